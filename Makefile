@@ -124,12 +124,16 @@ cov_CC = $(CC) -O2 -g -fPIC --coverage
 build/cov/src/%.o build/cov/llm_cli.o build/cov/llm_serve.o: cov_CC = $(CC) -O0 -g -fPIC --coverage -fprofile-update=atomic
 build/cov/src/cpu/%.o: cov_CC = $(CC) -O2 -g -fPIC --coverage
 fuzz_CC = clang -O1 -g -DLLM_NO_SIMD -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
-# The AVX-512 kernels on a CPU without AVX-512: intrinsics from SIMDe (Debian libsimde-dev). ARM runs under qemu-user: right figures, slowly.
+# The AVX-512 kernels on a CPU without AVX-512: intrinsics from SIMDe (Debian libsimde-dev), which takes the compiler long to read, so all but
+# cpu/ is taken from dev. ARM runs under qemu-user: right figures, slowly.
 emu_CC = $(CC) -O1 -w -mavx2 -mfma -mf16c -Wno-psabi -include tests/unit/simde_shim.h
 arm_CC = $(ARM_CC) -O2
 PARTS = $(wildcard src/*/*.c)
 UNITS = $(wildcard tests/unit/*.c tests/unit/*/*.c)
 PART = -std=c11 -D_DEFAULT_SOURCE -Isrc -include tests/unit/memory.h -MMD -MP $(WARN)
+
+# The objects of configuration 1 for the sources 2.
+objects = $(foreach f,$(2),build/$(if $(findstring /cpu/,$(f)),$(1),$(1:emu=dev))/$(f:.c=.o))
 
 # llm_serve.c asks for GNU's functions itself, but where it is included another header comes first.
 WITH_SERVER = tests/unit/serve/test_connections.o tests/unit/serve/test_exhausted.o tests/fuzz/fuzz_http.o
@@ -141,11 +145,11 @@ build/$(1)/%.o: %.c build/.deps
 	@mkdir -p $$(@D)
 	$$($(1)_CC) $$(PART) -Wno-unused-function -c $$< -o $$@
 
-build/$(1)/libllm.a: $$(PARTS:%.c=build/$(1)/%.o)
+build/$(1)/libllm.a: $(call objects,$(1),$(PARTS))
 	@rm -f $$@
 	@ar rcs $$@ $$^
 
-build/$(1)/unit: $$(UNITS:%.c=build/$(1)/%.o) build/$(1)/libllm.a | build/data/.done checkpoints
+build/$(1)/unit: $(call objects,$(1),$(UNITS)) build/$(1)/libllm.a | build/data/.done checkpoints
 	$$($(1)_CC) $$^ -o $$@ $$(LIBS)
 
 build/$(1)/test_cuda: build/$(1)/tests/cuda/test_cuda.o build/$(1)/tests/unit/harness.o build/$(1)/libllm.a

@@ -8,6 +8,13 @@
  * and include it without the define everywhere else. Build with: cc -O2 main.c -lm -lpthread
  * (Debian: libjsmn-dev for <jsmn.h>, the only header needed that is not the C library's.)
  *
+ * The implementation takes a compiler twelve seconds. So that your own files do not wait for it, compile it once, apart:
+ *
+ *     cc -O2 -c -x c -DLLM_IMPLEMENTATION llm.h -o llm.o
+ *     cc -O2 main.c llm.o -lm -lpthread
+ *
+ * Without -O2 everything is many times slower, which a log hook is told.
+ *
  * HELLO
  *
  *     llm *l = llm_load("model.gguf", NULL);               // or a Hugging Face folder
@@ -61,6 +68,7 @@
  *     >>files                files are mapped, or read where mapping is refused.
  *     >>threads              a pool that spins between short jobs and sleeps between long pauses.
  *     >>json                 JSON, strictly RFC 8259.
+ *     >>place                where a model's files are: in the file system, or given by the program.
  *     >>fields               the numbers of a config struct, described once.
  *   text/
  *     >>unicode              what a code point is: category, script, case.
@@ -97,6 +105,7 @@
  *   cpu/
  *     >>intrinsics           what the compiler has of the processor's vector instructions.
  *     >>dtypes               what the bytes of stored tensors mean.
+ *     >>subs                 32 columns of any quantised format, taken apart into one common form.
  *     >>isa                  instruction sets, by name and by what this processor runs.
  *     >>packed               rounded activations and packed weights: what kernels work on.
  *     >>kernels              the table of kernels, and what they are called with.
@@ -115,6 +124,7 @@
  *     >>pack                 packing weights.
  *     >>products             products of activations and weights, shared among threads; adapters beside them.
  *     >>experts              mixtures of experts: rows sorted by expert, products of each.
+ *     >>plain_attention      attention as its formula says, to be read first and to test the fast one against.
  *     >>kv_cache             pages of keys and values.
  *     >>attention            attention over pages.
  *     >>backend              the CPU's table of operations: what it keeps.
@@ -123,6 +133,7 @@
  *     >>record               what the backend is asked for, written down as a list of operations.
  *     >>cpu_open             opening the backend: buffers, weights, pages.
  *     >>cpu_step             a step from begin to end, and the table itself.
+ *     >>trace                the CPU's table, one operation at a time, for who wants to watch.
  *   model/
  *     >>tensors              the tensors of a model's files.
  *     >>gguf                 reading GGUF.
@@ -140,6 +151,8 @@
  *     >>loader_adapters      adapters on their way through the loader.
  *     >>take                 handing weights to a backend.
  *     >>net                  the weights and buffers of every rank.
+ *     >>reference            the forward pass of a model like Llama, written plainly.
+ *     >>forward_extras       what adapters, EAGLE heads, ranks and pipelines add to the forward pass.
  *     >>forward              the forward pass.
  *     >>model                the model object and its public side.
  *     >>lora                 what a fine-tuning has learnt, beside the weights.
@@ -164,6 +177,7 @@
  *     >>guided               grammars of a model.
  *     >>badwords             texts that must not appear, however tokens cut them.
  *     >>sampler              which token comes next.
+ *     >>plain_sampler        choosing a token step by step, as the parameters are explained.
  *     >>earlystop            ends an answer that only repeats.
  *     >>kv                   which page of the KV cache belongs to which sequences, and what may be used again.
  *     >>speculate            guesses what comes next, so that one step can check several tokens.
@@ -204,7 +218,30 @@
  *     >>batch                many prompts or chats at once.
  *     >>sized                the functions that take or fill structs of the program's, for a program of any version.
  *
+ * THE RAW LOOP (what every program that makes text does; the levels above do it for many at once)
+ *
+ *     llm_model *model;
+ *     llm_engine *engine;
+ *     llm_tokens ids = {0};                                // prompt and answer so far
+ *     llm_sampling how = {0};                              // greedy
+ *     if (llm_model_open("model.gguf", NULL, &model) || llm_engine_open(model, NULL, &engine)) return puts(llm_last_error()), 1;
+ *     llm_tokenize(model, "The capital of France is", 24, LLM_TOK_ADD_SPECIAL, &ids);
+ *     int32_t n = llm_logits_size(engine), end = llm_model_get_info(model)->eos_id, done = 0; // done: tokens that are in the cache
+ *     float *logits = malloc((size_t)n * sizeof *logits);  // a number for each token: how likely it is to come next
+ *     while (ids.len < 32) {
+ *         if (llm_forward(engine, 0, done, ids.data + done, (int32_t)ids.len - done, logits, 1)) return puts(llm_last_error()), 1;
+ *         done = (int32_t)ids.len;
+ *         int32_t next = llm_sample(logits, n, &how, 0, done);
+ *         if (next < 0 || next == end) break;
+ *         llm_tokens_add(&ids, next);
+ *     }
+ *     llm_text text = {0};
+ *     llm_detokenize(model, ids.data, ids.len, 0, &text);
+ *     puts(text.data);
+ *
  * HOW A TOKEN IS MADE (the reading path for students)
+ *   First read >>reference, the whole forward pass written plainly, >>plain_attention and >>plain_sampler; `llm_cli explain -p TEXT` shows
+ *   the numbers of each stage. What follows does the same for every family, for many at once, and fast.
  *   1. llm_model_open maps the files (>>source) and reads the shape of the network into a struct llm__arch (>>arch).
  *   2. llm_engine_open opens a backend: the table of operations (>>backend). Weights are packed into rows of 16 that suit the
  *      instruction set (>>dtypes, >>packed, >>pack), KV memory is cut into pages (>>kv).
@@ -312,11 +349,29 @@ typedef enum llm_kv_type {
 } llm_kv_type;
 typedef enum llm_compute { LLM_COMPUTE_AUTO = 0, LLM_COMPUTE_F32, LLM_COMPUTE_BF16, LLM_COMPUTE_F16 } llm_compute;
 
+/* How an answer ended; NONE while it goes on. LENGTH: it has as many tokens as it may, or the context is full. */
+typedef enum llm_finish { LLM_FINISH_NONE = 0, LLM_FINISH_STOP, LLM_FINISH_LENGTH, LLM_FINISH_CANCELLED, LLM_FINISH_ERROR } llm_finish;
+LLM_API const char *llm_finish_str(llm_finish f); /* "stop", "length", "abort", "error" */
+
 typedef enum llm_log_level { LLM_LOG_ERROR = 0, LLM_LOG_WARN = 1, LLM_LOG_INFO = 2, LLM_LOG_DEBUG = 3 } llm_log_level;
 
 /* Called with one line without its newline; `level` is an llm_log_level. The message is gone afterwards. May be called from any thread of
  * the engine. */
 typedef void (*llm_log_fn)(void *user, int level, const char *message);
+
+/* What an operation of a step has given, for llm_engine_config.trace. */
+typedef struct llm_trace {
+    const char *op;      /* "embed", "norm", "linear", "q", "k", "v" (turned by their positions), "attention_weights", "attention",
+                            "residual", "route" (ids of the chosen experts, then their weights), "experts", "gate", "lora", "logits" */
+    const char *weight;  /* name of the weight in the model's files, of several that are one the first; NULL: none */
+    int32_t layer, head; /* -1: of none; head: of attention_weights only */
+    int32_t rows, cols;  /* a row for each token of the step; of logits, and behind the last layer, for those whose logits are wanted */
+    const float *values; /* row r begins at values + r * stride; gone afterwards */
+    int64_t stride;
+} llm_trace;
+
+/* Called in the thread that steps. */
+typedef void (*llm_trace_fn)(void *user, const llm_trace *t);
 
 /* Called during long work; done is 0 to 1. A non-zero return cancels the work (LLM_ERR_CANCELLED). */
 typedef int (*llm_progress_fn)(void *user, const char *what, double done);
@@ -364,28 +419,77 @@ struct llm_model; /* each has a section of its own below */
 struct llm_engine;
 struct llm_engine_config;
 struct llm_sampling;
+struct llm_file;
 
 typedef struct llm llm; /* a model with an engine of its own */
 
 /* cfg may be NULL; max_model_len 0 means the model's, at most 8192. NULL on error: llm_last_error() */
 LLM_API llm *llm_load(const char *path, const struct llm_engine_config *cfg);
+/* The same for a model whose files the program has in memory, behind a reader, or open: see llm_file in >>api-model. */
+LLM_API llm *llm_load_files(const struct llm_file *files, int32_t n, const struct llm_engine_config *cfg);
 LLM_API void llm_free(llm *l);
 LLM_API const struct llm_model *llm_get_model(const llm *l);
 LLM_API struct llm_engine *llm_get_engine(const llm *l);
-/* Continues a text. Returns malloc'ed text (free with llm_string_free) or NULL. s may be NULL. */
+
+/* How an answer came out, or stands. Texts live until the next answer of the same object begins. */
+typedef struct llm_answer {
+    const char *text; /* all of it so far */
+    size_t text_len;
+    llm_finish finish;                                       /* NONE: it goes on, or there was none */
+    const char *error;                                       /* of ERROR: the sentence; else NULL */
+    const char *stop_reason;                                 /* of STOP: the stop string, or "repetition"; NULL: the model ended it */
+    int32_t prompt_tokens, cached_tokens, completion_tokens; /* cached: of the prompt, found in the prefix cache */
+    int32_t context_left;                                    /* tokens that the context still holds behind the answer */
+    double first_token_s, total_s;                           /* seconds from its begin; 0: not yet */
+} llm_answer;
+
+/* Continues a text. Returns malloc'ed text (free with llm_string_free) or NULL; llm_get_answer says how it ended. s NULL: as a person is
+ * answered (llm_sampling_chat: mostly temperature 0.8), with at most 256 tokens. That is not what a zeroed llm_sampling says: greedy, with
+ * at most 256 tokens. */
 LLM_API char *llm_generate(llm *l, const char *prompt, const struct llm_sampling *s);
 LLM_API void llm_string_free(char *s);
+LLM_API void llm_get_answer(const llm *l, llm_answer *out); /* of the latest llm_generate */
 
-typedef struct llm_chat llm_chat; /* a conversation */
+typedef struct llm_chat llm_chat; /* a conversation: its messages, and the answer under way, if there is one */
 
-LLM_API llm_chat *llm_chat_new(llm *l, const char *system); /* system may be NULL */
+LLM_API llm_chat *llm_chat_new(llm *l, const char *system); /* system may be NULL. NULL: no memory */
 LLM_API void llm_chat_free(llm_chat *c);
-LLM_API struct llm_sampling *llm_chat_sampling(llm_chat *c); /* to change it */
-/* The answer follows by llm_chat_next. LLM_ERR_UNSUPPORTED: the model has no chat template (llm_generate continues a text). */
+/* How its answers are sampled, to be changed: llm_sampling_chat at first, with at most 1024 tokens. */
+LLM_API struct llm_sampling *llm_chat_sampling(llm_chat *c);
+
+/* Adds the user's message and begins the answer, which follows by llm_chat_next. An answer under way is stopped first. On error the message
+ * is taken back: LLM_ERR_UNSUPPORTED: the model has no chat template (llm_generate continues a text); LLM_ERR_LIMIT: the conversation is
+ * longer than the context, both numbers said. */
 LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message);
-LLM_API const char *llm_chat_next(llm_chat *c); /* next piece of the answer; NULL at its end */
-LLM_API llm_result llm_chat_stop(llm_chat *c);  /* ends the answer here; what was said stays in the conversation */
-LLM_API void llm_chat_reset(llm_chat *c);       /* forgets all but the system message */
+/* Begins an answer to the messages as they stand, after llm_chat_add for example. s: how this one is sampled; NULL: as llm_chat_sampling
+ * says, which a zeroed llm_sampling does not mean (that is greedy). n and best_of count as 1. */
+LLM_API llm_result llm_chat_reply(llm_chat *c, const struct llm_sampling *s);
+LLM_API const char *llm_chat_next(llm_chat *c); /* next piece of the answer; NULL at its end: llm_chat_get_answer says why */
+/* The same, for a loop that has other things to do: works for `ms` milliseconds at most (llm_engine_step_for). NULL: nothing to show yet,
+ * or the end, which llm_chat_busy tells apart. */
+LLM_API const char *llm_chat_next_for(llm_chat *c, double ms);
+LLM_API int llm_chat_busy(const llm_chat *c);                         /* 1: an answer is under way */
+LLM_API void llm_chat_get_answer(const llm_chat *c, llm_answer *out); /* of the latest */
+/* Ends the answer here, which is LLM_FINISH_CANCELLED then; what was said stays in the conversation. */
+LLM_API llm_result llm_chat_stop(llm_chat *c);
+/* For a stop button: the same from any thread, while another waits in llm_chat_next, which returns NULL within some 20 ms, in the middle of
+ * a long prompt too. Nothing if no answer is under way. */
+LLM_API void llm_chat_cancel(llm_chat *c);
+
+/* The messages. All of these stop an answer under way first. */
+LLM_API llm_result llm_chat_add(llm_chat *c, const char *role, const char *content); /* "system", "user", "assistant", "tool", ... */
+/* Takes the place of all messages: a JSON list of objects with a "role", as OpenAI has them, of any content that the template understands
+ * (tool_calls, lists of parts). On error nothing has changed. */
+LLM_API llm_result llm_chat_load(llm_chat *c, const char *messages, size_t len);
+/* Tools that the template tells the model of: OpenAI's list as JSON; NULL: none. >>api-chat finds the calls in an answer. */
+LLM_API llm_result llm_chat_set_tools(llm_chat *c, const char *tools);
+LLM_API const char *llm_chat_messages(llm_chat *c); /* that list, to be kept; lives until the next call. NULL: no memory */
+LLM_API int32_t llm_chat_count(llm_chat *c);
+/* The content of message i, and its role (NULL: not wanted). A content that is no string comes as JSON. Both live until the next call.
+ * NULL: there are not so many, or no memory. */
+LLM_API const char *llm_chat_message(llm_chat *c, int32_t i, const char **role);
+LLM_API void llm_chat_keep(llm_chat *c, int32_t n); /* forgets all messages but the first n */
+LLM_API void llm_chat_reset(llm_chat *c);           /* forgets all but a system message at the begin */
 
 /* ---------------------------------------------------------------------------
  * >>api-model   A model: weights, tokenizer and chat template, read-only and shareable between engines and threads.
@@ -433,6 +537,25 @@ typedef struct llm_model_info {
 LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out);
 LLM_API void llm_model_close(llm_model *model);                           /* NULL is fine; close its engines first */
 LLM_API const llm_model_info *llm_model_get_info(const llm_model *model); /* lives as long as the model; cannot fail */
+
+/* A file of a model that the program has in its own way: in memory, behind a reader, or open already. */
+typedef struct llm_file {
+    const char *name; /* as it is called in the model's folder: "config.json", "model.safetensors"; of a single GGUF file any */
+    const void *data; /* `size` bytes in memory, which stay as they are until llm_model_close; NULL: they are read */
+    int64_t size;     /* bytes; of a descriptor 0: up to its end */
+    /* Copies up to n bytes from `offset` on and returns how many, 0 where the file ends, below 0 on failure. Called while the model is
+     * being opened; what was read stays in memory until llm_model_close. NULL: the descriptor. */
+    int64_t (*read)(void *user, int64_t offset, void *to, size_t n);
+    void *user;
+    int64_t offset; /* where the file begins behind the descriptor: an asset inside an archive */
+    int32_t has_fd; /* 1: `fd` says where */
+    int32_t fd;     /* of a regular file, which is mapped (read with no_mmap); it may be closed when the model is open */
+} llm_file;
+
+/* The same for a model whose files are given: one GGUF file, the parts of a split one, or the files of a Hugging Face folder, of which
+ * those are looked for that a folder may have (tokenizer.json, generation_config.json, ...). The list may go when this returns.
+ * llm_model_info.path is "<given>/NAME". LLM_ERR_IO too where a reader fails. */
+LLM_API llm_result llm_model_open_files(const llm_file *files, int32_t n, const llm_model_config *cfg, llm_model **out);
 
 /* One tensor of the file, for listings: i < info->n_tensors. shape is row-major (outermost first), 1 beyond n_dims. Any pointer may be
  * NULL; texts live as long as the model. */
@@ -588,6 +711,8 @@ typedef struct llm_engine_config {
     float cache_max_entry_count;     /* LMDeploy's: the KV cache's share of the memory that is free beside the weights; above 1: so many
                                        pages; instead of kv_cache_memory_bytes. 0: not given */
     int32_t disable_chunked_prefill; /* 1: a prompt is computed in one step, so max_num_batched_tokens must reach max_model_len */
+    llm_trace_fn trace; /* CPU with one rank: told of what every operation gives, for learning and looking inside; NULL: nobody */
+    void *trace_user;
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };
@@ -622,7 +747,25 @@ enum { LLM_SPECULATIVE_MAX = 32 };
 #define LLM_FIELD_max_seq_len_to_capture  INT, 1, 2147483647, 0, "tokens; 0: no limit"
 #define LLM_FIELD_step_timeout            FLOAT, 0, 1e9, 300, "seconds"
 
-/* Packs the weights, takes all memory. cfg may be NULL. The model must outlive the engine. On error *out is NULL. */
+/* What an engine takes, in bytes. */
+typedef struct llm_estimate {
+    int64_t weight_bytes;    /* of the model, and of a draft model, as the engine keeps them */
+    int64_t kv_bytes;        /* of the KV cache; it is taken page by page as it is used, unless kv_cache_prealloc is set */
+    int64_t buffer_bytes;    /* activations, logits, tables of the scheduler, swap space */
+    int64_t peak_bytes;      /* all of it, and what else there is for a while or since the model was opened: weights that are unpacked while
+                                they are loaded, files that are read and not mapped */
+    int64_t available_bytes; /* llm_memory_free(); -1: unknown */
+    int32_t max_model_len;   /* tokens of a sequence at most */
+    int32_t fits;            /* 1: it can be opened now */
+} llm_estimate;
+
+/* What llm_engine_open would take with this configuration (cfg may be NULL), on the CPU, without reading a weight: milliseconds. Where it
+ * does not fit, the figures are those of what was asked for, and llm_last_error() is the sentence that llm_engine_open would fail with.
+ * Adapters are not counted. LLM_ERR_ARG: the configuration is wrong anyway; LLM_ERR_UNSUPPORTED: for a device. Any thread. */
+LLM_API llm_result llm_model_estimate(const llm_model *model, const llm_engine_config *cfg, llm_estimate *out);
+
+/* Packs the weights, takes all memory. cfg may be NULL. The model must outlive the engine. On error *out is NULL: LLM_ERR_NOMEM where
+ * weights, KV cache and buffers are more than the memory that is free, with both numbers, before anything is read. */
 LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out);
 LLM_API void llm_engine_close(llm_engine *engine); /* cancels what runs; free its requests first */
 
@@ -656,9 +799,6 @@ LLM_API int llm_lora_get(llm_engine *engine, int32_t i, llm_text *name, llm_text
 
 typedef struct llm_request llm_request;
 
-typedef enum llm_finish { LLM_FINISH_NONE = 0, LLM_FINISH_STOP, LLM_FINISH_LENGTH, LLM_FINISH_CANCELLED, LLM_FINISH_ERROR } llm_finish;
-LLM_API const char *llm_finish_str(llm_finish f); /* "stop", "length", "abort", "error" */
-
 typedef struct llm_token_logprob {
     int32_t id;
     float logprob;
@@ -673,7 +813,7 @@ typedef struct llm_request_config {
     int32_t tokenize_flags; /* of the text: LLM_TOK_* */
     const int32_t *prompt_ids;
     size_t n_prompt_ids;
-    llm_sampling sampling;  /* copied, with what it points to */
+    llm_sampling sampling;  /* copied, with what it points to. All zero: greedy, at most 256 tokens; see llm_sampling_default, _chat */
     int32_t priority;       /* lower first */
     const char *cache_salt; /* prefix cache of its own; NULL: shared */
     const char *lora;       /* name of a loaded adapter; NULL: llm_engine_config.lora, if any */
@@ -691,7 +831,7 @@ typedef struct llm_request_config {
 /* Checks everything, copies the config and queues. LLM_ERR_ARG, LLM_ERR_LIMIT (prompt over the context, both numbers said), LLM_ERR_BUSY.
  * Any thread. */
 LLM_API llm_result llm_request_submit(llm_engine *engine, const llm_request_config *cfg, llm_request **out);
-LLM_API void llm_request_cancel(llm_request *request); /* takes effect at the next step; any thread */
+LLM_API void llm_request_cancel(llm_request *request); /* heard within some 10 ms, in the middle of a step too; any thread */
 LLM_API void llm_request_free(llm_request *request);   /* cancels if need be; the handle is gone, the engine cleans up; any thread */
 
 /* One piece of news: a token of an answer, or the end of one. Strings live until the next poll or free of the request. */
@@ -756,6 +896,12 @@ LLM_API const char *llm_request_error(const llm_request *request); /* of LLM_FIN
 
 /* Runs one step of everything that waits or runs. *busy (may be NULL): something is left to do. One thread at a time. */
 LLM_API llm_result llm_engine_step(llm_engine *engine, int *busy);
+/* The same with a budget of time, for a loop that has other things to do: works for `ms` milliseconds, or until nothing is left, and leaves
+ * a step that is not done where it is; the next call, or llm_engine_step, goes on with it. A game calls it with 5 for each picture. What is
+ * said is the same to the bit. Over the budget goes at most one piece that cannot be interrupted (one operation of one layer; prompts are
+ * read in chunks so small, as measured while it runs, that none should take half the budget) and the choice of the tokens. ms 0: one piece.
+ * A device that computes by itself has whole steps. */
+LLM_API llm_result llm_engine_step_for(llm_engine *engine, double ms, int *busy);
 /* Waits until something was submitted, at most timeout_s. */
 LLM_API void llm_engine_wait(llm_engine *engine, double timeout_s);
 /* Steps until the request is done. Its own failure is an error, else that of the last step. */
@@ -1057,7 +1203,9 @@ LLM_API int llm_tools_are_special(const llm_model *model, int format);
 typedef struct llm_grammar llm_grammar; /* compiled; may be used by many requests at once */
 
 typedef enum llm_grammar_kind {
-    LLM_GRAMMAR_JSON_SCHEMA = 1, /* a schema of draft 2020-12 or draft-07: what cannot be enforced is refused with its JSON pointer */
+    LLM_GRAMMAR_JSON_SCHEMA = 1, /* a schema of draft 2020-12 or draft-07: what cannot be enforced is refused with its JSON pointer. One
+                                    that refers to itself nests values 32 levels deep at most, as free JSON does, so that every answer
+                                    comes to an end; a schema that spells out more levels has them */
     LLM_GRAMMAR_JSON_OBJECT,     /* any JSON object; the text is not looked at */
     LLM_GRAMMAR_REGEX,           /* the whole answer matches */
     LLM_GRAMMAR_CHOICE,          /* a JSON list of strings: the answer is one of them */
@@ -1103,7 +1251,27 @@ LLM_API llm_result llm_forward(llm_engine *engine, int32_t seq, int32_t position
  * token. */
 LLM_API llm_result llm_forward_batch(llm_engine *engine, int32_t n_seqs, const int32_t *seqs, const int32_t *positions,
                                      const int32_t *counts, const int32_t *ids, float *logits);
+/* The same for one sequence from its begin, without an engine, by the plain pass of >>reference: for who reads it, and to look whether an
+ * engine is right. Slow: a second for some 100 million weights. logits: (n, vocab_size), all rows. LLM_ERR_UNSUPPORTED: the model is not
+ * like Llama. Any thread. */
+LLM_API llm_result llm_reference_forward(const llm_model *model, const int32_t *ids, int32_t n, float *logits);
 LLM_API int32_t llm_logits_size(const llm_engine *engine); /* row length of logits: the model's vocabulary with padding */
+/* What a step of choosing a token has left, for llm_sample_steps. */
+typedef struct llm_sample_step {
+    const char *name; /* "logits", "rules" (penalties, biases), "temperature", "min_p", "top_k", "top_p"; last "draw", or "greedy" */
+    double value;     /* of the parameter; of "draw" the random number of [0, 1) */
+    int32_t n_left;   /* tokens that can still be chosen */
+    int32_t n_top;
+    const llm_token_logprob *top; /* (n_top, at most 10) the likeliest of these, best first, with the log of their shares; last the token */
+} llm_sample_step;
+typedef void (*llm_sample_fn)(void *user, const llm_sample_step *step); /* the step is gone afterwards */
+
+/* Chooses a token from a row of logits step by step, by the plain sampler of >>plain_sampler, and tells of each step that does something
+ * (fn may be NULL). ids: (n_ids) prompt and answer so far, for penalties and the random number; the first n_prompt are the prompt. Returns
+ * what a request with this seed would say there; min_tokens, stops, bad words and grammars do not act. -1: no token, llm_last_error says
+ * why if s is wrong. */
+LLM_API int32_t llm_sample_steps(const float *logits, int32_t n, const llm_sampling *s, const int32_t *ids, int32_t n_prompt, int32_t n_ids,
+                                 int64_t seed, llm_sample_fn fn, void *user);
 /* Samples from one row as a request with s would at output position `position`. */
 LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s, int64_t seed, int64_t position);
 
@@ -1347,7 +1515,7 @@ LLM_API void llm_options_free(llm_options *o);
 #define LLM_OPTIONS_SERVER \
     LLM_OPT_NONE(IGNORED, \
                  "host|port|uds|metrics-port|api-key|api-key-file|cors-origins|allowed-origins|allowed-hosts|shutdown-timeout|timeout|to|" \
-                 "drain|log-format|log-file|lora-dir|context-dir|max-logprobs|sse-ping-interval|workers|" \
+                 "drain|log-format|log-file|lora-dir|context-dir|max-contexts|max-context-bytes|max-logprobs|sse-ping-interval|workers|" \
                  "engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S|served-model-name|a|alias", \
                  "it belongs to llm_serve"), \
         LLM_OPT_NONE(IGNORED_FLAG, "log-requests|enable-log-requests|log-prompts|no-ui|no-webui|strict-model-name", \
@@ -1538,7 +1706,8 @@ typedef struct llm_openai_info {
     int32_t n_requests, n_choices; /* prompts, and answers to each */
     llm_request *const *requests;  /* (n_requests) */
     const llm_sampling *sampling;
-    const char *user; /* what the body says of its end user; NULL: nothing */
+    const char *user;   /* what the body says of its end user; NULL: nothing */
+    int64_t body_bytes; /* memory that the body, as it was read, takes until the call is freed */
 } llm_openai_info;
 
 /* Reads and checks a body: what takes time that grows with the prompt is left to submit. NULL: no memory. */
@@ -1561,33 +1730,33 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 /* ---------------------------------------------------------------------------
  * >>api-sizes   How a program and a library of different versions agree about structs. Nothing to do for who includes this header.
  * ---------------------------------------------------------------------------
- * A program that was built with this header goes on running with every later libllm.so.0: functions keep their parameters, enumerators
- * their values, and a struct changes in one way only, by new members at its end. (Its source goes on compiling too, if structs are
- * filled by the names of their members.) So a program and its library may know different numbers of members. There are three kinds:
+ * * A program that was built with this header goes on running with every later libllm.so.0: functions keep their parameters, enumerators
+ * their values, and a struct changes in one way only, by new members at its end. (Its source goes on compiling too, if structs are filled
+ * by the names of their members.) So a program and its library may know different numbers of members. There are three kinds:
  *
- *   The program's, listed below: configs, and what functions fill in. The sizes that a program was compiled with go to the library with
+ *  *   The program's, listed below: configs, and what functions fill in. The sizes that a program was compiled with go to the library with
  *   every call: where llm.h is included without LLM_IMPLEMENTATION, llm_x(...) is a macro for llm_x_sized(LLM_SIZES, ...). Members that
  *   only the library knows count as 0, the default, or are not filled in. Members that only the program knows (its library is the older
  *   one) must be 0, else the call fails with a sentence that says so: LLM_ERR_ARG, or what the function returns on error. When they are
  *   to be filled in, they become 0.
  *   The library's, which it returns a pointer to or hands to a callback: llm_model_info, llm_openai_info, llm_outputs (its items are the
- *   program's), the event of on_event. What only a later version has may be read if llm_version() is that version or a later one; what
- *   only a later version has of llm_chat_sampling must stay 0, else llm_chat_say refuses.
+ *   program's), llm_trace, llm_sample_step, the event of on_event. What only a later version has may be read if llm_version() is that
+ *   version or a later one; what only a later version has of llm_chat_sampling must stay 0, else llm_chat_say refuses.
  *   All others never change: llm_text, llm_tokens, llm_early_stop, llm_logit_bias, llm_token_logprob, llm_spent, llm_reasoning,
  *   llm_tool_call, llm_option, llm_option_list, llm_options.
  *
- * Not promised: that a program runs with a library older than itself, beyond what is said above; the structs of >>api-backend, which
+ * * Not promised: that a program runs with a library older than itself, beyond what is said above; the structs of >>api-backend, which
  * belong to one LLM_BACKEND_ABI, and a backend of another is refused; the texts of messages.
  *
- * Bindings of other languages, and function pointers: call the _sized functions with a table of the sizes that you lay structs out with, 0
- * for those that you never pass. The plain functions, as dlsym finds them, take the structs of the library's own version. */
+ * * Bindings of other languages, and function pointers: call the _sized functions with a table of the sizes that you lay structs out with,
+ * 0 for those that you never pass. The plain functions, as dlsym finds them, take the structs of the library's own version. */
 
 /* Bytes of each struct llm_NAME. This table grows at its end, too. */
 typedef struct llm_sizes {
     uint32_t sizes; /* of this struct */
     uint32_t json_limits, model_config, render_options, template_caps, grammar_config, sampling, engine_config, engine_stats;
     uint32_t request_config, event, output, request_metrics, prompt, batch_config, completion_output, request_output;
-    uint32_t setup, openai_service;
+    uint32_t setup, openai_service, answer, file, estimate;
 } llm_sizes;
 
 #define LLM_SIZES_HERE { \
@@ -1595,7 +1764,8 @@ typedef struct llm_sizes {
     sizeof(llm_json_limits), sizeof(llm_model_config), sizeof(llm_render_options), sizeof(llm_template_caps), sizeof(llm_grammar_config), \
     sizeof(llm_sampling), sizeof(llm_engine_config), sizeof(llm_engine_stats), sizeof(llm_request_config), sizeof(llm_event), \
     sizeof(llm_output), sizeof(llm_request_metrics), sizeof(llm_prompt), sizeof(llm_batch_config), sizeof(llm_completion_output), \
-    sizeof(llm_request_output), sizeof(llm_setup), sizeof(llm_openai_service)}
+    sizeof(llm_request_output), sizeof(llm_setup), sizeof(llm_openai_service), \
+    sizeof(llm_answer), sizeof(llm_file), sizeof(llm_estimate)}
 
 LLM_API int llm_version(void); /* LLM_VERSION of the library that runs */
 
@@ -1604,6 +1774,10 @@ LLM_API int llm_version(void); /* LLM_VERSION of the library that runs */
 LLM_API llm_result llm_json_parse_sized(const llm_sizes *sizes, const char *text, size_t len, const llm_json_limits *limits,
                                         llm_json **out);
 LLM_API llm_result llm_model_open_sized(const llm_sizes *sizes, const char *path, const llm_model_config *cfg, llm_model **out);
+LLM_API llm_result llm_model_open_files_sized(const llm_sizes *sizes, const llm_file *files, int32_t n, const llm_model_config *cfg,
+                                              llm_model **out);
+LLM_API llm_result llm_model_estimate_sized(const llm_sizes *sizes, const llm_model *model, const llm_engine_config *cfg,
+                                            llm_estimate *out);
 LLM_API llm_result llm_template_render_sized(const llm_sizes *sizes, const llm_template *t, const llm_json *context,
                                              const llm_render_options *options, llm_text *out);
 LLM_API llm_result llm_render_sized(const llm_sizes *sizes, const llm_model *model, const llm_json *context,
@@ -1621,8 +1795,14 @@ LLM_API llm_result llm_request_get_output_sized(const llm_sizes *sizes, const ll
 LLM_API void llm_request_get_metrics_sized(const llm_sizes *sizes, const llm_request *request, llm_request_metrics *out);
 LLM_API int32_t llm_sample_sized(const llm_sizes *sizes, const float *logits, int32_t n, const llm_sampling *s, int64_t seed,
                                  int64_t position);
+LLM_API int32_t llm_sample_steps_sized(const llm_sizes *sizes, const float *logits, int32_t n, const llm_sampling *s, const int32_t *ids,
+                                       int32_t n_prompt, int32_t n_ids, int64_t seed, llm_sample_fn fn, void *user);
 LLM_API llm *llm_load_sized(const llm_sizes *sizes, const char *path, const struct llm_engine_config *cfg);
+LLM_API llm *llm_load_files_sized(const llm_sizes *sizes, const struct llm_file *files, int32_t n, const struct llm_engine_config *cfg);
 LLM_API char *llm_generate_sized(const llm_sizes *sizes, llm *l, const char *prompt, const struct llm_sampling *s);
+LLM_API void llm_get_answer_sized(const llm_sizes *sizes, const llm *l, llm_answer *out);
+LLM_API llm_result llm_chat_reply_sized(const llm_sizes *sizes, llm_chat *c, const struct llm_sampling *s);
+LLM_API void llm_chat_get_answer_sized(const llm_sizes *sizes, const llm_chat *c, llm_answer *out);
 LLM_API llm_outputs *llm_generate_batch_sized(const llm_sizes *sizes, llm *l, const llm_prompt *prompts, int32_t n,
                                               const llm_batch_config *cfg);
 LLM_API llm_outputs *llm_chat_batch_sized(const llm_sizes *sizes, llm *l, const llm_prompt *prompts, int32_t n,
@@ -1762,6 +1942,8 @@ typedef struct llm_backend_config {
     const int32_t *graph_sizes; /* GPU: (n_graph_sizes) ascending: rows that recorded steps are filled up to; NULL: the backend's own */
     int32_t n_graph_sizes;
     int32_t kv_prealloc; /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
+    llm_trace_fn trace;  /* of a table that tells (llm_engine_config.trace); others have none */
+    void *trace_user;
 } llm_backend_config;
 
 /* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
@@ -2082,6 +2264,10 @@ typedef struct llm_backend {
     void (*state)(llm_backend_ctx *ctx, int rank, const llm_state_op *op); /* NULL: no EAGLE */
     void (*pin)(llm_backend_ctx *ctx, void *host,
                 size_t bytes); /* once, until close: what kv_read and kv_write will use. NULL: no need to */
+    /* Computes what end_step has made ready, piece by piece, until llm_now() is past `until`: at least one piece. 1: all is done; 0: the
+     * next call, or wait, goes on. *longest grows to the seconds of the longest piece. A step that is not done is forgotten by begin_step.
+     * NULL: the device computes by itself. */
+    int (*work)(llm_backend_ctx *ctx, double until, double *longest);
 } llm_backend;
 
 /* Keeps a sentence for llm_last_error and returns r. */
@@ -2098,7 +2284,8 @@ LLM_API double llm_isa_peak(const char *isa);
 /* GB a second that n_threads threads read of 1 GiB of memory together, the best of four passes: what decoding cannot exceed, since it reads
  * the weights for every token. 0: so much memory could not be had. */
 LLM_API double llm_memory_peak(int32_t n_threads);
-LLM_API int64_t llm_memory_free(void); /* bytes that could be had now, the control group's limit counted; -1: unknown */
+LLM_API int64_t
+llm_memory_free(void); /* bytes that could be had now, limits of the control group and of address space counted; -1: unknown */
 
 #if !defined(LLM_IMPLEMENTATION) && !defined(LLM_STATIC) /* here program and library may be of different versions */
 static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
@@ -2106,6 +2293,8 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
 #define llm_x(...) llm_x_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_json_parse(...) llm_json_parse_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_model_open(...) llm_model_open_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_model_open_files(...) llm_model_open_files_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_model_estimate(...) llm_model_estimate_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_template_render(...) llm_template_render_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_render(...) llm_render_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_template_get_caps(...) llm_template_get_caps_sized(LLM_SIZES, __VA_ARGS__)
@@ -2120,8 +2309,13 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
 #define llm_request_get_output(...) llm_request_get_output_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_request_get_metrics(...) llm_request_get_metrics_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_sample(...) llm_sample_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_sample_steps(...) llm_sample_steps_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_load(...) llm_load_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_load_files(...) llm_load_files_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_generate(...) llm_generate_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_get_answer(...) llm_get_answer_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_chat_reply(...) llm_chat_reply_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_chat_get_answer(...) llm_chat_get_answer_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_generate_batch(...) llm_generate_batch_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_chat_batch(...) llm_chat_batch_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_setup_init(...) llm_setup_init_sized(LLM_SIZES, __VA_ARGS__)
@@ -2162,6 +2356,8 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
 #undef llm_x
 #undef llm_json_parse
 #undef llm_model_open
+#undef llm_model_open_files
+#undef llm_model_estimate
 #undef llm_template_render
 #undef llm_render
 #undef llm_template_get_caps
@@ -2176,8 +2372,13 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
 #undef llm_request_get_output
 #undef llm_request_get_metrics
 #undef llm_sample
+#undef llm_sample_steps
 #undef llm_load
+#undef llm_load_files
 #undef llm_generate
+#undef llm_get_answer
+#undef llm_chat_reply
+#undef llm_chat_get_answer
 #undef llm_generate_batch
 #undef llm_chat_batch
 #undef llm_setup_init
@@ -2212,6 +2413,7 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <dirent.h>
@@ -2476,16 +2678,23 @@ static void llm__pages_free(void *p, size_t bytes) {
 }
 
 LLM_API int64_t llm_memory_free(void) {
-    static const char *const files[][2] = {
-        {"/proc/meminfo", "MemAvailable: %lld"}, {"/sys/fs/cgroup/memory.max", "%lld"}, {"/sys/fs/cgroup/memory.current", "%lld"}};
-    long long n[] = {-1, -1, -1};
+    static const char *const files[][2] = {{"/proc/meminfo", "MemAvailable: %lld"},
+                                           {"/sys/fs/cgroup/memory.max", "%lld"},
+                                           {"/sys/fs/cgroup/memory.current", "%lld"},
+                                           {"/proc/self/statm", "%lld"}};
+    long long n[] = {-1, -1, -1, -1};
+    struct rlimit limit; /* ulimit -v, of address space: what is mapped counts, used or not */
     char line[200];
     for (int i = 0; i < LLM__COUNT(files); i++) {
         FILE *f = fopen(files[i][0], "re");
         while (f && fgets(line, sizeof line, f) && sscanf(line, files[i][1], &n[i]) != 1) continue;
         if (f) fclose(f);
     }
-    const int64_t bytes = n[0] < 0 ? -1 : n[0] * 1024;
+    int64_t bytes = n[0] < 0 ? -1 : n[0] * 1024;
+    if (n[3] >= 0 && !getrlimit(RLIMIT_AS, &limit) && limit.rlim_cur != RLIM_INFINITY) {
+        const int64_t left = (int64_t)limit.rlim_cur - n[3] * (int64_t)sysconf(_SC_PAGESIZE);
+        if (bytes < 0 || left < bytes) bytes = LLM__MAX(left, 0);
+    }
     return n[1] >= 0 && n[2] >= 0 && (bytes < 0 || n[1] - n[2] < bytes) ? n[1] - n[2] : bytes;
 }
 
@@ -2879,6 +3088,11 @@ static int llm__json_plain(int32_t c) { return c != 127; }
 
 LLM_API void llm_text_json(llm_text *t, const char *bytes, size_t len) { llm__text_quoted(t, llm__s(bytes, len), '"', 0, llm__json_plain); }
 
+/* 1 if a text ends so. */
+static int llm__ends_with(const char *s, const char *end) {
+    return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end);
+}
+
 /* ============================================================================
  * >>map   Hashes, and a map from byte strings to numbers.
  * ============================================================================ */
@@ -3069,15 +3283,16 @@ LLM__COLD_BEGIN
 typedef struct llm__file {
     const uint8_t *data;
     size_t size;
-    int mapped;
+    int mapped;   /* data stands in a mapping, which begins at the page before it */
+    int borrowed; /* somebody else owns it */
 } llm__file;
 
 typedef enum llm__path_kind { LLM__PATH_NONE = 0, LLM__PATH_FILE, LLM__PATH_DIR, LLM__PATH_OTHER } llm__path_kind;
 
 /* Reads exactly n bytes; interrupted reads go on, an early end is an error that says where. */
-static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n) {
+static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n, int64_t offset) {
     for (size_t at = 0; at < n;) {
-        ssize_t got = read(fd, to + at, LLM__MIN(n - at, (size_t)1 << 30));
+        ssize_t got = pread(fd, to + at, LLM__MIN(n - at, (size_t)1 << 30), (off_t)offset + (off_t)at);
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) return llm__error(LLM_ERR_IO, "%s: %s at byte %zu of %zu", path, got ? strerror(errno) : "file ended", at, n);
         at += (size_t)got;
@@ -3093,41 +3308,94 @@ static void llm__file_drop(void *p, size_t n) {
     else llm__pages_free(p, n);
 }
 
+/* Bytes from the begin of a page to an address or place in a file. */
+static size_t llm__page_over(uintptr_t at) { return at % (size_t)sysconf(_SC_PAGESIZE); }
+
+/* Memory for a file of n bytes, of which at most `limit` are expected. On error NULL. */
+static llm_result llm__file_memory(const char *path, size_t n, size_t limit, uint8_t **out) {
+    *out = NULL;
+    if (limit && n > limit) return llm__error(LLM_ERR_LIMIT, "%s: %zu bytes, at most %zu expected", path, n, limit);
+    *out = (uint8_t *)(n < LLM__FILE_SMALL ? LLM_MALLOC(n ? n : 1) : llm__pages_get(n));
+    return *out ? LLM_OK : llm__error(LLM_ERR_NOMEM, "%s: out of memory for %zu bytes", path, n);
+}
+
+/* Keeps what was read, or frees it. */
+static llm_result llm__file_keep(llm__file *out, uint8_t *data, size_t n, llm_result r) {
+    if (r) llm__file_drop(data, n);
+    else out->data = data, out->size = n;
+    return r;
+}
+
+/* `size` bytes of an open regular file from `offset` on (size 0: up to its end). The descriptor may be closed afterwards. */
+static llm_result llm__file_part(const char *path, int fd, int64_t offset, int64_t size, size_t limit, int no_mmap, llm__file *out) {
+    struct stat st;
+    uint8_t *p = NULL;
+    memset(out, 0, sizeof *out);
+    if (fstat(fd, &st)) return llm__error(LLM_ERR_IO, "%s: descriptor %d: %s", path, fd, strerror(errno));
+    if (!S_ISREG(st.st_mode)) return llm__error(LLM_ERR_IO, "%s: not a regular file", path);
+    if (offset < 0 || size < 0 || offset > (int64_t)st.st_size || size > (int64_t)st.st_size - offset)
+        return llm__error(LLM_ERR_IO, "%s: %lld bytes from %lld on of a file of %lld", path, (long long)size, (long long)offset,
+                          (long long)st.st_size);
+    size_t n = size ? (size_t)size : (size_t)(st.st_size - offset), over = llm__page_over((uintptr_t)offset);
+    if (n && !no_mmap && (!limit || n <= limit)) {
+        void *map = mmap(NULL, n + over, PROT_READ, MAP_PRIVATE, fd, (off_t)offset - (off_t)over);
+        if (map != MAP_FAILED) {
+            out->data = (const uint8_t *)map + over;
+            out->size = n;
+            out->mapped = 1;
+            return LLM_OK;
+        }
+    }
+    llm_result r = llm__file_memory(path, n, limit, &p);
+    return r ? r : llm__file_keep(out, p, n, llm__read_all(fd, path, p, n, offset));
+}
+
 /* Opens a file of at most `limit` bytes (0: any size). On error *out is empty. `data` of an open file is never NULL; no NUL follows it. */
 static llm_result llm__file_open(const char *path, size_t limit, int no_mmap, llm__file *out) {
-    struct stat st;
-    llm_result r = LLM_OK;
     memset(out, 0, sizeof *out);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* O_NONBLOCK: opening a FIFO must not wait for a writer */
     if (fd < 0) return llm__error(LLM_ERR_IO, "%s: %s", path, errno == ENOENT ? "no such file" : strerror(errno));
-    if (fstat(fd, &st) || !S_ISREG(st.st_mode)) r = llm__error(LLM_ERR_IO, "%s: not a regular file", path);
-    size_t n = r ? 0 : (size_t)st.st_size;
-    if (limit && n > limit) r = llm__error(LLM_ERR_LIMIT, "%s: %zu bytes, at most %zu expected", path, n, limit);
-    if (!r && n && !no_mmap) {
-        void *p = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (p != MAP_FAILED) out->data = (const uint8_t *)p, out->mapped = 1;
-    }
-    if (!r && !out->data) {
-        uint8_t *p = (uint8_t *)(n < LLM__FILE_SMALL ? LLM_MALLOC(n ? n : 1) : llm__pages_get(n));
-        r = p ? llm__read_all(fd, path, p, n) : llm__error(LLM_ERR_NOMEM, "%s: out of memory for %zu bytes", path, n);
-        if (r) llm__file_drop(p, n);
-        else out->data = p;
-    }
+    llm_result r = llm__file_part(path, fd, 0, 0, limit, no_mmap, out);
     close(fd);
-    if (!r) out->size = n;
     return r;
+}
+
+/* A file that a program has given in memory, which is used as it stands unless its address is odd, or through a reader. */
+static llm_result llm__file_given(const char *path, const llm_file *given, size_t limit, llm__file *out) {
+    uint8_t *p = NULL;
+    int64_t at = 0, got = 1;
+    memset(out, 0, sizeof *out);
+    if (given->size < 0) return llm__error(LLM_ERR_ARG, "%s: size %lld", path, (long long)given->size);
+    size_t n = (size_t)given->size;
+    if (given->data && (uintptr_t)given->data % 16 == 0 && (!limit || n <= limit)) {
+        out->data = (const uint8_t *)given->data;
+        out->size = n;
+        out->borrowed = 1;
+        return LLM_OK;
+    }
+    llm_result r = llm__file_memory(path, n, limit, &p);
+    if (r) return r;
+    if (given->data) memcpy(p, given->data, n);
+    for (; !given->data && at < given->size && got > 0; at += got) {
+        got = given->read(given->user, at, p + at, (size_t)LLM__MIN(given->size - at, (int64_t)1 << 24));
+        if (got > given->size - at) got = -1;
+    }
+    if (got <= 0)
+        r = llm__error(LLM_ERR_IO, "%s: the reader %s at byte %lld of %zu", path, got ? "failed" : "ended", (long long)(at - got), n);
+    return llm__file_keep(out, p, n, r);
 }
 
 /* Gives back the memory of n bytes of a mapped file, whole pages, which come again when they are read: for what has been copied. */
 static void llm__file_rest(const void *p, size_t n) {
-    size_t over = (uintptr_t)p % (size_t)sysconf(_SC_PAGESIZE);
+    size_t over = llm__page_over((uintptr_t)p);
     madvise((void *)((uintptr_t)p - over), n + over, MADV_DONTNEED);
 }
 
 /* Unmaps or frees. An empty llm__file is fine. */
 static void llm__file_close(llm__file *f) {
-    if (f->mapped) munmap((void *)(uintptr_t)f->data, f->size);
-    else if (f->data) llm__file_drop((void *)(uintptr_t)f->data, f->size);
+    size_t over = f->mapped ? llm__page_over((uintptr_t)f->data) : 0;
+    if (f->mapped) munmap((void *)((uintptr_t)f->data - over), f->size + over);
+    else if (f->data && !f->borrowed) llm__file_drop((void *)(uintptr_t)f->data, f->size);
     memset(f, 0, sizeof *f);
 }
 
@@ -3769,6 +4037,11 @@ static size_t llm__json_bytes(const llm_json *doc, int node) {
     return doc && node >= 0 && node < doc->n ? (size_t)(doc->tok[node].end - doc->tok[node].start) : 0;
 }
 
+/* Memory that a document takes. */
+static size_t llm__json_memory(const llm_json *doc) {
+    return doc ? sizeof *doc + (size_t)doc->tok[0].end + 2 + (size_t)doc->n * (sizeof *doc->tok + sizeof *doc->skip) : 0;
+}
+
 static llm__str llm__json_raw(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_PRIMITIVE); }
 
 /* A view as the API gives it. */
@@ -3940,6 +4213,81 @@ static llm_result llm__json_file(const char *path, size_t limit, llm_json **out)
 }
 
 LLM__COLD_BEGIN
+
+/* ============================================================================
+ * >>place   Where a model's files are: in the file system, or given by the program.
+ * ============================================================================
+ * * A program may have a model where no path leads: built into its own binary, inside an archive, behind a download. It gives files by
+ * names, and what reads models asks for them as for files of a folder: "<given>/config.json" is the file that was given as "config.json".
+ * All other paths are those of the file system, so a tokenizer may still come from there. */
+
+#define LLM__GIVEN "<given>"
+
+typedef struct llm__place {
+    const llm_file *file; /* (n) given; NULL: none */
+    int32_t n;
+} llm__place;
+
+/* What stands behind "<given>/", "" for the folder itself; NULL: a path of the file system. */
+static const char *llm__place_name(const llm__place *p, const char *path) {
+    const size_t n = sizeof LLM__GIVEN - 1;
+    if (!p->file || strncmp(path, LLM__GIVEN, n) || (path[n] && path[n] != '/')) return NULL;
+    return path + n + (path[n] == '/');
+}
+
+static const llm_file *llm__place_find(const llm__place *p, const char *name) {
+    for (int32_t i = 0; i < p->n; i++)
+        if (!strcmp(p->file[i].name, name)) return &p->file[i];
+    return NULL;
+}
+
+/* Each as the function on paths of >>files and >>json. */
+static llm__path_kind llm__place_kind(const llm__place *p, const char *path) {
+    const char *name = llm__place_name(p, path);
+    if (!name) return llm__path_kind_of(path);
+    return !*name ? LLM__PATH_DIR : llm__place_find(p, name) ? LLM__PATH_FILE : LLM__PATH_NONE;
+}
+
+static llm_result llm__place_file(const llm__place *p, const char *path, size_t limit, int no_mmap, llm__file *out) {
+    const char *name = llm__place_name(p, path);
+    const llm_file *f = name ? llm__place_find(p, name) : NULL;
+    memset(out, 0, sizeof *out);
+    if (!name) return llm__file_open(path, limit, no_mmap, out);
+    if (!f) return llm__error(LLM_ERR_IO, "%s: no such file was given", path);
+    if (f->data || f->read) return llm__file_given(path, f, limit, out);
+    if (!f->has_fd) return llm__error(LLM_ERR_ARG, "%s: neither data, nor a reader, nor a descriptor was given", path);
+    return llm__file_part(path, f->fd, f->offset, f->size, limit, no_mmap, out);
+}
+
+static void llm__place_names(const llm__place *p, const char *folder, llm_text *names) {
+    const char *name = llm__place_name(p, folder);
+    if (!name) llm__folder_names(folder, names);
+    for (int32_t i = 0; name && !*name && i < p->n; i++) llm_text_add(names, p->file[i].name, strlen(p->file[i].name) + 1);
+}
+
+static llm_result llm__place_json(const llm__place *p, const char *path, size_t limit, llm_json **out) {
+    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
+    *out = NULL;
+    llm_result r = llm__place_file(p, path, limit, 1, &f);
+    if (!r) r = llm_json_parse((const char *)f.data, f.size, NULL, out);
+    return r && f.data ? llm__error(r, "%s: %s", path, llm_last_error()) : r;
+}
+
+/* The path of the model among the files: of a GGUF file, of split ones the first, or else the folder. LLM_ERR_ARG: a file without name, or
+ * two of one name. */
+static llm_result llm__place_model(const llm__place *p, llm_text *path) {
+    const char *gguf = NULL;
+    for (int32_t i = 0; i < p->n; i++) {
+        const char *name = p->file[i].name;
+        if (!name || !*name) return llm__error(LLM_ERR_ARG, "files[%d]: a name expected, as the file has in the model's folder", (int)i);
+        if (llm__place_find(p, name) != &p->file[i]) return llm__error(LLM_ERR_ARG, "files[%d]: \"%.100s\" is given twice", (int)i, name);
+        if (llm__ends_with(name, ".gguf") && (!gguf || strcmp(name, gguf) < 0)) gguf = name;
+    }
+    if (p->n == 1) gguf = p->file->name;
+    llm_text_str(path, LLM__GIVEN);
+    if (gguf) llm_text_format(path, "/%s", gguf);
+    return path->failed ? llm__nomem() : LLM_OK;
+}
 
 /* ============================================================================
  * >>fields   The numbers of a config struct, described once.
@@ -8498,12 +8846,12 @@ static llm_result llm__tok_load(llm__tokenizer *t, llm__str s, const char *name,
 
 /* The file of a folder to take: tokenizer.json, tokenizer.model, or a rank file, in this order; the first name if there is none, for the
  * error. NULL: no memory. */
-static char *llm__tok_find_file(const char *folder) {
+static char *llm__tok_find_file(const llm__place *place, const char *folder) {
     static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tiktoken.model", ".tiktoken"};
     LLM__SCOPED(llm_text_free) llm_text in_folder = LLM__ZERO;
     const char *found = names[0];
     int best = LLM__COUNT(names);
-    llm__folder_names(folder, &in_folder);
+    llm__place_names(place, folder, &in_folder);
     for (const char *name = NULL; (name = llm__folder_next(&in_folder, name)) != NULL;)
         for (int i = 0; i < best; i++) {
             size_t n = strlen(name), end = strlen(names[i]);
@@ -8516,9 +8864,9 @@ static char *llm__tok_find_file(const char *folder) {
 
 /* Reads a folder, whose tokenizer_config.json is given (NULL: it has none), or a tokenizer.json, a tokenizer.model or a rank file, with the
  * one beside it. An error begins with the file's path. */
-static llm_result llm__tok_load_path(llm__tokenizer *t, const char *path, const llm_json *config) {
-    int is_folder = llm__path_kind_of(path) == LLM__PATH_DIR;
-    LLM__SCOPED(llm__drop) char *file = is_folder ? llm__tok_find_file(path) : llm__strdup(path);
+static llm_result llm__tok_load_path(llm__tokenizer *t, const llm__place *place, const char *path, const llm_json *config) {
+    int is_folder = llm__place_kind(place, path) == LLM__PATH_DIR;
+    LLM__SCOPED(llm__drop) char *file = is_folder ? llm__tok_find_file(place, path) : llm__strdup(path);
     const char *slash = strrchr(path, '/');
     LLM__SCOPED(llm_text_free) llm_text beside = LLM__ZERO;
     LLM__SCOPED(llm__json_drop) llm_json *own = NULL;
@@ -8526,9 +8874,9 @@ static llm_result llm__tok_load_path(llm__tokenizer *t, const char *path, const 
     llm_text_add(&beside, path, slash ? (size_t)(slash + 1 - path) : 0);
     llm_text_str(&beside, "tokenizer_config.json");
     t->result = file && !beside.failed ? LLM_OK : llm__nomem();
-    if (!t->result && !is_folder && llm__path_kind_of(beside.data) == LLM__PATH_FILE)
-        t->result = llm__json_file(beside.data, (size_t)64 << 20, &own);
-    if (!t->result) t->result = llm__file_open(file, (size_t)256 << 20, 0, &f);
+    if (!t->result && !is_folder && llm__place_kind(place, beside.data) == LLM__PATH_FILE)
+        t->result = llm__place_json(place, beside.data, (size_t)64 << 20, &own);
+    if (!t->result) t->result = llm__place_file(place, file, (size_t)256 << 20, 0, &f);
     if (t->result) return t->result;
     slash = strrchr(file, '/');
     llm__tok_load(t, llm__s((const char *)f.data, f.size), slash ? slash + 1 : file, is_folder ? config : own);
@@ -11928,9 +12276,13 @@ LLM__COLD_END
  *
  * Formats of 32 ("Q4_0") have f16 scales. Those of 256 ("Q4_K", super-blocks) have small integer scales for their groups and one f16 for
  * all: half a bit a weight is all that scales cost. The formats differ in where bits stand and how scales are packed, nothing else. So a
- * format is a row of the table llm__formats, and one function, llm__sub_get, takes any 32 columns of any format apart into one common
- * form. Everything that reads weights starts from it: rows for the embedding, packing for the kernels, the tests.
+ * format is a row of a table, and one function, llm__sub_read (>>subs), takes any 32 columns of any format apart into one common form.
+ * Everything that reads weights starts from it: rows for the embedding, packing for the kernels, the tests.
  * The formats are ggml's (ggml-common.h); MXFP4 is that of the Open Compute Project (Microscaling Formats 1.0, 2023). */
+
+/* f16: sign, 5 bits of exponent (bias 15), 10 of mantissa. Moved into f32's fields the exponent is 112 too small; a subnormal (exponent 0)
+ * is its mantissa times 2^-24. */
+static float llm__f16_to_f32(uint16_t h);
 
 /* How elements of a type are stored: in blocks of so many elements and bytes. A row is a whole number of blocks, so the length of a row in
  * bytes is n / block * bytes, and no block spans two rows. */
@@ -11992,9 +12344,119 @@ typedef struct llm__sub {
     uint8_t u[32]; /* as stored */
     int8_t q[32];  /* as meant: u - zero, or table[u] */
     float d, m;
+    uint16_t half_d, half_m; /* the same as stored, m with the sign that it has above; d of powers of two has none */
     int8_t sc[2];
     uint8_t mc[2];
 } llm__sub;
+
+static float llm__bits_f32(uint32_t u);
+
+/* ============================================================================
+ * >>subs   32 columns of any quantised format, taken apart into one common form.
+ * ============================================================================
+ * All of it is inlined: dequantising walks over formats as they come, packing has a loop of its own for each format that models mostly
+ * have, in which all that depends on the format is constant. */
+
+/* The format of a type; NULL: it is none. Of a constant type all of it is constant. */
+LLM__INLINE const llm__format *llm__format_find(const int32_t type) {
+#define LLM__FORMAT(name, ...) \
+    case name: { \
+        static const llm__format f = {name, __VA_ARGS__}; \
+        return &f; \
+    }
+    switch (type) {
+        LLM__FORMAT(LLM_TYPE_Q4_0, LLM__KIND_Q4Z, LLM__KIND_Q4Z, 8, LLM__HALVES, 4, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1)
+        LLM__FORMAT(LLM_TYPE_Q4_1, LLM__KIND_Q4M, LLM__KIND_Q4M, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, 2)
+        LLM__FORMAT(LLM_TYPE_Q5_0, LLM__KIND_Q5Z, LLM__KIND_Q5Z, 16, LLM__HALVES, 4, 6, LLM__WORD, 1, 2, LLM__SC_ONE, 0, 0, -1)
+        LLM__FORMAT(LLM_TYPE_Q5_1, LLM__KIND_Q5M, LLM__KIND_Q5M, 0, LLM__HALVES, 4, 8, LLM__WORD, 1, 4, LLM__SC_ONE, 0, 0, 2)
+        LLM__FORMAT(LLM_TYPE_Q8_0, LLM__KIND_Q8, LLM__KIND_Q8, 0, LLM__STRIPES, 8, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1)
+        LLM__FORMAT(LLM_TYPE_IQ4_NL, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1)
+        LLM__FORMAT(LLM_TYPE_MXFP4, LLM__KIND_MXFP4, LLM__KIND_MXFP4, 0, LLM__HALVES, 4, 1, LLM__PLANE_NONE, 0, 0, LLM__SC_E8, 0, 0, -1)
+        LLM__FORMAT(LLM_TYPE_Q2_K, LLM__KIND_G16M, LLM__KIND_G16M, 0, LLM__STRIPES, 2, 16, LLM__PLANE_NONE, 0, 0, LLM__SC_Q2K, 0, 80, 82)
+        LLM__FORMAT(LLM_TYPE_Q3_K, LLM__KIND_G16, LLM__KIND_G16, 4, LLM__STRIPES, 2, 32, LLM__STRIPES, 1, 0, LLM__SC_Q3K, 96, 108, -1)
+        LLM__FORMAT(LLM_TYPE_Q4_K, LLM__KIND_Q4K, LLM__KIND_G16M, 0, LLM__STRIPES, 4, 16, LLM__PLANE_NONE, 0, 0, LLM__SC_Q45K, 4, 0, 2)
+        LLM__FORMAT(LLM_TYPE_Q5_K, LLM__KIND_Q5K, LLM__KIND_G16M, 0, LLM__STRIPES, 4, 48, LLM__STRIPES, 1, 16, LLM__SC_Q45K, 4, 0, 2)
+        LLM__FORMAT(LLM_TYPE_Q6_K, LLM__KIND_Q6K, LLM__KIND_G16, 32, LLM__QUARTERS, 4, 0, LLM__STRIPES, 2, 128, LLM__SC_Q6K, 192, 208, -1)
+        LLM__FORMAT(LLM_TYPE_IQ4_XS, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 8, LLM__PLANE_NONE, 0, 0, LLM__SC_XS, 2, 0, -1)
+    default: return NULL;
+    }
+#undef LLM__FORMAT
+}
+
+/* Whether blocks have 256 columns. */
+LLM__INLINE int llm__format_super(const llm__format *f) { return f->scales > LLM__SC_E8; }
+
+/* n bytes of a plane, shifted and masked eight at a time, into the bits from `up` on of u. */
+LLM__INLINE void llm__plane_add(const uint8_t *p, int n, int shift, int bits, int up, uint8_t *u) {
+    const uint64_t mask = 0x0101010101010101u * ((1u << bits) - 1);
+    for (int i = 0; i < n; i += 8) {
+        uint64_t x, y;
+        memcpy(&x, p + i, 8);
+        memcpy(&y, u + i, 8);
+        y |= (x >> shift & mask) << up;
+        memcpy(u + i, &y, 8);
+    }
+}
+
+/* The bits of sub j that a plane at p has. */
+LLM__INLINE void llm__plane_get(llm__order order, int bits, const uint8_t *p, int j, int up, uint8_t u[32]) {
+    const int per = bits ? 8 / bits : 1;
+    if (order == LLM__STRIPES) llm__plane_add(p + j / per * 32, 32, j % per * bits, bits, up, u);
+    if (order == LLM__QUARTERS) llm__plane_add(p + j / 4 * 64 + j % 2 * 32, 32, j % 4 / 2 * 4, bits, up, u);
+    for (int h = 0; h < 2 && order == LLM__HALVES; h++) llm__plane_add(p + 16 * j, 16, 4 * h, bits, up, u + 16 * h);
+    for (int i = 0; i < 32 && order == LLM__WORD; i++) u[i] = (uint8_t)(u[i] | (p[i / 8] >> i % 8 & 1) << up);
+}
+
+/* The small scales and minimums of sub j: p is where they stand. Where a sub has 6 bits of each, the low ones are packed like nibbles and
+ * the upper two fill the gaps. */
+LLM__INLINE void llm__sub_scales(llm__packing packing, const uint8_t *p, int j, llm__sub *o) {
+    for (int i = 0; i < 2; i++) {
+        int k = 2 * j + i; /* group of 16 columns */
+        o->sc[i] = 1;
+        o->mc[i] = 1;
+        switch (packing) {
+        case LLM__SC_ONE:
+        case LLM__SC_E8: break;
+        case LLM__SC_Q2K: /* a byte a group: scale, minimum */
+            o->sc[i] = (int8_t)(p[k] & 15);
+            o->mc[i] = p[k] >> 4;
+            break;
+        case LLM__SC_Q3K: /* 6 bits less 32 a group: 8 bytes of nibbles, 4 bytes of upper bits */
+            o->sc[i] = (int8_t)(((k < 8 ? p[k] & 15 : p[k - 8] >> 4) | (p[8 + k % 4] >> (k / 4 * 2) & 3) << 4) - 32);
+            break;
+        case LLM__SC_Q45K: /* 6 bits a sub: four bytes with scales, four with minimums, four with the rest of both */
+            o->sc[i] = (int8_t)(j < 4 ? p[j] & 63 : (p[j + 4] & 15) | p[j - 4] >> 6 << 4);
+            o->mc[i] = (uint8_t)(j < 4 ? p[j + 4] & 63 : p[j + 4] >> 4 | p[j] >> 6 << 4);
+            break;
+        case LLM__SC_Q6K: o->sc[i] = (int8_t)p[k]; break;
+        case LLM__SC_XS: /* 6 bits less 32 a sub: two bytes of upper bits, four of nibbles */
+            o->sc[i] = (int8_t)(((p[2 + j / 2] >> (j % 2 * 4) & 15) | ((p[0] | p[1] << 8) >> (2 * j) & 3) << 4) - 32);
+            break;
+        }
+    }
+}
+
+/* Sub `sub` of a stored row of format f, whose blocks have so many bytes. Without `values` only what is stored: q, d and m stay unset. */
+LLM__INLINE void llm__sub_read(const llm__format *f, const int bytes, const uint8_t *row, int64_t sub, const int values, llm__sub *o) {
+    const int8_t *table = llm__kind_table(f->kind);
+    const int per = llm__format_super(f) ? 8 : 1; /* subs of a block */
+    const uint8_t *p = row + sub / per * bytes;
+    const int j = (int)(sub % per);
+    memset(o->u, 0, sizeof o->u);
+    llm__plane_get(f->order, f->bits, p + f->at, j, 0, o->u);
+    llm__plane_get(f->high_order, f->high_bits, p + f->high_at, j, f->bits, o->u);
+    for (int i = 0; i < 32 && values; i++) o->q[i] = table ? table[o->u[i]] : (int8_t)(o->u[i] - f->zero);
+    llm__sub_scales(f->scales, p + f->scales_at, j, o);
+    o->half_d = f->scales == LLM__SC_E8 ? 0 : (uint16_t)(p[f->d_at] | p[f->d_at + 1] << 8);
+    o->half_m = f->m_at < 0 ? 0 : (uint16_t)(p[f->m_at] | p[f->m_at + 1] << 8);
+    if (per == 8 && f->m_at >= 0) o->half_m ^= 0x8000; /* super-blocks store what is to be subtracted */
+    if (!values) return;
+    o->m = f->m_at < 0 ? 0 : llm__f16_to_f32(o->half_m);
+    if (f->scales != LLM__SC_E8) o->d = llm__f16_to_f32(o->half_d);
+    else
+        o->d = p[0] < 2 ? llm__bits_f32(0x00200000u << p[0])
+                        : llm__bits_f32((uint32_t)(p[0] - 1) << 23); /* 2^(p - 128): the table is doubled */
+}
 
 static float llm__bits_f32(uint32_t u) {
     float f;
@@ -12011,8 +12473,6 @@ static uint32_t llm__f32_bits(float f) {
 
 /* ---- Small floats ---- */
 
-/* f16: sign, 5 bits of exponent (bias 15), 10 of mantissa. Moved into f32's fields the exponent is 112 too small; a subnormal (exponent 0)
- * is its mantissa times 2^-24. */
 static float llm__f16_to_f32(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = (h >> 10) & 31, m = h & 1023;
     if (e == 31) return llm__bits_f32(sign | 0x7F800000 | m << 13);
@@ -12120,98 +12580,8 @@ static float llm__element(int32_t type, const uint8_t *p, int64_t i) {
 
 /* ---- Quantised blocks ---- */
 
-static const llm__format llm__formats[] = {
-    {LLM_TYPE_Q4_0, LLM__KIND_Q4Z, LLM__KIND_Q4Z, 8, LLM__HALVES, 4, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1},
-    {LLM_TYPE_Q4_1, LLM__KIND_Q4M, LLM__KIND_Q4M, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, 2},
-    {LLM_TYPE_Q5_0, LLM__KIND_Q5Z, LLM__KIND_Q5Z, 16, LLM__HALVES, 4, 6, LLM__WORD, 1, 2, LLM__SC_ONE, 0, 0, -1},
-    {LLM_TYPE_Q5_1, LLM__KIND_Q5M, LLM__KIND_Q5M, 0, LLM__HALVES, 4, 8, LLM__WORD, 1, 4, LLM__SC_ONE, 0, 0, 2},
-    {LLM_TYPE_Q8_0, LLM__KIND_Q8, LLM__KIND_Q8, 0, LLM__STRIPES, 8, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1},
-    {LLM_TYPE_IQ4_NL, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1},
-    {LLM_TYPE_MXFP4, LLM__KIND_MXFP4, LLM__KIND_MXFP4, 0, LLM__HALVES, 4, 1, LLM__PLANE_NONE, 0, 0, LLM__SC_E8, 0, 0, -1},
-    {LLM_TYPE_Q2_K, LLM__KIND_G16M, LLM__KIND_G16M, 0, LLM__STRIPES, 2, 16, LLM__PLANE_NONE, 0, 0, LLM__SC_Q2K, 0, 80, 82},
-    {LLM_TYPE_Q3_K, LLM__KIND_G16, LLM__KIND_G16, 4, LLM__STRIPES, 2, 32, LLM__STRIPES, 1, 0, LLM__SC_Q3K, 96, 108, -1},
-    {LLM_TYPE_Q4_K, LLM__KIND_Q4K, LLM__KIND_G16M, 0, LLM__STRIPES, 4, 16, LLM__PLANE_NONE, 0, 0, LLM__SC_Q45K, 4, 0, 2},
-    {LLM_TYPE_Q5_K, LLM__KIND_Q5K, LLM__KIND_G16M, 0, LLM__STRIPES, 4, 48, LLM__STRIPES, 1, 16, LLM__SC_Q45K, 4, 0, 2},
-    {LLM_TYPE_Q6_K, LLM__KIND_Q6K, LLM__KIND_G16, 32, LLM__QUARTERS, 4, 0, LLM__STRIPES, 2, 128, LLM__SC_Q6K, 192, 208, -1},
-    {LLM_TYPE_IQ4_XS, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 8, LLM__PLANE_NONE, 0, 0, LLM__SC_XS, 2, 0, -1},
-};
-
 /* NULL: not a quantised type that can be read. */
-static const llm__format *llm__format_of(int32_t type) {
-    for (int i = 0; i < LLM__COUNT(llm__formats); i++)
-        if (llm__formats[i].type == type) return &llm__formats[i];
-    return NULL;
-}
-
-static float llm__load_f16(const uint8_t *p) { return llm__f16_to_f32((uint16_t)(p[0] | p[1] << 8)); }
-
-/* n bytes of a plane, shifted and masked eight at a time, into the bits from `up` on of u. */
-static void llm__plane_add(const uint8_t *p, int n, int shift, int bits, int up, uint8_t *u) {
-    const uint64_t mask = 0x0101010101010101u * ((1u << bits) - 1);
-    for (int i = 0; i < n; i += 8) {
-        uint64_t x, y;
-        memcpy(&x, p + i, 8);
-        memcpy(&y, u + i, 8);
-        y |= (x >> shift & mask) << up;
-        memcpy(u + i, &y, 8);
-    }
-}
-
-/* The bits of sub j that a plane at p has. */
-static void llm__plane_get(llm__order order, int bits, const uint8_t *p, int j, int up, uint8_t u[32]) {
-    const int per = bits ? 8 / bits : 1;
-    if (order == LLM__STRIPES) llm__plane_add(p + j / per * 32, 32, j % per * bits, bits, up, u);
-    if (order == LLM__QUARTERS) llm__plane_add(p + j / 4 * 64 + j % 2 * 32, 32, j % 4 / 2 * 4, bits, up, u);
-    for (int h = 0; h < 2 && order == LLM__HALVES; h++) llm__plane_add(p + 16 * j, 16, 4 * h, bits, up, u + 16 * h);
-    for (int i = 0; i < 32 && order == LLM__WORD; i++) u[i] = (uint8_t)(u[i] | (p[i / 8] >> i % 8 & 1) << up);
-}
-
-/* The small scales and minimums of sub j: p is where they stand. Where a sub has 6 bits of each, the low ones are packed like nibbles and
- * the upper two fill the gaps. */
-static void llm__sub_scales(llm__packing packing, const uint8_t *p, int j, llm__sub *o) {
-    for (int i = 0; i < 2; i++) {
-        int k = 2 * j + i; /* group of 16 columns */
-        o->sc[i] = 1;
-        o->mc[i] = 1;
-        switch (packing) {
-        case LLM__SC_ONE:
-        case LLM__SC_E8: break;
-        case LLM__SC_Q2K: /* a byte a group: scale, minimum */
-            o->sc[i] = (int8_t)(p[k] & 15);
-            o->mc[i] = p[k] >> 4;
-            break;
-        case LLM__SC_Q3K: /* 6 bits less 32 a group: 8 bytes of nibbles, 4 bytes of upper bits */
-            o->sc[i] = (int8_t)(((k < 8 ? p[k] & 15 : p[k - 8] >> 4) | (p[8 + k % 4] >> (k / 4 * 2) & 3) << 4) - 32);
-            break;
-        case LLM__SC_Q45K: /* 6 bits a sub: four bytes with scales, four with minimums, four with the rest of both */
-            o->sc[i] = (int8_t)(j < 4 ? p[j] & 63 : (p[j + 4] & 15) | p[j - 4] >> 6 << 4);
-            o->mc[i] = (uint8_t)(j < 4 ? p[j + 4] & 63 : p[j + 4] >> 4 | p[j] >> 6 << 4);
-            break;
-        case LLM__SC_Q6K: o->sc[i] = (int8_t)p[k]; break;
-        case LLM__SC_XS: /* 6 bits less 32 a sub: two bytes of upper bits, four of nibbles */
-            o->sc[i] = (int8_t)(((p[2 + j / 2] >> (j % 2 * 4) & 15) | ((p[0] | p[1] << 8) >> (2 * j) & 3) << 4) - 32);
-            break;
-        }
-    }
-}
-
-/* Columns [32 sub, 32 sub + 32) of a stored row of a quantised type, whose format and sizes are f and t. */
-static void llm__sub_get(const llm__format *f, const llm__type_desc *t, const uint8_t *row, int64_t sub, llm__sub *o) {
-    const int8_t *table = llm__kind_table(f->kind);
-    const uint8_t *p = row + sub / (t->block / 32) * t->bytes;
-    int j = (int)(sub % (t->block / 32));
-    memset(o->u, 0, sizeof o->u);
-    llm__plane_get(f->order, f->bits, p + f->at, j, 0, o->u);
-    llm__plane_get(f->high_order, f->high_bits, p + f->high_at, j, f->bits, o->u);
-    for (int i = 0; i < 32; i++) o->q[i] = table ? table[o->u[i]] : (int8_t)(o->u[i] - f->zero);
-    llm__sub_scales(f->scales, p + f->scales_at, j, o);
-    o->m = f->m_at < 0 ? 0 : llm__load_f16(p + f->m_at);
-    if (t->block == 256) o->m = -o->m; /* super-blocks store what is to be subtracted */
-    if (f->scales != LLM__SC_E8) o->d = llm__load_f16(p + f->d_at);
-    else
-        o->d = p[0] < 2 ? llm__bits_f32(0x00200000u << p[0])
-                        : llm__bits_f32((uint32_t)(p[0] - 1) << 23); /* 2^(p - 128): the table is doubled */
-}
+static const llm__format *llm__format_of(int32_t type) { return llm__format_find(type); }
 
 /* 1 if rows of the type can be read as weights: the quantised ones, floats, and int8, which must have scales. Other integers are none. */
 static int llm__type_readable(int32_t type) {
@@ -12232,7 +12602,7 @@ static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from,
     else
         for (int64_t i = 0; i < n;) {
             int at = (int)((from + i) % 32), count = (int)LLM__MIN(n - i, (int64_t)32 - at);
-            llm__sub_get(f, t, row, (from + i) / 32, &s);
+            llm__sub_read(f, t->bytes, row, (from + i) / 32, 1, &s);
             for (int k = at; k < at + count; k++) dst[i++] = s.d * (float)s.sc[k / 16] * (float)s.q[k] + s.m * (float)s.mc[k / 16];
         }
 }
@@ -13631,10 +14001,9 @@ static const llm__kernels llm__kernels_scalar = {
  * Super-blocks keep integers as long as they can: sums of 32 columns times their small scales are exact; times the input's scale they are
  * added up over eight blocks, and only these sums are multiplied with the super-block's f16. Minimums likewise.
  *
- * Few tokens (decoding) read the packed weights straight, both blocks of a pair at once: what is unpacked is used at once and never
- * stored. Many tokens go through a super-block that is unpacked once to the nearest cache: four tokens at a time share each load of
- * weights, and 8 sums (4 tokens x 2 halves of the rows) with two weights, an input and a product are what the registers hold. Both add in
- * the same order. */
+ * One token, or two, read the packed weights straight, both blocks of a pair at once: what is unpacked is used at once and never stored.
+ * More go through a super-block that is unpacked once to the nearest cache: four tokens at a time share each load of weights, and 8 sums
+ * (4 tokens x 2 halves of the rows) with two weights, an input and a product are what the registers hold. Both add in the same order. */
 
 #if LLM__X86
 
@@ -13817,28 +14186,35 @@ LLM__AVX2_INLINE void llm__avx2_unpack_scales(const llm__kind kind, int pair, in
  * vectors are. A sum stays in its register, and additions in their order: compilers would make trees of them that do not fit. */
 #define LLM__AVX2_KEEP(x) __asm__("" : "+x"(x))
 
+LLM__AVX2_INLINE __m256i llm__avx2_product_sum(const llm__avx2_form f, __m256i v, __m256i x, __m256i sum) {
+    const __m256i p = f.wide ? _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(x, v)) : _mm256_maddubs_epi16(v, x);
+    sum = f.wide ? _mm256_add_epi32(sum, _mm256_madd_epi16(p, _mm256_set1_epi16(1))) : _mm256_add_epi16(sum, p);
+    LLM__AVX2_KEEP(sum);
+    return sum;
+}
+
 /* Sums of the vectors [from, to), of 16 bits or, if wide, of 32. `begin`: what those of a token begin with. */
 LLM__AVX2_INLINE void llm__avx2_sums(const llm__avx2_form f, const int n, const int halves, const int from, const int to,
                                      const uint8_t *const *w, const int8_t *q, const __m256i *begin, __m256i (*sum)[4]) {
-    const __m256i ones = _mm256_set1_epi16(1);
-    __m256i v[4];
+    __m256i v[4], x[4];
     LLM__UNROLL
     for (int t = 0; t < n; t++) LLM__UNROLL
     for (int h = 0; h < halves; h++) sum[t][h] = begin[t];
     LLM__UNROLL
     for (int i = from; i < to; i++) {
         LLM__UNROLL
-        for (int h = 0; h < halves; h++) v[h] = llm__avx2_vector(f, i, w[h]);
+        for (int t = 0; t < n && halves == 4; t++) x[t] = llm__avx2_four(q + 32 * t + 4 * i);
         LLM__UNROLL
-        for (int t = 0; t < n; t++) {
-            const __m256i x = llm__avx2_four(q + 32 * t + 4 * i);
+        for (int h = 0; h < halves; h++) {
+            v[h] = llm__avx2_vector(f, i, w[h]);
             LLM__UNROLL
-            for (int h = 0; h < halves; h++) {
-                const __m256i p =
-                    f.wide ? _mm256_maddubs_epi16(_mm256_abs_epi8(v[h]), _mm256_sign_epi8(x, v[h])) : _mm256_maddubs_epi16(v[h], x);
-                sum[t][h] = f.wide ? _mm256_add_epi32(sum[t][h], _mm256_madd_epi16(p, ones)) : _mm256_add_epi16(sum[t][h], p);
-                LLM__AVX2_KEEP(sum[t][h]);
-            }
+            for (int t = 0; t < n && halves == 4; t++) sum[t][h] = llm__avx2_product_sum(f, v[h], x[t], sum[t][h]);
+        }
+        LLM__UNROLL
+        for (int t = 0; t < n && halves == 2; t++) {
+            x[0] = llm__avx2_four(q + 32 * t + 4 * i);
+            sum[t][0] = llm__avx2_product_sum(f, v[0], x[0], sum[t][0]);
+            sum[t][1] = llm__avx2_product_sum(f, v[1], x[0], sum[t][1]);
         }
     }
 }
@@ -13934,34 +14310,34 @@ LLM__AVX2_INLINE void llm__avx2_move(const int n, const int halves, __m256 (*acc
 
 /* ---- Few tokens ---- */
 
-/* n tokens' products with the block `place` of a pair, or with both (4 halves). */
-LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int n, const int halves, const int pair, int place, const llm__product *p) {
+/* One or two tokens' products with a block, or with both of a pair. */
+LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int n, const int pair, const llm__product *p) {
     const llm__avx2_form f = llm__avx2_form_of(kind);
     const llm__act a = p->act; /* its pointers in registers */
+    const int halves = 2 * pair;
     const uint8_t *w = p->w, *row[4];
-    float *out = p->out + place * LLM__OUT;
     size_t at = p->at;
     llm__avx2_scales scales[2];
     __m256 acc[4][4], low[4][4];
     llm__avx2_clear(n, halves, acc);
-    if (f.super) llm__avx2_move(n, halves, acc, out, 1);
+    if (f.super) llm__avx2_move(n, halves, acc, p->out, 1);
     for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
         const uint8_t *head = w;
         w += pair * llm__kind_head(kind);
         if (f.super) llm__avx2_clear(n, halves, acc);
         if (f.super) llm__avx2_clear(n, halves, low);
         for (int b = 0; b < LLM__SUPER && b < left; b++, w += pair * llm__kind_block(kind), at += (size_t)n) {
-            if (!place) llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
+            llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
             LLM__UNROLL
-            for (int h = 0; h < halves; h++) row[h] = w + (place + h / 2) * 64 * f.bits + 32 * (h % 2);
+            for (int h = 0; h < halves; h++) row[h] = w + h / 2 * 64 * f.bits + 32 * (h % 2);
             LLM__UNROLL
-            for (int i = 0; i < halves / 2; i++) llm__avx2_unpack_scales(kind, pair, place + i, w, &scales[i]);
+            for (int i = 0; i < pair; i++) llm__avx2_unpack_scales(kind, pair, i, w, &scales[i]);
             llm__avx2_step(f, n, halves, row, scales, &a, at, acc);
             if (f.super && f.min) llm__avx2_low(n, halves, scales, &a, at, low);
         }
-        if (f.super) llm__avx2_super(f, n, halves, head, pair, place, acc, low, out);
+        if (f.super) llm__avx2_super(f, n, halves, head, pair, 0, acc, low, p->out);
     }
-    if (!f.super) llm__avx2_move(n, halves, acc, out, 1);
+    if (!f.super) llm__avx2_move(n, halves, acc, p->out, 1);
 }
 
 /* ---- Many tokens ---- */
@@ -13974,12 +14350,14 @@ typedef struct llm__avx2_cooked {
 /* What is read next is asked for evenly while this is multiplied: a core keeps track of some 16 lines that it waits for, and asked for all
  * at once they hold up whatever else it loads. */
 typedef struct llm__avx2_fetch {
-    const uint8_t *at; /* the next line to ask for */
-    int due, step;     /* bytes that should have been asked for; how many more with each block */
+    const uint8_t *at;
+    int step, lines; /* bytes for each block of each group; lines that they touch, the first at `at` */
 } llm__avx2_fetch;
 
 LLM__AVX2_INLINE void llm__avx2_fetch_more(llm__avx2_fetch *f) {
-    for (f->due += f->step; f->due >= 64; f->due -= 64, f->at += 64) __builtin_prefetch(f->at);
+    const uint8_t *at = f->at;
+    f->at += f->step;
+    for (int i = f->lines; i > 0; i--, at += 64) __builtin_prefetch(at);
 }
 
 /* The first `blocks` blocks of a super-block, number `place` of a pair. */
@@ -14041,8 +14419,8 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const llm__product *p
         const int blocks = (int)LLM__MIN(left, (int64_t)LLM__SUPER),
                   bytes = p->pair * (llm__kind_head(kind) + blocks * llm__kind_block(kind));
         fetch.step = bytes / (p->pair * blocks * ((p->n + 3) / 4)) + 1;
+        fetch.lines = (fetch.step + 63) / 64;
         fetch.at = w + LLM__AHEAD;
-        fetch.due = 0;
         for (int place = 0; place < p->pair; place++) {
             llm__avx2_cook_place(kind, p->pair, place, w, blocks, cooked);
             llm__avx2_groups(unpacked, cooked, blocks, w, place, p, at, &fetch);
@@ -14059,15 +14437,16 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const llm__product *p
     LLM__AVX2 static LLM__NOINLINE void llm__avx2_many_##kind(const llm__product *p) { llm__avx2_many(LLM__KIND_##kind, p); }
 #define LLM__AVX2_FEW(kind) \
     LLM__AVX2 static LLM__NOINLINE void llm__avx2_few_##kind(const llm__product *p) { \
-        if (p->n == 1 && p->pair == 2) llm__avx2_few(LLM__KIND_##kind, 1, 4, 2, 0, p); \
-        for (int i = 0; i < p->pair && (p->n > 1 || p->pair == 1); i++) { \
-            if (p->n == 1) llm__avx2_few(LLM__KIND_##kind, 1, 2, 1, 0, p); \
-            else if (p->n == 2) llm__avx2_few(LLM__KIND_##kind, 2, 2, p->pair, i, p); \
-            else llm__avx2_few(LLM__KIND_##kind, 3, 2, p->pair, i, p); \
-        } \
+        if (p->pair == 1) llm__avx2_few(LLM__KIND_##kind, 1, 1, p); \
+        else if (p->n == 1) llm__avx2_few(LLM__KIND_##kind, 1, 2, p); \
+        else llm__avx2_few(LLM__KIND_##kind, 2, 2, p); \
     }
 #define LLM__AVX2_CASE_MANY(kind) case LLM__KIND_##kind: llm__avx2_many_##kind(p); break;
-#define LLM__AVX2_CASE_BOTH(kind) case LLM__KIND_##kind: if (p->n < 4) llm__avx2_few_##kind(p); else llm__avx2_many_##kind(p); break;
+#define LLM__AVX2_CASE_BOTH(kind) \
+    case LLM__KIND_##kind: \
+        if (p->n <= p->pair) llm__avx2_few_##kind(p); \
+        else llm__avx2_many_##kind(p); \
+        break;
 #define LLM__AVX2_COMMON(each) each(Q4Z) each(Q4M) each(Q8) each(IQ4) each(Q4K) each(Q5K) each(Q6K)
 #define LLM__AVX2_OTHERS(each) each(Q5Z) each(Q5M) each(MXFP4) each(G16) each(G16M)
 
@@ -14126,62 +14505,100 @@ LLM__AVX2_INLINE void llm__avx2_narrow(uint16_t *p, llm__v16 x) {
 }
 
 /* 8 elements of b as f32; of bf16, 8 pairs' former or latter ones. */
-LLM__AVX2_INLINE __m256 llm__avx2_element8(const llm__kind type, const void *p, int64_t i, const int latter) {
-    if (type == LLM__KIND_F32) return _mm256_loadu_ps((const float *)p + i);
-    const uint16_t *half = (const uint16_t *)p + i;
-    if (type == LLM__KIND_F16) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)half));
-    const __m256i pairs = _mm256_loadu_si256((const __m256i *)(const void *)half);
+LLM__AVX2_INLINE __m256 llm__avx2_element8(const llm__kind type, const uint8_t *p, const int latter) {
+    if (type == LLM__KIND_F32) return _mm256_loadu_ps((const float *)(const void *)p);
+    if (type == LLM__KIND_F16) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+    const __m256i pairs = _mm256_loadu_si256((const __m256i *)(const void *)p);
     return _mm256_castsi256_ps(latter ? _mm256_and_si256(pairs, _mm256_set1_epi32(-65536)) : _mm256_slli_epi32(pairs, 16));
 }
 
-/* What the sums of the rows [i, i + n) start with, and where they go. */
-LLM__AVX2_INLINE void llm__avx2_begin(const llm__mac *m, int i, const int n, __m256 (*sum)[4]) {
+/* What the sums start with, and where they go: n rows from i on, `vectors` of 8 columns from panel `first` on. */
+LLM__AVX2_INLINE void llm__avx2_begin(const llm__mac *m, int i, const int n, const int first, const int vectors, __m256 (*sum)[4]) {
+    const float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < vectors; j++)
+            sum[r][j] = !m->scale ? _mm256_setzero_ps()
+                                  : _mm256_mul_ps(_mm256_loadu_ps(c + (first + j / 2) * m->step + j % 2 * 8),
+                                                  _mm256_set1_ps(m->scale[i + r]));
+}
+
+LLM__AVX2_INLINE void llm__avx2_end(const llm__mac *m, int i, const int n, const int first, const int vectors, __m256 (*sum)[4]) {
     float *c = m->c + (int64_t)i * m->ldc;
     LLM__UNROLL
     for (int r = 0; r < n; r++, c += m->ldc)
         LLM__UNROLL
-        for (int j = 0; j < 4; j++)
-            sum[r][j] = m->scale ? _mm256_mul_ps(_mm256_loadu_ps(llm__mac_c(m, c, 8 * j)), _mm256_set1_ps(m->scale[i + r]))
-                                 : _mm256_setzero_ps();
+        for (int j = 0; j < vectors; j++) {
+            float *to = c + (first + j / 2) * m->step + j % 2 * 8;
+            _mm256_storeu_ps(to, m->add ? _mm256_add_ps(_mm256_loadu_ps(to), sum[r][j]) : sum[r][j]);
+        }
 }
 
-LLM__AVX2_INLINE void llm__avx2_end(const llm__mac *m, int i, const int n, __m256 (*sum)[4]) {
-    float *c = m->c + (int64_t)i * m->ldc;
+/* n rows' sums of one panel (2 vectors), or of both (4). The sums of six rows with one panel fill 12 registers, and what is loaded of b,
+ * and converted, serves six. fetch: these rows ask for what is read next. */
+LLM__AVX2_INLINE void llm__avx2_rows(const llm__mac *m, int i, const int n, const int first, const int vectors, const llm__kind type,
+                                     const int fetch) {
+    const int together = type == LLM__KIND_BF16 ? 2 : 1, size = type == LLM__KIND_F32 ? 4 : 2 * together; /* bytes of a column */
+    const int64_t lda = m->lda, row = (int64_t)m->ldb * size, pace = m->pace * together;
+    const uint8_t *b[2], *ahead[2];
+    const float *a = llm__mac_a(m, i, 0);
+    __m256 sum[6][4], x[3], v[4];
     LLM__UNROLL
-    for (int r = 0; r < n; r++, c += m->ldc) {
-        if (!m->add) break;
+    for (int p = 0; p < vectors / 2; p++) b[p] = (const uint8_t *)m->b[first + p], ahead[p] = m->fetch[first + p];
+    llm__avx2_begin(m, i, n, first, vectors, sum);
+    for (int k = m->k; k > 0; k -= together) {
         LLM__UNROLL
-        for (int j = 0; j < 4; j++) sum[r][j] = _mm256_add_ps(_mm256_loadu_ps(llm__mac_c(m, c, 8 * j)), sum[r][j]);
-    }
-    c = m->c + (int64_t)i * m->ldc;
-    LLM__UNROLL
-    for (int r = 0; r < n; r++, c += m->ldc)
-        LLM__UNROLL
-        for (int j = 0; j < 4; j++) _mm256_storeu_ps(llm__mac_c(m, c, 8 * j), sum[r][j]);
-}
-
-/* See llm__rows_fn. The sums of three rows fill 12 registers, an input of each 3, and what is loaded of b the last one. */
-LLM__AVX2_INLINE void llm__avx2_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
-    const int together = type == LLM__KIND_BF16 ? 2 : 1; /* steps of k that are stored together */
-    __m256 sum[3][4], x[3];
-    llm__avx2_begin(m, i, n, sum);
-    for (int k = 0; k < m->k; k += together)
-        LLM__UNROLL
-        for (int h = 0; h < together; h++)
+        for (int h = 0; h < together; h++, a++) {
             LLM__UNROLL
-            for (int j = 0; j < 4; j++) {
-                if (j % 2 == 0) llm__mac_fetch(m, j / 2, k + h);
-                const __m256 v = llm__avx2_element8(type, m->b[j / 2], llm__mac_b(m, k, 8 * j, type), h);
+            for (int r = 0; r < n && vectors == 4; r++) x[r] = _mm256_broadcast_ss(a + r * lda);
+            LLM__UNROLL
+            for (int j = 0; j < vectors; j++) {
+                v[j] = llm__avx2_element8(type, b[j / 2] + j % 2 * 8 * size, h);
                 LLM__UNROLL
-                for (int r = 0; r < n; r++) {
-                    if (j == 0) x[r] = _mm256_broadcast_ss(llm__mac_a(m, i + r, k + h));
-                    sum[r][j] = _mm256_fmadd_ps(x[r], v, sum[r][j]);
-                }
+                for (int r = 0; r < n && vectors == 4; r++) sum[r][j] = _mm256_fmadd_ps(x[r], v[j], sum[r][j]);
             }
-    llm__avx2_end(m, i, n, sum);
+            LLM__UNROLL
+            for (int r = 0; r < n && vectors == 2; r++) {
+                x[0] = _mm256_broadcast_ss(a + r * lda);
+                sum[r][0] = _mm256_fmadd_ps(x[0], v[0], sum[r][0]);
+                sum[r][1] = _mm256_fmadd_ps(x[0], v[1], sum[r][1]);
+            }
+        }
+        LLM__UNROLL
+        for (int p = 0; p < vectors / 2; p++) {
+            if (fetch) __builtin_prefetch(ahead[p]);
+            b[p] += row;
+            ahead[p] += pace;
+        }
+    }
+    llm__avx2_end(m, i, n, first, vectors, sum);
 }
 
-LLM__ALIGN_LOOPS LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { llm__mac_types(m, 3, llm__avx2_rows); }
+/* All rows, six at a time, then those that are left. */
+LLM__AVX2_INLINE void llm__avx2_all_rows(const llm__mac *m, const llm__kind type) {
+    int i = 0;
+    for (; i + 6 <= m->n; i += 6)
+        for (int p = 0; p < (m->step ? 2 : 1); p++) {
+            if (i) llm__avx2_rows(m, i, 6, p, 2, type, 0);
+            else llm__avx2_rows(m, i, 6, p, 2, type, 1);
+        }
+    const int both = type == LLM__KIND_BF16 ? 2 : 3; /* so many rows take both panels at once: their sums fit, and pairs of bf16 as well */
+    for (int p = 0; p < (m->step ? 2 : 1) && m->n - i > both; p++) {
+        if (m->n - i == 5) llm__avx2_rows(m, i, 5, p, 2, type, 1);
+        if (m->n - i == 4) llm__avx2_rows(m, i, 4, p, 2, type, 1);
+        if (m->n - i == 3) llm__avx2_rows(m, i, 3, p, 2, type, 1);
+    }
+    if (m->n - i == 3 && both == 3) llm__avx2_rows(m, i, 3, 0, 4, type, 1);
+    if (m->n - i == 2) llm__avx2_rows(m, i, 2, 0, 4, type, 1);
+    if (m->n - i == 1) llm__avx2_rows(m, i, 1, 0, 4, type, 1);
+}
+
+LLM__ALIGN_LOOPS LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) {
+    if (m->type == LLM__KIND_F32) llm__avx2_all_rows(m, LLM__KIND_F32);
+    else if (m->type == LLM__KIND_F16) llm__avx2_all_rows(m, LLM__KIND_F16);
+    else llm__avx2_all_rows(m, LLM__KIND_BF16);
+}
 
 /* The kernels of >>bodies, compiled with these instructions. */
 LLM__AVX2 static void llm__avx2_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
@@ -15491,28 +15908,29 @@ enum { LLM__CHUNK = 256 }; /* columns of floats packed, or summed, in one go */
 
 /* 32 weights of one row (lane) into the vectors of a block at `to`, as 8 words of 4 columns: all 8 bits, or the low bits of the first words
  * and the other words in pieces above them. The other way round: llm__unpack_bits. */
-static void llm__pack_values(llm__kind kind, const llm__sub *sub, int lane, uint8_t *to) {
+LLM__INLINE void llm__pack_values(const llm__kind kind, const llm__sub *sub, int lane, uint8_t *to) {
     const int bits = llm__kind_info(kind).bits;
     uint32_t word[8];
     memcpy(word, bits == 8 ? (const void *)sub->q : (const void *)sub->u, 32);
-    for (int i = bits; i < 8; i++)
-        for (int p = 0; p < 3; p++) {
-            const llm__piece piece = llm__piece_of(bits, i, p);
-            word[piece.from] |= (word[i] & piece.mask * 0x01010101u) << piece.shift;
-        }
+    LLM__UNROLL
+    for (int i = 0; i < 8; i++) LLM__UNROLL
+    for (int p = 0; p < 3; p++) {
+        const llm__piece piece = llm__piece_of(bits, i, p);
+        if (i >= bits) word[piece.from] |= (word[i] & piece.mask * 0x01010101u) << piece.shift;
+    }
     for (int i = 0; i < bits; i++) memcpy(to + 4 * lane + 64 * i, &word[i], 4);
 }
 
-/* The scales (or minimums) of one row (lane): f16 d at head or to, times small integers b; kinds with scales in f32 keep the products. */
-static void llm__pack_scale(llm__scale scale, float d, const uint8_t b[2], int b_signed, int lane, uint8_t *to, uint8_t *head) {
-    uint16_t half = llm__f32_to_f16(d);
+/* The scales (or minimums) of one row (lane): f16 at head or to, times small integers b; kinds with scales in f32 keep the products with d,
+ * which is the same f16. */
+LLM__INLINE void llm__pack_scale(const llm__scale scale, uint16_t half, float d, const uint8_t b[2], const int b_signed, int lane,
+                                 uint8_t *to, uint8_t *head) {
+    if (scale == LLM__SCALE_F16) memcpy(to + 2 * lane, &half, 2);
+    if (scale >= LLM__SCALE_SUPER) memcpy(head + 2 * lane, &half, 2);
     for (int i = 0; i <= llm__scale_x2(scale); i++) {
-        float product = d * (b_signed ? (float)(int8_t)b[i] : (float)b[i]);
-        if (scale == LLM__SCALE_F16) memcpy(to + 2 * lane, &half, 2);
+        const float product = d * (b_signed ? (float)(int8_t)b[i] : (float)b[i]);
         if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2) memcpy(to + 64 * i + 4 * lane, &product, 4);
-        if (scale < LLM__SCALE_SUPER) continue;
-        memcpy(head + 2 * lane, &half, 2);
-        to[16 * i + lane] = b[i];
+        if (scale >= LLM__SCALE_SUPER) to[16 * i + lane] = b[i];
     }
 }
 
@@ -15548,14 +15966,44 @@ static void llm__pack_random(const llm_weight *w, const llm__block *b, uint8_t *
     }
 }
 
+/* Subs [sub, sub + n) of a row, of a super-block (or what is left): to lane `lane` of a block of the kind, in the region at `to`. */
+LLM__INLINE void llm__pack_subs(const llm__format *f, const int bytes, const llm__kind kind, const uint8_t *row, int64_t sub, int n,
+                                int lane, const llm__block *b, uint8_t *to) {
+    const llm__kind_desc k = llm__kind_info(kind);
+    const int scale_bytes = llm__scale_bytes(k.scale), min_bytes = llm__scale_bytes(k.min);
+    const int values = k.bits == 8 || k.scale == LLM__SCALE_F32; /* that stored ones are not enough for */
+    uint8_t *const head = to;
+    to += b->pair * llm__kind_head(kind);
+    for (int i = 0; i < n; i++, to += b->pair * llm__kind_block(kind)) {
+        uint8_t *scales = to + b->pair * 64 * k.bits, *mins = scales + b->pair * scale_bytes;
+        llm__sub s;
+        llm__sub_read(f, bytes, row, sub + i, values, &s);
+        llm__pack_values(kind, &s, lane, to + b->place * 64 * k.bits);
+        llm__pack_scale(k.scale, s.half_d, values ? s.d : 0, (const uint8_t *)s.sc, 1, lane, scales + b->place * scale_bytes,
+                        head + 32 * b->place);
+        llm__pack_scale(k.min, s.half_m, values ? s.m : 0, s.mc, 0, lane, mins + b->place * min_bytes, head + 32 * (b->pair + b->place));
+    }
+}
+
+/* All rows of a block: super-block by super-block, in each row by row, for a row's bytes of it stand together. */
+LLM__INLINE void llm__pack_rows(const llm__format *f, const int bytes, const llm__kind kind, const uint8_t *const *row, const int64_t *sub0,
+                                int64_t n_blocks, const llm__block *b, uint8_t *to) {
+    for (int64_t j = 0; j < n_blocks; j += LLM__SUPER) {
+        const int n = (int)LLM__MIN(n_blocks - j, (int64_t)LLM__SUPER);
+        for (int r = 0; r < b->n; r++) llm__pack_subs(f, bytes, kind, row[r], sub0[r] + j, n, r, b, to);
+        to += b->pair * (llm__kind_head(kind) + n * llm__kind_block(kind));
+    }
+}
+
 /* Rows of a block of a quantised kind. `to` is zeroed, which is what lanes without a row keep: their results are never stored. The file has
- * its rows one after the other, so this reads 16 streams and writes one. */
+ * its rows one after the other, so this reads 16 streams and writes one. What most files have is packed by loops of its own. */
 static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_t *to) {
     const llm__kind kind = (llm__kind)b->kind;
     const llm__kind_desc k = llm__kind_info(kind);
     const uint8_t *row[LLM__ROWS];
     const llm_segment *s = &w->segment[llm__weight_segment(w, b->row)]; /* rows of a block have one type and start at the same column of a
                                                                            super-block */
+    const int64_t blocks = w->cols / 32;
     int64_t sub0[LLM__ROWS];
     if (s->type == LLM_TYPE_RANDOM_Q4) {
         llm__pack_random(w, b, to);
@@ -15569,28 +16017,19 @@ static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_
     }
     const llm__format *f = llm__format_of(s->type);
     const llm__type_desc *t = llm__type_info(s->type);
-    uint8_t *head = to;
     if (k.scale == LLM__SCALE_F16 && (k.bits == 4 || k.bits == 8)) {
         for (int r = 0; r < b->n; r++) row[r] += sub0[r] * t->bytes;
-        llm__pack_words(f, t->bytes, k.bits, row, b, w->cols / 32, to);
+        llm__pack_words(f, t->bytes, k.bits, row, b, blocks, to);
         return;
     }
-    for (int64_t j = 0; j < w->cols / 32; j++, to += b->pair * llm__kind_block(kind)) {
-        uint8_t *scales = to + b->pair * 64 * k.bits, *mins = scales + b->pair * llm__scale_bytes(k.scale);
-        if (j % LLM__SUPER == 0) {
-            head = to;
-            to += b->pair * llm__kind_head(kind);
-            scales += to - head;
-            mins += to - head;
-        }
-        for (int r = 0; r < b->n; r++) {
-            llm__sub sub;
-            llm__sub_get(f, t, row[r], sub0[r] + j, &sub);
-            llm__pack_values(kind, &sub, r, to + b->place * 64 * k.bits);
-            llm__pack_scale(k.scale, sub.d, (const uint8_t *)sub.sc, 1, r, scales + b->place * llm__scale_bytes(k.scale),
-                            head + 32 * b->place);
-            llm__pack_scale(k.min, sub.m, sub.mc, 0, r, mins + b->place * llm__scale_bytes(k.min), head + 32 * (b->pair + b->place));
-        }
+    switch (kind == f->kind ? s->type : -1) {
+    case LLM_TYPE_Q4_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q4_K), 144, LLM__KIND_Q4K, row, sub0, blocks, b, to); break;
+    case LLM_TYPE_Q5_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q5_K), 176, LLM__KIND_Q5K, row, sub0, blocks, b, to); break;
+    case LLM_TYPE_Q6_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q6_K), 210, LLM__KIND_Q6K, row, sub0, blocks, b, to); break;
+    case LLM_TYPE_IQ4_XS: llm__pack_rows(llm__format_find(LLM_TYPE_IQ4_XS), 136, LLM__KIND_IQ4, row, sub0, blocks, b, to); break;
+    case LLM_TYPE_MXFP4: llm__pack_rows(llm__format_find(LLM_TYPE_MXFP4), 17, LLM__KIND_MXFP4, row, sub0, blocks, b, to); break;
+    case LLM_TYPE_Q5_0: llm__pack_rows(llm__format_find(LLM_TYPE_Q5_0), 22, LLM__KIND_Q5Z, row, sub0, blocks, b, to); break;
+    default: llm__pack_rows(f, t->bytes, kind, row, sub0, blocks, b, to);
     }
 }
 
@@ -15711,7 +16150,10 @@ typedef struct llm__lora_job {
     int add; /* dst += instead of dst = */
 } llm__lora_job;
 
-enum { LLM__MANY = 64 }; /* rows from which on a product is bound by arithmetic, not by reading the weight */
+enum {
+    LLM__MANY = 64, /* rows from which on a product is bound by arithmetic, not by reading the weight */
+    LLM__BAND = 4   /* pairs of blocks that a tile's inputs are multiplied with while they are in the cache */
+};
 
 /* Where row `row` of a copy in bf16 begins, of `cols` columns. */
 static uint16_t *llm__act_row(const llm__act *a, int64_t row, int64_t cols) {
@@ -15805,7 +16247,15 @@ static int64_t llm__product_count(const llm_weight *w, int g, int rows, llm__for
     return (w->first_block[g + 1] - w->first_block[g] + 1) / 2 * llm__tiles(rows, form);
 }
 
-/* Rows of group g of the weight times all rows of the input: the items [begin, end), tiles fastest. f says what becomes of the sums; its
+/* Asks for the lines that n blocks' results of a tile will be written to: when they are there, they come from the nearest cache. */
+static void llm__fetch_results(const llm__finish *f, const llm__block *b, int n, llm__tile t) {
+    const float *dst = f->dst + t.start / f->per * f->stride + b->row - f->first_row;
+    for (int i = 0; i < t.n / f->per; i++, dst += f->stride)
+        for (int j = 0; j < n; j += 1 + f->gate_up) __builtin_prefetch(dst + j * LLM__ROWS, 1);
+}
+
+/* Rows of group g of the weight times all rows of the input: the items [begin, end): in bands of a few pairs,
+ * tile by tile. f says what becomes of the sums; its
  * fields that belong to the weight are set here. Each thread has an f of its own. */
 static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, const llm__input *in, llm__finish *f, int64_t begin,
                                      int64_t end) {
@@ -15815,11 +16265,13 @@ static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, c
     f->per = llm__form_per(in->form);
     f->gate_up = w->gate_up;
     f->first_row = g * (w->rows / w->n_groups);
-    int64_t tiles = llm__tiles(in->rows, in->form);
+    const int64_t tiles = llm__tiles(in->rows, in->form), pairs = (w->first_block[g + 1] - w->first_block[g] + 1) / 2;
     for (int64_t i = begin; i < end; i++) {
-        const llm__block *b = &w->block[w->first_block[g] + i / tiles * 2];
+        const int64_t first = i / (LLM__BAND * tiles) * LLM__BAND, band = LLM__MIN(pairs - first, (int64_t)LLM__BAND);
+        const llm__block *b = &w->block[w->first_block[g] + (first + (i - first * tiles) % band) * 2];
         const int n = b + 1 < w->block + w->first_block[g + 1] ? 2 : 1;
-        llm__tile t = llm__tile_at(in->rows, in->form, (int)(i % tiles));
+        llm__tile t = llm__tile_at(in->rows, in->form, (int)((i - first * tiles) / band));
+        llm__fetch_results(f, b, n, t);
         for (int j = 0; j < n; j += b->pair) llm__tile_sums(k, w, b + j, in, t, out[j], &set_up);
         for (int j = 0; j < n; j += 1 + w->gate_up) k->finish(f, b + j, out[j], out[1], t.start / f->per, t.n / f->per);
     }
@@ -16162,6 +16614,58 @@ static void llm__run_experts(const llm__exec *e, const llm_experts_op *op, int p
     if (sub >= 2 && sub < 8) llm__slots_pass(e, &s, op, sub < 5 ? &up : &down, &f, (sub - 2) % 3);
     if (sub == 8) llm__slots_combine(e, &s, op, row0, rows);
 }
+
+LLM__COLD_BEGIN
+
+/* ============================================================================
+ * >>plain_attention   Attention as its formula says, to be read first and to test the fast one against.
+ * ============================================================================
+ * A query of one head looks at the keys of the positions before it, and its own. Each gets a score, scores become weights whose sum is 1,
+ * and what comes out is the sum of the values by their weights (Vaswani et al. 2017):
+ *
+ *     score_j = scale * q . k_j        weight_j = exp(score_j) / sum over all i of exp(score_i)        out = sum over j of weight_j * v_j
+ *
+ * The fast one, >>attention, does the same block by block, for many queries at once, from pages of any type, and never has a whole row of
+ * weights. */
+
+/* One query of one head. */
+typedef struct llm__plain_query {
+    const float *q;             /* (d) */
+    const float *k, *v;         /* the key and the value of position j are at k + j * k_stride and v + j * v_stride */
+    int64_t k_stride, v_stride; /* floats */
+    int32_t d, v_d;             /* numbers of a key, of a value */
+    int32_t from, to;           /* sees positions [from, to) */
+    float scale;                /* usually 1 / sqrt(d) */
+    float softcap;              /* 0: none; Gemma 2: score = softcap * tanh(score / softcap) */
+    const float *sink;          /* NULL: none; gpt-oss: a score that takes its share of the weights and has no value */
+    float slope;                /* 0: none; ALiBi: -slope is added for each position that lies between */
+    int32_t at;                 /* position of the query, for the slope */
+} llm__plain_query;
+
+/* weight: (to) numbers, of which those before `from` become 0; out: (v_d), NULL: only the weights are wanted. */
+/* The largest score is taken off all of them, which changes no weight, so that exp cannot overflow. */
+static void llm__plain_attention(const llm__plain_query *x, float *weight, float *out) {
+    double most = x->sink ? (double)*x->sink : -INFINITY, sum = 0;
+    memset(weight, 0, (size_t)x->to * sizeof *weight);
+    for (int32_t j = x->from; j < x->to; j++) {
+        double score = 0;
+        for (int32_t i = 0; i < x->d; i++) score += (double)x->q[i] * (double)x->k[j * x->k_stride + i];
+        score *= (double)x->scale;
+        if (x->softcap > 0) score = (double)x->softcap * tanh(score / (double)x->softcap);
+        weight[j] = (float)(score - (double)x->slope * (x->at - j));
+        most = LLM__MAX(most, (double)weight[j]);
+    }
+    if (x->sink) sum = exp((double)*x->sink - most);
+    for (int32_t j = x->from; j < x->to; j++) sum += (double)(weight[j] = (float)exp((double)weight[j] - most));
+    for (int32_t j = x->from; j < x->to; j++) weight[j] = (float)((double)weight[j] / sum);
+    for (int32_t i = 0; out && i < x->v_d; i++) {
+        double all = 0;
+        for (int32_t j = x->from; j < x->to; j++) all += (double)weight[j] * (double)x->v[j * x->v_stride + i];
+        out[i] = (float)all;
+    }
+}
+
+LLM__COLD_END
 
 /* ============================================================================
  * >>kv_cache   Pages of keys and values.
@@ -16655,14 +17159,15 @@ LLM__COLD_BEGIN
 /* ============================================================================
  * >>backend   The CPU's table of operations: what it keeps.
  * ============================================================================
- * The forward pass calls operations; here a call only appends a record to its rank's list. end_step then runs the lists of all ranks in
+ * The forward pass calls operations; here a call only appends a record to its rank's list. wait then runs the lists of all ranks in
  * lockstep on all threads of a pool: record i of every rank, then record i + 1. A thread takes its share of each record. Most operations
  * work row by row, and are split by rows; linear layers are split by output rows, attention by jobs that threads take one after the other.
  *
  *   begin_step   checks every number that could lead out of a buffer or the cache, copies the step, empties the lists
  *   operations   one call, one record (or two, where all of a first half must be there before the second): nothing computes, nothing waits
- *   end_step     the ranks' lists must be alike; the pool's threads walk through them once, and are done when it returns
- *   wait         has nothing to wait for: it tells the first mistake of the step, which end_step told already
+ *   end_step     the ranks' lists must be alike; cuts them into passes, and tells the first mistake of the step
+ *   work         runs passes as long as there is time: who has five milliseconds a picture, or must hear of a cancel, gets the core back
+ *   wait         the pool's threads walk through the passes that are left, and are done when it returns
  *
  * A list is made anew for each step, for that is cheap beside the step: a record is a copy of the operation and a few comparisons.
  *
@@ -16808,8 +17313,8 @@ struct llm_backend_ctx {
     llm__pool *pool;
     int n_ranks, n_group; /* ranks of a stage */
     llm__rank *rank;
-    llm__stretch *pass; /* (LLM__MAX_PASSES) */
-    int n_passes;
+    llm__stretch *pass;       /* (LLM__MAX_PASSES) */
+    int n_passes, n_run;      /* n_run: so many have run */
     const llm__record *timed; /* with cfg.spent: the record that the time since `since` belongs to */
     double since;
     llm__kv_cache kv;
@@ -17392,7 +17897,7 @@ static void llm__spent_add(llm_backend_ctx *ctx, const llm__record *next) {
 /* One thread's part of a pass. */
 static void llm__run_pass(void *arg, int pass, int thread, int n_threads) {
     llm_backend_ctx *ctx = (llm_backend_ctx *)arg;
-    const llm__stretch *at = &ctx->pass[pass];
+    const llm__stretch *at = &ctx->pass[ctx->n_run + pass];
     llm__exec e = LLM__ZERO;
     e.thread = thread;
     e.n_threads = n_threads;
@@ -17697,7 +18202,7 @@ static void llm__cpu_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op 
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, llm__cpu_plus(op->plus), NULL, NULL, LLM__TOUCH_NONE);
 }
 
-/* The ranks of a stage must have recorded the same operations; then all threads run them. */
+/* The ranks of a stage must have recorded the same operations; they are cut into passes. */
 static llm_result llm__cpu_end_step(llm_backend_ctx *ctx) {
     for (int r = 1; r < ctx->n_ranks && !ctx->failed; r++) {
         const llm__rank *first = &ctx->rank[r - r % ctx->n_group];
@@ -17705,16 +18210,39 @@ static llm_result llm__cpu_end_step(llm_backend_ctx *ctx) {
         for (int i = 0; same && i < first->n; i++) same = ctx->rank[r].list[i].kind == first->list[i].kind;
         if (!same) llm__cpu_fail(ctx, LLM_ERR_ARG, "the ranks recorded different operations");
     }
-    ctx->n_passes = 0;
+    ctx->n_passes = ctx->n_run = 0;
     for (int first = 0; first < ctx->n_ranks && !ctx->failed; first += ctx->n_group) llm__passes_of(ctx, first);
     ctx->timed = NULL;
-    if (!ctx->failed) llm__pool_run(ctx->pool, llm__run_pass, ctx, ctx->n_passes);
-    llm__spent_add(ctx, NULL);
     return ctx->failed ? llm__error(ctx->failed, "%s", ctx->why) : LLM_OK;
 }
 
-/* Everything ran in end_step; only a mistake is left to be told. */
-static llm_result llm__cpu_wait(llm_backend_ctx *ctx) { return ctx->failed ? llm__error(ctx->failed, "%s", ctx->why) : LLM_OK; }
+/* Runs passes until a time: see llm_backend.work. */
+/* The pool gets one pass, then two, four ...: as many as should take a quarter of the time that is left, by those before. So a step of
+ * hundreds of short ones is hardly ever interrupted, and one of long ones after each. */
+static int llm__cpu_work(llm_backend_ctx *ctx, double until, double *longest) {
+    double began = llm__now(), now = began;
+    for (int n = 1; !ctx->failed && ctx->n_run < ctx->n_passes; began = now) {
+        n = LLM__MIN(n, ctx->n_passes - ctx->n_run);
+        llm__pool_run(ctx->pool, llm__run_pass, ctx, n);
+        ctx->n_run += n;
+        now = llm__now();
+        const double each = (now - began) / n;
+        *longest = LLM__MAX(*longest, each);
+        if (now >= until) break;
+        n = (int)LLM__MAX(1.0, LLM__MIN(2.0 * n, (until - now) / 4 / LLM__MAX(each, 1e-9)));
+    }
+    llm__spent_add(ctx, NULL);
+    return ctx->failed || ctx->n_run >= ctx->n_passes;
+}
+
+/* All threads run the passes that are left. */
+static llm_result llm__cpu_wait(llm_backend_ctx *ctx) {
+    if (ctx->failed) return llm__error(ctx->failed, "%s", ctx->why);
+    llm__pool_run(ctx->pool, llm__run_pass, ctx, ctx->n_passes - ctx->n_run);
+    ctx->n_run = ctx->n_passes;
+    llm__spent_add(ctx, NULL);
+    return LLM_OK;
+}
 
 /* ============================================================================
  * >>cpu_open   Opening the backend: buffers, weights, pages.
@@ -18052,7 +18580,8 @@ static llm_result llm__cpu_kv_open(llm_backend_ctx *ctx, int n_layers, const llm
 static int64_t llm__cpu_memory_used(llm_backend_ctx *ctx) {
     int64_t n = (int64_t)ctx->memory;
     for (size_t i = 0; i < ctx->n_weights; i++) n += (int64_t)ctx->weight[i]->bytes;
-    return n;
+    for (size_t i = 0; i < ctx->n_buffers; i++) n += (int64_t)ctx->buffer[i]->act_bytes;
+    return n + (int64_t)ctx->experts_bytes;
 }
 
 /* ============================================================================
@@ -18144,6 +18673,7 @@ static llm_result llm__cpu_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
         ctx->buffer[i]->uses.written.interval = ctx->buffer[i]->uses.read.interval = -1;
         ctx->buffer[i]->b.form = 0;
     }
+    ctx->n_passes = ctx->n_run = 0;
     for (int i = 0; i < ctx->n_ranks; i++) {
         ctx->rank[i].n = ctx->rank[i].interval = 0;
         ctx->rank[i].kv.written.interval = ctx->rank[i].kv.read.interval = -1;
@@ -18151,7 +18681,7 @@ static llm_result llm__cpu_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     return LLM_OK;
 }
 
-/* Good until the next end_step. All ranks' shares stand side by side: (vocab). */
+/* Good until the next step computes. All ranks' shares stand side by side: (vocab). */
 static const float *llm__cpu_logits_row(llm_backend_ctx *ctx, int out_row) { return ctx->logits + out_row * ctx->logits_stride; }
 
 static const float *llm__cpu_buffer_row(LLM__UNUSED llm_backend_ctx *ctx, LLM__UNUSED int rank, const llm_buffer *buf, int row) {
@@ -18213,7 +18743,7 @@ static void llm__cpu_parallel(llm_backend_ctx *ctx, void (*fn)(void *arg, int i)
 /* Sentences are kept in this library, one a thread; a backend in another library reaches them through this. */
 LLM_API llm_result llm_backend_error(llm_result r, const char *sentence) { return llm__error(r, "%s", sentence); }
 
-/* The CPU draws no tokens and knows no limit of its memory: two are NULL. */
+/* The CPU draws no tokens, knows no limit of its memory, and pins none: three are NULL. */
 LLM_API const llm_backend *llm_backend_cpu(void) {
     static const llm_backend table = {LLM_BACKEND_ABI,
                                       sizeof(llm_backend),
@@ -18258,7 +18788,385 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
                                       llm__cpu_send,
                                       llm__cpu_receive,
                                       llm__cpu_state,
-                                      NULL};
+                                      NULL,
+                                      llm__cpu_work};
+    return &table;
+}
+
+/* ============================================================================
+ * >>trace   The CPU's table, one operation at a time, for who wants to watch.
+ * ============================================================================
+ * A table around another one. Every operation is handed on and computed at once, as a step of its own: buffers, pages and logits outlive a
+ * step, so what it gives is the same to the bit. Then whoever watches is told what came out. Where nobody does, none of this is there: the
+ * engine takes this table only when llm_engine_config.trace is set.
+ *
+ * The weights of attention are no buffer of the fast one; they are worked out again by >>plain_attention from the queries and keys of the
+ * step, which must begin with the sequence's first token. */
+
+/* What a weight is called. */
+typedef struct llm__trace_name {
+    const llm_weight *w;
+    char *text;
+} llm__trace_name;
+
+/* Stands in the place of the context that the table's functions are called with. */
+typedef struct llm__tracer {
+    const llm_backend *inner;
+    llm_backend_ctx *ctx;
+    llm_trace_fn fn;
+    void *user;
+    llm_kv_type kv_type;
+    llm__trace_name *name;
+    size_t n_names, names_cap;
+    llm_step step;  /* that is being computed; its arrays are the caller's */
+    llm_qkv_op qkv; /* the latest */
+    int32_t layer;  /* where the pass is; -1: before the first */
+    llm_result failed;
+    char why[256];
+} llm__tracer;
+
+static llm__tracer *llm__tracer_of(llm_backend_ctx *ctx) { return (llm__tracer *)(void *)ctx; }
+
+static void llm__trace_close(llm_backend_ctx *ctx) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    if (!t) return;
+    t->inner->close(t->ctx);
+    for (size_t i = 0; i < t->n_names; i++) LLM_FREE(t->name[i].text);
+    LLM_FREE(t->name);
+    LLM_FREE(t);
+}
+
+static llm_result llm__trace_open(const llm_backend_config *cfg, llm_backend_ctx **out) {
+    llm__tracer *t = LLM__NEW(llm__tracer, 1);
+    *out = NULL;
+    if (!t) return llm__nomem();
+    t->inner = llm_backend_cpu();
+    t->fn = cfg->trace;
+    t->user = cfg->trace_user;
+    t->kv_type = cfg->kv_type;
+    llm_result r = t->inner->open(cfg, &t->ctx);
+    if (r) llm__trace_close((llm_backend_ctx *)(void *)t);
+    else *out = (llm_backend_ctx *)(void *)t;
+    return r;
+}
+
+static llm_result llm__trace_weight(llm_backend_ctx *ctx, int rank, const llm_weight_desc *desc, llm_weight **out) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    *out = NULL;
+    if (!llm__grow((void **)&t->name, &t->names_cap, t->n_names + 1, sizeof *t->name)) return llm__nomem();
+    llm_result r = t->inner->weight(t->ctx, rank, desc, out);
+    if (r) return r;
+    t->name[t->n_names].w = *out;
+    t->name[t->n_names].text = llm__strdup(desc->name);
+    return t->name[t->n_names++].text ? LLM_OK : llm__nomem();
+}
+
+/* NULL: it has no name, or there is no weight. */
+static const char *llm__trace_name_of(const llm__tracer *t, const llm_weight *w) {
+    for (size_t i = 0; w && i < t->n_names; i++)
+        if (t->name[i].w == w) return t->name[i].text;
+    return NULL;
+}
+
+/* The layer of a weight by its name: the first number between dots, as in blk.7.ffn_norm.weight; otherwise where the pass is. */
+static int32_t llm__trace_layer(const llm__tracer *t, const char *name) {
+    for (const char *p = name ? strchr(name, '.') : NULL; p; p = strchr(p + 1, '.'))
+        if (p[1] >= '0' && p[1] <= '9') return (int32_t)strtol(p + 1, NULL, 10);
+    return name && t->layer < 0 ? -1 : t->layer;
+}
+
+/* Computes what has been handed on, and begins anew. */
+static void llm__trace_run(llm__tracer *t) {
+    llm_result r = t->inner->end_step(t->ctx);
+    if (!r) r = t->inner->wait(t->ctx);
+    if (r && !t->failed) snprintf(t->why, sizeof t->why, "%.255s", llm_last_error());
+    if (r && !t->failed) t->failed = r;
+    (void)t->inner->begin_step(t->ctx, &t->step);
+}
+
+/* Tells of some columns of a buffer's rows. */
+static void llm__trace_tell(llm__tracer *t, const char *op, const llm_weight *w, llm_rows rows, const llm_buffer *buf, int64_t col,
+                            int64_t cols) {
+    llm_trace x = LLM__ZERO;
+    if (t->failed || !buf || t->step.shape.program) return;
+    x.op = op;
+    x.weight = llm__trace_name_of(t, w);
+    x.layer = llm__trace_layer(t, x.weight);
+    x.head = -1;
+    x.rows = rows == LLM_ROWS_OUT ? t->step.shape.n_out : t->step.shape.n_rows;
+    x.cols = (int32_t)cols;
+    x.values = buf->data + col;
+    x.stride = buf->stride;
+    if (x.rows > 0) t->fn(t->user, &x);
+}
+
+/* What head h of a query's row sees: see llm_attention_op. */
+static llm__plain_query llm__trace_query(const llm__tracer *t, const llm_attention_op *op, int32_t row, int32_t h) {
+    const int32_t shared = h / (op->n_heads / op->n_kv_heads);
+    llm__plain_query x = LLM__ZERO;
+    x.q = op->qkv->data + row * op->qkv->stride + op->q_col + (int64_t)h * op->head_dim;
+    x.k = op->qkv->data + t->qkv.k_col + (int64_t)shared * op->head_dim;
+    x.k_stride = op->qkv->stride;
+    x.d = op->head_dim;
+    x.from = op->window ? LLM__MAX(0, row + 1 - op->window) : 0;
+    x.to = row + 1;
+    x.at = row;
+    x.scale = op->scale;
+    x.softcap = op->softcap;
+    x.sink = op->sinks ? op->sinks->f32 + h : NULL;
+    x.slope = op->alibi ? op->alibi->f32[h] : 0;
+    return x;
+}
+
+/* The weights with which each token of the first sequence looks at those before it, head by head: (T, T). */
+static void llm__trace_weights(llm__tracer *t, const llm_attention_op *op) {
+    const int32_t T = t->step.seq_begin[1];
+    const int whole = t->step.seq_len[0] == T && t->kv_type < LLM_KV_FP8_E4M3 && !op->not_causal && !t->failed && !t->step.shape.program;
+    LLM__SCOPED(llm__drop) float *weight = whole ? LLM__NEW(float, (int64_t)T *T) : NULL;
+    for (int32_t h = 0; weight && h < op->n_heads; h++) {
+        const llm_trace x = {"attention_weights", NULL, t->layer, h, T, T, weight, T};
+        for (int32_t row = 0; row < T; row++) {
+            const llm__plain_query query = llm__trace_query(t, op, row, h);
+            llm__plain_attention(&query, weight + (int64_t)row * T, NULL);
+        }
+        t->fn(t->user, &x);
+    }
+}
+
+static llm_result llm__trace_begin_step(llm_backend_ctx *ctx, const llm_step *step) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->step = *step;
+    t->layer = -1;
+    t->failed = LLM_OK;
+    return t->inner->begin_step(t->ctx, step);
+}
+
+static llm_result llm__trace_end_step(llm_backend_ctx *ctx) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    return t->failed ? llm__error(t->failed, "%s", t->why) : t->inner->end_step(t->ctx);
+}
+
+static llm_result llm__trace_wait(llm_backend_ctx *ctx) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    return t->failed ? llm__error(t->failed, "%s", t->why) : t->inner->wait(t->ctx);
+}
+
+/* ---- operations ---- */
+
+static void llm__trace_embed(llm_backend_ctx *ctx, int rank, const llm_embed_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->embed(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "embed", op->table, LLM_ROWS_TOKENS, op->dst, 0, op->dst->cols);
+}
+
+static void llm__trace_rope(llm_backend_ctx *ctx, int rank, const llm_rope_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->rope(t->ctx, rank, op);
+    llm__trace_run(t);
+}
+
+static void llm__trace_residual(llm_backend_ctx *ctx, int rank, const llm_residual_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->residual(t->ctx, rank, op);
+    llm__trace_run(t);
+    if (op->y) llm__trace_tell(t, "residual", NULL, op->rows, op->x, 0, op->x->cols);
+    if (op->kind != LLM_NORM_NONE) llm__trace_tell(t, "norm", op->weight, op->rows, op->h, 0, op->h->cols);
+}
+
+static void llm__trace_norm(llm_backend_ctx *ctx, int rank, const llm_norm_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->norm(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "norm", op->weight, op->rows, op->dst, op->src_col, op->n);
+}
+
+static void llm__trace_linear(llm_backend_ctx *ctx, int rank, const llm_linear_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->linear(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "linear", op->weight, op->rows, op->dst, op->dst_col, op->weight->rows / (op->weight->gate_up ? 2 : 1));
+}
+
+static void llm__trace_qkv(llm_backend_ctx *ctx, int rank, const llm_qkv_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->qkv = *op;
+    t->layer = op->layer;
+    t->inner->qkv(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "q", NULL, LLM_ROWS_TOKENS, op->qkv, op->q_col, (int64_t)op->n_heads * op->head_dim);
+    llm__trace_tell(t, "k", NULL, LLM_ROWS_TOKENS, op->qkv, op->k_col, (int64_t)op->n_kv_heads * op->head_dim);
+    llm__trace_tell(t, "v", NULL, LLM_ROWS_TOKENS, op->qkv, op->v_col, (int64_t)op->n_kv_heads * op->v_head_dim);
+}
+
+static void llm__trace_attention(llm_backend_ctx *ctx, int rank, const llm_attention_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->attention(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_weights(t, op);
+    llm__trace_tell(t, "attention", NULL, LLM_ROWS_TOKENS, op->dst, 0, (int64_t)op->n_heads * op->v_head_dim);
+}
+
+static void llm__trace_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->layer = op->layer;
+    t->inner->mla(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "attention", NULL, LLM_ROWS_TOKENS, op->dst, 0, (int64_t)op->n_heads * op->v_dim);
+}
+
+static void llm__trace_route(llm_backend_ctx *ctx, int rank, const llm_route_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->route(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "route", NULL, LLM_ROWS_TOKENS, op->dst, 0, 2 * op->k);
+}
+
+static void llm__trace_experts(llm_backend_ctx *ctx, int rank, const llm_experts_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->experts(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "experts", op->down, LLM_ROWS_TOKENS, op->dst, 0, op->dst->cols);
+}
+
+static void llm__trace_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->gate(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "gate", NULL, LLM_ROWS_TOKENS, op->dst, 0, op->n);
+}
+
+static void llm__trace_gather(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->gather(t->ctx, rank, dst, src);
+    llm__trace_run(t);
+}
+
+static void llm__trace_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t n) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->all_reduce(t->ctx, rank, rows, buf, n);
+    llm__trace_run(t);
+}
+
+static void llm__trace_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->logits(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm_trace x = {"logits", llm__trace_name_of(t, op->head), -1, -1, t->step.shape.n_out, op->vocab, NULL, op->vocab};
+    if (t->failed || x.rows < 1 || t->step.shape.program) return;
+    x.values = t->inner->logits_row(t->ctx, 0);
+    if (x.rows > 1) x.stride = t->inner->logits_row(t->ctx, 1) - x.values;
+    t->fn(t->user, &x);
+}
+
+static void llm__trace_lora(llm_backend_ctx *ctx, int rank, const llm_lora_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->lora(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "lora", NULL, op->rows, op->dst, 0, op->n);
+}
+
+static void llm__trace_state(llm_backend_ctx *ctx, int rank, const llm_state_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->state(t->ctx, rank, op);
+    llm__trace_run(t);
+}
+
+/* ---- what is handed on as it is ---- */
+
+static const char *llm__trace_describe(llm_backend_ctx *ctx) { return llm__tracer_of(ctx)->inner->describe(llm__tracer_of(ctx)->ctx); }
+
+static llm_result llm__trace_buffer(llm_backend_ctx *ctx, int rank, int64_t rows, int64_t cols, llm_buffer **out) {
+    return llm__tracer_of(ctx)->inner->buffer(llm__tracer_of(ctx)->ctx, rank, rows, cols, out);
+}
+
+static llm_result llm__trace_weights_done(llm_backend_ctx *ctx) {
+    return llm__tracer_of(ctx)->inner->weights_done(llm__tracer_of(ctx)->ctx);
+}
+
+static int64_t llm__trace_kv_page_bytes(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens) {
+    return llm__tracer_of(ctx)->inner->kv_page_bytes(llm__tracer_of(ctx)->ctx, n_layers, layers, page_tokens);
+}
+
+static llm_result llm__trace_kv_open(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens, int64_t n_pages) {
+    return llm__tracer_of(ctx)->inner->kv_open(llm__tracer_of(ctx)->ctx, n_layers, layers, page_tokens, n_pages);
+}
+
+static int64_t llm__trace_memory_used(llm_backend_ctx *ctx) { return llm__tracer_of(ctx)->inner->memory_used(llm__tracer_of(ctx)->ctx); }
+
+static const float *llm__trace_logits_row(llm_backend_ctx *ctx, int out_row) {
+    return llm__tracer_of(ctx)->inner->logits_row(llm__tracer_of(ctx)->ctx, out_row);
+}
+
+static const float *llm__trace_buffer_row(llm_backend_ctx *ctx, int rank, const llm_buffer *buf, int row) {
+    return llm__tracer_of(ctx)->inner->buffer_row(llm__tracer_of(ctx)->ctx, rank, buf, row);
+}
+
+static llm_result llm__trace_kv_copy(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n) {
+    return llm__tracer_of(ctx)->inner->kv_copy(llm__tracer_of(ctx)->ctx, from, to, n);
+}
+
+static llm_result llm__trace_kv_read(llm_backend_ctx *ctx, int rank, int32_t page, void *host) {
+    return llm__tracer_of(ctx)->inner->kv_read(llm__tracer_of(ctx)->ctx, rank, page, host);
+}
+
+static llm_result llm__trace_kv_write(llm_backend_ctx *ctx, int rank, int32_t page, const void *host) {
+    return llm__tracer_of(ctx)->inner->kv_write(llm__tracer_of(ctx)->ctx, rank, page, host);
+}
+
+static void llm__trace_parallel(llm_backend_ctx *ctx, void (*fn)(void *arg, int i), void *arg, int n) {
+    llm__tracer_of(ctx)->inner->parallel(llm__tracer_of(ctx)->ctx, fn, arg, n);
+}
+
+static llm_result llm__trace_lora_site(llm_backend_ctx *ctx, int rank, int n_slots, llm_lora_site **out) {
+    return llm__tracer_of(ctx)->inner->lora_site(llm__tracer_of(ctx)->ctx, rank, n_slots, out);
+}
+
+static llm_result llm__trace_lora_put(llm_backend_ctx *ctx, int rank, llm_lora_site *site, int slot, const llm_lora_part *parts, int n) {
+    return llm__tracer_of(ctx)->inner->lora_put(llm__tracer_of(ctx)->ctx, rank, site, slot, parts, n);
+}
+
+/* For one rank. llm_backend_config.trace is called in the thread that steps. */
+static const llm_backend *llm__trace_backend(void) {
+    static const llm_backend table = {.abi = LLM_BACKEND_ABI,
+                                      .struct_size = sizeof(llm_backend),
+                                      .name = "cpu",
+                                      .open = llm__trace_open,
+                                      .close = llm__trace_close,
+                                      .describe = llm__trace_describe,
+                                      .buffer = llm__trace_buffer,
+                                      .weight = llm__trace_weight,
+                                      .weights_done = llm__trace_weights_done,
+                                      .kv_page_bytes = llm__trace_kv_page_bytes,
+                                      .kv_open = llm__trace_kv_open,
+                                      .memory_used = llm__trace_memory_used,
+                                      .begin_step = llm__trace_begin_step,
+                                      .embed = llm__trace_embed,
+                                      .rope = llm__trace_rope,
+                                      .residual = llm__trace_residual,
+                                      .norm = llm__trace_norm,
+                                      .linear = llm__trace_linear,
+                                      .qkv = llm__trace_qkv,
+                                      .attention = llm__trace_attention,
+                                      .mla = llm__trace_mla,
+                                      .route = llm__trace_route,
+                                      .experts = llm__trace_experts,
+                                      .gate = llm__trace_gate,
+                                      .gather = llm__trace_gather,
+                                      .all_reduce = llm__trace_all_reduce,
+                                      .logits = llm__trace_logits,
+                                      .end_step = llm__trace_end_step,
+                                      .wait = llm__trace_wait,
+                                      .logits_row = llm__trace_logits_row,
+                                      .buffer_row = llm__trace_buffer_row,
+                                      .kv_copy = llm__trace_kv_copy,
+                                      .kv_read = llm__trace_kv_read,
+                                      .kv_write = llm__trace_kv_write,
+                                      .parallel = llm__trace_parallel,
+                                      .lora_site = llm__trace_lora_site,
+                                      .lora_put = llm__trace_lora_put,
+                                      .lora = llm__trace_lora,
+                                      .state = llm__trace_state};
     return &table;
 }
 
@@ -18327,11 +19235,6 @@ static LLM__PRINTF(4, 5) llm_result llm__bad(const char *path, const char *what,
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     return llm__error(LLM_ERR_FORMAT, "%s: %s %.*s: %s", path, what, (int)LLM__MIN(name.n, (size_t)128), name.p, text);
-}
-
-/* 1 if a text ends so. */
-static int llm__ends_with(const char *s, const char *end) {
-    return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end);
 }
 
 /* A NUL-terminated copy in an arena; NULL: no memory. */
@@ -18783,6 +19686,7 @@ static llm_result llm__safetensors_parse(const char *path, const uint8_t *data, 
 
 typedef struct llm__source {
     const char *path;
+    llm__place place;                                        /* files that are given; only while it is being opened */
     llm__gguf *gguf;                                         /* keys of the (first) file; NULL: a folder */
     llm_json *config, *generation_config, *tokenizer_config; /* of a folder; NULL: absent. Roots are objects */
     llm__tensors tensors;                                    /* of all parts and shards; empty with vocab_only or dummy_weights */
@@ -18803,7 +19707,7 @@ typedef struct llm__source {
 /* Opens a file that stays open as long as the source: tensors, keys and vocabularies point into it. */
 static llm_result llm__source_file(llm__source *s, const char *path, llm__file *out) {
     if (!llm__grow((void **)&s->files, &s->files_cap, s->n_files + 1, sizeof *s->files)) return llm__nomem();
-    llm_result r = llm__file_open(path, 0, s->no_mmap, out);
+    llm_result r = llm__place_file(&s->place, path, 0, s->no_mmap, out);
     if (!r) s->files[s->n_files++] = *out;
     return r;
 }
@@ -18885,14 +19789,14 @@ static llm_result llm__folder_json(llm__source *s, const char *folder, const cha
     const char *path = llm__source_path(s, folder, name);
     *out = NULL;
     if (!path) return llm__nomem();
-    if (llm__path_kind_of(path) == LLM__PATH_NONE) return LLM_OK;
-    llm_result r = llm__json_file(path, limit, out);
+    if (llm__place_kind(&s->place, path) == LLM__PATH_NONE) return LLM_OK;
+    llm_result r = llm__place_json(&s->place, path, limit, out);
     if (!r && llm_json_type_of(*out, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_FORMAT, "%s: an object expected", path);
     return r;
 }
 
 /* Says that a folder lacks a file, and what stands there instead. */
-static llm_result llm__folder_lacks(const char *folder, const char *lacks) {
+static llm_result llm__folder_lacks(const llm__source *s, const char *folder, const char *lacks) {
     static const struct {
         const char *ending, *advice;
     } kinds[] = {
@@ -18905,7 +19809,7 @@ static llm_result llm__folder_lacks(const char *folder, const char *lacks) {
     LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO;
     int best = LLM__COUNT(kinds);
     const char *found = NULL;
-    llm__folder_names(folder, &names);
+    llm__place_names(&s->place, folder, &names);
     for (const char *name = NULL; (name = llm__folder_next(&names, name)) != NULL;)
         for (int i = 0; i < best; i++)
             if (llm__ends_with(name, kinds[i].ending)) found = name, best = i;
@@ -18944,16 +19848,16 @@ static llm_result llm__source_shards(llm__source *s, const char *folder, const l
 static llm_result llm__source_weights(llm__source *s, const char *folder) {
     const char *single = llm__source_path(s, folder, "model.safetensors");
     LLM__SCOPED(llm__json_drop) llm_json *index = NULL;
-    if (!single || llm__path_kind_of(single) != LLM__PATH_NONE) return llm__source_safetensors(s, single);
+    if (!single || llm__place_kind(&s->place, single) != LLM__PATH_NONE) return llm__source_safetensors(s, single);
     llm_result r = llm__folder_json(s, folder, "model.safetensors.index.json", 100000000, &index);
     if (r) return r;
-    return index ? llm__source_shards(s, folder, index) : llm__folder_lacks(folder, "model.safetensors");
+    return index ? llm__source_shards(s, folder, index) : llm__folder_lacks(s, folder, "model.safetensors");
 }
 
 /* A Hugging Face folder. */
 static llm_result llm__source_folder(llm__source *s, const char *path, const llm_model_config *cfg) {
     llm_result r = llm__folder_json(s, path, "config.json", 16000000, &s->config);
-    if (!r && !s->config && !cfg->vocab_only) r = llm__folder_lacks(path, "config.json");
+    if (!r && !s->config && !cfg->vocab_only) r = llm__folder_lacks(s, path, "config.json");
     if (!r) r = llm__folder_json(s, path, "generation_config.json", 16000000, &s->generation_config);
     return r || cfg->vocab_only || cfg->dummy_weights ? r : llm__source_weights(s, path);
 }
@@ -19280,14 +20184,14 @@ static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *
     llm__file f = LLM__ZERO;
     llm_result r = LLM_OK;
     if (!cfg->tokenizer) s->vocab_gguf = s->gguf;
-    else if (llm__path_kind_of(path) == LLM__PATH_FILE) r = llm__source_file(s, path, &f);
+    else if (llm__place_kind(&s->place, path) == LLM__PATH_FILE) r = llm__source_file(s, path, &f);
     if (!r && llm__is_gguf(&f)) r = llm__source_keys(s, path, &f, &unused, &s->vocab_gguf);
     if (r) return r;
     llm__tokenizer *t = llm__tok_new();
     if (!t) return llm__nomem();
     t->log = &s->log;
     if (s->vocab_gguf) llm__tok_load_gguf(t, s->vocab_gguf);
-    else llm__tok_load_path(t, path, s->tokenizer_config);
+    else llm__tok_load_path(t, &s->place, path, s->tokenizer_config);
     r = t->result && s->vocab_gguf ? llm__error(t->result, "%s: %s", path, llm_last_error()) : t->result;
     t->log = NULL;
     s->tokenizer = t;
@@ -19441,9 +20345,9 @@ static llm_result llm__template_file(llm__source *s, const char *path, int optio
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
     if (!path) return llm__nomem();
-    if (optional && llm__path_kind_of(path) == LLM__PATH_NONE) return LLM_OK;
+    if (optional && llm__place_kind(&s->place, path) == LLM__PATH_NONE) return LLM_OK;
     int json = llm__ends_with(path, ".json");
-    llm_result r = json ? llm__json_file(path, 16000000, &doc) : llm__file_open(path, 16000000, 1, &f);
+    llm_result r = json ? llm__place_json(&s->place, path, 16000000, &doc) : llm__place_file(&s->place, path, 16000000, 1, &f);
     return r ? r : llm__template_keep(s, json ? llm__template_of(doc, name) : llm__s((const char *)f.data, f.size));
 }
 
@@ -19457,7 +20361,7 @@ static llm_result llm__template_find(llm__source *s, const char *name) {
         snprintf(key, sizeof key, "tokenizer.chat_template%s%.64s", is_default ? "" : ".", is_default ? "" : name);
         return llm__template_keep(s, llm__gguf_str(s->gguf, key));
     }
-    if (llm__path_kind_of(s->path) != LLM__PATH_DIR) return LLM_OK;
+    if (llm__place_kind(&s->place, s->path) != LLM__PATH_DIR) return LLM_OK;
     snprintf(key, sizeof key, "additional_chat_templates/%.64s.jinja", name);
     llm_result r = llm__template_file(s, llm__source_path(s, s->path, is_default ? "chat_template.jinja" : key), 1, name);
     if (!r && !s->chat_template_text) r = llm__template_file(s, llm__source_path(s, s->path, "chat_template.json"), 1, name);
@@ -19524,15 +20428,15 @@ static void llm__source_close(llm__source *s) {
 
 /* Reads tokenizer_config.json of the tokenizer's folder, or what stands for it, unless there is one. */
 static llm_result llm__source_tokenizer_config(llm__source *s, const llm_model_config *cfg, const char *name) {
-    const char *folder = cfg->tokenizer && llm__path_kind_of(cfg->tokenizer) == LLM__PATH_DIR ? cfg->tokenizer : s->path;
-    if (s->tokenizer_config || llm__path_kind_of(folder) != LLM__PATH_DIR) return LLM_OK;
+    const char *folder = cfg->tokenizer && llm__place_kind(&s->place, cfg->tokenizer) == LLM__PATH_DIR ? cfg->tokenizer : s->path;
+    if (s->tokenizer_config || llm__place_kind(&s->place, folder) != LLM__PATH_DIR) return LLM_OK;
     return llm__folder_json(s, folder, name, (size_t)64 << 20, &s->tokenizer_config);
 }
 
 /* The file or folder itself: its settings and tensors. */
 static llm_result llm__source_open_path(llm__source *s, const llm_model_config *cfg) {
     llm__file f;
-    if (llm__path_kind_of(s->path) == LLM__PATH_DIR) return llm__source_folder(s, s->path, cfg);
+    if (llm__place_kind(&s->place, s->path) == LLM__PATH_DIR) return llm__source_folder(s, s->path, cfg);
     llm_result r = llm__source_file(s, s->path, &f);
     if (r) return r;
     if (llm__is_gguf(&f)) return llm__source_gguf(s, s->path, f);
@@ -19543,13 +20447,15 @@ static llm_result llm__source_open_path(llm__source *s, const llm_model_config *
                       llm__looks_like(f.data, f.size));
 }
 
-/* Opens what a model is made of. cfg may be NULL; path must outlive the source. On error nothing is left open. */
-static llm_result llm__source_open(const char *path, const llm_model_config *cfg, llm__source *out) {
+/* Opens what a model is made of. place: files that are given (NULL: none), needed until this returns. cfg may be NULL; path must outlive
+ * the source. On error nothing is left open. */
+static llm_result llm__source_open(const char *path, const llm__place *place, const llm_model_config *cfg, llm__source *out) {
     const llm_model_config none = LLM__ZERO;
     memset(out, 0, sizeof *out);
     if (!cfg) cfg = &none;
     if (!path || !*path) return llm__error(LLM_ERR_ARG, "model: a path expected");
     out->path = path;
+    if (place) out->place = *place;
     out->no_mmap = cfg->no_mmap;
     out->log.fn = cfg->log;
     out->log.user = cfg->log_user;
@@ -19561,6 +20467,7 @@ static llm_result llm__source_open(const char *path, const llm_model_config *cfg
     if (!r) r = llm__source_tokenizer_config(out, cfg, "special_tokens_map.json"); /* older folders: it says the same of special tokens */
     if (!r) r = llm__source_specials(out);
     if (!r) r = llm__source_template(out, cfg);
+    memset(&out->place, 0, sizeof out->place);
     if (r) llm__source_close(out);
     return r;
 }
@@ -20637,6 +21544,8 @@ typedef struct llm__loader {
     int64_t n_params, bytes, step_bytes; /* what is tied counts once; of what was taken, the part that a token reads; the sum of these */
     int n_slots;                         /* of every site; 0: no sites */
     int64_t wide;                        /* rows of the widest layer that adapters may add to, but for the output layer and experts */
+    int dry;                             /* nothing is unpacked */
+    int64_t unpacked;                    /* bytes that would be */
     int balance;                         /* keys will be rounded: see llm__load_balanced */
     llm__adapter *adapter;               /* not NULL: nothing is made, its tensors go into slot `slot` of the sites */
     int slot;
@@ -20790,6 +21699,10 @@ static const uint8_t *llm__loader_mxfp4(llm__loader *L, int slot, const llm__ten
         L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s and its _scales: MXFP4 of %d experts of (%lld, %lld) expected", L->m->path,
                           blocks->name.p, (int)E, (long long)rows, (long long)cols);
     if (L->r || !L->backend || *made) return *made;
+    if (L->dry) {
+        L->unpacked += n * 17;
+        return *made = blocks->data;
+    }
     uint8_t *to = (uint8_t *)llm__arena_get(&L->keep, (size_t)n * 17);
     if (!to) L->r = llm__nomem();
     for (int64_t b = 0; to && b < n; b++) {
@@ -21206,6 +22119,7 @@ typedef struct llm__net_config {
     int n_loras, max_lora_rank;       /* slots for adapters; 0: none */
     int first_layer;                  /* of the KV cache: a draft model's layers follow the model's */
     int rounded_kv;                   /* elements of one byte and less */
+    int dry;                          /* 1: weights and buffers are only planned, nothing is read: see llm_model_estimate */
     int kept_layer;                   /* of the KV cache, that takes hidden states for an EAGLE head; 0: none */
     const struct llm__net *model_net; /* whose embedding and output layer an EAGLE head uses */
     llm_progress_fn progress;
@@ -21251,6 +22165,8 @@ typedef struct llm__net {
     llm__net_layer *layer; /* (n_ranks, n_layers) */
     int n_group, n_kv;     /* ranks of a stage; layers of the largest stage, which are what a rank's KV cache has */
     llm_kv_layer kv;       /* the KV geometry of every layer on one rank */
+    int64_t weight_bytes;  /* of a dry one: that the backend would keep */
+    int64_t unpacked;      /* of a dry one: weights that would stand unpacked until the backend has packed them */
 } llm__net;
 
 /* The rank's part of n, in whole units where there are enough: quantised columns are cut between blocks. */
@@ -21617,15 +22533,19 @@ static llm_result llm__net_open(const llm__net_config *cfg, llm__net **out) {
     L.ctx = cfg->ctx;
     L.n_slots = cfg->n_loras;
     L.balance = cfg->rounded_kv && !cfg->model->dummy;
+    L.dry = cfg->dry;
     /* the check at opening was for one rank; another number of ranks may still be refused, by llm__net_share */
     for (L.rank = 0; L.rank < n && !r; L.rank++) {
         net->rank[L.rank].layer = net->layer + L.rank * a->n_layers;
+        const int64_t before = cfg->dry ? cfg->backend->memory_used(cfg->ctx) : 0;
         llm__load_rank(&L, &net->rank[L.rank], cfg);
+        if (cfg->dry) net->weight_bytes += cfg->backend->memory_used(cfg->ctx) - before;
         r = L.r ? L.r : llm__net_buffers(net, L.rank, L.wide);
     }
-    if (!r) r = cfg->backend->weights_done(cfg->ctx);
+    if (!r && !cfg->dry) r = cfg->backend->weights_done(cfg->ctx);
+    net->unpacked = L.unpacked + (int64_t)L.keep.total;
     llm__loader_end(&L);
-    for (size_t i = 0; i < cfg->model->source.n_files; i++)
+    for (size_t i = 0; i < cfg->model->source.n_files && !cfg->dry; i++)
         if (cfg->model->source.files[i].mapped) llm__file_rest(cfg->model->source.files[i].data, cfg->model->source.files[i].size);
     if (r) {
         llm__net_close(net);
@@ -21658,10 +22578,206 @@ static const float *llm__net_hidden(const llm__net *net, int out_row) {
 }
 
 /* ============================================================================
- * >>forward   The forward pass.
+ * >>reference   The forward pass of a model like Llama, written plainly.
  * ============================================================================
- * Every call below enqueues one operation of the backend's table on one rank; nothing is computed here. What the fields of an operation
- * mean is said in >>api-backend; fields that are not named are 0 or NULL. Shapes are this rank's: T rows of tokens, D hidden size. */
+ * Read this first: it is all that a language model does, in the order in which it does it, without anything that makes it fast or lets many
+ * share it. One sequence, float32, from its first token; no cache, no batch, no ranks, no operations of a backend. >>forward does the same
+ * for every family through the table of >>api-backend; tests/unit/model/test_reference.c compares the two.
+ *
+ * Letters: T tokens, D numbers a token (hidden_size), H heads of d numbers, K heads of keys and values (H / K heads share one), F numbers
+ * between an MLP's matrices, V tokens of the vocabulary. A matrix W (out, in) times x (in) gives y (out): y_o = sum over i of W_oi x_i.
+ *
+ *     x = embedding of each token                                        (T, D)
+ *     in every layer:
+ *         h = norm(x);  q, k, v = Wq h, Wk h, Wv h                       (T, H d), (T, K d), (T, K d)
+ *         q, k = rotated by their positions
+ *         x = x + Wo attention(q, k, v)                                  (T, D)
+ *         h = norm(x);  x = x + Wdown (silu(Wgate h) * Wup h)            (T, F) inside
+ *     logits = Whead norm(x)                                             (T, V): how likely each token is to come next */
+
+/* A stored matrix, or a vector (rows, 1). Files keep numbers in many ways; a row comes out of any of them as floats. */
+typedef struct llm__matrix {
+    const llm__tensor *t;
+    int64_t rows, cols;
+} llm__matrix;
+
+/* The tensor of a slot (>>loader knows what files call it) in this layer; layer -1: of the whole model. */
+static llm__matrix llm__ref_matrix(llm__loader *L, int layer, llm__slot slot, int64_t rows, int64_t cols) {
+    char name[256];
+    const int64_t shape[2] = {rows, cols};
+    L->layer = layer;
+    const llm__matrix w = {llm__loader_find(L, slot, 0, 0, name), rows, cols};
+    if (!w.t && !L->r) L->r = llm__error(LLM_ERR_UNSUPPORTED, "reference: %s: tensor %s is not there", L->path, name);
+    if (!L->r && cols > 1 && llm__loader_find(L, slot, 0, 1, name))
+        L->r = llm__error(LLM_ERR_UNSUPPORTED, "reference: %s has biases (%s), a model like Llama was expected", L->path, name);
+    if (!L->r && llm__loader_fits(L, w.t, shape, cols > 1 ? 2 : 1)) (void)llm__loader_type(L, w.t);
+    return w;
+}
+
+/* Row i as floats. */
+static void llm__ref_row(const llm__matrix *w, int64_t i, float *out) {
+    llm__dequant_columns(w->t->type, w->t->data + i * llm__row_bytes(w->t->type, w->cols), 0, w->cols, out);
+}
+
+/* y (T, rows) = W x, for x (T, cols), token by token; with `add` y += W x. row: (cols) of memory. */
+static void llm__ref_multiply(const llm__matrix *w, const float *x, int32_t T, int add, float *row, float *y) {
+    for (int64_t o = 0; o < w->rows; o++) {
+        llm__ref_row(w, o, row);
+        for (int32_t t = 0; t < T; t++) {
+            double sum = 0;
+            for (int64_t i = 0; i < w->cols; i++) sum += (double)row[i] * (double)x[t * w->cols + i];
+            y[t * w->rows + o] = (float)(sum + (add ? (double)y[t * w->rows + o] : 0));
+        }
+    }
+}
+
+/* h = x divided by the root of the mean of its squares, times a weight for each number (RMSNorm, Zhang and Sennrich 2019). */
+static void llm__ref_norm(const llm__matrix *w, const float *x, int32_t T, float eps, float *weight, float *h) {
+    for (int64_t i = 0; i < w->rows; i++) llm__dequant_columns(w->t->type, w->t->data, i, 1, weight + i);
+    for (int32_t t = 0; t < T; t++) {
+        double squares = 0;
+        for (int64_t i = 0; i < w->rows; i++) squares += (double)x[t * w->rows + i] * (double)x[t * w->rows + i];
+        const double by = 1 / sqrt(squares / (double)w->rows + (double)eps);
+        for (int64_t i = 0; i < w->rows; i++) h[t * w->rows + i] = (float)((double)x[t * w->rows + i] * by * (double)weight[i]);
+    }
+}
+
+/* Turns pairs of numbers of a head by an angle that grows with the position, the faster the earlier the pair stands (RoPE, Su et al. 2021):
+ * the product of a query and a key then depends on how far apart they are. Which two make a pair depends on the file. x: (T, heads d). */
+static void llm__ref_rotate(const llm__arch *a, int32_t heads, int32_t T, float *x) {
+    const int32_t d = a->head_dim, half = a->rope_dim / 2;
+    for (int32_t t = 0; t < T; t++)
+        for (int32_t h = 0; h < heads; h++)
+            for (int32_t i = 0; i < half; i++) {
+                float *first = x + ((int64_t)t * heads + h) * d + (a->rope_pairs ? 2 * i : i), *second = first + (a->rope_pairs ? 1 : half);
+                const double angle = t * (double)a->rope[0].inv_freq[i], u = (double)*first, v = (double)*second;
+                *first = (float)(u * cos(angle) - v * sin(angle));
+                *second = (float)(u * sin(angle) + v * cos(angle));
+            }
+}
+
+/* out (T, H d): each head of each token looks at the tokens before it and at itself. weight: (T) of memory. */
+static void llm__ref_attend(const llm__arch *a, const float *q, const float *k, const float *v, int32_t T, float *weight, float *out) {
+    const int32_t H = a->n_heads, K = a->n_kv_heads, d = a->head_dim;
+    for (int32_t t = 0; t < T; t++)
+        for (int32_t h = 0; h < H; h++) {
+            const int32_t shared = h / (H / K); /* the key and value head that this head uses */
+            const llm__plain_query x = {.q = q + ((int64_t)t * H + h) * d,
+                                        .k = k + shared * d,
+                                        .v = v + shared * d,
+                                        .k_stride = (int64_t)K * d,
+                                        .v_stride = (int64_t)K * d,
+                                        .d = d,
+                                        .v_d = d,
+                                        .to = t + 1,
+                                        .scale = a->attn_scale};
+            llm__plain_attention(&x, weight, out + ((int64_t)t * H + h) * d);
+        }
+}
+
+/* What this file does not have. NULL: nothing, the model is one like Llama. */
+static const char *llm__ref_lacks(const llm__arch *a) {
+    const float one[] = {a->embed_scale, a->residual_scale, a->logit_scale, a->rope[0].scale[0]};
+    for (int i = 0; i < LLM__COUNT(one); i++)
+        if (one[i] != 1 && one[i] != 0) return "scales";
+    for (int i = 0; i < a->n_layers; i++)
+        if (a->layer[i].window || a->layer[i].moe || a->layer[i].rope) return "windows, experts or layers of different kinds";
+    if (a->norm != LLM_NORM_RMS || a->qk_norm) return "another norm";
+    if (a->act != LLM_ACT_SILU || a->qkv_bias || a->o_bias || a->mlp_bias) return "another MLP, or biases";
+    if (a->attn_softcap > 0 || a->logit_softcap > 0 || a->dynamic || a->logn_from || a->eagle)
+        return "caps, or positions that depend on more";
+    const uint32_t other = LLM__NORM_PLUS1 | LLM__PARALLEL | LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__NO_GATE | LLM__CONV1D | LLM__LEARNED |
+                           LLM__ALIBI | LLM__MLA;
+    return a->flags & other ? "another order of its parts" : NULL;
+}
+
+/* What a pass writes, all rows of all tokens. */
+typedef struct llm__ref {
+    int32_t T;
+    float *x, *h;        /* (T, D) the tokens on their way through the layers; their norm */
+    float *q, *att;      /* (T, H d) */
+    float *k, *v;        /* (T, K d) */
+    float *gate, *up;    /* (T, F) */
+    float *row, *weight; /* a row of a matrix; norm weights, or those of a query */
+} llm__ref;
+
+/* One layer: attention, then the MLP; each adds to x what it makes of the norm of x. */
+static void llm__ref_layer(llm__loader *L, int layer, const llm__ref *r) {
+    const llm__arch *a = L->a;
+    const int64_t D = a->hidden, Q = (int64_t)a->n_heads * a->head_dim, KV = (int64_t)a->n_kv_heads * a->head_dim, F = a->ff;
+    const llm__matrix attn_norm = llm__ref_matrix(L, layer, LLM__W_ATTN_NORM, D, 1), q = llm__ref_matrix(L, layer, LLM__W_Q, Q, D);
+    const llm__matrix k = llm__ref_matrix(L, layer, LLM__W_K, KV, D), v = llm__ref_matrix(L, layer, LLM__W_V, KV, D);
+    const llm__matrix o = llm__ref_matrix(L, layer, LLM__W_O, D, Q), ffn_norm = llm__ref_matrix(L, layer, LLM__W_FFN_NORM, D, 1);
+    const llm__matrix gate = llm__ref_matrix(L, layer, LLM__W_GATE, F, D), up = llm__ref_matrix(L, layer, LLM__W_UP, F, D);
+    const llm__matrix down = llm__ref_matrix(L, layer, LLM__W_DOWN, D, F);
+    if (L->r) return;
+    llm__ref_norm(&attn_norm, r->x, r->T, a->eps, r->weight, r->h);
+    llm__ref_multiply(&q, r->h, r->T, 0, r->row, r->q);
+    llm__ref_multiply(&k, r->h, r->T, 0, r->row, r->k);
+    llm__ref_multiply(&v, r->h, r->T, 0, r->row, r->v);
+    llm__ref_rotate(a, a->n_heads, r->T, r->q);
+    llm__ref_rotate(a, a->n_kv_heads, r->T, r->k);
+    llm__ref_attend(a, r->q, r->k, r->v, r->T, r->weight, r->att);
+    llm__ref_multiply(&o, r->att, r->T, 1, r->row, r->x);
+    llm__ref_norm(&ffn_norm, r->x, r->T, a->eps, r->weight, r->h);
+    llm__ref_multiply(&gate, r->h, r->T, 0, r->row, r->gate);
+    llm__ref_multiply(&up, r->h, r->T, 0, r->row, r->up);
+    for (int64_t i = 0; i < r->T * F; i++) { /* silu(g) = g / (1 + e^-g) lets u through where g is large (SwiGLU, Shazeer 2020) */
+        const double g = (double)r->gate[i];
+        r->gate[i] = (float)(g / (1 + exp(-g)) * (double)r->up[i]);
+    }
+    llm__ref_multiply(&down, r->gate, r->T, 1, r->row, r->x);
+}
+
+/* The memory of a pass; the arena's `failed` says whether there was enough. */
+static llm__ref llm__ref_memory(const llm__arch *a, int32_t T, llm__arena *memory) {
+    const int64_t D = a->hidden, Q = (int64_t)a->n_heads * a->head_dim, KV = (int64_t)a->n_kv_heads * a->head_dim, F = a->ff;
+    const int64_t wide = LLM__MAX(LLM__MAX(D, Q), LLM__MAX(F, T)),
+                  size[] = {T * D, T * D, T * Q, T * Q, T * KV, T * KV, T * F, T * F, wide, wide};
+    float *at[LLM__COUNT(size)];
+    for (int i = 0; i < LLM__COUNT(size); i++) at[i] = (float *)llm__arena_get(memory, (size_t)size[i] * sizeof(float));
+    const llm__ref r = {T, at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7], at[8], at[9]};
+    return r;
+}
+
+/* logits: (n, vocabulary), a row for each of the n tokens. LLM_ERR_UNSUPPORTED: the model has something that is not here (another norm,
+ * biases, experts, windows ...). */
+static llm_result llm__reference_forward(const llm_model *m, const int32_t *ids, int32_t n, float *logits) {
+    const llm__arch *a = &m->arch;
+    const char *lacks = llm__ref_lacks(a);
+    LLM__SCOPED(llm__arena_free) llm__arena memory = LLM__ZERO;
+    llm__loader L;
+    llm__loader_begin(&L, m, 1, 1);
+    if (lacks) return llm__error(LLM_ERR_UNSUPPORTED, "reference: %s has %s, a model like Llama was expected", m->path, lacks);
+    for (int32_t t = 0; t < n; t++)
+        if (ids[t] < 0 || ids[t] >= a->vocab) return llm__error(LLM_ERR_ARG, "reference: token id %d of %d", ids[t], a->vocab);
+    const llm__ref r = llm__ref_memory(a, n, &memory);
+    if (memory.failed) return llm__nomem();
+    const llm__matrix embed = llm__ref_matrix(&L, -1, LLM__W_EMBED, a->vocab, a->hidden);
+    const llm__matrix norm = llm__ref_matrix(&L, -1, LLM__W_OUT_NORM, a->hidden, 1);
+    L.layer = -1; /* where a file has no matrix of its own for the output, it is the embedding's */
+    const llm__matrix head = llm__has(&L, LLM__W_HEAD) ? llm__ref_matrix(&L, -1, LLM__W_HEAD, a->vocab, a->hidden) : embed;
+    for (int32_t t = 0; t < n && !L.r; t++) llm__ref_row(&embed, ids[t], r.x + (int64_t)t * a->hidden);
+    for (int layer = 0; layer < a->n_layers && !L.r; layer++) llm__ref_layer(&L, layer, &r);
+    if (!L.r) {
+        llm__ref_norm(&norm, r.x, n, a->eps, r.weight, r.h);
+        llm__ref_multiply(&head, r.h, n, 0, r.row, logits);
+    }
+    llm__loader_end(&L);
+    return L.r;
+}
+
+/* ============================================================================
+ * >>forward_extras   What adapters, EAGLE heads, ranks and pipelines add to the forward pass.
+ * ============================================================================
+ * One path leads from tokens to logits: >>forward. What stands here is called from it in six places and does nothing for a model alone on
+ * one rank; who wants to know how a model works may skip it.
+ *
+ *   adapters (LoRA)   what a layer gives has B A x added to it, which lies in a buffer `plus` when the layer computes: see llm_lora_op
+ *   ranks             each has a part of the embeddings and of the heads; sums over ranks are made by residual and all_reduce
+ *   pipelines         a stage that is not the first receives x instead of looking up embeddings; one that is not the last sends it on
+ *   EAGLE             a head of one layer reads the embedding together with the model's hidden state of the position before, which the
+ *                     model keeps in pages for it */
 
 /* What every operation needs to know of where it runs. */
 typedef struct llm__pass {
@@ -21675,18 +22791,82 @@ typedef struct llm__pass {
 } llm__pass;
 
 /* What adapters add to w src, in `plus`; NULL: nothing in this step. */
-static const llm_buffer *llm__pass_lora(const llm__pass *p, llm_rows rows, llm_buffer *plus, const llm_buffer *src,
-                                        const llm__net_pair *w) {
+static const llm_buffer *llm__extra_plus(const llm__pass *p, llm_rows rows, llm_buffer *plus, const llm_buffer *src,
+                                               const llm__net_pair *w) {
     llm_lora_op op = {.rows = rows, .dst = plus, .src = src, .low = p->rank->low, .site = w->lora, .n = w->rows, .scale = 1};
     if (!p->lora || !w->lora) return NULL;
     p->be->lora(p->ctx, p->rank_index, &op);
     return plus;
 }
 
+/* Where embeddings go: an EAGLE head reads them elsewhere than a model. */
+static llm_buffer *llm__extra_embedding(const llm__pass *p) { return p->a->eagle ? p->rank->token.h : p->rank->token.x; }
+
+/* Behind the look-up of embeddings: adapters' rows, and the sum over ranks, of which each has found the tokens of its part. */
+static void llm__extra_embed(const llm__pass *p, const llm__net *net, llm_buffer *x) {
+    const llm__arch *a = p->a;
+    const llm__net_rank *rank = p->rank;
+    llm_lora_op lora = {.rows = LLM_ROWS_TOKENS,
+                        .dst = x,
+                        .low = rank->low,
+                        .site = rank->embed.lora,
+                        .n = a->hidden,
+                        .vocab_begin = (int32_t)rank->vocab.first,
+                        .scale = a->embed_scale};
+    if (p->lora && rank->embed.lora) p->be->lora(p->ctx, p->rank_index, &lora);
+    if (net->n_group > 1) p->be->all_reduce(p->ctx, p->rank_index, LLM_ROWS_TOKENS, x, a->hidden);
+}
+
+/* An EAGLE head reads x = fc(embedding of the token, hidden state of the position before it) + b, and zeros at position 0, as in vLLM 0.6.
+ * */
+static void llm__extra_eagle(const llm__pass *p, int kept_layer) {
+    const llm__net_lane *lane = &p->rank->token;
+    const llm__net_pair *fc = p->rank->fc;
+    llm_state_op recall = {.recall = 1, .rows = LLM_ROWS_TOKENS, .buf = lane->y, .clear = lane->x, .layer = kept_layer};
+    llm_linear_op op = {.rows = LLM_ROWS_TOKENS, .dst = lane->x, .src = lane->h, .weight = fc[0].w, .bias = fc[0].b, .scale = 1};
+    p->be->linear(p->ctx, p->rank_index, &op);
+    p->be->state(p->ctx, p->rank_index, &recall);
+    op.src = lane->y;
+    op.weight = fc[1].w;
+    op.bias = fc[1].b;
+    op.add = 1;
+    p->be->linear(p->ctx, p->rank_index, &op);
+}
+
+/* Before the first layer of this rank: x of a stage that is not the first; what an EAGLE head makes of the embedding. */
+static void llm__extra_begin(const llm__pass *p, const llm__net *net) {
+    if (!p->rank->first) p->be->receive(p->ctx, p->rank_index, p->rank->token.x, net->rank[p->rank_index - net->n_group].token.x);
+    if (p->a->eagle) llm__extra_eagle(p, net->cfg.kept_layer);
+}
+
+/* Columns of this rank's queries and keys in qkv: with norms over the whole width other ranks' heads stand before them. */
+static void llm__extra_columns(const llm__pass *p, int32_t *q, int32_t *k) {
+    const int whole = p->a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
+    *q = whole ? (int32_t)p->rank->heads.first * p->a->head_dim : 0;
+    *k = p->rank->q_width + (whole ? (int32_t)p->rank->kv_heads.first * p->a->head_dim : 0);
+}
+
+/* Behind the last layer, where an EAGLE head wants hidden states: they are kept in pages, of the model those of all rows (lane), of the
+ * head itself those that it guesses from again (src). */
+static void llm__extra_keep(const llm__pass *p, const llm__net *net, const llm__net_lane *lane, llm_buffer *src) {
+    const int own = p->a->eagle;
+    llm_state_op keep = {.rows = own ? LLM_ROWS_OUT : LLM_ROWS_TOKENS, .buf = own ? src : lane->h, .layer = net->cfg.kept_layer};
+    if (net->cfg.kept_layer) p->be->state(p->ctx, p->rank_index, &keep);
+}
+
+/* ============================================================================
+ * >>forward   The forward pass.
+ * ============================================================================
+ * Read >>reference first: it is the same for one family, written plainly. This is the path of every family; what adapters, EAGLE heads,
+ * ranks and pipelines add to it stands apart, in >>forward_extras.
+ *
+ * Every call below enqueues one operation of the backend's table on one rank; nothing is computed here. What the fields of an operation
+ * mean is said in >>api-backend; fields that are not named are 0 or NULL. Shapes are this rank's: T rows of tokens, D hidden size. */
+
 /* dst (+)= act(w src + b + what adapters add). */
 static void llm__pass_linear(const llm__pass *p, llm_rows rows, llm_buffer *dst, const llm_buffer *src, const llm__net_pair *w, llm_act act,
                              int add) {
-    const llm_buffer *plus = llm__pass_lora(p, rows, p->rank->plus, src, w);
+    const llm_buffer *plus = llm__extra_plus(p, rows, p->rank->plus, src, w);
     llm_linear_op op = {.rows = rows,
                         .dst = dst,
                         .src = src,
@@ -21729,34 +22909,25 @@ static void llm__pass_residual(const llm__pass *p, const llm__net_lane *lane, co
 
 /* x = embedding of the tokens (T, D). Each rank has a part of the table; learned positions are added on one rank: the sum over ranks has
  * them once. */
-static void llm__pass_embed(const llm__pass *p, int n_ranks, llm_buffer *x) {
+static void llm__pass_embed(const llm__pass *p, const llm__net *net) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
+    llm_buffer *x = llm__extra_embedding(p);
     llm_embed_op embed = {.dst = x,
                           .table = rank->embed.w,
                           .positions = p->rank_index ? NULL : rank->positions.w,
                           .position_offset = a->position_offset,
                           .vocab_begin = (int32_t)rank->vocab.first,
                           .scale = a->embed_scale};
-    llm_lora_op lora = {.rows = LLM_ROWS_TOKENS,
-                        .dst = x,
-                        .low = rank->low,
-                        .site = rank->embed.lora,
-                        .n = a->hidden,
-                        .vocab_begin = embed.vocab_begin,
-                        .scale = a->embed_scale};
     p->be->embed(p->ctx, p->rank_index, &embed);
-    if (p->lora && rank->embed.lora) p->be->lora(p->ctx, p->rank_index, &lora);
-    if (n_ranks > 1) p->be->all_reduce(p->ctx, p->rank_index, LLM_ROWS_TOKENS, x, a->hidden);
+    llm__extra_embed(p, net, x);
     if (rank->embed_norm.w) llm__pass_norm(p, LLM_ROWS_TOKENS, x, x, a->hidden, a->norm, &rank->embed_norm, a->eps);
 }
 
-/* x, from the tokens or from the stage before, and the cosines and sines of this step's positions (T, rope_dim). */
-static void llm__pass_begin(const llm__pass *p, const llm__net *net) {
+/* The cosines and sines of this step's positions (T, rope_dim). */
+static void llm__pass_rope(const llm__pass *p) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
-    if (rank->first) llm__pass_embed(p, net->n_group, a->eagle ? rank->token.h : rank->token.x);
-    else p->be->receive(p->ctx, p->rank_index, rank->token.x, net->rank[p->rank_index - net->n_group].token.x);
     for (int i = 0; i < a->n_rope; i++) {
         llm_rope_op rope = {
             .dst = rank->rope[i], .inv_freq = rank->inv_freq[i], .n_variants = 2, .rope_dim = a->rope_dim, .scale = a->rope[i].scale};
@@ -21764,27 +22935,14 @@ static void llm__pass_begin(const llm__pass *p, const llm__net *net) {
     }
 }
 
-/* An EAGLE head reads x = fc(embedding of the token, hidden state of the position before it) + b, and zeros at position 0, as in vLLM
- * 0.6. */
-static void llm__pass_eagle(const llm__pass *p, int kept_layer) {
-    const llm__net_lane *lane = &p->rank->token;
-    llm_state_op recall = {.recall = 1, .rows = LLM_ROWS_TOKENS, .buf = lane->y, .clear = lane->x, .layer = kept_layer};
-    llm__pass_linear(p, LLM_ROWS_TOKENS, lane->x, lane->h, &p->rank->fc[0], LLM_ACT_NONE, 0);
-    p->be->state(p->ctx, p->rank_index, &recall);
-    llm__pass_linear(p, LLM_ROWS_TOKENS, lane->x, lane->y, &p->rank->fc[1], LLM_ACT_NONE, 1);
-}
-
 /* att (T, n_heads * v_head_dim) = attention(src), in layer i (Vaswani et al. 2017):
  *   q, k, v = W src + b;  q, k = rope(norm(q)), rope(norm(k));  k and v join the pages of their sequence
- *   att_h = sum over earlier j of softmax_j(q_h . k_j * attn_scale) v_j, over the k and v that head h shares with its group
- * With norms over the whole width, qkv holds q and k of all ranks' heads, of which this rank finishes its own. */
+ *   att_h = sum over earlier j of softmax_j(q_h . k_j * attn_scale) v_j, over the k and v that head h shares with its group */
 static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
-    int32_t n_heads = (int32_t)rank->heads.n, n_kv_heads = (int32_t)rank->kv_heads.n, d = a->head_dim;
-    int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS; /* then other ranks' heads stand before this one's */
-    int32_t q_col = whole ? (int32_t)rank->heads.first * d : 0;
-    int32_t k_col = rank->q_width + (whole ? (int32_t)rank->kv_heads.first * d : 0);
+    int32_t n_heads = (int32_t)rank->heads.n, n_kv_heads = (int32_t)rank->kv_heads.n, d = a->head_dim, q_col, k_col;
+    llm__extra_columns(p, &q_col, &k_col);
     llm_qkv_op qkv = {.qkv = rank->qkv,
                       .q_col = q_col,
                       .k_col = k_col,
@@ -21908,16 +23066,14 @@ static void llm__pass_moe(const llm__pass *p, const llm__net_layer *layer, const
 }
 
 /* After the last layer: gathers the rows whose logits are wanted, unless the last MLP has done so, and multiplies them with the output
- * layer. Where an EAGLE head wants hidden states, they are kept in pages: of the model those of all rows, of the head itself those that
- * it guesses from again. */
+ * layer. */
 static void llm__pass_head(const llm__pass *p, const llm__net *net, const llm__net_lane *lane, int has_norm) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
     llm_buffer *src = has_norm ? rank->out.h : rank->out.x;
     if (lane != &rank->out) p->be->gather(p->ctx, p->rank_index, src, has_norm ? lane->h : lane->x);
-    llm_state_op keep = {.rows = a->eagle ? LLM_ROWS_OUT : LLM_ROWS_TOKENS, .buf = a->eagle ? src : lane->h, .layer = net->cfg.kept_layer};
-    if (net->cfg.kept_layer) p->be->state(p->ctx, p->rank_index, &keep);
-    const llm_buffer *plus = llm__pass_lora(p, LLM_ROWS_OUT, rank->head_plus, src, &rank->head);
+    llm__extra_keep(p, net, lane, src);
+    const llm_buffer *plus = llm__extra_plus(p, LLM_ROWS_OUT, rank->head_plus, src, &rank->head);
     llm_logits_op logits = {.src = src,
                             .head = rank->head.w,
                             .bias = rank->head.b,
@@ -21951,8 +23107,9 @@ static void llm__forward(const llm__net *net, int rank_index, int lora) {
     const int parallel = (a->flags & LLM__PARALLEL) != 0, pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
     const int attn_norm = pre && (!a->eagle || rank->layer[0].attn_norm.w), out_norm = !a->eagle || rank->out_norm.w;
     /* x (T, D) = embedding; h = the first norm of it */
-    llm__pass_begin(&p, net);
-    if (a->eagle) llm__pass_eagle(&p, net->cfg.kept_layer);
+    if (rank->first) llm__pass_embed(&p, net);
+    llm__pass_rope(&p);
+    llm__extra_begin(&p, net);
     if (attn_norm) llm__pass_residual(&p, lane, NULL, NULL, &rank->layer[rank->begin].attn_norm);
     for (int i = rank->begin; i < rank->end; i++) {
         const llm__net_layer *layer = &rank->layer[i];
@@ -22100,7 +23257,7 @@ static llm_result llm__model_quantized(const llm_model *m, const char *wanted) {
 
 /* Files, tokenizer and template first; then the architecture; then every weight is looked up, so that what is opened
  * can run. The path is copied: the source and all messages point to the copy. */
-LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
+static llm_result llm__model_open(const char *path, const llm__place *place, const llm_model_config *cfg, llm_model **out) {
     *out = NULL;
     if (cfg && (cfg->dummy_weights < 0 || cfg->dummy_weights > 3))
         return llm__error(LLM_ERR_ARG, "dummy_weights %d: 0 to 3 expected", cfg->dummy_weights);
@@ -22110,7 +23267,7 @@ LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg,
     m->dummy = cfg ? cfg->dummy_weights : 0;
     m->plain_sampling = cfg && cfg->no_generation_config;
     int vocab_only = cfg && cfg->vocab_only;
-    llm_result r = m->path ? llm__source_open(m->path, cfg, &m->source) : llm__nomem();
+    llm_result r = m->path ? llm__source_open(m->path, place, cfg, &m->source) : llm__nomem();
     if (!r && !vocab_only && cfg && !m->dummy) r = llm__model_quantized(m, cfg->quantization);
     if (!r && !vocab_only) r = llm__model_senses(m, cfg);
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
@@ -22124,6 +23281,18 @@ LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg,
     llm__model_info_fill(m);
     *out = m;
     return LLM_OK;
+}
+
+LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
+    return llm__model_open(path, NULL, cfg, out);
+}
+
+LLM_API llm_result llm_model_open_files(const llm_file *files, int32_t n, const llm_model_config *cfg, llm_model **out) {
+    LLM__SCOPED(llm_text_free) llm_text path = LLM__ZERO;
+    const llm__place place = {files, n};
+    *out = NULL;
+    llm_result r = files && n > 0 ? llm__place_model(&place, &path) : llm__error(LLM_ERR_ARG, "files: at least one expected");
+    return r ? r : llm__model_open(path.data, &place, cfg, out);
 }
 
 /* Filled in once, above. */
@@ -22532,7 +23701,7 @@ LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, co
     LLM__SCOPED(llm_text_free) llm_text header = LLM__ZERO, config = LLM__ZERO;
     const llm__tensor *output = NULL;
     llm_result r = llm__eagle_files(&from, head, head_file);
-    if (!r && !from.config) r = llm__folder_lacks(head, "config.json");
+    if (!r && !from.config) r = llm__folder_lacks(&from, head, "config.json");
     if (!r && !llm__tensors_find(&from.tensors, "fc.weight"))
         r = llm__error(LLM_ERR_FORMAT, "%s: no EAGLE head, tensor fc.weight is missing", head);
     if (!r && llm_json_find(from.config, 0, "model") >= 0) r = llm__error(LLM_ERR_FORMAT, "%s: it is in vLLM's layout already", head);
@@ -22595,11 +23764,15 @@ LLM__COLD_END
  * one answer's place (a state) in it; the shelf of a model keeps the trie and the latest grammars.
  *
  * Limits (all refused or ended with a sentence): instructions, threads of a state, stack depth, bytes of states and masks. Left recursion
- * is refused. */
+ * is refused. Values of JSON nest 32 levels deep: on the last one a value is whatever ends without another. */
 
 /* Most bytes of a text, instructions, nested schemas; threads of a state, frames, what a step meets. */
 enum { LLM__GR_MAX_TEXT = 1 << 20, LLM__GR_MAX_OPS = 1 << 20, LLM__GR_MAX_NEST = 64 };
 enum { LLM__GR_MAX_THREADS = 4096, LLM__GR_MAX_DEPTH = 400, LLM__GR_MAX_WORK = 1 << 18 };
+
+/* How deep values of JSON nest in a schema that refers to itself, or in free JSON: without a bound a model that always opens another one,
+ * as a small one does that takes the likeliest token, would never come to an end. A schema that spells out more by itself may have more. */
+enum { LLM__GR_MAX_LEVEL = 32, LLM__GR_DEAD = 255 };
 
 /* What a compilation, a mask or a token's bytes may cost: in units of some 10 to 20 ns (an instruction, a key that is compared), so a
  * quarter of a second at most; a thread that a step meets costs LLM__GR_MEET. Schemas of real programs need a hundredth of it. */
@@ -22628,12 +23801,12 @@ typedef enum llm__gr_kind {
 } llm__gr_kind;
 
 typedef struct llm__gr_op {
-    uint8_t kind, alive; /* alive: some text leads from here to the end of its rule */
+    uint8_t kind, need; /* need: levels of values that every way from here to the end of its rule goes down; LLM__GR_DEAD: there is none */
     uint8_t wide,
         part;  /* BYTES of ASCII, wide: what is not ASCII may come here as well, and leads to `next` too, over BYTES that are part */
     int32_t a; /* BYTES: set; CALL: first instruction of the rule; REPEAT: of the body; AGAIN: its REPEAT */
     int32_t next, other; /* SPLIT: the second way, -1: none */
-    int32_t min, max;    /* REPEAT: turns; max -1: any number */
+    int32_t min, max;    /* REPEAT: turns; max -1: any number. CALL: max 1: the rule is a value of a JSON schema, a level further down */
 } llm__gr_op;
 
 /* A stack is a frame and, by `parent`, all below it. Frames never change: another count is another frame. So stacks share their tails, as
@@ -22644,7 +23817,7 @@ typedef struct llm__gr_op {
  *   thread 2: frame 9 (CALL 33) -------------+ */
 typedef struct llm__gr_frame {
     int32_t op, count; /* a CALL to return from, or a REPEAT with the turns that are done (not counted beyond min when max is -1) */
-    int32_t parent, depth;
+    int32_t parent, depth, level; /* level: CALLs of values among them */
 } llm__gr_frame;
 
 typedef struct llm__gr_thread {
@@ -22714,7 +23887,7 @@ struct llm_grammar {
     uint32_t (*set)[8]; /* 256 bits each */
     size_t n_sets, sets_cap;
     uint8_t class_of[256], class_byte[256];
-    int32_t n_classes, start;
+    int32_t n_classes, start, max_level;
     llm__gr_frame *frame; /* 0: the bottom */
     size_t n_frames, frames_cap;
     llm__gr_thread *thread;
@@ -22767,6 +23940,7 @@ typedef struct llm__gr_build {
     llm_grammar *g;
     llm_result failed; /* the first error, whose sentence is llm_last_error */
     int32_t escape;    /* the rule of what follows a backslash in a JSON string; 0: none yet */
+    int32_t levels;    /* of values that a schema spells out, at most */
 } llm__gr_build;
 
 /* The fragment that matches nothing, as [] in a class or `false` in a schema. In a sequence it makes all of it impossible, among
@@ -23036,8 +24210,8 @@ static llm__gr_frag llm__gr_call(llm__gr_build *b, int32_t rule) {
  *   [[]      space , ] on C                             ] ended the inner list: RETURN popped I, behind which stand , and ]
  *   [[]]     none; accepts                              RETURN popped C too, and ACCEPT stands behind it
  *
- * What has been read is in the stacks, so one list of instructions reads any depth, up to LLM__GR_MAX_DEPTH frames; what would go deeper
- * is not allowed to begin.
+ * What has been read is in the stacks, so one list of instructions reads any depth, up to LLM__GR_MAX_LEVEL values and LLM__GR_MAX_DEPTH
+ * frames; what would go deeper is not allowed to begin.
  *
  * The work list of a step holds what was met, in order; it is its own queue. Everything is bounded: the list, the threads of a state, the
  * depth of a stack. An answer that goes beyond ends with a sentence; others that use its grammar go on. */
@@ -23098,6 +24272,7 @@ static int32_t llm__gr_push(llm_grammar *g, int32_t parent, int32_t op, int32_t 
     if (!llm__grow((void **)&g->frame, &g->frames_cap, g->n_frames + 1, sizeof *g->frame)) return g->failed = llm__out_of_memory, -1;
     llm__gr_frame *f = &g->frame[g->n_frames];
     f->op = op, f->count = count, f->parent = parent, f->depth = depth;
+    f->level = parent < 0 ? 0 : g->frame[parent].level + (g->op[op].kind == LLM__GR_CALL && g->op[op].max);
     int32_t at = llm__gr_find(g, LLM__GR_FRAMES, g->n_frames);
     g->n_frames += at == (int32_t)g->n_frames;
     return at;
@@ -23114,7 +24289,7 @@ static int32_t llm__gr_push(llm_grammar *g, int32_t parent, int32_t op, int32_t 
  * be met as an old one, whose turn consumed something, and as one that was pushed in this step, whose turn did not. */
 static void llm__gr_meet(llm_grammar *g, int32_t op, int32_t frame, int32_t base) {
     while (op >= 0 && g->op[op].kind == LLM__GR_SPLIT && g->op[op].other < 0) op = g->op[op].next;
-    if (frame < 0 || op < 0 || !g->op[op].alive || g->failed) return;
+    if (frame < 0 || op < 0 || g->failed || g->op[op].need + g->frame[frame].level > g->max_level) return;
     if ((*g->fuel -= LLM__GR_MEET) < 0 || g->n_work >= LLM__GR_MAX_WORK) {
         g->failed = llm__gr_too_many;
         return;
@@ -23156,10 +24331,11 @@ static void llm__gr_follow(llm_grammar *g) {
             llm__gr_meet(g, op.other, t.frame, base);
         } else if (op.kind == LLM__GR_CALL) {
             /* A call that is the last thing of a rule needs no frame: whoever called the rule is whom to return to. So rules that repeat
-             * by calling themselves at their end (s ::= "a" s | "b") read texts of any length. Joints may stand before the RETURN. */
+             * by calling themselves at their end (s ::= "a" s | "b") read texts of any length. Joints may stand before the RETURN. A value
+             * of JSON has a frame all the same: its level is counted. */
             int32_t after = op.next;
             while (after >= 0 && g->op[after].kind == LLM__GR_SPLIT && g->op[after].other < 0) after = g->op[after].next;
-            int last = after >= 0 && g->op[after].kind == LLM__GR_RETURN && !g->every_frame;
+            int last = after >= 0 && g->op[after].kind == LLM__GR_RETURN && !g->every_frame && !op.max;
             llm__gr_meet(g, op.a, last ? t.frame : llm__gr_push(g, t.frame, t.op, 0), base);
         } else if (op.kind == LLM__GR_RETURN && t.frame > 0) { /* at the bottom only where llm__gr_check_left tries a rule alone */
             llm__gr_meet(g, g->op[g->frame[t.frame].op].next, g->frame[t.frame].parent, base);
@@ -23673,25 +24849,28 @@ LLM__COLD_BEGIN
  * >>finish   What the machine needs to know about itself before it runs.
  * ============================================================================ */
 
-/* Marks instructions from which some text leads to the end; a rule that can only call itself for ever has none. Until nothing changes,
+/* How many levels of values each way to the end goes down at least, and so whether there is one; a rule that can only call itself for ever
+ * has none. Until nothing changes,
  * backwards, as fragments are mostly made in order of text, and forwards, as rules may call those behind them. (The least fixed point that
  * finds the productive symbols of a context-free grammar: Hopcroft & Ullman 1979.) Why: a mask promises that every token it allows can be
  * continued to a whole answer. In root ::= "a" | "b" loop, loop ::= "x" loop, the way over "b" never ends, and a model that was allowed
- * "b" would write x until its budget is spent. Rules that call each other crosswise can make it take too long. */
-static void llm__gr_alive(llm__gr_build *b) {
+ * "b" would write x until its budget is spent. For the same reason a value begins only where the levels that are left are enough for it and
+ * for all that must follow. Rules that call each other crosswise can make it take too long. */
+static void llm__gr_needs(llm__gr_build *b) {
     llm_grammar *g = b->g;
     int changed = 1;
+    for (size_t k = 0; k < g->n_ops; k++) g->op[k].need = LLM__GR_DEAD;
     for (int pass = 0; changed && llm__gr_spend(b, g->n_ops / 8); pass++) {
         changed = 0;
         for (size_t k = 0; k < g->n_ops; k++) {
             llm__gr_op *op = &g->op[pass & 1 ? k : g->n_ops - 1 - k];
-            int next = op->next >= 0 && g->op[op->next].alive, alive = next;
-            if (op->kind == LLM__GR_SPLIT) alive = next || (op->other >= 0 && g->op[op->other].alive);
-            if (op->kind == LLM__GR_CALL) alive = next && g->op[op->a].alive;
-            if (op->kind == LLM__GR_REPEAT) alive = next && (!op->min || g->op[op->a].alive);
-            if (op->kind == LLM__GR_RETURN || op->kind == LLM__GR_AGAIN || op->kind == LLM__GR_ACCEPT) alive = 1;
-            changed |= alive != op->alive;
-            op->alive = (uint8_t)alive;
+            int next = op->next >= 0 ? g->op[op->next].need : (int)LLM__GR_DEAD, need = next;
+            if (op->kind == LLM__GR_SPLIT && op->other >= 0) need = LLM__MIN(next, g->op[op->other].need);
+            if (op->kind == LLM__GR_CALL) need = LLM__MAX(next, g->op[op->a].need + (op->max && g->op[op->a].need < LLM__GR_DEAD));
+            if (op->kind == LLM__GR_REPEAT && op->min) need = LLM__MAX(next, g->op[op->a].need);
+            if (op->kind == LLM__GR_RETURN || op->kind == LLM__GR_AGAIN || op->kind == LLM__GR_ACCEPT) need = 0;
+            changed |= need != op->need;
+            op->need = (uint8_t)LLM__MIN(need, LLM__GR_DEAD);
         }
     }
 }
@@ -23764,7 +24943,7 @@ static llm_grammar *llm__grammar_new(llm__gr_build *b, int64_t *fuel) {
     static const uint32_t nothing[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     llm_grammar *g = b->g = LLM__NEW(llm_grammar, 1);
     b->failed = g ? LLM_OK : llm__nomem();
-    b->escape = 0;
+    b->escape = b->levels = 0;
     if (!g) return NULL;
     pthread_mutex_init(&g->lock, NULL);
     g->refs = 1;
@@ -23781,9 +24960,10 @@ static void llm__grammar_finish(llm__gr_build *b, llm__gr_frag f) {
     if (b->failed) return;
     llm__gr_classes(g);
     g->start = f.in;
-    llm__gr_alive(b);
-    if (!b->failed && (f.in < 0 || !g->op[f.in].alive))
+    llm__gr_needs(b);
+    if (!b->failed && (f.in < 0 || g->op[f.in].need == LLM__GR_DEAD))
         b->failed = llm__error(LLM_ERR_FORMAT, "grammar: no text can ever complete it: nothing can satisfy it");
+    if (!b->failed) g->max_level = LLM__MAX(LLM__GR_MAX_LEVEL, LLM__MAX(b->levels, g->op[f.in].need));
     if (!b->failed) llm__gr_check_left(b);
     if (!b->failed) llm__gr_begin(g);
     if (!b->failed && g->failed) b->failed = llm__gr_gave_up(g->failed);
@@ -24536,7 +25716,7 @@ static llm__gr_frag llm__js_mark(llm__js *js, const char *s) { return llm__gr_se
  *   3          > >      may go on with one digit; more would be above 235
  *
  * Behind the point it goes on in the same way, and a text may stop early: 0.5 is 0.50, so "stop here" means that zeros from here on would
- * be within the bounds. Once nothing that follows can matter, counted digits end it. Dead ends need no care: llm__gr_alive finds them. */
+ * be within the bounds. Once nothing that follows can matter, counted digits end it. Dead ends need no care: llm__gr_needs finds them. */
 
 static llm__gr_frag llm__js_digits(llm__gr_build *b, int32_t min, int32_t max) {
     return llm__gr_repeat(b, llm__gr_range(b, '0', '9'), min, max);
@@ -24817,7 +25997,7 @@ typedef struct llm__gr_words {
 } llm__gr_words;
 
 /* A call of the rule of a view; never, if nothing can satisfy it. The rule is noted before its body is made: a schema that comes back to
- * itself finds it and calls it. (If its body then turns out impossible, that call is a dead end, which llm__gr_alive finds.) The notes are
+ * itself finds it and calls it. (If its body then turns out impossible, that call is a dead end, which llm__gr_needs finds.) The notes are
  * searched one by one, which takes the square of the number of views: about one for each schema in the document. A view is paid for by the
  * keywords of its members, which are looked through for every keyword that there is. */
 static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *given);
@@ -25258,6 +26438,9 @@ static llm__gr_frag llm__js_string(llm__js *js, const llm__js_view *v) {
  * >>schema_arrays   Arrays of a schema.
  * ============================================================================ */
 
+/* The same where a value begins, a level further down: see LLM__GR_MAX_LEVEL. */
+static llm__gr_frag llm__js_value(llm__js *js, const llm__js_view *v);
+
 /* What member i says of item k of a list: -1 nothing. *n: how many items it names one by one. In draft-07 `items` as a list is what
  * prefixItems is now, and additionalItems what `items` is. */
 static int llm__js_item_of(const llm__js *js, const llm__js_view *v, int i, int k, int *n) {
@@ -25304,6 +26487,7 @@ static llm__js_list_state *llm__js_list_states(llm__js *js, int32_t n) {
 static void llm__js_way(llm__js *js, llm__js_list_state from, int32_t rule, llm__js_list_state to) {
     if (rule < 0) return;
     llm__gr_frag item = llm__gr_call(js->b, rule);
+    if (!js->b->failed) js->b->g->op[item.in].max = 1; /* as llm__js_value */
     llm__gr_goto(js->b, item, to.behind_item);
     llm__gr_way(js->b, from.behind_comma, item.in);
 }
@@ -25421,7 +26605,7 @@ static llm__gr_frag llm__js_items(llm__js *js, const llm__js_view *v, int n_pref
     llm__gr_frag tail = llm__gr_empty(b);
     for (int k = more ? shown : shown - 1; k >= 0 && !b->failed; k--) { /* item k, and what follows; k == shown: all the others */
         llm__js_view item = llm__js_item_view(js, v, k);
-        llm__gr_frag one = llm__js_rule(js, &item), next = llm__gr_seq(b, llm__js_mark(js, ","), llm__js_rule(js, &item));
+        llm__gr_frag one = llm__js_value(js, &item), next = llm__gr_seq(b, llm__js_mark(js, ","), llm__js_value(js, &item));
         int32_t least = (int32_t)LLM__MAX(0, min - k), most = max < 0 ? -1 : (int32_t)max - k;
         if (k < shown) tail = llm__gr_seq(b, k ? next : one, tail);
         else if (k) tail = llm__gr_repeat(b, next, least, most);
@@ -25590,7 +26774,7 @@ static llm__gr_frag llm__js_extra(llm__js *js, const llm__js_view *v, const llm_
         if (more >= 0 && (!llm_json_bool(js->doc, more, &yes) || yes)) asked = 1;
     }
     llm__gr_frag key = asked ? llm__js_extra_key(js, v, p, n, &view) : llm__gr_never;
-    return llm__gr_seq(js->b, llm__gr_seq(js->b, key, llm__js_mark(js, ":")), llm__js_rule(js, &view));
+    return llm__gr_seq(js->b, llm__gr_seq(js->b, key, llm__js_mark(js, ":")), llm__js_value(js, &view));
 }
 
 /* The property of a name among the n that were met before, or a new one. NULL: an error. */
@@ -25677,7 +26861,7 @@ static llm__gr_frag llm__js_others(llm__js *js, const llm__js_view *v, size_t n,
  *
  * Key and value are a rule of their own, called from all places of a row: the machine grows with properties times counts by small
  * instructions only. From the last row the properties go on that nobody listed, counted by a REPEAT. Places that lead nowhere, as where a
- * required property is forbidden, are found by llm__gr_alive.
+ * required property is forbidden, are found by llm__gr_needs.
  *
  * Why in order: free order takes a place for every set of keys that are written, 2^n of them, and models write keys as the schema has
  * them. */
@@ -25703,7 +26887,7 @@ static llm__gr_frag llm__js_object(llm__js *js, const llm__js_view *v) {
         llm_text key = llm__text_none();
         llm_text_json(&key, p[i].key.p, p[i].key.n);
         llm_text_str(&key, ":");
-        llm__gr_frag value = p[i].never ? llm__gr_never : llm__js_rule(js, &p[i].view);
+        llm__gr_frag value = p[i].never ? llm__gr_never : llm__js_value(js, &p[i].view);
         llm__gr_frag pair = llm__gr_seq(b, llm__gr_text(b, llm__text_str(&key)), llm__gr_seq(b, llm__js_space(js), value));
         int32_t rule = llm__gr_rule(b);
         llm__gr_rule_is(b, rule, pair);
@@ -25862,11 +27046,18 @@ static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *given) {
     size_t at = js->n_memo++;
     int32_t rule = llm__gr_rule(b);
     js->memo[at].view = v, js->memo[at].rule = rule;
+    b->levels = LLM__MAX(b->levels, js->depth);
     llm__gr_frag body = llm__js_body(js, &v);
     js->depth--;
     llm__gr_rule_is(b, rule, body);
     if (body.in < 0) js->memo[at].rule = -1;
     return body.in < 0 ? llm__gr_never : llm__gr_call(b, rule);
+}
+
+static llm__gr_frag llm__js_value(llm__js *js, const llm__js_view *v) {
+    llm__gr_frag f = llm__js_rule(js, v);
+    if (f.in >= 0 && !js->b->failed) js->b->g->op[f.in].max = 1;
+    return f;
 }
 
 /* The machine of a schema that stands at `node` of a document; references count from the document's root. */
@@ -25875,7 +27066,7 @@ static llm__gr_frag llm__js_frag(llm__gr_build *b, const llm_json *doc, int node
     llm__js_view v = LLM__ZERO;
     js.b = b, js.doc = doc, js.space = space, js.root = node;
     llm__js_bring(&js, &v, -1, node, 0);
-    llm__gr_frag f = llm__js_rule(&js, &v);
+    llm__gr_frag f = llm__js_value(&js, &v);
     LLM_FREE(js.memo);
     return f;
 }
@@ -26947,6 +28138,139 @@ LLM_API void llm_sampling_chat(const llm_model *model, llm_sampling *s) {
 LLM__COLD_BEGIN
 
 /* ============================================================================
+ * >>plain_sampler   Choosing a token step by step, as the parameters are explained.
+ * ============================================================================
+ * * Read this before >>sampler, which does the same in three passes over the logits and without sorting. A list of all tokens with the
+ * logits that the model gave them, from the largest to the smallest, goes through the steps; each bends the numbers or cuts the end off,
+ * and can be watched. In words, for four tokens:
+ *
+ *  *     logits                     cat 5.0   dog 4.0   sky 2.0   the 0.0
+ *     rules                      penalties and biases are added, what is forbidden becomes -infinity
+ *     temperature 0.5            cat 10    dog 8     sky 4     the 0         divided: differences grow below 1, and shrink above
+ *     their shares (softmax)     0.879     0.119     0.002     0.00004       exp of each, divided by the sum of all
+ *     min_p 0.1                  cat, dog: a share of at least a tenth of the largest
+ *     top_k 40                   the 40 with the largest; ties with the last stay
+ *     top_p 0.95                 cat, dog: as many as it takes until their shares are 95 % of what is left
+ *     draw                       a number of [0, 1) falls on one of them, by their shares, in the order of their ids
+ *
+ * * At temperature 0 the largest logit wins, and the lower id where two are equal. */
+
+enum { LLM__SHOWN = 10 }; /* of the likeliest, with each step */
+
+typedef struct llm__choosing {
+    llm_token_logprob *token; /* (n) that are left, the likeliest first; `logprob` is a logit */
+    int32_t n;
+    double sum; /* of exp(logit - the first one's) of those that are left */
+    llm_sample_fn fn;
+    void *user;
+} llm__choosing;
+
+static int llm__likelier(const void *a, const void *b) {
+    const llm_token_logprob *x = (const llm_token_logprob *)a, *y = (const llm_token_logprob *)b;
+    return x->logprob != y->logprob ? (x->logprob < y->logprob ? 1 : -1) : (x->id > y->id) - (x->id < y->id);
+}
+
+/* exp of a logit, by the first one's: 1 for that. Its share of what is left is this by c->sum. */
+static double llm__weight_of(const llm__choosing *c, int32_t i) { return exp((double)c->token[i].logprob - (double)c->token[0].logprob); }
+
+/* Counts anew what is left, and tells. */
+static void llm__choosing_told(llm__choosing *c, const char *name, double value) {
+    llm_token_logprob top[LLM__SHOWN];
+    llm_sample_step step = {name, value, c->n, LLM__MIN(c->n, LLM__SHOWN), top};
+    c->sum = 0;
+    for (int32_t i = 0; i < c->n; i++) c->sum += llm__weight_of(c, i);
+    for (int32_t i = 0; i < step.n_top; i++) {
+        top[i].id = c->token[i].id;
+        top[i].logprob = (float)log(llm__weight_of(c, i) / c->sum);
+    }
+    if (c->fn) c->fn(c->user, &step);
+}
+
+/* All tokens with their logits, sorted; those that are forbidden are left out. */
+static void llm__choosing_fill(llm__choosing *c, const float *x, int32_t n) {
+    c->n = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (x[i] > -INFINITY) c->token[c->n].id = i, c->token[c->n++].logprob = x[i];
+    qsort(c->token, (size_t)c->n, sizeof *c->token, llm__likelier);
+}
+
+/* min_p, top_k and top_p cut the list off at its end. */
+static void llm__choosing_cut(llm__choosing *c, const llm_sampling *s) {
+    int32_t n = 0;
+    if (s->min_p > 0) {
+        while (n < c->n && llm__weight_of(c, n) >= (double)s->min_p) n++;
+        c->n = n;
+        llm__choosing_told(c, "min_p", (double)s->min_p);
+    }
+    if (s->top_k > 0) {
+        for (n = LLM__MIN(s->top_k, c->n); n < c->n && c->token[n].logprob == c->token[n - 1].logprob;) n++;
+        c->n = n;
+        llm__choosing_told(c, "top_k", s->top_k);
+    }
+    if (s->top_p > 0 && s->top_p < 1) {
+        double before = 0;
+        for (n = 0; n < c->n && before < (double)s->top_p * c->sum; n++) before += llm__weight_of(c, n);
+        c->n = LLM__MAX(n, 1);
+        llm__choosing_told(c, "top_p", (double)s->top_p);
+    }
+}
+
+static int llm__by_id(const void *a, const void *b) {
+    const llm_token_logprob *x = (const llm_token_logprob *)a, *y = (const llm_token_logprob *)b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* The token on which u of [0, 1) falls. */
+static int32_t llm__choosing_draw(llm__choosing *c, double u) {
+    const double first = (double)c->token[0].logprob, target = u * c->sum;
+    double at = 0;
+    qsort(c->token, (size_t)c->n, sizeof *c->token, llm__by_id);
+    for (int32_t i = 0; i < c->n; i++)
+        if ((at += exp((double)c->token[i].logprob - first)) > target) return c->token[i].id;
+    return c->token[c->n - 1].id;
+}
+
+/* What the rules do to the logits, in memory of their own. NULL: nothing. */
+static float *llm__plain_rules(const float *row, int32_t n, const llm__rules *r) {
+    float *x = LLM__NEW(float, n);
+    if (!x) return NULL;
+    memcpy(x, row, (size_t)n * sizeof *x);
+    llm__rules_apply(r, x, n);
+    return x;
+}
+
+/* The token that llm__choose takes with the same seed and position; -1: no logits that are finite, or nothing is allowed; no memory. fn is
+ * told of every step that does something; NULL: nobody. */
+static int32_t llm__plain_sample(const float *row, int32_t n, const llm__rules *r, uint64_t seed, int64_t position, llm_sample_fn fn,
+                                       void *user) {
+    LLM__SCOPED(llm__drop) llm_token_logprob *token = LLM__NEW(llm_token_logprob, n);
+    LLM__SCOPED(llm__drop) float *x = llm__plain_rules(row, n, r);
+    llm__choosing c = {token, 0, 0, fn, user};
+    for (int32_t i = 0; i < n; i++)
+        if (!isfinite(row[i])) return -1;
+    if (!token || !x) return -1;
+    llm__choosing_fill(&c, row, n);
+    llm__choosing_told(&c, "logits", 0);
+    if (memcmp(x, row, (size_t)n * sizeof *x)) {
+        llm__choosing_fill(&c, x, n);
+        if (!c.n) return -1;
+        llm__choosing_told(&c, "rules", 0);
+    }
+    const int greedy = r->s->temperature < 1e-5f;
+    if (!greedy && r->s->temperature != 1) {
+        for (int32_t i = 0; i < c.n; i++) c.token[i].logprob /= r->s->temperature;
+        llm__choosing_told(&c, "temperature", (double)r->s->temperature);
+    }
+    if (!greedy) llm__choosing_cut(&c, r->s);
+    const double u = greedy ? 0 : llm__uniform(seed, (uint64_t)position);
+    const int32_t id = greedy ? c.token[0].id : llm__choosing_draw(&c, u);
+    const llm_token_logprob drawn = {id, 0};
+    const llm_sample_step step = {greedy ? "greedy" : "draw", u, 1, 1, &drawn};
+    if (fn) fn(user, &step);
+    return id;
+}
+
+/* ============================================================================
  * >>earlystop   Ends an answer that only repeats.
  * ============================================================================
  * A model caught in a loop is sure of itself: every token of the loop gets a probability near 1. So FastDeploy's rule needs no look at
@@ -27360,6 +28684,8 @@ typedef struct llm__engine_params {
     int32_t n_draft; /* tokens that may be drafted at once; 0: no speculation */
     int32_t n_jump;  /* the same of those that a grammar drafts */
     int32_t n_loras; /* slots for adapters */
+    int32_t dry;     /* 1: the engine is only planned; pages: as planned, else 0 */
+    int32_t planned_pages;
 } llm__engine_params;
 
 typedef struct llm__stop { /* a stop string as an automaton (Knuth, Morris, Pratt) */
@@ -27459,6 +28785,7 @@ struct llm_request {
     llm_request *news_next;
     llm_request *inbox_next;
     int in_news, told, fresh;   /* told: its end; fresh: counts against max_queue */
+    int64_t bytes;              /* that it takes while it waits */
     int refs, cancelled, freed; /* atomic */
     int32_t n_flight;           /* of its sequences together */
     llm_sampling sampling;      /* resolved; points into the arena */
@@ -27519,8 +28846,10 @@ typedef struct llm__flight { /* a step: planned, then in flight until it is appl
     llm__job *jobs;          /* (max_out + max_seqs) */
     int32_t n, n_rows, n_out, n_jobs;
     int32_t n_prompt_rows;
-    int32_t pools; /* a job reads hidden states */
-    double begin;
+    int32_t pools;         /* a job reads hidden states */
+    double begin, seconds; /* seconds: that it was worked on; where the device works by itself, that it took */
+    double longest;        /* of these in one piece */
+    int dropped;           /* nobody wanted it any more before it was computed */
 } llm__flight;
 
 enum { LLM__LORA_ASIDE = 256 }; /* names that are kept of adapters that had to make room */
@@ -27585,7 +28914,12 @@ struct llm_engine {
     double prompt_seconds;   /* what the last step with rows of a prompt took */
     int32_t since_admission; /* steps */
     llm__pace pace;          /* what rows cost */
-    llm__seq **drafting;     /* (max_seqs) sequences that get a draft in the step being planned */
+    struct {                 /* see llm_engine_step_for */
+        double seconds;      /* that the caller gives each call; 0: it does not say */
+        double row, piece;   /* what a row of a step with prompts took of late; of that in one piece */
+        int32_t rows;        /* of the step being planned, at most */
+    } budget;
+    llm__seq **drafting; /* (max_seqs) sequences that get a draft in the step being planned */
     struct {
         llm__flight ring[2]; /* in flight from `oldest` on, the one behind them is planned */
         int32_t oldest, n;
@@ -27608,7 +28942,8 @@ struct llm_engine {
     pthread_mutex_t mutex;
     struct { /* requests that were submitted since the last step */
         llm_request *first, *last;
-        int32_t n_fresh;        /* requests that have not begun, for max_queue */
+        int32_t n_fresh;        /* requests that have not begun, for max_queue, */
+        int64_t bytes;          /* and what they take */
         int32_t n_live;         /* answers that have not ended, where none may wait */
         uint64_t n_arrived;     /* so far: the order of arrival */
         int some_cancelled;     /* since the inbox was taken last */
@@ -27885,7 +29220,7 @@ static int32_t llm__rows_out(const llm__seq *s, int32_t n) {
 /* Adds as many of a sequence's rows to the step as budget and output rows allow, perhaps none. A prompt that is scored asks for a row of
  * logits for each of its rows, so max_out limits its chunks: echo never holds tokens x vocabulary. */
 static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
-    int32_t n = llm__goes_on(e, s) ? LLM__MIN(llm__seq_left(s), e->p.c.max_num_batched_tokens - f->n_rows) : 0, over;
+    int32_t n = llm__goes_on(e, s) ? LLM__MIN(llm__seq_left(s), e->budget.rows - f->n_rows) : 0, over;
     if (e->p.c.disable_chunked_prefill && n < llm__seq_left(s)) return; /* all of a prompt, or it waits */
     while (n > 0 && (over = llm__rows_out(s, n) - (e->p.max_out - f->n_out)) > 0) n -= over;
     if (n <= 0) return;
@@ -27902,6 +29237,7 @@ static void llm__leave_queue(llm_engine *e, llm_request *r) {
     r->fresh = 0;
     LLM__LOCKED(&e->mutex);
     e->inbox.n_fresh--;
+    e->inbox.bytes -= r->bytes;
 }
 
 /* The first step of a request: queue time and cache hit are known now. Choices that follow later, and sequences that
@@ -27943,7 +29279,7 @@ static int llm__lora_fits(const llm_engine *e, const llm__seq *s) {
 /* Lets waiting sequences in while there is a place, pages and budget. Strictly in order: if the first does not fit,
  * nobody passes it, or a long prompt would never get its turn. */
 static void llm__admit(llm_engine *e, llm__flight *f) {
-    while (e->waiting.first && e->running.n < e->p.c.max_num_seqs && f->n_rows < e->p.c.max_num_batched_tokens && f->n_out < e->p.max_out) {
+    while (e->waiting.first && e->running.n < e->p.c.max_num_seqs && f->n_rows < e->budget.rows && f->n_out < e->p.max_out) {
         llm__seq *s = e->waiting.first;
         if (!llm__lora_fits(e, s) || !llm__seq_place(e, s)) return;
         llm__queue_take(e, s);
@@ -28012,11 +29348,24 @@ static void llm__plan_drafts(llm_engine *e, llm__flight *f) {
     }
 }
 
+/* How many rows the step may have. Who steps with a budget of time gets chunks of prompts that take four budgets where others decode, which
+ * wait for them, and no piece of work, where it cannot be interrupted, of more than half of one; both as measured, from a few rows on. */
+static int32_t llm__plan_budget(const llm_engine *e) {
+    const double most = e->p.c.max_num_batched_tokens, least = LLM__MIN(4.0, most);
+    double rows = most;
+    if (e->budget.seconds <= 0 || e->p.c.disable_chunked_prefill) return e->p.c.max_num_batched_tokens;
+    if (e->budget.row <= 0) rows = LLM__MIN(most, 16);
+    else if (e->running.n > 1 || (e->running.n && e->waiting.first)) rows = LLM__MIN(rows, 4 * e->budget.seconds / e->budget.row);
+    if (e->budget.piece > 0) rows = LLM__MIN(rows, e->budget.seconds / 2 / e->budget.piece);
+    return (int32_t)LLM__MIN(most, LLM__MAX(least, rows) + e->running.n);
+}
+
 /* Chooses the rows of the next step, f. None (f->n 0): nothing can be done before a step in flight is applied, or
  * nothing is there. After a preemption nobody is let in: the pages are for those that run. */
 static void llm__plan(llm_engine *e, llm__flight *f) {
     int64_t preempted = e->count.preemptions;
     f->n = f->n_rows = f->n_out = 0;
+    e->budget.rows = llm__plan_budget(e);
     for (int32_t i = 0, can = 1; i < e->running.n; i += can) {
         llm__seq *s = e->running.seq[i];
         s->n_chunk = 0;
@@ -28027,7 +29376,7 @@ static void llm__plan(llm_engine *e, llm__flight *f) {
         }
         if (can && llm__decodes(s)) llm__plan_rows(e, f, s);
     }
-    for (int32_t i = 0; i < e->running.n && f->n < e->running.n && f->n_rows < e->p.c.max_num_batched_tokens; i++)
+    for (int32_t i = 0; i < e->running.n && f->n < e->running.n && f->n_rows < e->budget.rows; i++)
         if (!e->running.seq[i]->n_chunk) llm__plan_rows(e, f, e->running.seq[i]);
     if (preempted == e->count.preemptions && llm__admits(e)) llm__admit(e, f);
     e->since_admission++;
@@ -28774,12 +30123,20 @@ static int llm__use_job(llm_engine *e, llm__job *job, double now) {
     return 0;
 }
 
+/* What a row costs in a chunk of a prompt: half of what is known comes from the latest. */
+static void llm__budget_note(llm_engine *e, const llm__flight *f) {
+    const double row = f->seconds / f->n_rows, piece = f->longest / f->n_rows;
+    e->budget.row = e->budget.row > 0 ? (e->budget.row + row) / 2 : row;
+    e->budget.piece = e->budget.piece > 0 ? (e->budget.piece + piece) / 2 : piece;
+}
+
 /* Results of a step: what was computed is booked, rows are sampled in parallel and accepted in order, so that results
  * do not depend on which thread was faster. A row that is not finite fails its request only. Rows of drafted tokens are
  * used in further rounds, one for each token that was right: each finds its sequence as a step of its own would. */
 static void llm__apply(llm_engine *e, llm__flight *f) {
     for (int32_t i = 0; i < f->n; i++) llm__apply_entry(e, f, &f->entry[i]);
     e->flights.applied = f;
+    const double began = e->p.driver.now(e);
     double now;
     do {
         int32_t n_again = 0;
@@ -28790,8 +30147,12 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
             if (llm__use_job(e, &f->jobs[i], now)) f->jobs[n_again++] = f->jobs[i];
         f->n_jobs = n_again;
     } while (f->n_jobs);
-    if (f->n_prompt_rows) e->prompt_seconds = now - f->begin;
-    else llm__pace_note(&e->pace, f->n_rows, now - f->begin);
+    const double took = f->seconds + (now - began);
+    if (!f->n_prompt_rows && !f->dropped) llm__pace_note(&e->pace, f->n_rows, took);
+    if (f->n_prompt_rows && !f->dropped) {
+        e->prompt_seconds = took;
+        llm__budget_note(e, f);
+    }
     for (int32_t i = 0; i < f->n; i++) {
         llm__seq *s = f->entry[i].seq;
         if (s->request->score_only && s->state == LLM__SEQ_RUNNING && s->n_computed == s->n_ids) llm__seq_finish(e, s, LLM_FINISH_LENGTH);
@@ -28951,11 +30312,11 @@ static void llm__turn_give(llm_engine *e) {
 }
 
 /* ---- the driver that runs a model ----
- * The CPU computes a step at once, so it is used with lag 0: forward returns when all is done, wait has nothing to
- * wait for, and the engine samples on the backend's threads. A backend that draws tokens itself is used with lag 1.
+ * The CPU computes while the engine lets it (work, wait), so it is used with lag 0, and the engine samples on the backend's threads. A
+ * backend that draws tokens itself is used with lag 1.
  * Only the stepping thread calls these functions. */
 
-/* Enqueues the step on all ranks. On the CPU it is computed when this returns. */
+/* Enqueues the step on all ranks. */
 static llm_result llm__drive_forward(llm_engine *e, const llm_step *step) { return llm__net_begin(e->net, step); }
 
 /* Rotary scaling of a request: its prompt's length decides, see llm__net_rope_of. */
@@ -29241,6 +30602,9 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     if (c->max_num_batched_tokens < c->max_num_seqs)
         return llm__error(LLM_ERR_ARG, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d)",
                           (int)c->max_num_batched_tokens, (int)c->max_num_seqs);
+    if (c->trace && c->tensor_parallel_size * c->pipeline_parallel_size > 1)
+        return llm__error(LLM_ERR_UNSUPPORTED, "trace: tensor_parallel_size %d and pipeline_parallel_size %d, it is for one rank",
+                          (int)c->tensor_parallel_size, (int)c->pipeline_parallel_size);
     if (c->ngram_prompt_lookup_min > c->ngram_prompt_lookup_max)
         return llm__error(LLM_ERR_ARG, "ngram_prompt_lookup_min: %d, must be at most ngram_prompt_lookup_max (%d)",
                           (int)c->ngram_prompt_lookup_min, (int)c->ngram_prompt_lookup_max);
@@ -29251,32 +30615,55 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     return llm__check_early_stop(&c->early_stop);
 }
 
+/* Bytes of everything on a CPU but KV pages: what the backend has, logits, for which there is memory once the weights are packed, and the
+ * scheduler's own. */
+static int64_t llm__engine_bytes(const llm_engine *e) {
+    const int64_t logits = (int64_t)e->p.max_out * ((e->p.vocab + 15) & ~15) * (int64_t)sizeof(float);
+    return e->backend->memory_used(e->ctx) + logits + (int64_t)e->arena.total;
+}
+
+/* Bytes that pages may take on a CPU: as configured, else at most half of the machine's memory, and no more than is free beside weights and
+ * buffers. */
+static int64_t llm__engine_room(const llm_engine *e, const llm_engine_config *c) {
+    const int64_t memory = llm__memory_all(), half = memory > 0 ? memory / 2 : INT64_MAX, vacant = llm_memory_free();
+    const int64_t left = vacant < 0 ? half : e->p.dry ? LLM__MAX(vacant - llm__engine_bytes(e), 0) : vacant;
+    if (c->cache_max_entry_count > 0 && c->cache_max_entry_count <= 1) return (int64_t)((double)left * (double)c->cache_max_entry_count);
+    if (c->kv_cache_memory_bytes) return c->kv_cache_memory_bytes;
+    return e->p.dry ? LLM__MIN(half, left) : half;
+}
+
+/* The same on a device that has memory of its own. */
+static llm_result llm__engine_device_room(const llm_engine *e, const llm_engine_config *c, int64_t least, int64_t *given) {
+    const int shared = c->cache_max_entry_count > 0 && c->cache_max_entry_count <= 1;
+    const int64_t memory = e->backend->kv_memory(e->ctx, shared) * e->n_ranks;
+    *given = shared ? (int64_t)((double)memory * (double)c->cache_max_entry_count) : memory;
+    if (shared) return LLM_OK;
+    if (c->kv_cache_memory_bytes) *given = LLM__MIN(memory, c->kv_cache_memory_bytes);
+    if (*given >= least) return LLM_OK;
+    return llm__error(LLM_ERR_NOMEM, /* as vLLM says it */
+                      "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine "
+                      "(%g).",
+                      (double)c->gpu_memory_utilization);
+}
+
 /* How many pages. One of 32 tokens of SmolLM2-135M (30 layers of 3 KV heads of 64 numbers, keys and values in f16) has 737,280 bytes.
  *
- * What all sequences need at most, or what the given memory holds; without a given size at most half of the machine's memory. A number of
- * pages, or a share of the free memory, is taken as it is. A single sequence of max_model_len must fit, or it could never end (the
- * scheduler relies on it): a short memory shortens max_model_len, or is refused where the caller has given it. */
+ * What all sequences need at most, or what the given memory holds; without a given size what llm__engine_room says. A number of pages, or a
+ * share of the free memory, is taken as it is. A single sequence of max_model_len must fit, or it could never end (the scheduler relies on
+ * it): a short memory shortens max_model_len, or is refused where the caller has given it. */
 static llm_result llm__engine_pages(llm_engine *e, const llm_engine_config *c, const llm__logger *log) {
     int64_t page_bytes = e->page_bytes * e->n_ranks, each = ((int64_t)e->p.max_len + c->block_size - 1) / c->block_size;
-    int64_t memory = llm__memory_all(), n = each * c->max_num_seqs;
-    int64_t given = c->kv_cache_memory_bytes ? c->kv_cache_memory_bytes : memory > 0 ? memory / 2 : INT64_MAX;
+    int64_t n = each * c->max_num_seqs, given = 0;
     const double share = (double)c->cache_max_entry_count;
     const int64_t blocks = c->num_gpu_blocks ? c->num_gpu_blocks : share > 1 ? (int64_t)share : 0;
-    if (share > 0 && share <= 1) {
-        const int64_t own = e->backend->kv_memory ? e->backend->kv_memory(e->ctx, 1) * e->n_ranks : llm_memory_free();
-        given = (int64_t)((double)own * share);
-        n = INT64_MAX;
-    } else if (e->backend->kv_memory) {
-        memory = e->backend->kv_memory(e->ctx, 0) * e->n_ranks;
-        if (!c->kv_cache_memory_bytes || given > memory) given = memory;
-        if (given < page_bytes && !blocks) /* as vLLM says it */
-            return llm__error(
-                LLM_ERR_NOMEM,
-                "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine (%g).",
-                (double)c->gpu_memory_utilization);
-    }
+    llm_result r = LLM_OK;
+    if (!e->backend->kv_memory) given = llm__engine_room(e, c);
+    else r = llm__engine_device_room(e, c, blocks ? 0 : page_bytes, &given);
+    if (r) return r;
+    if (share > 0 && share <= 1) n = INT64_MAX;
     if (blocks) given = blocks * page_bytes, n = blocks;
     if (page_bytes > 0) n = LLM__MIN(n, given / page_bytes);
+    if (e->p.planned_pages) n = e->p.planned_pages;
     e->p.n_pages = (int32_t)LLM__MIN(n, (int64_t)1 << 30);
     if (e->p.n_pages >= each) return LLM_OK;
     int64_t fits = (int64_t)e->p.n_pages * c->block_size;
@@ -29284,7 +30671,9 @@ static llm_result llm__engine_pages(llm_engine *e, const llm_engine_config *c, c
         return llm__error(LLM_ERR_LIMIT, "max_model_len: %d tokens need %lld bytes of KV cache, %lld bytes hold %lld tokens",
                           (int)e->p.max_len, (long long)(each * page_bytes), (long long)given, (long long)fits);
     e->p.max_len = (int32_t)fits;
-    llm__log(log, LLM_LOG_WARN, "max_model_len is %d tokens: that is what %lld bytes of KV cache hold", (int)fits, (long long)given);
+    if (!e->p.dry)
+        llm__log(log, LLM_LOG_WARN, "max_model_len is %d tokens: that is what %lld bytes of KV cache hold", (int)fits,
+                 (long long)(n * page_bytes));
     return LLM_OK;
 }
 
@@ -29293,6 +30682,7 @@ static llm_result llm__engine_swap(llm_engine *e, const llm_engine_config *c) {
     double bytes = (double)c->swap_space * (1 << 30), page = (double)e->page_bytes * e->n_ranks;
     if (!c->preemption_swap) return LLM_OK;
     e->p.n_swap = (int32_t)LLM__MIN(c->num_cpu_blocks ? c->num_cpu_blocks : bytes / page, (double)e->p.n_pages);
+    if (e->p.dry) return LLM_OK;
     e->swap.memory = (uint8_t *)llm__calloc((size_t)e->p.n_swap * (size_t)e->n_ranks, (size_t)e->page_bytes);
     if (e->swap.memory) memset(e->swap.memory, 1, (size_t)e->p.n_swap * (size_t)page); /* zeros would not be touched */
     if (e->swap.memory && e->backend->pin) e->backend->pin(e->ctx, e->swap.memory, (size_t)e->p.n_swap * (size_t)page);
@@ -29346,6 +30736,9 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.max_seq_len_to_capture = c->max_seq_len_to_capture;
     b.step_timeout = (double)c->step_timeout;
     b.spent = c->spent;
+    b.trace = c->trace;
+    b.trace_user = c->trace_user;
+    if (c->trace && !e->p.dry) e->backend = llm__trace_backend();
     llm_result r = llm__engine_graphs(e, c->cuda_graph_sizes, &b);
     if (!r) r = e->backend->open(&b, &e->ctx);
     if (r) return r;
@@ -29356,6 +30749,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     n.backend = e->backend;
     n.ctx = e->ctx;
     n.n_ranks = b.n_ranks;
+    n.dry = e->p.dry;
     n.max_rows = b.max_rows;
     n.max_out = b.max_out;
     n.progress = c->progress;
@@ -29409,6 +30803,10 @@ static llm_result llm__engine_device(llm_engine *e, const llm_engine_config *c) 
  * there are is known only when the weights have shown the layers' shapes. On error the engine is to be destroyed. */
 static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, const llm_engine_config *c) {
     const llm__logger log = {c->log, c->log_user};
+#ifndef __OPTIMIZE__
+    if (!e->p.dry && e->backend == llm_backend_cpu())
+        llm__log(&log, LLM_LOG_WARN, "llm.h was compiled without optimisation, which makes it many times slower: -O2 was expected");
+#endif
     llm__engine_limits(e, model, c);
     llm_result r = llm__engine_net(e, c);
     if (r) return r;
@@ -29420,12 +30818,70 @@ static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, co
     e->p.vocab = e->net->a->vocab;
     e->page_bytes = e->backend->kv_page_bytes(e->ctx, n, layers, c->block_size);
     r = llm__engine_pages(e, c, &log);
-    if (!r) r = e->backend->kv_open(e->ctx, n, layers, c->block_size, e->p.n_pages);
+    if (!r && !e->p.dry) r = e->backend->kv_open(e->ctx, n, layers, c->block_size, e->p.n_pages);
     if (!r) r = llm__engine_swap(e, c);
     if (r) return r;
     e->count.memory_bytes = e->backend->memory_used(e->ctx);
     snprintf(e->describe, sizeof e->describe, "%s: %s", e->backend->name, e->backend->describe(e->ctx));
     return llm__engine_init(e);
+}
+
+/* Bytes of the model's files that are in memory because they are not mapped. */
+static int64_t llm__model_bytes(const llm_model *m) {
+    int64_t n = 0;
+    for (size_t i = 0; i < m->source.n_files; i++)
+        if (!m->source.files[i].mapped && !m->source.files[i].borrowed) n += (int64_t)m->source.files[i].size;
+    return n;
+}
+
+/* What a configuration takes on a CPU that is resolved, and the pages that it would have: an engine is assembled as far as no weight is
+ * read. An error is what opening it would fail with; *out is filled in where it is for want of memory. */
+static llm_result llm__engine_plan(const llm_model *model, const llm_engine_config *c, llm_estimate *out, int32_t *n_pages) {
+    llm_engine *e = llm__engine_alloc();
+    memset(out, 0, sizeof *out);
+    if (!e) return llm__nomem();
+    e->p.c = *c;
+    e->p.c.kv_cache_prealloc = 0;
+    e->p.c.progress = NULL;
+    e->p.dry = 1;
+    e->backend = llm_backend_cpu();
+    llm_result r = llm__engine_assemble(e, model, &e->p.c);
+    if (r && !e->page_bytes) { /* it has not come to counting */
+        llm__engine_destroy(e);
+        return r;
+    }
+    const int64_t each = (e->p.max_len + c->block_size - 1) / c->block_size, page = e->page_bytes * e->n_ranks;
+    const int64_t unpacked = LLM__MAX(e->net->unpacked, e->drafter.net ? e->drafter.net->unpacked : 0);
+    *n_pages = e->p.n_pages;
+    out->weight_bytes = e->net->weight_bytes + (e->drafter.net ? e->drafter.net->weight_bytes : 0);
+    out->kv_bytes = (r ? LLM__MAX(each, e->p.n_pages) : e->p.n_pages) * page;
+    out->buffer_bytes = llm__engine_bytes(e) - out->weight_bytes + e->p.n_swap * page;
+    out->available_bytes = llm_memory_free();
+    out->max_model_len = e->p.max_len;
+    const int64_t need = out->weight_bytes + out->kv_bytes + out->buffer_bytes + unpacked;
+    out->peak_bytes = need + llm__model_bytes(model) + (e->drafter.model ? llm__model_bytes(e->drafter.model) : 0);
+    if (out->available_bytes >= 0 && need > out->available_bytes)
+        r = llm__error(
+            LLM_ERR_NOMEM, "engine: %lld bytes are needed (weights %lld, KV cache %lld for %d tokens, buffers %lld), %lld are free",
+            (long long)need, (long long)(out->weight_bytes + unpacked), (long long)out->kv_bytes,
+            (int)(out->kv_bytes / LLM__MAX(page, 1)) * c->block_size, (long long)out->buffer_bytes, (long long)out->available_bytes);
+    out->fits = !r;
+    llm__engine_destroy(e);
+    return r;
+}
+
+LLM_API llm_result llm_model_estimate(const llm_model *model, const llm_engine_config *cfg, llm_estimate *out) {
+    llm_engine_config c = LLM__ZERO;
+    const llm_backend *b;
+    int32_t n_pages;
+    memset(out, 0, sizeof *out);
+    if (cfg) c = *cfg;
+    llm_result r = llm__engine_resolve(model, &c);
+    if (!r && c.device && !strcmp(c.device, "cuda")) r = llm__error(LLM_ERR_UNSUPPORTED, "estimate: of device cuda; it is for the CPU");
+    if (!r) r = llm__engine_backend(&c, &b);
+    if (!r && b != llm_backend_cpu()) r = llm__error(LLM_ERR_UNSUPPORTED, "estimate: of backend %s; it is for the CPU", b->name);
+    if (!r) r = llm__engine_plan(model, &c, out, &n_pages);
+    return out->kv_bytes ? LLM_OK : r;
 }
 
 /* ============================================================================
@@ -29648,6 +31104,8 @@ static llm_result llm__flight_begin(llm_engine *e, llm__flight *f) {
     llm__fill_step(e, f, &step);
     f->begin = e->p.driver.now(e);
     llm_result r = e->p.driver.forward(e, &step);
+    f->seconds = e->p.driver.now(e) - f->begin;
+    f->longest = 0;
     e->count.steps++;
     if (r) llm__flight_fail(e, f);
     for (int32_t i = 0; i < f->n && !r; i++) {
@@ -29671,14 +31129,36 @@ static void llm__flight_masks(void *arg, int worker) {
     }
 }
 
-/* Waits for the oldest step in flight and applies it. Where the device computes beside the host (lag 1) the wait is used for masks; a CPU
- * has computed when it says that it has begun. Of a step that failed only the counts of what is in flight are left to be settled, for its
- * requests have ended. */
+/* 1 if somebody still waits for something in this step. */
+static int llm__flight_wanted(const llm__flight *f) {
+    for (int32_t i = 0; i < f->n; i++)
+        if (f->entry[i].seq->state != LLM__SEQ_DONE) return 1;
+    return 0;
+}
+
+/* Works on the oldest step in flight until a time. 1: it can be ended: it is computed, nobody wants it any more, or the device computes by
+ * itself. */
+static int llm__flight_work(llm_engine *e, double until) {
+    llm__flight *f = &e->flights.ring[e->flights.oldest];
+    if (!e->backend->work || !llm__flight_wanted(f)) return 1;
+    const double began = e->p.driver.now(e);
+    int done = e->backend->work(e->ctx, until, &f->longest);
+    f->seconds += e->p.driver.now(e) - began;
+    return done;
+}
+
+/* Waits for the oldest step in flight and applies it. Where the device computes beside the host (lag 1) the wait is used for masks. Of a
+ * step that failed, or that a cancel has made useless before it was computed, only the counts of what is in flight are left to be settled,
+ * for its requests have ended. */
 static llm_result llm__flight_end(llm_engine *e) {
     llm__flight *f = &e->flights.ring[e->flights.oldest];
+    f->dropped = e->backend->work && !llm__flight_wanted(f);
     if (e->p.lag) llm__on_threads(e, llm__flight_masks, f->n_jobs);
-    llm_result r = e->backend->wait(e->ctx);
-    e->count.model_seconds += e->p.driver.now(e) - f->begin;
+    const double began = e->backend->work ? e->p.driver.now(e) - f->seconds : f->begin;
+    llm_result r = f->dropped ? LLM_OK : e->backend->wait(e->ctx);
+    f->seconds = e->p.driver.now(e) - began;
+    if (f->dropped) f->n_jobs = 0;
+    e->count.model_seconds += f->seconds;
     e->flights.oldest ^= 1;
     e->flights.n--;
     if (r) llm__flight_fail(e, f);
@@ -29690,10 +31170,14 @@ static llm_result llm__flight_end(llm_engine *e) {
 LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
     llm_engine *e = llm__engine_alloc();
     llm_engine_config *c = e ? &e->p.c : NULL;
+    llm_estimate estimate;
     if (e && cfg) *c = *cfg;
     llm_result r = e ? llm__engine_resolve(model, c) : llm__nomem();
     if (!r) r = llm__engine_backend(c, &e->backend);
     if (!r) r = llm__engine_device(e, c);
+    if (!r && c->trace && e->backend != llm_backend_cpu())
+        r = llm__error(LLM_ERR_UNSUPPORTED, "trace: of backend %s; it is for the CPU", e->backend->name);
+    if (!r && e->backend == llm_backend_cpu()) r = llm__engine_plan(model, c, &estimate, &e->p.planned_pages);
     if (!r) r = llm__engine_assemble(e, model, c);
     if (!r && c->lora) r = llm_lora_load(e, c->lora, c->lora);
     if (!r && c->lora) e->adapters.own = 0;
@@ -29736,29 +31220,55 @@ static int llm__engine_count(llm_engine *e) {
     return e->live || e->inbox.first;
 }
 
+/* 1 if a step is in flight on which the engine itself works, and which is not done. */
+static int llm__paused(const llm_engine *e) { return e->backend->work && e->flights.n; }
+
 /* One turn: take in, end what is to end, plan and begin a step, apply the one that is `lag` steps older, tell. Nothing
- * here allocates. With lag 0:  plan t, begin t, wait for t, apply t;  with lag 1:  plan t + 1, begin t + 1, wait for t,
+ * here allocates. With lag 0:  plan t, begin t, work on t, apply t;  with lag 1:  plan t + 1, begin t + 1, wait for t,
  * apply t, so the device finds its next step when it ends one. Where nothing can be planned, the step in flight is
- * applied at once. An error is that of a step; its requests have ended with it, the engine goes on. */
-LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
+ * applied at once. A step on which the engine works is left where it is when the time is over, and the next turn goes on with it; what it
+ * gives is the same. An error is that of a step; its requests have ended with it, the engine goes on. */
+static llm_result llm__engine_turn(llm_engine *e, double until, int *left) {
     llm__flight *f = &e->flights.ring[e->flights.oldest ^ e->flights.n];
     llm_result r = LLM_OK, r2 = LLM_OK;
     llm__turn_take(e);
     e->now = e->p.driver.now(e);
     if (llm__take_inbox(e) || (e->next_deadline > 0 && e->now >= e->next_deadline)) llm__sweep(e);
-    llm__plan(e, f);
-    if (f->n) r = llm__flight_begin(e, f);
-    int ahead = f->n && !r && !f->pools ? e->p.lag : 0; /* hidden states can be read of the latest step only */
-    while (e->flights.n > ahead) {
+    int begins = !llm__paused(e);
+    if (begins) llm__plan(e, f);
+    if (begins && f->n) r = llm__flight_begin(e, f);
+    int ahead = begins && f->n && !r && !f->pools ? e->p.lag : 0; /* hidden states can be read of the latest step only */
+    while (e->flights.n > ahead && llm__flight_work(e, until)) {
         llm_result ended = llm__flight_end(e);
         r2 = r2 ? r2 : ended;
     }
     llm__tell_news(e);
     e->count.step_seconds += e->p.driver.now(e) - e->now;
-    int left = llm__engine_count(e);
+    *left = llm__engine_count(e);
     llm__turn_give(e);
-    if (busy) *busy = left;
     return r ? r : r2;
+}
+
+/* A step in turns of 10 ms, between which cancels, deadlines and who waits for a turn are heard. */
+LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
+    llm_result r;
+    int left;
+    do r = llm__engine_turn(e, e->p.driver.now(e) + 0.01, &left);
+    while (!r && llm__paused(e));
+    if (busy) *busy = left;
+    return r;
+}
+
+LLM_API llm_result llm_engine_step_for(llm_engine *e, double ms, int *busy) {
+    const double begin = e->p.driver.now(e), end = begin + LLM__MAX(ms, 0) / 1000;
+    llm_result r;
+    int left;
+    e->budget.seconds = LLM__MAX(ms, 1e-3) / 1000;
+    do r = llm__engine_turn(e, end, &left);
+    while (!r && left && e->p.driver.now(e) < end);
+    e->budget.seconds = 0;
+    if (busy) *busy = left;
+    return r;
 }
 
 /* Sleeps until a request or a cancel arrives. */
@@ -29962,6 +31472,17 @@ static llm_result llm__request_root(llm_request *r, const llm_request_config *cf
     return result;
 }
 
+enum {
+    LLM__SEQ_BYTES = 20 << 10,   /* of memory that one answer touches before its first token, beside its prompt's ids */
+    LLM__QUEUE_BYTES = 256 << 20 /* that all requests together may take while they wait, unless it is one alone */
+};
+
+/* What a request takes while it waits: each of its answers has the prompt's ids; and room for scores of the prompt. */
+static int64_t llm__request_bytes(const llm_request *r, size_t n) {
+    const size_t scored = r->prompt.logprobs ? sizeof(float) + sizeof(int32_t) + (size_t)r->prompt.top_stride * sizeof *r->prompt.top : 0;
+    return (int64_t)((size_t)r->n_seqs * (LLM__SEQ_BYTES + n * sizeof(int32_t)) + n * scored);
+}
+
 /* Fills a new request from its config and its prompt's tokens. Here the seed is drawn if none was given, and a request
  * learns how many sequences it has: one for each choice, four times the width for beams. */
 static llm_result llm__request_fill(llm_request *r, const llm_request_config *cfg, const int32_t *prompt, size_t n) {
@@ -29992,6 +31513,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
         r->answer[i] = &r->seq[i];
         result = llm__seq_open(r, i, prompt, (int32_t)n, max_new);
     }
+    r->bytes = llm__request_bytes(r, n);
     r->seq[0].beam.role = LLM__BEAM_LIVE;
     r->metrics.n_prompt_tokens = (int32_t)n;
     r->submitted = LLM__MAX(e->p.driver.now(e), r->received);
@@ -30002,22 +31524,28 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
 }
 
 /* May one more come? Where none may wait (max_queue -1) only if there is a place for its answers, or nothing else. */
-static int llm__request_fits(const llm_engine *e, const llm_request *r) {
-    if (e->p.c.max_queue >= 0) return e->inbox.n_fresh < e->p.c.max_queue;
-    return !e->inbox.n_live || e->inbox.n_live + r->sampling.best_of <= e->p.c.max_num_seqs;
+static llm_result llm__request_fits(const llm_engine *e, const llm_request *r) {
+    const int none = e->p.c.max_queue < 0, n = (int)e->inbox.n_fresh;
+    if (none && e->inbox.n_live && e->inbox.n_live + r->sampling.best_of > e->p.c.max_num_seqs)
+        return llm__error(LLM_ERR_BUSY, "no place is free: %d answers run, and none may wait", (int)e->inbox.n_live);
+    if (!none && n >= e->p.c.max_queue) return llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.c.max_queue);
+    if (n && e->inbox.bytes + r->bytes > LLM__QUEUE_BYTES)
+        return llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait, whose prompts and answers take %d MiB", n,
+                          (int)(e->inbox.bytes >> 20));
+    return LLM_OK;
 }
 
-/* Into the inbox, unless max_queue requests wait already. Its number is its place in order. The stepping thread wakes
- * if it sleeps in llm_engine_wait. */
+/* Into the inbox, unless too many wait already. Its number is its place in order. The stepping thread wakes if it sleeps in
+ * llm_engine_wait. */
 static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
     LLM__LOCKED(&e->mutex);
-    if (!llm__request_fits(e, r))
-        return e->p.c.max_queue < 0 ? llm__error(LLM_ERR_BUSY, "no place is free: %d answers run, and none may wait", (int)e->inbox.n_live)
-                                    : llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.c.max_queue);
+    const llm_result result = llm__request_fits(e, r);
+    if (result) return result;
     r->fresh = 1;
     r->refs = 2;
     r->arrival = e->inbox.n_arrived++;
     e->inbox.n_fresh++;
+    e->inbox.bytes += r->bytes;
     e->inbox.n_live += r->sampling.best_of;
     if (e->inbox.last) e->inbox.last->inbox_next = r;
     else e->inbox.first = r;
@@ -30323,6 +31851,36 @@ LLM_API llm_result llm_forward_batch(llm_engine *e, int32_t n_seqs, const int32_
 }
 
 LLM_API int32_t llm_logits_size(const llm_engine *e) { return e->p.vocab; }
+
+/* Nothing of an engine is needed here. */
+LLM_API llm_result llm_reference_forward(const llm_model *model, const int32_t *ids, int32_t n, float *logits) {
+    if (!model->arch.n_layers || n < 1) return llm__error(LLM_ERR_ARG, "reference: a model with weights, and at least one token, expected");
+    return llm__reference_forward(model, ids, n, logits);
+}
+
+LLM_API int32_t llm_sample_steps(const float *logits, int32_t n, const llm_sampling *s, const int32_t *ids, int32_t n_prompt, int32_t n_ids,
+                                 int64_t seed, llm_sample_fn fn, void *user) {
+    llm__rules r = LLM__ZERO;
+    llm__history h = LLM__ZERO;
+    llm_sampling own = *s;
+    LLM__SCOPED(llm__arena_free) llm__arena memory = LLM__ZERO;
+    if (n < 1 || n_prompt < 0 || n_ids < n_prompt || llm__check_sampling(s, n)) return -1;
+    llm__sampling_resolve(&own);
+    own.min_tokens = 0; /* needs to know what ends an answer */
+    if (own.repetition_penalty != 1 || own.presence_penalty != 0 || own.frequency_penalty != 0) {
+        size_t slots = 16;
+        while (slots < 2 * (size_t)n_ids) slots *= 2;
+        h.mask = (uint32_t)slots - 1;
+        h.id = (int32_t *)llm__arena_get(&memory, (size_t)n_ids * sizeof *h.id);
+        h.count = (int32_t *)llm__arena_get(&memory, (size_t)n_ids * sizeof *h.count);
+        h.slot = (int32_t *)llm__arena_get(&memory, slots * sizeof *h.slot);
+        if (memory.failed) return llm__nomem(), -1;
+        for (int32_t i = 0; i < n_ids; i++) llm__history_add(&h, ids[i], i >= n_prompt);
+    }
+    r.s = &own;
+    r.history = &h;
+    return llm__plain_sample(logits, n, &r, (uint64_t)seed, n_ids - n_prompt, fn, user);
+}
 
 /* ============================================================================
  * >>context   Kept contexts: the prefix cache in files.
@@ -32449,6 +34007,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->info.status = 200;
     k->info.sampling = &k->s;
     const llm_result r = llm_json_parse(body, len, &limits, &k->body);
+    k->info.body_bytes = (int64_t)llm__json_memory(k->body);
     if (r) llm__oai_refused(k, r, "");
     else if (s->starved) llm__oai_failed(k, llm__nomem(), "");
     else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, "", "the body must be a JSON object");
@@ -34050,6 +35609,12 @@ LLM_API void llm_setup_free(llm_setup *s) {
  * A chat owns its messages and the request that is under way; the llm owns model and engine and must outlive its chats. The
  * messages are kept as JSON text and not as a tree: a turn only appends to them. */
 
+/* An answer that outlives its request. */
+typedef struct llm__reply {
+    llm_answer shown; /* but for its texts, which are here */
+    llm_text text, stop;
+    char error[256];
+} llm__reply;
 /* Where what an llm has to tell goes. */
 typedef struct llm__voice {
     llm_log_fn log;
@@ -34062,6 +35627,7 @@ struct llm {
     llm_model *model;
     llm_engine *engine;
     int reasoning, tool_format; /* as in llm_openai_service; -1: as the chat template says */
+    llm__reply reply;           /* of llm_generate */
     llm__voice *voice;          /* of one that llm_open made, with what its options say of answers: */
     llm_sampling defaults;
     int32_t max_tokens, raw; /* raw: chats' texts go to the model without the template */
@@ -34079,20 +35645,65 @@ struct llm_chat {
     llm *l;
     llm_sampling sampling;
     char unknown[256]; /* members of the sampling that only a later version has lie here: they must be 0 */
-    llm_text messages; /* the array's elements: {"role":...},{...} */
-    size_t first;      /* length of the system message */
-    llm_text answer;   /* so far, while request is there */
-    llm_text piece;
+    llm_text messages; /* the list's elements: {"role":...},{...} */
+    size_t *end, n;    /* (n) where each message ends */
+    size_t end_cap;
+    llm_text tools;   /* a JSON list; empty: none */
+    llm__reply reply; /* the latest answer */
+    llm_text piece, role;
     llm_request *request;
+    int cancelled; /* atomic */
 };
 
-/* One sequence and a context for talking unless cfg says otherwise: a context of 128k tokens would take gigabytes. What
- * was opened before an error is closed again; llm_last_error says why. */
-static llm *llm__easy_open(const char *path, llm_model_config *m, llm_engine_config *c) {
-    llm *l = LLM__NEW(llm, 1);
-    m->log = c->log;
-    m->log_user = c->log_user;
-    llm_result r = l ? llm_model_open(path, m, &l->model) : llm__nomem();
+/* ---- answers ---- */
+
+static void llm__reply_begin(llm__reply *a) {
+    a->text.len = a->stop.len = 0;
+    a->text.failed = a->stop.failed = 0;
+    if (a->text.data) a->text.data[0] = 0;
+    a->error[0] = 0;
+    memset(&a->shown, 0, sizeof a->shown);
+}
+
+/* What a request can tell in numbers, whether it has ended or not. */
+static void llm__reply_figures(llm_answer *a, const llm_engine *engine, const llm_request *r) {
+    llm_request_metrics m;
+    llm_engine_stats stats;
+    llm_output out;
+    llm_request_get_metrics(r, &m);
+    llm_engine_get_stats(engine, &stats);
+    if (llm_request_get_output(r, 0, &out)) return;
+    a->finish = out.finish;
+    a->prompt_tokens = m.n_prompt_tokens;
+    a->cached_tokens = m.n_cached_tokens;
+    a->completion_tokens = (int32_t)out.n_token_ids;
+    a->context_left = stats.max_model_len - m.n_prompt_tokens - (int32_t)out.n_token_ids;
+    a->first_token_s = m.first_token_time > 0 ? m.inference_start_time + m.first_token_time - m.arrival_time : 0;
+    a->total_s = m.finish_time > 0 ? m.finish_time - m.arrival_time : m.model_execute_time;
+}
+
+static void llm__reply_note(llm__reply *a, const llm_engine *engine, const llm_request *r) {
+    llm_output out;
+    llm__reply_figures(&a->shown, engine, r);
+    if (a->shown.finish == LLM_FINISH_ERROR) snprintf(a->error, sizeof a->error, "%s", llm_request_error(r));
+    if (!llm_request_get_output(r, 0, &out) && out.stop_reason) llm_text_str(&a->stop, out.stop_reason);
+}
+
+static void llm__reply_get(const llm__reply *a, llm_answer *out) {
+    *out = a->shown;
+    out->text = a->text.data ? a->text.data : "";
+    out->text_len = a->text.len;
+    out->error = out->finish == LLM_FINISH_ERROR ? a->error : NULL;
+    out->stop_reason = a->stop.len ? a->stop.data : NULL;
+}
+
+static void llm__reply_free(llm__reply *a) {
+    llm_text_free(&a->text);
+    llm_text_free(&a->stop);
+}
+
+/* An engine for a model that was opened into l, unless r says that it was not. */
+static llm *llm__easy_engine(llm *l, llm_engine_config *c, llm_result r) {
     if (!r && !c->max_model_len)
         c->max_model_len = LLM__MIN(8192, l->model->arch.max_len); /* enough to talk; a long context takes gigabytes */
     if (!r) r = llm_engine_open(l->model, c, &l->engine);
@@ -34100,6 +35711,15 @@ static llm *llm__easy_open(const char *path, llm_model_config *m, llm_engine_con
     if (!r) return l;
     llm_free(l);
     return NULL;
+}
+
+/* One sequence and a context for talking unless cfg says otherwise: a context of 128k tokens would take gigabytes. What
+ * was opened before an error is closed again; llm_last_error says why. */
+static llm *llm__easy_open(const char *path, llm_model_config *m, llm_engine_config *c) {
+    llm *l = LLM__NEW(llm, 1);
+    m->log = c->log;
+    m->log_user = c->log_user;
+    return llm__easy_engine(l, c, l ? llm_model_open(path, m, &l->model) : llm__nomem());
 }
 
 /* cfg is copied, so it need not outlive the call; its log and progress serve the model's loading too. */
@@ -34110,11 +35730,22 @@ LLM_API llm *llm_load(const char *path, const llm_engine_config *cfg) {
     return llm__easy_open(path, &m, &c);
 }
 
+LLM_API llm *llm_load_files(const llm_file *files, int32_t n, const llm_engine_config *cfg) {
+    llm_model_config m = LLM__ZERO;
+    llm_engine_config c = LLM__ZERO;
+    llm *l = LLM__NEW(llm, 1);
+    if (cfg) c = *cfg;
+    m.log = c.log;
+    m.log_user = c.log_user;
+    return llm__easy_engine(l, &c, l ? llm_model_open_files(files, n, &m, &l->model) : llm__nomem());
+}
+
 /* The engine goes first: it reads the model's weights. Chats must have been freed. */
 LLM_API void llm_free(llm *l) {
     if (!l) return;
     llm_engine_close(l->engine);
     llm_model_close(l->model);
+    llm__reply_free(&l->reply);
     if (l->voice) llm_text_free(&l->voice->notes);
     LLM_FREE(l->voice);
     LLM_FREE(l);
@@ -34135,16 +35766,32 @@ LLM_API char *llm_generate(llm *l, const char *prompt, const llm_sampling *s) {
     c.tokenize_flags = LLM_TOK_ADD_SPECIAL;
     if (s) c.sampling = *s;
     else llm_sampling_chat(l->model, &c.sampling);
+    llm__reply_begin(&l->reply);
     if (llm_request_submit(l->engine, &c, &r)) return NULL;
-    char *text = NULL;
-    if (!llm_request_run(l->engine, r) && !llm_request_get_output(r, 0, &out)) text = llm__strndup(out.text, out.text_len);
+    llm_result result = llm_request_run(l->engine, r);
+    llm__reply_note(&l->reply, l->engine, r);
+    if (!llm_request_get_output(r, 0, &out)) llm_text_add(&l->reply.text, out.text, out.text_len);
     llm_request_free(r);
+    if (result) return NULL;
+    char *text = l->reply.text.failed ? NULL : llm__strndup(l->reply.text.data, l->reply.text.len);
+    if (!text) llm__nomem();
     return text;
 }
 
-/* Adds a message as JSON text: any bytes are safe there, and the template reads the same tree as from a server's request. */
-static void llm__chat_add(llm_text *messages, const char *role, const char *text, size_t len) {
-    llm_text_format(messages, messages->len ? ",{'role':%q,'content':%Q}" : "{'role':%q,'content':%Q}", role, text, len);
+LLM_API void llm_get_answer(const llm *l, llm_answer *out) { llm__reply_get(&l->reply, out); }
+
+/* ---- messages ---- */
+
+/* A message as JSON text: any bytes are safe there, and the template reads the same tree as from a server's request. On error nothing has
+ * changed. */
+static llm_result llm__chat_put(llm_chat *c, const char *role, const char *content, size_t len) {
+    LLM__SCOPED(llm_text_free) llm_text all = LLM__ZERO;
+    if (!llm__grow((void **)&c->end, &c->end_cap, c->n + 1, sizeof *c->end)) return llm__nomem();
+    llm_text_format(&all, c->n ? ",{'role':%q,'content':%Q}" : "{'role':%q,'content':%Q}", role, content, len);
+    if (all.failed || !llm__grow((void **)&c->messages.data, &c->messages.cap, c->messages.len + all.len + 1, 1)) return llm__nomem();
+    llm_text_add(&c->messages, all.data, all.len);
+    c->end[c->n++] = c->messages.len;
+    return LLM_OK;
 }
 
 /* The model's own sampling, but answers of at most 1024 tokens. NULL: no memory. */
@@ -34154,90 +35801,217 @@ LLM_API llm_chat *llm_chat_new(llm *l, const char *system) {
     c->l = l;
     llm_sampling_chat(l->model, &c->sampling);
     c->sampling.max_tokens = 1024; /* a small model may never end by itself */
-    if (system) llm__chat_add(&c->messages, "system", system, strlen(system));
-    c->first = c->messages.len;
-    return c;
-}
-
-LLM_API llm_sampling *llm_chat_sampling(llm_chat *c) { return &c->sampling; }
-
-/* Forgets messages beyond `len` bytes. */
-static void llm__chat_cut(llm_chat *c, size_t len) {
-    c->messages.len = len;
-    if (c->messages.data) c->messages.data[len] = 0;
-    c->messages.failed = 0;
-}
-
-/* The request goes, what it said so far becomes a message: the next turn is rendered with it, whether the answer had ended or was left in
- * the middle. Without an answer under way there is nothing to do. */
-LLM_API llm_result llm_chat_stop(llm_chat *c) {
-    if (!c->request) return LLM_OK;
-    llm_request_free(c->request);
-    c->request = NULL;
-    llm__chat_add(&c->messages, "assistant", c->answer.data, c->answer.len);
-    return c->messages.failed || c->answer.failed ? llm__nomem() : LLM_OK;
-}
-
-/* An answer under way is stopped first. */
-LLM_API void llm_chat_reset(llm_chat *c) {
-    llm_chat_stop(c);
-    llm__chat_cut(c, c->first);
+    if (!system || !llm__chat_put(c, "system", system, strlen(system))) return c;
+    llm_chat_free(c);
+    return NULL;
 }
 
 LLM_API void llm_chat_free(llm_chat *c) {
     if (!c) return;
     llm_request_free(c->request);
+    llm__reply_free(&c->reply);
     llm_text_free(&c->messages);
-    llm_text_free(&c->answer);
+    llm_text_free(&c->tools);
     llm_text_free(&c->piece);
+    llm_text_free(&c->role);
+    LLM_FREE(c->end);
     LLM_FREE(c);
 }
 
+LLM_API llm_sampling *llm_chat_sampling(llm_chat *c) { return &c->sampling; }
+
+LLM_API llm_result llm_chat_add(llm_chat *c, const char *role, const char *content) {
+    llm_result r = llm_chat_stop(c);
+    if (!r && (!role || !*role || !content)) r = llm__error(LLM_ERR_ARG, "message: a role and a content expected");
+    return r ? r : llm__chat_put(c, role, content, strlen(content));
+}
+
+LLM_API llm_result llm_chat_load(llm_chat *c, const char *messages, size_t len) {
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    LLM__SCOPED(llm_text_free) llm_text all = LLM__ZERO;
+    llm_result r = llm_chat_stop(c);
+    if (!r) r = llm_json_parse(messages, len, NULL, &doc);
+    if (!r && llm_json_type_of(doc, 0) != LLM_JSON_ARRAY) r = llm__error(LLM_ERR_FORMAT, "messages: a JSON list expected");
+    if (r) return r;
+    size_t *end = LLM__NEW(size_t, llm_json_size(doc, 0)), n = 0;
+    for (int m = llm_json_first(doc, 0); m >= 0 && end && !r; m = llm_json_next(doc, m)) {
+        if (!llm_json_str(doc, llm_json_find(doc, m, "role"), NULL))
+            r = llm__error(LLM_ERR_FORMAT, "messages[%zu]: an object with a \"role\" expected", n);
+        if (n) llm_text_str(&all, ",");
+        llm_json_write(doc, m, &all);
+        end[n++] = all.len;
+    }
+    if (!r && (!end || all.failed)) r = llm__nomem();
+    if (r) {
+        LLM_FREE(end);
+        return r;
+    }
+    const llm_text old = c->messages;
+    c->messages = all;
+    all = old;
+    LLM_FREE(c->end);
+    c->end = end;
+    c->n = c->end_cap = n;
+    return LLM_OK;
+}
+
+LLM_API llm_result llm_chat_set_tools(llm_chat *c, const char *tools) {
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    LLM__SCOPED(llm_text_free) llm_text own = LLM__ZERO;
+    llm_result r = llm_chat_stop(c);
+    if (!r && tools) r = llm_json_parse(tools, strlen(tools), NULL, &doc);
+    if (!r && tools && llm_json_type_of(doc, 0) != LLM_JSON_ARRAY) r = llm__error(LLM_ERR_FORMAT, "tools: a JSON list expected");
+    if (!r && tools) llm_json_write(doc, 0, &own);
+    if (!r && own.failed) r = llm__nomem();
+    if (r) return r;
+    const llm_text old = c->tools;
+    c->tools = own;
+    own = old;
+    return LLM_OK;
+}
+
+LLM_API const char *llm_chat_messages(llm_chat *c) {
+    llm_chat_stop(c);
+    c->piece.len = c->piece.failed = 0;
+    llm_text_str(&c->piece, "[");
+    llm_text_add(&c->piece, c->messages.data, c->messages.len);
+    llm_text_str(&c->piece, "]");
+    return c->piece.failed ? NULL : c->piece.data;
+}
+
+LLM_API int32_t llm_chat_count(llm_chat *c) {
+    llm_chat_stop(c);
+    return (int32_t)c->n;
+}
+
+LLM_API const char *llm_chat_message(llm_chat *c, int32_t i, const char **role) {
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    size_t len = 0;
+    if (role) *role = NULL;
+    llm_chat_stop(c);
+    if (i < 0 || (size_t)i >= c->n) return NULL;
+    size_t begin = i ? c->end[i - 1] + 1 : 0;
+    if (llm_json_parse(c->messages.data + begin, c->end[i] - begin, NULL, &doc)) return NULL;
+    int content = llm_json_find(doc, 0, "content");
+    const char *text = llm_json_str(doc, content, &len);
+    c->piece.len = c->role.len = 0;
+    c->piece.failed = c->role.failed = 0;
+    llm_text_add(&c->piece, text, len);
+    if (!text && content >= 0) llm_json_write(doc, content, &c->piece);
+    llm_text_str(&c->role, llm_json_str(doc, llm_json_find(doc, 0, "role"), NULL));
+    if (c->piece.failed || c->role.failed) return NULL;
+    if (role) *role = c->role.data;
+    return c->piece.data;
+}
+
+LLM_API void llm_chat_keep(llm_chat *c, int32_t n) {
+    llm_chat_stop(c);
+    if (n < 0 || (size_t)n >= c->n) return;
+    c->n = (size_t)n;
+    c->messages.len = n ? c->end[n - 1] : 0;
+    if (c->messages.data) c->messages.data[c->messages.len] = 0;
+}
+
+LLM_API void llm_chat_reset(llm_chat *c) {
+    const char *role;
+    llm_chat_message(c, 0, &role);
+    llm_chat_keep(c, role && !strcmp(role, "system"));
+}
+
+/* ---- turns ---- */
+
 /* Renders the whole conversation by the model's own template and submits it. Guarded: a user who types a control token gets its letters,
- * not the token. On error, as that of a model without a template, the message is taken back, so that the caller may try another. */
-LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message) {
+ * not the token. */
+static llm_result llm__chat_submit(llm_chat *c, const llm_sampling *s) {
     llm_render_options how = LLM__ZERO;
     llm_request_config cfg = LLM__ZERO;
     LLM__SCOPED(llm_text_free) llm_text context = LLM__ZERO, prompt = LLM__ZERO;
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
-    llm_result r = llm_chat_stop(c);
-    if (!r) r = llm__unset("llm_sampling", c->unknown, sizeof c->unknown);
-    size_t before = c->messages.len;
-    llm__chat_add(&c->messages, "user", user_message, strlen(user_message));
-    llm_text_format(&context, "{'messages':[%s],'add_generation_prompt':true}", c->messages.data ? c->messages.data : "");
-    if (!r && (context.failed || c->messages.failed)) r = llm__nomem();
+    llm_text_format(&context, "{'messages':[%s],'add_generation_prompt':true", c->messages.data ? c->messages.data : "");
+    if (c->tools.len) llm_text_format(&context, ",'tools':%s", c->tools.data);
+    llm_text_str(&context, "}");
     how.guard = c->l->model;
-    if (!r) r = llm_json_parse(context.data, context.len, NULL, &doc);
+    how.as_chat = 1;
+    llm_result r = context.failed ? llm__nomem() : llm_json_parse(context.data, context.len, NULL, &doc);
     if (!r) r = llm_render(c->l->model, doc, &how, &prompt);
     cfg.prompt = prompt.data;
     cfg.prompt_len = prompt.len;
     cfg.tokenize_flags = LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED;
-    cfg.sampling = c->sampling;
+    cfg.sampling = s ? *s : c->sampling;
     cfg.sampling.n = cfg.sampling.best_of = 1;
-    if (!r) r = llm_request_submit(c->l->engine, &cfg, &c->request);
-    if (r) llm__chat_cut(c, before);
-    c->answer.len = 0;
+    return r ? r : llm_request_submit(c->l->engine, &cfg, &c->request);
+}
+
+LLM_API llm_result llm_chat_reply(llm_chat *c, const llm_sampling *s) {
+    llm_result r = llm_chat_stop(c);
+    if (!r && !s) r = llm__unset("llm_sampling", c->unknown, sizeof c->unknown);
+    llm__reply_begin(&c->reply);
+    __atomic_store_n(&c->cancelled, 0, __ATOMIC_RELEASE);
+    return r ? r : llm__chat_submit(c, s);
+}
+
+LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message) {
+    llm_result r = llm_chat_add(c, "user", user_message);
+    if (r) return r;
+    r = llm_chat_reply(c, NULL);
+    if (r) llm_chat_keep(c, (int32_t)c->n - 1);
     return r;
 }
 
-/* Steps the engine until there is text to show. At the end the answer joins the conversation. The piece lives until the
- * next call. A failed step ends the answer like its own end: what was said stays. */
-LLM_API const char *llm_chat_next(llm_chat *c) {
+/* The request goes, and what it said becomes a message: the next turn is rendered with it, whether the answer had ended or was left in the
+ * middle. */
+LLM_API llm_result llm_chat_stop(llm_chat *c) {
+    if (!c->request) return LLM_OK;
+    llm__reply_note(&c->reply, c->l->engine, c->request);
+    if (!llm_request_done(c->request)) c->reply.shown.finish = LLM_FINISH_CANCELLED;
+    llm_request_free(c->request);
+    c->request = NULL;
+    if (c->reply.text.failed) return llm__nomem();
+    return llm__chat_put(c, "assistant", c->reply.text.data ? c->reply.text.data : "", c->reply.text.len);
+}
+
+LLM_API void llm_chat_cancel(llm_chat *c) { __atomic_store_n(&c->cancelled, 1, __ATOMIC_RELEASE); }
+LLM_API int llm_chat_busy(const llm_chat *c) { return c->request != NULL; }
+
+LLM_API void llm_chat_get_answer(const llm_chat *c, llm_answer *out) {
+    llm__reply_get(&c->reply, out);
+    if (!c->request) return;
+    llm__reply_figures(out, c->l->engine, c->request);
+    out->finish = LLM_FINISH_NONE; /* pieces of it are still to come */
+}
+
+/* Takes what has come. 1: there is text to show, in c->piece. */
+static int llm__chat_take(llm_chat *c) {
     llm_event event;
-    while (c->request) {
-        if (!llm_request_poll(c->request, &event)) {
-            if (llm_request_done(c->request)) llm_chat_stop(c);
-            else llm_engine_step(c->l->engine, NULL);
-            continue;
-        }
+    while (llm_request_poll(c->request, &event)) {
         if (!event.text_len) continue;
         c->piece.len = 0;
         llm_text_add(&c->piece, event.text, event.text_len);
-        llm_text_add(&c->answer, event.text, event.text_len);
-        return c->piece.failed ? NULL : c->piece.data;
+        llm_text_add(&c->reply.text, event.text, event.text_len);
+        return !c->piece.failed;
+    }
+    return 0;
+}
+
+/* Steps the engine until there is text to show or the time is over, and hears of a cancel every 10 ms. At the end the answer joins the
+ * conversation. A failed step ends the answer like its own end: what was said stays. */
+LLM_API const char *llm_chat_next_for(llm_chat *c, double ms) {
+    const double end = llm__now() + ms / 1000;
+    while (c->request) {
+        if (__atomic_load_n(&c->cancelled, __ATOMIC_ACQUIRE)) llm_chat_stop(c);
+        else if (llm__chat_take(c)) return c->piece.data;
+        else if (llm_request_done(c->request)) llm_chat_stop(c);
+        else {
+            const double left = (end - llm__now()) * 1000;
+            if (left <= 0) break;
+            llm_engine_step_for(c->l->engine, LLM__MIN(left, 10), NULL);
+        }
     }
     return NULL;
 }
+
+/* The piece lives until the next call. */
+LLM_API const char *llm_chat_next(llm_chat *c) { return llm_chat_next_for(c, INFINITY); }
 
 /* ============================================================================
  * >>batch   Many prompts or chats at once.
@@ -34599,6 +36373,9 @@ LLM__SIZED(completion_output, LLM__NONE);
 LLM__SIZED(request_output, LLM__INNER(request_output, outputs, completion_output), LLM__INNER(request_output, metrics, request_metrics));
 LLM__SIZED(setup, LLM__INNER(setup, files, model_config), LLM__INNER(setup, engine, engine_config), LLM__INNER(setup, sampling, sampling));
 LLM__SIZED(openai_service, LLM__INNER(openai_service, caps, template_caps), LLM__INNER(openai_service, defaults, sampling));
+LLM__SIZED(answer, LLM__NONE);
+LLM__SIZED(file, LLM__NONE);
+LLM__SIZED(estimate, LLM__NONE);
 
 LLM_API llm_result llm_json_parse_sized(const llm_sizes *sizes, const char *text, size_t len, const llm_json_limits *limits,
                                         llm_json **out) {
@@ -34613,6 +36390,26 @@ LLM_API llm_result llm_model_open_sized(const llm_sizes *sizes, const char *path
     *out = NULL;
     llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_model_config, cfg, &own) : LLM_OK;
     return r ? r : llm_model_open(path, cfg ? &own : NULL, out);
+}
+
+/* The program's list as one of ours, to be freed; NULL: r says why. */
+static llm_file *llm__files_in(const llm_sizes *sizes, const llm_file *files, int32_t n, llm_result *r) {
+    size_t size = llm__size_of(sizes, &llm__sized_file);
+    llm_file *own = LLM__NEW(llm_file, (size_t)LLM__MAX(n, 0) + 1);
+    *r = own ? LLM_OK : llm__nomem();
+    for (int32_t i = 0; files && i < n && !*r; i++)
+        *r = llm__struct_in(sizes, &llm__sized_file, (const char *)files + (size_t)i * size, &own[i]);
+    return own;
+}
+
+LLM_API llm_result llm_model_open_files_sized(const llm_sizes *sizes, const llm_file *files, int32_t n, const llm_model_config *cfg,
+                                              llm_model **out) {
+    llm_model_config own;
+    llm_result r;
+    *out = NULL;
+    LLM__SCOPED(llm__drop) llm_file *list = llm__files_in(sizes, files, n, &r);
+    if (!r && cfg) r = llm__struct_in(sizes, &llm__sized_model_config, cfg, &own);
+    return r ? r : llm_model_open_files(files ? list : NULL, n, cfg ? &own : NULL, out);
 }
 
 LLM_API llm_result llm_template_render_sized(const llm_sizes *sizes, const llm_template *t, const llm_json *context,
@@ -34668,6 +36465,17 @@ LLM_API llm_result llm_engine_open_sized(const llm_sizes *sizes, const llm_model
     return r ? r : llm_engine_open(model, cfg ? &own : NULL, out);
 }
 
+LLM_API llm_result llm_model_estimate_sized(const llm_sizes *sizes, const llm_model *model, const llm_engine_config *cfg,
+                                            llm_estimate *out) {
+    llm_engine_config own;
+    llm_estimate found;
+    memset(&found, 0, sizeof found);
+    llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_engine_config, cfg, &own) : LLM_OK;
+    if (!r) r = llm_model_estimate(model, cfg ? &own : NULL, &found);
+    llm__struct_out(sizes, &llm__sized_estimate, &found, out);
+    return r;
+}
+
 LLM_API void llm_engine_get_stats_sized(const llm_sizes *sizes, const llm_engine *engine, llm_engine_stats *out) {
     llm_engine_stats own;
     llm_engine_get_stats(engine, &own);
@@ -34707,16 +36515,49 @@ LLM_API int32_t llm_sample_sized(const llm_sizes *sizes, const float *logits, in
     return llm__struct_in(sizes, &llm__sized_sampling, s, &own) ? -1 : llm_sample(logits, n, &own, seed, position);
 }
 
+LLM_API int32_t llm_sample_steps_sized(const llm_sizes *sizes, const float *logits, int32_t n, const llm_sampling *s, const int32_t *ids,
+                                       int32_t n_prompt, int32_t n_ids, int64_t seed, llm_sample_fn fn, void *user) {
+    llm_sampling own;
+    return llm__struct_in(sizes, &llm__sized_sampling, s, &own) ? -1
+                                                                : llm_sample_steps(logits, n, &own, ids, n_prompt, n_ids, seed, fn, user);
+}
+
 LLM_API llm *llm_load_sized(const llm_sizes *sizes, const char *path, const llm_engine_config *cfg) {
     llm_engine_config own;
     if (cfg && llm__struct_in(sizes, &llm__sized_engine_config, cfg, &own)) return NULL;
     return llm_load(path, cfg ? &own : NULL);
 }
 
+LLM_API llm *llm_load_files_sized(const llm_sizes *sizes, const llm_file *files, int32_t n, const llm_engine_config *cfg) {
+    llm_engine_config own;
+    llm_result r;
+    LLM__SCOPED(llm__drop) llm_file *list = llm__files_in(sizes, files, n, &r);
+    if (!r && cfg) r = llm__struct_in(sizes, &llm__sized_engine_config, cfg, &own);
+    return r ? NULL : llm_load_files(files ? list : NULL, n, cfg ? &own : NULL);
+}
+
 LLM_API char *llm_generate_sized(const llm_sizes *sizes, llm *l, const char *prompt, const llm_sampling *s) {
     llm_sampling own;
     if (s && llm__struct_in(sizes, &llm__sized_sampling, s, &own)) return NULL;
     return llm_generate(l, prompt, s ? &own : NULL);
+}
+
+LLM_API void llm_get_answer_sized(const llm_sizes *sizes, const llm *l, llm_answer *out) {
+    llm_answer own;
+    llm_get_answer(l, &own);
+    llm__struct_out(sizes, &llm__sized_answer, &own, out);
+}
+
+LLM_API llm_result llm_chat_reply_sized(const llm_sizes *sizes, llm_chat *c, const llm_sampling *s) {
+    llm_sampling own;
+    llm_result r = s ? llm__struct_in(sizes, &llm__sized_sampling, s, &own) : LLM_OK;
+    return r ? r : llm_chat_reply(c, s ? &own : NULL);
+}
+
+LLM_API void llm_chat_get_answer_sized(const llm_sizes *sizes, const llm_chat *c, llm_answer *out) {
+    llm_answer own;
+    llm_chat_get_answer(c, &own);
+    llm__struct_out(sizes, &llm__sized_answer, &own, out);
 }
 
 /* The items again, one program's struct after the other. */

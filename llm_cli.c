@@ -160,12 +160,12 @@ typedef struct cli_options {
     const char *logit_bias, *template_kwargs, *stop_ids;
     llm_option_list stop, bad_words;
     int32_t json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, help, help_all, version, plain, verbose;
-    int32_t repetitions, depth, stages, max_concurrency, num_prompts, input_len, output_len;
+    int32_t layer, head, repetitions, depth, stages, max_concurrency, num_prompts, input_len, output_len;
     float request_rate;
 } cli_options;
 
 /* clang-format off */
-static cli_options opt = {.skip_special = 1, .repetitions = 5, .batch = "1", .max_concurrency = 64, .num_prompts = 64,
+static cli_options opt = {.skip_special = 1, .layer = -1, .head = -1, .repetitions = 5, .batch = "1", .max_concurrency = 64, .num_prompts = 64,
                           .input_len = 128, .output_len = 64};
 /* clang-format on */
 
@@ -197,6 +197,8 @@ static const llm_option cli_table[] = {
     LLM_OPT_BOOL(cli_options, parse_special, CLI_IO, "parse-special", "tokenize: text may become special tokens"),
     LLM_OPT_INT(cli_options, logprobs, CLI_IO, "logprobs", 0, INT32_MAX - 1, "log-probabilities of each token and the N likeliest"),
     LLM_OPT_INT(cli_options, top_logprobs, CLI_IO, "top-logprobs", 0, INT32_MAX, "score: the N likeliest at each place"),
+    LLM_OPT_INT(cli_options, layer, CLI_IO, "layer", 0, INT32_MAX, "explain: the layer that is shown from inside"),
+    LLM_OPT_INT(cli_options, head, CLI_IO, "head", 0, INT32_MAX, "explain: the head of attention that is shown"),
     LLM_OPT_TEXT(cli_options, in, CLI_IO, "i|input", "FILE", "batch: requests, one JSON object a line"),
     LLM_OPT_TEXT(cli_options, out, CLI_IO, "o|output-file", "FILE", "batch: answers"),
     LLM_OPT_TEXT(cli_options, draft_path, CLI_IO, "draft-path", "DIR", "convert-eagle: the head, converted where it is unless TO is given"),
@@ -746,6 +748,409 @@ static void cli_cmd_generate(void) {
 }
 
 /* ---------------------------------------------------------------------------
+ * explain: one token from text to text, with the numbers of this model. Five screens of 80 columns and 24 lines: the prompt as tokens, the
+ * way through all layers, one layer from inside, what a head looks at, and how the next token is chosen; --json has all of it.
+ *
+ *   messages --llm_render--> text --llm_tokenize--> ids --llm_forward, watched by cli_explain_watch--> logits --llm_sample_steps--> token
+ * --------------------------------------------------------------------------- */
+
+enum { EXPLAIN_TOKENS = 2048, EXPLAIN_TOP = 10, EXPLAIN_STEPS = 8 };
+
+typedef struct explain_stage { /* what an operation gave */
+    char op[24], weight[96];
+    int layer, rows, cols;
+    double length; /* of the last token's row: the root of the sum of squares */
+} explain_stage;
+
+typedef struct explain_step { /* what a step of the sampler left */
+    char name[16];
+    double value;
+    int n_left, n_top;
+    llm_token_logprob top[EXPLAIN_TOP];
+} explain_step;
+
+static struct {
+    llm_text rendered;
+    llm_tokens ids;
+    llm_text stages;  /* explain_stage, one behind the other */
+    llm_text weights; /* floats (T, T) of the head that is shown */
+    int layer, head;  /* which that is */
+    double marked;    /* how much it looks at one other token; the head where this is most is shown */
+    explain_step step[EXPLAIN_STEPS];
+    int n_steps, token;
+    int64_t seed;
+} explain;
+
+/* How many stages there are, and stage i. */
+static int explain_count(void) { return (int)(explain.stages.len / sizeof(explain_stage)); }
+static const explain_stage *explain_at(int i) { return (const explain_stage *)(const void *)explain.stages.data + i; }
+
+/* Keeps the weights of the head that was asked for; or else of the one whose last token looks hardest at a token that is neither itself nor
+ * the first, where heads that have nothing to do rest their eyes. */
+static void explain_head(const llm_trace *t) {
+    const float *last = t->values + (t->rows - 1) * t->stride;
+    double marked = 0;
+    for (int i = 1; i + 1 < t->cols; i++) marked = fmax(marked, (double)last[i]);
+    if ((opt.layer >= 0 && t->layer != opt.layer) || (opt.head >= 0 && t->head != opt.head)) return;
+    if (explain.weights.len && marked <= explain.marked) return;
+    explain.layer = t->layer, explain.head = t->head, explain.marked = marked;
+    explain.weights.len = 0;
+    for (int r = 0; r < t->rows; r++)
+        llm_text_add(&explain.weights, (const char *)(t->values + r * t->stride), (size_t)t->cols * sizeof(float));
+}
+
+/* llm_engine_config.trace: the engine tells of every operation. */
+static void cli_explain_watch(CLI_UNUSED void *user, const llm_trace *t) {
+    const float *last = t->values + (t->rows - 1) * t->stride;
+    explain_stage s = {.layer = t->layer, .rows = t->rows, .cols = t->cols};
+    if (!strcmp(t->op, "attention_weights")) {
+        explain_head(t);
+        if (t->head) return; /* a stage for all heads */
+    }
+    snprintf(s.op, sizeof s.op, "%s", t->op);
+    snprintf(s.weight, sizeof s.weight, "%s", t->weight ? t->weight : "");
+    for (int i = 0; i < t->cols; i++) s.length += (double)last[i] * (double)last[i];
+    s.length = sqrt(s.length);
+    llm_text_add(&explain.stages, (const char *)&s, sizeof s);
+}
+
+static void cli_explain_step(CLI_UNUSED void *user, const llm_sample_step *step) {
+    explain_step *s = &explain.step[explain.n_steps];
+    if (explain.n_steps == EXPLAIN_STEPS) return;
+    snprintf(s->name, sizeof s->name, "%s", step->name);
+    s->value = step->value;
+    s->n_left = step->n_left;
+    s->n_top = step->n_top;
+    memcpy(s->top, step->top, (size_t)step->n_top * sizeof *s->top);
+    explain.n_steps++;
+}
+
+/* ---- what is found out ---- */
+
+/* The prompt as the model reads it: through its template, or with do-preprocess off, or without one, as it is. */
+static void explain_prompt(void) {
+    CLI_TEXT text = {0}, context = {0}, guarded = {0};
+    CLI_JSON *doc = NULL;
+    llm_render_options how = {0};
+    const char *const form[] = {opt.json_schema, opt.regex, opt.grammar, opt.logit_bias, opt.template_kwargs};
+    for (int i = 0; i < CLI_COUNT(form); i++)
+        if (form[i] || opt.bad_words.n)
+            cli_die(2, "explain: forms of answers, biases, bad words and template variables have no screen here; without them");
+    const int raw = !opt.setup.do_preprocess || !llm_model_get_info(cli.model)->chat_template;
+    cli_input(0, &text);
+    while (text.len && text.data[text.len - 1] == '\n') text.data[--text.len] = 0;
+    if (!text.len) cli_die(2, "no prompt: give -p TEXT, -f FILE, or text on standard input");
+    if (raw) {
+        llm_text_add(&explain.rendered, text.data, text.len);
+        cli_check(llm_tokenize(cli.model, text.data, text.len, LLM_TOK_ADD_SPECIAL, &explain.ids));
+        return;
+    }
+    llm_text_format(&context, "{'add_generation_prompt':true,'messages':[");
+    if (opt.system) llm_text_format(&context, "{'role':'system','content':%q},", opt.system);
+    llm_text_format(&context, "{'role':'user','content':%Q}]", text.data, text.len);
+    llm_text_str(&context, "}");
+    cli_check(llm_json_parse(context.data, context.len, NULL, &doc));
+    how.as_chat = 1;
+    cli_check(llm_render(cli.model, doc, &how, &explain.rendered));
+    how.guard = cli.model;
+    cli_check(llm_render(cli.model, doc, &how, &guarded));
+    cli_check(llm_tokenize(cli.model, guarded.data, guarded.len, LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED, &explain.ids));
+}
+
+/* One step over the whole prompt, watched, and the choice of the next token. */
+static void explain_run(void) {
+    const int n = (int)explain.ids.len;
+    llm_engine_config *e = &opt.setup.engine;
+    llm_sampling s;
+    const llm_model_info *info = llm_model_get_info(cli.model);
+    if (opt.layer >= info->n_layers) cli_die(2, "--layer: %d, the model has 0 to %d", opt.layer, info->n_layers - 1);
+    if (opt.head >= info->n_heads) cli_die(2, "--head: %d, the model has 0 to %d", opt.head, info->n_heads - 1);
+    if (n > EXPLAIN_TOKENS) cli_die(1, "prompt: %d tokens, at most %d can be explained", n, EXPLAIN_TOKENS);
+    explain.layer = opt.layer >= 0 ? opt.layer : info->n_layers / 2;
+    if (e->max_num_batched_tokens < n) e->max_num_batched_tokens = n;
+    e->trace = cli_explain_watch;
+    cli_open_engine(n + 1, 1);
+    cli_service(256);
+    s = cli.service.defaults;
+    float *logits = (float *)calloc((size_t)llm_logits_size(cli.engine), sizeof *logits);
+    if (!logits) cli_die(1, "memory: %d logits did not fit", llm_logits_size(cli.engine));
+    const int32_t first = 0, count = n; /* in one step, so that all weights of attention are there */
+    cli_check(llm_forward_batch(cli.engine, 1, &first, &first, &count, explain.ids.data, logits));
+    explain.seed = s.has_seed ? s.seed : 0;
+    explain.token = llm_sample_steps(logits, llm_logits_size(cli.engine), &s, explain.ids.data, n, n, explain.seed, cli_explain_step, NULL);
+    free(logits);
+    if (explain.token < 0) cli_die(1, "%s", llm_last_error());
+}
+
+/* ---- as screens ---- */
+
+/* A piece of text on one line, as wide as some columns (0: as it is); returns how many bytes it shows: a blank is shown as a dot in the middle, what is no character as \\xNN. */
+static size_t explain_shown(const char *s, size_t n, int columns, llm_text *out) {
+    int width, used = 0;
+    size_t i = 0;
+    const int most = columns ? columns : 1 << 20;
+    for (size_t len; i < n; i += len) {
+        char plain[8] = "";
+        len = cli_char(s + i, n - i, &width);
+        if (s[i] == ' ') memcpy(plain, "\xC2\xB7", 3), width = 1;
+        else if (s[i] == '\n') memcpy(plain, "\\n", 3), width = 2;
+        else if (width <= 0) width = snprintf(plain, sizeof plain, "\\x%02x", (unsigned)(unsigned char)s[i]), len = 1;
+        else memcpy(plain, s + i, len < 7 ? len : 7), plain[len < 7 ? len : 7] = 0;
+        if (used + width > most) break;
+        llm_text_str(out, plain);
+        used += width;
+    }
+    for (; used < columns; used++) llm_text_str(out, " ");
+    return i;
+}
+
+/* The same of a token. */
+static void explain_token(int32_t id, int columns, llm_text *out) {
+    CLI_TEXT piece = {0};
+    if (llm_token_bytes(cli.model, id, &piece) == LLM_OK && !piece.len)
+        (void)llm_detokenize(cli.model, &id, 1, LLM_DETOK_KEEP_SPECIAL, &piece);
+    explain_shown(piece.data ? piece.data : "", piece.len, columns, out);
+}
+
+/* Between two screens, at a terminal, somebody reads. */
+static void explain_pause(void) {
+    if (!isatty(0) || !isatty(1)) return;
+    fprintf(stdout, "%s-- Enter: the next screen --%s", cli.dim, cli.plain);
+    fflush(stdout);
+    for (int c = getchar(); c != '\n' && c != EOF;) c = getchar();
+}
+
+static void explain_title(const char *title) {
+    static int number;
+    if (number) cli_write("", 0), explain_pause();
+    printf("%s%d. %s\n", number ? "\n" : "", number + 1, title);
+    number++;
+}
+
+/* The first screen: the beginning of the prompt, and its pieces with their numbers; of many the middle is left out. */
+static void explain_tokens(void) {
+    enum { EACH = 4, LINES = 11, TEXT = 7 };
+    CLI_TEXT line = {0};
+    const int n = (int)explain.ids.len, half = EACH * LINES / 2, skips = n > 2 * half;
+    const char *s = explain.rendered.data, *end = s + explain.rendered.len;
+    explain_title("The prompt becomes tokens");
+    printf("What the model reads:\n");
+    for (int row = 0; s < end && row < TEXT; row++) {
+        const char *newline = (const char *)memchr(s, '\n', (size_t)(end - s));
+        line.len = 0;
+        s += explain_shown(s, (size_t)((newline ? newline + 1 : end) - s), 72, &line);
+        while (line.len && line.data[line.len - 1] == ' ') line.data[--line.len] = 0;
+        printf("  %s%s\n", line.data, row == TEXT - 1 && s < end ? " ..." : "");
+    }
+    printf("Its %d pieces, and their numbers in the vocabulary of %d%s:\n", n, llm_vocab_size(cli.model), skips ? " (some left out)" : "");
+    for (int at = 0; at < (skips ? 2 * half : n); at++) {
+        const int32_t id = explain.ids.data[skips && at >= half ? n - 2 * half + at : at];
+        line.len = 0;
+        explain_token(id, 12, &line);
+        printf(" %6d %s%s", id, line.data, at % EACH == EACH - 1 || at == (skips ? 2 * half : n) - 1 ? "\n" : "");
+    }
+}
+
+/* The length of the last stage of a kind in a layer; below 0: there is none. behind: only stages that come after this one. */
+static double explain_length(int layer, const char *op, const char *behind, int last) {
+    double length = -1;
+    int open = !behind;
+    for (int i = 0; i < explain_count(); i++) {
+        const explain_stage *s = explain_at(i);
+        if (s->layer != layer) continue;
+        if (open && !strcmp(s->op, op) && (last || length < 0)) length = s->length;
+        open |= behind && !strcmp(s->op, behind);
+    }
+    return length;
+}
+
+/* The second screen: what each layer adds to the last token's vector. */
+static void explain_layers(void) {
+    const llm_model_info *info = llm_model_get_info(cli.model);
+    const int n = info->n_layers, each = (n + 53) / 54, shown = (n + each - 1) / each, rows = (shown + 2) / 3;
+    char title[100];
+    snprintf(title, sizeof title, "Through %d layers", n);
+    explain_title(title);
+    printf("Each token is a vector of %d numbers, its row of the embeddings. Every layer\n"
+           "adds to it: first what attention has found in the tokens before, then what the\n"
+           "%s make%s of that. Lengths (root of the sum of squares) for the last token:\n\n",
+           info->hidden_size, info->n_experts ? "experts" : "MLP", info->n_experts ? "" : "s");
+    printf("embedding %8.4g\n\n", explain_length(-1, "embed", NULL, 1));
+    for (int c = 0; c < 3 && c < shown; c++) printf("%s  no +found  +made  whole", c ? "  " : "");
+    printf("\n");
+    for (int r = 0; r < rows; r++) {
+        for (int c = 0; c < 3 && c * rows + r < shown; c++) {
+            const int at = (c * rows + r) * each, layer = at < n ? at : n - 1;
+            const double experts = explain_length(layer, "experts", NULL, 1), made = explain_length(layer, "linear", NULL, 1);
+            printf("%s%4d %6.4g %6.4g %6.4g", c ? "  " : "", layer, explain_length(layer, "linear", "attention", 0),
+                   experts >= 0 ? experts : made, explain_length(layer, "residual", NULL, 1));
+        }
+        printf("\n");
+    }
+    if (each > 1) printf("\n(every layer of %d)\n", each);
+}
+
+/* The third screen: all operations of one layer. */
+static void explain_inside(void) {
+    char title[100];
+    int rows = 0;
+    snprintf(title, sizeof title, "Layer %d from inside", explain.layer);
+    explain_title(title);
+    printf("What each operation gives: rows (tokens) x numbers, the length of the last row,\nand the weight that it used:\n\n");
+    for (int i = 0; i < explain_count() && rows < 16; i++) {
+        const explain_stage *s = explain_at(i);
+        if (s->layer != explain.layer) continue;
+        printf("  %-18s %5d x %-6d %10.2f  %.32s\n", s->op, s->rows, s->cols, s->length, s->weight);
+        rows++;
+    }
+    printf("\nq, k and v are queries, keys and values, q and k turned by their positions.\n"
+           "Their matrices are one here, as are gate and up, with the activation.\n");
+}
+
+/* The fourth screen: the weights of a head as a map, the last 15 tokens against the last 60. */
+static void explain_attention(void) {
+    enum { ROWS = 15, COLUMNS = 60 };
+    static const char shade[] = " .:-=+*#%@";
+    const int n = (int)explain.ids.len, top = n > ROWS ? n - ROWS : 0, left = n > COLUMNS ? n - COLUMNS : 0;
+    const float *w = (const float *)(const void *)explain.weights.data;
+    CLI_TEXT line = {0};
+    char title[100];
+    if (!explain.weights.len) {
+        explain_title("Attention");
+        printf("This model keeps no keys that queries are compared with: its attention is latent.\n");
+        return;
+    }
+    snprintf(title, sizeof title, "What head %d of layer %d looks at", explain.head, explain.layer);
+    explain_title(title);
+    printf(
+        "A row for each of the last tokens, a column for each token before it (from\nnumber %d on); from ' ' (nothing) over \"%s\" to '@' (all):\n\n",
+        left, shade + 1);
+    for (int r = top; r < n; r++) {
+        line.len = 0;
+        explain_token(explain.ids.data[r], 14, &line);
+        printf("%4d %s|", r, line.data);
+        for (int c = left; c <= r; c++) putchar(shade[(int)(sqrt((double)w[r * n + c]) * 9.99)]);
+        printf("\n");
+    }
+    printf("\nThe last looks at:");
+    for (int k = 0, taken[3] = {-1, -1, -1}; k < 3 && k < n; k++) {
+        for (int c = 0; c < n; c++)
+            if (c != taken[0] && c != taken[1] && (taken[k] < 0 || w[(n - 1) * n + c] > w[(n - 1) * n + taken[k]])) taken[k] = c;
+        line.len = 0;
+        explain_token(explain.ids.data[taken[k]], 0, &line);
+        printf("%s %d %.12s %.0f %%", k ? "," : "", taken[k], line.data, 100 * (double)w[(n - 1) * n + taken[k]]);
+    }
+    printf("\n");
+}
+
+/* The share of a token behind a step: a number, or that it was cut, or that it is not among those that were told. */
+static void explain_share(const explain_step *s, int32_t id) {
+    for (int i = 0; i < s->n_top; i++)
+        if (s->top[i].id == id) {
+            printf("%9.2f%%", 100 * exp((double)s->top[i].logprob));
+            return;
+        }
+    printf("%10s", s->n_left > s->n_top ? "less" : "cut");
+}
+
+/* The fifth screen: what the steps of the sampler do to the five likeliest tokens. */
+static void explain_choice(void) {
+    const explain_step *last = &explain.step[explain.n_steps - 1];
+    const int shown = explain.n_steps - 1;
+    CLI_TEXT line = {0};
+    explain_title("The next token");
+    printf("Behind the last layer every token of the vocabulary gets a number, its logit.\n"
+           "They become shares (softmax); each step bends them, or cuts the unlikely off:\n\n%20s",
+           "");
+    for (int i = 0; i < shown; i++) printf("%10s", strcmp(explain.step[i].name, "temperature") ? explain.step[i].name : "temp");
+    printf("\n%20s", "");
+    for (int i = 0; i < shown; i++) explain.step[i].value ? (void)printf("%10.4g", explain.step[i].value) : (void)printf("%10s", "");
+    printf("\n%-20s", "tokens left");
+    for (int i = 0; i < shown; i++) printf("%10d", explain.step[i].n_left);
+    printf("\n\n");
+    for (int k = 0; k < 5 && k < explain.step[0].n_top; k++) {
+        const int32_t id = explain.step[0].top[k].id;
+        line.len = 0;
+        explain_token(id, 12, &line);
+        printf("%6d %s ", id, line.data);
+        for (int i = 0; i < shown; i++) explain_share(&explain.step[i], id);
+        printf("\n");
+    }
+    line.len = 0;
+    explain_token(explain.token, 0, &line);
+    if (!strcmp(last->name, "greedy")) printf("\nTemperature 0: the likeliest is taken: %d \"%s\".\n", explain.token, line.data);
+    else
+        printf("\nThe random number of seed %lld, %.4f, falls on %d \"%s\".\n", (long long)explain.seed, last->value, explain.token,
+               line.data);
+    printf("It joins the prompt, and all begins again with one row: the cache has the rest.\n");
+}
+
+/* ---- as JSON ---- */
+
+/* {"id": n, "text": "..."}, and a member more. */
+static void explain_add_token(llm_text *t, int32_t id, const char *more, double value) {
+    CLI_TEXT piece = {0};
+    if (llm_token_bytes(cli.model, id, &piece) == LLM_OK && !piece.len)
+        (void)llm_detokenize(cli.model, &id, 1, LLM_DETOK_KEEP_SPECIAL, &piece);
+    llm_text_format(t, "{'id':%d,'text':%Q", id, piece.data ? piece.data : "", piece.len);
+    if (more) llm_text_format(t, ",%q:%f", more, value);
+    llm_text_str(t, "}");
+}
+
+static void explain_json(void) {
+    const llm_model_info *info = llm_model_get_info(cli.model);
+    const int n = (int)explain.ids.len;
+    const float *w = (const float *)(const void *)explain.weights.data;
+    llm_text t = {0};
+    llm_text_format(&t, "{'model':%q,'n_layers':%d,'hidden_size':%d,'n_heads':%d,'n_kv_heads':%d,'vocab_size':%d,'prompt':%Q,'tokens':[",
+                    info->path, info->n_layers, info->hidden_size, info->n_heads, info->n_kv_heads, info->vocab_size, explain.rendered.data,
+                    explain.rendered.len);
+    for (int i = 0; i < n; i++) llm_text_format(&t, "%,"), explain_add_token(&t, explain.ids.data[i], NULL, 0);
+    llm_text_str(&t, "],\"stages\":[");
+    for (int i = 0; i < explain_count(); i++) {
+        const explain_stage *s = explain_at(i);
+        llm_text_format(&t, "%,{'op':%q,'layer':%d,'weight':%q,'shape':[%d,%d],'length':%f}", s->op, s->layer,
+                        *s->weight ? s->weight : NULL, s->rows, s->cols, s->length);
+    }
+    llm_text_str(&t, "],\"attention\":");
+    if (explain.weights.len) llm_text_format(&t, "{'layer':%d,'head':%d,'weights':[", explain.layer, explain.head);
+    for (int r = 0; explain.weights.len && r < n; r++) {
+        llm_text_str(&t, r ? ",[" : "[");
+        for (int c = 0; c < n; c++) llm_text_format(&t, "%,%f", (double)w[r * n + c]);
+        llm_text_str(&t, "]");
+    }
+    llm_text_str(&t, explain.weights.len ? "]}" : "null");
+    llm_text_format(&t, ",'seed':%l,'steps':[", explain.seed);
+    for (int i = 0; i < explain.n_steps; i++) {
+        const explain_step *s = &explain.step[i];
+        llm_text_format(&t, "%,{'name':%q,'value':%f,'n_left':%d,'top':[", s->name, s->value, s->n_left);
+        for (int k = 0; k < s->n_top; k++)
+            llm_text_format(&t, "%,"), explain_add_token(&t, s->top[k].id, "probability", exp((double)s->top[k].logprob));
+        llm_text_str(&t, "]}");
+    }
+    llm_text_str(&t, "],\"token\":");
+    explain_add_token(&t, explain.token, NULL, 0);
+    llm_text_str(&t, "}\n");
+    cli_out(&t);
+}
+
+static void cli_cmd_explain(void) {
+    cli_open_model(0);
+    explain_prompt();
+    explain_run();
+    if (opt.json) {
+        explain_json();
+        return;
+    }
+    explain_tokens();
+    explain_layers();
+    explain_inside();
+    explain_attention();
+    explain_choice();
+    cli_write("", 0);
+}
+
+/* ---------------------------------------------------------------------------
  * tokenize, detokenize, render: one text in, one text out, or many as lines (--jsonl). Only the tokenizer and the template are
  * opened, no weights. With --jsonl an output line follows each input line at once, so that another program may drive this one
  * through two pipes and ask as it goes.
@@ -971,8 +1376,8 @@ static void cli_cmd_batch(void) {
 }
 
 /* ---------------------------------------------------------------------------
- * info: what a model file is, and whether it fits in memory with a cache for its whole context: weights as they are in the file,
- * and 2 (keys and values) x layers x heads x size x 2 bytes (f16) for each token of it.
+ * info: what a model file is, and whether one sequence of its whole context fits in memory on this machine: weights, KV cache and buffers
+ * as an engine with these options would take them (llm_model_estimate).
  * --------------------------------------------------------------------------- */
 
 /* An object as lines "name value", members of members further in; a number of bytes in MiB, a long text by its beginning. */
@@ -1012,8 +1417,11 @@ static void cli_cmd_info(void) {
     llm_text t = {0};
     cli_open_model(0);
     const llm_model_info *i = llm_model_get_info(cli.model);
-    const int64_t context = cli.limit, have = llm_memory_free(), heads = i->n_kv_heads > 0 ? i->n_kv_heads : 1;
-    const int64_t kv = context * 4 * i->n_layers * heads * (i->head_dim > 0 ? i->head_dim : 1), need = i->weight_bytes + kv;
+    llm_engine_config engine = opt.setup.engine;
+    llm_estimate memory;
+    engine.device = "cpu";
+    engine.max_model_len = cli.limit > 0 ? cli.limit : 0;
+    cli_check(llm_model_estimate(cli.model, &engine, &memory));
     for (int k = 0; k < i->n_tensors; k++) {
         const char *type = NULL;
         int64_t bytes = 0;
@@ -1033,10 +1441,10 @@ static void cli_cmd_info(void) {
     for (int k = 0; types[k].name; k++)
         llm_text_format(&t, "%,%q: {'tensors': %l, 'bytes': %l}", types[k].name, types[k].n, types[k].bytes);
     llm_text_format(&t, "}, 'weight_bytes': %l, 'context': %l, 'kv_bytes': %l, 'bytes_needed': %l, 'bytes_available': %l, 'fits': %s, ",
-                    i->weight_bytes, context, kv, need, have,
-                    have < 0       ? "null"
-                    : need <= have ? "true"
-                                   : "false");
+                    i->weight_bytes, (int64_t)memory.max_model_len, memory.kv_bytes, memory.peak_bytes, memory.available_bytes,
+                    memory.available_bytes < 0 ? "null"
+                    : memory.fits              ? "true"
+                                               : "false");
     llm_text_format(&t, "'chat_template': %q}\n", i->chat_template);
     cli_result(&t);
 }
@@ -1891,6 +2299,7 @@ static const struct cli_command {
     {"chat", "[MODEL] [PROMPT]", "one answer to -p or standard input; at a terminal a conversation", "p|f|system|json|logprobs|plain|v", CLI_ANSWERS, cli_cmd_chat},
     {"generate", "[MODEL] [PROMPT]", "continue -p TEXT, -f FILE or --token-ids without a template", "p|f|token-ids|json|logprobs|v", CLI_ANSWERS, cli_cmd_generate},
     {"run", "MODEL [PROMPT]", "chat with this model", "p|f|system|json|logprobs|plain|v", CLI_ANSWERS, cli_cmd_chat},
+    {"explain", "[MODEL] [PROMPT]", "how one token is made, with all its numbers, in five screens", "p|f|system|json|layer|head|temperature|top-k|top-p|min-p|seed", -1, cli_cmd_explain},
     {"score", "[MODEL]", "log-probability of every token of a text", "p|f|token-ids|json|top-logprobs", -1, cli_cmd_score},
     {"tokenize", "[MODEL]", "text on standard input to ids", "jsonl|add-special|parse-special", -1, cli_cmd_tokenize},
     {"detokenize", "[MODEL]", "ids on standard input to text", "jsonl|skip-special-tokens", -1, cli_cmd_detokenize},
@@ -1935,7 +2344,7 @@ static void cli_help(void) {
     for (int i = 0; i < CLI_COUNT(cli_commands); i++) printf("  %-13s %s\n", cli_commands[i].name, cli_commands[i].help);
     printf("\nOften used\n");
     llm_options_rows(&cli_names, -1, "m|max-tokens|n|temperature|system|json", &t);
-    llm_text_str(&t, "\nllm_cli COMMAND --help: its options; llm_cli --help-all: all of them.\n");
+    llm_text_str(&t, "llm_cli COMMAND --help: its options; llm_cli --help-all: all of them.\n");
     cli_out(&t);
 }
 
@@ -1978,7 +2387,7 @@ static const struct cli_command *cli_arguments(int argc, char **argv) {
         else
             cli_die(
                 2,
-                "%.60s: no such command or file; commands are chat, generate, run, score, tokenize, detokenize, render, batch, bench, info, help",
+                "%.60s: no such command or file; commands are chat, generate, run, explain, score, tokenize, detokenize, render, batch, bench, info, help",
                 word);
     }
     free((void *)words.items);

@@ -903,7 +903,7 @@ static __device__ void small_scales(int packing, const uint8_t *p, int j, int i,
     }
 }
 
-/* Sub number `sub` of a stored row of a quantised type. Twin: llm__sub_get. */
+/* Sub number `sub` of a stored row of a quantised type. Twin: llm__sub_read. */
 static __device__ void raw_sub_get(const format &f, const uint8_t *row, int64_t sub, raw_sub *o) {
     const uint8_t *p = row + sub / (f.block / 32) * f.bytes;
     int j = (int)(sub % (f.block / 32));
@@ -5046,6 +5046,6 @@ extern "C" __attribute__((visibility("default"))) const llm_backend *llm_cuda_ba
                                       cuda_all_reduce, cuda_logits,         cuda_end_step,   cuda_wait,         cuda_logits_row,
                                       cuda_buffer_row, cuda_kv_copy,        cuda_kv_read,    cuda_kv_write,     NULL,
                                       cuda_lora_site,  cuda_lora_put,       cuda_lora,       cuda_drawn,        cuda_kv_memory,
-                                      cuda_send,       cuda_receive,        cuda_state,      cuda_pin};
+                                      cuda_send,       cuda_receive,        cuda_state,      cuda_pin,          NULL};
     return &table;
 }

@@ -644,9 +644,10 @@ static const char *http_status(int status) {
  *   its call   a worker brings it back, or the engine has news of it (>>calls)
  *   the clock  the deadlines above; output that waits must move by 30 KiB in each 30 s. conn_sweep looks four times a second
  *
- * What all connections hold together is bounded too. Bodies, small and large ones apart, from their first byte to the end of their call: at
- * 128 MiB the one that arrives slowest is refused. Output: at 128 MiB nobody gets more than one piece ahead, and slow readers are dropped
- * sooner. Descriptors: the connection that has been at rest for longest makes room. */
+ * What all connections hold together is bounded too. Heads: at 24 MiB the one that has been arriving for longest is refused. Bodies, small and
+ * large ones apart, from their first byte to the end of their call: at 128 MiB the one that arrives slowest is refused, or the call whose body
+ * took more when it was read. Output: at 128 MiB nobody gets more than one piece ahead, and slow readers are dropped sooner. Descriptors: the
+ * connection that has been at rest for longest makes room. */
 
 enum {
     CONN_MAX = 12000, /* connections held at once, */
@@ -663,12 +664,16 @@ enum {
     CONN_LINGER_S = 30,
     CONN_MAX_OUT = 1 << 20,
     CONN_MAX_AHEAD = 64 << 10,
-    CONN_ROUNDS = 8, /* of a turn: 512 KiB in, or eight requests */
+    CONN_PIECE = 4 << 10, /* read at a time where it is not known how much of it is wanted now: the rest stays with the system */
+    CONN_ROUNDS = 8,      /* of a turn: 512 KiB in, or eight requests */
+    NET_MAX_HEADS = 24 << 20,
     NET_MAX_BODIES = 128 << 20,
     NET_MAX_OUT = 128 << 20
 };
 
 typedef enum conn_state { CONN_IDLE = 0, CONN_HEAD, CONN_BODY, CONN_SKIP, CONN_BUSY, CONN_LINGER } conn_state;
+
+typedef enum conn_list { LIST_NONE = 0, LIST_REST, LIST_HEADS, LIST_BODIES, N_LISTS } conn_list; /* see conn_place */
 
 typedef enum stream_state { STREAM_NONE = 0, STREAM_LINES, STREAM_EVENTS } stream_state; /* of JSON, or server-sent */
 
@@ -689,7 +694,8 @@ typedef struct conn {
     size_t held; /* of it, in net.bodies */
     int large;   /* which of these */
     llm_text out;
-    size_t out_at, counted; /* counted: of it, in net.unsent */
+    size_t out_at, counted; /* counted: of it, in net.unsent, */
+    size_t counted_in;      /* and of `in` and head_text, in net.heads */
     http_head head;         /* its slices point into head_text */
     llm_text head_text;
     const struct route *route; /* that waits for the body */
@@ -708,16 +714,18 @@ typedef struct conn {
     char client[INET6_ADDRSTRLEN + 20];                  /* its address; "unix" */
     struct call *call;                                   /* the request being answered */
     struct conn *prev, *next;                            /* all */
-    struct conn *rest_prev, *rest_next;                  /* those at rest, the longest first */
-    int resting;
+    conn_list on;                                        /* the list that it is on */
+    struct conn *on_prev, *on_next;
 } conn;
 
 static struct {
     int epoll, wake, spare_fd; /* wake: an eventfd that other threads write */
     conn *list;                /* all; closed ones until net_bury */
-    conn *rest, *rest_last;
-    int n, n_most, n_closed, n_ended; /* connections; closed ones; calls that have ended since memory went back to the system */
-    size_t bodies[2], unsent;         /* bytes of bodies, small and large, and of output */
+    struct {
+        conn *first, *last;
+    } lists[N_LISTS];
+    int n, n_most, n_closed, n_ended; /* connections; closed ones; how many, and calls, have ended since memory went back to the system */
+    size_t heads, bodies[2], unsent;  /* bytes of heads, of bodies, small and large, and of output */
     double now;
     int leaving;  /* a signal came: /health says so, and --drain seconds later */
     int draining; /* nothing new is accepted */
@@ -756,20 +764,31 @@ static int pace_slow(pace *p, double seconds, size_t bytes) {
 
 /* ---- what all hold together */
 
-/* At rest is who could be closed without a loss, should descriptors run out: nothing is to be answered or sent. */
-static void conn_rest(conn *c) {
-    const int rests = c->fd >= 0 && !conn_unsent(c) && (c->state == CONN_IDLE || c->state == CONN_LINGER);
-    if (rests == c->resting) return;
-    c->resting = rests;
-    if (rests) {
-        c->rest_prev = net.rest_last;
-        c->rest_next = NULL;
-        *(net.rest_last ? &net.rest_last->rest_next : &net.rest) = c;
-        net.rest_last = c;
-    } else {
-        *(c->rest_prev ? &c->rest_prev->rest_next : &net.rest) = c->rest_next;
-        *(c->rest_next ? &c->rest_next->rest_prev : &net.rest_last) = c->rest_prev;
-    }
+static void conn_unlist(conn *c) {
+    if (!c->on) return;
+    *(c->on_prev ? &c->on_prev->on_next : &net.lists[c->on].first) = c->on_next;
+    *(c->on_next ? &c->on_next->on_prev : &net.lists[c->on].last) = c->on_prev;
+    c->on = LIST_NONE;
+}
+
+/* Puts the connection at the end of the list that it belongs to, unless it stands there already. Who may have to make room is found on these, the
+ * longest first: at rest is who could be closed without a loss, since nothing is to be answered or sent; others send a head, or a body. */
+static void conn_place(conn *c) {
+    const int rests = !conn_unsent(c) && (c->state == CONN_IDLE || c->state == CONN_LINGER),
+              sends_body = c->state == CONN_BODY || c->state == CONN_SKIP;
+    const conn_list on = c->fd < 0               ? LIST_NONE
+                         : rests                 ? LIST_REST
+                         : c->state == CONN_HEAD ? LIST_HEADS
+                         : sends_body            ? LIST_BODIES
+                                                 : LIST_NONE;
+    if (on == c->on) return;
+    conn_unlist(c);
+    if (!on) return;
+    c->on = on;
+    c->on_prev = net.lists[on].last;
+    c->on_next = NULL;
+    *(c->on_prev ? &c->on_prev->on_next : &net.lists[on].first) = c;
+    net.lists[on].last = c;
 }
 
 /* Counts the body as it is now. */
@@ -778,11 +797,13 @@ static void conn_hold(conn *c) {
     c->held = c->body.len;
 }
 
-/* Counts the output as it is now. */
+/* Counts input and output as they are now. */
 static void conn_count(conn *c) {
-    const size_t unsent = conn_unsent(c);
+    const size_t unsent = conn_unsent(c), in = c->in.cap + c->head_text.cap;
     net.unsent += unsent - c->counted;
     c->counted = unsent;
+    net.heads += in - c->counted_in;
+    c->counted_in = in;
     if (!unsent) c->out_pace.since = 0;
     else if (c->out_pace.since <= 0) c->out_pace.since = net.now, c->out_pace.bytes = 0;
 }
@@ -806,7 +827,7 @@ static void conn_close(conn *c) {
     c->in_at = c->out_at = 0;
     conn_hold(c);
     conn_count(c);
-    conn_rest(c);
+    conn_place(c);
     call_leave(c);
 }
 
@@ -819,6 +840,7 @@ static void net_bury(void) {
         if (next) next->prev = c->prev;
         free(c);
     }
+    net.n_ended += net.n_closed;
     net.n_closed = 0;
 }
 
@@ -930,12 +952,27 @@ static void conn_body_done(conn *c) {
 static conn *conn_slowest(int large) {
     conn *found = NULL;
     double least = 0;
-    for (conn *c = net.list; c; c = c->next) {
-        if (c->fd < 0 || c->state != CONN_BODY || c->large != large) continue;
+    for (conn *c = net.lists[LIST_BODIES].first; c; c = c->on_next) {
+        if (c->state != CONN_BODY || c->large != large) continue;
         const double rate = (double)c->held / (net.now - c->arrived + 0.01);
         if (!found || rate < least) found = c, least = rate;
     }
     return found;
+}
+
+/* Room for what this request's head takes, also while its body arrives and its answer is made; who has been sending a head for longest makes it. 0:
+ * that is this one itself, or there is no other. */
+static int conn_head_room(conn *c) {
+    conn_place(c);
+    conn_count(c);
+    while (net.heads > NET_MAX_HEADS) {
+        conn *longest = net.lists[LIST_HEADS].first ? net.lists[LIST_HEADS].first : c;
+        http_bad(&longest->head, 503, "the server holds as many requests as it may, and this one has been arriving for longest");
+        conn_refuse(longest);
+        if (longest == c) return 0;
+        conn_turn(longest);
+    }
+    return 1;
 }
 
 /* Room for n more bytes of this body; the slowest of its kind makes it. 0: that is this one itself. */
@@ -1009,6 +1046,7 @@ static void conn_head_done(conn *c, size_t n) {
     c->deadline = 0;
     c->in_pace.since = net.now;
     c->in_pace.bytes = 0;
+    if (!conn_head_room(c)) return;
     if (!c->head.chunked && !c->body_left) conn_body_done(c);
     else if (c->head.expect_continue && !conn_ahead(c)) llm_text_str(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
 }
@@ -1025,7 +1063,8 @@ static void conn_take_head(conn *c) {
             p += 2, n -= 2, c->in_at += 2; /* RFC 9112: empty lines before a request are skipped */
         if (!n || (n == 1 && *p == '\r')) return;
         c->state = CONN_HEAD;
-        conn_rest(c); /* heard of: from now on others have been at rest for longer */
+        conn_unlist(c); /* one head after the other is not one that has been arriving for long */
+        conn_place(c);
         c->arrived = net.now;
         c->deadline = net.now + CONN_HEAD_S;
     }
@@ -1037,6 +1076,7 @@ static void conn_take_head(conn *c) {
     else if ((whole ? c->scanned : n) > HTTP_MAX_HEAD) http_bad(&c->head, 431, "request head larger than 32 KiB");
     if (c->head.bad) conn_refuse(c);
     else if (whole) conn_head_done(c, c->scanned);
+    else conn_head_room(c);
 }
 
 /* A small body behind a request that is answered already. */
@@ -1063,11 +1103,14 @@ static void conn_probe(conn *c) {
 /* Bytes from the socket. */
 static int conn_receive(conn *c) {
     static char chunk[65536];
+    const int counts = (c->state == CONN_BODY && !c->head.chunked) || c->state == CONN_SKIP;
+    size_t most = counts || c->state == CONN_LINGER ? sizeof chunk : CONN_PIECE;
     if (!c->readable || !conn_takes_input(c)) return 0;
-    const ssize_t n = recv(c->fd, chunk, sizeof chunk, MSG_DONTWAIT);
+    if (counts && c->body_left > 0 && c->body_left < (int64_t)most) most = (size_t)c->body_left;
+    const ssize_t n = recv(c->fd, chunk, most, MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) return 1;
     if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK) c->dead = 1;
-    c->readable = n == (ssize_t)sizeof chunk; /* else epoll tells again */
+    c->readable = n == (ssize_t)most; /* else epoll tells again */
     if (n == 0) c->half_closed = c->leaving = 1;
     if (n <= 0) return n == 0;
     if (c->state != CONN_LINGER) llm_text_add(&c->in, chunk, (size_t)n);
@@ -1148,7 +1191,7 @@ static void conn_turn(conn *c) {
         c->linger_end = net.now + CONN_LINGER_S;
         c->deadline = net.now + CONN_SILENT_S;
     }
-    conn_rest(c);
+    conn_place(c);
     conn_wait(c, moved);
 }
 
@@ -1203,10 +1246,12 @@ static void conn_sweep(void) {
 /* Closes the connection that has been at rest for longest; where none is, that whose request has been arriving for longest, and for more than
  * five seconds. 0: there is none. */
 static int conn_make_room(void) {
-    conn *found = net.rest;
+    conn *found = net.lists[LIST_REST].first;
     double oldest = net.now - CONN_CROWDED_S;
-    for (conn *c = found ? NULL : net.list; c; c = c->next)
-        if (c->fd >= 0 && c->state >= CONN_HEAD && c->state <= CONN_SKIP && c->arrived < oldest) found = c, oldest = c->arrived;
+    for (int i = LIST_HEADS; !found && i <= LIST_BODIES; i++) {
+        conn *c = net.lists[i].first;
+        if (c && c->arrived < oldest) found = c;
+    }
     if (found) conn_close(found);
     return found != NULL;
 }
@@ -1236,7 +1281,7 @@ static void conn_open(int fd, const struct sockaddr_storage *from, socklen_t len
     if (net.list) net.list->prev = c;
     net.list = c;
     net.n++;
-    conn_rest(c);
+    conn_place(c);
 }
 
 /* Accepts all that wait, bounded a turn so that open connections get theirs. Without descriptors somebody makes room; where nobody can, one
@@ -1296,7 +1341,7 @@ typedef struct call {
     call_stage stage;
     llm_text body;         /* until it has begun */
     llm_text piece;        /* of the answer, not yet in the connection's output */
-    size_t held;           /* bytes of the body, in net.bodies until the end, */
+    size_t held;           /* bytes that the body takes, in net.bodies until the end, */
     int large;             /* which of these */
     int slow;              /* takes long: not every worker may have it */
     int more;              /* llm_openai_next may have something */
@@ -1371,6 +1416,15 @@ static void call_free(call *k) {
     llm_text_free(&k->body);
     llm_text_free(&k->piece);
     free(k);
+}
+
+/* Its body was read: counts what it takes now, which may be many times its bytes. Where that is too much, it makes room itself. */
+static void call_weigh(call *k) {
+    const size_t now = k->api ? (size_t)llm_openai_get_info(k->api)->body_bytes : 0;
+    if (k->stage == CALL_BEGIN || now == k->held) return;
+    net.bodies[k->large] += now - k->held;
+    k->held = now;
+    if (net.bodies[k->large] > NET_MAX_BODIES) k->why = "the server holds as many request bodies as it may";
 }
 
 /* The connection's call is answered, or its client gone. */
@@ -1499,7 +1553,7 @@ static void work_trim(void) {
     pthread_mutex_lock(&queue.mutex);
 }
 
-/* Every two seconds if calls have ended; for a worker to do. */
+/* Every two seconds if calls or connections have ended; for a worker to do. */
 static void ask_for_trim(void) {
     static double last;
     if (!net.n_ended || net.now - last < 2) return;
@@ -1937,6 +1991,7 @@ static int calls_news(void) {
         k->more |= k->news;
         k->news = k->away = k->gone = 0;
         pthread_mutex_unlock(&queue.mutex);
+        call_weigh(k);
         if (k->conn) conn_turn(k->conn);
         else call_free(k);
         pthread_mutex_lock(&queue.mutex);
@@ -1954,56 +2009,25 @@ static int calls_news(void) {
 
 /* generated: begin */
 static const char *const page_html[] = {
-    "<!doctype html>",
-    "<html lang=en>",
-    "<head>",
-    "<meta name=viewport content=\"width=device-width, initial-scale=1\">",
-    "<title>llm.h</title>",
-    "<link rel=icon href=\"data:,\">",
-    "<link rel=stylesheet href=page.css>",
-    "<script src=page.js defer></script></head>",
-    "<body>",
-    "<button class=skip data-do=skip>Skip to the message</button>",
-    "<aside id=side aria-label=\"Side bar\">",
-    "<div class=bar>",
-    "<b>llm.h</b>",
-    "<button class=tool data-do=side data-icon=close aria-label=\"Close the list\" id=unside></button>",
-    "</div>",
-    "<button id=new data-do=newChat data-icon=new>New chat</button>",
-    ("<label class=search data-icon=search><input id=search type=search placeholder=Search aria-label=\"Search conversations\"><"
-     "/label>"),
-    "<nav id=list aria-label=Conversations></nav>",
-    "<div id=about></div>",
-    "</aside>",
-    "<main>",
-    "<header>",
-    "<button id=menu class=tool data-do=side data-icon=menu aria-label=Conversations aria-expanded=false></button>",
-    "<h1 id=title>New chat</h1>",
-    "<button id=tune data-do=tune data-icon=settings aria-expanded=false><span>Settings</span></button>",
-    "</header>",
-    "<div id=log role=region aria-label=Conversation tabindex=0></div>",
-    "<form id=form>",
-    "<button type=button id=jump class=tool data-do=jump data-icon=down aria-label=\"To the newest message\" hidden></button>",
-    "<div class=box>",
-    "<div id=files></div>",
-    "<textarea id=input rows=1 placeholder=Message aria-label=Message dir=auto enterkeyhint=send></textarea>",
-    "<div class=row>",
-    "<button type=button class=tool data-do=attach data-icon=clip aria-label=\"Attach text files\"></button>",
-    "<select id=model aria-label=Model></select>",
-    "<span id=meter role=meter aria-label=\"Context used\" hidden></span>",
-    "<button type=button id=line class=tool data-do=newLine data-icon=line aria-label=\"New line\"></button>",
-    "<button type=button id=queue class=send data-do=queue data-icon=up aria-label=\"Queue this message\" hidden></button>",
-    "<button id=send class=send type=submit data-icon=up aria-label=Send></button>",
-    "</div>",
-    "</div>",
-    "<p class=hint>Enter sends &middot; Shift+Enter starts a new line &middot; Esc stops</p>",
-    "</form>",
-    "</main>",
-    "<dialog id=settings aria-label=Settings></dialog>",
-    "<input id=pick type=file multiple hidden>",
-    "<input id=load type=file accept=.json hidden>",
-    "<div id=toast role=status></div>",
-    "<div id=say class=hidden role=log aria-label=Answers></div></body></html>"};
+    ("<!doctype html><html lang=en><head><meta name=viewport content=\"width=device-width, initial-scale=1\"><title>llm.h</title"
+     "><link rel=icon href=\"data:,\"><link rel=stylesheet href=page.css><script src=page.js defer></script></head><body><button"
+     " class=skip data-do=skip>Skip to the message</button><aside id=side aria-label=\"Side bar\"><div class=bar><b>llm.h</b><bu"
+     "tton class=tool data-do=side data-icon=close aria-label=\"Close the list\" id=unside></button></div><button id=new data-do"
+     "=newChat data-icon=new>New chat</button><label class=search data-icon=search><input id=search type=search placeholder=Se"
+     "arch aria-label=\"Search conversations\"></label><nav id=list aria-label=Conversations></nav><div id=about></div></aside><"
+     "main><header><button id=menu class=tool data-do=side data-icon=menu aria-label=Conversations aria-expanded=false></butto"
+     "n><h1 id=title>New chat</h1><button id=tune data-do=tune data-icon=settings aria-expanded=false><span>Settings</span></b"
+     "utton></header><div id=log role=region aria-label=Conversation tabindex=0></div><form id=form><button type=button id=jum"
+     "p class=tool data-do=jump data-icon=down aria-label=\"To the newest message\" hidden></button><div class=box><div id=files"
+     "></div><textarea id=input rows=1 placeholder=Message aria-label=Message dir=auto enterkeyhint=send></textarea><div class"
+     "=row><button type=button class=tool data-do=attach data-icon=clip aria-label=\"Attach text files\"></button><select id=mod"
+     "el aria-label=Model></select><span id=meter role=meter aria-label=\"Context used\" hidden></span><button type=button id=li"
+     "ne class=tool data-do=newLine data-icon=line aria-label=\"New line\"></button><button type=button id=queue class=send data"
+     "-do=queue data-icon=up aria-label=\"Queue this message\" hidden></button><button id=send class=send type=submit data-icon="
+     "up aria-label=Send></button></div></div><p class=hint>Enter sends &middot; Shift+Enter starts a new line &middot; Esc st"
+     "ops</p></form></main><dialog id=settings aria-label=Settings></dialog><input id=pick type=file multiple hidden><input id"
+     "=load type=file accept=.json hidden><div id=toast role=status></div><div id=say class=hidden role=log aria-label=Answers"
+     "></div></body></html>")};
 
 static const char *const page_css[] = {
     (":root{color-scheme:light dark;--c:light-dark(#fff,#17181a);--d:light-dark(#1c1e21,#e9e9e6);--j:light-dark(#5d626a,#a3a8b"
@@ -2061,15 +2085,15 @@ static const char *const page_css[] = {
      "ght-dark(#1a6b3c,#8fd0a5)}.k{color:light-dark(#7a3e9d,#cfa6ee)}.n,.m,#meter.warn{color:var(--l)}.v,#meter.bad{color:var("
      "--h)}form{position:relative;max-width:792px;margin:0 auto;padding:0 16px 8px}.box{padding:6px;border:var(--f);border-rad"
      "ius:22px;box-shadow:var(--g)}.box:focus-within{border-color:var(--b)}#input,.edit textarea,#search,form{width:100%}#inpu"
-     "t{resize:none;max-height:40vh;border:0;padding:7px 12px 3px;outline:none}"),
-    ("#files:not(:empty){justify-content:start;padding:4px 6px}.row .tool{padding:9px}#model{margin-right:auto;border:0;paddin"
-     "g:4px;max-width:45%;text-overflow:ellipsis;cursor:pointer}#meter svg{transform:rotate(-90deg);stroke-width:3}#meter circ"
-     "le:first-child{opacity:.25}.send{justify-content:center;width:36px;height:36px;flex:none;padding:0;border:0;border-radiu"
-     "s:50%;background:var(--b)!important;color:var(--c)}.stop svg{fill:currentColor}.hint{margin-top:6px;text-align:center}#j"
-     "ump{position:absolute;top:-44px;left:calc(50% - 16px);border:var(--a);background:var(--c);border-radius:50%;box-shadow:v"
-     "ar(--g)}.drop .box{outline:2px dashed var(--b);outline-offset:3px}#toast{position:fixed;bottom:130px;left:50%;transform:"
-     "translateX(-50%);z-index:5;max-width:92vw;width:max-content;padding:7px 10px 7px 18px;border-radius:14px;background:var("
-     "--d);color:var(--c);box-shadow:var(--g)}#toast button{background:none;"),
+     "t{resize:none;field-sizing:content;max-height:40vh;border:0;padding:7px 12px 3px;"),
+    ("outline:none}#files:not(:empty){justify-content:start;padding:4px 6px}.row .tool{padding:9px}#model{margin-right:auto;bo"
+     "rder:0;padding:4px;max-width:45%;text-overflow:ellipsis;cursor:pointer}#meter svg{transform:rotate(-90deg);stroke-width:"
+     "3}#meter circle:first-child{opacity:.25}.send{justify-content:center;width:36px;height:36px;flex:none;padding:0;border:0"
+     ";border-radius:50%;background:var(--b)!important;color:var(--c)}.stop svg{fill:currentColor}.hint{margin-top:6px;text-al"
+     "ign:center}#jump{position:absolute;top:-44px;left:calc(50% - 16px);border:var(--a);background:var(--c);border-radius:50%"
+     ";box-shadow:var(--g)}.drop .box{outline:2px dashed var(--b);outline-offset:3px}#toast{position:fixed;top:56px;left:50%;t"
+     "ransform:translateX(-50%);z-index:5;max-width:92vw;width:max-content;padding:7px 10px 7px 18px;border-radius:14px;backgr"
+     "ound:var(--d);color:var(--c);box-shadow:var(--g)}#toast button{background:none;"),
     ("color:inherit}dialog{width:350px;height:100%;max-height:none;flex:none;position:static;margin:0;border:0;border-left:var"
      "(--a);padding:10px 18px;background:var(--e);color:var(--d);overflow-y:auto}dialog:modal{position:fixed;inset:0 0 0 auto;"
      "max-width:100%}::backdrop{background:#0007}fieldset{display:grid;grid-template-columns:1fr 1fr;gap:10px 12px;margin:0;pa"
@@ -2081,448 +2105,450 @@ static const char *const page_css[] = {
     ("width:min(310px,86%);display:none;box-shadow:var(--g)}.side aside,#menu,#unside,#line{display:flex}.side main{opacity:.3"
      "5}}@media (max-width: 560px){#tune span,.hint{display:none}#tune{border:0}header,form{padding:8px}.empty{padding-top:12v"
      "h}.wide table{width:max-content}.body :is(th,td){min-width:4em;max-width:14em}input,textarea,select{font-size:16px!impor"
-     "tant}}@media (hover: none){.tools{opacity:1}#line{display:flex}}@media (prefers-reduced-motion){*{animation:none!importa"
-     "nt}}@media print{aside,form,.tools{display:none!important}html,body,#log{display:block;overflow:visible;height:auto}}")};
+     "tant}}@media (hover: none){.tools{opacity:1}#line{display:flex}.hint{display:none}}@media (prefers-reduced-motion){*{ani"
+     "mation:none!important}}@media print{aside,form,.tools{display:none!important}html,body,#log{display:block;overflow:visib"
+     "le;height:auto}}")};
 
 static const char *const page_js[] = {
     "\"use strict\";",
-    ("let F=document,U=Object,y=Math,aR=Number,aS=RegExp,aV=String,aN=Error,an=JSON,$=Date,R=\"key\",ad=\"true\",aW=\"button\",bl=\"t"
-     "extarea\",u=\" \",bo=\"para\",bp=\"list\",bq=\"item\",aZ=\"left\",br=\"right\",aG=\"code\",D=\"\\n\",B=\"div\",Q=\"span\",l=\"input\",ai=\"mrow\","
-     "V=\"settings\",aq=\"model\",ae=\"system\",bW=\"assistant\",bm=\"error\",bn=\"tune\",aX=\"close\",ar=\"user\",aY=\"edit\",bX=\"presets\",bs=\""
-     "preset\",a$=\"presetName\",a_=\"enter\",da=\".item input\",bY=\"change\",g=a=>F.getElementById(a),bz=\"http://www.w3.org/\",du={svg"
-     ":bz+\"2000/svg\",math:bz+\"1998/Math/MathML\"},L=F.body,Y={},now=()=>performance.now(),aB=(b,h=bz+\"1999/xhtml\")=>{if(G(b))re"
-     "turn F.createTextNode(b);let[e,d,...g]=b,a=F.createElementNS(du[e]||h,e);for(let c in d)if(c!==R)a.setAttribute(c,d[c]);"
-     "for(let f of g)a.append(aB(f,a.namespaceURI));a.tree=b;return a},aP=a=>a&&!G(a)?a[1].key:void 0,dS=(a,b)=>G(b)?a.nodeTyp"
-     "e===3:a.tree&&a.tree[0]===b[0]&&aP(a.tree)===aP(b),en=(a,b)=>{if(G(b)){let d=0;while(d<b.length&&a.data[d]===b[d])d++;if"
-     "(a.data!==b)a.replaceData(d,a.length,b.slice("),
-    ("d))}else if(a.tree!==b){let[,f]=a.tree,[,e]=b;for(let c in f)if(!(c in e))a.removeAttribute(c);for(let c in e)if(e[c]!=="
-     "f[c]&&c!==R)a.setAttribute(c,e[c]);I(a,b.slice(2));a.tree=b}},I=(c,bt)=>{let f=new Map();for(let e of c.children)if(aP(e"
-     ".tree)!==void 0)f.set(aP(e.tree),e);let a=c.firstChild;for(let d of bt){let b=f.get(aP(d))||(a&&dS(a,d)&&a);if(b)en(b,d)"
-     ";if(b===a&&a)a=a.nextSibling;else c.insertBefore(b||aB(d,c.namespaceURI),a)}while(a){let g=a;a=a.nextSibling;g.remove()}"
-     "},dl={new:\"M12 5v14M5 12h14\",menu:\"M4 7h16M4 12h16M4 17h16\",close:\"M6 6l12 12M18 6L6 18\",up:\"M12 19V5M6 11l6-6 6 6\",down"
-     ":\"M12 5v14M6 13l6 6 6-6\",stop:\"M7 7h10v10H7z\",copy:\"M9 9h11v11H9zM15 9V4H4v11h5\",edit:\"M4 20l1-4L16 5l3 3L8 19zM14 7l3 3"
-     "\",again:\"M20 12a8 8 0 1 1-2.3-5.6L20 9M20 4v5h-5\",delete:\"M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13\",clip:\"M19 11l-8 8a5 5 0 0 "
-     "1-7-7l9-9a3.3 3.3 0 0 1 5 5l-9 8a1.6 1.6 0 0 1-2-2l7-7\",settings:\"M4 7h9M17 7h3M4 17h3M11 17h9M15 5v4M9 15v4\",line:\"M19 "
-     "6v6a2 2 0 0 1-2 2H6M10 10l-4 4 4 4\",left:"),
-    ("\"M14 6l-6 6 6 6\",right:\"M10 6l6 6-6 6\",search:\"M10.5 17a6.5 6.5 0 1 1 0-13 6.5 6.5 0 0 1 0 13zM15.5 15.5L20 20\",file:\"M6"
-     " 3h8l4 4v14H6zM14 3v5h4\",check:\"M5 13l4 4L19 7\"},az=a=>[\"svg\",{viewBox:\"0 0 24 24\",\"aria-hidden\":ad},[\"path\",{d:dl[a]}]]"
-     ",W=(d,b,a,c)=>[aW,{type:aW,class:\"tool\",\"data-do\":d,title:a,\"aria-label\":a,...c},az(b)],dL=(e,b)=>{let d=()=>{let a=aB(["
-     "bl,{}]),c=F.activeElement;a.value=e;L.append(a);a.select();if(F.execCommand(\"copy\"))b();a.remove();if(c)c.focus()};if(na"
-     "vigator.clipboard)navigator.clipboard.writeText(e).then(b,d);else d()},ce=24,z=U.assign,ch=/^(?:(?:\\*[ \\t]*){3,}|(?:_[ \\"
-     "t]*){3,}|(?:-[ \\t]*){3,})$/,di=/^(?:(`{3,})([^`]*)|(~{3,})(.*))$/,dn=/^(?:[*+-]|(\\d{1,9})([.)]))(?=[ \\t]|$)/,dC=/^\\|?[ \\"
-     "t]*:?-+:?(?:[ \\t]*\\|[ \\t]*:?-+:?)*(?:[ \\t]*\\|)?$/,dy=\"\\\"(?:[^\\\"\\\\\\\\]|\\\\\\\\[^]){0,999}\\\"|'(?:[^'\\\\\\\\]|\\\\\\\\[^]){0,999}'|\\\\("
-     "(?:[^()\\\\\\\\]|\\\\\\\\[^]){0,999}\\\\)\",dx=\"<((?:[^<>\\\\\\\\\\\\n]|\\\\\\\\.){0,999})>\",dp=\"\\\\[((?:[^[\\\\]\\\\\\\\]|\\\\\\\\[^]){0,999})\\\\]\",dA=/"
-     "^\\[((?:[^[\\]\\\\]|\\\\.){1,999})\\]:[ \\t]*(?:<([^<>]*)>|([^\\s<]\\S*))(?:[ \\t]+(?:\"[^\"]*\"|'[^']*'|\\([^()]*\\)))?$/,"),
-    ("cj={$$:\"$$\",\"\\\\[\":\"\\\\]\"},bN=a=>a===u||a===\"\\t\",N=a=>a[a.length-1],bF=d=>{let a=[\"\"];for(let b of d.trim().match(/\\\\\\||\\\\"
-     "|\\||[^|\\\\]+/g)||[]){if(b===\"|\")a.push(\"\");else a[a.length-1]+=b===\"\\\\|\"?\"|\":b}if(a[1]!==void 0&&!a[0].trim())a.shift();i"
-     "f(a[1]!==void 0&&!N(a).trim())a.pop();return a.map(c=>c.trim())},dJ=ab=>{let R={kids:[]},E=new Map(),h=[R],a=null,b,n,m,"
-     "q,s=()=>q===h.length,r=()=>a?.type===bo&&!a.math?a:null,p=()=>{let f=0,e=n;for(;bN(b[f]);f++)e+=b[f]===u?1:4-e%4;return["
-     "e-n,f]},o=C=>{while(C>0&&b){let d=b[0]===\"\\t\"?4-n%4:1,G=y.min(C,d);b=u.repeat(d-G)+b.slice(1);n+=G;C-=G}},v=V=>{a=null;w"
-     "hile(h.length>V){let e=h.pop();if(e.kids.length)e.end=y.max(e.end,N(e.kids).end)}},l=t=>{v(q);if(N(h).type===bp&&t.type!"
-     "==bq)v(h.length-1);N(h).kids.push(z(t,{start:m,end:m}));if(t.kids)h.push(t);else a=t;q=h.length},T=d=>{o(d);b=b.slice(1)"
-     ";n++;if(bN(b[0]))o(1)},Z=()=>{for(let f=1;f<h.length;f++){let e=h[f],[d,k]=p();if(e.type===\"quote\"){if(d>3||b[k]!==\">\")r"
-     "eturn f;T(d);e.end=m}else if(e.type===bq){"),
-    ("if(k===b.length?!e.kids.length:d<e.width)return f;o(e.width)}}return h.length},X=()=>{let[d,k]=p(),g=b.slice(k).trimEnd("
-     ");a.end=m;if(d<4&&g.startsWith(a.mark)&&/^(.)\\1*$/.test(g))a=null;else{o(y.min(d,a.indent));a.lines.push(b)}},M=()=>{let"
-     "[d,k]=p(),L=k===b.length;if(d<4&&!L)return!1;o(4);a.lines.push(b);if(!L)a.end=m;return!0},K=i=>{a.lines.push(i);a.end=m}"
-     ",Y=()=>{let i=b.trim(),j=cj[a.math];if(i)K(i);if(!i||i.endsWith(j))a=null},U=g=>r()&&s()&&/^(?:=+|-+)$/.test(g),$=()=>{l"
-     "et[d,k]=p(),g=b.slice(k),c=dn.exec(g);if(d>3||h.length>ce)return!1;if(g[0]===\">\"){l({type:\"quote\",kids:[]});T(d);return!"
-     "0}if(!c||ch.test(g)||U(g.trimEnd()))return!1;let I=g.slice(c[0].length),A=c[2]||g[0],ap=c[1]&&aR(c[1]),O=h[q-1];if(r()&&"
-     "s()&&(!I.trim()||(c[1]&&ap!==1)))return!1;if(O.type!==bp||O.kind!==A)l({type:bp,kind:A,number:ap,kids:[]});l({type:bq,ki"
-     "ds:[]});o(d);b=I;n+=c[0].length;let[S]=p(),Q=b.trim()&&S<5?S:1;o(Q);N(h).width=d+c[0].length+Q;return!0},aa=F=>{let B=r("
-     "),x=B&&s()&&N(B.lines),A=e=>(e[0]===\":\"?1:"),
-    ("0)+(e.endsWith(\":\")?2:0);if(!x||!x.includes(\"|\")||F.length<2||!dC.test(F))return!1;let J=bF(F).map(e=>[\"\",aZ,br,\"center\""
-     "][A(e)]);if(bF(x).length!==J.length)return!1;B.lines.pop();B.end--;l({type:\"table\",align:J,lines:[x]});a.start--;return!"
-     "0},_=()=>{let[d,k]=p(),g=b.slice(k),j=g.trimEnd(),c;if(d>3){if(r())return!1;l({type:aG,lines:[]});return M()}if((c=di.ex"
-     "ec(g))){l({type:\"fence\",mark:c[1]||c[3],info:(c[2]||c[4]||\"\").trim(),indent:d,lines:[]});return!0}if((c=/^#{1,6}(?=[ \\t]"
-     "|$)/.exec(g))){let w=j.slice(c[0].length).trim(),f=w.length;while(w[f-1]===\"#\")f--;l({type:\"heading\",level:c[0].length,l"
-     "ines:[!f||bN(w[f-1])?w.slice(0,f).trim():w]})}else if(!r()&&(c=dA.exec(j))){if(!E.has(bh(c[1])))E.set(bh(c[1]),b$(c[3]||"
-     "c[2]));v(q)}else if(aa(j))return!0;else if(U(j))z(a,{type:\"heading\",level:j[0]===\"=\"?1:2,end:m});else if(ch.test(g))l({t"
-     "ype:\"hr\"});else return!1;a=null;return!0},W=()=>{let i=b.trimStart(),P=i.slice(0,2),j=cj[P];if(r()||(a?.type===\"table\"&&"
-     "s()&&p()[0]<4))K(i);else l({type:bo,"),
-    ("lines:[i],math:j&&!i.slice(2).includes(j)&&P})};ab.replace(/\\r\\n?/g,D).replace(/\\n$/,\"\").replace(/\\0/g,\"\\ufffd\").split(D"
-     ").forEach((i,f)=>{[b,n,m]=[i,0,f];q=Z();let H=a&&s()&&(a.math?\"math\":a.type);if(H===\"fence\")X();else if(H===\"math\")Y();e"
-     "lse if(H!==aG||!M()){while($());if(!b.trim())v(q);else if(!_())W()}});v(1);return{kids:R.kids,refs:E}},bb=/[\\p{P}\\p{S}]/"
-     "u,cd=/[\\u1100-\\u11ff\\u2e80-\\ua4cf\\uac00-\\ud7ff\\uf900-\\ufaff\\ufe30-\\ufe4f\\uff00-\\uffef]/,dv=/[^\\\\`*_~[\\]!<&$:\\n]+/y,dt=\"["
-     "!-/:-@[-`{-~]\",dh=\"&(?:#x([0-9a-f]{1,6})|#(\\\\d{1,7})|([a-z][a-z0-9]{1,31}));\",de=/<([a-z][a-z0-9+.-]{1,31}:[^\\s<>]*|([\\w"
-     ".!#$%&'*+/=?^`{|}~-]+@[\\w-]+(?:\\.[\\w-]+)*))>/iy,dB=new aS(\":\\\\/\\\\/(?:[^\\\\s@/[\\\\]()<>]{1,99}@)?[\\\\p{L}\\\\p{N}](?:[\\\\p{L}\\\\"
-     "p{N}.-]{0,252}[\\\\p{L}\\\\p{N}])?(?::\\\\d{1,5})?(?:[/?#](?:[^\\\\s<>\\\\uff5c()[\\\\]{}.,\\\"'?!;:]|\\\\[[^\\\\s\\\\]]{0,999}\\\\]|\\\\([^\\\\s)"
-     "]{0,999}\\\\)|\\\\{[^\\\\s}]{0,999}\\\\}|(?:\\\\.+|!+|[,;:?'\\\"])(?=[^\\\\s.,;:!?)\\\\]}\\\"']))+|\\\\/)?\",\"uy\"),ba=new Map(),cz=a=>{if(!ba"
-     ".has(a)&&ba.size<5000){let b=new DOMParser("),
-    (").parseFromString(\"&\"+a+\";\",\"text/html\").body.textContent;ba.set(a,b.endsWith(\";\")&&a!==\"semi\"?\"\":b)}return ba.get(a)||\""
-     "\"},cw={},H=(a,c,b)=>{if(G(a))a=cw[a]=cw[a]||new aS(a,\"iy\");a.lastIndex=b;return a.exec(c)},bh=a=>a.trim().replace(/\\s+/g"
-     ",u).toLowerCase().toUpperCase(),cE=(d,b,e,c)=>{let a=b?parseInt(b,16):aR(e);if(c)return cz(c)||d;return a&&a<0x110000&&("
-     "a<0xd800||a>0xdfff)?aV.fromCodePoint(a):\"\\ufffd\"},b$=d=>d.replace(new aS(`\\\\\\\\(${dt})|${dh}`,\"gi\"),(a,b,...c)=>b||cE(a,."
-     "..c)),bO=(a,b)=>[\"a\",/^(?:https?:\\/\\/|mailto:)/i.test(a)?{href:a,rel:\"noreferrer\",target:\"_blank\"}:{},...b],cK=a=>/^\\s*("
-     "?:javascript|vbscript|file|data):/i.test(a),dZ=(b,j)=>{let g=h=>h+H(/\\s*/y,b,h)[0].length,c=g(j+1),e=H(dx,b,c),a=c,f=0;i"
-     "f(e)a+=e[0].length;else if(b[c]===\"<\")return null;else for(;a<b.length&&a<c+2000&&b[a]>u&&b[a]!==\"\\x7f\";a++){if(b[a]===\""
-     "\\\\\"&&b[a+1]>u)a++;else if(b[a]===\"(\")f++;else if(b[a]===\")\"&&--f<0)break}let k=e?e[1]:b.slice(c,a),d=g(a),i=d>a&&H(dy,b,"
-     "d);a=i?g(d+i[0].length):d;return f<1&&b[a]===\")\"?[b$("),
-    ("k),a+1]:null},dI=(c,a)=>{let d=/(?:^|[^a-z0-9.+-])(https?)$/i.exec(c.slice(y.max(0,a-6),a)),b=d&&H(dB,c,a);return b&&[a-"
-     "d[1].length,a+b[0].replace(/\\*{1,99}$/,\"\").length]},dY=(d,e,b,c)=>{let a=d.slice(e,b);if(!/[\\p{L}\\d]/u.test(a))return!1;"
-     "if(c===\"$\")return!/^\\s|\\s$/.test(a)&&!/\\d/.test(d[b+1]||\"\")&&!/\\p{Ll}{3}|\\s\\p{Ll}{2}\\s/u.test(a.replace(/\\\\[a-z]+|\\{[^{}"
-     "]*\\}/gi,u));return/[\\\\^_=+\\-*/<>\\d|]/.test(a)||(c!==\"\\\\]\"&&/^\\s*\\p{L}\\s*$/u.test(a))},eh=(c,a,f)=>{let e=a?(/[\\udc00-\\ud"
-     "fff]/.test(c[a-1])?c.slice(a-2,a):c[a-1]):u,d=f<c.length?aV.fromCodePoint(c.codePointAt(f)):u,j=b=>/\\s/.test(b),l=b=>bb."
-     "test(b)&&!cd.test(b),k=b=>j(b)||bb.test(b)||cd.test(b),g=!j(d)&&(!l(d)||k(e)),i=!j(e)&&(!l(e)||k(d)),h=f-a,m=c[a]===\"_\";"
-     "if(c[a]===\"~\")return{mark:\"~~\",n:h>>1,len:0,open:g,close:i};return{mark:c[a],n:h,len:h,open:g&&(!m||!i||bb.test(e)),clos"
-     "e:i&&(!m||!g||bb.test(d))}},G=a=>typeof a===\"string\",bZ=b=>b.map(a=>G(a)?a:bZ(a.slice(2))).join(\"\"),bP=a=>z(a,{deep:1+a."
-     "slice(2).reduce((b,c)=>y.max(b,c.deep||0),"),
-    ("0)}),dc=a=>{if(G(a))return[a];let b=a.slice(2).flatMap(dc);return a[0]===\"a\"?b:[bP([a[0],a[1],...b])]},cN=d=>{let a=[];f"
-     "or(let c of d){let b=c.mark?c.mark.repeat(c.n):c;if(G(b)&&G(N(a)))a[a.length-1]+=b;else if(b!==\"\")a.push(b)}return a},cD"
-     "=p=>{let c=[],e=[],g=new Map(),q=(b,f)=>b.mark===f.mark&&!((b.close||f.open)&&f.len%3&&(b.len+f.len)%3===0),k=i=>{e.leng"
-     "th=i;for(let[o,r]of g)if(r>i)g.set(o,i)};for(let a of p){let l=a.mark+a.open+a.len%3;while(a.mark&&a.close&&a.n){let m=g"
-     ".get(l)||0,d=e.length-1;while(d>=m&&!q(c[e[d]],a))d--;if(d<m){g.set(l,e.length);break}let h=e[d],b=c[h],j=a.len&&a.n>1&&"
-     "b.n>1?2:1,n=bP([a.len?j>1?\"strong\":\"em\":\"del\",{},...cN(c.slice(h+1))]);if(n.deep>ce){k(0);break}b.n-=j;a.n-=j;c.length=h"
-     "+(b.n?1:0);k(b.n?d+1:d);c.push(n)}if(a.mark&&a.open&&a.n)e.push(c.length);c.push(a)}return cN(c)},dX=(b,z)=>{let n=[],t="
-     "[],F={},a=0,f=\"\",m=null,r=0,h=(q,c)=>{if(f)n.push(f);if(q)n.push(q);f=\"\";a=c},A=L=>{f+=L;a+=L.length},v=c=>h([\"br\",{}],b"
-     "[c]===D?c+1:c),S=()=>{let p=0;while(b[a-p-1]===u)p++;"),
-    ("if(p){f=f.slice(0,-p);h(null,a)}if(p>1)v(a);else A(D)},x=(O,c)=>{let w=a+O.length,g=F[c]?-1:b.indexOf(c,w);F[c]=g<0;if(g"
-     "<0||!dY(b,w,g,c))return!1;let q=ea(b.slice(w,g),c===\"$$\"||c===\"\\\\]\");if(q)h(q,g+c.length);else if(c===\"$\")return!1;else "
-     "A(b.slice(a,g+c.length));return!0},M=()=>{let e=b[a+1];if((e===\"(\"&&x(\"\\\\(\",\"\\\\)\"))||(e===\"[\"&&x(\"\\\\[\",\"\\\\]\")))return;if"
-     "(e===D)v(a+1);else if(e&&H(dt,e,0)){f+=e;a+=2}else A(\"\\\\\")},Q=()=>{let i=H(/`+/y,b,a)[0].length;if(!m){m=new Map();for(l"
-     "et d of b.matchAll(/`+/g)){if(!m.has(d[0].length))m.set(d[0].length,{next:0,at:[]});m.get(d[0].length).at.push(d.index)}"
-     "}let ab=m.get(i)||{next:0,at:[]};while(ab.at[ab.next]<a+i)ab.next++;let c=ab.at[ab.next];if(c===void 0)return A(\"`\".repe"
-     "at(i));let l=b.slice(a+i,c).replace(/\\n/g,u);if(l[0]===u&&N(l)===u&&l.trim())l=l.slice(1,-1);h([aG,{},l],c+i)},R=()=>{le"
-     "t c=a+H(/\\*+|_+|~+/y,b,a)[0].length,J=eh(b,a,c),G=b[a]===\"~\"&&(c-a)%2?\"~\":\"\";if(!J.close)f+=G;h(J,c);if(J.close)f=G},T=j"
-     "=>{let o=a+1,B=b[o]===\"(\"&&dZ(b,o);if(B||"),
-    ("!z.size)return B;let s=H(dp,b,o),K=b.slice(j.from,a),c=s?o+s[0].length:o,E=s?.[1].trim()?s[1]:K.length<1000?K:\"\";return "
-     "z.has(bh(E))&&[z.get(bh(E)),c]},I=k=>{h(k,a+k.length);t.push({image:k[1],index:n.length-1,from:a})},P=()=>{let j=t.pop()"
-     ",i=t.length,g=j&&(j.image||i>=r)&&T(j);r=y.min(r,i);if(!g||cK(g[0]))return A(\"]\");h(null,a);let C=cD(n.splice(j.index).s"
-     "lice(1));h(bP(bO(g[0],j.image?[bZ(C)||g[0]]:C.flatMap(dc))),g[1]);if(!j.image)r=i};while(a<b.length){let e=b[a],d;if((d="
-     "H(dv,b,a)))A(d[0]);else if(e===\"\\\\\")M();else if(e===\"`\")Q();else if(e===\"*\"||e===\"_\"||e===\"~\")R();else if(e===\"[\")I(\"[\")"
-     ";else if(e===\"!\"&&b[a+1]===\"[\")I(\"![\");else if(e===\"]\")P();else if(e===D)S();else if(e===\"$\"){let k=b[a+1]===\"$\"?\"$$\":\"$"
-     "\";if(!x(k,k))A(k)}else if(e===\"&\"&&(d=H(dh,b,a))){f+=cE(...d);a+=d[0].length}else if(e===\"<\"&&(d=H(/<br[ \\t]*\\/?>/iy,b,a"
-     ")))v(a+d[0].length);else if(e===\"<\"&&(d=H(de,b,a))&&!cK(d[1]))h(bO(d[2]?\"mailto:\"+d[2]:d[1],[d[1]]),a+d[0].length);else "
-     "if(e===\":\"&&(d=dI(b,a))&&f.length>=a-d[0]){"),
-    ("f=f.slice(0,f.length-(a-d[0]));h(bO(b.slice(...d),[b.slice(...d)]),d[1])}else A(e)}h(null,a);return cD(n)},cu=(c,d)=>{le"
-     "t a=c.replace(/[^\\w+#.-]/g,\"\").slice(0,30),b=[B,{class:\"bar\"},[Q,{},a||\"text\"],[aW,{type:aW,\"data-do\":\"copyCode\"},\"Copy\""
-     "]];return[B,{class:aG},b,[\"pre\",{tabindex:\"0\"},[aG,a?{class:\"language-\"+a}:{},...dV(d,a)]]]},d_=F=>{let{kids:x,refs:E}=d"
-     "J(F);let G=10000,h=A=>dX(A.join(D).trimEnd(),E),m=q=>q.some((e,d)=>d&&q[d-1].end+1<e.start),w=(b,g)=>{let[f]=b.kids,c=f?"
-     ".type===bo&&/^\\[([ xX])\\](?=[ \\t]+\\S)/.exec(f.lines[0]||\"\"),o=c&&[l,{type:\"checkbox\",disabled:\"\",...(c[1]!==u&&{checked:"
-     "\"\"})}];if(c)f.lines[0]=f.lines[0].slice(3);let i=b.kids.flatMap(e=>e.type===bo&&!g?h(e.lines):j(e));if(c&&g)i[0].splice("
-     "2,0,o);else if(c)i.unshift(o);return[\"li\",c?{class:\"task\"}:{},...i]},O=(H,t,z)=>{let p=bF(z);return[\"tr\",{},...t.flatMap"
-     "((k,d)=>d>=p.length&&--G<0?[]:[[H,k?{class:k}:{},...h([p[d]||\"\"])]])]},I={para:a=>a.lines.length?[[\"p\",{},...h(a.lines)]"
-     "]:[],heading:a=>[[\"h\"+y.min(a.level+2,6),"),
-    ("{},...h(a.lines)]],hr:()=>[[\"hr\",{}]],quote:a=>[[\"blockquote\",{},...a.kids.flatMap(j)]],code:a=>{while(!N(a.lines).trim("
-     "))a.lines.pop();return[cu(\"\",a.lines.join(D))]},fence:a=>[cu(b$(a.info).split(/\\s/,1)[0],a.lines.join(D))],list:a=>{let "
-     "g=m(a.kids)||a.kids.some(b=>m(b.kids));return[[a.number===void 0?\"ul\":\"ol\",a.number!==void 0&&a.number!==1?{start:a.numb"
-     "er}:{},...a.kids.map(b=>w(b,g))]]},table:a=>{let[v,...r]=a.lines,s=[\"table\",{},[\"thead\",{},O(\"th\",a.align,v)]];if(r.leng"
-     "th)s.push([\"tbody\",{},...r.map(C=>O(\"td\",a.align,C))]);return[[B,{class:\"wide\",tabindex:\"0\",role:\"region\",\"aria-label\":\""
-     "Table\"},s]]}},j=n=>I[n.type](n);return x.flatMap(j)},dg=40,aQ=a=>new Set(a.split(u)),cv=c=>new Map(c.split(u).map(d=>d.s"
-     "plit(\":\")).map(([b,a])=>[b,aV.fromCharCode(parseInt(a,16))])),dE=cv("),
-    ("\"infty:221e partial:2202 degree:b0 circ:2218 ldots:2026 dots:2026 cdots:22ef vdots:22ee ddots:22f1 cdot:22c5 ast:2217 st"
-     "ar:22c6 land:2227 lor:2228 neg:ac lnot:ac neq:2260 exists:2203 to:2192 gets:2190 implies:27f9 iff:27fa lvert:7c rvert:7c"
-     " lVert:2016 rVert:2016 |:2016 {:7b }:7d backslash:5c %:25 $:24 #:23 &:26 _:5f iint:222c phi:3d5 varphi:3c6 epsilon:3f5 v"
-     "arepsilon:3b5\"),df=/[()[\\]{}|\\u2016\\u2308-\\u230b\\u27e8\\u27e9]/,dw=/[\\p{L}\\u221e\\u2202\\u2207\\u2205\\xb0\\u2218\\u2026\\u22ee-"
-     "\\u22f1\\u22a4\\u22a5\\u2220\\u25a1\\u25b5\\u2032\\u2713]/u,dr=aQ(\"lim max min sup inf limsup liminf argmax argmin det gcd Pr\"),"
-     "dD=/^(?:sum|(?:co)?prod|big[a-z]+)$/,dj=aQ(\"sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan log ln lg e"
-     "xp arg deg dim ker hom rank tr sgn\"),cc=cv(\"hat:5e widehat:5e bar:af overline:af vec:2192 overrightarrow:2192 dot:2d9 dd"
-     "ot:a8 tilde:2dc widetilde:2dc check:2c7 overbrace:23de underline:5f underbrace:23df\"),cn={__proto__:null,\",\":.17,\":\":.22"
-     ",\";\":.28,\" \":.25,\"!\":-.17,quad:1,qquad:2}"),
-    (",dG=aQ(\"text textrm textbf textit texttt textsf textnormal mbox\"),aI={__proto__:null,mathbf:[0x1d400,0x1d41a,0x1d7ce],bo"
-     "ldsymbol:[0x1d468,0x1d482,0x1d7ce],mathbb:[0x1d538,0x1d552,0x1d7d8,\"C2102 H210d N2115 P2119 Q211a R211d Z2124\"],mathcal:"
-     "[0x1d49c,0x1d4b6,48,\"B212c E2130 F2131 H210b I2110 L2112 M2133 R211b e212f g210a o2134\"],mathfrak:[0x1d504,0x1d51e,48,\"C"
-     "212d H210c I2111 R211c Z2128\"]};aI.bm=aI.boldsymbol;aI.mathscr=aI.mathcal;let cg={matrix:\"\",smallmatrix:\"\",array:\"\",pmat"
-     "rix:\"()\",bmatrix:\"[]\",Bmatrix:\"{}\",vmatrix:\"||\",Vmatrix:\"\\u2016\\u2016\",cases:\"{\"},cf=/^[()[\\]|/]$/,ds=/^(?:align|split|g"
-     "ather|equation)/,ej=(a,[h,f,d,g])=>{let b=new aS(a+\"([0-9a-f]{4})\").exec(g||\"\"),c=a.charCodeAt(0),e=/[A-Z]/.test(a)?h-65"
-     ":/[a-z]/.test(a)?f-97:/\\d/.test(a)?d-48:0;return aV.fromCodePoint(b?parseInt(b[1],16):e+c)},bK=(a,c)=>{if(a[0]===\"mi\"||a"
-     "[0]===\"mn\")return c(a);return[a[0],a[1],...a.slice(2).map(b=>G(b)?b:bK(b,c))]};class co extends aN{}let X=()=>{throw new"
-     " co()},c$=a=>dE.get(a)||cz(a)||X(),cL=s=>"),
-    ("{let ae=[],g=0,C=0,R=0,o=()=>{let V=H(/\\s*(\\\\(?:[A-Za-z]+\\*?|[^])|\\d+(?:[.,]\\d+)*|[\\ud800-\\udbff][\\udc00-\\udfff]|\\S|$)/y"
-     ",s,g);C=g+V[0].length;return V[1]},K=()=>{let b=o();g=C;return b},h=L=>{if(o()!==L)return!1;g=C;return!0},q=L=>h(L)||X()"
-     ",p=()=>{q(\"{\");let ap=g;for(let W=1;W;g++){if(g>=s.length)X();W+=(s[g]===\"{\")-(s[g]===\"}\")}return s.slice(ap,g-1)},i=(d,"
-     "au={})=>[\"mo\",au,d],E=d=>i(d,{stretchy:\"false\"}),w=d=>d?[i(d,{stretchy:ad,fence:ad})]:[],u=A=>[\"mspace\",{width:A+\"em\"}],"
-     "D=e=>e.length===1?e[0]:[ai,{},...e],Y=av=>{if(++R>dg)X();let aq=av();R--;return aq},O=ah=>Y(()=>{let f=[];for(let b;(b=o"
-     "())&&!/^(?:\\}|&|\\\\\\\\|\\\\right|\\\\middle|\\\\end)$/.test(b)&&!(ah&&b===\"]\");){let M=Q(),j=aw(M);if(j)f.push(j);if(M?.name&&/^"
-     "(?:\\w|\\\\(?!left|right|end)[a-z])/i.test(o()))f.push(u(.17))}return f}),I=()=>{let f=[[O()]];for(;;){if(h(\"&\"))N(f).push("
-     "O());else if(h(\"\\\\\\\\\")){let T=H(/\\s*\\[-?[\\d.]+[a-z]{2}\\]/y,s,g);if(T)g+=T[0].length;f.push([O()])}else break}if(f[1]&&!N"
-     "(f)[0].length&&!N(f)[1])f.pop();return f}"),
-    (",J=(e,v,az)=>[\"mtable\",az?{displaystyle:ad}:{},...e.map(ak=>[\"mtr\",{},...ak.map((aj,n)=>[\"mtd\",v(n)?{class:v(n)}:{},...a"
-     "j])])],ab=n=>n%2?aZ:br,c=am=>{if(am&&/^\\d/.test(o()))return[\"mn\",{},s[(g=C-o().length+1)-1]];if(!h(\"{\"))return Y(Q)||X()"
-     ";let e=O();q(\"}\");return D(e)},at=()=>{if(!h(\"[\"))return null;let e=O(!0);q(\"]\");return D(e)},aw=F=>{let x=null,m=null,B"
-     "=F?.limits;for(;;){if(h(\"\\\\limits\"))B=!0;else if(h(\"\\\\nolimits\"))B=!1;else if(!x&&h(\"_\"))x=c();else if(!m&&h(\"^\"))m=c();"
-     "else if(!m&&o()===\"'\"){let _=\"\";while(h(\"'\"))_+=\"\\u2032\";m=i(_,{lspace:\"0\",rspace:\"0\"});if(h(\"^\"))m=[ai,{},m,c()]}else b"
-     "reak}if(!x&&!m)return F;let ay=(x?B?\"under\":\"sub\":\"\")+(m?B?\"over\":\"sup\":\"\");return[\"m\"+ay,{},F||[ai,{}],...[x,m].filter("
-     "k=>k)]},Q=()=>{let b=o();if(b===\"{\")return c();if(b===\"^\"||b===\"_\"||b===\"'\")return null;K();if(b[0]===\"\\\\\"&&b[1])return "
-     "al(b.slice(1));if(/^\\d/.test(b))return[\"mn\",{},b];if(/^\\p{L}/u.test(b))return[\"mi\",{},b];if(b===\"~\")return u(.25);if(cf."
-     "test(b))return E(b);if(b>\"\\x7f\"||"),
-    ("/^[-+=<>*,.;:!?%]$/.test(b))return i(b===\"-\"?\"\\u2212\":b===\"*\"?\"\\u2217\":b);return X()},al=a=>{let Z=t[a.replace(/^[dtc](?"
-     "=frac|binom)/,\"\")],ac=/^([bB]igg?)[lrm]?$/.exec(a),P=aI[a];if(Z)return Z(a);if(dr.has(a)){return z(i(a.replace(/^(lim|ar"
-     "g)(?=.)/,\"$1\\u2009\"),{movablelimits:ad,lspace:\"0\",rspace:\"0\"}),{limits:!0,name:a})}if(dj.has(a))return z([\"mi\",{},a],{na"
-     "me:a});if(cn[a])return u(cn[a]);if(cc.has(a)){let as=i(cc.get(a),{stretchy:aV(/^(?:wide|over|under)/.test(a))});return z"
-     "([a[0]===\"u\"?\"munder\":\"mover\",{accent:ad},c(),as],{limits:a.endsWith(\"brace\")})}if(dG.has(a))return aB(p());if(P)return "
-     "bK(c(),k=>[k[0],k[1],Array.from(k[2],d=>ej(d,P)).join(\"\")]);if(ac){let A={big:1.2,Big:1.6,bigg:2.2,Bigg:2.8}[ac[1]]+\"em\""
-     ";return i(y(),{minsize:A,maxsize:A})}let d=c$(a);if(dw.test(d))return[\"mi\",/^[A-Z]/.test(a)?{mathvariant:\"normal\"}:{},d]"
-     ";return z(df.test(d)?E(d):i(d),{limits:dD.test(a)})},aB=aA=>D(aA.split(\"$\").map(($,n)=>n%2?[ai,{},...cL($)]:[\"mtext\",{},"
-     "$.replace(/\\\\([%#&_{} ])/g,\"$1\").replace("),
-    ("/^ | $/g,\"\\u00a0\")]).filter(k=>k[2])),y=()=>{let b=K();return b===\".\"?\"\":b===\"<\"?\"\\u27e8\":b===\">\"?\"\\u27e9\":cf.test(b)?b:"
-     "b[1]?c$(b.slice(1)):X()},an=()=>{let a=p(),S=cg[a]||\"\",G=ds.test(a),v=G&&!/^(?:gather|equation)/.test(a)?ab:()=>a===\"cas"
-     "es\"?aZ:\"\";if(!G&&!U.hasOwn(cg,a))X();if(/^alignedat/.test(a))p();if(a===\"array\"){let ax=p().replace(/[^lcr]/g,\"\");v=n=>("
-     "{l:aZ,r:br})[ax[n]]||\"\"}let ar=J(I(),v,G);q(\"\\\\end\");if(p()!==a)X();return D([...w(S[0]),ar,...w(S[1])])},ao=()=>{let f="
-     "[...w(y()),...O()];while(h(\"\\\\middle\"))f.push(...w(y()),...O());q(\"\\\\right\");return[ai,{},...f,...w(y())]},t={__proto__:"
-     "null,begin:an,left:ao,frac:a=>{let j=[\"mfrac\",{},c(1),c(1)];return/^[dc]/.test(a)?[\"mstyle\",{displaystyle:ad},j]:j},bino"
-     "m:()=>[ai,{},i(\"(\"),[\"mfrac\",{linethickness:\"0\"},c(),c()],i(\")\")],sqrt:()=>{let aa=at();return aa?[\"mroot\",{},c(),aa]:[\""
-     "msqrt\",{},c()]},overset:()=>{let af=c();return[\"mover\",{},c(),af]},underset:()=>{let ag=c();return[\"munder\",{},c(),ag]},"
-     "operatorname:a=>z([\"mi\",{},p().replace("),
-    ("/\\\\,/g,\"\\u2009\")],{name:a,limits:a.endsWith(\"*\")}),mathrm:()=>bK(c(),k=>[k[0],{mathvariant:\"normal\"},k[2]]),mathit:()=>c"
-     "(),not:()=>{let j=c();return j[0]===\"mo\"?i(j[2]+\"\\u0338\"):X()},pmod:()=>[ai,{},u(.5),E(\"(\"),[\"mi\",{},\"mod\"],u(.3),c(),E("
-     "\")\")],bmod:()=>i(\"mod\",{lspace:\".22em\",rspace:\".22em\"}),boxed:()=>[ai,{class:\"boxed\"},c()],substack:()=>{q(\"{\");let j=J("
-     "I(),()=>\"\");q(\"}\");return j},tag:()=>(ae.push(u(2),[\"mtext\",{},\"(\"+p()+\")\"]),null),label:()=>(p(),null),displaystyle:()="
-     ">[\"mstyle\",{displaystyle:ad},...O()]};t[\"operatorname*\"]=t.operatorname;t.stackrel=t.overset;for(let a of[\"nonumber\",\"no"
-     "tag\",\"hline\",\"textstyle\",\"scriptstyle\"])t[a]=()=>null;let e=I();if(K())X();return[...(e[1]||e[0][1]?[J(e,ab,!0)]:e[0][0]"
-     "),...ae]},ea=(d,b)=>{try{let a=[\"math\",{alttext:d.trim(),...(b&&{display:\"block\"})},...cL(d)];if(!a[2])return null;retur"
-     "n b?[Q,{class:\"display\",tabindex:\"0\"},a]:a}catch(c){if(c instanceof co)return null;throw c}},af=a=>[\"k\",\"\\\\b(?:\"+a.repla"
-     "ce(/ /g,\"|\")+\")\\\\b\"],aJ=\"\\\"(?:[^\\\"\\\\\\\\\\\\n]+|\\\\\\\\[^])*\\\"?\","),
-    ("aL=\"'(?:[^'\\\\\\\\\\\\n]+|\\\\\\\\[^])*'?\",ci=\"\\\"(?:[^\\\"\\\\\\\\]+|\\\\\\\\[^])*\\\"?\",aK=\"$(?![^])\",bu=\"\\\\/\\\\*[^]*?(?:\\\\*\\\\/|\"+aK+\")\",av=["
-     "\"c\",bu+\"|\\\\/\\\\/.*\"],dk=[\"c\",\"#.*\"],bc=[\"s\",aJ+\"|\"+aL],by=a=>`${a}(?<=^[ \\\\t]*${a})`,aj=[\"n\",\"\\\\b0[xX][\\\\da-fA-F_]+\\\\w*|("
-     "?:\\\\b\\\\d[\\\\d_]*(?:\\\\.(?!\\\\.)[\\\\d_]*)?|(?<![.\\\\w])\\\\.\\\\d[\\\\d_]*)(?:[eE][+-]?\\\\d+)?[a-zA-Z]*\"],au=[\"f\",\"\\\\b[A-Za-z_]\\\\w*(?"
-     "=\\\\()\"],bx=\"break case continue default do else for if return switch while true false null const static void new this cl"
-     "ass enum int float char bool \",dF=[[\"k\",\"^<\\\\/?[\\\\w:.-]+|\\\\/?>$\"],[\"s\",\"\\\"[^\\\"]*\\\"?|'[^']*'?\"],[\"v\",\"[\\\\w:@.-]+\"]],dq={_"
-     "_proto__:null,python:[dk,[\"s\",\"(?:\\\\b[rRbBfFuU]{1,2})?(?:\\\"\\\"\\\"[^]*?(?:\\\"\\\"\\\"|\"+aK+\")|'''[^]*?(?:'''|\"+aK+\")|\"+aJ+\"|\"+aL"
-     "+\")\"],[\"m\",by(\"@\")+\"[\\\\w.]+\"],af(\"and as assert async await break class continue def del elif else except finally for fr"
-     "om global if import in is lambda nonlocal not or pass raise return try while with yield True False None\"),aj,au],c:[av,["
-     "\"m\",by(\"#\")+\"[ \\\\t]*\\\\w+(?:[ \\\\t]*<[^>\\\\n]*>)?\"],"),
-    ("bc,af(bx+\"auto catch constexpr delete double explicit extern goto inline long namespace noexcept nullptr operator overri"
-     "de private protected public register short signed sizeof size_t struct template throw try typedef typename union unsigne"
-     "d using virtual volatile u?int(?:8|16|32|64)_t NULL\"),aj,au],javascript:[av,[\"s\",aJ+\"|\"+aL+\"|`(?:[^`\\\\\\\\]+|\\\\\\\\[^])*`?|\\"
-     "\\/(?<=(?:[(,=:[!&|?{};]|^|return)[ \\\\t]*\\\\/)(?![*/ ])(?:[^\\\\/\\\\\\\\[\\\\n]|\\\\\\\\.|\\\\[(?:[^\\\\]\\\\\\\\\\\\n]|\\\\\\\\.){0,99}\\\\]){1,99}\\"
-     "\\/[a-z]*\"],af(bx+\"as async await catch debugger delete export extends finally from function implements import in instanc"
-     "eof interface let of private public readonly super throw try type typeof undefined var with yield boolean number string "
-     "any\"),aj,au],java:[av,[\"m\",\"@\\\\w+\"],[\"s\",\"\\\"\\\"\\\"[^]*?\\\"\\\"\\\"|\"+aJ+\"|\"+aL],af(bx+\"abstract assert async await boolean byte"
-     " catch double extends final finally foreach implements import in instanceof interface is long namespace override package"
-     " private protected public readonly record short string super synchronized throw throws transient try using var virtual v"
-     "olatile\"),"),
-    ("aj,au],go:[av,[\"s\",aJ+\"|\"+aL+\"|`[^`]*`?\"],af(\"break case chan const continue default defer else fallthrough for func go "
-     "goto if import interface map package range return select struct switch type var nil true false any bool byte error float"
-     "32 float64 u?int(?:8|16|32|64)? rune string\"),aj,au],rust:[av,[\"m\",\"#!?\\\\[[^\\\\]\\\\n]*\\\\]?\"],[\"s\",\"\\\\bb?r(?<hash>#{0,9})\\\""
-     "[^]*?(?:\\\"\\\\k<hash>|\"+aK+\")|b?\"+ci+\"|b?'(?:[^'\\\\\\\\\\\\n]|\\\\\\\\[^'\\\\n]{1,9})'\"],af(\"as async await break const continue crat"
-     "e dyn else enum extern fn for if impl in let loop match mod move mut pub ref return self Self static struct super trait "
-     "type unsafe use where while true false bool char str String [iu](?:8|16|32|64|128|size) f32 f64\"),aj,[\"f\",\"\\\\b[A-Za-z_]\\"
-     "\\w*!?(?=\\\\()|\\\\b[a-z_]+!\"]],bash:[[\"c\",\"(?<![^\\\\s;(])#.*\"],[\"s\",ci+\"|'[^']*'?\"],[\"v\",\"\\\\$(?:\\\\w+|\\\\{[^}\\\\n]*\\\\}?|[#?@*!$"
-     "-])|\\\\b\\\\w+(?==)\"],[\"k\","),
-    ("\"(?<![-\\\\w./])(?:if|then|else|elif|fi|for|in|do|done|while|until|case|esac|function|return|export|local|echo|printf|cd|s"
-     "ource|read|set|unset|exit|exec|eval|trap)(?![-\\\\w./=])\"],[\"n\",\"(?<![-\\\\w./])\\\\d+(?![-\\\\w./])\"]],sql:[[\"c\",\"--.*|\"+bu],[\""
-     "s\",\"'(?:[^']+|'')*'?\"],[\"v\",\"\\\"[^\\\"\\\\n]*\\\"?|`[^`\\\\n]*`?\"],af(\"add all alter and as asc begin between by case check colum"
-     "n commit create cross default delete desc distinct drop else end exists foreign from full group having if in index inner"
-     " insert into is join key left like limit not null offset on or order outer over partition primary references returning r"
-     "ight select set table then union unique update using values view when where with boolean date int integer numeric real t"
-     "ext timestamp varchar\"),aj,au],json:[[\"v\",\"\\\"(?:[^\\\"\\\\\\\\\\\\n]|\\\\\\\\.)*\\\"(?=\\\\s{0,99}:)\"],bc,av,af(\"true false null\"),[\"n\","
-     "\"-?\\\\b\\\\d+(?:\\\\.\\\\d+)?(?:[eE][+-]?\\\\d+)?\"]],html:[[\"c\",\"<!--[^]*?(?:-->|\"+aK+\")\"],[\"m\",\"<[!?]\\\\w[^>]*>?\"],[\"tag\","),
-    ("\"<\\\\/?[A-Za-z](?:[^<>\\\"']+|\\\"[^\\\"]*\\\"?|'[^']*'?)*>?\"],[\"n\",\"&#?\\\\w{1,31};\"]],css:[[\"c\",bu],bc,[\"m\",\"@[\\\\w-]+|!important\""
-     "],[\"v\",\"[\\\\w-](?<=[{;]\\\\s*[\\\\w-])[\\\\w-]*(?=\\\\s{0,99}:)|--[\\\\w-]+\"],[\"n\",\"#[\\\\da-fA-F]{3,8}\\\\b|(?<![\\\\w-])[-+]?(?:\\\\d+\\\\."
-     "?\\\\d*|\\\\.\\\\d+)(?:%|[a-z]+)?\"],[\"f\",\"\\\\b[a-z][\\\\w-]*(?=\\\\()\"],[\"k\",\"[.#][A-Za-z][\\\\w-]*\"]],yaml:[[\"c\",\"(?<!\\\\S)#.*\"],[\"v\""
-     ",\"[\\\\w./-](?<=^[ \\\\t]*(?:- {1,3}){0,9}[\\\\w./-])[\\\\w./-]*(?=:\\\\s|[ \\\\t]*=)\"],[\"k\",by(\"\\\\[\")+\".*\\\\]|(?<=[:=-] {1,9})(?:tru"
-     "e|false|null|yes|no|on|off)(?!\\\\S)\"],bc,[\"n\",\"(?<=[:=-] {1,9})-?\\\\d[\\\\d.]*(?![^\\\\s,])\"],[\"m\",\"^---\"]],diff:[[\"m\",\"^(?:@@"
-     "|diff|index|---|\\\\+\\\\+\\\\+).*\"],[\"s\",\"^\\\\+.*\"],[\"k\",\"^-.*\"]]},dd=new Map(("),
-    ("\"py:python python3:python js:javascript jsx:javascript mjs:javascript ts:javascript tsx:javascript typescript:javascript"
-     " h:c cpp:c c++:c cc:c hpp:c cuda:c cs:java csharp:java c#:java kotlin:java golang:go rs:rust sh:bash shell:bash zsh:bash"
-     " console:bash postgresql:sql mysql:sql sqlite:sql jsonc:json jsonl:json xml:html svg:html vue:html scss:css yml:yaml tom"
-     "l:yaml ini:yaml patch:diff\").split(u).map(a=>a.split(\":\"))),as=(d,g,h)=>{let c=[],i=new aS(g.map(([,k],e)=>`(?<g${e}>${k"
-     "})`).join(\"|\"),h),b=0;for(let a of d.matchAll(i)){if(!a[0])continue;if(a.index>b)c.push(d.slice(b,a.index));let f=g.find"
-     "((j,e)=>a.groups[\"g\"+e]!==void 0)[0];if(f===\"tag\")c.push(...as(a[0],dF,\"g\"));else c.push([Q,{class:f},a[0]]);b=a.index+a"
-     "[0].length}if(b<d.length)c.push(d.slice(b));return c},dV=(a,e)=>{let b=e.toLowerCase(),c=dd.get(b)||b,d=dq[c];return d?a"
-     "s(a,d,c===\"sql\"?\"gim\":\"gm\"):a?[a]:[]},C={get(b,c){try{let a=localStorage.getItem(\"llm.\"+b);return a===null?c:an.parse(a)"
-     "}catch(d){return c}},set(b,a){try{"),
-    ("localStorage.setItem(\"llm.\"+b,an.stringify(a))}catch(d){}}},cG=(c,b)=>U.fromEntries([...c.split(u).map(a=>[a,\"\"]),...b.s"
-     "plit(u).map(a=>[a,0])]),bv=cG(\"title system model leaf from\",\"gone rev\"),ck=cG(\"id up role text think end error more act"
-     " model stats\",\"rev live queued gone used thought\"),Z=new Map(),aw=null,bG=null,cZ=0,aU=()=>(cZ=y.max(cZ+1,$.now())),cR=("
-     ")=>aU().toString(36)+y.random().toString(36).slice(2,8),eb=(c,d,b)=>{let a={...bv,id:cR(),system:c,title:d,model:b,time:"
-     "$.now(),rev:aU(),nodes:{}};Z.set(a.id,a);return a},bd=(b,a)=>(b.nodes[a.id=cR()]={...ck,files:[],...a,rev:aU()}),cQ=(a,b"
-     ")=>{for(let c in b.nodes)if(!(c in a.nodes))a.nodes[c]=b.nodes[c];else if(a.nodes[c].rev<b.nodes[c].rev)z(a.nodes[c],b.n"
-     "odes[c]);if(a.rev<b.rev)for(let d in bv)a[d]=b[d];a.time=y.max(a.time,b.time)},cp=a=>{if(Z.has(a.id))cQ(Z.get(a.id),a);e"
-     "lse Z.set(a.id,a);return Z.get(a.id)},c_=aC=>bG?.postMessage(aC),bA=(d,e)=>new Promise((b,c)=>{let a=aw.transaction(\"cha"
-     "ts\",d);a.oncomplete=b;a.onabort=()=>c(a.error);"),
-    ("e(a.objectStore(\"chats\"))}),ei=async a=>{if(aw){await bA(\"readwrite\",b=>{b.get(a.id).onsuccess=c=>{if(c.target.result)cQ"
-     "(a,c.target.result);b.put(a)}})}c_({wrote:a.id})},eg=c=>aw&&bA(\"readonly\",b=>{b.get(c).onsuccess=a=>a.target.result&&cp("
-     "a.target.result)}),ed=async bM=>{if(window.BroadcastChannel){bG=new BroadcastChannel(\"llm\");bG.onmessage=c=>bM(c.data)}a"
-     "wait new Promise(e=>{let b=indexedDB.open(\"llm\",1);b.onupgradeneeded=()=>b.result.createObjectStore(\"chats\",{keyPath:\"id"
-     "\"});b.onsuccess=()=>e(aw=b.result);b.onerror=e}).catch(()=>{});if(!aw)return;await bA(\"readwrite\",d=>{d.getAll().onsucce"
-     "ss=c=>{for(let a of c.target.result)if(a.gone&&a.gone<$.now()-60000)d.delete(a.id);else Z.set(a.id,a)}})},bk=(c,d)=>{let"
-     " b=new Set();for(let a=c.nodes[d];a&&!b.has(a);a=c.nodes[a.up])b.add(a);return[...b].reverse()},ct=(d,e)=>U.values(d.nod"
-     "es).filter(a=>a.up===e&&!a.queued&&!a.gone).sort((b,c)=>b.id<c.id?-1:1),dQ=(c,a)=>{for(let b;(b=ct(c,a)).length;)a=N(b)."
-     "id;return a},dW=o=>{let i=(e,h)=>{let k={"),
-    ("};for(let d in h)k[d]=typeof e[d]===typeof h[d]?e[d]:h[d];return k},j=e=>G(e)&&/^[^\\W_][\\w-]{0,63}$/.test(e),g=an.parse("
-     "o),n=Array.isArray(g)?g:g.chats;return n.filter(a=>a&&j(a.id)&&a.nodes&&!a.gone).map(a=>{let f={};for(let b of U.values("
-     "a.nodes)){if(!b||!j(b.id)||!/^(?:user|assistant)$/.test(b.role))continue;let l=Array.isArray(b.files)?b.files.filter(c=>"
-     "c&&G(c.name)&&G(c.text)):[];f[b.id]={...i(b,ck),live:0,files:l.map(c=>i(c,{name:\"\",text:\"\"}))}}for(let m in f)bk({nodes:"
-     "f},m)[0].up=\"\";return{...i(a,bv),id:a.id,time:aR(a.time)||$.now(),nodes:f}})},bw=[[\"temperature\",0,2,.1,\"\"],[\"top_k\",-1,"
-     "\"\",1,\"\"],[\"top_p\",0,1,.05,\"\"],[\"min_p\",0,1,.01,\"\"],[\"max_tokens\",1,\"\",1,\"no limit\"],[\"min_tokens\",0,\"\",1,0],[\"repetition"
-     "_penalty\",0,2,.05,1],[\"presence_penalty\",-2,2,.1,0],[\"frequency_penalty\",-2,2,.1,0],[\"seed\",\"\",\"\",1,\"random\"]],dH=[\"stop"
-     "\",\"thinking\",\"extra\"],ao=[],at=\"\",P=C.get(V,{}),ab=new Map(),aD=b=>ao.find(a=>a.id===b?.model)||ao.find(a=>a.id===C.get("
-     "aq,\"\"))||ao[0],bU=a=>{let b=a.state||a.status?.value||"),
-    ("a.status;return G(b)&&!/^(?:loaded|ready)$/.test(b)?b:\"\"},bQ=a=>a.id.replace(/.*\\//,\"\").replace(/\\.gguf$/,\"\"),cA=a=>a?.d"
-     "efault_sampling_params||{},bg=a=>a?.max_model_len||0,aA=()=>C.get(R,\"\")||sessionStorage.getItem(\"llm.key\")||\"\",cM=()=>({"
-     "\"Content-Type\":\"application/json\",...(aA()&&{Authorization:\"Bearer \"+aA()})}),dz={401:[\"This server asks for an API key."
-     "\",V],404:[\"This model is not here any more.\"],429:[\"The server is busy.\"],503:[\"The server is shutting down.\"],500:[\"The"
-     " server could not do it.\"]},dR=(d,a,b)=>{let[c,w=\"\"]=b===\"context_length_exceeded\"?[\"This is longer than the model can r"
-     "ead.\",\"shorten\"]:dz[d]||[\"The server refused this.\"];return{error:c,more:w===V?\"\":a.slice(0,1).toUpperCase()+a.slice(1),"
-     "act:w}};class cm extends aN{constructor(a,{message:aC=\"HTTP \"+a,code:b}){super(aC);this.told=dR(a,aC,b)}}let ee=async a="
-     ">{let L=await a.json().catch(()=>null);return new cm(a.status,L?.error||{})},bi=async()=>{try{let a=await fetch(\"v1/mode"
-     "ls\",{headers:cM()});at=a.ok?\"\":a.status===503?\"The model is loading\":"),
-    ("a.status===401?R:\"HTTP \"+a.status;if(a.ok)ao=(await a.json()).data}catch(c){at=\"The server does not answer\"}if((at&&at!="
-     "=R)||ao.some(b=>bU(b)===\"loading\"))setTimeout(bi,1500);T()},aM=d=>{let e=a=>{let c=\"`\".repeat(y.max(3,...(a.text.match(/"
-     "`+/g)||[]).map(b=>b.length+1)));return a.name+\":\\n\"+c+D+a.text.replace(/\\n$/,\"\")+D+c};return[...(d.files||[]).map(e),d.t"
-     "ext].filter(b=>b).join(\"\\n\\n\")},ef=(b,f)=>{let g=bk(b,f.up),k=g.findIndex(c=>c.id===b.from),d=aD(b),a={model:d?d.id:\"\",s"
-     "tream:!0,stream_options:{include_usage:!0,continuous_usage_stats:!0},messages:[]};if(b.system)a.messages.push({role:ae,c"
-     "ontent:b.system});for(let c of g.slice(y.max(k,0)))if(aM(c))a.messages.push({role:c.role,content:aM(c)});if(f.text){a.me"
-     "ssages.push({role:bW,content:f.text});z(a,{add_generation_prompt:!1,continue_final_message:!0})}for(let[e]of bw){let i=P"
-     "[e]||cA(d)[e];if(i!==void 0)a[e]=aR(i)}let h=(P.stop||\"\").split(D).filter(l=>l);if(h.length)a.stop=h;if(P.thinking)a.cha"
-     "t_template_kwargs={enable_thinking:P.thinking===\"on\"}"),
-    (";if(P.extra){try{z(a,an.parse(P.extra))}catch(j){throw new aN(\"More fields of the request must be JSON: \"+j.message)}}re"
-     "turn a};async function*eventsOf(e){let f=e.body.pipeThrough(new TextDecoderStream()).getReader();for(let b=\"\",d;!(d=awai"
-     "t f.read()).done;){let c=(b+d.value).split(D);b=c.pop();for(let a of c)if(a.startsWith(\"data: \")&&a!==\"data: [DONE]\")yie"
-     "ld an.parse(a.slice(6))}}let J=async(b,a)=>{let d=new AbortController(),u=now(),s=a.text,m=aD(b),j={status:\"\",stop:()=>d"
-     ".abort()},f=0,as=0,q=0,v=c=>{let g=c.usage,ak=c.choices?.[0]||{},{content:l=\"\",reasoning_content:p=\"\"}=ak.delta||{};if(c"
-     ".error)throw new cm(500,c.error);if(g)a.used=g.total_tokens;a.end=ak.finish_reason||a.end;if(!l&&!p)return;f=f||now();le"
-     "t k=(now()-f)/1000;as=g?g.completion_tokens:as+1;if(!a.text)a.thought=y.ceil(k);a.think+=p;a.text+=l;if(k>.05)a.stats=as"
-     "+\" tokens \\u00b7 \"+(as/k).toFixed(1)+\" tokens/s \\u00b7 first after \"+((f-u)/1000).toFixed(2)+\" s\"};z(a,{live:1,error:\"\","
-     "more:\"\",act:\"\",end:\"\",model:m?bQ(m):\"\"});"),
-    ("ab.set(b.id,j);E(b,{},a);try{let L=an.stringify(ef(b,a)),o=()=>fetch(\"v1/chat/completions\",{method:\"POST\",headers:cM(),b"
-     "ody:L,signal:d.signal}),e=await o();for(;!e.ok;e=await o()){let n=await ee(e);if(e.status!==503||!/loading/i.test(n.mess"
-     "age))throw n;j.status=\"The model is loading\\u2026\";T();await new Promise(r=>setTimeout(r,1000));d.signal.throwIfAborted("
-     ")}j.status=\"\";for await(let c of eventsOf(e)){v(c);a.rev=aU();if(b===h())cY(a);T(!0);if(now()-q>500){q=now();cO(b)}}if(!"
-     "a.end)throw new TypeError()}catch(i){let t=a.text===s?\"The server cannot be reached. Is llm_serve still running?\":\"The c"
-     "onnection was lost.\";a.end=d.signal.aborted?\"abort\":bm;if(a.end===bm)z(a,{error:i instanceof TypeError?t:i.message},i.to"
-     "ld);d.abort()}ab.delete(b.id);E(b,{live:0},a);if(b===h())cY(a)},ac=location.hash.slice(1),al=\"\",ah=\"\",bS=\"\",S=[],am=!0,c"
-     "r=0,bt=new WeakMap(),cC=new Map(),dm=[\"Explain how rainbows form\",\"Write a haiku about autumn\",\"Plan a simple dinner for"
-     " two\"],h=()=>Z.get(ac),M=a=>ab.get(a?.id),"),
-    ("aE=a=>a.nodes[a.leaf]||{},cb=(a,b)=>b.live&&(M(a)||$.now()-(cC.get(a.id)||cr)<3000),b_=a=>a?bk(a,a.leaf):[],ap=a=>a.toLo"
-     "caleString(\"en\"),w=(c,b,a)=>[aW,{\"data-do\":c,...a},b],K=(c,b,...a)=>[c,{class:b},...a],cV=b=>{let a=bt.get(b);if(!a||a.t"
-     "ext!==b.text){a={text:b.text};try{a.tree=d_(b.text)}catch(c){a.tree=[[\"p\",{},b.text]]}bt.set(b,a)}return a.tree},ek=a=>{"
-     "let b=a.live&&!a.text,c=b?\"Thinking\\u2026\":\"Thought for \"+a.thought+\" s\";return[\"details\",{class:\"think\",...(b&&{open:\"\""
-     "})},[\"summary\",{},c],[B,{},a.think]]},cP=(c,e)=>{let b=bk(c,e.up),f=y.max(0,...b.map(a=>a.used)),d=bg(aD(c))/2;return b["
-     "b.findIndex(a=>a.used&&f-a.used<=d)+1||b.length]},ec=(e,a,aE)=>{let f=bg(aD(e)),b=w(\"again\",\"Try again\"),c=a.text?[w(\"go"
-     "On\",\"Continue\")]:[],g=[...(cP(e,a)?[w(\"shorten\",\"Leave out the oldest messages\")]:[]),w(\"newChat\",\"New chat\")],A=(i,d,h="
-     "\"\")=>[K(B,\"notice \"+h,[\"p\",{},i],...(aE?d:[]))];if(a.live)return cb(e,a)?[]:A(\"This answer was interrupted.\",[...c,b]);i"
-     "f(a.end===bm){let d={settings:[w(bn,"),
-    ("\"Settings\"),b],shorten:g}[a.act]||[...c,b];return A(a.error+u+a.more,d,bm)}if(a.end===\"length\"&&a.used>=f){return A(\"The"
-     " context is full: this model reads \"+ap(f)+\" tokens. A larger --max-model-len lets the server read more.\",g)}if(a.end==="
-     "\"length\")return A(\"The answer was cut at the limit of tokens.\",c);if(a.end===\"abort\")return A(\"Stopped.\",c);return a.tex"
-     "t||a.think?[]:A(\"The model said nothing.\",[b])},dK=(e,c)=>{let a=ct(e,c.up),b=a.indexOf(c),ag=(g,d,f)=>W(\"branch\",g,f,d?"
-     "{\"data-to\":d.id}:{disabled:\"\"});return a[1]?[ag(aZ,a[b-1],\"Previous version\"),[Q,{},b+1+\"/\"+a.length],ag(br,a[b+1],\"Next"
-     " version\")]:[]},cI=(b,d)=>b.map((a,c)=>d?K(Q,\"chip\",az(\"file\"),[Q,{},a.name],W(\"detach\",aX,\"Remove \"+a.name,{\"data-at\":c"
-     "})):K(\"details\",\"chip\",[\"summary\",{},az(\"file\"),[Q,{},a.name]],[\"pre\",{tabindex:\"0\"},a.text])),cs=a=>K(B,\"body\",...cI(a."
-     "files),...(a.text?[[B,{class:\"bubble\",dir:\"auto\"},a.text]]:[])),bf=(a,d,b,...c)=>{return[\"article\",{class:\"msg \"+d,key:a"
-     ".id,\"data-id\":a.id,\"aria-label\":b,...(a.live&&"),
-    ("{\"aria-busy\":ad})},K(\"h2\",\"hidden\",b),...c]},aC=(b,a,aE)=>{let d=a.role===ar,J=M(b),f=[Q,{class:\"stats\",title:a.model},a"
-     ".stats];if(al===a.id){return bf(a,ar,\"You\",K(B,aY,[bl,{rows:\"4\",\"aria-label\":\"Message\",dir:\"auto\",\"data-focus\":\"\"},a.tex"
-     "t],[B,{},w(\"cancelEdit\",\"Cancel\"),w(\"sendEdit\",\"Send\",{class:\"main\"})]))}let e=J?[]:[d?W(aY,aY,\"Edit\"):W(\"again\",\"again\""
-     ",\"Regenerate\")],c=K(B,\"tools\",...(a.live?[]:[W(\"copy\",\"copy\",\"Copy\"),...e,...dK(b,a)]),f);if(d)return bf(a,ar,\"You\",cs(a"
-     "),c);let L=[...(a.think?[ek(a)]:[]),...cV(a)];if(!a.text&&cb(b,a))L.push(K(B,\"wait\",J?.status||\"\"));return bf(a,bW,\"Answ"
-     "er\",K(B,\"body\",...L),...ec(b,a,aE),c)},cT=d=>U.values(d.nodes).filter(a=>a.queued&&!a.gone).sort((b,c)=>b.queued-c.queue"
-     "d),eo=(b,a)=>bf(a,\"user queued\",\"Queued message\",cs(a),K(B,\"tools\",[Q,{},\"Queued\"],...(M(b)?[]:[w(\"sendQueued\",\"Send now"
-     "\")]),W(\"unqueue\",aY,\"Back to the input\"),W(\"dropQueued\",aX,\"Remove\"))),ep=()=>{let a=at&&at!==R?[[Q,{class:\"dot\"}],at+\"\\"
-     "u2026\"]:[\"Conversations stay in this browser.\"];"),
-    ("return K(B,\"empty\",[\"h2\",{},\"What can I help with?\"],[\"p\",{role:\"status\"},...a],[B,{},...dm.map(b=>w(\"idea\",b))])},dO=a="
-     ">{let c=g(\"log\"),d=b_(a),f=d[0]?.id!==a?.from&&a?.from,e=d.flatMap((b,h)=>[...(b.id===f?[[\"p\",{class:\"cut\"},\"The model d"
-     "oes not get what is above. \",w(\"sendAll\",\"Send all\")]]:[]),aC(a,b,h===d.length-1)]);if(a)e.push(...cT(a).map(b=>eo(a,b))"
-     ");I(c,e.length?e:[ep()]);if(am)c.scrollTop=c.scrollHeight;g(\"jump\").hidden=am},cq=b=>{let a=y.floor((new $().setHours(24"
-     ",0,0,0)-b)/864e5);return a<1?\"Today\":a<2?\"Yesterday\":a<8?\"Last week\":\"Older\"},dT=d=>{let c=bS.toLowerCase(),b=a=>a.gone?"
-     "-1:a.text.toLowerCase().indexOf(c);if(!c||d.title.toLowerCase().includes(c))return\"\";let a=U.values(d.nodes).find(e=>b(e"
-     ")>=0);return a?a.text.slice(y.max(0,b(a)-20),b(a)+60):null},O=(a,c)=>{let j=a.id===ac,b=a.title,aA={key:a.id,\"data-id\":a"
-     ".id,class:j?\"item on\":bq},d=j?{}:{tabindex:\"-1\"};if(ah===a.id)return[B,aA,[l,{\"aria-label\":\"Title\",value:b,\"data-focus\":"
-     "\"\"}]];let e=M(a)?[[Q,{class:\"dot\",role:"),
-    ("\"img\",\"aria-label\":\"Writing\"}]]:[];return[B,aA,[\"a\",{href:\"#\"+a.id,title:b,...(j&&{\"aria-current\":\"page\"})},...e,b,...(c"
-     "?[[\"small\",{},c]]:[])],W(\"rename\",aY,\"Rename \"+b,d),W(\"remove\",\"delete\",\"Delete \"+b,d)]},bB=()=>[...Z.values()].filter(c"
-     "=>!c.gone).sort((a,b)=>b.time-a.time),dN=()=>{let b=[],c=\"\";for(let a of bB()){let d=dT(a);if(d===null)continue;if(c!==c"
-     "q(a.time))b.push([\"h2\",{key:c=cq(a.time)},c]);b.push(O(a,d))}I(g(bp),b.length||!bS?b:[[\"p\",{},\"Nothing was found.\"]])},d"
-     "M=(a,c)=>{let J=M(a),e=!g(l).value.trim()&&!S.length,d=g(\"send\"),f=[...ao,...(a?.model&&!ao.some(b=>b.id===a.model)?[{id"
-     ":a.model,state:\"not here\"}]:[])];z(d,{className:J?\"send stop\":\"send\",disabled:!J&&e,title:J?\"Stop\":\"Send\"}).ariaLabel=d."
-     "title;I(d,[az(J?\"stop\":\"up\")]);g(\"queue\").hidden=!J||e;I(g(\"files\"),cI(S,!0));I(g(aq),f.map(b=>[\"option\",{value:b.id},bQ"
-     "(b)+(bU(b)?\" (\"+bU(b)+\")\":\"\")]));if(c)g(aq).value=a?.model||c.id;dP(a,bg(c),g(\"meter\"))},dP=(k,a,i)=>{let f=b_(k),d=f.fi"
-     "ndLastIndex(e=>e.used),m=[...f.slice(d+1),"),
-    ("{text:g(l).value,files:S}],c=y.round(m.reduce((e,n)=>e+aM(n).length/4,d<0?0:f[d].used)),b=y.min(100,y.round(c/a*100)),j="
-     "\"Context: \"+ap(c)+\" of \"+ap(a)+\" tokens\",h={cx:\"10\",cy:\"10\",r:\"8\"};z(i,{title:j,hidden:!a||!c,className:b>95?\"bad\":b>80?"
-     "\"warn\":\"\",ariaValueMax:a,ariaValueNow:y.min(c,a),ariaValueText:j});I(i,[[\"svg\",{viewBox:\"0 0 20 20\"},[\"circle\",h],[\"circ"
-     "le\",{...h,pathLength:\"100\",\"stroke-dasharray\":b+\" 100\"}]],b+\"%\"])},bR=0,cy=0,cB=()=>{let e=now(),a=h(),c=aD(a),d=a?a.tit"
-     "le:\"New chat\";bR=0;dO(a);dN();dM(a,c);g(\"title\").textContent=d;F.title=d+\" - llm.h\";g(\"about\").textContent=c?bQ(c)+\", \"+"
-     "ap(bg(c))+\" tokens of context\":\"\";let b=F.querySelector(\"[data-focus]\");if(b){b.removeAttribute(\"data-focus\");b.focus();"
-     "b.select()}cy=now()-e},T=a=>{if(!bR)bR=setTimeout(cB,a?y.max(30,cy*5):0)},aF=null,A=a=>g(\"say\").append(aB([\"p\",{},a])),c"
-     "Y=a=>{let b=cV(a),c=a.live?b.length-1:b.length;if(!aF||aF.node!==a){aF={node:a,n:0};I(g(\"say\"),[])}for(;aF.n<c;aF.n++)A("
-     "bZ([b[aF.n]]));if(a.error&&!a.live)A(a.error)}"),
-    (",db=0,aH=(b,...a)=>{clearTimeout(db);I(g(\"toast\"),[[Q,{},b],...a,W(\"untoast\",aX,\"Close\")]);db=setTimeout(()=>I(g(\"toast\""
-     "),[]),12000)},cl={Default:{},Precise:{temperature:\"0.2\"},Creative:{temperature:\"1.1\"},\"Always the same\":{temperature:\"0\""
-     "}},bj=()=>C.get(bX,{}),ax=(b,c,a,d)=>[\"label\",d?{class:\"wide\"}:{},c,[a.rows?bl:l,{id:b,...a}]],ak=(a,b,c)=>[\"label\",{},b"
-     ",[\"select\",{id:a},...U.entries(c).map(([e,d])=>[\"option\",{value:e},d])]],aO=(b,...a)=>[\"fieldset\",{},[\"legend\",{},b],..."
-     "a],ay=()=>{let c=h(),m=aD(c),e=U.keys(bj()),d=(...k)=>K(B,\"acts\",...k),aQ=U.fromEntries([\"\",...U.keys(cl),...e].map(f=>["
-     "f,f||\"Choose\\u2026\"])),j=b=>b[0].toUpperCase()+b.slice(1).replace(/_/g,u),p=bw.map(([a,o,n,q,r])=>ax(a,j(a),{type:\"numbe"
-     "r\",min:o,max:n,step:q,placeholder:cA(m)[a]??r}));I(g(V),[K(B,\"bar\",[\"h2\",{},\"Settings\"],W(bn,aX,\"Close the settings\")),a"
-     "O(\"Preset\",ak(bs,\"Use\",aQ),ax(a$,\"Save what is set as\",{placeholder:\"Name\"}),d(w(\"savePreset\",\"Save\"),...e.map(b=>w(\"dro"
-     "pPreset\",\"Delete \"+b,{\"data-name\":b})))),"),
-    ("aO(\"Conversation\",ax(ae,\"System prompt\",{rows:\"3\",placeholder:\"How should the model behave?\"},!0)),aO(\"Sampling\",...p,ak"
-     "(\"thinking\",\"Thinking\",{\"\":\"default\",on:\"on\",off:\"off\"}),ax(\"stop\",\"Stop texts, one a line\",{rows:\"2\"},!0),ax(\"extra\",\"M"
-     "ore fields of the request\",{rows:\"2\",placeholder:\"{\\\"ignore_eos\\\": true}\"},!0)),aO(\"This browser\",ak(\"theme\",\"Theme\",{\"\""
-     ":ae,light:\"light\",dark:\"dark\"}),ak(a_,\"Enter key\",{\"\":\"sends\",line:\"starts a line\"}),ax(R,\"API key\",{type:\"password\",aut"
-     "ocomplete:\"off\",placeholder:\"if the server asks\"}),K(\"label\",\"check\",[l,{id:\"keep\",type:\"checkbox\"}],\"Remember the key\")"
-     "),aO(\"Conversations\",d(...(c?[w(\"exportText\",\"Export as Markdown\"),w(\"exportOne\",\"Export as JSON\")]:[]),w(\"exportAll\",\"E"
-     "xport all\"),w(\"import\",\"Import\"),w(\"removeAll\",\"Delete all\"))),[\"p\",{},\"Keys: Ctrl+Shift+O new chat, Ctrl+K search, Ctrl"
-     "+, settings, Up edits the last message.\"]]);for(let a of[...bw.map(i=>i[0]),...dH])g(a).value=P[a]||\"\";for(let a of[\"the"
-     "me\",a_,ae])g(a).value=C.get(a,\"\");if(c)g("),
-    ("ae).value=c.system;g(R).value=aA();g(\"keep\").checked=!!C.get(R,\"\")},cX=(a,b)=>{if(a===ae&&h())E(h(),{system:b});else if("
-     "/^(?:system|theme|enter)$/.test(a))C.set(a,b);else if(/^ke/.test(a)){sessionStorage.setItem(\"llm.key\",g(R).value);C.set("
-     "R,g(\"keep\").checked?g(R).value:\"\");bi()}else if(a===bs){let{system:c,...d}={...cl,...bj()}[b]||P;C.set(V,P=d);if(c)cX(ae"
-     ",c);ay();g(bs).value=b}else if(a!==a$)C.set(V,z(P,{[a]:b}));bC()},bC=()=>{F.documentElement.dataset.theme=C.get(\"theme\","
-     "\"\");g(l).enterKeyHint=C.get(a_,\"\")?a_:\"send\"};z(Y,{tune:()=>{let a=g(V),j=!a.open;if(j)ay();if(!j)a.close();else if(inne"
-     "rWidth<1100)a.showModal();else a.show();L.classList.toggle(\"tuned\",j);g(bn).ariaExpanded=j;if(!j)g(bn).focus()},savePres"
-     "et:()=>{let b=g(a$).value.trim();if(!b)return g(a$).focus();C.set(bX,{...bj(),[b]:{...P,system:g(ae).value}});g(a$).valu"
-     "e=\"\";ay();g(bs).value=b},dropPreset:c=>{let{[c.dataset.name]:e,...d}=bj();C.set(bX,d);ay()}});let bJ=new Map(),cO=a=>ei("
-     "a).catch(b=>aH("),
-    ("\"This could not be saved: \"+b.message)),E=(a,c,b=a)=>{z(b,c,{rev:aU()});cO(a);T()},aT=j=>{g(\"menu\").ariaExpanded=L.class"
-     "List.toggle(\"side\",j)},cJ=()=>matchMedia(\"(hover: hover)\").matches&&g(l).focus(),bL=()=>{let a=g(l);a.style.height=\"auto"
-     "\";a.style.height=a.scrollHeight+\"px\";T()},bT=(b,a)=>{g(l).value=b;S=a;bL()},bD=()=>{al=ah=\"\";am=!0;aT(!1);bT(...(bJ.get("
-     "ac)||[\"\",[]]));cr=$.now();ay();cJ()},ag=a=>{bJ.set(ac,[g(l).value,S]);history.pushState(null,\"\",a?\"#\"+a:location.pathnam"
-     "e);ac=a;bD()},bM=async({live:c,wrote:b})=>{if(c)cC.set(c,$.now());if(b)await eg(b);let a=Z.get(b);if(a?.gone){if(M(a))M("
-     "a).stop();if(a===h())ag(\"\")}T()};setInterval(()=>{for(let a of ab.keys())c_({live:a});if(h()&&aE(h()).live)T()},1000);le"
-     "t bV=()=>{let b=g(l).value.trim(),a=S;if(b||a.length){bT(\"\",[]);cS(b,a)}},el=b=>{let a=b.replace(/\\s+/g,u);return a.leng"
-     "th<61?a:a.slice(0,60).replace(/\\s\\S{0,20}$/,\"\")+\"\\u2026\"},cS=(c,b)=>{let a=h();if(!a){a=eb(C.get(ae,\"\"),el(c||b[0].name)"
-     ",g(aq).value);bJ.delete(\"\");ac=a.id;"),
-    ("history.pushState(null,\"\",\"#\"+ac)}a.time=$.now();if(cb(a,aE(a)))E(a,{},bd(a,{role:ar,text:c,files:b,queued:a.time}));els"
-     "e be(a,bd(a,{role:ar,text:c,files:b,up:a.leaf}).id)},be=async(a,c)=>{let b=bd(a,{role:bW,up:c});am=!0;E(a,{leaf:b.id});a"
-     "wait ca(a,b)},ca=async(a,c)=>{await J(a,c);let b=cT(a)[0];if(b&&!/^(?:error|abort)$/.test(c.end))cW(a,b)},cW=(a,b)=>{E(a"
-     ",{queued:0,up:a.leaf},b);be(a,b.id)},cU=a=>{for(let b of a){if(M(b))M(b).stop();E(b,{gone:$.now()})}if(a.includes(h()))a"
-     "g(\"\");Y.undo=()=>{for(let b of a)E(b,{gone:0});Y.untoast()};aH(\"Deleted: \"+(a.length>1?a.length+\" conversations\":a[0].ti"
-     "tle),w(\"undo\",\"Undo\"))},bE=async c=>{for(let a of c){try{if(a.size>4e6)throw new aN();let b=new TextDecoder(\"utf-8\",{fat"
-     "al:!0}).decode(await a.arrayBuffer());if(b.includes(\"\\0\"))throw new aN();S=[...S,{name:a.name,text:b}]}catch(d){aH(a.nam"
-     "e+(a.size>4e6?\" is larger than 4 MB.\":\" is not a text in UTF-8.\"))}}T();cJ()},bI=(b,c)=>{let a=aB([\"a\",{href:URL.createO"
-     "bjectURL(new Blob([c])),download:b}]);a.click("),
-    (");setTimeout(()=>URL.revokeObjectURL(a.href),9999)},cH=a=>h().title.replace(/[^\\p{L}\\p{N}]+/gu,\"-\")+a,cF=a=>an.stringify"
-     "({format:\"llm.h\",chats:a},null,1),dU=a=>a.role===ar?\"## You\\n\\n\":\"## Answer\\n\\n\",d$=async d=>{try{let a=dW(await d.text("
-     "));for(let b of a)E(cp(b),{gone:0});aH(a.length+\" imported.\")}catch(c){aH(\"This file holds no conversations. \"+c.message"
-     ")}},aa=a=>h().nodes[a.closest(\"[data-id]\").dataset.id],bH=a=>Z.get(a.closest(\"[data-id]\").dataset.id),cx=(a,c)=>{dL(c,()"
-     "=>{let b=a.tree.slice(2);I(a,G(b[0])?[\"Copied\"]:[az(\"check\")]);setTimeout(()=>I(a,b),1500);A(\"Copied\")})};z(Y,{skip:()=>"
-     "g(l).focus(),side:()=>aT(),newChat:()=>ag(\"\"),jump:()=>{am=!0},idea:a=>cS(a.textContent,[]),attach:()=>g(\"pick\").click()"
-     ",detach:a=>{S=S.filter((m,j)=>j!==aR(a.dataset.at))},newLine:()=>{let b=g(l);b.setRangeText(D,b.selectionStart,b.selecti"
-     "onEnd,\"end\");b.focus();bL()},queue:bV,untoast:()=>I(g(\"toast\"),[]),copyCode:a=>cx(a,a.closest(\".code\").querySelector(aG)"
-     ".textContent),copy:a=>cx(a,aM(aa(a))),"),
-    ("edit:a=>{al=aa(a).id},cancelEdit:()=>{al=\"\"},sendEdit:a=>{let{files:i,up:k}=aa(a),e=a.closest(\".edit\").querySelector(bl)"
-     ".value.trim();al=\"\";if(e)be(h(),bd(h(),{role:ar,text:e,files:i,up:k}).id)},again:a=>be(h(),aa(a).up),goOn:a=>ca(h(),aa(a"
-     ")),shorten:a=>{E(h(),{from:cP(h(),aa(a)).id});ca(h(),aa(a))},sendAll:()=>E(h(),{from:\"\"}),branch:a=>{am=!1;E(h(),{leaf:d"
-     "Q(h(),a.dataset.to)})},sendQueued:a=>cW(h(),aa(a)),dropQueued:a=>E(h(),{gone:1},aa(a)),unqueue:a=>{let d=aa(a),f=g(l).va"
-     "lue;Y.dropQueued(a);bT(d.text+(f&&D+f),[...d.files,...S]);g(l).focus()},rename:a=>{ah=bH(a).id},remove:a=>cU([bH(a)]),re"
-     "moveAll:()=>cU(bB()),exportText:()=>bI(cH(\".md\"),\"# \"+h().title+\"\\n\\n\"+b_(h()).map(c=>dU(c)+aM(c)+D).join(D)),exportOne:"
-     "()=>bI(cH(\".json\"),cF([h()])),exportAll:()=>bI(\"llm-chats.json\",cF(bB())),import:()=>g(\"load\").click()});let j=(c,a,b)=>"
-     "c.addEventListener(a,b);j(F,\"click\",a=>{let b=a.target.closest(\"[data-do]\"),c=a.target.closest(\"#list a\");if(b){Y[b.data"
-     "set.do](b);if(al||ah)cB();else T()}else if("),
-    ("c&&!a.ctrlKey&&!a.metaKey&&!a.shiftKey){a.preventDefault();ag(c.hash.slice(1))}else if(a.target.closest(\"main\"))aT(!1)})"
-     ";j(g(\"form\"),\"submit\",a=>{a.preventDefault();if(M(h()))M(h()).stop();else bV()});j(g(l),l,bL);j(g(l),\"paste\",a=>{if(a.cl"
-     "ipboardData.files.length)a.preventDefault();bE([...a.clipboardData.files])});j(F,\"keydown\",a=>{let b=a.target,c=a.ctrlKe"
-     "y||a.metaKey,d=a.key===\"Enter\"&&!a.isComposing,e=i=>b.closest(i),f=a.key===\"ArrowUp\"&&b.id===l&&!b.value&&[...F.querySel"
-     "ectorAll(\".msg [data-do=edit]\")].pop();if(a.key===\"Escape\"){if(e(\".edit, .item\"))al=ah=\"\";else if(g(V).open)Y.tune();els"
-     "e if(L.classList.contains(\"side\"))aT(!1);else if(M(h()))M(h()).stop()}else if(c&&a.shiftKey&&a.key===\"O\")ag(\"\");else if("
-     "c&&a.key===\"k\"){aT(!0);g(\"search\").focus()}else if(c&&a.key===\",\")Y.tune();else if(d&&e(da))b.blur();else if(d&&c&&e(\".e"
-     "dit\"))Y.sendEdit(b);else if(d&&b.id===l&&(C.get(a_,\"\")?c:!a.shiftKey))bV();else if(f)Y.edit(f);else return;a.preventDefa"
-     "ult();T()});j(F,\"focusout\",a=>{let b=ah&&"),
-    ("a.target.closest(da)&&a.target.value.trim();if(b)E(bH(a.target),{title:b});ah=b?\"\":ah});j(g(\"search\"),l,a=>{bS=a.target."
-     "value.trim();T()});j(g(V),bY,a=>cX(a.target.id,a.target.value));j(g(V),aX,()=>L.classList.remove(\"tuned\"));j(g(aq),\"focu"
-     "s\",bi);j(g(aq),bY,a=>{C.set(aq,a.target.value);if(h())E(h(),{model:a.target.value});ay()});j(g(\"log\"),\"scroll\",()=>{let "
-     "a=g(\"log\");g(\"jump\").hidden=am=a.scrollHeight-a.scrollTop-a.clientHeight<60});for(let[c,d]of[[\"pick\",bE],[\"load\",([b])=>"
-     "d$(b)]]){j(g(c),bY,a=>{d([...a.target.files]);a.target.value=\"\"})}for(let b of[\"dragover\",\"dragleave\",\"drop\"]){j(F,b,a=>"
-     "{if(!a.dataTransfer.types.includes(\"Files\"))return;a.preventDefault();L.classList.toggle(\"drop\",b===\"dragover\");if(b===\""
-     "drop\")bE([...a.dataTransfer.files])})}j(window,\"popstate\",()=>{ac=location.hash.slice(1);bD()});j(window,\"storage\",()=>{"
-     "P=C.get(V,{});bC()});for(let a of F.querySelectorAll(\"[data-icon]\")){a.prepend(aB(az(a.dataset.icon)));a.title=a.ariaLab"
-     "el||\"\"}bC();ed(bM).catch(()=>{}).then(()=>"),
-    ("{if(!aw)aH(\"This browser keeps nothing: conversations are lost when the page is closed.\");if(!h()||h().gone)ac=\"\";bD();b"
-     "i()});")};
+    ("let G=document,ag=void 0,V=Object,j=null,z=Math,aU=Number,aV=RegExp,aY=String,aQ=Error,aq=JSON,aa=Date,I=\"key\",ae=\"true\""
+     ",aZ=\"button\",b$=\"data-do\",aI=\"aria-label\",br=\"textarea\",w=\" \",bt=\"para\",bu=\"list\",bv=\"item\",bb=\"left\",bx=\"right\",aJ=\"cod"
+     "e\",E=\"\\n\",C=\"div\",S=\"span\",u=\"input\",ak=\"mrow\",W=\"settings\",au=\"model\",af=\"system\",b_=\"assistant\",bs=\"error\",a$=\"tune\",c"
+     "a=\"Settings\",a_=\"close\",av=\"user\",ba=\"edit\",cb=\"data-focus\",cc=\"presets\",bw=\"preset\",bc=\"presetName\",bd=\"enter\",dk=\".ite"
+     "m input\",cd=\"change\",g=a=>G.getElementById(a),bE=\"http://www.w3.org/\",dE={svg:bE+\"2000/svg\",math:bE+\"1998/Math/MathML\"},"
+     "N=G.body,Z={},now=()=>performance.now(),aE=(b,h=bE+\"1999/xhtml\")=>{if(H(b))return G.createTextNode(b);let[e,d,...g]=b,a="
+     "G.createElementNS(dE[e]||h,e);for(let c in d)if(c!==I)a.setAttribute(c,d[c]);for(let f of g)a.append(aE(f,a.namespaceURI"
+     "));a.tree=b;return a},aS=a=>a&&!H(a)?a[1].key:ag,d$=(a,b)=>H(b)?a.nodeType===3:a.tree&&a.tree[0]===b[0]&&aS(a.tree)===aS"
+     "(b),ev=(a,b)=>{if(H(b)){let d=0;while(d<b.length&&"),
+    ("a.data[d]===b[d])d++;if(a.data!==b)a.replaceData(d,a.length,b.slice(d))}else if(a.tree!==b){let[,f]=a.tree,[,e]=b;for(le"
+     "t c in f)if(!(c in e))a.removeAttribute(c);for(let c in e)if(e[c]!==f[c]&&c!==I)a.setAttribute(c,e[c]);K(a,b.slice(2));a"
+     ".tree=b}},K=(c,by)=>{let f=new Map();for(let e of c.children)if(aS(e.tree)!==ag)f.set(aS(e.tree),e);let a=c.firstChild;f"
+     "or(let d of by){let b=f.get(aS(d))||(a&&d$(a,d)&&a);if(b)ev(b,d);if(b===a&&a)a=a.nextSibling;else c.insertBefore(b||aE(d"
+     ",c.namespaceURI),a)}while(a){let g=a;a=a.nextSibling;g.remove()}},dw={new:\"M12 5v14M5 12h14\",menu:\"M4 7h16M4 12h16M4 17h"
+     "16\",close:\"M6 6l12 12M18 6L6 18\",up:\"M12 19V5M6 11l6-6 6 6\",down:\"M12 5v14M6 13l6 6 6-6\",stop:\"M7 7h10v10H7z\",copy:\"M9 9"
+     "h11v11H9zM15 9V4H4v11h5\",edit:\"M4 20l1-4L16 5l3 3L8 19zM14 7l3 3\",again:\"M20 12a8 8 0 1 1-2.3-5.6L20 9M20 4v5h-5\",delete"
+     ":\"M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13\",clip:\"M19 11l-8 8a5 5 0 0 1-7-7l9-9a3.3 3.3 0 0 1 5 5l-9 8a1.6 1.6 0 0 1-2-2l7-7\","
+     "settings:"),
+    ("\"M4 7h9M17 7h3M4 17h3M11 17h9M15 5v4M9 15v4\",line:\"M19 6v6a2 2 0 0 1-2 2H6M10 10l-4 4 4 4\",left:\"M14 6l-6 6 6 6\",right:\""
+     "M10 6l6 6-6 6\",search:\"M10.5 17a6.5 6.5 0 1 1 0-13 6.5 6.5 0 0 1 0 13zM15.5 15.5L20 20\",file:\"M6 3h8l4 4v14H6zM14 3v5h4\""
+     ",check:\"M5 13l4 4L19 7\"},aC=a=>[\"svg\",{viewBox:\"0 0 24 24\",\"aria-hidden\":ae},[\"path\",{d:dw[a]}]],X=(d,b,a,c)=>[aZ,{type:"
+     "aZ,class:\"tool\",[b$]:d,title:a,[aI]:a,...c},aC(b)],dU=(e,b)=>{let d=()=>{let a=aE([br,{}]),c=G.activeElement;a.value=e;N"
+     ".append(a);a.select();if(G.execCommand(\"copy\"))b();a.remove();if(c)c.focus()};if(navigator.clipboard)navigator.clipboard"
+     ".writeText(e).then(b,d);else d()},cl=24,A=V.assign,co=/^(?:(?:\\*[ \\t]*){3,}|(?:_[ \\t]*){3,}|(?:-[ \\t]*){3,})$/,dt=/^(?:("
+     "`{3,})([^`]*)|(~{3,})(.*))$/,dy=/^(?:[*+-]|(\\d{1,9})([.)]))(?=[ \\t]|$)/,dL=/^\\|?[ \\t]*:?-+:?(?:[ \\t]*\\|[ \\t]*:?-+:?)*(?:"
+     "[ \\t]*\\|)?$/,dI=\"\\\"(?:[^\\\"\\\\\\\\]|\\\\\\\\[^]){0,999}\\\"|'(?:[^'\\\\\\\\]|\\\\\\\\[^]){0,999}'|\\\\((?:[^()\\\\\\\\]|\\\\\\\\[^]){0,999}\\\\)\",dH=\""
+     "<((?:[^<>\\\\\\\\\\\\n]|\\\\\\\\.){0,999})>\",dz=\"\\\\[((?:[^[\\\\]\\\\\\\\]|\\\\\\\\[^]){0,999})\\\\]\","),
+    ("dJ=/^\\[((?:[^[\\]\\\\]|\\\\.){1,999})\\]:[ \\t]*(?:<([^<>]*)>|([^\\s<]\\S*))(?:[ \\t]+(?:\"[^\"]*\"|'[^']*'|\\([^()]*\\)))?$/,cq={$$:\"$"
+     "$\",\"\\\\[\":\"\\\\]\"},bR=a=>a===w||a===\"\\t\",P=a=>a[a.length-1],bK=d=>{let a=[\"\"];for(let b of d.trim().match(/\\\\\\||\\\\|\\||[^|\\\\"
+     "]+/g)||[]){if(b===\"|\")a.push(\"\");else a[a.length-1]+=b===\"\\\\|\"?\"|\":b}if(a[1]!==ag&&!a[0].trim())a.shift();if(a[1]!==ag&&"
+     "!P(a).trim())a.pop();return a.map(c=>c.trim())},dS=ac=>{let S={kids:[]},F=new Map(),h=[S],a=j,b,o,n,r,t=()=>r===h.length"
+     ",s=()=>a?.type===bt&&!a.math?a:j,q=()=>{let f=0,e=o;for(;bR(b[f]);f++)e+=b[f]===w?1:4-e%4;return[e-o,f]},p=D=>{while(D>0"
+     "&&b){let d=b[0]===\"\\t\"?4-o%4:1,H=z.min(D,d);b=w.repeat(d-H)+b.slice(1);o+=H;D-=H}},v=W=>{a=j;while(h.length>W){let e=h.p"
+     "op();if(e.kids.length)e.end=z.max(e.end,P(e.kids).end)}},m=u=>{v(r);if(P(h).type===bu&&u.type!==bv)v(h.length-1);P(h).ki"
+     "ds.push(A(u,{start:n,end:n}));if(u.kids)h.push(u);else a=u;r=h.length},U=d=>{p(d);b=b.slice(1);o++;if(bR(b[0]))p(1)},$=("
+     ")=>{for(let f=1;f<h.length;f++){let e=h[f],"),
+    ("[d,l]=q();if(e.type===\"quote\"){if(d>3||b[l]!==\">\")return f;U(d);e.end=n}else if(e.type===bv){if(l===b.length?!e.kids.len"
+     "gth:d<e.width)return f;p(e.width)}}return h.length},Y=()=>{let[d,l]=q(),g=b.slice(l).trimEnd();a.end=n;if(d<4&&g.startsW"
+     "ith(a.mark)&&/^(.)\\1*$/.test(g))a=j;else{p(z.min(d,a.indent));a.lines.push(b)}},N=()=>{let[d,l]=q(),M=l===b.length;if(d<"
+     "4&&!M)return!1;p(4);a.lines.push(b);if(!M)a.end=n;return!0},L=i=>{a.lines.push(i);a.end=n},Z=()=>{let i=b.trim(),k=cq[a."
+     "math];if(i)L(i);if(!i||i.endsWith(k))a=j},V=g=>s()&&t()&&/^(?:=+|-+)$/.test(g),_=()=>{let[d,l]=q(),g=b.slice(l),c=dy.exe"
+     "c(g);if(d>3||h.length>cl)return!1;if(g[0]===\">\"){m({type:\"quote\",kids:[]});U(d);return!0}if(!c||co.test(g)||V(g.trimEnd("
+     ")))return!1;let J=g.slice(c[0].length),B=c[2]||g[0],at=c[1]&&aU(c[1]),O=h[r-1];if(s()&&t()&&(!J.trim()||(c[1]&&at!==1)))"
+     "return!1;if(O.type!==bu||O.kind!==B)m({type:bu,kind:B,number:at,kids:[]});m({type:bv,kids:[]});p(d);b=J;o+=c[0].length;l"
+     "et[T]=q(),R=b.trim()&&T<5?T:1;p(R);P(h).width=d+c[0].length+R;"),
+    ("return!0},ab=G=>{let C=s(),y=C&&t()&&P(C.lines),B=e=>(e[0]===\":\"?1:0)+(e.endsWith(\":\")?2:0);if(!y||!y.includes(\"|\")||G.l"
+     "ength<2||!dL.test(G))return!1;let K=bK(G).map(e=>[\"\",bb,bx,\"center\"][B(e)]);if(bK(y).length!==K.length)return!1;C.lines."
+     "pop();C.end--;m({type:\"table\",align:K,lines:[y]});a.start--;return!0},aa=()=>{let[d,l]=q(),g=b.slice(l),k=g.trimEnd(),c;"
+     "if(d>3){if(s())return!1;m({type:aJ,lines:[]});return N()}if((c=dt.exec(g))){m({type:\"fence\",mark:c[1]||c[3],info:(c[2]||"
+     "c[4]||\"\").trim(),indent:d,lines:[]});return!0}if((c=/^#{1,6}(?=[ \\t]|$)/.exec(g))){let x=k.slice(c[0].length).trim(),f=x"
+     ".length;while(x[f-1]===\"#\")f--;m({type:\"heading\",level:c[0].length,lines:[!f||bR(x[f-1])?x.slice(0,f).trim():x]})}else i"
+     "f(!s()&&(c=dJ.exec(k))){if(!F.has(bm(c[1])))F.set(bm(c[1]),cf(c[3]||c[2]));v(r)}else if(ab(k))return!0;else if(V(k))A(a,"
+     "{type:\"heading\",level:k[0]===\"=\"?1:2,end:n});else if(co.test(g))m({type:\"hr\"});else return!1;a=j;return!0},X=()=>{let i="
+     "b.trimStart(),Q=i.slice(0,2),k=cq[Q];if("),
+    ("s()||(a?.type===\"table\"&&t()&&q()[0]<4))L(i);else m({type:bt,lines:[i],math:k&&!i.slice(2).includes(k)&&Q})};ac.replace("
+     "/\\r\\n?/g,E).replace(/\\n$/,\"\").replace(/\\0/g,\"\\ufffd\").split(E).forEach((i,f)=>{[b,o,n]=[i,0,f];r=$();let I=a&&t()&&(a.ma"
+     "th?\"math\":a.type);if(I===\"fence\")Y();else if(I===\"math\")Z();else if(I!==aJ||!N()){while(_());if(!b.trim())v(r);else if(!"
+     "aa())X()}});v(1);return{kids:S.kids,refs:F}},bf=/[\\p{P}\\p{S}]/u,ck=/[\\u1100-\\u11ff\\u2e80-\\ua4cf\\uac00-\\ud7ff\\uf900-\\ufaf"
+     "f\\ufe30-\\ufe4f\\uff00-\\uffef]/,dF=/[^\\\\`*_~[\\]!<&$:\\n]+/y,dD=\"[!-/:-@[-`{-~]\",ds=\"&(?:#x([0-9a-f]{1,6})|#(\\\\d{1,7})|([a-z"
+     "][a-z0-9]{1,31}));\",dp=/<([a-z][a-z0-9+.-]{1,31}:[^\\s<>]*|([\\w.!#$%&'*+/=?^`{|}~-]+@[\\w-]+(?:\\.[\\w-]+)*))>/iy,dK=new aV("
+     "\":\\\\/\\\\/(?:[^\\\\s@/[\\\\]()<>]{1,99}@)?[\\\\p{L}\\\\p{N}](?:[\\\\p{L}\\\\p{N}.-]{0,252}[\\\\p{L}\\\\p{N}])?(?::\\\\d{1,5})?(?:[/?#](?:[^\\"
+     "\\s<>\\\\uff5c()[\\\\]{}.,\\\"'?!;:]|\\\\[[^\\\\s\\\\]]{0,999}\\\\]|\\\\([^\\\\s)]{0,999}\\\\)|\\\\{[^\\\\s}]{0,999}\\\\}|(?:\\\\.+|!+|[,;:?'\\\"])(?=["
+     "^\\\\s.,;:!?)\\\\]}\\\"']))+|\\\\/)?\",\"uy\"),be=new Map("),
+    ("),cH=a=>{if(!be.has(a)&&be.size<5000){let b=new DOMParser().parseFromString(\"&\"+a+\";\",\"text/html\").body.textContent;be.s"
+     "et(a,b.endsWith(\";\")&&a!==\"semi\"?\"\":b)}return be.get(a)||\"\"},cE={},J=(a,c,b)=>{if(H(a))a=cE[a]=cE[a]||new aV(a,\"iy\");a.l"
+     "astIndex=b;return a.exec(c)},bm=a=>a.trim().replace(/\\s+/g,w).toLowerCase().toUpperCase(),cN=(d,b,e,c)=>{let a=b?parseIn"
+     "t(b,16):aU(e);if(c)return cH(c)||d;return a&&a<0x110000&&(a<0xd800||a>0xdfff)?aY.fromCodePoint(a):\"\\ufffd\"},cf=d=>d.repl"
+     "ace(new aV(`\\\\\\\\(${dD})|${ds}`,\"gi\"),(a,b,...c)=>b||cN(a,...c)),bS=(a,b)=>[\"a\",/^(?:https?:\\/\\/|mailto:)/i.test(a)?{href"
+     ":a,rel:\"noreferrer\",target:\"_blank\"}:{},...b],cT=a=>/^\\s*(?:javascript|vbscript|file|data):/i.test(a),ef=(b,k)=>{let g=h"
+     "=>h+J(/\\s*/y,b,h)[0].length,c=g(k+1),e=J(dH,b,c),a=c,f=0;if(e)a+=e[0].length;else if(b[c]===\"<\")return j;else for(;a<b.l"
+     "ength&&a<c+2000&&b[a]>w&&b[a]!==\"\\x7f\";a++){if(b[a]===\"\\\\\"&&b[a+1]>w)a++;else if(b[a]===\"(\")f++;else if(b[a]===\")\"&&--f<"
+     "0)break}let l=e?e[1]:b.slice(c,a),d=g(a),"),
+    ("i=d>a&&J(dI,b,d);a=i?g(d+i[0].length):d;return f<1&&b[a]===\")\"?[cf(l),a+1]:j},dR=(c,a)=>{let d=/(?:^|[^a-z0-9.+-])(https"
+     "?)$/i.exec(c.slice(z.max(0,a-6),a)),b=d&&J(dK,c,a);return b&&[a-d[1].length,a+b[0].replace(/\\*{1,99}$/,\"\").length]},ee=("
+     "d,e,b,c)=>{let a=d.slice(e,b);if(!/[\\p{L}\\d]/u.test(a))return!1;if(c===\"$\")return!/^\\s|\\s$/.test(a)&&!/\\d/.test(d[b+1]||"
+     "\"\")&&!/\\p{Ll}{3}|\\s\\p{Ll}{2}\\s/u.test(a.replace(/\\\\[a-z]+|\\{[^{}]*\\}/gi,w));return/[\\\\^_=+\\-*/<>\\d|]/.test(a)||(c!==\"\\\\]"
+     "\"&&/^\\s*\\p{L}\\s*$/u.test(a))},eq=(c,a,f)=>{let e=a?(/[\\udc00-\\udfff]/.test(c[a-1])?c.slice(a-2,a):c[a-1]):w,d=f<c.length"
+     "?aY.fromCodePoint(c.codePointAt(f)):w,j=b=>/\\s/.test(b),l=b=>bf.test(b)&&!ck.test(b),k=b=>j(b)||bf.test(b)||ck.test(b),g"
+     "=!j(d)&&(!l(d)||k(e)),i=!j(e)&&(!l(e)||k(d)),h=f-a,m=c[a]===\"_\";if(c[a]===\"~\")return{mark:\"~~\",n:h>>1,len:0,open:g,close"
+     ":i};return{mark:c[a],n:h,len:h,open:g&&(!m||!i||bf.test(e)),close:i&&(!m||!g||bf.test(d))}},H=a=>typeof a===\"string\",ce="
+     "b=>b.map(a=>H(a)?a:ce(a.slice(2))).join("),
+    ("\"\"),bT=a=>A(a,{deep:1+a.slice(2).reduce((b,c)=>z.max(b,c.deep||0),0)}),dm=a=>{if(H(a))return[a];let b=a.slice(2).flatMap"
+     "(dm);return a[0]===\"a\"?b:[bT([a[0],a[1],...b])]},cW=d=>{let a=[];for(let c of d){let b=c.mark?c.mark.repeat(c.n):c;if(H("
+     "b)&&H(P(a)))a[a.length-1]+=b;else if(b!==\"\")a.push(b)}return a},cM=p=>{let c=[],e=[],g=new Map(),q=(b,f)=>b.mark===f.mar"
+     "k&&!((b.close||f.open)&&f.len%3&&(b.len+f.len)%3===0),k=i=>{e.length=i;for(let[o,r]of g)if(r>i)g.set(o,i)};for(let a of "
+     "p){let l=a.mark+a.open+a.len%3;while(a.mark&&a.close&&a.n){let m=g.get(l)||0,d=e.length-1;while(d>=m&&!q(c[e[d]],a))d--;"
+     "if(d<m){g.set(l,e.length);break}let h=e[d],b=c[h],j=a.len&&a.n>1&&b.n>1?2:1,n=bT([a.len?j>1?\"strong\":\"em\":\"del\",{},...cW"
+     "(c.slice(h+1))]);if(n.deep>cl){k(0);break}b.n-=j;a.n-=j;c.length=h+(b.n?1:0);k(b.n?d+1:d);c.push(n)}if(a.mark&&a.open&&a"
+     ".n)e.push(c.length);c.push(a)}return cW(c)},ed=(b,A)=>{let o=[],u=[],G={},a=0,f=\"\",n=j,s=0,h=(r,c)=>{if(f)o.push(f);if(r"
+     ")o.push(r);f=\"\";a=c},B=M=>{f+=M;a+=M.length}"),
+    (",v=c=>h([\"br\",{}],b[c]===E?c+1:c),T=()=>{let q=0;while(b[a-q-1]===w)q++;if(q){f=f.slice(0,-q);h(j,a)}if(q>1)v(a);else B("
+     "E)},y=(O,c)=>{let x=a+O.length,g=G[c]?-1:b.indexOf(c,x);G[c]=g<0;if(g<0||!ee(b,x,g,c))return!1;let r=ei(b.slice(x,g),c=="
+     "=\"$$\"||c===\"\\\\]\");if(r)h(r,g+c.length);else if(c===\"$\")return!1;else B(b.slice(a,g+c.length));return!0},N=()=>{let e=b[a"
+     "+1];if((e===\"(\"&&y(\"\\\\(\",\"\\\\)\"))||(e===\"[\"&&y(\"\\\\[\",\"\\\\]\")))return;if(e===E)v(a+1);else if(e&&J(dD,e,0)){f+=e;a+=2}else "
+     "B(\"\\\\\")},R=()=>{let i=J(/`+/y,b,a)[0].length;if(!n){n=new Map();for(let d of b.matchAll(/`+/g)){if(!n.has(d[0].length))n"
+     ".set(d[0].length,{next:0,at:[]});n.get(d[0].length).at.push(d.index)}}let ad=n.get(i)||{next:0,at:[]};while(ad.at[ad.nex"
+     "t]<a+i)ad.next++;let c=ad.at[ad.next];if(c===ag)return B(\"`\".repeat(i));let m=b.slice(a+i,c).replace(/\\n/g,w);if(m[0]==="
+     "w&&P(m)===w&&m.trim())m=m.slice(1,-1);h([aJ,{},m],c+i)},S=()=>{let c=a+J(/\\*+|_+|~+/y,b,a)[0].length,L=eq(b,a,c),H=b[a]="
+     "==\"~\"&&(c-a)%2?\"~\":\"\";if(!L.close)f+=H;h("),
+    ("L,c);if(L.close)f=H},U=k=>{let p=a+1,C=b[p]===\"(\"&&ef(b,p);if(C||!A.size)return C;let t=J(dz,b,p),K=b.slice(k.from,a),c="
+     "t?p+t[0].length:p,F=t?.[1].trim()?t[1]:K.length<1000?K:\"\";return A.has(bm(F))&&[A.get(bm(F)),c]},I=l=>{h(l,a+l.length);u"
+     ".push({image:l[1],index:o.length-1,from:a})},Q=()=>{let k=u.pop(),i=u.length,g=k&&(k.image||i>=s)&&U(k);s=z.min(s,i);if("
+     "!g||cT(g[0]))return B(\"]\");h(j,a);let D=cM(o.splice(k.index).slice(1));h(bT(bS(g[0],k.image?[ce(D)||g[0]]:D.flatMap(dm))"
+     "),g[1]);if(!k.image)s=i};while(a<b.length){let e=b[a],d;if((d=J(dF,b,a)))B(d[0]);else if(e===\"\\\\\")N();else if(e===\"`\")R("
+     ");else if(e===\"*\"||e===\"_\"||e===\"~\")S();else if(e===\"[\")I(\"[\");else if(e===\"!\"&&b[a+1]===\"[\")I(\"![\");else if(e===\"]\")Q()"
+     ";else if(e===E)T();else if(e===\"$\"){let l=b[a+1]===\"$\"?\"$$\":\"$\";if(!y(l,l))B(l)}else if(e===\"&\"&&(d=J(ds,b,a))){f+=cN(.."
+     ".d);a+=d[0].length}else if(e===\"<\"&&(d=J(/<br[ \\t]*\\/?>/iy,b,a)))v(a+d[0].length);else if(e===\"<\"&&(d=J(dp,b,a))&&!cT(d["
+     "1]))h(bS(d[2]?\"mailto:\"+d[2]:d[1],[d[1]]),"),
+    ("a+d[0].length);else if(e===\":\"&&(d=dR(b,a))&&f.length>=a-d[0]){f=f.slice(0,f.length-(a-d[0]));h(bS(b.slice(...d),[b.slic"
+     "e(...d)]),d[1])}else B(e)}h(j,a);return cM(o)},cC=(c,d)=>{let a=c.replace(/[^\\w+#.-]/g,\"\").slice(0,30),b=[C,{class:\"bar\""
+     "},[S,{},a||\"text\"],[aZ,{type:aZ,[b$]:\"copyCode\"},\"Copy\"]];return[C,{class:aJ},b,[\"pre\",{tabindex:\"0\"},[aJ,a?{class:\"lang"
+     "uage-\"+a}:{},...eb(d,a)]]]},eh=F=>{let{kids:x,refs:D}=dS(F);let G=10000,h=A=>ed(A.join(E).trimEnd(),D),l=p=>p.some((e,d)"
+     "=>d&&p[d-1].end+1<e.start),v=(b,g)=>{let[f]=b.kids,c=f?.type===bt&&/^\\[([ xX])\\](?=[ \\t]+\\S)/.exec(f.lines[0]||\"\"),n=c&&"
+     "[u,{type:\"checkbox\",disabled:\"\",...(c[1]!==w&&{checked:\"\"})}];if(c)f.lines[0]=f.lines[0].slice(3);let i=b.kids.flatMap(e"
+     "=>e.type===bt&&!g?h(e.lines):j(e));if(c&&g)i[0].splice(2,0,n);else if(c)i.unshift(n);return[\"li\",c?{class:\"task\"}:{},..."
+     "i]},Q=(H,s,y)=>{let o=bK(y);return[\"tr\",{},...s.flatMap((k,d)=>d>=o.length&&--G<0?[]:[[H,k?{class:k}:{},...h([o[d]||\"\"])"
+     "]])]},I={para:a=>a.lines.length?[[\"p\",{}"),
+    (",...h(a.lines)]]:[],heading:a=>[[\"h\"+z.min(a.level+2,6),{},...h(a.lines)]],hr:()=>[[\"hr\",{}]],quote:a=>[[\"blockquote\",{}"
+     ",...a.kids.flatMap(j)]],code:a=>{while(!P(a.lines).trim())a.lines.pop();return[cC(\"\",a.lines.join(E))]},fence:a=>[cC(cf("
+     "a.info).split(/\\s/,1)[0],a.lines.join(E))],list:a=>{let g=l(a.kids)||a.kids.some(b=>l(b.kids));return[[a.number===ag?\"ul"
+     "\":\"ol\",a.number!==ag&&a.number!==1?{start:a.number}:{},...a.kids.map(b=>v(b,g))]]},table:a=>{let[t,...q]=a.lines,r=[\"tab"
+     "le\",{},[\"thead\",{},Q(\"th\",a.align,t)]];if(q.length)r.push([\"tbody\",{},...q.map(B=>Q(\"td\",a.align,B))]);return[[C,{class:"
+     "\"wide\",tabindex:\"0\",role:\"region\",[aI]:\"Table\"},r]]}},j=m=>I[m.type](m);return x.flatMap(j)},dr=40,aT=a=>new Set(a.split"
+     "(w)),cD=c=>new Map(c.split(w).map(d=>d.split(\":\")).map(([b,a])=>[b,aY.fromCharCode(parseInt(a,16))])),dN=cD("),
+    ("\"infty:221e partial:2202 degree:b0 circ:2218 ldots:2026 dots:2026 dotsc:2026 cdots:22ef dotsb:22ef dotsm:22ef vdots:22ee"
+     " ddots:22f1 cdot:22c5 ast:2217 star:22c6 land:2227 lor:2228 neg:ac lnot:ac neq:2260 exists:2203 to:2192 gets:2190 implie"
+     "s:27f9 iff:27fa lvert:7c rvert:7c lVert:2016 rVert:2016 |:2016 {:7b }:7d backslash:5c %:25 $:24 #:23 &:26 _:5f iint:222c"
+     " phi:3d5 varphi:3c6 epsilon:3f5 varepsilon:3b5\"),dq=/[()[\\]{}|\\u2016\\u2308-\\u230b\\u27e8\\u27e9]/,dG=/[\\p{L}\\u221e\\u2202\\u"
+     "2207\\u2205\\xb0\\u2218\\u2026\\u22ee-\\u22f1\\u22a4\\u22a5\\u2220\\u25a1\\u25b5\\u2032\\u2713]/u,dB=aT(\"lim max min sup inf limsup l"
+     "iminf argmax argmin det gcd Pr\"),dM=/^(?:sum|(?:co)?prod|big[a-z]+)$/,du=aT(\"sin cos tan cot sec csc sinh cosh tanh coth"
+     " arcsin arccos arctan log ln lg exp arg deg dim ker hom rank tr sgn\"),cj=cD(\"hat:5e widehat:5e bar:af overline:af vec:21"
+     "92 overrightarrow:2192 dot:2d9 ddot:a8 tilde:2dc widetilde:2dc check:2c7 overbrace:23de underline:5f underbrace:23df\"),c"
+     "v={__proto__:j,\",\":.17,\":\":.22,\";\":.28,[w]:"),
+    (".25,\"!\":-.17,quad:1,qquad:2},dP=aT(\"text textrm textbf textit texttt textsf textnormal mbox\"),aL={__proto__:j,mathbf:[0x"
+     "1d400,0x1d41a,0x1d7ce],boldsymbol:[0x1d468,0x1d482,0x1d7ce],mathbb:[0x1d538,0x1d552,0x1d7d8,\"C2102 H210d N2115 P2119 Q21"
+     "1a R211d Z2124\"],mathcal:[0x1d49c,0x1d4b6,48,\"B212c E2130 F2131 H210b I2110 L2112 M2133 R211b e212f g210a o2134\"],mathsf"
+     ":[0x1d5a0,0x1d5ba,0x1d7e2],mathtt:[0x1d670,0x1d68a,0x1d7f6],mathfrak:[0x1d504,0x1d51e,48,\"C212d H210c I2111 R211c Z2128\""
+     "]};aL.bm=aL.boldsymbol;aL.mathscr=aL.mathcal;let cn={matrix:\"\",smallmatrix:\"\",array:\"\",pmatrix:\"()\",bmatrix:\"[]\",Bmatrix"
+     ":\"{}\",vmatrix:\"||\",Vmatrix:\"\\u2016\\u2016\",cases:\"{\"},cm=/^[()[\\]|/]$/,dC=/^(?:align|split|gather|equation)/,es=(a,[h,f,d"
+     ",g])=>{let b=new aV(a+\"([0-9a-f]{4})\").exec(g||\"\"),c=a.charCodeAt(0),e=/[A-Z]/.test(a)?h-65:/[a-z]/.test(a)?f-97:/\\d/.te"
+     "st(a)?d-48:0;return aY.fromCodePoint(b?parseInt(b[1],16):e+c)},bO=(a,c)=>{if(a[0]===\"mi\"||a[0]===\"mn\")return c(a);return"
+     "[a[0],a[1],...a.slice(2).map(b=>H(b)?b:"),
+    ("bO(b,c))]};class cw extends aQ{}let Y=()=>{throw new cw()},di=a=>dN.get(a)||cH(a)||Y(),cU=u=>{let af=[],g=0,D=0,S=0,q=()"
+     "=>{let W=J(/\\s*(\\\\(?:[A-Za-z]+\\*?|[^])|\\d+(?:[.,]\\d+)*|[\\ud800-\\udbff][\\udc00-\\udfff]|\\S|$)/y,u,g);D=g+W[0].length;retur"
+     "n W[1]},L=()=>{let b=q();g=D;return b},i=M=>{if(q()!==M)return!1;g=D;return!0},t=M=>i(M)||Y(),s=()=>{t(\"{\");let aq=g;for"
+     "(let X=1;X;g++){if(g>=u.length)Y();X+=(u[g]===\"{\")-(u[g]===\"}\")}return u.slice(aq,g-1)},h=(d,av={})=>[\"mo\",av,d],F=d=>h("
+     "d,{stretchy:\"false\"}),x=d=>d?[h(d,{stretchy:ae,fence:ae})]:[],v=B=>[\"mspace\",{width:B+\"em\"}],E=e=>e.length===1?e[0]:[ak,"
+     "{},...e],Z=aw=>{if(++S>dr)Y();let ar=aw();S--;return ar},Q=ai=>Z(()=>{let f=[];for(let b;(b=q())&&!/^(?:\\}|&|\\\\\\\\|\\\\righ"
+     "t|\\\\middle|\\\\end)$/.test(b)&&!(ai&&b===\"]\");){let N=R(),k=ax(N);if(k)f.push(k);if(N?.name&&/^(?:\\w|\\\\(?!left|right|end)["
+     "a-z])/i.test(q()))f.push(v(.17))}return f}),I=()=>{let f=[[Q()]];for(;;){if(i(\"&\"))P(f).push(Q());else if(i(\"\\\\\\\\\")){let"
+     " U=J(/\\s*\\[-?[\\d.]+[a-z]{2}\\]/y,u,g);if("),
+    ("U)g+=U[0].length;f.push([Q()])}else break}if(f[1]&&!P(f)[0].length&&!P(f)[1])f.pop();return f},K=(e,w,aA)=>[\"mtable\",aA?"
+     "{displaystyle:ae}:{},...e.map(al=>[\"mtr\",{},...al.map((aj,p)=>[\"mtd\",w(p)?{class:w(p)}:{},...aj])])],ac=p=>p%2?bb:bx,c=a"
+     "n=>{if(an&&/^\\d/.test(q()))return[\"mn\",{},u[(g=D-q().length+1)-1]];if(!i(\"{\"))return Z(R)||Y();let e=Q();t(\"}\");return E"
+     "(e)},au=()=>{if(!i(\"[\"))return j;let e=Q(!0);t(\"]\");return E(e)},ax=G=>{let y=j,n=j,C=G?.limits;for(;;){if(i(\"\\\\limits\")"
+     ")C=!0;else if(i(\"\\\\nolimits\"))C=!1;else if(!y&&i(\"_\"))y=c();else if(!n&&i(\"^\"))n=c();else if(!n&&q()===\"'\"){let aa=\"\";wh"
+     "ile(i(\"'\"))aa+=\"\\u2032\";n=h(aa,{lspace:\"0\",rspace:\"0\"});if(i(\"^\"))n=[ak,{},n,c()]}else break}if(!y&&!n)return G;let az=("
+     "y?C?\"under\":\"sub\":\"\")+(n?C?\"over\":\"sup\":\"\");return[\"m\"+az,{},G||[ak,{}],...[y,n].filter(m=>m)]},R=()=>{let b=q();if(b==="
+     "\"{\")return c();if(b===\"^\"||b===\"_\"||b===\"'\")return j;L();if(b[0]===\"\\\\\"&&b[1])return am(b.slice(1));if(/^\\d/.test(b))ret"
+     "urn[\"mn\",{},b];if(/^\\p{L}/u.test(b))return[\"mi\","),
+    ("{},b];if(b===\"~\")return v(.25);if(cm.test(b))return F(b);if(b>\"\\x7f\"||/^[-+=<>*,.;:!?%]$/.test(b))return h(b===\"-\"?\"\\u22"
+     "12\":b===\"*\"?\"\\u2217\":b);return Y()},am=a=>{let $=o[a.replace(/^[dtc](?=frac|binom)/,\"\")],ad=/^([bB]igg?)[lrm]?$/.exec(a)"
+     ",O=aL[a];if($)return $(a);if(dB.has(a)){return A(h(a.replace(/^(lim|arg)(?=.)/,\"$1\\u2009\"),{movablelimits:ae,lspace:\"0\","
+     "rspace:\"0\"}),{limits:!0,name:a})}if(du.has(a))return A([\"mi\",{},a],{name:a});if(cv[a])return v(cv[a]);if(cj.has(a)){let "
+     "at=h(cj.get(a),{stretchy:aY(/^(?:wide|over|under)/.test(a))});return A([a[0]===\"u\"?\"munder\":\"mover\",{accent:ae},c(),at],"
+     "{limits:a.endsWith(\"brace\")})}if(dP.has(a))return aC(s());if(O)return bO(c(),m=>[m[0],m[1],Array.from(m[2],d=>es(d,O)).j"
+     "oin(\"\")]);if(ad){let B={big:1.2,Big:1.6,bigg:2.2,Bigg:2.8}[ad[1]]+\"em\";return h(z(),{minsize:B,maxsize:B})}let d=di(a);i"
+     "f(dG.test(d))return[\"mi\",/^[A-Z]/.test(a)?{mathvariant:\"normal\"}:{},d];return A(dq.test(d)?F(d):h(d),{limits:dM.test(a)}"
+     ")},aC=aB=>E(aB.split(\"$\").map((_,p)=>p%2?[ak,"),
+    ("{},...cU(_)]:[\"mtext\",{},_.replace(/\\\\([%#&_{} ])/g,\"$1\").replace(/^ | $/g,\"\\u00a0\")]).filter(m=>m[2])),z=()=>{let b=L()"
+     ";return b===\".\"?\"\":b===\"<\"?\"\\u27e8\":b===\">\"?\"\\u27e9\":cm.test(b)?b:b[1]?di(b.slice(1)):Y()},ao=()=>{let a=s(),T=cn[a]||\"\""
+     ",H=dC.test(a),w=H&&!/^(?:gather|equation)/.test(a)?ac:()=>a===\"cases\"?bb:\"\";if(!H&&!V.hasOwn(cn,a))Y();if(/^alignedat/.t"
+     "est(a))s();if(a===\"array\"){let ay=s().replace(/[^lcr]/g,\"\");w=p=>({l:bb,r:bx})[ay[p]]||\"\"}let as=K(I(),w,H);t(\"\\\\end\");i"
+     "f(s()!==a)Y();return E([...x(T[0]),as,...x(T[1])])},ap=()=>{let f=[...x(z()),...Q()];while(i(\"\\\\middle\"))f.push(...x(z()"
+     "),...Q());t(\"\\\\right\");return[ak,{},...f,...x(z())]},o={__proto__:j,begin:ao,left:ap,frac:a=>{let k=[\"mfrac\",{},c(1),c(1"
+     ")];return/^[dc]/.test(a)?[\"mstyle\",{displaystyle:ae},k]:k},binom:()=>[ak,{},h(\"(\"),[\"mfrac\",{linethickness:\"0\"},c(),c()]"
+     ",h(\")\")],sqrt:()=>{let ab=au();return ab?[\"mroot\",{},c(),ab]:[\"msqrt\",{},c()]},overset:()=>{let ag=c();return[\"mover\",{}"
+     ",c(),ag]},underset:()=>{let ah=c();"),
+    ("return[\"munder\",{},c(),ah]},xrightarrow:()=>[\"mover\",{},h(\"\\u2192\",{stretchy:ae}),c()],operatorname:a=>A([\"mi\",{},s().re"
+     "place(/\\\\,/g,\"\\u2009\")],{name:a,limits:a.endsWith(\"*\")}),mathrm:()=>bO(c(),m=>[m[0],{mathvariant:\"normal\"},m[2]]),mathit"
+     ":()=>c(),not:()=>{let k=c();return k[0]===\"mo\"?h(k[2]+\"\\u0338\"):Y()},pmod:()=>[ak,{},v(.5),F(\"(\"),[\"mi\",{},\"mod\"],v(.3),"
+     "c(),F(\")\")],bmod:()=>h(\"mod\",{lspace:\".22em\",rspace:\".22em\"}),boxed:()=>[ak,{class:\"boxed\"},c()],substack:()=>{t(\"{\");le"
+     "t k=K(I(),()=>\"\");t(\"}\");return k},tag:()=>(af.push(v(2),[\"mtext\",{},\"(\"+s()+\")\"]),j),label:()=>(s(),j),displaystyle:()="
+     ">[\"mstyle\",{displaystyle:ae},...Q()]};o[\"operatorname*\"]=o.operatorname;o.mathop=o.mathit;o.stackrel=o.overset;for(let a"
+     " of[\"nonumber\",\"notag\",\"hline\",\"textstyle\",\"scriptstyle\"])o[a]=()=>j;let e=I();if(L())Y();return[...(e[1]||e[0][1]?[K(e,"
+     "ac,!0)]:e[0][0]),...af]},ei=(d,b)=>{try{let a=[\"math\",{alttext:d.trim(),...(b&&{display:\"block\"})},...cU(d)];if(!a[2])re"
+     "turn j;return b?[S,{class:\"display\","),
+    ("tabindex:\"0\"},a]:a}catch(c){if(c instanceof cw)return j;throw c}},ah=a=>[\"k\",\"\\\\b(?:\"+a.replace(/ /g,\"|\")+\")\\\\b\"],aM=\"\\\""
+     "(?:[^\\\"\\\\\\\\\\\\n]+|\\\\\\\\[^])*\\\"?\",aO=\"'(?:[^'\\\\\\\\\\\\n]+|\\\\\\\\[^])*'?\",cp=\"\\\"(?:[^\\\"\\\\\\\\]+|\\\\\\\\[^])*\\\"?\",aN=\"$(?![^])\",bz=\"\\\\/"
+     "\\\\*[^]*?(?:\\\\*\\\\/|\"+aN+\")\",ay=[\"c\",bz+\"|\\\\/\\\\/.*\"],dv=[\"c\",\"#.*\"],bg=[\"s\",aM+\"|\"+aO],bD=a=>`${a}(?<=^[ \\\\t]*${a})`,am=[\""
+     "n\",\"\\\\b0[xX][\\\\da-fA-F_]+\\\\w*|(?:\\\\b\\\\d[\\\\d_]*(?:\\\\.(?!\\\\.)[\\\\d_]*)?|(?<![.\\\\w])\\\\.\\\\d[\\\\d_]*)(?:[eE][+-]?\\\\d+)?[a-zA-Z]"
+     "*\"],ax=[\"f\",\"\\\\b[A-Za-z_]\\\\w*(?=\\\\()\"],bC=\"break case continue default do else for if return switch while true false nul"
+     "l const static void new this class enum int float char bool \",dO=[[\"k\",\"^<\\\\/?[\\\\w:.-]+|\\\\/?>$\"],[\"s\",\"\\\"[^\\\"]*\\\"?|'[^']"
+     "*'?\"],[\"v\",\"[\\\\w:@.-]+\"]],dA={__proto__:j,python:[dv,[\"s\",\"(?:\\\\b[rRbBfFuU]{1,2})?(?:\\\"\\\"\\\"[^]*?(?:\\\"\\\"\\\"|\"+aN+\")|'''[^]"
+     "*?(?:'''|\"+aN+\")|\"+aM+\"|\"+aO+\")\"],[\"m\",bD(\"@\")+\"[\\\\w.]+\"],ah("),
+    ("\"and as assert async await break class continue def del elif else except finally for from global if import in is lambda "
+     "nonlocal not or pass raise return try while with yield True False None\"),am,ax],c:[ay,[\"m\",bD(\"#\")+\"[ \\\\t]*\\\\w+(?:[ \\\\t]"
+     "*<[^>\\\\n]*>)?\"],bg,ah(bC+\"auto catch constexpr delete double explicit extern goto inline long namespace noexcept nullptr"
+     " operator override private protected public register short signed sizeof size_t struct template throw try typedef typena"
+     "me union unsigned using virtual volatile u?int(?:8|16|32|64)_t NULL\"),am,ax],javascript:[ay,[\"s\",aM+\"|\"+aO+\"|`(?:[^`\\\\\\\\"
+     "]+|\\\\\\\\[^])*`?|\\\\/(?<=(?:[(,=:[!&|?{};]|^|return)[ \\\\t]*\\\\/)(?![*/ ])(?:[^\\\\/\\\\\\\\[\\\\n]|\\\\\\\\.|\\\\[(?:[^\\\\]\\\\\\\\\\\\n]|\\\\\\\\.){"
+     "0,99}\\\\]){1,99}\\\\/[a-z]*\"],ah(bC+\"as async await catch debugger delete export extends finally from function implements i"
+     "mport in instanceof interface let of private public readonly super throw try type typeof undefined var with yield boolea"
+     "n number string any\"),am,ax],java:[ay,[\"m\","),
+    ("\"@\\\\w+\"],[\"s\",\"\\\"\\\"\\\"[^]*?\\\"\\\"\\\"|\"+aM+\"|\"+aO],ah(bC+\"abstract assert async await boolean byte catch double extends final"
+     " finally foreach implements import in instanceof interface is long namespace override package private protected public r"
+     "eadonly record short string super synchronized throw throws transient try using var virtual volatile\"),am,ax],go:[ay,[\"s"
+     "\",aM+\"|\"+aO+\"|`[^`]*`?\"],ah(\"break case chan const continue default defer else fallthrough for func go goto if import in"
+     "terface map package range return select struct switch type var nil true false any bool byte error float32 float64 u?int("
+     "?:8|16|32|64)? rune string\"),am,ax],rust:[ay,[\"m\",\"#!?\\\\[[^\\\\]\\\\n]*\\\\]?\"],[\"s\",\"\\\\bb?r(?<hash>#{0,9})\\\"[^]*?(?:\\\"\\\\k<has"
+     "h>|\"+aN+\")|b?\"+cp+\"|b?'(?:[^'\\\\\\\\\\\\n]|\\\\\\\\[^'\\\\n]{1,9})'\"],ah("),
+    ("\"as async await break const continue crate dyn else enum extern fn for if impl in let loop match mod move mut pub ref re"
+     "turn self Self static struct super trait type unsafe use where while true false bool char str String [iu](?:8|16|32|64|1"
+     "28|size) f32 f64\"),am,[\"f\",\"\\\\b[A-Za-z_]\\\\w*!?(?=\\\\()|\\\\b[a-z_]+!\"]],bash:[[\"c\",\"(?<![^\\\\s;(])#.*\"],[\"s\",cp+\"|'[^']*'?\"]"
+     ",[\"v\",\"\\\\$(?:\\\\w+|\\\\{[^}\\\\n]*\\\\}?|[#?@*!$-])|\\\\b\\\\w+(?==)\"],[\"k\",\"(?<![-\\\\w./])(?:if|then|else|elif|fi|for|in|do|done|wh"
+     "ile|until|case|esac|function|return|export|local|echo|printf|cd|source|read|set|unset|exit|exec|eval|trap)(?![-\\\\w./=])\""
+     "],[\"n\",\"(?<![-\\\\w./])\\\\d+(?![-\\\\w./])\"]],sql:[[\"c\",\"--.*|\"+bz],[\"s\",\"'(?:[^']+|'')*'?\"],[\"v\",\"\\\"[^\\\"\\\\n]*\\\"?|`[^`\\\\n]*`?"
+     "\"],ah("),
+    ("\"add all alter and as asc begin between by case check column commit create cross default delete desc distinct drop else "
+     "end exists foreign from full group having if in index inner insert into is join key left like limit not null offset on o"
+     "r order outer over partition primary references returning right select set table then union unique update using values v"
+     "iew when where with boolean date int integer numeric real text timestamp varchar\"),am,ax],json:[[\"v\",\"\\\"(?:[^\\\"\\\\\\\\\\\\n]|"
+     "\\\\\\\\.)*\\\"(?=\\\\s{0,99}:)\"],bg,ay,ah(\"true false null\"),[\"n\",\"-?\\\\b\\\\d+(?:\\\\.\\\\d+)?(?:[eE][+-]?\\\\d+)?\"]],html:[[\"c\",\"<!--["
+     "^]*?(?:-->|\"+aN+\")\"],[\"m\",\"<[!?]\\\\w[^>]*>?\"],[\"tag\",\"<\\\\/?[A-Za-z](?:[^<>\\\"']+|\\\"[^\\\"]*\\\"?|'[^']*'?)*>?\"],[\"n\",\"&#?\\\\w{1"
+     ",31};\"]],css:[[\"c\",bz],bg,[\"m\",\"@[\\\\w-]+|!important\"],[\"v\",\"[\\\\w-](?<=[{;]\\\\s*[\\\\w-])[\\\\w-]*(?=\\\\s{0,99}:)|--[\\\\w-]+\"],["
+     "\"n\",\"#[\\\\da-fA-F]{3,8}\\\\b|(?<![\\\\w-])[-+]?(?:\\\\d+\\\\.?\\\\d*|\\\\.\\\\d+)(?:%|[a-z]+)?\"],[\"f\",\"\\\\b[a-z][\\\\w-]*(?=\\\\()\"],[\"k\",\"["
+     ".#][A-Za-z][\\\\w-]*\"]],yaml:[[\"c\","),
+    ("\"(?<!\\\\S)#.*\"],[\"v\",\"[\\\\w./-](?<=^[ \\\\t]*(?:- {1,3}){0,9}[\\\\w./-])[\\\\w./-]*(?=:\\\\s|[ \\\\t]*=)\"],[\"k\",bD(\"\\\\[\")+\".*\\\\]|(?<"
+     "=[:=-] {1,9})(?:true|false|null|yes|no|on|off)(?!\\\\S)\"],bg,[\"n\",\"(?<=[:=-] {1,9})-?\\\\d[\\\\d.]*(?![^\\\\s,])\"],[\"m\",\"^---\"]]"
+     ",diff:[[\"m\",\"^(?:@@|diff|index|---|\\\\+\\\\+\\\\+).*\"],[\"s\",\"^\\\\+.*\"],[\"k\",\"^-.*\"]]},dn=new Map((\"python py python3,javascrip"
+     "t js jsx mjs ts tsx typescript,java cs csharp c# kotlin,c h cpp c++ cc hpp cuda,go golang,rust rs,bash sh shell zsh cons"
+     "ole,sql postgresql mysql sqlite,json jsonc jsonl,html xml svg vue,css scss,yaml yml toml ini,diff patch\").split(\",\").fla"
+     "tMap(b=>b.split(w).map((c,d,a)=>[c,a[0]]))),aw=(d,g,h)=>{let c=[],i=new aV(g.map(([,k],e)=>`(?<g${e}>${k})`).join(\"|\"),h"
+     "),b=0;for(let a of d.matchAll(i)){if(!a[0])continue;if(a.index>b)c.push(d.slice(b,a.index));let f=g.find((j,e)=>a.groups"
+     "[\"g\"+e]!==ag)[0];if(f===\"tag\")c.push(...aw(a[0],dO,\"g\"));else c.push([S,{class:f},a[0]]);b=a.index+a[0].length}if(b<d.le"
+     "ngth)c.push(d.slice(b));return c},eb=(a,"),
+    ("d)=>{let e=d.toLowerCase(),b=dn.get(e),c=dA[b];return c?aw(a,c,b===\"sql\"?\"gim\":\"gm\"):a?[a]:[]},cY=c=>{let e={};return{ge"
+     "t(a,d){try{let b=window[c].getItem(\"llm.\"+a);return b===j?d:aq.parse(b)}catch(f){return e[a]??d}},set(a,b){e[a]=b;try{wi"
+     "ndow[c].setItem(\"llm.\"+a,aq.stringify(b))}catch(f){}}}},D=cY(\"localStorage\"),bq=cY(\"sessionStorage\"),cP=(c,b)=>V.fromEnt"
+     "ries([...c.split(w).map(a=>[a,\"\"]),...b.split(w).map(a=>[a,0])]),bA=cP(\"title system model leaf from\",\"gone rev\"),cr=cP("
+     "\"id up role text think end error more act model stats\",\"rev live queued gone used thought\"),$=new Map(),az=j,bL=j,dh=0,a"
+     "X=()=>(dh=z.max(dh+1,aa.now())),c_=()=>aX().toString(36)+z.random().toString(36).slice(2,8),ej=(c,d,b)=>{let a={...bA,id"
+     ":c_(),system:c,title:d,model:b,time:aa.now(),rev:aX(),nodes:{}};$.set(a.id,a);return a},bh=(b,a)=>(b.nodes[a.id=c_()]={."
+     "..cr,files:[],...a,rev:aX()}),c$=(a,b)=>{for(let c in b.nodes)if(!(c in a.nodes))a.nodes[c]=b.nodes[c];else if(a.nodes[c"
+     "].rev<b.nodes[c].rev)A(a.nodes[c],b.nodes[c]);"),
+    ("if(a.rev<b.rev)for(let d in bA)a[d]=b[d];a.time=z.max(a.time,b.time)},cx=a=>{if($.has(a.id))c$($.get(a.id),a);else $.set"
+     "(a.id,a);return $.get(a.id)},dj=aF=>bL?.postMessage(aF),bF=(d,e)=>new Promise((b,c)=>{let a=az.transaction(\"chats\",d);a."
+     "oncomplete=b;a.onabort=()=>c(a.error);e(a.objectStore(\"chats\"))}),er=async a=>{if(az){await bF(\"readwrite\",b=>{b.get(a.i"
+     "d).onsuccess=c=>{if(c.target.result)c$(a,c.target.result);b.put(a)}})}dj({wrote:a.id})},ep=c=>az&&bF(\"readonly\",b=>{b.ge"
+     "t(c).onsuccess=a=>a.target.result&&cx(a.target.result)}),el=async bQ=>{if(window.BroadcastChannel){bL=new BroadcastChann"
+     "el(\"llm\");bL.onmessage=c=>bQ(c.data)}await new Promise(e=>{let b=indexedDB.open(\"llm\",1);b.onupgradeneeded=()=>b.result."
+     "createObjectStore(\"chats\",{keyPath:\"id\"});b.onsuccess=()=>e(az=b.result);b.onerror=e}).catch(()=>{});if(!az)return;await"
+     " bF(\"readwrite\",d=>{d.getAll().onsuccess=c=>{for(let a of c.target.result)if(a.gone&&a.gone<aa.now()-60000)d.delete(a.id"
+     ");else $.set(a.id,a)}})},bp=(c,d)=>{let b=new Set("),
+    (");for(let a=c.nodes[d];a&&!b.has(a);a=c.nodes[a.up])b.add(a);return[...b].reverse()},cB=(d,e)=>V.values(d.nodes).filter("
+     "a=>a.up===e&&!a.queued&&!a.gone).sort((b,c)=>b.id<c.id?-1:1),dY=(c,a)=>{for(let b;(b=cB(c,a)).length;)a=P(b).id;return a"
+     "},ec=o=>{let i=(e,h)=>{let k={};for(let d in h)k[d]=typeof e[d]===typeof h[d]?e[d]:h[d];return k},j=e=>H(e)&&/^[^\\W_][\\w"
+     "-]{0,63}$/.test(e),g=aq.parse(o),n=Array.isArray(g)?g:g.chats;return n.filter(a=>a&&j(a.id)&&a.nodes&&!a.gone).map(a=>{l"
+     "et f={};for(let b of V.values(a.nodes)){if(!b||!j(b.id)||!/^(?:user|assistant)$/.test(b.role))continue;let l=Array.isArr"
+     "ay(b.files)?b.files.filter(c=>c&&H(c.name)&&H(c.text)):[];f[b.id]={...i(b,cr),live:0,files:l.map(c=>i(c,{name:\"\",text:\"\""
+     "}))}}for(let m in f)bp({nodes:f},m)[0].up=\"\";return{...i(a,bA),id:a.id,time:aU(a.time)||aa.now(),nodes:f}})},bB=[[\"tempe"
+     "rature\",0,2,.1,\"\"],[\"top_k\",-1,\"\",1,\"\"],[\"top_p\",0,1,.05,\"\"],[\"min_p\",0,1,.01,\"\"],[\"max_tokens\",1,\"\",1,\"no limit\"],[\"min"
+     "_tokens\",0,\"\",1,0],[\"repetition_penalty\","),
+    ("0,2,.05,1],[\"presence_penalty\",-2,2,.1,0],[\"frequency_penalty\",-2,2,.1,0],[\"seed\",\"\",\"\",1,\"random\"]],dQ=[\"stop\",\"thinkin"
+     "g\",\"extra\"],as=[],al=\"\",R=D.get(W,{}),ad=new Map(),ar=b=>as.find(a=>a.id===b?.model)||as.find(a=>a.id===D.get(au,\"\"))||a"
+     "s[0],bY=a=>{let b=a.state||a.status?.value||a.status;return H(b)&&!/^(?:loaded|ready)$/.test(b)?b:\"\"},bU=a=>a.id.replace"
+     "(/.*\\//,\"\").replace(/\\.gguf$/,\"\"),cI=a=>a?.default_sampling_params||{},bk=a=>a?.max_model_len||0,aD=()=>D.get(I,\"\")||bq."
+     "get(I,\"\"),cV=()=>({\"Content-Type\":\"application/json\",...(aD()&&{Authorization:\"Bearer \"+aD()})}),ct={401:[\"This server a"
+     "sks for an API key.\",W],404:[\"This model is not here any more.\"],429:[\"The server is busy.\"],503:[\"The server is shuttin"
+     "g down.\"],500:[\"The server could not do it.\"]},dZ=(d,a,b)=>{let[c,y=\"\"]=b===\"context_length_exceeded\"?[\"This is longer t"
+     "han the model can read.\",\"shorten\"]:ct[d]||[\"The server refused this.\"];return{error:c,more:y===W?\"\":a.slice(0,1).toUppe"
+     "rCase()+a.slice(1),act:y}};class cu extends aQ{"),
+    ("constructor(a,{message:aF=\"HTTP \"+a,code:b}){super(aF);this.told=dZ(a,aF,b)}}let en=async a=>{let N=await a.json().catch"
+     "(()=>j);return new cu(a.status,N?.error||{})},bn=async()=>{try{let a=await fetch(\"v1/models\",{headers:cV()});al=a.ok?\"\":"
+     "a.status===503?\"The model is loading\":a.status===401?I:\"HTTP \"+a.status;if(a.ok)as=(await a.json()).data}catch(c){al=\"Th"
+     "e server does not answer\"}if((al&&al!==I)||as.some(b=>bY(b)===\"loading\"))setTimeout(bn,1500);U()},aP=d=>{let e=a=>{let c"
+     "=\"`\".repeat(z.max(3,...(a.text.match(/`+/g)||[]).map(b=>b.length+1)));return a.name+\":\\n\"+c+E+a.text.replace(/\\n$/,\"\")+E"
+     "+c};return[...(d.files||[]).map(e),d.text].filter(b=>b).join(\"\\n\\n\")},eo=(b,f)=>{let g=bp(b,f.up),k=g.findIndex(c=>c.id="
+     "==b.from),d=ar(b),a={model:d?d.id:\"\",stream:!0,stream_options:{include_usage:!0,continuous_usage_stats:!0},messages:[]};"
+     "if(b.system)a.messages.push({role:af,content:b.system});for(let c of g.slice(z.max(k,0)))if(aP(c))a.messages.push({role:"
+     "c.role,content:aP(c)});if(f.text){a.messages.push("),
+    ("{role:b_,content:f.text});A(a,{add_generation_prompt:!1,continue_final_message:!0})}for(let[e]of bB){let i=R[e]||cI(d)[e"
+     "];if(i!==ag)a[e]=aU(i)}let h=(R.stop||\"\").split(E).filter(l=>l);if(h.length)a.stop=h;if(R.thinking)a.chat_template_kwarg"
+     "s={enable_thinking:R.thinking===\"on\"};if(R.extra){try{A(a,aq.parse(R.extra))}catch(j){throw new aQ(\"More fields of the r"
+     "equest must be JSON: \"+j.message)}}return a};async function*eventsOf(e){let f=e.body.pipeThrough(new TextDecoderStream()"
+     ").getReader();for(let b=\"\",d;!(d=await f.read()).done;){let c=(b+d.value).split(E);b=c.pop();for(let a of c)if(a.startsW"
+     "ith(\"data: \")&&a!==\"data: [DONE]\")yield aq.parse(a.slice(6))}}let L=async(b,a)=>{let d=new AbortController(),u=now(),s=a"
+     ".text,m=ar(b),j={status:\"\",stop:()=>d.abort()},f=0,aw=0,q=0,v=c=>{let g=c.usage,an=c.choices?.[0]||{},{content:l=\"\",reas"
+     "oning_content:p=\"\"}=an.delta||{};if(c.error)throw new cu(500,c.error);if(g)a.used=g.total_tokens;a.end=an.finish_reason|"
+     "|a.end;if(!l&&!p)return;f=f||now();let k=("),
+    ("now()-f)/1000;aw=g?g.completion_tokens:aw+1;if(!a.text)a.thought=z.ceil(k);a.think+=p;a.text+=l;if(k>.05)a.stats=aw+\" to"
+     "kens \\u00b7 \"+(aw/k).toFixed(1)+\" tokens/s \\u00b7 first after \"+((f-u)/1000).toFixed(2)+\" s\"};A(a,{live:1,error:\"\",more:"
+     "\"\",act:\"\",end:\"\",model:m?bU(m):\"\"});ad.set(b.id,j);F(b,{},a);try{let N=aq.stringify(eo(b,a)),o=()=>fetch(\"v1/chat/comple"
+     "tions\",{method:\"POST\",headers:cV(),body:N,signal:d.signal}),e=await o();for(;!e.ok;e=await o()){let n=await en(e);if(e.s"
+     "tatus!==503||!/loading/i.test(n.message))throw n;j.status=\"The model is loading\\u2026\";U();await new Promise(r=>setTimeo"
+     "ut(r,1000));d.signal.throwIfAborted()}j.status=\"\";for await(let c of eventsOf(e)){v(c);a.rev=aX();if(b===h())dg(a);U(!0)"
+     ";if(now()-q>500){q=now();cX(b)}}if(!a.end)throw new TypeError()}catch(i){let t=a.text===s?\"The server cannot be reached."
+     " Is llm_serve still running?\":\"The connection was lost.\";a.end=d.signal.aborted?\"abort\":bs;if(a.end===bs)A(a,{error:i in"
+     "stanceof TypeError?t:i.message},i.told);"),
+    ("d.abort()}ad.delete(b.id);F(b,{live:0},a);if(b===h())dg(a)},ab=location.hash.slice(1),ao=\"\",aj=\"\",bW=\"\",T=[],ap=!0,cz=0,"
+     "by=new WeakMap(),cL=new Map(),dx=[\"Explain how rainbows form\",\"Write a haiku about autumn\",\"Plan a simple dinner for two"
+     "\"],h=()=>$.get(ab),O=a=>ad.get(a?.id),aG=a=>a.nodes[a.leaf]||{},ci=(a,b)=>b.live&&(O(a)||aa.now()-(cL.get(a.id)||cz)<300"
+     "0),cg=a=>a?bp(a,a.leaf):[],at=a=>a.toLocaleString(\"en\"),y=(c,b,a)=>[aZ,{[b$]:c,...a},b],M=(c,b,...a)=>[c,{class:b},...a]"
+     ",dd=b=>{let a=by.get(b);if(!a||a.text!==b.text){a={text:b.text};try{a.tree=eh(b.text)}catch(c){a.tree=[[\"p\",{},b.text]]}"
+     "by.set(b,a)}return a.tree},et=a=>{let b=a.live&&!a.text,c=b?\"Thinking\\u2026\":\"Thought for \"+a.thought+\" s\";return[\"detai"
+     "ls\",{class:\"think\",...(b&&{open:\"\"})},[\"summary\",{},c],[C,{},a.think]]},cZ=(c,e)=>{let b=bp(c,e.up),f=z.max(0,...b.map(a"
+     "=>a.used)),d=bk(ar(c))/2;return b[b.findIndex(a=>a.used&&f-a.used<=d)+1||b.length]},ek=(e,a,aG)=>{let f=bk(ar(e)),b=y(\"a"
+     "gain\",\"Try again\"),c=a.text?[y(\"goOn\","),
+    ("\"Continue\")]:[],g=[...(cZ(e,a)?[y(\"shorten\",\"Leave out the oldest messages\")]:[]),y(\"newChat\",\"New chat\")],B=(i,d,h=\"\")="
+     ">[M(C,\"notice \"+h,[\"p\",{},i],...(aG?d:[]))];if(a.live)return ci(e,a)?[]:B(\"This answer was interrupted.\",[...c,b]);if(a."
+     "end===bs){let d={settings:[y(a$,ca),b],shorten:g}[a.act]||[...c,b];return B(a.error+w+a.more,d,bs)}if(a.end===\"length\"&&"
+     "a.used>=f){return B(\"The context is full: this model reads \"+at(f)+\" tokens. A larger --max-model-len lets the server re"
+     "ad more.\",g)}if(a.end===\"length\")return B(\"The answer was cut at the limit of tokens.\",c);if(a.end===\"abort\")return B(\"S"
+     "topped.\",c);return a.text||a.think?[]:B(\"The model said nothing.\",[b])},dT=(e,c)=>{let a=cB(e,c.up),b=a.indexOf(c),ai=(g"
+     ",d,f)=>X(\"branch\",g,f,d?{\"data-to\":d.id}:{disabled:\"\"});return a[1]?[ai(bb,a[b-1],\"Previous version\"),[S,{},b+1+\"/\"+a.le"
+     "ngth],ai(bx,a[b+1],\"Next version\")]:[]},cR=(b,d)=>b.map((a,c)=>d?M(S,\"chip\",aC(\"file\"),[S,{},a.name],X(\"detach\",a_,\"Remo"
+     "ve \"+a.name,{\"data-at\":c})):M(\"details\","),
+    ("\"chip\",[\"summary\",{},aC(\"file\"),[S,{},a.name]],[\"pre\",{tabindex:\"0\"},a.text])),cA=a=>M(C,\"body\",...cR(a.files),...(a.tex"
+     "t?[[C,{class:\"bubble\",dir:\"auto\"},a.text]]:[])),bj=(a,d,b,...c)=>{return[\"article\",{class:\"msg \"+d,key:a.id,\"data-id\":a."
+     "id,[aI]:b,...(a.live&&{\"aria-busy\":ae})},M(\"h2\",\"hidden\",b),...c]},aF=(b,a,aG)=>{let d=a.role===av,L=O(b),f=[S,{class:\"s"
+     "tats\",title:a.model},a.stats];if(ao===a.id){return bj(a,av,\"You\",M(C,ba,[br,{rows:\"4\",[aI]:\"Message\",dir:\"auto\",[cb]:\"\"}"
+     ",a.text],[C,{},y(\"cancelEdit\",\"Cancel\"),y(\"sendEdit\",\"Send\",{class:\"main\"})]))}let e=L?[]:[d?X(ba,ba,\"Edit\"):X(\"again\",\""
+     "again\",\"Regenerate\")],c=M(C,\"tools\",...(a.live?[]:[X(\"copy\",\"copy\",\"Copy\"),...e,...dT(b,a)]),f);if(d)return bj(a,av,\"You"
+     "\",cA(a),c);let N=[...(a.think?[et(a)]:[]),...dd(a)];if(!a.text&&ci(b,a))N.push(M(C,\"wait\",L?.status||\"\"));return bj(a,b_"
+     ",\"Answer\",M(C,\"body\",...N),...ek(b,a,aG),c)},db=d=>V.values(d.nodes).filter(a=>a.queued&&!a.gone).sort((b,c)=>b.queued-c"
+     ".queued),ew=(b,a)=>bj(a,\"user queued\","),
+    ("\"Queued message\",cA(a),M(C,\"tools\",[S,{},\"Queued\"],...(O(b)?[]:[y(\"sendQueued\",\"Send now\")]),X(\"unqueue\",ba,\"Back to the"
+     " input\"),X(\"dropQueued\",a_,\"Remove\"))),ex=()=>{let b=al===I?[ct[401][0]]:al?[[S,{class:\"dot\"}],al+\"\\u2026\"]:[\"Conversati"
+     "ons stay in this browser.\"],a=al===I?[y(a$,ca)]:dx.map(c=>y(\"idea\",c));return M(C,\"empty\",[\"h2\",{},\"What can I help with"
+     "?\"],[\"p\",{role:\"status\"},...b],[C,{},...a])},dW=a=>{let c=g(\"log\"),d=cg(a),f=d[0]?.id!==a?.from&&a?.from,e=d.flatMap((b,"
+     "h)=>[...(b.id===f?[[\"p\",{class:\"cut\"},\"The model does not get what is above. \",y(\"sendAll\",\"Send all\")]]:[]),aF(a,b,h==="
+     "d.length-1)]);if(a)e.push(...db(a).map(b=>ew(a,b)));K(c,e.length?e:[ex()]);if(ap)c.scrollTop=c.scrollHeight;g(\"jump\").hi"
+     "dden=ap},cy=b=>{let a=z.floor((new aa().setHours(24,0,0,0)-b)/864e5);return a<1?\"Today\":a<2?\"Yesterday\":a<8?\"Last week\":"
+     "\"Older\"},d_=d=>{let c=bW.toLowerCase(),b=a=>a.gone?-1:a.text.toLowerCase().indexOf(c);if(!c||d.title.toLowerCase().inclu"
+     "des(c))return\"\";let a=V.values(d.nodes).find("),
+    ("e=>b(e)>=0);return a?a.text.slice(z.max(0,b(a)-20),b(a)+60):j},Q=(a,c)=>{let l=a.id===ab,b=a.title,aD={key:a.id,\"data-id"
+     "\":a.id,class:l?\"item on\":bv},d=l?{}:{tabindex:\"-1\"};if(aj===a.id)return[C,aD,[u,{[aI]:\"Title\",value:b,[cb]:\"\"}]];let e=O"
+     "(a)?[[S,{class:\"dot\",role:\"img\",[aI]:\"Writing\"}]]:[];return[C,aD,[\"a\",{href:\"#\"+a.id,title:b,...(l&&{\"aria-current\":\"pag"
+     "e\"})},...e,b,...(c?[[\"small\",{},c]]:[])],X(\"rename\",ba,\"Rename \"+b,d),X(\"remove\",\"delete\",\"Delete \"+b,d)]},bG=()=>[...$."
+     "values()].filter(c=>!c.gone).sort((a,b)=>b.time-a.time),dV=()=>{let b=[],c=\"\";for(let a of bG()){let d=d_(a);if(d===j)co"
+     "ntinue;if(c!==cy(a.time))b.push([\"h2\",{key:c=cy(a.time)},c]);b.push(Q(a,d))}K(g(bu),b.length||!bW?b:[[\"p\",{},\"Nothing wa"
+     "s found.\"]])},cK=(a,c)=>{let L=O(a),e=!g(u).value.trim()&&!T.length,d=g(\"send\"),f=[...as,...(a?.model&&!as.some(b=>b.id="
+     "==a.model)?[{id:a.model,state:\"not here\"}]:[])];A(d,{className:L?\"send stop\":\"send\",disabled:!L&&e,title:L?\"Stop\":\"Send\""
+     "}).ariaLabel=d.title;K(d,[aC(L?\"stop\":"),
+    ("\"up\")]);g(\"queue\").hidden=!L||e;K(g(\"files\"),cR(T,!0));K(g(au),f.map(b=>[\"option\",{value:b.id},bU(b)+(bY(b)?\" (\"+bY(b)+\""
+     ")\":\"\")]));if(c)g(au).value=a?.model||c.id;dX(a,bk(c),g(\"meter\"))},dX=(k,a,i)=>{let f=cg(k),d=f.findLastIndex(e=>e.used),"
+     "l=[...f.slice(d+1),{text:g(u).value,files:T}],c=z.round(l.reduce((e,m)=>e+aP(m).length/4,d<0?0:f[d].used)),b=z.min(100,z"
+     ".round(c/a*100)),j=\"Context: \"+at(c)+\" of \"+at(a)+\" tokens\",h={cx:\"10\",cy:\"10\",r:\"8\"};A(i,{title:j,hidden:!a||!c,classNa"
+     "me:b>95?\"bad\":b>80?\"warn\":\"\",ariaValueMax:a,ariaValueNow:z.min(c,a),ariaValueText:j});K(i,[[\"svg\",{viewBox:\"0 0 20 20\"},"
+     "[\"circle\",h],[\"circle\",{...h,pathLength:\"100\",\"stroke-dasharray\":b+\" 100\"}]],b+\"%\"])},bV=0,cG=0,cJ=()=>{let e=now(),a=h("
+     "),c=ar(a),d=a?a.title:\"New chat\";bV=0;dW(a);dV();cK(a,c);g(\"title\").textContent=d;G.title=d+\" - llm.h\";g(\"about\").textCo"
+     "ntent=c?bU(c)+\", \"+at(bk(c))+\" tokens of context\":\"\";let b=G.querySelector(\"[data-focus]\");if(b){b.removeAttribute(cb);b"
+     ".focus();b.select()}cG=now()-e},U=a=>{if("),
+    ("!bV)bV=setTimeout(cJ,a?z.max(30,cG*5):0)},aH=j,B=a=>g(\"say\").append(aE([\"p\",{},a])),dg=a=>{let b=dd(a),c=a.live?b.length"
+     "-1:b.length;if(!aH||aH.node!==a){aH={node:a,n:0};K(g(\"say\"),[])}for(;aH.n<c;aH.n++)B(ce([b[aH.n]]));if(a.error&&!a.live)"
+     "B(a.error)},dl=0,aK=(b,...a)=>{clearTimeout(dl);K(g(\"toast\"),[[S,{},b],...a,X(\"untoast\",a_,\"Close\")]);dl=setTimeout(()=>"
+     "K(g(\"toast\"),[]),12000)},cs={Default:{},Precise:{temperature:\"0.2\"},Creative:{temperature:\"1.1\"},\"Always the same\":{temp"
+     "erature:\"0\"}},bo=()=>D.get(cc,{}),aA=(b,c,a,d)=>[\"label\",d?{class:\"wide\"}:{},c,[a.rows?br:u,{id:b,...a}]],an=(a,b,c)=>[\""
+     "label\",{},b,[\"select\",{id:a},...V.entries(c).map(([e,d])=>[\"option\",{value:e},d])]],aR=(b,...a)=>[\"fieldset\",{},[\"legend"
+     "\",{},b],...a],aB=()=>{let c=h(),l=ar(c),e=V.keys(bo()),d=(...k)=>M(C,\"acts\",...k),aT=V.fromEntries([\"\",...V.keys(cs),..."
+     "e].map(f=>[f,f||\"Choose\\u2026\"])),j=b=>b[0].toUpperCase()+b.slice(1).replace(/_/g,w),o=bB.map(([a,n,m,p,q])=>aA(a,j(a),{"
+     "type:\"number\",min:n,max:m,step:p,"),
+    ("placeholder:cI(l)[a]??q}));K(g(W),[M(C,\"bar\",[\"h2\",{},ca],X(a$,a_,\"Close the settings\")),aR(\"Preset\",an(bw,\"Use\",aT),aA("
+     "bc,\"Save what is set as\",{placeholder:\"Name\"}),d(y(\"savePreset\",\"Save\"),...e.map(b=>y(\"dropPreset\",\"Delete \"+b,{\"data-na"
+     "me\":b})))),aR(\"Conversation\",aA(af,\"System prompt\",{rows:\"3\",placeholder:\"How should the model behave?\"},!0)),aR(\"Sampli"
+     "ng\",...o,an(\"thinking\",\"Thinking\",{\"\":\"default\",on:\"on\",off:\"off\"}),aA(\"stop\",\"Stop texts, one a line\",{rows:\"2\"},!0),aA"
+     "(\"extra\",\"More fields of the request\",{rows:\"2\",placeholder:\"{\\\"ignore_eos\\\": true}\"},!0)),aR(\"This browser\",an(\"theme\","
+     "\"Theme\",{\"\":af,light:\"light\",dark:\"dark\"}),an(bd,\"Enter key\",{\"\":\"sends\",line:\"starts a line\"}),aA(I,\"API key\",{type:\"pa"
+     "ssword\",autocomplete:\"off\",placeholder:\"if the server asks\"}),M(\"label\",\"check\",[u,{id:\"keep\",type:\"checkbox\"}],\"Remembe"
+     "r the key\")),aR(\"Conversations\",d(...(c?[y(\"exportText\",\"Export as Markdown\"),y(\"exportOne\",\"Export as JSON\")]:[]),y(\"ex"
+     "portAll\",\"Export all\"),y(\"import\","),
+    ("\"Import\"),y(\"removeAll\",\"Delete all\"))),[\"p\",{},\"Keys: Ctrl+Shift+O new chat, Ctrl+K search, Ctrl+, settings, Up edits t"
+     "he last message.\"]]);for(let a of[...bB.map(i=>i[0]),...dQ])g(a).value=R[a]||\"\";for(let a of[\"theme\",bd,af])g(a).value=D"
+     ".get(a,\"\");if(c)g(af).value=c.system;g(I).value=aD();g(\"keep\").checked=!!D.get(I,\"\")},df=(a,b)=>{if(a===af&&h())F(h(),{s"
+     "ystem:b});else if(/^(?:system|theme|enter)$/.test(a))D.set(a,b);else if(/^ke/.test(a)){bq.set(I,g(I).value);D.set(I,g(\"k"
+     "eep\").checked?g(I).value:\"\");bn()}else if(a===bw){let{system:c,...d}={...cs,...bo()}[b]||R;D.set(W,R=d);if(c)df(af,c);aB"
+     "();g(bw).value=b}else if(a!==bc)D.set(W,A(R,{[a]:b}));bH()},bH=()=>{G.documentElement.dataset.theme=D.get(\"theme\",\"\");g("
+     "u).enterKeyHint=D.get(bd,\"\")?bd:\"send\"};A(Z,{tune:()=>{let a=g(W),l=!a.open;if(l)aB();if(!l)a.close();else if(innerWidth"
+     "<1100)a.showModal();else a.show();N.classList.toggle(\"tuned\",l);g(a$).ariaExpanded=l;if(!l)g(a$).focus()},savePreset:()="
+     ">{let b=g(bc).value.trim();if(!b)return g("),
+    ("bc).focus();D.set(cc,{...bo(),[b]:{...R,system:g(af).value}});g(bc).value=\"\";aB();g(bw).value=b},dropPreset:c=>{let{[c.d"
+     "ataset.name]:e,...d}=bo();D.set(cc,d);aB()}});let bl=new Map(),cX=a=>er(a).catch(b=>aK(\"This could not be saved: \"+b.mes"
+     "sage)),F=(a,c,b=a)=>{A(b,c,{rev:aX()});cX(a);U()},aW=l=>{g(\"menu\").ariaExpanded=N.classList.toggle(\"side\",l)},cS=()=>mat"
+     "chMedia(\"(hover: hover)\").matches&&g(u).focus(),bP=()=>{let a=g(u);if(!CSS.supports(\"field-sizing\",\"content\")){a.style.h"
+     "eight=\"auto\";a.style.height=a.scrollHeight+\"px\"}cK(h(),ar(h()))},bX=(b,a)=>{g(u).value=b;T=a;bP();U()},bI=()=>{ao=aj=\"\";"
+     "ap=!0;aW(!1);bX(...(bl.get(ab)||[\"\",[]]));cz=aa.now();aB();cS()},ai=a=>{bl.set(ab,[g(u).value,T]);history.pushState(j,\"\""
+     ",a?\"#\"+a:location.pathname);ab=a;bI()},bQ=async({live:c,wrote:b})=>{if(c)cL.set(c,aa.now());if(b)await ep(b);let a=$.get"
+     "(b);if(a?.gone){if(O(a))O(a).stop();if(a===h())ai(\"\")}U()};setInterval(()=>{for(let a of ad.keys())dj({live:a});if(h()&&"
+     "aG(h()).live)U()},1000);let bZ=()=>{let b=g("),
+    ("u).value.trim(),a=T;if(b||a.length){bX(\"\",[]);da(b,a)}},eu=b=>{let a=b.replace(/\\s+/g,w);return a.length<61?a:a.slice(0,"
+     "60).replace(/\\s\\S{0,20}$/,\"\")+\"\\u2026\"},da=(c,b)=>{let a=h();if(!a){a=ej(D.get(af,\"\"),eu(c||b[0].name),g(au).value);bl.d"
+     "elete(\"\");ab=a.id;history.pushState(j,\"\",\"#\"+ab)}a.time=aa.now();if(ci(a,aG(a)))F(a,{},bh(a,{role:av,text:c,files:b,queu"
+     "ed:a.time}));else bi(a,bh(a,{role:av,text:c,files:b,up:a.leaf}).id)},bi=async(a,c)=>{let b=bh(a,{role:b_,up:c});ap=!0;F("
+     "a,{leaf:b.id});await ch(a,b)},ch=async(a,b)=>{await L(a,b);let c=db(a)[0];if(c&&!/^(?:error|abort)$/.test(b.end))de(a,c,"
+     "b.id)},de=(a,b,c)=>{F(a,{queued:0,up:c},b);bi(a,b.id)},dc=a=>{for(let b of a){if(O(b))O(b).stop();F(b,{gone:aa.now()})}i"
+     "f(a.includes(h()))ai(\"\");Z.undo=()=>{for(let b of a)F(b,{gone:0});Z.untoast()};aK(\"Deleted: \"+(a.length>1?a.length+\" con"
+     "versations\":a[0].title),y(\"undo\",\"Undo\"))},bJ=async c=>{for(let a of c){try{if(a.size>4e6)throw new aQ();let b=new TextD"
+     "ecoder(\"utf-8\",{fatal:!0}).decode(await a.arrayBuffer("),
+    ("));if(b.includes(\"\\0\"))throw new aQ();T=[...T,{name:a.name,text:b}]}catch(d){aK(a.name+(a.size>4e6?\" is larger than 4 MB"
+     ".\":\" is not a text in UTF-8.\"))}}U();cS()},bN=(b,c)=>{let a=aE([\"a\",{href:URL.createObjectURL(new Blob([c])),download:b}"
+     "]);a.click();setTimeout(()=>URL.revokeObjectURL(a.href),9999)},cQ=a=>h().title.replace(/[^\\p{L}\\p{N}]+/gu,\"-\")+a,cO=a=>a"
+     "q.stringify({format:\"llm.h\",chats:a},j,1),ea=a=>a.role===av?\"## You\\n\\n\":\"## Answer\\n\\n\",eg=async d=>{try{let a=ec(await"
+     " d.text());for(let b of a)F(cx(b),{gone:0});aK(a.length+\" imported.\")}catch(c){aK(\"This file holds no conversations. \"+c"
+     ".message)}},ac=a=>h().nodes[a.closest(\"[data-id]\").dataset.id],bM=a=>$.get(a.closest(\"[data-id]\").dataset.id),cF=(a,c)=>"
+     "{dU(c,()=>{let b=a.tree.slice(2);K(a,H(b[0])?[\"Copied\"]:[aC(\"check\")]);setTimeout(()=>K(a,b),1500);B(\"Copied\")})};A(Z,{s"
+     "kip:()=>g(u).focus(),side:()=>aW(),newChat:()=>ai(\"\"),jump:()=>{ap=!0},idea:a=>da(a.textContent,[]),attach:()=>g(\"pick\")"
+     ".click(),detach:a=>{T=T.filter((l,j)=>j!==aU("),
+    ("a.dataset.at))},newLine:()=>{let b=g(u);b.setRangeText(E,b.selectionStart,b.selectionEnd,\"end\");b.focus();bP()},queue:bZ"
+     ",untoast:()=>K(g(\"toast\"),[]),copyCode:a=>cF(a,a.closest(\".code\").querySelector(aJ).textContent),copy:a=>cF(a,aP(ac(a)))"
+     ",edit:a=>{ao=ac(a).id},cancelEdit:()=>{ao=\"\"},sendEdit:a=>{let{files:i,up:k}=ac(a),e=a.closest(\".edit\").querySelector(br"
+     ").value.trim();ao=\"\";if(e)bi(h(),bh(h(),{role:av,text:e,files:i,up:k}).id)},again:a=>bi(h(),ac(a).up),goOn:a=>ch(h(),ac("
+     "a)),shorten:a=>{F(h(),{from:cZ(h(),ac(a)).id});ch(h(),ac(a))},sendAll:()=>F(h(),{from:\"\"}),branch:a=>{ap=!1;F(h(),{leaf:"
+     "dY(h(),a.dataset.to)})},sendQueued:a=>de(h(),ac(a),h().leaf),dropQueued:a=>F(h(),{gone:1},ac(a)),unqueue:a=>{let d=ac(a)"
+     ",f=g(u).value;Z.dropQueued(a);bX(d.text+(f&&E+f),[...d.files,...T]);g(u).focus()},rename:a=>{aj=bM(a).id},remove:a=>dc(["
+     "bM(a)]),removeAll:()=>dc(bG()),exportText:()=>bN(cQ(\".md\"),\"# \"+h().title+\"\\n\\n\"+cg(h()).map(c=>ea(c)+aP(c)+E).join(E)),"
+     "exportOne:()=>bN(cQ(\".json\"),cO([h()])),"),
+    ("exportAll:()=>bN(\"llm-chats.json\",cO(bG())),import:()=>g(\"load\").click()});let l=(c,a,b)=>c.addEventListener(a,b);l(G,\"c"
+     "lick\",a=>{let b=a.target.closest(\"[data-do]\"),c=a.target.closest(\"#list a\");if(b){Z[b.dataset.do](b);if(ao||aj)cJ();else"
+     " U()}else if(c&&!a.ctrlKey&&!a.metaKey&&!a.shiftKey){a.preventDefault();ai(c.hash.slice(1))}else if(a.target.closest(\"ma"
+     "in\"))aW(!1)});l(g(\"form\"),\"submit\",a=>{a.preventDefault();if(O(h()))O(h()).stop();else bZ()});l(g(u),u,bP);l(g(u),\"paste"
+     "\",a=>{if(a.clipboardData.files.length)a.preventDefault();bJ([...a.clipboardData.files])});l(G,\"keydown\",a=>{let b=a.targ"
+     "et,c=a.ctrlKey||a.metaKey,d=a.key===\"Enter\"&&!a.isComposing,e=i=>b.closest(i),f=a.key===\"ArrowUp\"&&b.id===u&&!b.value&&["
+     "...G.querySelectorAll(\".msg [data-do=edit]\")].pop();if(a.key===\"Escape\"){if(e(\".edit, .item\"))ao=aj=\"\";else if(g(W).open"
+     ")Z.tune();else if(N.classList.contains(\"side\"))aW(!1);else if(O(h()))O(h()).stop()}else if(c&&a.shiftKey&&a.key===\"O\")ai"
+     "(\"\");else if(c&&a.key===\"k\"){aW(!0);g("),
+    ("\"search\").focus()}else if(c&&a.key===\",\")Z.tune();else if(d&&e(dk))b.blur();else if(d&&c&&e(\".edit\"))Z.sendEdit(b);else "
+     "if(d&&b.id===u&&(D.get(bd,\"\")?c:!a.shiftKey))bZ();else if(f)Z.edit(f);else return;a.preventDefault();U()});l(G,\"focusout"
+     "\",a=>{let b=aj&&a.target.closest(dk)&&a.target.value.trim();if(b)F(bM(a.target),{title:b});aj=b?\"\":aj});l(g(\"search\"),u,"
+     "a=>{bW=a.target.value.trim();U()});l(g(W),cd,a=>df(a.target.id,a.target.value));l(g(W),a_,()=>N.classList.remove(\"tuned\""
+     "));l(g(au),\"focus\",bn);l(g(au),cd,a=>{D.set(au,a.target.value);if(h())F(h(),{model:a.target.value});aB()});l(g(\"log\"),\"s"
+     "croll\",()=>{let a=g(\"log\");g(\"jump\").hidden=ap=a.scrollHeight-a.scrollTop-a.clientHeight<60});for(let[c,d]of[[\"pick\",bJ]"
+     ",[\"load\",([b])=>eg(b)]]){l(g(c),cd,a=>{d([...a.target.files]);a.target.value=\"\"})}for(let b of[\"dragover\",\"dragleave\",\"d"
+     "rop\"]){l(G,b,a=>{if(!a.dataTransfer.types.includes(\"Files\"))return;a.preventDefault();N.classList.toggle(\"drop\",b===\"dra"
+     "gover\");if(b===\"drop\")bJ([...a.dataTransfer.files])}"),
+    (")}l(window,\"pagehide\",()=>bq.set(\"draft\",g(u).value));l(window,\"popstate\",()=>{ab=location.hash.slice(1);bI()});l(window"
+     ",\"storage\",()=>{R=D.get(W,{});bH()});for(let a of G.querySelectorAll(\"[data-icon]\")){a.prepend(aE(aC(a.dataset.icon)));a"
+     ".title=a.ariaLabel||\"\"}bH();el(bQ).catch(()=>{}).then(()=>{if(!az)aK(\"This browser keeps nothing: conversations are lost"
+     " when the page is closed.\");if(!h()||h().gone)ab=\"\";bl.set(ab,[bq.get(\"draft\",\"\"),[]]);bI();bn()});")};
 /* generated: end */
 
 /* ============================================================================

@@ -238,22 +238,28 @@ def lines(list, width=1000):
 
 
 def named_texts(list):
-    """Texts that stand often get a name each."""
-    plain = [t for i, t in enumerate(list) if t.kind == "text" and t.text[0] == '"' and not (list[i + 1].text == ":" and list[i - 1].text in ("{", ","))]
+    """Texts that stand often get a name each; as a key, in brackets."""
+    plain, keys = [t for t in list if t.kind == "text" and t.text[0] == '"'], []
+    for i, t in enumerate(list):
+        if t.kind == "text" and list[i + 1].text == ":" and list[i - 1].text in ("{", ","): keys.append(t)
     count, begin = collections.Counter(t.text for t in plain), []
     often = {s: f"text{k}$" for k, (s, n) in enumerate(count.items()) if n * (len(s) - 2) > len(s) + 8}
     for s, name in often.items(): begin += [Token("name", "const"), Token("name", name), Token("mark", "="), Token("text", s), Token("mark", ";")]
-    for t in plain:
-        if t.text in often: t.kind, t.text = "name", often[t.text]
-    return begin + list
+    out = []
+    for t in list:
+        name = often.get(t.text) if t.kind == "text" else None
+        new = Token("name", name) if name else t
+        out += [Token("mark", "["), new, Token("mark", "]")] if name and t in keys else [new]
+    return begin + out
 
 
 def named_globals(list):
-    """So do objects that are there already, like document and Math."""
-    used = [t for t in list if t.role == "variable" and re.fullmatch("document|[A-Z][A-Za-z]+", t.text)]
+    """So do null, undefined and objects that are there already, like document and Math."""
+    used = [t for t in list if t.role == "variable" and re.fullmatch("document|[A-Z][A-Za-z]+", t.text) or t.kind == "name" and t.text in ("null", "undefined") and not t.role]
     count, own, begin = collections.Counter(t.text for t in used), declared(list), []
     often = {s: s.lower() + "$" for s, n in count.items() if s not in own and n * (len(s) - 2) > len(s) + 8}
-    for t in used: t.text = often.get(t.text, t.text)
+    for t in used:
+        if t.text in often: t.text, t.role = often[t.text], "variable"
     for s, name in often.items(): begin += [Token("name", "const"), Token("name", name, "variable"), Token("mark", "="), Token("name", s), Token("mark", ";")]
     return begin + list
 
@@ -278,7 +284,7 @@ def style(text):
 
 
 def markup(text):
-    return re.sub(r'="([\w.-]+)"', r"=\1", re.sub(r"^ +|\n(?=</)", "", text, flags=re.M))
+    return re.sub(r'="([\w.-]+)"', r"=\1", re.sub(r"(?<=>)\n(?=<)", "", re.sub("^ +", "", text, flags=re.M)))
 
 
 if __name__ == "__main__": sys.stdout.write(script("".join(open(f).read() for f in sys.argv[1:])))

@@ -121,6 +121,8 @@ typedef struct llm_backend_config {
     const int32_t *graph_sizes; /* GPU: (n_graph_sizes) ascending: rows that recorded steps are filled up to; NULL: the backend's own */
     int32_t n_graph_sizes;
     int32_t kv_prealloc; /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
+    llm_trace_fn trace;  /* of a table that tells (llm_engine_config.trace); others have none */
+    void *trace_user;
 } llm_backend_config;
 
 /* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
@@ -441,6 +443,10 @@ typedef struct llm_backend {
     void (*state)(llm_backend_ctx *ctx, int rank, const llm_state_op *op); /* NULL: no EAGLE */
     void (*pin)(llm_backend_ctx *ctx, void *host,
                 size_t bytes); /* once, until close: what kv_read and kv_write will use. NULL: no need to */
+    /* Computes what end_step has made ready, piece by piece, until llm_now() is past `until`: at least one piece. 1: all is done; 0: the
+     * next call, or wait, goes on. *longest grows to the seconds of the longest piece. A step that is not done is forgotten by begin_step.
+     * NULL: the device computes by itself. */
+    int (*work)(llm_backend_ctx *ctx, double until, double *longest);
 } llm_backend;
 
 /* Keeps a sentence for llm_last_error and returns r. */
@@ -457,4 +463,5 @@ LLM_API double llm_isa_peak(const char *isa);
 /* GB a second that n_threads threads read of 1 GiB of memory together, the best of four passes: what decoding cannot exceed, since it reads
  * the weights for every token. 0: so much memory could not be had. */
 LLM_API double llm_memory_peak(int32_t n_threads);
-LLM_API int64_t llm_memory_free(void); /* bytes that could be had now, the control group's limit counted; -1: unknown */
+LLM_API int64_t
+llm_memory_free(void); /* bytes that could be had now, limits of the control group and of address space counted; -1: unknown */

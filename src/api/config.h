@@ -46,11 +46,29 @@ typedef enum llm_kv_type {
 } llm_kv_type;
 typedef enum llm_compute { LLM_COMPUTE_AUTO = 0, LLM_COMPUTE_F32, LLM_COMPUTE_BF16, LLM_COMPUTE_F16 } llm_compute;
 
+/* How an answer ended; NONE while it goes on. LENGTH: it has as many tokens as it may, or the context is full. */
+typedef enum llm_finish { LLM_FINISH_NONE = 0, LLM_FINISH_STOP, LLM_FINISH_LENGTH, LLM_FINISH_CANCELLED, LLM_FINISH_ERROR } llm_finish;
+LLM_API const char *llm_finish_str(llm_finish f); /* "stop", "length", "abort", "error" */
+
 typedef enum llm_log_level { LLM_LOG_ERROR = 0, LLM_LOG_WARN = 1, LLM_LOG_INFO = 2, LLM_LOG_DEBUG = 3 } llm_log_level;
 
 /* Called with one line without its newline; `level` is an llm_log_level. The message is gone afterwards. May be called from any thread of
  * the engine. */
 typedef void (*llm_log_fn)(void *user, int level, const char *message);
+
+/* What an operation of a step has given, for llm_engine_config.trace. */
+typedef struct llm_trace {
+    const char *op;      /* "embed", "norm", "linear", "q", "k", "v" (turned by their positions), "attention_weights", "attention",
+                            "residual", "route" (ids of the chosen experts, then their weights), "experts", "gate", "lora", "logits" */
+    const char *weight;  /* name of the weight in the model's files, of several that are one the first; NULL: none */
+    int32_t layer, head; /* -1: of none; head: of attention_weights only */
+    int32_t rows, cols;  /* a row for each token of the step; of logits, and behind the last layer, for those whose logits are wanted */
+    const float *values; /* row r begins at values + r * stride; gone afterwards */
+    int64_t stride;
+} llm_trace;
+
+/* Called in the thread that steps. */
+typedef void (*llm_trace_fn)(void *user, const llm_trace *t);
 
 /* Called during long work; done is 0 to 1. A non-zero return cancels the work (LLM_ERR_CANCELLED). */
 typedef int (*llm_progress_fn)(void *user, const char *what, double done);

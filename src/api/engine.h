@@ -65,6 +65,8 @@ typedef struct llm_engine_config {
     float cache_max_entry_count;     /* LMDeploy's: the KV cache's share of the memory that is free beside the weights; above 1: so many
                                        pages; instead of kv_cache_memory_bytes. 0: not given */
     int32_t disable_chunked_prefill; /* 1: a prompt is computed in one step, so max_num_batched_tokens must reach max_model_len */
+    llm_trace_fn trace; /* CPU with one rank: told of what every operation gives, for learning and looking inside; NULL: nobody */
+    void *trace_user;
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };
@@ -101,7 +103,25 @@ enum { LLM_SPECULATIVE_MAX = 32 };
 #define LLM_FIELD_step_timeout            FLOAT, 0, 1e9, 300, "seconds"
 /* clang-format on */
 
-/* Packs the weights, takes all memory. cfg may be NULL. The model must outlive the engine. On error *out is NULL. */
+/* What an engine takes, in bytes. */
+typedef struct llm_estimate {
+    int64_t weight_bytes;    /* of the model, and of a draft model, as the engine keeps them */
+    int64_t kv_bytes;        /* of the KV cache; it is taken page by page as it is used, unless kv_cache_prealloc is set */
+    int64_t buffer_bytes;    /* activations, logits, tables of the scheduler, swap space */
+    int64_t peak_bytes;      /* all of it, and what else there is for a while or since the model was opened: weights that are unpacked while
+                                they are loaded, files that are read and not mapped */
+    int64_t available_bytes; /* llm_memory_free(); -1: unknown */
+    int32_t max_model_len;   /* tokens of a sequence at most */
+    int32_t fits;            /* 1: it can be opened now */
+} llm_estimate;
+
+/* What llm_engine_open would take with this configuration (cfg may be NULL), on the CPU, without reading a weight: milliseconds. Where it
+ * does not fit, the figures are those of what was asked for, and llm_last_error() is the sentence that llm_engine_open would fail with.
+ * Adapters are not counted. LLM_ERR_ARG: the configuration is wrong anyway; LLM_ERR_UNSUPPORTED: for a device. Any thread. */
+LLM_API llm_result llm_model_estimate(const llm_model *model, const llm_engine_config *cfg, llm_estimate *out);
+
+/* Packs the weights, takes all memory. cfg may be NULL. The model must outlive the engine. On error *out is NULL: LLM_ERR_NOMEM where
+ * weights, KV cache and buffers are more than the memory that is free, with both numbers, before anything is read. */
 LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out);
 LLM_API void llm_engine_close(llm_engine *engine); /* cancels what runs; free its requests first */
 

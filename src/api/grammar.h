@@ -7,7 +7,9 @@
 typedef struct llm_grammar llm_grammar; /* compiled; may be used by many requests at once */
 
 typedef enum llm_grammar_kind {
-    LLM_GRAMMAR_JSON_SCHEMA = 1, /* a schema of draft 2020-12 or draft-07: what cannot be enforced is refused with its JSON pointer */
+    LLM_GRAMMAR_JSON_SCHEMA = 1, /* a schema of draft 2020-12 or draft-07: what cannot be enforced is refused with its JSON pointer. One
+                                    that refers to itself nests values 32 levels deep at most, as free JSON does, so that every answer
+                                    comes to an end; a schema that spells out more levels has them */
     LLM_GRAMMAR_JSON_OBJECT,     /* any JSON object; the text is not looked at */
     LLM_GRAMMAR_REGEX,           /* the whole answer matches */
     LLM_GRAMMAR_CHOICE,          /* a JSON list of strings: the answer is one of them */

@@ -47,6 +47,25 @@ LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg,
 LLM_API void llm_model_close(llm_model *model);                           /* NULL is fine; close its engines first */
 LLM_API const llm_model_info *llm_model_get_info(const llm_model *model); /* lives as long as the model; cannot fail */
 
+/* A file of a model that the program has in its own way: in memory, behind a reader, or open already. */
+typedef struct llm_file {
+    const char *name; /* as it is called in the model's folder: "config.json", "model.safetensors"; of a single GGUF file any */
+    const void *data; /* `size` bytes in memory, which stay as they are until llm_model_close; NULL: they are read */
+    int64_t size;     /* bytes; of a descriptor 0: up to its end */
+    /* Copies up to n bytes from `offset` on and returns how many, 0 where the file ends, below 0 on failure. Called while the model is
+     * being opened; what was read stays in memory until llm_model_close. NULL: the descriptor. */
+    int64_t (*read)(void *user, int64_t offset, void *to, size_t n);
+    void *user;
+    int64_t offset; /* where the file begins behind the descriptor: an asset inside an archive */
+    int32_t has_fd; /* 1: `fd` says where */
+    int32_t fd;     /* of a regular file, which is mapped (read with no_mmap); it may be closed when the model is open */
+} llm_file;
+
+/* The same for a model whose files are given: one GGUF file, the parts of a split one, or the files of a Hugging Face folder, of which
+ * those are looked for that a folder may have (tokenizer.json, generation_config.json, ...). The list may go when this returns.
+ * llm_model_info.path is "<given>/NAME". LLM_ERR_IO too where a reader fails. */
+LLM_API llm_result llm_model_open_files(const llm_file *files, int32_t n, const llm_model_config *cfg, llm_model **out);
+
 /* One tensor of the file, for listings: i < info->n_tensors. shape is row-major (outermost first), 1 beyond n_dims. Any pointer may be
  * NULL; texts live as long as the model. */
 LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **name, const char **type, int64_t shape[4], int *n_dims,

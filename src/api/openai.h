@@ -82,7 +82,8 @@ typedef struct llm_openai_info {
     int32_t n_requests, n_choices; /* prompts, and answers to each */
     llm_request *const *requests;  /* (n_requests) */
     const llm_sampling *sampling;
-    const char *user; /* what the body says of its end user; NULL: nothing */
+    const char *user;   /* what the body says of its end user; NULL: nothing */
+    int64_t body_bytes; /* memory that the body, as it was read, takes until the call is freed */
 } llm_openai_info;
 
 /* Reads and checks a body: what takes time that grows with the prompt is left to submit. NULL: no memory. */

@@ -8,9 +8,6 @@
 
 typedef struct llm_request llm_request;
 
-typedef enum llm_finish { LLM_FINISH_NONE = 0, LLM_FINISH_STOP, LLM_FINISH_LENGTH, LLM_FINISH_CANCELLED, LLM_FINISH_ERROR } llm_finish;
-LLM_API const char *llm_finish_str(llm_finish f); /* "stop", "length", "abort", "error" */
-
 typedef struct llm_token_logprob {
     int32_t id;
     float logprob;
@@ -25,7 +22,7 @@ typedef struct llm_request_config {
     int32_t tokenize_flags; /* of the text: LLM_TOK_* */
     const int32_t *prompt_ids;
     size_t n_prompt_ids;
-    llm_sampling sampling;  /* copied, with what it points to */
+    llm_sampling sampling;  /* copied, with what it points to. All zero: greedy, at most 256 tokens; see llm_sampling_default, _chat */
     int32_t priority;       /* lower first */
     const char *cache_salt; /* prefix cache of its own; NULL: shared */
     const char *lora;       /* name of a loaded adapter; NULL: llm_engine_config.lora, if any */
@@ -43,7 +40,7 @@ typedef struct llm_request_config {
 /* Checks everything, copies the config and queues. LLM_ERR_ARG, LLM_ERR_LIMIT (prompt over the context, both numbers said), LLM_ERR_BUSY.
  * Any thread. */
 LLM_API llm_result llm_request_submit(llm_engine *engine, const llm_request_config *cfg, llm_request **out);
-LLM_API void llm_request_cancel(llm_request *request); /* takes effect at the next step; any thread */
+LLM_API void llm_request_cancel(llm_request *request); /* heard within some 10 ms, in the middle of a step too; any thread */
 LLM_API void llm_request_free(llm_request *request);   /* cancels if need be; the handle is gone, the engine cleans up; any thread */
 
 /* One piece of news: a token of an answer, or the end of one. Strings live until the next poll or free of the request. */
@@ -108,6 +105,12 @@ LLM_API const char *llm_request_error(const llm_request *request); /* of LLM_FIN
 
 /* Runs one step of everything that waits or runs. *busy (may be NULL): something is left to do. One thread at a time. */
 LLM_API llm_result llm_engine_step(llm_engine *engine, int *busy);
+/* The same with a budget of time, for a loop that has other things to do: works for `ms` milliseconds, or until nothing is left, and leaves
+ * a step that is not done where it is; the next call, or llm_engine_step, goes on with it. A game calls it with 5 for each picture. What is
+ * said is the same to the bit. Over the budget goes at most one piece that cannot be interrupted (one operation of one layer; prompts are
+ * read in chunks so small, as measured while it runs, that none should take half the budget) and the choice of the tokens. ms 0: one piece.
+ * A device that computes by itself has whole steps. */
+LLM_API llm_result llm_engine_step_for(llm_engine *engine, double ms, int *busy);
 /* Waits until something was submitted, at most timeout_s. */
 LLM_API void llm_engine_wait(llm_engine *engine, double timeout_s);
 /* Steps until the request is done. Its own failure is an error, else that of the last step. */

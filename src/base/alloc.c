@@ -106,15 +106,22 @@ LLM__PRIVATE void llm__pages_free(void *p, size_t bytes) {
 }
 
 LLM_API int64_t llm_memory_free(void) {
-    static const char *const files[][2] = {
-        {"/proc/meminfo", "MemAvailable: %lld"}, {"/sys/fs/cgroup/memory.max", "%lld"}, {"/sys/fs/cgroup/memory.current", "%lld"}};
-    long long n[] = {-1, -1, -1};
+    static const char *const files[][2] = {{"/proc/meminfo", "MemAvailable: %lld"},
+                                           {"/sys/fs/cgroup/memory.max", "%lld"},
+                                           {"/sys/fs/cgroup/memory.current", "%lld"},
+                                           {"/proc/self/statm", "%lld"}};
+    long long n[] = {-1, -1, -1, -1};
+    struct rlimit limit; /* ulimit -v, of address space: what is mapped counts, used or not */
     char line[200];
     for (int i = 0; i < LLM__COUNT(files); i++) {
         FILE *f = fopen(files[i][0], "re");
         while (f && fgets(line, sizeof line, f) && sscanf(line, files[i][1], &n[i]) != 1) continue;
         if (f) fclose(f);
     }
-    const int64_t bytes = n[0] < 0 ? -1 : n[0] * 1024;
+    int64_t bytes = n[0] < 0 ? -1 : n[0] * 1024;
+    if (n[3] >= 0 && !getrlimit(RLIMIT_AS, &limit) && limit.rlim_cur != RLIM_INFINITY) {
+        const int64_t left = (int64_t)limit.rlim_cur - n[3] * (int64_t)sysconf(_SC_PAGESIZE);
+        if (bytes < 0 || left < bytes) bytes = LLM__MAX(left, 0);
+    }
     return n[1] >= 0 && n[2] >= 0 && (bytes < 0 || n[1] - n[2] < bytes) ? n[1] - n[2] : bytes;
 }

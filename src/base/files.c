@@ -1,14 +1,15 @@
 #include "base/files.h"
 #include "api/config.h"
 #include "api/text.h"
+#include "api/model.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"
 
 /* Reads exactly n bytes; interrupted reads go on, an early end is an error that says where. */
-static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n) {
+static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n, int64_t offset) {
     for (size_t at = 0; at < n;) {
-        ssize_t got = read(fd, to + at, LLM__MIN(n - at, (size_t)1 << 30));
+        ssize_t got = pread(fd, to + at, LLM__MIN(n - at, (size_t)1 << 30), (off_t)offset + (off_t)at);
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) return llm__error(LLM_ERR_IO, "%s: %s at byte %zu of %zu", path, got ? strerror(errno) : "file ended", at, n);
         at += (size_t)got;
@@ -24,38 +25,89 @@ static void llm__file_drop(void *p, size_t n) {
     else llm__pages_free(p, n);
 }
 
-LLM__PRIVATE llm_result llm__file_open(const char *path, size_t limit, int no_mmap, llm__file *out) {
-    struct stat st;
-    llm_result r = LLM_OK;
-    memset(out, 0, sizeof *out);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* O_NONBLOCK: opening a FIFO must not wait for a writer */
-    if (fd < 0) return llm__error(LLM_ERR_IO, "%s: %s", path, errno == ENOENT ? "no such file" : strerror(errno));
-    if (fstat(fd, &st) || !S_ISREG(st.st_mode)) r = llm__error(LLM_ERR_IO, "%s: not a regular file", path);
-    size_t n = r ? 0 : (size_t)st.st_size;
-    if (limit && n > limit) r = llm__error(LLM_ERR_LIMIT, "%s: %zu bytes, at most %zu expected", path, n, limit);
-    if (!r && n && !no_mmap) {
-        void *p = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (p != MAP_FAILED) out->data = (const uint8_t *)p, out->mapped = 1;
-    }
-    if (!r && !out->data) {
-        uint8_t *p = (uint8_t *)(n < LLM__FILE_SMALL ? LLM_MALLOC(n ? n : 1) : llm__pages_get(n));
-        r = p ? llm__read_all(fd, path, p, n) : llm__error(LLM_ERR_NOMEM, "%s: out of memory for %zu bytes", path, n);
-        if (r) llm__file_drop(p, n);
-        else out->data = p;
-    }
-    close(fd);
-    if (!r) out->size = n;
+/* Bytes from the begin of a page to an address or place in a file. */
+static size_t llm__page_over(uintptr_t at) { return at % (size_t)sysconf(_SC_PAGESIZE); }
+
+/* Memory for a file of n bytes, of which at most `limit` are expected. On error NULL. */
+static llm_result llm__file_memory(const char *path, size_t n, size_t limit, uint8_t **out) {
+    *out = NULL;
+    if (limit && n > limit) return llm__error(LLM_ERR_LIMIT, "%s: %zu bytes, at most %zu expected", path, n, limit);
+    *out = (uint8_t *)(n < LLM__FILE_SMALL ? LLM_MALLOC(n ? n : 1) : llm__pages_get(n));
+    return *out ? LLM_OK : llm__error(LLM_ERR_NOMEM, "%s: out of memory for %zu bytes", path, n);
+}
+
+/* Keeps what was read, or frees it. */
+static llm_result llm__file_keep(llm__file *out, uint8_t *data, size_t n, llm_result r) {
+    if (r) llm__file_drop(data, n);
+    else out->data = data, out->size = n;
     return r;
 }
 
+LLM__PRIVATE llm_result llm__file_part(const char *path, int fd, int64_t offset, int64_t size, size_t limit, int no_mmap, llm__file *out) {
+    struct stat st;
+    uint8_t *p = NULL;
+    memset(out, 0, sizeof *out);
+    if (fstat(fd, &st)) return llm__error(LLM_ERR_IO, "%s: descriptor %d: %s", path, fd, strerror(errno));
+    if (!S_ISREG(st.st_mode)) return llm__error(LLM_ERR_IO, "%s: not a regular file", path);
+    if (offset < 0 || size < 0 || offset > (int64_t)st.st_size || size > (int64_t)st.st_size - offset)
+        return llm__error(LLM_ERR_IO, "%s: %lld bytes from %lld on of a file of %lld", path, (long long)size, (long long)offset,
+                          (long long)st.st_size);
+    size_t n = size ? (size_t)size : (size_t)(st.st_size - offset), over = llm__page_over((uintptr_t)offset);
+    if (n && !no_mmap && (!limit || n <= limit)) {
+        void *map = mmap(NULL, n + over, PROT_READ, MAP_PRIVATE, fd, (off_t)offset - (off_t)over);
+        if (map != MAP_FAILED) {
+            out->data = (const uint8_t *)map + over;
+            out->size = n;
+            out->mapped = 1;
+            return LLM_OK;
+        }
+    }
+    llm_result r = llm__file_memory(path, n, limit, &p);
+    return r ? r : llm__file_keep(out, p, n, llm__read_all(fd, path, p, n, offset));
+}
+
+LLM__PRIVATE llm_result llm__file_open(const char *path, size_t limit, int no_mmap, llm__file *out) {
+    memset(out, 0, sizeof *out);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* O_NONBLOCK: opening a FIFO must not wait for a writer */
+    if (fd < 0) return llm__error(LLM_ERR_IO, "%s: %s", path, errno == ENOENT ? "no such file" : strerror(errno));
+    llm_result r = llm__file_part(path, fd, 0, 0, limit, no_mmap, out);
+    close(fd);
+    return r;
+}
+
+LLM__PRIVATE llm_result llm__file_given(const char *path, const llm_file *given, size_t limit, llm__file *out) {
+    uint8_t *p = NULL;
+    int64_t at = 0, got = 1;
+    memset(out, 0, sizeof *out);
+    if (given->size < 0) return llm__error(LLM_ERR_ARG, "%s: size %lld", path, (long long)given->size);
+    size_t n = (size_t)given->size;
+    if (given->data && (uintptr_t)given->data % 16 == 0 && (!limit || n <= limit)) {
+        out->data = (const uint8_t *)given->data;
+        out->size = n;
+        out->borrowed = 1;
+        return LLM_OK;
+    }
+    llm_result r = llm__file_memory(path, n, limit, &p);
+    if (r) return r;
+    if (given->data) memcpy(p, given->data, n);
+    for (; !given->data && at < given->size && got > 0; at += got) {
+        got = given->read(given->user, at, p + at, (size_t)LLM__MIN(given->size - at, (int64_t)1 << 24));
+        if (got > given->size - at) got = -1;
+    }
+    if (got <= 0)
+        r = llm__error(LLM_ERR_IO, "%s: the reader %s at byte %lld of %zu", path, got ? "failed" : "ended", (long long)(at - got), n);
+    return llm__file_keep(out, p, n, r);
+}
+
 LLM__PRIVATE void llm__file_rest(const void *p, size_t n) {
-    size_t over = (uintptr_t)p % (size_t)sysconf(_SC_PAGESIZE);
+    size_t over = llm__page_over((uintptr_t)p);
     madvise((void *)((uintptr_t)p - over), n + over, MADV_DONTNEED);
 }
 
 LLM__PRIVATE void llm__file_close(llm__file *f) {
-    if (f->mapped) munmap((void *)(uintptr_t)f->data, f->size);
-    else if (f->data) llm__file_drop((void *)(uintptr_t)f->data, f->size);
+    size_t over = f->mapped ? llm__page_over((uintptr_t)f->data) : 0;
+    if (f->mapped) munmap((void *)((uintptr_t)f->data - over), f->size + over);
+    else if (f->data && !f->borrowed) llm__file_drop((void *)(uintptr_t)f->data, f->size);
     memset(f, 0, sizeof *f);
 }
 

@@ -7,16 +7,24 @@
 #pragma once
 #include "api/config.h"
 #include "api/text.h"
+#include "api/model.h"
 #include "base/platform.h"
 
 typedef struct llm__file {
     const uint8_t *data;
     size_t size;
-    int mapped;
+    int mapped;   /* data stands in a mapping, which begins at the page before it */
+    int borrowed; /* somebody else owns it */
 } llm__file;
 
 /* Opens a file of at most `limit` bytes (0: any size). On error *out is empty. `data` of an open file is never NULL; no NUL follows it. */
 LLM__PRIVATE llm_result llm__file_open(const char *path, size_t limit, int no_mmap, llm__file *out);
+
+/* `size` bytes of an open regular file from `offset` on (size 0: up to its end). The descriptor may be closed afterwards. */
+LLM__PRIVATE llm_result llm__file_part(const char *path, int fd, int64_t offset, int64_t size, size_t limit, int no_mmap, llm__file *out);
+
+/* A file that a program has given in memory, which is used as it stands unless its address is odd, or through a reader. */
+LLM__PRIVATE llm_result llm__file_given(const char *path, const llm_file *given, size_t limit, llm__file *out);
 
 /* Gives back the memory of n bytes of a mapped file, whole pages, which come again when they are read: for what has been copied. */
 LLM__PRIVATE void llm__file_rest(const void *p, size_t n);

@@ -321,6 +321,10 @@ LLM__PRIVATE size_t llm__json_bytes(const llm_json *doc, int node) {
     return doc && node >= 0 && node < doc->n ? (size_t)(doc->tok[node].end - doc->tok[node].start) : 0;
 }
 
+LLM__PRIVATE size_t llm__json_memory(const llm_json *doc) {
+    return doc ? sizeof *doc + (size_t)doc->tok[0].end + 2 + (size_t)doc->n * (sizeof *doc->tok + sizeof *doc->skip) : 0;
+}
+
 LLM__PRIVATE llm__str llm__json_raw(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_PRIMITIVE); }
 
 /* A view as the API gives it. */

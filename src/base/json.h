@@ -36,6 +36,9 @@ LLM__PRIVATE llm__str llm__json_raw(const llm_json *doc, int node);
 /* Bytes of the text of a value, whatever it is; 0: it is absent. */
 LLM__PRIVATE size_t llm__json_bytes(const llm_json *doc, int node);
 
+/* Memory that a document takes. */
+LLM__PRIVATE size_t llm__json_memory(const llm_json *doc);
+
 /* A member by any key. Looks at the keys one by one: objects here are small, and the big one (a vocabulary) is walked, not searched. */
 LLM__PRIVATE int llm__json_member(const llm_json *doc, int object, llm__str key);
 

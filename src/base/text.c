@@ -195,3 +195,7 @@ LLM__PRIVATE void llm__text_quoted(llm_text *t, llm__str s, char quote, int pyth
 static int llm__json_plain(int32_t c) { return c != 127; }
 
 LLM_API void llm_text_json(llm_text *t, const char *bytes, size_t len) { llm__text_quoted(t, llm__s(bytes, len), '"', 0, llm__json_plain); }
+
+LLM__PRIVATE int llm__ends_with(const char *s, const char *end) {
+    return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end);
+}

@@ -76,3 +76,6 @@ LLM__PRIVATE int llm__utf8_put(char *out, int32_t c);
 /* Appends s in quotes. Escaped are quotes, backslashes, control characters and code points that are not `plain`, as JSON has it or, with
  * `python`, as repr() does. What needs no escape is copied in runs. What is no UTF-8 becomes U+FFFD, so that it can be read again. */
 LLM__PRIVATE void llm__text_quoted(llm_text *t, llm__str s, char quote, int python, int (*plain)(int32_t c));
+
+/* 1 if a text ends so. */
+LLM__PRIVATE int llm__ends_with(const char *s, const char *end);

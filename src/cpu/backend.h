@@ -1,13 +1,14 @@
 /* backend: the CPU's table of operations: what it keeps.
  *
- * The forward pass calls operations; here a call only appends a record to its rank's list. end_step then runs the lists of all ranks in
+ * The forward pass calls operations; here a call only appends a record to its rank's list. wait then runs the lists of all ranks in
  * lockstep on all threads of a pool: record i of every rank, then record i + 1. A thread takes its share of each record. Most operations
  * work row by row, and are split by rows; linear layers are split by output rows, attention by jobs that threads take one after the other.
  *
  *   begin_step   checks every number that could lead out of a buffer or the cache, copies the step, empties the lists
  *   operations   one call, one record (or two, where all of a first half must be there before the second): nothing computes, nothing waits
- *   end_step     the ranks' lists must be alike; the pool's threads walk through them once, and are done when it returns
- *   wait         has nothing to wait for: it tells the first mistake of the step, which end_step told already
+ *   end_step     the ranks' lists must be alike; cuts them into passes, and tells the first mistake of the step
+ *   work         runs passes as long as there is time: who has five milliseconds a picture, or must hear of a cancel, gets the core back
+ *   wait         the pool's threads walk through the passes that are left, and are done when it returns
  *
  * A list is made anew for each step, for that is cheap beside the step: a record is a copy of the operation and a few comparisons.
  *
@@ -166,8 +167,8 @@ struct llm_backend_ctx {
     llm__pool *pool;
     int n_ranks, n_group; /* ranks of a stage */
     llm__rank *rank;
-    llm__stretch *pass; /* (LLM__MAX_PASSES) */
-    int n_passes;
+    llm__stretch *pass;       /* (LLM__MAX_PASSES) */
+    int n_passes, n_run;      /* n_run: so many have run */
     const llm__record *timed; /* with cfg.spent: the record that the time since `since` belongs to */
     double since;
     llm__kv_cache kv;

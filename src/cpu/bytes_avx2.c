@@ -173,28 +173,35 @@ LLM__AVX2_INLINE void llm__avx2_unpack_scales(const llm__kind kind, int pair, in
  * vectors are. A sum stays in its register, and additions in their order: compilers would make trees of them that do not fit. */
 #define LLM__AVX2_KEEP(x) __asm__("" : "+x"(x))
 
+LLM__AVX2_INLINE __m256i llm__avx2_product_sum(const llm__avx2_form f, __m256i v, __m256i x, __m256i sum) {
+    const __m256i p = f.wide ? _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(x, v)) : _mm256_maddubs_epi16(v, x);
+    sum = f.wide ? _mm256_add_epi32(sum, _mm256_madd_epi16(p, _mm256_set1_epi16(1))) : _mm256_add_epi16(sum, p);
+    LLM__AVX2_KEEP(sum);
+    return sum;
+}
+
 /* Sums of the vectors [from, to), of 16 bits or, if wide, of 32. `begin`: what those of a token begin with. */
 LLM__AVX2_INLINE void llm__avx2_sums(const llm__avx2_form f, const int n, const int halves, const int from, const int to,
                                      const uint8_t *const *w, const int8_t *q, const __m256i *begin, __m256i (*sum)[4]) {
-    const __m256i ones = _mm256_set1_epi16(1);
-    __m256i v[4];
+    __m256i v[4], x[4];
     LLM__UNROLL
     for (int t = 0; t < n; t++) LLM__UNROLL
     for (int h = 0; h < halves; h++) sum[t][h] = begin[t];
     LLM__UNROLL
     for (int i = from; i < to; i++) {
         LLM__UNROLL
-        for (int h = 0; h < halves; h++) v[h] = llm__avx2_vector(f, i, w[h]);
+        for (int t = 0; t < n && halves == 4; t++) x[t] = llm__avx2_four(q + 32 * t + 4 * i);
         LLM__UNROLL
-        for (int t = 0; t < n; t++) {
-            const __m256i x = llm__avx2_four(q + 32 * t + 4 * i);
+        for (int h = 0; h < halves; h++) {
+            v[h] = llm__avx2_vector(f, i, w[h]);
             LLM__UNROLL
-            for (int h = 0; h < halves; h++) {
-                const __m256i p =
-                    f.wide ? _mm256_maddubs_epi16(_mm256_abs_epi8(v[h]), _mm256_sign_epi8(x, v[h])) : _mm256_maddubs_epi16(v[h], x);
-                sum[t][h] = f.wide ? _mm256_add_epi32(sum[t][h], _mm256_madd_epi16(p, ones)) : _mm256_add_epi16(sum[t][h], p);
-                LLM__AVX2_KEEP(sum[t][h]);
-            }
+            for (int t = 0; t < n && halves == 4; t++) sum[t][h] = llm__avx2_product_sum(f, v[h], x[t], sum[t][h]);
+        }
+        LLM__UNROLL
+        for (int t = 0; t < n && halves == 2; t++) {
+            x[0] = llm__avx2_four(q + 32 * t + 4 * i);
+            sum[t][0] = llm__avx2_product_sum(f, v[0], x[0], sum[t][0]);
+            sum[t][1] = llm__avx2_product_sum(f, v[1], x[0], sum[t][1]);
         }
     }
 }
@@ -290,34 +297,34 @@ LLM__AVX2_INLINE void llm__avx2_move(const int n, const int halves, __m256 (*acc
 
 /* ---- Few tokens ---- */
 
-/* n tokens' products with the block `place` of a pair, or with both (4 halves). */
-LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int n, const int halves, const int pair, int place, const llm__product *p) {
+/* One or two tokens' products with a block, or with both of a pair. */
+LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int n, const int pair, const llm__product *p) {
     const llm__avx2_form f = llm__avx2_form_of(kind);
     const llm__act a = p->act; /* its pointers in registers */
+    const int halves = 2 * pair;
     const uint8_t *w = p->w, *row[4];
-    float *out = p->out + place * LLM__OUT;
     size_t at = p->at;
     llm__avx2_scales scales[2];
     __m256 acc[4][4], low[4][4];
     llm__avx2_clear(n, halves, acc);
-    if (f.super) llm__avx2_move(n, halves, acc, out, 1);
+    if (f.super) llm__avx2_move(n, halves, acc, p->out, 1);
     for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
         const uint8_t *head = w;
         w += pair * llm__kind_head(kind);
         if (f.super) llm__avx2_clear(n, halves, acc);
         if (f.super) llm__avx2_clear(n, halves, low);
         for (int b = 0; b < LLM__SUPER && b < left; b++, w += pair * llm__kind_block(kind), at += (size_t)n) {
-            if (!place) llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
+            llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
             LLM__UNROLL
-            for (int h = 0; h < halves; h++) row[h] = w + (place + h / 2) * 64 * f.bits + 32 * (h % 2);
+            for (int h = 0; h < halves; h++) row[h] = w + h / 2 * 64 * f.bits + 32 * (h % 2);
             LLM__UNROLL
-            for (int i = 0; i < halves / 2; i++) llm__avx2_unpack_scales(kind, pair, place + i, w, &scales[i]);
+            for (int i = 0; i < pair; i++) llm__avx2_unpack_scales(kind, pair, i, w, &scales[i]);
             llm__avx2_step(f, n, halves, row, scales, &a, at, acc);
             if (f.super && f.min) llm__avx2_low(n, halves, scales, &a, at, low);
         }
-        if (f.super) llm__avx2_super(f, n, halves, head, pair, place, acc, low, out);
+        if (f.super) llm__avx2_super(f, n, halves, head, pair, 0, acc, low, p->out);
     }
-    if (!f.super) llm__avx2_move(n, halves, acc, out, 1);
+    if (!f.super) llm__avx2_move(n, halves, acc, p->out, 1);
 }
 
 /* ---- Many tokens ---- */
@@ -330,12 +337,14 @@ typedef struct llm__avx2_cooked {
 /* What is read next is asked for evenly while this is multiplied: a core keeps track of some 16 lines that it waits for, and asked for all
  * at once they hold up whatever else it loads. */
 typedef struct llm__avx2_fetch {
-    const uint8_t *at; /* the next line to ask for */
-    int due, step;     /* bytes that should have been asked for; how many more with each block */
+    const uint8_t *at;
+    int step, lines; /* bytes for each block of each group; lines that they touch, the first at `at` */
 } llm__avx2_fetch;
 
 LLM__AVX2_INLINE void llm__avx2_fetch_more(llm__avx2_fetch *f) {
-    for (f->due += f->step; f->due >= 64; f->due -= 64, f->at += 64) __builtin_prefetch(f->at);
+    const uint8_t *at = f->at;
+    f->at += f->step;
+    for (int i = f->lines; i > 0; i--, at += 64) __builtin_prefetch(at);
 }
 
 /* The first `blocks` blocks of a super-block, number `place` of a pair. */
@@ -397,8 +406,8 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const llm__product *p
         const int blocks = (int)LLM__MIN(left, (int64_t)LLM__SUPER),
                   bytes = p->pair * (llm__kind_head(kind) + blocks * llm__kind_block(kind));
         fetch.step = bytes / (p->pair * blocks * ((p->n + 3) / 4)) + 1;
+        fetch.lines = (fetch.step + 63) / 64;
         fetch.at = w + LLM__AHEAD;
-        fetch.due = 0;
         for (int place = 0; place < p->pair; place++) {
             llm__avx2_cook_place(kind, p->pair, place, w, blocks, cooked);
             llm__avx2_groups(unpacked, cooked, blocks, w, place, p, at, &fetch);
@@ -416,15 +425,16 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const llm__product *p
     LLM__AVX2 static LLM__NOINLINE void llm__avx2_many_##kind(const llm__product *p) { llm__avx2_many(LLM__KIND_##kind, p); }
 #define LLM__AVX2_FEW(kind) \
     LLM__AVX2 static LLM__NOINLINE void llm__avx2_few_##kind(const llm__product *p) { \
-        if (p->n == 1 && p->pair == 2) llm__avx2_few(LLM__KIND_##kind, 1, 4, 2, 0, p); \
-        for (int i = 0; i < p->pair && (p->n > 1 || p->pair == 1); i++) { \
-            if (p->n == 1) llm__avx2_few(LLM__KIND_##kind, 1, 2, 1, 0, p); \
-            else if (p->n == 2) llm__avx2_few(LLM__KIND_##kind, 2, 2, p->pair, i, p); \
-            else llm__avx2_few(LLM__KIND_##kind, 3, 2, p->pair, i, p); \
-        } \
+        if (p->pair == 1) llm__avx2_few(LLM__KIND_##kind, 1, 1, p); \
+        else if (p->n == 1) llm__avx2_few(LLM__KIND_##kind, 1, 2, p); \
+        else llm__avx2_few(LLM__KIND_##kind, 2, 2, p); \
     }
 #define LLM__AVX2_CASE_MANY(kind) case LLM__KIND_##kind: llm__avx2_many_##kind(p); break;
-#define LLM__AVX2_CASE_BOTH(kind) case LLM__KIND_##kind: if (p->n < 4) llm__avx2_few_##kind(p); else llm__avx2_many_##kind(p); break;
+#define LLM__AVX2_CASE_BOTH(kind) \
+    case LLM__KIND_##kind: \
+        if (p->n <= p->pair) llm__avx2_few_##kind(p); \
+        else llm__avx2_many_##kind(p); \
+        break;
 #define LLM__AVX2_COMMON(each) each(Q4Z) each(Q4M) each(Q8) each(IQ4) each(Q4K) each(Q5K) each(Q6K)
 #define LLM__AVX2_OTHERS(each) each(Q5Z) each(Q5M) each(MXFP4) each(G16) each(G16M)
 

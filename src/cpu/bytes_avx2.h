@@ -11,10 +11,9 @@
  * Super-blocks keep integers as long as they can: sums of 32 columns times their small scales are exact; times the input's scale they are
  * added up over eight blocks, and only these sums are multiplied with the super-block's f16. Minimums likewise.
  *
- * Few tokens (decoding) read the packed weights straight, both blocks of a pair at once: what is unpacked is used at once and never
- * stored. Many tokens go through a super-block that is unpacked once to the nearest cache: four tokens at a time share each load of
- * weights, and 8 sums (4 tokens x 2 halves of the rows) with two weights, an input and a product are what the registers hold. Both add in
- * the same order. */
+ * One token, or two, read the packed weights straight, both blocks of a pair at once: what is unpacked is used at once and never stored.
+ * More go through a super-block that is unpacked once to the nearest cache: four tokens at a time share each load of weights, and 8 sums
+ * (4 tokens x 2 halves of the rows) with two weights, an input and a product are what the registers hold. Both add in the same order. */
 #pragma once
 #include "base/platform.h"
 #include "cpu/intrinsics.h"

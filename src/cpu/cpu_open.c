@@ -334,5 +334,6 @@ LLM__PRIVATE llm_result llm__cpu_kv_open(llm_backend_ctx *ctx, int n_layers, con
 LLM__PRIVATE int64_t llm__cpu_memory_used(llm_backend_ctx *ctx) {
     int64_t n = (int64_t)ctx->memory;
     for (size_t i = 0; i < ctx->n_weights; i++) n += (int64_t)ctx->weight[i]->bytes;
-    return n;
+    for (size_t i = 0; i < ctx->n_buffers; i++) n += (int64_t)ctx->buffer[i]->act_bytes;
+    return n + (int64_t)ctx->experts_bytes;
 }

@@ -96,6 +96,7 @@ static llm_result llm__cpu_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
         ctx->buffer[i]->uses.written.interval = ctx->buffer[i]->uses.read.interval = -1;
         ctx->buffer[i]->b.form = 0;
     }
+    ctx->n_passes = ctx->n_run = 0;
     for (int i = 0; i < ctx->n_ranks; i++) {
         ctx->rank[i].n = ctx->rank[i].interval = 0;
         ctx->rank[i].kv.written.interval = ctx->rank[i].kv.read.interval = -1;
@@ -103,7 +104,7 @@ static llm_result llm__cpu_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     return LLM_OK;
 }
 
-/* Good until the next end_step. All ranks' shares stand side by side: (vocab). */
+/* Good until the next step computes. All ranks' shares stand side by side: (vocab). */
 static const float *llm__cpu_logits_row(llm_backend_ctx *ctx, int out_row) { return ctx->logits + out_row * ctx->logits_stride; }
 
 static const float *llm__cpu_buffer_row(LLM__UNUSED llm_backend_ctx *ctx, LLM__UNUSED int rank, const llm_buffer *buf, int row) {
@@ -165,7 +166,7 @@ static void llm__cpu_parallel(llm_backend_ctx *ctx, void (*fn)(void *arg, int i)
 /* Sentences are kept in this library, one a thread; a backend in another library reaches them through this. */
 LLM_API llm_result llm_backend_error(llm_result r, const char *sentence) { return llm__error(r, "%s", sentence); }
 
-/* The CPU draws no tokens and knows no limit of its memory: two are NULL. */
+/* The CPU draws no tokens, knows no limit of its memory, and pins none: three are NULL. */
 LLM_API const llm_backend *llm_backend_cpu(void) {
     static const llm_backend table = {LLM_BACKEND_ABI,
                                       sizeof(llm_backend),
@@ -210,6 +211,7 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
                                       llm__cpu_send,
                                       llm__cpu_receive,
                                       llm__cpu_state,
-                                      NULL};
+                                      NULL,
+                                      llm__cpu_work};
     return &table;
 }

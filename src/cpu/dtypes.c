@@ -3,6 +3,7 @@
 #include "base/platform.h"
 #include "base/text.h"
 #include "base/map.h"
+#include "cpu/subs.h"
 
 LLM__PRIVATE float llm__bits_f32(uint32_t u) {
     float f;
@@ -121,96 +122,7 @@ LLM__PRIVATE float llm__element(int32_t type, const uint8_t *p, int64_t i) {
 
 /* ---- Quantised blocks ---- */
 
-static const llm__format llm__formats[] = {
-    {LLM_TYPE_Q4_0, LLM__KIND_Q4Z, LLM__KIND_Q4Z, 8, LLM__HALVES, 4, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1},
-    {LLM_TYPE_Q4_1, LLM__KIND_Q4M, LLM__KIND_Q4M, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, 2},
-    {LLM_TYPE_Q5_0, LLM__KIND_Q5Z, LLM__KIND_Q5Z, 16, LLM__HALVES, 4, 6, LLM__WORD, 1, 2, LLM__SC_ONE, 0, 0, -1},
-    {LLM_TYPE_Q5_1, LLM__KIND_Q5M, LLM__KIND_Q5M, 0, LLM__HALVES, 4, 8, LLM__WORD, 1, 4, LLM__SC_ONE, 0, 0, 2},
-    {LLM_TYPE_Q8_0, LLM__KIND_Q8, LLM__KIND_Q8, 0, LLM__STRIPES, 8, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1},
-    {LLM_TYPE_IQ4_NL, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1},
-    {LLM_TYPE_MXFP4, LLM__KIND_MXFP4, LLM__KIND_MXFP4, 0, LLM__HALVES, 4, 1, LLM__PLANE_NONE, 0, 0, LLM__SC_E8, 0, 0, -1},
-    {LLM_TYPE_Q2_K, LLM__KIND_G16M, LLM__KIND_G16M, 0, LLM__STRIPES, 2, 16, LLM__PLANE_NONE, 0, 0, LLM__SC_Q2K, 0, 80, 82},
-    {LLM_TYPE_Q3_K, LLM__KIND_G16, LLM__KIND_G16, 4, LLM__STRIPES, 2, 32, LLM__STRIPES, 1, 0, LLM__SC_Q3K, 96, 108, -1},
-    {LLM_TYPE_Q4_K, LLM__KIND_Q4K, LLM__KIND_G16M, 0, LLM__STRIPES, 4, 16, LLM__PLANE_NONE, 0, 0, LLM__SC_Q45K, 4, 0, 2},
-    {LLM_TYPE_Q5_K, LLM__KIND_Q5K, LLM__KIND_G16M, 0, LLM__STRIPES, 4, 48, LLM__STRIPES, 1, 16, LLM__SC_Q45K, 4, 0, 2},
-    {LLM_TYPE_Q6_K, LLM__KIND_Q6K, LLM__KIND_G16, 32, LLM__QUARTERS, 4, 0, LLM__STRIPES, 2, 128, LLM__SC_Q6K, 192, 208, -1},
-    {LLM_TYPE_IQ4_XS, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 8, LLM__PLANE_NONE, 0, 0, LLM__SC_XS, 2, 0, -1},
-};
-
-LLM__PRIVATE const llm__format *llm__format_of(int32_t type) {
-    for (int i = 0; i < LLM__COUNT(llm__formats); i++)
-        if (llm__formats[i].type == type) return &llm__formats[i];
-    return NULL;
-}
-
-static float llm__load_f16(const uint8_t *p) { return llm__f16_to_f32((uint16_t)(p[0] | p[1] << 8)); }
-
-/* n bytes of a plane, shifted and masked eight at a time, into the bits from `up` on of u. */
-static void llm__plane_add(const uint8_t *p, int n, int shift, int bits, int up, uint8_t *u) {
-    const uint64_t mask = 0x0101010101010101u * ((1u << bits) - 1);
-    for (int i = 0; i < n; i += 8) {
-        uint64_t x, y;
-        memcpy(&x, p + i, 8);
-        memcpy(&y, u + i, 8);
-        y |= (x >> shift & mask) << up;
-        memcpy(u + i, &y, 8);
-    }
-}
-
-/* The bits of sub j that a plane at p has. */
-static void llm__plane_get(llm__order order, int bits, const uint8_t *p, int j, int up, uint8_t u[32]) {
-    const int per = bits ? 8 / bits : 1;
-    if (order == LLM__STRIPES) llm__plane_add(p + j / per * 32, 32, j % per * bits, bits, up, u);
-    if (order == LLM__QUARTERS) llm__plane_add(p + j / 4 * 64 + j % 2 * 32, 32, j % 4 / 2 * 4, bits, up, u);
-    for (int h = 0; h < 2 && order == LLM__HALVES; h++) llm__plane_add(p + 16 * j, 16, 4 * h, bits, up, u + 16 * h);
-    for (int i = 0; i < 32 && order == LLM__WORD; i++) u[i] = (uint8_t)(u[i] | (p[i / 8] >> i % 8 & 1) << up);
-}
-
-/* The small scales and minimums of sub j: p is where they stand. Where a sub has 6 bits of each, the low ones are packed like nibbles and
- * the upper two fill the gaps. */
-static void llm__sub_scales(llm__packing packing, const uint8_t *p, int j, llm__sub *o) {
-    for (int i = 0; i < 2; i++) {
-        int k = 2 * j + i; /* group of 16 columns */
-        o->sc[i] = 1;
-        o->mc[i] = 1;
-        switch (packing) {
-        case LLM__SC_ONE:
-        case LLM__SC_E8: break;
-        case LLM__SC_Q2K: /* a byte a group: scale, minimum */
-            o->sc[i] = (int8_t)(p[k] & 15);
-            o->mc[i] = p[k] >> 4;
-            break;
-        case LLM__SC_Q3K: /* 6 bits less 32 a group: 8 bytes of nibbles, 4 bytes of upper bits */
-            o->sc[i] = (int8_t)(((k < 8 ? p[k] & 15 : p[k - 8] >> 4) | (p[8 + k % 4] >> (k / 4 * 2) & 3) << 4) - 32);
-            break;
-        case LLM__SC_Q45K: /* 6 bits a sub: four bytes with scales, four with minimums, four with the rest of both */
-            o->sc[i] = (int8_t)(j < 4 ? p[j] & 63 : (p[j + 4] & 15) | p[j - 4] >> 6 << 4);
-            o->mc[i] = (uint8_t)(j < 4 ? p[j + 4] & 63 : p[j + 4] >> 4 | p[j] >> 6 << 4);
-            break;
-        case LLM__SC_Q6K: o->sc[i] = (int8_t)p[k]; break;
-        case LLM__SC_XS: /* 6 bits less 32 a sub: two bytes of upper bits, four of nibbles */
-            o->sc[i] = (int8_t)(((p[2 + j / 2] >> (j % 2 * 4) & 15) | ((p[0] | p[1] << 8) >> (2 * j) & 3) << 4) - 32);
-            break;
-        }
-    }
-}
-
-LLM__PRIVATE void llm__sub_get(const llm__format *f, const llm__type_desc *t, const uint8_t *row, int64_t sub, llm__sub *o) {
-    const int8_t *table = llm__kind_table(f->kind);
-    const uint8_t *p = row + sub / (t->block / 32) * t->bytes;
-    int j = (int)(sub % (t->block / 32));
-    memset(o->u, 0, sizeof o->u);
-    llm__plane_get(f->order, f->bits, p + f->at, j, 0, o->u);
-    llm__plane_get(f->high_order, f->high_bits, p + f->high_at, j, f->bits, o->u);
-    for (int i = 0; i < 32; i++) o->q[i] = table ? table[o->u[i]] : (int8_t)(o->u[i] - f->zero);
-    llm__sub_scales(f->scales, p + f->scales_at, j, o);
-    o->m = f->m_at < 0 ? 0 : llm__load_f16(p + f->m_at);
-    if (t->block == 256) o->m = -o->m; /* super-blocks store what is to be subtracted */
-    if (f->scales != LLM__SC_E8) o->d = llm__load_f16(p + f->d_at);
-    else
-        o->d = p[0] < 2 ? llm__bits_f32(0x00200000u << p[0])
-                        : llm__bits_f32((uint32_t)(p[0] - 1) << 23); /* 2^(p - 128): the table is doubled */
-}
+LLM__PRIVATE const llm__format *llm__format_of(int32_t type) { return llm__format_find(type); }
 
 LLM__PRIVATE int llm__type_readable(int32_t type) {
     return llm__format_of(type) || llm__word_index("F32 F16 BF16 F8_E4M3 F8_E5M2 F64 I8", llm__lit(llm__type_name(type))) >= 0;
@@ -229,7 +141,7 @@ LLM__PRIVATE void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t
     else
         for (int64_t i = 0; i < n;) {
             int at = (int)((from + i) % 32), count = (int)LLM__MIN(n - i, (int64_t)32 - at);
-            llm__sub_get(f, t, row, (from + i) / 32, &s);
+            llm__sub_read(f, t->bytes, row, (from + i) / 32, 1, &s);
             for (int k = at; k < at + count; k++) dst[i++] = s.d * (float)s.sc[k / 16] * (float)s.q[k] + s.m * (float)s.mc[k / 16];
         }
 }

@@ -8,8 +8,8 @@
  *
  * Formats of 32 ("Q4_0") have f16 scales. Those of 256 ("Q4_K", super-blocks) have small integer scales for their groups and one f16 for
  * all: half a bit a weight is all that scales cost. The formats differ in where bits stand and how scales are packed, nothing else. So a
- * format is a row of the table llm__formats, and one function, llm__sub_get, takes any 32 columns of any format apart into one common
- * form. Everything that reads weights starts from it: rows for the embedding, packing for the kernels, the tests.
+ * format is a row of a table, and one function, llm__sub_read (>>subs), takes any 32 columns of any format apart into one common form.
+ * Everything that reads weights starts from it: rows for the embedding, packing for the kernels, the tests.
  * The formats are ggml's (ggml-common.h); MXFP4 is that of the Open Compute Project (Microscaling Formats 1.0, 2023). */
 #pragma once
 #include "api/backend.h"
@@ -119,12 +119,10 @@ typedef struct llm__sub {
     uint8_t u[32]; /* as stored */
     int8_t q[32];  /* as meant: u - zero, or table[u] */
     float d, m;
+    uint16_t half_d, half_m; /* the same as stored, m with the sign that it has above; d of powers of two has none */
     int8_t sc[2];
     uint8_t mc[2];
 } llm__sub;
-
-/* Columns [32 sub, 32 sub + 32) of a stored row of a quantised type, whose format and sizes are f and t. */
-LLM__PRIVATE void llm__sub_get(const llm__format *f, const llm__type_desc *t, const uint8_t *row, int64_t sub, llm__sub *o);
 
 /* 1 if rows of the type can be read as weights: the quantised ones, floats, and int8, which must have scales. Other integers are none. */
 LLM__PRIVATE int llm__type_readable(int32_t type);

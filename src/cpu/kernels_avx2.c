@@ -38,62 +38,100 @@ LLM__AVX2_INLINE void llm__avx2_narrow(uint16_t *p, llm__v16 x) {
 }
 
 /* 8 elements of b as f32; of bf16, 8 pairs' former or latter ones. */
-LLM__AVX2_INLINE __m256 llm__avx2_element8(const llm__kind type, const void *p, int64_t i, const int latter) {
-    if (type == LLM__KIND_F32) return _mm256_loadu_ps((const float *)p + i);
-    const uint16_t *half = (const uint16_t *)p + i;
-    if (type == LLM__KIND_F16) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)half));
-    const __m256i pairs = _mm256_loadu_si256((const __m256i *)(const void *)half);
+LLM__AVX2_INLINE __m256 llm__avx2_element8(const llm__kind type, const uint8_t *p, const int latter) {
+    if (type == LLM__KIND_F32) return _mm256_loadu_ps((const float *)(const void *)p);
+    if (type == LLM__KIND_F16) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+    const __m256i pairs = _mm256_loadu_si256((const __m256i *)(const void *)p);
     return _mm256_castsi256_ps(latter ? _mm256_and_si256(pairs, _mm256_set1_epi32(-65536)) : _mm256_slli_epi32(pairs, 16));
 }
 
-/* What the sums of the rows [i, i + n) start with, and where they go. */
-LLM__AVX2_INLINE void llm__avx2_begin(const llm__mac *m, int i, const int n, __m256 (*sum)[4]) {
+/* What the sums start with, and where they go: n rows from i on, `vectors` of 8 columns from panel `first` on. */
+LLM__AVX2_INLINE void llm__avx2_begin(const llm__mac *m, int i, const int n, const int first, const int vectors, __m256 (*sum)[4]) {
+    const float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < vectors; j++)
+            sum[r][j] = !m->scale ? _mm256_setzero_ps()
+                                  : _mm256_mul_ps(_mm256_loadu_ps(c + (first + j / 2) * m->step + j % 2 * 8),
+                                                  _mm256_set1_ps(m->scale[i + r]));
+}
+
+LLM__AVX2_INLINE void llm__avx2_end(const llm__mac *m, int i, const int n, const int first, const int vectors, __m256 (*sum)[4]) {
     float *c = m->c + (int64_t)i * m->ldc;
     LLM__UNROLL
     for (int r = 0; r < n; r++, c += m->ldc)
         LLM__UNROLL
-        for (int j = 0; j < 4; j++)
-            sum[r][j] = m->scale ? _mm256_mul_ps(_mm256_loadu_ps(llm__mac_c(m, c, 8 * j)), _mm256_set1_ps(m->scale[i + r]))
-                                 : _mm256_setzero_ps();
+        for (int j = 0; j < vectors; j++) {
+            float *to = c + (first + j / 2) * m->step + j % 2 * 8;
+            _mm256_storeu_ps(to, m->add ? _mm256_add_ps(_mm256_loadu_ps(to), sum[r][j]) : sum[r][j]);
+        }
 }
 
-LLM__AVX2_INLINE void llm__avx2_end(const llm__mac *m, int i, const int n, __m256 (*sum)[4]) {
-    float *c = m->c + (int64_t)i * m->ldc;
+/* n rows' sums of one panel (2 vectors), or of both (4). The sums of six rows with one panel fill 12 registers, and what is loaded of b,
+ * and converted, serves six. fetch: these rows ask for what is read next. */
+LLM__AVX2_INLINE void llm__avx2_rows(const llm__mac *m, int i, const int n, const int first, const int vectors, const llm__kind type,
+                                     const int fetch) {
+    const int together = type == LLM__KIND_BF16 ? 2 : 1, size = type == LLM__KIND_F32 ? 4 : 2 * together; /* bytes of a column */
+    const int64_t lda = m->lda, row = (int64_t)m->ldb * size, pace = m->pace * together;
+    const uint8_t *b[2], *ahead[2];
+    const float *a = llm__mac_a(m, i, 0);
+    __m256 sum[6][4], x[3], v[4];
     LLM__UNROLL
-    for (int r = 0; r < n; r++, c += m->ldc) {
-        if (!m->add) break;
+    for (int p = 0; p < vectors / 2; p++) b[p] = (const uint8_t *)m->b[first + p], ahead[p] = m->fetch[first + p];
+    llm__avx2_begin(m, i, n, first, vectors, sum);
+    for (int k = m->k; k > 0; k -= together) {
         LLM__UNROLL
-        for (int j = 0; j < 4; j++) sum[r][j] = _mm256_add_ps(_mm256_loadu_ps(llm__mac_c(m, c, 8 * j)), sum[r][j]);
-    }
-    c = m->c + (int64_t)i * m->ldc;
-    LLM__UNROLL
-    for (int r = 0; r < n; r++, c += m->ldc)
-        LLM__UNROLL
-        for (int j = 0; j < 4; j++) _mm256_storeu_ps(llm__mac_c(m, c, 8 * j), sum[r][j]);
-}
-
-/* See llm__rows_fn. The sums of three rows fill 12 registers, an input of each 3, and what is loaded of b the last one. */
-LLM__AVX2_INLINE void llm__avx2_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
-    const int together = type == LLM__KIND_BF16 ? 2 : 1; /* steps of k that are stored together */
-    __m256 sum[3][4], x[3];
-    llm__avx2_begin(m, i, n, sum);
-    for (int k = 0; k < m->k; k += together)
-        LLM__UNROLL
-        for (int h = 0; h < together; h++)
+        for (int h = 0; h < together; h++, a++) {
             LLM__UNROLL
-            for (int j = 0; j < 4; j++) {
-                if (j % 2 == 0) llm__mac_fetch(m, j / 2, k + h);
-                const __m256 v = llm__avx2_element8(type, m->b[j / 2], llm__mac_b(m, k, 8 * j, type), h);
+            for (int r = 0; r < n && vectors == 4; r++) x[r] = _mm256_broadcast_ss(a + r * lda);
+            LLM__UNROLL
+            for (int j = 0; j < vectors; j++) {
+                v[j] = llm__avx2_element8(type, b[j / 2] + j % 2 * 8 * size, h);
                 LLM__UNROLL
-                for (int r = 0; r < n; r++) {
-                    if (j == 0) x[r] = _mm256_broadcast_ss(llm__mac_a(m, i + r, k + h));
-                    sum[r][j] = _mm256_fmadd_ps(x[r], v, sum[r][j]);
-                }
+                for (int r = 0; r < n && vectors == 4; r++) sum[r][j] = _mm256_fmadd_ps(x[r], v[j], sum[r][j]);
             }
-    llm__avx2_end(m, i, n, sum);
+            LLM__UNROLL
+            for (int r = 0; r < n && vectors == 2; r++) {
+                x[0] = _mm256_broadcast_ss(a + r * lda);
+                sum[r][0] = _mm256_fmadd_ps(x[0], v[0], sum[r][0]);
+                sum[r][1] = _mm256_fmadd_ps(x[0], v[1], sum[r][1]);
+            }
+        }
+        LLM__UNROLL
+        for (int p = 0; p < vectors / 2; p++) {
+            if (fetch) __builtin_prefetch(ahead[p]);
+            b[p] += row;
+            ahead[p] += pace;
+        }
+    }
+    llm__avx2_end(m, i, n, first, vectors, sum);
 }
 
-LLM__ALIGN_LOOPS LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { llm__mac_types(m, 3, llm__avx2_rows); }
+/* All rows, six at a time, then those that are left. */
+LLM__AVX2_INLINE void llm__avx2_all_rows(const llm__mac *m, const llm__kind type) {
+    int i = 0;
+    for (; i + 6 <= m->n; i += 6)
+        for (int p = 0; p < (m->step ? 2 : 1); p++) {
+            if (i) llm__avx2_rows(m, i, 6, p, 2, type, 0);
+            else llm__avx2_rows(m, i, 6, p, 2, type, 1);
+        }
+    const int both = type == LLM__KIND_BF16 ? 2 : 3; /* so many rows take both panels at once: their sums fit, and pairs of bf16 as well */
+    for (int p = 0; p < (m->step ? 2 : 1) && m->n - i > both; p++) {
+        if (m->n - i == 5) llm__avx2_rows(m, i, 5, p, 2, type, 1);
+        if (m->n - i == 4) llm__avx2_rows(m, i, 4, p, 2, type, 1);
+        if (m->n - i == 3) llm__avx2_rows(m, i, 3, p, 2, type, 1);
+    }
+    if (m->n - i == 3 && both == 3) llm__avx2_rows(m, i, 3, 0, 4, type, 1);
+    if (m->n - i == 2) llm__avx2_rows(m, i, 2, 0, 4, type, 1);
+    if (m->n - i == 1) llm__avx2_rows(m, i, 1, 0, 4, type, 1);
+}
+
+LLM__ALIGN_LOOPS LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) {
+    if (m->type == LLM__KIND_F32) llm__avx2_all_rows(m, LLM__KIND_F32);
+    else if (m->type == LLM__KIND_F16) llm__avx2_all_rows(m, LLM__KIND_F16);
+    else llm__avx2_all_rows(m, LLM__KIND_BF16);
+}
 
 /* The kernels of >>bodies, compiled with these instructions. */
 LLM__AVX2 static void llm__avx2_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {

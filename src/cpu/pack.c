@@ -3,34 +3,37 @@
 #include "base/platform.h"
 #include "base/files.h"
 #include "cpu/dtypes.h"
+#include "cpu/subs.h"
 #include "cpu/packed.h"
 #include "cpu/kernels.h"
+#include "cpu/lanes.h"
 #include "cpu/linear.h"
 
 /* 32 weights of one row (lane) into the vectors of a block at `to`, as 8 words of 4 columns: all 8 bits, or the low bits of the first words
  * and the other words in pieces above them. The other way round: llm__unpack_bits. */
-static void llm__pack_values(llm__kind kind, const llm__sub *sub, int lane, uint8_t *to) {
+LLM__INLINE void llm__pack_values(const llm__kind kind, const llm__sub *sub, int lane, uint8_t *to) {
     const int bits = llm__kind_info(kind).bits;
     uint32_t word[8];
     memcpy(word, bits == 8 ? (const void *)sub->q : (const void *)sub->u, 32);
-    for (int i = bits; i < 8; i++)
-        for (int p = 0; p < 3; p++) {
-            const llm__piece piece = llm__piece_of(bits, i, p);
-            word[piece.from] |= (word[i] & piece.mask * 0x01010101u) << piece.shift;
-        }
+    LLM__UNROLL
+    for (int i = 0; i < 8; i++) LLM__UNROLL
+    for (int p = 0; p < 3; p++) {
+        const llm__piece piece = llm__piece_of(bits, i, p);
+        if (i >= bits) word[piece.from] |= (word[i] & piece.mask * 0x01010101u) << piece.shift;
+    }
     for (int i = 0; i < bits; i++) memcpy(to + 4 * lane + 64 * i, &word[i], 4);
 }
 
-/* The scales (or minimums) of one row (lane): f16 d at head or to, times small integers b; kinds with scales in f32 keep the products. */
-static void llm__pack_scale(llm__scale scale, float d, const uint8_t b[2], int b_signed, int lane, uint8_t *to, uint8_t *head) {
-    uint16_t half = llm__f32_to_f16(d);
+/* The scales (or minimums) of one row (lane): f16 at head or to, times small integers b; kinds with scales in f32 keep the products with d,
+ * which is the same f16. */
+LLM__INLINE void llm__pack_scale(const llm__scale scale, uint16_t half, float d, const uint8_t b[2], const int b_signed, int lane,
+                                 uint8_t *to, uint8_t *head) {
+    if (scale == LLM__SCALE_F16) memcpy(to + 2 * lane, &half, 2);
+    if (scale >= LLM__SCALE_SUPER) memcpy(head + 2 * lane, &half, 2);
     for (int i = 0; i <= llm__scale_x2(scale); i++) {
-        float product = d * (b_signed ? (float)(int8_t)b[i] : (float)b[i]);
-        if (scale == LLM__SCALE_F16) memcpy(to + 2 * lane, &half, 2);
+        const float product = d * (b_signed ? (float)(int8_t)b[i] : (float)b[i]);
         if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2) memcpy(to + 64 * i + 4 * lane, &product, 4);
-        if (scale < LLM__SCALE_SUPER) continue;
-        memcpy(head + 2 * lane, &half, 2);
-        to[16 * i + lane] = b[i];
+        if (scale >= LLM__SCALE_SUPER) to[16 * i + lane] = b[i];
     }
 }
 
@@ -66,14 +69,44 @@ static void llm__pack_random(const llm_weight *w, const llm__block *b, uint8_t *
     }
 }
 
+/* Subs [sub, sub + n) of a row, of a super-block (or what is left): to lane `lane` of a block of the kind, in the region at `to`. */
+LLM__INLINE void llm__pack_subs(const llm__format *f, const int bytes, const llm__kind kind, const uint8_t *row, int64_t sub, int n,
+                                int lane, const llm__block *b, uint8_t *to) {
+    const llm__kind_desc k = llm__kind_info(kind);
+    const int scale_bytes = llm__scale_bytes(k.scale), min_bytes = llm__scale_bytes(k.min);
+    const int values = k.bits == 8 || k.scale == LLM__SCALE_F32; /* that stored ones are not enough for */
+    uint8_t *const head = to;
+    to += b->pair * llm__kind_head(kind);
+    for (int i = 0; i < n; i++, to += b->pair * llm__kind_block(kind)) {
+        uint8_t *scales = to + b->pair * 64 * k.bits, *mins = scales + b->pair * scale_bytes;
+        llm__sub s;
+        llm__sub_read(f, bytes, row, sub + i, values, &s);
+        llm__pack_values(kind, &s, lane, to + b->place * 64 * k.bits);
+        llm__pack_scale(k.scale, s.half_d, values ? s.d : 0, (const uint8_t *)s.sc, 1, lane, scales + b->place * scale_bytes,
+                        head + 32 * b->place);
+        llm__pack_scale(k.min, s.half_m, values ? s.m : 0, s.mc, 0, lane, mins + b->place * min_bytes, head + 32 * (b->pair + b->place));
+    }
+}
+
+/* All rows of a block: super-block by super-block, in each row by row, for a row's bytes of it stand together. */
+LLM__INLINE void llm__pack_rows(const llm__format *f, const int bytes, const llm__kind kind, const uint8_t *const *row, const int64_t *sub0,
+                                int64_t n_blocks, const llm__block *b, uint8_t *to) {
+    for (int64_t j = 0; j < n_blocks; j += LLM__SUPER) {
+        const int n = (int)LLM__MIN(n_blocks - j, (int64_t)LLM__SUPER);
+        for (int r = 0; r < b->n; r++) llm__pack_subs(f, bytes, kind, row[r], sub0[r] + j, n, r, b, to);
+        to += b->pair * (llm__kind_head(kind) + n * llm__kind_block(kind));
+    }
+}
+
 /* Rows of a block of a quantised kind. `to` is zeroed, which is what lanes without a row keep: their results are never stored. The file has
- * its rows one after the other, so this reads 16 streams and writes one. */
+ * its rows one after the other, so this reads 16 streams and writes one. What most files have is packed by loops of its own. */
 static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_t *to) {
     const llm__kind kind = (llm__kind)b->kind;
     const llm__kind_desc k = llm__kind_info(kind);
     const uint8_t *row[LLM__ROWS];
     const llm_segment *s = &w->segment[llm__weight_segment(w, b->row)]; /* rows of a block have one type and start at the same column of a
                                                                            super-block */
+    const int64_t blocks = w->cols / 32;
     int64_t sub0[LLM__ROWS];
     if (s->type == LLM_TYPE_RANDOM_Q4) {
         llm__pack_random(w, b, to);
@@ -87,28 +120,19 @@ static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_
     }
     const llm__format *f = llm__format_of(s->type);
     const llm__type_desc *t = llm__type_info(s->type);
-    uint8_t *head = to;
     if (k.scale == LLM__SCALE_F16 && (k.bits == 4 || k.bits == 8)) {
         for (int r = 0; r < b->n; r++) row[r] += sub0[r] * t->bytes;
-        llm__pack_words(f, t->bytes, k.bits, row, b, w->cols / 32, to);
+        llm__pack_words(f, t->bytes, k.bits, row, b, blocks, to);
         return;
     }
-    for (int64_t j = 0; j < w->cols / 32; j++, to += b->pair * llm__kind_block(kind)) {
-        uint8_t *scales = to + b->pair * 64 * k.bits, *mins = scales + b->pair * llm__scale_bytes(k.scale);
-        if (j % LLM__SUPER == 0) {
-            head = to;
-            to += b->pair * llm__kind_head(kind);
-            scales += to - head;
-            mins += to - head;
-        }
-        for (int r = 0; r < b->n; r++) {
-            llm__sub sub;
-            llm__sub_get(f, t, row[r], sub0[r] + j, &sub);
-            llm__pack_values(kind, &sub, r, to + b->place * 64 * k.bits);
-            llm__pack_scale(k.scale, sub.d, (const uint8_t *)sub.sc, 1, r, scales + b->place * llm__scale_bytes(k.scale),
-                            head + 32 * b->place);
-            llm__pack_scale(k.min, sub.m, sub.mc, 0, r, mins + b->place * llm__scale_bytes(k.min), head + 32 * (b->pair + b->place));
-        }
+    switch (kind == f->kind ? s->type : -1) {
+    case LLM_TYPE_Q4_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q4_K), 144, LLM__KIND_Q4K, row, sub0, blocks, b, to); break;
+    case LLM_TYPE_Q5_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q5_K), 176, LLM__KIND_Q5K, row, sub0, blocks, b, to); break;
+    case LLM_TYPE_Q6_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q6_K), 210, LLM__KIND_Q6K, row, sub0, blocks, b, to); break;
+    case LLM_TYPE_IQ4_XS: llm__pack_rows(llm__format_find(LLM_TYPE_IQ4_XS), 136, LLM__KIND_IQ4, row, sub0, blocks, b, to); break;
+    case LLM_TYPE_MXFP4: llm__pack_rows(llm__format_find(LLM_TYPE_MXFP4), 17, LLM__KIND_MXFP4, row, sub0, blocks, b, to); break;
+    case LLM_TYPE_Q5_0: llm__pack_rows(llm__format_find(LLM_TYPE_Q5_0), 22, LLM__KIND_Q5Z, row, sub0, blocks, b, to); break;
+    default: llm__pack_rows(f, t->bytes, kind, row, sub0, blocks, b, to);
     }
 }
 

@@ -7,7 +7,10 @@
 #include "cpu/linear.h"
 #include "cpu/pack.h"
 
-enum { LLM__MANY = 64 }; /* rows from which on a product is bound by arithmetic, not by reading the weight */
+enum {
+    LLM__MANY = 64, /* rows from which on a product is bound by arithmetic, not by reading the weight */
+    LLM__BAND = 4   /* pairs of blocks that a tile's inputs are multiplied with while they are in the cache */
+};
 
 /* Where row `row` of a copy in bf16 begins, of `cols` columns. */
 static uint16_t *llm__act_row(const llm__act *a, int64_t row, int64_t cols) {
@@ -97,6 +100,13 @@ LLM__PRIVATE int64_t llm__product_count(const llm_weight *w, int g, int rows, ll
     return (w->first_block[g + 1] - w->first_block[g] + 1) / 2 * llm__tiles(rows, form);
 }
 
+/* Asks for the lines that n blocks' results of a tile will be written to: when they are there, they come from the nearest cache. */
+static void llm__fetch_results(const llm__finish *f, const llm__block *b, int n, llm__tile t) {
+    const float *dst = f->dst + t.start / f->per * f->stride + b->row - f->first_row;
+    for (int i = 0; i < t.n / f->per; i++, dst += f->stride)
+        for (int j = 0; j < n; j += 1 + f->gate_up) __builtin_prefetch(dst + j * LLM__ROWS, 1);
+}
+
 LLM__PRIVATE void llm__product_items(const llm__exec *e, const llm_weight *w, int g, const llm__input *in, llm__finish *f, int64_t begin,
                                      int64_t end) {
     const llm__kernels *k = llm__kernels_of(e->isa);
@@ -105,11 +115,13 @@ LLM__PRIVATE void llm__product_items(const llm__exec *e, const llm_weight *w, in
     f->per = llm__form_per(in->form);
     f->gate_up = w->gate_up;
     f->first_row = g * (w->rows / w->n_groups);
-    int64_t tiles = llm__tiles(in->rows, in->form);
+    const int64_t tiles = llm__tiles(in->rows, in->form), pairs = (w->first_block[g + 1] - w->first_block[g] + 1) / 2;
     for (int64_t i = begin; i < end; i++) {
-        const llm__block *b = &w->block[w->first_block[g] + i / tiles * 2];
+        const int64_t first = i / (LLM__BAND * tiles) * LLM__BAND, band = LLM__MIN(pairs - first, (int64_t)LLM__BAND);
+        const llm__block *b = &w->block[w->first_block[g] + (first + (i - first * tiles) % band) * 2];
         const int n = b + 1 < w->block + w->first_block[g + 1] ? 2 : 1;
-        llm__tile t = llm__tile_at(in->rows, in->form, (int)(i % tiles));
+        llm__tile t = llm__tile_at(in->rows, in->form, (int)((i - first * tiles) / band));
+        llm__fetch_results(f, b, n, t);
         for (int j = 0; j < n; j += b->pair) llm__tile_sums(k, w, b + j, in, t, out[j], &set_up);
         for (int j = 0; j < n; j += 1 + w->gate_up) k->finish(f, b + j, out[j], out[1], t.start / f->per, t.n / f->per);
     }

@@ -38,7 +38,8 @@ LLM__PRIVATE llm__input llm__input_of(const llm__exec *e, const llm_buffer *src,
 /* Items of the grid of group g (the weight's only one, or an expert): pairs of blocks x tiles. */
 LLM__PRIVATE int64_t llm__product_count(const llm_weight *w, int g, int rows, llm__form form);
 
-/* Rows of group g of the weight times all rows of the input: the items [begin, end), tiles fastest. f says what becomes of the sums; its
+/* Rows of group g of the weight times all rows of the input: the items [begin, end): in bands of a few pairs,
+ * tile by tile. f says what becomes of the sums; its
  * fields that belong to the weight are set here. Each thread has an f of its own. */
 LLM__PRIVATE void llm__product_items(const llm__exec *e, const llm_weight *w, int g, const llm__input *in, llm__finish *f, int64_t begin,
                                      int64_t end);

@@ -244,12 +244,34 @@ LLM__PRIVATE llm_result llm__cpu_end_step(llm_backend_ctx *ctx) {
         for (int i = 0; same && i < first->n; i++) same = ctx->rank[r].list[i].kind == first->list[i].kind;
         if (!same) llm__cpu_fail(ctx, LLM_ERR_ARG, "the ranks recorded different operations");
     }
-    ctx->n_passes = 0;
+    ctx->n_passes = ctx->n_run = 0;
     for (int first = 0; first < ctx->n_ranks && !ctx->failed; first += ctx->n_group) llm__passes_of(ctx, first);
     ctx->timed = NULL;
-    if (!ctx->failed) llm__pool_run(ctx->pool, llm__run_pass, ctx, ctx->n_passes);
-    llm__spent_add(ctx, NULL);
     return ctx->failed ? llm__error(ctx->failed, "%s", ctx->why) : LLM_OK;
 }
 
-LLM__PRIVATE llm_result llm__cpu_wait(llm_backend_ctx *ctx) { return ctx->failed ? llm__error(ctx->failed, "%s", ctx->why) : LLM_OK; }
+/* The pool gets one pass, then two, four ...: as many as should take a quarter of the time that is left, by those before. So a step of
+ * hundreds of short ones is hardly ever interrupted, and one of long ones after each. */
+LLM__PRIVATE int llm__cpu_work(llm_backend_ctx *ctx, double until, double *longest) {
+    double began = llm__now(), now = began;
+    for (int n = 1; !ctx->failed && ctx->n_run < ctx->n_passes; began = now) {
+        n = LLM__MIN(n, ctx->n_passes - ctx->n_run);
+        llm__pool_run(ctx->pool, llm__run_pass, ctx, n);
+        ctx->n_run += n;
+        now = llm__now();
+        const double each = (now - began) / n;
+        *longest = LLM__MAX(*longest, each);
+        if (now >= until) break;
+        n = (int)LLM__MAX(1.0, LLM__MIN(2.0 * n, (until - now) / 4 / LLM__MAX(each, 1e-9)));
+    }
+    llm__spent_add(ctx, NULL);
+    return ctx->failed || ctx->n_run >= ctx->n_passes;
+}
+
+LLM__PRIVATE llm_result llm__cpu_wait(llm_backend_ctx *ctx) {
+    if (ctx->failed) return llm__error(ctx->failed, "%s", ctx->why);
+    llm__pool_run(ctx->pool, llm__run_pass, ctx, ctx->n_passes - ctx->n_run);
+    ctx->n_run = ctx->n_passes;
+    llm__spent_add(ctx, NULL);
+    return LLM_OK;
+}

@@ -63,10 +63,13 @@ LLM__PRIVATE void llm__cpu_receive(llm_backend_ctx *ctx, int rank, llm_buffer *d
 /* Logits go to the context's own memory, which nobody reads before wait: no buffer is written. */
 LLM__PRIVATE void llm__cpu_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op *op);
 
-/* The ranks of a stage must have recorded the same operations; then all threads run them. */
+/* The ranks of a stage must have recorded the same operations; they are cut into passes. */
 LLM__PRIVATE llm_result llm__cpu_end_step(llm_backend_ctx *ctx);
 
-/* Everything ran in end_step; only a mistake is left to be told. */
+/* Runs passes until a time: see llm_backend.work. */
+LLM__PRIVATE int llm__cpu_work(llm_backend_ctx *ctx, double until, double *longest);
+
+/* All threads run the passes that are left. */
 LLM__PRIVATE llm_result llm__cpu_wait(llm_backend_ctx *ctx);
 
 /* What adapters add, if they add something in this step. */

@@ -83,7 +83,7 @@ LLM__PRIVATE void llm__spent_add(llm_backend_ctx *ctx, const llm__record *next) 
 
 LLM__PRIVATE void llm__run_pass(void *arg, int pass, int thread, int n_threads) {
     llm_backend_ctx *ctx = (llm_backend_ctx *)arg;
-    const llm__stretch *at = &ctx->pass[pass];
+    const llm__stretch *at = &ctx->pass[ctx->n_run + pass];
     llm__exec e = LLM__ZERO;
     e.thread = thread;
     e.n_threads = n_threads;

@@ -1,4 +1,5 @@
 #include "engine/apply.h"
+#include "api/config.h"
 #include "api/engine.h"
 #include "api/request.h"
 #include "base/platform.h"
@@ -84,9 +85,17 @@ static int llm__use_job(llm_engine *e, llm__job *job, double now) {
     return 0;
 }
 
+/* What a row costs in a chunk of a prompt: half of what is known comes from the latest. */
+static void llm__budget_note(llm_engine *e, const llm__flight *f) {
+    const double row = f->seconds / f->n_rows, piece = f->longest / f->n_rows;
+    e->budget.row = e->budget.row > 0 ? (e->budget.row + row) / 2 : row;
+    e->budget.piece = e->budget.piece > 0 ? (e->budget.piece + piece) / 2 : piece;
+}
+
 LLM__PRIVATE void llm__apply(llm_engine *e, llm__flight *f) {
     for (int32_t i = 0; i < f->n; i++) llm__apply_entry(e, f, &f->entry[i]);
     e->flights.applied = f;
+    const double began = e->p.driver.now(e);
     double now;
     do {
         int32_t n_again = 0;
@@ -97,8 +106,12 @@ LLM__PRIVATE void llm__apply(llm_engine *e, llm__flight *f) {
             if (llm__use_job(e, &f->jobs[i], now)) f->jobs[n_again++] = f->jobs[i];
         f->n_jobs = n_again;
     } while (f->n_jobs);
-    if (f->n_prompt_rows) e->prompt_seconds = now - f->begin;
-    else llm__pace_note(&e->pace, f->n_rows, now - f->begin);
+    const double took = f->seconds + (now - began);
+    if (!f->n_prompt_rows && !f->dropped) llm__pace_note(&e->pace, f->n_rows, took);
+    if (f->n_prompt_rows && !f->dropped) {
+        e->prompt_seconds = took;
+        llm__budget_note(e, f);
+    }
     for (int32_t i = 0; i < f->n; i++) {
         llm__seq *s = f->entry[i].seq;
         if (s->request->score_only && s->state == LLM__SEQ_RUNNING && s->n_computed == s->n_ids) llm__seq_finish(e, s, LLM_FINISH_LENGTH);

@@ -1,4 +1,5 @@
 #include "engine/beam.h"
+#include "api/config.h"
 #include "api/engine.h"
 #include "api/request.h"
 #include "api/tokenizer.h"

@@ -1,4 +1,5 @@
 #include "engine/ends.h"
+#include "api/config.h"
 #include "api/engine.h"
 #include "api/request.h"
 #include "base/platform.h"

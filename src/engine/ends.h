@@ -1,5 +1,6 @@
 /* ends: how sequences and requests end. */
 #pragma once
+#include "api/config.h"
 #include "api/engine.h"
 #include "api/request.h"
 #include "base/platform.h"

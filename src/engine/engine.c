@@ -118,11 +118,11 @@ LLM__PRIVATE void llm__turn_give(llm_engine *e) {
 }
 
 /* ---- the driver that runs a model ----
- * The CPU computes a step at once, so it is used with lag 0: forward returns when all is done, wait has nothing to
- * wait for, and the engine samples on the backend's threads. A backend that draws tokens itself is used with lag 1.
+ * The CPU computes while the engine lets it (work, wait), so it is used with lag 0, and the engine samples on the backend's threads. A
+ * backend that draws tokens itself is used with lag 1.
  * Only the stepping thread calls these functions. */
 
-/* Enqueues the step on all ranks. On the CPU it is computed when this returns. */
+/* Enqueues the step on all ranks. */
 static llm_result llm__drive_forward(llm_engine *e, const llm_step *step) { return llm__net_begin(e->net, step); }
 
 /* Rotary scaling of a request: its prompt's length decides, see llm__net_rope_of. */

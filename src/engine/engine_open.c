@@ -15,6 +15,7 @@
 #include "cpu/kernels.h"
 #include "cpu/kv_cache.h"
 #include "cpu/backend.h"
+#include "cpu/trace.h"
 #include "model/loader.h"
 #include "model/net.h"
 #include "engine/sampler.h"
@@ -134,6 +135,9 @@ LLM__PRIVATE llm_result llm__engine_resolve(const llm_model *model, llm_engine_c
     if (c->max_num_batched_tokens < c->max_num_seqs)
         return llm__error(LLM_ERR_ARG, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d)",
                           (int)c->max_num_batched_tokens, (int)c->max_num_seqs);
+    if (c->trace && c->tensor_parallel_size * c->pipeline_parallel_size > 1)
+        return llm__error(LLM_ERR_UNSUPPORTED, "trace: tensor_parallel_size %d and pipeline_parallel_size %d, it is for one rank",
+                          (int)c->tensor_parallel_size, (int)c->pipeline_parallel_size);
     if (c->ngram_prompt_lookup_min > c->ngram_prompt_lookup_max)
         return llm__error(LLM_ERR_ARG, "ngram_prompt_lookup_min: %d, must be at most ngram_prompt_lookup_max (%d)",
                           (int)c->ngram_prompt_lookup_min, (int)c->ngram_prompt_lookup_max);
@@ -144,32 +148,55 @@ LLM__PRIVATE llm_result llm__engine_resolve(const llm_model *model, llm_engine_c
     return llm__check_early_stop(&c->early_stop);
 }
 
+/* Bytes of everything on a CPU but KV pages: what the backend has, logits, for which there is memory once the weights are packed, and the
+ * scheduler's own. */
+static int64_t llm__engine_bytes(const llm_engine *e) {
+    const int64_t logits = (int64_t)e->p.max_out * ((e->p.vocab + 15) & ~15) * (int64_t)sizeof(float);
+    return e->backend->memory_used(e->ctx) + logits + (int64_t)e->arena.total;
+}
+
+/* Bytes that pages may take on a CPU: as configured, else at most half of the machine's memory, and no more than is free beside weights and
+ * buffers. */
+static int64_t llm__engine_room(const llm_engine *e, const llm_engine_config *c) {
+    const int64_t memory = llm__memory_all(), half = memory > 0 ? memory / 2 : INT64_MAX, vacant = llm_memory_free();
+    const int64_t left = vacant < 0 ? half : e->p.dry ? LLM__MAX(vacant - llm__engine_bytes(e), 0) : vacant;
+    if (c->cache_max_entry_count > 0 && c->cache_max_entry_count <= 1) return (int64_t)((double)left * (double)c->cache_max_entry_count);
+    if (c->kv_cache_memory_bytes) return c->kv_cache_memory_bytes;
+    return e->p.dry ? LLM__MIN(half, left) : half;
+}
+
+/* The same on a device that has memory of its own. */
+static llm_result llm__engine_device_room(const llm_engine *e, const llm_engine_config *c, int64_t least, int64_t *given) {
+    const int shared = c->cache_max_entry_count > 0 && c->cache_max_entry_count <= 1;
+    const int64_t memory = e->backend->kv_memory(e->ctx, shared) * e->n_ranks;
+    *given = shared ? (int64_t)((double)memory * (double)c->cache_max_entry_count) : memory;
+    if (shared) return LLM_OK;
+    if (c->kv_cache_memory_bytes) *given = LLM__MIN(memory, c->kv_cache_memory_bytes);
+    if (*given >= least) return LLM_OK;
+    return llm__error(LLM_ERR_NOMEM, /* as vLLM says it */
+                      "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine "
+                      "(%g).",
+                      (double)c->gpu_memory_utilization);
+}
+
 /* How many pages. One of 32 tokens of SmolLM2-135M (30 layers of 3 KV heads of 64 numbers, keys and values in f16) has 737,280 bytes.
  *
- * What all sequences need at most, or what the given memory holds; without a given size at most half of the machine's memory. A number of
- * pages, or a share of the free memory, is taken as it is. A single sequence of max_model_len must fit, or it could never end (the
- * scheduler relies on it): a short memory shortens max_model_len, or is refused where the caller has given it. */
+ * What all sequences need at most, or what the given memory holds; without a given size what llm__engine_room says. A number of pages, or a
+ * share of the free memory, is taken as it is. A single sequence of max_model_len must fit, or it could never end (the scheduler relies on
+ * it): a short memory shortens max_model_len, or is refused where the caller has given it. */
 static llm_result llm__engine_pages(llm_engine *e, const llm_engine_config *c, const llm__logger *log) {
     int64_t page_bytes = e->page_bytes * e->n_ranks, each = ((int64_t)e->p.max_len + c->block_size - 1) / c->block_size;
-    int64_t memory = llm__memory_all(), n = each * c->max_num_seqs;
-    int64_t given = c->kv_cache_memory_bytes ? c->kv_cache_memory_bytes : memory > 0 ? memory / 2 : INT64_MAX;
+    int64_t n = each * c->max_num_seqs, given = 0;
     const double share = (double)c->cache_max_entry_count;
     const int64_t blocks = c->num_gpu_blocks ? c->num_gpu_blocks : share > 1 ? (int64_t)share : 0;
-    if (share > 0 && share <= 1) {
-        const int64_t own = e->backend->kv_memory ? e->backend->kv_memory(e->ctx, 1) * e->n_ranks : llm_memory_free();
-        given = (int64_t)((double)own * share);
-        n = INT64_MAX;
-    } else if (e->backend->kv_memory) {
-        memory = e->backend->kv_memory(e->ctx, 0) * e->n_ranks;
-        if (!c->kv_cache_memory_bytes || given > memory) given = memory;
-        if (given < page_bytes && !blocks) /* as vLLM says it */
-            return llm__error(
-                LLM_ERR_NOMEM,
-                "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine (%g).",
-                (double)c->gpu_memory_utilization);
-    }
+    llm_result r = LLM_OK;
+    if (!e->backend->kv_memory) given = llm__engine_room(e, c);
+    else r = llm__engine_device_room(e, c, blocks ? 0 : page_bytes, &given);
+    if (r) return r;
+    if (share > 0 && share <= 1) n = INT64_MAX;
     if (blocks) given = blocks * page_bytes, n = blocks;
     if (page_bytes > 0) n = LLM__MIN(n, given / page_bytes);
+    if (e->p.planned_pages) n = e->p.planned_pages;
     e->p.n_pages = (int32_t)LLM__MIN(n, (int64_t)1 << 30);
     if (e->p.n_pages >= each) return LLM_OK;
     int64_t fits = (int64_t)e->p.n_pages * c->block_size;
@@ -177,7 +204,9 @@ static llm_result llm__engine_pages(llm_engine *e, const llm_engine_config *c, c
         return llm__error(LLM_ERR_LIMIT, "max_model_len: %d tokens need %lld bytes of KV cache, %lld bytes hold %lld tokens",
                           (int)e->p.max_len, (long long)(each * page_bytes), (long long)given, (long long)fits);
     e->p.max_len = (int32_t)fits;
-    llm__log(log, LLM_LOG_WARN, "max_model_len is %d tokens: that is what %lld bytes of KV cache hold", (int)fits, (long long)given);
+    if (!e->p.dry)
+        llm__log(log, LLM_LOG_WARN, "max_model_len is %d tokens: that is what %lld bytes of KV cache hold", (int)fits,
+                 (long long)(n * page_bytes));
     return LLM_OK;
 }
 
@@ -186,6 +215,7 @@ static llm_result llm__engine_swap(llm_engine *e, const llm_engine_config *c) {
     double bytes = (double)c->swap_space * (1 << 30), page = (double)e->page_bytes * e->n_ranks;
     if (!c->preemption_swap) return LLM_OK;
     e->p.n_swap = (int32_t)LLM__MIN(c->num_cpu_blocks ? c->num_cpu_blocks : bytes / page, (double)e->p.n_pages);
+    if (e->p.dry) return LLM_OK;
     e->swap.memory = (uint8_t *)llm__calloc((size_t)e->p.n_swap * (size_t)e->n_ranks, (size_t)e->page_bytes);
     if (e->swap.memory) memset(e->swap.memory, 1, (size_t)e->p.n_swap * (size_t)page); /* zeros would not be touched */
     if (e->swap.memory && e->backend->pin) e->backend->pin(e->ctx, e->swap.memory, (size_t)e->p.n_swap * (size_t)page);
@@ -239,6 +269,9 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.max_seq_len_to_capture = c->max_seq_len_to_capture;
     b.step_timeout = (double)c->step_timeout;
     b.spent = c->spent;
+    b.trace = c->trace;
+    b.trace_user = c->trace_user;
+    if (c->trace && !e->p.dry) e->backend = llm__trace_backend();
     llm_result r = llm__engine_graphs(e, c->cuda_graph_sizes, &b);
     if (!r) r = e->backend->open(&b, &e->ctx);
     if (r) return r;
@@ -249,6 +282,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     n.backend = e->backend;
     n.ctx = e->ctx;
     n.n_ranks = b.n_ranks;
+    n.dry = e->p.dry;
     n.max_rows = b.max_rows;
     n.max_out = b.max_out;
     n.progress = c->progress;
@@ -299,6 +333,10 @@ LLM__PRIVATE llm_result llm__engine_device(llm_engine *e, const llm_engine_confi
 
 LLM__PRIVATE llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, const llm_engine_config *c) {
     const llm__logger log = {c->log, c->log_user};
+#ifndef __OPTIMIZE__
+    if (!e->p.dry && e->backend == llm_backend_cpu())
+        llm__log(&log, LLM_LOG_WARN, "llm.h was compiled without optimisation, which makes it many times slower: -O2 was expected");
+#endif
     llm__engine_limits(e, model, c);
     llm_result r = llm__engine_net(e, c);
     if (r) return r;
@@ -310,10 +348,66 @@ LLM__PRIVATE llm_result llm__engine_assemble(llm_engine *e, const llm_model *mod
     e->p.vocab = e->net->a->vocab;
     e->page_bytes = e->backend->kv_page_bytes(e->ctx, n, layers, c->block_size);
     r = llm__engine_pages(e, c, &log);
-    if (!r) r = e->backend->kv_open(e->ctx, n, layers, c->block_size, e->p.n_pages);
+    if (!r && !e->p.dry) r = e->backend->kv_open(e->ctx, n, layers, c->block_size, e->p.n_pages);
     if (!r) r = llm__engine_swap(e, c);
     if (r) return r;
     e->count.memory_bytes = e->backend->memory_used(e->ctx);
     snprintf(e->describe, sizeof e->describe, "%s: %s", e->backend->name, e->backend->describe(e->ctx));
     return llm__engine_init(e);
+}
+
+/* Bytes of the model's files that are in memory because they are not mapped. */
+static int64_t llm__model_bytes(const llm_model *m) {
+    int64_t n = 0;
+    for (size_t i = 0; i < m->source.n_files; i++)
+        if (!m->source.files[i].mapped && !m->source.files[i].borrowed) n += (int64_t)m->source.files[i].size;
+    return n;
+}
+
+LLM__PRIVATE llm_result llm__engine_plan(const llm_model *model, const llm_engine_config *c, llm_estimate *out, int32_t *n_pages) {
+    llm_engine *e = llm__engine_alloc();
+    memset(out, 0, sizeof *out);
+    if (!e) return llm__nomem();
+    e->p.c = *c;
+    e->p.c.kv_cache_prealloc = 0;
+    e->p.c.progress = NULL;
+    e->p.dry = 1;
+    e->backend = llm_backend_cpu();
+    llm_result r = llm__engine_assemble(e, model, &e->p.c);
+    if (r && !e->page_bytes) { /* it has not come to counting */
+        llm__engine_destroy(e);
+        return r;
+    }
+    const int64_t each = (e->p.max_len + c->block_size - 1) / c->block_size, page = e->page_bytes * e->n_ranks;
+    const int64_t unpacked = LLM__MAX(e->net->unpacked, e->drafter.net ? e->drafter.net->unpacked : 0);
+    *n_pages = e->p.n_pages;
+    out->weight_bytes = e->net->weight_bytes + (e->drafter.net ? e->drafter.net->weight_bytes : 0);
+    out->kv_bytes = (r ? LLM__MAX(each, e->p.n_pages) : e->p.n_pages) * page;
+    out->buffer_bytes = llm__engine_bytes(e) - out->weight_bytes + e->p.n_swap * page;
+    out->available_bytes = llm_memory_free();
+    out->max_model_len = e->p.max_len;
+    const int64_t need = out->weight_bytes + out->kv_bytes + out->buffer_bytes + unpacked;
+    out->peak_bytes = need + llm__model_bytes(model) + (e->drafter.model ? llm__model_bytes(e->drafter.model) : 0);
+    if (out->available_bytes >= 0 && need > out->available_bytes)
+        r = llm__error(
+            LLM_ERR_NOMEM, "engine: %lld bytes are needed (weights %lld, KV cache %lld for %d tokens, buffers %lld), %lld are free",
+            (long long)need, (long long)(out->weight_bytes + unpacked), (long long)out->kv_bytes,
+            (int)(out->kv_bytes / LLM__MAX(page, 1)) * c->block_size, (long long)out->buffer_bytes, (long long)out->available_bytes);
+    out->fits = !r;
+    llm__engine_destroy(e);
+    return r;
+}
+
+LLM_API llm_result llm_model_estimate(const llm_model *model, const llm_engine_config *cfg, llm_estimate *out) {
+    llm_engine_config c = LLM__ZERO;
+    const llm_backend *b;
+    int32_t n_pages;
+    memset(out, 0, sizeof *out);
+    if (cfg) c = *cfg;
+    llm_result r = llm__engine_resolve(model, &c);
+    if (!r && c.device && !strcmp(c.device, "cuda")) r = llm__error(LLM_ERR_UNSUPPORTED, "estimate: of device cuda; it is for the CPU");
+    if (!r) r = llm__engine_backend(&c, &b);
+    if (!r && b != llm_backend_cpu()) r = llm__error(LLM_ERR_UNSUPPORTED, "estimate: of backend %s; it is for the CPU", b->name);
+    if (!r) r = llm__engine_plan(model, &c, out, &n_pages);
+    return out->kv_bytes ? LLM_OK : r;
 }

@@ -21,7 +21,7 @@ static int32_t llm__rows_out(const llm__seq *s, int32_t n) {
 /* Adds as many of a sequence's rows to the step as budget and output rows allow, perhaps none. A prompt that is scored asks for a row of
  * logits for each of its rows, so max_out limits its chunks: echo never holds tokens x vocabulary. */
 static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
-    int32_t n = llm__goes_on(e, s) ? LLM__MIN(llm__seq_left(s), e->p.c.max_num_batched_tokens - f->n_rows) : 0, over;
+    int32_t n = llm__goes_on(e, s) ? LLM__MIN(llm__seq_left(s), e->budget.rows - f->n_rows) : 0, over;
     if (e->p.c.disable_chunked_prefill && n < llm__seq_left(s)) return; /* all of a prompt, or it waits */
     while (n > 0 && (over = llm__rows_out(s, n) - (e->p.max_out - f->n_out)) > 0) n -= over;
     if (n <= 0) return;
@@ -37,6 +37,7 @@ LLM__PRIVATE void llm__leave_queue(llm_engine *e, llm_request *r) {
     r->fresh = 0;
     LLM__LOCKED(&e->mutex);
     e->inbox.n_fresh--;
+    e->inbox.bytes -= r->bytes;
 }
 
 /* The first step of a request: queue time and cache hit are known now. Choices that follow later, and sequences that
@@ -78,7 +79,7 @@ static int llm__lora_fits(const llm_engine *e, const llm__seq *s) {
 /* Lets waiting sequences in while there is a place, pages and budget. Strictly in order: if the first does not fit,
  * nobody passes it, or a long prompt would never get its turn. */
 static void llm__admit(llm_engine *e, llm__flight *f) {
-    while (e->waiting.first && e->running.n < e->p.c.max_num_seqs && f->n_rows < e->p.c.max_num_batched_tokens && f->n_out < e->p.max_out) {
+    while (e->waiting.first && e->running.n < e->p.c.max_num_seqs && f->n_rows < e->budget.rows && f->n_out < e->p.max_out) {
         llm__seq *s = e->waiting.first;
         if (!llm__lora_fits(e, s) || !llm__seq_place(e, s)) return;
         llm__queue_take(e, s);
@@ -147,9 +148,22 @@ static void llm__plan_drafts(llm_engine *e, llm__flight *f) {
     }
 }
 
+/* How many rows the step may have. Who steps with a budget of time gets chunks of prompts that take four budgets where others decode, which
+ * wait for them, and no piece of work, where it cannot be interrupted, of more than half of one; both as measured, from a few rows on. */
+static int32_t llm__plan_budget(const llm_engine *e) {
+    const double most = e->p.c.max_num_batched_tokens, least = LLM__MIN(4.0, most);
+    double rows = most;
+    if (e->budget.seconds <= 0 || e->p.c.disable_chunked_prefill) return e->p.c.max_num_batched_tokens;
+    if (e->budget.row <= 0) rows = LLM__MIN(most, 16);
+    else if (e->running.n > 1 || (e->running.n && e->waiting.first)) rows = LLM__MIN(rows, 4 * e->budget.seconds / e->budget.row);
+    if (e->budget.piece > 0) rows = LLM__MIN(rows, e->budget.seconds / 2 / e->budget.piece);
+    return (int32_t)LLM__MIN(most, LLM__MAX(least, rows) + e->running.n);
+}
+
 LLM__PRIVATE void llm__plan(llm_engine *e, llm__flight *f) {
     int64_t preempted = e->count.preemptions;
     f->n = f->n_rows = f->n_out = 0;
+    e->budget.rows = llm__plan_budget(e);
     for (int32_t i = 0, can = 1; i < e->running.n; i += can) {
         llm__seq *s = e->running.seq[i];
         s->n_chunk = 0;
@@ -160,7 +174,7 @@ LLM__PRIVATE void llm__plan(llm_engine *e, llm__flight *f) {
         }
         if (can && llm__decodes(s)) llm__plan_rows(e, f, s);
     }
-    for (int32_t i = 0; i < e->running.n && f->n < e->running.n && f->n_rows < e->p.c.max_num_batched_tokens; i++)
+    for (int32_t i = 0; i < e->running.n && f->n < e->running.n && f->n_rows < e->budget.rows; i++)
         if (!e->running.seq[i]->n_chunk) llm__plan_rows(e, f, e->running.seq[i]);
     if (preempted == e->count.preemptions && llm__admits(e)) llm__admit(e, f);
     e->since_admission++;

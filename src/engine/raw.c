@@ -4,12 +4,17 @@
  * pages for as long as no request runs, so nothing is planned, shared or cached. */
 #include "api/linkage.h"
 #include "api/config.h"
+#include "api/model.h"
+#include "api/sampler.h"
 #include "api/engine.h"
 #include "api/raw.h"
 #include "api/backend.h"
 #include "base/platform.h"
+#include "base/alloc.h"
 #include "base/log.h"
+#include "model/reference.h"
 #include "engine/sampler.h"
+#include "engine/plain_sampler.h"
 #include "engine/kv.h"
 #include "engine/scheduler.h"
 #include "engine/pages.h"
@@ -94,3 +99,33 @@ LLM_API llm_result llm_forward_batch(llm_engine *e, int32_t n_seqs, const int32_
 }
 
 LLM_API int32_t llm_logits_size(const llm_engine *e) { return e->p.vocab; }
+
+/* Nothing of an engine is needed here. */
+LLM_API llm_result llm_reference_forward(const llm_model *model, const int32_t *ids, int32_t n, float *logits) {
+    if (!model->arch.n_layers || n < 1) return llm__error(LLM_ERR_ARG, "reference: a model with weights, and at least one token, expected");
+    return llm__reference_forward(model, ids, n, logits);
+}
+
+LLM_API int32_t llm_sample_steps(const float *logits, int32_t n, const llm_sampling *s, const int32_t *ids, int32_t n_prompt, int32_t n_ids,
+                                 int64_t seed, llm_sample_fn fn, void *user) {
+    llm__rules r = LLM__ZERO;
+    llm__history h = LLM__ZERO;
+    llm_sampling own = *s;
+    LLM__SCOPED(llm__arena_free) llm__arena memory = LLM__ZERO;
+    if (n < 1 || n_prompt < 0 || n_ids < n_prompt || llm__check_sampling(s, n)) return -1;
+    llm__sampling_resolve(&own);
+    own.min_tokens = 0; /* needs to know what ends an answer */
+    if (own.repetition_penalty != 1 || own.presence_penalty != 0 || own.frequency_penalty != 0) {
+        size_t slots = 16;
+        while (slots < 2 * (size_t)n_ids) slots *= 2;
+        h.mask = (uint32_t)slots - 1;
+        h.id = (int32_t *)llm__arena_get(&memory, (size_t)n_ids * sizeof *h.id);
+        h.count = (int32_t *)llm__arena_get(&memory, (size_t)n_ids * sizeof *h.count);
+        h.slot = (int32_t *)llm__arena_get(&memory, slots * sizeof *h.slot);
+        if (memory.failed) return llm__nomem(), -1;
+        for (int32_t i = 0; i < n_ids; i++) llm__history_add(&h, ids[i], i >= n_prompt);
+    }
+    r.s = &own;
+    r.history = &h;
+    return llm__plain_sample(logits, n, &r, (uint64_t)seed, n_ids - n_prompt, fn, user);
+}

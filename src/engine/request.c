@@ -188,6 +188,17 @@ static llm_result llm__request_root(llm_request *r, const llm_request_config *cf
     return result;
 }
 
+enum {
+    LLM__SEQ_BYTES = 20 << 10,   /* of memory that one answer touches before its first token, beside its prompt's ids */
+    LLM__QUEUE_BYTES = 256 << 20 /* that all requests together may take while they wait, unless it is one alone */
+};
+
+/* What a request takes while it waits: each of its answers has the prompt's ids; and room for scores of the prompt. */
+static int64_t llm__request_bytes(const llm_request *r, size_t n) {
+    const size_t scored = r->prompt.logprobs ? sizeof(float) + sizeof(int32_t) + (size_t)r->prompt.top_stride * sizeof *r->prompt.top : 0;
+    return (int64_t)((size_t)r->n_seqs * (LLM__SEQ_BYTES + n * sizeof(int32_t)) + n * scored);
+}
+
 /* Fills a new request from its config and its prompt's tokens. Here the seed is drawn if none was given, and a request
  * learns how many sequences it has: one for each choice, four times the width for beams. */
 static llm_result llm__request_fill(llm_request *r, const llm_request_config *cfg, const int32_t *prompt, size_t n) {
@@ -218,6 +229,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
         r->answer[i] = &r->seq[i];
         result = llm__seq_open(r, i, prompt, (int32_t)n, max_new);
     }
+    r->bytes = llm__request_bytes(r, n);
     r->seq[0].beam.role = LLM__BEAM_LIVE;
     r->metrics.n_prompt_tokens = (int32_t)n;
     r->submitted = LLM__MAX(e->p.driver.now(e), r->received);
@@ -228,22 +240,28 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
 }
 
 /* May one more come? Where none may wait (max_queue -1) only if there is a place for its answers, or nothing else. */
-static int llm__request_fits(const llm_engine *e, const llm_request *r) {
-    if (e->p.c.max_queue >= 0) return e->inbox.n_fresh < e->p.c.max_queue;
-    return !e->inbox.n_live || e->inbox.n_live + r->sampling.best_of <= e->p.c.max_num_seqs;
+static llm_result llm__request_fits(const llm_engine *e, const llm_request *r) {
+    const int none = e->p.c.max_queue < 0, n = (int)e->inbox.n_fresh;
+    if (none && e->inbox.n_live && e->inbox.n_live + r->sampling.best_of > e->p.c.max_num_seqs)
+        return llm__error(LLM_ERR_BUSY, "no place is free: %d answers run, and none may wait", (int)e->inbox.n_live);
+    if (!none && n >= e->p.c.max_queue) return llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.c.max_queue);
+    if (n && e->inbox.bytes + r->bytes > LLM__QUEUE_BYTES)
+        return llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait, whose prompts and answers take %d MiB", n,
+                          (int)(e->inbox.bytes >> 20));
+    return LLM_OK;
 }
 
-/* Into the inbox, unless max_queue requests wait already. Its number is its place in order. The stepping thread wakes
- * if it sleeps in llm_engine_wait. */
+/* Into the inbox, unless too many wait already. Its number is its place in order. The stepping thread wakes if it sleeps in
+ * llm_engine_wait. */
 static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
     LLM__LOCKED(&e->mutex);
-    if (!llm__request_fits(e, r))
-        return e->p.c.max_queue < 0 ? llm__error(LLM_ERR_BUSY, "no place is free: %d answers run, and none may wait", (int)e->inbox.n_live)
-                                    : llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.c.max_queue);
+    const llm_result result = llm__request_fits(e, r);
+    if (result) return result;
     r->fresh = 1;
     r->refs = 2;
     r->arrival = e->inbox.n_arrived++;
     e->inbox.n_fresh++;
+    e->inbox.bytes += r->bytes;
     e->inbox.n_live += r->sampling.best_of;
     if (e->inbox.last) e->inbox.last->inbox_next = r;
     else e->inbox.first = r;

@@ -1,5 +1,6 @@
 /* results: what becomes of a step's logits. */
 #pragma once
+#include "api/config.h"
 #include "api/engine.h"
 #include "api/request.h"
 #include "base/platform.h"

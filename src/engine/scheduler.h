@@ -115,6 +115,8 @@ typedef struct llm__engine_params {
     int32_t n_draft; /* tokens that may be drafted at once; 0: no speculation */
     int32_t n_jump;  /* the same of those that a grammar drafts */
     int32_t n_loras; /* slots for adapters */
+    int32_t dry;     /* 1: the engine is only planned; pages: as planned, else 0 */
+    int32_t planned_pages;
 } llm__engine_params;
 
 typedef struct llm__stop { /* a stop string as an automaton (Knuth, Morris, Pratt) */
@@ -214,6 +216,7 @@ struct llm_request {
     llm_request *news_next;
     llm_request *inbox_next;
     int in_news, told, fresh;   /* told: its end; fresh: counts against max_queue */
+    int64_t bytes;              /* that it takes while it waits */
     int refs, cancelled, freed; /* atomic */
     int32_t n_flight;           /* of its sequences together */
     llm_sampling sampling;      /* resolved; points into the arena */
@@ -274,8 +277,10 @@ typedef struct llm__flight { /* a step: planned, then in flight until it is appl
     llm__job *jobs;          /* (max_out + max_seqs) */
     int32_t n, n_rows, n_out, n_jobs;
     int32_t n_prompt_rows;
-    int32_t pools; /* a job reads hidden states */
-    double begin;
+    int32_t pools;         /* a job reads hidden states */
+    double begin, seconds; /* seconds: that it was worked on; where the device works by itself, that it took */
+    double longest;        /* of these in one piece */
+    int dropped;           /* nobody wanted it any more before it was computed */
 } llm__flight;
 
 enum { LLM__LORA_ASIDE = 256 }; /* names that are kept of adapters that had to make room */
@@ -340,7 +345,12 @@ struct llm_engine {
     double prompt_seconds;   /* what the last step with rows of a prompt took */
     int32_t since_admission; /* steps */
     llm__pace pace;          /* what rows cost */
-    llm__seq **drafting;     /* (max_seqs) sequences that get a draft in the step being planned */
+    struct {                 /* see llm_engine_step_for */
+        double seconds;      /* that the caller gives each call; 0: it does not say */
+        double row, piece;   /* what a row of a step with prompts took of late; of that in one piece */
+        int32_t rows;        /* of the step being planned, at most */
+    } budget;
+    llm__seq **drafting; /* (max_seqs) sequences that get a draft in the step being planned */
     struct {
         llm__flight ring[2]; /* in flight from `oldest` on, the one behind them is planned */
         int32_t oldest, n;
@@ -363,7 +373,8 @@ struct llm_engine {
     pthread_mutex_t mutex;
     struct { /* requests that were submitted since the last step */
         llm_request *first, *last;
-        int32_t n_fresh;        /* requests that have not begun, for max_queue */
+        int32_t n_fresh;        /* requests that have not begun, for max_queue, */
+        int64_t bytes;          /* and what they take */
         int32_t n_live;         /* answers that have not ended, where none may wait */
         uint64_t n_arrived;     /* so far: the order of arrival */
         int some_cancelled;     /* since the inbox was taken last */

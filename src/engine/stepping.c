@@ -33,6 +33,8 @@ static llm_result llm__flight_begin(llm_engine *e, llm__flight *f) {
     llm__fill_step(e, f, &step);
     f->begin = e->p.driver.now(e);
     llm_result r = e->p.driver.forward(e, &step);
+    f->seconds = e->p.driver.now(e) - f->begin;
+    f->longest = 0;
     e->count.steps++;
     if (r) llm__flight_fail(e, f);
     for (int32_t i = 0; i < f->n && !r; i++) {
@@ -56,14 +58,36 @@ static void llm__flight_masks(void *arg, int worker) {
     }
 }
 
-/* Waits for the oldest step in flight and applies it. Where the device computes beside the host (lag 1) the wait is used for masks; a CPU
- * has computed when it says that it has begun. Of a step that failed only the counts of what is in flight are left to be settled, for its
- * requests have ended. */
+/* 1 if somebody still waits for something in this step. */
+static int llm__flight_wanted(const llm__flight *f) {
+    for (int32_t i = 0; i < f->n; i++)
+        if (f->entry[i].seq->state != LLM__SEQ_DONE) return 1;
+    return 0;
+}
+
+/* Works on the oldest step in flight until a time. 1: it can be ended: it is computed, nobody wants it any more, or the device computes by
+ * itself. */
+static int llm__flight_work(llm_engine *e, double until) {
+    llm__flight *f = &e->flights.ring[e->flights.oldest];
+    if (!e->backend->work || !llm__flight_wanted(f)) return 1;
+    const double began = e->p.driver.now(e);
+    int done = e->backend->work(e->ctx, until, &f->longest);
+    f->seconds += e->p.driver.now(e) - began;
+    return done;
+}
+
+/* Waits for the oldest step in flight and applies it. Where the device computes beside the host (lag 1) the wait is used for masks. Of a
+ * step that failed, or that a cancel has made useless before it was computed, only the counts of what is in flight are left to be settled,
+ * for its requests have ended. */
 static llm_result llm__flight_end(llm_engine *e) {
     llm__flight *f = &e->flights.ring[e->flights.oldest];
+    f->dropped = e->backend->work && !llm__flight_wanted(f);
     if (e->p.lag) llm__on_threads(e, llm__flight_masks, f->n_jobs);
-    llm_result r = e->backend->wait(e->ctx);
-    e->count.model_seconds += e->p.driver.now(e) - f->begin;
+    const double began = e->backend->work ? e->p.driver.now(e) - f->seconds : f->begin;
+    llm_result r = f->dropped ? LLM_OK : e->backend->wait(e->ctx);
+    f->seconds = e->p.driver.now(e) - began;
+    if (f->dropped) f->n_jobs = 0;
+    e->count.model_seconds += f->seconds;
     e->flights.oldest ^= 1;
     e->flights.n--;
     if (r) llm__flight_fail(e, f);
@@ -75,10 +99,14 @@ static llm_result llm__flight_end(llm_engine *e) {
 LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
     llm_engine *e = llm__engine_alloc();
     llm_engine_config *c = e ? &e->p.c : NULL;
+    llm_estimate estimate;
     if (e && cfg) *c = *cfg;
     llm_result r = e ? llm__engine_resolve(model, c) : llm__nomem();
     if (!r) r = llm__engine_backend(c, &e->backend);
     if (!r) r = llm__engine_device(e, c);
+    if (!r && c->trace && e->backend != llm_backend_cpu())
+        r = llm__error(LLM_ERR_UNSUPPORTED, "trace: of backend %s; it is for the CPU", e->backend->name);
+    if (!r && e->backend == llm_backend_cpu()) r = llm__engine_plan(model, c, &estimate, &e->p.planned_pages);
     if (!r) r = llm__engine_assemble(e, model, c);
     if (!r && c->lora) r = llm_lora_load(e, c->lora, c->lora);
     if (!r && c->lora) e->adapters.own = 0;
@@ -121,29 +149,55 @@ static int llm__engine_count(llm_engine *e) {
     return e->live || e->inbox.first;
 }
 
+/* 1 if a step is in flight on which the engine itself works, and which is not done. */
+static int llm__paused(const llm_engine *e) { return e->backend->work && e->flights.n; }
+
 /* One turn: take in, end what is to end, plan and begin a step, apply the one that is `lag` steps older, tell. Nothing
- * here allocates. With lag 0:  plan t, begin t, wait for t, apply t;  with lag 1:  plan t + 1, begin t + 1, wait for t,
+ * here allocates. With lag 0:  plan t, begin t, work on t, apply t;  with lag 1:  plan t + 1, begin t + 1, wait for t,
  * apply t, so the device finds its next step when it ends one. Where nothing can be planned, the step in flight is
- * applied at once. An error is that of a step; its requests have ended with it, the engine goes on. */
-LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
+ * applied at once. A step on which the engine works is left where it is when the time is over, and the next turn goes on with it; what it
+ * gives is the same. An error is that of a step; its requests have ended with it, the engine goes on. */
+static llm_result llm__engine_turn(llm_engine *e, double until, int *left) {
     llm__flight *f = &e->flights.ring[e->flights.oldest ^ e->flights.n];
     llm_result r = LLM_OK, r2 = LLM_OK;
     llm__turn_take(e);
     e->now = e->p.driver.now(e);
     if (llm__take_inbox(e) || (e->next_deadline > 0 && e->now >= e->next_deadline)) llm__sweep(e);
-    llm__plan(e, f);
-    if (f->n) r = llm__flight_begin(e, f);
-    int ahead = f->n && !r && !f->pools ? e->p.lag : 0; /* hidden states can be read of the latest step only */
-    while (e->flights.n > ahead) {
+    int begins = !llm__paused(e);
+    if (begins) llm__plan(e, f);
+    if (begins && f->n) r = llm__flight_begin(e, f);
+    int ahead = begins && f->n && !r && !f->pools ? e->p.lag : 0; /* hidden states can be read of the latest step only */
+    while (e->flights.n > ahead && llm__flight_work(e, until)) {
         llm_result ended = llm__flight_end(e);
         r2 = r2 ? r2 : ended;
     }
     llm__tell_news(e);
     e->count.step_seconds += e->p.driver.now(e) - e->now;
-    int left = llm__engine_count(e);
+    *left = llm__engine_count(e);
     llm__turn_give(e);
-    if (busy) *busy = left;
     return r ? r : r2;
+}
+
+/* A step in turns of 10 ms, between which cancels, deadlines and who waits for a turn are heard. */
+LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
+    llm_result r;
+    int left;
+    do r = llm__engine_turn(e, e->p.driver.now(e) + 0.01, &left);
+    while (!r && llm__paused(e));
+    if (busy) *busy = left;
+    return r;
+}
+
+LLM_API llm_result llm_engine_step_for(llm_engine *e, double ms, int *busy) {
+    const double begin = e->p.driver.now(e), end = begin + LLM__MAX(ms, 0) / 1000;
+    llm_result r;
+    int left;
+    e->budget.seconds = LLM__MAX(ms, 1e-3) / 1000;
+    do r = llm__engine_turn(e, end, &left);
+    while (!r && left && e->p.driver.now(e) < end);
+    e->budget.seconds = 0;
+    if (busy) *busy = left;
+    return r;
 }
 
 /* Sleeps until a request or a cancel arrives. */

@@ -7,25 +7,28 @@
 #include "grammar/machine.h"
 #include "grammar/masks.h"
 
-/* Marks instructions from which some text leads to the end; a rule that can only call itself for ever has none. Until nothing changes,
+/* How many levels of values each way to the end goes down at least, and so whether there is one; a rule that can only call itself for ever
+ * has none. Until nothing changes,
  * backwards, as fragments are mostly made in order of text, and forwards, as rules may call those behind them. (The least fixed point that
  * finds the productive symbols of a context-free grammar: Hopcroft & Ullman 1979.) Why: a mask promises that every token it allows can be
  * continued to a whole answer. In root ::= "a" | "b" loop, loop ::= "x" loop, the way over "b" never ends, and a model that was allowed
- * "b" would write x until its budget is spent. Rules that call each other crosswise can make it take too long. */
-static void llm__gr_alive(llm__gr_build *b) {
+ * "b" would write x until its budget is spent. For the same reason a value begins only where the levels that are left are enough for it and
+ * for all that must follow. Rules that call each other crosswise can make it take too long. */
+static void llm__gr_needs(llm__gr_build *b) {
     llm_grammar *g = b->g;
     int changed = 1;
+    for (size_t k = 0; k < g->n_ops; k++) g->op[k].need = LLM__GR_DEAD;
     for (int pass = 0; changed && llm__gr_spend(b, g->n_ops / 8); pass++) {
         changed = 0;
         for (size_t k = 0; k < g->n_ops; k++) {
             llm__gr_op *op = &g->op[pass & 1 ? k : g->n_ops - 1 - k];
-            int next = op->next >= 0 && g->op[op->next].alive, alive = next;
-            if (op->kind == LLM__GR_SPLIT) alive = next || (op->other >= 0 && g->op[op->other].alive);
-            if (op->kind == LLM__GR_CALL) alive = next && g->op[op->a].alive;
-            if (op->kind == LLM__GR_REPEAT) alive = next && (!op->min || g->op[op->a].alive);
-            if (op->kind == LLM__GR_RETURN || op->kind == LLM__GR_AGAIN || op->kind == LLM__GR_ACCEPT) alive = 1;
-            changed |= alive != op->alive;
-            op->alive = (uint8_t)alive;
+            int next = op->next >= 0 ? g->op[op->next].need : (int)LLM__GR_DEAD, need = next;
+            if (op->kind == LLM__GR_SPLIT && op->other >= 0) need = LLM__MIN(next, g->op[op->other].need);
+            if (op->kind == LLM__GR_CALL) need = LLM__MAX(next, g->op[op->a].need + (op->max && g->op[op->a].need < LLM__GR_DEAD));
+            if (op->kind == LLM__GR_REPEAT && op->min) need = LLM__MAX(next, g->op[op->a].need);
+            if (op->kind == LLM__GR_RETURN || op->kind == LLM__GR_AGAIN || op->kind == LLM__GR_ACCEPT) need = 0;
+            changed |= need != op->need;
+            op->need = (uint8_t)LLM__MIN(need, LLM__GR_DEAD);
         }
     }
 }
@@ -95,7 +98,7 @@ LLM__PRIVATE llm_grammar *llm__grammar_new(llm__gr_build *b, int64_t *fuel) {
     static const uint32_t nothing[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     llm_grammar *g = b->g = LLM__NEW(llm_grammar, 1);
     b->failed = g ? LLM_OK : llm__nomem();
-    b->escape = 0;
+    b->escape = b->levels = 0;
     if (!g) return NULL;
     pthread_mutex_init(&g->lock, NULL);
     g->refs = 1;
@@ -111,9 +114,10 @@ LLM__PRIVATE void llm__grammar_finish(llm__gr_build *b, llm__gr_frag f) {
     if (b->failed) return;
     llm__gr_classes(g);
     g->start = f.in;
-    llm__gr_alive(b);
-    if (!b->failed && (f.in < 0 || !g->op[f.in].alive))
+    llm__gr_needs(b);
+    if (!b->failed && (f.in < 0 || g->op[f.in].need == LLM__GR_DEAD))
         b->failed = llm__error(LLM_ERR_FORMAT, "grammar: no text can ever complete it: nothing can satisfy it");
+    if (!b->failed) g->max_level = LLM__MAX(LLM__GR_MAX_LEVEL, LLM__MAX(b->levels, g->op[f.in].need));
     if (!b->failed) llm__gr_check_left(b);
     if (!b->failed) llm__gr_begin(g);
     if (!b->failed && g->failed) b->failed = llm__gr_gave_up(g->failed);

@@ -218,8 +218,8 @@ LLM__PRIVATE llm__gr_frag llm__gr_call(llm__gr_build *b, int32_t rule) {
  *   [[]      space , ] on C                             ] ended the inner list: RETURN popped I, behind which stand , and ]
  *   [[]]     none; accepts                              RETURN popped C too, and ACCEPT stands behind it
  *
- * What has been read is in the stacks, so one list of instructions reads any depth, up to LLM__GR_MAX_DEPTH frames; what would go deeper
- * is not allowed to begin.
+ * What has been read is in the stacks, so one list of instructions reads any depth, up to LLM__GR_MAX_LEVEL values and LLM__GR_MAX_DEPTH
+ * frames; what would go deeper is not allowed to begin.
  *
  * The work list of a step holds what was met, in order; it is its own queue. Everything is bounded: the list, the threads of a state, the
  * depth of a stack. An answer that goes beyond ends with a sentence; others that use its grammar go on. */
@@ -276,6 +276,7 @@ static int32_t llm__gr_push(llm_grammar *g, int32_t parent, int32_t op, int32_t 
     if (!llm__grow((void **)&g->frame, &g->frames_cap, g->n_frames + 1, sizeof *g->frame)) return g->failed = llm__out_of_memory, -1;
     llm__gr_frame *f = &g->frame[g->n_frames];
     f->op = op, f->count = count, f->parent = parent, f->depth = depth;
+    f->level = parent < 0 ? 0 : g->frame[parent].level + (g->op[op].kind == LLM__GR_CALL && g->op[op].max);
     int32_t at = llm__gr_find(g, LLM__GR_FRAMES, g->n_frames);
     g->n_frames += at == (int32_t)g->n_frames;
     return at;
@@ -283,7 +284,7 @@ static int32_t llm__gr_push(llm_grammar *g, int32_t parent, int32_t op, int32_t 
 
 LLM__PRIVATE void llm__gr_meet(llm_grammar *g, int32_t op, int32_t frame, int32_t base) {
     while (op >= 0 && g->op[op].kind == LLM__GR_SPLIT && g->op[op].other < 0) op = g->op[op].next;
-    if (frame < 0 || op < 0 || !g->op[op].alive || g->failed) return;
+    if (frame < 0 || op < 0 || g->failed || g->op[op].need + g->frame[frame].level > g->max_level) return;
     if ((*g->fuel -= LLM__GR_MEET) < 0 || g->n_work >= LLM__GR_MAX_WORK) {
         g->failed = llm__gr_too_many;
         return;
@@ -323,10 +324,11 @@ LLM__PRIVATE void llm__gr_follow(llm_grammar *g) {
             llm__gr_meet(g, op.other, t.frame, base);
         } else if (op.kind == LLM__GR_CALL) {
             /* A call that is the last thing of a rule needs no frame: whoever called the rule is whom to return to. So rules that repeat
-             * by calling themselves at their end (s ::= "a" s | "b") read texts of any length. Joints may stand before the RETURN. */
+             * by calling themselves at their end (s ::= "a" s | "b") read texts of any length. Joints may stand before the RETURN. A value
+             * of JSON has a frame all the same: its level is counted. */
             int32_t after = op.next;
             while (after >= 0 && g->op[after].kind == LLM__GR_SPLIT && g->op[after].other < 0) after = g->op[after].next;
-            int last = after >= 0 && g->op[after].kind == LLM__GR_RETURN && !g->every_frame;
+            int last = after >= 0 && g->op[after].kind == LLM__GR_RETURN && !g->every_frame && !op.max;
             llm__gr_meet(g, op.a, last ? t.frame : llm__gr_push(g, t.frame, t.op, 0), base);
         } else if (op.kind == LLM__GR_RETURN && t.frame > 0) { /* at the bottom only where llm__gr_check_left tries a rule alone */
             llm__gr_meet(g, g->op[g->frame[t.frame].op].next, g->frame[t.frame].parent, base);

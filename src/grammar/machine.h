@@ -40,7 +40,7 @@
  * one answer's place (a state) in it; the shelf of a model keeps the trie and the latest grammars.
  *
  * Limits (all refused or ended with a sentence): instructions, threads of a state, stack depth, bytes of states and masks. Left recursion
- * is refused. */
+ * is refused. Values of JSON nest 32 levels deep: on the last one a value is whatever ends without another. */
 #pragma once
 #include "api/config.h"
 #include "api/grammar.h"
@@ -51,6 +51,10 @@
 /* Most bytes of a text, instructions, nested schemas; threads of a state, frames, what a step meets. */
 enum { LLM__GR_MAX_TEXT = 1 << 20, LLM__GR_MAX_OPS = 1 << 20, LLM__GR_MAX_NEST = 64 };
 enum { LLM__GR_MAX_THREADS = 4096, LLM__GR_MAX_DEPTH = 400, LLM__GR_MAX_WORK = 1 << 18 };
+
+/* How deep values of JSON nest in a schema that refers to itself, or in free JSON: without a bound a model that always opens another one,
+ * as a small one does that takes the likeliest token, would never come to an end. A schema that spells out more by itself may have more. */
+enum { LLM__GR_MAX_LEVEL = 32, LLM__GR_DEAD = 255 };
 
 /* What a compilation, a mask or a token's bytes may cost: in units of some 10 to 20 ns (an instruction, a key that is compared), so a
  * quarter of a second at most; a thread that a step meets costs LLM__GR_MEET. Schemas of real programs need a hundredth of it. */
@@ -79,12 +83,12 @@ typedef enum llm__gr_kind {
 } llm__gr_kind;
 
 typedef struct llm__gr_op {
-    uint8_t kind, alive; /* alive: some text leads from here to the end of its rule */
+    uint8_t kind, need; /* need: levels of values that every way from here to the end of its rule goes down; LLM__GR_DEAD: there is none */
     uint8_t wide,
         part;  /* BYTES of ASCII, wide: what is not ASCII may come here as well, and leads to `next` too, over BYTES that are part */
     int32_t a; /* BYTES: set; CALL: first instruction of the rule; REPEAT: of the body; AGAIN: its REPEAT */
     int32_t next, other; /* SPLIT: the second way, -1: none */
-    int32_t min, max;    /* REPEAT: turns; max -1: any number */
+    int32_t min, max;    /* REPEAT: turns; max -1: any number. CALL: max 1: the rule is a value of a JSON schema, a level further down */
 } llm__gr_op;
 
 /* A stack is a frame and, by `parent`, all below it. Frames never change: another count is another frame. So stacks share their tails, as
@@ -95,7 +99,7 @@ typedef struct llm__gr_op {
  *   thread 2: frame 9 (CALL 33) -------------+ */
 typedef struct llm__gr_frame {
     int32_t op, count; /* a CALL to return from, or a REPEAT with the turns that are done (not counted beyond min when max is -1) */
-    int32_t parent, depth;
+    int32_t parent, depth, level; /* level: CALLs of values among them */
 } llm__gr_frame;
 
 typedef struct llm__gr_thread {
@@ -165,7 +169,7 @@ struct llm_grammar {
     uint32_t (*set)[8]; /* 256 bits each */
     size_t n_sets, sets_cap;
     uint8_t class_of[256], class_byte[256];
-    int32_t n_classes, start;
+    int32_t n_classes, start, max_level;
     llm__gr_frame *frame; /* 0: the bottom */
     size_t n_frames, frames_cap;
     llm__gr_thread *thread;
@@ -218,6 +222,7 @@ typedef struct llm__gr_build {
     llm_grammar *g;
     llm_result failed; /* the first error, whose sentence is llm_last_error */
     int32_t escape;    /* the rule of what follows a backslash in a JSON string; 0: none yet */
+    int32_t levels;    /* of values that a schema spells out, at most */
 } llm__gr_build;
 
 /* The fragment that matches nothing, as [] in a class or `false` in a schema. In a sequence it makes all of it impossible, among

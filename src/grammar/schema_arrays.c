@@ -57,6 +57,7 @@ static llm__js_list_state *llm__js_list_states(llm__js *js, int32_t n) {
 static void llm__js_way(llm__js *js, llm__js_list_state from, int32_t rule, llm__js_list_state to) {
     if (rule < 0) return;
     llm__gr_frag item = llm__gr_call(js->b, rule);
+    if (!js->b->failed) js->b->g->op[item.in].max = 1; /* as llm__js_value */
     llm__gr_goto(js->b, item, to.behind_item);
     llm__gr_way(js->b, from.behind_comma, item.in);
 }
@@ -174,7 +175,7 @@ static llm__gr_frag llm__js_items(llm__js *js, const llm__js_view *v, int n_pref
     llm__gr_frag tail = llm__gr_empty(b);
     for (int k = more ? shown : shown - 1; k >= 0 && !b->failed; k--) { /* item k, and what follows; k == shown: all the others */
         llm__js_view item = llm__js_item_view(js, v, k);
-        llm__gr_frag one = llm__js_rule(js, &item), next = llm__gr_seq(b, llm__js_mark(js, ","), llm__js_rule(js, &item));
+        llm__gr_frag one = llm__js_value(js, &item), next = llm__gr_seq(b, llm__js_mark(js, ","), llm__js_value(js, &item));
         int32_t least = (int32_t)LLM__MAX(0, min - k), most = max < 0 ? -1 : (int32_t)max - k;
         if (k < shown) tail = llm__gr_seq(b, k ? next : one, tail);
         else if (k) tail = llm__gr_repeat(b, next, least, most);

@@ -12,7 +12,7 @@
  *   3          > >      may go on with one digit; more would be above 235
  *
  * Behind the point it goes on in the same way, and a text may stop early: 0.5 is 0.50, so "stop here" means that zeros from here on would
- * be within the bounds. Once nothing that follows can matter, counted digits end it. Dead ends need no care: llm__gr_alive finds them. */
+ * be within the bounds. Once nothing that follows can matter, counted digits end it. Dead ends need no care: llm__gr_needs finds them. */
 #pragma once
 #include "base/platform.h"
 #include "grammar/machine.h"

@@ -133,7 +133,7 @@ static llm__gr_frag llm__js_extra(llm__js *js, const llm__js_view *v, const llm_
         if (more >= 0 && (!llm_json_bool(js->doc, more, &yes) || yes)) asked = 1;
     }
     llm__gr_frag key = asked ? llm__js_extra_key(js, v, p, n, &view) : llm__gr_never;
-    return llm__gr_seq(js->b, llm__gr_seq(js->b, key, llm__js_mark(js, ":")), llm__js_rule(js, &view));
+    return llm__gr_seq(js->b, llm__gr_seq(js->b, key, llm__js_mark(js, ":")), llm__js_value(js, &view));
 }
 
 /* The property of a name among the n that were met before, or a new one. NULL: an error. */
@@ -230,7 +230,7 @@ LLM__PRIVATE llm__gr_frag llm__js_object(llm__js *js, const llm__js_view *v) {
         llm_text key = llm__text_none();
         llm_text_json(&key, p[i].key.p, p[i].key.n);
         llm_text_str(&key, ":");
-        llm__gr_frag value = p[i].never ? llm__gr_never : llm__js_rule(js, &p[i].view);
+        llm__gr_frag value = p[i].never ? llm__gr_never : llm__js_value(js, &p[i].view);
         llm__gr_frag pair = llm__gr_seq(b, llm__gr_text(b, llm__text_str(&key)), llm__gr_seq(b, llm__js_space(js), value));
         int32_t rule = llm__gr_rule(b);
         llm__gr_rule_is(b, rule, pair);

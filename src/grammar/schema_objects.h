@@ -33,7 +33,7 @@ LLM__PRIVATE llm__js_property *llm__js_properties(llm__js *js, const llm__js_vie
  *
  * Key and value are a rule of their own, called from all places of a row: the machine grows with properties times counts by small
  * instructions only. From the last row the properties go on that nobody listed, counted by a REPEAT. Places that lead nowhere, as where a
- * required property is forbidden, are found by llm__gr_alive.
+ * required property is forbidden, are found by llm__gr_needs.
  *
  * Why in order: free order takes a place for every set of keys that are written, 2^n of them, and models write keys as the schema has
  * them. */

@@ -147,6 +147,7 @@ LLM__PRIVATE llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *given) {
     size_t at = js->n_memo++;
     int32_t rule = llm__gr_rule(b);
     js->memo[at].view = v, js->memo[at].rule = rule;
+    b->levels = LLM__MAX(b->levels, js->depth);
     llm__gr_frag body = llm__js_body(js, &v);
     js->depth--;
     llm__gr_rule_is(b, rule, body);
@@ -154,12 +155,18 @@ LLM__PRIVATE llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *given) {
     return body.in < 0 ? llm__gr_never : llm__gr_call(b, rule);
 }
 
+LLM__PRIVATE llm__gr_frag llm__js_value(llm__js *js, const llm__js_view *v) {
+    llm__gr_frag f = llm__js_rule(js, v);
+    if (f.in >= 0 && !js->b->failed) js->b->g->op[f.in].max = 1;
+    return f;
+}
+
 LLM__PRIVATE llm__gr_frag llm__js_frag(llm__gr_build *b, const llm_json *doc, int node, const char *space) {
     llm__js js = LLM__ZERO;
     llm__js_view v = LLM__ZERO;
     js.b = b, js.doc = doc, js.space = space, js.root = node;
     llm__js_bring(&js, &v, -1, node, 0);
-    llm__gr_frag f = llm__js_rule(&js, &v);
+    llm__gr_frag f = llm__js_value(&js, &v);
     LLM_FREE(js.memo);
     return f;
 }

@@ -7,6 +7,7 @@
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/files.h"
 #include "cpu/dtypes.h"
 #include "model/tensors.h"
@@ -83,7 +84,7 @@ LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, co
     LLM__SCOPED(llm_text_free) llm_text header = LLM__ZERO, config = LLM__ZERO;
     const llm__tensor *output = NULL;
     llm_result r = llm__eagle_files(&from, head, head_file);
-    if (!r && !from.config) r = llm__folder_lacks(head, "config.json");
+    if (!r && !from.config) r = llm__folder_lacks(&from, head, "config.json");
     if (!r && !llm__tensors_find(&from.tensors, "fc.weight"))
         r = llm__error(LLM_ERR_FORMAT, "%s: no EAGLE head, tensor fc.weight is missing", head);
     if (!r && llm_json_find(from.config, 0, "model") >= 0) r = llm__error(LLM_ERR_FORMAT, "%s: it is in vLLM's layout already", head);

@@ -7,31 +7,12 @@
 #include "model/arch.h"
 #include "model/loader.h"
 #include "model/net.h"
-
-/* What every operation needs to know of where it runs. */
-typedef struct llm__pass {
-    const llm_backend *be;
-    llm_backend_ctx *ctx;
-    int rank_index;            /* the operations' `rank` */
-    const llm__net_rank *rank; /* its weights and buffers */
-    const llm__arch *a;
-    int lora;        /* a sequence has an adapter */
-    int first_layer; /* of the KV cache: where it has the model's layer 0, or would have */
-} llm__pass;
-
-/* What adapters add to w src, in `plus`; NULL: nothing in this step. */
-static const llm_buffer *llm__pass_lora(const llm__pass *p, llm_rows rows, llm_buffer *plus, const llm_buffer *src,
-                                        const llm__net_pair *w) {
-    llm_lora_op op = {.rows = rows, .dst = plus, .src = src, .low = p->rank->low, .site = w->lora, .n = w->rows, .scale = 1};
-    if (!p->lora || !w->lora) return NULL;
-    p->be->lora(p->ctx, p->rank_index, &op);
-    return plus;
-}
+#include "model/forward_extras.h"
 
 /* dst (+)= act(w src + b + what adapters add). */
 static void llm__pass_linear(const llm__pass *p, llm_rows rows, llm_buffer *dst, const llm_buffer *src, const llm__net_pair *w, llm_act act,
                              int add) {
-    const llm_buffer *plus = llm__pass_lora(p, rows, p->rank->plus, src, w);
+    const llm_buffer *plus = llm__extra_plus(p, rows, p->rank->plus, src, w);
     llm_linear_op op = {.rows = rows,
                         .dst = dst,
                         .src = src,
@@ -74,34 +55,25 @@ static void llm__pass_residual(const llm__pass *p, const llm__net_lane *lane, co
 
 /* x = embedding of the tokens (T, D). Each rank has a part of the table; learned positions are added on one rank: the sum over ranks has
  * them once. */
-static void llm__pass_embed(const llm__pass *p, int n_ranks, llm_buffer *x) {
+static void llm__pass_embed(const llm__pass *p, const llm__net *net) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
+    llm_buffer *x = llm__extra_embedding(p);
     llm_embed_op embed = {.dst = x,
                           .table = rank->embed.w,
                           .positions = p->rank_index ? NULL : rank->positions.w,
                           .position_offset = a->position_offset,
                           .vocab_begin = (int32_t)rank->vocab.first,
                           .scale = a->embed_scale};
-    llm_lora_op lora = {.rows = LLM_ROWS_TOKENS,
-                        .dst = x,
-                        .low = rank->low,
-                        .site = rank->embed.lora,
-                        .n = a->hidden,
-                        .vocab_begin = embed.vocab_begin,
-                        .scale = a->embed_scale};
     p->be->embed(p->ctx, p->rank_index, &embed);
-    if (p->lora && rank->embed.lora) p->be->lora(p->ctx, p->rank_index, &lora);
-    if (n_ranks > 1) p->be->all_reduce(p->ctx, p->rank_index, LLM_ROWS_TOKENS, x, a->hidden);
+    llm__extra_embed(p, net, x);
     if (rank->embed_norm.w) llm__pass_norm(p, LLM_ROWS_TOKENS, x, x, a->hidden, a->norm, &rank->embed_norm, a->eps);
 }
 
-/* x, from the tokens or from the stage before, and the cosines and sines of this step's positions (T, rope_dim). */
-static void llm__pass_begin(const llm__pass *p, const llm__net *net) {
+/* The cosines and sines of this step's positions (T, rope_dim). */
+static void llm__pass_rope(const llm__pass *p) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
-    if (rank->first) llm__pass_embed(p, net->n_group, a->eagle ? rank->token.h : rank->token.x);
-    else p->be->receive(p->ctx, p->rank_index, rank->token.x, net->rank[p->rank_index - net->n_group].token.x);
     for (int i = 0; i < a->n_rope; i++) {
         llm_rope_op rope = {
             .dst = rank->rope[i], .inv_freq = rank->inv_freq[i], .n_variants = 2, .rope_dim = a->rope_dim, .scale = a->rope[i].scale};
@@ -109,27 +81,14 @@ static void llm__pass_begin(const llm__pass *p, const llm__net *net) {
     }
 }
 
-/* An EAGLE head reads x = fc(embedding of the token, hidden state of the position before it) + b, and zeros at position 0, as in vLLM
- * 0.6. */
-static void llm__pass_eagle(const llm__pass *p, int kept_layer) {
-    const llm__net_lane *lane = &p->rank->token;
-    llm_state_op recall = {.recall = 1, .rows = LLM_ROWS_TOKENS, .buf = lane->y, .clear = lane->x, .layer = kept_layer};
-    llm__pass_linear(p, LLM_ROWS_TOKENS, lane->x, lane->h, &p->rank->fc[0], LLM_ACT_NONE, 0);
-    p->be->state(p->ctx, p->rank_index, &recall);
-    llm__pass_linear(p, LLM_ROWS_TOKENS, lane->x, lane->y, &p->rank->fc[1], LLM_ACT_NONE, 1);
-}
-
 /* att (T, n_heads * v_head_dim) = attention(src), in layer i (Vaswani et al. 2017):
  *   q, k, v = W src + b;  q, k = rope(norm(q)), rope(norm(k));  k and v join the pages of their sequence
- *   att_h = sum over earlier j of softmax_j(q_h . k_j * attn_scale) v_j, over the k and v that head h shares with its group
- * With norms over the whole width, qkv holds q and k of all ranks' heads, of which this rank finishes its own. */
+ *   att_h = sum over earlier j of softmax_j(q_h . k_j * attn_scale) v_j, over the k and v that head h shares with its group */
 static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
-    int32_t n_heads = (int32_t)rank->heads.n, n_kv_heads = (int32_t)rank->kv_heads.n, d = a->head_dim;
-    int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS; /* then other ranks' heads stand before this one's */
-    int32_t q_col = whole ? (int32_t)rank->heads.first * d : 0;
-    int32_t k_col = rank->q_width + (whole ? (int32_t)rank->kv_heads.first * d : 0);
+    int32_t n_heads = (int32_t)rank->heads.n, n_kv_heads = (int32_t)rank->kv_heads.n, d = a->head_dim, q_col, k_col;
+    llm__extra_columns(p, &q_col, &k_col);
     llm_qkv_op qkv = {.qkv = rank->qkv,
                       .q_col = q_col,
                       .k_col = k_col,
@@ -253,16 +212,14 @@ static void llm__pass_moe(const llm__pass *p, const llm__net_layer *layer, const
 }
 
 /* After the last layer: gathers the rows whose logits are wanted, unless the last MLP has done so, and multiplies them with the output
- * layer. Where an EAGLE head wants hidden states, they are kept in pages: of the model those of all rows, of the head itself those that
- * it guesses from again. */
+ * layer. */
 static void llm__pass_head(const llm__pass *p, const llm__net *net, const llm__net_lane *lane, int has_norm) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
     llm_buffer *src = has_norm ? rank->out.h : rank->out.x;
     if (lane != &rank->out) p->be->gather(p->ctx, p->rank_index, src, has_norm ? lane->h : lane->x);
-    llm_state_op keep = {.rows = a->eagle ? LLM_ROWS_OUT : LLM_ROWS_TOKENS, .buf = a->eagle ? src : lane->h, .layer = net->cfg.kept_layer};
-    if (net->cfg.kept_layer) p->be->state(p->ctx, p->rank_index, &keep);
-    const llm_buffer *plus = llm__pass_lora(p, LLM_ROWS_OUT, rank->head_plus, src, &rank->head);
+    llm__extra_keep(p, net, lane, src);
+    const llm_buffer *plus = llm__extra_plus(p, LLM_ROWS_OUT, rank->head_plus, src, &rank->head);
     llm_logits_op logits = {.src = src,
                             .head = rank->head.w,
                             .bias = rank->head.b,
@@ -296,8 +253,9 @@ static void llm__forward(const llm__net *net, int rank_index, int lora) {
     const int parallel = (a->flags & LLM__PARALLEL) != 0, pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
     const int attn_norm = pre && (!a->eagle || rank->layer[0].attn_norm.w), out_norm = !a->eagle || rank->out_norm.w;
     /* x (T, D) = embedding; h = the first norm of it */
-    llm__pass_begin(&p, net);
-    if (a->eagle) llm__pass_eagle(&p, net->cfg.kept_layer);
+    if (rank->first) llm__pass_embed(&p, net);
+    llm__pass_rope(&p);
+    llm__extra_begin(&p, net);
     if (attn_norm) llm__pass_residual(&p, lane, NULL, NULL, &rank->layer[rank->begin].attn_norm);
     for (int i = rank->begin; i < rank->end; i++) {
         const llm__net_layer *layer = &rank->layer[i];

@@ -1,5 +1,8 @@
 /* forward: the forward pass.
  *
+ * Read >>reference first: it is the same for one family, written plainly. This is the path of every family; what adapters, EAGLE heads,
+ * ranks and pipelines add to it stands apart, in >>forward_extras.
+ *
  * Every call below enqueues one operation of the backend's table on one rank; nothing is computed here. What the fields of an operation
  * mean is said in >>api-backend; fields that are not named are 0 or NULL. Shapes are this rank's: T rows of tokens, D hidden size. */
 #pragma once

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/files.h"
+#include "base/place.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/build.h"
 #include "tokenizer/tokenizer_json.h"
@@ -232,14 +233,14 @@ LLM__PRIVATE llm_result llm__source_tokenizer(llm__source *s, const llm_model_co
     llm__file f = LLM__ZERO;
     llm_result r = LLM_OK;
     if (!cfg->tokenizer) s->vocab_gguf = s->gguf;
-    else if (llm__path_kind_of(path) == LLM__PATH_FILE) r = llm__source_file(s, path, &f);
+    else if (llm__place_kind(&s->place, path) == LLM__PATH_FILE) r = llm__source_file(s, path, &f);
     if (!r && llm__is_gguf(&f)) r = llm__source_keys(s, path, &f, &unused, &s->vocab_gguf);
     if (r) return r;
     llm__tokenizer *t = llm__tok_new();
     if (!t) return llm__nomem();
     t->log = &s->log;
     if (s->vocab_gguf) llm__tok_load_gguf(t, s->vocab_gguf);
-    else llm__tok_load_path(t, path, s->tokenizer_config);
+    else llm__tok_load_path(t, &s->place, path, s->tokenizer_config);
     r = t->result && s->vocab_gguf ? llm__error(t->result, "%s: %s", path, llm_last_error()) : t->result;
     t->log = NULL;
     s->tokenizer = t;

@@ -164,6 +164,8 @@ typedef struct llm__loader {
     int64_t n_params, bytes, step_bytes; /* what is tied counts once; of what was taken, the part that a token reads; the sum of these */
     int n_slots;                         /* of every site; 0: no sites */
     int64_t wide;                        /* rows of the widest layer that adapters may add to, but for the output layer and experts */
+    int dry;                             /* nothing is unpacked */
+    int64_t unpacked;                    /* bytes that would be */
     int balance;                         /* keys will be rounded: see llm__load_balanced */
     llm__adapter *adapter;               /* not NULL: nothing is made, its tensors go into slot `slot` of the sites */
     int slot;

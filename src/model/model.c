@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/place.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/subword.h"
 #include "tokenizer/decode.h"
@@ -109,7 +110,7 @@ static llm_result llm__model_quantized(const llm_model *m, const char *wanted) {
 
 /* Files, tokenizer and template first; then the architecture; then every weight is looked up, so that what is opened
  * can run. The path is copied: the source and all messages point to the copy. */
-LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
+static llm_result llm__model_open(const char *path, const llm__place *place, const llm_model_config *cfg, llm_model **out) {
     *out = NULL;
     if (cfg && (cfg->dummy_weights < 0 || cfg->dummy_weights > 3))
         return llm__error(LLM_ERR_ARG, "dummy_weights %d: 0 to 3 expected", cfg->dummy_weights);
@@ -119,7 +120,7 @@ LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg,
     m->dummy = cfg ? cfg->dummy_weights : 0;
     m->plain_sampling = cfg && cfg->no_generation_config;
     int vocab_only = cfg && cfg->vocab_only;
-    llm_result r = m->path ? llm__source_open(m->path, cfg, &m->source) : llm__nomem();
+    llm_result r = m->path ? llm__source_open(m->path, place, cfg, &m->source) : llm__nomem();
     if (!r && !vocab_only && cfg && !m->dummy) r = llm__model_quantized(m, cfg->quantization);
     if (!r && !vocab_only) r = llm__model_senses(m, cfg);
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
@@ -133,6 +134,18 @@ LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg,
     llm__model_info_fill(m);
     *out = m;
     return LLM_OK;
+}
+
+LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
+    return llm__model_open(path, NULL, cfg, out);
+}
+
+LLM_API llm_result llm_model_open_files(const llm_file *files, int32_t n, const llm_model_config *cfg, llm_model **out) {
+    LLM__SCOPED(llm_text_free) llm_text path = LLM__ZERO;
+    const llm__place place = {files, n};
+    *out = NULL;
+    llm_result r = files && n > 0 ? llm__place_model(&place, &path) : llm__error(LLM_ERR_ARG, "files: at least one expected");
+    return r ? r : llm__model_open(path.data, &place, cfg, out);
 }
 
 /* Filled in once, above. */

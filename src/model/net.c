@@ -369,15 +369,19 @@ LLM__PRIVATE llm_result llm__net_open(const llm__net_config *cfg, llm__net **out
     L.ctx = cfg->ctx;
     L.n_slots = cfg->n_loras;
     L.balance = cfg->rounded_kv && !cfg->model->dummy;
+    L.dry = cfg->dry;
     /* the check at opening was for one rank; another number of ranks may still be refused, by llm__net_share */
     for (L.rank = 0; L.rank < n && !r; L.rank++) {
         net->rank[L.rank].layer = net->layer + L.rank * a->n_layers;
+        const int64_t before = cfg->dry ? cfg->backend->memory_used(cfg->ctx) : 0;
         llm__load_rank(&L, &net->rank[L.rank], cfg);
+        if (cfg->dry) net->weight_bytes += cfg->backend->memory_used(cfg->ctx) - before;
         r = L.r ? L.r : llm__net_buffers(net, L.rank, L.wide);
     }
-    if (!r) r = cfg->backend->weights_done(cfg->ctx);
+    if (!r && !cfg->dry) r = cfg->backend->weights_done(cfg->ctx);
+    net->unpacked = L.unpacked + (int64_t)L.keep.total;
     llm__loader_end(&L);
-    for (size_t i = 0; i < cfg->model->source.n_files; i++)
+    for (size_t i = 0; i < cfg->model->source.n_files && !cfg->dry; i++)
         if (cfg->model->source.files[i].mapped) llm__file_rest(cfg->model->source.files[i].data, cfg->model->source.files[i].size);
     if (r) {
         llm__net_close(net);

@@ -35,6 +35,7 @@ typedef struct llm__net_config {
     int n_loras, max_lora_rank;       /* slots for adapters; 0: none */
     int first_layer;                  /* of the KV cache: a draft model's layers follow the model's */
     int rounded_kv;                   /* elements of one byte and less */
+    int dry;                          /* 1: weights and buffers are only planned, nothing is read: see llm_model_estimate */
     int kept_layer;                   /* of the KV cache, that takes hidden states for an EAGLE head; 0: none */
     const struct llm__net *model_net; /* whose embedding and output layer an EAGLE head uses */
     llm_progress_fn progress;
@@ -80,6 +81,8 @@ typedef struct llm__net {
     llm__net_layer *layer; /* (n_ranks, n_layers) */
     int n_group, n_kv;     /* ranks of a stage; layers of the largest stage, which are what a rank's KV cache has */
     llm_kv_layer kv;       /* the KV geometry of every layer on one rank */
+    int64_t weight_bytes;  /* of a dry one: that the backend would keep */
+    int64_t unpacked;      /* of a dry one: weights that would stand unpacked until the backend has packed them */
 } llm__net;
 
 /* All weights of one rank. A net that is only checked has no layers to put them in. */

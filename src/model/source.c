@@ -10,13 +10,14 @@
 #include "base/map.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/place.h"
 #include "model/tensors.h"
 #include "model/gguf.h"
 #include "model/safetensors.h"
 
 LLM__PRIVATE llm_result llm__source_file(llm__source *s, const char *path, llm__file *out) {
     if (!llm__grow((void **)&s->files, &s->files_cap, s->n_files + 1, sizeof *s->files)) return llm__nomem();
-    llm_result r = llm__file_open(path, 0, s->no_mmap, out);
+    llm_result r = llm__place_file(&s->place, path, 0, s->no_mmap, out);
     if (!r) s->files[s->n_files++] = *out;
     return r;
 }
@@ -92,13 +93,13 @@ LLM__PRIVATE llm_result llm__folder_json(llm__source *s, const char *folder, con
     const char *path = llm__source_path(s, folder, name);
     *out = NULL;
     if (!path) return llm__nomem();
-    if (llm__path_kind_of(path) == LLM__PATH_NONE) return LLM_OK;
-    llm_result r = llm__json_file(path, limit, out);
+    if (llm__place_kind(&s->place, path) == LLM__PATH_NONE) return LLM_OK;
+    llm_result r = llm__place_json(&s->place, path, limit, out);
     if (!r && llm_json_type_of(*out, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_FORMAT, "%s: an object expected", path);
     return r;
 }
 
-LLM__PRIVATE llm_result llm__folder_lacks(const char *folder, const char *lacks) {
+LLM__PRIVATE llm_result llm__folder_lacks(const llm__source *s, const char *folder, const char *lacks) {
     static const struct {
         const char *ending, *advice;
     } kinds[] = {
@@ -111,7 +112,7 @@ LLM__PRIVATE llm_result llm__folder_lacks(const char *folder, const char *lacks)
     LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO;
     int best = LLM__COUNT(kinds);
     const char *found = NULL;
-    llm__folder_names(folder, &names);
+    llm__place_names(&s->place, folder, &names);
     for (const char *name = NULL; (name = llm__folder_next(&names, name)) != NULL;)
         for (int i = 0; i < best; i++)
             if (llm__ends_with(name, kinds[i].ending)) found = name, best = i;
@@ -148,15 +149,15 @@ static llm_result llm__source_shards(llm__source *s, const char *folder, const l
 LLM__PRIVATE llm_result llm__source_weights(llm__source *s, const char *folder) {
     const char *single = llm__source_path(s, folder, "model.safetensors");
     LLM__SCOPED(llm__json_drop) llm_json *index = NULL;
-    if (!single || llm__path_kind_of(single) != LLM__PATH_NONE) return llm__source_safetensors(s, single);
+    if (!single || llm__place_kind(&s->place, single) != LLM__PATH_NONE) return llm__source_safetensors(s, single);
     llm_result r = llm__folder_json(s, folder, "model.safetensors.index.json", 100000000, &index);
     if (r) return r;
-    return index ? llm__source_shards(s, folder, index) : llm__folder_lacks(folder, "model.safetensors");
+    return index ? llm__source_shards(s, folder, index) : llm__folder_lacks(s, folder, "model.safetensors");
 }
 
 LLM__PRIVATE llm_result llm__source_folder(llm__source *s, const char *path, const llm_model_config *cfg) {
     llm_result r = llm__folder_json(s, path, "config.json", 16000000, &s->config);
-    if (!r && !s->config && !cfg->vocab_only) r = llm__folder_lacks(path, "config.json");
+    if (!r && !s->config && !cfg->vocab_only) r = llm__folder_lacks(s, path, "config.json");
     if (!r) r = llm__folder_json(s, path, "generation_config.json", 16000000, &s->generation_config);
     return r || cfg->vocab_only || cfg->dummy_weights ? r : llm__source_weights(s, path);
 }

@@ -21,6 +21,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/files.h"
+#include "base/place.h"
 #include "tokenizer/tokenizer.h"
 #include "chat/template.h"
 #include "model/tensors.h"
@@ -28,6 +29,7 @@
 
 typedef struct llm__source {
     const char *path;
+    llm__place place;                                        /* files that are given; only while it is being opened */
     llm__gguf *gguf;                                         /* keys of the (first) file; NULL: a folder */
     llm_json *config, *generation_config, *tokenizer_config; /* of a folder; NULL: absent. Roots are objects */
     llm__tensors tensors;                                    /* of all parts and shards; empty with vocab_only or dummy_weights */
@@ -65,7 +67,7 @@ LLM__PRIVATE llm_result llm__source_gguf(llm__source *s, const char *path, llm__
 LLM__PRIVATE llm_result llm__folder_json(llm__source *s, const char *folder, const char *name, size_t limit, llm_json **out);
 
 /* Says that a folder lacks a file, and what stands there instead. */
-LLM__PRIVATE llm_result llm__folder_lacks(const char *folder, const char *lacks);
+LLM__PRIVATE llm_result llm__folder_lacks(const llm__source *s, const char *folder, const char *lacks);
 
 /* One shard: all its tensors go into the table. path NULL: no memory for it. */
 LLM__PRIVATE llm_result llm__source_safetensors(llm__source *s, const char *path);

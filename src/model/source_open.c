@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/place.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/decode.h"
 #include "tokenizer/build.h"
@@ -156,9 +157,9 @@ static llm_result llm__template_file(llm__source *s, const char *path, int optio
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
     if (!path) return llm__nomem();
-    if (optional && llm__path_kind_of(path) == LLM__PATH_NONE) return LLM_OK;
+    if (optional && llm__place_kind(&s->place, path) == LLM__PATH_NONE) return LLM_OK;
     int json = llm__ends_with(path, ".json");
-    llm_result r = json ? llm__json_file(path, 16000000, &doc) : llm__file_open(path, 16000000, 1, &f);
+    llm_result r = json ? llm__place_json(&s->place, path, 16000000, &doc) : llm__place_file(&s->place, path, 16000000, 1, &f);
     return r ? r : llm__template_keep(s, json ? llm__template_of(doc, name) : llm__s((const char *)f.data, f.size));
 }
 
@@ -172,7 +173,7 @@ static llm_result llm__template_find(llm__source *s, const char *name) {
         snprintf(key, sizeof key, "tokenizer.chat_template%s%.64s", is_default ? "" : ".", is_default ? "" : name);
         return llm__template_keep(s, llm__gguf_str(s->gguf, key));
     }
-    if (llm__path_kind_of(s->path) != LLM__PATH_DIR) return LLM_OK;
+    if (llm__place_kind(&s->place, s->path) != LLM__PATH_DIR) return LLM_OK;
     snprintf(key, sizeof key, "additional_chat_templates/%.64s.jinja", name);
     llm_result r = llm__template_file(s, llm__source_path(s, s->path, is_default ? "chat_template.jinja" : key), 1, name);
     if (!r && !s->chat_template_text) r = llm__template_file(s, llm__source_path(s, s->path, "chat_template.json"), 1, name);
@@ -238,15 +239,15 @@ LLM__PRIVATE void llm__source_close(llm__source *s) {
 
 /* Reads tokenizer_config.json of the tokenizer's folder, or what stands for it, unless there is one. */
 static llm_result llm__source_tokenizer_config(llm__source *s, const llm_model_config *cfg, const char *name) {
-    const char *folder = cfg->tokenizer && llm__path_kind_of(cfg->tokenizer) == LLM__PATH_DIR ? cfg->tokenizer : s->path;
-    if (s->tokenizer_config || llm__path_kind_of(folder) != LLM__PATH_DIR) return LLM_OK;
+    const char *folder = cfg->tokenizer && llm__place_kind(&s->place, cfg->tokenizer) == LLM__PATH_DIR ? cfg->tokenizer : s->path;
+    if (s->tokenizer_config || llm__place_kind(&s->place, folder) != LLM__PATH_DIR) return LLM_OK;
     return llm__folder_json(s, folder, name, (size_t)64 << 20, &s->tokenizer_config);
 }
 
 /* The file or folder itself: its settings and tensors. */
 static llm_result llm__source_open_path(llm__source *s, const llm_model_config *cfg) {
     llm__file f;
-    if (llm__path_kind_of(s->path) == LLM__PATH_DIR) return llm__source_folder(s, s->path, cfg);
+    if (llm__place_kind(&s->place, s->path) == LLM__PATH_DIR) return llm__source_folder(s, s->path, cfg);
     llm_result r = llm__source_file(s, s->path, &f);
     if (r) return r;
     if (llm__is_gguf(&f)) return llm__source_gguf(s, s->path, f);
@@ -257,12 +258,13 @@ static llm_result llm__source_open_path(llm__source *s, const llm_model_config *
                       llm__looks_like(f.data, f.size));
 }
 
-LLM__PRIVATE llm_result llm__source_open(const char *path, const llm_model_config *cfg, llm__source *out) {
+LLM__PRIVATE llm_result llm__source_open(const char *path, const llm__place *place, const llm_model_config *cfg, llm__source *out) {
     const llm_model_config none = LLM__ZERO;
     memset(out, 0, sizeof *out);
     if (!cfg) cfg = &none;
     if (!path || !*path) return llm__error(LLM_ERR_ARG, "model: a path expected");
     out->path = path;
+    if (place) out->place = *place;
     out->no_mmap = cfg->no_mmap;
     out->log.fn = cfg->log;
     out->log.user = cfg->log_user;
@@ -274,6 +276,7 @@ LLM__PRIVATE llm_result llm__source_open(const char *path, const llm_model_confi
     if (!r) r = llm__source_tokenizer_config(out, cfg, "special_tokens_map.json"); /* older folders: it says the same of special tokens */
     if (!r) r = llm__source_specials(out);
     if (!r) r = llm__source_template(out, cfg);
+    memset(&out->place, 0, sizeof out->place);
     if (r) llm__source_close(out);
     return r;
 }

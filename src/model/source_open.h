@@ -7,13 +7,15 @@
 #include "api/config.h"
 #include "api/model.h"
 #include "base/platform.h"
+#include "base/place.h"
 #include "model/source.h"
 
 /* Frees all of it, also what a failed opening had begun; a zeroed source is fine. */
 LLM__PRIVATE void llm__source_close(llm__source *s);
 
-/* Opens what a model is made of. cfg may be NULL; path must outlive the source. On error nothing is left open. */
-LLM__PRIVATE llm_result llm__source_open(const char *path, const llm_model_config *cfg, llm__source *out);
+/* Opens what a model is made of. place: files that are given (NULL: none), needed until this returns. cfg may be NULL; path must outlive
+ * the source. On error nothing is left open. */
+LLM__PRIVATE llm_result llm__source_open(const char *path, const llm__place *place, const llm_model_config *cfg, llm__source *out);
 
 /* Of the special ids and stop ids only those stay that have a row of a model with `vocab` rows; a line to the log tells the others. */
 LLM__PRIVATE void llm__source_bound(llm__source *s, int32_t vocab);

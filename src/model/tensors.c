@@ -34,10 +34,6 @@ LLM__PRIVATE LLM__PRINTF(4, 5) llm_result llm__bad(const char *path, const char 
     return llm__error(LLM_ERR_FORMAT, "%s: %s %.*s: %s", path, what, (int)LLM__MIN(name.n, (size_t)128), name.p, text);
 }
 
-LLM__PRIVATE int llm__ends_with(const char *s, const char *end) {
-    return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end);
-}
-
 LLM__PRIVATE char *llm__arena_str(llm__arena *a, llm__str s) {
     char *p = (char *)llm__arena_get(a, s.n + 1);
     if (p && s.n) memcpy(p, s.p, s.n);

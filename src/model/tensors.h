@@ -49,9 +49,6 @@ LLM__PRIVATE const llm__tensor *llm__tensors_find(const llm__tensors *t, const c
 /* LLM_ERR_FORMAT with "path: what name: " before the sentence. */
 LLM__PRIVATE LLM__PRINTF(4, 5) llm_result llm__bad(const char *path, const char *what, llm__str name, const char *format, ...);
 
-/* 1 if a text ends so. */
-LLM__PRIVATE int llm__ends_with(const char *s, const char *end);
-
 /* A NUL-terminated copy in an arena; NULL: no memory. */
 LLM__PRIVATE char *llm__arena_str(llm__arena *a, llm__str s);
 

@@ -93,8 +93,9 @@ const queuedOf = chat => Object.values(chat.nodes).filter(n => n.queued && !n.go
 const waitingMessage = (chat, node) => article(node, "user queued", "Queued message", bubble(node), shown("div", "tools", ["span", {}, "Queued"],
   ...(busy(chat) ? [] : [act("sendQueued", "Send now")]), tool("unqueue", "edit", "Back to the input"), tool("dropQueued", "close", "Remove")));
 function welcome() {
-  const status = waiting && waiting !== "key" ? [["span", { class: "dot" }], waiting + "\u2026"] : ["Conversations stay in this browser."];
-  return shown("div", "empty", ["h2", {}, "What can I help with?"], ["p", { role: "status" }, ...status], ["div", {}, ...IDEAS.map(text => act("idea", text))]);
+  const status = waiting === "key" ? [REASONS[401][0]] : waiting ? [["span", { class: "dot" }], waiting + "\u2026"] : ["Conversations stay in this browser."];
+  const acts = waiting === "key" ? [act("tune", "Settings")] : IDEAS.map(text => act("idea", text));
+  return shown("div", "empty", ["h2", {}, "What can I help with?"], ["p", { role: "status" }, ...status], ["div", {}, ...acts]);
 }
 function drawLog(chat) {
   const log = $("log"), path = visible(chat), from = path[0]?.id !== chat?.from && chat?.from;

@@ -48,9 +48,10 @@ const LANGUAGES = {
     STRINGS, ["n", "(?<=[:=-] {1,9})-?\\d[\\d.]*(?![^\\s,])"], ["m", "^---"]],
   diff: [["m", "^(?:@@|diff|index|---|\\+\\+\\+).*"], ["s", "^\\+.*"], ["k", "^-.*"]]
 };
-const ALIASES = new Map(("py:python python3:python js:javascript jsx:javascript mjs:javascript ts:javascript tsx:javascript typescript:javascript h:c cpp:c c++:c cc:c hpp:c " +
-  "cuda:c cs:java csharp:java c#:java kotlin:java golang:go rs:rust sh:bash shell:bash zsh:bash console:bash postgresql:sql mysql:sql sqlite:sql " +
-  "jsonc:json jsonl:json xml:html svg:html vue:html scss:css yml:yaml toml:yaml ini:yaml patch:diff").split(" ").map(x => x.split(":")));
+/* Languages, each with its other names. */
+const ALIASES = new Map(("python py python3,javascript js jsx mjs ts tsx typescript,java cs csharp c# kotlin,c h cpp c++ cc hpp cuda,go golang,rust rs," +
+  "bash sh shell zsh console,sql postgresql mysql sqlite,json jsonc jsonl,html xml svg vue,css scss,yaml yml toml ini,diff patch").split(",")
+  .flatMap(list => list.split(" ").map((name, i, all) => [name, all[0]])));
 
 function tokens(text, rules, flags) {
   const out = [], rule = new RegExp(rules.map(([, source], i) => `(?<g${i}>${source})`).join("|"), flags);
@@ -67,6 +68,6 @@ function tokens(text, rules, flags) {
   return out;
 }
 function highlight(text, language) {
-  const lower = language.toLowerCase(), name = ALIASES.get(lower) || lower, rules = LANGUAGES[name];
+  const lower = language.toLowerCase(), name = ALIASES.get(lower), rules = LANGUAGES[name];
   return rules ? tokens(text, rules, name === "sql" ? "gim" : "gm") : text ? [text] : [];
 }

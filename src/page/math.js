@@ -9,7 +9,7 @@ const DEEP_MATH = 40;
 const names = text => new Set(text.split(" "));
 /* Names with their characters, "name:code ..." in base 16. Most names of LaTeX are also those of characters in HTML: only others stand here. */
 const codes = text => new Map(text.split(" ").map(x => x.split(":")).map(([name, code]) => [name, String.fromCharCode(parseInt(code, 16))]));
-const SYMBOLS = codes("infty:221e partial:2202 degree:b0 circ:2218 ldots:2026 dots:2026 cdots:22ef vdots:22ee ddots:22f1 " +
+const SYMBOLS = codes("infty:221e partial:2202 degree:b0 circ:2218 ldots:2026 dots:2026 dotsc:2026 cdots:22ef dotsb:22ef dotsm:22ef vdots:22ee ddots:22f1 " +
   "cdot:22c5 ast:2217 star:22c6 land:2227 lor:2228 neg:ac lnot:ac neq:2260 exists:2203 to:2192 gets:2190 implies:27f9 iff:27fa " +
   "lvert:7c rvert:7c lVert:2016 rVert:2016 |:2016 {:7b }:7d backslash:5c %:25 $:24 #:23 &:26 _:5f iint:222c " +
   "phi:3d5 varphi:3c6 epsilon:3f5 varepsilon:3b5");
@@ -29,6 +29,7 @@ const ALPHABETS = {
   mathbf: [0x1d400, 0x1d41a, 0x1d7ce], boldsymbol: [0x1d468, 0x1d482, 0x1d7ce],
   mathbb: [0x1d538, 0x1d552, 0x1d7d8, "C2102 H210d N2115 P2119 Q211a R211d Z2124"],
   mathcal: [0x1d49c, 0x1d4b6, 48, "B212c E2130 F2131 H210b I2110 L2112 M2133 R211b e212f g210a o2134"],
+  mathsf: [0x1d5a0, 0x1d5ba, 0x1d7e2], mathtt: [0x1d670, 0x1d68a, 0x1d7f6],
   mathfrak: [0x1d504, 0x1d51e, 48, "C212d H210c I2111 R211c Z2128"]
 };
 ALPHABETS.bm = ALPHABETS.boldsymbol;
@@ -244,6 +245,7 @@ function formula(s) {
       const below = argument();
       return ["munder", {}, argument(), below];
     },
+    xrightarrow: () => ["mover", {}, mo("\u2192", { stretchy: "true" }), argument()],
     operatorname: name => assign(["mi", {}, raw().replace(/\\,/g, "\u2009")], { name, limits: name.endsWith("*") }),
     mathrm: () => eachLetter(argument(), x => [x[0], { mathvariant: "normal" }, x[2]]),
     mathit: () => argument(),
@@ -265,6 +267,7 @@ function formula(s) {
     displaystyle: () => ["mstyle", { displaystyle: "true" }, ...row()]
   };
   commands["operatorname*"] = commands.operatorname;
+  commands.mathop = commands.mathit;
   commands.stackrel = commands.overset;
   for (const name of ["nonumber", "notag", "hline", "textstyle", "scriptstyle"]) commands[name] = () => null;
 

@@ -16,14 +16,17 @@ function side(on) {
 const focusInput = () => matchMedia("(hover: hover)").matches && $("input").focus(); /* on a phone the keyboard would come up */
 function grow() {
   const t = $("input");
-  t.style.height = "auto";
-  t.style.height = t.scrollHeight + "px";
-  changed();
+  if (!CSS.supports("field-sizing", "content")) {
+    t.style.height = "auto";
+    t.style.height = t.scrollHeight + "px";
+  }
+  drawForm(current(), modelOf(current())); /* no more: who types in a long conversation does not wait for it */
 }
 function setInput(text, files) {
   $("input").value = text;
   attached = files;
   grow();
+  changed();
 }
 /* Shows the conversation `here`. */
 function arrive() {
@@ -94,10 +97,10 @@ async function answer(chat, up) {
 async function write(chat, node) {
   await run(chat, node);
   const next = queuedOf(chat)[0];
-  if (next && !/^(?:error|abort)$/.test(node.end)) sendQueued(chat, next);
+  if (next && !/^(?:error|abort)$/.test(node.end)) sendQueued(chat, next, node.id);
 }
-function sendQueued(chat, node) {
-  amend(chat, { queued: 0, up: chat.leaf }, node);
+function sendQueued(chat, node, up) {
+  amend(chat, { queued: 0, up }, node);
   answer(chat, node.id);
 }
 function remove(list) {
@@ -195,7 +198,7 @@ assign(DO, {
     follow = false;
     amend(current(), { leaf: endOf(current(), e.dataset.to) });
   },
-  sendQueued: e => sendQueued(current(), nodeAt(e)),
+  sendQueued: e => sendQueued(current(), nodeAt(e), current().leaf),
   dropQueued: e => amend(current(), { gone: 1 }, nodeAt(e)),
   unqueue: e => {
     const node = nodeAt(e), typed = $("input").value;
@@ -292,6 +295,7 @@ for (const name of ["dragover", "dragleave", "drop"]) {
     if (name === "drop") attach([...e.dataTransfer.files]);
   });
 }
+on(window, "pagehide", () => session.set("draft", $("input").value));
 on(window, "popstate", () => {
   here = location.hash.slice(1);
   arrive();
@@ -309,6 +313,7 @@ applySettings();
 openStore(hear).catch(() => {}).then(() => {
   if (!disk) toast("This browser keeps nothing: conversations are lost when the page is closed.");
   if (!current() || current().gone) here = "";
+  drafts.set(here, [session.get("draft", ""), []]);
   arrive();
   loadModels();
 });

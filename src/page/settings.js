@@ -42,7 +42,7 @@ function setting(id, value) {
   if (id === "system" && current()) amend(current(), { system: value });
   else if (/^(?:system|theme|enter)$/.test(id)) store.set(id, value);
   else if (/^ke/.test(id)) {
-    sessionStorage.setItem("llm.key", $("key").value);
+    session.set("key", $("key").value);
     store.set("key", $("keep").checked ? $("key").value : "");
     loadModels();
   } else if (id === "preset") {

@@ -1,6 +1,7 @@
 /* store: What the browser keeps.
  *
  *   store.get(name, otherwise), store.set(name, value)   settings, in localStorage
+ *   session              the same of this tab
  *   chats                all conversations by their id
  *   save(chat)           writes one. Each is a record of its own in IndexedDB; what another tab has written to it is merged first
  *   openStore(hear)      reads all; hear(message) is called when another tab says something
@@ -10,21 +11,27 @@
  * answer or an edited question is a branch. What is shown is the path to `leaf`; the model gets it from `from` on. A message is
  * { id, up, role, text, think, files, rev, ... }. Whatever changes gets a new `rev`: of two versions of a message, or of the conversation's
  * own fields, the later one holds. Nothing is taken out of a record, so that nothing comes back: `gone` marks what was deleted. */
-const store = {
-  get(k, otherwise) {
-    try {
-      const v = localStorage.getItem("llm." + k);
-      return v === null ? otherwise : JSON.parse(v);
-    } catch (e) {
-      return otherwise;
+/* Where a browser forbids to keep anything, it holds until the page goes. */
+const kept = area => {
+  const own = {};
+  return {
+    get(k, otherwise) {
+      try {
+        const v = window[area].getItem("llm." + k);
+        return v === null ? otherwise : JSON.parse(v);
+      } catch (e) {
+        return own[k] ?? otherwise;
+      }
+    },
+    set(k, v) {
+      own[k] = v;
+      try {
+        window[area].setItem("llm." + k, JSON.stringify(v));
+      } catch (e) { /* own has it */ }
     }
-  },
-  set(k, v) {
-    try {
-      localStorage.setItem("llm." + k, JSON.stringify(v));
-    } catch (e) { /* a closed store: it holds until the page goes */ }
-  }
+  };
 };
+const store = kept("localStorage"), session = kept("sessionStorage");
 const fields = (texts, numbers) => Object.fromEntries([...texts.split(" ").map(k => [k, ""]), ...numbers.split(" ").map(k => [k, 0])]);
 const CHAT = fields("title system model leaf from", "gone rev"), NODE = fields("id up role text think end error more act model stats", "rev live queued gone used thought");
 let chats = new Map(), disk = null, channel = null;

@@ -23,7 +23,7 @@ const nameOf = m => m.id.replace(/.*\//, "").replace(/\.gguf$/, "");
 const defaultsOf = m => m?.default_sampling_params || {};
 const contextOf = m => m?.max_model_len || 0;
 
-const key = () => store.get("key", "") || sessionStorage.getItem("llm.key") || "";
+const key = () => store.get("key", "") || session.get("key", "");
 const headers = () => ({ "Content-Type": "application/json", ...(key() && { Authorization: "Bearer " + key() }) });
 
 /* What a status means, in words, and what helps. */

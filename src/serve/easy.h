@@ -26,6 +26,12 @@
 #include "model/loader.h"
 #include "engine/scheduler.h"
 
+/* An answer that outlives its request. */
+typedef struct llm__reply {
+    llm_answer shown; /* but for its texts, which are here */
+    llm_text text, stop;
+    char error[256];
+} llm__reply;
 /* Where what an llm has to tell goes. */
 typedef struct llm__voice {
     llm_log_fn log;
@@ -38,6 +44,7 @@ struct llm {
     llm_model *model;
     llm_engine *engine;
     int reasoning, tool_format; /* as in llm_openai_service; -1: as the chat template says */
+    llm__reply reply;           /* of llm_generate */
     llm__voice *voice;          /* of one that llm_open made, with what its options say of answers: */
     llm_sampling defaults;
     int32_t max_tokens, raw; /* raw: chats' texts go to the model without the template */
@@ -59,9 +66,12 @@ struct llm_chat {
     llm *l;
     llm_sampling sampling;
     char unknown[256]; /* members of the sampling that only a later version has lie here: they must be 0 */
-    llm_text messages; /* the array's elements: {"role":...},{...} */
-    size_t first;      /* length of the system message */
-    llm_text answer;   /* so far, while request is there */
-    llm_text piece;
+    llm_text messages; /* the list's elements: {"role":...},{...} */
+    size_t *end, n;    /* (n) where each message ends */
+    size_t end_cap;
+    llm_text tools;   /* a JSON list; empty: none */
+    llm__reply reply; /* the latest answer */
+    llm_text piece, role;
     llm_request *request;
+    int cancelled; /* atomic */
 };

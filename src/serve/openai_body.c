@@ -165,6 +165,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->info.status = 200;
     k->info.sampling = &k->s;
     const llm_result r = llm_json_parse(body, len, &limits, &k->body);
+    k->info.body_bytes = (int64_t)llm__json_memory(k->body);
     if (r) llm__oai_refused(k, r, "");
     else if (s->starved) llm__oai_failed(k, llm__nomem(), "");
     else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, "", "the body must be a JSON object");

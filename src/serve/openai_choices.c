@@ -1,4 +1,5 @@
 #include "serve/openai_choices.h"
+#include "api/config.h"
 #include "api/text.h"
 #include "api/easy.h"
 #include "api/request.h"

@@ -9,6 +9,7 @@
  * Chats have a list of objects: {"token", "logprob", "bytes", "top_logprobs": [the same without the last]}. `bytes` lets a client join
  * tokens that are half a code point. JSON knows no infinity: what cannot happen is -9999. */
 #pragma once
+#include "api/config.h"
 #include "api/text.h"
 #include "api/easy.h"
 #include "api/request.h"

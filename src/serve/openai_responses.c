@@ -27,6 +27,7 @@
  *
  * Without a stream the same events are made and thrown away: what is kept is the list of items. */
 #include "api/linkage.h"
+#include "api/config.h"
 #include "api/text.h"
 #include "api/request.h"
 #include "api/chat.h"

@@ -9,7 +9,6 @@
 #include "api/backend.h"
 #include "base/platform.h"
 #include "base/text.h"
-#include "model/tensors.h"
 #include "engine/scheduler.h"
 
 /* What an option may need beside it. */

@@ -51,6 +51,9 @@ LLM__SIZED(completion_output, LLM__NONE);
 LLM__SIZED(request_output, LLM__INNER(request_output, outputs, completion_output), LLM__INNER(request_output, metrics, request_metrics));
 LLM__SIZED(setup, LLM__INNER(setup, files, model_config), LLM__INNER(setup, engine, engine_config), LLM__INNER(setup, sampling, sampling));
 LLM__SIZED(openai_service, LLM__INNER(openai_service, caps, template_caps), LLM__INNER(openai_service, defaults, sampling));
+LLM__SIZED(answer, LLM__NONE);
+LLM__SIZED(file, LLM__NONE);
+LLM__SIZED(estimate, LLM__NONE);
 
 LLM_API llm_result llm_json_parse_sized(const llm_sizes *sizes, const char *text, size_t len, const llm_json_limits *limits,
                                         llm_json **out) {
@@ -65,6 +68,26 @@ LLM_API llm_result llm_model_open_sized(const llm_sizes *sizes, const char *path
     *out = NULL;
     llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_model_config, cfg, &own) : LLM_OK;
     return r ? r : llm_model_open(path, cfg ? &own : NULL, out);
+}
+
+/* The program's list as one of ours, to be freed; NULL: r says why. */
+static llm_file *llm__files_in(const llm_sizes *sizes, const llm_file *files, int32_t n, llm_result *r) {
+    size_t size = llm__size_of(sizes, &llm__sized_file);
+    llm_file *own = LLM__NEW(llm_file, (size_t)LLM__MAX(n, 0) + 1);
+    *r = own ? LLM_OK : llm__nomem();
+    for (int32_t i = 0; files && i < n && !*r; i++)
+        *r = llm__struct_in(sizes, &llm__sized_file, (const char *)files + (size_t)i * size, &own[i]);
+    return own;
+}
+
+LLM_API llm_result llm_model_open_files_sized(const llm_sizes *sizes, const llm_file *files, int32_t n, const llm_model_config *cfg,
+                                              llm_model **out) {
+    llm_model_config own;
+    llm_result r;
+    *out = NULL;
+    LLM__SCOPED(llm__drop) llm_file *list = llm__files_in(sizes, files, n, &r);
+    if (!r && cfg) r = llm__struct_in(sizes, &llm__sized_model_config, cfg, &own);
+    return r ? r : llm_model_open_files(files ? list : NULL, n, cfg ? &own : NULL, out);
 }
 
 LLM_API llm_result llm_template_render_sized(const llm_sizes *sizes, const llm_template *t, const llm_json *context,
@@ -120,6 +143,17 @@ LLM_API llm_result llm_engine_open_sized(const llm_sizes *sizes, const llm_model
     return r ? r : llm_engine_open(model, cfg ? &own : NULL, out);
 }
 
+LLM_API llm_result llm_model_estimate_sized(const llm_sizes *sizes, const llm_model *model, const llm_engine_config *cfg,
+                                            llm_estimate *out) {
+    llm_engine_config own;
+    llm_estimate found;
+    memset(&found, 0, sizeof found);
+    llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_engine_config, cfg, &own) : LLM_OK;
+    if (!r) r = llm_model_estimate(model, cfg ? &own : NULL, &found);
+    llm__struct_out(sizes, &llm__sized_estimate, &found, out);
+    return r;
+}
+
 LLM_API void llm_engine_get_stats_sized(const llm_sizes *sizes, const llm_engine *engine, llm_engine_stats *out) {
     llm_engine_stats own;
     llm_engine_get_stats(engine, &own);
@@ -159,16 +193,49 @@ LLM_API int32_t llm_sample_sized(const llm_sizes *sizes, const float *logits, in
     return llm__struct_in(sizes, &llm__sized_sampling, s, &own) ? -1 : llm_sample(logits, n, &own, seed, position);
 }
 
+LLM_API int32_t llm_sample_steps_sized(const llm_sizes *sizes, const float *logits, int32_t n, const llm_sampling *s, const int32_t *ids,
+                                       int32_t n_prompt, int32_t n_ids, int64_t seed, llm_sample_fn fn, void *user) {
+    llm_sampling own;
+    return llm__struct_in(sizes, &llm__sized_sampling, s, &own) ? -1
+                                                                : llm_sample_steps(logits, n, &own, ids, n_prompt, n_ids, seed, fn, user);
+}
+
 LLM_API llm *llm_load_sized(const llm_sizes *sizes, const char *path, const llm_engine_config *cfg) {
     llm_engine_config own;
     if (cfg && llm__struct_in(sizes, &llm__sized_engine_config, cfg, &own)) return NULL;
     return llm_load(path, cfg ? &own : NULL);
 }
 
+LLM_API llm *llm_load_files_sized(const llm_sizes *sizes, const llm_file *files, int32_t n, const llm_engine_config *cfg) {
+    llm_engine_config own;
+    llm_result r;
+    LLM__SCOPED(llm__drop) llm_file *list = llm__files_in(sizes, files, n, &r);
+    if (!r && cfg) r = llm__struct_in(sizes, &llm__sized_engine_config, cfg, &own);
+    return r ? NULL : llm_load_files(files ? list : NULL, n, cfg ? &own : NULL);
+}
+
 LLM_API char *llm_generate_sized(const llm_sizes *sizes, llm *l, const char *prompt, const llm_sampling *s) {
     llm_sampling own;
     if (s && llm__struct_in(sizes, &llm__sized_sampling, s, &own)) return NULL;
     return llm_generate(l, prompt, s ? &own : NULL);
+}
+
+LLM_API void llm_get_answer_sized(const llm_sizes *sizes, const llm *l, llm_answer *out) {
+    llm_answer own;
+    llm_get_answer(l, &own);
+    llm__struct_out(sizes, &llm__sized_answer, &own, out);
+}
+
+LLM_API llm_result llm_chat_reply_sized(const llm_sizes *sizes, llm_chat *c, const llm_sampling *s) {
+    llm_sampling own;
+    llm_result r = s ? llm__struct_in(sizes, &llm__sized_sampling, s, &own) : LLM_OK;
+    return r ? r : llm_chat_reply(c, s ? &own : NULL);
+}
+
+LLM_API void llm_chat_get_answer_sized(const llm_sizes *sizes, const llm_chat *c, llm_answer *out) {
+    llm_answer own;
+    llm_chat_get_answer(c, &own);
+    llm__struct_out(sizes, &llm__sized_answer, &own, out);
 }
 
 /* The items again, one program's struct after the other. */

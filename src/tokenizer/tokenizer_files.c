@@ -10,6 +10,7 @@
 #include "base/index.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/place.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/encode.h"
 #include "tokenizer/subword.h"
@@ -109,12 +110,12 @@ LLM__PRIVATE llm_result llm__tok_load(llm__tokenizer *t, llm__str s, const char 
 
 /* The file of a folder to take: tokenizer.json, tokenizer.model, or a rank file, in this order; the first name if there is none, for the
  * error. NULL: no memory. */
-static char *llm__tok_find_file(const char *folder) {
+static char *llm__tok_find_file(const llm__place *place, const char *folder) {
     static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tiktoken.model", ".tiktoken"};
     LLM__SCOPED(llm_text_free) llm_text in_folder = LLM__ZERO;
     const char *found = names[0];
     int best = LLM__COUNT(names);
-    llm__folder_names(folder, &in_folder);
+    llm__place_names(place, folder, &in_folder);
     for (const char *name = NULL; (name = llm__folder_next(&in_folder, name)) != NULL;)
         for (int i = 0; i < best; i++) {
             size_t n = strlen(name), end = strlen(names[i]);
@@ -125,9 +126,9 @@ static char *llm__tok_find_file(const char *folder) {
     return llm__path_join(folder, found);
 }
 
-LLM__PRIVATE llm_result llm__tok_load_path(llm__tokenizer *t, const char *path, const llm_json *config) {
-    int is_folder = llm__path_kind_of(path) == LLM__PATH_DIR;
-    LLM__SCOPED(llm__drop) char *file = is_folder ? llm__tok_find_file(path) : llm__strdup(path);
+LLM__PRIVATE llm_result llm__tok_load_path(llm__tokenizer *t, const llm__place *place, const char *path, const llm_json *config) {
+    int is_folder = llm__place_kind(place, path) == LLM__PATH_DIR;
+    LLM__SCOPED(llm__drop) char *file = is_folder ? llm__tok_find_file(place, path) : llm__strdup(path);
     const char *slash = strrchr(path, '/');
     LLM__SCOPED(llm_text_free) llm_text beside = LLM__ZERO;
     LLM__SCOPED(llm__json_drop) llm_json *own = NULL;
@@ -135,9 +136,9 @@ LLM__PRIVATE llm_result llm__tok_load_path(llm__tokenizer *t, const char *path, 
     llm_text_add(&beside, path, slash ? (size_t)(slash + 1 - path) : 0);
     llm_text_str(&beside, "tokenizer_config.json");
     t->result = file && !beside.failed ? LLM_OK : llm__nomem();
-    if (!t->result && !is_folder && llm__path_kind_of(beside.data) == LLM__PATH_FILE)
-        t->result = llm__json_file(beside.data, (size_t)64 << 20, &own);
-    if (!t->result) t->result = llm__file_open(file, (size_t)256 << 20, 0, &f);
+    if (!t->result && !is_folder && llm__place_kind(place, beside.data) == LLM__PATH_FILE)
+        t->result = llm__place_json(place, beside.data, (size_t)64 << 20, &own);
+    if (!t->result) t->result = llm__place_file(place, file, (size_t)256 << 20, 0, &f);
     if (t->result) return t->result;
     slash = strrchr(file, '/');
     llm__tok_load(t, llm__s((const char *)f.data, f.size), slash ? slash + 1 : file, is_folder ? config : own);

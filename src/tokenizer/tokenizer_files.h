@@ -8,6 +8,7 @@
 #include "api/json.h"
 #include "base/platform.h"
 #include "base/text.h"
+#include "base/place.h"
 #include "tokenizer/tokenizer.h"
 
 /* The text of "bos_token" and the like in tokenizer_config.json: a string, or an object with its content. .p NULL: none. */
@@ -23,4 +24,4 @@ LLM__PRIVATE llm_result llm__tok_load(llm__tokenizer *t, llm__str s, const char 
 
 /* Reads a folder, whose tokenizer_config.json is given (NULL: it has none), or a tokenizer.json, a tokenizer.model or a rank file, with the
  * one beside it. An error begins with the file's path. */
-LLM__PRIVATE llm_result llm__tok_load_path(llm__tokenizer *t, const char *path, const llm_json *config);
+LLM__PRIVATE llm_result llm__tok_load_path(llm__tokenizer *t, const llm__place *place, const char *path, const llm_json *config);

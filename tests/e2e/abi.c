@@ -146,7 +146,43 @@ static void raw(llm_engine *engine) {
     free(logits);
 }
 
+/* The model again from its bytes in memory: of a folder its files, or a GGUF file. */
+static void given_files(const llm_model *model, const char *path) {
+    static const char *const names[] = {"config.json", "tokenizer.json", "model.safetensors"};
+    struct {
+        llm_file s[3];
+        unsigned char behind[GUARD];
+    } files;
+    char at[1000];
+    llm_model *again = NULL;
+    int n = 0;
+    memset(&files.s, 0, sizeof files.s);
+    guard(files.behind);
+    for (int i = 0; i < 3; i++) {
+        snprintf(at, sizeof at, "%s/%s", path, names[i]);
+        FILE *f = fopen(at, "rb");
+        if (!f && !i) f = fopen(path, "rb");
+        if (!f) continue;
+        fseek(f, 0, SEEK_END);
+        files.s[n].name = names[i];
+        files.s[n].size = ftell(f);
+        void *bytes = malloc((size_t)files.s[n].size);
+        rewind(f);
+        if (!bytes || fread(bytes, 1, (size_t)files.s[n].size, f) != (size_t)files.s[n].size) failed("read");
+        files.s[n++].data = bytes;
+        fclose(f);
+    }
+    LATER(llm_file, files.s[n - 1], !llm_model_open_files(files.s, n, NULL, &again));
+    LATER(llm_file of llm_load_files, files.s[n - 1], llm_load_files(files.s, n, NULL));
+    if (llm_model_open_files(files.s, n, NULL, &again)) failed("files");
+    printf("given: %s, %d\n", llm_model_get_info(again)->path, llm_model_get_info(again)->n_params == llm_model_get_info(model)->n_params);
+    llm_model_close(again);
+    for (int i = 0; i < n; i++) free((void *)(uintptr_t)files.s[i].data);
+    UNBOX(llm_file, files);
+}
+
 static void request_level(const char *path) {
+    BOX(llm_estimate, estimate);
     BOX(llm_model_config, files);
     BOX(llm_engine_config, config);
     llm_model *model = NULL;
@@ -159,6 +195,10 @@ static void request_level(const char *path) {
     config.s.n_threads = 1;
     config.s.max_model_len = 256;
     config.s.block_size = 16;
+    LATER(llm_engine_config of llm_model_estimate, config.s, !llm_model_estimate(model, &config.s, &estimate.s));
+    if (llm_model_estimate(model, &config.s, &estimate.s)) failed("estimate");
+    printf("estimate %d tokens, KV cache %d bytes, fits %d\n", estimate.s.max_model_len, (int)estimate.s.kv_bytes, estimate.s.fits);
+    given_files(model, path);
     LATER(llm_engine_config, config.s, !llm_engine_open(model, &config.s, &engine));
     if (llm_engine_open(model, &config.s, &engine)) failed("engine");
     one_request(model, engine);
@@ -167,6 +207,7 @@ static void request_level(const char *path) {
     llm_model_close(model);
     UNBOX(llm_model_config, files);
     UNBOX(llm_engine_config, config);
+    UNBOX(llm_estimate, estimate);
 }
 
 static void print_outputs(llm_outputs *o) {
@@ -184,6 +225,7 @@ static void easy_level(const char *path) {
     BOX(llm_engine_config, config);
     BOX(llm_sampling, sampling);
     BOX(llm_batch_config, batch);
+    BOX(llm_answer, answer);
     struct {
         llm_prompt s[3];
         unsigned char behind[GUARD];
@@ -200,7 +242,8 @@ static void easy_level(const char *path) {
     sampling.s.max_tokens = 5;
     LATER(llm_sampling of llm_generate, sampling.s, llm_generate(l, "one", &sampling.s));
     char *text = llm_generate(l, "one", &sampling.s);
-    printf("easy [%s]\n", text ? text : llm_last_error());
+    llm_get_answer(l, &answer.s);
+    printf("easy [%s] %s, %d tokens\n", text ? text : llm_last_error(), llm_finish_str(answer.s.finish), answer.s.completion_tokens);
     llm_string_free(text);
     prompts.s[0].prompt = "two three";
     prompts.s[1].prompt_token_ids = ids;
@@ -219,12 +262,18 @@ static void easy_level(const char *path) {
     LATER(llm_sampling of llm_chat_sampling, (*llm_chat_sampling(c)), !llm_chat_say(c, "hello"));
     if (llm_chat_say(c, "hello")) failed("chat");
     for (const char *piece; (piece = llm_chat_next(c)) != NULL;) printf("{%s}", piece);
+    llm_chat_get_answer(c, &answer.s);
+    printf(" %s, %d of %d tokens\n", llm_finish_str(answer.s.finish), answer.s.completion_tokens, answer.s.prompt_tokens);
+    LATER(llm_sampling of llm_chat_reply, sampling.s, !llm_chat_reply(c, &sampling.s));
+    if (llm_chat_add(c, "user", "again") || llm_chat_reply(c, &sampling.s)) failed("reply");
+    for (const char *piece; (piece = llm_chat_next(c)) != NULL;) printf("{%s}", piece);
     printf("\n");
     llm_chat_free(c);
     llm_free(l);
     UNBOX(llm_engine_config, config);
     UNBOX(llm_sampling, sampling);
     UNBOX(llm_batch_config, batch);
+    UNBOX(llm_answer, answer);
     UNBOX(llm_prompt, prompts);
 }
 

@@ -235,7 +235,7 @@ def tiny_model(path="build/models/tiny4k.gguf", width=64, layers=2, heads=4, kv_
         offset += (len(blob) + 31) // 32 * 32
     path.parent.mkdir(parents=True, exist_ok=True)
     front = b"".join(head)
-    part = path.with_suffix(".part")
+    part = path.with_suffix(f".{os.getpid()}") # tests that run side by side may all begin with this
     with open(part, "wb") as f:
         f.write(front + b"\0" * (-len(front) % 32))
         for blob in blobs: f.write(blob + b"\0" * (-len(blob) % 32))

@@ -94,7 +94,7 @@ def asking():
     want = f": the program sets what version {version} of the library does not know: a later libllm is needed"
     for struct, where, sentence in rows: check(f"{struct}{where} is refused", sentence.endswith(want) and sentence.startswith("llm_"), sentence)
     read = set(abi.Api(HEADER).program) - {"llm_engine_stats", "llm_event", "llm_output", "llm_request_metrics", "llm_template_caps",
-                                           "llm_completion_output", "llm_request_output"} # these are only filled in
+                                           "llm_completion_output", "llm_request_output", "llm_estimate", "llm_answer"} # these are only filled in
     check("all structs that are read were asked for", read == {x[0] for x in rows}, f"{read ^ {x[0] for x in rows}}")
     same("what was said otherwise", "".join(x + "\n" for x in said.splitlines() if want not in x), run("present", "program", "present"))
 
@@ -105,7 +105,7 @@ EDITS = {
     "a member that is gone": ("    int64_t seed;\n    int32_t n; ", "    int32_t n; ", 'was "int64_t seed", and is "int32_t n"'),
     "another type": ("    float top_p; ", "    int32_t top_p; ", 'was "float top_p", and is "int32_t top_p"'),
     "an array of another length": ("    char fingerprint[24]; ", "    char fingerprint[32]; ", "char fingerprint[32]"),
-    "a member in the padding": ("} llm_engine_config;", "    int32_t one;\n} llm_engine_config;", "int32_t one stands in what was padding"),
+    "a member in the padding": ("} llm_sampling;", "    int32_t one;\n} llm_sampling;", "int32_t one stands in what was padding"),
     "a member that leaves padding": ("} llm_model_config;", "    int32_t one;\n} llm_model_config;", "llm_model_config grows by members of 8 bytes"),
     "an inner struct that grows by 4 bytes": ("} llm_template_caps;", "    int32_t one;\n} llm_template_caps;", "llm_template_caps grows by members of 8 bytes"),
     "a struct that never changes": ("} llm_early_stop;", "    int64_t more;\n} llm_early_stop;", "llm_early_stop never changes, but has new members"),

@@ -666,6 +666,59 @@ def test_score():
     refused("ids outside the vocabulary", 2, "score", "-m", name, "--token-ids", "[5,600000000]")
 
 
+def explained(*args, model=REAL):
+    return json.loads(run("explain", "-m", model, "--json", *args).out)
+
+
+def test_explain():
+    question = "What is the capital of France?"
+    r = run("explain", "-m", REAL, "-p", question)
+    screens = re.split(r"\n(?=\d\. )", r.out)
+    check("explain: five screens", r.code == 0 and not r.err and [x[:2] for x in screens] == ["1.", "2.", "3.", "4.", "5."], r)
+    check("explain: each of 80 columns and 24 lines", all(len(x.rstrip("\n").split("\n")) <= 24 and max(map(len, x.split("\n"))) <= 80 for x in screens),
+          [(len(x.split("\n")), max(x.split("\n"), key=len)) for x in screens])
+    long = run("explain", "-m", REAL, "-p", "\x1b[31m tab\tand \u202e " + "a long prompt " * 150)
+    check("explain: so is a long prompt, which writes nothing to the terminal", long.code == 0 and "\x1b" not in long.out and "\u202e" not in long.out and
+          all(len(x.rstrip("\n").split("\n")) <= 24 and max(map(len, x.split("\n"))) <= 80 for x in re.split(r"\n(?=\d\. )", long.out)), long.out[:900])
+    d = explained("-p", question, "--seed", "7")
+    n, ids = len(d["tokens"]), [t["id"] for t in d["tokens"]]
+    rendered = run("render", "-m", REAL, stdin=json.dumps({"messages": [{"role": "user", "content": question}], "add_generation_prompt": True})).out
+    check("explain: the rendered template", d["prompt"] == rendered, d["prompt"])
+    check("explain: its tokens", ids == json.loads(run("tokenize", "-m", REAL, "--parse-special", stdin=rendered).out) and "".join(t["text"] for t in d["tokens"]) == rendered, ids)
+    stages = [(s["op"], s["layer"], tuple(s["shape"])) for s in d["stages"]]
+    shapes = {"embed": (n, 576), "q": (n, 576), "k": (n, 192), "v": (n, 192), "attention_weights": (n, n), "attention": (n, 576)}
+    check("explain: shapes", all(s[2] == shapes[s[0]] for s in stages if s[0] in shapes) and stages[-1] == ("logits", -1, (1, 49152)), stages[-3:])
+    check("explain: every layer", all([s[1] for s in stages if s[0] == op] == list(range(30)) for op in ("q", "k", "v", "attention", "attention_weights")))
+    w = d["attention"]["weights"]
+    check("explain: weights of attention", len(w) == n and all(abs(sum(row) - 1) < 1e-4 and not any(row[i + 1:]) for i, row in enumerate(w)))
+    scored = json.loads(run("score", "-m", REAL, "--json", "--token-ids", str(ids), "--top-logprobs", "5").out)["next"]
+    best = d["steps"][0]["top"][:5]
+    check("explain: the five likeliest", [t["id"] for t in best] == [t[0] for t in scored] and all(abs(math.log(t["probability"]) - s[1]) < 1e-3 for t, s in zip(best, scored)), (best, scored))
+    check("explain: steps", [s["name"] for s in d["steps"]] == ["logits", "temperature", "min_p", "top_k", "top_p", "draw"] and
+          all(a["n_left"] >= b["n_left"] for a, b in zip(d["steps"], d["steps"][1:])) and d["seed"] == 7, d["steps"][-1])
+    check("explain: a cut list adds up", all(abs(sum(t["probability"] for t in s["top"]) - 1) < 1e-5 for s in d["steps"] if s["n_left"] <= 10))
+    for seed in range(4): # what is explained is what is said
+        said = json.loads(run("generate", "-m", REAL, "--token-ids", str(ids), "-n", "1", "--json", "--seed", str(seed), "--ignore-eos").out)["token_ids"][0]
+        check(f"explain: the token of seed {seed}", explained("-p", question, "--seed", str(seed))["token"]["id"] == said, said)
+    d = explained("-p", "The opposite of hot is cold. The opposite of big is", "--do-preprocess=false", "--temp", "0", "--layer", "20", "--head", "8")
+    check("explain: a text as it is, greedy", d["prompt"].startswith("The opposite") and d["steps"][-1]["name"] == "greedy" and d["token"]["text"] == " small", d["token"])
+    check("explain: the head that was asked for", (d["attention"]["layer"], d["attention"]["head"]) == (20, 8) and d["attention"]["weights"][-1][-2] > 0.8, d["attention"]["weights"][-1])
+    d = explained("-p", question, "--repetition-penalty", "1.9")
+    check("explain: penalties are a step", d["steps"][1]["name"] == "rules", [s["name"] for s in d["steps"]])
+    system = explained("-p", "Hi", "--system", "Be brief.")
+    check("explain: a system message", "Be brief." in system["prompt"])
+    for name in ("deepseek_v2_lite", "mixtral", "gemma2", "cohere"):
+        d = explained("-p", "Hello world", model=str(checkpoints.folder(name)))
+        check(f"explain: {name}", (d["attention"] is None) == (name == "deepseek_v2_lite") and ("experts" in {s["op"] for s in d["stages"]}) == (name in ("deepseek_v2_lite", "mixtral")), d["tokens"])
+        text = run("explain", "-m", str(checkpoints.folder(name)), "-p", "Hello world")
+        check(f"explain: {name} in words", text.code == 0 and "5. The next token" in text.out, text)
+    refused("explain: a layer too many", 2, "explain", "-m", REAL, "-p", "a", "--layer", "30", says=["--layer", "30", "0 to 29"])
+    refused("explain: a head too many", 2, "explain", "-m", REAL, "-p", "a", "--head", "9", says=["--head", "9", "0 to 8"])
+    refused("explain: a form", 2, "explain", "-m", REAL, "-p", "a", "--regex", "a", says=["forms"])
+    refused("explain: no prompt", 2, "explain", "-m", REAL, says=["no prompt"])
+    refused("explain: two ranks", 1, "explain", "-m", TINY, "-p", "a", "-tp", "2", says=["-tp 2", "one rank"])
+
+
 def test_chat():
     name = TINY
     args = ["-m", name, "--temp", "0", "-n", "5", "--ignore-eos"]
@@ -771,6 +824,15 @@ def test_info_and_bench():
     a = json.loads(run("info", "-m", name, "--json").out)
     check("info --json", a["n_layers"] > 0 and a["vocab_size"] > 0 and sum(t["tensors"] for t in a["tensor_types"].values()) == a["n_tensors"]
           and a["bytes_needed"] > 0 and a["fits"] in (True, False, None), a)
+    a = json.loads(run("info", "-m", REAL, "--json", "--max-model-len", "2048").out)
+    check("info: what an engine takes", a["kv_bytes"] == 2048 * 30 * 3 * 64 * 2 * 2 and a["context"] == 2048 and a["bytes_needed"] > a["kv_bytes"] + 80e6, a["kv_bytes"])
+    a = json.loads(run("info", "-m", REAL, "--json", "--kv-cache-memory-bytes", str(1 << 46), "--max-num-seqs", "60000", "--max-num-batched-tokens", "60000").out)
+    check("info: what does not fit", a["fits"] is False and a["bytes_needed"] > a["bytes_available"] > 0, (a["bytes_needed"], a["bytes_available"]))
+    refused("an engine that does not fit says both numbers", 1, "generate", "-m", REAL, "-p", "a", "-n", "4000", "-c", "8192", "--kv-cache-memory-bytes", "1000000", says=["1000000", "-c: "])
+    limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (350 << 20, 350 << 20))
+    r = run("generate", "-m", REAL, "-p", "a", "-n", "8000", "-c", "8192", preexec_fn=limit)
+    lines = r.err.strip().splitlines()
+    check("too little address space: both numbers", r.code == 1 and re.search(r"\d+ bytes (are needed|hold)|need \d+ bytes", lines[-1]) and len(lines) <= 4, r)
     r = run("bench", "-m", name, "-p", "32", "-n", "4", "-b", "1,2", "-r", "2", "--json")
     rows = [json.loads(x) for x in r.out.splitlines()]
     if check("bench --json", r.code == 0 and [x["test"] for x in rows] == ["pp32", "tg4", "tg4@2"], r):

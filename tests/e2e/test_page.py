@@ -3,7 +3,7 @@
 
     test_page.py [PART ...]      parts are the functions named in PARTS; screenshots go to build/page
 
-Runs in the environment that `setup.py clients` makes, with the system's Chromium. One part talks to llm_serve and a real model; in the others
+Runs in the environment that `setup.py clients` makes, with the system's Chromium. Two parts talk to llm_serve and a real model; in the others
 page_server.py says what a test wants, when it wants it.
 """
 import contextlib
@@ -18,12 +18,17 @@ import time
 
 from playwright.sync_api import sync_playwright
 
+import adapters
 from page_server import CSP, MODEL, PageServer, refusal, words
-from serving import Server, check, finish
+from serving import SLOW, Server, check, checkpoint, finish
 
 FOLDER = pathlib.Path("build/page")
 SIZES = {"desktop": (1280, 800), "tablet": (820, 1180), "phone": (390, 844)}
 EVIL = "<img src=x onerror=\"window.hit=1\"><script>window.hit=1</script> [a](javascript:window.hit=1) <b>bold</b> `<i>code</i>` **<u>x</u>**"
+ATTACKS = ["[a](javascript:window.hit=1)", "[a](JaVaScRiPt:window.hit=1)", "[a](&#106;avascript:window.hit=1)", "[a](java\tscript:window.hit=1)", "<javascript:window.hit=1>", "[a]: javascript:window.hit=1\n\n[a]",
+           "![x](javascript:window.hit=1)", "![x](https://evil.example/x.png)", "[a](data:text/html,<script>window.hit=1</script>)", "[a](https://a.b/\"onclick=\"window.hit=1)", "https://a.b/\"onmouseover=\"window.hit=1",
+           "```\"><img src=x onerror=window.hit=1>\nx\n```", "$\\text{<img src=x onerror=window.hit=1>}$", "$\\href{javascript:window.hit=1}{x}$", "| <svg onload=window.hit=1> |\n|---|", "[a](/v1/models)", "[a](//evil.example)",
+           "<https://a.b/\" style=\"position:fixed>", "<svg><script>window.hit=1</script></svg>", "<math><mtext><style><img src=x onerror=window.hit=1></style></mtext></math>"]
 RICH = (pathlib.Path(__file__).parent / "page_rich.md").read_text()
 
 
@@ -40,7 +45,7 @@ class Person:
         self.page.on("request", lambda r: self.outside.append(r.url) if not r.url.startswith((url, "data:", "blob:")) else None)
         self.page.goto(url)
         self.page.wait_for_selector("#list", state="attached")
-        self.page.wait_for_function("document.activeElement.id === 'input' || innerWidth < 500")
+        self.page.wait_for_function("document.activeElement.id === 'input' || innerWidth < 500 || matchMedia('(hover: none)').matches")
 
     def __getattr__(self, name): return getattr(self.page, name)
 
@@ -55,11 +60,11 @@ class Person:
 
     def last(self): return self.page.locator(".msg.assistant .body").last.inner_text()
 
-    def answers(self): return [x.inner_text() for x in self.page.locator(".msg.assistant .body").all()]
+    def answers(self): return self.page.locator(".msg.assistant .body").all_inner_texts()
 
-    def texts(self): return [x.inner_text() for x in self.page.locator(".msg .bubble").all()]
+    def texts(self): return self.page.locator(".msg .bubble").all_inner_texts()
 
-    def titles(self): return [x.inner_text().split("\n")[0] for x in self.page.locator("#list a").all()]
+    def titles(self): return [x.split("\n")[0] for x in self.page.locator("#list a").all_inner_texts()]
 
     def button(self, name): return self.page.get_by_role("button", name=name, exact=True)
 
@@ -153,6 +158,32 @@ def talk(browser):
     check("SIGTERM", s.stop() == 0)
 
 
+def with_adapters(browser):
+    """Adapters are models that can be chosen."""
+    model = str(checkpoint("llama"))
+    adapters.make(model, str(FOLDER / "poet"), r=4, seed=50, size=0.3)
+    s = Server("--enable-lora", "--lora-modules", f"poet={FOLDER}/poet", "--chat-template", "{% for m in messages %}{{ m.content }}{% endfor %}", model=model, base=("--log-level", "warn"))
+    with person(browser, s.url + "/") as p:
+        asked = []
+        p.page.on("request", lambda r: asked.append(json.loads(r.post_data)) if r.method == "POST" else None)
+        p.wait_for_function("document.querySelectorAll('#model option').length == 2")
+        p.click("#tune")
+        for name, value in (("temperature", "0"), ("max_tokens", "20"), ("extra", '{"ignore_eos": true}')):
+            p.fill("#" + name, value)
+            p.dispatch_event("#" + name, "change")
+        p.click("#tune")
+        for choice in (0, 1):
+            p.click("#new")
+            p.select_option("#model", index=choice)
+            p.ask("a b c")
+            check("the meter", p.locator("#meter").is_visible(), p.inner_text("#log"))
+        check("model and adapter answer differently", [a["model"] for a in asked] == [model, "poet"] and p.last() != "" and p.locator(".error").count() == 0, (asked, p.inner_text("#log")))
+        second = p.last()
+        p.locator("#list a").nth(1).click()
+        check("each in its own way", eventually(lambda: p.last() not in ("", second)), (second, p.last()))
+    check("SIGTERM", s.stop() == 0)
+
+
 # ---- the conversation
 
 def injected(browser, s):
@@ -168,6 +199,53 @@ def injected(browser, s):
         p.reload()
         p.wait_for_selector(".msg")
         check("nor after a reload", p.evaluate("window.hit") is None and p.locator(foreign).count() == 0)
+    s.models = [{**MODEL, "id": EVIL}]
+    with person(browser, s.url) as p:
+        p.evaluate("() => { window.broken = []; addEventListener('securitypolicyviolation', e => window.broken.push(e.violatedDirective)); }")
+        evil = FOLDER / "<img src=x onerror=hit=1>.txt"
+        evil.write_text(EVIL)
+        p.set_input_files("#pick", str(evil))
+        s.answer = lambda body: words("\n\n".join([EVIL, *ATTACKS]), think=EVIL + ATTACKS[0])
+        p.ask(EVIL)
+        s.answer = lambda body: refusal(400, EVIL)
+        p.ask("and an error")
+        p.locator("#list .item.on [data-do=rename]").click()
+        p.fill(".item input", EVIL)
+        p.press(".item input", "Enter")
+        p.fill("#search", "onerror")
+        p.click("#tune")
+        p.fill("#presetName", EVIL)
+        p.button("Save").click()
+        p.wait_for_timeout(300)
+        check("everything else that comes from outside is text too", p.evaluate("window.hit") is None and p.locator("img, iframe, object, embed, b b, u, body style, body script, body link").count() == 0)
+        check("nothing has to be stopped by the policy", p.evaluate("window.broken") == [], p.evaluate("window.broken"))
+        links = p.evaluate("[...document.querySelectorAll('#log a')].map(a => [a.getAttribute('href'), a.rel, a.target])")
+        check("links lead to the web only, in a new tab", links and all(re.match("https?://|mailto:", a) and b == "noreferrer" and c == "_blank" for a, b, c in links if a), links)
+        handlers = p.evaluate("[...document.querySelectorAll('#log *, #side *, #settings *, #model *, #files *, #toast *')].flatMap(e => [...e.attributes].map(a => a.name)).filter(n => n.startsWith('on') || n === 'style' || n === 'srcdoc' || n === 'src')")
+        check("no element has a handler, a style or a source", handlers == [], handlers)
+
+
+def heavy(browser, s):
+    """Long answers written to hurt: the page draws them and still reacts. That time grows with the text only is shown in tests/unit/page."""
+    for mark in ("[", "*a **b ", "- a\n", "> ", "|a|b\n|-|-|\n", "`a``", "\\(a_", "<a ", "![[]("):
+        s.answer = lambda body: words((mark * 20000)[:20000], size=500)
+        with person(browser, s.url) as p:
+            p.evaluate("() => { window.longest = 0; new PerformanceObserver(l => { for (const e of l.getEntries()) window.longest = Math.max(window.longest, e.duration); }).observe({type: 'longtask'}); }")
+            p.ask("Go")
+            p.fill("#input", "still here")
+            check(f"20,000 characters of {mark!r}", p.evaluate("window.longest") < 1500 * SLOW, p.evaluate("window.longest"))
+    with person(browser, s.url) as p:
+        node = lambda i: {"id": f"n{i}", "up": f"n{i - 1}" if i else "", "role": "assistant" if i % 2 else "user", "text": RICH if i % 2 else "How?", "rev": 1}
+        chats = [{"id": "long", "title": "long", "time": 1, "rev": 1, "leaf": "n299", "nodes": {f"n{i}": node(i) for i in range(300)}}]
+        (FOLDER / "long.json").write_text(json.dumps(chats + [{"id": f"c{i}", "title": f"chat {i}", "time": 1, "rev": 1, "leaf": "", "nodes": {}} for i in range(500)]))
+        p.set_input_files("#load", str(FOLDER / "long.json"))
+        p.locator("#list a", has_text="long").click()
+        p.wait_for_selector(".msg")
+        p.wait_for_timeout(500)
+        drawn = p.evaluate("""() => new Promise(done => { const t = document.getElementById('input'), start = performance.now();
+            for (let i = 0; i < 20; i++) { t.value += 'x'; t.dispatchEvent(new Event('input', {bubbles: true})); }
+            setTimeout(() => setTimeout(() => done(performance.now() - start), 0), 0); })""")
+        check("300 messages: who types does not wait for them", drawn < 40 * SLOW, drawn)
 
 
 def streaming(browser, s):
@@ -192,6 +270,20 @@ def streaming(browser, s):
         go.set()
         p.settled()
         check("and closed after them", p.locator("details.think[open]").count() == 0 and "Thought for" in p.inner_text("details.think summary"))
+        go.clear()
+        s.answer = lambda body: words("A line\n\n" * 60, wait=go, after=40)
+        p.ask("Many lines", wait=False)
+        p.wait_for_function("() => [...document.querySelectorAll('.assistant .body')].pop().querySelectorAll('p').length > 40")
+        check("the newest text is in sight", eventually(lambda: p.evaluate("(e => e.scrollHeight - e.scrollTop - e.clientHeight < 2)(document.getElementById('log'))")))
+        p.locator("#log").hover()
+        p.mouse.wheel(0, -300)
+        p.wait_for_timeout(200)
+        top = p.evaluate("document.getElementById('log').scrollTop")
+        go.set()
+        p.settled()
+        check("who has scrolled up stays there", p.evaluate("document.getElementById('log').scrollTop") == top and p.button("To the newest message").is_visible())
+        p.button("To the newest message").click()
+        check("and comes back by a button", eventually(lambda: p.evaluate("(e => e.scrollHeight - e.scrollTop - e.clientHeight < 2)(document.getElementById('log'))")))
         go.clear()
         s.answer = lambda body: words("Long " * 40, wait=go, after=9)
         p.ask("Long", wait=False)
@@ -253,6 +345,16 @@ def queueing(browser, s):
         p.press("#input", "Enter")
         p.settled()
         check("and sent", p.last() == "To six")
+        p.button("Regenerate").last.click()
+        p.settled()
+        go.clear()
+        p.ask("seven", wait=False)
+        p.wait_for_selector("#send.stop")
+        p.ask("eight", wait=False)
+        p.button("Previous version").last.click()
+        check("another version can be read meanwhile", eventually(lambda: p.texts()[-2:] == ["six", "eight"]), p.texts())
+        go.set()
+        check("the queued message follows the answer that was awaited", eventually(lambda: p.texts()[-3:] == ["six", "seven", "eight"]) and eventually(lambda: p.last() == "To eight"), p.texts())
 
 
 def branching(browser, s):
@@ -281,6 +383,11 @@ def branching(browser, s):
         p.reload()
         p.wait_for_selector(".msg")
         check("also after a reload", p.texts()[0] == "Question" and p.answers() == ["Answer 2", "Answer 3"], (p.texts(), p.answers()))
+        p.fill("#input", "half a question")
+        p.reload()
+        p.wait_for_selector(".msg")
+        check("so does what was being typed", eventually(lambda: p.input_value("#input") == "half a question"), p.input_value("#input"))
+        p.fill("#input", "")
         p.press("#input", "ArrowUp")
         check("Up edits the last question", p.input_value(".edit textarea") == "More")
         p.press(".edit textarea", "Escape")
@@ -445,6 +552,21 @@ def errors(browser, s):
         p.check("#keep")
         p.click("#tune")
         check("remembered when wished", p.evaluate("localStorage.getItem('llm.key')") == '"secret"')
+        q = Person(p.context.browser.new_context(), s.url)
+        check("a server that wants a key says so before the first question", q.sees("This server asks for an API key.") and q.locator(".empty").get_by_role("button", name="Settings").is_visible())
+        q.context.close()
+        context = p.context.browser.new_context()
+        context.add_init_script("for (const name of ['localStorage', 'sessionStorage', 'indexedDB']) Object.defineProperty(window, name, {get() { throw new DOMException('denied', 'SecurityError'); }})")
+        q = Person(context, s.url)
+        check("a browser that keeps nothing is told", q.sees("This browser keeps nothing"))
+        q.click("#tune")
+        q.fill("#key", "secret")
+        q.dispatch_event("#key", "change")
+        q.click("#tune")
+        s.answer = lambda body: words("All the same.")
+        q.ask("x")
+        check("and works", q.last() == "All the same." and not q.errors, (q.inner_text("#log"), q.errors))
+        context.close()
         s.key = ""
         p.route("**/v1/chat/completions", lambda route: route.abort())
         p.ask("x")
@@ -529,7 +651,7 @@ def settings(browser, s):
     s.models = [MODEL, {**MODEL, "id": "poet", "parent": MODEL["id"], "max_model_len": 500}, {**MODEL, "id": "big", "state": "unloaded"}, {**MODEL, "id": "mid", "status": {"value": "loading"}}]
     with person(browser, s.url) as p:
         p.wait_for_function("document.querySelectorAll('#model option').length == 4")
-        check("all models, with their state", [x.inner_text() for x in p.locator("#model option").all()] == ["small", "poet", "big (unloaded)", "mid (loading)"])
+        check("all models, with their state", p.locator("#model option").all_inner_texts() == ["small", "poet", "big (unloaded)", "mid (loading)"])
         p.select_option("#model", "poet")
         p.ask("x")
         check("the one that was chosen", s.asked[-1]["model"] == "poet" and p.get_attribute("#meter", "aria-valuemax") == "500")
@@ -557,6 +679,7 @@ def files(browser, s):
         p.set_input_files("#pick", [str(code), str(FOLDER / "picture.png")])
         check("a text is attached", eventually(lambda: p.locator("#files .chip").count() == 1))
         check("a picture is refused", p.sees("picture.png is not a text in UTF-8."))
+        check("which hides nothing", not p.evaluate("""(() => { const [a, b] = ['#toast', '.box'].map(x => document.querySelector(x).getBoundingClientRect()); return a.bottom > b.top && b.bottom > a.top; })()"""))
         p.shot("attached")
         p.ask("What does it do?")
         check("it is sent", s.asked[-1]["messages"][0]["content"] == "sort.py:\n````\nprint('```')\n````\n\nWhat does it do?", s.asked[-1]["messages"])
@@ -634,9 +757,11 @@ def looks(browser, s):
                     good("list")
                     p.keyboard.press("Escape")
                     p.fill("#input", "one")
+                    low = p.evaluate("document.getElementById('input').clientHeight")
                     p.button("New line").click()
                     p.keyboard.type("two")
                     check(f"{label}: a new-line key", p.input_value("#input") == "one\ntwo")
+                    check(f"{label}: the input grows", p.evaluate("document.getElementById('input').clientHeight") > low + 15)
                     check(f"{label}: large enough to touch", p.evaluate("[...document.querySelectorAll('.row button:not([hidden])')].every(e => e.getBoundingClientRect().height >= 34)"))
                 s.answer = lambda body: refusal(400, "the conversation has 2000 tokens", "context_length_exceeded")
                 p.ask("And another one, which is a good deal longer than the first one was, so that it has to be set in more than one line on a phone?")
@@ -651,9 +776,9 @@ def everybody(browser, s):
         p.keyboard.type("Hello")
         p.keyboard.press("Enter")
         p.settled()
-        check("what comes is said, whole blocks", [x.inner_text() for x in p.locator("#say p").all()] == ["First block.", "Second block."] and p.get_attribute("#say", "role") == "log")
+        check("what comes is said, whole blocks", p.locator("#say p").all_inner_texts() == ["First block.", "Second block."] and p.get_attribute("#say", "role") == "log")
         check("the conversation itself is not read out word by word", p.get_attribute("#log", "aria-live") is None and p.get_attribute("#log", "role") == "region")
-        check("messages have a heading each", [x.inner_text() for x in p.locator("#log article h2").all()] == ["You", "Answer"])
+        check("messages have a heading each", p.locator("#log article h2").all_inner_texts() == ["You", "Answer"])
         p.keyboard.press("Control+Shift+O")
         check("a new conversation", eventually(lambda: p.locator(".empty").is_visible()) and p.evaluate("document.activeElement.id") == "input")
         p.keyboard.press("Control+k")
@@ -700,7 +825,7 @@ def everybody(browser, s):
         check("landmarks", all(x in tree for x in ("complementary", "main", "navigation \"Conversations\"", "banner" if "banner" in tree else "heading", "meter \"Context used\"")), tree[:800])
 
 
-PARTS = [talk, injected, streaming, queueing, branching, keeping, two_tabs, errors, context, settings, files, looks, everybody]
+PARTS = [talk, with_adapters, injected, heavy, streaming, queueing, branching, keeping, two_tabs, errors, context, settings, files, looks, everybody]
 
 
 def main():
@@ -712,7 +837,7 @@ def main():
         for part in PARTS:
             if sys.argv[1:] and part.__name__ not in sys.argv[1:]: continue
             start = time.time()
-            if part is talk: talk(browser)
+            if part in (talk, with_adapters): part(browser)
             else:
                 with PageServer() as s: part(browser, s)
             print(f"{part.__name__}: {time.time() - start:.1f} s", flush=True)

@@ -714,7 +714,7 @@ def deviations(server, llm):
         "--max-num-batched-tokens must be --max-model-len at least": post(prompt=IDS)["usage"]["prompt_tokens"] == len(IDS) > 64,
         "--enable-prefix-caching is off unless given": "prefix caching on" in log,
         "--block-size is 64, or should be 128": s.block_size == 32,
-        "prefill_interval is 16": "new prompts join every N steps (1)" in subprocess.run([SERVE, "--help"], capture_output=True, text=True).stdout,
+        "prefill_interval is 16": "new prompts join every N steps (1)" in subprocess.run([SERVE, "--help-all"], capture_output=True, text=True).stdout,
         "cache_max_entry_count is 0.5": s.total_blocks == stats(offline.LLM(TINY, kv_cache_memory_bytes=4 << 30, **cpu)).total_blocks,
         "--max-cpu-loras must equal --max-loras, at most 32": bool(open_tiny(enable_lora=True, max_loras=2, max_cpu_loras=33).handle),
         "without --host every address is served": "http://127.0.0.1:" in server.first,

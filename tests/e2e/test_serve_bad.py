@@ -10,6 +10,7 @@ import json
 import os
 import random
 import re
+import resource
 import socket
 import struct
 import sys
@@ -579,6 +580,72 @@ def group_budget(s):
     check("its server ends", own.stop() == 0)
 
 
+def group_heads(s):
+    """Heads that are almost whole, from many, without a key; bodies that are small and take much when they are read."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = min(hard, 4096)
+    if soft < most: resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    own = Server("--api-key", "alpha", model=s.model)
+    before, grown, crowd = own.resident(), 0, []
+    head = get(b"/health", *[b"A%02d: " % i + b"b" * 1000 for i in range(30)])[:-2]
+    for i in range(min(2000, most - 100)):
+        c = own.connect(timeout=5)
+        crowd.append(c)
+        try: c.sendall(head)
+        except OSError: pass
+        if i % 100 == 0: grown = max(grown, own.resident() - before)
+    grown = max(grown, own.resident() - before)
+    check("half heads of many take little", SANITIZED or grown < 48 << 20, grown)
+    start = time.time()
+    check("a whole head beside them is served", own.request("GET", "/health")[0] == 200 and time.time() - start < 0.1 * SLOW, time.time() - start)
+    told = answers_in(read_all(crowd[0], 0.5))
+    check("who took longest is told 503", [x[0] for x in told] == [503] and error_of(told[0][2])[1] is None, told)
+    crowd[-1].sendall(b"\r\n")
+    check("the latest goes on", crowd[-1].recv(4096).startswith(b"HTTP/1.1 200"))
+    for c in crowd: c.close()
+    check("and what they took comes back", eventually(lambda: SANITIZED or own.resident() - before < 16 << 20, 8 * SLOW), own.resident() - before)
+    check("its server ends", own.stop() == 0)
+    own = Server(model=s.model)
+    own.post(COMPLETIONS, CANARY)
+    before, grown, crowd = own.resident(), 0, []
+    body = b'{"prompt": "a", "max_tokens": 2000, "ignore_eos": true, "stream": true, "n": 16, "x": [' + b"0," * 1500000 + b"0]}"
+    for i in range(10):
+        c = own.connect(timeout=60)
+        crowd.append(c)
+        c.sendall(request_bytes(COMPLETIONS, body))
+        for _ in range(10):
+            grown = max(grown, own.resident() - before)
+            time.sleep(0.02)
+    check("bodies that grow when they are read are bounded", SANITIZED or grown < 220 << 20, grown)
+    status = [c.recv(12)[9:] for c in crowd]
+    check("some go on, others are told 503", set(status) == {b"200", b"503"} and status[0] == b"200", status)
+    for c in crowd: reset(c)
+    check("and what they took comes back", eventually(lambda: SANITIZED or own.resident() - before < 32 << 20, 8 * SLOW), own.resident() - before)
+    check("its server ends", own.stop() == 0)
+
+
+def group_queue(s):
+    """Requests of many answers that wait: what they take is bounded, who comes too late is told 429, and others go on when they have left."""
+    own = Server(model=s.model)
+    own.post(COMPLETIONS, CANARY)
+    before, grown, crowd = own.resident(), 0, []
+    body = {"prompt": list("abcdefghijklmnop"), "n": 128, "max_tokens": 1900, "ignore_eos": True, "stream": True}
+    for _ in range(24):
+        crowd.append(own.connect())
+        crowd[-1].sendall(request_bytes(COMPLETIONS, body))
+    end = time.time() + 6 * SLOW
+    while time.time() < end:
+        grown = max(grown, own.resident() - before)
+        time.sleep(0.05)
+    check("answers that wait take a bounded part of memory", SANITIZED or grown < 400 << 20, grown)
+    status, a = own.post(COMPLETIONS, {**body, "stream": False})
+    check("who comes too late is told 429", status == 429 and "queue is full" in a["error"]["message"], (status, a))
+    for c in crowd: reset(c)
+    check("then others go on", own.wait_idle(10 * SLOW) is not None and own.post(COMPLETIONS, CANARY)[0] == 200, own.busy())
+    check("and what they took comes back", eventually(lambda: SANITIZED or own.resident() - before < 32 << 20, 8 * SLOW), own.resident() - before)
+    check("its server ends", own.stop() == 0)
+
+
 def group_long(s):
     """One body that takes long to read, or whose answer takes long to write: /health goes on beside it, as do small requests."""
     items = [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}] * 380000
@@ -644,7 +711,7 @@ def group_stalls(model):
     for t in threads: t.join()
 
 
-GROUPS = {"framing": group_framing, "json": group_json, "parameters": group_parameters, "forms": group_forms, "crowd": group_crowd, "content": group_content, "keys": group_keys, "gone": group_gone, "readers": group_readers, "doors": group_doors, "budget": group_budget, "long": group_long, "files": group_files}
+GROUPS = {"framing": group_framing, "json": group_json, "parameters": group_parameters, "forms": group_forms, "crowd": group_crowd, "content": group_content, "keys": group_keys, "gone": group_gone, "readers": group_readers, "doors": group_doors, "budget": group_budget, "heads": group_heads, "queue": group_queue, "long": group_long, "files": group_files}
 
 
 def main():

@@ -23,7 +23,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "tests/data/abi"
-LIBRARY = {"llm_model_info", "llm_openai_info", "llm_outputs", "llm_sizes"} # structs that the library makes, or reads as far as they say
+LIBRARY = {"llm_model_info", "llm_openai_info", "llm_outputs", "llm_sizes", "llm_trace", "llm_sample_step"} # structs that the library makes, or reads as far as they say
 UNPASSED = {"llm_chat_sampling"} # returns a program's struct that the library keeps, with room behind it
 
 

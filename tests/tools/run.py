@@ -160,51 +160,58 @@ def answer():
         print("    FAILED: the answer is: " + said[:300])
 
 
+def unit_steps():
+    """The unit tests as steps that can stand side by side, the long groups first."""
+    quick = set(unit_groups()) - set(UNIT_LONG)
+    return [*((f"unit tests: {name}", ["build/dev/unit", name]) for name in UNIT_LONG), ("unit tests: others", ["build/dev/unit", *sorted(quick)])]
+
+
 def check():
     """What every commit should pass, in 90 seconds on two cores: src/ and llm.h belong together, everything compiles, unit tests, one real answer."""
     step("llm.h is what src/ gives", [sys.executable, "src/amalgamate.py", "--check"])
     make("all", "lib", "build/dev/unit")
-    quick = set(unit_groups()) - set(UNIT_LONG)
-    groups = [(f"unit tests: {name}", ["build/dev/unit", name]) for name in UNIT_LONG]
-    together(*groups, ("hygiene, quick", [sys.executable, "tests/tools/hygiene.py", "quick"]), ("unit tests: others", ["build/dev/unit", *sorted(quick)]),
-             ("structure", [sys.executable, "tests/tools/structure.py"]), answer)
+    together(*unit_steps(), ("hygiene, quick", [sys.executable, "tests/tools/hygiene.py", "quick"]), ("structure", [sys.executable, "tests/tools/structure.py"]), answer)
+
+
+def script(name, path, env=None):
+    return name, [sys.executable, path], env
 
 
 def test():
-    make("dev")
-    step("structure", [sys.executable, "tests/tools/structure.py"])
-    step("structure, bad edits", [sys.executable, "tests/tools/test_structure.py"])
-    step("Unicode tables", [sys.executable, "src/text/gen_unicode.py", "--check"])
-    step("connections, planted defects", [sys.executable, "tests/tools/test_connections.py"])
-    make("lib")
-    step("hygiene", [sys.executable, "tests/tools/hygiene.py"])
-    step("unit tests", ["build/dev/unit"])
-    step("install", [sys.executable, "tests/e2e/test_install.py"])
-    step("release", [sys.executable, "tests/e2e/test_dist.py"])
-    replayed()
-    for name in ("renderer", "hostile"): step("chat page, " + name, ["node", f"tests/unit/page/test_{name}.js"])
-    step("grammar", [sys.executable, "tests/e2e/test_grammar.py"])
-    step("programs of other versions", [sys.executable, "tests/e2e/test_abi.py"])
-    step("offline, documents", [sys.executable, "tests/e2e/test_offline.py"])
-    step("llm_cli", [sys.executable, "tests/e2e/test_cli.py"])
-    step("llm_cli in a terminal", [sys.executable, "tests/e2e/test_pty.py"])
-    step("llm_cli, failing allocations", [sys.executable, "tests/e2e/test_nth.py"])
-    step("llm_serve", [sys.executable, "tests/e2e/test_serve.py"])
-    step("llm_serve, bad inputs", [sys.executable, "tests/e2e/test_serve_bad.py"])
-    step("llm_serve, load", [sys.executable, "tests/e2e/load.py"])
-    step("llm_serve as a service", [sys.executable, "tests/e2e/test_service.py"])
-    step("llm_serve, documents", [sys.executable, "tests/e2e/test_documents.py"])
-    step("every parameter", [sys.executable, "tests/e2e/test_parameters.py"])
-    step("adapters", [sys.executable, "tests/e2e/test_lora.py"])
-    step("kept contexts", [sys.executable, "tests/e2e/test_contexts.py"])
-    outside_truth()
-    cuda_some()
-    isa()
+    """First everything is built; then stands side by side what only computes, the long steps first; what looks at the clock runs alone."""
+    make("lib", "build/dev/unit", "replays", *CUDA_SOME_NEEDS, "build/emu/unit")
+    together(
+        script("hygiene", "tests/tools/hygiene.py"),
+        script("structure, bad edits", "tests/tools/test_structure.py"),
+        *unit_steps(),
+        script("every parameter", "tests/e2e/test_parameters.py"),
+        cuda_some, emulated,
+        script("connections, planted defects", "tests/tools/test_connections.py"),
+        script("structure", "tests/tools/structure.py"),
+        ("Unicode tables", [sys.executable, "src/text/gen_unicode.py", "--check"]),
+        script("install", "tests/e2e/test_install.py"),
+        script("release", "tests/e2e/test_dist.py"),
+        *((f"chat page, {name}", ["node", f"tests/unit/page/test_{name}.js"]) for name in ("renderer", "hostile")),
+        script("grammar", "tests/e2e/test_grammar.py"),
+        script("programs of other versions", "tests/e2e/test_abi.py"),
+        script("examples", "tests/e2e/test_examples.py"),
+        script("offline, documents", "tests/e2e/test_offline.py"),
+        script("adapters", "tests/e2e/test_lora.py"),
+        script("kept contexts", "tests/e2e/test_contexts.py"),
+        script("llm_cli, failing allocations", "tests/e2e/test_nth.py"),
+        outside_truth, each_isa, replayed)
+    for row in (("llm_cli", "test_cli"), ("llm_cli in a terminal", "test_pty"), ("llm_serve", "test_serve"), ("llm_serve, bad inputs", "test_serve_bad"),
+                ("llm_serve, load", "load"), ("llm_serve as a service", "test_service"), ("llm_serve, documents", "test_documents")):
+        step(*script(row[0], f"tests/e2e/{row[1]}.py"))
+
+
+def each_isa():
+    for name in isas(): families("checkpoints --isa " + name, "--isa " + name)
+    families("checkpoints -tp 2", "-tp 2 --device cpu")
 
 
 def isa():
-    for name in isas(): families("checkpoints --isa " + name, "--isa " + name)
-    families("checkpoints -tp 2", "-tp 2 --device cpu")
+    each_isa()
     emulated()
 
 
@@ -217,6 +224,7 @@ def arm():
     families("ARM checkpoints", names=("llama", "gemma2", "gpt_oss", "deepseek_v2_lite", "qwen2_moe", "mixtral"), env={"LLM_CLI": "build/arm/llm_cli"})
 
 
+CUDA_SOME_NEEDS = ("build/libllm_cuda_emu.so", "build/dev/test_cuda", "build/cuda_bugs", "build/cuda_bugs_san")
 CUDA_SOME = ("gemma2", "gpt_oss", "deepseek_v2_lite", "qwen2_moe", "olmo2", "chatglm3")
 
 
@@ -286,7 +294,7 @@ def cuda_spills():
 def cuda_some():
     """Three minutes of the CUDA code: each operation once, six checkpoints on two devices."""
     cuda_absent()
-    make("build/libllm_cuda_emu.so", "build/dev/test_cuda")
+    make(*CUDA_SOME_NEEDS)
     step("CUDA operations", ["build/dev/test_cuda"], {"CUEMU_SEED": "1"})
     cuda_bugs()
     cuda_checkpoints(CUDA_SOME, "-tp 2")

@@ -26,7 +26,7 @@ SRC = pathlib.Path("src")
 # What a folder may include besides itself and api/: an arrow only goes down.
 NEEDS = {
     "api": [], "base": [], "text": ["base"], "tokenizer": ["base", "text"], "chat": ["base", "text", "tokenizer"], "cpu": ["base"],
-    "model": ["base", "tokenizer", "chat", "cpu/dtypes"], "grammar": ["base", "text", "tokenizer"],
+    "model": ["base", "tokenizer", "chat", "cpu/dtypes", "cpu/plain_attention"], "grammar": ["base", "text", "tokenizer"],
     "engine": ["base", "tokenizer", "cpu", "model", "grammar"],
     "serve": ["base", "text", "tokenizer", "chat", "cpu", "model", "grammar", "engine"],
 }

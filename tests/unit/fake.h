@@ -37,7 +37,9 @@ typedef struct fake_device {
     int32_t fail, fail_late, fail_copy, fail_swap, not_finite; /* so many calls fail; not_finite: which logit is not a number */
     int32_t max_rows, max_seqs, max_out, max_len;
     int64_t clock_ms; /* submitters read it too */
-    long steps, bad_steps, copies, swaps, placeholders, drafted;
+    int32_t pieces;   /* a step must be worked on in so many pieces of 3 ms at most; 0: it is computed at once */
+    int32_t n_pieces; /* left of the step in flight */
+    long steps, bad_steps, copies, swaps, placeholders, drafted, dropped;
 } fake_device;
 
 static const llm__kernels *fake_kernels(void) {
@@ -102,6 +104,8 @@ static int fake_write(fake_device *f, const llm_step *s, int slot) {
 
 static fake_device *fake_of(const llm_engine *e) { return (fake_device *)(void *)e->ctx; }
 
+static double fake_now(llm_engine *ctx) { return (double)__atomic_load_n(&fake_of(ctx)->clock_ms, __ATOMIC_RELAXED) / 1000; }
+
 static llm_result fake_forward(llm_engine *ctx, const llm_step *s) {
     fake_device *f = fake_of(ctx);
     int slot = f->begun & 1;
@@ -109,6 +113,13 @@ static llm_result fake_forward(llm_engine *ctx, const llm_step *s) {
     f->steps++;
     __atomic_add_fetch(&f->clock_ms, 10, __ATOMIC_RELAXED);
     if (f->fail > 0) return f->fail--, llm__error(LLM_ERR_BACKEND, "the fake device fails");
+    if (f->pieces && f->begun != f->collected) { /* the step before was not wanted any more: it is forgotten */
+        f->bad_steps += !f->n_pieces;
+        f->n_in_flight[f->collected++ & 1] = 0;
+        f->dropped++;
+    }
+    slot = f->begun & 1;
+    f->n_pieces = f->pieces ? (int32_t)(llm__mix((uint64_t)f->steps) % (uint64_t)(f->pieces + 1)) : 0;
     int ok = fake_write(f, s, slot) && f->begun - f->collected < 2;
     for (int32_t i = 0; i < s->shape.n_seqs; i++)
         for (int32_t row = s->seq_begin[i]; row < s->seq_begin[i + 1]; row++) {
@@ -132,8 +143,19 @@ static llm_result fake_wait(llm_backend_ctx *ctx) {
     fake_device *f = (fake_device *)(void *)ctx;
     int slot = f->collected++ & 1;
     f->bad_steps += f->collected > f->begun;
+    f->n_pieces = 0;
     f->n_in_flight[slot] = 0;
     return f->result[slot] ? llm__error(f->result[slot], "the fake device failed") : LLM_OK;
+}
+
+static int fake_work(llm_backend_ctx *ctx, double until, double *longest) {
+    fake_device *f = (fake_device *)(void *)ctx;
+    *longest = LLM__MAX(*longest, 0.003);
+    do {
+        if (!f->n_pieces) return 1;
+        __atomic_add_fetch(&f->clock_ms, 3, __ATOMIC_RELAXED);
+    } while (--f->n_pieces && fake_now(f->engine) < until);
+    return !f->n_pieces;
 }
 
 static int64_t fake_row_at(const fake_device *f, int out_row) { return ((f->collected - 1) & 1) * f->max_out + out_row; }
@@ -207,7 +229,6 @@ static void fake_closed(llm_backend_ctx *ctx) { (void)ctx; }
 static void fake_rope(llm_engine *ctx, int32_t prompt_len, int32_t *variant, float *base) {
     (void)ctx, (void)prompt_len, *variant = 0, *base = 1;
 }
-static double fake_now(llm_engine *ctx) { return (double)__atomic_load_n(&fake_of(ctx)->clock_ms, __ATOMIC_RELAXED) / 1000; }
 
 /* ---- grammars without a tokenizer: tokens of letters, of pairs and of words ---- */
 
@@ -556,6 +577,7 @@ static const char *fake_books(const llm_engine *e) {
 
 /* Pages of a step in flight belong to somebody, so nobody else gets them. */
 static const char *fake_check_flight(const fake_device *f) {
+    if (f->pieces && !f->engine->flights.n) return NULL; /* what was in flight was dropped */
     for (int slot = 0; slot < 2; slot++)
         for (int32_t i = 0; i < f->n_in_flight[slot]; i++)
             if (!f->engine->kv.ref[f->in_flight[slot][i]]) return "K9: a step in flight lost a page";

@@ -106,6 +106,7 @@ static inline simde__m512 shim_dpbf16(simde__m512 sum, simde__m512i x, simde__m5
 #define _mm512_setzero_si512 simde_mm512_setzero_si512
 #define _mm512_slli_epi32 simde_mm512_slli_epi32
 #define _mm512_storeu_ps simde_mm512_storeu_ps
+#define _mm512_storeu_si512 simde_mm512_storeu_si512
 #define _mm512_sub_epi32 simde_mm512_sub_epi32
 
 /* AMX's tiles, as Intel's manual has them: eight of up to 16 rows of up to 64 bytes, each thread's own. */

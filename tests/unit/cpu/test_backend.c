@@ -396,7 +396,7 @@ static void be_test_residual(const char *isa, int ranks, int threads) {
             op.replace = replace;
             t->residual(ctx, r, &op);
         }
-        CHECK(t->end_step(ctx) == LLM_OK);
+        CHECK(t->end_step(ctx) == LLM_OK && t->wait(ctx) == LLM_OK);
         for (int r = 0; r < ranks; r++)
             for (int i = 0; i < rows; i++) {
                 for (int k = 0; k < BE_WIDE; k++) {
@@ -564,7 +564,7 @@ static void be_test_route(void) {
         be_plain_step(&b, BE_ROWS, 0);
         CHECK(t->begin_step(ctx, &b.s) == LLM_OK);
         t->route(ctx, 0, &op);
-        CHECK(t->end_step(ctx) == LLM_OK);
+        CHECK(t->end_step(ctx) == LLM_OK && t->wait(ctx) == LLM_OK);
         int same = 1;
         for (int r = 0; r < BE_ROWS; r++) {
             int ids[64];
@@ -712,7 +712,7 @@ static void be_test_mla(const char *isa, llm_kv_type kv, int adapted, double tol
             CHECK(t->begin_step(ctx, &b.s) == LLM_OK);
             t->rope(ctx, 0, &ro);
             t->mla(ctx, 0, &op);
-            CHECK(t->end_step(ctx) == LLM_OK);
+            CHECK(t->end_step(ctx) == LLM_OK && t->wait(ctx) == LLM_OK);
             for (int r = 0; r < n; r++) memcpy(out + (at + r) * OUT, dst->data + (r + beside) * dst->stride, OUT * sizeof *out);
         }
         if (!run) memcpy(first, out, sizeof out);
@@ -923,11 +923,11 @@ static void be_test_states(int threads) {
         CHECK(t->begin_step(ctx, &b.s) == LLM_OK);
         t->state(ctx, 0, &keep);
         t->state(ctx, 0, &last);
-        CHECK(t->end_step(ctx) == LLM_OK);
+        CHECK(t->end_step(ctx) == LLM_OK && t->wait(ctx) == LLM_OK);
         be_plain_step(&b, 41, 0);
         CHECK(t->begin_step(ctx, &b.s) == LLM_OK);
         t->state(ctx, 0, &recall);
-        CHECK(t->end_step(ctx) == LLM_OK);
+        CHECK(t->end_step(ctx) == LLM_OK && t->wait(ctx) == LLM_OK);
         double worst = 0;
         for (int row = 0; row < 41; row++)
             for (int k = 0; k < 105; k++) {

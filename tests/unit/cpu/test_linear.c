@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/threads.h"
 #include "cpu/dtypes.h"
+#include "cpu/subs.h"
 #include "cpu/isa.h"
 #include "cpu/packed.h"
 #include "cpu/kernels_scalar.h"
@@ -766,6 +767,27 @@ static uint64_t linear_checksum(const float *x, int n) {
     return h;
 }
 
+/* What is read of a sub without values is what is read with them, and both mean what dequantising gives, which checksums hold. */
+static void linear_subs(int32_t type, const uint8_t *raw, const float *x) {
+    const llm__format *f = llm__format_find(type);
+    const int bytes = llm__type_block_bytes(type);
+    CHECK(f && !memcmp(f, llm__format_of(type), sizeof *f) && llm__format_super(f) == (llm__type_block(type) == 256));
+    for (int i = 0; i < 16; i++) {
+        llm__sub full, stored;
+        memset(&stored, 0x55, sizeof stored);
+        llm__sub_read(f, bytes, raw, i, 1, &full);
+        llm__sub_read(f, bytes, raw, i, 0, &stored);
+        CHECK(!memcmp(full.u, stored.u, 32) && !memcmp(full.sc, stored.sc, 2) && !memcmp(full.mc, stored.mc, 2));
+        CHECK(full.half_d == stored.half_d && full.half_m == stored.half_m);
+        if (f->scales != LLM__SC_E8) CHECK(llm__f32_bits(full.d) == llm__f32_bits(llm__f16_to_f32(stored.half_d)));
+        if (f->m_at >= 0) CHECK(llm__f32_bits(full.m) == llm__f32_bits(llm__f16_to_f32(stored.half_m)));
+        for (int k = 0; k < 32; k++) {
+            const float y = full.d * (float)full.sc[k / 16] * (float)full.q[k] + full.m * (float)full.mc[k / 16];
+            CHECK(y == x[32 * i + k] || (y != y && x[32 * i + k] != x[32 * i + k]));
+        }
+    }
+}
+
 static void linear_dequant(void) {
     /* clang-format off */
     static const struct {
@@ -790,7 +812,9 @@ static void linear_dequant(void) {
         llm__dequant_columns(cases[i].type, raw, 0, 512, x);
         if (!CHECK(linear_checksum(x, 512) == cases[i].checksum))
             printf("  %s: %g %g %g\n", llm__type_name(cases[i].type), (double)x[0], (double)x[1], (double)x[2]);
+        linear_subs(cases[i].type, raw, x);
     }
+    CHECK(!llm__format_find(LLM_TYPE_F16) && !llm__format_find(-1));
     float *all = LLM__NEW(float, 65536);
     for (int i = 0; i < 65536; i++) all[i] = llm__f16_to_f32((uint16_t)i);
     CHECK(linear_checksum(all, 65536) == 0xD28786B3D20A0385u);

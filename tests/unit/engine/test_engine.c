@@ -93,6 +93,28 @@ static void eng_test_no_queue(void) {
     fake_close(&f);
 }
 
+/* Few requests may take much: by answers, and by scores of their prompts. One alone may always come, and what has begun counts no longer. */
+static void eng_test_queue_bytes(void) {
+    static int32_t prompt[20000];
+    fake_device f;
+    llm_sampling s;
+    llm_request *r[70];
+    int n = 0, busy;
+    llm_engine *e = fake_open(&f, fake_params(2048, 32, 4, 1024, 30000));
+    memset(&s, 0, sizeof s);
+    s.max_tokens = 4, s.n = 128;
+    for (; n < 65 && (r[n] = eng_start(e, prompt, 2000, &s)) != NULL; n++) continue;
+    CHECK(n == 64 && strstr(llm_last_error(), "64 requests"));
+    for (int i = 0; i < n; i++) llm_request_free(r[i]);
+    CHECK(!llm_engine_step(e, NULL) && !e->inbox.n_fresh && !e->inbox.bytes);
+    for (n = 0; n < 65 && (r[n] = eng_start(e, prompt, 20000, &s)) != NULL; n++) continue;
+    CHECK(n >= 10 && n <= 26 && strstr(llm_last_error(), "queue is full") && strstr(llm_last_error(), "MiB"));
+    CHECK(!llm_engine_step(e, &busy) && busy && (r[n] = eng_start(e, prompt, 20000, &s)) != NULL); /* one has begun */
+    for (int i = 0; i <= n; i++) llm_request_free(r[i]);
+    CHECK(!llm_engine_step(e, NULL) && !e->inbox.bytes);
+    fake_close(&f);
+}
+
 /* Without chunks a prompt of the whole length is computed in one step, beside answers that go on. */
 static void eng_test_whole_prompts(void) {
     int32_t prompt[100];
@@ -836,7 +858,7 @@ static void eng_test_real_chat(const char *path) {
     for (size_t i = 0; i < n_prompt; i++) controls += prompt[i] == start || prompt[i] == end;
     CHECK(controls == 5);
     llm_chat_reset(chat);
-    CHECK(chat->messages.len == chat->first);
+    CHECK(llm_chat_count(chat) == 1);
     llm_chat_free(chat);
     llm_sampling s;
     memset(&s, 0, sizeof s);
@@ -948,6 +970,7 @@ TEST_GROUP(engine) {
     eng_test_real();
     eng_test_early_stop();
     eng_test_no_queue();
+    eng_test_queue_bytes();
     eng_test_whole_prompts();
     eng_test_refusals();
     eng_test_faults();

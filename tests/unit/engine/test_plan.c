@@ -75,11 +75,11 @@ static void plan_lists(void) {
 static void plan_step(void) {
     static const int32_t seq_of_row[8] = {0, 1, 2, 2, 2, 2, 2, 2}, positions[8] = {41, 507, 0, 1, 2, 3, 4, 5}, begin[4] = {0, 1, 2, 8},
                          len[3] = {42, 508, 6};
-    int32_t ids[507];
+    int32_t ids[508];
     fake_device f;
     llm_step step;
     llm_engine *e = fake_open(&f, fake_params(64, 16, 4, 8, 600));
-    for (int i = 0; i < 507; i++) ids[i] = i % 20;
+    for (int i = 0; i < 508; i++) ids[i] = i % 20;
     llm_request_config long_answer = LLM__ZERO;
     long_answer.sampling.max_tokens = 100;
     llm_request *a = plan_submit(e, ids, 41, &long_answer), *b = plan_submit(e, ids + 1, 507, NULL);

@@ -7,6 +7,7 @@
 #include "cpu/bodies.h"
 #include "model/loader.h"
 #include "engine/sampler.h"
+#include "engine/plain_sampler.h"
 #include "engine/earlystop.h"
 
 static uint64_t smp_state = 1;
@@ -356,7 +357,100 @@ static void smp_test_defaults(void) {
     }
 }
 
+typedef struct smp_told {
+    char names[200];
+    int n, left[10];
+    double value[10], shares; /* shares: of the tokens told with the latest step but the draw */
+    llm_token_logprob first;  /* of the latest */
+} smp_told;
+
+static void smp_tell(void *user, const llm_sample_step *step) {
+    smp_told *t = (smp_told *)user;
+    strcat(strcat(t->names, t->n ? " " : ""), step->name);
+    t->left[t->n] = step->n_left;
+    t->value[t->n++] = step->value;
+    t->first = step->top[0];
+    double sum = 0;
+    for (int32_t i = 0; i < step->n_top; i++) {
+        sum += exp((double)step->top[i].logprob);
+        CHECK(!i || step->top[i].logprob <= step->top[i - 1].logprob);
+    }
+    if (step->n_left > 1 || !t->shares) t->shares = sum;
+}
+
+/* The plain sampler says what the fast one says, with all parameters, penalties and biases; ties too. */
+static void smp_test_plain(void) {
+    enum { N = 300 };
+    float x[N];
+    int wrong = 0;
+    smp_env e;
+    smp_open(&e, N);
+    int32_t id[8], count[8], slot[32], ids[12];
+    for (int i = 0; i < 20000; i++) {
+        llm_logit_bias bias[2] = {{(int32_t)(smp_random() * N), (float)smp_random() * 4}, {(int32_t)(smp_random() * N), -100}};
+        llm__history h = {0, 31, id, count, slot};
+        const int ties = smp_random() < 0.3;
+        memset(slot, 0, sizeof slot);
+        memset(&e.s, 0, sizeof e.s);
+        for (int k = 0; k < N; k++) x[k] = ties ? (float)(int)(smp_random() * 6) : (float)(smp_random() * 12);
+        e.s.temperature = smp_random() < 0.1 ? 0 : smp_random() < 0.2 ? 1 : (float)(0.1 + smp_random() * 1.5);
+        e.s.top_k = smp_random() < 0.5 ? 0 : 1 + (int32_t)(smp_random() * 60);
+        e.s.top_p = smp_random() < 0.5 ? 1 : (float)(0.05 + smp_random() * 0.9);
+        e.s.min_p = smp_random() < 0.5 ? 0 : (float)(smp_random() * 0.3);
+        e.s.repetition_penalty = smp_random() < 0.5 ? 1 : (float)(0.5 + smp_random());
+        e.s.frequency_penalty = smp_random() < 0.5 ? 0 : (float)smp_random();
+        if (smp_random() < 0.3) e.s.logit_bias = bias, e.s.n_logit_bias = 2;
+        for (int k = 0; k < 6; k++) llm__history_add(&h, ids[k] = (int32_t)(smp_random() * N), k > 2);
+        e.r.history = &h;
+        llm__choice c = smp_choose(&e, x, N, (uint64_t)i, 3);
+        int32_t plain = llm__plain_sample(x, N, &e.r, (uint64_t)i, 3, NULL, NULL);
+        wrong += plain != c.id;
+        if (plain != c.id && wrong < 5)
+            printf("%d and %d: temperature %g, top_k %d, top_p %g, min_p %g, ties %d\n", plain, c.id, (double)e.s.temperature, e.s.top_k,
+                   (double)e.s.top_p, (double)e.s.min_p, ties);
+        wrong += llm_sample_steps(x, N, &e.s, ids, 3, 6, i, NULL, NULL) != c.id;
+        e.s.logit_bias = NULL, e.s.n_logit_bias = 0;
+    }
+    CHECK(wrong <= 2); /* a random number, or a bound, may fall between two roundings */
+    /* nothing to choose from */
+    uint32_t none[(N + 31) / 32] = {0};
+    e.r.allowed = none;
+    CHECK(llm__plain_sample(x, N, &e.r, 1, 0, NULL, NULL) == -1);
+    x[7] = NAN;
+    e.r.allowed = NULL;
+    CHECK(llm__plain_sample(x, N, &e.r, 1, 0, NULL, NULL) == -1);
+    llm__arena_free(&e.memory);
+}
+
+/* The steps of the example in >>plain_sampler. */
+static void smp_test_steps(void) {
+    const float x[4] = {5, 4, 2, 0};
+    const int32_t ids[2] = {1, 1};
+    llm_sampling s;
+    smp_told t;
+    memset(&s, 0, sizeof s);
+    memset(&t, 0, sizeof t);
+    s.temperature = 0.5f, s.min_p = 0.1f, s.top_k = 40, s.top_p = 0.95f;
+    int32_t got = llm_sample_steps(x, 4, &s, NULL, 0, 0, 1, smp_tell, &t);
+    CHECK(!strcmp(t.names, "logits temperature min_p top_k top_p draw") && (got == 0 || got == 1) && t.first.id == got);
+    CHECK(t.left[0] == 4 && t.left[1] == 4 && t.left[2] == 2 && t.left[3] == 2 && t.left[4] == 2 && fabs(t.shares - 1) < 1e-5);
+    CHECK(t.value[1] == 0.5 && t.value[3] == 40 && t.value[5] == llm__uniform(1, 0));
+    memset(&t, 0, sizeof t);
+    s.top_p = 0.5f, s.temperature = 1; /* 0.72 of the first alone is enough */
+    CHECK(llm_sample_steps(x, 4, &s, ids, 2, 2, 1, smp_tell, &t) == 0 && !strcmp(t.names, "logits min_p top_k top_p draw") &&
+          t.left[3] == 1);
+    memset(&t, 0, sizeof t);
+    s.temperature = 0, s.repetition_penalty = 2; /* 4 becomes 2 */
+    CHECK(llm_sample_steps(x, 4, &s, ids, 1, 2, 1, smp_tell, &t) == 0 && !strcmp(t.names, "logits rules greedy"));
+    s.top_p = 3;
+    CHECK(llm_sample_steps(x, 4, &s, ids, 1, 2, 1, NULL, NULL) == -1 && strstr(llm_last_error(), "top_p"));
+    s.top_p = 0;
+    CHECK(llm_sample_steps(x, 0, &s, ids, 1, 2, 1, NULL, NULL) == -1 && llm_sample_steps(x, 4, &s, ids, 2, 1, 1, NULL, NULL) == -1);
+}
+
 TEST_GROUP(sampler) {
+    smp_test_plain();
+    smp_test_steps();
     smp_test_defaults();
     smp_test_numbers();
     smp_test_distribution();

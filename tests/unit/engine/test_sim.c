@@ -48,7 +48,7 @@ typedef struct sim {
 
 static struct {
     long episodes, steps, requests, faults, preemptions, cached, copies, swaps, placeholders, drafted, kept, jumped, beams, oldest,
-        most_preempted;
+        most_preempted, paused, dropped;
 } sim_total;
 
 /* A number in [0, n). */
@@ -261,6 +261,9 @@ static void sim_open(sim *m) {
     m->arrival_rate = 1 + sim_dice(m, 12);
     m->long_prompts = sim_one_in(m, 3);
     m->e = fake_open(&m->f, m->p);
+    if (m->p.lag || sim_dice(m, 2)) return;
+    m->f.pieces = 1 + sim_dice(m, 6);
+    m->f.table.work = fake_work;
 }
 
 /* Something breaks: which requests may fail of it is known only to the engine. */
@@ -310,6 +313,7 @@ static void sim_progress(sim *m, long preempted, uint64_t released) {
     int beams = 0;
     const llm__seq *s = m->e->running.n ? m->e->running.seq[0] : NULL;
     int64_t progress = s ? s->n_ids + s->n_computed : 0;
+    if (m->f.pieces && m->e->flights.n) return; /* the step goes on */
     m->first_stuck = s && !s->beam.n_next && s == m->first && progress == m->first_progress ? m->first_stuck + 1 : 0;
     m->first = s;
     m->first_progress = progress;
@@ -325,7 +329,8 @@ static void sim_step(sim *m, int arrivals, int faults) {
     if (faults && sim_one_in(m, m->fault_rate)) sim_fault(m);
     m->failing = m->f.result[0] || m->f.result[1];
     allocations = test_allocations;
-    llm_result r = llm_engine_step(m->e, NULL);
+    llm_result r = m->f.pieces && sim_dice(m, 4) ? llm_engine_step_for(m->e, sim_dice(m, 12), NULL) : llm_engine_step(m->e, NULL);
+    sim_total.paused += m->f.pieces && m->e->flights.n;
     SIM_CHECK(m, test_allocations == allocations || m->grammars, "a step allocates");
     SIM_CHECK(m, !r || m->faults, "a step fails without a fault");
     SIM_CHECK(m, !m->f.bad_steps, "K10, K11: a step that is empty, too large or not in order");
@@ -395,6 +400,7 @@ static int sim_episode(uint64_t seed, long steps, int trace) {
     sim_total.copies += m.f.copies;
     sim_total.swaps += m.f.swaps;
     sim_total.placeholders += m.f.placeholders;
+    sim_total.dropped += m.f.dropped;
     sim_total.oldest = LLM__MAX(sim_total.oldest, m.oldest);
     fake_close(&m.f);
     return !m.broken;
@@ -407,6 +413,7 @@ static void sim_campaign(long steps, uint64_t seed) {
     if (!CHECK(fake_grammars_open())) return;
     for (; sim_total.steps < steps && ok; seed++) ok = sim_episode(seed, 400, 0);
     CHECK(ok && sim_total.most_preempted <= LLM__PREEMPT_MAX); /* K12 */
+    CHECK(sim_total.paused && sim_total.dropped);
     CHECK(sim_total.swaps && sim_total.placeholders && sim_total.preemptions && sim_total.copies && sim_total.cached && sim_total.faults);
     CHECK(sim_total.kept > sim_total.drafted / 4 && (sim_total.jumped || steps < 20000)); /* K15 held for long runs of drafts */
     fake_grammars_close();

@@ -193,7 +193,77 @@ static void schema_test_refused(void) {
     reading_refused(LLM_GRAMMAR_JSON_SCHEMA, rows, LLM__COUNT(rows));
 }
 
+/* The answer of a model that opens a value wherever it may, and else takes the earliest of `order` that is allowed. Returns its length; 0:
+ * there is no way on, or no end within `room` bytes. *deep: how deep its brackets nest. */
+static size_t schema_deepest(llm_grammar *g, char *text, size_t room, int *deep) {
+    static const char order[] = "[{\"]}:n1,ulvextfalsrcdhi";
+    llm_matcher *m = llm_matcher_open(g);
+    size_t n = 0;
+    int depth = 0, quoted = 0;
+    *deep = 0;
+    while (n < room && !(n && !depth && llm_matcher_can_end(m))) {
+        const char *at = order + (quoted ? 2 : 0); /* a text ends at once */
+        while (*at && llm_matcher_bytes(m, at, 1)) at++;
+        if (!*at) {
+            printf("  no way on behind %.*s\n", (int)n, text);
+            n = room;
+            break;
+        }
+        quoted ^= *at == '"';
+        depth += (*at == '[' || *at == '{') - (*at == ']' || *at == '}');
+        *deep = LLM__MAX(*deep, depth);
+        text[n++] = *at;
+    }
+    llm_matcher_close(m);
+    return n < room ? n : 0;
+}
+
+/* Schemas that refer to themselves come to an end, whoever answers: 32 levels, and each text is whole. What a schema spells out by itself
+ * may be deeper. */
+static void schema_test_levels(void) {
+    static const struct {
+        llm_grammar_kind kind;
+        const char *schema;
+    } rows[] = {
+        {LLM_GRAMMAR_JSON_SCHEMA, "{\"type\": \"array\", \"items\": {\"$ref\": \"#\"}}"},
+        {
+            LLM_GRAMMAR_JSON_SCHEMA,
+            "{\"type\": \"object\", \"properties\": {\"v\": {\"type\": \"null\"}, \"next\": {\"anyOf\": [{\"$ref\": \"#\"}, {\"type\": \"null\"}]}}, "
+            "\"required\": [\"v\", \"next\"], \"additionalProperties\": false}",
+        },
+        {
+            LLM_GRAMMAR_JSON_SCHEMA,
+            "{\"$defs\": {\"n\": {\"type\": \"object\", \"properties\": {\"c\": {\"type\": \"array\", \"items\": {\"$ref\": \"#/$defs/n\"}}}, \"required\": [\"c\"], "
+            "\"additionalProperties\": false}}, \"$ref\": \"#/$defs/n\"}",
+        },
+        {LLM_GRAMMAR_JSON_SCHEMA, "true"},
+        {LLM_GRAMMAR_JSON_OBJECT, ""},
+    };
+    static char text[1 << 16], nested[1 << 14];
+    int deep;
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        llm_grammar *g = reading_open(NULL, rows[i].kind, rows[i].schema, "");
+        size_t n = g ? schema_deepest(g, text, sizeof text, &deep) : 0;
+        if (!CHECK(n && deep >= 31 && deep <= 32 && reading_whole(g, text, n))) /* the null behind the last object is a level too */
+            printf("  %s\n  %.*s: %d deep\n", rows[i].schema, (int)LLM__MIN(n, 2000), text, deep);
+        llm_grammar_close(g);
+    }
+    for (int depth = 1; depth <= 60; depth += 59) { /* 60 lists in lists that are spelled out */
+        size_t at = 0;
+        for (int i = 0; i < depth; i++)
+            at += (size_t)sprintf(nested + at, "{\"type\": \"array\", \"minItems\": 1, \"maxItems\": 1, \"items\": ");
+        at += (size_t)sprintf(nested + at, "{\"const\": 1}");
+        for (int i = 0; i < depth; i++) nested[at++] = '}';
+        nested[at] = 0;
+        llm_grammar *g = reading_open(NULL, LLM_GRAMMAR_JSON_SCHEMA, nested, "");
+        size_t n = g ? schema_deepest(g, text, sizeof text, &deep) : 0;
+        CHECK(n == 2 * (size_t)depth + 1 && deep == depth);
+        llm_grammar_close(g);
+    }
+}
+
 TEST_GROUP(schema) {
+    schema_test_levels();
     schema_test_types();
     schema_test_combined();
     schema_test_strings();

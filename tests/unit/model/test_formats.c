@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "base/files.h"
+#include "base/place.h"
 #include "tokenizer/subword.h"
 #include "tokenizer/decode.h"
 #include "cpu/dtypes.h"
@@ -525,7 +526,7 @@ static void fmt_new_dir(void) { folder_open(&fmt_folder); }
 
 static void fmt_refuse_open(const char *path, const llm_model_config *cfg, const char *words, int line) {
     llm__source s;
-    llm_result r = llm__source_open(path, cfg, &s);
+    llm_result r = llm__source_open(path, NULL, cfg, &s);
     if (!CHECK(r && strstr(llm_last_error(), words)))
         printf("  line %d: result %d, \"%s\", expected \"%s\"\n", line, r, r ? llm_last_error() : "", words);
     if (!r) llm__source_close(&s);
@@ -584,7 +585,7 @@ static void fmt_folder_good(void) {
     llm__source s;
     fmt_new_dir();
     fmt_put_folder();
-    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, NULL, &s))) {
         CHECK(!s.gguf && s.config && s.generation_config && s.tensors.n == 4 && s.tokenizer);
         CHECK(s.bos_id == 3 && s.eos_id == 4 && s.pad_id == -1);
         CHECK(s.bos_token && !strcmp(s.bos_token, "<s>") && s.eos_token && !strcmp(s.eos_token, "</s>"));
@@ -596,11 +597,11 @@ static void fmt_folder_good(void) {
     llm_model_config cfg;
     memset(&cfg, 0, sizeof cfg);
     cfg.no_mmap = 1;
-    if (CHECK(!llm__source_open(fmt_folder.path, &cfg, &s))) llm__source_close(&s);
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &cfg, &s))) llm__source_close(&s);
     fmt_gone("generation_config.json");
     fmt_gone("tokenizer_config.json");
     fmt_put_text("config.json", "{\"eos_token_id\":null,\"bos_token_id\":3}");
-    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, NULL, &s))) {
         CHECK(s.bos_id == 3 && s.bos_token && !strcmp(s.bos_token, "<s>") && s.stop_ids.len >= 1 && !s.chat_template_text);
         llm__source_close(&s);
     }
@@ -608,12 +609,12 @@ static void fmt_folder_good(void) {
     FMT_REFUSE_OPEN(fmt_folder.path, NULL, "no model.safetensors there");
     memset(&cfg, 0, sizeof cfg);
     cfg.dummy_weights = 1;
-    if (CHECK(!llm__source_open(fmt_folder.path, &cfg, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &cfg, &s))) {
         CHECK(s.tensors.n == 0 && s.tokenizer);
         llm__source_close(&s);
     }
     fmt_gone("tokenizer.json");
-    if (CHECK(!llm__source_open(fmt_folder.path, &cfg, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &cfg, &s))) {
         CHECK(!s.tokenizer->n_vocab && s.bos_id == 3);
         llm__source_close(&s);
     }
@@ -625,7 +626,7 @@ static void fmt_folder_good(void) {
     FMT_REFUSE_OPEN(fmt_folder.path, &cfg, "");
     fmt_put_text("tokenizer.json", fmt_tokenizer);
     fmt_gone("config.json");
-    if (CHECK(!llm__source_open(fmt_folder.path, &cfg, &s))) llm__source_close(&s);
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &cfg, &s))) llm__source_close(&s);
     FMT_REFUSE_OPEN(fmt_folder.path, NULL, "no config.json there");
     folder_close(&fmt_folder);
 }
@@ -647,7 +648,7 @@ static void fmt_stop_ids(void) {
         llm_text_str(&list, "}");
         fmt_put_all("generation_config.json", &list);
         memset(&list, 0, sizeof list);
-        if (!CHECK(!llm__source_open(fmt_folder.path, NULL, &s))) continue;
+        if (!CHECK(!llm__source_open(fmt_folder.path, NULL, NULL, &s))) continue;
         if (!CHECK(s.stop_ids.len == rows[i].n && s.stop_ids.data[0] == 4)) printf("  %s: %zu ids\n", rows[i].value, s.stop_ids.len);
         llm__source_close(&s);
     }
@@ -658,7 +659,7 @@ static void fmt_stop_ids(void) {
         fmt_put_all("generation_config.json", &list);
         memset(&list, 0, sizeof list);
         if (n > 16384) FMT_REFUSE_OPEN(fmt_folder.path, NULL, "generation_config.json: eos_token_id: 20000 ids, at most 16384 expected");
-        else if (CHECK(!llm__source_open(fmt_folder.path, NULL, &s))) {
+        else if (CHECK(!llm__source_open(fmt_folder.path, NULL, NULL, &s))) {
             CHECK(s.stop_ids.len == 10002);
             llm__source_close(&s);
         }
@@ -674,12 +675,12 @@ static void fmt_templates(void) {
     memset(&cfg, 0, sizeof cfg);
     fmt_put_text("tokenizer_config.json",
                  "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"T\"},{\"name\":\"default\",\"template\":\"D\"}]}");
-    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, NULL, &s))) {
         CHECK(!strcmp(s.chat_template_text, "D"));
         llm__source_close(&s);
     }
     cfg.chat_template_name = "tool_use";
-    if (CHECK(!llm__source_open(fmt_folder.path, &cfg, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &cfg, &s))) {
         CHECK(!strcmp(s.chat_template_text, "T"));
         llm__source_close(&s);
     }
@@ -687,7 +688,7 @@ static void fmt_templates(void) {
     FMT_REFUSE_OPEN(fmt_folder.path, &cfg, "no chat template named \"rag\"");
     CHECK(!mkdir(fmt_path("additional_chat_templates"), 0700));
     fmt_put_text("additional_chat_templates/rag.jinja", "R");
-    if (CHECK(!llm__source_open(fmt_folder.path, &cfg, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &cfg, &s))) {
         CHECK(!strcmp(s.chat_template_text, "R"));
         llm__source_close(&s);
     }
@@ -695,17 +696,17 @@ static void fmt_templates(void) {
     FMT_REFUSE_OPEN(fmt_folder.path, &cfg, "a plain name expected");
     cfg.chat_template_name = NULL;
     fmt_put_text("chat_template.json", "{\"chat_template\":\"J\"}");
-    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, NULL, &s))) {
         CHECK(!strcmp(s.chat_template_text, "J"));
         llm__source_close(&s);
     }
     fmt_put_text("chat_template.jinja", "F");
-    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, NULL, &s))) {
         CHECK(!strcmp(s.chat_template_text, "F"));
         llm__source_close(&s);
     }
     fmt_put_text("chat_template.jinja", "{% for %}"); /* broken: told, and the model opens */
-    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, NULL, &s))) {
         CHECK(!s.chat_template && s.chat_template_text && s.chat_template_error && *s.chat_template_error);
         llm__source_close(&s);
     }
@@ -714,12 +715,12 @@ static void fmt_templates(void) {
     cfg.chat_template = fmt_path("own.txt");
     FMT_REFUSE_OPEN(fmt_folder.path, &cfg, "no such file");
     fmt_put_text("own.txt", "own {{ 1 }}");
-    if (CHECK(!llm__source_open(fmt_folder.path, &cfg, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &cfg, &s))) {
         CHECK(s.chat_template && !strcmp(s.chat_template_text, "own {{ 1 }}"));
         llm__source_close(&s);
     }
     cfg.chat_template = "in line {{ 2 }}";
-    if (CHECK(!llm__source_open(fmt_folder.path, &cfg, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &cfg, &s))) {
         CHECK(s.chat_template && !strcmp(s.chat_template_text, "in line {{ 2 }}"));
         llm__source_close(&s);
     }
@@ -745,7 +746,7 @@ static void fmt_shards(void) {
     fmt_put("1.safetensors", one.data, one.len);
     fmt_put("2.safetensors", two.data, two.len);
     fmt_put_index("\"1.safetensors\"", "\"2.safetensors\"");
-    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, NULL, &s))) {
         CHECK(s.tensors.n == 2 && s.n_files == 2 && llm__tensors_find(&s.tensors, "x") && llm__tensors_find(&s.tensors, "y"));
         llm__source_close(&s);
     }
@@ -811,7 +812,7 @@ static void fmt_folder_bad(void) {
         fmt_put_text(others[i], "#!/bin/sh\nexit 1\n");
         utimensat(AT_FDCWD, fmt_path(others[i]), old, 0);
     }
-    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &s))) llm__source_close(&s);
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, NULL, &s))) llm__source_close(&s);
     for (int i = 0; i < LLM__COUNT(others); i++) CHECK(!stat(fmt_path(others[i]), &st) && st.st_atim.tv_sec == 1000000000);
     folder_close(&fmt_folder);
 }
@@ -857,6 +858,33 @@ static void fmt_put_part(const char *name, uint32_t version, int no, int count, 
     fmt_put_all(name, &t);
 }
 
+/* Parts that are given in memory, in any order: the first is found, and the others by their names. */
+static void fmt_test_given_parts(void) {
+    static const char *const names[] = {"m-00002-of-00003.gguf", "m-00003-of-00003.gguf", "m-00001-of-00003.gguf"};
+    llm__file f[3];
+    llm_file given[3];
+    llm_text path;
+    llm__source s;
+    memset(given, 0, sizeof given);
+    memset(&path, 0, sizeof path);
+    for (int i = 0; i < 3; i++) {
+        if (!CHECK(!llm__file_open(fmt_path(names[i]), 0, 0, &f[i]))) return;
+        given[i].name = names[i], given[i].data = f[i].data, given[i].size = (int64_t)f[i].size;
+    }
+    llm__place place = {given, 3};
+    CHECK(!llm__place_model(&place, &path) && !strcmp(path.data, "<given>/m-00001-of-00003.gguf"));
+    if (CHECK(!llm__source_open(path.data, &place, NULL, &s))) {
+        CHECK(s.tensors.n == 3 && s.n_files == 3 && llm__tensors_find(&s.tensors, "three") != NULL);
+        llm__source_close(&s);
+    }
+    place.n = 1; /* only the second */
+    CHECK(llm__source_open("<given>/m-00002-of-00003.gguf", &place, NULL, &s) && strstr(llm_last_error(), "open the first"));
+    place.file = given + 2; /* only the first */
+    CHECK(llm__source_open(path.data, &place, NULL, &s) == LLM_ERR_IO && strstr(llm_last_error(), "no such file was given"));
+    for (int i = 0; i < 3; i++) llm__file_close(&f[i]);
+    llm_text_free(&path);
+}
+
 static void fmt_split(void) {
     llm__source s;
     fmt_new_dir();
@@ -864,11 +892,12 @@ static void fmt_split(void) {
     fmt_put_part("m-00002-of-00003.gguf", 3, 1, 3, 3, "two");
     FMT_REFUSE_OPEN(fmt_path("m-00001-of-00003.gguf"), NULL, "m-00003-of-00003.gguf: no such file");
     fmt_put_part("m-00003-of-00003.gguf", 3, 2, 3, 3, "three");
-    if (CHECK(!llm__source_open(fmt_path("m-00001-of-00003.gguf"), NULL, &s))) {
+    if (CHECK(!llm__source_open(fmt_path("m-00001-of-00003.gguf"), NULL, NULL, &s))) {
         CHECK(s.tensors.n == 3 && s.n_files == 3 && llm__tensors_find(&s.tensors, "three") &&
               llm__tensors_find(&s.tensors, "three")->bytes == 32);
         llm__source_close(&s);
     }
+    fmt_test_given_parts();
     FMT_REFUSE_OPEN(fmt_path("m-00002-of-00003.gguf"), NULL, "open the first");
     fmt_put_part("renamed.gguf", 3, 0, 3, 3, "one");
     FMT_REFUSE_OPEN(fmt_path("renamed.gguf"), NULL, "a name ending in -00001-of-00003.gguf");
@@ -917,7 +946,7 @@ static void fmt_bert(void) {
         gguf_kv(&t, "tokenizer.ggml.unknown_token_id", LLM__GGUF_U32, 1, 4);
         if (json) gguf_kv_str(&t, "tokenizer.huggingface.json", fmt_tokenizer);
         fmt_put_all("m.gguf", &t);
-        if (CHECK(!llm__source_open(fmt_path("m.gguf"), &cfg, &s))) {
+        if (CHECK(!llm__source_open(fmt_path("m.gguf"), NULL, &cfg, &s))) {
             CHECK(!llm__tokenizer_encode(s.tokenizer, json ? "ab" : text, json ? 2 : strlen(text), LLM_TOK_ADD_SPECIAL, &out));
             if (json) CHECK(out.len == 1 && out.data[0] == 2);
             else CHECK(out.len == LLM__COUNT(ids) && !memcmp(out.data, ids, sizeof ids));
@@ -942,7 +971,7 @@ static void fmt_merges(void) {
     gguf_kv_array(&t, "tokenizer.ggml.merges", LLM__GGUF_STR, 2);
     for (int i = 0; i < 2; i++) gguf_str(&t, merges[i]);
     fmt_put_all("m.gguf", &t);
-    if (CHECK(!llm__source_open(fmt_path("m.gguf"), &cfg, &s))) {
+    if (CHECK(!llm__source_open(fmt_path("m.gguf"), NULL, &cfg, &s))) {
         CHECK(!llm__tokenizer_encode(s.tokenizer, "abcbc", 5, 0, &out) && out.len == 3 && !memcmp(out.data, ids, sizeof ids));
         llm__source_close(&s);
     }
@@ -959,27 +988,27 @@ static void fmt_vocabulary(void) {
     fmt_put_all("m.gguf", &t);
     char path[400];
     snprintf(path, sizeof path, "%s", fmt_path("m.gguf"));
-    if (CHECK(!llm__source_open(path, NULL, &s))) {
+    if (CHECK(!llm__source_open(path, NULL, NULL, &s))) {
         CHECK(s.gguf && s.tensors.n == 1 && s.bos_id == 3 && s.tokenizer && s.tokenizer->n_vocab == 6);
         CHECK(s.bos_token && !strcmp(s.bos_token, "<|endoftext|>") && s.stop_ids.len == 2);
         CHECK(s.chat_template && !strcmp(s.chat_template_text, "D{{ bos_token }}"));
         llm__source_close(&s);
     }
     cfg.chat_template_name = "tool_use";
-    if (CHECK(!llm__source_open(path, &cfg, &s))) {
+    if (CHECK(!llm__source_open(path, NULL, &cfg, &s))) {
         CHECK(s.chat_template && !strcmp(s.chat_template_text, "T"));
         llm__source_close(&s);
     }
     cfg.chat_template_name = NULL;
     fmt_put_text("tokenizer.json", fmt_tokenizer); /* another tokenizer for a GGUF, and a GGUF's for a folder */
     cfg.tokenizer = fmt_path("tokenizer.json");
-    if (CHECK(!llm__source_open(path, &cfg, &s))) {
+    if (CHECK(!llm__source_open(path, NULL, &cfg, &s))) {
         CHECK(s.gguf && !s.vocab_gguf && llm__tokenizer_id(s.tokenizer, llm__s("<s>", 3)) == 3);
         llm__source_close(&s);
     }
     cfg.tokenizer = path;
     fmt_put_folder();
-    if (CHECK(!llm__source_open(fmt_folder.path, &cfg, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &cfg, &s))) {
         CHECK(!s.gguf && s.vocab_gguf && s.tensors.n == 4 && llm__tokenizer_id(s.tokenizer, llm__s("x", 1)) == 5);
         llm__source_close(&s);
     }
@@ -997,7 +1026,7 @@ static void fmt_vocabulary(void) {
     fmt_put_all("m.gguf", &t);
     FMT_REFUSE_OPEN(path, NULL, "no tensors");
     cfg.vocab_only = 1;
-    if (CHECK(!llm__source_open(path, &cfg, &s))) llm__source_close(&s);
+    if (CHECK(!llm__source_open(path, NULL, &cfg, &s))) llm__source_close(&s);
     t = fmt_small_gguf(3);
     fmt_put_all("m.gguf", &t);
     FMT_REFUSE_OPEN(path, NULL, "tokenizer.ggml.model is absent");
@@ -1033,14 +1062,14 @@ static void fmt_odd_files(void) {
     fmt_put("cut.gguf", t.data, t.len - 1);
     FMT_REFUSE_OPEN(fmt_path("cut.gguf"), NULL, "truncated: the tensors need");
     fmt_put("m.gguf", t.data, t.len);
-    if (CHECK(!llm__source_open(fmt_path("m.gguf"), &cfg, &s)) && CHECK(!*line)) llm__source_close(&s);
+    if (CHECK(!llm__source_open(fmt_path("m.gguf"), NULL, &cfg, &s)) && CHECK(!*line)) llm__source_close(&s);
     fmt_zeros(&t, 1000); /* junk after the tensors: one warning */
     fmt_put_all("m.gguf", &t);
-    if (CHECK(!llm__source_open(fmt_path("m.gguf"), &cfg, &s)) && CHECK(strstr(line, "1000 bytes after the last tensor")))
+    if (CHECK(!llm__source_open(fmt_path("m.gguf"), NULL, &cfg, &s)) && CHECK(strstr(line, "1000 bytes after the last tensor")))
         llm__source_close(&s);
     FMT_REFUSE_OPEN(fmt_folder.path, NULL, ".gguf: give the path of that file");
     CHECK(truncate(fmt_path("m.gguf"), (off_t)1 << 38) == 0 || errno == EFBIG); /* 256 GiB of nothing after it */
-    if (test_exists(fmt_path("m.gguf")) && !llm__source_open(fmt_path("m.gguf"), NULL, &s)) llm__source_close(&s);
+    if (test_exists(fmt_path("m.gguf")) && !llm__source_open(fmt_path("m.gguf"), NULL, NULL, &s)) llm__source_close(&s);
     folder_close(&fmt_folder);
 }
 

@@ -3,6 +3,7 @@
 #include "../safetensors.h"
 #include "cpu/dtypes.h"
 #include "model/forward.h"
+#include "model/forward_extras.h"
 #include "model/loader.h"
 #include "model/lora.h"
 #include "model/net.h"
@@ -434,11 +435,33 @@ static void net_content(void) {
     folder_close(&f);
 }
 
+/* What stands apart from the forward pass: nothing of it for a model alone on one rank, and its columns and buffers where there is. */
+static void net_extras(void) {
+    static llm__arch a;
+    static llm__net_rank rank;
+    llm_buffer *const x = (llm_buffer *)&a, *const h = (llm_buffer *)&rank; /* are only compared */
+    llm__pass p = {.rank = &rank, .a = &a};
+    llm__net_pair w = {.rows = 8};
+    int32_t q, k;
+    a.head_dim = 4;
+    rank.heads.first = 2, rank.kv_heads.first = 1, rank.q_width = 16;
+    rank.token.x = x, rank.token.h = h;
+    llm__extra_columns(&p, &q, &k);
+    CHECK(q == 0 && k == 16 && llm__extra_embedding(&p) == x && !llm__extra_plus(&p, LLM_ROWS_TOKENS, x, h, &w));
+    p.lora = 1; /* a sequence has an adapter, which has nothing for this weight */
+    CHECK(!llm__extra_plus(&p, LLM_ROWS_TOKENS, x, h, &w));
+    a.qk_norm = LLM_QK_NORM_WHOLE_RMS;
+    a.eagle = 1;
+    llm__extra_columns(&p, &q, &k);
+    CHECK(q == 8 && k == 20 && llm__extra_embedding(&p) == h);
+}
+
 TEST_GROUP(net) {
     llm_model *m = NULL;
     if (!test_made(TEST_CHECKPOINT("llama"), "checkpoints") || !CHECK(!llm_model_open(TEST_CHECKPOINT("llama"), NULL, &m))) return;
     net_model = m;
     net_slices();
+    net_extras();
     net_names();
     net_shapes();
     net_take();

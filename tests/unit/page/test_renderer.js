@@ -138,6 +138,10 @@ const MATH = [
   ["x = 1 \\tag{2}", null, "<mtext>(2)</mtext>"],
   ["\\boxed{42}", "<mrow class=\"boxed\"><mn>42</mn></mrow>"],
   ["\\frac{\\partial f}{\\partial x} \\nabla \\infty", null, "<mi>\u2202</mi>"],
+  ["A \\xrightarrow{f} B", null, "<mover><mo stretchy=\"true\">\u2192</mo><mi>f</mi></mover>"],
+  ["\\mathbf{X}^{\\mathsf{T}}", "<msup><mi>\ud835\udc17</mi><mi>\ud835\uddb3</mi></msup>"],
+  ["\\mathtt{a1}", null, "<mi>\ud835\ude8a</mi><mn>\ud835\udff7</mn>"],
+  ["x_1, \\dotsc, x_n", null, "<mi>\u2026</mi>"],
   ["H_2O", null, "<msub><mi>H</mi><mn>2</mn></msub>"]
 ];
 const UNKNOWN = ["\\foo", "\\frac{1}", "\\frac{1", "{", "}", "x^", "\\left( x", "\\right)", "\\begin{matrix} a", "\\begin{tabular} a \\end{tabular}", "\\begin{matrix} a \\end{pmatrix}", "#",

@@ -37,7 +37,8 @@ static llm__tokenizer *tok_open(const char *json) {
 /* Opens a folder or file. */
 static llm_result tok_open_path(const char *path, llm__tokenizer **out) {
     llm__tokenizer *t = *out = llm__tok_new();
-    llm_result r = t ? llm__tok_load_path(t, path, NULL) : LLM_ERR_NOMEM;
+    const llm__place here = {NULL, 0};
+    llm_result r = t ? llm__tok_load_path(t, &here, path, NULL) : LLM_ERR_NOMEM;
     if (r) llm__tokenizer_close(t), *out = NULL;
     return r;
 }
