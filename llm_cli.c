@@ -2407,6 +2407,7 @@ int main(int argc, char **argv) {
     signal(SIGINT, cli_on_signal);
     signal(SIGWINCH, cli_on_signal); /* only so that poll ends: the editor draws anew */
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);                                          /* a file that may grow no further is an error of the write */
     setvbuf(stdout, NULL, _IOLBF, 0);                                  /* what an interrupt leaves is whole lines */
     if (!setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, "");      /* for mbrtowc and wcwidth; numbers stay as they are in C */
     const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM"); /* no-color.org */

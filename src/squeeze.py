@@ -193,7 +193,8 @@ def arrows(list):
 
 def shorter(list):
     """Declarations that follow each other become one; no `;` before a `}`; true and false in two characters."""
-    for t in list:
+    for k, t in enumerate(list):
+        if t.text in ("===", "!==") and re.match(r'"(?!\\[nrt])[^"\s\d.+-]|typeof', list[k + 1].text): t.text = t.text[:-1]  # what is no number is equal to that text only
         if t.kind == "name" and t.role != "property": t.text = {"true": "!0", "false": "!1", "const": "let", "undefined": "void 0"}.get(t.text, t.text)
     out, starts = [], [""]  # what the statement in each open bracket begins with
     fresh = True

@@ -107,8 +107,9 @@ LLM_API const char *llm_request_error(const llm_request *request); /* of LLM_FIN
 LLM_API llm_result llm_engine_step(llm_engine *engine, int *busy);
 /* The same with a budget of time, for a loop that has other things to do: works for `ms` milliseconds, or until nothing is left, and leaves
  * a step that is not done where it is; the next call, or llm_engine_step, goes on with it. A game calls it with 5 for each picture. What is
- * said is the same to the bit. Over the budget goes at most one piece that cannot be interrupted (one operation of one layer; prompts are
- * read in chunks so small, as measured while it runs, that none should take half the budget) and the choice of the tokens. ms 0: one piece.
+ * said is the same to the bit. Over the budget goes at most one piece that cannot be interrupted (one operation of one layer, or a part of
+ * a large product; prompts are read in chunks so small, as measured while it runs, that none should take half the budget) and the choice of
+ * the tokens. ms 0: one piece.
  * A device that computes by itself has whole steps. */
 LLM_API llm_result llm_engine_step_for(llm_engine *engine, double ms, int *busy);
 /* Waits until something was submitted, at most timeout_s. */

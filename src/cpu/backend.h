@@ -7,7 +7,8 @@
  *   begin_step   checks every number that could lead out of a buffer or the cache, copies the step, empties the lists
  *   operations   one call, one record (or two, where all of a first half must be there before the second): nothing computes, nothing waits
  *   end_step     the ranks' lists must be alike; cuts them into passes, and tells the first mistake of the step
- *   work         runs passes as long as there is time: who has five milliseconds a picture, or must hear of a cancel, gets the core back
+ *   work         runs passes as long as there is time: who has five milliseconds a picture, or must hear of a cancel, gets the core back;
+ *                long products over many rows are several passes for that
  *   wait         the pool's threads walk through the passes that are left, and are done when it returns
  *
  * A list is made anew for each step, for that is cheap beside the step: a record is a copy of the operation and a few comparisons.
@@ -145,9 +146,10 @@ typedef struct llm__cpu_buffer {
 } llm__cpu_buffer;
 
 /* What stands between two barriers: of n_ranks ranks from `rank` on records [from, until), then, if `act`, the rounded copies for record
- * `until`. EXPERTS is alone, rank by rank, for their scratch is the same: pass number `sub` of one rank. */
+ * `until`. EXPERTS is alone, rank by rank, for their scratch is the same: pass number `sub` of one rank. A LINEAR that takes long is alone
+ * too, and done in `parts` passes, of which this is number `sub`; 0: in one. */
 typedef struct llm__stretch {
-    int rank, n_ranks, from, until, act, sub;
+    int rank, n_ranks, from, until, act, sub, parts;
 } llm__stretch;
 
 /* A rank's list. `interval` counts the barriers recorded so far. */

@@ -40,9 +40,10 @@ typedef struct llm__exec {
     int thread, n_threads; /* the part, and how many there are */
     llm__isa isa;
     const llm_step *step;
-    int n_rows;    /* of this op */
-    int *next;     /* counts the parts of this op that threads have taken; NULL: every thread has its fixed share */
-    void *scratch; /* the part's own; of llm__run_experts shared by all: see llm__experts_scratch */
+    int n_rows;        /* of this op */
+    int part, n_parts; /* passes of a long operation: which this is, and how many (0: one) */
+    int *next;         /* counts the parts of this op that threads have taken; NULL: every thread has its fixed share */
+    void *scratch;     /* the part's own; of llm__run_experts shared by all: see llm__experts_scratch */
     size_t scratch_bytes;
 } llm__exec;
 

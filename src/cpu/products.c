@@ -128,10 +128,13 @@ LLM__PRIVATE void llm__product_items(const llm__exec *e, const llm_weight *w, in
     if (k->rest) k->rest(&set_up);
 }
 
+LLM__PRIVATE int llm__product_counted(int rows) { return rows >= LLM__MANY; }
+
 LLM__PRIVATE const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; }
 
 /* One product over all threads; the rounded copy of the input is current. Few rows: a thread reads one stretch of the weight. Many: the
- * threads take small parts in turn, so that none waits for one whose core does other work besides. */
+ * threads take small parts in turn, so that none waits for one whose core does other work besides; in each pass of an operation that has
+ * several every thread asks once in vain. */
 static void llm__run_product(const llm__exec *e, const llm_weight *w, const llm_weight *bias, const llm_buffer *plus, float scale,
                              const llm__input *in, llm__finish *f) {
     int64_t begin, end;
@@ -139,14 +142,16 @@ static void llm__run_product(const llm__exec *e, const llm_weight *w, const llm_
     f->plus = plus ? plus->data : NULL;
     f->plus_stride = plus ? plus->stride : 0;
     f->scale = scale != 0 ? scale : 1;
-    const int64_t count = llm__product_count(w, 0, in->rows, in->form), part = count / (16 * e->n_threads) + 1;
-    if (!e->next || in->rows < LLM__MANY) {
+    const int n_parts = LLM__MAX(e->n_parts, 1);
+    const int64_t count = llm__product_count(w, 0, in->rows, in->form), each = count / (16 * e->n_threads * n_parts) + 1;
+    const int64_t end_of_pass = (count + each - 1) / each * (e->part + 1) / n_parts, in_vain = (int64_t)e->part * e->n_threads;
+    if (!e->next || !llm__product_counted(in->rows)) {
         llm__share(e, count, &begin, &end);
         llm__product_items(e, w, 0, in, f, begin, end);
         return;
     }
-    while ((begin = __atomic_fetch_add(e->next, 1, __ATOMIC_RELAXED) * part) < count)
-        llm__product_items(e, w, 0, in, f, begin, LLM__MIN(begin + part, count));
+    while ((begin = __atomic_fetch_add(e->next, 1, __ATOMIC_RELAXED) - in_vain) < end_of_pass)
+        llm__product_items(e, w, 0, in, f, begin * each, LLM__MIN(begin * each + each, count));
 }
 
 LLM__PRIVATE void llm__run_linear(const llm__exec *e, const llm_linear_op *op) {

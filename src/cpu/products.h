@@ -47,6 +47,9 @@ LLM__PRIVATE void llm__product_items(const llm__exec *e, const llm_weight *w, in
 /* The values of a VECTOR weight; NULL where there is none. */
 LLM__PRIVATE const float *llm__vector(const llm_weight *w);
 
+/* 1: a product of so many rows is handed out in small parts, which threads take in turn. */
+LLM__PRIVATE int llm__product_counted(int rows);
+
 /* This thread's part of dst[:, dst_col ...] = act(src W^T + bias + plus) * scale, or +=: see llm_linear_op. */
 LLM__PRIVATE void llm__run_linear(const llm__exec *e, const llm_linear_op *op);
 

@@ -189,7 +189,7 @@ LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char 
     llm_result r = llm__lora_hold(e, lora, &slot);
     if (r) return r;
     if (e->kv.no_cache) r = llm__error(LLM_ERR_UNSUPPORTED, "%s: kept contexts need the prefix cache, which is off", path);
-    if (!r) r = llm__file_open(path, 0, 0, &f);
+    if (!r) r = llm__file_open(path, 0, e->p.model && e->p.model->source.no_mmap, &f);
     llm__context_here(e, slot, &here);
     if (!r) r = llm__context_check(e, path, &f, &here, &c);
     if (!r && !(pages = LLM__NEW(int32_t, c.field[LLM__CX_PAGES]))) r = llm__nomem();

@@ -61,7 +61,7 @@ const ICONS = {
 };
 const icon = name => ["svg", { viewBox: "0 0 24 24", "aria-hidden": "true" }, ["path", { d: ICONS[name] }]];
 const tool = (what, name, label, props) =>
-  ["button", { type: "button", class: "tool", "data-do": what, title: label, "aria-label": label, ...props }, icon(name)];
+  ["button", { class: "tool", "data-do": what, title: label, "aria-label": label, ...props }, icon(name)];
 
 function copyText(text, done) {
   const old = () => {

@@ -469,7 +469,7 @@ function inline(s, refs) {
 
 function codeBlock(lang, text) {
   const name = lang.replace(/[^\w+#.-]/g, "").slice(0, 30);
-  const bar = ["div", { class: "bar" }, ["span", {}, name || "text"], ["button", { type: "button", "data-do": "copyCode" }, "Copy"]];
+  const bar = ["div", { class: "bar" }, ["span", {}, name || "text"], ["button", { "data-do": "copyCode" }, "Copy"]];
   return ["div", { class: "code" }, bar, ["pre", { tabindex: "0" }, ["code", name ? { class: "language-" + name } : {}, ...highlight(text, name)]]];
 }
 
@@ -480,7 +480,7 @@ function markdown(source) {
   const apart = list => list.some((k, i) => i && list[i - 1].end + 1 < k.start);
   const item = (li, loose) => {
     const [first] = li.kids, m = first?.type === "para" && /^\[([ xX])\](?=[ \t]+\S)/.exec(first.lines[0] || "");
-    const box = m && ["input", { type: "checkbox", disabled: "", ...(m[1] !== " " && { checked: "" }) }];
+    const box = m && ["input", { type: "checkbox", disabled: "", ...(m[1] === " " ? { "aria-label": "To do" } : { "aria-label": "Done", checked: "" }) }];
     if (m) first.lines[0] = first.lines[0].slice(3);
     const out = li.kids.flatMap(k => k.type === "para" && !loose ? text(k.lines) : tree(k));
     if (m && loose) out[0].splice(2, 0, box);
@@ -508,7 +508,7 @@ function markdown(source) {
     table: b => {
       const [head, ...rows] = b.lines, table = ["table", {}, ["thead", {}, row("th", b.align, head)]];
       if (rows.length) table.push(["tbody", {}, ...rows.map(r => row("td", b.align, r))]);
-      return [["div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Table" }, table]];
+      return [["div", { class: "wide", tabindex: "0", role: "group", "aria-label": "Table" }, table]];
     }
   };
   const tree = block => types[block.type](block);

@@ -10,8 +10,11 @@ function amend(chat, props, node = chat) {
   keep(chat);
   changed();
 }
-function side(on) {
-  $("menu").ariaExpanded = body.classList.toggle("side", on);
+/* Where the window is narrow, the list lies above all else. */
+function side(wanted) {
+  const on = body.classList.toggle("side", wanted);
+  $("menu").ariaExpanded = on;
+  $("main").inert = on && innerWidth < 861;
 }
 const focusInput = () => matchMedia("(hover: hover)").matches && $("input").focus(); /* on a phone the keyboard would come up */
 function grow() {
@@ -164,7 +167,10 @@ function copy(e, text) {
 }
 assign(DO, {
   skip: () => $("input").focus(),
-  side: () => side(),
+  side: () => {
+    side();
+    $(body.classList.contains("side") ? "unside" : "menu").focus();
+  },
   newChat: () => go(""),
   jump: () => { follow = true; },
   idea: e => question(e.textContent, []),
@@ -221,13 +227,14 @@ const on = (target, name, react) => target.addEventListener(name, react);
 on(document, "click", e => {
   const b = e.target.closest("[data-do]"), a = e.target.closest("#list a");
   if (b) {
+    e.preventDefault(); /* it sends no form */
     DO[b.dataset.do](b);
     if (editing || naming) draw(); /* what is typed next goes there */
     else changed();
   } else if (a && !e.ctrlKey && !e.metaKey && !e.shiftKey) {
     e.preventDefault();
     go(a.hash.slice(1));
-  } else if (e.target.closest("main")) side(false);
+  } else if (!e.target.closest("#side")) side(false);
 });
 on($("form"), "submit", e => {
   e.preventDefault();
@@ -245,7 +252,7 @@ on(document, "keydown", e => {
   if (e.key === "Escape") {
     if (inside(".edit, .item")) editing = naming = "";
     else if ($("settings").open) DO.tune();
-    else if (body.classList.contains("side")) side(false);
+    else if (body.classList.contains("side")) DO.side();
     else if (busy(current())) busy(current()).stop();
   } else if (command && e.shiftKey && e.key === "O") go("");
   else if (command && e.key === "k") {

@@ -103,6 +103,16 @@ static int llm__oai_inside(llm_openai_call *k, const char *param, const char *di
     return 0;
 }
 
+/* An error of a file in `dir` as a client may see it: where the folder is does not concern him. */
+static int llm__oai_inside_failed(llm_openai_call *k, llm_result r, const char *param, const char *dir) {
+    const size_t n = strlen(dir);
+    llm__oai_refused(k, r, param);
+    for (char *at = k->message; (at = strstr(at, dir)) != NULL && n;)
+        if (at[n] == '/') memmove(at, at + n + 1, strlen(at + n + 1) + 1);
+        else at += n;
+    return 0;
+}
+
 /* Adapters at run time: vLLM's two routes, but only for what lies in one folder. {"lora_name", "lora_path"}: done here, in a worker's
  * thread, while the engine steps on. */
 static int llm__oai_adapters(llm_openai_call *k) {
@@ -115,7 +125,7 @@ static int llm__oai_adapters(llm_openai_call *k) {
     if ((load || !s->lora_dir) && !llm__oai_inside(k, "lora_path", s->lora_dir, "--lora-dir", &path)) return 0;
     if (load && llm__oai_is_base(s, llm__s(name, n))) return llm__oai_bad(k, "lora_name", "'%.64s' is the base model's", name);
     llm_result r = load ? llm_lora_load(s->engine, name, path.data) : llm_lora_unload(s->engine, name);
-    if (r) return llm__oai_refused(k, r, load && r != LLM_ERR_ARG ? "lora_path" : "lora_name");
+    if (r) return llm__oai_inside_failed(k, r, load && r != LLM_ERR_ARG ? "lora_path" : "lora_name", load ? s->lora_dir : "");
     llm_text_format(&k->text, "Success: LoRA adapter %'%s%' %s successfully.", name, load ? "added" : "removed");
     return 1;
 }
@@ -156,7 +166,7 @@ static int llm__oai_contexts(llm_openai_call *k) {
     if (save && !llm__oai_quota(k, path.data, ids.len)) return 0;
     llm_result r = save ? llm_context_save(s->engine, path.data, ids.data, ids.len, k->lora, k->cache_salt, &kept)
                         : llm_context_load(s->engine, path.data, k->lora, k->cache_salt, &ids);
-    if (r) llm__oai_refused(k, r, "name");
+    if (r) llm__oai_inside_failed(k, r, "name", s->context_dir);
     if (r == LLM_ERR_IO) k->info.status = save ? 500 : 404;
     k->text.len = 0;
     llm_text_format(&k->text, "{'object':'context','name':%q,'model':%q,'tokens':%l}", llm__oai_word(k->body, 0, "name"), k->model,

@@ -44,12 +44,15 @@ def finish():
 
 
 class Server:
-    """llm_serve as a child, listening on a port of its own choice. Later flags win over earlier ones, so `flags` may repeat one of BASE. files: descriptors that it may have."""
+    """llm_serve as a child, listening on a port of its own choice. Later flags win over earlier ones, so `flags` may repeat one of BASE. files: descriptors that it may have; file_size: bytes that a file may get."""
 
-    def __init__(self, *flags, model=None, env=None, log=None, base=BASE, files=None):
+    def __init__(self, *flags, model=None, env=None, log=None, base=BASE, files=None, file_size=None):
         thread = ("-t", "1") if model and "tiny" in model else ()  # a second thread gains nothing there and waits for a core where others use them
         command = [SERVE, "--model", model or MODEL, "--port", "0", *base, *thread, *MORE, *flags]
-        limit = (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))) if files else None
+
+        def limit():
+            if files: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+            if file_size: resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log or subprocess.PIPE, env=dict(os.environ, **(env or {})), preexec_fn=limit)
         self.err = []
         if not log: threading.Thread(target=lambda: self.err.extend(self.process.stderr), daemon=True).start()

@@ -72,6 +72,23 @@ def quota():
         for name in files: os.remove(f"{folder}/{name}")
 
 
+def full():
+    """A file may grow no further, as on a full disk: one sentence that names no folder of the server, nothing left behind, and it serves on."""
+    prompt = [x % 250 + 4 for x in LONG]
+    model, folder = str(checkpoint("llama")), TMP + "/full"
+    os.mkdir(folder)
+    s = Server("--context-dir", folder, "--lora-dir", folder, model=model, base=BASE, file_size=9000)
+    before = ask(s, prompt)
+    status, a = kept(s, "save", "c", prompt=prompt)
+    check("a context that finds no room", status == 500 and a["error"]["message"].startswith("c: ") and folder not in a["error"]["message"], (status, a))
+    check("leaves nothing behind", os.listdir(folder) == [], os.listdir(folder))
+    check("the server goes on", s.alive() and ask(s, prompt)[0] == before[0] and s.request("GET", "/health")[0] == 200)
+    for path, body in (("/v1/contexts/load", {"name": "none"}), ("/v1/contexts/save", {"name": "c", "prompt": [9, 9, 9]}), ("/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "none"})):
+        status, a = s.post(path, body)
+        check(f"{path}: no folder of ours in an error", status >= 400 and TMP not in a["error"]["message"], (status, a))
+    check("full: ends", s.stop() == 0)
+
+
 def refused():
     """Files of another model, dtype, KV type, page size, rank count, adapter; cut and changed ones. The cache stays as it was."""
     model = str(checkpoint("llama"))
@@ -164,6 +181,7 @@ if __name__ == "__main__":
         whole(str(checkpoint("llama")), ("--lora-modules", f"x={TMP}/x"), model="x")
         refused()
         quota()
+        full()
         busy()
     finally: shutil.rmtree(TMP)
     finish()

@@ -11,6 +11,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import socket
 import struct
 import sys
@@ -699,6 +700,17 @@ def group_files(s):
     check("its server ends", few.stop() == 0)
 
 
+def group_cut(s):
+    """A model's file that is cut while it is used: with --no-mmap nobody sees it."""
+    copy = "build/models/cut.gguf"
+    shutil.copy(s.model, copy)
+    own = Server("--no-mmap", model=copy)
+    before = canary(own)
+    os.truncate(copy, 1000)
+    check("with --no-mmap a model may be cut", canary(own) == before and own.post(COMPLETIONS, {"prompt": "And what now, if nothing of it is cached?", "max_tokens": 30})[0] == 200 and own.stop() == 0)
+    os.remove(copy)
+
+
 def group_stalls(model):
     """On servers of their own: they take half a minute of waiting."""
     def alone(stall):
@@ -711,7 +723,7 @@ def group_stalls(model):
     for t in threads: t.join()
 
 
-GROUPS = {"framing": group_framing, "json": group_json, "parameters": group_parameters, "forms": group_forms, "crowd": group_crowd, "content": group_content, "keys": group_keys, "gone": group_gone, "readers": group_readers, "doors": group_doors, "budget": group_budget, "heads": group_heads, "queue": group_queue, "long": group_long, "files": group_files}
+GROUPS = {"framing": group_framing, "json": group_json, "parameters": group_parameters, "forms": group_forms, "crowd": group_crowd, "content": group_content, "keys": group_keys, "gone": group_gone, "readers": group_readers, "doors": group_doors, "budget": group_budget, "heads": group_heads, "queue": group_queue, "long": group_long, "files": group_files, "cut": group_cut}
 
 
 def main():

@@ -1009,6 +1009,57 @@ static void be_test_steps(void) {
     t->close(NULL);
 }
 
+enum { BE_LONG = 16384, BE_LONG_COLS = 512 };
+
+/* Runs y = W x for n rows, one pass at each call, and returns how many calls it took. */
+static int be_long_run(llm_backend_ctx *ctx, llm_weight *w, llm_buffer *x, llm_buffer *y, int n) {
+    const llm_backend *t = llm_backend_cpu();
+    const llm_linear_op op = {.rows = LLM_ROWS_TOKENS, .dst = y, .src = x, .weight = w};
+    static test_step b;
+    double longest = 0;
+    int calls = 1;
+    be_plain_step(&b, n, 1);
+    for (int i = 0; i < n; i++) memset(y->data + i * y->stride, 0xff, (size_t)y->cols * sizeof(float)); /* no number */
+    CHECK(!t->begin_step(ctx, &b.s));
+    t->linear(ctx, 0, &op);
+    CHECK(!t->end_step(ctx));
+    while (!t->work(ctx, 0, &longest)) calls++;
+    CHECK(!t->wait(ctx) && longest > 0);
+    return calls;
+}
+
+/* A long product over many rows is done in several passes, between which others may have a turn; the bits are those of fewer rows, which
+ * are done in one. */
+static void be_test_long(const char *isa, int threads, int passes) {
+    const int few = BE_ROWS / 2;
+    llm_backend_ctx *ctx = be_open(isa, threads, 1, LLM_KV_F32);
+    float *v = (float *)malloc((size_t)BE_LONG * BE_LONG_COLS * sizeof *v), *whole = (float *)malloc((size_t)few * BE_LONG * sizeof *whole);
+    llm_segment s;
+    llm_weight_desc d;
+    llm_weight *w = NULL;
+    memset(&s, 0, sizeof s);
+    memset(&d, 0, sizeof d);
+    for (int i = 0; i < BE_LONG * BE_LONG_COLS; i++) v[i] = (float)((uint32_t)i * 2654435761u >> 16) / 65536 - 0.5f;
+    s.data = (const uint8_t *)v, s.type = LLM_TYPE_F32, s.stored_cols = s.n_cols = d.cols = BE_LONG_COLS, s.n_rows = d.rows = BE_LONG;
+    d.name = "long", d.role = LLM_ROLE_LINEAR, d.segments = &s, d.n_segments = 1;
+    CHECK(!llm_backend_cpu()->weight(ctx, 0, &d, &w) && !llm_backend_cpu()->weights_done(ctx));
+    llm_buffer *x = be_buffer(ctx, 0, BE_ROWS, BE_LONG_COLS), *y = be_buffer(ctx, 0, BE_ROWS, BE_LONG);
+    be_fill(x, 77, 1);
+    CHECK(be_long_run(ctx, w, x, y, few) == 1);
+    for (int i = 0; i < few; i++) memcpy(whole + i * BE_LONG, y->data + i * y->stride, BE_LONG * sizeof(float));
+    int took = be_long_run(ctx, w, x, y, BE_ROWS), same = 1, near = 1;
+    if (!CHECK(took == passes)) printf("%s, %d threads: %d passes\n", isa ? isa : "", threads, took);
+    for (int i = 0; i < few; i++) same &= !memcmp(whole + i * BE_LONG, y->data + i * y->stride, BE_LONG * sizeof(float));
+    for (int o = 0; o < BE_LONG; o++) {
+        double sum = 0;
+        for (int k = 0; k < BE_LONG_COLS; k++) sum += (double)v[o * BE_LONG_COLS + k] * (double)x->data[(BE_ROWS - 1) * x->stride + k];
+        near &= fabs(sum - (double)y->data[(BE_ROWS - 1) * y->stride + o]) < 1e-3;
+    }
+    CHECK(same && near);
+    llm_backend_cpu()->close(ctx);
+    free(v), free(whole);
+}
+
 static void be_test_open(void) {
     const llm_backend *t = llm_backend_cpu();
     llm_backend_config c;
@@ -1183,6 +1234,8 @@ TEST_GROUP(backend) {
     be_test_states(1);
     be_test_states(2);
     be_test_steps();
+    be_test_long(NULL, 1, 5); /* 96 x 16384 x 512 products, 2e8 of a thread in a pass */
+    be_test_long(NULL, 3, 2);
     for (const char *list = llm_isa_list(); *list;) {
         int n = (int)strcspn(list, " ");
         snprintf(isa, sizeof isa, "%.*s", n, list);
