@@ -3,7 +3,7 @@
 #   docker run -p 8180:8180 -v "$PWD/models:/models:ro" llm_serve
 # The first model in /models is served; options may follow the image's name: --model /models/NAME.gguf --api-key-file FILE
 FROM debian:bookworm-slim AS build
-RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev libjsmn-dev make && rm -rf /var/lib/apt/lists/*
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev libjsmn-dev libstb-dev make && rm -rf /var/lib/apt/lists/*
 WORKDIR /llm
 COPY Makefile llm.h llm_cli.c llm_serve.c ./
 RUN make llm_cli llm_serve

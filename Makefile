@@ -31,9 +31,10 @@ all: $(PROGRAMS) $(if $(wildcard /dev/nvidia0),$(if $(NVCC),libllm_cuda.so)) ## 
 build:
 	@mkdir -p build
 
-# jsmn.h is the one header we need that is not the C library's.
+# jsmn.h is the one header we need that is not the C library's; the programs, which read pictures, need stb_image.h, too.
 build/.deps: | build
 	@printf '#include <jsmn.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 || { echo "jsmn.h is missing: run make deps (installs libjsmn-dev)" >&2; exit 1; }
+	@printf '#include <stb/stb_image.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 || { echo "stb_image.h is missing: run make deps (installs libstb-dev)" >&2; exit 1; }
 	@touch $@
 
 # llm.h and the page in llm_serve.c are made from src/ and committed, so that whoever takes them needs no Python.
@@ -43,15 +44,21 @@ llm.h: $(wildcard src/*.* src/*/*)
 build/llm.o: llm.h build/.deps
 	$(CC) -std=c11 $(CFLAGS) $(WARN) $(SMALL) -fPIC -fvisibility=hidden -x c -DLLM_IMPLEMENTATION -c llm.h -o $@
 
-llm_cli llm_serve: %: %.c llm.h build/llm.o
-	$(CC) -std=c11 $(CFLAGS) -Os $(WARN) $(SMALL) $(LINK_SMALL) $(RELR) $< build/llm.o -o $@ $(LIBS)
+# stb_image and what makes it our reader of pictures: a program may do without.
+build/llm_image.o: llm.h build/.deps
+	$(CC) -std=c11 $(CFLAGS) $(WARN) $(SMALL) -fPIC -fvisibility=hidden -x c -DLLM_IMAGE_IMPLEMENTATION -c llm.h -o $@
 
-libllm.so: build/llm.o
-	$(CC) -shared $(LINK_SMALL) -Wl,-soname,libllm.so.0 $< -o $@ $(LIBS)
+OBJECTS = build/llm.o $(if $(findstring LLM_NO_VISION,$(CFLAGS)),,build/llm_image.o)
 
-libllm.a: build/llm.o
+llm_cli llm_serve: %: %.c llm.h $(OBJECTS)
+	$(CC) -std=c11 $(CFLAGS) -Os $(WARN) $(SMALL) $(LINK_SMALL) $(RELR) $< $(OBJECTS) -o $@ $(LIBS)
+
+libllm.so: $(OBJECTS)
+	$(CC) -shared $(LINK_SMALL) -Wl,-soname,libllm.so.0 $^ -o $@ $(LIBS)
+
+libllm.a: $(OBJECTS)
 	@rm -f $@
-	ar rcs $@ $<
+	ar rcs $@ $^
 
 lib: libllm.so libllm.a ## libllm.so, for bindings, which exports the llm_ names only, and libllm.a
 

@@ -28,14 +28,15 @@
  * WHAT IT IS
  *   Loads GGUF files (v2, v3) and Hugging Face folders (safetensors) as they are. Runs Llama 1-3, Mistral, Qwen 1-3, SmolLM 2-3, InternLM
  *   1-3, Baichuan, Granite, OLMo 2, Phi-3, StarCoder 2, Cohere, Gemma 2-3, ERNIE 4.5, GLM-4, ChatGLM 3, GPT-2, OPT, and the mixtures of experts
- *   Mixtral, Qwen2/3-MoE, ERNIE 4.5-MoE, DeepSeek V2/V3 (latent attention), GLM-4-MoE and gpt-oss. Executes tokenizer.json and chat templates
- *   itself. Serves many requests in one ragged batch with paged KV memory and a prefix cache. Requests of one batch may have different LoRA
+ *   Mixtral, Qwen2/3-MoE, ERNIE 4.5-MoE, DeepSeek V2/V3 (latent attention), GLM-4-MoE and gpt-oss. Models that see: LLaVA 1.5,
+ *   NeXT and OneVision, InternVL, MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, SmolVLM, Idefics 3, Gemma 3 and Mistral 3. Executes
+ *   tokenizer.json and chat templates itself. Serves many requests in one ragged batch with paged KV memory and a prefix cache. Requests of one batch may have different LoRA
  *   adapters; what a long text has in the cache can be kept in a file. On one machine and instruction set the logits of a token
  *   are the same to the bit alone, in a batch, in chunks, from the cache and with any number of threads.
  *
  * WHAT IT IS NOT
- *   No training. No pickle (pytorch_model.bin). No network: models are files. No Windows or macOS yet. Images are not in
- *   this version.
+ *   No training. No pickle (pytorch_model.bin). No network: models are files. No Windows or macOS yet. Pictures only for
+ *   models in Hugging Face folders; of videos GIFs and lists of frames.
  *
  * TABLE OF CONTENTS (search for the tag)
  *   api/
@@ -43,6 +44,7 @@
  *     >>api-text             A growable byte string, and a growable list of token ids.
  *     >>api-easy             Ten lines to a working program.
  *     >>api-model            A model: weights, tokenizer and chat template, read-only and shareable between engines and threads.
+ *     >>api-media            Pictures and videos, for models that see.
  *     >>api-sampler          How the next token is chosen, and when an answer ends.
  *     >>api-engine           Threads, backend, KV pages and scheduler for one model.
  *     >>api-request          One prompt, n answers. Submit from any thread; one thread steps the engine.
@@ -158,6 +160,22 @@
  *     >>lora                 what a fine-tuning has learnt, beside the weights.
  *     >>eagle                EAGLE heads.
  *     >>eagle_convert        the folder of an EAGLE head from SafeAILab's layout to vLLM's.
+ *   vision/
+ *     >>picture              pictures as three bytes a pixel, out of files and raw pixels.
+ *     >>resize               resizing as Pillow does it, to the bit.
+ *     >>tower_kinds          what families that see are told apart by: the columns of their tables.
+ *     >>vision               what a model sees with: its family's rows, corrected by its files.
+ *     >>fit                  how a picture becomes views: resized, padded and cut as the family's processor does it.
+ *     >>marks                what stands for a picture in the prompt, and where its rows have their places.
+ *     >>tower                weights and buffers of a tower, and its forward pass, in pieces.
+ *     >>tower_load           the tensors of a tower, whatever they are called.
+ *     >>gif                  animations, frame by frame.
+ *     >>towers               families that see, as data.
+ *     >>patches              what the tower reads of a view: its patches' values, and where they stand.
+ *     >>media                pictures and videos of a request, prepared.
+ *     >>assemble             LLaVA's tiles put together: what was padded is cut off, what is too much is shrunk, and rows end in a newline.
+ *     >>blind                what stands for all of vision where LLM_NO_VISION leaves it out: no model sees.
+ *     >>see                  opening a model with all that it has.
  *   grammar/
  *     >>machine              answers that must have a form: the machine that reads them.
  *     >>masks                which tokens may come next.
@@ -182,6 +200,7 @@
  *     >>kv                   which page of the KV cache belongs to which sequences, and what may be used again.
  *     >>speculate            guesses what comes next, so that one step can check several tokens.
  *     >>scheduler            which sequence computes what in the next step.
+ *     >>sight                pictures of requests: when their tower runs, what it made, and what the step is told of it.
  *     >>pages                the pages of a sequence.
  *     >>plan                 planning a step.
  *     >>step                 filling the step descriptor.
@@ -205,6 +224,7 @@
  *     >>openai               OpenAI's requests and answers, whichever program serves them.
  *     >>openai_tools         the tools of a request.
  *     >>openai_fields        fields that depend on others.
+ *     >>openai_media         pictures and videos of a body.
  *     >>openai_messages      messages of chats and items of responses.
  *     >>openai_body          a body from begin to end.
  *     >>openai_submit        from a body to requests.
@@ -217,6 +237,8 @@
  *     >>easy                 ten lines to a working program.
  *     >>batch                many prompts or chats at once.
  *     >>sized                the functions that take or fill structs of the program's, for a program of any version.
+ *   vision/
+ *     >>stb                  stb_image as the reader of pictures.
  *
  * THE RAW LOOP (what every program that makes text does; the levels above do it for many at once)
  *
@@ -260,6 +282,9 @@
  *   LLM_MALLOC(n), LLM_REALLOC(p, n), LLM_FREE(p)   your own allocator: all three or none
  *   LLM_JSMN_H            where jsmn.h is, with quotes or angle brackets
  *   LLM_NO_SIMD           plain C kernels only: small, portable, quick to compile, slow to run
+ *   LLM_NO_VISION         no model sees: what belongs to pictures is left out
+ *   LLM_IMAGE_IMPLEMENTATION   in one file that includes llm.h (the same or another): stb_image as llm_picture_reader_stb, which a model is
+ *                         given (llm_model_config.picture_reader); LLM_STB_IMAGE_H says where stb_image.h is (Debian: libstb-dev)
  *   LLM_SMALL             loaders, parsers and requests for size, not speed (gcc): a third less code
  *
  * RULES
@@ -497,6 +522,21 @@ LLM_API void llm_chat_reset(llm_chat *c);           /* forgets all but a system 
 
 typedef struct llm_model llm_model;
 
+/* Decodes files of pictures. llm.h has a decoder of its own for GIFs alone; llm_picture_reader_stb is stb_image, where one file of the
+ * program was compiled with LLM_IMAGE_IMPLEMENTATION. A model is given its reader when it is opened (llm_model_config). */
+typedef struct llm_picture_reader {
+    const char *name;
+    /* How large the picture in n bytes says it is. 0: it cannot be read, and *why says why not. */
+    int (*size)(const void *data, size_t n, int32_t *width, int32_t *height, const char **why);
+    /* Its pixels, (height, width, channels) bytes: 1 grey, 2 grey and alpha, 3 RGB, 4 RGB and alpha; NULL: it cannot be read. */
+    uint8_t *(*read)(const void *data, size_t n, int32_t *width, int32_t *height, int32_t *channels, const char **why);
+    void (*release)(uint8_t *pixels);
+} llm_picture_reader;
+
+#if !defined(LLM_STATIC) || defined(LLM_IMAGE_IMPLEMENTATION)
+LLM_API const llm_picture_reader *llm_picture_reader_stb(void);
+#endif
+
 typedef struct llm_model_config {
     const char *tokenizer;          /* path of a folder, tokenizer.json, tokenizer.model, rank file or GGUF; NULL: the model's */
     const char *chat_template;      /* path of a template, or the template itself (has a '{'); NULL: the model's */
@@ -512,6 +552,8 @@ typedef struct llm_model_config {
     int use_logn_attn;            /* 1: queries beyond the model's length are scaled by log(position) / log(length); 0: as the files say */
     int language_model_only;      /* 1: of a model with vision the text part alone, else it is refused */
     int no_generation_config;     /* 1: llm_sampling_default is vLLM's, whatever generation_config.json says */
+    const llm_picture_reader *picture_reader; /* for files of pictures, llm_picture_reader_stb(); NULL: GIFs and pixels only */
+    const char *mmproj;                       /* GGUF: the file with what the model sees with; NULL: none */
 } llm_model_config;
 
 typedef struct llm_model_info {
@@ -569,6 +611,63 @@ LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_tex
  * not there; `to` may be `head`. base: the model's folder, whose output layer vLLM 0.6 wants beside the head; NULL: without. The names of
  * the files that hold the tensors may be given, plain names of .safetensors files in these folders; NULL: as usual. */
 LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, const char *base, const char *base_file, const char *to);
+
+/* ---------------------------------------------------------------------------
+ * >>api-media   Pictures and videos, for models that see.
+ * --------------------------------------------------------------------------- */
+
+typedef struct llm_frame { /* pixels as they are */
+    const uint8_t *pixels; /* (height, width, channels), channels as above */
+    int32_t width, height, channels;
+} llm_frame;
+
+typedef struct llm_media_file { /* a JPEG, PNG, GIF or BMP in memory */
+    const void *data;
+    size_t size;
+} llm_media_file;
+
+typedef enum llm_media_kind { LLM_MEDIA_IMAGE = 0, LLM_MEDIA_VIDEO } llm_media_kind;
+typedef enum llm_detail { LLM_DETAIL_AUTO = 0, LLM_DETAIL_LOW, LLM_DETAIL_HIGH } llm_detail; /* LOW: made to fit 512 x 512 first */
+
+/* One picture or video: a file, or pixels. Of a video the frames, a file or pixels each, or one GIF. */
+typedef struct llm_media_config {
+    const llm_media_file *files; /* (n_files) */
+    int32_t n_files;
+    const llm_frame *frames; /* (n_frames) instead */
+    int32_t n_frames;
+    llm_media_kind kind;
+    double fps; /* of a video's frames as they are given; 0: the family's own rate */
+    llm_detail detail;
+    int32_t n_images; /* how many the prompt has, this one included; 0: 1. Some families cut a picture only where it is alone */
+    const char
+        *mm_processor_kwargs; /* JSON object: parameters of the family's processor by their names ("max_pixels"); NULL: the model's */
+} llm_media_config;
+
+typedef struct llm_media llm_media; /* prepared for one model: what its tower will see. Never changes; any thread */
+
+/* Decodes, resizes and cuts, as the model's own processor does. Takes time and memory in proportion to the pixels. LLM_ERR_UNSUPPORTED: the
+ * model does not see, or not videos, or the file is of a kind that is not read here; LLM_ERR_FORMAT: the file is broken; LLM_ERR_LIMIT: it
+ * is too large; LLM_ERR_ARG: a parameter. */
+LLM_API llm_result llm_media_open(const llm_model *model, const llm_media_config *cfg, llm_media **out);
+LLM_API void llm_media_free(llm_media *media); /* requests keep what they use; NULL is fine */
+
+typedef struct llm_media_info {
+    llm_media_kind kind;
+    int32_t n_tokens;      /* of the prompt that stand for it */
+    int32_t n_views;       /* pictures that the tower sees: tiles, slices, frames */
+    int32_t width, height; /* of the picture as it came, or of a video's first frame */
+} llm_media_info;
+
+LLM_API void llm_media_get_info(const llm_media *media, llm_media_info *out);
+/* The values that the tower takes of one view, in its order, as a check of preprocessing: appends floats to nothing, fills at most n at
+ * `values`. Returns how many there are. */
+LLM_API int64_t llm_media_values(const llm_media *media, int32_t view, float *values, int64_t n);
+
+/* Ids of a rendered prompt in which the model's placeholders stand for these pictures and videos, in their order: each becomes as many
+ * tokens as its picture takes, with the marks around them that the family has. flags as in llm_tokenize. LLM_ERR_ARG: there are more or
+ * fewer placeholders than pictures. */
+LLM_API llm_result llm_media_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_media *const *media,
+                                      int32_t n_media, llm_tokens *ids);
 
 /* ---------------------------------------------------------------------------
  * >>api-sampler   How the next token is chosen, and when an answer ends.
@@ -713,6 +812,7 @@ typedef struct llm_engine_config {
     int32_t disable_chunked_prefill; /* 1: a prompt is computed in one step, so max_num_batched_tokens must reach max_model_len */
     llm_trace_fn trace; /* CPU with one rank: told of what every operation gives, for learning and looking inside; NULL: nobody */
     void *trace_user;
+    int64_t mm_processor_cache_bytes; /* for pictures of requests and what towers made of them; 0: 1 GiB */
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };
@@ -746,6 +846,7 @@ enum { LLM_SPECULATIVE_MAX = 32 };
 #define LLM_FIELD_max_lora_rank           ENUM, 0, 0, 16, "1=1|8=8|16=16|32=32|64=64|128=128|256=256|320=320|512=512"
 #define LLM_FIELD_max_seq_len_to_capture  INT, 1, 2147483647, 0, "tokens; 0: no limit"
 #define LLM_FIELD_step_timeout            FLOAT, 0, 1e9, 300, "seconds"
+#define LLM_FIELD_mm_processor_cache_bytes INT64, 1, 9e18, 1073741824, "bytes"
 
 /* What an engine takes, in bytes. */
 typedef struct llm_estimate {
@@ -779,6 +880,8 @@ typedef struct llm_engine_stats {
     const char *backend;                                /* "cpu: avx2, 2 threads" */
     int64_t drafts, draft_tokens, accepted_tokens;      /* speculation, and jumps of grammars: checks, tokens guessed, of these right */
     int64_t accepted_per_position[LLM_SPECULATIVE_MAX]; /* first, second ... token of a draft that was right */
+    int64_t media_queries, media_hits, media_bytes;     /* pictures that requests brought, of these known already; bytes that are kept */
+    double tower_seconds;                               /* in towers */
 } llm_engine_stats;
 
 LLM_API void llm_engine_get_stats(const llm_engine *engine, llm_engine_stats *out);
@@ -826,6 +929,10 @@ typedef struct llm_request_config {
     void (*on_news)(void *user, llm_request *request);
     void *user;
     double received; /* llm_now() when it came to the caller: what has passed since was preprocessing; 0: now */
+    /* Pictures and videos of the prompt, (n_media), in the order of their placeholders. Among ids a placeholder stands as often as its
+     * picture has tokens (llm_media_tokenize); a text's are replaced. The caller may free them when this returns. */
+    struct llm_media *const *media;
+    int64_t n_media;
 } llm_request_config;
 
 /* Checks everything, copies the config and queues. LLM_ERR_ARG, LLM_ERR_LIMIT (prompt over the context, both numbers said), LLM_ERR_BUSY.
@@ -1132,6 +1239,8 @@ typedef struct llm_template_caps {
     int system_role;     /* a system message appears in its text */
     int content_parts;   /* content may be a list of {"type": "text", "text": ...}; else join the texts yourself */
     int thinking_switch; /* it reads `enable_thinking` or `thinking` */
+    int parts_only;      /* content must be a list of parts: a text alone does not appear */
+    int image_parts;     /* parts {"type": "image"} appear, as the placeholder of a picture */
 } llm_template_caps;
 
 /* Finds out by rendering small conversations. Cannot fail: what raises an error cannot do it. Any thread. */
@@ -1498,8 +1607,7 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_NONE_OF("$PTA_TORCHAIR_DECODE_GEAR_ENABLE", "0|1", "graphs are made for the batch sizes that come"), \
         LLM_OPT_NONE_OF("$ENABLE_SPEC_METRIC", "0|1", "the metrics of drafts cost nothing and are always there"), \
         LLM_OPT_NONE_NUMBER("$VLLM_IMAGE_FETCH_TIMEOUT", "X", 0, 1e9, "there are no outgoing connections"), \
-        LLM_OPT_NONE(IGNORED_FLAG, "enable-mm", "a message with an image is refused by itself"), \
-        LLM_OPT_NONE(IGNORED, "limit-mm-per-prompt", "a message with an image is refused by itself"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "enable-mm", "whether a model sees is known by its files"), \
         LLM_OPT_NONE_NUMBER("speculative-draft-tensor-parallel-size", "N", 1, 64, "a draft model computes on the first rank"), \
         LLM_OPT_NONE_NUMBER("speculative-disable-by-batch-size", "N", 0, 1e9, "drafts are measured, and end where they do not pay"), \
         LLM_OPT_NONE_OF("spec-decoding-acceptance-method", "rejection_sampler|typical_acceptance_sampler", \
@@ -1508,8 +1616,7 @@ LLM_API void llm_options_free(llm_options *o);
                             "drafts never change an answer"), \
         LLM_OPT_NONE(IGNORED, "speculative-model-quantization", "the draft model's files say what it is"), \
         LLM_OPT_NONE_NUMBER("speculative-max-model-len", "N", 1, 2147483647, "drafts end where the draft model's context does"), \
-        LLM_OPT_NONE_NUMBER("num-lookahead-slots", "N", 0, 1e6, "pages are found for every draft"), \
-        LLM_OPT_NONE(REFUSED, "image", "an image")
+        LLM_OPT_NONE_NUMBER("num-lookahead-slots", "N", 0, 1e6, "pages are found for every draft")
 
 #define LLM_GUIDED_BACKENDS "auto|outlines|lm-format-enforcer|xgrammar|guidance|llguidance"
 
@@ -1559,6 +1666,12 @@ typedef struct llm_setup {
     int32_t raw_embeddings;    /* 1: pooler_config says "normalize": false */
     const char *pooler_config; /* vLLM's JSON {"pooling_type", "normalize"} */
     const char *revision;      /* of ORG/NAME in the Hugging Face cache; NULL: main */
+    /* Pictures and videos: vLLM's JSON {"image": 4, "video": 1}; parameters of the model's processor, JSON; a folder that requests may
+     * name files of. */
+    const char *limit_mm_per_prompt, *mm_processor_kwargs, *allowed_local_media_path;
+    int32_t interleave_mm_strings;
+    int32_t limit_images, limit_videos; /* what limit_mm_per_prompt says, as llm_openai_service has it */
+    int32_t unused;                     /* 0 */
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -1600,6 +1713,14 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
                      "of ORG/NAME in that cache: a branch, a tag, a commit (main)"), \
         LLM_OPT_ENUM(T, setup.log_level, LLM_HELP_MODEL, "log-level|lv|v", "error|warn=1|warning=1|info=2|debug=3", \
                      "what is told on standard error"), \
+        LLM_OPT_TEXT(T, setup.limit_mm_per_prompt, LLM_HELP_ANSWERS, "limit-mm-per-prompt", "JSON", \
+                     "pictures and videos of a prompt at most: {\"image\": 4, \"video\": 1} (128 each)"), \
+        LLM_OPT_TEXT(T, setup.mm_processor_kwargs, LLM_HELP_ANSWERS, "mm-processor-kwargs", "JSON", \
+                     "how pictures are prepared where a request does not say: {\"max_pixels\": 401408} (as the model's files say)"), \
+        LLM_OPT_TEXT(T, setup.allowed_local_media_path, LLM_HELP_ANSWERS, "allowed-local-media-path", "PATH", \
+                     "folder whose pictures requests may name as file:NAME (none)"), \
+        LLM_OPT_BOOL(T, setup.interleave_mm_strings, LLM_HELP_ANSWERS, "interleave-mm-strings", \
+                     "templates that know texts only: pictures stay among the texts, not before them"), \
         LLM_OPT_BOOL(T, setup.enable_early_stop, LLM_HELP_ANSWERS, "enable-early-stop", "end answers that repeat themselves"), \
         LLM_OPT_TEXT(T, setup.early_stop_config, LLM_HELP_ANSWERS, "early-stop-config", "JSON", \
                      "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}")
@@ -1689,8 +1810,14 @@ typedef struct llm_openai_service {
     /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
     void (*on_event)(void *user, llm_openai_call *call, llm_request *request, const llm_event *event, double gap);
     int32_t num_scheduler_steps;             /* vLLM's: a stream's events hold up to so many tokens; 0: 1 */
-    int32_t starved;                         /* there was no memory to look at the template: every call answers 503 */
+    int32_t interleave_mm_strings;           /* templates that know texts only: pictures stand where they stood, not before the text */
     int64_t max_contexts, max_context_bytes; /* of the files in context_dir: a save that would go beyond is refused; 0: no bound */
+    /* Pictures and videos. */
+    const char *media_path;             /* folder whose files may be named as "file:NAME"; NULL: none */
+    const char *mm_processor_kwargs;    /* JSON of every request that says nothing else; NULL: the model's own */
+    int32_t limit_images, limit_videos; /* in one prompt; 0: 128, -1: none at all */
+    int32_t starved;                    /* there was no memory to look at the template: every call answers 503 */
+    int32_t unused;                     /* 0 */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
@@ -1719,6 +1846,8 @@ LLM_API int llm_openai_submit(llm_openai_call *k);
 /* Appends the next piece of the answer if there is one: an event, a line, or the whole object. 0: nothing now. */
 LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out);
 LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k);
+/* After submit: the pictures and videos of the body, (n) in the order of their placeholders, which go with the call. */
+LLM_API struct llm_media *const *llm_openai_media(const llm_openai_call *k, int32_t *n);
 /* Ends a call from outside: what runs is cancelled and the next piece is the error; in a stream an event, for its status has gone out,
  * but before submit always the object. */
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message);
@@ -1745,7 +1874,7 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
  *   program's), llm_trace, llm_sample_step, the event of on_event. What only a later version has may be read if llm_version() is that
  *   version or a later one; what only a later version has of llm_chat_sampling must stay 0, else llm_chat_say refuses.
  *   All others never change: llm_text, llm_tokens, llm_early_stop, llm_logit_bias, llm_token_logprob, llm_spent, llm_reasoning,
- *   llm_tool_call, llm_option, llm_option_list, llm_options.
+ *   llm_tool_call, llm_option, llm_option_list, llm_options, llm_picture_reader, llm_frame, llm_media_file.
  *
  * * Not promised: that a program runs with a library older than itself, beyond what is said above; the structs of >>api-backend, which
  * belong to one LLM_BACKEND_ABI, and a backend of another is refused; the texts of messages.
@@ -1758,7 +1887,7 @@ typedef struct llm_sizes {
     uint32_t sizes; /* of this struct */
     uint32_t json_limits, model_config, render_options, template_caps, grammar_config, sampling, engine_config, engine_stats;
     uint32_t request_config, event, output, request_metrics, prompt, batch_config, completion_output, request_output;
-    uint32_t setup, openai_service, answer, file, estimate;
+    uint32_t setup, openai_service, answer, file, estimate, media_config, media_info;
 } llm_sizes;
 
 #define LLM_SIZES_HERE { \
@@ -1767,7 +1896,8 @@ typedef struct llm_sizes {
     sizeof(llm_sampling), sizeof(llm_engine_config), sizeof(llm_engine_stats), sizeof(llm_request_config), sizeof(llm_event), \
     sizeof(llm_output), sizeof(llm_request_metrics), sizeof(llm_prompt), sizeof(llm_batch_config), sizeof(llm_completion_output), \
     sizeof(llm_request_output), sizeof(llm_setup), sizeof(llm_openai_service), \
-    sizeof(llm_answer), sizeof(llm_file), sizeof(llm_estimate)}
+    sizeof(llm_answer), sizeof(llm_file), sizeof(llm_estimate), \
+     sizeof(llm_media_config), sizeof(llm_media_info)}
 
 LLM_API int llm_version(void); /* LLM_VERSION of the library that runs */
 
@@ -1822,6 +1952,8 @@ LLM_API void llm_openai_service_init_sized(const llm_sizes *sizes, llm_openai_se
 LLM_API int llm_openai_knows_model_sized(const llm_sizes *sizes, const llm_openai_service *s, const char *name, size_t len);
 LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind, const char *body,
                                                 size_t len, void *user);
+LLM_API llm_result llm_media_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_media_config *cfg, llm_media **out);
+LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *media, llm_media_info *out);
 #endif
 
 /* ---------------------------------------------------------------------------
@@ -1837,7 +1969,7 @@ LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const ll
  * operation makes the context remember the first error; wait() returns it.
  */
 
-#define LLM_BACKEND_ABI 6
+#define LLM_BACKEND_ABI 7
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -1946,6 +2078,9 @@ typedef struct llm_backend_config {
     int32_t kv_prealloc; /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
     llm_trace_fn trace;  /* of a table that tells (llm_engine_config.trace); others have none */
     void *trace_user;
+    int32_t given_cols;             /* values of a given row at most, see llm_step; 0: none is given */
+    struct llm_backend_ctx *beside; /* NULL, or an open context of this backend, whose threads or streams this one uses too: only one of
+                               both runs a step at a time, and this one is closed first */
 } llm_backend_config;
 
 /* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
@@ -1962,6 +2097,7 @@ typedef struct llm_shape {
     int32_t n_out;   /* rows that go through the head */
     int32_t lora;    /* 1: a sequence has an adapter */
     int32_t program; /* which network's operations: 0 the model's, 1 those of its draft model or EAGLE head */
+    int32_t given;   /* 1: some rows are given */
 } llm_shape;
 
 /* A token that the device chooses from a row of logits, exactly as llm_sample does, so that the next step need not wait for the host. */
@@ -2004,6 +2140,10 @@ typedef struct llm_step {
     const int32_t *token_from; /* (n_rows) -1: tokens[row]; else the out row of the step before whose drawn token stands here */
     const llm_draw *draws;     /* (n_out); what they point to is copied, too */
     const int32_t *seq_lora;   /* (n_seqs) slot of each sequence's adapter, -1: none; NULL: nobody has one */
+    /* What a row is besides its token (pictures); NULL: nothing. The values stay where they are until the step was waited for. */
+    const float *const *given; /* (n_rows) (given_cols) values in host memory that stand for the row's token; NULL: the token does */
+    const int32_t *spans;   /* (2, n_rows) positions of its sequence from which on, and up to which, a row sees in operations that say so */
+    const int32_t *row_set; /* (n_rows) which set of experts a row has, see llm_route_op */
 } llm_step;
 
 typedef enum llm_rows { LLM_ROWS_TOKENS = 0, LLM_ROWS_OUT = 1 } llm_rows;
@@ -2015,16 +2155,27 @@ typedef enum llm_act {
     LLM_ACT_GELU_TANH,
     LLM_ACT_RELU,
     LLM_ACT_RELU2,
-    LLM_ACT_SWIGLU_OAI /* gpt-oss: g = min(g, limit), u = clamp(u, -limit, limit); (u + 1) * g * sigmoid(1.702 g) */
+    LLM_ACT_SWIGLU_OAI, /* gpt-oss: g = min(g, limit), u = clamp(u, -limit, limit); (u + 1) * g * sigmoid(1.702 g) */
+    LLM_ACT_QUICK_GELU  /* g * sigmoid(1.702 g) */
 } llm_act;
+
+/* What a row is given instead of its token's row of the table: columns [given_col, given_col + hidden) of llm_step's given. */
+typedef enum llm_given {
+    LLM_GIVEN_NONE = 0, /* nothing: the token counts */
+    LLM_GIVEN_ROW,      /* it is copied as it is */
+    LLM_GIVEN_ZERO      /* zeros: another rank has it, and sums follow */
+} llm_given;
 
 typedef struct llm_embed_op {
     llm_buffer *dst;             /* (n_rows, hidden) */
-    const llm_weight *table;     /* EMBED (vocab, hidden) */
+    const llm_weight *table;     /* EMBED (vocab, hidden); NULL: rows that are not given stay as they are */
     const llm_weight *positions; /* EMBED (n_positions, hidden) added at positions + position_offset; NULL: none */
     int32_t position_offset;
     int32_t vocab_begin; /* rank's first row of a split table; rows of other ranks give zeros */
     float scale;         /* of the token's row; 0 means 1 */
+    llm_given given;
+    int32_t given_col;
+    int32_t given_add; /* what is given is added to what dst has */
 } llm_embed_op;
 
 /* cos and sin of every row's position, once a step: dst (n_rows, 2 * rope_dim / 2): cosines, then sines.
@@ -2033,12 +2184,12 @@ typedef struct llm_rope_op {
     llm_buffer *dst;
     const llm_weight *inv_freq; /* VECTOR (n_variants * rope_dim / 2) */
     int32_t n_variants, rope_dim;
-    const float *scale;  /* (n_variants) multiplies cosines and sines (attention factor); constant */
-    int32_t sections[3]; /* with 3 position rows: frequencies that take row 0, 1, 2 */
+    const float *scale;   /* (n_variants) multiplies cosines and sines (attention factor); constant */
+    const int8_t *row_of; /* (rope_dim / 2) with 3 position rows: which of them each frequency takes; constant; NULL: the first */
 } llm_rope_op;
 
 /* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h
- * too. */
+ * too. A post_weight without a post_norm multiplies y. */
 typedef struct llm_residual_op {
     llm_rows rows;
     llm_buffer *x;       /* (rows, hidden) */
@@ -2132,6 +2283,7 @@ typedef struct llm_attention_op {
     int32_t not_causal;      /* 1: every row of the sequence sees all rows of it */
     const llm_weight *sinks; /* VECTOR (n_heads): a logit that takes part in the softmax only; NULL: none */
     const llm_weight *alibi; /* VECTOR (n_heads) slopes; NULL: none */
+    int32_t spans;           /* 1: where llm_step has spans, they say what a row sees; a window cuts them at their beginning */
 } llm_attention_op;
 
 /* Latent attention. Normalises the latent, rotates, writes (latent, rope key) to the cache, attends in the absorbed form. */
@@ -2162,6 +2314,7 @@ typedef struct llm_route_op {
     int32_t normalize;            /* chosen weights divided by their sum */
     float normalize_min;          /* the sum is at least this */
     float scale;                  /* of the weights; 0 means 1 */
+    int32_t set; /* 0: all rows choose. Else those whose row_set is set - 1; the others choose none, and experts add nothing to them */
 } llm_route_op;
 
 /* dst (+)= sum over the chosen experts e of weight_e * down_e(act(gate_e x) * up_e x). */
@@ -2195,6 +2348,14 @@ typedef struct llm_gate_op {
     const llm_buffer *gate; /* (n_rows, 1) */
     int32_t n;
 } llm_gate_op;
+
+/* dst row i = src rows out_rows[i], out_rows[i] + 1, ... side by side, as many as `parts`; or their mean. */
+typedef struct llm_gather_op {
+    llm_buffer *dst;       /* (n_out, parts * cols), of a mean (n_out, cols) */
+    const llm_buffer *src; /* (n_rows, cols) */
+    int32_t parts;         /* 0 means 1 */
+    int32_t mean;
+} llm_gather_op;
 
 /* Logits of the out rows: softcap(scale * (src head^T + bias)). Rows [0, n_out) of dst on the host after wait(): logits(). */
 typedef struct llm_logits_op {
@@ -2233,7 +2394,7 @@ typedef struct llm_backend {
     void (*route)(llm_backend_ctx *ctx, int rank, const llm_route_op *op);
     void (*experts)(llm_backend_ctx *ctx, int rank, const llm_experts_op *op);
     void (*gate)(llm_backend_ctx *ctx, int rank, const llm_gate_op *op);
-    void (*gather)(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src);        /* dst row i = src row out_rows[i] */
+    void (*gather)(llm_backend_ctx *ctx, int rank, const llm_gather_op *op);
     void (*all_reduce)(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t n); /* sums columns [0, n) over the ranks */
     void (*logits)(llm_backend_ctx *ctx, int rank, const llm_logits_op *op);
     llm_result (*end_step)(llm_backend_ctx *ctx);
@@ -2270,6 +2431,8 @@ typedef struct llm_backend {
      * next call, or wait, goes on. *longest grows to the seconds of the longest piece. A step that is not done is forgotten by begin_step.
      * NULL: the device computes by itself. */
     int (*work)(llm_backend_ctx *ctx, double until, double *longest);
+    /* After wait(): n rows of a buffer, from `row` on, to host memory (n, cols). */
+    llm_result (*buffer_rows)(llm_backend_ctx *ctx, int rank, const llm_buffer *buf, int row, int n, float *to);
 } llm_backend;
 
 /* Keeps a sentence for llm_last_error and returns r. */
@@ -2290,7 +2453,7 @@ LLM_API int64_t
 llm_memory_free(void); /* bytes that could be had now, limits of the control group and of address space counted; -1: unknown */
 
 #if !defined(LLM_IMPLEMENTATION) && !defined(LLM_STATIC) /* here program and library may be of different versions */
-static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
+static const llm_sizes llm_sizes_of_program __attribute__((unused)) = LLM_SIZES_HERE;
 #define LLM_SIZES (&llm_sizes_of_program)
 #define llm_x(...) llm_x_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_json_parse(...) llm_json_parse_sized(LLM_SIZES, __VA_ARGS__)
@@ -2329,6 +2492,8 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
 #define llm_openai_service_init(...) llm_openai_service_init_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_openai_knows_model(...) llm_openai_knows_model_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_openai_begin(...) llm_openai_begin_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_media_open(...) llm_media_open_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_media_get_info(...) llm_media_get_info_sized(LLM_SIZES, __VA_ARGS__)
 #endif
 
 #ifdef __cplusplus
@@ -2392,6 +2557,8 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
 #undef llm_openai_service_init
 #undef llm_openai_knows_model
 #undef llm_openai_begin
+#undef llm_media_open
+#undef llm_media_get_info
 
 /* ============================================================================
  * >>platform   What is needed of the compiler and the operating system.
@@ -3089,6 +3256,32 @@ static void llm__text_quoted(llm_text *t, llm__str s, char quote, int python, in
 static int llm__json_plain(int32_t c) { return c != 127; }
 
 LLM_API void llm_text_json(llm_text *t, const char *bytes, size_t len) { llm__text_quoted(t, llm__s(bytes, len), '"', 0, llm__json_plain); }
+
+/* The value of a digit of base64, or -1. */
+static int llm__base64_digit(char c) {
+    if (c >= 'A' && c <= 'Z') return c - 'A';
+    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+    if (c >= '0' && c <= '9') return c - '0' + 52;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+/* Appends what base64 (RFC 4648, with its padding) stands for. 0: it is none. No memory shows in *out alone. */
+static int llm__base64(llm__str s, llm_text *out) {
+    if (s.n % 4) return 0;
+    for (int pad = 0; pad < 2 && s.n && s.p[s.n - 1] == '='; pad++) s.n--;
+    for (size_t i = 0; i < s.n; i += 4) {
+        const size_t n = LLM__MIN(s.n - i, 4);
+        uint32_t bits = 0;
+        for (size_t k = 0; k < 4; k++) {
+            const int digit = k < n ? llm__base64_digit(s.p[i + k]) : 0;
+            if (digit < 0) return 0;
+            bits = bits << 6 | (uint32_t)digit;
+        }
+        const char bytes[3] = {(char)(bits >> 16), (char)(bits >> 8 & 255), (char)(bits & 255)};
+        llm_text_add(out, bytes, n - 1);
+    }
+    return 1;
+}
 
 /* 1 if a text ends so. */
 static int llm__ends_with(const char *s, const char *end) {
@@ -8222,32 +8415,6 @@ static llm__str llm__json_keep(llm__tokenizer *t, const llm_json *d, int object,
     return s.n ? llm__tok_keep(t, s) : otherwise;
 }
 
-/* The value of a digit, or -1. */
-static int llm__base64_digit(char c) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *at = c ? strchr(digits, c) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
-
-/* Appends what base64 (RFC 4648, with its padding) stands for. 0: it is none. */
-static int llm__base64(llm__str s, llm_text *out) {
-    uint32_t bits = 0;
-    int have = 0;
-    if (s.n % 4) return 0;
-    for (int pad = 0; pad < 2 && s.n && s.p[s.n - 1] == '='; pad++) s.n--;
-    for (size_t i = 0; i < s.n; i++) {
-        int digit = llm__base64_digit(s.p[i]);
-        if (digit < 0) return 0;
-        bits = bits << 6 | (uint32_t)digit;
-        have += 6;
-        if (have < 8) continue;
-        have -= 8;
-        char c = (char)(bits >> have);
-        llm_text_add(out, &c, 1);
-    }
-    return 1;
-}
-
 /* A count of a component. */
 static int llm__part_count(llm__tokenizer *t, const llm_json *d, int node, const char *key, int otherwise, int most) {
     int at = llm_json_find(d, node, key);
@@ -12102,19 +12269,37 @@ LLM_API void llm_tool_parser_end(llm_tool_parser *p, llm_text *content) {
     p->state = LLM__TOOL_TEXT;
 }
 
-/* Is `probe` in the text rendered from a context, given as llm_text_format has it, and `not_probe` not? A template that refuses the context
- * (raise_exception) says no. */
-static llm_result llm__chat_probe(const llm_template *t, const char *context, const char *probe, const char *not_probe, int *found) {
+/* Renders a context, given as llm_text_format has it. 0: the template refuses it (raise_exception), or *lost: there was no memory. */
+static int llm__chat_try(const llm_template *t, const char *context, llm_text *text, int *lost) {
     llm_json *doc = NULL;
-    llm_text json = LLM__ZERO, text = LLM__ZERO;
+    llm_text json = LLM__ZERO;
     llm_text_format(&json, context);
     llm_result r = json.failed ? llm__nomem() : llm_json_parse(json.data, json.len, NULL, &doc);
-    if (!r) r = llm__template_render(t, doc, NULL, NULL, &text);
-    *found = !r && text.data && strstr(text.data, probe) && !strstr(text.data, not_probe);
+    if (!r) r = llm__template_render(t, doc, NULL, NULL, text);
+    *lost |= r == LLM_ERR_NOMEM;
     llm_text_free(&json);
-    llm_text_free(&text);
     llm_json_free(doc);
-    return r == LLM_ERR_NOMEM ? r : LLM_OK;
+    return !r && text->data;
+}
+
+/* Is `probe` in the text rendered from a context, and `not_probe` not? */
+static int llm__chat_probe(const llm_template *t, const char *context, const char *probe, const char *not_probe, int *lost) {
+    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
+    return llm__chat_try(t, context, &text, lost) && strstr(text.data, probe) && !strstr(text.data, not_probe);
+}
+
+/* Whether a picture leaves a trace. */
+static int llm__chat_shows(const llm_template *t, int *lost) {
+    LLM__SCOPED(llm_text_free) llm_text with = LLM__ZERO, without = LLM__ZERO;
+    return llm__chat_try(t,
+                         "{'messages':[{'role':'user','content':[{'type':'image'},{'type':'text','text':'x'}]}],'bos_token':'',"
+                         "'eos_token':'','add_generation_prompt':true}",
+                         &with, lost) &&
+           llm__chat_try(t,
+                         "{'messages':[{'role':'user','content':[{'type':'text','text':'x'}]}],'bos_token':'','eos_token':'',"
+                         "'add_generation_prompt':true}",
+                         &without, lost) &&
+           strcmp(with.data, without.data) != 0;
 }
 
 /* llm_template_get_caps that tells whether it had the memory to look: LLM_ERR_NOMEM. */
@@ -12123,12 +12308,16 @@ static llm_result llm__chat_probe(const llm_template *t, const char *context, co
 static llm_result llm__template_caps(const llm_template *t, llm_template_caps *out) {
     static const char system_role[] =
         "{'messages':[{'role':'system','content':'PR0BE'},{'role':'user','content':'x'}],'bos_token':'','eos_token':''}",
-                      parts[] = "{'messages':[{'role':'user','content':[{'type':'text','text':'PR0BE'}]}],'bos_token':'','eos_token':''}";
+                      parts[] = "{'messages':[{'role':'user','content':[{'type':'text','text':'PR0BE'}]}],'bos_token':'','eos_token':''}",
+                      plain[] = "{'messages':[{'role':'user','content':'PR0BE'}],'bos_token':'','eos_token':''}";
+    int lost = 0;
     out->tools = llm__map_get(&t->names, llm__lit("tools")) >= 0;
     out->thinking_switch = llm__map_get(&t->names, llm__lit("enable_thinking")) >= 0 || llm__map_get(&t->names, llm__lit("thinking")) >= 0;
-    const llm_result system = llm__chat_probe(t, system_role, "PR0BE", "\x01", &out->system_role);
-    const llm_result listed = llm__chat_probe(t, parts, "PR0BE", "type", &out->content_parts);
-    return system ? system : listed;
+    out->system_role = llm__chat_probe(t, system_role, "PR0BE", "\x01", &lost);
+    out->content_parts = llm__chat_probe(t, parts, "PR0BE", "type", &lost);
+    out->parts_only = out->content_parts && !llm__chat_probe(t, plain, "PR0BE", "\x01", &lost);
+    out->image_parts = out->content_parts && llm__chat_shows(t, &lost);
+    return lost ? llm__nomem() : LLM_OK;
 }
 
 LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out) { (void)llm__template_caps(t, out); }
@@ -13399,16 +13588,16 @@ LLM__INLINE void llm__body_quantise(const llm__act *act, size_t at, const float 
 
 /* act(g), times u where there is one. Three of them are a product with a sigmoid. */
 LLM__INLINE llm__v16 llm__act16(llm_act act, float limit, llm__v16 g, const llm__v16 *u) {
-    const int oai = act == LLM_ACT_SWIGLU_OAI, tanh = act == LLM_ACT_GELU_TANH;
+    const int oai = act == LLM_ACT_SWIGLU_OAI, tanh = act == LLM_ACT_GELU_TANH, quick = act == LLM_ACT_QUICK_GELU;
     llm__v16 x;
     if (oai) LLM__EACH(i) g.v[i] = g.v[i] < limit ? g.v[i] : limit;
     if (act == LLM_ACT_GELU) LLM__EACH(i) g.v[i] *= 0.5f * (1 + erff(g.v[i] * 0.70710678f));
     if (act == LLM_ACT_RELU) LLM__EACH(i) g.v[i] = g.v[i] > 0 ? g.v[i] : 0;
     if (act == LLM_ACT_RELU2) LLM__EACH(i) g.v[i] = g.v[i] > 0 ? g.v[i] * g.v[i] : 0;
-    if (oai || tanh || act == LLM_ACT_SILU) {
+    if (oai || tanh || quick || act == LLM_ACT_SILU) {
         x = g;
         if (tanh) LLM__EACH(i) x.v[i] = g.v[i] + 0.044715f * g.v[i] * g.v[i] * g.v[i]; /* (1 + tanh y) / 2 = sigmoid(2 y) */
-        x = llm__sigmoid16(x, tanh ? 1.59576912f : oai ? 1.702f : 1);
+        x = llm__sigmoid16(x, tanh ? 1.59576912f : oai || quick ? 1.702f : 1);
         LLM__EACH(i) g.v[i] *= x.v[i];
     }
     if (!u) return g;
@@ -16336,8 +16525,13 @@ static void llm__run_logits(const llm__exec *e, const llm_logits_op *op, float *
 /* One row of the table for its token, and its position's where those are learnt. */
 static void llm__run_embed_row(const llm__exec *e, const llm_embed_op *op, int i) {
     float place[256], *x = op->dst->data + i * op->dst->stride, scale = op->scale != 0 ? op->scale : 1;
-    int64_t cols = op->table->cols, row = (int64_t)e->step->tokens[i] - op->vocab_begin,
+    const float *given = op->given && e->step->given ? e->step->given[i] : NULL;
+    int64_t cols = op->dst->cols, row = (int64_t)e->step->tokens[i] - op->vocab_begin,
             at = (int64_t)e->step->positions[i] + op->position_offset;
+    for (int64_t c = 0; given && op->given_add && c < cols; c++) x[c] += given[op->given_col + c];
+    if (given && !op->given_add && op->given == LLM_GIVEN_ROW) memcpy(x, given + op->given_col, (size_t)cols * sizeof *x);
+    if (given && !op->given_add && op->given == LLM_GIVEN_ZERO) memset(x, 0, (size_t)cols * sizeof *x);
+    if (given || !op->table) return;
     if (row >= 0 && row < op->table->rows) llm__weight_values(op->table, row, 0, cols, x);
     else memset(x, 0, sizeof(float) * (size_t)cols);
     for (int64_t c = 0; c < cols && scale != 1; c++) x[c] *= scale;
@@ -17233,12 +17427,7 @@ typedef enum llm__op_kind {
 typedef int llm__split;
 enum { LLM__SPLIT_ANY = 0, LLM__SPLIT_TOKENS, LLM__SPLIT_OUT, LLM__SPLIT_HEADS }; /* HEADS + n: n heads a row, see llm__share_heads */
 
-/* The operations of the table that come as plain arguments, as records. */
-typedef struct llm__gather_op {
-    llm_buffer *dst;
-    const llm_buffer *src;
-} llm__gather_op;
-
+/* Operations of the table that come as plain arguments, as records. */
 typedef struct llm__reduce_op {
     llm_buffer *buf;
     int32_t n;
@@ -17267,7 +17456,7 @@ typedef struct llm__record {
         llm_route_op route;
         llm_experts_op experts;
         llm_gate_op gate;
-        llm__gather_op gather;
+        llm_gather_op gather;
         llm__reduce_op reduce;
         llm_logits_op logits;
         llm_lora_op lora;
@@ -17322,6 +17511,7 @@ struct llm_backend_ctx {
     llm__isa isa;
     const llm__kernels *kernels;
     llm__pool *pool;
+    int pool_borrowed;    /* it is that of the context beside */
     int n_ranks, n_group; /* ranks of a stage */
     llm__rank *rank;
     llm__stretch *pass;       /* (LLM__MAX_PASSES) */
@@ -17344,8 +17534,9 @@ struct llm_backend_ctx {
     size_t logits_bytes;
     llm_step step; /* points into step_memory */
     void *step_memory;
-    int32_t *arrays[9];
+    int32_t *arrays[11];
     float *rope_base;
+    const float **given; /* (max_rows) */
     size_t memory;
     llm_result failed;
     char why[256];
@@ -17411,7 +17602,7 @@ static void llm__run_rope(const llm__run *r, int row) {
     double base = s->seq_rope_base[seq];
     for (int i = 0; i < half; i++) {
         double f = op->inv_freq->f32[variant * half + i];
-        int section = s->n_position_rows < 3 || i < op->sections[0] ? 0 : i < op->sections[0] + op->sections[1] ? 1 : 2;
+        int section = s->n_position_rows == 3 && op->row_of ? op->row_of[i] : 0;
         if (base != 1) f *= pow(base, -2.0 * i / op->rope_dim);
         double angle = f * s->positions[section * s->shape.n_rows + row];
         c[i] = (float)cos(angle) * scale;
@@ -17438,10 +17629,10 @@ static void llm__run_residual(const llm__run *r, int row) {
             for (int i = 1; i < r->ctx->n_group; i++) k->add(scratch, llm__row(llm__twin(r, i)->op.residual.y, row), 1, n);
             y = scratch;
         }
-        if (op->post_kind) {
+        if (op->post_kind)
             llm__norm_row(k, op->post_kind, scratch, y, n, llm__vector(op->post_weight), llm__vector(op->post_bias), op->eps);
-            y = scratch;
-        }
+        else if (op->post_weight) k->affine(scratch, y, 0, 1, llm__vector(op->post_weight), NULL, n);
+        if (op->post_kind || op->post_weight) y = scratch;
         k->add(x, y, op->scale ? op->scale : 1, n);
     }
     if (!op->kind || !op->h) return;
@@ -17537,6 +17728,10 @@ static void llm__attend_query(const llm_step *s, const llm_attention_op *op, llm
     t->to[i] = op->not_causal ? s->seq_len[s->seq_of_row[row]] : at + 1;
     if (op->not_causal && op->window) t->to[i] = LLM__MIN(t->to[i], at + op->window);
     t->from[i] = op->window ? LLM__MAX(0, at + 1 - op->window) : 0;
+    if (op->spans && s->spans) {
+        t->from[i] = LLM__MAX(t->from[i], s->spans[row]);
+        t->to[i] = s->spans[s->shape.n_rows + row];
+    }
     t->running_max[i] = op->sinks ? op->sinks->f32[head] * LLM__LOG2E : -1e30f;
     memset(t->running_sum[i], 0, sizeof t->running_sum[i]);
     t->running_sum[i][0] = op->sinks ? 1 : 0;
@@ -17721,6 +17916,8 @@ static void llm__run_route(const llm__run *r, int row) {
     const llm_route_op *op = &r->rec->op.route;
     float *out = llm__row(op->dst, row), *score = (float *)r->e->scratch, *choice = score + op->n_experts, *weight = out + op->k, sum = 0,
           scale = op->scale ? op->scale : 1;
+    for (int i = 0; i < op->k && op->set && r->ctx->step.row_set[row] != op->set - 1; i++) out[i] = -1;
+    if (op->set && r->ctx->step.row_set[row] != op->set - 1) return;
     memcpy(score, llm__row(op->logits, row), (size_t)op->n_experts * sizeof *score);
     if (op->score == LLM_ROUTE_SOFTMAX) llm__softmax(score, op->n_experts);
     for (int i = 0; i < op->n_experts; i++) {
@@ -17759,9 +17956,16 @@ static void llm__run_gate(const llm__run *r, int row) {
 /* Row i of dst = the i-th wanted row of src. RECEIVE: a row of the stage before, whose lists have ended; the thread that reads it has
  * written it. */
 static void llm__run_gather(const llm__run *r, int row) {
-    const llm__gather_op *op = &r->rec->op.gather;
-    const int from = r->rec->kind == LLM__OP_RECEIVE ? row : r->ctx->step.out_rows[row];
-    memcpy(llm__row(op->dst, row), llm__row(op->src, from), (size_t)LLM__MIN(op->dst->cols, op->src->cols) * sizeof(float));
+    const llm_gather_op *op = &r->rec->op.gather;
+    const int from = r->rec->kind == LLM__OP_RECEIVE ? row : r->ctx->step.out_rows[row], parts = LLM__MAX(op->parts, 1);
+    const int64_t cols = LLM__MIN(op->dst->cols, op->src->cols);
+    float *dst = llm__row(op->dst, row);
+    for (int i = 0; i < parts; i++) {
+        const float *src = llm__row(op->src, from + i);
+        if (i && op->mean) r->ctx->kernels->add(dst, src, 1, (int)cols);
+        else memcpy(dst + i * cols, src, (size_t)cols * sizeof(float));
+    }
+    if (op->mean) r->ctx->kernels->affine(dst, dst, 0, 1.0f / (float)parts, NULL, NULL, (int)cols);
 }
 
 /* The rows of an operation as adapters see them. */
@@ -17843,10 +18047,10 @@ static const llm__op_row llm__ops[] = {
     {NULL, llm__run_attention, sizeof(llm_attention_op), LLM_SPENT_ATTENTION},
     {llm__run_mla_write, NULL, sizeof(llm_mla_op), LLM_SPENT_ATTENTION}, {NULL, llm__run_mla, sizeof(llm_mla_op), LLM_SPENT_ATTENTION},
     {llm__run_route, NULL, sizeof(llm_route_op), LLM_SPENT_LINEAR}, {NULL, llm__run_experts_op, sizeof(llm_experts_op), LLM_SPENT_LINEAR},
-    {llm__run_gate, NULL, sizeof(llm_gate_op), LLM_SPENT_LINEAR}, {llm__run_gather, NULL, sizeof(llm__gather_op), LLM_SPENT_HEAD},
+    {llm__run_gate, NULL, sizeof(llm_gate_op), LLM_SPENT_LINEAR}, {llm__run_gather, NULL, sizeof(llm_gather_op), LLM_SPENT_HEAD},
     {llm__run_all_reduce, NULL, sizeof(llm__reduce_op), LLM_SPENT_NORM}, {NULL, llm__run_logits_op, sizeof(llm_logits_op), LLM_SPENT_HEAD},
     {NULL, llm__run_lora_down, sizeof(llm_lora_op), LLM_SPENT_LINEAR}, {NULL, llm__run_lora_up, sizeof(llm_lora_op), LLM_SPENT_LINEAR},
-    {llm__run_gather, NULL, sizeof(llm__gather_op), LLM_SPENT_NORM}, {llm__run_state, NULL, sizeof(llm_state_op), LLM_SPENT_NORM},
+    {llm__run_gather, NULL, sizeof(llm_gather_op), LLM_SPENT_NORM}, {llm__run_state, NULL, sizeof(llm_state_op), LLM_SPENT_NORM},
 };
 
 /* The row of a kind of operation. */
@@ -18090,6 +18294,8 @@ static void llm__record_act(llm_backend_ctx *ctx, int rank, llm__record *rec, co
 /* The table functions: each copies its operation into the list, checks what could lead outside of memory, and tells what it reads and
  * writes. */
 static void llm__cpu_embed(llm_backend_ctx *ctx, int rank, const llm_embed_op *op) {
+    if (op->given && op->given_col + op->dst->cols > ctx->cfg.given_cols)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "embed: more columns than are given");
     llm__record_op(ctx, rank, LLM__OP_EMBED, LLM_ROWS_TOKENS, op, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
@@ -18209,10 +18415,14 @@ static void llm__cpu_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *op)
 }
 
 /* Reads rows by another split than it writes them. */
-static void llm__cpu_gather(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
-    const llm__gather_op op = {dst, src};
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_GATHER, LLM_ROWS_OUT, &op);
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, src, NULL, dst, NULL, LLM__TOUCH_NONE);
+static void llm__cpu_gather(llm_backend_ctx *ctx, int rank, const llm_gather_op *op) {
+    const int parts = LLM__MAX(op->parts, 1), n_out = ctx->step.shape.n_out;
+    if (parts > 1 && !op->mean && parts * op->src->cols > op->dst->cols)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "gather: the rows do not fit side by side");
+    for (int i = 0; i < n_out && parts > 1; i++)
+        if (ctx->step.out_rows[i] > ctx->step.shape.n_rows - parts) llm__cpu_fail(ctx, LLM_ERR_ARG, "gather: rows behind the last one");
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_GATHER, LLM_ROWS_OUT, op);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t n) {
@@ -18224,7 +18434,7 @@ static void llm__cpu_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, l
 static void llm__cpu_send(llm_backend_ctx *ctx, int rank, const llm_buffer *src) { (void)ctx, (void)rank, (void)src; }
 
 static void llm__cpu_receive(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
-    const llm__gather_op op = {dst, src};
+    const llm_gather_op op = {dst, src, 1, 0};
     llm__record_op(ctx, rank, LLM__OP_RECEIVE, LLM_ROWS_TOKENS, &op, NULL, NULL, dst, NULL, LLM__TOUCH_NONE);
 }
 
@@ -18305,7 +18515,7 @@ static void llm__lora_slot_clear(llm__lora_slot *s) {
 static void llm__cpu_close(llm_backend_ctx *ctx) {
     if (!ctx) return;
     size_t threads = ctx->pool ? (size_t)ctx->pool->n : 0;
-    llm__pool_close(ctx->pool);
+    if (!ctx->pool_borrowed) llm__pool_close(ctx->pool);
     for (size_t i = 0; i < ctx->n_buffers; i++) {
         llm__pages_free(ctx->buffer[i]->act.q, ctx->buffer[i]->act_bytes);
         llm__pages_free(ctx->buffer[i]->b.data, ctx->buffer[i]->bytes);
@@ -18327,6 +18537,7 @@ static void llm__cpu_close(llm_backend_ctx *ctx) {
     llm__pages_free(ctx->experts, ctx->experts_bytes);
     llm__pages_free(ctx->logits, ctx->logits_bytes);
     LLM_FREE(ctx->step_memory);
+    LLM_FREE((void *)ctx->given);
     LLM_FREE(ctx->kv.layer);
     LLM_FREE(ctx->kv.base);
     LLM_FREE(ctx->buffer);
@@ -18349,19 +18560,20 @@ static llm_result llm__cpu_scratch(llm_backend_ctx *ctx, size_t bytes) {
 }
 
 /* The arrays of a step, one block of memory: tokens, positions (three rows of them at most), seq_of_row, seq_begin, seq_len, seq_rope, the
- * page tables, out_rows, seq_lora, and the floats of seq_rope_base. */
+ * page tables, out_rows, seq_lora, spans, row_set, and the floats of seq_rope_base; the pointers of given stand apart. */
 static llm_result llm__cpu_step_memory(llm_backend_ctx *ctx) {
     const llm_backend_config *c = &ctx->cfg;
     int ok = 1;
     uint64_t rows = (uint64_t)c->max_rows, seqs = (uint64_t)c->max_seqs;
-    uint64_t n[9] = {rows, 3 * rows, rows, seqs + 1, seqs, seqs, llm__mul(seqs, (uint64_t)c->max_pages_per_seq, &ok), (uint64_t)c->max_out,
-                     seqs},
+    uint64_t n[11] = {rows, 3 * rows, rows, seqs + 1, seqs, seqs, llm__mul(seqs, (uint64_t)c->max_pages_per_seq, &ok), (uint64_t)c->max_out,
+                      seqs, 2 * rows, rows},
              total = seqs;
-    for (int i = 0; i < 9; i++) total = llm__add(total, n[i], &ok);
+    for (int i = 0; i < 11; i++) total = llm__add(total, n[i], &ok);
     ctx->step_memory = ok ? llm__calloc((size_t)total, sizeof(int32_t)) : NULL;
-    if (!ctx->step_memory) return llm__nomem();
+    ctx->given = c->given_cols ? LLM__NEW(const float *, rows) : NULL;
+    if (!ctx->step_memory || (c->given_cols && !ctx->given)) return llm__nomem();
     int32_t *p = (int32_t *)ctx->step_memory;
-    for (int i = 0; i < 9; p += n[i++]) ctx->arrays[i] = p;
+    for (int i = 0; i < 11; p += n[i++]) ctx->arrays[i] = p;
     ctx->rope_base = (float *)(void *)p;
     ctx->memory += (size_t)total * sizeof(int32_t);
     return LLM_OK;
@@ -18375,7 +18587,8 @@ static llm_result llm__cpu_open_parts(llm_backend_ctx *ctx) {
     ctx->kernels = llm__kernels_of(ctx->isa);
     ctx->rank = LLM__NEW(llm__rank, ctx->n_ranks);
     ctx->kv.base = LLM__NEW(uint8_t *, ctx->n_ranks);
-    ctx->pool = llm__pool_open(threads);
+    ctx->pool_borrowed = ctx->cfg.beside != NULL;
+    ctx->pool = ctx->cfg.beside ? ctx->cfg.beside->pool : llm__pool_open(threads);
     if (!ctx->rank || !ctx->kv.base || !ctx->pool) return llm__nomem();
     for (int i = 0; i < ctx->n_ranks; i++) {
         ctx->rank[i].list = (llm__record *)llm__cpu_pages(ctx, LLM__MAX_RECORDS * sizeof(llm__record));
@@ -18653,6 +18866,10 @@ static llm_result llm__step_check(const llm_backend_ctx *ctx, const llm_step *s)
                                   (long long)ctx->kv.n_pages);
         }
     }
+    for (int i = 0; i < n->n_rows && s->spans; i++)
+        if (s->spans[i] < 0 || s->spans[i] >= s->spans[n->n_rows + i] || s->spans[n->n_rows + i] > s->seq_len[s->seq_of_row[i]])
+            return llm__error(LLM_ERR_ARG, "step: row %d sees positions %d to %d of %d", i, s->spans[i], s->spans[n->n_rows + i],
+                              s->seq_len[s->seq_of_row[i]]);
     for (int i = 0; i < n->n_out; i++)
         if (s->out_rows[i] < 0 || s->out_rows[i] >= n->n_rows)
             return llm__error(LLM_ERR_ARG, "step: out row %d of %d rows", s->out_rows[i], n->n_rows);
@@ -18703,6 +18920,10 @@ static llm_result llm__cpu_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
         ctx->arrays[8][i] = s->seq_lora ? s->seq_lora[i] : -1;
     }
     ctx->step.seq_lora = ctx->arrays[8];
+    ctx->step.spans = s->spans ? llm__step_copy(ctx->arrays[9], s->spans, 2 * rows) : NULL;
+    ctx->step.row_set = llm__step_copy(ctx->arrays[10], s->row_set, rows);
+    ctx->step.given = s->given && ctx->given ? ctx->given : NULL;
+    if (ctx->step.given) memcpy((void *)ctx->given, (const void *)s->given, (size_t)rows * sizeof *ctx->given);
     ctx->step.seq_rope_base = ctx->rope_base;
     llm__step_copy_pages(ctx, s);
     for (size_t i = 0; i < ctx->n_buffers; i++) {
@@ -18719,6 +18940,12 @@ static llm_result llm__cpu_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
 
 /* Good until the next step computes. All ranks' shares stand side by side: (vocab). */
 static const float *llm__cpu_logits_row(llm_backend_ctx *ctx, int out_row) { return ctx->logits + out_row * ctx->logits_stride; }
+
+static llm_result llm__cpu_buffer_rows(LLM__UNUSED llm_backend_ctx *ctx, LLM__UNUSED int rank, const llm_buffer *buf, int row, int n,
+                                       float *to) {
+    for (int i = 0; i < n; i++, to += buf->cols) memcpy(to, llm__row(buf, row + i), (size_t)buf->cols * sizeof *to);
+    return LLM_OK;
+}
 
 static const float *llm__cpu_buffer_row(LLM__UNUSED llm_backend_ctx *ctx, LLM__UNUSED int rank, const llm_buffer *buf, int row) {
     return llm__row(buf, row);
@@ -18825,7 +19052,8 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
                                       llm__cpu_receive,
                                       llm__cpu_state,
                                       NULL,
-                                      llm__cpu_work};
+                                      llm__cpu_work,
+                                      llm__cpu_buffer_rows};
     return &table;
 }
 
@@ -19072,9 +19300,9 @@ static void llm__trace_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *o
     llm__trace_tell(t, "gate", NULL, LLM_ROWS_TOKENS, op->dst, 0, op->n);
 }
 
-static void llm__trace_gather(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
+static void llm__trace_gather(llm_backend_ctx *ctx, int rank, const llm_gather_op *op) {
     llm__tracer *t = llm__tracer_of(ctx);
-    t->inner->gather(t->ctx, rank, dst, src);
+    t->inner->gather(t->ctx, rank, op);
     llm__trace_run(t);
 }
 
@@ -20599,6 +20827,7 @@ typedef struct llm__facts {
     char arch[64];    /* general.architecture */
     const char *path; /* of the model, for messages */
     llm_result r;
+    const char *defaults; /* what the family's code has where its file is silent, as "key value key value"; NULL: nothing */
 } llm__facts;
 
 /* What was found: a node of config.json or a key of GGUF; neither if it is absent. */
@@ -20607,6 +20836,9 @@ typedef struct llm__fact {
     int node;               /* -1: none */
     const llm__gguf_kv *kv; /* NULL: none */
 } llm__fact;
+
+/* The same of the i-th in a list, where the value is one: families with two kinds of experts have a list of two, others a number. */
+static int32_t llm__fact_item(llm__facts *f, const char *keys, int i, int64_t fallback, int64_t lo, int64_t hi);
 
 /* ---- Facts: one way to ask config.json and GGUF metadata ----
  * The same fact has one name in GGUF and several in config.json, where every publisher had his own. So a question
@@ -20645,14 +20877,28 @@ static void llm__facts_bad(llm__facts *f, const llm__fact *fact, const char *wha
     if (!f->r) f->r = llm__error(LLM_ERR_FORMAT, "%s: %s%s: %s", f->path, f->json ? "config.json: " : "", fact->key, what);
 }
 
-/* The number of the first key that is there, between lo and hi; `whole`: an integer. NaN: absent, or refused. */
-static double llm__fact_any(llm__facts *f, const char *keys, double lo, double hi, int whole) {
+/* The number that the family's code has for one of the keys; NaN: none. */
+static double llm__fact_default(const llm__facts *f, const char *keys) {
+    llm__str key, value;
+    double v = (double)NAN;
+    for (const char *words = f->defaults; words && llm__list_next(&words, " ", &key) && llm__list_next(&words, " ", &value);)
+        if (llm__word_index(keys, key) >= 0 && llm__parse_double(value.p, value.n, &v)) return v;
+    return (double)NAN;
+}
+
+/* The number of the first key that is there, between lo and hi; `whole`: an integer; item: which of a list of them, -1: it must be none.
+ * NaN: absent, or refused. */
+static double llm__fact_any(llm__facts *f, const char *keys, int item, double lo, double hi, int whole) {
     char what[160];
     double v = 0, other = 0;
     int64_t i = 0;
     int ok = whole ? 2 : 1;
     llm__fact fact = llm__facts_find(f, keys);
-    if (f->r || (fact.node < 0 && !fact.kv)) return (double)NAN;
+    if (item >= 0 && llm_json_type_of(f->json, fact.node) == LLM_JSON_ARRAY) {
+        fact.node = llm_json_first(f->json, fact.node);
+        for (; item > 0 && fact.node >= 0; item--) fact.node = llm_json_next(f->json, fact.node);
+    }
+    if (f->r || (fact.node < 0 && !fact.kv)) return f->r ? (double)NAN : llm__fact_default(f, keys);
     if (fact.kv) ok = llm__gguf_num_at(fact.kv, 0, &v) >= ok;
     else if (!whole) ok = llm_json_num(f->json, fact.node, &v);
     else ok = llm_json_int(f->json, fact.node, &i), v = (double)i;
@@ -20670,7 +20916,11 @@ static double llm__fact_any(llm__facts *f, const char *keys, double lo, double h
 
 /* A whole number between lo and hi; `fallback` where it is absent: with LLM__MUST that is an error. */
 static int32_t llm__fact_int(llm__facts *f, const char *keys, int64_t fallback, int64_t lo, int64_t hi) {
-    double v = llm__fact_any(f, keys, (double)lo, (double)hi, 1);
+    return llm__fact_item(f, keys, -1, fallback, lo, hi);
+}
+
+static int32_t llm__fact_item(llm__facts *f, const char *keys, int i, int64_t fallback, int64_t lo, int64_t hi) {
+    double v = llm__fact_any(f, keys, i, (double)lo, (double)hi, 1);
     if (v == v) return (int32_t)v;
     if (fallback != LLM__MUST) return (int32_t)fallback;
     llm__fact absent = llm__facts_find(f, keys);
@@ -20680,7 +20930,7 @@ static int32_t llm__fact_int(llm__facts *f, const char *keys, int64_t fallback, 
 
 /* A number between lo and hi, or `fallback`. */
 static double llm__fact_num(llm__facts *f, const char *keys, double fallback, double lo, double hi) {
-    double v = llm__fact_any(f, keys, lo, hi, 0);
+    double v = llm__fact_any(f, keys, -1, lo, hi, 0);
     return v == v ? v : fallback;
 }
 
@@ -20782,10 +21032,11 @@ static const llm__family llm__families[] = {
     {"llama mistral ministral ministral3 xverse aquila cwm eagle", "llama mistral3 xverse", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"mixtral", "llama", LLM__NORM_TOPK | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"qwen", "qwen", LLM__QKV_BIAS, LLM_ACT_SILU, 1e4f, 1},
-    {"qwen2 qwen2_vl_text qwen2_5_vl_text qwen2_vl qwen2_5_vl", "qwen2 qwen2vl", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
+    {"qwen2 qwen2_vl_text qwen2_5_vl_text qwen2_vl qwen2_5_vl minicpmv", "qwen2 qwen2vl", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU,
+     1e4f, 1},
     {"qwen2_moe", "qwen2moe", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
-    {"qwen3", "qwen3", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
-    {"qwen3_moe", "qwen3moe", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
+    {"qwen3 qwen3_vl_text", "qwen3 qwen3vl", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
+    {"qwen3_moe qwen3_vl_moe_text", "qwen3moe qwen3vlmoe", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"gemma", "gemma", LLM__NORM_PLUS1 | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"gemma2", "gemma2", LLM__NORM_PLUS1 | LLM__TIED | LLM__POST_NORM, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"vaultgemma", "", LLM__NORM_PLUS1 | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
@@ -20819,7 +21070,8 @@ static const llm__family llm__families[] = {
     {"deepseek_v2", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v3 kimi_k2 glm4_moe_lite", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"ernie4_5", "ernie4_5", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 5e5f, 1},
-    {"ernie4_5_moe", "ernie4_5-moe", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK, LLM_ACT_SILU, 5e5f, 1},
+    {"ernie4_5_moe ernie4_5_vl_moe_text ernie4_5_moe_vl", "ernie4_5-moe", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK,
+     LLM_ACT_SILU, 5e5f, 1},
     {"granite", "granite", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS, LLM_ACT_SILU, 1e4f, 1},
     {"granitemoe granitemoeshared", "granitemoe", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS | LLM__TOPK_SOFTMAX, LLM_ACT_SILU, 1e4f, 1},
     {"olmo", "olmo", LLM__LAYER_NORM | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
@@ -20878,7 +21130,12 @@ typedef struct llm__arch {
     llm__rope rope[2];                         /* global, local */
     float alibi[LLM__MAX_HEADS];               /* slopes */
     int32_t n_rope, rope_dim, rope_pairs;
-    int32_t dynamic; /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
+    int32_t position_rows;              /* 3: of time, height and width, for pictures (M-RoPE, Qwen2-VL 2024); else 1 */
+    int8_t rope_row[LLM__MAX_ROPE / 2]; /* which of them each frequency takes */
+    int32_t n_deepstack;                /* the first so many layers add further values of pictures to x (DeepStack, Qwen3-VL) */
+    int32_t both_ways;                  /* the tokens of a picture see each other both ways (Gemma 3) */
+    int32_t n_sets, ff_expert2;         /* 2: a set of experts for text and one for pictures, of another width (ERNIE 4.5 VL); else 1 */
+    int32_t dynamic;                    /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
     double dynamic_factor, dynamic_from;
     int32_t scaled;    /* the files have another scheme for long texts */
     int32_t long_from; /* prompts longer than this take RoPE variant 1; 0: none */
@@ -20907,6 +21164,25 @@ static llm_result llm__arch_unknown(const char *path, const char *name) {
                       t.failed ? "others" : t.data);
 }
 
+/* A text part may leave out what its class has anyway: published LLaVA and Gemma 3 have a few keys of twenty. */
+static const char *llm__text_defaults(const char *type) {
+    static const char *const table[][2] = {
+        {"llama",
+         "hidden_size 4096 intermediate_size 11008 num_hidden_layers 32 num_attention_heads 32 vocab_size 32000 rms_norm_eps 1e-6"},
+        {"mistral",
+         "hidden_size 4096 intermediate_size 14336 num_hidden_layers 32 num_attention_heads 32 num_key_value_heads 8 vocab_size 32000 "
+         "max_position_embeddings 131072 rms_norm_eps 1e-6"},
+        {"qwen2",
+         "hidden_size 4096 intermediate_size 22016 num_hidden_layers 32 num_attention_heads 32 num_key_value_heads 32 vocab_size 151936 "
+         "max_position_embeddings 32768 rms_norm_eps 1e-6"},
+        {"gemma3_text",
+         "hidden_size 2304 intermediate_size 9216 num_hidden_layers 26 num_attention_heads 8 num_key_value_heads 4 head_dim 256 "
+         "vocab_size 262208 max_position_embeddings 131072 query_pre_attn_scalar 256 sliding_window 4096 rms_norm_eps 1e-6"}};
+    for (int i = 0; i < LLM__COUNT(table); i++)
+        if (!strcmp(type, table[i][0])) return table[i][1];
+    return NULL;
+}
+
 /* Finds the family, and where in config.json its values stand: a model that also sees or hears has those of its text
  * part in an object of their own, with a model_type of its own or that of the whole. */
 static llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
@@ -20919,6 +21195,7 @@ static llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
         llm__fact_str(f, "model_type", a->name);
         *f = llm__facts_in(f, llm__facts_find(f, "text_config llm_config language_config model").node);
         llm__fact_str(f, "model_type", inner);
+        if (inner[0] && f->n_nodes > 1) f->defaults = llm__text_defaults(inner);
         if (inner[0]) memcpy(a->name, inner, sizeof inner);
     }
     for (int i = 0; !f->r && i < LLM__COUNT(llm__families) && !a->family; i++)
@@ -21078,11 +21355,13 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
  * of n_group groups of experts are looked at. */
 static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
-    a->n_experts = llm__fact_int(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, 0, 65536);
+    a->n_experts = llm__fact_item(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, 0, 0, 65536);
+    a->n_sets = llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name) ? 2 : 1;
     if (!a->n_experts) return;
     int32_t most = LLM__MIN(a->n_experts, 256);
     a->n_used = llm__fact_int(f, "num_experts_per_tok moe_k num_experts_per_token moe_topk .expert_used_count", LLM__MUST, 1, most);
-    a->ff_expert = llm__fact_int(f, "moe_intermediate_size intermediate_size .expert_feed_forward_length", a->ff, 1, 1 << 20);
+    a->ff_expert = llm__fact_item(f, "moe_intermediate_size intermediate_size .expert_feed_forward_length", 0, a->ff, 1, 1 << 20);
+    if (a->n_sets > 1) a->ff_expert2 = llm__fact_item(f, "moe_intermediate_size", 1, a->ff_expert, 1, 1 << 20);
     int64_t n_shared = llm__fact_int(f, "n_shared_experts moe_num_shared_experts num_shared_experts .expert_shared_count", 0, 0, 1024);
     a->ff_shared = llm__fact_int(f, "shared_expert_intermediate_size shared_intermediate_size .expert_shared_feed_forward_length",
                                  n_shared * a->ff_expert, 0, 1 << 21);
@@ -21120,14 +21399,17 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
  * (moe_layer_freq counts from 0, the others from 1.) */
 static void llm__arch_sparse(llm__facts *f, llm__arch *a) {
     if (!a->n_experts) return;
-    int64_t first = llm__fact_int(f, "first_k_dense_replace moe_layer_start_index .leading_dense_block_count", 0, 0, 1 << 20);
-    int64_t last = llm__fact_int(f, "moe_layer_end_index", -1, -1, 1 << 20), index;
+    int64_t first = llm__fact_item(f, "first_k_dense_replace moe_layer_start_index .leading_dense_block_count", 0, 0, 0, 1 << 20);
+    int64_t last = llm__fact_item(f, "moe_layer_end_index", 0, -1, -1, 1 << 20), index;
     int64_t every = llm__fact_int(f, "decoder_sparse_step moe_layer_interval .interleave_moe_layer_step", 1, 0, 1 << 20);
     int64_t each = llm__fact_int(f, "moe_layer_freq", 1, 1, 1 << 20);
     for (int i = 0; i < a->n_layers && every; i++)
         a->layer[i].moe = i >= first && (last < 0 || i <= last) && (i + 1) % every == 0 && i % each == 0;
     for (int v = llm__fact_list(f, "mlp_only_layers"); v >= 0; v = llm_json_next(f->json, v))
         if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].moe = 0;
+    int type = llm__fact_list(f, "mlp_layer_types");
+    for (int i = 0; i < a->n_layers && type >= 0; i++, type = llm_json_next(f->json, type))
+        a->layer[i].moe = llm__str_eq(llm__json_text(f->json, type), "sparse");
 }
 
 /* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. Layers that
@@ -21357,6 +21639,38 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
     f->r = in.r;
 }
 
+/* Where tokens of pictures have places in time, height and width, each frequency takes one of the three. The file says how many take which:
+ * in blocks (Qwen2-VL), by turns as far as they go (Qwen3-VL), or height and width by turns and then time (ERNIE 4.5 VL). */
+static void llm__arch_sections(llm__facts *f, llm__arch *a) {
+    llm__facts in = llm__facts_in(f, llm__facts_find(f, "rope_parameters rope_scaling").node);
+    const int half = a->rope_dim / 2, ernie = a->n_sets > 1 || llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name);
+    const int turns = llm__fact_bool(&in, "mrope_interleaved", 0) || llm__word_in("qwen3vl qwen3vlmoe", a->name);
+    const char *key = a->gguf ? ".rope.dimension_sections" : "mrope_section";
+    int n[3] = {0, 0, 0};
+    const llm__fact list = llm__facts_find(&in, key);
+    double v = 0;
+    a->position_rows = 1;
+    if (list.node < 0 && !list.kv && !ernie) return;
+    for (int i = 0; i < 3; i++) {
+        n[i] = list.node >= 0 ? llm__fact_item(&in, key, i, 0, 0, LLM__MAX_ROPE) : 0;
+        if (list.kv && llm__gguf_num_at(list.kv, (uint64_t)i, &v) && v >= 0 && v <= (double)LLM__MAX_ROPE) n[i] = (int)v;
+    }
+    if (ernie && list.node < 0) { /* its first config.json has the number of those that take the time */
+        n[2] = llm__fact_int(&in, "freq_allocation", half / 4, 0, half);
+        n[0] = n[1] = (half - n[2]) / 2;
+    }
+    if (n[0] + n[1] + n[2] != half && !in.r)
+        in.r = llm__error(LLM_ERR_FORMAT, "%s: mrope_section: %d, %d and %d, the sum of %d expected", f->path, n[0], n[1], n[2], half);
+    a->position_rows = 3;
+    for (int i = 0; i < half; i++) {
+        int row = i < n[0] ? 0 : i < n[0] + n[1] ? 1 : 2;
+        if (turns) row = i % 3 == 1 && i < 3 * n[1] ? 1 : i % 3 == 2 && i < 3 * n[2] ? 2 : 0;
+        if (ernie) row = i < n[0] + n[1] ? 1 + i % 2 : 0;
+        a->rope_row[i] = (int8_t)row;
+    }
+    f->r = in.r;
+}
+
 /* Slopes of ALiBi (Press et al. 2021): powers of 2^(-8/n), then of half that for heads beyond a power of two. */
 static void llm__arch_alibi(llm__arch *a) {
     int n = 1;
@@ -21414,6 +21728,7 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
     if (!f.r) {
         llm__arch_numbers(&f, a);
         llm__arch_rope(&f, a, &s->tensors);
+        llm__arch_sections(&f, a);
         llm__arch_alibi(a);
         llm__arch_experts(&f, a, &s->tensors);
         llm__arch_sparse(&f, a);
@@ -21448,7 +21763,8 @@ struct llm_model {
     llm__source source;
     llm__arch arch; /* n_layers 0 with vocab_only */
     llm_model_info info;
-    int dummy; /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
+    int dummy;                  /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
+    struct llm__vision *vision; /* what it sees with (>>vision); NULL: it does not see */
     char *path;
     int plain_sampling; /* no_generation_config of the config */
 };
@@ -21463,13 +21779,15 @@ struct llm_model {
     /* of the whole model */ \
     SLOT(EMBED, "model.embed_tokens model.decoder.embed_tokens wte transformer.wte transformer.word_embeddings " \
                 "transformer.embedding.word_embeddings word_embeddings model.tok_embeddings gpt_neox.embed_in " \
-                "model.language_model.embed_tokens language_model.model.embed_tokens token_embd embed_tokens decoder.embed_tokens") \
+                "model.language_model.embed_tokens language_model.model.embed_tokens token_embd embed_tokens decoder.embed_tokens " \
+                "model.text_model.embed_tokens llm.model.embed_tokens language_model.model.tok_embeddings") \
     SLOT(POSITIONS, "wpe transformer.wpe model.decoder.embed_positions position_embd decoder.embed_positions") \
     SLOT(EMBED_NORM, "transformer.word_embeddings_layernorm word_embeddings_layernorm token_embd_norm") \
     SLOT(OUT_NORM, "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f " \
                    "transformer.encoder.final_layernorm gpt_neox.final_layer_norm model.language_model.norm " \
-                   "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm") \
-    SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head") \
+                   "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm model.text_model.norm " \
+                   "llm.model.norm") \
+    SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     SLOT(FC, "fc model.fc") /* of an EAGLE head */ \
     /* of a layer: attention */ \
     SLOT(ATTN_NORM, "input_layernorm attention_norm ln_1 self_attn_layer_norm ln_attn attn_norm") \
@@ -21502,6 +21820,7 @@ struct llm_model {
     SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm") \
     /* the mixture of experts */ \
     SLOT(ROUTER, "mlp.gate mlp.router block_sparse_moe.gate block_sparse_moe.router.layer ffn_gate_inp") \
+    SLOT(ROUTER2, "mlp.gate.weight_1") /* of the experts for pictures */ \
     SLOT(CORRECTION, "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias exp_probs_b.bias exp_probs_b") \
     SLOT(E_GATE_UP, "mlp.experts.gate_up_proj block_sparse_moe.input_linear ffn_gate_up_exps") \
     SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 ffn_gate_exps") \
@@ -21602,6 +21921,8 @@ static const char *llm__layer_base(const llm__tensors *t, size_t skip) {
                                         "gpt_neox.layers.",
                                         "model.language_model.layers.",
                                         "language_model.model.layers.",
+                                        "model.text_model.layers.",
+                                        "llm.model.layers.",
                                         "layers.",
                                         "decoder.layers."};
     for (int b = 0; b < LLM__COUNT(bases); b++)
@@ -21758,6 +22079,7 @@ static int llm__is_experts(int slot) { return slot >= LLM__W_E_GATE_UP && slot <
 /* 1 if a matrix stands as (in, out): GPT-2's Conv1D, gpt-oss's experts, and the keys of latent attention in GGUF. */
 static int llm__stored_across(const llm__loader *L, int slot) {
     if (L->a->gguf) return slot == LLM__W_K_B;
+    if (L->a->n_sets > 1 && (slot == LLM__W_ROUTER || slot == LLM__W_ROUTER2)) return 1;
     return (L->a->flags & LLM__CONV1D && L->layer >= 0) || (llm__is_experts(slot) && llm__arch_is(L->a, "gpt_oss"));
 }
 
@@ -22162,6 +22484,11 @@ typedef struct llm__net_config {
     void *progress_user;
 } llm__net_config;
 
+/* A mixture of experts. */
+typedef struct llm__net_moe {
+    llm__net_pair router, correction, up, down; /* (E, D), (E), (E, 2 ff, D), (E, D, ff) */
+} llm__net_moe;
+
 /* One layer on one rank. What a family lacks is NULL. */
 typedef struct llm__net_layer {
     llm__net_pair attn_norm, post_attn, ffn_norm, post_ffn;  /* (D) */
@@ -22169,7 +22496,7 @@ typedef struct llm__net_layer {
     llm__net_pair q_norm, k_norm, sinks;                     /* sinks: (n_heads) */
     llm__net_pair q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b; /* latent attention; without q_a, q_b is the whole q */
     llm__net_pair up, down;                                  /* (2 ff: gate rows, up rows; or ff, D), (D, ff) */
-    llm__net_pair router, correction, e_up, e_down;          /* (E, D), (E), (E, 2 ff, D), (E, D, ff) */
+    llm__net_moe moe[2];                                     /* for text, or everything; for pictures */
     llm__net_pair s_up, s_down, s_gate;                      /* the shared expert; s_gate: (1, D), Qwen2-MoE's */
 } llm__net_layer;
 
@@ -22181,8 +22508,8 @@ typedef struct llm__net_lane {
 
 /* One rank: a device of its own, or on a CPU a part of the work. */
 typedef struct llm__net_rank {
-    int begin, end, first, last;                                 /* its layers; first, last: of the pipeline's stages */
-    llm__slice heads, kv_heads, ff, ff_expert, ff_shared, vocab; /* this rank's shares */
+    int begin, end, first, last;                                    /* its layers; first, last: of the pipeline's stages */
+    llm__slice heads, kv_heads, ff, ff_expert[2], ff_shared, vocab; /* this rank's shares; ff_expert: of each set */
     int32_t q_width, k_width; /* columns of q and k in qkv; with norms over the whole width: of all ranks */
     llm__net_pair embed, positions, embed_norm, out_norm, head;
     llm__net_pair fc[2]; /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
@@ -22215,19 +22542,20 @@ static llm__slice llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks)
 /* Shares of a rank, and whether the model can be shared so at all. With fewer key heads than ranks several ranks hold
  * the same one: their queries differ. */
 static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm__net_rank *rank) {
-    const int32_t widths[3] = {a->ff, a->ff_expert, a->ff_shared};
-    llm__slice *const cuts[3] = {&rank->ff, &rank->ff_expert, &rank->ff_shared};
+    const int32_t widths[4] = {a->ff, a->ff_expert, a->ff_expert2, a->ff_shared};
+    llm__slice *const cuts[4] = {&rank->ff, &rank->ff_expert[0], &rank->ff_expert[1], &rank->ff_shared};
     if (a->n_heads % n)
         return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).", a->n_heads,
                           n); /* as vLLM says it */
     if (a->n_kv_heads % n && n % a->n_kv_heads)
         return llm__error(LLM_ERR_ARG, "%d key heads can be neither divided nor repeated evenly among %d ranks", a->n_kv_heads, n);
-    if (a->ff < n || a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->ff_shared && a->ff_shared < n))
+    if (a->ff < n || a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->n_sets > 1 && a->ff_expert2 < n) ||
+        (a->ff_shared && a->ff_shared < n))
         return llm__error(LLM_ERR_ARG, "the model is too narrow for %d ranks", n);
     rank->heads = llm__slice_of(a->n_heads, rank_index * (a->n_heads / n), a->n_heads / n);
     rank->kv_heads = llm__slice_of(a->n_kv_heads, (int64_t)a->n_kv_heads * rank_index / n, LLM__MAX(a->n_kv_heads / n, 1));
     rank->vocab = llm__net_split(a->vocab, 64, rank_index, n);
-    for (int i = 0; i < 3; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank_index, n);
+    for (int i = 0; i < 4; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank_index, n);
     int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
     rank->q_width = (int32_t)(whole ? a->n_heads : rank->heads.n) * a->head_dim;
     rank->k_width = (int32_t)(whole ? a->n_kv_heads : rank->kv_heads.n) * a->head_dim;
@@ -22332,7 +22660,8 @@ static void llm__load_mla(llm__loader *L, const llm__net_rank *rank, llm__net_la
 /* An MLP, or with n_experts as many of them; slots from `slot` on: gate and up in one, gate, up, down. The rank has
  * rows `ff` of gate and up, columns `ff` of down. In one matrix the gate's rows stand before those of up, or
  * (gpt-oss) in turns with them. */
-static void llm__load_mlp(llm__loader *L, int slot, int n_experts, llm__slice ff, int bias, llm__net_pair *up, llm__net_pair *down) {
+static void llm__load_mlp(llm__loader *L, int slot, int n_experts, int first, llm__slice ff, int bias, llm__net_pair *up,
+                          llm__net_pair *down) {
     const llm__arch *a = L->a;
     int n = LLM__MAX(n_experts, 1), gated = n_experts || !(a->flags & LLM__NO_GATE);
     int turns = n_experts && llm__arch_is(a, "gpt_oss") && !a->gguf;
@@ -22347,13 +22676,13 @@ static void llm__load_mlp(llm__loader *L, int slot, int n_experts, llm__slice ff
     /* of each expert gate, then up: the order that the operations want */
     for (int e = 0; e < n; e++)
         for (int part = !gated; part < 2; part++) { /* gate, up */
-            llm__slice rows = ff, which = llm__slice_of(n, e, 1);
+            llm__slice rows = ff, which = llm__slice_of(n, first + e, 1);
             if (gated && !apart) rows = llm__slice_of(2 * ff.size, turns ? 2 * ff.first + part : ff.first + part * ff.size, ff.n);
             if (gated && !apart && turns) rows.step = 2;
             llm__take(L, gated && !apart ? both : slot + 1 + part, which, rows, D, bias);
         }
     llm__make(L, n_experts ? LLM_ROLE_EXPERTS_GATE_UP : gated ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, slot + 2, n_experts, up);
-    for (int e = 0; e < n; e++) llm__take(L, slot + 3, llm__slice_of(n, e, 1), D, ff, bias);
+    for (int e = 0; e < n; e++) llm__take(L, slot + 3, llm__slice_of(n, first + e, 1), D, ff, bias);
     llm__make(L, n_experts ? LLM_ROLE_EXPERTS : LLM_ROLE_LINEAR, slot + 3, n_experts, down);
 }
 
@@ -22378,13 +22707,18 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
     if (pre) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &layer->ffn_norm);
     if (post) llm__load_norm(L, LLM__W_POST_FFN, 1, &layer->post_ffn);
     if (!a->layer[L->layer].moe) {
-        llm__load_mlp(L, LLM__W_GATE_UP, 0, rank->ff, a->mlp_bias, &layer->up, &layer->down);
+        llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, rank->ff, a->mlp_bias, &layer->up, &layer->down);
         return;
     }
-    llm__load(L, LLM_ROLE_LINEAR, LLM__W_ROUTER, E, D, 0, &layer->router);
-    llm__load_vector(L, LLM__W_CORRECTION, E, L->m->dummy && a->score == LLM_ROUTE_SIGMOID, -1, &layer->correction);
-    llm__load_mlp(L, LLM__W_E_GATE_UP, a->n_experts, rank->ff_expert, llm__arch_is(a, "gpt_oss"), &layer->e_up, &layer->e_down);
-    if (a->ff_shared) llm__load_mlp(L, LLM__W_S_GATE_UP, 0, rank->ff_shared, 0, &layer->s_up, &layer->s_down);
+    for (int s = 0; s < a->n_sets; s++) { /* experts and corrections of the second set follow those of the first */
+        llm__net_moe *moe = &layer->moe[s];
+        const int32_t all = a->n_experts;
+        llm__load(L, LLM_ROLE_LINEAR, s ? LLM__W_ROUTER2 : LLM__W_ROUTER, E, D, 0, &moe->router);
+        llm__load_vector(L, LLM__W_CORRECTION, llm__slice_of((int64_t)a->n_sets * all, s * all, all),
+                         L->m->dummy && a->score == LLM_ROUTE_SIGMOID, -1, &moe->correction);
+        llm__load_mlp(L, LLM__W_E_GATE_UP, all, s * all, rank->ff_expert[s], llm__arch_is(a, "gpt_oss"), &moe->up, &moe->down);
+    }
+    if (a->ff_shared) llm__load_mlp(L, LLM__W_S_GATE_UP, 0, 0, rank->ff_shared, 0, &layer->s_up, &layer->s_down);
     if (a->shared_gate) llm__load(L, LLM_ROLE_LINEAR, LLM__W_S_SCALE, llm__all(1), D, -1, &layer->s_gate);
 }
 
@@ -22498,7 +22832,7 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
     llm__net_rank *rank = &net->rank[rank_index];
     int64_t rows = LLM__MAX(net->cfg.max_rows, net->cfg.max_out), out = LLM__MAX(net->cfg.max_out, 1), D = a->hidden;
     int64_t att = rank->heads.n * a->v_head_dim, is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
-    int64_t wide_expert = LLM__MAX(2 * rank->ff_expert.n, D);
+    int64_t wide_expert = LLM__MAX(2 * LLM__MAX(rank->ff_expert[0].n, rank->ff_expert[1].n), D);
     int64_t choices = LLM__MAX(a->n_used, LLM__MIN(rows * a->n_used, ((int64_t)64 << 20) / 4 / wide_expert));
     const struct {
         int64_t rows, cols;
@@ -22823,6 +23157,7 @@ typedef struct llm__pass {
     const llm__net_rank *rank; /* its weights and buffers */
     const llm__arch *a;
     int lora;        /* a sequence has an adapter */
+    int given;       /* some rows are given: pictures */
     int first_layer; /* of the KV cache: where it has the model's layer 0, or would have */
 } llm__pass;
 
@@ -22923,6 +23258,12 @@ static void llm__pass_norm(const llm__pass *p, llm_rows rows, llm_buffer *dst, c
     p->be->norm(p->ctx, p->rank_index, &op);
 }
 
+/* The rows whose logits are wanted. */
+static void llm__pass_gather(const llm__pass *p, llm_buffer *dst, const llm_buffer *src) {
+    const llm_gather_op op = {.dst = dst, .src = src};
+    p->be->gather(p->ctx, p->rank_index, &op);
+}
+
 /* x += post_norm(sum over ranks of y); h = norm(x). Either norm may be NULL: none; y may be NULL: nothing to add. */
 static void llm__pass_residual(const llm__pass *p, const llm__net_lane *lane, const llm_buffer *y, const llm__net_pair *post,
                                const llm__net_pair *norm) {
@@ -22954,7 +23295,10 @@ static void llm__pass_embed(const llm__pass *p, const llm__net *net) {
                           .positions = p->rank_index ? NULL : rank->positions.w,
                           .position_offset = a->position_offset,
                           .vocab_begin = (int32_t)rank->vocab.first,
-                          .scale = a->embed_scale};
+                          .scale = a->embed_scale,
+                          .given = !p->given       ? LLM_GIVEN_NONE
+                                   : p->rank_index ? LLM_GIVEN_ZERO
+                                                   : LLM_GIVEN_ROW};
     p->be->embed(p->ctx, p->rank_index, &embed);
     llm__extra_embed(p, net, x);
     if (rank->embed_norm.w) llm__pass_norm(p, LLM_ROWS_TOKENS, x, x, a->hidden, a->norm, &rank->embed_norm, a->eps);
@@ -22965,8 +23309,12 @@ static void llm__pass_rope(const llm__pass *p) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
     for (int i = 0; i < a->n_rope; i++) {
-        llm_rope_op rope = {
-            .dst = rank->rope[i], .inv_freq = rank->inv_freq[i], .n_variants = 2, .rope_dim = a->rope_dim, .scale = a->rope[i].scale};
+        llm_rope_op rope = {.dst = rank->rope[i],
+                            .inv_freq = rank->inv_freq[i],
+                            .n_variants = 2,
+                            .rope_dim = a->rope_dim,
+                            .scale = a->rope[i].scale,
+                            .row_of = a->position_rows == 3 ? a->rope_row : NULL};
         p->be->rope(p->ctx, p->rank_index, &rope);
     }
 }
@@ -23011,7 +23359,8 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
                                   .softcap = a->attn_softcap,
                                   .window = a->layer[i].window,
                                   .sinks = layer->sinks.w,
-                                  .alibi = rank->alibi};
+                                  .alibi = rank->alibi,
+                                  .spans = a->both_ways};
     llm__pass_linear(p, LLM_ROWS_TOKENS, rank->qkv, src, &layer->qkv, LLM_ACT_NONE, 0);
     p->be->qkv(p->ctx, p->rank_index, &qkv);
     p->be->attention(p->ctx, p->rank_index, &attention);
@@ -23061,9 +23410,10 @@ static void llm__pass_mlp(const llm__pass *p, const llm__net_lane *lane, const l
     llm__pass_linear(p, lane->rows, lane->y, rank->ff_act, down, LLM_ACT_NONE, add);
 }
 
-/* y (+)= the chosen experts of each token, and the shared one:
- *   p = score(router src) (T, E);  y += sum over the n_used best e of p_e * down_e(act(gate_e src) * up_e src) + shared(src) */
-static void llm__pass_moe(const llm__pass *p, const llm__net_layer *layer, const llm_buffer *src, int add) {
+/* y (+)= the chosen experts of each token:
+ *   p = score(router src) (T, E);  y += sum over the n_used best e of p_e * down_e(act(gate_e src) * up_e src)
+ * Of two sets only rows of its own kind choose of set `set`. */
+static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int set, const llm_buffer *src, int add) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
     llm_route_op route = {.dst = rank->routes,
@@ -23071,34 +23421,41 @@ static void llm__pass_moe(const llm__pass *p, const llm__net_layer *layer, const
                           .n_experts = a->n_experts,
                           .k = a->n_used,
                           .score = a->score,
-                          .correction = layer->correction.w,
+                          .correction = moe->correction.w,
                           .n_group = a->n_group,
                           .topk_group = a->topk_group,
                           .group_top2 = a->score == LLM_ROUTE_SIGMOID,
                           .normalize = a->normalize,
                           .normalize_min = a->normalize_min,
-                          .scale = a->route_scale};
+                          .scale = a->route_scale,
+                          .set = a->n_sets > 1 ? set + 1 : 0};
     llm_experts_op experts = {.dst = rank->token.y,
                               .src = src,
                               .routes = rank->routes,
-                              .gate_up = layer->e_up.w,
-                              .gate_up_bias = layer->e_up.b,
-                              .down = layer->e_down.w,
-                              .down_bias = layer->e_down.b,
+                              .gate_up = moe->up.w,
+                              .gate_up_bias = moe->up.b,
+                              .down = moe->down.w,
+                              .down_bias = moe->down.b,
                               .act = a->act,
                               .limit = a->act_limit,
                               .k = a->n_used,
                               .n_experts = a->n_experts,
-                              .ff = (int32_t)rank->ff_expert.n,
+                              .ff = (int32_t)rank->ff_expert[set].n,
                               .add = add,
-                              .up_lora = p->lora ? layer->e_up.lora : NULL,
-                              .down_lora = p->lora ? layer->e_down.lora : NULL,
+                              .up_lora = p->lora ? moe->up.lora : NULL,
+                              .down_lora = p->lora ? moe->down.lora : NULL,
                               .low = rank->e_low,
                               .plus = rank->e_plus};
-    llm__pass_linear(p, LLM_ROWS_TOKENS, rank->router, src, &layer->router, LLM_ACT_NONE, 0);
+    llm__pass_linear(p, LLM_ROWS_TOKENS, rank->router, src, &moe->router, LLM_ACT_NONE, 0);
     p->be->route(p->ctx, p->rank_index, &route);
     p->be->experts(p->ctx, p->rank_index, &experts);
-    if (a->ff_shared) llm__pass_mlp(p, &rank->token, &layer->s_up, &layer->s_down, a->shared_gate ? &layer->s_gate : NULL, src, 1);
+}
+
+/* y (+)= the experts' part, and the shared one's. */
+static void llm__pass_moe(const llm__pass *p, const llm__net_layer *layer, const llm_buffer *src, int add) {
+    const llm__arch *a = p->a;
+    for (int s = 0; s < a->n_sets; s++) llm__pass_experts(p, &layer->moe[s], s, src, add || s);
+    if (a->ff_shared) llm__pass_mlp(p, &p->rank->token, &layer->s_up, &layer->s_down, a->shared_gate ? &layer->s_gate : NULL, src, 1);
 }
 
 /* After the last layer: gathers the rows whose logits are wanted, unless the last MLP has done so, and multiplies them with the output
@@ -23107,7 +23464,7 @@ static void llm__pass_head(const llm__pass *p, const llm__net *net, const llm__n
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
     llm_buffer *src = has_norm ? rank->out.h : rank->out.x;
-    if (lane != &rank->out) p->be->gather(p->ctx, p->rank_index, src, has_norm ? lane->h : lane->x);
+    if (lane != &rank->out) llm__pass_gather(p, src, has_norm ? lane->h : lane->x);
     llm__extra_keep(p, net, lane, src);
     const llm_buffer *plus = llm__extra_plus(p, LLM_ROWS_OUT, rank->head_plus, src, &rank->head);
     llm_logits_op logits = {.src = src,
@@ -23121,6 +23478,15 @@ static void llm__pass_head(const llm__pass *p, const llm__net *net, const llm__n
     p->be->logits(p->ctx, p->rank_index, &logits);
 }
 
+/* x += what pictures have for the layer before (DeepStack), then h = norm(x). */
+static void llm__pass_deepstack(const llm__pass *p, int layer, const llm__net_pair *norm) {
+    const int32_t D = p->a->hidden;
+    const llm__net_lane *lane = &p->rank->token;
+    llm_embed_op more = {.dst = lane->x, .given = LLM_GIVEN_ROW, .given_col = (1 + layer) * D, .given_add = 1};
+    p->be->embed(p->ctx, p->rank_index, &more);
+    llm__pass_residual(p, lane, NULL, NULL, norm);
+}
+
 /* One step on one rank, top to bottom. Families differ in where norms stand:
  *   most          h = norm(x);  x += att(h);         h = norm(x);  x += mlp(h)
  *   POST_NORM     h = norm(x);  x += norm(att(h));   h = norm(x);  x += norm(mlp(h))     Gemma 2, GLM-4
@@ -23129,7 +23495,7 @@ static void llm__pass_head(const llm__pass *p, const llm__net *net, const llm__n
  * A residual operation does the end of one block and the beginning of the next in one: x += norm(sum of y), h = norm(x).
  * The last layer's MLP and the head see only the rows whose logits are wanted: they are gathered into the lane `out`. But a mixture of
  * experts, or hidden states that an EAGLE head wants of all rows, need the whole lane to the end. */
-static void llm__forward(const llm__net *net, int rank_index, int lora) {
+static void llm__forward(const llm__net *net, int rank_index, const llm_shape *shape) {
     const llm__arch *a = net->a;
     const llm__net_rank *rank = &net->rank[rank_index];
     const llm__net_lane *lane = &rank->token, *out = &rank->out;
@@ -23138,7 +23504,8 @@ static void llm__forward(const llm__net *net, int rank_index, int lora) {
                          .rank_index = rank_index,
                          .rank = rank,
                          .a = a,
-                         .lora = lora,
+                         .lora = shape->lora,
+                         .given = shape->given,
                          .first_layer = net->cfg.first_layer - rank->begin};
     const int parallel = (a->flags & LLM__PARALLEL) != 0, pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
     const int attn_norm = pre && (!a->eagle || rank->layer[0].attn_norm.w), out_norm = !a->eagle || rank->out_norm.w;
@@ -23154,10 +23521,12 @@ static void llm__forward(const llm__net *net, int rank_index, int lora) {
         /* att = attention over src, and the KV pages of layer i get this step's keys and values */
         if (a->flags & LLM__MLA) llm__pass_mla(&p, i, layer, src);
         else llm__pass_attention(&p, i, layer, src);
-        if (last && !moe && (a->eagle || !net->cfg.kept_layer)) { /* other layers need all rows for the keys and values that follow */
-            p.be->gather(p.ctx, rank_index, out->x, lane->x);
-            p.be->gather(p.ctx, rank_index, out->att, lane->att);
-            if (parallel) p.be->gather(p.ctx, rank_index, out->h, lane->h);
+        const int deep = shape->given && i < a->n_deepstack; /* pictures have something to add behind this layer */
+        if (last && !moe && !deep &&
+            (a->eagle || !net->cfg.kept_layer)) { /* other layers need all rows for the keys and values that follow */
+            llm__pass_gather(&p, out->x, lane->x);
+            llm__pass_gather(&p, out->att, lane->att);
+            if (parallel) llm__pass_gather(&p, out->h, lane->h);
             lane = out;
         }
         /* y = o att; without PARALLEL it joins x, and h is the norm of that; with it h stays, or is another norm of x */
@@ -23170,7 +23539,8 @@ static void llm__forward(const llm__net *net, int rank_index, int lora) {
         else llm__pass_mlp(&p, lane, &layer->up, &layer->down, NULL, src, parallel);
         const llm__net_pair *next = pre && i + 1 < rank->end ? &rank->layer[i + 1].attn_norm : NULL;
         if (last) next = out_norm ? &rank->out_norm : NULL;
-        llm__pass_residual(&p, lane, lane->y, post ? &layer->post_ffn : NULL, next);
+        llm__pass_residual(&p, lane, lane->y, post ? &layer->post_ffn : NULL, deep ? NULL : next);
+        if (deep) llm__pass_deepstack(&p, i, next);
     }
     if (rank->last) llm__pass_head(&p, net, lane, out_norm);
     else p.be->send(p.ctx, rank_index, lane->x);
@@ -23197,7 +23567,7 @@ static llm_result llm__net_begin(llm__net *net, const llm_step *step) {
     llm_result r = llm__net_step_check(net, step);
     if (!r) r = net->cfg.backend->begin_step(net->cfg.ctx, step);
     if (r) return r;
-    for (int i = 0; i < net->cfg.n_ranks; i++) llm__forward(net, i, step->shape.lora);
+    for (int i = 0; i < net->cfg.n_ranks; i++) llm__forward(net, i, &step->shape);
     return net->cfg.backend->end_step(net->cfg.ctx);
 }
 
@@ -23259,14 +23629,17 @@ LLM_API void llm_model_close(llm_model *model) {
     LLM_FREE(model);
 }
 
-/* A model that sees is not taken for one that reads, unless only its text part is asked for. */
+/* A model that sees or hears is not taken for one that reads, unless its text part alone is asked for: LLM_ERR_UNSUPPORTED where its files
+ * have more senses than m->vision has. */
 static llm_result llm__model_senses(const llm_model *m, const llm_model_config *cfg) {
     static const char *const senses[] = {"vision_config", "mm_vision_tower", "vision_tower", "audio_config"};
-    for (int i = 0; i < LLM__COUNT(senses) && !(cfg && cfg->language_model_only); i++)
+    if (m->source.gguf || m->vision || (cfg && (cfg->language_model_only || cfg->vocab_only))) return LLM_OK;
+    for (int i = 0; i < LLM__COUNT(senses); i++)
         if (llm_json_find(m->source.config, 0, senses[i]) >= 0)
             return llm__error(LLM_ERR_UNSUPPORTED,
-                              "%s: config.json: %s: images are not in this version; language_model_only takes the text part alone", m->path,
-                              senses[i]);
+                              "%s: config.json: %s: this model's way of seeing is not in this version; language_model_only takes the text "
+                              "part alone",
+                              m->path, senses[i]);
     return LLM_OK;
 }
 
@@ -23291,6 +23664,7 @@ static llm_result llm__model_quantized(const llm_model *m, const char *wanted) {
     return llm__error(LLM_ERR_ARG, "quantization: %.40s, but the method of %s is %.40s", wanted, m->path, method);
 }
 
+/* llm_model_open (place NULL) and llm_model_open_files, but for what a model sees with. */
 /* Files, tokenizer and template first; then the architecture; then every weight is looked up, so that what is opened
  * can run. The path is copied: the source and all messages point to the copy. */
 static llm_result llm__model_open(const char *path, const llm__place *place, const llm_model_config *cfg, llm_model **out) {
@@ -23305,7 +23679,6 @@ static llm_result llm__model_open(const char *path, const llm__place *place, con
     int vocab_only = cfg && cfg->vocab_only;
     llm_result r = m->path ? llm__source_open(m->path, place, cfg, &m->source) : llm__nomem();
     if (!r && !vocab_only && cfg && !m->dummy) r = llm__model_quantized(m, cfg->quantization);
-    if (!r && !vocab_only) r = llm__model_senses(m, cfg);
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
     if (!r && !vocab_only) llm__source_bound(&m->source, m->arch.vocab);
     if (!r && !vocab_only && cfg) r = llm__rope_override(&m->arch, (double)cfg->rope_scaling_factor, cfg->use_logn_attn, m->path);
@@ -23317,18 +23690,6 @@ static llm_result llm__model_open(const char *path, const llm__place *place, con
     llm__model_info_fill(m);
     *out = m;
     return LLM_OK;
-}
-
-LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
-    return llm__model_open(path, NULL, cfg, out);
-}
-
-LLM_API llm_result llm_model_open_files(const llm_file *files, int32_t n, const llm_model_config *cfg, llm_model **out) {
-    LLM__SCOPED(llm_text_free) llm_text path = LLM__ZERO;
-    const llm__place place = {files, n};
-    *out = NULL;
-    llm_result r = files && n > 0 ? llm__place_model(&place, &path) : llm__error(LLM_ERR_ARG, "files: at least one expected");
-    return r ? r : llm__model_open(path.data, &place, cfg, out);
 }
 
 /* Filled in once, above. */
@@ -23753,6 +24114,3358 @@ LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, co
     if (!r) r = llm__folder_make(to);
     if (!r) r = llm__eagle_write(to, "model.safetensors", &header, &from.tensors, output);
     return r ? r : llm__eagle_write(to, "config.json", &config, NULL, NULL);
+}
+
+LLM__COLD_END
+
+/* ============================================================================
+ * >>picture   Pictures as three bytes a pixel, out of files and raw pixels.
+ * ============================================================================
+ * Files come from strangers. What they are is told by their first bytes; how large they say they are is compared with a bound before
+ * anything is decoded; and what decodes JPEG, PNG and BMP is a reader that the program hands in (>>api-media), for llm.h has none itself.
+ * GIFs are read here (>>gif). Alpha and orientation are treated as the processor of the model's family does. */
+
+/* Pixels of a picture at most: a photograph of 108 million is common, and one of 9,000 x 9,000 more than any model looks at. */
+enum { LLM__MAX_PIXELS = 128 << 20, LLM__MAX_SIDE = 65535 };
+
+typedef struct llm__picture {
+    int32_t w, h;
+    uint8_t *rgb; /* (h, w, 3) */
+} llm__picture;
+
+/* How a family's processor makes three bytes of what a file has. */
+enum { LLM__DROP_ALPHA = 1, LLM__KEEP_ORIENTATION = 2 };
+
+/* ============================================================================
+ * >>resize   Resizing as Pillow does it, to the bit.
+ * ============================================================================
+ * Models were trained on what Pillow makes of pictures, so this is its way: a filter that is stretched when a picture shrinks (so that
+ * every pixel of the source counts, "antialiasing"), one axis after the other, the result of each rounded to bytes: across first, unless
+ * the height loses more than twice as many pixels as the width. A pixel of the result is
+ *
+ *     sum over x of f((x + 0.5 - centre) / stretch) * source[x],  centre = (i + 0.5) * in / out,  stretch = max(1, in / out)
+ *
+ * with the weights made to sum to one, then rounded to 22 bits behind the point. An axis that keeps its length is left alone. */
+
+/* By the numbers that preprocessor_config.json's "resample" has from Pillow. */
+typedef enum llm__filter {
+    LLM__FILTER_LANCZOS = 1,
+    LLM__FILTER_BILINEAR = 2,
+    LLM__FILTER_BICUBIC = 3,
+    LLM__FILTER_BOX = 4,
+    LLM__FILTER_HAMMING = 5
+} llm__filter;
+
+/* ============================================================================
+ * >>tower_kinds   What families that see are told apart by: the columns of their tables.
+ * ============================================================================ */
+
+/* How a picture becomes views. S: the side of a tile. */
+typedef enum llm__fit_kind {
+    LLM__FIT_SQUARE = 0, /* S x S, whatever its shape was */
+    LLM__FIT_CROP,       /* the shorter side to S, and the middle of the longer one (CLIP) */
+    LLM__FIT_PATCHES,    /* its own shape, rounded to whole blocks of patches, between two numbers of pixels (Qwen2-VL) */
+    LLM__FIT_EDGE,       /* its own shape, the longest side bounded (Pixtral) */
+    LLM__FIT_SPLIT,      /* rows and columns of tiles, and the whole (Idefics 3) */
+    LLM__FIT_ANYRES,     /* the whole, and tiles of the best of some sizes (LLaVA-NeXT) */
+    LLM__FIT_TILES,      /* tiles in the best of all grids, and the whole (InternVL) */
+    LLM__FIT_SLICES      /* the whole and slices, each of its own shape (MiniCPM-V) */
+} llm__fit_kind;
+
+/* What the prompt has for a picture. */
+typedef enum llm__marks_kind {
+    LLM__MARKS_PLAIN = 0, /* begin, a token for each row, end */
+    LLM__MARKS_GRID,      /* a mark before each tile, naming row and column (Idefics 3) */
+    LLM__MARKS_ROWS,      /* a token behind each row of the picture (Pixtral) */
+    LLM__MARKS_SLICES     /* begin and end of the whole, and others of each slice (MiniCPM-V) */
+} llm__marks_kind;
+
+/* The tower itself. */
+enum {
+    LLM__SEES_CLASS = 1,     /* a token of its own comes first, and is dropped at the end */
+    LLM__SEES_TABLE = 2,     /* learned positions are added to the patches */
+    LLM__SEES_ROPE = 4,      /* rotated by row and column: first half of the frequencies, second half */
+    LLM__SEES_TURNS = 8,     /* the same, even frequencies by row and odd ones by column (Pixtral) */
+    LLM__SEES_RMS = 16,      /* RMSNorm, else LayerNorm */
+    LLM__SEES_BUCKETS = 32,  /* positions of a picture of any shape are spread over the table: row i of n takes floor(i * side / n) */
+    LLM__SEES_STRETCHED = 64 /* they are interpolated between those of the table (Qwen3-VL) */
+};
+
+typedef struct llm__tower_family {
+    const char *names; /* model_type of vision_config */
+    uint32_t flags;
+    llm_act act;
+    float eps;
+    const char *defaults; /* what config.json leaves out, as "key value key value" */
+} llm__tower_family;
+
+/* One family. */
+enum {
+    LLM__EYES_NEWLINES = 1, /* image_newline behind each row of tiles, and behind a picture without tiles */
+    LLM__EYES_SHRINK = 2,   /* a grid beyond anyres_max_N tiles' worth is shrunk (LLaVA-OneVision) */
+    LLM__EYES_VIDEO = 4,    /* it takes videos */
+    LLM__EYES_TIMES = 8,    /* a video is pairs of frames with their times before them (Qwen3-VL) */
+    LLM__EYES_SECONDS = 16, /* positions in time are seconds (Qwen2.5-VL) */
+    LLM__EYES_RAW = 32,     /* alpha is dropped, and orientation left as it is stored (MiniCPM-V) */
+    LLM__EYES_FIRST = 64,   /* of a picture's patches a row of the language model is made a block at a time, blocks in order */
+    LLM__EYES_PAIRS = 128,  /* a patch has two frames; a still picture fills both */
+    LLM__EYES_TWICE = 256,  /* frames come one by one, and the projector puts two together (ERNIE 4.5 VL) */
+    LLM__EYES_IN_TEXT = 512 /* templates know texts only: the placeholder stands in the user's text, where the picture stood */
+};
+
+typedef struct llm__eyes_family {
+    const char *names;     /* model_type of config.json */
+    const char *projector; /* of llm__projectors; also clip.projector_type of GGUF */
+    llm__fit_kind fit;
+    llm__marks_kind marks;
+    uint32_t flags;
+    int8_t filter;           /* of llm__filter, where preprocessor_config.json does not say */
+    int8_t constants;        /* of llm__constants, likewise */
+    const char *token;       /* placeholder of a picture in the rendered prompt */
+    const char *begin, *end; /* what is put around its tokens */
+    const char *video_token;
+} llm__eyes_family;
+
+/* A step of a projector. */
+typedef enum llm__step_kind {
+    LLM__STEP_END = 0,
+    LLM__STEP_NORM,   /* LayerNorm or RMSNorm, as the flags say; a list may have it and a model not */
+    LLM__STEP_GATHER, /* merge * merge patches side by side: from here on rows are those of the language model */
+    LLM__STEP_MEAN,   /* their mean */
+    LLM__STEP_LINEAR, /* with `act` */
+    LLM__STEP_TWO     /* two frames' rows side by side; what follows is a stage of its own */
+} llm__step_kind;
+
+enum {
+    LLM__STEP_RMS = 1,
+    LLM__STEP_PLUS1 = 2,     /* the norm's weights are stored minus one */
+    LLM__STEP_ACROSS = 4,    /* the matrix is stored as (in, out) */
+    LLM__STEP_CHANNELS = 8,  /* its columns go channel by channel, the patches of a channel side by side */
+    LLM__STEP_MAYBE = 16,    /* a model may lack it */
+    LLM__STEP_TEXT_EPS = 32, /* the language model's epsilon, else the tower's */
+    LLM__STEP_EPS5 = 64      /* 1e-5 */
+};
+
+typedef struct llm__projector_step {
+    llm__step_kind kind;
+    const char *names; /* of its tensors, with blanks between; "@" stands for the tower's own root; GGUF's begin with "v." and "mm." */
+    llm_act act;
+    uint32_t flags;
+} llm__projector_step;
+
+enum { LLM__PROJECTOR_STEPS = 12 };
+
+typedef struct llm__projector {
+    const char *names;
+    llm__projector_step step[LLM__PROJECTOR_STEPS];
+} llm__projector;
+
+enum { LLM__CLIP = 0, LLM__IMAGENET, LLM__HALF }; /* mean and standard deviation of pixels */
+
+/* ============================================================================
+ * >>vision   What a model sees with: its family's rows, corrected by its files.
+ * ============================================================================
+ * config.json has the tower's shapes (vision_config), preprocessor_config.json what is done to pictures, and processor_config.json a few
+ * words about the prompt; of a GGUF model a second file (mmproj) has all three. Read once, when the model is opened; every tensor of the
+ * tower is looked up then too, so that what opens can see. */
+
+enum { LLM__MAX_PINPOINTS = 128, LLM__MAX_DEEP = 8 };
+
+/* The parameters of a processor, which a request may change (mm_processor_kwargs). */
+typedef struct llm__processor {
+    llm__filter filter;
+    double mean[3], std[3], rescale;
+    int64_t min_pixels, max_pixels;                       /* of a picture in its own shape */
+    int64_t video_min_pixels, video_max_pixels;           /* of a frame, or of all frames together */
+    int32_t size;                                         /* S: side of a tile, or of the only view */
+    int32_t longest, shortest;                            /* a picture's longest side; its shortest one before the middle is cut out */
+    int32_t min_tiles, max_tiles;                         /* of a grid */
+    int32_t split;                                        /* pictures are cut at all */
+    int32_t n_pinpoints, pinpoint[LLM__MAX_PINPOINTS][2]; /* height, width */
+    int32_t resize, crop;                                 /* do_resize, do_center_crop */
+    double fps;                                           /* frames a second that are taken of a video */
+    int32_t min_frames, max_frames;
+} llm__processor;
+
+typedef struct llm__vision {
+    const llm__eyes_family *family;
+    const llm__tower_family *tower;
+    const llm__projector *projector;
+    llm__processor processor;
+    /* The tower. */
+    uint32_t flags;                                                                      /* of the tower, corrected */
+    int32_t hidden, n_layers, n_used, n_heads, head_dim, ff, patch, frames, merge, side; /* n_used: layers that are computed; side: of the
+                                                                                      table of positions, in patches */
+    int32_t pool;                        /* patches to a row of the language model, a side: merge, or of Gemma 3 what its mean is of */
+    int32_t patch_values;                /* of a patch: 3 * frames * patch * patch */
+    int32_t out;                         /* width of the language model */
+    int32_t n_query;                     /* MiniCPM-V: rows of a slice */
+    int32_t window;                      /* in blocks a side; 0: every layer sees everything */
+    uint8_t full[LLM__MAX_LAYERS];       /* layers that see everything all the same */
+    int32_t n_deep, deep[LLM__MAX_DEEP]; /* layers behind which values for the language model's first layers are made */
+    float eps, text_eps;
+    double theta;
+    llm_act act;
+    int32_t shrink_tiles; /* N of anyres_max_N; 0: nothing is shrunk */
+    double tokens_per_second;
+    /* The prompt. */
+    int32_t image_id, video_id;                  /* placeholders; -1: none */
+    int32_t set_ids[8], n_set_ids;               /* tokens that go to the experts for pictures */
+    const char *image_token, *video_token;       /* their texts */
+    const char *placeholder, *video_placeholder; /* what the rendered prompt has */
+    const char *row_end, *last_end;              /* behind a row of the picture, and behind the last */
+    const char *start, *stop;                    /* around pairs of frames of a video */
+    int32_t seq_len;                             /* rows of a view where all views have as many; 0: they differ */
+    /* Its files. */
+    const llm__tensors *tensors;
+    const char *path;
+    int gguf;
+    int64_t n_params, bytes;
+    uint64_t secret[2]; /* of hashes of contents */
+    const llm_picture_reader *reader;
+} llm__vision;
+
+/* ============================================================================
+ * >>fit   How a picture becomes views: resized, padded and cut as the family's processor does it.
+ * ============================================================================
+ * A view is what the tower sees at once: a picture in its own shape (Qwen2-VL, Pixtral), a square of fixed size (CLIP, Gemma 3), or one of
+ * several tiles or slices, with the whole picture small before or behind them. Of a video a view is a frame, or two frames that share their
+ * patches. Where a formula looks odd it is the one that the model was trained with.
+ *
+ *     500 x 300, InternVL with tiles of 448, 1 to 12:   grid 5 x 3 has the nearest shape, so 2240 x 1344 in 15 tiles, and the whole as 16th
+ *     500 x 300, Idefics 3 with tiles of 364 to 1456:   1456 x 874, then 1456 x 1092 in 3 rows of 4 tiles, and the whole
+ *     500 x 300, Qwen2-VL with blocks of 28:            504 x 308, 36 x 22 patches */
+
+typedef struct llm__media_view {
+    llm__picture pixels[2]; /* the second of a pair of frames; none: the first again */
+    int32_t rows, cols;     /* patches */
+} llm__media_view;
+
+/* Tokens of the prompt that stand side by side and have places of their own: (t, h, w) of them. */
+typedef struct llm__token_run {
+    int32_t t, h, w;
+} llm__token_run;
+
+/* One picture or video. Written by llm_media_open; `rows` by the stepping thread of an engine, before it sets `ready`. */
+struct llm_media {
+    int refs; /* atomic */
+    const llm__vision *vision;
+    llm_media_info info;
+    llm__processor processor;
+    llm__media_view *view; /* (n_views) */
+    int32_t n_views, cap;
+    int32_t grid_rows, grid_cols; /* of tiles or slices; 0: the picture was not cut */
+    double pair_seconds, *times;  /* of a video: seconds that a view lasts, (n_views) and when it is shown */
+    int32_t new_rows;             /* 1: each row of tiles, or the picture, ends in a newline */
+    uint64_t hash[2];             /* of all that the tower and the language model see of it */
+    size_t bytes;                 /* of pixels and rows */
+    float *values;                /* (n_tokens, width) what the language model sees; NULL: there is no room for it yet */
+    float *raw;                   /* (rows of all views, raw_width) where the last step is made here: see >>assemble; NULL: nowhere */
+    int32_t raw_width;
+    int ready;          /* atomic */
+    const void *engine; /* that knows it, under that engine's mutex; NULL: none */
+};
+
+/* ============================================================================
+ * >>marks   What stands for a picture in the prompt, and where its rows have their places.
+ * ============================================================================
+ * The chat template writes a placeholder for each picture. Before the text is tokenized each is replaced by as many tokens as the picture
+ * has rows, with what the family puts around them:
+ *
+ *     Qwen2-VL    <|vision_start|><|image_pad|><|vision_end|>      <|vision_start|><|image_pad|>...<|image_pad|><|vision_end|>
+ *     Gemma 3     <start_of_image>                                 \n\n<start_of_image><image_soft_token>...<end_of_image>\n\n
+ *     Idefics 3   <image>                                          <fake_token_around_image><row_1_col_1><image>...\n ... <global-img>...
+ *     Pixtral     [IMG]                                            [IMG][IMG][IMG][IMG_BREAK][IMG][IMG][IMG][IMG_END]
+ *     MiniCPM-V   (<image>./</image>)                              <image_id>0</image_id><image><unk>...</image><slice><unk>...</slice>
+ *
+ * What a user types cannot become a placeholder: such texts are guarded (>>encode), and these are not found. */
+
+/* Rows of the grid that LLaVA's tiles make, when what was padded is cut off and the rest shrunk: [top, top + h) and [left, left + w) of the
+ * whole grid, which then becomes (to_h, to_w). */
+typedef struct llm__unpad {
+    int32_t gh, gw, top, left, h, w, to_h, to_w;
+} llm__unpad;
+
+LLM__COLD_BEGIN
+
+/* ============================================================================
+ * >>tower   Weights and buffers of a tower, and its forward pass, in pieces.
+ * ============================================================================
+ * A tower runs on the same backend as the language model, in a context of its own beside it, by the same table of operations: a view is a
+ * sequence whose rows are patches, its keys and values go to pages that serve one layer after the other, and attention looks both ways.
+ * Nothing is causal and nothing is kept: when the last layer is through, the projector's rows are read back, and the pages are free.
+ *
+ *     given       patches of the views, and the learned positions     (rows, patch_values + hidden)
+ *     x           W patch + b + position                              (rows, hidden)
+ *     a layer     h = norm(x); x += o(attention(rotate(qkv h)));  h = norm(x); x += down(act(up h))
+ *     projector   a list of steps (>>towers), of which one puts pool * pool rows side by side   (out rows, width of the language model)
+ *
+ * Windows (Qwen2.5-VL): in most layers a patch sees those of its window only. Blocks are taken window by window, so that a window is a
+ * span of rows; what comes out is put back into the picture's order.
+ *
+ * Pieces. A tower may take longer than a step of the language model, and others wait for their tokens. So it runs between steps, some
+ * layers at a time: x stays in its buffer, and the next piece goes on from there. The bits do not depend on the pieces, nor on which views
+ * run together: a row's products are its own, and a view attends to itself. */
+
+typedef struct llm__tower_layer {
+    llm__net_pair norm1, qkv, q_norm, k_norm, o, scale1, norm2, up, down, scale2;
+} llm__tower_layer;
+
+/* A step of a projector with its weights. */
+typedef struct llm__tower_step {
+    const llm__projector_step *row;
+    llm__net_pair w;
+    llm_buffer *to; /* (rows, width) what it gives */
+    int32_t width;
+    llm_rows rows;
+} llm__tower_step;
+
+typedef struct llm__tower_list {
+    llm__tower_step step[LLM__PROJECTOR_STEPS];
+    int n, two; /* two: which step begins the second stage; n: there is none */
+} llm__tower_list;
+
+/* MiniCPM-V's resampler: n_query learned queries attend to the patches. */
+typedef struct llm__tower_resampler {
+    llm__net_pair kv, kv_norm, q, k, v, out, q_norm, post_norm, proj;
+    llm_buffer *kv_rows, *keys, *qkv, *att, *to;
+    float *query; /* (n_query, out) */
+    int32_t n_heads, head_dim;
+} llm__tower_resampler;
+
+/* What an engine asks for. */
+typedef struct llm__tower_config {
+    const llm_model *model;
+    const llm_backend *backend;
+    llm_backend_config backend_config; /* as of the language model's context; rows and the like are the tower's own */
+    int32_t max_len;                   /* no picture takes more tokens */
+} llm__tower_config;
+
+typedef struct llm__tower {
+    const llm__vision *v;
+    const llm_backend *be;
+    llm_backend_ctx *ctx;
+    int32_t max_rows, max_views, page_tokens, max_pages;
+    int32_t given_cols, width; /* width: of a row of the language model, with those of its first layers */
+    llm__net_pair patch, pre_norm;
+    llm__tower_layer *layer; /* (n_used) */
+    llm__tower_list main, deep[LLM__MAX_DEEP];
+    llm__tower_resampler resampler;
+    llm_weight *inv_freq;
+    int8_t row_of[512];
+    llm_buffer *patches, *x, *h, *y, *att, *qkv, *ff, *rope, *two;
+    float *table;     /* (side * side, with a class token one more, hidden) learned positions; NULL: none */
+    float *first;     /* (hidden) the class token; NULL: there is none */
+    float *bias;      /* (hidden) of the patches' product; NULL: none */
+    float *newline;   /* (out) */
+    double layer_ops; /* of a row, without attention */
+    int64_t memory;
+    /* The arrays of a step. */
+    llm_step step;
+    float *values;       /* (max_rows, given_cols) */
+    const float **given; /* (max_rows) */
+    int32_t *numbers, *tokens, *positions, *seq_of_row, *seq_begin, *seq_len, *zeros, *pages, *spans, *out_rows;
+    float *bases;
+    /* What it works at. */
+    llm_media *media;              /* NULL: nothing */
+    int32_t view, n_views, layers; /* views [view, view + n_views) are in the buffers, and so many layers are done */
+    int32_t stage;                 /* 1: of all views the first stage is done */
+    int32_t row;                   /* of the second stage: rows that are done */
+    int32_t n_rows;                /* in the step */
+    float *read;                   /* (max_rows, widest) rows read back */
+} llm__tower;
+
+/* ============================================================================
+ * >>tower_load   The tensors of a tower, whatever they are called.
+ * ============================================================================ */
+
+/* Goes through all weights. After the first failure all calls do nothing; `r` keeps the error. Without a tower it only checks. */
+typedef struct llm__tower_loader {
+    const llm_model *m;
+    llm__vision *v;
+    llm__tower *t;             /* NULL: check only */
+    const char *root, *layers; /* how the tower's names begin, and those of its layers go on */
+    llm__arena keep;           /* what was put together here, until the backend has packed it */
+    llm_result r;
+} llm__tower_loader;
+
+/* A part of a stored matrix or vector: rows [row, row + n) of `all`, with so many columns; a vector has none. */
+typedef struct llm__tower_part {
+    const char *names;
+    int64_t all, row, n;
+} llm__tower_part;
+
+LLM__COLD_END
+
+#ifndef LLM_NO_VISION
+
+/* ============================================================================
+ * >>gif   Animations, frame by frame.
+ * ============================================================================
+ * A GIF (89a) is a screen of w x h pixels, onto which pictures of 256 colours are put one after the other; before each stands how long it
+ * is shown and what becomes of it afterwards: it stays, its place is cleared, or what was there before comes back. Pixels are packed by LZW
+ * (Welch 1984). Frames are decoded one at a time onto one canvas, so that an animation of any length takes the memory of three screens. */
+
+typedef struct llm__gif {
+    int32_t w, h;
+    uint8_t *canvas; /* (h, w, 4) RGBA: the frame that was read last */
+    int32_t n_frames;
+    double seconds; /* that all frames are shown */
+    double at;      /* when the frame on the canvas begins to be shown */
+    /* how far the file was read, and what is to be done before the next frame */
+    const uint8_t *data;
+    size_t n, next;
+    uint8_t *before;  /* the canvas before the latest frame, where it has to come back */
+    uint8_t *indices; /* (h, w) of a frame */
+    const uint8_t *palette;
+    int32_t n_palette, dispose, x, y, fw, fh; /* of the latest frame */
+    double delay;
+} llm__gif;
+
+/* Counts the frames and makes a canvas. `data` must outlive it. On error too llm__gif_close is to be called. */
+static llm_result llm__gif_open(const uint8_t *data, size_t n, llm__gif *g);
+
+/* Puts the next frame onto the canvas; to be called at most n_frames times. What a broken frame lacks stays as it was. */
+static llm_result llm__gif_next(llm__gif *g);
+
+/* For LLM__SCOPED. */
+static void llm__gif_close(llm__gif *g);
+
+/* For LLM__SCOPED. */
+static void llm__picture_free(llm__picture *p) {
+    LLM_FREE(p->rgb);
+    p->rgb = NULL;
+}
+
+/* A black picture. 0: no memory, which is the error. */
+static int llm__picture_new(int32_t w, int32_t h, llm__picture *out) {
+    out->w = w;
+    out->h = h;
+    out->rgb = (uint8_t *)llm__calloc((size_t)w * (size_t)h, 3);
+    if (!out->rgb) llm__nomem();
+    return out->rgb != NULL;
+}
+
+/* Checks a size that a file or a caller claims. */
+static llm_result llm__picture_size(int64_t w, int64_t h) {
+    if (w < 1 || h < 1)
+        return llm__error(LLM_ERR_FORMAT, "a picture of %lld x %lld pixels, at least 1 x 1 was expected", (long long)w, (long long)h);
+    if (w <= LLM__MAX_SIDE && h <= LLM__MAX_SIDE && w * h <= LLM__MAX_PIXELS) return LLM_OK;
+    return llm__error(LLM_ERR_LIMIT, "a picture of %lld x %lld pixels is too large: at most %d in all and %d a side", (long long)w,
+                      (long long)h, LLM__MAX_PIXELS, LLM__MAX_SIDE);
+}
+
+/* c over white, as a fraction of 255, rounded. */
+static uint8_t llm__over_white(unsigned c, unsigned alpha) {
+    const unsigned v = c * alpha + 255 * (255 - alpha) + 128;
+    return (uint8_t)((v + (v >> 8)) >> 8);
+}
+
+/* Pixels of 1 to 4 channels become three bytes: grey three times; alpha over white, or dropped. */
+static llm_result llm__picture_pixels(const llm_frame *frame, int how, llm__picture *out) {
+    const int n = frame->channels, alpha = n == 2 || n == 4, grey = n < 3;
+    const uint8_t *p = frame->pixels;
+    if (n < 1 || n > 4 || !p) return llm__error(LLM_ERR_ARG, "pixels of %d channels, 1 to 4 were expected", n);
+    llm_result r = llm__picture_size(frame->width, frame->height);
+    if (r) return r;
+    if (!llm__picture_new(frame->width, frame->height, out)) return LLM_ERR_NOMEM;
+    const size_t total = (size_t)out->w * (size_t)out->h;
+    uint8_t *to = out->rgb;
+    for (size_t i = 0; i < total; i++, p += n, to += 3)
+        for (int c = 0; c < 3; c++)
+            to[c] = alpha && !(how & LLM__DROP_ALPHA) ? llm__over_white(p[grey ? 0 : c], p[n - 1]) : p[grey ? 0 : c];
+    return LLM_OK;
+}
+
+/* What the file is, by its first bytes: "a PNG", "a WebP picture", ...; NULL: none of those that are known here. */
+static const char *llm__picture_kind(const uint8_t *data, size_t n) {
+    static const struct {
+        uint8_t at, len;
+        const char *magic, *kind;
+    } kinds[] = {
+        {0, 3, "\xFF\xD8\xFF", "a JPEG"},
+        {0, 8, "\x89PNG\r\n\x1A\n", "a PNG"},
+        {0, 4, "GIF8", "a GIF"},
+        {0, 2, "BM", "a BMP"},
+        {8, 4, "WEBP", "a WebP picture"},
+        {4, 8, "ftypheic", "a HEIC picture"},
+        {4, 8, "ftypavif", "an AVIF picture"},
+        {4, 4, "ftyp", "an MP4 or QuickTime video"},
+        {0, 4, "\x1A\x45\xDF\xA3", "a WebM or Matroska video"},
+        {8, 4, "AVI ", "an AVI video"},
+        {0, 4, "II*\0", "a TIFF picture"},
+        {0, 4, "MM\0*", "a TIFF picture"},
+        {0, 4, "%PDF", "a PDF document"},
+        {0, 4, "<svg", "an SVG drawing"},
+    };
+    for (int i = 0; i < LLM__COUNT(kinds); i++)
+        if (n >= (size_t)(kinds[i].at + kinds[i].len) && !memcmp(data + kinds[i].at, kinds[i].magic, kinds[i].len)) return kinds[i].kind;
+    return NULL;
+}
+
+/* A number of 2 or 4 bytes in the order that a TIFF header states. */
+static uint32_t llm__tiff_number(const uint8_t *p, int bytes, int big) {
+    uint32_t v = 0;
+    for (int i = 0; i < bytes; i++) v |= (uint32_t)p[big ? bytes - 1 - i : i] << 8 * i;
+    return v;
+}
+
+/* The orientation (tag 0x0112) of the first directory of EXIF data, which is a TIFF file; 1 (upright) if it says none. */
+static int llm__exif_orientation(const uint8_t *p, size_t n) {
+    if (n < 8 || (memcmp(p, "II*\0", 4) && memcmp(p, "MM\0*", 4))) return 1;
+    const int big = p[0] == 'M';
+    const size_t at = llm__tiff_number(p + 4, 4, big);
+    if (at > n || n - at < 2) return 1;
+    const size_t count = llm__tiff_number(p + at, 2, big);
+    for (size_t i = 0; i < count && n - at >= 2 + 12 * (i + 1); i++) {
+        const uint8_t *entry = p + at + 2 + 12 * i;
+        if (llm__tiff_number(entry, 2, big) != 0x0112 || llm__tiff_number(entry + 2, 2, big) != 3) continue;
+        const uint32_t v = llm__tiff_number(entry + 8, 2, big);
+        return v >= 1 && v <= 8 ? (int)v : 1;
+    }
+    return 1;
+}
+
+/* The orientation that a JPEG or PNG states. */
+static int llm__picture_orientation(const uint8_t *p, size_t n) {
+    const int png = n > 8 && p[0] == 0x89;
+    size_t at = png ? 8 : 2;
+    while (n - at >= 12) {
+        if (png) { /* length, name, data, checksum */
+            const size_t len = llm__tiff_number(p + at, 4, 1);
+            if (len > n - at - 12 || !memcmp(p + at + 4, "IDAT", 4)) return 1;
+            if (!memcmp(p + at + 4, "eXIf", 4)) return llm__exif_orientation(p + at + 8, len);
+            at += 12 + len;
+        } else { /* marker, length with itself, data */
+            const size_t len = llm__tiff_number(p + at + 2, 2, 1);
+            if (p[at] != 0xFF || p[at + 1] == 0xDA || len < 2 || len > n - at - 2) return 1;
+            if (p[at + 1] == 0xE1 && len >= 8 && !memcmp(p + at + 4, "Exif\0\0", 6)) return llm__exif_orientation(p + at + 10, len - 8);
+            at += 2 + len;
+        }
+    }
+    return 1;
+}
+
+/* Turns and mirrors a picture upright. 2: mirrored; 3: upside down; 4: both; 5 to 8: rows are columns. */
+static llm_result llm__picture_turn(llm__picture *p, int orientation) {
+    const int across = orientation > 4, flip_x = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8,
+              flip_y = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+    llm__picture to;
+    if (orientation < 2) return LLM_OK;
+    if (!llm__picture_new(across ? p->h : p->w, across ? p->w : p->h, &to)) return LLM_ERR_NOMEM;
+    for (int32_t y = 0; y < to.h; y++)
+        for (int32_t x = 0; x < to.w; x++) {
+            int32_t sx = across ? y : x, sy = across ? x : y; /* of the stored picture */
+            if (flip_x) sx = p->w - 1 - sx;
+            if (flip_y) sy = p->h - 1 - sy;
+            memcpy(to.rgb + ((size_t)y * (size_t)to.w + (size_t)x) * 3, p->rgb + ((size_t)sy * (size_t)p->w + (size_t)sx) * 3, 3);
+        }
+    llm__picture_free(p);
+    *p = to;
+    return LLM_OK;
+}
+
+/* The first frame of a GIF. */
+static llm_result llm__picture_gif(const uint8_t *data, size_t n, int how, llm__picture *out) {
+    LLM__SCOPED(llm__gif_close) llm__gif gif;
+    llm_result r = llm__gif_open(data, n, &gif);
+    if (!r) r = llm__gif_next(&gif);
+    const llm_frame frame = {gif.canvas, gif.w, gif.h, 4};
+    return r ? r : llm__picture_pixels(&frame, how, out);
+}
+
+/* Decodes a file of a still picture, or the first frame of a GIF. reader NULL: GIFs only. */
+static llm_result llm__picture_read(const llm_picture_reader *reader, const uint8_t *data, size_t n, int how, llm__picture *out) {
+    const char *kind = llm__picture_kind(data, n), *why = NULL;
+    llm_frame frame = {NULL, 0, 0, 0};
+    if (n >= 4 && !memcmp(data, "GIF8", 4)) return llm__picture_gif(data, n, how, out);
+    if (!n) return llm__error(LLM_ERR_FORMAT, "a picture of 0 bytes");
+    const int ours = kind && (!strcmp(kind, "a JPEG") || !strcmp(kind, "a PNG") || !strcmp(kind, "a BMP"));
+    if (!ours)
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s%s: JPEG, PNG, GIF or BMP expected", kind ? "it is " : "it is no picture",
+                          kind ? kind : "");
+    if (!reader) return llm__error(LLM_ERR_UNSUPPORTED, "it is %s, and this program was built without a reader of pictures", kind);
+    if (*data == 0x89 && n >= 24) { /* a reader may not say how large one is that it does not take */
+        llm_result large = llm__picture_size(llm__tiff_number(data + 16, 4, 1), llm__tiff_number(data + 20, 4, 1));
+        if (large) return large;
+    }
+    if (!reader->size(data, n, &frame.width, &frame.height, &why))
+        return llm__error(LLM_ERR_FORMAT, "%s that cannot be read: %s", kind, why);
+    llm_result r = llm__picture_size(frame.width, frame.height);
+    if (r) return r;
+    uint8_t *pixels = reader->read(data, n, &frame.width, &frame.height, &frame.channels, &why);
+    if (!pixels) return llm__error(LLM_ERR_FORMAT, "%s that cannot be read: %s", kind, why);
+    frame.pixels = pixels;
+    r = llm__picture_pixels(&frame, how, out);
+    reader->release(pixels);
+    if (!r && !(how & LLM__KEEP_ORIENTATION) && data[0] != 'B') r = llm__picture_turn(out, llm__picture_orientation(data, n));
+    if (r) llm__picture_free(out);
+    return r;
+}
+
+/* The w x h pixels of src from (x, y) on, as a picture of its own. */
+static llm_result llm__picture_cut(const llm__picture *src, int32_t x, int32_t y, int32_t w, int32_t h, llm__picture *out) {
+    if (!llm__picture_new(w, h, out)) return LLM_ERR_NOMEM;
+    for (int32_t row = 0; row < h; row++)
+        memcpy(out->rgb + (size_t)row * (size_t)w * 3, src->rgb + ((size_t)(y + row) * (size_t)src->w + (size_t)x) * 3, (size_t)w * 3);
+    return LLM_OK;
+}
+
+/* Puts src onto dst with its corner at (x, y); all of it lies within. */
+static void llm__picture_paste(llm__picture *dst, const llm__picture *src, int32_t x, int32_t y) {
+    for (int32_t row = 0; row < src->h; row++)
+        memcpy(dst->rgb + ((size_t)(y + row) * (size_t)dst->w + (size_t)x) * 3, src->rgb + (size_t)row * (size_t)src->w * 3,
+               (size_t)src->w * 3);
+}
+
+/* What stands between two frames' pictures. */
+typedef struct llm__gif_frame {
+    int32_t x, y, w, h, dispose, transparent, interlaced, n_palette;
+    double delay;
+    const uint8_t *palette; /* its own, or the screen's */
+    size_t data;            /* where its pixels begin: the size of codes, then blocks */
+    size_t next;
+} llm__gif_frame;
+
+static int32_t llm__gif_u16(const uint8_t *p) { return p[0] | p[1] << 8; }
+
+/* Behind a chain of blocks, each with its length before it; the end of the file where it breaks off. */
+static size_t llm__gif_skip(const uint8_t *p, size_t n, size_t at) {
+    while (at < n && p[at]) at += 1 + (size_t)p[at];
+    return at < n ? at + 1 : n;
+}
+
+/* The next frame from `at` on. 0: there is none. */
+static int llm__gif_find(const llm__gif *g, size_t at, llm__gif_frame *f) {
+    const uint8_t *p = g->data;
+    memset(f, 0, sizeof *f);
+    f->transparent = -1;
+    for (; g->n - at >= 2; at = llm__gif_skip(p, g->n, at + 2)) {
+        if (p[at] == ',') break;
+        if (p[at] != '!') return 0;
+        if (p[at + 1] != 0xF9 || g->n - at < 8 || p[at + 2] < 4) continue; /* how the next picture is shown */
+        f->dispose = p[at + 3] >> 2 & 7;
+        f->delay = llm__gif_u16(p + at + 4) / 100.0;
+        f->transparent = p[at + 3] & 1 ? p[at + 6] : -1;
+    }
+    if (g->n - at < 11 || p[at] != ',') return 0;
+    f->x = llm__gif_u16(p + at + 1);
+    f->y = llm__gif_u16(p + at + 3);
+    f->w = llm__gif_u16(p + at + 5);
+    f->h = llm__gif_u16(p + at + 7);
+    const int flags = p[at + 9];
+    f->interlaced = flags >> 6 & 1;
+    f->palette = flags & 0x80 ? p + at + 10 : g->palette;
+    f->n_palette = flags & 0x80 ? 2 << (flags & 7) : g->n_palette;
+    f->data = at + 10 + (flags & 0x80 ? (size_t)f->n_palette * 3 : 0);
+    if (f->data >= g->n) return 0;
+    f->next = llm__gif_skip(p, g->n, f->data + 1);
+    if (f->delay < 0.02) f->delay = 0.1; /* as browsers have it */
+    return 1;
+}
+
+static void llm__gif_close(llm__gif *g) {
+    LLM_FREE(g->canvas);
+    LLM_FREE(g->before);
+    LLM_FREE(g->indices);
+    memset(g, 0, sizeof *g);
+}
+
+static llm_result llm__gif_open(const uint8_t *data, size_t n, llm__gif *g) {
+    llm__gif_frame f;
+    memset(g, 0, sizeof *g);
+    if (n < 13 || (memcmp(data, "GIF87a", 6) && memcmp(data, "GIF89a", 6)))
+        return llm__error(LLM_ERR_FORMAT, "a GIF that is cut short, or none");
+    g->data = data;
+    g->n = n;
+    g->w = llm__gif_u16(data + 6);
+    g->h = llm__gif_u16(data + 8);
+    g->next = 13;
+    if (data[10] & 0x80) {
+        g->palette = data + 13;
+        g->n_palette = 2 << (data[10] & 7);
+        g->next += (size_t)g->n_palette * 3;
+    }
+    if (g->next > n) return llm__error(LLM_ERR_FORMAT, "a GIF that is cut short");
+    llm_result r = llm__picture_size(g->w, g->h);
+    for (size_t at = g->next; !r && llm__gif_find(g, at, &f); at = f.next) g->n_frames++, g->seconds += f.delay;
+    if (!r && !g->n_frames) r = llm__error(LLM_ERR_FORMAT, "a GIF without a picture in it");
+    if (r) return r;
+    const size_t pixels = (size_t)g->w * (size_t)g->h;
+    g->canvas = (uint8_t *)llm__calloc(pixels, 4);
+    g->before = (uint8_t *)llm__calloc(pixels, 4);
+    g->indices = (uint8_t *)llm__calloc(pixels, 1);
+    return g->canvas && g->before && g->indices ? LLM_OK : llm__nomem();
+}
+
+/* Reads codes of up to 12 bits out of blocks, the lowest bit first. */
+typedef struct llm__gif_bits {
+    const uint8_t *p;
+    size_t at, n;
+    int left; /* bytes of the block */
+    uint32_t bits;
+    int n_bits;
+} llm__gif_bits;
+
+/* The next code; -1 at the end. */
+static int llm__gif_code(llm__gif_bits *b, int size) {
+    while (b->n_bits < size) {
+        if (!b->left) {
+            if (b->at >= b->n || !b->p[b->at]) return -1;
+            b->left = b->p[b->at++];
+        }
+        if (b->at >= b->n) return -1;
+        b->bits |= (uint32_t)b->p[b->at++] << b->n_bits;
+        b->n_bits += 8;
+        b->left--;
+    }
+    const int code = (int)(b->bits & ((1u << size) - 1));
+    b->bits >>= size;
+    b->n_bits -= size;
+    return code;
+}
+
+/* Unpacks at most n indices; returns how many there were. A code stands for the string of an earlier one and one more index: its prefix
+ * and its last, from which the string is written backwards. */
+static size_t llm__gif_unpack(llm__gif_bits *b, int first, uint8_t *out, size_t n) {
+    uint16_t prefix[4096], length[4096];
+    uint8_t last[4096], head[4096]; /* the first index of each string */
+    const int clear = 1 << first;
+    int size = first + 1, next = clear + 2, before = -1;
+    size_t done = 0;
+    for (int i = 0; i < clear; i++) prefix[i] = 0, length[i] = 1, last[i] = head[i] = (uint8_t)i;
+    while (done < n) {
+        int code = llm__gif_code(b, size);
+        if (code < 0 || code == clear + 1) break;
+        if (code == clear) {
+            size = first + 1, next = clear + 2, before = -1;
+            continue;
+        }
+        if (code > next || (code >= clear && before < 0) || (code == next && next >= 4096)) break;
+        if (before >= 0 && next < 4096) {
+            prefix[next] = (uint16_t)before;
+            length[next] = (uint16_t)(length[before] + 1);
+            head[next] = head[before];
+            last[next] = head[code == next ? before : code];
+            next++;
+            if (next == 1 << size && size < 12) size++;
+        }
+        size_t len = length[code];
+        for (int c = code; len > 0; c = prefix[c])
+            if (done + --len < n) out[done + len] = last[c];
+        done += length[code];
+        before = code;
+    }
+    return LLM__MIN(done, n);
+}
+
+/* What the latest frame leaves behind, before the next is put there. */
+static void llm__gif_dispose(llm__gif *g) {
+    const size_t row = (size_t)g->w * 4;
+    if (g->dispose == 3) memcpy(g->canvas, g->before, row * (size_t)g->h);
+    for (int32_t y = g->y; y < g->y + g->fh && g->dispose == 2; y++)
+        memset(g->canvas + (size_t)y * row + (size_t)g->x * 4, 0, (size_t)g->fw * 4);
+}
+
+/* Row i of a frame as it is stored: of an interlaced one every eighth comes first, then those between. */
+static int32_t llm__gif_row(int32_t i, int32_t h, int interlaced) {
+    static const int32_t starts[4] = {0, 4, 2, 1}, steps[4] = {8, 8, 4, 2};
+    for (int pass = 0; pass < 4 && interlaced; pass++) {
+        const int32_t rows = (h - starts[pass] + steps[pass] - 1) / steps[pass];
+        if (i < rows) return starts[pass] + i * steps[pass];
+        i -= LLM__MAX(rows, 0);
+    }
+    return i;
+}
+
+static llm_result llm__gif_next(llm__gif *g) {
+    llm__gif_frame f;
+    if (!llm__gif_find(g, g->next, &f)) return llm__error(LLM_ERR_FORMAT, "a GIF without a further picture in it");
+    const int first = g->data[f.data];
+    if (first < 1 || first > 8 || !f.palette) return llm__error(LLM_ERR_FORMAT, "a GIF with a picture that has no colours");
+    if (f.w < 1 || f.h < 1 || f.x + f.w > g->w || f.y + f.h > g->h)
+        return llm__error(LLM_ERR_FORMAT, "a GIF of %d x %d pixels with a picture that does not fit into it", g->w, g->h);
+    llm__gif_dispose(g);
+    if (f.dispose == 3) memcpy(g->before, g->canvas, (size_t)g->w * (size_t)g->h * 4);
+    g->at += g->delay;
+    g->delay = f.delay;
+    llm__gif_bits bits = {g->data, f.data + 1, g->n, 0, 0, 0};
+    const size_t n = llm__gif_unpack(&bits, first, g->indices, (size_t)f.w * (size_t)f.h);
+    for (size_t i = 0; i < n; i++) {
+        const int index = g->indices[i];
+        if (index == f.transparent || index >= f.n_palette) continue;
+        const int32_t y = f.y + llm__gif_row((int32_t)(i / (size_t)f.w), f.h, f.interlaced), x = f.x + (int32_t)(i % (size_t)f.w);
+        uint8_t *to = g->canvas + ((size_t)y * (size_t)g->w + (size_t)x) * 4;
+        memcpy(to, f.palette + index * 3, 3);
+        to[3] = 255;
+    }
+    g->dispose = f.dispose;
+    g->x = f.x, g->y = f.y, g->fw = f.w, g->fh = f.h;
+    g->next = f.next;
+    return LLM_OK;
+}
+
+static double llm__sinc(double x) { return x == 0 ? 1 : sin(x * 3.14159265358979323846) / (x * 3.14159265358979323846); }
+
+/* How far a filter reaches, and its value there. */
+static double llm__filter_reach(llm__filter f) {
+    return f == LLM__FILTER_LANCZOS ? 3 : f == LLM__FILTER_BICUBIC ? 2 : f == LLM__FILTER_BOX ? 0.5 : 1;
+}
+
+static double llm__filter_at(llm__filter f, double x) {
+    const double a = -0.5, d = fabs(x); /* a: of the cubic, Pillow's choice (Keys 1981) */
+    switch (f) {
+    case LLM__FILTER_LANCZOS: return x >= -3 && x < 3 ? llm__sinc(x) * llm__sinc(x / 3) : 0;
+    case LLM__FILTER_BICUBIC: return d < 1 ? ((a + 2) * d - (a + 3)) * d * d + 1 : d < 2 ? (((d - 5) * d + 8) * d - 4) * a : 0;
+    case LLM__FILTER_BOX: return x > -0.5 && x <= 0.5;
+    case LLM__FILTER_HAMMING: return d >= 1 ? 0 : llm__sinc(d) * ((double)0.54f + (double)0.46f * cos(d * 3.14159265358979323846));
+    default: return d < 1 ? 1 - d : 0;
+    }
+}
+
+/* What one axis of the result is made of: pixel i of `n` source pixels from `from` on, weighed. */
+typedef struct llm__taps {
+    int32_t *from, *n; /* (out) */
+    int32_t *weight;   /* (out, most) in units of 2^-22 */
+    int32_t most;
+    void *memory;
+} llm__taps;
+
+enum { LLM__TAP_BITS = 22 };
+
+static llm_result llm__taps_make(int32_t in, int32_t out, llm__filter f, llm__taps *t) {
+    const double scale = (double)in / out, stretch = LLM__MAX(scale, 1), reach = llm__filter_reach(f) * stretch;
+    int ok = 1;
+    t->most = (int32_t)ceil(reach) * 2 + 1;
+    const uint64_t size = llm__mul((uint64_t)out, (uint64_t)t->most + 2, &ok);
+    double *w = LLM__NEW(double, t->most);
+    t->memory = w && ok ? llm__calloc((size_t)size, sizeof(int32_t)) : NULL;
+    t->from = (int32_t *)t->memory;
+    for (int32_t i = 0; i < out && t->memory; i++) {
+        const double centre = (i + 0.5) * scale;
+        const int32_t from = LLM__MAX((int32_t)(centre - reach + 0.5), 0), to = LLM__MIN((int32_t)(centre + reach + 0.5), in);
+        double sum = 0;
+        t->n = t->from + out;
+        t->weight = t->n + out;
+        t->from[i] = from;
+        t->n[i] = to - from;
+        for (int32_t x = 0; x < to - from; x++) sum += w[x] = llm__filter_at(f, (x + from - centre + 0.5) * (1 / stretch));
+        for (int32_t x = 0; x < to - from; x++) {
+            const double v = (sum != 0 ? w[x] / sum : w[x]) * (1 << LLM__TAP_BITS);
+            t->weight[(int64_t)i * t->most + x] = (int32_t)(v < 0 ? v - 0.5 : v + 0.5);
+        }
+    }
+    LLM_FREE(w);
+    return t->memory ? LLM_OK : llm__nomem();
+}
+
+static uint8_t llm__tap_round(int32_t sum) {
+    const int32_t v = sum >> LLM__TAP_BITS;
+    return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+}
+
+/* Rows of src become `w` pixels wide. */
+static void llm__resize_rows(const llm__picture *src, const llm__taps *t, llm__picture *out) {
+    for (int32_t y = 0; y < out->h; y++) {
+        const uint8_t *row = src->rgb + (size_t)y * (size_t)src->w * 3;
+        uint8_t *to = out->rgb + (size_t)y * (size_t)out->w * 3;
+        for (int32_t i = 0; i < out->w; i++, to += 3) {
+            const int32_t *weight = t->weight + (int64_t)i * t->most;
+            const uint8_t *p = row + (size_t)t->from[i] * 3;
+            int32_t r = 1 << (LLM__TAP_BITS - 1), g = r, b = r;
+            for (int32_t x = 0; x < t->n[i]; x++, p += 3) r += p[0] * weight[x], g += p[1] * weight[x], b += p[2] * weight[x];
+            to[0] = llm__tap_round(r);
+            to[1] = llm__tap_round(g);
+            to[2] = llm__tap_round(b);
+        }
+    }
+}
+
+/* Columns of src become `h` pixels high: a row of sums at a time, `sums` (3 w). */
+static void llm__resize_columns(const llm__picture *src, const llm__taps *t, int32_t *sums, llm__picture *out) {
+    const int32_t n = out->w * 3;
+    for (int32_t i = 0; i < out->h; i++) {
+        for (int32_t x = 0; x < n; x++) sums[x] = 1 << (LLM__TAP_BITS - 1);
+        for (int32_t y = 0; y < t->n[i]; y++) {
+            const int32_t weight = t->weight[(int64_t)i * t->most + y];
+            const uint8_t *row = src->rgb + (size_t)(t->from[i] + y) * (size_t)n;
+            for (int32_t x = 0; x < n; x++) sums[x] += row[x] * weight;
+        }
+        for (int32_t x = 0; x < n; x++) out->rgb[(size_t)i * (size_t)n + (size_t)x] = llm__tap_round(sums[x]);
+    }
+}
+
+/* One axis: across, then down. */
+static llm_result llm__resize_axis(const llm__picture *src, int32_t size, int down, llm__filter f, llm__picture *out) {
+    llm__taps t = LLM__ZERO;
+    LLM__SCOPED(llm__drop) int32_t *sums = down ? LLM__NEW(int32_t, src->w * 3) : NULL;
+    if (down && !sums) return llm__nomem();
+    llm_result r = llm__taps_make(down ? src->h : src->w, size, f, &t);
+    if (!r && !llm__picture_new(down ? src->w : size, down ? size : src->h, out)) r = LLM_ERR_NOMEM;
+    if (!r && down) llm__resize_columns(src, &t, sums, out);
+    else if (!r) llm__resize_rows(src, &t, out);
+    LLM_FREE(t.memory);
+    return r;
+}
+
+/* The picture with w x h pixels; out is new, also where nothing changes. */
+static llm_result llm__resize(const llm__picture *src, int32_t w, int32_t h, llm__filter filter, llm__picture *out) {
+    LLM__SCOPED(llm__picture_free) llm__picture half = LLM__ZERO;
+    const int first = src->h > h && src->h - h > 2 * (src->w - w); /* which axis: Pillow's own rule, found by trial */
+    if (w == src->w && h == src->h) return llm__picture_cut(src, 0, 0, w, h, out);
+    if (w == src->w || h == src->h) return llm__resize_axis(src, w == src->w ? h : w, w == src->w, filter, out);
+    llm_result r = llm__resize_axis(src, first ? h : w, first, filter, &half);
+    return r ? r : llm__resize_axis(&half, first ? w : h, !first, filter, out);
+}
+
+/* ============================================================================
+ * >>towers   Families that see, as data.
+ * ============================================================================
+ * A model that sees is a language model with a tower before it: a picture is resized and cut into views, a view into patches, and the tower
+ * (a transformer whose rows see each other both ways) makes of the patches what a projector turns into rows of the language model's width.
+ * These stand in the prompt where the text has placeholders. What families differ in are rows and switches here:
+ *
+ *     fit         how a picture becomes views            >>fit
+ *     tower       norms, positions, attention            llm__towers, by the tower's own model_type
+ *     projector   a list of steps with tensor names      llm__projectors
+ *     marks       what the prompt has around a picture   >>marks
+ *     positions   of the language model                  >>marks
+ *
+ * To add a family of known parts is to add a row to llm__eyes, and to each of the other tables if it has something of its own. */
+
+/* mean and standard deviation of each channel */
+static const double llm__constants[3][6] = {{0.48145466, 0.4578275, 0.40821073, 0.26862954, 0.26130258, 0.27577711}, /* CLIP */
+                                            {0.485, 0.456, 0.406, 0.229, 0.224, 0.225},                              /* ImageNet */
+                                            {0.5, 0.5, 0.5, 0.5, 0.5, 0.5}};
+
+static const llm__tower_family llm__towers[] = {
+    {"clip_vision_model clip", LLM__SEES_CLASS | LLM__SEES_TABLE, LLM_ACT_QUICK_GELU, 1e-5f,
+     "hidden_size 768 intermediate_size 3072 num_hidden_layers 12 num_attention_heads 12 image_size 224 patch_size 32"},
+    {"siglip_vision_model siglip", LLM__SEES_TABLE, LLM_ACT_GELU_TANH, 1e-6f,
+     "hidden_size 768 intermediate_size 3072 num_hidden_layers 12 num_attention_heads 12 image_size 224 patch_size 16"},
+    {"idefics3_vision smolvlm_vision idefics3 smolvlm idefics2", LLM__SEES_TABLE | LLM__SEES_BUCKETS, LLM_ACT_GELU_TANH, 1e-6f,
+     "hidden_size 1152 intermediate_size 3072 num_hidden_layers 12 num_attention_heads 16 image_size 224 patch_size 32"},
+    {"internvl_vision intern_vit_6b", LLM__SEES_CLASS | LLM__SEES_TABLE, LLM_ACT_GELU, 1e-6f,
+     "hidden_size 1024 intermediate_size 4096 num_hidden_layers 24 num_attention_heads 16 image_size 448 patch_size 14"},
+    {"qwen2_vl", LLM__SEES_ROPE, LLM_ACT_QUICK_GELU, 1e-6f,
+     "embed_dim 1280 depth 32 num_heads 16 mlp_ratio 4 patch_size 14 spatial_merge_size 2 temporal_patch_size 2"},
+    {"qwen2_5_vl", LLM__SEES_ROPE | LLM__SEES_RMS, LLM_ACT_SILU, 1e-6f,
+     "hidden_size 1280 intermediate_size 3420 depth 32 num_heads 16 patch_size 14 spatial_merge_size 2 temporal_patch_size 2 "
+     "window_size 112"},
+    {"qwen3_vl qwen3_vl_moe", LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_STRETCHED, LLM_ACT_GELU_TANH, 1e-6f,
+     "hidden_size 1152 intermediate_size 4304 depth 27 num_heads 16 patch_size 16 spatial_merge_size 2 temporal_patch_size 2 "
+     "num_position_embeddings 2304"},
+    {"ernie4_5_vl_moe_vision ernie4_5_moe_vl_vision DFNRope_vision_transformer", LLM__SEES_ROPE, LLM_ACT_QUICK_GELU, 1e-6f,
+     "hidden_size 1280 depth 32 num_heads 16 mlp_ratio 4 patch_size 14 spatial_merge_size 2"},
+    {"pixtral", LLM__SEES_TURNS | LLM__SEES_RMS, LLM_ACT_SILU, 1e-5f,
+     "hidden_size 1024 intermediate_size 4096 num_hidden_layers 24 num_attention_heads 16 image_size 1024 patch_size 16 rope_theta 10000"},
+};
+
+static const llm__projector llm__projectors[] = {
+    {"llava mlp",
+     {{LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_LINEAR, "multi_modal_projector.linear_1 mm.0", LLM_ACT_GELU, 0},
+      {LLM__STEP_LINEAR, "multi_modal_projector.linear_2 mm.2", LLM_ACT_NONE, 0}}},
+    {"internvl",
+     {{LLM__STEP_NORM, "@layernorm", LLM_ACT_NONE, LLM__STEP_MAYBE},
+      {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_NORM, "multi_modal_projector.layer_norm mlp1.0 mm.model.mlp.0", LLM_ACT_NONE, LLM__STEP_EPS5},
+      {LLM__STEP_LINEAR, "multi_modal_projector.linear_1 mlp1.1 mm.model.mlp.1", LLM_ACT_GELU, 0},
+      {LLM__STEP_LINEAR, "multi_modal_projector.linear_2 mlp1.3 mm.model.mlp.3", LLM_ACT_NONE, 0}}},
+    {"idefics3",
+     {{LLM__STEP_NORM, "@post_layernorm v.post_ln", LLM_ACT_NONE, 0},
+      {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_LINEAR, "connector.modality_projection.proj mm.model.fc", LLM_ACT_NONE, 0}}},
+    {"qwen2vl_merger qwen2.5vl_merger",
+     {{LLM__STEP_NORM, "visual.merger.ln_q v.post_ln", LLM_ACT_NONE, 0},
+      {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_LINEAR, "visual.merger.mlp.0 mm.0", LLM_ACT_GELU, 0},
+      {LLM__STEP_LINEAR, "visual.merger.mlp.2 mm.2", LLM_ACT_NONE, 0}}},
+    {"qwen3vl_merger",
+     {{LLM__STEP_NORM, "visual.merger.norm v.post_ln", LLM_ACT_NONE, 0},
+      {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_LINEAR, "visual.merger.linear_fc1 mm.0", LLM_ACT_GELU, 0},
+      {LLM__STEP_LINEAR, "visual.merger.linear_fc2 mm.2", LLM_ACT_NONE, 0}}},
+    {"gemma3",
+     {{LLM__STEP_NORM, "@post_layernorm v.post_ln", LLM_ACT_NONE, 0},
+      {LLM__STEP_MEAN, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_NORM, "multi_modal_projector.mm_soft_emb_norm mm.soft_emb_norm", LLM_ACT_NONE, LLM__STEP_RMS | LLM__STEP_PLUS1},
+      {LLM__STEP_LINEAR, "multi_modal_projector.mm_input_projection_weight mm.input_projection", LLM_ACT_NONE, LLM__STEP_ACROSS}}},
+    {"pixtral",
+     {{LLM__STEP_NORM, "multi_modal_projector.norm mm.input_norm", LLM_ACT_NONE, LLM__STEP_RMS | LLM__STEP_TEXT_EPS | LLM__STEP_MAYBE},
+      {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_LINEAR, "multi_modal_projector.patch_merger.merging_layer mm.patch_merger", LLM_ACT_NONE,
+       LLM__STEP_CHANNELS | LLM__STEP_MAYBE},
+      {LLM__STEP_LINEAR, "multi_modal_projector.linear_1 mm.1", LLM_ACT_GELU, 0},
+      {LLM__STEP_LINEAR, "multi_modal_projector.linear_2 mm.2", LLM_ACT_NONE, 0}}},
+    {"ernie",
+     {{LLM__STEP_NORM, "@ln", LLM_ACT_NONE, 0},
+      {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_LINEAR, "resampler_model.spatial_linear.0", LLM_ACT_GELU, 0},
+      {LLM__STEP_LINEAR, "resampler_model.spatial_linear.2", LLM_ACT_NONE, 0},
+      {LLM__STEP_NORM, "resampler_model.spatial_linear.3", LLM_ACT_NONE, 0},
+      {LLM__STEP_TWO, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_LINEAR, "resampler_model.temporal_linear.0", LLM_ACT_GELU, 0},
+      {LLM__STEP_LINEAR, "resampler_model.temporal_linear.2", LLM_ACT_NONE, 0},
+      {LLM__STEP_NORM, "resampler_model.temporal_linear.3", LLM_ACT_NONE, 0},
+      {LLM__STEP_LINEAR, "resampler_model.mlp", LLM_ACT_NONE, 0},
+      {LLM__STEP_NORM, "resampler_model.after_norm", LLM_ACT_NONE, LLM__STEP_RMS | LLM__STEP_TEXT_EPS}}},
+    {"resampler",
+     {{LLM__STEP_NORM, "@post_layernorm v.post_ln", LLM_ACT_NONE, 0}}}, /* MiniCPM-V's, which attends: see llm__tower_resample */
+};
+
+#define LLM__QWEN LLM__EYES_FIRST | LLM__EYES_PAIRS | LLM__EYES_VIDEO
+static const llm__eyes_family llm__eyes[] = {
+    {"llava", "llava", LLM__FIT_CROP, LLM__MARKS_PLAIN, 0, 3, LLM__CLIP, "<image>", "", "", NULL},
+    {"llava_next", "llava", LLM__FIT_ANYRES, LLM__MARKS_PLAIN, LLM__EYES_NEWLINES, 3, LLM__CLIP, "<image>", "", "", NULL},
+    {"llava_onevision", "llava", LLM__FIT_ANYRES, LLM__MARKS_PLAIN, LLM__EYES_NEWLINES | LLM__EYES_SHRINK, 3, LLM__HALF, "<image>", "", "",
+     NULL},
+    {"internvl internvl_chat", "internvl", LLM__FIT_TILES, LLM__MARKS_PLAIN, 0, 3, LLM__IMAGENET, "<IMG_CONTEXT>", "<img>", "</img>", NULL},
+    {"minicpmv", "resampler", LLM__FIT_SLICES, LLM__MARKS_SLICES, LLM__EYES_RAW | LLM__EYES_IN_TEXT, 3, LLM__HALF, "(<image>./</image>)",
+     "<image>", "</image>", NULL},
+    {"qwen2_vl", "qwen2vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN, 3, LLM__CLIP, "<|image_pad|>", "", "", "<|video_pad|>"},
+    {"qwen2_5_vl", "qwen2.5vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_SECONDS, 3, LLM__CLIP, "<|image_pad|>", "",
+     "", "<|video_pad|>"},
+    {"qwen3_vl qwen3_vl_moe", "qwen3vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_TIMES, 3, LLM__HALF,
+     "<|image_pad|>", "", "", "<|video_pad|>"},
+    {"ernie4_5_vl_moe ernie4_5_moe_vl", "ernie", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__EYES_FIRST | LLM__EYES_TWICE | LLM__EYES_VIDEO, 3,
+     LLM__CLIP, "<|IMAGE_PLACEHOLDER|>", "", "", "<|VIDEO_PLACEHOLDER|>"},
+    {"smolvlm idefics3", "idefics3", LLM__FIT_SPLIT, LLM__MARKS_GRID, 0, 1, LLM__HALF, "<image>", "", "", NULL},
+    {"gemma3", "gemma3", LLM__FIT_SQUARE, LLM__MARKS_PLAIN, 0, 2, LLM__HALF, "<start_of_image>", "\n\n<start_of_image>",
+     "<end_of_image>\n\n", NULL},
+    {"mistral3", "pixtral", LLM__FIT_EDGE, LLM__MARKS_ROWS, 0, 3, LLM__CLIP, "[IMG]", "", "", NULL},
+};
+#undef LLM__QWEN
+
+LLM__COLD_BEGIN
+
+/* ---- The processor ----
+ * What a folder says of pictures stands in two or three JSON files, and half of it under two names. A request may change some of it. */
+
+/* A member of `size`, or of the object itself; `size` may also be the number. */
+static double llm__length_of(const llm_json *d, int object, const char *size, const char *member, double otherwise) {
+    int v = llm_json_find(d, object, size), is_object = llm_json_type_of(d, v) == LLM_JSON_OBJECT;
+    double x = otherwise;
+    llm_json_num(d, is_object ? llm_json_find(d, v, member) : v, &x);
+    return x;
+}
+
+static double llm__number_of(const llm_json *d, int object, const char *name, double otherwise) {
+    llm_json_num(d, llm_json_find(d, object, name), &otherwise);
+    return otherwise;
+}
+
+/* Whether a number that a file or a request has lies in its range. */
+static llm_result llm__processor_range(const char *name, double x, double lo, double hi) {
+    if (x >= lo && x <= hi) return LLM_OK;
+    return llm__error(LLM_ERR_ARG, "%s: %.9g, %.9g to %.9g was expected", name, x, lo, hi);
+}
+
+/* Three numbers, of a channel each. */
+static void llm__channels_of(const llm_json *d, int object, const char *name, double out[3]) {
+    int v = llm_json_first(d, llm_json_find(d, object, name));
+    for (int i = 0; i < 3 && v >= 0; i++, v = llm_json_next(d, v)) llm_json_num(d, v, &out[i]);
+}
+
+/* image_grid_pinpoints: [[height, width], ...]. */
+static void llm__pinpoints_of(const llm_json *d, int list, llm__processor *p) {
+    if (llm_json_size(d, list) < 1) return;
+    p->n_pinpoints = 0;
+    for (int v = llm_json_first(d, list); v >= 0 && p->n_pinpoints < LLM__MAX_PINPOINTS; v = llm_json_next(d, v)) {
+        int64_t h = llm__json_whole(d, llm_json_first(d, v), 0), w = llm__json_whole(d, llm_json_next(d, llm_json_first(d, v)), 0);
+        if (h < 1 || w < 1 || h > 16384 || w > 16384) continue;
+        p->pinpoint[p->n_pinpoints][0] = (int32_t)h;
+        p->pinpoint[p->n_pinpoints++][1] = (int32_t)w;
+    }
+}
+
+/* What an object (preprocessor_config.json, mm_processor_kwargs) says; what it leaves out stays. `video`: of videos. */
+static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, int object, int video, llm__processor *p) {
+    const llm__fit_kind fit = v->family->fit;
+    int64_t *least = video ? &p->video_min_pixels : &p->min_pixels, *most = video ? &p->video_max_pixels : &p->max_pixels;
+    const char *const norm[2] = {v->family->fit == LLM__FIT_SLICES ? "norm_mean" : "image_mean",
+                                 fit == LLM__FIT_SLICES ? "norm_std" : "image_std"};
+    if (llm_json_type_of(d, object) != LLM_JSON_OBJECT) return LLM_OK;
+    p->fps = llm__number_of(d, object, "fps", p->fps);
+    p->min_frames = (int32_t)LLM__MIN(llm__number_of(d, object, "min_frames", p->min_frames), 1e6);
+    p->max_frames = (int32_t)LLM__MIN(llm__number_of(d, object, "max_frames", p->max_frames), 1e6);
+    *least = (int64_t)LLM__MIN(llm__number_of(d, object, "min_pixels", llm__length_of(d, object, "size", "shortest_edge", (double)*least)),
+                               1e12);
+    *most =
+        (int64_t)LLM__MIN(llm__number_of(d, object, "max_pixels", llm__length_of(d, object, "size", "longest_edge", (double)*most)), 1e12);
+    if (video) return LLM_OK;
+    p->shortest = (int32_t)LLM__MIN(llm__length_of(d, object, "size", "shortest_edge", p->shortest), 1e6);
+    double size = llm__length_of(d, object, "size", "height", llm__length_of(d, object, "size", "shortest_edge", p->size));
+    if (fit == LLM__FIT_CROP) size = llm__length_of(d, object, "crop_size", "height", size);
+    if (fit == LLM__FIT_SPLIT) size = llm__length_of(d, object, "max_image_size", "longest_edge", p->size);
+    if (fit == LLM__FIT_SLICES) size = llm__number_of(d, object, "scale_resolution", p->size);
+    p->longest = (int32_t)LLM__MIN(llm__length_of(d, object, "size", "longest_edge", p->longest), 1e6);
+    llm__channels_of(d, object, norm[0], p->mean);
+    llm__channels_of(d, object, norm[1], p->std);
+    p->rescale = llm__number_of(d, object, "rescale_factor", p->rescale);
+    p->filter = (llm__filter)(int)llm__number_of(d, object, "resample", p->filter);
+    p->min_tiles = (int32_t)llm__number_of(d, object, "min_patches", p->min_tiles);
+    p->max_tiles = (int32_t)llm__number_of(d, object, "max_patches", llm__number_of(d, object, "max_slice_nums", p->max_tiles));
+    p->split = llm__json_flag(d, object, "do_image_splitting", llm__json_flag(d, object, "slice_mode", p->split));
+    p->resize = llm__json_flag(d, object, "do_resize", p->resize);
+    p->crop = llm__json_flag(d, object, "do_center_crop", p->crop);
+    llm__pinpoints_of(d, llm_json_find(d, object, "image_grid_pinpoints"), p);
+    if (fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE) p->size = (int32_t)LLM__MIN(LLM__MAX(size, 0), 1e6);
+    return LLM_OK;
+}
+
+/* What holds whatever was said. */
+static llm_result llm__processor_check(const llm__vision *v, const llm__processor *p) {
+    llm_result r = LLM_OK;
+    const int fixed = v->family->fit != LLM__FIT_PATCHES && v->family->fit != LLM__FIT_EDGE;
+    if (!p->resize) return llm__error(LLM_ERR_UNSUPPORTED, "do_resize: false, but pictures are always made to fit here");
+    if (p->filter < LLM__FILTER_LANCZOS || p->filter > LLM__FILTER_HAMMING)
+        return llm__error(LLM_ERR_UNSUPPORTED, "resample: %d, 1 (Lanczos) to 5 was expected", (int)p->filter);
+    if (fixed) r = llm__processor_range("size", p->size, v->patch, 4096);
+    if (!r && v->family->fit == LLM__FIT_CROP) r = llm__processor_range("shortest_edge", p->shortest, p->size, 16384);
+    if (!r && fixed && v->family->fit != LLM__FIT_SLICES && p->size % v->patch && v->family->fit != LLM__FIT_CROP)
+        r = llm__error(LLM_ERR_ARG, "size: %d, a multiple of the patch size %d was expected", (int)p->size, (int)v->patch);
+    if (!r && v->family->fit == LLM__FIT_PATCHES) {
+        r = llm__processor_range("min_pixels", (double)p->min_pixels, 1, 1e9);
+        if (!r) r = llm__processor_range("max_pixels", (double)p->max_pixels, (double)p->min_pixels, 1e9);
+        if (!r && v->family->flags & LLM__EYES_VIDEO)
+            r = llm__processor_range("video max_pixels", (double)p->video_max_pixels, (double)p->video_min_pixels, 1e12);
+    }
+    if (!r && (v->family->fit == LLM__FIT_EDGE || v->family->fit == LLM__FIT_SPLIT))
+        r = llm__processor_range("longest_edge", p->longest, v->patch, 16384);
+    if (!r && (v->family->fit == LLM__FIT_TILES || v->family->fit == LLM__FIT_SLICES))
+        r = llm__processor_range("max_patches", p->max_tiles, 1, 256);
+    if (!r && v->family->fit == LLM__FIT_TILES) r = llm__processor_range("min_patches", p->min_tiles, 1, p->max_tiles);
+    if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("max_frames", p->max_frames, 1, 4096);
+    if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("fps", p->fps, 0.001, 1000);
+    for (int c = 0; c < 3 && !r; c++)
+        if (!(fabs(p->std[c]) > 1e-6)) r = llm__error(LLM_ERR_ARG, "image_std: %.9g, a number other than 0 was expected", p->std[c]);
+    return r;
+}
+
+/* The parameters with those of a request: a JSON object. Unknown names, and values out of range, are refused. */
+static llm_result llm__processor_change(const llm__vision *v, const char *json, llm__processor *p) {
+    /* what means something for each way of fitting, in the order of llm__fit_kind */
+    static const char *const known[] = {"resample", /* SQUARE */
+                                        "resample", /* CROP */
+                                        "min_pixels max_pixels size resample",
+                                        "size resample",
+                                        "size max_image_size do_image_splitting resample",
+                                        "image_grid_pinpoints resample",
+                                        "crop_to_patches min_patches max_patches min_dynamic_patch max_dynamic_patch resample",
+                                        "max_slice_nums slice_mode resample"};
+    static const char moving[] = "fps min_frames max_frames num_frames";
+    const char *mine = known[v->family->fit];
+    LLM__SCOPED(llm__json_drop) llm_json *d = NULL;
+    llm_result r = llm_json_parse(json, strlen(json), NULL, &d);
+    if (r || llm_json_type_of(d, 0) != LLM_JSON_OBJECT) return llm__error(LLM_ERR_ARG, "mm_processor_kwargs: a JSON object was expected");
+    for (int m = llm_json_first(d, 0); m >= 0; m = llm_json_next(d, m))
+        if (llm__word_index(mine, llm__json_key(d, m)) < 0 &&
+            (llm__word_index(moving, llm__json_key(d, m)) < 0 || !(v->family->flags & LLM__EYES_VIDEO)))
+            return llm__error(LLM_ERR_ARG, "mm_processor_kwargs: \"%.64s\" means nothing to this model; %s%s%s do",
+                              llm_json_key(d, m, NULL), mine, v->family->flags & LLM__EYES_VIDEO ? " " : "",
+                              v->family->flags & LLM__EYES_VIDEO ? moving : "");
+    r = llm__processor_read(v, d, 0, 0, p);
+    if (!r) r = llm__processor_read(v, d, 0, 1, p);
+    p->max_tiles = (int32_t)llm__number_of(d, 0, "max_dynamic_patch", p->max_tiles);
+    p->min_tiles = (int32_t)llm__number_of(d, 0, "min_dynamic_patch", p->min_tiles);
+    p->min_frames = (int32_t)llm__number_of(d, 0, "num_frames", p->min_frames);
+    p->max_frames = (int32_t)llm__number_of(d, 0, "num_frames", p->max_frames);
+    if (!llm__json_flag(d, 0, "crop_to_patches", 1)) p->max_tiles = 1;
+    return r ? r : llm__processor_check(v, p);
+}
+
+/* The family's usual parameters, then what the folder's files say. */
+static llm_result llm__processor_open(llm_model *m, llm__vision *v) {
+    llm__processor *p = &v->processor;
+    LLM__SCOPED(llm__json_drop) llm_json *picture = NULL, *video = NULL;
+    const llm_json *config = m->source.config;
+    const int unit = v->patch * v->merge;
+    p->filter = (llm__filter)v->family->filter;
+    p->rescale = 1 / 255.0;
+    for (int c = 0; c < 3; c++)
+        p->mean[c] = llm__constants[v->family->constants][c], p->std[c] = llm__constants[v->family->constants][3 + c];
+    p->min_pixels = 4 * (int64_t)unit * unit;
+    p->max_pixels = 1280 * (int64_t)unit * unit;
+    p->video_min_pixels = 128 * (int64_t)unit * unit;
+    p->video_max_pixels = 768 * (int64_t)unit * unit;
+    p->size = v->side * v->patch;
+    p->longest = p->shortest = v->side * v->patch;
+    p->min_tiles = (int32_t)llm__number_of(config, 0, "min_dynamic_patch", 1);
+    p->max_tiles = (int32_t)llm__number_of(config, 0, "max_dynamic_patch", v->family->fit == LLM__FIT_SLICES ? 9 : 12);
+    p->split = p->resize = p->crop = 1;
+    p->fps = 2;
+    p->min_frames = 4;
+    p->max_frames = v->family->flags & LLM__EYES_TWICE ? 180 : 768;
+    llm__pinpoints_of(config, llm_json_find(config, 0, "image_grid_pinpoints"), p);
+    llm_result r = LLM_OK;
+    if (!v->gguf) {
+        r = llm__folder_json(&m->source, m->source.path, "preprocessor_config.json", 16000000, &picture);
+        if (!r) r = llm__folder_json(&m->source, m->source.path, "video_preprocessor_config.json", 16000000, &video);
+        if (!r && picture) r = llm__processor_read(v, picture, 0, 0, p);
+        if (!r && picture && v->family->flags & LLM__EYES_VIDEO && !video) r = llm__processor_read(v, picture, 0, 1, p);
+        if (!r && video) r = llm__processor_read(v, video, 0, 1, p);
+    }
+    if (!r) r = llm__processor_check(v, p);
+    return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: preprocessor_config.json: %.700s", m->path, llm_last_error())
+             : LLM_OK;
+}
+
+/* ---- The tower ---- */
+
+/* The row of a family by a model_type. */
+static const llm__eyes_family *llm__eyes_of(const char *type) {
+    for (int i = 0; i < LLM__COUNT(llm__eyes); i++)
+        if (llm__word_in(llm__eyes[i].names, type)) return &llm__eyes[i];
+    return NULL;
+}
+
+static const llm__tower_family *llm__tower_of(const char *type) {
+    for (int i = 0; i < LLM__COUNT(llm__towers); i++)
+        if (llm__word_in(llm__towers[i].names, type)) return &llm__towers[i];
+    return NULL;
+}
+
+static const llm__projector *llm__projector_of(const char *name) {
+    for (int i = 0; i < LLM__COUNT(llm__projectors); i++)
+        if (llm__word_in(llm__projectors[i].names, name)) return &llm__projectors[i];
+    return NULL;
+}
+
+/* The activation of a tower by Hugging Face's name; where there is none, the family's. */
+static llm_act llm__tower_act(llm__facts *f, llm_act usual) {
+    static const struct {
+        const char *names;
+        llm_act act;
+    } table[] = {{"gelu", LLM_ACT_GELU},
+                 {"gelu_pytorch_tanh gelu_new gelu_fast", LLM_ACT_GELU_TANH},
+                 {"quick_gelu", LLM_ACT_QUICK_GELU},
+                 {"silu swish", LLM_ACT_SILU},
+                 {"relu", LLM_ACT_RELU}};
+    char name[64];
+    llm__fact_str(f, "hidden_act", name);
+    for (int i = 0; i < LLM__COUNT(table) && name[0]; i++)
+        if (llm__word_in(table[i].names, name)) return table[i].act;
+    if (name[0] && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: hidden_act: \"%.40s\" is not supported", f->path, name);
+    return usual;
+}
+
+/* Widths and counts. */
+static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
+    v->hidden = llm__fact_int(f, "embed_dim hidden_size", LLM__MUST, 8, 1 << 16);
+    v->n_layers = llm__fact_int(f, "depth num_hidden_layers", LLM__MUST, 1, LLM__MAX_LAYERS);
+    v->n_heads = llm__fact_int(f, "num_heads num_attention_heads", LLM__MUST, 1, 1024);
+    v->head_dim = llm__fact_int(f, "head_dim", v->hidden / LLM__MAX(v->n_heads, 1), 1, 1024);
+    v->ff = llm__fact_int(f, "intermediate_size", (int64_t)(v->hidden * llm__fact_num(f, "mlp_ratio", 4, 0.1, 64)), 1, 1 << 18);
+    v->patch = llm__fact_item(f, "patch_size", 0, LLM__MUST, 1, 256);
+    v->frames = v->family->flags & LLM__EYES_PAIRS ? llm__fact_int(f, "temporal_patch_size", 2, 1, 8) : 1;
+    v->side = llm__fact_item(f, "image_size", 0, 0, 0, 16384) / LLM__MAX(v->patch, 1);
+    int32_t table = llm__fact_int(f, "num_position_embeddings", 0, 0, 1 << 24);
+    if (table) v->side = (int32_t)lround(sqrt(table));
+    v->merge = llm__fact_int(root, "scale_factor",
+                             llm__fact_int(f, "spatial_merge_size", llm__fact_int(root, "spatial_merge_size", 1, 1, 16), 1, 16), 1, 16);
+    double ratio = llm__fact_num(root, "downsample_ratio", 0, 0, 1);
+    if (ratio > 0) v->merge = (int32_t)lround(1 / ratio);
+    v->pool = v->merge;
+    int32_t mean = llm__fact_int(root, "mm_tokens_per_image", 0, 0, 1 << 20);
+    if (mean) v->pool = (int32_t)LLM__MAX(1, v->side / LLM__MAX(1, lround(sqrt(mean))));
+    v->eps = (float)llm__fact_num(f, "layer_norm_eps rms_norm_eps", (double)v->tower->eps, 1e-20, 1);
+    v->theta = llm__fact_num(f, "rope_theta", 10000, 1.0001, 1e18);
+    v->act = llm__tower_act(f, v->tower->act);
+    v->patch_values = 3 * v->frames * v->patch * v->patch;
+    if (f->r) return;
+    if (v->n_heads * v->head_dim > 1 << 16 || v->head_dim % 2)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: %d heads of %d values", f->path, v->n_heads, v->head_dim);
+    else if (v->flags & LLM__SEES_ROPE && v->head_dim % 4)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: heads of %d values, a multiple of 4 expected", f->path, v->head_dim);
+    else if (v->frames != 1 && v->frames != 2)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: temporal_patch_size %d, 1 or 2 expected", f->path, v->frames);
+}
+
+/* Which layers are computed, which see windows, and which have something for the language model's own layers. */
+static void llm__tower_layers(llm__facts *f, llm__facts *root, llm__vision *v) {
+    int64_t i;
+    const int unit = v->patch * v->merge;
+    int64_t last = v->family->projector && !strcmp(v->family->projector, "llava")
+                       ? llm__fact_item(root, "vision_feature_layer", 0, -1, -512, 512)
+                       : llm__fact_int(root, "select_layer", -1, -512, 512);
+    v->n_used = (int32_t)(last < 0 ? v->n_layers + 1 + last : last);
+    if (!f->r &&
+        (v->n_used < 1 || v->n_used > v->n_layers || llm_json_size(root->json, llm__facts_find(root, "vision_feature_layer").node) > 1))
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_feature_layer: one of the tower's %d layers expected", f->path, v->n_layers);
+    const llm__fact full = llm__facts_find(f, "fullatt_block_indexes");
+    if (full.node >= 0) v->window = llm__fact_int(f, "window_size", 0, unit, 1 << 16) / LLM__MAX(unit, 1);
+    for (int x = llm_json_first(f->json, full.node); x >= 0; x = llm_json_next(f->json, x))
+        if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers) v->full[i] = 1;
+    for (int x = llm__fact_list(f, "deepstack_visual_indexes"); x >= 0; x = llm_json_next(f->json, x)) {
+        if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers && v->n_deep < LLM__MAX_DEEP) v->deep[v->n_deep++] = (int32_t)i;
+        else if (!f->r)
+            f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: deepstack_visual_indexes: at most %d layers expected", f->path,
+                              LLM__MAX_DEEP);
+    }
+}
+
+/* A text in the model's arena. */
+static const char *llm__vision_text(llm_model *m, llm__str s) { return s.p ? llm__arena_str(&m->source.arena, s) : NULL; }
+
+/* The id of a placeholder, by the config's number or by its text; and its text. */
+static int32_t llm__placeholder(llm_model *m, llm__facts *root, const char *keys, const char *usual, const char **text) {
+    LLM__SCOPED(llm_text_free) llm_text piece = LLM__ZERO;
+    int32_t id = llm__fact_int(root, keys, usual ? llm__tokenizer_id(m->source.tokenizer, llm__lit(usual)) : -1, -1, INT32_MAX - 1);
+    if (id >= 0 && id < m->source.tokenizer->n_vocab && !llm__tokenizer_piece(m->source.tokenizer, id, &piece))
+        *text = llm__vision_text(m, llm__text_str(&piece));
+    return *text ? id : -1;
+}
+
+/* What the prompt has for a picture. */
+static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
+    static const char *const sets[] = {"image_start_token_id", "image_end_token_id", "video_start_token_id", "video_end_token_id"};
+    static const char *const names[] = {"<|IMAGE_START|>", "<|IMAGE_END|>", "<|VIDEO_START|>", "<|VIDEO_END|>"};
+    const llm__tokenizer *t = m->source.tokenizer;
+    const int slices = v->family->marks == LLM__MARKS_SLICES;
+    v->image_id =
+        llm__placeholder(m, root, slices ? "" : "image_token_id image_token_index", slices ? "<unk>" : v->family->token, &v->image_token);
+    v->video_id = llm__placeholder(m, root, "video_token_id video_token_index", v->family->video_token, &v->video_token);
+    if (!(v->family->flags & LLM__EYES_VIDEO)) v->video_id = -1;
+    v->placeholder = slices || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
+    v->video_placeholder = v->video_token;
+    v->row_end = "[IMG_BREAK]";
+    v->last_end = "[IMG_END]";
+    v->start = "<|vision_start|>";
+    v->stop = "<|vision_end|>";
+    for (int i = 0; i < 4 && m->arch.n_sets > 1; i++) {
+        int32_t id = llm__fact_int(root, sets[i], llm__tokenizer_id(t, llm__lit(names[i])), -1, INT32_MAX - 1);
+        if (id >= 0) v->set_ids[v->n_set_ids++] = id;
+    }
+    if (m->arch.n_sets > 1 && v->image_id >= 0) v->set_ids[v->n_set_ids++] = v->image_id;
+    if (m->arch.n_sets > 1 && v->video_id >= 0) v->set_ids[v->n_set_ids++] = v->video_id;
+}
+
+/* What config.json says beside the shapes. */
+static void llm__vision_rest(llm_model *m, llm__facts *root, llm__vision *v) {
+    char text[64];
+    v->out = m->arch.hidden;
+    v->text_eps = m->arch.eps;
+    v->n_query = llm__fact_int(root, "query_num", 64, 1, 4096);
+    llm__facts in = llm__facts_in(root, llm__facts_find(root, "vision_config").node);
+    v->tokens_per_second = llm__fact_num(&in, "tokens_per_second", v->family->flags & LLM__EYES_SECONDS ? 4 : 1, 0, 1e6);
+    if (!(v->family->flags & LLM__EYES_SECONDS)) v->tokens_per_second = 0;
+    llm__fact_str(root, "vision_aspect_ratio", text);
+    if (!text[0]) memcpy(text, "anyres_max_9", 13);
+    if (v->family->flags & LLM__EYES_SHRINK && !strncmp(text, "anyres_max_", 11)) v->shrink_tiles = (int32_t)strtol(text + 11, NULL, 10);
+    m->arch.n_deepstack = v->n_deep;
+    m->arch.both_ways = !strcmp(v->projector->names, "gemma3");
+    v->seq_len = 0;
+}
+
+/* Everything of a folder but the processor. */
+static llm_result llm__vision_folder(llm_model *m, llm__vision *v) {
+    llm__facts root = LLM__ZERO, f;
+    char type[64], tower[64];
+    root.path = m->path;
+    root.json = m->source.config;
+    root.n_nodes = 1;
+    llm__fact_str(&root, "model_type", type);
+    v->family = llm__eyes_of(type);
+    const int object = llm__facts_find(&root, "vision_config").node;
+    f = root;
+    f.node[0] = object;
+    if (llm_json_type_of(root.json, object) != LLM_JSON_OBJECT)
+        return llm__error(LLM_ERR_FORMAT, "%s: config.json: vision_config: an object expected", m->path);
+    llm__fact_str(&f, "model_type", tower);
+    v->tower = llm__tower_of(tower[0] ? tower : type);
+    if (!v->tower && v->family) v->tower = llm__tower_of(type);
+    if (!v->family || !v->tower)
+        return llm__error(LLM_ERR_UNSUPPORTED,
+                          "%s: config.json: a model that sees of the type \"%.40s\" with a tower of the type \"%.40s\" is not supported",
+                          m->path, type, tower);
+    if (!strcmp(tower, "pixtral")) v->family = llm__eyes_of("mistral3");
+    v->projector = llm__projector_of(v->family->projector);
+    v->flags = v->tower->flags;
+    f.defaults = v->tower->defaults;
+    if (v->family->fit == LLM__FIT_SLICES) v->flags |= LLM__SEES_BUCKETS;
+    llm__tower_shapes(&f, &root, v);
+    if (!f.r) llm__tower_layers(&f, &root, v);
+    if (f.r || root.r) return f.r ? f.r : root.r;
+    llm__vision_marks(m, &root, v);
+    llm__vision_rest(m, &root, v);
+    if (root.r) return root.r;
+    if (v->image_id < 0)
+        return llm__error(LLM_ERR_FORMAT, "%s: its tokenizer has no \"%s\", which stands for a picture", m->path, v->family->token);
+    return LLM_OK;
+}
+
+/* 1 if the model's files say that it sees, and that is asked for. */
+static int llm__sees(const llm_model *m, const llm_model_config *cfg) {
+    const llm_json *config = m->source.config;
+    if (m->source.gguf || (cfg && cfg->language_model_only) || llm_json_find(config, 0, "vision_config") < 0) return 0;
+    return llm__eyes_of(llm_json_str(config, llm_json_find(config, 0, "model_type"), NULL)) != NULL;
+}
+
+/* Reads what a model sees with into m->vision; NULL there: it does not see. path: of an mmproj file, or NULL. */
+static llm_result llm__vision_open(llm_model *m, const llm_model_config *cfg) {
+    if (cfg && cfg->mmproj)
+        return llm__error(LLM_ERR_UNSUPPORTED,
+                          "mmproj: %.300s: llama.cpp's files for pictures are not in this version; Hugging Face folders are", cfg->mmproj);
+    if (!m->arch.n_layers || !llm__sees(m, cfg)) return LLM_OK;
+    llm__vision *v = (llm__vision *)llm__arena_get(&m->source.arena, sizeof *v);
+    if (!v) return llm__nomem();
+    v->path = m->path;
+    v->tensors = &m->source.tensors;
+    v->reader = cfg ? cfg->picture_reader : NULL;
+    llm__random_bytes(v->secret, sizeof v->secret);
+    llm_result r = llm__vision_folder(m, v);
+    if (!r) r = llm__processor_open(m, v);
+    if (!r) m->vision = v;
+    return r;
+}
+
+/* Which set of experts a token goes to. */
+static int32_t llm__vision_set(const llm__vision *v, int32_t id) {
+    for (int32_t i = 0; i < v->n_set_ids; i++)
+        if (v->set_ids[i] == id) return 1;
+    return 0;
+}
+
+/* Python's round: halves go to the even neighbour. */
+static int64_t llm__round_even(double x) {
+    const double low = floor(x), rest = x - low;
+    return (int64_t)low + (rest > 0.5 || (rest == 0.5 && (int64_t)low % 2));
+}
+
+/* Adds a view; takes the pixels over. */
+static llm_result llm__view_add(llm_media *m, llm__picture *first, llm__picture *second) {
+    size_t cap = (size_t)m->cap;
+    const int32_t patch = m->vision->patch;
+    int ok = llm__grow((void **)&m->view, &cap, (size_t)m->n_views + 1, sizeof *m->view);
+    m->cap = (int32_t)cap;
+    if (ok) {
+        llm__media_view *view = &m->view[m->n_views++];
+        memset(view, 0, sizeof *view);
+        view->pixels[0] = *first;
+        if (second) view->pixels[1] = *second;
+        view->rows = first->h / patch;
+        view->cols = first->w / patch;
+        first->rgb = NULL;
+        if (second) second->rgb = NULL;
+    }
+    llm__picture_free(first);
+    if (second) llm__picture_free(second);
+    return ok ? LLM_OK : llm__nomem();
+}
+
+/* Adds a view of a picture resized to w x h. */
+static llm_result llm__view_resized(llm_media *m, const llm__picture *p, int32_t w, int32_t h) {
+    llm__picture to = LLM__ZERO;
+    llm_result r = llm__resize(p, w, h, m->processor.filter, &to);
+    return r ? r : llm__view_add(m, &to, NULL);
+}
+
+/* Adds the tiles of a picture, rows of them from above. */
+static llm_result llm__view_tiles(llm_media *m, const llm__picture *p, int32_t w, int32_t h) {
+    llm_result r = LLM_OK;
+    for (int32_t y = 0; y < p->h && !r; y += h)
+        for (int32_t x = 0; x < p->w && !r; x += w) {
+            llm__picture tile = LLM__ZERO;
+            r = llm__picture_cut(p, x, y, w, h, &tile);
+            if (!r) r = llm__view_add(m, &tile, NULL);
+        }
+    return r;
+}
+
+/* The shorter side to a length, then the middle. */
+static llm_result llm__fit_crop(llm_media *m, const llm__picture *p) {
+    const llm__processor *how = &m->processor;
+    LLM__SCOPED(llm__picture_free) llm__picture to = LLM__ZERO;
+    llm__picture middle = LLM__ZERO;
+    const int tall = p->h > p->w;
+    const int32_t other = (int32_t)((double)how->shortest * (tall ? p->h : p->w) / (tall ? p->w : p->h)), S = how->size;
+    if (!how->crop) return llm__view_resized(m, p, S, S);
+    if (other > LLM__MAX_SIDE || (int64_t)other * how->shortest > LLM__MAX_PIXELS)
+        return llm__error(LLM_ERR_LIMIT, "a picture of %d x %d pixels is too long for a model that sees squares", p->w, p->h);
+    llm_result r = llm__resize(p, tall ? how->shortest : other, tall ? other : how->shortest, how->filter, &to);
+    if (!r) r = llm__picture_cut(&to, (to.w - S) / 2, (to.h - S) / 2, S, S, &middle);
+    return r ? r : llm__view_add(m, &middle, NULL);
+}
+
+/* Height and width of a picture in its own shape, as Qwen2-VL's smart_resize. frames: of a video whose pixels count together; 1: else. */
+static llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, int64_t factor, int64_t least, int64_t most, int32_t out[2]) {
+    if (LLM__MAX(h, w) > 200 * LLM__MIN(h, w))
+        return llm__error(LLM_ERR_ARG, "a picture of %lld x %lld pixels: one side may be 200 times as long as the other at most",
+                          (long long)w, (long long)h);
+    const double f = (double)factor, area = (double)h * (double)w * (double)frames;
+    double hf = (double)llm__round_even((double)h / f) * f, wf = (double)llm__round_even((double)w / f) * f;
+    if (hf * wf * (double)frames > (double)most) {
+        const double by = sqrt(area / (double)most);
+        hf = LLM__MAX(f, floor((double)h / by / f) * f);
+        wf = LLM__MAX(f, floor((double)w / by / f) * f);
+    } else if (hf * wf * (double)frames < (double)least) {
+        const double by = sqrt((double)least / area);
+        hf = ceil((double)h * by / f) * f;
+        wf = ceil((double)w * by / f) * f;
+    }
+    const double longest = LLM__MAX_SIDE, all = LLM__MAX_PIXELS;
+    if (!(hf >= 1 && wf >= 1 && hf <= longest && wf <= longest && hf * wf <= all))
+        return llm__error(LLM_ERR_LIMIT, "a picture of %lld x %lld pixels would become one of %.0f x %.0f", (long long)w, (long long)h, wf,
+                          hf);
+    out[0] = (int32_t)hf;
+    out[1] = (int32_t)wf;
+    return LLM_OK;
+}
+
+/* Its own shape in whole blocks. */
+static llm_result llm__fit_patches(llm_media *m, const llm__picture *p) {
+    const llm__vision *v = m->vision;
+    int32_t to[2];
+    llm_result r = llm__fit_blocks(p->h, p->w, 1, (int64_t)v->patch * v->merge, m->processor.min_pixels, m->processor.max_pixels, to);
+    return r ? r : llm__view_resized(m, p, to[1], to[0]);
+}
+
+/* Its own shape, the longest side bounded, sides up to whole blocks. */
+static llm_result llm__fit_edge(llm_media *m, const llm__picture *p) {
+    const int32_t block = m->vision->patch * m->vision->merge, longest = m->processor.longest;
+    const double ratio = LLM__MAX((double)p->h / longest, (double)p->w / longest);
+    double h = p->h, w = p->w;
+    if (ratio > 1) h = LLM__MAX(floor(h / ratio), 1), w = LLM__MAX(floor(w / ratio), 1);
+    const int32_t rows = ((int32_t)h - 1) / block + 1, cols = ((int32_t)w - 1) / block + 1;
+    return llm__view_resized(m, p, cols * block, rows * block);
+}
+
+/* Tiles of T after two resizings, then the whole. */
+static llm_result llm__fit_split(llm_media *m, const llm__picture *p) {
+    const int32_t T = m->processor.size, longest = m->processor.longest;
+    LLM__SCOPED(llm__picture_free) llm__picture first = LLM__ZERO, second = LLM__ZERO;
+    const double aspect = (double)p->w / p->h;
+    const int wide = p->w >= p->h;
+    int32_t other = (int32_t)(wide ? longest / aspect : longest * aspect);
+    other = LLM__MAX(other + other % 2, 1);
+    if (longest > 4096) return llm__error(LLM_ERR_ARG, "longest_edge: %d, at most 4096 was expected", longest);
+    llm_result r = llm__resize(p, wide ? longest : other, wide ? other : longest, m->processor.filter, &first);
+    if (r || !m->processor.split) return r ? r : llm__view_resized(m, &first, T, T);
+    const double shape = (double)first.w / first.h;
+    int32_t w = (first.w + T - 1) / T * T, h = (first.h + T - 1) / T * T;
+    if (first.w >= first.h) h = ((int32_t)(w / shape) + T - 1) / T * T;
+    else w = ((int32_t)(h * shape) + T - 1) / T * T;
+    w = LLM__MAX(w, T), h = LLM__MAX(h, T);
+    r = llm__resize(&first, w, h, m->processor.filter, &second);
+    if (!r && (h > T || w > T)) {
+        m->grid_rows = h / T;
+        m->grid_cols = w / T;
+        r = llm__view_tiles(m, &second, T, T);
+    }
+    return r ? r : llm__view_resized(m, &second, T, T);
+}
+
+/* The pinpoint that keeps most of a picture and wastes least. */
+static void llm__best_pinpoint(const llm__processor *how, const llm__picture *p, int32_t out[2]) {
+    int64_t most = -1, least = INT64_MAX;
+    for (int i = 0; i < how->n_pinpoints; i++) {
+        const int32_t h = how->pinpoint[i][0], w = how->pinpoint[i][1];
+        const double s = LLM__MIN((double)w / p->w, (double)h / p->h);
+        const int64_t kept = LLM__MIN((int64_t)(p->w * s) * (int64_t)(p->h * s), (int64_t)p->w * p->h), waste = (int64_t)w * h - kept;
+        if (kept < most || (kept == most && waste >= least)) continue;
+        most = kept;
+        least = waste;
+        out[0] = h;
+        out[1] = w;
+    }
+}
+
+/* A picture in the middle of a square of the mean colour. */
+static llm_result llm__fit_padded(llm_media *m, const llm__picture *p) {
+    LLM__SCOPED(llm__picture_free) llm__picture square = LLM__ZERO;
+    const int32_t side = LLM__MAX(p->w, p->h);
+    llm_result r = llm__picture_size(side, side);
+    if (r) return r;
+    if (!llm__picture_new(side, side, &square)) return LLM_ERR_NOMEM;
+    for (size_t i = 0; i < (size_t)side * (size_t)side * 3; i++) square.rgb[i] = (uint8_t)(255 * m->processor.mean[i % 3]);
+    llm__picture_paste(&square, p, (side - p->w) / 2, (side - p->h) / 2);
+    return llm__view_resized(m, &square, m->processor.size, m->processor.size);
+}
+
+/* The whole, squeezed into a square, then tiles of the best size, on black. */
+static llm_result llm__fit_anyres(llm_media *m, const llm__picture *p, int n_images) {
+    const llm__processor *how = &m->processor;
+    LLM__SCOPED(llm__picture_free) llm__picture canvas = LLM__ZERO, fitted = LLM__ZERO;
+    const int32_t S = how->size;
+    int32_t best[2] = {S, S};
+    if (m->vision->family->flags & LLM__EYES_SHRINK && n_images > 1) return llm__fit_padded(m, p);
+    llm__best_pinpoint(how, p, best);
+    if (best[0] % S || best[1] % S)
+        return llm__error(LLM_ERR_FORMAT, "image_grid_pinpoints: %d x %d, multiples of %d were expected", best[0], best[1], S);
+    const double sw = (double)best[1] / p->w, sh = (double)best[0] / p->h;
+    const int32_t w = sw < sh ? best[1] : (int32_t)LLM__MIN(ceil(p->w * sh), (double)best[1]);
+    const int32_t h = sw < sh ? (int32_t)LLM__MIN(ceil(p->h * sw), (double)best[0]) : best[0];
+    llm_result r = llm__resize(p, w, h, how->filter, &fitted);
+    if (!r && !llm__picture_new(best[1], best[0], &canvas)) r = LLM_ERR_NOMEM;
+    if (!r) llm__picture_paste(&canvas, &fitted, (best[1] - w) / 2, (best[0] - h) / 2);
+    if (!r) r = llm__view_resized(m, p, S, S);
+    m->grid_rows = best[0] / S;
+    m->grid_cols = best[1] / S;
+    return r ? r : llm__view_tiles(m, &canvas, S, S);
+}
+
+/* The grid of columns and rows whose shape is nearest; then tiles, and the whole if there are several. */
+static llm_result llm__fit_tiles(llm_media *m, const llm__picture *p) {
+    const llm__processor *how = &m->processor;
+    LLM__SCOPED(llm__picture_free) llm__picture all = LLM__ZERO;
+    const int32_t T = how->size;
+    const double aspect = (double)p->w / p->h;
+    double best = INFINITY;
+    int32_t cols = 1, rows = 1;
+    for (int32_t n = LLM__MAX(how->min_tiles, 1); n <= how->max_tiles; n++)
+        for (int32_t c = 1; c <= n; c++) {
+            const int32_t r = n / c;
+            const double off = fabs(aspect - (double)c / r);
+            if (n % c || off > best || (off == best && !((double)p->w * p->h > 0.5 * T * T * n))) continue;
+            best = off;
+            cols = c;
+            rows = r;
+        }
+    if (cols * rows == 1) return llm__view_resized(m, p, T, T);
+    llm_result r = llm__resize(p, cols * T, rows * T, how->filter, &all);
+    m->grid_rows = rows;
+    m->grid_cols = cols;
+    if (!r) r = llm__view_tiles(m, &all, T, T);
+    return r ? r : llm__view_resized(m, p, T, T);
+}
+
+/* Width and height of a slice: about S * S pixels in whole patches; smaller pictures grow only with `up`. */
+static void llm__slice_best(double w, double h, double S, double patch, int up, int32_t out[2]) {
+    if (w * h > S * S || up) {
+        const double ratio = w / h;
+        h = trunc(S / sqrt(ratio));
+        w = trunc(h * ratio);
+    }
+    out[0] = (int32_t)LLM__MAX((double)llm__round_even(w / patch) * patch, patch);
+    out[1] = (int32_t)LLM__MAX((double)llm__round_even(h / patch) * patch, patch);
+}
+
+/* The whole, then slices in the grid whose shape is nearest among those of about as many slices as the picture has pixels for. */
+static llm_result llm__fit_slices(llm_media *m, const llm__picture *p) {
+    const llm__processor *how = &m->processor;
+    LLM__SCOPED(llm__picture_free) llm__picture all = LLM__ZERO;
+    const double S = how->size, wide = p->w, high = p->h, patch = m->vision->patch;
+    const int32_t n = how->split ? (int32_t)LLM__MIN(ceil(wide * high / (S * S)), (double)how->max_tiles) : 1;
+    int32_t to[2], cols = 1, rows = 1;
+    double best = INFINITY;
+    llm__slice_best(wide, high, S, patch, n <= 1, to);
+    llm_result r = llm__picture_size(to[0], to[1]);
+    if (!r) r = llm__view_resized(m, p, to[0], to[1]);
+    if (r || n <= 1) return r;
+    for (int32_t k = n - 1; k <= n + 1; k++)
+        for (int32_t c = 1; c <= k && k > 1 && k <= how->max_tiles; c++) {
+            const double off = k % c ? INFINITY : fabs(log(wide / high) - log((double)c / (k / c)));
+            if (off < best) best = off, cols = c, rows = k / c;
+        }
+    const double w = LLM__MAX((double)llm__round_even(wide / cols) * cols, (double)cols),
+                 h = LLM__MAX((double)llm__round_even(high / rows) * rows, (double)rows);
+    llm__slice_best(w / cols, h / rows, S, patch, 1, to);
+    r = llm__resize(p, to[0] * cols, to[1] * rows, how->filter, &all);
+    m->grid_rows = rows;
+    m->grid_cols = cols;
+    return r ? r : llm__view_tiles(m, &all, to[0], to[1]);
+}
+
+/* The views of a picture; frames of a video one after the other. Takes the pixels over, in errors too. */
+static llm_result llm__fit(llm_media *m, llm__picture *p, int n_images) {
+    llm_result r = LLM_OK;
+    switch (m->vision->family->fit) {
+    case LLM__FIT_SQUARE: r = llm__view_resized(m, p, m->processor.size, m->processor.size); break;
+    case LLM__FIT_CROP: r = llm__fit_crop(m, p); break;
+    case LLM__FIT_PATCHES: r = llm__fit_patches(m, p); break;
+    case LLM__FIT_EDGE: r = llm__fit_edge(m, p); break;
+    case LLM__FIT_SPLIT: r = llm__fit_split(m, p); break;
+    case LLM__FIT_ANYRES: r = llm__fit_anyres(m, p, n_images); break;
+    case LLM__FIT_TILES: r = llm__fit_tiles(m, p); break;
+    case LLM__FIT_SLICES: r = llm__fit_slices(m, p); break;
+    }
+    llm__picture_free(p);
+    return r;
+}
+
+/* Two frames of one size as a view; second may have no pixels. Takes them over. */
+static llm_result llm__fit_frames(llm_media *m, llm__picture *first, llm__picture *second, int32_t w, int32_t h) {
+    llm__picture to[2] = {LLM__ZERO, LLM__ZERO};
+    llm_result r = llm__resize(first, w, h, m->processor.filter, &to[0]);
+    if (!r && second->rgb) r = llm__resize(second, w, h, m->processor.filter, &to[1]);
+    llm__picture_free(first);
+    llm__picture_free(second);
+    if (!r) return llm__view_add(m, &to[0], &to[1]);
+    llm__picture_free(&to[0]);
+    llm__picture_free(&to[1]);
+    return r;
+}
+
+/* Rows of the language model that a view gives. */
+static int32_t llm__view_rows(const llm__vision *v, const llm__media_view *view) {
+    if (v->family->fit == LLM__FIT_SLICES) return v->n_query;
+    return view->rows / v->pool * (view->cols / v->pool);
+}
+
+/* Of a picture that was cut. */
+static llm__unpad llm__unpad_of(const llm_media *m) {
+    const llm__vision *v = m->vision;
+    const int32_t side = m->view[0].rows / v->pool, ow = m->info.width, oh = m->info.height;
+    llm__unpad u = {m->grid_rows * side, m->grid_cols * side, 0, 0, 0, 0, 0, 0};
+    u.h = u.gh, u.w = u.gw;
+    if ((double)ow / oh > (double)u.gw / u.gh) {
+        const int32_t kept = (int32_t)(rint(oh * ((double)u.gw / ow) * 1e7) / 1e7);
+        u.top = LLM__MAX(u.gh - kept, 0) / 2;
+        u.h = u.gh - 2 * u.top;
+    } else {
+        const int32_t kept = (int32_t)(rint(ow * ((double)u.gh / oh) * 1e7) / 1e7);
+        u.left = LLM__MAX(u.gw - kept, 0) / 2;
+        u.w = u.gw - 2 * u.left;
+    }
+    u.to_h = u.h, u.to_w = u.w;
+    if (!v->shrink_tiles) return u;
+    const double ratio = sqrt((double)u.h * u.w / ((double)v->shrink_tiles * side * side));
+    if (ratio > 1.1) u.to_h = (int32_t)floor(u.h / ratio), u.to_w = (int32_t)floor(u.w / ratio);
+    return u;
+}
+
+/* How many tokens of the prompt stand for it. */
+static int64_t llm__media_rows(const llm_media *m) {
+    const llm__vision *v = m->vision;
+    int64_t n = 0;
+    if (v->family->flags & LLM__EYES_NEWLINES) {
+        const llm__unpad u = llm__unpad_of(m);
+        n = llm__view_rows(v, &m->view[0]);
+        return n + (m->grid_rows ? (int64_t)u.to_h * (u.to_w + 1) : 1);
+    }
+    for (int32_t i = 0; i < m->n_views; i++) n += llm__view_rows(v, &m->view[i]);
+    return v->family->flags & LLM__EYES_TWICE && m->info.kind == LLM_MEDIA_VIDEO ? n / 2 : n;
+}
+
+/* ---- Places ---- */
+
+/* Its runs of tokens with places in time, height and width; run i: 0 when there is none. */
+static int llm__media_tokens(const llm_media *m, int32_t i, llm__token_run *run) {
+    const llm__vision *v = m->vision;
+    const int apart = (v->family->flags & LLM__EYES_TIMES) || m->info.kind == LLM_MEDIA_IMAGE; /* views one by one */
+    const int32_t both = v->family->flags & LLM__EYES_TWICE && m->info.kind == LLM_MEDIA_VIDEO ? 2 : 1;
+    run->t = apart ? 1 : m->n_views / both;
+    run->h = m->view[0].rows / v->pool;
+    run->w = m->view[0].cols / v->pool;
+    return i < (apart ? m->n_views : 1);
+}
+
+/* Places of one run from p on. Returns the place behind it. */
+static int32_t llm__run_places(const llm_media *m, const llm__token_run *run, int32_t p, int32_t n, int32_t at, int32_t *places) {
+    int32_t last = p;
+    for (int32_t i = 0; i < run->t * run->h * run->w && at + i < n; i++) {
+        const int32_t t = i / (run->h * run->w), y = i / run->w % run->h, x = i % run->w;
+        const int32_t when = m->vision->tokens_per_second > 0 ? (int32_t)(t * m->vision->tokens_per_second * m->pair_seconds) : t;
+        places[at + i] = p + when;
+        places[n + at + i] = p + y;
+        places[2 * n + at + i] = p + x;
+        last = LLM__MAX(last, p + LLM__MAX(when, LLM__MAX(y, x)));
+    }
+    return last + 1;
+}
+
+/* Places (3, n) of a prompt's tokens; media in the order in which their tokens stand there, *next: the place behind the last token. */
+static void llm__media_places(const llm__vision *v, const int32_t *ids, int32_t n, llm_media *const *media, int32_t n_media,
+                                    int32_t *places, int32_t *next) {
+    int32_t p = 0, which[2] = {0, 0}, part[2] = {0, 0}; /* of pictures, of videos: which of them, and which of its runs */
+    for (int32_t at = 0; at < n;) {
+        const int video = ids[at] == v->video_id, seen = video || ids[at] == v->image_id;
+        const llm_media_kind kind = video ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
+        llm__token_run run = LLM__ZERO;
+        int32_t *m = &which[video];
+        while (seen && *m < n_media && (media[*m]->info.kind != kind || !llm__media_tokens(media[*m], part[video], &run)))
+            ++*m, part[video] = 0;
+        if (!seen || *m >= n_media) {
+            places[at] = places[n + at] = places[2 * n + at] = p++;
+            at++;
+            continue;
+        }
+        part[video]++;
+        p = llm__run_places(media[*m], &run, p, n, at, places);
+        at += run.t * run.h * run.w;
+    }
+    *next = p;
+}
+
+/* ---- Text ---- */
+
+static void llm__add_times(llm_text *out, const char *token, int64_t n) {
+    for (int64_t i = 0; i < n; i++) llm_text_str(out, token);
+}
+
+/* Idefics 3: a mark before each tile, a line for each row of them, then the whole. */
+static void llm__mark_grid(const llm_media *m, llm_text *out) {
+    const llm__vision *v = m->vision;
+    const int32_t n = llm__view_rows(v, &m->view[0]);
+    char mark[64];
+    for (int32_t y = 0; y < m->grid_rows; y++) {
+        for (int32_t x = 0; x < m->grid_cols; x++) {
+            snprintf(mark, sizeof mark, "<fake_token_around_image><row_%d_col_%d>", (int)y + 1, (int)x + 1);
+            llm_text_str(out, mark);
+            llm__add_times(out, v->image_token, n);
+        }
+        llm_text_str(out, "\n");
+    }
+    llm_text_str(out, m->grid_rows ? "\n<fake_token_around_image><global-img>" : "<fake_token_around_image><global-img>");
+    llm__add_times(out, v->image_token, n);
+    llm_text_str(out, "<fake_token_around_image>");
+}
+
+/* Pixtral: a token behind each row, another one behind the last. */
+static void llm__mark_rows(const llm_media *m, llm_text *out) {
+    const llm__vision *v = m->vision;
+    const int32_t rows = m->view[0].rows / v->pool, cols = m->view[0].cols / v->pool;
+    for (int32_t y = 0; y < rows; y++) {
+        llm__add_times(out, v->image_token, cols);
+        llm_text_str(out, y + 1 < rows ? v->row_end : v->last_end);
+    }
+}
+
+/* MiniCPM-V: its number, the whole, then a line for each row of slices. */
+static void llm__mark_slices(const llm_media *m, int32_t number, llm_text *out) {
+    const llm__vision *v = m->vision;
+    llm_text_str(out, "<image_id>");
+    llm_text_int(out, number);
+    llm_text_str(out, "</image_id><image>");
+    llm__add_times(out, v->image_token, v->n_query);
+    llm_text_str(out, "</image>");
+    for (int32_t i = 0; i < m->grid_rows * m->grid_cols; i++) {
+        if (i && i % m->grid_cols == 0) llm_text_str(out, "\n");
+        llm_text_str(out, "<slice>");
+        llm__add_times(out, v->image_token, v->n_query);
+        llm_text_str(out, "</slice>");
+    }
+}
+
+/* Python's "%.1f": half of a tenth goes to the even one, as the binary fraction has it. */
+static void llm__mark_seconds(double t, llm_text *out) {
+    const int64_t tenths = (int64_t)rint(t * 10);
+    llm_text_str(out, "<");
+    llm_text_int(out, tenths / 10);
+    llm_text_str(out, ".");
+    llm_text_int(out, tenths % 10);
+    llm_text_str(out, " seconds>");
+}
+
+/* Qwen3-VL: a video is pairs of frames, each with its time before it. */
+static void llm__mark_times(const llm_media *m, llm_text *out) {
+    const llm__vision *v = m->vision;
+    for (int32_t i = 0; i < m->n_views; i++) {
+        llm__mark_seconds(m->times[i], out);
+        llm_text_str(out, v->start);
+        llm__add_times(out, v->video_token, llm__view_rows(v, &m->view[i]));
+        llm_text_str(out, v->stop);
+    }
+}
+
+/* What stands for picture `number`. */
+static void llm__media_mark(const llm_media *m, int32_t number, llm_text *out) {
+    const llm__vision *v = m->vision;
+    if (m->info.kind == LLM_MEDIA_VIDEO) {
+        if (v->family->flags & LLM__EYES_TIMES) llm__mark_times(m, out);
+        else llm__add_times(out, v->video_token, m->info.n_tokens);
+        return;
+    }
+    switch (v->family->marks) {
+    case LLM__MARKS_GRID: llm__mark_grid(m, out); return;
+    case LLM__MARKS_ROWS: llm__mark_rows(m, out); return;
+    case LLM__MARKS_SLICES: llm__mark_slices(m, number, out); return;
+    case LLM__MARKS_PLAIN: break;
+    }
+    llm_text_str(out, v->family->begin);
+    llm__add_times(out, v->image_token, m->info.n_tokens);
+    llm_text_str(out, v->family->end);
+}
+
+/* The next placeholder; NULL: there is none. */
+static const char *llm__placeholder_next(llm__str text, const char *image, const char *video, int *is_video) {
+    const char *a = image ? llm__str_find(text, llm__lit(image)) : NULL, *b = video ? llm__str_find(text, llm__lit(video)) : NULL;
+    *is_video = b && (!a || b < a);
+    return *is_video ? b : a;
+}
+
+/* The prompt with the placeholders replaced. */
+static llm_result llm__media_text(const llm__vision *v, llm__str text, llm_media *const *media, int32_t n_media, llm_text *out) {
+    const char *video = v->video_id >= 0 ? v->video_placeholder : NULL, *at;
+    int32_t next[2] = {0, 0}, found[2] = {0, 0}, given[2] = {0, 0};
+    int is_video;
+    for (int32_t i = 0; i < n_media; i++) given[media[i]->info.kind == LLM_MEDIA_VIDEO]++;
+    /* a text that repeats the placeholder is walked once for each: bound what may come of it */
+    for (; n_media && (at = llm__placeholder_next(text, v->placeholder, video, &is_video)) != NULL; found[is_video]++) {
+        size_t before = (size_t)(at - text.p), len = strlen(is_video ? video : v->placeholder);
+        int32_t *m = &next[is_video];
+        while (*m < n_media && (media[*m]->info.kind == LLM_MEDIA_VIDEO) != is_video) ++*m;
+        if (*m >= n_media) break;
+        const size_t start = strlen(v->start), stop = strlen(v->stop);
+        if (is_video && v->family->flags & LLM__EYES_TIMES && before >= start && text.n - before - len >= stop &&
+            !memcmp(at - start, v->start, start) && !memcmp(at + len, v->stop, stop))
+            before -= start, len += start + stop;
+        llm_text_add(out, text.p, before);
+        llm__media_mark(media[*m], found[0], out);
+        ++*m;
+        text = llm__str_from(text, before + len);
+    }
+    llm_text_add(out, text.p, text.n);
+    for (int k = 0; k < 2; k++)
+        if (found[k] < given[k])
+            return llm__error(LLM_ERR_ARG, "%d %s given, and the prompt has %d placeholder%s (%s) for them", (int)given[k],
+                              given[k] == 1 ? (k ? "video is" : "picture is")
+                              : k           ? "videos are"
+                                            : "pictures are",
+                              (int)found[k], found[k] == 1 ? "" : "s", k ? video ? video : "none" : v->placeholder);
+    return out->failed ? llm__nomem() : LLM_OK;
+}
+
+LLM__COLD_END
+
+/* ============================================================================
+ * >>patches   What the tower reads of a view: its patches' values, and where they stand.
+ * ============================================================================
+ * Patches are taken in blocks of pool x pool, blocks from left to right and from above, and so within a block: those that make a row of the
+ * language model follow each other, whatever the family. Attention does not care, for every patch brings its place along. */
+
+/* Row and column of a view's i-th patch. */
+static void llm__patch_place(const llm__vision *v, const llm__media_view *view, int32_t i, int32_t *row, int32_t *col) {
+    const int32_t k = v->pool, block = i / (k * k), in = i % (k * k), across = view->cols / k;
+    *row = block / across * k + in / k;
+    *col = block % across * k + in % k;
+}
+
+/* (patch_values) values of it, as the weights of the first layer have them: channel by channel, in each frame by frame, row by row. */
+static void llm__patch_values(const llm_media *m, const llm__media_view *view, int32_t i, float *out) {
+    const llm__vision *v = m->vision;
+    const llm__processor *p = &m->processor;
+    const int32_t side = v->patch;
+    int32_t row, col;
+    llm__patch_place(v, view, i, &row, &col);
+    for (int c = 0; c < 3; c++) {
+        const double mean = p->mean[c], std = p->std[c];
+        for (int f = 0; f < v->frames; f++) {
+            const llm__picture *pixels = f && view->pixels[1].rgb ? &view->pixels[1] : &view->pixels[0];
+            for (int32_t y = 0; y < side; y++) {
+                const uint8_t *at = pixels->rgb + ((size_t)(row * side + y) * (size_t)pixels->w + (size_t)col * (size_t)side) * 3 + c;
+                for (int32_t x = 0; x < side; x++, at += 3) *out++ = (float)((*at * p->rescale - mean) / std);
+            }
+        }
+    }
+}
+
+LLM__COLD_BEGIN
+
+/* ============================================================================
+ * >>media   Pictures and videos of a request, prepared.
+ * ============================================================================ */
+
+LLM_API void llm_media_free(llm_media *m) {
+    if (!m || __atomic_sub_fetch(&m->refs, 1, __ATOMIC_ACQ_REL)) return;
+    for (int32_t i = 0; i < m->n_views; i++)
+        for (int k = 0; k < 2; k++) llm__picture_free(&m->view[i].pixels[k]);
+    LLM_FREE(m->view);
+    LLM_FREE(m->times);
+    LLM_FREE(m->values);
+    LLM_FREE(m->raw);
+    LLM_FREE(m);
+}
+
+/* For LLM__SCOPED. */
+static void llm__media_drop(llm_media **m) { llm_media_free(*m); }
+
+/* Made to fit 512 x 512, as OpenAI's detail "low" has it. */
+static llm_result llm__media_low(llm__picture *p, llm__filter filter) {
+    llm__picture small = LLM__ZERO;
+    const double by = 512.0 / LLM__MAX(p->w, p->h);
+    if (by >= 1) return LLM_OK;
+    llm_result r = llm__resize(p, LLM__MAX(1, (int32_t)(p->w * by)), LLM__MAX(1, (int32_t)(p->h * by)), filter, &small);
+    llm__picture_free(p);
+    *p = small;
+    return r;
+}
+
+/* Frame i of what was given. */
+static llm_result llm__media_frame(const llm_media *m, const llm_media_config *cfg, int32_t i, llm__picture *out) {
+    const int how = m->vision->family->flags & LLM__EYES_RAW ? LLM__DROP_ALPHA | LLM__KEEP_ORIENTATION : 0;
+    llm_result r = cfg->n_files ? llm__picture_read(m->vision->reader, (const uint8_t *)cfg->files[i].data, cfg->files[i].size, how, out)
+                                : llm__picture_pixels(&cfg->frames[i], how, out);
+    return !r && cfg->detail == LLM_DETAIL_LOW ? llm__media_low(out, m->processor.filter) : r;
+}
+
+static llm_result llm__media_image(llm_media *m, const llm_media_config *cfg) {
+    llm__picture p = LLM__ZERO;
+    if (cfg->n_files + cfg->n_frames != 1)
+        return llm__error(LLM_ERR_ARG, "a picture of %d files and %d frames, one was expected", cfg->n_files, cfg->n_frames);
+    llm_result r = llm__media_frame(m, cfg, 0, &p);
+    m->info.width = p.w;
+    m->info.height = p.h;
+    return r ? r : llm__fit(m, &p, LLM__MAX(cfg->n_images, 1));
+}
+
+/* ---- Videos ----
+ * Frames come as they are, or a GIF has them. Of a GIF so many a second are taken as the family's processor does, spread evenly. */
+
+/* Where a video's frames come from. */
+typedef struct llm__reel {
+    const llm_media_config *cfg;
+    llm__gif gif;
+    int32_t n, n_read; /* frames; of a GIF so many were read */
+    double seconds;    /* between two */
+} llm__reel;
+
+/* The i-th frame, later than those before. Of a GIF the frame that is shown at that time. */
+static llm_result llm__reel_frame(const llm_media *m, llm__reel *reel, int32_t i, llm__picture *out) {
+    llm_result r = LLM_OK;
+    if (!reel->gif.canvas) return llm__media_frame(m, reel->cfg, i, out);
+    while (reel->n_read <= i && !r) r = llm__gif_next(&reel->gif), reel->n_read++;
+    const llm_frame frame = {reel->gif.canvas, reel->gif.w, reel->gif.h, 4};
+    return r ? r : llm__picture_pixels(&frame, 0, out);
+}
+
+/* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together. */
+static int32_t llm__frames_taken(const llm_media *m, int32_t n, double seconds) {
+    const llm__processor *p = &m->processor;
+    const int32_t unit = m->vision->family->flags & LLM__EYES_TWICE ? 2 : m->vision->frames;
+    double want = LLM__MIN(LLM__MAX(seconds * p->fps, (double)p->min_frames), (double)p->max_frames);
+    int32_t taken = (int32_t)LLM__MIN(want, (double)n) / unit * unit;
+    return LLM__MAX(taken, LLM__MIN(unit, n));
+}
+
+/* Puts frames into views, two and two where the family does so; a last one alone stands twice. */
+static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken) {
+    const llm__vision *v = m->vision;
+    const llm__processor *p = &m->processor;
+    const int pairs = v->frames == 2, twice = v->family->flags & LLM__EYES_TWICE && taken % 2;
+    int32_t size[2] = {0, 0};
+    llm_result r = LLM_OK;
+    for (int32_t i = 0; i < taken + twice && !r; i += 1 + pairs) {
+        llm__picture first = LLM__ZERO, second = LLM__ZERO;
+        const int32_t at = LLM__MIN(i, taken - 1), next = LLM__MIN(i + 1, taken - 1);
+        r = llm__reel_frame(m, reel, (int32_t)((int64_t)at * reel->n / taken), &first);
+        if (!r && pairs && next > at) r = llm__reel_frame(m, reel, (int32_t)((int64_t)next * reel->n / taken), &second);
+        if (!i) {
+            m->info.width = first.w;
+            m->info.height = first.h;
+            const int32_t all = v->family->flags & LLM__EYES_TIMES ? taken + taken % 2 : 1;
+            if (!r)
+                r = llm__fit_blocks(first.h, first.w, all, (int64_t)v->patch * v->merge, p->video_min_pixels, p->video_max_pixels, size);
+        }
+        if (!r) r = llm__fit_frames(m, &first, &second, size[1], size[0]);
+        llm__picture_free(&first);
+        llm__picture_free(&second);
+    }
+    return r;
+}
+
+/* When each view is shown: the middle of its frames' times. */
+static llm_result llm__media_times(llm_media *m, const llm__reel *reel, int32_t taken) {
+    const int unit = m->vision->frames;
+    const double each = reel->seconds * reel->n / taken;
+    m->times = LLM__NEW(double, m->n_views);
+    m->pair_seconds = each * unit;
+    for (int32_t i = 0; i < m->n_views && m->times; i++) m->times[i] = (unit * i + LLM__MIN(unit * i + unit - 1, taken - 1)) * each / 2;
+    return m->times ? LLM_OK : llm__nomem();
+}
+
+static llm_result llm__media_video(llm_media *m, const llm_media_config *cfg) {
+    llm__reel reel = {cfg, LLM__ZERO, cfg->n_files + cfg->n_frames, 0, cfg->fps > 0 ? 1 / cfg->fps : 1 / m->processor.fps};
+    int32_t taken = reel.n;
+    llm_result r = LLM_OK;
+    if (!(m->vision->family->flags & LLM__EYES_VIDEO)) return llm__error(LLM_ERR_UNSUPPORTED, "the model sees pictures, and no videos");
+    if (reel.n < 1 || (cfg->n_files && cfg->n_frames))
+        return llm__error(LLM_ERR_ARG, "a video of %d files and %d frames, either of them was expected", cfg->n_files, cfg->n_frames);
+    const char *kind = cfg->n_files == 1 ? llm__picture_kind((const uint8_t *)cfg->files[0].data, cfg->files[0].size) : NULL;
+    if (kind && !strcmp(kind, "a GIF")) {
+        r = llm__gif_open((const uint8_t *)cfg->files[0].data, cfg->files[0].size, &reel.gif);
+        reel.n = reel.gif.n_frames;
+        if (!r) reel.seconds = reel.gif.seconds / reel.n;
+        if (!r && (double)reel.n * reel.gif.w * reel.gif.h > 4e9)
+            r = llm__error(LLM_ERR_LIMIT, "a GIF of %d frames of %d x %d pixels is too long", (int)reel.n, (int)reel.gif.w,
+                           (int)reel.gif.h);
+        if (!r) taken = llm__frames_taken(m, reel.n, reel.gif.seconds);
+    }
+    if (!r && taken > m->processor.max_frames)
+        r = llm__error(LLM_ERR_LIMIT, "a video of %d frames, at most %d were expected", (int)taken, (int)m->processor.max_frames);
+    if (!r) r = llm__media_views(m, &reel, taken);
+    if (!r) r = llm__media_times(m, &reel, taken);
+    llm__gif_close(&reel.gif);
+    return r;
+}
+
+/* ---- What both have ---- */
+
+/* Two hashes over everything that decides about the rows, keyed so that nobody can aim at another's. */
+static void llm__media_hash(llm_media *m) {
+    const int32_t shape[6] = {m->info.kind, m->grid_rows, m->grid_cols, m->info.width, m->info.height, m->n_views};
+    for (int k = 0; k < 2; k++) {
+        uint64_t h = llm__hash(shape, sizeof shape, m->vision->secret[k]);
+        h = llm__hash(&m->pair_seconds, sizeof m->pair_seconds, h);
+        for (int32_t i = 0; i < m->n_views; i++)
+            for (int j = 0; j < 2; j++) {
+                const llm__picture *p = &m->view[i].pixels[j];
+                const int32_t size[2] = {p->rgb ? p->w : 0, p->rgb ? p->h : 0};
+                h = llm__hash(size, sizeof size, llm__mix(h));
+                if (p->rgb) h = llm__hash(p->rgb, (size_t)p->w * (size_t)p->h * 3, llm__mix(h));
+            }
+        h = llm__hash(m->processor.mean, sizeof m->processor.mean, llm__mix(h));
+        m->hash[k] = llm__hash(m->processor.std, sizeof m->processor.std, llm__mix(h));
+    }
+}
+
+LLM_API llm_result llm_media_open(const llm_model *model, const llm_media_config *cfg, llm_media **out) {
+    const llm__vision *v = model->vision;
+    *out = NULL;
+    if (!v) return llm__error(LLM_ERR_UNSUPPORTED, "%s is not a multimodal model: it takes text only", model->path);
+    LLM__SCOPED(llm__media_drop) llm_media *m = LLM__NEW(llm_media, 1);
+    if (!m) return llm__nomem();
+    m->refs = 1;
+    m->vision = v;
+    m->processor = v->processor;
+    m->info.kind = cfg->kind;
+    llm_result r = cfg->mm_processor_kwargs ? llm__processor_change(v, cfg->mm_processor_kwargs, &m->processor) : LLM_OK;
+    if (!r) r = cfg->kind == LLM_MEDIA_VIDEO ? llm__media_video(m, cfg) : llm__media_image(m, cfg);
+    if (r) return r;
+    const int64_t n = llm__media_rows(m);
+    if (n < 1 || n > INT32_MAX / 4) return llm__error(LLM_ERR_LIMIT, "it would take %lld tokens", (long long)n);
+    m->info.n_tokens = (int32_t)n;
+    m->info.n_views = m->n_views;
+    for (int32_t i = 0; i < m->n_views; i++)
+        for (int k = 0; k < 2; k++)
+            m->bytes += m->view[i].pixels[k].rgb ? (size_t)m->view[i].pixels[k].w * (size_t)m->view[i].pixels[k].h * 3 : 0;
+    llm__media_hash(m);
+    *out = m;
+    m = NULL;
+    return LLM_OK;
+}
+
+LLM_API void llm_media_get_info(const llm_media *media, llm_media_info *out) { *out = media->info; }
+
+LLM_API int64_t llm_media_values(const llm_media *m, int32_t view, float *values, int64_t n) {
+    const llm__vision *v = m->vision;
+    if (view < 0 || view >= m->n_views) return 0;
+    const int64_t all = (int64_t)m->view[view].rows * m->view[view].cols * v->patch_values;
+    LLM__SCOPED(llm__drop) float *patch = LLM__NEW(float, v->patch_values);
+    for (int64_t at = 0; at < n && at < all && patch; at += v->patch_values) {
+        llm__patch_values(m, &m->view[view], (int32_t)(at / v->patch_values), patch);
+        memcpy(values + at, patch, (size_t)LLM__MIN(n - at, (int64_t)v->patch_values) * sizeof *values);
+    }
+    return all;
+}
+
+LLM_API llm_result llm_media_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_media *const *media,
+                                      int32_t n_media, llm_tokens *ids) {
+    LLM__SCOPED(llm_text_free) llm_text whole = LLM__ZERO;
+    if (!model->vision || !n_media) return llm_tokenize(model, text, len, flags, ids);
+    llm_result r = llm__media_text(model->vision, llm__s(text, len), media, n_media, &whole);
+    return r ? r : llm_tokenize(model, whole.data ? whole.data : "", whole.len, flags, ids);
+}
+
+LLM__COLD_END
+
+/* ============================================================================
+ * >>assemble   LLaVA's tiles put together: what was padded is cut off, what is too much is shrunk, and rows end in a newline.
+ * ============================================================================ */
+
+/* The row of the whole grid at (y, x): tiles stand row by row behind the first view. */
+static const float *llm__grid_row(const llm_media *m, int32_t side, int32_t y, int32_t x) {
+    const int32_t tile = 1 + y / side * m->grid_cols + x / side, in = y % side * side + x % side;
+    return m->raw + ((size_t)tile * (size_t)side * (size_t)side + (size_t)in) * (size_t)m->raw_width;
+}
+
+/* Place i of n that stretch over `size`: half-pixel centres, no antialiasing; the two it lies between, and how far it is from the first. */
+static float llm__between(int32_t i, int32_t n, int32_t size, int32_t at[2]) {
+    const float place = LLM__MAX(((float)i + 0.5f) * ((float)size / (float)n) - 0.5f, 0);
+    at[0] = LLM__MIN((int32_t)place, size - 1);
+    at[1] = LLM__MIN(at[0] + 1, size - 1);
+    return place - (float)at[0];
+}
+
+/* From m->raw to m->values. newline: (raw_width). */
+static void llm__assemble(llm_media *m, const float *newline) {
+    const llm__unpad u = llm__unpad_of(m);
+    const int32_t side = m->view[0].rows / m->vision->pool, D = m->raw_width;
+    const size_t bytes = (size_t)D * sizeof(float);
+    float *to = m->values + (size_t)side * (size_t)side * (size_t)D;
+    memcpy(m->values, m->raw, (size_t)side * (size_t)side * bytes);
+    if (!m->grid_rows) memcpy(to, newline, bytes);
+    for (int32_t i = 0; i < u.to_h && m->grid_rows; i++, to += D) {
+        for (int32_t j = 0; j < u.to_w; j++, to += D) {
+            int32_t y[2], x[2];
+            const float dy = llm__between(i, u.to_h, u.h, y), dx = llm__between(j, u.to_w, u.w, x);
+            const float *from[4];
+            for (int k = 0; k < 4; k++) from[k] = llm__grid_row(m, side, u.top + y[k / 2], u.left + x[k % 2]);
+            if (u.to_h == u.h && u.to_w == u.w) memcpy(to, from[0], bytes);
+            else
+                for (int32_t c = 0; c < D; c++)
+                    to[c] = (1 - dy) * ((1 - dx) * from[0][c] + dx * from[1][c]) + dy * ((1 - dx) * from[2][c] + dx * from[3][c]);
+        }
+        memcpy(to, newline, bytes);
+    }
+}
+
+LLM__COLD_BEGIN
+
+/* Where a tower's names begin, and those of its layers go on. The longer ones first: a name begins with its own beginning, too. */
+static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.", "encoder.layers."},
+                                                  {"vision_tower.", "encoder.layer."},
+                                                  {"vision_tower.", "transformer.layers."},
+                                                  {"vision_tower.", "encoder.layers."},
+                                                  {"vision_encoder.", "transformer.layers."},
+                                                  {"vision_model.", "encoder.layers."},
+                                                  {"vision_model.", "blocks."},
+                                                  {"visual.", "blocks."},
+                                                  {"vpm.", "encoder.layers."},
+                                                  {"v.", "blk."}};
+
+/* Of a tower's layer and of its two ends, whatever a family calls them. */
+#define LLM__SEES_NORM1 "#layer_norm1 #layernorm_before #norm1 #attention_norm #ln1"
+#define LLM__SEES_QKV "#attn.qkv #attn_qkv"
+#define LLM__SEES_Q "#self_attn.q_proj #attention.q_proj #attn_q"
+#define LLM__SEES_K "#self_attn.k_proj #attention.k_proj #attn_k"
+#define LLM__SEES_V "#self_attn.v_proj #attention.v_proj #attn_v"
+#define LLM__SEES_QN "#attention.q_norm #attn.q_norm #attn_q_norm"
+#define LLM__SEES_KN "#attention.k_norm #attn.k_norm #attn_k_norm"
+#define LLM__SEES_O "#self_attn.out_proj #attention.projection_layer #attn.proj #attention.o_proj #attn_out"
+#define LLM__SEES_SCALE1 "#lambda_1 #ls1"
+#define LLM__SEES_NORM2 "#layer_norm2 #layernorm_after #norm2 #ffn_norm #ln2"
+#define LLM__SEES_GATE "#mlp.gate_proj #feed_forward.gate_proj #ffn_gate"
+#define LLM__SEES_UP "#mlp.fc1 #mlp.linear_fc1 #mlp.up_proj #feed_forward.up_proj #ffn_up"
+#define LLM__SEES_DOWN "#mlp.fc2 #mlp.linear_fc2 #mlp.down_proj #feed_forward.down_proj #ffn_down"
+#define LLM__SEES_SCALE2 "#lambda_2 #ls2"
+#define LLM__SEES_PATCH "@embeddings.patch_embedding @embeddings.patch_embeddings.projection @patch_embed.proj @patch_conv @patch_embd"
+#define LLM__SEES_POSITIONS "@embeddings.position_embedding @embeddings.position_embeddings @pos_embed @position_embd"
+#define LLM__SEES_FIRST "@embeddings.class_embedding @embeddings.cls_token @class_embd"
+#define LLM__SEES_PRE "@pre_layrnorm @ln_pre @pre_ln"
+
+/* A name in full: '#' stands for the layer, '@' for the root; else it may have "model." before it. */
+static const llm__tensor *llm__tower_name(const llm__tower_loader *L, llm__str word, const char *end, int layer, const char *before,
+                                          char name[256]) {
+    if (word.p[0] == '#') snprintf(name, 256, "%s%s%d.%.*s%s", L->root, L->layers, layer, (int)word.n - 1, word.p + 1, end);
+    else if (word.p[0] == '@') snprintf(name, 256, "%s%.*s%s", L->root, (int)word.n - 1, word.p + 1, end);
+    else snprintf(name, 256, "%s%.*s%s", before, (int)word.n, word.p, end);
+    return llm__tensors_find(L->v->tensors, name);
+}
+
+/* The tensor of the first name that is there, NULL: none. layer -1: of the whole tower. suffix: ".weight" or ".bias". */
+static const llm__tensor *llm__tower_find(const llm__tower_loader *L, const char *names, int layer, int bias, char name[256]) {
+    static const char *const ends[2][2] = {{".weight", ""}, {".bias", "_bias"}};
+    char first[256] = "";
+    llm__str word;
+    while (llm__list_next(&names, " ", &word))
+        for (int i = 0; i < 4; i++) {
+            const llm__tensor *t = llm__tower_name(L, word, ends[bias][i % 2], layer, i < 2 ? "" : "model.", name);
+            if (t) return t;
+            if (!first[0]) memcpy(first, name, 256);
+        }
+    memcpy(name, first, 256);
+    return NULL;
+}
+
+/* The numbers of a tensor's values, whatever its shape. */
+static int64_t llm__tower_size(const llm__tensor *t) { return t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3]; }
+
+/* 1 if a part's tensor has the size that the tower expects. */
+static int llm__tower_fits(llm__tower_loader *L, const llm__tensor *t, int64_t rows, int64_t cols, int across) {
+    const int64_t outer = across ? LLM__MAX(cols, 1) : rows;
+    const int flat = t->n_dims == 2 && cols; /* a matrix has to be one; convolutions and vectors only have to have so many values */
+    if (!llm__type_readable(t->type))
+        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s has type %s, which is not read as a weight", L->v->path, t->name.p,
+                          llm__type_name(t->type));
+    else if (llm__tower_size(t) != rows * LLM__MAX(cols, 1) || (flat && t->shape[0] != outer))
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has %lld values, %lld x %lld expected", L->v->path, t->name.p,
+                          (long long)llm__tower_size(t), (long long)rows, (long long)LLM__MAX(cols, 1));
+    return !L->r;
+}
+
+/* The columns of a matrix that go channel by channel, the patches of a channel side by side, put in the order of patches side by side. */
+static const void *llm__tower_reorder(llm__tower_loader *L, const llm__tensor *t, int64_t rows, int64_t cols) {
+    const int64_t parts = (int64_t)L->v->pool * L->v->pool, channels = cols / parts, bytes = llm__row_bytes(t->type, cols);
+    float *to = (float *)llm__arena_take(&L->keep, (size_t)(rows * cols) * sizeof *to),
+          *row = (float *)llm__arena_take(&L->keep, (size_t)cols * sizeof *row);
+    if (!to || !row) {
+        L->r = llm__nomem();
+        return NULL;
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        llm__dequant_columns(t->type, t->data + r * bytes, 0, cols, row);
+        for (int64_t c = 0; c < channels; c++)
+            for (int64_t j = 0; j < parts; j++) to[r * cols + j * channels + c] = row[c * parts + j];
+    }
+    return to;
+}
+
+/* Fills in a segment of a weight or of its bias (k 1) from a tensor; t NULL: random values. */
+static void llm__tower_segment(llm__tower_loader *L, const llm__tensor *t, const llm__tower_part *p, int64_t cols, uint32_t flags,
+                               llm_segment *s) {
+    const int across = cols && flags & LLM__STEP_ACROSS;
+    memset(s, 0, sizeof *s);
+    s->transposed = across || !cols;
+    s->stored_cols = s->transposed ? p->all : cols;
+    s->row = p->row;
+    s->n_rows = p->n;
+    s->n_cols = LLM__MAX(cols, 1);
+    s->type = t ? t->type : LLM_TYPE_RANDOM;
+    s->data = t ? t->data : NULL;
+    L->v->n_params += s->n_rows * s->n_cols;
+    if (t) L->v->bytes += llm__row_bytes(t->type, s->n_rows * s->n_cols);
+    if (!t || !(flags & LLM__STEP_CHANNELS) || !L->t) return;
+    s->data = llm__tower_reorder(L, t, p->all, cols);
+    s->type = LLM_TYPE_F32;
+}
+
+/* A matrix out of parts, one below the other, with their biases if they have any. role VECTOR: a norm. optional: it may be absent. */
+static void llm__tower_take(llm__tower_loader *L, llm_role role, const llm__tower_part *parts, int n, int64_t cols, uint32_t flags,
+                            int optional, int layer, llm__net_pair *out) {
+    char name[256];
+    llm_segment list[2][3];
+    int n_bias = 0;
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < n && !L->r; i++) {
+        const llm__tensor *t = L->m->dummy ? NULL : llm__tower_find(L, parts[i].names, layer, 0, name);
+        if (!t && optional) return;
+        if (!t && !L->m->dummy) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", L->v->path, name);
+        if (L->r || (t && !llm__tower_fits(L, t, parts[i].all, cols, cols && flags & LLM__STEP_ACROSS))) return;
+        llm__tower_segment(L, t, &parts[i], cols, flags, &list[0][i]);
+        const llm__tensor *bias = L->m->dummy ? NULL : llm__tower_find(L, parts[i].names, layer, 1, name);
+        if (!bias) continue;
+        if (!llm__tower_fits(L, bias, parts[i].all, 0, 0)) return;
+        llm__tower_segment(L, bias, &parts[i], 0, 0, &list[1][n_bias++]);
+        out->rows = 1;
+    }
+    if (L->r) return;
+    if (n_bias && n_bias < n) {
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: of the parts of tensor %s only some have a bias", L->v->path, name);
+        return;
+    }
+    llm_weight_desc d = {parts[0].names, role, list[0], n, 0, 0, LLM__MAX(cols, 1), 0}, b;
+    for (int i = 0; i < n; i++) d.rows += parts[i].n;
+    if (role == LLM_ROLE_VECTOR && (flags & LLM__STEP_PLUS1 || L->m->dummy) && !L->v->gguf) d.add = 1;
+    out->rows = (int32_t)d.rows;
+    if (!L->t) return;
+    L->r = L->t->be->weight(L->t->ctx, 0, &d, &out->w);
+    b = d;
+    b.role = LLM_ROLE_VECTOR;
+    b.segments = list[1];
+    b.cols = 1;
+    b.add = 0;
+    if (!L->r && n_bias) L->r = L->t->be->weight(L->t->ctx, 0, &b, &out->b);
+}
+
+/* Its values as floats, n of them, in memory to be freed by LLM_FREE; NULL: an error, or nothing of that name where it is optional. */
+static float *llm__tower_floats(llm__tower_loader *L, const char *names, int bias, int64_t n, int optional) {
+    char name[256];
+    const llm__tensor *t = L->m->dummy || L->r ? NULL : llm__tower_find(L, names, -1, bias, name);
+    if (L->r || (!t && (optional || L->m->dummy))) return NULL;
+    if (!t) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", L->v->path, name);
+    if (L->r || !llm__tower_fits(L, t, n, 0, 0)) return NULL;
+    float *to = LLM__NEW(float, n);
+    if (!to) L->r = llm__nomem();
+    const int64_t row = t->shape[t->n_dims > 0 ? t->n_dims - 1 : 0];
+    for (int64_t i = 0; to && i < n; i += row)
+        llm__dequant_columns(t->type, t->data + i / row * llm__row_bytes(t->type, row), 0, LLM__MIN(row, n - i), to + i);
+    return to;
+}
+
+/* A norm, or a matrix, of one tensor. */
+static void llm__tower_one(llm__tower_loader *L, llm_role role, const char *names, int64_t rows, int64_t cols, int optional, int layer,
+                           llm__net_pair *out) {
+    const llm__tower_part part = {names, rows, 0, rows};
+    llm__tower_take(L, role, &part, 1, cols, 0, optional, layer, out);
+}
+
+/* Everything of a layer. */
+static void llm__tower_layer_weights(llm__tower_loader *L, int i, llm__tower_layer *layer) {
+    const llm__vision *v = L->v;
+    const int64_t D = v->hidden, A = (int64_t)v->n_heads * v->head_dim, F = v->ff;
+    char name[256];
+    const int fused = llm__tower_find(L, LLM__SEES_QKV, i, 0, name) != NULL;
+    const int gated = llm__tower_find(L, LLM__SEES_GATE, i, 0, name) != NULL;
+    const llm__tensor *up = v->gguf ? llm__tower_find(L, LLM__SEES_UP, i, 0, name) : NULL;
+    const int swapped = up && !gated && up->n_dims == 2 && up->shape[0] == D && F != D; /* as early converters named them */
+    const llm__tower_part qkv[] = {
+        {fused ? LLM__SEES_QKV : LLM__SEES_Q, fused ? 3 * A : A, 0, fused ? 3 * A : A}, {LLM__SEES_K, A, 0, A}, {LLM__SEES_V, A, 0, A}};
+    const llm__tower_part gate_up[] = {{LLM__SEES_GATE, F, 0, F}, {LLM__SEES_UP, F, 0, F}};
+    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_NORM1, D, 0, 0, i, &layer->norm1);
+    llm__tower_take(L, LLM_ROLE_LINEAR, qkv, fused ? 1 : 3, D, 0, 0, i, &layer->qkv);
+    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_QN, A, 0, 1, i, &layer->q_norm);
+    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_KN, A, 0, 1, i, &layer->k_norm);
+    llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_O, D, A, 0, i, &layer->o);
+    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_SCALE1, D, 0, 1, i, &layer->scale1);
+    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_NORM2, D, 0, 0, i, &layer->norm2);
+    if (gated) llm__tower_take(L, LLM_ROLE_GATE_UP, gate_up, 2, D, 0, 0, i, &layer->up);
+    else llm__tower_one(L, LLM_ROLE_LINEAR, swapped ? LLM__SEES_DOWN : LLM__SEES_UP, F, D, 0, i, &layer->up);
+    llm__tower_one(L, LLM_ROLE_LINEAR, swapped ? LLM__SEES_UP : LLM__SEES_DOWN, D, F, 0, i, &layer->down);
+    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_SCALE2, D, 0, 1, i, &layer->scale2);
+}
+
+/* Names of a list's tensors with those of a DeepStack level in the place of the last one's: "visual.deepstack_merger_list.K". */
+static const char *llm__tower_deep(const char *usual, int level, char out[128]) {
+    if (level < 0) return usual;
+    snprintf(out, 128, "visual.deepstack_merger_list.%d.%s", level,
+             strstr(usual, "norm")  ? "norm"
+             : strstr(usual, "fc1") ? "linear_fc1"
+                                    : "linear_fc2");
+    return out;
+}
+
+/* The steps of a projector. A level of DeepStack has the norm behind the gathering. */
+static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_list *list) {
+    const llm__projector_step *row = L->v->projector->step;
+    const int32_t parts = L->v->pool * L->v->pool;
+    int64_t width = L->v->hidden;
+    llm__projector_step deep[LLM__PROJECTOR_STEPS];
+    memset(list, 0, sizeof *list);
+    list->two = LLM__PROJECTOR_STEPS;
+    if (level >= 0) {
+        memcpy(deep, row, sizeof deep);
+        const llm__projector_step gather = deep[1];
+        deep[1] = deep[0], deep[0] = gather;
+    }
+    for (int i = 0; i < LLM__PROJECTOR_STEPS && row[i].kind && !L->r; i++) {
+        const llm__projector_step *s = level >= 0 ? &deep[i] : &row[i];
+        llm__tower_step *step = &list->step[list->n];
+        char names[128], name[256];
+        const char *wanted = llm__tower_deep(s->names, level, names);
+        const int optional = (s->flags & LLM__STEP_MAYBE) != 0;
+        step->row = &row[level >= 0 && i < 2 ? 1 - i : i];
+        const llm__tower_part norm = {wanted, width, 0, width};
+        if (s->kind == LLM__STEP_NORM) llm__tower_take(L, LLM_ROLE_VECTOR, &norm, 1, 0, s->flags, optional, -1, &step->w);
+        if (s->kind == LLM__STEP_GATHER) width *= parts;
+        if (s->kind == LLM__STEP_TWO) width *= 2, list->two = list->n;
+        if (s->kind == LLM__STEP_LINEAR) {
+            const llm__tensor *t = llm__tower_find(L, wanted, -1, 0, name);
+            if (!t && optional) continue;
+            const int last = !row[i + 1].kind;
+            const llm__tower_part part = {wanted, 0, 0, t ? t->shape[s->flags & LLM__STEP_ACROSS ? 1 : 0] : last ? L->v->out : width};
+            const llm__tower_part whole = {wanted, part.n, 0, part.n};
+            llm__tower_take(L, LLM_ROLE_LINEAR, &whole, 1, width, s->flags, 0, -1, &step->w);
+            width = whole.n;
+        }
+        if (s->kind == LLM__STEP_NORM && optional && !step->w.rows) continue;
+        step->width = (int32_t)width;
+        list->n++;
+    }
+    if (!L->r && strcmp(L->v->projector->names, "resampler") && width != L->v->out)
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: the projector gives %lld values, the language model takes %d", L->v->path, (long long)width,
+                          L->v->out);
+}
+
+/* MiniCPM-V's. */
+static void llm__tower_resampler_weights(llm__tower_loader *L, llm__tower_resampler *r) {
+    const int64_t D = L->v->out, H = L->v->hidden;
+    const llm__tower_part q = {"resampler.attn.in_proj resampler.attn.in_proj_weight", 3 * D, 0, D}, k = {q.names, 3 * D, D, D},
+                          v = {q.names, 3 * D, 2 * D, D};
+    const llm__tower_part proj = {"resampler.proj", D, 0, D};
+    r->head_dim = (int32_t)LLM__MIN(D, 128);
+    r->n_heads = (int32_t)(D / r->head_dim);
+    llm__tower_one(L, LLM_ROLE_LINEAR, "resampler.kv_proj", D, H, 0, -1, &r->kv);
+    llm__tower_one(L, LLM_ROLE_VECTOR, "resampler.ln_kv", D, 0, 0, -1, &r->kv_norm);
+    llm__tower_take(L, LLM_ROLE_LINEAR, &q, 1, D, 0, 0, -1, &r->q);
+    llm__tower_take(L, LLM_ROLE_LINEAR, &k, 1, D, 0, 0, -1, &r->k);
+    llm__tower_take(L, LLM_ROLE_LINEAR, &v, 1, D, 0, 0, -1, &r->v);
+    llm__tower_one(L, LLM_ROLE_LINEAR, "resampler.attn.out_proj", D, D, 0, -1, &r->out);
+    llm__tower_one(L, LLM_ROLE_VECTOR, "resampler.ln_q", D, 0, 0, -1, &r->q_norm);
+    llm__tower_one(L, LLM_ROLE_VECTOR, "resampler.ln_post", D, 0, 0, -1, &r->post_norm);
+    llm__tower_take(L, LLM_ROLE_LINEAR, &proj, 1, D, LLM__STEP_ACROSS, 0, -1, &r->proj);
+    if (L->t) r->query = llm__tower_floats(L, "resampler.query", 0, D * L->v->n_query, 0);
+}
+
+/* Which of the roots the file has. */
+static void llm__tower_root(llm__tower_loader *L) {
+    static const char *const full[] = {
+        "vision_tower.vision_model.", "vision_tower.", "vision_encoder.", "vision_model.", "visual.", "vpm.", "v."};
+    static const char *const inner[] = {"model.vision_tower.vision_model.",
+                                        "model.vision_tower.",
+                                        "model.vision_encoder.",
+                                        "model.vision_model.",
+                                        "model.visual.",
+                                        "model.vpm.",
+                                        "v."};
+    char name[256];
+    for (int i = 0; i < LLM__COUNT(llm__tower_roots); i++)
+        for (int k = 0; k < LLM__COUNT(full); k++)
+            for (int m = 0; m < 2 && !strcmp(full[k], llm__tower_roots[i][0]); m++) {
+                L->root = m ? inner[k] : full[k];
+                L->layers = llm__tower_roots[i][1];
+                if (llm__tower_find(L, LLM__SEES_NORM1, 0, 0, name)) return;
+            }
+    L->root = full[0];
+    L->layers = llm__tower_roots[0][1];
+}
+
+/* All weights: looks each up and checks its shape, and hands it over if there is a tower to have them. */
+static void llm__tower_weights(llm__tower_loader *L) {
+    const llm__vision *v = L->v;
+    llm__tower none, *t = L->t ? L->t : &none;
+    llm__tower_layer unused;
+    const int has_class = (v->flags & LLM__SEES_CLASS) != 0;
+    const int64_t D = v->hidden, table = ((int64_t)v->side * v->side + has_class) * D;
+    char name[256];
+    memset(&none, 0, sizeof none);
+    llm__tower_root(L);
+    if (!L->m->dummy && !llm__tower_find(L, LLM__SEES_NORM1, 0, 0, name)) {
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: config.json says that the model sees, and its files have no tower: tensor %s is missing",
+                          v->path, name);
+        return;
+    }
+    llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_PATCH, D, v->patch_values, 0, -1, &t->patch);
+    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_PRE, D, 0, 1, -1, &t->pre_norm);
+    for (int i = 0; i < v->n_used && !L->r; i++) llm__tower_layer_weights(L, i, L->t ? &t->layer[i] : &unused);
+    llm__tower_projector(L, -1, &t->main);
+    for (int i = 0; i < v->n_deep && !L->r; i++) llm__tower_projector(L, i, &t->deep[i]);
+    if (!strcmp(v->projector->names, "resampler")) llm__tower_resampler_weights(L, &t->resampler);
+    float *read[4] = {v->flags & LLM__SEES_TABLE ? llm__tower_floats(L, LLM__SEES_POSITIONS, 0, table, 0) : NULL,
+                      has_class ? llm__tower_floats(L, LLM__SEES_FIRST, 0, D, 0) : NULL,
+                      has_class ? llm__tower_floats(L, LLM__SEES_PATCH, 1, D, 1) : NULL,
+                      v->family->flags & LLM__EYES_NEWLINES ? llm__tower_floats(L, "image_newline", 0, v->out, 0) : NULL};
+    t->table = read[0];
+    t->first = read[1];
+    t->bias = read[2];
+    t->newline = read[3];
+    for (int i = 0; i < 4 && !L->t; i++) LLM_FREE(read[i]);
+}
+
+/* The widths of the projector's steps, before there is a backend. */
+static void llm__tower_plan(llm__tower_loader *L, llm__tower *t) {
+    llm__tower_root(L);
+    llm__tower_projector(L, -1, &t->main);
+    if (!strcmp(L->v->projector->names, "resampler")) llm__tower_resampler_weights(L, &t->resampler);
+}
+
+/* Names of the tower's tensors, and how many parameters; every tensor is looked up. */
+static llm_result llm__tower_check(const llm_model *m, llm__vision *v) {
+    llm__tower_loader L;
+    memset(&L, 0, sizeof L);
+    L.m = m;
+    L.v = v;
+    llm__tower_weights(&L);
+    llm__arena_free(&L.keep);
+    return L.r;
+}
+
+/* ---- Opening ---- */
+
+/* NULL is fine. */
+static void llm__tower_close(llm__tower *t) {
+    if (!t) return;
+    if (t->ctx) t->be->close(t->ctx);
+    LLM_FREE(t->layer);
+    LLM_FREE(t->table);
+    LLM_FREE(t->first);
+    LLM_FREE(t->bias);
+    LLM_FREE(t->newline);
+    LLM_FREE(t->resampler.query);
+    LLM_FREE(t->values);
+    LLM_FREE((void *)t->given);
+    LLM_FREE(t->numbers);
+    LLM_FREE(t->bases);
+    LLM_FREE(t->read);
+    LLM_FREE(t);
+}
+
+/* Patches of the largest view that the processor makes, the class token included. */
+static int64_t llm__tower_largest(const llm__vision *v) {
+    const llm__processor *p = &v->processor;
+    const int64_t patch = v->patch, side = p->size / patch + 1, edge = p->longest / patch + v->merge;
+    switch (v->family->fit) {
+    case LLM__FIT_PATCHES:
+        return LLM__MAX(p->max_pixels, v->family->flags & LLM__EYES_VIDEO ? LLM__MIN(p->video_max_pixels, p->max_pixels) : 0) /
+                   (patch * patch) +
+               64;
+    case LLM__FIT_EDGE: return edge * edge;
+    case LLM__FIT_SLICES: return 2 * side * side + 256;
+    default: return side * side + 1;
+    }
+}
+
+/* Sizes of a step: one view of the largest kind, or several small ones together. */
+static void llm__tower_sizes(llm__tower *t, const llm__tower_config *cfg) {
+    const llm__vision *v = t->v;
+    const int64_t tokens = (int64_t)cfg->max_len * v->pool * v->pool;
+    const int64_t largest = LLM__MIN(LLM__MIN(llm__tower_largest(v), LLM__MAX(tokens, 4096)), 65536);
+    t->max_rows = (int32_t)LLM__MAX(largest, 1024);
+    t->max_views = 64;
+    t->page_tokens = 64;
+    t->max_pages = (t->max_rows + v->n_query + t->page_tokens - 1) / t->page_tokens + t->max_views;
+    t->width = v->out * (1 + v->n_deep);
+}
+
+static llm_result llm__tower_buffer(llm__tower *t, int64_t rows, int64_t cols, llm_buffer **to) {
+    return cols > 0 ? t->be->buffer(t->ctx, 0, rows, cols, to) : LLM_OK;
+}
+
+/* What the steps of a list give. */
+static llm_result llm__tower_list_buffers(llm__tower *t, llm__tower_list *list) {
+    llm_result r = LLM_OK;
+    llm_rows rows = LLM_ROWS_TOKENS;
+    for (int i = 0; i < list->n && !r; i++) {
+        llm__tower_step *s = &list->step[i];
+        if (s->row->kind == LLM__STEP_GATHER || s->row->kind == LLM__STEP_MEAN) rows = LLM_ROWS_OUT;
+        if (s->row->kind == LLM__STEP_TWO) rows = LLM_ROWS_TOKENS;
+        s->rows = rows;
+        r = llm__tower_buffer(t, t->max_rows, s->width, &s->to);
+    }
+    return r;
+}
+
+static llm_result llm__tower_buffers(llm__tower *t) {
+    const llm__vision *v = t->v;
+    const int64_t R = t->max_rows, D = v->hidden, A = (int64_t)v->n_heads * v->head_dim, O = v->out;
+    llm__tower_resampler *q = &t->resampler;
+    const int64_t Q = q->n_heads ? O : 0;
+    const struct {
+        int64_t cols;
+        llm_buffer **to;
+    } plan[] = {{v->patch_values, &t->patches},
+                {D, &t->x},
+                {D, &t->h},
+                {D, &t->y},
+                {A, &t->att},
+                {3 * A, &t->qkv},
+                {v->ff, &t->ff},
+                {v->flags & (LLM__SEES_ROPE | LLM__SEES_TURNS) ? v->head_dim : 0, &t->rope},
+                {Q, &q->kv_rows},
+                {Q, &q->keys},
+                {3 * Q, &q->qkv},
+                {Q, &q->att},
+                {Q, &q->to}};
+    llm_result r = LLM_OK;
+    for (int i = 0; i < LLM__COUNT(plan) && !r; i++) r = llm__tower_buffer(t, R, plan[i].cols, plan[i].to);
+    if (!r) r = llm__tower_list_buffers(t, &t->main);
+    for (int i = 0; i < v->n_deep && !r; i++) r = llm__tower_list_buffers(t, &t->deep[i]);
+    return r;
+}
+
+/* The arrays of a step, and room for what goes up and comes down. */
+static llm_result llm__tower_arrays(llm__tower *t) {
+    const size_t R = (size_t)t->max_rows, V = (size_t)t->max_views + 1, P = V * (size_t)t->max_pages;
+    const struct {
+        size_t n;
+        int32_t **to;
+    } plan[] = {{R, &t->tokens}, {3 * R, &t->positions}, {R, &t->seq_of_row}, {V, &t->seq_begin}, {V, &t->seq_len},
+                {V, &t->zeros},  {P, &t->pages},         {2 * R, &t->spans},  {R, &t->out_rows}};
+    size_t total = 0;
+    for (int i = 0; i < LLM__COUNT(plan); i++) total += plan[i].n;
+    t->numbers = LLM__NEW(int32_t, total);
+    t->values = LLM__NEW(float, R *(size_t)t->given_cols);
+    t->given = LLM__NEW(const float *, R);
+    t->bases = LLM__NEW(float, V);
+    t->read = LLM__NEW(float, R *(size_t)LLM__MAX(t->given_cols, t->v->out));
+    if (!t->numbers || !t->values || !t->given || !t->bases || !t->read) return llm__nomem();
+    total = 0;
+    for (int i = 0; i < LLM__COUNT(plan); total += plan[i++].n) *plan[i].to = t->numbers + total;
+    for (size_t i = 0; i < V; i++) t->bases[i] = 1;
+    return LLM_OK;
+}
+
+/* Frequencies of the rotation, and whether each takes row or column. */
+static llm_result llm__tower_rope(llm__tower *t, llm__tower_loader *L) {
+    const llm__vision *v = t->v;
+    const int half = v->head_dim / 2, turns = (v->flags & LLM__SEES_TURNS) != 0;
+    float *f = (float *)llm__arena_get(&L->keep, (size_t)half * sizeof *f);
+    if (!(v->flags & (LLM__SEES_ROPE | LLM__SEES_TURNS))) return LLM_OK;
+    if (!f) return llm__nomem();
+    for (int i = 0; i < half; i++) {
+        const int second = i >= half / 2, k = second ? i - half / 2 : i;
+        f[i] = (float)pow(v->theta, turns ? -2.0 * (2 * k + second) / v->head_dim : -2.0 * k / half);
+        t->row_of[i] = (int8_t)(1 + second);
+    }
+    llm_segment s;
+    memset(&s, 0, sizeof s);
+    s.data = f;
+    s.type = LLM_TYPE_F32;
+    s.transposed = 1;
+    s.stored_cols = s.n_rows = half;
+    s.n_cols = 1;
+    const llm_weight_desc d = {"rotary frequencies", LLM_ROLE_VECTOR, &s, 1, 0, half, 1, 0};
+    return t->be->weight(t->ctx, 0, &d, &t->inv_freq);
+}
+
+/* Columns of a given row: a patch and its learned position; of the second stages two frames, or a query. */
+static int32_t llm__tower_given(const llm__tower *t) {
+    const llm__vision *v = t->v;
+    int32_t n = v->patch_values + (v->flags & LLM__SEES_TABLE ? v->hidden : 0);
+    if (t->main.two < t->main.n) n = LLM__MAX(n, t->main.step[t->main.two].width);
+    if (t->resampler.n_heads) n = LLM__MAX(n, v->patch_values + v->hidden + v->out);
+    return n;
+}
+
+/* All of a tower that has its sizes. */
+static llm_result llm__tower_make(llm__tower *t, const llm__tower_config *cfg, llm__tower_loader *L) {
+    llm_backend_config b = cfg->backend_config;
+    const llm__vision *v = t->v;
+    llm_kv_layer kv[2] = {{v->n_heads, v->head_dim, v->head_dim}, {1, 1, 1}};
+    /* the lists are made without a backend first: their widths say how wide what is given is */
+    llm__tower_loader plan = *L;
+    plan.t = NULL;
+    llm__tower_plan(&plan, t);
+    if (plan.r) return plan.r;
+    b.n_ranks = b.n_stages = 1;
+    b.max_rows = b.max_out = t->max_rows;
+    b.max_seqs = t->max_views;
+    b.max_pages_per_seq = t->max_pages;
+    b.device_draws = 0;
+    b.enforce_eager = 1;
+    b.spent = NULL;
+    b.given_cols = t->given_cols = llm__tower_given(t);
+    llm_result r = t->be->open(&b, &t->ctx);
+    if (r) return r;
+    L->t = t;
+    llm__tower_weights(L);
+    r = L->r ? L->r : llm__tower_rope(t, L);
+    if (!r) r = llm__tower_buffers(t);
+    if (!r) r = t->be->weights_done(t->ctx);
+    const llm_kv_layer queries = {t->resampler.n_heads, t->resampler.head_dim, t->resampler.head_dim};
+    if (t->resampler.n_heads) kv[1] = queries;
+    if (!r) r = t->be->kv_open(t->ctx, t->resampler.n_heads ? 2 : 1, kv, t->page_tokens, t->max_pages);
+    if (!r) r = llm__tower_arrays(t);
+    t->memory = t->be->memory_used(t->ctx);
+    return r;
+}
+
+/* Makes weights and buffers. */
+static llm_result llm__tower_open(const llm__tower_config *cfg, llm__tower **out) {
+    llm__tower_loader L;
+    *out = NULL;
+    llm__tower *t = LLM__NEW(llm__tower, 1);
+    if (!t) return llm__nomem();
+    t->v = cfg->model->vision;
+    t->be = cfg->backend;
+    t->layer = LLM__NEW(llm__tower_layer, t->v->n_used);
+    const double D = t->v->hidden, A = (double)t->v->n_heads * t->v->head_dim;
+    t->layer_ops = 2 * D * (4 * A + (t->v->act == LLM_ACT_SILU ? 3 : 2) * (double)t->v->ff);
+    llm__tower_sizes(t, cfg);
+    memset(&L, 0, sizeof L);
+    L.m = cfg->model;
+    L.v = cfg->model->vision;
+    llm_result r = t->layer ? llm__tower_make(t, cfg, &L) : llm__nomem();
+    llm__arena_free(&L.keep);
+    if (r) llm__tower_close(t);
+    else *out = t;
+    return r;
+}
+
+/* ---- The pass ----
+ * Each function enqueues operations; what their fields mean stands in >>api-backend. */
+
+static void llm__see_linear(const llm__tower *t, llm_rows rows, llm_buffer *dst, const llm_buffer *src, const llm__net_pair *w, llm_act act,
+                            int add, int32_t dst_col) {
+    const llm_linear_op op = {
+        .rows = rows, .dst = dst, .src = src, .weight = w->w, .bias = w->b, .act = act, .add = add, .dst_col = dst_col, .scale = 1};
+    t->be->linear(t->ctx, 0, &op);
+}
+
+static void llm__see_norm(const llm__tower *t, llm_rows rows, llm_buffer *dst, const llm_buffer *src, int32_t n, int rms,
+                          const llm__net_pair *w, float eps) {
+    const llm_norm_op op = {.rows = rows,
+                            .dst = dst,
+                            .src = src,
+                            .n = n,
+                            .kind = rms ? LLM_NORM_RMS : LLM_NORM_LAYER,
+                            .weight = w->w,
+                            .bias = w->b,
+                            .eps = eps};
+    t->be->norm(t->ctx, 0, &op);
+}
+
+/* x += scale * y; h = norm(x), or with norm NULL only the sum. */
+static void llm__see_add(const llm__tower *t, const llm_buffer *y, const llm__net_pair *scale, const llm__net_pair *norm) {
+    const llm_residual_op op = {.rows = LLM_ROWS_TOKENS,
+                                .x = t->x,
+                                .y = y,
+                                .scale = 1,
+                                .post_weight = scale ? scale->w : NULL,
+                                .h = t->h,
+                                .kind = !norm                         ? LLM_NORM_NONE
+                                        : t->v->flags & LLM__SEES_RMS ? LLM_NORM_RMS
+                                                                      : LLM_NORM_LAYER,
+                                .weight = norm ? norm->w : NULL,
+                                .bias = norm ? norm->b : NULL,
+                                .eps = t->v->eps};
+    t->be->residual(t->ctx, 0, &op);
+}
+
+/* x = W patch + b + position; h = the first layer's norm of it. */
+static void llm__see_begin(const llm__tower *t) {
+    const llm__vision *v = t->v;
+    const int table = (v->flags & LLM__SEES_TABLE) != 0, rms = (v->flags & LLM__SEES_RMS) != 0;
+    const llm_embed_op patches = {.dst = t->patches, .given = LLM_GIVEN_ROW},
+                       places = {.dst = t->x, .given = LLM_GIVEN_ROW, .given_col = v->patch_values};
+    const llm_rope_op rope = {.dst = t->rope, .inv_freq = t->inv_freq, .n_variants = 1, .rope_dim = v->head_dim, .row_of = t->row_of};
+    t->be->embed(t->ctx, 0, &patches);
+    if (table) t->be->embed(t->ctx, 0, &places);
+    llm__see_linear(t, LLM_ROWS_TOKENS, t->x, t->patches, &t->patch, LLM_ACT_NONE, table, 0);
+    if (t->pre_norm.w) llm__see_norm(t, LLM_ROWS_TOKENS, t->x, t->x, v->hidden, rms, &t->pre_norm, v->eps);
+    if (t->rope) t->be->rope(t->ctx, 0, &rope);
+    llm__see_add(t, NULL, NULL, &t->layer[0].norm1);
+}
+
+/* att = attention over h, both ways, within a view or a window of it. */
+static void llm__see_attention(const llm__tower *t, int i) {
+    const llm__vision *v = t->v;
+    const llm__tower_layer *layer = &t->layer[i];
+    const int32_t A = v->n_heads * v->head_dim;
+    const llm_qkv_op qkv = {.qkv = t->qkv,
+                            .k_col = A,
+                            .v_col = 2 * A,
+                            .n_heads = v->n_heads,
+                            .n_kv_heads = v->n_heads,
+                            .head_dim = v->head_dim,
+                            .v_head_dim = v->head_dim,
+                            .norm = layer->q_norm.w ? LLM_QK_NORM_WHOLE_RMS : LLM_QK_NORM_NONE,
+                            .q_norm = layer->q_norm.w,
+                            .k_norm = layer->k_norm.w,
+                            .eps = v->eps,
+                            .whole_q = A,
+                            .whole_k_col = A,
+                            .whole_k = A,
+                            .rope = t->rope,
+                            .rope_dim = v->head_dim};
+    const llm_attention_op attention = {.dst = t->att,
+                                        .qkv = t->qkv,
+                                        .n_heads = v->n_heads,
+                                        .n_kv_heads = v->n_heads,
+                                        .head_dim = v->head_dim,
+                                        .v_head_dim = v->head_dim,
+                                        .scale = (float)(1 / sqrt(v->head_dim)),
+                                        .not_causal = 1,
+                                        .spans = v->window > 0 && !v->full[i]};
+    llm__see_linear(t, LLM_ROWS_TOKENS, t->qkv, t->h, &layer->qkv, LLM_ACT_NONE, 0, 0);
+    t->be->qkv(t->ctx, 0, &qkv);
+    t->be->attention(t->ctx, 0, &attention);
+}
+
+/* A list's steps [from, to), beginning with src. Returns what the last gives. */
+static llm_buffer *llm__see_list(const llm__tower *t, const llm__tower_list *list, int from, int to, llm_buffer *src) {
+    const llm__vision *v = t->v;
+    int32_t width = from ? list->step[from].width : v->hidden;
+    for (int i = from; i < LLM__MIN(to, list->n); width = list->step[i++].width) {
+        const llm__tower_step *s = &list->step[i];
+        const uint32_t flags = s->row->flags;
+        const int rms = (flags & LLM__STEP_RMS) || (!flags && s->w.w && !s->w.b && v->flags & LLM__SEES_RMS);
+        const float eps = flags & LLM__STEP_TEXT_EPS ? v->text_eps : flags & LLM__STEP_EPS5 ? 1e-5f : v->eps;
+        const llm_gather_op gather = {.dst = s->to, .src = src, .parts = v->pool * v->pool, .mean = s->row->kind == LLM__STEP_MEAN};
+        const llm_embed_op given = {.dst = s->to, .given = LLM_GIVEN_ROW};
+        switch (s->row->kind) {
+        case LLM__STEP_NORM: llm__see_norm(t, s->rows, s->to, src, width, rms, &s->w, eps); break;
+        case LLM__STEP_LINEAR: llm__see_linear(t, s->rows, s->to, src, &s->w, s->row->act, 0, 0); break;
+        case LLM__STEP_TWO: t->be->embed(t->ctx, 0, &given); break;
+        default: t->be->gather(t->ctx, 0, &gather); break;
+        }
+        src = s->to;
+    }
+    return src;
+}
+
+/* MiniCPM-V, first stage: keys (with the places of their patches added) and values of every patch go to the second layer of the pages. */
+static void llm__see_keys(const llm__tower *t, llm_buffer *src) {
+    const llm__tower_resampler *q = &t->resampler;
+    const int32_t D = t->v->out;
+    const llm_embed_op places = {.dst = q->keys, .given = LLM_GIVEN_ROW, .given_col = t->v->patch_values + t->v->hidden};
+    const llm_residual_op sum = {.rows = LLM_ROWS_TOKENS, .x = q->keys, .y = q->kv_rows, .scale = 1};
+    const llm_qkv_op write = {.qkv = q->qkv,
+                              .k_col = D,
+                              .v_col = 2 * D,
+                              .n_heads = q->n_heads,
+                              .n_kv_heads = q->n_heads,
+                              .head_dim = q->head_dim,
+                              .v_head_dim = q->head_dim,
+                              .layer = 1};
+    llm__see_linear(t, LLM_ROWS_TOKENS, q->kv_rows, src, &q->kv, LLM_ACT_NONE, 0, 0);
+    llm__see_norm(t, LLM_ROWS_TOKENS, q->kv_rows, q->kv_rows, D, 0, &q->kv_norm, t->v->eps);
+    t->be->embed(t->ctx, 0, &places);
+    t->be->residual(t->ctx, 0, &sum);
+    llm__see_linear(t, LLM_ROWS_TOKENS, q->qkv, q->keys, &q->k, LLM_ACT_NONE, 0, D);
+    llm__see_linear(t, LLM_ROWS_TOKENS, q->qkv, q->kv_rows, &q->v, LLM_ACT_NONE, 0, 2 * D);
+    t->be->qkv(t->ctx, 0, &write);
+}
+
+/* Second stage: the queries attend to them. */
+static void llm__see_queries(const llm__tower *t) {
+    const llm__tower_resampler *q = &t->resampler;
+    const int32_t D = t->v->out;
+    const llm_embed_op queries = {.dst = q->keys, .given = LLM_GIVEN_ROW};
+    const llm_attention_op attention = {.dst = q->att,
+                                        .qkv = q->qkv,
+                                        .layer = 1,
+                                        .n_heads = q->n_heads,
+                                        .n_kv_heads = q->n_heads,
+                                        .head_dim = q->head_dim,
+                                        .v_head_dim = q->head_dim,
+                                        .scale = (float)(1 / sqrt(q->head_dim)),
+                                        .not_causal = 1,
+                                        .spans = 1};
+    t->be->embed(t->ctx, 0, &queries);
+    llm__see_norm(t, LLM_ROWS_TOKENS, q->keys, q->keys, D, 0, &q->q_norm, t->v->eps);
+    llm__see_linear(t, LLM_ROWS_TOKENS, q->qkv, q->keys, &q->q, LLM_ACT_NONE, 0, 0);
+    t->be->attention(t->ctx, 0, &attention);
+    llm__see_linear(t, LLM_ROWS_TOKENS, q->to, q->att, &q->out, LLM_ACT_NONE, 0, 0);
+    llm__see_norm(t, LLM_ROWS_TOKENS, q->to, q->to, D, 0, &q->post_norm, t->v->eps);
+    llm__see_linear(t, LLM_ROWS_TOKENS, q->keys, q->to, &q->proj, LLM_ACT_NONE, 0, 0);
+}
+
+/* Layers [from, to). */
+static void llm__see_layers(const llm__tower *t, int from, int to) {
+    const llm__vision *v = t->v;
+    for (int i = from; i < to; i++) {
+        const llm__tower_layer *layer = &t->layer[i];
+        llm__see_attention(t, i);
+        llm__see_linear(t, LLM_ROWS_TOKENS, t->y, t->att, &layer->o, LLM_ACT_NONE, 0, 0);
+        llm__see_add(t, t->y, &layer->scale1, &layer->norm2);
+        llm__see_linear(t, LLM_ROWS_TOKENS, t->ff, t->h, &layer->up, v->act, 0, 0);
+        llm__see_linear(t, LLM_ROWS_TOKENS, t->y, t->ff, &layer->down, LLM_ACT_NONE, 0, 0);
+        llm__see_add(t, t->y, &layer->scale2, i + 1 < v->n_used ? &t->layer[i + 1].norm1 : NULL);
+        for (int k = 0; k < v->n_deep; k++)
+            if (v->deep[k] == i) llm__see_list(t, &t->deep[k], 0, t->deep[k].n, t->x);
+    }
+}
+
+/* ---- What a step is told ---- */
+
+/* Windows: the order in which blocks are taken, and for each of them the first and last of its window. With `order` NULL, or no windows, a
+ * block's place is its number. Returns the number of the block at place k. */
+static int32_t llm__window_block(const llm__vision *v, const llm__media_view *view, int32_t k, int32_t *first, int32_t *end) {
+    const int32_t rows = view->rows / v->pool, cols = view->cols / v->pool, W = v->window;
+    *first = 0;
+    *end = rows * cols;
+    if (W < 1) return k;
+    int32_t at = 0;
+    for (int32_t y = 0; y < rows; y += W) {
+        const int32_t h = LLM__MIN(W, rows - y);
+        if (k >= at + h * cols) {
+            at += h * cols;
+            continue;
+        }
+        for (int32_t x = 0; x < cols; x += W) {
+            const int32_t w = LLM__MIN(W, cols - x), n = h * w;
+            if (k < at + n) {
+                *first = at;
+                *end = at + n;
+                return (y + (k - at) / w) * cols + x + (k - at) % w;
+            }
+            at += n;
+        }
+    }
+    return k;
+}
+
+/* The learned position of a patch, into out (hidden): a row of the table, or one mixed of four. */
+static void llm__tower_place(const llm__tower *t, const llm__media_view *view, int32_t row, int32_t col, float *out) {
+    const llm__vision *v = t->v;
+    const int32_t S = v->side, D = v->hidden;
+    const float *table = t->table + (t->first ? D : 0);
+    if (!t->table) {
+        memset(out, 0, (size_t)D * sizeof *out);
+        return;
+    }
+    if (!(v->flags & LLM__SEES_STRETCHED)) {
+        const int buckets = (v->flags & LLM__SEES_BUCKETS) != 0;
+        const int32_t y = buckets ? (int32_t)((int64_t)row * S / view->rows) : LLM__MIN(row, S - 1);
+        const int32_t x = buckets ? (int32_t)((int64_t)col * S / view->cols) : LLM__MIN(col, S - 1);
+        memcpy(out, table + ((size_t)y * (size_t)S + (size_t)x) * (size_t)D, (size_t)D * sizeof *out);
+        return;
+    }
+    const float y = view->rows > 1 ? (float)row * (float)(S - 1) / (float)(view->rows - 1) : 0;
+    const float x = view->cols > 1 ? (float)col * (float)(S - 1) / (float)(view->cols - 1) : 0;
+    const int32_t y0 = (int32_t)y, x0 = (int32_t)x, y1 = LLM__MIN(y0 + 1, S - 1), x1 = LLM__MIN(x0 + 1, S - 1);
+    const float dy = y - (float)y0, dx = x - (float)x0, w[4] = {(1 - dy) * (1 - dx), (1 - dy) * dx, dy * (1 - dx), dy * dx};
+    const float *from[4] = {table + ((int64_t)y0 * S + x0) * D, table + ((int64_t)y0 * S + x1) * D, table + ((int64_t)y1 * S + x0) * D,
+                            table + ((int64_t)y1 * S + x1) * D};
+    for (int32_t i = 0; i < D; i++) out[i] = w[0] * from[0][i] + w[1] * from[1][i] + w[2] * from[2][i] + w[3] * from[3][i];
+}
+
+/* Where a patch stands, as sines and cosines (MiniCPM-V): the first half of the channels tells the column, the second the row. */
+static void llm__tower_waves(int32_t row, int32_t col, int32_t D, float *out) {
+    const int32_t quarter = D / 4;
+    for (int32_t i = 0; i < D; i++) {
+        const int32_t part = i / quarter, k = i % quarter;
+        const double angle = (part < 2 ? col : row) / pow(10000, (double)k / quarter);
+        out[i] = (float)(part % 2 ? cos(angle) : sin(angle));
+    }
+}
+
+/* One row: its patch, its place, and what it sees. */
+static void llm__tower_row(llm__tower *t, const llm__media_view *view, int32_t row, int32_t block, int32_t in) {
+    const llm__vision *v = t->v;
+    const int32_t i = block * v->pool * v->pool + in, n = t->n_rows;
+    float *values = t->values + (size_t)row * (size_t)t->given_cols;
+    int32_t y, x;
+    llm__patch_place(v, view, i, &y, &x);
+    llm__patch_values(t->media, view, i, values);
+    if (v->flags & LLM__SEES_TABLE) llm__tower_place(t, view, y, x, values + v->patch_values);
+    if (t->resampler.n_heads) llm__tower_waves(y, x, v->out, values + v->patch_values + v->hidden);
+    t->given[row] = values;
+    t->positions[row] = 0;
+    t->positions[n + row] = y;
+    t->positions[2 * n + row] = x;
+}
+
+/* The class token's row: its embedding and the first learned position, without the bias that the product adds to every row. */
+static void llm__tower_class(llm__tower *t, int32_t row) {
+    const llm__vision *v = t->v;
+    float *values = t->values + (size_t)row * (size_t)t->given_cols, *place = values + v->patch_values;
+    memset(values, 0, (size_t)t->given_cols * sizeof *values);
+    for (int32_t i = 0; i < v->hidden; i++)
+        place[i] = (t->first ? t->first[i] : 0) + (t->table ? t->table[i] : 0) - (t->bias ? t->bias[i] : 0);
+    t->given[row] = values;
+    for (int k = 0; k < 3; k++) t->positions[k * t->n_rows + row] = 0;
+}
+
+/* Patches of a view, and the class token. */
+static int32_t llm__tower_rows(const llm__vision *v, const llm__media_view *view) {
+    return view->rows * view->cols + ((v->flags & LLM__SEES_CLASS) != 0);
+}
+
+/* The step over its arrays. */
+static void llm__tower_step_over(llm__tower *t, int32_t n_seqs, int32_t n_out) {
+    llm_step *s = &t->step;
+    memset(s, 0, sizeof *s);
+    s->shape.n_rows = t->n_rows;
+    s->shape.n_seqs = n_seqs;
+    s->shape.n_out = n_out;
+    s->shape.given = 1;
+    s->tokens = t->tokens;
+    s->positions = t->positions;
+    s->n_position_rows = 3;
+    s->seq_of_row = t->seq_of_row;
+    s->seq_begin = t->seq_begin;
+    s->seq_len = t->seq_len;
+    s->seq_rope = t->zeros;
+    s->seq_rope_base = t->bases;
+    s->pages = t->pages;
+    s->page_stride = t->max_pages;
+    s->out_rows = t->out_rows;
+    s->given = t->given;
+    s->spans = t->spans;
+}
+
+/* Describes view number s of those that run together, from row `begin` on; *n_out, *pages: what those before it have taken. */
+static void llm__tower_describe_view(llm__tower *t, int32_t s, int32_t begin, int32_t *n_out, int32_t *pages) {
+    const llm__vision *v = t->v;
+    const llm__media_view *view = &t->media->view[t->view + s];
+    const int32_t parts = v->pool * v->pool, blocks = view->rows / v->pool * (view->cols / v->pool), len = llm__tower_rows(v, view);
+    int32_t first, end, row = begin;
+    for (int32_t k = 0; k < blocks; k++) {
+        const int32_t block = llm__window_block(v, view, k, &first, &end);
+        t->out_rows[(*n_out)++] = row;
+        for (int32_t in = 0; in < parts; in++, row++) {
+            llm__tower_row(t, view, row, block, in);
+            t->spans[row] = first * parts;
+            t->spans[t->n_rows + row] = end * parts;
+        }
+    }
+    if (row < begin + len) {
+        llm__tower_class(t, row);
+        t->spans[row] = 0;
+        t->spans[t->n_rows + row] = len;
+    }
+    for (int32_t i = begin; i < begin + len; i++) t->seq_of_row[i] = s;
+    t->seq_begin[s] = begin;
+    t->seq_begin[s + 1] = begin + len;
+    t->seq_len[s] = len;
+    const int32_t all = len + (t->resampler.n_heads ? v->n_query : 0);
+    for (int32_t k = 0; k * t->page_tokens < all; k++) t->pages[s * t->max_pages + k] = (*pages)++;
+}
+
+/* Chooses the views that run together, from t->view on, and describes them: as many as fit, but no more than a thousand patches if one
+ * does not have more, so that a piece stays small. */
+static void llm__tower_describe(llm__tower *t) {
+    const llm_media *m = t->media;
+    const int32_t most = LLM__MIN(t->max_rows, 1024);
+    int32_t n_out = 0, pages = 0, rows = 0;
+    t->n_views = 0;
+    while (t->view + t->n_views < m->n_views && t->n_views < t->max_views) {
+        const int32_t next = llm__tower_rows(t->v, &m->view[t->view + t->n_views]);
+        if (t->n_views && rows + next > most) break;
+        rows += next;
+        t->n_views++;
+    }
+    t->n_rows = rows;
+    t->layers = 0;
+    for (int32_t s = 0, row = 0; s < t->n_views; row = t->seq_begin[++s]) llm__tower_describe_view(t, s, row, &n_out, &pages);
+    llm__tower_step_over(t, t->n_views, n_out);
+}
+
+/* MiniCPM-V: the queries of the same views, behind their patches. */
+static void llm__tower_describe_queries(llm__tower *t) {
+    const int32_t Q = t->v->n_query, n = t->n_views * Q;
+    t->n_rows = n;
+    for (int32_t s = 0; s < t->n_views; s++) {
+        for (int32_t i = 0; i < Q; i++) {
+            const int32_t row = s * Q + i;
+            t->given[row] = t->values + (size_t)i * (size_t)t->given_cols;
+            t->spans[row] = 0;
+            t->spans[n + row] = t->seq_len[s];
+            t->seq_of_row[row] = s;
+            for (int k = 0; k < 3; k++) t->positions[k * n + row] = 0;
+        }
+        t->seq_begin[s] = s * Q;
+        t->seq_len[s] += Q;
+    }
+    for (int32_t i = 0; i < Q; i++)
+        memcpy(t->values + (size_t)i * (size_t)t->given_cols, t->resampler.query + (size_t)i * (size_t)t->v->out,
+               (size_t)t->v->out * sizeof *t->values);
+    t->seq_begin[t->n_views] = n;
+    llm__tower_step_over(t, t->n_views, 0);
+}
+
+/* ERNIE 4.5 VL: some rows of the second stage, each two rows of the first: of a picture the same twice, of a video those of two frames. */
+static void llm__tower_describe_pairs(llm__tower *t) {
+    const llm_media *m = t->media;
+    const int32_t width = m->raw_width, each = llm__view_rows(t->v, &m->view[0]),
+                  n = LLM__MIN(LLM__MIN(m->info.n_tokens - t->row, t->max_rows), 1024);
+    const int video = m->info.kind == LLM_MEDIA_VIDEO;
+    t->n_rows = n;
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t row = t->row + i, frame = video ? 2 * (row / each) : 0, in = video ? row % each : row;
+        float *to = t->values + (size_t)i * (size_t)t->given_cols;
+        memcpy(to, m->raw + ((size_t)frame * (size_t)each + (size_t)in) * (size_t)width, (size_t)width * sizeof *to);
+        memcpy(to + width, m->raw + ((size_t)(frame + video) * (size_t)each + (size_t)in) * (size_t)width, (size_t)width * sizeof *to);
+        t->given[i] = to;
+        t->seq_of_row[i] = t->spans[i] = 0;
+        t->spans[n + i] = n;
+        for (int k = 0; k < 3; k++) t->positions[k * n + i] = 0;
+    }
+    t->seq_begin[0] = 0;
+    t->seq_begin[1] = t->seq_len[0] = n;
+    for (int32_t k = 0; k * t->page_tokens < n; k++) t->pages[k] = k;
+    llm__tower_step_over(t, 1, 0);
+}
+
+/* ---- The work ---- */
+
+/* Whether a picture fits, and room for what the tower makes of it. Any thread, before others know of it. */
+static llm_result llm__tower_room(const llm__tower *t, llm_media *m) {
+    const llm__vision *v = t->v;
+    int64_t rows = 0;
+    for (int32_t i = 0; i < m->n_views; i++) {
+        if (llm__tower_rows(v, &m->view[i]) > t->max_rows)
+            return llm__error(LLM_ERR_LIMIT,
+                              "a picture of %d x %d patches, at most %d patches were expected: make it smaller, or lower max_pixels",
+                              (int)m->view[i].rows, (int)m->view[i].cols, (int)t->max_rows);
+        rows += llm__view_rows(v, &m->view[i]);
+    }
+    if (m->values) return LLM_OK;
+    m->raw_width = t->main.two < t->main.n ? t->main.step[t->main.two].width / 2 : v->family->flags & LLM__EYES_NEWLINES ? v->out : 0;
+    m->values = LLM__NEW(float, (int64_t)m->info.n_tokens * t->width);
+    m->raw = m->raw_width ? LLM__NEW(float, rows * m->raw_width) : NULL;
+    m->bytes += ((size_t)m->info.n_tokens * (size_t)t->width + (size_t)rows * (size_t)m->raw_width) * sizeof *m->values;
+    return m->values && (m->raw || !m->raw_width) ? LLM_OK : llm__nomem();
+}
+
+/* Begins with a picture; the tower has none then. */
+static void llm__tower_begin(llm__tower *t, llm_media *m) {
+    t->media = m;
+    t->view = t->n_views = t->layers = t->stage = t->row = 0;
+}
+
+/* Operations of one layer over the rows of the step: products, and attention of each view. */
+static double llm__tower_layer_ops(const llm__tower *t) {
+    double ops = t->layer_ops * t->n_rows;
+    for (int32_t s = 0; s < t->n_views; s++) ops += 4.0 * t->seq_len[s] * t->seq_len[s] * t->v->n_heads * t->v->head_dim;
+    return ops;
+}
+
+/* Operations that the next piece takes at least, the smallest there is. */
+static double llm__tower_ops(const llm__tower *t) {
+    return t->n_views && !t->stage ? llm__tower_layer_ops(t) : t->layer_ops * LLM__MIN(t->max_rows, 1024);
+}
+
+/* Rows of a buffer go to their places: those of the views at hand, in the order in which blocks were taken. */
+static llm_result llm__tower_read(llm__tower *t, const llm_buffer *from, int32_t each, int32_t col) {
+    const llm__vision *v = t->v;
+    llm_media *m = t->media;
+    int32_t at = 0, first, end;
+    const int32_t width = m->raw ? m->raw_width : v->out, stride = m->raw ? m->raw_width : t->width;
+    float *to = m->raw ? m->raw : m->values + col;
+    for (int32_t i = 0; i < t->view; i++) to += (size_t)(each ? each : llm__view_rows(v, &m->view[i])) * (size_t)stride;
+    for (int32_t s = 0; s < t->n_views; s++) {
+        const llm__media_view *view = &m->view[t->view + s];
+        const int32_t n = each ? each : llm__view_rows(v, view);
+        llm_result r = t->be->buffer_rows(t->ctx, 0, from, at, n, t->read);
+        if (r) return r;
+        for (int32_t k = 0; k < n; k++)
+            memcpy(to + (size_t)(each ? k : llm__window_block(v, view, k, &first, &end)) * (size_t)stride,
+                   t->read + (size_t)k * (size_t)width, (size_t)width * sizeof *to);
+        to += (size_t)n * (size_t)stride;
+        at += n;
+    }
+    return LLM_OK;
+}
+
+/* Everything is there: what is put together here is, and pixels are needed no more. */
+static void llm__tower_finish(llm__tower *t) {
+    llm_media *m = t->media;
+    if (m->raw && t->newline) llm__assemble(m, t->newline);
+    for (int32_t i = 0; i < m->n_views; i++)
+        for (int k = 0; k < 2; k++) {
+            const llm__picture *p = &m->view[i].pixels[k];
+            if (p->rgb) m->bytes -= (size_t)p->w * (size_t)p->h * 3;
+            llm__picture_free(&m->view[i].pixels[k]);
+        }
+    LLM_FREE(m->raw);
+    m->raw = NULL;
+    __atomic_store_n(&m->ready, 1, __ATOMIC_RELEASE);
+    t->media = NULL;
+}
+
+/* Ends a step that `begin` began. */
+static llm_result llm__tower_run(llm__tower *t) {
+    llm_result r = t->be->end_step(t->ctx);
+    return r ? r : t->be->wait(t->ctx);
+}
+
+/* The queries of the views at hand. */
+static llm_result llm__tower_resample(llm__tower *t) {
+    llm__tower_describe_queries(t);
+    llm_result r = t->be->begin_step(t->ctx, &t->step);
+    if (r) return r;
+    llm__see_queries(t);
+    r = llm__tower_run(t);
+    return r ? r : llm__tower_read(t, t->resampler.keys, t->v->n_query, 0);
+}
+
+/* The second stage, some rows. */
+static llm_result llm__tower_second(llm__tower *t) {
+    llm__tower_describe_pairs(t);
+    llm_result r = t->be->begin_step(t->ctx, &t->step);
+    if (r) return r;
+    const llm_buffer *from = llm__see_list(t, &t->main, t->main.two, t->main.n, NULL);
+    r = llm__tower_run(t);
+    if (!r) r = t->be->buffer_rows(t->ctx, 0, from, 0, t->n_rows, t->media->values + (size_t)t->row * (size_t)t->v->out);
+    t->row += t->n_rows;
+    if (!r && t->row == t->media->info.n_tokens) llm__tower_finish(t);
+    return r;
+}
+
+/* Behind the last layer of the views at hand: their rows are read. */
+static llm_result llm__tower_views_done(llm__tower *t, const llm_buffer *from) {
+    llm_result r = t->resampler.n_heads ? llm__tower_resample(t) : llm__tower_read(t, from, 0, 0);
+    for (int k = 0; k < t->v->n_deep && !r; k++) r = llm__tower_read(t, t->deep[k].step[t->deep[k].n - 1].to, 0, (1 + k) * t->v->out);
+    t->view += t->n_views;
+    t->n_views = 0;
+    if (r || t->view < t->media->n_views) return r;
+    if (t->main.two < t->main.n) t->stage = 1;
+    else llm__tower_finish(t);
+    return LLM_OK;
+}
+
+/* Computes a piece of at most so many operations, if the smallest is not more already. Without a picture left in t->media its rows are
+ * there, and its pixels are gone. */
+static llm_result llm__tower_piece(llm__tower *t, double ops) {
+    const int32_t all = t->v->n_used;
+    llm_buffer *from = NULL;
+    if (t->stage) return llm__tower_second(t);
+    if (!t->n_views) llm__tower_describe(t);
+    const int32_t n = (int32_t)LLM__MIN(LLM__MAX(ops / llm__tower_layer_ops(t), 1), (double)(all - t->layers));
+    llm_result r = t->be->begin_step(t->ctx, &t->step);
+    if (r) return r;
+    if (!t->layers) llm__see_begin(t);
+    llm__see_layers(t, t->layers, t->layers + n);
+    t->layers += n;
+    if (t->layers == all) from = llm__see_list(t, &t->main, 0, t->main.two, t->x);
+    if (from && t->resampler.n_heads) llm__see_keys(t, from);
+    r = llm__tower_run(t);
+    return r || !from ? r : llm__tower_views_done(t, from);
+}
+
+LLM__COLD_END
+#endif /* LLM_NO_VISION */
+
+LLM__COLD_BEGIN
+
+/* ============================================================================
+ * >>blind   What stands for all of vision where LLM_NO_VISION leaves it out: no model sees.
+ * ============================================================================ */
+
+#ifdef LLM_NO_VISION
+
+static llm_result llm__blind(void) { return llm__error(LLM_ERR_UNSUPPORTED, "pictures: this build leaves vision out (LLM_NO_VISION)"); }
+
+/* Reads what a model sees with into m->vision; NULL there: it does not see. path: of an mmproj file, or NULL. */
+static llm_result llm__vision_open(llm_model *m, const llm_model_config *cfg) {
+    return (void)m, cfg && cfg->mmproj ? llm__blind() : LLM_OK;
+}
+
+/* Names of the tower's tensors, and how many parameters; every tensor is looked up. */
+static llm_result llm__tower_check(const llm_model *m, llm__vision *v) { return (void)m, (void)v, LLM_OK; }
+
+LLM_API llm_result llm_media_open(const llm_model *model, const llm_media_config *cfg, llm_media **out) {
+    (void)model, (void)cfg;
+    return *out = NULL, llm__blind();
+}
+
+LLM_API void llm_media_free(llm_media *media) { (void)media; }
+
+LLM_API void llm_media_get_info(const llm_media *media, llm_media_info *out) {
+    (void)media;
+    memset(out, 0, sizeof *out);
+}
+
+LLM_API int64_t llm_media_values(const llm_media *media, int32_t view, float *values, int64_t n) {
+    (void)media, (void)view, (void)values, (void)n;
+    return 0;
+}
+
+LLM_API llm_result llm_media_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_media *const *media,
+                                      int32_t n_media, llm_tokens *ids) {
+    (void)media;
+    return n_media ? llm__blind() : llm_tokenize(model, text, len, flags, ids);
+}
+
+/* Which set of experts a token goes to. */
+static int32_t llm__vision_set(const llm__vision *v, int32_t id) { return (void)v, (void)id, 0; }
+
+/* Places (3, n) of a prompt's tokens; media in the order in which their tokens stand there, *next: the place behind the last token. */
+static void llm__media_places(const llm__vision *v, const int32_t *ids, int32_t n, llm_media *const *media, int32_t n_media,
+                                    int32_t *places, int32_t *next) {
+    (void)v, (void)ids, (void)n, (void)media, (void)n_media, (void)places, (void)next;
+}
+
+/* Makes weights and buffers. */
+static llm_result llm__tower_open(const llm__tower_config *cfg, llm__tower **out) { return (void)cfg, *out = NULL, llm__blind(); }
+/* NULL is fine. */
+static void llm__tower_close(llm__tower *t) { (void)t; }
+/* Whether a picture fits, and room for what the tower makes of it. Any thread, before others know of it. */
+static llm_result llm__tower_room(const llm__tower *t, llm_media *m) { return (void)t, (void)m, llm__blind(); }
+/* Begins with a picture; the tower has none then. */
+static void llm__tower_begin(llm__tower *t, llm_media *m) { (void)t, (void)m; }
+/* Operations that the next piece takes at least, the smallest there is. */
+static double llm__tower_ops(const llm__tower *t) { return (void)t, 0.0; }
+/* Computes a piece of at most so many operations, if the smallest is not more already. Without a picture left in t->media its rows are
+ * there, and its pixels are gone. */
+static llm_result llm__tower_piece(llm__tower *t, double ops) { return (void)t, (void)ops, llm__blind(); }
+#endif /* LLM_NO_VISION */
+
+/* ============================================================================
+ * >>see   Opening a model with all that it has.
+ * ============================================================================ */
+
+/* The language model first: what sees is beside it, and checked as strictly. */
+static llm_result llm__see_open(const char *path, const llm__place *place, const llm_model_config *cfg, llm_model **out) {
+    static const llm__place none = {NULL, 0};
+    llm_result r = llm__model_open(path, place, cfg, out);
+    if (r) return r;
+    (*out)->source.place = place ? *place : none;
+    r = llm__vision_open(*out, cfg);
+    (*out)->source.place = none;
+    if (!r) r = llm__model_senses(*out, cfg);
+    if (!r && (*out)->vision) r = llm__tower_check(*out, (*out)->vision);
+    if (!r) return LLM_OK;
+    llm_model_close(*out);
+    *out = NULL;
+    return r;
+}
+
+LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
+    return llm__see_open(path, NULL, cfg, out);
+}
+
+LLM_API llm_result llm_model_open_files(const llm_file *files, int32_t n, const llm_model_config *cfg, llm_model **out) {
+    LLM__SCOPED(llm_text_free) llm_text path = LLM__ZERO;
+    const llm__place place = {files, n};
+    *out = NULL;
+    llm_result r = files && n > 0 ? llm__place_model(&place, &path) : llm__error(LLM_ERR_ARG, "files: at least one expected");
+    return r ? r : llm__see_open(path.data, &place, cfg, out);
 }
 
 LLM__COLD_END
@@ -28813,6 +32526,17 @@ typedef struct llm__seq {
     } beam;
 } llm__seq;
 
+/* A picture of a request, and its place among those that the engine knows. */
+typedef struct llm__picture_use {
+    struct llm_media *media;
+    int32_t place;
+} llm__picture_use;
+
+/* Tokens [at, at + n) of a prompt stand for rows [first, first + n) of a picture. */
+typedef struct llm__sight_run {
+    int32_t at, n, media, first;
+} llm__sight_run;
+
 /* One prompt and its answers. Written by the caller's thread until it is in the inbox, then by the stepping thread; what
  * is marked atomic, and what lies under `mutex`, others read. */
 struct llm_request {
@@ -28848,6 +32572,13 @@ struct llm_request {
         llm_token_logprob *top; /* (n_prompt, top_stride) */
         int32_t *top_counts;    /* (n_prompt) */
     } prompt;
+    struct {                   /* its pictures, and where their tokens stand */
+        llm__picture_use *use; /* (n) */
+        llm__sight_run *run;   /* (n_runs) */
+        int32_t n, n_runs;
+        int32_t *places, n_places,
+            next_place; /* (3, n_places) of the prompt's tokens in time, height and width, and of the first behind them */
+    } sight;
     struct { /* of an embedding */
         llm_pooling kind;
         double *sum;      /* (hidden) so far, or NULL */
@@ -28861,6 +32592,28 @@ struct llm_request {
     pthread_mutex_t mutex; /* outputs, against pollers */
     llm_text piece;        /* text of the event polled last */
 };
+
+enum { LLM__PICTURES = 4096 };
+
+/* A picture that the engine knows: see >>sight. */
+typedef struct llm__known {
+    struct llm_media *media; /* NULL: a free place */
+    size_t bytes;
+    int32_t users; /* requests */
+    uint64_t used; /* when a request has brought it last: counts those */
+} llm__known;
+
+typedef struct llm__sight {
+    struct llm__vision *vision; /* NULL: the model does not see */
+    struct llm__tower *tower;
+    struct llm_media *at_work; /* in the tower */
+    int32_t given_cols, position_rows, both_ways;
+    /* Under the engine's mutex. */
+    llm__known known[LLM__PICTURES];
+    size_t bytes, most;
+    uint64_t n_uses;
+    int64_t n_queries, n_hits;
+} llm__sight;
 
 typedef struct llm__entry { /* a sequence in a step */
     llm__seq *seq;
@@ -28919,6 +32672,7 @@ struct llm_engine {
     llm_backend_ctx *ctx;
     llm__net *net;
     llm__drafter drafter;
+    llm__sight sight;
     llm__arena arena;   /* all arrays */
     int64_t page_bytes; /* of one rank */
     int32_t n_ranks;
@@ -28962,16 +32716,19 @@ struct llm_engine {
         llm__flight *applied; /* whose jobs are run */
         int next_job;         /* of these; atomic */
     } flights;
-    struct {                                                   /* the arrays that an llm_step points to */
-        int32_t *tokens, *positions, *seq_of_row, *token_from; /* (max_rows) */
-        int32_t *seq_begin, *seq_len, *seq_rope;               /* (max_seqs + 1) */
-        float *seq_rope_base;                                  /* (max_seqs) */
-        int32_t *pages;                                        /* (max_seqs, max_pages) */
-        int32_t *out_rows;                                     /* (max_out) */
-        llm_draw *draws;                                       /* (max_out) */
-        uint32_t *masks;                                       /* (max_out, (vocab + 31) / 32) of draws */
-        int32_t *seq_lora;                                     /* (max_seqs) */
-        int32_t *raw_prompt;                                   /* (max_seqs) lengths of the prompts that llm_forward was given */
+    struct {                                       /* the arrays that an llm_step points to */
+        int32_t *tokens, *seq_of_row, *token_from; /* (max_rows) */
+        int32_t *positions, *spans, *row_set;      /* (3, max_rows), (2, max_rows), (max_rows) */
+        const float **given;                       /* (max_rows) */
+        int any_given, any_spans;
+        int32_t *seq_begin, *seq_len, *seq_rope; /* (max_seqs + 1) */
+        float *seq_rope_base;                    /* (max_seqs) */
+        int32_t *pages;                          /* (max_seqs, max_pages) */
+        int32_t *out_rows;                       /* (max_out) */
+        llm_draw *draws;                         /* (max_out) */
+        uint32_t *masks;                         /* (max_out, (vocab + 31) / 32) of draws */
+        int32_t *seq_lora;                       /* (max_seqs) */
+        int32_t *raw_prompt;                     /* (max_seqs) lengths of the prompts that llm_forward was given */
     } step;
 
     /* Shared with other threads, under `mutex`. */
@@ -29064,6 +32821,37 @@ static void llm__note_news(llm_engine *e, llm_request *r) {
     e->news = r;
 }
 
+LLM__COLD_END
+
+/* ============================================================================
+ * >>sight   Pictures of requests: when their tower runs, what it made, and what the step is told of it.
+ * ============================================================================
+ * A request brings its pictures prepared (llm_media). What the tower makes of one (a row of the language model's width for each token that
+ * stands for it) belongs to the picture, which all requests with the same content share: the engine knows its pictures by a hash of their
+ * pixels, and keeps them after their requests are gone, as long as memory is left (mm_processor_cache_bytes). So a picture that comes
+ * again, in the next turn of a chat or from somebody else, is not computed again. The prefix cache goes one further: keys of pages in which
+ * a picture has tokens are made of its hash, too, and a prompt that finds them needs neither tower nor language model.
+ *
+ * The tower runs between steps, in pieces (>>tower): a sequence may feed its tokens up to the first picture that is not there yet. While
+ * others decode, a piece takes about as long as a step with a full prompt would; else the tower runs to its end.
+ *
+ *     step    text before the picture        others decode     others decode      the picture's rows      text behind
+ *     tower                         [ layers 0 - 9 ]  [ layers 10 - 19 ]  [ 20 - 31, projector ]
+ *
+ * Tokens of a picture that see each other both ways (Gemma 3) are computed in one step. */
+
+/* How many of the n tokens that a sequence could feed it may feed in this step. */
+static int32_t llm__sight_may_feed(const llm_engine *e, const llm__seq *s, int32_t n);
+
+/* The parent of a page's key, with the pictures that have tokens in it, and where tokens that were drawn went to other experts than they
+ * would in a prompt. */
+static llm__kv_key llm__sight_key(const llm_engine *e, const llm__seq *s, int32_t page, llm__kv_key parent);
+
+/* What the step is told of a sequence's token at position `at`, in row `row`. */
+static void llm__sight_row(llm_engine *e, const llm__seq *s, int32_t at, int32_t row);
+
+LLM__COLD_BEGIN
+
 /* ============================================================================
  * >>pages   The pages of a sequence.
  * ============================================================================
@@ -29088,7 +32876,8 @@ static void llm__seq_publish(llm_engine *e, llm__seq *s) {
     int32_t size = e->kv.page_tokens;
     for (; (s->pages.n_published + 1) * (int64_t)size <= s->n_computed; s->pages.n_published++) {
         const int32_t *tokens = s->ids + (int64_t)s->pages.n_published * size;
-        s->pages.key = llm__kv_hash(&e->kv, s->pages.key, tokens, (size_t)size * sizeof *tokens);
+        const llm__kv_key parent = llm__sight_key(e, s, s->pages.n_published, s->pages.key);
+        s->pages.key = llm__kv_hash(&e->kv, parent, tokens, (size_t)size * sizeof *tokens);
         llm__kv_publish(&e->kv, s->pages.id[s->pages.n_published], s->pages.key, tokens);
     }
 }
@@ -29141,6 +32930,7 @@ static int llm__seq_place(llm_engine *e, llm__seq *s) {
     if (s->pages.blocked == kv->released + 1) return 0;
     llm__kv_key key = s->pages.key;
     for (; s->pages.n < known; s->pages.key = key) {
+        key = llm__sight_key(e, s, s->pages.n, key);
         int32_t page = llm__kv_find(kv, &key, s->ids + (int64_t)s->pages.n * kv->page_tokens);
         if (page < 0) break;
         s->pages.id[s->pages.n++] = page;
@@ -29258,7 +33048,8 @@ static int32_t llm__rows_out(const llm__seq *s, int32_t n) {
 static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
     int32_t n = llm__goes_on(e, s) ? LLM__MIN(llm__seq_left(s), e->budget.rows - f->n_rows) : 0, over;
     if (e->p.c.disable_chunked_prefill && n < llm__seq_left(s)) return; /* all of a prompt, or it waits */
-    while (n > 0 && (over = llm__rows_out(s, n) - (e->p.max_out - f->n_out)) > 0) n -= over;
+    n = llm__sight_may_feed(e, s, n);
+    while (n > 0 && (over = llm__rows_out(s, n) - (e->p.max_out - f->n_out)) > 0) n = llm__sight_may_feed(e, s, n - over);
     if (n <= 0) return;
     f->entry[f->n++].seq = s;
     f->n_rows += n;
@@ -29506,9 +33297,15 @@ static void llm__fill_choice(llm_engine *e, llm__flight *f, llm__seq *s, int32_t
 
 /* Row `row` of a step: a token of sequence i at a position; from: the out row that the device draws it for, -1: it is known. */
 static void llm__step_row(llm_engine *e, int32_t row, int32_t i, int32_t position, int32_t token, int32_t from) {
+    const int32_t stride = e->p.c.max_num_batched_tokens;
+    const llm__vision *v = e->sight.vision;
     LLM__ASSERT(token >= 0 && token < e->p.vocab);
     e->step.tokens[row] = token;
-    e->step.positions[row] = position;
+    for (int k = 0; k < 3; k++) e->step.positions[k * stride + row] = position;
+    e->step.given[row] = NULL;
+    e->step.spans[row] = 0;
+    e->step.spans[stride + row] = position + 1;
+    e->step.row_set[row] = v ? llm__vision_set(v, token) : 0;
     e->step.seq_of_row[row] = i;
     e->step.token_from[row] = from;
 }
@@ -29538,6 +33335,7 @@ static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t
     for (int32_t at = begin; at < drafts_end; at++, row++) {
         int draft = at >= end, ahead = !draft && at >= s->n_ids, score = at >= first && at < s->request->prompt.score_end;
         llm__step_row(e, row, i, at, draft ? s->draft.ids[at - end] : ahead ? 0 : s->ids[at], ahead ? s->ahead_row : -1);
+        llm__sight_row(e, s, at, row);
         if (!draft && !score && (at + 1 < end || left || s->request->score_only)) continue;
         e->step.out_rows[*n_out] = row;
         memset(&e->step.draws[*n_out], 0, sizeof *e->step.draws);
@@ -29560,14 +33358,23 @@ static void llm__group_loras(llm__flight *f) {
 
 /* A step descriptor over the engine's arrays, which hold so many rows. */
 static void llm__step_over(llm_engine *e, llm_step *step, int32_t n_rows, int32_t n_seqs, int32_t n_out) {
+    const int32_t stride = e->p.c.max_num_batched_tokens;
+    const size_t bytes = (size_t)n_rows * sizeof *e->step.positions;
     memset(step, 0, sizeof *step);
+    for (int k = 1; k < 3; k++) memmove(e->step.positions + k * n_rows, e->step.positions + k * stride, bytes);
+    memmove(e->step.spans + n_rows, e->step.spans + stride, bytes);
     e->step.seq_begin[n_seqs] = n_rows;
     step->shape.n_rows = n_rows;
     step->shape.n_seqs = n_seqs;
     step->shape.n_out = n_out;
     step->tokens = e->step.tokens;
     step->positions = e->step.positions;
-    step->n_position_rows = 1;
+    step->n_position_rows = e->sight.position_rows == 3 ? 3 : 1;
+    step->shape.given = e->step.any_given;
+    step->given = e->step.any_given ? e->step.given : NULL;
+    step->spans = e->step.any_spans ? e->step.spans : NULL;
+    step->row_set = e->sight.vision && e->sight.vision->n_set_ids ? e->step.row_set : NULL;
+    e->step.any_given = e->step.any_spans = 0;
     step->seq_of_row = e->step.seq_of_row;
     step->seq_begin = e->step.seq_begin;
     step->seq_len = e->step.seq_len;
@@ -29927,6 +33734,267 @@ static void llm__fork_choices(llm_engine *e, llm__flight *f, const llm__entry *p
         if (r->seq[i].state == LLM__SEQ_HELD && llm__fork(e, p->seq, &r->seq[i], 0)) llm__add_job(f, &r->seq[i], p->out_row, -1);
 }
 
+/* The tower of the engine's model, if it has one, beside the backend that is open; the caller has set e->sight's limits. */
+static llm_result llm__sight_open(llm_engine *e, const llm_backend_config *beside) {
+    const llm_model *m = e->p.model;
+    llm__sight *s = &e->sight;
+    s->position_rows = m->arch.position_rows == 3 ? 3 : 1;
+    s->both_ways = m->arch.both_ways;
+    if (!m->vision) return LLM_OK;
+    s->vision = m->vision;
+    if (e->p.dry) return LLM_OK;
+    s->given_cols = m->arch.hidden * (1 + m->arch.n_deepstack);
+    const int traced = beside->trace != NULL; /* the table that tells is the language model's alone */
+    llm__tower_config c = {m, traced ? llm_backend_cpu() : e->backend, *beside, e->p.max_len};
+    c.backend_config.beside = traced ? NULL : e->ctx;
+    llm_result r = llm__tower_open(&c, &s->tower);
+    s->most = e->p.c.mm_processor_cache_bytes ? (size_t)e->p.c.mm_processor_cache_bytes : (size_t)1 << 30;
+    return r;
+}
+
+static void llm__sight_close(llm_engine *e) {
+    llm__tower_close(e->sight.tower);
+    for (int32_t i = 0; i < LLM__PICTURES; i++)
+        if (e->sight.known[i].media) llm_media_free(e->sight.known[i].media);
+}
+
+/* Bytes that the tower and its pictures may take. */
+static int64_t llm__sight_memory(const llm_engine *e) { return e->sight.tower ? e->sight.tower->memory + (int64_t)e->sight.most : 0; }
+
+/* ---- What is known ----
+ * Under the engine's mutex. `users` are requests; what has none may go when memory is short, the one used longest ago first. */
+
+/* Lets pictures without users go until there is room for so many bytes. 0: there is not. */
+static int llm__sight_evict(llm_engine *e, size_t bytes, int32_t *place) {
+    llm__sight *s = &e->sight;
+    for (;;) {
+        int32_t oldest = -1;
+        *place = -1;
+        for (int32_t i = 0; i < LLM__PICTURES; i++) {
+            const llm__known *k = &s->known[i];
+            if (!k->media) *place = i;
+            else if (!k->users && (oldest < 0 || k->used < s->known[oldest].used)) oldest = i;
+        }
+        if (*place >= 0 && s->bytes + bytes <= s->most) return 1;
+        if (oldest < 0) return 0;
+        s->bytes -= s->known[oldest].bytes;
+        s->known[oldest].media->engine = NULL;
+        llm_media_free(s->known[oldest].media);
+        s->known[oldest].media = NULL;
+    }
+}
+
+/* The picture of that content, new or shared; *to gets it, with a user more. */
+static llm_result llm__sight_share(llm_engine *e, llm_media *m, llm__picture_use *to) {
+    llm__sight *s = &e->sight;
+    int32_t place;
+    LLM__LOCKED(&e->mutex);
+    s->n_queries++;
+    for (int32_t i = 0; i < LLM__PICTURES; i++) {
+        llm__known *k = &s->known[i];
+        if (!k->media || k->media->hash[0] != m->hash[0] || k->media->hash[1] != m->hash[1] || k->media->info.n_tokens != m->info.n_tokens)
+            continue;
+        k->users++;
+        k->used = ++s->n_uses;
+        s->n_hits++;
+        to->media = k->media;
+        to->place = i;
+        return LLM_OK;
+    }
+    if (m->engine && m->engine != e) return llm__error(LLM_ERR_ARG, "media: it belongs to another engine");
+    llm_result r = llm__tower_room(s->tower, m);
+    if (r) return r;
+    if (!llm__sight_evict(e, m->bytes, &place))
+        return llm__error(m->bytes > s->most ? LLM_ERR_LIMIT : LLM_ERR_BUSY,
+                          "memory for pictures: %zu of %zu bytes are in use, %zu more are needed", s->bytes, s->most, m->bytes);
+    m->engine = e;
+    __atomic_add_fetch(&m->refs, 1, __ATOMIC_RELAXED);
+    const llm__known known = {m, m->bytes, 1, ++s->n_uses};
+    s->known[place] = known;
+    s->bytes += m->bytes;
+    to->media = m;
+    to->place = place;
+    return LLM_OK;
+}
+
+/* ---- Requests ---- */
+
+/* The runs of tokens that stand for pictures, one after the other through all of them; 0: they do not fit the prompt. */
+static int llm__sight_runs(llm_request *r, const int32_t *prompt, int32_t n) {
+    const llm__vision *v = r->engine->sight.vision;
+    int32_t which[2] = {-1, -1}, left[2] = {0, 0}; /* of pictures, of videos: the one at hand, and its tokens that are left */
+    for (int32_t at = 0; at < n; at++) {
+        const int video = prompt[at] == v->video_id;
+        if (!video && prompt[at] != v->image_id) continue;
+        int32_t *m = &which[video];
+        const llm_media_kind kind = video ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
+        if (!left[video]) {
+            for (++*m; *m < r->sight.n && r->sight.use[*m].media->info.kind != kind; ++*m) {}
+            if (*m >= r->sight.n) return 0;
+            left[video] = r->sight.use[*m].media->info.n_tokens;
+        }
+        llm__sight_run *last = r->sight.n_runs ? &r->sight.run[r->sight.n_runs - 1] : NULL;
+        if (!last || last->media != *m || last->at + last->n != at) {
+            last = &r->sight.run[r->sight.n_runs++];
+            const llm__sight_run run = {at, 0, *m, r->sight.use[*m].media->info.n_tokens - left[video]};
+            *last = run;
+        }
+        last->n++;
+        left[video]--;
+    }
+    for (int k = 0; k < 2; k++)
+        for (int32_t m = which[k] + 1; m < r->sight.n; m++)
+            if ((r->sight.use[m].media->info.kind == LLM_MEDIA_VIDEO) == k) return 0;
+    return !left[0] && !left[1];
+}
+
+/* Takes a request's pictures over: checks that its prompt has as many places as they need, and shares what is known. Any thread. */
+static llm_result llm__sight_submit(llm_request *r, const llm_request_config *cfg, const int32_t *prompt, int32_t n) {
+    llm_engine *e = r->engine;
+    llm__arena *a = &r->arena;
+    llm_result result = LLM_OK;
+    int64_t tokens = 0, found = 0;
+    if (!cfg->n_media) return LLM_OK;
+    if (cfg->n_media > n) return llm__error(LLM_ERR_ARG, "media: %lld for a prompt of %d tokens", (long long)cfg->n_media, (int)n);
+    if (!e->sight.tower) return llm__error(LLM_ERR_UNSUPPORTED, "media: this model takes text only");
+    r->sight.use = (llm__picture_use *)llm__arena_get(a, (size_t)cfg->n_media * sizeof *r->sight.use);
+    r->sight.run = (llm__sight_run *)llm__arena_get(a, (size_t)n * sizeof *r->sight.run);
+    if (a->failed) return llm__nomem();
+    for (int32_t i = 0; i < cfg->n_media && !result; i++) {
+        if (cfg->media[i]->vision != e->sight.vision) return llm__error(LLM_ERR_ARG, "media: it was prepared for another model");
+        result = llm__sight_share(e, cfg->media[i], &r->sight.use[i]);
+        r->sight.n += !result;
+        tokens += cfg->media[i]->info.n_tokens;
+    }
+    for (int32_t i = 0; i < n; i++) found += prompt[i] == e->sight.vision->image_id || prompt[i] == e->sight.vision->video_id;
+    if (!result && !llm__sight_runs(r, prompt, n))
+        result = llm__error(LLM_ERR_ARG, "prompt: it has %lld tokens for pictures and videos, those given take %lld", (long long)found,
+                            (long long)tokens);
+    for (int32_t i = 0; i < r->sight.n_runs && e->sight.both_ways && !result; i++)
+        if (r->sight.run[i].n > e->p.c.max_num_batched_tokens)
+            result = llm__error(LLM_ERR_LIMIT, "a picture of %d tokens, which are computed together: max_num_batched_tokens is %d",
+                                (int)r->sight.run[i].n, (int)e->p.c.max_num_batched_tokens);
+    if (result || e->sight.position_rows != 3) return result;
+    r->sight.places = (int32_t *)llm__arena_get(a, 3 * (size_t)n * sizeof *r->sight.places);
+    llm_media **list = (llm_media **)llm__arena_get(a, (size_t)r->sight.n * sizeof *list);
+    if (a->failed) return llm__nomem();
+    for (int32_t i = 0; i < r->sight.n; i++) list[i] = r->sight.use[i].media;
+    llm__media_places(e->sight.vision, prompt, n, list, r->sight.n, r->sight.places, &r->sight.next_place);
+    r->sight.n_places = n;
+    return LLM_OK;
+}
+
+/* Lets go of them. Any thread. */
+static void llm__sight_release(llm_request *r) {
+    llm_engine *e = r->engine;
+    if (!r->sight.n) return;
+    LLM__LOCKED(&e->mutex);
+    for (int32_t i = 0; i < r->sight.n; i++) e->sight.known[r->sight.use[i].place].users--;
+}
+
+/* ---- Steps ---- */
+
+static int32_t llm__sight_may_feed(const llm_engine *e, const llm__seq *s, int32_t n) {
+    const llm_request *r = s->request;
+    for (int32_t i = 0; i < r->sight.n_runs; i++) {
+        const llm__sight_run *run = &r->sight.run[i];
+        if (run->at + run->n <= s->n_fed) continue;
+        if (run->at >= s->n_fed + n) break;
+        const int there = __atomic_load_n(&r->sight.use[run->media].media->ready, __ATOMIC_ACQUIRE);
+        if (!there || (e->sight.both_ways && run->at + run->n > s->n_fed + n)) return LLM__MAX(run->at - s->n_fed, 0);
+    }
+    return n;
+}
+
+static llm__kv_key llm__sight_key(const llm_engine *e, const llm__seq *s, int32_t page, llm__kv_key parent) {
+    const llm_request *r = s->request;
+    const int32_t begin = page * e->kv.page_tokens, end = begin + e->kv.page_tokens;
+    for (int32_t i = 0; i < r->sight.n_runs; i++) {
+        const llm__sight_run *run = &r->sight.run[i];
+        if (run->at + run->n <= begin || run->at >= end) continue;
+        const llm_media *m = r->sight.use[run->media].media;
+        const uint64_t what[4] = {m->hash[0], m->hash[1], (uint64_t)run->first, (uint64_t)(uint32_t)(run->at - begin)};
+        parent = llm__kv_hash(&e->kv, parent, what, sizeof what);
+    }
+    for (int32_t at = LLM__MAX(begin, s->n_prompt); at < end && e->sight.vision && e->sight.vision->n_set_ids; at++)
+        if (llm__vision_set(e->sight.vision, s->ids[at])) parent = llm__kv_hash(&e->kv, parent, &at, sizeof at);
+    return parent;
+}
+
+static void llm__sight_row(llm_engine *e, const llm__seq *s, int32_t at, int32_t row) {
+    const llm_request *r = s->request;
+    const int32_t stride = e->p.c.max_num_batched_tokens;
+    if (at >= s->n_prompt) e->step.row_set[row] = 0; /* the mark of a picture that the model writes itself is a word like others */
+    if (!r->sight.n) return;
+    for (int k = 0; k < 3 && r->sight.places; k++)
+        e->step.positions[k * stride + row] =
+            at < r->sight.n_places ? r->sight.places[k * r->sight.n_places + at] : r->sight.next_place + at - r->sight.n_places;
+    for (int32_t i = 0; i < r->sight.n_runs; i++) {
+        const llm__sight_run *run = &r->sight.run[i];
+        if (at < run->at || at >= run->at + run->n) continue;
+        const llm_media *m = r->sight.use[run->media].media;
+        e->step.given[row] = m->values + (size_t)(run->first + at - run->at) * (size_t)e->sight.given_cols;
+        e->step.any_given = 1;
+        if (!e->sight.both_ways) return;
+        e->step.spans[stride + row] = run->at + run->n;
+        e->step.any_spans = 1;
+        return;
+    }
+}
+
+/* The first picture that a sequence waits for; NULL: none. */
+static llm_media *llm__sight_wanted(const llm__seq *s) {
+    const llm_request *r = s->request;
+    for (int32_t i = 0; i < r->sight.n_runs; i++) {
+        llm_media *m = r->sight.use[r->sight.run[i].media].media;
+        if (r->sight.run[i].at + r->sight.run[i].n > s->n_fed && !__atomic_load_n(&m->ready, __ATOMIC_ACQUIRE)) return m;
+    }
+    return NULL;
+}
+
+/* Ends the requests that have a picture which could not be computed. */
+static void llm__sight_fail(llm_engine *e, const llm_media *m) {
+    char why[256];
+    snprintf(why, sizeof why, "%.250s", llm_last_error());
+    for (llm_request *r = e->live; r; r = r->next)
+        for (int32_t i = 0; i < r->sight.n; i++)
+            if (r->sight.use[i].media == m && r->n_done < r->n_seqs) llm__request_end(e, r, LLM_FINISH_ERROR, why);
+}
+
+/* Runs the tower for the sequences that wait for it; until: where the caller of a step has set a time (llm_engine_step_for). What fails
+ * ends the requests that need it. */
+static void llm__sight_work(llm_engine *e, double until) {
+    llm__sight *s = &e->sight;
+    if (!s->tower) return;
+    const double begin = e->p.driver.now(e);
+    const int brief = e->budget.seconds > 0; /* the caller has a time: layer by layer until it is over */
+    double left = 2.0 * (double)llm_model_get_info(e->p.model)->n_params * e->p.c.max_num_batched_tokens;
+    int others = 0;
+    for (int32_t i = 0; i < e->running.n; i++) others |= !llm__sight_wanted(e->running.seq[i]);
+    for (;;) {
+        for (int32_t i = 0; i < e->running.n && !s->tower->media; i++) {
+            llm_media *m = llm__sight_wanted(e->running.seq[i]);
+            if (!m) continue;
+            __atomic_add_fetch(&m->refs, 1, __ATOMIC_RELAXED);
+            s->at_work = m;
+            llm__tower_begin(s->tower, m);
+        }
+        if (!s->tower->media) break;
+        const double ops = llm__tower_ops(s->tower);
+        llm_result r = llm__tower_piece(s->tower, brief ? 1 : others ? left : 1e18);
+        if (r) {
+            llm__sight_fail(e, s->at_work);
+            s->tower->media = NULL;
+        }
+        if (!s->tower->media) llm_media_free(s->at_work);
+        left -= ops;
+        if (others && left <= 0) break;
+        if (others && s->tower->media && !brief) break; /* it had what was left */
+        if (brief && e->p.driver.now(e) >= until) break;
+    }
+    e->count.tower_seconds += e->p.driver.now(e) - begin;
+}
+
 /* ============================================================================
  * >>beam   Beam search.
  * ============================================================================
@@ -30238,6 +34306,7 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
  * they live on. Nothing may be in flight. */
 static void llm__engine_destroy(llm_engine *e) {
     if (!e) return;
+    llm__sight_close(e);
     llm__net_close(e->net);
     llm__net_close(e->drafter.net);
     if (e->ctx) e->backend->close(e->ctx);
@@ -30267,7 +34336,10 @@ static int llm__engine_arrays(llm_engine *e) {
     e->running.seq = (llm__seq **)llm__arena_get(a, seqs * sizeof *e->running.seq);
     e->drafting = (llm__seq **)llm__arena_get(a, seqs * sizeof *e->drafting);
     e->step.tokens = llm__engine_numbers(e, rows);
-    e->step.positions = llm__engine_numbers(e, rows);
+    e->step.positions = llm__engine_numbers(e, 3 * rows);
+    e->step.spans = llm__engine_numbers(e, 2 * rows);
+    e->step.row_set = llm__engine_numbers(e, rows);
+    e->step.given = (const float **)llm__arena_get(a, rows * sizeof *e->step.given);
     e->step.seq_of_row = llm__engine_numbers(e, rows);
     e->step.token_from = llm__engine_numbers(e, rows);
     e->step.seq_begin = llm__engine_numbers(e, seqs + 1);
@@ -30523,7 +34595,7 @@ static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, l
  * >>engine_open   Opening an engine.
  * ============================================================================ */
 
-enum { LLM__ENGINE_FIELDS = 26 };
+enum { LLM__ENGINE_FIELDS = 27 };
 
 /* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have
  * them. */
@@ -30601,7 +34673,8 @@ static const llm__field llm__engine_fields[LLM__ENGINE_FIELDS] = {
     LLM__FIELD(llm_engine_config, max_cpu_loras),
     LLM__FIELD(llm_engine_config, max_lora_rank),
     LLM__FIELD(llm_engine_config, max_seq_len_to_capture),
-    LLM__FIELD(llm_engine_config, step_timeout)};
+    LLM__FIELD(llm_engine_config, step_timeout),
+    LLM__FIELD(llm_engine_config, mm_processor_cache_bytes)};
 
 /* Defaults that depend on other fields. What is left then has a default of its own. whole: tokens that a step must be able to take. */
 static void llm__engine_defaults(llm_engine_config *c, int32_t whole) {
@@ -30772,6 +34845,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.max_seq_len_to_capture = c->max_seq_len_to_capture;
     b.step_timeout = (double)c->step_timeout;
     b.spent = c->spent;
+    b.given_cols = e->p.model->vision ? e->p.model->arch.hidden * (1 + e->p.model->arch.n_deepstack) : 0;
     b.trace = c->trace;
     b.trace_user = c->trace_user;
     if (c->trace && !e->p.dry) e->backend = llm__trace_backend();
@@ -30791,6 +34865,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     n.progress = c->progress;
     n.progress_user = c->progress_user;
     r = llm__net_open(&n, &e->net);
+    if (!r) r = llm__sight_open(e, &b);
     return r ? r : llm__drafter_open(e, c, n);
 }
 
@@ -30808,6 +34883,7 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->eos_id = info->eos_id >= 0 || !info->n_stop_ids ? info->eos_id : info->stop_ids[0];
     p->max_len = c->max_model_len ? c->max_model_len : model->arch.max_len;
     p->max_out = c->max_num_seqs + 32; /* rows of prompts that are scored find place beside those that decode */
+    if (model->arch.both_ways) p->max_out += LLM__MIN(c->max_num_batched_tokens, 1024); /* and those of a whole picture */
     if (!llm__isa_find(c->isa, &isa)) p->kernels = llm__kernels_of(isa);
     e->kv_type = c->kv_cache_dtype || e->backend != llm_backend_cpu() ? c->kv_cache_dtype : llm__kv_auto(isa, c->dtype);
     p->n_loras = c->max_loras ? c->max_cpu_loras : 0;
@@ -30857,7 +34933,7 @@ static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, co
     if (!r && !e->p.dry) r = e->backend->kv_open(e->ctx, n, layers, c->block_size, e->p.n_pages);
     if (!r) r = llm__engine_swap(e, c);
     if (r) return r;
-    e->count.memory_bytes = e->backend->memory_used(e->ctx);
+    e->count.memory_bytes = e->backend->memory_used(e->ctx) + llm__sight_memory(e);
     snprintf(e->describe, sizeof e->describe, "%s: %s", e->backend->name, e->backend->describe(e->ctx));
     return llm__engine_init(e);
 }
@@ -31251,6 +35327,9 @@ static int llm__engine_count(llm_engine *e) {
     LLM__LOCKED(&e->mutex);
     e->count.n_waiting = e->waiting.n;
     for (const llm_request *r = e->inbox.first; r; r = r->inbox_next) e->count.n_waiting++;
+    e->count.media_queries = e->sight.n_queries;
+    e->count.media_hits = e->sight.n_hits;
+    e->count.media_bytes = (int64_t)e->sight.bytes;
     e->stats = e->count;
     llm__engine_count_loras(e);
     return e->live || e->inbox.first;
@@ -31271,6 +35350,7 @@ static llm_result llm__engine_turn(llm_engine *e, double until, int *left) {
     e->now = e->p.driver.now(e);
     if (llm__take_inbox(e) || (e->next_deadline > 0 && e->now >= e->next_deadline)) llm__sweep(e);
     int begins = !llm__paused(e);
+    if (begins) llm__sight_work(e, until);
     if (begins) llm__plan(e, f);
     if (begins && f->n) r = llm__flight_begin(e, f);
     int ahead = begins && f->n && !r && !f->pools ? e->p.lag : 0; /* hidden states can be read of the latest step only */
@@ -31355,6 +35435,7 @@ static void llm__seq_destroy(llm__seq *s) {
 static void llm__request_destroy(llm_request *r) {
     for (int32_t i = 0; r->seq && i < r->n_seqs; i++) llm__seq_destroy(&r->seq[i]);
     llm_text_free(&r->piece);
+    llm__sight_release(r);
     llm__arena_free(&r->arena);
     pthread_mutex_destroy(&r->mutex);
     if (r->lora >= 0) llm__lora_drop(r->engine, r->lora);
@@ -31540,6 +35621,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     if (!result) result = llm__request_root(r, cfg, (int32_t)n);
     if (!result) result = llm__request_copies(r, cfg);
     if (!result) result = llm__request_scores(r, n);
+    if (!result) result = llm__sight_submit(r, cfg, prompt, (int32_t)n);
     if (result) return result;
     r->top_stride = r->sampling.logprobs ? LLM__MIN(r->sampling.logprobs - 1, e->p.vocab) : 0;
     r->seq = (llm__seq *)llm__arena_get(&r->arena, (size_t)r->n_seqs * sizeof *r->seq);
@@ -31609,8 +35691,12 @@ LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *c
     if (!result && cfg->sampling.grammar && cfg->sampling.grammar->tokenizer != (e->p.model ? e->p.model->source.tokenizer : NULL))
         result = llm__error(LLM_ERR_ARG, "grammar: it was compiled for another model");
     if (!result && cfg->prompt && !e->p.model) result = llm__error(LLM_ERR_ARG, "prompt: a text needs a model with a tokenizer");
+    if (!result && (cfg->n_media < 0 || cfg->n_media > INT32_MAX))
+        result = llm__error(LLM_ERR_ARG, "n_media: %lld", (long long)cfg->n_media);
     if (!result && cfg->prompt) result = llm__prompt_fits(e, cfg->prompt_len, 0);
-    if (!result && cfg->prompt) result = llm_tokenize(e->p.model, cfg->prompt, cfg->prompt_len, cfg->tokenize_flags, &tokens);
+    if (!result && cfg->prompt)
+        result =
+            llm_media_tokenize(e->p.model, cfg->prompt, cfg->prompt_len, cfg->tokenize_flags, cfg->media, (int32_t)cfg->n_media, &tokens);
     if (result) return result;
     llm_request *r = tokens.failed ? NULL : LLM__NEW(llm_request, 1);
     if (!r) return llm__nomem();
@@ -33050,7 +37136,8 @@ static llm_result llm__speculative_parse(const llm_options *outer, llm_engine_co
 enum {
     LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
     LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_CHOICES = 2048, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64,
-    LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 80
+    LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 80,
+    LLM__OAI_MEDIA = 128, LLM__OAI_FRAMES = 1024
 };
 
 /* What differs between the kinds of calls, in the order of llm_openai_kind. */
@@ -33137,8 +37224,12 @@ struct llm_openai_call {
     /* Of a response: the output items that are whole, and the text of the one that is not */
     llm_text items, item;
     int32_t n_items, item_kind, n_events; /* item_kind: llm__oai_item */
-    llm_text logs;                        /* entries of the open message's logprobs; */
-    size_t logs_sure, logs_told;          /* bytes of those whose text has come, and of those that were written */
+    /* Pictures and videos: how many of each the body has, opened in its order; multi_modal_data's node, -1: none; what no one can guess. */
+    int32_t n_wanted[2], n_media, media_data;
+    struct llm_media **media;
+    uint64_t mark;
+    llm_text logs;               /* entries of the open message's logprobs; */
+    size_t logs_sure, logs_told; /* bytes of those whose text has come, and of those that were written */
 };
 
 /* Kinds of calls as bits: the group of a row is where it has an effect. Elsewhere it is named as ignored. */
@@ -33195,7 +37286,7 @@ static const llm_option llm__oai_fields[] = {
     LLM_OPT_ENUM(llm_openai_call, base64, LLM__OAI_BIT(EMBEDDING), "encoding_format", "float|base64=1", NULL),
     LLM_OPT_ENUM(llm_openai_call, truncation, LLM__OAI_BIT(RESPONSE), "truncation", "disabled|auto=1", NULL),
     LLM_OPT_NONE(REFUSED, "suffix", "text behind the answer"),
-    LLM_OPT_NONE(REFUSED, "multimodal_data|multi_modal_data|mm_processor_kwargs", "an image or a video"),
+    LLM__OAI_READ(LLM__OAI_RENDERS | LLM__OAI_ANSWERS, "multimodal_data|multi_modal_data|mm_processor_kwargs"),
     LLM__OAI_READ(LLM__OAI_ALL, "model"), LLM__OAI_READ(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT, "adapter_name"),
     LLM__OAI_READ(LLM__OAI_RENDERS & ~LLM__OAI_BIT(RESPONSE), "messages"),
     LLM__OAI_READ(LLM__OAI_BIT(COMPLETION) | LLM__OAI_BIT(GENERATE) | LLM__OAI_BIT(RESPONSE) | LLM__OAI_IDS, "prompt"),
@@ -33697,6 +37788,320 @@ static int llm__oai_early_stop(llm_openai_call *k) {
 }
 
 /* ============================================================================
+ * >>openai_media   Pictures and videos of a body.
+ * ============================================================================
+ * They stand in a message's content, beside its texts, or (of a prompt) in multi_modal_data:
+ *
+ *     {"type": "image_url", "image_url": {"url": "data:image/png;base64,...", "detail": "low"}}      OpenAI, vLLM, FastDeploy
+ *     {"type": "input_image", "image_url": "data:..."}                                               /v1/responses
+ *     {"type": "video_url", "video_url": {"url": "data:video/jpeg;base64,FRAME,FRAME"}}              vLLM
+ *     {"type": "video", "video": ["file:a.png", "file:b.png"], "fps": 2.0}                           Hugging Face
+ *     {"prompt": "...", "multi_modal_data": {"image": ["data:..."], "video": [...]}}                 vLLM, FastDeploy (multimodal_data)
+ *
+ * Where they come from: a data URI has them in itself; a "file:" name is read in the one folder that the operator allows; http and https
+ * are fetched where the operator lists the domain. begin looks at the parts, submit fetches, decodes and prepares
+ * (llm_media_open), in a worker's thread. Templates see {"type": "image"} where the part stood; those that know texts only get a mark that
+ * nobody can guess, which becomes the placeholder when the text is rendered. */
+
+/* ---- Where bytes come from ---- */
+
+/* The bytes that a data URI holds. Of video/jpeg there are several pictures, one after the other with a comma between: *n of them, whose
+ * ends go to `ends`. */
+static int llm__oai_data_uri(llm_openai_call *k, llm__str uri, llm_text *out, llm_tokens *ends) {
+    const size_t comma = llm__str_until(uri, ",");
+    const llm__str head = llm__s(uri.p, comma);
+    const int frames = llm__starts(head, llm__lit("data:video/jpeg"));
+    if (comma == uri.n || !llm__str_find(head, llm__lit(";base64"))) return llm__oai_bad(k, NULL, ": a data URI with ;base64, expected");
+    for (llm__str rest = llm__str_from(uri, comma + 1);;) {
+        const size_t n = frames ? llm__str_until(rest, ",") : rest.n;
+        if (!llm__base64(llm__s(rest.p, n), out) || out->failed)
+            return out->failed ? llm__oai_failed(k, llm__nomem(), NULL) : llm__oai_bad(k, NULL, ": the data URI's base64 is malformed");
+        if (out->len > INT32_MAX / 2) return llm__oai_bad(k, NULL, ": over 1 GB");
+        llm_tokens_add(ends, (int32_t)out->len);
+        if (n == rest.n) return ends->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
+        rest = llm__str_from(rest, n + 1);
+    }
+}
+
+/* A file in the folder that the operator allows, by a name in it or by its whole path. */
+static int llm__oai_local_file(llm_openai_call *k, llm__str name, llm_text *out) {
+    const char *folder = k->service.media_path;
+    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
+    if (!folder) return llm__oai_bad(k, NULL, ": files are read only where --allowed-local-media-path allows it");
+    if (llm__starts(name, llm__lit("//"))) name = llm__str_from(name, 2);
+    LLM__SCOPED(llm__drop) char *plain = llm__strndup(name.p, name.n);
+    if (!plain) return llm__oai_failed(k, llm__nomem(), NULL);
+    size_t len = strlen(folder);
+    while (len > 1 && folder[len - 1] == '/') len--;
+    const int inside = plain[0] == '/' ? !strncmp(plain, folder, len) && plain[len] == '/' : 1;
+    if (!inside || strlen(plain) != name.n || !name.n || strstr(plain, ".."))
+        return llm__oai_bad(k, NULL, ": the file is not in the folder that is allowed");
+    LLM__SCOPED(llm__drop) char *path = plain[0] == '/' ? llm__strdup(plain) : llm__path_join(folder, plain);
+    llm_result r = path ? llm__file_open(path, (size_t)1 << 30, 1, &f) : llm__nomem();
+    if (r == LLM_ERR_NOMEM) return llm__oai_failed(k, r, NULL);
+    if (r)
+        return llm__oai_bad(k, NULL, ": the file cannot be read: %.300s",
+                            strrchr(llm_last_error(), ':') ? strrchr(llm_last_error(), ':') + 2 : "");
+    llm_text_add(out, (const char *)f.data, f.size);
+    return out->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
+}
+
+/* The bytes behind a URL, appended; ends: where each of its pictures ends. */
+static int llm__oai_fetch(llm_openai_call *k, llm__str url, llm_text *out, llm_tokens *ends) {
+    if (llm__starts(url, llm__lit("data:"))) return llm__oai_data_uri(k, url, out, ends);
+    if (llm__starts(url, llm__lit("file:"))) {
+        if (!llm__oai_local_file(k, llm__str_from(url, 5), out)) return 0;
+        llm_tokens_add(ends, (int32_t)out->len);
+        return ends->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
+    }
+    if (llm__starts(url, llm__lit("http://")) || llm__starts(url, llm__lit("https://")))
+        return llm__oai_bad(k, NULL, ": nothing is fetched from other servers here; send a data URI");
+    return llm__oai_bad(k, NULL, ": a data URI (data:image/png;base64,...) expected");
+}
+
+/* ---- Parts ---- */
+
+/* Whether a part's type is one of these; *video: of a video. */
+static int llm__oai_is_media(const char *type, int *video) {
+    *video = llm__alias_among("video_url|video|input_video", llm__lit(type), NULL);
+    return *video || llm__alias_among("image_url|input_image|image", llm__lit(type), NULL);
+}
+
+/* Where a part's URL, or its list of them, stands; *about: the object with its other members. */
+static int llm__oai_media_url(const llm_json *d, int part, int *about) {
+    static const char *const names[] = {"image_url", "video_url", "image", "video", "url"};
+    *about = part;
+    for (int i = 0; i < LLM__COUNT(names); i++) {
+        int v = llm__oai_get(d, part, names[i]);
+        if (v < 0) continue;
+        if (llm_json_type_of(d, v) != LLM_JSON_OBJECT) return v;
+        *about = v;
+        return llm__oai_get(d, v, "url");
+    }
+    return -1;
+}
+
+/* Counts one more picture or video against the limits. */
+static int llm__oai_media_count(llm_openai_call *k, int video) {
+    const int32_t given = video ? k->service.limit_videos : k->service.limit_images, most = given ? given : LLM__OAI_MEDIA;
+    if (++k->n_wanted[video] <= LLM__MAX(most, 0)) return 1;
+    return llm__oai_bad(k, NULL, ": At most %d %s(s) may be provided in one prompt.", (int)LLM__MAX(most, 0), video ? "video" : "image");
+}
+
+/* Checks a part of a message of such a type, and counts it. */
+static int llm__oai_media_part(llm_openai_call *k, int part) {
+    const llm_json *d = k->chat;
+    int about, video, url = llm__oai_media_url(d, part, &about), list = llm_json_type_of(d, url) == LLM_JSON_ARRAY;
+    const char *type = llm__oai_word(d, part, "type"), *detail = llm__oai_word(d, about, "detail");
+    double fps = 1;
+    llm__oai_is_media(type, &video);
+    if (!k->service.model->vision)
+        return llm__oai_bad(k, NULL, ": %s is not a multimodal model: only parts of type text are supported by it",
+                            llm_model_get_info(k->service.model)->family);
+    if (url < 0 && llm__oai_has(k, "file_id")) return llm__oai_bad(k, NULL, ": file_id: no files are kept here; send a data URI");
+    if (!llm_json_str(d, url, NULL) && !(list && video && llm_json_size(d, url)))
+        return llm__oai_bad(k, NULL, ": a part of type %.40s must have a url, a text", type);
+    for (int v = list ? llm_json_first(d, url) : -1; v >= 0; v = llm_json_next(d, v))
+        if (!llm_json_str(d, v, NULL)) return llm__oai_bad(k, NULL, ": a video must be a list of texts");
+    if (list && llm_json_size(d, url) > LLM__OAI_FRAMES)
+        return llm__oai_bad(k, NULL, ": at most %d frames, got %d", LLM__OAI_FRAMES, llm_json_size(d, url));
+    if (llm__oai_get(d, about, "detail") >= 0 && (!detail || !llm__alias_among("auto|low|high", llm__lit(detail), NULL)))
+        return llm__oai_bad(k, NULL, ": detail must be auto, low or high");
+    int rate = llm__oai_get(d, about, "fps");
+    if (rate < 0) rate = llm__oai_get(d, part, "fps");
+    if (rate >= 0 && (!llm_json_num(d, rate, &fps) || !(fps > 0 && fps <= 1000)))
+        return llm__oai_bad(k, NULL, ": fps must be a number above 0, at most 1000");
+    return llm__oai_media_count(k, video);
+}
+
+/* The same of multi_modal_data. */
+static int llm__oai_media_data(llm_openai_call *k) {
+    static const char *const names[2] = {"image", "video"};
+    const llm_json *d = k->body;
+    int data = llm__oai_get(d, 0, "multi_modal_data");
+    if (data < 0) data = llm__oai_get(d, 0, "multimodal_data");
+    k->media_data = data;
+    if (data < 0) return 1;
+    llm__oai_at(k, "%s", llm_json_key(d, data, NULL));
+    if (llm__oai_chats(k)) return llm__oai_bad(k, NULL, ": pictures and videos of a chat are parts of its messages");
+    if (llm_json_type_of(d, data) != LLM_JSON_OBJECT)
+        return llm__oai_bad(k, NULL, "must be an object: {\"image\": [...], \"video\": [...]}");
+    if (!k->service.model->vision)
+        return llm__oai_bad(k, NULL, ": %s is not a multimodal model, it takes no image and no video",
+                            llm_model_get_info(k->service.model)->family);
+    for (int m = llm_json_first(d, data); m >= 0; m = llm_json_next(d, m))
+        if (strcmp(llm_json_key(d, m, NULL), "image") && strcmp(llm_json_key(d, m, NULL), "video"))
+            return llm__oai_bad(k, NULL, ": \"%.40s\" is not supported: image and video are", llm_json_key(d, m, NULL));
+    for (int video = 0; video < 2; video++) {
+        int v = llm__oai_get(d, data, names[video]), list = llm_json_type_of(d, v) == LLM_JSON_ARRAY;
+        for (int e = list ? llm_json_first(d, v) : v; e >= 0; e = list ? llm_json_next(d, e) : -1)
+            if (!llm__oai_media_count(k, video)) return 0;
+    }
+    return 1;
+}
+
+/* ---- Opening ---- */
+
+/* What is known of one picture or video before it is opened. */
+typedef struct llm__oai_medium {
+    int video, url, about, part; /* nodes of `d` */
+    const llm_json *d;
+} llm__oai_medium;
+
+/* A whole number of a part's own, as a member of the processor's parameters. */
+static void llm__oai_media_number(const llm__oai_medium *m, const char *name, llm_text *out) {
+    int v = llm__oai_get(m->d, m->about, name);
+    if (v < 0) v = llm__oai_get(m->d, m->part, name);
+    if (v >= 0) llm_text_format(out, out->len > 1 ? ",%q:%j" : "%q:%j", name, m->d, v);
+}
+
+/* mm_processor_kwargs: those of the operator, the request's over them, and what a part says of its own. *none: nobody says anything. */
+static int llm__oai_media_kwargs(llm_openai_call *k, const llm__oai_medium *m, llm_text *out) {
+    static const char *const own[] = {"min_pixels", "max_pixels", "min_frames", "max_frames", "num_frames"};
+    int v = llm__oai_get(k->body, 0, "mm_processor_kwargs");
+    llm_text_str(out, "{");
+    for (int i = 0; i < LLM__COUNT(own); i++) llm__oai_media_number(m, own[i], out);
+    for (int e = llm_json_first(k->body, v); e >= 0; e = llm_json_next(k->body, e))
+        llm_text_format(out, out->len > 1 ? ",%q:%j" : "%q:%j", llm_json_key(k->body, e, NULL), k->body, e);
+    const char *usual = k->service.mm_processor_kwargs;
+    if (usual && strchr(usual, '{')) { /* the first of two equal keys counts */
+        const char *from = strchr(usual, '{') + 1, *end = strrchr(usual, '}');
+        if (end && strspn(from, " \n\t") < (size_t)(end - from)) {
+            if (out->len > 1) llm_text_str(out, ",");
+            llm_text_add(out, from, (size_t)(end - from));
+        }
+    }
+    llm_text_str(out, "}");
+    return out->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
+}
+
+/* Opens one, and adds it to the call's. */
+static int llm__oai_media_one(llm_openai_call *k, const llm__oai_medium *m) {
+    LLM__SCOPED(llm_text_free) llm_text bytes = LLM__ZERO, kwargs = LLM__ZERO;
+    LLM__SCOPED(llm_tokens_free) llm_tokens ends = LLM__ZERO;
+    LLM__SCOPED(llm__drop) llm_media_file *files = NULL;
+    const int list = llm_json_type_of(m->d, m->url) == LLM_JSON_ARRAY;
+    const char *detail = llm__oai_word(m->d, m->about, "detail");
+    llm_media_config c = LLM__ZERO;
+    for (int e = list ? llm_json_first(m->d, m->url) : m->url; e >= 0; e = list ? llm_json_next(m->d, e) : -1) {
+        const llm__str url = llm__json_text(m->d, e);
+        if (!url.p) return llm__oai_bad(k, NULL, ": a url, a text, expected");
+        if (!llm__oai_fetch(k, url, &bytes, &ends)) return 0;
+    }
+    if (!llm__oai_media_kwargs(k, m, &kwargs)) return 0;
+    files = LLM__NEW(llm_media_file, ends.len);
+    if (!files) return llm__oai_failed(k, llm__nomem(), NULL);
+    for (size_t i = 0; i < ends.len; i++) {
+        const int32_t from = i ? ends.data[i - 1] : 0;
+        files[i].data = bytes.data + from;
+        files[i].size = (size_t)(ends.data[i] - from);
+    }
+    c.kind = m->video ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
+    c.files = files;
+    c.n_files = (int32_t)ends.len;
+    c.detail = detail && !strcmp(detail, "low") ? LLM_DETAIL_LOW : LLM_DETAIL_AUTO;
+    c.n_images = k->n_wanted[0];
+    c.mm_processor_kwargs = kwargs.len > 2 ? kwargs.data : NULL;
+    llm_json_num(m->d, llm__oai_get(m->d, m->about, "fps"), &c.fps);
+    llm_json_num(m->d, llm__oai_get(m->d, m->part, "fps"), &c.fps);
+    llm_result r = llm_media_open(k->service.model, &c, &k->media[k->n_media]);
+    if (r == LLM_ERR_NOMEM) return llm__oai_failed(k, r, NULL);
+    if (r) return llm__oai_bad(k, NULL, ": %s: %.500s", m->video ? "the video" : "the image", llm_last_error());
+    k->n_media++;
+    return 1;
+}
+
+/* Those of the messages, each with the error that names its message. */
+static int llm__oai_media_chat(llm_openai_call *k) {
+    const llm_json *d = k->chat;
+    int i = 0;
+    for (int m = llm_json_first(d, k->messages); m >= 0; m = llm_json_next(d, m), i++) {
+        int content = llm__oai_get(d, m, "content"), list = llm_json_type_of(d, content) == LLM_JSON_ARRAY;
+        for (int part = list ? llm_json_first(d, content) : -1; part >= 0; part = llm_json_next(d, part)) {
+            llm__oai_medium one = {0, -1, -1, part, d};
+            const char *type = llm__oai_word(d, part, "type");
+            if (!type || !llm__oai_is_media(type, &one.video)) continue;
+            llm__oai_at(k, k->info.kind == LLM_OPENAI_RESPONSE ? "input" : "messages[%d].content", i);
+            one.url = llm__oai_media_url(d, part, &one.about);
+            if (!llm__oai_media_one(k, &one)) return 0;
+        }
+    }
+    return 1;
+}
+
+/* Those of multi_modal_data: a URL, or (of a video) {"video": URL, "max_frames": 30}. */
+static int llm__oai_media_prompt(llm_openai_call *k) {
+    static const char *const names[2] = {"image", "video"};
+    const llm_json *d = k->body;
+    for (int video = 0; video < 2; video++) {
+        int v = llm__oai_get(d, k->media_data, names[video]), list = llm_json_type_of(d, v) == LLM_JSON_ARRAY;
+        for (int e = list ? llm_json_first(d, v) : v; e >= 0; e = list ? llm_json_next(d, e) : -1) {
+            llm__oai_medium one = {video, e, e, e, d};
+            llm__oai_at(k, "%s.%s", llm_json_key(d, k->media_data, NULL), names[video]);
+            if (llm_json_type_of(d, e) == LLM_JSON_OBJECT) one.url = llm__oai_media_url(d, e, &one.about);
+            if (!llm__oai_media_one(k, &one)) return 0;
+        }
+    }
+    return 1;
+}
+
+/* Opens all of them, in the order of the body; once. */
+static int llm__oai_media_open(llm_openai_call *k) {
+    const int32_t n = k->n_wanted[0] + k->n_wanted[1];
+    int v = llm__oai_get(k->body, 0, "mm_processor_kwargs");
+    if (k->media || (!n && v < 0)) return 1;
+    if (v >= 0 && llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, "mm_processor_kwargs", "must be an object");
+    if (!n) return 1;
+    k->media = LLM__NEW(llm_media *, n);
+    if (!k->media) return llm__oai_failed(k, llm__nomem(), NULL);
+    return k->media_data >= 0 ? llm__oai_media_prompt(k) : llm__oai_media_chat(k);
+}
+
+/* Lets go of them. */
+static void llm__oai_media_free(llm_openai_call *k) {
+    for (int32_t i = 0; i < k->n_media; i++) llm_media_free(k->media[i]);
+    LLM_FREE(k->media);
+}
+
+/* ---- Marks ---- */
+
+static void llm__oai_media_name(const llm_openai_call *k, int video, char out[40]) {
+    snprintf(out, 40, "[%s %016llx]", video ? "video" : "image", (unsigned long long)k->mark);
+}
+
+/* What a template that knows texts only has in the place of a part, and the placeholders put there when the text is rendered. */
+static void llm__oai_media_mark(const llm_openai_call *k, int video, llm_text *out) {
+    char mark[40];
+    llm__oai_media_name(k, video, mark);
+    llm_text_str(out, mark);
+}
+
+static int llm__oai_media_marked(llm_openai_call *k, llm_text *text) {
+    const llm__vision *v = k->service.model->vision;
+    LLM__SCOPED(llm_text_free) llm_text out = LLM__ZERO;
+    char marks[2][40];
+    for (int i = 0; i < 2; i++) llm__oai_media_name(k, i, marks[i]);
+    llm__str rest = llm__text_str(text);
+    for (;;) {
+        const char *at[2] = {llm__str_find(rest, llm__lit(marks[0])), llm__str_find(rest, llm__lit(marks[1]))};
+        const int video = at[1] && (!at[0] || at[1] < at[0]);
+        if (!at[video]) break;
+        const size_t before = (size_t)(at[video] - rest.p);
+        llm_text_add(&out, rest.p, before);
+        if (video && v->start && v->family->flags & LLM__EYES_PAIRS) llm_text_str(&out, v->start);
+        llm_text_str(&out, video && v->video_placeholder ? v->video_placeholder : v->placeholder);
+        if (video && v->stop && v->family->flags & LLM__EYES_PAIRS) llm_text_str(&out, v->stop);
+        rest = llm__str_from(rest, before + strlen(marks[video]));
+    }
+    llm_text_add(&out, rest.p, rest.n);
+    if (out.failed) return llm__oai_failed(k, llm__nomem(), NULL);
+    const llm_text old = *text;
+    *text = out;
+    out = old;
+    return 1;
+}
+
+/* ============================================================================
  * >>openai_messages   Messages of chats and items of responses.
  * ============================================================================
  * A chat is a list of {"role", "content"}; content is a text or a list of parts, of which only texts can be read by the models here. */
@@ -33739,9 +38144,14 @@ static int llm__oai_message(llm_openai_call *k, int i, int m) {
     if (content >= 0 && type != LLM_JSON_STRING && type != LLM_JSON_ARRAY)
         return llm__oai_bad(k, NULL, "must be a text or a list of parts");
     for (int part = type == LLM_JSON_ARRAY ? llm_json_first(d, content) : -1; part >= 0; part = llm_json_next(d, part)) {
+        int video;
         const char *kind = llm__oai_word(d, part, "type"); /* a text, or what an assistant refused */
+        if (kind && llm__oai_is_media(kind, &video)) {
+            if (!llm__oai_media_part(k, part)) return 0;
+            continue;
+        }
         if (!kind || (strcmp(kind, "text") && strcmp(kind, "refusal")))
-            return llm__oai_bad(k, NULL, ": only parts of type text are supported by this model");
+            return llm__oai_bad(k, NULL, ": parts of type text, image_url and video_url are known, \"%.40s\" is not", kind ? kind : "");
         if (!llm__oai_word(d, part, kind)) return llm__oai_bad(k, NULL, ": a text part must have a text");
     }
     return 1;
@@ -33942,7 +38352,7 @@ static int llm__oai_read(llm_openai_call *k) {
     if (!llm__oai_format(k) || !llm__oai_forms(k, 0) || !llm__oai_structured(k)) return 0;
     if (!llm__oai_tool_choice(k) || !llm__oai_sampling(k) || !llm__oai_logprobs(k) || !llm__oai_early_stop(k)) return 0;
     if (!chat) k->tools = -1;
-    else if (!llm__oai_messages(k)) return 0;
+    if (!llm__oai_media_data(k) || (chat && !llm__oai_messages(k))) return 0;
     if (!llm__oai_tool_form(k) || !llm__oai_length(k)) return 0;
     r = llm_sampling_check(k->service.model, &k->s);
     if (!r) return 1;
@@ -34036,6 +38446,8 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->normalize = !s->raw_embeddings;
     k->add_special = k->messages = k->tools = k->tool_only = k->prompt_logprobs = -1;
     k->max_tokens = k->max_completion_tokens = -1;
+    k->media_data = -1;
+    k->mark = bits[0] ^ bits[1] * 0x9E3779B97F4A7C15u;
     const llm_options fields = {llm__oai_fields, LLM__COUNT(llm__oai_fields), k, k->given, NULL, NULL, k->fields.owned, NULL};
     k->fields = fields;
     k->info.kind = kind;
@@ -34056,6 +38468,11 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
 }
 
 LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k) { return &k->info; }
+
+LLM_API struct llm_media *const *llm_openai_media(const llm_openai_call *k, int32_t *n) {
+    *n = k->n_media;
+    return k->media;
+}
 
 /* In a stream whose requests run, the status line has gone out with 200 and stays so; the error will be an event. */
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message) {
@@ -34080,6 +38497,7 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
     }
     for (int i = 0; i < LLM__COUNT(texts); i++) llm_text_free(texts[i]);
     llm_grammar_close(k->grammar);
+    llm__oai_media_free(k);
     LLM_FREE(k->request);
     LLM_FREE(k->choice);
     llm_tokens_free(&k->stop_ids);
@@ -34107,14 +38525,52 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
  * begins as reasoning, and a grammar waits for the closing tag. Control tokens written in a chat's messages, tools or template arguments
  * are text like any other: the render guards them, and so stays the rendered text until it is ids. A completion's prompt may use them. */
 
-/* The text of a content for templates that know texts only: a text, or those of a list of parts, one a line. */
-static void llm__oai_joined(const llm_json *d, int content, llm_text *out) {
-    int list = llm_json_type_of(d, content) == LLM_JSON_ARRAY;
+/* The text of a content for templates that know texts only: a text, or those of a list of parts, one a line. Pictures are marks, where they
+ * stood or, as in vLLM, all before the text. */
+static void llm__oai_joined(const llm_openai_call *k, int content, llm_text *out) {
+    const llm_json *d = k->chat;
+    const llm__vision *v = k->service.model->vision;
+    const int list = llm_json_type_of(d, content) == LLM_JSON_ARRAY,
+              in_place = k->service.interleave_mm_strings || (v && v->family->flags & LLM__EYES_IN_TEXT);
     size_t from = out->len;
-    for (int part = list ? llm_json_first(d, content) : content; part >= 0; part = list ? llm_json_next(d, part) : -1) {
-        if (out->len > from) llm_text_str(out, "\n");
-        llm__add_str(out, list ? llm__json_text_at(d, part, "text") : llm__json_text(d, part));
+    for (int pass = in_place; pass < 2; pass++)
+        for (int part = list ? llm_json_first(d, content) : content; part >= 0; part = list ? llm_json_next(d, part) : -1) {
+            const char *type = list ? llm__oai_word(d, part, "type") : NULL;
+            int video = 0;
+            const int seen = type && llm__oai_is_media(type, &video);
+            if (!in_place && seen == pass) continue;
+            if (out->len > from) llm_text_str(out, "\n");
+            if (seen) llm__oai_media_mark(k, video, out);
+            else llm__add_str(out, list ? llm__json_text_at(d, part, "text") : llm__json_text(d, part));
+        }
+}
+
+/* Whether a list of parts has a picture. */
+static int llm__oai_has_media(const llm_json *d, int content) {
+    int video;
+    for (int part = llm_json_first(d, content); part >= 0; part = llm_json_next(d, part)) {
+        const char *type = llm__oai_word(d, part, "type");
+        if (type && llm__oai_is_media(type, &video)) return 1;
     }
+    return 0;
+}
+
+/* A content for templates that know parts: what is seen is named by its kind alone. */
+static void llm__oai_parts(const llm_openai_call *k, int content, llm_text *out) {
+    const llm_json *d = k->chat;
+    int video;
+    if (llm_json_type_of(d, content) != LLM_JSON_ARRAY) {
+        if (llm_json_str(d, content, NULL) && k->service.caps.parts_only) llm_text_format(out, "[{'type':'text','text':%j}]", d, content);
+        else llm_text_format(out, "%j", d, content);
+        return;
+    }
+    llm_text_str(out, "[");
+    for (int part = llm_json_first(d, content); part >= 0; part = llm_json_next(d, part)) {
+        const char *type = llm__oai_word(d, part, "type");
+        if (!type || !llm__oai_is_media(type, &video)) llm_text_format(out, "%,%j", d, part);
+        else llm_text_format(out, "%,{'type':%q}", video ? "video" : "image");
+    }
+    llm_text_str(out, "]");
 }
 
 /* What an assistant said for templates that know no tools: its text, then its calls as the JSON that it was told to write, one a line, so
@@ -34131,13 +38587,16 @@ static void llm__oai_said(const llm_json *d, int message, llm_text *out) {
 }
 
 /* Message m as the template of this service wants it: what it cannot read is written as text. */
-static void llm__oai_write_message(const llm_openai_service *s, const llm_json *d, int m, llm_text *out) {
+static void llm__oai_write_message(const llm_openai_call *k, int m, llm_text *out) {
+    const llm_openai_service *s = &k->service;
+    const llm_json *d = k->chat;
     const char *known = llm_model_get_info(s->model)->chat_template, *role = llm__oai_word(d, m, "role");
     int calls = !s->caps.tools && llm__oai_get(d, m, "tool_calls") >= 0, content = llm__oai_get(d, m, "content");
-    int joined = calls || (!s->caps.content_parts && llm_json_type_of(d, content) == LLM_JSON_ARRAY);
+    int joined = calls || (llm_json_type_of(d, content) == LLM_JSON_ARRAY &&
+                           (!s->caps.content_parts || (!s->caps.image_parts && llm__oai_has_media(d, content))));
     LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
     llm_text_str(out, "{");
-    if (joined) llm__oai_joined(d, content, &text);
+    if (joined) llm__oai_joined(k, content, &text);
     if (calls) llm__oai_said(d, m, &text);
     out->failed |= text.failed;
     if (calls) llm_text_format(out, "'content':%Q", text.data, text.len);
@@ -34149,6 +38608,7 @@ static void llm__oai_write_message(const llm_openai_service *s, const llm_json *
         if (joined && !strcmp(key, "content")) llm_text_format(out, "%Q", text.data, text.len);
         else if (!strcmp(key, "role") && !strcmp(role, "developer") && known && !strstr(known, role))
             llm_text_str(out, "\"system\""); /* OpenAI's newer word */
+        else if (!strcmp(key, "content")) llm__oai_parts(k, v, out);
         else llm_text_format(out, "%j", d, v);
     }
     llm_text_str(out, "}");
@@ -34239,7 +38699,7 @@ static int llm__oai_render(llm_openai_call *k) {
     if (k->tools >= 0 && !s->caps.tools && s->caps.system_role) m = llm__oai_tool_words(k, m, &context);
     for (; m >= 0; m = llm_json_next(k->chat, m)) {
         llm_text_format(&context, "%,");
-        llm__oai_write_message(s, k->chat, m, &context);
+        llm__oai_write_message(k, m, &context);
     }
     llm_text_str(&context, "]");
     for (int v = llm_json_first(d, kwargs); v >= 0; v = llm_json_next(d, v)) {
@@ -34258,7 +38718,8 @@ static int llm__oai_render(llm_openai_call *k) {
     if (!r) r = llm_render(s->model, doc, &how, &k->text);
     if (!r && k->continue_final) llm_template_cut(s->model, doc, &k->text);
     if (!r && k->text.failed) r = llm__nomem();
-    return r ? llm__oai_failed(k, r, NULL) : 1;
+    if (r) return llm__oai_failed(k, r, NULL);
+    return s->model->vision && k->n_wanted[0] + k->n_wanted[1] ? llm__oai_media_marked(k, &k->text) : 1;
 }
 
 /* Texts that are only counted, or of which only the end is wanted, may be longer than the context: up to 4 MiB. */
@@ -34274,11 +38735,13 @@ static int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special, llm_t
     if (v < 0 && !llm__oai_render(k)) return 0;
     if (v < 0) s = k->text.data ? k->text.data : "", n = k->text.len;
     if (!s && !list) return llm__oai_bad(k, NULL, "must be a text, a list of texts, a list of token ids, or a list of those");
-    if (!s) return llm__oai_ids(k, v, ids);
+    if (!s) return llm__oai_media_open(k) && llm__oai_ids(k, v, ids);
     int flags = (k->parse_special ? LLM_TOK_PARSE_SPECIAL : 0) | (v < 0 ? LLM_TOK_GUARDED : 0);
     if (k->add_special < 0 ? add_special : k->add_special) flags |= LLM_TOK_ADD_SPECIAL;
+    if (!llm__oai_media_open(k)) return 0;
     llm_result r = k->service.engine ? llm__prompt_fits(k->service.engine, n, least) : LLM_OK;
-    if (!r) r = llm__tokenizer_encode_until(k->service.model->source.tokenizer, s, n, flags, &k->cancelled, ids);
+    if (!r && k->n_media) r = llm_media_tokenize(k->service.model, s, n, flags, k->media, k->n_media, ids);
+    else if (!r) r = llm__tokenizer_encode_until(k->service.model->source.tokenizer, s, n, flags, &k->cancelled, ids);
     if (r == LLM_ERR_CANCELLED) return llm__oai_awaited(k);
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
@@ -34327,6 +38790,8 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
     c.deadline_s = s->deadline_s;
     c.id = k->info.id;
     c.received = k->received;
+    c.media = k->media;
+    c.n_media = k->n_media;
     c.user = k;
     if (s->on_news) c.on_news = llm__oai_news;
     llm__oai_choice *first = k->choice + k->info.n_requests * k->info.n_choices;
@@ -34368,6 +38833,7 @@ static int llm__oai_submit_all(llm_openai_call *k) {
     if (!chat && v < 0) return llm__oai_bad(k, NULL, "must be a text, a list of texts, a list of token ids, or a list of those");
     if (llm_json_type_of(d, v) == LLM_JSON_ARRAY && !n) return llm__oai_bad(k, NULL, "Prompt cannot be empty");
     if (many && n > most) return llm__oai_bad(k, NULL, ": at most %d prompts, got %d", most, n);
+    if (many && n > 1 && k->media_data >= 0) return llm__oai_bad(k, NULL, ": pictures and videos go with one prompt, not with %d", n);
     k->n_room = many ? n : 1;
     if ((int64_t)k->n_room * k->info.n_choices > LLM__OAI_CHOICES)
         return llm__oai_bad(k, "n", ": %d answers to each of %d prompts, at most %d in one request", k->info.n_choices, k->n_room,
@@ -35534,6 +40000,31 @@ static llm_result llm__setup_pooler(llm_setup *s, const llm_options *o) {
     return LLM_OK;
 }
 
+/* vLLM's limit_mm_per_prompt. */
+static llm_result llm__setup_media(llm_setup *s, const llm_options *o) {
+    struct config {
+        int32_t image, video;
+    };
+    static const llm_option table[] = {LLM_OPT_INT(struct config, image, 0, "image", 0, 999, NULL),
+                                       LLM_OPT_INT(struct config, video, 0, "video", 0, 999, NULL),
+                                       LLM_OPT_NONE(REFUSED, "audio", "sound")};
+    unsigned char given[LLM__COUNT(table)];
+    struct config read = {-1, -1};
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    LLM__SCOPED(llm_options_free) llm_options inner;
+    const char *how = s->mm_processor_kwargs;
+    if (how && (llm_json_parse(how, strlen(how), NULL, &doc) || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT))
+        return llm__error(LLM_ERR_ARG, "mm_processor_kwargs: %.60s, a JSON object was expected", how);
+    if (s->allowed_local_media_path && llm__path_kind_of(s->allowed_local_media_path) != LLM__PATH_DIR)
+        return llm__error(LLM_ERR_ARG, "allowed_local_media_path: %.200s, a folder was expected", s->allowed_local_media_path);
+    if (!s->limit_mm_per_prompt) return LLM_OK;
+    llm_result r =
+        llm__options_inner(&inner, table, LLM__COUNT(table), &read, given, o, "limit_mm_per_prompt", s->limit_mm_per_prompt, LLM_FROM_USER);
+    s->limit_images = read.image < 0 ? 0 : read.image ? read.image : -1;
+    s->limit_videos = read.video < 0 ? 0 : read.video ? read.video : -1;
+    return r;
+}
+
 /* What no row of the table can tell. */
 static llm_result llm__setup_check(llm_setup *s, const llm_options *o, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
@@ -35557,6 +40048,7 @@ static llm_result llm__setup_check(llm_setup *s, const llm_options *o, char *(*g
     if (!r) r = llm__setup_template(s, o);
     if (!r) r = llm__setup_format(s);
     if (!r && s->pooler_config) r = llm__setup_pooler(s, o);
+    if (!r) r = llm__setup_media(s, o);
     return r ? r : llm__speculative_parse(o, e, get, &s->draft);
 }
 
@@ -35608,6 +40100,11 @@ static void llm__setup_service(const llm_setup *s, const llm_options *o, size_t 
     if (o && llm_options_given(o, "max-tokens")) out->max_tokens = s->sampling.max_tokens;
     out->defaults.early_stop = s->early_stop;
     out->num_scheduler_steps = s->num_scheduler_steps;
+    out->media_path = s->allowed_local_media_path;
+    out->mm_processor_kwargs = s->mm_processor_kwargs;
+    out->interleave_mm_strings = s->interleave_mm_strings;
+    out->limit_images = s->limit_images;
+    out->limit_videos = s->limit_videos;
     out->pooling = (llm_pooling)s->pooling;
     out->raw_embeddings = s->raw_embeddings;
     if (s->reasoning_parser) out->reasoning = (llm_reasoning_kind)llm_reasoning_named(s->reasoning_parser);
@@ -36422,6 +40919,8 @@ LLM__SIZED(openai_service, LLM__INNER(openai_service, caps, template_caps), LLM_
 LLM__SIZED(answer, LLM__NONE);
 LLM__SIZED(file, LLM__NONE);
 LLM__SIZED(estimate, LLM__NONE);
+LLM__SIZED(media_config, LLM__NONE);
+LLM__SIZED(media_info, LLM__NONE);
 
 LLM_API llm_result llm_json_parse_sized(const llm_sizes *sizes, const char *text, size_t len, const llm_json_limits *limits,
                                         llm_json **out) {
@@ -36724,6 +41223,19 @@ LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const ll
     if (llm__struct_in(sizes, &llm__sized_openai_service, s, &own)) return NULL;
     return llm_openai_begin(&own, kind, body, len, user);
 }
+
+LLM_API llm_result llm_media_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_media_config *cfg, llm_media **out) {
+    llm_media_config own;
+    *out = NULL;
+    llm_result r = llm__struct_in(sizes, &llm__sized_media_config, cfg, &own);
+    return r ? r : llm_media_open(model, &own, out);
+}
+
+LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *media, llm_media_info *out) {
+    llm_media_info own;
+    llm_media_get_info(media, &own);
+    llm__struct_out(sizes, &llm__sized_media_info, &own, out);
+}
 #endif
 
 LLM__COLD_END
@@ -36734,6 +41246,111 @@ LLM__COLD_END
 #endif /* POSIX declarations */
 #endif /* LLM_IMPLEMENTATION_DONE */
 #endif /* LLM_IMPLEMENTATION */
+
+#ifdef LLM_IMAGE_IMPLEMENTATION
+#ifndef LLM_IMAGE_IMPLEMENTATION_DONE
+#define LLM_IMAGE_IMPLEMENTATION_DONE
+
+/* ============================================================================
+ * >>stb   Stb_image as the reader of pictures.
+ * ============================================================================
+ * It stands in a file of its own, since a program may do without: whoever includes llm.h with LLM_IMAGE_IMPLEMENTATION gets
+ * llm_picture_reader_stb. Only what is asked for is compiled: JPEG, PNG and BMP; no files, no floats. */
+
+#ifndef LLM_MALLOC /* in a file of its own */
+#include <stdlib.h>
+#include <string.h>
+#define LLM_MALLOC(n) malloc(n)
+#define LLM_REALLOC(p, n) realloc(p, n)
+#define LLM_FREE(p) free(p)
+#endif
+
+/* stb_image unpacks whatever a PNG's data hold before it looks at how much the picture needs: a thousand times the size of the file. It
+ * takes what the picture needs first and asks for more as it goes, so each block remembers how large it was at first, and may grow to
+ * twice that and 256 MB, room for the packed data that it collects likewise. */
+#define LLM__STB_HEAD 16
+static void *llm__stb_new(size_t n) {
+    uint8_t *p = n > SIZE_MAX / 4 ? NULL : (uint8_t *)LLM_MALLOC(n + LLM__STB_HEAD);
+    if (!p) return NULL;
+    memcpy(p, &n, sizeof n);
+    return p + LLM__STB_HEAD;
+}
+
+static void llm__stb_drop(void *p) {
+    if (p) LLM_FREE((uint8_t *)p - LLM__STB_HEAD);
+}
+
+static void *llm__stb_grow(void *p, size_t n) {
+    size_t first;
+    if (!p) return llm__stb_new(n);
+    memcpy(&first, (uint8_t *)p - LLM__STB_HEAD, sizeof first);
+    if (n > 2 * first + ((size_t)256 << 20)) return NULL;
+    uint8_t *more = (uint8_t *)LLM_REALLOC((uint8_t *)p - LLM__STB_HEAD, n + LLM__STB_HEAD);
+    return more ? more + LLM__STB_HEAD : NULL;
+}
+
+#if defined(LLM_STB_IMAGE_H) || !defined(__has_include)
+#elif __has_include(<stb/stb_image.h>)
+#define LLM_STB_IMAGE_H <stb/stb_image.h>
+#elif __has_include(<stb_image.h>)
+#define LLM_STB_IMAGE_H <stb_image.h>
+#else
+#error "llm.h: stb_image.h is missing: run make deps (Debian's libstb-dev), or define LLM_STB_IMAGE_H as its place"
+#endif
+#ifndef LLM_STB_IMAGE_H
+#define LLM_STB_IMAGE_H <stb/stb_image.h>
+#endif
+#define STB_IMAGE_IMPLEMENTATION
+#define STB_IMAGE_STATIC
+#define STBI_ONLY_JPEG
+#define STBI_ONLY_PNG
+#define STBI_ONLY_BMP
+#define STBI_NO_STDIO
+#define STBI_NO_LINEAR
+#define STBI_NO_HDR
+#define STBI_ASSERT(x) ((void)0)
+#define STBI_MALLOC(n) llm__stb_new(n)
+#define STBI_REALLOC(p, n) llm__stb_grow(p, n)
+#define STBI_FREE(p) llm__stb_drop(p)
+/* Two functions are declared that are not there without GIF: */
+#define stbi_load_gif_from_memory(...) llm__stb_no_gif(void)
+#define stbi_set_unpremultiply_on_load_thread(...) llm__stb_no_thread(void)
+#if defined(__GNUC__)
+#define STBIDEF static __attribute__((unused))
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-but-set-variable"
+#pragma GCC diagnostic ignored "-Wsign-compare"
+#pragma GCC diagnostic ignored "-Wshadow"
+#endif
+#include LLM_STB_IMAGE_H
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
+STBIDEF stbi_uc *llm__stb_no_gif(void) { return NULL; }
+STBIDEF void llm__stb_no_thread(void) {}
+
+static int llm__stb_size(const void *data, size_t n, int32_t *width, int32_t *height, const char **why) {
+    int channels;
+    if (n > INT32_MAX) return *why = "over 2 GB", 0;
+    if (stbi_info_from_memory((const stbi_uc *)data, (int)n, width, height, &channels)) return 1;
+    return *why = stbi_failure_reason(), 0;
+}
+
+static uint8_t *llm__stb_read(const void *data, size_t n, int32_t *width, int32_t *height, int32_t *channels, const char **why) {
+    uint8_t *pixels = n > INT32_MAX ? NULL : stbi_load_from_memory((const stbi_uc *)data, (int)n, width, height, channels, 0);
+    if (!pixels) *why = n > INT32_MAX ? "over 2 GB" : stbi_failure_reason();
+    return pixels;
+}
+
+static void llm__stb_release(uint8_t *pixels) { stbi_image_free(pixels); }
+
+LLM_API const llm_picture_reader *llm_picture_reader_stb(void) {
+    static const llm_picture_reader reader = {"stb_image", llm__stb_size, llm__stb_read, llm__stb_release};
+    return &reader;
+}
+
+#endif /* LLM_IMAGE_IMPLEMENTATION_DONE */
+#endif /* LLM_IMAGE_IMPLEMENTATION */
 
 /*
 MIT License

@@ -9,6 +9,9 @@
  * Answers and JSON go to standard output, everything else to standard error. Exit 0 done, 1 failed, 2 usage, 130 interrupted;
  * a failure ends with one line "llm_cli: error: what: value, what was expected". */
 #define _GNU_SOURCE
+#if defined(LLM_IMPLEMENTATION) && !defined(LLM_NO_VISION)
+#define LLM_IMAGE_IMPLEMENTATION /* stb_image too */
+#endif
 #include "llm.h"
 
 #include <ctype.h>
@@ -158,7 +161,8 @@ typedef struct cli_options {
     const char *draft_path, *draft_weights, *base_path, *base_weights;
     const char *json_schema, *regex, *grammar; /* the form of the answer: at most one */
     const char *logit_bias, *template_kwargs, *stop_ids;
-    llm_option_list stop, bad_words;
+    llm_option_list stop, bad_words, images;
+    const char *messages;
     int32_t json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, help, help_all, version, plain, verbose;
     int32_t layer, head, repetitions, depth, stages, max_concurrency, num_prompts, input_len, output_len;
     float request_rate;
@@ -191,6 +195,8 @@ static const llm_option cli_table[] = {
     LLM_OPT_TEXT(cli_options, file, CLI_IO, "f|file", "FILE", "the prompt from a file; -: standard input"),
     LLM_OPT_TEXT(cli_options, token_ids, CLI_IO, "token-ids", "IDS", "the prompt as ids: '[1,2]'"),
     LLM_OPT_TEXT(cli_options, system, CLI_IO, "system|sys|system-prompt", "TEXT", "system message of a chat"),
+    LLM_OPT_TEXT(cli_options, messages, CLI_IO, "messages", "FILE", "a chat as JSON messages; \"file:NAME\" in a url is a picture beside it"),
+    {"image", LLM_OPTION_LIST, CLI_IO, offsetof(cli_options, images), 0, 0, "FILE", "a picture that the question is about; may be repeated"},
     LLM_OPT_BOOL(cli_options, json, CLI_IO, "json", "the result as JSON"),
     LLM_OPT_BOOL(cli_options, jsonl, CLI_IO, "jsonl", "one JSON value a line, in and out"),
     LLM_OPT_BOOL(cli_options, add_special, CLI_IO, "add-special", "tokenize: BOS and EOS as the model says"),
@@ -302,6 +308,9 @@ static struct { /* what the commands work with */
     const char *dim, *plain;    /* to be printed before and behind what is less important; "": no colours are wanted */
     int stopped;                /* Ctrl-C ended it */
     int32_t limit;              /* tokens that a sequence may have: --max-model-len, else the model's own; 0: no limit */
+    llm_text pictures;          /* of the next message: parts of its content */
+    llm_openai_call *prompt;    /* that has read --messages, with its pictures; NULL: none */
+    char *folder;               /* of --messages */
 } cli = {.dim = "", .plain = ""};
 
 /* At the usual level two warnings are enough to say that something is odd. */
@@ -325,6 +334,9 @@ static int cli_progress(CLI_UNUSED void *user, const char *what, double done) {
 static void cli_open_model(int vocab_only) {
     llm_setup *s = &opt.setup;
     s->files.vocab_only = vocab_only;
+#ifndef LLM_NO_VISION
+    s->files.picture_reader = llm_picture_reader_stb();
+#endif
     s->files.log = s->engine.log = cli_log;
     s->engine.progress = cli_progress;
     if (vocab_only && !s->model) s->model = s->files.tokenizer;
@@ -586,6 +598,7 @@ static void cli_service(int32_t max_tokens) {
     llm_openai_service *s = &cli.service;
     llm_setup_service(&opt.setup, &cli_names, cli.model, cli.engine, s);
     if (!llm_options_given(&cli_names, "max-tokens")) s->max_tokens = max_tokens;
+    if (!s->media_path) s->media_path = cli.folder ? cli.folder : "/"; /* the user's own files */
     if (opt.logprobs > s->max_logprobs) s->max_logprobs = opt.logprobs;
 }
 
@@ -725,10 +738,51 @@ static void cli_input(int more, llm_text *text) {
     cli_whole(text);
 }
 
+/* The messages of --messages as a member of a body: a list, or an object that has them. */
+static void cli_messages(llm_text *what) {
+    CLI_TEXT text = {0};
+    CLI_JSON *doc = NULL;
+    const char *slash = strrchr(opt.messages, '/');
+    if (opt.token_ids || opt.prompt || opt.file) cli_die(2, "--messages: given beside another prompt, one of them was expected");
+    cli_check(cli_read(opt.messages, &text));
+    if (llm_json_parse(text.data ? text.data : "", text.len, NULL, &doc)) cli_die(1, "%s: %s", opt.messages, llm_last_error());
+    const int list = llm_json_type_of(doc, 0) == LLM_JSON_ARRAY ? 0 : llm_json_find(doc, 0, "messages");
+    if (list < 0) cli_die(1, "%s: a JSON list of messages was expected", opt.messages);
+    cli.folder = slash ? strndup(opt.messages, (size_t)(slash - opt.messages) + !(slash - opt.messages)) : strdup(".");
+    llm_text_format(what, "'messages':%j", doc, list);
+}
+
+/* The ids of a chat. Its pictures stay with the call that has read them. */
+static void cli_chat_ids(const llm_text *what, llm_tokens *ids) {
+    CLI_TEXT body = {0}, piece = {0};
+    CLI_JSON *doc = NULL;
+    cli_whole(what);
+    llm_text_format(&body, "{%s}", what->data);
+    cli.prompt = cli_begin(LLM_OPENAI_TOKENIZE, &body);
+    llm_openai_submit(cli.prompt);
+    llm_openai_next(cli.prompt, &piece);
+    cli_whole(&piece);
+    cli_check(llm_json_parse(piece.data, piece.len, NULL, &doc));
+    const char *why = cli_text(doc, 0, "error", "message", NULL);
+    if (why) cli_die(1, "%.600s", why);
+    for (int v = llm_json_first(doc, llm_json_find(doc, 0, "tokens")); v >= 0; v = llm_json_next(doc, v)) {
+        int64_t id = 0;
+        llm_json_int(doc, v, &id);
+        llm_tokens_add(ids, (int32_t)id);
+    }
+}
+
 /* Opens the model; ids of --token-ids as they are, of a text with BOS as the model says. chop: the newline that echo puts behind a piped
  * prompt is not part of it. */
 static void cli_prompt_ids(int chop, llm_tokens *ids) {
-    CLI_TEXT text = {0};
+    CLI_TEXT text = {0}, what = {0};
+    if (opt.messages) {
+        cli_messages(&what);
+        cli_open_model(0);
+        cli_service(256);
+        cli_chat_ids(&what, ids);
+        return;
+    }
     if (opt.token_ids && (opt.prompt || opt.file)) cli_die(2, "--token-ids: given beside --prompt or --file, one of them was expected");
     if (opt.token_ids) cli_check(cli_parse_ids("--token-ids", opt.token_ids, ids));
     else cli_input(0, &text);
@@ -742,6 +796,11 @@ static void cli_cmd_generate(void) {
     CLI_TOKENS ids = {0};
     CLI_TEXT what = {0};
     cli_prompt_ids(1, &ids);
+    if (opt.messages) {
+        cli_messages(&what);
+        cli_answer(LLM_OPENAI_CHAT, &what, (int64_t)ids.len);
+        return;
+    }
     cli_service(256);
     llm_text_format(&what, "'prompt':%i", ids.data, ids.len);
     cli_answer(LLM_OPENAI_COMPLETION, &what, (int64_t)ids.len);
@@ -1254,7 +1313,10 @@ static void cli_cmd_score(void) {
     double sum = 0;
     cli_prompt_ids(0, &ids);
     /* clang-format off */
+    int32_t n_media = 0;
+    struct llm_media *const *media = cli.prompt ? llm_openai_media(cli.prompt, &n_media) : NULL;
     const llm_request_config cfg = {
+        .media = media, .n_media = n_media,
         .prompt_ids = ids.data, .n_prompt_ids = ids.len, .score_only = ids.len == (size_t)cli.limit, /* a full context has no next token */
         .sampling = {.max_tokens = 1, .prompt_logprobs = k + 1, .logprobs = (k ? k : 5) + 1}};
     /* clang-format on */
@@ -2003,9 +2065,30 @@ static struct {
 
 /* Adds a message; where the latest question ends is remembered for /regen. */
 static void cli_talk_push(const char *role, const char *text, size_t n) {
-    llm_text_format(&talk.messages, "%,{'role': %q, 'content': %Q}", role, text, n);
+    const int user = !strcmp(role, "user");
+    if (!user || !cli.pictures.len) llm_text_format(&talk.messages, "%,{'role': %q, 'content': %Q}", role, text, n);
+    else llm_text_format(&talk.messages, "%,{'role': %q, 'content': [%s,{'type': 'text', 'text': %Q}]}", role, cli.pictures.data, text, n);
     cli_whole(&talk.messages);
-    if (!strcmp(role, "user")) talk.asked = talk.messages.len;
+    if (user) talk.asked = talk.messages.len, cli.pictures.len = 0;
+}
+
+/* A picture for the next message: a file that can be read. 0: it cannot. */
+static int cli_picture(const char *path) {
+    char *whole = realpath(path, NULL);
+    CLI_TEXT url = {0};
+    if (!whole || access(whole, R_OK)) return free(whole), 0;
+    llm_text_format(&url, "file://%s", whole);
+    cli_whole(&url);
+    llm_text_format(&cli.pictures, "%,{'type': 'image_url', 'image_url': {'url': %Q}}", url.data, url.len);
+    cli_whole(&cli.pictures);
+    free(whole);
+    return 1;
+}
+
+/* /image: the next message is about it. */
+static void cli_talk_image(char *path) {
+    if (!cli_picture(path)) cli_say("llm_cli: ", "%s: %s", path, strerror(errno));
+    else cli_say("", "%s: the next message is about it", path);
 }
 
 /* Takes back all messages behind the first n bytes of them, of which `asked` end with the latest question. */
@@ -2171,6 +2254,7 @@ static const struct cli_said { const char *name, *value, *help; void (*run)(char
     {"/regen", "", "answer the last message again", cli_talk_ask},
     {"/set", "NAME VALUE", "temperature, top-p, max-tokens, seed, system, ...", cli_talk_set},
     {"/system", "TEXT", "another system message for what follows; without TEXT: which there is", cli_talk_system},
+    {"/image", "FILE", "a picture that the next message is about", cli_talk_image},
     {"/show", "", "model and settings", cli_talk_show},
     {"/save", "FILE", "the conversation as JSON", cli_talk_save},
     {"/load", "FILE", "go on with a saved one", cli_talk_load},
@@ -2264,6 +2348,17 @@ static void cli_cmd_chat(void) {
     CLI_JSON *doc = NULL;
     int64_t n = 0;
     if (opt.token_ids) cli_die(2, "--token-ids: a chat takes text, use generate");
+    for (int32_t i = 0; i < opt.images.n; i++)
+        if (!cli_picture(opt.images.items[i])) cli_die(1, "--image: %s: %s", opt.images.items[i], strerror(errno));
+    if (opt.messages) {
+        CLI_TOKENS ids = {0};
+        cli_prompt_ids(0, &ids);
+        cli.view = isatty(1) && !opt.plain;
+        cli_service(2048);
+        cli_messages(&what);
+        cli_answer(LLM_OPENAI_CHAT, &what, (int64_t)ids.len);
+        return;
+    }
     if (!opt.prompt && !opt.file && isatty(0)) {
         cli_interactive();
         return;
@@ -2296,11 +2391,11 @@ static const struct cli_command {
     int group; /* of options besides; -1: none */
     void (*run)(void);
 } cli_commands[] = {
-    {"chat", "[MODEL] [PROMPT]", "one answer to -p or standard input; at a terminal a conversation", "p|f|system|json|logprobs|plain|v", CLI_ANSWERS, cli_cmd_chat},
-    {"generate", "[MODEL] [PROMPT]", "continue -p TEXT, -f FILE or --token-ids without a template", "p|f|token-ids|json|logprobs|v", CLI_ANSWERS, cli_cmd_generate},
-    {"run", "MODEL [PROMPT]", "chat with this model", "p|f|system|json|logprobs|plain|v", CLI_ANSWERS, cli_cmd_chat},
+    {"chat", "[MODEL] [PROMPT]", "one answer to -p or standard input; at a terminal a conversation", "p|f|image|messages|system|json|logprobs|plain|v", CLI_ANSWERS, cli_cmd_chat},
+    {"generate", "[MODEL] [PROMPT]", "continue -p TEXT, -f FILE or --token-ids without a template", "p|f|token-ids|messages|json|logprobs|v", CLI_ANSWERS, cli_cmd_generate},
+    {"run", "MODEL [PROMPT]", "chat with this model", "p|f|image|messages|system|json|logprobs|plain|v", CLI_ANSWERS, cli_cmd_chat},
     {"explain", "[MODEL] [PROMPT]", "how one token is made, with all its numbers, in five screens", "p|f|system|json|layer|head|temperature|top-k|top-p|min-p|seed", -1, cli_cmd_explain},
-    {"score", "[MODEL]", "log-probability of every token of a text", "p|f|token-ids|json|top-logprobs", -1, cli_cmd_score},
+    {"score", "[MODEL]", "log-probability of every token of a text", "p|f|token-ids|messages|json|top-logprobs", -1, cli_cmd_score},
     {"tokenize", "[MODEL]", "text on standard input to ids", "jsonl|add-special|parse-special", -1, cli_cmd_tokenize},
     {"detokenize", "[MODEL]", "ids on standard input to text", "jsonl|skip-special-tokens", -1, cli_cmd_detokenize},
     {"render", "[MODEL]", "a chat template: JSON {messages, ...} to the prompt's text", "jsonl|chat-template|chat-template-kwargs", -1, cli_cmd_render},

@@ -292,6 +292,8 @@ typedef struct step_view {
     const struct draw *draws; /* (n_out) */
     const uint32_t *masks;    /* (rows with a mask, (vocab + 31) / 32) */
     const struct change *changes;
+    const int32_t *given_of, *spans, *row_set; /* where head says that they are there; given_of: (n_rows) rows of given, -1: none */
+    const float *given;
 } step_view;
 
 /* What a draw's rules say of one token: how often the answer has it, or a bias. */
@@ -308,7 +310,8 @@ typedef struct draw {
     float temperature, top_p, min_p, repetition, presence, frequency;
 } draw;
 
-enum { HEAD_ROWS = 0, HEAD_SEQS, HEAD_OUT, HEAD_POSITIONS, HEAD_STRIDE, HEAD_TURN };
+enum { HEAD_ROWS = 0, HEAD_SEQS, HEAD_OUT, HEAD_POSITIONS, HEAD_STRIDE, HEAD_TURN, HEAD_HAS };
+enum { HAS_GIVEN = 1, HAS_SPANS = 2, HAS_SETS = 4 }; /* bits of head[HEAD_HAS] */
 
 /* Where the arrays of a step start, in bytes; the same on the host and on the device. */
 typedef struct step_layout {
@@ -366,10 +369,7 @@ typedef struct record {
         llm_logits_op logits;
         llm_lora_op lora;
         llm_state_op state;
-        struct {
-            llm_buffer *dst;
-            const llm_buffer *src;
-        } gather;
+        llm_gather_op gather;
         struct {
             llm_rows rows;
             llm_buffer *buf;
@@ -390,7 +390,7 @@ typedef struct peer_view {
 
 /* The captured list of one shape on one rank. */
 typedef struct graph {
-    int32_t n_rows, draws, lora, program;
+    int32_t n_rows, draws, lora, program, given;
     cudaGraphExec_t exec;
 } graph;
 
@@ -406,6 +406,7 @@ typedef struct rank {
     record *list; /* (MAX_RECORDS) */
     int n;
     uint8_t *step; /* device block of the step */
+    uint8_t *more; /* and of what few steps have: see more_place */
     step_view view;
     uint8_t *kv;   /* (n_pages, page_bytes) */
     float *logits; /* (max_out, vocab of this rank) */
@@ -446,6 +447,7 @@ struct llm_backend_ctx {
     llm_result failed;
     step_layout layout;
     uint8_t *staged[N_FLIGHT];  /* pinned copies of steps */
+    uint8_t *more[N_FLIGHT];    /* and of what few steps have */
     float *logits[N_FLIGHT];    /* pinned (max_out, vocab) */
     llm_drawn *drawn[N_FLIGHT]; /* pinned (max_out) */
     uint8_t *bent[N_FLIGHT];    /* pinned masks and changes of the draws */
@@ -1471,6 +1473,7 @@ static __device__ float activate(int act, float limit, float g, float u, int gat
     case LLM_ACT_SILU: return g * sigmoid(g) * u;
     case LLM_ACT_GELU: return g * (0.5f * (1 + erff(g * 0.70710678f))) * u;
     case LLM_ACT_GELU_TANH: return g * sigmoid(1.59576912f * (g + 0.044715f * g * g * g)) * u;
+    case LLM_ACT_QUICK_GELU: return g * sigmoid(1.702f * g) * u;
     case LLM_ACT_RELU: return (g > 0 ? g : 0) * u;
     case LLM_ACT_RELU2: return (g > 0 ? g * g : 0) * u;
     case LLM_ACT_SWIGLU_OAI:
@@ -1908,13 +1911,24 @@ static table_view table_of(const llm_weight *w) {
     return t;
 }
 
-/* Computes: x (T, D) = scale * table[token] (+ positions[position + offset]); zeros where another rank has the token's row. The token may
+/* What an embedding takes from the host's rows: see llm_embed_op. */
+typedef struct given_args {
+    int32_t given, col, add, n, cols; /* n columns from col on of rows that have cols */
+} given_args;
+
+/* Computes: x (T, D) = scale * table[token] (+ positions[position + offset]); zeros where another rank has the token's row; or what is given. The token may
  * be one that the step before drew. Grid: one block a row, a thread half a sub. Twin: llm__run_embed_row. */
 static __global__ void __launch_bounds__(128)
     kernel_embed(step_view s, float *x, int64_t stride, table_view t, table_view p, const float *row_scale, int32_t offset,
-                 int32_t vocab_begin, float scale, const llm_drawn *drawn) {
+                 int32_t vocab_begin, float scale, const llm_drawn *drawn, given_args g) {
     int row = (int)blockIdx.x;
     if (row >= s.head[HEAD_ROWS]) return;
+    int given = g.given && s.head[HEAD_HAS] & HAS_GIVEN ? s.given_of[row] : -1;
+    for (int i = threadIdx.x; given >= 0 && i < g.n; i += blockDim.x) {
+        float v = g.given == LLM_GIVEN_ROW ? s.given[(int64_t)given * g.cols + g.col + i] : 0;
+        x[row * stride + i] = g.add ? x[row * stride + i] + v : v;
+    }
+    if (given >= 0 || !t.rows) return;
     int64_t at = (int64_t)row_token(s, drawn, row) - vocab_begin, place = (int64_t)s.positions[row] + offset;
     for (int i = threadIdx.x; i < 2 * t.subs; i += blockDim.x) {
         float v[16] = {}, q[16] = {};
@@ -1929,15 +1943,21 @@ static __global__ void __launch_bounds__(128)
 
 /* A position table is a second matrix of the same kernel (GPT-2, OPT). */
 static void run_embed(rank *r, const llm_embed_op *op) {
+    given_args g = {op->given, op->given_col, op->given_add, (int32_t)op->dst->cols, r->ctx->cfg.given_cols};
     launch(r, kernel_embed, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, r->view, op->dst->data, op->dst->stride, table_of(op->table),
-           table_of(op->positions), op->table->row_scale, op->position_offset, op->vocab_begin, op->scale != 0 ? op->scale : 1.0f,
-           r->drawn);
+           table_of(op->positions), op->table ? op->table->row_scale : NULL, op->position_offset, op->vocab_begin,
+           op->scale != 0 ? op->scale : 1.0f, r->drawn, g);
 }
+
+/* Which row of positions each frequency takes, two bits each; of a head of 1024 values at most. */
+typedef struct rope_rows {
+    uint32_t bits[32];
+} rope_rows;
 
 /* Computes: cosines and sines (T, 2 * half) of every row's position; angles in double, as position times frequency loses its fraction in
  * f32. Grid: one block a row. Twin: llm__run_rope. */
-static __global__ void __launch_bounds__(64) kernel_rope(step_view s, float *to, int64_t stride, const float *inv_freq, int rope_dim,
-                                                         float scale0, float scale1, int first, int second) {
+static __global__ void __launch_bounds__(64)
+    kernel_rope(step_view s, float *to, int64_t stride, const float *inv_freq, int rope_dim, float scale0, float scale1, rope_rows rows) {
     int row = (int)blockIdx.x, half = rope_dim / 2;
     if (row >= s.head[HEAD_ROWS]) return;
     int seq = s.seq_of_row[row], variant = s.seq_rope[seq], three = s.head[HEAD_POSITIONS] == 3;
@@ -1945,7 +1965,7 @@ static __global__ void __launch_bounds__(64) kernel_rope(step_view s, float *to,
     double base = (double)s.rope_base[seq];
     for (int i = threadIdx.x; i < half; i += blockDim.x) {
         double f = (double)inv_freq[variant * half + i];
-        int section = !three || i < first ? 0 : i < first + second ? 1 : 2;
+        int section = three ? rows.bits[i / 16] >> i % 16 * 2 & 3 : 0;
         if (base != 1) f *= pow(base, -2.0 * i / rope_dim);
         double angle = f * s.positions[section * s.head[HEAD_ROWS] + row];
         angle *= 0.31830988618379067154; /* in half turns: no table of 2 / pi in local memory */
@@ -1954,11 +1974,13 @@ static __global__ void __launch_bounds__(64) kernel_rope(step_view s, float *to,
     }
 }
 
-/* At most two variants and three sections of positions (text, height, width). */
+/* At most two variants and three rows of positions (time, height, width). */
 static void run_rope(rank *r, const llm_rope_op *op) {
+    rope_rows rows;
+    memset(&rows, 0, sizeof rows);
+    for (int i = 0; i < op->rope_dim / 2 && op->row_of; i++) rows.bits[i / 16] |= (uint32_t)op->row_of[i] << i % 16 * 2;
     launch(r, kernel_rope, dim3((unsigned)r->ctx->padded.n_rows), 64, 0, r->view, op->dst->data, op->dst->stride, op->inv_freq->f32,
-           op->rope_dim, op->scale ? op->scale[0] : 1.0f, op->scale && op->n_variants > 1 ? op->scale[1] : 1.0f, op->sections[0],
-           op->sections[1]);
+           op->rope_dim, op->scale ? op->scale[0] : 1.0f, op->scale && op->n_variants > 1 ? op->scale[1] : 1.0f, rows);
 }
 
 /* A norm's weights, for kernels. kind NONE: values pass as they are. */
@@ -2041,7 +2063,8 @@ static __global__ void __launch_bounds__(256)
         y += row * y_stride;
         if (peers.n) one_shot_sum(peers, y, n);
         norm_factors(post, y, n, scratch, &mean, &factor);
-        for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] += scale * (post.kind ? norm_value(post, y[i], i, mean, factor) : y[i]);
+        for (int i = threadIdx.x; i < n; i += blockDim.x)
+            x[i] += scale * (post.kind ? norm_value(post, y[i], i, mean, factor) : post.weight ? y[i] * post.weight[i] : y[i]);
     }
     if (!h || !norm.kind) return;
     norm_factors(norm, x, n, scratch, &mean, &factor);
@@ -2096,18 +2119,27 @@ static void run_norm(rank *r, const llm_norm_op *op) {
            op->dst->stride, op->src->stride, op->src_col, op->n, norm_of(op->kind, op->weight, op->bias, op->eps));
 }
 
-/* Computes: row i of dst = row out_rows[i] of src. Grid: one block an out row. Twin: llm__run_gather. */
+/* Computes: row i of dst = rows out_rows[i], out_rows[i] + 1, ... of src side by side, or their mean. Grid: one block an out row. Twin:
+ * llm__run_gather. */
 static __global__ void __launch_bounds__(128)
-    kernel_gather(step_view s, float *dst, const float *src, int64_t dst_stride, int64_t src_stride, int n) {
+    kernel_gather(step_view s, float *dst, const float *src, int64_t dst_stride, int64_t src_stride, int n, int parts, int mean) {
     int row = (int)blockIdx.x;
     if (row >= s.head[HEAD_OUT]) return;
     const float *from = src + s.out_rows[row] * src_stride;
-    for (int i = threadIdx.x; i < n; i += blockDim.x) dst[row * dst_stride + i] = from[i];
+    dst += row * dst_stride;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        float sum = 0;
+        for (int k = 0; k < parts; k++) {
+            sum += from[k * src_stride + i];
+            if (!mean) dst[(int64_t)k * n + i] = from[k * src_stride + i];
+        }
+        if (mean) dst[i] = sum * (1.0f / (float)parts);
+    }
 }
 
-static void run_gather(rank *r, llm_buffer *dst, const llm_buffer *src) {
-    launch(r, kernel_gather, dim3((unsigned)r->ctx->padded.n_out), 128, 0, r->view, dst->data, src->data, dst->stride, src->stride,
-           min_int(dst->cols, src->cols));
+static void run_gather(rank *r, const llm_gather_op *op) {
+    launch(r, kernel_gather, dim3((unsigned)r->ctx->padded.n_out), 128, 0, r->view, op->dst->data, op->src->data, op->dst->stride,
+           op->src->stride, min_int(op->dst->cols, op->src->cols), max_int(op->parts, 1), op->mean);
 }
 
 /* Computes: dst (T, n) *= sigmoid(gate (T, 1)). Grid: one block a row. Twin: llm__run_gate. */
@@ -2441,7 +2473,7 @@ typedef struct attention_args {
     int64_t q_stride, out_stride;
     int32_t q_col, n_heads, group, heads, head_tiles; /* heads: of a tile */
     int32_t rows, first_row, n_rows;                  /* rows of a tile; of this launch */
-    int32_t hd, vd, window, not_causal, latent, n_splits;
+    int32_t hd, vd, window, not_causal, spans, latent, n_splits;
     int32_t singles; /* 1: only sequences with one row; -1: only those with more; 0: all */
     float scale, softcap;
 } attention_args;
@@ -2451,12 +2483,25 @@ typedef struct attend_part {
     int qa, qb, from, to;
 } attend_part;
 
+/* The positions [*from, *to) that a row sees of `len`. Twin: llm__attend_query. */
+static __device__ __forceinline__ void row_sees(const step_view &s, const attention_args &a, int row, int at, int len, int *from, int *to) {
+    *from = a.window ? max(0, at + 1 - a.window) : 0;
+    *to = a.not_causal ? (a.window ? min(len, at + a.window) : len) : at + 1;
+    if (!a.spans || !(s.head[HEAD_HAS] & HAS_SPANS)) return;
+    *from = max(*from, s.spans[row]);
+    *to = s.spans[s.head[HEAD_ROWS] + row];
+}
+
 /* Rows [row, end) of a tile are of one sequence; n_heads: queries of a row. */
 static __device__ __forceinline__ attend_part part_of(const step_view &s, const attention_args &a, int seq, int row0, int row, int end,
                                                       int n_heads) {
     attend_part p = {(row - row0) * n_heads, (end - row0) * n_heads, 0, 0};
     p.from = a.window ? max(0, row_position(s, row) + 1 - a.window) : 0;
     p.to = a.not_causal ? s.seq_len[seq] : row_position(s, end - 1) + 1;
+    for (int i = row; i < end && a.spans && s.head[HEAD_HAS] & HAS_SPANS; i++) {
+        p.from = i == row ? s.spans[i] : min(p.from, s.spans[i]);
+        p.to = max(p.to, s.spans[s.head[HEAD_ROWS] + i]);
+    }
     return p;
 }
 
@@ -2541,10 +2586,10 @@ static __global__ void __launch_bounds__(128, ND == 1 ? 3 : 2) kernel_attention(
             for (int i = 0; i < 4; i++) {
                 int k = warp + 4 * i, mine = row0 + k / n_heads, head = first_head + k % n_heads;
                 if (k < part.qa || k >= part.qb) continue;
-                int at = row_position(s, mine), to = a.not_causal ? part.to : at + 1;
-                if (a.not_causal && a.window) to = min(to, at + a.window);
-                float c = soften(a, q + k * a.hd, keys, stride, block, at, a.window ? max(0, at + 1 - a.window) : 0, to,
-                                 a.alibi ? a.alibi[head] : 0, &m[i], &l[i], p + k * KEYS);
+                int at = row_position(s, mine), from, to;
+                row_sees(s, a, mine, at, s.seq_len[seq], &from, &to);
+                float c =
+                    soften(a, q + k * a.hd, keys, stride, block, at, from, to, a.alibi ? a.alibi[head] : 0, &m[i], &l[i], p + k * KEYS);
                 if (lane == 0) factor[k] = c;
             }
             __syncthreads();
@@ -2776,9 +2821,8 @@ static __global__ void __launch_bounds__(128, HD <= 128 ? 2 : 1) kernel_attentio
 #pragma unroll
         for (int k = 0; k < 2; k++) { /* of another sequence: nothing */
             int i = 16 * warp + 8 * k + (lane >> 2), mine = i >= part.qa && i < part.qb;
-            r.from[k] = a.window ? max(0, r.at[k] + 1 - a.window) : 0;
-            r.to[k] = a.not_causal ? (a.window ? min(part.to, r.at[k] + a.window) : part.to) : r.at[k] + 1;
-            if (!mine) r.to[k] = 0;
+            r.from[k] = r.to[k] = 0;
+            if (mine) row_sees(s, a, row0 + i / n_heads, r.at[k], s.seq_len[seq], &r.from[k], &r.to[k]);
         }
         for (int block = part.from / NK * NK; block < part.to; block += NK) {
             int from = max(0, part.from - block), to = min(NK, part.to - block);
@@ -2872,6 +2916,7 @@ static void run_attention(rank *r, const llm_attention_op *op) {
     a.vd = op->v_head_dim;
     a.window = op->window;
     a.not_causal = op->not_causal;
+    a.spans = op->spans;
     a.scale = op->scale;
     a.softcap = op->softcap;
     kv_view kv = kv_of(r, op->layer);
@@ -3093,6 +3138,7 @@ typedef struct route_args {
     int64_t out_stride, logits_stride;
     int32_t n, k, score, n_group, topk_group, group_top2, normalize;
     float normalize_min, scale;
+    int32_t set;
 } route_args;
 
 /* The largest of n values and its index, the lower one of equals; a warp. */
@@ -3149,13 +3195,17 @@ static __device__ void warp_route_groups(const route_args &a, float *choice, flo
 
 /* Computes: routes (T, 2 k) = ids and weights of the k best experts. A warp a row, in shared memory: scores, choices, groups. Grid: one
  * block of 32 threads a row. Twin: llm__run_route. */
-static __global__ void __launch_bounds__(32) kernel_route(const int32_t *n_rows, route_args a) {
+static __global__ void __launch_bounds__(32) kernel_route(step_view s, route_args a) {
     DYN_SMEM(float, score);
     float *choice = score + a.n, sum = 0, scale = a.scale, ignored;
     int row = (int)blockIdx.x, lane = threadIdx.x & 31;
-    if (row >= *n_rows) return;
+    if (row >= s.head[HEAD_ROWS]) return;
     const float *logits = a.logits + row * a.logits_stride;
     float *out = a.out + row * a.out_stride, *weight = out + a.k;
+    if (a.set && (s.head[HEAD_HAS] & HAS_SETS ? s.row_set[row] : 0) != a.set - 1) { /* the other set is asked */
+        for (int i = lane; i < a.k; i += 32) out[i] = -1;
+        return;
+    }
     for (int i = lane; i < a.n; i += 32) score[i] = logits[i];
     __syncwarp();
     if (a.score == LLM_ROUTE_SOFTMAX) warp_softmax(score, a.n);
@@ -3194,9 +3244,10 @@ static void run_route(rank *r, const llm_route_op *op) {
                     op->group_top2,
                     op->normalize,
                     op->normalize_min,
-                    op->scale != 0 ? op->scale : 1};
+                    op->scale != 0 ? op->scale : 1,
+                    op->set};
     launch(r, kernel_route, dim3((unsigned)r->ctx->padded.n_rows), 32, sizeof(float) * (size_t)(2 * op->n_experts + op->n_group + 1),
-           device_rows(r, LLM_ROWS_TOKENS), a);
+           r->view, a);
 }
 
 /* Slots of a turn, in scratch memory. */
@@ -4015,6 +4066,10 @@ static step_view step_view_of(const step_layout *l, uint8_t *p) {
                    (float *)(p + l->rope_base),
                    (draw *)(p + l->draws),
                    NULL,
+                   NULL,
+                   NULL,
+                   NULL,
+                   NULL,
                    NULL};
     return v;
 }
@@ -4045,10 +4100,46 @@ static llm_result step_check(const llm_backend_ctx *ctx, const llm_step *s) {
                                  (long long)ctx->n_pages);
         }
     }
+    for (int i = 0; i < n->n_rows && s->spans; i++)
+        if (s->spans[i] < 0 || s->spans[i] >= s->spans[n->n_rows + i] || s->spans[n->n_rows + i] > s->seq_len[s->seq_of_row[i]])
+            return fail_with(c, LLM_ERR_ARG, "step: row %d sees positions %d to %d of %d", i, s->spans[i], s->spans[n->n_rows + i],
+                             s->seq_len[s->seq_of_row[i]]);
     for (int i = 0; i < n->n_out; i++)
         if (s->out_rows[i] < 0 || s->out_rows[i] >= n->n_rows)
             return fail_with(c, LLM_ERR_ARG, "step: out row %d of %d rows", s->out_rows[i], n->n_rows);
     return LLM_OK;
+}
+
+/* What few steps have, in a block of its own of which only what is there is copied: for each row which of the given rows it takes, then the
+ * positions that it sees (2, n_rows), its set of experts, and at `given` the rows that are given, side by side. */
+typedef struct more_layout {
+    size_t spans, row_set, given, bytes;
+} more_layout;
+
+static more_layout more_place(const llm_backend_config *c) {
+    more_layout l;
+    const size_t rows = (size_t)c->max_rows;
+    l.spans = align16(rows * 4);
+    l.row_set = l.spans + align16(rows * 8);
+    l.given = l.row_set + align16(rows * 4);
+    l.bytes = l.given + rows * (size_t)c->given_cols * 4;
+    return l;
+}
+
+/* Writes them into a pinned block; *bytes: from the beginning, of what is there. Returns the bits of head[HEAD_HAS]. */
+static int32_t more_write(const llm_backend_ctx *ctx, const llm_step *s, uint8_t *to, size_t *bytes) {
+    const more_layout l = more_place(&ctx->cfg);
+    const size_t rows = (size_t)s->shape.n_rows, cols = (size_t)ctx->cfg.given_cols;
+    int32_t has = 0, n = 0, *given_of = (int32_t *)to;
+    *bytes = 0;
+    if (s->spans) memcpy(to + l.spans, s->spans, rows * 8), has |= HAS_SPANS, *bytes = l.row_set;
+    if (s->row_set) memcpy(to + l.row_set, s->row_set, rows * 4), has |= HAS_SETS, *bytes = l.given;
+    for (size_t i = 0; i < rows && s->given && cols; i++) {
+        given_of[i] = s->given[i] ? n : -1;
+        if (s->given[i]) memcpy(to + l.given + (size_t)n++ * cols * 4, s->given[i], cols * 4);
+    }
+    if (n) has |= HAS_GIVEN, *bytes = l.given + (size_t)n * cols * 4;
+    return has;
 }
 
 /* n numbers to the block; `absent` where the step has none. */
@@ -4158,7 +4249,8 @@ static llm_result cuda_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     if (result) return result;
     if (ctx->begun - ctx->waited == N_FLIGHT) return fail_with(&ctx->cfg, LLM_ERR_ARG, "step: two are under way already");
     uint8_t *block = ctx->staged[ctx->begun % N_FLIGHT];
-    size_t bytes = step_write(ctx, s, block), masks = 0, changes = 0;
+    size_t bytes = step_write(ctx, s, block), masks = 0, changes = 0, more = 0;
+    ((int32_t *)block)[HEAD_HAS] = more_write(ctx, s, ctx->more[ctx->begun % N_FLIGHT], &more);
     result = step_draws(ctx, s, (draw *)(block + ctx->layout.draws), ctx->bent[ctx->begun % N_FLIGHT], &masks, &changes);
     if (result) return result;
     const llm_shape *n = &s->shape;
@@ -4172,6 +4264,7 @@ static llm_result cuda_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
         r->n = 0;
         select_device(r);
         rank_ok(r, cudaMemcpyAsync(r->step, block, bytes, cudaMemcpyHostToDevice, r->stream), "step");
+        if (more) rank_ok(r, cudaMemcpyAsync(r->more, ctx->more[ctx->begun % N_FLIGHT], more, cudaMemcpyHostToDevice, r->stream), "step");
         if (ctx->times && !i) rank_ok(r, cudaEventRecord(r->from[ctx->begun % N_TIMES], r->stream), "event");
         rules_copy(r, ctx->bent[ctx->begun % N_FLIGHT], masks, changes);
         if (r->failed) return rank_result(r);
@@ -4219,7 +4312,7 @@ static void run_record(rank *r, const record *rec) {
     case OP_ROUTE: run_route(r, &rec->op.route); return;
     case OP_EXPERTS: run_experts(r, &rec->op.experts); return;
     case OP_GATE: run_gate(r, &rec->op.gate); return;
-    case OP_GATHER: run_gather(r, rec->op.gather.dst, rec->op.gather.src); return;
+    case OP_GATHER: run_gather(r, &rec->op.gather); return;
     case OP_ALL_REDUCE: run_all_reduce(r, rec->op.reduce.rows, rec->op.reduce.buf, padded_rows(r, rec->op.reduce.rows)); return;
     case OP_LOGITS: run_logits(r, &rec->op.logits); return;
     case OP_LORA: run_lora(r, &rec->op.lora); return;
@@ -4241,7 +4334,7 @@ static graph *rank_graph(rank *r) {
     cudaGraph_t made = NULL;
     for (int i = 0; i < r->n_graphs; i++)
         if (r->graphs[i].n_rows == ctx->padded.n_rows && r->graphs[i].draws == ctx->any_draws && r->graphs[i].lora == ctx->shape.lora &&
-            r->graphs[i].program == ctx->shape.program)
+            r->graphs[i].program == ctx->shape.program && r->graphs[i].given == ctx->shape.given)
             return &r->graphs[i];
     if (r->n_graphs == MAX_GRAPHS || !rank_ok(r, cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeThreadLocal), "capture"))
         return NULL;
@@ -4250,6 +4343,7 @@ static graph *rank_graph(rank *r) {
     g->draws = ctx->any_draws;
     g->lora = ctx->shape.lora;
     g->program = ctx->shape.program;
+    g->given = ctx->shape.given;
     run_list(r);
     cudaError_t e = cudaStreamEndCapture(r->stream, &made);
     if (rank_ok(r, e, "capture") && rank_ok(r, cudaGraphInstantiate(&g->exec, made, 0), "graph")) r->n_graphs++;
@@ -4398,6 +4492,18 @@ static const float *cuda_buffer_row(llm_backend_ctx *ctx, int index, const llm_b
     return to;
 }
 
+/* Many rows at once. */
+static llm_result cuda_buffer_rows(llm_backend_ctx *ctx, int index, const llm_buffer *b, int row, int n, float *to) {
+    rank *r = &ctx->ranks[index];
+    select_device(r);
+    rank_ok(r,
+            cudaMemcpy2DAsync(to, (size_t)b->cols * sizeof *to, b->data + row * b->stride, (size_t)b->stride * sizeof *to,
+                              (size_t)b->cols * sizeof *to, (size_t)n, cudaMemcpyDeviceToHost, r->stream),
+            "buffer");
+    rank_ok(r, cudaStreamSynchronize(r->stream), "buffer");
+    return rank_result(r);
+}
+
 static int page_ok(const llm_backend_ctx *ctx, int32_t page) { return page >= 0 && page < ctx->n_pages; }
 
 /* Enqueued behind the steps that are under way, so a page may be copied that one of them still writes. */
@@ -4476,7 +4582,10 @@ static record *record_add(llm_backend_ctx *ctx, int index, op_kind kind) {
     return rec;
 }
 
-static void cuda_embed(llm_backend_ctx *ctx, int index, const llm_embed_op *op) { record_add(ctx, index, OP_EMBED)->op.embed = *op; }
+static void cuda_embed(llm_backend_ctx *ctx, int index, const llm_embed_op *op) {
+    if (op->given && op->given_col + op->dst->cols > ctx->cfg.given_cols) ctx_fail(ctx, LLM_ERR_ARG, "embed: more columns than are given");
+    record_add(ctx, index, OP_EMBED)->op.embed = *op;
+}
 
 /* Which variant a sequence has is in the block that begin_step wrote, so it is checked here, where the number of variants is known. */
 static void cuda_rope(llm_backend_ctx *ctx, int index, const llm_rope_op *op) {
@@ -4541,10 +4650,13 @@ static void cuda_experts(llm_backend_ctx *ctx, int index, const llm_experts_op *
 static void cuda_gate(llm_backend_ctx *ctx, int index, const llm_gate_op *op) { record_add(ctx, index, OP_GATE)->op.gate = *op; }
 
 /* All that is behind it works on the n_out rows whose logits are wanted. */
-static void cuda_gather(llm_backend_ctx *ctx, int index, llm_buffer *dst, const llm_buffer *src) {
-    record *rec = record_add(ctx, index, OP_GATHER);
-    rec->op.gather.dst = dst;
-    rec->op.gather.src = src;
+static void cuda_gather(llm_backend_ctx *ctx, int index, const llm_gather_op *op) {
+    const int parts = max_int(op->parts, 1);
+    const int32_t *rows = (const int32_t *)(ctx->staged[ctx->begun % N_FLIGHT] + ctx->layout.out_rows);
+    if ((op->mean ? 1 : parts) * op->src->cols > op->dst->cols) ctx_fail(ctx, LLM_ERR_ARG, "gather: the rows do not fit side by side");
+    for (int i = 0; i < ctx->shape.n_out && parts > 1; i++)
+        if (rows[i] > ctx->shape.n_rows - parts) ctx_fail(ctx, LLM_ERR_ARG, "gather: rows behind the last one");
+    record_add(ctx, index, OP_GATHER)->op.gather = *op;
 }
 
 /* Whole rows of the buffer are summed, strides too: one piece of memory is what NCCL takes. */
@@ -4857,6 +4969,7 @@ static void cuda_close(llm_backend_ctx *ctx) {
     if (ctx->pinned) cudaHostUnregister(ctx->pinned);
     for (int i = 0; i < N_FLIGHT; i++) {
         cudaFreeHost(ctx->staged[i]);
+        cudaFreeHost(ctx->more[i]);
         cudaFreeHost(ctx->logits[i]);
         cudaFreeHost(ctx->drawn[i]);
         cudaFreeHost(ctx->bent[i]);
@@ -4907,6 +5020,12 @@ static void rank_open(rank *r) {
     if (!r->list) rank_ok(r, cudaErrorMemoryAllocation, "list");
     r->step = (uint8_t *)device_memory(r, ctx->layout.bytes, "step");
     r->view = step_view_of(&ctx->layout, r->step);
+    const more_layout l = more_place(&ctx->cfg);
+    r->more = (uint8_t *)device_memory(r, l.bytes, "step");
+    r->view.given_of = (const int32_t *)r->more;
+    r->view.spans = (const int32_t *)(r->more + l.spans);
+    r->view.row_set = (const int32_t *)(r->more + l.row_set);
+    r->view.given = (const float *)(r->more + l.given);
     r->drawn = (llm_drawn *)device_memory(r, 2 * (size_t)max_int(ctx->cfg.max_out, 1) * sizeof(llm_drawn), "step");
 }
 
@@ -4969,6 +5088,7 @@ static llm_result open_parts(llm_backend_ctx *ctx) {
     }
     select_device(&ctx->ranks[0]);
     if (!pinned_pair(ctx, (void **)ctx->staged, ctx->layout.bytes)) return rank_result(&ctx->ranks[0]);
+    if (!pinned_pair(ctx, (void **)ctx->more, more_place(&ctx->cfg).bytes)) return rank_result(&ctx->ranks[0]);
     if (!rank_ok(&ctx->ranks[0], cudaMallocHost((void **)&ctx->stop_waiting, sizeof *ctx->stop_waiting), "pinned memory"))
         return rank_result(&ctx->ranks[0]);
     *ctx->stop_waiting = 0;
@@ -5046,6 +5166,7 @@ extern "C" __attribute__((visibility("default"))) const llm_backend *llm_cuda_ba
                                       cuda_all_reduce, cuda_logits,         cuda_end_step,   cuda_wait,         cuda_logits_row,
                                       cuda_buffer_row, cuda_kv_copy,        cuda_kv_read,    cuda_kv_write,     NULL,
                                       cuda_lora_site,  cuda_lora_put,       cuda_lora,       cuda_drawn,        cuda_kv_memory,
-                                      cuda_send,       cuda_receive,        cuda_state,      cuda_pin,          NULL};
+                                      cuda_send,       cuda_receive,        cuda_state,      cuda_pin,          NULL,
+                                      cuda_buffer_rows};
     return &table;
 }

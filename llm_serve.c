@@ -9,6 +9,9 @@
  * new, conn_send sends it. Sections, bottom-up: >>server >>options >>http >>connections >>calls >>metrics >>answers >>page
  * >>routes >>main. */
 #define _GNU_SOURCE
+#if defined(LLM_IMPLEMENTATION) && !defined(LLM_NO_VISION)
+#define LLM_IMAGE_IMPLEMENTATION /* stb_image too */
+#endif
 #include "llm.h"
 
 #include <arpa/inet.h>
@@ -1424,7 +1427,8 @@ static void call_weigh(call *k) {
     if (k->stage == CALL_BEGIN || now == k->held) return;
     net.bodies[k->large] += now - k->held;
     k->held = now;
-    if (net.bodies[k->large] > NET_MAX_BODIES) k->why = "the server holds as many request bodies as it may";
+    const int runs = k->kind < LLM_OPENAI_TOKENIZE; /* others have their answer now, and nothing is gained by refusing it */
+    if (runs && net.bodies[k->large] > NET_MAX_BODIES) k->why = "the server holds as many request bodies as it may";
 }
 
 /* The connection's call is answered, or its client gone. */
@@ -2771,7 +2775,8 @@ static void route_tokenizer_info(conn *c) {
     llm_text_format(&t, "{'tokenizer_class':%q", info->tokenizer_kind);
     for (int i = 0; i < 4; i++) {
         SCOPED_TEXT raw = {0};
-        if (id[i] >= 0) llm_token_bytes(server.model, id[i], &raw);
+        if (id[i] >= 0 && llm_token_bytes(server.model, id[i], &raw)) t.failed = 1;
+        t.failed |= raw.failed;
         llm_text_format(&t, ",%q:%q", name[i], raw.data);
     }
     llm_text_format(&t, ",'vocab_size':%d,'model_max_length':%d,'chat_template':%q}", llm_vocab_size(server.model),
@@ -3032,6 +3037,9 @@ static llm_result set_service(void) {
 static void *load_main(UNUSED void *unused) {
     llm_setup *c = &server.cfg.setup;
     c->files.log = c->engine.log = on_library_log;
+#ifndef LLM_NO_VISION
+    c->files.picture_reader = llm_picture_reader_stb();
+#endif
     c->engine.progress = on_progress;
     const int failed = llm_model_open(c->path.data, &c->files, &server.model) ||
                        llm_engine_open(server.model, &c->engine, &server.engine) || set_service();

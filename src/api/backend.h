@@ -14,7 +14,7 @@
 #include "api/config.h"
 #include "api/sampler.h"
 
-#define LLM_BACKEND_ABI 6
+#define LLM_BACKEND_ABI 7
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -123,6 +123,9 @@ typedef struct llm_backend_config {
     int32_t kv_prealloc; /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
     llm_trace_fn trace;  /* of a table that tells (llm_engine_config.trace); others have none */
     void *trace_user;
+    int32_t given_cols;             /* values of a given row at most, see llm_step; 0: none is given */
+    struct llm_backend_ctx *beside; /* NULL, or an open context of this backend, whose threads or streams this one uses too: only one of
+                               both runs a step at a time, and this one is closed first */
 } llm_backend_config;
 
 /* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
@@ -139,6 +142,7 @@ typedef struct llm_shape {
     int32_t n_out;   /* rows that go through the head */
     int32_t lora;    /* 1: a sequence has an adapter */
     int32_t program; /* which network's operations: 0 the model's, 1 those of its draft model or EAGLE head */
+    int32_t given;   /* 1: some rows are given */
 } llm_shape;
 
 /* A token that the device chooses from a row of logits, exactly as llm_sample does, so that the next step need not wait for the host. */
@@ -181,6 +185,10 @@ typedef struct llm_step {
     const int32_t *token_from; /* (n_rows) -1: tokens[row]; else the out row of the step before whose drawn token stands here */
     const llm_draw *draws;     /* (n_out); what they point to is copied, too */
     const int32_t *seq_lora;   /* (n_seqs) slot of each sequence's adapter, -1: none; NULL: nobody has one */
+    /* What a row is besides its token (pictures); NULL: nothing. The values stay where they are until the step was waited for. */
+    const float *const *given; /* (n_rows) (given_cols) values in host memory that stand for the row's token; NULL: the token does */
+    const int32_t *spans;   /* (2, n_rows) positions of its sequence from which on, and up to which, a row sees in operations that say so */
+    const int32_t *row_set; /* (n_rows) which set of experts a row has, see llm_route_op */
 } llm_step;
 
 typedef enum llm_rows { LLM_ROWS_TOKENS = 0, LLM_ROWS_OUT = 1 } llm_rows;
@@ -192,16 +200,27 @@ typedef enum llm_act {
     LLM_ACT_GELU_TANH,
     LLM_ACT_RELU,
     LLM_ACT_RELU2,
-    LLM_ACT_SWIGLU_OAI /* gpt-oss: g = min(g, limit), u = clamp(u, -limit, limit); (u + 1) * g * sigmoid(1.702 g) */
+    LLM_ACT_SWIGLU_OAI, /* gpt-oss: g = min(g, limit), u = clamp(u, -limit, limit); (u + 1) * g * sigmoid(1.702 g) */
+    LLM_ACT_QUICK_GELU  /* g * sigmoid(1.702 g) */
 } llm_act;
+
+/* What a row is given instead of its token's row of the table: columns [given_col, given_col + hidden) of llm_step's given. */
+typedef enum llm_given {
+    LLM_GIVEN_NONE = 0, /* nothing: the token counts */
+    LLM_GIVEN_ROW,      /* it is copied as it is */
+    LLM_GIVEN_ZERO      /* zeros: another rank has it, and sums follow */
+} llm_given;
 
 typedef struct llm_embed_op {
     llm_buffer *dst;             /* (n_rows, hidden) */
-    const llm_weight *table;     /* EMBED (vocab, hidden) */
+    const llm_weight *table;     /* EMBED (vocab, hidden); NULL: rows that are not given stay as they are */
     const llm_weight *positions; /* EMBED (n_positions, hidden) added at positions + position_offset; NULL: none */
     int32_t position_offset;
     int32_t vocab_begin; /* rank's first row of a split table; rows of other ranks give zeros */
     float scale;         /* of the token's row; 0 means 1 */
+    llm_given given;
+    int32_t given_col;
+    int32_t given_add; /* what is given is added to what dst has */
 } llm_embed_op;
 
 /* cos and sin of every row's position, once a step: dst (n_rows, 2 * rope_dim / 2): cosines, then sines.
@@ -210,12 +229,12 @@ typedef struct llm_rope_op {
     llm_buffer *dst;
     const llm_weight *inv_freq; /* VECTOR (n_variants * rope_dim / 2) */
     int32_t n_variants, rope_dim;
-    const float *scale;  /* (n_variants) multiplies cosines and sines (attention factor); constant */
-    int32_t sections[3]; /* with 3 position rows: frequencies that take row 0, 1, 2 */
+    const float *scale;   /* (n_variants) multiplies cosines and sines (attention factor); constant */
+    const int8_t *row_of; /* (rope_dim / 2) with 3 position rows: which of them each frequency takes; constant; NULL: the first */
 } llm_rope_op;
 
 /* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h
- * too. */
+ * too. A post_weight without a post_norm multiplies y. */
 typedef struct llm_residual_op {
     llm_rows rows;
     llm_buffer *x;       /* (rows, hidden) */
@@ -309,6 +328,7 @@ typedef struct llm_attention_op {
     int32_t not_causal;      /* 1: every row of the sequence sees all rows of it */
     const llm_weight *sinks; /* VECTOR (n_heads): a logit that takes part in the softmax only; NULL: none */
     const llm_weight *alibi; /* VECTOR (n_heads) slopes; NULL: none */
+    int32_t spans;           /* 1: where llm_step has spans, they say what a row sees; a window cuts them at their beginning */
 } llm_attention_op;
 
 /* Latent attention. Normalises the latent, rotates, writes (latent, rope key) to the cache, attends in the absorbed form. */
@@ -339,6 +359,7 @@ typedef struct llm_route_op {
     int32_t normalize;            /* chosen weights divided by their sum */
     float normalize_min;          /* the sum is at least this */
     float scale;                  /* of the weights; 0 means 1 */
+    int32_t set; /* 0: all rows choose. Else those whose row_set is set - 1; the others choose none, and experts add nothing to them */
 } llm_route_op;
 
 /* dst (+)= sum over the chosen experts e of weight_e * down_e(act(gate_e x) * up_e x). */
@@ -372,6 +393,14 @@ typedef struct llm_gate_op {
     const llm_buffer *gate; /* (n_rows, 1) */
     int32_t n;
 } llm_gate_op;
+
+/* dst row i = src rows out_rows[i], out_rows[i] + 1, ... side by side, as many as `parts`; or their mean. */
+typedef struct llm_gather_op {
+    llm_buffer *dst;       /* (n_out, parts * cols), of a mean (n_out, cols) */
+    const llm_buffer *src; /* (n_rows, cols) */
+    int32_t parts;         /* 0 means 1 */
+    int32_t mean;
+} llm_gather_op;
 
 /* Logits of the out rows: softcap(scale * (src head^T + bias)). Rows [0, n_out) of dst on the host after wait(): logits(). */
 typedef struct llm_logits_op {
@@ -410,7 +439,7 @@ typedef struct llm_backend {
     void (*route)(llm_backend_ctx *ctx, int rank, const llm_route_op *op);
     void (*experts)(llm_backend_ctx *ctx, int rank, const llm_experts_op *op);
     void (*gate)(llm_backend_ctx *ctx, int rank, const llm_gate_op *op);
-    void (*gather)(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src);        /* dst row i = src row out_rows[i] */
+    void (*gather)(llm_backend_ctx *ctx, int rank, const llm_gather_op *op);
     void (*all_reduce)(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t n); /* sums columns [0, n) over the ranks */
     void (*logits)(llm_backend_ctx *ctx, int rank, const llm_logits_op *op);
     llm_result (*end_step)(llm_backend_ctx *ctx);
@@ -447,6 +476,8 @@ typedef struct llm_backend {
      * next call, or wait, goes on. *longest grows to the seconds of the longest piece. A step that is not done is forgotten by begin_step.
      * NULL: the device computes by itself. */
     int (*work)(llm_backend_ctx *ctx, double until, double *longest);
+    /* After wait(): n rows of a buffer, from `row` on, to host memory (n, cols). */
+    llm_result (*buffer_rows)(llm_backend_ctx *ctx, int rank, const llm_buffer *buf, int row, int n, float *to);
 } llm_backend;
 
 /* Keeps a sentence for llm_last_error and returns r. */

@@ -11,6 +11,8 @@ typedef struct llm_template_caps {
     int system_role;     /* a system message appears in its text */
     int content_parts;   /* content may be a list of {"type": "text", "text": ...}; else join the texts yourself */
     int thinking_switch; /* it reads `enable_thinking` or `thinking` */
+    int parts_only;      /* content must be a list of parts: a text alone does not appear */
+    int image_parts;     /* parts {"type": "image"} appear, as the placeholder of a picture */
 } llm_template_caps;
 
 /* Finds out by rendering small conversations. Cannot fail: what raises an error cannot do it. Any thread. */

@@ -67,6 +67,7 @@ typedef struct llm_engine_config {
     int32_t disable_chunked_prefill; /* 1: a prompt is computed in one step, so max_num_batched_tokens must reach max_model_len */
     llm_trace_fn trace; /* CPU with one rank: told of what every operation gives, for learning and looking inside; NULL: nobody */
     void *trace_user;
+    int64_t mm_processor_cache_bytes; /* for pictures of requests and what towers made of them; 0: 1 GiB */
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };
@@ -101,6 +102,7 @@ enum { LLM_SPECULATIVE_MAX = 32 };
 #define LLM_FIELD_max_lora_rank           ENUM, 0, 0, 16, "1=1|8=8|16=16|32=32|64=64|128=128|256=256|320=320|512=512"
 #define LLM_FIELD_max_seq_len_to_capture  INT, 1, 2147483647, 0, "tokens; 0: no limit"
 #define LLM_FIELD_step_timeout            FLOAT, 0, 1e9, 300, "seconds"
+#define LLM_FIELD_mm_processor_cache_bytes INT64, 1, 9e18, 1073741824, "bytes"
 /* clang-format on */
 
 /* What an engine takes, in bytes. */
@@ -135,6 +137,8 @@ typedef struct llm_engine_stats {
     const char *backend;                                /* "cpu: avx2, 2 threads" */
     int64_t drafts, draft_tokens, accepted_tokens;      /* speculation, and jumps of grammars: checks, tokens guessed, of these right */
     int64_t accepted_per_position[LLM_SPECULATIVE_MAX]; /* first, second ... token of a draft that was right */
+    int64_t media_queries, media_hits, media_bytes;     /* pictures that requests brought, of these known already; bytes that are kept */
+    double tower_seconds;                               /* in towers */
 } llm_engine_stats;
 
 LLM_API void llm_engine_get_stats(const llm_engine *engine, llm_engine_stats *out);

@@ -6,6 +6,21 @@
 
 typedef struct llm_model llm_model;
 
+/* Decodes files of pictures. llm.h has a decoder of its own for GIFs alone; llm_picture_reader_stb is stb_image, where one file of the
+ * program was compiled with LLM_IMAGE_IMPLEMENTATION. A model is given its reader when it is opened (llm_model_config). */
+typedef struct llm_picture_reader {
+    const char *name;
+    /* How large the picture in n bytes says it is. 0: it cannot be read, and *why says why not. */
+    int (*size)(const void *data, size_t n, int32_t *width, int32_t *height, const char **why);
+    /* Its pixels, (height, width, channels) bytes: 1 grey, 2 grey and alpha, 3 RGB, 4 RGB and alpha; NULL: it cannot be read. */
+    uint8_t *(*read)(const void *data, size_t n, int32_t *width, int32_t *height, int32_t *channels, const char **why);
+    void (*release)(uint8_t *pixels);
+} llm_picture_reader;
+
+#if !defined(LLM_STATIC) || defined(LLM_IMAGE_IMPLEMENTATION)
+LLM_API const llm_picture_reader *llm_picture_reader_stb(void);
+#endif
+
 typedef struct llm_model_config {
     const char *tokenizer;          /* path of a folder, tokenizer.json, tokenizer.model, rank file or GGUF; NULL: the model's */
     const char *chat_template;      /* path of a template, or the template itself (has a '{'); NULL: the model's */
@@ -21,6 +36,8 @@ typedef struct llm_model_config {
     int use_logn_attn;            /* 1: queries beyond the model's length are scaled by log(position) / log(length); 0: as the files say */
     int language_model_only;      /* 1: of a model with vision the text part alone, else it is refused */
     int no_generation_config;     /* 1: llm_sampling_default is vLLM's, whatever generation_config.json says */
+    const llm_picture_reader *picture_reader; /* for files of pictures, llm_picture_reader_stb(); NULL: GIFs and pixels only */
+    const char *mmproj;                       /* GGUF: the file with what the model sees with; NULL: none */
 } llm_model_config;
 
 typedef struct llm_model_info {

@@ -18,6 +18,7 @@
 #include "api/linkage.h"
 #include "api/text.h"
 #include "api/model.h"
+#include "api/media.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
@@ -63,8 +64,14 @@ typedef struct llm_openai_service {
     /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
     void (*on_event)(void *user, llm_openai_call *call, llm_request *request, const llm_event *event, double gap);
     int32_t num_scheduler_steps;             /* vLLM's: a stream's events hold up to so many tokens; 0: 1 */
-    int32_t starved;                         /* there was no memory to look at the template: every call answers 503 */
+    int32_t interleave_mm_strings;           /* templates that know texts only: pictures stand where they stood, not before the text */
     int64_t max_contexts, max_context_bytes; /* of the files in context_dir: a save that would go beyond is refused; 0: no bound */
+    /* Pictures and videos. */
+    const char *media_path;             /* folder whose files may be named as "file:NAME"; NULL: none */
+    const char *mm_processor_kwargs;    /* JSON of every request that says nothing else; NULL: the model's own */
+    int32_t limit_images, limit_videos; /* in one prompt; 0: 128, -1: none at all */
+    int32_t starved;                    /* there was no memory to look at the template: every call answers 503 */
+    int32_t unused;                     /* 0 */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
@@ -93,6 +100,8 @@ LLM_API int llm_openai_submit(llm_openai_call *k);
 /* Appends the next piece of the answer if there is one: an event, a line, or the whole object. 0: nothing now. */
 LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out);
 LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k);
+/* After submit: the pictures and videos of the body, (n) in the order of their placeholders, which go with the call. */
+LLM_API struct llm_media *const *llm_openai_media(const llm_openai_call *k, int32_t *n);
 /* Ends a call from outside: what runs is cancelled and the next piece is the error; in a stream an event, for its status has gone out,
  * but before submit always the object. */
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message);

@@ -230,8 +230,7 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_NONE_OF("$PTA_TORCHAIR_DECODE_GEAR_ENABLE", "0|1", "graphs are made for the batch sizes that come"), \
         LLM_OPT_NONE_OF("$ENABLE_SPEC_METRIC", "0|1", "the metrics of drafts cost nothing and are always there"), \
         LLM_OPT_NONE_NUMBER("$VLLM_IMAGE_FETCH_TIMEOUT", "X", 0, 1e9, "there are no outgoing connections"), \
-        LLM_OPT_NONE(IGNORED_FLAG, "enable-mm", "a message with an image is refused by itself"), \
-        LLM_OPT_NONE(IGNORED, "limit-mm-per-prompt", "a message with an image is refused by itself"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "enable-mm", "whether a model sees is known by its files"), \
         LLM_OPT_NONE_NUMBER("speculative-draft-tensor-parallel-size", "N", 1, 64, "a draft model computes on the first rank"), \
         LLM_OPT_NONE_NUMBER("speculative-disable-by-batch-size", "N", 0, 1e9, "drafts are measured, and end where they do not pay"), \
         LLM_OPT_NONE_OF("spec-decoding-acceptance-method", "rejection_sampler|typical_acceptance_sampler", \
@@ -240,8 +239,7 @@ LLM_API void llm_options_free(llm_options *o);
                             "drafts never change an answer"), \
         LLM_OPT_NONE(IGNORED, "speculative-model-quantization", "the draft model's files say what it is"), \
         LLM_OPT_NONE_NUMBER("speculative-max-model-len", "N", 1, 2147483647, "drafts end where the draft model's context does"), \
-        LLM_OPT_NONE_NUMBER("num-lookahead-slots", "N", 0, 1e6, "pages are found for every draft"), \
-        LLM_OPT_NONE(REFUSED, "image", "an image")
+        LLM_OPT_NONE_NUMBER("num-lookahead-slots", "N", 0, 1e6, "pages are found for every draft")
 
 #define LLM_GUIDED_BACKENDS "auto|outlines|lm-format-enforcer|xgrammar|guidance|llguidance"
 
@@ -291,6 +289,12 @@ typedef struct llm_setup {
     int32_t raw_embeddings;    /* 1: pooler_config says "normalize": false */
     const char *pooler_config; /* vLLM's JSON {"pooling_type", "normalize"} */
     const char *revision;      /* of ORG/NAME in the Hugging Face cache; NULL: main */
+    /* Pictures and videos: vLLM's JSON {"image": 4, "video": 1}; parameters of the model's processor, JSON; a folder that requests may
+     * name files of. */
+    const char *limit_mm_per_prompt, *mm_processor_kwargs, *allowed_local_media_path;
+    int32_t interleave_mm_strings;
+    int32_t limit_images, limit_videos; /* what limit_mm_per_prompt says, as llm_openai_service has it */
+    int32_t unused;                     /* 0 */
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -332,6 +336,14 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
                      "of ORG/NAME in that cache: a branch, a tag, a commit (main)"), \
         LLM_OPT_ENUM(T, setup.log_level, LLM_HELP_MODEL, "log-level|lv|v", "error|warn=1|warning=1|info=2|debug=3", \
                      "what is told on standard error"), \
+        LLM_OPT_TEXT(T, setup.limit_mm_per_prompt, LLM_HELP_ANSWERS, "limit-mm-per-prompt", "JSON", \
+                     "pictures and videos of a prompt at most: {\"image\": 4, \"video\": 1} (128 each)"), \
+        LLM_OPT_TEXT(T, setup.mm_processor_kwargs, LLM_HELP_ANSWERS, "mm-processor-kwargs", "JSON", \
+                     "how pictures are prepared where a request does not say: {\"max_pixels\": 401408} (as the model's files say)"), \
+        LLM_OPT_TEXT(T, setup.allowed_local_media_path, LLM_HELP_ANSWERS, "allowed-local-media-path", "PATH", \
+                     "folder whose pictures requests may name as file:NAME (none)"), \
+        LLM_OPT_BOOL(T, setup.interleave_mm_strings, LLM_HELP_ANSWERS, "interleave-mm-strings", \
+                     "templates that know texts only: pictures stay among the texts, not before them"), \
         LLM_OPT_BOOL(T, setup.enable_early_stop, LLM_HELP_ANSWERS, "enable-early-stop", "end answers that repeat themselves"), \
         LLM_OPT_TEXT(T, setup.early_stop_config, LLM_HELP_ANSWERS, "early-stop-config", "JSON", \
                      "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}")

@@ -3,6 +3,7 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
+#include "api/media.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 
@@ -35,6 +36,10 @@ typedef struct llm_request_config {
     void (*on_news)(void *user, llm_request *request);
     void *user;
     double received; /* llm_now() when it came to the caller: what has passed since was preprocessing; 0: now */
+    /* Pictures and videos of the prompt, (n_media), in the order of their placeholders. Among ids a placeholder stands as often as its
+     * picture has tokens (llm_media_tokenize); a text's are replaced. The caller may free them when this returns. */
+    struct llm_media *const *media;
+    int64_t n_media;
 } llm_request_config;
 
 /* Checks everything, copies the config and queues. LLM_ERR_ARG, LLM_ERR_LIMIT (prompt over the context, both numbers said), LLM_ERR_BUSY.

@@ -13,7 +13,7 @@
  *   program's), llm_trace, llm_sample_step, the event of on_event. What only a later version has may be read if llm_version() is that
  *   version or a later one; what only a later version has of llm_chat_sampling must stay 0, else llm_chat_say refuses.
  *   All others never change: llm_text, llm_tokens, llm_early_stop, llm_logit_bias, llm_token_logprob, llm_spent, llm_reasoning,
- *   llm_tool_call, llm_option, llm_option_list, llm_options.
+ *   llm_tool_call, llm_option, llm_option_list, llm_options, llm_picture_reader, llm_frame, llm_media_file.
  *
  * * Not promised: that a program runs with a library older than itself, beyond what is said above; the structs of >>api-backend, which
  * belong to one LLM_BACKEND_ABI, and a backend of another is refused; the texts of messages.
@@ -26,6 +26,7 @@
 #include "api/text.h"
 #include "api/easy.h"
 #include "api/model.h"
+#include "api/media.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
@@ -43,7 +44,7 @@ typedef struct llm_sizes {
     uint32_t sizes; /* of this struct */
     uint32_t json_limits, model_config, render_options, template_caps, grammar_config, sampling, engine_config, engine_stats;
     uint32_t request_config, event, output, request_metrics, prompt, batch_config, completion_output, request_output;
-    uint32_t setup, openai_service, answer, file, estimate;
+    uint32_t setup, openai_service, answer, file, estimate, media_config, media_info;
 } llm_sizes;
 
 /* clang-format off */
@@ -53,7 +54,8 @@ typedef struct llm_sizes {
     sizeof(llm_sampling), sizeof(llm_engine_config), sizeof(llm_engine_stats), sizeof(llm_request_config), sizeof(llm_event), \
     sizeof(llm_output), sizeof(llm_request_metrics), sizeof(llm_prompt), sizeof(llm_batch_config), sizeof(llm_completion_output), \
     sizeof(llm_request_output), sizeof(llm_setup), sizeof(llm_openai_service), \
-    sizeof(llm_answer), sizeof(llm_file), sizeof(llm_estimate)}
+    sizeof(llm_answer), sizeof(llm_file), sizeof(llm_estimate), \
+     sizeof(llm_media_config), sizeof(llm_media_info)}
 /* clang-format on */
 
 LLM_API int llm_version(void); /* LLM_VERSION of the library that runs */
@@ -109,4 +111,6 @@ LLM_API void llm_openai_service_init_sized(const llm_sizes *sizes, llm_openai_se
 LLM_API int llm_openai_knows_model_sized(const llm_sizes *sizes, const llm_openai_service *s, const char *name, size_t len);
 LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind, const char *body,
                                                 size_t len, void *user);
+LLM_API llm_result llm_media_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_media_config *cfg, llm_media **out);
+LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *media, llm_media_info *out);
 #endif

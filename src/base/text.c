@@ -196,6 +196,30 @@ static int llm__json_plain(int32_t c) { return c != 127; }
 
 LLM_API void llm_text_json(llm_text *t, const char *bytes, size_t len) { llm__text_quoted(t, llm__s(bytes, len), '"', 0, llm__json_plain); }
 
+LLM__PRIVATE int llm__base64_digit(char c) {
+    if (c >= 'A' && c <= 'Z') return c - 'A';
+    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+    if (c >= '0' && c <= '9') return c - '0' + 52;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+LLM__PRIVATE int llm__base64(llm__str s, llm_text *out) {
+    if (s.n % 4) return 0;
+    for (int pad = 0; pad < 2 && s.n && s.p[s.n - 1] == '='; pad++) s.n--;
+    for (size_t i = 0; i < s.n; i += 4) {
+        const size_t n = LLM__MIN(s.n - i, 4);
+        uint32_t bits = 0;
+        for (size_t k = 0; k < 4; k++) {
+            const int digit = k < n ? llm__base64_digit(s.p[i + k]) : 0;
+            if (digit < 0) return 0;
+            bits = bits << 6 | (uint32_t)digit;
+        }
+        const char bytes[3] = {(char)(bits >> 16), (char)(bits >> 8 & 255), (char)(bits & 255)};
+        llm_text_add(out, bytes, n - 1);
+    }
+    return 1;
+}
+
 LLM__PRIVATE int llm__ends_with(const char *s, const char *end) {
     return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end);
 }

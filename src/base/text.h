@@ -77,5 +77,11 @@ LLM__PRIVATE int llm__utf8_put(char *out, int32_t c);
  * `python`, as repr() does. What needs no escape is copied in runs. What is no UTF-8 becomes U+FFFD, so that it can be read again. */
 LLM__PRIVATE void llm__text_quoted(llm_text *t, llm__str s, char quote, int python, int (*plain)(int32_t c));
 
+/* The value of a digit of base64, or -1. */
+LLM__PRIVATE int llm__base64_digit(char c);
+
+/* Appends what base64 (RFC 4648, with its padding) stands for. 0: it is none. No memory shows in *out alone. */
+LLM__PRIVATE int llm__base64(llm__str s, llm_text *out);
+
 /* 1 if a text ends so. */
 LLM__PRIVATE int llm__ends_with(const char *s, const char *end);

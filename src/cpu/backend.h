@@ -78,12 +78,7 @@ typedef enum llm__op_kind {
 typedef int llm__split;
 enum { LLM__SPLIT_ANY = 0, LLM__SPLIT_TOKENS, LLM__SPLIT_OUT, LLM__SPLIT_HEADS }; /* HEADS + n: n heads a row, see llm__share_heads */
 
-/* The operations of the table that come as plain arguments, as records. */
-typedef struct llm__gather_op {
-    llm_buffer *dst;
-    const llm_buffer *src;
-} llm__gather_op;
-
+/* Operations of the table that come as plain arguments, as records. */
 typedef struct llm__reduce_op {
     llm_buffer *buf;
     int32_t n;
@@ -112,7 +107,7 @@ typedef struct llm__record {
         llm_route_op route;
         llm_experts_op experts;
         llm_gate_op gate;
-        llm__gather_op gather;
+        llm_gather_op gather;
         llm__reduce_op reduce;
         llm_logits_op logits;
         llm_lora_op lora;
@@ -167,6 +162,7 @@ struct llm_backend_ctx {
     llm__isa isa;
     const llm__kernels *kernels;
     llm__pool *pool;
+    int pool_borrowed;    /* it is that of the context beside */
     int n_ranks, n_group; /* ranks of a stage */
     llm__rank *rank;
     llm__stretch *pass;       /* (LLM__MAX_PASSES) */
@@ -189,8 +185,9 @@ struct llm_backend_ctx {
     size_t logits_bytes;
     llm_step step; /* points into step_memory */
     void *step_memory;
-    int32_t *arrays[9];
+    int32_t *arrays[11];
     float *rope_base;
+    const float **given; /* (max_rows) */
     size_t memory;
     llm_result failed;
     char why[256];

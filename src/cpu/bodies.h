@@ -250,16 +250,16 @@ LLM__INLINE void llm__body_quantise(const llm__act *act, size_t at, const float 
 
 /* act(g), times u where there is one. Three of them are a product with a sigmoid. */
 LLM__INLINE llm__v16 llm__act16(llm_act act, float limit, llm__v16 g, const llm__v16 *u) {
-    const int oai = act == LLM_ACT_SWIGLU_OAI, tanh = act == LLM_ACT_GELU_TANH;
+    const int oai = act == LLM_ACT_SWIGLU_OAI, tanh = act == LLM_ACT_GELU_TANH, quick = act == LLM_ACT_QUICK_GELU;
     llm__v16 x;
     if (oai) LLM__EACH(i) g.v[i] = g.v[i] < limit ? g.v[i] : limit;
     if (act == LLM_ACT_GELU) LLM__EACH(i) g.v[i] *= 0.5f * (1 + erff(g.v[i] * 0.70710678f));
     if (act == LLM_ACT_RELU) LLM__EACH(i) g.v[i] = g.v[i] > 0 ? g.v[i] : 0;
     if (act == LLM_ACT_RELU2) LLM__EACH(i) g.v[i] = g.v[i] > 0 ? g.v[i] * g.v[i] : 0;
-    if (oai || tanh || act == LLM_ACT_SILU) {
+    if (oai || tanh || quick || act == LLM_ACT_SILU) {
         x = g;
         if (tanh) LLM__EACH(i) x.v[i] = g.v[i] + 0.044715f * g.v[i] * g.v[i] * g.v[i]; /* (1 + tanh y) / 2 = sigmoid(2 y) */
-        x = llm__sigmoid16(x, tanh ? 1.59576912f : oai ? 1.702f : 1);
+        x = llm__sigmoid16(x, tanh ? 1.59576912f : oai || quick ? 1.702f : 1);
         LLM__EACH(i) g.v[i] *= x.v[i];
     }
     if (!u) return g;

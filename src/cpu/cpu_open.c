@@ -33,7 +33,7 @@ static void llm__lora_slot_clear(llm__lora_slot *s) {
 LLM__PRIVATE void llm__cpu_close(llm_backend_ctx *ctx) {
     if (!ctx) return;
     size_t threads = ctx->pool ? (size_t)ctx->pool->n : 0;
-    llm__pool_close(ctx->pool);
+    if (!ctx->pool_borrowed) llm__pool_close(ctx->pool);
     for (size_t i = 0; i < ctx->n_buffers; i++) {
         llm__pages_free(ctx->buffer[i]->act.q, ctx->buffer[i]->act_bytes);
         llm__pages_free(ctx->buffer[i]->b.data, ctx->buffer[i]->bytes);
@@ -55,6 +55,7 @@ LLM__PRIVATE void llm__cpu_close(llm_backend_ctx *ctx) {
     llm__pages_free(ctx->experts, ctx->experts_bytes);
     llm__pages_free(ctx->logits, ctx->logits_bytes);
     LLM_FREE(ctx->step_memory);
+    LLM_FREE((void *)ctx->given);
     LLM_FREE(ctx->kv.layer);
     LLM_FREE(ctx->kv.base);
     LLM_FREE(ctx->buffer);
@@ -77,19 +78,20 @@ static llm_result llm__cpu_scratch(llm_backend_ctx *ctx, size_t bytes) {
 }
 
 /* The arrays of a step, one block of memory: tokens, positions (three rows of them at most), seq_of_row, seq_begin, seq_len, seq_rope, the
- * page tables, out_rows, seq_lora, and the floats of seq_rope_base. */
+ * page tables, out_rows, seq_lora, spans, row_set, and the floats of seq_rope_base; the pointers of given stand apart. */
 static llm_result llm__cpu_step_memory(llm_backend_ctx *ctx) {
     const llm_backend_config *c = &ctx->cfg;
     int ok = 1;
     uint64_t rows = (uint64_t)c->max_rows, seqs = (uint64_t)c->max_seqs;
-    uint64_t n[9] = {rows, 3 * rows, rows, seqs + 1, seqs, seqs, llm__mul(seqs, (uint64_t)c->max_pages_per_seq, &ok), (uint64_t)c->max_out,
-                     seqs},
+    uint64_t n[11] = {rows, 3 * rows, rows, seqs + 1, seqs, seqs, llm__mul(seqs, (uint64_t)c->max_pages_per_seq, &ok), (uint64_t)c->max_out,
+                      seqs, 2 * rows, rows},
              total = seqs;
-    for (int i = 0; i < 9; i++) total = llm__add(total, n[i], &ok);
+    for (int i = 0; i < 11; i++) total = llm__add(total, n[i], &ok);
     ctx->step_memory = ok ? llm__calloc((size_t)total, sizeof(int32_t)) : NULL;
-    if (!ctx->step_memory) return llm__nomem();
+    ctx->given = c->given_cols ? LLM__NEW(const float *, rows) : NULL;
+    if (!ctx->step_memory || (c->given_cols && !ctx->given)) return llm__nomem();
     int32_t *p = (int32_t *)ctx->step_memory;
-    for (int i = 0; i < 9; p += n[i++]) ctx->arrays[i] = p;
+    for (int i = 0; i < 11; p += n[i++]) ctx->arrays[i] = p;
     ctx->rope_base = (float *)(void *)p;
     ctx->memory += (size_t)total * sizeof(int32_t);
     return LLM_OK;
@@ -103,7 +105,8 @@ static llm_result llm__cpu_open_parts(llm_backend_ctx *ctx) {
     ctx->kernels = llm__kernels_of(ctx->isa);
     ctx->rank = LLM__NEW(llm__rank, ctx->n_ranks);
     ctx->kv.base = LLM__NEW(uint8_t *, ctx->n_ranks);
-    ctx->pool = llm__pool_open(threads);
+    ctx->pool_borrowed = ctx->cfg.beside != NULL;
+    ctx->pool = ctx->cfg.beside ? ctx->cfg.beside->pool : llm__pool_open(threads);
     if (!ctx->rank || !ctx->kv.base || !ctx->pool) return llm__nomem();
     for (int i = 0; i < ctx->n_ranks; i++) {
         ctx->rank[i].list = (llm__record *)llm__cpu_pages(ctx, LLM__MAX_RECORDS * sizeof(llm__record));

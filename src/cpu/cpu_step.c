@@ -40,6 +40,10 @@ static llm_result llm__step_check(const llm_backend_ctx *ctx, const llm_step *s)
                                   (long long)ctx->kv.n_pages);
         }
     }
+    for (int i = 0; i < n->n_rows && s->spans; i++)
+        if (s->spans[i] < 0 || s->spans[i] >= s->spans[n->n_rows + i] || s->spans[n->n_rows + i] > s->seq_len[s->seq_of_row[i]])
+            return llm__error(LLM_ERR_ARG, "step: row %d sees positions %d to %d of %d", i, s->spans[i], s->spans[n->n_rows + i],
+                              s->seq_len[s->seq_of_row[i]]);
     for (int i = 0; i < n->n_out; i++)
         if (s->out_rows[i] < 0 || s->out_rows[i] >= n->n_rows)
             return llm__error(LLM_ERR_ARG, "step: out row %d of %d rows", s->out_rows[i], n->n_rows);
@@ -90,6 +94,10 @@ static llm_result llm__cpu_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
         ctx->arrays[8][i] = s->seq_lora ? s->seq_lora[i] : -1;
     }
     ctx->step.seq_lora = ctx->arrays[8];
+    ctx->step.spans = s->spans ? llm__step_copy(ctx->arrays[9], s->spans, 2 * rows) : NULL;
+    ctx->step.row_set = llm__step_copy(ctx->arrays[10], s->row_set, rows);
+    ctx->step.given = s->given && ctx->given ? ctx->given : NULL;
+    if (ctx->step.given) memcpy((void *)ctx->given, (const void *)s->given, (size_t)rows * sizeof *ctx->given);
     ctx->step.seq_rope_base = ctx->rope_base;
     llm__step_copy_pages(ctx, s);
     for (size_t i = 0; i < ctx->n_buffers; i++) {
@@ -106,6 +114,12 @@ static llm_result llm__cpu_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
 
 /* Good until the next step computes. All ranks' shares stand side by side: (vocab). */
 static const float *llm__cpu_logits_row(llm_backend_ctx *ctx, int out_row) { return ctx->logits + out_row * ctx->logits_stride; }
+
+static llm_result llm__cpu_buffer_rows(LLM__UNUSED llm_backend_ctx *ctx, LLM__UNUSED int rank, const llm_buffer *buf, int row, int n,
+                                       float *to) {
+    for (int i = 0; i < n; i++, to += buf->cols) memcpy(to, llm__row(buf, row + i), (size_t)buf->cols * sizeof *to);
+    return LLM_OK;
+}
 
 static const float *llm__cpu_buffer_row(LLM__UNUSED llm_backend_ctx *ctx, LLM__UNUSED int rank, const llm_buffer *buf, int row) {
     return llm__row(buf, row);
@@ -212,6 +226,7 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
                                       llm__cpu_receive,
                                       llm__cpu_state,
                                       NULL,
-                                      llm__cpu_work};
+                                      llm__cpu_work,
+                                      llm__cpu_buffer_rows};
     return &table;
 }

@@ -37,7 +37,7 @@ LLM__PRIVATE void llm__run_rope(const llm__run *r, int row) {
     double base = s->seq_rope_base[seq];
     for (int i = 0; i < half; i++) {
         double f = op->inv_freq->f32[variant * half + i];
-        int section = s->n_position_rows < 3 || i < op->sections[0] ? 0 : i < op->sections[0] + op->sections[1] ? 1 : 2;
+        int section = s->n_position_rows == 3 && op->row_of ? op->row_of[i] : 0;
         if (base != 1) f *= pow(base, -2.0 * i / op->rope_dim);
         double angle = f * s->positions[section * s->shape.n_rows + row];
         c[i] = (float)cos(angle) * scale;
@@ -63,10 +63,10 @@ LLM__PRIVATE void llm__run_residual(const llm__run *r, int row) {
             for (int i = 1; i < r->ctx->n_group; i++) k->add(scratch, llm__row(llm__twin(r, i)->op.residual.y, row), 1, n);
             y = scratch;
         }
-        if (op->post_kind) {
+        if (op->post_kind)
             llm__norm_row(k, op->post_kind, scratch, y, n, llm__vector(op->post_weight), llm__vector(op->post_bias), op->eps);
-            y = scratch;
-        }
+        else if (op->post_weight) k->affine(scratch, y, 0, 1, llm__vector(op->post_weight), NULL, n);
+        if (op->post_kind || op->post_weight) y = scratch;
         k->add(x, y, op->scale ? op->scale : 1, n);
     }
     if (!op->kind || !op->h) return;
@@ -160,6 +160,10 @@ static void llm__attend_query(const llm_step *s, const llm_attention_op *op, llm
     t->to[i] = op->not_causal ? s->seq_len[s->seq_of_row[row]] : at + 1;
     if (op->not_causal && op->window) t->to[i] = LLM__MIN(t->to[i], at + op->window);
     t->from[i] = op->window ? LLM__MAX(0, at + 1 - op->window) : 0;
+    if (op->spans && s->spans) {
+        t->from[i] = LLM__MAX(t->from[i], s->spans[row]);
+        t->to[i] = s->spans[s->shape.n_rows + row];
+    }
     t->running_max[i] = op->sinks ? op->sinks->f32[head] * LLM__LOG2E : -1e30f;
     memset(t->running_sum[i], 0, sizeof t->running_sum[i]);
     t->running_sum[i][0] = op->sinks ? 1 : 0;
@@ -327,6 +331,8 @@ LLM__PRIVATE void llm__run_route(const llm__run *r, int row) {
     const llm_route_op *op = &r->rec->op.route;
     float *out = llm__row(op->dst, row), *score = (float *)r->e->scratch, *choice = score + op->n_experts, *weight = out + op->k, sum = 0,
           scale = op->scale ? op->scale : 1;
+    for (int i = 0; i < op->k && op->set && r->ctx->step.row_set[row] != op->set - 1; i++) out[i] = -1;
+    if (op->set && r->ctx->step.row_set[row] != op->set - 1) return;
     memcpy(score, llm__row(op->logits, row), (size_t)op->n_experts * sizeof *score);
     if (op->score == LLM_ROUTE_SOFTMAX) llm__softmax(score, op->n_experts);
     for (int i = 0; i < op->n_experts; i++) {
@@ -361,9 +367,16 @@ LLM__PRIVATE void llm__run_gate(const llm__run *r, int row) {
 }
 
 LLM__PRIVATE void llm__run_gather(const llm__run *r, int row) {
-    const llm__gather_op *op = &r->rec->op.gather;
-    const int from = r->rec->kind == LLM__OP_RECEIVE ? row : r->ctx->step.out_rows[row];
-    memcpy(llm__row(op->dst, row), llm__row(op->src, from), (size_t)LLM__MIN(op->dst->cols, op->src->cols) * sizeof(float));
+    const llm_gather_op *op = &r->rec->op.gather;
+    const int from = r->rec->kind == LLM__OP_RECEIVE ? row : r->ctx->step.out_rows[row], parts = LLM__MAX(op->parts, 1);
+    const int64_t cols = LLM__MIN(op->dst->cols, op->src->cols);
+    float *dst = llm__row(op->dst, row);
+    for (int i = 0; i < parts; i++) {
+        const float *src = llm__row(op->src, from + i);
+        if (i && op->mean) r->ctx->kernels->add(dst, src, 1, (int)cols);
+        else memcpy(dst + i * cols, src, (size_t)cols * sizeof(float));
+    }
+    if (op->mean) r->ctx->kernels->affine(dst, dst, 0, 1.0f / (float)parts, NULL, NULL, (int)cols);
 }
 
 /* The rows of an operation as adapters see them. */

@@ -178,8 +178,13 @@ LLM__PRIVATE void llm__run_logits(const llm__exec *e, const llm_logits_op *op, f
 
 LLM__PRIVATE void llm__run_embed_row(const llm__exec *e, const llm_embed_op *op, int i) {
     float place[256], *x = op->dst->data + i * op->dst->stride, scale = op->scale != 0 ? op->scale : 1;
-    int64_t cols = op->table->cols, row = (int64_t)e->step->tokens[i] - op->vocab_begin,
+    const float *given = op->given && e->step->given ? e->step->given[i] : NULL;
+    int64_t cols = op->dst->cols, row = (int64_t)e->step->tokens[i] - op->vocab_begin,
             at = (int64_t)e->step->positions[i] + op->position_offset;
+    for (int64_t c = 0; given && op->given_add && c < cols; c++) x[c] += given[op->given_col + c];
+    if (given && !op->given_add && op->given == LLM_GIVEN_ROW) memcpy(x, given + op->given_col, (size_t)cols * sizeof *x);
+    if (given && !op->given_add && op->given == LLM_GIVEN_ZERO) memset(x, 0, (size_t)cols * sizeof *x);
+    if (given || !op->table) return;
     if (row >= 0 && row < op->table->rows) llm__weight_values(op->table, row, 0, cols, x);
     else memset(x, 0, sizeof(float) * (size_t)cols);
     for (int64_t c = 0; c < cols && scale != 1; c++) x[c] *= scale;

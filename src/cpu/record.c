@@ -100,6 +100,8 @@ static void llm__record_act(llm_backend_ctx *ctx, int rank, llm__record *rec, co
 }
 
 LLM__PRIVATE void llm__cpu_embed(llm_backend_ctx *ctx, int rank, const llm_embed_op *op) {
+    if (op->given && op->given_col + op->dst->cols > ctx->cfg.given_cols)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "embed: more columns than are given");
     llm__record_op(ctx, rank, LLM__OP_EMBED, LLM_ROWS_TOKENS, op, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
@@ -210,10 +212,14 @@ LLM__PRIVATE void llm__cpu_gate(llm_backend_ctx *ctx, int rank, const llm_gate_o
     llm__record_op(ctx, rank, LLM__OP_GATE, LLM_ROWS_TOKENS, op, op->gate, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
-LLM__PRIVATE void llm__cpu_gather(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
-    const llm__gather_op op = {dst, src};
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_GATHER, LLM_ROWS_OUT, &op);
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, src, NULL, dst, NULL, LLM__TOUCH_NONE);
+LLM__PRIVATE void llm__cpu_gather(llm_backend_ctx *ctx, int rank, const llm_gather_op *op) {
+    const int parts = LLM__MAX(op->parts, 1), n_out = ctx->step.shape.n_out;
+    if (parts > 1 && !op->mean && parts * op->src->cols > op->dst->cols)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "gather: the rows do not fit side by side");
+    for (int i = 0; i < n_out && parts > 1; i++)
+        if (ctx->step.out_rows[i] > ctx->step.shape.n_rows - parts) llm__cpu_fail(ctx, LLM_ERR_ARG, "gather: rows behind the last one");
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_GATHER, LLM_ROWS_OUT, op);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 LLM__PRIVATE void llm__cpu_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t n) {
@@ -224,7 +230,7 @@ LLM__PRIVATE void llm__cpu_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows r
 LLM__PRIVATE void llm__cpu_send(llm_backend_ctx *ctx, int rank, const llm_buffer *src) { (void)ctx, (void)rank, (void)src; }
 
 LLM__PRIVATE void llm__cpu_receive(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
-    const llm__gather_op op = {dst, src};
+    const llm_gather_op op = {dst, src, 1, 0};
     llm__record_op(ctx, rank, LLM__OP_RECEIVE, LLM_ROWS_TOKENS, &op, NULL, NULL, dst, NULL, LLM__TOUCH_NONE);
 }
 

@@ -51,7 +51,7 @@ LLM__PRIVATE void llm__cpu_experts(llm_backend_ctx *ctx, int rank, const llm_exp
 LLM__PRIVATE void llm__cpu_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *op);
 
 /* Reads rows by another split than it writes them. */
-LLM__PRIVATE void llm__cpu_gather(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src);
+LLM__PRIVATE void llm__cpu_gather(llm_backend_ctx *ctx, int rank, const llm_gather_op *op);
 
 LLM__PRIVATE void llm__cpu_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t n);
 

@@ -21,10 +21,10 @@ static const llm__op_row llm__ops[] = {
     {NULL, llm__run_attention, sizeof(llm_attention_op), LLM_SPENT_ATTENTION},
     {llm__run_mla_write, NULL, sizeof(llm_mla_op), LLM_SPENT_ATTENTION}, {NULL, llm__run_mla, sizeof(llm_mla_op), LLM_SPENT_ATTENTION},
     {llm__run_route, NULL, sizeof(llm_route_op), LLM_SPENT_LINEAR}, {NULL, llm__run_experts_op, sizeof(llm_experts_op), LLM_SPENT_LINEAR},
-    {llm__run_gate, NULL, sizeof(llm_gate_op), LLM_SPENT_LINEAR}, {llm__run_gather, NULL, sizeof(llm__gather_op), LLM_SPENT_HEAD},
+    {llm__run_gate, NULL, sizeof(llm_gate_op), LLM_SPENT_LINEAR}, {llm__run_gather, NULL, sizeof(llm_gather_op), LLM_SPENT_HEAD},
     {llm__run_all_reduce, NULL, sizeof(llm__reduce_op), LLM_SPENT_NORM}, {NULL, llm__run_logits_op, sizeof(llm_logits_op), LLM_SPENT_HEAD},
     {NULL, llm__run_lora_down, sizeof(llm_lora_op), LLM_SPENT_LINEAR}, {NULL, llm__run_lora_up, sizeof(llm_lora_op), LLM_SPENT_LINEAR},
-    {llm__run_gather, NULL, sizeof(llm__gather_op), LLM_SPENT_NORM}, {llm__run_state, NULL, sizeof(llm_state_op), LLM_SPENT_NORM},
+    {llm__run_gather, NULL, sizeof(llm_gather_op), LLM_SPENT_NORM}, {llm__run_state, NULL, sizeof(llm_state_op), LLM_SPENT_NORM},
 };
 /* clang-format on */
 

@@ -241,9 +241,9 @@ static void llm__trace_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *o
     llm__trace_tell(t, "gate", NULL, LLM_ROWS_TOKENS, op->dst, 0, op->n);
 }
 
-static void llm__trace_gather(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
+static void llm__trace_gather(llm_backend_ctx *ctx, int rank, const llm_gather_op *op) {
     llm__tracer *t = llm__tracer_of(ctx);
-    t->inner->gather(t->ctx, rank, dst, src);
+    t->inner->gather(t->ctx, rank, op);
     llm__trace_run(t);
 }
 

@@ -12,9 +12,11 @@
 #include "engine/sampler.h"
 #include "engine/kv.h"
 #include "engine/scheduler.h"
+#include "engine/sight.h"
 
 LLM__PRIVATE void llm__engine_destroy(llm_engine *e) {
     if (!e) return;
+    llm__sight_close(e);
     llm__net_close(e->net);
     llm__net_close(e->drafter.net);
     if (e->ctx) e->backend->close(e->ctx);
@@ -44,7 +46,10 @@ static int llm__engine_arrays(llm_engine *e) {
     e->running.seq = (llm__seq **)llm__arena_get(a, seqs * sizeof *e->running.seq);
     e->drafting = (llm__seq **)llm__arena_get(a, seqs * sizeof *e->drafting);
     e->step.tokens = llm__engine_numbers(e, rows);
-    e->step.positions = llm__engine_numbers(e, rows);
+    e->step.positions = llm__engine_numbers(e, 3 * rows);
+    e->step.spans = llm__engine_numbers(e, 2 * rows);
+    e->step.row_set = llm__engine_numbers(e, rows);
+    e->step.given = (const float **)llm__arena_get(a, rows * sizeof *e->step.given);
     e->step.seq_of_row = llm__engine_numbers(e, rows);
     e->step.token_from = llm__engine_numbers(e, rows);
     e->step.seq_begin = llm__engine_numbers(e, seqs + 1);

@@ -21,6 +21,7 @@
 #include "engine/sampler.h"
 #include "engine/speculate.h"
 #include "engine/scheduler.h"
+#include "engine/sight.h"
 #include "engine/engine.h"
 #include "engine/draft.h"
 
@@ -98,7 +99,8 @@ LLM__PRIVATE const llm__field llm__engine_fields[LLM__ENGINE_FIELDS] = {
     LLM__FIELD(llm_engine_config, max_cpu_loras),
     LLM__FIELD(llm_engine_config, max_lora_rank),
     LLM__FIELD(llm_engine_config, max_seq_len_to_capture),
-    LLM__FIELD(llm_engine_config, step_timeout)};
+    LLM__FIELD(llm_engine_config, step_timeout),
+    LLM__FIELD(llm_engine_config, mm_processor_cache_bytes)};
 /* clang-format on */
 
 /* Defaults that depend on other fields. What is left then has a default of its own. whole: tokens that a step must be able to take. */
@@ -269,6 +271,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.max_seq_len_to_capture = c->max_seq_len_to_capture;
     b.step_timeout = (double)c->step_timeout;
     b.spent = c->spent;
+    b.given_cols = e->p.model->vision ? e->p.model->arch.hidden * (1 + e->p.model->arch.n_deepstack) : 0;
     b.trace = c->trace;
     b.trace_user = c->trace_user;
     if (c->trace && !e->p.dry) e->backend = llm__trace_backend();
@@ -288,6 +291,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     n.progress = c->progress;
     n.progress_user = c->progress_user;
     r = llm__net_open(&n, &e->net);
+    if (!r) r = llm__sight_open(e, &b);
     return r ? r : llm__drafter_open(e, c, n);
 }
 
@@ -305,6 +309,7 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->eos_id = info->eos_id >= 0 || !info->n_stop_ids ? info->eos_id : info->stop_ids[0];
     p->max_len = c->max_model_len ? c->max_model_len : model->arch.max_len;
     p->max_out = c->max_num_seqs + 32; /* rows of prompts that are scored find place beside those that decode */
+    if (model->arch.both_ways) p->max_out += LLM__MIN(c->max_num_batched_tokens, 1024); /* and those of a whole picture */
     if (!llm__isa_find(c->isa, &isa)) p->kernels = llm__kernels_of(isa);
     e->kv_type = c->kv_cache_dtype || e->backend != llm_backend_cpu() ? c->kv_cache_dtype : llm__kv_auto(isa, c->dtype);
     p->n_loras = c->max_loras ? c->max_cpu_loras : 0;
@@ -351,7 +356,7 @@ LLM__PRIVATE llm_result llm__engine_assemble(llm_engine *e, const llm_model *mod
     if (!r && !e->p.dry) r = e->backend->kv_open(e->ctx, n, layers, c->block_size, e->p.n_pages);
     if (!r) r = llm__engine_swap(e, c);
     if (r) return r;
-    e->count.memory_bytes = e->backend->memory_used(e->ctx);
+    e->count.memory_bytes = e->backend->memory_used(e->ctx) + llm__sight_memory(e);
     snprintf(e->describe, sizeof e->describe, "%s: %s", e->backend->name, e->backend->describe(e->ctx));
     return llm__engine_init(e);
 }

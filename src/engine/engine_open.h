@@ -13,7 +13,7 @@
  * library is opened without being told. A table of another version is refused here, before any call. */
 LLM__PRIVATE llm_result llm__engine_backend(const llm_engine_config *cfg, const llm_backend **out);
 
-enum { LLM__ENGINE_FIELDS = 26 };
+enum { LLM__ENGINE_FIELDS = 27 };
 
 /* The numbers of an llm_engine_config. */
 extern LLM__PRIVATE const llm__field llm__engine_fields[LLM__ENGINE_FIELDS];

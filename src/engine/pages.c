@@ -5,6 +5,7 @@
 #include "base/platform.h"
 #include "engine/kv.h"
 #include "engine/scheduler.h"
+#include "engine/sight.h"
 
 LLM__PRIVATE void llm__seq_release(llm_engine *e, llm__seq *s) {
     while (s->pages.n) llm__kv_drop(&e->kv, s->pages.id[--s->pages.n]);
@@ -20,7 +21,8 @@ LLM__PRIVATE void llm__seq_publish(llm_engine *e, llm__seq *s) {
     int32_t size = e->kv.page_tokens;
     for (; (s->pages.n_published + 1) * (int64_t)size <= s->n_computed; s->pages.n_published++) {
         const int32_t *tokens = s->ids + (int64_t)s->pages.n_published * size;
-        s->pages.key = llm__kv_hash(&e->kv, s->pages.key, tokens, (size_t)size * sizeof *tokens);
+        const llm__kv_key parent = llm__sight_key(e, s, s->pages.n_published, s->pages.key);
+        s->pages.key = llm__kv_hash(&e->kv, parent, tokens, (size_t)size * sizeof *tokens);
         llm__kv_publish(&e->kv, s->pages.id[s->pages.n_published], s->pages.key, tokens);
     }
 }
@@ -69,6 +71,7 @@ LLM__PRIVATE int llm__seq_place(llm_engine *e, llm__seq *s) {
     if (s->pages.blocked == kv->released + 1) return 0;
     llm__kv_key key = s->pages.key;
     for (; s->pages.n < known; s->pages.key = key) {
+        key = llm__sight_key(e, s, s->pages.n, key);
         int32_t page = llm__kv_find(kv, &key, s->ids + (int64_t)s->pages.n * kv->page_tokens);
         if (page < 0) break;
         s->pages.id[s->pages.n++] = page;

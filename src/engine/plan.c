@@ -7,6 +7,7 @@
 #include "engine/kv.h"
 #include "engine/speculate.h"
 #include "engine/scheduler.h"
+#include "engine/sight.h"
 #include "engine/pages.h"
 
 /* Out rows that the next n rows of a sequence ask for: one for each prompt token to be scored (the row before it
@@ -23,7 +24,8 @@ static int32_t llm__rows_out(const llm__seq *s, int32_t n) {
 static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
     int32_t n = llm__goes_on(e, s) ? LLM__MIN(llm__seq_left(s), e->budget.rows - f->n_rows) : 0, over;
     if (e->p.c.disable_chunked_prefill && n < llm__seq_left(s)) return; /* all of a prompt, or it waits */
-    while (n > 0 && (over = llm__rows_out(s, n) - (e->p.max_out - f->n_out)) > 0) n -= over;
+    n = llm__sight_may_feed(e, s, n);
+    while (n > 0 && (over = llm__rows_out(s, n) - (e->p.max_out - f->n_out)) > 0) n = llm__sight_may_feed(e, s, n - over);
     if (n <= 0) return;
     f->entry[f->n++].seq = s;
     f->n_rows += n;

@@ -2,6 +2,7 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
+#include "api/media.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
@@ -19,6 +20,7 @@
 #include "engine/earlystop.h"
 #include "engine/speculate.h"
 #include "engine/scheduler.h"
+#include "engine/sight.h"
 #include "engine/pages.h"
 #include "engine/ends.h"
 #include "engine/results.h"
@@ -35,6 +37,7 @@ static void llm__seq_destroy(llm__seq *s) {
 LLM__PRIVATE void llm__request_destroy(llm_request *r) {
     for (int32_t i = 0; r->seq && i < r->n_seqs; i++) llm__seq_destroy(&r->seq[i]);
     llm_text_free(&r->piece);
+    llm__sight_release(r);
     llm__arena_free(&r->arena);
     pthread_mutex_destroy(&r->mutex);
     if (r->lora >= 0) llm__lora_drop(r->engine, r->lora);
@@ -220,6 +223,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     if (!result) result = llm__request_root(r, cfg, (int32_t)n);
     if (!result) result = llm__request_copies(r, cfg);
     if (!result) result = llm__request_scores(r, n);
+    if (!result) result = llm__sight_submit(r, cfg, prompt, (int32_t)n);
     if (result) return result;
     r->top_stride = r->sampling.logprobs ? LLM__MIN(r->sampling.logprobs - 1, e->p.vocab) : 0;
     r->seq = (llm__seq *)llm__arena_get(&r->arena, (size_t)r->n_seqs * sizeof *r->seq);
@@ -287,8 +291,12 @@ LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *c
     if (!result && cfg->sampling.grammar && cfg->sampling.grammar->tokenizer != (e->p.model ? e->p.model->source.tokenizer : NULL))
         result = llm__error(LLM_ERR_ARG, "grammar: it was compiled for another model");
     if (!result && cfg->prompt && !e->p.model) result = llm__error(LLM_ERR_ARG, "prompt: a text needs a model with a tokenizer");
+    if (!result && (cfg->n_media < 0 || cfg->n_media > INT32_MAX))
+        result = llm__error(LLM_ERR_ARG, "n_media: %lld", (long long)cfg->n_media);
     if (!result && cfg->prompt) result = llm__prompt_fits(e, cfg->prompt_len, 0);
-    if (!result && cfg->prompt) result = llm_tokenize(e->p.model, cfg->prompt, cfg->prompt_len, cfg->tokenize_flags, &tokens);
+    if (!result && cfg->prompt)
+        result =
+            llm_media_tokenize(e->p.model, cfg->prompt, cfg->prompt_len, cfg->tokenize_flags, cfg->media, (int32_t)cfg->n_media, &tokens);
     if (result) return result;
     llm_request *r = tokens.failed ? NULL : LLM__NEW(llm_request, 1);
     if (!r) return llm__nomem();

@@ -71,6 +71,7 @@
 #include "api/config.h"
 #include "api/text.h"
 #include "api/model.h"
+#include "api/media.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
@@ -208,6 +209,17 @@ typedef struct llm__seq {
     } beam;
 } llm__seq;
 
+/* A picture of a request, and its place among those that the engine knows. */
+typedef struct llm__picture_use {
+    struct llm_media *media;
+    int32_t place;
+} llm__picture_use;
+
+/* Tokens [at, at + n) of a prompt stand for rows [first, first + n) of a picture. */
+typedef struct llm__sight_run {
+    int32_t at, n, media, first;
+} llm__sight_run;
+
 /* One prompt and its answers. Written by the caller's thread until it is in the inbox, then by the stepping thread; what
  * is marked atomic, and what lies under `mutex`, others read. */
 struct llm_request {
@@ -243,6 +255,13 @@ struct llm_request {
         llm_token_logprob *top; /* (n_prompt, top_stride) */
         int32_t *top_counts;    /* (n_prompt) */
     } prompt;
+    struct {                   /* its pictures, and where their tokens stand */
+        llm__picture_use *use; /* (n) */
+        llm__sight_run *run;   /* (n_runs) */
+        int32_t n, n_runs;
+        int32_t *places, n_places,
+            next_place; /* (3, n_places) of the prompt's tokens in time, height and width, and of the first behind them */
+    } sight;
     struct { /* of an embedding */
         llm_pooling kind;
         double *sum;      /* (hidden) so far, or NULL */
@@ -256,6 +275,28 @@ struct llm_request {
     pthread_mutex_t mutex; /* outputs, against pollers */
     llm_text piece;        /* text of the event polled last */
 };
+
+enum { LLM__PICTURES = 4096 };
+
+/* A picture that the engine knows: see >>sight. */
+typedef struct llm__known {
+    struct llm_media *media; /* NULL: a free place */
+    size_t bytes;
+    int32_t users; /* requests */
+    uint64_t used; /* when a request has brought it last: counts those */
+} llm__known;
+
+typedef struct llm__sight {
+    struct llm__vision *vision; /* NULL: the model does not see */
+    struct llm__tower *tower;
+    struct llm_media *at_work; /* in the tower */
+    int32_t given_cols, position_rows, both_ways;
+    /* Under the engine's mutex. */
+    llm__known known[LLM__PICTURES];
+    size_t bytes, most;
+    uint64_t n_uses;
+    int64_t n_queries, n_hits;
+} llm__sight;
 
 typedef struct llm__entry { /* a sequence in a step */
     llm__seq *seq;
@@ -314,6 +355,7 @@ struct llm_engine {
     llm_backend_ctx *ctx;
     llm__net *net;
     llm__drafter drafter;
+    llm__sight sight;
     llm__arena arena;   /* all arrays */
     int64_t page_bytes; /* of one rank */
     int32_t n_ranks;
@@ -357,16 +399,19 @@ struct llm_engine {
         llm__flight *applied; /* whose jobs are run */
         int next_job;         /* of these; atomic */
     } flights;
-    struct {                                                   /* the arrays that an llm_step points to */
-        int32_t *tokens, *positions, *seq_of_row, *token_from; /* (max_rows) */
-        int32_t *seq_begin, *seq_len, *seq_rope;               /* (max_seqs + 1) */
-        float *seq_rope_base;                                  /* (max_seqs) */
-        int32_t *pages;                                        /* (max_seqs, max_pages) */
-        int32_t *out_rows;                                     /* (max_out) */
-        llm_draw *draws;                                       /* (max_out) */
-        uint32_t *masks;                                       /* (max_out, (vocab + 31) / 32) of draws */
-        int32_t *seq_lora;                                     /* (max_seqs) */
-        int32_t *raw_prompt;                                   /* (max_seqs) lengths of the prompts that llm_forward was given */
+    struct {                                       /* the arrays that an llm_step points to */
+        int32_t *tokens, *seq_of_row, *token_from; /* (max_rows) */
+        int32_t *positions, *spans, *row_set;      /* (3, max_rows), (2, max_rows), (max_rows) */
+        const float **given;                       /* (max_rows) */
+        int any_given, any_spans;
+        int32_t *seq_begin, *seq_len, *seq_rope; /* (max_seqs + 1) */
+        float *seq_rope_base;                    /* (max_seqs) */
+        int32_t *pages;                          /* (max_seqs, max_pages) */
+        int32_t *out_rows;                       /* (max_out) */
+        llm_draw *draws;                         /* (max_out) */
+        uint32_t *masks;                         /* (max_out, (vocab + 31) / 32) of draws */
+        int32_t *seq_lora;                       /* (max_seqs) */
+        int32_t *raw_prompt;                     /* (max_seqs) lengths of the prompts that llm_forward was given */
     } step;
 
     /* Shared with other threads, under `mutex`. */

@@ -4,9 +4,11 @@
 #include "api/request.h"
 #include "api/backend.h"
 #include "base/platform.h"
+#include "vision/vision.h"
 #include "grammar/grammar.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "engine/sight.h"
 #include "engine/pages.h"
 
 LLM__PRIVATE llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
@@ -79,9 +81,15 @@ static void llm__fill_choice(llm_engine *e, llm__flight *f, llm__seq *s, int32_t
 }
 
 LLM__PRIVATE void llm__step_row(llm_engine *e, int32_t row, int32_t i, int32_t position, int32_t token, int32_t from) {
+    const int32_t stride = e->p.c.max_num_batched_tokens;
+    const llm__vision *v = e->sight.vision;
     LLM__ASSERT(token >= 0 && token < e->p.vocab);
     e->step.tokens[row] = token;
-    e->step.positions[row] = position;
+    for (int k = 0; k < 3; k++) e->step.positions[k * stride + row] = position;
+    e->step.given[row] = NULL;
+    e->step.spans[row] = 0;
+    e->step.spans[stride + row] = position + 1;
+    e->step.row_set[row] = v ? llm__vision_set(v, token) : 0;
     e->step.seq_of_row[row] = i;
     e->step.token_from[row] = from;
 }
@@ -110,6 +118,7 @@ static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t
     for (int32_t at = begin; at < drafts_end; at++, row++) {
         int draft = at >= end, ahead = !draft && at >= s->n_ids, score = at >= first && at < s->request->prompt.score_end;
         llm__step_row(e, row, i, at, draft ? s->draft.ids[at - end] : ahead ? 0 : s->ids[at], ahead ? s->ahead_row : -1);
+        llm__sight_row(e, s, at, row);
         if (!draft && !score && (at + 1 < end || left || s->request->score_only)) continue;
         e->step.out_rows[*n_out] = row;
         memset(&e->step.draws[*n_out], 0, sizeof *e->step.draws);
@@ -131,14 +140,23 @@ static void llm__group_loras(llm__flight *f) {
 }
 
 LLM__PRIVATE void llm__step_over(llm_engine *e, llm_step *step, int32_t n_rows, int32_t n_seqs, int32_t n_out) {
+    const int32_t stride = e->p.c.max_num_batched_tokens;
+    const size_t bytes = (size_t)n_rows * sizeof *e->step.positions;
     memset(step, 0, sizeof *step);
+    for (int k = 1; k < 3; k++) memmove(e->step.positions + k * n_rows, e->step.positions + k * stride, bytes);
+    memmove(e->step.spans + n_rows, e->step.spans + stride, bytes);
     e->step.seq_begin[n_seqs] = n_rows;
     step->shape.n_rows = n_rows;
     step->shape.n_seqs = n_seqs;
     step->shape.n_out = n_out;
     step->tokens = e->step.tokens;
     step->positions = e->step.positions;
-    step->n_position_rows = 1;
+    step->n_position_rows = e->sight.position_rows == 3 ? 3 : 1;
+    step->shape.given = e->step.any_given;
+    step->given = e->step.any_given ? e->step.given : NULL;
+    step->spans = e->step.any_spans ? e->step.spans : NULL;
+    step->row_set = e->sight.vision && e->sight.vision->n_set_ids ? e->step.row_set : NULL;
+    e->step.any_given = e->step.any_spans = 0;
     step->seq_of_row = e->step.seq_of_row;
     step->seq_begin = e->step.seq_begin;
     step->seq_len = e->step.seq_len;

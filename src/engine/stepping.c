@@ -10,6 +10,7 @@
 #include "base/threads.h"
 #include "grammar/grammar.h"
 #include "engine/scheduler.h"
+#include "engine/sight.h"
 #include "engine/plan.h"
 #include "engine/step.h"
 #include "engine/ends.h"
@@ -144,6 +145,9 @@ static int llm__engine_count(llm_engine *e) {
     LLM__LOCKED(&e->mutex);
     e->count.n_waiting = e->waiting.n;
     for (const llm_request *r = e->inbox.first; r; r = r->inbox_next) e->count.n_waiting++;
+    e->count.media_queries = e->sight.n_queries;
+    e->count.media_hits = e->sight.n_hits;
+    e->count.media_bytes = (int64_t)e->sight.bytes;
     e->stats = e->count;
     llm__engine_count_loras(e);
     return e->live || e->inbox.first;
@@ -164,6 +168,7 @@ static llm_result llm__engine_turn(llm_engine *e, double until, int *left) {
     e->now = e->p.driver.now(e);
     if (llm__take_inbox(e) || (e->next_deadline > 0 && e->now >= e->next_deadline)) llm__sweep(e);
     int begins = !llm__paused(e);
+    if (begins) llm__sight_work(e, until);
     if (begins) llm__plan(e, f);
     if (begins && f->n) r = llm__flight_begin(e, f);
     int ahead = begins && f->n && !r && !f->pools ? e->p.lag : 0; /* hidden states can be read of the latest step only */

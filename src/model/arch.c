@@ -6,6 +6,7 @@
 #include "base/platform.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/json.h"
 #include "model/tensors.h"
 #include "model/gguf.h"
 #include "model/facts.h"
@@ -26,6 +27,25 @@ static llm_result llm__arch_unknown(const char *path, const char *name) {
                       t.failed ? "others" : t.data);
 }
 
+/* A text part may leave out what its class has anyway: published LLaVA and Gemma 3 have a few keys of twenty. */
+static const char *llm__text_defaults(const char *type) {
+    static const char *const table[][2] = {
+        {"llama",
+         "hidden_size 4096 intermediate_size 11008 num_hidden_layers 32 num_attention_heads 32 vocab_size 32000 rms_norm_eps 1e-6"},
+        {"mistral",
+         "hidden_size 4096 intermediate_size 14336 num_hidden_layers 32 num_attention_heads 32 num_key_value_heads 8 vocab_size 32000 "
+         "max_position_embeddings 131072 rms_norm_eps 1e-6"},
+        {"qwen2",
+         "hidden_size 4096 intermediate_size 22016 num_hidden_layers 32 num_attention_heads 32 num_key_value_heads 32 vocab_size 151936 "
+         "max_position_embeddings 32768 rms_norm_eps 1e-6"},
+        {"gemma3_text",
+         "hidden_size 2304 intermediate_size 9216 num_hidden_layers 26 num_attention_heads 8 num_key_value_heads 4 head_dim 256 "
+         "vocab_size 262208 max_position_embeddings 131072 query_pre_attn_scalar 256 sliding_window 4096 rms_norm_eps 1e-6"}};
+    for (int i = 0; i < LLM__COUNT(table); i++)
+        if (!strcmp(type, table[i][0])) return table[i][1];
+    return NULL;
+}
+
 LLM__PRIVATE llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
     snprintf(a->name, sizeof a->name, "%s", f->arch);
     snprintf(a->class_name, sizeof a->class_name, "%s", f->arch);
@@ -36,6 +56,7 @@ LLM__PRIVATE llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
         llm__fact_str(f, "model_type", a->name);
         *f = llm__facts_in(f, llm__facts_find(f, "text_config llm_config language_config model").node);
         llm__fact_str(f, "model_type", inner);
+        if (inner[0] && f->n_nodes > 1) f->defaults = llm__text_defaults(inner);
         if (inner[0]) memcpy(a->name, inner, sizeof inner);
     }
     for (int i = 0; !f->r && i < LLM__COUNT(llm__families) && !a->family; i++)
@@ -180,11 +201,13 @@ LLM__PRIVATE void llm__arch_numbers(llm__facts *f, llm__arch *a) {
 
 LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
-    a->n_experts = llm__fact_int(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, 0, 65536);
+    a->n_experts = llm__fact_item(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, 0, 0, 65536);
+    a->n_sets = llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name) ? 2 : 1;
     if (!a->n_experts) return;
     int32_t most = LLM__MIN(a->n_experts, 256);
     a->n_used = llm__fact_int(f, "num_experts_per_tok moe_k num_experts_per_token moe_topk .expert_used_count", LLM__MUST, 1, most);
-    a->ff_expert = llm__fact_int(f, "moe_intermediate_size intermediate_size .expert_feed_forward_length", a->ff, 1, 1 << 20);
+    a->ff_expert = llm__fact_item(f, "moe_intermediate_size intermediate_size .expert_feed_forward_length", 0, a->ff, 1, 1 << 20);
+    if (a->n_sets > 1) a->ff_expert2 = llm__fact_item(f, "moe_intermediate_size", 1, a->ff_expert, 1, 1 << 20);
     int64_t n_shared = llm__fact_int(f, "n_shared_experts moe_num_shared_experts num_shared_experts .expert_shared_count", 0, 0, 1024);
     a->ff_shared = llm__fact_int(f, "shared_expert_intermediate_size shared_intermediate_size .expert_shared_feed_forward_length",
                                  n_shared * a->ff_expert, 0, 1 << 21);
@@ -220,14 +243,17 @@ LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tens
 
 LLM__PRIVATE void llm__arch_sparse(llm__facts *f, llm__arch *a) {
     if (!a->n_experts) return;
-    int64_t first = llm__fact_int(f, "first_k_dense_replace moe_layer_start_index .leading_dense_block_count", 0, 0, 1 << 20);
-    int64_t last = llm__fact_int(f, "moe_layer_end_index", -1, -1, 1 << 20), index;
+    int64_t first = llm__fact_item(f, "first_k_dense_replace moe_layer_start_index .leading_dense_block_count", 0, 0, 0, 1 << 20);
+    int64_t last = llm__fact_item(f, "moe_layer_end_index", 0, -1, -1, 1 << 20), index;
     int64_t every = llm__fact_int(f, "decoder_sparse_step moe_layer_interval .interleave_moe_layer_step", 1, 0, 1 << 20);
     int64_t each = llm__fact_int(f, "moe_layer_freq", 1, 1, 1 << 20);
     for (int i = 0; i < a->n_layers && every; i++)
         a->layer[i].moe = i >= first && (last < 0 || i <= last) && (i + 1) % every == 0 && i % each == 0;
     for (int v = llm__fact_list(f, "mlp_only_layers"); v >= 0; v = llm_json_next(f->json, v))
         if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].moe = 0;
+    int type = llm__fact_list(f, "mlp_layer_types");
+    for (int i = 0; i < a->n_layers && type >= 0; i++, type = llm_json_next(f->json, type))
+        a->layer[i].moe = llm__str_eq(llm__json_text(f->json, type), "sparse");
 }
 
 LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {

@@ -3,6 +3,7 @@
 #include "api/json.h"
 #include "base/platform.h"
 #include "base/log.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "model/gguf.h"
 
@@ -38,14 +39,28 @@ LLM__PRIVATE void llm__facts_bad(llm__facts *f, const llm__fact *fact, const cha
     if (!f->r) f->r = llm__error(LLM_ERR_FORMAT, "%s: %s%s: %s", f->path, f->json ? "config.json: " : "", fact->key, what);
 }
 
-/* The number of the first key that is there, between lo and hi; `whole`: an integer. NaN: absent, or refused. */
-static double llm__fact_any(llm__facts *f, const char *keys, double lo, double hi, int whole) {
+/* The number that the family's code has for one of the keys; NaN: none. */
+static double llm__fact_default(const llm__facts *f, const char *keys) {
+    llm__str key, value;
+    double v = (double)NAN;
+    for (const char *words = f->defaults; words && llm__list_next(&words, " ", &key) && llm__list_next(&words, " ", &value);)
+        if (llm__word_index(keys, key) >= 0 && llm__parse_double(value.p, value.n, &v)) return v;
+    return (double)NAN;
+}
+
+/* The number of the first key that is there, between lo and hi; `whole`: an integer; item: which of a list of them, -1: it must be none.
+ * NaN: absent, or refused. */
+static double llm__fact_any(llm__facts *f, const char *keys, int item, double lo, double hi, int whole) {
     char what[160];
     double v = 0, other = 0;
     int64_t i = 0;
     int ok = whole ? 2 : 1;
     llm__fact fact = llm__facts_find(f, keys);
-    if (f->r || (fact.node < 0 && !fact.kv)) return (double)NAN;
+    if (item >= 0 && llm_json_type_of(f->json, fact.node) == LLM_JSON_ARRAY) {
+        fact.node = llm_json_first(f->json, fact.node);
+        for (; item > 0 && fact.node >= 0; item--) fact.node = llm_json_next(f->json, fact.node);
+    }
+    if (f->r || (fact.node < 0 && !fact.kv)) return f->r ? (double)NAN : llm__fact_default(f, keys);
     if (fact.kv) ok = llm__gguf_num_at(fact.kv, 0, &v) >= ok;
     else if (!whole) ok = llm_json_num(f->json, fact.node, &v);
     else ok = llm_json_int(f->json, fact.node, &i), v = (double)i;
@@ -62,7 +77,11 @@ static double llm__fact_any(llm__facts *f, const char *keys, double lo, double h
 }
 
 LLM__PRIVATE int32_t llm__fact_int(llm__facts *f, const char *keys, int64_t fallback, int64_t lo, int64_t hi) {
-    double v = llm__fact_any(f, keys, (double)lo, (double)hi, 1);
+    return llm__fact_item(f, keys, -1, fallback, lo, hi);
+}
+
+LLM__PRIVATE int32_t llm__fact_item(llm__facts *f, const char *keys, int i, int64_t fallback, int64_t lo, int64_t hi) {
+    double v = llm__fact_any(f, keys, i, (double)lo, (double)hi, 1);
     if (v == v) return (int32_t)v;
     if (fallback != LLM__MUST) return (int32_t)fallback;
     llm__fact absent = llm__facts_find(f, keys);
@@ -71,7 +90,7 @@ LLM__PRIVATE int32_t llm__fact_int(llm__facts *f, const char *keys, int64_t fall
 }
 
 LLM__PRIVATE double llm__fact_num(llm__facts *f, const char *keys, double fallback, double lo, double hi) {
-    double v = llm__fact_any(f, keys, lo, hi, 0);
+    double v = llm__fact_any(f, keys, -1, lo, hi, 0);
     return v == v ? v : fallback;
 }
 

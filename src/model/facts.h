@@ -43,6 +43,7 @@ typedef struct llm__facts {
     char arch[64];    /* general.architecture */
     const char *path; /* of the model, for messages */
     llm_result r;
+    const char *defaults; /* what the family's code has where its file is silent, as "key value key value"; NULL: nothing */
 } llm__facts;
 
 /* What was found: a node of config.json or a key of GGUF; neither if it is absent. */
@@ -65,6 +66,9 @@ LLM__PRIVATE void llm__facts_bad(llm__facts *f, const llm__fact *fact, const cha
 
 /* A whole number between lo and hi; `fallback` where it is absent: with LLM__MUST that is an error. */
 LLM__PRIVATE int32_t llm__fact_int(llm__facts *f, const char *keys, int64_t fallback, int64_t lo, int64_t hi);
+
+/* The same of the i-th in a list, where the value is one: families with two kinds of experts have a list of two, others a number. */
+LLM__PRIVATE int32_t llm__fact_item(llm__facts *f, const char *keys, int i, int64_t fallback, int64_t lo, int64_t hi);
 
 /* A number between lo and hi, or `fallback`. */
 LLM__PRIVATE double llm__fact_num(llm__facts *f, const char *keys, double fallback, double lo, double hi);

@@ -33,6 +33,12 @@ static void llm__pass_norm(const llm__pass *p, llm_rows rows, llm_buffer *dst, c
     p->be->norm(p->ctx, p->rank_index, &op);
 }
 
+/* The rows whose logits are wanted. */
+static void llm__pass_gather(const llm__pass *p, llm_buffer *dst, const llm_buffer *src) {
+    const llm_gather_op op = {.dst = dst, .src = src};
+    p->be->gather(p->ctx, p->rank_index, &op);
+}
+
 /* x += post_norm(sum over ranks of y); h = norm(x). Either norm may be NULL: none; y may be NULL: nothing to add. */
 static void llm__pass_residual(const llm__pass *p, const llm__net_lane *lane, const llm_buffer *y, const llm__net_pair *post,
                                const llm__net_pair *norm) {
@@ -64,7 +70,10 @@ static void llm__pass_embed(const llm__pass *p, const llm__net *net) {
                           .positions = p->rank_index ? NULL : rank->positions.w,
                           .position_offset = a->position_offset,
                           .vocab_begin = (int32_t)rank->vocab.first,
-                          .scale = a->embed_scale};
+                          .scale = a->embed_scale,
+                          .given = !p->given       ? LLM_GIVEN_NONE
+                                   : p->rank_index ? LLM_GIVEN_ZERO
+                                                   : LLM_GIVEN_ROW};
     p->be->embed(p->ctx, p->rank_index, &embed);
     llm__extra_embed(p, net, x);
     if (rank->embed_norm.w) llm__pass_norm(p, LLM_ROWS_TOKENS, x, x, a->hidden, a->norm, &rank->embed_norm, a->eps);
@@ -75,8 +84,12 @@ static void llm__pass_rope(const llm__pass *p) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
     for (int i = 0; i < a->n_rope; i++) {
-        llm_rope_op rope = {
-            .dst = rank->rope[i], .inv_freq = rank->inv_freq[i], .n_variants = 2, .rope_dim = a->rope_dim, .scale = a->rope[i].scale};
+        llm_rope_op rope = {.dst = rank->rope[i],
+                            .inv_freq = rank->inv_freq[i],
+                            .n_variants = 2,
+                            .rope_dim = a->rope_dim,
+                            .scale = a->rope[i].scale,
+                            .row_of = a->position_rows == 3 ? a->rope_row : NULL};
         p->be->rope(p->ctx, p->rank_index, &rope);
     }
 }
@@ -121,7 +134,8 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
                                   .softcap = a->attn_softcap,
                                   .window = a->layer[i].window,
                                   .sinks = layer->sinks.w,
-                                  .alibi = rank->alibi};
+                                  .alibi = rank->alibi,
+                                  .spans = a->both_ways};
     llm__pass_linear(p, LLM_ROWS_TOKENS, rank->qkv, src, &layer->qkv, LLM_ACT_NONE, 0);
     p->be->qkv(p->ctx, p->rank_index, &qkv);
     p->be->attention(p->ctx, p->rank_index, &attention);
@@ -171,9 +185,10 @@ static void llm__pass_mlp(const llm__pass *p, const llm__net_lane *lane, const l
     llm__pass_linear(p, lane->rows, lane->y, rank->ff_act, down, LLM_ACT_NONE, add);
 }
 
-/* y (+)= the chosen experts of each token, and the shared one:
- *   p = score(router src) (T, E);  y += sum over the n_used best e of p_e * down_e(act(gate_e src) * up_e src) + shared(src) */
-static void llm__pass_moe(const llm__pass *p, const llm__net_layer *layer, const llm_buffer *src, int add) {
+/* y (+)= the chosen experts of each token:
+ *   p = score(router src) (T, E);  y += sum over the n_used best e of p_e * down_e(act(gate_e src) * up_e src)
+ * Of two sets only rows of its own kind choose of set `set`. */
+static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int set, const llm_buffer *src, int add) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
     llm_route_op route = {.dst = rank->routes,
@@ -181,34 +196,41 @@ static void llm__pass_moe(const llm__pass *p, const llm__net_layer *layer, const
                           .n_experts = a->n_experts,
                           .k = a->n_used,
                           .score = a->score,
-                          .correction = layer->correction.w,
+                          .correction = moe->correction.w,
                           .n_group = a->n_group,
                           .topk_group = a->topk_group,
                           .group_top2 = a->score == LLM_ROUTE_SIGMOID,
                           .normalize = a->normalize,
                           .normalize_min = a->normalize_min,
-                          .scale = a->route_scale};
+                          .scale = a->route_scale,
+                          .set = a->n_sets > 1 ? set + 1 : 0};
     llm_experts_op experts = {.dst = rank->token.y,
                               .src = src,
                               .routes = rank->routes,
-                              .gate_up = layer->e_up.w,
-                              .gate_up_bias = layer->e_up.b,
-                              .down = layer->e_down.w,
-                              .down_bias = layer->e_down.b,
+                              .gate_up = moe->up.w,
+                              .gate_up_bias = moe->up.b,
+                              .down = moe->down.w,
+                              .down_bias = moe->down.b,
                               .act = a->act,
                               .limit = a->act_limit,
                               .k = a->n_used,
                               .n_experts = a->n_experts,
-                              .ff = (int32_t)rank->ff_expert.n,
+                              .ff = (int32_t)rank->ff_expert[set].n,
                               .add = add,
-                              .up_lora = p->lora ? layer->e_up.lora : NULL,
-                              .down_lora = p->lora ? layer->e_down.lora : NULL,
+                              .up_lora = p->lora ? moe->up.lora : NULL,
+                              .down_lora = p->lora ? moe->down.lora : NULL,
                               .low = rank->e_low,
                               .plus = rank->e_plus};
-    llm__pass_linear(p, LLM_ROWS_TOKENS, rank->router, src, &layer->router, LLM_ACT_NONE, 0);
+    llm__pass_linear(p, LLM_ROWS_TOKENS, rank->router, src, &moe->router, LLM_ACT_NONE, 0);
     p->be->route(p->ctx, p->rank_index, &route);
     p->be->experts(p->ctx, p->rank_index, &experts);
-    if (a->ff_shared) llm__pass_mlp(p, &rank->token, &layer->s_up, &layer->s_down, a->shared_gate ? &layer->s_gate : NULL, src, 1);
+}
+
+/* y (+)= the experts' part, and the shared one's. */
+static void llm__pass_moe(const llm__pass *p, const llm__net_layer *layer, const llm_buffer *src, int add) {
+    const llm__arch *a = p->a;
+    for (int s = 0; s < a->n_sets; s++) llm__pass_experts(p, &layer->moe[s], s, src, add || s);
+    if (a->ff_shared) llm__pass_mlp(p, &p->rank->token, &layer->s_up, &layer->s_down, a->shared_gate ? &layer->s_gate : NULL, src, 1);
 }
 
 /* After the last layer: gathers the rows whose logits are wanted, unless the last MLP has done so, and multiplies them with the output
@@ -217,7 +239,7 @@ static void llm__pass_head(const llm__pass *p, const llm__net *net, const llm__n
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
     llm_buffer *src = has_norm ? rank->out.h : rank->out.x;
-    if (lane != &rank->out) p->be->gather(p->ctx, p->rank_index, src, has_norm ? lane->h : lane->x);
+    if (lane != &rank->out) llm__pass_gather(p, src, has_norm ? lane->h : lane->x);
     llm__extra_keep(p, net, lane, src);
     const llm_buffer *plus = llm__extra_plus(p, LLM_ROWS_OUT, rank->head_plus, src, &rank->head);
     llm_logits_op logits = {.src = src,
@@ -231,6 +253,15 @@ static void llm__pass_head(const llm__pass *p, const llm__net *net, const llm__n
     p->be->logits(p->ctx, p->rank_index, &logits);
 }
 
+/* x += what pictures have for the layer before (DeepStack), then h = norm(x). */
+static void llm__pass_deepstack(const llm__pass *p, int layer, const llm__net_pair *norm) {
+    const int32_t D = p->a->hidden;
+    const llm__net_lane *lane = &p->rank->token;
+    llm_embed_op more = {.dst = lane->x, .given = LLM_GIVEN_ROW, .given_col = (1 + layer) * D, .given_add = 1};
+    p->be->embed(p->ctx, p->rank_index, &more);
+    llm__pass_residual(p, lane, NULL, NULL, norm);
+}
+
 /* One step on one rank, top to bottom. Families differ in where norms stand:
  *   most          h = norm(x);  x += att(h);         h = norm(x);  x += mlp(h)
  *   POST_NORM     h = norm(x);  x += norm(att(h));   h = norm(x);  x += norm(mlp(h))     Gemma 2, GLM-4
@@ -239,7 +270,7 @@ static void llm__pass_head(const llm__pass *p, const llm__net *net, const llm__n
  * A residual operation does the end of one block and the beginning of the next in one: x += norm(sum of y), h = norm(x).
  * The last layer's MLP and the head see only the rows whose logits are wanted: they are gathered into the lane `out`. But a mixture of
  * experts, or hidden states that an EAGLE head wants of all rows, need the whole lane to the end. */
-static void llm__forward(const llm__net *net, int rank_index, int lora) {
+static void llm__forward(const llm__net *net, int rank_index, const llm_shape *shape) {
     const llm__arch *a = net->a;
     const llm__net_rank *rank = &net->rank[rank_index];
     const llm__net_lane *lane = &rank->token, *out = &rank->out;
@@ -248,7 +279,8 @@ static void llm__forward(const llm__net *net, int rank_index, int lora) {
                          .rank_index = rank_index,
                          .rank = rank,
                          .a = a,
-                         .lora = lora,
+                         .lora = shape->lora,
+                         .given = shape->given,
                          .first_layer = net->cfg.first_layer - rank->begin};
     const int parallel = (a->flags & LLM__PARALLEL) != 0, pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
     const int attn_norm = pre && (!a->eagle || rank->layer[0].attn_norm.w), out_norm = !a->eagle || rank->out_norm.w;
@@ -264,10 +296,12 @@ static void llm__forward(const llm__net *net, int rank_index, int lora) {
         /* att = attention over src, and the KV pages of layer i get this step's keys and values */
         if (a->flags & LLM__MLA) llm__pass_mla(&p, i, layer, src);
         else llm__pass_attention(&p, i, layer, src);
-        if (last && !moe && (a->eagle || !net->cfg.kept_layer)) { /* other layers need all rows for the keys and values that follow */
-            p.be->gather(p.ctx, rank_index, out->x, lane->x);
-            p.be->gather(p.ctx, rank_index, out->att, lane->att);
-            if (parallel) p.be->gather(p.ctx, rank_index, out->h, lane->h);
+        const int deep = shape->given && i < a->n_deepstack; /* pictures have something to add behind this layer */
+        if (last && !moe && !deep &&
+            (a->eagle || !net->cfg.kept_layer)) { /* other layers need all rows for the keys and values that follow */
+            llm__pass_gather(&p, out->x, lane->x);
+            llm__pass_gather(&p, out->att, lane->att);
+            if (parallel) llm__pass_gather(&p, out->h, lane->h);
             lane = out;
         }
         /* y = o att; without PARALLEL it joins x, and h is the norm of that; with it h stays, or is another norm of x */
@@ -280,7 +314,8 @@ static void llm__forward(const llm__net *net, int rank_index, int lora) {
         else llm__pass_mlp(&p, lane, &layer->up, &layer->down, NULL, src, parallel);
         const llm__net_pair *next = pre && i + 1 < rank->end ? &rank->layer[i + 1].attn_norm : NULL;
         if (last) next = out_norm ? &rank->out_norm : NULL;
-        llm__pass_residual(&p, lane, lane->y, post ? &layer->post_ffn : NULL, next);
+        llm__pass_residual(&p, lane, lane->y, post ? &layer->post_ffn : NULL, deep ? NULL : next);
+        if (deep) llm__pass_deepstack(&p, i, next);
     }
     if (rank->last) llm__pass_head(&p, net, lane, out_norm);
     else p.be->send(p.ctx, rank_index, lane->x);
@@ -305,7 +340,7 @@ LLM__PRIVATE llm_result llm__net_begin(llm__net *net, const llm_step *step) {
     llm_result r = llm__net_step_check(net, step);
     if (!r) r = net->cfg.backend->begin_step(net->cfg.ctx, step);
     if (r) return r;
-    for (int i = 0; i < net->cfg.n_ranks; i++) llm__forward(net, i, step->shape.lora);
+    for (int i = 0; i < net->cfg.n_ranks; i++) llm__forward(net, i, &step->shape);
     return net->cfg.backend->end_step(net->cfg.ctx);
 }
 

@@ -23,6 +23,7 @@ typedef struct llm__pass {
     const llm__net_rank *rank; /* its weights and buffers */
     const llm__arch *a;
     int lora;        /* a sequence has an adapter */
+    int given;       /* some rows are given: pictures */
     int first_layer; /* of the KV cache: where it has the model's layer 0, or would have */
 } llm__pass;
 

@@ -22,6 +22,8 @@ LLM__PRIVATE const char *llm__layer_base(const llm__tensors *t, size_t skip) {
                                         "gpt_neox.layers.",
                                         "model.language_model.layers.",
                                         "language_model.model.layers.",
+                                        "model.text_model.layers.",
+                                        "llm.model.layers.",
                                         "layers.",
                                         "decoder.layers."};
     for (int b = 0; b < LLM__COUNT(bases); b++)
@@ -167,6 +169,7 @@ LLM__PRIVATE int llm__is_experts(int slot) { return slot >= LLM__W_E_GATE_UP && 
 /* 1 if a matrix stands as (in, out): GPT-2's Conv1D, gpt-oss's experts, and the keys of latent attention in GGUF. */
 static int llm__stored_across(const llm__loader *L, int slot) {
     if (L->a->gguf) return slot == LLM__W_K_B;
+    if (L->a->n_sets > 1 && (slot == LLM__W_ROUTER || slot == LLM__W_ROUTER2)) return 1;
     return (L->a->flags & LLM__CONV1D && L->layer >= 0) || (llm__is_experts(slot) && llm__arch_is(L->a, "gpt_oss"));
 }
 

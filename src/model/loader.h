@@ -19,7 +19,8 @@ struct llm_model {
     llm__source source;
     llm__arch arch; /* n_layers 0 with vocab_only */
     llm_model_info info;
-    int dummy; /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
+    int dummy;                  /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
+    struct llm__vision *vision; /* what it sees with (>>vision); NULL: it does not see */
     char *path;
     int plain_sampling; /* no_generation_config of the config */
 };
@@ -34,13 +35,15 @@ struct llm_model {
     /* of the whole model */ \
     SLOT(EMBED, "model.embed_tokens model.decoder.embed_tokens wte transformer.wte transformer.word_embeddings " \
                 "transformer.embedding.word_embeddings word_embeddings model.tok_embeddings gpt_neox.embed_in " \
-                "model.language_model.embed_tokens language_model.model.embed_tokens token_embd embed_tokens decoder.embed_tokens") \
+                "model.language_model.embed_tokens language_model.model.embed_tokens token_embd embed_tokens decoder.embed_tokens " \
+                "model.text_model.embed_tokens llm.model.embed_tokens language_model.model.tok_embeddings") \
     SLOT(POSITIONS, "wpe transformer.wpe model.decoder.embed_positions position_embd decoder.embed_positions") \
     SLOT(EMBED_NORM, "transformer.word_embeddings_layernorm word_embeddings_layernorm token_embd_norm") \
     SLOT(OUT_NORM, "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f " \
                    "transformer.encoder.final_layernorm gpt_neox.final_layer_norm model.language_model.norm " \
-                   "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm") \
-    SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head") \
+                   "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm model.text_model.norm " \
+                   "llm.model.norm") \
+    SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     SLOT(FC, "fc model.fc") /* of an EAGLE head */ \
     /* of a layer: attention */ \
     SLOT(ATTN_NORM, "input_layernorm attention_norm ln_1 self_attn_layer_norm ln_attn attn_norm") \
@@ -73,6 +76,7 @@ struct llm_model {
     SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm") \
     /* the mixture of experts */ \
     SLOT(ROUTER, "mlp.gate mlp.router block_sparse_moe.gate block_sparse_moe.router.layer ffn_gate_inp") \
+    SLOT(ROUTER2, "mlp.gate.weight_1") /* of the experts for pictures */ \
     SLOT(CORRECTION, "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias exp_probs_b.bias exp_probs_b") \
     SLOT(E_GATE_UP, "mlp.experts.gate_up_proj block_sparse_moe.input_linear ffn_gate_up_exps") \
     SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 ffn_gate_exps") \

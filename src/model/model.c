@@ -1,4 +1,4 @@
-/* model: the model object and its public side. */
+#include "model/model.h"
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
@@ -76,14 +76,15 @@ LLM_API void llm_model_close(llm_model *model) {
     LLM_FREE(model);
 }
 
-/* A model that sees is not taken for one that reads, unless only its text part is asked for. */
-static llm_result llm__model_senses(const llm_model *m, const llm_model_config *cfg) {
+LLM__PRIVATE llm_result llm__model_senses(const llm_model *m, const llm_model_config *cfg) {
     static const char *const senses[] = {"vision_config", "mm_vision_tower", "vision_tower", "audio_config"};
-    for (int i = 0; i < LLM__COUNT(senses) && !(cfg && cfg->language_model_only); i++)
+    if (m->source.gguf || m->vision || (cfg && (cfg->language_model_only || cfg->vocab_only))) return LLM_OK;
+    for (int i = 0; i < LLM__COUNT(senses); i++)
         if (llm_json_find(m->source.config, 0, senses[i]) >= 0)
             return llm__error(LLM_ERR_UNSUPPORTED,
-                              "%s: config.json: %s: images are not in this version; language_model_only takes the text part alone", m->path,
-                              senses[i]);
+                              "%s: config.json: %s: this model's way of seeing is not in this version; language_model_only takes the text "
+                              "part alone",
+                              m->path, senses[i]);
     return LLM_OK;
 }
 
@@ -110,7 +111,7 @@ static llm_result llm__model_quantized(const llm_model *m, const char *wanted) {
 
 /* Files, tokenizer and template first; then the architecture; then every weight is looked up, so that what is opened
  * can run. The path is copied: the source and all messages point to the copy. */
-static llm_result llm__model_open(const char *path, const llm__place *place, const llm_model_config *cfg, llm_model **out) {
+LLM__PRIVATE llm_result llm__model_open(const char *path, const llm__place *place, const llm_model_config *cfg, llm_model **out) {
     *out = NULL;
     if (cfg && (cfg->dummy_weights < 0 || cfg->dummy_weights > 3))
         return llm__error(LLM_ERR_ARG, "dummy_weights %d: 0 to 3 expected", cfg->dummy_weights);
@@ -122,7 +123,6 @@ static llm_result llm__model_open(const char *path, const llm__place *place, con
     int vocab_only = cfg && cfg->vocab_only;
     llm_result r = m->path ? llm__source_open(m->path, place, cfg, &m->source) : llm__nomem();
     if (!r && !vocab_only && cfg && !m->dummy) r = llm__model_quantized(m, cfg->quantization);
-    if (!r && !vocab_only) r = llm__model_senses(m, cfg);
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
     if (!r && !vocab_only) llm__source_bound(&m->source, m->arch.vocab);
     if (!r && !vocab_only && cfg) r = llm__rope_override(&m->arch, (double)cfg->rope_scaling_factor, cfg->use_logn_attn, m->path);
@@ -134,18 +134,6 @@ static llm_result llm__model_open(const char *path, const llm__place *place, con
     llm__model_info_fill(m);
     *out = m;
     return LLM_OK;
-}
-
-LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
-    return llm__model_open(path, NULL, cfg, out);
-}
-
-LLM_API llm_result llm_model_open_files(const llm_file *files, int32_t n, const llm_model_config *cfg, llm_model **out) {
-    LLM__SCOPED(llm_text_free) llm_text path = LLM__ZERO;
-    const llm__place place = {files, n};
-    *out = NULL;
-    llm_result r = files && n > 0 ? llm__place_model(&place, &path) : llm__error(LLM_ERR_ARG, "files: at least one expected");
-    return r ? r : llm__model_open(path.data, &place, cfg, out);
 }
 
 /* Filled in once, above. */

@@ -23,19 +23,20 @@ static llm__slice llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks)
 /* Shares of a rank, and whether the model can be shared so at all. With fewer key heads than ranks several ranks hold
  * the same one: their queries differ. */
 static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm__net_rank *rank) {
-    const int32_t widths[3] = {a->ff, a->ff_expert, a->ff_shared};
-    llm__slice *const cuts[3] = {&rank->ff, &rank->ff_expert, &rank->ff_shared};
+    const int32_t widths[4] = {a->ff, a->ff_expert, a->ff_expert2, a->ff_shared};
+    llm__slice *const cuts[4] = {&rank->ff, &rank->ff_expert[0], &rank->ff_expert[1], &rank->ff_shared};
     if (a->n_heads % n)
         return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).", a->n_heads,
                           n); /* as vLLM says it */
     if (a->n_kv_heads % n && n % a->n_kv_heads)
         return llm__error(LLM_ERR_ARG, "%d key heads can be neither divided nor repeated evenly among %d ranks", a->n_kv_heads, n);
-    if (a->ff < n || a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->ff_shared && a->ff_shared < n))
+    if (a->ff < n || a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->n_sets > 1 && a->ff_expert2 < n) ||
+        (a->ff_shared && a->ff_shared < n))
         return llm__error(LLM_ERR_ARG, "the model is too narrow for %d ranks", n);
     rank->heads = llm__slice_of(a->n_heads, rank_index * (a->n_heads / n), a->n_heads / n);
     rank->kv_heads = llm__slice_of(a->n_kv_heads, (int64_t)a->n_kv_heads * rank_index / n, LLM__MAX(a->n_kv_heads / n, 1));
     rank->vocab = llm__net_split(a->vocab, 64, rank_index, n);
-    for (int i = 0; i < 3; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank_index, n);
+    for (int i = 0; i < 4; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank_index, n);
     int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
     rank->q_width = (int32_t)(whole ? a->n_heads : rank->heads.n) * a->head_dim;
     rank->k_width = (int32_t)(whole ? a->n_kv_heads : rank->kv_heads.n) * a->head_dim;
@@ -140,7 +141,8 @@ static void llm__load_mla(llm__loader *L, const llm__net_rank *rank, llm__net_la
 /* An MLP, or with n_experts as many of them; slots from `slot` on: gate and up in one, gate, up, down. The rank has
  * rows `ff` of gate and up, columns `ff` of down. In one matrix the gate's rows stand before those of up, or
  * (gpt-oss) in turns with them. */
-static void llm__load_mlp(llm__loader *L, int slot, int n_experts, llm__slice ff, int bias, llm__net_pair *up, llm__net_pair *down) {
+static void llm__load_mlp(llm__loader *L, int slot, int n_experts, int first, llm__slice ff, int bias, llm__net_pair *up,
+                          llm__net_pair *down) {
     const llm__arch *a = L->a;
     int n = LLM__MAX(n_experts, 1), gated = n_experts || !(a->flags & LLM__NO_GATE);
     int turns = n_experts && llm__arch_is(a, "gpt_oss") && !a->gguf;
@@ -155,13 +157,13 @@ static void llm__load_mlp(llm__loader *L, int slot, int n_experts, llm__slice ff
     /* of each expert gate, then up: the order that the operations want */
     for (int e = 0; e < n; e++)
         for (int part = !gated; part < 2; part++) { /* gate, up */
-            llm__slice rows = ff, which = llm__slice_of(n, e, 1);
+            llm__slice rows = ff, which = llm__slice_of(n, first + e, 1);
             if (gated && !apart) rows = llm__slice_of(2 * ff.size, turns ? 2 * ff.first + part : ff.first + part * ff.size, ff.n);
             if (gated && !apart && turns) rows.step = 2;
             llm__take(L, gated && !apart ? both : slot + 1 + part, which, rows, D, bias);
         }
     llm__make(L, n_experts ? LLM_ROLE_EXPERTS_GATE_UP : gated ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, slot + 2, n_experts, up);
-    for (int e = 0; e < n; e++) llm__take(L, slot + 3, llm__slice_of(n, e, 1), D, ff, bias);
+    for (int e = 0; e < n; e++) llm__take(L, slot + 3, llm__slice_of(n, first + e, 1), D, ff, bias);
     llm__make(L, n_experts ? LLM_ROLE_EXPERTS : LLM_ROLE_LINEAR, slot + 3, n_experts, down);
 }
 
@@ -186,13 +188,18 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
     if (pre) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &layer->ffn_norm);
     if (post) llm__load_norm(L, LLM__W_POST_FFN, 1, &layer->post_ffn);
     if (!a->layer[L->layer].moe) {
-        llm__load_mlp(L, LLM__W_GATE_UP, 0, rank->ff, a->mlp_bias, &layer->up, &layer->down);
+        llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, rank->ff, a->mlp_bias, &layer->up, &layer->down);
         return;
     }
-    llm__load(L, LLM_ROLE_LINEAR, LLM__W_ROUTER, E, D, 0, &layer->router);
-    llm__load_vector(L, LLM__W_CORRECTION, E, L->m->dummy && a->score == LLM_ROUTE_SIGMOID, -1, &layer->correction);
-    llm__load_mlp(L, LLM__W_E_GATE_UP, a->n_experts, rank->ff_expert, llm__arch_is(a, "gpt_oss"), &layer->e_up, &layer->e_down);
-    if (a->ff_shared) llm__load_mlp(L, LLM__W_S_GATE_UP, 0, rank->ff_shared, 0, &layer->s_up, &layer->s_down);
+    for (int s = 0; s < a->n_sets; s++) { /* experts and corrections of the second set follow those of the first */
+        llm__net_moe *moe = &layer->moe[s];
+        const int32_t all = a->n_experts;
+        llm__load(L, LLM_ROLE_LINEAR, s ? LLM__W_ROUTER2 : LLM__W_ROUTER, E, D, 0, &moe->router);
+        llm__load_vector(L, LLM__W_CORRECTION, llm__slice_of((int64_t)a->n_sets * all, s * all, all),
+                         L->m->dummy && a->score == LLM_ROUTE_SIGMOID, -1, &moe->correction);
+        llm__load_mlp(L, LLM__W_E_GATE_UP, all, s * all, rank->ff_expert[s], llm__arch_is(a, "gpt_oss"), &moe->up, &moe->down);
+    }
+    if (a->ff_shared) llm__load_mlp(L, LLM__W_S_GATE_UP, 0, 0, rank->ff_shared, 0, &layer->s_up, &layer->s_down);
     if (a->shared_gate) llm__load(L, LLM_ROLE_LINEAR, LLM__W_S_SCALE, llm__all(1), D, -1, &layer->s_gate);
 }
 
@@ -301,7 +308,7 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
     llm__net_rank *rank = &net->rank[rank_index];
     int64_t rows = LLM__MAX(net->cfg.max_rows, net->cfg.max_out), out = LLM__MAX(net->cfg.max_out, 1), D = a->hidden;
     int64_t att = rank->heads.n * a->v_head_dim, is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
-    int64_t wide_expert = LLM__MAX(2 * rank->ff_expert.n, D);
+    int64_t wide_expert = LLM__MAX(2 * LLM__MAX(rank->ff_expert[0].n, rank->ff_expert[1].n), D);
     int64_t choices = LLM__MAX(a->n_used, LLM__MIN(rows * a->n_used, ((int64_t)64 << 20) / 4 / wide_expert));
     const struct {
         int64_t rows, cols;

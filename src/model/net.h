@@ -42,6 +42,11 @@ typedef struct llm__net_config {
     void *progress_user;
 } llm__net_config;
 
+/* A mixture of experts. */
+typedef struct llm__net_moe {
+    llm__net_pair router, correction, up, down; /* (E, D), (E), (E, 2 ff, D), (E, D, ff) */
+} llm__net_moe;
+
 /* One layer on one rank. What a family lacks is NULL. */
 typedef struct llm__net_layer {
     llm__net_pair attn_norm, post_attn, ffn_norm, post_ffn;  /* (D) */
@@ -49,7 +54,7 @@ typedef struct llm__net_layer {
     llm__net_pair q_norm, k_norm, sinks;                     /* sinks: (n_heads) */
     llm__net_pair q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b; /* latent attention; without q_a, q_b is the whole q */
     llm__net_pair up, down;                                  /* (2 ff: gate rows, up rows; or ff, D), (D, ff) */
-    llm__net_pair router, correction, e_up, e_down;          /* (E, D), (E), (E, 2 ff, D), (E, D, ff) */
+    llm__net_moe moe[2];                                     /* for text, or everything; for pictures */
     llm__net_pair s_up, s_down, s_gate;                      /* the shared expert; s_gate: (1, D), Qwen2-MoE's */
 } llm__net_layer;
 
@@ -61,8 +66,8 @@ typedef struct llm__net_lane {
 
 /* One rank: a device of its own, or on a CPU a part of the work. */
 typedef struct llm__net_rank {
-    int begin, end, first, last;                                 /* its layers; first, last: of the pipeline's stages */
-    llm__slice heads, kv_heads, ff, ff_expert, ff_shared, vocab; /* this rank's shares */
+    int begin, end, first, last;                                    /* its layers; first, last: of the pipeline's stages */
+    llm__slice heads, kv_heads, ff, ff_expert[2], ff_shared, vocab; /* this rank's shares; ff_expert: of each set */
     int32_t q_width, k_width; /* columns of q and k in qkv; with norms over the whole width: of all ranks */
     llm__net_pair embed, positions, embed_norm, out_norm, head;
     llm__net_pair fc[2]; /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */

@@ -185,6 +185,38 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
     f->r = in.r;
 }
 
+/* Where tokens of pictures have places in time, height and width, each frequency takes one of the three. The file says how many take which:
+ * in blocks (Qwen2-VL), by turns as far as they go (Qwen3-VL), or height and width by turns and then time (ERNIE 4.5 VL). */
+static void llm__arch_sections(llm__facts *f, llm__arch *a) {
+    llm__facts in = llm__facts_in(f, llm__facts_find(f, "rope_parameters rope_scaling").node);
+    const int half = a->rope_dim / 2, ernie = a->n_sets > 1 || llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name);
+    const int turns = llm__fact_bool(&in, "mrope_interleaved", 0) || llm__word_in("qwen3vl qwen3vlmoe", a->name);
+    const char *key = a->gguf ? ".rope.dimension_sections" : "mrope_section";
+    int n[3] = {0, 0, 0};
+    const llm__fact list = llm__facts_find(&in, key);
+    double v = 0;
+    a->position_rows = 1;
+    if (list.node < 0 && !list.kv && !ernie) return;
+    for (int i = 0; i < 3; i++) {
+        n[i] = list.node >= 0 ? llm__fact_item(&in, key, i, 0, 0, LLM__MAX_ROPE) : 0;
+        if (list.kv && llm__gguf_num_at(list.kv, (uint64_t)i, &v) && v >= 0 && v <= (double)LLM__MAX_ROPE) n[i] = (int)v;
+    }
+    if (ernie && list.node < 0) { /* its first config.json has the number of those that take the time */
+        n[2] = llm__fact_int(&in, "freq_allocation", half / 4, 0, half);
+        n[0] = n[1] = (half - n[2]) / 2;
+    }
+    if (n[0] + n[1] + n[2] != half && !in.r)
+        in.r = llm__error(LLM_ERR_FORMAT, "%s: mrope_section: %d, %d and %d, the sum of %d expected", f->path, n[0], n[1], n[2], half);
+    a->position_rows = 3;
+    for (int i = 0; i < half; i++) {
+        int row = i < n[0] ? 0 : i < n[0] + n[1] ? 1 : 2;
+        if (turns) row = i % 3 == 1 && i < 3 * n[1] ? 1 : i % 3 == 2 && i < 3 * n[2] ? 2 : 0;
+        if (ernie) row = i < n[0] + n[1] ? 1 + i % 2 : 0;
+        a->rope_row[i] = (int8_t)row;
+    }
+    f->r = in.r;
+}
+
 /* Slopes of ALiBi (Press et al. 2021): powers of 2^(-8/n), then of half that for heads beyond a power of two. */
 static void llm__arch_alibi(llm__arch *a) {
     int n = 1;
@@ -240,6 +272,7 @@ LLM__PRIVATE llm_result llm__arch_read(const llm__source *s, int dummy, llm__arc
     if (!f.r) {
         llm__arch_numbers(&f, a);
         llm__arch_rope(&f, a, &s->tensors);
+        llm__arch_sections(&f, a);
         llm__arch_alibi(a);
         llm__arch_experts(&f, a, &s->tensors);
         llm__arch_sparse(&f, a);

@@ -39,6 +39,7 @@
 #include "api/config.h"
 #include "api/text.h"
 #include "api/easy.h"
+#include "api/media.h"
 #include "api/sampler.h"
 #include "api/request.h"
 #include "api/json.h"
@@ -54,7 +55,8 @@
 enum {
     LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
     LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_CHOICES = 2048, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64,
-    LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 80
+    LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 80,
+    LLM__OAI_MEDIA = 128, LLM__OAI_FRAMES = 1024
 };
 /* clang-format on */
 
@@ -144,8 +146,12 @@ struct llm_openai_call {
     /* Of a response: the output items that are whole, and the text of the one that is not */
     llm_text items, item;
     int32_t n_items, item_kind, n_events; /* item_kind: llm__oai_item */
-    llm_text logs;                        /* entries of the open message's logprobs; */
-    size_t logs_sure, logs_told;          /* bytes of those whose text has come, and of those that were written */
+    /* Pictures and videos: how many of each the body has, opened in its order; multi_modal_data's node, -1: none; what no one can guess. */
+    int32_t n_wanted[2], n_media, media_data;
+    struct llm_media **media;
+    uint64_t mark;
+    llm_text logs;               /* entries of the open message's logprobs; */
+    size_t logs_sure, logs_told; /* bytes of those whose text has come, and of those that were written */
 };
 
 /* A chat, whichever way it was asked for. */
@@ -222,7 +228,7 @@ static const llm_option llm__oai_fields[] = {
     LLM_OPT_ENUM(llm_openai_call, base64, LLM__OAI_BIT(EMBEDDING), "encoding_format", "float|base64=1", NULL),
     LLM_OPT_ENUM(llm_openai_call, truncation, LLM__OAI_BIT(RESPONSE), "truncation", "disabled|auto=1", NULL),
     LLM_OPT_NONE(REFUSED, "suffix", "text behind the answer"),
-    LLM_OPT_NONE(REFUSED, "multimodal_data|multi_modal_data|mm_processor_kwargs", "an image or a video"),
+    LLM__OAI_READ(LLM__OAI_RENDERS | LLM__OAI_ANSWERS, "multimodal_data|multi_modal_data|mm_processor_kwargs"),
     LLM__OAI_READ(LLM__OAI_ALL, "model"), LLM__OAI_READ(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT, "adapter_name"),
     LLM__OAI_READ(LLM__OAI_RENDERS & ~LLM__OAI_BIT(RESPONSE), "messages"),
     LLM__OAI_READ(LLM__OAI_BIT(COMPLETION) | LLM__OAI_BIT(GENERATE) | LLM__OAI_BIT(RESPONSE) | LLM__OAI_IDS, "prompt"),

@@ -4,6 +4,7 @@
 #include "api/text.h"
 #include "api/easy.h"
 #include "api/model.h"
+#include "api/media.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
@@ -28,6 +29,7 @@
 #include "serve/openai.h"
 #include "serve/openai_tools.h"
 #include "serve/openai_fields.h"
+#include "serve/openai_media.h"
 #include "serve/openai_messages.h"
 
 /* An embedding takes what depends on the prompt, and nothing that depends on an answer. */
@@ -65,7 +67,7 @@ static int llm__oai_read(llm_openai_call *k) {
     if (!llm__oai_format(k) || !llm__oai_forms(k, 0) || !llm__oai_structured(k)) return 0;
     if (!llm__oai_tool_choice(k) || !llm__oai_sampling(k) || !llm__oai_logprobs(k) || !llm__oai_early_stop(k)) return 0;
     if (!chat) k->tools = -1;
-    else if (!llm__oai_messages(k)) return 0;
+    if (!llm__oai_media_data(k) || (chat && !llm__oai_messages(k))) return 0;
     if (!llm__oai_tool_form(k) || !llm__oai_length(k)) return 0;
     r = llm_sampling_check(k->service.model, &k->s);
     if (!r) return 1;
@@ -158,6 +160,8 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->normalize = !s->raw_embeddings;
     k->add_special = k->messages = k->tools = k->tool_only = k->prompt_logprobs = -1;
     k->max_tokens = k->max_completion_tokens = -1;
+    k->media_data = -1;
+    k->mark = bits[0] ^ bits[1] * 0x9E3779B97F4A7C15u;
     const llm_options fields = {llm__oai_fields, LLM__COUNT(llm__oai_fields), k, k->given, NULL, NULL, k->fields.owned, NULL};
     k->fields = fields;
     k->info.kind = kind;
@@ -178,6 +182,11 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
 }
 
 LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k) { return &k->info; }
+
+LLM_API struct llm_media *const *llm_openai_media(const llm_openai_call *k, int32_t *n) {
+    *n = k->n_media;
+    return k->media;
+}
 
 /* In a stream whose requests run, the status line has gone out with 200 and stays so; the error will be an event. */
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message) {
@@ -202,6 +211,7 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
     }
     for (int i = 0; i < LLM__COUNT(texts); i++) llm_text_free(texts[i]);
     llm_grammar_close(k->grammar);
+    llm__oai_media_free(k);
     LLM_FREE(k->request);
     LLM_FREE(k->choice);
     llm_tokens_free(&k->stop_ids);

@@ -11,6 +11,7 @@
 #include "chat/reasoning.h"
 #include "serve/reports.h"
 #include "serve/openai.h"
+#include "serve/openai_media.h"
 
 /* Says which member of message i is looked at. A response's messages were items, and are not numbered like them. */
 static void llm__oai_at_message(llm_openai_call *k, int i, const char *member) {
@@ -50,9 +51,14 @@ static int llm__oai_message(llm_openai_call *k, int i, int m) {
     if (content >= 0 && type != LLM_JSON_STRING && type != LLM_JSON_ARRAY)
         return llm__oai_bad(k, NULL, "must be a text or a list of parts");
     for (int part = type == LLM_JSON_ARRAY ? llm_json_first(d, content) : -1; part >= 0; part = llm_json_next(d, part)) {
+        int video;
         const char *kind = llm__oai_word(d, part, "type"); /* a text, or what an assistant refused */
+        if (kind && llm__oai_is_media(kind, &video)) {
+            if (!llm__oai_media_part(k, part)) return 0;
+            continue;
+        }
         if (!kind || (strcmp(kind, "text") && strcmp(kind, "refusal")))
-            return llm__oai_bad(k, NULL, ": only parts of type text are supported by this model");
+            return llm__oai_bad(k, NULL, ": parts of type text, image_url and video_url are known, \"%.40s\" is not", kind ? kind : "");
         if (!llm__oai_word(d, part, kind)) return llm__oai_bad(k, NULL, ": a text part must have a text");
     }
     return 1;

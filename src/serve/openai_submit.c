@@ -4,6 +4,7 @@
 #include "api/text.h"
 #include "api/easy.h"
 #include "api/model.h"
+#include "api/media.h"
 #include "api/request.h"
 #include "api/tokenizer.h"
 #include "api/json.h"
@@ -20,18 +21,59 @@
 #include "chat/reasoning.h"
 #include "chat/tools.h"
 #include "model/loader.h"
+#include "vision/tower_kinds.h"
+#include "vision/vision.h"
 #include "engine/scheduler.h"
 #include "engine/request.h"
 #include "serve/openai.h"
+#include "serve/openai_media.h"
 
-/* The text of a content for templates that know texts only: a text, or those of a list of parts, one a line. */
-static void llm__oai_joined(const llm_json *d, int content, llm_text *out) {
-    int list = llm_json_type_of(d, content) == LLM_JSON_ARRAY;
+/* The text of a content for templates that know texts only: a text, or those of a list of parts, one a line. Pictures are marks, where they
+ * stood or, as in vLLM, all before the text. */
+static void llm__oai_joined(const llm_openai_call *k, int content, llm_text *out) {
+    const llm_json *d = k->chat;
+    const llm__vision *v = k->service.model->vision;
+    const int list = llm_json_type_of(d, content) == LLM_JSON_ARRAY,
+              in_place = k->service.interleave_mm_strings || (v && v->family->flags & LLM__EYES_IN_TEXT);
     size_t from = out->len;
-    for (int part = list ? llm_json_first(d, content) : content; part >= 0; part = list ? llm_json_next(d, part) : -1) {
-        if (out->len > from) llm_text_str(out, "\n");
-        llm__add_str(out, list ? llm__json_text_at(d, part, "text") : llm__json_text(d, part));
+    for (int pass = in_place; pass < 2; pass++)
+        for (int part = list ? llm_json_first(d, content) : content; part >= 0; part = list ? llm_json_next(d, part) : -1) {
+            const char *type = list ? llm__oai_word(d, part, "type") : NULL;
+            int video = 0;
+            const int seen = type && llm__oai_is_media(type, &video);
+            if (!in_place && seen == pass) continue;
+            if (out->len > from) llm_text_str(out, "\n");
+            if (seen) llm__oai_media_mark(k, video, out);
+            else llm__add_str(out, list ? llm__json_text_at(d, part, "text") : llm__json_text(d, part));
+        }
+}
+
+/* Whether a list of parts has a picture. */
+static int llm__oai_has_media(const llm_json *d, int content) {
+    int video;
+    for (int part = llm_json_first(d, content); part >= 0; part = llm_json_next(d, part)) {
+        const char *type = llm__oai_word(d, part, "type");
+        if (type && llm__oai_is_media(type, &video)) return 1;
     }
+    return 0;
+}
+
+/* A content for templates that know parts: what is seen is named by its kind alone. */
+static void llm__oai_parts(const llm_openai_call *k, int content, llm_text *out) {
+    const llm_json *d = k->chat;
+    int video;
+    if (llm_json_type_of(d, content) != LLM_JSON_ARRAY) {
+        if (llm_json_str(d, content, NULL) && k->service.caps.parts_only) llm_text_format(out, "[{'type':'text','text':%j}]", d, content);
+        else llm_text_format(out, "%j", d, content);
+        return;
+    }
+    llm_text_str(out, "[");
+    for (int part = llm_json_first(d, content); part >= 0; part = llm_json_next(d, part)) {
+        const char *type = llm__oai_word(d, part, "type");
+        if (!type || !llm__oai_is_media(type, &video)) llm_text_format(out, "%,%j", d, part);
+        else llm_text_format(out, "%,{'type':%q}", video ? "video" : "image");
+    }
+    llm_text_str(out, "]");
 }
 
 /* What an assistant said for templates that know no tools: its text, then its calls as the JSON that it was told to write, one a line, so
@@ -48,13 +90,16 @@ static void llm__oai_said(const llm_json *d, int message, llm_text *out) {
 }
 
 /* Message m as the template of this service wants it: what it cannot read is written as text. */
-static void llm__oai_write_message(const llm_openai_service *s, const llm_json *d, int m, llm_text *out) {
+static void llm__oai_write_message(const llm_openai_call *k, int m, llm_text *out) {
+    const llm_openai_service *s = &k->service;
+    const llm_json *d = k->chat;
     const char *known = llm_model_get_info(s->model)->chat_template, *role = llm__oai_word(d, m, "role");
     int calls = !s->caps.tools && llm__oai_get(d, m, "tool_calls") >= 0, content = llm__oai_get(d, m, "content");
-    int joined = calls || (!s->caps.content_parts && llm_json_type_of(d, content) == LLM_JSON_ARRAY);
+    int joined = calls || (llm_json_type_of(d, content) == LLM_JSON_ARRAY &&
+                           (!s->caps.content_parts || (!s->caps.image_parts && llm__oai_has_media(d, content))));
     LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
     llm_text_str(out, "{");
-    if (joined) llm__oai_joined(d, content, &text);
+    if (joined) llm__oai_joined(k, content, &text);
     if (calls) llm__oai_said(d, m, &text);
     out->failed |= text.failed;
     if (calls) llm_text_format(out, "'content':%Q", text.data, text.len);
@@ -66,6 +111,7 @@ static void llm__oai_write_message(const llm_openai_service *s, const llm_json *
         if (joined && !strcmp(key, "content")) llm_text_format(out, "%Q", text.data, text.len);
         else if (!strcmp(key, "role") && !strcmp(role, "developer") && known && !strstr(known, role))
             llm_text_str(out, "\"system\""); /* OpenAI's newer word */
+        else if (!strcmp(key, "content")) llm__oai_parts(k, v, out);
         else llm_text_format(out, "%j", d, v);
     }
     llm_text_str(out, "}");
@@ -147,7 +193,7 @@ LLM__PRIVATE int llm__oai_render(llm_openai_call *k) {
     if (k->tools >= 0 && !s->caps.tools && s->caps.system_role) m = llm__oai_tool_words(k, m, &context);
     for (; m >= 0; m = llm_json_next(k->chat, m)) {
         llm_text_format(&context, "%,");
-        llm__oai_write_message(s, k->chat, m, &context);
+        llm__oai_write_message(k, m, &context);
     }
     llm_text_str(&context, "]");
     for (int v = llm_json_first(d, kwargs); v >= 0; v = llm_json_next(d, v)) {
@@ -166,7 +212,8 @@ LLM__PRIVATE int llm__oai_render(llm_openai_call *k) {
     if (!r) r = llm_render(s->model, doc, &how, &k->text);
     if (!r && k->continue_final) llm_template_cut(s->model, doc, &k->text);
     if (!r && k->text.failed) r = llm__nomem();
-    return r ? llm__oai_failed(k, r, NULL) : 1;
+    if (r) return llm__oai_failed(k, r, NULL);
+    return s->model->vision && k->n_wanted[0] + k->n_wanted[1] ? llm__oai_media_marked(k, &k->text) : 1;
 }
 
 /* Texts that are only counted, or of which only the end is wanted, may be longer than the context: up to 4 MiB. */
@@ -180,11 +227,13 @@ LLM__PRIVATE int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special,
     if (v < 0 && !llm__oai_render(k)) return 0;
     if (v < 0) s = k->text.data ? k->text.data : "", n = k->text.len;
     if (!s && !list) return llm__oai_bad(k, NULL, "must be a text, a list of texts, a list of token ids, or a list of those");
-    if (!s) return llm__oai_ids(k, v, ids);
+    if (!s) return llm__oai_media_open(k) && llm__oai_ids(k, v, ids);
     int flags = (k->parse_special ? LLM_TOK_PARSE_SPECIAL : 0) | (v < 0 ? LLM_TOK_GUARDED : 0);
     if (k->add_special < 0 ? add_special : k->add_special) flags |= LLM_TOK_ADD_SPECIAL;
+    if (!llm__oai_media_open(k)) return 0;
     llm_result r = k->service.engine ? llm__prompt_fits(k->service.engine, n, least) : LLM_OK;
-    if (!r) r = llm__tokenizer_encode_until(k->service.model->source.tokenizer, s, n, flags, &k->cancelled, ids);
+    if (!r && k->n_media) r = llm_media_tokenize(k->service.model, s, n, flags, k->media, k->n_media, ids);
+    else if (!r) r = llm__tokenizer_encode_until(k->service.model->source.tokenizer, s, n, flags, &k->cancelled, ids);
     if (r == LLM_ERR_CANCELLED) return llm__oai_awaited(k);
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
@@ -233,6 +282,8 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
     c.deadline_s = s->deadline_s;
     c.id = k->info.id;
     c.received = k->received;
+    c.media = k->media;
+    c.n_media = k->n_media;
     c.user = k;
     if (s->on_news) c.on_news = llm__oai_news;
     llm__oai_choice *first = k->choice + k->info.n_requests * k->info.n_choices;
@@ -272,6 +323,7 @@ LLM__PRIVATE int llm__oai_submit_all(llm_openai_call *k) {
     if (!chat && v < 0) return llm__oai_bad(k, NULL, "must be a text, a list of texts, a list of token ids, or a list of those");
     if (llm_json_type_of(d, v) == LLM_JSON_ARRAY && !n) return llm__oai_bad(k, NULL, "Prompt cannot be empty");
     if (many && n > most) return llm__oai_bad(k, NULL, ": at most %d prompts, got %d", most, n);
+    if (many && n > 1 && k->media_data >= 0) return llm__oai_bad(k, NULL, ": pictures and videos go with one prompt, not with %d", n);
     k->n_room = many ? n : 1;
     if ((int64_t)k->n_room * k->info.n_choices > LLM__OAI_CHOICES)
         return llm__oai_bad(k, "n", ": %d answers to each of %d prompts, at most %d in one request", k->info.n_choices, k->n_room,

@@ -145,6 +145,31 @@ static llm_result llm__setup_pooler(llm_setup *s, const llm_options *o) {
     return LLM_OK;
 }
 
+/* vLLM's limit_mm_per_prompt. */
+static llm_result llm__setup_media(llm_setup *s, const llm_options *o) {
+    struct config {
+        int32_t image, video;
+    };
+    static const llm_option table[] = {LLM_OPT_INT(struct config, image, 0, "image", 0, 999, NULL),
+                                       LLM_OPT_INT(struct config, video, 0, "video", 0, 999, NULL),
+                                       LLM_OPT_NONE(REFUSED, "audio", "sound")};
+    unsigned char given[LLM__COUNT(table)];
+    struct config read = {-1, -1};
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    LLM__SCOPED(llm_options_free) llm_options inner;
+    const char *how = s->mm_processor_kwargs;
+    if (how && (llm_json_parse(how, strlen(how), NULL, &doc) || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT))
+        return llm__error(LLM_ERR_ARG, "mm_processor_kwargs: %.60s, a JSON object was expected", how);
+    if (s->allowed_local_media_path && llm__path_kind_of(s->allowed_local_media_path) != LLM__PATH_DIR)
+        return llm__error(LLM_ERR_ARG, "allowed_local_media_path: %.200s, a folder was expected", s->allowed_local_media_path);
+    if (!s->limit_mm_per_prompt) return LLM_OK;
+    llm_result r =
+        llm__options_inner(&inner, table, LLM__COUNT(table), &read, given, o, "limit_mm_per_prompt", s->limit_mm_per_prompt, LLM_FROM_USER);
+    s->limit_images = read.image < 0 ? 0 : read.image ? read.image : -1;
+    s->limit_videos = read.video < 0 ? 0 : read.video ? read.video : -1;
+    return r;
+}
+
 LLM__PRIVATE llm_result llm__setup_check(llm_setup *s, const llm_options *o, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
     llm__isa isa;
@@ -167,6 +192,7 @@ LLM__PRIVATE llm_result llm__setup_check(llm_setup *s, const llm_options *o, cha
     if (!r) r = llm__setup_template(s, o);
     if (!r) r = llm__setup_format(s);
     if (!r && s->pooler_config) r = llm__setup_pooler(s, o);
+    if (!r) r = llm__setup_media(s, o);
     return r ? r : llm__speculative_parse(o, e, get, &s->draft);
 }
 
@@ -215,6 +241,11 @@ LLM__PRIVATE void llm__setup_service(const llm_setup *s, const llm_options *o, s
     if (o && llm_options_given(o, "max-tokens")) out->max_tokens = s->sampling.max_tokens;
     out->defaults.early_stop = s->early_stop;
     out->num_scheduler_steps = s->num_scheduler_steps;
+    out->media_path = s->allowed_local_media_path;
+    out->mm_processor_kwargs = s->mm_processor_kwargs;
+    out->interleave_mm_strings = s->interleave_mm_strings;
+    out->limit_images = s->limit_images;
+    out->limit_videos = s->limit_videos;
     out->pooling = (llm_pooling)s->pooling;
     out->raw_embeddings = s->raw_embeddings;
     if (s->reasoning_parser) out->reasoning = (llm_reasoning_kind)llm_reasoning_named(s->reasoning_parser);

@@ -7,6 +7,7 @@
 #include "api/text.h"
 #include "api/easy.h"
 #include "api/model.h"
+#include "api/media.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
@@ -54,6 +55,8 @@ LLM__SIZED(openai_service, LLM__INNER(openai_service, caps, template_caps), LLM_
 LLM__SIZED(answer, LLM__NONE);
 LLM__SIZED(file, LLM__NONE);
 LLM__SIZED(estimate, LLM__NONE);
+LLM__SIZED(media_config, LLM__NONE);
+LLM__SIZED(media_info, LLM__NONE);
 
 LLM_API llm_result llm_json_parse_sized(const llm_sizes *sizes, const char *text, size_t len, const llm_json_limits *limits,
                                         llm_json **out) {
@@ -355,5 +358,18 @@ LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const ll
     llm_openai_service own;
     if (llm__struct_in(sizes, &llm__sized_openai_service, s, &own)) return NULL;
     return llm_openai_begin(&own, kind, body, len, user);
+}
+
+LLM_API llm_result llm_media_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_media_config *cfg, llm_media **out) {
+    llm_media_config own;
+    *out = NULL;
+    llm_result r = llm__struct_in(sizes, &llm__sized_media_config, cfg, &own);
+    return r ? r : llm_media_open(model, &own, out);
+}
+
+LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *media, llm_media_info *out) {
+    llm_media_info own;
+    llm_media_get_info(media, &own);
+    llm__struct_out(sizes, &llm__sized_media_info, &own, out);
 }
 #endif

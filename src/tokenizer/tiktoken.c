@@ -8,7 +8,6 @@
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/build.h"
 #include "tokenizer/components.h"
-#include "tokenizer/tokenizer_json.h"
 
 LLM__PRIVATE void llm__add_splits(llm__tokenizer *t, const char *const *regex, int most) {
     for (int i = 0; i < most && regex[i]; i++)

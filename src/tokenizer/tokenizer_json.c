@@ -1,6 +1,5 @@
 #include "tokenizer/tokenizer_json.h"
 #include "api/config.h"
-#include "api/text.h"
 #include "api/json.h"
 #include "base/platform.h"
 #include "base/log.h"
@@ -18,30 +17,6 @@
 static llm__str llm__json_keep(llm__tokenizer *t, const llm_json *d, int object, const char *key, llm__str otherwise) {
     llm__str s = llm__json_text_at(d, object, key);
     return s.n ? llm__tok_keep(t, s) : otherwise;
-}
-
-LLM__PRIVATE int llm__base64_digit(char c) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *at = c ? strchr(digits, c) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
-
-LLM__PRIVATE int llm__base64(llm__str s, llm_text *out) {
-    uint32_t bits = 0;
-    int have = 0;
-    if (s.n % 4) return 0;
-    for (int pad = 0; pad < 2 && s.n && s.p[s.n - 1] == '='; pad++) s.n--;
-    for (size_t i = 0; i < s.n; i++) {
-        int digit = llm__base64_digit(s.p[i]);
-        if (digit < 0) return 0;
-        bits = bits << 6 | (uint32_t)digit;
-        have += 6;
-        if (have < 8) continue;
-        have -= 8;
-        char c = (char)(bits >> have);
-        llm_text_add(out, &c, 1);
-    }
-    return 1;
 }
 
 /* A count of a component. */

@@ -12,17 +12,10 @@
  *
  * Members that we do not know are passed over, types that we do not know are refused: text would come out wrong without a sign. */
 #pragma once
-#include "api/text.h"
 #include "api/json.h"
 #include "base/platform.h"
 #include "base/text.h"
 #include "tokenizer/tokenizer.h"
-
-/* The value of a digit, or -1. */
-LLM__PRIVATE int llm__base64_digit(char c);
-
-/* Appends what base64 (RFC 4648, with its padding) stands for. 0: it is none. */
-LLM__PRIVATE int llm__base64(llm__str s, llm_text *out);
 
 /* Adds the steps of a component by its name. 0: there is no such component. Without a document, all its flags are as if not given. */
 LLM__PRIVATE int llm__tok_add_parts(llm__tokenizer *t, const llm_json *d, int node, char list, llm__str type, llm__tok_steps *steps);

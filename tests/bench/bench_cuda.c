@@ -168,7 +168,8 @@ static void measure_sampler(void) {
     l.src = o, l.head = head, l.vocab = vocab, l.scale = 100;
     begin(ctx, n, n, draws);
     be->embed(ctx, 0, &e);
-    be->gather(ctx, 0, o, x);
+    const llm_gather_op gather = {o, x, 1, 0};
+    be->gather(ctx, 0, &gather);
     be->logits(ctx, 0, &l);
     end(ctx);
     for (int i = 0; i < 2 * times + 2; i++) {

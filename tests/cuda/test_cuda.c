@@ -653,7 +653,8 @@ static void tc_rows_side(const tc_side *s, const test_step *t, llm_buffer **x, l
     r.replace = 1;
     s->be->residual(s->ctx, 0, &r);
     s->be->gate(s->ctx, 0, &g);
-    s->be->gather(s->ctx, 0, *o, y);
+    const llm_gather_op gather = {*o, y, 1, 0};
+    s->be->gather(s->ctx, 0, &gather);
     tc_run(s);
 }
 
@@ -718,7 +719,7 @@ static void tc_sums(void) {
                 tc_add(&t, 0, 0, 3 + 4 * round, 0);
                 CHECK(s[k].be->begin_step(s[k].ctx, &t.s) == LLM_OK);
                 for (int r = 0; r < 2; r++) {
-                    llm_embed_op e = {x[k][r], table[r], NULL, 0, 0, 1};
+                    llm_embed_op e = {x[k][r], table[r], NULL, 0, 0, 1, LLM_GIVEN_NONE, 0, 0};
                     llm_residual_op op;
                     memset(&op, 0, sizeof op);
                     s[k].be->embed(s[k].ctx, r, &e);
@@ -873,7 +874,8 @@ static void tc_lora_run(const tc_lora_side *l, test_step *t, const int32_t *slot
     w.dst = l->g;
     w.weight = l->gate_up;
     be->linear(l->s.ctx, 0, &w);
-    be->gather(l->s.ctx, 0, l->o, l->x);
+    const llm_gather_op gather = {l->o, l->x, 1, 0};
+    be->gather(l->s.ctx, 0, &gather);
     be->lora(l->s.ctx, 0, &outs);
     o.src = l->o;
     o.head = l->head;
@@ -1168,7 +1170,8 @@ static void tc_draws(void) {
         t.s.draws = t.draws;
         CHECK(s.be->begin_step(s.ctx, &t.s) == LLM_OK);
         tc_embed(&s, x, table);
-        s.be->gather(s.ctx, 0, o, x);
+        const llm_gather_op gather = {o, x, 1, 0};
+        s.be->gather(s.ctx, 0, &gather);
         s.be->logits(s.ctx, 0, &op);
         tc_run(&s);
         for (int i = 0; i < TC_DRAWS; i++)
@@ -1219,7 +1222,8 @@ static void tc_states_side(const tc_side *s, test_step *t, llm_buffer **x, llm_b
     for (int i = 0; i < t->s.shape.n_rows; i++) t->tokens[i] = TC_ROWS - 1 - t->tokens[i];
     CHECK(s->be->begin_step(s->ctx, &t->s) == LLM_OK);
     tc_embed(s, *x, table);
-    s->be->gather(s->ctx, 0, o, *x);
+    const llm_gather_op gather = {o, *x, 1, 0};
+    s->be->gather(s->ctx, 0, &gather);
     s->be->state(s->ctx, 0, &last);
     tc_run(s);
     step_begin(t, TC_PAGES);

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from serving import MODEL, SLOW, check, finish
+from serving import MODEL, SLOW, check, finish, tiny_model
 
 EXAMPLES = pathlib.Path("tests/examples")
 OUT = pathlib.Path("build/examples")
@@ -151,6 +151,31 @@ def raw_loop():
     check("the raw loop goes on", out.startswith("The capital of France is") and "Paris" in out, out)
 
 
+def apart():
+    """llm.h compiled once, apart: the commands of README, which the manual has too, as they stand there; without -O2 an engine says so, once."""
+    readme, manual = pathlib.Path("README.md").read_text(), pathlib.Path("llm.h").read_text()
+    commands = [x for x in re.search(r"```sh\n(cc [^`]*-c -x c[^`]*)```", readme)[1].splitlines() if x]
+    check("README and the manual have the same two commands", len(commands) == 2 and all(f" *     {c}\n" in manual for c in commands), commands)
+    tiny = tiny_model()
+    program = next(b for b in re.findall(r"```c\n(.*?)```", readme, re.S) if "LLM_IMPLEMENTATION" in b).replace("#define LLM_IMPLEMENTATION\n", "")
+    logs = '#include "llm.h"\n#include <stdio.h>\nstatic void hear(void *user, int level, const char *text) { (void)user, (void)level; puts(text); }\n' \
+           'int main(int n, char **arg) {\n    llm_engine_config c = {0};\n    c.log = hear;\n    llm *l = n > 1 ? llm_load(arg[1], &c) : NULL;\n' \
+           '    char *said = l ? llm_generate(l, "a", NULL) : NULL;\n    llm_string_free(said);\n    llm_free(l);\n    return !said;\n}\n'
+    for name, text, cut, flags, warned in (("fast", program, "", [], 0), ("fast", logs, "", [], 0), ("slow", logs, "-O2 ", ["-DLLM_NO_SIMD"], 1)):
+        folder = OUT / name
+        folder.mkdir(exist_ok=True)
+        shutil.copy("llm.h", folder)
+        (folder / "main.c").write_text(text)
+        for c in commands[(folder / "llm.o").exists():]:
+            p = subprocess.run([*c.replace(cut, "").split(), *flags], cwd=folder, capture_output=True, text=True)
+            check(f"{name}: {c.replace(cut, '')}", p.returncode == 0 and not p.stderr, p.stderr)
+        p = subprocess.run([folder / "a.out", MODEL if text is program else tiny], capture_output=True, text=True, timeout=120 * SLOW)
+        check(f"{name}: it runs", p.returncode == 0, f"{p.returncode} {p.stdout} {p.stderr}")
+        if text is program: check("fast: it answers", "Paris" in p.stdout, p.stdout)
+        else: check(f"{name}: without optimisation is told so often: {warned}", p.stdout.count("without optimisation") == warned, p.stdout)
+        (folder / "a.out").unlink(missing_ok=True)
+
+
 def listed():
     """README and the programs name each other."""
     names = sorted(p.name for p in EXAMPLES.iterdir() if p.suffix in (".c", ".cpp"))
@@ -163,7 +188,7 @@ def main():
     OUT.mkdir(parents=True, exist_ok=True)
     listed()
     compiled()
-    for f in (raw_loop, chat, stream, batch, search, extract, tools, game, two_models, cpp):
+    for f in (apart, raw_loop, chat, stream, batch, search, extract, tools, game, two_models, cpp):
         if not sys.argv[1:] or f.__name__ in sys.argv[1:]: f()
     finish()
 

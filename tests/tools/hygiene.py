@@ -104,17 +104,22 @@ def syntax(compiler, modes):
     compile(f"llm.h, {compiler}", *plain, *c, "-DLLM_IMPLEMENTATION", "llm.h")
     if not modes: return
     compile(f"llm.h without SIMD, {compiler}", *plain, *c, "-DLLM_IMPLEMENTATION", "-DLLM_NO_SIMD", "llm.h")
+    compile(f"llm.h without vision, {compiler}", *plain, *c, "-DLLM_IMPLEMENTATION", "-DLLM_NO_VISION", "llm.h")
+    compile(f"llm.h, only the reader of pictures, {compiler}", *plain, *c, "-DLLM_IMAGE_IMPLEMENTATION", "llm.h")
     compile(f"llm.h, static, {compiler}", *plain, "-Wno-unused-function", write(f"static_{compiler}.c", STATIC))
     compile(f"llm.h included twice, {compiler}", *plain, write(f"twice_{compiler}.c", TWICE))
     compile(f"llm.h included before, {compiler}", *plain, *(["-std=gnu11"] if "++" not in compiler else []), write(f"later_{compiler}.c", LATER))
     if "++" in compiler: return
-    for program in ("llm_cli.c", "llm_serve.c"): compile(f"{program}, {compiler}", *plain, program)
+    for program in ("llm_cli.c", "llm_serve.c"):
+        compile(f"{program}, {compiler}", *plain, program)
+        compile(f"{program} without vision, {compiler}", *plain, "-DLLM_NO_VISION", program)
 
 
 def refusals():
     """What must stop the build does so with one sentence."""
     for name, text, want in (
         ("jsmn without parent links", '#include <jsmn.h>\n#define LLM_IMPLEMENTATION\n#include "llm.h"\n', "JSMN_PARENT_LINKS"),
+        ("no stb_image", '#define __has_include(x) 0\n#define LLM_IMAGE_IMPLEMENTATION\n#include "llm.h"\n', "stb_image.h is missing"),
         ("half an allocator", '#define LLM_MALLOC(n) 0\n#define LLM_IMPLEMENTATION\n#include "llm.h"\n', "LLM_MALLOC, LLM_REALLOC and LLM_FREE"),
     ):
         p = subprocess.run(["cc", "-std=c11", "-I.", "-fsyntax-only", write("refused.c", text)], capture_output=True, text=True)

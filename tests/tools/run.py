@@ -109,6 +109,7 @@ def outside_truth():
     goldens = [*sorted(glob.glob("build/data/token_goldens/*.jsonl")), *sorted(glob.glob("build/data/vocabularies/*.inp"))]
     step("tokens", [sys.executable, "tests/e2e/test_tokens.py", *goldens])
     step("templates", [sys.executable, "tests/e2e/test_templates.py"])
+    step("models that see", [sys.executable, "tests/e2e/test_vision.py"])
     step("golden", [sys.executable, "tests/e2e/test_golden.py"])
     step("small KV caches", [sys.executable, "tests/e2e/test_kv.py"], MODELS)
 
@@ -207,7 +208,12 @@ def test():
 
 def each_isa():
     for name in isas(): families("checkpoints --isa " + name, "--isa " + name)
+    for name in isas(): step("models that see, --isa " + name, [sys.executable, "tests/e2e/test_vision.py", *VISION, "--args", "--isa " + name])
     families("checkpoints -tp 2", "-tp 2 --device cpu")
+    step("models that see, -tp 2", [sys.executable, "tests/e2e/test_vision.py", *VISION, "--args", "-tp 2 --device cpu"])
+
+
+VISION = ("ernie4_5_vl_moe", "gemma3", "llava_onevision", "minicpmv", "mistral3", "qwen2_5_vl", "qwen3_vl")
 
 
 def isa():

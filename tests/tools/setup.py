@@ -32,6 +32,7 @@ def missing_build():
     if not shutil.which("make"): need.append("make")
     if not shutil.which("cc") or not compiles("#include <stdio.h>\n"): need.append("libc6-dev")
     if not shutil.which("cc") or not compiles("#include <jsmn.h>\n"): need.append("libjsmn-dev")
+    if not shutil.which("cc") or not compiles("#include <stb/stb_image.h>\n"): need.append("libstb-dev")
     return need
 
 

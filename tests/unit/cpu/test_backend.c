@@ -355,7 +355,7 @@ static void be_ref_norm(llm_norm_kind kind, const double *x, int n, uint32_t w, 
     for (int i = 0; i < n; i++) square += (x[i] - mean) * (x[i] - mean) / n;
     for (int i = 0; i < n; i++) {
         double v = kind == LLM_NORM_NONE ? x[i] : (x[i] - mean) / sqrt(square + eps);
-        if (kind && w) v *= (double)(1 + 0.5f * be_value(w, (uint32_t)i, 0, 0));
+        if (w) v *= (double)(1 + 0.5f * be_value(w, (uint32_t)i, 0, 0));
         if (kind && bias) v += (double)(1 + 0.5f * be_value(bias, (uint32_t)i, 0, 0));
         out[i] = v;
     }
@@ -448,14 +448,16 @@ static void be_test_rows(const char *isa, int ranks) {
         memset(&ro, 0, sizeof ro);
         memset(&no, 0, sizeof no);
         ro.dst = rope[r], ro.inv_freq = freq[r], ro.n_variants = 2, ro.rope_dim = 20, ro.scale = scale;
-        ro.sections[0] = 2, ro.sections[1] = 3, ro.sections[2] = 5;
+        static const int8_t row_of[] = {0, 0, 1, 1, 1, 2, 2, 2, 2, 2};
+        ro.row_of = row_of;
         no.dst = c[r], no.src = a[r], no.src_col = 11, no.n = 90, no.kind = LLM_NORM_RMS, no.weight = w[r], no.eps = 1e-5f;
         go.dst = c[r], go.gate = g[r], go.n = 40;
         t->rope(ctx, r, &ro);
         t->norm(ctx, r, &no);
         t->gate(ctx, r, &go);
         t->all_reduce(ctx, r, LLM_ROWS_TOKENS, a[r], 17);
-        t->gather(ctx, r, c[r], a[r]);
+        const llm_gather_op gather = {c[r], a[r], 1, 0};
+        t->gather(ctx, r, &gather);
     }
     CHECK(t->end_step(ctx) == LLM_OK && t->wait(ctx) == LLM_OK);
     for (int i = 0; i < 9; i++)
@@ -793,7 +795,8 @@ static void be_program_op(be_program *p, int r, uint32_t seed, int fresh) {
         op.dst = x, op.gate = p->gate[r], op.n = BE_PROGRAM_COLS;
         t->gate(p->ctx, r, &op);
     } else if (pick % 2 && x != y) {
-        t->gather(p->ctx, r, x, y);
+        const llm_gather_op gather = {x, y, 1, 0};
+        t->gather(p->ctx, r, &gather);
     } else {
         t->all_reduce(p->ctx, r, rows, x, BE_PROGRAM_COLS);
     }

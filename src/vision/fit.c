@@ -1,0 +1,282 @@
+#include "vision/fit.h"
+#include "api/config.h"
+#include "api/media.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "vision/picture.h"
+#include "vision/resize.h"
+#include "vision/tower_kinds.h"
+#include "vision/vision.h"
+
+/* Python's round: halves go to the even neighbour. */
+static int64_t llm__round_even(double x) {
+    const double low = floor(x), rest = x - low;
+    return (int64_t)low + (rest > 0.5 || (rest == 0.5 && (int64_t)low % 2));
+}
+
+/* Adds a view; takes the pixels over. */
+static llm_result llm__view_add(llm_media *m, llm__picture *first, llm__picture *second) {
+    size_t cap = (size_t)m->cap;
+    const int32_t patch = m->vision->patch;
+    int ok = llm__grow((void **)&m->view, &cap, (size_t)m->n_views + 1, sizeof *m->view);
+    m->cap = (int32_t)cap;
+    if (ok) {
+        llm__media_view *view = &m->view[m->n_views++];
+        memset(view, 0, sizeof *view);
+        view->pixels[0] = *first;
+        if (second) view->pixels[1] = *second;
+        view->rows = first->h / patch;
+        view->cols = first->w / patch;
+        first->rgb = NULL;
+        if (second) second->rgb = NULL;
+    }
+    llm__picture_free(first);
+    if (second) llm__picture_free(second);
+    return ok ? LLM_OK : llm__nomem();
+}
+
+/* Adds a view of a picture resized to w x h. */
+static llm_result llm__view_resized(llm_media *m, const llm__picture *p, int32_t w, int32_t h) {
+    llm__picture to = LLM__ZERO;
+    llm_result r = llm__resize(p, w, h, m->processor.filter, &to);
+    return r ? r : llm__view_add(m, &to, NULL);
+}
+
+/* Adds the tiles of a picture, rows of them from above. */
+static llm_result llm__view_tiles(llm_media *m, const llm__picture *p, int32_t w, int32_t h) {
+    llm_result r = LLM_OK;
+    for (int32_t y = 0; y < p->h && !r; y += h)
+        for (int32_t x = 0; x < p->w && !r; x += w) {
+            llm__picture tile = LLM__ZERO;
+            r = llm__picture_cut(p, x, y, w, h, &tile);
+            if (!r) r = llm__view_add(m, &tile, NULL);
+        }
+    return r;
+}
+
+/* The shorter side to a length, then the middle. */
+static llm_result llm__fit_crop(llm_media *m, const llm__picture *p) {
+    const llm__processor *how = &m->processor;
+    LLM__SCOPED(llm__picture_free) llm__picture to = LLM__ZERO;
+    llm__picture middle = LLM__ZERO;
+    const int tall = p->h > p->w;
+    const int32_t other = (int32_t)((double)how->shortest * (tall ? p->h : p->w) / (tall ? p->w : p->h)), S = how->size;
+    if (!how->crop) return llm__view_resized(m, p, S, S);
+    if (other > LLM__MAX_SIDE || (int64_t)other * how->shortest > LLM__MAX_PIXELS)
+        return llm__error(LLM_ERR_LIMIT, "a picture of %d x %d pixels is too long for a model that sees squares", p->w, p->h);
+    llm_result r = llm__resize(p, tall ? how->shortest : other, tall ? other : how->shortest, how->filter, &to);
+    if (!r) r = llm__picture_cut(&to, (to.w - S) / 2, (to.h - S) / 2, S, S, &middle);
+    return r ? r : llm__view_add(m, &middle, NULL);
+}
+
+LLM__PRIVATE llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, int64_t factor, int64_t least, int64_t most, int32_t out[2]) {
+    if (LLM__MAX(h, w) > 200 * LLM__MIN(h, w))
+        return llm__error(LLM_ERR_ARG, "a picture of %lld x %lld pixels: one side may be 200 times as long as the other at most",
+                          (long long)w, (long long)h);
+    const double f = (double)factor, area = (double)h * (double)w * (double)frames;
+    double hf = (double)llm__round_even((double)h / f) * f, wf = (double)llm__round_even((double)w / f) * f;
+    if (hf * wf * (double)frames > (double)most) {
+        const double by = sqrt(area / (double)most);
+        hf = LLM__MAX(f, floor((double)h / by / f) * f);
+        wf = LLM__MAX(f, floor((double)w / by / f) * f);
+    } else if (hf * wf * (double)frames < (double)least) {
+        const double by = sqrt((double)least / area);
+        hf = ceil((double)h * by / f) * f;
+        wf = ceil((double)w * by / f) * f;
+    }
+    const double longest = LLM__MAX_SIDE, all = LLM__MAX_PIXELS;
+    if (!(hf >= 1 && wf >= 1 && hf <= longest && wf <= longest && hf * wf <= all))
+        return llm__error(LLM_ERR_LIMIT, "a picture of %lld x %lld pixels would become one of %.0f x %.0f", (long long)w, (long long)h, wf,
+                          hf);
+    out[0] = (int32_t)hf;
+    out[1] = (int32_t)wf;
+    return LLM_OK;
+}
+
+/* Its own shape in whole blocks. */
+static llm_result llm__fit_patches(llm_media *m, const llm__picture *p) {
+    const llm__vision *v = m->vision;
+    int32_t to[2];
+    llm_result r = llm__fit_blocks(p->h, p->w, 1, (int64_t)v->patch * v->merge, m->processor.min_pixels, m->processor.max_pixels, to);
+    return r ? r : llm__view_resized(m, p, to[1], to[0]);
+}
+
+/* Its own shape, the longest side bounded, sides up to whole blocks. */
+static llm_result llm__fit_edge(llm_media *m, const llm__picture *p) {
+    const int32_t block = m->vision->patch * m->vision->merge, longest = m->processor.longest;
+    const double ratio = LLM__MAX((double)p->h / longest, (double)p->w / longest);
+    double h = p->h, w = p->w;
+    if (ratio > 1) h = LLM__MAX(floor(h / ratio), 1), w = LLM__MAX(floor(w / ratio), 1);
+    const int32_t rows = ((int32_t)h - 1) / block + 1, cols = ((int32_t)w - 1) / block + 1;
+    return llm__view_resized(m, p, cols * block, rows * block);
+}
+
+/* Tiles of T after two resizings, then the whole. */
+static llm_result llm__fit_split(llm_media *m, const llm__picture *p) {
+    const int32_t T = m->processor.size, longest = m->processor.longest;
+    LLM__SCOPED(llm__picture_free) llm__picture first = LLM__ZERO, second = LLM__ZERO;
+    const double aspect = (double)p->w / p->h;
+    const int wide = p->w >= p->h;
+    int32_t other = (int32_t)(wide ? longest / aspect : longest * aspect);
+    other = LLM__MAX(other + other % 2, 1);
+    if (longest > 4096) return llm__error(LLM_ERR_ARG, "longest_edge: %d, at most 4096 was expected", longest);
+    llm_result r = llm__resize(p, wide ? longest : other, wide ? other : longest, m->processor.filter, &first);
+    if (r || !m->processor.split) return r ? r : llm__view_resized(m, &first, T, T);
+    const double shape = (double)first.w / first.h;
+    int32_t w = (first.w + T - 1) / T * T, h = (first.h + T - 1) / T * T;
+    if (first.w >= first.h) h = ((int32_t)(w / shape) + T - 1) / T * T;
+    else w = ((int32_t)(h * shape) + T - 1) / T * T;
+    w = LLM__MAX(w, T), h = LLM__MAX(h, T);
+    r = llm__resize(&first, w, h, m->processor.filter, &second);
+    if (!r && (h > T || w > T)) {
+        m->grid_rows = h / T;
+        m->grid_cols = w / T;
+        r = llm__view_tiles(m, &second, T, T);
+    }
+    return r ? r : llm__view_resized(m, &second, T, T);
+}
+
+/* The pinpoint that keeps most of a picture and wastes least. */
+static void llm__best_pinpoint(const llm__processor *how, const llm__picture *p, int32_t out[2]) {
+    int64_t most = -1, least = INT64_MAX;
+    for (int i = 0; i < how->n_pinpoints; i++) {
+        const int32_t h = how->pinpoint[i][0], w = how->pinpoint[i][1];
+        const double s = LLM__MIN((double)w / p->w, (double)h / p->h);
+        const int64_t kept = LLM__MIN((int64_t)(p->w * s) * (int64_t)(p->h * s), (int64_t)p->w * p->h), waste = (int64_t)w * h - kept;
+        if (kept < most || (kept == most && waste >= least)) continue;
+        most = kept;
+        least = waste;
+        out[0] = h;
+        out[1] = w;
+    }
+}
+
+/* A picture in the middle of a square of the mean colour. */
+static llm_result llm__fit_padded(llm_media *m, const llm__picture *p) {
+    LLM__SCOPED(llm__picture_free) llm__picture square = LLM__ZERO;
+    const int32_t side = LLM__MAX(p->w, p->h);
+    llm_result r = llm__picture_size(side, side);
+    if (r) return r;
+    if (!llm__picture_new(side, side, &square)) return LLM_ERR_NOMEM;
+    for (size_t i = 0; i < (size_t)side * (size_t)side * 3; i++) square.rgb[i] = (uint8_t)(255 * m->processor.mean[i % 3]);
+    llm__picture_paste(&square, p, (side - p->w) / 2, (side - p->h) / 2);
+    return llm__view_resized(m, &square, m->processor.size, m->processor.size);
+}
+
+/* The whole, squeezed into a square, then tiles of the best size, on black. */
+static llm_result llm__fit_anyres(llm_media *m, const llm__picture *p, int n_images) {
+    const llm__processor *how = &m->processor;
+    LLM__SCOPED(llm__picture_free) llm__picture canvas = LLM__ZERO, fitted = LLM__ZERO;
+    const int32_t S = how->size;
+    int32_t best[2] = {S, S};
+    if (m->vision->family->flags & LLM__EYES_SHRINK && n_images > 1) return llm__fit_padded(m, p);
+    llm__best_pinpoint(how, p, best);
+    if (best[0] % S || best[1] % S)
+        return llm__error(LLM_ERR_FORMAT, "image_grid_pinpoints: %d x %d, multiples of %d were expected", best[0], best[1], S);
+    const double sw = (double)best[1] / p->w, sh = (double)best[0] / p->h;
+    const int32_t w = sw < sh ? best[1] : (int32_t)LLM__MIN(ceil(p->w * sh), (double)best[1]);
+    const int32_t h = sw < sh ? (int32_t)LLM__MIN(ceil(p->h * sw), (double)best[0]) : best[0];
+    llm_result r = llm__resize(p, w, h, how->filter, &fitted);
+    if (!r && !llm__picture_new(best[1], best[0], &canvas)) r = LLM_ERR_NOMEM;
+    if (!r) llm__picture_paste(&canvas, &fitted, (best[1] - w) / 2, (best[0] - h) / 2);
+    if (!r) r = llm__view_resized(m, p, S, S);
+    m->grid_rows = best[0] / S;
+    m->grid_cols = best[1] / S;
+    return r ? r : llm__view_tiles(m, &canvas, S, S);
+}
+
+/* The grid of columns and rows whose shape is nearest; then tiles, and the whole if there are several. */
+static llm_result llm__fit_tiles(llm_media *m, const llm__picture *p) {
+    const llm__processor *how = &m->processor;
+    LLM__SCOPED(llm__picture_free) llm__picture all = LLM__ZERO;
+    const int32_t T = how->size;
+    const double aspect = (double)p->w / p->h;
+    double best = INFINITY;
+    int32_t cols = 1, rows = 1;
+    for (int32_t n = LLM__MAX(how->min_tiles, 1); n <= how->max_tiles; n++)
+        for (int32_t c = 1; c <= n; c++) {
+            const int32_t r = n / c;
+            const double off = fabs(aspect - (double)c / r);
+            if (n % c || off > best || (off == best && !((double)p->w * p->h > 0.5 * T * T * n))) continue;
+            best = off;
+            cols = c;
+            rows = r;
+        }
+    if (cols * rows == 1) return llm__view_resized(m, p, T, T);
+    llm_result r = llm__resize(p, cols * T, rows * T, how->filter, &all);
+    m->grid_rows = rows;
+    m->grid_cols = cols;
+    if (!r) r = llm__view_tiles(m, &all, T, T);
+    return r ? r : llm__view_resized(m, p, T, T);
+}
+
+/* Width and height of a slice: about S * S pixels in whole patches; smaller pictures grow only with `up`. */
+static void llm__slice_best(double w, double h, double S, double patch, int up, int32_t out[2]) {
+    if (w * h > S * S || up) {
+        const double ratio = w / h;
+        h = trunc(S / sqrt(ratio));
+        w = trunc(h * ratio);
+    }
+    out[0] = (int32_t)LLM__MAX((double)llm__round_even(w / patch) * patch, patch);
+    out[1] = (int32_t)LLM__MAX((double)llm__round_even(h / patch) * patch, patch);
+}
+
+/* The whole, then slices in the grid whose shape is nearest among those of about as many slices as the picture has pixels for. */
+static llm_result llm__fit_slices(llm_media *m, const llm__picture *p) {
+    const llm__processor *how = &m->processor;
+    LLM__SCOPED(llm__picture_free) llm__picture all = LLM__ZERO;
+    const double S = how->size, wide = p->w, high = p->h, patch = m->vision->patch;
+    const int32_t n = how->split ? (int32_t)LLM__MIN(ceil(wide * high / (S * S)), (double)how->max_tiles) : 1;
+    int32_t to[2], cols = 1, rows = 1;
+    double best = INFINITY;
+    llm__slice_best(wide, high, S, patch, n <= 1, to);
+    llm_result r = llm__picture_size(to[0], to[1]);
+    if (!r) r = llm__view_resized(m, p, to[0], to[1]);
+    if (r || n <= 1) return r;
+    for (int32_t k = n - 1; k <= n + 1; k++)
+        for (int32_t c = 1; c <= k && k > 1 && k <= how->max_tiles; c++) {
+            const double off = k % c ? INFINITY : fabs(log(wide / high) - log((double)c / (k / c)));
+            if (off < best) best = off, cols = c, rows = k / c;
+        }
+    const double w = LLM__MAX((double)llm__round_even(wide / cols) * cols, (double)cols),
+                 h = LLM__MAX((double)llm__round_even(high / rows) * rows, (double)rows);
+    llm__slice_best(w / cols, h / rows, S, patch, 1, to);
+    r = llm__resize(p, to[0] * cols, to[1] * rows, how->filter, &all);
+    m->grid_rows = rows;
+    m->grid_cols = cols;
+    return r ? r : llm__view_tiles(m, &all, to[0], to[1]);
+}
+
+LLM__PRIVATE llm_result llm__fit(llm_media *m, llm__picture *p, int n_images) {
+    llm_result r = LLM_OK;
+    switch (m->vision->family->fit) {
+    case LLM__FIT_SQUARE: r = llm__view_resized(m, p, m->processor.size, m->processor.size); break;
+    case LLM__FIT_CROP: r = llm__fit_crop(m, p); break;
+    case LLM__FIT_PATCHES: r = llm__fit_patches(m, p); break;
+    case LLM__FIT_EDGE: r = llm__fit_edge(m, p); break;
+    case LLM__FIT_SPLIT: r = llm__fit_split(m, p); break;
+    case LLM__FIT_ANYRES: r = llm__fit_anyres(m, p, n_images); break;
+    case LLM__FIT_TILES: r = llm__fit_tiles(m, p); break;
+    case LLM__FIT_SLICES: r = llm__fit_slices(m, p); break;
+    }
+    llm__picture_free(p);
+    return r;
+}
+
+LLM__PRIVATE llm_result llm__fit_frames(llm_media *m, llm__picture *first, llm__picture *second, int32_t w, int32_t h) {
+    llm__picture to[2] = {LLM__ZERO, LLM__ZERO};
+    llm_result r = llm__resize(first, w, h, m->processor.filter, &to[0]);
+    if (!r && second->rgb) r = llm__resize(second, w, h, m->processor.filter, &to[1]);
+    llm__picture_free(first);
+    llm__picture_free(second);
+    if (!r) return llm__view_add(m, &to[0], &to[1]);
+    llm__picture_free(&to[0]);
+    llm__picture_free(&to[1]);
+    return r;
+}
+
+LLM__PRIVATE int32_t llm__view_rows(const llm__vision *v, const llm__media_view *view) {
+    if (v->family->fit == LLM__FIT_SLICES) return v->n_query;
+    return view->rows / v->pool * (view->cols / v->pool);
+}

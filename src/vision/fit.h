@@ -1,0 +1,57 @@
+/* fit: how a picture becomes views: resized, padded and cut as the family's processor does it.
+ *
+ * A view is what the tower sees at once: a picture in its own shape (Qwen2-VL, Pixtral), a square of fixed size (CLIP, Gemma 3), or one of
+ * several tiles or slices, with the whole picture small before or behind them. Of a video a view is a frame, or two frames that share their
+ * patches. Where a formula looks odd it is the one that the model was trained with.
+ *
+ *     500 x 300, InternVL with tiles of 448, 1 to 12:   grid 5 x 3 has the nearest shape, so 2240 x 1344 in 15 tiles, and the whole as 16th
+ *     500 x 300, Idefics 3 with tiles of 364 to 1456:   1456 x 874, then 1456 x 1092 in 3 rows of 4 tiles, and the whole
+ *     500 x 300, Qwen2-VL with blocks of 28:            504 x 308, 36 x 22 patches */
+#pragma once
+#include "api/config.h"
+#include "api/media.h"
+#include "base/platform.h"
+#include "vision/picture.h"
+#include "vision/vision.h"
+
+typedef struct llm__media_view {
+    llm__picture pixels[2]; /* the second of a pair of frames; none: the first again */
+    int32_t rows, cols;     /* patches */
+} llm__media_view;
+
+/* Tokens of the prompt that stand side by side and have places of their own: (t, h, w) of them. */
+typedef struct llm__token_run {
+    int32_t t, h, w;
+} llm__token_run;
+
+/* One picture or video. Written by llm_media_open; `rows` by the stepping thread of an engine, before it sets `ready`. */
+struct llm_media {
+    int refs; /* atomic */
+    const llm__vision *vision;
+    llm_media_info info;
+    llm__processor processor;
+    llm__media_view *view; /* (n_views) */
+    int32_t n_views, cap;
+    int32_t grid_rows, grid_cols; /* of tiles or slices; 0: the picture was not cut */
+    double pair_seconds, *times;  /* of a video: seconds that a view lasts, (n_views) and when it is shown */
+    int32_t new_rows;             /* 1: each row of tiles, or the picture, ends in a newline */
+    uint64_t hash[2];             /* of all that the tower and the language model see of it */
+    size_t bytes;                 /* of pixels and rows */
+    float *values;                /* (n_tokens, width) what the language model sees; NULL: there is no room for it yet */
+    float *raw;                   /* (rows of all views, raw_width) where the last step is made here: see >>assemble; NULL: nowhere */
+    int32_t raw_width;
+    int ready;          /* atomic */
+    const void *engine; /* that knows it, under that engine's mutex; NULL: none */
+};
+
+/* The views of a picture; frames of a video one after the other. Takes the pixels over, in errors too. */
+LLM__PRIVATE llm_result llm__fit(llm_media *m, llm__picture *picture, int n_images);
+
+/* Height and width of a picture in its own shape, as Qwen2-VL's smart_resize. frames: of a video whose pixels count together; 1: else. */
+LLM__PRIVATE llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, int64_t factor, int64_t least, int64_t most, int32_t out[2]);
+
+/* Two frames of one size as a view; second may have no pixels. Takes them over. */
+LLM__PRIVATE llm_result llm__fit_frames(llm_media *m, llm__picture *first, llm__picture *second, int32_t w, int32_t h);
+
+/* Rows of the language model that a view gives. */
+LLM__PRIVATE int32_t llm__view_rows(const llm__vision *v, const llm__media_view *view);

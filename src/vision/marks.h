@@ -1,0 +1,39 @@
+/* marks: what stands for a picture in the prompt, and where its rows have their places.
+ *
+ * The chat template writes a placeholder for each picture. Before the text is tokenized each is replaced by as many tokens as the picture
+ * has rows, with what the family puts around them:
+ *
+ *     Qwen2-VL    <|vision_start|><|image_pad|><|vision_end|>      <|vision_start|><|image_pad|>...<|image_pad|><|vision_end|>
+ *     Gemma 3     <start_of_image>                                 \n\n<start_of_image><image_soft_token>...<end_of_image>\n\n
+ *     Idefics 3   <image>                                          <fake_token_around_image><row_1_col_1><image>...\n ... <global-img>...
+ *     Pixtral     [IMG]                                            [IMG][IMG][IMG][IMG_BREAK][IMG][IMG][IMG][IMG_END]
+ *     MiniCPM-V   (<image>./</image>)                              <image_id>0</image_id><image><unk>...</image><slice><unk>...</slice>
+ *
+ * What a user types cannot become a placeholder: such texts are guarded (>>encode), and these are not found. */
+#pragma once
+#include "api/config.h"
+#include "api/text.h"
+#include "api/media.h"
+#include "base/platform.h"
+#include "base/text.h"
+#include "vision/vision.h"
+#include "vision/fit.h"
+
+/* Rows of the grid that LLaVA's tiles make, when what was padded is cut off and the rest shrunk: [top, top + h) and [left, left + w) of the
+ * whole grid, which then becomes (to_h, to_w). */
+typedef struct llm__unpad {
+    int32_t gh, gw, top, left, h, w, to_h, to_w;
+} llm__unpad;
+
+/* Of a picture that was cut. */
+LLM__PRIVATE llm__unpad llm__unpad_of(const llm_media *m);
+
+/* How many tokens of the prompt stand for it. */
+LLM__PRIVATE int64_t llm__media_rows(const llm_media *m);
+
+/* Places (3, n) of a prompt's tokens; media in the order in which their tokens stand there, *next: the place behind the last token. */
+LLM__PRIVATE void llm__media_places(const llm__vision *v, const int32_t *ids, int32_t n, llm_media *const *media, int32_t n_media,
+                                    int32_t *places, int32_t *next);
+
+/* The prompt with the placeholders replaced. */
+LLM__PRIVATE llm_result llm__media_text(const llm__vision *v, llm__str text, llm_media *const *media, int32_t n_media, llm_text *out);

@@ -1,0 +1,105 @@
+/* tower_kinds: what families that see are told apart by: the columns of their tables. */
+#pragma once
+#include "api/backend.h"
+
+/* How a picture becomes views. S: the side of a tile. */
+typedef enum llm__fit_kind {
+    LLM__FIT_SQUARE = 0, /* S x S, whatever its shape was */
+    LLM__FIT_CROP,       /* the shorter side to S, and the middle of the longer one (CLIP) */
+    LLM__FIT_PATCHES,    /* its own shape, rounded to whole blocks of patches, between two numbers of pixels (Qwen2-VL) */
+    LLM__FIT_EDGE,       /* its own shape, the longest side bounded (Pixtral) */
+    LLM__FIT_SPLIT,      /* rows and columns of tiles, and the whole (Idefics 3) */
+    LLM__FIT_ANYRES,     /* the whole, and tiles of the best of some sizes (LLaVA-NeXT) */
+    LLM__FIT_TILES,      /* tiles in the best of all grids, and the whole (InternVL) */
+    LLM__FIT_SLICES      /* the whole and slices, each of its own shape (MiniCPM-V) */
+} llm__fit_kind;
+
+/* What the prompt has for a picture. */
+typedef enum llm__marks_kind {
+    LLM__MARKS_PLAIN = 0, /* begin, a token for each row, end */
+    LLM__MARKS_GRID,      /* a mark before each tile, naming row and column (Idefics 3) */
+    LLM__MARKS_ROWS,      /* a token behind each row of the picture (Pixtral) */
+    LLM__MARKS_SLICES     /* begin and end of the whole, and others of each slice (MiniCPM-V) */
+} llm__marks_kind;
+
+/* The tower itself. */
+enum {
+    LLM__SEES_CLASS = 1,     /* a token of its own comes first, and is dropped at the end */
+    LLM__SEES_TABLE = 2,     /* learned positions are added to the patches */
+    LLM__SEES_ROPE = 4,      /* rotated by row and column: first half of the frequencies, second half */
+    LLM__SEES_TURNS = 8,     /* the same, even frequencies by row and odd ones by column (Pixtral) */
+    LLM__SEES_RMS = 16,      /* RMSNorm, else LayerNorm */
+    LLM__SEES_BUCKETS = 32,  /* positions of a picture of any shape are spread over the table: row i of n takes floor(i * side / n) */
+    LLM__SEES_STRETCHED = 64 /* they are interpolated between those of the table (Qwen3-VL) */
+};
+
+typedef struct llm__tower_family {
+    const char *names; /* model_type of vision_config */
+    uint32_t flags;
+    llm_act act;
+    float eps;
+    const char *defaults; /* what config.json leaves out, as "key value key value" */
+} llm__tower_family;
+
+/* One family. */
+enum {
+    LLM__EYES_NEWLINES = 1, /* image_newline behind each row of tiles, and behind a picture without tiles */
+    LLM__EYES_SHRINK = 2,   /* a grid beyond anyres_max_N tiles' worth is shrunk (LLaVA-OneVision) */
+    LLM__EYES_VIDEO = 4,    /* it takes videos */
+    LLM__EYES_TIMES = 8,    /* a video is pairs of frames with their times before them (Qwen3-VL) */
+    LLM__EYES_SECONDS = 16, /* positions in time are seconds (Qwen2.5-VL) */
+    LLM__EYES_RAW = 32,     /* alpha is dropped, and orientation left as it is stored (MiniCPM-V) */
+    LLM__EYES_FIRST = 64,   /* of a picture's patches a row of the language model is made a block at a time, blocks in order */
+    LLM__EYES_PAIRS = 128,  /* a patch has two frames; a still picture fills both */
+    LLM__EYES_TWICE = 256,  /* frames come one by one, and the projector puts two together (ERNIE 4.5 VL) */
+    LLM__EYES_IN_TEXT = 512 /* templates know texts only: the placeholder stands in the user's text, where the picture stood */
+};
+
+typedef struct llm__eyes_family {
+    const char *names;     /* model_type of config.json */
+    const char *projector; /* of llm__projectors; also clip.projector_type of GGUF */
+    llm__fit_kind fit;
+    llm__marks_kind marks;
+    uint32_t flags;
+    int8_t filter;           /* of llm__filter, where preprocessor_config.json does not say */
+    int8_t constants;        /* of llm__constants, likewise */
+    const char *token;       /* placeholder of a picture in the rendered prompt */
+    const char *begin, *end; /* what is put around its tokens */
+    const char *video_token;
+} llm__eyes_family;
+
+/* A step of a projector. */
+typedef enum llm__step_kind {
+    LLM__STEP_END = 0,
+    LLM__STEP_NORM,   /* LayerNorm or RMSNorm, as the flags say; a list may have it and a model not */
+    LLM__STEP_GATHER, /* merge * merge patches side by side: from here on rows are those of the language model */
+    LLM__STEP_MEAN,   /* their mean */
+    LLM__STEP_LINEAR, /* with `act` */
+    LLM__STEP_TWO     /* two frames' rows side by side; what follows is a stage of its own */
+} llm__step_kind;
+
+enum {
+    LLM__STEP_RMS = 1,
+    LLM__STEP_PLUS1 = 2,     /* the norm's weights are stored minus one */
+    LLM__STEP_ACROSS = 4,    /* the matrix is stored as (in, out) */
+    LLM__STEP_CHANNELS = 8,  /* its columns go channel by channel, the patches of a channel side by side */
+    LLM__STEP_MAYBE = 16,    /* a model may lack it */
+    LLM__STEP_TEXT_EPS = 32, /* the language model's epsilon, else the tower's */
+    LLM__STEP_EPS5 = 64      /* 1e-5 */
+};
+
+typedef struct llm__projector_step {
+    llm__step_kind kind;
+    const char *names; /* of its tensors, with blanks between; "@" stands for the tower's own root; GGUF's begin with "v." and "mm." */
+    llm_act act;
+    uint32_t flags;
+} llm__projector_step;
+
+enum { LLM__PROJECTOR_STEPS = 12 };
+
+typedef struct llm__projector {
+    const char *names;
+    llm__projector_step step[LLM__PROJECTOR_STEPS];
+} llm__projector;
+
+enum { LLM__CLIP = 0, LLM__IMAGENET, LLM__HALF }; /* mean and standard deviation of pixels */

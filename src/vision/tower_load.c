@@ -1,0 +1,349 @@
+#include "vision/tower_load.h"
+#include "api/config.h"
+#include "api/model.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "cpu/dtypes.h"
+#include "model/tensors.h"
+#include "model/loader.h"
+#include "vision/tower_kinds.h"
+#include "vision/vision.h"
+#include "vision/tower.h"
+
+/* Where a tower's names begin, and those of its layers go on. The longer ones first: a name begins with its own beginning, too. */
+static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.", "encoder.layers."},
+                                                  {"vision_tower.", "encoder.layer."},
+                                                  {"vision_tower.", "transformer.layers."},
+                                                  {"vision_tower.", "encoder.layers."},
+                                                  {"vision_encoder.", "transformer.layers."},
+                                                  {"vision_model.", "encoder.layers."},
+                                                  {"vision_model.", "blocks."},
+                                                  {"visual.", "blocks."},
+                                                  {"vpm.", "encoder.layers."},
+                                                  {"v.", "blk."}};
+
+/* Of a tower's layer and of its two ends, whatever a family calls them. */
+#define LLM__SEES_NORM1 "#layer_norm1 #layernorm_before #norm1 #attention_norm #ln1"
+#define LLM__SEES_QKV "#attn.qkv #attn_qkv"
+#define LLM__SEES_Q "#self_attn.q_proj #attention.q_proj #attn_q"
+#define LLM__SEES_K "#self_attn.k_proj #attention.k_proj #attn_k"
+#define LLM__SEES_V "#self_attn.v_proj #attention.v_proj #attn_v"
+#define LLM__SEES_QN "#attention.q_norm #attn.q_norm #attn_q_norm"
+#define LLM__SEES_KN "#attention.k_norm #attn.k_norm #attn_k_norm"
+#define LLM__SEES_O "#self_attn.out_proj #attention.projection_layer #attn.proj #attention.o_proj #attn_out"
+#define LLM__SEES_SCALE1 "#lambda_1 #ls1"
+#define LLM__SEES_NORM2 "#layer_norm2 #layernorm_after #norm2 #ffn_norm #ln2"
+#define LLM__SEES_GATE "#mlp.gate_proj #feed_forward.gate_proj #ffn_gate"
+#define LLM__SEES_UP "#mlp.fc1 #mlp.linear_fc1 #mlp.up_proj #feed_forward.up_proj #ffn_up"
+#define LLM__SEES_DOWN "#mlp.fc2 #mlp.linear_fc2 #mlp.down_proj #feed_forward.down_proj #ffn_down"
+#define LLM__SEES_SCALE2 "#lambda_2 #ls2"
+#define LLM__SEES_PATCH "@embeddings.patch_embedding @embeddings.patch_embeddings.projection @patch_embed.proj @patch_conv @patch_embd"
+#define LLM__SEES_POSITIONS "@embeddings.position_embedding @embeddings.position_embeddings @pos_embed @position_embd"
+#define LLM__SEES_FIRST "@embeddings.class_embedding @embeddings.cls_token @class_embd"
+#define LLM__SEES_PRE "@pre_layrnorm @ln_pre @pre_ln"
+
+/* A name in full: '#' stands for the layer, '@' for the root; else it may have "model." before it. */
+static const llm__tensor *llm__tower_name(const llm__tower_loader *L, llm__str word, const char *end, int layer, const char *before,
+                                          char name[256]) {
+    if (word.p[0] == '#') snprintf(name, 256, "%s%s%d.%.*s%s", L->root, L->layers, layer, (int)word.n - 1, word.p + 1, end);
+    else if (word.p[0] == '@') snprintf(name, 256, "%s%.*s%s", L->root, (int)word.n - 1, word.p + 1, end);
+    else snprintf(name, 256, "%s%.*s%s", before, (int)word.n, word.p, end);
+    return llm__tensors_find(L->v->tensors, name);
+}
+
+/* The tensor of the first name that is there, NULL: none. layer -1: of the whole tower. suffix: ".weight" or ".bias". */
+static const llm__tensor *llm__tower_find(const llm__tower_loader *L, const char *names, int layer, int bias, char name[256]) {
+    static const char *const ends[2][2] = {{".weight", ""}, {".bias", "_bias"}};
+    char first[256] = "";
+    llm__str word;
+    while (llm__list_next(&names, " ", &word))
+        for (int i = 0; i < 4; i++) {
+            const llm__tensor *t = llm__tower_name(L, word, ends[bias][i % 2], layer, i < 2 ? "" : "model.", name);
+            if (t) return t;
+            if (!first[0]) memcpy(first, name, 256);
+        }
+    memcpy(name, first, 256);
+    return NULL;
+}
+
+/* The numbers of a tensor's values, whatever its shape. */
+static int64_t llm__tower_size(const llm__tensor *t) { return t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3]; }
+
+/* 1 if a part's tensor has the size that the tower expects. */
+static int llm__tower_fits(llm__tower_loader *L, const llm__tensor *t, int64_t rows, int64_t cols, int across) {
+    const int64_t outer = across ? LLM__MAX(cols, 1) : rows;
+    const int flat = t->n_dims == 2 && cols; /* a matrix has to be one; convolutions and vectors only have to have so many values */
+    if (!llm__type_readable(t->type))
+        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s has type %s, which is not read as a weight", L->v->path, t->name.p,
+                          llm__type_name(t->type));
+    else if (llm__tower_size(t) != rows * LLM__MAX(cols, 1) || (flat && t->shape[0] != outer))
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has %lld values, %lld x %lld expected", L->v->path, t->name.p,
+                          (long long)llm__tower_size(t), (long long)rows, (long long)LLM__MAX(cols, 1));
+    return !L->r;
+}
+
+/* The columns of a matrix that go channel by channel, the patches of a channel side by side, put in the order of patches side by side. */
+static const void *llm__tower_reorder(llm__tower_loader *L, const llm__tensor *t, int64_t rows, int64_t cols) {
+    const int64_t parts = (int64_t)L->v->pool * L->v->pool, channels = cols / parts, bytes = llm__row_bytes(t->type, cols);
+    float *to = (float *)llm__arena_take(&L->keep, (size_t)(rows * cols) * sizeof *to),
+          *row = (float *)llm__arena_take(&L->keep, (size_t)cols * sizeof *row);
+    if (!to || !row) {
+        L->r = llm__nomem();
+        return NULL;
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        llm__dequant_columns(t->type, t->data + r * bytes, 0, cols, row);
+        for (int64_t c = 0; c < channels; c++)
+            for (int64_t j = 0; j < parts; j++) to[r * cols + j * channels + c] = row[c * parts + j];
+    }
+    return to;
+}
+
+/* Fills in a segment of a weight or of its bias (k 1) from a tensor; t NULL: random values. */
+static void llm__tower_segment(llm__tower_loader *L, const llm__tensor *t, const llm__tower_part *p, int64_t cols, uint32_t flags,
+                               llm_segment *s) {
+    const int across = cols && flags & LLM__STEP_ACROSS;
+    memset(s, 0, sizeof *s);
+    s->transposed = across || !cols;
+    s->stored_cols = s->transposed ? p->all : cols;
+    s->row = p->row;
+    s->n_rows = p->n;
+    s->n_cols = LLM__MAX(cols, 1);
+    s->type = t ? t->type : LLM_TYPE_RANDOM;
+    s->data = t ? t->data : NULL;
+    L->v->n_params += s->n_rows * s->n_cols;
+    if (t) L->v->bytes += llm__row_bytes(t->type, s->n_rows * s->n_cols);
+    if (!t || !(flags & LLM__STEP_CHANNELS) || !L->t) return;
+    s->data = llm__tower_reorder(L, t, p->all, cols);
+    s->type = LLM_TYPE_F32;
+}
+
+/* A matrix out of parts, one below the other, with their biases if they have any. role VECTOR: a norm. optional: it may be absent. */
+static void llm__tower_take(llm__tower_loader *L, llm_role role, const llm__tower_part *parts, int n, int64_t cols, uint32_t flags,
+                            int optional, int layer, llm__net_pair *out) {
+    char name[256];
+    llm_segment list[2][3];
+    int n_bias = 0;
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < n && !L->r; i++) {
+        const llm__tensor *t = L->m->dummy ? NULL : llm__tower_find(L, parts[i].names, layer, 0, name);
+        if (!t && optional) return;
+        if (!t && !L->m->dummy) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", L->v->path, name);
+        if (L->r || (t && !llm__tower_fits(L, t, parts[i].all, cols, cols && flags & LLM__STEP_ACROSS))) return;
+        llm__tower_segment(L, t, &parts[i], cols, flags, &list[0][i]);
+        const llm__tensor *bias = L->m->dummy ? NULL : llm__tower_find(L, parts[i].names, layer, 1, name);
+        if (!bias) continue;
+        if (!llm__tower_fits(L, bias, parts[i].all, 0, 0)) return;
+        llm__tower_segment(L, bias, &parts[i], 0, 0, &list[1][n_bias++]);
+        out->rows = 1;
+    }
+    if (L->r) return;
+    if (n_bias && n_bias < n) {
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: of the parts of tensor %s only some have a bias", L->v->path, name);
+        return;
+    }
+    llm_weight_desc d = {parts[0].names, role, list[0], n, 0, 0, LLM__MAX(cols, 1), 0}, b;
+    for (int i = 0; i < n; i++) d.rows += parts[i].n;
+    if (role == LLM_ROLE_VECTOR && (flags & LLM__STEP_PLUS1 || L->m->dummy) && !L->v->gguf) d.add = 1;
+    out->rows = (int32_t)d.rows;
+    if (!L->t) return;
+    L->r = L->t->be->weight(L->t->ctx, 0, &d, &out->w);
+    b = d;
+    b.role = LLM_ROLE_VECTOR;
+    b.segments = list[1];
+    b.cols = 1;
+    b.add = 0;
+    if (!L->r && n_bias) L->r = L->t->be->weight(L->t->ctx, 0, &b, &out->b);
+}
+
+/* Its values as floats, n of them, in memory to be freed by LLM_FREE; NULL: an error, or nothing of that name where it is optional. */
+static float *llm__tower_floats(llm__tower_loader *L, const char *names, int bias, int64_t n, int optional) {
+    char name[256];
+    const llm__tensor *t = L->m->dummy || L->r ? NULL : llm__tower_find(L, names, -1, bias, name);
+    if (L->r || (!t && (optional || L->m->dummy))) return NULL;
+    if (!t) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", L->v->path, name);
+    if (L->r || !llm__tower_fits(L, t, n, 0, 0)) return NULL;
+    float *to = LLM__NEW(float, n);
+    if (!to) L->r = llm__nomem();
+    const int64_t row = t->shape[t->n_dims > 0 ? t->n_dims - 1 : 0];
+    for (int64_t i = 0; to && i < n; i += row)
+        llm__dequant_columns(t->type, t->data + i / row * llm__row_bytes(t->type, row), 0, LLM__MIN(row, n - i), to + i);
+    return to;
+}
+
+/* A norm, or a matrix, of one tensor. */
+static void llm__tower_one(llm__tower_loader *L, llm_role role, const char *names, int64_t rows, int64_t cols, int optional, int layer,
+                           llm__net_pair *out) {
+    const llm__tower_part part = {names, rows, 0, rows};
+    llm__tower_take(L, role, &part, 1, cols, 0, optional, layer, out);
+}
+
+/* Everything of a layer. */
+static void llm__tower_layer_weights(llm__tower_loader *L, int i, llm__tower_layer *layer) {
+    const llm__vision *v = L->v;
+    const int64_t D = v->hidden, A = (int64_t)v->n_heads * v->head_dim, F = v->ff;
+    char name[256];
+    const int fused = llm__tower_find(L, LLM__SEES_QKV, i, 0, name) != NULL;
+    const int gated = llm__tower_find(L, LLM__SEES_GATE, i, 0, name) != NULL;
+    const llm__tensor *up = v->gguf ? llm__tower_find(L, LLM__SEES_UP, i, 0, name) : NULL;
+    const int swapped = up && !gated && up->n_dims == 2 && up->shape[0] == D && F != D; /* as early converters named them */
+    const llm__tower_part qkv[] = {
+        {fused ? LLM__SEES_QKV : LLM__SEES_Q, fused ? 3 * A : A, 0, fused ? 3 * A : A}, {LLM__SEES_K, A, 0, A}, {LLM__SEES_V, A, 0, A}};
+    const llm__tower_part gate_up[] = {{LLM__SEES_GATE, F, 0, F}, {LLM__SEES_UP, F, 0, F}};
+    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_NORM1, D, 0, 0, i, &layer->norm1);
+    llm__tower_take(L, LLM_ROLE_LINEAR, qkv, fused ? 1 : 3, D, 0, 0, i, &layer->qkv);
+    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_QN, A, 0, 1, i, &layer->q_norm);
+    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_KN, A, 0, 1, i, &layer->k_norm);
+    llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_O, D, A, 0, i, &layer->o);
+    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_SCALE1, D, 0, 1, i, &layer->scale1);
+    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_NORM2, D, 0, 0, i, &layer->norm2);
+    if (gated) llm__tower_take(L, LLM_ROLE_GATE_UP, gate_up, 2, D, 0, 0, i, &layer->up);
+    else llm__tower_one(L, LLM_ROLE_LINEAR, swapped ? LLM__SEES_DOWN : LLM__SEES_UP, F, D, 0, i, &layer->up);
+    llm__tower_one(L, LLM_ROLE_LINEAR, swapped ? LLM__SEES_UP : LLM__SEES_DOWN, D, F, 0, i, &layer->down);
+    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_SCALE2, D, 0, 1, i, &layer->scale2);
+}
+
+/* Names of a list's tensors with those of a DeepStack level in the place of the last one's: "visual.deepstack_merger_list.K". */
+static const char *llm__tower_deep(const char *usual, int level, char out[128]) {
+    if (level < 0) return usual;
+    snprintf(out, 128, "visual.deepstack_merger_list.%d.%s", level,
+             strstr(usual, "norm")  ? "norm"
+             : strstr(usual, "fc1") ? "linear_fc1"
+                                    : "linear_fc2");
+    return out;
+}
+
+/* The steps of a projector. A level of DeepStack has the norm behind the gathering. */
+static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_list *list) {
+    const llm__projector_step *row = L->v->projector->step;
+    const int32_t parts = L->v->pool * L->v->pool;
+    int64_t width = L->v->hidden;
+    llm__projector_step deep[LLM__PROJECTOR_STEPS];
+    memset(list, 0, sizeof *list);
+    list->two = LLM__PROJECTOR_STEPS;
+    if (level >= 0) {
+        memcpy(deep, row, sizeof deep);
+        const llm__projector_step gather = deep[1];
+        deep[1] = deep[0], deep[0] = gather;
+    }
+    for (int i = 0; i < LLM__PROJECTOR_STEPS && row[i].kind && !L->r; i++) {
+        const llm__projector_step *s = level >= 0 ? &deep[i] : &row[i];
+        llm__tower_step *step = &list->step[list->n];
+        char names[128], name[256];
+        const char *wanted = llm__tower_deep(s->names, level, names);
+        const int optional = (s->flags & LLM__STEP_MAYBE) != 0;
+        step->row = &row[level >= 0 && i < 2 ? 1 - i : i];
+        const llm__tower_part norm = {wanted, width, 0, width};
+        if (s->kind == LLM__STEP_NORM) llm__tower_take(L, LLM_ROLE_VECTOR, &norm, 1, 0, s->flags, optional, -1, &step->w);
+        if (s->kind == LLM__STEP_GATHER) width *= parts;
+        if (s->kind == LLM__STEP_TWO) width *= 2, list->two = list->n;
+        if (s->kind == LLM__STEP_LINEAR) {
+            const llm__tensor *t = llm__tower_find(L, wanted, -1, 0, name);
+            if (!t && optional) continue;
+            const int last = !row[i + 1].kind;
+            const llm__tower_part part = {wanted, 0, 0, t ? t->shape[s->flags & LLM__STEP_ACROSS ? 1 : 0] : last ? L->v->out : width};
+            const llm__tower_part whole = {wanted, part.n, 0, part.n};
+            llm__tower_take(L, LLM_ROLE_LINEAR, &whole, 1, width, s->flags, 0, -1, &step->w);
+            width = whole.n;
+        }
+        if (s->kind == LLM__STEP_NORM && optional && !step->w.rows) continue;
+        step->width = (int32_t)width;
+        list->n++;
+    }
+    if (!L->r && strcmp(L->v->projector->names, "resampler") && width != L->v->out)
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: the projector gives %lld values, the language model takes %d", L->v->path, (long long)width,
+                          L->v->out);
+}
+
+/* MiniCPM-V's. */
+static void llm__tower_resampler_weights(llm__tower_loader *L, llm__tower_resampler *r) {
+    const int64_t D = L->v->out, H = L->v->hidden;
+    const llm__tower_part q = {"resampler.attn.in_proj resampler.attn.in_proj_weight", 3 * D, 0, D}, k = {q.names, 3 * D, D, D},
+                          v = {q.names, 3 * D, 2 * D, D};
+    const llm__tower_part proj = {"resampler.proj", D, 0, D};
+    r->head_dim = (int32_t)LLM__MIN(D, 128);
+    r->n_heads = (int32_t)(D / r->head_dim);
+    llm__tower_one(L, LLM_ROLE_LINEAR, "resampler.kv_proj", D, H, 0, -1, &r->kv);
+    llm__tower_one(L, LLM_ROLE_VECTOR, "resampler.ln_kv", D, 0, 0, -1, &r->kv_norm);
+    llm__tower_take(L, LLM_ROLE_LINEAR, &q, 1, D, 0, 0, -1, &r->q);
+    llm__tower_take(L, LLM_ROLE_LINEAR, &k, 1, D, 0, 0, -1, &r->k);
+    llm__tower_take(L, LLM_ROLE_LINEAR, &v, 1, D, 0, 0, -1, &r->v);
+    llm__tower_one(L, LLM_ROLE_LINEAR, "resampler.attn.out_proj", D, D, 0, -1, &r->out);
+    llm__tower_one(L, LLM_ROLE_VECTOR, "resampler.ln_q", D, 0, 0, -1, &r->q_norm);
+    llm__tower_one(L, LLM_ROLE_VECTOR, "resampler.ln_post", D, 0, 0, -1, &r->post_norm);
+    llm__tower_take(L, LLM_ROLE_LINEAR, &proj, 1, D, LLM__STEP_ACROSS, 0, -1, &r->proj);
+    if (L->t) r->query = llm__tower_floats(L, "resampler.query", 0, D * L->v->n_query, 0);
+}
+
+/* Which of the roots the file has. */
+static void llm__tower_root(llm__tower_loader *L) {
+    static const char *const full[] = {
+        "vision_tower.vision_model.", "vision_tower.", "vision_encoder.", "vision_model.", "visual.", "vpm.", "v."};
+    static const char *const inner[] = {"model.vision_tower.vision_model.",
+                                        "model.vision_tower.",
+                                        "model.vision_encoder.",
+                                        "model.vision_model.",
+                                        "model.visual.",
+                                        "model.vpm.",
+                                        "v."};
+    char name[256];
+    for (int i = 0; i < LLM__COUNT(llm__tower_roots); i++)
+        for (int k = 0; k < LLM__COUNT(full); k++)
+            for (int m = 0; m < 2 && !strcmp(full[k], llm__tower_roots[i][0]); m++) {
+                L->root = m ? inner[k] : full[k];
+                L->layers = llm__tower_roots[i][1];
+                if (llm__tower_find(L, LLM__SEES_NORM1, 0, 0, name)) return;
+            }
+    L->root = full[0];
+    L->layers = llm__tower_roots[0][1];
+}
+
+LLM__PRIVATE void llm__tower_weights(llm__tower_loader *L) {
+    const llm__vision *v = L->v;
+    llm__tower none, *t = L->t ? L->t : &none;
+    llm__tower_layer unused;
+    const int has_class = (v->flags & LLM__SEES_CLASS) != 0;
+    const int64_t D = v->hidden, table = ((int64_t)v->side * v->side + has_class) * D;
+    char name[256];
+    memset(&none, 0, sizeof none);
+    llm__tower_root(L);
+    if (!L->m->dummy && !llm__tower_find(L, LLM__SEES_NORM1, 0, 0, name)) {
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: config.json says that the model sees, and its files have no tower: tensor %s is missing",
+                          v->path, name);
+        return;
+    }
+    llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_PATCH, D, v->patch_values, 0, -1, &t->patch);
+    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_PRE, D, 0, 1, -1, &t->pre_norm);
+    for (int i = 0; i < v->n_used && !L->r; i++) llm__tower_layer_weights(L, i, L->t ? &t->layer[i] : &unused);
+    llm__tower_projector(L, -1, &t->main);
+    for (int i = 0; i < v->n_deep && !L->r; i++) llm__tower_projector(L, i, &t->deep[i]);
+    if (!strcmp(v->projector->names, "resampler")) llm__tower_resampler_weights(L, &t->resampler);
+    float *read[4] = {v->flags & LLM__SEES_TABLE ? llm__tower_floats(L, LLM__SEES_POSITIONS, 0, table, 0) : NULL,
+                      has_class ? llm__tower_floats(L, LLM__SEES_FIRST, 0, D, 0) : NULL,
+                      has_class ? llm__tower_floats(L, LLM__SEES_PATCH, 1, D, 1) : NULL,
+                      v->family->flags & LLM__EYES_NEWLINES ? llm__tower_floats(L, "image_newline", 0, v->out, 0) : NULL};
+    t->table = read[0];
+    t->first = read[1];
+    t->bias = read[2];
+    t->newline = read[3];
+    for (int i = 0; i < 4 && !L->t; i++) LLM_FREE(read[i]);
+}
+
+LLM__PRIVATE void llm__tower_plan(llm__tower_loader *L, llm__tower *t) {
+    llm__tower_root(L);
+    llm__tower_projector(L, -1, &t->main);
+    if (!strcmp(L->v->projector->names, "resampler")) llm__tower_resampler_weights(L, &t->resampler);
+}
+
+LLM__PRIVATE llm_result llm__tower_check(const llm_model *m, llm__vision *v) {
+    llm__tower_loader L;
+    memset(&L, 0, sizeof L);
+    L.m = m;
+    L.v = v;
+    llm__tower_weights(&L);
+    llm__arena_free(&L.keep);
+    return L.r;
+}

@@ -1,0 +1,406 @@
+#include "vision/vision.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/model.h"
+#include "api/json.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/json.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/decode.h"
+#include "model/tensors.h"
+#include "model/source.h"
+#include "model/facts.h"
+#include "model/loader.h"
+#include "vision/resize.h"
+#include "vision/tower_kinds.h"
+#include "vision/towers.h"
+
+/* ---- The processor ----
+ * What a folder says of pictures stands in two or three JSON files, and half of it under two names. A request may change some of it. */
+
+/* A member of `size`, or of the object itself; `size` may also be the number. */
+static double llm__length_of(const llm_json *d, int object, const char *size, const char *member, double otherwise) {
+    int v = llm_json_find(d, object, size), is_object = llm_json_type_of(d, v) == LLM_JSON_OBJECT;
+    double x = otherwise;
+    llm_json_num(d, is_object ? llm_json_find(d, v, member) : v, &x);
+    return x;
+}
+
+static double llm__number_of(const llm_json *d, int object, const char *name, double otherwise) {
+    llm_json_num(d, llm_json_find(d, object, name), &otherwise);
+    return otherwise;
+}
+
+/* Whether a number that a file or a request has lies in its range. */
+static llm_result llm__processor_range(const char *name, double x, double lo, double hi) {
+    if (x >= lo && x <= hi) return LLM_OK;
+    return llm__error(LLM_ERR_ARG, "%s: %.9g, %.9g to %.9g was expected", name, x, lo, hi);
+}
+
+/* Three numbers, of a channel each. */
+static void llm__channels_of(const llm_json *d, int object, const char *name, double out[3]) {
+    int v = llm_json_first(d, llm_json_find(d, object, name));
+    for (int i = 0; i < 3 && v >= 0; i++, v = llm_json_next(d, v)) llm_json_num(d, v, &out[i]);
+}
+
+/* image_grid_pinpoints: [[height, width], ...]. */
+static void llm__pinpoints_of(const llm_json *d, int list, llm__processor *p) {
+    if (llm_json_size(d, list) < 1) return;
+    p->n_pinpoints = 0;
+    for (int v = llm_json_first(d, list); v >= 0 && p->n_pinpoints < LLM__MAX_PINPOINTS; v = llm_json_next(d, v)) {
+        int64_t h = llm__json_whole(d, llm_json_first(d, v), 0), w = llm__json_whole(d, llm_json_next(d, llm_json_first(d, v)), 0);
+        if (h < 1 || w < 1 || h > 16384 || w > 16384) continue;
+        p->pinpoint[p->n_pinpoints][0] = (int32_t)h;
+        p->pinpoint[p->n_pinpoints++][1] = (int32_t)w;
+    }
+}
+
+/* What an object (preprocessor_config.json, mm_processor_kwargs) says; what it leaves out stays. `video`: of videos. */
+static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, int object, int video, llm__processor *p) {
+    const llm__fit_kind fit = v->family->fit;
+    int64_t *least = video ? &p->video_min_pixels : &p->min_pixels, *most = video ? &p->video_max_pixels : &p->max_pixels;
+    const char *const norm[2] = {v->family->fit == LLM__FIT_SLICES ? "norm_mean" : "image_mean",
+                                 fit == LLM__FIT_SLICES ? "norm_std" : "image_std"};
+    if (llm_json_type_of(d, object) != LLM_JSON_OBJECT) return LLM_OK;
+    p->fps = llm__number_of(d, object, "fps", p->fps);
+    p->min_frames = (int32_t)LLM__MIN(llm__number_of(d, object, "min_frames", p->min_frames), 1e6);
+    p->max_frames = (int32_t)LLM__MIN(llm__number_of(d, object, "max_frames", p->max_frames), 1e6);
+    *least = (int64_t)LLM__MIN(llm__number_of(d, object, "min_pixels", llm__length_of(d, object, "size", "shortest_edge", (double)*least)),
+                               1e12);
+    *most =
+        (int64_t)LLM__MIN(llm__number_of(d, object, "max_pixels", llm__length_of(d, object, "size", "longest_edge", (double)*most)), 1e12);
+    if (video) return LLM_OK;
+    p->shortest = (int32_t)LLM__MIN(llm__length_of(d, object, "size", "shortest_edge", p->shortest), 1e6);
+    double size = llm__length_of(d, object, "size", "height", llm__length_of(d, object, "size", "shortest_edge", p->size));
+    if (fit == LLM__FIT_CROP) size = llm__length_of(d, object, "crop_size", "height", size);
+    if (fit == LLM__FIT_SPLIT) size = llm__length_of(d, object, "max_image_size", "longest_edge", p->size);
+    if (fit == LLM__FIT_SLICES) size = llm__number_of(d, object, "scale_resolution", p->size);
+    p->longest = (int32_t)LLM__MIN(llm__length_of(d, object, "size", "longest_edge", p->longest), 1e6);
+    llm__channels_of(d, object, norm[0], p->mean);
+    llm__channels_of(d, object, norm[1], p->std);
+    p->rescale = llm__number_of(d, object, "rescale_factor", p->rescale);
+    p->filter = (llm__filter)(int)llm__number_of(d, object, "resample", p->filter);
+    p->min_tiles = (int32_t)llm__number_of(d, object, "min_patches", p->min_tiles);
+    p->max_tiles = (int32_t)llm__number_of(d, object, "max_patches", llm__number_of(d, object, "max_slice_nums", p->max_tiles));
+    p->split = llm__json_flag(d, object, "do_image_splitting", llm__json_flag(d, object, "slice_mode", p->split));
+    p->resize = llm__json_flag(d, object, "do_resize", p->resize);
+    p->crop = llm__json_flag(d, object, "do_center_crop", p->crop);
+    llm__pinpoints_of(d, llm_json_find(d, object, "image_grid_pinpoints"), p);
+    if (fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE) p->size = (int32_t)LLM__MIN(LLM__MAX(size, 0), 1e6);
+    return LLM_OK;
+}
+
+/* What holds whatever was said. */
+static llm_result llm__processor_check(const llm__vision *v, const llm__processor *p) {
+    llm_result r = LLM_OK;
+    const int fixed = v->family->fit != LLM__FIT_PATCHES && v->family->fit != LLM__FIT_EDGE;
+    if (!p->resize) return llm__error(LLM_ERR_UNSUPPORTED, "do_resize: false, but pictures are always made to fit here");
+    if (p->filter < LLM__FILTER_LANCZOS || p->filter > LLM__FILTER_HAMMING)
+        return llm__error(LLM_ERR_UNSUPPORTED, "resample: %d, 1 (Lanczos) to 5 was expected", (int)p->filter);
+    if (fixed) r = llm__processor_range("size", p->size, v->patch, 4096);
+    if (!r && v->family->fit == LLM__FIT_CROP) r = llm__processor_range("shortest_edge", p->shortest, p->size, 16384);
+    if (!r && fixed && v->family->fit != LLM__FIT_SLICES && p->size % v->patch && v->family->fit != LLM__FIT_CROP)
+        r = llm__error(LLM_ERR_ARG, "size: %d, a multiple of the patch size %d was expected", (int)p->size, (int)v->patch);
+    if (!r && v->family->fit == LLM__FIT_PATCHES) {
+        r = llm__processor_range("min_pixels", (double)p->min_pixels, 1, 1e9);
+        if (!r) r = llm__processor_range("max_pixels", (double)p->max_pixels, (double)p->min_pixels, 1e9);
+        if (!r && v->family->flags & LLM__EYES_VIDEO)
+            r = llm__processor_range("video max_pixels", (double)p->video_max_pixels, (double)p->video_min_pixels, 1e12);
+    }
+    if (!r && (v->family->fit == LLM__FIT_EDGE || v->family->fit == LLM__FIT_SPLIT))
+        r = llm__processor_range("longest_edge", p->longest, v->patch, 16384);
+    if (!r && (v->family->fit == LLM__FIT_TILES || v->family->fit == LLM__FIT_SLICES))
+        r = llm__processor_range("max_patches", p->max_tiles, 1, 256);
+    if (!r && v->family->fit == LLM__FIT_TILES) r = llm__processor_range("min_patches", p->min_tiles, 1, p->max_tiles);
+    if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("max_frames", p->max_frames, 1, 4096);
+    if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("fps", p->fps, 0.001, 1000);
+    for (int c = 0; c < 3 && !r; c++)
+        if (!(fabs(p->std[c]) > 1e-6)) r = llm__error(LLM_ERR_ARG, "image_std: %.9g, a number other than 0 was expected", p->std[c]);
+    return r;
+}
+
+LLM__PRIVATE llm_result llm__processor_change(const llm__vision *v, const char *json, llm__processor *p) {
+    /* what means something for each way of fitting, in the order of llm__fit_kind */
+    static const char *const known[] = {"resample", /* SQUARE */
+                                        "resample", /* CROP */
+                                        "min_pixels max_pixels size resample",
+                                        "size resample",
+                                        "size max_image_size do_image_splitting resample",
+                                        "image_grid_pinpoints resample",
+                                        "crop_to_patches min_patches max_patches min_dynamic_patch max_dynamic_patch resample",
+                                        "max_slice_nums slice_mode resample"};
+    static const char moving[] = "fps min_frames max_frames num_frames";
+    const char *mine = known[v->family->fit];
+    LLM__SCOPED(llm__json_drop) llm_json *d = NULL;
+    llm_result r = llm_json_parse(json, strlen(json), NULL, &d);
+    if (r || llm_json_type_of(d, 0) != LLM_JSON_OBJECT) return llm__error(LLM_ERR_ARG, "mm_processor_kwargs: a JSON object was expected");
+    for (int m = llm_json_first(d, 0); m >= 0; m = llm_json_next(d, m))
+        if (llm__word_index(mine, llm__json_key(d, m)) < 0 &&
+            (llm__word_index(moving, llm__json_key(d, m)) < 0 || !(v->family->flags & LLM__EYES_VIDEO)))
+            return llm__error(LLM_ERR_ARG, "mm_processor_kwargs: \"%.64s\" means nothing to this model; %s%s%s do",
+                              llm_json_key(d, m, NULL), mine, v->family->flags & LLM__EYES_VIDEO ? " " : "",
+                              v->family->flags & LLM__EYES_VIDEO ? moving : "");
+    r = llm__processor_read(v, d, 0, 0, p);
+    if (!r) r = llm__processor_read(v, d, 0, 1, p);
+    p->max_tiles = (int32_t)llm__number_of(d, 0, "max_dynamic_patch", p->max_tiles);
+    p->min_tiles = (int32_t)llm__number_of(d, 0, "min_dynamic_patch", p->min_tiles);
+    p->min_frames = (int32_t)llm__number_of(d, 0, "num_frames", p->min_frames);
+    p->max_frames = (int32_t)llm__number_of(d, 0, "num_frames", p->max_frames);
+    if (!llm__json_flag(d, 0, "crop_to_patches", 1)) p->max_tiles = 1;
+    return r ? r : llm__processor_check(v, p);
+}
+
+/* The family's usual parameters, then what the folder's files say. */
+static llm_result llm__processor_open(llm_model *m, llm__vision *v) {
+    llm__processor *p = &v->processor;
+    LLM__SCOPED(llm__json_drop) llm_json *picture = NULL, *video = NULL;
+    const llm_json *config = m->source.config;
+    const int unit = v->patch * v->merge;
+    p->filter = (llm__filter)v->family->filter;
+    p->rescale = 1 / 255.0;
+    for (int c = 0; c < 3; c++)
+        p->mean[c] = llm__constants[v->family->constants][c], p->std[c] = llm__constants[v->family->constants][3 + c];
+    p->min_pixels = 4 * (int64_t)unit * unit;
+    p->max_pixels = 1280 * (int64_t)unit * unit;
+    p->video_min_pixels = 128 * (int64_t)unit * unit;
+    p->video_max_pixels = 768 * (int64_t)unit * unit;
+    p->size = v->side * v->patch;
+    p->longest = p->shortest = v->side * v->patch;
+    p->min_tiles = (int32_t)llm__number_of(config, 0, "min_dynamic_patch", 1);
+    p->max_tiles = (int32_t)llm__number_of(config, 0, "max_dynamic_patch", v->family->fit == LLM__FIT_SLICES ? 9 : 12);
+    p->split = p->resize = p->crop = 1;
+    p->fps = 2;
+    p->min_frames = 4;
+    p->max_frames = v->family->flags & LLM__EYES_TWICE ? 180 : 768;
+    llm__pinpoints_of(config, llm_json_find(config, 0, "image_grid_pinpoints"), p);
+    llm_result r = LLM_OK;
+    if (!v->gguf) {
+        r = llm__folder_json(&m->source, m->source.path, "preprocessor_config.json", 16000000, &picture);
+        if (!r) r = llm__folder_json(&m->source, m->source.path, "video_preprocessor_config.json", 16000000, &video);
+        if (!r && picture) r = llm__processor_read(v, picture, 0, 0, p);
+        if (!r && picture && v->family->flags & LLM__EYES_VIDEO && !video) r = llm__processor_read(v, picture, 0, 1, p);
+        if (!r && video) r = llm__processor_read(v, video, 0, 1, p);
+    }
+    if (!r) r = llm__processor_check(v, p);
+    return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: preprocessor_config.json: %.700s", m->path, llm_last_error())
+             : LLM_OK;
+}
+
+/* ---- The tower ---- */
+
+/* The row of a family by a model_type. */
+static const llm__eyes_family *llm__eyes_of(const char *type) {
+    for (int i = 0; i < LLM__COUNT(llm__eyes); i++)
+        if (llm__word_in(llm__eyes[i].names, type)) return &llm__eyes[i];
+    return NULL;
+}
+
+static const llm__tower_family *llm__tower_of(const char *type) {
+    for (int i = 0; i < LLM__COUNT(llm__towers); i++)
+        if (llm__word_in(llm__towers[i].names, type)) return &llm__towers[i];
+    return NULL;
+}
+
+static const llm__projector *llm__projector_of(const char *name) {
+    for (int i = 0; i < LLM__COUNT(llm__projectors); i++)
+        if (llm__word_in(llm__projectors[i].names, name)) return &llm__projectors[i];
+    return NULL;
+}
+
+/* The activation of a tower by Hugging Face's name; where there is none, the family's. */
+static llm_act llm__tower_act(llm__facts *f, llm_act usual) {
+    static const struct {
+        const char *names;
+        llm_act act;
+    } table[] = {{"gelu", LLM_ACT_GELU},
+                 {"gelu_pytorch_tanh gelu_new gelu_fast", LLM_ACT_GELU_TANH},
+                 {"quick_gelu", LLM_ACT_QUICK_GELU},
+                 {"silu swish", LLM_ACT_SILU},
+                 {"relu", LLM_ACT_RELU}};
+    char name[64];
+    llm__fact_str(f, "hidden_act", name);
+    for (int i = 0; i < LLM__COUNT(table) && name[0]; i++)
+        if (llm__word_in(table[i].names, name)) return table[i].act;
+    if (name[0] && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: hidden_act: \"%.40s\" is not supported", f->path, name);
+    return usual;
+}
+
+/* Widths and counts. */
+static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
+    v->hidden = llm__fact_int(f, "embed_dim hidden_size", LLM__MUST, 8, 1 << 16);
+    v->n_layers = llm__fact_int(f, "depth num_hidden_layers", LLM__MUST, 1, LLM__MAX_LAYERS);
+    v->n_heads = llm__fact_int(f, "num_heads num_attention_heads", LLM__MUST, 1, 1024);
+    v->head_dim = llm__fact_int(f, "head_dim", v->hidden / LLM__MAX(v->n_heads, 1), 1, 1024);
+    v->ff = llm__fact_int(f, "intermediate_size", (int64_t)(v->hidden * llm__fact_num(f, "mlp_ratio", 4, 0.1, 64)), 1, 1 << 18);
+    v->patch = llm__fact_item(f, "patch_size", 0, LLM__MUST, 1, 256);
+    v->frames = v->family->flags & LLM__EYES_PAIRS ? llm__fact_int(f, "temporal_patch_size", 2, 1, 8) : 1;
+    v->side = llm__fact_item(f, "image_size", 0, 0, 0, 16384) / LLM__MAX(v->patch, 1);
+    int32_t table = llm__fact_int(f, "num_position_embeddings", 0, 0, 1 << 24);
+    if (table) v->side = (int32_t)lround(sqrt(table));
+    v->merge = llm__fact_int(root, "scale_factor",
+                             llm__fact_int(f, "spatial_merge_size", llm__fact_int(root, "spatial_merge_size", 1, 1, 16), 1, 16), 1, 16);
+    double ratio = llm__fact_num(root, "downsample_ratio", 0, 0, 1);
+    if (ratio > 0) v->merge = (int32_t)lround(1 / ratio);
+    v->pool = v->merge;
+    int32_t mean = llm__fact_int(root, "mm_tokens_per_image", 0, 0, 1 << 20);
+    if (mean) v->pool = (int32_t)LLM__MAX(1, v->side / LLM__MAX(1, lround(sqrt(mean))));
+    v->eps = (float)llm__fact_num(f, "layer_norm_eps rms_norm_eps", (double)v->tower->eps, 1e-20, 1);
+    v->theta = llm__fact_num(f, "rope_theta", 10000, 1.0001, 1e18);
+    v->act = llm__tower_act(f, v->tower->act);
+    v->patch_values = 3 * v->frames * v->patch * v->patch;
+    if (f->r) return;
+    if (v->n_heads * v->head_dim > 1 << 16 || v->head_dim % 2)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: %d heads of %d values", f->path, v->n_heads, v->head_dim);
+    else if (v->flags & LLM__SEES_ROPE && v->head_dim % 4)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: heads of %d values, a multiple of 4 expected", f->path, v->head_dim);
+    else if (v->frames != 1 && v->frames != 2)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: temporal_patch_size %d, 1 or 2 expected", f->path, v->frames);
+}
+
+/* Which layers are computed, which see windows, and which have something for the language model's own layers. */
+static void llm__tower_layers(llm__facts *f, llm__facts *root, llm__vision *v) {
+    int64_t i;
+    const int unit = v->patch * v->merge;
+    int64_t last = v->family->projector && !strcmp(v->family->projector, "llava")
+                       ? llm__fact_item(root, "vision_feature_layer", 0, -1, -512, 512)
+                       : llm__fact_int(root, "select_layer", -1, -512, 512);
+    v->n_used = (int32_t)(last < 0 ? v->n_layers + 1 + last : last);
+    if (!f->r &&
+        (v->n_used < 1 || v->n_used > v->n_layers || llm_json_size(root->json, llm__facts_find(root, "vision_feature_layer").node) > 1))
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_feature_layer: one of the tower's %d layers expected", f->path, v->n_layers);
+    const llm__fact full = llm__facts_find(f, "fullatt_block_indexes");
+    if (full.node >= 0) v->window = llm__fact_int(f, "window_size", 0, unit, 1 << 16) / LLM__MAX(unit, 1);
+    for (int x = llm_json_first(f->json, full.node); x >= 0; x = llm_json_next(f->json, x))
+        if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers) v->full[i] = 1;
+    for (int x = llm__fact_list(f, "deepstack_visual_indexes"); x >= 0; x = llm_json_next(f->json, x)) {
+        if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers && v->n_deep < LLM__MAX_DEEP) v->deep[v->n_deep++] = (int32_t)i;
+        else if (!f->r)
+            f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: deepstack_visual_indexes: at most %d layers expected", f->path,
+                              LLM__MAX_DEEP);
+    }
+}
+
+/* A text in the model's arena. */
+static const char *llm__vision_text(llm_model *m, llm__str s) { return s.p ? llm__arena_str(&m->source.arena, s) : NULL; }
+
+/* The id of a placeholder, by the config's number or by its text; and its text. */
+static int32_t llm__placeholder(llm_model *m, llm__facts *root, const char *keys, const char *usual, const char **text) {
+    LLM__SCOPED(llm_text_free) llm_text piece = LLM__ZERO;
+    int32_t id = llm__fact_int(root, keys, usual ? llm__tokenizer_id(m->source.tokenizer, llm__lit(usual)) : -1, -1, INT32_MAX - 1);
+    if (id >= 0 && id < m->source.tokenizer->n_vocab && !llm__tokenizer_piece(m->source.tokenizer, id, &piece))
+        *text = llm__vision_text(m, llm__text_str(&piece));
+    return *text ? id : -1;
+}
+
+/* What the prompt has for a picture. */
+static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
+    static const char *const sets[] = {"image_start_token_id", "image_end_token_id", "video_start_token_id", "video_end_token_id"};
+    static const char *const names[] = {"<|IMAGE_START|>", "<|IMAGE_END|>", "<|VIDEO_START|>", "<|VIDEO_END|>"};
+    const llm__tokenizer *t = m->source.tokenizer;
+    const int slices = v->family->marks == LLM__MARKS_SLICES;
+    v->image_id =
+        llm__placeholder(m, root, slices ? "" : "image_token_id image_token_index", slices ? "<unk>" : v->family->token, &v->image_token);
+    v->video_id = llm__placeholder(m, root, "video_token_id video_token_index", v->family->video_token, &v->video_token);
+    if (!(v->family->flags & LLM__EYES_VIDEO)) v->video_id = -1;
+    v->placeholder = slices || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
+    v->video_placeholder = v->video_token;
+    v->row_end = "[IMG_BREAK]";
+    v->last_end = "[IMG_END]";
+    v->start = "<|vision_start|>";
+    v->stop = "<|vision_end|>";
+    for (int i = 0; i < 4 && m->arch.n_sets > 1; i++) {
+        int32_t id = llm__fact_int(root, sets[i], llm__tokenizer_id(t, llm__lit(names[i])), -1, INT32_MAX - 1);
+        if (id >= 0) v->set_ids[v->n_set_ids++] = id;
+    }
+    if (m->arch.n_sets > 1 && v->image_id >= 0) v->set_ids[v->n_set_ids++] = v->image_id;
+    if (m->arch.n_sets > 1 && v->video_id >= 0) v->set_ids[v->n_set_ids++] = v->video_id;
+}
+
+/* What config.json says beside the shapes. */
+static void llm__vision_rest(llm_model *m, llm__facts *root, llm__vision *v) {
+    char text[64];
+    v->out = m->arch.hidden;
+    v->text_eps = m->arch.eps;
+    v->n_query = llm__fact_int(root, "query_num", 64, 1, 4096);
+    llm__facts in = llm__facts_in(root, llm__facts_find(root, "vision_config").node);
+    v->tokens_per_second = llm__fact_num(&in, "tokens_per_second", v->family->flags & LLM__EYES_SECONDS ? 4 : 1, 0, 1e6);
+    if (!(v->family->flags & LLM__EYES_SECONDS)) v->tokens_per_second = 0;
+    llm__fact_str(root, "vision_aspect_ratio", text);
+    if (!text[0]) memcpy(text, "anyres_max_9", 13);
+    if (v->family->flags & LLM__EYES_SHRINK && !strncmp(text, "anyres_max_", 11)) v->shrink_tiles = (int32_t)strtol(text + 11, NULL, 10);
+    m->arch.n_deepstack = v->n_deep;
+    m->arch.both_ways = !strcmp(v->projector->names, "gemma3");
+    v->seq_len = 0;
+}
+
+/* Everything of a folder but the processor. */
+static llm_result llm__vision_folder(llm_model *m, llm__vision *v) {
+    llm__facts root = LLM__ZERO, f;
+    char type[64], tower[64];
+    root.path = m->path;
+    root.json = m->source.config;
+    root.n_nodes = 1;
+    llm__fact_str(&root, "model_type", type);
+    v->family = llm__eyes_of(type);
+    const int object = llm__facts_find(&root, "vision_config").node;
+    f = root;
+    f.node[0] = object;
+    if (llm_json_type_of(root.json, object) != LLM_JSON_OBJECT)
+        return llm__error(LLM_ERR_FORMAT, "%s: config.json: vision_config: an object expected", m->path);
+    llm__fact_str(&f, "model_type", tower);
+    v->tower = llm__tower_of(tower[0] ? tower : type);
+    if (!v->tower && v->family) v->tower = llm__tower_of(type);
+    if (!v->family || !v->tower)
+        return llm__error(LLM_ERR_UNSUPPORTED,
+                          "%s: config.json: a model that sees of the type \"%.40s\" with a tower of the type \"%.40s\" is not supported",
+                          m->path, type, tower);
+    if (!strcmp(tower, "pixtral")) v->family = llm__eyes_of("mistral3");
+    v->projector = llm__projector_of(v->family->projector);
+    v->flags = v->tower->flags;
+    f.defaults = v->tower->defaults;
+    if (v->family->fit == LLM__FIT_SLICES) v->flags |= LLM__SEES_BUCKETS;
+    llm__tower_shapes(&f, &root, v);
+    if (!f.r) llm__tower_layers(&f, &root, v);
+    if (f.r || root.r) return f.r ? f.r : root.r;
+    llm__vision_marks(m, &root, v);
+    llm__vision_rest(m, &root, v);
+    if (root.r) return root.r;
+    if (v->image_id < 0)
+        return llm__error(LLM_ERR_FORMAT, "%s: its tokenizer has no \"%s\", which stands for a picture", m->path, v->family->token);
+    return LLM_OK;
+}
+
+/* 1 if the model's files say that it sees, and that is asked for. */
+static int llm__sees(const llm_model *m, const llm_model_config *cfg) {
+    const llm_json *config = m->source.config;
+    if (m->source.gguf || (cfg && cfg->language_model_only) || llm_json_find(config, 0, "vision_config") < 0) return 0;
+    return llm__eyes_of(llm_json_str(config, llm_json_find(config, 0, "model_type"), NULL)) != NULL;
+}
+
+LLM__PRIVATE llm_result llm__vision_open(llm_model *m, const llm_model_config *cfg) {
+    if (cfg && cfg->mmproj)
+        return llm__error(LLM_ERR_UNSUPPORTED,
+                          "mmproj: %.300s: llama.cpp's files for pictures are not in this version; Hugging Face folders are", cfg->mmproj);
+    if (!m->arch.n_layers || !llm__sees(m, cfg)) return LLM_OK;
+    llm__vision *v = (llm__vision *)llm__arena_get(&m->source.arena, sizeof *v);
+    if (!v) return llm__nomem();
+    v->path = m->path;
+    v->tensors = &m->source.tensors;
+    v->reader = cfg ? cfg->picture_reader : NULL;
+    llm__random_bytes(v->secret, sizeof v->secret);
+    llm_result r = llm__vision_folder(m, v);
+    if (!r) r = llm__processor_open(m, v);
+    if (!r) m->vision = v;
+    return r;
+}
+
+LLM__PRIVATE int32_t llm__vision_set(const llm__vision *v, int32_t id) {
+    for (int32_t i = 0; i < v->n_set_ids; i++)
+        if (v->set_ids[i] == id) return 1;
+    return 0;
+}

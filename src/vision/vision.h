@@ -1,0 +1,80 @@
+/* vision: what a model sees with: its family's rows, corrected by its files.
+ *
+ * config.json has the tower's shapes (vision_config), preprocessor_config.json what is done to pictures, and processor_config.json a few
+ * words about the prompt; of a GGUF model a second file (mmproj) has all three. Read once, when the model is opened; every tensor of the
+ * tower is looked up then too, so that what opens can see. */
+#pragma once
+#include "api/config.h"
+#include "api/model.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "model/tensors.h"
+#include "model/facts.h"
+#include "model/loader.h"
+#include "vision/resize.h"
+#include "vision/tower_kinds.h"
+
+enum { LLM__MAX_PINPOINTS = 128, LLM__MAX_DEEP = 8 };
+
+/* The parameters of a processor, which a request may change (mm_processor_kwargs). */
+typedef struct llm__processor {
+    llm__filter filter;
+    double mean[3], std[3], rescale;
+    int64_t min_pixels, max_pixels;                       /* of a picture in its own shape */
+    int64_t video_min_pixels, video_max_pixels;           /* of a frame, or of all frames together */
+    int32_t size;                                         /* S: side of a tile, or of the only view */
+    int32_t longest, shortest;                            /* a picture's longest side; its shortest one before the middle is cut out */
+    int32_t min_tiles, max_tiles;                         /* of a grid */
+    int32_t split;                                        /* pictures are cut at all */
+    int32_t n_pinpoints, pinpoint[LLM__MAX_PINPOINTS][2]; /* height, width */
+    int32_t resize, crop;                                 /* do_resize, do_center_crop */
+    double fps;                                           /* frames a second that are taken of a video */
+    int32_t min_frames, max_frames;
+} llm__processor;
+
+typedef struct llm__vision {
+    const llm__eyes_family *family;
+    const llm__tower_family *tower;
+    const llm__projector *projector;
+    llm__processor processor;
+    /* The tower. */
+    uint32_t flags;                                                                      /* of the tower, corrected */
+    int32_t hidden, n_layers, n_used, n_heads, head_dim, ff, patch, frames, merge, side; /* n_used: layers that are computed; side: of the
+                                                                                      table of positions, in patches */
+    int32_t pool;                        /* patches to a row of the language model, a side: merge, or of Gemma 3 what its mean is of */
+    int32_t patch_values;                /* of a patch: 3 * frames * patch * patch */
+    int32_t out;                         /* width of the language model */
+    int32_t n_query;                     /* MiniCPM-V: rows of a slice */
+    int32_t window;                      /* in blocks a side; 0: every layer sees everything */
+    uint8_t full[LLM__MAX_LAYERS];       /* layers that see everything all the same */
+    int32_t n_deep, deep[LLM__MAX_DEEP]; /* layers behind which values for the language model's first layers are made */
+    float eps, text_eps;
+    double theta;
+    llm_act act;
+    int32_t shrink_tiles; /* N of anyres_max_N; 0: nothing is shrunk */
+    double tokens_per_second;
+    /* The prompt. */
+    int32_t image_id, video_id;                  /* placeholders; -1: none */
+    int32_t set_ids[8], n_set_ids;               /* tokens that go to the experts for pictures */
+    const char *image_token, *video_token;       /* their texts */
+    const char *placeholder, *video_placeholder; /* what the rendered prompt has */
+    const char *row_end, *last_end;              /* behind a row of the picture, and behind the last */
+    const char *start, *stop;                    /* around pairs of frames of a video */
+    int32_t seq_len;                             /* rows of a view where all views have as many; 0: they differ */
+    /* Its files. */
+    const llm__tensors *tensors;
+    const char *path;
+    int gguf;
+    int64_t n_params, bytes;
+    uint64_t secret[2]; /* of hashes of contents */
+    const llm_picture_reader *reader;
+} llm__vision;
+
+/* Reads what a model sees with into m->vision; NULL there: it does not see. path: of an mmproj file, or NULL. */
+LLM__PRIVATE llm_result llm__vision_open(llm_model *m, const llm_model_config *cfg);
+
+/* Which set of experts a token goes to. */
+LLM__PRIVATE int32_t llm__vision_set(const llm__vision *v, int32_t id);
+
+/* The parameters with those of a request: a JSON object. Unknown names, and values out of range, are refused. */
+LLM__PRIVATE llm_result llm__processor_change(const llm__vision *v, const char *json, llm__processor *p);

@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+"""Models that see against transformers, and hostile pictures: llm_cli and llm_serve on the tiny checkpoints of build/data/vision.
+
+    test_vision.py [FAMILY...] [--args "--isa avx2"]      env LLM_CLI (./llm_cli), LLM_SERVE (./llm_serve)
+
+Every chat of a family (text, pictures of several kinds and sizes, two pictures, a second turn, videos) is given to llm_cli as a file of
+messages whose pictures are files, and to a server with the pictures as data URIs. Compared with expected.json: the prompt's ids, the
+log-probability of each of them and of all that could come next (logits_tolerance of the range; it is wide for a JPEG, since decoders
+differ), the greedy tokens. A right engine is 1e-6 off, a wrong detail 1e-2. Then what must be refused, in a sentence, and cost nothing.
+"""
+import argparse
+import base64
+import json
+import math
+import os
+import pathlib
+import shlex
+import struct
+import subprocess
+import sys
+import zlib
+
+import serving
+from serving import Server, check, finish
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DATA = ROOT / "build/data/vision"
+CLI = os.environ.get("LLM_CLI", "./llm_cli")
+KINDS = {".png": "image/png", ".jpg": "image/jpeg"}
+
+
+def ask(*args):
+    p = subprocess.run([CLI, *args, "--json"], capture_output=True, text=True, timeout=300)
+    if p.returncode: raise RuntimeError(f"exit {p.returncode}: {(p.stderr.strip().splitlines() or ['no message'])[-1][:300]}")
+    return json.loads(p.stdout)
+
+
+def log_softmax(logits):
+    top = max(logits)
+    norm = top + math.log(sum(math.exp(x - top) for x in logits))
+    return [x - norm for x in logits]
+
+
+def greedy_same(p, got):
+    """The first greedy_robust tokens, which no rounding moves."""
+    return len(got) == len(p["greedy"]) and got[:p["greedy_robust"]] == p["greedy"][:p["greedy_robust"]]
+
+
+def by_files(folder, n, p, extra):
+    """One chat through llm_cli."""
+    name, base = f"{folder.name}, {p['case']}", ("-m", str(folder), "--dtype", "float32", "--messages", str(folder / f"chat{n}.json"), *extra)
+    want = log_softmax(p["logits_last"])
+    span = max(want) - min(want)
+    got = ask("score", "--top-logprobs", str(len(want)), *base)
+    if not check(f"{name}: ids", got["token_ids"] == p["token_ids"], got["token_ids"]): return
+    following = dict((int(i), x) for i, x in got["next"])
+    off = max(max(abs(a - b) for a, b in zip(got["logprobs"][1:], p["logprobs_of_next"])), max(abs(following[i] - x) for i, x in enumerate(want))) / span
+    check(f"{name}: log-probabilities", off <= p["logits_tolerance"], off)
+    new = ask("generate", "-n", str(len(p["greedy"])), "--temp", "0", "--ignore-eos", *base)["token_ids"]
+    check(f"{name}: greedy tokens", greedy_same(p, new), new)
+
+
+def inline(folder, messages):
+    """The same messages with data URIs instead of file names."""
+    def uri(name):
+        path = folder / name.removeprefix("file:")
+        return f"data:{KINDS[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode()}"
+
+    def walk(x):
+        if isinstance(x, dict): return {k: walk(v) for k, v in x.items()}
+        if isinstance(x, list): return [walk(v) for v in x]
+        return uri(x) if isinstance(x, str) and x.startswith("file:") else x
+    return walk(messages)
+
+
+def by_server(s, folder, p):
+    body = {"messages": inline(folder, p["messages"]), "max_tokens": len(p["greedy"]), "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+    status, a = s.post("/v1/chat/completions", body)
+    name = f"{folder.name}, {p['case']}, by HTTP"
+    if not check(f"{name}: answers", status == 200, a): return
+    check(f"{name}: prompt tokens", a["usage"]["prompt_tokens"] == len(p["token_ids"]), a["usage"])
+    check(f"{name}: greedy tokens", greedy_same(p, a["choices"][0]["token_ids"]), a["choices"][0]["token_ids"])
+
+
+def png(w, h, rows=b"", kind=2):
+    """A PNG of w x h that has these (compressed) rows, whatever it says of its size."""
+    def chunk(name, data): return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", w, h, 8, kind, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def gif(w, h, frames):
+    one = b"\x21\xf9\x04\0\x0a\0\0\0" + b"\x2c\0\0\0\0" + struct.pack("<HH", 1, 1) + b"\0" + b"\x02\x02\x44\x01\x00"
+    return b"GIF89a" + struct.pack("<HH", w, h) + b"\x80\0\0" + b"\0\0\0\xff\xff\xff" + one * frames + b";"
+
+
+def data(raw, kind="image/png"): return f"data:{kind};base64,{base64.b64encode(raw).decode()}"
+
+
+def image(url, **more): return {"type": "image_url", "image_url": {"url": url, **more}}
+
+
+def bad_pictures(folder):
+    """(name, parts of a message, what the sentence has)"""
+    good = (folder / "exact.png").read_bytes()
+    jpeg = (folder / "photo.jpg").read_bytes()
+    for part in (0, 1, 7, 8, 20, 33, 60): yield f"a PNG of {part} bytes", [image(data(good[:part]))], ""
+    for part in (2, 3, 20, 100, 200): yield f"a JPEG of {part} bytes", [image(data(jpeg[:part], "image/jpeg"))], ""
+    yield "50,000 x 50,000", [image(data(png(50000, 50000)))], "50000"
+    yield "2 billion x 1", [image(data(png(2 ** 31 - 1, 1)))], ""
+    yield "4 billion x 4 billion", [image(data(png(2 ** 32 - 1, 2 ** 32 - 1)))], ""
+    yield "0 x 0", [image(data(png(0, 0)))], ""
+    yield "0 x 5", [image(data(png(0, 5)))], ""
+    yield "no rows", [image(data(png(50, 50)))], ""
+    yield "fewer rows than it says", [image(data(png(60, 60, b"\0" + b"\1" * 180)))], ""
+    yield "colour type 9", [image(data(png(20, 20, b"\0" * 2000, 9)))], ""
+    yield "a palette that is not there", [image(data(png(20, 20, b"\0" * 2000, 3)))], ""
+    yield "a GIF without frames", [image(data(gif(5, 5, 0), "image/gif"))], "GIF"
+    yield "a GIF of 60,000 x 60,000", [image(data(gif(60000, 60000, 1), "image/gif"))], "60000"
+    yield "a WebP", [image(data(b"RIFF\x24\0\0\0WEBPVP8 " + b"\0" * 40, "image/webp"))], "WebP"
+    yield "a HEIC", [image(data(b"\0\0\0\x18ftypheic" + b"\0" * 40, "image/heic"))], "HEIC"
+    yield "an SVG", [image(data(b"<svg xmlns='http://www.w3.org/2000/svg'/>", "image/svg+xml"))], "SVG"
+    yield "a PDF", [image(data(b"%PDF-1.7 ...", "application/pdf"))], "PDF"
+    yield "a TIFF", [image(data(b"II*\0" + b"\0" * 40, "image/tiff"))], "TIFF"
+    yield "an mp4 as a picture", [image(data(b"\0\0\0\x18ftypisom" + b"\0" * 40, "video/mp4"))], "MP4"
+    yield "a text", [image(data(b"hello, I am no picture"))], "no picture"
+    yield "zeros", [image(data(bytes(10000)))], "no picture"
+    yield "base64 with a blank", [image("data:image/png;base64,iVBO Rw0KGgo=")], "base64"
+    yield "base64 with a wrong letter", [image("data:image/png;base64,iVBO*w0KGgo=")], "base64"
+    yield "base64 cut", [image("data:image/png;base64,iVBORw0KGg")], ""
+    yield "base64 of nothing", [image("data:image/png;base64,")], ""
+    yield "padding within", [image("data:image/png;base64,iV==BORw0KGgo")], "base64"
+    yield "no base64", [image("data:image/png,hello")], "base64"
+    yield "no comma", [image("data:image/png;base64")], "data URI"
+    yield "data: alone", [image("data:")], "data URI"
+    yield "an empty url", [image("")], "data URI"
+    yield "a name", [image("cat.png")], "data URI"
+    for url in ("http://127.0.0.1:1/x.png", "https://example.com/x.png", "http://[::1]/", "HTTP://example.com/x", "ftp://example.com/x", "gopher://x", "javascript:1"): yield url, [image(url)], ""
+    for name in ("/etc/passwd", "///etc/passwd", "../../etc/passwd", "x\0y", "exact.png", "//host/share", "%2e%2e/x"): yield f"file:{name!r}", [image("file:" + name)], "file"
+    yield "url: a number", [image(5)], "url"
+    yield "url: null", [image(None)], "url"
+    yield "url: a list", [image([data(good)])], "url"
+    yield "no url", [{"type": "image_url", "image_url": {}}], "url"
+    yield "no image_url", [{"type": "image_url"}], "url"
+    yield "image_url: a number", [{"type": "image_url", "image_url": 5}], "url"
+    yield "detail: huge", [image(data(good), detail="huge")], "detail"
+    yield "detail: 5", [image(data(good), detail=5)], "detail"
+    yield "input_image with a file_id", [{"type": "input_image", "file_id": "file-1"}], ""
+    yield "a type that is none", [{"type": "picture", "url": data(good)}], "type"
+    yield "audio", [{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}], ""
+    yield "200 pictures", [image(data(good))] * 200, "At most"
+    yield "1,000 pictures", [image(data(png(1, 1, b"\0\0\0\0")))] * 1000, "At most"
+    yield "1 x 10,000", [image(data(png(1, 10000, (b"\0" + b"\1\2\3") * 10000)))], ""
+    yield "a video as a url of nothing", [{"type": "video_url", "video_url": {"url": ""}}], ""
+    yield "a video of no frames", [{"type": "video", "video": []}], ""
+    yield "a video of numbers", [{"type": "video", "video": [1, 2]}], ""
+    yield "a video of broken frames", [{"type": "video_url", "video_url": {"url": "data:video/jpeg;base64,AAAA,AAAA"}}], ""
+    yield "fps 0", [{"type": "video", "video": [data(good)] * 2, "fps": 0}], "fps"
+    yield "fps as a text", [{"type": "video", "video": [data(good)] * 2, "fps": "x"}], "fps"
+    yield "an mp4", [{"type": "video_url", "video_url": {"url": data(b"\0\0\0\x18ftypisom" + bytes(99), "video/mp4")}}], ""
+    yield "2,000 frames", [{"type": "video", "video": [data(png(1, 1, b"\0\0\0\0"))] * 2000}], "1024"
+    yield "frames of two sizes", [{"type": "video", "video": [data(good), data(png(9, 9, (b"\0" + bytes(27)) * 9))]}], ""
+
+
+def test_bad(family):
+    folder = DATA / family
+    s = Server("--max-num-seqs", "4", model=str(folder), base=("--log-level", "warn"))
+    ask_text = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, "temperature": 0}
+    before = s.post("/v1/chat/completions", ask_text)[1]["choices"][0]["message"]
+    accepted = {"1 x 10,000", "frames of two sizes", "base64 cut"} # may be seen, if a family can
+    count, start = 0, 0
+    for round in range(2):
+        for name, parts, what in bad_pictures(folder):
+            body = {"messages": [{"role": "user", "content": [{"type": "text", "text": "See?"}] + parts}], "max_tokens": 1}
+            status, a = s.post("/v1/chat/completions", body)
+            count += 1
+            if status == 200 and name in accepted: continue
+            said = a["error"]["message"] if "error" in a else ""
+            check(f"{family}, {name}: a sentence", status == 400 and 15 < len(said) < 600 and what in said, (status, a))
+        if not round: start = s.resident()
+    check(f"{family}: {count} bad ones, and no memory lost", serving.SANITIZED or s.resident() - start < 32 << 20, f"{start} to {s.resident()} bytes")
+    check(f"{family}: others lose nothing", s.post("/v1/chat/completions", ask_text)[1]["choices"][0]["message"] == before)
+    for more, field in (({"mm_processor_kwargs": 5}, "mm_processor_kwargs"), ({"mm_processor_kwargs": {"x": 1}}, "mm_processor_kwargs"),
+                        ({"mm_processor_kwargs": {"max_pixels": -5}}, ""), ({"multi_modal_data": {"image": []}}, "multi_modal_data")):
+        body = {"messages": [{"role": "user", "content": [image(data((folder / "exact.png").read_bytes()))]}], "max_tokens": 1}
+        status, a = s.post("/v1/chat/completions", dict(body, **more))
+        check(f"{family}, {more}", status == 400 and field in json.dumps(a), (status, a))
+    for more in ({"multi_modal_data": 5}, {"multi_modal_data": {"audio": []}}, {"multi_modal_data": {"image": ["data:,"]}}, {"multi_modal_data": {"image": [data(b"x")]}},
+                 {"multi_modal_data": {"image": [data((folder / "exact.png").read_bytes())]}}): # the last: no placeholder in the prompt
+        status, a = s.post("/v1/completions", dict({"prompt": "a", "max_tokens": 1}, **more))
+        check(f"{family}, prompt, {str(more)[:40]}", status == 400 and "multi_modal_data" in json.dumps(a) or "placeholder" in json.dumps(a), (status, a))
+    s.stop()
+
+
+def test_options():
+    """Limits, a folder of pictures, and parameters of the processor, as a server is started with them."""
+    folder = DATA / "qwen2_5_vl"
+    good, part = data((folder / "exact.png").read_bytes()), {"type": "text", "text": "Which?"}
+    def call(s, *urls): return s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": [part, *map(image, urls)]}], "max_tokens": 1})
+    s = Server("--limit-mm-per-prompt", '{"image": 1, "video": 0}', "--allowed-local-media-path", str(folder), model=str(folder), base=("--log-level", "warn"))
+    status, plain = call(s, good)
+    check("one picture of one", status == 200, plain)
+    status, a = call(s, good, good)
+    check("two pictures of one", status == 400 and "At most 1 image" in a["error"]["message"], a)
+    status, a = s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "video", "video": [good] * 2}]}], "max_tokens": 1})
+    check("no video", status == 400 and "At most 0 video" in a["error"]["message"], a)
+    for name in ("file:exact.png", f"file://{folder}/exact.png"):
+        status, a = call(s, name)
+        check(f"{name}: the same as the data", status == 200 and a["usage"]["prompt_tokens"] == plain["usage"]["prompt_tokens"], a)
+    for name in ("file:../qwen3_vl/exact.png", "file:/etc/hostname", "file:none.png"): check(f"{name}: refused", call(s, name)[0] == 400)
+    s.stop()
+    s = Server("--mm-processor-kwargs", '{"max_pixels": 3136, "min_pixels": 784}', model=str(folder), base=("--log-level", "warn"))
+    status, a = call(s, good)
+    check("mm_processor_kwargs: a smaller picture", status == 200 and a["usage"]["prompt_tokens"] < plain["usage"]["prompt_tokens"], a)
+    s.stop()
+    for flag, value in (("--limit-mm-per-prompt", "{"), ("--limit-mm-per-prompt", '{"image": -1}'), ("--limit-mm-per-prompt", '{"audio": 1}'), ("--mm-processor-kwargs", "[]"),
+                        ("--allowed-local-media-path", "/nowhere")):
+        p = subprocess.run([serving.SERVE, "--model", str(folder), "--port", "0", flag, value], capture_output=True, text=True, timeout=60)
+        check(f"{flag} {value}: refused", p.returncode in (1, 2) and flag.strip("-") in p.stderr, p.stderr)
+
+
+def test_text_models():
+    """A model that does not see says so."""
+    s = Server(model=str(serving.checkpoint("llama")))
+    status, a = s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": [image("data:image/png;base64,AAAA")]}]})
+    check("a text model refuses pictures", status == 400 and "multimodal" in a["error"]["message"], a)
+    s.stop()
+
+
+def main():
+    a = argparse.ArgumentParser()
+    a.add_argument("family", nargs="*")
+    a.add_argument("--args", default="")
+    a = a.parse_args()
+    extra = shlex.split(a.args)
+    for folder in sorted(x for x in DATA.iterdir() if x.is_dir() and (not a.family or x.name in a.family)):
+        prompts = json.loads((folder / "expected.json").read_text())["prompts"]
+        for n, p in enumerate(prompts):
+            try: by_files(folder, n, p, extra)
+            except (RuntimeError, KeyError, subprocess.TimeoutExpired) as err: check(f"{folder.name}, {p['case']}", False, err)
+        s = Server("--dtype", "float32", *extra, model=str(folder), base=("--log-level", "warn", "--max-num-seqs", "4"))
+        for p in prompts: by_server(s, folder, p)
+        s.stop()
+    if a.family: return finish()
+    test_bad("qwen2_5_vl")
+    test_bad("llava_next")
+    test_options()
+    test_text_models()
+    finish()
+
+
+main()
