@@ -237,6 +237,9 @@ grammar-campaign: lib model data ## 300 schemas, 1,000 random walks through the 
 	@python3 tests/tools/setup.py test
 	@GRAMMAR_WALKS=1000 build/python/bin/python tests/e2e/test_grammar.py
 
+test-memory: all ## every allocation fails once, then all from each on: calls of the library, commands of llm_cli (15 minutes)
+	@python3 tests/tools/run.py memory
+
 load: all model ## llm_serve under load for minutes: 64 clients, a small KV cache, clients that give up, wrk on /health
 	@python3 tests/tools/setup.py load
 	@python3 tests/tools/run.py load

@@ -17,6 +17,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <locale.h>
 #include <math.h>
 #include <netdb.h>
@@ -37,7 +38,8 @@
 #define CLI_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define CLI_UNUSED __attribute__((unused))
 /* Variables that free what they hold where their block ends, however it is left. */
-#define CLI_TEXT __attribute__((cleanup(llm_text_free))) llm_text
+#define CLI_TEXT __attribute__((cleanup(cli_text_free))) llm_text
+static void cli_text_free(llm_text *t);
 #define CLI_TOKENS __attribute__((cleanup(llm_tokens_free))) llm_tokens
 #define CLI_JSON __attribute__((cleanup(cli_json_free))) llm_json
 static void cli_json_free(llm_json **doc) { llm_json_free(*doc); }
@@ -84,6 +86,16 @@ static void cli_note(void *user, const char *line) {
     llm_text_str(&cli_notes, "\n");
 }
 
+/* A text that lacks a part for want of memory ends the program: nothing is made of it. It is looked at before its bytes are, and in the end. */
+static void cli_whole(const llm_text *t) {
+    if (t->failed) cli_die(1, "memory: a text of more than %zu bytes did not fit", t->len);
+}
+
+static void cli_text_free(llm_text *t) {
+    cli_whole(t);
+    llm_text_free(t);
+}
+
 /* Standard output has failed, in this write or in an earlier one: what errno says now may be of something else, so a byte asks for the cause
  * once more. If who read has enough, as in `llm_cli ... | head`, the program ends without a word, as SIGPIPE ends others. */
 static void cli_broken(void) {
@@ -102,7 +114,7 @@ static void cli_write(const char *s, size_t n) {
 
 /* Writes and frees. */
 static void cli_out(llm_text *t) {
-    if (t->failed) cli_die(1, "memory: an answer of %zu bytes did not fit", t->len);
+    cli_whole(t);
     cli_write(t->data, t->len);
     llm_text_free(t);
 }
@@ -115,9 +127,12 @@ static llm_result cli_read(const char *path, llm_text *out) {
     for (size_t n; f && !out->failed && (n = fread(block, 1, sizeof block, f)) > 0;) llm_text_add(out, block, n);
     llm_result r = f && !ferror(f) ? LLM_OK : cli_bad(LLM_ERR_IO, "%.60s: %s", f == stdin ? "standard input" : path, strerror(errno));
     llm_text_add(out, "", 0);
-    if (out->failed)
+    if (out->failed && out->len + sizeof block > CLI_MAX_INPUT) {
+        llm_text_free(out);
         r = cli_bad(LLM_ERR_LIMIT, "%.60s: more than %zu MiB, a text that fits a context was expected", path, CLI_MAX_INPUT >> 20);
+    }
     if (f && f != stdin) fclose(f);
+    if (!r) cli_whole(out);
     return r;
 }
 
@@ -125,8 +140,9 @@ static llm_result cli_read(const char *path, llm_text *out) {
 static char *cli_line(size_t *n) {
     static char *line;
     static size_t room;
+    errno = 0;
     ssize_t got = getline(&line, &room, stdin);
-    if (ferror(stdin)) cli_die(1, "input: %s", strerror(errno));
+    if (ferror(stdin) || (got < 0 && errno == ENOMEM)) cli_die(1, "input: %s", strerror(errno));
     while (got > 0 && (line[got - 1] == '\n' || line[got - 1] == '\r')) line[--got] = 0;
     *n = got < 0 ? 0 : (size_t)got;
     return got < 0 ? NULL : line;
@@ -222,7 +238,15 @@ static void cli_check(llm_result r) {
     CLI_TEXT t = {0};
     if (r == LLM_OK) return;
     llm_options_sentence(&cli_names, cli_argc, cli_argv, getenv, llm_last_error(), &t);
-    cli_die(r == LLM_ERR_ARG ? 2 : 1, "%s", t.data ? t.data : "out of memory");
+    cli_die(r == LLM_ERR_ARG ? 2 : 1, "%s", t.failed ? llm_last_error() : t.data);
+}
+
+/* Parses a text that should be JSON; 0: it is none. */
+static int cli_json(const llm_text *t, llm_json **doc) {
+    cli_whole(t);
+    const llm_result r = llm_json_parse(t->data, t->len, NULL, doc);
+    if (r == LLM_ERR_NOMEM) cli_check(r);
+    return !r;
 }
 
 /* Appends the numbers of "[1,2]" or "1,2": ids, or sizes. */
@@ -231,12 +255,13 @@ static llm_result cli_parse_ids(const char *said, const char *text, llm_tokens *
     CLI_JSON *doc = NULL;
     int64_t id;
     llm_text_format(&list, text[strspn(text, " \t\r\n")] == '[' ? "%s" : "[%s]", text);
-    int ok = !llm_json_parse(list.data, list.len, NULL, &doc) && llm_json_type_of(doc, 0) == LLM_JSON_ARRAY;
+    int ok = cli_json(&list, &doc) && llm_json_type_of(doc, 0) == LLM_JSON_ARRAY;
     for (int i = ok ? llm_json_first(doc, 0) : -1; ok && i >= 0; i = llm_json_next(doc, i)) {
         ok = llm_json_int(doc, i, &id) && id >= 0 && id <= INT32_MAX;
         llm_tokens_add(out, (int32_t)id);
     }
-    return ok && !out->failed ? LLM_OK : cli_bad(LLM_ERR_ARG, "%s: %.60s, whole numbers as '[1,2]' were expected", said, text);
+    if (out->failed) cli_die(1, "memory: %zu ids did not fit", out->len);
+    return ok ? LLM_OK : cli_bad(LLM_ERR_ARG, "%s: %.60s, whole numbers as '[1,2]' were expected", said, text);
 }
 
 /* Appends the options of an answer that are no numbers as members of a request's body, under their first names: JSON and lists of ids as
@@ -249,6 +274,7 @@ static llm_result cli_add_members(llm_text *body) {
         CLI_JSON *doc = NULL;
         if (row->group != CLI_ANSWERS || !cli_given[i]) continue;
         llm_text_add(&name, row->names, strcspn(row->names, "|"));
+        cli_whole(&name);
         for (char *dash = name.data; (dash = strchr(dash, '-'));) *dash = '_';
         if (row->kind == LLM_OPTION_BOOL) llm_text_format(body, ",%q:%b", name.data, *(const int32_t *)at);
         if (row->kind == LLM_OPTION_LIST) {
@@ -262,7 +288,7 @@ static llm_result cli_add_members(llm_text *body) {
         int ids = !strcmp(row->words, "IDS"), json = ids || !strcmp(row->words, "JSON");
         if (*text != '@' || !strstr(row->words, "@FILE")) llm_text_format(&value, ids && *text != '[' ? "[%s]" : "%s", text);
         else if (cli_read(text + 1, &value)) return LLM_ERR_ARG;
-        if (json && llm_json_parse(value.data, value.len, NULL, &doc))
+        if (json && !cli_json(&value, &doc))
             return cli_bad(LLM_ERR_ARG, "--%.*s: %.60s, JSON was expected", (int)name.len, row->names, text);
         llm_text_format(body, json ? ",%q:%s" : ",%q:%Q", name.data, value.data, value.len);
     }
@@ -393,6 +419,7 @@ static void view_rule(const char *title, size_t n) {
 static void view_flush(void) {
     static const char *const sgr[VIEW_MARKS] = {"", "\x1b[1m", "\x1b[22m", "\x1b[36m", "\x1b[39m"};
     const char *s = view.word.data;
+    cli_whole(&view.word);
     if (!view.word.len) return;
     if (view.col + view.gap + view.width > view.columns && view.col > view.hang) {
         putc('\n', stdout);
@@ -502,6 +529,7 @@ static void view_fenced(const char *s, size_t n) {
     const int newline = *s == '\n', waits = view.fence == FENCE_TITLE ? !newline : view.begins && strchr(" `", *s) && view.head.len < 12;
     if (waits) {
         llm_text_add(&view.head, s, n);
+        cli_whole(&view.head);
         return;
     }
     const char *h = view.head.data ? view.head.data : "";
@@ -516,6 +544,7 @@ static void view_fenced(const char *s, size_t n) {
 static void view_char(const char *s, size_t n, int width) {
     if (!view.fence && view.marks && view.begins) {
         llm_text_add(&view.head, s, n);
+        cli_whole(&view.head);
         if (view_may_begin(view.head.data, view.head.len)) return;
         view_cut(n);
         if (view_begin((unsigned char)*s)) return;
@@ -596,6 +625,7 @@ static void cli_show(const llm_json *event) {
     cli.thinking = 0;
     cli.view ? view_add(text, n, 0) : cli_write(text, n);
     llm_text_add(&cli.said, text, n);
+    cli_whole(&cli.said);
 }
 
 /* That an answer was cut, and with --verbose
@@ -614,16 +644,24 @@ static void cli_show_speed(const llm_request *request) {
             ((double)out.n_token_ids - 1) / rest, begin + first - m.arrival_time, cli.plain);
 }
 
+/* Begins a call with a body. */
+static llm_openai_call *cli_begin(llm_openai_kind kind, const llm_text *body) {
+    cli_whole(body);
+    llm_openai_call *call = llm_openai_begin(&cli.service, kind, body->data, body->len, NULL);
+    if (!call) cli_die(1, "memory: a request of %zu bytes did not fit", body->len);
+    return call;
+}
+
 /* Sends a body of the members in `what` and of those that the options add. Streams are shown; else *answer gets the whole, to be freed.
  * The error object becomes an error of ours: of a field that is an option here under the option's name, and as a usage error. */
 static llm_result cli_call(llm_openai_kind kind, const llm_text *what, llm_json **answer) {
     CLI_TEXT body = {0}, piece = {0};
+    cli_whole(what);
     llm_text_format(&body, answer ? "{%s" : "{'stream':true,%s", what->data);
     llm_result r = cli_add_members(&body);
     if (r) return r;
     llm_text_str(&body, "}");
-    llm_openai_call *call = body.failed ? NULL : llm_openai_begin(&cli.service, kind, body.data, body.len, NULL);
-    if (!call) cli_die(1, "memory: a request of %zu bytes did not fit", body.len);
+    llm_openai_call *call = cli_begin(kind, &body);
     const llm_openai_info *info = llm_openai_get_info(call);
     const sig_atomic_t before = cli_interrupts;
     cli.said.len = 0;
@@ -636,12 +674,14 @@ static llm_result cli_call(llm_openai_kind kind, const llm_text *what, llm_json 
             cli_check(llm_engine_step(cli.engine, NULL));
             continue;
         }
+        cli_whole(&piece);
         const char *json = strncmp(piece.data, "data: ", 6) ? piece.data : piece.data + 6;
-        if (llm_json_parse(json, strcspn(json, "\n"), NULL, &doc)) doc = NULL; /* [DONE] */
+        if (*json == '{') cli_check(llm_json_parse(json, strcspn(json, "\n"), NULL, &doc)); /* else [DONE] */
         int error = llm_json_find(doc, 0, "error");
         const char *why = cli_text(doc, error, NULL, "message", NULL), *param = cli_text(doc, error, NULL, "param", NULL);
         const llm_option *row = param ? llm_options_find(&cli_names, param, strlen(param)) : NULL;
-        if (row && row->group == CLI_ANSWERS) r = cli_bad(LLM_ERR_ARG, "--%.*s: %.600s", (int)strcspn(row->names, "|"), row->names, why);
+        if (row && row->group == CLI_ANSWERS && info->status < 500)
+            r = cli_bad(LLM_ERR_ARG, "--%.*s: %.600s", (int)strcspn(row->names, "|"), row->names, why);
         else if (why) r = cli_bad(LLM_ERR_FORMAT, "%.600s", why);
         else if (!answer) cli_show(doc);
         else *answer = doc, doc = NULL;
@@ -695,6 +735,7 @@ static void cli_input(int more, llm_text *text) {
     if (opt.file) cli_check(cli_read(opt.file, text));
     if (piped && text->len) llm_text_str(text, "\n");
     if (piped) cli_check(cli_read("-", text));
+    cli_whole(text);
 }
 
 /* The messages of --messages as a member of a body: a list, or an object that has them. */
@@ -715,11 +756,12 @@ static void cli_messages(llm_text *what) {
 static void cli_chat_ids(const llm_text *what, llm_tokens *ids) {
     CLI_TEXT body = {0}, piece = {0};
     CLI_JSON *doc = NULL;
+    cli_whole(what);
     llm_text_format(&body, "{%s}", what->data);
-    cli.prompt = llm_openai_begin(&cli.service, LLM_OPENAI_TOKENIZE, body.data, body.len, NULL);
-    if (!cli.prompt) cli_die(1, "memory: a request of %zu bytes did not fit", body.len);
+    cli.prompt = cli_begin(LLM_OPENAI_TOKENIZE, &body);
     llm_openai_submit(cli.prompt);
     llm_openai_next(cli.prompt, &piece);
+    cli_whole(&piece);
     cli_check(llm_json_parse(piece.data, piece.len, NULL, &doc));
     const char *why = cli_text(doc, 0, "error", "message", NULL);
     if (why) cli_die(1, "%.600s", why);
@@ -1214,9 +1256,9 @@ static llm_result cli_render(const char *in, size_t n, llm_text *out) {
     if (!r) r = cli_template ? llm_template_render(cli_template, doc, &how, &text) : llm_render(cli.model, doc, &how, &text);
     if (!r && llm_json_bool(doc, llm_json_find(doc, 0, "continue_final_message"), &to_be_continued) && to_be_continued)
         llm_template_cut(NULL, doc, &text);
-    if (!opt.jsonl) llm_text_add(out, text.data, text.len);
+    if (!opt.jsonl || r == LLM_ERR_NOMEM) llm_text_add(out, text.data, text.len);
     else llm_text_format(out, r ? "{'error': %q}" : "{'text': %Q}", r ? llm_last_error() : text.data, text.len);
-    return opt.jsonl ? LLM_OK : r;
+    return opt.jsonl && r != LLM_ERR_NOMEM ? LLM_OK : r;
 }
 
 /* Converts the whole input, or each of its lines; a bad one is told by its number. */
@@ -1289,7 +1331,7 @@ static void cli_cmd_score(void) {
         llm_text_str(&tops, i ? ", " : "null");
         if (i) cli_add_top(&tops, top + i * (size_t)stride, counts[i], k);
         if (opt.json) continue;
-        llm_token_bytes(cli.model, ids.data[i], &piece);
+        cli_check(llm_token_bytes(cli.model, ids.data[i], &piece));
         printf("%12.6f  %7d  \"", (double)lp[i], ids.data[i]);
         cli_print(stdout, piece.data, piece.len, 0);
         puts("\"");
@@ -1328,7 +1370,9 @@ static cli_job cli_job_start(const char *line, size_t n, long number) {
     CLI_TEXT body = {0};
     cli_job job = {0};
     int route = 0;
-    if (llm_json_parse(line, n, NULL, &doc) || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) {
+    const llm_result r = llm_json_parse(line, n, NULL, &doc);
+    if (r == LLM_ERR_NOMEM) cli_check(r);
+    if (r || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) {
         llm_text_format(&job.text,
                         "{'id':null,'custom_id':null,'response':null,'error':{'code':'invalid_line',"
                         "'message':'line %l: a JSON object was expected'}}\n",
@@ -1339,8 +1383,7 @@ static cli_job cli_job_start(const char *line, size_t n, long number) {
     while (route < CLI_COUNT(routes) && !(url && !strcmp(url, routes[route].url))) route++;
     llm_text_format(&job.text, "%j", doc, llm_json_find(doc, 0, "custom_id"));
     llm_text_format(&body, "%j", doc, llm_json_find(doc, 0, "body"));
-    job.call = llm_openai_begin(&cli.service, routes[route % CLI_COUNT(routes)].kind, body.data, body.len, NULL);
-    if (!job.call) cli_die(1, "memory: a request of %zu bytes did not fit", body.len);
+    job.call = cli_begin(routes[route % CLI_COUNT(routes)].kind, &body);
     if (method && strcmp(method, "POST")) llm_openai_fail(job.call, 405, "method: POST was expected");
     else if (route == CLI_COUNT(routes))
         llm_openai_fail(job.call, 404, "url: /v1/chat/completions, /v1/completions, /v1/embeddings or /v1/responses was expected");
@@ -1664,6 +1707,7 @@ static void cli_flight_run(cli_flight *f, unsigned seed) {
     llm_text_str(&body, ",\"prompt\":[");
     for (int i = 0; i < opt.input_len; i++) llm_text_format(&body, "%,%d", 20 + rand_r(&seed) % 230);
     llm_text_str(&body, "]}");
+    cli_whole(&body);
     cli_add_figure(&f->times, 1e3 * llm_now());
     if (!server ||
         fprintf(server,
@@ -1683,6 +1727,7 @@ static void cli_flight_run(cli_flight *f, unsigned seed) {
         if (llm_json_size(doc, llm_json_find(doc, 0, "choices")) > 0) cli_add_figure(&f->times, 1e3 * llm_now());
     }
     if (server) fclose(server);
+    cli_whole(&f->times);
     if (!f->error.len && f->times.len == sizeof(double)) llm_text_str(&f->error, "the answer had no tokens");
     free(line);
 }
@@ -1831,6 +1876,7 @@ static void cli_edit_replace(size_t from, size_t to, const char *s) {
     llm_text_str(&edit.text, s);
     edit.cursor = edit.text.len;
     llm_text_add(&edit.text, tail.data, tail.len);
+    cli_whole(&edit.text);
 }
 
 /* Draws prompt and text in rows, the cursor in its place; of a text taller than the screen those rows that end with the cursor's. */
@@ -1849,6 +1895,7 @@ static void cli_edit_draw(void) {
         if (newline) llm_text_str(&rows, "\n  "), last++, col = 2;
         else if (n) llm_text_add(&rows, shown ? edit.text.data + i : "?", shown ? n : 1), col += w;
     }
+    cli_whole(&rows);
     const int top = row < size.ws_row ? 0 : row + 1 - size.ws_row; /* rows top to last are shown */
     if (last > top + size.ws_row - 1) last = top + size.ws_row - 1;
     const char *from = rows.data, *to = from;
@@ -1897,7 +1944,7 @@ static void cli_edit_history(int by) {
     const llm_text *h = &edit.history;
     CLI_JSON *doc = NULL;
     if (edit.at == (by < 0 ? 0 : h->len)) return;
-    if (edit.at == h->len) edit.newest.len = 0, llm_text_str(&edit.newest, edit.text.data);
+    if (edit.at == h->len) edit.newest.len = 0, llm_text_str(&edit.newest, edit.text.data), cli_whole(&edit.newest);
     do edit.at += (size_t)by;
     while (edit.at && edit.at < h->len && h->data[edit.at - 1] != '\n');
     const int old = !llm_json_parse(h->data + edit.at, strcspn(h->data + edit.at, "\n"), NULL, &doc) && llm_json_str(doc, 0, NULL);
@@ -2021,6 +2068,7 @@ static void cli_talk_push(const char *role, const char *text, size_t n) {
     const int user = !strcmp(role, "user");
     if (!user || !cli.pictures.len) llm_text_format(&talk.messages, "%,{'role': %q, 'content': %Q}", role, text, n);
     else llm_text_format(&talk.messages, "%,{'role': %q, 'content': [%s,{'type': 'text', 'text': %Q}]}", role, cli.pictures.data, text, n);
+    cli_whole(&talk.messages);
     if (user) talk.asked = talk.messages.len, cli.pictures.len = 0;
 }
 
@@ -2030,7 +2078,9 @@ static int cli_picture(const char *path) {
     CLI_TEXT url = {0};
     if (!whole || access(whole, R_OK)) return free(whole), 0;
     llm_text_format(&url, "file://%s", whole);
+    cli_whole(&url);
     llm_text_format(&cli.pictures, "%,{'type': 'image_url', 'image_url': {'url': %Q}}", url.data, url.len);
+    cli_whole(&cli.pictures);
     free(whole);
     return 1;
 }
@@ -2046,6 +2096,7 @@ static void cli_talk_cut(size_t n, size_t asked) {
     talk.messages.len = n;
     talk.asked = asked;
     llm_text_add(&talk.messages, "", 0);
+    cli_whole(&talk.messages);
 }
 
 /* Forgets all but the system message. */
@@ -2060,6 +2111,7 @@ static void cli_talk_renew(void) {
     CLI_TEXT later = {0};
     const size_t asked = talk.asked, len = talk.messages.len;
     llm_text_add(&later, talk.messages.data + talk.system, len - talk.system);
+    cli_whole(&later);
     cli_talk_reset(NULL);
     const char *from = later.data + (*later.data == ',');
     if (talk.system && *from) llm_text_str(&talk.messages, ",");
@@ -2090,6 +2142,7 @@ static void cli_talk_keep(const char *path, llm_openai_kind kind) {
     int64_t n = 0;
     int load = kind == LLM_OPENAI_CONTEXT_LOAD;
     llm_text_format(&file, "%s.kv", path);
+    cli_whole(&file);
     char *slash = strrchr(file.data, '/');
     if (slash) *slash = 0;
     cli.service.context_dir = slash ? file.data : ".";
@@ -2097,16 +2150,37 @@ static void cli_talk_keep(const char *path, llm_openai_kind kind) {
     llm_result r = cli_call(kind, &what, &doc);
     if (llm_json_int(doc, llm_json_find(doc, 0, "tokens"), &n))
         cli_say("", "%lld tokens of context %s", (long long)n, load ? "loaded" : "saved");
-    else if (r && load && !strstr(llm_last_error(), "no such file")) cli_say("llm_cli: ", "%s", llm_last_error());
+    else if (r && !strstr(llm_last_error(), load ? "no such file" : "nothing to keep")) cli_say("llm_cli: ", "%s", llm_last_error());
+}
+
+/* Writes a file beside its place, to which it moves when it is whole and on the disk, so that what was there stays until then. A place that is
+ * no regular file (a pipe, /dev/stdout) is written to. 0: errno says why not. */
+static int cli_save(const char *path, const llm_text *t) {
+    char real[PATH_MAX], aside[PATH_MAX + 32];
+    struct stat there;
+    if (!realpath(path, real)) snprintf(real, sizeof real, "%s", path); /* through links, to where the file is */
+    const int known = !stat(real, &there), direct = known && !S_ISREG(there.st_mode);
+    snprintf(aside, sizeof aside, direct ? "%s" : "%s.%ld.part", real, (long)getpid());
+    FILE *f = fopen(aside, direct ? "we" : "wxe");
+    if (!f) return 0;
+    if (known && !direct) fchmod(fileno(f), there.st_mode & 0777);
+    int ok = fwrite(t->data, 1, t->len, f) == t->len && !fflush(f) && (direct || !fsync(fileno(f)));
+    int why = errno;
+    if (fclose(f) && ok) ok = 0, why = errno;
+    if (ok && !direct && rename(aside, real)) ok = 0, why = errno;
+    if (!ok && !direct) unlink(aside);
+    errno = why;
+    return ok;
 }
 
 /* The conversation as {"messages": [...]}, which /load and the chat API read. */
 static void cli_talk_save(char *path) {
-    FILE *f = fopen(path, "we");
-    int cause = f && fprintf(f, "{\"messages\": [%s]}\n", talk.messages.data) > 0 ? 0 : errno;
-    if (f && fclose(f) && !cause) cause = errno;
-    cli_say("", cause ? "not saved: %s" : "saved", strerror(cause));
-    if (!cause) cli_talk_keep(path, LLM_OPENAI_CONTEXT_SAVE);
+    CLI_TEXT t = {0};
+    llm_text_format(&t, "{'messages': [%s]}\n", talk.messages.data);
+    cli_whole(&t);
+    const int ok = cli_save(path, &t);
+    cli_say("", ok ? "saved" : "not saved: %s: %s", path, strerror(errno));
+    if (ok) cli_talk_keep(path, LLM_OPENAI_CONTEXT_SAVE);
 }
 
 /* What is no message with a role and a text is left out. A file that cannot be read changes nothing. */
@@ -2209,6 +2283,7 @@ static void cli_talk_complete(void) {
         snprintf(name, sizeof name, "%.*s", (int)strcspn(names, "|"), names);
         cli_talk_candidate(name, word, &common, &list);
     }
+    cli_whole(&common);
     if (!list.len) return;
     const int open = strstr(list.data, "  ") != NULL;
     if (open && common.len == strlen(word)) fprintf(stderr, "\n%s%s%s\n", cli.dim, list.data, cli.plain), edit.row = 0;
@@ -2382,7 +2457,7 @@ static void cli_help_command(const struct cli_command *c) {
 static void cli_cmd_help(void) { opt.help_all ? cli_help_all() : cli_asked ? cli_help_command(cli_asked) : cli_help(); }
 
 /* Reads everything that was said; returns the command. A word that is no option is a command, a model's path, or a prompt with a blank. */
-static const struct cli_command *cli_parse(int argc, char **argv) {
+static const struct cli_command *cli_arguments(int argc, char **argv) {
     const struct cli_command *command = NULL;
     llm_option_list words = {0};
     if (argc > 1 && !strcmp(argv[1], "quantize")) cli_die(1, "quantize: this command is not in this version");
@@ -2432,7 +2507,7 @@ int main(int argc, char **argv) {
     if (!setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, "");      /* for mbrtowc and wcwidth; numbers stay as they are in C */
     const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM"); /* no-color.org */
     if (isatty(2) && !(no_color && *no_color) && !(term && !strcmp(term, "dumb"))) cli.dim = "\x1b[2m", cli.plain = "\x1b[0m";
-    const struct cli_command *command = cli_parse(argc, argv);
+    const struct cli_command *command = cli_arguments(argc, argv);
     if (opt.version) cli_cmd_version();
     else opt.help || opt.help_all ? cli_cmd_help() : command->run();
     cli_write("", 0);

@@ -70,6 +70,8 @@ typedef struct llm_openai_service {
     const char *media_path;             /* folder whose files may be named as "file:NAME"; NULL: none */
     const char *mm_processor_kwargs;    /* JSON of every request that says nothing else; NULL: the model's own */
     int32_t limit_images, limit_videos; /* in one prompt; 0: 128, -1: none at all */
+    int32_t starved;                    /* there was no memory to look at the template: every call answers 503 */
+    int32_t unused;                     /* 0 */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);

@@ -50,10 +50,10 @@ LLM__PRIVATE int llm__index_step(const llm__index *x, size_t *lo, size_t *hi, si
     return *lo < *hi && x->v[*lo].s.n == depth + 1;
 }
 
-LLM__PRIVATE const llm__index_entry *llm__index_longest(const llm__index *x, llm__str s) {
+LLM__PRIVATE const llm__index_entry *llm__index_longest(const llm__index *x, llm__str s, size_t *steps) {
     size_t lo = 0, hi = x->n;
     const llm__index_entry *best = NULL;
-    for (size_t i = 0; i < s.n && lo < hi; i++)
+    for (size_t i = 0; i < s.n && lo < hi; i++, ++*steps)
         if (llm__index_step(x, &lo, &hi, i, (uint8_t)s.p[i])) best = &x->v[lo];
     return best;
 }

@@ -33,5 +33,5 @@ LLM__PRIVATE void llm__index_build(llm__index *x);
  * sorted array as good as a trie, without its memory. 1 if one of them ends there: *lo, for a prefix sorts first. */
 LLM__PRIVATE int llm__index_step(const llm__index *x, size_t *lo, size_t *hi, size_t depth, uint8_t c);
 
-/* The entry of the longest string that the text begins with, or NULL. */
-LLM__PRIVATE const llm__index_entry *llm__index_longest(const llm__index *x, llm__str s);
+/* The entry of the longest string that the text begins with, or NULL. *steps grows by the bytes that were looked at. */
+LLM__PRIVATE const llm__index_entry *llm__index_longest(const llm__index *x, llm__str s, size_t *steps);

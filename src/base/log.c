@@ -29,7 +29,7 @@ LLM__PRIVATE LLM__PRINTF(2, 3) llm_result llm__error(llm_result r, const char *f
     return r;
 }
 
-LLM__PRIVATE llm_result llm__nomem(void) { return llm__error(LLM_ERR_NOMEM, "out of memory"); }
+LLM__PRIVATE llm_result llm__nomem(void) { return llm__error(LLM_ERR_NOMEM, "%s", llm__out_of_memory); }
 
 LLM_API const char *llm_last_error(void) { return llm__error_here(); }
 

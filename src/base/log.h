@@ -10,8 +10,9 @@
 /* Keeps the sentence and returns r, so that a failing function ends in one line. Formatted aside: arguments may hold the old one. */
 LLM__PRIVATE LLM__PRINTF(2, 3) llm_result llm__error(llm_result r, const char *format, ...);
 
-/* The one error that cannot say more. */
+/* The one error that cannot say more, and its sentence, for what tells it by another way. */
 LLM__PRIVATE llm_result llm__nomem(void);
+static const char llm__out_of_memory[] = "out of memory";
 
 /* The hook and what it gets as its first argument. */
 typedef struct llm__logger {

@@ -47,6 +47,13 @@
     { 0 }
 #endif
 
+/* What holds whatever files and clients say, because it was checked where it came in. Tests and fuzzers look at it, programs do not. */
+#ifdef LLM_ASSERT
+#define LLM__ASSERT(condition) LLM_ASSERT(condition)
+#else
+#define LLM__ASSERT(condition) ((void)0)
+#endif
+
 /* What stands between these two runs once a model, a request or a step and is four fifths of the text: gcc does not try hard there, which
  * is a third less time to compile and costs nothing that can be measured. With LLM_SMALL it makes that code small. */
 #if defined(__OPTIMIZE__) && defined(__GNUC__) && !defined(__clang__)

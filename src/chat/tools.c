@@ -8,6 +8,7 @@
 #include "api/chat.h"
 #include "base/platform.h"
 #include "base/alloc.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "base/map.h"
 #include "base/json.h"
@@ -418,48 +419,54 @@ LLM_API void llm_tool_parser_end(llm_tool_parser *p, llm_text *content) {
     p->state = LLM__TOOL_TEXT;
 }
 
-/* Renders a context, given as llm_text_format has it. 0: the template refuses it (raise_exception). */
-static int llm__chat_try(const llm_template *t, const char *context, llm_text *text) {
+/* Renders a context, given as llm_text_format has it. 0: the template refuses it (raise_exception), or *lost: there was no memory. */
+static int llm__chat_try(const llm_template *t, const char *context, llm_text *text, int *lost) {
     llm_json *doc = NULL;
     llm_text json = LLM__ZERO;
     llm_text_format(&json, context);
-    const int done = !json.failed && !llm_json_parse(json.data, json.len, NULL, &doc) && !llm__template_render(t, doc, NULL, NULL, text);
+    llm_result r = json.failed ? llm__nomem() : llm_json_parse(json.data, json.len, NULL, &doc);
+    if (!r) r = llm__template_render(t, doc, NULL, NULL, text);
+    *lost |= r == LLM_ERR_NOMEM;
     llm_text_free(&json);
     llm_json_free(doc);
-    return done && text->data;
+    return !r && text->data;
 }
 
 /* Is `probe` in the text rendered from a context, and `not_probe` not? */
-static int llm__chat_probe(const llm_template *t, const char *context, const char *probe, const char *not_probe) {
+static int llm__chat_probe(const llm_template *t, const char *context, const char *probe, const char *not_probe, int *lost) {
     LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
-    return llm__chat_try(t, context, &text) && strstr(text.data, probe) && !strstr(text.data, not_probe);
+    return llm__chat_try(t, context, &text, lost) && strstr(text.data, probe) && !strstr(text.data, not_probe);
 }
 
 /* Whether a picture leaves a trace. */
-static int llm__chat_shows(const llm_template *t) {
+static int llm__chat_shows(const llm_template *t, int *lost) {
     LLM__SCOPED(llm_text_free) llm_text with = LLM__ZERO, without = LLM__ZERO;
     return llm__chat_try(t,
                          "{'messages':[{'role':'user','content':[{'type':'image'},{'type':'text','text':'x'}]}],'bos_token':'',"
                          "'eos_token':'','add_generation_prompt':true}",
-                         &with) &&
+                         &with, lost) &&
            llm__chat_try(t,
                          "{'messages':[{'role':'user','content':[{'type':'text','text':'x'}]}],'bos_token':'','eos_token':'',"
                          "'add_generation_prompt':true}",
-                         &without) &&
+                         &without, lost) &&
            strcmp(with.data, without.data) != 0;
 }
 
 /* Whether a name occurs is known from the parser's list of names; what is done with a message only a render can tell. content_parts: a
  * template made for texts prints a list of parts as Python would, with the word "type" in it. */
-LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out) {
+LLM__PRIVATE llm_result llm__template_caps(const llm_template *t, llm_template_caps *out) {
     static const char system_role[] =
         "{'messages':[{'role':'system','content':'PR0BE'},{'role':'user','content':'x'}],'bos_token':'','eos_token':''}",
                       parts[] = "{'messages':[{'role':'user','content':[{'type':'text','text':'PR0BE'}]}],'bos_token':'','eos_token':''}",
                       plain[] = "{'messages':[{'role':'user','content':'PR0BE'}],'bos_token':'','eos_token':''}";
+    int lost = 0;
     out->tools = llm__map_get(&t->names, llm__lit("tools")) >= 0;
     out->thinking_switch = llm__map_get(&t->names, llm__lit("enable_thinking")) >= 0 || llm__map_get(&t->names, llm__lit("thinking")) >= 0;
-    out->system_role = llm__chat_probe(t, system_role, "PR0BE", "\x01");
-    out->content_parts = llm__chat_probe(t, parts, "PR0BE", "type");
-    out->parts_only = out->content_parts && !llm__chat_probe(t, plain, "PR0BE", "\x01");
-    out->image_parts = out->content_parts && llm__chat_shows(t);
+    out->system_role = llm__chat_probe(t, system_role, "PR0BE", "\x01", &lost);
+    out->content_parts = llm__chat_probe(t, parts, "PR0BE", "type", &lost);
+    out->parts_only = out->content_parts && !llm__chat_probe(t, plain, "PR0BE", "\x01", &lost);
+    out->image_parts = out->content_parts && llm__chat_shows(t, &lost);
+    return lost ? llm__nomem() : LLM_OK;
 }
+
+LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out) { (void)llm__template_caps(t, out); }

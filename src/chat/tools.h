@@ -24,13 +24,19 @@
  *
  * Without a grammar nothing is told before the last brace: the text could still be no call, and what was told cannot be taken back. */
 #pragma once
+#include "api/config.h"
 #include "api/text.h"
 #include "api/json.h"
+#include "api/template.h"
+#include "api/chat.h"
 #include "base/platform.h"
 #include "tokenizer/tokenizer.h"
 
 /* Asks the tokenizer: the same mark is a special token of one model and plain text of another. */
 LLM__PRIVATE int llm__tools_are_special(const llm__tokenizer *tokenizer, int format);
+
+/* llm_template_get_caps that tells whether it had the memory to look: LLM_ERR_NOMEM. */
+LLM__PRIVATE llm_result llm__template_caps(const llm_template *t, llm_template_caps *out);
 
 /* The node with a tool's name and parameters: {"type": "function", "function": {...}} in chats; in responses the tool itself. */
 LLM__PRIVATE int llm__tool_function(const llm_json *d, int tool);

@@ -35,7 +35,8 @@ LLM__PRIVATE void llm__tpl_spend(llm__tpl *x, int64_t n) {
 
 LLM__PRIVATE void *llm__tpl_get(llm__tpl *x, size_t bytes) {
     void *p = llm__arena_get(x->arena, bytes);
-    if (!p) llm__tpl_error(x, LLM_ERR_LIMIT, "the template takes too much memory");
+    const int limit = !p && x->arena->limit && bytes > x->arena->limit - LLM__MIN(x->arena->total, x->arena->limit);
+    if (!p) llm__tpl_error(x, limit ? LLM_ERR_LIMIT : LLM_ERR_NOMEM, limit ? "the template takes too much memory" : "out of memory");
     return p;
 }
 

@@ -52,6 +52,7 @@ static void llm__fill_event(llm_request *r, llm__seq *s, int32_t index, llm_even
         s->polled.end = 1;
         event->has_token = 0;
         event->finish = LLM_FINISH_ERROR;
+        if (!r->error[0]) snprintf(r->error, sizeof r->error, "%s", llm__out_of_memory);
     }
     s->polled.text_len = end;
     event->text = r->piece.data ? r->piece.data : "";

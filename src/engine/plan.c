@@ -104,6 +104,8 @@ static int32_t llm__draft_room(llm_engine *e, llm__seq *s, int32_t n) {
 static int32_t llm__draft_jump(const llm_engine *e, llm__seq *s, int32_t most) {
     int over;
     int32_t n = llm__matcher_ahead(s->matcher, s->draft.ids, most, &s->draft.n_sure, &over);
+    for (int32_t i = 0; i < n; i++) /* a tokenizer may have tokens that the model has no rows for */
+        if (s->draft.ids[i] >= e->p.vocab) n = i, over = 0, s->draft.n_sure = LLM__MIN(s->draft.n_sure, n);
     if (!over || n == most || e->p.eos_id < 0) return n;
     s->draft.n_sure += s->draft.n_sure == n && e->p.n_eos + s->request->sampling.n_stop_token_ids == 1;
     s->draft.ids[n] = e->p.eos_id;

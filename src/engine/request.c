@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "base/threads.h"
+#include "tokenizer/subword.h"
 #include "grammar/grammar.h"
 #include "engine/badwords.h"
 #include "engine/sampler.h"
@@ -273,6 +274,13 @@ static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
     return LLM_OK;
 }
 
+LLM__PRIVATE llm_result llm__prompt_fits(const llm_engine *e, size_t len, size_t least) {
+    const size_t longest = llm__tokenizer_longest(e->p.model->source.tokenizer), most = LLM__MAX((size_t)e->p.max_len * longest, least);
+    if (len <= most) return LLM_OK;
+    return llm__error(LLM_ERR_LIMIT, "prompt: %zu bytes of text, at most %zu were expected: a context of %d tokens, %zu bytes for each",
+                      len, most, (int)e->p.max_len, longest);
+}
+
 /* All checks, all copies and all memory of a request happen here, in the caller's thread; the stepping thread only
  * links it in. So a hostile request costs its own thread time, never the others' steps. On error nothing is left. */
 LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *cfg, llm_request **out) {
@@ -285,6 +293,7 @@ LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *c
     if (!result && cfg->prompt && !e->p.model) result = llm__error(LLM_ERR_ARG, "prompt: a text needs a model with a tokenizer");
     if (!result && (cfg->n_media < 0 || cfg->n_media > INT32_MAX))
         result = llm__error(LLM_ERR_ARG, "n_media: %lld", (long long)cfg->n_media);
+    if (!result && cfg->prompt) result = llm__prompt_fits(e, cfg->prompt_len, 0);
     if (!result && cfg->prompt)
         result =
             llm_media_tokenize(e->p.model, cfg->prompt, cfg->prompt_len, cfg->tokenize_flags, cfg->media, (int32_t)cfg->n_media, &tokens);

@@ -79,7 +79,7 @@ typedef struct llm__rules {
 typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
 
 /* What a choice has for an id where there is no token: the logits are not finite (as llm_drawn has it), or the grammar forbids them all. */
-enum { LLM__CHOICE_NOT_FINITE = -1, LLM__CHOICE_FORBIDDEN = -2 };
+enum { LLM__CHOICE_NOT_FINITE = -1, LLM__CHOICE_FORBIDDEN = -2, LLM__CHOICE_GAVE_UP = -3 };
 
 /* Chooses the token at output position `position` from one row of logits. */
 LLM__PRIVATE llm__choice llm__choose(const float *row, int32_t n, const llm__rules *r, uint64_t seed, int64_t position, llm__scratch *k);

@@ -34,7 +34,7 @@ LLM__PRIVATE int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_
     }
     if (!n) rules->n_output = INT32_MAX;
     rules->allowed = words;
-    return n > 0 || (n == 0 && can_end);
+    return n < 0 ? -1 : n > 0 || can_end;
 }
 
 /* Lets the device draw the sequence's next token where its logits and what llm_draw can say decide about it. Returns 1 if so. What the
@@ -45,7 +45,8 @@ static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     int32_t n = s->n_ids + s->n_ahead - s->n_prompt;
     llm__rules rules = llm__seq_rules(e, s);
     if (!e->p.lag || e->p.n_draft || s->draft.n || p->use_beam_search || s->request->bad.n || n < p->min_tokens) return 0;
-    if (s->matcher && !llm__seq_allowed(e, s, 0, 1, &rules, e->step.masks + (size_t)out_row * (((size_t)e->p.vocab + 31) / 32))) return 0;
+    if (s->matcher && llm__seq_allowed(e, s, 0, 1, &rules, e->step.masks + (size_t)out_row * (((size_t)e->p.vocab + 31) / 32)) <= 0)
+        return 0;
     d->allowed = rules.allowed;
     d->used = s->history.id;
     d->counts = s->history.count;
@@ -82,6 +83,7 @@ static void llm__fill_choice(llm_engine *e, llm__flight *f, llm__seq *s, int32_t
 LLM__PRIVATE void llm__step_row(llm_engine *e, int32_t row, int32_t i, int32_t position, int32_t token, int32_t from) {
     const int32_t stride = e->p.c.max_num_batched_tokens;
     const llm__vision *v = e->sight.vision;
+    LLM__ASSERT(token >= 0 && token < e->p.vocab);
     e->step.tokens[row] = token;
     for (int k = 0; k < 3; k++) e->step.positions[k * stride + row] = position;
     e->step.given[row] = NULL;

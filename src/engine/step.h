@@ -11,7 +11,7 @@ LLM__PRIVATE llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s);
 
 /* What the grammar lets through behind the first n_draft tokens of the draft, with the tokens that end the answer where the text may end. A
  * complete text may end before min_tokens: there is nothing else to say. kept: a mask that was made earlier is taken, none is made now.
- * 0: nothing is let through, or (kept) the mask was not made yet. */
+ * 0: nothing is let through; -1: the grammar gave up (its matcher says why), or (kept) the mask was not made yet. */
 LLM__PRIVATE int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_t n_draft, int kept, llm__rules *rules, uint32_t *words);
 
 /* Notes what a row of logits is for. scored: the prompt position whose token it is to judge, or -1 to choose the next

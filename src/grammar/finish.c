@@ -51,7 +51,7 @@ static void llm__gr_check_left(llm__gr_build *b) {
         llm__gr_follow(g);
         int deep = 0;
         for (size_t k = 0; k < g->n_work && !deep; k++) deep = g->frame[g->work[k].at.frame].depth >= LLM__GR_MAX_DEPTH - 1;
-        if (llm__gr_spend(b, 64) && g->failed && !deep) b->failed = llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed);
+        if (llm__gr_spend(b, 64) && g->failed && !deep) b->failed = llm__gr_gave_up(g->failed);
         if (deep && !b->failed)
             b->failed = llm__error(LLM_ERR_UNSUPPORTED,
                                    "grammar: a rule begins with itself (left recursion), rules that first consume something expected");
@@ -120,5 +120,5 @@ LLM__PRIVATE void llm__grammar_finish(llm__gr_build *b, llm__gr_frag f) {
     if (!b->failed) g->max_level = LLM__MAX(LLM__GR_MAX_LEVEL, LLM__MAX(b->levels, g->op[f.in].need));
     if (!b->failed) llm__gr_check_left(b);
     if (!b->failed) llm__gr_begin(g);
-    if (!b->failed && g->failed) b->failed = llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed);
+    if (!b->failed && g->failed) b->failed = llm__gr_gave_up(g->failed);
 }

@@ -209,10 +209,10 @@ LLM_API llm_result llm_matcher_bytes(llm_matcher *m, const char *bytes, size_t n
     pthread_mutex_lock(&g->lock);
     g->fuel = &fuel, g->failed = NULL;
     for (size_t i = 0; i < n && state; i++) state = llm__gr_step(g, state, (uint8_t)bytes[i]);
-    const char *failed = g->failed;
+    m->failed = g->failed;
     if (state) m->state = state;
     pthread_mutex_unlock(&g->lock);
-    if (failed) return llm__error(LLM_ERR_LIMIT, "grammar: %s", failed);
+    if (m->failed) return llm__gr_gave_up(m->failed);
     return state ? LLM_OK : llm__error(LLM_ERR_ARG, "grammar: the text cannot go on with these %zu bytes", n);
 }
 
@@ -248,6 +248,7 @@ LLM__PRIVATE int32_t llm__matcher_mask(llm_matcher *m, const int32_t *ids, int32
     size_t n_kept = mask ? LLM__MIN(n_words, ((size_t)g->trie->vocab + 31) / 32) : 0;
     if (mask) allowed = mask->n_allowed;
     if (n_kept) memcpy(words, mask->words, n_kept * sizeof *words);
+    m->failed = g->failed;
     *can_end = !g->failed && g->state[state].accept;
     pthread_mutex_unlock(&g->lock);
     for (; n_kept < n_words; n_kept++) words[n_kept] = 0;
@@ -273,5 +274,5 @@ LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_
     if (!g->trie) return llm__error(LLM_ERR_ARG, "grammar: it was opened without a model, so it has no masks");
     int32_t n = llm__matcher_mask(m, NULL, 0, words, ((size_t)g->trie->vocab + 31) / 32, 0, &can_end);
     if (n_allowed) *n_allowed = n;
-    return n < 0 ? llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed) : LLM_OK;
+    return n < 0 ? llm__gr_gave_up(m->failed) : LLM_OK;
 }

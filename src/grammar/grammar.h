@@ -12,7 +12,7 @@ LLM__PRIVATE llm_result llm__grammar_open(const llm__tokenizer *tokenizer, const
 
 /* The mask behind n tokens that may come next (0: the next one's; nothing is allowed behind a token that is not allowed itself) into
  * n_words words, of which those beyond the vocabulary become 0; none: it is only made, to be found later. kept: only one that was made. The
- * matcher stays where it is. Returns how many tokens the mask allows, -1 if the grammar gave up, or kept none; *can_end.
+ * matcher stays where it is. Returns how many tokens the mask allows, -1 if the grammar gave up (m->failed), or kept none; *can_end.
  * The only place where states are trimmed: between two tokens of this answer, with the lock held, no step of any answer is under way. */
 LLM__PRIVATE int32_t llm__matcher_mask(llm_matcher *m, const int32_t *ids, int32_t n, uint32_t *words, size_t n_words, int kept,
                                        int *can_end);

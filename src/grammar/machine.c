@@ -236,15 +236,22 @@ static const void *llm__gr_key(const llm_grammar *g, llm__gr_found kind, size_t 
     }
 }
 
+LLM__PRIVATE llm_result llm__gr_gave_up(const char *failed) {
+    return llm__error(strcmp(failed, llm__out_of_memory) ? LLM_ERR_LIMIT : LLM_ERR_NOMEM, "grammar: %s", failed);
+}
+
 LLM__PRIVATE int32_t llm__gr_find(llm_grammar *g, llm__gr_found kind, size_t n) {
     llm__gr_index *x = &g->index[kind];
     if (4 * (n + 1) > 3 * x->cap) {
         size_t cap = x->cap ? 2 * x->cap : 256;
         int32_t *slot = LLM__NEW(int32_t, cap);
-        if (!slot) return g->failed = "out of memory", -1;
+        if (!slot) return g->failed = llm__out_of_memory, -1;
         LLM_FREE(x->slot);
         x->slot = slot, x->cap = cap;
+        const int looking = g->looking;
+        g->looking = 0;
         for (size_t i = 0; i < n; i++) (void)llm__gr_find(g, kind, i);
+        g->looking = looking;
     }
     size_t len, other, at;
     const void *key = llm__gr_key(g, kind, n, &len), *there;
@@ -266,7 +273,7 @@ LLM__PRIVATE void llm__gr_index_clear(llm_grammar *g, llm__gr_found kind) {
 static int32_t llm__gr_push(llm_grammar *g, int32_t parent, int32_t op, int32_t count) {
     int32_t depth = parent < 0 ? 0 : g->frame[parent].depth + 1;
     if (depth > LLM__GR_MAX_DEPTH) return -1;
-    if (!llm__grow((void **)&g->frame, &g->frames_cap, g->n_frames + 1, sizeof *g->frame)) return g->failed = "out of memory", -1;
+    if (!llm__grow((void **)&g->frame, &g->frames_cap, g->n_frames + 1, sizeof *g->frame)) return g->failed = llm__out_of_memory, -1;
     llm__gr_frame *f = &g->frame[g->n_frames];
     f->op = op, f->count = count, f->parent = parent, f->depth = depth;
     f->level = parent < 0 ? 0 : g->frame[parent].level + (g->op[op].kind == LLM__GR_CALL && g->op[op].max);
@@ -283,7 +290,7 @@ LLM__PRIVATE void llm__gr_meet(llm_grammar *g, int32_t op, int32_t frame, int32_
         return;
     }
     if (!llm__grow((void **)&g->work, &g->work_cap, g->n_work + 1, sizeof *g->work)) {
-        g->failed = "out of memory";
+        g->failed = llm__out_of_memory;
         return;
     }
     llm__gr_met *m = &g->work[g->n_work];
@@ -346,7 +353,7 @@ LLM__PRIVATE int32_t llm__gr_intern(llm_grammar *g) {
     if (!llm__grow((void **)&g->thread, &g->threads_cap, g->n_threads + g->n_work, sizeof *g->thread) ||
         !llm__grow((void **)&g->state, &g->states_cap, g->n_states + 1, sizeof *g->state) ||
         !llm__grow((void **)&g->to, &g->to_cap, (g->n_states + 1) * row, sizeof *g->to))
-        g->failed = "out of memory";
+        g->failed = llm__out_of_memory;
     if (g->failed) return 0;
     llm__gr_thread *t = g->thread + g->n_threads;
     for (size_t i = 0; i < g->n_work; i++) {
@@ -395,7 +402,7 @@ LLM__PRIVATE void llm__gr_begin(llm_grammar *g) {
     llm__gr_push(g, -1, -1, 0);
     if (!llm__grow((void **)&g->state, &g->states_cap, 1, sizeof *g->state) ||
         !llm__grow((void **)&g->to, &g->to_cap, (size_t)g->n_classes, sizeof *g->to))
-        g->failed = "out of memory";
+        g->failed = llm__out_of_memory;
     if (g->failed) return;
     memset(&g->state[0], 0, sizeof *g->state);
     memset(g->to, 0, (size_t)g->n_classes * sizeof *g->to);

@@ -211,6 +211,7 @@ struct llm_matcher {
     llm_grammar *grammar;
     struct llm_matcher *next, **link;
     int32_t state, ended;
+    const char *failed; /* why it could not do what it was asked last; NULL */
 };
 
 typedef struct llm__gr_frag {
@@ -301,6 +302,9 @@ LLM__PRIVATE void llm__gr_rule_is(llm__gr_build *b, int32_t rule, llm__gr_frag b
 /* Runs a rule here. Fragments are used once, rules as often as one likes.
  * A fragment has one way out, which two users would both lead on; a rule comes back to whoever called it. */
 LLM__PRIVATE llm__gr_frag llm__gr_call(llm__gr_build *b, int32_t rule);
+
+/* The error of a machine that gave up, by what `failed` says. */
+LLM__PRIVATE llm_result llm__gr_gave_up(const char *failed);
 
 /* The number of entry n, which has just been written behind n others that all differ: n, and it has a place now, or that of the one it is
  * equal to, and the caller forgets the new one. -1: no memory, or g->looking and it is new. A quarter of the slots stays free. */

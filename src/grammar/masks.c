@@ -1,8 +1,10 @@
 #include "grammar/masks.h"
+#include "api/config.h"
 #include "api/text.h"
 #include "api/grammar.h"
 #include "base/platform.h"
 #include "base/alloc.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "base/map.h"
 #include "base/index.h"
@@ -51,7 +53,7 @@ static int32_t llm__gr_spell(const llm__tokenizer *tokenizer, llm__gr_trie *t, l
     llm_text_str(&all, "");
     for (int32_t id = 0; id < t->vocab; id++) {
         size_t begin = all.len;
-        if (!llm__tokenizer_is_special(tokenizer, id)) (void)llm__tokenizer_piece(tokenizer, id, &all);
+        if (!llm__tokenizer_is_special(tokenizer, id)) all.failed |= llm__tokenizer_piece(tokenizer, id, &all) == LLM_ERR_NOMEM;
         if (all.len - begin > LLM__GR_MAX_TOKEN) all.len = begin;
         t->end[id] = (int32_t)all.len;
         if (all.len == begin) continue;
@@ -330,18 +332,22 @@ static int32_t llm__gr_walk(llm_grammar *g, int32_t state, uint32_t *words) {
 LLM__PRIVATE const llm__gr_mask *llm__gr_mask_of(llm_grammar *g, int32_t state) {
     size_t n_words = ((size_t)g->trie->vocab + 31) / 32;
     if (g->n_masks * n_words * 4 > LLM__GR_MASK_BYTES) llm__gr_masks_free(g);
-    if (!llm__grow((void **)&g->mask, &g->masks_cap, g->n_masks + 1, sizeof *g->mask)) g->failed = "out of memory";
+    if (!llm__grow((void **)&g->mask, &g->masks_cap, g->n_masks + 1, sizeof *g->mask)) g->failed = llm__out_of_memory;
     if (g->failed) return NULL;
     llm__gr_mask *mask = &g->mask[g->n_masks];
+    const int kept = g->looking;
+    g->looking = 1;
     llm__gr_mask_name(g, state, mask->key);
-    int32_t at = llm__gr_find(g, LLM__GR_MASKS, g->n_masks);
-    if (at >= 0 && at < (int32_t)g->n_masks && !g->mask[at].words) g->failed = llm__gr_too_many;
-    if (at < (int32_t)g->n_masks) return at < 0 || g->failed ? NULL : &g->mask[at];
+    const int32_t at = llm__gr_find(g, LLM__GR_MASKS, g->n_masks);
+    g->looking = kept;
+    if (at >= 0 && !g->mask[at].words) g->failed = llm__gr_too_many;
+    if (at >= 0 || kept || g->failed) return at < 0 || g->failed ? NULL : &g->mask[at];
     mask->words = LLM__NEW(uint32_t, n_words);
-    g->n_masks++;
-    if (!mask->words) g->failed = "out of memory";
+    if (!mask->words) g->failed = llm__out_of_memory;
     else mask->n_allowed = llm__gr_walk(g, state, mask->words);
-    if (g->failed) LLM_FREE(mask->words), mask->words = NULL; /* not tried again */
+    if (g->failed) LLM_FREE(mask->words), mask->words = NULL;
+    if (g->failed && !strcmp(g->failed, llm__out_of_memory)) return NULL; /* another time there may be some; what is too much stays so */
+    g->n_masks += llm__gr_find(g, LLM__GR_MASKS, g->n_masks) == (int32_t)g->n_masks;
     return g->failed ? NULL : mask;
 }
 

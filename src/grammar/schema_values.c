@@ -1,5 +1,4 @@
 #include "grammar/schema_values.h"
-#include "api/config.h"
 #include "api/text.h"
 #include "api/json.h"
 #include "api/grammar.h"
@@ -98,7 +97,7 @@ LLM__PRIVATE llm_grammar *llm__js_trial(llm__js *js, const llm__js_view *v) {
 LLM__PRIVATE int llm__js_passes(llm__js *js, llm_grammar *trial, llm__str text) {
     int32_t state = 1;
     for (size_t i = 0; i < text.n && state; i++) state = llm__gr_step(trial, state, (uint8_t)text.p[i]);
-    if (trial->failed && llm__gr_spend(js->b, text.n)) js->b->failed = llm__error(LLM_ERR_LIMIT, "grammar: %s", trial->failed);
+    if (trial->failed && llm__gr_spend(js->b, text.n)) js->b->failed = llm__gr_gave_up(trial->failed);
     return trial->state[state].accept;
 }
 

@@ -124,6 +124,7 @@ LLM__PRIVATE llm_result llm__model_open(const char *path, const llm__place *plac
     llm_result r = m->path ? llm__source_open(m->path, place, cfg, &m->source) : llm__nomem();
     if (!r && !vocab_only && cfg && !m->dummy) r = llm__model_quantized(m, cfg->quantization);
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
+    if (!r && !vocab_only) llm__source_bound(&m->source, m->arch.vocab);
     if (!r && !vocab_only && cfg) r = llm__rope_override(&m->arch, (double)cfg->rope_scaling_factor, cfg->use_logn_attn, m->path);
     if (!r && !vocab_only) r = llm__net_check(m);
     if (r) {
@@ -153,8 +154,8 @@ LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **
 
 /* The functions below are the public side of >>tokenizer. With dummy weights a folder may lack one: then there are ids only. */
 LLM_API llm_result llm_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_tokens *out) {
-    if (!model->source.tokenizer->n_vocab) return llm__error(LLM_ERR_UNSUPPORTED, "%s: the model has no tokenizer", model->path);
-    return llm__tokenizer_encode(model->source.tokenizer, text, len, flags, out);
+    llm_result r = llm__tokenizer_encode(model->source.tokenizer, text, len, flags, out);
+    return r == LLM_ERR_UNSUPPORTED ? llm__error(r, "%s: the model has no tokenizer", model->path) : r;
 }
 
 LLM_API llm_result llm_detokenize(const llm_model *model, const int32_t *ids, size_t n, int flags, llm_text *out) {

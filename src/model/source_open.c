@@ -109,6 +109,26 @@ static llm_result llm__source_specials(llm__source *s) {
     return !r && s->stop_ids.failed ? llm__nomem() : r;
 }
 
+/* The bound is known only when the architecture is. Padded vocabularies make it larger than the tokenizer's. */
+LLM__PRIVATE void llm__source_bound(llm__source *s, int32_t vocab) {
+    static const char none[] = "%s: %s: %d is no token of this model, ids run from 0 to %d: it is passed over";
+    int32_t *const ids[] = {&s->bos_id, &s->pad_id, &s->unk_id};
+    static const char *const names[] = {"bos_token_id", "pad_token_id", "unk_token_id"};
+    size_t kept = 0, n = s->stop_ids.len;
+    for (int i = 0; i < LLM__COUNT(ids); i++) {
+        if (*ids[i] < vocab) continue;
+        llm__log(&s->log, LLM_LOG_WARN, none, s->path, names[i], (int)*ids[i], (int)vocab - 1);
+        *ids[i] = -1;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const int32_t id = s->stop_ids.data[i];
+        if (id < vocab) s->stop_ids.data[kept++] = id;
+        else if (i == kept) llm__log(&s->log, LLM_LOG_WARN, none, s->path, "eos_token_id", (int)id, (int)vocab - 1); /* the first */
+    }
+    s->stop_ids.len = kept;
+    if (s->eos_id >= vocab) s->eos_id = -1;
+}
+
 /* ---- The chat template ----
  * In the order in which Hugging Face looks: chat_template.jinja (others of its kind: additional_chat_templates/NAME.jinja),
  * chat_template.json, tokenizer_config.json; in a GGUF file tokenizer.chat_template and tokenizer.chat_template.NAME. Models have up to

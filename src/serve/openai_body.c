@@ -22,6 +22,7 @@
 #include "base/threads.h"
 #include "base/json.h"
 #include "chat/template.h"
+#include "chat/tools.h"
 #include "model/loader.h"
 #include "engine/scheduler.h"
 #include "engine/adapters.h"
@@ -128,12 +129,14 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
     llm_sampling_default(model, &s->defaults);
     s->reasoning = llm_reasoning_detect(info->chat_template);
     s->tool_format = llm_tools_detect(info->chat_template);
-    if (info->chat_template && !llm_template_open(info->chat_template, strlen(info->chat_template), &t)) llm_template_get_caps(t, &s->caps);
+    llm_result r = info->chat_template ? llm_template_open(info->chat_template, strlen(info->chat_template), &t) : LLM_OK;
+    if (t) r = llm__template_caps(t, &s->caps);
     llm_template_close(t);
     if (engine) llm_engine_get_stats(engine, &stats);
     snprintf(all, sizeof all, "%s %s %lld %lld %s", LLM_VERSION_STRING, info->architecture, (long long)info->n_params,
              (long long)info->weight_bytes, stats.backend ? stats.backend : "");
     snprintf(s->fingerprint, sizeof s->fingerprint, "b%016llx", (unsigned long long)llm__hash(all, strlen(all), 1));
+    s->starved = r == LLM_ERR_NOMEM;
 }
 
 /* The call comes back with every kind of body: with one that is wrong its status is not 200, submit does nothing and next writes the error.
@@ -168,6 +171,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     const llm_result r = llm_json_parse(body, len, &limits, &k->body);
     k->info.body_bytes = (int64_t)llm__json_memory(k->body);
     if (r) llm__oai_refused(k, r, "");
+    else if (s->starved) llm__oai_failed(k, llm__nomem(), "");
     else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, "", "the body must be a JSON object");
     else if (llm__oai_model(k) && llm__oai_read(k) && k->ignored.failed) llm__oai_failed(k, llm__nomem(), "");
     k->info.user = k->user_name;

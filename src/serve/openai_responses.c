@@ -33,6 +33,7 @@
 #include "api/chat.h"
 #include "api/openai.h"
 #include "base/platform.h"
+#include "base/log.h"
 #include "base/json.h"
 #include "serve/openai.h"
 #include "serve/openai_parts.h"
@@ -289,6 +290,6 @@ LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
     if (was_done || !(out->failed | k->starved | k->items.failed | k->item.failed | k->logs.failed)) return some;
     out->len = before;
     out->failed = k->starved = k->items.failed = k->item.failed = k->logs.failed = k->info.done = 0;
-    llm_openai_fail(k, 503, "out of memory");
+    llm_openai_fail(k, 503, llm__out_of_memory);
     return llm__oai_next(k, out);
 }

@@ -6,6 +6,8 @@
 #include "api/chat.h"
 #include "api/openai.h"
 #include "base/platform.h"
+#include "base/log.h"
+#include "base/threads.h"
 #include "engine/scheduler.h"
 #include "serve/openai.h"
 #include "serve/openai_parts.h"
@@ -103,11 +105,17 @@ static void llm__oai_log_event(llm_openai_call *k, const llm_event *e, const llm
     if (thinking || (n && !call[n - 1].done) || e->finish != LLM_FINISH_NONE) k->logs.len = k->logs_sure;
 }
 
+/* Whether what was polled is an error for want of memory: the answer's, or that of the piece itself. */
+static int llm__oai_lost(llm_request *r, int32_t index) {
+    LLM__LOCKED(&r->mutex);
+    const llm__seq *s = r->answer[index];
+    return s->output.finish != LLM_FINISH_ERROR || (s->output.lost && !strcmp(s->output.lost, llm__out_of_memory));
+}
+
 LLM__PRIVATE int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     if (!llm_request_poll(k->request[r], e)) return 0;
     llm__oai_choice *c = &k->choice[r * k->info.n_choices + e->index];
-    llm_output o;
-    if (e->finish == LLM_FINISH_ERROR && !llm_request_get_output(k->request[r], e->index, &o) && o.finish != e->finish) k->starved = 1;
+    if (e->finish == LLM_FINISH_ERROR) k->starved |= llm__oai_lost(k->request[r], e->index);
     double now = llm__now(), gap = e->has_token && c->last > 0 ? now - c->last : 0;
     size_t before = c->content.len;
     int thinking = c->reasoning.thinking;

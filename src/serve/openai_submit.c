@@ -17,12 +17,14 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/json.h"
+#include "tokenizer/subword.h"
 #include "chat/reasoning.h"
 #include "chat/tools.h"
 #include "model/loader.h"
 #include "vision/tower_kinds.h"
 #include "vision/vision.h"
 #include "engine/scheduler.h"
+#include "engine/request.h"
 #include "serve/openai.h"
 #include "serve/openai_media.h"
 
@@ -214,7 +216,11 @@ LLM__PRIVATE int llm__oai_render(llm_openai_call *k) {
     return s->model->vision && k->n_wanted[0] + k->n_wanted[1] ? llm__oai_media_marked(k, &k->text) : 1;
 }
 
+/* Texts that are only counted, or of which only the end is wanted, may be longer than the context: up to 4 MiB. */
+enum { LLM__OAI_COUNTED = 4 << 20 };
+
 LLM__PRIVATE int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special, llm_tokens *ids) {
+    const size_t least = k->info.kind == LLM_OPENAI_TOKENIZE || k->truncate_prompt ? LLM__OAI_COUNTED : 0;
     size_t n = 0;
     const char *s = llm_json_str(k->body, v, &n);
     int list = llm_json_type_of(k->body, v) == LLM_JSON_ARRAY && llm_json_size(k->body, v) > 0;
@@ -225,7 +231,10 @@ LLM__PRIVATE int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special,
     int flags = (k->parse_special ? LLM_TOK_PARSE_SPECIAL : 0) | (v < 0 ? LLM_TOK_GUARDED : 0);
     if (k->add_special < 0 ? add_special : k->add_special) flags |= LLM_TOK_ADD_SPECIAL;
     if (!llm__oai_media_open(k)) return 0;
-    llm_result r = llm_media_tokenize(k->service.model, s, n, flags, k->media, k->n_media, ids);
+    llm_result r = k->service.engine ? llm__prompt_fits(k->service.engine, n, least) : LLM_OK;
+    if (!r && k->n_media) r = llm_media_tokenize(k->service.model, s, n, flags, k->media, k->n_media, ids);
+    else if (!r) r = llm__tokenizer_encode_until(k->service.model->source.tokenizer, s, n, flags, &k->cancelled, ids);
+    if (r == LLM_ERR_CANCELLED) return llm__oai_awaited(k);
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
 

@@ -529,6 +529,7 @@ LLM_API void llm_options_rows(const llm_options *o, int group, const char *among
         llm_text_str(&help, p->help);
         if (p->kind == LLM_OPTION_ENUM || p->kind == LLM_OPTION_CHOICE) llm_text_str(&help, ": "), llm__option_words(p->words, &help);
         llm__option_wrap(help.data ? help.data : "", out);
+        out->failed |= help.failed;
     }
 }
 

@@ -617,7 +617,9 @@ LLM__PRIVATE llm_result llm__regex_compile(const char *pattern, size_t len, llm_
     llm__rx_emit(&p, LLM__RX_MATCH, 0);
     if (p.error) {
         llm__regex_close(re);
-        return llm__error(p.result, "regex \"%.*s\": %s expected", (int)LLM__MIN(len, (size_t)60), pattern, p.error);
+        return p.result == LLM_ERR_NOMEM
+                   ? llm__nomem()
+                   : llm__error(p.result, "regex \"%.*s\": %s expected", (int)LLM__MIN(len, (size_t)60), pattern, p.error);
     }
     llm__rx_find_first(re);
     *out = re;

@@ -28,7 +28,7 @@ struct llm_detok {
     int bytes;  /* as in the middle of a text, and bytes as they are */
     int32_t id; /* of the token that was pushed last */
     llm_text *out;
-    llm__stage stage[LLM__TOK_MAX_STEPS + 1]; /* of each step, and of the text behind them all */
+    llm__stage *stage; /* (decoders.n + 1) of each step, and of the text behind them all; lies behind this struct */
 };
 
 static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, int end);
@@ -248,7 +248,7 @@ static void llm__detok_end(struct llm_detok *d) {
 
 /* Begins anew, with the next token as the first; the buffers stay, so that a stream that is used again allocates nothing. */
 LLM_API void llm_detok_reset(llm_detok *d) {
-    for (int i = 0; i <= LLM__TOK_MAX_STEPS; i++) {
+    for (int i = 0; i <= d->t->decoders.n; i++) {
         llm__stage *g = &d->stage[i];
         g->tokens = 0;
         g->cut = 0;
@@ -258,7 +258,7 @@ LLM_API void llm_detok_reset(llm_detok *d) {
 
 /* NULL is fine. What was held back is lost: llm_detok_flush gives it out. */
 LLM_API void llm_detok_free(llm_detok *d) {
-    for (int i = 0; d && i < LLM__TOK_MAX_STEPS; i++) {
+    for (int i = 0; d && i <= d->t->decoders.n; i++) {
         llm_text_free(&d->stage[i].held);
         llm_text_free(&d->stage[i].kept);
         llm_text_free(&d->stage[i].made[0]);
@@ -267,9 +267,11 @@ LLM_API void llm_detok_free(llm_detok *d) {
     LLM_FREE(d);
 }
 
+/* One for a single token's bytes is opened often: it is as small as the chain is short. */
 LLM__PRIVATE llm_detok *llm__detok_open(const llm__tokenizer *t, int flags) {
-    llm_detok *d = LLM__NEW(llm_detok, 1);
+    llm_detok *d = (llm_detok *)llm__calloc(1, sizeof *d + (size_t)(t->decoders.n + 1) * sizeof *d->stage);
     if (!d) return NULL;
+    d->stage = (llm__stage *)(void *)(d + 1);
     d->t = t;
     d->flags = flags;
     return d;

@@ -16,17 +16,28 @@
 #include "tokenizer/subword.h"
 
 LLM__PRIVATE int llm__encode_fail(llm__encode *e, llm_result r) {
-    if (!e->result) e->result = r == LLM_ERR_NOMEM ? llm__nomem() : llm__error(r, "tokenizer: a regex needed too many steps for this text");
+    if (e->result) return 0;
+    e->result = r == LLM_ERR_NOMEM       ? llm__nomem()
+                : r == LLM_ERR_CANCELLED ? llm__error(r, "tokenizer: stopped")
+                                         : llm__error(r, "tokenizer: this text needs too many steps");
     return 0;
+}
+
+LLM__PRIVATE int llm__encode_spend(llm__encode *e, size_t steps) {
+    e->fuel -= (int64_t)LLM__MIN(steps, (size_t)INT32_MAX);
+    if (e->fuel < 0) return llm__encode_fail(e, LLM_ERR_LIMIT);
+    if (e->stop && __atomic_load_n(e->stop, __ATOMIC_RELAXED)) return llm__encode_fail(e, LLM_ERR_CANCELLED);
+    return !e->result;
 }
 
 LLM__PRIVATE int llm__encode_grow(llm__encode *e, void **array, size_t *cap, size_t need, size_t size) {
     return llm__grow(array, cap, need, size) || llm__encode_fail(e, LLM_ERR_NOMEM);
 }
 
-LLM__PRIVATE void llm__encode_open(llm__encode *e, const llm__tokenizer *t) {
+LLM__PRIVATE void llm__encode_open(llm__encode *e, const llm__tokenizer *t, size_t len) {
     memset(e, 0, sizeof *e);
     e->t = t;
+    e->fuel = (1 << 24) + 1024 * (int64_t)len;
     e->steps = t->normalizers.n + t->words.n;
     e->stage = LLM__NEW(llm__encode_stage, e->steps);
     if (!e->stage) llm__encode_fail(e, LLM_ERR_NOMEM);
@@ -84,6 +95,9 @@ LLM__PRIVATE llm__pair llm__heap_pop(llm__encode *e) {
  * Each appends what it makes of one span to a text. They are Hugging Face's normalizers, SentencePiece's, and those pre-tokenizers that
  * change the text rather than cut it. */
 
+/* Bytes of a replaced text at most: real ones have 18. Without a bound the file could send every search through the whole text. */
+enum { LLM__CHARSMAP_KEY = 128 };
+
 /* Unit i, or 0 where there is none: the offsets in it come from the file. */
 static uint32_t llm__charsmap_unit(const llm__charsmap *m, size_t i) {
     uint32_t u = 0;
@@ -99,7 +113,7 @@ static llm__str llm__charsmap_find(const llm__charsmap *m, llm__str s, int longe
     if (!m->n_units) return with;
     uint32_t unit = llm__charsmap_unit(m, 0);
     size_t node = (unit >> 10) << ((unit & 512) >> 6);
-    for (size_t i = 0; i < s.n && s.p[i]; i++) {
+    for (size_t i = 0; i < LLM__MIN(s.n, (size_t)LLM__CHARSMAP_KEY) && s.p[i]; i++) {
         node ^= (uint8_t)s.p[i];
         unit = llm__charsmap_unit(m, node);
         if (node >= m->n_units || (unit & 0x800000FFu) != (uint8_t)s.p[i]) break;
@@ -133,8 +147,8 @@ static size_t llm__grapheme_end(llm__str s, size_t at) {
 static void llm__norm_charsmap(const llm__tokenizer *t, int longest, llm__str s, llm_text *out) {
     for (size_t at = 0, end = 0, taken; at < s.n; at += taken) {
         llm__str rest = llm__str_from(s, at), with = llm__nothing;
-        const llm__index_entry *user = longest ? llm__index_longest(&t->late, rest) : NULL;
-        size_t one = 0, found = 0;
+        size_t one = 0, found = 0, steps = 0;
+        const llm__index_entry *user = longest ? llm__index_longest(&t->late, rest, &steps) : NULL;
         (void)llm__uni_next(rest, &one);
         taken = 0;
         if (user) with = user->s, taken = with.n;
@@ -209,7 +223,10 @@ LLM__PRIVATE void llm__rewrite(llm__encode *e, int k, const llm__tok_step *step,
     llm_result r = LLM_OK;
     switch (step->kind) {
     case LLM__TOK_FORM: llm__uni_normalize(e->t->norm, (llm__uni_form)step->as.form, s, out); break;
-    case LLM__TOK_REPLACE: r = llm__replace_regex(&e->stage[k].rx, step->re, s, step->with, out); break;
+    case LLM__TOK_REPLACE:
+        r = llm__replace_regex(&e->stage[k].rx, step->re, s, step->with, out);
+        if (step->re) llm__encode_spend(e, (size_t)e->stage[k].rx.steps);
+        break;
     case LLM__TOK_CHARSMAP: llm__norm_charsmap(e->t, step->as.longest, s, out); break;
     case LLM__TOK_BYTES: llm__bytes_to_letters(s, out); break;
     case LLM__TOK_UNGUARD: llm__unguard(s, out); break;
@@ -239,7 +256,9 @@ LLM__PRIVATE void llm__cut_split(llm__encode *e, int k, const llm__tok_step *ste
     int found = 0, started = 0, last = 0; /* last: the piece before was a match */
     if (step->re) llm__rx_begin(rx, step->re, s.p, s.n);
     for (int more = 1; more && !e->result; done = end) {
+        const int64_t before = rx->steps;
         found = step->re ? llm__rx_next(rx, &from, &end) : 0;
+        llm__encode_spend(e, (size_t)(rx->steps - before));
         more = found > 0;
         if (!more) from = end = s.n;
         for (int which = 0; which < 2; which++) { /* what is before the match; the match */
@@ -288,9 +307,10 @@ static int llm__word_alone(llm__str s, size_t at, size_t end) {
 
 LLM__PRIVATE void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm__str s, int begin) {
     size_t done = 0;
-    for (size_t at = 0, step; x->n && at < s.n && !e->result; at += step) {
-        const llm__index_entry *hit = llm__index_longest(x, llm__str_from(s, at));
+    for (size_t at = 0, step, steps = 0; x->n && at < s.n && !e->result; at += step) {
+        const llm__index_entry *hit = llm__index_longest(x, llm__str_from(s, at), &steps);
         step = hit ? hit->s.n : 1;
+        if (steps > 4096 && llm__encode_spend(e, steps)) steps = 0;
         if (!hit) continue;
         const llm__added *a = &e->t->added[hit->value];
         size_t from = at, end = at + step;
@@ -298,8 +318,9 @@ LLM__PRIVATE void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm
         if ((a->flags & LLM__ADDED_PIECE) && e->t->model == LLM__TOK_UNIGRAM) continue; /* its score decides */
         if ((a->flags & LLM__ADDED_WORD) && !llm__word_alone(s, from, end)) continue;
         /* White space beside the token may belong to it, but not what an earlier token took. */
-        if (a->flags & LLM__ADDED_LSTRIP) from = LLM__MAX(llm__strip_space(llm__s(s.p, from), 2).n, done);
+        if (a->flags & LLM__ADDED_LSTRIP) from = from > done ? done + llm__strip_space(llm__s(s.p + done, from - done), 2).n : done;
         if (a->flags & LLM__ADDED_RSTRIP) end = (size_t)(llm__strip_space(llm__str_from(s, end), 1).p - s.p);
+        steps += end - at;
         llm__encode_part(e, k, s, done, LLM__MAX(from, done), begin);
         if (from < end) llm__emit(e, a->id); /* else it is white space that the token before took */
         done = end;

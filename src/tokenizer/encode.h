@@ -42,6 +42,8 @@ typedef struct llm__encode {
     llm__encode_stage *stage; /* (steps): of the normalizers, then of the cutters */
     int steps;                /* how many of them run */
     llm_text *normalized;     /* NULL, or where text goes behind the last step instead of the model */
+    int64_t fuel;             /* steps that may still be taken */
+    const int *stop;          /* not NULL: another thread may set it, and wants this to end */
     llm_text clean, scratch;
     llm__symbol *symbol;
     size_t symbol_cap;
@@ -58,8 +60,12 @@ LLM__PRIVATE int llm__encode_fail(llm__encode *e, llm_result r);
 /* llm__grow that notes a failure. */
 LLM__PRIVATE int llm__encode_grow(llm__encode *e, void **array, size_t *cap, size_t need, size_t size);
 
-/* Begins a call, zeroed. */
-LLM__PRIVATE void llm__encode_open(llm__encode *e, const llm__tokenizer *t);
+/* Begins a call, zeroed, for a text of so many bytes. */
+LLM__PRIVATE void llm__encode_open(llm__encode *e, const llm__tokenizer *t, size_t len);
+
+/* Takes steps off the fuel, which is generous for any text of a real tokenizer: time grows with the text, whatever the files and the text
+ * are. 0: it is spent, or somebody wants the call to end; that was noted. */
+LLM__PRIVATE int llm__encode_spend(llm__encode *e, size_t steps);
 
 /* Frees all that a call holds, but not its output. */
 LLM__PRIVATE void llm__encode_close(llm__encode *e);

@@ -75,9 +75,13 @@ static void llm__bpe_try(llm__encode *e, llm__str word, int32_t left) {
  * Nothing is taken off the heap when it goes out of date; that is seen when it is popped: its left symbol was merged away or is the last
  * now, or one of the two has grown, so that they make another token or none. */
 static void llm__bpe_merge(llm__encode *e, llm__str word, int32_t n) {
+    const size_t lookup = e->t->merge ? 1 : 1 + LLM__MIN(e->t->max_token, word.n) / 16; /* of a pair, or of a text of that length */
+    size_t turns = 0;
     e->heap_n = 0;
-    for (int32_t i = 0; i + 1 < n; i++) llm__bpe_try(e, word, i);
+    llm__encode_spend(e, (size_t)n * lookup);
+    for (int32_t i = 0; i + 1 < n && !e->result; i++) llm__bpe_try(e, word, i);
     while (e->heap_n && !e->result) {
+        if (!(++turns & 1023)) llm__encode_spend(e, 1024 * lookup);
         llm__pair top = llm__heap_pop(e);
         int32_t left = (int32_t)(uint32_t)top.key;
         llm__symbol *a = &e->symbol[left];
@@ -190,11 +194,13 @@ static void llm__model_unigram(llm__encode *e, llm__str word) {
     if (!llm__encode_grow(e, (void **)&e->best, &e->best_cap, word.n + 1, sizeof *e->best)) return;
     llm__best *best = e->best;
     for (size_t i = 0; i <= word.n; i++) best[i].id = -1, best[i].score = 0, best[i].from = UINT32_MAX;
-    for (size_t at = 0, next = 0; at < word.n; at = next) {
+    for (size_t at = 0, next = 0, steps = 0; at < word.n; at = next) {
         (void)llm__uni_next(word, &next);
         size_t lo = 0, hi = t->pieces.n;
         int single = 0;
-        for (size_t end = at + 1; end <= word.n && lo < hi; end++) {
+        if (steps > 4096 && !llm__encode_spend(e, steps)) return;
+        if (steps > 4096) steps = 0;
+        for (size_t end = at + 1; end <= word.n && lo < hi; end++, steps++) {
             if (!llm__index_step(&t->pieces, &lo, &hi, end - at - 1, (uint8_t)word.p[end - 1])) continue;
             int32_t id = t->pieces.v[lo].value;
             llm__unigram_try(t, &best[end], best[at].score + (double)t->token[id].score, at, id);
@@ -246,7 +252,9 @@ static void llm__model_wordpiece(llm__encode *e, llm__str word) {
             llm__encode_fail(e, LLM_ERR_NOMEM);
             return;
         }
-        while (end > at && (id = llm__tok_find(t, llm__s(e->scratch.data, before + end - at))) < 0) end--;
+        while (end > at && (id = llm__tok_find(t, llm__s(e->scratch.data, before + end - at))) < 0 && llm__encode_spend(e, (end - at) / 16))
+            end--;
+        if (e->result) return;
         if (id < 0) chars = SIZE_MAX;
         else llm__emit(e, id);
     }
@@ -266,7 +274,7 @@ static void llm__encode_word(llm__encode *e, llm__str word) {
 
 LLM__PRIVATE void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin) {
     const llm__tokenizer *t = e->t;
-    if (!s.n || e->result) return;
+    if (!s.n || !llm__encode_spend(e, 1)) return;
     if (k == e->steps) {
         if (e->normalized) llm__add_str(e->normalized, s);
         else llm__encode_word(e, s);
@@ -289,13 +297,22 @@ LLM__PRIVATE void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin)
     }
 }
 
+LLM__PRIVATE size_t llm__tokenizer_longest(const llm__tokenizer *t) { return LLM__MAX(t->max_token, (size_t)64); }
+
 LLM__PRIVATE llm_result llm__tokenizer_encode(const llm__tokenizer *t, const char *text, size_t len, int flags, llm_tokens *out) {
+    return llm__tokenizer_encode_until(t, text, len, flags, NULL, out);
+}
+
+LLM__PRIVATE llm_result llm__tokenizer_encode_until(const llm__tokenizer *t, const char *text, size_t len, int flags, const int *stop,
+                                                    llm_tokens *out) {
     llm__encode e;
     size_t before = out->len;
     int framed = flags & LLM_TOK_ADD_SPECIAL;
+    if (!t->n_vocab) return llm__error(LLM_ERR_UNSUPPORTED, "the model has no tokenizer");
     if (len > LLM__TOK_MAX_TEXT / 4)
         return llm__error(LLM_ERR_LIMIT, "tokenizer: text of %zu bytes, at most %d expected", len, LLM__TOK_MAX_TEXT / 4);
-    llm__encode_open(&e, t);
+    llm__encode_open(&e, t, len);
+    e.stop = stop;
     e.out = out;
     e.flags = flags;
     for (size_t i = 0; framed && i < t->before.len; i++) llm__emit(&e, t->before.data[i]);

@@ -22,3 +22,10 @@ LLM__PRIVATE void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin)
 /* Appends the ids of a text of at most 256 MiB. On error *out has what it had. flags: LLM_TOK_ADD_SPECIAL puts the frame around,
  * LLM_TOK_PARSE_SPECIAL lets the text name special tokens, LLM_TOK_GUARDED those without a mark in them. Any thread. */
 LLM__PRIVATE llm_result llm__tokenizer_encode(const llm__tokenizer *t, const char *text, size_t len, int flags, llm_tokens *out);
+
+/* The same until another thread makes *stop (atomic; NULL: none does) other than 0: LLM_ERR_CANCELLED, within a millisecond or so. */
+LLM__PRIVATE llm_result llm__tokenizer_encode_until(const llm__tokenizer *t, const char *text, size_t len, int flags, const int *stop,
+                                                    llm_tokens *out);
+
+/* Bytes of the longest token, but at least 64: a text with more than so many bytes a token is none that anybody writes. */
+LLM__PRIVATE size_t llm__tokenizer_longest(const llm__tokenizer *t);

@@ -66,7 +66,7 @@ LLM__PRIVATE void llm__tok_finish(llm__tokenizer *t) {
     }
     LLM__SCOPED(llm__encode_close) llm__encode e;
     LLM__SCOPED(llm_text_free) llm_text normal = LLM__ZERO;
-    llm__encode_open(&e, t);
+    llm__encode_open(&e, t, t->n_added * LLM__TOK_MAX_ADDED);
     e.steps = t->normalizers.n;
     e.normalized = &normal;
     for (size_t i = 0; i < t->n_added && !t->result && !e.result; i++) {

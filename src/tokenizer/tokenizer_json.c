@@ -198,18 +198,17 @@ static void llm__tok_load_steps(llm__tokenizer *t, const llm_json *d, int node, 
  * says how many there are, which bounds the ids. */
 static void llm__tok_load_vocab(llm__tokenizer *t, const llm_json *d, int vocab) {
     int list = llm_json_type_of(d, vocab) == LLM_JSON_ARRAY;
-    int64_t id = 0;
     if (!list && llm_json_type_of(d, vocab) != LLM_JSON_OBJECT) LLM__TOK_BAD(t, "tokenizer.json: model.vocab expected");
     int64_t n = (int64_t)llm_json_size(d, vocab) + llm_json_size(d, llm_json_find(d, 0, "added_tokens"));
     if (!n) LLM__TOK_BAD(t, "tokenizer.json: model.vocab: no tokens");
     llm__tok_reserve(t, n);
-    for (int v = llm_json_first(d, vocab); v >= 0 && !t->result; v = llm_json_next(d, v), id++) {
+    for (int v = llm_json_first(d, vocab), place = 0; v >= 0 && !t->result; v = llm_json_next(d, v), place++) {
         llm__str s = list ? llm__json_text(d, llm_json_first(d, v)) : llm__json_key(d, v);
         double score = 0;
-        if (!list) id = llm__json_whole(d, v, -1);
+        const int64_t id = list ? place : llm__json_whole(d, v, -1);
         if (!s.p) LLM__TOK_BAD(t, "tokenizer.json: model.vocab: a token expected");
         if (list && !llm_json_num(d, llm_json_next(d, llm_json_first(d, v)), &score))
-            LLM__TOK_BAD(t, "tokenizer.json: model.vocab[%d]: a score expected", (int)id);
+            LLM__TOK_BAD(t, "tokenizer.json: model.vocab[%d]: a score expected", place);
         if (id < 0) LLM__TOK_BAD(t, "tokenizer.json: model.vocab[\"%.*s\"]: a whole number from 0 on expected", llm__shown(s), s.p);
         llm__tok_enter(t, s, id, 0, score);
     }

@@ -10,9 +10,9 @@
 #include "vision/tower_kinds.h"
 #include "vision/vision.h"
 #include "vision/fit.h"
+#include "vision/tower_load.h"
 #include "vision/patches.h"
 #include "vision/assemble.h"
-#include "vision/tower_load.h"
 
 /* ---- Opening ---- */
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs groups of tests one after the other and adds up what they say.
 
-    run.py check | test | isa | arm | clients | cuda | load | sanitize | fuzz | shared
+    run.py check | test | isa | arm | clients | cuda | memory | load | sanitize | fuzz | shared
 
 Every step is a command whose last line with figures is "N passed, N failed[, N skipped]" or "name: A/B equal". Its output goes to
 build/logs/STEP.log; failures are shown. The last line here is the sum of all.
@@ -199,6 +199,7 @@ def test():
         script("offline, documents", "tests/e2e/test_offline.py"),
         script("adapters", "tests/e2e/test_lora.py"),
         script("kept contexts", "tests/e2e/test_contexts.py"),
+        script("llm_cli, failing allocations", "tests/e2e/test_nth.py"),
         outside_truth, each_isa, replayed)
     for row in (("llm_cli", "test_cli"), ("llm_cli in a terminal", "test_pty"), ("llm_serve", "test_serve"), ("llm_serve, bad inputs", "test_serve_bad"),
                 ("llm_serve, load", "load"), ("llm_serve as a service", "test_service"), ("llm_serve, documents", "test_documents")):
@@ -333,6 +334,14 @@ def clients():
     step("chat page in Chromium", ["build/clients/bin/python", "tests/e2e/test_page.py"])
 
 
+def memory():
+    """Every allocation fails once, and then all from each on: of calls of the library (unit tests), of llm_cli with the C library's own."""
+    make("all", "build/dev/unit")
+    step("calls, each allocation", ["build/dev/unit", "starved"])
+    step("llm_cli, each allocation", [sys.executable, "tests/e2e/test_nth.py", "--all"], timeout=3600)
+    step("llm_cli, all from each on", [sys.executable, "tests/e2e/test_nth.py", "--all", "--many"], timeout=3600)
+
+
 def load():
     step("load, tiny model", [sys.executable, "tests/e2e/load.py", "--seconds", "60", "--wrk"])
     step("load, SmolLM2", [sys.executable, "tests/e2e/load.py", "--seconds", "60", "--wrk", "--model", MODELS["SMOLLM2_GGUF"], "closed", "term"])
@@ -414,7 +423,7 @@ def fuzz():
                     "-artifact_prefix=build/fuzz/" + name + "-", corpus(name)], timeout=int(seconds) + 300)
 
 
-GROUPS = {f.__name__: f for f in (check, test, isa, arm, clients, cuda, load, sanitize, fuzz, shared)}
+GROUPS = {f.__name__: f for f in (check, test, isa, arm, clients, cuda, memory, load, sanitize, fuzz, shared)}
 
 
 def main():

@@ -2,11 +2,14 @@
 #include "test.h"
 
 long test_allocations, test_live, test_fail_at;
-int test_passed, test_failed, test_skipped, test_argc;
+int test_fail_on, test_passed, test_failed, test_skipped, test_argc;
 char **test_argv;
 test_group *test_groups;
 
-static int memory_fails(void) { return __atomic_add_fetch(&test_allocations, 1, __ATOMIC_RELAXED) == test_fail_at; }
+static int memory_fails(void) {
+    const long n = __atomic_add_fetch(&test_allocations, 1, __ATOMIC_RELAXED);
+    return n == test_fail_at || (test_fail_on && test_fail_at && n > test_fail_at);
+}
 
 void *test_malloc(size_t n) {
     void *p = memory_fails() ? NULL : malloc(n);

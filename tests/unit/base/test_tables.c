@@ -45,7 +45,8 @@ static void table_longest(const llm__index *x, int n, int kinds) {
             if (!table_text[i].n || table_text[i].n > len || memcmp(text, table_text[i].p, table_text[i].n)) continue;
             if (best < 0 || table_text[i].n > table_text[best].n) best = i;
         }
-        const llm__index_entry *e = llm__index_longest(x, llm__s(text, len));
+        size_t steps = 0;
+        const llm__index_entry *e = llm__index_longest(x, llm__s(text, len), &steps);
         wrong += best < 0 ? e != NULL : !e || e->value != best || !llm__str_same(e->s, table_text[best]);
     }
     CHECK(wrong == 0);
@@ -94,7 +95,7 @@ static void table_no_memory(void) {
     llm__index_add(&x, llm__lit(""), 1, &r); /* nothing is kept of it */
     CHECK(!r && !x.n);
     llm__index_build(&x);
-    CHECK(!llm__index_longest(&x, llm__lit("a")));
+    CHECK(!llm__index_longest(&x, llm__lit("a"), &(size_t){0}));
     test_fail_at = test_allocations + 1;
     llm__index_add(&x, llm__lit("a"), 1, &r);
     test_fail_at = 0;

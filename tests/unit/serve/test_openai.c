@@ -141,6 +141,33 @@ static void openai_responses(const llm_openai_service *s) {
           openai_count("==\"}") == 1);
 }
 
+/* A text that no context holds is refused by its size, before it is tokenized; a call that nobody waits for ends. */
+static void openai_sizes(const llm_openai_service *s) {
+    llm_text body = {0};
+    int pieces;
+    const llm_openai_kind kinds[] = {LLM_OPENAI_COMPLETION, LLM_OPENAI_EMBEDDING, LLM_OPENAI_TOKENIZE, LLM_OPENAI_COMPLETION};
+    for (int i = 0; i < LLM__COUNT(kinds); i++) {
+        body.len = 0;
+        llm_text_format(&body, "{'%s':'", i == 1 ? "input" : "prompt");
+        for (int k = 0; k < (i < 2 ? 40000 : 5 << 20); k++) llm_text_str(&body, "a");
+        llm_text_format(&body, i == 3 ? "','truncate_prompt_tokens':4}" : "'}");
+        const double begin = llm_now();
+        CHECK(openai_call(s, kinds[i], body.data, &pieces) == 400 && strstr(openai_out.data, "context_length_exceeded") &&
+              strstr(openai_out.data, i < 2 ? "40000 bytes of text, at most 32768" : "5242880 bytes of text, at most 4194304"));
+        CHECK(llm_now() - begin < 2);
+    }
+    body.len = 0;
+    llm_text_format(&body, "{'prompt':'");
+    for (int k = 0; k < 1 << 20; k++) llm_text_str(&body, "ab c");
+    llm_text_format(&body, "'}");
+    llm_openai_call *k = llm_openai_begin(s, LLM_OPENAI_TOKENIZE, body.data, body.len, NULL);
+    const double begin = llm_now();
+    llm_openai_cancel(k);
+    CHECK(!llm_openai_submit(k) && llm_openai_get_info(k)->status == 499 && llm_now() - begin < 1);
+    llm_openai_free(k);
+    llm_text_free(&body);
+}
+
 /* What a program sets for all requests counts where the body says nothing: lists too, and a struct of zeros is greedy. */
 static void openai_defaults(llm_openai_service s) {
     const llm_logit_bias bias = {300, 100};
@@ -171,6 +198,7 @@ static void openai_calls(llm *l) {
     openai_tools(&s);
     openai_responses(&s);
     openai_defaults(s);
+    openai_sizes(&s);
     CHECK(openai_call(
               &s, LLM_OPENAI_COMPLETION,
               "{\"prompt\":[5,6,7],\"max_tokens\":3,\"temperature\":0,\"ignore_eos\":true,\"echo\":true,\"logprobs\":1,\"model\":\"m\"}",
