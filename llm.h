@@ -1817,6 +1817,8 @@ typedef struct llm_openai_service {
     const char *media_path;             /* folder whose files may be named as "file:NAME"; NULL: none */
     const char *mm_processor_kwargs;    /* JSON of every request that says nothing else; NULL: the model's own */
     int32_t limit_images, limit_videos; /* in one prompt; 0: 128, -1: none at all */
+    int32_t starved;                    /* there was no memory to look at the template: every call answers 503 */
+    int32_t unused;                     /* 0 */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
@@ -2608,6 +2610,13 @@ static const llm_sizes llm_sizes_of_program __attribute__((unused)) = LLM_SIZES_
     { 0 }
 #endif
 
+/* What holds whatever files and clients say, because it was checked where it came in. Tests and fuzzers look at it, programs do not. */
+#ifdef LLM_ASSERT
+#define LLM__ASSERT(condition) LLM_ASSERT(condition)
+#else
+#define LLM__ASSERT(condition) ((void)0)
+#endif
+
 /* What stands between these two runs once a model, a request or a step and is four fifths of the text: gcc does not try hard there, which
  * is a third less time to compile and costs nothing that can be measured. With LLM_SMALL it makes that code small. */
 #if defined(__OPTIMIZE__) && defined(__GNUC__) && !defined(__clang__)
@@ -2866,6 +2875,8 @@ LLM_API int64_t llm_memory_free(void) {
  * The sentence names the thing, its value and what was expected. It is kept a thread; the outermost caller may prefix it. Log lines go to a
  * hook that the program gives with a model or an engine; without one nothing is printed anywhere. */
 
+static const char llm__out_of_memory[] = "out of memory";
+
 /* The hook and what it gets as its first argument. */
 typedef struct llm__logger {
     llm_log_fn fn;
@@ -2899,8 +2910,8 @@ static LLM__PRINTF(2, 3) llm_result llm__error(llm_result r, const char *format,
     return r;
 }
 
-/* The one error that cannot say more. */
-static llm_result llm__nomem(void) { return llm__error(LLM_ERR_NOMEM, "out of memory"); }
+/* The one error that cannot say more, and its sentence, for what tells it by another way. */
+static llm_result llm__nomem(void) { return llm__error(LLM_ERR_NOMEM, "%s", llm__out_of_memory); }
 
 LLM_API const char *llm_last_error(void) { return llm__error_here(); }
 
@@ -3446,11 +3457,11 @@ static int llm__index_step(const llm__index *x, size_t *lo, size_t *hi, size_t d
     return *lo < *hi && x->v[*lo].s.n == depth + 1;
 }
 
-/* The entry of the longest string that the text begins with, or NULL. */
-static const llm__index_entry *llm__index_longest(const llm__index *x, llm__str s) {
+/* The entry of the longest string that the text begins with, or NULL. *steps grows by the bytes that were looked at. */
+static const llm__index_entry *llm__index_longest(const llm__index *x, llm__str s, size_t *steps) {
     size_t lo = 0, hi = x->n;
     const llm__index_entry *best = NULL;
-    for (size_t i = 0; i < s.n && lo < hi; i++)
+    for (size_t i = 0; i < s.n && lo < hi; i++, ++*steps)
         if (llm__index_step(x, &lo, &hi, i, (uint8_t)s.p[i])) best = &x->v[lo];
     return best;
 }
@@ -6387,7 +6398,9 @@ static llm_result llm__regex_compile(const char *pattern, size_t len, llm__rx_cl
     llm__rx_emit(&p, LLM__RX_MATCH, 0);
     if (p.error) {
         llm__regex_close(re);
-        return llm__error(p.result, "regex \"%.*s\": %s expected", (int)LLM__MIN(len, (size_t)60), pattern, p.error);
+        return p.result == LLM_ERR_NOMEM
+                   ? llm__nomem()
+                   : llm__error(p.result, "regex \"%.*s\": %s expected", (int)LLM__MIN(len, (size_t)60), pattern, p.error);
     }
     llm__rx_find_first(re);
     *out = re;
@@ -7022,6 +7035,8 @@ typedef struct llm__encode {
     llm__encode_stage *stage; /* (steps): of the normalizers, then of the cutters */
     int steps;                /* how many of them run */
     llm_text *normalized;     /* NULL, or where text goes behind the last step instead of the model */
+    int64_t fuel;             /* steps that may still be taken */
+    const int *stop;          /* not NULL: another thread may set it, and wants this to end */
     llm_text clean, scratch;
     llm__symbol *symbol;
     size_t symbol_cap;
@@ -7037,8 +7052,20 @@ static void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin);
 
 /* Remembers the first failure of a call. */
 static int llm__encode_fail(llm__encode *e, llm_result r) {
-    if (!e->result) e->result = r == LLM_ERR_NOMEM ? llm__nomem() : llm__error(r, "tokenizer: a regex needed too many steps for this text");
+    if (e->result) return 0;
+    e->result = r == LLM_ERR_NOMEM       ? llm__nomem()
+                : r == LLM_ERR_CANCELLED ? llm__error(r, "tokenizer: stopped")
+                                         : llm__error(r, "tokenizer: this text needs too many steps");
     return 0;
+}
+
+/* Takes steps off the fuel, which is generous for any text of a real tokenizer: time grows with the text, whatever the files and the text
+ * are. 0: it is spent, or somebody wants the call to end; that was noted. */
+static int llm__encode_spend(llm__encode *e, size_t steps) {
+    e->fuel -= (int64_t)LLM__MIN(steps, (size_t)INT32_MAX);
+    if (e->fuel < 0) return llm__encode_fail(e, LLM_ERR_LIMIT);
+    if (e->stop && __atomic_load_n(e->stop, __ATOMIC_RELAXED)) return llm__encode_fail(e, LLM_ERR_CANCELLED);
+    return !e->result;
 }
 
 /* llm__grow that notes a failure. */
@@ -7046,10 +7073,11 @@ static int llm__encode_grow(llm__encode *e, void **array, size_t *cap, size_t ne
     return llm__grow(array, cap, need, size) || llm__encode_fail(e, LLM_ERR_NOMEM);
 }
 
-/* Begins a call, zeroed. */
-static void llm__encode_open(llm__encode *e, const llm__tokenizer *t) {
+/* Begins a call, zeroed, for a text of so many bytes. */
+static void llm__encode_open(llm__encode *e, const llm__tokenizer *t, size_t len) {
     memset(e, 0, sizeof *e);
     e->t = t;
+    e->fuel = (1 << 24) + 1024 * (int64_t)len;
     e->steps = t->normalizers.n + t->words.n;
     e->stage = LLM__NEW(llm__encode_stage, e->steps);
     if (!e->stage) llm__encode_fail(e, LLM_ERR_NOMEM);
@@ -7112,6 +7140,9 @@ static llm__pair llm__heap_pop(llm__encode *e) {
  * Each appends what it makes of one span to a text. They are Hugging Face's normalizers, SentencePiece's, and those pre-tokenizers that
  * change the text rather than cut it. */
 
+/* Bytes of a replaced text at most: real ones have 18. Without a bound the file could send every search through the whole text. */
+enum { LLM__CHARSMAP_KEY = 128 };
+
 /* Unit i, or 0 where there is none: the offsets in it come from the file. */
 static uint32_t llm__charsmap_unit(const llm__charsmap *m, size_t i) {
     uint32_t u = 0;
@@ -7127,7 +7158,7 @@ static llm__str llm__charsmap_find(const llm__charsmap *m, llm__str s, int longe
     if (!m->n_units) return with;
     uint32_t unit = llm__charsmap_unit(m, 0);
     size_t node = (unit >> 10) << ((unit & 512) >> 6);
-    for (size_t i = 0; i < s.n && s.p[i]; i++) {
+    for (size_t i = 0; i < LLM__MIN(s.n, (size_t)LLM__CHARSMAP_KEY) && s.p[i]; i++) {
         node ^= (uint8_t)s.p[i];
         unit = llm__charsmap_unit(m, node);
         if (node >= m->n_units || (unit & 0x800000FFu) != (uint8_t)s.p[i]) break;
@@ -7161,8 +7192,8 @@ static size_t llm__grapheme_end(llm__str s, size_t at) {
 static void llm__norm_charsmap(const llm__tokenizer *t, int longest, llm__str s, llm_text *out) {
     for (size_t at = 0, end = 0, taken; at < s.n; at += taken) {
         llm__str rest = llm__str_from(s, at), with = llm__nothing;
-        const llm__index_entry *user = longest ? llm__index_longest(&t->late, rest) : NULL;
-        size_t one = 0, found = 0;
+        size_t one = 0, found = 0, steps = 0;
+        const llm__index_entry *user = longest ? llm__index_longest(&t->late, rest, &steps) : NULL;
         (void)llm__uni_next(rest, &one);
         taken = 0;
         if (user) with = user->s, taken = with.n;
@@ -7241,7 +7272,10 @@ static void llm__rewrite(llm__encode *e, int k, const llm__tok_step *step, llm__
     llm_result r = LLM_OK;
     switch (step->kind) {
     case LLM__TOK_FORM: llm__uni_normalize(e->t->norm, (llm__uni_form)step->as.form, s, out); break;
-    case LLM__TOK_REPLACE: r = llm__replace_regex(&e->stage[k].rx, step->re, s, step->with, out); break;
+    case LLM__TOK_REPLACE:
+        r = llm__replace_regex(&e->stage[k].rx, step->re, s, step->with, out);
+        if (step->re) llm__encode_spend(e, (size_t)e->stage[k].rx.steps);
+        break;
     case LLM__TOK_CHARSMAP: llm__norm_charsmap(e->t, step->as.longest, s, out); break;
     case LLM__TOK_BYTES: llm__bytes_to_letters(s, out); break;
     case LLM__TOK_UNGUARD: llm__unguard(s, out); break;
@@ -7277,7 +7311,9 @@ static void llm__cut_split(llm__encode *e, int k, const llm__tok_step *step, llm
     int found = 0, started = 0, last = 0; /* last: the piece before was a match */
     if (step->re) llm__rx_begin(rx, step->re, s.p, s.n);
     for (int more = 1; more && !e->result; done = end) {
+        const int64_t before = rx->steps;
         found = step->re ? llm__rx_next(rx, &from, &end) : 0;
+        llm__encode_spend(e, (size_t)(rx->steps - before));
         more = found > 0;
         if (!more) from = end = s.n;
         for (int which = 0; which < 2; which++) { /* what is before the match; the match */
@@ -7329,9 +7365,10 @@ static int llm__word_alone(llm__str s, size_t at, size_t end) {
 /* Cuts out added tokens: from the left, the longest at each place; one that may not stand there still hides the shorter ones. */
 static void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm__str s, int begin) {
     size_t done = 0;
-    for (size_t at = 0, step; x->n && at < s.n && !e->result; at += step) {
-        const llm__index_entry *hit = llm__index_longest(x, llm__str_from(s, at));
+    for (size_t at = 0, step, steps = 0; x->n && at < s.n && !e->result; at += step) {
+        const llm__index_entry *hit = llm__index_longest(x, llm__str_from(s, at), &steps);
         step = hit ? hit->s.n : 1;
+        if (steps > 4096 && llm__encode_spend(e, steps)) steps = 0;
         if (!hit) continue;
         const llm__added *a = &e->t->added[hit->value];
         size_t from = at, end = at + step;
@@ -7339,8 +7376,9 @@ static void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm__str 
         if ((a->flags & LLM__ADDED_PIECE) && e->t->model == LLM__TOK_UNIGRAM) continue; /* its score decides */
         if ((a->flags & LLM__ADDED_WORD) && !llm__word_alone(s, from, end)) continue;
         /* White space beside the token may belong to it, but not what an earlier token took. */
-        if (a->flags & LLM__ADDED_LSTRIP) from = LLM__MAX(llm__strip_space(llm__s(s.p, from), 2).n, done);
+        if (a->flags & LLM__ADDED_LSTRIP) from = from > done ? done + llm__strip_space(llm__s(s.p + done, from - done), 2).n : done;
         if (a->flags & LLM__ADDED_RSTRIP) end = (size_t)(llm__strip_space(llm__str_from(s, end), 1).p - s.p);
+        steps += end - at;
         llm__encode_part(e, k, s, done, LLM__MAX(from, done), begin);
         if (from < end) llm__emit(e, a->id); /* else it is white space that the token before took */
         done = end;
@@ -7353,6 +7391,10 @@ static void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm__str 
  * ============================================================================
  * From here on a word stands alone: no token crosses its ends, and nothing outside of it matters. BPE merges the best pair first (greedy by
  * rank), Unigram takes the most probable split, WordPiece the longest prefix; WordLevel knows only whole words. */
+
+/* The same until another thread makes *stop (atomic; NULL: none does) other than 0: LLM_ERR_CANCELLED, within a millisecond or so. */
+static llm_result llm__tokenizer_encode_until(const llm__tokenizer *t, const char *text, size_t len, int flags, const int *stop,
+                                                    llm_tokens *out);
 
 /* The id of a token of the model's vocabulary, or -1. */
 static int32_t llm__tok_find(const llm__tokenizer *t, llm__str s) {
@@ -7420,9 +7462,13 @@ static void llm__bpe_try(llm__encode *e, llm__str word, int32_t left) {
  * Nothing is taken off the heap when it goes out of date; that is seen when it is popped: its left symbol was merged away or is the last
  * now, or one of the two has grown, so that they make another token or none. */
 static void llm__bpe_merge(llm__encode *e, llm__str word, int32_t n) {
+    const size_t lookup = e->t->merge ? 1 : 1 + LLM__MIN(e->t->max_token, word.n) / 16; /* of a pair, or of a text of that length */
+    size_t turns = 0;
     e->heap_n = 0;
-    for (int32_t i = 0; i + 1 < n; i++) llm__bpe_try(e, word, i);
+    llm__encode_spend(e, (size_t)n * lookup);
+    for (int32_t i = 0; i + 1 < n && !e->result; i++) llm__bpe_try(e, word, i);
     while (e->heap_n && !e->result) {
+        if (!(++turns & 1023)) llm__encode_spend(e, 1024 * lookup);
         llm__pair top = llm__heap_pop(e);
         int32_t left = (int32_t)(uint32_t)top.key;
         llm__symbol *a = &e->symbol[left];
@@ -7535,11 +7581,13 @@ static void llm__model_unigram(llm__encode *e, llm__str word) {
     if (!llm__encode_grow(e, (void **)&e->best, &e->best_cap, word.n + 1, sizeof *e->best)) return;
     llm__best *best = e->best;
     for (size_t i = 0; i <= word.n; i++) best[i].id = -1, best[i].score = 0, best[i].from = UINT32_MAX;
-    for (size_t at = 0, next = 0; at < word.n; at = next) {
+    for (size_t at = 0, next = 0, steps = 0; at < word.n; at = next) {
         (void)llm__uni_next(word, &next);
         size_t lo = 0, hi = t->pieces.n;
         int single = 0;
-        for (size_t end = at + 1; end <= word.n && lo < hi; end++) {
+        if (steps > 4096 && !llm__encode_spend(e, steps)) return;
+        if (steps > 4096) steps = 0;
+        for (size_t end = at + 1; end <= word.n && lo < hi; end++, steps++) {
             if (!llm__index_step(&t->pieces, &lo, &hi, end - at - 1, (uint8_t)word.p[end - 1])) continue;
             int32_t id = t->pieces.v[lo].value;
             llm__unigram_try(t, &best[end], best[at].score + (double)t->token[id].score, at, id);
@@ -7591,7 +7639,9 @@ static void llm__model_wordpiece(llm__encode *e, llm__str word) {
             llm__encode_fail(e, LLM_ERR_NOMEM);
             return;
         }
-        while (end > at && (id = llm__tok_find(t, llm__s(e->scratch.data, before + end - at))) < 0) end--;
+        while (end > at && (id = llm__tok_find(t, llm__s(e->scratch.data, before + end - at))) < 0 && llm__encode_spend(e, (end - at) / 16))
+            end--;
+        if (e->result) return;
         if (id < 0) chars = SIZE_MAX;
         else llm__emit(e, id);
     }
@@ -7611,7 +7661,7 @@ static void llm__encode_word(llm__encode *e, llm__str word) {
 
 static void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin) {
     const llm__tokenizer *t = e->t;
-    if (!s.n || e->result) return;
+    if (!s.n || !llm__encode_spend(e, 1)) return;
     if (k == e->steps) {
         if (e->normalized) llm__add_str(e->normalized, s);
         else llm__encode_word(e, s);
@@ -7634,15 +7684,25 @@ static void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin) {
     }
 }
 
+/* Bytes of the longest token, but at least 64: a text with more than so many bytes a token is none that anybody writes. */
+static size_t llm__tokenizer_longest(const llm__tokenizer *t) { return LLM__MAX(t->max_token, (size_t)64); }
+
 /* Appends the ids of a text of at most 256 MiB. On error *out has what it had. flags: LLM_TOK_ADD_SPECIAL puts the frame around,
  * LLM_TOK_PARSE_SPECIAL lets the text name special tokens, LLM_TOK_GUARDED those without a mark in them. Any thread. */
 static llm_result llm__tokenizer_encode(const llm__tokenizer *t, const char *text, size_t len, int flags, llm_tokens *out) {
+    return llm__tokenizer_encode_until(t, text, len, flags, NULL, out);
+}
+
+static llm_result llm__tokenizer_encode_until(const llm__tokenizer *t, const char *text, size_t len, int flags, const int *stop,
+                                                    llm_tokens *out) {
     llm__encode e;
     size_t before = out->len;
     int framed = flags & LLM_TOK_ADD_SPECIAL;
+    if (!t->n_vocab) return llm__error(LLM_ERR_UNSUPPORTED, "the model has no tokenizer");
     if (len > LLM__TOK_MAX_TEXT / 4)
         return llm__error(LLM_ERR_LIMIT, "tokenizer: text of %zu bytes, at most %d expected", len, LLM__TOK_MAX_TEXT / 4);
-    llm__encode_open(&e, t);
+    llm__encode_open(&e, t, len);
+    e.stop = stop;
     e.out = out;
     e.flags = flags;
     for (size_t i = 0; framed && i < t->before.len; i++) llm__emit(&e, t->before.data[i]);
@@ -7684,7 +7744,7 @@ struct llm_detok {
     int bytes;  /* as in the middle of a text, and bytes as they are */
     int32_t id; /* of the token that was pushed last */
     llm_text *out;
-    llm__stage stage[LLM__TOK_MAX_STEPS + 1]; /* of each step, and of the text behind them all */
+    llm__stage *stage; /* (decoders.n + 1) of each step, and of the text behind them all; lies behind this struct */
 };
 
 static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, int end);
@@ -7904,7 +7964,7 @@ static void llm__detok_end(struct llm_detok *d) {
 
 /* Begins anew, with the next token as the first; the buffers stay, so that a stream that is used again allocates nothing. */
 LLM_API void llm_detok_reset(llm_detok *d) {
-    for (int i = 0; i <= LLM__TOK_MAX_STEPS; i++) {
+    for (int i = 0; i <= d->t->decoders.n; i++) {
         llm__stage *g = &d->stage[i];
         g->tokens = 0;
         g->cut = 0;
@@ -7914,7 +7974,7 @@ LLM_API void llm_detok_reset(llm_detok *d) {
 
 /* NULL is fine. What was held back is lost: llm_detok_flush gives it out. */
 LLM_API void llm_detok_free(llm_detok *d) {
-    for (int i = 0; d && i < LLM__TOK_MAX_STEPS; i++) {
+    for (int i = 0; d && i <= d->t->decoders.n; i++) {
         llm_text_free(&d->stage[i].held);
         llm_text_free(&d->stage[i].kept);
         llm_text_free(&d->stage[i].made[0]);
@@ -7924,9 +7984,11 @@ LLM_API void llm_detok_free(llm_detok *d) {
 }
 
 /* NULL: no memory. */
+/* One for a single token's bytes is opened often: it is as small as the chain is short. */
 static llm_detok *llm__detok_open(const llm__tokenizer *t, int flags) {
-    llm_detok *d = LLM__NEW(llm_detok, 1);
+    llm_detok *d = (llm_detok *)llm__calloc(1, sizeof *d + (size_t)(t->decoders.n + 1) * sizeof *d->stage);
     if (!d) return NULL;
+    d->stage = (llm__stage *)(void *)(d + 1);
     d->t = t;
     d->flags = flags;
     return d;
@@ -8534,18 +8596,17 @@ static void llm__tok_load_steps(llm__tokenizer *t, const llm_json *d, int node, 
  * says how many there are, which bounds the ids. */
 static void llm__tok_load_vocab(llm__tokenizer *t, const llm_json *d, int vocab) {
     int list = llm_json_type_of(d, vocab) == LLM_JSON_ARRAY;
-    int64_t id = 0;
     if (!list && llm_json_type_of(d, vocab) != LLM_JSON_OBJECT) LLM__TOK_BAD(t, "tokenizer.json: model.vocab expected");
     int64_t n = (int64_t)llm_json_size(d, vocab) + llm_json_size(d, llm_json_find(d, 0, "added_tokens"));
     if (!n) LLM__TOK_BAD(t, "tokenizer.json: model.vocab: no tokens");
     llm__tok_reserve(t, n);
-    for (int v = llm_json_first(d, vocab); v >= 0 && !t->result; v = llm_json_next(d, v), id++) {
+    for (int v = llm_json_first(d, vocab), place = 0; v >= 0 && !t->result; v = llm_json_next(d, v), place++) {
         llm__str s = list ? llm__json_text(d, llm_json_first(d, v)) : llm__json_key(d, v);
         double score = 0;
-        if (!list) id = llm__json_whole(d, v, -1);
+        const int64_t id = list ? place : llm__json_whole(d, v, -1);
         if (!s.p) LLM__TOK_BAD(t, "tokenizer.json: model.vocab: a token expected");
         if (list && !llm_json_num(d, llm_json_next(d, llm_json_first(d, v)), &score))
-            LLM__TOK_BAD(t, "tokenizer.json: model.vocab[%d]: a score expected", (int)id);
+            LLM__TOK_BAD(t, "tokenizer.json: model.vocab[%d]: a score expected", place);
         if (id < 0) LLM__TOK_BAD(t, "tokenizer.json: model.vocab[\"%.*s\"]: a whole number from 0 on expected", llm__shown(s), s.p);
         llm__tok_enter(t, s, id, 0, score);
     }
@@ -8909,7 +8970,7 @@ static void llm__tok_finish(llm__tokenizer *t) {
     }
     LLM__SCOPED(llm__encode_close) llm__encode e;
     LLM__SCOPED(llm_text_free) llm_text normal = LLM__ZERO;
-    llm__encode_open(&e, t);
+    llm__encode_open(&e, t, t->n_added * LLM__TOK_MAX_ADDED);
     e.steps = t->normalizers.n;
     e.normalized = &normal;
     for (size_t i = 0; i < t->n_added && !t->result && !e.result; i++) {
@@ -9256,7 +9317,8 @@ static void llm__tpl_spend(llm__tpl *x, int64_t n) {
 /* Zeroed memory that lives as long as the render. */
 static void *llm__tpl_get(llm__tpl *x, size_t bytes) {
     void *p = llm__arena_get(x->arena, bytes);
-    if (!p) llm__tpl_error(x, LLM_ERR_LIMIT, "the template takes too much memory");
+    const int limit = !p && x->arena->limit && bytes > x->arena->limit - LLM__MIN(x->arena->total, x->arena->limit);
+    if (!p) llm__tpl_error(x, limit ? LLM_ERR_LIMIT : LLM_ERR_NOMEM, limit ? "the template takes too much memory" : "out of memory");
     return p;
 }
 
@@ -12208,51 +12270,58 @@ LLM_API void llm_tool_parser_end(llm_tool_parser *p, llm_text *content) {
     p->state = LLM__TOOL_TEXT;
 }
 
-/* Renders a context, given as llm_text_format has it. 0: the template refuses it (raise_exception). */
-static int llm__chat_try(const llm_template *t, const char *context, llm_text *text) {
+/* Renders a context, given as llm_text_format has it. 0: the template refuses it (raise_exception), or *lost: there was no memory. */
+static int llm__chat_try(const llm_template *t, const char *context, llm_text *text, int *lost) {
     llm_json *doc = NULL;
     llm_text json = LLM__ZERO;
     llm_text_format(&json, context);
-    const int done = !json.failed && !llm_json_parse(json.data, json.len, NULL, &doc) && !llm__template_render(t, doc, NULL, NULL, text);
+    llm_result r = json.failed ? llm__nomem() : llm_json_parse(json.data, json.len, NULL, &doc);
+    if (!r) r = llm__template_render(t, doc, NULL, NULL, text);
+    *lost |= r == LLM_ERR_NOMEM;
     llm_text_free(&json);
     llm_json_free(doc);
-    return done && text->data;
+    return !r && text->data;
 }
 
 /* Is `probe` in the text rendered from a context, and `not_probe` not? */
-static int llm__chat_probe(const llm_template *t, const char *context, const char *probe, const char *not_probe) {
+static int llm__chat_probe(const llm_template *t, const char *context, const char *probe, const char *not_probe, int *lost) {
     LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
-    return llm__chat_try(t, context, &text) && strstr(text.data, probe) && !strstr(text.data, not_probe);
+    return llm__chat_try(t, context, &text, lost) && strstr(text.data, probe) && !strstr(text.data, not_probe);
 }
 
 /* Whether a picture leaves a trace. */
-static int llm__chat_shows(const llm_template *t) {
+static int llm__chat_shows(const llm_template *t, int *lost) {
     LLM__SCOPED(llm_text_free) llm_text with = LLM__ZERO, without = LLM__ZERO;
     return llm__chat_try(t,
                          "{'messages':[{'role':'user','content':[{'type':'image'},{'type':'text','text':'x'}]}],'bos_token':'',"
                          "'eos_token':'','add_generation_prompt':true}",
-                         &with) &&
+                         &with, lost) &&
            llm__chat_try(t,
                          "{'messages':[{'role':'user','content':[{'type':'text','text':'x'}]}],'bos_token':'','eos_token':'',"
                          "'add_generation_prompt':true}",
-                         &without) &&
+                         &without, lost) &&
            strcmp(with.data, without.data) != 0;
 }
 
+/* llm_template_get_caps that tells whether it had the memory to look: LLM_ERR_NOMEM. */
 /* Whether a name occurs is known from the parser's list of names; what is done with a message only a render can tell. content_parts: a
  * template made for texts prints a list of parts as Python would, with the word "type" in it. */
-LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out) {
+static llm_result llm__template_caps(const llm_template *t, llm_template_caps *out) {
     static const char system_role[] =
         "{'messages':[{'role':'system','content':'PR0BE'},{'role':'user','content':'x'}],'bos_token':'','eos_token':''}",
                       parts[] = "{'messages':[{'role':'user','content':[{'type':'text','text':'PR0BE'}]}],'bos_token':'','eos_token':''}",
                       plain[] = "{'messages':[{'role':'user','content':'PR0BE'}],'bos_token':'','eos_token':''}";
+    int lost = 0;
     out->tools = llm__map_get(&t->names, llm__lit("tools")) >= 0;
     out->thinking_switch = llm__map_get(&t->names, llm__lit("enable_thinking")) >= 0 || llm__map_get(&t->names, llm__lit("thinking")) >= 0;
-    out->system_role = llm__chat_probe(t, system_role, "PR0BE", "\x01");
-    out->content_parts = llm__chat_probe(t, parts, "PR0BE", "type");
-    out->parts_only = out->content_parts && !llm__chat_probe(t, plain, "PR0BE", "\x01");
-    out->image_parts = out->content_parts && llm__chat_shows(t);
+    out->system_role = llm__chat_probe(t, system_role, "PR0BE", "\x01", &lost);
+    out->content_parts = llm__chat_probe(t, parts, "PR0BE", "type", &lost);
+    out->parts_only = out->content_parts && !llm__chat_probe(t, plain, "PR0BE", "\x01", &lost);
+    out->image_parts = out->content_parts && llm__chat_shows(t, &lost);
+    return lost ? llm__nomem() : LLM_OK;
 }
+
+LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out) { (void)llm__template_caps(t, out); }
 
 /* ============================================================================
  * >>builtin   Chat templates by name, for models that bring none.
@@ -20402,8 +20471,8 @@ static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *
  * >>source_open   Special tokens, chat template, and opening it all.
  * ============================================================================
  * Files disagree, and each is right about something: an answer ends at every id that any of them calls an end. Forgetting one makes a model
- * talk to itself; the reverse fault is not known, but for gpt-oss. Ids from JSON files are not compared with the vocabulary: an id that no
- * logit has can never be sampled, and padded vocabularies have ids without a token. */
+ * talk to itself; the reverse fault is not known, but for gpt-oss. Padded vocabularies have ids without a token, so ids from JSON files are
+ * not compared with the tokenizer's, but with the rows of the model (llm__source_bound): something is looked up with each of them. */
 
 /* Real lists have one to ten ids. Each is compared with those before it, so a list of millions must not be read. */
 enum { LLM__MAX_STOPS = 16384 };
@@ -20490,6 +20559,27 @@ static llm_result llm__source_specials(llm__source *s) {
     if (s->vocab_gguf) llm__source_stop(s, llm__gguf_int(s->vocab_gguf, "tokenizer.ggml.eom_token_id", -1));
     llm__source_usual_stops(s);
     return !r && s->stop_ids.failed ? llm__nomem() : r;
+}
+
+/* Of the special ids and stop ids only those stay that have a row of a model with `vocab` rows; a line to the log tells the others. */
+/* The bound is known only when the architecture is. Padded vocabularies make it larger than the tokenizer's. */
+static void llm__source_bound(llm__source *s, int32_t vocab) {
+    static const char none[] = "%s: %s: %d is no token of this model, ids run from 0 to %d: it is passed over";
+    int32_t *const ids[] = {&s->bos_id, &s->pad_id, &s->unk_id};
+    static const char *const names[] = {"bos_token_id", "pad_token_id", "unk_token_id"};
+    size_t kept = 0, n = s->stop_ids.len;
+    for (int i = 0; i < LLM__COUNT(ids); i++) {
+        if (*ids[i] < vocab) continue;
+        llm__log(&s->log, LLM_LOG_WARN, none, s->path, names[i], (int)*ids[i], (int)vocab - 1);
+        *ids[i] = -1;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const int32_t id = s->stop_ids.data[i];
+        if (id < vocab) s->stop_ids.data[kept++] = id;
+        else if (i == kept) llm__log(&s->log, LLM_LOG_WARN, none, s->path, "eos_token_id", (int)id, (int)vocab - 1); /* the first */
+    }
+    s->stop_ids.len = kept;
+    if (s->eos_id >= vocab) s->eos_id = -1;
 }
 
 /* ---- The chat template ----
@@ -23591,6 +23681,7 @@ static llm_result llm__model_open(const char *path, const llm__place *place, con
     llm_result r = m->path ? llm__source_open(m->path, place, cfg, &m->source) : llm__nomem();
     if (!r && !vocab_only && cfg && !m->dummy) r = llm__model_quantized(m, cfg->quantization);
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
+    if (!r && !vocab_only) llm__source_bound(&m->source, m->arch.vocab);
     if (!r && !vocab_only && cfg) r = llm__rope_override(&m->arch, (double)cfg->rope_scaling_factor, cfg->use_logn_attn, m->path);
     if (!r && !vocab_only) r = llm__net_check(m);
     if (r) {
@@ -23620,8 +23711,8 @@ LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **
 
 /* The functions below are the public side of >>tokenizer. With dummy weights a folder may lack one: then there are ids only. */
 LLM_API llm_result llm_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_tokens *out) {
-    if (!model->source.tokenizer->n_vocab) return llm__error(LLM_ERR_UNSUPPORTED, "%s: the model has no tokenizer", model->path);
-    return llm__tokenizer_encode(model->source.tokenizer, text, len, flags, out);
+    llm_result r = llm__tokenizer_encode(model->source.tokenizer, text, len, flags, out);
+    return r == LLM_ERR_UNSUPPORTED ? llm__error(r, "%s: the model has no tokenizer", model->path) : r;
 }
 
 LLM_API llm_result llm_detokenize(const llm_model *model, const int32_t *ids, size_t n, int flags, llm_text *out) {
@@ -27598,6 +27689,7 @@ struct llm_matcher {
     llm_grammar *grammar;
     struct llm_matcher *next, **link;
     int32_t state, ended;
+    const char *failed; /* why it could not do what it was asked last; NULL */
 };
 
 typedef struct llm__gr_frag {
@@ -27896,6 +27988,11 @@ static const void *llm__gr_key(const llm_grammar *g, llm__gr_found kind, size_t 
     }
 }
 
+/* The error of a machine that gave up, by what `failed` says. */
+static llm_result llm__gr_gave_up(const char *failed) {
+    return llm__error(strcmp(failed, llm__out_of_memory) ? LLM_ERR_LIMIT : LLM_ERR_NOMEM, "grammar: %s", failed);
+}
+
 /* The number of entry n, which has just been written behind n others that all differ: n, and it has a place now, or that of the one it is
  * equal to, and the caller forgets the new one. -1: no memory, or g->looking and it is new. A quarter of the slots stays free. */
 static int32_t llm__gr_find(llm_grammar *g, llm__gr_found kind, size_t n) {
@@ -27903,10 +28000,13 @@ static int32_t llm__gr_find(llm_grammar *g, llm__gr_found kind, size_t n) {
     if (4 * (n + 1) > 3 * x->cap) {
         size_t cap = x->cap ? 2 * x->cap : 256;
         int32_t *slot = LLM__NEW(int32_t, cap);
-        if (!slot) return g->failed = "out of memory", -1;
+        if (!slot) return g->failed = llm__out_of_memory, -1;
         LLM_FREE(x->slot);
         x->slot = slot, x->cap = cap;
+        const int looking = g->looking;
+        g->looking = 0;
         for (size_t i = 0; i < n; i++) (void)llm__gr_find(g, kind, i);
+        g->looking = looking;
     }
     size_t len, other, at;
     const void *key = llm__gr_key(g, kind, n, &len), *there;
@@ -27929,7 +28029,7 @@ static void llm__gr_index_clear(llm_grammar *g, llm__gr_found kind) {
 static int32_t llm__gr_push(llm_grammar *g, int32_t parent, int32_t op, int32_t count) {
     int32_t depth = parent < 0 ? 0 : g->frame[parent].depth + 1;
     if (depth > LLM__GR_MAX_DEPTH) return -1;
-    if (!llm__grow((void **)&g->frame, &g->frames_cap, g->n_frames + 1, sizeof *g->frame)) return g->failed = "out of memory", -1;
+    if (!llm__grow((void **)&g->frame, &g->frames_cap, g->n_frames + 1, sizeof *g->frame)) return g->failed = llm__out_of_memory, -1;
     llm__gr_frame *f = &g->frame[g->n_frames];
     f->op = op, f->count = count, f->parent = parent, f->depth = depth;
     f->level = parent < 0 ? 0 : g->frame[parent].level + (g->op[op].kind == LLM__GR_CALL && g->op[op].max);
@@ -27955,7 +28055,7 @@ static void llm__gr_meet(llm_grammar *g, int32_t op, int32_t frame, int32_t base
         return;
     }
     if (!llm__grow((void **)&g->work, &g->work_cap, g->n_work + 1, sizeof *g->work)) {
-        g->failed = "out of memory";
+        g->failed = llm__out_of_memory;
         return;
     }
     llm__gr_met *m = &g->work[g->n_work];
@@ -28023,7 +28123,7 @@ static int32_t llm__gr_intern(llm_grammar *g) {
     if (!llm__grow((void **)&g->thread, &g->threads_cap, g->n_threads + g->n_work, sizeof *g->thread) ||
         !llm__grow((void **)&g->state, &g->states_cap, g->n_states + 1, sizeof *g->state) ||
         !llm__grow((void **)&g->to, &g->to_cap, (g->n_states + 1) * row, sizeof *g->to))
-        g->failed = "out of memory";
+        g->failed = llm__out_of_memory;
     if (g->failed) return 0;
     llm__gr_thread *t = g->thread + g->n_threads;
     for (size_t i = 0; i < g->n_work; i++) {
@@ -28074,7 +28174,7 @@ static void llm__gr_begin(llm_grammar *g) {
     llm__gr_push(g, -1, -1, 0);
     if (!llm__grow((void **)&g->state, &g->states_cap, 1, sizeof *g->state) ||
         !llm__grow((void **)&g->to, &g->to_cap, (size_t)g->n_classes, sizeof *g->to))
-        g->failed = "out of memory";
+        g->failed = llm__out_of_memory;
     if (g->failed) return;
     memset(&g->state[0], 0, sizeof *g->state);
     memset(g->to, 0, (size_t)g->n_classes * sizeof *g->to);
@@ -28162,7 +28262,7 @@ static int32_t llm__gr_spell(const llm__tokenizer *tokenizer, llm__gr_trie *t, l
     llm_text_str(&all, "");
     for (int32_t id = 0; id < t->vocab; id++) {
         size_t begin = all.len;
-        if (!llm__tokenizer_is_special(tokenizer, id)) (void)llm__tokenizer_piece(tokenizer, id, &all);
+        if (!llm__tokenizer_is_special(tokenizer, id)) all.failed |= llm__tokenizer_piece(tokenizer, id, &all) == LLM_ERR_NOMEM;
         if (all.len - begin > LLM__GR_MAX_TOKEN) all.len = begin;
         t->end[id] = (int32_t)all.len;
         if (all.len == begin) continue;
@@ -28453,18 +28553,22 @@ static int32_t llm__gr_walk(llm_grammar *g, int32_t state, uint32_t *words) {
 static const llm__gr_mask *llm__gr_mask_of(llm_grammar *g, int32_t state) {
     size_t n_words = ((size_t)g->trie->vocab + 31) / 32;
     if (g->n_masks * n_words * 4 > LLM__GR_MASK_BYTES) llm__gr_masks_free(g);
-    if (!llm__grow((void **)&g->mask, &g->masks_cap, g->n_masks + 1, sizeof *g->mask)) g->failed = "out of memory";
+    if (!llm__grow((void **)&g->mask, &g->masks_cap, g->n_masks + 1, sizeof *g->mask)) g->failed = llm__out_of_memory;
     if (g->failed) return NULL;
     llm__gr_mask *mask = &g->mask[g->n_masks];
+    const int kept = g->looking;
+    g->looking = 1;
     llm__gr_mask_name(g, state, mask->key);
-    int32_t at = llm__gr_find(g, LLM__GR_MASKS, g->n_masks);
-    if (at >= 0 && at < (int32_t)g->n_masks && !g->mask[at].words) g->failed = llm__gr_too_many;
-    if (at < (int32_t)g->n_masks) return at < 0 || g->failed ? NULL : &g->mask[at];
+    const int32_t at = llm__gr_find(g, LLM__GR_MASKS, g->n_masks);
+    g->looking = kept;
+    if (at >= 0 && !g->mask[at].words) g->failed = llm__gr_too_many;
+    if (at >= 0 || kept || g->failed) return at < 0 || g->failed ? NULL : &g->mask[at];
     mask->words = LLM__NEW(uint32_t, n_words);
-    g->n_masks++;
-    if (!mask->words) g->failed = "out of memory";
+    if (!mask->words) g->failed = llm__out_of_memory;
     else mask->n_allowed = llm__gr_walk(g, state, mask->words);
-    if (g->failed) LLM_FREE(mask->words), mask->words = NULL; /* not tried again */
+    if (g->failed) LLM_FREE(mask->words), mask->words = NULL;
+    if (g->failed && !strcmp(g->failed, llm__out_of_memory)) return NULL; /* another time there may be some; what is too much stays so */
+    g->n_masks += llm__gr_find(g, LLM__GR_MASKS, g->n_masks) == (int32_t)g->n_masks;
     return g->failed ? NULL : mask;
 }
 
@@ -28549,7 +28653,7 @@ static void llm__gr_check_left(llm__gr_build *b) {
         llm__gr_follow(g);
         int deep = 0;
         for (size_t k = 0; k < g->n_work && !deep; k++) deep = g->frame[g->work[k].at.frame].depth >= LLM__GR_MAX_DEPTH - 1;
-        if (llm__gr_spend(b, 64) && g->failed && !deep) b->failed = llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed);
+        if (llm__gr_spend(b, 64) && g->failed && !deep) b->failed = llm__gr_gave_up(g->failed);
         if (deep && !b->failed)
             b->failed = llm__error(LLM_ERR_UNSUPPORTED,
                                    "grammar: a rule begins with itself (left recursion), rules that first consume something expected");
@@ -28622,7 +28726,7 @@ static void llm__grammar_finish(llm__gr_build *b, llm__gr_frag f) {
     if (!b->failed) g->max_level = LLM__MAX(LLM__GR_MAX_LEVEL, LLM__MAX(b->levels, g->op[f.in].need));
     if (!b->failed) llm__gr_check_left(b);
     if (!b->failed) llm__gr_begin(g);
-    if (!b->failed && g->failed) b->failed = llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed);
+    if (!b->failed && g->failed) b->failed = llm__gr_gave_up(g->failed);
 }
 
 /* ============================================================================
@@ -29752,7 +29856,7 @@ static llm_grammar *llm__js_trial(llm__js *js, const llm__js_view *v) {
 static int llm__js_passes(llm__js *js, llm_grammar *trial, llm__str text) {
     int32_t state = 1;
     for (size_t i = 0; i < text.n && state; i++) state = llm__gr_step(trial, state, (uint8_t)text.p[i]);
-    if (trial->failed && llm__gr_spend(js->b, text.n)) js->b->failed = llm__error(LLM_ERR_LIMIT, "grammar: %s", trial->failed);
+    if (trial->failed && llm__gr_spend(js->b, text.n)) js->b->failed = llm__gr_gave_up(trial->failed);
     return trial->state[state].accept;
 }
 
@@ -31068,10 +31172,10 @@ LLM_API llm_result llm_matcher_bytes(llm_matcher *m, const char *bytes, size_t n
     pthread_mutex_lock(&g->lock);
     g->fuel = &fuel, g->failed = NULL;
     for (size_t i = 0; i < n && state; i++) state = llm__gr_step(g, state, (uint8_t)bytes[i]);
-    const char *failed = g->failed;
+    m->failed = g->failed;
     if (state) m->state = state;
     pthread_mutex_unlock(&g->lock);
-    if (failed) return llm__error(LLM_ERR_LIMIT, "grammar: %s", failed);
+    if (m->failed) return llm__gr_gave_up(m->failed);
     return state ? LLM_OK : llm__error(LLM_ERR_ARG, "grammar: the text cannot go on with these %zu bytes", n);
 }
 
@@ -31090,7 +31194,7 @@ LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id) {
 
 /* The mask behind n tokens that may come next (0: the next one's; nothing is allowed behind a token that is not allowed itself) into
  * n_words words, of which those beyond the vocabulary become 0; none: it is only made, to be found later. kept: only one that was made. The
- * matcher stays where it is. Returns how many tokens the mask allows, -1 if the grammar gave up, or kept none; *can_end.
+ * matcher stays where it is. Returns how many tokens the mask allows, -1 if the grammar gave up (m->failed), or kept none; *can_end.
  * The only place where states are trimmed: between two tokens of this answer, with the lock held, no step of any answer is under way. */
 static int32_t llm__matcher_mask(llm_matcher *m, const int32_t *ids, int32_t n, uint32_t *words, size_t n_words, int kept,
                                        int *can_end) {
@@ -31111,6 +31215,7 @@ static int32_t llm__matcher_mask(llm_matcher *m, const int32_t *ids, int32_t n, 
     size_t n_kept = mask ? LLM__MIN(n_words, ((size_t)g->trie->vocab + 31) / 32) : 0;
     if (mask) allowed = mask->n_allowed;
     if (n_kept) memcpy(words, mask->words, n_kept * sizeof *words);
+    m->failed = g->failed;
     *can_end = !g->failed && g->state[state].accept;
     pthread_mutex_unlock(&g->lock);
     for (; n_kept < n_words; n_kept++) words[n_kept] = 0;
@@ -31138,7 +31243,7 @@ LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_
     if (!g->trie) return llm__error(LLM_ERR_ARG, "grammar: it was opened without a model, so it has no masks");
     int32_t n = llm__matcher_mask(m, NULL, 0, words, ((size_t)g->trie->vocab + 31) / 32, 0, &can_end);
     if (n_allowed) *n_allowed = n;
-    return n < 0 ? llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed) : LLM_OK;
+    return n < 0 ? llm__gr_gave_up(m->failed) : LLM_OK;
 }
 
 /* ============================================================================
@@ -31356,7 +31461,7 @@ typedef struct llm__rules {
 typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
 
 /* What a choice has for an id where there is no token: the logits are not finite (as llm_drawn has it), or the grammar forbids them all. */
-enum { LLM__CHOICE_NOT_FINITE = -1, LLM__CHOICE_FORBIDDEN = -2 };
+enum { LLM__CHOICE_NOT_FINITE = -1, LLM__CHOICE_FORBIDDEN = -2, LLM__CHOICE_GAVE_UP = -3 };
 
 enum { LLM__SAMPLING_FIELDS = 15 };
 
@@ -33035,6 +33140,8 @@ static int32_t llm__draft_room(llm_engine *e, llm__seq *s, int32_t n) {
 static int32_t llm__draft_jump(const llm_engine *e, llm__seq *s, int32_t most) {
     int over;
     int32_t n = llm__matcher_ahead(s->matcher, s->draft.ids, most, &s->draft.n_sure, &over);
+    for (int32_t i = 0; i < n; i++) /* a tokenizer may have tokens that the model has no rows for */
+        if (s->draft.ids[i] >= e->p.vocab) n = i, over = 0, s->draft.n_sure = LLM__MIN(s->draft.n_sure, n);
     if (!over || n == most || e->p.eos_id < 0) return n;
     s->draft.n_sure += s->draft.n_sure == n && e->p.n_eos + s->request->sampling.n_stop_token_ids == 1;
     s->draft.ids[n] = e->p.eos_id;
@@ -33141,7 +33248,7 @@ static llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
 
 /* What the grammar lets through behind the first n_draft tokens of the draft, with the tokens that end the answer where the text may end. A
  * complete text may end before min_tokens: there is nothing else to say. kept: a mask that was made earlier is taken, none is made now.
- * 0: nothing is let through, or (kept) the mask was not made yet. */
+ * 0: nothing is let through; -1: the grammar gave up (its matcher says why), or (kept) the mask was not made yet. */
 static int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_t n_draft, int kept, llm__rules *rules, uint32_t *words) {
     int can_end;
     int32_t n = llm__matcher_mask(s->matcher, s->draft.ids, n_draft, words, ((size_t)e->p.vocab + 31) / 32, kept, &can_end);
@@ -33151,7 +33258,7 @@ static int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_t n_dr
     }
     if (!n) rules->n_output = INT32_MAX;
     rules->allowed = words;
-    return n > 0 || (n == 0 && can_end);
+    return n < 0 ? -1 : n > 0 || can_end;
 }
 
 /* Lets the device draw the sequence's next token where its logits and what llm_draw can say decide about it. Returns 1 if so. What the
@@ -33162,7 +33269,8 @@ static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     int32_t n = s->n_ids + s->n_ahead - s->n_prompt;
     llm__rules rules = llm__seq_rules(e, s);
     if (!e->p.lag || e->p.n_draft || s->draft.n || p->use_beam_search || s->request->bad.n || n < p->min_tokens) return 0;
-    if (s->matcher && !llm__seq_allowed(e, s, 0, 1, &rules, e->step.masks + (size_t)out_row * (((size_t)e->p.vocab + 31) / 32))) return 0;
+    if (s->matcher && llm__seq_allowed(e, s, 0, 1, &rules, e->step.masks + (size_t)out_row * (((size_t)e->p.vocab + 31) / 32)) <= 0)
+        return 0;
     d->allowed = rules.allowed;
     d->used = s->history.id;
     d->counts = s->history.count;
@@ -33202,6 +33310,7 @@ static void llm__fill_choice(llm_engine *e, llm__flight *f, llm__seq *s, int32_t
 static void llm__step_row(llm_engine *e, int32_t row, int32_t i, int32_t position, int32_t token, int32_t from) {
     const int32_t stride = e->p.c.max_num_batched_tokens;
     const llm__vision *v = e->sight.vision;
+    LLM__ASSERT(token >= 0 && token < e->p.vocab);
     e->step.tokens[row] = token;
     for (int k = 0; k < 3; k++) e->step.positions[k * stride + row] = position;
     e->step.given[row] = NULL;
@@ -33502,7 +33611,7 @@ static llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, int ea
     if (early && !full) s->output.stop_reason = "repetition";
     if (found >= 0) s->output.stop_reason = r->sampling.stop[found];
     if (found < 0 && s->output.detok && (eos || stop || full) && !said) said = llm_detok_flush(s->output.detok, &s->output.text);
-    if (said) s->output.lost = "out of memory";
+    if (said) s->output.lost = llm__out_of_memory;
     if (s->output.lost) s->output.finish = LLM_FINISH_ERROR;
     else if (early && full) s->output.finish = LLM_FINISH_LENGTH;
     else if (eos || stop || found >= 0) s->output.finish = LLM_FINISH_STOP;
@@ -33530,7 +33639,7 @@ static int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
     if (early && e->p.eos_id >= 0 && e->p.eos_id < e->p.vocab) c.id = e->p.eos_id; /* its log-probability stays the sampled token's */
     if (s->matcher && !llm__has_id(e->p.eos, e->p.n_eos, c.id) &&
         !llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, c.id) && llm_matcher_token(s->matcher, c.id))
-        s->output.lost = "out of memory for the grammar of the answer"; /* the mask allowed it */
+        s->output.lost = s->matcher->failed ? s->matcher->failed : "the grammar refuses what its mask allowed";
     pthread_mutex_lock(&r->mutex);
     llm__note_time(r, now);
     if (s->output.logprobs) s->output.logprobs[n] = c.logprob;
@@ -33576,8 +33685,9 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     } else if (r->sampling.use_beam_search) {
         job->choice = llm__candidates(row, e->p.vocab, &rules, 2 * r->sampling.best_of, k, s->beam.next, s->beam.next_raw, &s->beam.n_next);
     } else {
-        job->choice.id = LLM__CHOICE_FORBIDDEN;
-        if (s->matcher && !llm__seq_allowed(e, s, 0, 0, &rules, k->allowed)) return;
+        const int allowed = s->matcher ? llm__seq_allowed(e, s, 0, 0, &rules, k->allowed) : 1;
+        job->choice.id = allowed ? LLM__CHOICE_GAVE_UP : LLM__CHOICE_FORBIDDEN;
+        if (allowed <= 0) return;
         job->choice = llm__choose(row, e->p.vocab, &rules, s->seed, n, k);
     }
     if (job->choice.id >= 0 && s->output.top)
@@ -34118,6 +34228,7 @@ static int llm__use_job(llm_engine *e, llm__job *job, double now) {
     if (s->state == LLM__SEQ_DONE) return 0; /* ended while the step was in flight, or failed in an earlier row */
     if (job->choice.id == LLM__CHOICE_FORBIDDEN)
         llm__request_end(e, r, LLM_FINISH_ERROR, "the grammar leaves no token that could come next");
+    else if (job->choice.id == LLM__CHOICE_GAVE_UP) s->output.lost = s->matcher->failed, llm__seq_finish(e, s, LLM_FINISH_ERROR);
     else if (job->choice.id < 0) llm__request_end(e, r, LLM_FINISH_ERROR, "the model's logits are not finite");
     else if (r->pooling.kind && !llm__pool_row(e, r, job))
         llm__request_end(e, r, LLM_FINISH_ERROR, "the model's hidden states are not finite");
@@ -34402,7 +34513,7 @@ static void llm__guess_choose(void *arg, int worker) {
         llm__rules rules = llm__seq_rules(e, job->seq);
         int32_t position = rules.n_output + job->n_kept;
         job->choice.id = LLM__CHOICE_FORBIDDEN;
-        if (job->seq->matcher && !llm__seq_allowed(e, job->seq, job->n_kept, 0, &rules, e->scratch[worker].allowed)) continue;
+        if (job->seq->matcher && llm__seq_allowed(e, job->seq, job->n_kept, 0, &rules, e->scratch[worker].allowed) <= 0) continue;
         job->choice =
             llm__choose(e->backend->logits_row(e->ctx, job->out_row), vocab, &rules, job->seq->seed, position, &e->scratch[worker]);
     }
@@ -35572,6 +35683,15 @@ static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
     return LLM_OK;
 }
 
+/* Refuses a prompt's text by its size, before it is tokenized: one of more bytes than a context of the longest tokens has, and more than
+ * `least`. The engine has a model. */
+static llm_result llm__prompt_fits(const llm_engine *e, size_t len, size_t least) {
+    const size_t longest = llm__tokenizer_longest(e->p.model->source.tokenizer), most = LLM__MAX((size_t)e->p.max_len * longest, least);
+    if (len <= most) return LLM_OK;
+    return llm__error(LLM_ERR_LIMIT, "prompt: %zu bytes of text, at most %zu were expected: a context of %d tokens, %zu bytes for each",
+                      len, most, (int)e->p.max_len, longest);
+}
+
 /* All checks, all copies and all memory of a request happen here, in the caller's thread; the stepping thread only
  * links it in. So a hostile request costs its own thread time, never the others' steps. On error nothing is left. */
 LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *cfg, llm_request **out) {
@@ -35584,6 +35704,7 @@ LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *c
     if (!result && cfg->prompt && !e->p.model) result = llm__error(LLM_ERR_ARG, "prompt: a text needs a model with a tokenizer");
     if (!result && (cfg->n_media < 0 || cfg->n_media > INT32_MAX))
         result = llm__error(LLM_ERR_ARG, "n_media: %lld", (long long)cfg->n_media);
+    if (!result && cfg->prompt) result = llm__prompt_fits(e, cfg->prompt_len, 0);
     if (!result && cfg->prompt)
         result =
             llm_media_tokenize(e->p.model, cfg->prompt, cfg->prompt_len, cfg->tokenize_flags, cfg->media, (int32_t)cfg->n_media, &tokens);
@@ -35672,6 +35793,7 @@ static void llm__fill_event(llm_request *r, llm__seq *s, int32_t index, llm_even
         s->polled.end = 1;
         event->has_token = 0;
         event->finish = LLM_FINISH_ERROR;
+        if (!r->error[0]) snprintf(r->error, sizeof r->error, "%s", llm__out_of_memory);
     }
     s->polled.text_len = end;
     event->text = r->piece.data ? r->piece.data : "";
@@ -36861,6 +36983,7 @@ LLM_API void llm_options_rows(const llm_options *o, int group, const char *among
         llm_text_str(&help, p->help);
         if (p->kind == LLM_OPTION_ENUM || p->kind == LLM_OPTION_CHOICE) llm_text_str(&help, ": "), llm__option_words(p->words, &help);
         llm__option_wrap(help.data ? help.data : "", out);
+        out->failed |= help.failed;
     }
 }
 
@@ -38303,12 +38426,14 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
     llm_sampling_default(model, &s->defaults);
     s->reasoning = llm_reasoning_detect(info->chat_template);
     s->tool_format = llm_tools_detect(info->chat_template);
-    if (info->chat_template && !llm_template_open(info->chat_template, strlen(info->chat_template), &t)) llm_template_get_caps(t, &s->caps);
+    llm_result r = info->chat_template ? llm_template_open(info->chat_template, strlen(info->chat_template), &t) : LLM_OK;
+    if (t) r = llm__template_caps(t, &s->caps);
     llm_template_close(t);
     if (engine) llm_engine_get_stats(engine, &stats);
     snprintf(all, sizeof all, "%s %s %lld %lld %s", LLM_VERSION_STRING, info->architecture, (long long)info->n_params,
              (long long)info->weight_bytes, stats.backend ? stats.backend : "");
     snprintf(s->fingerprint, sizeof s->fingerprint, "b%016llx", (unsigned long long)llm__hash(all, strlen(all), 1));
+    s->starved = r == LLM_ERR_NOMEM;
 }
 
 /* The call comes back with every kind of body: with one that is wrong its status is not 200, submit does nothing and next writes the error.
@@ -38343,6 +38468,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     const llm_result r = llm_json_parse(body, len, &limits, &k->body);
     k->info.body_bytes = (int64_t)llm__json_memory(k->body);
     if (r) llm__oai_refused(k, r, "");
+    else if (s->starved) llm__oai_failed(k, llm__nomem(), "");
     else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, "", "the body must be a JSON object");
     else if (llm__oai_model(k) && llm__oai_read(k) && k->ignored.failed) llm__oai_failed(k, llm__nomem(), "");
     k->info.user = k->user_name;
@@ -38607,9 +38733,13 @@ static int llm__oai_render(llm_openai_call *k) {
     return s->model->vision && k->n_wanted[0] + k->n_wanted[1] ? llm__oai_media_marked(k, &k->text) : 1;
 }
 
+/* Texts that are only counted, or of which only the end is wanted, may be longer than the context: up to 4 MiB. */
+enum { LLM__OAI_COUNTED = 4 << 20 };
+
 /* The ids of one prompt: a text or a list of ids at node v of the body, or (v -1) the messages. Special tokens in a text count, unless
  * parse_special says no: a rendered chat is full of them, and so may be a prompt of lm-eval. */
 static int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special, llm_tokens *ids) {
+    const size_t least = k->info.kind == LLM_OPENAI_TOKENIZE || k->truncate_prompt ? LLM__OAI_COUNTED : 0;
     size_t n = 0;
     const char *s = llm_json_str(k->body, v, &n);
     int list = llm_json_type_of(k->body, v) == LLM_JSON_ARRAY && llm_json_size(k->body, v) > 0;
@@ -38620,7 +38750,10 @@ static int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special, llm_t
     int flags = (k->parse_special ? LLM_TOK_PARSE_SPECIAL : 0) | (v < 0 ? LLM_TOK_GUARDED : 0);
     if (k->add_special < 0 ? add_special : k->add_special) flags |= LLM_TOK_ADD_SPECIAL;
     if (!llm__oai_media_open(k)) return 0;
-    llm_result r = llm_media_tokenize(k->service.model, s, n, flags, k->media, k->n_media, ids);
+    llm_result r = k->service.engine ? llm__prompt_fits(k->service.engine, n, least) : LLM_OK;
+    if (!r && k->n_media) r = llm_media_tokenize(k->service.model, s, n, flags, k->media, k->n_media, ids);
+    else if (!r) r = llm__tokenizer_encode_until(k->service.model->source.tokenizer, s, n, flags, &k->cancelled, ids);
+    if (r == LLM_ERR_CANCELLED) return llm__oai_awaited(k);
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
 
@@ -39221,6 +39354,13 @@ static void llm__oai_log_event(llm_openai_call *k, const llm_event *e, const llm
     if (thinking || (n && !call[n - 1].done) || e->finish != LLM_FINISH_NONE) k->logs.len = k->logs_sure;
 }
 
+/* Whether what was polled is an error for want of memory: the answer's, or that of the piece itself. */
+static int llm__oai_lost(llm_request *r, int32_t index) {
+    LLM__LOCKED(&r->mutex);
+    const llm__seq *s = r->answer[index];
+    return s->output.finish != LLM_FINISH_ERROR || (s->output.lost && !strcmp(s->output.lost, llm__out_of_memory));
+}
+
 /* Takes one piece of news of a prompt and keeps account of its choice. 0: there is none. The text goes through two splitters, of which only
  * a chat has:
  *
@@ -39231,8 +39371,7 @@ static void llm__oai_log_event(llm_openai_call *k, const llm_event *e, const llm
 static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     if (!llm_request_poll(k->request[r], e)) return 0;
     llm__oai_choice *c = &k->choice[r * k->info.n_choices + e->index];
-    llm_output o;
-    if (e->finish == LLM_FINISH_ERROR && !llm_request_get_output(k->request[r], e->index, &o) && o.finish != e->finish) k->starved = 1;
+    if (e->finish == LLM_FINISH_ERROR) k->starved |= llm__oai_lost(k->request[r], e->index);
     double now = llm__now(), gap = e->has_token && c->last > 0 ? now - c->last : 0;
     size_t before = c->content.len;
     int thinking = c->reasoning.thinking;
@@ -39569,7 +39708,7 @@ LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
     if (was_done || !(out->failed | k->starved | k->items.failed | k->item.failed | k->logs.failed)) return some;
     out->len = before;
     out->failed = k->starved = k->items.failed = k->item.failed = k->logs.failed = k->info.done = 0;
-    llm_openai_fail(k, 503, "out of memory");
+    llm_openai_fail(k, 503, llm__out_of_memory);
     return llm__oai_next(k, out);
 }
 
