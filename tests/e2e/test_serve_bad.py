@@ -322,7 +322,13 @@ def group_forms(s):
         wrapped = {"type": "json_schema", "json_schema": {"name": "x", "schema": form}}
         body_case(s, CHAT, {"messages": USER, "max_tokens": 1, "response_format": wrapped}, 400, "response_format", says=part)
         tool = {"type": "function", "function": {"name": "f", "parameters": form}}
-        body_case(s, CHAT, {"messages": USER, "max_tokens": 1, "tools": [tool], "tool_choice": "required"}, 400, "tools*", says=part if isinstance(form, dict) else None)
+        body_case(s, CHAT, {"messages": USER, "max_tokens": 1, "tools": [tool], "tool_choice": "required"}, 400, *tool_refused(form, part))
+
+
+def tool_refused(form, part):
+    """The field and the words by which a tool's schema is refused: it stands in the prompt too, which is refused by its size before it is compiled."""
+    if len(json.dumps(form)) > 200000: return "messages", None, "POST", "bytes of text, at most 135168"
+    return "tools*", None, "POST", part if isinstance(form, dict) else None
 
 
 def group_crowd(s):
