@@ -35,8 +35,9 @@ typedef struct llm_model_config {
     int use_logn_attn;            /* 1: queries beyond the model's length are scaled by log(position) / log(length); 0: as the files say */
     int language_model_only;      /* 1: of a model with vision the text part alone, else it is refused */
     int no_generation_config;     /* 1: llm_sampling_default is vLLM's, whatever generation_config.json says */
-    const llm_picture_reader *picture_reader; /* for files of pictures, llm_picture_reader_stb(); NULL: GIFs and pixels only */
-    const char *mmproj;                       /* GGUF: the file with what the model sees with; NULL: none */
+    const llm_picture_reader
+        *picture_reader; /* for files of pictures, NULL: llm_picture_reader_stb() if it is there, else GIFs and pixels only */
+    const char *mmproj;  /* GGUF: the file with what the model sees with; NULL: none */
 } llm_model_config;
 
 typedef struct llm_model_info {

@@ -73,6 +73,11 @@ static void llm__open_defaults(llm *l, const llm__open_target *t, const llm_opti
     if (t->setup.reasoning_parser) l->reasoning = llm_reasoning_named(t->setup.reasoning_parser);
     if (t->setup.tool_parser) l->tool_format = llm_tools_named(t->setup.tool_parser);
     l->raw = !t->setup.do_preprocess;
+    l->limit_images = t->setup.limit_images;
+    l->limit_videos = t->setup.limit_videos;
+    l->interleave_mm_strings = t->setup.interleave_mm_strings;
+    if (t->setup.allowed_local_media_path) llm_text_str(&l->voice->media_path, t->setup.allowed_local_media_path);
+    if (t->setup.mm_processor_kwargs) llm_text_str(&l->voice->mm_processor_kwargs, t->setup.mm_processor_kwargs);
 }
 
 /* The options, then what follows from them. Texts of the config live until `o` is freed: the model and the engine are open by then. */
@@ -115,7 +120,7 @@ LLM_API llm *llm_open_with(const char *model, const char *config, char *(*env)(c
         l->voice = v;
         llm__open_defaults(l, &t, &o);
         llm_options_report(&o, l->engine);
-        r = llm_setup_adapters(&t.setup, l->engine, NULL);
+        r = v->media_path.failed || v->mm_processor_kwargs.failed ? llm__nomem() : llm_setup_adapters(&t.setup, l->engine, NULL);
     } else if (v) {
         llm_text_free(&v->notes);
         LLM_FREE(v);
@@ -327,6 +332,10 @@ static llm_outputs *llm__batch_all(llm *l, int chat, const llm_prompt *prompts, 
     if (l->reasoning >= 0) b.service.reasoning = (llm_reasoning_kind)l->reasoning;
     if (l->tool_format >= 0) b.service.tool_format = l->tool_format;
     b.service.max_tokens = params && params->max_tokens ? params->max_tokens : l->max_tokens ? l->max_tokens : 512;
+    b.service.limit_images = l->limit_images;
+    b.service.limit_videos = l->limit_videos;
+    b.service.interleave_mm_strings = l->interleave_mm_strings;
+    if (l->voice) b.service.media_path = l->voice->media_path.data, b.service.mm_processor_kwargs = l->voice->mm_processor_kwargs.data;
     b.width = LLM__MAX(b.service.defaults.n, 1);
     b.raw = l->raw;
     llm_result r = llm__batch_params(&b, cfg ? cfg->params : NULL);

@@ -107,7 +107,11 @@ LLM_API void llm_free(llm *l) {
     llm_engine_close(l->engine);
     llm_model_close(l->model);
     llm__reply_free(&l->reply);
-    if (l->voice) llm_text_free(&l->voice->notes);
+    if (l->voice) {
+        llm_text_free(&l->voice->notes);
+        llm_text_free(&l->voice->media_path);
+        llm_text_free(&l->voice->mm_processor_kwargs);
+    }
     LLM_FREE(l->voice);
     LLM_FREE(l);
 }

@@ -36,8 +36,9 @@ typedef struct llm__reply {
 typedef struct llm__voice {
     llm_log_fn log;
     void *user;
-    int level;      /* of what the library itself tells */
-    llm_text notes; /* options without effect, one a line */
+    int level;                                /* of what the library itself tells */
+    llm_text notes;                           /* options without effect, one a line */
+    llm_text media_path, mm_processor_kwargs; /* as in llm_openai_service; empty: none */
 } llm__voice;
 
 struct llm {
@@ -48,6 +49,7 @@ struct llm {
     llm__voice *voice;          /* of one that llm_open made, with what its options say of answers: */
     llm_sampling defaults;
     int32_t max_tokens, raw; /* raw: chats' texts go to the model without the template */
+    int32_t limit_images, limit_videos, interleave_mm_strings;
 };
 
 /* One sequence and a context for talking unless cfg says otherwise: a context of 128k tokens would take gigabytes. What

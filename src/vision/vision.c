@@ -1,4 +1,5 @@
 #include "vision/vision.h"
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 #include "api/model.h"
@@ -382,6 +383,16 @@ static int llm__sees(const llm_model *m, const llm_model_config *cfg) {
     return llm__eyes_of(llm_json_str(config, llm_json_find(config, 0, "model_type"), NULL)) != NULL;
 }
 
+/* stb_image, where the program has it and names no other reader. */
+#if !defined(LLM_STATIC)
+LLM_API const llm_picture_reader *llm_picture_reader_stb(void) __attribute__((weak));
+static const llm_picture_reader *llm__reader_there(void) { return llm_picture_reader_stb ? llm_picture_reader_stb() : NULL; }
+#elif defined(LLM_IMAGE_IMPLEMENTATION)
+static const llm_picture_reader *llm__reader_there(void) { return llm_picture_reader_stb(); }
+#else
+static const llm_picture_reader *llm__reader_there(void) { return NULL; }
+#endif
+
 LLM__PRIVATE llm_result llm__vision_open(llm_model *m, const llm_model_config *cfg) {
     if (cfg && cfg->mmproj)
         return llm__error(LLM_ERR_UNSUPPORTED,
@@ -391,7 +402,7 @@ LLM__PRIVATE llm_result llm__vision_open(llm_model *m, const llm_model_config *c
     if (!v) return llm__nomem();
     v->path = m->path;
     v->tensors = &m->source.tensors;
-    v->reader = cfg ? cfg->picture_reader : NULL;
+    v->reader = cfg && cfg->picture_reader ? cfg->picture_reader : llm__reader_there();
     llm__random_bytes(v->secret, sizeof v->secret);
     llm_result r = llm__vision_folder(m, v);
     if (!r) r = llm__processor_open(m, v);

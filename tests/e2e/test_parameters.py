@@ -7,6 +7,7 @@ the offline functions; and tests/data/documents/names.txt has no name that is in
 
 usage: tests/e2e/test_parameters.py [NAME...]     env LLM_SERVE, LLM_CLI, LLM_LIBRARY. Needs a model for its tokenizer.
 """
+import base64
 import contextlib
 import ctypes
 import io
@@ -579,6 +580,20 @@ def test_requests_in_vain():
     status, _, text = post(s, "/v1/completions", {**BODIES["/v1/completions"], "request_id": "a b"})
     check("a request_id with a blank: refused", status == 400 and json.loads(text)["error"]["param"] == "request_id", text)
     s.stop()
+
+
+@proves("options", "limit_mm_per_prompt")
+def test_pictures():
+    """What tests/e2e/test_vision.py shows of a server, here that the offline functions take the same words."""
+    folder = pathlib.Path("build/data/vision/qwen2_5_vl")
+    url = "data:image/png;base64," + base64.b64encode((folder / "exact.png").read_bytes()).decode()
+    for limit in (1, 2):
+        llm = open_tiny(str(folder), limit_mm_per_prompt={"image": limit}, enable_mm=True)
+        for n in (1, 2):
+            content = [{"type": "image_url", "image_url": {"url": url}}] * n + [{"type": "text", "text": "Which?"}]
+            a = llm.chat([{"role": "user", "content": content}], {"max_tokens": 1})[0]
+            check(f"limit_mm_per_prompt {limit}, {n} pictures", a.error_code == 0 if n <= limit else a.error_code == 400 and "At most 1" in a.error_msg, a)
+    refused("limit_mm_per_prompt 5", "limit_mm_per_prompt", open_tiny, str(folder), limit_mm_per_prompt=5)
 
 
 # ---- the walk
