@@ -556,8 +556,9 @@ typedef struct llm_model_config {
     int use_logn_attn;            /* 1: queries beyond the model's length are scaled by log(position) / log(length); 0: as the files say */
     int language_model_only;      /* 1: of a model with vision the text part alone, else it is refused */
     int no_generation_config;     /* 1: llm_sampling_default is vLLM's, whatever generation_config.json says */
-    const llm_picture_reader *picture_reader; /* for files of pictures, llm_picture_reader_stb(); NULL: GIFs and pixels only */
-    const char *mmproj;                       /* GGUF: the file with what the model sees with; NULL: none */
+    const llm_picture_reader
+        *picture_reader; /* for files of pictures, NULL: llm_picture_reader_stb() if it is there, else GIFs and pixels only */
+    const char *mmproj;  /* GGUF: the file with what the model sees with; NULL: none */
 } llm_model_config;
 
 typedef struct llm_model_info {
@@ -18334,7 +18335,7 @@ static int llm__linear_parts(const llm_backend_ctx *ctx, const llm__record *rec)
     const int rows = llm__op_rows(ctx, rec->rows);
     if (rec->kind != LLM__OP_LINEAR || !llm__product_counted(rows) || ctx->n_passes > LLM__MAX_PASSES / 2) return 1;
     const double products = (double)rows * (double)rec->op.linear.weight->rows * (double)rec->op.linear.weight->cols * ctx->n_group;
-    return (int)LLM__MIN(1 + products / (LLM__PASS_PRODUCTS * LLM__MAX(1.0, ctx->cfg.n_threads)), (double)LLM__MAX_PARTS);
+    return (int)LLM__MIN(1 + products / ((double)LLM__PASS_PRODUCTS * LLM__MAX(1.0, ctx->cfg.n_threads)), (double)LLM__MAX_PARTS);
 }
 
 /* The pass that is being put together has become [p->from, until). One that is a long linear layer alone is cut. */
@@ -25690,6 +25691,16 @@ static int llm__sees(const llm_model *m, const llm_model_config *cfg) {
     return llm__eyes_of(llm_json_str(config, llm_json_find(config, 0, "model_type"), NULL)) != NULL;
 }
 
+/* stb_image, where the program has it and names no other reader. */
+#if !defined(LLM_STATIC)
+LLM_API const llm_picture_reader *llm_picture_reader_stb(void) __attribute__((weak));
+static const llm_picture_reader *llm__reader_there(void) { return llm_picture_reader_stb ? llm_picture_reader_stb() : NULL; }
+#elif defined(LLM_IMAGE_IMPLEMENTATION)
+static const llm_picture_reader *llm__reader_there(void) { return llm_picture_reader_stb(); }
+#else
+static const llm_picture_reader *llm__reader_there(void) { return NULL; }
+#endif
+
 /* Reads what a model sees with into m->vision; NULL there: it does not see. path: of an mmproj file, or NULL. */
 static llm_result llm__vision_open(llm_model *m, const llm_model_config *cfg) {
     if (cfg && cfg->mmproj)
@@ -25700,7 +25711,7 @@ static llm_result llm__vision_open(llm_model *m, const llm_model_config *cfg) {
     if (!v) return llm__nomem();
     v->path = m->path;
     v->tensors = &m->source.tensors;
-    v->reader = cfg ? cfg->picture_reader : NULL;
+    v->reader = cfg && cfg->picture_reader ? cfg->picture_reader : llm__reader_there();
     llm__random_bytes(v->secret, sizeof v->secret);
     llm_result r = llm__vision_folder(m, v);
     if (!r) r = llm__processor_open(m, v);
@@ -41195,8 +41206,9 @@ typedef struct llm__reply {
 typedef struct llm__voice {
     llm_log_fn log;
     void *user;
-    int level;      /* of what the library itself tells */
-    llm_text notes; /* options without effect, one a line */
+    int level;                                /* of what the library itself tells */
+    llm_text notes;                           /* options without effect, one a line */
+    llm_text media_path, mm_processor_kwargs; /* as in llm_openai_service; empty: none */
 } llm__voice;
 
 struct llm {
@@ -41207,6 +41219,7 @@ struct llm {
     llm__voice *voice;          /* of one that llm_open made, with what its options say of answers: */
     llm_sampling defaults;
     int32_t max_tokens, raw; /* raw: chats' texts go to the model without the template */
+    int32_t limit_images, limit_videos, interleave_mm_strings;
 };
 
 /* Outputs of a batch. shown.items is `own`, or, for a program of another version, the same in that one's layout; the texts are shared. */
@@ -41322,7 +41335,11 @@ LLM_API void llm_free(llm *l) {
     llm_engine_close(l->engine);
     llm_model_close(l->model);
     llm__reply_free(&l->reply);
-    if (l->voice) llm_text_free(&l->voice->notes);
+    if (l->voice) {
+        llm_text_free(&l->voice->notes);
+        llm_text_free(&l->voice->media_path);
+        llm_text_free(&l->voice->mm_processor_kwargs);
+    }
     LLM_FREE(l->voice);
     LLM_FREE(l);
 }
@@ -41638,6 +41655,11 @@ static void llm__open_defaults(llm *l, const llm__open_target *t, const llm_opti
     if (t->setup.reasoning_parser) l->reasoning = llm_reasoning_named(t->setup.reasoning_parser);
     if (t->setup.tool_parser) l->tool_format = llm_tools_named(t->setup.tool_parser);
     l->raw = !t->setup.do_preprocess;
+    l->limit_images = t->setup.limit_images;
+    l->limit_videos = t->setup.limit_videos;
+    l->interleave_mm_strings = t->setup.interleave_mm_strings;
+    if (t->setup.allowed_local_media_path) llm_text_str(&l->voice->media_path, t->setup.allowed_local_media_path);
+    if (t->setup.mm_processor_kwargs) llm_text_str(&l->voice->mm_processor_kwargs, t->setup.mm_processor_kwargs);
 }
 
 /* The options, then what follows from them. Texts of the config live until `o` is freed: the model and the engine are open by then. */
@@ -41680,7 +41702,7 @@ LLM_API llm *llm_open_with(const char *model, const char *config, char *(*env)(c
         l->voice = v;
         llm__open_defaults(l, &t, &o);
         llm_options_report(&o, l->engine);
-        r = llm_setup_adapters(&t.setup, l->engine, NULL);
+        r = v->media_path.failed || v->mm_processor_kwargs.failed ? llm__nomem() : llm_setup_adapters(&t.setup, l->engine, NULL);
     } else if (v) {
         llm_text_free(&v->notes);
         LLM_FREE(v);
@@ -41892,6 +41914,10 @@ static llm_outputs *llm__batch_all(llm *l, int chat, const llm_prompt *prompts, 
     if (l->reasoning >= 0) b.service.reasoning = (llm_reasoning_kind)l->reasoning;
     if (l->tool_format >= 0) b.service.tool_format = l->tool_format;
     b.service.max_tokens = params && params->max_tokens ? params->max_tokens : l->max_tokens ? l->max_tokens : 512;
+    b.service.limit_images = l->limit_images;
+    b.service.limit_videos = l->limit_videos;
+    b.service.interleave_mm_strings = l->interleave_mm_strings;
+    if (l->voice) b.service.media_path = l->voice->media_path.data, b.service.mm_processor_kwargs = l->voice->mm_processor_kwargs.data;
     b.width = LLM__MAX(b.service.defaults.n, 1);
     b.raw = l->raw;
     llm_result r = llm__batch_params(&b, cfg ? cfg->params : NULL);
