@@ -53,7 +53,7 @@ REASON = lambda lines, why: lambda text: text.replace("LONG_FUNCTIONS = {", f'LO
 CASES = {
     "an edit of llm.h alone": ([("llm.h", lambda text: text.replace("\n\n", "\n/* more */\n\n", 1))], "llm.h is what src/ gives"),
     "an edit of src/ alone": ([("src/base/log.c", lambda text: text + "\n/* more */\n"), ("llm.h", str)], "llm.h is what src/ gives"),
-    "an edit of the page alone": ([("src/page/page.css", lambda text: text.replace("256px", "255px")), ("llm.h", str)], "llm.h is what src/ gives"),
+    "an edit of the page alone": ([("src/page/page.css", lambda text: text + "\n.planted { top: 1px }\n"), ("llm.h", str)], "llm.h is what src/ gives"),
     "an edit of the page in llm_serve.c alone": ([("llm_serve.c", lambda text: text.replace("New chat", "Chat")), ("llm.h", str)], "llm.h is what src/ gives"),
     "an upward include": ([("src/base/log.c", lambda text: planted(f"    return !!{ABOVE};")(text.replace('#include "', '#include "engine/kv.h"\n#include "', 1)))],
                           "base/log.c: arrows go down"),
