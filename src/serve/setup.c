@@ -157,7 +157,7 @@ static llm_result llm__setup_media(llm_setup *s, const llm_options *o) {
     unsigned char given[LLM__COUNT(table)];
     struct config read = {-1, -1};
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
-    LLM__SCOPED(llm_options_free) llm_options inner;
+    LLM__SCOPED(llm_options_free) llm_options inner = LLM__ZERO;
     const char *how = s->mm_processor_kwargs;
     if (how && (llm_json_parse(how, strlen(how), NULL, &doc) || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT))
         return llm__error(LLM_ERR_ARG, "mm_processor_kwargs: %.60s, a JSON object was expected", how);
