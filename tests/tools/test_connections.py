@@ -32,7 +32,7 @@ DEFECTS = {
     "output waits and nobody watches for room": ([("if (more || conn_unsent(c)) want |= EPOLLOUT;", "if (more) want |= EPOLLOUT;")], "its room is not watched"),
     "a refused body is taken for the next request": ([("        c->state = CONN_SKIP;\n", "        c->state = CONN_IDLE;\n")], "wrong status|too many|begins with"),
     "a stream goes on with a hole in it": ([("    if (c->head.minor == 1) llm_text_str(&c->out, \"\\r\\n\");\n    c->dead |= c->out.failed;", "    if (c->head.minor == 1) llm_text_str(&c->out, \"\\r\\n\");\n    c->out.failed = 0;")], "wrong answer|malformed|cut|begins with"),
-    "a whole answer is cut where memory is out": ([("    if (!body->failed && !c->out.failed) {\n", "    c->out.failed = 0;\n    if (!body->failed) {\n")], "wrong answer|malformed|begins with|wrong status|cut"),
+    "a whole answer is cut where memory is out": ([("    if (!body->failed && !c->out.failed) {\n", "    c->out.failed = 0;\n    if (!body->failed) {\n")], "wrong answer|malformed|begins with|wrong status|cut|never answered"),
     "bodies are not given back": ([("    net.bodies[k->large] -= k->held;\n", "")], "!net.bodies"),
     "an idle connection has no end": ([("c->deadline = c->state == CONN_LINGER ? 0 : net.now + CONN_IDLE_S;", "c->deadline = 0;"),
                                        ("    if (!conn_unsent(c) && c->state == CONN_IDLE) c->deadline = net.now + CONN_IDLE_S;\n", "")], "no clock ends"),
