@@ -30,7 +30,7 @@ class Config(ctypes.Structure):
 
 class ModelConfig(ctypes.Structure):
     _fields_ = [("tokenizer", Text), ("chat_template", Text), ("chat_template_name", Text), ("vocab_only", ctypes.c_int),
-                ("rest", ctypes.c_char * 64)]
+                ("rest", ctypes.c_char * 256)]
 
 
 class Bytes(ctypes.Structure):
