@@ -190,6 +190,12 @@ static void request_level(const char *path) {
     files.s.no_mmap = 1;
     LATER(llm_model_config, files.s, !llm_model_open(path, &files.s, &model));
     if (llm_model_open(path, &files.s, &model)) failed(path);
+#ifdef ABI_LATER
+    BOX(llm_media_config, media);
+    llm_media *picture = NULL;
+    LATER(llm_media_config, media.s, !llm_media_open(model, &media.s, &picture));
+    UNBOX(llm_media_config, media);
+#endif
     const llm_model_info *info = llm_model_get_info(model);
     printf("model %s %d %d %d\n", info->architecture, info->n_layers, info->vocab_size, (int)info->step_bytes);
     config.s.n_threads = 1;

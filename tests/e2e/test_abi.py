@@ -94,7 +94,7 @@ def asking():
     want = f": the program sets what version {version} of the library does not know: a later libllm is needed"
     for struct, where, sentence in rows: check(f"{struct}{where} is refused", sentence.endswith(want) and sentence.startswith("llm_"), sentence)
     read = set(abi.Api(HEADER).program) - {"llm_engine_stats", "llm_event", "llm_output", "llm_request_metrics", "llm_template_caps",
-                                           "llm_completion_output", "llm_request_output", "llm_estimate", "llm_answer"} # these are only filled in
+                                           "llm_completion_output", "llm_request_output", "llm_estimate", "llm_answer", "llm_media_info"} # these are only filled in
     check("all structs that are read were asked for", read == {x[0] for x in rows}, f"{read ^ {x[0] for x in rows}}")
     same("what was said otherwise", "".join(x + "\n" for x in said.splitlines() if want not in x), run("present", "program", "present"))
 
