@@ -254,7 +254,7 @@ def bad():
     for path in ("/nothing", "/dev/zero", f"{model}/model.safetensors"):
         code, out, err = cli("-m", model, "--lora", path, "-p", "x", "-n", "1")
         check(f"bad path: {path}", code == 1 and err.count("\n") == 1 and path in err, err)
-    check("rank over the limit", "max_lora_rank 1" in cli("-m", model, "--lora", good, "--max-lora-rank", "1", "-p", "x", "-n", "1")[2])
+    check("rank over the limit", "--max-lora-rank 1" in cli("-m", model, "--lora", good, "--max-lora-rank", "1", "-p", "x", "-n", "1")[2])
 
 
 def complete(s, model, seed=0, **more):
