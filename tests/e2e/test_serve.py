@@ -12,10 +12,13 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 
+sys.path.insert(0, "src")
+import amalgamate
 from serving import HOST, MODEL, SERVE, SLOW, Server, check, checkpoint, eventually, finish, request_bytes
 
 REAL = "tiny" not in MODEL  # the tiny random model (for builds with sanitizers) is asked for form, not for sense
@@ -31,10 +34,9 @@ def canary(server):
 def routes(s):
     for path in ("/health", "/ping", "/v1/models", "/models", "/version", "/tokenizer_info", "/metrics", "/", "/page.js", "/page.css", "/v1/models/"):
         check("GET " + path, s.request("GET", path)[0] == 200)
-    for name in ("page.html", "page.css", "page.js"):
-        lines = pathlib.Path("src/page", name).read_text().splitlines()
-        want = "".join((line if name == "page.js" else line.lstrip(" ")) + "\n" for line in lines)
-        check(name + " is served as src/page/ has it", s.request("GET", "/" if name == "page.html" else "/" + name)[2].decode() == want)
+    for kind, text in amalgamate.page().items():
+        served = s.request("GET", "/" if kind == "html" else "/page." + kind)[2].decode()
+        check(f"the page's {kind} is served as src/page/ has it", served.split() == text.split() and len(text) > 1000, served[:200])
     check("HEAD /health", s.request("HEAD", "/health")[0::2] == (200, b""))
     models = json.loads(s.request("GET", "/v1/models")[2])["data"]
     check("model id", models[0]["id"] == MODEL and models[0]["max_model_len"] == 2048, models)
