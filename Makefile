@@ -180,7 +180,7 @@ build/cov/libllm.so: build/cov/libllm.a build/cov/tests/unit/harness.o
 	$(cov_CC) -shared -Wl,--whole-archive $^ -Wl,--no-whole-archive -o $@ $(LIBS)
 
 # What tests read: the archives of tests/data, unpacked.
-build/data/.done: tests/tools/data.py $(wildcard tests/data/*.tar.xz)
+build/data/.done: tests/tools/data.py $(wildcard tests/data/*.tar.xz tests/data/*/*.tar.xz)
 	@python3 $<
 
 checkpoints: ## the tiny checkpoints that tests read, made from tests/data/checkpoints: build/checkpoints (a second)

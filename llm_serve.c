@@ -1510,6 +1510,7 @@ static int call_work(call *k) {
         pthread_mutex_unlock(&queue.mutex);
         k->stage = CALL_SUBMIT;
         if (api && !k->slow && llm_openai_get_info(api)->form) return k->slow = 1; /* a grammar to be compiled */
+        if (k->large) return 0;                                                    /* to be weighed before it runs */
     }
     if (k->stage == CALL_SUBMIT) {
         if (k->api) llm_openai_submit(k->api);
@@ -1933,7 +1934,12 @@ static int conn_answer(conn *c) {
     const llm_openai_info *info = llm_openai_get_info(k->api);
     if (k->why && !k->failed && !info->done) {
         llm_openai_fail(k->api, 503, k->why);
+        k->stage = CALL_ANSWER;
         k->failed = k->more = 1;
+    }
+    if (k->stage == CALL_SUBMIT) {
+        call_give(k);
+        return 0;
     }
     k->slow = info->status == 200 && call_is_long(k);
     if (k->more && !k->piece.len && !info->done) {

@@ -11,7 +11,6 @@ What build/checkpoints lacks is made first. --args: more options for llm_cli; la
 import argparse
 import json
 import math
-import os
 import pathlib
 import shlex
 import subprocess
@@ -19,30 +18,17 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
 import checkpoints
+from answers import ask, log_softmax
 
 TOLERANCE = 2e-3
 PROMPTS = 3
 STEPS = 32
-CLI = os.environ.get("LLM_CLI", "./llm_cli")
 COUNT = {True: 0, False: 0}
 
 
 def check(name, ok, why=""):
     COUNT[bool(ok)] += 1
     if not ok: print(f"FAILED: {name}: {why}", flush=True)
-
-
-def ask(*args):
-    """What llm_cli answers in JSON."""
-    p = subprocess.run([CLI, *args, "--json"], capture_output=True, text=True, timeout=120)
-    if p.returncode: raise RuntimeError(f"exit {p.returncode}: {(p.stderr.strip().splitlines() or ['no message'])[-1][:300]}")
-    return json.loads(p.stdout)
-
-
-def log_softmax(logits):
-    top = max(logits)
-    norm = top + math.log(sum(math.exp(x - top) for x in logits))
-    return [x - norm for x in logits]
 
 
 def farthest(got, want):

@@ -594,6 +594,9 @@ def test_pictures():
             a = llm.chat([{"role": "user", "content": content}], {"max_tokens": 1})[0]
             check(f"limit_mm_per_prompt {limit}, {n} pictures", a.error_code == 0 if n <= limit else a.error_code == 400 and "At most 1" in a.error_msg, a)
     refused("limit_mm_per_prompt 5", "limit_mm_per_prompt", open_tiny, str(folder), limit_mm_per_prompt=5)
+    pictures = {"limit_mm_per_prompt": {"image": 2}, "mm_processor_kwargs": {}, "allowed_local_media_path": str(ROOM), "interleave_mm_strings": True}
+    check("a model that does not see: a line each", open_tiny(**pictures).notes == [f"{x} has no effect: the model sees no pictures" for x in pictures], open_tiny(**pictures).notes)
+    check("one that sees: none", open_tiny(str(folder), **pictures).notes == [], open_tiny(str(folder), **pictures).notes)
 
 
 # ---- the walk

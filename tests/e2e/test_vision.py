@@ -11,8 +11,6 @@ differ), the greedy tokens. A right engine is 1e-6 off, a wrong detail 1e-2. The
 import argparse
 import base64
 import json
-import math
-import os
 import pathlib
 import shlex
 import struct
@@ -21,24 +19,12 @@ import sys
 import zlib
 
 import serving
+from answers import ask, log_softmax
 from serving import Server, check, finish
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "build/data/vision"
-CLI = os.environ.get("LLM_CLI", "./llm_cli")
 KINDS = {".png": "image/png", ".jpg": "image/jpeg"}
-
-
-def ask(*args):
-    p = subprocess.run([CLI, *args, "--json"], capture_output=True, text=True, timeout=300)
-    if p.returncode: raise RuntimeError(f"exit {p.returncode}: {(p.stderr.strip().splitlines() or ['no message'])[-1][:300]}")
-    return json.loads(p.stdout)
-
-
-def log_softmax(logits):
-    top = max(logits)
-    norm = top + math.log(sum(math.exp(x - top) for x in logits))
-    return [x - norm for x in logits]
 
 
 def greedy_same(p, got):

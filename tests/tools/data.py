@@ -4,6 +4,8 @@
     data.py                       unpacks what is new or has changed: tests/data/KIND.tar.xz into build/data/KIND
     data.py pack KIND FOLDER      makes tests/data/KIND.tar.xz of the files in FOLDER; the same files give the same bytes
 
+A large KIND is a folder of archives (vision/gemma3.tar.xz), so that a change of one adds only that to the history.
+
 Nothing is fetched. tests/data/README.md says what each kind is, where it came from and under which licence.
 """
 import hashlib
@@ -21,7 +23,7 @@ STAMP = ".sha256"  # in every unpacked folder: of the archive that it came from
 
 def unpack(archive):
     """One archive into its folder, whole or not at all: the folder gets its name when everything is in it."""
-    folder = UNPACKED / archive.name.removesuffix(".tar.xz")
+    folder = UNPACKED / str(archive.relative_to(PACKED)).removesuffix(".tar.xz")
     data = archive.read_bytes()
     digest = hashlib.sha256(data).hexdigest()
     stamp = folder / STAMP
@@ -49,6 +51,7 @@ def pack(kind, source):
             member.size = path.stat().st_size
             with open(path, "rb") as f: t.addfile(member, f)
     out = PACKED / (kind + ".tar.xz")
+    out.parent.mkdir(exist_ok=True)
     out.write_bytes(lzma.compress(buffer.getvalue(), preset=9 | lzma.PRESET_EXTREME))
     print(f"{out}: {out.stat().st_size} bytes")
 
@@ -56,7 +59,7 @@ def pack(kind, source):
 def main():
     if len(sys.argv) == 4 and sys.argv[1] == "pack": return pack(sys.argv[2], sys.argv[3])
     if len(sys.argv) != 1: sys.exit(__doc__)
-    for archive in sorted(PACKED.glob("*.tar.xz")): unpack(archive)
+    for archive in sorted(PACKED.rglob("*.tar.xz")): unpack(archive)
     (UNPACKED / ".done").touch()
 
 

@@ -220,7 +220,15 @@ static void read_tokenizer_json(void) {
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}}", "merge"},
         {"{\"model\":{\"type\":\"Other\",\"vocab\":{\"a\":0}}}", "Other"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"normalizer\":{\"type\":\"Spin\"}}", "Spin"},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}", "a whole number from 0 on"}};
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}", "a whole number from 0 on"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":2147483647},\"merges\":[]}}", "2147483647"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":9223372036854775807},\"merges\":[]}}", "9223372036854775807"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"added_tokens\":[{\"id\":2147483647,\"content\":\"x\"}]}",
+         "2147483647"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"added_tokens\":[{\"id\":9223372036854775807,\"content\":\"x\"}]}",
+         "9223372036854775807"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"added_tokens\":[{\"id\":18446744073709551616,\"content\":\"x\"}]}",
+         "an id from 0 on"}};
     for (int i = 0; i < LLM__COUNT(bad); i++) {
         t = read_json(bad[i][0]);
         if (!CHECK(t->result && strstr(llm_last_error(), bad[i][1]))) printf("  %s: %s\n", bad[i][0], llm_last_error());
