@@ -547,7 +547,7 @@ typedef struct llm_model_config {
     const char *chat_template_name; /* of several templates in one file: "tool_use", ...; NULL: "default" */
     int vocab_only;                 /* tokenizer and template only: no weights, no config.json needed */
     int dummy_weights;              /* random weights from config.json alone (--load-format dummy): 1: bf16, 2: e4m3, 3: Q4_0 */
-    int no_mmap;                    /* read files instead of mapping them */
+    int no_mmap;                    /* read files instead of mapping them: they may be changed and cut while they are used */
     llm_log_fn log;                 /* NULL: silent */
     void *log_user;
     const char *builtin_template; /* for a model that brings no chat template: one of llm_template_builtin; NULL: none */
@@ -1529,7 +1529,8 @@ LLM_API void llm_options_free(llm_options *o);
                      "chat template: a file, its text, or for models without one a name: chatml, llama-3, ..."), \
         LLM_OPT_ENUM(T, m.dummy_weights, group, "load-format", "auto|safetensors|gguf|dummy=1|dummy-fp8=2|dummy-q4=3", \
                      "dummy: random weights from config.json alone"), \
-        LLM_OPT_BOOL(T, m.no_mmap, group, "no-mmap", "read files whole instead of mapping them: they may be changed while they are used"), \
+        LLM_OPT_BOOL(T, m.no_mmap, group, "no-mmap", \
+                     "read files whole instead of mapping them: they may be changed or cut short while they are used"), \
         LLM_OPT_CHOICE(T, m.quantization, group, "q|quantization", LLM_QUANTIZATIONS, "what the files must be; None: whatever they are"), \
         LLM_OPT_FLOAT(T, m.rope_scaling_factor, group, "rope-scaling-factor", 0, 1000, \
                       "dynamic NTK: prompts longer than the model's length, by so much at most (0: as the files say)"), \
@@ -1656,11 +1657,12 @@ LLM_API void llm_options_free(llm_options *o);
 
 /* What belongs to a server, for programs that are none. */
 #define LLM_OPTIONS_SERVER \
-    LLM_OPT_NONE(IGNORED, \
-                 "host|port|uds|metrics-port|api-key|api-key-file|cors-origins|allowed-origins|allowed-hosts|shutdown-timeout|timeout|to|" \
-                 "drain|log-format|log-file|lora-dir|context-dir|max-contexts|max-context-bytes|max-logprobs|sse-ping-interval|workers|" \
-                 "engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S|served-model-name|a|alias|models-dir|max-loaded-models|models-max", \
-                 "it belongs to llm_serve"), \
+    LLM_OPT_NONE( \
+        IGNORED, \
+        "host|port|uds|metrics-port|api-key|api-key-file|cors-origins|allowed-origins|allowed-hosts|shutdown-timeout|timeout|to|" \
+        "drain|log-format|log-file|lora-dir|context-dir|max-contexts|max-context-bytes|max-logprobs|sse-ping-interval|workers|" \
+        "engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S|served-model-name|a|alias|models-dir|max-loaded-models|models-max", \
+        "it belongs to llm_serve"), \
         LLM_OPT_NONE(IGNORED_FLAG, "log-requests|enable-log-requests|log-prompts|no-ui|no-webui|strict-model-name", \
                      "it belongs to llm_serve")
 
@@ -3540,14 +3542,17 @@ LLM__COLD_BEGIN
  * ============================================================================
  * A mapped file costs no memory of its own, is shared by all programs that map it, and is there at once: its pages come when they are first
  * read. Where a file cannot be mapped (some network and container file systems), or the user says so, it is read into pages instead; the
- * caller sees no difference. Only regular files are opened: a FIFO or a device as a model must not hang or fill the memory. A file that
- * somebody cuts short while it is mapped ends the process (SIGBUS); whoever must live with that reads instead of mapping. */
+ * caller sees no difference. Only regular files are opened: a FIFO or a device as a model must not hang or fill the memory. What is read of
+ * a mapped file that somebody has cut short ends the process (SIGBUS): who uses one for long asks llm__file_whole before, and whoever must
+ * live with files that are cut at any moment reads instead of mapping. */
 
 typedef struct llm__file {
     const uint8_t *data;
     size_t size;
     int mapped;   /* data stands in a mapping, which begins at the page before it */
     int borrowed; /* somebody else owns it */
+    int watch;    /* of a mapped one: a descriptor, and 1; 0: none could be had */
+    int64_t end;  /* bytes that its file must have */
 } llm__file;
 
 typedef enum llm__path_kind { LLM__PATH_NONE = 0, LLM__PATH_FILE, LLM__PATH_DIR, LLM__PATH_OTHER } llm__path_kind;
@@ -3609,6 +3614,8 @@ static llm_result llm__file_part(const char *path, int fd, int64_t offset, int64
             out->data = (const uint8_t *)map + over;
             out->size = n;
             out->mapped = 1;
+            out->watch = fcntl(fd, F_DUPFD_CLOEXEC, 0) + 1;
+            out->end = offset + (int64_t)n;
             return LLM_OK;
         }
     }
@@ -3651,6 +3658,12 @@ static llm_result llm__file_given(const char *path, const llm_file *given, size_
     return llm__file_keep(out, p, n, r);
 }
 
+/* 0 if the file is shorter now than what is mapped of it. A look at its size, some 200 ns: before each use. */
+static int llm__file_whole(const llm__file *f) {
+    struct stat st;
+    return !f->watch || fstat(f->watch - 1, &st) || (int64_t)st.st_size >= f->end;
+}
+
 /* Gives back the memory of n bytes of a mapped file, whole pages, which come again when they are read: for what has been copied. */
 static void llm__file_rest(const void *p, size_t n) {
     size_t over = llm__page_over((uintptr_t)p);
@@ -3662,6 +3675,7 @@ static void llm__file_close(llm__file *f) {
     size_t over = f->mapped ? llm__page_over((uintptr_t)f->data) : 0;
     if (f->mapped) munmap((void *)((uintptr_t)f->data - over), f->size + over);
     else if (f->data && !f->borrowed) llm__file_drop((void *)(uintptr_t)f->data, f->size);
+    if (f->watch) close(f->watch - 1);
     memset(f, 0, sizeof *f);
 }
 
@@ -20187,6 +20201,16 @@ static llm_result llm__source_file(llm__source *s, const char *path, llm__file *
     return r;
 }
 
+/* An error if one of the files that are mapped was cut short since: reading it would end the process. */
+static llm_result llm__source_whole(const llm__source *s) {
+    for (size_t i = 0; i < s->n_files; i++)
+        if (!llm__file_whole(&s->files[i]))
+            return llm__error(LLM_ERR_IO,
+                              "%.400s was cut short while it was used (%lld bytes expected): open it again when it is whole, with %s",
+                              s->path, (long long)s->files[i].end, "no_mmap (--no-mmap) if its files may change");
+    return LLM_OK;
+}
+
 /* folder/name in the arena; NULL: no memory. */
 static const char *llm__source_path(llm__source *s, const char *folder, const char *name) {
     LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, name);
@@ -23123,6 +23147,7 @@ static llm_result llm__net_open(const llm__net_config *cfg, llm__net **out) {
         if (cfg->dry) net->weight_bytes += cfg->backend->memory_used(cfg->ctx) - before;
         r = L.r ? L.r : llm__net_buffers(net, L.rank, L.wide);
     }
+    if (!r && !cfg->dry) r = llm__source_whole(&cfg->model->source);
     if (!r && !cfg->dry) r = cfg->backend->weights_done(cfg->ctx);
     net->unpacked = L.unpacked + (int64_t)L.keep.total;
     llm__loader_end(&L);
@@ -34646,7 +34671,13 @@ static void llm__turn_give(llm_engine *e) {
  * Only the stepping thread calls these functions. */
 
 /* Enqueues the step on all ranks. */
-static llm_result llm__drive_forward(llm_engine *e, const llm_step *step) { return llm__net_begin(e->net, step); }
+/* The CPU reads rows of the embedding where they stand in the model's files; devices have copied all. */
+static llm_result llm__drive_forward(llm_engine *e, const llm_step *step) {
+    const int reads = e->backend == llm_backend_cpu();
+    llm_result r = reads ? llm__source_whole(&e->net->cfg.model->source) : LLM_OK;
+    if (!r && reads && e->drafter.model) r = llm__source_whole(&e->drafter.model->source);
+    return r ? r : llm__net_begin(e->net, step);
+}
 
 /* Rotary scaling of a request: its prompt's length decides, see llm__net_rope_of. */
 static void llm__drive_rope(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base) {

@@ -1352,27 +1352,28 @@ typedef struct model_facts {
 } model_facts;
 
 typedef struct served_model {
-    llm_setup setup;        /* the configuration's, with this model's path */
-    llm_option_list names;  /* that requests may use; */
-    int n_listed;           /* the first of them stand in /v1/models, the very first in answers */
+    llm_setup setup;       /* the configuration's, with this model's path */
+    llm_option_list names; /* that requests may use; */
+    int n_listed;          /* the first of them stand in /v1/models, the very first in answers */
     model_state state;
-    int calls, waiting;     /* that hold it; that wait for it */
-    int asked;              /* to be loaded although nobody waits */
-    int alone, no_room;     /* no other is loaded; its load found no room */
-    int n_failed;           /* loads */
+    int calls, waiting;      /* that hold it; that wait for it */
+    int asked;               /* to be loaded although nobody waits */
+    int alone, crowded;      /* while it is LOADING: no other is loaded; as many as there may be are */
+    int no_room;             /* its load found no room */
+    int n_failed;            /* loads */
     double last_use, wanted; /* wanted: since when one waits */
     llm_model *model;
     llm_engine *engine;
     llm_openai_service service; /* how requests are read and answers written */
     model_facts facts;
     pthread_t stepper;
-    int stop;             /* atomic: the engine is stepped no more */
-    int64_t step_began;   /* atomic: milliseconds of net.now's clock; 0: no step runs */
+    int stop;           /* atomic: the engine is stepped no more */
+    int64_t step_began; /* atomic: milliseconds of net.now's clock; 0: no step runs */
     model_outcome outcome;
-    llm_result why;       /* it failed, */
-    llm_text error;       /* and the sentence */
-    llm_option_list kept; /* of one that is not loaded: its adapters, name and path in turn */
-    counters counted;     /* guarded by metrics_mutex; */
+    llm_result why;              /* it failed, */
+    llm_text error;              /* and the sentence */
+    llm_option_list kept;        /* of one that is not loaded: its adapters, name and path in turn */
+    counters counted;            /* guarded by metrics_mutex; */
     uint64_t n_loads, n_unloads; /* these two are the event thread's */
 } served_model;
 
@@ -1552,19 +1553,6 @@ static void add_models(void) {
     if (c->max_loaded && models.n == 1) fprintf(stderr, "llm_serve: note: --max-loaded-models has no effect: one model is served\n");
 }
 
-static void free_models(void) {
-    for (int i = 0; i < models.n; i++) {
-        served_model *m = &models.list[i];
-        list_free(&m->names);
-        list_free(&m->kept);
-        llm_text_free(&m->error);
-        llm_text_free(&m->setup.path);
-        llm_text_free(&m->setup.library);
-    }
-    free(models.list);
-    llm_setup_free(&server.cfg.setup);
-}
-
 /* ---- by name */
 
 /* The i-th adapter of a model, also of one that is not loaded. With models.mutex held, or in the event thread. */
@@ -1711,7 +1699,7 @@ static model_outcome load_model(served_model *m) {
     m->stop = 0;
     m->error.len = 0;
     m->why = llm_model_open(m->setup.path.data, &m->setup.files, &m->model);
-    int room = m->why || m->alone || has_room(m);
+    int room = m->why || m->alone || (!m->crowded && has_room(m)); /* what cannot be read takes nobody's room */
     if (room && !m->why) m->why = llm_engine_open(m->model, &m->setup.engine, &m->engine);
     if (m->why == LLM_ERR_NOMEM && !m->alone) room = 0;
     if (room && !m->why) m->why = set_service(m);
@@ -1740,6 +1728,21 @@ static void unload_model(served_model *m) {
     __atomic_store_n(&m->stop, 1, __ATOMIC_RELEASE);
     pthread_join(m->stepper, NULL);
     close_model(m);
+}
+
+/* At the end, when nobody else is there. */
+static void free_models(void) {
+    for (int i = 0; i < models.n; i++) {
+        served_model *m = &models.list[i];
+        if (is_loaded(m)) unload_model(m);
+        list_free(&m->names);
+        list_free(&m->kept);
+        llm_text_free(&m->error);
+        llm_text_free(&m->setup.path);
+        llm_text_free(&m->setup.library);
+    }
+    free(models.list);
+    llm_setup_free(&server.cfg.setup);
 }
 
 /* Loads and unloads what it is given, one model after the other. */
@@ -1773,8 +1776,10 @@ static void set_state(served_model *m, model_state state) {
 
 /* Has the loader work on a model. The event thread, or main before there is one. */
 static void give_loader(served_model *m, model_state state) {
-    m->alone = 1;
-    for (int i = 0; i < models.n; i++) m->alone &= !is_loaded(&models.list[i]);
+    int n = 0;
+    for (int i = 0; i < models.n; i++) n += is_loaded(&models.list[i]);
+    m->alone = !n;
+    m->crowded = server.cfg.max_loaded && n >= server.cfg.max_loaded;
     pthread_mutex_lock(&models.mutex);
     m->state = state;
     models.job = m;
@@ -2662,7 +2667,7 @@ static void models_turn(void) {
         if (models.list[i].state == MODEL_LEAVING) leaving = &models.list[i];
     }
     if (works || (!wanted && !leaving)) return;
-    const int full = wanted && n && (wanted->no_room || (server.cfg.max_loaded && n >= server.cfg.max_loaded));
+    const int full = wanted && wanted->no_room && n;
     served_model *first = full ? model_to_go(&busy) : NULL;
     if (leaving && (!full || !busy) && leaving != first) { /* its room is not needed any more */
         set_state(leaving, MODEL_LOADED);
@@ -3779,6 +3784,24 @@ static void end_connections(void) {
     net_bury();
 }
 
+/* Where the loader works, or in a hurry, the program ends at once: there is nothing to save. */
+static void end_threads(pthread_t loader, const pthread_t *worker, int n_workers) {
+    pthread_mutex_lock(&models.mutex);
+    const int works = models.job && !models.done;
+    models.stop = 1;
+    pthread_cond_signal(&models.job_ready);
+    pthread_mutex_unlock(&models.mutex);
+    if (works || server.signals > 1) _exit(0);
+    pthread_join(loader, NULL);
+    if (models.done && models.done->engine) models.done->state = MODEL_LOADED; /* nobody was told any more */
+    pthread_mutex_lock(&queue.mutex);
+    queue.stop = 1;
+    pthread_cond_broadcast(&queue.work_ready);
+    pthread_mutex_unlock(&queue.mutex);
+    for (int i = 0; i < n_workers; i++) pthread_join(worker[i], NULL);
+    calls_news();
+}
+
 /* What says at start who is kept out, where not only this machine can reach us. */
 static void say_doors(void) {
     const char *names =
@@ -3837,22 +3860,8 @@ int main(int argc, char **argv) {
     /* The end, in the order of who uses whom: connections and their calls, then workers and engine, then what they worked on. */
     end_connections();
     if (path) unlink(path);
-    pthread_mutex_lock(&models.mutex);
-    const int works = models.job && !models.done;
-    models.stop = 1;
-    pthread_cond_signal(&models.job_ready);
-    pthread_mutex_unlock(&models.mutex);
-    if (works || server.signals > 1) _exit(0); /* the loader works, or at once: nothing to save */
-    pthread_join(loader, NULL);
-    pthread_mutex_lock(&queue.mutex);
-    queue.stop = 1;
-    pthread_cond_broadcast(&queue.work_ready);
-    pthread_mutex_unlock(&queue.mutex);
-    for (int i = 0; i < n_workers; i++) pthread_join(worker[i], NULL);
-    calls_news();
+    end_threads(loader, worker, n_workers);
     const int failed = server.ready < 0 && !server.signals;
-    for (int i = 0; i < models.n; i++)
-        if (is_loaded(&models.list[i])) unload_model(&models.list[i]);
     free_models();
     llm_options_free(&options);
     return failed;

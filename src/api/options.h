@@ -247,11 +247,12 @@ LLM_API void llm_options_free(llm_options *o);
 
 /* What belongs to a server, for programs that are none. */
 #define LLM_OPTIONS_SERVER \
-    LLM_OPT_NONE(IGNORED, \
-                 "host|port|uds|metrics-port|api-key|api-key-file|cors-origins|allowed-origins|allowed-hosts|shutdown-timeout|timeout|to|" \
-                 "drain|log-format|log-file|lora-dir|context-dir|max-contexts|max-context-bytes|max-logprobs|sse-ping-interval|workers|" \
-                 "engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S|served-model-name|a|alias|models-dir|max-loaded-models|models-max", \
-                 "it belongs to llm_serve"), \
+    LLM_OPT_NONE( \
+        IGNORED, \
+        "host|port|uds|metrics-port|api-key|api-key-file|cors-origins|allowed-origins|allowed-hosts|shutdown-timeout|timeout|to|" \
+        "drain|log-format|log-file|lora-dir|context-dir|max-contexts|max-context-bytes|max-logprobs|sse-ping-interval|workers|" \
+        "engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S|served-model-name|a|alias|models-dir|max-loaded-models|models-max", \
+        "it belongs to llm_serve"), \
         LLM_OPT_NONE(IGNORED_FLAG, "log-requests|enable-log-requests|log-prompts|no-ui|no-webui|strict-model-name", \
                      "it belongs to llm_serve")
 
