@@ -78,7 +78,8 @@ static const struct {
     {"lora-", NULL, NULL, NULL},
     {"lora-", NULL, NULL, NULL},
     {"kept-", NULL, NULL, "prompt"},
-    {"kept-", NULL, NULL, "prompt"}};
+    {"kept-", NULL, NULL, "prompt"},
+    {"show-", NULL, NULL, NULL}};
 /* clang-format on */
 
 /* One answer of one prompt, as far as it has been polled. */
@@ -99,6 +100,7 @@ typedef struct llm__oai_choice {
 /* A body and its answer. The kinds share it: an embedding has no use for the choices' texts, a response alone has items. */
 struct llm_openai_call {
     llm_openai_info info;
+    int32_t dialect;            /* the llm_openai_kind that was asked for; info.kind is what it is read as */
     llm_openai_service service; /* as it was when the call began */
     void *user;
     llm_json *body;
@@ -152,10 +154,16 @@ struct llm_openai_call {
     uint64_t mark;
     llm_text logs;               /* entries of the open message's logprobs; */
     size_t logs_sure, logs_told; /* bytes of those whose text has come, and of those that were written */
+    /* Of Ollama's: ids that stand before the prompt; nothing is to be done; of a text that is too long the beginning is taken. */
+    llm_tokens before;
+    int32_t idle, keep_first;
 };
 
 /* A chat, whichever way it was asked for. */
 LLM__PRIVATE int llm__oai_chats(const llm_openai_call *k);
+
+/* Asked for in Ollama's words. */
+LLM__PRIVATE int llm__oai_is_ollama(const llm_openai_call *k);
 
 /* Says which field the errors that follow are about. Returns 1. */
 LLM__PRIVATE LLM__PRINTF(2, 3) int llm__oai_at(llm_openai_call *k, const char *format, ...);
@@ -185,7 +193,7 @@ enum {
     LLM__OAI_RENDERS = LLM__OAI_CHATS | LLM__OAI_IDS | LLM__OAI_BIT(TEMPLATE),
     LLM__OAI_LORA = LLM__OAI_BIT(LORA_LOAD) | LLM__OAI_BIT(LORA_UNLOAD),
     LLM__OAI_CONTEXT = LLM__OAI_BIT(CONTEXT_SAVE) | LLM__OAI_BIT(CONTEXT_LOAD),
-    LLM__OAI_ALL = LLM__OAI_BIT(CONTEXT_LOAD) * 2 - 1
+    LLM__OAI_ALL = LLM__OAI_BIT(OLLAMA_SHOW) * 2 - 1
 };
 
 /* clang-format off */

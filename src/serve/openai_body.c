@@ -31,6 +31,7 @@
 #include "serve/openai_fields.h"
 #include "serve/openai_media.h"
 #include "serve/openai_messages.h"
+#include "serve/ollama.h"
 
 /* An embedding takes what depends on the prompt, and nothing that depends on an answer. */
 static int llm__oai_embedding(llm_openai_call *k) {
@@ -110,6 +111,7 @@ static int llm__oai_model(llm_openai_call *k) {
     if (!odd && llm__oai_is_lora(s, name)) return k->model = k->lora = name.p, 1;
     if (!odd && !s->strict_names && *own == 'm' && !llm__oai_is_lora(s, llm__s(NULL, 0))) return 1;
     if (odd) llm__oai_bad(k, own, "The model does not exist.");
+    else if (llm__oai_is_ollama(k)) llm__oai_bad(k, "", "model '%.64s' not found", name.p);
     else llm__oai_bad(k, own, "The model `%.64s` does not exist.", name.p);
     k->info.status = 404;
     k->code = "model_not_found";
@@ -147,12 +149,15 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     llm_openai_call *k = LLM__NEW(llm_openai_call, 1);
     uint64_t bits[2] = {0, 0};
     if (!k) return llm__nomem(), (llm_openai_call *)NULL;
+    k->dialect = kind;
+    k->info.kind = llm__ollama_kind(kind);
     llm__random_bytes(bits, sizeof bits);
-    snprintf(k->id, sizeof k->id, "%s%016llx%08llx", llm__oai_kinds[kind].prefix, (unsigned long long)bits[0],
+    snprintf(k->id, sizeof k->id, "%s%016llx%08llx", llm__oai_kinds[k->info.kind].prefix, (unsigned long long)bits[0],
              (unsigned long long)bits[1] & 0xFFFFFFFF);
     k->service = *s;
     k->user = user;
     k->s = s->defaults;
+    if (llm__oai_is_ollama(k)) llm__ollama_defaults(s, &k->s);
     k->created = (int64_t)llm__wall_clock();
     k->received = llm__now();
     k->generation_prompt = k->parse_special = k->tool_many = 1;
@@ -164,16 +169,17 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->mark = bits[0] ^ bits[1] * 0x9E3779B97F4A7C15u;
     const llm_options fields = {llm__oai_fields, LLM__COUNT(llm__oai_fields), k, k->given, NULL, NULL, k->fields.owned, NULL};
     k->fields = fields;
-    k->info.kind = kind;
+    k->info.lines = llm__oai_is_ollama(k) ? 2 : kind == LLM_OPENAI_GENERATE;
     k->info.id = k->id;
     k->info.status = 200;
     k->info.sampling = &k->s;
     const llm_result r = llm_json_parse(body, len, &limits, &k->body);
-    k->info.body_bytes = (int64_t)llm__json_memory(k->body);
     if (r) llm__oai_refused(k, r, "");
     else if (s->starved) llm__oai_failed(k, llm__nomem(), "");
     else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, "", "the body must be a JSON object");
-    else if (llm__oai_model(k) && llm__oai_read(k) && k->ignored.failed) llm__oai_failed(k, llm__nomem(), "");
+    else if ((!llm__oai_is_ollama(k) || llm__ollama_body(k)) && llm__oai_model(k) && llm__oai_read(k) && k->ignored.failed)
+        llm__oai_failed(k, llm__nomem(), "");
+    k->info.body_bytes = (int64_t)llm__json_memory(k->body);
     k->info.user = k->user_name;
     k->info.ignored = k->ignored.data && !k->ignored.failed ? k->ignored.data : "";
     k->info.n_choices = k->s.n > 0 ? k->s.n : 1;
@@ -215,6 +221,7 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
     LLM_FREE(k->request);
     LLM_FREE(k->choice);
     llm_tokens_free(&k->stop_ids);
+    llm_tokens_free(&k->before);
     llm_options_free(&k->fields);
     llm_json_free(k->items_said);
     llm_json_free(k->body);
