@@ -242,7 +242,7 @@ static void llm__ollama_parameters(const llm_sampling *s, llm_text *out) {
         double value;
     } rows[] = {{"temperature", (double)s->temperature},
                 {"top_p", s->top_p > 0 ? (double)s->top_p : 1.0},
-                {"top_k", s->top_k > 0 ? s->top_k : 0},
+                {"top_k", s->top_k > 0 ? (double)s->top_k : 0.0},
                 {"min_p", (double)s->min_p},
                 {"repeat_penalty", s->repetition_penalty > 0 ? (double)s->repetition_penalty : 1.0}};
     for (int i = 0; i < LLM__COUNT(rows); i++) {
