@@ -549,7 +549,7 @@ typedef struct llm_model_config {
     const char *chat_template_name; /* of several templates in one file: "tool_use", ...; NULL: "default" */
     int vocab_only;                 /* tokenizer and template only: no weights, no config.json needed */
     int dummy_weights;              /* random weights from config.json alone (--load-format dummy): 1: bf16, 2: e4m3, 3: Q4_0 */
-    int no_mmap;                    /* read files instead of mapping them */
+    int no_mmap;                    /* read files instead of mapping them: they may be changed and cut while they are used */
     llm_log_fn log;                 /* NULL: silent */
     void *log_user;
     const char *builtin_template; /* for a model that brings no chat template: one of llm_template_builtin; NULL: none */
@@ -1531,7 +1531,8 @@ LLM_API void llm_options_free(llm_options *o);
                      "chat template: a file, its text, or for models without one a name: chatml, llama-3, ..."), \
         LLM_OPT_ENUM(T, m.dummy_weights, group, "load-format", "auto|safetensors|gguf|dummy=1|dummy-fp8=2|dummy-q4=3", \
                      "dummy: random weights from config.json alone"), \
-        LLM_OPT_BOOL(T, m.no_mmap, group, "no-mmap", "read files whole instead of mapping them: they may be changed while they are used"), \
+        LLM_OPT_BOOL(T, m.no_mmap, group, "no-mmap", \
+                     "read files whole instead of mapping them: they may be changed or cut short while they are used"), \
         LLM_OPT_CHOICE(T, m.quantization, group, "q|quantization", LLM_QUANTIZATIONS, "what the files must be; None: whatever they are"), \
         LLM_OPT_FLOAT(T, m.rope_scaling_factor, group, "rope-scaling-factor", 0, 1000, \
                       "dynamic NTK: prompts longer than the model's length, by so much at most (0: as the files say)"), \
@@ -1889,6 +1890,12 @@ typedef struct llm_openai_info {
 
 /* Reads and checks a body: what takes time that grows with the prompt is left to submit. NULL: no memory. */
 LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user);
+/* The same in two steps, for who serves several models: parse reads the body, llm_openai_model tells which of them it asks for (the text of
+ * its `model`, or its `adapter_name`; NULL: none, or no text), and check does the rest with that one's service. 0: there is an error to
+ * be written. Between the two, a call may wait for as long as it likes, and be failed, cancelled and freed. */
+LLM_API llm_openai_call *llm_openai_parse(llm_openai_kind kind, const char *body, size_t len, void *user);
+LLM_API const char *llm_openai_model(const llm_openai_call *k, size_t *len);
+LLM_API int llm_openai_check(llm_openai_call *k, const llm_openai_service *s);
 /* Renders, tokenizes, submits. Any thread, one at a time for a call. 0: there is an error to be written. */
 LLM_API int llm_openai_submit(llm_openai_call *k);
 /* Appends the next piece of the answer if there is one: an event, a line, or the whole object. 0: nothing now. */
@@ -2004,6 +2011,7 @@ LLM_API void llm_openai_service_init_sized(const llm_sizes *sizes, llm_openai_se
 LLM_API int llm_openai_knows_model_sized(const llm_sizes *sizes, const llm_openai_service *s, const char *name, size_t len);
 LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind, const char *body,
                                                 size_t len, void *user);
+LLM_API int llm_openai_check_sized(const llm_sizes *sizes, llm_openai_call *k, const llm_openai_service *s);
 LLM_API llm_result llm_media_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_media_config *cfg, llm_media **out);
 LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *media, llm_media_info *out);
 #endif
@@ -2544,6 +2552,7 @@ static const llm_sizes llm_sizes_of_program __attribute__((unused)) = LLM_SIZES_
 #define llm_openai_service_init(...) llm_openai_service_init_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_openai_knows_model(...) llm_openai_knows_model_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_openai_begin(...) llm_openai_begin_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_openai_check(...) llm_openai_check_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_media_open(...) llm_media_open_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_media_get_info(...) llm_media_get_info_sized(LLM_SIZES, __VA_ARGS__)
 #endif
@@ -2609,6 +2618,7 @@ static const llm_sizes llm_sizes_of_program __attribute__((unused)) = LLM_SIZES_
 #undef llm_openai_service_init
 #undef llm_openai_knows_model
 #undef llm_openai_begin
+#undef llm_openai_check
 #undef llm_media_open
 #undef llm_media_get_info
 
@@ -3530,14 +3540,17 @@ LLM__COLD_BEGIN
  * ============================================================================
  * A mapped file costs no memory of its own, is shared by all programs that map it, and is there at once: its pages come when they are first
  * read. Where a file cannot be mapped (some network and container file systems), or the user says so, it is read into pages instead; the
- * caller sees no difference. Only regular files are opened: a FIFO or a device as a model must not hang or fill the memory. A file that
- * somebody cuts short while it is mapped ends the process (SIGBUS); whoever must live with that reads instead of mapping. */
+ * caller sees no difference. Only regular files are opened: a FIFO or a device as a model must not hang or fill the memory. What is read of
+ * a mapped file that somebody has cut short ends the process (SIGBUS): who uses one for long asks llm__file_whole before, and whoever must
+ * live with files that are cut at any moment reads instead of mapping. */
 
 typedef struct llm__file {
     const uint8_t *data;
     size_t size;
     int mapped;   /* data stands in a mapping, which begins at the page before it */
     int borrowed; /* somebody else owns it */
+    int watch;    /* of a mapped one: a descriptor, and 1; 0: none could be had */
+    int64_t end;  /* bytes that its file must have */
 } llm__file;
 
 typedef enum llm__path_kind { LLM__PATH_NONE = 0, LLM__PATH_FILE, LLM__PATH_DIR, LLM__PATH_OTHER } llm__path_kind;
@@ -3599,6 +3612,8 @@ static llm_result llm__file_part(const char *path, int fd, int64_t offset, int64
             out->data = (const uint8_t *)map + over;
             out->size = n;
             out->mapped = 1;
+            out->watch = fcntl(fd, F_DUPFD_CLOEXEC, 0) + 1;
+            out->end = offset + (int64_t)n;
             return LLM_OK;
         }
     }
@@ -3641,6 +3656,12 @@ static llm_result llm__file_given(const char *path, const llm_file *given, size_
     return llm__file_keep(out, p, n, r);
 }
 
+/* 0 if the file is shorter now than what is mapped of it. A look at its size, some 200 ns: before each use. */
+static int llm__file_whole(const llm__file *f) {
+    struct stat st;
+    return !f->watch || fstat(f->watch - 1, &st) || (int64_t)st.st_size >= f->end;
+}
+
 /* Gives back the memory of n bytes of a mapped file, whole pages, which come again when they are read: for what has been copied. */
 static void llm__file_rest(const void *p, size_t n) {
     size_t over = llm__page_over((uintptr_t)p);
@@ -3652,6 +3673,7 @@ static void llm__file_close(llm__file *f) {
     size_t over = f->mapped ? llm__page_over((uintptr_t)f->data) : 0;
     if (f->mapped) munmap((void *)((uintptr_t)f->data - over), f->size + over);
     else if (f->data && !f->borrowed) llm__file_drop((void *)(uintptr_t)f->data, f->size);
+    if (f->watch) close(f->watch - 1);
     memset(f, 0, sizeof *f);
 }
 
@@ -20177,6 +20199,16 @@ static llm_result llm__source_file(llm__source *s, const char *path, llm__file *
     return r;
 }
 
+/* An error if one of the files that are mapped was cut short since: reading it would end the process. */
+static llm_result llm__source_whole(const llm__source *s) {
+    for (size_t i = 0; i < s->n_files; i++)
+        if (!llm__file_whole(&s->files[i]))
+            return llm__error(LLM_ERR_IO,
+                              "%.400s was cut short while it was used (%lld bytes expected): open it again when it is whole, with %s",
+                              s->path, (long long)s->files[i].end, "no_mmap (--no-mmap) if its files may change");
+    return LLM_OK;
+}
+
 /* folder/name in the arena; NULL: no memory. */
 static const char *llm__source_path(llm__source *s, const char *folder, const char *name) {
     LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, name);
@@ -23113,6 +23145,7 @@ static llm_result llm__net_open(const llm__net_config *cfg, llm__net **out) {
         if (cfg->dry) net->weight_bytes += cfg->backend->memory_used(cfg->ctx) - before;
         r = L.r ? L.r : llm__net_buffers(net, L.rank, L.wide);
     }
+    if (!r && !cfg->dry) r = llm__source_whole(&cfg->model->source);
     if (!r && !cfg->dry) r = cfg->backend->weights_done(cfg->ctx);
     net->unpacked = L.unpacked + (int64_t)L.keep.total;
     llm__loader_end(&L);
@@ -34636,7 +34669,13 @@ static void llm__turn_give(llm_engine *e) {
  * Only the stepping thread calls these functions. */
 
 /* Enqueues the step on all ranks. */
-static llm_result llm__drive_forward(llm_engine *e, const llm_step *step) { return llm__net_begin(e->net, step); }
+/* The CPU reads rows of the embedding where they stand in the model's files; devices have copied all. */
+static llm_result llm__drive_forward(llm_engine *e, const llm_step *step) {
+    const int reads = e->backend == llm_backend_cpu();
+    llm_result r = reads ? llm__source_whole(&e->net->cfg.model->source) : LLM_OK;
+    if (!r && reads && e->drafter.model) r = llm__source_whole(&e->drafter.model->source);
+    return r ? r : llm__net_begin(e->net, step);
+}
 
 /* Rotary scaling of a request: its prompt's length decides, see llm__net_rope_of. */
 static void llm__drive_rope(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base) {
@@ -39374,6 +39413,9 @@ static int llm__oai_messages(llm_openai_call *k) {
  * >>openai_body   A body from begin to end.
  * ============================================================================ */
 
+/* The model that a body names, without the tag ":latest", which says nothing; .p NULL: none. */
+static llm__str llm__ollama_name_of(const llm_json *body);
+
 /* What a kind of Ollama's is read as; others are what they are. */
 static llm_openai_kind llm__ollama_kind(llm_openai_kind kind);
 
@@ -39445,13 +39487,26 @@ LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name
     return llm__oai_is_base(s, llm__s(name, len)) || llm__oai_is_lora(s, llm__s(name, len));
 }
 
+/* The member that says which model or adapter is meant: LMDeploy's is stronger. */
+static const char *llm__oai_namer(const llm_openai_call *k) {
+    const int adapts = 1 << k->info.kind & (LLM__OAI_PROMPTED | LLM__OAI_CONTEXT);
+    return adapts && llm__oai_get(k->body, 0, "adapter_name") >= 0 ? "adapter_name" : "model";
+}
+
+LLM_API const char *llm_openai_model(const llm_openai_call *k, size_t *len) {
+    if (k->info.status != 200) return *len = 0, (const char *)NULL;
+    llm__str name = llm__json_text(k->body, llm__oai_get(k->body, 0, llm__oai_namer(k)));
+    if (llm__oai_is_ollama(k)) name = llm__ollama_name_of(k->body);
+    *len = name.n;
+    return name.p;
+}
+
 /* The name answers carry, and whether the body's may be served: `model` may be left out, name the base model, or a loaded adapter, which
  * then is the one that answers. Any other name is served by the base model too, since clients send what they were written for ("gpt-4"),
  * but not where names are strict or an adapter is loaded: there it may be the name of one that is not. Odd names are not quoted. */
 static int llm__oai_model(llm_openai_call *k) {
     const llm_openai_service *s = &k->service;
-    const int adapts = 1 << k->info.kind & (LLM__OAI_PROMPTED | LLM__OAI_CONTEXT);
-    const char *own = adapts && llm__oai_has(k, "adapter_name") ? "adapter_name" : "model"; /* LMDeploy's, which is stronger */
+    const char *own = llm__oai_namer(k);
     int v = llm__oai_get(k->body, 0, own);
     const llm__str name = llm__json_text(k->body, v);
     k->model = s->n_names ? s->names[0] : name.p ? name.p : "default";
@@ -39495,7 +39550,7 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
 /* The call comes back with every kind of body: with one that is wrong its status is not 200, submit does nothing and next writes the error.
  * NULL means that there was no memory for the call itself. Defaults that are not 0 are set first, then the body's fields over them. The
  * JSON limits keep a hostile body cheap: 64 levels, 4 million values, no key twice. */
-LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user) {
+LLM_API llm_openai_call *llm_openai_parse(llm_openai_kind kind, const char *body, size_t len, void *user) {
     static const llm_json_limits limits = {64, 4 << 20, 1};
     llm_openai_call *k = LLM__NEW(llm_openai_call, 1);
     uint64_t bits[2] = {0, 0};
@@ -39505,15 +39560,10 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     llm__random_bytes(bits, sizeof bits);
     snprintf(k->id, sizeof k->id, "%s%016llx%08llx", llm__oai_kinds[k->info.kind].prefix, (unsigned long long)bits[0],
              (unsigned long long)bits[1] & 0xFFFFFFFF);
-    k->service = *s;
     k->user = user;
-    k->s = s->defaults;
-    if (llm__oai_is_ollama(k)) llm__ollama_defaults(s, &k->s);
     k->created = (int64_t)llm__wall_clock();
     k->received = llm__now();
     k->generation_prompt = k->parse_special = k->tool_many = 1;
-    k->skip_special = !s->defaults.skip_special_tokens_off;
-    k->normalize = !s->raw_embeddings;
     k->add_special = k->messages = k->tools = k->tool_only = k->prompt_logprobs = -1;
     k->max_tokens = k->max_completion_tokens = -1;
     k->media_data = -1;
@@ -39522,19 +39572,38 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->fields = fields;
     k->info.lines = llm__oai_is_ollama(k) ? 2 : kind == LLM_OPENAI_GENERATE;
     k->info.id = k->id;
+    k->info.ignored = "";
+    k->info.n_choices = 1;
     k->info.status = 200;
     k->info.sampling = &k->s;
     const llm_result r = llm_json_parse(body, len, &limits, &k->body);
+    k->info.body_bytes = (int64_t)llm__json_memory(k->body);
     if (r) llm__oai_refused(k, r, "");
-    else if (s->starved) llm__oai_failed(k, llm__nomem(), "");
     else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, "", "the body must be a JSON object");
+    return k;
+}
+
+LLM_API int llm_openai_check(llm_openai_call *k, const llm_openai_service *s) {
+    if (k->info.status != 200) return 0;
+    k->service = *s;
+    k->s = s->defaults;
+    if (llm__oai_is_ollama(k)) llm__ollama_defaults(s, &k->s);
+    k->skip_special = !s->defaults.skip_special_tokens_off;
+    k->normalize = !s->raw_embeddings;
+    if (s->starved) llm__oai_failed(k, llm__nomem(), "");
     else if ((!llm__oai_is_ollama(k) || llm__ollama_body(k)) && llm__oai_model(k) && llm__oai_read(k) && k->ignored.failed)
         llm__oai_failed(k, llm__nomem(), "");
     k->info.body_bytes = (int64_t)llm__json_memory(k->body);
     k->info.user = k->user_name;
-    k->info.ignored = k->ignored.data && !k->ignored.failed ? k->ignored.data : "";
+    if (k->ignored.data && !k->ignored.failed) k->info.ignored = k->ignored.data;
     k->info.n_choices = k->s.n > 0 ? k->s.n : 1;
     k->info.form = k->form.kind != 0;
+    return k->info.status == 200;
+}
+
+LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user) {
+    llm_openai_call *k = llm_openai_parse(kind, body, len, user);
+    if (k) llm_openai_check(k, s);
     return k;
 }
 
@@ -40973,16 +41042,23 @@ static int llm__ollama_messages(llm_openai_call *k, int v, llm_text *out) {
 
 /* ---- the other members */
 
-/* "name:latest" is "name", where that is one of ours and the whole is not. */
+static llm__str llm__ollama_name_of(const llm_json *body) {
+    const int model = llm__oai_get(body, 0, "model");
+    llm__str name = llm__json_text(body, model >= 0 ? model : llm__oai_get(body, 0, "name")); /* the older word */
+    if (name.p && llm__ends_with(name.p, ":latest")) name.n -= strlen(":latest");
+    return name;
+}
+
+/* The name as it is known here: the whole, if that is one of ours. */
 static int llm__ollama_model(llm_openai_call *k, int v, llm_text *out) {
-    llm__str name = llm__json_text(k->body, v);
-    if (name.p && llm__ends_with(name.p, ":latest") && !llm_openai_knows_model(&k->service, name.p, name.n)) name.n -= strlen(":latest");
-    if (name.p) llm_text_format(out, "%,'model':%Q", name.p, name.n);
+    const llm__str whole = llm__json_text(k->body, v),
+                   name = llm_openai_knows_model(&k->service, whole.p, whole.n) ? whole : llm__ollama_name_of(k->body);
+    if (whole.p) llm_text_format(out, "%,'model':%Q", name.p, name.n);
     else llm_text_format(out, "%,'model':%j", k->body, v);
     return 1;
 }
 
-/* `name` is the older word for `model`. */
+/* `name` has no effect beside `model`. */
 static int llm__ollama_name(llm_openai_call *k, int v, llm_text *out) {
     return llm__oai_has(k, "model") ? llm__ollama_idle(k, v, out) : llm__ollama_model(k, v, out);
 }
@@ -42996,6 +43072,13 @@ LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const ll
     llm_openai_service own;
     if (llm__struct_in(sizes, &llm__sized_openai_service, s, &own)) return NULL;
     return llm_openai_begin(&own, kind, body, len, user);
+}
+
+LLM_API int llm_openai_check_sized(const llm_sizes *sizes, llm_openai_call *k, const llm_openai_service *s) {
+    llm_openai_service own;
+    if (!llm__struct_in(sizes, &llm__sized_openai_service, s, &own)) return llm_openai_check(k, &own);
+    llm_openai_fail(k, 500, llm_last_error());
+    return 0;
 }
 
 LLM_API llm_result llm_media_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_media_config *cfg, llm_media **out) {

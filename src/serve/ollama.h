@@ -24,12 +24,17 @@
 #include "api/easy.h"
 #include "api/sampler.h"
 #include "api/request.h"
+#include "api/json.h"
 #include "api/openai.h"
 #include "base/platform.h"
+#include "base/text.h"
 #include "serve/openai.h"
 
 /* What a kind of Ollama's is read as; others are what they are. */
 LLM__PRIVATE llm_openai_kind llm__ollama_kind(llm_openai_kind kind);
+
+/* The model that a body names, without the tag ":latest", which says nothing; .p NULL: none. */
+LLM__PRIVATE llm__str llm__ollama_name_of(const llm_json *body);
 
 /* Rewrites k->body, an object, as one of OpenAI. */
 LLM__PRIVATE int llm__ollama_body(llm_openai_call *k);

@@ -202,16 +202,23 @@ static int llm__ollama_messages(llm_openai_call *k, int v, llm_text *out) {
 
 /* ---- the other members */
 
-/* "name:latest" is "name", where that is one of ours and the whole is not. */
+LLM__PRIVATE llm__str llm__ollama_name_of(const llm_json *body) {
+    const int model = llm__oai_get(body, 0, "model");
+    llm__str name = llm__json_text(body, model >= 0 ? model : llm__oai_get(body, 0, "name")); /* the older word */
+    if (name.p && llm__ends_with(name.p, ":latest")) name.n -= strlen(":latest");
+    return name;
+}
+
+/* The name as it is known here: the whole, if that is one of ours. */
 static int llm__ollama_model(llm_openai_call *k, int v, llm_text *out) {
-    llm__str name = llm__json_text(k->body, v);
-    if (name.p && llm__ends_with(name.p, ":latest") && !llm_openai_knows_model(&k->service, name.p, name.n)) name.n -= strlen(":latest");
-    if (name.p) llm_text_format(out, "%,'model':%Q", name.p, name.n);
+    const llm__str whole = llm__json_text(k->body, v),
+                   name = llm_openai_knows_model(&k->service, whole.p, whole.n) ? whole : llm__ollama_name_of(k->body);
+    if (whole.p) llm_text_format(out, "%,'model':%Q", name.p, name.n);
     else llm_text_format(out, "%,'model':%j", k->body, v);
     return 1;
 }
 
-/* `name` is the older word for `model`. */
+/* `name` has no effect beside `model`. */
 static int llm__ollama_name(llm_openai_call *k, int v, llm_text *out) {
     return llm__oai_has(k, "model") ? llm__ollama_idle(k, v, out) : llm__ollama_model(k, v, out);
 }

@@ -741,8 +741,29 @@ def group_files(s):
 
 
 def group_cut(s):
-    """A model's file that is cut while it is used: with --no-mmap nobody sees it."""
+    """A model's file that is cut while it is used: whoever asks then is told so, and the server stays; with --no-mmap nobody sees it."""
     copy = "build/models/cut.gguf"
+    shutil.copy(s.model, copy)
+    own = Server(model=copy)
+    before = canary(own)
+    with own.connect() as running:
+        running.sendall(request_bytes(COMPLETIONS, {"prompt": "Once", "max_tokens": 1900, "ignore_eos": True, "stream": True, "n": 16}))
+        running.recv(100)
+        os.truncate(copy, 1000)
+        data = read_all(running, 20 * SLOW, b"0\r\n\r\n")
+    check("a cut model ends a stream with its reason, or the stream was over", b"was cut short" in data and data.count(b'"error"') == 1 or b'"length"' in data, data[-300:])
+    for body in ({"prompt": "And what now?", "max_tokens": 3}, {"prompt": [5, 6, 7], "max_tokens": 3, "echo": True, "prompt_logprobs": 1}, {"prompt": "a", "max_tokens": 9, "guided_json": {"type": "object"}}):
+        body_case(own, COMPLETIONS, body, 500, says="was cut short while it was used")
+    body_case(own, "/v1/embeddings", {"input": "a"}, 500, says="--no-mmap")
+    for method, path, body in (("POST", "/tokenize", {"prompt": "a b", "return_token_strs": True}), ("POST", "/detokenize", {"tokens": list(range(200))}), ("GET", "/tokenizer_info", None), ("GET", "/v1/models", None), ("GET", "/metrics", None)):
+        check(f"what needs none of it goes on: {path}", own.request(method, path, body)[0] == 200)
+    shutil.copy(s.model, copy)
+    check("a file that is whole again serves again", canary(own) == before)
+    os.rename(copy, copy + ".old")
+    shutil.copy(s.model, copy)
+    os.truncate(copy, 0)
+    check("another file of its name is another file", canary(own) == before and own.stop() == 0)
+    os.remove(copy + ".old")
     shutil.copy(s.model, copy)
     own = Server("--no-mmap", model=copy)
     before = canary(own)
