@@ -378,7 +378,8 @@ static void check_models(void) {
             waits += c->call && c->call->model == m && c->call->waits;
         }
         if (m->waiting != waits) wrong("those who wait for a model are miscounted", "%d, not %d", m->waiting, waits);
-        if (m->calls < holds) wrong("calls of a model are miscounted", "%d, not %d", m->calls, holds); /* calls whose client is gone count too */
+        if (m->calls < holds)
+            wrong("calls of a model are miscounted", "%d, not %d", m->calls, holds); /* calls whose client is gone count too */
         if (m->calls && !is_loaded(m)) wrong("a call holds a model that is not loaded", "state %d", m->state);
     }
     if (is_loaded(&served[0]) && is_loaded(&served[1])) wrong("more models are loaded than there may be", "%s", "");
