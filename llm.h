@@ -2997,7 +2997,7 @@ static locale_t llm__c_locale_begin(locale_t *c) {
 
 static void llm__c_locale_end(locale_t c, locale_t old) {
     uselocale(old);
-    freelocale(c);
+    if (c) freelocale(c); /* 0: there was no memory for it, and the thread's own was used */
 }
 
 /* Reads a number of exactly n bytes: digits with or without a point, a minus, an exponent. 0 if it is none, which "+1", "inf", "0x1" and "
