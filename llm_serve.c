@@ -6,7 +6,7 @@
  * API of llm.h only: what a request means and how its answer is written is its section >>openai; here are the sockets, the
  * threads, the routes, the metrics and the page. A request's way: conn_receive takes its bytes, http_parse_head its head,
  * serve_head finds the route, call_begin begins a call, a worker submits it, the engine steps, conn_answer writes what is
- * new, conn_send sends it. Sections, bottom-up: >>server >>options >>http >>connections >>calls >>metrics >>answers >>page
+ * new, conn_send sends it. Sections, bottom-up: >>server >>options >>http >>connections >>models >>calls >>metrics >>answers >>page
  * >>routes >>main. */
 #define _GNU_SOURCE
 #if defined(LLM_IMPLEMENTATION) && !defined(LLM_NO_VISION)
@@ -38,16 +38,16 @@
 #include <unistd.h>
 
 /* ============================================================================
- * >>server   What all parts share: the model, the engine, the configuration.
+ * >>server   What all parts share: the configuration, the log.
  * ============================================================================
  * One struct of globals, written before the threads start or by the one thread named here:
  *
- *   cfg, path, bound     main, from the options, before anything listens
- *   model, engine,       the loader thread; others look at them only after they saw `ready`, which is stored last (release)
- *   service, most_tokens and loaded first (acquire)
- *   signals              the signal handler
+ *   cfg, bound   main, from the options, before anything listens
+ *   ready        the loader thread
+ *   signals      the signal handler
  *
- * Everything else has one owner: connections and calls belong to the event thread, what waits between threads to `queue`. */
+ * Everything else has one owner: connections and calls belong to the event thread, what waits between threads to `queue`; of models >>models
+ * says it. */
 
 #define UNUSED __attribute__((unused))
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
@@ -68,13 +68,9 @@ typedef struct configuration {
 
 static struct {
     configuration cfg;
-    llm_model *model;
-    llm_engine *engine;
-    llm_openai_service service; /* how requests are read and answers written */
-    int n_served;               /* of cfg.names: the others are accepted only */
+    int n_listed; /* of cfg.names: the others are accepted only */
     char bound[160];
-    int ready;                /* atomic: the engine is open; -1: it cannot be */
-    int32_t most_tokens;      /* that a request may have */
+    int ready;                /* atomic: requests are served; -1: they cannot be */
     int loopback;             /* bound to a loopback address */
     double started, launched; /* by the calendar; by llm_now, when main began */
     int argc;
@@ -321,7 +317,7 @@ static void read_options(int argc, char **argv) {
     if (c->setup.model_name && !c->names.n) llm_options_set(&options, names, "model_name", c->setup.model_name, LLM_FROM_FILE);
     if (!c->names.n && !chosen) llm_options_set(&options, names, "model", model_name(c->setup.model), LLM_FROM_FILE);
     if (!c->names.n) llm_options_set(&options, names, "model", c->setup.model, LLM_FROM_FILE);
-    server.n_served = c->names.n; /* the path and its last component are known too */
+    server.n_listed = c->names.n; /* the path and its last component are known too */
     llm_options_set(&options, names, "model", c->setup.model, LLM_FROM_USER);
     if (strrchr(c->setup.model, '/')) llm_options_set(&options, names, "model", strrchr(c->setup.model, '/') + 1, LLM_FROM_USER);
     if (cpu && !e->kv_cache_memory_bytes && !e->num_gpu_blocks && e->cache_max_entry_count <= 0)
@@ -1310,12 +1306,80 @@ static void conn_accept(int listener, int admin) {
 }
 
 /* ============================================================================
+ * >>models   What is served: models by their names, each with its engine and the thread that steps it.
+ * ============================================================================ */
+
+/* What is counted of a model's requests, see >>metrics. */
+/* clang-format off */
+enum {
+    H_TTFT, H_TPOT, H_ITL, H_E2E, H_QUEUE, H_INFERENCE, H_PREFILL, H_DECODE, H_PROMPT, H_GENERATION, H_MAX_TOKENS, H_N, H_BEST_OF, H_COUNT
+};
+/* clang-format on */
+
+typedef struct tally {
+    int64_t count[24]; /* of each bucket by itself */
+    double sum;
+} tally;
+
+typedef struct counters {
+    tally histograms[H_COUNT];
+    uint64_t finished[5]; /* by llm_finish */
+    uint64_t refused, prompt_tokens, generation_tokens, cached_tokens;
+} counters;
+
+typedef struct served_model {
+    const char *root;         /* what the user said: a path, or ORG/NAME */
+    const char *path;         /* where that is */
+    const char *const *names; /* (n_names) that requests may use; */
+    int n_names, n_listed;    /* the first of them stand in /v1/models and in answers */
+    llm_model *model;         /* these when it is loaded */
+    llm_engine *engine;
+    llm_openai_service service; /* how requests are read and answers written */
+    int32_t most_tokens;        /* that a request may have */
+    int64_t step_began;         /* atomic: milliseconds of net.now's clock; 0: no step runs */
+    counters counted;           /* guarded by metrics_mutex */
+} served_model;
+
+static struct {
+    served_model list[1];
+    int n;
+    int stop; /* atomic: engines are stepped no more */
+} models;
+
+/* The one that is meant where a request names none. */
+static served_model *default_model(void) { return &models.list[0]; }
+
+/* What the options name. */
+static void add_models(void) {
+    const configuration *c = &server.cfg;
+    served_model *m = &models.list[models.n++];
+    m->root = c->setup.model;
+    m->path = c->setup.path.data;
+    m->names = c->names.items;
+    m->n_names = c->names.n;
+    m->n_listed = server.n_listed;
+}
+
+/* The thread that steps a model's engine. Submitting wakes it. */
+static void *engine_main(void *user) {
+    served_model *m = (served_model *)user;
+    while (!__atomic_load_n(&models.stop, __ATOMIC_ACQUIRE)) {
+        int busy = 0;
+        __atomic_store_n(&m->step_began, (int64_t)(llm_now() * 1e3), __ATOMIC_RELEASE);
+        if (llm_engine_step(m->engine, &busy)) server_log(LLM_LOG_ERROR, "%s", llm_last_error());
+        __atomic_store_n(&m->step_began, 0, __ATOMIC_RELEASE);
+        if (!busy) llm_engine_wait(m->engine, 0.2);
+    }
+    return NULL;
+}
+
+/* ============================================================================
  * >>calls   One HTTP request with a body being served: who does what, in which thread.
  * ============================================================================
  *   event thread   llm_openai_next, unless it may take long: what is written of an answer in one go
- *   workers        llm_openai_begin (parses the JSON, checks every field), llm_openai_submit (renders the template, tokenizes, submits to
- *                  the engine), and llm_openai_next of answers that are long: what grows with what was sent or asked for
- *   engine thread  steps the engine; its news only put the call on a list and wake the event thread
+ *   workers        llm_openai_parse (the JSON), llm_openai_check (every field), llm_openai_submit (renders the template, tokenizes, submits
+ *                  to the engine), and llm_openai_next of answers that are long: what grows with what was sent or asked for
+ *   engine thread  steps a model's engine; its news only put the call on a list and wake the event thread
  *
  *   serve_body --> work list --> worker --> news list --> conn_answer --> ... --> conn_answer --> free
  *                      ^                      ^   |                                   ^
@@ -1342,6 +1406,7 @@ typedef struct call {
     struct conn *conn; /* whom it answers; NULL: gone */
     llm_openai_kind kind;
     call_stage stage;
+    served_model *model;   /* that it asks for; NULL: that is not known yet */
     llm_text body;         /* until it has begun */
     llm_text piece;        /* of the answer, not yet in the connection's output */
     size_t held;           /* bytes that the body takes, in net.bodies until the end, */
@@ -1363,9 +1428,8 @@ static struct {
     call *work, *work_last; /* for the workers */
     call *news, *news_last; /* for the event thread */
     int n_news;
-    int slow, stop;     /* workers that do what takes long now */
-    int trim;           /* memory that was freed is to go back to the system */
-    int64_t step_began; /* atomic: milliseconds of net.now's clock; 0: no step runs */
+    int slow, stop; /* workers that do what takes long now */
+    int trim;       /* memory that was freed is to go back to the system */
 } queue = {.mutex = PTHREAD_MUTEX_INITIALIZER, .work_ready = PTHREAD_COND_INITIALIZER};
 
 /* An eventfd is a counter: any number of wakes before the next look are one. */
@@ -1399,11 +1463,12 @@ static const llm_openai_info *call_info(const conn *c) {
     return c->call && !c->call->away && c->call->api ? llm_openai_get_info(c->call->api) : NULL;
 }
 
-static void count_abandoned(const llm_openai_info *info);
+static void count_abandoned(counters *n, const llm_openai_info *info);
 
 /* Frees a call that no worker has. Then no news of it can come any more, and those on the list are taken off. */
 static void call_free(call *k) {
-    if (k->api && k->stage == CALL_ANSWER && !llm_openai_get_info(k->api)->done) count_abandoned(llm_openai_get_info(k->api));
+    if (k->api && k->stage == CALL_ANSWER && k->model && !llm_openai_get_info(k->api)->done)
+        count_abandoned(&k->model->counted, llm_openai_get_info(k->api));
     llm_openai_free(k->api);
     pthread_mutex_lock(&queue.mutex);
     call *before = NULL, *at = k->on_list ? queue.news : NULL;
@@ -1483,7 +1548,7 @@ static int call_is_long(const call *k) {
     const llm_openai_info *info = llm_openai_get_info(k->api);
     const llm_sampling *s = info->sampling;
     const double choices = (double)info->n_requests * info->n_choices;
-    const double tokens = s->max_tokens >= 0 ? (double)s->max_tokens : (double)server.most_tokens;
+    const double tokens = s->max_tokens >= 0 ? (double)s->max_tokens : (double)k->model->most_tokens;
     const int whole = !info->stream || info->kind == LLM_OPENAI_GENERATE;
     const int many = choices > (info->kind == LLM_OPENAI_EMBEDDING ? CALL_VECTORS : CALL_CHOICES);
     return k->large || many || s->prompt_logprobs || (whole && choices * tokens * (1 + s->logprobs) > CALL_ROWS);
@@ -1503,8 +1568,10 @@ static void call_write(call *k) {
 /* A worker's part of a call. 1: not all of it, for the rest takes long and this worker may have to be there for others. */
 static int call_work(call *k) {
     if (k->stage == CALL_BEGIN) {
-        llm_openai_call *api = llm_openai_begin(&server.service, k->kind, k->body.data ? k->body.data : "", k->body.len, k);
+        llm_openai_call *api = llm_openai_parse(k->kind, k->body.data ? k->body.data : "", k->body.len, k);
         llm_text_free(&k->body);
+        k->model = default_model();
+        if (api) llm_openai_check(api, &k->model->service);
         pthread_mutex_lock(&queue.mutex);
         k->api = api;
         pthread_mutex_unlock(&queue.mutex);
@@ -1584,18 +1651,6 @@ static void *worker_main(UNUSED void *unused) {
     return NULL;
 }
 
-/* The one thread that steps the engine. Submitting wakes it. */
-static void *engine_main(UNUSED void *unused) {
-    while (!__atomic_load_n(&queue.stop, __ATOMIC_ACQUIRE)) {
-        int busy = 0;
-        __atomic_store_n(&queue.step_began, (int64_t)(llm_now() * 1e3), __ATOMIC_RELEASE);
-        if (llm_engine_step(server.engine, &busy)) server_log(LLM_LOG_ERROR, "%s", llm_last_error());
-        __atomic_store_n(&queue.step_began, 0, __ATOMIC_RELEASE);
-        if (!busy) llm_engine_wait(server.engine, 0.2);
-    }
-    return NULL;
-}
-
 /* ============================================================================
  * >>metrics   Prometheus text with vLLM's names and buckets.
  * ============================================================================
@@ -1608,14 +1663,6 @@ static void *engine_main(UNUSED void *unused) {
  *
  * The inter-token latency is what a reader of a stream sees: the gap between two tokens of one choice. */
 
-typedef struct histogram {
-    const char *name, *help;
-    const double *bound;
-    int n;
-    int64_t count[24];
-    double sum;
-} histogram;
-
 static const double bounds_ttft[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80};
 static const double bounds_token[] = {.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80};
 static const double bounds_latency[] = {.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960};
@@ -1623,47 +1670,38 @@ static const double bounds_size[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2
 static const double bounds_n[] = {1, 2, 5, 10, 20};
 
 #define HISTOGRAM(name, help, bounds) \
-    { name, help, bounds, (int)N_OF(bounds), {0}, 0 }
-/* clang-format off */
-enum {
-    H_TTFT, H_TPOT, H_ITL, H_E2E, H_QUEUE, H_INFERENCE, H_PREFILL, H_DECODE, H_PROMPT, H_GENERATION, H_MAX_TOKENS, H_N, H_BEST_OF, H_COUNT
-};
-/* clang-format on */
+    { name, help, bounds, (int)N_OF(bounds) }
+static const struct {
+    const char *name, *help;
+    const double *bound;
+    int n;
+} histograms[H_COUNT] = {HISTOGRAM("time_to_first_token_seconds", "Time from arrival to the first token.", bounds_ttft),
+                         HISTOGRAM("time_per_output_token_seconds", "Time per output token after the first.", bounds_token),
+                         HISTOGRAM("inter_token_latency_seconds", "Time between two tokens of a choice.", bounds_token),
+                         HISTOGRAM("e2e_request_latency_seconds", "Time from arrival to the end.", bounds_latency),
+                         HISTOGRAM("request_queue_time_seconds", "Time in the waiting queue.", bounds_latency),
+                         HISTOGRAM("request_inference_time_seconds", "Time running.", bounds_latency),
+                         HISTOGRAM("request_prefill_time_seconds", "Time from the start to the first token.", bounds_latency),
+                         HISTOGRAM("request_decode_time_seconds", "Time from the first token to the end.", bounds_latency),
+                         HISTOGRAM("request_prompt_tokens", "Prompt tokens of a request.", bounds_size),
+                         HISTOGRAM("request_generation_tokens", "Generated tokens of a request.", bounds_size),
+                         HISTOGRAM("request_params_max_tokens", "max_tokens of a request.", bounds_size),
+                         HISTOGRAM("request_params_n", "n of a request.", bounds_n),
+                         HISTOGRAM("request_params_best_of", "best_of of a request.", bounds_n)};
 
-static histogram histograms[H_COUNT] = {
-    HISTOGRAM("time_to_first_token_seconds", "Time from arrival to the first token.", bounds_ttft),
-    HISTOGRAM("time_per_output_token_seconds", "Time per output token after the first.", bounds_token),
-    HISTOGRAM("inter_token_latency_seconds", "Time between two tokens of a choice.", bounds_token),
-    HISTOGRAM("e2e_request_latency_seconds", "Time from arrival to the end.", bounds_latency),
-    HISTOGRAM("request_queue_time_seconds", "Time in the waiting queue.", bounds_latency),
-    HISTOGRAM("request_inference_time_seconds", "Time running.", bounds_latency),
-    HISTOGRAM("request_prefill_time_seconds", "Time from the start to the first token.", bounds_latency),
-    HISTOGRAM("request_decode_time_seconds", "Time from the first token to the end.", bounds_latency),
-    HISTOGRAM("request_prompt_tokens", "Prompt tokens of a request.", bounds_size),
-    HISTOGRAM("request_generation_tokens", "Generated tokens of a request.", bounds_size),
-    HISTOGRAM("request_params_max_tokens", "max_tokens of a request.", bounds_size),
-    HISTOGRAM("request_params_n", "n of a request.", bounds_n),
-    HISTOGRAM("request_params_best_of", "best_of of a request.", bounds_n)};
-
-static struct {
-    uint64_t finished[5]; /* by llm_finish */
-    uint64_t refused, prompt_tokens, generation_tokens, cached_tokens;
-} counters;
-
-/* Of the histograms and counters: who writes an answer counts, and that may be a worker. */
+/* Of what is counted of all models: who writes an answer counts, and that may be a worker. */
 static pthread_mutex_t metrics_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 /* One value into its bucket; the sums over buckets are made when they are asked for. */
-static void observe(int h, double v) {
-    histogram *x = &histograms[h];
+static void observe(counters *n, int h, double v) {
     int i = 0;
-    while (i < x->n && v > x->bound[i]) i++;
-    x->count[i]++;
-    x->sum += v;
+    while (i < histograms[h].n && v > histograms[h].bound[i]) i++;
+    n->histograms[h].count[i]++;
+    n->histograms[h].sum += v;
 }
 
 /* The tokens of a prompt and its answers, which are returned. */
-static int64_t count_tokens(const llm_openai_info *info, const llm_request *request) {
+static int64_t count_tokens(counters *n, const llm_openai_info *info, const llm_request *request) {
     llm_request_metrics m;
     int64_t generated = 0;
     llm_request_get_metrics(request, &m);
@@ -1671,9 +1709,9 @@ static int64_t count_tokens(const llm_openai_info *info, const llm_request *requ
         llm_output o;
         if (!llm_request_get_output(request, i, &o)) generated += (int64_t)o.n_token_ids;
     }
-    counters.prompt_tokens += (uint64_t)m.n_prompt_tokens;
-    counters.cached_tokens += (uint64_t)m.n_cached_tokens;
-    counters.generation_tokens += (uint64_t)generated;
+    n->prompt_tokens += (uint64_t)m.n_prompt_tokens;
+    n->cached_tokens += (uint64_t)m.n_cached_tokens;
+    n->generation_tokens += (uint64_t)generated;
     return generated;
 }
 
@@ -1681,44 +1719,45 @@ static int64_t count_tokens(const llm_openai_info *info, const llm_request *requ
 static double first_token_after(const llm_request_metrics *m) { return m->inference_start_time + m->first_token_time - m->arrival_time; }
 
 /* All figures of a prompt whose choices have ended. */
-static void count_request_end(const llm_openai_info *info, const llm_request *request) {
-    const int64_t generated = count_tokens(info, request);
+static void count_request_end(counters *n, const llm_openai_info *info, const llm_request *request) {
+    const int64_t generated = count_tokens(n, info, request);
     llm_request_metrics m;
     llm_request_get_metrics(request, &m);
-    observe(H_E2E, m.finish_time - m.arrival_time);
-    observe(H_QUEUE, m.time_in_queue);
-    observe(H_PROMPT, m.n_prompt_tokens);
-    observe(H_GENERATION, (double)generated);
-    observe(H_MAX_TOKENS, (double)info->sampling->max_tokens);
-    observe(H_N, info->n_choices);
-    observe(H_BEST_OF, info->sampling->best_of > 0 ? info->sampling->best_of : info->n_choices);
-    if (m.inference_start_time > 0) observe(H_INFERENCE, m.finish_time - m.inference_start_time);
+    observe(n, H_E2E, m.finish_time - m.arrival_time);
+    observe(n, H_QUEUE, m.time_in_queue);
+    observe(n, H_PROMPT, m.n_prompt_tokens);
+    observe(n, H_GENERATION, (double)generated);
+    observe(n, H_MAX_TOKENS, (double)info->sampling->max_tokens);
+    observe(n, H_N, info->n_choices);
+    observe(n, H_BEST_OF, info->sampling->best_of > 0 ? info->sampling->best_of : info->n_choices);
+    if (m.inference_start_time > 0) observe(n, H_INFERENCE, m.finish_time - m.inference_start_time);
     if (m.first_token_time <= 0) return;
     const double answering = m.finish_time - m.inference_start_time - m.first_token_time;
-    observe(H_TTFT, first_token_after(&m));
-    observe(H_PREFILL, m.first_token_time);
-    observe(H_DECODE, answering);
-    if (generated > 1) observe(H_TPOT, answering / (double)(generated - 1));
+    observe(n, H_TTFT, first_token_after(&m));
+    observe(n, H_PREFILL, m.first_token_time);
+    observe(n, H_DECODE, answering);
+    if (generated > 1) observe(n, H_TPOT, answering / (double)(generated - 1));
 }
 
 /* Called by llm_openai_next for every piece of news. */
-static void count_event(UNUSED void *user, llm_openai_call *api, llm_request *request, const llm_event *e, double gap) {
+static void count_event(void *user, llm_openai_call *api, llm_request *request, const llm_event *e, double gap) {
+    counters *n = &((call *)user)->model->counted;
     pthread_mutex_lock(&metrics_mutex);
-    if (gap > 0) observe(H_ITL, gap);
-    if (e->finish != LLM_FINISH_NONE) counters.finished[e->finish]++;
-    if (e->finish != LLM_FINISH_NONE && llm_request_done(request)) count_request_end(llm_openai_get_info(api), request);
+    if (gap > 0) observe(n, H_ITL, gap);
+    if (e->finish != LLM_FINISH_NONE) n->finished[e->finish]++;
+    if (e->finish != LLM_FINISH_NONE && llm_request_done(request)) count_request_end(n, llm_openai_get_info(api), request);
     pthread_mutex_unlock(&metrics_mutex);
 }
 
 /* Requests whose client is gone: their tokens count, and they ended as "abort". How long they would have taken nobody knows. */
-static void count_abandoned(const llm_openai_info *info) {
+static void count_abandoned(counters *n, const llm_openai_info *info) {
     pthread_mutex_lock(&metrics_mutex);
     for (int i = 0; i < info->n_requests; i++) {
         llm_request *r = info->requests[i];
         if (!r || llm_request_done(r)) continue;
         llm_request_cancel(r);
-        counters.finished[LLM_FINISH_CANCELLED] += (uint64_t)info->n_choices;
-        count_tokens(info, r);
+        n->finished[LLM_FINISH_CANCELLED] += (uint64_t)info->n_choices;
+        count_tokens(n, info, r);
     }
     pthread_mutex_unlock(&metrics_mutex);
 }
@@ -1791,98 +1830,161 @@ static void metric_head(llm_text *t, const char *name, const char *help, const c
 }
 
 /* name{model_name=...,labels} value */
-static void metric_value(llm_text *t, const char *name, const char *labels, double v) {
-    llm_text_format(t, "vllm:%s{model_name=%q%s} ", name, server.cfg.names.items[0], labels);
+static void metric_value(llm_text *t, const served_model *m, const char *name, const char *labels, double v) {
+    llm_text_format(t, "vllm:%s{model_name=%q%s} ", name, m->names[0], labels);
     llm_text_num(t, v);
     llm_text_str(t, "\n");
 }
 
-/* A family with one value. */
-static void metric(llm_text *t, const char *name, const char *help, const char *type, double v) {
-    metric_head(t, name, help, type);
-    metric_value(t, name, "", v);
+/* The figures of a model as they are now. */
+typedef struct figures {
+    const served_model *m;
+    llm_engine_stats s;
+    double running, waiting, usage, preemptions, prompt_tokens, generation_tokens, cached_tokens, refused;
+} figures;
+
+/* Families with one value for each model. */
+typedef struct family {
+    const char *name, *help, *type;
+    size_t at; /* of the value in figures, a double */
+} family;
+
+static const family families[] = {
+    {"num_requests_running", "Sequences being computed.", "gauge", offsetof(figures, running)},
+    {"num_requests_waiting", "Requests in the queue.", "gauge", offsetof(figures, waiting)},
+    {"kv_cache_usage_perc", "Share of KV pages in use, cached ones not counted (0 to 1).", "gauge", offsetof(figures, usage)},
+    {"gpu_cache_usage_perc", "The same under its older name.", "gauge", offsetof(figures, usage)},
+    {"num_preemptions_total", "Preempted sequences.", "counter", offsetof(figures, preemptions)},
+    {"prompt_tokens_total", "Prompt tokens of finished requests.", "counter", offsetof(figures, prompt_tokens)},
+    {"generation_tokens_total", "Generated tokens of finished requests.", "counter", offsetof(figures, generation_tokens)},
+    {"prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", "counter", offsetof(figures, prompt_tokens)},
+    {"prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", "counter", offsetof(figures, cached_tokens)},
+    {"requests_refused_total", "Requests answered with an error.", "counter", offsetof(figures, refused)}};
+
+static figures figures_of(const served_model *m) {
+    figures f = {.m = m};
+    const llm_engine_stats *s = &f.s;
+    llm_engine_get_stats(m->engine, &f.s);
+    f.running = s->n_running;
+    f.waiting = s->n_waiting;
+    f.usage = s->total_blocks ? (double)(s->total_blocks - s->free_blocks - s->cached_blocks) / (double)s->total_blocks : 0;
+    f.preemptions = (double)s->preemptions;
+    f.prompt_tokens = (double)m->counted.prompt_tokens;
+    f.generation_tokens = (double)m->counted.generation_tokens;
+    f.cached_tokens = (double)m->counted.cached_tokens;
+    f.refused = (double)m->counted.refused;
+    return f;
+}
+
+static void write_families(llm_text *t, const family *list, int n_list, const figures *f, int n) {
+    for (int i = 0; i < n_list; i++) {
+        metric_head(t, list[i].name, list[i].help, list[i].type);
+        for (int k = 0; k < n; k++) {
+            double v;
+            memcpy(&v, (const char *)&f[k] + list[i].at, sizeof v);
+            metric_value(t, f[k].m, list[i].name, "", v);
+        }
+    }
 }
 
 /* Buckets are cumulative: each counts what is at most its bound. */
-static void write_histogram(llm_text *t, const histogram *h) {
-    const char *model = server.cfg.names.items[0];
-    int64_t sum = 0;
-    metric_head(t, h->name, h->help, "histogram");
-    for (int i = 0; i <= h->n; i++) {
-        sum += h->count[i];
-        llm_text_format(t, "vllm:%s_bucket{model_name=%q,le='", h->name, model);
-        if (i < h->n) llm_text_num(t, h->bound[i]);
-        else llm_text_str(t, "+Inf");
-        llm_text_format(t, "'} %l\n", sum);
+static void write_histogram(llm_text *t, int h, const figures *f, int n) {
+    const char *name = histograms[h].name;
+    metric_head(t, name, histograms[h].help, "histogram");
+    for (int k = 0; k < n; k++) {
+        const char *model = f[k].m->names[0];
+        const tally *x = &f[k].m->counted.histograms[h];
+        int64_t sum = 0;
+        for (int i = 0; i <= histograms[h].n; i++) {
+            sum += x->count[i];
+            llm_text_format(t, "vllm:%s_bucket{model_name=%q,le='", name, model);
+            if (i < histograms[h].n) llm_text_num(t, histograms[h].bound[i]);
+            else llm_text_str(t, "+Inf");
+            llm_text_format(t, "'} %l\n", sum);
+        }
+        llm_text_format(t, "vllm:%s_count{model_name=%q} %l\nvllm:%s_sum{model_name=%q} ", name, model, sum, name, model);
+        llm_text_num(t, x->sum);
+        llm_text_str(t, "\n");
     }
-    llm_text_format(t, "vllm:%s_count{model_name=%q} %l\nvllm:%s_sum{model_name=%q} ", h->name, model, sum, h->name, model);
-    llm_text_num(t, h->sum);
-    llm_text_str(t, "\n");
 }
 
 /* What speculation guessed, and how much of it was right. Without a --speculative-model only grammars draft: shown once one has. */
-static void write_drafts(llm_text *t, const llm_engine_stats *s) {
-    char label[64];
-    int n = (int)N_OF(s->accepted_per_position);
-    if (!server.cfg.setup.engine.speculative_model && !s->drafts) return;
-    metric(t, "spec_decode_num_drafts_total", "Drafts that were checked.", "counter", (double)s->drafts);
-    metric(t, "spec_decode_num_draft_tokens_total", "Tokens in them.", "counter", (double)s->draft_tokens);
-    metric(t, "spec_decode_num_accepted_tokens_total", "Of these, tokens that were right.", "counter", (double)s->accepted_tokens);
-    metric(t, "spec_decode_num_emitted_tokens_total", "Tokens that steps with a draft gave.", "counter",
-           (double)(s->accepted_tokens + s->drafts));
-    metric_head(t, "spec_decode_num_accepted_tokens_per_pos_total", "Tokens that were right, by their place in the draft.", "counter");
-    while (n > server.cfg.setup.engine.num_speculative_tokens && !s->accepted_per_position[n - 1])
-        n--; /* a grammar may draft more than that */
-    for (int i = 0; i < n; i++) {
-        snprintf(label, sizeof label, ",position=\"%d\"", i);
-        metric_value(t, "spec_decode_num_accepted_tokens_per_pos_total", label, (double)s->accepted_per_position[i]);
+static void write_drafts(llm_text *t, const figures *f, int n) {
+    static const struct {
+        const char *name, *help;
+    } drafts[] = {{"spec_decode_num_drafts_total", "Drafts that were checked."},
+                  {"spec_decode_num_draft_tokens_total", "Tokens in them."},
+                  {"spec_decode_num_accepted_tokens_total", "Of these, tokens that were right."},
+                  {"spec_decode_num_emitted_tokens_total", "Tokens that steps with a draft gave."}};
+    const char *by_place = "spec_decode_num_accepted_tokens_per_pos_total";
+    int any = server.cfg.setup.engine.speculative_model != NULL;
+    for (int k = 0; k < n; k++) any |= f[k].s.drafts > 0;
+    if (!any) return;
+    for (size_t i = 0; i < N_OF(drafts); i++) {
+        metric_head(t, drafts[i].name, drafts[i].help, "counter");
+        for (int k = 0; k < n; k++) {
+            const llm_engine_stats *s = &f[k].s;
+            const int64_t v[] = {s->drafts, s->draft_tokens, s->accepted_tokens, s->accepted_tokens + s->drafts};
+            metric_value(t, f[k].m, drafts[i].name, "", (double)v[i]);
+        }
+    }
+    metric_head(t, by_place, "Tokens that were right, by their place in the draft.", "counter");
+    for (int k = 0; k < n; k++) {
+        const int64_t *right = f[k].s.accepted_per_position;
+        int places = LLM_SPECULATIVE_MAX; /* a grammar may draft more than num_speculative_tokens */
+        while (places > server.cfg.setup.engine.num_speculative_tokens && !right[places - 1]) places--;
+        for (int i = 0; i < places; i++) {
+            char label[64];
+            snprintf(label, sizeof label, ",position=\"%d\"", i);
+            metric_value(t, f[k].m, by_place, label, (double)right[i]);
+        }
     }
 }
 
 /* Which adapters run and wait, as labels of a figure that is the time, as in vLLM. */
-static void write_loras(llm_text *t) {
-    SCOPED_TEXT running = {0}, waiting = {0}, labels = {0}, name = {0};
-    int32_t count[2];
-    if (!server.cfg.setup.engine.max_loras) return;
-    for (int32_t i = 0; llm_lora_get(server.engine, i, &name, NULL, count); i++, name.len = 0) {
-        if (count[0]) llm_text_format(&running, "%s%s", running.len ? "," : "", name.data);
-        if (count[1]) llm_text_format(&waiting, "%s%s", waiting.len ? "," : "", name.data);
-    }
-    llm_text_format(&labels, ",max_lora='%d',running_lora_adapters=%q,waiting_lora_adapters=%q", (int)server.cfg.setup.engine.max_loras,
-                    running.data ? running.data : "", waiting.data ? waiting.data : "");
+static void write_loras(llm_text *t, const figures *f, int n) {
+    const int most = (int)server.cfg.setup.engine.max_loras;
+    if (!most) return;
     metric_head(t, "lora_requests_info", "Adapters of requests that run and that wait.", "gauge");
-    if (!labels.failed) metric_value(t, "lora_requests_info", labels.data, (double)time(NULL));
+    for (int k = 0; k < n; k++) {
+        SCOPED_TEXT running = {0}, waiting = {0}, labels = {0}, name = {0};
+        int32_t count[2];
+        for (int32_t i = 0; llm_lora_get(f[k].m->engine, i, &name, NULL, count); i++, name.len = 0) {
+            if (count[0]) llm_text_format(&running, "%s%s", running.len ? "," : "", name.data);
+            if (count[1]) llm_text_format(&waiting, "%s%s", waiting.len ? "," : "", name.data);
+        }
+        llm_text_format(&labels, ",max_lora='%d',running_lora_adapters=%q,waiting_lora_adapters=%q", most, running.data ? running.data : "",
+                        waiting.data ? waiting.data : "");
+        if (!labels.failed) metric_value(t, f[k].m, "lora_requests_info", labels.data, (double)time(NULL));
+    }
+}
+
+/* What is told of a model by labels. */
+static void write_labelled(llm_text *t, const figures *f, int n) {
+    char label[200];
+    metric_head(t, "request_success_total", "Finished choices by reason.", "counter");
+    for (int k = 0; k < n; k++)
+        for (int end = LLM_FINISH_STOP; end <= LLM_FINISH_ERROR; end++) {
+            snprintf(label, sizeof label, ",finished_reason=\"%s\"", llm_finish_str((llm_finish)end));
+            metric_value(t, f[k].m, "request_success_total", label, (double)f[k].m->counted.finished[end]);
+        }
+    metric_head(t, "cache_config_info", "KV cache configuration.", "gauge");
+    for (int k = 0; k < n; k++) {
+        snprintf(label, sizeof label, ",block_size=\"%d\",num_gpu_blocks=\"%lld\",enable_prefix_caching=\"%s\"", f[k].s.block_size,
+                 (long long)f[k].s.total_blocks, server.cfg.setup.engine.disable_prefix_caching ? "False" : "True");
+        metric_value(t, f[k].m, "cache_config_info", label, 1);
+    }
 }
 
 /* Everything at /metrics. The names are vLLM's, so its boards and routers work. */
-static void write_metrics(llm_text *t) {
-    llm_engine_stats s;
-    char label[200];
-    llm_engine_get_stats(server.engine, &s);
-    double used = s.total_blocks ? (double)(s.total_blocks - s.free_blocks - s.cached_blocks) / (double)s.total_blocks : 0;
-    metric(t, "num_requests_running", "Sequences being computed.", "gauge", s.n_running);
-    metric(t, "num_requests_waiting", "Requests in the queue.", "gauge", s.n_waiting);
-    metric(t, "kv_cache_usage_perc", "Share of KV pages in use, cached ones not counted (0 to 1).", "gauge", used);
-    metric(t, "gpu_cache_usage_perc", "The same under its older name.", "gauge", used);
-    metric(t, "num_preemptions_total", "Preempted sequences.", "counter", (double)s.preemptions);
-    metric(t, "prompt_tokens_total", "Prompt tokens of finished requests.", "counter", (double)counters.prompt_tokens);
-    metric(t, "generation_tokens_total", "Generated tokens of finished requests.", "counter", (double)counters.generation_tokens);
-    metric(t, "prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", "counter", (double)counters.prompt_tokens);
-    metric(t, "prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", "counter", (double)counters.cached_tokens);
-    write_drafts(t, &s);
-    write_loras(t);
-    metric(t, "requests_refused_total", "Requests answered with an error.", "counter", (double)counters.refused);
-    metric(t, "connections", "Open connections.", "gauge", net.n);
-    metric_head(t, "request_success_total", "Finished choices by reason.", "counter");
-    for (int f = LLM_FINISH_STOP; f <= LLM_FINISH_ERROR; f++) {
-        snprintf(label, sizeof label, ",finished_reason=\"%s\"", llm_finish_str((llm_finish)f));
-        metric_value(t, "request_success_total", label, (double)counters.finished[f]);
-    }
-    metric_head(t, "cache_config_info", "KV cache configuration.", "gauge");
-    snprintf(label, sizeof label, ",block_size=\"%d\",num_gpu_blocks=\"%lld\",enable_prefix_caching=\"%s\"", s.block_size,
-             (long long)s.total_blocks, server.cfg.setup.engine.disable_prefix_caching ? "False" : "True");
-    metric_value(t, "cache_config_info", label, 1);
-    for (int i = 0; i < H_COUNT; i++) write_histogram(t, &histograms[i]);
+static void write_metrics(llm_text *t, const figures *f, int n) {
+    write_families(t, families, (int)N_OF(families), f, n);
+    write_drafts(t, f, n);
+    write_loras(t, f, n);
+    metric_head(t, "connections", "Open connections.", "gauge");
+    metric_value(t, default_model(), "connections", "", net.n);
+    write_labelled(t, f, n);
+    for (int h = 0; h < H_COUNT; h++) write_histogram(t, h, f, n);
 }
 
 /* ============================================================================
@@ -1908,9 +2010,10 @@ static int call_deliver(conn *c, call *k, const llm_openai_info *info) {
     if (begins) stream_start(c, info);
     if (streaming) stream_bytes(c, k->piece.data, k->piece.len), k->piece.len = 0;
     if (!info->done) return some;
-    counters.refused += info->status != 200;
-    if (info->status != 200)
+    if (info->status != 200) {
+        (k->model ? k->model : default_model())->counted.refused++;
         server_log(LLM_LOG_DEBUG, "%.*s", (int)(k->piece.len < 1000 ? k->piece.len : 1000), k->piece.len ? k->piece.data : "");
+    }
     if (!streaming) {
         int text = info->status == 200 && (info->kind == LLM_OPENAI_LORA_LOAD || info->kind == LLM_OPENAI_LORA_UNLOAD);
         http_answer(c, info->status, text ? "text/plain; charset=utf-8" : "application/json", &k->piece, NULL);
@@ -1970,18 +2073,22 @@ static void call_fail(conn *c, int status, const char *message) {
     conn_turn(c);
 }
 
+/* Whether a step of the model's engine takes longer than it may. */
+static int is_stuck(const served_model *m) {
+    const int64_t began = m && server.cfg.step_timeout > 0 ? __atomic_load_n(&m->step_began, __ATOMIC_ACQUIRE) : 0;
+    return began && net.now - (double)began * 1e-3 >= (double)server.cfg.step_timeout;
+}
+
 /* VLLM_ENGINE_ITERATION_TIMEOUT_S: when one step of the engine takes too long, whoever waits for it gets an error. The engine is kept: if
  * the step ends, the server goes on. --timeout: the engine ends a request in time, between two steps; where a step is long, or the request
  * has not come to the engine, it is ended here. */
 static void watch_calls(void) {
-    const int64_t began = __atomic_load_n(&queue.step_began, __ATOMIC_ACQUIRE);
     const double step = server.cfg.step_timeout, life = server.cfg.request_timeout;
-    const int stuck = step > 0 && began && net.now - (double)began * 1e-3 >= step;
-    if (!stuck && life <= 0) return;
+    if (step <= 0 && life <= 0) return;
     for (conn *c = net.list; c; c = c->next) {
         if (c->fd < 0 || !c->call) continue;
         if (life > 0 && net.now - c->began > life + CALL_LATE_S) call_stop(c, "the request took longer than --timeout lets it");
-        else if (stuck && call_info(c)) {
+        else if (call_info(c) && is_stuck(c->call->model)) {
             server_log(LLM_LOG_ERROR, "a step of the engine takes too long: a request is failed");
             call_fail(c, 500, "the engine did not finish a step in time");
         }
@@ -2700,9 +2807,9 @@ static void route_version(conn *c) {
 
 /* What a conversation takes where it says nothing itself: the model's own values, or those of llm_sampling_chat. A float is written
  * as it was meant, not with the digits of its rounding. */
-static void add_chat_sampling(llm_text *t) {
+static void add_chat_sampling(llm_text *t, const llm_model *model) {
     llm_sampling s;
-    llm_sampling_chat(server.model, &s);
+    llm_sampling_chat(model, &s);
     float v[4] = {s.temperature, s.top_p > 0 ? s.top_p : 1, s.min_p, s.repetition_penalty > 0 ? s.repetition_penalty : 1};
     double r[4];
     for (int i = 0; i < 4; i++) r[i] = (double)(int64_t)((double)v[i] * 1e6 + 0.5) / 1e6;
@@ -2711,14 +2818,14 @@ static void add_chat_sampling(llm_text *t) {
 }
 
 /* vLLM's members and llama.cpp's meta: clients ask for one or the other. */
-static void add_model_card(llm_text *t, const char *name, const char *root, const char *parent) {
-    const llm_model_info *info = llm_model_get_info(server.model);
+static void add_model_card(llm_text *t, const served_model *m, const char *name, const char *root, const char *parent) {
+    const llm_model_info *info = llm_model_get_info(m->model);
     llm_engine_stats s;
-    llm_engine_get_stats(server.engine, &s);
+    llm_engine_get_stats(m->engine, &s);
     llm_text_format(t,
                     "%,{'id':%q,'object':'model','created':%l,'owned_by':'llm.h','root':%q,'parent':%q,'max_model_len':%d,'permission':[],",
                     name, (int64_t)server.started, root, parent, s.max_model_len);
-    add_chat_sampling(t);
+    add_chat_sampling(t, m->model);
     llm_text_format(t, "'meta':{'n_ctx_train':%d,'n_params':%l,'n_vocab':%d,'n_embd':%d,'size':%l}}", info->max_position_embeddings,
                     info->n_params, info->vocab_size, info->hidden_size, info->weight_bytes);
 }
@@ -2726,9 +2833,10 @@ static void add_model_card(llm_text *t, const char *name, const char *root, cons
 /* The served names, then the adapters; or (only.p not NULL) the adapter of that name. The path is accepted as a name but not listed. */
 static void add_model_cards(llm_text *t, slice only) {
     SCOPED_TEXT name = {0}, path = {0};
-    for (int i = 0; i < server.n_served && !only.p; i++) add_model_card(t, server.cfg.names.items[i], server.cfg.setup.model, NULL);
-    for (int i = 0; llm_lora_get(server.engine, i, &name, &path, NULL); i++, name.len = path.len = 0)
-        if (!only.p || slice_is(only, name.data)) add_model_card(t, name.data, path.data, server.cfg.names.items[0]);
+    const served_model *m = default_model();
+    for (int i = 0; i < m->n_listed && !only.p; i++) add_model_card(t, m, m->names[i], m->root, NULL);
+    for (int i = 0; llm_lora_get(m->engine, i, &name, &path, NULL); i++, name.len = path.len = 0)
+        if (!only.p || slice_is(only, name.data)) add_model_card(t, m, name.data, path.data, m->names[0]);
 }
 
 static void route_models(conn *c) {
@@ -2752,7 +2860,7 @@ static void route_model(conn *c) {
     slice name = plain_path(c->head.path);
     SCOPED_TEXT t = {0};
     name.p += strlen("/models/"), name.n -= strlen("/models/");
-    if (!llm_openai_knows_model(&server.service, name.p, name.n)) {
+    if (!llm_openai_knows_model(&default_model()->service, name.p, name.n)) {
         llm_text_str(&t, "The model `");
         llm_text_add(&t, name.p, name.n < 64 ? name.n : 64);
         llm_text_str(&t, "` does not exist.");
@@ -2760,14 +2868,15 @@ static void route_model(conn *c) {
         return;
     }
     add_model_cards(&t, name);
-    if (!t.len) add_model_card(&t, server.cfg.names.items[0], server.cfg.setup.model, NULL);
+    if (!t.len) add_model_card(&t, default_model(), default_model()->names[0], default_model()->root, NULL);
     http_answer(c, 200, "application/json", &t, NULL);
 }
 
 static void route_metrics(conn *c) {
     SCOPED_TEXT t = {0};
     pthread_mutex_lock(&metrics_mutex);
-    write_metrics(&t);
+    const figures f = figures_of(default_model());
+    write_metrics(&t, &f, 1);
     pthread_mutex_unlock(&metrics_mutex);
     http_answer(c, 200, "text/plain; version=0.0.4; charset=utf-8", &t, NULL);
 }
@@ -2775,18 +2884,19 @@ static void route_metrics(conn *c) {
 /* What lm-eval needs to use this server's tokenizer instead of its own. */
 static void route_tokenizer_info(conn *c) {
     static const char *const name[4] = {"bos_token", "eos_token", "pad_token", "unk_token"};
-    const llm_model_info *info = llm_model_get_info(server.model);
+    const llm_model *model = default_model()->model;
+    const llm_model_info *info = llm_model_get_info(model);
     const int32_t id[4] = {info->bos_id, info->eos_id, info->pad_id, info->unk_id};
     SCOPED_TEXT t = {0};
     llm_text_format(&t, "{'tokenizer_class':%q", info->tokenizer_kind);
     for (int i = 0; i < 4; i++) {
         SCOPED_TEXT raw = {0};
-        if (id[i] >= 0 && llm_token_bytes(server.model, id[i], &raw)) t.failed = 1;
+        if (id[i] >= 0 && llm_token_bytes(model, id[i], &raw)) t.failed = 1;
         t.failed |= raw.failed;
         llm_text_format(&t, ",%q:%q", name[i], raw.data);
     }
-    llm_text_format(&t, ",'vocab_size':%d,'model_max_length':%d,'chat_template':%q}", llm_vocab_size(server.model),
-                    info->max_position_embeddings, info->chat_template);
+    llm_text_format(&t, ",'vocab_size':%d,'model_max_length':%d,'chat_template':%q}", llm_vocab_size(model), info->max_position_embeddings,
+                    info->chat_template);
     http_answer(c, 200, "application/json", &t, NULL);
 }
 
@@ -2988,15 +3098,14 @@ static int on_progress(UNUSED void *user, const char *what, double done) {
     return server.signals > 0;
 }
 
-/* What the flags, the model and the memory have come to, a line to paste, and on standard output the line that scripts
- * wait for. */
-static void say_ready(void) {
-    const llm_model_info *info = llm_model_get_info(server.model);
+/* What the flags, the model and the memory have come to. */
+static void say_model(const served_model *m) {
+    const llm_model_info *info = llm_model_get_info(m->model);
     const llm_engine_config *e = &server.cfg.setup.engine;
-    const llm_sampling *d = &server.service.defaults;
+    const llm_sampling *d = &m->service.defaults;
     llm_engine_stats s;
-    llm_engine_get_stats(server.engine, &s);
-    server_log(LLM_LOG_INFO, "%s: %s %s, %.0f M parameters, %.0f MiB; %s", server.cfg.setup.model, info->family, info->file_type,
+    llm_engine_get_stats(m->engine, &s);
+    server_log(LLM_LOG_INFO, "%s: %s %s, %.0f M parameters, %.0f MiB; %s", m->root, info->family, info->file_type,
                (double)info->n_params / 1e6, (double)info->weight_bytes / 1048576, s.backend);
     server_log(LLM_LOG_INFO,
                "max_model_len %d, max_num_seqs %d, max_num_batched_tokens %d, block_size %d, total_block_num:%lld (%lld tokens of KV), "
@@ -3007,6 +3116,10 @@ static void say_ready(void) {
     server_log(LLM_LOG_INFO, "sampling defaults: temperature %g, top_p %g, top_k %d, min_p %g, repetition_penalty %g; early stop %s",
                (double)d->temperature, d->top_p > 0 ? (double)d->top_p : 1.0, d->top_k, (double)d->min_p,
                d->repetition_penalty > 0 ? (double)d->repetition_penalty : 1.0, server.cfg.setup.early_stop.enable ? "on" : "off");
+}
+
+/* A line to paste, and on standard output the line that scripts wait for. */
+static void say_ready(void) {
     if (!strncmp(server.bound, "http", 4))
         server_log(LLM_LOG_INFO,
                    "try: curl %s/v1/chat/completions -H 'Content-Type: application/json'%s -d '{\"messages\": [{\"role\": \"user\", "
@@ -3018,17 +3131,17 @@ static void say_ready(void) {
 }
 
 /* What the flags say about requests, laid over what the model says. */
-static llm_result set_service(void) {
-    llm_openai_service *s = &server.service;
+static llm_result set_service(served_model *m) {
+    llm_openai_service *s = &m->service;
     const configuration *c = &server.cfg;
     llm_engine_stats stats;
-    llm_engine_get_stats(server.engine, &stats);
-    server.most_tokens = stats.max_model_len;
-    llm_setup_service(&c->setup, &options, server.model, server.engine, s);
+    llm_engine_get_stats(m->engine, &stats);
+    m->most_tokens = stats.max_model_len;
+    llm_setup_service(&c->setup, &options, m->model, m->engine, s);
     s->max_logprobs = c->max_logprobs;
     s->deadline_s = (double)c->request_timeout;
-    s->names = c->names.items;
-    s->n_names = c->names.n;
+    s->names = m->names;
+    s->n_names = m->n_names;
     s->strict_names = c->strict_model_name;
     s->lora_dir = c->lora_dir;
     s->context_dir = c->context_dir;
@@ -3036,25 +3149,25 @@ static llm_result set_service(void) {
     s->max_context_bytes = c->max_context_bytes;
     s->on_news = on_call_news;
     s->on_event = count_event;
-    return llm_setup_adapters(&c->setup, server.engine, s);
+    return llm_setup_adapters(&c->setup, m->engine, s);
 }
 
 /* Loads while the event thread already answers /health with 503. */
 static void *load_main(UNUSED void *unused) {
     llm_setup *c = &server.cfg.setup;
+    served_model *m = default_model();
     c->files.log = c->engine.log = on_library_log;
 #ifndef LLM_NO_VISION
     c->files.picture_reader = llm_picture_reader_stb();
 #endif
     c->engine.progress = on_progress;
-    const int failed = llm_model_open(c->path.data, &c->files, &server.model) ||
-                       llm_engine_open(server.model, &c->engine, &server.engine) || set_service();
+    const int failed = llm_model_open(m->path, &c->files, &m->model) || llm_engine_open(m->model, &c->engine, &m->engine) || set_service(m);
     if (failed && !server.signals) say_of_library();
-    if (!failed) llm_options_report(&options, server.engine);
+    if (!failed) llm_options_report(&options, m->engine), say_model(m);
     __atomic_store_n(&server.ready, failed ? -1 : 1, __ATOMIC_RELEASE);
     if (!failed) say_ready();
     else wake_event_thread();
-    return failed ? NULL : engine_main(NULL);
+    return failed ? NULL : engine_main(m);
 }
 
 static void add_listener(int fd, void *tag) {
@@ -3174,6 +3287,7 @@ int main(int argc, char **argv) {
     pthread_t loader, worker[64];
     server.launched = llm_now();
     read_options(argc, argv);
+    add_models();
     configuration *c = &server.cfg;
     if (c->log_file && !log_open()) die(1, "--log-file: %.300s: %s", c->log_file, strerror(errno));
     server.started = (double)time(NULL);
@@ -3213,15 +3327,16 @@ int main(int argc, char **argv) {
     if (path) unlink(path);
     if (!__atomic_load_n(&server.ready, __ATOMIC_ACQUIRE) || server.signals > 1) _exit(0); /* still loading, or at once: nothing to save */
     pthread_mutex_lock(&queue.mutex);
-    __atomic_store_n(&queue.stop, 1, __ATOMIC_RELEASE);
+    queue.stop = 1;
+    __atomic_store_n(&models.stop, 1, __ATOMIC_RELEASE);
     pthread_cond_broadcast(&queue.work_ready);
     pthread_mutex_unlock(&queue.mutex);
     pthread_join(loader, NULL);
     for (int i = 0; i < n_workers; i++) pthread_join(worker[i], NULL);
     calls_news();
     const int failed = !is_ready() && !server.signals;
-    llm_engine_close(server.engine);
-    llm_model_close(server.model);
+    llm_engine_close(default_model()->engine);
+    llm_model_close(default_model()->model);
     llm_options_free(&options);
     llm_setup_free(&c->setup);
     return failed;

@@ -95,6 +95,12 @@ typedef struct llm_openai_info {
 
 /* Reads and checks a body: what takes time that grows with the prompt is left to submit. NULL: no memory. */
 LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user);
+/* The same in two steps, for who serves several models: parse reads the body, llm_openai_model tells which of them it asks for (the text of
+ * its `model`, or its `adapter_name`; NULL: none, or no text), and check does the rest with that one's service. 0: there is an error to
+ * be written. Between the two, a call may wait for as long as it likes, and be failed, cancelled and freed. */
+LLM_API llm_openai_call *llm_openai_parse(llm_openai_kind kind, const char *body, size_t len, void *user);
+LLM_API const char *llm_openai_model(const llm_openai_call *k, size_t *len);
+LLM_API int llm_openai_check(llm_openai_call *k, const llm_openai_service *s);
 /* Renders, tokenizes, submits. Any thread, one at a time for a call. 0: there is an error to be written. */
 LLM_API int llm_openai_submit(llm_openai_call *k);
 /* Appends the next piece of the answer if there is one: an event, a line, or the whole object. 0: nothing now. */

@@ -111,6 +111,7 @@ LLM_API void llm_openai_service_init_sized(const llm_sizes *sizes, llm_openai_se
 LLM_API int llm_openai_knows_model_sized(const llm_sizes *sizes, const llm_openai_service *s, const char *name, size_t len);
 LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind, const char *body,
                                                 size_t len, void *user);
+LLM_API int llm_openai_check_sized(const llm_sizes *sizes, llm_openai_call *k, const llm_openai_service *s);
 LLM_API llm_result llm_media_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_media_config *cfg, llm_media **out);
 LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *media, llm_media_info *out);
 #endif

@@ -93,13 +93,25 @@ LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name
     return llm__oai_is_base(s, llm__s(name, len)) || llm__oai_is_lora(s, llm__s(name, len));
 }
 
+/* The member that says which model or adapter is meant: LMDeploy's is stronger. */
+static const char *llm__oai_namer(const llm_openai_call *k) {
+    const int adapts = 1 << k->info.kind & (LLM__OAI_PROMPTED | LLM__OAI_CONTEXT);
+    return adapts && llm__oai_get(k->body, 0, "adapter_name") >= 0 ? "adapter_name" : "model";
+}
+
+LLM_API const char *llm_openai_model(const llm_openai_call *k, size_t *len) {
+    if (k->info.status != 200) return *len = 0, (const char *)NULL;
+    const llm__str name = llm__json_text(k->body, llm__oai_get(k->body, 0, llm__oai_namer(k)));
+    *len = name.n;
+    return name.p;
+}
+
 /* The name answers carry, and whether the body's may be served: `model` may be left out, name the base model, or a loaded adapter, which
  * then is the one that answers. Any other name is served by the base model too, since clients send what they were written for ("gpt-4"),
  * but not where names are strict or an adapter is loaded: there it may be the name of one that is not. Odd names are not quoted. */
 static int llm__oai_model(llm_openai_call *k) {
     const llm_openai_service *s = &k->service;
-    const int adapts = 1 << k->info.kind & (LLM__OAI_PROMPTED | LLM__OAI_CONTEXT);
-    const char *own = adapts && llm__oai_has(k, "adapter_name") ? "adapter_name" : "model"; /* LMDeploy's, which is stronger */
+    const char *own = llm__oai_namer(k);
     int v = llm__oai_get(k->body, 0, own);
     const llm__str name = llm__json_text(k->body, v);
     k->model = s->n_names ? s->names[0] : name.p ? name.p : "default";
@@ -142,7 +154,7 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
 /* The call comes back with every kind of body: with one that is wrong its status is not 200, submit does nothing and next writes the error.
  * NULL means that there was no memory for the call itself. Defaults that are not 0 are set first, then the body's fields over them. The
  * JSON limits keep a hostile body cheap: 64 levels, 4 million values, no key twice. */
-LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user) {
+LLM_API llm_openai_call *llm_openai_parse(llm_openai_kind kind, const char *body, size_t len, void *user) {
     static const llm_json_limits limits = {64, 4 << 20, 1};
     llm_openai_call *k = LLM__NEW(llm_openai_call, 1);
     uint64_t bits[2] = {0, 0};
@@ -150,14 +162,10 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     llm__random_bytes(bits, sizeof bits);
     snprintf(k->id, sizeof k->id, "%s%016llx%08llx", llm__oai_kinds[kind].prefix, (unsigned long long)bits[0],
              (unsigned long long)bits[1] & 0xFFFFFFFF);
-    k->service = *s;
     k->user = user;
-    k->s = s->defaults;
     k->created = (int64_t)llm__wall_clock();
     k->received = llm__now();
     k->generation_prompt = k->parse_special = k->tool_many = 1;
-    k->skip_special = !s->defaults.skip_special_tokens_off;
-    k->normalize = !s->raw_embeddings;
     k->add_special = k->messages = k->tools = k->tool_only = k->prompt_logprobs = -1;
     k->max_tokens = k->max_completion_tokens = -1;
     k->media_data = -1;
@@ -166,18 +174,35 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->fields = fields;
     k->info.kind = kind;
     k->info.id = k->id;
+    k->info.ignored = "";
+    k->info.n_choices = 1;
     k->info.status = 200;
     k->info.sampling = &k->s;
     const llm_result r = llm_json_parse(body, len, &limits, &k->body);
     k->info.body_bytes = (int64_t)llm__json_memory(k->body);
     if (r) llm__oai_refused(k, r, "");
-    else if (s->starved) llm__oai_failed(k, llm__nomem(), "");
     else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, "", "the body must be a JSON object");
+    return k;
+}
+
+LLM_API int llm_openai_check(llm_openai_call *k, const llm_openai_service *s) {
+    if (k->info.status != 200) return 0;
+    k->service = *s;
+    k->s = s->defaults;
+    k->skip_special = !s->defaults.skip_special_tokens_off;
+    k->normalize = !s->raw_embeddings;
+    if (s->starved) llm__oai_failed(k, llm__nomem(), "");
     else if (llm__oai_model(k) && llm__oai_read(k) && k->ignored.failed) llm__oai_failed(k, llm__nomem(), "");
     k->info.user = k->user_name;
-    k->info.ignored = k->ignored.data && !k->ignored.failed ? k->ignored.data : "";
+    if (k->ignored.data && !k->ignored.failed) k->info.ignored = k->ignored.data;
     k->info.n_choices = k->s.n > 0 ? k->s.n : 1;
     k->info.form = k->form.kind != 0;
+    return k->info.status == 200;
+}
+
+LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user) {
+    llm_openai_call *k = llm_openai_parse(kind, body, len, user);
+    if (k) llm_openai_check(k, s);
     return k;
 }
 

@@ -360,6 +360,13 @@ LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const ll
     return llm_openai_begin(&own, kind, body, len, user);
 }
 
+LLM_API int llm_openai_check_sized(const llm_sizes *sizes, llm_openai_call *k, const llm_openai_service *s) {
+    llm_openai_service own;
+    if (!llm__struct_in(sizes, &llm__sized_openai_service, s, &own)) return llm_openai_check(k, &own);
+    llm_openai_fail(k, 500, llm_last_error());
+    return 0;
+}
+
 LLM_API llm_result llm_media_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_media_config *cfg, llm_media **out) {
     llm_media_config own;
     *out = NULL;

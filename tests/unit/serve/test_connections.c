@@ -11,7 +11,8 @@
 /* ---- the library, as far as a connection sees it: an answer is so many pieces, which the engine makes one by one */
 
 typedef struct fake_call fake_call;
-static llm_openai_call *fake_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user);
+static llm_openai_call *fake_parse(llm_openai_kind kind, const char *body, size_t len, void *user);
+static int fake_check(llm_openai_call *k, const llm_openai_service *s);
 static int fake_submit(llm_openai_call *k);
 static int fake_next(llm_openai_call *k, llm_text *out);
 static const llm_openai_info *fake_info(const llm_openai_call *k);
@@ -19,7 +20,8 @@ static void fake_fail(llm_openai_call *k, int status, const char *message);
 static void fake_free(llm_openai_call *k);
 static void fake_cancel(llm_openai_call *k);
 
-#define llm_openai_begin fake_begin
+#define llm_openai_parse fake_parse
+#define llm_openai_check fake_check
 #define llm_openai_submit fake_submit
 #define llm_openai_next fake_next
 #define llm_openai_get_info fake_info
@@ -57,7 +59,7 @@ static void fake_piece(const fake_call *k, int piece, llm_text *out) {
     }
 }
 
-static llm_openai_call *fake_begin(UNUSED const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user) {
+static llm_openai_call *fake_parse(llm_openai_kind kind, const char *body, size_t len, void *user) {
     fake_call *k = (fake_call *)test_malloc(sizeof *k);
     char form = 0, streamed = 0;
     if (!k) return NULL;
@@ -78,6 +80,8 @@ static llm_openai_call *fake_begin(UNUSED const llm_openai_service *s, llm_opena
     meanwhile(k->user);
     return (llm_openai_call *)(void *)k;
 }
+
+static int fake_check(llm_openai_call *k, UNUSED const llm_openai_service *s) { return !fake_of(k)->bad; }
 
 static int fake_submit(llm_openai_call *call_) {
     fake_call *k = fake_of(call_);

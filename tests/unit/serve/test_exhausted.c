@@ -116,7 +116,7 @@ static int ask(const asked *q, world_answer *a, world_queue *rest) {
     conn_accept(0, 0);
     do {
         world_settle();
-        llm_engine_step(server.engine, &busy);
+        llm_engine_step(default_model()->engine, &busy);
     } while (world_settle() || busy);
     whole = world_take_answer(&s->out, !strncmp(q->request, "HEAD", 4), a);
     CHECK(whole >= 0);
@@ -128,7 +128,7 @@ static int ask(const asked *q, world_answer *a, world_queue *rest) {
     const int bare = CHECK(!world_waiting(&s->out));
     world_leave(s);
     world_settle();
-    llm_engine_step(server.engine, &busy);
+    llm_engine_step(default_model()->engine, &busy);
     world_settle();
     return bare && whole > 0;
 }
@@ -195,21 +195,21 @@ static int open_server(llm_engine_config *c) {
     c->max_num_seqs = 8;
     c->n_threads = 1;
     c->kv_cache_memory_bytes = 4 << 20;
-    if (!CHECK(!llm_model_open(TEST_CHECKPOINT("llama"), NULL, &server.model) && !llm_engine_open(server.model, c, &server.engine)))
-        return 0;
-    server.cfg.names.items = (const char **)(uintptr_t)names;
-    server.cfg.names.n = server.n_served = 1;
-    server.cfg.setup.model = "tiny";
+    served_model *m = default_model();
+    if (!CHECK(!llm_model_open(TEST_CHECKPOINT("llama"), NULL, &m->model) && !llm_engine_open(m->model, c, &m->engine))) return 0;
+    m->names = names;
+    m->n_names = m->n_listed = 1;
+    m->root = "tiny";
+    m->most_tokens = 512;
     server.cfg.n_workers = 2;
     server.cfg.setup.log_level = -1;
     server.loopback = 1;
-    server.most_tokens = 512;
-    llm_openai_service_init(&server.service, server.model, server.engine);
-    server.service.names = names;
-    server.service.n_names = 1;
-    server.service.on_news = on_call_news;
-    server.service.on_event = count_event;
-    server.service.context_dir = server.service.lora_dir = "build/dev";
+    llm_openai_service_init(&m->service, m->model, m->engine);
+    m->service.names = names;
+    m->service.n_names = 1;
+    m->service.on_news = on_call_news;
+    m->service.on_event = count_event;
+    m->service.context_dir = m->service.lora_dir = "build/dev";
     server.ready = 1;
     net.now = 1000;
     world.random = 88172645463325252u;
@@ -223,8 +223,8 @@ TEST_GROUP(exhausted) {
     if (!open_server(&c)) return;
     for (size_t i = 0; i < N_OF(surface) && test_failed < 30; i++)
         if (test_argc < 2 || (long)i == atol(test_argv[1])) torture(&surface[i], every, &points, &errors);
-    llm_engine_close(server.engine);
-    llm_model_close(server.model);
+    llm_engine_close(default_model()->engine);
+    llm_model_close(default_model()->model);
     remove("build/dev/kept");
     printf("    %ld points, %ld answered with an error\n", points, errors);
 }
