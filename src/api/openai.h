@@ -72,6 +72,8 @@ typedef struct llm_openai_service {
     int32_t limit_images, limit_videos; /* in one prompt; 0: 128, -1: none at all */
     int32_t starved;                    /* there was no memory to look at the template: every call answers 503 */
     int32_t unused;                     /* 0 */
+    const char *media_domains;          /* hosts of http and https URLs that are fetched, with commas between them; NULL: none */
+    double media_timeout_s;             /* for one of them; 0: 5 for a picture, 30 for a video */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
@@ -85,7 +87,7 @@ typedef struct llm_openai_info {
     int32_t status;                /* HTTP's: 200, or the error's */
     int32_t stream;                /* the pieces are events (of GENERATE: lines); else there is one piece */
     int32_t done;                  /* all is written */
-    int32_t form;                  /* submit will compile a grammar, which may take a quarter of a second */
+    int32_t form;                  /* submit will compile a grammar, which may take a quarter of a second, or prepare pictures */
     int32_t n_requests, n_choices; /* prompts, and answers to each */
     llm_request *const *requests;  /* (n_requests) */
     const llm_sampling *sampling;
