@@ -906,12 +906,20 @@ static void http_answer(conn *c, int status, const char *type, const llm_text *b
     http_answer_exhausted(c);
 }
 
-/* OpenAI's error object with its status. */
-static void http_answer_error(conn *c, int status, const char *message, const char *param, const char *code) {
+/* A path of Ollama's API. */
+static int path_is_ollama(slice path) { return path.n > 5 && !memcmp(path.p, "/api/", 5); }
+
+/* OpenAI's error object with its status; on Ollama's paths Ollama's. extra: as in http_head_out. */
+static void http_answer_error_with(conn *c, int status, const char *message, const char *param, const char *code, const char *extra) {
     SCOPED_TEXT t = {0};
-    llm_openai_error(&t, status, message, param, code);
+    if (path_is_ollama(c->head.path)) llm_text_format(&t, "{'error':%q}", message);
+    else llm_openai_error(&t, status, message, param, code);
     server_log(LLM_LOG_DEBUG, "%d: %s", status, message);
-    http_answer(c, status, "application/json", &t, NULL);
+    http_answer(c, status, "application/json", &t, extra);
+}
+
+static void http_answer_error(conn *c, int status, const char *message, const char *param, const char *code) {
+    http_answer_error_with(c, status, message, param, code, NULL);
 }
 
 /* Bytes of a stream: a chunk of HTTP/1.1, or just bytes up to the end of the connection. A stream with a hole in it must not go on. */
@@ -1492,7 +1500,8 @@ static void call_weigh(call *k) {
     if (k->stage == CALL_BEGIN || now == k->held) return;
     net.bodies[k->large] += now - k->held;
     k->held = now;
-    const int runs = k->kind < LLM_OPENAI_TOKENIZE; /* others have their answer now, and nothing is gained by refusing it */
+    const int runs = k->api && llm_openai_get_info(k->api)->kind <
+                                   LLM_OPENAI_TOKENIZE; /* others have their answer now, and nothing is gained by refusing it */
     if (runs && net.bodies[k->large] > NET_MAX_BODIES) k->why = "the server holds as many request bodies as it may";
 }
 
@@ -1549,7 +1558,7 @@ static int call_is_long(const call *k) {
     const llm_sampling *s = info->sampling;
     const double choices = (double)info->n_requests * info->n_choices;
     const double tokens = s->max_tokens >= 0 ? (double)s->max_tokens : (double)k->model->most_tokens;
-    const int whole = !info->stream || info->kind == LLM_OPENAI_GENERATE;
+    const int whole = !info->stream || info->lines == 1;
     const int many = choices > (info->kind == LLM_OPENAI_EMBEDDING ? CALL_VECTORS : CALL_CHOICES);
     return k->large || many || s->prompt_logprobs || (whole && choices * tokens * (1 + s->logprobs) > CALL_ROWS);
 }
@@ -1995,11 +2004,11 @@ static void write_metrics(llm_text *t, const figures *f, int n) {
 
 /* The status line of a stream goes out before the first token: a client sees that it was heard. */
 static void stream_start(conn *c, const llm_openai_info *info) {
-    c->streaming = info->kind == LLM_OPENAI_GENERATE ? STREAM_LINES : STREAM_EVENTS;
+    static const char *const types[] = {"text/event-stream; charset=utf-8", "application/json", "application/x-ndjson"};
+    c->streaming = info->lines ? STREAM_LINES : STREAM_EVENTS;
     c->progress = net.now;
     c->close_after |= c->head.minor == 0;
-    http_head_out(c, 200, c->streaming == STREAM_LINES ? "application/json" : "text/event-stream; charset=utf-8", -1,
-                  "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
+    http_head_out(c, 200, types[info->lines], -1, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
     c->dead |= c->out.failed;
 }
 
@@ -2900,6 +2909,34 @@ static void route_tokenizer_info(conn *c) {
     http_answer(c, 200, "application/json", &t, NULL);
 }
 
+/* The version of Ollama's API whose fields are read and answered: its clients ask for one before they use what is newer. */
+#define OLLAMA_API "0.12.11"
+
+static void route_ollama_version(conn *c) {
+    SCOPED_TEXT t = {0};
+    llm_text_str(&t, "{\"version\":\"" OLLAMA_API "\",\"server\":\"llm.h " LLM_VERSION_STRING "\"}");
+    http_answer(c, 200, "application/json", &t, NULL);
+}
+
+/* The listed names and the adapters of each model, as Ollama lists them; loaded: with what only those have that are. */
+static void ollama_models(conn *c, int loaded) {
+    SCOPED_TEXT t = {0}, name = {0};
+    llm_text_str(&t, "{\"models\":[");
+    for (int k = 0; k < models.n; k++) {
+        const served_model *m = &models.list[k];
+        const int32_t most = loaded ? m->most_tokens : 0;
+        for (int i = 0; i < m->n_listed; i++) llm_ollama_card(m->model, m->names[i], server.started, most, &t);
+        for (int i = 0; llm_lora_get(m->engine, i, &name, NULL, NULL); i++, name.len = 0)
+            llm_ollama_card(m->model, name.data ? name.data : "", server.started, most, &t);
+    }
+    llm_text_str(&t, "]}");
+    t.failed |= name.failed;
+    http_answer(c, 200, "application/json", &t, NULL);
+}
+
+static void route_ollama_tags(conn *c) { ollama_models(c, 0); }
+static void route_ollama_ps(conn *c) { ollama_models(c, 1); }
+
 /* A file of the page. The policy lets it talk to this server only, and nothing else run in it. */
 static void route_page(conn *c) {
     static const struct {
@@ -2942,6 +2979,14 @@ static const route routes[] = {
     {"GET", "/models/", route_model, LLM_OPENAI_CHAT, 0, 0},
     {"GET", "/metrics", route_metrics, LLM_OPENAI_CHAT, 1, 0},
     {"GET", "/tokenizer_info", route_tokenizer_info, LLM_OPENAI_CHAT, 0, 0},
+    {"GET", "/api/version", route_ollama_version, LLM_OPENAI_CHAT, 0, 1},
+    {"GET", "/api/tags", route_ollama_tags, LLM_OPENAI_CHAT, 0, 0},
+    {"GET", "/api/ps", route_ollama_ps, LLM_OPENAI_CHAT, 0, 0},
+    {"POST", "/api/show", NULL, LLM_OPENAI_OLLAMA_SHOW, 0, 0},
+    {"POST", "/api/chat", NULL, LLM_OPENAI_OLLAMA_CHAT, 0, 0},
+    {"POST", "/api/generate", NULL, LLM_OPENAI_OLLAMA_GENERATE, 0, 0},
+    {"POST", "/api/embed", NULL, LLM_OPENAI_OLLAMA_EMBED, 0, 0},
+    {"POST", "/api/embeddings", NULL, LLM_OPENAI_OLLAMA_EMBEDDINGS, 0, 0},
     {"POST", "/chat/completions", NULL, LLM_OPENAI_CHAT, 0, 0},
     {"POST", "/completions", NULL, LLM_OPENAI_COMPLETION, 0, 0},
     {"POST", "/generate", NULL, LLM_OPENAI_GENERATE, 0, 0},
@@ -2960,7 +3005,9 @@ static const route routes[] = {
  * site can send either without asking first. */
 static int body_is_json(const conn *c) {
     slice t = c->head.content_type, kind = t;
+    const int page = c->head.origin.n || c->head.fetch_site.n; /* every browser of today says so with a POST */
     if (!c->head.chunked && c->head.content_length <= 0) return 1;
+    if (path_is_ollama(c->head.path) && !page) return 1; /* Ollama's documents show curl -d without a type */
     if (!t.n) return 0;
     const char *semicolon = (const char *)memchr(t.p, ';', t.n);
     if (semicolon) kind.n = (size_t)(semicolon - t.p);
@@ -3015,9 +3062,8 @@ static const route *serve_head(conn *c) {
         if (slice_is(method, known) || (head && !strcmp(known, "GET"))) return serve_route(c, &routes[i]);
     }
     if (known) {
-        SCOPED_TEXT t = {0};
-        llm_openai_error(&t, 405, "this method is not allowed here", NULL, NULL);
-        http_answer(c, 405, "application/json", &t, strcmp(known, "GET") ? "Allow: POST, OPTIONS\r\n" : "Allow: GET, HEAD, OPTIONS\r\n");
+        http_answer_error_with(c, 405, "this method is not allowed here", NULL, NULL,
+                               strcmp(known, "GET") ? "Allow: POST, OPTIONS\r\n" : "Allow: GET, HEAD, OPTIONS\r\n");
     } else http_answer_error(c, 404, "not found", NULL, NULL);
     return NULL;
 }

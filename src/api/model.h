@@ -26,7 +26,7 @@ typedef struct llm_model_config {
     const char *chat_template_name; /* of several templates in one file: "tool_use", ...; NULL: "default" */
     int vocab_only;                 /* tokenizer and template only: no weights, no config.json needed */
     int dummy_weights;              /* random weights from config.json alone (--load-format dummy): 1: bf16, 2: e4m3, 3: Q4_0 */
-    int no_mmap;                    /* read files instead of mapping them */
+    int no_mmap;                    /* read files instead of mapping them: they may be changed and cut while they are used */
     llm_log_fn log;                 /* NULL: silent */
     void *log_user;
     const char *builtin_template; /* for a model that brings no chat template: one of llm_template_builtin; NULL: none */

@@ -119,7 +119,8 @@ LLM_API void llm_options_free(llm_options *o);
                      "chat template: a file, its text, or for models without one a name: chatml, llama-3, ..."), \
         LLM_OPT_ENUM(T, m.dummy_weights, group, "load-format", "auto|safetensors|gguf|dummy=1|dummy-fp8=2|dummy-q4=3", \
                      "dummy: random weights from config.json alone"), \
-        LLM_OPT_BOOL(T, m.no_mmap, group, "no-mmap", "read files whole instead of mapping them: they may be changed while they are used"), \
+        LLM_OPT_BOOL(T, m.no_mmap, group, "no-mmap", \
+                     "read files whole instead of mapping them: they may be changed or cut short while they are used"), \
         LLM_OPT_CHOICE(T, m.quantization, group, "q|quantization", LLM_QUANTIZATIONS, "what the files must be; None: whatever they are"), \
         LLM_OPT_FLOAT(T, m.rope_scaling_factor, group, "rope-scaling-factor", 0, 1000, \
                       "dynamic NTK: prompts longer than the model's length, by so much at most (0: as the files say)"), \

@@ -59,6 +59,8 @@ LLM__PRIVATE llm_result llm__file_part(const char *path, int fd, int64_t offset,
             out->data = (const uint8_t *)map + over;
             out->size = n;
             out->mapped = 1;
+            out->watch = fcntl(fd, F_DUPFD_CLOEXEC, 0) + 1;
+            out->end = offset + (int64_t)n;
             return LLM_OK;
         }
     }
@@ -99,6 +101,11 @@ LLM__PRIVATE llm_result llm__file_given(const char *path, const llm_file *given,
     return llm__file_keep(out, p, n, r);
 }
 
+LLM__PRIVATE int llm__file_whole(const llm__file *f) {
+    struct stat st;
+    return !f->watch || fstat(f->watch - 1, &st) || (int64_t)st.st_size >= f->end;
+}
+
 LLM__PRIVATE void llm__file_rest(const void *p, size_t n) {
     size_t over = llm__page_over((uintptr_t)p);
     madvise((void *)((uintptr_t)p - over), n + over, MADV_DONTNEED);
@@ -108,6 +115,7 @@ LLM__PRIVATE void llm__file_close(llm__file *f) {
     size_t over = f->mapped ? llm__page_over((uintptr_t)f->data) : 0;
     if (f->mapped) munmap((void *)((uintptr_t)f->data - over), f->size + over);
     else if (f->data && !f->borrowed) llm__file_drop((void *)(uintptr_t)f->data, f->size);
+    if (f->watch) close(f->watch - 1);
     memset(f, 0, sizeof *f);
 }
 

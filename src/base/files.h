@@ -2,8 +2,9 @@
  *
  * A mapped file costs no memory of its own, is shared by all programs that map it, and is there at once: its pages come when they are first
  * read. Where a file cannot be mapped (some network and container file systems), or the user says so, it is read into pages instead; the
- * caller sees no difference. Only regular files are opened: a FIFO or a device as a model must not hang or fill the memory. A file that
- * somebody cuts short while it is mapped ends the process (SIGBUS); whoever must live with that reads instead of mapping. */
+ * caller sees no difference. Only regular files are opened: a FIFO or a device as a model must not hang or fill the memory. What is read of
+ * a mapped file that somebody has cut short ends the process (SIGBUS): who uses one for long asks llm__file_whole before, and whoever must
+ * live with files that are cut at any moment reads instead of mapping. */
 #pragma once
 #include "api/config.h"
 #include "api/text.h"
@@ -15,6 +16,8 @@ typedef struct llm__file {
     size_t size;
     int mapped;   /* data stands in a mapping, which begins at the page before it */
     int borrowed; /* somebody else owns it */
+    int watch;    /* of a mapped one: a descriptor, and 1; 0: none could be had */
+    int64_t end;  /* bytes that its file must have */
 } llm__file;
 
 /* Opens a file of at most `limit` bytes (0: any size). On error *out is empty. `data` of an open file is never NULL; no NUL follows it. */
@@ -25,6 +28,9 @@ LLM__PRIVATE llm_result llm__file_part(const char *path, int fd, int64_t offset,
 
 /* A file that a program has given in memory, which is used as it stands unless its address is odd, or through a reader. */
 LLM__PRIVATE llm_result llm__file_given(const char *path, const llm_file *given, size_t limit, llm__file *out);
+
+/* 0 if the file is shorter now than what is mapped of it. A look at its size, some 200 ns: before each use. */
+LLM__PRIVATE int llm__file_whole(const llm__file *f);
 
 /* Gives back the memory of n bytes of a mapped file, whole pages, which come again when they are read: for what has been copied. */
 LLM__PRIVATE void llm__file_rest(const void *p, size_t n);

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "model/source.h"
 #include "model/net.h"
 #include "model/forward.h"
 #include "engine/sampler.h"
@@ -128,7 +129,13 @@ LLM__PRIVATE void llm__turn_give(llm_engine *e) {
  * Only the stepping thread calls these functions. */
 
 /* Enqueues the step on all ranks. */
-static llm_result llm__drive_forward(llm_engine *e, const llm_step *step) { return llm__net_begin(e->net, step); }
+/* The CPU reads rows of the embedding where they stand in the model's files; devices have copied all. */
+static llm_result llm__drive_forward(llm_engine *e, const llm_step *step) {
+    const int reads = e->backend == llm_backend_cpu();
+    llm_result r = reads ? llm__source_whole(&e->net->cfg.model->source) : LLM_OK;
+    if (!r && reads && e->drafter.model) r = llm__source_whole(&e->drafter.model->source);
+    return r ? r : llm__net_begin(e->net, step);
+}
 
 /* Rotary scaling of a request: its prompt's length decides, see llm__net_rope_of. */
 static void llm__drive_rope(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base) {

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/files.h"
 #include "cpu/dtypes.h"
+#include "model/source.h"
 #include "model/families.h"
 #include "model/arch.h"
 #include "model/loader.h"
@@ -385,6 +386,7 @@ LLM__PRIVATE llm_result llm__net_open(const llm__net_config *cfg, llm__net **out
         if (cfg->dry) net->weight_bytes += cfg->backend->memory_used(cfg->ctx) - before;
         r = L.r ? L.r : llm__net_buffers(net, L.rank, L.wide);
     }
+    if (!r && !cfg->dry) r = llm__source_whole(&cfg->model->source);
     if (!r && !cfg->dry) r = cfg->backend->weights_done(cfg->ctx);
     net->unpacked = L.unpacked + (int64_t)L.keep.total;
     llm__loader_end(&L);

@@ -22,6 +22,15 @@ LLM__PRIVATE llm_result llm__source_file(llm__source *s, const char *path, llm__
     return r;
 }
 
+LLM__PRIVATE llm_result llm__source_whole(const llm__source *s) {
+    for (size_t i = 0; i < s->n_files; i++)
+        if (!llm__file_whole(&s->files[i]))
+            return llm__error(LLM_ERR_IO,
+                              "%.400s was cut short while it was used (%lld bytes expected): open it again when it is whole, with %s",
+                              s->path, (long long)s->files[i].end, "no_mmap (--no-mmap) if its files may change");
+    return LLM_OK;
+}
+
 LLM__PRIVATE const char *llm__source_path(llm__source *s, const char *folder, const char *name) {
     LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, name);
     return path ? llm__arena_str(&s->arena, llm__lit(path)) : NULL;

@@ -50,6 +50,9 @@ typedef struct llm__source {
 /* Opens a file that stays open as long as the source: tensors, keys and vocabularies point into it. */
 LLM__PRIVATE llm_result llm__source_file(llm__source *s, const char *path, llm__file *out);
 
+/* An error if one of the files that are mapped was cut short since: reading it would end the process. */
+LLM__PRIVATE llm_result llm__source_whole(const llm__source *s);
+
 /* folder/name in the arena; NULL: no memory. */
 LLM__PRIVATE const char *llm__source_path(llm__source *s, const char *folder, const char *name);
 

@@ -54,6 +54,31 @@ static void files_same(void) {
     test_fail_at = 0;
 }
 
+/* A mapped file that is cut short is told before it is read; one that grows, or that was read, is whole for ever. */
+static void files_cut(void) {
+    static uint8_t bytes[40000];
+    llm__file mapped, read, part;
+    files_write("cut", bytes, sizeof bytes);
+    int fd = open(files_path("cut"), O_RDONLY);
+    CHECK(!llm__file_open(files_path("cut"), 0, 0, &mapped) && !llm__file_open(files_path("cut"), 0, 1, &read));
+    CHECK(!llm__file_part("part", fd, 5000, 10000, 0, 0, &part));
+    close(fd);
+    static const struct {
+        int size, mapped_whole, part_whole;
+    } rows[] = {{40000, 1, 1}, {40001, 1, 1}, {39999, 0, 1}, {15000, 0, 1}, {14999, 0, 0}, {0, 0, 0}, {40000, 1, 1}};
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        CHECK(!truncate(files_path("cut"), rows[i].size));
+        CHECK(llm__file_whole(&mapped) == rows[i].mapped_whole && llm__file_whole(&part) == rows[i].part_whole && llm__file_whole(&read));
+    }
+    CHECK(!unlink(files_path("cut")) && llm__file_whole(&mapped)); /* a name that is gone, or another file's, changes nothing */
+    const int watch = mapped.watch - 1;
+    CHECK(watch >= 0 && fcntl(watch, F_GETFD) == FD_CLOEXEC);
+    llm__file_close(&mapped);
+    CHECK(fcntl(watch, F_GETFD) < 0 && errno == EBADF && !mapped.watch && llm__file_whole(&mapped));
+    llm__file_close(&part);
+    llm__file_close(&read);
+}
+
 /* What is refused, and why; *out is empty then. A FIFO must not wait for who writes into it. */
 static void files_refused(void) {
     static const struct {
@@ -167,6 +192,7 @@ TEST_GROUP(files) {
     snprintf(files_folder, sizeof files_folder, "/tmp/llm_test_files_XXXXXX");
     if (!CHECK(mkdtemp(files_folder) != NULL)) return;
     files_same();
+    files_cut();
     files_refused();
     files_huge();
     files_folders();
