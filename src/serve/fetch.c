@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/host.h"
-#include "cpu/unpack.h"
 #include "serve/curl.h"
 
 enum { LLM__FETCH_URL = 4096, LLM__FETCH_HOST = 255, LLM__FETCH_REDIRECTS = 5 };

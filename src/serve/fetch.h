@@ -14,7 +14,6 @@
 #include "api/easy.h"
 #include "base/platform.h"
 #include "base/text.h"
-#include "cpu/unpack.h"
 
 typedef struct llm__fetch_rules {
     const char *domains;  /* with commas between them; NULL: nothing is fetched */

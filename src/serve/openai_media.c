@@ -13,7 +13,6 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "chat/reasoning.h"
-#include "cpu/unpack.h"
 #include "vision/tower_kinds.h"
 #include "vision/vision.h"
 #include "serve/fetch.h"
