@@ -235,6 +235,8 @@
  *     >>openai_parts         parts of answers.
  *     >>openai_choices       one writer for the choices of chats and prompts, whole and streamed.
  *     >>openai_stream        answers as they come.
+ *     >>ollama               Ollama's API, read as OpenAI's.
+ *     >>ollama_body          a body of Ollama rewritten as one of OpenAI.
  *     >>openai_responses     the answers of /v1/responses.
  *     >>openai_at_once       answers that need no steps of the engine.
  *     >>setup                from the words of a person to the structs of the API.
@@ -1657,11 +1659,12 @@ LLM_API void llm_options_free(llm_options *o);
 
 /* What belongs to a server, for programs that are none. */
 #define LLM_OPTIONS_SERVER \
-    LLM_OPT_NONE(IGNORED, \
-                 "host|port|uds|metrics-port|api-key|api-key-file|cors-origins|allowed-origins|allowed-hosts|shutdown-timeout|timeout|to|" \
-                 "drain|log-format|log-file|lora-dir|context-dir|max-contexts|max-context-bytes|max-logprobs|sse-ping-interval|workers|" \
-                 "engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S|served-model-name|a|alias", \
-                 "it belongs to llm_serve"), \
+    LLM_OPT_NONE( \
+        IGNORED, \
+        "host|port|uds|metrics-port|api-key|api-key-file|cors-origins|allowed-origins|allowed-hosts|shutdown-timeout|timeout|to|" \
+        "drain|log-format|log-file|lora-dir|context-dir|max-contexts|max-context-bytes|max-logprobs|sse-ping-interval|workers|" \
+        "engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S|served-model-name|a|alias|models-dir|max-loaded-models|models-max", \
+        "it belongs to llm_serve"), \
         LLM_OPT_NONE(IGNORED_FLAG, "log-requests|enable-log-requests|log-prompts|no-ui|no-webui|strict-model-name", \
                      "it belongs to llm_serve")
 
@@ -1710,6 +1713,7 @@ typedef struct llm_setup {
     const char *hf_repo;                /* ORG/NAME[:QUANT] instead of `model`: from the cache, or fetched by llm_setup_find */
     llm_pull_fn pull_progress;          /* told while it is fetched; may be NULL */
     void *pull_user;
+    llm_option_list models; /* what `model` may be, in programs that have several; llm_setup_read makes `model` the first */
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -1768,7 +1772,20 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
 /* Rows of what a person says to a program only. */
 #define LLM_OPTIONS_PROGRAM(T, setup) \
     LLM_OPT_TEXT(T, setup.model, LLM_HELP_MODEL, "m|model", "PATH", "GGUF file, safetensors folder, ORG/NAME in cache"), \
-        LLM_OPT_TEXT(T, setup.config, LLM_HELP_MODEL, "config", "FILE", "JSON object of options by name"), \
+        LLM_OPTIONS_PERSON(T, setup)
+/* The same of a program that has several models, in setup.models. */
+#define LLM_OPTIONS_PROGRAM_OF_MODELS(T, setup) \
+    {"m|model", \
+     LLM_OPTION_LIST, \
+     LLM_HELP_MODEL, \
+     offsetof(T, setup.models), \
+     0, \
+     0, \
+     "PATH", \
+     "GGUF file, safetensors folder, ORG/NAME in cache; again for each of several"}, \
+        LLM_OPTIONS_PERSON(T, setup)
+#define LLM_OPTIONS_PERSON(T, setup) \
+    LLM_OPT_TEXT(T, setup.config, LLM_HELP_MODEL, "config", "FILE", "JSON object of options by name"), \
         LLM_OPT_TEXT(T, setup.visible_devices, -1, "$ASCEND_RT_VISIBLE_DEVICES", NULL, NULL), \
         LLM_OPTIONS_SAMPLING(T, setup.sampling, LLM_HELP_ANSWERS)
 
@@ -1822,7 +1839,13 @@ typedef enum llm_openai_kind {
     LLM_OPENAI_LORA_LOAD,
     LLM_OPENAI_LORA_UNLOAD, /* /v1/load_lora_adapter, /v1/unload_lora_adapter: the answer is plain text */
     LLM_OPENAI_CONTEXT_SAVE,
-    LLM_OPENAI_CONTEXT_LOAD /* /v1/contexts/save, /v1/contexts/load */
+    LLM_OPENAI_CONTEXT_LOAD, /* /v1/contexts/save, /v1/contexts/load */
+    /* Ollama's; but for the first they are read as the kinds above, which info->kind is then */
+    LLM_OPENAI_OLLAMA_SHOW,      /* /api/show: no engine needed */
+    LLM_OPENAI_OLLAMA_CHAT,      /* /api/chat */
+    LLM_OPENAI_OLLAMA_GENERATE,  /* /api/generate */
+    LLM_OPENAI_OLLAMA_EMBED,     /* /api/embed */
+    LLM_OPENAI_OLLAMA_EMBEDDINGS /* /api/embeddings */
 } llm_openai_kind;
 
 typedef struct llm_openai_call llm_openai_call; /* one request body and its answer */
@@ -1870,7 +1893,7 @@ typedef struct llm_openai_info {
     const char *id;                /* "chatcmpl-...", or what the body chose (request_id) */
     const char *ignored;           /* members of the body that have no effect, "a, b"; "" */
     int32_t status;                /* HTTP's: 200, or the error's */
-    int32_t stream;                /* the pieces are events (of GENERATE: lines); else there is one piece */
+    int32_t stream;                /* the pieces are events, or `lines`; else there is one piece */
     int32_t done;                  /* all is written */
     int32_t form;                  /* submit will compile a grammar, which may take a quarter of a second */
     int32_t n_requests, n_choices; /* prompts, and answers to each */
@@ -1878,6 +1901,7 @@ typedef struct llm_openai_info {
     const llm_sampling *sampling;
     const char *user;   /* what the body says of its end user; NULL: nothing */
     int64_t body_bytes; /* memory that the body, as it was read, takes until the call is freed */
+    int32_t lines;      /* of a stream: 0: events; 1: lines of JSON, each with all there is (GENERATE); 2: each with what is new (Ollama) */
 } llm_openai_info;
 
 /* Reads and checks a body: what takes time that grows with the prompt is left to submit. NULL: no memory. */
@@ -1905,6 +1929,10 @@ LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 
 /* The error object, for errors of your own; param and code may be NULL. */
 LLM_API void llm_openai_error(llm_text *out, int status, const char *message, const char *param, const char *code);
+
+/* A model as Ollama's /api/tags lists it, after what stands in the list already; modified: seconds since 1970. max_model_len above 0: as
+ * /api/ps does, with that context. model NULL: it is not loaded, and little is known of it. */
+LLM_API void llm_ollama_card(const llm_model *model, const char *name, double modified, int32_t max_model_len, llm_text *out);
 
 /* ---------------------------------------------------------------------------
  * >>api-sizes   How a program and a library of different versions agree about structs. Nothing to do for who includes this header.
@@ -38247,7 +38275,8 @@ static const struct {
     {"lora-", NULL, NULL, NULL},
     {"lora-", NULL, NULL, NULL},
     {"kept-", NULL, NULL, "prompt"},
-    {"kept-", NULL, NULL, "prompt"}};
+    {"kept-", NULL, NULL, "prompt"},
+    {"show-", NULL, NULL, NULL}};
 
 /* One answer of one prompt, as far as it has been polled. */
 typedef struct llm__oai_choice {
@@ -38267,6 +38296,7 @@ typedef struct llm__oai_choice {
 /* A body and its answer. The kinds share it: an embedding has no use for the choices' texts, a response alone has items. */
 struct llm_openai_call {
     llm_openai_info info;
+    int32_t dialect;            /* the llm_openai_kind that was asked for; info.kind is what it is read as */
     llm_openai_service service; /* as it was when the call began */
     void *user;
     llm_json *body;
@@ -38320,6 +38350,9 @@ struct llm_openai_call {
     uint64_t mark;
     llm_text logs;               /* entries of the open message's logprobs; */
     size_t logs_sure, logs_told; /* bytes of those whose text has come, and of those that were written */
+    /* Of Ollama's: ids that stand before the prompt; nothing is to be done; of a text that is too long the beginning is taken. */
+    llm_tokens before;
+    int32_t idle, keep_first;
 };
 
 /* Kinds of calls as bits: the group of a row is where it has an effect. Elsewhere it is named as ignored. */
@@ -38377,7 +38410,7 @@ static const llm_option llm__oai_fields[] = {
     LLM_OPT_ENUM(llm_openai_call, truncation, LLM__OAI_BIT(RESPONSE), "truncation", "disabled|auto=1", NULL),
     LLM_OPT_NONE(REFUSED, "suffix", "text behind the answer"),
     LLM__OAI_READ(LLM__OAI_RENDERS | LLM__OAI_ANSWERS, "multimodal_data|multi_modal_data|mm_processor_kwargs"),
-    LLM__OAI_READ(LLM__OAI_ALL, "model"), LLM__OAI_READ(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT, "adapter_name"),
+    LLM__OAI_READ(LLM__OAI_ALL | LLM__OAI_BIT(OLLAMA_SHOW), "model"), LLM__OAI_READ(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT, "adapter_name"),
     LLM__OAI_READ(LLM__OAI_RENDERS & ~LLM__OAI_BIT(RESPONSE), "messages"),
     LLM__OAI_READ(LLM__OAI_BIT(COMPLETION) | LLM__OAI_BIT(GENERATE) | LLM__OAI_BIT(RESPONSE) | LLM__OAI_IDS, "prompt"),
     LLM__OAI_READ(LLM__OAI_BIT(EMBEDDING) | LLM__OAI_BIT(RESPONSE), "input"), LLM__OAI_READ(LLM__OAI_BIT(TOKENIZE), "content"),
@@ -38398,6 +38431,8 @@ static int llm__oai_get(const llm_json *d, int object, const char *name);
 
 /* A chat, whichever way it was asked for. */
 static int llm__oai_chats(const llm_openai_call *k) { return k->info.kind == LLM_OPENAI_CHAT || k->info.kind == LLM_OPENAI_RESPONSE; }
+/* Asked for in Ollama's words. */
+static int llm__oai_is_ollama(const llm_openai_call *k) { return k->dialect >= LLM_OPENAI_OLLAMA_SHOW; }
 
 /* ---- errors
  * OpenAI's clients read {"error": {"message", "type", "param", "code"}} and the status: 400 and 404 are told to the user at once, 408, 409,
@@ -39414,6 +39449,18 @@ static int llm__oai_messages(llm_openai_call *k) {
  * >>openai_body   A body from begin to end.
  * ============================================================================ */
 
+/* The model that a body names, without the tag ":latest", which says nothing; .p NULL: none. */
+static llm__str llm__ollama_name_of(const llm_json *body);
+
+/* What a kind of Ollama's is read as; others are what they are. */
+static llm_openai_kind llm__ollama_kind(llm_openai_kind kind);
+
+/* Ollama's defaults, where nobody else has any. */
+static void llm__ollama_defaults(const llm_openai_service *s, llm_sampling *to);
+
+/* Rewrites k->body, an object, as one of OpenAI. */
+static int llm__ollama_body(llm_openai_call *k);
+
 /* An embedding takes what depends on the prompt, and nothing that depends on an answer. */
 static int llm__oai_embedding(llm_openai_call *k) {
     int32_t size = llm_model_get_info(k->service.model)->hidden_size;
@@ -39484,7 +39531,8 @@ static const char *llm__oai_namer(const llm_openai_call *k) {
 
 LLM_API const char *llm_openai_model(const llm_openai_call *k, size_t *len) {
     if (k->info.status != 200) return *len = 0, (const char *)NULL;
-    const llm__str name = llm__json_text(k->body, llm__oai_get(k->body, 0, llm__oai_namer(k)));
+    llm__str name = llm__json_text(k->body, llm__oai_get(k->body, 0, llm__oai_namer(k)));
+    if (llm__oai_is_ollama(k)) name = llm__ollama_name_of(k->body);
     *len = name.n;
     return name.p;
 }
@@ -39505,6 +39553,7 @@ static int llm__oai_model(llm_openai_call *k) {
     if (!odd && llm__oai_is_lora(s, name)) return k->model = k->lora = name.p, 1;
     if (!odd && !s->strict_names && *own == 'm' && !llm__oai_is_lora(s, llm__s(NULL, 0))) return 1;
     if (odd) llm__oai_bad(k, own, "The model does not exist.");
+    else if (llm__oai_is_ollama(k)) llm__oai_bad(k, "", "model '%.64s' not found", name.p);
     else llm__oai_bad(k, own, "The model `%.64s` does not exist.", name.p);
     k->info.status = 404;
     k->code = "model_not_found";
@@ -39542,8 +39591,10 @@ LLM_API llm_openai_call *llm_openai_parse(llm_openai_kind kind, const char *body
     llm_openai_call *k = LLM__NEW(llm_openai_call, 1);
     uint64_t bits[2] = {0, 0};
     if (!k) return llm__nomem(), (llm_openai_call *)NULL;
+    k->dialect = kind;
+    k->info.kind = llm__ollama_kind(kind);
     llm__random_bytes(bits, sizeof bits);
-    snprintf(k->id, sizeof k->id, "%s%016llx%08llx", llm__oai_kinds[kind].prefix, (unsigned long long)bits[0],
+    snprintf(k->id, sizeof k->id, "%s%016llx%08llx", llm__oai_kinds[k->info.kind].prefix, (unsigned long long)bits[0],
              (unsigned long long)bits[1] & 0xFFFFFFFF);
     k->user = user;
     k->created = (int64_t)llm__wall_clock();
@@ -39555,7 +39606,7 @@ LLM_API llm_openai_call *llm_openai_parse(llm_openai_kind kind, const char *body
     k->mark = bits[0] ^ bits[1] * 0x9E3779B97F4A7C15u;
     const llm_options fields = {llm__oai_fields, LLM__COUNT(llm__oai_fields), k, k->given, NULL, NULL, k->fields.owned, NULL};
     k->fields = fields;
-    k->info.kind = kind;
+    k->info.lines = llm__oai_is_ollama(k) ? 2 : kind == LLM_OPENAI_GENERATE;
     k->info.id = k->id;
     k->info.ignored = "";
     k->info.n_choices = 1;
@@ -39572,10 +39623,13 @@ LLM_API int llm_openai_check(llm_openai_call *k, const llm_openai_service *s) {
     if (k->info.status != 200) return 0;
     k->service = *s;
     k->s = s->defaults;
+    if (llm__oai_is_ollama(k)) llm__ollama_defaults(s, &k->s);
     k->skip_special = !s->defaults.skip_special_tokens_off;
     k->normalize = !s->raw_embeddings;
     if (s->starved) llm__oai_failed(k, llm__nomem(), "");
-    else if (llm__oai_model(k) && llm__oai_read(k) && k->ignored.failed) llm__oai_failed(k, llm__nomem(), "");
+    else if ((!llm__oai_is_ollama(k) || llm__ollama_body(k)) && llm__oai_model(k) && llm__oai_read(k) && k->ignored.failed)
+        llm__oai_failed(k, llm__nomem(), "");
+    k->info.body_bytes = (int64_t)llm__json_memory(k->body);
     k->info.user = k->user_name;
     if (k->ignored.data && !k->ignored.failed) k->info.ignored = k->ignored.data;
     k->info.n_choices = k->s.n > 0 ? k->s.n : 1;
@@ -39623,6 +39677,7 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
     LLM_FREE(k->request);
     LLM_FREE(k->choice);
     llm_tokens_free(&k->stop_ids);
+    llm_tokens_free(&k->before);
     llm_options_free(&k->fields);
     llm_json_free(k->items_said);
     llm_json_free(k->body);
@@ -39850,7 +39905,7 @@ enum { LLM__OAI_COUNTED = 4 << 20 };
 /* The ids of one prompt: a text or a list of ids at node v of the body, or (v -1) the messages. Special tokens in a text count, unless
  * parse_special says no: a rendered chat is full of them, and so may be a prompt of lm-eval. */
 static int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special, llm_tokens *ids) {
-    const size_t least = k->info.kind == LLM_OPENAI_TOKENIZE || k->truncate_prompt ? LLM__OAI_COUNTED : 0;
+    const size_t least = k->info.kind == LLM_OPENAI_TOKENIZE || k->truncate_prompt || k->keep_first ? LLM__OAI_COUNTED : 0;
     size_t n = 0;
     const char *s = llm_json_str(k->body, v, &n);
     int list = llm_json_type_of(k->body, v) == LLM_JSON_ARRAY && llm_json_size(k->body, v) > 0;
@@ -39861,6 +39916,7 @@ static int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special, llm_t
     int flags = (k->parse_special ? LLM_TOK_PARSE_SPECIAL : 0) | (v < 0 ? LLM_TOK_GUARDED : 0);
     if (k->add_special < 0 ? add_special : k->add_special) flags |= LLM_TOK_ADD_SPECIAL;
     if (!llm__oai_media_open(k)) return 0;
+    for (size_t i = 0; i < k->before.len; i++) llm_tokens_add(ids, k->before.data[i]);
     llm_result r = k->service.engine ? llm__prompt_fits(k->service.engine, n, least) : LLM_OK;
     if (!r && k->n_media) r = llm_media_tokenize(k->service.model, s, n, flags, k->media, k->n_media, ids);
     else if (!r) r = llm__tokenizer_encode_until(k->service.model->source.tokenizer, s, n, flags, &k->cancelled, ids);
@@ -39900,10 +39956,11 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
 static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__str given) {
     const llm_openai_service *s = &k->service;
     size_t skip = k->truncate_prompt && (uint64_t)k->truncate_prompt < ids->len ? ids->len - (size_t)k->truncate_prompt : 0;
+    const size_t most = k->keep_first ? (size_t)s->engine->p.max_len - 1 : ids->len;
     int chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
     llm_request_config c = LLM__ZERO;
     c.prompt_ids = ids->data + skip;
-    c.n_prompt_ids = ids->len - skip;
+    c.n_prompt_ids = LLM__MIN(ids->len - skip, most);
     c.priority = k->priority;
     c.cache_salt = k->cache_salt;
     c.lora = k->lora;
@@ -40320,17 +40377,16 @@ static void llm__oai_base64(const unsigned char *bytes, size_t n, llm_text *out)
     }
 }
 
-/* One vector (hidden_size, or `dimensions` of it): cut first and scaled then, so that what is left has length 1. The sum is taken in
- * double, as a float's would lose the small ones among thousands. */
-static void llm__oai_write_embedding(const llm_openai_call *k, int32_t r, llm_text *out) {
+/* The vector of prompt r (hidden_size, or `dimensions` of it), as a list or in base64: cut first and scaled then, so that what is left has
+ * length 1. The sum is taken in double, as a float's would lose the small ones among thousands. */
+static void llm__oai_vector(const llm_openai_call *k, int32_t r, llm_text *out) {
     int32_t n;
     const float *x = llm_request_embedding(k->request[r], &n);
     double sum = 0;
     if (k->dimensions) n = (int32_t)LLM__MIN(k->dimensions, n);
     for (int32_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
     double scale = k->normalize && sum > 0 ? 1 / sqrt(sum) : 1;
-    llm_text_format(out,
-                    k->base64 ? "%,{'object':'embedding','index':%d,'embedding':'" : "%,{'object':'embedding','index':%d,'embedding':[", r);
+    llm_text_str(out, k->base64 ? "\"" : "[");
     for (int32_t i = 0; i < n; i += 48) { /* a multiple of three bytes at a time, so that base64 needs no padding in between */
         float piece[48];
         int32_t many = LLM__MIN(48, n - i);
@@ -40338,7 +40394,7 @@ static void llm__oai_write_embedding(const llm_openai_call *k, int32_t r, llm_te
         if (k->base64) llm__oai_base64((const unsigned char *)piece, (size_t)many * sizeof *piece, out);
         for (int32_t c = 0; c < many && !k->base64; c++) llm_text_format(out, "%,%f", (double)piece[c]);
     }
-    llm_text_str(out, k->base64 ? "\"}" : "]}");
+    llm_text_str(out, k->base64 ? "\"" : "]");
 }
 
 /* The object of a finished call: choices, or vectors, one an input in their order. /generate has only texts, each behind its prompt. */
@@ -40347,7 +40403,8 @@ static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
     if (generate) llm_text_str(out, "{\"text\":[");
     else llm__oai_head(k, llm__oai_kinds[k->info.kind].object, out);
     for (int32_t r = 0; r < k->info.n_requests && llm__oai_goes_on(k, out); r++) {
-        if (embedding) llm__oai_write_embedding(k, r, out);
+        if (embedding)
+            llm_text_format(out, "%,{'object':'embedding','index':%d,'embedding':", r), llm__oai_vector(k, r, out), llm_text_str(out, "}");
         for (int32_t i = 0; i < k->info.n_choices && !embedding && llm__oai_goes_on(k, out); i++)
             llm__oai_whole_choice(k, r * k->info.n_choices + i, out);
     }
@@ -40549,6 +40606,680 @@ static void llm__oai_roles(llm_openai_call *k, llm_text *out) {
         llm_text_format(&choice, "{'index':%d,'delta':{'role':'assistant','content':''},'logprobs':null,'finish_reason':null}", i);
         llm__oai_chunk(k, &choice, NULL, out);
     }
+}
+
+/* ============================================================================
+ * >>ollama   Ollama's API, read as OpenAI's.
+ * ============================================================================
+ * /api/chat, /api/generate, /api/embed, /api/embeddings and /api/show ask for what chats, completions and embeddings of OpenAI's API ask
+ * for, with other names in other places. So a body of Ollama is rewritten as one of OpenAI, and from then on is read, checked and answered
+ * like it; only what is written has Ollama's form:
+ *
+ *   /api/chat                                    messages, with images as parts, thinking as reasoning_content
+ *   /api/generate                                a chat of `system` and `prompt`; with raw: true a completion
+ *   options {num_predict, repeat_penalty ...}    max_tokens, repetition_penalty ...
+ *   format: "json", or a schema                  response_format
+ *   think: true, or "high"                       enable_thinking, reasoning_effort
+ *   context: ids                                 stand before the prompt
+ *   nothing to answer (no messages, no prompt)   an answer that says "done_reason": "load", as the model is loaded
+ *
+ * A stream is the default, of lines of JSON; the last one has the end and how long it took, in nanoseconds:
+ *
+ *   {"model": "m", "created_at": "2026-11-26T04:05:06.700000Z", "message": {"role": "assistant", "content": "4"}, "done": false}
+ *   {"model": "m", ..., "message": {"role": "assistant", "content": ""}, "done": true, "done_reason": "stop", "total_duration": 91, ...}
+ *
+ * What a body names works, is refused, or is told as ignored, as everywhere (>>reports). Where neither the request, the model's files nor
+ * the program say anything about sampling, Ollama's own defaults hold: temperature 0.8, top_k 40, top_p 0.9. */
+
+/* ollama: Ollama's answers. */
+
+/* {"error": "sentence"}; as a line of a stream with its end. */
+static void llm__ollama_error(const char *message, int line, llm_text *out) {
+    llm_text_format(out, line ? "{'error':%q}\n" : "{'error':%q}", message);
+}
+
+/* A time as Ollama writes it, in RFC 3339. */
+static void llm__ollama_time(double when, llm_text *out) {
+    const time_t seconds = (time_t)when;
+    struct tm t;
+    char text[100];
+    if (!gmtime_r(&seconds, &t)) memset(&t, 0, sizeof t);
+    snprintf(text, sizeof text, "%04d-%02d-%02dT%02d:%02d:%02d.%06dZ", t.tm_year + 1900, t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min,
+             t.tm_sec, (int)((when - (double)seconds) * 1e6) % 1000000);
+    llm_text_format(out, "%q", text);
+}
+
+/* How every line of an answer begins. */
+static void llm__ollama_head(const llm_openai_call *k, llm_text *out) {
+    llm_text_format(out, "{'model':%q,'created_at':", k->model);
+    llm__ollama_time(llm__wall_clock(), out);
+}
+
+/* A call: its arguments are an object. One that was cut is told as the text that it was. 0: it is none. */
+static int llm__ollama_call(const llm__oai_choice *c, int32_t i, const llm_tool_call *call, llm_text *out) {
+    LLM__SCOPED(llm__json_drop) llm_json *arguments = NULL;
+    char id[32];
+    if (llm_json_parse(call->arguments.data ? call->arguments.data : "", call->arguments.len, NULL, &arguments)) return 0;
+    if (llm_json_type_of(arguments, 0) != LLM_JSON_OBJECT) return 0;
+    llm__oai_call_id(c, i, id);
+    llm_text_format(out, "%,{'id':%q,'function':{'index':%d,'name':%Q,'arguments':%j}}", id, i, call->name.data, call->name.len, arguments,
+                    0);
+    return 1;
+}
+
+/* The calls that are whole and were not told yet, as entries of tool_calls; at the end all that are left, and of those that are none what
+ * the model wrote, as text. */
+static void llm__ollama_calls(llm__oai_choice *c, int end, llm_text *calls) {
+    int32_t n = 0;
+    const llm_tool_call *call = c->tools ? llm_tool_parser_calls(c->tools, &n) : NULL;
+    for (; c->n_told < n && (end || call[c->n_told].done); c->n_told++) {
+        const llm_tool_call *one = &call[c->n_told];
+        if (llm__ollama_call(c, c->n_told, one, calls)) continue;
+        llm_text_format(&c->content, "{'name':%Q,'arguments':%s", one->name.data, one->name.len,
+                        one->arguments.data ? one->arguments.data : "");
+    }
+}
+
+/* What there is of an answer's text, thoughts and calls, under their names, and then forgets it. */
+static void llm__ollama_payload(const llm_openai_call *k, llm__oai_choice *c, const llm_text *calls, llm_text *out) {
+    const int chat = k->dialect == LLM_OPENAI_OLLAMA_CHAT;
+    llm_text_format(out, chat ? ",'message':{'role':'assistant','content':%Q" : ",'response':%Q", c->content.data, c->content.len);
+    if (c->thoughts.len) llm_text_format(out, ",'thinking':%Q", c->thoughts.data, c->thoughts.len);
+    if (calls && calls->len) llm_text_format(out, ",'tool_calls':[%s]", calls->data);
+    if (chat) llm_text_str(out, "}");
+    out->failed |= c->content.failed | (calls && calls->failed);
+    c->content.len = c->thoughts.len = 0;
+}
+
+static int64_t llm__ollama_ns(double seconds) { return seconds > 0 ? (int64_t)(seconds * 1e9) : 0; }
+
+/* How long it took. What Ollama calls loading is the wait for a place here. */
+static void llm__ollama_times(const llm_openai_call *k, int answers, llm_text *out) {
+    llm_request_metrics m = LLM__ZERO;
+    llm_output o;
+    int64_t prompt = 0;
+    for (int32_t r = k->info.n_requests - 1; r >= 0; r--) {
+        llm_request_get_metrics(k->request[r], &m); /* the first one's stay */
+        prompt += m.n_prompt_tokens;
+    }
+    const double wait = m.inference_start_time - m.arrival_time;
+    llm_text_format(out, ",'total_duration':%l,'load_duration':%l,'prompt_eval_count':%l", llm__ollama_ns(llm__now() - k->received),
+                    m.inference_start_time > 0 ? llm__ollama_ns(wait) : (int64_t)0, prompt);
+    if (!answers || llm_request_get_output(k->request[0], 0, &o)) return;
+    llm_text_format(out, ",'prompt_eval_duration':%l,'eval_count':%l,'eval_duration':%l", llm__ollama_ns(m.first_token_time),
+                    (int64_t)o.n_token_ids, llm__ollama_ns(m.finish_time - m.inference_start_time - m.first_token_time));
+}
+
+/* The ids of prompt and answer, for a later request's `context`. */
+static void llm__ollama_ids(const llm_openai_call *k, const llm_output *o, llm_text *out) {
+    size_t n;
+    const int32_t *prompt = llm_request_prompt(k->request[0], &n);
+    llm_text_str(out, ",\"context\":[");
+    for (size_t i = 0; i < n; i++) llm_text_format(out, "%,%d", prompt[i]);
+    for (size_t i = 0; i < o->n_token_ids; i++) llm_text_format(out, "%,%d", o->token_ids[i]);
+    llm_text_str(out, "]");
+}
+
+/* How the last line ends. */
+static void llm__ollama_end(const llm_openai_call *k, llm_text *out) {
+    llm_output o;
+    llm_request_get_output(k->request[0], 0, &o);
+    llm_text_format(out, ",'done':true,'done_reason':%q", llm_finish_str(o.finish));
+    if (k->dialect == LLM_OPENAI_OLLAMA_GENERATE && k->info.kind == LLM_OPENAI_CHAT) llm__ollama_ids(k, &o, out);
+    llm__ollama_times(k, 1, out);
+}
+
+/* Log-probabilities of the tokens that were not told yet, without the one that only ends the answer. */
+static void llm__ollama_logprobs_of(const llm_openai_call *k, llm__oai_choice *c, llm_text *out) {
+    llm_output o;
+    if (!k->want_logprobs) return;
+    llm_request_get_output(k->request[0], 0, &o);
+    const int32_t told = c->n_tokens - c->n_held, n = k->info.stream ? c->n_held : (int32_t)o.n_token_ids;
+    const int last =
+        told + n > 0 && told + n == (int32_t)o.n_token_ids && llm__oai_is_end(k, o.finish, o.stop_id, o.token_ids[told + n - 1]);
+    const llm_output rows = llm__oai_rows(&o, told, n - last);
+    c->n_held = 0;
+    if (!rows.n_token_ids) return;
+    llm_text_str(out, ",\"logprobs\":[");
+    llm__oai_chat_rows(k, &rows, out);
+    llm_text_str(out, "]");
+}
+
+/* What was polled of a choice, as lines: text and thoughts, then each call once it is whole; with the choice's end the last line. */
+static void llm__ollama_event(llm_openai_call *k, const llm_event *e, llm_text *out) {
+    llm__oai_choice *c = &k->choice[0];
+    const int end = e->finish != LLM_FINISH_NONE;
+    LLM__SCOPED(llm_text_free) llm_text calls = LLM__ZERO;
+    llm__ollama_calls(c, end, &calls);
+    if (c->content.len || c->thoughts.len || calls.len) {
+        llm__ollama_head(k, out);
+        llm__ollama_payload(k, c, &calls, out);
+        llm__ollama_logprobs_of(k, c, out);
+        llm_text_str(out, ",\"done\":false}\n");
+    }
+    if (!end) return;
+    llm__ollama_head(k, out);
+    llm__ollama_payload(k, c, NULL, out);
+    llm__ollama_end(k, out);
+    llm_text_str(out, "}\n");
+}
+
+/* The answer to a body without anything to do: the model is there. */
+static void llm__ollama_loaded(llm_openai_call *k, llm_text *out) {
+    if (k->dialect == LLM_OPENAI_OLLAMA_EMBEDDINGS) llm_text_str(out, "{\"embedding\":[]}");
+    else if (k->dialect == LLM_OPENAI_OLLAMA_EMBED) llm_text_format(out, "{'model':%q,'embeddings':[]}", k->model);
+    else {
+        llm__ollama_head(k, out);
+        llm_text_format(out, ",%s,'done':true,'done_reason':'load'}%s",
+                        k->dialect == LLM_OPENAI_OLLAMA_CHAT ? "\"message\":{\"role\":\"assistant\",\"content\":\"\"}"
+                                                             : "\"response\":\"\"",
+                        k->info.stream ? "\n" : "");
+    }
+    k->info.stream = 0; /* one piece */
+}
+
+/* Vectors: of several texts in a list, of /api/embeddings the one. */
+static void llm__ollama_vectors(const llm_openai_call *k, llm_text *out) {
+    if (k->dialect == LLM_OPENAI_OLLAMA_EMBEDDINGS) {
+        llm_text_str(out, "{\"embedding\":");
+        llm__oai_vector(k, 0, out);
+        llm_text_str(out, "}");
+        return;
+    }
+    llm_text_format(out, "{'model':%q,'embeddings':[", k->model);
+    for (int32_t r = 0; r < k->info.n_requests; r++) {
+        llm_text_format(out, "%,");
+        llm__oai_vector(k, r, out);
+    }
+    llm_text_str(out, "]");
+    llm__ollama_times(k, 0, out);
+    llm_text_str(out, "}");
+}
+
+/* The answer that is not streamed, of a kind with or without the engine's work. */
+static void llm__ollama_whole(llm_openai_call *k, llm_text *out) {
+    llm__oai_choice *c = &k->choice[0];
+    LLM__SCOPED(llm_text_free) llm_text calls = LLM__ZERO;
+    if (k->info.kind == LLM_OPENAI_EMBEDDING) {
+        llm__ollama_vectors(k, out);
+        return;
+    }
+    llm__ollama_calls(c, 1, &calls);
+    llm__ollama_head(k, out);
+    llm__ollama_payload(k, c, &calls, out);
+    llm__ollama_logprobs_of(k, c, out);
+    llm__ollama_end(k, out);
+    llm_text_str(out, "}");
+}
+
+/* ---- what there is */
+
+/* "134.5M", "8.0B". */
+static void llm__ollama_size(int64_t n, char out[40]) {
+    const int large = n >= 1000000000;
+    snprintf(out, 40, "%.*f%s", large ? 1 : 2, (double)n / (large ? 1e9 : 1e6), large ? "B" : "M");
+}
+
+static void llm__ollama_details(const llm_model_info *info, llm_text *out) {
+    char size[40];
+    llm__ollama_size(info->n_params, size);
+    llm_text_format(out,
+                    ",'details':{'parent_model':'','format':%q,'family':%q,'families':[%q],'parameter_size':%q,'quantization_level':%q}",
+                    info->format, info->family, info->family, size, info->file_type);
+}
+
+/* name with the tag that every name has there; 64 hexadecimal digits that are the same for the same model, as those of its manifest are
+ * there. */
+LLM_API void llm_ollama_card(const llm_model *model, const char *name, double modified, int32_t max_model_len, llm_text *out) {
+    const llm_model_info *info = model ? llm_model_get_info(model) : NULL;
+    const char *slash = strrchr(name, '/'), *tag = strchr(slash ? slash : name, ':') ? "" : ":latest";
+    char all[400], digest[80];
+    const int n = !info ? snprintf(all, sizeof all, "%.200s", name)
+                        : snprintf(all, sizeof all, "%.200s %s %lld %lld", name, info->architecture, (long long)info->n_params,
+                                   (long long)info->weight_bytes);
+    for (uint64_t i = 0; i < 4; i++)
+        snprintf(digest + 16 * i, 20, "%016llx",
+                 (unsigned long long)llm__hash(all, (size_t)n < sizeof all ? (size_t)n : sizeof all - 1, i + 1));
+    LLM__SCOPED(llm_text_free) llm_text full = LLM__ZERO;
+    llm_text_str(&full, name);
+    llm_text_str(&full, tag);
+    out->failed |= full.failed;
+    llm_text_format(out, "%,{'name':%q,'model':%q,'modified_at':", full.data, full.data);
+    llm__ollama_time(modified, out);
+    llm_text_format(out, ",'size':%l,'digest':%q", info ? info->weight_bytes : (int64_t)0, digest);
+    if (info) llm__ollama_details(info, out);
+    if (max_model_len > 0) {
+        llm_text_str(out, ",\"expires_at\":");
+        llm__ollama_time(llm__wall_clock() + 365.0 * 86400, out); /* it stays as long as the server */
+        llm_text_format(out, ",'size_vram':0,'context_length':%d", max_model_len);
+    }
+    llm_text_str(out, "}");
+}
+
+/* The sampling that holds where a request says nothing, as lines. */
+static void llm__ollama_parameters(const llm_sampling *s, llm_text *out) {
+    const struct {
+        const char *name;
+        double value;
+    } rows[] = {{"temperature", (double)s->temperature},
+                {"top_p", s->top_p > 0 ? (double)s->top_p : 1.0},
+                {"top_k", s->top_k > 0 ? (double)s->top_k : 0.0},
+                {"min_p", (double)s->min_p},
+                {"repeat_penalty", s->repetition_penalty > 0 ? (double)s->repetition_penalty : 1.0}};
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        char line[80];
+        snprintf(line, sizeof line, "%s%-30s %g", i ? "\n" : "", rows[i].name, rows[i].value);
+        llm_text_str(out, line);
+    }
+}
+
+/* The answer of /api/show. */
+static void llm__ollama_show(const llm_openai_call *k, llm_text *out) {
+    const llm_openai_service *s = &k->service;
+    const llm_model_info *info = llm_model_get_info(s->model);
+    const char *a = info->family;
+    llm_sampling how = s->defaults;
+    LLM__SCOPED(llm_text_free) llm_text parameters = LLM__ZERO;
+    llm__ollama_defaults(s, &how);
+    llm__ollama_parameters(&how, &parameters);
+    llm_text_format(out, "{'modelfile':%q,'parameters':%q,'template':%q", "# the model is given to the server at its start\n",
+                    parameters.data ? parameters.data : "", info->chat_template ? info->chat_template : "");
+    llm__ollama_details(info, out);
+    llm_text_format(out,
+                    ",'model_info':{'general.architecture':%q,'general.parameter_count':%l,'%s.context_length':%d,'%s.embedding_length':%d,"
+                    "'%s.block_count':%d,'%s.attention.head_count':%d,'%s.attention.head_count_kv':%d,'%s.vocab_size':%d,",
+                    a, info->n_params, a, info->max_position_embeddings, a, info->hidden_size, a, info->n_layers, a, info->n_heads, a,
+                    info->n_kv_heads, a, info->vocab_size);
+    llm_text_format(out, "'tokenizer.ggml.model':%q,'tokenizer.ggml.bos_token_id':%d,'tokenizer.ggml.eos_token_id':%d},'capabilities':[",
+                    info->tokenizer_kind, info->bos_id, info->eos_id);
+    llm_text_str(out, "\"completion\"");
+    if (info->chat_template && (s->caps.tools || s->caps.system_role)) llm_text_str(out, ",\"tools\"");
+    if (s->model->vision) llm_text_str(out, ",\"vision\"");
+    if (s->reasoning != LLM_REASONING_NONE || s->caps.thinking_switch) llm_text_str(out, ",\"thinking\"");
+    llm_text_str(out, "],\"modified_at\":");
+    llm__ollama_time((double)k->created, out);
+    llm_text_str(out, "}");
+    out->failed |= parameters.failed;
+}
+
+/* ============================================================================
+ * >>ollama_body   A body of Ollama rewritten as one of OpenAI.
+ * ============================================================================ */
+
+/* What stands in a body or in its `options`, in which kinds it has an effect, and what becomes of it. */
+typedef struct llm__ollama_member {
+    const char *names;                                     /* "a|b" */
+    int32_t kinds;                                         /* LLM__OAI_BIT(OLLAMA_...) */
+    const char *to;                                        /* OpenAI's name for the same; NULL: */
+    int (*read)(llm_openai_call *k, int v, llm_text *out); /* what reads it; NULL too: llm__ollama_prompt */
+} llm__ollama_member;
+
+/* A member of `options`. */
+static int llm__ollama_said(const llm_openai_call *k, const char *name) {
+    return llm__oai_get(k->body, llm__oai_get(k->body, 0, "options"), name);
+}
+
+/* What is told and has no effect: the server's own from its start on, or what nothing here has. */
+static int llm__ollama_idle(llm_openai_call *k, int v, LLM__UNUSED llm_text *out) {
+    llm__report_name(&k->ignored, llm__json_key(k->body, v));
+    return 1;
+}
+
+static int llm__ollama_idle_option(llm_openai_call *k, int v, LLM__UNUSED llm_text *out) {
+    char said[64];
+    snprintf(said, sizeof said, "options.%.40s", llm__json_key(k->body, v).p);
+    llm__report_name(&k->ignored, llm__lit(said));
+    return 1;
+}
+
+/* ---- options */
+
+/* A way of sampling that is not to be had: it may be named, with the number that switches it off. */
+static int llm__ollama_off(llm_openai_call *k, int v, double off) {
+    double x;
+    const char *name = llm__json_key(k->body, v).p;
+    return (llm_json_num(k->body, v, &x) && x == off) ||
+           llm__oai_bad(k, name, ": this way of sampling is not supported: %g, which is without it, was expected", off);
+}
+
+static int llm__ollama_zero(llm_openai_call *k, int v, LLM__UNUSED llm_text *out) { return llm__ollama_off(k, v, 0); }
+static int llm__ollama_one(llm_openai_call *k, int v, LLM__UNUSED llm_text *out) { return llm__ollama_off(k, v, 1); }
+
+/* Penalties; without effect where repeat_last_n is 0. */
+static int llm__ollama_penalty(llm_openai_call *k, int v, llm_text *out) {
+    const llm__str key = llm__json_key(k->body, v);
+    const char *name = llm__str_eq(key, "repeat_penalty") ? "repetition_penalty" : key.p;
+    if (llm__json_whole(k->body, llm__ollama_said(k, "repeat_last_n"), 1)) llm_text_format(out, "%,%q:%j", name, k->body, v);
+    return 1;
+}
+
+/* How far back penalties look: here over the whole text, as in vLLM, so -1. 0 is no penalty at all. A part of the text would give other
+ * answers, unless nothing is penalised. */
+static int llm__ollama_last_n(llm_openai_call *k, int v, llm_text *out) {
+    static const char *const names[] = {"repeat_penalty", "presence_penalty", "frequency_penalty"};
+    const llm_sampling *s = &k->service.defaults;
+    double penalty[3] = {s->repetition_penalty > 0 ? (double)s->repetition_penalty : 1.0, (double)s->presence_penalty,
+                         (double)s->frequency_penalty};
+    int64_t n = 0;
+    for (int i = 0; i < 3; i++) llm_json_num(k->body, llm__ollama_said(k, names[i]), &penalty[i]);
+    const int penalises = penalty[0] < 1 || penalty[0] > 1 || penalty[1] < 0 || penalty[1] > 0 || penalty[2] < 0 || penalty[2] > 0;
+    if (!llm_json_int(k->body, v, &n) || n < -1) return llm__oai_bad(k, "repeat_last_n", "must be a whole number, at least -1");
+    if (n == 0) llm_text_format(out, "%,'repetition_penalty':1,'presence_penalty':0,'frequency_penalty':0");
+    else if (n > 0 && !penalises) return llm__ollama_idle_option(k, v, out);
+    else if (n > 0 && (!k->service.engine || n < k->service.engine->p.max_len))
+        return llm__oai_bad(k, "repeat_last_n", ": %lld, but penalties look at the whole text here: -1, or 0 for none, was expected",
+                            (long long)n);
+    return 1;
+}
+
+/* How long: what is not above 0 has no bound but the context's end, as if it was not said. */
+static int llm__ollama_num_predict(llm_openai_call *k, int v, llm_text *out) {
+    int64_t n = 0;
+    if (!llm_json_int(k->body, v, &n) || n < -2) return llm__oai_bad(k, "num_predict", "must be a whole number, at least -2");
+    llm_text_format(out, "%,'max_tokens':%l", n > 0 ? n : (int64_t)9e18);
+    return 1;
+}
+
+/* -1: any, as if it was not said. */
+static int llm__ollama_seed(llm_openai_call *k, int v, llm_text *out) {
+    int64_t seed = 0;
+    if (!llm_json_int(k->body, v, &seed) || seed != -1) llm_text_format(out, "%,'seed':%j", k->body, v);
+    return 1;
+}
+
+enum {
+    LLM__OLLAMA_CHATS = LLM__OAI_BIT(OLLAMA_CHAT) | LLM__OAI_BIT(OLLAMA_GENERATE),
+    LLM__OLLAMA_VECTORS = LLM__OAI_BIT(OLLAMA_EMBED) | LLM__OAI_BIT(OLLAMA_EMBEDDINGS),
+    LLM__OLLAMA_ALL = LLM__OLLAMA_CHATS | LLM__OLLAMA_VECTORS | LLM__OAI_BIT(OLLAMA_SHOW)
+};
+
+static const llm__ollama_member llm__ollama_options[] = {
+    {"temperature", LLM__OLLAMA_CHATS, "temperature", NULL}, {"top_k", LLM__OLLAMA_CHATS, "top_k", NULL},
+    {"top_p", LLM__OLLAMA_CHATS, "top_p", NULL}, {"min_p", LLM__OLLAMA_CHATS, "min_p", NULL}, {"stop", LLM__OLLAMA_CHATS, "stop", NULL},
+    {"seed", LLM__OLLAMA_CHATS, NULL, llm__ollama_seed},
+    {"repeat_penalty|presence_penalty|frequency_penalty", LLM__OLLAMA_CHATS, NULL, llm__ollama_penalty},
+    {"repeat_last_n", LLM__OLLAMA_CHATS, NULL, llm__ollama_last_n}, {"num_predict", LLM__OLLAMA_CHATS, NULL, llm__ollama_num_predict},
+    {"mirostat", LLM__OLLAMA_CHATS, NULL, llm__ollama_zero}, {"typical_p|tfs_z", LLM__OLLAMA_CHATS, NULL, llm__ollama_one}};
+
+/* The members of an object, each by its row; `otherwise` tells of those that no row has, or that have no effect in this kind. */
+static int llm__ollama_members(llm_openai_call *k, int object, const llm__ollama_member *table, int n,
+                               int (*otherwise)(llm_openai_call *k, int v, llm_text *out), llm_text *out) {
+    for (int v = llm_json_first(k->body, object); v >= 0; v = llm_json_next(k->body, v)) {
+        const llm__ollama_member *m = NULL;
+        if (llm_json_type_of(k->body, v) == LLM_JSON_NULL) continue;
+        for (int i = 0; i < n && !m; i++)
+            if (table[i].kinds & 1 << k->dialect && llm__alias_among(table[i].names, llm__json_key(k->body, v), NULL)) m = &table[i];
+        if (!m) otherwise(k, v, out);
+        else if (m->to) llm_text_format(out, "%,%q:%j", m->to, k->body, v);
+        else if (m->read && !m->read(k, v, out)) return 0;
+    }
+    return 1;
+}
+
+static int llm__ollama_read_options(llm_openai_call *k, int v, llm_text *out) {
+    if (llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, "options", "must be an object");
+    return llm__ollama_members(k, v, llm__ollama_options, LLM__COUNT(llm__ollama_options), llm__ollama_idle_option, out);
+}
+
+/* ---- messages */
+
+/* Base64 texts as parts with data URIs; what is one already stays. */
+static int llm__ollama_images(llm_openai_call *k, int v, const char *where, llm_text *out) {
+    for (int e = llm_json_first(k->body, v); e >= 0; e = llm_json_next(k->body, e)) {
+        const llm__str s = llm__json_text(k->body, e);
+        const int whole = s.p && llm__starts(s, llm__lit("data:"));
+        if (!s.p) return llm__oai_bad(k, where, "must be a list of pictures in base64");
+        llm_text_format(out, "%,{'type':'image_url','image_url':{'url':");
+        llm_text_str(out, whole ? "\"" : "\"data:image/*;base64,");
+        LLM__SCOPED(llm_text_free) llm_text quoted = LLM__ZERO;
+        llm_text_json(&quoted, s.p, s.n);
+        if (quoted.len > 1) llm_text_add(out, quoted.data + 1, quoted.len - 1); /* behind its first quote */
+        out->failed |= quoted.failed;
+        llm_text_str(out, "}}");
+    }
+    return 1;
+}
+
+/* Pictures and a text as the content of a message; text -1: none. */
+static int llm__ollama_content(llm_openai_call *k, int text, int images, const char *where, llm_text *out) {
+    if (images >= 0 && llm_json_type_of(k->body, images) != LLM_JSON_ARRAY)
+        return llm__oai_bad(k, where, "must be a list of pictures in base64");
+    if (images < 0 || !llm_json_size(k->body, images)) {
+        llm_text_format(out, text < 0 ? "%,'content':''" : "%,'content':%j", k->body, text);
+        return 1;
+    }
+    llm_text_format(out, "%,'content':[");
+    if (!llm__ollama_images(k, images, where, out)) return 0;
+    if (text >= 0) llm_text_format(out, "%,{'type':'text','text':%j}", k->body, text);
+    llm_text_str(out, "]");
+    return 1;
+}
+
+/* Message i at node m. */
+static int llm__ollama_message(llm_openai_call *k, int i, int m, llm_text *out) {
+    const llm_json *d = k->body;
+    char where[40];
+    int content = llm__oai_get(d, m, "content"), images = llm__oai_get(d, m, "images"), calls = llm__oai_get(d, m, "tool_calls");
+    if (llm_json_type_of(d, m) != LLM_JSON_OBJECT) return llm_text_format(out, "%,%j", d, m), 1; /* refused there */
+    snprintf(where, sizeof where, "messages[%d].images", i);
+    llm_text_format(out, "%,{");
+    for (int v = llm_json_first(d, m); v >= 0; v = llm_json_next(d, v)) {
+        const llm__str key = llm__json_key(d, v);
+        if (llm__alias_among("content|images", key, NULL) || llm_json_type_of(d, v) == LLM_JSON_NULL) continue;
+        const char *to = llm__str_eq(key, "thinking") && llm_json_find(d, m, "reasoning_content") < 0 ? "reasoning_content"
+                         : llm__str_eq(key, "tool_name") && llm_json_find(d, m, "name") < 0           ? "name"
+                                                                                                      : NULL;
+        if (to) llm_text_format(out, "%,%q:%j", to, d, v);
+        else llm_text_format(out, "%,%Q:%j", key.p, key.n, d, v);
+    }
+    if ((content >= 0 || images >= 0 || calls < 0) && !llm__ollama_content(k, content, images, where, out)) return 0;
+    llm_text_str(out, "}");
+    return 1;
+}
+
+static int llm__ollama_messages(llm_openai_call *k, int v, llm_text *out) {
+    int i = 0, list = llm_json_type_of(k->body, v) == LLM_JSON_ARRAY;
+    if (!list) return llm__oai_bad(k, "messages", "must be a list of messages");
+    if (!llm_json_size(k->body, v)) return 1;
+    k->idle = 0;
+    llm_text_format(out, "%,'messages':[");
+    for (int m = llm_json_first(k->body, v); m >= 0; m = llm_json_next(k->body, m))
+        if (!llm__ollama_message(k, i++, m, out)) return 0;
+    llm_text_str(out, "]");
+    return 1;
+}
+
+/* ---- the other members */
+
+static llm__str llm__ollama_name_of(const llm_json *body) {
+    const int model = llm__oai_get(body, 0, "model");
+    llm__str name = llm__json_text(body, model >= 0 ? model : llm__oai_get(body, 0, "name")); /* the older word */
+    if (name.p && llm__ends_with(name.p, ":latest")) name.n -= strlen(":latest");
+    return name;
+}
+
+/* The name as it is known here: the whole, if that is one of ours. */
+static int llm__ollama_model(llm_openai_call *k, int v, llm_text *out) {
+    const llm__str whole = llm__json_text(k->body, v),
+                   name = llm_openai_knows_model(&k->service, whole.p, whole.n) ? whole : llm__ollama_name_of(k->body);
+    if (whole.p) llm_text_format(out, "%,'model':%Q", name.p, name.n);
+    else llm_text_format(out, "%,'model':%j", k->body, v);
+    return 1;
+}
+
+/* `name` has no effect beside `model`. */
+static int llm__ollama_name(llm_openai_call *k, int v, llm_text *out) {
+    return llm__oai_has(k, "model") ? llm__ollama_idle(k, v, out) : llm__ollama_model(k, v, out);
+}
+
+/* How long the model stays loaded: as long as the server runs. */
+static int llm__ollama_keep_alive(llm_openai_call *k, int v, llm_text *out) {
+    const llm_json_type type = llm_json_type_of(k->body, v);
+    return type == LLM_JSON_STRING || type == LLM_JSON_NUMBER ? llm__ollama_idle(k, v, out)
+                                                              : llm__oai_bad(k, "keep_alive", "must be seconds, or a text such as \"5m\"");
+}
+
+static int llm__ollama_format(llm_openai_call *k, int v, llm_text *out) {
+    const llm__str word = llm__json_text(k->body, v);
+    if (word.p && !word.n) return 1;
+    if (word.p && llm__str_eq(word, "json")) llm_text_format(out, "%,'response_format':{'type':'json_object'}");
+    else if (llm_json_type_of(k->body, v) == LLM_JSON_OBJECT)
+        llm_text_format(out, "%,'response_format':{'type':'json_schema','json_schema':{'name':'format','schema':%j}}", k->body, v);
+    else return llm__oai_bad(k, "format", "must be \"json\" or a JSON schema, an object");
+    return 1;
+}
+
+static int llm__ollama_think(llm_openai_call *k, int v, llm_text *out) {
+    int on = 1;
+    const llm__str word = llm__json_text(k->body, v);
+    if (!llm_json_bool(k->body, v, &on) && !(word.p && llm__alias_among("low|medium|high", word, NULL)))
+        return llm__oai_bad(k, "think", "must be true, false, \"low\", \"medium\" or \"high\"");
+    if (on && k->service.reasoning == LLM_REASONING_NONE && !k->service.caps.thinking_switch)
+        return llm__oai_bad(k, "think", ": this model does not think before it answers");
+    if (llm__json_flag(k->body, 0, "raw", 0)) return llm__ollama_idle(k, v, out);
+    llm_text_format(out, "%,'enable_thinking':%b", on);
+    if (word.p) llm_text_format(out, "%,'reasoning_effort':%j", k->body, v);
+    return 1;
+}
+
+/* Logprobs are a switch, which a completion has as the number of alternatives. */
+static int llm__ollama_logprobs(llm_openai_call *k, int v, llm_text *out) {
+    int on = 0, top = llm__oai_get(k->body, 0, "top_logprobs");
+    if (!llm_json_bool(k->body, v, &on)) return llm__oai_bad(k, "logprobs", "must be true or false");
+    if (!llm__json_flag(k->body, 0, "raw", 0)) llm_text_format(out, "%,'logprobs':%b", on);
+    else if (on) llm_text_format(out, top >= 0 ? "%,'logprobs':%j" : "%,'logprobs':0", k->body, top);
+    return 1;
+}
+
+static int llm__ollama_top_logprobs(llm_openai_call *k, int v, llm_text *out) {
+    if (!llm__json_flag(k->body, 0, "raw", 0)) llm_text_format(out, "%,'top_logprobs':%j", k->body, v);
+    return 1;
+}
+
+/* A prompt that is too long is never cut; a text to be embedded is, unless that is declined. */
+static int llm__ollama_truncate(llm_openai_call *k, int v, llm_text *out) {
+    int on = 0;
+    if (!llm_json_bool(k->body, v, &on)) return llm__oai_bad(k, "truncate", "must be true or false");
+    if (on && !(LLM__OLLAMA_VECTORS & 1 << k->dialect)) llm__ollama_idle(k, v, out);
+    k->keep_first = on;
+    return 1;
+}
+
+static int llm__ollama_template(llm_openai_call *k, int v, LLM__UNUSED llm_text *out) {
+    const llm__str s = llm__json_text(k->body, v);
+    if (s.p && !s.n) return 1;
+    llm__oai_bad(k, "template", ": a request cannot bring a template of its own: the model's is used");
+    k->info.status = 403;
+    return 0;
+}
+
+/* Text behind the answer; an empty one is none. */
+static int llm__ollama_suffix(llm_openai_call *k, int v, llm_text *out) {
+    const llm__str s = llm__json_text(k->body, v);
+    if (!s.p || s.n) llm_text_format(out, "%,'suffix':%j", k->body, v);
+    return 1;
+}
+
+/* What an earlier answer gave: the ids of its prompt and its text. */
+static int llm__ollama_context(llm_openai_call *k, int v, LLM__UNUSED llm_text *out) {
+    llm__oai_at(k, "context");
+    if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a list of token ids");
+    return llm__oai_ids(k, v, &k->before);
+}
+
+/* Texts to be embedded; without any there is nothing to do. */
+static int llm__ollama_input(llm_openai_call *k, int v, llm_text *out) {
+    const llm__str s = llm__json_text(k->body, v);
+    if ((s.p && !s.n) || (llm_json_type_of(k->body, v) == LLM_JSON_ARRAY && !llm_json_size(k->body, v))) return 1;
+    k->idle = 0;
+    llm_text_format(out, "%,'input':%j", k->body, v);
+    return 1;
+}
+
+static const llm__ollama_member llm__ollama_fields[] = {
+    {"model", LLM__OLLAMA_ALL, NULL, llm__ollama_model}, {"name", LLM__OLLAMA_ALL, NULL, llm__ollama_name},
+    {"messages", LLM__OAI_BIT(OLLAMA_CHAT), NULL, llm__ollama_messages}, {"tools", LLM__OAI_BIT(OLLAMA_CHAT), "tools", NULL},
+    {"prompt|system|images|raw", LLM__OAI_BIT(OLLAMA_GENERATE), NULL, NULL},
+    {"suffix", LLM__OAI_BIT(OLLAMA_GENERATE), NULL, llm__ollama_suffix},
+    {"template", LLM__OLLAMA_CHATS, NULL, llm__ollama_template}, {"context", LLM__OAI_BIT(OLLAMA_GENERATE), NULL, llm__ollama_context},
+    {"stream", LLM__OLLAMA_CHATS, "stream", NULL}, {"format", LLM__OLLAMA_CHATS, NULL, llm__ollama_format},
+    {"think", LLM__OLLAMA_CHATS, NULL, llm__ollama_think}, {"logprobs", LLM__OLLAMA_CHATS, NULL, llm__ollama_logprobs},
+    {"top_logprobs", LLM__OLLAMA_CHATS, NULL, llm__ollama_top_logprobs},
+    {"input", LLM__OAI_BIT(OLLAMA_EMBED), NULL, llm__ollama_input}, {"dimensions", LLM__OAI_BIT(OLLAMA_EMBED), "dimensions", NULL},
+    {"prompt", LLM__OAI_BIT(OLLAMA_EMBEDDINGS), NULL, llm__ollama_input},
+    {"truncate", LLM__OLLAMA_CHATS | LLM__OLLAMA_VECTORS, NULL, llm__ollama_truncate},
+    {"options", LLM__OLLAMA_CHATS | LLM__OLLAMA_VECTORS, NULL, llm__ollama_read_options},
+    {"keep_alive", LLM__OLLAMA_CHATS | LLM__OLLAMA_VECTORS, NULL, llm__ollama_keep_alive}};
+
+/* What /api/generate asks: a chat of one or two messages, or, raw, the prompt as it is. */
+static int llm__ollama_prompt(llm_openai_call *k, llm_text *out) {
+    const llm_json *d = k->body;
+    int prompt = llm__oai_get(d, 0, "prompt"), system = llm__oai_get(d, 0, "system"), images = llm__oai_get(d, 0, "images"), raw = 0;
+    const llm__str asked = llm__json_text(d, prompt), role = llm__json_text(d, system);
+    const int pictures = images >= 0 && !(llm_json_type_of(d, images) == LLM_JSON_ARRAY && !llm_json_size(d, images));
+    if (llm__oai_has(k, "raw") && !llm_json_bool(d, llm__oai_get(d, 0, "raw"), &raw))
+        return llm__oai_bad(k, "raw", "must be true or false");
+    if (prompt >= 0 && !asked.p) return llm__oai_bad(k, "prompt", "must be a text");
+    if (system >= 0 && !role.p) return llm__oai_bad(k, "system", "must be a text");
+    if (raw && (role.n || k->before.len))
+        return llm__oai_bad(k, "raw", ": true goes with neither system nor context, as no template is used");
+    k->idle = !asked.n && !pictures;
+    if (k->idle) return 1;
+    if (raw) {
+        k->info.kind = LLM_OPENAI_COMPLETION;
+        llm_text_format(out, "%,'prompt':%j", d, prompt);
+        if (!k->service.max_tokens && llm__ollama_said(k, "num_predict") < 0) llm_text_format(out, "%,'max_tokens':%l", (int64_t)9e18);
+        if (!pictures) return 1;
+        return llm__oai_bad(k, "images", "go with a prompt that is not raw");
+    }
+    llm_text_format(out, "%,'messages':[");
+    if (role.n) llm_text_format(out, "{'role':'system','content':%j}", d, system);
+    llm_text_format(out, "%,{'role':'user'");
+    if (!llm__ollama_content(k, prompt, images, "images", out)) return 0;
+    llm_text_str(out, "}]");
+    return 1;
+}
+
+static llm_openai_kind llm__ollama_kind(llm_openai_kind kind) {
+    switch (kind) {
+    case LLM_OPENAI_OLLAMA_CHAT:
+    case LLM_OPENAI_OLLAMA_GENERATE: return LLM_OPENAI_CHAT;
+    case LLM_OPENAI_OLLAMA_EMBED:
+    case LLM_OPENAI_OLLAMA_EMBEDDINGS: return LLM_OPENAI_EMBEDDING;
+    default: return kind;
+    }
+}
+
+static void llm__ollama_defaults(const llm_openai_service *s, llm_sampling *to) {
+    llm_sampling plain, chat;
+    llm_sampling_default(s->model, &plain);
+    llm_sampling_chat(s->model, &chat);
+    if (!memcmp(&plain, &chat, sizeof plain) || memcmp(&plain, &s->defaults, sizeof plain)) return; /* somebody said something */
+    to->temperature = 0.8f;
+    to->top_k = 40;
+    to->top_p = 0.9f;
+}
+
+static int llm__ollama_body(llm_openai_call *k) {
+    static const llm_json_limits limits = {64, 4 << 20, 1};
+    const int chat = LLM__OLLAMA_CHATS & 1 << k->dialect, vectors = LLM__OLLAMA_VECTORS & 1 << k->dialect;
+    LLM__SCOPED(llm_text_free) llm_text out = LLM__ZERO;
+    llm_json *body = NULL;
+    k->idle = chat || vectors;
+    k->keep_first = vectors;
+    llm_text_str(&out, "{");
+    if (!llm__ollama_members(k, 0, llm__ollama_fields, LLM__COUNT(llm__ollama_fields), llm__ollama_idle, &out)) return 0;
+    if (k->dialect == LLM_OPENAI_OLLAMA_GENERATE && !llm__ollama_prompt(k, &out)) return 0;
+    if (chat && !llm__oai_has(k, "stream")) llm_text_format(&out, "%,'stream':true");
+    if (k->dialect == LLM_OPENAI_OLLAMA_EMBEDDINGS) llm_text_format(&out, "%,'normalize':false");
+    if (k->idle && chat) llm_text_format(&out, "%,'messages':[{'role':'user','content':''}]"); /* the rest is checked even so */
+    llm_text_str(&out, "}");
+    const llm_result r = out.failed ? llm__nomem() : llm_json_parse(out.data, out.len, &limits, &body);
+    k->param[0] = 0;
+    if (r) return llm__oai_refused(k, r, "");
+    llm_json_free(k->body);
+    k->body = body;
+    return 1;
 }
 
 /* ============================================================================
@@ -40774,8 +41505,9 @@ static void llm__oai_response_end(llm_openai_call *k, llm_text *out) {
 static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
     size_t before = out->len;
     int done = 1, response = k->info.kind == LLM_OPENAI_RESPONSE, generate = k->info.kind == LLM_OPENAI_GENERATE;
+    const int ollama = llm__oai_is_ollama(k);
     if (response) llm__oai_response_begin(k, out);
-    else if (k->info.kind == LLM_OPENAI_CHAT) llm__oai_roles(k, out);
+    else if (k->info.kind == LLM_OPENAI_CHAT && !ollama) llm__oai_roles(k, out);
     for (int32_t r = 0; r < k->info.n_requests && !k->failed; r++) {
         llm_event e;
         int any = 0;
@@ -40784,6 +41516,7 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
             any = 1;
             if (response || generate) k->choice[r * k->info.n_choices + e.index].n_held = 0;
             if (response) llm__oai_items_grow(k, out);
+            else if (ollama) llm__ollama_event(k, &e, out);
             else if (!generate) llm__oai_event(k, r, &e, &k->choice[r * k->info.n_choices + e.index], out);
         }
         if (any && generate) llm__oai_whole(k, out), llm_text_str(out, "\n");
@@ -40791,8 +41524,10 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
         done &= llm_request_done(k->request[r]);
     }
     if (!done) return 0;
+    const char *failure = ollama ? llm__oai_failure(k) : NULL;
     if (response) llm__oai_response_end(k, out);
-    else llm__oai_stream_end(k, out);
+    else if (!ollama) llm__oai_stream_end(k, out);
+    if (failure) llm__ollama_error(failure, 1, out);
     k->info.done = 1;
     return out->len > before;
 }
@@ -40814,6 +41549,7 @@ static int llm__oai_next(llm_openai_call *k, llm_text *out) {
         if (!done) return 0;
         const char *failure = llm__oai_failure(k);
         if (failure) llm__oai_bad(k, "", "%s", failure), k->info.status = k->failed ? k->failed : 500;
+        else if (llm__oai_is_ollama(k)) llm__ollama_whole(k, out);
         else if (k->info.kind == LLM_OPENAI_RESPONSE) llm__oai_response_whole(k, out);
         else llm__oai_whole(k, out);
     } else if (k->info.status == 200) {
@@ -40825,7 +41561,8 @@ static int llm__oai_next(llm_openai_call *k, llm_text *out) {
         llm__oai_bad(k, "", "The answer is larger than %lld bytes: ask for a stream, or for less of n, max_tokens and logprobs",
                      (long long)k->service.max_answer_bytes);
     }
-    if (k->info.status != 200) llm_openai_error(out, k->info.status, k->message, k->param[0] ? k->param : NULL, k->code);
+    if (k->info.status != 200 && llm__oai_is_ollama(k)) llm__ollama_error(k->message, 0, out);
+    else if (k->info.status != 200) llm_openai_error(out, k->info.status, k->message, k->param[0] ? k->param : NULL, k->code);
     k->info.done = 1;
     return 1;
 }
@@ -41018,7 +41755,8 @@ static int llm__oai_contexts(llm_openai_call *k) {
 LLM_API int llm_openai_submit(llm_openai_call *k) {
     const int kind = k->info.kind;
     if (k->info.status != 200) return 0;
-    if (!k->service.engine && (kind < LLM_OPENAI_TOKENIZE || kind > LLM_OPENAI_TEMPLATE))
+    if (k->idle) return llm__ollama_loaded(k, &k->text), 1;
+    if (!k->service.engine && (kind < LLM_OPENAI_TOKENIZE || kind > LLM_OPENAI_TEMPLATE) && kind != LLM_OPENAI_OLLAMA_SHOW)
         return llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine to answer"), "");
     switch (kind) {
     case LLM_OPENAI_TOKENIZE: return llm__oai_tokenize(k);
@@ -41028,6 +41766,7 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
     case LLM_OPENAI_LORA_UNLOAD: return llm__oai_adapters(k);
     case LLM_OPENAI_CONTEXT_SAVE:
     case LLM_OPENAI_CONTEXT_LOAD: return llm__oai_contexts(k);
+    case LLM_OPENAI_OLLAMA_SHOW: return llm__ollama_show(k, &k->text), 1;
     default: return llm__oai_submit_all(k);
     }
 }
@@ -41186,6 +41925,7 @@ static llm_result llm__setup_media(llm_setup *s, const llm_options *o) {
 static llm_result llm__setup_check(llm_setup *s, const llm_options *o, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
     llm__isa isa;
+    if (!s->model && s->models.n) s->model = s->models.items[0];
     if (s->reasoning_parser && llm_reasoning_named(s->reasoning_parser) < 0)
         return llm__error(LLM_ERR_ARG, "reasoning_parser: %.60s, a name as qwen3, deepseek_r1, ernie-45-vl or none was expected",
                           s->reasoning_parser);

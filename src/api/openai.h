@@ -36,7 +36,13 @@ typedef enum llm_openai_kind {
     LLM_OPENAI_LORA_LOAD,
     LLM_OPENAI_LORA_UNLOAD, /* /v1/load_lora_adapter, /v1/unload_lora_adapter: the answer is plain text */
     LLM_OPENAI_CONTEXT_SAVE,
-    LLM_OPENAI_CONTEXT_LOAD /* /v1/contexts/save, /v1/contexts/load */
+    LLM_OPENAI_CONTEXT_LOAD, /* /v1/contexts/save, /v1/contexts/load */
+    /* Ollama's; but for the first they are read as the kinds above, which info->kind is then */
+    LLM_OPENAI_OLLAMA_SHOW,      /* /api/show: no engine needed */
+    LLM_OPENAI_OLLAMA_CHAT,      /* /api/chat */
+    LLM_OPENAI_OLLAMA_GENERATE,  /* /api/generate */
+    LLM_OPENAI_OLLAMA_EMBED,     /* /api/embed */
+    LLM_OPENAI_OLLAMA_EMBEDDINGS /* /api/embeddings */
 } llm_openai_kind;
 
 typedef struct llm_openai_call llm_openai_call; /* one request body and its answer */
@@ -84,7 +90,7 @@ typedef struct llm_openai_info {
     const char *id;                /* "chatcmpl-...", or what the body chose (request_id) */
     const char *ignored;           /* members of the body that have no effect, "a, b"; "" */
     int32_t status;                /* HTTP's: 200, or the error's */
-    int32_t stream;                /* the pieces are events (of GENERATE: lines); else there is one piece */
+    int32_t stream;                /* the pieces are events, or `lines`; else there is one piece */
     int32_t done;                  /* all is written */
     int32_t form;                  /* submit will compile a grammar, which may take a quarter of a second */
     int32_t n_requests, n_choices; /* prompts, and answers to each */
@@ -92,6 +98,7 @@ typedef struct llm_openai_info {
     const llm_sampling *sampling;
     const char *user;   /* what the body says of its end user; NULL: nothing */
     int64_t body_bytes; /* memory that the body, as it was read, takes until the call is freed */
+    int32_t lines;      /* of a stream: 0: events; 1: lines of JSON, each with all there is (GENERATE); 2: each with what is new (Ollama) */
 } llm_openai_info;
 
 /* Reads and checks a body: what takes time that grows with the prompt is left to submit. NULL: no memory. */
@@ -119,3 +126,7 @@ LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 
 /* The error object, for errors of your own; param and code may be NULL. */
 LLM_API void llm_openai_error(llm_text *out, int status, const char *message, const char *param, const char *code);
+
+/* A model as Ollama's /api/tags lists it, after what stands in the list already; modified: seconds since 1970. max_model_len above 0: as
+ * /api/ps does, with that context. model NULL: it is not loaded, and little is known of it. */
+LLM_API void llm_ollama_card(const llm_model *model, const char *name, double modified, int32_t max_model_len, llm_text *out);

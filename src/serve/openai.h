@@ -79,7 +79,8 @@ static const struct {
     {"lora-", NULL, NULL, NULL},
     {"lora-", NULL, NULL, NULL},
     {"kept-", NULL, NULL, "prompt"},
-    {"kept-", NULL, NULL, "prompt"}};
+    {"kept-", NULL, NULL, "prompt"},
+    {"show-", NULL, NULL, NULL}};
 /* clang-format on */
 
 /* One answer of one prompt, as far as it has been polled. */
@@ -100,6 +101,7 @@ typedef struct llm__oai_choice {
 /* A body and its answer. The kinds share it: an embedding has no use for the choices' texts, a response alone has items. */
 struct llm_openai_call {
     llm_openai_info info;
+    int32_t dialect;            /* the llm_openai_kind that was asked for; info.kind is what it is read as */
     llm_openai_service service; /* as it was when the call began */
     void *user;
     llm_json *body;
@@ -153,6 +155,9 @@ struct llm_openai_call {
     uint64_t mark;
     llm_text logs;               /* entries of the open message's logprobs; */
     size_t logs_sure, logs_told; /* bytes of those whose text has come, and of those that were written */
+    /* Of Ollama's: ids that stand before the prompt; nothing is to be done; of a text that is too long the beginning is taken. */
+    llm_tokens before;
+    int32_t idle, keep_first;
 };
 
 /* Whether the writing of an answer goes on at `out`: of a whole one while somebody waits for it and it is no larger than it may be. */
@@ -160,6 +165,9 @@ LLM__PRIVATE int llm__oai_goes_on(const llm_openai_call *k, const llm_text *out)
 
 /* A chat, whichever way it was asked for. */
 LLM__PRIVATE int llm__oai_chats(const llm_openai_call *k);
+
+/* Asked for in Ollama's words. */
+LLM__PRIVATE int llm__oai_is_ollama(const llm_openai_call *k);
 
 /* Says which field the errors that follow are about. Returns 1. */
 LLM__PRIVATE LLM__PRINTF(2, 3) int llm__oai_at(llm_openai_call *k, const char *format, ...);
@@ -233,7 +241,7 @@ static const llm_option llm__oai_fields[] = {
     LLM_OPT_ENUM(llm_openai_call, truncation, LLM__OAI_BIT(RESPONSE), "truncation", "disabled|auto=1", NULL),
     LLM_OPT_NONE(REFUSED, "suffix", "text behind the answer"),
     LLM__OAI_READ(LLM__OAI_RENDERS | LLM__OAI_ANSWERS, "multimodal_data|multi_modal_data|mm_processor_kwargs"),
-    LLM__OAI_READ(LLM__OAI_ALL, "model"), LLM__OAI_READ(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT, "adapter_name"),
+    LLM__OAI_READ(LLM__OAI_ALL | LLM__OAI_BIT(OLLAMA_SHOW), "model"), LLM__OAI_READ(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT, "adapter_name"),
     LLM__OAI_READ(LLM__OAI_RENDERS & ~LLM__OAI_BIT(RESPONSE), "messages"),
     LLM__OAI_READ(LLM__OAI_BIT(COMPLETION) | LLM__OAI_BIT(GENERATE) | LLM__OAI_BIT(RESPONSE) | LLM__OAI_IDS, "prompt"),
     LLM__OAI_READ(LLM__OAI_BIT(EMBEDDING) | LLM__OAI_BIT(RESPONSE), "input"), LLM__OAI_READ(LLM__OAI_BIT(TOKENIZE), "content"),

@@ -22,6 +22,7 @@
 #include "serve/openai_body.h"
 #include "serve/openai_submit.h"
 #include "serve/openai_parts.h"
+#include "serve/ollama.h"
 
 /* What a chat's prompt is made of. */
 static int llm__oai_chat_body(llm_openai_call *k) { return llm__oai_tools(k) && llm__oai_tool_choice(k) && llm__oai_messages(k); }
@@ -193,7 +194,8 @@ static int llm__oai_contexts(llm_openai_call *k) {
 LLM_API int llm_openai_submit(llm_openai_call *k) {
     const int kind = k->info.kind;
     if (k->info.status != 200) return 0;
-    if (!k->service.engine && (kind < LLM_OPENAI_TOKENIZE || kind > LLM_OPENAI_TEMPLATE))
+    if (k->idle) return llm__ollama_loaded(k, &k->text), 1;
+    if (!k->service.engine && (kind < LLM_OPENAI_TOKENIZE || kind > LLM_OPENAI_TEMPLATE) && kind != LLM_OPENAI_OLLAMA_SHOW)
         return llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine to answer"), "");
     switch (kind) {
     case LLM_OPENAI_TOKENIZE: return llm__oai_tokenize(k);
@@ -203,6 +205,7 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
     case LLM_OPENAI_LORA_UNLOAD: return llm__oai_adapters(k);
     case LLM_OPENAI_CONTEXT_SAVE:
     case LLM_OPENAI_CONTEXT_LOAD: return llm__oai_contexts(k);
+    case LLM_OPENAI_OLLAMA_SHOW: return llm__ollama_show(k, &k->text), 1;
     default: return llm__oai_submit_all(k);
     }
 }

@@ -31,6 +31,7 @@
 #include "serve/openai_fields.h"
 #include "serve/openai_media.h"
 #include "serve/openai_messages.h"
+#include "serve/ollama.h"
 
 /* An embedding takes what depends on the prompt, and nothing that depends on an answer. */
 static int llm__oai_embedding(llm_openai_call *k) {
@@ -101,7 +102,8 @@ static const char *llm__oai_namer(const llm_openai_call *k) {
 
 LLM_API const char *llm_openai_model(const llm_openai_call *k, size_t *len) {
     if (k->info.status != 200) return *len = 0, (const char *)NULL;
-    const llm__str name = llm__json_text(k->body, llm__oai_get(k->body, 0, llm__oai_namer(k)));
+    llm__str name = llm__json_text(k->body, llm__oai_get(k->body, 0, llm__oai_namer(k)));
+    if (llm__oai_is_ollama(k)) name = llm__ollama_name_of(k->body);
     *len = name.n;
     return name.p;
 }
@@ -122,6 +124,7 @@ static int llm__oai_model(llm_openai_call *k) {
     if (!odd && llm__oai_is_lora(s, name)) return k->model = k->lora = name.p, 1;
     if (!odd && !s->strict_names && *own == 'm' && !llm__oai_is_lora(s, llm__s(NULL, 0))) return 1;
     if (odd) llm__oai_bad(k, own, "The model does not exist.");
+    else if (llm__oai_is_ollama(k)) llm__oai_bad(k, "", "model '%.64s' not found", name.p);
     else llm__oai_bad(k, own, "The model `%.64s` does not exist.", name.p);
     k->info.status = 404;
     k->code = "model_not_found";
@@ -159,8 +162,10 @@ LLM_API llm_openai_call *llm_openai_parse(llm_openai_kind kind, const char *body
     llm_openai_call *k = LLM__NEW(llm_openai_call, 1);
     uint64_t bits[2] = {0, 0};
     if (!k) return llm__nomem(), (llm_openai_call *)NULL;
+    k->dialect = kind;
+    k->info.kind = llm__ollama_kind(kind);
     llm__random_bytes(bits, sizeof bits);
-    snprintf(k->id, sizeof k->id, "%s%016llx%08llx", llm__oai_kinds[kind].prefix, (unsigned long long)bits[0],
+    snprintf(k->id, sizeof k->id, "%s%016llx%08llx", llm__oai_kinds[k->info.kind].prefix, (unsigned long long)bits[0],
              (unsigned long long)bits[1] & 0xFFFFFFFF);
     k->user = user;
     k->created = (int64_t)llm__wall_clock();
@@ -172,7 +177,7 @@ LLM_API llm_openai_call *llm_openai_parse(llm_openai_kind kind, const char *body
     k->mark = bits[0] ^ bits[1] * 0x9E3779B97F4A7C15u;
     const llm_options fields = {llm__oai_fields, LLM__COUNT(llm__oai_fields), k, k->given, NULL, NULL, k->fields.owned, NULL};
     k->fields = fields;
-    k->info.kind = kind;
+    k->info.lines = llm__oai_is_ollama(k) ? 2 : kind == LLM_OPENAI_GENERATE;
     k->info.id = k->id;
     k->info.ignored = "";
     k->info.n_choices = 1;
@@ -189,10 +194,13 @@ LLM_API int llm_openai_check(llm_openai_call *k, const llm_openai_service *s) {
     if (k->info.status != 200) return 0;
     k->service = *s;
     k->s = s->defaults;
+    if (llm__oai_is_ollama(k)) llm__ollama_defaults(s, &k->s);
     k->skip_special = !s->defaults.skip_special_tokens_off;
     k->normalize = !s->raw_embeddings;
     if (s->starved) llm__oai_failed(k, llm__nomem(), "");
-    else if (llm__oai_model(k) && llm__oai_read(k) && k->ignored.failed) llm__oai_failed(k, llm__nomem(), "");
+    else if ((!llm__oai_is_ollama(k) || llm__ollama_body(k)) && llm__oai_model(k) && llm__oai_read(k) && k->ignored.failed)
+        llm__oai_failed(k, llm__nomem(), "");
+    k->info.body_bytes = (int64_t)llm__json_memory(k->body);
     k->info.user = k->user_name;
     if (k->ignored.data && !k->ignored.failed) k->info.ignored = k->ignored.data;
     k->info.n_choices = k->s.n > 0 ? k->s.n : 1;
@@ -240,6 +248,7 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
     LLM_FREE(k->request);
     LLM_FREE(k->choice);
     llm_tokens_free(&k->stop_ids);
+    llm_tokens_free(&k->before);
     llm_options_free(&k->fields);
     llm_json_free(k->items_said);
     llm_json_free(k->body);

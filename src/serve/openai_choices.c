@@ -117,17 +117,14 @@ static void llm__oai_base64(const unsigned char *bytes, size_t n, llm_text *out)
     }
 }
 
-/* One vector (hidden_size, or `dimensions` of it): cut first and scaled then, so that what is left has length 1. The sum is taken in
- * double, as a float's would lose the small ones among thousands. */
-static void llm__oai_write_embedding(const llm_openai_call *k, int32_t r, llm_text *out) {
+LLM__PRIVATE void llm__oai_vector(const llm_openai_call *k, int32_t r, llm_text *out) {
     int32_t n;
     const float *x = llm_request_embedding(k->request[r], &n);
     double sum = 0;
     if (k->dimensions) n = (int32_t)LLM__MIN(k->dimensions, n);
     for (int32_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
     double scale = k->normalize && sum > 0 ? 1 / sqrt(sum) : 1;
-    llm_text_format(out,
-                    k->base64 ? "%,{'object':'embedding','index':%d,'embedding':'" : "%,{'object':'embedding','index':%d,'embedding':[", r);
+    llm_text_str(out, k->base64 ? "\"" : "[");
     for (int32_t i = 0; i < n; i += 48) { /* a multiple of three bytes at a time, so that base64 needs no padding in between */
         float piece[48];
         int32_t many = LLM__MIN(48, n - i);
@@ -135,7 +132,7 @@ static void llm__oai_write_embedding(const llm_openai_call *k, int32_t r, llm_te
         if (k->base64) llm__oai_base64((const unsigned char *)piece, (size_t)many * sizeof *piece, out);
         for (int32_t c = 0; c < many && !k->base64; c++) llm_text_format(out, "%,%f", (double)piece[c]);
     }
-    llm_text_str(out, k->base64 ? "\"}" : "]}");
+    llm_text_str(out, k->base64 ? "\"" : "]");
 }
 
 LLM__PRIVATE void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
@@ -143,7 +140,8 @@ LLM__PRIVATE void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
     if (generate) llm_text_str(out, "{\"text\":[");
     else llm__oai_head(k, llm__oai_kinds[k->info.kind].object, out);
     for (int32_t r = 0; r < k->info.n_requests && llm__oai_goes_on(k, out); r++) {
-        if (embedding) llm__oai_write_embedding(k, r, out);
+        if (embedding)
+            llm_text_format(out, "%,{'object':'embedding','index':%d,'embedding':", r), llm__oai_vector(k, r, out), llm_text_str(out, "}");
         for (int32_t i = 0; i < k->info.n_choices && !embedding && llm__oai_goes_on(k, out); i++)
             llm__oai_whole_choice(k, r * k->info.n_choices + i, out);
     }

@@ -42,5 +42,9 @@ LLM__PRIVATE void llm__oai_write_call(const llm__oai_choice *c, int32_t i, const
  * called says "length", as its arguments may be half. */
 LLM__PRIVATE void llm__oai_write_choice(const llm_openai_call *k, const llm__oai_piece *p, llm_text *out);
 
+/* The vector of prompt r (hidden_size, or `dimensions` of it), as a list or in base64: cut first and scaled then, so that what is left has
+ * length 1. The sum is taken in double, as a float's would lose the small ones among thousands. */
+LLM__PRIVATE void llm__oai_vector(const llm_openai_call *k, int32_t r, llm_text *out);
+
 /* The object of a finished call: choices, or vectors, one an input in their order. /generate has only texts, each behind its prompt. */
 LLM__PRIVATE void llm__oai_whole(const llm_openai_call *k, llm_text *out);

@@ -220,7 +220,7 @@ LLM__PRIVATE int llm__oai_render(llm_openai_call *k) {
 enum { LLM__OAI_COUNTED = 4 << 20 };
 
 LLM__PRIVATE int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special, llm_tokens *ids) {
-    const size_t least = k->info.kind == LLM_OPENAI_TOKENIZE || k->truncate_prompt ? LLM__OAI_COUNTED : 0;
+    const size_t least = k->info.kind == LLM_OPENAI_TOKENIZE || k->truncate_prompt || k->keep_first ? LLM__OAI_COUNTED : 0;
     size_t n = 0;
     const char *s = llm_json_str(k->body, v, &n);
     int list = llm_json_type_of(k->body, v) == LLM_JSON_ARRAY && llm_json_size(k->body, v) > 0;
@@ -231,6 +231,7 @@ LLM__PRIVATE int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special,
     int flags = (k->parse_special ? LLM_TOK_PARSE_SPECIAL : 0) | (v < 0 ? LLM_TOK_GUARDED : 0);
     if (k->add_special < 0 ? add_special : k->add_special) flags |= LLM_TOK_ADD_SPECIAL;
     if (!llm__oai_media_open(k)) return 0;
+    for (size_t i = 0; i < k->before.len; i++) llm_tokens_add(ids, k->before.data[i]);
     llm_result r = k->service.engine ? llm__prompt_fits(k->service.engine, n, least) : LLM_OK;
     if (!r && k->n_media) r = llm_media_tokenize(k->service.model, s, n, flags, k->media, k->n_media, ids);
     else if (!r) r = llm__tokenizer_encode_until(k->service.model->source.tokenizer, s, n, flags, &k->cancelled, ids);
@@ -270,10 +271,11 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
 static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__str given) {
     const llm_openai_service *s = &k->service;
     size_t skip = k->truncate_prompt && (uint64_t)k->truncate_prompt < ids->len ? ids->len - (size_t)k->truncate_prompt : 0;
+    const size_t most = k->keep_first ? (size_t)s->engine->p.max_len - 1 : ids->len;
     int chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
     llm_request_config c = LLM__ZERO;
     c.prompt_ids = ids->data + skip;
-    c.n_prompt_ids = ids->len - skip;
+    c.n_prompt_ids = LLM__MIN(ids->len - skip, most);
     c.priority = k->priority;
     c.cache_salt = k->cache_salt;
     c.lora = k->lora;

@@ -33,13 +33,14 @@ def canary(s):
     return json.dumps([status, a.get("choices", a)])
 
 
-def error_of(text):
-    """The error object of a body, or what is wrong with it."""
+def error_of(text, ollama=False):
+    """The error object of a body (of Ollama's API its one sentence as such), or what is wrong with it."""
     try:
         value = json.loads(text)
     except ValueError:
         return None, "the body is not JSON: " + repr(text[:200])
     e = value.get("error") if isinstance(value, dict) and set(value) == {"error"} else None
+    if ollama: e = {"message": e, "type": "invalid_request_error", "param": None, "code": None}
     if not isinstance(e, dict) or set(e) != {"message", "type", "param", "code"}: return None, "not OpenAI's error object"
     if not isinstance(e["message"], str) or not 5 <= len(e["message"]) < 600: return e, "message of a bad length"
     if e["type"] not in TYPES or not all(isinstance(e[k], (str, type(None))) for k in ("param", "code")): return e, "bad type, param or code"
@@ -86,7 +87,7 @@ def body_case(s, path, body, want, param=None, headers=None, method="POST", says
     if status not in want: return check(name, False, f"wanted {want} {param}, got {status} {text[:300]}")
     if took > 5 * SLOW: return check(name, False, f"{took:.1f} s")
     if status < 400: return check(name, True)
-    e, why = error_of(text)
+    e, why = error_of(text, path.startswith("/api/"))
     if why is None and not fields.get("content-type", "").startswith("application/json"): why = "content type"
     if why is None and param is not None and (e["param"] or "") != param and not (param.endswith("*") and (e["param"] or "").startswith(param[:-1])): why = f"param {e['param']}, wanted {param}: {e['message']}"
     if why is None and says and says not in e["message"]: why = f"without {says!r}"
@@ -301,6 +302,34 @@ def parameters():
         ("tools", [1]), ("tools", [{"type": "function", "name": "a b"}]), ("tool_choice", "required"), ("stream", "x"), ("text", {"format": {"type": "x"}}), ("text", {"format": {"type": "json_schema"}}), ("text", {"format": {"type": "json_schema", "schema": {"type": "hiccup"}}}),
         ("n", 2), ("echo", True), ("prompt_logprobs", 1), ("return_token_ids", True), ("return_metrics", True), ("logprobs", True), ("top_logprobs", 3), ("top_logprobs", 21), ("top_logprobs", "1"), ("include", "x"), ("include", [1]))] + [({"metadata": {"a": "b"}, "store": True, "include": None, "truncation": "auto", "user": "u", "background": False, "n": 1, "top_logprobs": 0}, 200, None), ({"include": ["reasoning.encrypted_content", "message.output_text.logprobs"], "top_logprobs": 20}, 200, None)])
     for path in ("/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/infill", "/v1/messages", "/slots/0", "/v1/nothing"): yield path, {"input": "a", "model": "", "lora_name": "../x", "lora_path": "/etc"}, (400, 403, 404, 405, 501), None
+
+
+def ollama_rows():
+    """(path, body, status, words of the sentence) of Ollama's routes."""
+    chat, ask = {"messages": USER, "stream": False, "options": {"num_predict": 1}}, {"prompt": "a", "stream": False, "options": {"num_predict": 1}}
+    for path in ("/api/chat", "/api/generate", "/api/embed", "/api/embeddings", "/api/show"):
+        for body, want in ((b"", 400), (b"[]", 400), (b"3", 400), (b"{", 400), (b'{"model": 1}', 400), (b'{"model": "a", "model": "b"}', 400), (b'{"options": ' * 60 + b"1" + b"}" * 60, (200, 400)), (b'{"a": ' + b"[" * 100000 + b"]" * 100000 + b"}", 400),
+                           (b'{"\xff": 1}', 400), (json.dumps({f"k{i}": i for i in range(50000)}).encode(), 400), (json.dumps({f"k{i}": i for i in range(4000)}).encode(), 200), (b'{"prompt": "' + b"a" * (8 << 20) + b'"}', (200, 400)), (json.dumps({"model": "x:" + "y" * 100000}).encode(), (200, 404)), (json.dumps({"model": "a\0:latest"}).encode(), (200, 404))): yield path, body, want, None
+    for messages in (1, "a", {}, [1], [None], [[]], [{}], [{"role": "x", "content": "a"}], [{"role": "user", "content": 1}], [{"role": "user", "content": "a", "images": 1}], [{"role": "user", "content": "a", "images": [1]}], [{"role": "user", "images": ["aGk="]}],
+                     [{"role": "user", "content": "a", "images": ["*"]}], [{"role": "user", "content": "a", "images": ["file:///etc/passwd"]}], [{"role": "user", "content": "a", "images": ["x"] * 1000}], [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 5}}]}], [{"role": "user", "content": "a " * 20000}]): yield "/api/chat", {**chat, "messages": messages}, 400, "messages" if len(str(messages)) < 30000 else "context"
+    for path, base in (("/api/chat", chat), ("/api/generate", ask)):
+        for name, values in (("options", (1, [], "a")), ("stream", (1, "yes", [])), ("format", (1, "yaml", [], True)), ("think", (1, "much", [], True, "high")), ("keep_alive", ([], {}, True)), ("template", ("x", 1, [])), ("logprobs", (1, "a")), ("top_logprobs", (99, -1, "a")), ("truncate", (1, "a"))):
+            for value in values: yield path, {**base, name: value}, 403 if name == "template" else 400, name if name != "format" else None
+        for name, values in (("temperature", (9, -1, "1", True, [])), ("top_k", (-5, 0.5, "1", 2 ** 63)), ("top_p", (0, 2, "a")), ("min_p", (-1, "a")), ("seed", (1.5, 2 ** 64, "a")), ("num_predict", (-3, 1.5, "5", 2 ** 64, True)), ("stop", (1, [""], [1], ["x"] * 17, {})), ("repeat_penalty", (0, -1, 1e300, "1")),
+                             ("repeat_last_n", (-2, 1.5, "1", [])), ("presence_penalty", (3, "1")), ("frequency_penalty", (-2.1, [])), ("mirostat", (1, 2, "0", [])), ("tfs_z", (0.5, "1")), ("typical_p", (0.7, {}))):
+            for value in values: yield path, {**base, "options": {name: value}}, 400, "penalty" if name == "repeat_penalty" else name
+        yield path, {**base, "options": {"repeat_last_n": 64, "repeat_penalty": 1.1}}, 400, "repeat_last_n: 64"
+        yield path, {**base, "options": {f"k{i}": i for i in range(4000)}}, 200, None
+        for schema in ({"type": "hiccup"}, {"$ref": "#/nowhere"}, nested(70), {"enum": []}): yield path, {**base, "format": schema}, 400, None
+    for tools in (1, "a", [1], [{}], [{"type": "function", "function": {"name": "a b"}}], [{"type": "function", "function": {"name": "f"}}] * 200): yield "/api/chat", {**chat, "tools": tools}, 400, "tools"
+    for more in ({"prompt": 1}, {"prompt": ["a"]}, {"system": 1}, {"raw": 1}, {"images": 1}, {"images": [1]}, {"images": ["aGk="]}, {"context": 1}, {"context": ["a"]}, {"context": [-1]}, {"context": [999999]}, {"context": [5] * 100000}, {"raw": True, "system": "s"}, {"raw": True, "context": [5]}, {"raw": True, "images": ["a"]}, {"suffix": "b"}, {"suffix": 1}): yield "/api/generate", {**ask, **more}, 400, None
+    for value in (1, {}, [1.5], [None], ["a", ""], ["a", 1], [[1], "a"], ["a"] * 100000): yield "/api/embed", {"input": value}, 400, "input"
+    for more in ({"dimensions": 0}, {"dimensions": 10 ** 9}, {"dimensions": "a"}, {"truncate": 1}, {"truncate": False, "input": "a " * 20000}): yield "/api/embed", {"input": "a", **more}, 400, None
+    for value in (1, {}, [None]): yield "/api/embeddings", {"prompt": value}, 400, None
+
+
+def group_ollama(s):
+    for path, body, want, says in ollama_rows(): body_case(s, path, body, want, says=says)
 
 
 def group_parameters(s):
@@ -808,7 +837,7 @@ def group_stalls(model):
     for t in threads: t.join()
 
 
-GROUPS = {"framing": group_framing, "json": group_json, "parameters": group_parameters, "forms": group_forms, "crowd": group_crowd, "content": group_content, "keys": group_keys, "gone": group_gone, "readers": group_readers, "doors": group_doors, "budget": group_budget, "heads": group_heads, "queue": group_queue, "answers": group_answers, "long": group_long, "files": group_files, "cut": group_cut}
+GROUPS = {"framing": group_framing, "json": group_json, "parameters": group_parameters, "ollama": group_ollama, "forms": group_forms, "crowd": group_crowd, "content": group_content, "keys": group_keys, "gone": group_gone, "readers": group_readers, "doors": group_doors, "budget": group_budget, "heads": group_heads, "queue": group_queue, "answers": group_answers, "long": group_long, "files": group_files, "cut": group_cut}
 
 
 def main():

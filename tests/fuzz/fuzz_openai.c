@@ -17,8 +17,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (!test_made(TEST_CHECKPOINT("llama"), "checkpoints") || llm_model_open(TEST_CHECKPOINT("llama"), &c, &model)) exit(1);
         llm_openai_service_init(&service, model, NULL);
     }
+    static const llm_openai_kind kinds[] = {LLM_OPENAI_CHAT,         LLM_OPENAI_COMPLETION,       LLM_OPENAI_GENERATE,
+                                            LLM_OPENAI_EMBEDDING,    LLM_OPENAI_RESPONSE,         LLM_OPENAI_TOKENIZE,
+                                            LLM_OPENAI_OLLAMA_SHOW,  LLM_OPENAI_OLLAMA_CHAT,      LLM_OPENAI_OLLAMA_GENERATE,
+                                            LLM_OPENAI_OLLAMA_EMBED, LLM_OPENAI_OLLAMA_EMBEDDINGS};
     if (!size) return 0;
-    llm_openai_call *k = llm_openai_begin(&service, (llm_openai_kind)(data[0] % 6), (const char *)data + 1, size - 1, NULL);
+    llm_openai_call *k = llm_openai_begin(&service, kinds[data[0] % 11], (const char *)data + 1, size - 1, NULL);
     if (!k) return 0;
     llm_openai_submit(k);
     if (!llm_openai_next(k, &out) || !llm_openai_get_info(k)->done) __builtin_trap(); /* an answer or an error, always */

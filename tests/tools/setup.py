@@ -95,8 +95,8 @@ def model(path, want, packages):
     stamp.touch()
 
 
-# The last three are what src/text/gen_unicode.py reads.
-TEST = ["jsonschema==4.26.0", "unicodedata2==16.0.0", "fonttools==4.56.0", "tokenizers==0.23.3"]
+# unicodedata2, fonttools and tokenizers are what src/text/gen_unicode.py reads; huggingface_hub and ollama read what we serve and keep.
+TEST = ["jsonschema==4.26.0", "unicodedata2==16.0.0", "fonttools==4.56.0", "tokenizers==0.23.3", "huggingface_hub==2.4.0", "ollama==0.6.3", "openapi-spec-validator==0.9.0"]
 CLIENTS = ["openai", "jsonschema", "langchain-openai", "instructor", "litellm", "llm", "lm-eval[api]", "prometheus-client", "playwright"]
 
 
