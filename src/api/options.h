@@ -300,7 +300,7 @@ typedef struct llm_setup {
     const char *hf_repo;                /* ORG/NAME[:QUANT] instead of `model`: from the cache, or fetched by llm_setup_find */
     llm_pull_fn pull_progress;          /* told while it is fetched; may be NULL */
     void *pull_user;
-    llm_option_list models; /* what `model` may be, in programs that have several; llm_setup_read makes `model` the first */
+    llm_option_list models;                /* what `model` may be, in programs that have several; llm_setup_read makes `model` the first */
     llm_option_list allowed_media_domains; /* servers that pictures and videos are fetched from */
     llm_text media_domains;                /* the same, as llm_openai_service has it; llm_setup_free frees it */
     float media_timeout_s;                 /* the same */
