@@ -15,6 +15,7 @@
 #include "llm.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -43,7 +44,7 @@
  * One struct of globals, written before the threads start or by the one thread named here:
  *
  *   cfg, bound   main, from the options, before anything listens
- *   ready        the loader thread
+ *   ready        the event thread
  *   signals      the signal handler
  *
  * Everything else has one owner: connections and calls belong to the event thread, what waits between threads to `queue`; of models >>models
@@ -57,6 +58,8 @@
 
 typedef struct configuration {
     llm_setup setup; /* the model, the engine, the defaults of requests */
+    const char *models_dir;
+    int32_t max_loaded; /* models; 0: as many as fit */
     const char *host, *unix_socket, *key_file, *lora_dir, *context_dir;
     llm_option_list names, keys, origins, allowed_hosts;
     int32_t port, metrics_port, max_logprobs, strict_model_name, no_page, n_workers;
@@ -68,7 +71,6 @@ typedef struct configuration {
 
 static struct {
     configuration cfg;
-    int n_listed; /* of cfg.names: the others are accepted only */
     char bound[160];
     int ready;                /* atomic: requests are served; -1: they cannot be */
     int loopback;             /* bound to a loopback address */
@@ -136,7 +138,11 @@ __attribute__((format(printf, 2, 3))) static void server_log(int level, const ch
 
 /* clang-format off */
 static const llm_option options_table[] = {
-    LLM_OPTIONS_PROGRAM(configuration, setup),
+    LLM_OPTIONS_PROGRAM_OF_MODELS(configuration, setup),
+    {"models-dir", LLM_OPTION_TEXT, LLM_HELP_MODEL, IN_CFG(models_dir), 0, 0, "PATH",
+     "folder of GGUF files and model folders: each is loaded when a request names it"},
+    {"max-loaded-models|models-max", LLM_OPTION_INT, LLM_HELP_MODEL, IN_CFG(max_loaded), 1, 100000, "N",
+     "of several models so many are loaded at once, and the longest unused goes (as many as fit into memory)"},
     LLM_OPTIONS_SETUP(configuration, setup),
     {"served-model-name|a|alias", LLM_OPTION_LIST, LLM_HELP_MODEL, IN_CFG(names), 1, 0, "NAME ...",
      "names that answers and /v1/models carry"},
@@ -263,21 +269,10 @@ static void check_setup(llm_result r) {
 
 /* Everything that is known before a socket is opened: argv, environment, file, in falling strength; then what
  * contradicts itself. A mistake ends the program here, so that nothing has to be undone. */
-/* models/SmolLM2-135M.gguf is called SmolLM2-135M where nobody chose it. */
-static const char *model_name(const char *path) {
-    static char name[256];
-    const char *slash = strrchr(path, '/');
-    snprintf(name, sizeof name, "%s", slash ? slash + 1 : path);
-    char *end = strstr(name, ".gguf");
-    if (end && !end[5]) *end = 0;
-    return name;
-}
-
 static void read_options(int argc, char **argv) {
     llm_option_list words = {NULL, 0};
     configuration *c = &server.cfg;
     llm_engine_config *e = &c->setup.engine;
-    const llm_option *names = llm_options_find(&options, "served-model-name", 17);
     /* Defaults of the flags; a zero in the engine's and the sampling's structs is a default already. */
     llm_setup_init(&c->setup);
     server.argc = argc;
@@ -300,28 +295,14 @@ static void read_options(int argc, char **argv) {
     }
     check_setup(llm_setup_read(&c->setup, &options, argc, argv, getenv, &words));
     if (c->setup.visible_devices) setenv("CUDA_VISIBLE_DEVICES", c->setup.visible_devices, 0);
-    if (words.n > 1) die(2, "one model was expected");
-    if (words.n && c->setup.model) die(2, "the model is given twice");
-    if (words.n) c->setup.model = words.items[0];
+    if (words.n && c->setup.models.n) die(2, "%s: a model is given by --model already", words.items[0]);
+    for (int i = 0; i < words.n; i++)
+        llm_options_set(&options, llm_options_find(&options, "model", 5), "--model", words.items[i], LLM_FROM_USER);
+    if (c->setup.models.n) c->setup.model = c->setup.models.items[0];
     if (c->key_file) read_keys(c->key_file);
     check_keys(&c->keys);
-    const int chosen = c->setup.model || c->setup.hf_repo;
-    check_setup(llm_setup_find(&c->setup, getenv));
-    const int cpu = !e->cuda_library && !(e->device && !strcmp(e->device, "cuda"));
-    if (!cpu && !llm_options_given(&options, "max-num-seqs")) e->max_num_seqs = 256;
-    if (e->max_num_batched_tokens && e->max_num_batched_tokens < e->max_num_seqs)
-        die(2, "--max-num-batched-tokens (%d) must be greater than or equal to --max-num-seqs (%d).", e->max_num_batched_tokens,
-            e->max_num_seqs);
     if (c->lora_dir && !llm_options_given(&options, "max-cpu-loras")) e->max_cpu_loras += 16; /* for those that come while it serves */
     if (c->lora_dir && !llm_options_given(&options, "max-loras")) e->max_loras = e->max_cpu_loras;
-    if (c->setup.model_name && !c->names.n) llm_options_set(&options, names, "model_name", c->setup.model_name, LLM_FROM_FILE);
-    if (!c->names.n && !chosen) llm_options_set(&options, names, "model", model_name(c->setup.model), LLM_FROM_FILE);
-    if (!c->names.n) llm_options_set(&options, names, "model", c->setup.model, LLM_FROM_FILE);
-    server.n_listed = c->names.n; /* the path and its last component are known too */
-    llm_options_set(&options, names, "model", c->setup.model, LLM_FROM_USER);
-    if (strrchr(c->setup.model, '/')) llm_options_set(&options, names, "model", strrchr(c->setup.model, '/') + 1, LLM_FROM_USER);
-    if (cpu && !e->kv_cache_memory_bytes && !e->num_gpu_blocks && e->cache_max_entry_count <= 0)
-        e->kv_cache_memory_bytes = (int64_t)4 << 30;
     free((void *)words.items);
 }
 
@@ -729,6 +710,13 @@ static struct {
     int leaving;  /* a signal came: /health says so, and --drain seconds later */
     int draining; /* nothing new is accepted */
 } net = {.epoll = -1, .wake = -1, .spare_fd = -1, .n_most = CONN_MAX};
+
+/* An eventfd is a counter: any number of wakes before the next look are one. */
+static void wake_event_thread(void) {
+    uint64_t one = 1;
+    ssize_t n = write(net.wake, &one, sizeof one);
+    (void)n;
+}
 
 static size_t conn_unsent(const conn *c) { return c->out.len - c->out_at; }
 static size_t conn_ahead(const conn *c) { return c->in.len - c->in_at; }
@@ -1315,7 +1303,30 @@ static void conn_accept(int listener, int admin) {
 
 /* ============================================================================
  * >>models   What is served: models by their names, each with its engine and the thread that steps it.
- * ============================================================================ */
+ * ============================================================================
+ * All that the options name stands in one table from the start; what is asked for is loaded, and the longest unused makes room:
+ *
+ *                .---------------- it has failed, and the next request tries again -----------------.
+ *                v                                                                                  |
+ *   UNLOADED --------> LOADING -------> LOADED -------> LEAVING --------> UNLOADING --> UNLOADED   FAILED
+ *      a request asks           <--'      |    another needs its room, and   no call
+ *      for it                 no room:    |    it has calls: new ones wait   has it
+ *                             another     '---- the same, and it has no calls ----^
+ *                             goes first
+ *
+ * One thread, the loader, opens and closes models, one at a time, so that neither the event thread nor a worker ever waits for a file. What
+ * it does is decided by the event thread (models_turn), and by nobody else: a model's state changes there alone. A call holds its model from
+ * the moment it may use it until it is freed, and a model with calls is not unloaded. A call whose model is not loaded waits for it in the
+ * event thread (call_wait), and wants nothing but to be looked at when a load has ended.
+ *
+ *   names, setup           main, before the threads start
+ *   state, waiting         the event thread changes them under models.mutex; others read them under it
+ *   calls, last_use, kept  whoever has models.mutex
+ *   model, engine, service and facts, the loader while it is LOADING or UNLOADING; whoever holds the model, and the event thread, may read
+ *   error                  them in the other states
+ *
+ * Each engine computes with --threads threads of its own. Those of an idle model sleep; two that are busy share the cores as the system
+ * lets them. */
 
 /* What is counted of a model's requests, see >>metrics. */
 /* clang-format off */
@@ -1335,43 +1346,257 @@ typedef struct counters {
     uint64_t refused, prompt_tokens, generation_tokens, cached_tokens;
 } counters;
 
+typedef enum model_state { MODEL_UNLOADED = 0, MODEL_LOADING, MODEL_LOADED, MODEL_LEAVING, MODEL_UNLOADING, MODEL_FAILED } model_state;
+
+/* What the loader's latest work on a model has come to. */
+typedef enum model_outcome { MODEL_DONE = 0, MODEL_NO_ROOM, MODEL_NO } model_outcome;
+
+/* What is told of a model, also when it is not loaded any more. */
+typedef struct model_facts {
+    int known; /* it was loaded once */
+    int32_t max_model_len, trained_len, vocab_size, hidden_size;
+    int64_t n_params, weight_bytes, kv_bytes; /* kv_bytes: that it may take, page by page as they are used */
+    llm_sampling chat;                        /* see add_chat_sampling */
+} model_facts;
+
 typedef struct served_model {
-    const char *root;         /* what the user said: a path, or ORG/NAME */
-    const char *path;         /* where that is */
-    const char *const *names; /* (n_names) that requests may use; */
-    int n_names, n_listed;    /* the first of them stand in /v1/models and in answers */
-    llm_model *model;         /* these when it is loaded */
+    llm_setup setup;       /* the configuration's, with this model's path */
+    llm_option_list names; /* that requests may use; */
+    int n_listed;          /* the first of them stand in /v1/models, the very first in answers */
+    model_state state;
+    int calls, waiting;      /* that hold it; that wait for it */
+    int asked;               /* to be loaded although nobody waits */
+    int alone, crowded;      /* while it is LOADING: no other is loaded; as many as there may be are */
+    int no_room;             /* its load found no room */
+    int n_failed;            /* loads */
+    double last_use, wanted; /* wanted: since when one waits */
+    llm_model *model;
     llm_engine *engine;
     llm_openai_service service; /* how requests are read and answers written */
-    int32_t most_tokens;        /* that a request may have */
-    int64_t step_began;         /* atomic: milliseconds of net.now's clock; 0: no step runs */
-    counters counted;           /* guarded by metrics_mutex */
+    model_facts facts;
+    pthread_t stepper;
+    int stop;           /* atomic: the engine is stepped no more */
+    int64_t step_began; /* atomic: milliseconds of net.now's clock; 0: no step runs */
+    model_outcome outcome;
+    llm_result why;              /* it failed, */
+    llm_text error;              /* and the sentence */
+    llm_option_list kept;        /* of one that is not loaded: its adapters, name and path in turn */
+    counters counted;            /* guarded by metrics_mutex; */
+    uint64_t n_loads, n_unloads; /* these two are the event thread's */
 } served_model;
 
 static struct {
-    served_model list[1];
+    served_model *list; /* (n), the default one first */
     int n;
-    int stop; /* atomic: engines are stepped no more */
-} models;
+    pthread_mutex_t mutex;
+    pthread_cond_t job_ready;
+    served_model *job, *done; /* for the loader; by the loader, for the event thread */
+    int stop;                 /* the loader ends */
+} models = {.mutex = PTHREAD_MUTEX_INITIALIZER, .job_ready = PTHREAD_COND_INITIALIZER};
 
 /* The one that is meant where a request names none. */
 static served_model *default_model(void) { return &models.list[0]; }
 
+/* Whether the event thread, or who has the mutex, may look into its engine. */
+static int is_loaded(const served_model *m) { return m->state == MODEL_LOADED || m->state == MODEL_LEAVING; }
+
+/* A line while loading, on a terminal. A signal cancels the load that the start waits for, a second one any. */
+static int on_progress(UNUSED void *user, const char *what, double done) {
+    if (isatty(2)) fprintf(stderr, "\r%s %3.0f %%%s", what, done * 100, done >= 1 ? "\r\033[K" : "");
+    return server.signals > (__atomic_load_n(&server.ready, __ATOMIC_ACQUIRE) ? 1 : 0);
+}
+
+/* ---- the table, made at the start */
+
+/* Appends a copy. 0: no memory. */
+static int list_add(llm_option_list *list, const char *text, size_t n) {
+    const char **items = (const char **)realloc((void *)list->items, (size_t)(list->n + 1) * sizeof *items);
+    if (!items) return 0;
+    list->items = items;
+    items[list->n] = strndup(text, n);
+    return items[list->n] && ++list->n;
+}
+
+static void list_free(llm_option_list *list) {
+    for (int i = 0; i < list->n; i++) free((void *)(uintptr_t)list->items[i]);
+    free((void *)list->items);
+    list->items = NULL;
+    list->n = 0;
+}
+
+static int list_has(const llm_option_list *list, int n, const char *text, size_t len) {
+    for (int i = 0; i < n && i < list->n; i++)
+        if (strlen(list->items[i]) == len && !memcmp(list->items[i], text, len)) return 1;
+    return 0;
+}
+
+/* The file or folder of a path. */
+static const char *path_last(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+/* Bytes of such a name without what says that it is a GGUF file, or the first of several. */
+static size_t name_stem(const char *name) {
+    static const char first[] = "-00001-of-00000";
+    size_t n = strlen(name);
+    if (n <= 5 || strcasecmp(name + n - 5, ".gguf")) return n;
+    n -= 5;
+    if (n > sizeof first - 1 && !memcmp(name + n - (sizeof first - 1), first, 10) && strspn(name + n - 5, "0123456789") >= 5)
+        n -= sizeof first - 1;
+    return n;
+}
+
+/* Defaults that depend on where a model computes. */
+static void set_defaults(llm_engine_config *e) {
+    const int cpu = !e->cuda_library && !(e->device && !strcmp(e->device, "cuda"));
+    if (!cpu && !llm_options_given(&options, "max-num-seqs")) e->max_num_seqs = 256;
+    if (e->max_num_batched_tokens && e->max_num_batched_tokens < e->max_num_seqs)
+        die(2, "--max-num-batched-tokens (%d) must be greater than or equal to --max-num-seqs (%d).", e->max_num_batched_tokens,
+            e->max_num_seqs);
+    if (cpu && !e->kv_cache_memory_bytes && !e->num_gpu_blocks && e->cache_max_entry_count <= 0)
+        e->kv_cache_memory_bytes = (int64_t)4 << 30;
+}
+
+/* One more model, found on the disk: as the user said it. */
+static served_model *add_model(const char *said) {
+    served_model *list = (served_model *)realloc(models.list, (size_t)(models.n + 1) * sizeof *list);
+    if (!list) die(1, "out of memory");
+    models.list = list;
+    served_model *m = &list[models.n];
+    memset(m, 0, sizeof *m);
+    m->setup = server.cfg.setup;
+    m->setup.model = said;
+    memset(&m->setup.path, 0, sizeof m->setup.path);
+    memset(&m->setup.library, 0, sizeof m->setup.library);
+    llm_engine_config *e = &m->setup.engine;
+    if (models.n) {
+        m->setup.hf_repo = NULL;
+        e->lora = NULL; /* an adapter and a draft model fit one model, the first */
+        if (e->speculative_model && strcmp(e->speculative_model, "[ngram]")) e->speculative_model = NULL;
+        memset(&m->setup.lora_modules, 0, sizeof m->setup.lora_modules);
+    }
+    check_setup(llm_setup_find(&m->setup, getenv));
+    set_defaults(e);
+    models.n++;
+    return m;
+}
+
+/* Its names: first those that are shown, then others by which it is known: what the user said, and the last component of that. */
+static void name_model(served_model *m, const llm_option_list *shown, const char *id, size_t len) {
+    const char *said = m->setup.model, *last = path_last(said);
+    int all = 1;
+    for (int i = 0; shown && i < shown->n; i++) all &= list_add(&m->names, shown->items[i], strlen(shown->items[i]));
+    if (!m->names.n) all &= list_add(&m->names, id, len);
+    m->n_listed = m->names.n;
+    all &= list_add(&m->names, said, strlen(said));
+    all &= list_add(&m->names, last, strlen(last));
+    all &= list_add(&m->names, last, name_stem(last));
+    if (!all) die(1, "out of memory");
+}
+
+/* Whether a file's name is that of a model: not of a part of one, and not of a tower that goes with one. */
+static int is_model_file(const char *name) {
+    const size_t n = strlen(name);
+    const char *part = n > 20 ? name + n - 20 : ""; /* -00002-of-00003.gguf */
+    if (n <= 5 || strcasecmp(name + n - 5, ".gguf") || !strncmp(name, "mmproj", 6)) return 0;
+    return !(*part == '-' && strspn(part + 1, "0123456789") == 5 && !strncmp(part + 6, "-of-", 4)) || !strncmp(part, "-00001", 6);
+}
+
+static int is_model_entry(const struct dirent *e) { return *e->d_name != '.'; }
+
+/* --models-dir: each GGUF file, each folder of a model. One that was named already is not served twice. */
+static void add_folder(const char *folder) {
+    struct dirent **entries = NULL;
+    const int n = scandir(folder, &entries, is_model_entry, alphasort), before = models.n;
+    if (n < 0) die(2, "--models-dir: %.300s: %s", folder, strerror(errno));
+    for (int i = 0; i < n; i++) {
+        SCOPED_TEXT path = {0}, inside = {0};
+        const char *name = entries[i]->d_name;
+        struct stat here, other;
+        llm_text_format(&path, "%s%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/", name);
+        llm_text_format(&inside, "%s/config.json", path.data);
+        if (path.failed || inside.failed) die(1, "out of memory");
+        int fits = !stat(path.data, &here) && (S_ISDIR(here.st_mode) ? !access(inside.data, R_OK) : is_model_file(name));
+        for (int k = 0; k < before && fits; k++)
+            fits = stat(models.list[k].setup.path.data, &other) || other.st_ino != here.st_ino || other.st_dev != here.st_dev;
+        if (fits) {
+            served_model *m = add_model(path.data);
+            m->setup.model = m->setup.path.data;
+            name_model(m, NULL, name, name_stem(name));
+        }
+        free(entries[i]);
+    }
+    free((void *)entries);
+    if (!models.n) die(2, "--models-dir: %.300s: a folder with GGUF files, or folders that have a config.json, was expected", folder);
+}
+
+/* No name is shown for two. */
+static void check_names(int i) {
+    const served_model *m = &models.list[i];
+    for (int k = 0; k < m->n_listed; k++)
+        for (const served_model *other = models.list; other < m; other++)
+            if (list_has(&other->names, other->n_listed, m->names.items[k], strlen(m->names.items[k])))
+                die(2, "two models would be called %.200s: %.300s and %.300s", m->names.items[k], other->setup.model, m->setup.model);
+}
+
 /* What the options name. */
 static void add_models(void) {
-    const configuration *c = &server.cfg;
-    served_model *m = &models.list[models.n++];
-    m->root = c->setup.model;
-    m->path = c->setup.path.data;
-    m->names = c->names.items;
-    m->n_names = c->names.n;
-    m->n_listed = server.n_listed;
+    configuration *c = &server.cfg;
+    const int n = c->setup.models.n;
+    const int chosen = c->setup.model || c->setup.hf_repo;
+    c->setup.files.log = c->setup.engine.log = on_library_log;
+#ifndef LLM_NO_VISION
+    c->setup.files.picture_reader = llm_picture_reader_stb();
+#endif
+    c->setup.engine.progress = on_progress;
+    if (c->models_dir && !chosen && c->names.n) die(2, "--served-model-name: it names the model of --model, and there is none");
+    for (int i = 0; i < n || (!i && (!c->models_dir || chosen)); i++) {
+        served_model *m = add_model(i ? c->setup.models.items[i] : c->setup.model);
+        const char *said = m->setup.model, *shown = c->setup.model_name && !i ? c->setup.model_name : chosen ? said : path_last(said);
+        name_model(m, i ? NULL : &c->names, shown, chosen ? strlen(shown) : name_stem(shown));
+    }
+    if (c->models_dir) add_folder(c->models_dir);
+    for (int i = 0; i < models.n; i++) check_names(i);
+    if (c->max_loaded && models.n == 1) fprintf(stderr, "llm_serve: note: --max-loaded-models has no effect: one model is served\n");
 }
+
+/* ---- by name */
+
+/* The i-th adapter of a model, also of one that is not loaded. With models.mutex held, or in the event thread. */
+static int adapter_get(const served_model *m, int i, llm_text *name, llm_text *path) {
+    if (is_loaded(m)) return llm_lora_get(m->engine, i, name, path, NULL);
+    if (2 * i >= m->kept.n) return 0;
+    if (name) llm_text_str(name, m->kept.items[2 * i]);
+    if (path) llm_text_str(path, m->kept.items[2 * i + 1]);
+    return 1;
+}
+
+static int has_adapter(const served_model *m, const char *name, size_t len) {
+    SCOPED_TEXT own = {0};
+    for (int i = 0; adapter_get(m, i, &own, NULL); i++, own.len = 0)
+        if (own.len == len && !memcmp(own.data, name, len)) return 1;
+    return 0;
+}
+
+/* The model that a name means, or whose adapter it is; NULL: nobody has it. Shown names before others. With models.mutex held. */
+static served_model *model_named(const char *name, size_t len) {
+    if (!len || (len == 7 && !memcmp(name, "default", 7)) || (len == 4 && !memcmp(name, "null", 4))) return default_model();
+    for (int shown = 1; shown >= 0; shown--)
+        for (int i = 0; i < models.n; i++)
+            if (list_has(&models.list[i].names, shown ? models.list[i].n_listed : models.list[i].names.n, name, len))
+                return &models.list[i];
+    for (int i = 0; i < models.n; i++)
+        if (has_adapter(&models.list[i], name, len)) return &models.list[i];
+    return NULL;
+}
+
+/* ---- the loader */
 
 /* The thread that steps a model's engine. Submitting wakes it. */
 static void *engine_main(void *user) {
     served_model *m = (served_model *)user;
-    while (!__atomic_load_n(&models.stop, __ATOMIC_ACQUIRE)) {
+    while (!__atomic_load_n(&m->stop, __ATOMIC_ACQUIRE)) {
         int busy = 0;
         __atomic_store_n(&m->step_began, (int64_t)(llm_now() * 1e3), __ATOMIC_RELEASE);
         if (llm_engine_step(m->engine, &busy)) server_log(LLM_LOG_ERROR, "%s", llm_last_error());
@@ -1379,6 +1604,210 @@ static void *engine_main(void *user) {
         if (!busy) llm_engine_wait(m->engine, 0.2);
     }
     return NULL;
+}
+
+/* What the flags, the model and the memory have come to. */
+static void say_model(const served_model *m) {
+    const llm_model_info *info = llm_model_get_info(m->model);
+    const llm_engine_config *e = &m->setup.engine;
+    const llm_sampling *d = &m->service.defaults;
+    llm_engine_stats s;
+    llm_engine_get_stats(m->engine, &s);
+    server_log(LLM_LOG_INFO, "%s: %s %s, %.0f M parameters, %.0f MiB; %s", m->setup.model, info->family, info->file_type,
+               (double)info->n_params / 1e6, (double)info->weight_bytes / 1048576, s.backend);
+    server_log(LLM_LOG_INFO,
+               "max_model_len %d, max_num_seqs %d, max_num_batched_tokens %d, block_size %d, total_block_num:%lld (%lld tokens of KV), "
+               "memory %.0f MiB, prefix caching %s",
+               s.max_model_len, s.max_num_seqs, e->max_num_batched_tokens ? e->max_num_batched_tokens : 512, s.block_size,
+               (long long)s.total_blocks, (long long)s.total_blocks * s.block_size, (double)s.memory_bytes / 1048576,
+               e->disable_prefix_caching ? "off" : "on");
+    server_log(LLM_LOG_INFO, "sampling defaults: temperature %g, top_p %g, top_k %d, min_p %g, repetition_penalty %g; early stop %s",
+               (double)d->temperature, d->top_p > 0 ? (double)d->top_p : 1.0, d->top_k, (double)d->min_p,
+               d->repetition_penalty > 0 ? (double)d->repetition_penalty : 1.0, server.cfg.setup.early_stop.enable ? "on" : "off");
+}
+
+static void on_call_news(void *user, llm_openai_call *api);
+static void count_event(void *user, llm_openai_call *api, llm_request *request, const llm_event *e, double gap);
+
+/* The adapters that the options name; of a model that was loaded before, those that it had then. */
+static llm_result load_adapters(served_model *m) {
+    if (!m->facts.known) return llm_setup_adapters(&m->setup, m->engine, &m->service);
+    for (int i = 0; i < m->kept.n; i += 2)
+        if (llm_lora_load(m->engine, m->kept.items[i], m->kept.items[i + 1]))
+            server_log(LLM_LOG_WARN, "%s: the adapter %s is not loaded again: %s", m->names.items[0], m->kept.items[i], llm_last_error());
+    return LLM_OK;
+}
+
+/* What the flags say about requests, laid over what the model says. */
+static llm_result set_service(served_model *m) {
+    llm_openai_service *s = &m->service;
+    const configuration *c = &server.cfg;
+    llm_setup_service(&c->setup, &options, m->model, m->engine, s);
+    s->max_logprobs = c->max_logprobs;
+    s->deadline_s = (double)c->request_timeout;
+    s->names = m->names.items;
+    s->n_names = m->names.n;
+    s->strict_names = c->strict_model_name;
+    s->lora_dir = c->lora_dir;
+    s->context_dir = c->context_dir;
+    s->max_contexts = c->max_contexts;
+    s->max_context_bytes = c->max_context_bytes;
+    s->on_news = on_call_news;
+    s->on_event = count_event;
+    return load_adapters(m);
+}
+
+static void set_facts(served_model *m) {
+    const llm_model_info *info = llm_model_get_info(m->model);
+    llm_engine_stats s;
+    llm_engine_get_stats(m->engine, &s);
+    m->facts.known = 1;
+    m->facts.max_model_len = s.max_model_len;
+    m->facts.trained_len = info->max_position_embeddings;
+    m->facts.vocab_size = info->vocab_size;
+    m->facts.hidden_size = info->hidden_size;
+    m->facts.n_params = info->n_params;
+    m->facts.weight_bytes = info->weight_bytes;
+    llm_sampling_chat(m->model, &m->facts.chat);
+}
+
+/* Bytes that the models which are loaded may take yet: KV pages that nobody has used. */
+static int64_t memory_promised(void) {
+    int64_t sum = 0;
+    for (int i = 0; i < models.n; i++) {
+        const served_model *m = &models.list[i];
+        llm_engine_stats s;
+        if (!is_loaded(m) || m->setup.engine.kv_cache_prealloc) continue; /* no other state changes while the loader works */
+        llm_engine_get_stats(m->engine, &s);
+        if (s.total_blocks) sum += (int64_t)((double)m->facts.kv_bytes * (double)s.free_blocks / (double)s.total_blocks);
+    }
+    return sum;
+}
+
+/* Whether an opened model has room beside those that are loaded. Where nothing can be told, opening its engine will show it. */
+static int has_room(served_model *m) {
+    llm_estimate e;
+    if (llm_model_estimate(m->model, &m->setup.engine, &e)) return 1;
+    m->facts.kv_bytes = e.kv_bytes;
+    return e.fits && (e.available_bytes < 0 || e.peak_bytes <= e.available_bytes - memory_promised());
+}
+
+static void close_model(served_model *m) {
+    llm_engine_close(m->engine);
+    llm_model_close(m->model);
+    m->engine = NULL;
+    m->model = NULL;
+#ifdef M_TRIM_THRESHOLD
+    malloc_trim(0);
+#endif
+}
+
+static model_outcome load_model(served_model *m) {
+    const char *none = "no thread could be started";
+    m->stop = 0;
+    m->error.len = 0;
+    m->why = llm_model_open(m->setup.path.data, &m->setup.files, &m->model);
+    int room = m->why || m->alone || (!m->crowded && has_room(m)); /* what cannot be read takes nobody's room */
+    if (room && !m->why) m->why = llm_engine_open(m->model, &m->setup.engine, &m->engine);
+    if (m->why == LLM_ERR_NOMEM && !m->alone) room = 0;
+    if (room && !m->why) m->why = set_service(m);
+    if (room && m->why) llm_options_sentence(&options, server.argc, server.argv, getenv, llm_last_error(), &m->error);
+    if (room && !m->why && pthread_create(&m->stepper, NULL, engine_main, m)) m->why = LLM_ERR_NOMEM, llm_text_str(&m->error, none);
+    if (room && !m->why) {
+        if (!m->facts.known) llm_options_report(&options, m->engine);
+        set_facts(m);
+        say_model(m);
+        return MODEL_DONE;
+    }
+    close_model(m);
+    return room ? MODEL_NO : MODEL_NO_ROOM;
+}
+
+static void unload_model(served_model *m) {
+    SCOPED_TEXT name = {0}, path = {0};
+    int all = 1;
+    pthread_mutex_lock(&models.mutex);
+    list_free(&m->kept);
+    for (int i = 0; all && llm_lora_get(m->engine, i, &name, &path, NULL); i++, name.len = path.len = 0)
+        all = !name.failed && !path.failed && list_add(&m->kept, name.data, name.len) && list_add(&m->kept, path.data, path.len);
+    if (!all) server_log(LLM_LOG_WARN, "%s: out of memory: some of its adapters are not loaded again", m->names.items[0]);
+    m->kept.n &= ~1; /* a name without its path */
+    pthread_mutex_unlock(&models.mutex);
+    __atomic_store_n(&m->stop, 1, __ATOMIC_RELEASE);
+    pthread_join(m->stepper, NULL);
+    close_model(m);
+}
+
+/* At the end, when nobody else is there. */
+static void free_models(void) {
+    for (int i = 0; i < models.n; i++) {
+        served_model *m = &models.list[i];
+        if (is_loaded(m)) unload_model(m);
+        list_free(&m->names);
+        list_free(&m->kept);
+        llm_text_free(&m->error);
+        llm_text_free(&m->setup.path);
+        llm_text_free(&m->setup.library);
+    }
+    free(models.list);
+    llm_setup_free(&server.cfg.setup);
+}
+
+/* Loads and unloads what it is given, one model after the other. */
+static void *loader_main(UNUSED void *unused) {
+    pthread_mutex_lock(&models.mutex);
+    while (!models.stop) {
+        served_model *m = models.done ? NULL : models.job;
+        if (!m) {
+            pthread_cond_wait(&models.job_ready, &models.mutex);
+            continue;
+        }
+        const int load = m->state == MODEL_LOADING;
+        pthread_mutex_unlock(&models.mutex);
+        m->outcome = MODEL_DONE;
+        if (load) m->outcome = load_model(m);
+        else unload_model(m);
+        pthread_mutex_lock(&models.mutex);
+        models.done = m;
+        wake_event_thread();
+    }
+    pthread_mutex_unlock(&models.mutex);
+    return NULL;
+}
+
+/* A state that others may see. */
+static void set_state(served_model *m, model_state state) {
+    pthread_mutex_lock(&models.mutex);
+    m->state = state;
+    pthread_mutex_unlock(&models.mutex);
+}
+
+/* Has the loader work on a model. The event thread, or main before there is one. */
+static void give_loader(served_model *m, model_state state) {
+    int n = 0;
+    for (int i = 0; i < models.n; i++) n += is_loaded(&models.list[i]);
+    m->alone = !n;
+    m->crowded = server.cfg.max_loaded && n >= server.cfg.max_loaded;
+    pthread_mutex_lock(&models.mutex);
+    m->state = state;
+    models.job = m;
+    pthread_cond_signal(&models.job_ready);
+    pthread_mutex_unlock(&models.mutex);
+}
+
+/* Which of those that are loaded is to make room: the longest unused without calls; where all have some, the longest unused. Calls that it
+ * has, or that are about to get it, are counted in *busy. */
+static served_model *model_to_go(int *busy) {
+    served_model *found = NULL;
+    pthread_mutex_lock(&models.mutex);
+    for (int i = 0; i < models.n; i++) {
+        served_model *m = &models.list[i];
+        const int calls = m->calls + (m->state == MODEL_LOADED ? m->waiting : 0);
+        if (!is_loaded(m)) continue;
+        if (!found || (*busy ? !calls || m->last_use < found->last_use : !calls && m->last_use < found->last_use)) found = m, *busy = calls;
+    }
+    pthread_mutex_unlock(&models.mutex);
+    return found;
 }
 
 /* ============================================================================
@@ -1408,13 +1837,15 @@ enum {
     CALL_LATE_S = 1        /* after --timeout, if the engine has not ended the request by then */
 };
 
-typedef enum call_stage { CALL_BEGIN = 0, CALL_SUBMIT, CALL_ANSWER } call_stage; /* what comes next */
+typedef enum call_stage { CALL_BEGIN = 0, CALL_CHECK, CALL_SUBMIT, CALL_ANSWER } call_stage; /* what comes next */
 
 typedef struct call {
     struct conn *conn; /* whom it answers; NULL: gone */
     llm_openai_kind kind;
     call_stage stage;
-    served_model *model;   /* that it asks for; NULL: that is not known yet */
+    served_model *model;   /* that it asks for; NULL: none, or that is not known yet */
+    int holds, waits;      /* the model is loaded for it, or to be */
+    int n_failed;          /* of the model, when it began to wait */
     llm_text body;         /* until it has begun */
     llm_text piece;        /* of the answer, not yet in the connection's output */
     size_t held;           /* bytes that the body takes, in net.bodies until the end, */
@@ -1439,13 +1870,6 @@ static struct {
     int slow, stop; /* workers that do what takes long now */
     int trim;       /* memory that was freed is to go back to the system */
 } queue = {.mutex = PTHREAD_MUTEX_INITIALIZER, .work_ready = PTHREAD_COND_INITIALIZER};
-
-/* An eventfd is a counter: any number of wakes before the next look are one. */
-static void wake_event_thread(void) {
-    uint64_t one = 1;
-    ssize_t n = write(net.wake, &one, sizeof one);
-    (void)n;
-}
 
 /* Puts a call on the event thread's list: as one that its worker brings back, or with news of the engine. Any thread. */
 static void call_tell(call *k, int back) {
@@ -1478,6 +1902,12 @@ static void call_free(call *k) {
     if (k->api && k->stage == CALL_ANSWER && k->model && !llm_openai_get_info(k->api)->done)
         count_abandoned(&k->model->counted, llm_openai_get_info(k->api));
     llm_openai_free(k->api);
+    if (k->model) {
+        pthread_mutex_lock(&models.mutex);
+        k->model->calls -= k->holds;
+        k->model->waiting -= k->waits;
+        pthread_mutex_unlock(&models.mutex);
+    }
     pthread_mutex_lock(&queue.mutex);
     call *before = NULL, *at = k->on_list ? queue.news : NULL;
     while (at && at != k) before = at, at = at->next_news;
@@ -1557,7 +1987,7 @@ static int call_is_long(const call *k) {
     const llm_openai_info *info = llm_openai_get_info(k->api);
     const llm_sampling *s = info->sampling;
     const double choices = (double)info->n_requests * info->n_choices;
-    const double tokens = s->max_tokens >= 0 ? (double)s->max_tokens : (double)k->model->most_tokens;
+    const double tokens = s->max_tokens >= 0 ? (double)s->max_tokens : (double)k->model->facts.max_model_len;
     const int whole = !info->stream || info->lines == 1;
     const int many = choices > (info->kind == LLM_OPENAI_EMBEDDING ? CALL_VECTORS : CALL_CHOICES);
     return k->large || many || s->prompt_logprobs || (whole && choices * tokens * (1 + s->logprobs) > CALL_ROWS);
@@ -1574,19 +2004,47 @@ static void call_write(call *k) {
     }
 }
 
+/* Takes the model for the call if it is loaded. Whoever has the call, with models.mutex held. */
+static void call_hold(call *k) {
+    if (k->model->state != MODEL_LOADED) return;
+    k->model->last_use = llm_now();
+    k->model->calls++;
+    k->model->waiting -= k->waits;
+    k->waits = 0;
+    k->holds = 1;
+}
+
+/* Finds the model that the body names. Where one is served, another name may be good enough for it (llm_openai_check). */
+static void call_find(call *k) {
+    size_t len = 0;
+    const char *name = k->api ? llm_openai_model(k->api, &len) : NULL;
+    if (!k->api || llm_openai_get_info(k->api)->status != 200) return;
+    pthread_mutex_lock(&models.mutex);
+    k->model = model_named(name, len);
+    if (!k->model && models.n == 1) k->model = default_model();
+    if (k->model) call_hold(k);
+    pthread_mutex_unlock(&models.mutex);
+}
+
 /* A worker's part of a call. 1: not all of it, for the rest takes long and this worker may have to be there for others. */
 static int call_work(call *k) {
     if (k->stage == CALL_BEGIN) {
         llm_openai_call *api = llm_openai_parse(k->kind, k->body.data ? k->body.data : "", k->body.len, k);
         llm_text_free(&k->body);
-        k->model = default_model();
-        if (api) llm_openai_check(api, &k->model->service);
+
         pthread_mutex_lock(&queue.mutex);
         k->api = api;
         pthread_mutex_unlock(&queue.mutex);
+        k->stage = CALL_CHECK;
+        call_find(k);
+        if (k->model && !k->holds) return 0; /* it has to be loaded */
+    }
+    if (k->stage == CALL_CHECK) {
+        static const llm_openai_service nobody = {.strict_names = 1}; /* whose model no name is */
+        if (k->api) llm_openai_check(k->api, k->model ? &k->model->service : &nobody);
         k->stage = CALL_SUBMIT;
-        if (api && !k->slow && llm_openai_get_info(api)->form) return k->slow = 1; /* a grammar to be compiled */
-        if (k->large) return 0;                                                    /* to be weighed before it runs */
+        if (k->api && !k->slow && llm_openai_get_info(k->api)->form) return k->slow = 1; /* a grammar to be compiled */
+        if (k->large) return 0;                                                          /* to be weighed before it runs */
     }
     if (k->stage == CALL_SUBMIT) {
         if (k->api) llm_openai_submit(k->api);
@@ -1809,11 +2267,13 @@ static void log_line(const conn *c, const llm_openai_info *info, int status) {
     int64_t tokens[3] = {0, 0, 0}; /* of the prompt, of these cached, of the answers */
     double first = 0, seconds = llm_now() - c->began;
     char stamp[40], times[120];
+    const char *model = info && models.n > 1 && c->call->model ? c->call->model->names.items[0] : NULL;
     if (info) log_usage(info, tokens, &first);
     if (server.cfg.log_json) {
         log_stamp(stamp, LOG_JSON_TIME);
         llm_text_format(&t, "{'time':%q,'level':'INFO','client':%q,'method':%Q,'path':%Q,'status':%d,'seconds':%f,", stamp, c->client,
                         c->head.method.p, c->head.method.n, c->head.path.p, c->head.path.n, status, seconds);
+        if (model) llm_text_format(&t, "'model':%q,", model);
         llm_text_format(&t, "'prompt_tokens':%l,'cached_tokens':%l,'completion_tokens':%l,'first_token_seconds':%f,'id':%q,'user':%q}\n",
                         tokens[0], tokens[1], tokens[2], first, info ? info->id : NULL, info ? info->user : NULL);
         if (!t.failed) fwrite(t.data, 1, t.len, log_stream());
@@ -1824,6 +2284,7 @@ static void log_line(const conn *c, const llm_openai_info *info, int status) {
     llm_text_str(&t, times);
     if (first > 0) llm_text_format(&t, "%l prompt (%l cached) and %l answer tokens", tokens[0], tokens[1], tokens[2]);
     if (info) llm_text_format(&t, ", %s", info->id);
+    if (model) llm_text_format(&t, ", model %q", model);
     if (info && info->user) llm_text_format(&t, ", user %q", info->user);
     if (!t.failed) on_library_log(NULL, LLM_LOG_INFO, t.data);
 }
@@ -1840,7 +2301,7 @@ static void metric_head(llm_text *t, const char *name, const char *help, const c
 
 /* name{model_name=...,labels} value */
 static void metric_value(llm_text *t, const served_model *m, const char *name, const char *labels, double v) {
-    llm_text_format(t, "vllm:%s{model_name=%q%s} ", name, m->names[0], labels);
+    llm_text_format(t, "vllm:%s{model_name=%q%s} ", name, m->names.items[0], labels);
     llm_text_num(t, v);
     llm_text_str(t, "\n");
 }
@@ -1849,7 +2310,7 @@ static void metric_value(llm_text *t, const served_model *m, const char *name, c
 typedef struct figures {
     const served_model *m;
     llm_engine_stats s;
-    double running, waiting, usage, preemptions, prompt_tokens, generation_tokens, cached_tokens, refused;
+    double running, waiting, usage, preemptions, prompt_tokens, generation_tokens, cached_tokens, refused, loaded, loads, unloads;
 } figures;
 
 /* Families with one value for each model. */
@@ -1868,12 +2329,18 @@ static const family families[] = {
     {"generation_tokens_total", "Generated tokens of finished requests.", "counter", offsetof(figures, generation_tokens)},
     {"prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", "counter", offsetof(figures, prompt_tokens)},
     {"prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", "counter", offsetof(figures, cached_tokens)},
-    {"requests_refused_total", "Requests answered with an error.", "counter", offsetof(figures, refused)}};
+    {"requests_refused_total", "Requests answered with an error.", "counter", offsetof(figures, refused)},
+    {"model_loaded", "Whether the model is loaded.", "gauge", offsetof(figures, loaded)},
+    {"model_loads_total", "Times that it was loaded.", "counter", offsetof(figures, loads)},
+    {"model_unloads_total", "Times that it made room for another.", "counter", offsetof(figures, unloads)}};
 
 static figures figures_of(const served_model *m) {
     figures f = {.m = m};
     const llm_engine_stats *s = &f.s;
-    llm_engine_get_stats(m->engine, &f.s);
+    if (is_loaded(m)) llm_engine_get_stats(m->engine, &f.s);
+    f.loaded = is_loaded(m);
+    f.loads = (double)m->n_loads;
+    f.unloads = (double)m->n_unloads;
     f.running = s->n_running;
     f.waiting = s->n_waiting;
     f.usage = s->total_blocks ? (double)(s->total_blocks - s->free_blocks - s->cached_blocks) / (double)s->total_blocks : 0;
@@ -1901,7 +2368,7 @@ static void write_histogram(llm_text *t, int h, const figures *f, int n) {
     const char *name = histograms[h].name;
     metric_head(t, name, histograms[h].help, "histogram");
     for (int k = 0; k < n; k++) {
-        const char *model = f[k].m->names[0];
+        const char *model = f[k].m->names.items[0];
         const tally *x = &f[k].m->counted.histograms[h];
         int64_t sum = 0;
         for (int i = 0; i <= histograms[h].n; i++) {
@@ -1958,6 +2425,7 @@ static void write_loras(llm_text *t, const figures *f, int n) {
     for (int k = 0; k < n; k++) {
         SCOPED_TEXT running = {0}, waiting = {0}, labels = {0}, name = {0};
         int32_t count[2];
+        if (!is_loaded(f[k].m)) continue;
         for (int32_t i = 0; llm_lora_get(f[k].m->engine, i, &name, NULL, count); i++, name.len = 0) {
             if (count[0]) llm_text_format(&running, "%s%s", running.len ? "," : "", name.data);
             if (count[1]) llm_text_format(&waiting, "%s%s", waiting.len ? "," : "", name.data);
@@ -1979,13 +2447,14 @@ static void write_labelled(llm_text *t, const figures *f, int n) {
         }
     metric_head(t, "cache_config_info", "KV cache configuration.", "gauge");
     for (int k = 0; k < n; k++) {
+        if (!is_loaded(f[k].m)) continue;
         snprintf(label, sizeof label, ",block_size=\"%d\",num_gpu_blocks=\"%lld\",enable_prefix_caching=\"%s\"", f[k].s.block_size,
                  (long long)f[k].s.total_blocks, server.cfg.setup.engine.disable_prefix_caching ? "False" : "True");
         metric_value(t, f[k].m, "cache_config_info", label, 1);
     }
 }
 
-/* Everything at /metrics. The names are vLLM's, so its boards and routers work. */
+/* Everything at /metrics, of the models that are or were loaded. The names are vLLM's, so its boards and routers work. */
 static void write_metrics(llm_text *t, const figures *f, int n) {
     write_families(t, families, (int)N_OF(families), f, n);
     write_drafts(t, f, n);
@@ -2034,6 +2503,29 @@ static int call_deliver(conn *c, call *k, const llm_openai_info *info) {
     return 1;
 }
 
+/* A call whose model is not loaded, or was not when a worker looked: it waits, goes on, or is told why it cannot. */
+static void call_wait(call *k) {
+    served_model *m = k->model;
+    const int most = server.cfg.setup.engine.max_queue > 0 ? server.cfg.setup.engine.max_queue : 1024;
+    SCOPED_TEXT t = {0};
+    pthread_mutex_lock(&models.mutex);
+    call_hold(k);
+    const int starts = !k->holds && !k->waits, full = starts && m->waiting >= most, fails = k->waits && k->n_failed != m->n_failed;
+    if (starts && !full) {
+        if (!m->waiting++) m->wanted = net.now;
+        k->waits = 1;
+        k->n_failed = m->n_failed;
+    }
+    if (fails) m->waiting--, k->waits = 0;
+    pthread_mutex_unlock(&models.mutex);
+    if (!full && !fails) return;
+    if (full) llm_text_format(&t, "%d requests wait for the model %s already", most, m->names.items[0]);
+    else llm_text_format(&t, "the model %s could not be loaded: %s", m->names.items[0], m->error.data ? m->error.data : "out of memory");
+    llm_openai_fail(k->api, full || m->why == LLM_ERR_NOMEM ? 503 : 500, t.failed ? "out of memory" : t.data);
+    k->stage = CALL_ANSWER;
+    k->failed = k->more = 1;
+}
+
 /* An answer from the call, as far as there is one now and room for it. */
 static int conn_answer(conn *c) {
     call *k = c->call;
@@ -2049,10 +2541,9 @@ static int conn_answer(conn *c) {
         k->stage = CALL_ANSWER;
         k->failed = k->more = 1;
     }
-    if (k->stage == CALL_SUBMIT) {
-        call_give(k);
-        return 0;
-    }
+    if (k->stage == CALL_CHECK) call_wait(k);
+    if (k->stage == CALL_SUBMIT || (k->stage == CALL_CHECK && k->holds)) call_give(k);
+    if (k->stage < CALL_ANSWER) return 0;
     k->slow = info->status == 200 && call_is_long(k);
     if (k->more && !k->piece.len && !info->done) {
         if (!k->slow) call_write(k);
@@ -2125,6 +2616,75 @@ static int calls_news(void) {
     const int left = queue.news != NULL;
     pthread_mutex_unlock(&queue.mutex);
     return left;
+}
+
+/* ---- which models are loaded */
+
+/* Lets those go on who wait for a model. */
+static void waiting_turn(void) {
+    for (conn *c = net.list; c; c = c->next)
+        if (c->fd >= 0 && c->call && !c->call->away && c->call->waits) conn_turn(c);
+}
+
+static void say_ready(void);
+
+/* The loader has ended its work on a model. The first load of all decides whether there is a server. */
+static void model_done(served_model *m) {
+    const int load = m->state == MODEL_LOADING;
+    const model_outcome outcome = m->outcome;
+    m->no_room = outcome == MODEL_NO_ROOM;
+    if (outcome != MODEL_NO_ROOM) m->asked = 0;
+    m->last_use = net.now;
+    m->n_loads += load && outcome == MODEL_DONE;
+    m->n_unloads += !load;
+    m->n_failed += outcome == MODEL_NO;
+    set_state(m, outcome == MODEL_NO ? MODEL_FAILED : load && outcome == MODEL_DONE ? MODEL_LOADED : MODEL_UNLOADED);
+    for (int i = 0; i < models.n && !load; i++) models.list[i].no_room = 0;
+    const char *why = m->error.data && !m->error.failed ? m->error.data : "out of memory";
+    if (!load) server_log(LLM_LOG_INFO, "%s: unloaded", m->names.items[0]);
+    if (outcome == MODEL_NO && server.ready) server_log(LLM_LOG_ERROR, "%s: %s", m->names.items[0], why);
+    else if (outcome == MODEL_NO && !server.signals) fprintf(stderr, "llm_serve: error: %s\n", why);
+    if (!server.ready) __atomic_store_n(&server.ready, outcome == MODEL_NO ? -1 : 1, __ATOMIC_RELEASE);
+    else return;
+    if (server.ready > 0) say_ready();
+}
+
+/* Who has been waited for longest, of those that are not loaded. */
+static served_model *model_wanted(void) {
+    served_model *found = NULL;
+    for (int i = 0; i < models.n; i++) {
+        served_model *m = &models.list[i];
+        if ((m->state != MODEL_UNLOADED && m->state != MODEL_FAILED) || (!m->waiting && !m->asked)) continue;
+        if (!found || m->wanted < found->wanted) found = m;
+    }
+    return found;
+}
+
+/* Decides what the loader does next. Whoever is asked for gets room: from the longest unused without calls, or, where all have some, from
+ * the longest unused as soon as it has none; meanwhile its new calls wait, and it is loaded again for them. So everyone's turn comes. */
+static void models_turn(void) {
+    pthread_mutex_lock(&models.mutex);
+    served_model *done = models.done;
+    if (done) models.done = models.job = NULL;
+    const int works = models.job != NULL;
+    pthread_mutex_unlock(&models.mutex);
+    if (done) model_done(done), waiting_turn();
+    served_model *wanted = works ? NULL : model_wanted(), *leaving = NULL;
+    int n = 0, busy = 0;
+    for (int i = 0; i < models.n; i++) {
+        n += is_loaded(&models.list[i]);
+        if (models.list[i].state == MODEL_LEAVING) leaving = &models.list[i];
+    }
+    if (works || (!wanted && !leaving)) return;
+    const int full = wanted && wanted->no_room && n;
+    served_model *first = full ? model_to_go(&busy) : NULL;
+    if (leaving && (!full || !busy) && leaving != first) { /* its room is not needed any more */
+        set_state(leaving, MODEL_LOADED);
+        waiting_turn();
+    }
+    if (wanted && !full) give_loader(wanted, MODEL_LOADING);
+    else if (first && !busy) give_loader(first, MODEL_UNLOADING);
+    else if (first && !leaving) set_state(first, MODEL_LEAVING);
 }
 
 /* ============================================================================
@@ -2684,7 +3244,7 @@ static const char *const page_js[] = {
  * under a name of its own (DNS rebinding); for what does something, a page that may do it, since a browser asks nobody before it sends a
  * simple request (CSRF); a key where one is set. An Origin that is allowed may read the answer (CORS). */
 
-/* Whether the engine is open. The loading thread says so last: who sees it sees all that it set up. */
+/* Whether the model that the start waits for is loaded. */
 static int is_ready(void) { return __atomic_load_n(&server.ready, __ATOMIC_ACQUIRE) > 0; }
 
 /* Constant-time comparison of a key with one of ours. */
@@ -2816,43 +3376,50 @@ static void route_version(conn *c) {
 
 /* What a conversation takes where it says nothing itself: the model's own values, or those of llm_sampling_chat. A float is written
  * as it was meant, not with the digits of its rounding. */
-static void add_chat_sampling(llm_text *t, const llm_model *model) {
-    llm_sampling s;
-    llm_sampling_chat(model, &s);
-    float v[4] = {s.temperature, s.top_p > 0 ? s.top_p : 1, s.min_p, s.repetition_penalty > 0 ? s.repetition_penalty : 1};
+static void add_chat_sampling(llm_text *t, const llm_sampling *s) {
+    float v[4] = {s->temperature, s->top_p > 0 ? s->top_p : 1, s->min_p, s->repetition_penalty > 0 ? s->repetition_penalty : 1};
     double r[4];
     for (int i = 0; i < 4; i++) r[i] = (double)(int64_t)((double)v[i] * 1e6 + 0.5) / 1e6;
     llm_text_format(t, "'default_sampling_params':{'temperature':%f,'top_k':%d,'top_p':%f,'min_p':%f,'repetition_penalty':%f},", r[0],
-                    s.top_k > 0 ? s.top_k : -1, r[1], r[2], r[3]);
+                    s->top_k > 0 ? s->top_k : -1, r[1], r[2], r[3]);
 }
 
-/* vLLM's members and llama.cpp's meta: clients ask for one or the other. */
+/* vLLM's members and llama.cpp's meta: clients ask for one or the other. `status` is that of llama.cpp's router, `state` the same in a
+ * word. Of a model that was never loaded little is known. */
 static void add_model_card(llm_text *t, const served_model *m, const char *name, const char *root, const char *parent) {
-    const llm_model_info *info = llm_model_get_info(m->model);
-    llm_engine_stats s;
-    llm_engine_get_stats(m->engine, &s);
-    llm_text_format(t,
-                    "%,{'id':%q,'object':'model','created':%l,'owned_by':'llm.h','root':%q,'parent':%q,'max_model_len':%d,'permission':[],",
-                    name, (int64_t)server.started, root, parent, s.max_model_len);
-    add_chat_sampling(t, m->model);
-    llm_text_format(t, "'meta':{'n_ctx_train':%d,'n_params':%l,'n_vocab':%d,'n_embd':%d,'size':%l}}", info->max_position_embeddings,
-                    info->n_params, info->vocab_size, info->hidden_size, info->weight_bytes);
+    static const char *const states[] = {"unloaded", "loading", "loaded", "loaded", "unloaded", "failed"};
+    const model_facts *f = &m->facts;
+    const int failed = m->state == MODEL_FAILED;
+    llm_text_format(t, "%,{'id':%q,'object':'model','created':%l,'owned_by':'llm.h','root':%q,'parent':%q,'permission':[],", name,
+                    (int64_t)server.started, root, parent);
+    if (m->state != MODEL_LOADING && f->known) {
+        llm_text_format(t, "'max_model_len':%d,", f->max_model_len);
+        add_chat_sampling(t, &f->chat);
+        llm_text_format(t, "'meta':{'n_ctx_train':%d,'n_params':%l,'n_vocab':%d,'n_embd':%d,'size':%l},", f->trained_len, f->n_params,
+                        f->vocab_size, f->hidden_size, f->weight_bytes);
+    }
+    llm_text_format(t, "'state':%q,'status':{'value':%q%s}", states[m->state], failed ? "unloaded" : states[m->state],
+                    failed ? ",\"failed\":true" : "");
+    if (failed) llm_text_format(t, ",'error':%q", m->error.data);
+    llm_text_str(t, "}");
 }
 
-/* The served names, then the adapters; or (only.p not NULL) the adapter of that name. The path is accepted as a name but not listed. */
-static void add_model_cards(llm_text *t, slice only) {
+/* The served names of a model, then its adapters; or (only.p not NULL) the adapter of that name. The path is accepted as a name but not
+ * listed. */
+static void add_model_cards(llm_text *t, const served_model *m, slice only) {
     SCOPED_TEXT name = {0}, path = {0};
-    const served_model *m = default_model();
-    for (int i = 0; i < m->n_listed && !only.p; i++) add_model_card(t, m, m->names[i], m->root, NULL);
-    for (int i = 0; llm_lora_get(m->engine, i, &name, &path, NULL); i++, name.len = path.len = 0)
-        if (!only.p || slice_is(only, name.data)) add_model_card(t, m, name.data, path.data, m->names[0]);
+    for (int i = 0; i < m->n_listed && !only.p; i++) add_model_card(t, m, m->names.items[i], m->setup.model, NULL);
+    for (int i = 0; adapter_get(m, i, &name, &path); i++, name.len = path.len = 0)
+        if (!only.p || slice_is(only, name.data)) add_model_card(t, m, name.data, path.data, m->names.items[0]);
 }
 
 static void route_models(conn *c) {
     const slice all = {NULL, 0};
     SCOPED_TEXT t = {0};
     llm_text_str(&t, "{\"object\":\"list\",\"data\":[");
-    add_model_cards(&t, all);
+    pthread_mutex_lock(&models.mutex);
+    for (int i = 0; i < models.n; i++) add_model_cards(&t, &models.list[i], all);
+    pthread_mutex_unlock(&models.mutex);
     llm_text_str(&t, "]}");
     http_answer(c, 200, "application/json", &t, NULL);
 }
@@ -2869,30 +3436,43 @@ static void route_model(conn *c) {
     slice name = plain_path(c->head.path);
     SCOPED_TEXT t = {0};
     name.p += strlen("/models/"), name.n -= strlen("/models/");
-    if (!llm_openai_knows_model(&default_model()->service, name.p, name.n)) {
+    pthread_mutex_lock(&models.mutex);
+    const served_model *m = model_named(name.p, name.n);
+    if (m) add_model_cards(&t, m, name);
+    pthread_mutex_unlock(&models.mutex);
+    if (!m) {
         llm_text_str(&t, "The model `");
         llm_text_add(&t, name.p, name.n < 64 ? name.n : 64);
         llm_text_str(&t, "` does not exist.");
         http_answer_error(c, 404, t.data, "model", "model_not_found");
         return;
     }
-    add_model_cards(&t, name);
-    if (!t.len) add_model_card(&t, default_model(), default_model()->names[0], default_model()->root, NULL);
+    if (!t.len) add_model_card(&t, m, m->names.items[0], m->setup.model, NULL);
     http_answer(c, 200, "application/json", &t, NULL);
 }
 
 static void route_metrics(conn *c) {
     SCOPED_TEXT t = {0};
+    figures *f = (figures *)calloc((size_t)models.n, sizeof *f);
+    int n = 0;
     pthread_mutex_lock(&metrics_mutex);
-    const figures f = figures_of(default_model());
-    write_metrics(&t, &f, 1);
+    for (int i = 0; f && i < models.n; i++)
+        if (models.list[i].n_loads) f[n++] = figures_of(&models.list[i]);
+    if (f) write_metrics(&t, f, n);
+    else t.failed = 1;
     pthread_mutex_unlock(&metrics_mutex);
+    free(f);
     http_answer(c, 200, "text/plain; version=0.0.4; charset=utf-8", &t, NULL);
 }
 
-/* What lm-eval needs to use this server's tokenizer instead of its own. */
+/* What lm-eval needs to use this server's tokenizer instead of its own: of the default model, which is loaded if it is not. */
 static void route_tokenizer_info(conn *c) {
     static const char *const name[4] = {"bos_token", "eos_token", "pad_token", "unk_token"};
+    if (!is_loaded(default_model())) {
+        default_model()->asked = 1;
+        http_answer_error(c, 503, "Loading model", NULL, NULL);
+        return;
+    }
     const llm_model *model = default_model()->model;
     const llm_model_info *info = llm_model_get_info(model);
     const int32_t id[4] = {info->bos_id, info->eos_id, info->pad_id, info->unk_id};
@@ -2922,13 +3502,17 @@ static void route_ollama_version(conn *c) {
 static void ollama_models(conn *c, int loaded) {
     SCOPED_TEXT t = {0}, name = {0};
     llm_text_str(&t, "{\"models\":[");
+    pthread_mutex_lock(&models.mutex);
     for (int k = 0; k < models.n; k++) {
         const served_model *m = &models.list[k];
-        const int32_t most = loaded ? m->most_tokens : 0;
-        for (int i = 0; i < m->n_listed; i++) llm_ollama_card(m->model, m->names[i], server.started, most, &t);
-        for (int i = 0; llm_lora_get(m->engine, i, &name, NULL, NULL); i++, name.len = 0)
-            llm_ollama_card(m->model, name.data ? name.data : "", server.started, most, &t);
+        const llm_model *model = is_loaded(m) ? m->model : NULL;
+        const int32_t most = loaded ? m->facts.max_model_len : 0;
+        if (loaded && !model) continue;
+        for (int i = 0; i < m->n_listed; i++) llm_ollama_card(model, m->names.items[i], server.started, most, &t);
+        for (int i = 0; adapter_get(m, i, &name, NULL); i++, name.len = 0)
+            llm_ollama_card(model, name.data ? name.data : "", server.started, most, &t);
     }
+    pthread_mutex_unlock(&models.mutex);
     llm_text_str(&t, "]}");
     t.failed |= name.failed;
     http_answer(c, 200, "application/json", &t, NULL);
@@ -3297,32 +3881,6 @@ static void on_signal(int s) {
     wake_event_thread();
 }
 
-/* A line while loading, on a terminal; a signal cancels it. */
-static int on_progress(UNUSED void *user, const char *what, double done) {
-    if (isatty(2)) fprintf(stderr, "\r%s %3.0f %%%s", what, done * 100, done >= 1 ? "\r\033[K" : "");
-    return server.signals > 0;
-}
-
-/* What the flags, the model and the memory have come to. */
-static void say_model(const served_model *m) {
-    const llm_model_info *info = llm_model_get_info(m->model);
-    const llm_engine_config *e = &server.cfg.setup.engine;
-    const llm_sampling *d = &m->service.defaults;
-    llm_engine_stats s;
-    llm_engine_get_stats(m->engine, &s);
-    server_log(LLM_LOG_INFO, "%s: %s %s, %.0f M parameters, %.0f MiB; %s", m->root, info->family, info->file_type,
-               (double)info->n_params / 1e6, (double)info->weight_bytes / 1048576, s.backend);
-    server_log(LLM_LOG_INFO,
-               "max_model_len %d, max_num_seqs %d, max_num_batched_tokens %d, block_size %d, total_block_num:%lld (%lld tokens of KV), "
-               "memory %.0f MiB, prefix caching %s",
-               s.max_model_len, s.max_num_seqs, e->max_num_batched_tokens ? e->max_num_batched_tokens : 512, s.block_size,
-               (long long)s.total_blocks, (long long)s.total_blocks * s.block_size, (double)s.memory_bytes / 1048576,
-               e->disable_prefix_caching ? "off" : "on");
-    server_log(LLM_LOG_INFO, "sampling defaults: temperature %g, top_p %g, top_k %d, min_p %g, repetition_penalty %g; early stop %s",
-               (double)d->temperature, d->top_p > 0 ? (double)d->top_p : 1.0, d->top_k, (double)d->min_p,
-               d->repetition_penalty > 0 ? (double)d->repetition_penalty : 1.0, server.cfg.setup.early_stop.enable ? "on" : "off");
-}
-
 /* A line to paste, and on standard output the line that scripts wait for. */
 static void say_ready(void) {
     if (!strncmp(server.bound, "http", 4))
@@ -3333,46 +3891,6 @@ static void say_ready(void) {
     server_log(LLM_LOG_INFO, "server launch time cost: %.3f s", llm_now() - server.launched);
     printf("listening on %s\n", server.bound);
     fflush(stdout);
-}
-
-/* What the flags say about requests, laid over what the model says. */
-static llm_result set_service(served_model *m) {
-    llm_openai_service *s = &m->service;
-    const configuration *c = &server.cfg;
-    llm_engine_stats stats;
-    llm_engine_get_stats(m->engine, &stats);
-    m->most_tokens = stats.max_model_len;
-    llm_setup_service(&c->setup, &options, m->model, m->engine, s);
-    s->max_logprobs = c->max_logprobs;
-    s->deadline_s = (double)c->request_timeout;
-    s->names = m->names;
-    s->n_names = m->n_names;
-    s->strict_names = c->strict_model_name;
-    s->lora_dir = c->lora_dir;
-    s->context_dir = c->context_dir;
-    s->max_contexts = c->max_contexts;
-    s->max_context_bytes = c->max_context_bytes;
-    s->on_news = on_call_news;
-    s->on_event = count_event;
-    return llm_setup_adapters(&c->setup, m->engine, s);
-}
-
-/* Loads while the event thread already answers /health with 503. */
-static void *load_main(UNUSED void *unused) {
-    llm_setup *c = &server.cfg.setup;
-    served_model *m = default_model();
-    c->files.log = c->engine.log = on_library_log;
-#ifndef LLM_NO_VISION
-    c->files.picture_reader = llm_picture_reader_stb();
-#endif
-    c->engine.progress = on_progress;
-    const int failed = llm_model_open(m->path, &c->files, &m->model) || llm_engine_open(m->model, &c->engine, &m->engine) || set_service(m);
-    if (failed && !server.signals) say_of_library();
-    if (!failed) llm_options_report(&options, m->engine), say_model(m);
-    __atomic_store_n(&server.ready, failed ? -1 : 1, __ATOMIC_RELEASE);
-    if (!failed) say_ready();
-    else wake_event_thread();
-    return failed ? NULL : engine_main(m);
 }
 
 static void add_listener(int fd, void *tag) {
@@ -3443,6 +3961,7 @@ static void event_loop(int listener, int metrics) {
             else if (read(net.wake, &count, sizeof count) < 0) continue;
         }
         left = calls_news();
+        models_turn();
         event_round_end();
     }
 }
@@ -3451,7 +3970,7 @@ static void event_loop(int listener, int metrics) {
 
 /* Without the loader nothing can be served; without some of the workers, more slowly. Returns how many there are. */
 static int start_threads(pthread_t *loader, pthread_t *worker) {
-    int n = 0, e = pthread_create(loader, NULL, load_main, NULL);
+    int n = 0, e = pthread_create(loader, NULL, loader_main, NULL);
     while (!e && n < server.cfg.n_workers && !(e = pthread_create(&worker[n], NULL, worker_main, NULL))) n++;
     if (!n) die(1, "no thread could be started: %s", strerror(e));
     if (n < server.cfg.n_workers)
@@ -3472,6 +3991,24 @@ static void end_connections(void) {
     }
     for (conn *c = net.list; c; c = c->next) conn_close(c);
     net_bury();
+}
+
+/* Where the loader works, or in a hurry, the program ends at once: there is nothing to save. */
+static void end_threads(pthread_t loader, const pthread_t *worker, int n_workers) {
+    pthread_mutex_lock(&models.mutex);
+    const int works = models.job && !models.done;
+    models.stop = 1;
+    pthread_cond_signal(&models.job_ready);
+    pthread_mutex_unlock(&models.mutex);
+    if (works || server.signals > 1) _exit(0);
+    pthread_join(loader, NULL);
+    if (models.done && models.done->engine) models.done->state = MODEL_LOADED; /* nobody was told any more */
+    pthread_mutex_lock(&queue.mutex);
+    queue.stop = 1;
+    pthread_cond_broadcast(&queue.work_ready);
+    pthread_mutex_unlock(&queue.mutex);
+    for (int i = 0; i < n_workers; i++) pthread_join(worker[i], NULL);
+    calls_news();
 }
 
 /* What says at start who is kept out, where not only this machine can reach us. */
@@ -3525,24 +4062,16 @@ int main(int argc, char **argv) {
                       ? listen_tcp(path ? "127.0.0.1" : host, c->metrics_port, 0)
                       : -1;
     say_doors();
+    if (c->setup.model || c->setup.hf_repo || !c->models_dir) give_loader(default_model(), MODEL_LOADING);
+    else server.ready = 1, say_ready();
     const int n_workers = start_threads(&loader, worker);
     event_loop(listener, metrics);
     /* The end, in the order of who uses whom: connections and their calls, then workers and engine, then what they worked on. */
     end_connections();
     if (path) unlink(path);
-    if (!__atomic_load_n(&server.ready, __ATOMIC_ACQUIRE) || server.signals > 1) _exit(0); /* still loading, or at once: nothing to save */
-    pthread_mutex_lock(&queue.mutex);
-    queue.stop = 1;
-    __atomic_store_n(&models.stop, 1, __ATOMIC_RELEASE);
-    pthread_cond_broadcast(&queue.work_ready);
-    pthread_mutex_unlock(&queue.mutex);
-    pthread_join(loader, NULL);
-    for (int i = 0; i < n_workers; i++) pthread_join(worker[i], NULL);
-    calls_news();
-    const int failed = !is_ready() && !server.signals;
-    llm_engine_close(default_model()->engine);
-    llm_model_close(default_model()->model);
+    end_threads(loader, worker, n_workers);
+    const int failed = server.ready < 0 && !server.signals;
+    free_models();
     llm_options_free(&options);
-    llm_setup_free(&c->setup);
     return failed;
 }

@@ -129,5 +129,5 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 LLM_API void llm_openai_schema(llm_openai_kind kind, llm_text *out);
 
 /* A model as Ollama's /api/tags lists it, after what stands in the list already; modified: seconds since 1970. max_model_len above 0: as
- * /api/ps does, with that context. */
+ * /api/ps does, with that context. model NULL: it is not loaded, and little is known of it. */
 LLM_API void llm_ollama_card(const llm_model *model, const char *name, double modified, int32_t max_model_len, llm_text *out);

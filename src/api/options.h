@@ -247,11 +247,12 @@ LLM_API void llm_options_free(llm_options *o);
 
 /* What belongs to a server, for programs that are none. */
 #define LLM_OPTIONS_SERVER \
-    LLM_OPT_NONE(IGNORED, \
-                 "host|port|uds|metrics-port|api-key|api-key-file|cors-origins|allowed-origins|allowed-hosts|shutdown-timeout|timeout|to|" \
-                 "drain|log-format|log-file|lora-dir|context-dir|max-contexts|max-context-bytes|max-logprobs|sse-ping-interval|workers|" \
-                 "engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S|served-model-name|a|alias", \
-                 "it belongs to llm_serve"), \
+    LLM_OPT_NONE( \
+        IGNORED, \
+        "host|port|uds|metrics-port|api-key|api-key-file|cors-origins|allowed-origins|allowed-hosts|shutdown-timeout|timeout|to|" \
+        "drain|log-format|log-file|lora-dir|context-dir|max-contexts|max-context-bytes|max-logprobs|sse-ping-interval|workers|" \
+        "engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S|served-model-name|a|alias|models-dir|max-loaded-models|models-max", \
+        "it belongs to llm_serve"), \
         LLM_OPT_NONE(IGNORED_FLAG, "log-requests|enable-log-requests|log-prompts|no-ui|no-webui|strict-model-name", \
                      "it belongs to llm_serve")
 
@@ -300,6 +301,7 @@ typedef struct llm_setup {
     const char *hf_repo;                /* ORG/NAME[:QUANT] instead of `model`: from the cache, or fetched by llm_setup_find */
     llm_pull_fn pull_progress;          /* told while it is fetched; may be NULL */
     void *pull_user;
+    llm_option_list models; /* what `model` may be, in programs that have several; llm_setup_read makes `model` the first */
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -358,7 +360,20 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
 /* Rows of what a person says to a program only. */
 #define LLM_OPTIONS_PROGRAM(T, setup) \
     LLM_OPT_TEXT(T, setup.model, LLM_HELP_MODEL, "m|model", "PATH", "GGUF file, safetensors folder, ORG/NAME in cache"), \
-        LLM_OPT_TEXT(T, setup.config, LLM_HELP_MODEL, "config", "FILE", "JSON object of options by name"), \
+        LLM_OPTIONS_PERSON(T, setup)
+/* The same of a program that has several models, in setup.models. */
+#define LLM_OPTIONS_PROGRAM_OF_MODELS(T, setup) \
+    {"m|model", \
+     LLM_OPTION_LIST, \
+     LLM_HELP_MODEL, \
+     offsetof(T, setup.models), \
+     0, \
+     0, \
+     "PATH", \
+     "GGUF file, safetensors folder, ORG/NAME in cache; again for each of several"}, \
+        LLM_OPTIONS_PERSON(T, setup)
+#define LLM_OPTIONS_PERSON(T, setup) \
+    LLM_OPT_TEXT(T, setup.config, LLM_HELP_MODEL, "config", "FILE", "JSON object of options by name"), \
         LLM_OPT_TEXT(T, setup.visible_devices, -1, "$ASCEND_RT_VISIBLE_DEVICES", NULL, NULL), \
         LLM_OPTIONS_SAMPLING(T, setup.sampling, LLM_HELP_ANSWERS)
 

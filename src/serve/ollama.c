@@ -211,11 +211,12 @@ static void llm__ollama_details(const llm_model_info *info, llm_text *out) {
 /* name with the tag that every name has there; 64 hexadecimal digits that are the same for the same model, as those of its manifest are
  * there. */
 LLM_API void llm_ollama_card(const llm_model *model, const char *name, double modified, int32_t max_model_len, llm_text *out) {
-    const llm_model_info *info = llm_model_get_info(model);
+    const llm_model_info *info = model ? llm_model_get_info(model) : NULL;
     const char *slash = strrchr(name, '/'), *tag = strchr(slash ? slash : name, ':') ? "" : ":latest";
     char all[400], digest[80];
-    const int n = snprintf(all, sizeof all, "%.200s %s %lld %lld", name, info->architecture, (long long)info->n_params,
-                           (long long)info->weight_bytes);
+    const int n = !info ? snprintf(all, sizeof all, "%.200s", name)
+                        : snprintf(all, sizeof all, "%.200s %s %lld %lld", name, info->architecture, (long long)info->n_params,
+                                   (long long)info->weight_bytes);
     for (uint64_t i = 0; i < 4; i++)
         snprintf(digest + 16 * i, 20, "%016llx",
                  (unsigned long long)llm__hash(all, (size_t)n < sizeof all ? (size_t)n : sizeof all - 1, i + 1));
@@ -225,8 +226,8 @@ LLM_API void llm_ollama_card(const llm_model *model, const char *name, double mo
     out->failed |= full.failed;
     llm_text_format(out, "%,{'name':%q,'model':%q,'modified_at':", full.data, full.data);
     llm__ollama_time(modified, out);
-    llm_text_format(out, ",'size':%l,'digest':%q", info->weight_bytes, digest);
-    llm__ollama_details(info, out);
+    llm_text_format(out, ",'size':%l,'digest':%q", info ? info->weight_bytes : (int64_t)0, digest);
+    if (info) llm__ollama_details(info, out);
     if (max_model_len > 0) {
         llm_text_str(out, ",\"expires_at\":");
         llm__ollama_time(llm__wall_clock() + 365.0 * 86400, out); /* it stays as long as the server */

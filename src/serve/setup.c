@@ -174,6 +174,7 @@ static llm_result llm__setup_media(llm_setup *s, const llm_options *o) {
 LLM__PRIVATE llm_result llm__setup_check(llm_setup *s, const llm_options *o, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
     llm__isa isa;
+    if (!s->model && s->models.n) s->model = s->models.items[0];
     if (s->reasoning_parser && llm_reasoning_named(s->reasoning_parser) < 0)
         return llm__error(LLM_ERR_ARG, "reasoning_parser: %.60s, a name as qwen3, deepseek_r1, ernie-45-vl or none was expected",
                           s->reasoning_parser);

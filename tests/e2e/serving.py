@@ -44,11 +44,12 @@ def finish():
 
 
 class Server:
-    """llm_serve as a child, listening on a port of its own choice. Later flags win over earlier ones, so `flags` may repeat one of BASE. files: descriptors that it may have; file_size: bytes that a file may get."""
+    """llm_serve as a child, listening on a port of its own choice. Later flags win over earlier ones, so `flags` may repeat one of BASE. model False: `flags` name it. files: descriptors that it may have; file_size: bytes that a file may get."""
 
     def __init__(self, *flags, model=None, env=None, log=None, base=BASE, files=None, file_size=None):
         thread = ("-t", "1") if model and "tiny" in model else ()  # a second thread gains nothing there and waits for a core where others use them
-        command = [SERVE, "--model", model or MODEL, "--port", "0", *base, *thread, *MORE, *flags]
+        named = () if model is False else ("--model", model or MODEL)
+        command = [SERVE, *named, "--port", "0", *base, *thread, *MORE, *flags]
 
         def limit():
             if files: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))

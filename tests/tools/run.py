@@ -200,6 +200,7 @@ def test():
         script("adapters", "tests/e2e/test_lora.py"),
         script("kept contexts", "tests/e2e/test_contexts.py"),
         script("models of the Hub", "tests/e2e/test_pull.py"),
+        script("several models", "tests/e2e/test_models.py"),
         script("Ollama's clients", "tests/e2e/test_ollama.py"),
         script("routes described", "tests/e2e/test_openapi.py"),
         script("llm_cli, failing allocations", "tests/e2e/test_nth.py"),

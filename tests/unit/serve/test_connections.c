@@ -13,6 +13,7 @@
 typedef struct fake_call fake_call;
 static llm_openai_call *fake_parse(llm_openai_kind kind, const char *body, size_t len, void *user);
 static int fake_check(llm_openai_call *k, const llm_openai_service *s);
+static const char *fake_model(const llm_openai_call *k, size_t *len);
 static int fake_submit(llm_openai_call *k);
 static int fake_next(llm_openai_call *k, llm_text *out);
 static const llm_openai_info *fake_info(const llm_openai_call *k);
@@ -22,6 +23,7 @@ static void fake_cancel(llm_openai_call *k);
 
 #define llm_openai_parse fake_parse
 #define llm_openai_check fake_check
+#define llm_openai_model fake_model
 #define llm_openai_submit fake_submit
 #define llm_openai_next fake_next
 #define llm_openai_get_info fake_info
@@ -80,6 +82,8 @@ static llm_openai_call *fake_parse(llm_openai_kind kind, const char *body, size_
     meanwhile(k->user);
     return (llm_openai_call *)(void *)k;
 }
+
+static const char *fake_model(UNUSED const llm_openai_call *k, size_t *len) { return *len = 0, (const char *)NULL; }
 
 static int fake_check(llm_openai_call *k, UNUSED const llm_openai_service *s) { return !fake_of(k)->bad; }
 
@@ -526,6 +530,10 @@ static void serve_nobody(void) {
     memset(&world, 0, sizeof world);
     world.random = 88172645463325252u;
     net.now = 1000;
+    static served_model own;
+    models.list = &own;
+    models.n = 1;
+    own.state = MODEL_LOADED;
     server.ready = 1;
     server.loopback = 1;
     server.cfg.keys.items = (const char **)(uintptr_t)keys;

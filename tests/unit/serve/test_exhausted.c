@@ -195,12 +195,14 @@ static int open_server(llm_engine_config *c) {
     c->max_num_seqs = 8;
     c->n_threads = 1;
     c->kv_cache_memory_bytes = 4 << 20;
-    served_model *m = default_model();
+    static served_model own;
+    served_model *m = models.list = &own;
+    models.n = 1;
     if (!CHECK(!llm_model_open(TEST_CHECKPOINT("llama"), NULL, &m->model) && !llm_engine_open(m->model, c, &m->engine))) return 0;
-    m->names = names;
-    m->n_names = m->n_listed = 1;
-    m->root = "tiny";
-    m->most_tokens = 512;
+    m->names.items = (const char **)(uintptr_t)names;
+    m->names.n = m->n_listed = 1;
+    m->setup.model = "tiny";
+    m->state = MODEL_LOADED;
     server.cfg.n_workers = 2;
     server.cfg.setup.log_level = -1;
     server.loopback = 1;
@@ -209,6 +211,7 @@ static int open_server(llm_engine_config *c) {
     m->service.n_names = 1;
     m->service.on_news = on_call_news;
     m->service.on_event = count_event;
+    set_facts(m);
     m->service.context_dir = m->service.lora_dir = "build/dev";
     server.ready = 1;
     net.now = 1000;
