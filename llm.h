@@ -1660,11 +1660,12 @@ LLM_API void llm_options_free(llm_options *o);
 
 /* What belongs to a server, for programs that are none. */
 #define LLM_OPTIONS_SERVER \
-    LLM_OPT_NONE(IGNORED, \
-                 "host|port|uds|metrics-port|api-key|api-key-file|cors-origins|allowed-origins|allowed-hosts|shutdown-timeout|timeout|to|" \
-                 "drain|log-format|log-file|lora-dir|context-dir|max-contexts|max-context-bytes|max-logprobs|sse-ping-interval|workers|" \
-                 "engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S|served-model-name|a|alias", \
-                 "it belongs to llm_serve"), \
+    LLM_OPT_NONE( \
+        IGNORED, \
+        "host|port|uds|metrics-port|api-key|api-key-file|cors-origins|allowed-origins|allowed-hosts|shutdown-timeout|timeout|to|" \
+        "drain|log-format|log-file|lora-dir|context-dir|max-contexts|max-context-bytes|max-logprobs|sse-ping-interval|workers|" \
+        "engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S|served-model-name|a|alias|models-dir|max-loaded-models|models-max", \
+        "it belongs to llm_serve"), \
         LLM_OPT_NONE(IGNORED_FLAG, "log-requests|enable-log-requests|log-prompts|no-ui|no-webui|strict-model-name", \
                      "it belongs to llm_serve")
 
@@ -1713,6 +1714,7 @@ typedef struct llm_setup {
     const char *hf_repo;                /* ORG/NAME[:QUANT] instead of `model`: from the cache, or fetched by llm_setup_find */
     llm_pull_fn pull_progress;          /* told while it is fetched; may be NULL */
     void *pull_user;
+    llm_option_list models; /* what `model` may be, in programs that have several; llm_setup_read makes `model` the first */
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -1771,7 +1773,20 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
 /* Rows of what a person says to a program only. */
 #define LLM_OPTIONS_PROGRAM(T, setup) \
     LLM_OPT_TEXT(T, setup.model, LLM_HELP_MODEL, "m|model", "PATH", "GGUF file, safetensors folder, ORG/NAME in cache"), \
-        LLM_OPT_TEXT(T, setup.config, LLM_HELP_MODEL, "config", "FILE", "JSON object of options by name"), \
+        LLM_OPTIONS_PERSON(T, setup)
+/* The same of a program that has several models, in setup.models. */
+#define LLM_OPTIONS_PROGRAM_OF_MODELS(T, setup) \
+    {"m|model", \
+     LLM_OPTION_LIST, \
+     LLM_HELP_MODEL, \
+     offsetof(T, setup.models), \
+     0, \
+     0, \
+     "PATH", \
+     "GGUF file, safetensors folder, ORG/NAME in cache; again for each of several"}, \
+        LLM_OPTIONS_PERSON(T, setup)
+#define LLM_OPTIONS_PERSON(T, setup) \
+    LLM_OPT_TEXT(T, setup.config, LLM_HELP_MODEL, "config", "FILE", "JSON object of options by name"), \
         LLM_OPT_TEXT(T, setup.visible_devices, -1, "$ASCEND_RT_VISIBLE_DEVICES", NULL, NULL), \
         LLM_OPTIONS_SAMPLING(T, setup.sampling, LLM_HELP_ANSWERS)
 
@@ -1918,7 +1933,7 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 LLM_API void llm_openai_schema(llm_openai_kind kind, llm_text *out);
 
 /* A model as Ollama's /api/tags lists it, after what stands in the list already; modified: seconds since 1970. max_model_len above 0: as
- * /api/ps does, with that context. */
+ * /api/ps does, with that context. model NULL: it is not loaded, and little is known of it. */
 LLM_API void llm_ollama_card(const llm_model *model, const char *name, double modified, int32_t max_model_len, llm_text *out);
 
 /* ---------------------------------------------------------------------------
@@ -40787,11 +40802,12 @@ static void llm__ollama_details(const llm_model_info *info, llm_text *out) {
 /* name with the tag that every name has there; 64 hexadecimal digits that are the same for the same model, as those of its manifest are
  * there. */
 LLM_API void llm_ollama_card(const llm_model *model, const char *name, double modified, int32_t max_model_len, llm_text *out) {
-    const llm_model_info *info = llm_model_get_info(model);
+    const llm_model_info *info = model ? llm_model_get_info(model) : NULL;
     const char *slash = strrchr(name, '/'), *tag = strchr(slash ? slash : name, ':') ? "" : ":latest";
     char all[400], digest[80];
-    const int n = snprintf(all, sizeof all, "%.200s %s %lld %lld", name, info->architecture, (long long)info->n_params,
-                           (long long)info->weight_bytes);
+    const int n = !info ? snprintf(all, sizeof all, "%.200s", name)
+                        : snprintf(all, sizeof all, "%.200s %s %lld %lld", name, info->architecture, (long long)info->n_params,
+                                   (long long)info->weight_bytes);
     for (uint64_t i = 0; i < 4; i++)
         snprintf(digest + 16 * i, 20, "%016llx",
                  (unsigned long long)llm__hash(all, (size_t)n < sizeof all ? (size_t)n : sizeof all - 1, i + 1));
@@ -40801,8 +40817,8 @@ LLM_API void llm_ollama_card(const llm_model *model, const char *name, double mo
     out->failed |= full.failed;
     llm_text_format(out, "%,{'name':%q,'model':%q,'modified_at':", full.data, full.data);
     llm__ollama_time(modified, out);
-    llm_text_format(out, ",'size':%l,'digest':%q", info->weight_bytes, digest);
-    llm__ollama_details(info, out);
+    llm_text_format(out, ",'size':%l,'digest':%q", info ? info->weight_bytes : (int64_t)0, digest);
+    if (info) llm__ollama_details(info, out);
     if (max_model_len > 0) {
         llm_text_str(out, ",\"expires_at\":");
         llm__ollama_time(llm__wall_clock() + 365.0 * 86400, out); /* it stays as long as the server */
@@ -42017,6 +42033,7 @@ static llm_result llm__setup_media(llm_setup *s, const llm_options *o) {
 static llm_result llm__setup_check(llm_setup *s, const llm_options *o, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
     llm__isa isa;
+    if (!s->model && s->models.n) s->model = s->models.items[0];
     if (s->reasoning_parser && llm_reasoning_named(s->reasoning_parser) < 0)
         return llm__error(LLM_ERR_ARG, "reasoning_parser: %.60s, a name as qwen3, deepseek_r1, ernie-45-vl or none was expected",
                           s->reasoning_parser);
