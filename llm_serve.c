@@ -626,8 +626,8 @@ static const char *http_status(int status) {
  *
  * What all connections hold together is bounded too. Heads: at 24 MiB the one that has been arriving for longest is refused. Bodies, small and
  * large ones apart, from their first byte to the end of their call: at 128 MiB the one that arrives slowest is refused, or the call whose body
- * took more when it was read. Output: at 128 MiB nobody gets more than one piece ahead, and slow readers are dropped sooner. Descriptors: the
- * connection that has been at rest for longest makes room. */
+ * took more when it was read. Output: a whole answer has 64 MiB at most; at 128 MiB of all nobody gets more than one piece ahead, whole answers
+ * larger than that are refused, and slow readers are dropped sooner. Descriptors: the connection that has been at rest for longest makes room. */
 
 enum {
     CONN_MAX = 12000, /* connections held at once, */
@@ -648,7 +648,8 @@ enum {
     CONN_ROUNDS = 8,      /* of a turn: 512 KiB in, or eight requests */
     NET_MAX_HEADS = 24 << 20,
     NET_MAX_BODIES = 128 << 20,
-    NET_MAX_OUT = 128 << 20
+    NET_MAX_OUT = 128 << 20,
+    NET_MAX_ANSWER = 64 << 20 /* one that is no stream */
 };
 
 typedef enum conn_state { CONN_IDLE = 0, CONN_HEAD, CONN_BODY, CONN_SKIP, CONN_BUSY, CONN_LINGER } conn_state;
@@ -1645,6 +1646,7 @@ static llm_result set_service(served_model *m) {
     llm_setup_service(&c->setup, &options, m->model, m->engine, s);
     s->max_logprobs = c->max_logprobs;
     s->deadline_s = (double)c->request_timeout;
+    s->max_answer_bytes = NET_MAX_ANSWER;
     s->names = m->names.items;
     s->n_names = m->names.n;
     s->strict_names = c->strict_model_name;
@@ -2481,6 +2483,13 @@ static void stream_start(conn *c, const llm_openai_info *info) {
     c->dead |= c->out.failed;
 }
 
+/* Whether a large answer has been written for which there is no place: others, who read theirs slowly, have it. */
+static int call_has_no_place(const call *k) {
+    if (net.unsent < NET_MAX_OUT || k->piece.len <= CALL_PIECE) return 0;
+    const llm_openai_info *info = llm_openai_get_info(k->api);
+    return info->done && !info->stream;
+}
+
 /* Puts what was written of a call's answer into the output. Returns whether that was anything. */
 static int call_deliver(conn *c, call *k, const llm_openai_info *info) {
     const int streaming = info->stream && info->status == 200, begins = streaming && !c->streaming, some = begins || k->piece.len;
@@ -2492,7 +2501,9 @@ static int call_deliver(conn *c, call *k, const llm_openai_info *info) {
         (k->model ? k->model : default_model())->counted.refused++;
         server_log(LLM_LOG_DEBUG, "%.*s", (int)(k->piece.len < 1000 ? k->piece.len : 1000), k->piece.len ? k->piece.data : "");
     }
-    if (!streaming) {
+    if (call_has_no_place(k)) {
+        http_answer_error(c, 503, "the server holds as many answers as it may: ask again later, or for a stream", NULL, NULL);
+    } else if (!streaming) {
         int text = info->status == 200 && (info->kind == LLM_OPENAI_LORA_LOAD || info->kind == LLM_OPENAI_LORA_UNLOAD);
         http_answer(c, info->status, text ? "text/plain; charset=utf-8" : "application/json", &k->piece, NULL);
     } else {
@@ -2529,7 +2540,8 @@ static void call_wait(call *k) {
 /* An answer from the call, as far as there is one now and room for it. */
 static int conn_answer(conn *c) {
     call *k = c->call;
-    if (c->state != CONN_BUSY || !k || k->away || !conn_has_room(c)) return 0;
+    if (c->state != CONN_BUSY || !k || k->away) return 0;
+    if (!conn_has_room(c) && !call_has_no_place(k)) return 0;
     if (!k->api) {
         if (k->why) http_answer_error(c, 503, k->why, NULL, NULL);
         else http_answer_exhausted(c);

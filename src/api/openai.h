@@ -78,6 +78,7 @@ typedef struct llm_openai_service {
     int32_t limit_images, limit_videos; /* in one prompt; 0: 128, -1: none at all */
     int32_t starved;                    /* there was no memory to look at the template: every call answers 503 */
     int32_t unused;                     /* 0 */
+    int64_t max_answer_bytes;           /* of an answer that is no stream: a larger one is an error (400) instead; 0: no bound */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
@@ -118,7 +119,8 @@ LLM_API struct llm_media *const *llm_openai_media(const llm_openai_call *k, int3
 /* Ends a call from outside: what runs is cancelled and the next piece is the error; in a stream an event, for its status has gone out,
  * but before submit always the object. */
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message);
-/* Nobody waits for the answer any more: what another thread does for the call now ends as soon as it can. Any thread; free it then. */
+/* Nobody waits for the answer any more: what another thread does for the call now ends as soon as it can. Any thread; then free it, or let
+ * llm_openai_fail say why it ended: a whole answer that was being written is dropped. */
 LLM_API void llm_openai_cancel(llm_openai_call *k);
 LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 
