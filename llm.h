@@ -1882,6 +1882,7 @@ typedef struct llm_openai_service {
     int32_t limit_images, limit_videos; /* in one prompt; 0: 128, -1: none at all */
     int32_t starved;                    /* there was no memory to look at the template: every call answers 503 */
     int32_t unused;                     /* 0 */
+    int64_t max_answer_bytes;           /* of an answer that is no stream: a larger one is an error (400) instead; 0: no bound */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
@@ -1922,7 +1923,8 @@ LLM_API struct llm_media *const *llm_openai_media(const llm_openai_call *k, int3
 /* Ends a call from outside: what runs is cancelled and the next piece is the error; in a stream an event, for its status has gone out,
  * but before submit always the object. */
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message);
-/* Nobody waits for the answer any more: what another thread does for the call now ends as soon as it can. Any thread; free it then. */
+/* Nobody waits for the answer any more: what another thread does for the call now ends as soon as it can. Any thread; then free it, or let
+ * llm_openai_fail say why it ended: a whole answer that was being written is dropped. */
 LLM_API void llm_openai_cancel(llm_openai_call *k);
 LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 
@@ -35858,6 +35860,16 @@ static llm_result llm__request_root(llm_request *r, const llm_request_config *cf
     return result;
 }
 
+/* Answers to one prompt keep their tokens and log-probabilities until the last has ended: what the largest request may come to. One answer
+ * alone is bounded by the context. */
+static llm_result llm__request_values(const llm_request *r, int32_t max_new) {
+    enum { LLM__VALUES = 1 << 25 };
+    const int64_t each = (int64_t)max_new * LLM__MAX(r->sampling.logprobs, 1);
+    if (r->n_seqs < 2 || each <= LLM__VALUES / r->n_seqs) return LLM_OK;
+    return llm__error(LLM_ERR_ARG, "max_tokens: %d answers of up to %d tokens, with %d log-probabilities each, are more than %d values",
+                      r->n_seqs, max_new, (int)LLM__MAX(r->sampling.logprobs, 1), (int)LLM__VALUES);
+}
+
 enum {
     LLM__SEQ_BYTES = 20 << 10,   /* of memory that one answer touches before its first token, beside its prompt's ids */
     LLM__QUEUE_BYTES = 256 << 20 /* that all requests together may take while they wait, unless it is one alone */
@@ -35887,6 +35899,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     r->on_news = cfg->on_news;
     r->user = cfg->user;
     llm_result result = llm__request_limits(r, prompt, n, &max_new);
+    if (!result) result = llm__request_values(r, max_new);
     if (!result) result = llm__request_root(r, cfg, (int32_t)n);
     if (!result) result = llm__request_copies(r, cfg);
     if (!result) result = llm__request_scores(r, n);
@@ -38245,6 +38258,7 @@ enum {
     LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
     LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_CHOICES = 2048, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64,
     LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 80,
+    LLM__OAI_VALUES = 1 << 25, /* tokens and log-probabilities that all answers to a body may have */
     LLM__OAI_MEDIA = 128, LLM__OAI_FRAMES = 1024
 };
 
@@ -38459,6 +38473,13 @@ static LLM__PRINTF(3, 4) int llm__oai_bad(llm_openai_call *k, const char *param,
     va_end(args);
     k->info.status = 400;
     return 0;
+}
+
+/* Whether the writing of an answer goes on at `out`: of a whole one while somebody waits for it and it is no larger than it may be. */
+static int llm__oai_goes_on(const llm_openai_call *k, const llm_text *out) {
+    const int64_t most = k->service.max_answer_bytes;
+    if (k->info.stream) return 1; /* its pieces are small */
+    return !__atomic_load_n(&k->cancelled, __ATOMIC_RELAXED) && (most <= 0 || (int64_t)out->len <= most);
 }
 
 /* Whether somebody still waits: 0 keeps an error. Looked at where a loop grows with the request. */
@@ -39982,6 +40003,16 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
     return 1;
 }
 
+/* What the answers of all prompts may keep until the last of them has ended. */
+static int llm__oai_values_fit(llm_openai_call *k) {
+    const int64_t answers = (int64_t)k->n_room * (k->s.use_beam_search ? 4 * k->s.best_of : LLM__MAX(k->s.best_of, k->info.n_choices)),
+                  room = k->service.engine->p.max_len, tokens = k->s.max_tokens < 0 ? room : LLM__MIN(k->s.max_tokens, room),
+                  each = tokens * LLM__MAX(k->s.logprobs, 1);
+    if (answers < 2 || each <= LLM__OAI_VALUES / answers) return 1;
+    return llm__oai_bad(k, "max_tokens", ": %lld answers of up to %lld tokens, with %d log-probabilities each, are more than %d values",
+                        (long long)answers, (long long)tokens, (int)LLM__MAX(k->s.logprobs, 1), LLM__OAI_VALUES);
+}
+
 /* All prompts of a call that generates or embeds, one request each. The arrays are sized once, before the first request runs: its news may
  * come while the second is being tokenized. What has no text has no embedding, whatever the tokenizer puts around it. */
 static int llm__oai_submit_all(llm_openai_call *k) {
@@ -40000,6 +40031,7 @@ static int llm__oai_submit_all(llm_openai_call *k) {
     if ((int64_t)k->n_room * k->info.n_choices > LLM__OAI_CHOICES)
         return llm__oai_bad(k, "n", ": %d answers to each of %d prompts, at most %d in one request", k->info.n_choices, k->n_room,
                             LLM__OAI_CHOICES);
+    if (!llm__oai_values_fit(k)) return 0;
     k->request = LLM__NEW(llm_request *, k->n_room);
     k->choice = LLM__NEW(llm__oai_choice, k->n_room * k->info.n_choices);
     k->info.requests = k->request;
@@ -40099,7 +40131,7 @@ static void llm__oai_lists(const llm_openai_call *k, const llm_output *echo, con
     llm_text_str(out, "{\"tokens\":[");
     for (int part = 0; part < 2; part++) {
         const llm_output *o = part ? rows : echo;
-        for (size_t i = 0; o && i < o->n_token_ids; i++) {
+        for (size_t i = 0; o && i < o->n_token_ids && llm__oai_goes_on(k, &likely); i++) {
             llm_token_logprob a;
             int none = !o->logprobs || (!part && !i);
             llm_text_format(&offsets, offsets.len ? ",%l" : "%l", chars);
@@ -40133,7 +40165,7 @@ static void llm__oai_chat_token(const llm_openai_call *k, int32_t id, float logp
 /* Entries of OpenAI's list of objects: a token with its bytes, and the likeliest at its place. */
 static void llm__oai_chat_rows(const llm_openai_call *k, const llm_output *o, llm_text *out) {
     llm_token_logprob a;
-    for (size_t i = 0; i < o->n_token_ids && o->logprobs; i++) {
+    for (size_t i = 0; i < o->n_token_ids && o->logprobs && llm__oai_goes_on(k, out); i++) {
         llm__oai_chat_token(k, o->token_ids[i], o->logprobs[i], out);
         llm_text_str(out, ",\"top_logprobs\":[");
         for (int j = 0; llm__oai_alternative(o, i, k->shown, 0, j, &a); j++) {
@@ -40150,7 +40182,7 @@ static void llm__oai_prompt_logprobs(const llm_openai_call *k, const llm_request
     llm_output o = llm__oai_prompt_rows(request);
     llm_token_logprob a;
     llm_text_str(out, ",\"prompt_logprobs\":[null");
-    for (size_t i = 1; o.logprobs && i < o.n_token_ids; i++) {
+    for (size_t i = 1; o.logprobs && i < o.n_token_ids && llm__oai_goes_on(k, out); i++) {
         llm_text_str(out, ",{");
         for (int j = 0; llm__oai_alternative(&o, i, k->prompt_logprobs, 1, j, &a); j++) {
             llm_text_format(out, "%,'%d':{'logprob':%f,'decoded_token':", a.id, llm__oai_shown(a.logprob));
@@ -40374,10 +40406,11 @@ static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
     int generate = k->info.kind == LLM_OPENAI_GENERATE, embedding = k->info.kind == LLM_OPENAI_EMBEDDING;
     if (generate) llm_text_str(out, "{\"text\":[");
     else llm__oai_head(k, llm__oai_kinds[k->info.kind].object, out);
-    for (int32_t r = 0; r < k->info.n_requests; r++) {
+    for (int32_t r = 0; r < k->info.n_requests && llm__oai_goes_on(k, out); r++) {
         if (embedding)
             llm_text_format(out, "%,{'object':'embedding','index':%d,'embedding':", r), llm__oai_vector(k, r, out), llm_text_str(out, "}");
-        for (int32_t i = 0; i < k->info.n_choices && !embedding; i++) llm__oai_whole_choice(k, r * k->info.n_choices + i, out);
+        for (int32_t i = 0; i < k->info.n_choices && !embedding && llm__oai_goes_on(k, out); i++)
+            llm__oai_whole_choice(k, r * k->info.n_choices + i, out);
     }
     llm_text_str(out, "]");
     if (!generate) llm__oai_usage(k, out);
@@ -41665,15 +41698,16 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
 
 /* Polls, and writes when there is something. Without a stream that is when all choices have ended; of a kind that needs no engine at once,
  * with what submit has left in k->text. An error found on the way (a failed step) makes the answer an error object with its status, as
- * nothing was sent before it. */
+ * nothing was sent before it; one that is too large is one of these. Of a call that was cancelled meanwhile nothing is written. */
 static int llm__oai_next(llm_openai_call *k, llm_text *out) {
+    const size_t before = out->len;
     llm_event e;
     int done = 1;
     if (k->info.done) return 0;
     if (k->info.status == 200 && (k->info.n_requests || k->failed)) {
         if (k->info.stream) return llm__oai_next_event(k, out);
         for (int32_t r = 0; r < k->info.n_requests; r++) {
-            while (llm__oai_poll(k, r, &e)) continue;
+            while (llm__oai_goes_on(k, out) && llm__oai_poll(k, r, &e)) continue;
             done &= llm_request_done(k->request[r]);
         }
         if (!done) return 0;
@@ -41684,6 +41718,12 @@ static int llm__oai_next(llm_openai_call *k, llm_text *out) {
         else llm__oai_whole(k, out);
     } else if (k->info.status == 200) {
         llm_text_format(out, "%t", &k->text);
+    }
+    if (k->info.status == 200 && !llm__oai_goes_on(k, out)) {
+        out->len = before;
+        if (__atomic_load_n(&k->cancelled, __ATOMIC_RELAXED)) return 0;
+        llm__oai_bad(k, "", "The answer is larger than %lld bytes: ask for a stream, or for less of n, max_tokens and logprobs",
+                     (long long)k->service.max_answer_bytes);
     }
     if (k->info.status != 200 && llm__oai_is_ollama(k)) llm__ollama_error(k->message, 0, out);
     else if (k->info.status != 200) llm_openai_error(out, k->info.status, k->message, k->param[0] ? k->param : NULL, k->code);
@@ -41738,12 +41778,27 @@ static int llm__oai_tokenize(llm_openai_call *k) {
     if (k->pieces) llm_text_str(&k->text, theirs ? "[" : ",\"token_strs\":[");
     for (size_t i = 0; i < ids.len && k->pieces; i++) {
         if (!llm__oai_awaited(k)) return 0;
+        if (!llm__oai_goes_on(k, &k->text)) break;
         llm_text_format(&k->text, theirs ? "%,{'id':%d,'piece':" : "%,", ids.data[i]);
         llm__oai_token(k, ids.data[i], &bytes, &k->text);
         if (theirs) llm_text_str(&k->text, "}");
     }
     llm_text_str(&k->text, k->pieces ? "]}" : "}");
     return 1;
+}
+
+/* Whether an answer may be as large as twice the text of these ids: a token of spaces may be a hundred times its number. */
+static int llm__oai_ids_fit(llm_openai_call *k, const llm_tokens *ids) {
+    LLM__SCOPED(llm_text_free) llm_text bytes = LLM__ZERO;
+    const int64_t most = k->service.max_answer_bytes;
+    int64_t n = 0;
+    for (size_t i = 0; i < ids->len && most > 0 && n <= most; i++) {
+        if (!llm__oai_awaited(k)) return 0;
+        bytes.len = 0;
+        llm_token_bytes(k->service.model, ids->data[i], &bytes);
+        n += 2 * (int64_t)bytes.len;
+    }
+    return most <= 0 || n <= most || llm__oai_bad(k, NULL, ": the answer would be larger than %lld bytes", (long long)most);
 }
 
 /* The text of ids, under the names that llama.cpp and vLLM give it. */
@@ -41754,6 +41809,7 @@ static int llm__oai_detokenize(llm_openai_call *k) {
     llm__oai_at(k, "tokens");
     if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a list of token ids");
     if (!llm__oai_ids(k, v, &ids)) return 0;
+    if (!llm__oai_ids_fit(k, &ids)) return 0;
     llm_result r = llm_detokenize(k->service.model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text);
     llm_text_format(&k->text, "{'content':%Q,'prompt':%Q}", text.data, text.len, text.data, text.len);
     return r ? llm__oai_failed(k, r, NULL) : 1;
