@@ -129,6 +129,9 @@ LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 /* The error object, for errors of your own; param and code may be NULL. */
 LLM_API void llm_openai_error(llm_text *out, int status, const char *message, const char *param, const char *code);
 
+/* The JSON schema of a body of that kind, as an object: its members with their types and ranges, from the tables that read it. */
+LLM_API void llm_openai_schema(llm_openai_kind kind, llm_text *out);
+
 /* A model as Ollama's /api/tags lists it, after what stands in the list already; modified: seconds since 1970. max_model_len above 0: as
  * /api/ps does, with that context. model NULL: it is not loaded, and little is known of it. */
 LLM_API void llm_ollama_card(const llm_model *model, const char *name, double modified, int32_t max_model_len, llm_text *out);
