@@ -191,6 +191,16 @@ static llm_result llm__request_root(llm_request *r, const llm_request_config *cf
     return result;
 }
 
+/* Answers to one prompt keep their tokens and log-probabilities until the last has ended: what the largest request may come to. One answer
+ * alone is bounded by the context. */
+static llm_result llm__request_values(const llm_request *r, int32_t max_new) {
+    enum { LLM__VALUES = 1 << 25 };
+    const int64_t each = (int64_t)max_new * LLM__MAX(r->sampling.logprobs, 1);
+    if (r->n_seqs < 2 || each <= LLM__VALUES / r->n_seqs) return LLM_OK;
+    return llm__error(LLM_ERR_ARG, "max_tokens: %d answers of up to %d tokens, with %d log-probabilities each, are more than %d values",
+                      r->n_seqs, max_new, (int)LLM__MAX(r->sampling.logprobs, 1), (int)LLM__VALUES);
+}
+
 enum {
     LLM__SEQ_BYTES = 20 << 10,   /* of memory that one answer touches before its first token, beside its prompt's ids */
     LLM__QUEUE_BYTES = 256 << 20 /* that all requests together may take while they wait, unless it is one alone */
@@ -220,6 +230,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     r->on_news = cfg->on_news;
     r->user = cfg->user;
     llm_result result = llm__request_limits(r, prompt, n, &max_new);
+    if (!result) result = llm__request_values(r, max_new);
     if (!result) result = llm__request_root(r, cfg, (int32_t)n);
     if (!result) result = llm__request_copies(r, cfg);
     if (!result) result = llm__request_scores(r, n);

@@ -54,6 +54,12 @@ LLM__PRIVATE LLM__PRINTF(3, 4) int llm__oai_bad(llm_openai_call *k, const char *
     return 0;
 }
 
+LLM__PRIVATE int llm__oai_goes_on(const llm_openai_call *k, const llm_text *out) {
+    const int64_t most = k->service.max_answer_bytes;
+    if (k->info.stream) return 1; /* its pieces are small */
+    return !__atomic_load_n(&k->cancelled, __ATOMIC_RELAXED) && (most <= 0 || (int64_t)out->len <= most);
+}
+
 LLM__PRIVATE int llm__oai_awaited(llm_openai_call *k) {
     if (!__atomic_load_n(&k->cancelled, __ATOMIC_RELAXED)) return 1;
     llm__oai_bad(k, "", "the request was cancelled");

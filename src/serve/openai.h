@@ -57,7 +57,8 @@ enum {
     LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
     LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_CHOICES = 2048, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64,
     LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 80,
-    LLM__OAI_MEDIA = 128, LLM__OAI_FRAMES = 1024
+    LLM__OAI_VALUES = 1 << 25, /* tokens and log-probabilities that all answers to a body may have */
+    LLM__OAI_MEDIA = 128, LLM__OAI_FRAMES = 1024, LLM__OAI_FETCHED = 128 << 20
 };
 /* clang-format on */
 
@@ -151,6 +152,7 @@ struct llm_openai_call {
     int32_t n_items, item_kind, n_events; /* item_kind: llm__oai_item */
     /* Pictures and videos: how many of each the body has, opened in its order; multi_modal_data's node, -1: none; what no one can guess. */
     int32_t n_wanted[2], n_media, media_data;
+    size_t n_fetched; /* bytes that other servers gave */
     struct llm_media **media;
     uint64_t mark;
     llm_text logs;               /* entries of the open message's logprobs; */
@@ -159,6 +161,9 @@ struct llm_openai_call {
     llm_tokens before;
     int32_t idle, keep_first;
 };
+
+/* Whether the writing of an answer goes on at `out`: of a whole one while somebody waits for it and it is no larger than it may be. */
+LLM__PRIVATE int llm__oai_goes_on(const llm_openai_call *k, const llm_text *out);
 
 /* A chat, whichever way it was asked for. */
 LLM__PRIVATE int llm__oai_chats(const llm_openai_call *k);

@@ -53,12 +53,27 @@ static int llm__oai_tokenize(llm_openai_call *k) {
     if (k->pieces) llm_text_str(&k->text, theirs ? "[" : ",\"token_strs\":[");
     for (size_t i = 0; i < ids.len && k->pieces; i++) {
         if (!llm__oai_awaited(k)) return 0;
+        if (!llm__oai_goes_on(k, &k->text)) break;
         llm_text_format(&k->text, theirs ? "%,{'id':%d,'piece':" : "%,", ids.data[i]);
         llm__oai_token(k, ids.data[i], &bytes, &k->text);
         if (theirs) llm_text_str(&k->text, "}");
     }
     llm_text_str(&k->text, k->pieces ? "]}" : "}");
     return 1;
+}
+
+/* Whether an answer may be as large as twice the text of these ids: a token of spaces may be a hundred times its number. */
+static int llm__oai_ids_fit(llm_openai_call *k, const llm_tokens *ids) {
+    LLM__SCOPED(llm_text_free) llm_text bytes = LLM__ZERO;
+    const int64_t most = k->service.max_answer_bytes;
+    int64_t n = 0;
+    for (size_t i = 0; i < ids->len && most > 0 && n <= most; i++) {
+        if (!llm__oai_awaited(k)) return 0;
+        bytes.len = 0;
+        llm_token_bytes(k->service.model, ids->data[i], &bytes);
+        n += 2 * (int64_t)bytes.len;
+    }
+    return most <= 0 || n <= most || llm__oai_bad(k, NULL, ": the answer would be larger than %lld bytes", (long long)most);
 }
 
 /* The text of ids, under the names that llama.cpp and vLLM give it. */
@@ -69,6 +84,7 @@ static int llm__oai_detokenize(llm_openai_call *k) {
     llm__oai_at(k, "tokens");
     if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a list of token ids");
     if (!llm__oai_ids(k, v, &ids)) return 0;
+    if (!llm__oai_ids_fit(k, &ids)) return 0;
     llm_result r = llm_detokenize(k->service.model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text);
     llm_text_format(&k->text, "{'content':%Q,'prompt':%Q}", text.data, text.len, text.data, text.len);
     return r ? llm__oai_failed(k, r, NULL) : 1;

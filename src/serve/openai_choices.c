@@ -139,10 +139,11 @@ LLM__PRIVATE void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
     int generate = k->info.kind == LLM_OPENAI_GENERATE, embedding = k->info.kind == LLM_OPENAI_EMBEDDING;
     if (generate) llm_text_str(out, "{\"text\":[");
     else llm__oai_head(k, llm__oai_kinds[k->info.kind].object, out);
-    for (int32_t r = 0; r < k->info.n_requests; r++) {
+    for (int32_t r = 0; r < k->info.n_requests && llm__oai_goes_on(k, out); r++) {
         if (embedding)
             llm_text_format(out, "%,{'object':'embedding','index':%d,'embedding':", r), llm__oai_vector(k, r, out), llm_text_str(out, "}");
-        for (int32_t i = 0; i < k->info.n_choices && !embedding; i++) llm__oai_whole_choice(k, r * k->info.n_choices + i, out);
+        for (int32_t i = 0; i < k->info.n_choices && !embedding && llm__oai_goes_on(k, out); i++)
+            llm__oai_whole_choice(k, r * k->info.n_choices + i, out);
     }
     llm_text_str(out, "]");
     if (!generate) llm__oai_usage(k, out);

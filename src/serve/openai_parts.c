@@ -72,7 +72,7 @@ LLM__PRIVATE void llm__oai_lists(const llm_openai_call *k, const llm_output *ech
     llm_text_str(out, "{\"tokens\":[");
     for (int part = 0; part < 2; part++) {
         const llm_output *o = part ? rows : echo;
-        for (size_t i = 0; o && i < o->n_token_ids; i++) {
+        for (size_t i = 0; o && i < o->n_token_ids && llm__oai_goes_on(k, &likely); i++) {
             llm_token_logprob a;
             int none = !o->logprobs || (!part && !i);
             llm_text_format(&offsets, offsets.len ? ",%l" : "%l", chars);
@@ -105,7 +105,7 @@ static void llm__oai_chat_token(const llm_openai_call *k, int32_t id, float logp
 
 LLM__PRIVATE void llm__oai_chat_rows(const llm_openai_call *k, const llm_output *o, llm_text *out) {
     llm_token_logprob a;
-    for (size_t i = 0; i < o->n_token_ids && o->logprobs; i++) {
+    for (size_t i = 0; i < o->n_token_ids && o->logprobs && llm__oai_goes_on(k, out); i++) {
         llm__oai_chat_token(k, o->token_ids[i], o->logprobs[i], out);
         llm_text_str(out, ",\"top_logprobs\":[");
         for (int j = 0; llm__oai_alternative(o, i, k->shown, 0, j, &a); j++) {
@@ -121,7 +121,7 @@ LLM__PRIVATE void llm__oai_prompt_logprobs(const llm_openai_call *k, const llm_r
     llm_output o = llm__oai_prompt_rows(request);
     llm_token_logprob a;
     llm_text_str(out, ",\"prompt_logprobs\":[null");
-    for (size_t i = 1; o.logprobs && i < o.n_token_ids; i++) {
+    for (size_t i = 1; o.logprobs && i < o.n_token_ids && llm__oai_goes_on(k, out); i++) {
         llm_text_str(out, ",{");
         for (int j = 0; llm__oai_alternative(&o, i, k->prompt_logprobs, 1, j, &a); j++) {
             llm_text_format(out, "%,'%d':{'logprob':%f,'decoded_token':", a.id, llm__oai_shown(a.logprob));

@@ -263,15 +263,16 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
 
 /* Polls, and writes when there is something. Without a stream that is when all choices have ended; of a kind that needs no engine at once,
  * with what submit has left in k->text. An error found on the way (a failed step) makes the answer an error object with its status, as
- * nothing was sent before it. */
+ * nothing was sent before it; one that is too large is one of these. Of a call that was cancelled meanwhile nothing is written. */
 static int llm__oai_next(llm_openai_call *k, llm_text *out) {
+    const size_t before = out->len;
     llm_event e;
     int done = 1;
     if (k->info.done) return 0;
     if (k->info.status == 200 && (k->info.n_requests || k->failed)) {
         if (k->info.stream) return llm__oai_next_event(k, out);
         for (int32_t r = 0; r < k->info.n_requests; r++) {
-            while (llm__oai_poll(k, r, &e)) continue;
+            while (llm__oai_goes_on(k, out) && llm__oai_poll(k, r, &e)) continue;
             done &= llm_request_done(k->request[r]);
         }
         if (!done) return 0;
@@ -282,6 +283,12 @@ static int llm__oai_next(llm_openai_call *k, llm_text *out) {
         else llm__oai_whole(k, out);
     } else if (k->info.status == 200) {
         llm_text_format(out, "%t", &k->text);
+    }
+    if (k->info.status == 200 && !llm__oai_goes_on(k, out)) {
+        out->len = before;
+        if (__atomic_load_n(&k->cancelled, __ATOMIC_RELAXED)) return 0;
+        llm__oai_bad(k, "", "The answer is larger than %lld bytes: ask for a stream, or for less of n, max_tokens and logprobs",
+                     (long long)k->service.max_answer_bytes);
     }
     if (k->info.status != 200 && llm__oai_is_ollama(k)) llm__ollama_error(k->message, 0, out);
     else if (k->info.status != 200) llm_openai_error(out, k->info.status, k->message, k->param[0] ? k->param : NULL, k->code);

@@ -314,6 +314,16 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
     return 1;
 }
 
+/* What the answers of all prompts may keep until the last of them has ended. */
+static int llm__oai_values_fit(llm_openai_call *k) {
+    const int64_t answers = (int64_t)k->n_room * (k->s.use_beam_search ? 4 * k->s.best_of : LLM__MAX(k->s.best_of, k->info.n_choices)),
+                  room = k->service.engine->p.max_len, tokens = k->s.max_tokens < 0 ? room : LLM__MIN(k->s.max_tokens, room),
+                  each = tokens * LLM__MAX(k->s.logprobs, 1);
+    if (answers < 2 || each <= LLM__OAI_VALUES / answers) return 1;
+    return llm__oai_bad(k, "max_tokens", ": %lld answers of up to %lld tokens, with %d log-probabilities each, are more than %d values",
+                        (long long)answers, (long long)tokens, (int)LLM__MAX(k->s.logprobs, 1), LLM__OAI_VALUES);
+}
+
 LLM__PRIVATE int llm__oai_submit_all(llm_openai_call *k) {
     const llm_json *d = k->body;
     const char *name = llm__oai_kinds[k->info.kind].prompt;
@@ -330,6 +340,7 @@ LLM__PRIVATE int llm__oai_submit_all(llm_openai_call *k) {
     if ((int64_t)k->n_room * k->info.n_choices > LLM__OAI_CHOICES)
         return llm__oai_bad(k, "n", ": %d answers to each of %d prompts, at most %d in one request", k->info.n_choices, k->n_room,
                             LLM__OAI_CHOICES);
+    if (!llm__oai_values_fit(k)) return 0;
     k->request = LLM__NEW(llm_request *, k->n_room);
     k->choice = LLM__NEW(llm__oai_choice, k->n_room * k->info.n_choices);
     k->info.requests = k->request;

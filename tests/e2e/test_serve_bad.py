@@ -687,6 +687,59 @@ def group_queue(s):
     check("its server ends", own.stop() == 0)
 
 
+def group_answers(s):
+    """Whole answers that are large and that nobody reads: bounded each and together. Beams and scores of prompts; the writing of an answer ends with --timeout."""
+    own = Server(model=s.model)
+    own.post(COMPLETIONS, CANARY)
+    wide = max(range(2900, 3000), key=lambda i: len(own.post("/detokenize", {"tokens": [i]})[1]["prompt"]))
+    each = 2 * len(json.dumps(own.post("/detokenize", {"tokens": [wide]})[1]["prompt"])) - 4
+    before, grown, crowd = own.resident(), 0, []
+    ids = lambda size: b'{"tokens": [' + b"%d," % wide * (size // each) + b"5]}"
+    status, a = own.post("/detokenize", ids(100 << 20))
+    check("an answer of more than 64 MiB is refused", status == 400 and "larger than 67108864 bytes" in a["error"]["message"], a)
+    enough = threading.Event()
+
+    def sip():  # just enough not to be dropped for reading nothing
+        while not enough.wait(0.2):
+            for c, _ in crowd: c.recv(64 << 10)
+    sips = threading.Thread(target=sip, daemon=True)
+    sips.start()
+    for _ in range(3):
+        c = own.connect(timeout=60 * SLOW)
+        c.sendall(request_bytes("/detokenize", ids(58 << 20)))
+        crowd.append((c, c.recv(12)))
+        grown = max(grown, own.resident() - before)
+    check("large answers are given while there is room", [x[1] for x in crowd] == [b"HTTP/1.1 200"] * 3, [x[1] for x in crowd])
+    status, a = own.post("/detokenize", ids(300 << 10))
+    check("another large one is told 503", status == 503 and "as many answers" in a["error"]["message"], (status, a))
+    check("what they take is bounded", SANITIZED or grown < 340 << 20, grown)
+    check("small ones and streams are served beside them", own.post(COMPLETIONS, CANARY)[0] == 200 and b"[DONE]" in own.request("POST", COMPLETIONS, {**CANARY, "stream": True})[2])
+    enough.set()
+    sips.join()
+    check("who does not read makes room", eventually(lambda: own.request("POST", "/detokenize", ids(300 << 10))[0] == 200, 20 * SLOW, 0.5))
+    for c, _ in crowd: c.close()
+    crowd, grown = [], 0
+    for i in range(4):
+        crowd.append(own.connect(timeout=60 * SLOW))
+        body = {"prompt": [5 + i] * 1900, "prompt_logprobs": 20, "max_tokens": 1, "echo": True, "logprobs": 20} if i % 2 else {"prompt": "a", "use_beam_search": True, "n": 32, "max_tokens": 8, "logprobs": 20}
+        crowd[-1].sendall(request_bytes(COMPLETIONS, body))
+    got = []
+    for c in crowd:
+        got.append(c.recv(12))
+        grown = max(grown, own.resident() - before)
+    check("beams and scored prompts take a bounded part of memory", set(got) == {b"HTTP/1.1 200"} and (SANITIZED or grown < 160 << 20), (got, grown))
+    for c in crowd: reset(c)
+    check("and what they took comes back", own.wait_idle(10 * SLOW) is not None and eventually(lambda: SANITIZED or own.resident() - before < 32 << 20, 8 * SLOW), own.resident() - before)
+    check("its server ends", own.stop() == 0)
+    own = Server("--timeout", "1", model=s.model)
+    start = time.time()
+    status, fields, text = own.request("POST", COMPLETIONS, {"prompt": ["a"] * 32, "n": 16, "max_tokens": 1900, "ignore_eos": True, "logprobs": 5})
+    took, a = time.time() - start, json.loads(text)
+    check("--timeout ends an answer that is being written", took < 2.25 + 3 * SLOW and (status == 200 and len(a["choices"]) == 512 or status == 503 and "--timeout" in a["error"]["message"]), (took, status, text[:200]))
+    check("and nothing runs then", own.wait_idle(2 * SLOW) is not None and own.post(COMPLETIONS, CANARY)[0] == 200 and own.stop() == 0)
+    print(f"answered {status} after {took:.2f} s", flush=True)
+
+
 def group_long(s):
     """One body that takes long to read, or whose answer takes long to write: /health goes on beside it, as do small requests."""
     items = [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}] * 380000
@@ -784,7 +837,7 @@ def group_stalls(model):
     for t in threads: t.join()
 
 
-GROUPS = {"framing": group_framing, "json": group_json, "parameters": group_parameters, "ollama": group_ollama, "forms": group_forms, "crowd": group_crowd, "content": group_content, "keys": group_keys, "gone": group_gone, "readers": group_readers, "doors": group_doors, "budget": group_budget, "heads": group_heads, "queue": group_queue, "long": group_long, "files": group_files, "cut": group_cut}
+GROUPS = {"framing": group_framing, "json": group_json, "parameters": group_parameters, "ollama": group_ollama, "forms": group_forms, "crowd": group_crowd, "content": group_content, "keys": group_keys, "gone": group_gone, "readers": group_readers, "doors": group_doors, "budget": group_budget, "heads": group_heads, "queue": group_queue, "answers": group_answers, "long": group_long, "files": group_files, "cut": group_cut}
 
 
 def main():
@@ -811,7 +864,7 @@ def main():
         if name == "stalls": continue
         start = time.time()
         ended.clear()
-        neighbour = threading.Thread(target=watch)
+        neighbour = threading.Thread(target=watch, daemon=True)
         if name != "gone": neighbour.start()  # there it would keep the server from being idle
         GROUPS[name](s)
         ended.set()

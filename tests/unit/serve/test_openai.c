@@ -1,6 +1,7 @@
 /* Requests and answers of OpenAI's API without a socket: the pattern writer, a call from its body to its last piece, errors. */
 #include "../test.h"
 #include "base/platform.h"
+#include "engine/scheduler.h"
 
 static llm_text openai_out; /* what the latest call wrote */
 
@@ -168,6 +169,64 @@ static void openai_sizes(const llm_openai_service *s) {
     llm_text_free(&body);
 }
 
+/* A whole answer larger than it may be is an error instead, of each kind; streams have no such bound. One for which nobody waits any more is
+ * dropped where it is, and llm_openai_fail says why; and what answers may keep until the last has ended is bounded before they begin. */
+static void openai_bounds(llm_openai_service s) {
+    static const struct {
+        llm_openai_kind kind;
+        const char *body;
+    } rows[] = {
+        {LLM_OPENAI_COMPLETION, "{\"prompt\":[5,6],\"max_tokens\":20,\"ignore_eos\":true,\"temperature\":0,\"n\":3,\"logprobs\":5}"},
+        {LLM_OPENAI_COMPLETION, "{\"prompt\":[5,6,7,8,9,10,11,12],\"max_tokens\":1,\"temperature\":0,\"echo\":true,\"prompt_logprobs\":9}"},
+        {LLM_OPENAI_CHAT,
+         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":20,\"temperature\":0,\"ignore_eos\":true,\"logprobs\":true,\"top_logprobs\":5}"},
+        {LLM_OPENAI_RESPONSE,
+         "{\"input\":\"a\",\"max_output_tokens\":20,\"temperature\":0,\"ignore_eos\":true,\"include\":[\"message.output_text.logprobs\"],\"top_logprobs\":5}"},
+        {LLM_OPENAI_EMBEDDING, "{\"input\":[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\"]}"},
+        {LLM_OPENAI_TOKENIZE,
+         "{\"prompt\":\"abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz\",\"return_token_strs\":true}"},
+        {LLM_OPENAI_DETOKENIZE, "{\"tokens\":[300,301,302,303,304,305,306,307,308,309,310,311,312,313,314,315,316,317,318,319,320]}"},
+    };
+    int pieces;
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        s.max_answer_bytes = 0;
+        if (!CHECK(openai_call(&s, rows[i].kind, rows[i].body, &pieces) == 200)) printf("  %s\n", openai_out.data);
+        s.max_answer_bytes = (int64_t)openai_out.len; /* (ids and times have other lengths from call to call: some bytes more) */
+        s.max_answer_bytes += 60;
+        CHECK(openai_call(&s, rows[i].kind, rows[i].body, &pieces) == 200 && pieces == 1);
+        s.max_answer_bytes = rows[i].kind == LLM_OPENAI_DETOKENIZE ? 20 : s.max_answer_bytes / 2;
+        if (!CHECK(openai_call(&s, rows[i].kind, rows[i].body, &pieces) == 400 && pieces == 1 && strstr(openai_out.data, "larger than")))
+            printf("  %d: %s\n", i, openai_out.data);
+    }
+    s.max_answer_bytes = 50;
+    CHECK(openai_call(&s, LLM_OPENAI_COMPLETION, "{\"prompt\":[5,6],\"max_tokens\":9,\"ignore_eos\":true,\"stream\":true}", &pieces) ==
+              200 &&
+          pieces > 9);
+    s.max_answer_bytes = 0;
+    for (int i = 0; i < 4; i++) {
+        llm_openai_call *k = llm_openai_begin(&s, rows[i].kind, rows[i].body, strlen(rows[i].body), NULL);
+        CHECK(llm_openai_submit(k) == 1);
+        for (int busy = 1; busy;) llm_engine_step(s.engine, &busy);
+        llm_openai_cancel(k);
+        openai_out.len = 0;
+        CHECK(!llm_openai_next(k, &openai_out) && !openai_out.len && !llm_openai_get_info(k)->done);
+        llm_openai_fail(k, 503, "it took too long");
+        CHECK(llm_openai_next(k, &openai_out) == 1 && llm_openai_get_info(k)->done && llm_openai_get_info(k)->status == 503 &&
+              openai_count("it took too long") == 1 && openai_count("choices") == 0);
+        llm_openai_free(k);
+    }
+    static const char *const large[] = {"{\"prompt\":[5,6],\"n\":128,\"max_tokens\":200000,\"logprobs\":20}",
+                                        "{\"prompt\":[[5],[6],[7]],\"n\":128,\"max_tokens\":60000,\"logprobs\":2}",
+                                        "{\"prompt\":[5,6],\"use_beam_search\":true,\"best_of\":32,\"max_tokens\":200000,\"logprobs\":5}"};
+    const int32_t room = s.engine->p.max_len;
+    s.engine->p.max_len = 262144; /* as of a model with a longer context: nothing of it is taken before this is asked */
+    for (int i = 0; i < LLM__COUNT(large); i++)
+        if (!CHECK(openai_call(&s, LLM_OPENAI_COMPLETION, large[i], &pieces) == 400 &&
+                   strstr(openai_out.data, "\"param\":\"max_tokens\"") && strstr(openai_out.data, "are more than 33554432 values")))
+            printf("  %s\n", openai_out.data);
+    s.engine->p.max_len = room;
+}
+
 /* What a program sets for all requests counts where the body says nothing: lists too, and a struct of zeros is greedy. */
 static void openai_defaults(llm_openai_service s) {
     const llm_logit_bias bias = {300, 100};
@@ -198,6 +257,7 @@ static void openai_calls(llm *l) {
     openai_tools(&s);
     openai_responses(&s);
     openai_defaults(s);
+    openai_bounds(s);
     openai_sizes(&s);
     CHECK(openai_call(
               &s, LLM_OPENAI_COMPLETION,
