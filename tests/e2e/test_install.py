@@ -61,7 +61,7 @@ def version():
 def options(program):
     """The spellings that --help-all lists with an effect, and the words that the value of each may be."""
     text = run(ROOT / "bin" / program, "--help-all").stdout.split("\nUnderstood, without effect")[0]
-    return re.findall(r"^ +(-{1,2}[a-z][a-z-]*)(?:, (--[a-z-]+))?", text, re.M)
+    return re.findall(r"^ {2,6}(-{1,2}[a-z][a-z-]*)(?:, (--[a-z-]+))?", text, re.M)
 
 
 def man(program):
@@ -127,7 +127,7 @@ def cmake(version):
     p = configure(version)
     if not check("CMake finds llm", p.returncode == 0, p.stdout + p.stderr): return
     p = run("cmake", "--build", folder / "build")
-    check("CMake builds", p.returncode == 0, p.stdout + p.stderr)
+    if not check("CMake builds", p.returncode == 0, p.stdout + p.stderr): return
     for name in ("shared", "static"):
         loads = "libllm.so.0" in run("readelf", "-d", folder / "build" / name).stdout
         p = run(folder / "build" / name, MODEL)
