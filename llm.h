@@ -70,6 +70,7 @@
  *     >>index                which of many strings does a text begin with?
  *     >>files                files are mapped, or read where mapping is refused.
  *     >>child                another program is run, its output read.
+ *     >>host                 where the name of a server leads.
  *     >>threads              a pool that spins between short jobs and sleeps between long pauses.
  *     >>json                 JSON, strictly RFC 8259.
  *     >>place                where a model's files are: in the file system, or given by the program.
@@ -223,6 +224,8 @@
  *     >>sizes                structs of a program that was compiled with another version of this header.
  *     >>reports              what is said of a name that has no effect.
  *     >>cached               models of the Hugging Face Hub in its local cache: names, the files that make a model, what is there, what goes.
+ *     >>curl                 what another server has, by an installed curl as a child.
+ *     >>fetch                pictures and videos that requests name by http and https URLs.
  *     >>pull                 models are fetched from the Hugging Face Hub, by an installed curl.
  *     >>options              options by name, for programs.
  *     >>openai               OpenAI's requests and answers, whichever program serves them.
@@ -237,6 +240,7 @@
  *     >>openai_stream        answers as they come.
  *     >>ollama               Ollama's API, read as OpenAI's.
  *     >>ollama_body          a body of Ollama rewritten as one of OpenAI.
+ *     >>openai_schema        what a body may have, as a JSON schema: made of the rows that read it, so that it says what is read.
  *     >>openai_responses     the answers of /v1/responses.
  *     >>openai_at_once       answers that need no steps of the engine.
  *     >>setup                from the words of a person to the structs of the API.
@@ -1643,7 +1647,6 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_NONE_OF("$INFER_MODE", "PTA", "a GPU's steps are recorded as graphs unless --enforce-eager, a CPU has none"), \
         LLM_OPT_NONE_OF("$PTA_TORCHAIR_DECODE_GEAR_ENABLE", "0|1", "graphs are made for the batch sizes that come"), \
         LLM_OPT_NONE_OF("$ENABLE_SPEC_METRIC", "0|1", "the metrics of drafts cost nothing and are always there"), \
-        LLM_OPT_NONE_NUMBER("$VLLM_IMAGE_FETCH_TIMEOUT", "X", 0, 1e9, "there are no outgoing connections"), \
         LLM_OPT_NONE(IGNORED_FLAG, "enable-mm", "whether a model sees is known by its files"), \
         LLM_OPT_NONE_NUMBER("speculative-draft-tensor-parallel-size", "N", 1, 64, "a draft model computes on the first rank"), \
         LLM_OPT_NONE_NUMBER("speculative-disable-by-batch-size", "N", 0, 1e9, "drafts are measured, and end where they do not pay"), \
@@ -1713,7 +1716,11 @@ typedef struct llm_setup {
     const char *hf_repo;                /* ORG/NAME[:QUANT] instead of `model`: from the cache, or fetched by llm_setup_find */
     llm_pull_fn pull_progress;          /* told while it is fetched; may be NULL */
     void *pull_user;
-    llm_option_list models; /* what `model` may be, in programs that have several; llm_setup_read makes `model` the first */
+    llm_option_list models;                /* what `model` may be, in programs that have several; llm_setup_read makes `model` the first */
+    llm_option_list allowed_media_domains; /* servers that pictures and videos are fetched from */
+    llm_text media_domains;                /* the same, as llm_openai_service has it; llm_setup_free frees it */
+    float media_timeout_s;                 /* the same */
+    int32_t unused_too;                    /* 0 */
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -1763,6 +1770,16 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
                      "how pictures are prepared where a request does not say: {\"max_pixels\": 401408} (as the model's files say)"), \
         LLM_OPT_TEXT(T, setup.allowed_local_media_path, LLM_HELP_ANSWERS, "allowed-local-media-path", "PATH", \
                      "folder whose pictures requests may name as file:NAME (none)"), \
+        {"allowed-media-domains", \
+         LLM_OPTION_LIST, \
+         LLM_HELP_ANSWERS, \
+         offsetof(T, setup.allowed_media_domains), \
+         1, \
+         64, \
+         "HOST ...", \
+         "servers whose pictures and videos requests may name by URL (none)"}, \
+        LLM_OPT_FLOAT(T, setup.media_timeout_s, LLM_HELP_ANSWERS, "$VLLM_IMAGE_FETCH_TIMEOUT", 0.1, 3600, \
+                      "seconds that fetching one may take (5 for a picture, 30 for a video)"), \
         LLM_OPT_BOOL(T, setup.interleave_mm_strings, LLM_HELP_ANSWERS, "interleave-mm-strings", \
                      "templates that know texts only: pictures stay among the texts, not before them"), \
         LLM_OPT_BOOL(T, setup.enable_early_stop, LLM_HELP_ANSWERS, "enable-early-stop", "end answers that repeat themselves"), \
@@ -1882,6 +1899,8 @@ typedef struct llm_openai_service {
     int32_t starved;                    /* there was no memory to look at the template: every call answers 503 */
     int32_t unused;                     /* 0 */
     int64_t max_answer_bytes;           /* of an answer that is no stream: a larger one is an error (400) instead; 0: no bound */
+    const char *media_domains;          /* hosts of http and https URLs that are fetched, with commas between them; NULL: none */
+    double media_timeout_s;             /* for one of them; 0: 5 for a picture, 30 for a video */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
@@ -1895,7 +1914,7 @@ typedef struct llm_openai_info {
     int32_t status;                /* HTTP's: 200, or the error's */
     int32_t stream;                /* the pieces are events, or `lines`; else there is one piece */
     int32_t done;                  /* all is written */
-    int32_t form;                  /* submit will compile a grammar, which may take a quarter of a second */
+    int32_t form;                  /* submit will compile a grammar, which may take a quarter of a second, or prepare pictures */
     int32_t n_requests, n_choices; /* prompts, and answers to each */
     llm_request *const *requests;  /* (n_requests) */
     const llm_sampling *sampling;
@@ -1929,6 +1948,9 @@ LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 
 /* The error object, for errors of your own; param and code may be NULL. */
 LLM_API void llm_openai_error(llm_text *out, int status, const char *message, const char *param, const char *code);
+
+/* The JSON schema of a body of that kind, as an object: its members with their types and ranges, from the tables that read it. */
+LLM_API void llm_openai_schema(llm_openai_kind kind, llm_text *out);
 
 /* A model as Ollama's /api/tags lists it, after what stands in the list already; modified: seconds since 1970. max_model_len above 0: as
  * /api/ps does, with that context. model NULL: it is not loaded, and little is known of it. */
@@ -2650,8 +2672,10 @@ static const llm_sizes llm_sizes_of_program __attribute__((unused)) = LLM_SIZES_
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <arpa/inet.h>
 #include <locale.h>
 #include <math.h>
+#include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -2666,6 +2690,7 @@ static const llm_sizes llm_sizes_of_program __attribute__((unused)) = LLM_SIZES_
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -3037,7 +3062,7 @@ static locale_t llm__c_locale_begin(locale_t *c) {
 
 static void llm__c_locale_end(locale_t c, locale_t old) {
     uselocale(old);
-    freelocale(c);
+    if (c) freelocale(c); /* 0: there was no memory for it, and the thread's own was used */
 }
 
 /* Reads a number of exactly n bytes: digits with or without a point, a minus, an exponent. 0 if it is none, which "+1", "inf", "0x1" and "
@@ -3929,6 +3954,64 @@ static llm_result llm__child_run(const llm__child *c, llm_text *out, int *code) 
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
     if (!r && WIFEXITED(status)) *code = WEXITSTATUS(status);
     return r;
+}
+
+/* ============================================================================
+ * >>host   Where the name of a server leads.
+ * ============================================================================ */
+
+/* Networks of IPv4 whose addresses are not public (IANA's registry of special-purpose addresses), multicast and what is reserved. */
+static const struct {
+    uint32_t network;
+    int bits;
+} llm__address_special[] = {{0x00000000, 8},  {0x0a000000, 8},  {0x64400000, 10}, {0x7f000000, 8},  {0xa9fe0000, 16},
+                            {0xac100000, 12}, {0xc0000000, 24}, {0xc0000200, 24}, {0xc0586300, 24}, {0xc0a80000, 16},
+                            {0xc6120000, 15}, {0xc6336400, 24}, {0xcb007100, 24}, {0xe0000000, 4},  {0xf0000000, 4}};
+
+static int llm__address4_public(const uint8_t b[4]) {
+    const uint32_t a = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
+    for (int i = 0; i < LLM__COUNT(llm__address_special); i++)
+        if ((a ^ llm__address_special[i].network) >> (32 - llm__address_special[i].bits) == 0) return 0;
+    return 1;
+}
+
+/* Of IPv6 only 2000::/3 is given out; 2001:0::/23 in it are tunnels (Teredo) and others, 2001:db8::/32 examples, 2002::/16 is 6to4. */
+static int llm__address6_public(const uint8_t b[16]) {
+    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    if (!memcmp(b, mapped, sizeof mapped)) return llm__address4_public(b + 12);
+    if (b[0] >> 5 != 1) return 0;
+    if (b[0] == 0x20 && b[1] == 0x01) return b[2] > 1 && !(b[2] == 0x0d && b[3] == 0xb8);
+    return !(b[0] == 0x20 && b[1] == 0x02);
+}
+
+/* 1: an address that everybody reaches. 0: this machine's own, of a private, shared or local network, for tests, reserved, of many; or
+ * none. IPv4 and IPv6, also one within the other. */
+static int llm__address_public(const char *address) {
+    uint8_t b[16];
+    if (inet_pton(AF_INET, address, b) == 1) return llm__address4_public(b);
+    return inet_pton(AF_INET6, address, b) == 1 && llm__address6_public(b);
+}
+
+/* The addresses of a name or an address, with commas between them. May wait for name servers. LLM_ERR_IO: there are none; unless `any`,
+ * LLM_ERR_ARG: one is not public. */
+static llm_result llm__host_addresses(const char *host, int any, llm_text *out) {
+    struct addrinfo want, *found = NULL;
+    memset(&want, 0, sizeof want);
+    want.ai_family = AF_UNSPEC;
+    want.ai_socktype = SOCK_STREAM;
+    const int failed = getaddrinfo(host, NULL, &want, &found);
+    if (failed) return llm__error(LLM_ERR_IO, "%.260s: %s", host, gai_strerror(failed));
+    int n = 0, hidden = 0;
+    for (const struct addrinfo *a = found; a && n < 8; a = a->ai_next) {
+        char address[NI_MAXHOST];
+        if (getnameinfo(a->ai_addr, a->ai_addrlen, address, sizeof address, NULL, 0, NI_NUMERICHOST)) continue;
+        hidden |= !llm__address_public(address);
+        llm_text_format(out, a->ai_family == AF_INET6 ? "%s[%s]" : "%s%s", n++ ? "," : "", address);
+    }
+    freeaddrinfo(found);
+    if (!n) return llm__error(LLM_ERR_IO, "%.260s: no address", host);
+    if (hidden && !any) return llm__error(LLM_ERR_ARG, "%.260s: its address is not a public one", host);
+    return out->failed ? llm__nomem() : LLM_OK;
 }
 
 LLM__COLD_END
@@ -36596,7 +36679,8 @@ enum {
     LLM__WITH_LOOKUP = 16,
     LLM__WITH_ADAPTERS = 32,
     LLM__WITH_SHARE = 64, /* the KV cache is what is left of a share of the memory */
-    LLM__WITH_EYES = 128  /* a model that sees */
+    LLM__WITH_EYES = 128, /* a model that sees */
+    LLM__WITH_DOMAINS = 256
 };
 
 static const struct {
@@ -36614,8 +36698,9 @@ static const struct {
     {"$EAGLE_USE_SAFE_AI_LAB_STYLE", LLM__WITH_DRAFTS, "there is no draft model"},
     {"ngram-prompt-lookup-max|ngram-prompt-lookup-min", LLM__WITH_LOOKUP, "drafts do not come from a lookup"},
     {"enable-lora|max-lora-rank|max-loras|max-cpu-loras", LLM__WITH_ADAPTERS, "there are no adapters"},
-    {"limit-mm-per-prompt|mm-processor-kwargs|allowed-local-media-path|interleave-mm-strings", LLM__WITH_EYES,
+    {"limit-mm-per-prompt|mm-processor-kwargs|allowed-local-media-path|allowed-media-domains|interleave-mm-strings", LLM__WITH_EYES,
      "the model sees no pictures"},
+    {"$VLLM_IMAGE_FETCH_TIMEOUT", LLM__WITH_DOMAINS, "nothing is fetched without --allowed-media-domains"},
 };
 
 /* Adds a name to a list "a, b", in ASCII: it may become a header. Long names and long lists are cut. */
@@ -36658,6 +36743,7 @@ static int llm__report_state(const llm_options *o, const llm_engine *e) {
     if (c->speculative_model) have |= strcmp(c->speculative_model, "[ngram]") ? LLM__WITH_DRAFTS : LLM__WITH_LOOKUP;
     if (!gpu || !sized) have |= LLM__WITH_SHARE;
     if (e->p.model->vision) have |= LLM__WITH_EYES;
+    if (llm__report_given(o, llm__lit("allowed-media-domains"))) have |= LLM__WITH_DOMAINS;
     for (int i = 0; i < LLM__COUNT(adapters); i++)
         if (llm__report_given(o, llm__lit(adapters[i]))) have |= LLM__WITH_ADAPTERS;
     return have;
@@ -37122,6 +37208,239 @@ LLM_API llm_result llm_hub_remove(const char *name, const char *hub_cache, char 
 }
 
 /* ============================================================================
+ * >>curl   What another server has, by an installed curl as a child.
+ * ============================================================================
+ * curl gets everything through its standard input, where nobody else reads it, and obeys no configuration of the user's. A caller writes
+ * the lines that say what is wanted, then runs it:
+ *
+ *     llm__curl c = LLM__ZERO;
+ *     llm__curl_line(&c, "url", "", url);
+ *     llm__curl_run(&c, &body);
+ *     llm_text_free(&c.lines), ... */
+
+typedef struct llm__curl {
+    llm_text lines;          /* of its configuration, at most 16 KiB */
+    const char *const *env;  /* its environment, ends with NULL */
+    int held_fd;             /* as llm__child has it */
+    size_t limit;            /* most bytes of the answer's body */
+    int (*tick)(void *user); /* five times a second; non-zero: it is ended; may be NULL */
+    void *user;
+    int http, exit; /* the status of the answer, 0: none came; curl's exit code */
+    llm_text next;  /* where a redirect that it does not follow leads */
+    llm_text said;  /* its sentence */
+} llm__curl;
+
+/* Adds `key = "before value"`, without the space. */
+static void llm__curl_line(llm__curl *c, const char *key, const char *before, const char *value) {
+    llm_text *to = &c->lines;
+    llm_text_str(to, key), llm_text_str(to, " = \""), llm_text_str(to, before);
+    for (; *value; value++) {
+        if (*value == '"' || *value == '\\') llm_text_str(to, "\\");
+        llm_text_add(to, value, 1);
+    }
+    llm_text_str(to, "\"\n");
+}
+
+/* Takes the last line of what was written, which is freed of it. */
+static llm__str llm__curl_last(llm__str *written) {
+    size_t n = written->n;
+    while (n && written->p[n - 1] != '\n') n--;
+    const llm__str line = llm__str_from(*written, n);
+    written->n = n ? n - 1 : 0;
+    return line;
+}
+
+/* Runs it; what comes is appended to *body. LLM_OK whatever came of it: http, exit, next and said tell. LLM_ERR_IO: there is no curl;
+ * LLM_ERR_LIMIT: more than `limit` bytes; LLM_ERR_CANCELLED: `tick` said so. */
+static llm_result llm__curl_run(llm__curl *c, llm_text *body) {
+    static const char *const argv[] = {"curl", "-q", "--config", "-", NULL}, *const none[] = {NULL};
+    const size_t before = body->len;
+    llm_text_str(&c->lines, "write-out = \"\\n%{http_code} %{redirect_url}\\n%{errormsg}\"\n");
+    if (c->lines.failed) return llm__nomem();
+    const llm__child child = {argv, c->env ? c->env : none, llm__text_str(&c->lines), 0, c->held_fd, c->limit + 8192, c->tick, c->user};
+    c->http = c->exit = 0;
+    c->next.len = c->said.len = 0;
+    const llm_result r = llm__child_run(&child, body, &c->exit);
+    if (r == LLM_ERR_IO) return llm__error(r, "%s; what is fetched is fetched by curl, which must be installed", llm_last_error());
+    if (r) return r;
+    llm__str all = llm__str_from(llm__text_str(body), before);
+    llm__add_str(&c->said, llm__curl_last(&all));
+    const llm__str told = llm__curl_last(&all);
+    for (size_t i = 0; i < told.n && told.p[i] >= '0' && told.p[i] <= '9' && i < 3; i++) c->http = 10 * c->http + (told.p[i] - '0');
+    llm__add_str(&c->next, llm__str_from(told, LLM__MIN(told.n, llm__str_until(told, " ") + 1)));
+    body->len = before + all.n;
+    if (body->data) body->data[body->len] = 0;
+    llm_text_str(&c->next, ""), llm_text_str(&c->said, "");
+    if (body->len - before > c->limit) return llm__error(LLM_ERR_LIMIT, "curl: more than %zu bytes came", c->limit);
+    return c->next.failed || c->said.failed ? llm__nomem() : LLM_OK;
+}
+
+/* Why nothing came, in words. */
+static const char *llm__curl_why(const llm__curl *c) {
+    return c->said.len     ? c->said.data
+           : c->exit == 6  ? "no such host, or no network"
+           : c->exit == 7  ? "nobody listens there"
+           : c->exit == 18 ? "the connection ended too early"
+           : c->exit == 23 ? "the file could not be written"
+           : c->exit == 28 ? "it took too long"
+                           : "the connection failed";
+}
+
+static void llm__curl_free(llm__curl *c) { llm_text_free(&c->lines), llm_text_free(&c->next), llm_text_free(&c->said); }
+
+/* ============================================================================
+ * >>fetch   Pictures and videos that requests name by http and https URLs.
+ * ============================================================================
+ * Whoever may send requests would otherwise choose what this machine asks of others, also of those that only it reaches. So:
+ *
+ *   the host must be one that the operator lists, by exactly that name
+ *   its addresses are looked up here, must be public, and curl gets them with the name: a name server cannot answer twice
+ *   what is not public must be listed as an address itself, or as localhost
+ *   redirects are followed here, at most five, each checked like the first; never from https to http
+ *   no user and password in a URL, no proxy, no configuration and no cookies of the user's
+ *   time and bytes are limited, and whoever waits for it may end it */
+
+typedef struct llm__fetch_rules {
+    const char *domains;  /* with commas between them; NULL: nothing is fetched */
+    double seconds;       /* for all of it, redirects too */
+    size_t limit;         /* bytes */
+    const int *cancelled; /* atomic; may be NULL */
+} llm__fetch_rules;
+
+enum { LLM__FETCH_URL = 4096, LLM__FETCH_HOST = 255, LLM__FETCH_REDIRECTS = 5 };
+
+/* A URL taken apart. */
+typedef struct llm__fetch_url {
+    int tls, port;
+    char host[LLM__FETCH_HOST + 1];
+} llm__fetch_url;
+
+typedef struct llm__fetch_wait {
+    const llm__fetch_rules *rules;
+    double end;
+} llm__fetch_wait;
+
+/* 1: a URL that llm__fetch_get is for. */
+static int llm__fetchable(llm__str url) { return llm__starts(url, llm__lit("http://")) || llm__starts(url, llm__lit("https://")); }
+
+/* 1: what may stand in the list: a name, an IPv4 address, or an IPv6 address in []. */
+static int llm__fetch_domain(llm__str name) {
+    const int six = name.n > 2 && name.p[0] == '[' && name.p[name.n - 1] == ']';
+    const char *of = six ? "0123456789abcdefABCDEF:." : "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-_";
+    const llm__str plain = six ? llm__s(name.p + 1, name.n - 2) : name;
+    for (size_t i = 0; i < plain.n; i++)
+        if (!plain.p[i] || !strchr(of, plain.p[i])) return 0;
+    return plain.n && plain.n <= LLM__FETCH_HOST - 2 && plain.p[0] != '.' && plain.p[0] != '-';
+}
+
+/* 0: it is none that is fetched. */
+static int llm__fetch_parse(llm__str url, llm__fetch_url *out) {
+    memset(out, 0, sizeof *out);
+    if (url.n > LLM__FETCH_URL || !llm__fetchable(url)) return 0;
+    for (size_t i = 0; i < url.n; i++)
+        if ((unsigned char)url.p[i] <= ' ' || url.p[i] == 127 || url.p[i] == '\\') return 0;
+    out->tls = url.p[4] == 's';
+    llm__str rest = llm__str_from(url, out->tls ? 8 : 7);
+    rest = llm__s(rest.p, llm__str_until(rest, "/?#"));
+    const size_t end = rest.n && rest.p[0] == '[' ? llm__str_until(rest, "]") + 1 : llm__str_until(rest, ":");
+    if (end > rest.n || !llm__fetch_domain(llm__s(rest.p, end))) return 0;
+    memcpy(out->host, rest.p, end);
+    out->port = out->tls ? 443 : 80;
+    rest = llm__str_from(rest, end);
+    if (!rest.n) return 1;
+    out->port = 0;
+    for (size_t i = 1; i < rest.n; i++) {
+        if (rest.p[i] < '0' || rest.p[i] > '9' || i > 5) return 0;
+        out->port = 10 * out->port + (rest.p[i] - '0');
+    }
+    return rest.p[0] == ':' && out->port > 0 && out->port < 65536;
+}
+
+static int llm__fetch_listed(const char *domains, const char *host) {
+    llm__str word;
+    while (llm__list_next(&domains, ",", &word))
+        if (word.n == strlen(host) && !strncasecmp(word.p, host, word.n)) return 1;
+    return 0;
+}
+
+static int llm__fetch_tick(void *user) {
+    const llm__fetch_wait *w = (const llm__fetch_wait *)user;
+    return llm__now() > w->end || (w->rules->cancelled && __atomic_load_n(w->rules->cancelled, __ATOMIC_RELAXED));
+}
+
+/* Where curl is to connect, as --resolve wants it. An address that the list names needs none. */
+static llm_result llm__fetch_resolve(const llm__fetch_url *u, llm__curl *c) {
+    LLM__SCOPED(llm_text_free) llm_text to = LLM__ZERO;
+    char bare[LLM__FETCH_HOST + 1];
+    const size_t n = strlen(u->host), six = u->host[0] == '[';
+    memcpy(bare, u->host + six, n + 1 - six);
+    if (six) bare[n - 2] = 0;
+    const int any = six || !strcasecmp(bare, "localhost") || !bare[strspn(bare, "0123456789.")];
+    llm_text_format(&to, "%s:%d:", bare, u->port);
+    const llm_result r = llm__host_addresses(bare, any, &to);
+    if (!r && !six) llm__curl_line(c, "resolve", "", to.data);
+    return r;
+}
+
+/* One request. *next: where it is sent to, empty: nowhere. */
+static llm_result llm__fetch_once(const llm__fetch_wait *w, const char *url, const llm__fetch_url *u, llm_text *next, llm_text *out) {
+    LLM__SCOPED(llm__curl_free) llm__curl c = LLM__ZERO;
+    char seconds[32], bytes[32];
+    llm_result r = llm__fetch_resolve(u, &c);
+    if (r) return r;
+    const double left = w->end - llm__now();
+    snprintf(seconds, sizeof seconds, "%.3f", left > 0.05 ? left : 0.05);
+    snprintf(bytes, sizeof bytes, "%zu", w->rules->limit);
+    llm_text_str(&c.lines, "silent\ngloboff\nnoproxy = \"*\"\npath-as-is\n");
+    llm__curl_line(&c, "url", "", url);
+    llm__curl_line(&c, "proto", "=", u->tls ? "https" : "http");
+    llm__curl_line(&c, "user-agent", "llm.h/", LLM_VERSION_STRING);
+    llm__curl_line(&c, "max-time", "", seconds);
+    llm__curl_line(&c, "max-filesize", "", bytes);
+    c.limit = w->rules->limit;
+    c.tick = llm__fetch_tick;
+    c.user = (void *)(uintptr_t)w;
+    const size_t before = out->len;
+    r = llm__curl_run(&c, out);
+    if (r == LLM_ERR_LIMIT || (!r && c.exit == 63)) return llm__error(LLM_ERR_LIMIT, "%s: more than %s bytes", u->host, bytes);
+    if (r == LLM_ERR_CANCELLED || c.exit == 28)
+        return llm__error(LLM_ERR_IO, "%s: nothing whole came within %g s", u->host, w->rules->seconds);
+    if (r) return r;
+    if (c.exit) return llm__error(LLM_ERR_IO, "%s: %.300s", u->host, llm__curl_why(&c));
+    if (c.http == 200) return LLM_OK;
+    out->len = before;
+    if (c.http < 300 || c.http > 399 || !c.next.len) return llm__error(LLM_ERR_IO, "%s: HTTP %d", u->host, c.http);
+    llm_text_add(next, c.next.data, c.next.len);
+    return next->failed ? llm__nomem() : LLM_OK;
+}
+
+/* Appends what stands behind the URL. LLM_ERR_ARG: it may not be fetched; LLM_ERR_IO: it was not; LLM_ERR_LIMIT: it is too long;
+ * LLM_ERR_CANCELLED. The sentence says nothing of what only this machine sees. */
+static llm_result llm__fetch_get(const llm__fetch_rules *rules, llm__str url, llm_text *out) {
+    const llm__fetch_wait w = {rules, llm__now() + rules->seconds};
+    LLM__SCOPED(llm_text_free) llm_text at = LLM__ZERO, next = LLM__ZERO;
+    llm__fetch_url u;
+    int tls = 0;
+    llm__add_str(&at, url);
+    for (int i = 0; i <= LLM__FETCH_REDIRECTS; i++) {
+        if (at.failed) return llm__nomem();
+        const char *what = i ? "the redirect" : "the URL";
+        if (!llm__fetch_parse(llm__text_str(&at), &u))
+            return llm__error(LLM_ERR_ARG, "%s is no http://HOST/... or https://HOST/... of at most %d characters", what, LLM__FETCH_URL);
+        if (!rules->domains || !llm__fetch_listed(rules->domains, u.host))
+            return llm__error(LLM_ERR_ARG, "%s leads to %s, which --allowed-media-domains does not list", what, u.host);
+        if (tls && !u.tls) return llm__error(LLM_ERR_ARG, "the redirect leads from https to http");
+        tls = u.tls;
+        next.len = 0;
+        const llm_result r = llm__fetch_once(&w, at.data, &u, &next, out);
+        if (r || !next.len) return r;
+        at.len = 0;
+        llm_text_add(&at, next.data, next.len);
+    }
+    return llm__error(LLM_ERR_IO, "%s: more than %d redirects", u.host, LLM__FETCH_REDIRECTS);
+}
+
+/* ============================================================================
  * >>pull   Models are fetched from the Hugging Face Hub, by an installed curl.
  * ============================================================================
  *   GET ENDPOINT/api/models/ORG/NAME/revision/REVISION?blobs=true    the commit, and its files with sizes and checksums
@@ -37151,13 +37470,12 @@ typedef struct llm__pull {
     int64_t done, total; /* bytes of the chosen files: of those that are whole, of all */
     const char *now;     /* the file that is being fetched; NULL: none is */
     llm_text part;       /* where it goes */
-    int http, exit;      /* of the latest curl: the status of its answer, 0: none came; its exit code */
-    llm_text said;       /* and its sentence */
+    llm__curl curl;      /* the latest */
 } llm__pull;
 
 static void llm__pull_free(llm__pull *p) {
     llm_text_free(&p->cache), llm_text_free(&p->repo), llm_text_free(&p->endpoint), llm_text_free(&p->token), llm_text_free(&p->env);
-    llm_text_free(&p->part), llm_text_free(&p->said);
+    llm_text_free(&p->part), llm__curl_free(&p->curl);
     llm_json_free(p->doc);
     LLM_FREE(p->files);
 }
@@ -37231,72 +37549,48 @@ static llm_result llm__pull_begin(llm__pull *p, const char *name, const char *hu
 
 /* ---- curl */
 
-/* key = "value" of curl's configuration file. */
-static void llm__curl_line(llm_text *c, const char *key, const char *before, const char *value) {
-    llm_text_str(c, key), llm_text_str(c, " = \""), llm_text_str(c, before);
-    for (; *value; value++) {
-        if (*value == '"' || *value == '\\') llm_text_str(c, "\\");
-        llm_text_add(c, value, 1);
-    }
-    llm_text_str(c, "\"\n");
-}
-
-/* Fetches a URL into a file, behind what is in it, or (to NULL) to *body. LLM_OK whatever came of it: p->http, p->exit and p->said tell. */
-static llm_result llm__curl(llm__pull *p, const char *url, const char *to, int lock, llm_text *body) {
-    static const char *const argv[] = {"curl", "-q", "--config", "-", NULL};
-    LLM__SCOPED(llm_text_free) llm_text c = LLM__ZERO, out = LLM__ZERO;
+/* Fetches a URL into a file, behind what is in it, or (to NULL) to *body. LLM_OK whatever came of it: p->curl tells. */
+static llm_result llm__pull_get(llm__pull *p, const char *url, const char *to, int lock, llm_text *body) {
+    LLM__SCOPED(llm_text_free) llm_text nothing = LLM__ZERO;
     const int tls = p->endpoint.data[4] == 's';
-    llm_text_str(&c,
+    llm__curl *c = &p->curl;
+    llm__curl_free(c);
+    llm_text_str(&c->lines,
                  "silent\nlocation\nfail\ngloboff\nmax-redirs = 10\nconnect-timeout = 20\nspeed-limit = 1\nspeed-time = 60\nretry = 3\n");
-    llm__curl_line(&c, "url", "", url);
-    llm__curl_line(&c, "proto", "=", tls ? "https" : "http,https");
-    llm__curl_line(&c, "proto-redir", "=", tls ? "https" : "http,https");
-    llm__curl_line(&c, "user-agent", "llm.h/", LLM_VERSION_STRING);
-    if (p->token.len) llm__curl_line(&c, "header", "Authorization: Bearer ", p->token.data);
-    if (to) llm__curl_line(&c, "output", "", to), llm_text_str(&c, "continue-at = \"-\"\n");
-    else llm_text_str(&c, "max-filesize = 16777216\n");
-    llm_text_str(&c, "write-out = \"\\n%{http_code} %{errormsg}\"\n");
-    if (c.failed) return llm__nomem();
-    const llm__child child = {argv, p->env_list, llm__text_str(&c), 0, lock, LLM__HUB_JSON + 4096, llm__pull_tick, p};
-    llm_result r = llm__child_run(&child, &out, &p->exit);
-    if (r == LLM_ERR_IO) return llm__error(r, "%s; models are fetched by curl, which must be installed", llm_last_error());
+    llm__curl_line(c, "url", "", url);
+    llm__curl_line(c, "proto", "=", tls ? "https" : "http,https");
+    llm__curl_line(c, "proto-redir", "=", tls ? "https" : "http,https");
+    llm__curl_line(c, "user-agent", "llm.h/", LLM_VERSION_STRING);
+    if (p->token.len) llm__curl_line(c, "header", "Authorization: Bearer ", p->token.data);
+    if (to) llm__curl_line(c, "output", "", to), llm_text_str(&c->lines, "continue-at = \"-\"\n");
+    else llm_text_str(&c->lines, "max-filesize = 16777216\n");
+    c->env = p->env_list;
+    c->held_fd = lock;
+    c->limit = LLM__HUB_JSON;
+    c->tick = llm__pull_tick;
+    c->user = p;
+    llm_result r = llm__curl_run(c, body ? body : &nothing);
     if (r == LLM_ERR_LIMIT) return llm__error(r, "%s: %s: more than 16 MiB came", p->name.bare, p->endpoint.data);
-    if (r) return r;
-    size_t n = out.len;
-    while (n && out.data[n - 1] != '\n') n--;
-    llm_text_add(&out, "", 0);
-    if (out.failed) return llm__nomem();
-    p->http = (int)strtol(out.data + n, NULL, 10);
-    p->said.len = 0;
-    const char *why = strchr(out.data + n, ' ');
-    llm_text_str(&p->said, why ? why + 1 : "");
-    if (body && n) llm_text_add(body, out.data, n - 1);
-    return p->said.failed || (body && body->failed) ? llm__nomem() : LLM_OK;
+    return r;
 }
 
 /* The sentence for what curl did not get. */
 static llm_result llm__pull_refused(const llm__pull *p, const char *what) {
     const char *bare = p->name.bare, *end = p->endpoint.data;
-    if (p->exit == 22 && p->http == 401 && p->token.len)
+    const int code = p->curl.exit, http = p->curl.http;
+    if (code == 22 && http == 401 && p->token.len)
         return llm__error(LLM_ERR_IO, "%s: HTTP 401 from %s: it does not take this HF_TOKEN, or there is no such model", bare, end);
-    if (p->exit == 22 && p->http == 401)
+    if (code == 22 && http == 401)
         return llm__error(LLM_ERR_IO, "%s: HTTP 401 from %s: there is no such model, or it is not for everybody: set HF_TOKEN", bare, end);
-    if (p->exit == 22 && p->http == 403)
+    if (code == 22 && http == 403)
         return llm__error(LLM_ERR_IO,
                           "%s: HTTP 403 from %s: accept the model's terms at %s/%s, and set HF_TOKEN to a token of that account", bare, end,
                           end, bare);
-    if (p->exit == 22 && p->http == 404)
+    if (code == 22 && http == 404)
         return llm__error(LLM_ERR_IO, "%s: HTTP 404 from %s: no such model, or it has no %s", bare, end, p->now ? what : p->name.revision);
-    if (p->exit == 22) return llm__error(LLM_ERR_IO, "%s: %s: HTTP %d from %s", bare, what, p->http, end);
-    if (p->exit == 63) return llm__error(LLM_ERR_LIMIT, "%s: %s: more than 16 MiB", bare, what);
-    const char *why = p->said.len     ? p->said.data
-                      : p->exit == 6  ? "no such host, or no network"
-                      : p->exit == 7  ? "nobody listens there"
-                      : p->exit == 28 ? "nothing came for a minute"
-                      : p->exit == 18 ? "the connection ended too early"
-                      : p->exit == 23 ? "the file could not be written"
-                                      : "the connection failed";
-    return llm__error(LLM_ERR_IO, "%s: %s: not fetched from %s: %.300s (curl %d)", bare, what, end, why, p->exit);
+    if (code == 22) return llm__error(LLM_ERR_IO, "%s: %s: HTTP %d from %s", bare, what, http, end);
+    if (code == 63) return llm__error(LLM_ERR_LIMIT, "%s: %s: more than 16 MiB", bare, what);
+    return llm__error(LLM_ERR_IO, "%s: %s: not fetched from %s: %.300s (curl %d)", bare, what, end, llm__curl_why(&p->curl), code);
 }
 
 /* ---- what there is */
@@ -37324,8 +37618,8 @@ static llm_result llm__pull_list(llm__pull *p) {
     LLM__SCOPED(llm_text_free) llm_text url = LLM__ZERO, body = LLM__ZERO;
     size_t n = 0;
     llm_text_format(&url, "%s/api/models/%s/revision/%s?blobs=true", p->endpoint.data, p->name.bare, p->name.revision);
-    llm_result r = url.failed ? llm__nomem() : llm__curl(p, url.data, NULL, 0, &body);
-    if (!r && p->exit) r = llm__pull_refused(p, "the list of its files");
+    llm_result r = url.failed ? llm__nomem() : llm__pull_get(p, url.data, NULL, 0, &body);
+    if (!r && p->curl.exit) r = llm__pull_refused(p, "the list of its files");
     if (r) return r;
     if (llm_json_parse(body.data ? body.data : "", body.len, NULL, &p->doc))
         return llm__error(LLM_ERR_FORMAT, "%s: what %s says is no JSON: %s", p->name.bare, p->endpoint.data, llm_last_error());
@@ -37444,18 +37738,18 @@ static llm_result llm__pull_bytes(llm__pull *p, const llm__hub_file *f, int lock
         int64_t before = llm__path_bytes(p->part.data);
         if (before > f->bytes) remove(p->part.data), before = 0;
         if (before == f->bytes && before >= 0) return LLM_OK;
-        llm_result r = llm__curl(p, url.data, p->part.data, lock, NULL);
+        llm_result r = llm__pull_get(p, url.data, p->part.data, lock, NULL);
         const int64_t now = llm__path_bytes(p->part.data);
         if (r || now == f->bytes) return r;
-        if (!p->exit && now > f->bytes)
+        if (!p->curl.exit && now > f->bytes)
             r = llm__error(LLM_ERR_FORMAT, "%s: %.200s: %lld bytes came, and the Hub says %lld", p->name.bare, f->name, (long long)now,
                            (long long)f->bytes);
         if (r) return remove(p->part.data), r;
         idle = now > before ? 0 : idle + 1;
-        if ((p->exit == 33 || p->exit == 36 || (p->exit == 22 && p->http == 416)) && !anew++)
+        if ((p->curl.exit == 33 || p->curl.exit == 36 || (p->curl.exit == 22 && p->curl.http == 416)) && !anew++)
             remove(p->part.data); /* it begins at byte 0 only */
-        else if (p->exit && (!llm__pull_again(p->exit) || idle > 3)) return llm__pull_refused(p, f->name);
-        else if (!p->exit && idle)
+        else if (p->curl.exit && (!llm__pull_again(p->curl.exit) || idle > 3)) return llm__pull_refused(p, f->name);
+        else if (!p->curl.exit && idle)
             return llm__error(LLM_ERR_FORMAT, "%s: %.200s: %lld bytes came, and the Hub says %lld", p->name.bare, f->name, (long long)now,
                               (long long)f->bytes);
     }
@@ -38255,7 +38549,7 @@ enum {
     LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_CHOICES = 2048, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64,
     LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 80,
     LLM__OAI_VALUES = 1 << 25, /* tokens and log-probabilities that all answers to a body may have */
-    LLM__OAI_MEDIA = 128, LLM__OAI_FRAMES = 1024
+    LLM__OAI_MEDIA = 128, LLM__OAI_FRAMES = 1024, LLM__OAI_FETCHED = 128 << 20
 };
 
 /* What differs between the kinds of calls, in the order of llm_openai_kind. */
@@ -38346,6 +38640,7 @@ struct llm_openai_call {
     int32_t n_items, item_kind, n_events; /* item_kind: llm__oai_item */
     /* Pictures and videos: how many of each the body has, opened in its order; multi_modal_data's node, -1: none; what no one can guess. */
     int32_t n_wanted[2], n_media, media_data;
+    size_t n_fetched; /* bytes that other servers gave */
     struct llm_media **media;
     uint64_t mark;
     llm_text logs;               /* entries of the open message's logprobs; */
@@ -38978,16 +39273,30 @@ static int llm__oai_local_file(llm_openai_call *k, llm__str name, llm_text *out)
     return out->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
 }
 
+/* What another server has. All of a call's is as long as one may be. */
+static int llm__oai_fetched(llm_openai_call *k, llm__str url, int video, llm_text *out, llm_tokens *ends) {
+    const double seconds = k->service.media_timeout_s > 0 ? k->service.media_timeout_s : video ? 30 : 5;
+    const llm__fetch_rules rules = {k->service.media_domains, seconds, LLM__OAI_FETCHED - k->n_fetched, &k->cancelled};
+    const size_t before = out->len;
+    if (!rules.domains)
+        return llm__oai_bad(k, NULL, ": URLs are fetched only from servers that --allowed-media-domains lists; send a data URI");
+    const llm_result r = llm__fetch_get(&rules, url, out);
+    if (r == LLM_ERR_NOMEM) return llm__oai_failed(k, r, NULL);
+    if (r) return llm__oai_bad(k, NULL, ": %.500s", llm_last_error());
+    k->n_fetched += out->len - before;
+    llm_tokens_add(ends, (int32_t)out->len);
+    return ends->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
+}
+
 /* The bytes behind a URL, appended; ends: where each of its pictures ends. */
-static int llm__oai_fetch(llm_openai_call *k, llm__str url, llm_text *out, llm_tokens *ends) {
+static int llm__oai_fetch(llm_openai_call *k, llm__str url, int video, llm_text *out, llm_tokens *ends) {
     if (llm__starts(url, llm__lit("data:"))) return llm__oai_data_uri(k, url, out, ends);
     if (llm__starts(url, llm__lit("file:"))) {
         if (!llm__oai_local_file(k, llm__str_from(url, 5), out)) return 0;
         llm_tokens_add(ends, (int32_t)out->len);
         return ends->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
     }
-    if (llm__starts(url, llm__lit("http://")) || llm__starts(url, llm__lit("https://")))
-        return llm__oai_bad(k, NULL, ": nothing is fetched from other servers here; send a data URI");
+    if (llm__fetchable(url)) return llm__oai_fetched(k, url, video, out, ends);
     return llm__oai_bad(k, NULL, ": a data URI (data:image/png;base64,...) expected");
 }
 
@@ -39118,7 +39427,7 @@ static int llm__oai_media_one(llm_openai_call *k, const llm__oai_medium *m) {
     for (int e = list ? llm_json_first(m->d, m->url) : m->url; e >= 0; e = list ? llm_json_next(m->d, e) : -1) {
         const llm__str url = llm__json_text(m->d, e);
         if (!url.p) return llm__oai_bad(k, NULL, ": a url, a text, expected");
-        if (!llm__oai_fetch(k, url, &bytes, &ends)) return 0;
+        if (!llm__oai_fetch(k, url, m->video, &bytes, &ends)) return 0;
     }
     if (!llm__oai_media_kwargs(k, m, &kwargs)) return 0;
     files = LLM__NEW(llm_media_file, ends.len);
@@ -39633,7 +39942,7 @@ LLM_API int llm_openai_check(llm_openai_call *k, const llm_openai_service *s) {
     k->info.user = k->user_name;
     if (k->ignored.data && !k->ignored.failed) k->info.ignored = k->ignored.data;
     k->info.n_choices = k->s.n > 0 ? k->s.n : 1;
-    k->info.form = k->form.kind != 0;
+    k->info.form = k->form.kind != 0 || k->n_wanted[0] + k->n_wanted[1] > 0;
     return k->info.status == 200;
 }
 
@@ -41211,6 +41520,15 @@ static const llm__ollama_member llm__ollama_fields[] = {
     {"options", LLM__OLLAMA_CHATS | LLM__OLLAMA_VECTORS, NULL, llm__ollama_read_options},
     {"keep_alive", LLM__OLLAMA_CHATS | LLM__OLLAMA_VECTORS, NULL, llm__ollama_keep_alive}};
 
+/* The names "a|b" of the i-th members of a kind's body, or of its options, that have an effect; NULL: there are no more. */
+static const char *llm__ollama_names(llm_openai_kind kind, int options, int i) {
+    const llm__ollama_member *table = options ? llm__ollama_options : llm__ollama_fields;
+    const int n = options ? LLM__COUNT(llm__ollama_options) : LLM__COUNT(llm__ollama_fields);
+    for (int k = 0; k < n; k++)
+        if (table[k].kinds & 1 << kind && !i--) return table[k].names;
+    return NULL;
+}
+
 /* What /api/generate asks: a chat of one or two messages, or, raw, the prompt as it is. */
 static int llm__ollama_prompt(llm_openai_call *k, llm_text *out) {
     const llm_json *d = k->body;
@@ -41280,6 +41598,157 @@ static int llm__ollama_body(llm_openai_call *k) {
     llm_json_free(k->body);
     k->body = body;
     return 1;
+}
+
+/* ============================================================================
+ * >>openai_schema   What a body may have, as a JSON schema: made of the rows that read it, so that it says what is read.
+ * ============================================================================ */
+
+/* Members that a function reads, and not a row: their schemas by name, with ' for ". */
+static const struct {
+    const char *names, *schema;
+} llm__schema_read[] = {
+    {"model|name|adapter_name|lora_name|lora_path|system|template|cache_salt|previous_response_id|instructions|guided_regex|"
+     "guided_grammar|grammar|regex|suffix|chat_template",
+     "{'type':['string','null']}"},
+    {"raw|truncate|guided_json_object|enable_thinking", "{'type':['boolean','null']}"},
+    {"messages",
+     "{'type':'array','items':{'type':'object','required':['role'],'properties':{'role':{'enum':['system','developer','user',"
+     "'assistant','tool','function']},'content':{'type':['string','array','null']},'images':{'type':'array','items':{'type':'string',"
+     "'contentEncoding':'base64'}},'tool_calls':{'type':['array','null']}}}}"},
+    {"prompt|input", "{'type':['string','array'],'items':{'type':['string','integer','array','object']}}"},
+    {"content", "{'type':'string'}"},
+    {"images", "{'type':['array','null'],'items':{'type':'string','contentEncoding':'base64'}}"},
+    {"tokens|stop_token_ids|context", "{'type':['array','null'],'items':{'type':'integer'}}"},
+    {"tools", "{'type':['array','null'],'items':{'type':'object','required':['type'],'properties':{'type':{'const':'function'},'function':{"
+              "'type':'object','required':['name'],'properties':{'name':{'type':'string'},'description':{'type':'string'},'parameters':{"
+              "'type':'object'},'strict':{'type':['boolean','null']}}}}}}"},
+    {"tool_choice", "{'type':['string','object','null']}"},
+    {"response_format|text|reasoning|metadata|stream_options|chat_template_kwargs|structured_outputs|multimodal_data|multi_modal_data|"
+     "mm_processor_kwargs|options|conversation",
+     "{'type':['object','null']}"},
+    {"logit_bias", "{'type':['object','null'],'additionalProperties':{'type':'number','minimum':-100,'maximum':100}}"},
+    {"early_stop_config|guided_json|json_schema|structural_tag", "{'type':['object','string','boolean','null']}"},
+    {"guided_choice", "{'type':['array','null'],'items':{'type':'string'}}"},
+    {"include|documents", "{'type':['array','null']}"},
+    {"logprobs", "{'type':['boolean','integer','null']}"},
+    {"top_logprobs", "{'type':['integer','null'],'minimum':0}"},
+    {"early_stopping", "{'type':['boolean','string','null']}"},
+    {"reasoning_effort", "{'type':['string','null']}"},
+    {"format", "{'type':['string','object','null'],'description':'\\\"json\\\", or a JSON schema'}"},
+    {"think", "{'type':['boolean','string','null']}"},
+    {"keep_alive", "{'type':['string','number','null'],'description':'has no effect: the model stays loaded'}"},
+    {"num_predict", "{'type':['integer','null'],'minimum':-2}"},
+    {"repeat_last_n", "{'type':['integer','null'],'minimum':-1}"},
+    {"mirostat", "{'enum':[0,null]}"},
+    {"typical_p|tfs_z", "{'enum':[1,null]}"},
+};
+
+/* The words of an ENUM or CHOICE, "a|b=2", as a list. */
+static void llm__schema_words(const char *words, llm_text *out) {
+    llm__str w;
+    llm_text_str(out, "{\"enum\":[");
+    while (llm__list_next(&words, "|", &w)) llm_text_format(out, "%,%Q", w.p, llm__str_until(w, "="));
+    llm_text_str(out, ",null]");
+}
+
+/* The schema of a row, without its closing brace. */
+static void llm__schema_row(const llm_option *p, llm_text *out) {
+    const int bounded = p->high > p->low, whole = p->kind == LLM_OPTION_INT || p->kind == LLM_OPTION_INT64;
+    switch (p->kind) {
+    case LLM_OPTION_BOOL: llm_text_str(out, "{\"type\":[\"boolean\",\"null\"]"); break;
+    case LLM_OPTION_INT:
+    case LLM_OPTION_INT64:
+    case LLM_OPTION_FLOAT:
+        llm_text_format(out, "{'type':[%q,'null']", whole ? "integer" : "number");
+        if (bounded && p->low > -9e18) llm_text_format(out, ",'minimum':%f", p->low);
+        if (bounded && p->high < 9e18) llm_text_format(out, ",'maximum':%f", p->high);
+        break;
+    case LLM_OPTION_TEXT:
+        llm_text_str(out, "{\"type\":[\"string\",\"null\"]");
+        if (p->high > 0) llm_text_format(out, ",'minLength':%d,'maxLength':%d", (int)p->low, (int)p->high);
+        break;
+    case LLM_OPTION_LIST:
+        llm_text_str(out, "{\"type\":[\"array\",\"string\",\"null\"],\"items\":{\"type\":\"string\"}");
+        if (p->high > 0) llm_text_format(out, ",'maxItems':%d", (int)p->high);
+        break;
+    case LLM_OPTION_ENUM:
+    case LLM_OPTION_CHOICE: llm__schema_words(p->words, out); break;
+    default: llm_text_str(out, "{"); break;
+    }
+}
+
+/* The schema of a member by its name, with what its row says beside it. */
+static void llm__schema_member(llm__str name, llm_text *out) {
+    const llm_options fields = {llm__oai_fields, LLM__COUNT(llm__oai_fields), NULL, NULL, NULL, NULL, {NULL, 0}, NULL};
+    const llm_option *p = llm_options_find(&fields, name.p, name.n);
+    for (int i = 0; i < LLM__COUNT(llm__schema_read); i++)
+        if (llm__alias_among(llm__schema_read[i].names, name, NULL)) {
+            llm_text_format(out, llm__schema_read[i].schema);
+            return;
+        }
+    if (!p) {
+        llm_text_str(out, "{}");
+        return;
+    }
+    const char *say = p->kind == LLM_OPTION_IGNORED ? "has no effect: " : p->kind == LLM_OPTION_REFUSED ? "refused: " : "";
+    llm__schema_row(p, out);
+    if (p->help) {
+        LLM__SCOPED(llm_text_free) llm_text help = LLM__ZERO;
+        llm_text_format(&help, "%s%s", say, p->help);
+        llm_text_format(out, "%,'description':%Q", help.data, help.len);
+    }
+    if (p->kind == LLM_OPTION_IGNORED) llm_text_str(out, ",\"deprecated\":true");
+    llm_text_str(out, "}");
+}
+
+/* Adds the names "a|b" that are not there yet, of a row (NULL: of none) those by which it is found; a letter and a variable are no names of
+ * members, but for n. */
+static void llm__schema_names(const char *names, const llm_option *row, llm_text *known, llm_text *out) {
+    const llm_options fields = {llm__oai_fields, LLM__COUNT(llm__oai_fields), NULL, NULL, NULL, NULL, {NULL, 0}, NULL};
+    llm__str w;
+    while (llm__list_next(&names, "|", &w)) {
+        LLM__SCOPED(llm_text_free) llm_text name = LLM__ZERO;
+        if (*w.p == '-' || *w.p == '$' || (w.n == 1 && *w.p != 'n') || (row && llm_options_find(&fields, w.p, w.n) != row)) continue;
+        for (size_t i = 0; i < w.n; i++) llm_text_add(&name, w.p[i] == '-' ? "_" : w.p + i, 1);
+        if (known->data && llm__alias_among(known->data, llm__text_str(&name), NULL)) continue;
+        llm_text_format(known, known->len ? "|%s" : "%s", name.data ? name.data : "");
+        llm_text_format(out, "%,%Q:", name.data, name.len);
+        llm__schema_member(llm__text_str(&name), out);
+        out->failed |= name.failed | known->failed;
+    }
+}
+
+/* The properties of an Ollama body, or of its options. */
+static void llm__schema_ollama(llm_openai_kind kind, int options, llm_text *out) {
+    LLM__SCOPED(llm_text_free) llm_text known = LLM__ZERO;
+    const char *names;
+    for (int i = 0; (names = llm__ollama_names(kind, options, i)) != NULL; i++) {
+        const int own = !options && llm__str_eq(llm__lit(names), "options");
+        if (!own) llm__schema_names(names, NULL, &known, out);
+        else {
+            llm_text_format(out, "%,'options':{'type':['object','null'],'properties':{");
+            llm__schema_ollama(kind, 1, out);
+            llm_text_str(out, "}}");
+        }
+    }
+}
+
+LLM_API void llm_openai_schema(llm_openai_kind kind, llm_text *out) {
+    const int ollama = kind >= LLM_OPENAI_OLLAMA_SHOW;
+    const char *prompt = ollama ? NULL : llm__oai_kinds[kind].prompt, *needed = kind == LLM_OPENAI_TOKENIZE ? NULL : prompt;
+    LLM__SCOPED(llm_text_free) llm_text known = LLM__ZERO;
+    if (kind == LLM_OPENAI_CONTEXT_SAVE || kind == LLM_OPENAI_CONTEXT_LOAD) needed = "name";
+    if (kind == LLM_OPENAI_LORA_LOAD || kind == LLM_OPENAI_LORA_UNLOAD) needed = "lora_name";
+    llm_text_str(out, "{\"type\":\"object\"");
+    if (needed) llm_text_format(out, ",'required':[%q]", needed);
+    llm_text_str(out, ",\"properties\":{");
+    if (ollama) llm__schema_ollama(kind, 0, out);
+    for (int i = 0; i < LLM__COUNT(llm__oai_fields) && !ollama; i++) {
+        const llm_option *p = &llm__oai_fields[i];
+        if (p->group >= 0 && p->group & 1 << kind) llm__schema_names(p->names, p, &known, out);
+    }
+    llm_text_str(out, "}}");
 }
 
 /* ============================================================================
@@ -41913,6 +42382,17 @@ static llm_result llm__setup_media(llm_setup *s, const llm_options *o) {
         return llm__error(LLM_ERR_ARG, "mm_processor_kwargs: %.60s, a JSON object was expected", how);
     if (s->allowed_local_media_path && llm__path_kind_of(s->allowed_local_media_path) != LLM__PATH_DIR)
         return llm__error(LLM_ERR_ARG, "allowed_local_media_path: %.200s, a folder was expected", s->allowed_local_media_path);
+    for (int32_t i = 0; i < s->allowed_media_domains.n; i++) {
+        const char *list = s->allowed_media_domains.items[i];
+        for (llm__str name; llm__list_next(&list, ",", &name);) {
+            if (!llm__fetch_domain(name))
+                return llm__error(LLM_ERR_ARG, "allowed_media_domains: %.*s, the name of a host was expected, as cdn.example.com",
+                                  llm__shown(name), name.p);
+            if (s->media_domains.len) llm_text_str(&s->media_domains, ",");
+            llm__add_str(&s->media_domains, name);
+        }
+    }
+    if (s->media_domains.failed) return llm__nomem();
     if (!s->limit_mm_per_prompt) return LLM_OK;
     llm_result r =
         llm__options_inner(&inner, table, LLM__COUNT(table), &read, given, o, "limit_mm_per_prompt", s->limit_mm_per_prompt, LLM_FROM_USER);
@@ -42009,6 +42489,8 @@ static void llm__setup_service(const llm_setup *s, const llm_options *o, size_t 
     out->defaults.early_stop = s->early_stop;
     out->num_scheduler_steps = s->num_scheduler_steps;
     out->media_path = s->allowed_local_media_path;
+    out->media_domains = s->media_domains.data;
+    out->media_timeout_s = s->media_timeout_s;
     out->mm_processor_kwargs = s->mm_processor_kwargs;
     out->interleave_mm_strings = s->interleave_mm_strings;
     out->limit_images = s->limit_images;
@@ -42041,6 +42523,7 @@ LLM_API void llm_setup_free(llm_setup *s) {
     llm_text_free(&s->path);
     llm_text_free(&s->draft);
     llm_text_free(&s->library);
+    llm_text_free(&s->media_domains);
 }
 
 /* ============================================================================
@@ -42070,9 +42553,10 @@ typedef struct llm__reply {
 typedef struct llm__voice {
     llm_log_fn log;
     void *user;
-    int level;                                /* of what the library itself tells */
-    llm_text notes;                           /* options without effect, one a line */
-    llm_text media_path, mm_processor_kwargs; /* as in llm_openai_service; empty: none */
+    int level;                                               /* of what the library itself tells */
+    llm_text notes;                                          /* options without effect, one a line */
+    llm_text media_path, media_domains, mm_processor_kwargs; /* as in llm_openai_service; empty: none */
+    double media_timeout_s;
 } llm__voice;
 
 struct llm {
@@ -42202,6 +42686,7 @@ LLM_API void llm_free(llm *l) {
     if (l->voice) {
         llm_text_free(&l->voice->notes);
         llm_text_free(&l->voice->media_path);
+        llm_text_free(&l->voice->media_domains);
         llm_text_free(&l->voice->mm_processor_kwargs);
     }
     LLM_FREE(l->voice);
@@ -42523,6 +43008,8 @@ static void llm__open_defaults(llm *l, const llm__open_target *t, const llm_opti
     l->limit_videos = t->setup.limit_videos;
     l->interleave_mm_strings = t->setup.interleave_mm_strings;
     if (t->setup.allowed_local_media_path) llm_text_str(&l->voice->media_path, t->setup.allowed_local_media_path);
+    llm__add_str(&l->voice->media_domains, llm__text_str(&t->setup.media_domains));
+    l->voice->media_timeout_s = t->setup.media_timeout_s;
     if (t->setup.mm_processor_kwargs) llm_text_str(&l->voice->mm_processor_kwargs, t->setup.mm_processor_kwargs);
 }
 
@@ -42566,7 +43053,8 @@ LLM_API llm *llm_open_with(const char *model, const char *config, char *(*env)(c
         l->voice = v;
         llm__open_defaults(l, &t, &o);
         llm_options_report(&o, l->engine);
-        r = v->media_path.failed || v->mm_processor_kwargs.failed ? llm__nomem() : llm_setup_adapters(&t.setup, l->engine, NULL);
+        const int failed = v->media_path.failed || v->media_domains.failed || v->mm_processor_kwargs.failed;
+        r = failed ? llm__nomem() : llm_setup_adapters(&t.setup, l->engine, NULL);
     } else if (v) {
         llm_text_free(&v->notes);
         LLM_FREE(v);
@@ -42781,7 +43269,12 @@ static llm_outputs *llm__batch_all(llm *l, int chat, const llm_prompt *prompts, 
     b.service.limit_images = l->limit_images;
     b.service.limit_videos = l->limit_videos;
     b.service.interleave_mm_strings = l->interleave_mm_strings;
-    if (l->voice) b.service.media_path = l->voice->media_path.data, b.service.mm_processor_kwargs = l->voice->mm_processor_kwargs.data;
+    if (l->voice) {
+        b.service.media_path = l->voice->media_path.data;
+        b.service.media_domains = l->voice->media_domains.data;
+        b.service.media_timeout_s = l->voice->media_timeout_s;
+        b.service.mm_processor_kwargs = l->voice->mm_processor_kwargs.data;
+    }
     b.width = LLM__MAX(b.service.defaults.n, 1);
     b.raw = l->raw;
     llm_result r = llm__batch_params(&b, cfg ? cfg->params : NULL);

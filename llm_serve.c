@@ -7,7 +7,7 @@
  * threads, the routes, the metrics and the page. A request's way: conn_receive takes its bytes, http_parse_head its head,
  * serve_head finds the route, call_begin begins a call, a worker submits it, the engine steps, conn_answer writes what is
  * new, conn_send sends it. Sections, bottom-up: >>server >>options >>http >>connections >>models >>calls >>metrics >>answers >>page
- * >>routes >>main. */
+ * >>routes >>documents >>main. */
 #define _GNU_SOURCE
 #if defined(LLM_IMPLEMENTATION) && !defined(LLM_NO_VISION)
 #define LLM_IMAGE_IMPLEMENTATION /* stb_image too */
@@ -3557,44 +3557,50 @@ static void route_page(conn *c) {
 /* ---- the table */
 
 typedef struct route {
-    const char *method, *path; /* a path that ends in '/' is that of all below it, but for "/" */
+    const char *method, *path; /* with or without /v1 it is the same; one that ends in '/' is that of all below it, but for "/" */
     void (*get)(conn *c);
     llm_openai_kind kind; /* of the call that answers a body; with `get` without meaning */
     int open, early;      /* open: needs no key; early: answered before the model is ready */
+    const char *what;     /* what it does, in a line, for >>documents */
 } route;
+
+static void route_openapi(conn *c);
+static void route_docs(conn *c);
 
 /* clang-format off */
 static const route routes[] = {
-    {"GET", "/health", route_health, LLM_OPENAI_CHAT, 1, 1},
-    {"GET", "/ping", route_health, LLM_OPENAI_CHAT, 1, 1},
-    {"GET", "/", route_page, LLM_OPENAI_CHAT, 1, 1},
-    {"GET", "/page.css", route_page, LLM_OPENAI_CHAT, 1, 1},
-    {"GET", "/page.js", route_page, LLM_OPENAI_CHAT, 1, 1},
-    {"GET", "/version", route_version, LLM_OPENAI_CHAT, 0, 1},
-    {"GET", "/models", route_models, LLM_OPENAI_CHAT, 0, 0},
-    {"GET", "/models/", route_model, LLM_OPENAI_CHAT, 0, 0},
-    {"GET", "/metrics", route_metrics, LLM_OPENAI_CHAT, 1, 0},
-    {"GET", "/tokenizer_info", route_tokenizer_info, LLM_OPENAI_CHAT, 0, 0},
-    {"GET", "/api/version", route_ollama_version, LLM_OPENAI_CHAT, 0, 1},
-    {"GET", "/api/tags", route_ollama_tags, LLM_OPENAI_CHAT, 0, 0},
-    {"GET", "/api/ps", route_ollama_ps, LLM_OPENAI_CHAT, 0, 0},
-    {"POST", "/api/show", NULL, LLM_OPENAI_OLLAMA_SHOW, 0, 0},
-    {"POST", "/api/chat", NULL, LLM_OPENAI_OLLAMA_CHAT, 0, 0},
-    {"POST", "/api/generate", NULL, LLM_OPENAI_OLLAMA_GENERATE, 0, 0},
-    {"POST", "/api/embed", NULL, LLM_OPENAI_OLLAMA_EMBED, 0, 0},
-    {"POST", "/api/embeddings", NULL, LLM_OPENAI_OLLAMA_EMBEDDINGS, 0, 0},
-    {"POST", "/chat/completions", NULL, LLM_OPENAI_CHAT, 0, 0},
-    {"POST", "/completions", NULL, LLM_OPENAI_COMPLETION, 0, 0},
-    {"POST", "/generate", NULL, LLM_OPENAI_GENERATE, 0, 0},
-    {"POST", "/responses", NULL, LLM_OPENAI_RESPONSE, 0, 0},
-    {"POST", "/embeddings", NULL, LLM_OPENAI_EMBEDDING, 0, 0},
-    {"POST", "/tokenize", NULL, LLM_OPENAI_TOKENIZE, 0, 0},
-    {"POST", "/detokenize", NULL, LLM_OPENAI_DETOKENIZE, 0, 0},
-    {"POST", "/apply-template", NULL, LLM_OPENAI_TEMPLATE, 0, 0},
-    {"POST", "/load_lora_adapter", NULL, LLM_OPENAI_LORA_LOAD, 0, 0},
-    {"POST", "/unload_lora_adapter", NULL, LLM_OPENAI_LORA_UNLOAD, 0, 0},
-    {"POST", "/contexts/save", NULL, LLM_OPENAI_CONTEXT_SAVE, 0, 0},
-    {"POST", "/contexts/load", NULL, LLM_OPENAI_CONTEXT_LOAD, 0, 0}};
+    {"GET", "/health", route_health, LLM_OPENAI_CHAT, 1, 1, "200 when requests are served; 503 while loading and while shutting down"},
+    {"GET", "/ping", route_health, LLM_OPENAI_CHAT, 1, 1, "The same"},
+    {"GET", "/", route_page, LLM_OPENAI_CHAT, 1, 1, "The chat page"},
+    {"GET", "/page.css", route_page, LLM_OPENAI_CHAT, 1, 1, "Its style"},
+    {"GET", "/page.js", route_page, LLM_OPENAI_CHAT, 1, 1, "Its script"},
+    {"GET", "/docs", route_docs, LLM_OPENAI_CHAT, 1, 1, "This list, to read"},
+    {"GET", "/openapi.json", route_openapi, LLM_OPENAI_CHAT, 1, 1, "This list, as OpenAPI 3.1"},
+    {"GET", "/version", route_version, LLM_OPENAI_CHAT, 0, 1, "The server's version"},
+    {"GET", "/metrics", route_metrics, LLM_OPENAI_CHAT, 1, 0, "Prometheus, with vLLM's names"},
+    {"GET", "/v1/models", route_models, LLM_OPENAI_CHAT, 0, 0, "The models and adapters that are served"},
+    {"GET", "/v1/models/", route_model, LLM_OPENAI_CHAT, 0, 0, "One of them"},
+    {"POST", "/v1/chat/completions", NULL, LLM_OPENAI_CHAT, 0, 0, "The next message of a chat (OpenAI)"},
+    {"POST", "/v1/completions", NULL, LLM_OPENAI_COMPLETION, 0, 0, "What follows a prompt (OpenAI)"},
+    {"POST", "/v1/responses", NULL, LLM_OPENAI_RESPONSE, 0, 0, "The same as a chat, in items (OpenAI); nothing is kept"},
+    {"POST", "/v1/embeddings", NULL, LLM_OPENAI_EMBEDDING, 0, 0, "Vectors of texts (OpenAI)"},
+    {"POST", "/generate", NULL, LLM_OPENAI_GENERATE, 0, 0, "What follows a prompt, as vLLM's demonstration server has it"},
+    {"POST", "/tokenize", NULL, LLM_OPENAI_TOKENIZE, 0, 0, "The token ids of a text or a chat (vLLM, llama.cpp)"},
+    {"POST", "/detokenize", NULL, LLM_OPENAI_DETOKENIZE, 0, 0, "The text of token ids"},
+    {"GET", "/tokenizer_info", route_tokenizer_info, LLM_OPENAI_CHAT, 0, 0, "The tokenizer's special tokens and the chat template"},
+    {"POST", "/apply-template", NULL, LLM_OPENAI_TEMPLATE, 0, 0, "A chat as the prompt that the model sees"},
+    {"POST", "/v1/load_lora_adapter", NULL, LLM_OPENAI_LORA_LOAD, 0, 0, "Loads an adapter of --lora-dir (vLLM)"},
+    {"POST", "/v1/unload_lora_adapter", NULL, LLM_OPENAI_LORA_UNLOAD, 0, 0, "Unloads an adapter (vLLM)"},
+    {"POST", "/v1/contexts/save", NULL, LLM_OPENAI_CONTEXT_SAVE, 0, 0, "Keeps a prompt's cache as a file of --context-dir"},
+    {"POST", "/v1/contexts/load", NULL, LLM_OPENAI_CONTEXT_LOAD, 0, 0, "Reads such a file into the cache"},
+    {"POST", "/api/chat", NULL, LLM_OPENAI_OLLAMA_CHAT, 0, 0, "The next message of a chat (Ollama)"},
+    {"POST", "/api/generate", NULL, LLM_OPENAI_OLLAMA_GENERATE, 0, 0, "What follows a prompt (Ollama)"},
+    {"POST", "/api/embed", NULL, LLM_OPENAI_OLLAMA_EMBED, 0, 0, "Vectors of texts (Ollama)"},
+    {"POST", "/api/embeddings", NULL, LLM_OPENAI_OLLAMA_EMBEDDINGS, 0, 0, "A vector, not normalised (Ollama's older form)"},
+    {"POST", "/api/show", NULL, LLM_OPENAI_OLLAMA_SHOW, 0, 0, "What a model is (Ollama)"},
+    {"GET", "/api/tags", route_ollama_tags, LLM_OPENAI_CHAT, 0, 0, "The models that are served (Ollama)"},
+    {"GET", "/api/ps", route_ollama_ps, LLM_OPENAI_CHAT, 0, 0, "The models that are loaded (Ollama)"},
+    {"GET", "/api/version", route_ollama_version, LLM_OPENAI_CHAT, 0, 1, "The version of Ollama's API that is spoken"}};
 /* clang-format on */
 
 /* curl -d says application/x-www-form-urlencoded unless told otherwise, and that is refused, as is a body without a type: a page of another
@@ -3643,6 +3649,159 @@ static int may_come_in(conn *c) {
     return 0;
 }
 
+/* ---- >>documents   What is served, from the table of routes and the tables that read bodies: for programs and for people. */
+
+/* {"$ref": ...} of an error's form, which is Ollama's on its paths. */
+static void add_answers(llm_text *t, const route *r) {
+    const slice path = {r->path, strlen(r->path)};
+    const int streams = !r->get && (r->kind <= LLM_OPENAI_GENERATE || r->kind == LLM_OPENAI_RESPONSE);
+    const char *lines = r->kind == LLM_OPENAI_OLLAMA_CHAT || r->kind == LLM_OPENAI_OLLAMA_GENERATE ? "application/x-ndjson" : NULL;
+    const char *type = !r->get                        ? "application/json"
+                       : r->get == route_page         ? "text/html"
+                       : r->get == route_docs         ? "text/html"
+                       : !strcmp(r->path, "/metrics") ? "text/plain"
+                                                      : "application/json";
+    llm_text_format(t, "'responses':{'200':{'description':'OK','content':{%q:{}", type);
+    if (streams) llm_text_str(t, ",\"text/event-stream\":{}");
+    if (lines && !r->get) llm_text_format(t, ",%q:{}", lines);
+    llm_text_format(t, "}},'default':{'$ref':'#/components/responses/%s'}}", path_is_ollama(path) ? "OllamaError" : "Error");
+}
+
+/* A route as an operation. operationId: its method and path with what is no letter as '_'. */
+static void add_operation(llm_text *t, const route *r) {
+    char id[80];
+    size_t n = (size_t)snprintf(id, sizeof id, "%s%s", r->method, r->path);
+    for (size_t i = 0; i < n; i++)
+        if (!((id[i] | 32) >= 'a' && (id[i] | 32) <= 'z') && !(id[i] >= '0' && id[i] <= '9')) id[i] = '_';
+    const int below = r->path[1] && r->path[strlen(r->path) - 1] == '/';
+    llm_text_format(t, "'%s':{'operationId':%q,'summary':%q,", !strcmp(r->method, "GET") ? "get" : "post", id, r->what);
+    if (below) llm_text_format(t, "'parameters':[{'name':'name','in':'path','required':true,'schema':{'type':'string'}}],");
+    if (r->open) llm_text_format(t, "'security':[],");
+    if (!r->get) {
+        llm_text_format(t, "'requestBody':{'required':true,'content':{'application/json':{'schema':");
+        llm_openai_schema(r->kind, t);
+        llm_text_str(t, "}}},");
+    }
+    add_answers(t, r);
+    llm_text_str(t, "}");
+}
+
+static void write_openapi(llm_text *t) {
+    static const char error[] =
+        "{'description':'An error','content':{'application/json':{'schema':{'type':'object','properties':{'error':%s}}}}}";
+    llm_text_format(t, "{'openapi':'3.1.0','info':{'title':'llm_serve','version':%q,'description':%q},'security':[%s],'paths':{",
+                    LLM_VERSION_STRING,
+                    "What begins with /v1 is served without it too. Members without effect are named in the header x-llm-ignored.",
+                    server.cfg.keys.n ? "{\"key\":[]}" : "");
+    for (size_t i = 0; i < N_OF(routes); i++) {
+        const route *r = &routes[i];
+        const int below = r->path[1] && r->path[strlen(r->path) - 1] == '/';
+        llm_text_format(t, below ? "%,'%s{name}':{" : "%,'%s':{", r->path);
+        add_operation(t, r);
+        llm_text_str(t, "}");
+    }
+    llm_text_str(t, "},\"components\":{\"responses\":{\"Error\":");
+    llm_text_format(
+        t, error,
+        "{\"type\":\"object\",\"properties\":{\"message\":{\"type\":\"string\"},\"type\":{\"type\":\"string\"},\"param\":{\"type\":"
+        "[\"string\",\"null\"]},\"code\":{\"type\":[\"string\",\"null\"]}}}");
+    llm_text_str(t, ",\"OllamaError\":");
+    llm_text_format(t, error, "{\"type\":\"string\"}");
+    llm_text_str(t, "},\"securitySchemes\":{\"key\":{\"type\":\"http\",\"scheme\":\"bearer\"}}}}");
+}
+
+static void route_openapi(conn *c) {
+    SCOPED_TEXT t = {0};
+    write_openapi(&t);
+    http_answer(c, 200, "application/json", &t, NULL);
+}
+
+/* A text in HTML. */
+static void html_text(llm_text *t, const char *s) {
+    for (; s && *s; s++) {
+        if (*s == '&') llm_text_str(t, "&amp;");
+        else if (*s == '<') llm_text_str(t, "&lt;");
+        else if (*s == '>') llm_text_str(t, "&gt;");
+        else llm_text_add(t, s, 1);
+    }
+}
+
+/* The types and the range of a member's schema: "integer, -1 to 20". */
+static void html_schema(llm_text *t, const llm_json *d, int v) {
+    const int type = llm_json_find(d, v, "type"), low = llm_json_find(d, v, "minimum"), high = llm_json_find(d, v, "maximum"),
+              one = llm_json_find(d, v, "enum"), list = llm_json_type_of(d, type) == LLM_JSON_ARRAY ? type : one;
+    const char *sign = "", *alone = llm_json_str(d, type, NULL);
+    if (alone) html_text(t, alone);
+    for (int e = llm_json_first(d, list); e >= 0; e = llm_json_next(d, e)) {
+        const char *word = llm_json_str(d, e, NULL);
+        if (llm_json_type_of(d, e) == LLM_JSON_NULL || (word && !strcmp(word, "null"))) continue;
+        llm_text_str(t, sign);
+        if (word) html_text(t, word);
+        else llm_json_write(d, e, t);
+        sign = " or ";
+    }
+    if (low >= 0) llm_text_format(t, high >= 0 ? ", %j to %j" : ", at least %j", d, low, d, high);
+    if (llm_json_find(d, v, "description") < 0) return;
+    llm_text_str(t, "; ");
+    html_text(t, llm_json_str(d, llm_json_find(d, v, "description"), NULL));
+}
+
+/* The members of a body, as rows; those of `options` below it. */
+static void html_members(llm_text *t, const llm_json *d, int schema, const char *before) {
+    for (int v = llm_json_first(d, llm_json_find(d, schema, "properties")); v >= 0; v = llm_json_next(d, v)) {
+        llm_text_str(t, "<tr><td><code>");
+        html_text(t, before);
+        html_text(t, llm_json_key(d, v, NULL));
+        llm_text_str(t, "</code><td>");
+        html_schema(t, d, v);
+        llm_text_str(t, "\n");
+        if (!strcmp(llm_json_key(d, v, NULL), "options")) html_members(t, d, v, "options.");
+    }
+}
+
+static void html_route(llm_text *t, const llm_json *d, int path) {
+    for (int m = llm_json_first(d, path); m >= 0; m = llm_json_next(d, m)) {
+        static const char *const way[] = {"requestBody", "content", "application/json", "schema"};
+        int schema = m;
+        for (size_t i = 0; i < N_OF(way); i++) schema = llm_json_find(d, schema, way[i]);
+        llm_text_str(t, schema >= 0 ? "<details><summary><code>POST " : "<p><code>GET ");
+        html_text(t, llm_json_key(d, path, NULL));
+        llm_text_str(t, "</code> ");
+        html_text(t, llm_json_str(d, llm_json_find(d, m, "summary"), NULL));
+        if (schema >= 0) {
+            llm_text_str(t, "</summary><table>\n");
+            html_members(t, d, schema, "");
+            llm_text_str(t, "</table></details>");
+        }
+        llm_text_str(t, "\n");
+    }
+}
+
+/* The same to read: what the document holds, without a script. */
+static void route_docs(conn *c) {
+    SCOPED_TEXT json = {0}, t = {0};
+    llm_json *d = NULL;
+    write_openapi(&json);
+    if (json.failed || llm_json_parse(json.data, json.len, NULL, &d)) {
+        http_answer_exhausted(c);
+        return;
+    }
+    llm_text_str(
+        &t,
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width, initial-scale=1\">"
+        "<meta name=color-scheme content=\"light dark\"><title>llm_serve: routes</title>\n"
+        "<style>body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:auto;padding:1rem}td{vertical-align:top;padding:0 1rem 0 0}"
+        "code{font-size:.95em}p,details{margin:.3rem 0}summary{cursor:pointer}table{margin:.5rem 0 1rem 1.2rem}</style>\n"
+        "<h1>llm_serve " LLM_VERSION_STRING "</h1>\n<p>");
+    html_text(&t, llm_json_str(d, llm_json_find(d, llm_json_find(d, 0, "info"), "description"), NULL));
+    llm_text_str(&t, server.cfg.keys.n ? " A key is asked for: <code>Authorization: Bearer KEY</code>.\n" : "\n");
+    for (int v = llm_json_first(d, llm_json_find(d, 0, "paths")); v >= 0; v = llm_json_next(d, v)) html_route(&t, d, v);
+    llm_json_free(d);
+    http_answer(c, 200, "text/html; charset=utf-8", &t,
+                "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+                "frame-ancestors 'none'\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n");
+}
+
 /* Finds the route. The metrics port serves /metrics and /health only. */
 static const route *serve_head(conn *c) {
     const slice path = plain_path(c->head.path), method = c->head.method;
@@ -3650,9 +3809,9 @@ static const route *serve_head(conn *c) {
     const char *known = NULL; /* the method of this path */
     if (!may_come_in(c)) return NULL;
     for (size_t i = 0; i < N_OF(routes); i++) {
-        size_t n = strlen(routes[i].path),
-               below = n > 1 && routes[i].path[n - 1] == '/' && path.n > n && !memcmp(path.p, routes[i].path, n);
-        if (!below && !slice_is(path, routes[i].path)) continue;
+        const char *own = routes[i].path + (strncmp(routes[i].path, "/v1/", 4) ? 0 : 3);
+        size_t n = strlen(own), below = n > 1 && own[n - 1] == '/' && path.n > n && !memcmp(path.p, own, n);
+        if (!below && !slice_is(path, own)) continue;
         if (c->admin && strcmp(routes[i].path, "/metrics") && strcmp(routes[i].path, "/health")) continue;
         known = routes[i].method;
         if (slice_is(method, known) || (head && !strcmp(known, "GET"))) return serve_route(c, &routes[i]);

@@ -79,6 +79,8 @@ typedef struct llm_openai_service {
     int32_t starved;                    /* there was no memory to look at the template: every call answers 503 */
     int32_t unused;                     /* 0 */
     int64_t max_answer_bytes;           /* of an answer that is no stream: a larger one is an error (400) instead; 0: no bound */
+    const char *media_domains;          /* hosts of http and https URLs that are fetched, with commas between them; NULL: none */
+    double media_timeout_s;             /* for one of them; 0: 5 for a picture, 30 for a video */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
@@ -92,7 +94,7 @@ typedef struct llm_openai_info {
     int32_t status;                /* HTTP's: 200, or the error's */
     int32_t stream;                /* the pieces are events, or `lines`; else there is one piece */
     int32_t done;                  /* all is written */
-    int32_t form;                  /* submit will compile a grammar, which may take a quarter of a second */
+    int32_t form;                  /* submit will compile a grammar, which may take a quarter of a second, or prepare pictures */
     int32_t n_requests, n_choices; /* prompts, and answers to each */
     llm_request *const *requests;  /* (n_requests) */
     const llm_sampling *sampling;
@@ -126,6 +128,9 @@ LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 
 /* The error object, for errors of your own; param and code may be NULL. */
 LLM_API void llm_openai_error(llm_text *out, int status, const char *message, const char *param, const char *code);
+
+/* The JSON schema of a body of that kind, as an object: its members with their types and ranges, from the tables that read it. */
+LLM_API void llm_openai_schema(llm_openai_kind kind, llm_text *out);
 
 /* A model as Ollama's /api/tags lists it, after what stands in the list already; modified: seconds since 1970. max_model_len above 0: as
  * /api/ps does, with that context. model NULL: it is not loaded, and little is known of it. */

@@ -231,7 +231,6 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_NONE_OF("$INFER_MODE", "PTA", "a GPU's steps are recorded as graphs unless --enforce-eager, a CPU has none"), \
         LLM_OPT_NONE_OF("$PTA_TORCHAIR_DECODE_GEAR_ENABLE", "0|1", "graphs are made for the batch sizes that come"), \
         LLM_OPT_NONE_OF("$ENABLE_SPEC_METRIC", "0|1", "the metrics of drafts cost nothing and are always there"), \
-        LLM_OPT_NONE_NUMBER("$VLLM_IMAGE_FETCH_TIMEOUT", "X", 0, 1e9, "there are no outgoing connections"), \
         LLM_OPT_NONE(IGNORED_FLAG, "enable-mm", "whether a model sees is known by its files"), \
         LLM_OPT_NONE_NUMBER("speculative-draft-tensor-parallel-size", "N", 1, 64, "a draft model computes on the first rank"), \
         LLM_OPT_NONE_NUMBER("speculative-disable-by-batch-size", "N", 0, 1e9, "drafts are measured, and end where they do not pay"), \
@@ -301,7 +300,11 @@ typedef struct llm_setup {
     const char *hf_repo;                /* ORG/NAME[:QUANT] instead of `model`: from the cache, or fetched by llm_setup_find */
     llm_pull_fn pull_progress;          /* told while it is fetched; may be NULL */
     void *pull_user;
-    llm_option_list models; /* what `model` may be, in programs that have several; llm_setup_read makes `model` the first */
+    llm_option_list models;                /* what `model` may be, in programs that have several; llm_setup_read makes `model` the first */
+    llm_option_list allowed_media_domains; /* servers that pictures and videos are fetched from */
+    llm_text media_domains;                /* the same, as llm_openai_service has it; llm_setup_free frees it */
+    float media_timeout_s;                 /* the same */
+    int32_t unused_too;                    /* 0 */
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -351,6 +354,16 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
                      "how pictures are prepared where a request does not say: {\"max_pixels\": 401408} (as the model's files say)"), \
         LLM_OPT_TEXT(T, setup.allowed_local_media_path, LLM_HELP_ANSWERS, "allowed-local-media-path", "PATH", \
                      "folder whose pictures requests may name as file:NAME (none)"), \
+        {"allowed-media-domains", \
+         LLM_OPTION_LIST, \
+         LLM_HELP_ANSWERS, \
+         offsetof(T, setup.allowed_media_domains), \
+         1, \
+         64, \
+         "HOST ...", \
+         "servers whose pictures and videos requests may name by URL (none)"}, \
+        LLM_OPT_FLOAT(T, setup.media_timeout_s, LLM_HELP_ANSWERS, "$VLLM_IMAGE_FETCH_TIMEOUT", 0.1, 3600, \
+                      "seconds that fetching one may take (5 for a picture, 30 for a video)"), \
         LLM_OPT_BOOL(T, setup.interleave_mm_strings, LLM_HELP_ANSWERS, "interleave-mm-strings", \
                      "templates that know texts only: pictures stay among the texts, not before them"), \
         LLM_OPT_BOOL(T, setup.enable_early_stop, LLM_HELP_ANSWERS, "enable-early-stop", "end answers that repeat themselves"), \

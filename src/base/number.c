@@ -9,7 +9,7 @@ LLM__PRIVATE locale_t llm__c_locale_begin(locale_t *c) {
 
 LLM__PRIVATE void llm__c_locale_end(locale_t c, locale_t old) {
     uselocale(old);
-    freelocale(c);
+    if (c) freelocale(c); /* 0: there was no memory for it, and the thread's own was used */
 }
 
 LLM__PRIVATE int llm__parse_double(const char *s, size_t n, double *out) {

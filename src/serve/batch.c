@@ -77,6 +77,8 @@ static void llm__open_defaults(llm *l, const llm__open_target *t, const llm_opti
     l->limit_videos = t->setup.limit_videos;
     l->interleave_mm_strings = t->setup.interleave_mm_strings;
     if (t->setup.allowed_local_media_path) llm_text_str(&l->voice->media_path, t->setup.allowed_local_media_path);
+    llm__add_str(&l->voice->media_domains, llm__text_str(&t->setup.media_domains));
+    l->voice->media_timeout_s = t->setup.media_timeout_s;
     if (t->setup.mm_processor_kwargs) llm_text_str(&l->voice->mm_processor_kwargs, t->setup.mm_processor_kwargs);
 }
 
@@ -120,7 +122,8 @@ LLM_API llm *llm_open_with(const char *model, const char *config, char *(*env)(c
         l->voice = v;
         llm__open_defaults(l, &t, &o);
         llm_options_report(&o, l->engine);
-        r = v->media_path.failed || v->mm_processor_kwargs.failed ? llm__nomem() : llm_setup_adapters(&t.setup, l->engine, NULL);
+        const int failed = v->media_path.failed || v->media_domains.failed || v->mm_processor_kwargs.failed;
+        r = failed ? llm__nomem() : llm_setup_adapters(&t.setup, l->engine, NULL);
     } else if (v) {
         llm_text_free(&v->notes);
         LLM_FREE(v);
@@ -335,7 +338,12 @@ static llm_outputs *llm__batch_all(llm *l, int chat, const llm_prompt *prompts, 
     b.service.limit_images = l->limit_images;
     b.service.limit_videos = l->limit_videos;
     b.service.interleave_mm_strings = l->interleave_mm_strings;
-    if (l->voice) b.service.media_path = l->voice->media_path.data, b.service.mm_processor_kwargs = l->voice->mm_processor_kwargs.data;
+    if (l->voice) {
+        b.service.media_path = l->voice->media_path.data;
+        b.service.media_domains = l->voice->media_domains.data;
+        b.service.media_timeout_s = l->voice->media_timeout_s;
+        b.service.mm_processor_kwargs = l->voice->mm_processor_kwargs.data;
+    }
     b.width = LLM__MAX(b.service.defaults.n, 1);
     b.raw = l->raw;
     llm_result r = llm__batch_params(&b, cfg ? cfg->params : NULL);

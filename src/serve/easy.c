@@ -110,6 +110,7 @@ LLM_API void llm_free(llm *l) {
     if (l->voice) {
         llm_text_free(&l->voice->notes);
         llm_text_free(&l->voice->media_path);
+        llm_text_free(&l->voice->media_domains);
         llm_text_free(&l->voice->mm_processor_kwargs);
     }
     LLM_FREE(l->voice);

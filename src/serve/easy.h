@@ -36,9 +36,10 @@ typedef struct llm__reply {
 typedef struct llm__voice {
     llm_log_fn log;
     void *user;
-    int level;                                /* of what the library itself tells */
-    llm_text notes;                           /* options without effect, one a line */
-    llm_text media_path, mm_processor_kwargs; /* as in llm_openai_service; empty: none */
+    int level;                                               /* of what the library itself tells */
+    llm_text notes;                                          /* options without effect, one a line */
+    llm_text media_path, media_domains, mm_processor_kwargs; /* as in llm_openai_service; empty: none */
+    double media_timeout_s;
 } llm__voice;
 
 struct llm {

@@ -36,6 +36,9 @@ LLM__PRIVATE llm_openai_kind llm__ollama_kind(llm_openai_kind kind);
 /* The model that a body names, without the tag ":latest", which says nothing; .p NULL: none. */
 LLM__PRIVATE llm__str llm__ollama_name_of(const llm_json *body);
 
+/* The names "a|b" of the i-th members of a kind's body, or of its options, that have an effect; NULL: there are no more. */
+LLM__PRIVATE const char *llm__ollama_names(llm_openai_kind kind, int options, int i);
+
 /* Rewrites k->body, an object, as one of OpenAI. */
 LLM__PRIVATE int llm__ollama_body(llm_openai_call *k);
 

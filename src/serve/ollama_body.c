@@ -324,6 +324,14 @@ static const llm__ollama_member llm__ollama_fields[] = {
     {"keep_alive", LLM__OLLAMA_CHATS | LLM__OLLAMA_VECTORS, NULL, llm__ollama_keep_alive}};
 /* clang-format on */
 
+LLM__PRIVATE const char *llm__ollama_names(llm_openai_kind kind, int options, int i) {
+    const llm__ollama_member *table = options ? llm__ollama_options : llm__ollama_fields;
+    const int n = options ? LLM__COUNT(llm__ollama_options) : LLM__COUNT(llm__ollama_fields);
+    for (int k = 0; k < n; k++)
+        if (table[k].kinds & 1 << kind && !i--) return table[k].names;
+    return NULL;
+}
+
 /* What /api/generate asks: a chat of one or two messages, or, raw, the prompt as it is. */
 static int llm__ollama_prompt(llm_openai_call *k, llm_text *out) {
     const llm_json *d = k->body;

@@ -57,7 +57,7 @@ enum {
     LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_CHOICES = 2048, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64,
     LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 80,
     LLM__OAI_VALUES = 1 << 25, /* tokens and log-probabilities that all answers to a body may have */
-    LLM__OAI_MEDIA = 128, LLM__OAI_FRAMES = 1024
+    LLM__OAI_MEDIA = 128, LLM__OAI_FRAMES = 1024, LLM__OAI_FETCHED = 128 << 20
 };
 /* clang-format on */
 
@@ -151,6 +151,7 @@ struct llm_openai_call {
     int32_t n_items, item_kind, n_events; /* item_kind: llm__oai_item */
     /* Pictures and videos: how many of each the body has, opened in its order; multi_modal_data's node, -1: none; what no one can guess. */
     int32_t n_wanted[2], n_media, media_data;
+    size_t n_fetched; /* bytes that other servers gave */
     struct llm_media **media;
     uint64_t mark;
     llm_text logs;               /* entries of the open message's logprobs; */

@@ -204,7 +204,7 @@ LLM_API int llm_openai_check(llm_openai_call *k, const llm_openai_service *s) {
     k->info.user = k->user_name;
     if (k->ignored.data && !k->ignored.failed) k->info.ignored = k->ignored.data;
     k->info.n_choices = k->s.n > 0 ? k->s.n : 1;
-    k->info.form = k->form.kind != 0;
+    k->info.form = k->form.kind != 0 || k->n_wanted[0] + k->n_wanted[1] > 0;
     return k->info.status == 200;
 }
 

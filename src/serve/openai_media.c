@@ -15,6 +15,7 @@
 #include "chat/reasoning.h"
 #include "vision/tower_kinds.h"
 #include "vision/vision.h"
+#include "serve/fetch.h"
 #include "serve/openai.h"
 
 /* ---- Where bytes come from ---- */
@@ -60,16 +61,30 @@ static int llm__oai_local_file(llm_openai_call *k, llm__str name, llm_text *out)
     return out->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
 }
 
+/* What another server has. All of a call's is as long as one may be. */
+static int llm__oai_fetched(llm_openai_call *k, llm__str url, int video, llm_text *out, llm_tokens *ends) {
+    const double seconds = k->service.media_timeout_s > 0 ? k->service.media_timeout_s : video ? 30 : 5;
+    const llm__fetch_rules rules = {k->service.media_domains, seconds, LLM__OAI_FETCHED - k->n_fetched, &k->cancelled};
+    const size_t before = out->len;
+    if (!rules.domains)
+        return llm__oai_bad(k, NULL, ": URLs are fetched only from servers that --allowed-media-domains lists; send a data URI");
+    const llm_result r = llm__fetch_get(&rules, url, out);
+    if (r == LLM_ERR_NOMEM) return llm__oai_failed(k, r, NULL);
+    if (r) return llm__oai_bad(k, NULL, ": %.500s", llm_last_error());
+    k->n_fetched += out->len - before;
+    llm_tokens_add(ends, (int32_t)out->len);
+    return ends->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
+}
+
 /* The bytes behind a URL, appended; ends: where each of its pictures ends. */
-static int llm__oai_fetch(llm_openai_call *k, llm__str url, llm_text *out, llm_tokens *ends) {
+static int llm__oai_fetch(llm_openai_call *k, llm__str url, int video, llm_text *out, llm_tokens *ends) {
     if (llm__starts(url, llm__lit("data:"))) return llm__oai_data_uri(k, url, out, ends);
     if (llm__starts(url, llm__lit("file:"))) {
         if (!llm__oai_local_file(k, llm__str_from(url, 5), out)) return 0;
         llm_tokens_add(ends, (int32_t)out->len);
         return ends->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
     }
-    if (llm__starts(url, llm__lit("http://")) || llm__starts(url, llm__lit("https://")))
-        return llm__oai_bad(k, NULL, ": nothing is fetched from other servers here; send a data URI");
+    if (llm__fetchable(url)) return llm__oai_fetched(k, url, video, out, ends);
     return llm__oai_bad(k, NULL, ": a data URI (data:image/png;base64,...) expected");
 }
 
@@ -197,7 +212,7 @@ static int llm__oai_media_one(llm_openai_call *k, const llm__oai_medium *m) {
     for (int e = list ? llm_json_first(m->d, m->url) : m->url; e >= 0; e = list ? llm_json_next(m->d, e) : -1) {
         const llm__str url = llm__json_text(m->d, e);
         if (!url.p) return llm__oai_bad(k, NULL, ": a url, a text, expected");
-        if (!llm__oai_fetch(k, url, &bytes, &ends)) return 0;
+        if (!llm__oai_fetch(k, url, m->video, &bytes, &ends)) return 0;
     }
     if (!llm__oai_media_kwargs(k, m, &kwargs)) return 0;
     files = LLM__NEW(llm_media_file, ends.len);

@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/child.h"
 #include "serve/cached.h"
+#include "serve/curl.h"
 
 #define LLM__HUB_JSON ((size_t)16 << 20) /* most bytes of what the Hub says of a repository */
 #define LLM__HUB_FILES 20000
@@ -31,13 +32,12 @@ typedef struct llm__pull {
     int64_t done, total; /* bytes of the chosen files: of those that are whole, of all */
     const char *now;     /* the file that is being fetched; NULL: none is */
     llm_text part;       /* where it goes */
-    int http, exit;      /* of the latest curl: the status of its answer, 0: none came; its exit code */
-    llm_text said;       /* and its sentence */
+    llm__curl curl;      /* the latest */
 } llm__pull;
 
 static void llm__pull_free(llm__pull *p) {
     llm_text_free(&p->cache), llm_text_free(&p->repo), llm_text_free(&p->endpoint), llm_text_free(&p->token), llm_text_free(&p->env);
-    llm_text_free(&p->part), llm_text_free(&p->said);
+    llm_text_free(&p->part), llm__curl_free(&p->curl);
     llm_json_free(p->doc);
     LLM_FREE(p->files);
 }
@@ -111,72 +111,48 @@ static llm_result llm__pull_begin(llm__pull *p, const char *name, const char *hu
 
 /* ---- curl */
 
-/* key = "value" of curl's configuration file. */
-static void llm__curl_line(llm_text *c, const char *key, const char *before, const char *value) {
-    llm_text_str(c, key), llm_text_str(c, " = \""), llm_text_str(c, before);
-    for (; *value; value++) {
-        if (*value == '"' || *value == '\\') llm_text_str(c, "\\");
-        llm_text_add(c, value, 1);
-    }
-    llm_text_str(c, "\"\n");
-}
-
-/* Fetches a URL into a file, behind what is in it, or (to NULL) to *body. LLM_OK whatever came of it: p->http, p->exit and p->said tell. */
-static llm_result llm__curl(llm__pull *p, const char *url, const char *to, int lock, llm_text *body) {
-    static const char *const argv[] = {"curl", "-q", "--config", "-", NULL};
-    LLM__SCOPED(llm_text_free) llm_text c = LLM__ZERO, out = LLM__ZERO;
+/* Fetches a URL into a file, behind what is in it, or (to NULL) to *body. LLM_OK whatever came of it: p->curl tells. */
+static llm_result llm__pull_get(llm__pull *p, const char *url, const char *to, int lock, llm_text *body) {
+    LLM__SCOPED(llm_text_free) llm_text nothing = LLM__ZERO;
     const int tls = p->endpoint.data[4] == 's';
-    llm_text_str(&c,
+    llm__curl *c = &p->curl;
+    llm__curl_free(c);
+    llm_text_str(&c->lines,
                  "silent\nlocation\nfail\ngloboff\nmax-redirs = 10\nconnect-timeout = 20\nspeed-limit = 1\nspeed-time = 60\nretry = 3\n");
-    llm__curl_line(&c, "url", "", url);
-    llm__curl_line(&c, "proto", "=", tls ? "https" : "http,https");
-    llm__curl_line(&c, "proto-redir", "=", tls ? "https" : "http,https");
-    llm__curl_line(&c, "user-agent", "llm.h/", LLM_VERSION_STRING);
-    if (p->token.len) llm__curl_line(&c, "header", "Authorization: Bearer ", p->token.data);
-    if (to) llm__curl_line(&c, "output", "", to), llm_text_str(&c, "continue-at = \"-\"\n");
-    else llm_text_str(&c, "max-filesize = 16777216\n");
-    llm_text_str(&c, "write-out = \"\\n%{http_code} %{errormsg}\"\n");
-    if (c.failed) return llm__nomem();
-    const llm__child child = {argv, p->env_list, llm__text_str(&c), 0, lock, LLM__HUB_JSON + 4096, llm__pull_tick, p};
-    llm_result r = llm__child_run(&child, &out, &p->exit);
-    if (r == LLM_ERR_IO) return llm__error(r, "%s; models are fetched by curl, which must be installed", llm_last_error());
+    llm__curl_line(c, "url", "", url);
+    llm__curl_line(c, "proto", "=", tls ? "https" : "http,https");
+    llm__curl_line(c, "proto-redir", "=", tls ? "https" : "http,https");
+    llm__curl_line(c, "user-agent", "llm.h/", LLM_VERSION_STRING);
+    if (p->token.len) llm__curl_line(c, "header", "Authorization: Bearer ", p->token.data);
+    if (to) llm__curl_line(c, "output", "", to), llm_text_str(&c->lines, "continue-at = \"-\"\n");
+    else llm_text_str(&c->lines, "max-filesize = 16777216\n");
+    c->env = p->env_list;
+    c->held_fd = lock;
+    c->limit = LLM__HUB_JSON;
+    c->tick = llm__pull_tick;
+    c->user = p;
+    llm_result r = llm__curl_run(c, body ? body : &nothing);
     if (r == LLM_ERR_LIMIT) return llm__error(r, "%s: %s: more than 16 MiB came", p->name.bare, p->endpoint.data);
-    if (r) return r;
-    size_t n = out.len;
-    while (n && out.data[n - 1] != '\n') n--;
-    llm_text_add(&out, "", 0);
-    if (out.failed) return llm__nomem();
-    p->http = (int)strtol(out.data + n, NULL, 10);
-    p->said.len = 0;
-    const char *why = strchr(out.data + n, ' ');
-    llm_text_str(&p->said, why ? why + 1 : "");
-    if (body && n) llm_text_add(body, out.data, n - 1);
-    return p->said.failed || (body && body->failed) ? llm__nomem() : LLM_OK;
+    return r;
 }
 
 /* The sentence for what curl did not get. */
 static llm_result llm__pull_refused(const llm__pull *p, const char *what) {
     const char *bare = p->name.bare, *end = p->endpoint.data;
-    if (p->exit == 22 && p->http == 401 && p->token.len)
+    const int code = p->curl.exit, http = p->curl.http;
+    if (code == 22 && http == 401 && p->token.len)
         return llm__error(LLM_ERR_IO, "%s: HTTP 401 from %s: it does not take this HF_TOKEN, or there is no such model", bare, end);
-    if (p->exit == 22 && p->http == 401)
+    if (code == 22 && http == 401)
         return llm__error(LLM_ERR_IO, "%s: HTTP 401 from %s: there is no such model, or it is not for everybody: set HF_TOKEN", bare, end);
-    if (p->exit == 22 && p->http == 403)
+    if (code == 22 && http == 403)
         return llm__error(LLM_ERR_IO,
                           "%s: HTTP 403 from %s: accept the model's terms at %s/%s, and set HF_TOKEN to a token of that account", bare, end,
                           end, bare);
-    if (p->exit == 22 && p->http == 404)
+    if (code == 22 && http == 404)
         return llm__error(LLM_ERR_IO, "%s: HTTP 404 from %s: no such model, or it has no %s", bare, end, p->now ? what : p->name.revision);
-    if (p->exit == 22) return llm__error(LLM_ERR_IO, "%s: %s: HTTP %d from %s", bare, what, p->http, end);
-    if (p->exit == 63) return llm__error(LLM_ERR_LIMIT, "%s: %s: more than 16 MiB", bare, what);
-    const char *why = p->said.len     ? p->said.data
-                      : p->exit == 6  ? "no such host, or no network"
-                      : p->exit == 7  ? "nobody listens there"
-                      : p->exit == 28 ? "nothing came for a minute"
-                      : p->exit == 18 ? "the connection ended too early"
-                      : p->exit == 23 ? "the file could not be written"
-                                      : "the connection failed";
-    return llm__error(LLM_ERR_IO, "%s: %s: not fetched from %s: %.300s (curl %d)", bare, what, end, why, p->exit);
+    if (code == 22) return llm__error(LLM_ERR_IO, "%s: %s: HTTP %d from %s", bare, what, http, end);
+    if (code == 63) return llm__error(LLM_ERR_LIMIT, "%s: %s: more than 16 MiB", bare, what);
+    return llm__error(LLM_ERR_IO, "%s: %s: not fetched from %s: %.300s (curl %d)", bare, what, end, llm__curl_why(&p->curl), code);
 }
 
 /* ---- what there is */
@@ -204,8 +180,8 @@ static llm_result llm__pull_list(llm__pull *p) {
     LLM__SCOPED(llm_text_free) llm_text url = LLM__ZERO, body = LLM__ZERO;
     size_t n = 0;
     llm_text_format(&url, "%s/api/models/%s/revision/%s?blobs=true", p->endpoint.data, p->name.bare, p->name.revision);
-    llm_result r = url.failed ? llm__nomem() : llm__curl(p, url.data, NULL, 0, &body);
-    if (!r && p->exit) r = llm__pull_refused(p, "the list of its files");
+    llm_result r = url.failed ? llm__nomem() : llm__pull_get(p, url.data, NULL, 0, &body);
+    if (!r && p->curl.exit) r = llm__pull_refused(p, "the list of its files");
     if (r) return r;
     if (llm_json_parse(body.data ? body.data : "", body.len, NULL, &p->doc))
         return llm__error(LLM_ERR_FORMAT, "%s: what %s says is no JSON: %s", p->name.bare, p->endpoint.data, llm_last_error());
@@ -324,18 +300,18 @@ static llm_result llm__pull_bytes(llm__pull *p, const llm__hub_file *f, int lock
         int64_t before = llm__path_bytes(p->part.data);
         if (before > f->bytes) remove(p->part.data), before = 0;
         if (before == f->bytes && before >= 0) return LLM_OK;
-        llm_result r = llm__curl(p, url.data, p->part.data, lock, NULL);
+        llm_result r = llm__pull_get(p, url.data, p->part.data, lock, NULL);
         const int64_t now = llm__path_bytes(p->part.data);
         if (r || now == f->bytes) return r;
-        if (!p->exit && now > f->bytes)
+        if (!p->curl.exit && now > f->bytes)
             r = llm__error(LLM_ERR_FORMAT, "%s: %.200s: %lld bytes came, and the Hub says %lld", p->name.bare, f->name, (long long)now,
                            (long long)f->bytes);
         if (r) return remove(p->part.data), r;
         idle = now > before ? 0 : idle + 1;
-        if ((p->exit == 33 || p->exit == 36 || (p->exit == 22 && p->http == 416)) && !anew++)
+        if ((p->curl.exit == 33 || p->curl.exit == 36 || (p->curl.exit == 22 && p->curl.http == 416)) && !anew++)
             remove(p->part.data); /* it begins at byte 0 only */
-        else if (p->exit && (!llm__pull_again(p->exit) || idle > 3)) return llm__pull_refused(p, f->name);
-        else if (!p->exit && idle)
+        else if (p->curl.exit && (!llm__pull_again(p->curl.exit) || idle > 3)) return llm__pull_refused(p, f->name);
+        else if (!p->curl.exit && idle)
             return llm__error(LLM_ERR_FORMAT, "%s: %.200s: %lld bytes came, and the Hub says %lld", p->name.bare, f->name, (long long)now,
                               (long long)f->bytes);
     }

@@ -22,6 +22,7 @@
 #include "model/loader.h"
 #include "engine/scheduler.h"
 #include "serve/reports.h"
+#include "serve/fetch.h"
 #include "serve/pull.h"
 #include "serve/options.h"
 
@@ -163,6 +164,17 @@ static llm_result llm__setup_media(llm_setup *s, const llm_options *o) {
         return llm__error(LLM_ERR_ARG, "mm_processor_kwargs: %.60s, a JSON object was expected", how);
     if (s->allowed_local_media_path && llm__path_kind_of(s->allowed_local_media_path) != LLM__PATH_DIR)
         return llm__error(LLM_ERR_ARG, "allowed_local_media_path: %.200s, a folder was expected", s->allowed_local_media_path);
+    for (int32_t i = 0; i < s->allowed_media_domains.n; i++) {
+        const char *list = s->allowed_media_domains.items[i];
+        for (llm__str name; llm__list_next(&list, ",", &name);) {
+            if (!llm__fetch_domain(name))
+                return llm__error(LLM_ERR_ARG, "allowed_media_domains: %.*s, the name of a host was expected, as cdn.example.com",
+                                  llm__shown(name), name.p);
+            if (s->media_domains.len) llm_text_str(&s->media_domains, ",");
+            llm__add_str(&s->media_domains, name);
+        }
+    }
+    if (s->media_domains.failed) return llm__nomem();
     if (!s->limit_mm_per_prompt) return LLM_OK;
     llm_result r =
         llm__options_inner(&inner, table, LLM__COUNT(table), &read, given, o, "limit_mm_per_prompt", s->limit_mm_per_prompt, LLM_FROM_USER);
@@ -255,6 +267,8 @@ LLM__PRIVATE void llm__setup_service(const llm_setup *s, const llm_options *o, s
     out->defaults.early_stop = s->early_stop;
     out->num_scheduler_steps = s->num_scheduler_steps;
     out->media_path = s->allowed_local_media_path;
+    out->media_domains = s->media_domains.data;
+    out->media_timeout_s = s->media_timeout_s;
     out->mm_processor_kwargs = s->mm_processor_kwargs;
     out->interleave_mm_strings = s->interleave_mm_strings;
     out->limit_images = s->limit_images;
@@ -287,4 +301,5 @@ LLM_API void llm_setup_free(llm_setup *s) {
     llm_text_free(&s->path);
     llm_text_free(&s->draft);
     llm_text_free(&s->library);
+    llm_text_free(&s->media_domains);
 }

@@ -15,10 +15,12 @@ import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 import adapters
 import offline
@@ -597,6 +599,25 @@ def test_pictures():
     pictures = {"limit_mm_per_prompt": {"image": 2}, "mm_processor_kwargs": {}, "allowed_local_media_path": str(ROOM), "interleave_mm_strings": True}
     check("a model that does not see: a line each", open_tiny(**pictures).notes == [f"{x} has no effect: the model sees no pictures" for x in pictures], open_tiny(**pictures).notes)
     check("one that sees: none", open_tiny(str(folder), **pictures).notes == [], open_tiny(str(folder), **pictures).notes)
+
+
+@proves("environment", "VLLM_IMAGE_FETCH_TIMEOUT")
+def test_fetch_timeout():
+    """Somebody who takes a picture's request and says nothing is left after so long."""
+    folder = pathlib.Path("build/data/vision/qwen2_5_vl")
+    silent = socket.create_server(("127.0.0.1", 0))
+    content = [{"type": "image_url", "image_url": {"url": f"http://127.0.0.1:{silent.getsockname()[1]}/a.png"}}]
+    for seconds in ("0.2", "1.5"):
+        os.environ["VLLM_IMAGE_FETCH_TIMEOUT"] = seconds
+        llm, begin = open_tiny(str(folder), allowed_media_domains=["127.0.0.1"]), time.time()
+        a = llm.chat([{"role": "user", "content": content}], {"max_tokens": 1})[0]
+        check(f"VLLM_IMAGE_FETCH_TIMEOUT={seconds}", a.error_code == 400 and (f"within {seconds} s" in a.error_msg or "must be installed" in a.error_msg), a)
+        check(f"VLLM_IMAGE_FETCH_TIMEOUT={seconds}: so long", time.time() - begin >= float(seconds) or "must be installed" in a.error_msg, time.time() - begin)
+    check("nothing is fetched from others: a line", open_tiny(str(folder)).notes == ["VLLM_IMAGE_FETCH_TIMEOUT has no effect: nothing is fetched without --allowed-media-domains"], open_tiny(str(folder)).notes)
+    os.environ["VLLM_IMAGE_FETCH_TIMEOUT"] = "0"
+    refused("VLLM_IMAGE_FETCH_TIMEOUT=0", "VLLM_IMAGE_FETCH_TIMEOUT", open_tiny, str(folder))
+    del os.environ["VLLM_IMAGE_FETCH_TIMEOUT"]
+    silent.close()
 
 
 # ---- the walk

@@ -10,12 +10,19 @@ differ), the greedy tokens. A right engine is 1e-6 off, a wrong detail 1e-2. The
 """
 import argparse
 import base64
+import http.server
+import ipaddress
 import json
 import pathlib
 import shlex
+import shutil
+import socket
 import struct
 import subprocess
 import sys
+import threading
+import time
+import urllib.parse
 import zlib
 
 import serving
@@ -204,6 +211,100 @@ def test_options():
         check(f"{flag} {value}: refused", p.returncode in (1, 2) and flag.strip("-") in p.stderr, p.stderr)
 
 
+class Pictures(http.server.BaseHTTPRequestHandler):
+    """Another server: a picture, ways that lead to it or elsewhere, and what hurts who asks."""
+    picture, asked = b"", []
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_): pass
+
+    def do_GET(self):
+        self.asked.append(self.path)
+        kind, _, rest = self.path[1:].partition("?")[0].partition("/")
+        if kind == "slow": return time.sleep(float(rest))
+        if kind == "loop": kind, rest = "to", "/loop"
+        self.send_response({"to": 302, "none": 404}.get(kind, 200))
+        if kind == "to": self.send_header("Location", urllib.parse.unquote(rest))
+        if kind == "endless": self.send_header("Transfer-Encoding", "chunked")
+        else: self.send_header("Content-Length", str({"long": 1 << 30, "picture": len(self.picture)}.get(kind, 0)))
+        self.end_headers()
+        try:
+            if kind == "picture": self.wfile.write(self.picture)
+            for _ in range(2000 if kind == "endless" else 0): self.wfile.write(b"100000\r\n" + bytes(1 << 20) + b"\r\n")
+        except OSError: pass
+
+
+def gone(call, *args):
+    """A call whose server may end meanwhile."""
+    try: call(*args)
+    except OSError: pass
+
+
+def children(process):
+    """Programs that a server runs now."""
+    said = subprocess.run(["ps", "-o", "args=", "--ppid", str(process.pid)], capture_output=True, text=True).stdout
+    return [x for x in said.splitlines() if x.strip() and "defunct" not in x]
+
+
+def test_fetched():
+    """Pictures by URL: only from servers that are listed, within limits, and nobody waits for them but who asked."""
+    folder = DATA / "qwen2_5_vl"
+    Pictures.picture = (folder / "exact.png").read_bytes()
+    other = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pictures)
+    other.daemon_threads = True
+    threading.Thread(target=other.serve_forever, daemon=True).start()
+    port, name = other.server_address[1], socket.gethostname()
+    url = f"http://127.0.0.1:{port}"
+    s = Server("--allowed-media-domains", "127.0.0.1", name if name.isascii() and "_" not in name else "cdn.example.com", model=str(folder), env={"VLLM_IMAGE_FETCH_TIMEOUT": str(2 * serving.SLOW)}, base=("--log-level", "warn"))
+    def call(*urls, **more): return s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "text", "text": "Which?"}, *(image(u, **more) for u in urls)]}], "max_tokens": 4, "temperature": 0})
+    plain = call(data(Pictures.picture))[1]
+    if not shutil.which("curl"):
+        status, a = call(url + "/picture")
+        check("no curl: a sentence", status == 400 and "must be installed" in a["error"]["message"], a)
+        s.stop()
+        return
+    for way in ("/picture", "/picture?a=1#b", "/to/%2Fpicture", f"/to/{url}/picture", "/to//to/%2Fpicture"):
+        status, a = call(url + way)
+        check(f"{way}: the same as the data", status == 200 and a["choices"][0]["message"] == plain["choices"][0]["message"] and a["usage"]["prompt_tokens"] == plain["usage"]["prompt_tokens"], a)
+    status, a = call(url + "/picture", data(Pictures.picture), url + "/picture")
+    check("three, two of them fetched", status == 200, a)
+    far = "/to/" + urllib.parse.quote("http://example.org/x.png", safe="")
+    asked = len(Pictures.asked)
+    for way, what in ((f"http://localhost:{port}/picture", "does not list"), ("http://example.org/x.png", "does not list"), (f"http://[::1]:{port}/picture", "does not list"), (f"http://127.0.0.1@evil.example:{port}/", "is no http"),
+                      (f"http://2130706433:{port}/picture", "does not list"), (f"http://127.1:{port}/picture", "does not list"), (f"http://127.0.0.1:{port}\\@example.org/", "is no http"), ("ftp://127.0.0.1/x", "data URI")):
+        status, a = call(way)
+        check(f"{way}: refused", status == 400 and what in a["error"]["message"], a)
+    check("and nobody is asked", len(Pictures.asked) == asked, Pictures.asked[asked:])
+    for way, what in ((far, "the redirect leads to example.org, which"), ("/to/file:%2F%2F%2Fetc%2Fpasswd", "redirect"), ("/loop", "more than 5 redirects"), ("/none", "HTTP 404"), ("/empty", ""), ("/long", "bytes"), ("/endless", "bytes"), (f"/slow/{30 * serving.SLOW}", "within")):
+        status, a = call(url + way)
+        check(f"{way}: a sentence", status == 400 and what in a["error"]["message"], a)
+    try: private = not ipaddress.ip_address(socket.gethostbyname(name)).is_global
+    except OSError: private = False
+    if private and name.isascii() and "_" not in name:
+        status, a = call(f"http://{name}:{port}/picture")
+        check("a listed name of a private address", status == 400 and "not a public one" in a["error"]["message"], a)
+    slow = [threading.Thread(target=call, args=(f"{url}/slow/30",)) for _ in range(6)]
+    for t in slow: t.start()
+    time.sleep(0.3)
+    begin = time.time()
+    check("others go on", s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1})[0] == 200 and time.time() - begin < 1.5 * serving.SLOW, time.time() - begin)
+    for t in slow: t.join()
+    check("no curl is left", serving.eventually(lambda: not children(s.process), 5), children(s.process))
+    threading.Thread(target=lambda: gone(call, f"{url}/slow/30"), daemon=True).start()
+    check("one runs", serving.eventually(lambda: children(s.process), 2 * serving.SLOW))
+    left = children(s.process)
+    check("its server ends", s.stop() == 0)
+    check("and curl with it", serving.eventually(lambda: not [x for x in subprocess.run(["ps", "-eo", "args="], capture_output=True, text=True).stdout.splitlines() if x in left and "curl -q --config" in x], 5 * serving.SLOW), left)
+    s = Server(model=str(folder), base=("--log-level", "warn"))
+    status, a = call(url + "/picture")
+    check("nothing is fetched unless it is allowed", status == 400 and "--allowed-media-domains" in a["error"]["message"], a)
+    s.stop()
+    for value in ("http://a.com", "a.com:80", "*.a.com", "a b"):
+        p = subprocess.run([serving.SERVE, "--model", str(folder), "--port", "0", "--allowed-media-domains", value], capture_output=True, text=True, timeout=60)
+        check(f"--allowed-media-domains {value}: refused", p.returncode in (1, 2) and "allowed" in p.stderr, p.stderr)
+    other.shutdown()
+
+
 def test_text_models():
     """A model that does not see says so."""
     s = Server(model=str(serving.checkpoint("llama")))
@@ -230,6 +331,7 @@ def main():
     test_bad("qwen2_5_vl")
     test_bad("llava_next")
     test_options()
+    test_fetched()
     test_text_models()
     finish()
 

@@ -1,30 +1,17 @@
 """C source in the style of this project as a list of top-level items: comments, directives, declarations, functions."""
 import re
 
-TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|[A-Za-z_]\w*|\.?\d[\w.]*|\s+|.', re.S)
-DIRECTIVE = re.compile(r"#(?:/\*.*?\*/|\\\n|[^\n])*", re.S)
-
-
-def tokens(text):
-    """(kind, begin, end): comment, directive, string, word, number, space, sign."""
-    at, line_begins = 0, True
-    while at < len(text):
-        m = DIRECTIVE.match(text, at) if line_begins and text[at] == "#" else None
-        if m: kind = "directive"
-        else:
-            m = TOKEN.match(text, at)
-            c = m[0][0]
-            kind = ("comment" if m[0].startswith(("/*", "//")) else "string" if c in "\"'" else "word" if c.isalpha() or c == "_" else
-                    "number" if c.isdigit() or (c == "." and len(m[0]) > 1) else "space" if c.isspace() else "sign")
-        yield kind, m.start(), m.end()
-        line_begins = kind == "space" and "\n" in m[0] or (line_begins and kind in ("space", "comment"))
-        at = m.end()
+COMMENT = r"/\*.*?\*/|//[^\n]*"
+STRING = r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\''
+DIRECTIVE = r"^[ \t]*(?P<directive>#(?:/\*.*?\*/|\\\n|[^\n])*)"
+TOKEN = re.compile(f"{DIRECTIVE}|(?P<comment>{COMMENT})|(?P<sign>[][(){{}}=;])|(?P<space>\\s+)|{STRING}|[^][(){{}}=;\\s\"'/]+|.", re.S | re.M)
+NO_CODE = re.compile(f"{DIRECTIVE}|(?P<comment>{COMMENT})|{STRING}", re.S | re.M)
 
 
 def plain(text):
     """The text with its comments as blanks and its strings empty."""
-    keep = {"comment": lambda s: " " + "\n" * s.count("\n"), "string": lambda s: '""'}
-    return "".join(keep.get(kind, str)(text[a:b]) for kind, a, b in tokens(text))
+    keep = {"directive": lambda s: s, "comment": lambda s: " " + "\n" * s.count("\n"), None: lambda s: '""'}
+    return NO_CODE.sub(lambda m: keep[m.lastgroup](m[0]), text)
 
 
 def words(text):
@@ -45,21 +32,18 @@ class Item:
 
 
 def items(text):
-    out, found = [], list(tokens(text))
+    out, found = [], [(m.lastgroup, m.start(m.lastgroup or 0), m.end()) for m in TOKEN.finditer(text)]
     i = 0
     while i < len(found):
-        kind, begin, _ = found[i]
-        if kind == "space":
-            i += 1
-            continue
-        if kind in ("comment", "directive"):
-            out.append((kind, begin, found[i][2]))
-            i += 1
-            continue
-        depth, assigned, function, before, j = 0, False, False, "", i
+        kind, begin, end = found[i]
+        i += 1
+        if kind in ("comment", "directive"): out.append((kind, begin, end))
+        if kind in ("comment", "directive", "space"): continue
+        depth, assigned, function, before, j = 0, False, False, "", i - 1
         while j < len(found):
-            kind, a, b = found[j]
-            s = text[a:b]
+            kind, a, end = found[j]
+            j += 1
+            s = text[a:end]
             if kind == "sign":
                 if s in "([{":
                     function |= s == "{" and not depth and not assigned and before == ")"
@@ -68,10 +52,8 @@ def items(text):
                 elif s == "=" and not depth: assigned = True
                 if not depth and (s == ";" or (s == "}" and function)): break
             if kind not in ("space", "comment"): before = s
-            j += 1
-        j = min(j, len(found) - 1)
-        out.append(("function" if function else "declaration", begin, found[j][2]))
-        i = j + 1
+        out.append(("function" if function else "declaration", begin, end))
+        i = j
     return [Item(kind, text[a:b], text.count("\n", 0, a) + 1) for kind, a, b in out]
 
 

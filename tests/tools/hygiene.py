@@ -142,7 +142,7 @@ def two_units():
 
 def no_simd():
     program = OUT / "scalar"
-    compile("without SIMD", "clang", "-std=c11", *WARN, "-O1", "-I.", "-DLLM_NO_SIMD", "-DLLM_IMPLEMENTATION", "llm_cli.c", "-o", program, *LIBS)
+    compile("without SIMD", "clang", "-std=c11", *WARN, "-O0", "-I.", "-DLLM_NO_SIMD", "-DLLM_IMPLEMENTATION", "llm_cli.c", "-o", program, *LIBS)
     if not program.exists(): return
     p = subprocess.run([program, "--version"], capture_output=True, text=True)
     check("without SIMD: plain C only", "instruction sets: scalar)" in p.stdout, p.stdout)
@@ -223,7 +223,7 @@ def readme_syntax(path, compiler):
 
 def readme_runs(path, compiler):
     program = OUT / f"readme_{compiler}"
-    level = "-O1" if "++" in compiler else "-O2"
+    level = "-O0" if "++" in compiler else "-O2"
     flags = [level, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I."]
     if not compile(f"README's program, {compiler} {level}", compiler, *COMPILERS[compiler], *flags, path, "-x", "none", "-o", program, *LIBS): return
     if not pathlib.Path(MODEL).exists(): return skip(f"README's program answers, {compiler}", MODEL + " is not there")

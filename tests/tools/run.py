@@ -203,6 +203,7 @@ def test():
         script("several models", "tests/e2e/test_models.py"),
         script("Ollama's clients", "tests/e2e/test_ollama.py"),
         script("full disks", "tests/e2e/test_disk.py"),
+        script("routes described", "tests/e2e/test_openapi.py"),
         script("llm_cli, failing allocations", "tests/e2e/test_nth.py"),
         outside_truth, each_isa, replayed)
     for row in (("llm_cli", "test_cli"), ("llm_cli in a terminal", "test_pty"), ("llm_serve", "test_serve"), ("llm_serve, bad inputs", "test_serve_bad"),

@@ -1,7 +1,7 @@
 /* The page's renderer and what is written to hurt it: nothing but the page's own tags and attributes, no link of another kind, no exception, time in
  * proportion to the text.
  *
- *   node tests/unit/page/test_hostile.js [SECONDS [SEED]]     of random texts (5); 60 and more also repeat pairs of marks */
+ *   node tests/unit/page/test_hostile.js [SECONDS [SEED]]     of random texts (5); 60 and more also repeat pairs of marks, and longer */
 "use strict";
 const { load, problems, seconds, check, finish } = require("./renderer.js");
 const LONG = Number(process.argv[2] || 5), SEED = Number(process.argv[3] || 1);
@@ -21,6 +21,7 @@ const LANGUAGES = ["python", "c", "js", "java", "go", "rust", "bash", "sql", "js
 const fill = (mark, n) => mark.repeat(Math.ceil(n / mark.length)).slice(0, n);
 
 function grows(name, make, n = 25000) {
+  if (LONG < 60) n /= 2;
   const once = size => {
     let error = "";
     const t = seconds(() => { try { make(size)(); } catch (e) { error = e.stack; } });
