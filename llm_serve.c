@@ -212,7 +212,7 @@ static void print_help(int all) {
     if (!all) {
         llm_text_str(&t, "\n  llm_serve              the default model at http://127.0.0.1:8000\n"
                          "  llm_serve model.gguf   this one: a file, folder or ORG/NAME\n\nOften used\n");
-        llm_options_rows(&options, -1, "m|c|np|t|served-model-name|host|port|api-key|log-requests", &t);
+        llm_options_rows(&options, -1, "m|models-dir|c|np|t|served-model-name|host|port|api-key|log-requests", &t);
         llm_text_str(&t, "\nllm_serve --help-all: all options.\n");
     }
     if (t.failed || fputs(t.data, stdout) < 0 || fflush(stdout)) die(1, "writing to standard output failed");
@@ -2600,7 +2600,7 @@ static void watch_calls(void) {
     for (conn *c = net.list; c; c = c->next) {
         if (c->fd < 0 || !c->call) continue;
         if (life > 0 && net.now - c->began > life + CALL_LATE_S) call_stop(c, "the request took longer than --timeout lets it");
-        else if (call_info(c) && is_stuck(c->call->model)) {
+        else if (call_info(c) && c->call->holds && is_stuck(c->call->model)) {
             server_log(LLM_LOG_ERROR, "a step of the engine takes too long: a request is failed");
             call_fail(c, 500, "the engine did not finish a step in time");
         }

@@ -6,7 +6,8 @@
  * sentence_length, cum_log_probs, prompt_logprobs ...) has the names of vLLM, FastDeploy and AIAK.
  *
  * A call passes through three stages, which a server may give to three threads, one at a time:
- *   begin   parses the body and checks every field: its time grows with the body's length only as JSON does
+ *   begin   parses the body and checks every field: its time grows with the body's length only as JSON does. A server of several models
+ *           does the two one after the other, and may let the call wait for its model in between
  *   submit  renders the chat template, tokenizes, hands one llm_request a prompt to the engine: its time grows with the prompt
  *   next    polls the requests and writes what is new; nothing here blocks, so it may run in an event loop
  *

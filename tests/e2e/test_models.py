@@ -177,6 +177,7 @@ def part_load():
         check("each model's requests are counted", all(s.counted("generation_tokens_total", x) == 12 * len(jobs) / 3 for x in TINY))
         for _ in range(3):
             for name in ("one", "two"): s.text(name)
+        check("both are there", s.states() == {"one": "loaded", "two": "loaded", "three": "unloaded"}, s.states())
         s.text("three")
         check("the longest unused goes", s.states() == {"one": "unloaded", "two": "loaded", "three": "loaded"}, s.states())
         s.stop()
@@ -232,8 +233,11 @@ def part_waiting():
             told = [x.result() for x in asked if x.done()]
             check("with a sentence", all(x[0] == 503 and "2 requests wait" in x[1]["error"]["message"] for x in told), told)
             check("while it goes on", not long.ended and s.states() == {"long": "loaded", "two": "unloaded"}, s.states())
+            behind = Stream(s, "long", LONG)
             long.leave()
             check("two have waited", sorted(x.result()[0] for x in asked) == [200, 200, 503, 503])
+            check("and who came later for the other stood behind them", not behind.ended and eventually(lambda: behind.got > 0, 30 * SLOW))
+            behind.leave()
         check("turns", s.complete("long")[0] == s.complete("two")[0] == s.complete("long")[0] == 200)
         first, second = Stream(s, "long", 400), Stream(s, "two", 400)
         first.join(60 * SLOW), second.join(60 * SLOW)

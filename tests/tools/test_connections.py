@@ -36,6 +36,9 @@ DEFECTS = {
     "bodies are not given back": ([("    net.bodies[k->large] -= k->held;\n", "")], "!net.bodies"),
     "an idle connection has no end": ([("c->deadline = c->state == CONN_LINGER ? 0 : net.now + CONN_IDLE_S;", "c->deadline = 0;"),
                                        ("    if (!conn_unsent(c) && c->state == CONN_IDLE) c->deadline = net.now + CONN_IDLE_S;\n", "")], "no clock ends"),
+    "a model is unloaded under its calls": ([("        const int calls = m->calls + (m->state == MODEL_LOADED ? m->waiting : 0);", "        const int calls = 0;")], "under a call|not loaded|not there"),
+    "who waits for a model is not told that it is there": ([("    if (done) model_done(done), waiting_turn();", "    if (done) model_done(done);")], "never answered|never comes to rest"),
+    "who leaves is waited for": ([("        k->model->waiting -= k->waits;\n        pthread_mutex_unlock(&models.mutex);\n    }\n    pthread_mutex_lock(&queue.mutex);", "        pthread_mutex_unlock(&models.mutex);\n    }\n    pthread_mutex_lock(&queue.mutex);")], "miscounted"),
     "of two Connection fields the last wins": ([("h->keep_alive = !h->closes && (h->keep_alive || http_list_has(v, \"keep-alive\"));", "h->keep_alive = http_list_has(v, \"keep-alive\");")], "must close"),
 }
 

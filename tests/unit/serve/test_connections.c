@@ -1,6 +1,7 @@
 /* The connections of llm_serve as a machine: clients, workers, engine and clock do one thing after the other in random order, in pieces of random
  * size, and what must always hold is looked at after each step. Each request must be answered once and whole, or its connection closed; what a
- * connection holds is bounded; and who can go on has a wake-up that is owed to it.
+ * connection holds is bounded; and who can go on has a wake-up that is owed to it. Two models take turns in the room of one, and none goes
+ * while a call holds it.
  *
  *     build/dev/unit connections -- STEPS SEED
  *
@@ -47,6 +48,7 @@ static fake_call *fake_calls;   /* that the engine has */
 static int64_t fake_weight = 3; /* of a byte of a body that was read */
 
 static void meanwhile(const call *k); /* what others do while a worker has a call */
+static void wrong(const char *what, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 static fake_call *fake_of(const llm_openai_call *k) { return (fake_call *)(uintptr_t)k; }
 
@@ -83,9 +85,16 @@ static llm_openai_call *fake_parse(llm_openai_kind kind, const char *body, size_
     return (llm_openai_call *)(void *)k;
 }
 
-static const char *fake_model(UNUSED const llm_openai_call *k, size_t *len) { return *len = 0, (const char *)NULL; }
+static const char *fake_model(const llm_openai_call *k, size_t *len) { return *len = 1, fake_of(k)->serial % 4 ? "a" : "b"; }
 
-static int fake_check(llm_openai_call *k, UNUSED const llm_openai_service *s) { return !fake_of(k)->bad; }
+static int fake_check(llm_openai_call *call_, const llm_openai_service *s) {
+    const fake_call *k = fake_of(call_);
+    const served_model *m = k->user->model;
+    if (!k->bad && (!m || !k->user->holds || !is_loaded(m) || s != &m->service || *m->names.items[0] != (k->serial % 4 ? 'a' : 'b')))
+        wrong("a body is checked with a model that is not there, or another's", "of request %d", k->serial);
+    meanwhile(k->user);
+    return !k->bad;
+}
 
 static int fake_submit(llm_openai_call *call_) {
     fake_call *k = fake_of(call_);
@@ -344,6 +353,38 @@ static void client_read(client *c, size_t most) {
     play.closed++;
 }
 
+/* ---- the loader: of two models one can be loaded */
+
+static served_model served[2];
+
+static int loader_turn(void) {
+    served_model *m = models.done ? NULL : models.job;
+    if (!m) return 0;
+    const int load = m->state == MODEL_LOADING;
+    for (const fake_call *k = fake_calls; k && !load; k = k->next)
+        if (k->user->model == m) wrong("a model is unloaded under a call", "request %d", k->serial);
+    m->outcome = load && m->crowded && !m->alone ? MODEL_NO_ROOM : load && play.poor && !world_random(4) ? MODEL_NO : MODEL_DONE;
+    m->why = LLM_ERR_NOMEM;
+    models.done = m;
+    return 1;
+}
+
+static void check_models(void) {
+    for (int i = 0; i < models.n; i++) {
+        const served_model *m = &models.list[i];
+        int holds = 0, waits = 0;
+        for (const conn *c = net.list; c; c = c->next) {
+            holds += c->call && c->call->model == m && c->call->holds;
+            waits += c->call && c->call->model == m && c->call->waits;
+        }
+        if (m->waiting != waits) wrong("those who wait for a model are miscounted", "%d, not %d", m->waiting, waits);
+        if (m->calls < holds)
+            wrong("calls of a model are miscounted", "%d, not %d", m->calls, holds); /* calls whose client is gone count too */
+        if (m->calls && !is_loaded(m)) wrong("a call holds a model that is not loaded", "state %d", m->state);
+    }
+    if (is_loaded(&served[0]) && is_loaded(&served[1])) wrong("more models are loaded than there may be", "%s", "");
+}
+
 /* ---- what must hold after every step */
 
 /* Where the output was full and nothing of it was sent, no answer may have come to it (but that a request is given up). */
@@ -372,7 +413,7 @@ static void check_sizes(void) {
         bodies[c->large] += c->body.len;
         if (c->call) bodies[c->call->large] += c->call->held;
         n += c->fd >= 0;
-        if (conn_ahead(c) > HTTP_MAX_HEAD + 2 * CONN_PIECE) wrong("input is not bounded", "%zu bytes", conn_ahead(c));
+        if (conn_ahead(c) > CONN_MAX_AHEAD + CONN_PIECE) wrong("input is not bounded", "%zu bytes", conn_ahead(c));
         if (c->body.len > HTTP_MAX_BODY) wrong("a body is not bounded", "%zu bytes", c->body.len);
         if (conn_unsent(c) > CONN_MAX_OUT + (12 << 20)) wrong("output is not bounded", "%zu bytes", conn_unsent(c));
         if (c->state == CONN_IDLE && !conn_ahead(c) && !conn_unsent(c) && c->fd >= 0 &&
@@ -461,7 +502,11 @@ static void step(void) {
     case 3: world_event(&world.socket[world_random(WORLD_SOCKETS)]); break;
     case 4: calls_news(); break;
     case 5: world_work(); break;
-    case 6: engine_turn(!world_random(8)); break;
+    case 6:
+        if (!world_random(4)) loader_turn();
+        else engine_turn(!world_random(8));
+        models_turn();
+        break;
     case 7:
         if (play.wild && !world_random(20)) pass_time((double)world_random(1000) / 1000 * (world_random(50) ? 1 : 4000));
         if (play.poor) test_fail_at = world_random(4) ? 0 : test_allocations + 1 + (long)world_random(6);
@@ -513,6 +558,7 @@ static void epoch(int kind, long steps) {
         step();
         check_sizes();
         check_wakes();
+        check_models();
     }
     if (!play.wrong) finish_all();
     for (size_t i = 0; i < N_OF(play.clients); i++) { /* a connection of another epoch has seen its faults */
@@ -530,10 +576,13 @@ static void serve_nobody(void) {
     memset(&world, 0, sizeof world);
     world.random = 88172645463325252u;
     net.now = 1000;
-    static served_model own;
-    models.list = &own;
-    models.n = 1;
-    own.state = MODEL_LOADED;
+    static const char *const names[] = {"a", "b"};
+    models.list = served;
+    models.n = 2;
+    for (int i = 0; i < 2; i++) served[i].names.items = (const char **)(uintptr_t)&names[i], served[i].names.n = served[i].n_listed = 1;
+    served[0].state = MODEL_LOADED;
+    server.cfg.max_loaded = 1;
+    world_load = loader_turn;
     server.ready = 1;
     server.loopback = 1;
     server.cfg.keys.items = (const char **)(uintptr_t)keys;
@@ -757,5 +806,8 @@ TEST_GROUP(connections) {
     while (net.list) conn_close(net.list), net_bury();
     world_settle();
     CHECK(!fake_calls && !net.unsent && !net.bodies[0] && !net.bodies[1] && !net.n);
-    printf("    %ld steps, %ld answers, %ld connections ended\n", play.steps, play.answers, play.closed);
+    for (int i = 0; i < 2; i++) CHECK(!served[i].calls && !served[i].waiting);
+    if (!test_argc) CHECK(served[1].n_loads > 100 && served[0].n_unloads > 100 && served[1].n_failed > 5);
+    printf("    %ld steps, %ld answers, %ld connections ended, %llu loads\n", play.steps, play.answers, play.closed,
+           (unsigned long long)(served[0].n_loads + served[1].n_loads));
 }

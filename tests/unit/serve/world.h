@@ -284,6 +284,8 @@ static int world_take_answer(world_queue *q, int is_head, world_answer *a) {
     }
 }
 
+static int (*world_load)(void); /* the loader's turn; NULL: nothing is loaded */
+
 /* Everything that can happen without time passing, clients' acts or the engine. */
 static int world_settle(void) {
     int any = 0, moved;
@@ -291,6 +293,8 @@ static int world_settle(void) {
         moved = calls_news();
         for (int i = 0; i < WORLD_SOCKETS; i++) moved |= world_event(&world.socket[i]);
         moved |= world_work();
+        models_turn();
+        moved |= world_load && world_load();
         any |= moved;
     } while (moved);
     net_bury();
