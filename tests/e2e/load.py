@@ -13,6 +13,7 @@ import random
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -267,6 +268,39 @@ def part_signals(model):
         check("its file is gone at the end", first.wait(timeout=20) == 0 and not os.path.exists(path))
         q = subprocess.run([SERVE, "--model", folder, "--uds", path], capture_output=True, text=True, timeout=60)
         check("and after a model that cannot be loaded", q.returncode == 1 and not os.path.exists(path), q)
+
+
+def part_clock(model):
+    """The wall clock jumps by years to both sides while a stream runs, a client rests and requests have a --timeout: none of them notices."""
+    if SANITIZED: return  # they want to be loaded first
+    library, shift = os.path.abspath("build/clock.so"), os.path.abspath("build/clock.shift")
+    subprocess.run([*os.environ.get("CC", "cc").split(), "-O1", "-shared", "-fPIC", "tests/tools/clock.c", "-o", library], check=True)
+
+    def jump(seconds):
+        with open(shift, "r+b" if os.path.exists(shift) else "wb") as f: f.write(struct.pack("q", seconds))
+    jump(0)
+    s = Server("--timeout", "60", "--log-requests", model=model, env={"LD_PRELOAD": library, "CLOCK_SHIFT": shift})
+    body = {"prompt": "Once", "max_tokens": 1900, "ignore_eos": True, "temperature": 0}
+    alone = s.post("/v1/completions", body)[1]["choices"][0]["text"]
+    with s.connect() as resting, s.connect() as running:
+        resting.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        check("clock: a client that rests", resting.recv(4096).startswith(b"HTTP/1.1 200"))
+        running.sendall(request_bytes("/v1/completions", {**body, "stream": True, "n": 16}))
+        got = running.recv(1 << 16)
+        for seconds in (10 ** 9, -10 ** 9, 3600, 0, -86400):
+            jump(seconds)
+            status, a = s.post("/v1/completions", {"prompt": "a", "max_tokens": 4, "ignore_eos": True})
+            check(f"clock: {seconds} s away a request is answered whole", status == 200 and a["usage"]["completion_tokens"] == 4 and a["choices"][0]["finish_reason"] == "length", (status, a))
+            check("clock: and its time stamp follows", abs(a["created"] - time.time() - seconds) < 60, a["created"])
+            time.sleep(0.3)  # the server looks at its deadlines
+        running.settimeout(60)
+        while not got.endswith(b"0\r\n\r\n") and (part := running.recv(1 << 20)): got += part
+        n = got.count(b'"finish_reason":"length"')
+        check("clock: the stream came to its end", b"[DONE]" in got and b'"error"' not in got and n == 16, (n, got[-300:]))
+        resting.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        check("clock: who rested may go on", resting.recv(4096).startswith(b"HTTP/1.1 200"))
+    check("clock: the same answer", s.post("/v1/completions", body)[1]["choices"][0]["text"] == alone)
+    check("clock: it ends", s.stop() == 0)
 
 
 def part_kill(model):

@@ -1,4 +1,4 @@
-/* Adapters of strangers: adapter_config.json up to the first NUL, then adapter_model.safetensors. What is loaded is listed, computes, and
+/* Adapters of strangers: adapter_config.json up to the first NUL, then adapter_model.safetensors; or a GGUF file. What is loaded is listed, computes, and
  * can be unloaded; what is refused is not listed, and leaves the engine's only slot free. Most mutants get the right length of the header.
  * Needs a tiny checkpoint. */
 #include "../unit/test.h"
@@ -49,11 +49,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!fuzz_engine) fuzz_open();
+    const int gguf = size >= 4 && !memcmp(data, "GGUF", 4);
     const uint8_t *end = size ? (const uint8_t *)memchr(data, 0, size) : NULL;
-    if (!end) return 0;
-    fuzz_write("adapter_config.json", data, (size_t)(end - data));
-    fuzz_write("adapter_model.safetensors", end + 1, size - (size_t)(end - data) - 1);
-    const llm_result r = llm_lora_load(fuzz_engine, "a", fuzz_folder);
+    char path[128];
+    if (!gguf && !end) return 0;
+    snprintf(path, sizeof path, "%s%s", fuzz_folder, gguf ? "/a.gguf" : "");
+    if (gguf) fuzz_write("a.gguf", data, size);
+    else fuzz_write("adapter_config.json", data, (size_t)(end - data));
+    if (!gguf) fuzz_write("adapter_model.safetensors", end + 1, size - (size_t)(end - data) - 1);
+    const llm_result r = llm_lora_load(fuzz_engine, "a", path);
     fuzz_check(llm_lora_get(fuzz_engine, 0, NULL, NULL, NULL) == (r == LLM_OK), "listed if it is loaded");
     fuzz_check(fuzz_engine->adapters.slot[0].refs == (r == LLM_OK), "the slot is free if it is not");
     if (!r) {
@@ -68,11 +72,14 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
 
 /* All modules of a kind become one of them, wherever they are named: so factors have the wrong shapes, and are whole otherwise. */
 static void fuzz_rename(uint8_t *data, size_t size, unsigned seed) {
-    static const char *const kinds[3][4] = {
-        {"q_proj", "k_proj", "v_proj", "o_proj"}, {"gate_proj", "down_proj"}, {"layers.0", "layers.1", "layers.7"}};
-    static const unsigned count[3] = {4, 2, 3};
-    const unsigned kind = seed % 3, n_names = count[kind];
-    const char *to = kinds[kind][seed / 3 % n_names];
+    static const char *const kinds[5][4] = {{"q_proj", "k_proj", "v_proj", "o_proj"},
+                                            {"gate_proj", "down_proj"},
+                                            {"layers.0", "layers.1", "layers.7"},
+                                            {"attn_q.", "attn_k.", "attn_v."},
+                                            {"blk.0", "blk.1", "blk.9"}};
+    static const unsigned count[5] = {4, 2, 3, 3, 3};
+    const unsigned kind = seed % 5, n_names = count[kind];
+    const char *to = kinds[kind][seed / 5 % n_names];
     const size_t n = strlen(to);
     for (size_t i = 0; i + n <= size; i++)
         for (unsigned k = 0; k < n_names; k++)
@@ -85,7 +92,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
     if (seed % 8 == 1) return fuzz_rename(data, size, seed / 8), size;
     size = LLVMFuzzerMutate(data, size, max_size);
     uint8_t *end = size ? (uint8_t *)memchr(data, 0, size) : NULL;
-    if (seed % 3 == 0 || !end || size - (size_t)(end - data) < 12) return size;
+    if (seed % 3 == 0 || !end || (size >= 4 && !memcmp(data, "GGUF", 4)) || size - (size_t)(end - data) < 12) return size;
     uint8_t *header = end + 9, *last = data + size - 1;
     while (last > header && !(last[0] == '}' && last[-1] == '}')) last--;
     const uint64_t length = (uint64_t)(last - header) + 1;

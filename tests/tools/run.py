@@ -202,6 +202,7 @@ def test():
         script("models of the Hub", "tests/e2e/test_pull.py"),
         script("several models", "tests/e2e/test_models.py"),
         script("Ollama's clients", "tests/e2e/test_ollama.py"),
+        script("full disks", "tests/e2e/test_disk.py"),
         script("routes described", "tests/e2e/test_openapi.py"),
         script("llm_cli, failing allocations", "tests/e2e/test_nth.py"),
         outside_truth, each_isa, replayed)

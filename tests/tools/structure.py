@@ -41,6 +41,10 @@ SYSTEM = {
         " dlclose opendir readdir scandir mkdir pthread_create pthread_join sched_yield nanosleep usleep fork execve getpid",
     "base/number.c": "strtod strtof uselocale newlocale",
 }
+# The clock of the wall is for time stamps: it jumps, and what waits or ends by it would wait for ever or end at once.
+WALL_CLOCK = re.compile(r"\b(?:CLOCK_REALTIME\w*|gettimeofday|timespec_get|llm__wall_clock|(?<!\.)(?<!->)time(?= ?\((?:NULL|0|&\w+)\)))\b|\bftime\b")
+STAMPS = {"base/platform.h": 1, "base/platform.c": 3, "serve/openai_parts.c": 1, "serve/openai_body.c": 1, "serve/ollama.c": 2, "engine/request.c": 1, "chat/functions.c": 1,
+          "llm_serve.c": 3, "llm_cli.c": 0, "llm_cuda.cu": 0}
 DONE = {"passed": 0, "failed": 0}
 
 
@@ -195,6 +199,14 @@ def system_calls(files):
                 check(f"{f.name}: system calls", not pattern.search(text), f"{pattern.findall(text)} stands in {places}")
 
 
+def clocks(files):
+    """Who reads the wall clock, and how often, is stated."""
+    texts = {f.name: f.text for f in files.values()} | {p: pathlib.Path(p).read_text() for p in [*PROGRAMS, "llm_cuda.cu"]}
+    for name, text in texts.items():
+        found = WALL_CLOCK.findall(re.sub(r"/\*.*?\*/", "", text, flags=re.S))
+        check(f"{name}: the wall clock is for time stamps", len(found) == STAMPS.get(name, 0), f"{found}: {STAMPS.get(name, 0)} were expected")
+
+
 def api_order():
     """Whoever reads the API from the top meets what most programs need first; what only backends need stands last."""
     parts = re.findall(r"^ \* >>api-(\w+) ", pathlib.Path("llm.h").read_text(), re.M)
@@ -225,6 +237,7 @@ def main():
     interfaces(files, own)
     sizes(files)
     system_calls(files)
+    clocks(files)
     api_order()
     tags(files)
     check("unit tests name a function of every part", not (without := coverage.unnamed()), "none of " + " ".join(without))

@@ -1,6 +1,7 @@
 /* Adapters of an engine by name: slots, those set aside, who holds what; the turns between two steps. Over a tiny checkpoint, with adapters
  * written here. */
 #include "../safetensors.h"
+#include "../gguf.h"
 #include "engine/adapters.h"
 #include "engine/engine.h"
 #include "engine/scheduler.h"
@@ -169,6 +170,69 @@ static void ad_take_turns(const llm_model *m) {
     llm_engine_close(e);
 }
 
+/* A GGUF adapter of random factors for q and v of layer 0; the head's length in *head. */
+static llm_text ad_gguf(size_t *head) {
+    static float x[4 * 96];
+    static const char *const names[] = {"blk.0.attn_q.weight.lora_a", "blk.0.attn_q.weight.lora_b", "blk.0.ffn_up.weight.lora_a",
+                                        "blk.0.ffn_up.weight.lora_b"};
+    static const int tall[] = {0, 96, 0, 176};
+    uint32_t alpha;
+    const float eight = 8;
+    llm_text t = gguf_head(3, 4, 4);
+    gguf_kv_str(&t, "general.architecture", "llama");
+    gguf_kv_str(&t, "general.type", "adapter");
+    gguf_kv_str(&t, "adapter.type", "lora");
+    memcpy(&alpha, &eight, 4);
+    gguf_kv(&t, "adapter.lora.alpha", LLM__GGUF_F32, alpha, 4);
+    for (int i = 0, at = 0; i < 4; i++) {
+        gguf_tensor(&t, names[i], 2, tall[i] ? 4 : 96, tall[i] ? (uint64_t)tall[i] : 4, 0, (uint64_t)at);
+        at += 4 * 4 * (tall[i] ? tall[i] : 96);
+    }
+    *head = t.len;
+    while (t.len % 32) gguf_u(&t, 0, 1);
+    safe_numbers(5, 4 * 96, x);
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < (tall[i] ? 4 * tall[i] : 4 * 96); k++) llm_text_add(&t, (const char *)&x[k % (4 * 96)], 4);
+    return t;
+}
+
+/* Loads what stands in `bytes`: it is listed, computes and can be unloaded, or its slot is free. Returns whether it was loaded. */
+static int ad_load_bytes(llm_engine *e, const char *bytes, size_t n, int compute) {
+    static const int32_t ids[] = {5, 17, 44, 9};
+    folder_write(&ad_folder, "m.gguf", bytes, n);
+    const llm_result r = llm_lora_load(e, "m", folder_file(&ad_folder, "m.gguf"));
+    CHECK(llm_lora_get(e, 0, NULL, NULL, NULL) == (r == LLM_OK) && e->adapters.slot[0].refs == (r == LLM_OK));
+    if (r) return CHECK(strlen(llm_last_error()) > 10), 0;
+    llm_request_config q = LLM__ZERO;
+    llm_request *request = NULL;
+    q.prompt_ids = ids, q.n_prompt_ids = 4, q.sampling.max_tokens = 2, q.lora = "m";
+    if (compute && CHECK(!llm_request_submit(e, &q, &request))) (void)llm_request_run(e, request); /* numbers of strangers may be none */
+    llm_request_free(request);
+    return CHECK(!llm_lora_unload(e, "m"));
+}
+
+/* GGUF adapters of strangers: each byte of the head changed in several ways, and the file cut at each. */
+static void ad_mutants(const llm_model *m) {
+    static const int changes[] = {1, 0x80, 0xFF, 4};
+    llm_engine *e = ad_engine(m, 1, 1);
+    size_t head;
+    int loaded = 0, refused = 0;
+    llm_text t = ad_gguf(&head);
+    if (!CHECK(ad_load_bytes(e, t.data, t.len, 1))) printf("  %s\n", llm_last_error());
+    for (size_t i = 0; i < head; i++)
+        for (int k = 0; k < LLM__COUNT(changes); k++) {
+            t.data[i] = (char)(t.data[i] ^ changes[k]);
+            const int ok = ad_load_bytes(e, t.data, t.len, k == 3);
+            loaded += ok, refused += !ok;
+            t.data[i] = (char)(t.data[i] ^ changes[k]);
+        }
+    for (size_t n = 0; n < t.len; n += n < head ? 1 : 509) CHECK(!ad_load_bytes(e, t.data, n, 0));
+    CHECK(refused > 500 && loaded > 5); /* both ends are reached */
+    CHECK(ad_load_bytes(e, t.data, t.len, 1));
+    llm_text_free(&t);
+    llm_engine_close(e);
+}
+
 TEST_GROUP(adapters) {
     llm_model *m = NULL;
     if (!test_made(TEST_CHECKPOINT("llama"), "checkpoints") || !CHECK(!llm_model_open(TEST_CHECKPOINT("llama"), NULL, &m))) return;
@@ -178,6 +242,7 @@ TEST_GROUP(adapters) {
     ad_aside(m);
     ad_roots(m);
     ad_take_turns(m);
+    ad_mutants(m);
     folder_close(&ad_folder);
     llm_model_close(m);
 }
