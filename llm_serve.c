@@ -3986,9 +3986,11 @@ static int start_threads(pthread_t *loader, pthread_t *worker) {
     int n = 0, e = pthread_create(loader, NULL, loader_main, NULL);
     while (!e && n < server.cfg.n_workers && !(e = pthread_create(&worker[n], NULL, worker_main, NULL))) n++;
     if (!n) die(1, "no thread could be started: %s", strerror(e));
-    if (n < server.cfg.n_workers)
+    if (n < server.cfg.n_workers) {
         server_log(LLM_LOG_WARN, "only %d of %d workers could be started: %s", n, server.cfg.n_workers, strerror(e));
-    return server.cfg.n_workers = n;
+        server.cfg.n_workers = n;
+    }
+    return n;
 }
 
 /* What still runs is told so; workers have half a second to bring back what they have. What can be sent at once is sent. */
