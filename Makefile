@@ -279,7 +279,9 @@ compile_commands: build ## compile_commands.json, for clangd
 	@python3 tests/tools/compile_commands.py <build/commands.txt
 
 # Below $(DESTDIR)$(PREFIX). The programs look for libllm_cuda.so beside themselves.
-INSTALLED = include/llm.h $(PROGRAMS:%=bin/%) bin/libllm_cuda.so lib/libllm.so.0 lib/libllm.so lib/libllm.a lib/pkgconfig/llm.pc
+INSTALLED = include/llm.h $(PROGRAMS:%=bin/%) bin/libllm_cuda.so lib/libllm.so.0 lib/libllm.so lib/libllm.a lib/pkgconfig/llm.pc \
+	lib/cmake/llm/llmConfig.cmake lib/cmake/llm/llmConfigVersion.cmake $(PROGRAMS:%=share/man/man1/%.1) \
+	$(PROGRAMS:%=share/bash-completion/completions/%) $(PROGRAMS:%=share/zsh/site-functions/_%) $(PROGRAMS:%=share/fish/vendor_completions.d/%.fish)
 define PC
 prefix=$(PREFIX)
 includedir=$${prefix}/include
@@ -293,18 +295,50 @@ Libs: -L$${libdir} -lllm
 Libs.private: $(LIBS)
 endef
 
+# CMake asks whether the version suits: as long as the first number is 0, the second one is what tells.
+define CMAKE_VERSION
+set(PACKAGE_VERSION $(VERSION))
+if(PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)
+    set(PACKAGE_VERSION_COMPATIBLE FALSE)
+else()
+    set(PACKAGE_VERSION_COMPATIBLE TRUE)
+    if(PACKAGE_FIND_VERSION VERSION_EQUAL PACKAGE_VERSION)
+        set(PACKAGE_VERSION_EXACT TRUE)
+    endif()
+endif()
+endef
+
+# A man page and completions of bash, zsh and fish, from what a program's --help and --help-all say.
+ABOUT_llm_cli = run large language models at a terminal
+ABOUT_llm_serve = serve large language models with the API of OpenAI
+build/pages/%.1: % src/install/pages.awk Makefile
+	@mkdir -p build/pages
+	./$* --help >build/pages/$*.help && ./$* --help-all >build/pages/$*.all
+	for kind in man bash zsh fish; do awk -v program=$* -v kind=$$kind -v version=$(VERSION) -v about="$(ABOUT_$*)" -f src/install/pages.awk \
+		build/pages/$*.help build/pages/$*.all >build/pages/$*.$$kind || exit 1; done
+	mv build/pages/$*.man $@
+
 install: export PC_TEXT = $(PC)
-install: all lib ## header, programs, libraries and pkg-config file under PREFIX (/usr/local); DESTDIR before it, for packages
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,include bin lib/pkgconfig)
+install: export CMAKE_VERSION_TEXT = $(CMAKE_VERSION)
+install: all lib $(PROGRAMS:%=build/pages/%.1) ## header, programs, libraries, man pages, completions of shells, and what pkg-config and CMake read, under PREFIX (/usr/local); DESTDIR before it, for packages
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,include bin lib/pkgconfig lib/cmake/llm share/man/man1 share/bash-completion/completions \
+		share/zsh/site-functions share/fish/vendor_completions.d)
 	install -m 644 llm.h $(DESTDIR)$(PREFIX)/include
 	install -m 755 $(PROGRAMS) $(wildcard libllm_cuda.so) $(DESTDIR)$(PREFIX)/bin
 	install -m 644 libllm.so $(DESTDIR)$(PREFIX)/lib/libllm.so.0
 	ln -sf libllm.so.0 $(DESTDIR)$(PREFIX)/lib/libllm.so
 	install -m 644 libllm.a $(DESTDIR)$(PREFIX)/lib
 	@echo "$$PC_TEXT" >$(DESTDIR)$(PREFIX)/lib/pkgconfig/llm.pc
+	install -m 644 src/install/llmConfig.cmake $(DESTDIR)$(PREFIX)/lib/cmake/llm
+	@echo "$$CMAKE_VERSION_TEXT" >$(DESTDIR)$(PREFIX)/lib/cmake/llm/llmConfigVersion.cmake
+	for p in $(PROGRAMS); do install -m 644 build/pages/$$p.1 $(DESTDIR)$(PREFIX)/share/man/man1 && \
+		install -m 644 build/pages/$$p.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$p && \
+		install -m 644 build/pages/$$p.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$p && \
+		install -m 644 build/pages/$$p.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d || exit 1; done
 
 uninstall: ## removes what install put there
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(INSTALLED))
+	-rmdir $(DESTDIR)$(PREFIX)/lib/cmake/llm 2>/dev/null
 
 dist: ## a release in dist/: llm-VERSION.h, llm-VERSION.tar.gz and SHA256SUMS, from the commit alone: always the same bytes
 	@git diff --quiet HEAD || { echo "make dist: what is not committed would be missing: commit it first" >&2; exit 1; }

@@ -7,6 +7,7 @@ import http.server
 import json
 import os
 import pathlib
+import pty
 import random
 import re
 import shutil
@@ -326,18 +327,37 @@ def test_two():
     check("a pipe gets no progress", not said[0][1] and not said[1][1], said)
 
 
-def test_terminal():
-    """A progress bar at a terminal only."""
-    import pty
-    cache = ROOM / "terminal"
+def at_terminal(cache, *words, keys=b""):
+    """(exit code, output) of llm_cli at a terminal, where `keys` are typed when it asks."""
     pid, fd = pty.fork()
-    if not pid: os.execve(CLI, [CLI, "pull", "org/slow"], env(cache))
-    out = b""
+    if not pid: os.execve(CLI, [CLI, *words], env(cache))
+    out, typed = b"", not keys
     try:
-        while block := os.read(fd, 4096): out += block
+        while block := os.read(fd, 4096):
+            out += block
+            if not typed and out.endswith(b"[y/N] "): typed = os.write(fd, keys) > 0
     except OSError: pass
-    os.waitpid(pid, 0)
+    status = os.waitpid(pid, 0)[1]
+    os.close(fd)
+    return os.waitstatus_to_exitcode(status), out
+
+
+def test_terminal():
+    """A progress bar at a terminal only; rm asks there, and removes where it is told yes."""
+    cache = ROOM / "terminal"
+    code, out = at_terminal(cache, "pull", "org/slow")
     check("a progress bar at a terminal", re.search(rb"\d+ %  0\.\d of 0\.4 MB  \d+\.\d MB/s  0:\d\d left  a-Q8_0\.gguf", out) and out.strip().endswith(b"a-Q8_0.gguf"), out)
+    folder = repo_folder(cache, "org/slow")
+    for what, keys in (("no", b"n\n"), ("nothing", b"\n"), ("the end of input", b"\x04"), ("a word", b"nay\n"), ("a blank before yes", b" y\n")):
+        code, out = at_terminal(cache, "rm", "org/slow", keys=keys)
+        check(f"rm asks, and {what} is no", code == 1 and out.startswith(b"remove org/slow from the cache? [y/N] ") and b"nothing was removed" in out and folder.exists(), (code, out))
+    code, out = at_terminal(cache, "rm", "org/slow", keys=b"\x03")
+    check("rm asks, and Ctrl-C ends it", code in (130, -2) and folder.exists(), (code, out))
+    code, out = at_terminal(cache, "rm", "org/slow", keys=b"y\n")
+    check("rm asks, and yes removes", code == 0 and b"org/slow was removed" in out and not folder.exists(), (code, out))
+    pull(cache, "org/long")
+    code, out = at_terminal(cache, "rm", "-y", "org/long")
+    check("rm -y asks nobody", code == 0 and b"[y/N]" not in out and not repo_folder(cache, "org/long").exists(), (code, out))
 
 
 def test_hf(*caches):

@@ -38,7 +38,7 @@ def missing_build():
 
 def missing_test():
     need = missing_build()
-    for program, package in (("g++", "g++"), ("clang", "clang"), ("nm", "binutils"), ("curl", "curl"), ("clang-format", "clang-format"), ("pkg-config", "pkg-config"), ("systemd-analyze", "systemd"), ("musl-gcc", "musl-tools"), ("node", "nodejs")):
+    for program, package in (("g++", "g++"), ("clang", "clang"), ("nm", "binutils"), ("curl", "curl"), ("clang-format", "clang-format"), ("pkg-config", "pkg-config"), ("systemd-analyze", "systemd"), ("musl-gcc", "musl-tools"), ("node", "nodejs"), ("cmake", "cmake"), ("groff", "groff"), ("zsh", "zsh"), ("fish", "fish")):
         if not shutil.which(program): need.append(package)
     if not compiles("#include <simde/x86/avx512.h>\n"): need.append("libsimde-dev")
     if not importlib.util.find_spec("ensurepip"): need.append("python3-venv")
