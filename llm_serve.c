@@ -1709,7 +1709,8 @@ static model_outcome load_model(served_model *m) {
     m->stop = 0;
     m->error.len = 0;
     m->why = llm_model_open(m->setup.path.data, &m->setup.files, &m->model);
-    int room = m->why || m->alone || (!m->crowded && has_room(m)); /* what cannot be read takes nobody's room */
+    const int fits = !m->why && has_room(m);
+    int room = m->why || m->alone || (!m->crowded && fits); /* what cannot be read takes nobody's room */
     if (room && !m->why) m->why = llm_engine_open(m->model, &m->setup.engine, &m->engine);
     if (m->why == LLM_ERR_NOMEM && !m->alone) room = 0;
     if (room && !m->why) m->why = set_service(m);

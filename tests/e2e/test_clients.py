@@ -24,7 +24,7 @@ from openai.types import Completion, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 import schemas
-from serving import MODEL, Server, check, finish
+from serving import MODEL, Server, check, finish, tiny_model
 
 QUESTION = [{"role": "user", "content": "What is the capital of France? Answer in one sentence."}]
 CLI = os.environ.get("LLM_CLI", "./llm_cli")
@@ -195,6 +195,23 @@ def part_openai(s):
         except openai.APIStatusError as error: check("error " + name, type(error) is want and (name == "key" or error.code == "model_not_found"), (type(error), error.body))
     keyed.stop()
     validate_seen("errors")
+
+
+def part_models(_):
+    """Two models, one at a time: listed, asked in turns, whole and streamed; one that is not there."""
+    names = [tiny_model(), tiny_model("build/models/tiny_two.gguf", width=32, heads=2, kv_heads=1)]
+    s = Server("--model", names[1], "--max-loaded-models", "1", model=names[0])
+    c = client(s)
+    check("both are listed", [(x.id, x.state) for x in c.models.list()] == [(names[0], "loaded"), (names[1], "unloaded")])
+    for name in names * 2:
+        ask = dict(model=name, messages=QUESTION, temperature=0, max_tokens=8)
+        a, chunks = c.chat.completions.create(**ask), list(c.chat.completions.create(**ask, stream=True))
+        check("the one that was asked", a.model == name and {x.model for x in chunks} == {name}, a)
+        check("streamed as whole", "".join(x.choices[0].delta.content or "" for x in chunks if x.choices) == a.choices[0].message.content)
+    check("they have taken turns", [(x.id, x.state) for x in c.models.list()] == [(names[0], "unloaded"), (names[1], "loaded")] and c.models.retrieve(names[0]).state == "unloaded")
+    try: check("a third is not there", not c.completions.create(model="third", prompt="x"))
+    except openai.NotFoundError as error: check("a third is not there", error.code == "model_not_found", error)
+    s.stop()
 
 
 def part_async(s):

@@ -17,6 +17,7 @@ import time
 import adapters
 from serving import MODEL, SANITIZED, SERVE, SLOW, Server, check, checkpoint, eventually, finish, request_bytes, skip, tiny_model
 
+CLI = os.environ.get("LLM_CLI", "./llm_cli")
 TINY = {"one": tiny_model(), "two": tiny_model("build/models/tiny_two.gguf", width=32, heads=2, kv_heads=1), "three": tiny_model("build/models/tiny_three.gguf", layers=3)}
 LONG = 30000  # tokens of an answer that goes on while a model is loaded, on any machine
 PROMPTS = ["The cat", "A list of words:", "hello hello hello", "It rained on the day when", "x = 1"]
@@ -278,6 +279,19 @@ def part_memory():
             check("it took something", large - small > 60 << 20, (small, large))
             check("and gave it back", eventually(lambda: s.resident() - small < 24 << 20, 10), (small, large, s.resident()))
         s.stop()
+
+
+def part_promised():
+    """What the KV caches of those that are loaded may take yet counts too: two that have more than half of the memory each take turns, without any limit of their number."""
+    with tempfile.TemporaryDirectory() as d:
+        root = folder(d, one=long_model(), two=long_model())
+        free = json.loads(subprocess.run([CLI, "info", "-m", long_model(), "--json"], capture_output=True, text=True, timeout=60 * SLOW).stdout)["bytes_available"]
+        if free > 90 << 30: return skip("promised memory", "there is more than this model could be made to want")
+        for share, both in ((0.7, False), (0.2, True)):
+            s = Models("--models-dir", str(root), "--kv-cache-memory-bytes", str(int(free * share)), "--max-num-seqs", "4096", "--block-size", "128")
+            check(f"{share} of the memory: answers", [s.complete(x)[0] for x in ("one", "two", "one")] == [200] * 3)
+            check(f"{share} of the memory: room", s.metric("model_unloads_total") == (0 if both else 2) and list(s.states().values()).count("loaded") == 1 + both, s.states())
+            s.stop()
 
 
 def part_adapters():
