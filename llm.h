@@ -41130,26 +41130,25 @@ static void llm__ollama_size(int64_t n, char out[40]) {
     snprintf(out, 40, "%.*f%s", large ? 1 : 2, (double)n / (large ? 1e9 : 1e6), large ? "B" : "M");
 }
 
+/* info NULL: nothing is known of it yet. */
 static void llm__ollama_details(const llm_model_info *info, llm_text *out) {
-    char size[40];
-    llm__ollama_size(info->n_params, size);
+    static const llm_model_info none = LLM__ZERO;
+    char size[40] = "";
+    if (info) llm__ollama_size(info->n_params, size);
+    else info = &none;
+    const char *family = info->family ? info->family : "";
     llm_text_format(out,
                     ",'details':{'parent_model':'','format':%q,'family':%q,'families':[%q],'parameter_size':%q,'quantization_level':%q}",
-                    info->format, info->family, info->family, size, info->file_type);
+                    info->format ? info->format : "", family, family, size, info->file_type ? info->file_type : "");
 }
 
-/* name with the tag that every name has there; 64 hexadecimal digits that are the same for the same model, as those of its manifest are
- * there. */
+/* name with the tag that every name has there; 64 hexadecimal digits that stay the same, loaded or not, where Ollama has those of a
+ * manifest. */
 LLM_API void llm_ollama_card(const llm_model *model, const char *name, double modified, int32_t max_model_len, llm_text *out) {
     const llm_model_info *info = model ? llm_model_get_info(model) : NULL;
     const char *slash = strrchr(name, '/'), *tag = strchr(slash ? slash : name, ':') ? "" : ":latest";
-    char all[400], digest[80];
-    const int n = !info ? snprintf(all, sizeof all, "%.200s", name)
-                        : snprintf(all, sizeof all, "%.200s %s %lld %lld", name, info->architecture, (long long)info->n_params,
-                                   (long long)info->weight_bytes);
-    for (uint64_t i = 0; i < 4; i++)
-        snprintf(digest + 16 * i, 20, "%016llx",
-                 (unsigned long long)llm__hash(all, (size_t)n < sizeof all ? (size_t)n : sizeof all - 1, i + 1));
+    char digest[80];
+    for (uint64_t i = 0; i < 4; i++) snprintf(digest + 16 * i, 20, "%016llx", (unsigned long long)llm__hash(name, strlen(name), i + 1));
     LLM__SCOPED(llm_text_free) llm_text full = LLM__ZERO;
     llm_text_str(&full, name);
     llm_text_str(&full, tag);
@@ -41157,7 +41156,7 @@ LLM_API void llm_ollama_card(const llm_model *model, const char *name, double mo
     llm_text_format(out, "%,{'name':%q,'model':%q,'modified_at':", full.data, full.data);
     llm__ollama_time(modified, out);
     llm_text_format(out, ",'size':%l,'digest':%q", info ? info->weight_bytes : (int64_t)0, digest);
-    if (info) llm__ollama_details(info, out);
+    llm__ollama_details(info, out);
     if (max_model_len > 0) {
         llm_text_str(out, ",\"expires_at\":");
         llm__ollama_time(llm__wall_clock() + 365.0 * 86400, out); /* it stays as long as the server */

@@ -97,12 +97,19 @@ def declarations():
         compile(f"declarations, {c} {standard}", c, f"-std={standard}", *WARN, "-I.", "-fsyntax-only", *COMPILERS[c][1:], path)
 
 
-def syntax(compiler, modes):
-    """The whole header, and with `modes` its other modes and the programs, without one warning that needs no optimiser; `make` itself shows the others."""
-    plain = [compiler, *COMPILERS[compiler], *WARN, "-I.", "-fsyntax-only"]
-    c = ["-Wc++-compat"] if compiler == "gcc" else []
+def plainly(compiler):
+    return [compiler, *COMPILERS[compiler], *WARN, "-I.", "-fsyntax-only"], ["-Wc++-compat"] if compiler == "gcc" else []
+
+
+def syntax(compiler, all_modes):
+    """The whole header, perhaps its other modes and the programs, without one warning that needs no optimiser; `make` itself shows the others."""
+    plain, c = plainly(compiler)
     compile(f"llm.h, {compiler}", *plain, *c, "-DLLM_IMPLEMENTATION", "llm.h")
-    if not modes: return
+    if all_modes: modes(compiler)
+
+
+def modes(compiler):
+    plain, c = plainly(compiler)
     compile(f"llm.h without SIMD, {compiler}", *plain, *c, "-DLLM_IMPLEMENTATION", "-DLLM_NO_SIMD", "llm.h")
     compile(f"llm.h without vision, {compiler}", *plain, *c, "-DLLM_IMPLEMENTATION", "-DLLM_NO_VISION", "llm.h")
     compile(f"llm.h, only the reader of pictures, {compiler}", *plain, *c, "-DLLM_IMAGE_IMPLEMENTATION", "llm.h")
@@ -324,9 +331,10 @@ def main():
     if whole:
         stdio, folder = write("stdio_first.c", STDIO_FIRST), tiny_folder()
         jobs += [(two_units,), (no_simd,), (bench,)] + [(include_order, stdio, folder, *mode) for mode in STDIO_MODES]
-    if readme and not whole: jobs += [(readme_syntax, readme, c) for c in COMPILERS]
+    if readme and not whole: jobs += [(readme_syntax, readme, c) for c in ("clang", "g++")]
     jobs += [(script, "tests/tools/format.py --check"), (script, "tests/tools/docs.py")]
-    jobs += [(syntax, c, whole or c == "gcc") for c in COMPILERS] + [(declarations,), (benches,), (refusals,), (symbols,), (measures,), (promises,)]
+    jobs += [(syntax, c, True) for c in COMPILERS] + [(benches,)] if whole else [(syntax, "clang++", False), (modes, "gcc")]
+    jobs += [(declarations,), (refusals,), (symbols,), (measures,), (promises,)]
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         for done in [pool.submit(*job) for job in jobs]: done.result()
     print(f"{DONE['passed']} passed, {DONE['failed']} failed, {DONE['skipped']} skipped")

@@ -847,6 +847,64 @@ static void spec_echo(const char *path, const test_folder *folder) {
     llm_model_close(m);
 }
 
+/* What the model answers with a draft head, whose config is `config`; 0: the head was refused. */
+static int spec_mutant(llm_model *m, const test_folder *folder, const char *config, const llm_engine_config *c, int32_t *out) {
+    static const int32_t prompt[] = {5, 17, 300, 44, 5, 17};
+    llm_engine *e = NULL;
+    llm_request *r = NULL;
+    llm_request_config q;
+    llm_output o;
+    folder_write_text(folder, "config.json", config);
+    if (llm_engine_open(m, c, &e)) return CHECK(!e && strlen(llm_last_error()) > 10), 0;
+    memset(&q, 0, sizeof q);
+    q.prompt_ids = prompt, q.n_prompt_ids = 6, q.sampling.max_tokens = 8, q.sampling.ignore_eos = 1;
+    CHECK(!llm_request_submit(e, &q, &r) && !llm_request_run(e, r) && !llm_request_get_output(r, 0, &o) && o.n_token_ids == 8);
+    memcpy(out, o.token_ids, 8 * sizeof *out);
+    llm_request_free(r);
+    llm_engine_close(e);
+    return 1;
+}
+
+/* Configs of heads by strangers: each value another one, and the text cut anywhere. A head is refused with a sentence, or it guesses, and what is
+ * guessed changes no answer. */
+static void spec_test_mutants(const char *path, const test_folder *folder) {
+    static const char *const values[] = {"-1",  "0",     "1",    "7",    "97",    "1e9", "2147483648",
+                                         "0.5", "1e400", "null", "true", "\"x\"", "[]",  "{}"};
+    static const char *const configs[] = {spec_lab, spec_vllm};
+    llm_engine_config c;
+    llm_model *m;
+    int32_t plain[8], got[8];
+    int refused = 0, opened = 0;
+    if (!CHECK(!llm_model_open(path, NULL, &m))) return;
+    memset(&c, 0, sizeof c);
+    c.n_threads = 1, c.max_model_len = 64, c.max_num_seqs = 1, c.num_gpu_blocks = 8;
+    CHECK(spec_mutant(m, folder, "{}", &c, plain));
+    c.speculative_model = folder->path, c.num_speculative_tokens = 3;
+    for (int k = 0; k < 2; k++) {
+        spec_eagle h = spec_eagle_make(folder, k ? EAGLE_VLLM : EAGLE_LAB, configs[k], 9);
+        const char *text = configs[k];
+        char config[1024];
+        for (const char *at = strchr(text, ':'); at; at = strchr(at + 1, ':')) {
+            const char *behind = at + 1 + strcspn(at + 1, ",}");
+            for (int v = 0; v < LLM__COUNT(values) && at[1] != '{' && at[1] != '['; v++) {
+                snprintf(config, sizeof config, "%.*s%s%s", (int)(at + 1 - text), text, values[v], behind);
+                const int ok = spec_mutant(m, folder, config, &c, got);
+                opened += ok, refused += !ok;
+                CHECK(!ok || !memcmp(got, plain, sizeof plain));
+            }
+        }
+        for (size_t n = 0; n < strlen(text); n++) {
+            snprintf(config, sizeof config, "%.*s", (int)n, text);
+            CHECK(!spec_mutant(m, folder, config, &c, got));
+        }
+        CHECK(spec_mutant(m, folder, text, &c, got) && !memcmp(got, plain, sizeof plain));
+        spec_eagle_free(&h);
+    }
+    CHECK(refused > 100 && opened > 20);
+    printf("configs of heads: %d refused, %d guess\n", refused, opened);
+    llm_model_close(m);
+}
+
 /* Heads that do not fit, each with its sentence. */
 static void spec_test_eagle_bad(const char *path, const test_folder *folder) {
     /* clang-format off */
@@ -892,6 +950,7 @@ static void spec_test_eagles(const char *path) {
     spec_test_equal(path, head.path, TEST_BRIEF ? 30 : 150, 12); /* mostly wrong */
     spec_eagle_free(&h);
     spec_test_eagle_bad(path, &head);
+    spec_test_mutants(path, &head);
     folder_close(&head);
     folder_close(&echo);
 }

@@ -134,7 +134,12 @@ static void ollama_answers(const llm_openai_service *s) {
     llm_text_str(&ollama_out, "[");
     llm_ollama_card(s->model, "org/a", 0, 0, &ollama_out);
     llm_ollama_card(s->model, "a:8b", 1e9, 77, &ollama_out);
-    CHECK(ollama_count("\"name\":\"org/a:latest\",\"model\":\"org/a:latest\",\"modified_at\":\"1970-01-01T00:00:00.000000Z\"") == 1 &&
+    const char *loaded = strstr(ollama_out.data, "\"digest\":");
+    llm_ollama_card(NULL, "org/a", 0, 0, &ollama_out);
+    const char *not_loaded = strstr(loaded + 1, "\"name\":\"org/a:latest\"");
+    CHECK(not_loaded && strstr(not_loaded, "\"size\":0,") && strstr(not_loaded, "\"family\":\"\"") &&
+          !strncmp(strstr(ollama_out.data, "\"digest\":"), strstr(not_loaded, "\"digest\":"), 75));
+    CHECK(ollama_count("\"name\":\"org/a:latest\",\"model\":\"org/a:latest\",\"modified_at\":\"1970-01-01T00:00:00.000000Z\"") == 2 &&
           ollama_count("\"name\":\"a:8b\"") == 1 && ollama_count("\"modified_at\":\"2001-09-09T01:46:40.000000Z\"") == 1 &&
           ollama_count("\"context_length\":77}") == 1);
 }
