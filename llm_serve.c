@@ -2555,8 +2555,11 @@ static int conn_answer(conn *c) {
         k->failed = k->more = 1;
     }
     if (k->stage == CALL_CHECK) call_wait(k);
-    if (k->stage == CALL_SUBMIT || (k->stage == CALL_CHECK && k->holds)) call_give(k);
-    if (k->stage < CALL_ANSWER) return 0;
+    if (k->stage == CALL_SUBMIT || (k->stage == CALL_CHECK && k->holds)) {
+        call_give(k);
+        return 0;
+    }
+    if (k->stage == CALL_CHECK) return 0;
     k->slow = info->status == 200 && call_is_long(k);
     if (k->more && !k->piece.len && !info->done) {
         if (!k->slow) call_write(k);
