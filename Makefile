@@ -39,7 +39,8 @@ build/.deps: | build
 
 # llm.h and the page in llm_serve.c are made from src/ and committed, so that whoever takes them needs no Python.
 llm.h: $(wildcard src/*.* src/*/*)
-	python3 src/amalgamate.py
+	@if command -v python3 >/dev/null; then echo python3 src/amalgamate.py; python3 src/amalgamate.py; \
+	else echo "llm.h is taken as it is: without python3 it is not made from src/" >&2; touch $@; fi
 
 build/llm.o: llm.h build/.deps
 	$(CC) -std=c11 $(CFLAGS) $(WARN) $(SMALL) -fPIC -fvisibility=hidden -x c -DLLM_IMPLEMENTATION -c llm.h -o $@

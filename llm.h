@@ -24084,9 +24084,10 @@ LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, c
     llm_render_options o = LLM__ZERO;
     if (options) o = *options;
     if (!s->chat_template) {
+        const char *slash = strrchr(model->path, '/'), *name = slash && slash[1] ? slash + 1 : model->path; /* clients see no folders */
         if (s->chat_template_error)
-            return llm__error(LLM_ERR_TEMPLATE, "%s: the chat template cannot be used: %.700s", model->path, s->chat_template_error);
-        return llm__error(LLM_ERR_UNSUPPORTED, "%s: the model has no chat template; --chat-template gives it one", model->path);
+            return llm__error(LLM_ERR_TEMPLATE, "%s: the chat template cannot be used: %.700s", name, s->chat_template_error);
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: the model has no chat template; --chat-template gives it one", name);
     }
     if (!o.bos_token) o.bos_token = s->bos_token;
     if (!o.eos_token) o.eos_token = s->eos_token;
