@@ -15,7 +15,7 @@ def copy(name):
     """A tree with all that structure.py reads."""
     to = ROOT / name
     shutil.rmtree(to, ignore_errors=True)
-    for pattern in ("src/**/*", "tests/**/*.[ch]", "tests/tools/*.py", "tests/e2e/*.py", "llm*.[ch]"):
+    for pattern in ("src/**/*", "tests/**/*.[ch]", "tests/tools/*.py", "tests/e2e/*.py", "llm*.[ch]", "llm*.cu"):
         for path in pathlib.Path().glob(pattern):
             if not path.is_file() or "__pycache__" in path.parts: continue
             (to / path).parent.mkdir(parents=True, exist_ok=True)
