@@ -804,6 +804,7 @@ static void call_leave(conn *c);            /* the connection has no call any mo
 static void conn_close(conn *c) {
     if (c->fd < 0) return;
     log_request(c, 1);
+    epoll_ctl(net.epoll, EPOLL_CTL_DEL, c->fd, NULL); /* close would not: a child that is being started has the socket until it execs */
     close(c->fd);
     c->fd = -1;
     net.n--;
