@@ -34,6 +34,7 @@ DEFECTS = {
     "a stream goes on with a hole in it": ([("    if (c->head.minor == 1) llm_text_str(&c->out, \"\\r\\n\");\n    c->dead |= c->out.failed;", "    if (c->head.minor == 1) llm_text_str(&c->out, \"\\r\\n\");\n    c->out.failed = 0;")], "wrong answer|malformed|cut|begins with"),
     "a whole answer is cut where memory is out": ([("    if (!body->failed && !c->out.failed) {\n", "    c->out.failed = 0;\n    if (!body->failed) {\n")], "wrong answer|malformed|begins with|wrong status|cut|never answered"),
     "bodies are not given back": ([("    net.bodies[k->large] -= k->held;\n", "")], "!net.bodies"),
+    "epoll watches what is closed": ([("    epoll_ctl(net.epoll, EPOLL_CTL_DEL, c->fd, NULL);", "    ")], "closed while epoll watches"),
     "an idle connection has no end": ([("c->deadline = c->state == CONN_LINGER ? 0 : net.now + CONN_IDLE_S;", "c->deadline = 0;"),
                                        ("    if (!conn_unsent(c) && c->state == CONN_IDLE) c->deadline = net.now + CONN_IDLE_S;\n", "")], "no clock ends"),
     "a model is unloaded under its calls": ([("        const int calls = m->calls + (m->state == MODEL_LOADED ? m->waiting : 0);", "        const int calls = 0;")], "under a call|not loaded|not there"),

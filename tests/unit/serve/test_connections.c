@@ -435,6 +435,7 @@ static void check_wakes(void) {
         const world_socket *s = world_of(c->fd);
         const call *k = c->call;
         const int out = (c->events & EPOLLOUT) != 0, fake = k && k->api != NULL;
+        if (world.left_watched) wrong("closed while epoll watches it", "%d sockets", world.left_watched);
         if (s->watched != c->events) wrong("epoll watches something else", "%x, not %x", s->watched, c->events);
         if (conn_takes_input(c) && !(c->events & EPOLLIN)) wrong("input is wanted and not watched", "state %d", c->state);
         if (!conn_takes_input(c) && (c->events & EPOLLIN)) wrong("input is watched and not wanted", "state %d", c->state);

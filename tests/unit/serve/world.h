@@ -46,6 +46,7 @@ static struct {
     int faults;             /* calls are interrupted and short at times */
     int no_files;           /* accept finds no descriptor, until one is closed */
     int threads, no_thread; /* that were started; the number of the one that cannot be, 0: none */
+    int left_watched;       /* sockets that were closed while epoll watched them: a child that is being started may have them still */
 } world;
 
 static uint64_t world_random(uint64_t below) {
@@ -147,6 +148,7 @@ static int world_shutdown(int fd) {
 static int world_close(int fd) {
     world_socket *s = world_of(fd);
     world.no_files = 0;
+    world.left_watched += s && s->watched;
     if (s) s->open = 0, s->watched = 0;
     return fd >= WORLD_FIRST ? s ? 0 : -1 : fd < 0 ? -1 : close(fd);
 }
@@ -170,8 +172,12 @@ static void *world_calloc(size_t n, size_t size) {
 }
 
 /* The system needs memory too for what it watches. */
-static int world_epoll(int fd, const struct epoll_event *e) {
+static int world_epoll(int fd, int how, const struct epoll_event *e) {
     world_socket *s = world_of(fd);
+    if (how == EPOLL_CTL_DEL) {
+        if (s) s->watched = 0;
+        return s ? 0 : -1;
+    }
     void *p = test_malloc(1);
     test_free(p);
     if (!p || !s) return -1;
@@ -190,7 +196,7 @@ static int world_thread(pthread_t *t) {
 #define shutdown(fd, how) world_shutdown(fd)
 #define close(fd) world_close(fd)
 #define accept4(fd, from, len, flags) ((void)(fd), world_accept(from))
-#define epoll_ctl(epoll, how, fd, e) world_epoll(fd, e)
+#define epoll_ctl(epoll, how, fd, e) world_epoll(fd, how, e)
 #define setsockopt(fd, level, name, value, n) (void)(value)
 #define pthread_create(thread, attributes, run, argument) world_thread(thread)
 #define calloc(n, size) world_calloc(n, size)
