@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Models that see against transformers, and hostile pictures: llm_cli and llm_serve on the tiny checkpoints of build/data/vision.
 
-    test_vision.py [FAMILY...] [--args "--isa avx2"]      env LLM_CLI (./llm_cli), LLM_SERVE (./llm_serve)
+    test_vision.py [FAMILY...] [--args "--isa avx2"] [--files] [--chats CASE,...]      env LLM_CLI (./llm_cli), LLM_SERVE (./llm_serve)
 
 Every chat of a family (text, pictures of several kinds and sizes, two pictures, a second turn, videos) is given to llm_cli as a file of
 messages whose pictures are files, and to a server with the pictures as data URIs. Compared with expected.json: the prompt's ids, the
 log-probability of each of them and of all that could come next (logits_tolerance of the range; it is wide for a JPEG, since decoders
 differ), the greedy tokens. A right engine is 1e-6 off, a wrong detail 1e-2. Then what must be refused, in a sentence, and cost nothing.
+--files: llm_cli alone. --chats: those chats whose names hold one of the words.
 """
 import argparse
 import base64
@@ -317,17 +318,22 @@ def main():
     a = argparse.ArgumentParser()
     a.add_argument("family", nargs="*")
     a.add_argument("--args", default="")
+    a.add_argument("--files", action="store_true")
+    a.add_argument("--chats", default="")
     a = a.parse_args()
     extra = shlex.split(a.args)
     for folder in sorted(x for x in DATA.iterdir() if x.is_dir() and (not a.family or x.name in a.family)):
-        prompts = json.loads((folder / "expected.json").read_text())["prompts"]
-        for n, p in enumerate(prompts):
+        every = json.loads((folder / "expected.json").read_text())["prompts"]
+        prompts = [(n, p) for n, p in enumerate(every) if any(word in p["case"] for word in a.chats.split(","))]
+        check(f"{folder.name}: chats", prompts, a.chats)
+        for n, p in prompts:
             try: by_files(folder, n, p, extra)
             except (RuntimeError, KeyError, subprocess.TimeoutExpired) as err: check(f"{folder.name}, {p['case']}", False, err)
+        if a.files: continue
         s = Server("--dtype", "float32", *extra, model=str(folder), base=("--log-level", "warn", "--max-num-seqs", "4"))
-        for p in prompts: by_server(s, folder, p)
+        for _, p in prompts: by_server(s, folder, p)
         s.stop()
-    if a.family: return finish()
+    if a.family or a.files: return finish()
     test_bad("qwen2_5_vl")
     test_bad("llava_next")
     test_options()
