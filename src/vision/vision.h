@@ -70,7 +70,7 @@ typedef struct llm__vision {
     const llm_picture_reader *reader;
 } llm__vision;
 
-/* Reads what a model sees with into m->vision; NULL there: it does not see. path: of an mmproj file, or NULL. */
+/* Reads what a model sees with into m->vision; NULL there: it does not see. */
 LLM__PRIVATE llm_result llm__vision_open(llm_model *m, const llm_model_config *cfg);
 
 /* Which set of experts a token goes to. */

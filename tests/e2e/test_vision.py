@@ -27,6 +27,7 @@ import urllib.parse
 import zlib
 
 import serving
+import twins
 from answers import ask, log_softmax
 from serving import Server, check, finish
 
@@ -40,9 +41,10 @@ def greedy_same(p, got):
     return len(got) == len(p["greedy"]) and got[:p["greedy_robust"]] == p["greedy"][:p["greedy_robust"]]
 
 
-def by_files(folder, n, p, extra):
-    """One chat through llm_cli."""
-    name, base = f"{folder.name}, {p['case']}", ("-m", str(folder), "--dtype", "float32", "--messages", str(folder / f"chat{n}.json"), *extra)
+def by_files(folder, n, p, extra, model=None):
+    """One chat through llm_cli; model: other files than the folder's own."""
+    name = f"{folder.name}, {p['case']}{', GGUF' if model else ''}"
+    base = (*(model or ("-m", str(folder))), "--dtype", "float32", "--messages", str(folder / f"chat{n}.json"), *extra)
     want = log_softmax(p["logits_last"])
     span = max(want) - min(want)
     got = ask("score", "--top-logprobs", str(len(want)), *base)
@@ -212,6 +214,15 @@ def test_options():
         check(f"{flag} {value}: refused", p.returncode in (1, 2) and flag.strip("-") in p.stderr, p.stderr)
 
 
+def test_mmproj(extra):
+    """The same models as two GGUF files, as llama.cpp has them, give what the folders give; a file that does not fit is refused."""
+    for name in twins.SEEING:
+        folder = DATA / name
+        model, mmproj = twins.seeing(folder, ROOT / "build/data/vision_gguf" / name)
+        for n, p in enumerate(json.loads((folder / "expected.json").read_text())["prompts"]):
+            if p["images"] and not p.get("videos"): by_files(folder, n, p, extra, ("-m", str(model), "--mmproj", str(mmproj)))
+
+
 class Pictures(http.server.BaseHTTPRequestHandler):
     """Another server: a picture, ways that lead to it or elsewhere, and what hurts who asks."""
     picture, asked = b"", []
@@ -334,6 +345,7 @@ def main():
         for _, p in prompts: by_server(s, folder, p)
         s.stop()
     if a.family or a.files: return finish()
+    test_mmproj(extra)
     test_bad("qwen2_5_vl")
     test_bad("llava_next")
     test_options()
