@@ -29,14 +29,15 @@
  *   Loads GGUF files (v2, v3) and Hugging Face folders (safetensors) as they are. Runs Llama 1-3, Mistral, Qwen 1-3, SmolLM 2-3, InternLM
  *   1-3, Baichuan, Granite, OLMo 2, Phi-3, StarCoder 2, Cohere, Gemma 2-3, ERNIE 4.5, GLM-4, ChatGLM 3, GPT-2, OPT, and the mixtures of experts
  *   Mixtral, Qwen2/3-MoE, ERNIE 4.5-MoE, DeepSeek V2/V3 (latent attention), GLM-4-MoE and gpt-oss. Models that see: LLaVA 1.5,
- *   NeXT and OneVision, InternVL, MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, SmolVLM, Idefics 3, Gemma 3 and Mistral 3. Executes
+ *   NeXT and OneVision, InternVL, MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, SmolVLM, Idefics 3, Gemma 3 and Mistral 3,
+ *   as folders, or (but for ERNIE) as GGUF with llama.cpp's second file, mmproj. Executes
  *   tokenizer.json and chat templates itself. Serves many requests in one ragged batch with paged KV memory and a prefix cache. Requests of one batch may have different LoRA
  *   adapters; what a long text has in the cache can be kept in a file. On one machine and instruction set the logits of a token
  *   are the same to the bit alone, in a batch, in chunks, from the cache and with any number of threads.
  *
  * WHAT IT IS NOT
  *   No training. No pickle (pytorch_model.bin). No network: models are files, which llm_hub_pull has curl fetch. No Windows or macOS yet.
- *   Pictures only for models in Hugging Face folders; of videos GIFs and lists of frames.
+ *   Of videos GIFs and lists of frames.
  *
  * TABLE OF CONTENTS (search for the tag)
  *   api/
@@ -24656,7 +24657,8 @@ typedef struct llm__vision {
     const char *placeholder, *video_placeholder; /* what the rendered prompt has */
     const char *row_end, *last_end;              /* behind a row of the picture, and behind the last */
     const char *start, *stop;                    /* around pairs of frames of a video */
-    int32_t seq_len;                             /* rows of a view where all views have as many; 0: they differ */
+    int in_text;     /* templates know texts only: a placeholder stands in the user's text, where the picture stood */
+    int32_t seq_len; /* rows of a view where all views have as many; 0: they differ */
     /* Its files. */
     const llm__tensors *tensors;
     const char *path;
@@ -25664,9 +25666,9 @@ static llm_result llm__mmproj_family(llm__mmproj *p) {
 static llm_result llm__mmproj_shapes(llm__mmproj *p) {
     static const char merges[] = ".vision.spatial_merge_size .vision.projector.scale_factor";
     llm__facts *f = &p->f;
-    const int usual = llm__mmproj_is(p, "gemma3")                                                                            ? 4
+    const int usual = llm__mmproj_is(p, "gemma3")                                                                  ? 4
                       : llm__mmproj_is(p, "pixtral") || llm__mmproj_is(p, "mlp") || llm__mmproj_is(p, "resampler") ? 1
-                                                                                                                     : 2;
+                                                                                                                   : 2;
     const int version = llm__fact_int(f, ".minicpmv_version", 3, 0, INT32_MAX);
     if (!llm__fact_bool(f, ".has_vision_encoder", 1))
         return llm__error(LLM_ERR_UNSUPPORTED, "mmproj: %s: it has no tower for pictures (clip.has_vision_encoder is false)", f->path);
@@ -25707,8 +25709,7 @@ static llm_result llm__mmproj_open(llm_model *m, const char *path, const char **
     if (!*named) return llm__nomem();
     llm_result r = llm__source_file(s, *named, &file);
     if (r) return r;
-    if (!llm__is_gguf(&file))
-        return llm__error(LLM_ERR_FORMAT, "mmproj: %s: no GGUF file; llama.cpp's mmproj-*.gguf was expected", path);
+    if (!llm__is_gguf(&file)) return llm__error(LLM_ERR_FORMAT, "mmproj: %s: no GGUF file; llama.cpp's mmproj-*.gguf was expected", path);
     r = llm__gguf_parse(*named, file.data, file.size, &keys, &s->mmproj);
     if (r) return r;
     p.f.gguf = &keys;
@@ -25885,8 +25886,8 @@ static llm_result llm__processor_open(llm_model *m, llm__vision *v, const llm_js
         if (!r && video) r = llm__processor_read(v, video, 0, 1, p);
     }
     if (!r) r = llm__processor_check(v, p);
-    return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: %s%.700s", v->path, given ? "" : "preprocessor_config.json: ",
-                          llm_last_error())
+    return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: %s%.700s", v->path,
+                          given ? "" : "preprocessor_config.json: ", llm_last_error())
              : LLM_OK;
 }
 
@@ -26005,9 +26006,15 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     const int slices = v->family->marks == LLM__MARKS_SLICES;
     v->image_id =
         llm__placeholder(m, root, slices ? "" : "image_token_id image_token_index", slices ? "<unk>" : v->family->token, &v->image_token);
+    v->in_text = (v->family->flags & LLM__EYES_IN_TEXT) != 0;
+    if (v->gguf && v->image_id < 0 && !strcmp(v->family->projector, "llava")) {
+        /* the vocabulary of LLaVA 1.5's language model has no token for pictures, and its template knows none */
+        v->image_id = llm__placeholder(m, root, "", "<unk>", &v->image_token);
+        v->in_text = v->image_id >= 0;
+    }
     v->video_id = llm__placeholder(m, root, "video_token_id video_token_index", v->family->video_token, &v->video_token);
     if (!(v->family->flags & LLM__EYES_VIDEO)) v->video_id = -1;
-    v->placeholder = slices || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
+    v->placeholder = v->in_text || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
     v->video_placeholder = v->video_token;
     v->row_end = "[IMG_BREAK]";
     v->last_end = "[IMG_END]";
@@ -26949,7 +26956,7 @@ static const llm__tensor *llm__tower_find(const llm__tower_loader *L, const char
         for (int i = 0; i < 4; i++) {
             const llm__tensor *t = llm__tower_name(L, word, ends[bias][i % 2], layer, i < 2 ? "" : "model.", name);
             if (t) return t;
-            if (!first[0]) memcpy(first, name, 256);
+            if (!first[0] || (L->v->gguf && !i)) memcpy(first, name, 256); /* names of GGUF stand last */
         }
     memcpy(name, first, 256);
     return NULL;
@@ -27224,8 +27231,9 @@ static void llm__tower_root(llm__tower_loader *L) {
                 L->layers = llm__tower_roots[i][1];
                 if (llm__tower_find(L, LLM__SEES_NORM1, 0, 0, name)) return;
             }
-    L->root = full[0];
-    L->layers = llm__tower_roots[0][1];
+    const int usual = L->v->gguf ? LLM__COUNT(llm__tower_roots) - 1 : 0;
+    L->root = llm__tower_roots[usual][0];
+    L->layers = llm__tower_roots[usual][1];
 }
 
 /* All weights: looks each up and checks its shape, and hands it over if there is a tower to have them. */
@@ -40310,8 +40318,7 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
 static void llm__oai_joined(const llm_openai_call *k, int content, llm_text *out) {
     const llm_json *d = k->chat;
     const llm__vision *v = k->service.model->vision;
-    const int list = llm_json_type_of(d, content) == LLM_JSON_ARRAY,
-              in_place = k->service.interleave_mm_strings || (v && v->family->flags & LLM__EYES_IN_TEXT);
+    const int list = llm_json_type_of(d, content) == LLM_JSON_ARRAY, in_place = k->service.interleave_mm_strings || (v && v->in_text);
     size_t from = out->len;
     for (int pass = in_place; pass < 2; pass++)
         for (int part = list ? llm_json_first(d, content) : content; part >= 0; part = list ? llm_json_next(d, part) : -1) {

@@ -190,9 +190,9 @@ static llm_result llm__mmproj_family(llm__mmproj *p) {
 static llm_result llm__mmproj_shapes(llm__mmproj *p) {
     static const char merges[] = ".vision.spatial_merge_size .vision.projector.scale_factor";
     llm__facts *f = &p->f;
-    const int usual = llm__mmproj_is(p, "gemma3")                                                                            ? 4
+    const int usual = llm__mmproj_is(p, "gemma3")                                                                  ? 4
                       : llm__mmproj_is(p, "pixtral") || llm__mmproj_is(p, "mlp") || llm__mmproj_is(p, "resampler") ? 1
-                                                                                                                     : 2;
+                                                                                                                   : 2;
     const int version = llm__fact_int(f, ".minicpmv_version", 3, 0, INT32_MAX);
     if (!llm__fact_bool(f, ".has_vision_encoder", 1))
         return llm__error(LLM_ERR_UNSUPPORTED, "mmproj: %s: it has no tower for pictures (clip.has_vision_encoder is false)", f->path);
@@ -231,8 +231,7 @@ LLM__PRIVATE llm_result llm__mmproj_open(llm_model *m, const char *path, const c
     if (!*named) return llm__nomem();
     llm_result r = llm__source_file(s, *named, &file);
     if (r) return r;
-    if (!llm__is_gguf(&file))
-        return llm__error(LLM_ERR_FORMAT, "mmproj: %s: no GGUF file; llama.cpp's mmproj-*.gguf was expected", path);
+    if (!llm__is_gguf(&file)) return llm__error(LLM_ERR_FORMAT, "mmproj: %s: no GGUF file; llama.cpp's mmproj-*.gguf was expected", path);
     r = llm__gguf_parse(*named, file.data, file.size, &keys, &s->mmproj);
     if (r) return r;
     p.f.gguf = &keys;

@@ -63,7 +63,7 @@ static const llm__tensor *llm__tower_find(const llm__tower_loader *L, const char
         for (int i = 0; i < 4; i++) {
             const llm__tensor *t = llm__tower_name(L, word, ends[bias][i % 2], layer, i < 2 ? "" : "model.", name);
             if (t) return t;
-            if (!first[0]) memcpy(first, name, 256);
+            if (!first[0] || (L->v->gguf && !i)) memcpy(first, name, 256); /* names of GGUF stand last */
         }
     memcpy(name, first, 256);
     return NULL;
@@ -338,8 +338,9 @@ static void llm__tower_root(llm__tower_loader *L) {
                 L->layers = llm__tower_roots[i][1];
                 if (llm__tower_find(L, LLM__SEES_NORM1, 0, 0, name)) return;
             }
-    L->root = full[0];
-    L->layers = llm__tower_roots[0][1];
+    const int usual = L->v->gguf ? LLM__COUNT(llm__tower_roots) - 1 : 0;
+    L->root = llm__tower_roots[usual][0];
+    L->layers = llm__tower_roots[usual][1];
 }
 
 LLM__PRIVATE void llm__tower_weights(llm__tower_loader *L) {

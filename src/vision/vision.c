@@ -187,8 +187,8 @@ static llm_result llm__processor_open(llm_model *m, llm__vision *v, const llm_js
         if (!r && video) r = llm__processor_read(v, video, 0, 1, p);
     }
     if (!r) r = llm__processor_check(v, p);
-    return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: %s%.700s", v->path, given ? "" : "preprocessor_config.json: ",
-                          llm_last_error())
+    return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: %s%.700s", v->path,
+                          given ? "" : "preprocessor_config.json: ", llm_last_error())
              : LLM_OK;
 }
 
@@ -307,9 +307,15 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     const int slices = v->family->marks == LLM__MARKS_SLICES;
     v->image_id =
         llm__placeholder(m, root, slices ? "" : "image_token_id image_token_index", slices ? "<unk>" : v->family->token, &v->image_token);
+    v->in_text = (v->family->flags & LLM__EYES_IN_TEXT) != 0;
+    if (v->gguf && v->image_id < 0 && !strcmp(v->family->projector, "llava")) {
+        /* the vocabulary of LLaVA 1.5's language model has no token for pictures, and its template knows none */
+        v->image_id = llm__placeholder(m, root, "", "<unk>", &v->image_token);
+        v->in_text = v->image_id >= 0;
+    }
     v->video_id = llm__placeholder(m, root, "video_token_id video_token_index", v->family->video_token, &v->video_token);
     if (!(v->family->flags & LLM__EYES_VIDEO)) v->video_id = -1;
-    v->placeholder = slices || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
+    v->placeholder = v->in_text || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
     v->video_placeholder = v->video_token;
     v->row_end = "[IMG_BREAK]";
     v->last_end = "[IMG_END]";

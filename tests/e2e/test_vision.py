@@ -14,6 +14,7 @@ import base64
 import http.server
 import ipaddress
 import json
+import math
 import pathlib
 import shlex
 import shutil
@@ -21,6 +22,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.parse
@@ -28,7 +30,7 @@ import zlib
 
 import serving
 import twins
-from answers import ask, log_softmax
+from answers import CLI, ask, log_softmax
 from serving import Server, check, finish
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -221,6 +223,56 @@ def test_mmproj(extra):
         model, mmproj = twins.seeing(folder, ROOT / "build/data/vision_gguf" / name)
         for n, p in enumerate(json.loads((folder / "expected.json").read_text())["prompts"]):
             if p["images"] and not p.get("videos"): by_files(folder, n, p, extra, ("-m", str(model), "--mmproj", str(mmproj)))
+    s = Server("--dtype", "float32", "--mmproj", str(mmproj), *extra, model=str(model), base=("--log-level", "warn"))
+    by_server(s, folder, json.loads((folder / "expected.json").read_text())["prompts"][1])
+    s.stop()
+    with tempfile.TemporaryDirectory() as d:
+        bad_mmproj(pathlib.Path(d), DATA / "qwen2_5_vl", ROOT / "build/data/vision_gguf")
+        folder, model = DATA / "llava_next", pathlib.Path(d) / "model.gguf" # a vocabulary without a token for pictures, as LLaVA 1.5's
+        def unknown(keys):
+            texts = keys[".tokenizer.ggml.tokens"]
+            texts[texts.index("<image>")] = "<unk>"
+        twins.seeing_text(model, folder, unknown)
+        by_files(folder, 1, json.loads((folder / "expected.json").read_text())["prompts"][1], extra, ("-m", str(model), "--mmproj", str(ROOT / "build/data/vision_gguf/llava_next/mmproj.gguf")))
+
+
+def bad_mmproj(where, folder, made):
+    """Files that say what cannot be, and others that are none."""
+    model, mmproj = made / folder.name / "model.gguf", where / "mmproj.gguf"
+    def refused(name, says, flags=()):
+        p = subprocess.run([CLI, "score", "-m", str(model), "--mmproj", str(mmproj), "-p", "a", *flags], capture_output=True, text=True, timeout=60)
+        said = p.stderr.strip().splitlines()
+        check(f"mmproj, {name}", p.returncode in (1, 2) and len(said) == 1 and says in said[0] and len(said[0]) < 600, (p.returncode, said))
+    def number(key, value):
+        twins.mmproj(mmproj, folder, lambda keys, tensors: keys.pop(key) if value is None else keys.update({key: value}))
+        refused(f"{key} is {value}", key.strip(".").split(".")[-1])
+    for key in ("embedding_length", "block_count", "patch_size", "image_size", "attention.head_count", "n_wa_pattern"):
+        for value in (None, 0, 2 ** 31 - 1, "x", 1.5): number("vision." + key, value)
+    for value in ("perceiver", 7): number(".clip.projector_type", value)
+    number(".clip.has_vision_encoder", False)
+    number("vision.window_size", 1)
+    number("vision.image_std", [0.0, 0.5, 0.5])
+    number("vision.image_max_pixels", 0)
+    for name, shape in (("v.blk.1.attn_q.weight", None), ("v.blk.1.attn_q.weight", [32, 31]), ("v.patch_embd.weight.1", None), ("v.patch_embd.weight.1", [32, 3, 14, 13]), ("mm.2.weight", None),
+                        ("mm.2.weight", [63, 128]), ("v.blk.0.ffn_up.weight", None), ("v.blk.0.ln1.weight", None)):
+        def change(keys, tensors):
+            kind, _, data = tensors.pop(name)
+            if shape: tensors[name] = kind, shape, data[:4 * math.prod(shape)]
+        twins.mmproj(mmproj, folder, change)
+        refused(f"{name} is {shape}", name.removesuffix(".bias").removesuffix(".weight"))
+    whole = (made / folder.name / "mmproj.gguf").read_bytes()
+    for part in (0, 3, 4, 23, 24, 100, 1000, len(whole) // 2, len(whole) - 40):
+        mmproj.write_bytes(whole[:part])
+        refused(f"{part} bytes of it", "mmproj.gguf")
+    mmproj.write_bytes(model.read_bytes())
+    refused("a language model", "qwen2vl")
+    mmproj.write_bytes((made / "gemma3/mmproj.gguf").read_bytes())
+    refused("of another model", "")
+    mmproj.unlink()
+    refused("no file", "mmproj.gguf")
+    mmproj.write_bytes(whole)
+    refused("and language_model_only", "--language-model-only", ("--language-model-only",))
+    refused("of a folder", "folder", ("-m", str(folder)))
 
 
 class Pictures(http.server.BaseHTTPRequestHandler):

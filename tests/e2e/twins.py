@@ -18,8 +18,8 @@ def write(path, architecture, keys, tensors):
     out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys))
     for key, v in keys.items():
         out += text((key[1:] if key[0] == "." else architecture + "." + key).encode())
-        if isinstance(v, list): out += struct.pack("<IIQ", 9, form(v[0])[0], len(v)) + b"".join(form(x)[1] for x in v)
-        else: out += struct.pack("<I", form(v)[0]) + form(v)[1]
+        if isinstance(v, list): out += struct.pack("<IIQ", 9, 5 if type(v[0]) is int else form(v[0])[0], len(v)) + b"".join(form(x)[1] for x in v)
+        else: out += struct.pack("<I", 5 if key == ".clip.minicpmv_version" else form(v)[0]) + form(v)[1]
     data = b""
     for name, (kind, shape, raw) in tensors.items():
         out += text(name.encode()) + struct.pack("<I", len(shape)) + b"".join(struct.pack("<Q", n) for n in reversed(shape)) + struct.pack("<IQ", kind, len(data))
@@ -92,7 +92,7 @@ SEEING = {"gemma3": "gemma3", "idefics3": "llama", "internvl_tiles": "qwen2", "l
           "qwen2_5_vl": "qwen2vl", "qwen2_vl_chat": "qwen2vl", "qwen3_vl": "qwen3vl"} # folder to the language model's architecture
 
 
-def seeing_text(path, source):
+def seeing_text(path, source, change=lambda keys: None):
     def extra(config, out):
         keys, scaling = {"rope.freq_base": float(config["rope_theta"]), **vocabulary(source)}, config.get("rope_scaling") or {}
         if "mrope_section" in scaling: keys["rope.dimension_sections"] = [*scaling["mrope_section"], 0]
@@ -100,6 +100,7 @@ def seeing_text(path, source):
         if config["model_type"] == "gemma3_text":
             keys["attention.scale"] = config["query_pre_attn_scalar"] ** -0.5
             keys["attention.sliding_window_pattern"] = [(i + 1) % config["sliding_window_pattern"] != 0 for i in range(config["num_hidden_layers"])]
+        change(keys)
         return keys
     text(path, source, SEEING[pathlib.Path(source).name], extra)
 
@@ -169,7 +170,7 @@ def tower_tensors(source, kind, config):
         if to == "mm.soft_emb_norm.weight": dtype, data = "F32", adapters.pack("F32", [x + 1 for x in adapters.floats(dtype, data)])
         if to.startswith("v.position_embd"): shape = [x for x in shape if x != 1]
         if to == "v.class_embd": shape = shape[-1:]
-        if len(shape) == 1: dtype, data = "F32", adapters.pack("F32", adapters.floats(dtype, data))
+        if len(shape) == 1 or dtype == "BF16": dtype, data = "F32", adapters.pack("F32", adapters.floats(dtype, data))
         out[to] = (dtype, shape, data)
     return {name: (KINDS[dtype], shape, data) for name, (dtype, shape, data) in out.items()}
 
