@@ -170,6 +170,7 @@ function draw() {
   drawLog(chat);
   drawList();
   drawForm(chat, m);
+  if (busy(chat)) speak(busy(chat).node);
   $("title").textContent = title;
   document.title = title + " - llm.h";
   $("about").textContent = m ? nameOf(m) + ", " + number(contextOf(m)) + " tokens of context" : "";

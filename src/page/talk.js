@@ -3,7 +3,7 @@
  *   models             of /v1/models; loadModels() asks for them
  *   settings           { temperature: "0.7", ... } as typed; "" is the default. FIELDS says what numbers there are
  *   run(chat, node)    lets the model write the message `node`, or go on with it
- *   runs               where an answer is being written in this tab: id of the conversation -> { stop(), status } */
+ *   runs               where an answer is being written in this tab: id of the conversation -> { node, stop(), status } */
 const FIELDS = [ /* name, least, most, step, default where the model has none */
   ["temperature", 0, 2, .1, ""], ["top_k", -1, "", 1, ""], ["top_p", 0, 1, .05, ""], ["min_p", 0, 1, .01, ""], ["max_tokens", 1, "", 1, "no limit"],
   ["min_tokens", 0, "", 1, 0], ["repetition_penalty", 0, 2, .05, 1], ["presence_penalty", -2, 2, .1, 0], ["frequency_penalty", -2, 2, .1, 0],
@@ -106,7 +106,7 @@ async function* eventsOf(r) {
 
 async function run(chat, node) {
   const control = new AbortController(), start = now(), had = node.text, m = modelOf(chat);
-  const me = { status: "", stop: () => control.abort() };
+  const me = { status: "", node, stop: () => control.abort() };
   let first = 0, tokens = 0, saved = 0;
   const take = data => {
     const usage = data.usage, choice = data.choices?.[0] || {}, { content = "", reasoning_content = "" } = choice.delta || {};
@@ -141,7 +141,6 @@ async function run(chat, node) {
     for await (const data of eventsOf(r)) {
       take(data);
       node.rev = stamp();
-      if (chat === current()) speak(node);
       changed(true);
       if (now() - saved > 500) {
         saved = now();
