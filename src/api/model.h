@@ -37,7 +37,7 @@ typedef struct llm_model_config {
     int no_generation_config;     /* 1: llm_sampling_default is vLLM's, whatever generation_config.json says */
     const llm_picture_reader
         *picture_reader; /* for files of pictures, NULL: llm_picture_reader_stb() if it is there, else GIFs and pixels only */
-    const char *mmproj;  /* GGUF: the file with what the model sees with; NULL: none */
+    const char *mmproj;  /* of a GGUF model the file with what it sees with, as llama.cpp has it (mmproj-*.gguf); NULL: none */
 } llm_model_config;
 
 typedef struct llm_model_info {

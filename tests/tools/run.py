@@ -244,6 +244,12 @@ def cuda_checkpoints(names, args):
     families(f"CUDA checkpoints {args}".strip(), "--device cuda --cuda-library build/libllm_cuda_emu.so " + args, names)
 
 
+def cuda_sees(args, *options):
+    """The same of models that see; what a tower runs on is the language model's table of operations."""
+    args = f"--device cuda --cuda-library build/libllm_cuda_emu.so {args}"
+    step(f"CUDA models that see {args.partition('.so ')[2]}".strip(), [sys.executable, "tests/e2e/test_vision.py", "--files", *options, "--args", args])
+
+
 def cuda_bugs():
     """The emulation is tested too: each planted bug is found by the mode that is there for it, and what is right stays right."""
     make("build/cuda_bugs", "build/cuda_bugs_san")
@@ -309,6 +315,7 @@ def cuda_some():
     step("CUDA operations", ["build/dev/test_cuda"], {"CUEMU_SEED": "1"})
     cuda_bugs()
     cuda_checkpoints(CUDA_SOME, "-tp 2")
+    cuda_sees("-tp 2", "minicpmv", "qwen2_5_vl", "--chats", "two images")
 
 
 def cuda():
