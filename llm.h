@@ -584,6 +584,7 @@ typedef struct llm_model_info {
     const char *chat_template;  /* its text; NULL: none */
     int32_t max_model_len;      /* longest sequence; above max_position_embeddings where the rotary scaling grows with the prompt */
     int64_t step_bytes;         /* of the weights that a step of one token reads: no untied embedding, of the experts those used */
+    int32_t vision;             /* 1: pictures and videos may stand in a prompt */
 } llm_model_info;
 
 /* Opens a GGUF file (the first of split files) or a Hugging Face folder. Every header, setting and tensor shape is checked here, so what
@@ -28162,6 +28163,7 @@ static llm_result llm__see_open(const char *path, const llm__place *place, const
     if (r) return r;
     (*out)->source.place = place ? *place : none;
     r = llm__vision_open(*out, cfg);
+    (*out)->info.vision = (*out)->vision != NULL;
     (*out)->source.place = none;
     if (!r) r = llm__model_senses(*out, cfg);
     if (!r && (*out)->vision) r = llm__tower_check(*out, (*out)->vision);

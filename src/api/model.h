@@ -54,6 +54,7 @@ typedef struct llm_model_info {
     const char *chat_template;  /* its text; NULL: none */
     int32_t max_model_len;      /* longest sequence; above max_position_embeddings where the rotary scaling grows with the prompt */
     int64_t step_bytes;         /* of the weights that a step of one token reads: no untied embedding, of the experts those used */
+    int32_t vision;             /* 1: pictures and videos may stand in a prompt */
 } llm_model_info;
 
 /* Opens a GGUF file (the first of split files) or a Hugging Face folder. Every header, setting and tensor shape is checked here, so what
