@@ -262,7 +262,7 @@ static void parts_rows(void) {
     llm_openai_call *k = parts_prompt("\"logprobs\":2");
     llm_text out = LLM__ZERO;
     llm_output echo = LLM__ZERO, o = LLM__ZERO;
-    char t[6][16], want[1000];
+    char t[6][24], want[1000];
     k->as_ids = 1;
     for (int i = 0; i < 6; i++) snprintf(t[i], sizeof t[i], "token_id:%d", 40 + i);
     echo.token_ids = prompt, echo.n_token_ids = 2, echo.logprobs = prompt_logprobs;
