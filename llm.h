@@ -30,14 +30,15 @@
  *   bitsandbytes and SmoothQuant too. Runs Llama 1-3, Mistral, Qwen 1-3, SmolLM 2-3, InternLM
  *   1-3, Baichuan, Granite, OLMo 2, Phi-3, StarCoder 2, Cohere, Gemma 2-3, ERNIE 4.5, GLM-4, ChatGLM 3, GPT-2, OPT, and the mixtures of experts
  *   Mixtral, Qwen2/3-MoE, ERNIE 4.5-MoE, DeepSeek V2/V3 (latent attention), GLM-4-MoE and gpt-oss. Models that see: LLaVA 1.5,
- *   NeXT and OneVision, InternVL, MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, SmolVLM, Idefics 3, Gemma 3 and Mistral 3. Executes
+ *   NeXT and OneVision, InternVL, MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, SmolVLM, Idefics 3, Gemma 3 and Mistral 3,
+ *   as folders, or (but for ERNIE) as GGUF with llama.cpp's second file, mmproj. Executes
  *   tokenizer.json and chat templates itself. Serves many requests in one ragged batch with paged KV memory and a prefix cache. Requests of one batch may have different LoRA
  *   adapters; what a long text has in the cache can be kept in a file. On one machine and instruction set the logits of a token
  *   are the same to the bit alone, in a batch, in chunks, from the cache and with any number of threads.
  *
  * WHAT IT IS NOT
  *   No training. No pickle (pytorch_model.bin). No network: models are files, which llm_hub_pull has curl fetch. No Windows or macOS yet.
- *   Pictures only for models in Hugging Face folders; of videos GIFs and lists of frames.
+ *   Of videos GIFs and lists of frames.
  *
  * TABLE OF CONTENTS (search for the tag)
  *   api/
@@ -178,6 +179,7 @@
  *     >>tower_load           the tensors of a tower, whatever they are called.
  *     >>gif                  animations, frame by frame.
  *     >>towers               families that see, as data.
+ *     >>mmproj               llama.cpp's files for what a GGUF model sees with, told as the JSON files of a Hugging Face folder.
  *     >>patches              what the tower reads of a view: its patches' values, and where they stand.
  *     >>media                pictures and videos of a request, prepared.
  *     >>assemble             LLaVA's tiles put together: what was padded is cut off, what is too much is shrunk, and rows end in a newline.
@@ -568,7 +570,7 @@ typedef struct llm_model_config {
     int no_generation_config;     /* 1: llm_sampling_default is vLLM's, whatever generation_config.json says */
     const llm_picture_reader
         *picture_reader; /* for files of pictures, NULL: llm_picture_reader_stb() if it is there, else GIFs and pixels only */
-    const char *mmproj;  /* GGUF: the file with what the model sees with; NULL: none */
+    const char *mmproj;  /* of a GGUF model the file with what it sees with, as llama.cpp has it (mmproj-*.gguf); NULL: none */
 } llm_model_config;
 
 typedef struct llm_model_info {
@@ -585,6 +587,7 @@ typedef struct llm_model_info {
     const char *chat_template;  /* its text; NULL: none */
     int32_t max_model_len;      /* longest sequence; above max_position_embeddings where the rotary scaling grows with the prompt */
     int64_t step_bytes;         /* of the weights that a step of one token reads: no untied embedding, of the experts those used */
+    int32_t vision;             /* 1: pictures and videos may stand in a prompt */
 } llm_model_info;
 
 /* Opens a GGUF file (the first of split files) or a Hugging Face folder. Every header, setting and tensor shape is checked here, so what
@@ -1545,6 +1548,7 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_FLOAT(T, m.rope_scaling_factor, group, "rope-scaling-factor", 0, 1000, \
                       "dynamic NTK: prompts longer than the model's length, by so much at most (0: as the files say)"), \
         LLM_OPT_BOOL(T, m.use_logn_attn, group, "use-logn-attn", "scale queries beyond the model's length by its logarithm"), \
+        LLM_OPT_TEXT(T, m.mmproj, group, "mm|mmproj", "FILE", "of a GGUF model what it sees with: llama.cpp's second file"), \
         LLM_OPT_BOOL(T, m.language_model_only, group, "language-model-only", "of a model with vision the text part alone"), \
         LLM_OPT_ENUM(T, m.no_generation_config, group, "generation-config", "auto|vllm=1", \
                      "vllm: sampling defaults are vLLM's, whatever generation_config.json says")
@@ -20716,6 +20720,7 @@ typedef struct llm__source {
     llm_json *config, *generation_config, *tokenizer_config; /* of a folder; NULL: absent. Roots are objects */
     llm__quant quant;                                        /* of a folder */
     llm__tensors tensors;                                    /* of all parts and shards; empty with vocab_only or dummy_weights */
+    llm__tensors mmproj;                                     /* of a second GGUF file, with what the model sees; mostly empty */
     llm__tokenizer *tokenizer;   /* without any token only with dummy_weights in a folder without tokenizer files */
     llm_template *chat_template; /* NULL: none, or chat_template_error says why not */
     char *chat_template_text, *chat_template_error;
@@ -21495,6 +21500,7 @@ static void llm__source_close(llm__source *s) {
     llm_json_free(s->generation_config);
     llm_json_free(s->tokenizer_config);
     llm__tensors_free(&s->tensors);
+    llm__tensors_free(&s->mmproj);
     for (size_t i = 0; i < s->n_files; i++) llm__file_close(&s->files[i]);
     LLM_FREE(s->files);
     llm__arena_free(&s->arena);
@@ -25872,7 +25878,9 @@ enum {
     LLM__STEP_CHANNELS = 8,  /* its columns go channel by channel, the patches of a channel side by side */
     LLM__STEP_MAYBE = 16,    /* a model may lack it */
     LLM__STEP_TEXT_EPS = 32, /* the language model's epsilon, else the tower's */
-    LLM__STEP_EPS5 = 64      /* 1e-5 */
+    LLM__STEP_EPS5 = 64,     /* 1e-5 */
+    LLM__STEP_TURNED = 128,  /* of GGUF: rows of q and k stand in the pairs that a rotation turns (Pixtral) */
+    LLM__STEP_FRAMES = 256   /* of GGUF: a tensor for each of two frames, the second one's name ends in ".1" */
 };
 
 typedef struct llm__projector_step {
@@ -25944,7 +25952,8 @@ typedef struct llm__vision {
     const char *placeholder, *video_placeholder; /* what the rendered prompt has */
     const char *row_end, *last_end;              /* behind a row of the picture, and behind the last */
     const char *start, *stop;                    /* around pairs of frames of a video */
-    int32_t seq_len;                             /* rows of a view where all views have as many; 0: they differ */
+    int in_text;     /* templates know texts only: a placeholder stands in the user's text, where the picture stood */
+    int32_t seq_len; /* rows of a view where all views have as many; 0: they differ */
     /* Its files. */
     const llm__tensors *tensors;
     const char *path;
@@ -26768,6 +26777,243 @@ static const llm__eyes_family llm__eyes[] = {
 
 LLM__COLD_BEGIN
 
+/* ============================================================================
+ * >>mmproj   Llama.cpp's files for what a GGUF model sees with, told as the JSON files of a Hugging Face folder.
+ * ============================================================================
+ * A GGUF model that sees comes as two files. The second one (architecture "clip", by custom mmproj-*.gguf) has the tower, the projector and
+ * a few numbers about pictures: clip.projector_type names the family, clip.vision.* are shapes. They are written down here as the folder of
+ * that family would have them, so that all that follows knows one form only; what such a file leaves out is the family's habit. Pictures
+ * are resized and cut as the family's own processor does it, not as llama.cpp approximates that.
+ * References: tools/mtmd/clip.cpp and conversion/ of llama.cpp. */
+
+/* Families by clip.projector_type. */
+static const struct {
+    const char *projector, *model, *tower; /* model_type of config.json and of its vision_config */
+    const char *rows;                      /* the token of a picture's rows, where it is not the placeholder */
+} llm__mmproj_families[] = {{"gemma3", "gemma3", "siglip_vision_model", "<image_soft_token>"},
+                            {"idefics3", "idefics3", "idefics3_vision", NULL},
+                            {"internvl", "internvl", "internvl_vision", NULL},
+                            {"mlp", "llava", "clip_vision_model", NULL},
+                            {"pixtral", "mistral3", "pixtral", NULL},
+                            {"qwen2.5vl_merger", "qwen2_5_vl", "qwen2_5_vl", NULL},
+                            {"qwen2vl_merger", "qwen2_vl", "qwen2_vl", NULL},
+                            {"qwen3vl_merger", "qwen3_vl", "qwen3_vl", NULL},
+                            {"resampler", "minicpmv", "siglip", NULL}};
+
+/* What is asked while a file is told. */
+typedef struct llm__mmproj {
+    llm__facts f;
+    const llm__tensors *tensors;
+    int row; /* of llm__mmproj_families */
+    int32_t hidden, n_layers, patch, size, merge;
+    int has_class;
+} llm__mmproj;
+
+static int llm__mmproj_is(const llm__mmproj *p, const char *projector) {
+    return !strcmp(llm__mmproj_families[p->row].projector, projector);
+}
+
+/* A tensor by its name, in which %d is the layer. */
+static const llm__tensor *llm__mmproj_tensor(const llm__mmproj *p, const char *pattern, int layer) {
+    char name[96];
+    snprintf(name, sizeof name, pattern, layer);
+    return llm__tensors_find(p->tensors, name);
+}
+
+/* The width within a layer, which some files state wrong. Early ones have the names of both matrices the wrong way round. */
+static int32_t llm__mmproj_ff(const llm__mmproj *p) {
+    const llm__tensor *up = llm__mmproj_tensor(p, "v.blk.%d.ffn_up.weight", 0);
+    if (!up || up->n_dims != 2) return 0;
+    const int64_t n = up->shape[0] == p->hidden ? up->shape[1] : up->shape[0];
+    return n > 0 && n <= 1 << 18 ? (int32_t)n : 0;
+}
+
+/* Rows of the table of positions a side; 0: there is no table. */
+static int32_t llm__mmproj_side(const llm__mmproj *p) {
+    const llm__tensor *t = llm__mmproj_tensor(p, "v.position_embd.weight", 0);
+    if (!t) return 0;
+    const int64_t rows = t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3] / p->hidden - p->has_class;
+    return rows > 0 && rows < 1 << 24 ? (int32_t)lround(sqrt((double)rows)) : 0;
+}
+
+/* A list of layers: those of every `each`, or those that have a tensor of that name. */
+static void llm__mmproj_layers(const llm__mmproj *p, const char *key, int each, const char *pattern, llm_text *t) {
+    llm_text_format(t, ",%q:[", key);
+    for (int i = 0; i < p->n_layers; i++)
+        if (each ? (i + 1) % each == 0 : llm__mmproj_tensor(p, pattern, i) != NULL) llm_text_format(t, "%,%d", i);
+    llm_text_str(t, "]");
+}
+
+/* A list of numbers under a key, in pairs if `pairs`; nothing where it is absent. */
+static void llm__mmproj_list(const llm__mmproj *p, const char *key, const char *as, int pairs, llm_text *t) {
+    const llm__gguf_kv *kv = llm__gguf_find(p->f.gguf, key);
+    double v, w;
+    if (!kv || !kv->is_array || kv->count > 512) return;
+    llm_text_format(t, "%,%q:[", as);
+    for (uint64_t i = 0; i + (uint64_t)pairs < kv->count; i += 1 + (uint64_t)pairs) {
+        if (!llm__gguf_num_at(kv, i, &v) || !isfinite(v)) continue;
+        if (!pairs) llm_text_format(t, "%,%f", v);
+        else if (llm__gguf_num_at(kv, i + 1, &w) && isfinite(w)) llm_text_format(t, "%,[%f,%f]", w, v); /* width first */
+    }
+    llm_text_str(t, "]");
+}
+
+/* vision_config. */
+static void llm__mmproj_tower(llm__mmproj *p, const char *tower, llm_text *t) {
+    llm__facts *f = &p->f;
+    const int32_t side = llm__mmproj_side(p), ff = llm__mmproj_ff(p);
+    const int gelu = llm__fact_bool(f, ".use_gelu", 0), silu = llm__fact_bool(f, ".use_silu", 0);
+    llm_text_format(t, ",'vision_config':{'model_type':%q,'hidden_size':%d,'num_hidden_layers':%d,'patch_size':%d", tower, p->hidden,
+                    p->n_layers, p->patch);
+    llm_text_format(t, ",'num_attention_heads':%d,'intermediate_size':%d,'image_size':%d,'layer_norm_eps':%f",
+                    llm__fact_int(f, ".vision.attention.head_count", LLM__MUST, 1, 1024),
+                    ff ? ff : llm__fact_int(f, ".vision.feed_forward_length", LLM__MUST, 1, 1 << 18), side ? side * p->patch : p->size,
+                    llm__fact_num(f, ".vision.attention.layer_norm_epsilon", 1e-6, 1e-20, 1));
+    const int32_t head = llm__fact_int(f, ".vision.attention.head_dim", 0, 0, 1024);
+    if (head) llm_text_format(t, ",'head_dim':%d", head);
+    if (llm__mmproj_is(p, "pixtral") || (p->has_class && llm__mmproj_is(p, "mlp")))
+        llm_text_format(t, ",'hidden_act':%q", silu ? "silu" : gelu ? "gelu" : "quick_gelu");
+    if (llm__mmproj_is(p, "internvl") && !llm__mmproj_tensor(p, "v.blk.%d.ln1.bias", 0)) llm_text_str(t, ",\"norm_type\":\"rms_norm\"");
+    if (llm__mmproj_is(p, "qwen2vl_merger") || llm__mmproj_is(p, "qwen2.5vl_merger") || llm__mmproj_is(p, "qwen3vl_merger"))
+        llm_text_format(t, ",'spatial_merge_size':%d,'temporal_patch_size':2", p->merge);
+    if (llm__mmproj_is(p, "qwen2.5vl_merger")) {
+        llm_text_format(t, ",'tokens_per_second':2,'window_size':%d", llm__fact_int(f, ".vision.window_size", 112, p->patch, 1 << 16));
+        llm__mmproj_layers(p, "fullatt_block_indexes", llm__fact_int(f, ".vision.n_wa_pattern", LLM__MUST, 1, LLM__MAX_LAYERS), "", t);
+    }
+    if (llm__mmproj_is(p, "qwen3vl_merger")) llm__mmproj_layers(p, "deepstack_visual_indexes", 0, "v.deepstack.%d.fc1.weight", t);
+    if (llm__mmproj_is(p, "qwen3vl_merger") && side) llm_text_format(t, ",'num_position_embeddings':%d", side * side);
+    llm_text_str(t, "}");
+}
+
+/* config.json. */
+static void llm__mmproj_config(llm__mmproj *p, const llm__tokenizer *tokenizer, llm_text *t) {
+    llm__facts *f = &p->f;
+    const char *model = llm__mmproj_families[p->row].model, *tower = llm__mmproj_families[p->row].tower;
+    const char *rows = llm__mmproj_families[p->row].rows;
+    if (llm__mmproj_is(p, "mlp") && llm__gguf_find(f->gguf, "clip.vision.image_grid_pinpoints"))
+        model = p->has_class ? "llava_next" : "llava_onevision";
+    if (llm__mmproj_is(p, "mlp") && !p->has_class) tower = "siglip_vision_model";
+    llm_text_format(t, "{'model_type':%q", model);
+    if (rows) llm_text_format(t, ",'image_token_id':%d", llm__tokenizer_id(tokenizer, llm__lit(rows)));
+    if (llm__mmproj_is(p, "idefics3") || llm__mmproj_is(p, "internvl")) llm_text_format(t, ",'scale_factor':%d", p->merge);
+    if (llm__mmproj_is(p, "pixtral")) llm_text_format(t, ",'spatial_merge_size':%d", p->merge);
+    if (llm__mmproj_is(p, "gemma3")) {
+        const int32_t n = llm__mmproj_side(p) / p->merge;
+        llm_text_format(t, ",'mm_tokens_per_image':%d", n * n);
+    }
+    if (llm__mmproj_is(p, "resampler")) {
+        const llm__tensor *query = llm__mmproj_tensor(p, "resampler.query", 0);
+        const int32_t n = query ? (int32_t)LLM__MIN(query->shape[0], 4096) : 64;
+        llm_text_format(t, ",'query_num':%d", llm__fact_int(f, ".minicpmv_query_num", n, 1, 4096));
+    }
+    char text[64];
+    if (llm__fact_str(f, ".vision.image_aspect_ratio", text)[0]) llm_text_format(t, ",'vision_aspect_ratio':%q", text);
+    if (llm__mmproj_is(p, "mlp"))
+        llm_text_format(t, ",'vision_feature_layer':%d",
+                        llm__fact_int(f, ".vision.feature_layer", p->n_layers, 1, LLM__MAX(p->n_layers, 1)));
+    llm__mmproj_tower(p, tower, t);
+    llm_text_str(t, "}");
+}
+
+/* preprocessor_config.json, with the members of all families: each reads its own. */
+static void llm__mmproj_processor(llm__mmproj *p, llm_text *t) {
+    llm__facts *f = &p->f;
+    const int64_t unit = (int64_t)p->patch * p->merge;
+    const int32_t longest =
+        llm__fact_int(f, ".vision.preproc_image_size", llm__mmproj_is(p, "idefics3") ? 4 * (int64_t)p->size : p->size, 1, 16384);
+    llm_text_str(t, "{");
+    llm__mmproj_list(p, "clip.vision.image_mean", llm__mmproj_is(p, "resampler") ? "norm_mean" : "image_mean", 0, t);
+    llm__mmproj_list(p, "clip.vision.image_std", llm__mmproj_is(p, "resampler") ? "norm_std" : "image_std", 0, t);
+    llm__mmproj_list(p, "clip.vision.image_grid_pinpoints", "image_grid_pinpoints", 1, t);
+    llm_text_format(t, "%,'size':{'height':%d,'width':%d,'shortest_edge':%d,'longest_edge':%d}", p->size, p->size, p->size, longest);
+    llm_text_format(t, ",'crop_size':{'height':%d},'max_image_size':{'longest_edge':%d},'scale_resolution':%d", p->size, p->size, p->size);
+    if (llm__mmproj_is(p, "internvl"))
+        llm_text_format(t, ",'min_patches':%d,'max_patches':%d", llm__fact_int(f, ".vision.preproc_min_tiles", 1, 1, 256),
+                        llm__fact_int(f, ".vision.preproc_max_tiles", 12, 1, 256));
+    /* of a picture in its own shape; as llama.cpp has it where the file does not say */
+    llm_text_format(t, ",'min_pixels':%l,'max_pixels':%l}",
+                    (int64_t)llm__fact_num(f, ".vision.image_min_pixels", (double)(8 * unit * unit), 1, 1e9),
+                    (int64_t)llm__fact_num(f, ".vision.image_max_pixels", (double)(4096 * unit * unit), 1, 1e9));
+}
+
+/* Which family it is, or why none of those that are known here. */
+static llm_result llm__mmproj_family(llm__mmproj *p) {
+    LLM__SCOPED(llm_text_free) llm_text known = LLM__ZERO;
+    char name[64];
+    const llm__str arch = llm__gguf_str(p->f.gguf, "general.architecture");
+    if (!llm__str_eq(arch, "clip"))
+        return llm__error(LLM_ERR_FORMAT, "mmproj: %s: a GGUF file of the architecture \"%.*s\", llama.cpp's \"clip\" was expected",
+                          p->f.path, (int)LLM__MIN(arch.n, (size_t)64), arch.p ? arch.p : "");
+    llm__fact_str(&p->f, ".vision.projector_type", name);
+    if (!name[0]) llm__fact_str(&p->f, ".projector_type", name);
+    if (p->f.r) return p->f.r;
+    for (p->row = 0; p->row < LLM__COUNT(llm__mmproj_families); p->row++) {
+        const char *row = llm__mmproj_families[p->row].projector;
+        if (!strcmp(name[0] ? name : "mlp", row)) return LLM_OK;
+        llm_text_str(&known, p->row ? ", " : "");
+        llm_text_str(&known, row);
+    }
+    return llm__error(LLM_ERR_UNSUPPORTED, "mmproj: %s: clip.projector_type: \"%s\" is not supported; these are: %s", p->f.path, name,
+                      known.data ? known.data : "");
+}
+
+/* What everything else is worked out with. */
+static llm_result llm__mmproj_shapes(llm__mmproj *p) {
+    static const char merges[] = ".vision.spatial_merge_size .vision.projector.scale_factor";
+    llm__facts *f = &p->f;
+    const int usual = llm__mmproj_is(p, "gemma3")                                                                  ? 4
+                      : llm__mmproj_is(p, "pixtral") || llm__mmproj_is(p, "mlp") || llm__mmproj_is(p, "resampler") ? 1
+                                                                                                                   : 2;
+    const int version = llm__fact_int(f, ".minicpmv_version", 3, 0, INT32_MAX);
+    if (!llm__fact_bool(f, ".has_vision_encoder", 1))
+        return llm__error(LLM_ERR_UNSUPPORTED, "mmproj: %s: it has no tower for pictures (clip.has_vision_encoder is false)", f->path);
+    if (llm__mmproj_is(p, "resampler") && version < 3)
+        return llm__error(LLM_ERR_UNSUPPORTED, "mmproj: %s: clip.minicpmv_version: %d, 3 (MiniCPM-V 2.6) or later was expected", f->path,
+                          version);
+    p->hidden = llm__fact_int(f, ".vision.embedding_length", LLM__MUST, 8, 1 << 16);
+    p->n_layers = llm__fact_int(f, ".vision.block_count", LLM__MUST, 1, LLM__MAX_LAYERS);
+    p->patch = llm__fact_int(f, ".vision.patch_size", LLM__MUST, 1, 256);
+    p->size = llm__fact_int(f, ".vision.image_size", LLM__MUST, p->patch, 16384);
+    p->merge = llm__fact_int(f, merges, usual, 1, 16);
+    p->has_class = llm__mmproj_tensor(p, "v.class_embd", 0) != NULL;
+    return f->r;
+}
+
+/* Both documents. */
+static llm_result llm__mmproj_told(llm__mmproj *p, const llm__tokenizer *tokenizer, llm_json **config, llm_json **processor) {
+    LLM__SCOPED(llm_text_free) llm_text first = LLM__ZERO, second = LLM__ZERO;
+    llm_result r = llm__mmproj_family(p);
+    if (!r) r = llm__mmproj_shapes(p);
+    if (r) return r;
+    llm__mmproj_config(p, tokenizer, &first);
+    llm__mmproj_processor(p, &second);
+    if (p->f.r) return p->f.r;
+    if (first.failed || second.failed) return llm__nomem();
+    r = llm_json_parse(first.data, first.len, NULL, config);
+    return r ? r : llm_json_parse(second.data, second.len, NULL, processor);
+}
+
+/* Opens the file beside m's own files: its tensors go to m->source.mmproj. *config and *processor: what config.json and
+ * preprocessor_config.json would say; the caller frees them. *named: the path, as long as the model. */
+static llm_result llm__mmproj_open(llm_model *m, const char *path, const char **named, llm_json **config, llm_json **processor) {
+    LLM__SCOPED(llm__gguf_free) llm__gguf keys = LLM__ZERO;
+    llm__source *s = &m->source;
+    llm__file file;
+    llm__mmproj p = LLM__ZERO;
+    *named = llm__arena_str(&s->arena, llm__lit(path));
+    if (!*named) return llm__nomem();
+    llm_result r = llm__source_file(s, *named, &file);
+    if (r) return r;
+    if (!llm__is_gguf(&file)) return llm__error(LLM_ERR_FORMAT, "mmproj: %s: no GGUF file; llama.cpp's mmproj-*.gguf was expected", path);
+    r = llm__gguf_parse(*named, file.data, file.size, &keys, &s->mmproj);
+    if (r) return r;
+    p.f.gguf = &keys;
+    p.f.path = *named;
+    memcpy(p.f.arch, "clip", 5);
+    p.tensors = &s->mmproj;
+    return llm__mmproj_told(&p, s->tokenizer, config, processor);
+}
+
 /* ---- The processor ----
  * What a folder says of pictures stands in two or three JSON files, and half of it under two names. A request may change some of it. */
 
@@ -26904,11 +27150,10 @@ static llm_result llm__processor_change(const llm__vision *v, const char *json, 
     return r ? r : llm__processor_check(v, p);
 }
 
-/* The family's usual parameters, then what the folder's files say. */
-static llm_result llm__processor_open(llm_model *m, llm__vision *v) {
+/* The family's usual parameters, then what the folder's files say, or the document that stands for them. */
+static llm_result llm__processor_open(llm_model *m, llm__vision *v, const llm_json *config, const llm_json *given) {
     llm__processor *p = &v->processor;
     LLM__SCOPED(llm__json_drop) llm_json *picture = NULL, *video = NULL;
-    const llm_json *config = m->source.config;
     const int unit = v->patch * v->merge;
     p->filter = (llm__filter)v->family->filter;
     p->rescale = 1 / 255.0;
@@ -26927,8 +27172,8 @@ static llm_result llm__processor_open(llm_model *m, llm__vision *v) {
     p->min_frames = 4;
     p->max_frames = v->family->flags & LLM__EYES_TWICE ? 180 : 768;
     llm__pinpoints_of(config, llm_json_find(config, 0, "image_grid_pinpoints"), p);
-    llm_result r = LLM_OK;
-    if (!v->gguf) {
+    llm_result r = given ? llm__processor_read(v, given, 0, 0, p) : LLM_OK;
+    if (!given) {
         r = llm__folder_json(&m->source, m->source.path, "preprocessor_config.json", 16000000, &picture);
         if (!r) r = llm__folder_json(&m->source, m->source.path, "video_preprocessor_config.json", 16000000, &video);
         if (!r && picture) r = llm__processor_read(v, picture, 0, 0, p);
@@ -26936,7 +27181,8 @@ static llm_result llm__processor_open(llm_model *m, llm__vision *v) {
         if (!r && video) r = llm__processor_read(v, video, 0, 1, p);
     }
     if (!r) r = llm__processor_check(v, p);
-    return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: preprocessor_config.json: %.700s", m->path, llm_last_error())
+    return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: %s%.700s", v->path,
+                          given ? "" : "preprocessor_config.json: ", llm_last_error())
              : LLM_OK;
 }
 
@@ -27055,9 +27301,15 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     const int slices = v->family->marks == LLM__MARKS_SLICES;
     v->image_id =
         llm__placeholder(m, root, slices ? "" : "image_token_id image_token_index", slices ? "<unk>" : v->family->token, &v->image_token);
+    v->in_text = (v->family->flags & LLM__EYES_IN_TEXT) != 0;
+    if (v->gguf && v->image_id < 0 && !strcmp(v->family->projector, "llava")) {
+        /* the vocabulary of LLaVA 1.5's language model has no token for pictures, and its template knows none */
+        v->image_id = llm__placeholder(m, root, "", "<unk>", &v->image_token);
+        v->in_text = v->image_id >= 0;
+    }
     v->video_id = llm__placeholder(m, root, "video_token_id video_token_index", v->family->video_token, &v->video_token);
     if (!(v->family->flags & LLM__EYES_VIDEO)) v->video_id = -1;
-    v->placeholder = slices || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
+    v->placeholder = v->in_text || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
     v->video_placeholder = v->video_token;
     v->row_end = "[IMG_BREAK]";
     v->last_end = "[IMG_END]";
@@ -27088,12 +27340,12 @@ static void llm__vision_rest(llm_model *m, llm__facts *root, llm__vision *v) {
     v->seq_len = 0;
 }
 
-/* Everything of a folder but the processor. */
-static llm_result llm__vision_folder(llm_model *m, llm__vision *v) {
+/* Everything that config.json says. */
+static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_json *config) {
     llm__facts root = LLM__ZERO, f;
     char type[64], tower[64];
-    root.path = m->path;
-    root.json = m->source.config;
+    root.path = v->path;
+    root.json = config;
     root.n_nodes = 1;
     llm__fact_str(&root, "model_type", type);
     v->family = llm__eyes_of(type);
@@ -27101,19 +27353,20 @@ static llm_result llm__vision_folder(llm_model *m, llm__vision *v) {
     f = root;
     f.node[0] = object;
     if (llm_json_type_of(root.json, object) != LLM_JSON_OBJECT)
-        return llm__error(LLM_ERR_FORMAT, "%s: config.json: vision_config: an object expected", m->path);
+        return llm__error(LLM_ERR_FORMAT, "%s: config.json: vision_config: an object expected", v->path);
     llm__fact_str(&f, "model_type", tower);
     v->tower = llm__tower_of(tower[0] ? tower : type);
     if (!v->tower && v->family) v->tower = llm__tower_of(type);
     if (!v->family || !v->tower)
         return llm__error(LLM_ERR_UNSUPPORTED,
                           "%s: config.json: a model that sees of the type \"%.40s\" with a tower of the type \"%.40s\" is not supported",
-                          m->path, type, tower);
+                          v->path, type, tower);
     if (!strcmp(tower, "pixtral")) v->family = llm__eyes_of("mistral3");
     v->projector = llm__projector_of(v->family->projector);
     v->flags = v->tower->flags;
     f.defaults = v->tower->defaults;
     if (v->family->fit == LLM__FIT_SLICES) v->flags |= LLM__SEES_BUCKETS;
+    if (!strcmp(llm__fact_str(&f, "norm_type", type), "rms_norm")) v->flags |= LLM__SEES_RMS;
     llm__tower_shapes(&f, &root, v);
     if (!f.r) llm__tower_layers(&f, &root, v);
     if (f.r || root.r) return f.r ? f.r : root.r;
@@ -27142,20 +27395,25 @@ static const llm_picture_reader *llm__reader_there(void) { return llm_picture_re
 static const llm_picture_reader *llm__reader_there(void) { return NULL; }
 #endif
 
-/* Reads what a model sees with into m->vision; NULL there: it does not see. path: of an mmproj file, or NULL. */
+/* Reads what a model sees with into m->vision; NULL there: it does not see. */
 static llm_result llm__vision_open(llm_model *m, const llm_model_config *cfg) {
-    if (cfg && cfg->mmproj)
-        return llm__error(LLM_ERR_UNSUPPORTED,
-                          "mmproj: %.300s: llama.cpp's files for pictures are not in this version; Hugging Face folders are", cfg->mmproj);
-    if (!m->arch.n_layers || !llm__sees(m, cfg)) return LLM_OK;
+    LLM__SCOPED(llm__json_drop) llm_json *config = NULL, *processor = NULL;
+    const char *mmproj = cfg ? cfg->mmproj : NULL;
+    if (mmproj && (cfg->language_model_only || !m->source.gguf))
+        return llm__error(LLM_ERR_ARG, "mmproj: %.300s: %s", mmproj,
+                          m->source.gguf ? "with language_model_only the model does not see; one of them was expected"
+                                         : "such a file goes with a GGUF model; a folder has its tower in its own files");
+    if (!m->arch.n_layers || (!mmproj && !llm__sees(m, cfg))) return LLM_OK;
     llm__vision *v = (llm__vision *)llm__arena_get(&m->source.arena, sizeof *v);
     if (!v) return llm__nomem();
     v->path = m->path;
-    v->tensors = &m->source.tensors;
+    v->tensors = mmproj ? &m->source.mmproj : &m->source.tensors;
+    v->gguf = mmproj != NULL;
     v->reader = cfg && cfg->picture_reader ? cfg->picture_reader : llm__reader_there();
     llm__random_bytes(v->secret, sizeof v->secret);
-    llm_result r = llm__vision_folder(m, v);
-    if (!r) r = llm__processor_open(m, v);
+    llm_result r = mmproj ? llm__mmproj_open(m, mmproj, &v->path, &config, &processor) : LLM_OK;
+    if (!r) r = llm__vision_config(m, v, config ? config : m->source.config);
+    if (!r) r = llm__processor_open(m, v, config ? config : m->source.config, processor);
     if (!r) m->vision = v;
     return r;
 }
@@ -27993,7 +28251,7 @@ static const llm__tensor *llm__tower_find(const llm__tower_loader *L, const char
         for (int i = 0; i < 4; i++) {
             const llm__tensor *t = llm__tower_name(L, word, ends[bias][i % 2], layer, i < 2 ? "" : "model.", name);
             if (t) return t;
-            if (!first[0]) memcpy(first, name, 256);
+            if (!first[0] || (L->v->gguf && !i)) memcpy(first, name, 256); /* names of GGUF stand last */
         }
     memcpy(name, first, 256);
     return NULL;
@@ -28032,6 +28290,40 @@ static const void *llm__tower_reorder(llm__tower_loader *L, const llm__tensor *t
     return to;
 }
 
+/* Rows of heads that stand in pairs (2i, 2i + 1), put back to (i, i + head_dim / 2). */
+static const void *llm__tower_unturned(llm__tower_loader *L, const llm__tensor *t, int64_t rows, int64_t cols) {
+    const int64_t bytes = llm__row_bytes(t->type, cols), dim = L->v->head_dim, half = dim / 2;
+    uint8_t *to = (uint8_t *)llm__arena_take(&L->keep, (size_t)(rows * bytes));
+    if (!to) L->r = llm__nomem();
+    for (int64_t r = 0; to && r < rows; r++)
+        memcpy(to + r * bytes, t->data + (r / dim * dim + r % dim % half * 2 + r % dim / half) * bytes, (size_t)bytes);
+    return to;
+}
+
+/* The second frame's part of the patches' product. NULL: an error. */
+static const llm__tensor *llm__tower_second_frame(llm__tower_loader *L, int64_t rows, int64_t cols) {
+    char name[256];
+    const llm__tensor *t = llm__tower_find(L, "@patch_embd.weight.1", -1, 0, name);
+    if (!t) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", L->v->path, name);
+    return t && llm__tower_fits(L, t, rows, cols, 0) ? t : NULL;
+}
+
+/* Both frames' parts as one matrix, whose columns go channel by channel and in each frame by frame. */
+static const void *llm__tower_frames(llm__tower_loader *L, const llm__tensor *t, int64_t rows, int64_t cols) {
+    const int64_t half = cols / 2, each = half / 3;
+    const llm__tensor *frame[2] = {t, llm__tower_second_frame(L, rows, half)};
+    float *to = (float *)llm__arena_take(&L->keep, (size_t)(rows * cols) * sizeof *to),
+          *row = (float *)llm__arena_take(&L->keep, (size_t)half * sizeof *row);
+    if ((!to || !row) && !L->r) L->r = llm__nomem();
+    for (int64_t r = 0; r < rows && !L->r; r++)
+        for (int k = 0; k < 2; k++) {
+            /* a row of a convolution need not be whole blocks, but such types are not quantised */
+            llm__dequant_columns(frame[k]->type, frame[k]->data + r * llm__row_bytes(frame[k]->type, half), 0, half, row);
+            for (int64_t c = 0; c < 3; c++) memcpy(to + r * cols + (2 * c + k) * each, row + c * each, (size_t)each * sizeof *to);
+        }
+    return to;
+}
+
 /* Fills in a segment of a weight or of its bias (k 1) from a tensor; t NULL: random values. */
 static void llm__tower_segment(llm__tower_loader *L, const llm__tensor *t, const llm__tower_part *p, int64_t cols, uint32_t flags,
                                llm_segment *s) {
@@ -28046,9 +28338,11 @@ static void llm__tower_segment(llm__tower_loader *L, const llm__tensor *t, const
     s->data = t ? t->data : NULL;
     L->v->n_params += s->n_rows * s->n_cols;
     if (t) L->v->bytes += llm__row_bytes(t->type, s->n_rows * s->n_cols);
-    if (!t || !(flags & LLM__STEP_CHANNELS) || !L->t) return;
-    s->data = llm__tower_reorder(L, t, p->all, cols);
-    s->type = LLM_TYPE_F32;
+    if (!t || !L->t || !cols) return;
+    if (flags & LLM__STEP_TURNED) s->data = llm__tower_unturned(L, t, p->all, cols);
+    if (flags & LLM__STEP_FRAMES) s->data = llm__tower_frames(L, t, p->all, cols);
+    if (flags & LLM__STEP_CHANNELS) s->data = llm__tower_reorder(L, t, p->all, cols);
+    if (flags & (LLM__STEP_FRAMES | LLM__STEP_CHANNELS)) s->type = LLM_TYPE_F32;
 }
 
 /* A matrix out of parts, one below the other, with their biases if they have any. role VECTOR: a norm. optional: it may be absent. */
@@ -28062,8 +28356,10 @@ static void llm__tower_take(llm__tower_loader *L, llm_role role, const llm__towe
         const llm__tensor *t = L->m->dummy ? NULL : llm__tower_find(L, parts[i].names, layer, 0, name);
         if (!t && optional) return;
         if (!t && !L->m->dummy) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", L->v->path, name);
-        if (L->r || (t && !llm__tower_fits(L, t, parts[i].all, cols, cols && flags & LLM__STEP_ACROSS))) return;
-        llm__tower_segment(L, t, &parts[i], cols, flags, &list[0][i]);
+        const int64_t stored = flags & LLM__STEP_FRAMES ? cols / 2 : cols;
+        if (L->r || (t && !llm__tower_fits(L, t, parts[i].all, stored, cols && flags & LLM__STEP_ACROSS))) return;
+        if (flags & LLM__STEP_FRAMES && !llm__tower_second_frame(L, parts[i].all, stored)) return;
+        llm__tower_segment(L, t, &parts[i], cols, i < 2 ? flags : flags & ~(uint32_t)LLM__STEP_TURNED, &list[0][i]);
         const llm__tensor *bias = L->m->dummy ? NULL : llm__tower_find(L, parts[i].names, layer, 1, name);
         if (!bias) continue;
         if (!llm__tower_fits(L, bias, parts[i].all, 0, 0)) return;
@@ -28124,7 +28420,8 @@ static void llm__tower_layer_weights(llm__tower_loader *L, int i, llm__tower_lay
         {fused ? LLM__SEES_QKV : LLM__SEES_Q, fused ? 3 * A : A, 0, fused ? 3 * A : A}, {LLM__SEES_K, A, 0, A}, {LLM__SEES_V, A, 0, A}};
     const llm__tower_part gate_up[] = {{LLM__SEES_GATE, F, 0, F}, {LLM__SEES_UP, F, 0, F}};
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_NORM1, D, 0, 0, i, &layer->norm1);
-    llm__tower_take(L, LLM_ROLE_LINEAR, qkv, fused ? 1 : 3, D, 0, 0, i, &layer->qkv);
+    const uint32_t turned = v->gguf && v->flags & LLM__SEES_TURNS && !fused ? LLM__STEP_TURNED : 0;
+    llm__tower_take(L, LLM_ROLE_LINEAR, qkv, fused ? 1 : 3, D, turned, 0, i, &layer->qkv);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_QN, A, 0, 1, i, &layer->q_norm);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_KN, A, 0, 1, i, &layer->k_norm);
     llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_O, D, A, 0, i, &layer->o);
@@ -28136,13 +28433,13 @@ static void llm__tower_layer_weights(llm__tower_loader *L, int i, llm__tower_lay
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_SCALE2, D, 0, 1, i, &layer->scale2);
 }
 
-/* Names of a list's tensors with those of a DeepStack level in the place of the last one's: "visual.deepstack_merger_list.K". */
-static const char *llm__tower_deep(const char *usual, int level, char out[128]) {
+/* Names of a list's tensors with those of a DeepStack level in the place of the last one's: "visual.deepstack_merger_list.LEVEL", of GGUF
+ * "v.deepstack.LAYER". */
+static const char *llm__tower_deep(const llm__vision *v, const char *usual, int level, char out[128]) {
+    const char *of = strstr(usual, "norm") ? "norm" : strstr(usual, "fc1") ? "fc1" : "fc2";
     if (level < 0) return usual;
-    snprintf(out, 128, "visual.deepstack_merger_list.%d.%s", level,
-             strstr(usual, "norm")  ? "norm"
-             : strstr(usual, "fc1") ? "linear_fc1"
-                                    : "linear_fc2");
+    if (v->gguf) snprintf(out, 128, "v.deepstack.%d.%s", (int)v->deep[level], of);
+    else snprintf(out, 128, "visual.deepstack_merger_list.%d.%s%s", level, of[0] == 'f' ? "linear_" : "", of);
     return out;
 }
 
@@ -28163,7 +28460,7 @@ static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_lis
         const llm__projector_step *s = level >= 0 ? &deep[i] : &row[i];
         llm__tower_step *step = &list->step[list->n];
         char names[128], name[256];
-        const char *wanted = llm__tower_deep(s->names, level, names);
+        const char *wanted = llm__tower_deep(L->v, s->names, level, names);
         const int optional = (s->flags & LLM__STEP_MAYBE) != 0;
         step->row = &row[level >= 0 && i < 2 ? 1 - i : i];
         const llm__tower_part norm = {wanted, width, 0, width};
@@ -28191,20 +28488,22 @@ static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_lis
 /* MiniCPM-V's. */
 static void llm__tower_resampler_weights(llm__tower_loader *L, llm__tower_resampler *r) {
     const int64_t D = L->v->out, H = L->v->hidden;
-    const llm__tower_part q = {"resampler.attn.in_proj resampler.attn.in_proj_weight", 3 * D, 0, D}, k = {q.names, 3 * D, D, D},
-                          v = {q.names, 3 * D, 2 * D, D};
-    const llm__tower_part proj = {"resampler.proj", D, 0, D};
+    static const char in[] = "resampler.attn.in_proj resampler.attn.in_proj_weight";
+    const int split = L->v->gguf; /* q, k and v in tensors of their own, and the last matrix the other way round */
+    const llm__tower_part whole[3] = {{in, 3 * D, 0, D}, {in, 3 * D, D, D}, {in, 3 * D, 2 * D, D}},
+                          apart[3] = {{"resampler.attn.q", D, 0, D}, {"resampler.attn.k", D, 0, D}, {"resampler.attn.v", D, 0, D}},
+                          proj = {"resampler.proj", D, 0, D}, *qkv = split ? apart : whole;
     r->head_dim = (int32_t)LLM__MIN(D, 128);
     r->n_heads = (int32_t)(D / r->head_dim);
-    llm__tower_one(L, LLM_ROLE_LINEAR, "resampler.kv_proj", D, H, 0, -1, &r->kv);
+    llm__tower_one(L, LLM_ROLE_LINEAR, "resampler.kv_proj resampler.kv", D, H, 0, -1, &r->kv);
     llm__tower_one(L, LLM_ROLE_VECTOR, "resampler.ln_kv", D, 0, 0, -1, &r->kv_norm);
-    llm__tower_take(L, LLM_ROLE_LINEAR, &q, 1, D, 0, 0, -1, &r->q);
-    llm__tower_take(L, LLM_ROLE_LINEAR, &k, 1, D, 0, 0, -1, &r->k);
-    llm__tower_take(L, LLM_ROLE_LINEAR, &v, 1, D, 0, 0, -1, &r->v);
-    llm__tower_one(L, LLM_ROLE_LINEAR, "resampler.attn.out_proj", D, D, 0, -1, &r->out);
+    llm__tower_take(L, LLM_ROLE_LINEAR, &qkv[0], 1, D, 0, 0, -1, &r->q);
+    llm__tower_take(L, LLM_ROLE_LINEAR, &qkv[1], 1, D, 0, 0, -1, &r->k);
+    llm__tower_take(L, LLM_ROLE_LINEAR, &qkv[2], 1, D, 0, 0, -1, &r->v);
+    llm__tower_one(L, LLM_ROLE_LINEAR, "resampler.attn.out_proj resampler.attn.out", D, D, 0, -1, &r->out);
     llm__tower_one(L, LLM_ROLE_VECTOR, "resampler.ln_q", D, 0, 0, -1, &r->q_norm);
     llm__tower_one(L, LLM_ROLE_VECTOR, "resampler.ln_post", D, 0, 0, -1, &r->post_norm);
-    llm__tower_take(L, LLM_ROLE_LINEAR, &proj, 1, D, LLM__STEP_ACROSS, 0, -1, &r->proj);
+    llm__tower_take(L, LLM_ROLE_LINEAR, &proj, 1, D, split ? 0 : LLM__STEP_ACROSS, 0, -1, &r->proj);
     if (L->t) r->query = llm__tower_floats(L, "resampler.query", 0, D * L->v->n_query, 0);
 }
 
@@ -28227,8 +28526,9 @@ static void llm__tower_root(llm__tower_loader *L) {
                 L->layers = llm__tower_roots[i][1];
                 if (llm__tower_find(L, LLM__SEES_NORM1, 0, 0, name)) return;
             }
-    L->root = full[0];
-    L->layers = llm__tower_roots[0][1];
+    const int usual = L->v->gguf ? LLM__COUNT(llm__tower_roots) - 1 : 0;
+    L->root = llm__tower_roots[usual][0];
+    L->layers = llm__tower_roots[usual][1];
 }
 
 /* All weights: looks each up and checks its shape, and hands it over if there is a tower to have them. */
@@ -28242,11 +28542,12 @@ static void llm__tower_weights(llm__tower_loader *L) {
     memset(&none, 0, sizeof none);
     llm__tower_root(L);
     if (!L->m->dummy && !llm__tower_find(L, LLM__SEES_NORM1, 0, 0, name)) {
-        L->r = llm__error(LLM_ERR_FORMAT, "%s: config.json says that the model sees, and its files have no tower: tensor %s is missing",
-                          v->path, name);
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: %s no tower: tensor %s is missing", v->path,
+                          v->gguf ? "the file has" : "config.json says that the model sees, and its files have", name);
         return;
     }
-    llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_PATCH, D, v->patch_values, 0, -1, &t->patch);
+    const llm__tower_part patch = {LLM__SEES_PATCH, D, 0, D};
+    llm__tower_take(L, LLM_ROLE_LINEAR, &patch, 1, v->patch_values, v->gguf && v->frames > 1 ? LLM__STEP_FRAMES : 0, 0, -1, &t->patch);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_PRE, D, 0, 1, -1, &t->pre_norm);
     for (int i = 0; i < v->n_used && !L->r; i++) llm__tower_layer_weights(L, i, L->t ? &t->layer[i] : &unused);
     llm__tower_projector(L, -1, &t->main);
@@ -28255,7 +28556,7 @@ static void llm__tower_weights(llm__tower_loader *L) {
     float *read[4] = {v->flags & LLM__SEES_TABLE ? llm__tower_floats(L, LLM__SEES_POSITIONS, 0, table, 0) : NULL,
                       has_class ? llm__tower_floats(L, LLM__SEES_FIRST, 0, D, 0) : NULL,
                       has_class ? llm__tower_floats(L, LLM__SEES_PATCH, 1, D, 1) : NULL,
-                      v->family->flags & LLM__EYES_NEWLINES ? llm__tower_floats(L, "image_newline", 0, v->out, 0) : NULL};
+                      v->family->flags & LLM__EYES_NEWLINES ? llm__tower_floats(L, "image_newline v.image_newline", 0, v->out, 0) : NULL};
     t->table = read[0];
     t->first = read[1];
     t->bias = read[2];
@@ -29020,7 +29321,7 @@ LLM__COLD_BEGIN
 
 static llm_result llm__blind(void) { return llm__error(LLM_ERR_UNSUPPORTED, "pictures: this build leaves vision out (LLM_NO_VISION)"); }
 
-/* Reads what a model sees with into m->vision; NULL there: it does not see. path: of an mmproj file, or NULL. */
+/* Reads what a model sees with into m->vision; NULL there: it does not see. */
 static llm_result llm__vision_open(llm_model *m, const llm_model_config *cfg) {
     return (void)m, cfg && cfg->mmproj ? llm__blind() : LLM_OK;
 }
@@ -29086,6 +29387,7 @@ static llm_result llm__see_open(const char *path, const llm__place *place, const
     if (r) return r;
     (*out)->source.place = place ? *place : none;
     r = llm__vision_open(*out, cfg);
+    (*out)->info.vision = (*out)->vision != NULL;
     (*out)->source.place = none;
     if (!r) r = llm__model_senses(*out, cfg);
     if (!r && (*out)->vision) r = llm__tower_check(*out, (*out)->vision);
@@ -41312,8 +41614,7 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
 static void llm__oai_joined(const llm_openai_call *k, int content, llm_text *out) {
     const llm_json *d = k->chat;
     const llm__vision *v = k->service.model->vision;
-    const int list = llm_json_type_of(d, content) == LLM_JSON_ARRAY,
-              in_place = k->service.interleave_mm_strings || (v && v->family->flags & LLM__EYES_IN_TEXT);
+    const int list = llm_json_type_of(d, content) == LLM_JSON_ARRAY, in_place = k->service.interleave_mm_strings || (v && v->in_text);
     size_t from = out->len;
     for (int pass = in_place; pass < 2; pass++)
         for (int part = list ? llm_json_first(d, content) : content; part >= 0; part = list ? llm_json_next(d, part) : -1) {

@@ -37,7 +37,7 @@ typedef struct llm_model_config {
     int no_generation_config;     /* 1: llm_sampling_default is vLLM's, whatever generation_config.json says */
     const llm_picture_reader
         *picture_reader; /* for files of pictures, NULL: llm_picture_reader_stb() if it is there, else GIFs and pixels only */
-    const char *mmproj;  /* GGUF: the file with what the model sees with; NULL: none */
+    const char *mmproj;  /* of a GGUF model the file with what it sees with, as llama.cpp has it (mmproj-*.gguf); NULL: none */
 } llm_model_config;
 
 typedef struct llm_model_info {
@@ -54,6 +54,7 @@ typedef struct llm_model_info {
     const char *chat_template;  /* its text; NULL: none */
     int32_t max_model_len;      /* longest sequence; above max_position_embeddings where the rotary scaling grows with the prompt */
     int64_t step_bytes;         /* of the weights that a step of one token reads: no untied embedding, of the experts those used */
+    int32_t vision;             /* 1: pictures and videos may stand in a prompt */
 } llm_model_info;
 
 /* Opens a GGUF file (the first of split files) or a Hugging Face folder. Every header, setting and tensor shape is checked here, so what

@@ -125,6 +125,7 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_FLOAT(T, m.rope_scaling_factor, group, "rope-scaling-factor", 0, 1000, \
                       "dynamic NTK: prompts longer than the model's length, by so much at most (0: as the files say)"), \
         LLM_OPT_BOOL(T, m.use_logn_attn, group, "use-logn-attn", "scale queries beyond the model's length by its logarithm"), \
+        LLM_OPT_TEXT(T, m.mmproj, group, "mm|mmproj", "FILE", "of a GGUF model what it sees with: llama.cpp's second file"), \
         LLM_OPT_BOOL(T, m.language_model_only, group, "language-model-only", "of a model with vision the text part alone"), \
         LLM_OPT_ENUM(T, m.no_generation_config, group, "generation-config", "auto|vllm=1", \
                      "vllm: sampling defaults are vLLM's, whatever generation_config.json says")

@@ -36,6 +36,7 @@ typedef struct llm__source {
     llm_json *config, *generation_config, *tokenizer_config; /* of a folder; NULL: absent. Roots are objects */
     llm__quant quant;                                        /* of a folder */
     llm__tensors tensors;                                    /* of all parts and shards; empty with vocab_only or dummy_weights */
+    llm__tensors mmproj;                                     /* of a second GGUF file, with what the model sees; mostly empty */
     llm__tokenizer *tokenizer;   /* without any token only with dummy_weights in a folder without tokenizer files */
     llm_template *chat_template; /* NULL: none, or chat_template_error says why not */
     char *chat_template_text, *chat_template_error;

@@ -231,6 +231,7 @@ LLM__PRIVATE void llm__source_close(llm__source *s) {
     llm_json_free(s->generation_config);
     llm_json_free(s->tokenizer_config);
     llm__tensors_free(&s->tensors);
+    llm__tensors_free(&s->mmproj);
     for (size_t i = 0; i < s->n_files; i++) llm__file_close(&s->files[i]);
     LLM_FREE(s->files);
     llm__arena_free(&s->arena);

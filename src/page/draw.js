@@ -67,9 +67,11 @@ function branches(chat, node) {
   return all[1] ? [go("left", all[i - 1], "Previous version"), ["span", {}, i + 1 + "/" + all.length], go("right", all[i + 1], "Next version")] : [];
 }
 /* Attachments: of a message, or of the one that is being written. */
-const filesOf = (files, own) => files.map((f, i) => own
-  ? shown("span", "chip", icon("file"), ["span", {}, f.name], tool("detach", "close", "Remove " + f.name, { "data-at": i }))
-  : shown("details", "chip", ["summary", {}, icon("file"), ["span", {}, f.name]], ["pre", { tabindex: "0" }, f.text]));
+const filesOf = (files, own) => files.map((f, i) => {
+  const picture = f.url && ["img", { src: f.url, alt: f.name }], name = ["span", {}, f.name];
+  if (own) return shown("span", "chip", picture || icon("file"), name, tool("detach", "close", "Remove " + f.name, { "data-at": i }));
+  return picture || shown("details", "chip", ["summary", {}, icon("file"), name], ["pre", { tabindex: "0" }, f.text]);
+});
 const bubble = node => shown("div", "body", ...filesOf(node.files), ...(node.text ? [["div", { class: "bubble", dir: "auto" }, node.text]] : []));
 
 function article(node, kind, label, ...kids) {
@@ -93,7 +95,7 @@ const queuedOf = chat => Object.values(chat.nodes).filter(n => n.queued && !n.go
 const waitingMessage = (chat, node) => article(node, "user queued", "Queued message", bubble(node), shown("div", "tools", ["span", {}, "Queued"],
   ...(busy(chat) ? [] : [act("sendQueued", "Send now")]), tool("unqueue", "edit", "Back to the input"), tool("dropQueued", "close", "Remove")));
 function welcome() {
-  const status = waiting === "key" ? [REASONS[401][0]] : waiting ? [["span", { class: "dot" }], waiting + "\u2026"] : ["Conversations stay in this browser."];
+  const status = waiting === "key" ? [REASONS[401][0]] : waiting ? [["span", { class: "dot" }], waiting] : ["Conversations stay in this browser."];
   const acts = waiting === "key" ? [act("tune", "Settings")] : IDEAS.map(text => act("idea", text));
   return shown("div", "empty", ["h2", {}, "What can I help with?"], ["p", { role: "status" }, ...status], ["div", {}, ...acts]);
 }
@@ -156,9 +158,9 @@ function drawForm(chat, m) {
 function drawMeter(chat, all, e) {
   const path = visible(chat), k = path.findLastIndex(n => n.used), rest = [...path.slice(k + 1), { text: $("input").value, files: attached }];
   const used = Math.round(rest.reduce((n, x) => n + contentOf(x).length / 4, k < 0 ? 0 : path[k].used)), share = Math.min(100, Math.round(used / all * 100));
-  const title = "Context: " + number(used) + " of " + number(all) + " tokens", circle = { cx: "10", cy: "10", r: "8" };
+  const title = "Context: " + number(used) + " of " + number(all) + " tokens";
   assign(e, { title, hidden: !all || !used, className: share > 95 ? "bad" : share > 80 ? "warn" : "", ariaValueMax: all, ariaValueNow: Math.min(used, all), ariaValueText: title });
-  patch(e, [["svg", { viewBox: "0 0 20 20" }, ["circle", circle], ["circle", { ...circle, pathLength: "100", "stroke-dasharray": share + " 100" }]], share + "%"]);
+  patch(e, [["progress", { max: 100, value: share, "aria-hidden": "true" }], share + "%"]);
 }
 
 /* ---- all of it */
@@ -170,9 +172,10 @@ function draw() {
   drawLog(chat);
   drawList();
   drawForm(chat, m);
+  if (busy(chat)) speak(busy(chat).node);
   $("title").textContent = title;
   document.title = title + " - llm.h";
-  $("about").textContent = m ? nameOf(m) + ", " + number(contextOf(m)) + " tokens of context" : "";
+  $("about").textContent = m ? nameOf(m) + (contextOf(m) ? ", " + number(contextOf(m)) + " tokens of context" : "") : "";
   const focus = document.querySelector("[data-focus]");
   if (focus) {
     focus.removeAttribute("data-focus");

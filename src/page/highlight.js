@@ -6,31 +6,34 @@
  * k keyword, n number, m what is said to the compiler or about markup, f name that is called, v variable or key. No expression goes back
  * far: what is never closed goes to the end, or to that of its line. A language that is not known has no colours. */
 const WORDS = words => ["k", "\\b(?:" + words.replace(/ /g, "|") + ")\\b"];
-const DOUBLE = "\"(?:[^\"\\\\\\n]+|\\\\[^])*\"?", SINGLE = "'(?:[^'\\\\\\n]+|\\\\[^])*'?", LINES = "\"(?:[^\"\\\\]+|\\\\[^])*\"?", END = "$(?![^])", BLOCK = "\\/\\*[^]*?(?:\\*\\/|" + END + ")";
+/* Between two marks, with escapes; `not`: what ends it besides. */
+const quoted = (mark, not) => mark + "(?:[^" + mark + "\\\\" + not + "]+|\\\\[^])*" + mark + "?";
+const DOUBLE = quoted("\"", "\\n"), SINGLE = quoted("'", "\\n"), LINES = quoted("\"", "");
+/* From one mark to the other, or to the end of the text. */
+const between = (from, to) => from + "[^]*?(?:" + to + "|$(?![^]))", BLOCK = between("\\/\\*", "\\*\\/"), LONG = between("\"\"\"", "\"\"\"");
 const COMMENT = ["c", BLOCK + "|\\/\\/.*"], HASH = ["c", "#.*"], STRINGS = ["s", DOUBLE + "|" + SINGLE], START = c => `${c}(?<=^[ \\t]*${c})`;
 const NUMBER = ["n", "\\b0[xX][\\da-fA-F_]+\\w*|(?:\\b\\d[\\d_]*(?:\\.(?!\\.)[\\d_]*)?|(?<![.\\w])\\.\\d[\\d_]*)(?:[eE][+-]?\\d+)?[a-zA-Z]*"], CALL = ["f", "\\b[A-Za-z_]\\w*(?=\\()"];
-const SHARED = "break case continue default do else for if return switch while true false null const static void new this class enum int float char bool ";
+const BRACES = "break case continue default do else for if return switch while true false null const static void new this class enum int float char bool " +
+  "catch delete double long namespace override private protected public short throw try using virtual volatile ";
+const OBJECTS = BRACES + "async await boolean extends finally implements import in instanceof interface readonly string super var ";
 const TAG = [["k", "^<\\/?[\\w:.-]+|\\/?>$"], ["s", "\"[^\"]*\"?|'[^']*'?"], ["v", "[\\w:@.-]+"]];
 
 const LANGUAGES = {
   __proto__: null,
-  python: [HASH, ["s", "(?:\\b[rRbBfFuU]{1,2})?(?:\"\"\"[^]*?(?:\"\"\"|" + END + ")|'''[^]*?(?:'''|" + END + ")|" + DOUBLE + "|" + SINGLE + ")"], ["m", START("@") + "[\\w.]+"],
+  python: [HASH, ["s", "(?:\\b[rRbBfFuU]{1,2})?(?:" + LONG + "|" + between("'''", "'''") + "|" + DOUBLE + "|" + SINGLE + ")"], ["m", START("@") + "[\\w.]+"],
     WORDS("and as assert async await break class continue def del elif else except finally for from global if import in is lambda nonlocal " +
       "not or pass raise return try while with yield True False None"), NUMBER, CALL],
-  c: [COMMENT, ["m", START("#") + "[ \\t]*\\w+(?:[ \\t]*<[^>\\n]*>)?"], STRINGS, WORDS(SHARED + "auto catch constexpr delete double explicit extern goto inline " +
-    "long namespace noexcept nullptr operator override private protected public register short signed sizeof size_t struct template throw try " +
-    "typedef typename union unsigned using virtual volatile u?int(?:8|16|32|64)_t NULL"), NUMBER, CALL],
-  javascript: [COMMENT, ["s", DOUBLE + "|" + SINGLE + "|`(?:[^`\\\\]+|\\\\[^])*`?|\\/(?<=(?:[(,=:[!&|?{};]|^|return)[ \\t]*\\/)" +
-    "(?![*/ ])(?:[^\\/\\\\[\\n]|\\\\.|\\[(?:[^\\]\\\\\\n]|\\\\.){0,99}\\]){1,99}\\/[a-z]*"], WORDS(SHARED + "as async await catch debugger delete export " +
-    "extends finally from function implements import in instanceof interface let of private public readonly super throw try type typeof " +
-    "undefined var with yield boolean number string any"), NUMBER, CALL],
-  java: [COMMENT, ["m", "@\\w+"], ["s", "\"\"\"[^]*?\"\"\"|" + DOUBLE + "|" + SINGLE], WORDS(SHARED + "abstract assert async await boolean byte catch double " +
-    "extends final finally foreach implements import in instanceof interface is long namespace override package private protected " +
-    "public readonly record short string super synchronized throw throws transient try using var virtual volatile"), NUMBER, CALL],
+  c: [COMMENT, ["m", START("#") + "[ \\t]*\\w+(?:[ \\t]*<[^>\\n]*>)?"], STRINGS, WORDS(BRACES + "auto constexpr explicit extern goto inline noexcept nullptr operator " +
+    "register signed sizeof size_t struct template typedef typename union unsigned u?int(?:8|16|32|64)_t NULL"), NUMBER, CALL],
+  javascript: [COMMENT, ["s", DOUBLE + "|" + SINGLE + "|" + quoted("`", "") + "|\\/(?<=(?:[(,=:[!&|?{};]|^|return)[ \\t]*\\/)" +
+    "(?![*/ ])(?:[^\\/\\\\[\\n]|\\\\.|\\[(?:[^\\]\\\\\\n]|\\\\.){0,99}\\]){1,99}\\/[a-z]*"], WORDS(OBJECTS + "any as debugger export from function let number of " +
+    "type typeof undefined with yield"), NUMBER, CALL],
+  java: [COMMENT, ["m", "@\\w+"], ["s", LONG + "|" + DOUBLE + "|" + SINGLE], WORDS(OBJECTS + "abstract assert byte final foreach is package " +
+    "record synchronized throws transient"), NUMBER, CALL],
   go: [COMMENT, ["s", DOUBLE + "|" + SINGLE + "|`[^`]*`?"], WORDS("break case chan const continue default defer else fallthrough for func go goto if import " +
     "interface map package range return select struct switch type var nil true false any bool byte error float32 float64 u?int(?:8|16|32|64)? rune " +
     "string"), NUMBER, CALL],
-  rust: [COMMENT, ["m", "#!?\\[[^\\]\\n]*\\]?"], ["s", "\\bb?r(?<hash>#{0,9})\"[^]*?(?:\"\\k<hash>|" + END + ")|b?" + LINES + "|b?'(?:[^'\\\\\\n]|\\\\[^'\\n]{1,9})'"], WORDS("as async await break const " +
+  rust: [COMMENT, ["m", "#!?\\[[^\\]\\n]*\\]?"], ["s", "\\bb?r(?<hash>#{0,9})" + between("\"", "\"\\k<hash>") + "|b?" + LINES + "|b?'(?:[^'\\\\\\n]|\\\\[^'\\n]{1,9})'"], WORDS("as async await break const " +
     "continue crate dyn else enum extern fn for if impl in let loop match mod move mut pub ref return self Self static struct super trait type unsafe " +
     "use where while true false bool char str String [iu](?:8|16|32|64|128|size) f32 f64"), NUMBER, ["f", "\\b[A-Za-z_]\\w*!?(?=\\()|\\b[a-z_]+!"]],
   bash: [["c", "(?<![^\\s;(])#.*"], ["s", LINES + "|'[^']*'?"], ["v", "\\$(?:\\w+|\\{[^}\\n]*\\}?|[#?@*!$-])|\\b\\w+(?==)"], ["k", "(?<![-\\w./])(?:if|then|else|elif|" +
@@ -41,7 +44,7 @@ const LANGUAGES = {
     "join key left like limit not null offset on or order outer over partition primary references returning right select set table then " +
     "union unique update using values view when where with boolean date int integer numeric real text timestamp varchar"), NUMBER, CALL],
   json: [["v", "\"(?:[^\"\\\\\\n]|\\\\.)*\"(?=\\s{0,99}:)"], STRINGS, COMMENT, WORDS("true false null"), ["n", "-?\\b\\d+(?:\\.\\d+)?(?:[eE][+-]?\\d+)?"]],
-  html: [["c", "<!--[^]*?(?:-->|" + END + ")"], ["m", "<[!?]\\w[^>]*>?"], ["tag", "<\\/?[A-Za-z](?:[^<>\"']+|\"[^\"]*\"?|'[^']*'?)*>?"], ["n", "&#?\\w{1,31};"]],
+  html: [["c", between("<!--", "-->")], ["m", "<[!?]\\w[^>]*>?"], ["tag", "<\\/?[A-Za-z](?:[^<>\"']+|\"[^\"]*\"?|'[^']*'?)*>?"], ["n", "&#?\\w{1,31};"]],
   css: [["c", BLOCK], STRINGS, ["m", "@[\\w-]+|!important"], ["v", "[\\w-](?<=[{;]\\s*[\\w-])[\\w-]*(?=\\s{0,99}:)|--[\\w-]+"], ["n", "#[\\da-fA-F]{3,8}\\b|" +
     "(?<![\\w-])[-+]?(?:\\d+\\.?\\d*|\\.\\d+)(?:%|[a-z]+)?"], ["f", "\\b[a-z][\\w-]*(?=\\()"], ["k", "[.#][A-Za-z][\\w-]*"]],
   yaml: [["c", "(?<!\\S)#.*"], ["v", "[\\w./-](?<=^[ \\t]*(?:- {1,3}){0,9}[\\w./-])[\\w./-]*(?=:\\s|[ \\t]*=)"], ["k", START("\\[") + ".*\\]|(?<=[:=-] {1,9})(?:true|false|null|yes|no|on|off)(?!\\S)"],

@@ -245,13 +245,13 @@ const linkTo = (url, kids) =>
   ["a", /^(?:https?:\/\/|mailto:)/i.test(url) ? { href: url, rel: "noreferrer", target: "_blank" } : {}, ...kids];
 const forbidden = url => /^\s*(?:javascript|vbscript|file|data):/i.test(url);
 
-/* (target "title") from the parenthesis at i on: [target, end], or null. */
+/* (target "title") from the parenthesis at i on: [target, end], or null. As in markdown-it a target nests 32 parentheses at most. */
 function linkTail(s, i) {
   const skip = k => k + at(/\s*/y, s, k)[0].length, from = skip(i + 1), pointed = at(POINTED, s, from);
   let end = from, deep = 0;
   if (pointed) end += pointed[0].length;
   else if (s[from] === "<") return null;
-  else for (; end < s.length && end < from + 2000 && s[end] > " " && s[end] !== "\x7f"; end++) {
+  else for (; end < s.length && end < from + 2000 && deep < 33 && s[end] > " " && s[end] !== "\x7f"; end++) {
     if (s[end] === "\\" && s[end + 1] > " ") end++;
     else if (s[end] === "(") deep++;
     else if (s[end] === ")" && --deep < 0) break;

@@ -22,7 +22,7 @@ const FUNCTIONS = names("sin cos tan cot sec csc sinh cosh tanh coth arcsin arcc
 const ACCENTS = codes("hat:5e widehat:5e bar:af overline:af vec:2192 overrightarrow:2192 dot:2d9 ddot:a8 tilde:2dc widetilde:2dc check:2c7 " +
   "overbrace:23de underline:5f underbrace:23df");
 const SPACES = { __proto__: null, ",": .17, ":": .22, ";": .28, " ": .25, "!": -.17, quad: 1, qquad: 2 };
-const TEXTS = names("text textrm textbf textit texttt textsf textnormal mbox");
+const TEXTS = /^(?:text(?:rm|bf|it|tt|sf|normal)?|mbox)$/;
 /* Alphabets: the codes of A, a and 0, and letters that stand elsewhere. */
 const ALPHABETS = {
   __proto__: null,
@@ -184,7 +184,7 @@ function formula(s) {
       const mark = mo(ACCENTS.get(name), { stretchy: String(/^(?:wide|over|under)/.test(name)) });
       return assign([name[0] === "u" ? "munder" : "mover", { accent: "true" }, argument(), mark], { limits: name.endsWith("brace") });
     }
-    if (TEXTS.has(name)) return wordsOf(raw());
+    if (TEXTS.test(name)) return wordsOf(raw());
     if (alphabet) return eachLetter(argument(), x => [x[0], x[1], Array.from(x[2], c => styled(c, alphabet)).join("")]);
     if (size) {
       const em = { big: 1.2, Big: 1.6, bigg: 2.2, Bigg: 2.8 }[size[1]] + "em";
@@ -237,13 +237,9 @@ function formula(s) {
       const root = option();
       return root ? ["mroot", {}, argument(), root] : ["msqrt", {}, argument()];
     },
-    overset: () => {
-      const above = argument();
-      return ["mover", {}, argument(), above];
-    },
-    underset: () => {
-      const below = argument();
-      return ["munder", {}, argument(), below];
+    overset: name => {
+      const mark = argument();
+      return [name === "underset" ? "munder" : "mover", {}, argument(), mark];
     },
     xrightarrow: () => ["mover", {}, mo("\u2192", { stretchy: "true" }), argument()],
     operatorname: name => assign(["mi", {}, raw().replace(/\\,/g, "\u2009")], { name, limits: name.endsWith("*") }),
@@ -268,7 +264,7 @@ function formula(s) {
   };
   commands["operatorname*"] = commands.operatorname;
   commands.mathop = commands.mathit;
-  commands.stackrel = commands.overset;
+  commands.underset = commands.stackrel = commands.overset;
   for (const name of ["nonumber", "notag", "hline", "textstyle", "scriptstyle"]) commands[name] = () => null;
 
   const list = rows();

@@ -53,7 +53,7 @@ async function hear({ live, wrote }) {
   if (wrote) await reread(wrote);
   const chat = chats.get(wrote);
   if (chat?.gone) {
-    if (busy(chat)) busy(chat).stop();
+    busy(chat)?.stop();
     if (chat === current()) go("");
   }
   changed();
@@ -81,7 +81,7 @@ function titleOf(text) {
 function question(text, files) {
   let chat = current();
   if (!chat) {
-    chat = newChat(store.get("system", ""), titleOf(text || files[0].name), $("model").value);
+    chat = newChat(store.get("system"), titleOf(text || files[0].name), $("model").value);
     drafts.delete("");
     here = chat.id;
     history.pushState(null, "", "#" + here);
@@ -108,7 +108,7 @@ function sendQueued(chat, node, up) {
 }
 function remove(list) {
   for (const c of list) {
-    if (busy(c)) busy(c).stop();
+    busy(c)?.stop();
     amend(c, { gone: Date.now() });
   }
   if (list.includes(current())) go("");
@@ -121,16 +121,31 @@ function remove(list) {
 
 /* ---- files */
 
+async function plainText(file) {
+  const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+  if (text.includes("\0")) throw new Error();
+  return { name: file.name, text };
+}
+/* Drawn anew, since the browser keeps it and sends it often: as a JPEG of 1,600 pixels at most, or without loss where it came so and is small. */
+async function picture(file) {
+  const p = await createImageBitmap(file), share = Math.min(1, 1600 / Math.max(p.width, p.height)), width = Math.ceil(p.width * share), height = Math.ceil(p.height * share);
+  const canvas = make(["canvas", { width, height }]), pen = canvas.getContext("2d");
+  pen.fillStyle = "#fff";
+  pen.fillRect(0, 0, width, height);
+  pen.drawImage(p, 0, 0, width, height);
+  return { name: file.name, text: "", url: canvas.toDataURL(file.size < 5e5 && /png|gif|bmp/.test(file.type) ? "image/png" : "image/jpeg") };
+}
 async function attach(list) {
   for (const f of list) {
+    const seen = /^image\/(?!svg)/.test(f.type), blind = modelOf(current())?.modalities?.vision === false;
+    let no = seen ? blind && " is a picture: this model reads text only." : f.size > 4e6 && " is larger than 4 MB.";
     try {
-      if (f.size > 4e6) throw new Error();
-      const text = new TextDecoder("utf-8", { fatal: true }).decode(await f.arrayBuffer());
-      if (text.includes("\0")) throw new Error();
-      attached = [...attached, { name: f.name, text }];
+      const file = !no && await (seen ? picture : plainText)(f);
+      if (file) attached = [...attached, file];
     } catch (e) {
-      toast(f.name + (f.size > 4e6 ? " is larger than 4 MB." : " is not a text in UTF-8."));
+      no = seen ? " is no picture that can be read." : " is not a text in UTF-8.";
     }
+    if (no) toast(f.name + no);
   }
   changed();
   focusInput();
@@ -142,7 +157,7 @@ function download(name, text) {
 }
 const fileName = ending => current().title.replace(/[^\p{L}\p{N}]+/gu, "-") + ending;
 const exported = list => JSON.stringify({ format: "llm.h", chats: list }, null, 1);
-const heading = n => n.role === "user" ? "## You\n\n" : "## Answer\n\n";
+const section = n => "## " + (n.role === "user" ? "You" : "Answer") + "\n\n" + contentOf(n) + "\n";
 async function load(file) {
   try {
     const list = imported(await file.text());
@@ -155,8 +170,7 @@ async function load(file) {
 
 /* ---- what a click does: DO[what](the element) */
 
-const nodeAt = e => current().nodes[e.closest("[data-id]").dataset.id];
-const chatAt = e => chats.get(e.closest("[data-id]").dataset.id);
+const idAt = e => e.closest("[data-id]").dataset.id, nodeAt = e => current().nodes[idAt(e)], chatAt = e => chats.get(idAt(e));
 function copy(e, text) {
   copyText(text, () => {
     const kids = e.tree.slice(2);
@@ -215,7 +229,7 @@ assign(DO, {
   rename: e => { naming = chatAt(e).id; },
   remove: e => remove([chatAt(e)]),
   removeAll: () => remove(alive()),
-  exportText: () => download(fileName(".md"), "# " + current().title + "\n\n" + visible(current()).map(n => heading(n) + contentOf(n) + "\n").join("\n")),
+  exportText: () => download(fileName(".md"), "# " + current().title + "\n\n" + visible(current()).map(section).join("\n")),
   exportOne: () => download(fileName(".json"), exported([current()])),
   exportAll: () => download("llm-chats.json", exported(alive())),
   import: () => $("load").click()
@@ -261,7 +275,7 @@ on(document, "keydown", e => {
   } else if (command && e.key === ",") DO.tune();
   else if (enter && inside(".item input")) t.blur();
   else if (enter && command && inside(".edit")) DO.sendEdit(t);
-  else if (enter && t.id === "input" && (store.get("enter", "") ? command : !e.shiftKey)) submit();
+  else if (enter && t.id === "input" && (store.get("enter") ? command : !e.shiftKey)) submit();
   else if (mine) DO.edit(mine);
   else return;
   e.preventDefault();
@@ -277,11 +291,11 @@ on($("search"), "input", e => {
   changed();
 });
 on($("settings"), "change", e => setting(e.target.id, e.target.value));
-on($("settings"), "close", () => body.classList.remove("tuned"));
 on($("model"), "focus", loadModels);
 on($("model"), "change", e => {
   store.set("model", e.target.value);
   if (current()) amend(current(), { model: e.target.value });
+  changed();
   fillSettings();
 });
 on($("log"), "scroll", () => {
@@ -320,7 +334,7 @@ applySettings();
 openStore(hear).catch(() => {}).then(() => {
   if (!disk) toast("This browser keeps nothing: conversations are lost when the page is closed.");
   if (!current() || current().gone) here = "";
-  drafts.set(here, [session.get("draft", ""), []]);
+  drafts.set(here, [session.get("draft"), []]);
   arrive();
   loadModels();
 });

@@ -12,9 +12,8 @@ const group = (title, ...kids) => ["fieldset", {}, ["legend", {}, title], ...kid
 function fillSettings() {
   const chat = current(), m = modelOf(chat), own = Object.keys(ownPresets()), acts = (...list) => shown("div", "acts", ...list);
   const names = Object.fromEntries(["", ...Object.keys(PRESETS), ...own].map(x => [x, x || "Choose\u2026"]));
-  const label = name => name[0].toUpperCase() + name.slice(1).replace(/_/g, " ");
   const numbers = FIELDS.map(([id, min, max, step, usual]) =>
-    field(id, label(id), { type: "number", min, max, step, placeholder: defaultsOf(m)[id] ?? usual }));
+    field(id, capital(id).replace(/_/g, " "), { type: "number", min, max, step, placeholder: defaultsOf(m)[id] ?? usual }));
   patch($("settings"), [
     shown("div", "bar", ["h2", {}, "Settings"], tool("tune", "close", "Close the settings")),
     group("Preset", choice("preset", "Use", names), field("presetName", "Save what is set as", { placeholder: "Name" }),
@@ -32,10 +31,10 @@ function fillSettings() {
     ["p", {}, "Keys: Ctrl+Shift+O new chat, Ctrl+K search, Ctrl+, settings, Up edits the last message."]
   ]);
   for (const id of [...FIELDS.map(f => f[0]), ...TEXT_FIELDS]) $(id).value = settings[id] || "";
-  for (const id of ["theme", "enter", "system"]) $(id).value = store.get(id, "");
+  for (const id of ["theme", "enter", "system"]) $(id).value = store.get(id);
   if (chat) $("system").value = chat.system;
   $("key").value = key();
-  $("keep").checked = !!store.get("key", "");
+  $("keep").checked = !!store.get("key");
 }
 
 function setting(id, value) {
@@ -55,8 +54,8 @@ function setting(id, value) {
   applySettings();
 }
 function applySettings() {
-  document.documentElement.dataset.theme = store.get("theme", "");
-  $("input").enterKeyHint = store.get("enter", "") ? "enter" : "send";
+  document.documentElement.style.colorScheme = store.get("theme"); /* "" leaves it to the system */
+  $("input").enterKeyHint = store.get("enter") ? "enter" : "send";
 }
 
 assign(DO, {
@@ -66,7 +65,6 @@ assign(DO, {
     if (!on) d.close();
     else if (innerWidth < 1100) d.showModal();
     else d.show();
-    body.classList.toggle("tuned", on);
     $("tune").ariaExpanded = on;
     if (!on) $("tune").focus();
   },

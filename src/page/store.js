@@ -1,6 +1,6 @@
 /* store: What the browser keeps.
  *
- *   store.get(name, otherwise), store.set(name, value)   settings, in localStorage
+ *   store.get(name, otherwise = ""), store.set(name, value)   settings, in localStorage
  *   session              the same of this tab
  *   chats                all conversations by their id
  *   save(chat)           writes one. Each is a record of its own in IndexedDB; what another tab has written to it is merged first
@@ -9,13 +9,13 @@
  *
  * A conversation is { id, title, system, model, leaf, from, time, rev, nodes }: messages by their id, a tree through `up`, so that another
  * answer or an edited question is a branch. What is shown is the path to `leaf`; the model gets it from `from` on. A message is
- * { id, up, role, text, think, files, rev, ... }. Whatever changes gets a new `rev`: of two versions of a message, or of the conversation's
+ * { id, up, role, text, think, files, rev, ... }, a file { name, text } or { name, text: "", url } with a picture. Whatever changes gets a new `rev`: of two versions of a message, or of the conversation's
  * own fields, the later one holds. Nothing is taken out of a record, so that nothing comes back: `gone` marks what was deleted. */
 /* Where a browser forbids to keep anything, it holds until the page goes. */
 const kept = area => {
   const own = {};
   return {
-    get(k, otherwise) {
+    get(k, otherwise = "") {
       try {
         const v = window[area].getItem("llm." + k);
         return v === null ? otherwise : JSON.parse(v);
@@ -117,6 +117,7 @@ function endOf(chat, id) {
   return id;
 }
 
+const PICTURE = /^data:image\/\w+;base64,[\w+/=]+$/;
 /* What a file says is a list of conversations: only what has the right form is taken. */
 function imported(text) {
   const take = (x, form) => {
@@ -131,7 +132,7 @@ function imported(text) {
     for (const n of Object.values(c.nodes)) {
       if (!n || !isId(n.id) || !/^(?:user|assistant)$/.test(n.role)) continue;
       const files = Array.isArray(n.files) ? n.files.filter(f => f && isText(f.name) && isText(f.text)) : [];
-      nodes[n.id] = { ...take(n, NODE), live: 0, files: files.map(f => take(f, { name: "", text: "" })) };
+      nodes[n.id] = { ...take(n, NODE), live: 0, files: files.map(f => ({ ...take(f, { name: "", text: "" }), url: PICTURE.exec(f.url)?.[0] })) };
     }
     for (const id in nodes) pathTo({ nodes }, id)[0].up = ""; /* whatever ring there was */
     return { ...take(c, CHAT), id: c.id, time: Number(c.time) || Date.now(), nodes };

@@ -3,27 +3,26 @@
  *   models             of /v1/models; loadModels() asks for them
  *   settings           { temperature: "0.7", ... } as typed; "" is the default. FIELDS says what numbers there are
  *   run(chat, node)    lets the model write the message `node`, or go on with it
- *   runs               where an answer is being written in this tab: id of the conversation -> { stop(), status } */
+ *   runs               where an answer is being written in this tab: id of the conversation -> { node, stop(), status } */
 const FIELDS = [ /* name, least, most, step, default where the model has none */
   ["temperature", 0, 2, .1, ""], ["top_k", -1, "", 1, ""], ["top_p", 0, 1, .05, ""], ["min_p", 0, 1, .01, ""], ["max_tokens", 1, "", 1, "no limit"],
   ["min_tokens", 0, "", 1, 0], ["repetition_penalty", 0, 2, .05, 1], ["presence_penalty", -2, 2, .1, 0], ["frequency_penalty", -2, 2, .1, 0],
   ["seed", "", "", 1, "random"]
 ];
 const TEXT_FIELDS = ["stop", "thinking", "extra"];
-let models = [], waiting = "", settings = store.get("settings", {});
+const LOADING = "The model is loading\u2026";
+let models = [], waiting = "", retry = 0, settings = store.get("settings", {});
 const runs = new Map();
 
-const modelOf = chat => models.find(m => m.id === chat?.model) || models.find(m => m.id === store.get("model", "")) || models[0];
-const stateOf = m => {
-  const state = m.state || m.status?.value || m.status;
-  return isText(state) && !/^(?:loaded|ready)$/.test(state) ? state : "";
-};
+const modelOf = chat => models.find(m => m.id === chat?.model) || models.find(m => m.id === store.get("model")) || models[0];
+const stateOf = m => m.state && m.state !== "loaded" ? m.state : "";
+const capital = s => s.slice(0, 1).toUpperCase() + s.slice(1);
 const nameOf = m => m.id.replace(/.*\//, "").replace(/\.gguf$/, "");
 /* What a conversation takes where nothing is set: the model's own values, or those of the server for conversations. */
 const defaultsOf = m => m?.default_sampling_params || {};
 const contextOf = m => m?.max_model_len || 0;
 
-const key = () => store.get("key", "") || session.get("key", "");
+const key = () => store.get("key") || session.get("key");
 const headers = () => ({ "Content-Type": "application/json", ...(key() && { Authorization: "Bearer " + key() }) });
 
 /* What a status means, in words, and what helps. */
@@ -31,48 +30,44 @@ const REASONS = {
   401: ["This server asks for an API key.", "settings"], 404: ["This model is not here any more."], 429: ["The server is busy."],
   503: ["The server is shutting down."], 500: ["The server could not do it."]
 };
-/* Of a refused request: { error, more: what the server says, act }. */
-function explained(status, more, code) {
+/* A refused request as an Error; told: { error, more: what the server says, act }. */
+function refused(status, { message = "HTTP " + status, code } = {}) {
   const [error, act = ""] = code === "context_length_exceeded" ? ["This is longer than the model can read.", "shorten"] : REASONS[status] || ["The server refused this."];
-  return { error, more: act === "settings" ? "" : more.slice(0, 1).toUpperCase() + more.slice(1), act };
-}
-class Refused extends Error {
-  constructor(status, { message = "HTTP " + status, code }) {
-    super(message);
-    this.told = explained(status, message, code);
-  }
-}
-async function refusal(r) {
-  const body = await r.json().catch(() => null);
-  return new Refused(r.status, body?.error || {});
+  return assign(new Error(message), { told: { error, more: act === "settings" ? "" : capital(message), act } });
 }
 
 async function loadModels() {
   try {
     const r = await fetch("v1/models", { headers: headers() });
-    waiting = r.ok ? "" : r.status === 503 ? "The model is loading" : r.status === 401 ? "key" : "HTTP " + r.status;
+    waiting = r.ok ? "" : { 401: "key", 503: LOADING }[r.status] || "HTTP " + r.status;
     if (r.ok) models = (await r.json()).data;
   } catch (e) {
-    waiting = "The server does not answer";
+    waiting = "The server does not answer\u2026";
   }
-  if ((waiting && waiting !== "key") || models.some(m => stateOf(m) === "loading")) setTimeout(loadModels, 1500);
+  clearTimeout(retry);
+  if ((waiting && waiting !== "key") || models.some(m => stateOf(m) === "loading")) retry = setTimeout(loadModels, 1500);
   changed();
 }
 
-/* A message as the model gets it. Later kinds of attachments go here. */
+/* The text of a message, that of its files before it. */
 function contentOf(node) {
   const file = f => {
     const fence = "`".repeat(Math.max(3, ...(f.text.match(/`+/g) || []).map(x => x.length + 1)));
     return f.name + ":\n" + fence + "\n" + f.text.replace(/\n$/, "") + "\n" + fence;
   };
-  return [...(node.files || []).map(file), node.text].filter(x => x).join("\n\n");
+  return [...node.files.filter(f => !f.url).map(file), node.text].filter(x => x).join("\n\n");
+}
+/* A message as the model gets it: its text, or with pictures a list of parts. */
+function partsOf(node) {
+  const text = contentOf(node), pictures = node.files.filter(f => f.url).map(f => ({ type: "image_url", image_url: { url: f.url } }));
+  return pictures.length ? [...pictures, ...(text ? [{ type: "text", text }] : [])] : text;
 }
 /* What is sent for the answer `node`: the messages before it, from where the conversation is still sent. */
 function requestOf(chat, node) {
   const path = pathTo(chat, node.up), from = path.findIndex(n => n.id === chat.from), m = modelOf(chat);
   const b = { model: m ? m.id : "", stream: true, stream_options: { include_usage: true, continuous_usage_stats: true }, messages: [] };
   if (chat.system) b.messages.push({ role: "system", content: chat.system });
-  for (const n of path.slice(Math.max(from, 0))) if (contentOf(n)) b.messages.push({ role: n.role, content: contentOf(n) });
+  for (const n of path.slice(Math.max(from, 0))) if (partsOf(n)) b.messages.push({ role: n.role, content: partsOf(n) });
   if (node.text) {
     b.messages.push({ role: "assistant", content: node.text });
     assign(b, { add_generation_prompt: false, continue_final_message: true });
@@ -106,11 +101,11 @@ async function* eventsOf(r) {
 
 async function run(chat, node) {
   const control = new AbortController(), start = now(), had = node.text, m = modelOf(chat);
-  const me = { status: "", stop: () => control.abort() };
+  const me = { status: m && stateOf(m) ? LOADING : "", node, stop: () => control.abort() };
   let first = 0, tokens = 0, saved = 0;
   const take = data => {
     const usage = data.usage, choice = data.choices?.[0] || {}, { content = "", reasoning_content = "" } = choice.delta || {};
-    if (data.error) throw new Refused(500, data.error);
+    if (data.error) throw refused(500, data.error);
     if (usage) node.used = usage.total_tokens;
     node.end = choice.finish_reason || node.end;
     if (!content && !reasoning_content) return;
@@ -120,7 +115,7 @@ async function run(chat, node) {
     if (!node.text) node.thought = Math.ceil(s);
     node.think += reasoning_content;
     node.text += content;
-    if (s > .05) node.stats = tokens + " tokens \u00b7 " + (tokens / s).toFixed(1) + " tokens/s \u00b7 first after " + ((first - start) / 1000).toFixed(2) + " s";
+    node.stats = tokens + " tokens \u00b7 " + (s > .05 ? (tokens / s).toFixed(1) + " tokens/s \u00b7 " : "") + "first after " + ((first - start) / 1000).toFixed(2) + " s";
   };
   assign(node, { live: 1, error: "", more: "", act: "", end: "", model: m ? nameOf(m) : "" });
   runs.set(chat.id, me);
@@ -130,9 +125,9 @@ async function run(chat, node) {
     const post = () => fetch("v1/chat/completions", { method: "POST", headers: headers(), body, signal: control.signal });
     let r = await post();
     for (; !r.ok; r = await post()) {
-      const no = await refusal(r);
+      const no = refused(r.status, (await r.json().catch(() => null))?.error);
       if (r.status !== 503 || !/loading/i.test(no.message)) throw no;
-      me.status = "The model is loading\u2026";
+      me.status = LOADING;
       changed();
       await new Promise(done => setTimeout(done, 1000));
       control.signal.throwIfAborted();
@@ -141,7 +136,6 @@ async function run(chat, node) {
     for await (const data of eventsOf(r)) {
       take(data);
       node.rev = stamp();
-      if (chat === current()) speak(node);
       changed(true);
       if (now() - saved > 500) {
         saved = now();
@@ -158,4 +152,5 @@ async function run(chat, node) {
   runs.delete(chat.id);
   amend(chat, { live: 0 }, node);
   if (chat === current()) speak(node);
+  loadModels(); /* this one may have been loaded, and another one may have made room */
 }

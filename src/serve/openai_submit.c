@@ -21,7 +21,6 @@
 #include "chat/reasoning.h"
 #include "chat/tools.h"
 #include "model/loader.h"
-#include "vision/tower_kinds.h"
 #include "vision/vision.h"
 #include "engine/scheduler.h"
 #include "engine/request.h"
@@ -33,8 +32,7 @@
 static void llm__oai_joined(const llm_openai_call *k, int content, llm_text *out) {
     const llm_json *d = k->chat;
     const llm__vision *v = k->service.model->vision;
-    const int list = llm_json_type_of(d, content) == LLM_JSON_ARRAY,
-              in_place = k->service.interleave_mm_strings || (v && v->family->flags & LLM__EYES_IN_TEXT);
+    const int list = llm_json_type_of(d, content) == LLM_JSON_ARRAY, in_place = k->service.interleave_mm_strings || (v && v->in_text);
     size_t from = out->len;
     for (int pass = in_place; pass < 2; pass++)
         for (int part = list ? llm_json_first(d, content) : content; part >= 0; part = list ? llm_json_next(d, part) : -1) {

@@ -18,6 +18,7 @@ static llm_result llm__see_open(const char *path, const llm__place *place, const
     if (r) return r;
     (*out)->source.place = place ? *place : none;
     r = llm__vision_open(*out, cfg);
+    (*out)->info.vision = (*out)->vision != NULL;
     (*out)->source.place = none;
     if (!r) r = llm__model_senses(*out, cfg);
     if (!r && (*out)->vision) r = llm__tower_check(*out, (*out)->vision);

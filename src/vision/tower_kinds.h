@@ -85,7 +85,9 @@ enum {
     LLM__STEP_CHANNELS = 8,  /* its columns go channel by channel, the patches of a channel side by side */
     LLM__STEP_MAYBE = 16,    /* a model may lack it */
     LLM__STEP_TEXT_EPS = 32, /* the language model's epsilon, else the tower's */
-    LLM__STEP_EPS5 = 64      /* 1e-5 */
+    LLM__STEP_EPS5 = 64,     /* 1e-5 */
+    LLM__STEP_TURNED = 128,  /* of GGUF: rows of q and k stand in the pairs that a rotation turns (Pixtral) */
+    LLM__STEP_FRAMES = 256   /* of GGUF: a tensor for each of two frames, the second one's name ends in ".1" */
 };
 
 typedef struct llm__projector_step {

@@ -63,7 +63,7 @@ static const llm__tensor *llm__tower_find(const llm__tower_loader *L, const char
         for (int i = 0; i < 4; i++) {
             const llm__tensor *t = llm__tower_name(L, word, ends[bias][i % 2], layer, i < 2 ? "" : "model.", name);
             if (t) return t;
-            if (!first[0]) memcpy(first, name, 256);
+            if (!first[0] || (L->v->gguf && !i)) memcpy(first, name, 256); /* names of GGUF stand last */
         }
     memcpy(name, first, 256);
     return NULL;
@@ -102,6 +102,40 @@ static const void *llm__tower_reorder(llm__tower_loader *L, const llm__tensor *t
     return to;
 }
 
+/* Rows of heads that stand in pairs (2i, 2i + 1), put back to (i, i + head_dim / 2). */
+static const void *llm__tower_unturned(llm__tower_loader *L, const llm__tensor *t, int64_t rows, int64_t cols) {
+    const int64_t bytes = llm__row_bytes(t->type, cols), dim = L->v->head_dim, half = dim / 2;
+    uint8_t *to = (uint8_t *)llm__arena_take(&L->keep, (size_t)(rows * bytes));
+    if (!to) L->r = llm__nomem();
+    for (int64_t r = 0; to && r < rows; r++)
+        memcpy(to + r * bytes, t->data + (r / dim * dim + r % dim % half * 2 + r % dim / half) * bytes, (size_t)bytes);
+    return to;
+}
+
+/* The second frame's part of the patches' product. NULL: an error. */
+static const llm__tensor *llm__tower_second_frame(llm__tower_loader *L, int64_t rows, int64_t cols) {
+    char name[256];
+    const llm__tensor *t = llm__tower_find(L, "@patch_embd.weight.1", -1, 0, name);
+    if (!t) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", L->v->path, name);
+    return t && llm__tower_fits(L, t, rows, cols, 0) ? t : NULL;
+}
+
+/* Both frames' parts as one matrix, whose columns go channel by channel and in each frame by frame. */
+static const void *llm__tower_frames(llm__tower_loader *L, const llm__tensor *t, int64_t rows, int64_t cols) {
+    const int64_t half = cols / 2, each = half / 3;
+    const llm__tensor *frame[2] = {t, llm__tower_second_frame(L, rows, half)};
+    float *to = (float *)llm__arena_take(&L->keep, (size_t)(rows * cols) * sizeof *to),
+          *row = (float *)llm__arena_take(&L->keep, (size_t)half * sizeof *row);
+    if ((!to || !row) && !L->r) L->r = llm__nomem();
+    for (int64_t r = 0; r < rows && !L->r; r++)
+        for (int k = 0; k < 2; k++) {
+            /* a row of a convolution need not be whole blocks, but such types are not quantised */
+            llm__dequant_columns(frame[k]->type, frame[k]->data + r * llm__row_bytes(frame[k]->type, half), 0, half, row);
+            for (int64_t c = 0; c < 3; c++) memcpy(to + r * cols + (2 * c + k) * each, row + c * each, (size_t)each * sizeof *to);
+        }
+    return to;
+}
+
 /* Fills in a segment of a weight or of its bias (k 1) from a tensor; t NULL: random values. */
 static void llm__tower_segment(llm__tower_loader *L, const llm__tensor *t, const llm__tower_part *p, int64_t cols, uint32_t flags,
                                llm_segment *s) {
@@ -116,9 +150,11 @@ static void llm__tower_segment(llm__tower_loader *L, const llm__tensor *t, const
     s->data = t ? t->data : NULL;
     L->v->n_params += s->n_rows * s->n_cols;
     if (t) L->v->bytes += llm__row_bytes(t->type, s->n_rows * s->n_cols);
-    if (!t || !(flags & LLM__STEP_CHANNELS) || !L->t) return;
-    s->data = llm__tower_reorder(L, t, p->all, cols);
-    s->type = LLM_TYPE_F32;
+    if (!t || !L->t || !cols) return;
+    if (flags & LLM__STEP_TURNED) s->data = llm__tower_unturned(L, t, p->all, cols);
+    if (flags & LLM__STEP_FRAMES) s->data = llm__tower_frames(L, t, p->all, cols);
+    if (flags & LLM__STEP_CHANNELS) s->data = llm__tower_reorder(L, t, p->all, cols);
+    if (flags & (LLM__STEP_FRAMES | LLM__STEP_CHANNELS)) s->type = LLM_TYPE_F32;
 }
 
 /* A matrix out of parts, one below the other, with their biases if they have any. role VECTOR: a norm. optional: it may be absent. */
@@ -132,8 +168,10 @@ static void llm__tower_take(llm__tower_loader *L, llm_role role, const llm__towe
         const llm__tensor *t = L->m->dummy ? NULL : llm__tower_find(L, parts[i].names, layer, 0, name);
         if (!t && optional) return;
         if (!t && !L->m->dummy) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", L->v->path, name);
-        if (L->r || (t && !llm__tower_fits(L, t, parts[i].all, cols, cols && flags & LLM__STEP_ACROSS))) return;
-        llm__tower_segment(L, t, &parts[i], cols, flags, &list[0][i]);
+        const int64_t stored = flags & LLM__STEP_FRAMES ? cols / 2 : cols;
+        if (L->r || (t && !llm__tower_fits(L, t, parts[i].all, stored, cols && flags & LLM__STEP_ACROSS))) return;
+        if (flags & LLM__STEP_FRAMES && !llm__tower_second_frame(L, parts[i].all, stored)) return;
+        llm__tower_segment(L, t, &parts[i], cols, i < 2 ? flags : flags & ~(uint32_t)LLM__STEP_TURNED, &list[0][i]);
         const llm__tensor *bias = L->m->dummy ? NULL : llm__tower_find(L, parts[i].names, layer, 1, name);
         if (!bias) continue;
         if (!llm__tower_fits(L, bias, parts[i].all, 0, 0)) return;
@@ -194,7 +232,8 @@ static void llm__tower_layer_weights(llm__tower_loader *L, int i, llm__tower_lay
         {fused ? LLM__SEES_QKV : LLM__SEES_Q, fused ? 3 * A : A, 0, fused ? 3 * A : A}, {LLM__SEES_K, A, 0, A}, {LLM__SEES_V, A, 0, A}};
     const llm__tower_part gate_up[] = {{LLM__SEES_GATE, F, 0, F}, {LLM__SEES_UP, F, 0, F}};
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_NORM1, D, 0, 0, i, &layer->norm1);
-    llm__tower_take(L, LLM_ROLE_LINEAR, qkv, fused ? 1 : 3, D, 0, 0, i, &layer->qkv);
+    const uint32_t turned = v->gguf && v->flags & LLM__SEES_TURNS && !fused ? LLM__STEP_TURNED : 0;
+    llm__tower_take(L, LLM_ROLE_LINEAR, qkv, fused ? 1 : 3, D, turned, 0, i, &layer->qkv);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_QN, A, 0, 1, i, &layer->q_norm);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_KN, A, 0, 1, i, &layer->k_norm);
     llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_O, D, A, 0, i, &layer->o);
@@ -206,13 +245,13 @@ static void llm__tower_layer_weights(llm__tower_loader *L, int i, llm__tower_lay
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_SCALE2, D, 0, 1, i, &layer->scale2);
 }
 
-/* Names of a list's tensors with those of a DeepStack level in the place of the last one's: "visual.deepstack_merger_list.K". */
-static const char *llm__tower_deep(const char *usual, int level, char out[128]) {
+/* Names of a list's tensors with those of a DeepStack level in the place of the last one's: "visual.deepstack_merger_list.LEVEL", of GGUF
+ * "v.deepstack.LAYER". */
+static const char *llm__tower_deep(const llm__vision *v, const char *usual, int level, char out[128]) {
+    const char *of = strstr(usual, "norm") ? "norm" : strstr(usual, "fc1") ? "fc1" : "fc2";
     if (level < 0) return usual;
-    snprintf(out, 128, "visual.deepstack_merger_list.%d.%s", level,
-             strstr(usual, "norm")  ? "norm"
-             : strstr(usual, "fc1") ? "linear_fc1"
-                                    : "linear_fc2");
+    if (v->gguf) snprintf(out, 128, "v.deepstack.%d.%s", (int)v->deep[level], of);
+    else snprintf(out, 128, "visual.deepstack_merger_list.%d.%s%s", level, of[0] == 'f' ? "linear_" : "", of);
     return out;
 }
 
@@ -233,7 +272,7 @@ static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_lis
         const llm__projector_step *s = level >= 0 ? &deep[i] : &row[i];
         llm__tower_step *step = &list->step[list->n];
         char names[128], name[256];
-        const char *wanted = llm__tower_deep(s->names, level, names);
+        const char *wanted = llm__tower_deep(L->v, s->names, level, names);
         const int optional = (s->flags & LLM__STEP_MAYBE) != 0;
         step->row = &row[level >= 0 && i < 2 ? 1 - i : i];
         const llm__tower_part norm = {wanted, width, 0, width};
@@ -261,20 +300,22 @@ static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_lis
 /* MiniCPM-V's. */
 static void llm__tower_resampler_weights(llm__tower_loader *L, llm__tower_resampler *r) {
     const int64_t D = L->v->out, H = L->v->hidden;
-    const llm__tower_part q = {"resampler.attn.in_proj resampler.attn.in_proj_weight", 3 * D, 0, D}, k = {q.names, 3 * D, D, D},
-                          v = {q.names, 3 * D, 2 * D, D};
-    const llm__tower_part proj = {"resampler.proj", D, 0, D};
+    static const char in[] = "resampler.attn.in_proj resampler.attn.in_proj_weight";
+    const int split = L->v->gguf; /* q, k and v in tensors of their own, and the last matrix the other way round */
+    const llm__tower_part whole[3] = {{in, 3 * D, 0, D}, {in, 3 * D, D, D}, {in, 3 * D, 2 * D, D}},
+                          apart[3] = {{"resampler.attn.q", D, 0, D}, {"resampler.attn.k", D, 0, D}, {"resampler.attn.v", D, 0, D}},
+                          proj = {"resampler.proj", D, 0, D}, *qkv = split ? apart : whole;
     r->head_dim = (int32_t)LLM__MIN(D, 128);
     r->n_heads = (int32_t)(D / r->head_dim);
-    llm__tower_one(L, LLM_ROLE_LINEAR, "resampler.kv_proj", D, H, 0, -1, &r->kv);
+    llm__tower_one(L, LLM_ROLE_LINEAR, "resampler.kv_proj resampler.kv", D, H, 0, -1, &r->kv);
     llm__tower_one(L, LLM_ROLE_VECTOR, "resampler.ln_kv", D, 0, 0, -1, &r->kv_norm);
-    llm__tower_take(L, LLM_ROLE_LINEAR, &q, 1, D, 0, 0, -1, &r->q);
-    llm__tower_take(L, LLM_ROLE_LINEAR, &k, 1, D, 0, 0, -1, &r->k);
-    llm__tower_take(L, LLM_ROLE_LINEAR, &v, 1, D, 0, 0, -1, &r->v);
-    llm__tower_one(L, LLM_ROLE_LINEAR, "resampler.attn.out_proj", D, D, 0, -1, &r->out);
+    llm__tower_take(L, LLM_ROLE_LINEAR, &qkv[0], 1, D, 0, 0, -1, &r->q);
+    llm__tower_take(L, LLM_ROLE_LINEAR, &qkv[1], 1, D, 0, 0, -1, &r->k);
+    llm__tower_take(L, LLM_ROLE_LINEAR, &qkv[2], 1, D, 0, 0, -1, &r->v);
+    llm__tower_one(L, LLM_ROLE_LINEAR, "resampler.attn.out_proj resampler.attn.out", D, D, 0, -1, &r->out);
     llm__tower_one(L, LLM_ROLE_VECTOR, "resampler.ln_q", D, 0, 0, -1, &r->q_norm);
     llm__tower_one(L, LLM_ROLE_VECTOR, "resampler.ln_post", D, 0, 0, -1, &r->post_norm);
-    llm__tower_take(L, LLM_ROLE_LINEAR, &proj, 1, D, LLM__STEP_ACROSS, 0, -1, &r->proj);
+    llm__tower_take(L, LLM_ROLE_LINEAR, &proj, 1, D, split ? 0 : LLM__STEP_ACROSS, 0, -1, &r->proj);
     if (L->t) r->query = llm__tower_floats(L, "resampler.query", 0, D * L->v->n_query, 0);
 }
 
@@ -297,8 +338,9 @@ static void llm__tower_root(llm__tower_loader *L) {
                 L->layers = llm__tower_roots[i][1];
                 if (llm__tower_find(L, LLM__SEES_NORM1, 0, 0, name)) return;
             }
-    L->root = full[0];
-    L->layers = llm__tower_roots[0][1];
+    const int usual = L->v->gguf ? LLM__COUNT(llm__tower_roots) - 1 : 0;
+    L->root = llm__tower_roots[usual][0];
+    L->layers = llm__tower_roots[usual][1];
 }
 
 LLM__PRIVATE void llm__tower_weights(llm__tower_loader *L) {
@@ -311,11 +353,12 @@ LLM__PRIVATE void llm__tower_weights(llm__tower_loader *L) {
     memset(&none, 0, sizeof none);
     llm__tower_root(L);
     if (!L->m->dummy && !llm__tower_find(L, LLM__SEES_NORM1, 0, 0, name)) {
-        L->r = llm__error(LLM_ERR_FORMAT, "%s: config.json says that the model sees, and its files have no tower: tensor %s is missing",
-                          v->path, name);
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: %s no tower: tensor %s is missing", v->path,
+                          v->gguf ? "the file has" : "config.json says that the model sees, and its files have", name);
         return;
     }
-    llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_PATCH, D, v->patch_values, 0, -1, &t->patch);
+    const llm__tower_part patch = {LLM__SEES_PATCH, D, 0, D};
+    llm__tower_take(L, LLM_ROLE_LINEAR, &patch, 1, v->patch_values, v->gguf && v->frames > 1 ? LLM__STEP_FRAMES : 0, 0, -1, &t->patch);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_PRE, D, 0, 1, -1, &t->pre_norm);
     for (int i = 0; i < v->n_used && !L->r; i++) llm__tower_layer_weights(L, i, L->t ? &t->layer[i] : &unused);
     llm__tower_projector(L, -1, &t->main);
@@ -324,7 +367,7 @@ LLM__PRIVATE void llm__tower_weights(llm__tower_loader *L) {
     float *read[4] = {v->flags & LLM__SEES_TABLE ? llm__tower_floats(L, LLM__SEES_POSITIONS, 0, table, 0) : NULL,
                       has_class ? llm__tower_floats(L, LLM__SEES_FIRST, 0, D, 0) : NULL,
                       has_class ? llm__tower_floats(L, LLM__SEES_PATCH, 1, D, 1) : NULL,
-                      v->family->flags & LLM__EYES_NEWLINES ? llm__tower_floats(L, "image_newline", 0, v->out, 0) : NULL};
+                      v->family->flags & LLM__EYES_NEWLINES ? llm__tower_floats(L, "image_newline v.image_newline", 0, v->out, 0) : NULL};
     t->table = read[0];
     t->first = read[1];
     t->bias = read[2];

@@ -19,6 +19,7 @@
 #include "vision/resize.h"
 #include "vision/tower_kinds.h"
 #include "vision/towers.h"
+#include "vision/mmproj.h"
 
 /* ---- The processor ----
  * What a folder says of pictures stands in two or three JSON files, and half of it under two names. A request may change some of it. */
@@ -155,11 +156,10 @@ LLM__PRIVATE llm_result llm__processor_change(const llm__vision *v, const char *
     return r ? r : llm__processor_check(v, p);
 }
 
-/* The family's usual parameters, then what the folder's files say. */
-static llm_result llm__processor_open(llm_model *m, llm__vision *v) {
+/* The family's usual parameters, then what the folder's files say, or the document that stands for them. */
+static llm_result llm__processor_open(llm_model *m, llm__vision *v, const llm_json *config, const llm_json *given) {
     llm__processor *p = &v->processor;
     LLM__SCOPED(llm__json_drop) llm_json *picture = NULL, *video = NULL;
-    const llm_json *config = m->source.config;
     const int unit = v->patch * v->merge;
     p->filter = (llm__filter)v->family->filter;
     p->rescale = 1 / 255.0;
@@ -178,8 +178,8 @@ static llm_result llm__processor_open(llm_model *m, llm__vision *v) {
     p->min_frames = 4;
     p->max_frames = v->family->flags & LLM__EYES_TWICE ? 180 : 768;
     llm__pinpoints_of(config, llm_json_find(config, 0, "image_grid_pinpoints"), p);
-    llm_result r = LLM_OK;
-    if (!v->gguf) {
+    llm_result r = given ? llm__processor_read(v, given, 0, 0, p) : LLM_OK;
+    if (!given) {
         r = llm__folder_json(&m->source, m->source.path, "preprocessor_config.json", 16000000, &picture);
         if (!r) r = llm__folder_json(&m->source, m->source.path, "video_preprocessor_config.json", 16000000, &video);
         if (!r && picture) r = llm__processor_read(v, picture, 0, 0, p);
@@ -187,7 +187,8 @@ static llm_result llm__processor_open(llm_model *m, llm__vision *v) {
         if (!r && video) r = llm__processor_read(v, video, 0, 1, p);
     }
     if (!r) r = llm__processor_check(v, p);
-    return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: preprocessor_config.json: %.700s", m->path, llm_last_error())
+    return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: %s%.700s", v->path,
+                          given ? "" : "preprocessor_config.json: ", llm_last_error())
              : LLM_OK;
 }
 
@@ -306,9 +307,15 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     const int slices = v->family->marks == LLM__MARKS_SLICES;
     v->image_id =
         llm__placeholder(m, root, slices ? "" : "image_token_id image_token_index", slices ? "<unk>" : v->family->token, &v->image_token);
+    v->in_text = (v->family->flags & LLM__EYES_IN_TEXT) != 0;
+    if (v->gguf && v->image_id < 0 && !strcmp(v->family->projector, "llava")) {
+        /* the vocabulary of LLaVA 1.5's language model has no token for pictures, and its template knows none */
+        v->image_id = llm__placeholder(m, root, "", "<unk>", &v->image_token);
+        v->in_text = v->image_id >= 0;
+    }
     v->video_id = llm__placeholder(m, root, "video_token_id video_token_index", v->family->video_token, &v->video_token);
     if (!(v->family->flags & LLM__EYES_VIDEO)) v->video_id = -1;
-    v->placeholder = slices || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
+    v->placeholder = v->in_text || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
     v->video_placeholder = v->video_token;
     v->row_end = "[IMG_BREAK]";
     v->last_end = "[IMG_END]";
@@ -339,12 +346,12 @@ static void llm__vision_rest(llm_model *m, llm__facts *root, llm__vision *v) {
     v->seq_len = 0;
 }
 
-/* Everything of a folder but the processor. */
-static llm_result llm__vision_folder(llm_model *m, llm__vision *v) {
+/* Everything that config.json says. */
+static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_json *config) {
     llm__facts root = LLM__ZERO, f;
     char type[64], tower[64];
-    root.path = m->path;
-    root.json = m->source.config;
+    root.path = v->path;
+    root.json = config;
     root.n_nodes = 1;
     llm__fact_str(&root, "model_type", type);
     v->family = llm__eyes_of(type);
@@ -352,19 +359,20 @@ static llm_result llm__vision_folder(llm_model *m, llm__vision *v) {
     f = root;
     f.node[0] = object;
     if (llm_json_type_of(root.json, object) != LLM_JSON_OBJECT)
-        return llm__error(LLM_ERR_FORMAT, "%s: config.json: vision_config: an object expected", m->path);
+        return llm__error(LLM_ERR_FORMAT, "%s: config.json: vision_config: an object expected", v->path);
     llm__fact_str(&f, "model_type", tower);
     v->tower = llm__tower_of(tower[0] ? tower : type);
     if (!v->tower && v->family) v->tower = llm__tower_of(type);
     if (!v->family || !v->tower)
         return llm__error(LLM_ERR_UNSUPPORTED,
                           "%s: config.json: a model that sees of the type \"%.40s\" with a tower of the type \"%.40s\" is not supported",
-                          m->path, type, tower);
+                          v->path, type, tower);
     if (!strcmp(tower, "pixtral")) v->family = llm__eyes_of("mistral3");
     v->projector = llm__projector_of(v->family->projector);
     v->flags = v->tower->flags;
     f.defaults = v->tower->defaults;
     if (v->family->fit == LLM__FIT_SLICES) v->flags |= LLM__SEES_BUCKETS;
+    if (!strcmp(llm__fact_str(&f, "norm_type", type), "rms_norm")) v->flags |= LLM__SEES_RMS;
     llm__tower_shapes(&f, &root, v);
     if (!f.r) llm__tower_layers(&f, &root, v);
     if (f.r || root.r) return f.r ? f.r : root.r;
@@ -394,18 +402,23 @@ static const llm_picture_reader *llm__reader_there(void) { return NULL; }
 #endif
 
 LLM__PRIVATE llm_result llm__vision_open(llm_model *m, const llm_model_config *cfg) {
-    if (cfg && cfg->mmproj)
-        return llm__error(LLM_ERR_UNSUPPORTED,
-                          "mmproj: %.300s: llama.cpp's files for pictures are not in this version; Hugging Face folders are", cfg->mmproj);
-    if (!m->arch.n_layers || !llm__sees(m, cfg)) return LLM_OK;
+    LLM__SCOPED(llm__json_drop) llm_json *config = NULL, *processor = NULL;
+    const char *mmproj = cfg ? cfg->mmproj : NULL;
+    if (mmproj && (cfg->language_model_only || !m->source.gguf))
+        return llm__error(LLM_ERR_ARG, "mmproj: %.300s: %s", mmproj,
+                          m->source.gguf ? "with language_model_only the model does not see; one of them was expected"
+                                         : "such a file goes with a GGUF model; a folder has its tower in its own files");
+    if (!m->arch.n_layers || (!mmproj && !llm__sees(m, cfg))) return LLM_OK;
     llm__vision *v = (llm__vision *)llm__arena_get(&m->source.arena, sizeof *v);
     if (!v) return llm__nomem();
     v->path = m->path;
-    v->tensors = &m->source.tensors;
+    v->tensors = mmproj ? &m->source.mmproj : &m->source.tensors;
+    v->gguf = mmproj != NULL;
     v->reader = cfg && cfg->picture_reader ? cfg->picture_reader : llm__reader_there();
     llm__random_bytes(v->secret, sizeof v->secret);
-    llm_result r = llm__vision_folder(m, v);
-    if (!r) r = llm__processor_open(m, v);
+    llm_result r = mmproj ? llm__mmproj_open(m, mmproj, &v->path, &config, &processor) : LLM_OK;
+    if (!r) r = llm__vision_config(m, v, config ? config : m->source.config);
+    if (!r) r = llm__processor_open(m, v, config ? config : m->source.config, processor);
     if (!r) m->vision = v;
     return r;
 }

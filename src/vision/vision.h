@@ -60,7 +60,8 @@ typedef struct llm__vision {
     const char *placeholder, *video_placeholder; /* what the rendered prompt has */
     const char *row_end, *last_end;              /* behind a row of the picture, and behind the last */
     const char *start, *stop;                    /* around pairs of frames of a video */
-    int32_t seq_len;                             /* rows of a view where all views have as many; 0: they differ */
+    int in_text;     /* templates know texts only: a placeholder stands in the user's text, where the picture stood */
+    int32_t seq_len; /* rows of a view where all views have as many; 0: they differ */
     /* Its files. */
     const llm__tensors *tensors;
     const char *path;
@@ -70,7 +71,7 @@ typedef struct llm__vision {
     const llm_picture_reader *reader;
 } llm__vision;
 
-/* Reads what a model sees with into m->vision; NULL there: it does not see. path: of an mmproj file, or NULL. */
+/* Reads what a model sees with into m->vision; NULL there: it does not see. */
 LLM__PRIVATE llm_result llm__vision_open(llm_model *m, const llm_model_config *cfg);
 
 /* Which set of experts a token goes to. */

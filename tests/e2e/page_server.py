@@ -4,6 +4,7 @@
         s.answer = lambda body: words("Hello") # for each question: what words(), events() or refusal() give
         s.url, s.asked                         # where; the bodies of all questions so far
 """
+import contextlib
 import http.server
 import json
 import pathlib
@@ -48,6 +49,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_): pass
 
     def send(self, status, kind, body):
+        with contextlib.suppress(OSError):  # the page has gone away
+            self.say(status, kind, body)
+
+    def say(self, status, kind, body):
         self.send_response(status)
         self.send_header("Content-Type", kind + "; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))

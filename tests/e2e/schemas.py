@@ -52,7 +52,7 @@ COMPLETION_CHUNK = thing({**head("text_completion", "cmpl"), "choices": array(th
 EMBEDDINGS = thing({"object": {"const": "list"}, "model": TEXT, "usage": thing({"prompt_tokens": INT, "total_tokens": INT}), "data": array(thing(
     {"object": {"const": "embedding"}, "index": INT, "embedding": {"anyOf": [{"type": "string", "pattern": "^[A-Za-z0-9+/]+=*$"}, array(NUMBER, minItems=1)]}}), minItems=1)}, {"id": TEXT, "created": INT})
 MODELS = thing({"object": {"const": "list"}, "data": array({"type": "object", "required": ["id", "object", "created", "owned_by", "state", "status"], "properties": {
-    "id": TEXT, "object": {"const": "model"}, "created": INT, "owned_by": TEXT, "max_model_len": INT, "state": {"enum": ["unloaded", "loading", "loaded", "failed"]},
+    "id": TEXT, "object": {"const": "model"}, "created": INT, "owned_by": TEXT, "max_model_len": INT, "modalities": thing({"vision": {"type": "boolean"}}), "state": {"enum": ["unloaded", "loading", "loaded", "failed"]},
     "status": thing({"value": {"enum": ["unloaded", "loading", "loaded"]}}, {"failed": {"const": True}})},
-    "if": {"properties": {"state": {"const": "loaded"}}}, "then": {"required": ["max_model_len"]}}, minItems=1)})
+    "if": {"properties": {"state": {"const": "loaded"}}}, "then": {"required": ["max_model_len", "modalities"]}}, minItems=1)})
 ERROR = thing({"error": thing({"message": {"type": "string", "minLength": 5, "maxLength": 900}, "type": TEXT, "param": null(TEXT), "code": null(TEXT)})})

@@ -21,6 +21,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import adapters
+import twins
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
 import checkpoints
@@ -374,22 +375,6 @@ def test_mxfp4():
     check("MXFP4 is what it says", len(scores) == 4 and all(abs(a - b) < 1e-3 for s in scores for a, b in zip(s, scores[0])) and len(set(scores[0])) > 3, scores)
 
 
-def write_gguf(path, architecture, keys, tensors):
-    """keys: name to int, float, bool, str or list of bools; tensors: name to (type, row-major shape, bytes)."""
-    text = lambda t: struct.pack("<Q", len(t)) + t.encode()
-    out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys) + 1) + text("general.architecture") + struct.pack("<I", 8) + text(architecture)
-    for key, v in keys.items():
-        kind = 9 if isinstance(v, list) else 7 if isinstance(v, bool) else 4 if isinstance(v, int) else 6 if isinstance(v, float) else 8
-        value = text(v) if kind == 8 else struct.pack("<IQ", 7, len(v)) + bytes(v) if kind == 9 else struct.pack({7: "<?", 4: "<I", 6: "<f"}[kind], v)
-        out += text(architecture + "." + key) + struct.pack("<I", kind) + value
-    at, data = 0, b""
-    for name, (kind, shape, raw) in tensors.items():
-        out += text(name) + struct.pack("<I", len(shape)) + b"".join(struct.pack("<Q", n) for n in reversed(shape)) + struct.pack("<IQ", kind, len(data))
-        data += raw + bytes(-len(raw) % 32)
-    with open(path, "wb") as f:
-        f.write(out + bytes(-len(out) % 32) + data)
-
-
 def test_latent_gguf():
     """DeepSeek-V3 as GGUF, with kv_b whole and cut into keys and values head by head, gives what the folder gives; so it does with an adapter of kv_b."""
     source = str(checkpoints.folder("deepseek_v3"))
@@ -433,8 +418,8 @@ def test_latent_gguf():
         parts = adapters.make(source, peft, targets="kv_b_proj")
         adapters.make_gguf(gguf, {"blk.%s.attn_kv_b.weight.lora_%s" % (name.split(".")[2], x): part[x == "b"] for name, part in parts.items() for x in "ab"}, arch="deepseek2")
         paths = [source, os.path.join(d, "whole.gguf"), os.path.join(d, "apart.gguf")]
-        write_gguf(paths[1], "deepseek2", keys, whole)
-        write_gguf(paths[2], "deepseek2", dict(keys, **{"attention.key_length": 32, "attention.value_length": 24, "attention.key_length_mla": 24, "attention.value_length_mla": 12}), apart)
+        twins.write(paths[1], "deepseek2", keys, whole)
+        twins.write(paths[2], "deepseek2", dict(keys, **{"attention.key_length": 32, "attention.value_length": 24, "attention.key_length_mla": 24, "attention.value_length_mla": 12}), apart)
         for path in paths:
             for ranks in ("1", "2"):
                 for lora, to in (((), scores), (("--lora", peft), adapted), (("--lora", gguf), adapted)):
@@ -444,34 +429,6 @@ def test_latent_gguf():
     far = lambda lists: max([abs(a - b) for s in lists for a, b in zip(s, lists[0])] or [9])
     check("latent attention in GGUF", len(scores) == 6 and far(scores) < 1e-3, far(scores))
     check("adapters of kv_b in GGUF", len(adapted) == 12 and far(adapted) < 1e-3 and far([scores[0], adapted[0]]) > 0.05, (far(adapted), far([scores[0], adapted[0]])))
-
-
-def gguf_twin(path, source, architecture, extra):
-    """A checkpoint's folder as llama.cpp's converter writes it: rows of q and k permuted for Llama, one added to Gemma's norms, experts stacked, gate and up in one."""
-    config, tensors, kinds, out = json.load(open(os.path.join(source, "config.json"))), adapters.folder_tensors(source), {"F32": 0, "F16": 1, "BF16": 30}, {}
-    names = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output", "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
-             "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-             "mlp.down_proj": "ffn_down", "mlp.gate": "ffn_gate_inp", "post_attention_layernorm": "ffn_norm"}
-    if architecture == "gemma3": names.update({"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"})
-    d = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    for name, (dtype, shape, data) in sorted(tensors.items()):
-        layer = re.match(r"model\.layers\.(\d+)\.(.*)\.weight", name)
-        blk, part = ("blk.%s." % layer[1], layer[2]) if layer else ("", name[:-7])
-        if "norm" in part: dtype, data = "F32", adapters.pack("F32", [x + (architecture == "gemma3") for x in adapters.floats(dtype, data)])
-        if architecture == "llama" and part in ("self_attn.q_proj", "self_attn.k_proj"):
-            row = len(data) // shape[0]
-            data = b"".join(data[k * row:k * row + row] for h in range(0, shape[0], d) for i in range(d // 2) for k in (h + i, h + i + d // 2))
-        if "experts" not in part: out[blk + names[part] + ".weight"] = (kinds[dtype], shape, data)
-        elif part.endswith("0.up_proj"):
-            get = lambda e, which: tensors["%s%d.%s_proj.weight" % (name[:-16], e, which)]
-            for to, parts in (("ffn_gate_up_exps", ("gate", "up")), ("ffn_down_exps", ("down",))):
-                _, (rows, cols), _ = get(0, parts[0])
-                out[blk + to + ".weight"] = (kinds[dtype], [config["num_experts"], rows * len(parts), cols], b"".join(get(e, p)[2] for e in range(config["num_experts"]) for p in parts))
-    keys = {"block_count": "num_hidden_layers", "context_length": "max_position_embeddings", "embedding_length": "hidden_size", "feed_forward_length": "intermediate_size", "attention.head_count": "num_attention_heads",
-            "attention.head_count_kv": "num_key_value_heads", "attention.layer_norm_rms_epsilon": "rms_norm_eps", "vocab_size": "vocab_size", "attention.sliding_window": "sliding_window",
-            "expert_count": "num_experts", "expert_used_count": "num_experts_per_tok", "expert_feed_forward_length": "moe_intermediate_size"}
-    keys = {key: config[word] for key, word in keys.items() if config.get(word) is not None}
-    write_gguf(path, architecture, dict(keys, **{"attention.key_length": d, "attention.value_length": d}, **extra(config, out)), out)
 
 
 def test_gguf_twins():
@@ -489,7 +446,7 @@ def test_gguf_twins():
     with tempfile.TemporaryDirectory() as d:
         for name, architecture, extra in (("llama_rope_llama3", "llama", llama3), ("gemma3_text", "gemma3", gemma3), ("gemma3_text", "gemma3", number), ("qwen3_moe", "qwen3moe", lambda config, out: {"rope.freq_base": 1e6})):
             source, path = str(checkpoints.folder(name)), os.path.join(d, "twin.gguf")
-            gguf_twin(path, source, architecture, extra)
+            twins.text(path, source, architecture, extra)
             want = json.load(open(os.path.join(source, "expected.json")))["prompts"][2]
             r = run("score", "-m", path, "--tokenizer", TINY, "--token-ids", json.dumps(want["token_ids"]), "--json", "--dtype", "float32")
             got = json.loads(r.out)["logprobs"][1:] if r.code == 0 else [9]

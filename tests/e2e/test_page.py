@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """The chat page in headless Chromium.
 
-    test_page.py [PART ...]      parts are the functions named in PARTS; screenshots go to build/page
+    test_page.py [PART ...]                        parts are the functions named in PARTS; screenshots go to build/page
+    test_page.py hostile --seed 100 --texts 500    a campaign of random answers that are written to hurt
 
-Runs in the environment that `setup.py clients` makes, with the system's Chromium. Two parts talk to llm_serve and a real model; in the others
+Runs in the environment that `setup.py clients` makes, with the system's Chromium. The parts of WITH_MODELS talk to llm_serve and a model; in the others
 page_server.py says what a test wants, when it wants it.
 """
+import argparse
+import base64
 import contextlib
 import json
-import os
 import pathlib
+import random
 import re
 import shutil
 import sys
@@ -22,6 +25,7 @@ import adapters
 from page_server import CSP, MODEL, PageServer, refusal, words
 from serving import SLOW, Server, check, checkpoint, finish
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = pathlib.Path("build/page")
 SIZES = {"desktop": (1280, 800), "tablet": (820, 1180), "phone": (390, 844)}
 EVIL = "<img src=x onerror=\"window.hit=1\"><script>window.hit=1</script> [a](javascript:window.hit=1) <b>bold</b> `<i>code</i>` **<u>x</u>**"
@@ -45,7 +49,7 @@ class Person:
         self.page.on("request", lambda r: self.outside.append(r.url) if not r.url.startswith((url, "data:", "blob:")) else None)
         self.page.goto(url)
         self.page.wait_for_selector("#list", state="attached")
-        self.page.wait_for_function("document.activeElement.id === 'input' || innerWidth < 500 || matchMedia('(hover: none)').matches")
+        self.page.wait_for_function("() => document.activeElement.id === 'input' || innerWidth < 500 || matchMedia('(hover: none)').matches")
 
     def __getattr__(self, name): return getattr(self.page, name)
 
@@ -116,7 +120,7 @@ def talk(browser):
         p.click("#tune")
         p.ask("What is the capital of France?")
         check("an answer", "Paris" in p.last(), p.last())
-        check("its speed", "tokens/s" in p.locator(".stats").last.inner_text())
+        check("its length and time", re.fullmatch(r"\d+ tokens .*first after \d+\.\d\d s", p.locator(".stats").last.inner_text()), p.locator(".stats").last.inner_text())
         check("the title", "capital of France" in p.inner_text("#title"))
         first = p.last()
         p.button("Regenerate").click()
@@ -130,6 +134,7 @@ def talk(browser):
         grown = p.last()
         p.wait_for_timeout(500)
         check("it streams", len(p.last()) > len(grown), (grown, p.last()))
+        check("its speed", re.search(r" [\d.]+ tokens/s ", p.locator(".stats").last.inner_text()), p.locator(".stats").last.inner_text())
         p.click("#send")
         p.settled()
         check("stopped", s.wait_idle(2) is not None and len(p.last()) > 60)
@@ -166,7 +171,7 @@ def with_adapters(browser):
     with person(browser, s.url + "/") as p:
         asked = []
         p.page.on("request", lambda r: asked.append(json.loads(r.post_data)) if r.method == "POST" else None)
-        p.wait_for_function("document.querySelectorAll('#model option').length == 2")
+        p.wait_for_function("() => document.querySelectorAll('#model option').length == 2")
         p.click("#tune")
         for name, value in (("temperature", "0"), ("max_tokens", "20"), ("extra", '{"ignore_eos": true}')):
             p.fill("#" + name, value)
@@ -181,6 +186,60 @@ def with_adapters(browser):
         second = p.last()
         p.locator("#list a").nth(1).click()
         check("each in its own way", eventually(lambda: p.last() not in ("", second)), (second, p.last()))
+    check("SIGTERM", s.stop() == 0)
+
+
+def with_eyes(browser):
+    """A picture is attached, asked about and answered by a (tiny) model that sees."""
+    folder = ROOT / "build/data/vision/qwen2_5_vl"
+    s = Server("--max-model-len", "2048", model=str(folder), base=("--log-level", "warn"))
+    with person(browser, s.url + "/") as p:
+        asked = []
+        p.page.on("request", lambda r: asked.append(json.loads(r.post_data)) if r.method == "POST" else None)
+        p.click("#tune")
+        for name, value in (("temperature", "0"), ("max_tokens", "12"), ("extra", '{"ignore_eos": true}')):
+            p.fill("#" + name, value)
+            p.dispatch_event("#" + name, "change")
+        p.click("#tune")
+        p.set_input_files("#pick", [str(folder / "exact.png")])
+        check("attached", eventually(lambda: p.locator("#files img").count() == 1))
+        p.ask("Describe the picture.")
+        check("answered", p.last() and p.locator(".error").count() == 0, p.inner_text("#log"))
+        p.shot("with-eyes")
+        used = int(p.get_attribute("#meter", "aria-valuenow"))
+        plain = s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "Describe the picture."}], "max_tokens": 12, "temperature": 0, "ignore_eos": True})[1]
+        check("the picture takes room in the context", used > plain["usage"]["total_tokens"] + 3, (used, plain["usage"]))
+        exact = "data:image/png;base64," + base64.b64encode((folder / "exact.png").read_bytes()).decode()
+        body = {k: v for k, v in asked[-1].items() if k not in ("stream", "stream_options")}
+        body["messages"][-1]["content"][0]["image_url"]["url"] = exact
+        status, answer = s.post("/v1/chat/completions", body)
+        check("the same as of the file itself", status == 200 and answer["choices"][0]["message"]["content"].strip() == p.locator(".msg.assistant .body").last.text_content().strip() and answer["usage"]["total_tokens"] == used, (answer, p.last()))
+    check("SIGTERM", s.stop() == 0)
+
+
+def several_models(browser):
+    """Models that are loaded when they are asked: their state is told, before and after."""
+    first = checkpoint("llama")
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    s = Server("--model", str(first), "--model", str(checkpoint("qwen3")), "--max-loaded-models", "1", "--chat-template", template, model=False, base=("--log-level", "warn"))
+    with person(browser, s.url + "/") as p:
+        p.wait_for_function("() => document.querySelectorAll('#model option').length == 2")
+        check("one is loaded", p.locator("#model option").all_inner_texts() == ["llama", "qwen3 (unloaded)"], p.locator("#model option").all_inner_texts())
+        p.select_option("#model", index=1)
+        check("of one that was never loaded its context is not known", eventually(lambda: p.inner_text("#about") == "qwen3"), p.inner_text("#about"))
+        p.click("#tune")
+        p.fill("#max_tokens", "5")
+        p.dispatch_event("#max_tokens", "change")
+        p.click("#tune")
+        p.ask("a b c")
+        check("it is loaded when it is asked", p.locator(".error").count() == 0 and eventually(lambda: p.locator("#model option").all_inner_texts() == ["llama (unloaded)", "qwen3"]), p.locator("#model option").all_inner_texts())
+        check("and its context known", "tokens of context" in p.inner_text("#about"), p.inner_text("#about"))
+        p.click("#new")
+        p.select_option("#model", index=0)
+        p.ask("a b c")
+        check("and back", p.locator(".error").count() == 0 and eventually(lambda: p.locator("#model option").all_inner_texts() == ["llama", "qwen3 (unloaded)"]), p.locator("#model option").all_inner_texts())
+        p.locator("#list a").nth(1).click()
+        check("each conversation keeps its own", eventually(lambda: "qwen3" in p.input_value("#model")), p.input_value("#model"))
     check("SIGTERM", s.stop() == 0)
 
 
@@ -226,14 +285,31 @@ def injected(browser, s):
 
 
 def heavy(browser, s):
-    """Long answers written to hurt: the page draws them and still reacts. That time grows with the text only is shown in tests/unit/page."""
-    for mark in ("[", "*a **b ", "- a\n", "> ", "|a|b\n|-|-|\n", "`a``", "\\(a_", "<a ", "![[]("):
-        s.answer = lambda body: words((mark * 20000)[:20000], size=500)
+    """Long answers written to hurt: what the page's thread spends on one grows with its length only. tests/unit/page shows the same of many more texts, without a screen."""
+    def spent(text):
+        s.answer = lambda body: words(text, size=len(text))
         with person(browser, s.url) as p:
-            p.evaluate("() => { window.longest = 0; new PerformanceObserver(l => { for (const e of l.getEntries()) window.longest = Math.max(window.longest, e.duration); }).observe({type: 'longtask'}); }")
+            session = p.context.new_cdp_session(p.page)
+            session.send("Performance.enable", {"timeDomain": "threadTicks"})  # seconds of the processor: other programs do not count
+            used = lambda: next(x["value"] for x in session.send("Performance.getMetrics")["metrics"] if x["name"] == "TaskDuration")
+            begin = used()
             p.ask("Go")
-            p.fill("#input", "still here")
-            check(f"20,000 characters of {mark!r}", p.evaluate("window.longest") < 1500 * SLOW, p.evaluate("window.longest"))
+            check(f"what hurts is drawn: {text[:9]!r}", p.evaluate("document.querySelector('.assistant .body').textContent.length") > 0)
+            return used() - begin
+    least = min(spent("x"), spent("x"))
+    for mark in ("- a\n", "|a|b\n|-|-|\n", "*a* `b` ", "\\(a_b\\) ", "![[]("):
+        cost = lambda n: max(0, spent((mark * n)[:n]) - least)
+        short, long = cost(8000), cost(32000)
+        if long > 7 * short + 0.2: short, long = max(short, cost(8000)), min(long, cost(32000))
+        check(f"{mark!r}: four times as long takes at most seven times as long", long <= 7 * short + 0.2, (short, long))
+    with person(browser, s.url) as p:  # many small pieces: the text is read when it is drawn, not when something comes
+        p.evaluate("""() => { window.reads = window.draws = 0; const replace = String.prototype.replace, title = Object.getOwnPropertyDescriptor(Document.prototype, 'title');
+            String.prototype.replace = function (...a) { window.reads += String(a[0]) === '/\\\\r\\\\n?/g'; return replace.apply(this, a); };
+            Object.defineProperty(document, 'title', {set(x) { window.draws++; title.set.call(document, x); }}); }""")
+        s.answer = lambda body: words("A line of text\n\n" * 100, size=1)
+        p.ask("Go")
+        reads, draws = p.evaluate("[window.reads, window.draws]")
+        check("1,600 pieces: an answer is read once a drawing at most", 0 < reads <= draws < 1600, (reads, draws))
     with person(browser, s.url) as p:
         node = lambda i: {"id": f"n{i}", "up": f"n{i - 1}" if i else "", "role": "assistant" if i % 2 else "user", "text": RICH if i % 2 else "How?", "rev": 1}
         chats = [{"id": "long", "title": "long", "time": 1, "rev": 1, "leaf": "n299", "nodes": {f"n{i}": node(i) for i in range(300)}}]
@@ -247,6 +323,67 @@ def heavy(browser, s):
             t.value += 'x'; t.dispatchEvent(new Event('input', {bubbles: true}));
             setTimeout(() => { Map.prototype.set = set; done(n); }, 300); })""")
         check("300 messages: who types does not wait for them", drawn < 100, drawn)
+
+
+SEEDS = [*ATTACKS, EVIL, "[", "]", "![", "](", ")", "(", "<", ">", "`", "``", "```\n", "~~~", "*", "**", "_", "~~", "$", "$$\n", "\\(", "\\)", "\\[", "\\]", "\\", "|", "|-|-|\n", "- ", "1. ", "> ", "# ", "\n", "\n\n", "    ",
+         "&", "&lt;", "&#60;", "&#x3c;script&#x3e;", "&NewLine;", "\u202e", "\u2066", "\u200b", "\u00a0", "\x00", "\x1b[31m", "\ufeff", "\u4e2d\u6587\uff1a", "\U0001f600", "e\u0301" * 20, "- [ ] ", "<br>", "word ", "x" * 300,
+         "<iframe srcdoc='<script>parent.hit=1</script>'>", "<base href=//evil.example/>", "<meta http-equiv=refresh content='0;url=//evil.example'>", "<link rel=prefetch href=//evil.example>", "<a href=x ping=//evil.example>",
+         "<svg><use href='//evil.example/x.svg#a'/></svg>", "<style>@import '//evil.example'</style>", "<form action=//evil.example><button autofocus>", "<details open ontoggle=window.hit=1>", "<x data-do=removeAll>",
+         "![x](data:image/svg+xml;base64,PHN2Zy8+)", "[x](blob:null/1)", "[x]: //evil.example\n\n[x]", "<https://evil.example/a>", "http://evil.example/<script>", "mailto:a@evil.example?body=<b>", "```html\n<script>window.hit=1</script>\n```\n",
+         "```onload=hit\n", "```constructor\nx\n```\n", "$\\includegraphics{//evil.example}$", "$\\style{a}{b}$", "\\begin{matrix}", "\\frac{", "}{", "$\\text{</mtext><script>window.hit=1</script>}$", "{{constructor.constructor('window.hit=1')()}}", "${window.hit=1}"]
+SOUND = r"""() => { const of = s => [...document.querySelectorAll(s)], bad = [];
+    if (window.hit !== undefined) bad.push('a script ran');
+    if (window.broken.length) bad.push('stopped by the policy only: ' + window.broken[0]);
+    for (const e of of('#log *')) {
+        if (/^(img|script|iframe|object|embed|form|style|link|base|meta|use|video|audio|template|x|font|image)$/i.test(e.localName)) bad.push(e.localName);
+        for (const a of e.attributes) if (/^on|^(style|src|srcdoc|srcset|action|ping|formaction|id|name|xlink:href)$/i.test(a.name)) bad.push(a.name + '=' + a.value);
+        if (e.hasAttribute('href') && !(e.localName === 'a' && /^(https?:\/\/|mailto:)/i.test(e.getAttribute('href')) && e.rel === 'noreferrer' && e.target === '_blank')) bad.push(e.outerHTML.slice(0, 200));
+        if (e.dataset?.do && !/^(copyCode|copy|again|edit|goOn|branch)$/.test(e.dataset.do)) bad.push('data-do=' + e.dataset.do);
+    }
+    return bad; }"""
+
+
+def hostile_text(rng, length):
+    """About so many characters of what is written to hurt."""
+    out = ""
+    while len(out) < length:
+        piece = "".join(rng.choice(SEEDS) for _ in range(rng.randint(1, 3))) * rng.choice((1, 1, 1, 2, 30))
+        at = rng.choice((len(out), rng.randint(0, len(out))))
+        out = out[:at] + piece[:length // 4 + 4] + out[at + rng.choice((0, 0, 1, 3)):]
+    return out
+
+
+def hostile(browser, s):
+    """Random hostile answers, HOSTILE.texts of them beginning with HOSTILE.seed: no script, no foreign element, no request; the slowest takes time in proportion to its length."""
+    slowest = (0, "")
+    with person(browser, s.url) as p:
+        p.context.add_init_script("window.broken = []; addEventListener('securitypolicyviolation', e => window.broken.push(e.violatedDirective + ' ' + e.blockedURI));")
+        p.reload()
+        session = p.context.new_cdp_session(p.page)
+        session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        used = lambda: next(x["value"] for x in session.send("Performance.getMetrics")["metrics"] if x["name"] == "TaskDuration")
+
+        def answered(text, think="", size=0):
+            s.answer = lambda body: words(text, think, size=size or len(text))
+            p.click("#new")
+            begin = used()
+            p.ask("Go")
+            return used() - begin
+        for seed in range(HOSTILE.seed, HOSTILE.seed + HOSTILE.texts):
+            rng = random.Random(seed)
+            text, think = hostile_text(rng, rng.choice((200, 2000, 8000))), hostile_text(rng, rng.choice((1, 300)))
+            took = answered(text, think, rng.choice((3, 40, 0)) if len(text) < 3000 else 0)
+            bad = p.evaluate(SOUND)
+            check(f"hostile text, --seed {seed} --texts 1", not bad and not p.outside and not p.errors, (bad[:3], p.outside[:2], p.errors[:2]))
+            check("it is all there", p.locator(".msg.assistant").count() == 1 and p.locator(".error").count() == 0, f"--seed {seed} --texts 1")
+            if len(text) > 5000: slowest = max(slowest, (took, text))
+        p.reload()
+        p.wait_for_selector(".msg.assistant")
+        check("nor when it is read again", p.evaluate(SOUND) == [] and set(s.fetched) <= {"/", "/page.css", "/page.js", "/v1/models"}, (p.evaluate(SOUND), set(s.fetched)))
+        if slowest[1]:
+            least, text = answered("x"), slowest[1]
+            once, more = (min(answered(t) for _ in range(2)) - least for t in (text, text * 4))
+            check("the slowest: four times as long takes at most seven times as long", more <= 7 * once + 0.2, (once, more, text[:200]))
 
 
 def streaming(browser, s):
@@ -649,9 +786,9 @@ def settings(browser, s):
         p.press("#input", "Control+Enter")
         p.settled()
         check("then Ctrl+Enter sends", p.texts()[-1] == "a")
-    s.models = [MODEL, {**MODEL, "id": "poet", "parent": MODEL["id"], "max_model_len": 500}, {**MODEL, "id": "big", "state": "unloaded"}, {**MODEL, "id": "mid", "status": {"value": "loading"}}]
+    s.models = [MODEL, {**MODEL, "id": "poet", "parent": MODEL["id"], "max_model_len": 500}, {**MODEL, "id": "big", "state": "unloaded"}, {**MODEL, "id": "mid", "state": "loading"}]
     with person(browser, s.url) as p:
-        p.wait_for_function("document.querySelectorAll('#model option').length == 4")
+        p.wait_for_function("() => document.querySelectorAll('#model option').length == 4")
         check("all models, with their state", p.locator("#model option").all_inner_texts() == ["small", "poet", "big (unloaded)", "mid (loading)"])
         p.select_option("#model", "poet")
         p.ask("x")
@@ -679,7 +816,7 @@ def files(browser, s):
         (FOLDER / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
         p.set_input_files("#pick", [str(code), str(FOLDER / "picture.png")])
         check("a text is attached", eventually(lambda: p.locator("#files .chip").count() == 1))
-        check("a picture is refused", p.sees("picture.png is not a text in UTF-8."))
+        check("what is no picture is refused", p.sees("picture.png is no picture that can be read."))
         check("which hides nothing", not p.evaluate("""(() => { const [a, b] = ['#toast', '.box'].map(x => document.querySelector(x).getBoundingClientRect()); return a.bottom > b.top && b.bottom > a.top; })()"""))
         p.shot("attached")
         p.ask("What does it do?")
@@ -695,6 +832,101 @@ def files(browser, s):
         check("dropped", eventually(lambda: p.locator("#files .chip", has_text="notes.txt").count() == 1))
         p.ask("")
         check("a file alone can be sent", s.asked[-1]["messages"][-1]["content"] == "notes.txt:\n```\ndropped text\n```")
+        (FOLDER / "zero.bin").write_bytes(b"a\0b")
+        (FOLDER / "large.txt").write_bytes(b"a" * 4000001)
+        for name, why in (("zero.bin", "is not a text in UTF-8."), ("large.txt", "is larger than 4 MB.")):
+            p.set_input_files("#pick", str(FOLDER / name))
+            check(name + " " + why, p.sees(name + " " + why) and p.locator("#files .chip").count() == 0)
+
+
+# ---- pictures
+
+DRAW = """(() => { const c = document.createElement('canvas'); [c.width, c.height] = SIZE; const p = c.getContext('2d'), d = p.createImageData(c.width, c.height);
+    for (let i = 0, x = 1; i < d.data.length; i++) d.data[i] = i % 4 === 3 ? 255 : NOISE ? (x = x * 16807 % 2147483647) % 256 : i / 97 % 256;
+    p.putImageData(d, 0, 0); return c.toDataURL(KIND); })()"""
+
+
+def drawn(p, path, width, height, kind="image/png", noise=False):
+    """A picture that the browser makes, in a file. Its data URI."""
+    url = p.evaluate(DRAW.replace("SIZE", f"[{width}, {height}]").replace("KIND", repr(kind)).replace("NOISE", "true" if noise else "false"))
+    path.write_bytes(base64.b64decode(url.split(",", 1)[1]))
+    return url
+
+
+def facts(p, url):
+    """[width, height, pixels] as the browser sees them."""
+    return p.evaluate("""async url => { const i = new Image(); i.src = url; await i.decode(); const c = document.createElement('canvas'); [c.width, c.height] = [i.naturalWidth, i.naturalHeight];
+        const p = c.getContext('2d'); p.drawImage(i, 0, 0); return [c.width, c.height, Array.from(p.getImageData(0, 0, 9, 9).data)]; }""", url)
+
+
+def pictures(browser, s):
+    """Chosen, pasted, dropped; removed; sent as parts of the message; kept with the conversation."""
+    s.models = [{**MODEL, "modalities": {"vision": True}}]
+    with person(browser, s.url, accept_downloads=True) as p:
+        small, large, webp, vector = (FOLDER / n for n in ("small.png", "large.png", "photo.webp", "drawing.svg"))
+        url = drawn(p, small, 30, 20)
+        drawn(p, large, 2000, 500, noise=True)
+        drawn(p, webp, 40, 40, "image/webp")
+        vector.write_text("<svg xmlns='http://www.w3.org/2000/svg' onload='window.hit=1'><script>window.hit=1</script></svg>")
+        p.set_input_files("#pick", [str(small)])
+        check("a thumbnail", eventually(lambda: p.locator("#files .chip img").count() == 1) and p.get_attribute("#files img", "alt") == "small.png")
+        p.button("Remove small.png").click()
+        check("taken off", eventually(lambda: p.locator("#files .chip").count() == 0))
+        p.set_input_files("#pick", [str(small), str(large)])
+        check("several", eventually(lambda: p.locator("#files .chip img").count() == 2))
+        p.shot("pictures-attached")
+        p.ask("What is this?")
+        sent = s.asked[-1]["messages"][-1]["content"]
+        check("sent as parts, the text last", [x["type"] for x in sent] == ["image_url", "image_url", "text"] and sent[2]["text"] == "What is this?", str(sent)[:200])
+        first, second = (x["image_url"]["url"] for x in sent[:2])
+        check("a small one pixel for pixel", first.startswith("data:image/png;base64,") and facts(p, first) == facts(p, url))
+        check("a large one made smaller", second.startswith("data:image/jpeg;base64,") and facts(p, second)[:2] == [1600, 400] and len(second) < 1.4e6, (facts(p, second)[:2], len(second)))
+        check("shown with the question", p.locator(".msg.user img").count() == 2 and p.locator("#files .chip").count() == 0)
+        p.shot("pictures-sent")
+        p.reload()
+        p.wait_for_selector(".msg.user img")
+        check("and again when the conversation is loaded", p.evaluate("[...document.querySelectorAll('.msg.user img')].map(i => i.src)") == [first, second])
+        p.ask("And its colour?")
+        check("sent again with the next question", s.asked[-1]["messages"][0]["content"] == sent and s.asked[-1]["messages"][-1]["content"] == "And its colour?")
+        for how in ("paste", "drop"):
+            p.evaluate("""([how, url]) => { const data = new DataTransfer(), bytes = Uint8Array.from(atob(url.split(',')[1]), c => c.charCodeAt(0)); data.items.add(new File([bytes], how + '.png', {type: 'image/png'}));
+                const e = how === 'paste' ? new ClipboardEvent(how, {clipboardData: data, bubbles: true, cancelable: true}) : new DragEvent(how, {dataTransfer: data, bubbles: true, cancelable: true});
+                document.querySelector('#input').dispatchEvent(e); }""", [how, url])
+            check(how, eventually(lambda: p.locator("#files .chip", has_text=how + ".png").locator("img").count() == 1))
+        p.set_input_files("#pick", [str(webp), str(vector)])
+        check("a drawing is a text", eventually(lambda: p.locator("#files .chip").count() == 4) and p.locator("#files img").count() == 3)
+        p.ask("")
+        sent = s.asked[-1]["messages"][-1]["content"]
+        check("pictures need no words, and come in forms that the server reads", [x["type"] for x in sent] == ["image_url"] * 3 + ["text"] and "<svg" in sent[3]["text"] and all(re.match("data:image/(png|jpeg);", x["image_url"]["url"]) for x in sent[:3]), str(sent)[:200])
+        p.locator(".msg.user").last.hover()
+        p.button("Edit").last.click()
+        p.fill(".edit textarea", "Edited")
+        p.button("Send").first.click()
+        p.settled()
+        check("an edited question keeps its pictures", [x["type"] for x in s.asked[-1]["messages"][-1]["content"]] == ["image_url"] * 3 + ["text"])
+        p.click("#tune")
+        with p.expect_download() as d: p.button("Export as JSON").click()
+        p.click("#tune")
+        chat = json.loads(pathlib.Path(d.value.path()).read_text())["chats"][0]
+        user = next(n for n in chat["nodes"].values() if n["files"])
+        user["files"] += [{"name": "evil", "text": "", "url": u} for u in (s.url + "evil.png", "javascript:window.hit=1", "data:text/html,<script>window.hit=1</script>", "data:image/svg+xml;base64,PHN2Zz4=")]
+        file = FOLDER / "pictures.json"
+        file.write_text(json.dumps([{**chat, "id": "other", "title": "Read again", "leaf": user["id"]}]))
+        p.set_input_files("#load", str(file))
+        p.locator("#list a", has_text="Read again").click()
+        check("read from a file: pictures only, and nothing is asked for", eventually(lambda: p.locator(".msg.user .chip").count() == 4) and p.locator(".msg.user img").count() == 2 and "/evil.png" not in s.fetched and p.evaluate("window.hit") is None, s.fetched)
+    s.models = [{**MODEL, "modalities": {"vision": False}}]
+    with person(browser, s.url) as p:
+        p.set_input_files("#pick", [str(small)])
+        check("a model without eyes", p.sees("small.png is a picture: this model reads text only.") and p.locator("#files .chip").count() == 0)
+        p.shot("pictures-refused")
+    s.models = [{**MODEL, "state": "unloaded"}]
+    with person(browser, s.url) as p:
+        s.answer = lambda body: refusal(400, "messages[0].content[0]: llama is not a multimodal model, it takes no image and no video")
+        p.set_input_files("#pick", [str(small)])
+        check("one of which nothing is known yet", eventually(lambda: p.locator("#files img").count() == 1))
+        p.ask("What is this?")
+        check("the server's words", "it takes no image and no video" in p.inner_text(".notice.error"), p.inner_text("#log"))
 
 
 # ---- for everybody
@@ -809,7 +1041,7 @@ def everybody(browser, s):
             if e[0] == "": continue  # the end of the page
             names.append(e[0])
             seen.add((e[1], e[2]))
-        wanted = {"Skip to the message", "New chat", "Search conversations", "Settings", "Conversation", "Copy", "Edit", "Regenerate", "Attach text files", "Model", "Message", "Rename Hello", "Delete Hello"}
+        wanted = {"Skip to the message", "New chat", "Search conversations", "Settings", "Conversation", "Copy", "Edit", "Regenerate", "Attach files", "Model", "Message", "Rename Hello", "Delete Hello"}
         check("Tab reaches everything", wanted <= set(names), wanted - set(names))
         check("and the focus is seen", seen == {(True, True)}, (seen, names))
         p.reload()
@@ -834,19 +1066,28 @@ def everybody(browser, s):
         check("landmarks", all(x in tree for x in ("complementary", "main", "navigation \"Conversations\"", "banner" if "banner" in tree else "heading", "meter \"Context used\"")), tree[:800])
 
 
-PARTS = [talk, with_adapters, injected, heavy, streaming, queueing, branching, keeping, two_tabs, errors, context, settings, files, looks, everybody]
+WITH_MODELS = [talk, with_adapters, with_eyes, several_models]
+PARTS = [*WITH_MODELS, injected, heavy, hostile, streaming, queueing, branching, keeping, two_tabs, errors, context, settings, files, pictures, looks, everybody]
+
+
+HOSTILE = argparse.Namespace(seed=1, texts=20)
 
 
 def main():
+    a = argparse.ArgumentParser()
+    a.add_argument("parts", nargs="*", metavar="PART", choices=[x.__name__ for x in PARTS] + [[]])
+    a.add_argument("--seed", type=int, default=1)
+    a.add_argument("--texts", type=int, default=20)
+    a.parse_args(namespace=HOSTILE)
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if not chromium: sys.exit("test_page: chromium is not there: python3 tests/tools/setup.py clients installs it")
     FOLDER.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         for part in PARTS:
-            if sys.argv[1:] and part.__name__ not in sys.argv[1:]: continue
+            if HOSTILE.parts and part.__name__ not in HOSTILE.parts: continue
             start = time.time()
-            if part in (talk, with_adapters): part(browser)
+            if part in WITH_MODELS: part(browser)
             else:
                 with PageServer() as s: part(browser, s)
             print(f"{part.__name__}: {time.time() - start:.1f} s", flush=True)

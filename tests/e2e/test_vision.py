@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 """Models that see against transformers, and hostile pictures: llm_cli and llm_serve on the tiny checkpoints of build/data/vision.
 
-    test_vision.py [FAMILY...] [--args "--isa avx2"]      env LLM_CLI (./llm_cli), LLM_SERVE (./llm_serve)
+    test_vision.py [FAMILY...] [--args "--isa avx2"] [--files] [--chats CASE,...]      env LLM_CLI (./llm_cli), LLM_SERVE (./llm_serve)
 
 Every chat of a family (text, pictures of several kinds and sizes, two pictures, a second turn, videos) is given to llm_cli as a file of
 messages whose pictures are files, and to a server with the pictures as data URIs. Compared with expected.json: the prompt's ids, the
 log-probability of each of them and of all that could come next (logits_tolerance of the range; it is wide for a JPEG, since decoders
 differ), the greedy tokens. A right engine is 1e-6 off, a wrong detail 1e-2. Then what must be refused, in a sentence, and cost nothing.
+--files: llm_cli alone. --chats: those chats whose names hold one of the words.
 """
 import argparse
 import base64
 import http.server
 import ipaddress
 import json
+import math
 import pathlib
 import shlex
 import shutil
@@ -20,13 +22,15 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.parse
 import zlib
 
 import serving
-from answers import ask, log_softmax
+import twins
+from answers import CLI, ask, log_softmax
 from serving import Server, check, finish
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -39,9 +43,10 @@ def greedy_same(p, got):
     return len(got) == len(p["greedy"]) and got[:p["greedy_robust"]] == p["greedy"][:p["greedy_robust"]]
 
 
-def by_files(folder, n, p, extra):
-    """One chat through llm_cli."""
-    name, base = f"{folder.name}, {p['case']}", ("-m", str(folder), "--dtype", "float32", "--messages", str(folder / f"chat{n}.json"), *extra)
+def by_files(folder, n, p, extra, model=None):
+    """One chat through llm_cli; model: other files than the folder's own."""
+    name = f"{folder.name}, {p['case']}{', GGUF' if model else ''}"
+    base = (*(model or ("-m", str(folder))), "--dtype", "float32", "--messages", str(folder / f"chat{n}.json"), *extra)
     want = log_softmax(p["logits_last"])
     span = max(want) - min(want)
     got = ask("score", "--top-logprobs", str(len(want)), *base)
@@ -211,6 +216,65 @@ def test_options():
         check(f"{flag} {value}: refused", p.returncode in (1, 2) and flag.strip("-") in p.stderr, p.stderr)
 
 
+def test_mmproj(extra):
+    """The same models as two GGUF files, as llama.cpp has them, give what the folders give; a file that does not fit is refused."""
+    for name in twins.SEEING:
+        folder = DATA / name
+        model, mmproj = twins.seeing(folder, ROOT / "build/data/vision_gguf" / name)
+        for n, p in enumerate(json.loads((folder / "expected.json").read_text())["prompts"]):
+            if p["images"] and not p.get("videos"): by_files(folder, n, p, extra, ("-m", str(model), "--mmproj", str(mmproj)))
+    s = Server("--dtype", "float32", "--mmproj", str(mmproj), *extra, model=str(model), base=("--log-level", "warn"))
+    by_server(s, folder, json.loads((folder / "expected.json").read_text())["prompts"][1])
+    s.stop()
+    with tempfile.TemporaryDirectory() as d:
+        bad_mmproj(pathlib.Path(d), DATA / "qwen2_5_vl", ROOT / "build/data/vision_gguf")
+        folder, model = DATA / "llava_next", pathlib.Path(d) / "model.gguf" # a vocabulary without a token for pictures, as LLaVA 1.5's
+        def unknown(keys):
+            texts = keys[".tokenizer.ggml.tokens"]
+            texts[texts.index("<image>")] = "<unk>"
+        twins.seeing_text(model, folder, unknown)
+        by_files(folder, 1, json.loads((folder / "expected.json").read_text())["prompts"][1], extra, ("-m", str(model), "--mmproj", str(ROOT / "build/data/vision_gguf/llava_next/mmproj.gguf")))
+
+
+def bad_mmproj(where, folder, made):
+    """Files that say what cannot be, and others that are none."""
+    model, mmproj = made / folder.name / "model.gguf", where / "mmproj.gguf"
+    def refused(name, says, flags=()):
+        p = subprocess.run([CLI, "score", "-m", str(model), "--mmproj", str(mmproj), "-p", "a", *flags], capture_output=True, text=True, timeout=60)
+        said = p.stderr.strip().splitlines()
+        check(f"mmproj, {name}", p.returncode in (1, 2) and len(said) == 1 and says in said[0] and len(said[0]) < 600, (p.returncode, said))
+    def number(key, value):
+        twins.mmproj(mmproj, folder, lambda keys, tensors: keys.pop(key) if value is None else keys.update({key: value}))
+        refused(f"{key} is {value}", key.strip(".").split(".")[-1])
+    for key in ("embedding_length", "block_count", "patch_size", "image_size", "attention.head_count", "n_wa_pattern"):
+        for value in (None, 0, 2 ** 31 - 1, "x", 1.5): number("vision." + key, value)
+    for value in ("perceiver", 7): number(".clip.projector_type", value)
+    number(".clip.has_vision_encoder", False)
+    number("vision.window_size", 1)
+    number("vision.image_std", [0.0, 0.5, 0.5])
+    number("vision.image_max_pixels", 0)
+    for name, shape in (("v.blk.1.attn_q.weight", None), ("v.blk.1.attn_q.weight", [32, 31]), ("v.patch_embd.weight.1", None), ("v.patch_embd.weight.1", [32, 3, 14, 13]), ("mm.2.weight", None),
+                        ("mm.2.weight", [63, 128]), ("v.blk.0.ffn_up.weight", None), ("v.blk.0.ln1.weight", None)):
+        def change(keys, tensors):
+            kind, _, data = tensors.pop(name)
+            if shape: tensors[name] = kind, shape, data[:4 * math.prod(shape)]
+        twins.mmproj(mmproj, folder, change)
+        refused(f"{name} is {shape}", name.removesuffix(".bias").removesuffix(".weight"))
+    whole = (made / folder.name / "mmproj.gguf").read_bytes()
+    for part in (0, 3, 4, 23, 24, 100, 1000, len(whole) // 2, len(whole) - 40):
+        mmproj.write_bytes(whole[:part])
+        refused(f"{part} bytes of it", "mmproj.gguf")
+    mmproj.write_bytes(model.read_bytes())
+    refused("a language model", "qwen2vl")
+    mmproj.write_bytes((made / "gemma3/mmproj.gguf").read_bytes())
+    refused("of another model", "")
+    mmproj.unlink()
+    refused("no file", "mmproj.gguf")
+    mmproj.write_bytes(whole)
+    refused("and language_model_only", "--language-model-only", ("--language-model-only",))
+    refused("of a folder", "folder", ("-m", str(folder)))
+
+
 class Pictures(http.server.BaseHTTPRequestHandler):
     """Another server: a picture, ways that lead to it or elsewhere, and what hurts who asks."""
     picture, asked = b"", []
@@ -317,17 +381,23 @@ def main():
     a = argparse.ArgumentParser()
     a.add_argument("family", nargs="*")
     a.add_argument("--args", default="")
+    a.add_argument("--files", action="store_true")
+    a.add_argument("--chats", default="")
     a = a.parse_args()
     extra = shlex.split(a.args)
     for folder in sorted(x for x in DATA.iterdir() if x.is_dir() and (not a.family or x.name in a.family)):
-        prompts = json.loads((folder / "expected.json").read_text())["prompts"]
-        for n, p in enumerate(prompts):
+        every = json.loads((folder / "expected.json").read_text())["prompts"]
+        prompts = [(n, p) for n, p in enumerate(every) if any(word in p["case"] for word in a.chats.split(","))]
+        check(f"{folder.name}: chats", prompts, a.chats)
+        for n, p in prompts:
             try: by_files(folder, n, p, extra)
             except (RuntimeError, KeyError, subprocess.TimeoutExpired) as err: check(f"{folder.name}, {p['case']}", False, err)
+        if a.files: continue
         s = Server("--dtype", "float32", *extra, model=str(folder), base=("--log-level", "warn", "--max-num-seqs", "4"))
-        for p in prompts: by_server(s, folder, p)
+        for _, p in prompts: by_server(s, folder, p)
         s.stop()
-    if a.family: return finish()
+    if a.family or a.files: return finish()
+    test_mmproj(extra)
     test_bad("qwen2_5_vl")
     test_bad("llava_next")
     test_options()

@@ -1,4 +1,6 @@
-"""C source in the style of this project as a list of top-level items: comments, directives, declarations, functions."""
+"""C source in the style of this project as a list of top-level items: comments, directives, declarations, functions. What was found in
+a text is kept, as several checks ask for the same files."""
+import functools
 import re
 
 COMMENT = r"/\*.*?\*/|//[^\n]*"
@@ -14,9 +16,10 @@ def plain(text):
     return NO_CODE.sub(lambda m: keep[m.lastgroup](m[0]), text)
 
 
+@functools.cache
 def words(text):
     """Names of the library that occur in the code."""
-    return set(re.findall(r"\b(?:llm|LLM)_\w+|\bllm\b", plain(text)))
+    return frozenset(re.findall(r"\b(?:llm|LLM)_\w+|\bllm\b", plain(text)))
 
 
 class Item:
@@ -31,6 +34,7 @@ class Item:
         return self.text.count("\n") + 1
 
 
+@functools.cache
 def items(text):
     out, found = [], [(m.lastgroup, m.start(m.lastgroup or 0), m.end()) for m in TOKEN.finditer(text)]
     i = 0

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Is llm.h a good guest in somebody's project?
 
-    hygiene.py          everything (100 s on two cores)
+    hygiene.py          everything (a minute on two cores)
+    hygiene.py all      with optimisation wherever a program is compiled, too: what `make hygiene` runs
     hygiene.py quick    what needs no whole compilation: what `make check` runs (10 s)
 
 Languages and compilers without warnings, linking into two translation units, README's program as printed, exported and called symbols,
@@ -24,10 +25,12 @@ OUT = pathlib.Path("build/hygiene")
 JOBS = int(os.environ.get("JOBS") or os.cpu_count() or 2)
 WARN = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wvla", "-Werror"]
 LIBS = ["-lm", "-lpthread"]
+FEW = ["-O0", "-DLLM_NO_SIMD", "-Wno-misleading-indentation", "-I."] # where it matters that a program compiles and links, not what with
 MODEL = "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 FORBIDDEN = "exit abort _exit printf puts putchar perror getenv setlocale system signal atoi atof __assert_fail".split()
 COMMENTS = 0.15 # share of comment-only lines of llm.h
 COMPILERS = {"gcc": ["-std=c11", "-x", "c"], "clang": ["-std=c11", "-x", "c"], "g++": ["-std=c++20", "-x", "c++"], "clang++": ["-std=c++20", "-x", "c++"]}
+ALL, QUICK = sys.argv[1:] == ["all"], sys.argv[1:] == ["quick"]
 DONE = {"passed": 0, "failed": 0, "skipped": 0}
 
 
@@ -110,12 +113,13 @@ def syntax(compiler, all_modes):
 
 def modes(compiler):
     plain, c = plainly(compiler)
+    if compiler == "gcc": c += ["-Wno-misleading-indentation"] # on which gcc spends four of five seconds in a file as long as this; syntax() has it
     compile(f"llm.h without SIMD, {compiler}", *plain, *c, "-DLLM_IMPLEMENTATION", "-DLLM_NO_SIMD", "llm.h")
     compile(f"llm.h without vision, {compiler}", *plain, *c, "-DLLM_IMPLEMENTATION", "-DLLM_NO_VISION", "llm.h")
     compile(f"llm.h, only the reader of pictures, {compiler}", *plain, *c, "-DLLM_IMAGE_IMPLEMENTATION", "llm.h")
-    compile(f"llm.h, static, {compiler}", *plain, "-Wno-unused-function", write(f"static_{compiler}.c", STATIC))
-    compile(f"llm.h included twice, {compiler}", *plain, write(f"twice_{compiler}.c", TWICE))
-    compile(f"llm.h included before, {compiler}", *plain, *(["-std=gnu11"] if "++" not in compiler else []), write(f"later_{compiler}.c", LATER))
+    compile(f"llm.h, static, {compiler}", *plain, *c, "-Wno-unused-function", write(f"static_{compiler}.c", STATIC))
+    compile(f"llm.h included twice, {compiler}", *plain, *c, write(f"twice_{compiler}.c", TWICE))
+    compile(f"llm.h included before, {compiler}", *plain, *c, *(["-std=gnu11"] if "++" not in compiler else []), write(f"later_{compiler}.c", LATER))
     if "++" in compiler: return
     for program in ("llm_cli.c", "llm_serve.c"):
         compile(f"{program}, {compiler}", *plain, program)
@@ -136,12 +140,13 @@ def refusals():
 # ---- whole programs
 
 def two_units():
-    """The implementation in one file, its users in others; static in each of two; and without SIMD: they link and run."""
+    """The implementation in one file, its users in others, and static in each of two: they link and run. How names are bound has nothing to
+    do with kernels, which are left out."""
     one, other = write("one.c", ONE), write("other.c", OTHER)
-    compile("two translation units", "gcc", "-std=c11", *WARN, "-I.", one, other, "-o", OUT / "two", *LIBS)
+    compile("two translation units", "gcc", "-std=c11", *WARN, *FEW, one, other, "-o", OUT / "two", *LIBS)
     run("two translation units run", [str(OUT / "two")])
     both = [write("static_a.c", STATIC), write("static_b.c", STATIC.replace("int main(void)", "int other_main(void);\nint other_main(void)"))]
-    compile("static in two translation units", "gcc", "-std=c11", *WARN, "-Wno-unused-function", "-O0", "-I.", *both, "-o", OUT / "static", *LIBS)
+    compile("static in two translation units", "gcc", "-std=c11", *WARN, "-Wno-unused-function", *FEW, *both, "-o", OUT / "static", *LIBS)
     run("static in two translation units runs", [str(OUT / "static")])
     objects = [row.split()[-1] for row in nm("-g", "--defined-only", OUT / "static") if " llm_" in row]
     check("static: nothing is exported", not objects, " ".join(objects[:9]))
@@ -230,7 +235,7 @@ def readme_syntax(path, compiler):
 
 def readme_runs(path, compiler):
     program = OUT / f"readme_{compiler}"
-    level = "-O0" if "++" in compiler else "-O2"
+    level = "-O2" if compiler == "gcc" or ALL else "-O0"
     flags = [level, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I."]
     if not compile(f"README's program, {compiler} {level}", compiler, *COMPILERS[compiler], *flags, path, "-x", "none", "-o", program, *LIBS): return
     if not pathlib.Path(MODEL).exists(): return skip(f"README's program answers, {compiler}", MODEL + " is not there")
@@ -310,7 +315,7 @@ int main(void) {
 def bench():
     """No weight of the kernels' bench is a subnormal number, which some processors take a hundred cycles for; types go by name."""
     program = str(OUT / "bench")
-    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-function", "-Werror", "-I."]
+    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-function", "-Werror", *FEW]
     if not compile("bench_linear compiles", "gcc", *flags, write("bench.c", BENCH), "-o", program, *LIBS): return
     p = subprocess.run([program], capture_output=True, text=True, timeout=60)
     check("bench_linear's weights and names", p.returncode == 0 and not p.stdout and "Q4_1" in p.stderr, p.stdout + p.stderr)
@@ -323,9 +328,9 @@ def benches():
 
 
 def main():
-    if sys.argv[1:] not in ([], ["quick"]): sys.exit(__doc__)
+    if sys.argv[1:] not in ([], ["all"], ["quick"]): sys.exit(__doc__)
     OUT.mkdir(parents=True, exist_ok=True)
-    readme, whole = readme_program(), not sys.argv[1:]
+    readme, whole = readme_program(), not QUICK
     jobs = []
     if readme and whole: jobs += [(readme_runs, readme, c) for c in COMPILERS]
     if whole:
@@ -334,7 +339,8 @@ def main():
     if readme and not whole: jobs += [(readme_syntax, readme, c) for c in ("clang", "g++")]
     jobs += [(script, "tests/tools/format.py --check"), (script, "tests/tools/docs.py")]
     jobs += [(syntax, c, True) for c in COMPILERS] + [(benches,)] if whole else [(syntax, "clang++", False), (modes, "gcc")]
-    jobs += [(declarations,), (refusals,), (symbols,), (measures,), (promises,)]
+    if whole: jobs += [(symbols,)]
+    jobs += [(declarations,), (refusals,), (measures,), (promises,)]
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         for done in [pool.submit(*job) for job in jobs]: done.result()
     print(f"{DONE['passed']} passed, {DONE['failed']} failed, {DONE['skipped']} skipped")

@@ -151,11 +151,11 @@ def unit_groups():
     return p.stdout.split()
 
 
-def answer():
+def answer(program):
     """One real answer of the default model."""
     model = MODELS["SMOLLM2_GGUF"]
     if not os.path.exists(model): return skip("a real answer", "make model has not been run")
-    said = step("a real answer", ["./llm_cli", "-m", model, "-p", "What is the capital of France? Answer in one sentence.", "-n", "64", "--temp", "0"])
+    said = step("a real answer", [program, "-m", model, "-p", "What is the capital of France? Answer in one sentence.", "-n", "64", "--temp", "0"])
     if "Paris" not in said:
         TOTAL[1] += 1
         print("    FAILED: the answer is: " + said[:300])
@@ -168,10 +168,12 @@ def unit_steps():
 
 
 def check():
-    """What every commit should pass, in 90 seconds on two cores: src/ and llm.h belong together, everything compiles, unit tests, one real answer."""
+    """What every commit should pass, in 90 seconds on two cores: src/ and llm.h belong together, everything compiles (the parts one by one, llm.h
+    without its code being made), unit tests, one real answer."""
     step("llm.h is what src/ gives", [sys.executable, "src/amalgamate.py", "--check"])
-    make("all", "lib", "build/dev/unit")
-    together(*unit_steps(), ("hygiene, quick", [sys.executable, "tests/tools/hygiene.py", "quick"]), ("structure", [sys.executable, "tests/tools/structure.py"]), answer)
+    make("build/dev/unit", "build/dev/llm_cli", "build/dev/llm_serve")
+    together(*unit_steps(), ("hygiene, quick", [sys.executable, "tests/tools/hygiene.py", "quick"]), ("structure", [sys.executable, "tests/tools/structure.py"]),
+             lambda: answer("build/dev/llm_cli"))
 
 
 def script(name, path, env=None):
@@ -179,7 +181,7 @@ def script(name, path, env=None):
 
 
 def test():
-    """First everything is built; then stands side by side what only computes, the long steps first; what looks at the clock runs alone."""
+    """First everything is built; then stands side by side what only computes, the long steps first; what looks at the clock runs last, two at once."""
     make("lib", "build/dev/unit", "replays", *CUDA_SOME_NEEDS, "build/emu/unit")
     together(
         script("hygiene", "tests/tools/hygiene.py"),
@@ -206,9 +208,9 @@ def test():
         script("routes described", "tests/e2e/test_openapi.py"),
         script("llm_cli, failing allocations", "tests/e2e/test_nth.py"),
         outside_truth, each_isa, replayed)
-    for row in (("llm_cli", "test_cli"), ("llm_cli in a terminal", "test_pty"), ("llm_serve", "test_serve"), ("llm_serve, bad inputs", "test_serve_bad"),
-                ("llm_serve, load", "load"), ("llm_serve as a service", "test_service"), ("llm_serve, documents", "test_documents")):
-        step(*script(row[0], f"tests/e2e/{row[1]}.py"))
+    lanes = [("llm_serve", "test_serve"), ("llm_serve, bad inputs", "test_serve_bad"), ("llm_serve, load", "load")], \
+            [("llm_cli", "test_cli"), ("llm_cli in a terminal", "test_pty"), ("llm_serve, documents", "test_documents"), ("llm_serve as a service", "test_service")]
+    together(*(lambda lane=lane: [step(*script(name, f"tests/e2e/{path}.py")) for name, path in lane] for lane in lanes))
 
 
 def each_isa():
@@ -242,6 +244,12 @@ CUDA_SOME = ("gemma2", "gpt_oss", "deepseek_v2_lite", "qwen2_moe", "olmo2", "cha
 def cuda_checkpoints(names, args):
     """Tiny checkpoints on the emulation."""
     families(f"CUDA checkpoints {args}".strip(), "--device cuda --cuda-library build/libllm_cuda_emu.so " + args, names)
+
+
+def cuda_sees(args, *options):
+    """The same of models that see; what a tower runs on is the language model's table of operations."""
+    args = f"--device cuda --cuda-library build/libllm_cuda_emu.so {args}"
+    step(f"CUDA models that see {args.partition('.so ')[2]}".strip(), [sys.executable, "tests/e2e/test_vision.py", "--files", *options, "--args", args])
 
 
 def cuda_bugs():
@@ -309,6 +317,7 @@ def cuda_some():
     step("CUDA operations", ["build/dev/test_cuda"], {"CUEMU_SEED": "1"})
     cuda_bugs()
     cuda_checkpoints(CUDA_SOME, "-tp 2")
+    cuda_sees("-tp 2", "minicpmv", "qwen2_5_vl", "--chats", "two images")
 
 
 def cuda():

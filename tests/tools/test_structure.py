@@ -2,8 +2,13 @@
 """Does structure.py refuse what it is there to refuse? Each bad edit is made in a copy of the tree under build/structure, where it has to be the only
 new failure. Prints "N passed, N failed, 0 skipped"."""
 import concurrent.futures
+import contextlib
+import io
+import multiprocessing
+import os
 import pathlib
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -24,10 +29,15 @@ def copy(name):
 
 
 def failures(folder):
-    """Names of the checks that fail there."""
-    p = subprocess.run([sys.executable, "tests/tools/structure.py"], cwd=folder, capture_output=True, text=True)
-    found = set(re.findall(r"^FAILED: ((?:src/)?[\w./]+: [^:]*|[^:]*):", p.stdout, re.M))
-    if not re.search(r"\d+ passed, \d+ failed", p.stdout) or (p.returncode == 0) != (not found): found.add("structure.py itself: " + p.stderr)
+    """Names of the checks that fail there. What csource.py found in a text is kept from one folder to the next."""
+    out, here, code = io.StringIO(), os.getcwd(), None
+    os.chdir(folder)
+    with contextlib.redirect_stdout(out):
+        try: runpy.run_path("tests/tools/structure.py", run_name="__main__")
+        except SystemExit as end: code = end.code
+    os.chdir(here)
+    found = set(re.findall(r"^FAILED: ((?:src/)?[\w./]+: [^:]*|[^:]*):", out.getvalue(), re.M))
+    if not re.search(r"\d+ passed, \d+ failed", out.getvalue()) or (code == 0) != (not found): found.add(f"structure.py itself: exit {code}")
     return found
 
 
@@ -73,6 +83,7 @@ CASES = {
 
 
 def case(name, before):
+    """In a process of its own."""
     edits, want = CASES[name]
     folder = copy(re.sub(r"\W+", "-", name))
     for path, change in edits: edit(folder, path, change)
@@ -84,8 +95,8 @@ def case(name, before):
 
 def main():
     before = failures(copy("unchanged"))
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(lambda name: case(name, before), CASES))
+    with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
+        results = list(pool.map(case, CASES, [before] * len(CASES)))
     for name, new, good in results:
         if not good: print(f"FAILED: {name}: expected {CASES[name][1]}, found {sorted(new)}")
     print(f"{sum(good for *_, good in results)} passed, {sum(not good for *_, good in results)} failed, 0 skipped")
