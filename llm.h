@@ -38,7 +38,7 @@
  *
  * WHAT IT IS NOT
  *   No training. No pickle (pytorch_model.bin). No network: models are files, which llm_hub_pull has curl fetch. No Windows or macOS yet.
- *   Of videos GIFs and lists of frames.
+ *   Of videos GIFs and lists of frames; others by an installed ffmpeg, where that is allowed.
  *
  * TABLE OF CONTENTS (search for the tag)
  *   api/
@@ -232,6 +232,7 @@
  *     >>cached               models of the Hugging Face Hub in its local cache: names, the files that make a model, what is there, what goes.
  *     >>curl                 what another server has, by an installed curl as a child.
  *     >>fetch                pictures and videos that requests name by http and https URLs.
+ *     >>film                 videos that are not read here, by an installed ffmpeg as a child.
  *     >>pull                 models are fetched from the Hugging Face Hub, by an installed curl.
  *     >>options              options by name, for programs.
  *     >>openai               OpenAI's requests and answers, whichever program serves them.
@@ -1729,7 +1730,7 @@ typedef struct llm_setup {
     llm_option_list allowed_media_domains; /* servers that pictures and videos are fetched from */
     llm_text media_domains;                /* the same, as llm_openai_service has it; llm_setup_free frees it */
     float media_timeout_s;                 /* the same */
-    int32_t unused_too;                    /* 0 */
+    int32_t allow_ffmpeg;                  /* the same */
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -1788,7 +1789,9 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
          "HOST ...", \
          "servers whose pictures and videos requests may name by URL (none)"}, \
         LLM_OPT_FLOAT(T, setup.media_timeout_s, LLM_HELP_ANSWERS, "$VLLM_IMAGE_FETCH_TIMEOUT", 0.1, 3600, \
-                      "seconds that fetching one may take (5 for a picture, 30 for a video)"), \
+                      "seconds that fetching one may take, or ffmpeg for a video (5 for a picture, 30 for a video)"), \
+        LLM_OPT_BOOL(T, setup.allow_ffmpeg, LLM_HELP_ANSWERS, "allow-ffmpeg", \
+                     "an installed ffmpeg decodes videos that are not read here: MP4, WebM, AVI, ..."), \
         LLM_OPT_BOOL(T, setup.interleave_mm_strings, LLM_HELP_ANSWERS, "interleave-mm-strings", \
                      "templates that know texts only: pictures stay among the texts, not before them"), \
         LLM_OPT_BOOL(T, setup.enable_early_stop, LLM_HELP_ANSWERS, "enable-early-stop", "end answers that repeat themselves"), \
@@ -1909,7 +1912,9 @@ typedef struct llm_openai_service {
     int32_t unused;                     /* 0 */
     int64_t max_answer_bytes;           /* of an answer that is no stream: a larger one is an error (400) instead; 0: no bound */
     const char *media_domains;          /* hosts of http and https URLs that are fetched, with commas between them; NULL: none */
-    double media_timeout_s;             /* for one of them; 0: 5 for a picture, 30 for a video */
+    double media_timeout_s;             /* for one of them, and for ffmpeg; 0: 5 for a picture, 30 for a video */
+    int32_t allow_ffmpeg;               /* 1: videos that are not read here (MP4, WebM, ...) are decoded by an installed ffmpeg */
+    int32_t unused_too;                 /* 0 */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
@@ -3905,6 +3910,7 @@ typedef struct llm__child {
     size_t limit;            /* most bytes of output */
     int (*tick)(void *user); /* five times a second; non-zero: the program is ended; may be NULL */
     void *user;
+    int64_t memory; /* above 0: once it runs it gets so many bytes at most and writes nothing into files; what it starts ends with it */
 } llm__child;
 
 /* A pipe whose ends are above the standard streams, which a program may have closed, and which no other child gets. */
@@ -3921,17 +3927,63 @@ static int llm__child_pipe(int ends[2]) {
     return -1;
 }
 
+/* Bytes as a file in memory, without a name, for in_fd; to be closed. -1: there is no memory for it. */
+static int llm__child_file(llm__str data) {
+    const int fd = (int)syscall(SYS_memfd_create, "llm.h", 1u); /* 1: no other child gets it */
+    for (size_t at = 0; fd >= 0 && at < data.n;) {
+        const ssize_t n = write(fd, data.p + at, data.n - at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return close(fd), -1;
+        at += (size_t)n;
+    }
+    return fd;
+}
+
 static int llm__child_start(const llm__child *c, int in, int out, pid_t *pid) {
     posix_spawn_file_actions_t files;
+    posix_spawnattr_t how;
     int failed = posix_spawn_file_actions_init(&files);
     if (failed) return failed;
-    failed = posix_spawn_file_actions_adddup2(&files, in, 0);
+    failed = posix_spawnattr_init(&how);
+    if (failed) {
+        posix_spawn_file_actions_destroy(&files);
+        return failed;
+    }
+    if (c->memory > 0) failed = posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP); /* a group of its own: 0, as it is at first */
+    if (!failed) failed = posix_spawn_file_actions_adddup2(&files, in, 0);
     if (!failed) failed = posix_spawn_file_actions_adddup2(&files, out, 1);
     if (!failed) failed = posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
     if (!failed && c->held_fd > 0) failed = posix_spawn_file_actions_adddup2(&files, c->held_fd, 3);
-    if (!failed) failed = posix_spawnp(pid, c->argv[0], &files, NULL, (char *const *)(uintptr_t)c->argv, (char *const *)(uintptr_t)c->env);
+    if (!failed) failed = posix_spawnp(pid, c->argv[0], &files, &how, (char *const *)(uintptr_t)c->argv, (char *const *)(uintptr_t)c->env);
     posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&how);
     return failed;
+}
+
+/* Bounds of a program that is not trusted: it has begun, and has read nothing yet. */
+static void llm__child_bound(const llm__child *c, pid_t pid) {
+    const struct {
+        int what;
+        uint64_t bounds[2];
+    } all[] = {{RLIMIT_AS, {(uint64_t)c->memory, (uint64_t)c->memory}}, {RLIMIT_FSIZE, {0, 0}}, {RLIMIT_CORE, {0, 0}}};
+    for (int i = 0; i < LLM__COUNT(all) && c->memory > 0; i++) syscall(SYS_prlimit64, pid, all[i].what, all[i].bounds, NULL);
+}
+
+/* Its end; after an error, or with `tick`'s word, by force. Who writes no more may still run. */
+static llm_result llm__child_wait(const llm__child *c, pid_t pid, llm_result r, int *status) {
+    const struct timespec pause = {0, 5000000};
+    for (int i = 0; !r; i++) {
+        siginfo_t info;
+        memset(&info, 0, sizeof info);
+        if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT | WNOHANG) || info.si_pid == pid) break;
+        if (i % 40 == 39 && c->tick && c->tick(c->user)) r = llm__error(LLM_ERR_CANCELLED, "%s: stopped", c->argv[0]);
+        nanosleep(&pause, NULL);
+    }
+    /* nobody has taken its end yet, so its number is still its own */
+    if (c->memory > 0) kill(-pid, SIGKILL);
+    else if (r) kill(pid, SIGKILL);
+    while (waitpid(pid, status, 0) < 0 && errno == EINTR) continue;
+    return r;
 }
 
 /* Its output up to the end of it. */
@@ -3963,15 +4015,16 @@ static llm_result llm__child_run(const llm__child *c, llm_text *out, int *code) 
     int failed = llm__child_pipe(in) ? errno : 0;
     if (!failed && fcntl(in[1], F_SETFL, O_NONBLOCK)) failed = errno;
     if (!failed && c->in.n && write(in[1], c->in.p, c->in.n) != (ssize_t)c->in.n) failed = EMSGSIZE;
+    if (!failed && c->in_fd > 0 && lseek(c->in_fd, 0, SEEK_SET)) failed = errno;
     if (!failed) failed = llm__child_start(c, c->in_fd > 0 ? c->in_fd : in[0], from[1], &pid);
     for (int i = 0; i < 2; i++)
         if (in[i] >= 0) close(in[i]);
     close(from[1]);
+    if (!failed) llm__child_bound(c, pid);
     llm_result r = failed ? llm__error(LLM_ERR_IO, "%s: %s", c->argv[0], strerror(failed)) : llm__child_read(c, from[0], out);
     close(from[0]);
     if (failed) return r;
-    if (r) kill(pid, SIGKILL);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
+    r = llm__child_wait(c, pid, r, &status);
     if (!r && WIFEXITED(status)) *code = WEXITSTATUS(status);
     return r;
 }
@@ -26231,6 +26284,9 @@ static const char *llm__picture_kind(const uint8_t *data, size_t n) {
         {4, 4, "ftyp", "an MP4 or QuickTime video"},
         {0, 4, "\x1A\x45\xDF\xA3", "a WebM or Matroska video"},
         {8, 4, "AVI ", "an AVI video"},
+        {0, 4, "FLV\1", "a Flash video"},
+        {0, 4, "OggS", "an Ogg video"},
+        {0, 4, "\0\0\1\xBA", "an MPEG video"},
         {0, 4, "II*\0", "a TIFF picture"},
         {0, 4, "MM\0*", "a TIFF picture"},
         {0, 4, "%PDF", "a PDF document"},
@@ -27701,6 +27757,14 @@ static int32_t llm__view_rows(const llm__vision *v, const llm__media_view *view)
     return view->rows / v->pool * (view->cols / v->pool);
 }
 
+/* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together; frame i * n / taken each. */
+static int32_t llm__frames_taken(const llm__vision *v, const llm__processor *p, int32_t n, double seconds) {
+    const int32_t unit = v->family->flags & LLM__EYES_TWICE ? 2 : v->frames;
+    double want = LLM__MIN(LLM__MAX(seconds * p->fps, (double)p->min_frames), (double)p->max_frames);
+    int32_t taken = (int32_t)LLM__MIN(want, (double)n) / unit * unit;
+    return LLM__MAX(taken, LLM__MIN(unit, n));
+}
+
 /* Of a picture that was cut. */
 static llm__unpad llm__unpad_of(const llm_media *m) {
     const llm__vision *v = m->vision;
@@ -28018,15 +28082,6 @@ static llm_result llm__reel_frame(const llm_media *m, llm__reel *reel, int32_t i
     return r ? r : llm__picture_pixels(&frame, 0, out);
 }
 
-/* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together. */
-static int32_t llm__frames_taken(const llm_media *m, int32_t n, double seconds) {
-    const llm__processor *p = &m->processor;
-    const int32_t unit = m->vision->family->flags & LLM__EYES_TWICE ? 2 : m->vision->frames;
-    double want = LLM__MIN(LLM__MAX(seconds * p->fps, (double)p->min_frames), (double)p->max_frames);
-    int32_t taken = (int32_t)LLM__MIN(want, (double)n) / unit * unit;
-    return LLM__MAX(taken, LLM__MIN(unit, n));
-}
-
 /* Puts frames into views, two and two where the family does so; a last one alone stands twice. */
 static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken) {
     const llm__vision *v = m->vision;
@@ -28078,7 +28133,7 @@ static llm_result llm__media_video(llm_media *m, const llm_media_config *cfg) {
         if (!r && (double)reel.n * reel.gif.w * reel.gif.h > 4e9)
             r = llm__error(LLM_ERR_LIMIT, "a GIF of %d frames of %d x %d pixels is too long", (int)reel.n, (int)reel.gif.w,
                            (int)reel.gif.h);
-        if (!r) taken = llm__frames_taken(m, reel.n, reel.gif.seconds);
+        if (!r) taken = llm__frames_taken(m->vision, &m->processor, reel.n, reel.gif.seconds);
     }
     if (!r && taken > m->processor.max_frames)
         r = llm__error(LLM_ERR_LIMIT, "a video of %d frames, at most %d were expected", (int)taken, (int)m->processor.max_frames);
@@ -29350,6 +29405,21 @@ LLM_API llm_result llm_media_tokenize(const llm_model *model, const char *text, 
                                       int32_t n_media, llm_tokens *ids) {
     (void)media;
     return n_media ? llm__blind() : llm_tokenize(model, text, len, flags, ids);
+}
+
+/* The parameters with those of a request: a JSON object. Unknown names, and values out of range, are refused. */
+static llm_result llm__processor_change(const llm__vision *v, const char *json, llm__processor *p) {
+    return (void)v, (void)json, (void)p, llm__blind();
+}
+
+/* What the file is, by its first bytes: "a PNG", "a WebP picture", ...; NULL: none of those that are known here. */
+static const char *llm__picture_kind(const uint8_t *data, size_t n) { return (void)data, (void)n, (const char *)NULL; }
+/* Checks a size that a file or a caller claims. */
+static llm_result llm__picture_size(int64_t w, int64_t h) { return (void)w, (void)h, llm__blind(); }
+
+/* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together; frame i * n / taken each. */
+static int32_t llm__frames_taken(const llm__vision *v, const llm__processor *p, int32_t n, double seconds) {
+    return (void)v, (void)p, (void)seconds, n;
 }
 
 /* Which set of experts a token goes to. */
@@ -38295,9 +38365,10 @@ static const struct {
     {"$EAGLE_USE_SAFE_AI_LAB_STYLE", LLM__WITH_DRAFTS, "there is no draft model"},
     {"ngram-prompt-lookup-max|ngram-prompt-lookup-min", LLM__WITH_LOOKUP, "drafts do not come from a lookup"},
     {"enable-lora|max-lora-rank|max-loras|max-cpu-loras", LLM__WITH_ADAPTERS, "there are no adapters"},
-    {"limit-mm-per-prompt|mm-processor-kwargs|allowed-local-media-path|allowed-media-domains|interleave-mm-strings", LLM__WITH_EYES,
-     "the model sees no pictures"},
-    {"$VLLM_IMAGE_FETCH_TIMEOUT", LLM__WITH_DOMAINS, "nothing is fetched without --allowed-media-domains"},
+    {"limit-mm-per-prompt|mm-processor-kwargs|allowed-local-media-path|allowed-media-domains|interleave-mm-strings|allow-ffmpeg",
+     LLM__WITH_EYES, "the model sees no pictures"},
+    {"$VLLM_IMAGE_FETCH_TIMEOUT", LLM__WITH_DOMAINS,
+     "nothing is fetched without --allowed-media-domains or decoded without --allow-ffmpeg"},
 };
 
 /* Adds a name to a list "a, b", in ASCII: it may become a header. Long names and long lists are cut. */
@@ -38340,7 +38411,8 @@ static int llm__report_state(const llm_options *o, const llm_engine *e) {
     if (c->speculative_model) have |= strcmp(c->speculative_model, "[ngram]") ? LLM__WITH_DRAFTS : LLM__WITH_LOOKUP;
     if (!gpu || !sized) have |= LLM__WITH_SHARE;
     if (e->p.model->vision) have |= LLM__WITH_EYES;
-    if (llm__report_given(o, llm__lit("allowed-media-domains"))) have |= LLM__WITH_DOMAINS;
+    if (llm__report_given(o, llm__lit("allowed-media-domains")) || llm__report_given(o, llm__lit("allow-ffmpeg")))
+        have |= LLM__WITH_DOMAINS;
     for (int i = 0; i < LLM__COUNT(adapters); i++)
         if (llm__report_given(o, llm__lit(adapters[i]))) have |= LLM__WITH_ADAPTERS;
     return have;
@@ -38854,7 +38926,7 @@ static llm_result llm__curl_run(llm__curl *c, llm_text *body) {
     const size_t before = body->len;
     llm_text_str(&c->lines, "write-out = \"\\n%{http_code} %{redirect_url}\\n%{errormsg}\"\n");
     if (c->lines.failed) return llm__nomem();
-    const llm__child child = {argv, c->env ? c->env : none, llm__text_str(&c->lines), 0, c->held_fd, c->limit + 8192, c->tick, c->user};
+    const llm__child child = {argv, c->env ? c->env : none, llm__text_str(&c->lines), 0, c->held_fd, c->limit + 8192, c->tick, c->user, 0};
     c->http = c->exit = 0;
     c->next.len = c->said.len = 0;
     const llm_result r = llm__child_run(&child, body, &c->exit);
@@ -39035,6 +39107,190 @@ static llm_result llm__fetch_get(const llm__fetch_rules *rules, llm__str url, ll
         llm_text_add(&at, next.data, next.len);
     }
     return llm__error(LLM_ERR_IO, "%s: more than %d redirects", u.host, LLM__FETCH_REDIRECTS);
+}
+
+/* ============================================================================
+ * >>film   Videos that are not read here, by an installed ffmpeg as a child.
+ * ============================================================================
+ * MP4, WebM, AVI and the like are languages of hundreds of dialects; ffmpeg knows them, and its decoders are no place for a stranger's
+ * bytes without bounds. So it runs only where the operator allows it, and
+ *
+ *   gets the bytes as its standard input, a file in memory; it opens no other file and no network: formats that name others (playlists,
+ *   lists of files) are not among those that it may take
+ *   has no shell, no environment, no file that it may write into, bounds of memory, time and output, and is ended with all it started
+ *   tells first how many frames there are and how long they last, so that those are decoded which the family's processor takes
+ *   writes its frames as PPM, each with its size; what it says is believed as little as the file
+ *
+ * Large frames are made smaller by it, so that all of them together keep within the limit. */
+
+typedef struct llm__film_rules {
+    const llm__vision *vision;
+    const char *kwargs;   /* mm_processor_kwargs of this video; NULL: the model's */
+    double fps;           /* frames a second that are taken; 0: as the processor says */
+    double seconds;       /* for all of it */
+    size_t limit;         /* bytes of all its frames */
+    const int *cancelled; /* atomic; may be NULL */
+} llm__film_rules;
+
+typedef struct llm__film {
+    llm_frame *frames; /* (n) */
+    int32_t n;
+    double fps;     /* of these frames */
+    llm_text bytes; /* in which they lie */
+} llm__film;
+
+static const int64_t llm__film_memory = (int64_t)4 << 30; /* what ffmpeg may take */
+
+/* The name that ffmpeg has for such a file; NULL: it is none of those that are given to it. */
+static const char *llm__film_kind(llm__str data) {
+    static const char *const kinds[][2] = {{"an MP4 or QuickTime video", "mov"},
+                                           {"a WebM or Matroska video", "matroska"},
+                                           {"an AVI video", "avi"},
+                                           {"a Flash video", "flv"},
+                                           {"an Ogg video", "ogg"},
+                                           {"an MPEG video", "mpeg"}};
+    const char *kind = llm__picture_kind((const uint8_t *)data.p, data.n);
+    for (int i = 0; kind && i < LLM__COUNT(kinds); i++)
+        if (!strcmp(kind, kinds[i][0])) return kinds[i][1];
+    return NULL;
+}
+
+/* For LLM__SCOPED. */
+static void llm__film_free(llm__film *film) {
+    LLM_FREE(film->frames);
+    llm_text_free(&film->bytes);
+}
+
+typedef struct llm__film_wait {
+    const llm__film_rules *rules;
+    double end;
+} llm__film_wait;
+
+static int llm__film_tick(void *user) {
+    const llm__film_wait *w = (const llm__film_wait *)user;
+    return llm__now() > w->end || (w->rules->cancelled && __atomic_load_n(w->rules->cancelled, __ATOMIC_RELAXED));
+}
+
+/* Runs ffmpeg over the file from its beginning; `more` ends with NULL. */
+static llm_result llm__film_run(const llm__film_wait *w, int fd, const char *kind, const char *const *more, size_t limit, llm_text *out) {
+    const char *argv[48] = {"ffmpeg", "-nostdin", "-v", "error", "-protocol_whitelist", "file", "-format_whitelist",
+                            kind,     "-threads", "2",  "-i",    "file:/dev/stdin",     "-map", "0:v:0"};
+    static const char *const none[] = {NULL};
+    int code = 0, n = 0;
+    while (argv[n]) n++;
+    while (*more && n < LLM__COUNT(argv) - 1) argv[n++] = *more++;
+    const llm__child child = {argv, none, {NULL, 0}, fd, 0, limit, llm__film_tick, (void *)(uintptr_t)w, llm__film_memory};
+    const llm_result r = llm__child_run(&child, out, &code);
+    if (r == LLM_ERR_IO) return llm__error(r, "%s; such videos are decoded by ffmpeg, which must be installed", llm_last_error());
+    if (r == LLM_ERR_CANCELLED) return llm__error(LLM_ERR_IO, "ffmpeg: nothing whole came within %g s", w->rules->seconds);
+    if (r) return r;
+    return code ? llm__error(LLM_ERR_IO, "ffmpeg cannot decode it (exit code %d)", code) : LLM_OK;
+}
+
+/* The number of the last line "name=NUMBER"; -1: there is none. */
+static double llm__film_told(llm__str text, const char *name) {
+    double v = -1, found = -1;
+    for (size_t at = 0, n; at < text.n; at += n + 1) {
+        const llm__str line = llm__s(text.p + at, llm__str_until(llm__str_from(text, at), "\n"));
+        n = line.n;
+        const size_t len = strlen(name);
+        if (line.n > len && !memcmp(line.p, name, len) && llm__parse_double(line.p + len, line.n - len, &v)) found = v;
+    }
+    return found;
+}
+
+/* How many frames it has, and how long they last: the packets are counted, nothing is decoded. */
+static llm_result llm__film_length(const llm__film_wait *w, int fd, const char *kind, int32_t *n, double *seconds) {
+    static const char *const count[] = {"-c", "copy", "-progress", "pipe:1", "-f", "null", "-", NULL};
+    LLM__SCOPED(llm_text_free) llm_text told = LLM__ZERO;
+    const llm_result r = llm__film_run(w, fd, kind, count, 1 << 20, &told);
+    if (r) return r;
+    const double frames = llm__film_told(llm__text_str(&told), "frame="), us = llm__film_told(llm__text_str(&told), "out_time_us=");
+    if (!(frames >= 1 && frames <= 1e8)) return llm__error(LLM_ERR_FORMAT, "ffmpeg finds no frames in it");
+    *n = (int32_t)frames;
+    /* the time at which the last one begins, cut to microseconds */
+    *seconds = us > 0 && us < 1e12 && frames > 1 ? rint(us * 1e-3 * frames / (frames - 1)) * 1e-3 : frames / 25;
+    return LLM_OK;
+}
+
+/* The filters that leave `taken` of n frames, each of so many pixels at most. */
+static void llm__film_filters(int32_t n, int32_t taken, size_t bytes, char out[512]) {
+    const int64_t pixels = LLM__MAX((int64_t)bytes / 3 / taken * 9 / 10, 4096);
+    char take[128] = "";
+    if (taken < n) snprintf(take, sizeof take, "select='lt(ceil(n*%d/%d),ceil((n+1)*%d/%d))',", taken, n, taken, n);
+    snprintf(out, 512,
+             "%sscale=w='max(1,trunc(iw*min(1,sqrt(%lld/(iw*ih)))))':h='max(1,trunc(ih*min(1,sqrt(%lld/(iw*ih)))))':flags=bicubic,"
+             "settb=1/25,setpts=N",
+             take, (long long)pixels, (long long)pixels);
+}
+
+/* A number of a PPM's head, behind white space. 0: there is none. */
+static int64_t llm__film_number(llm__str *rest) {
+    int64_t v = 0;
+    while (rest->n && (*rest->p == ' ' || *rest->p == '\n')) *rest = llm__str_from(*rest, 1);
+    for (int i = 0; i < 9 && rest->n && *rest->p >= '0' && *rest->p <= '9'; i++) {
+        v = 10 * v + (*rest->p - '0');
+        *rest = llm__str_from(*rest, 1);
+    }
+    return v;
+}
+
+/* The frames that were written, at most so many: "P6 WIDTH HEIGHT 255", white space, and three bytes a pixel. */
+static llm_result llm__film_frames(llm__film *film, int32_t most) {
+    llm__str rest = llm__text_str(&film->bytes);
+    film->frames = LLM__NEW(llm_frame, most);
+    if (!film->frames) return llm__nomem();
+    while (rest.n) {
+        const int ppm = rest.n > 3 && !memcmp(rest.p, "P6", 2);
+        rest = llm__str_from(rest, LLM__MIN(rest.n, (size_t)2));
+        const int64_t w = llm__film_number(&rest), h = llm__film_number(&rest), deepest = llm__film_number(&rest);
+        if (!ppm || w < 1 || h < 1 || deepest != 255 || rest.n < 1)
+            return llm__error(LLM_ERR_FORMAT, "ffmpeg wrote something else than frames");
+        const llm_result r = llm__picture_size(w, h);
+        if (r) return r;
+        rest = llm__str_from(rest, 1);
+        if (rest.n < (size_t)(w * h * 3)) return llm__error(LLM_ERR_FORMAT, "ffmpeg wrote a frame that is cut short");
+        if (film->n == most) return llm__error(LLM_ERR_LIMIT, "ffmpeg wrote more than the %d frames that were expected", (int)most);
+        const llm_frame frame = {(const uint8_t *)rest.p, (int32_t)w, (int32_t)h, 3};
+        film->frames[film->n++] = frame;
+        rest = llm__str_from(rest, (size_t)(w * h * 3));
+    }
+    return film->n ? LLM_OK : llm__error(LLM_ERR_FORMAT, "ffmpeg finds no frames in it");
+}
+
+/* Both runs over the file. */
+static llm_result llm__film_decode(const llm__film_wait *w, const llm__processor *p, int fd, const char *kind, llm__film *film) {
+    char filters[512], number[16];
+    const char *const decode[] = {"-an",  "-sn",  "-dn", "-vf", filters,      "-r", "25", "-frames:v",
+                                  number, "-c:v", "ppm", "-f",  "image2pipe", "-",  NULL};
+    double seconds = 0;
+    int32_t n = 0;
+    llm_result r = llm__film_length(w, fd, kind, &n, &seconds);
+    if (r) return r;
+    const int32_t taken = llm__frames_taken(w->rules->vision, p, n, seconds);
+    llm__film_filters(n, taken, w->rules->limit, filters);
+    snprintf(number, sizeof number, "%d", (int)taken);
+    r = llm__film_run(w, fd, kind, decode, w->rules->limit, &film->bytes);
+    if (!r) r = llm__film_frames(film, taken);
+    film->fps = film->n / seconds;
+    return r;
+}
+
+/* Decodes. LLM_ERR_IO: there is no ffmpeg, or it failed, or took too long; LLM_ERR_LIMIT: there is too much; LLM_ERR_FORMAT: what it wrote
+ * are no frames. */
+static llm_result llm__film_read(const llm__film_rules *rules, llm__str data, llm__film *film) {
+    const llm__film_wait w = {rules, llm__now() + rules->seconds};
+    llm__processor p = rules->vision->processor;
+    const char *kind = llm__film_kind(data);
+    if (!(rules->vision->family->flags & LLM__EYES_VIDEO)) return llm__error(LLM_ERR_UNSUPPORTED, "the model sees pictures, and no videos");
+    llm_result r = rules->kwargs ? llm__processor_change(rules->vision, rules->kwargs, &p) : LLM_OK;
+    if (r) return r;
+    if (rules->fps > 0) p.fps = rules->fps;
+    const int fd = llm__child_file(data);
+    if (fd < 0) return llm__nomem();
+    r = llm__film_decode(&w, &p, fd, kind, film);
+    close(fd);
+    return r;
 }
 
 /* ============================================================================
@@ -39302,7 +39558,7 @@ static llm_result llm__pull_check(llm__pull *p, const llm__hub_file *f) {
     LLM__SCOPED(llm_text_free) llm_text out = LLM__ZERO;
     FILE *whole = git ? llm__pull_git_blob(p->part.data) : NULL;
     const int fd = whole ? fileno(whole) : git ? -1 : llm__file_descriptor(p->part.data, 0);
-    const llm__child child = {argv, p->env_list, llm__s("", 0), fd, 0, 4096, llm__pull_tick, p};
+    const llm__child child = {argv, p->env_list, llm__s("", 0), fd, 0, 4096, llm__pull_tick, p, 0};
     int code = 0;
     llm_result r =
         fd < 0 ? llm__error(LLM_ERR_IO, "%.200s: cannot be read again: %s", f->name, strerror(errno)) : llm__child_run(&child, &out, &code);
@@ -41014,6 +41270,36 @@ static int llm__oai_media_kwargs(llm_openai_call *k, const llm__oai_medium *m, l
     return out->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
 }
 
+/* Opens what is described, and adds it to the call's. */
+static int llm__oai_media_add(llm_openai_call *k, const llm_media_config *c) {
+    llm_result r = llm_media_open(k->service.model, c, &k->media[k->n_media]);
+    if (r == LLM_ERR_NOMEM) return llm__oai_failed(k, r, NULL);
+    if (r) return llm__oai_bad(k, NULL, ": %s: %.500s", c->kind == LLM_MEDIA_VIDEO ? "the video" : "the image", llm_last_error());
+    k->n_media++;
+    return 1;
+}
+
+/* The same of a video that ffmpeg decodes, where that is allowed. */
+static int llm__oai_media_film(llm_openai_call *k, llm_media_config *c, llm_text *bytes) {
+    LLM__SCOPED(llm__film_free) llm__film film = LLM__ZERO;
+    const double seconds = k->service.media_timeout_s > 0 ? k->service.media_timeout_s : 30;
+    const llm__film_rules rules = {k->service.model->vision, c->mm_processor_kwargs, c->fps, seconds, (size_t)512 << 20, &k->cancelled};
+    const llm__str data = llm__text_str(bytes);
+    if (!k->service.allow_ffmpeg)
+        return llm__oai_bad(k, NULL,
+                            ": the video: it is %s: a GIF, or frames (data:video/jpeg;base64,FRAME,FRAME) expected; with --allow-ffmpeg an "
+                            "installed ffmpeg decodes others",
+                            llm__picture_kind((const uint8_t *)data.p, data.n));
+    const llm_result r = llm__film_read(&rules, data, &film);
+    if (r == LLM_ERR_NOMEM) return llm__oai_failed(k, r, NULL);
+    if (r) return llm__oai_bad(k, NULL, ": the video: %.500s", llm_last_error());
+    llm_text_free(bytes);
+    c->frames = film.frames;
+    c->n_frames = film.n;
+    c->fps = film.fps;
+    return llm__oai_media_add(k, c);
+}
+
 /* Opens one, and adds it to the call's. */
 static int llm__oai_media_one(llm_openai_call *k, const llm__oai_medium *m) {
     LLM__SCOPED(llm_text_free) llm_text bytes = LLM__ZERO, kwargs = LLM__ZERO;
@@ -41028,6 +41314,13 @@ static int llm__oai_media_one(llm_openai_call *k, const llm__oai_medium *m) {
         if (!llm__oai_fetch(k, url, m->video, &bytes, &ends)) return 0;
     }
     if (!llm__oai_media_kwargs(k, m, &kwargs)) return 0;
+    llm_json_num(m->d, llm__oai_get(m->d, m->about, "fps"), &c.fps);
+    llm_json_num(m->d, llm__oai_get(m->d, m->part, "fps"), &c.fps);
+    c.kind = m->video ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
+    c.detail = detail && !strcmp(detail, "low") ? LLM_DETAIL_LOW : LLM_DETAIL_AUTO;
+    c.n_images = k->n_wanted[0];
+    c.mm_processor_kwargs = kwargs.len > 2 ? kwargs.data : NULL;
+    if (m->video && ends.len == 1 && llm__film_kind(llm__text_str(&bytes))) return llm__oai_media_film(k, &c, &bytes);
     files = LLM__NEW(llm_media_file, ends.len);
     if (!files) return llm__oai_failed(k, llm__nomem(), NULL);
     for (size_t i = 0; i < ends.len; i++) {
@@ -41035,19 +41328,9 @@ static int llm__oai_media_one(llm_openai_call *k, const llm__oai_medium *m) {
         files[i].data = bytes.data + from;
         files[i].size = (size_t)(ends.data[i] - from);
     }
-    c.kind = m->video ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
     c.files = files;
     c.n_files = (int32_t)ends.len;
-    c.detail = detail && !strcmp(detail, "low") ? LLM_DETAIL_LOW : LLM_DETAIL_AUTO;
-    c.n_images = k->n_wanted[0];
-    c.mm_processor_kwargs = kwargs.len > 2 ? kwargs.data : NULL;
-    llm_json_num(m->d, llm__oai_get(m->d, m->about, "fps"), &c.fps);
-    llm_json_num(m->d, llm__oai_get(m->d, m->part, "fps"), &c.fps);
-    llm_result r = llm_media_open(k->service.model, &c, &k->media[k->n_media]);
-    if (r == LLM_ERR_NOMEM) return llm__oai_failed(k, r, NULL);
-    if (r) return llm__oai_bad(k, NULL, ": %s: %.500s", m->video ? "the video" : "the image", llm_last_error());
-    k->n_media++;
-    return 1;
+    return llm__oai_media_add(k, &c);
 }
 
 /* Those of the messages, each with the error that names its message. */
@@ -41115,6 +41398,13 @@ static void llm__oai_media_mark(const llm_openai_call *k, int video, llm_text *o
     llm_text_str(out, mark);
 }
 
+/* What a template that knows pictures puts before a placeholder, or behind it. */
+static const char *llm__oai_around(const llm__vision *v, int video, int behind) {
+    static const char *const ernie[2][2] = {{"<|IMAGE_START|>", "<|IMAGE_END|>"}, {"<|VIDEO_START|>", "<|VIDEO_END|>"}};
+    if (v->family->flags & LLM__EYES_TWICE) return ernie[video][behind];
+    return v->family->flags & LLM__EYES_PAIRS ? (behind ? v->stop : v->start) : "";
+}
+
 static int llm__oai_media_marked(llm_openai_call *k, llm_text *text) {
     const llm__vision *v = k->service.model->vision;
     LLM__SCOPED(llm_text_free) llm_text out = LLM__ZERO;
@@ -41127,9 +41417,9 @@ static int llm__oai_media_marked(llm_openai_call *k, llm_text *text) {
         if (!at[video]) break;
         const size_t before = (size_t)(at[video] - rest.p);
         llm_text_add(&out, rest.p, before);
-        if (video && v->start && v->family->flags & LLM__EYES_PAIRS) llm_text_str(&out, v->start);
+        llm_text_str(&out, llm__oai_around(v, video, 0));
         llm_text_str(&out, video && v->video_placeholder ? v->video_placeholder : v->placeholder);
-        if (video && v->stop && v->family->flags & LLM__EYES_PAIRS) llm_text_str(&out, v->stop);
+        llm_text_str(&out, llm__oai_around(v, video, 1));
         rest = llm__str_from(rest, before + strlen(marks[video]));
     }
     llm_text_add(&out, rest.p, rest.n);
@@ -44087,6 +44377,7 @@ static void llm__setup_service(const llm_setup *s, const llm_options *o, size_t 
     out->media_path = s->allowed_local_media_path;
     out->media_domains = s->media_domains.data;
     out->media_timeout_s = s->media_timeout_s;
+    out->allow_ffmpeg = s->allow_ffmpeg;
     out->mm_processor_kwargs = s->mm_processor_kwargs;
     out->interleave_mm_strings = s->interleave_mm_strings;
     out->limit_images = s->limit_images;
@@ -44153,6 +44444,7 @@ typedef struct llm__voice {
     llm_text notes;                                          /* options without effect, one a line */
     llm_text media_path, media_domains, mm_processor_kwargs; /* as in llm_openai_service; empty: none */
     double media_timeout_s;
+    int allow_ffmpeg;
 } llm__voice;
 
 struct llm {
@@ -44606,6 +44898,7 @@ static void llm__open_defaults(llm *l, const llm__open_target *t, const llm_opti
     if (t->setup.allowed_local_media_path) llm_text_str(&l->voice->media_path, t->setup.allowed_local_media_path);
     llm__add_str(&l->voice->media_domains, llm__text_str(&t->setup.media_domains));
     l->voice->media_timeout_s = t->setup.media_timeout_s;
+    l->voice->allow_ffmpeg = t->setup.allow_ffmpeg;
     if (t->setup.mm_processor_kwargs) llm_text_str(&l->voice->mm_processor_kwargs, t->setup.mm_processor_kwargs);
 }
 
@@ -44869,6 +45162,7 @@ static llm_outputs *llm__batch_all(llm *l, int chat, const llm_prompt *prompts, 
         b.service.media_path = l->voice->media_path.data;
         b.service.media_domains = l->voice->media_domains.data;
         b.service.media_timeout_s = l->voice->media_timeout_s;
+        b.service.allow_ffmpeg = l->voice->allow_ffmpeg;
         b.service.mm_processor_kwargs = l->voice->mm_processor_kwargs.data;
     }
     b.width = LLM__MAX(b.service.defaults.n, 1);
