@@ -23330,7 +23330,7 @@ static float llm__codes_unit(const llm__codes_range *o) {
 }
 
 /* Chooses the form of a matrix of codes that has no other than these; sets c->unit. Looks at all scales and zero points, unless `quick`:
- * then only the sizes of what comes out are right. *bad: 1 if a scale is not finite. */
+ * then it says what is likely. *bad: 1 if a scale is not finite. */
 static llm__codes_form llm__codes_form_of(llm__codes *c, int quick, int *bad) {
     const int64_t padded = (c->cols + 31) / 32 * 32;
     const int whole = c->cols % 32 == 0 && !c->g_idx, f8 = c->zero < 0, by16 = c->group == 16 && c->scale_type == LLM_TYPE_F8_E4M3;
