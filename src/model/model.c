@@ -21,6 +21,7 @@
 #include "chat/tools.h"
 #include "cpu/dtypes.h"
 #include "model/tensors.h"
+#include "model/quant.h"
 #include "model/source.h"
 #include "model/source_open.h"
 #include "model/arch.h"
@@ -88,24 +89,12 @@ LLM__PRIVATE llm_result llm__model_senses(const llm_model *m, const llm_model_co
     return LLM_OK;
 }
 
-/* The method of quantisation that the files name; "none". */
-static const char *llm__model_method(const llm__source *s) {
-    static const char *const keys[] = {"quantization_config", "compression_config"};
-    if (s->gguf) return "gguf";
-    for (int i = 0; i < LLM__COUNT(keys); i++) {
-        const char *method = llm_json_str(s->config, llm_json_find(s->config, llm_json_find(s->config, 0, keys[i]), "quant_method"), NULL);
-        if (method) return method;
-    }
-    return "none";
-}
-
 /* `quantization` only says what the files say too, so one that they contradict is a mistake: another model was meant. */
 static llm_result llm__model_quantized(const llm_model *m, const char *wanted) {
-    static const char *const same[] = {"gptq|gpt|gptq-marlin", "awq|awq-marlin", "smooth-quant|smoothquant"};
-    const char *method = llm__model_method(&m->source);
+    const llm__quant *q = &m->source.quant;
+    const char *method = m->source.gguf ? "gguf" : llm__quant_name(q->method);
     if (!wanted || llm__alias_among("none", llm__lit(wanted), NULL) || llm__alias_among(wanted, llm__lit(method), NULL)) return LLM_OK;
-    for (int i = 0; i < LLM__COUNT(same); i++)
-        if (llm__alias_among(same[i], llm__lit(wanted), NULL) && llm__alias_among(same[i], llm__lit(method), NULL)) return LLM_OK;
+    if (!m->source.gguf && llm__quant_is_called(q, wanted)) return LLM_OK;
     return llm__error(LLM_ERR_ARG, "quantization: %.40s, but the method of %s is %.40s", wanted, m->path, method);
 }
 
