@@ -406,7 +406,8 @@ static void vi_test_estimate(const vi_model *t) {
     if (!e || !CHECK(!llm_model_open(t->path, &blind, &m))) return;
     CHECK(!llm_model_estimate(t->model, &c, &with) && !llm_model_estimate(m, &c, &without));
     const int64_t more = with.weight_bytes + with.buffer_bytes - without.weight_bytes - without.buffer_bytes;
-    if (!CHECK(llabs((long long)(more - e->sight.tower->memory)) < 4096)) /* but for alignment */
+    /* but for alignment; Gemma 3's pictures are read whole, which takes the language model larger steps */
+    if (!CHECK(more > e->sight.tower->memory - 4096 && (t->model->arch.both_ways || more < e->sight.tower->memory + 4096)))
         printf("  %s: %lld estimated, %lld taken\n", t->path, (long long)more, (long long)e->sight.tower->memory);
     CHECK(with.weight_bytes - without.weight_bytes == e->sight.tower->weight_bytes && with.kv_bytes == without.kv_bytes);
     llm_engine_close(e);
