@@ -900,7 +900,7 @@ enum { LLM_SPECULATIVE_MAX = 32 };
 
 /* What an engine takes, in bytes. */
 typedef struct llm_estimate {
-    int64_t weight_bytes;    /* of the model, and of a draft model, as the engine keeps them */
+    int64_t weight_bytes;    /* of the model, its tower, and a draft model, as the engine keeps them */
     int64_t kv_bytes;        /* of the KV cache; it is taken page by page as it is used, unless kv_cache_prealloc is set */
     int64_t buffer_bytes;    /* activations, logits, tables of the scheduler, swap space */
     int64_t peak_bytes;      /* all of it, and what else there is for a while or since the model was opened: weights that are unpacked while
@@ -912,7 +912,8 @@ typedef struct llm_estimate {
 
 /* What llm_engine_open would take with this configuration (cfg may be NULL), on the CPU, without reading a weight: milliseconds. Where it
  * does not fit, the figures are those of what was asked for, and llm_last_error() is the sentence that llm_engine_open would fail with.
- * Adapters are not counted. LLM_ERR_ARG: the configuration is wrong anyway; LLM_ERR_UNSUPPORTED: for a device. Any thread. */
+ * Adapters, and pictures that are kept (mm_processor_cache_bytes), are not counted. LLM_ERR_ARG: the configuration is wrong anyway;
+ * LLM_ERR_UNSUPPORTED: for a device. Any thread. */
 LLM_API llm_result llm_model_estimate(const llm_model *model, const llm_engine_config *cfg, llm_estimate *out);
 
 /* Packs the weights, takes all memory. cfg may be NULL. The model must outlive the engine. On error *out is NULL: LLM_ERR_NOMEM where
@@ -26147,6 +26148,7 @@ typedef struct llm__tower_config {
     const llm_backend *backend;
     llm_backend_config backend_config; /* as of the language model's context; rows and the like are the tower's own */
     int32_t max_len;                   /* no picture takes more tokens */
+    int dry;                           /* 1: weights and buffers are only planned, nothing is read */
 } llm__tower_config;
 
 typedef struct llm__tower {
@@ -26162,12 +26164,12 @@ typedef struct llm__tower {
     llm_weight *inv_freq;
     int8_t row_of[512];
     llm_buffer *patches, *x, *h, *y, *att, *qkv, *ff, *rope, *two;
-    float *table;     /* (side * side, with a class token one more, hidden) learned positions; NULL: none */
-    float *first;     /* (hidden) the class token; NULL: there is none */
-    float *bias;      /* (hidden) of the patches' product; NULL: none */
-    float *newline;   /* (out) */
-    double layer_ops; /* of a row, without attention */
-    int64_t memory;
+    float *table;                 /* (side * side, with a class token one more, hidden) learned positions; NULL: none */
+    float *first;                 /* (hidden) the class token; NULL: there is none */
+    float *bias;                  /* (hidden) of the patches' product; NULL: none */
+    float *newline;               /* (out) */
+    double layer_ops;             /* of a row, without attention */
+    int64_t memory, weight_bytes; /* all of it, and the weights among it */
     /* The arrays of a step. */
     llm_step step;
     float *values;       /* (max_rows, given_cols) */
@@ -26194,6 +26196,7 @@ typedef struct llm__tower_loader {
     llm__tower *t;             /* NULL: check only */
     const char *root, *layers; /* how the tower's names begin, and those of its layers go on */
     llm__arena keep;           /* what was put together here, until the backend has packed it */
+    int dry;                   /* 1: nothing is read */
     llm_result r;
 } llm__tower_loader;
 
@@ -28410,11 +28413,11 @@ static void llm__tower_segment(llm__tower_loader *L, const llm__tensor *t, const
     s->data = t ? t->data : NULL;
     L->v->n_params += s->n_rows * s->n_cols;
     if (t) L->v->bytes += llm__row_bytes(t->type, s->n_rows * s->n_cols);
-    if (!t || !L->t || !cols) return;
+    if (t && L->t && cols && flags & (LLM__STEP_FRAMES | LLM__STEP_CHANNELS)) s->type = LLM_TYPE_F32;
+    if (!t || !L->t || !cols || L->dry) return;
     if (flags & LLM__STEP_TURNED) s->data = llm__tower_unturned(L, t, p->all, cols);
     if (flags & LLM__STEP_FRAMES) s->data = llm__tower_frames(L, t, p->all, cols);
     if (flags & LLM__STEP_CHANNELS) s->data = llm__tower_reorder(L, t, p->all, cols);
-    if (flags & (LLM__STEP_FRAMES | LLM__STEP_CHANNELS)) s->type = LLM_TYPE_F32;
 }
 
 /* A matrix out of parts, one below the other, with their biases if they have any. role VECTOR: a norm. optional: it may be absent. */
@@ -28460,6 +28463,7 @@ static void llm__tower_take(llm__tower_loader *L, llm_role role, const llm__towe
 /* Its values as floats, n of them, in memory to be freed by LLM_FREE; NULL: an error, or nothing of that name where it is optional. */
 static float *llm__tower_floats(llm__tower_loader *L, const char *names, int bias, int64_t n, int optional) {
     char name[256];
+    if (L->dry) return NULL;
     const llm__tensor *t = L->m->dummy || L->r ? NULL : llm__tower_find(L, names, -1, bias, name);
     if (L->r || (!t && (optional || L->m->dummy))) return NULL;
     if (!t) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", L->v->path, name);
@@ -28822,15 +28826,20 @@ static llm_result llm__tower_make(llm__tower *t, const llm__tower_config *cfg, l
     llm_result r = t->be->open(&b, &t->ctx);
     if (r) return r;
     L->t = t;
+    L->dry = cfg->dry;
+    t->weight_bytes = -t->be->memory_used(t->ctx);
     llm__tower_weights(L);
     r = L->r ? L->r : llm__tower_rope(t, L);
+    t->weight_bytes += t->be->memory_used(t->ctx);
     if (!r) r = llm__tower_buffers(t);
-    if (!r) r = t->be->weights_done(t->ctx);
+    if (!r && !cfg->dry) r = t->be->weights_done(t->ctx);
     const llm_kv_layer queries = {t->resampler.n_heads, t->resampler.head_dim, t->resampler.head_dim};
     if (t->resampler.n_heads) kv[1] = queries;
-    if (!r) r = t->be->kv_open(t->ctx, t->resampler.n_heads ? 2 : 1, kv, t->page_tokens, t->max_pages);
-    if (!r) r = llm__tower_arrays(t);
+    const int n_kv = t->resampler.n_heads ? 2 : 1;
+    if (!r && !cfg->dry) r = t->be->kv_open(t->ctx, n_kv, kv, t->page_tokens, t->max_pages);
+    if (!r && !cfg->dry) r = llm__tower_arrays(t);
     t->memory = t->be->memory_used(t->ctx);
+    if (cfg->dry) t->memory += t->be->kv_page_bytes(t->ctx, n_kv, kv, t->page_tokens) * t->max_pages;
     return r;
 }
 
@@ -29478,6 +29487,10 @@ static llm_result llm__see_open(const char *path, const llm__place *place, const
     (*out)->source.place = none;
     if (!r) r = llm__model_senses(*out, cfg);
     if (!r && (*out)->vision) r = llm__tower_check(*out, (*out)->vision);
+    if (!r && (*out)->vision && (*out)->vision->gguf) {
+        (*out)->info.n_params += (*out)->vision->n_params;
+        (*out)->info.weight_bytes += (*out)->vision->bytes;
+    }
     if (!r) return LLM_OK;
     llm_model_close(*out);
     *out = NULL;
@@ -35770,12 +35783,12 @@ static llm_result llm__sight_open(llm_engine *e, const llm_backend_config *besid
     s->both_ways = m->arch.both_ways;
     if (!m->vision) return LLM_OK;
     s->vision = m->vision;
-    if (e->p.dry) return LLM_OK;
     s->given_cols = m->arch.hidden * (1 + m->arch.n_deepstack);
     const int traced = beside->trace != NULL; /* the table that tells is the language model's alone */
-    llm__tower_config c = {m, traced ? llm_backend_cpu() : e->backend, *beside, e->p.max_len};
+    llm__tower_config c = {m, traced ? llm_backend_cpu() : e->backend, *beside, e->p.max_len, e->p.dry};
     c.backend_config.beside = traced ? NULL : e->ctx;
     llm_result r = llm__tower_open(&c, &s->tower);
+    if (e->p.dry) return r; /* nothing is kept */
     s->most = e->p.c.mm_processor_cache_bytes ? (size_t)e->p.c.mm_processor_cache_bytes : (size_t)1 << 30;
     return r;
 }
@@ -35788,6 +35801,9 @@ static void llm__sight_close(llm_engine *e) {
 
 /* Bytes that the tower and its pictures may take. */
 static int64_t llm__sight_memory(const llm_engine *e) { return e->sight.tower ? e->sight.tower->memory + (int64_t)e->sight.most : 0; }
+
+/* The tower's weights among it. */
+static int64_t llm__sight_weights(const llm_engine *e) { return e->sight.tower ? e->sight.tower->weight_bytes : 0; }
 
 /* ---- What is known ----
  * Under the engine's mutex. `users` are requests; what has none may go when memory is short, the one used longest ago first. */
@@ -36762,7 +36778,7 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
  * scheduler's own. */
 static int64_t llm__engine_bytes(const llm_engine *e) {
     const int64_t logits = (int64_t)e->p.max_out * ((e->p.vocab + 15) & ~15) * (int64_t)sizeof(float);
-    return e->backend->memory_used(e->ctx) + logits + (int64_t)e->arena.total;
+    return e->backend->memory_used(e->ctx) + logits + (int64_t)e->arena.total + llm__sight_memory(e);
 }
 
 /* Bytes that pages may take on a CPU: as configured, else at most half of the machine's memory, and no more than is free beside weights and
@@ -37000,6 +37016,7 @@ static llm_result llm__engine_plan(const llm_model *model, const llm_engine_conf
     const int64_t unpacked = LLM__MAX(e->net->unpacked, e->drafter.net ? e->drafter.net->unpacked : 0);
     *n_pages = e->p.n_pages;
     out->weight_bytes = e->net->weight_bytes + (e->drafter.net ? e->drafter.net->weight_bytes : 0);
+    out->weight_bytes += llm__sight_weights(e);
     out->kv_bytes = (r ? LLM__MAX(each, e->p.n_pages) : e->p.n_pages) * page;
     out->buffer_bytes = llm__engine_bytes(e) - out->weight_bytes + e->p.n_swap * page;
     out->available_bytes = llm_memory_free();
