@@ -131,7 +131,8 @@ LLM_API void llm_options_free(llm_options *o);
                      "vllm: sampling defaults are vLLM's, whatever generation_config.json says")
 
 #define LLM_QUANTIZATIONS \
-    "None|awq|gptq|gpt|smoothquant|smooth_quant|weight_only_int8|fp8|gguf|compressed-tensors|mxfp4|bitsandbytes|awq_marlin|gptq_marlin"
+    "None|awq|gptq|gpt|smoothquant|smooth_quant|weight_only_int8|fp8|gguf|compressed-tensors|mxfp4|bitsandbytes|awq_marlin|gptq_marlin|" \
+    "fbgemm_fp8|modelopt|ascend|auto-round"
 
 #define LLM_OPTIONS_ENGINE(T, e, group) \
     LLM_OPT_FIELD(T, e, max_model_len, group, "c|max-model-len|ctx-size|session-len", "context: tokens of prompt and answer"), \

@@ -328,6 +328,13 @@ LLM__PRIVATE void llm__oai_media_mark(const llm_openai_call *k, int video, llm_t
     llm_text_str(out, mark);
 }
 
+/* What a template that knows pictures puts before a placeholder, or behind it. */
+static const char *llm__oai_around(const llm__vision *v, int video, int behind) {
+    static const char *const ernie[2][2] = {{"<|IMAGE_START|>", "<|IMAGE_END|>"}, {"<|VIDEO_START|>", "<|VIDEO_END|>"}};
+    if (v->family->flags & LLM__EYES_TWICE) return ernie[video][behind];
+    return v->family->flags & LLM__EYES_PAIRS ? (behind ? v->stop : v->start) : "";
+}
+
 LLM__PRIVATE int llm__oai_media_marked(llm_openai_call *k, llm_text *text) {
     const llm__vision *v = k->service.model->vision;
     LLM__SCOPED(llm_text_free) llm_text out = LLM__ZERO;
@@ -340,9 +347,9 @@ LLM__PRIVATE int llm__oai_media_marked(llm_openai_call *k, llm_text *text) {
         if (!at[video]) break;
         const size_t before = (size_t)(at[video] - rest.p);
         llm_text_add(&out, rest.p, before);
-        if (video && v->start && v->family->flags & LLM__EYES_PAIRS) llm_text_str(&out, v->start);
+        llm_text_str(&out, llm__oai_around(v, video, 0));
         llm_text_str(&out, video && v->video_placeholder ? v->video_placeholder : v->placeholder);
-        if (video && v->stop && v->family->flags & LLM__EYES_PAIRS) llm_text_str(&out, v->stop);
+        llm_text_str(&out, llm__oai_around(v, video, 1));
         rest = llm__str_from(rest, before + strlen(marks[video]));
     }
     llm_text_add(&out, rest.p, rest.n);

@@ -29,6 +29,7 @@ import time
 import urllib.parse
 import zlib
 
+import adapters
 import serving
 import twins
 from answers import CLI, ask, log_softmax
@@ -276,6 +277,64 @@ def bad_mmproj(where, folder, made):
     refused("of a folder", "folder", ("-m", str(folder)))
 
 
+TEXTS_ONLY = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}{{ '<|im_start|>assistant\n' }}"
+
+
+def test_interleaved():
+    """Templates that know texts only: pictures stand before the text as in vLLM, or where they stood with --interleave-mm-strings."""
+    folder = DATA / "qwen2_5_vl"
+    good = image(data((folder / "exact.png").read_bytes()))
+    messages = [{"role": "user", "content": [{"type": "text", "text": "one"}, good, {"type": "text", "text": "two"}, good, {"type": "text", "text": "three"}]}]
+    seen = {}
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as f:
+        f.write(TEXTS_ONLY)
+        f.flush()
+        for flags in ((), ("--interleave-mm-strings",)):
+            s = Server("--chat-template", f.name, *flags, model=str(folder), base=("--log-level", "warn"))
+            text = s.post("/apply-template", {"messages": messages})[1]["prompt"]
+            status, a = s.post("/v1/chat/completions", {"messages": messages, "max_tokens": 4, "temperature": 0, "ignore_eos": True})
+            seen[flags] = text, a["usage"]["prompt_tokens"] if status == 200 else a
+            s.stop()
+    mark = "<|vision_start|><|image_pad|><|vision_end|>"
+    for (text, tokens), lines in zip(seen.values(), ((mark, mark, "one", "two", "three"), ("one", mark, "two", mark, "three"))):
+        check(f"pictures and texts: {lines}", "<|im_start|>user\n" + "\n".join(lines) + "<|im_end|>" in text, text)
+    check("as many tokens", len({tokens for _, tokens in seen.values()}) == 1 and all(isinstance(tokens, int) for _, tokens in seen.values()), seen)
+
+
+def test_ways():
+    """Pictures with adapters, beams, several answers and kept contexts."""
+    folder, chat = DATA / "qwen2_5_vl", str(DATA / "qwen2_5_vl/chat1.json")
+    good, text = image(data((folder / "exact.png").read_bytes())), {"type": "text", "text": "word " * 60}
+    with tempfile.TemporaryDirectory() as d:
+        parts = adapters.make(str(folder), d + "/adapter", targets=r"layers\.\d+\.self_attn\.[qv]_proj")
+        shutil.copytree(folder, d + "/merged")
+        adapters.merge(str(folder), d + "/merged", parts)
+        new = [ask("generate", "-m", model, "--dtype", "float32", "--messages", chat, "-n", "8", "--temp", "0", "--ignore-eos", *lora)["token_ids"]
+               for model, lora in ((str(folder), ()), (str(folder), ("--lora", d + "/adapter")), (d + "/merged", ()))]
+        check("an adapter beside a picture says what the merged model says", new[1] == new[2] != new[0], new)
+        flags = ("--dtype", "float32", "--context-dir", d, "--enable-lora", "--lora-modules", f"a={d}/adapter")
+        s = Server(*flags, model=str(folder), base=("--log-level", "warn"))
+        def call(content=(good, text), **more): return s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": list(content)}], "max_tokens": 6, "temperature": 0, "ignore_eos": True, **more})[1]
+        plain, other = call(), call(model="a")
+        check("an adapter has a cache of its own", other["usage"]["prompt_tokens_details"]["cached_tokens"] == 0 and call()["choices"][0]["message"] == plain["choices"][0]["message"], other)
+        beams = [call(n=2, best_of=2, use_beam_search=True)["choices"] for _ in range(2)]
+        score = [[x["cum_log_probs"] / 6 for x in b] for b in beams]
+        check("beams: two answers, the better one first, again the same", len(beams[0]) == 2 and score[0][0] > score[0][1] and score[0] == score[1] and beams[0][0]["cum_log_probs"] >= plain["choices"][0]["cum_log_probs"] - 1e-6, (score, beams))
+        many = [call(n=3, temperature=2, seed=7), call(n=1, temperature=2, seed=7)]
+        told = [[x["message"]["content"] for x in a["choices"]] for a in many]
+        check("several answers: the first is that of one", len(set(told[0])) > 1 and told[0][0] == told[1][0], told)
+        long = (text, good, text)
+        want = call(long)
+        status, kept = s.post("/v1/contexts/save", {"name": "seen", "messages": [{"role": "user", "content": list(long)}]})
+        check("a context is kept up to its first picture", status == 200 and 64 < kept["tokens"] < want["usage"]["prompt_tokens"] / 2, (status, kept))
+        s.stop()
+        s = Server(*flags, model=str(folder), base=("--log-level", "warn"))
+        status, _ = s.post("/v1/contexts/load", {"name": "seen"})
+        again = call(long)
+        check("and read by another server", status == 200 and again["choices"][0]["message"] == want["choices"][0]["message"] and again["usage"]["prompt_tokens_details"]["cached_tokens"] == kept["tokens"], again)
+        s.stop()
+
+
 class Pictures(http.server.BaseHTTPRequestHandler):
     """Another server: a picture, ways that lead to it or elsewhere, and what hurts who asks."""
     picture, asked = b"", []
@@ -487,6 +546,8 @@ def main():
     test_bad("qwen2_5_vl")
     test_bad("llava_next")
     test_options()
+    test_interleaved()
+    test_ways()
     test_fetched()
     test_films()
     test_text_models()

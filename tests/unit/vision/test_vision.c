@@ -392,6 +392,28 @@ static void vi_test_prefixes(const vi_model *t, int prompt) {
     llm_engine_close(e);
 }
 
+/* What was estimated of a tower is what it takes. */
+static void vi_test_estimate(const vi_model *t) {
+    llm_model_config blind;
+    llm_engine_config c;
+    llm_estimate with, without;
+    llm_model *m = NULL;
+    llm_engine *e = vi_engine(t, VI_ALONE, 8);
+    memset(&blind, 0, sizeof blind);
+    memset(&c, 0, sizeof c);
+    c.n_threads = 1, c.max_num_seqs = 8, c.block_size = 16, c.num_gpu_blocks = 8, c.max_model_len = 128;
+    blind.language_model_only = 1;
+    if (!e || !CHECK(!llm_model_open(t->path, &blind, &m))) return;
+    CHECK(!llm_model_estimate(t->model, &c, &with) && !llm_model_estimate(m, &c, &without));
+    const int64_t more = with.weight_bytes + with.buffer_bytes - without.weight_bytes - without.buffer_bytes;
+    /* but for alignment; Gemma 3's pictures are read whole, which takes the language model larger steps */
+    if (!CHECK(more > e->sight.tower->memory - 4096 && (t->model->arch.both_ways || more < e->sight.tower->memory + 4096)))
+        printf("  %s: %lld estimated, %lld taken\n", t->path, (long long)more, (long long)e->sight.tower->memory);
+    CHECK(with.weight_bytes - without.weight_bytes == e->sight.tower->weight_bytes && with.kv_bytes == without.kv_bytes);
+    llm_engine_close(e);
+    llm_model_close(m);
+}
+
 /* What an engine refuses. */
 static void vi_test_refused(const vi_model *t, int prompt) {
     llm_engine *e = vi_engine(t, VI_ALONE, 0);
@@ -466,6 +488,7 @@ TEST_GROUP(vision) {
             vi_test_bits(&t, preempted, &accepted);
             vi_test_prefixes(&t, second);
             vi_test_refused(&t, second);
+            vi_test_estimate(&t);
             if (!strcmp(families[i], "llava_next")) vi_test_assemble(&t);
             CHECK(llm__vision_set(t.model->vision, t.model->vision->image_id) == (t.model->arch.n_sets > 1));
         }
