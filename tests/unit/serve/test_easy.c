@@ -246,7 +246,7 @@ static void easy_test_budget(llm *l) {
     int n = 0;
     memset(&said, 0, sizeof said);
     memset(&prompt, 0, sizeof prompt);
-    for (int i = 0; i < 60; i++) llm_text_format(&prompt, "Item %d costs %d coins. ", i, i * 37 % 100);
+    for (int i = 0; i < (TEST_BRIEF ? 12 : 60); i++) llm_text_format(&prompt, "Item %d costs %d coins. ", i, i * 37 % 100);
     llm_text_str(&prompt, "What is this list about?");
     llm_chat_sampling(c)->temperature = 0;
     llm_chat_sampling(c)->max_tokens = 24;
