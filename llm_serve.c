@@ -1474,7 +1474,8 @@ static served_model *add_model(const char *said) {
     llm_engine_config *e = &m->setup.engine;
     if (models.n) {
         m->setup.hf_repo = NULL;
-        e->lora = NULL; /* an adapter and a draft model fit one model, the first */
+        e->lora = NULL; /* an adapter, a draft model and what a GGUF file sees with fit one model, the first */
+        m->setup.files.mmproj = NULL;
         if (e->speculative_model && strcmp(e->speculative_model, "[ngram]")) e->speculative_model = NULL;
         memset(&m->setup.lora_modules, 0, sizeof m->setup.lora_modules);
     }
@@ -1542,6 +1543,22 @@ static void check_names(int i) {
                 die(2, "two models would be called %.200s: %.300s and %.300s", m->names.items[k], other->setup.model, m->setup.model);
 }
 
+/* What add_model() leaves to the first model is said. */
+static void note_first_only(void) {
+    const llm_engine_config *e = &server.cfg.setup.engine;
+    const char *draft = e->speculative_model;
+    const struct {
+        int given;
+        const char *option;
+    } rows[] = {{e->lora || server.cfg.setup.lora_modules.n, "--lora-modules"},
+                {draft && strcmp(draft, "[ngram]"), "--speculative-model"},
+                {server.cfg.setup.files.mmproj != NULL, "--mmproj"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].given)
+            fprintf(stderr, "llm_serve: note: %s fits one model: it holds for %s, the first\n", rows[i].option,
+                    models.list[0].names.items[0]);
+}
+
 /* What the options name. */
 static void add_models(void) {
     configuration *c = &server.cfg;
@@ -1560,6 +1577,7 @@ static void add_models(void) {
     }
     if (c->models_dir) add_folder(c->models_dir);
     for (int i = 0; i < models.n; i++) check_names(i);
+    if (models.n > 1) note_first_only();
     if (c->max_loaded && models.n == 1) fprintf(stderr, "llm_serve: note: --max-loaded-models has no effect: one model is served\n");
 }
 

@@ -304,6 +304,7 @@ def part_adapters():
         root.mkdir()
         for i, name in enumerate(("first", "later")): adapters.make(str(llama), str(root / name), seed=i + 1)
         s = Models("--model", llama, "--model", TINY["one"], "--lora-modules", f"first={root}/first", "--lora-dir", str(root), "--max-loaded-models", "1")
+        check("whose adapters they are is said", any(f"--lora-modules fits one model: it holds for {llama}".encode() in x for x in s.err), list(s.err))
         check("loaded while serving", s.request("POST", "/v1/load_lora_adapter", {"lora_name": "later", "lora_path": "later"})[0] == 200)
         want = [s.text(x) for x in (llama, "first", "later")]
         check("three answers", len(set(map(str, want))) == 3 and all(isinstance(x, str) for x in want), want)
