@@ -26,7 +26,8 @@
  *     llm_free(l);
  *
  * WHAT IT IS
- *   Loads GGUF files (v2, v3) and Hugging Face folders (safetensors) as they are. Runs Llama 1-3, Mistral, Qwen 1-3, SmolLM 2-3, InternLM
+ *   Loads GGUF files (v2, v3) and Hugging Face folders (safetensors) as they are, those quantised by AWQ, GPTQ, compressed-tensors, fp8,
+ *   bitsandbytes and SmoothQuant too. Runs Llama 1-3, Mistral, Qwen 1-3, SmolLM 2-3, InternLM
  *   1-3, Baichuan, Granite, OLMo 2, Phi-3, StarCoder 2, Cohere, Gemma 2-3, ERNIE 4.5, GLM-4, ChatGLM 3, GPT-2, OPT, and the mixtures of experts
  *   Mixtral, Qwen2/3-MoE, ERNIE 4.5-MoE, DeepSeek V2/V3 (latent attention), GLM-4-MoE and gpt-oss. Models that see: LLaVA 1.5,
  *   NeXT and OneVision, InternVL, MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, SmolVLM, Idefics 3, Gemma 3 and Mistral 3,
@@ -37,7 +38,7 @@
  *
  * WHAT IT IS NOT
  *   No training. No pickle (pytorch_model.bin). No network: models are files, which llm_hub_pull has curl fetch. No Windows or macOS yet.
- *   Of videos GIFs and lists of frames.
+ *   Of videos GIFs and lists of frames; others by an installed ffmpeg, where that is allowed.
  *
  * TABLE OF CONTENTS (search for the tag)
  *   api/
@@ -144,6 +145,7 @@
  *     >>tensors              the tensors of a model's files.
  *     >>gguf                 reading GGUF.
  *     >>safetensors          reading safetensors.
+ *     >>quant                what a folder says about how its weights are quantised.
  *     >>source               the files a model is opened from.
  *     >>gguf_pre             how GGUF vocabularies cut text into words, by the names of tokenizer.ggml.pre, as data.
  *     >>gguf_vocab           vocabularies of GGUF files, as llama.cpp reads them.
@@ -154,6 +156,8 @@
  *     >>arch                 the architecture: shapes and switches.
  *     >>rope                 rotary positions.
  *     >>loader               finding the tensors of a weight, whatever they are called.
+ *     >>quant_rows           rows of quantised matrices, whatever the order in which a method packs them.
+ *     >>quant_seek           the tensors of a quantised matrix, found and checked.
  *     >>loader_adapters      adapters on their way through the loader.
  *     >>take                 handing weights to a backend.
  *     >>net                  the weights and buffers of every rank.
@@ -228,6 +232,7 @@
  *     >>cached               models of the Hugging Face Hub in its local cache: names, the files that make a model, what is there, what goes.
  *     >>curl                 what another server has, by an installed curl as a child.
  *     >>fetch                pictures and videos that requests name by http and https URLs.
+ *     >>film                 videos that are not read here, by an installed ffmpeg as a child.
  *     >>pull                 models are fetched from the Hugging Face Hub, by an installed curl.
  *     >>options              options by name, for programs.
  *     >>openai               OpenAI's requests and answers, whichever program serves them.
@@ -584,6 +589,8 @@ typedef struct llm_model_info {
     int32_t max_model_len;      /* longest sequence; above max_position_embeddings where the rotary scaling grows with the prompt */
     int64_t step_bytes;         /* of the weights that a step of one token reads: no untied embedding, of the experts those used */
     int32_t vision;             /* 1: pictures and videos may stand in a prompt */
+    const char *quantization;   /* the method of a quantised folder and what it says of it, "gptq, 4 bits, groups of 128"; "none"; "gguf" */
+    double bits_per_weight;     /* of the files' tensors, scales and all; 0: random weights */
 } llm_model_info;
 
 /* Opens a GGUF file (the first of split files) or a Hugging Face folder. Every header, setting and tensor shape is checked here, so what
@@ -893,7 +900,7 @@ enum { LLM_SPECULATIVE_MAX = 32 };
 
 /* What an engine takes, in bytes. */
 typedef struct llm_estimate {
-    int64_t weight_bytes;    /* of the model, and of a draft model, as the engine keeps them */
+    int64_t weight_bytes;    /* of the model, its tower, and a draft model, as the engine keeps them */
     int64_t kv_bytes;        /* of the KV cache; it is taken page by page as it is used, unless kv_cache_prealloc is set */
     int64_t buffer_bytes;    /* activations, logits, tables of the scheduler, swap space */
     int64_t peak_bytes;      /* all of it, and what else there is for a while or since the model was opened: weights that are unpacked while
@@ -905,7 +912,8 @@ typedef struct llm_estimate {
 
 /* What llm_engine_open would take with this configuration (cfg may be NULL), on the CPU, without reading a weight: milliseconds. Where it
  * does not fit, the figures are those of what was asked for, and llm_last_error() is the sentence that llm_engine_open would fail with.
- * Adapters are not counted. LLM_ERR_ARG: the configuration is wrong anyway; LLM_ERR_UNSUPPORTED: for a device. Any thread. */
+ * Adapters, and pictures that are kept (mm_processor_cache_bytes), are not counted. LLM_ERR_ARG: the configuration is wrong anyway;
+ * LLM_ERR_UNSUPPORTED: for a device. Any thread. */
 LLM_API llm_result llm_model_estimate(const llm_model *model, const llm_engine_config *cfg, llm_estimate *out);
 
 /* Packs the weights, takes all memory. cfg may be NULL. The model must outlive the engine. On error *out is NULL: LLM_ERR_NOMEM where
@@ -1550,7 +1558,8 @@ LLM_API void llm_options_free(llm_options *o);
                      "vllm: sampling defaults are vLLM's, whatever generation_config.json says")
 
 #define LLM_QUANTIZATIONS \
-    "None|awq|gptq|gpt|smoothquant|smooth_quant|weight_only_int8|fp8|gguf|compressed-tensors|mxfp4|bitsandbytes|awq_marlin|gptq_marlin"
+    "None|awq|gptq|gpt|smoothquant|smooth_quant|weight_only_int8|fp8|gguf|compressed-tensors|mxfp4|bitsandbytes|awq_marlin|gptq_marlin|" \
+    "fbgemm_fp8|modelopt|ascend|auto-round"
 
 #define LLM_OPTIONS_ENGINE(T, e, group) \
     LLM_OPT_FIELD(T, e, max_model_len, group, "c|max-model-len|ctx-size|session-len", "context: tokens of prompt and answer"), \
@@ -1724,7 +1733,7 @@ typedef struct llm_setup {
     llm_option_list allowed_media_domains; /* servers that pictures and videos are fetched from */
     llm_text media_domains;                /* the same, as llm_openai_service has it; llm_setup_free frees it */
     float media_timeout_s;                 /* the same */
-    int32_t unused_too;                    /* 0 */
+    int32_t allow_ffmpeg;                  /* the same */
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -1783,7 +1792,9 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
          "HOST ...", \
          "servers whose pictures and videos requests may name by URL (none)"}, \
         LLM_OPT_FLOAT(T, setup.media_timeout_s, LLM_HELP_ANSWERS, "$VLLM_IMAGE_FETCH_TIMEOUT", 0.1, 3600, \
-                      "seconds that fetching one may take (5 for a picture, 30 for a video)"), \
+                      "seconds that fetching one may take, or ffmpeg for a video (5 for a picture, 30 for a video)"), \
+        LLM_OPT_BOOL(T, setup.allow_ffmpeg, LLM_HELP_ANSWERS, "allow-ffmpeg", \
+                     "an installed ffmpeg decodes videos that are not read here: MP4, WebM, AVI, ..."), \
         LLM_OPT_BOOL(T, setup.interleave_mm_strings, LLM_HELP_ANSWERS, "interleave-mm-strings", \
                      "templates that know texts only: pictures stay among the texts, not before them"), \
         LLM_OPT_BOOL(T, setup.enable_early_stop, LLM_HELP_ANSWERS, "enable-early-stop", "end answers that repeat themselves"), \
@@ -1904,7 +1915,9 @@ typedef struct llm_openai_service {
     int32_t unused;                     /* 0 */
     int64_t max_answer_bytes;           /* of an answer that is no stream: a larger one is an error (400) instead; 0: no bound */
     const char *media_domains;          /* hosts of http and https URLs that are fetched, with commas between them; NULL: none */
-    double media_timeout_s;             /* for one of them; 0: 5 for a picture, 30 for a video */
+    double media_timeout_s;             /* for one of them, and for ffmpeg; 0: 5 for a picture, 30 for a video */
+    int32_t allow_ffmpeg;               /* 1: videos that are not read here (MP4, WebM, ...) are decoded by an installed ffmpeg */
+    int32_t unused_too;                 /* 0 */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
@@ -2072,7 +2085,7 @@ LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *m
  * operation makes the context remember the first error; wait() returns it.
  */
 
-#define LLM_BACKEND_ABI 7
+#define LLM_BACKEND_ABI 8
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -2104,7 +2117,15 @@ typedef enum llm_type {
     LLM_TYPE_U16 = 1004,
     LLM_TYPE_U32 = 1005,
     LLM_TYPE_U64 = 1006,
-    LLM_TYPE_RANDOM = 2000, /* no data: the backend makes seeded random values (load-format dummy) */
+    LLM_TYPE_F8_E8M0 = 1007, /* powers of two, of scales */
+    LLM_TYPE_Q4_ZERO = 1010, /* blocks of 32 columns that quantised folders are read as (AWQ, GPTQ and their like), row by row: u16 f16 d,
+                                u8 zero, 16 bytes of codes as in Q4_0: d * (code - zero) */
+    LLM_TYPE_G32,            /* f32 d, f32 m, 32 int8: d * code + m */
+    LLM_TYPE_NVFP4_32,       /* two f16 d, of 16 columns each, 16 bytes of e2m1 as in MXFP4: d * e2m1 * 2 */
+    LLM_TYPE_NF4,            /* f32 d, 16 bytes of codes of QLoRA's NormalFloat: d * table[code], the largest 1 */
+    LLM_TYPE_FP4,            /* the same with bitsandbytes' table of fp4 */
+    LLM_TYPE_F8_32,          /* f32 d, 32 e4m3: d * value */
+    LLM_TYPE_RANDOM = 2000,  /* no data: the backend makes seeded random values (load-format dummy) */
     LLM_TYPE_RANDOM_F8,
     LLM_TYPE_RANDOM_Q4 /* ... rounded to e4m3, or to Q4_0 */
 } llm_type;
@@ -2124,6 +2145,9 @@ typedef struct llm_segment {
     float scale;                   /* each value is multiplied by it; 0 means 1 (per-tensor fp8 scales) */
     int32_t mapped;                /* 1: `data` stands in a mapped file, whose pages may be given back once they were read */
     const float *scales;           /* of each stored row, besides: int8 and fp8 with a scale a channel; NULL: 1. Not of a transposed one */
+    /* NULL: the rows stand at data. Else they are made of what data points to, when they are read: columns [col, col + n_cols), whole
+     * blocks, of n stored rows, row, row + step ..., one behind the other to `to`. Any thread may call it. */
+    void (*read)(const void *data, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to);
 } llm_segment;
 
 typedef enum llm_role {
@@ -3889,6 +3913,7 @@ typedef struct llm__child {
     size_t limit;            /* most bytes of output */
     int (*tick)(void *user); /* five times a second; non-zero: the program is ended; may be NULL */
     void *user;
+    int64_t memory; /* above 0: once it runs it gets so many bytes at most and writes nothing into files; what it starts ends with it */
 } llm__child;
 
 /* A pipe whose ends are above the standard streams, which a program may have closed, and which no other child gets. */
@@ -3905,17 +3930,63 @@ static int llm__child_pipe(int ends[2]) {
     return -1;
 }
 
+/* Bytes as a file in memory, without a name, for in_fd; to be closed. -1: there is no memory for it. */
+static int llm__child_file(llm__str data) {
+    const int fd = (int)syscall(SYS_memfd_create, "llm.h", 1u); /* 1: no other child gets it */
+    for (size_t at = 0; fd >= 0 && at < data.n;) {
+        const ssize_t n = write(fd, data.p + at, data.n - at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return close(fd), -1;
+        at += (size_t)n;
+    }
+    return fd;
+}
+
 static int llm__child_start(const llm__child *c, int in, int out, pid_t *pid) {
     posix_spawn_file_actions_t files;
+    posix_spawnattr_t how;
     int failed = posix_spawn_file_actions_init(&files);
     if (failed) return failed;
-    failed = posix_spawn_file_actions_adddup2(&files, in, 0);
+    failed = posix_spawnattr_init(&how);
+    if (failed) {
+        posix_spawn_file_actions_destroy(&files);
+        return failed;
+    }
+    if (c->memory > 0) failed = posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP); /* a group of its own: 0, as it is at first */
+    if (!failed) failed = posix_spawn_file_actions_adddup2(&files, in, 0);
     if (!failed) failed = posix_spawn_file_actions_adddup2(&files, out, 1);
     if (!failed) failed = posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
     if (!failed && c->held_fd > 0) failed = posix_spawn_file_actions_adddup2(&files, c->held_fd, 3);
-    if (!failed) failed = posix_spawnp(pid, c->argv[0], &files, NULL, (char *const *)(uintptr_t)c->argv, (char *const *)(uintptr_t)c->env);
+    if (!failed) failed = posix_spawnp(pid, c->argv[0], &files, &how, (char *const *)(uintptr_t)c->argv, (char *const *)(uintptr_t)c->env);
     posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&how);
     return failed;
+}
+
+/* Bounds of a program that is not trusted: it has begun, and has read nothing yet. */
+static void llm__child_bound(const llm__child *c, pid_t pid) {
+    const struct {
+        int what;
+        uint64_t bounds[2];
+    } all[] = {{RLIMIT_AS, {(uint64_t)c->memory, (uint64_t)c->memory}}, {RLIMIT_FSIZE, {0, 0}}, {RLIMIT_CORE, {0, 0}}};
+    for (int i = 0; i < LLM__COUNT(all) && c->memory > 0; i++) syscall(SYS_prlimit64, pid, all[i].what, all[i].bounds, NULL);
+}
+
+/* Its end; after an error, or with `tick`'s word, by force. Who writes no more may still run. */
+static llm_result llm__child_wait(const llm__child *c, pid_t pid, llm_result r, int *status) {
+    const struct timespec pause = {0, 5000000};
+    for (int i = 0; !r; i++) {
+        siginfo_t info;
+        memset(&info, 0, sizeof info);
+        if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT | WNOHANG) || info.si_pid == pid) break;
+        if (i % 40 == 39 && c->tick && c->tick(c->user)) r = llm__error(LLM_ERR_CANCELLED, "%s: stopped", c->argv[0]);
+        nanosleep(&pause, NULL);
+    }
+    /* nobody has taken its end yet, so its number is still its own */
+    if (c->memory > 0) kill(-pid, SIGKILL);
+    else if (r) kill(pid, SIGKILL);
+    while (waitpid(pid, status, 0) < 0 && errno == EINTR) continue;
+    return r;
 }
 
 /* Its output up to the end of it. */
@@ -3947,15 +4018,16 @@ static llm_result llm__child_run(const llm__child *c, llm_text *out, int *code) 
     int failed = llm__child_pipe(in) ? errno : 0;
     if (!failed && fcntl(in[1], F_SETFL, O_NONBLOCK)) failed = errno;
     if (!failed && c->in.n && write(in[1], c->in.p, c->in.n) != (ssize_t)c->in.n) failed = EMSGSIZE;
+    if (!failed && c->in_fd > 0 && lseek(c->in_fd, 0, SEEK_SET)) failed = errno;
     if (!failed) failed = llm__child_start(c, c->in_fd > 0 ? c->in_fd : in[0], from[1], &pid);
     for (int i = 0; i < 2; i++)
         if (in[i] >= 0) close(in[i]);
     close(from[1]);
+    if (!failed) llm__child_bound(c, pid);
     llm_result r = failed ? llm__error(LLM_ERR_IO, "%s: %s", c->argv[0], strerror(failed)) : llm__child_read(c, from[0], out);
     close(from[0]);
     if (failed) return r;
-    if (r) kill(pid, SIGKILL);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
+    r = llm__child_wait(c, pid, r, &status);
     if (!r && WIFEXITED(status)) *code = WEXITSTATUS(status);
     return r;
 }
@@ -12811,7 +12883,9 @@ typedef enum llm__kind {
     LLM__KIND_Q4Z, LLM__KIND_Q4M, LLM__KIND_Q5Z, LLM__KIND_Q5M, /* 4 and 5 bits with a zero point or a minimum */
     LLM__KIND_Q8, LLM__KIND_IQ4, LLM__KIND_MXFP4,               /* signed bytes; nibbles that index a table of them */
     LLM__KIND_Q4K, LLM__KIND_Q5K, LLM__KIND_Q6K,                /* with scales by super-block */
-    LLM__KIND_G16, LLM__KIND_G16M, LLM__KIND_COUNT              /* bytes with f32 scales by 16 columns, for what has no layout of its own */
+    LLM__KIND_G16, LLM__KIND_G16M,                              /* bytes with f32 scales by 16 columns, for what has no layout of its own */
+    LLM__KIND_Q4A, LLM__KIND_G32, LLM__KIND_I8,                 /* 4 bits, zero points beside scales; bytes with f32 by 32, or by rows */
+    LLM__KIND_NVFP4, LLM__KIND_NF4, LLM__KIND_FP4, LLM__KIND_COUNT /* nibbles that index tables, with scales by 16, and by 32 */
 } llm__kind;
 
 /* In which order the bits of a plane stand. A sub is 32 columns, number j of its block.
@@ -12825,6 +12899,9 @@ typedef enum llm__order { LLM__PLANE_NONE = 0, LLM__HALVES, LLM__STRIPES, LLM__Q
 typedef enum llm__packing {
     LLM__SC_ONE = 0, /* not at all: they are 1 */
     LLM__SC_E8,      /* powers of two, by their exponent */
+    LLM__SC_ZERO,    /* 1, and the zero point's byte, times -d, for a minimum */
+    LLM__SC_F32,     /* 1; d and m are f32 */
+    LLM__SC_F16X2,   /* two f16, of 16 columns each, and no d */
     LLM__SC_Q2K,     /* small integers, packed as the format of this name does it */
     LLM__SC_Q3K,
     LLM__SC_Q45K,
@@ -12849,20 +12926,36 @@ typedef struct llm__format {
 LLM__INLINE const int8_t *llm__kind_table(llm__kind kind) {
     static const int8_t iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
     static const int8_t e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}; /* doubled */
-    return kind == LLM__KIND_IQ4 ? iq4 : kind == LLM__KIND_MXFP4 ? e2m1 : NULL;
+    /* 127 times bitsandbytes' tables, rounded, whose numbers llm__type_values has */
+    static const int8_t nf4[16] = {-127, -88, -67, -50, -36, -23, -12, 0, 10, 20, 31, 43, 56, 71, 92, 127};
+    static const int8_t fp4[16] = {0, 1, 85, 127, 42, 64, 21, 32, 0, -1, -85, -127, -42, -64, -21, -32};
+    switch (kind) {
+    case LLM__KIND_IQ4: return iq4;
+    case LLM__KIND_MXFP4:
+    case LLM__KIND_NVFP4: return e2m1;
+    case LLM__KIND_NF4: return nf4;
+    case LLM__KIND_FP4: return fp4;
+    default: return NULL;
+    }
 }
 
-/* 32 columns of one stored row: w[i] = d * sc[i / 16] * q[i] + m * mc[i / 16]. The products d * sc and m * mc are exact in f32. */
+/* 32 columns of one stored row: w[i] = d[i / 16] * q[i] + m * mc[i / 16]. The products with sc and mc are exact in f32. */
 typedef struct llm__sub {
-    uint8_t u[32]; /* as stored */
-    int8_t q[32];  /* as meant: u - zero, or table[u] */
-    float d, m;
+    uint8_t u[32];           /* as stored */
+    int8_t q[32];            /* as meant: u - zero, or table[u] */
+    float d[2], m;           /* d with sc in it */
     uint16_t half_d, half_m; /* the same as stored, m with the sign that it has above; d of powers of two has none */
+    uint16_t half_d2[2];     /* SC_F16X2 */
     int8_t sc[2];
     uint8_t mc[2];
 } llm__sub;
 
 static float llm__bits_f32(uint32_t u);
+
+enum {
+    LLM__SOME_COLUMNS = 256
+}; /* that a segment's `read` makes at a time; a block of none of the types that are read has more than 4 bytes
+                                     a column */
 
 /* ============================================================================
  * >>subs   32 columns of any quantised format, taken apart into one common form.
@@ -12890,6 +12983,12 @@ LLM__INLINE const llm__format *llm__format_find(const int32_t type) {
         LLM__FORMAT(LLM_TYPE_Q4_K, LLM__KIND_Q4K, LLM__KIND_G16M, 0, LLM__STRIPES, 4, 16, LLM__PLANE_NONE, 0, 0, LLM__SC_Q45K, 4, 0, 2)
         LLM__FORMAT(LLM_TYPE_Q5_K, LLM__KIND_Q5K, LLM__KIND_G16M, 0, LLM__STRIPES, 4, 48, LLM__STRIPES, 1, 16, LLM__SC_Q45K, 4, 0, 2)
         LLM__FORMAT(LLM_TYPE_Q6_K, LLM__KIND_Q6K, LLM__KIND_G16, 32, LLM__QUARTERS, 4, 0, LLM__STRIPES, 2, 128, LLM__SC_Q6K, 192, 208, -1)
+        LLM__FORMAT(LLM_TYPE_Q4_ZERO, LLM__KIND_Q4A, LLM__KIND_Q4A, 0, LLM__HALVES, 4, 3, LLM__PLANE_NONE, 0, 0, LLM__SC_ZERO, 2, 0, -1)
+        LLM__FORMAT(LLM_TYPE_G32, LLM__KIND_G32, LLM__KIND_G32, 0, LLM__STRIPES, 8, 8, LLM__PLANE_NONE, 0, 0, LLM__SC_F32, 0, 0, 4)
+        LLM__FORMAT(LLM_TYPE_NVFP4_32, LLM__KIND_NVFP4, LLM__KIND_NVFP4, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_F16X2, 0, 0,
+                    -1)
+        LLM__FORMAT(LLM_TYPE_NF4, LLM__KIND_NF4, LLM__KIND_NF4, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_F32, 0, 0, -1)
+        LLM__FORMAT(LLM_TYPE_FP4, LLM__KIND_FP4, LLM__KIND_FP4, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_F32, 0, 0, -1)
         LLM__FORMAT(LLM_TYPE_IQ4_XS, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 8, LLM__PLANE_NONE, 0, 0, LLM__SC_XS, 2, 0, -1)
     default: return NULL;
     }
@@ -12897,7 +12996,7 @@ LLM__INLINE const llm__format *llm__format_find(const int32_t type) {
 }
 
 /* Whether blocks have 256 columns. */
-LLM__INLINE int llm__format_super(const llm__format *f) { return f->scales > LLM__SC_E8; }
+LLM__INLINE int llm__format_super(const llm__format *f) { return f->scales >= LLM__SC_Q2K; }
 
 /* n bytes of a plane, shifted and masked eight at a time, into the bits from `up` on of u. */
 LLM__INLINE void llm__plane_add(const uint8_t *p, int n, int shift, int bits, int up, uint8_t *u) {
@@ -12929,7 +13028,10 @@ LLM__INLINE void llm__sub_scales(llm__packing packing, const uint8_t *p, int j, 
         o->mc[i] = 1;
         switch (packing) {
         case LLM__SC_ONE:
+        case LLM__SC_F32:
+        case LLM__SC_F16X2:
         case LLM__SC_E8: break;
+        case LLM__SC_ZERO: o->mc[i] = p[0]; break;
         case LLM__SC_Q2K: /* a byte a group: scale, minimum */
             o->sc[i] = (int8_t)(p[k] & 15);
             o->mc[i] = p[k] >> 4;
@@ -12963,12 +13065,20 @@ LLM__INLINE void llm__sub_read(const llm__format *f, const int bytes, const uint
     o->half_d = f->scales == LLM__SC_E8 ? 0 : (uint16_t)(p[f->d_at] | p[f->d_at + 1] << 8);
     o->half_m = f->m_at < 0 ? 0 : (uint16_t)(p[f->m_at] | p[f->m_at + 1] << 8);
     if (per == 8 && f->m_at >= 0) o->half_m ^= 0x8000; /* super-blocks store what is to be subtracted */
+    if (f->scales == LLM__SC_F16X2) memcpy(o->half_d2, p + f->d_at, 4);
     if (!values) return;
+    float d;
     o->m = f->m_at < 0 ? 0 : llm__f16_to_f32(o->half_m);
-    if (f->scales != LLM__SC_E8) o->d = llm__f16_to_f32(o->half_d);
+    if (f->scales == LLM__SC_F32) {
+        memcpy(&d, p + f->d_at, 4);
+        if (f->m_at >= 0) memcpy(&o->m, p + f->m_at, 4);
+        else d *= 1.0f / 127; /* a table's largest is 127, and stands for 1 */
+    } else if (f->scales != LLM__SC_E8) d = llm__f16_to_f32(o->half_d);
     else
-        o->d = p[0] < 2 ? llm__bits_f32(0x00200000u << p[0])
-                        : llm__bits_f32((uint32_t)(p[0] - 1) << 23); /* 2^(p - 128): the table is doubled */
+        d = p[0] < 2 ? llm__bits_f32(0x00200000u << p[0])
+                     : llm__bits_f32((uint32_t)(p[0] - 1) << 23); /* 2^(p - 128): the table is doubled */
+    if (f->scales == LLM__SC_ZERO) o->m = -d;
+    for (int i = 0; i < 2; i++) o->d[i] = f->scales == LLM__SC_F16X2 ? llm__f16_to_f32(o->half_d2[i]) : d * (float)o->sc[i];
 }
 
 static float llm__bits_f32(uint32_t u) {
@@ -13049,7 +13159,10 @@ static const llm__type_desc llm__type_table[] = {
     {35, "TQ2_0", 256, 66}, {LLM_TYPE_MXFP4, "MXFP4", 32, 17}, {40, "NVFP4", 64, 36}, {LLM_TYPE_I8, "I8", 1, 1},
     {LLM_TYPE_I16, "I16", 1, 2}, {LLM_TYPE_I32, "I32", 1, 4}, {LLM_TYPE_I64, "I64", 1, 8}, {LLM_TYPE_F8_E4M3, "F8_E4M3", 1, 1},
     {LLM_TYPE_F8_E5M2, "F8_E5M2", 1, 1}, {LLM_TYPE_U8, "U8", 1, 1}, {LLM_TYPE_BOOL, "BOOL", 1, 1}, {LLM_TYPE_U16, "U16", 1, 2},
-    {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8},
+    {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8}, {LLM_TYPE_F8_E8M0, "F8_E8M0", 1, 1},
+    {LLM_TYPE_Q4_ZERO, "INT4", 32, 19}, {LLM_TYPE_G32, "INT8", 32, 40},
+    {LLM_TYPE_NVFP4_32, "NVFP4", 32, 20}, {LLM_TYPE_NF4, "NF4", 32, 20}, {LLM_TYPE_FP4, "FP4", 32, 20},
+    {LLM_TYPE_F8_32, "F8_E4M3 blocks", 32, 36},
 };
 
 /* All of them, from i = 0 on; NULL behind the last. */
@@ -13098,25 +13211,61 @@ static const llm__format *llm__format_of(int32_t type) { return llm__format_find
 
 /* 1 if rows of the type can be read as weights: the quantised ones, floats, and int8, which must have scales. Other integers are none. */
 static int llm__type_readable(int32_t type) {
-    return llm__format_of(type) || llm__word_index("F32 F16 BF16 F8_E4M3 F8_E5M2 F64 I8", llm__lit(llm__type_name(type))) >= 0;
+    return llm__format_of(type) || type == LLM_TYPE_F8_32 ||
+           llm__word_index("F32 F16 BF16 F8_E4M3 F8_E5M2 F64 I8", llm__lit(llm__type_name(type))) >= 0;
+}
+
+/* What the 16 codes of a type stand for, exactly, in units of its d; NULL: of other types, whose kinds' bytes are exact. */
+static const float *llm__type_values(int32_t type) {
+    static const float nf4[16] = {-1,
+                                  -0.6961928009986877f,
+                                  -0.5250730514526367f,
+                                  -0.39491748809814453f,
+                                  -0.28444138169288635f,
+                                  -0.18477343022823334f,
+                                  -0.09105003625154495f,
+                                  0,
+                                  0.07958029955625534f,
+                                  0.16093020141124725f,
+                                  0.24611230194568634f,
+                                  0.33791524171829224f,
+                                  0.44070982933044434f,
+                                  0.5626170039176941f,
+                                  0.7229568362236023f,
+                                  1};
+    static const float fp4[16] = {0, 0.005208333334f,  0.66666667f,  1,  0.33333333f,  0.5f,  0.16666667f,  0.25f,
+                                  0, -0.005208333334f, -0.66666667f, -1, -0.33333333f, -0.5f, -0.16666667f, -0.25f};
+    return type == LLM_TYPE_NF4 ? nf4 : type == LLM_TYPE_FP4 ? fp4 : NULL;
+}
+
+/* Element i of a row of fp8 in blocks. */
+static float llm__f8_element(const uint8_t *row, int64_t i) {
+    const uint8_t *block = row + i / 32 * 36;
+    float d;
+    memcpy(&d, block, 4);
+    return d * llm__e4m3_to_f32(block[4 + i % 32]);
 }
 
 /* Columns [from, from + n) of a stored row as f32: the meaning of every format. */
 static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from, int64_t n, float *dst) {
     const llm__format *f = llm__format_of(type);
     const llm__type_desc *t = llm__type_info(type);
+    const float *values = llm__type_values(type);
     llm__sub s;
     if (type == LLM_TYPE_F32) memcpy(dst, row + 4 * from, (size_t)n * 4);
     else if (type == LLM_TYPE_BF16) /* the common ones of whole models: not through the switch */
         for (int64_t i = 0; i < n; i++)
             dst[i] = llm__bits_f32((uint32_t)row[2 * (from + i)] << 16 | (uint32_t)row[2 * (from + i) + 1] << 24);
+    else if (type == LLM_TYPE_F8_32)
+        for (int64_t i = 0; i < n; i++) dst[i] = llm__f8_element(row, from + i);
     else if (!f)
         for (int64_t i = 0; i < n; i++) dst[i] = llm__element(type, row, from + i);
     else
         for (int64_t i = 0; i < n;) {
             int at = (int)((from + i) % 32), count = (int)LLM__MIN(n - i, (int64_t)32 - at);
             llm__sub_read(f, t->bytes, row, (from + i) / 32, 1, &s);
-            for (int k = at; k < at + count; k++) dst[i++] = s.d * (float)s.sc[k / 16] * (float)s.q[k] + s.m * (float)s.mc[k / 16];
+            for (int k = at; k < at + count; k++)
+                dst[i++] = values ? 127 * s.d[0] * values[s.u[k]] : s.d[k / 16] * (float)s.q[k] + s.m * (float)s.mc[k / 16];
         }
 }
 
@@ -13156,7 +13305,7 @@ static float llm__random_value(int32_t type, uint64_t seed, int64_t row, int64_t
 /* The stored row that is row r of a segment, and where it starts (not transposed). */
 static int64_t llm__segment_row(const llm_segment *s, int64_t r) { return s->row + r * (s->row_step ? s->row_step : 1); }
 
-/* First byte of the stored row that is row r; of a transposed segment meaningless. */
+/* First byte of the stored row that is row r; of a transposed segment, or one that is read, meaningless. */
 static const uint8_t *llm__segment_data(const llm_segment *s, int64_t r) {
     return (const uint8_t *)s->data + llm__segment_row(s, r) * llm__row_bytes(s->type, s->stored_cols);
 }
@@ -13167,7 +13316,15 @@ static float llm__segment_scale(const llm_segment *s) { return s->scale != 0 ? s
 /* Columns [col, col + n) of a segment's row r as f32, with the row's scale and without the segment's. */
 static void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, int64_t col, int64_t n, float *dst) {
     int64_t row = llm__segment_row(s, r), bytes = llm__row_bytes(s->type, s->stored_cols);
-    if (s->type >= LLM_TYPE_RANDOM)
+    if (s->read)
+        for (int64_t at = 0, n_read; at < n; at += n_read) { /* whole blocks, some at a time */
+            uint8_t some[LLM__SOME_COLUMNS * 4];
+            const int64_t from = (s->col + col + at) / 32 * 32, skip = s->col + col + at - from;
+            n_read = LLM__MIN(n - at, (int64_t)LLM__SOME_COLUMNS - skip);
+            s->read(s->data, row, 1, 1, from, LLM__MIN((int64_t)LLM__SOME_COLUMNS, s->stored_cols - from), some);
+            llm__dequant_columns(s->type, some, skip, n_read, dst + at);
+        }
+    else if (s->type >= LLM_TYPE_RANDOM)
         for (int64_t i = 0; i < n; i++) dst[i] = llm__random_value(s->type, seed, row, s->col + col + i);
     else if (!s->transposed) llm__dequant_columns(s->type, llm__segment_data(s, r), s->col + col, n, dst);
     else
@@ -13302,12 +13459,15 @@ enum {
     LLM__OUT = LLM__ROWS * LLM__TILE
 }; /* tokens of a tile, of floats; rows of a block; blocks that are unpacked at a time: a super-block; sums of a block and a tile */
 
-/* How scales stand in a block, 16 of them. X2: two, for 16 columns each. SUPER: a byte, times an f16 for 256 columns at the head. */
+/* How scales stand in a block, 16 of them. X2: two, for 16 columns each. SUPER: a byte, times an f16 for 256 columns at the head. NONE:
+ * they are 1, minimums 0. ZERO, of minimums: a byte, times -1 and the scale. */
 typedef enum llm__scale {
     LLM__SCALE_NONE = 0,
     LLM__SCALE_F16,
+    LLM__SCALE_F16X2,
     LLM__SCALE_F32,
     LLM__SCALE_F32X2,
+    LLM__SCALE_ZERO,
     LLM__SCALE_SUPER,
     LLM__SCALE_SUPERX2
 } llm__scale;
@@ -13337,6 +13497,12 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
         {6, 32, LLM__SCALE_SUPERX2, LLM__SCALE_NONE}, /* Q6K */
         {8, 0, LLM__SCALE_F32X2, LLM__SCALE_NONE},    /* G16 */
         {8, 0, LLM__SCALE_F32X2, LLM__SCALE_F32X2},   /* G16M */
+        {4, 0, LLM__SCALE_F16, LLM__SCALE_ZERO},      /* Q4A */
+        {8, 0, LLM__SCALE_F32, LLM__SCALE_F32},       /* G32 */
+        {8, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},     /* I8 */
+        {4, 0, LLM__SCALE_F16X2, LLM__SCALE_NONE},    /* NVFP4 */
+        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* NF4 */
+        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* FP4 */
     };
     return table[kind];
 }
@@ -13365,12 +13531,12 @@ LLM__INLINE int llm__kind_is_float(llm__kind kind) { return kind <= LLM__KIND_BF
 
 /* Bytes signed as stored, and two scales in 32 columns. */
 LLM__INLINE int llm__kind_signed(llm__kind kind) { return llm__kind_info(kind).bits == 8 || llm__kind_table(kind); }
-LLM__INLINE int llm__scale_x2(llm__scale s) { return s == LLM__SCALE_F32X2 || s == LLM__SCALE_SUPERX2; }
+LLM__INLINE int llm__scale_x2(llm__scale s) { return s == LLM__SCALE_F16X2 || s == LLM__SCALE_F32X2 || s == LLM__SCALE_SUPERX2; }
 LLM__INLINE int llm__kind_x2(llm__kind kind) { return llm__scale_x2(llm__kind_info(kind).scale); }
 
 /* Bytes of the scales of a block, and of those in front of every eighth block. */
 LLM__INLINE int llm__scale_bytes(llm__scale s) {
-    static const uint8_t bytes[] = {0, 32, 64, 128, 16, 32};
+    static const uint8_t bytes[] = {0, 32, 64, 64, 128, 16, 16, 32};
     return bytes[s];
 }
 
@@ -13426,6 +13592,7 @@ typedef struct llm__finish {
     float *dst;                /* the first token's first output */
     int64_t stride, first_row; /* first_row: the weight's row of that output */
     const float *bias;         /* (rows of the weight), or NULL */
+    const float *row_scale;    /* the same: what sums are multiplied with before */
     const float *plus;         /* (tokens, outputs from first_row on) of adapters, or NULL */
     int64_t plus_stride;
     float scale, limit, softcap;
@@ -13939,6 +14106,10 @@ LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b,
     }
     if (plain) return x;
     LLM__EACH(i) x.v[i] *= b->scale;
+    if (f->row_scale) {
+        y = llm__load16(f->row_scale + b->row, b->n);
+        LLM__EACH(i) x.v[i] *= y.v[i];
+    }
     if (f->bias) x = llm__add16(x, f->bias + b->row, 1, b->n);
     return plus ? llm__add16(x, plus + b->row - f->first_row, 1, b->n) : x;
 }
@@ -13974,7 +14145,7 @@ LLM__INLINE void llm__finish_rows(const llm__finish *f, const llm__block *b, con
  * Tokens [token, token + n) of one block: sums g (n * per, 16), and u (n * per, 16) of the block after it where gate and up go together.
  * What nearly all results need has loops of its own, with nothing to decide in them. */
 LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
-    const int plain = b->n == LLM__ROWS && !f->bias && !f->plus && f->scale == 1 && f->softcap <= 0 && b->scale == 1 &&
+    const int plain = b->n == LLM__ROWS && !f->bias && !f->plus && !f->row_scale && f->scale == 1 && f->softcap <= 0 && b->scale == 1 &&
                       (!f->gate_up || b[1].scale == 1);
     const int alone = plain && !f->gate_up && !f->act, gated = plain && f->gate_up && !f->add && f->per == 1;
     const llm__ending set = {.plain = 1, .per = 1}, add = {.plain = 1, .per = 1, .add = 1}, set_two = {.plain = 1, .per = 2};
@@ -14159,9 +14330,11 @@ LLM__INLINE void llm__unpack_bits(const int bits, const uint8_t *__restrict__ w,
 LLM__INLINE llm__v16 llm__unpack_scale(llm__scale scale, const uint8_t *at, const uint8_t *head, const int is_min, int half,
                                        const llm__half_fn widen, const llm__bytes_fn bytes) {
     if (scale == LLM__SCALE_F16) return widen((const uint16_t *)(const void *)at);
+    if (scale == LLM__SCALE_F16X2) return widen((const uint16_t *)(const void *)at + LLM__ROWS * half);
+    if (scale == LLM__SCALE_ZERO) return bytes(at, 1);
     if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2)
         return llm__load16((const float *)(const void *)(at + (scale == LLM__SCALE_F32X2 ? 64 * half : 0)), LLM__ROWS);
-    if (scale == LLM__SCALE_NONE) return llm__all16(0);
+    if (scale == LLM__SCALE_NONE) return llm__all16(is_min ? 0.0f : 1.0f);
     const llm__v16 d = widen((const uint16_t *)(const void *)head);
     const uint8_t *b = at + (scale == LLM__SCALE_SUPERX2 ? 16 * half : 0);
     llm__v16 x = bytes(b, is_min);
@@ -14214,6 +14387,7 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, con
     for (int h = 0; h <= llm__kind_x2(kind); h++) {
         const llm__v16 d = llm__unpack_scale(k.scale, scales, head + 32 * place, 0, h, half, bytes);
         llm__v16 m = llm__unpack_scale(k.min, mins, head + 32 * (pair + place), 1, h, half, bytes);
+        if (k.min == LLM__SCALE_ZERO) LLM__EACH(i) m.v[i] *= -d.v[i];
         if (zero != 0) LLM__EACH(i) m.v[i] -= zero * d.v[i];
         if (h) LLM__EACH(i) m.v[i] -= to->m[0][i];
         llm__store16(to->d[h], LLM__ROWS, d);
@@ -14240,7 +14414,9 @@ LLM__INLINE void llm__cook(const llm__kind kind, llm__offset offset, int pair, c
     case LLM__KIND_Q8: call(LLM__KIND_Q8, __VA_ARGS__); break; \
     case LLM__KIND_Q4K: call(LLM__KIND_Q4K, __VA_ARGS__); break; \
     case LLM__KIND_Q5K: call(LLM__KIND_Q5K, __VA_ARGS__); break; \
-    case LLM__KIND_Q6K: call(LLM__KIND_Q6K, __VA_ARGS__); break;
+    case LLM__KIND_Q6K: call(LLM__KIND_Q6K, __VA_ARGS__); break; \
+    case LLM__KIND_Q4A: call(LLM__KIND_Q4A, __VA_ARGS__); break; \
+    case LLM__KIND_I8: call(LLM__KIND_I8, __VA_ARGS__); break;
 #define LLM__EACH_KIND(kind, call, ...) \
     switch (kind) { \
         LLM__COMMON_KINDS(call, __VA_ARGS__) \
@@ -14249,6 +14425,10 @@ LLM__INLINE void llm__cook(const llm__kind kind, llm__offset offset, int pair, c
     case LLM__KIND_IQ4: call(LLM__KIND_IQ4, __VA_ARGS__); break; \
     case LLM__KIND_MXFP4: call(LLM__KIND_MXFP4, __VA_ARGS__); break; \
     case LLM__KIND_G16: call(LLM__KIND_G16, __VA_ARGS__); break; \
+    case LLM__KIND_G32: call(LLM__KIND_G32, __VA_ARGS__); break; \
+    case LLM__KIND_NVFP4: call(LLM__KIND_NVFP4, __VA_ARGS__); break; \
+    case LLM__KIND_NF4: call(LLM__KIND_NF4, __VA_ARGS__); break; \
+    case LLM__KIND_FP4: call(LLM__KIND_FP4, __VA_ARGS__); break; \
     default: call(LLM__KIND_G16M, __VA_ARGS__); \
     }
 
@@ -14671,12 +14851,14 @@ LLM__AVX2_INLINE void llm__avx2_unpack_scale(const llm__kind kind, const int par
         if (f.min && f.zero) _mm256_store_ps(&to->m[1][8 * h], _mm256_mul_ps(llm__avx2_bytes8(scales + 8 * h), zero));
         return;
     }
-    const __m256 d = k.scale == LLM__SCALE_F16 ? llm__avx2_widen(scales + 16 * h)
-                                               : _mm256_loadu_ps((const float *)(const void *)(scales + 64 * part) + 8 * h);
+    const __m256 d = k.scale == LLM__SCALE_NONE    ? _mm256_set1_ps(1)
+                     : k.scale <= LLM__SCALE_F16X2 ? llm__avx2_widen(scales + 32 * part + 16 * h)
+                                                   : _mm256_loadu_ps((const float *)(const void *)(scales + 64 * part) + 8 * h);
     _mm256_store_ps(&to->of.d[part][8 * h], d);
     if (!f.min) return;
-    __m256 m =
-        k.min == LLM__SCALE_F16 ? llm__avx2_widen(mins + 16 * h) : _mm256_loadu_ps((const float *)(const void *)(mins + 64 * part) + 8 * h);
+    __m256 m = k.min == LLM__SCALE_F16    ? llm__avx2_widen(mins + 16 * h)
+               : k.min == LLM__SCALE_ZERO ? _mm256_mul_ps(llm__avx2_bytes8(mins + 8 * h), _mm256_sub_ps(_mm256_setzero_ps(), d))
+                                          : _mm256_loadu_ps((const float *)(const void *)(mins + 64 * part) + 8 * h);
     if (f.zero) m = _mm256_fmadd_ps(d, zero, m);
     if (part) m = _mm256_sub_ps(m, _mm256_load_ps(&to->m[0][8 * h]));
     _mm256_store_ps(&to->m[part][8 * h], m);
@@ -14960,8 +15142,8 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const llm__product *p
         if (p->n <= p->pair) llm__avx2_few_##kind(p); \
         else llm__avx2_many_##kind(p); \
         break;
-#define LLM__AVX2_COMMON(each) each(Q4Z) each(Q4M) each(Q8) each(IQ4) each(Q4K) each(Q5K) each(Q6K)
-#define LLM__AVX2_OTHERS(each) each(Q5Z) each(Q5M) each(MXFP4) each(G16) each(G16M)
+#define LLM__AVX2_COMMON(each) each(Q4Z) each(Q4M) each(Q8) each(IQ4) each(Q4K) each(Q5K) each(Q6K) each(Q4A) each(I8) each(NF4)
+#define LLM__AVX2_OTHERS(each) each(Q5Z) each(Q5M) each(MXFP4) each(G16) each(G16M) each(G32) each(NVFP4) each(FP4)
 
 LLM__AVX2_COMMON(LLM__AVX2_FEW)
 LLM__AVX2_COMMON(LLM__AVX2_MANY)
@@ -16157,7 +16339,8 @@ struct llm_weight {
     size_t bytes;
     void *region; /* of the first of the weights allocated together: the memory of all */
     size_t region_bytes;
-    float *f32; /* VECTOR, MLA_UP: (rows, cols); else NULL */
+    float *f32;       /* VECTOR, MLA_UP: (rows, cols); else NULL */
+    float *row_scale; /* (rows) what results are multiplied with: scales of rows that the packed values lack. NULL: 1 */
 };
 
 /* The share [*begin, *end) of n things that is this thread's. */
@@ -16226,18 +16409,22 @@ static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
     const llm__format *f = llm__format_of(s->type == LLM_TYPE_RANDOM_Q4 ? LLM_TYPE_Q4_0 : s->type);
     const llm__kind bf16 = s->n_cols % 2 ? LLM__KIND_F32 : LLM__KIND_BF16; /* packed by twos */
     if (compute == LLM_COMPUTE_F32) return LLM__KIND_F32;
-    if (f && !s->transposed && s->col % 32 == 0 && s->n_cols % 32 == 0)
-        return s->col % 256 == 0 && s->n_cols % 256 == 0 ? f->kind : f->rest;
+    const int whole = !s->transposed && s->col % 32 == 0 && s->n_cols % 32 == 0;
+    if (f && whole) return s->col % 256 == 0 && s->n_cols % 256 == 0 ? f->kind : f->rest;
+    if (s->type == LLM_TYPE_I8 && (s->scales || s->scale != 0) && whole && !s->read) return LLM__KIND_I8;
     switch (s->type) {
     case LLM_TYPE_F16:
     case LLM_TYPE_I8:
     case LLM_TYPE_F8_E4M3:
     case LLM_TYPE_F8_E5M2:
+    case LLM_TYPE_F8_32:
     case LLM_TYPE_RANDOM_F8:
     case LLM_TYPE_RANDOM_Q4: return LLM__KIND_F16;
     case LLM_TYPE_BF16:
     case LLM_TYPE_RANDOM: return bf16;
-    case LLM_TYPE_F32: return compute == LLM_COMPUTE_BF16 ? bf16 : compute == LLM_COMPUTE_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
+    case LLM_TYPE_F32:
+        if (s->read && compute == LLM_COMPUTE_AUTO) return LLM__KIND_F16; /* made of codes with f16 scales */
+        return compute == LLM_COMPUTE_BF16 ? bf16 : compute == LLM_COMPUTE_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
     default: return LLM__KIND_F32;
     }
 }
@@ -16253,6 +16440,30 @@ static llm_result llm__segment_check(const llm_weight_desc *d, const llm_segment
         return llm__error(LLM_ERR_ARG, "%s: a segment of %lld x %lld values does not fit its weight of %lld columns", d->name,
                           (long long)s->n_rows, (long long)s->n_cols, (long long)d->cols);
     return LLM_OK;
+}
+
+/* 1 if a segment's scales of rows are left to the results: packed values are then the stored ones. */
+static int llm__scales_apart(const llm_segment *s, llm__kind kind) {
+    const int f8 = s->type == LLM_TYPE_F8_E4M3 || s->type == LLM_TYPE_F8_E5M2;
+    return s->scales && !s->transposed && (kind == LLM__KIND_I8 || (kind == LLM__KIND_F16 && f8));
+}
+
+/* The scales of rows that are left to the results. 0: no memory. */
+static int llm__weight_row_scales(llm_weight *w) {
+    for (int64_t i = 0; i < w->n_blocks; i++)
+        for (int64_t r = w->block[i].row; r < w->block[i].row + w->block[i].n; r++) {
+            const int at = llm__weight_segment(w, r);
+            const llm_segment *s = &w->segment[at];
+            if (!llm__scales_apart(s, (llm__kind)w->block[i].kind)) continue;
+            if (!w->row_scale && !(w->row_scale = LLM__NEW(float, w->rows))) return 0;
+            w->row_scale[r] = s->scales[llm__segment_row(s, r - w->first_row[at])];
+        }
+    for (int64_t i = 0; i < w->n_blocks && w->row_scale; i++)
+        for (int64_t r = w->block[i].row; r < w->block[i].row + w->block[i].n; r++) {
+            const llm_segment *s = &w->segment[llm__weight_segment(w, r)];
+            if (!llm__scales_apart(s, (llm__kind)w->block[i].kind)) w->row_scale[r] = 1;
+        }
+    return 1;
 }
 
 /* Adds a block of rows [row, row + n). */
@@ -16322,6 +16533,7 @@ static void llm__weight_free(llm_weight *w) {
     LLM_FREE(w->first_row);
     LLM_FREE(w->block);
     LLM_FREE(w->first_block);
+    LLM_FREE(w->row_scale);
     LLM_FREE(w);
 }
 
@@ -16384,6 +16596,7 @@ static llm_result llm__weight_new(const llm_weight_desc *d, llm_compute compute,
         else {
             llm__weight_plan(w, compute);
             llm__weight_place(w);
+            if (!llm__weight_row_scales(w)) r = llm__nomem();
         }
     }
     if (r) llm__weight_free(w);
@@ -16435,16 +16648,16 @@ LLM__INLINE void llm__pack_values(const llm__kind kind, const llm__sub *sub, int
     for (int i = 0; i < bits; i++) memcpy(to + 4 * lane + 64 * i, &word[i], 4);
 }
 
-/* The scales (or minimums) of one row (lane): f16 at head or to, times small integers b; kinds with scales in f32 keep the products with d,
- * which is the same f16. */
-LLM__INLINE void llm__pack_scale(const llm__scale scale, uint16_t half, float d, const uint8_t b[2], const int b_signed, int lane,
-                                 uint8_t *to, uint8_t *head) {
-    if (scale == LLM__SCALE_F16) memcpy(to + 2 * lane, &half, 2);
-    if (scale >= LLM__SCALE_SUPER) memcpy(head + 2 * lane, &half, 2);
+/* The scales (or minimums) of one row (lane): f16 at head or to, times small integers b; kinds with scales in f32 keep d, the products of
+ * both. */
+LLM__INLINE void llm__pack_scale(const llm__scale scale, const uint16_t *half, const float d[2], const uint8_t b[2], int lane, uint8_t *to,
+                                 uint8_t *head) {
+    if (scale == LLM__SCALE_F16) memcpy(to + 2 * lane, half, 2);
+    if (scale >= LLM__SCALE_SUPER) memcpy(head + 2 * lane, half, 2);
     for (int i = 0; i <= llm__scale_x2(scale); i++) {
-        const float product = d * (b_signed ? (float)(int8_t)b[i] : (float)b[i]);
-        if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2) memcpy(to + 64 * i + 4 * lane, &product, 4);
-        if (scale >= LLM__SCALE_SUPER) to[16 * i + lane] = b[i];
+        if (scale == LLM__SCALE_F16X2) memcpy(to + 32 * i + 2 * lane, half + i, 2);
+        if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2) memcpy(to + 64 * i + 4 * lane, &d[i], 4);
+        if (scale >= LLM__SCALE_ZERO) to[16 * i + lane] = b[i];
     }
 }
 
@@ -16485,7 +16698,7 @@ LLM__INLINE void llm__pack_subs(const llm__format *f, const int bytes, const llm
                                 int lane, const llm__block *b, uint8_t *to) {
     const llm__kind_desc k = llm__kind_info(kind);
     const int scale_bytes = llm__scale_bytes(k.scale), min_bytes = llm__scale_bytes(k.min);
-    const int values = k.bits == 8 || k.scale == LLM__SCALE_F32; /* that stored ones are not enough for */
+    const int values = k.bits == 8 || k.scale == LLM__SCALE_F32 || k.scale == LLM__SCALE_F32X2; /* that stored ones are not enough for */
     uint8_t *const head = to;
     to += b->pair * llm__kind_head(kind);
     for (int i = 0; i < n; i++, to += b->pair * llm__kind_block(kind)) {
@@ -16493,57 +16706,95 @@ LLM__INLINE void llm__pack_subs(const llm__format *f, const int bytes, const llm
         llm__sub s;
         llm__sub_read(f, bytes, row, sub + i, values, &s);
         llm__pack_values(kind, &s, lane, to + b->place * 64 * k.bits);
-        llm__pack_scale(k.scale, s.half_d, values ? s.d : 0, (const uint8_t *)s.sc, 1, lane, scales + b->place * scale_bytes,
-                        head + 32 * b->place);
-        llm__pack_scale(k.min, s.half_m, values ? s.m : 0, s.mc, 0, lane, mins + b->place * min_bytes, head + 32 * (b->pair + b->place));
+        const float m[2] = {values ? s.m * (float)s.mc[0] : 0, values ? s.m * (float)s.mc[1] : 0};
+        llm__pack_scale(k.scale, k.scale == LLM__SCALE_F16X2 ? s.half_d2 : &s.half_d, s.d, (const uint8_t *)s.sc, lane,
+                        scales + b->place * scale_bytes, head + 32 * b->place);
+        llm__pack_scale(k.min, &s.half_m, m, s.mc, lane, mins + b->place * min_bytes, head + 32 * (b->pair + b->place));
     }
 }
 
 /* All rows of a block: super-block by super-block, in each row by row, for a row's bytes of it stand together. */
-LLM__INLINE void llm__pack_rows(const llm__format *f, const int bytes, const llm__kind kind, const uint8_t *const *row, const int64_t *sub0,
+LLM__INLINE void llm__pack_rows(const llm__format *f, const int bytes, const llm__kind kind, const uint8_t *const *row, int64_t sub0,
                                 int64_t n_blocks, const llm__block *b, uint8_t *to) {
     for (int64_t j = 0; j < n_blocks; j += LLM__SUPER) {
         const int n = (int)LLM__MIN(n_blocks - j, (int64_t)LLM__SUPER);
-        for (int r = 0; r < b->n; r++) llm__pack_subs(f, bytes, kind, row[r], sub0[r] + j, n, r, b, to);
+        for (int r = 0; r < b->n; r++) llm__pack_subs(f, bytes, kind, row[r], sub0 + j, n, r, b, to);
         to += b->pair * (llm__kind_head(kind) + n * llm__kind_block(kind));
     }
 }
 
-/* Rows of a block of a quantised kind. `to` is zeroed, which is what lanes without a row keep: their results are never stored. The file has
- * its rows one after the other, so this reads 16 streams and writes one. What most files have is packed by loops of its own. */
-static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_t *to) {
+/* Where `blocks` blocks of each row of b begin: w's columns [32 * block, ...). Of rows that are read, they are made at `some` first. */
+static void llm__pack_places(const llm_weight *w, const llm__block *b, int64_t block, int64_t blocks, uint8_t *some, const uint8_t **row) {
+    for (int r = 0, n = 1; r < b->n; r += n) {
+        const int i = llm__weight_segment(w, b->row + r);
+        const llm_segment *s = &w->segment[i];
+        const int64_t at = b->row + r - w->first_row[i], bytes = llm__row_bytes(s->type, 32 * blocks);
+        n = s->read ? (int)LLM__MIN(b->n - r, s->n_rows - at) : 1; /* rows of one segment */
+        if (s->read)
+            s->read(s->data, llm__segment_row(s, at), LLM__MAX(s->row_step, 1), n, s->col + 32 * block, 32 * blocks, some + r * bytes);
+        for (int k = 0; k < n; k++)
+            row[r + k] = s->read ? some + (r + k) * bytes : llm__segment_data(s, at) + llm__row_bytes(s->type, s->col + 32 * block);
+    }
+}
+
+/* Bytes with a scale a row, which is no matter of packing: the rows interleaved, four bytes of each. */
+static void llm__pack_bytes(const llm_weight *w, const llm__block *b, uint8_t *to) {
+    for (int r = 0; r < b->n; r++) {
+        const int i = llm__weight_segment(w, b->row + r);
+        const llm_segment *s = &w->segment[i];
+        const uint8_t *from = llm__segment_data(s, b->row + r - w->first_row[i]) + s->col;
+        uint8_t *lane = to + b->place * 512 + 4 * r;
+        for (int64_t j = 0; j < w->cols / 32; j++, from += 32, lane += b->pair * 512)
+            for (int k = 0; k < 8; k++) memcpy(lane + 64 * k, from + 4 * k, 4);
+    }
+}
+
+/* `blocks` blocks of the rows of a block, which begin at sub `sub0` of a super-block. What most files have is packed by loops of its own.
+ * */
+static void llm__pack_some(int32_t type, const llm__block *b, const uint8_t *const *row, int64_t sub0, int64_t blocks, uint8_t *to) {
     const llm__kind kind = (llm__kind)b->kind;
     const llm__kind_desc k = llm__kind_info(kind);
-    const uint8_t *row[LLM__ROWS];
-    const llm_segment *s = &w->segment[llm__weight_segment(w, b->row)]; /* rows of a block have one type and start at the same column of a
-                                                                           super-block */
-    const int64_t blocks = w->cols / 32;
-    int64_t sub0[LLM__ROWS];
-    if (s->type == LLM_TYPE_RANDOM_Q4) {
-        llm__pack_random(w, b, to);
-        return;
-    }
-    for (int r = 0; r < b->n; r++) {
-        int i = llm__weight_segment(w, b->row + r);
-        s = &w->segment[i];
-        row[r] = llm__segment_data(s, b->row + r - w->first_row[i]);
-        sub0[r] = s->col / 32;
-    }
-    const llm__format *f = llm__format_of(s->type);
-    const llm__type_desc *t = llm__type_info(s->type);
-    if (k.scale == LLM__SCALE_F16 && (k.bits == 4 || k.bits == 8)) {
-        for (int r = 0; r < b->n; r++) row[r] += sub0[r] * t->bytes;
+    const llm__format *f = llm__format_of(type);
+    const llm__type_desc *t = llm__type_info(type);
+    if (k.scale == LLM__SCALE_F16 && (k.bits == 4 || k.bits == 8) && k.min != LLM__SCALE_ZERO) {
         llm__pack_words(f, t->bytes, k.bits, row, b, blocks, to);
         return;
     }
-    switch (kind == f->kind ? s->type : -1) {
+    switch (kind == f->kind ? type : -1) {
     case LLM_TYPE_Q4_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q4_K), 144, LLM__KIND_Q4K, row, sub0, blocks, b, to); break;
     case LLM_TYPE_Q5_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q5_K), 176, LLM__KIND_Q5K, row, sub0, blocks, b, to); break;
     case LLM_TYPE_Q6_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q6_K), 210, LLM__KIND_Q6K, row, sub0, blocks, b, to); break;
     case LLM_TYPE_IQ4_XS: llm__pack_rows(llm__format_find(LLM_TYPE_IQ4_XS), 136, LLM__KIND_IQ4, row, sub0, blocks, b, to); break;
     case LLM_TYPE_MXFP4: llm__pack_rows(llm__format_find(LLM_TYPE_MXFP4), 17, LLM__KIND_MXFP4, row, sub0, blocks, b, to); break;
     case LLM_TYPE_Q5_0: llm__pack_rows(llm__format_find(LLM_TYPE_Q5_0), 22, LLM__KIND_Q5Z, row, sub0, blocks, b, to); break;
+    case LLM_TYPE_Q4_ZERO: llm__pack_rows(llm__format_find(LLM_TYPE_Q4_ZERO), 19, LLM__KIND_Q4A, row, sub0, blocks, b, to); break;
     default: llm__pack_rows(f, t->bytes, kind, row, sub0, blocks, b, to);
+    }
+}
+
+/* Rows of a block of a quantised kind. `to` is zeroed, which is what lanes without a row keep: their results are never stored. The file has
+ * its rows one after the other, so this reads 16 streams and writes one. Rows that are read are made a super-block at a time. */
+static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_t *to) {
+    const llm__kind kind = (llm__kind)b->kind;
+    uint8_t some[16 * LLM__SOME_COLUMNS / 32 * 40]; /* 16 rows, of the largest type that is read */
+    const uint8_t *row[LLM__ROWS];
+    const llm_segment *s = &w->segment[llm__weight_segment(w, b->row)]; /* rows of a block have one type and start at the same column of a
+                                                                           super-block */
+    const int64_t blocks = w->cols / 32;
+    if (s->type == LLM_TYPE_RANDOM_Q4) {
+        llm__pack_random(w, b, to);
+        return;
+    }
+    if (kind == LLM__KIND_I8) {
+        llm__pack_bytes(w, b, to);
+        return;
+    }
+    const int super = llm__format_super(llm__format_of(s->type));
+    for (int64_t j = 0, n; j < blocks; j += n) {
+        n = s->read ? LLM__MIN(blocks - j, (int64_t)LLM__SUPER) : blocks;
+        llm__pack_places(w, b, super ? -(s->col / 32 % 8) : j, n, some, row);
+        llm__pack_some(s->type, b, row, super ? s->col / 32 % 8 : 0, n, to);
+        to += b->pair * (llm__kind_head(kind) + n * llm__kind_block(kind));
     }
 }
 
@@ -16552,7 +16803,7 @@ static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_
 static void llm__pack_halves(const llm_segment *s, uint64_t seed, llm__kind kind, const uint16_t *code, int64_t r, int64_t c, int n,
                              uint16_t *to) {
     float x[LLM__CHUNK];
-    if (!s->transposed && s->type == (kind == LLM__KIND_BF16 ? LLM_TYPE_BF16 : LLM_TYPE_F16)) {
+    if (!s->transposed && !s->read && s->type == (kind == LLM__KIND_BF16 ? LLM_TYPE_BF16 : LLM_TYPE_F16)) {
         memcpy(to, llm__segment_data(s, r) + 2 * (s->col + c), sizeof *to * (size_t)n);
     } else if (!s->transposed && code) {
         for (int i = 0; i < n; i++) to[i] = code[llm__segment_data(s, r)[s->col + c + i]];
@@ -16591,7 +16842,7 @@ static void llm__pack_floats(const llm_weight *w, const llm__block *b, uint8_t *
 static void llm__weight_rest(const llm_weight *w) {
     for (int i = 0; i < w->n_segments; i++) {
         const llm_segment *s = &w->segment[i];
-        if (!s->mapped || s->transposed || !s->data || s->n_rows < 1) continue;
+        if (!s->mapped || s->transposed || !s->data || s->n_rows < 1 || s->read) continue;
         const uint8_t *from = llm__segment_data(s, 0), *to = llm__segment_data(s, s->n_rows - 1);
         if (to - from > 65536) llm__file_rest(from, (size_t)(to - from));
     }
@@ -16778,6 +17029,7 @@ static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, c
     int set_up = 0;                                      /* tiles of the core */
     f->per = llm__form_per(in->form);
     f->gate_up = w->gate_up;
+    f->row_scale = w->row_scale;
     f->first_row = g * (w->rows / w->n_groups);
     const int64_t tiles = llm__tiles(in->rows, in->form), pairs = (w->first_block[g + 1] - w->first_block[g] + 1) / 2;
     for (int64_t i = begin; i < end; i++) {
@@ -20261,6 +20513,249 @@ static llm_result llm__safetensors_parse(const char *path, const uint8_t *data, 
 }
 
 /* ============================================================================
+ * >>quant   What a folder says about how its weights are quantised.
+ * ============================================================================
+ * A publisher quantises a folder by one method, which config.json names (quantization_config.quant_method), or a file beside it:
+ * quantize_config.json (GPTQ), quant_config.json (AWQ), hf_quant_config.json (NVIDIA's modelopt), quant_model_description.json (Ascend's
+ * msModelSlim). It is read once, into a few numbers. Which layers are quantised is asked of the tensors alone: a layer that has the
+ * tensors of its method is, and one that has a plain weight is not, whatever lists of layers say; neither do bits and groups need to be
+ * asked by layer, for shapes tell them (>>quant_rows). So all that is kept is what shapes cannot tell: how words are packed, and what
+ * zero points mean.
+ *
+ * Sources: the packages that write the formats: AutoAWQ, GPTQModel, compressed-tensors, bitsandbytes, modelopt, msModelSlim, LMDeploy. */
+
+typedef enum llm__quant_method {
+    LLM__QUANT_NONE = 0,
+    LLM__QUANT_AWQ,
+    LLM__QUANT_GPTQ,
+    LLM__QUANT_COMPRESSED, /* compressed-tensors */
+    LLM__QUANT_FP8,
+    LLM__QUANT_FBGEMM,
+    LLM__QUANT_MODELOPT,
+    LLM__QUANT_BNB,
+    LLM__QUANT_MXFP4, /* gpt-oss */
+    LLM__QUANT_ASCEND,
+    LLM__QUANT_SMOOTH, /* LMDeploy's smooth_quant */
+    LLM__QUANT_METHODS
+} llm__quant_method;
+
+typedef struct llm__quant {
+    llm__quant_method method;
+    int32_t bits, group; /* of most layers; group -1: whole rows. 0: not said */
+    int32_t gemv;        /* AWQ: rows of words along the input */
+    int32_t v2;          /* GPTQ: zero points are stored as they are, not less one */
+    int32_t integers;    /* 1: codes are integers, 0: some are floats, or it is not said */
+    int32_t activations; /* 1: the publisher's runtime rounds activations, too */
+    int32_t kv;          /* 1: keys and values have scales */
+} llm__quant;
+
+/* In the order of llm__quant_method: names that files and command lines have, the method's own first. */
+static const char *const llm__quant_names[LLM__QUANT_METHODS] = {
+    "none",
+    "awq awq_marlin",
+    "gptq gpt gptq_marlin auto_round intel/auto_round",
+    "compressed_tensors",
+    "fp8",
+    "fbgemm_fp8",
+    "modelopt modelopt_fp4",
+    "bitsandbytes bnb",
+    "mxfp4",
+    "ascend",
+    "smooth_quant smoothquant",
+};
+
+/* What the method is called. */
+static const char *llm__quant_name(llm__quant_method method) {
+    static const char *const names[LLM__QUANT_METHODS] = {
+        "none", "awq", "gptq", "compressed-tensors", "fp8", "fbgemm_fp8", "modelopt", "bitsandbytes", "mxfp4", "ascend", "smooth_quant"};
+    return names[method];
+}
+
+/* The same of a method as documents and command lines call it; -1: no such name. */
+static int llm__quant_named(const char *text) {
+    char name[32];
+    size_t n = 0;
+    for (; text[n] && n < sizeof name - 1; n++) /* as people write them: with blanks of either kind, in either case */
+        name[n] = text[n] == '-' ? '_' : (char)(text[n] >= 'A' && text[n] <= 'Z' ? text[n] + 32 : text[n]);
+    name[text[n] ? 0 : n] = 0;
+    for (int i = 0; i < LLM__QUANT_METHODS; i++)
+        if (llm__word_index(llm__quant_names[i], llm__lit(name)) >= 0) return i;
+    return -1;
+}
+
+/* 1 if a name is one for what the files are: the method's, or what documents call all layouts of a kind, weight_only_int8 (8-bit integers,
+ * activations as they are) and smooth_quant (8-bit integers, activations rounded). */
+static int llm__quant_is_called(const llm__quant *q, const char *name) {
+    const int method = llm__quant_named(name), int8 = q->bits == 8 && q->integers;
+    if (method == (int)q->method) return 1;
+    if (method == LLM__QUANT_SMOOTH) return int8 && q->activations;
+    return int8 && !q->activations && llm__word_index("weight_only_int8 weight-only-int8 wint8", llm__lit(name)) >= 0;
+}
+
+/* Where config.json speaks of it: an object, or -1. */
+static int llm__quant_node(const llm_json *config) {
+    static const char *const keys[] = {"quantization_config", "compression_config"};
+    const int text = llm_json_find(config, 0, "text_config");
+    for (int i = 0; i < 2 * LLM__COUNT(keys); i++) {
+        const int node = llm_json_find(config, i % 2 ? text : 0, keys[i / 2]);
+        if (llm_json_type_of(config, node) == LLM_JSON_OBJECT) return node;
+    }
+    return -1;
+}
+
+/* What is read, for messages. */
+typedef struct llm__quant_facts {
+    const llm_json *doc;
+    int node;
+    const char *path, *file;
+} llm__quant_facts;
+
+static llm_result llm__quant_refuse(const llm__quant_facts *f, const char *key, const char *found, const char *expected) {
+    return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s: %s \"%.40s\" is not supported, %s", f->path, f->file, key, found, expected);
+}
+
+/* A number of the config. 0: it is not there; *bad: it is no number of the range. */
+static int32_t llm__quant_number(const llm__quant_facts *f, const char *key, int64_t lo, int64_t hi, const char **bad) {
+    const int node = llm_json_find(f->doc, f->node, key);
+    int64_t n = 0;
+    if (llm_json_type_of(f->doc, node) <= LLM_JSON_NULL) return 0;
+    if (llm_json_int(f->doc, node, &n) && n >= lo && n <= hi && n) return (int32_t)n;
+    *bad = key;
+    return 0;
+}
+
+/* Bits and groups, by either of their names. */
+static llm_result llm__quant_sizes(const llm__quant_facts *f, llm__quant *out) {
+    const char *bad = NULL;
+    out->bits = llm__quant_number(f, "bits", 1, 16, &bad);
+    if (!out->bits) out->bits = llm__quant_number(f, "w_bit", 1, 16, &bad);
+    out->group = llm__quant_number(f, "group_size", -1, 1 << 20, &bad);
+    if (!out->group) out->group = llm__quant_number(f, "q_group_size", -1, 1 << 20, &bad);
+    if (!bad) return LLM_OK;
+    return llm__error(LLM_ERR_FORMAT, "%s: %s: %s: a whole number expected, %s", f->path, f->file, bad,
+                      bad[0] == 'b' || bad[0] == 'w' ? "2, 3, 4 or 8" : "from 1 on, or -1 for whole rows");
+}
+
+static llm_result llm__quant_awq(const llm__quant_facts *f, llm__quant *out) {
+    llm__str version = llm__json_text_at(f->doc, f->node, "version");
+    char name[16] = "gemm";
+    for (size_t i = 0; version.p && i < sizeof name - 1 && (i == 0 || name[i - 1]); i++) /* AutoAWQ has both cases */
+        name[i] = i < version.n ? (char)(version.p[i] >= 'A' && version.p[i] <= 'Z' ? version.p[i] + 32 : version.p[i]) : 0;
+    out->gemv = !strcmp(name, "gemv");
+    if (!out->gemv && strcmp(name, "gemm")) return llm__quant_refuse(f, "version", name, "gemm or gemv expected");
+    if (!out->bits || out->bits == 4) return LLM_OK;
+    return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s: AWQ of %d bits is not supported, 4 expected", f->path, f->file, (int)out->bits);
+}
+
+static llm_result llm__quant_gptq(const llm__quant_facts *f, llm__quant *out) {
+    const char *format = llm_json_str(f->doc, llm_json_find(f->doc, f->node, "checkpoint_format"), NULL),
+               *packing = llm_json_str(f->doc, llm_json_find(f->doc, f->node, "packing_format"), NULL);
+    if (llm__json_flag(f->doc, f->node, "is_marlin_format", 0)) format = "marlin";
+    if (packing && !strcmp(packing, "auto_round:auto_awq")) {
+        out->method = LLM__QUANT_AWQ;
+        return LLM_OK;
+    }
+    if (packing && strcmp(packing, "auto_round:auto_gptq"))
+        return llm__quant_refuse(f, "packing_format", packing, "auto_round:auto_gptq or auto_round:auto_awq expected");
+    out->v2 = format && !strcmp(format, "gptq_v2");
+    if (format && !out->v2 && strcmp(format, "gptq")) return llm__quant_refuse(f, "checkpoint_format", format, "gptq or gptq_v2 expected");
+    if (out->bits <= 4 ? out->bits != 1 : out->bits == 8) return LLM_OK;
+    return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s: GPTQ of %d bits is not supported, 2, 3, 4 or 8 expected", f->path, f->file,
+                      (int)out->bits);
+}
+
+/* Layouts that compressed-tensors has besides are refused: 2:4 sparsity, rotations of the inputs. */
+static llm_result llm__quant_compressed(const llm__quant_facts *f, llm__quant *out) {
+    static const char formats[] = "pack-quantized int-quantized float-quantized naive-quantized nvfp4-pack-quantized mxfp4-pack-quantized "
+                                  "mixed-precision dense fakequant";
+    const llm_json *d = f->doc;
+    const int sparse = llm_json_find(d, f->node, "sparsity_config"), groups = llm_json_find(d, f->node, "config_groups");
+    const char *format = llm_json_str(d, llm_json_find(d, f->node, "format"), NULL),
+               *sparsity = llm_json_str(d, llm_json_find(d, sparse, "format"), NULL);
+    if (format && llm__word_index(formats, llm__lit(format)) < 0)
+        return llm__quant_refuse(f, "format", format, "one without sparsity expected");
+    if (sparsity && strcmp(sparsity, "dense")) return llm__quant_refuse(f, "sparsity_config.format", sparsity, "dense expected");
+    if (llm_json_size(d, llm_json_find(d, llm_json_find(d, f->node, "transform_config"), "config_groups")))
+        return llm__quant_refuse(f, "transform_config", "config_groups", "a version without rotations expected");
+    for (int g = llm_json_first(d, groups); g >= 0; g = llm_json_next(d, g)) {
+        const llm__quant_facts of = {d, llm_json_find(d, g, "weights"), f->path, f->file};
+        const char *bad = NULL;
+        const int32_t bits = llm__quant_number(&of, "num_bits", 1, 8, &bad),
+                      group = llm__quant_number(&of, "group_size", -1, 1 << 20, &bad);
+        if (bad)
+            return llm__error(LLM_ERR_FORMAT, "%s: %s: config_groups: weights.%s is no whole number of its range", f->path, f->file, bad);
+        const char *type = llm_json_str(d, llm_json_find(d, of.node, "type"), NULL);
+        if (!out->bits) out->bits = bits, out->group = group, out->integers = type && !strcmp(type, "int");
+        out->activations |= llm_json_type_of(d, llm_json_find(d, g, "input_activations")) == LLM_JSON_OBJECT;
+    }
+    out->kv = llm_json_type_of(d, llm_json_find(d, f->node, "kv_cache_scheme")) == LLM_JSON_OBJECT;
+    return LLM_OK;
+}
+
+static llm_result llm__quant_modelopt(const llm__quant_facts *f, llm__quant *out) {
+    const llm_json *d = f->doc;
+    const int inner = llm_json_find(d, f->node, "quantization"), node = inner >= 0 ? inner : f->node;
+    const char *algo = llm_json_str(d, llm_json_find(d, node, "quant_algo"), NULL);
+    out->kv = llm_json_type_of(d, llm_json_find(d, node, "kv_cache_quant_algo")) == LLM_JSON_STRING;
+    out->activations = algo && strncmp(algo, "W4A16", 5);
+    if (!algo || llm__word_index("FP8 NVFP4 W4A16_NVFP4 FP8_PER_CHANNEL_PER_TOKEN MIXED_PRECISION", llm__lit(algo)) >= 0) return LLM_OK;
+    return llm__quant_refuse(f, "quant_algo", algo, "FP8 or NVFP4 expected");
+}
+
+/* The method that a whole file stands for; of config.json's object the method that it names. */
+static int llm__quant_method_of(const llm__quant_facts *f, int own) {
+    const char *name = llm_json_str(f->doc, llm_json_find(f->doc, f->node, "quant_method"), NULL);
+    if (name) return llm__quant_named(name);
+    if (own && !strcmp(f->file, "quantize_config.json")) return LLM__QUANT_GPTQ;
+    if (own && !strcmp(f->file, "quant_config.json")) return LLM__QUANT_AWQ;
+    if (own && !strcmp(f->file, "hf_quant_config.json")) return LLM__QUANT_MODELOPT;
+    return own ? LLM__QUANT_ASCEND : LLM__QUANT_NONE;
+}
+
+/* Reads an object `node` of a document: config.json's, or with `file` the whole of the file of that name. */
+static llm_result llm__quant_read(const llm_json *doc, int node, const char *file, const char *path, llm__quant *out) {
+    const llm__quant_facts f = {doc, node, path, file ? file : "config.json: quantization_config"};
+    const char *name = llm_json_str(doc, llm_json_find(doc, node, "quant_method"), NULL);
+    const int method = llm__quant_method_of(&f, file != NULL);
+    memset(out, 0, sizeof *out);
+    if (method < 0)
+        return llm__quant_refuse(&f, "quant_method", name ? name : "", "take the unquantised version, or one in GGUF, AWQ, GPTQ or fp8");
+    out->method = (llm__quant_method)method;
+    llm_result r = llm__quant_sizes(&f, out);
+    if (r) return r;
+    switch (out->method) {
+    case LLM__QUANT_AWQ: return llm__quant_awq(&f, out);
+    case LLM__QUANT_GPTQ: out->integers = 1; return llm__quant_gptq(&f, out);
+    case LLM__QUANT_COMPRESSED: return llm__quant_compressed(&f, out);
+    case LLM__QUANT_MODELOPT: return llm__quant_modelopt(&f, out);
+    case LLM__QUANT_FP8:
+    case LLM__QUANT_FBGEMM:
+    case LLM__QUANT_SMOOTH: {
+        const char *type = llm_json_str(doc, llm_json_find(doc, node, "quant_dtype"), NULL);
+        out->bits = 8;
+        out->activations = 1;
+        out->integers = out->method == LLM__QUANT_SMOOTH && (!type || !strcmp(type, "int8"));
+        return LLM_OK;
+    }
+    case LLM__QUANT_BNB: {
+        const int int8 = llm__json_flag(doc, node, "load_in_8bit", 0);
+        out->bits = int8 ? 8 : 4;
+        out->integers = int8;
+        return LLM_OK;
+    }
+    case LLM__QUANT_ASCEND: {
+        const char *type = llm_json_str(doc, llm_json_find(doc, node, "model_quant_type"), NULL);
+        out->activations = type && !strstr(type, "A16");
+        out->bits = 8;
+        out->integers = 1;
+        if (!type || llm__word_index("FLOAT W8A8 W8A8_DYNAMIC W8A16 W8A8_MIX", llm__lit(type)) >= 0) return LLM_OK;
+        return llm__quant_refuse(&f, "model_quant_type", type, "W8A8, W8A8_DYNAMIC or W8A16 expected");
+    }
+    default: return LLM_OK;
+    }
+}
+
+/* ============================================================================
  * >>source   The files a model is opened from.
  * ============================================================================
  * A GGUF file has all of it in one: keys general.*, ARCHITECTURE.* (shapes), tokenizer.ggml.* (the vocabulary), tokenizer.chat_template,
@@ -20268,6 +20763,7 @@ static llm_result llm__safetensors_parse(const char *path, const uint8_t *data, 
  *   config.json                        shapes and switches; read by >>model
  *   generation_config.json             ids that end an answer, and how the publisher wants it sampled; may be absent
  *   model.safetensors                  the tensors, or shards of them with model.safetensors.index.json
+ *   quantize_config.json and its like  how the tensors are quantised, where config.json is silent: see >>quant
  *   tokenizer.json, tokenizer.model, *.tiktoken    one of them; read by >>tokenizer
  *   tokenizer_config.json              names of special tokens, and in many models the chat template
  *   chat_template.jinja                the template where it is not there
@@ -20280,6 +20776,7 @@ typedef struct llm__source {
     llm__place place;                                        /* files that are given; only while it is being opened */
     llm__gguf *gguf;                                         /* keys of the (first) file; NULL: a folder */
     llm_json *config, *generation_config, *tokenizer_config; /* of a folder; NULL: absent. Roots are objects */
+    llm__quant quant;                                        /* of a folder */
     llm__tensors tensors;                                    /* of all parts and shards; empty with vocab_only or dummy_weights */
     llm__tensors mmproj;                                     /* of a second GGUF file, with what the model sees; mostly empty */
     llm__tokenizer *tokenizer;   /* without any token only with dummy_weights in a folder without tokenizer files */
@@ -20446,14 +20943,53 @@ static llm_result llm__source_shards(llm__source *s, const char *folder, const l
     return llm__error(LLM_ERR_FORMAT, "%s: model.safetensors.index.json: weight_map: an object of shard names expected", folder);
 }
 
-/* The weights of a folder: model.safetensors, or else the shards of its index. */
-static llm_result llm__source_weights(llm__source *s, const char *folder) {
-    const char *single = llm__source_path(s, folder, "model.safetensors");
+/* The weights of a folder: STEM.safetensors, or else the shards of its index. */
+static llm_result llm__source_weights(llm__source *s, const char *folder, const char *stem) {
+    char name[128];
+    snprintf(name, sizeof name, "%.90s.safetensors", stem);
+    const char *single = llm__source_path(s, folder, name);
     LLM__SCOPED(llm__json_drop) llm_json *index = NULL;
     if (!single || llm__place_kind(&s->place, single) != LLM__PATH_NONE) return llm__source_safetensors(s, single);
-    llm_result r = llm__folder_json(s, folder, "model.safetensors.index.json", 100000000, &index);
+    snprintf(name, sizeof name, "%.90s.safetensors.index.json", stem);
+    llm_result r = llm__folder_json(s, folder, name, 100000000, &index);
     if (r) return r;
-    return index ? llm__source_shards(s, folder, index) : llm__folder_lacks(s, folder, "model.safetensors");
+    snprintf(name, sizeof name, "%.90s.safetensors", stem);
+    return index ? llm__source_shards(s, folder, index) : llm__folder_lacks(s, folder, name);
+}
+
+/* Ascend's files are called by what is in them: quant_model_weight_w8a8.safetensors; newer ones quant_model_weights.safetensors. */
+static llm_result llm__source_ascend(llm__source *s, const char *folder, const llm_json *description) {
+    char stem[80] = "quant_model_weight_";
+    const char *type = llm_json_str(description, llm_json_find(description, 0, "model_quant_type"), NULL);
+    LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO;
+    size_t n = strlen(stem);
+    for (; type && *type && n < sizeof stem - 1; type++) stem[n++] = (char)(*type >= 'A' && *type <= 'Z' ? *type + 32 : *type);
+    stem[n] = 0;
+    llm__place_names(&s->place, folder, &names);
+    for (const char *name = NULL; (name = llm__folder_next(&names, name)) != NULL;)
+        if (!strncmp(name, "quant_model_weights.safetensors", 31)) return llm__source_weights(s, folder, "quant_model_weights");
+        else if (!strncmp(name, "model.safetensors", 17)) return llm__source_weights(s, folder, "model");
+    return llm__source_weights(s, folder, stem);
+}
+
+/* How the folder is quantised, and with `weights` these. A file of a method beside config.json counts where that is silent. */
+static llm_result llm__source_quantised(llm__source *s, const char *folder, int weights) {
+    static const char *const files[] = {"quantize_config.json",
+                                        "quant_config.json",
+                                        "hf_quant_config.json",
+                                        "quant_model_description.json",
+                                        "quant_model_description_w8a8.json",
+                                        "quant_model_description_w8a8_dynamic.json",
+                                        "quant_model_description_w8a16.json"};
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    const int node = llm__quant_node(s->config);
+    llm_result r = node >= 0 ? llm__quant_read(s->config, node, NULL, s->path, &s->quant) : LLM_OK;
+    for (int i = 0; i < LLM__COUNT(files) && !r && !doc && s->quant.method == LLM__QUANT_NONE; i++) {
+        r = llm__folder_json(s, folder, files[i], 100000000, &doc);
+        if (!r && doc) r = llm__quant_read(doc, 0, files[i], s->path, &s->quant);
+    }
+    if (r || !weights) return r;
+    return s->quant.method == LLM__QUANT_ASCEND ? llm__source_ascend(s, folder, doc) : llm__source_weights(s, folder, "model");
 }
 
 /* A Hugging Face folder. */
@@ -20461,7 +20997,7 @@ static llm_result llm__source_folder(llm__source *s, const char *path, const llm
     llm_result r = llm__folder_json(s, path, "config.json", 16000000, &s->config);
     if (!r && !s->config && !cfg->vocab_only) r = llm__folder_lacks(s, path, "config.json");
     if (!r) r = llm__folder_json(s, path, "generation_config.json", 16000000, &s->generation_config);
-    return r || cfg->vocab_only || cfg->dummy_weights ? r : llm__source_weights(s, path);
+    return r || cfg->vocab_only ? r : llm__source_quantised(s, path, !cfg->dummy_weights);
 }
 
 /* ============================================================================
@@ -21149,7 +21685,7 @@ LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_tex
  *   llm__net_open      llm__load_rank for each rank, llm__net_buffers; the backend packs
  *   llm__net_step      llm__forward for each rank, once a step: all the rows of all sequences together
  * Refused by name rather than run wrongly: families that are not in the table, and variants of families that are
- * (Baichuan 2, clamped q and k, norms after the residual, quantisations other than GGUF's, MXFP4 and plain fp8). Ignored
+ * (Baichuan 2, clamped q and k, norms after the residual, 2:4 sparsity, rotated inputs). Ignored
  * on purpose: layers beyond the last (multi-token prediction), stored inv_freq and attention masks, towers for images.
  *
  * Sources: the modeling_*.py of transformers for folders, llama.cpp's conversion and graph code for GGUF, and the papers
@@ -22033,7 +22569,6 @@ static llm_result llm__arch_check(const llm__facts *f, const llm__arch *a) {
 /* Reads the architecture of an opened model. `dummy`: there are no tensors to look at, so the family's habit decides
  * about the output matrix. For GGUF the vocabulary is the embedding's height: files may lack the key. */
 static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) {
-    char method[64];
     llm__facts f = LLM__ZERO;
     memset(a, 0, sizeof *a);
     f.path = s->path;
@@ -22052,13 +22587,6 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
     }
     llm_result r = llm__arch_family(&f, a);
     if (r) return r;
-    /* a quantised folder needs other readers than ours: said before its tensors are found to be missing */
-    llm__facts q = llm__facts_in(&f, llm__facts_find(&f, "quantization_config").node);
-    if (q.n_nodes > f.n_nodes && *llm__fact_str(&q, "quant_method", method) && !llm__word_in("mxfp4 fp8 compressed-tensors none", method))
-        return llm__error(LLM_ERR_UNSUPPORTED,
-                          "%s: config.json: quantization_config: quant_method \"%.40s\" is not supported, take the "
-                          "unquantised or a GGUF version",
-                          s->path, method);
     /* wrong values leave their fallbacks behind, so every step can run; what follows from several is asked only of good ones */
     llm__arch_shapes(&f, a);
     llm__arch_switches(&f, a, &s->tensors);
@@ -22105,7 +22633,8 @@ struct llm_model {
     int dummy;                  /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
     struct llm__vision *vision; /* what it sees with (>>vision); NULL: it does not see */
     char *path;
-    int plain_sampling; /* no_generation_config of the config */
+    char quantization[96]; /* how the files are quantised, in words */
+    int plain_sampling;    /* no_generation_config of the config */
 };
 
 /* ---- Where weights are called what ----
@@ -22248,6 +22777,16 @@ typedef struct llm__loader {
     llm_result r;
 } llm__loader;
 
+/* The bias of `rows` values that Ascend's static W8A8 folds into integers (NAME.quant_bias), where the matrix that a slot's name led to has
+ * one: 1, and the segment has it. 0: it has none. */
+static int llm__quant_bias(llm__loader *L, const llm__tensor *matrix, int64_t rows, llm_segment *s);
+
+/* 1 if a tensor that a slot's name led to is the first of those of a quantised matrix. */
+static int llm__quant_is(const llm__loader *L, const llm__tensor *t);
+
+/* Fills in what a segment says of the matrix (rows, cols) whose first tensor is t. Errors are L->r. */
+static void llm__quant_seek(llm__loader *L, const llm__tensor *t, int64_t rows, int64_t cols, llm_segment *s);
+
 /* How names of layers begin: the first that any tensor of the file has, behind `skip` bytes that all have. A file of one
  * family has one of them; the longer ones stand later, where they are not mistaken for their own beginnings. */
 static const char *llm__layer_base(const llm__tensors *t, size_t skip) {
@@ -22309,16 +22848,16 @@ static void llm__slot_name(const llm__loader *L, const char *prefix, const char 
 /* The tensor of a slot (or of the bias that belongs to it), or NULL. `name` holds 256 bytes: what it is called, or
  * would be. All experts in one tensor may have a name without ".weight", or be stored as MXFP4. */
 static const llm__tensor *llm__loader_find(const llm__loader *L, int slot, int expert, int bias, char *name) {
-    static const char *const suffixes[2][3] = {{".weight", "", "_blocks"}, {".bias", "_bias", ""}};
+    static const char *const suffixes[2][5] = {{".weight", ".qweight", ".weight_packed", "", "_blocks"}, {".quant_bias", ".bias", "_bias"}};
     char first[256] = "";
     llm__str word;
     int mxfp4 = !bias && (slot == LLM__W_E_GATE_UP || slot == LLM__W_E_DOWN);
-    for (int i = 0; i < 2 + mxfp4; i++)
+    for (int i = 0; i < (bias ? 3 : 4 + mxfp4); i++)
         for (const char *words = llm__slot_names[slot]; llm__list_next(&words, " ", &word);) {
             llm__slot_name(L, "", L->base, word, expert, suffixes[bias][i], name);
             const llm__tensor *t = llm__tensors_find(&L->m->source.tensors, name);
             if (t) return t;
-            if (!first[0]) memcpy(first, name, 256);
+            if (!first[0] && i == bias) memcpy(first, name, 256);
         }
     memcpy(name, first, 256);
     return NULL;
@@ -22360,27 +22899,6 @@ static int llm__loader_type(llm__loader *L, const llm__tensor *t) {
     return 0;
 }
 
-/* The scales of an fp8 or int8 matrix, which stand beside it: one, or one a row ("channel"), in any float. Values are multiplied by them;
- * what a file says about rounding activations is left aside, for ours keep their precision. Scales of blocks are not known here. */
-static void llm__loader_scales(llm__loader *L, const llm__tensor *t, int64_t rows, llm_segment *s) {
-    char name[256];
-    snprintf(name, sizeof name, "%.240s_scale", t->name.p);
-    const llm__tensor *scale = llm__tensors_find(&L->m->source.tensors, name);
-    int64_t n = scale ? scale->shape[0] * scale->shape[1] * scale->shape[2] * scale->shape[3] : 0;
-    if (!scale || !llm__word_in("F32 F16 BF16", llm__type_name(scale->type)) || (n != 1 && (n != rows || s->transposed))) {
-        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s is %s without one scale for the tensor or for each of its %lld rows",
-                          L->m->path, t->name.p, t->type == LLM_TYPE_I8 ? "int8" : "fp8", (long long)rows);
-        return;
-    }
-    if (n == 1) s->scale = llm__element(scale->type, scale->data, 0);
-    if (n == 1 && s->scale == 0) s->scale = 1e-30f; /* a segment's 0 stands for 1 */
-    if (n == 1 || !L->backend) return;
-    float *to = (float *)llm__arena_get(&L->keep, (size_t)n * sizeof *to);
-    if (!to) L->r = llm__nomem();
-    for (int64_t i = 0; i < n && to; i++) to[i] = llm__element(scale->type, scale->data, i);
-    s->scales = to;
-}
-
 /* gpt-oss as its publisher stores it: 4-bit values and exponents in two tensors. Put together as MXFP4 blocks of 17
  * bytes: an exponent, then bytes that hold element i and i + 16 (stored: 2i and 2i + 1). NULL: they do not fit, no
  * memory, or only checking. */
@@ -22412,6 +22930,30 @@ static const uint8_t *llm__loader_mxfp4(llm__loader *L, int slot, const llm__ten
     return *made = to;
 }
 
+/* The scale of fp8 or int8 experts that are all in one tensor: one for all of them. */
+static void llm__loader_scale(llm__loader *L, const llm__tensor *t, llm_segment *s) {
+    char name[256];
+    snprintf(name, sizeof name, "%.240s_scale", t->name.p);
+    const llm__tensor *scale = llm__tensors_find(&L->m->source.tensors, name);
+    if (!scale || !llm__word_in("F32 F16 BF16", llm__type_name(scale->type)) || scale->bytes != llm__row_bytes(scale->type, 1)) {
+        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s is %s of several matrices without one scale for all", L->m->path, t->name.p,
+                          t->type == LLM_TYPE_I8 ? "int8" : "fp8");
+        return;
+    }
+    s->scale = llm__element(scale->type, scale->data, 0);
+    if (s->scale == 0) s->scale = 1e-30f; /* a segment's 0 stands for 1 */
+}
+
+/* 1 if a tensor stands in a mapped file, whose pages may be given back. */
+static int llm__loader_mapped(const llm__loader *L, const llm__tensor *t) {
+    int mapped = 0;
+    for (size_t i = 0; i < L->m->source.n_files; i++) {
+        const llm__file *f = &L->m->source.files[i];
+        mapped |= f->mapped && t->data >= f->data && t->data < f->data + f->size;
+    }
+    return mapped;
+}
+
 /* 1 if a slot has a matrix for each expert. */
 static int llm__is_experts(int slot) { return slot >= LLM__W_E_GATE_UP && slot <= LLM__W_E_DOWN; }
 
@@ -22434,6 +22976,12 @@ static int llm__loader_seek(llm__loader *L, int slot, llm__slice which, int64_t 
     if (L->m->dummy || L->r) return !L->r;
     const llm__tensor *t = llm__loader_find(L, slot, (int)which.first, bias, name);
     if (!t) return L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", L->m->path, name), 0;
+    if (bias && llm__quant_bias(L, llm__loader_find(L, slot, (int)which.first, 0, name), rows, s)) return !L->r;
+    if (matrix && !bias && (t->n_dims < 3 || which.size == 1) && llm__quant_is(L, t)) {
+        llm__quant_seek(L, t, rows, cols, s);
+        s->mapped = !s->read && llm__loader_mapped(L, t);
+        return !L->r;
+    }
     int stacked = which.size > 1 && t->n_dims > 1 + matrix; /* all in one tensor: one dimension more */
     s->type = t->type;
     s->data = t->data;
@@ -22446,16 +22994,12 @@ static int llm__loader_seek(llm__loader *L, int slot, llm__slice which, int64_t 
     } else {
         const int64_t want[3] = {which.size, across ? cols : rows, across ? rows : cols}, flat = (stacked ? which.size : 1) * rows;
         if (!llm__loader_type(L, t) || !llm__loader_fits(L, t, matrix ? want + !stacked : &flat, matrix ? 2 + stacked : 1)) return 0;
-        for (size_t i = 0; i < L->m->source.n_files; i++) {
-            const llm__file *f = &L->m->source.files[i];
-            s->mapped |= f->mapped && t->data >= f->data && t->data < f->data + f->size;
-        }
+        s->mapped = llm__loader_mapped(L, t);
     }
     /* the matrices of a stack follow each other: skip those before this one */
     int64_t stored_rows = s->transposed ? LLM__MAX(cols, 1) : rows;
     if (stacked && s->data) s->data = (const uint8_t *)s->data + which.first * stored_rows * llm__row_bytes(s->type, s->stored_cols);
-    if (t->type == LLM_TYPE_F8_E4M3 || t->type == LLM_TYPE_F8_E5M2 || t->type == LLM_TYPE_I8)
-        llm__loader_scales(L, t, stacked ? 0 : rows, s);
+    if (t->type == LLM_TYPE_F8_E4M3 || t->type == LLM_TYPE_F8_E5M2 || t->type == LLM_TYPE_I8) llm__loader_scale(L, t, s);
     return !L->r;
 }
 
@@ -22469,6 +23013,824 @@ static llm_segment *llm__loader_segment(llm__loader *L, int list, int64_t n) {
     s->n_rows = n;
     to->rows += n;
     return s;
+}
+
+/* ============================================================================
+ * >>quant_rows   Rows of quantised matrices, whatever the order in which a method packs them.
+ * ============================================================================
+ * Every method stores codes, small unsigned integers u, with scales (and zero points) for groups of columns of a row:
+ *
+ *     w[row][col] = scale[row][g] * (u[row][col] - zero[row][g])     g = col / group, or g_idx[col]
+ *     w[row][col] = scale[row][g] * table[u[row][col]]               4-bit floats
+ *
+ * They differ in where bits stand (llm__codes_order, llm__zeros_order). llm__codes says all of it about one stored matrix, which stays
+ * where it is, in the mapped file. Backends know none of this: they ask for rows, some columns at a time (llm_segment.read), and get
+ * blocks of 32 columns of a common type, as if the file had them. Which type is decided once for a matrix, so that it is exact:
+ *
+ *     4-bit codes, all zeros 8              Q4_0         8-bit codes, all zeros 128            Q8_0
+ *     up to 4 bits, other zeros             Q4_ZERO      other 8 bits, scales that no f16 has  G32
+ *     e2m1                                  MXFP4, NVFP4_32
+ *     bitsandbytes' tables                  NF4, FP4     e4m3 with scales of blocks            F8_32
+ *     groups that are no whole blocks of 32 columns, columns in another order: the values themselves, F32
+ *
+ * Scales are f16 in these types, but files in bf16 have scales in bf16: multiplied by a power of two that a segment's scale takes back,
+ * nearly all are exact f16.
+ *
+ * Example, AWQ's order: the eight outputs 8j ... 8j + 7 of one input column are a word's nibbles, from the lowest up those of output
+ * 8j + 0, 2, 4, 6, 1, 3, 5, 7. GPTQ's: a word has eight inputs of one output, in order; of 3 bits 32 inputs fill three words. */
+
+/* Where codes stand, of a matrix (rows, cols) = (out, in). */
+typedef enum llm__codes_order {
+    LLM__CODES_ROWS = 0, /* a row's bits in order, each from the lowest up */
+    LLM__CODES_HIGH,     /* nibbles of the flat matrix, the higher one first (bitsandbytes) */
+    LLM__CODES_GPTQ,     /* words (cols * bits / 32, rows) */
+    LLM__CODES_AWQ,      /* words (cols, rows / 8), see above */
+    LLM__CODES_BYTES     /* int8 (rows, cols): 128 less than the code; of fp8 the byte itself is the code */
+} llm__codes_order;
+
+/* Where zero points stand. */
+typedef enum llm__zeros_order {
+    LLM__ZEROS_CONST = 0, /* nowhere: all are `zero` */
+    LLM__ZEROS_GPTQ,      /* words (groups, rows * bits / 32) */
+    LLM__ZEROS_AWQ,       /* words (groups, rows / 8) */
+    LLM__ZEROS_ROWS,      /* words (rows, zeros_stride), nibbles in order (AWQ's gemv) */
+    LLM__ZEROS_PACKED,    /* words (rows * bits / 32, groups) (compressed-tensors) */
+    LLM__ZEROS_NUMBERS    /* of type zeros_type, where scales stand, less than the code's by 128 */
+} llm__zeros_order;
+
+typedef struct llm__codes {
+    const uint8_t *codes, *scales, *zeros;
+    llm__codes_order order;
+    llm__zeros_order zeros_order;
+    int64_t rows, cols, group; /* group: columns of a scale */
+    int64_t stride;            /* CODES_ROWS: bytes of a row */
+    int bits, zero, v1;        /* zero: -1 of e4m3, which has none; v1: GPTQ's zero points are stored less one */
+    int32_t scale_type, zeros_type;
+    int64_t row_group;               /* rows of a scale, else 1 */
+    int64_t scale_row, scale_column; /* elements from one row of scales to the next, from one group to the next */
+    int64_t zeros_stride;
+    const int32_t *g_idx; /* (cols) the group of each column; NULL: col / group */
+    const float *table;   /* (16) what codes stand for */
+    /* scales that are quantised themselves (bitsandbytes): nested_map[byte] * nested[i / nested_block] + nested_offset. NULL: they are
+     * not */
+    const uint8_t *nested, *nested_map;
+    int64_t nested_block;
+    float nested_offset;
+    float unit; /* what scales are multiplied with here; the segment's scale is the inverse */
+} llm__codes;
+
+/* How a segment of these rows is read: its type, elements of a row, its function, and its scale. */
+typedef struct llm__codes_form {
+    int32_t type;
+    int64_t stored_cols;
+    void (*read)(const void *codes, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to);
+    float scale;
+} llm__codes_form;
+
+enum { LLM__ROWS_AT_ONCE = 16, LLM__COLS_AT_ONCE = 256 };
+
+/* Word i of words anywhere in memory. */
+LLM__INLINE uint32_t llm__word_at(const uint8_t *p, int64_t i) {
+    uint32_t w;
+    memcpy(&w, p + 4 * i, 4);
+    return w;
+}
+
+/* `bits` bits of a stream of words that are `stride` words apart. */
+LLM__INLINE uint32_t llm__stream_at(const uint8_t *p, int64_t i, int bits, int64_t stride) {
+    const int64_t at = i * bits, word = at / 32;
+    const int shift = (int)(at % 32);
+    uint64_t w = llm__word_at(p, word * stride);
+    if (shift + bits > 32) w |= (uint64_t)llm__word_at(p, (word + 1) * stride) << 32;
+    return (uint32_t)(w >> shift) & ((1u << bits) - 1);
+}
+
+/* Where the nibble of output `row` stands in AWQ's words. */
+LLM__INLINE int llm__awq_shift(int64_t row) { return 4 * (int)(row % 8 / 2 + row % 2 * 4); }
+
+static uint32_t llm__codes_get(const llm__codes *c, int64_t row, int64_t col) {
+    const int64_t flat = row * c->cols + col;
+    switch (c->order) {
+    case LLM__CODES_HIGH: return c->codes[flat / 2] >> (flat % 2 ? 0 : 4) & 15;
+    case LLM__CODES_GPTQ: return llm__stream_at(c->codes + 4 * row, col, c->bits, c->rows);
+    case LLM__CODES_AWQ: return llm__word_at(c->codes, col * (c->rows / 8) + row / 8) >> llm__awq_shift(row) & 15;
+    case LLM__CODES_BYTES: return c->codes[flat];
+    default: return c->codes[row * c->stride + col * c->bits / 8] >> (col * c->bits % 8) & ((1u << c->bits) - 1);
+    }
+}
+
+/* The same of n rows, `step` apart, and n_cols columns: u (n, LLM__COLS_AT_ONCE). Words of neighbouring rows stand side by side in GPTQ's
+ * and AWQ's orders, so rows are the inner loop there. */
+static void llm__codes_some(const llm__codes *c, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, uint8_t *u) {
+    const int across = c->order == LLM__CODES_GPTQ || c->order == LLM__CODES_AWQ;
+    const int64_t outer = across ? n_cols : n, inner = across ? n : n_cols;
+    for (int64_t i = 0; i < outer; i++)
+        for (int64_t k = 0; k < inner; k++) {
+            const int64_t r = across ? k : i, q = across ? i : k;
+            u[r * LLM__COLS_AT_ONCE + q] = (uint8_t)llm__codes_get(c, row + r * step, col + q);
+        }
+}
+
+/* The scale, and the zero point, of a group of a row, before `unit`. */
+static float llm__codes_scale(const llm__codes *c, int64_t row, int64_t group) {
+    if (c->order == LLM__CODES_HIGH) { /* of the flat matrix: a group is a part of one */
+        const int64_t i = (row * c->cols + group * c->group) / c->row_group;
+        if (!c->nested) return llm__element(LLM_TYPE_F32, c->scales, i);
+        return llm__element(LLM_TYPE_F32, c->nested_map, c->scales[i]) * llm__element(LLM_TYPE_F32, c->nested, i / c->nested_block) +
+               c->nested_offset;
+    }
+    const int64_t at = row / c->row_group * c->scale_row + group * c->scale_column;
+    if (c->scale_type == LLM_TYPE_U8 || c->scale_type == LLM_TYPE_F8_E8M0) { /* powers of two */
+        const uint32_t e = c->scales[at];
+        return e ? llm__bits_f32(e == 255 ? 0x7FC00000u : e << 23) : llm__bits_f32(0x00400000u);
+    }
+    return llm__element(c->scale_type, c->scales, at);
+}
+
+/* GPTQ's zero points. Where they are stored less one, writers have subtracted that from whole words, so that a zero point of 0 borrows from
+ * its neighbour: adding it to whole words undoes it. */
+static uint32_t llm__gptq_zero(const llm__codes *c, int64_t row, int64_t group) {
+    const uint8_t *words = c->zeros + 4 * group * (c->rows * c->bits / 32);
+    const uint32_t ones = c->bits == 2 ? 0x55555555u : c->bits == 4 ? 0x11111111u : 0x01010101u;
+    if (c->bits == 3) return (llm__stream_at(words, row, 3, 1) + (uint32_t)c->v1) & 7;
+    const uint32_t word = llm__word_at(words, row * c->bits / 32) + (c->v1 ? ones : 0);
+    return word >> (row * c->bits % 32) & ((1u << c->bits) - 1);
+}
+
+static float llm__codes_zero(const llm__codes *c, int64_t row, int64_t group) {
+    switch (c->zeros_order) {
+    case LLM__ZEROS_GPTQ: return (float)llm__gptq_zero(c, row, group);
+    case LLM__ZEROS_AWQ: return (float)(llm__word_at(c->zeros, group * (c->rows / 8) + row / 8) >> llm__awq_shift(row) & 15);
+    case LLM__ZEROS_ROWS: return (float)(llm__word_at(c->zeros, row * c->zeros_stride + group / 8) >> (group % 8 * 4) & 15);
+    case LLM__ZEROS_PACKED: return (float)llm__stream_at(c->zeros + 4 * group, row, c->bits, c->zeros_stride);
+    case LLM__ZEROS_NUMBERS:
+        return 128 + llm__element(c->zeros_type, c->zeros, row / c->row_group * c->scale_row + group * c->scale_column);
+    default: return (float)c->zero;
+    }
+}
+
+/* Groups of a row. */
+static int64_t llm__codes_groups(const llm__codes *c) { return (c->cols + c->group - 1) / c->group; }
+
+/* A value but for its scale. */
+static float llm__codes_plain(const llm__codes *c, int64_t row, int64_t col, int64_t group) {
+    const uint32_t u = llm__codes_get(c, row, col);
+    if (c->table) return c->table[u];
+    if (c->zero < 0) return llm__e4m3_to_f32((uint8_t)u);
+    return (float)(c->order == LLM__CODES_BYTES ? (u ^ 128) : u) - llm__codes_zero(c, row, group);
+}
+
+/* One value: what the formats mean, in plain words. The readers' twin. */
+static float llm__codes_value(const llm__codes *c, int64_t row, int64_t col) {
+    const int64_t group = c->g_idx ? c->g_idx[col] : col / c->group;
+    return llm__codes_scale(c, row, group) * c->unit * llm__codes_plain(c, row, col, group);
+}
+
+/* ---- Readers ---- */
+
+/* 32 codes as nibbles: element i, and above it element i + 16. */
+LLM__INLINE void llm__put_nibbles(uint8_t *to, const uint8_t *u) {
+    for (int i = 0; i < 16; i++) to[i] = (uint8_t)((u[i] & 15) | u[i + 16] << 4);
+}
+
+LLM__INLINE void llm__put_half(uint8_t *to, float x) {
+    const uint16_t h = llm__f32_to_f16(x);
+    memcpy(to, &h, 2);
+}
+
+/* A block of a type with one scale and one zero point for 32 columns. */
+LLM__INLINE void llm__put_block(const int32_t type, const int flip, float scale, float zero, const uint8_t *u, uint8_t *to) {
+    const float m = -scale * (zero - (float)flip);
+    switch (type) {
+    case LLM_TYPE_Q4_0:
+        llm__put_half(to, scale);
+        llm__put_nibbles(to + 2, u);
+        break;
+    case LLM_TYPE_Q4_ZERO:
+        llm__put_half(to, scale);
+        to[2] = (uint8_t)zero;
+        llm__put_nibbles(to + 3, u);
+        break;
+    case LLM_TYPE_Q8_0:
+        llm__put_half(to, scale);
+        for (int i = 0; i < 32; i++) to[2 + i] = u[i] ^ 128;
+        break;
+    case LLM_TYPE_NF4:
+    case LLM_TYPE_FP4:
+        memcpy(to, &scale, 4);
+        llm__put_nibbles(to + 4, u);
+        break;
+    case LLM_TYPE_F8_32:
+        memcpy(to, &scale, 4);
+        memcpy(to + 4, u, 32);
+        break;
+    default: /* G32: codes of 8 bits less 128 */
+        memcpy(to, &scale, 4);
+        memcpy(to + 4, &m, 4);
+        for (int i = 0; i < 32; i++) to[8 + i] = (uint8_t)(u[i] ^ flip);
+    }
+}
+
+/* At most 16 rows and 256 columns in blocks of 32, each of one group (of e2m1 two of 16 are); `at`: the first block, rows `pitch` bytes
+ * apart. What is beyond the last column, which happens with fp8 alone, is 0. */
+LLM__INLINE void llm__read_piece(const int32_t type, const llm__codes *c, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols,
+                                 uint8_t *at, int64_t pitch) {
+    const int64_t bytes = llm__type_block_bytes(type), there = LLM__MIN(n_cols, c->cols - col);
+    uint8_t u[LLM__ROWS_AT_ONCE * LLM__COLS_AT_ONCE];
+    if (there < n_cols) memset(u, 0, sizeof u);
+    llm__codes_some(c, row, step, n, col, there, u);
+    for (int64_t i = 0; i < (int64_t)sizeof u && c->order == LLM__CODES_BYTES && type != LLM_TYPE_F8_32; i++) u[i] ^= 128;
+    for (int64_t r = 0; r < n; r++, at += pitch)
+        for (int64_t b = 0; b < n_cols / 32; b++) {
+            const uint8_t *codes = u + r * LLM__COLS_AT_ONCE + 32 * b;
+            const int64_t stored = row + r * step, g = (col + 32 * b) / c->group;
+            uint8_t *block = at + b * bytes;
+            if (type == LLM_TYPE_MXFP4) {
+                block[0] = c->scales[stored * c->scale_row + g];
+                llm__put_nibbles(block + 1, codes);
+            } else if (type == LLM_TYPE_NVFP4_32) { /* the table is doubled */
+                llm__put_half(block, llm__codes_scale(c, stored, g) / 2);
+                llm__put_half(block + 2, llm__codes_scale(c, stored, g + 1) / 2);
+                llm__put_nibbles(block + 4, codes);
+            } else
+                llm__put_block(type, c->bits == 8 ? 128 : 0, llm__codes_scale(c, stored, g) * c->unit, llm__codes_zero(c, stored, g), codes,
+                               block);
+        }
+}
+
+LLM__INLINE void llm__read_blocks(const int32_t type, const llm__codes *c, int64_t row, int64_t step, int64_t n, int64_t col,
+                                  int64_t n_cols, uint8_t *to) {
+    const int64_t pitch = llm__row_bytes(type, n_cols);
+    for (int64_t r = 0; r < n; r += LLM__ROWS_AT_ONCE)
+        for (int64_t i = 0; i < n_cols; i += LLM__COLS_AT_ONCE)
+            llm__read_piece(type, c, row + r * step, step, LLM__MIN(n - r, (int64_t)LLM__ROWS_AT_ONCE), col + i,
+                            LLM__MIN(n_cols - i, (int64_t)LLM__COLS_AT_ONCE), to + r * pitch + llm__row_bytes(type, i), pitch);
+}
+
+#define LLM__READER(name, type) \
+    static void llm__read_##name(const void *codes, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to) { \
+        llm__read_blocks(type, (const llm__codes *)codes, row, step, n, col, n_cols, (uint8_t *)to); \
+    }
+LLM__READER(q4_0, LLM_TYPE_Q4_0)
+LLM__READER(q4_zero, LLM_TYPE_Q4_ZERO)
+LLM__READER(q8_0, LLM_TYPE_Q8_0)
+LLM__READER(g32, LLM_TYPE_G32)
+LLM__READER(nf4, LLM_TYPE_NF4)
+LLM__READER(fp4, LLM_TYPE_FP4)
+LLM__READER(mxfp4, LLM_TYPE_MXFP4)
+LLM__READER(nvfp4, LLM_TYPE_NVFP4_32)
+LLM__READER(f8, LLM_TYPE_F8_32)
+
+/* The values themselves. */
+static void llm__read_values(const void *codes, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to) {
+    const llm__codes *c = (const llm__codes *)codes;
+    float *x = (float *)to;
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t i = 0; i < n_cols; i++) {
+            const float v = llm__codes_value(c, row + r * step, col + i);
+            memcpy(x + r * n_cols + i, &v, 4);
+        }
+}
+
+/* ---- Choosing ---- */
+
+/* What a look at all scales and zero points gives. */
+typedef struct llm__codes_range {
+    float least, most; /* sizes of scales that are not 0 */
+    int bad, same;     /* same: all zero points are `zero` */
+    float zero;
+    int fine; /* some scale has more bits than an f16 */
+} llm__codes_range;
+
+static llm__codes_range llm__codes_look(const llm__codes *c) {
+    llm__codes_range o = {INFINITY, 0, 0, 1, llm__codes_zero(c, 0, 0), 0};
+    const int64_t groups = llm__codes_groups(c), part = c->order == LLM__CODES_HIGH ? 1 : c->row_group;
+    for (int64_t r = 0; r < c->rows; r += part)
+        for (int64_t g = 0; g < groups; g++) {
+            const float s = llm__codes_scale(c, r, g), size = fabsf(s);
+            if (!(size <= 3.4028234e38f)) o.bad = 1;
+            if (size > 0 && size < o.least) o.least = size;
+            if (size > o.most) o.most = size;
+            o.fine |= (llm__f32_bits(s) & 0x1FFF) != 0;
+            const float zero = llm__codes_zero(c, r, g);
+            o.same &= zero == o.zero;
+            o.bad |= zero != zero;
+        }
+    return o;
+}
+
+/* The power of two that brings all scales, which have at most 11 bits, into what f16 holds exactly. 0: there is none. */
+static float llm__codes_unit(const llm__codes_range *o) {
+    int high, low;
+    if (o->most == 0) return 1;
+    if (o->fine) return 0;
+    frexp((double)o->most, &high); /* most < 2^high */
+    frexp((double)o->least, &low);
+    if (high <= 15 && low >= -13) return 1;
+    return high - low <= 28 ? (float)ldexp(1, 15 - high) : 0;
+}
+
+/* Chooses the form of a matrix of codes that has no other than these; sets c->unit. Looks at all scales and zero points, unless `quick`:
+ * then it says what is likely. *bad: 1 if a scale is not finite. */
+static llm__codes_form llm__codes_form_of(llm__codes *c, int quick, int *bad) {
+    const int64_t padded = (c->cols + 31) / 32 * 32;
+    const int whole = c->cols % 32 == 0 && !c->g_idx, f8 = c->zero < 0, by16 = c->group == 16 && c->scale_type == LLM_TYPE_F8_E4M3;
+    const int blocks = c->group % 32 == 0 || c->group >= c->cols;
+    llm__codes_range o = {1, 1, 0, c->zeros_order == LLM__ZEROS_CONST || c->bits == 8, c->bits == 8 ? 128.0f : 8.0f, 0};
+    llm__codes_form form = {LLM_TYPE_F32, c->cols, llm__read_values, 1};
+    c->unit = 1;
+    if (!quick) o = llm__codes_look(c);
+    *bad = o.bad;
+    if (f8 && blocks) {
+        const llm__codes_form fp8 = {LLM_TYPE_F8_32, padded, llm__read_f8, o.most > 0 ? o.most : 1};
+        c->unit = 1 / fp8.scale;
+        return fp8;
+    }
+    if (!whole || f8 || (!blocks && !by16)) return form;
+    form.stored_cols = c->cols;
+    if (c->table) {
+        const int nf4 = !memcmp(c->table, llm__type_values(LLM_TYPE_NF4), 64);
+        if (c->scale_type == LLM_TYPE_U8 && !c->nested) form.type = LLM_TYPE_MXFP4, form.read = llm__read_mxfp4;
+        else if (by16) form.type = LLM_TYPE_NVFP4_32, form.read = llm__read_nvfp4;
+        else if (nf4) form.type = LLM_TYPE_NF4, form.read = llm__read_nf4;
+        else form.type = LLM_TYPE_FP4, form.read = llm__read_fp4;
+        return form;
+    }
+    const float unit = llm__codes_unit(&o);
+    const int four = c->bits <= 4, plain = unit > 0 && o.same && o.zero == (c->bits == 8 ? 128.0f : 8.0f);
+    if (unit > 0) c->unit = unit, form.scale = 1 / unit;
+    if (plain && four) form.type = LLM_TYPE_Q4_0, form.read = llm__read_q4_0;
+    else if (plain) form.type = LLM_TYPE_Q8_0, form.read = llm__read_q8_0;
+    else if (four && unit > 0) form.type = LLM_TYPE_Q4_ZERO, form.read = llm__read_q4_zero;
+    else form.type = LLM_TYPE_G32, form.read = llm__read_g32;
+    return form;
+}
+
+/* ============================================================================
+ * >>quant_seek   The tensors of a quantised matrix, found and checked.
+ * ============================================================================ */
+
+/* A matrix whose tensors are looked up, by the part of their names that all have. */
+typedef struct llm__seek_look {
+    llm__loader *L;
+    const llm__tensor *first;
+    llm__str stem; /* "model.layers.0.mlp.up_proj" */
+    int64_t rows, cols;
+} llm__seek_look;
+
+static const llm__tensor *llm__seek_find(const llm__seek_look *q, const char *end) {
+    char name[256];
+    snprintf(name, sizeof name, "%.*s%s", (int)LLM__MIN(q->stem.n, (size_t)200), q->stem.p, end);
+    return llm__tensors_find(&q->L->m->source.tensors, name);
+}
+
+static int64_t llm__seek_count(const llm__tensor *t) { return t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3]; }
+
+static void llm__seek_bad(const llm__seek_look *q, const char *end, const char *format, ...) LLM__PRINTF(3, 4);
+
+/* "PATH: tensor STEM.END: sentence". The first mistake stays. */
+static void llm__seek_bad(const llm__seek_look *q, const char *end, const char *format, ...) {
+    char text[300];
+    va_list args;
+    if (q->L->r) return;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    q->L->r =
+        llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s%s: %s", q->L->m->path, (int)LLM__MIN(q->stem.n, (size_t)200), q->stem.p, end, text);
+}
+
+/* A tensor that must be there, of one of `types` and of two dimensions, either of which may be 1 too many; NULL after the error. rows -1:
+ * any. */
+static const llm__tensor *llm__seek_must(const llm__seek_look *q, const char *end, const char *types, int64_t rows, int64_t cols) {
+    const llm__tensor *t = llm__seek_find(q, end);
+    if (q->L->r) return NULL;
+    if (!t) {
+        llm__seek_bad(q, end, "it is missing");
+        return NULL;
+    }
+    if (llm__word_index(types, llm__lit(llm__type_name(t->type))) < 0) {
+        llm__seek_bad(q, end, "it is of type %s, %s expected", llm__type_name(t->type), types);
+        return NULL;
+    }
+    const int64_t r = t->n_dims >= 2 ? t->shape[t->n_dims - 2] : 1, c = t->n_dims ? t->shape[t->n_dims - 1] : 1;
+    if (rows >= 0 && (llm__seek_count(t) != rows * cols || (r * c == rows * cols && r > 1 && c > 1 && (r != rows || c != cols)))) {
+        llm__seek_bad(q, end, "its shape is (%lld, %lld), (%lld, %lld) expected", (long long)(llm__seek_count(t) / LLM__MAX(c, 1)),
+                      (long long)c, (long long)rows, (long long)cols);
+        return NULL;
+    }
+    return t;
+}
+
+/* Columns of a group where a row has so many scales: the config's, if it fits, else what divides evenly. 0: neither. */
+static int64_t llm__seek_group(const llm__seek_look *q, int64_t groups) {
+    const int64_t said = q->L->m->source.quant.group;
+    if (groups < 1) return 0;
+    if (groups == 1) return q->cols;
+    if (said > 0 && (q->cols + said - 1) / said == groups) return said;
+    return q->cols % groups ? 0 : q->cols / groups;
+}
+
+/* The groups of columns that do not come in order: g_idx, copied so that it is aligned. Groups in order need none. */
+static void llm__seek_g_idx(const llm__seek_look *q, const char *end, llm__codes *c) {
+    const int64_t groups = llm__codes_groups(c);
+    if (!llm__seek_find(q, end)) return;
+    const llm__tensor *t = llm__seek_must(q, end, "I32", 1, q->cols);
+    int plain = 1;
+    if (!t) return;
+    for (int64_t i = 0; i < q->cols; i++) {
+        int32_t g;
+        memcpy(&g, t->data + 4 * i, 4);
+        if (g < 0 || g >= groups) {
+            llm__seek_bad(q, end, "element %lld is %d, 0 to %lld expected", (long long)i, (int)g, (long long)groups - 1);
+            return;
+        }
+        plain &= g == i / c->group;
+    }
+    if (plain) return;
+    int32_t *to = (int32_t *)llm__arena_take(&q->L->keep, (size_t)t->bytes);
+    if (!to) q->L->r = llm__nomem();
+    else memcpy(to, t->data, (size_t)t->bytes);
+    c->g_idx = to;
+}
+
+/* Scales stand row by row (rows, groups). */
+static void llm__seek_scales_by_row(llm__codes *c, const llm__tensor *scales, int64_t groups) {
+    c->scales = scales->data;
+    c->scale_type = scales->type;
+    c->scale_row = groups;
+    c->scale_column = 1;
+}
+
+/* The bits of codes where `words` words hold n of them; 0: none of those that there are. */
+static int llm__seek_bits(int64_t words, int64_t n) {
+    static const int bits[] = {2, 3, 4, 8};
+    for (int i = 0; i < LLM__COUNT(bits); i++)
+        if (words * 32 == n * bits[i]) return bits[i];
+    return 0;
+}
+
+static void llm__seek_awq(const llm__seek_look *q, llm__codes *c) {
+    const int gemv = q->L->m->source.quant.gemv;
+    const llm__tensor *scales = llm__seek_find(q, ".scales"), *zeros;
+    c->bits = 4;
+    c->zero = 8;
+    if (q->rows % 8 || q->cols % 8) {
+        llm__seek_bad(q, ".qweight", "a matrix of %lld x %lld values is packed by eights", (long long)q->rows, (long long)q->cols);
+        return;
+    }
+    if (gemv) { /* as many groups as columns of scales, but for filling */
+        const int64_t said = q->L->m->source.quant.group, group = said > 0 ? LLM__MIN(said, q->cols) : q->cols,
+                      groups = (q->cols + group - 1) / group, width = scales && q->rows ? llm__seek_count(scales) / q->rows / 8 : 0;
+        if (width * 8 < groups) llm__seek_bad(q, ".scales", "%lld groups a row, %lld expected", (long long)width * 8, (long long)groups);
+        llm__seek_must(q, ".qweight", "I32", q->rows, q->cols / 8);
+        scales = llm__seek_must(q, ".scales", "F16 BF16 F32", q->rows, width * 8);
+        zeros = llm__seek_must(q, ".qzeros", "I32", q->rows, width);
+        if (!scales || !zeros) return;
+        c->order = LLM__CODES_ROWS;
+        c->stride = q->cols / 2;
+        c->group = group;
+        c->zeros_order = LLM__ZEROS_ROWS;
+        c->zeros_stride = width;
+        llm__seek_scales_by_row(c, scales, width * 8);
+        c->zeros = zeros->data;
+        return;
+    }
+    const int64_t groups = scales ? llm__seek_count(scales) / q->rows : 0;
+    c->group = llm__seek_group(q, groups);
+    llm__seek_must(q, ".qweight", "I32", q->cols, q->rows / 8);
+    scales = llm__seek_must(q, ".scales", "F16 BF16 F32", groups, q->rows);
+    if (scales && !c->group) llm__seek_bad(q, ".scales", "%lld groups for %lld columns", (long long)groups, (long long)q->cols);
+    if (!scales || !c->group) return;
+    c->order = LLM__CODES_AWQ;
+    c->scales = scales->data;
+    c->scale_type = scales->type;
+    c->scale_row = 1;
+    c->scale_column = q->rows;
+    if (!llm__seek_find(q, ".qzeros")) return; /* zero_point false */
+    zeros = llm__seek_must(q, ".qzeros", "I32", groups, q->rows / 8);
+    c->zeros_order = LLM__ZEROS_AWQ;
+    c->zeros = zeros ? zeros->data : NULL;
+}
+
+static void llm__seek_gptq(const llm__seek_look *q, llm__codes *c) {
+    const llm__tensor *scales = llm__seek_find(q, ".scales"), *words = llm__seek_find(q, ".qweight"), *zeros;
+    const int64_t groups = scales && q->rows ? llm__seek_count(scales) / q->rows : 0;
+    c->bits = llm__seek_bits(llm__seek_count(words) / LLM__MAX(q->rows, 1), q->cols);
+    if (!c->bits || q->rows * c->bits % 32) {
+        llm__seek_bad(q, ".qweight", "its shape is (%lld, %lld): that is no matrix of %lld x %lld values of 2, 3, 4 or 8 bits",
+                      (long long)words->shape[0], (long long)words->shape[1], (long long)q->cols, (long long)q->rows);
+        return;
+    }
+    c->group = llm__seek_group(q, groups);
+    llm__seek_must(q, ".qweight", "I32", q->cols * c->bits / 32, q->rows);
+    scales = llm__seek_must(q, ".scales", "F16 BF16 F32", groups, q->rows);
+    if (scales && !c->group) llm__seek_bad(q, ".scales", "%lld groups for %lld columns", (long long)groups, (long long)q->cols);
+    zeros = llm__seek_must(q, ".qzeros", "I32", groups, q->rows * c->bits / 32);
+    if (!scales || !zeros) return;
+    c->order = LLM__CODES_GPTQ;
+    c->scales = scales->data;
+    c->scale_type = scales->type;
+    c->scale_row = 1;
+    c->scale_column = q->rows;
+    c->zeros_order = LLM__ZEROS_GPTQ;
+    c->zeros = zeros->data;
+    c->v1 = !q->L->m->source.quant.v2;
+    llm__seek_g_idx(q, ".g_idx", c);
+}
+
+/* compressed-tensors' words. */
+static void llm__seek_packed(const llm__seek_look *q, llm__codes *c) {
+    const llm__tensor *words = q->first, *scales = llm__seek_find(q, ".weight_scale"), *zeros;
+    const int64_t groups = scales && q->rows ? llm__seek_count(scales) / q->rows : 0, row = llm__seek_count(words) / LLM__MAX(q->rows, 1);
+    const int64_t bits = q->cols ? row * 32 / q->cols : 0; /* a row's words may have room to spare */
+    c->bits = bits >= 8 ? 8 : bits >= 4 ? 4 : bits >= 2 ? 2 : 0;
+    if (!c->bits || (q->cols * c->bits + 31) / 32 != row) {
+        llm__seek_bad(q, ".weight_packed", "its shape is (%lld, %lld): that is no matrix of %lld x %lld values of 2, 4 or 8 bits",
+                      (long long)words->shape[0], (long long)words->shape[1], (long long)q->rows, (long long)q->cols);
+        return;
+    }
+    c->group = llm__seek_group(q, groups);
+    llm__seek_must(q, ".weight_packed", "I32", q->rows, row);
+    scales = llm__seek_must(q, ".weight_scale", "F16 BF16 F32", q->rows, groups);
+    if (scales && !c->group) llm__seek_bad(q, ".weight_scale", "%lld groups for %lld columns", (long long)groups, (long long)q->cols);
+    if (!scales || !c->group) return;
+    c->order = LLM__CODES_ROWS;
+    c->stride = row * 4;
+    llm__seek_scales_by_row(c, scales, groups);
+    c->zero = 1 << (c->bits - 1);
+    if (llm__seek_find(q, ".weight_zero_point")) {
+        zeros = llm__seek_must(q, ".weight_zero_point", "I32", (q->rows * c->bits + 31) / 32, groups);
+        c->zeros_order = LLM__ZEROS_PACKED;
+        c->zeros_stride = groups;
+        c->zeros = zeros ? zeros->data : NULL;
+    }
+    llm__seek_g_idx(q, ".weight_g_idx", c);
+}
+
+static const float llm__e2m1[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, 0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+
+/* The number of a tensor of one element; 0 after an error. */
+static float llm__seek_number_of(const llm__seek_look *q, const char *end) {
+    const llm__tensor *t = llm__seek_must(q, end, "F32 F16 BF16", 1, 1);
+    const float x = t ? llm__element(t->type, t->data, 0) : 0;
+    if (t && !(fabsf(x) <= 3.4028234e38f && x != 0)) llm__seek_bad(q, end, "it is %g, a number other than 0 expected", (double)x);
+    return x;
+}
+
+/* e2m1 nibbles, with e4m3 scales of 16 columns and one for all, or powers of two of 32. */
+static void llm__seek_e2m1(const llm__seek_look *q, const char *codes, llm__codes *c, llm_segment *s) {
+    const llm__tensor *scales = llm__seek_find(q, ".weight_scale"), *words = llm__seek_must(q, codes, "U8", q->rows, q->cols / 2);
+    const int nv = scales && scales->type == LLM_TYPE_F8_E4M3;
+    c->group = nv ? 16 : 32;
+    scales = llm__seek_must(q, ".weight_scale", "F8_E4M3 U8 F8_E8M0", q->rows, q->cols / c->group);
+    if (q->cols % c->group)
+        llm__seek_bad(q, codes, "rows of %lld columns, a multiple of %lld expected", (long long)q->cols, (long long)c->group);
+    if (!words || !scales) return;
+    c->bits = 4;
+    c->table = llm__e2m1;
+    c->stride = q->cols / 2;
+    llm__seek_scales_by_row(c, scales, q->cols / c->group);
+    if (scales->type == LLM_TYPE_F8_E8M0) c->scale_type = LLM_TYPE_U8;
+    if (nv && llm__seek_find(q, ".weight_global_scale")) s->scale = 1 / llm__seek_number_of(q, ".weight_global_scale");
+    else if (nv) s->scale = llm__seek_number_of(q, ".weight_scale_2");
+}
+
+/* bitsandbytes' 4 bits: blocks of the flat matrix, whose scales may be quantised again; numbers that no tensor has stand in a text. */
+static void llm__seek_bnb4(const llm__seek_look *q, llm__codes *c) {
+    const char *const kinds[] = {".weight.quant_state.bitsandbytes__nf4", ".weight.quant_state.bitsandbytes__fp4"};
+    const int fp4 = llm__seek_find(q, kinds[0]) == NULL;
+    const llm__tensor *state = llm__seek_must(q, kinds[fp4], "U8", -1, 0), *map, *nested = NULL,
+                      *absmax = llm__seek_find(q, ".weight.absmax");
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    int64_t block = 0, nested_block = 0;
+    double offset = 0;
+    if (!state || llm_json_parse((const char *)state->data, (size_t)state->bytes, NULL, &doc)) {
+        llm__seek_bad(q, kinds[fp4], "no JSON text: %.100s", llm_last_error());
+        return;
+    }
+    llm_json_int(doc, llm_json_find(doc, 0, "blocksize"), &block);
+    llm_json_int(doc, llm_json_find(doc, 0, "nested_blocksize"), &nested_block);
+    llm_json_num(doc, llm_json_find(doc, 0, "nested_offset"), &offset);
+    const int64_t n = q->rows * q->cols, blocks = block > 0 ? (n + block - 1) / block : 0, twice = absmax && absmax->type == LLM_TYPE_U8;
+    if (block < 1 || block > 1 << 20 || n % 2 || (twice && (nested_block < 1 || !isfinite(offset)))) {
+        llm__seek_bad(q, kinds[fp4], "blocksize %lld, nested_blocksize %lld: whole numbers from 1 on expected", (long long)block,
+                      (long long)nested_block);
+        return;
+    }
+    if (q->first->bytes != n / 2) llm__seek_bad(q, ".weight", "%lld bytes, %lld expected", (long long)q->first->bytes, (long long)n / 2);
+    absmax = llm__seek_must(q, ".weight.absmax", "F32 U8", 1, blocks);
+    map = llm__seek_must(q, ".weight.quant_map", "F32", 1, 16);
+    if (twice) nested = llm__seek_must(q, ".weight.nested_absmax", "F32", 1, (blocks + nested_block - 1) / nested_block);
+    const llm__tensor *nested_map = twice ? llm__seek_must(q, ".weight.nested_quant_map", "F32", 1, 256) : NULL;
+    float *table = (float *)llm__arena_get(&q->L->keep, 16 * sizeof *table);
+    if (!table) q->L->r = llm__nomem();
+    if (q->L->r) return;
+    memcpy(table, map->data, 64);
+    for (int i = 0; i < 16; i++)
+        if (!(fabsf(table[i]) <= 3.4028234e38f))
+            llm__seek_bad(q, ".weight.quant_map", "element %d is %g, a number expected", i, (double)table[i]);
+    c->table = table;
+    for (int i = 0; i < 2; i++) { /* the two that there are have kinds of their own */
+        const float *known = llm__type_values(i ? LLM_TYPE_FP4 : LLM_TYPE_NF4);
+        float far = 0;
+        for (int k = 0; k < 16; k++) far = LLM__MAX(far, fabsf(known[k] - table[k]));
+        if (far < 1e-6f) c->table = known;
+    }
+    c->order = LLM__CODES_HIGH;
+    c->bits = 4;
+    c->scales = absmax->data;
+    c->scale_type = absmax->type;
+    c->row_group = block;
+    c->group = q->cols % block == 0 ? block : q->cols % 32 == 0 && block % 32 == 0 ? 32 : 1; /* of a row: blocks may begin within it */
+    c->nested = nested ? nested->data : NULL;
+    c->nested_map = nested_map ? nested_map->data : NULL;
+    c->nested_block = nested_block;
+    c->nested_offset = (float)offset;
+}
+
+/* Scales of int8 and fp8: one, one a row, or one a block of rows and columns. How they are called, and what they are divided by. */
+static const struct {
+    const char *end;
+    float per;
+} llm__seek_scale_names[] = {{".weight_scale", 1}, {".weight_scale_inv", 1}, {".SCB", 127}, {".scale", 1}, {".weights_scaling_factor", 1}};
+
+/* One number, or one a row: nothing has to be made of the values. */
+static void llm__seek_plain_scales(const llm__seek_look *q, const llm__tensor *scales, const char *end, float per, llm_segment *s) {
+    const int64_t n = llm__seek_count(scales);
+    float *to = n == 1 ? NULL : (float *)llm__arena_get(&q->L->keep, (size_t)n * sizeof *to);
+    if (n > 1 && !to) q->L->r = llm__nomem();
+    for (int64_t i = 0; i < n && !q->L->r; i++) {
+        const float x = llm__element(scales->type, scales->data, i) / per;
+        if (!(fabsf(x) <= 3.4028234e38f)) llm__seek_bad(q, end, "element %lld is %g, a number expected", (long long)i, (double)x);
+        if (to) to[i] = x;
+        else s->scale = x != 0 ? x : 1e-30f; /* a segment's 0 stands for 1 */
+    }
+    s->scales = to;
+}
+
+/* What Ascend's static W8A8 multiplies sums with, less the scale of the inputs, which are not rounded here. Of f16 models the f32 is the
+ * lower half of an int64. */
+static void llm__seek_deq(const llm__seek_look *q, llm_segment *s) {
+    const llm__tensor *deq = llm__seek_must(q, ".deq_scale", "F32 I64", 1, q->rows);
+    const float input = llm__seek_number_of(q, ".input_scale");
+    float *to = (float *)llm__arena_get(&q->L->keep, (size_t)q->rows * sizeof *to);
+    if (!to && !q->L->r) q->L->r = llm__nomem();
+    for (int64_t i = 0; i < q->rows && !q->L->r; i++) {
+        to[i] = llm__element(LLM_TYPE_F32, deq->data, deq->type == LLM_TYPE_I64 ? 2 * i : i) / input;
+        if (!(fabsf(to[i]) <= 3.4028234e38f))
+            llm__seek_bad(q, ".deq_scale", "element %lld is %g, a number expected", (long long)i, (double)to[i]);
+    }
+    s->scales = to;
+}
+
+/* 1 if zero points of int8 (or Ascend's offsets) are there and not all 0. */
+static const llm__tensor *llm__seek_offsets(const llm__seek_look *q, const llm__tensor *scales) {
+    const llm__tensor *zeros = llm__seek_find(q, ".weight_offset");
+    const char *end = zeros ? ".weight_offset" : ".weight_zero_point";
+    if (!llm__seek_find(q, end) || q->first->type != LLM_TYPE_I8) return NULL;
+    zeros = llm__seek_must(q, end, "F32 F16 BF16 I8", -1, 0);
+    if (zeros && llm__seek_count(zeros) != llm__seek_count(scales))
+        llm__seek_bad(q, end, "%lld numbers, as many as scales expected: %lld", (long long)llm__seek_count(zeros),
+                      (long long)llm__seek_count(scales));
+    for (int64_t i = 0; zeros && !q->L->r && i < llm__seek_count(zeros); i++)
+        if (llm__element(zeros->type, zeros->data, i) != 0) return zeros;
+    return NULL;
+}
+
+/* How many rows, or columns, share a scale where n of them have so many; the config's block size is 128 as good as always. 0: it cannot
+ * be. */
+static int64_t llm__seek_block(const llm_json *config, int i, int64_t n, int64_t scales) {
+    const int list = llm_json_find(config, llm__quant_node(config), "weight_block_size");
+    int64_t said = 128;
+    int node = llm_json_first(config, list);
+    if (node >= 0 && i) node = llm_json_next(config, node);
+    llm_json_int(config, node, &said);
+    if (scales < 1) return 0;
+    if (scales == 1) return n;
+    if (said > 0 && (n + said - 1) / said == scales) return said;
+    return n % scales ? 0 : n / scales;
+}
+
+/* int8 and fp8. */
+static void llm__seek_bytes(const llm__seek_look *q, llm__codes *c, llm_segment *s) {
+    const llm__tensor *scales = NULL;
+    int k = 0;
+    const int f8 = q->first->type != LLM_TYPE_I8;
+    if (!f8 && llm__seek_find(q, ".deq_scale")) {
+        llm__seek_deq(q, s);
+        return;
+    }
+    for (; k < LLM__COUNT(llm__seek_scale_names) && !scales; k++) scales = llm__seek_find(q, llm__seek_scale_names[k].end);
+    if (!scales) {
+        llm__seek_bad(q, ".weight_scale", "it is missing: %s has no meaning without scales", f8 ? "fp8" : "int8");
+        return;
+    }
+    const char *end = llm__seek_scale_names[k - 1].end;
+    const float per = llm__seek_scale_names[k - 1].per;
+    const int64_t n = llm__seek_count(scales);
+    scales = llm__seek_must(q, end, "F32 F16 BF16 F8_E8M0", -1, 0);
+    const llm__tensor *zeros = scales ? llm__seek_offsets(q, scales) : NULL;
+    const int e8 = scales && scales->type == LLM_TYPE_F8_E8M0;
+    if (q->L->r) return;
+    if ((n == 1 || (n == q->rows && (scales->n_dims < 2 || scales->shape[scales->n_dims - 1] == 1))) && !zeros && !e8) {
+        llm__seek_plain_scales(q, scales, end, per, s);
+        return;
+    }
+    const int64_t down = scales->n_dims >= 2 ? scales->shape[scales->n_dims - 2] : n,
+                  across = scales->n_dims >= 2 ? n / LLM__MAX(down, 1) : 1;
+    c->row_group = llm__seek_block(q->L->m->source.config, 0, q->rows, down);
+    c->group = llm__seek_block(q->L->m->source.config, 1, q->cols, across);
+    if (!c->row_group || !c->group || per != 1 || scales->n_dims < 2 || q->first->type == LLM_TYPE_F8_E5M2) {
+        llm__seek_bad(q, end, "%lld x %lld scales for %lld rows and %lld columns", (long long)down, (long long)across, (long long)q->rows,
+                      (long long)q->cols);
+        return;
+    }
+    c->order = LLM__CODES_BYTES;
+    c->bits = 8;
+    c->zero = f8 ? -1 : 128;
+    llm__seek_scales_by_row(c, scales, across);
+    if (!zeros) return;
+    c->zeros_order = LLM__ZEROS_NUMBERS;
+    c->zeros = zeros->data;
+    c->zeros_type = zeros->type;
+}
+
+/* The method's end of a first tensor's name. */
+static const char *llm__seek_end(const llm__tensor *t) {
+    return llm__ends_with(t->name.p, ".qweight") ? ".qweight" : llm__ends_with(t->name.p, ".weight_packed") ? ".weight_packed" : ".weight";
+}
+
+static int llm__quant_is(const llm__loader *L, const llm__tensor *t) {
+    if (L->m->source.gguf || llm__ends_with(t->name.p, "_blocks")) return 0;
+    const int named = llm__ends_with(t->name.p, ".qweight") || llm__ends_with(t->name.p, ".weight_packed");
+    const int bytes = t->type == LLM_TYPE_I8 || t->type == LLM_TYPE_U8 || t->type == LLM_TYPE_F8_E4M3 || t->type == LLM_TYPE_F8_E5M2;
+    return named || (bytes && llm__ends_with(t->name.p, ".weight"));
+}
+
+static void llm__quant_seek(llm__loader *L, const llm__tensor *t, int64_t rows, int64_t cols, llm_segment *s) {
+    const char *end = llm__seek_end(t);
+    const llm__seek_look q = {L, t, llm__s(t->name.p, t->name.n - strlen(end)), rows, cols};
+    const int bytes = t->type == LLM_TYPE_I8 || t->type == LLM_TYPE_F8_E4M3 || t->type == LLM_TYPE_F8_E5M2;
+    llm__codes made = LLM__ZERO, *c = &made;
+    int bad = 0;
+    made.codes = t->data;
+    made.rows = rows, made.cols = cols, made.group = cols, made.row_group = 1;
+    s->scale = 0;
+    if (bytes) {
+        const int64_t want[2] = {rows, cols};
+        if (!llm__loader_fits(L, t, want, 2)) return;
+        llm__seek_bytes(&q, c, s);
+    } else if (!strcmp(end, ".qweight") && L->m->source.quant.method == LLM__QUANT_AWQ) llm__seek_awq(&q, c);
+    else if (!strcmp(end, ".qweight")) llm__seek_gptq(&q, c);
+    else if (t->type == LLM_TYPE_I32) llm__seek_packed(&q, c);
+    else if (!strcmp(end, ".weight") && llm__seek_find(&q, ".weight.absmax")) llm__seek_bnb4(&q, c);
+    else llm__seek_e2m1(&q, end, c, s);
+    if (L->r) return;
+    s->transposed = 0;
+    s->type = t->type;
+    s->data = t->data;
+    s->stored_cols = cols;
+    if (!c->scales) return; /* the values are read as they are */
+    const llm__codes_form form = llm__codes_form_of(c, !L->backend || L->dry, &bad);
+    if (bad) {
+        llm__seek_bad(&q, end, "one of its scales or zero points is no finite number");
+        return;
+    }
+    llm__codes *kept = (llm__codes *)llm__arena_take(&L->keep, sizeof *kept);
+    if (!kept) L->r = llm__nomem();
+    else *kept = made;
+    s->data = kept;
+    s->type = form.type;
+    s->stored_cols = form.stored_cols;
+    s->read = form.read;
+    s->scale = form.scale * llm__segment_scale(s);
+}
+
+static int llm__quant_bias(llm__loader *L, const llm__tensor *matrix, int64_t rows, llm_segment *s) {
+    if (!matrix || matrix->type != LLM_TYPE_I8 || !llm__ends_with(matrix->name.p, ".weight")) return 0;
+    llm__seek_look q = {L, matrix, llm__s(matrix->name.p, matrix->name.n - 7), rows, 0};
+    if (!llm__seek_find(&q, ".quant_bias") || !rows) return 0;
+    q.cols = matrix->bytes / rows;
+    const llm__tensor *bias = llm__seek_must(&q, ".quant_bias", "I32", 1, rows),
+                      *deq = llm__seek_must(&q, ".deq_scale", "F32 I64", 1, rows),
+                      *offset = llm__seek_must(&q, ".input_offset", "F32 F16 BF16 I8", 1, 1);
+    float *to = (float *)llm__arena_get(&L->keep, (size_t)rows * sizeof *to);
+    if (!to && !L->r) L->r = llm__nomem();
+    for (int64_t r = 0; r < rows && !L->r && L->backend && !L->dry;
+         r++) { /* the sum that an offset of the inputs adds is in it: out with that */
+        int64_t sum = 0;
+        int32_t b;
+        for (int64_t i = 0; i < q.cols; i++) sum += (int8_t)matrix->data[r * q.cols + i];
+        memcpy(&b, bias->data + 4 * r, 4);
+        to[r] = (float)((double)b + (double)llm__element(offset->type, offset->data, 0) * (double)sum) *
+                llm__element(LLM_TYPE_F32, deq->data, deq->type == LLM_TYPE_I64 ? 2 * r : r);
+    }
+    s->type = LLM_TYPE_F32;
+    s->data = to;
+    s->transposed = 1;
+    s->stored_cols = rows;
+    return 1;
 }
 
 /* ============================================================================
@@ -22640,7 +24002,8 @@ static void llm__adapter_part(llm__loader *L, llm__adapter_parts *p, llm_role ro
         const int64_t high = k ? n_groups * rows : embed ? cols : n_groups * r, wide = k || embed ? r : cols;
         const int latent = role == LLM_ROLE_MLA_UP, across = latent && k;
         const llm_role kind = latent ? role : n_groups > 1 ? LLM_ROLE_EXPERTS : embed && !k ? LLM_ROLE_VECTOR : LLM_ROLE_LINEAR;
-        const llm_segment g = {k ? b : a, LLM_TYPE_F32, across, wide, 0, across ? wide : high, 1, 0, across ? high : wide, 1, 0, NULL};
+        const int64_t g_rows = across ? wide : high, g_cols = across ? high : wide;
+        const llm_segment g = {k ? b : a, LLM_TYPE_F32, across, wide, 0, g_rows, 1, 0, g_cols, 1, 0, NULL, NULL};
         const llm_weight_desc d = {L->path, kind, &p->segment[p->n][k], 1, n_groups, g.n_rows, g.n_cols, 0};
         p->segment[p->n][k] = g;
         p->desc[p->n][k] = d;
@@ -22715,8 +24078,10 @@ static void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice row
     }
     for (int k = 0; k < 2 && !L->r; k++) {
         /* columns cut: this is part of a sum over ranks, which must have the bias once (but fc is whole on all) */
-        if (k && (bias < 0 || (L->rank % L->n_group && cols.n < cols.size && slot != LLM__W_FC))) return;
-        if (k && !bias && !llm__loader_find(L, slot, (int)which.first, 1, name)) return;
+        const llm__tensor *b = k ? llm__loader_find(L, slot, (int)which.first, 1, name) : NULL;
+        if (k && ((bias < 0 && !(b && b->type == LLM_TYPE_I32)) || (L->rank % L->n_group && cols.n < cols.size && slot != LLM__W_FC)))
+            return;
+        if (k && bias <= 0 && !b) return; /* integers: what quantising has folded in */
         llm_segment *s = llm__loader_segment(L, k, rows.n);
         if (!s || !llm__loader_seek(L, slot, which, rows.size, k ? 0 : cols.size, k, s)) return;
         s->row = rows.first;
@@ -23921,6 +25286,15 @@ static llm_result llm__net_step(llm__net *net, const llm_step *step) {
  * >>model   The model object and its public side.
  * ============================================================================ */
 
+/* How the files are quantised, in words. */
+static void llm__model_quantization(llm_model *m) {
+    const llm__quant *q = &m->source.quant;
+    char bits[24] = "", group[32] = "";
+    if (q->bits) snprintf(bits, sizeof bits, ", %d bits", (int)q->bits);
+    if (q->group > 0) snprintf(group, sizeof group, ", groups of %d", (int)q->group);
+    snprintf(m->quantization, sizeof m->quantization, "%s%s%s", m->source.gguf ? "gguf" : llm__quant_name(q->method), bits, group);
+}
+
 /* What llm_model_get_info tells. Strings belong to the model. The file's type is the one that most bytes of its
  * tensors have. */
 static void llm__model_info_fill(llm_model *m) {
@@ -23940,6 +25314,8 @@ static void llm__model_info_fill(llm_model *m) {
         for (size_t i = 0; i < s->tensors.n; i++) of_type += s->tensors.item[i].type == d->type ? s->tensors.item[i].bytes : 0;
         if (of_type > most) most = of_type, o->file_type = d->name;
     }
+    o->quantization = m->quantization;
+    o->bits_per_weight = o->n_params ? 8.0 * (double)o->weight_bytes / (double)o->n_params : 0;
     o->n_layers = a->n_layers;
     o->hidden_size = a->hidden;
     o->n_heads = a->n_heads;
@@ -23983,24 +25359,12 @@ static llm_result llm__model_senses(const llm_model *m, const llm_model_config *
     return LLM_OK;
 }
 
-/* The method of quantisation that the files name; "none". */
-static const char *llm__model_method(const llm__source *s) {
-    static const char *const keys[] = {"quantization_config", "compression_config"};
-    if (s->gguf) return "gguf";
-    for (int i = 0; i < LLM__COUNT(keys); i++) {
-        const char *method = llm_json_str(s->config, llm_json_find(s->config, llm_json_find(s->config, 0, keys[i]), "quant_method"), NULL);
-        if (method) return method;
-    }
-    return "none";
-}
-
 /* `quantization` only says what the files say too, so one that they contradict is a mistake: another model was meant. */
 static llm_result llm__model_quantized(const llm_model *m, const char *wanted) {
-    static const char *const same[] = {"gptq|gpt|gptq-marlin", "awq|awq-marlin", "smooth-quant|smoothquant"};
-    const char *method = llm__model_method(&m->source);
+    const llm__quant *q = &m->source.quant;
+    const char *method = m->source.gguf ? "gguf" : llm__quant_name(q->method);
     if (!wanted || llm__alias_among("none", llm__lit(wanted), NULL) || llm__alias_among(wanted, llm__lit(method), NULL)) return LLM_OK;
-    for (int i = 0; i < LLM__COUNT(same); i++)
-        if (llm__alias_among(same[i], llm__lit(wanted), NULL) && llm__alias_among(same[i], llm__lit(method), NULL)) return LLM_OK;
+    if (!m->source.gguf && llm__quant_is_called(q, wanted)) return LLM_OK;
     return llm__error(LLM_ERR_ARG, "quantization: %.40s, but the method of %s is %.40s", wanted, m->path, method);
 }
 
@@ -24027,6 +25391,7 @@ static llm_result llm__model_open(const char *path, const llm__place *place, con
         llm_model_close(m);
         return r;
     }
+    llm__model_quantization(m);
     llm__model_info_fill(m);
     *out = m;
     return LLM_OK;
@@ -24375,7 +25740,7 @@ static llm_result llm__eagle_files(llm__source *s, const char *folder, const cha
     llm_result r = llm__folder_json(s, folder, "config.json", 16000000, &s->config);
     if (!r && file && (strchr(file, '/') || !llm__ends_with(file, ".safetensors")))
         return llm__error(LLM_ERR_UNSUPPORTED, "%.200s: the plain name of a .safetensors file expected (pickles are never read)", file);
-    return r ? r : file ? llm__source_safetensors(s, llm__source_path(s, folder, file)) : llm__source_weights(s, folder);
+    return r ? r : file ? llm__source_safetensors(s, llm__source_path(s, folder, file)) : llm__source_weights(s, folder, "model");
 }
 
 /* One tensor of a file being made: its entry in the header. *end: of the data before it, moved on. */
@@ -24783,6 +26148,7 @@ typedef struct llm__tower_config {
     const llm_backend *backend;
     llm_backend_config backend_config; /* as of the language model's context; rows and the like are the tower's own */
     int32_t max_len;                   /* no picture takes more tokens */
+    int dry;                           /* 1: weights and buffers are only planned, nothing is read */
 } llm__tower_config;
 
 typedef struct llm__tower {
@@ -24798,12 +26164,12 @@ typedef struct llm__tower {
     llm_weight *inv_freq;
     int8_t row_of[512];
     llm_buffer *patches, *x, *h, *y, *att, *qkv, *ff, *rope, *two;
-    float *table;     /* (side * side, with a class token one more, hidden) learned positions; NULL: none */
-    float *first;     /* (hidden) the class token; NULL: there is none */
-    float *bias;      /* (hidden) of the patches' product; NULL: none */
-    float *newline;   /* (out) */
-    double layer_ops; /* of a row, without attention */
-    int64_t memory;
+    float *table;                 /* (side * side, with a class token one more, hidden) learned positions; NULL: none */
+    float *first;                 /* (hidden) the class token; NULL: there is none */
+    float *bias;                  /* (hidden) of the patches' product; NULL: none */
+    float *newline;               /* (out) */
+    double layer_ops;             /* of a row, without attention */
+    int64_t memory, weight_bytes; /* all of it, and the weights among it */
     /* The arrays of a step. */
     llm_step step;
     float *values;       /* (max_rows, given_cols) */
@@ -24830,6 +26196,7 @@ typedef struct llm__tower_loader {
     llm__tower *t;             /* NULL: check only */
     const char *root, *layers; /* how the tower's names begin, and those of its layers go on */
     llm__arena keep;           /* what was put together here, until the backend has packed it */
+    int dry;                   /* 1: nothing is read */
     llm_result r;
 } llm__tower_loader;
 
@@ -24937,6 +26304,9 @@ static const char *llm__picture_kind(const uint8_t *data, size_t n) {
         {4, 4, "ftyp", "an MP4 or QuickTime video"},
         {0, 4, "\x1A\x45\xDF\xA3", "a WebM or Matroska video"},
         {8, 4, "AVI ", "an AVI video"},
+        {0, 4, "FLV\1", "a Flash video"},
+        {0, 4, "OggS", "an Ogg video"},
+        {0, 4, "\0\0\1\xBA", "an MPEG video"},
         {0, 4, "II*\0", "a TIFF picture"},
         {0, 4, "MM\0*", "a TIFF picture"},
         {0, 4, "%PDF", "a PDF document"},
@@ -26407,6 +27777,14 @@ static int32_t llm__view_rows(const llm__vision *v, const llm__media_view *view)
     return view->rows / v->pool * (view->cols / v->pool);
 }
 
+/* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together; frame i * n / taken each. */
+static int32_t llm__frames_taken(const llm__vision *v, const llm__processor *p, int32_t n, double seconds) {
+    const int32_t unit = v->family->flags & LLM__EYES_TWICE ? 2 : v->frames;
+    double want = LLM__MIN(LLM__MAX(seconds * p->fps, (double)p->min_frames), (double)p->max_frames);
+    int32_t taken = (int32_t)LLM__MIN(want, (double)n) / unit * unit;
+    return LLM__MAX(taken, LLM__MIN(unit, n));
+}
+
 /* Of a picture that was cut. */
 static llm__unpad llm__unpad_of(const llm_media *m) {
     const llm__vision *v = m->vision;
@@ -26724,15 +28102,6 @@ static llm_result llm__reel_frame(const llm_media *m, llm__reel *reel, int32_t i
     return r ? r : llm__picture_pixels(&frame, 0, out);
 }
 
-/* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together. */
-static int32_t llm__frames_taken(const llm_media *m, int32_t n, double seconds) {
-    const llm__processor *p = &m->processor;
-    const int32_t unit = m->vision->family->flags & LLM__EYES_TWICE ? 2 : m->vision->frames;
-    double want = LLM__MIN(LLM__MAX(seconds * p->fps, (double)p->min_frames), (double)p->max_frames);
-    int32_t taken = (int32_t)LLM__MIN(want, (double)n) / unit * unit;
-    return LLM__MAX(taken, LLM__MIN(unit, n));
-}
-
 /* Puts frames into views, two and two where the family does so; a last one alone stands twice. */
 static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken) {
     const llm__vision *v = m->vision;
@@ -26784,7 +28153,7 @@ static llm_result llm__media_video(llm_media *m, const llm_media_config *cfg) {
         if (!r && (double)reel.n * reel.gif.w * reel.gif.h > 4e9)
             r = llm__error(LLM_ERR_LIMIT, "a GIF of %d frames of %d x %d pixels is too long", (int)reel.n, (int)reel.gif.w,
                            (int)reel.gif.h);
-        if (!r) taken = llm__frames_taken(m, reel.n, reel.gif.seconds);
+        if (!r) taken = llm__frames_taken(m->vision, &m->processor, reel.n, reel.gif.seconds);
     }
     if (!r && taken > m->processor.max_frames)
         r = llm__error(LLM_ERR_LIMIT, "a video of %d frames, at most %d were expected", (int)taken, (int)m->processor.max_frames);
@@ -27044,11 +28413,11 @@ static void llm__tower_segment(llm__tower_loader *L, const llm__tensor *t, const
     s->data = t ? t->data : NULL;
     L->v->n_params += s->n_rows * s->n_cols;
     if (t) L->v->bytes += llm__row_bytes(t->type, s->n_rows * s->n_cols);
-    if (!t || !L->t || !cols) return;
+    if (t && L->t && cols && flags & (LLM__STEP_FRAMES | LLM__STEP_CHANNELS)) s->type = LLM_TYPE_F32;
+    if (!t || !L->t || !cols || L->dry) return;
     if (flags & LLM__STEP_TURNED) s->data = llm__tower_unturned(L, t, p->all, cols);
     if (flags & LLM__STEP_FRAMES) s->data = llm__tower_frames(L, t, p->all, cols);
     if (flags & LLM__STEP_CHANNELS) s->data = llm__tower_reorder(L, t, p->all, cols);
-    if (flags & (LLM__STEP_FRAMES | LLM__STEP_CHANNELS)) s->type = LLM_TYPE_F32;
 }
 
 /* A matrix out of parts, one below the other, with their biases if they have any. role VECTOR: a norm. optional: it may be absent. */
@@ -27094,6 +28463,7 @@ static void llm__tower_take(llm__tower_loader *L, llm_role role, const llm__towe
 /* Its values as floats, n of them, in memory to be freed by LLM_FREE; NULL: an error, or nothing of that name where it is optional. */
 static float *llm__tower_floats(llm__tower_loader *L, const char *names, int bias, int64_t n, int optional) {
     char name[256];
+    if (L->dry) return NULL;
     const llm__tensor *t = L->m->dummy || L->r ? NULL : llm__tower_find(L, names, -1, bias, name);
     if (L->r || (!t && (optional || L->m->dummy))) return NULL;
     if (!t) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", L->v->path, name);
@@ -27456,15 +28826,20 @@ static llm_result llm__tower_make(llm__tower *t, const llm__tower_config *cfg, l
     llm_result r = t->be->open(&b, &t->ctx);
     if (r) return r;
     L->t = t;
+    L->dry = cfg->dry;
+    t->weight_bytes = -t->be->memory_used(t->ctx);
     llm__tower_weights(L);
     r = L->r ? L->r : llm__tower_rope(t, L);
+    t->weight_bytes += t->be->memory_used(t->ctx);
     if (!r) r = llm__tower_buffers(t);
-    if (!r) r = t->be->weights_done(t->ctx);
+    if (!r && !cfg->dry) r = t->be->weights_done(t->ctx);
     const llm_kv_layer queries = {t->resampler.n_heads, t->resampler.head_dim, t->resampler.head_dim};
     if (t->resampler.n_heads) kv[1] = queries;
-    if (!r) r = t->be->kv_open(t->ctx, t->resampler.n_heads ? 2 : 1, kv, t->page_tokens, t->max_pages);
-    if (!r) r = llm__tower_arrays(t);
+    const int n_kv = t->resampler.n_heads ? 2 : 1;
+    if (!r && !cfg->dry) r = t->be->kv_open(t->ctx, n_kv, kv, t->page_tokens, t->max_pages);
+    if (!r && !cfg->dry) r = llm__tower_arrays(t);
     t->memory = t->be->memory_used(t->ctx);
+    if (cfg->dry) t->memory += t->be->kv_page_bytes(t->ctx, n_kv, kv, t->page_tokens) * t->max_pages;
     return r;
 }
 
@@ -28058,6 +29433,21 @@ LLM_API llm_result llm_media_tokenize(const llm_model *model, const char *text, 
     return n_media ? llm__blind() : llm_tokenize(model, text, len, flags, ids);
 }
 
+/* The parameters with those of a request: a JSON object. Unknown names, and values out of range, are refused. */
+static llm_result llm__processor_change(const llm__vision *v, const char *json, llm__processor *p) {
+    return (void)v, (void)json, (void)p, llm__blind();
+}
+
+/* What the file is, by its first bytes: "a PNG", "a WebP picture", ...; NULL: none of those that are known here. */
+static const char *llm__picture_kind(const uint8_t *data, size_t n) { return (void)data, (void)n, (const char *)NULL; }
+/* Checks a size that a file or a caller claims. */
+static llm_result llm__picture_size(int64_t w, int64_t h) { return (void)w, (void)h, llm__blind(); }
+
+/* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together; frame i * n / taken each. */
+static int32_t llm__frames_taken(const llm__vision *v, const llm__processor *p, int32_t n, double seconds) {
+    return (void)v, (void)p, (void)seconds, n;
+}
+
 /* Which set of experts a token goes to. */
 static int32_t llm__vision_set(const llm__vision *v, int32_t id) { return (void)v, (void)id, 0; }
 
@@ -28097,6 +29487,10 @@ static llm_result llm__see_open(const char *path, const llm__place *place, const
     (*out)->source.place = none;
     if (!r) r = llm__model_senses(*out, cfg);
     if (!r && (*out)->vision) r = llm__tower_check(*out, (*out)->vision);
+    if (!r && (*out)->vision && (*out)->vision->gguf) {
+        (*out)->info.n_params += (*out)->vision->n_params;
+        (*out)->info.weight_bytes += (*out)->vision->bytes;
+    }
     if (!r) return LLM_OK;
     llm_model_close(*out);
     *out = NULL;
@@ -34389,12 +35783,12 @@ static llm_result llm__sight_open(llm_engine *e, const llm_backend_config *besid
     s->both_ways = m->arch.both_ways;
     if (!m->vision) return LLM_OK;
     s->vision = m->vision;
-    if (e->p.dry) return LLM_OK;
     s->given_cols = m->arch.hidden * (1 + m->arch.n_deepstack);
     const int traced = beside->trace != NULL; /* the table that tells is the language model's alone */
-    llm__tower_config c = {m, traced ? llm_backend_cpu() : e->backend, *beside, e->p.max_len};
+    llm__tower_config c = {m, traced ? llm_backend_cpu() : e->backend, *beside, e->p.max_len, e->p.dry};
     c.backend_config.beside = traced ? NULL : e->ctx;
     llm_result r = llm__tower_open(&c, &s->tower);
+    if (e->p.dry) return r; /* nothing is kept */
     s->most = e->p.c.mm_processor_cache_bytes ? (size_t)e->p.c.mm_processor_cache_bytes : (size_t)1 << 30;
     return r;
 }
@@ -34407,6 +35801,9 @@ static void llm__sight_close(llm_engine *e) {
 
 /* Bytes that the tower and its pictures may take. */
 static int64_t llm__sight_memory(const llm_engine *e) { return e->sight.tower ? e->sight.tower->memory + (int64_t)e->sight.most : 0; }
+
+/* The tower's weights among it. */
+static int64_t llm__sight_weights(const llm_engine *e) { return e->sight.tower ? e->sight.tower->weight_bytes : 0; }
 
 /* ---- What is known ----
  * Under the engine's mutex. `users` are requests; what has none may go when memory is short, the one used longest ago first. */
@@ -35381,7 +36778,7 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
  * scheduler's own. */
 static int64_t llm__engine_bytes(const llm_engine *e) {
     const int64_t logits = (int64_t)e->p.max_out * ((e->p.vocab + 15) & ~15) * (int64_t)sizeof(float);
-    return e->backend->memory_used(e->ctx) + logits + (int64_t)e->arena.total;
+    return e->backend->memory_used(e->ctx) + logits + (int64_t)e->arena.total + llm__sight_memory(e);
 }
 
 /* Bytes that pages may take on a CPU: as configured, else at most half of the machine's memory, and no more than is free beside weights and
@@ -35619,6 +37016,7 @@ static llm_result llm__engine_plan(const llm_model *model, const llm_engine_conf
     const int64_t unpacked = LLM__MAX(e->net->unpacked, e->drafter.net ? e->drafter.net->unpacked : 0);
     *n_pages = e->p.n_pages;
     out->weight_bytes = e->net->weight_bytes + (e->drafter.net ? e->drafter.net->weight_bytes : 0);
+    out->weight_bytes += llm__sight_weights(e);
     out->kv_bytes = (r ? LLM__MAX(each, e->p.n_pages) : e->p.n_pages) * page;
     out->buffer_bytes = llm__engine_bytes(e) - out->weight_bytes + e->p.n_swap * page;
     out->available_bytes = llm_memory_free();
@@ -37001,9 +38399,10 @@ static const struct {
     {"$EAGLE_USE_SAFE_AI_LAB_STYLE", LLM__WITH_DRAFTS, "there is no draft model"},
     {"ngram-prompt-lookup-max|ngram-prompt-lookup-min", LLM__WITH_LOOKUP, "drafts do not come from a lookup"},
     {"enable-lora|max-lora-rank|max-loras|max-cpu-loras", LLM__WITH_ADAPTERS, "there are no adapters"},
-    {"limit-mm-per-prompt|mm-processor-kwargs|allowed-local-media-path|allowed-media-domains|interleave-mm-strings", LLM__WITH_EYES,
-     "the model sees no pictures"},
-    {"$VLLM_IMAGE_FETCH_TIMEOUT", LLM__WITH_DOMAINS, "nothing is fetched without --allowed-media-domains"},
+    {"limit-mm-per-prompt|mm-processor-kwargs|allowed-local-media-path|allowed-media-domains|interleave-mm-strings|allow-ffmpeg",
+     LLM__WITH_EYES, "the model sees no pictures"},
+    {"$VLLM_IMAGE_FETCH_TIMEOUT", LLM__WITH_DOMAINS,
+     "nothing is fetched without --allowed-media-domains or decoded without --allow-ffmpeg"},
 };
 
 /* Adds a name to a list "a, b", in ASCII: it may become a header. Long names and long lists are cut. */
@@ -37046,7 +38445,8 @@ static int llm__report_state(const llm_options *o, const llm_engine *e) {
     if (c->speculative_model) have |= strcmp(c->speculative_model, "[ngram]") ? LLM__WITH_DRAFTS : LLM__WITH_LOOKUP;
     if (!gpu || !sized) have |= LLM__WITH_SHARE;
     if (e->p.model->vision) have |= LLM__WITH_EYES;
-    if (llm__report_given(o, llm__lit("allowed-media-domains"))) have |= LLM__WITH_DOMAINS;
+    if (llm__report_given(o, llm__lit("allowed-media-domains")) || llm__report_given(o, llm__lit("allow-ffmpeg")))
+        have |= LLM__WITH_DOMAINS;
     for (int i = 0; i < LLM__COUNT(adapters); i++)
         if (llm__report_given(o, llm__lit(adapters[i]))) have |= LLM__WITH_ADAPTERS;
     return have;
@@ -37560,7 +38960,7 @@ static llm_result llm__curl_run(llm__curl *c, llm_text *body) {
     const size_t before = body->len;
     llm_text_str(&c->lines, "write-out = \"\\n%{http_code} %{redirect_url}\\n%{errormsg}\"\n");
     if (c->lines.failed) return llm__nomem();
-    const llm__child child = {argv, c->env ? c->env : none, llm__text_str(&c->lines), 0, c->held_fd, c->limit + 8192, c->tick, c->user};
+    const llm__child child = {argv, c->env ? c->env : none, llm__text_str(&c->lines), 0, c->held_fd, c->limit + 8192, c->tick, c->user, 0};
     c->http = c->exit = 0;
     c->next.len = c->said.len = 0;
     const llm_result r = llm__child_run(&child, body, &c->exit);
@@ -37741,6 +39141,190 @@ static llm_result llm__fetch_get(const llm__fetch_rules *rules, llm__str url, ll
         llm_text_add(&at, next.data, next.len);
     }
     return llm__error(LLM_ERR_IO, "%s: more than %d redirects", u.host, LLM__FETCH_REDIRECTS);
+}
+
+/* ============================================================================
+ * >>film   Videos that are not read here, by an installed ffmpeg as a child.
+ * ============================================================================
+ * MP4, WebM, AVI and the like are languages of hundreds of dialects; ffmpeg knows them, and its decoders are no place for a stranger's
+ * bytes without bounds. So it runs only where the operator allows it, and
+ *
+ *   gets the bytes as its standard input, a file in memory; it opens no other file and no network: formats that name others (playlists,
+ *   lists of files) are not among those that it may take
+ *   has no shell, no environment, no file that it may write into, bounds of memory, time and output, and is ended with all it started
+ *   tells first how many frames there are and how long they last, so that those are decoded which the family's processor takes
+ *   writes its frames as PPM, each with its size; what it says is believed as little as the file
+ *
+ * Large frames are made smaller by it, so that all of them together keep within the limit. */
+
+typedef struct llm__film_rules {
+    const llm__vision *vision;
+    const char *kwargs;   /* mm_processor_kwargs of this video; NULL: the model's */
+    double fps;           /* frames a second that are taken; 0: as the processor says */
+    double seconds;       /* for all of it */
+    size_t limit;         /* bytes of all its frames */
+    const int *cancelled; /* atomic; may be NULL */
+} llm__film_rules;
+
+typedef struct llm__film {
+    llm_frame *frames; /* (n) */
+    int32_t n;
+    double fps;     /* of these frames */
+    llm_text bytes; /* in which they lie */
+} llm__film;
+
+static const int64_t llm__film_memory = (int64_t)4 << 30; /* what ffmpeg may take */
+
+/* The name that ffmpeg has for such a file; NULL: it is none of those that are given to it. */
+static const char *llm__film_kind(llm__str data) {
+    static const char *const kinds[][2] = {{"an MP4 or QuickTime video", "mov"},
+                                           {"a WebM or Matroska video", "matroska"},
+                                           {"an AVI video", "avi"},
+                                           {"a Flash video", "flv"},
+                                           {"an Ogg video", "ogg"},
+                                           {"an MPEG video", "mpeg"}};
+    const char *kind = llm__picture_kind((const uint8_t *)data.p, data.n);
+    for (int i = 0; kind && i < LLM__COUNT(kinds); i++)
+        if (!strcmp(kind, kinds[i][0])) return kinds[i][1];
+    return NULL;
+}
+
+/* For LLM__SCOPED. */
+static void llm__film_free(llm__film *film) {
+    LLM_FREE(film->frames);
+    llm_text_free(&film->bytes);
+}
+
+typedef struct llm__film_wait {
+    const llm__film_rules *rules;
+    double end;
+} llm__film_wait;
+
+static int llm__film_tick(void *user) {
+    const llm__film_wait *w = (const llm__film_wait *)user;
+    return llm__now() > w->end || (w->rules->cancelled && __atomic_load_n(w->rules->cancelled, __ATOMIC_RELAXED));
+}
+
+/* Runs ffmpeg over the file from its beginning; `more` ends with NULL. */
+static llm_result llm__film_run(const llm__film_wait *w, int fd, const char *kind, const char *const *more, size_t limit, llm_text *out) {
+    const char *argv[48] = {"ffmpeg", "-nostdin", "-v", "error", "-protocol_whitelist", "file", "-format_whitelist",
+                            kind,     "-threads", "2",  "-i",    "file:/dev/stdin",     "-map", "0:v:0"};
+    static const char *const none[] = {NULL};
+    int code = 0, n = 0;
+    while (argv[n]) n++;
+    while (*more && n < LLM__COUNT(argv) - 1) argv[n++] = *more++;
+    const llm__child child = {argv, none, {NULL, 0}, fd, 0, limit, llm__film_tick, (void *)(uintptr_t)w, llm__film_memory};
+    const llm_result r = llm__child_run(&child, out, &code);
+    if (r == LLM_ERR_IO) return llm__error(r, "%s; such videos are decoded by ffmpeg, which must be installed", llm_last_error());
+    if (r == LLM_ERR_CANCELLED) return llm__error(LLM_ERR_IO, "ffmpeg: nothing whole came within %g s", w->rules->seconds);
+    if (r) return r;
+    return code ? llm__error(LLM_ERR_IO, "ffmpeg cannot decode it (exit code %d)", code) : LLM_OK;
+}
+
+/* The number of the last line "name=NUMBER"; -1: there is none. */
+static double llm__film_told(llm__str text, const char *name) {
+    double v = -1, found = -1;
+    for (size_t at = 0, n; at < text.n; at += n + 1) {
+        const llm__str line = llm__s(text.p + at, llm__str_until(llm__str_from(text, at), "\n"));
+        n = line.n;
+        const size_t len = strlen(name);
+        if (line.n > len && !memcmp(line.p, name, len) && llm__parse_double(line.p + len, line.n - len, &v)) found = v;
+    }
+    return found;
+}
+
+/* How many frames it has, and how long they last: the packets are counted, nothing is decoded. */
+static llm_result llm__film_length(const llm__film_wait *w, int fd, const char *kind, int32_t *n, double *seconds) {
+    static const char *const count[] = {"-c", "copy", "-progress", "pipe:1", "-f", "null", "-", NULL};
+    LLM__SCOPED(llm_text_free) llm_text told = LLM__ZERO;
+    const llm_result r = llm__film_run(w, fd, kind, count, 1 << 20, &told);
+    if (r) return r;
+    const double frames = llm__film_told(llm__text_str(&told), "frame="), us = llm__film_told(llm__text_str(&told), "out_time_us=");
+    if (!(frames >= 1 && frames <= 1e8)) return llm__error(LLM_ERR_FORMAT, "ffmpeg finds no frames in it");
+    *n = (int32_t)frames;
+    /* the time at which the last one begins, cut to microseconds */
+    *seconds = us > 0 && us < 1e12 && frames > 1 ? rint(us * 1e-3 * frames / (frames - 1)) * 1e-3 : frames / 25;
+    return LLM_OK;
+}
+
+/* The filters that leave `taken` of n frames, each of so many pixels at most. */
+static void llm__film_filters(int32_t n, int32_t taken, size_t bytes, char out[512]) {
+    const int64_t pixels = LLM__MAX((int64_t)bytes / 3 / taken * 9 / 10, 4096);
+    char take[128] = "";
+    if (taken < n) snprintf(take, sizeof take, "select='lt(ceil(n*%d/%d),ceil((n+1)*%d/%d))',", taken, n, taken, n);
+    snprintf(out, 512,
+             "%sscale=w='max(1,trunc(iw*min(1,sqrt(%lld/(iw*ih)))))':h='max(1,trunc(ih*min(1,sqrt(%lld/(iw*ih)))))':flags=bicubic,"
+             "settb=1/25,setpts=N",
+             take, (long long)pixels, (long long)pixels);
+}
+
+/* A number of a PPM's head, behind white space. 0: there is none. */
+static int64_t llm__film_number(llm__str *rest) {
+    int64_t v = 0;
+    while (rest->n && (*rest->p == ' ' || *rest->p == '\n')) *rest = llm__str_from(*rest, 1);
+    for (int i = 0; i < 9 && rest->n && *rest->p >= '0' && *rest->p <= '9'; i++) {
+        v = 10 * v + (*rest->p - '0');
+        *rest = llm__str_from(*rest, 1);
+    }
+    return v;
+}
+
+/* The frames that were written, at most so many: "P6 WIDTH HEIGHT 255", white space, and three bytes a pixel. */
+static llm_result llm__film_frames(llm__film *film, int32_t most) {
+    llm__str rest = llm__text_str(&film->bytes);
+    film->frames = LLM__NEW(llm_frame, most);
+    if (!film->frames) return llm__nomem();
+    while (rest.n) {
+        const int ppm = rest.n > 3 && !memcmp(rest.p, "P6", 2);
+        rest = llm__str_from(rest, LLM__MIN(rest.n, (size_t)2));
+        const int64_t w = llm__film_number(&rest), h = llm__film_number(&rest), deepest = llm__film_number(&rest);
+        if (!ppm || w < 1 || h < 1 || deepest != 255 || rest.n < 1)
+            return llm__error(LLM_ERR_FORMAT, "ffmpeg wrote something else than frames");
+        const llm_result r = llm__picture_size(w, h);
+        if (r) return r;
+        rest = llm__str_from(rest, 1);
+        if (rest.n < (size_t)(w * h * 3)) return llm__error(LLM_ERR_FORMAT, "ffmpeg wrote a frame that is cut short");
+        if (film->n == most) return llm__error(LLM_ERR_LIMIT, "ffmpeg wrote more than the %d frames that were expected", (int)most);
+        const llm_frame frame = {(const uint8_t *)rest.p, (int32_t)w, (int32_t)h, 3};
+        film->frames[film->n++] = frame;
+        rest = llm__str_from(rest, (size_t)(w * h * 3));
+    }
+    return film->n ? LLM_OK : llm__error(LLM_ERR_FORMAT, "ffmpeg finds no frames in it");
+}
+
+/* Both runs over the file. */
+static llm_result llm__film_decode(const llm__film_wait *w, const llm__processor *p, int fd, const char *kind, llm__film *film) {
+    char filters[512], number[16];
+    const char *const decode[] = {"-an",  "-sn",  "-dn", "-vf", filters,      "-r", "25", "-frames:v",
+                                  number, "-c:v", "ppm", "-f",  "image2pipe", "-",  NULL};
+    double seconds = 0;
+    int32_t n = 0;
+    llm_result r = llm__film_length(w, fd, kind, &n, &seconds);
+    if (r) return r;
+    const int32_t taken = llm__frames_taken(w->rules->vision, p, n, seconds);
+    llm__film_filters(n, taken, w->rules->limit, filters);
+    snprintf(number, sizeof number, "%d", (int)taken);
+    r = llm__film_run(w, fd, kind, decode, w->rules->limit, &film->bytes);
+    if (!r) r = llm__film_frames(film, taken);
+    film->fps = film->n / seconds;
+    return r;
+}
+
+/* Decodes. LLM_ERR_IO: there is no ffmpeg, or it failed, or took too long; LLM_ERR_LIMIT: there is too much; LLM_ERR_FORMAT: what it wrote
+ * are no frames. */
+static llm_result llm__film_read(const llm__film_rules *rules, llm__str data, llm__film *film) {
+    const llm__film_wait w = {rules, llm__now() + rules->seconds};
+    llm__processor p = rules->vision->processor;
+    const char *kind = llm__film_kind(data);
+    if (!(rules->vision->family->flags & LLM__EYES_VIDEO)) return llm__error(LLM_ERR_UNSUPPORTED, "the model sees pictures, and no videos");
+    llm_result r = rules->kwargs ? llm__processor_change(rules->vision, rules->kwargs, &p) : LLM_OK;
+    if (r) return r;
+    if (rules->fps > 0) p.fps = rules->fps;
+    const int fd = llm__child_file(data);
+    if (fd < 0) return llm__nomem();
+    r = llm__film_decode(&w, &p, fd, kind, film);
+    close(fd);
+    return r;
 }
 
 /* ============================================================================
@@ -38008,7 +39592,7 @@ static llm_result llm__pull_check(llm__pull *p, const llm__hub_file *f) {
     LLM__SCOPED(llm_text_free) llm_text out = LLM__ZERO;
     FILE *whole = git ? llm__pull_git_blob(p->part.data) : NULL;
     const int fd = whole ? fileno(whole) : git ? -1 : llm__file_descriptor(p->part.data, 0);
-    const llm__child child = {argv, p->env_list, llm__s("", 0), fd, 0, 4096, llm__pull_tick, p};
+    const llm__child child = {argv, p->env_list, llm__s("", 0), fd, 0, 4096, llm__pull_tick, p, 0};
     int code = 0;
     llm_result r =
         fd < 0 ? llm__error(LLM_ERR_IO, "%.200s: cannot be read again: %s", f->name, strerror(errno)) : llm__child_run(&child, &out, &code);
@@ -39720,6 +41304,36 @@ static int llm__oai_media_kwargs(llm_openai_call *k, const llm__oai_medium *m, l
     return out->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
 }
 
+/* Opens what is described, and adds it to the call's. */
+static int llm__oai_media_add(llm_openai_call *k, const llm_media_config *c) {
+    llm_result r = llm_media_open(k->service.model, c, &k->media[k->n_media]);
+    if (r == LLM_ERR_NOMEM) return llm__oai_failed(k, r, NULL);
+    if (r) return llm__oai_bad(k, NULL, ": %s: %.500s", c->kind == LLM_MEDIA_VIDEO ? "the video" : "the image", llm_last_error());
+    k->n_media++;
+    return 1;
+}
+
+/* The same of a video that ffmpeg decodes, where that is allowed. */
+static int llm__oai_media_film(llm_openai_call *k, llm_media_config *c, llm_text *bytes) {
+    LLM__SCOPED(llm__film_free) llm__film film = LLM__ZERO;
+    const double seconds = k->service.media_timeout_s > 0 ? k->service.media_timeout_s : 30;
+    const llm__film_rules rules = {k->service.model->vision, c->mm_processor_kwargs, c->fps, seconds, (size_t)512 << 20, &k->cancelled};
+    const llm__str data = llm__text_str(bytes);
+    if (!k->service.allow_ffmpeg)
+        return llm__oai_bad(k, NULL,
+                            ": the video: it is %s: a GIF, or frames (data:video/jpeg;base64,FRAME,FRAME) expected; with --allow-ffmpeg an "
+                            "installed ffmpeg decodes others",
+                            llm__picture_kind((const uint8_t *)data.p, data.n));
+    const llm_result r = llm__film_read(&rules, data, &film);
+    if (r == LLM_ERR_NOMEM) return llm__oai_failed(k, r, NULL);
+    if (r) return llm__oai_bad(k, NULL, ": the video: %.500s", llm_last_error());
+    llm_text_free(bytes);
+    c->frames = film.frames;
+    c->n_frames = film.n;
+    c->fps = film.fps;
+    return llm__oai_media_add(k, c);
+}
+
 /* Opens one, and adds it to the call's. */
 static int llm__oai_media_one(llm_openai_call *k, const llm__oai_medium *m) {
     LLM__SCOPED(llm_text_free) llm_text bytes = LLM__ZERO, kwargs = LLM__ZERO;
@@ -39734,6 +41348,13 @@ static int llm__oai_media_one(llm_openai_call *k, const llm__oai_medium *m) {
         if (!llm__oai_fetch(k, url, m->video, &bytes, &ends)) return 0;
     }
     if (!llm__oai_media_kwargs(k, m, &kwargs)) return 0;
+    llm_json_num(m->d, llm__oai_get(m->d, m->about, "fps"), &c.fps);
+    llm_json_num(m->d, llm__oai_get(m->d, m->part, "fps"), &c.fps);
+    c.kind = m->video ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
+    c.detail = detail && !strcmp(detail, "low") ? LLM_DETAIL_LOW : LLM_DETAIL_AUTO;
+    c.n_images = k->n_wanted[0];
+    c.mm_processor_kwargs = kwargs.len > 2 ? kwargs.data : NULL;
+    if (m->video && ends.len == 1 && llm__film_kind(llm__text_str(&bytes))) return llm__oai_media_film(k, &c, &bytes);
     files = LLM__NEW(llm_media_file, ends.len);
     if (!files) return llm__oai_failed(k, llm__nomem(), NULL);
     for (size_t i = 0; i < ends.len; i++) {
@@ -39741,19 +41362,9 @@ static int llm__oai_media_one(llm_openai_call *k, const llm__oai_medium *m) {
         files[i].data = bytes.data + from;
         files[i].size = (size_t)(ends.data[i] - from);
     }
-    c.kind = m->video ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
     c.files = files;
     c.n_files = (int32_t)ends.len;
-    c.detail = detail && !strcmp(detail, "low") ? LLM_DETAIL_LOW : LLM_DETAIL_AUTO;
-    c.n_images = k->n_wanted[0];
-    c.mm_processor_kwargs = kwargs.len > 2 ? kwargs.data : NULL;
-    llm_json_num(m->d, llm__oai_get(m->d, m->about, "fps"), &c.fps);
-    llm_json_num(m->d, llm__oai_get(m->d, m->part, "fps"), &c.fps);
-    llm_result r = llm_media_open(k->service.model, &c, &k->media[k->n_media]);
-    if (r == LLM_ERR_NOMEM) return llm__oai_failed(k, r, NULL);
-    if (r) return llm__oai_bad(k, NULL, ": %s: %.500s", m->video ? "the video" : "the image", llm_last_error());
-    k->n_media++;
-    return 1;
+    return llm__oai_media_add(k, &c);
 }
 
 /* Those of the messages, each with the error that names its message. */
@@ -39821,6 +41432,13 @@ static void llm__oai_media_mark(const llm_openai_call *k, int video, llm_text *o
     llm_text_str(out, mark);
 }
 
+/* What a template that knows pictures puts before a placeholder, or behind it. */
+static const char *llm__oai_around(const llm__vision *v, int video, int behind) {
+    static const char *const ernie[2][2] = {{"<|IMAGE_START|>", "<|IMAGE_END|>"}, {"<|VIDEO_START|>", "<|VIDEO_END|>"}};
+    if (v->family->flags & LLM__EYES_TWICE) return ernie[video][behind];
+    return v->family->flags & LLM__EYES_PAIRS ? (behind ? v->stop : v->start) : "";
+}
+
 static int llm__oai_media_marked(llm_openai_call *k, llm_text *text) {
     const llm__vision *v = k->service.model->vision;
     LLM__SCOPED(llm_text_free) llm_text out = LLM__ZERO;
@@ -39833,9 +41451,9 @@ static int llm__oai_media_marked(llm_openai_call *k, llm_text *text) {
         if (!at[video]) break;
         const size_t before = (size_t)(at[video] - rest.p);
         llm_text_add(&out, rest.p, before);
-        if (video && v->start && v->family->flags & LLM__EYES_PAIRS) llm_text_str(&out, v->start);
+        llm_text_str(&out, llm__oai_around(v, video, 0));
         llm_text_str(&out, video && v->video_placeholder ? v->video_placeholder : v->placeholder);
-        if (video && v->stop && v->family->flags & LLM__EYES_PAIRS) llm_text_str(&out, v->stop);
+        llm_text_str(&out, llm__oai_around(v, video, 1));
         rest = llm__str_from(rest, before + strlen(marks[video]));
     }
     llm_text_add(&out, rest.p, rest.n);
@@ -42793,6 +44411,7 @@ static void llm__setup_service(const llm_setup *s, const llm_options *o, size_t 
     out->media_path = s->allowed_local_media_path;
     out->media_domains = s->media_domains.data;
     out->media_timeout_s = s->media_timeout_s;
+    out->allow_ffmpeg = s->allow_ffmpeg;
     out->mm_processor_kwargs = s->mm_processor_kwargs;
     out->interleave_mm_strings = s->interleave_mm_strings;
     out->limit_images = s->limit_images;
@@ -42859,6 +44478,7 @@ typedef struct llm__voice {
     llm_text notes;                                          /* options without effect, one a line */
     llm_text media_path, media_domains, mm_processor_kwargs; /* as in llm_openai_service; empty: none */
     double media_timeout_s;
+    int allow_ffmpeg;
 } llm__voice;
 
 struct llm {
@@ -43312,6 +44932,7 @@ static void llm__open_defaults(llm *l, const llm__open_target *t, const llm_opti
     if (t->setup.allowed_local_media_path) llm_text_str(&l->voice->media_path, t->setup.allowed_local_media_path);
     llm__add_str(&l->voice->media_domains, llm__text_str(&t->setup.media_domains));
     l->voice->media_timeout_s = t->setup.media_timeout_s;
+    l->voice->allow_ffmpeg = t->setup.allow_ffmpeg;
     if (t->setup.mm_processor_kwargs) llm_text_str(&l->voice->mm_processor_kwargs, t->setup.mm_processor_kwargs);
 }
 
@@ -43575,6 +45196,7 @@ static llm_outputs *llm__batch_all(llm *l, int chat, const llm_prompt *prompts, 
         b.service.media_path = l->voice->media_path.data;
         b.service.media_domains = l->voice->media_domains.data;
         b.service.media_timeout_s = l->voice->media_timeout_s;
+        b.service.allow_ffmpeg = l->voice->allow_ffmpeg;
         b.service.mm_processor_kwargs = l->voice->mm_processor_kwargs.data;
     }
     b.width = LLM__MAX(b.service.defaults.n, 1);

@@ -831,7 +831,7 @@ static __device__ __forceinline__ void load16_any(const part &w, size_t at, int 
 /* ---- What the file has: a table as in llm.h's >>dtypes, whose words are used here too ---- */
 
 enum { PLANE_NONE, PLANE_HALVES, PLANE_STRIPES, PLANE_QUARTERS, PLANE_WORD };
-enum { SCALES_ONE, SCALES_E8, SCALES_Q2K, SCALES_Q3K, SCALES_Q45K, SCALES_Q6K, SCALES_XS };
+enum { SCALES_ONE, SCALES_E8, SCALES_ZERO, SCALES_F32, SCALES_F16X2, SCALES_Q2K, SCALES_Q3K, SCALES_Q45K, SCALES_Q6K, SCALES_XS };
 
 /* Twin: llm__format. block: columns; bytes: of a block. */
 typedef struct format {
@@ -866,6 +866,12 @@ static __host__ __device__ format format_of(int type) {
     case LLM_TYPE_Q5_K: return {256, 176, KIND_Q5M, 0, PLANE_STRIPES, 4, 48, PLANE_STRIPES, 1, 16, SCALES_Q45K, 4, 0, 2};
     case LLM_TYPE_Q6_K: return {256, 210, KIND_Q6, 32, PLANE_QUARTERS, 4, 0, PLANE_STRIPES, 2, 128, SCALES_Q6K, 192, 208, -1};
     case LLM_TYPE_IQ4_XS: return {256, 136, KIND_T4, 0, PLANE_HALVES, 4, 8, PLANE_NONE, 0, 0, SCALES_XS, 2, 0, -1};
+    case LLM_TYPE_Q4_ZERO: return {32, 19, KIND_Q4M, 0, PLANE_HALVES, 4, 3, PLANE_NONE, 0, 0, SCALES_ZERO, 2, 0, -1};
+    case LLM_TYPE_G32: return {32, 40, KIND_F16, 0, PLANE_STRIPES, 8, 8, PLANE_NONE, 0, 0, SCALES_F32, 0, 0, 4};
+    case LLM_TYPE_NVFP4_32: return {32, 20, KIND_F16, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_F16X2, 0, 0, -1};
+    case LLM_TYPE_NF4: return {32, 20, KIND_T4, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_F32, 0, 0, -1};
+    case LLM_TYPE_FP4: return {32, 20, KIND_T4, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_F32, 0, 0, -1};
+    case LLM_TYPE_F8_32: return {32, 36, KIND_F16, 0, PLANE_STRIPES, 8, 4, PLANE_NONE, 0, 0, SCALES_F32, 0, 0, -1};
     default: return {0, 0, 0};
     }
 }
@@ -910,22 +916,51 @@ static __device__ void raw_sub_get(const format &f, const uint8_t *row, int64_t 
     const uint8_t *p = row + sub / (f.block / 32) * f.bytes;
     int j = (int)(sub % (f.block / 32));
     float m = f.m_at < 0 ? 0 : raw_half(p + f.m_at), d;
-    if (f.scales != SCALES_E8) d = raw_half(p + f.d_at);
+    if (f.scales == SCALES_F32) {
+        memcpy(&d, p + f.d_at, 4);
+        if (f.m_at >= 0) memcpy(&m, p + f.m_at, 4);
+        else if (f.kind == KIND_T4) d *= 1.0f / 127; /* a table's largest is 127, and stands for 1 */
+    } else if (f.scales != SCALES_E8) d = raw_half(p + f.d_at);
     else d = p[0] < 2 ? bits_to_f32(0x00200000u << p[0]) : bits_to_f32((uint32_t)(p[0] - 1) << 23);
     if (f.block == 256) m = -m; /* super-blocks store what is to be subtracted */
+    if (f.scales == SCALES_ZERO) m = -d * (float)p[f.scales_at];
     for (int i = 0; i < 32; i++)
         o->u[i] =
             (uint8_t)(plane_bits(f.order, f.bits, p + f.at, j, i) | plane_bits(f.high_order, f.high_bits, p + f.high_at, j, i) << f.bits);
     for (int i = 0; i < 2; i++) {
         float scale, minimum;
         small_scales(f.scales, p + f.scales_at, j, i, &scale, &minimum);
-        o->d[i] = d * scale;
+        o->d[i] = f.scales == SCALES_F16X2 ? raw_half(p + 2 * i) : d * scale;
         o->m[i] = m * minimum;
     }
 }
 
 static __device__ __forceinline__ float table_value(const uint64_t *table, uint32_t u) {
     return (float)(int8_t)(table[u >> 3] >> (8 * (u & 7)));
+}
+
+/* What a code stands for in units of its scale; of types whose tables are rounded for kernels exactly. Twin: llm__type_values. */
+static __device__ float code_value(int type, const uint64_t *table, uint32_t u) {
+    const float nf4[16] = {-1,
+                           -0.6961928009986877f,
+                           -0.5250730514526367f,
+                           -0.39491748809814453f,
+                           -0.28444138169288635f,
+                           -0.18477343022823334f,
+                           -0.09105003625154495f,
+                           0,
+                           0.07958029955625534f,
+                           0.16093020141124725f,
+                           0.24611230194568634f,
+                           0.33791524171829224f,
+                           0.44070982933044434f,
+                           0.5626170039176941f,
+                           0.7229568362236023f,
+                           1};
+    const float fp4[8] = {0, 0.005208333334f, 0.66666667f, 1, 0.33333333f, 0.5f, 0.16666667f, 0.25f};
+    if (type == LLM_TYPE_NF4) return 127 * nf4[u];
+    if (type == LLM_TYPE_FP4) return u & 8 ? -127 * fp4[u & 7] : 127 * fp4[u];
+    return table_value(table, u);
 }
 
 /* Twin: llm__element. Stored floats may be anywhere: read byte by byte. */
@@ -979,8 +1014,9 @@ static __device__ float raw_value(const raw_rows &s, const format &f, int64_t r,
     raw_sub b;
     raw_sub_get(f, row, at / 32, &b);
     int i = (int)(at % 32);
-    if (f.kind == KIND_T4) return b.d[i / 16] * table_value(s.table, b.u[i]);
-    int u = f.kind == KIND_Q8 ? (int8_t)b.u[i] : b.u[i] - f.zero;
+    if (s.type == LLM_TYPE_F8_32) return b.d[0] * e4m3_to_f32(b.u[i]);
+    if (f.kind == KIND_T4 || s.type == LLM_TYPE_NVFP4_32) return b.d[i / 16] * code_value(s.type, s.table, b.u[i]);
+    int u = f.kind == KIND_Q8 || s.type == LLM_TYPE_G32 ? (int8_t)b.u[i] : b.u[i] - f.zero;
     return b.d[i / 16] * (float)u + b.m[i / 16];
 }
 
@@ -1089,7 +1125,10 @@ struct llm_weight {
 static void type_table(int type, uint64_t *table) {
     static const int8_t iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
     static const int8_t e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-    memcpy(table, type == LLM_TYPE_MXFP4 ? e2m1 : iq4, 16);
+    static const int8_t nf4[16] = {-127, -88, -67, -50, -36, -23, -12, 0, 10, 20, 31, 43, 56, 71, 92, 127};
+    static const int8_t fp4[16] = {0, 1, 85, 127, 42, 64, 21, 32, 0, -1, -85, -127, -42, -64, -21, -32};
+    const int8_t *known = type == LLM_TYPE_MXFP4 || type == LLM_TYPE_NVFP4_32 ? e2m1 : type == LLM_TYPE_NF4 ? nf4 : fp4;
+    memcpy(table, type == LLM_TYPE_IQ4_NL || type == LLM_TYPE_IQ4_XS ? iq4 : known, 16);
 }
 
 /* As what a segment is computed with: blocks stay blocks where no cut goes through one; the rest become the float that holds them, or what
@@ -1098,6 +1137,7 @@ static int segment_kind(const llm_segment *s, llm_compute compute) {
     format f = format_of(s->type);
     if (compute == LLM_COMPUTE_F32) return KIND_F32;
     if (f.block > 1) return !s->transposed && s->col % 32 == 0 && s->n_cols % 32 == 0 ? f.kind : KIND_F16;
+    if (s->type == LLM_TYPE_F32 && s->read && compute == LLM_COMPUTE_AUTO) return KIND_F16; /* made of codes with f16 scales */
     if (s->type == LLM_TYPE_F32 && compute != LLM_COMPUTE_AUTO) return compute == LLM_COMPUTE_BF16 ? KIND_BF16 : KIND_F16;
     return f.kind;
 }
@@ -1125,8 +1165,10 @@ static int64_t row_bytes(const format &f, int64_t n) { return n / f.block * f.by
 
 enum { MAX_COPIERS = 8, COPY_BYTES = 1 << 18 };
 
-/* Rows that go from the mapped file to the stage, close together; one thread's share of them. */
+/* Rows that go from the mapped file to the stage, close together, or are made there; one thread's share of them. */
 typedef struct copy_job {
+    const llm_segment *made; /* NULL, or its rows from `row` on, `step` apart, columns [lo, hi), are made */
+    int64_t row, step, lo, hi;
     uint8_t *to;
     const uint8_t *from;
     int64_t bytes, stride, n; /* of a row, between rows of the file, rows */
@@ -1136,6 +1178,10 @@ typedef struct copy_job {
 
 static void *copy_rows(void *arg) {
     const copy_job *j = (const copy_job *)arg;
+    if (j->made) {
+        if (j->n) j->made->read(j->made->data, j->row, j->step, j->n, j->lo, j->hi - j->lo, j->to);
+        return NULL;
+    }
     for (int64_t i = 0; i < j->n; i++) memcpy(j->to + i * j->bytes, j->from + i * j->stride, (size_t)j->bytes);
     return NULL;
 }
@@ -1144,13 +1190,15 @@ static void *copy_rows(void *arg) {
  * share the rows of a chunk. A thread's start is nothing beside its share of a chunk. */
 static void copy_shared(int n_threads, copy_job all) {
     copy_job job[MAX_COPIERS];
-    for (; all.stride == all.bytes && all.bytes % 2 == 0 && all.bytes > 4096; all.stride = all.bytes /= 2) all.n *= 2; /* few long rows */
+    for (; !all.made && all.stride == all.bytes && all.bytes % 2 == 0 && all.bytes > 4096; all.stride = all.bytes /= 2)
+        all.n *= 2; /* few long rows */
     int n = min_int(min_int(n_threads, MAX_COPIERS), all.n * all.bytes / COPY_BYTES + 1);
     for (int i = 0; i < n; i++) {
         int64_t begin = all.n * i / n, end = all.n * (i + 1) / n;
         job[i] = all;
         job[i].to += begin * all.bytes;
-        job[i].from += begin * all.stride;
+        if (all.from) job[i].from += begin * all.stride;
+        job[i].row += begin * all.step;
         job[i].n = end - begin;
         job[i].runs = i + 1 < n && !pthread_create(&job[i].thread, NULL, copy_rows, &job[i]);
         if (!job[i].runs) copy_rows(&job[i]);
@@ -1178,8 +1226,8 @@ static void stage_rows(rank *r, const llm_segment *s, int64_t at, int64_t n, uin
     raw->pitch = row_bytes(f, hi - lo);
     raw->skip = begin - lo;
     raw->data = r->stage_device[r->stage_turn];
-    const uint8_t *place = from + (s->transposed ? s->col : first) * stored + row_bytes(f, lo);
-    copy_job all = {to, place, raw->pitch, s->transposed ? stored : step * stored, count, 0, 0};
+    const uint8_t *place = s->read ? NULL : from + (s->transposed ? s->col : first) * stored + row_bytes(f, lo);
+    copy_job all = {s->read ? s : NULL, first, step, lo, hi, to, place, raw->pitch, s->transposed ? stored : step * stored, count, 0, 0};
     copy_shared(r->ctx->cfg.n_threads, all);
     bytes = (size_t)(count * raw->pitch);
     rank_ok(r, cudaMemcpyAsync(r->stage_device[r->stage_turn], to, bytes, cudaMemcpyHostToDevice, r->stream), "loading");

@@ -14,7 +14,7 @@
 #include "api/config.h"
 #include "api/sampler.h"
 
-#define LLM_BACKEND_ABI 7
+#define LLM_BACKEND_ABI 8
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -46,7 +46,15 @@ typedef enum llm_type {
     LLM_TYPE_U16 = 1004,
     LLM_TYPE_U32 = 1005,
     LLM_TYPE_U64 = 1006,
-    LLM_TYPE_RANDOM = 2000, /* no data: the backend makes seeded random values (load-format dummy) */
+    LLM_TYPE_F8_E8M0 = 1007, /* powers of two, of scales */
+    LLM_TYPE_Q4_ZERO = 1010, /* blocks of 32 columns that quantised folders are read as (AWQ, GPTQ and their like), row by row: u16 f16 d,
+                                u8 zero, 16 bytes of codes as in Q4_0: d * (code - zero) */
+    LLM_TYPE_G32,            /* f32 d, f32 m, 32 int8: d * code + m */
+    LLM_TYPE_NVFP4_32,       /* two f16 d, of 16 columns each, 16 bytes of e2m1 as in MXFP4: d * e2m1 * 2 */
+    LLM_TYPE_NF4,            /* f32 d, 16 bytes of codes of QLoRA's NormalFloat: d * table[code], the largest 1 */
+    LLM_TYPE_FP4,            /* the same with bitsandbytes' table of fp4 */
+    LLM_TYPE_F8_32,          /* f32 d, 32 e4m3: d * value */
+    LLM_TYPE_RANDOM = 2000,  /* no data: the backend makes seeded random values (load-format dummy) */
     LLM_TYPE_RANDOM_F8,
     LLM_TYPE_RANDOM_Q4 /* ... rounded to e4m3, or to Q4_0 */
 } llm_type;
@@ -66,6 +74,9 @@ typedef struct llm_segment {
     float scale;                   /* each value is multiplied by it; 0 means 1 (per-tensor fp8 scales) */
     int32_t mapped;                /* 1: `data` stands in a mapped file, whose pages may be given back once they were read */
     const float *scales;           /* of each stored row, besides: int8 and fp8 with a scale a channel; NULL: 1. Not of a transposed one */
+    /* NULL: the rows stand at data. Else they are made of what data points to, when they are read: columns [col, col + n_cols), whole
+     * blocks, of n stored rows, row, row + step ..., one behind the other to `to`. Any thread may call it. */
+    void (*read)(const void *data, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to);
 } llm_segment;
 
 typedef enum llm_role {

@@ -107,7 +107,7 @@ enum { LLM_SPECULATIVE_MAX = 32 };
 
 /* What an engine takes, in bytes. */
 typedef struct llm_estimate {
-    int64_t weight_bytes;    /* of the model, and of a draft model, as the engine keeps them */
+    int64_t weight_bytes;    /* of the model, its tower, and a draft model, as the engine keeps them */
     int64_t kv_bytes;        /* of the KV cache; it is taken page by page as it is used, unless kv_cache_prealloc is set */
     int64_t buffer_bytes;    /* activations, logits, tables of the scheduler, swap space */
     int64_t peak_bytes;      /* all of it, and what else there is for a while or since the model was opened: weights that are unpacked while
@@ -119,7 +119,8 @@ typedef struct llm_estimate {
 
 /* What llm_engine_open would take with this configuration (cfg may be NULL), on the CPU, without reading a weight: milliseconds. Where it
  * does not fit, the figures are those of what was asked for, and llm_last_error() is the sentence that llm_engine_open would fail with.
- * Adapters are not counted. LLM_ERR_ARG: the configuration is wrong anyway; LLM_ERR_UNSUPPORTED: for a device. Any thread. */
+ * Adapters, and pictures that are kept (mm_processor_cache_bytes), are not counted. LLM_ERR_ARG: the configuration is wrong anyway;
+ * LLM_ERR_UNSUPPORTED: for a device. Any thread. */
 LLM_API llm_result llm_model_estimate(const llm_model *model, const llm_engine_config *cfg, llm_estimate *out);
 
 /* Packs the weights, takes all memory. cfg may be NULL. The model must outlive the engine. On error *out is NULL: LLM_ERR_NOMEM where

@@ -80,7 +80,9 @@ typedef struct llm_openai_service {
     int32_t unused;                     /* 0 */
     int64_t max_answer_bytes;           /* of an answer that is no stream: a larger one is an error (400) instead; 0: no bound */
     const char *media_domains;          /* hosts of http and https URLs that are fetched, with commas between them; NULL: none */
-    double media_timeout_s;             /* for one of them; 0: 5 for a picture, 30 for a video */
+    double media_timeout_s;             /* for one of them, and for ffmpeg; 0: 5 for a picture, 30 for a video */
+    int32_t allow_ffmpeg;               /* 1: videos that are not read here (MP4, WebM, ...) are decoded by an installed ffmpeg */
+    int32_t unused_too;                 /* 0 */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);

@@ -131,7 +131,8 @@ LLM_API void llm_options_free(llm_options *o);
                      "vllm: sampling defaults are vLLM's, whatever generation_config.json says")
 
 #define LLM_QUANTIZATIONS \
-    "None|awq|gptq|gpt|smoothquant|smooth_quant|weight_only_int8|fp8|gguf|compressed-tensors|mxfp4|bitsandbytes|awq_marlin|gptq_marlin"
+    "None|awq|gptq|gpt|smoothquant|smooth_quant|weight_only_int8|fp8|gguf|compressed-tensors|mxfp4|bitsandbytes|awq_marlin|gptq_marlin|" \
+    "fbgemm_fp8|modelopt|ascend|auto-round"
 
 #define LLM_OPTIONS_ENGINE(T, e, group) \
     LLM_OPT_FIELD(T, e, max_model_len, group, "c|max-model-len|ctx-size|session-len", "context: tokens of prompt and answer"), \
@@ -305,7 +306,7 @@ typedef struct llm_setup {
     llm_option_list allowed_media_domains; /* servers that pictures and videos are fetched from */
     llm_text media_domains;                /* the same, as llm_openai_service has it; llm_setup_free frees it */
     float media_timeout_s;                 /* the same */
-    int32_t unused_too;                    /* 0 */
+    int32_t allow_ffmpeg;                  /* the same */
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -364,7 +365,9 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
          "HOST ...", \
          "servers whose pictures and videos requests may name by URL (none)"}, \
         LLM_OPT_FLOAT(T, setup.media_timeout_s, LLM_HELP_ANSWERS, "$VLLM_IMAGE_FETCH_TIMEOUT", 0.1, 3600, \
-                      "seconds that fetching one may take (5 for a picture, 30 for a video)"), \
+                      "seconds that fetching one may take, or ffmpeg for a video (5 for a picture, 30 for a video)"), \
+        LLM_OPT_BOOL(T, setup.allow_ffmpeg, LLM_HELP_ANSWERS, "allow-ffmpeg", \
+                     "an installed ffmpeg decodes videos that are not read here: MP4, WebM, AVI, ..."), \
         LLM_OPT_BOOL(T, setup.interleave_mm_strings, LLM_HELP_ANSWERS, "interleave-mm-strings", \
                      "templates that know texts only: pictures stay among the texts, not before them"), \
         LLM_OPT_BOOL(T, setup.enable_early_stop, LLM_HELP_ANSWERS, "enable-early-stop", "end answers that repeat themselves"), \

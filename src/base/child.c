@@ -3,6 +3,7 @@
 #include "api/text.h"
 #include "base/platform.h"
 #include "base/log.h"
+#include "base/text.h"
 
 /* A pipe whose ends are above the standard streams, which a program may have closed, and which no other child gets. */
 static int llm__child_pipe(int ends[2]) {
@@ -18,17 +19,62 @@ static int llm__child_pipe(int ends[2]) {
     return -1;
 }
 
+LLM__PRIVATE int llm__child_file(llm__str data) {
+    const int fd = (int)syscall(SYS_memfd_create, "llm.h", 1u); /* 1: no other child gets it */
+    for (size_t at = 0; fd >= 0 && at < data.n;) {
+        const ssize_t n = write(fd, data.p + at, data.n - at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return close(fd), -1;
+        at += (size_t)n;
+    }
+    return fd;
+}
+
 static int llm__child_start(const llm__child *c, int in, int out, pid_t *pid) {
     posix_spawn_file_actions_t files;
+    posix_spawnattr_t how;
     int failed = posix_spawn_file_actions_init(&files);
     if (failed) return failed;
-    failed = posix_spawn_file_actions_adddup2(&files, in, 0);
+    failed = posix_spawnattr_init(&how);
+    if (failed) {
+        posix_spawn_file_actions_destroy(&files);
+        return failed;
+    }
+    if (c->memory > 0) failed = posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP); /* a group of its own: 0, as it is at first */
+    if (!failed) failed = posix_spawn_file_actions_adddup2(&files, in, 0);
     if (!failed) failed = posix_spawn_file_actions_adddup2(&files, out, 1);
     if (!failed) failed = posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
     if (!failed && c->held_fd > 0) failed = posix_spawn_file_actions_adddup2(&files, c->held_fd, 3);
-    if (!failed) failed = posix_spawnp(pid, c->argv[0], &files, NULL, (char *const *)(uintptr_t)c->argv, (char *const *)(uintptr_t)c->env);
+    if (!failed) failed = posix_spawnp(pid, c->argv[0], &files, &how, (char *const *)(uintptr_t)c->argv, (char *const *)(uintptr_t)c->env);
     posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&how);
     return failed;
+}
+
+/* Bounds of a program that is not trusted: it has begun, and has read nothing yet. */
+static void llm__child_bound(const llm__child *c, pid_t pid) {
+    const struct {
+        int what;
+        uint64_t bounds[2];
+    } all[] = {{RLIMIT_AS, {(uint64_t)c->memory, (uint64_t)c->memory}}, {RLIMIT_FSIZE, {0, 0}}, {RLIMIT_CORE, {0, 0}}};
+    for (int i = 0; i < LLM__COUNT(all) && c->memory > 0; i++) syscall(SYS_prlimit64, pid, all[i].what, all[i].bounds, NULL);
+}
+
+/* Its end; after an error, or with `tick`'s word, by force. Who writes no more may still run. */
+static llm_result llm__child_wait(const llm__child *c, pid_t pid, llm_result r, int *status) {
+    const struct timespec pause = {0, 5000000};
+    for (int i = 0; !r; i++) {
+        siginfo_t info;
+        memset(&info, 0, sizeof info);
+        if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT | WNOHANG) || info.si_pid == pid) break;
+        if (i % 40 == 39 && c->tick && c->tick(c->user)) r = llm__error(LLM_ERR_CANCELLED, "%s: stopped", c->argv[0]);
+        nanosleep(&pause, NULL);
+    }
+    /* nobody has taken its end yet, so its number is still its own */
+    if (c->memory > 0) kill(-pid, SIGKILL);
+    else if (r) kill(pid, SIGKILL);
+    while (waitpid(pid, status, 0) < 0 && errno == EINTR) continue;
+    return r;
 }
 
 /* Its output up to the end of it. */
@@ -58,15 +104,16 @@ LLM__PRIVATE llm_result llm__child_run(const llm__child *c, llm_text *out, int *
     int failed = llm__child_pipe(in) ? errno : 0;
     if (!failed && fcntl(in[1], F_SETFL, O_NONBLOCK)) failed = errno;
     if (!failed && c->in.n && write(in[1], c->in.p, c->in.n) != (ssize_t)c->in.n) failed = EMSGSIZE;
+    if (!failed && c->in_fd > 0 && lseek(c->in_fd, 0, SEEK_SET)) failed = errno;
     if (!failed) failed = llm__child_start(c, c->in_fd > 0 ? c->in_fd : in[0], from[1], &pid);
     for (int i = 0; i < 2; i++)
         if (in[i] >= 0) close(in[i]);
     close(from[1]);
+    if (!failed) llm__child_bound(c, pid);
     llm_result r = failed ? llm__error(LLM_ERR_IO, "%s: %s", c->argv[0], strerror(failed)) : llm__child_read(c, from[0], out);
     close(from[0]);
     if (failed) return r;
-    if (r) kill(pid, SIGKILL);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
+    r = llm__child_wait(c, pid, r, &status);
     if (!r && WIFEXITED(status)) *code = WEXITSTATUS(status);
     return r;
 }

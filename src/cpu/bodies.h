@@ -279,6 +279,10 @@ LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b,
     }
     if (plain) return x;
     LLM__EACH(i) x.v[i] *= b->scale;
+    if (f->row_scale) {
+        y = llm__load16(f->row_scale + b->row, b->n);
+        LLM__EACH(i) x.v[i] *= y.v[i];
+    }
     if (f->bias) x = llm__add16(x, f->bias + b->row, 1, b->n);
     return plus ? llm__add16(x, plus + b->row - f->first_row, 1, b->n) : x;
 }
@@ -314,7 +318,7 @@ LLM__INLINE void llm__finish_rows(const llm__finish *f, const llm__block *b, con
  * Tokens [token, token + n) of one block: sums g (n * per, 16), and u (n * per, 16) of the block after it where gate and up go together.
  * What nearly all results need has loops of its own, with nothing to decide in them. */
 LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
-    const int plain = b->n == LLM__ROWS && !f->bias && !f->plus && f->scale == 1 && f->softcap <= 0 && b->scale == 1 &&
+    const int plain = b->n == LLM__ROWS && !f->bias && !f->plus && !f->row_scale && f->scale == 1 && f->softcap <= 0 && b->scale == 1 &&
                       (!f->gate_up || b[1].scale == 1);
     const int alone = plain && !f->gate_up && !f->act, gated = plain && f->gate_up && !f->add && f->per == 1;
     const llm__ending set = {.plain = 1, .per = 1}, add = {.plain = 1, .per = 1, .add = 1}, set_two = {.plain = 1, .per = 2};

@@ -145,12 +145,14 @@ LLM__AVX2_INLINE void llm__avx2_unpack_scale(const llm__kind kind, const int par
         if (f.min && f.zero) _mm256_store_ps(&to->m[1][8 * h], _mm256_mul_ps(llm__avx2_bytes8(scales + 8 * h), zero));
         return;
     }
-    const __m256 d = k.scale == LLM__SCALE_F16 ? llm__avx2_widen(scales + 16 * h)
-                                               : _mm256_loadu_ps((const float *)(const void *)(scales + 64 * part) + 8 * h);
+    const __m256 d = k.scale == LLM__SCALE_NONE    ? _mm256_set1_ps(1)
+                     : k.scale <= LLM__SCALE_F16X2 ? llm__avx2_widen(scales + 32 * part + 16 * h)
+                                                   : _mm256_loadu_ps((const float *)(const void *)(scales + 64 * part) + 8 * h);
     _mm256_store_ps(&to->of.d[part][8 * h], d);
     if (!f.min) return;
-    __m256 m =
-        k.min == LLM__SCALE_F16 ? llm__avx2_widen(mins + 16 * h) : _mm256_loadu_ps((const float *)(const void *)(mins + 64 * part) + 8 * h);
+    __m256 m = k.min == LLM__SCALE_F16    ? llm__avx2_widen(mins + 16 * h)
+               : k.min == LLM__SCALE_ZERO ? _mm256_mul_ps(llm__avx2_bytes8(mins + 8 * h), _mm256_sub_ps(_mm256_setzero_ps(), d))
+                                          : _mm256_loadu_ps((const float *)(const void *)(mins + 64 * part) + 8 * h);
     if (f.zero) m = _mm256_fmadd_ps(d, zero, m);
     if (part) m = _mm256_sub_ps(m, _mm256_load_ps(&to->m[0][8 * h]));
     _mm256_store_ps(&to->m[part][8 * h], m);
@@ -435,8 +437,8 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const llm__product *p
         if (p->n <= p->pair) llm__avx2_few_##kind(p); \
         else llm__avx2_many_##kind(p); \
         break;
-#define LLM__AVX2_COMMON(each) each(Q4Z) each(Q4M) each(Q8) each(IQ4) each(Q4K) each(Q5K) each(Q6K)
-#define LLM__AVX2_OTHERS(each) each(Q5Z) each(Q5M) each(MXFP4) each(G16) each(G16M)
+#define LLM__AVX2_COMMON(each) each(Q4Z) each(Q4M) each(Q8) each(IQ4) each(Q4K) each(Q5K) each(Q6K) each(Q4A) each(I8) each(NF4)
+#define LLM__AVX2_OTHERS(each) each(Q5Z) each(Q5M) each(MXFP4) each(G16) each(G16M) each(G32) each(NVFP4) each(FP4)
 
 LLM__AVX2_COMMON(LLM__AVX2_FEW)
 LLM__AVX2_COMMON(LLM__AVX2_MANY)

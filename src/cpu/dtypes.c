@@ -81,7 +81,10 @@ static const llm__type_desc llm__type_table[] = {
     {35, "TQ2_0", 256, 66}, {LLM_TYPE_MXFP4, "MXFP4", 32, 17}, {40, "NVFP4", 64, 36}, {LLM_TYPE_I8, "I8", 1, 1},
     {LLM_TYPE_I16, "I16", 1, 2}, {LLM_TYPE_I32, "I32", 1, 4}, {LLM_TYPE_I64, "I64", 1, 8}, {LLM_TYPE_F8_E4M3, "F8_E4M3", 1, 1},
     {LLM_TYPE_F8_E5M2, "F8_E5M2", 1, 1}, {LLM_TYPE_U8, "U8", 1, 1}, {LLM_TYPE_BOOL, "BOOL", 1, 1}, {LLM_TYPE_U16, "U16", 1, 2},
-    {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8},
+    {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8}, {LLM_TYPE_F8_E8M0, "F8_E8M0", 1, 1},
+    {LLM_TYPE_Q4_ZERO, "INT4", 32, 19}, {LLM_TYPE_G32, "INT8", 32, 40},
+    {LLM_TYPE_NVFP4_32, "NVFP4", 32, 20}, {LLM_TYPE_NF4, "NF4", 32, 20}, {LLM_TYPE_FP4, "FP4", 32, 20},
+    {LLM_TYPE_F8_32, "F8_E4M3 blocks", 32, 36},
 };
 /* clang-format on */
 
@@ -125,24 +128,59 @@ LLM__PRIVATE float llm__element(int32_t type, const uint8_t *p, int64_t i) {
 LLM__PRIVATE const llm__format *llm__format_of(int32_t type) { return llm__format_find(type); }
 
 LLM__PRIVATE int llm__type_readable(int32_t type) {
-    return llm__format_of(type) || llm__word_index("F32 F16 BF16 F8_E4M3 F8_E5M2 F64 I8", llm__lit(llm__type_name(type))) >= 0;
+    return llm__format_of(type) || type == LLM_TYPE_F8_32 ||
+           llm__word_index("F32 F16 BF16 F8_E4M3 F8_E5M2 F64 I8", llm__lit(llm__type_name(type))) >= 0;
+}
+
+LLM__PRIVATE const float *llm__type_values(int32_t type) {
+    static const float nf4[16] = {-1,
+                                  -0.6961928009986877f,
+                                  -0.5250730514526367f,
+                                  -0.39491748809814453f,
+                                  -0.28444138169288635f,
+                                  -0.18477343022823334f,
+                                  -0.09105003625154495f,
+                                  0,
+                                  0.07958029955625534f,
+                                  0.16093020141124725f,
+                                  0.24611230194568634f,
+                                  0.33791524171829224f,
+                                  0.44070982933044434f,
+                                  0.5626170039176941f,
+                                  0.7229568362236023f,
+                                  1};
+    static const float fp4[16] = {0, 0.005208333334f,  0.66666667f,  1,  0.33333333f,  0.5f,  0.16666667f,  0.25f,
+                                  0, -0.005208333334f, -0.66666667f, -1, -0.33333333f, -0.5f, -0.16666667f, -0.25f};
+    return type == LLM_TYPE_NF4 ? nf4 : type == LLM_TYPE_FP4 ? fp4 : NULL;
+}
+
+/* Element i of a row of fp8 in blocks. */
+static float llm__f8_element(const uint8_t *row, int64_t i) {
+    const uint8_t *block = row + i / 32 * 36;
+    float d;
+    memcpy(&d, block, 4);
+    return d * llm__e4m3_to_f32(block[4 + i % 32]);
 }
 
 LLM__PRIVATE void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from, int64_t n, float *dst) {
     const llm__format *f = llm__format_of(type);
     const llm__type_desc *t = llm__type_info(type);
+    const float *values = llm__type_values(type);
     llm__sub s;
     if (type == LLM_TYPE_F32) memcpy(dst, row + 4 * from, (size_t)n * 4);
     else if (type == LLM_TYPE_BF16) /* the common ones of whole models: not through the switch */
         for (int64_t i = 0; i < n; i++)
             dst[i] = llm__bits_f32((uint32_t)row[2 * (from + i)] << 16 | (uint32_t)row[2 * (from + i) + 1] << 24);
+    else if (type == LLM_TYPE_F8_32)
+        for (int64_t i = 0; i < n; i++) dst[i] = llm__f8_element(row, from + i);
     else if (!f)
         for (int64_t i = 0; i < n; i++) dst[i] = llm__element(type, row, from + i);
     else
         for (int64_t i = 0; i < n;) {
             int at = (int)((from + i) % 32), count = (int)LLM__MIN(n - i, (int64_t)32 - at);
             llm__sub_read(f, t->bytes, row, (from + i) / 32, 1, &s);
-            for (int k = at; k < at + count; k++) dst[i++] = s.d * (float)s.sc[k / 16] * (float)s.q[k] + s.m * (float)s.mc[k / 16];
+            for (int k = at; k < at + count; k++)
+                dst[i++] = values ? 127 * s.d[0] * values[s.u[k]] : s.d[k / 16] * (float)s.q[k] + s.m * (float)s.mc[k / 16];
         }
 }
 
@@ -188,7 +226,15 @@ LLM__PRIVATE float llm__segment_scale(const llm_segment *s) { return s->scale !=
 
 LLM__PRIVATE void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, int64_t col, int64_t n, float *dst) {
     int64_t row = llm__segment_row(s, r), bytes = llm__row_bytes(s->type, s->stored_cols);
-    if (s->type >= LLM_TYPE_RANDOM)
+    if (s->read)
+        for (int64_t at = 0, n_read; at < n; at += n_read) { /* whole blocks, some at a time */
+            uint8_t some[LLM__SOME_COLUMNS * 4];
+            const int64_t from = (s->col + col + at) / 32 * 32, skip = s->col + col + at - from;
+            n_read = LLM__MIN(n - at, (int64_t)LLM__SOME_COLUMNS - skip);
+            s->read(s->data, row, 1, 1, from, LLM__MIN((int64_t)LLM__SOME_COLUMNS, s->stored_cols - from), some);
+            llm__dequant_columns(s->type, some, skip, n_read, dst + at);
+        }
+    else if (s->type >= LLM_TYPE_RANDOM)
         for (int64_t i = 0; i < n; i++) dst[i] = llm__random_value(s->type, seed, row, s->col + col + i);
     else if (!s->transposed) llm__dequant_columns(s->type, llm__segment_data(s, r), s->col + col, n, dst);
     else

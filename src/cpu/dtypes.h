@@ -69,7 +69,9 @@ typedef enum llm__kind {
     LLM__KIND_Q4Z, LLM__KIND_Q4M, LLM__KIND_Q5Z, LLM__KIND_Q5M, /* 4 and 5 bits with a zero point or a minimum */
     LLM__KIND_Q8, LLM__KIND_IQ4, LLM__KIND_MXFP4,               /* signed bytes; nibbles that index a table of them */
     LLM__KIND_Q4K, LLM__KIND_Q5K, LLM__KIND_Q6K,                /* with scales by super-block */
-    LLM__KIND_G16, LLM__KIND_G16M, LLM__KIND_COUNT              /* bytes with f32 scales by 16 columns, for what has no layout of its own */
+    LLM__KIND_G16, LLM__KIND_G16M,                              /* bytes with f32 scales by 16 columns, for what has no layout of its own */
+    LLM__KIND_Q4A, LLM__KIND_G32, LLM__KIND_I8,                 /* 4 bits, zero points beside scales; bytes with f32 by 32, or by rows */
+    LLM__KIND_NVFP4, LLM__KIND_NF4, LLM__KIND_FP4, LLM__KIND_COUNT /* nibbles that index tables, with scales by 16, and by 32 */
 } llm__kind;
 /* clang-format on */
 
@@ -84,6 +86,9 @@ typedef enum llm__order { LLM__PLANE_NONE = 0, LLM__HALVES, LLM__STRIPES, LLM__Q
 typedef enum llm__packing {
     LLM__SC_ONE = 0, /* not at all: they are 1 */
     LLM__SC_E8,      /* powers of two, by their exponent */
+    LLM__SC_ZERO,    /* 1, and the zero point's byte, times -d, for a minimum */
+    LLM__SC_F32,     /* 1; d and m are f32 */
+    LLM__SC_F16X2,   /* two f16, of 16 columns each, and no d */
     LLM__SC_Q2K,     /* small integers, packed as the format of this name does it */
     LLM__SC_Q3K,
     LLM__SC_Q45K,
@@ -111,15 +116,26 @@ LLM__PRIVATE const llm__format *llm__format_of(int32_t type);
 LLM__INLINE const int8_t *llm__kind_table(llm__kind kind) {
     static const int8_t iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
     static const int8_t e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}; /* doubled */
-    return kind == LLM__KIND_IQ4 ? iq4 : kind == LLM__KIND_MXFP4 ? e2m1 : NULL;
+    /* 127 times bitsandbytes' tables, rounded, whose numbers llm__type_values has */
+    static const int8_t nf4[16] = {-127, -88, -67, -50, -36, -23, -12, 0, 10, 20, 31, 43, 56, 71, 92, 127};
+    static const int8_t fp4[16] = {0, 1, 85, 127, 42, 64, 21, 32, 0, -1, -85, -127, -42, -64, -21, -32};
+    switch (kind) {
+    case LLM__KIND_IQ4: return iq4;
+    case LLM__KIND_MXFP4:
+    case LLM__KIND_NVFP4: return e2m1;
+    case LLM__KIND_NF4: return nf4;
+    case LLM__KIND_FP4: return fp4;
+    default: return NULL;
+    }
 }
 
-/* 32 columns of one stored row: w[i] = d * sc[i / 16] * q[i] + m * mc[i / 16]. The products d * sc and m * mc are exact in f32. */
+/* 32 columns of one stored row: w[i] = d[i / 16] * q[i] + m * mc[i / 16]. The products with sc and mc are exact in f32. */
 typedef struct llm__sub {
-    uint8_t u[32]; /* as stored */
-    int8_t q[32];  /* as meant: u - zero, or table[u] */
-    float d, m;
+    uint8_t u[32];           /* as stored */
+    int8_t q[32];            /* as meant: u - zero, or table[u] */
+    float d[2], m;           /* d with sc in it */
     uint16_t half_d, half_m; /* the same as stored, m with the sign that it has above; d of powers of two has none */
+    uint16_t half_d2[2];     /* SC_F16X2 */
     int8_t sc[2];
     uint8_t mc[2];
 } llm__sub;
@@ -130,15 +146,23 @@ LLM__PRIVATE int llm__type_readable(int32_t type);
 /* Columns [from, from + n) of a stored row as f32: the meaning of every format. */
 LLM__PRIVATE void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from, int64_t n, float *dst);
 
+/* What the 16 codes of a type stand for, exactly, in units of its d; NULL: of other types, whose kinds' bytes are exact. */
+LLM__PRIVATE const float *llm__type_values(int32_t type);
+
 LLM__PRIVATE int llm__type_block_bytes(int32_t type);
 
 LLM__PRIVATE float llm__bits_f32(uint32_t u);
 
-/* First byte of the stored row that is row r; of a transposed segment meaningless. */
+/* First byte of the stored row that is row r; of a transposed segment, or one that is read, meaningless. */
 LLM__PRIVATE const uint8_t *llm__segment_data(const llm_segment *s, int64_t r);
 
 /* What each value is multiplied with: 0 stands for 1. */
 LLM__PRIVATE float llm__segment_scale(const llm_segment *s);
+
+enum {
+    LLM__SOME_COLUMNS = 256
+}; /* that a segment's `read` makes at a time; a block of none of the types that are read has more than 4 bytes
+                                     a column */
 
 /* Columns [col, col + n) of a segment's row r as f32, with the row's scale and without the segment's. */
 LLM__PRIVATE void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, int64_t col, int64_t n, float *dst);

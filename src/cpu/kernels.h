@@ -15,6 +15,7 @@ typedef struct llm__finish {
     float *dst;                /* the first token's first output */
     int64_t stride, first_row; /* first_row: the weight's row of that output */
     const float *bias;         /* (rows of the weight), or NULL */
+    const float *row_scale;    /* the same: what sums are multiplied with before */
     const float *plus;         /* (tokens, outputs from first_row on) of adapters, or NULL */
     int64_t plus_stride;
     float scale, limit, softcap;

@@ -67,18 +67,22 @@ static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
     const llm__format *f = llm__format_of(s->type == LLM_TYPE_RANDOM_Q4 ? LLM_TYPE_Q4_0 : s->type);
     const llm__kind bf16 = s->n_cols % 2 ? LLM__KIND_F32 : LLM__KIND_BF16; /* packed by twos */
     if (compute == LLM_COMPUTE_F32) return LLM__KIND_F32;
-    if (f && !s->transposed && s->col % 32 == 0 && s->n_cols % 32 == 0)
-        return s->col % 256 == 0 && s->n_cols % 256 == 0 ? f->kind : f->rest;
+    const int whole = !s->transposed && s->col % 32 == 0 && s->n_cols % 32 == 0;
+    if (f && whole) return s->col % 256 == 0 && s->n_cols % 256 == 0 ? f->kind : f->rest;
+    if (s->type == LLM_TYPE_I8 && (s->scales || s->scale != 0) && whole && !s->read) return LLM__KIND_I8;
     switch (s->type) {
     case LLM_TYPE_F16:
     case LLM_TYPE_I8:
     case LLM_TYPE_F8_E4M3:
     case LLM_TYPE_F8_E5M2:
+    case LLM_TYPE_F8_32:
     case LLM_TYPE_RANDOM_F8:
     case LLM_TYPE_RANDOM_Q4: return LLM__KIND_F16;
     case LLM_TYPE_BF16:
     case LLM_TYPE_RANDOM: return bf16;
-    case LLM_TYPE_F32: return compute == LLM_COMPUTE_BF16 ? bf16 : compute == LLM_COMPUTE_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
+    case LLM_TYPE_F32:
+        if (s->read && compute == LLM_COMPUTE_AUTO) return LLM__KIND_F16; /* made of codes with f16 scales */
+        return compute == LLM_COMPUTE_BF16 ? bf16 : compute == LLM_COMPUTE_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
     default: return LLM__KIND_F32;
     }
 }
@@ -94,6 +98,30 @@ static llm_result llm__segment_check(const llm_weight_desc *d, const llm_segment
         return llm__error(LLM_ERR_ARG, "%s: a segment of %lld x %lld values does not fit its weight of %lld columns", d->name,
                           (long long)s->n_rows, (long long)s->n_cols, (long long)d->cols);
     return LLM_OK;
+}
+
+/* 1 if a segment's scales of rows are left to the results: packed values are then the stored ones. */
+static int llm__scales_apart(const llm_segment *s, llm__kind kind) {
+    const int f8 = s->type == LLM_TYPE_F8_E4M3 || s->type == LLM_TYPE_F8_E5M2;
+    return s->scales && !s->transposed && (kind == LLM__KIND_I8 || (kind == LLM__KIND_F16 && f8));
+}
+
+/* The scales of rows that are left to the results. 0: no memory. */
+static int llm__weight_row_scales(llm_weight *w) {
+    for (int64_t i = 0; i < w->n_blocks; i++)
+        for (int64_t r = w->block[i].row; r < w->block[i].row + w->block[i].n; r++) {
+            const int at = llm__weight_segment(w, r);
+            const llm_segment *s = &w->segment[at];
+            if (!llm__scales_apart(s, (llm__kind)w->block[i].kind)) continue;
+            if (!w->row_scale && !(w->row_scale = LLM__NEW(float, w->rows))) return 0;
+            w->row_scale[r] = s->scales[llm__segment_row(s, r - w->first_row[at])];
+        }
+    for (int64_t i = 0; i < w->n_blocks && w->row_scale; i++)
+        for (int64_t r = w->block[i].row; r < w->block[i].row + w->block[i].n; r++) {
+            const llm_segment *s = &w->segment[llm__weight_segment(w, r)];
+            if (!llm__scales_apart(s, (llm__kind)w->block[i].kind)) w->row_scale[r] = 1;
+        }
+    return 1;
 }
 
 /* Adds a block of rows [row, row + n). */
@@ -162,6 +190,7 @@ LLM__PRIVATE void llm__weight_free(llm_weight *w) {
     LLM_FREE(w->first_row);
     LLM_FREE(w->block);
     LLM_FREE(w->first_block);
+    LLM_FREE(w->row_scale);
     LLM_FREE(w);
 }
 
@@ -222,6 +251,7 @@ LLM__PRIVATE llm_result llm__weight_new(const llm_weight_desc *d, llm_compute co
         else {
             llm__weight_plan(w, compute);
             llm__weight_place(w);
+            if (!llm__weight_row_scales(w)) r = llm__nomem();
         }
     }
     if (r) llm__weight_free(w);

@@ -89,7 +89,8 @@ struct llm_weight {
     size_t bytes;
     void *region; /* of the first of the weights allocated together: the memory of all */
     size_t region_bytes;
-    float *f32; /* VECTOR, MLA_UP: (rows, cols); else NULL */
+    float *f32;       /* VECTOR, MLA_UP: (rows, cols); else NULL */
+    float *row_scale; /* (rows) what results are multiplied with: scales of rows that the packed values lack. NULL: 1 */
 };
 
 /* What the kernels of an instruction set read for this weight. */

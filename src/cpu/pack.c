@@ -24,16 +24,16 @@ LLM__INLINE void llm__pack_values(const llm__kind kind, const llm__sub *sub, int
     for (int i = 0; i < bits; i++) memcpy(to + 4 * lane + 64 * i, &word[i], 4);
 }
 
-/* The scales (or minimums) of one row (lane): f16 at head or to, times small integers b; kinds with scales in f32 keep the products with d,
- * which is the same f16. */
-LLM__INLINE void llm__pack_scale(const llm__scale scale, uint16_t half, float d, const uint8_t b[2], const int b_signed, int lane,
-                                 uint8_t *to, uint8_t *head) {
-    if (scale == LLM__SCALE_F16) memcpy(to + 2 * lane, &half, 2);
-    if (scale >= LLM__SCALE_SUPER) memcpy(head + 2 * lane, &half, 2);
+/* The scales (or minimums) of one row (lane): f16 at head or to, times small integers b; kinds with scales in f32 keep d, the products of
+ * both. */
+LLM__INLINE void llm__pack_scale(const llm__scale scale, const uint16_t *half, const float d[2], const uint8_t b[2], int lane, uint8_t *to,
+                                 uint8_t *head) {
+    if (scale == LLM__SCALE_F16) memcpy(to + 2 * lane, half, 2);
+    if (scale >= LLM__SCALE_SUPER) memcpy(head + 2 * lane, half, 2);
     for (int i = 0; i <= llm__scale_x2(scale); i++) {
-        const float product = d * (b_signed ? (float)(int8_t)b[i] : (float)b[i]);
-        if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2) memcpy(to + 64 * i + 4 * lane, &product, 4);
-        if (scale >= LLM__SCALE_SUPER) to[16 * i + lane] = b[i];
+        if (scale == LLM__SCALE_F16X2) memcpy(to + 32 * i + 2 * lane, half + i, 2);
+        if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2) memcpy(to + 64 * i + 4 * lane, &d[i], 4);
+        if (scale >= LLM__SCALE_ZERO) to[16 * i + lane] = b[i];
     }
 }
 
@@ -74,7 +74,7 @@ LLM__INLINE void llm__pack_subs(const llm__format *f, const int bytes, const llm
                                 int lane, const llm__block *b, uint8_t *to) {
     const llm__kind_desc k = llm__kind_info(kind);
     const int scale_bytes = llm__scale_bytes(k.scale), min_bytes = llm__scale_bytes(k.min);
-    const int values = k.bits == 8 || k.scale == LLM__SCALE_F32; /* that stored ones are not enough for */
+    const int values = k.bits == 8 || k.scale == LLM__SCALE_F32 || k.scale == LLM__SCALE_F32X2; /* that stored ones are not enough for */
     uint8_t *const head = to;
     to += b->pair * llm__kind_head(kind);
     for (int i = 0; i < n; i++, to += b->pair * llm__kind_block(kind)) {
@@ -82,57 +82,95 @@ LLM__INLINE void llm__pack_subs(const llm__format *f, const int bytes, const llm
         llm__sub s;
         llm__sub_read(f, bytes, row, sub + i, values, &s);
         llm__pack_values(kind, &s, lane, to + b->place * 64 * k.bits);
-        llm__pack_scale(k.scale, s.half_d, values ? s.d : 0, (const uint8_t *)s.sc, 1, lane, scales + b->place * scale_bytes,
-                        head + 32 * b->place);
-        llm__pack_scale(k.min, s.half_m, values ? s.m : 0, s.mc, 0, lane, mins + b->place * min_bytes, head + 32 * (b->pair + b->place));
+        const float m[2] = {values ? s.m * (float)s.mc[0] : 0, values ? s.m * (float)s.mc[1] : 0};
+        llm__pack_scale(k.scale, k.scale == LLM__SCALE_F16X2 ? s.half_d2 : &s.half_d, s.d, (const uint8_t *)s.sc, lane,
+                        scales + b->place * scale_bytes, head + 32 * b->place);
+        llm__pack_scale(k.min, &s.half_m, m, s.mc, lane, mins + b->place * min_bytes, head + 32 * (b->pair + b->place));
     }
 }
 
 /* All rows of a block: super-block by super-block, in each row by row, for a row's bytes of it stand together. */
-LLM__INLINE void llm__pack_rows(const llm__format *f, const int bytes, const llm__kind kind, const uint8_t *const *row, const int64_t *sub0,
+LLM__INLINE void llm__pack_rows(const llm__format *f, const int bytes, const llm__kind kind, const uint8_t *const *row, int64_t sub0,
                                 int64_t n_blocks, const llm__block *b, uint8_t *to) {
     for (int64_t j = 0; j < n_blocks; j += LLM__SUPER) {
         const int n = (int)LLM__MIN(n_blocks - j, (int64_t)LLM__SUPER);
-        for (int r = 0; r < b->n; r++) llm__pack_subs(f, bytes, kind, row[r], sub0[r] + j, n, r, b, to);
+        for (int r = 0; r < b->n; r++) llm__pack_subs(f, bytes, kind, row[r], sub0 + j, n, r, b, to);
         to += b->pair * (llm__kind_head(kind) + n * llm__kind_block(kind));
     }
 }
 
-/* Rows of a block of a quantised kind. `to` is zeroed, which is what lanes without a row keep: their results are never stored. The file has
- * its rows one after the other, so this reads 16 streams and writes one. What most files have is packed by loops of its own. */
-static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_t *to) {
+/* Where `blocks` blocks of each row of b begin: w's columns [32 * block, ...). Of rows that are read, they are made at `some` first. */
+static void llm__pack_places(const llm_weight *w, const llm__block *b, int64_t block, int64_t blocks, uint8_t *some, const uint8_t **row) {
+    for (int r = 0, n = 1; r < b->n; r += n) {
+        const int i = llm__weight_segment(w, b->row + r);
+        const llm_segment *s = &w->segment[i];
+        const int64_t at = b->row + r - w->first_row[i], bytes = llm__row_bytes(s->type, 32 * blocks);
+        n = s->read ? (int)LLM__MIN(b->n - r, s->n_rows - at) : 1; /* rows of one segment */
+        if (s->read)
+            s->read(s->data, llm__segment_row(s, at), LLM__MAX(s->row_step, 1), n, s->col + 32 * block, 32 * blocks, some + r * bytes);
+        for (int k = 0; k < n; k++)
+            row[r + k] = s->read ? some + (r + k) * bytes : llm__segment_data(s, at) + llm__row_bytes(s->type, s->col + 32 * block);
+    }
+}
+
+/* Bytes with a scale a row, which is no matter of packing: the rows interleaved, four bytes of each. */
+static void llm__pack_bytes(const llm_weight *w, const llm__block *b, uint8_t *to) {
+    for (int r = 0; r < b->n; r++) {
+        const int i = llm__weight_segment(w, b->row + r);
+        const llm_segment *s = &w->segment[i];
+        const uint8_t *from = llm__segment_data(s, b->row + r - w->first_row[i]) + s->col;
+        uint8_t *lane = to + b->place * 512 + 4 * r;
+        for (int64_t j = 0; j < w->cols / 32; j++, from += 32, lane += b->pair * 512)
+            for (int k = 0; k < 8; k++) memcpy(lane + 64 * k, from + 4 * k, 4);
+    }
+}
+
+/* `blocks` blocks of the rows of a block, which begin at sub `sub0` of a super-block. What most files have is packed by loops of its own.
+ * */
+static void llm__pack_some(int32_t type, const llm__block *b, const uint8_t *const *row, int64_t sub0, int64_t blocks, uint8_t *to) {
     const llm__kind kind = (llm__kind)b->kind;
     const llm__kind_desc k = llm__kind_info(kind);
-    const uint8_t *row[LLM__ROWS];
-    const llm_segment *s = &w->segment[llm__weight_segment(w, b->row)]; /* rows of a block have one type and start at the same column of a
-                                                                           super-block */
-    const int64_t blocks = w->cols / 32;
-    int64_t sub0[LLM__ROWS];
-    if (s->type == LLM_TYPE_RANDOM_Q4) {
-        llm__pack_random(w, b, to);
-        return;
-    }
-    for (int r = 0; r < b->n; r++) {
-        int i = llm__weight_segment(w, b->row + r);
-        s = &w->segment[i];
-        row[r] = llm__segment_data(s, b->row + r - w->first_row[i]);
-        sub0[r] = s->col / 32;
-    }
-    const llm__format *f = llm__format_of(s->type);
-    const llm__type_desc *t = llm__type_info(s->type);
-    if (k.scale == LLM__SCALE_F16 && (k.bits == 4 || k.bits == 8)) {
-        for (int r = 0; r < b->n; r++) row[r] += sub0[r] * t->bytes;
+    const llm__format *f = llm__format_of(type);
+    const llm__type_desc *t = llm__type_info(type);
+    if (k.scale == LLM__SCALE_F16 && (k.bits == 4 || k.bits == 8) && k.min != LLM__SCALE_ZERO) {
         llm__pack_words(f, t->bytes, k.bits, row, b, blocks, to);
         return;
     }
-    switch (kind == f->kind ? s->type : -1) {
+    switch (kind == f->kind ? type : -1) {
     case LLM_TYPE_Q4_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q4_K), 144, LLM__KIND_Q4K, row, sub0, blocks, b, to); break;
     case LLM_TYPE_Q5_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q5_K), 176, LLM__KIND_Q5K, row, sub0, blocks, b, to); break;
     case LLM_TYPE_Q6_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q6_K), 210, LLM__KIND_Q6K, row, sub0, blocks, b, to); break;
     case LLM_TYPE_IQ4_XS: llm__pack_rows(llm__format_find(LLM_TYPE_IQ4_XS), 136, LLM__KIND_IQ4, row, sub0, blocks, b, to); break;
     case LLM_TYPE_MXFP4: llm__pack_rows(llm__format_find(LLM_TYPE_MXFP4), 17, LLM__KIND_MXFP4, row, sub0, blocks, b, to); break;
     case LLM_TYPE_Q5_0: llm__pack_rows(llm__format_find(LLM_TYPE_Q5_0), 22, LLM__KIND_Q5Z, row, sub0, blocks, b, to); break;
+    case LLM_TYPE_Q4_ZERO: llm__pack_rows(llm__format_find(LLM_TYPE_Q4_ZERO), 19, LLM__KIND_Q4A, row, sub0, blocks, b, to); break;
     default: llm__pack_rows(f, t->bytes, kind, row, sub0, blocks, b, to);
+    }
+}
+
+/* Rows of a block of a quantised kind. `to` is zeroed, which is what lanes without a row keep: their results are never stored. The file has
+ * its rows one after the other, so this reads 16 streams and writes one. Rows that are read are made a super-block at a time. */
+static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_t *to) {
+    const llm__kind kind = (llm__kind)b->kind;
+    uint8_t some[16 * LLM__SOME_COLUMNS / 32 * 40]; /* 16 rows, of the largest type that is read */
+    const uint8_t *row[LLM__ROWS];
+    const llm_segment *s = &w->segment[llm__weight_segment(w, b->row)]; /* rows of a block have one type and start at the same column of a
+                                                                           super-block */
+    const int64_t blocks = w->cols / 32;
+    if (s->type == LLM_TYPE_RANDOM_Q4) {
+        llm__pack_random(w, b, to);
+        return;
+    }
+    if (kind == LLM__KIND_I8) {
+        llm__pack_bytes(w, b, to);
+        return;
+    }
+    const int super = llm__format_super(llm__format_of(s->type));
+    for (int64_t j = 0, n; j < blocks; j += n) {
+        n = s->read ? LLM__MIN(blocks - j, (int64_t)LLM__SUPER) : blocks;
+        llm__pack_places(w, b, super ? -(s->col / 32 % 8) : j, n, some, row);
+        llm__pack_some(s->type, b, row, super ? s->col / 32 % 8 : 0, n, to);
+        to += b->pair * (llm__kind_head(kind) + n * llm__kind_block(kind));
     }
 }
 
@@ -141,7 +179,7 @@ static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_
 static void llm__pack_halves(const llm_segment *s, uint64_t seed, llm__kind kind, const uint16_t *code, int64_t r, int64_t c, int n,
                              uint16_t *to) {
     float x[LLM__CHUNK];
-    if (!s->transposed && s->type == (kind == LLM__KIND_BF16 ? LLM_TYPE_BF16 : LLM_TYPE_F16)) {
+    if (!s->transposed && !s->read && s->type == (kind == LLM__KIND_BF16 ? LLM_TYPE_BF16 : LLM_TYPE_F16)) {
         memcpy(to, llm__segment_data(s, r) + 2 * (s->col + c), sizeof *to * (size_t)n);
     } else if (!s->transposed && code) {
         for (int i = 0; i < n; i++) to[i] = code[llm__segment_data(s, r)[s->col + c + i]];
@@ -178,7 +216,7 @@ static void llm__pack_floats(const llm_weight *w, const llm__block *b, uint8_t *
 LLM__PRIVATE void llm__weight_rest(const llm_weight *w) {
     for (int i = 0; i < w->n_segments; i++) {
         const llm_segment *s = &w->segment[i];
-        if (!s->mapped || s->transposed || !s->data || s->n_rows < 1) continue;
+        if (!s->mapped || s->transposed || !s->data || s->n_rows < 1 || s->read) continue;
         const uint8_t *from = llm__segment_data(s, 0), *to = llm__segment_data(s, s->n_rows - 1);
         if (to - from > 65536) llm__file_rest(from, (size_t)(to - from));
     }

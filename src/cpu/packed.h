@@ -51,12 +51,15 @@ enum {
 /* Carves the parts of a rounded copy of `blocks` blocks out of memory; returns the bytes it takes (memory NULL: only that). */
 LLM__PRIVATE size_t llm__act_place(llm__act *a, uint8_t *memory, size_t blocks);
 
-/* How scales stand in a block, 16 of them. X2: two, for 16 columns each. SUPER: a byte, times an f16 for 256 columns at the head. */
+/* How scales stand in a block, 16 of them. X2: two, for 16 columns each. SUPER: a byte, times an f16 for 256 columns at the head. NONE:
+ * they are 1, minimums 0. ZERO, of minimums: a byte, times -1 and the scale. */
 typedef enum llm__scale {
     LLM__SCALE_NONE = 0,
     LLM__SCALE_F16,
+    LLM__SCALE_F16X2,
     LLM__SCALE_F32,
     LLM__SCALE_F32X2,
+    LLM__SCALE_ZERO,
     LLM__SCALE_SUPER,
     LLM__SCALE_SUPERX2
 } llm__scale;
@@ -87,6 +90,12 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
         {6, 32, LLM__SCALE_SUPERX2, LLM__SCALE_NONE}, /* Q6K */
         {8, 0, LLM__SCALE_F32X2, LLM__SCALE_NONE},    /* G16 */
         {8, 0, LLM__SCALE_F32X2, LLM__SCALE_F32X2},   /* G16M */
+        {4, 0, LLM__SCALE_F16, LLM__SCALE_ZERO},      /* Q4A */
+        {8, 0, LLM__SCALE_F32, LLM__SCALE_F32},       /* G32 */
+        {8, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},     /* I8 */
+        {4, 0, LLM__SCALE_F16X2, LLM__SCALE_NONE},    /* NVFP4 */
+        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* NF4 */
+        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* FP4 */
     };
     /* clang-format on */
     return table[kind];
@@ -116,12 +125,12 @@ LLM__INLINE int llm__kind_is_float(llm__kind kind) { return kind <= LLM__KIND_BF
 
 /* Bytes signed as stored, and two scales in 32 columns. */
 LLM__INLINE int llm__kind_signed(llm__kind kind) { return llm__kind_info(kind).bits == 8 || llm__kind_table(kind); }
-LLM__INLINE int llm__scale_x2(llm__scale s) { return s == LLM__SCALE_F32X2 || s == LLM__SCALE_SUPERX2; }
+LLM__INLINE int llm__scale_x2(llm__scale s) { return s == LLM__SCALE_F16X2 || s == LLM__SCALE_F32X2 || s == LLM__SCALE_SUPERX2; }
 LLM__INLINE int llm__kind_x2(llm__kind kind) { return llm__scale_x2(llm__kind_info(kind).scale); }
 
 /* Bytes of the scales of a block, and of those in front of every eighth block. */
 LLM__INLINE int llm__scale_bytes(llm__scale s) {
-    static const uint8_t bytes[] = {0, 32, 64, 128, 16, 32};
+    static const uint8_t bytes[] = {0, 32, 64, 64, 128, 16, 16, 32};
     return bytes[s];
 }
 

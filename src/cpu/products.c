@@ -114,6 +114,7 @@ LLM__PRIVATE void llm__product_items(const llm__exec *e, const llm_weight *w, in
     int set_up = 0;                                      /* tiles of the core */
     f->per = llm__form_per(in->form);
     f->gate_up = w->gate_up;
+    f->row_scale = w->row_scale;
     f->first_row = g * (w->rows / w->n_groups);
     const int64_t tiles = llm__tiles(in->rows, in->form), pairs = (w->first_block[g + 1] - w->first_block[g] + 1) / 2;
     for (int64_t i = begin; i < end; i++) {

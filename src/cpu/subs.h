@@ -28,6 +28,12 @@ LLM__INLINE const llm__format *llm__format_find(const int32_t type) {
         LLM__FORMAT(LLM_TYPE_Q4_K, LLM__KIND_Q4K, LLM__KIND_G16M, 0, LLM__STRIPES, 4, 16, LLM__PLANE_NONE, 0, 0, LLM__SC_Q45K, 4, 0, 2)
         LLM__FORMAT(LLM_TYPE_Q5_K, LLM__KIND_Q5K, LLM__KIND_G16M, 0, LLM__STRIPES, 4, 48, LLM__STRIPES, 1, 16, LLM__SC_Q45K, 4, 0, 2)
         LLM__FORMAT(LLM_TYPE_Q6_K, LLM__KIND_Q6K, LLM__KIND_G16, 32, LLM__QUARTERS, 4, 0, LLM__STRIPES, 2, 128, LLM__SC_Q6K, 192, 208, -1)
+        LLM__FORMAT(LLM_TYPE_Q4_ZERO, LLM__KIND_Q4A, LLM__KIND_Q4A, 0, LLM__HALVES, 4, 3, LLM__PLANE_NONE, 0, 0, LLM__SC_ZERO, 2, 0, -1)
+        LLM__FORMAT(LLM_TYPE_G32, LLM__KIND_G32, LLM__KIND_G32, 0, LLM__STRIPES, 8, 8, LLM__PLANE_NONE, 0, 0, LLM__SC_F32, 0, 0, 4)
+        LLM__FORMAT(LLM_TYPE_NVFP4_32, LLM__KIND_NVFP4, LLM__KIND_NVFP4, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_F16X2, 0, 0,
+                    -1)
+        LLM__FORMAT(LLM_TYPE_NF4, LLM__KIND_NF4, LLM__KIND_NF4, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_F32, 0, 0, -1)
+        LLM__FORMAT(LLM_TYPE_FP4, LLM__KIND_FP4, LLM__KIND_FP4, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_F32, 0, 0, -1)
         LLM__FORMAT(LLM_TYPE_IQ4_XS, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 8, LLM__PLANE_NONE, 0, 0, LLM__SC_XS, 2, 0, -1)
     default: return NULL;
     }
@@ -36,7 +42,7 @@ LLM__INLINE const llm__format *llm__format_find(const int32_t type) {
 }
 
 /* Whether blocks have 256 columns. */
-LLM__INLINE int llm__format_super(const llm__format *f) { return f->scales > LLM__SC_E8; }
+LLM__INLINE int llm__format_super(const llm__format *f) { return f->scales >= LLM__SC_Q2K; }
 
 /* n bytes of a plane, shifted and masked eight at a time, into the bits from `up` on of u. */
 LLM__INLINE void llm__plane_add(const uint8_t *p, int n, int shift, int bits, int up, uint8_t *u) {
@@ -68,7 +74,10 @@ LLM__INLINE void llm__sub_scales(llm__packing packing, const uint8_t *p, int j, 
         o->mc[i] = 1;
         switch (packing) {
         case LLM__SC_ONE:
+        case LLM__SC_F32:
+        case LLM__SC_F16X2:
         case LLM__SC_E8: break;
+        case LLM__SC_ZERO: o->mc[i] = p[0]; break;
         case LLM__SC_Q2K: /* a byte a group: scale, minimum */
             o->sc[i] = (int8_t)(p[k] & 15);
             o->mc[i] = p[k] >> 4;
@@ -102,10 +111,18 @@ LLM__INLINE void llm__sub_read(const llm__format *f, const int bytes, const uint
     o->half_d = f->scales == LLM__SC_E8 ? 0 : (uint16_t)(p[f->d_at] | p[f->d_at + 1] << 8);
     o->half_m = f->m_at < 0 ? 0 : (uint16_t)(p[f->m_at] | p[f->m_at + 1] << 8);
     if (per == 8 && f->m_at >= 0) o->half_m ^= 0x8000; /* super-blocks store what is to be subtracted */
+    if (f->scales == LLM__SC_F16X2) memcpy(o->half_d2, p + f->d_at, 4);
     if (!values) return;
+    float d;
     o->m = f->m_at < 0 ? 0 : llm__f16_to_f32(o->half_m);
-    if (f->scales != LLM__SC_E8) o->d = llm__f16_to_f32(o->half_d);
+    if (f->scales == LLM__SC_F32) {
+        memcpy(&d, p + f->d_at, 4);
+        if (f->m_at >= 0) memcpy(&o->m, p + f->m_at, 4);
+        else d *= 1.0f / 127; /* a table's largest is 127, and stands for 1 */
+    } else if (f->scales != LLM__SC_E8) d = llm__f16_to_f32(o->half_d);
     else
-        o->d = p[0] < 2 ? llm__bits_f32(0x00200000u << p[0])
-                        : llm__bits_f32((uint32_t)(p[0] - 1) << 23); /* 2^(p - 128): the table is doubled */
+        d = p[0] < 2 ? llm__bits_f32(0x00200000u << p[0])
+                     : llm__bits_f32((uint32_t)(p[0] - 1) << 23); /* 2^(p - 128): the table is doubled */
+    if (f->scales == LLM__SC_ZERO) o->m = -d;
+    for (int i = 0; i < 2; i++) o->d[i] = f->scales == LLM__SC_F16X2 ? llm__f16_to_f32(o->half_d2[i]) : d * (float)o->sc[i];
 }

@@ -44,9 +44,11 @@ LLM__INLINE void llm__unpack_bits(const int bits, const uint8_t *__restrict__ w,
 LLM__INLINE llm__v16 llm__unpack_scale(llm__scale scale, const uint8_t *at, const uint8_t *head, const int is_min, int half,
                                        const llm__half_fn widen, const llm__bytes_fn bytes) {
     if (scale == LLM__SCALE_F16) return widen((const uint16_t *)(const void *)at);
+    if (scale == LLM__SCALE_F16X2) return widen((const uint16_t *)(const void *)at + LLM__ROWS * half);
+    if (scale == LLM__SCALE_ZERO) return bytes(at, 1);
     if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2)
         return llm__load16((const float *)(const void *)(at + (scale == LLM__SCALE_F32X2 ? 64 * half : 0)), LLM__ROWS);
-    if (scale == LLM__SCALE_NONE) return llm__all16(0);
+    if (scale == LLM__SCALE_NONE) return llm__all16(is_min ? 0.0f : 1.0f);
     const llm__v16 d = widen((const uint16_t *)(const void *)head);
     const uint8_t *b = at + (scale == LLM__SCALE_SUPERX2 ? 16 * half : 0);
     llm__v16 x = bytes(b, is_min);
@@ -99,6 +101,7 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, con
     for (int h = 0; h <= llm__kind_x2(kind); h++) {
         const llm__v16 d = llm__unpack_scale(k.scale, scales, head + 32 * place, 0, h, half, bytes);
         llm__v16 m = llm__unpack_scale(k.min, mins, head + 32 * (pair + place), 1, h, half, bytes);
+        if (k.min == LLM__SCALE_ZERO) LLM__EACH(i) m.v[i] *= -d.v[i];
         if (zero != 0) LLM__EACH(i) m.v[i] -= zero * d.v[i];
         if (h) LLM__EACH(i) m.v[i] -= to->m[0][i];
         llm__store16(to->d[h], LLM__ROWS, d);
@@ -125,7 +128,9 @@ LLM__INLINE void llm__cook(const llm__kind kind, llm__offset offset, int pair, c
     case LLM__KIND_Q8: call(LLM__KIND_Q8, __VA_ARGS__); break; \
     case LLM__KIND_Q4K: call(LLM__KIND_Q4K, __VA_ARGS__); break; \
     case LLM__KIND_Q5K: call(LLM__KIND_Q5K, __VA_ARGS__); break; \
-    case LLM__KIND_Q6K: call(LLM__KIND_Q6K, __VA_ARGS__); break;
+    case LLM__KIND_Q6K: call(LLM__KIND_Q6K, __VA_ARGS__); break; \
+    case LLM__KIND_Q4A: call(LLM__KIND_Q4A, __VA_ARGS__); break; \
+    case LLM__KIND_I8: call(LLM__KIND_I8, __VA_ARGS__); break;
 #define LLM__EACH_KIND(kind, call, ...) \
     switch (kind) { \
         LLM__COMMON_KINDS(call, __VA_ARGS__) \
@@ -134,6 +139,10 @@ LLM__INLINE void llm__cook(const llm__kind kind, llm__offset offset, int pair, c
     case LLM__KIND_IQ4: call(LLM__KIND_IQ4, __VA_ARGS__); break; \
     case LLM__KIND_MXFP4: call(LLM__KIND_MXFP4, __VA_ARGS__); break; \
     case LLM__KIND_G16: call(LLM__KIND_G16, __VA_ARGS__); break; \
+    case LLM__KIND_G32: call(LLM__KIND_G32, __VA_ARGS__); break; \
+    case LLM__KIND_NVFP4: call(LLM__KIND_NVFP4, __VA_ARGS__); break; \
+    case LLM__KIND_NF4: call(LLM__KIND_NF4, __VA_ARGS__); break; \
+    case LLM__KIND_FP4: call(LLM__KIND_FP4, __VA_ARGS__); break; \
     default: call(LLM__KIND_G16M, __VA_ARGS__); \
     }
 

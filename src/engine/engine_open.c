@@ -154,7 +154,7 @@ LLM__PRIVATE llm_result llm__engine_resolve(const llm_model *model, llm_engine_c
  * scheduler's own. */
 static int64_t llm__engine_bytes(const llm_engine *e) {
     const int64_t logits = (int64_t)e->p.max_out * ((e->p.vocab + 15) & ~15) * (int64_t)sizeof(float);
-    return e->backend->memory_used(e->ctx) + logits + (int64_t)e->arena.total;
+    return e->backend->memory_used(e->ctx) + logits + (int64_t)e->arena.total + llm__sight_memory(e);
 }
 
 /* Bytes that pages may take on a CPU: as configured, else at most half of the machine's memory, and no more than is free beside weights and
@@ -387,6 +387,7 @@ LLM__PRIVATE llm_result llm__engine_plan(const llm_model *model, const llm_engin
     const int64_t unpacked = LLM__MAX(e->net->unpacked, e->drafter.net ? e->drafter.net->unpacked : 0);
     *n_pages = e->p.n_pages;
     out->weight_bytes = e->net->weight_bytes + (e->drafter.net ? e->drafter.net->weight_bytes : 0);
+    out->weight_bytes += llm__sight_weights(e);
     out->kv_bytes = (r ? LLM__MAX(each, e->p.n_pages) : e->p.n_pages) * page;
     out->buffer_bytes = llm__engine_bytes(e) - out->weight_bytes + e->p.n_swap * page;
     out->available_bytes = llm_memory_free();

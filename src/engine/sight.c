@@ -25,12 +25,12 @@ LLM__PRIVATE llm_result llm__sight_open(llm_engine *e, const llm_backend_config 
     s->both_ways = m->arch.both_ways;
     if (!m->vision) return LLM_OK;
     s->vision = m->vision;
-    if (e->p.dry) return LLM_OK;
     s->given_cols = m->arch.hidden * (1 + m->arch.n_deepstack);
     const int traced = beside->trace != NULL; /* the table that tells is the language model's alone */
-    llm__tower_config c = {m, traced ? llm_backend_cpu() : e->backend, *beside, e->p.max_len};
+    llm__tower_config c = {m, traced ? llm_backend_cpu() : e->backend, *beside, e->p.max_len, e->p.dry};
     c.backend_config.beside = traced ? NULL : e->ctx;
     llm_result r = llm__tower_open(&c, &s->tower);
+    if (e->p.dry) return r; /* nothing is kept */
     s->most = e->p.c.mm_processor_cache_bytes ? (size_t)e->p.c.mm_processor_cache_bytes : (size_t)1 << 30;
     return r;
 }
@@ -42,6 +42,8 @@ LLM__PRIVATE void llm__sight_close(llm_engine *e) {
 }
 
 LLM__PRIVATE int64_t llm__sight_memory(const llm_engine *e) { return e->sight.tower ? e->sight.tower->memory + (int64_t)e->sight.most : 0; }
+
+LLM__PRIVATE int64_t llm__sight_weights(const llm_engine *e) { return e->sight.tower ? e->sight.tower->weight_bytes : 0; }
 
 /* ---- What is known ----
  * Under the engine's mutex. `users` are requests; what has none may go when memory is short, the one used longest ago first. */

@@ -30,6 +30,9 @@ LLM__PRIVATE void llm__sight_close(llm_engine *e);
 /* Bytes that the tower and its pictures may take. */
 LLM__PRIVATE int64_t llm__sight_memory(const llm_engine *e);
 
+/* The tower's weights among it. */
+LLM__PRIVATE int64_t llm__sight_weights(const llm_engine *e);
+
 /* Takes a request's pictures over: checks that its prompt has as many places as they need, and shares what is known. Any thread. */
 LLM__PRIVATE llm_result llm__sight_submit(llm_request *r, const llm_request_config *cfg, const int32_t *prompt, int32_t n);
 

@@ -21,7 +21,7 @@
  *   llm__net_open      llm__load_rank for each rank, llm__net_buffers; the backend packs
  *   llm__net_step      llm__forward for each rank, once a step: all the rows of all sequences together
  * Refused by name rather than run wrongly: families that are not in the table, and variants of families that are
- * (Baichuan 2, clamped q and k, norms after the residual, quantisations other than GGUF's, MXFP4 and plain fp8). Ignored
+ * (Baichuan 2, clamped q and k, norms after the residual, 2:4 sparsity, rotated inputs). Ignored
  * on purpose: layers beyond the last (multi-token prediction), stored inv_freq and attention masks, towers for images.
  *
  * Sources: the modeling_*.py of transformers for folders, llama.cpp's conversion and graph code for GGUF, and the papers

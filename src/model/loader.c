@@ -11,6 +11,7 @@
 #include "model/facts.h"
 #include "model/families.h"
 #include "model/arch.h"
+#include "model/quant_seek.h"
 
 LLM__PRIVATE const char *llm__layer_base(const llm__tensors *t, size_t skip) {
     static const char *const bases[] = {"model.layers.",
@@ -65,16 +66,16 @@ LLM__PRIVATE void llm__slot_name(const llm__loader *L, const char *prefix, const
 }
 
 LLM__PRIVATE const llm__tensor *llm__loader_find(const llm__loader *L, int slot, int expert, int bias, char *name) {
-    static const char *const suffixes[2][3] = {{".weight", "", "_blocks"}, {".bias", "_bias", ""}};
+    static const char *const suffixes[2][5] = {{".weight", ".qweight", ".weight_packed", "", "_blocks"}, {".quant_bias", ".bias", "_bias"}};
     char first[256] = "";
     llm__str word;
     int mxfp4 = !bias && (slot == LLM__W_E_GATE_UP || slot == LLM__W_E_DOWN);
-    for (int i = 0; i < 2 + mxfp4; i++)
+    for (int i = 0; i < (bias ? 3 : 4 + mxfp4); i++)
         for (const char *words = llm__slot_names[slot]; llm__list_next(&words, " ", &word);) {
             llm__slot_name(L, "", L->base, word, expert, suffixes[bias][i], name);
             const llm__tensor *t = llm__tensors_find(&L->m->source.tensors, name);
             if (t) return t;
-            if (!first[0]) memcpy(first, name, 256);
+            if (!first[0] && i == bias) memcpy(first, name, 256);
         }
     memcpy(name, first, 256);
     return NULL;
@@ -112,27 +113,6 @@ LLM__PRIVATE int llm__loader_type(llm__loader *L, const llm__tensor *t) {
     return 0;
 }
 
-/* The scales of an fp8 or int8 matrix, which stand beside it: one, or one a row ("channel"), in any float. Values are multiplied by them;
- * what a file says about rounding activations is left aside, for ours keep their precision. Scales of blocks are not known here. */
-static void llm__loader_scales(llm__loader *L, const llm__tensor *t, int64_t rows, llm_segment *s) {
-    char name[256];
-    snprintf(name, sizeof name, "%.240s_scale", t->name.p);
-    const llm__tensor *scale = llm__tensors_find(&L->m->source.tensors, name);
-    int64_t n = scale ? scale->shape[0] * scale->shape[1] * scale->shape[2] * scale->shape[3] : 0;
-    if (!scale || !llm__word_in("F32 F16 BF16", llm__type_name(scale->type)) || (n != 1 && (n != rows || s->transposed))) {
-        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s is %s without one scale for the tensor or for each of its %lld rows",
-                          L->m->path, t->name.p, t->type == LLM_TYPE_I8 ? "int8" : "fp8", (long long)rows);
-        return;
-    }
-    if (n == 1) s->scale = llm__element(scale->type, scale->data, 0);
-    if (n == 1 && s->scale == 0) s->scale = 1e-30f; /* a segment's 0 stands for 1 */
-    if (n == 1 || !L->backend) return;
-    float *to = (float *)llm__arena_get(&L->keep, (size_t)n * sizeof *to);
-    if (!to) L->r = llm__nomem();
-    for (int64_t i = 0; i < n && to; i++) to[i] = llm__element(scale->type, scale->data, i);
-    s->scales = to;
-}
-
 /* gpt-oss as its publisher stores it: 4-bit values and exponents in two tensors. Put together as MXFP4 blocks of 17
  * bytes: an exponent, then bytes that hold element i and i + 16 (stored: 2i and 2i + 1). NULL: they do not fit, no
  * memory, or only checking. */
@@ -164,6 +144,30 @@ static const uint8_t *llm__loader_mxfp4(llm__loader *L, int slot, const llm__ten
     return *made = to;
 }
 
+/* The scale of fp8 or int8 experts that are all in one tensor: one for all of them. */
+static void llm__loader_scale(llm__loader *L, const llm__tensor *t, llm_segment *s) {
+    char name[256];
+    snprintf(name, sizeof name, "%.240s_scale", t->name.p);
+    const llm__tensor *scale = llm__tensors_find(&L->m->source.tensors, name);
+    if (!scale || !llm__word_in("F32 F16 BF16", llm__type_name(scale->type)) || scale->bytes != llm__row_bytes(scale->type, 1)) {
+        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s is %s of several matrices without one scale for all", L->m->path, t->name.p,
+                          t->type == LLM_TYPE_I8 ? "int8" : "fp8");
+        return;
+    }
+    s->scale = llm__element(scale->type, scale->data, 0);
+    if (s->scale == 0) s->scale = 1e-30f; /* a segment's 0 stands for 1 */
+}
+
+/* 1 if a tensor stands in a mapped file, whose pages may be given back. */
+static int llm__loader_mapped(const llm__loader *L, const llm__tensor *t) {
+    int mapped = 0;
+    for (size_t i = 0; i < L->m->source.n_files; i++) {
+        const llm__file *f = &L->m->source.files[i];
+        mapped |= f->mapped && t->data >= f->data && t->data < f->data + f->size;
+    }
+    return mapped;
+}
+
 LLM__PRIVATE int llm__is_experts(int slot) { return slot >= LLM__W_E_GATE_UP && slot <= LLM__W_E_DOWN; }
 
 /* 1 if a matrix stands as (in, out): GPT-2's Conv1D, gpt-oss's experts, and the keys of latent attention in GGUF. */
@@ -182,6 +186,12 @@ LLM__PRIVATE int llm__loader_seek(llm__loader *L, int slot, llm__slice which, in
     if (L->m->dummy || L->r) return !L->r;
     const llm__tensor *t = llm__loader_find(L, slot, (int)which.first, bias, name);
     if (!t) return L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", L->m->path, name), 0;
+    if (bias && llm__quant_bias(L, llm__loader_find(L, slot, (int)which.first, 0, name), rows, s)) return !L->r;
+    if (matrix && !bias && (t->n_dims < 3 || which.size == 1) && llm__quant_is(L, t)) {
+        llm__quant_seek(L, t, rows, cols, s);
+        s->mapped = !s->read && llm__loader_mapped(L, t);
+        return !L->r;
+    }
     int stacked = which.size > 1 && t->n_dims > 1 + matrix; /* all in one tensor: one dimension more */
     s->type = t->type;
     s->data = t->data;
@@ -194,16 +204,12 @@ LLM__PRIVATE int llm__loader_seek(llm__loader *L, int slot, llm__slice which, in
     } else {
         const int64_t want[3] = {which.size, across ? cols : rows, across ? rows : cols}, flat = (stacked ? which.size : 1) * rows;
         if (!llm__loader_type(L, t) || !llm__loader_fits(L, t, matrix ? want + !stacked : &flat, matrix ? 2 + stacked : 1)) return 0;
-        for (size_t i = 0; i < L->m->source.n_files; i++) {
-            const llm__file *f = &L->m->source.files[i];
-            s->mapped |= f->mapped && t->data >= f->data && t->data < f->data + f->size;
-        }
+        s->mapped = llm__loader_mapped(L, t);
     }
     /* the matrices of a stack follow each other: skip those before this one */
     int64_t stored_rows = s->transposed ? LLM__MAX(cols, 1) : rows;
     if (stacked && s->data) s->data = (const uint8_t *)s->data + which.first * stored_rows * llm__row_bytes(s->type, s->stored_cols);
-    if (t->type == LLM_TYPE_F8_E4M3 || t->type == LLM_TYPE_F8_E5M2 || t->type == LLM_TYPE_I8)
-        llm__loader_scales(L, t, stacked ? 0 : rows, s);
+    if (t->type == LLM_TYPE_F8_E4M3 || t->type == LLM_TYPE_F8_E5M2 || t->type == LLM_TYPE_I8) llm__loader_scale(L, t, s);
     return !L->r;
 }
 

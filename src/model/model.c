@@ -21,12 +21,22 @@
 #include "chat/tools.h"
 #include "cpu/dtypes.h"
 #include "model/tensors.h"
+#include "model/quant.h"
 #include "model/source.h"
 #include "model/source_open.h"
 #include "model/arch.h"
 #include "model/rope.h"
 #include "model/loader.h"
 #include "model/net.h"
+
+/* How the files are quantised, in words. */
+static void llm__model_quantization(llm_model *m) {
+    const llm__quant *q = &m->source.quant;
+    char bits[24] = "", group[32] = "";
+    if (q->bits) snprintf(bits, sizeof bits, ", %d bits", (int)q->bits);
+    if (q->group > 0) snprintf(group, sizeof group, ", groups of %d", (int)q->group);
+    snprintf(m->quantization, sizeof m->quantization, "%s%s%s", m->source.gguf ? "gguf" : llm__quant_name(q->method), bits, group);
+}
 
 /* What llm_model_get_info tells. Strings belong to the model. The file's type is the one that most bytes of its
  * tensors have. */
@@ -47,6 +57,8 @@ static void llm__model_info_fill(llm_model *m) {
         for (size_t i = 0; i < s->tensors.n; i++) of_type += s->tensors.item[i].type == d->type ? s->tensors.item[i].bytes : 0;
         if (of_type > most) most = of_type, o->file_type = d->name;
     }
+    o->quantization = m->quantization;
+    o->bits_per_weight = o->n_params ? 8.0 * (double)o->weight_bytes / (double)o->n_params : 0;
     o->n_layers = a->n_layers;
     o->hidden_size = a->hidden;
     o->n_heads = a->n_heads;
@@ -88,24 +100,12 @@ LLM__PRIVATE llm_result llm__model_senses(const llm_model *m, const llm_model_co
     return LLM_OK;
 }
 
-/* The method of quantisation that the files name; "none". */
-static const char *llm__model_method(const llm__source *s) {
-    static const char *const keys[] = {"quantization_config", "compression_config"};
-    if (s->gguf) return "gguf";
-    for (int i = 0; i < LLM__COUNT(keys); i++) {
-        const char *method = llm_json_str(s->config, llm_json_find(s->config, llm_json_find(s->config, 0, keys[i]), "quant_method"), NULL);
-        if (method) return method;
-    }
-    return "none";
-}
-
 /* `quantization` only says what the files say too, so one that they contradict is a mistake: another model was meant. */
 static llm_result llm__model_quantized(const llm_model *m, const char *wanted) {
-    static const char *const same[] = {"gptq|gpt|gptq-marlin", "awq|awq-marlin", "smooth-quant|smoothquant"};
-    const char *method = llm__model_method(&m->source);
+    const llm__quant *q = &m->source.quant;
+    const char *method = m->source.gguf ? "gguf" : llm__quant_name(q->method);
     if (!wanted || llm__alias_among("none", llm__lit(wanted), NULL) || llm__alias_among(wanted, llm__lit(method), NULL)) return LLM_OK;
-    for (int i = 0; i < LLM__COUNT(same); i++)
-        if (llm__alias_among(same[i], llm__lit(wanted), NULL) && llm__alias_among(same[i], llm__lit(method), NULL)) return LLM_OK;
+    if (!m->source.gguf && llm__quant_is_called(q, wanted)) return LLM_OK;
     return llm__error(LLM_ERR_ARG, "quantization: %.40s, but the method of %s is %.40s", wanted, m->path, method);
 }
 
@@ -131,6 +131,7 @@ LLM__PRIVATE llm_result llm__model_open(const char *path, const llm__place *plac
         llm_model_close(m);
         return r;
     }
+    llm__model_quantization(m);
     llm__model_info_fill(m);
     *out = m;
     return LLM_OK;

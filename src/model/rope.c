@@ -238,7 +238,6 @@ static llm_result llm__arch_check(const llm__facts *f, const llm__arch *a) {
 }
 
 LLM__PRIVATE llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) {
-    char method[64];
     llm__facts f = LLM__ZERO;
     memset(a, 0, sizeof *a);
     f.path = s->path;
@@ -257,13 +256,6 @@ LLM__PRIVATE llm_result llm__arch_read(const llm__source *s, int dummy, llm__arc
     }
     llm_result r = llm__arch_family(&f, a);
     if (r) return r;
-    /* a quantised folder needs other readers than ours: said before its tensors are found to be missing */
-    llm__facts q = llm__facts_in(&f, llm__facts_find(&f, "quantization_config").node);
-    if (q.n_nodes > f.n_nodes && *llm__fact_str(&q, "quant_method", method) && !llm__word_in("mxfp4 fp8 compressed-tensors none", method))
-        return llm__error(LLM_ERR_UNSUPPORTED,
-                          "%s: config.json: quantization_config: quant_method \"%.40s\" is not supported, take the "
-                          "unquantised or a GGUF version",
-                          s->path, method);
     /* wrong values leave their fallbacks behind, so every step can run; what follows from several is asked only of good ones */
     llm__arch_shapes(&f, a);
     llm__arch_switches(&f, a, &s->tensors);

@@ -14,6 +14,7 @@
 #include "model/tensors.h"
 #include "model/gguf.h"
 #include "model/safetensors.h"
+#include "model/quant.h"
 
 LLM__PRIVATE llm_result llm__source_file(llm__source *s, const char *path, llm__file *out) {
     if (!llm__grow((void **)&s->files, &s->files_cap, s->n_files + 1, sizeof *s->files)) return llm__nomem();
@@ -155,18 +156,57 @@ static llm_result llm__source_shards(llm__source *s, const char *folder, const l
     return llm__error(LLM_ERR_FORMAT, "%s: model.safetensors.index.json: weight_map: an object of shard names expected", folder);
 }
 
-LLM__PRIVATE llm_result llm__source_weights(llm__source *s, const char *folder) {
-    const char *single = llm__source_path(s, folder, "model.safetensors");
+LLM__PRIVATE llm_result llm__source_weights(llm__source *s, const char *folder, const char *stem) {
+    char name[128];
+    snprintf(name, sizeof name, "%.90s.safetensors", stem);
+    const char *single = llm__source_path(s, folder, name);
     LLM__SCOPED(llm__json_drop) llm_json *index = NULL;
     if (!single || llm__place_kind(&s->place, single) != LLM__PATH_NONE) return llm__source_safetensors(s, single);
-    llm_result r = llm__folder_json(s, folder, "model.safetensors.index.json", 100000000, &index);
+    snprintf(name, sizeof name, "%.90s.safetensors.index.json", stem);
+    llm_result r = llm__folder_json(s, folder, name, 100000000, &index);
     if (r) return r;
-    return index ? llm__source_shards(s, folder, index) : llm__folder_lacks(s, folder, "model.safetensors");
+    snprintf(name, sizeof name, "%.90s.safetensors", stem);
+    return index ? llm__source_shards(s, folder, index) : llm__folder_lacks(s, folder, name);
+}
+
+/* Ascend's files are called by what is in them: quant_model_weight_w8a8.safetensors; newer ones quant_model_weights.safetensors. */
+static llm_result llm__source_ascend(llm__source *s, const char *folder, const llm_json *description) {
+    char stem[80] = "quant_model_weight_";
+    const char *type = llm_json_str(description, llm_json_find(description, 0, "model_quant_type"), NULL);
+    LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO;
+    size_t n = strlen(stem);
+    for (; type && *type && n < sizeof stem - 1; type++) stem[n++] = (char)(*type >= 'A' && *type <= 'Z' ? *type + 32 : *type);
+    stem[n] = 0;
+    llm__place_names(&s->place, folder, &names);
+    for (const char *name = NULL; (name = llm__folder_next(&names, name)) != NULL;)
+        if (!strncmp(name, "quant_model_weights.safetensors", 31)) return llm__source_weights(s, folder, "quant_model_weights");
+        else if (!strncmp(name, "model.safetensors", 17)) return llm__source_weights(s, folder, "model");
+    return llm__source_weights(s, folder, stem);
+}
+
+/* How the folder is quantised, and with `weights` these. A file of a method beside config.json counts where that is silent. */
+static llm_result llm__source_quantised(llm__source *s, const char *folder, int weights) {
+    static const char *const files[] = {"quantize_config.json",
+                                        "quant_config.json",
+                                        "hf_quant_config.json",
+                                        "quant_model_description.json",
+                                        "quant_model_description_w8a8.json",
+                                        "quant_model_description_w8a8_dynamic.json",
+                                        "quant_model_description_w8a16.json"};
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    const int node = llm__quant_node(s->config);
+    llm_result r = node >= 0 ? llm__quant_read(s->config, node, NULL, s->path, &s->quant) : LLM_OK;
+    for (int i = 0; i < LLM__COUNT(files) && !r && !doc && s->quant.method == LLM__QUANT_NONE; i++) {
+        r = llm__folder_json(s, folder, files[i], 100000000, &doc);
+        if (!r && doc) r = llm__quant_read(doc, 0, files[i], s->path, &s->quant);
+    }
+    if (r || !weights) return r;
+    return s->quant.method == LLM__QUANT_ASCEND ? llm__source_ascend(s, folder, doc) : llm__source_weights(s, folder, "model");
 }
 
 LLM__PRIVATE llm_result llm__source_folder(llm__source *s, const char *path, const llm_model_config *cfg) {
     llm_result r = llm__folder_json(s, path, "config.json", 16000000, &s->config);
     if (!r && !s->config && !cfg->vocab_only) r = llm__folder_lacks(s, path, "config.json");
     if (!r) r = llm__folder_json(s, path, "generation_config.json", 16000000, &s->generation_config);
-    return r || cfg->vocab_only || cfg->dummy_weights ? r : llm__source_weights(s, path);
+    return r || cfg->vocab_only ? r : llm__source_quantised(s, path, !cfg->dummy_weights);
 }

@@ -5,6 +5,7 @@
  *   config.json                        shapes and switches; read by >>model
  *   generation_config.json             ids that end an answer, and how the publisher wants it sampled; may be absent
  *   model.safetensors                  the tensors, or shards of them with model.safetensors.index.json
+ *   quantize_config.json and its like  how the tensors are quantised, where config.json is silent: see >>quant
  *   tokenizer.json, tokenizer.model, *.tiktoken    one of them; read by >>tokenizer
  *   tokenizer_config.json              names of special tokens, and in many models the chat template
  *   chat_template.jinja                the template where it is not there
@@ -26,12 +27,14 @@
 #include "chat/template.h"
 #include "model/tensors.h"
 #include "model/gguf.h"
+#include "model/quant.h"
 
 typedef struct llm__source {
     const char *path;
     llm__place place;                                        /* files that are given; only while it is being opened */
     llm__gguf *gguf;                                         /* keys of the (first) file; NULL: a folder */
     llm_json *config, *generation_config, *tokenizer_config; /* of a folder; NULL: absent. Roots are objects */
+    llm__quant quant;                                        /* of a folder */
     llm__tensors tensors;                                    /* of all parts and shards; empty with vocab_only or dummy_weights */
     llm__tensors mmproj;                                     /* of a second GGUF file, with what the model sees; mostly empty */
     llm__tokenizer *tokenizer;   /* without any token only with dummy_weights in a folder without tokenizer files */
@@ -76,8 +79,8 @@ LLM__PRIVATE llm_result llm__folder_lacks(const llm__source *s, const char *fold
 /* One shard: all its tensors go into the table. path NULL: no memory for it. */
 LLM__PRIVATE llm_result llm__source_safetensors(llm__source *s, const char *path);
 
-/* The weights of a folder: model.safetensors, or else the shards of its index. */
-LLM__PRIVATE llm_result llm__source_weights(llm__source *s, const char *folder);
+/* The weights of a folder: STEM.safetensors, or else the shards of its index. */
+LLM__PRIVATE llm_result llm__source_weights(llm__source *s, const char *folder, const char *stem);
 
 /* A Hugging Face folder. */
 LLM__PRIVATE llm_result llm__source_folder(llm__source *s, const char *path, const llm_model_config *cfg);

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "cpu/dtypes.h"
+#include "model/tensors.h"
 #include "model/families.h"
 #include "model/loader.h"
 #include "model/loader_adapters.h"
@@ -19,8 +20,10 @@ LLM__PRIVATE void llm__take(llm__loader *L, int slot, llm__slice which, llm__sli
     }
     for (int k = 0; k < 2 && !L->r; k++) {
         /* columns cut: this is part of a sum over ranks, which must have the bias once (but fc is whole on all) */
-        if (k && (bias < 0 || (L->rank % L->n_group && cols.n < cols.size && slot != LLM__W_FC))) return;
-        if (k && !bias && !llm__loader_find(L, slot, (int)which.first, 1, name)) return;
+        const llm__tensor *b = k ? llm__loader_find(L, slot, (int)which.first, 1, name) : NULL;
+        if (k && ((bias < 0 && !(b && b->type == LLM_TYPE_I32)) || (L->rank % L->n_group && cols.n < cols.size && slot != LLM__W_FC)))
+            return;
+        if (k && bias <= 0 && !b) return; /* integers: what quantising has folded in */
         llm_segment *s = llm__loader_segment(L, k, rows.n);
         if (!s || !llm__loader_seek(L, slot, which, rows.size, k ? 0 : cols.size, k, s)) return;
         s->row = rows.first;

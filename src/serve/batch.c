@@ -79,6 +79,7 @@ static void llm__open_defaults(llm *l, const llm__open_target *t, const llm_opti
     if (t->setup.allowed_local_media_path) llm_text_str(&l->voice->media_path, t->setup.allowed_local_media_path);
     llm__add_str(&l->voice->media_domains, llm__text_str(&t->setup.media_domains));
     l->voice->media_timeout_s = t->setup.media_timeout_s;
+    l->voice->allow_ffmpeg = t->setup.allow_ffmpeg;
     if (t->setup.mm_processor_kwargs) llm_text_str(&l->voice->mm_processor_kwargs, t->setup.mm_processor_kwargs);
 }
 
@@ -342,6 +343,7 @@ static llm_outputs *llm__batch_all(llm *l, int chat, const llm_prompt *prompts, 
         b.service.media_path = l->voice->media_path.data;
         b.service.media_domains = l->voice->media_domains.data;
         b.service.media_timeout_s = l->voice->media_timeout_s;
+        b.service.allow_ffmpeg = l->voice->allow_ffmpeg;
         b.service.mm_processor_kwargs = l->voice->mm_processor_kwargs.data;
     }
     b.width = LLM__MAX(b.service.defaults.n, 1);

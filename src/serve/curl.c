@@ -31,7 +31,7 @@ LLM__PRIVATE llm_result llm__curl_run(llm__curl *c, llm_text *body) {
     const size_t before = body->len;
     llm_text_str(&c->lines, "write-out = \"\\n%{http_code} %{redirect_url}\\n%{errormsg}\"\n");
     if (c->lines.failed) return llm__nomem();
-    const llm__child child = {argv, c->env ? c->env : none, llm__text_str(&c->lines), 0, c->held_fd, c->limit + 8192, c->tick, c->user};
+    const llm__child child = {argv, c->env ? c->env : none, llm__text_str(&c->lines), 0, c->held_fd, c->limit + 8192, c->tick, c->user, 0};
     c->http = c->exit = 0;
     c->next.len = c->said.len = 0;
     const llm_result r = llm__child_run(&child, body, &c->exit);

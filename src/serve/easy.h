@@ -40,6 +40,7 @@ typedef struct llm__voice {
     llm_text notes;                                          /* options without effect, one a line */
     llm_text media_path, media_domains, mm_processor_kwargs; /* as in llm_openai_service; empty: none */
     double media_timeout_s;
+    int allow_ffmpeg;
 } llm__voice;
 
 struct llm {

@@ -13,9 +13,11 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "chat/reasoning.h"
+#include "vision/picture.h"
 #include "vision/tower_kinds.h"
 #include "vision/vision.h"
 #include "serve/fetch.h"
+#include "serve/film.h"
 #include "serve/openai.h"
 
 /* ---- Where bytes come from ---- */
@@ -201,6 +203,36 @@ static int llm__oai_media_kwargs(llm_openai_call *k, const llm__oai_medium *m, l
     return out->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
 }
 
+/* Opens what is described, and adds it to the call's. */
+static int llm__oai_media_add(llm_openai_call *k, const llm_media_config *c) {
+    llm_result r = llm_media_open(k->service.model, c, &k->media[k->n_media]);
+    if (r == LLM_ERR_NOMEM) return llm__oai_failed(k, r, NULL);
+    if (r) return llm__oai_bad(k, NULL, ": %s: %.500s", c->kind == LLM_MEDIA_VIDEO ? "the video" : "the image", llm_last_error());
+    k->n_media++;
+    return 1;
+}
+
+/* The same of a video that ffmpeg decodes, where that is allowed. */
+static int llm__oai_media_film(llm_openai_call *k, llm_media_config *c, llm_text *bytes) {
+    LLM__SCOPED(llm__film_free) llm__film film = LLM__ZERO;
+    const double seconds = k->service.media_timeout_s > 0 ? k->service.media_timeout_s : 30;
+    const llm__film_rules rules = {k->service.model->vision, c->mm_processor_kwargs, c->fps, seconds, (size_t)512 << 20, &k->cancelled};
+    const llm__str data = llm__text_str(bytes);
+    if (!k->service.allow_ffmpeg)
+        return llm__oai_bad(k, NULL,
+                            ": the video: it is %s: a GIF, or frames (data:video/jpeg;base64,FRAME,FRAME) expected; with --allow-ffmpeg an "
+                            "installed ffmpeg decodes others",
+                            llm__picture_kind((const uint8_t *)data.p, data.n));
+    const llm_result r = llm__film_read(&rules, data, &film);
+    if (r == LLM_ERR_NOMEM) return llm__oai_failed(k, r, NULL);
+    if (r) return llm__oai_bad(k, NULL, ": the video: %.500s", llm_last_error());
+    llm_text_free(bytes);
+    c->frames = film.frames;
+    c->n_frames = film.n;
+    c->fps = film.fps;
+    return llm__oai_media_add(k, c);
+}
+
 /* Opens one, and adds it to the call's. */
 static int llm__oai_media_one(llm_openai_call *k, const llm__oai_medium *m) {
     LLM__SCOPED(llm_text_free) llm_text bytes = LLM__ZERO, kwargs = LLM__ZERO;
@@ -215,6 +247,13 @@ static int llm__oai_media_one(llm_openai_call *k, const llm__oai_medium *m) {
         if (!llm__oai_fetch(k, url, m->video, &bytes, &ends)) return 0;
     }
     if (!llm__oai_media_kwargs(k, m, &kwargs)) return 0;
+    llm_json_num(m->d, llm__oai_get(m->d, m->about, "fps"), &c.fps);
+    llm_json_num(m->d, llm__oai_get(m->d, m->part, "fps"), &c.fps);
+    c.kind = m->video ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
+    c.detail = detail && !strcmp(detail, "low") ? LLM_DETAIL_LOW : LLM_DETAIL_AUTO;
+    c.n_images = k->n_wanted[0];
+    c.mm_processor_kwargs = kwargs.len > 2 ? kwargs.data : NULL;
+    if (m->video && ends.len == 1 && llm__film_kind(llm__text_str(&bytes))) return llm__oai_media_film(k, &c, &bytes);
     files = LLM__NEW(llm_media_file, ends.len);
     if (!files) return llm__oai_failed(k, llm__nomem(), NULL);
     for (size_t i = 0; i < ends.len; i++) {
@@ -222,19 +261,9 @@ static int llm__oai_media_one(llm_openai_call *k, const llm__oai_medium *m) {
         files[i].data = bytes.data + from;
         files[i].size = (size_t)(ends.data[i] - from);
     }
-    c.kind = m->video ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
     c.files = files;
     c.n_files = (int32_t)ends.len;
-    c.detail = detail && !strcmp(detail, "low") ? LLM_DETAIL_LOW : LLM_DETAIL_AUTO;
-    c.n_images = k->n_wanted[0];
-    c.mm_processor_kwargs = kwargs.len > 2 ? kwargs.data : NULL;
-    llm_json_num(m->d, llm__oai_get(m->d, m->about, "fps"), &c.fps);
-    llm_json_num(m->d, llm__oai_get(m->d, m->part, "fps"), &c.fps);
-    llm_result r = llm_media_open(k->service.model, &c, &k->media[k->n_media]);
-    if (r == LLM_ERR_NOMEM) return llm__oai_failed(k, r, NULL);
-    if (r) return llm__oai_bad(k, NULL, ": %s: %.500s", m->video ? "the video" : "the image", llm_last_error());
-    k->n_media++;
-    return 1;
+    return llm__oai_media_add(k, &c);
 }
 
 /* Those of the messages, each with the error that names its message. */
@@ -299,6 +328,13 @@ LLM__PRIVATE void llm__oai_media_mark(const llm_openai_call *k, int video, llm_t
     llm_text_str(out, mark);
 }
 
+/* What a template that knows pictures puts before a placeholder, or behind it. */
+static const char *llm__oai_around(const llm__vision *v, int video, int behind) {
+    static const char *const ernie[2][2] = {{"<|IMAGE_START|>", "<|IMAGE_END|>"}, {"<|VIDEO_START|>", "<|VIDEO_END|>"}};
+    if (v->family->flags & LLM__EYES_TWICE) return ernie[video][behind];
+    return v->family->flags & LLM__EYES_PAIRS ? (behind ? v->stop : v->start) : "";
+}
+
 LLM__PRIVATE int llm__oai_media_marked(llm_openai_call *k, llm_text *text) {
     const llm__vision *v = k->service.model->vision;
     LLM__SCOPED(llm_text_free) llm_text out = LLM__ZERO;
@@ -311,9 +347,9 @@ LLM__PRIVATE int llm__oai_media_marked(llm_openai_call *k, llm_text *text) {
         if (!at[video]) break;
         const size_t before = (size_t)(at[video] - rest.p);
         llm_text_add(&out, rest.p, before);
-        if (video && v->start && v->family->flags & LLM__EYES_PAIRS) llm_text_str(&out, v->start);
+        llm_text_str(&out, llm__oai_around(v, video, 0));
         llm_text_str(&out, video && v->video_placeholder ? v->video_placeholder : v->placeholder);
-        if (video && v->stop && v->family->flags & LLM__EYES_PAIRS) llm_text_str(&out, v->stop);
+        llm_text_str(&out, llm__oai_around(v, video, 1));
         rest = llm__str_from(rest, before + strlen(marks[video]));
     }
     llm_text_add(&out, rest.p, rest.n);

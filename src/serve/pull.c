@@ -267,7 +267,7 @@ static llm_result llm__pull_check(llm__pull *p, const llm__hub_file *f) {
     LLM__SCOPED(llm_text_free) llm_text out = LLM__ZERO;
     FILE *whole = git ? llm__pull_git_blob(p->part.data) : NULL;
     const int fd = whole ? fileno(whole) : git ? -1 : llm__file_descriptor(p->part.data, 0);
-    const llm__child child = {argv, p->env_list, llm__s("", 0), fd, 0, 4096, llm__pull_tick, p};
+    const llm__child child = {argv, p->env_list, llm__s("", 0), fd, 0, 4096, llm__pull_tick, p, 0};
     int code = 0;
     llm_result r =
         fd < 0 ? llm__error(LLM_ERR_IO, "%.200s: cannot be read again: %s", f->name, strerror(errno)) : llm__child_run(&child, &out, &code);

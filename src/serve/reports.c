@@ -39,9 +39,10 @@ static const struct {
     {"$EAGLE_USE_SAFE_AI_LAB_STYLE", LLM__WITH_DRAFTS, "there is no draft model"},
     {"ngram-prompt-lookup-max|ngram-prompt-lookup-min", LLM__WITH_LOOKUP, "drafts do not come from a lookup"},
     {"enable-lora|max-lora-rank|max-loras|max-cpu-loras", LLM__WITH_ADAPTERS, "there are no adapters"},
-    {"limit-mm-per-prompt|mm-processor-kwargs|allowed-local-media-path|allowed-media-domains|interleave-mm-strings", LLM__WITH_EYES,
-     "the model sees no pictures"},
-    {"$VLLM_IMAGE_FETCH_TIMEOUT", LLM__WITH_DOMAINS, "nothing is fetched without --allowed-media-domains"},
+    {"limit-mm-per-prompt|mm-processor-kwargs|allowed-local-media-path|allowed-media-domains|interleave-mm-strings|allow-ffmpeg",
+     LLM__WITH_EYES, "the model sees no pictures"},
+    {"$VLLM_IMAGE_FETCH_TIMEOUT", LLM__WITH_DOMAINS,
+     "nothing is fetched without --allowed-media-domains or decoded without --allow-ffmpeg"},
 };
 
 LLM__PRIVATE void llm__report_name(llm_text *list, llm__str name) {
@@ -82,7 +83,8 @@ static int llm__report_state(const llm_options *o, const llm_engine *e) {
     if (c->speculative_model) have |= strcmp(c->speculative_model, "[ngram]") ? LLM__WITH_DRAFTS : LLM__WITH_LOOKUP;
     if (!gpu || !sized) have |= LLM__WITH_SHARE;
     if (e->p.model->vision) have |= LLM__WITH_EYES;
-    if (llm__report_given(o, llm__lit("allowed-media-domains"))) have |= LLM__WITH_DOMAINS;
+    if (llm__report_given(o, llm__lit("allowed-media-domains")) || llm__report_given(o, llm__lit("allow-ffmpeg")))
+        have |= LLM__WITH_DOMAINS;
     for (int i = 0; i < LLM__COUNT(adapters); i++)
         if (llm__report_given(o, llm__lit(adapters[i]))) have |= LLM__WITH_ADAPTERS;
     return have;

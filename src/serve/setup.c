@@ -269,6 +269,7 @@ LLM__PRIVATE void llm__setup_service(const llm_setup *s, const llm_options *o, s
     out->media_path = s->allowed_local_media_path;
     out->media_domains = s->media_domains.data;
     out->media_timeout_s = s->media_timeout_s;
+    out->allow_ffmpeg = s->allow_ffmpeg;
     out->mm_processor_kwargs = s->mm_processor_kwargs;
     out->interleave_mm_strings = s->interleave_mm_strings;
     out->limit_images = s->limit_images;

@@ -8,7 +8,9 @@
 #include "base/platform.h"
 #include "base/log.h"
 #include "model/loader.h"
+#include "vision/picture.h"
 #include "vision/vision.h"
+#include "vision/fit.h"
 #include "vision/marks.h"
 #include "vision/tower.h"
 #include "vision/tower_load.h"
@@ -44,6 +46,17 @@ LLM_API llm_result llm_media_tokenize(const llm_model *model, const char *text, 
                                       int32_t n_media, llm_tokens *ids) {
     (void)media;
     return n_media ? llm__blind() : llm_tokenize(model, text, len, flags, ids);
+}
+
+LLM__PRIVATE llm_result llm__processor_change(const llm__vision *v, const char *json, llm__processor *p) {
+    return (void)v, (void)json, (void)p, llm__blind();
+}
+
+LLM__PRIVATE const char *llm__picture_kind(const uint8_t *data, size_t n) { return (void)data, (void)n, (const char *)NULL; }
+LLM__PRIVATE llm_result llm__picture_size(int64_t w, int64_t h) { return (void)w, (void)h, llm__blind(); }
+
+LLM__PRIVATE int32_t llm__frames_taken(const llm__vision *v, const llm__processor *p, int32_t n, double seconds) {
+    return (void)v, (void)p, (void)seconds, n;
 }
 
 LLM__PRIVATE int32_t llm__vision_set(const llm__vision *v, int32_t id) { return (void)v, (void)id, 0; }

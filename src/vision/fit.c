@@ -280,3 +280,10 @@ LLM__PRIVATE int32_t llm__view_rows(const llm__vision *v, const llm__media_view 
     if (v->family->fit == LLM__FIT_SLICES) return v->n_query;
     return view->rows / v->pool * (view->cols / v->pool);
 }
+
+LLM__PRIVATE int32_t llm__frames_taken(const llm__vision *v, const llm__processor *p, int32_t n, double seconds) {
+    const int32_t unit = v->family->flags & LLM__EYES_TWICE ? 2 : v->frames;
+    double want = LLM__MIN(LLM__MAX(seconds * p->fps, (double)p->min_frames), (double)p->max_frames);
+    int32_t taken = (int32_t)LLM__MIN(want, (double)n) / unit * unit;
+    return LLM__MAX(taken, LLM__MIN(unit, n));
+}

@@ -53,5 +53,8 @@ LLM__PRIVATE llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, in
 /* Two frames of one size as a view; second may have no pixels. Takes them over. */
 LLM__PRIVATE llm_result llm__fit_frames(llm_media *m, llm__picture *first, llm__picture *second, int32_t w, int32_t h);
 
+/* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together; frame i * n / taken each. */
+LLM__PRIVATE int32_t llm__frames_taken(const llm__vision *v, const llm__processor *p, int32_t n, double seconds);
+
 /* Rows of the language model that a view gives. */
 LLM__PRIVATE int32_t llm__view_rows(const llm__vision *v, const llm__media_view *view);

@@ -83,15 +83,6 @@ static llm_result llm__reel_frame(const llm_media *m, llm__reel *reel, int32_t i
     return r ? r : llm__picture_pixels(&frame, 0, out);
 }
 
-/* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together. */
-static int32_t llm__frames_taken(const llm_media *m, int32_t n, double seconds) {
-    const llm__processor *p = &m->processor;
-    const int32_t unit = m->vision->family->flags & LLM__EYES_TWICE ? 2 : m->vision->frames;
-    double want = LLM__MIN(LLM__MAX(seconds * p->fps, (double)p->min_frames), (double)p->max_frames);
-    int32_t taken = (int32_t)LLM__MIN(want, (double)n) / unit * unit;
-    return LLM__MAX(taken, LLM__MIN(unit, n));
-}
-
 /* Puts frames into views, two and two where the family does so; a last one alone stands twice. */
 static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken) {
     const llm__vision *v = m->vision;
@@ -143,7 +134,7 @@ static llm_result llm__media_video(llm_media *m, const llm_media_config *cfg) {
         if (!r && (double)reel.n * reel.gif.w * reel.gif.h > 4e9)
             r = llm__error(LLM_ERR_LIMIT, "a GIF of %d frames of %d x %d pixels is too long", (int)reel.n, (int)reel.gif.w,
                            (int)reel.gif.h);
-        if (!r) taken = llm__frames_taken(m, reel.n, reel.gif.seconds);
+        if (!r) taken = llm__frames_taken(m->vision, &m->processor, reel.n, reel.gif.seconds);
     }
     if (!r && taken > m->processor.max_frames)
         r = llm__error(LLM_ERR_LIMIT, "a video of %d frames, at most %d were expected", (int)taken, (int)m->processor.max_frames);

@@ -22,6 +22,10 @@ static llm_result llm__see_open(const char *path, const llm__place *place, const
     (*out)->source.place = none;
     if (!r) r = llm__model_senses(*out, cfg);
     if (!r && (*out)->vision) r = llm__tower_check(*out, (*out)->vision);
+    if (!r && (*out)->vision && (*out)->vision->gguf) {
+        (*out)->info.n_params += (*out)->vision->n_params;
+        (*out)->info.weight_bytes += (*out)->vision->bytes;
+    }
     if (!r) return LLM_OK;
     llm_model_close(*out);
     *out = NULL;

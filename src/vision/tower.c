@@ -181,15 +181,20 @@ static llm_result llm__tower_make(llm__tower *t, const llm__tower_config *cfg, l
     llm_result r = t->be->open(&b, &t->ctx);
     if (r) return r;
     L->t = t;
+    L->dry = cfg->dry;
+    t->weight_bytes = -t->be->memory_used(t->ctx);
     llm__tower_weights(L);
     r = L->r ? L->r : llm__tower_rope(t, L);
+    t->weight_bytes += t->be->memory_used(t->ctx);
     if (!r) r = llm__tower_buffers(t);
-    if (!r) r = t->be->weights_done(t->ctx);
+    if (!r && !cfg->dry) r = t->be->weights_done(t->ctx);
     const llm_kv_layer queries = {t->resampler.n_heads, t->resampler.head_dim, t->resampler.head_dim};
     if (t->resampler.n_heads) kv[1] = queries;
-    if (!r) r = t->be->kv_open(t->ctx, t->resampler.n_heads ? 2 : 1, kv, t->page_tokens, t->max_pages);
-    if (!r) r = llm__tower_arrays(t);
+    const int n_kv = t->resampler.n_heads ? 2 : 1;
+    if (!r && !cfg->dry) r = t->be->kv_open(t->ctx, n_kv, kv, t->page_tokens, t->max_pages);
+    if (!r && !cfg->dry) r = llm__tower_arrays(t);
     t->memory = t->be->memory_used(t->ctx);
+    if (cfg->dry) t->memory += t->be->kv_page_bytes(t->ctx, n_kv, kv, t->page_tokens) * t->max_pages;
     return r;
 }
 

@@ -58,6 +58,7 @@ typedef struct llm__tower_config {
     const llm_backend *backend;
     llm_backend_config backend_config; /* as of the language model's context; rows and the like are the tower's own */
     int32_t max_len;                   /* no picture takes more tokens */
+    int dry;                           /* 1: weights and buffers are only planned, nothing is read */
 } llm__tower_config;
 
 typedef struct llm__tower {
@@ -73,12 +74,12 @@ typedef struct llm__tower {
     llm_weight *inv_freq;
     int8_t row_of[512];
     llm_buffer *patches, *x, *h, *y, *att, *qkv, *ff, *rope, *two;
-    float *table;     /* (side * side, with a class token one more, hidden) learned positions; NULL: none */
-    float *first;     /* (hidden) the class token; NULL: there is none */
-    float *bias;      /* (hidden) of the patches' product; NULL: none */
-    float *newline;   /* (out) */
-    double layer_ops; /* of a row, without attention */
-    int64_t memory;
+    float *table;                 /* (side * side, with a class token one more, hidden) learned positions; NULL: none */
+    float *first;                 /* (hidden) the class token; NULL: there is none */
+    float *bias;                  /* (hidden) of the patches' product; NULL: none */
+    float *newline;               /* (out) */
+    double layer_ops;             /* of a row, without attention */
+    int64_t memory, weight_bytes; /* all of it, and the weights among it */
     /* The arrays of a step. */
     llm_step step;
     float *values;       /* (max_rows, given_cols) */

@@ -150,11 +150,11 @@ static void llm__tower_segment(llm__tower_loader *L, const llm__tensor *t, const
     s->data = t ? t->data : NULL;
     L->v->n_params += s->n_rows * s->n_cols;
     if (t) L->v->bytes += llm__row_bytes(t->type, s->n_rows * s->n_cols);
-    if (!t || !L->t || !cols) return;
+    if (t && L->t && cols && flags & (LLM__STEP_FRAMES | LLM__STEP_CHANNELS)) s->type = LLM_TYPE_F32;
+    if (!t || !L->t || !cols || L->dry) return;
     if (flags & LLM__STEP_TURNED) s->data = llm__tower_unturned(L, t, p->all, cols);
     if (flags & LLM__STEP_FRAMES) s->data = llm__tower_frames(L, t, p->all, cols);
     if (flags & LLM__STEP_CHANNELS) s->data = llm__tower_reorder(L, t, p->all, cols);
-    if (flags & (LLM__STEP_FRAMES | LLM__STEP_CHANNELS)) s->type = LLM_TYPE_F32;
 }
 
 /* A matrix out of parts, one below the other, with their biases if they have any. role VECTOR: a norm. optional: it may be absent. */
@@ -200,6 +200,7 @@ static void llm__tower_take(llm__tower_loader *L, llm_role role, const llm__towe
 /* Its values as floats, n of them, in memory to be freed by LLM_FREE; NULL: an error, or nothing of that name where it is optional. */
 static float *llm__tower_floats(llm__tower_loader *L, const char *names, int bias, int64_t n, int optional) {
     char name[256];
+    if (L->dry) return NULL;
     const llm__tensor *t = L->m->dummy || L->r ? NULL : llm__tower_find(L, names, -1, bias, name);
     if (L->r || (!t && (optional || L->m->dummy))) return NULL;
     if (!t) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", L->v->path, name);

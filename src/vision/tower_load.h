@@ -15,6 +15,7 @@ typedef struct llm__tower_loader {
     llm__tower *t;             /* NULL: check only */
     const char *root, *layers; /* how the tower's names begin, and those of its layers go on */
     llm__arena keep;           /* what was put together here, until the backend has packed it */
+    int dry;                   /* 1: nothing is read */
     llm_result r;
 } llm__tower_loader;
 

@@ -613,7 +613,7 @@ def test_fetch_timeout():
         a = llm.chat([{"role": "user", "content": content}], {"max_tokens": 1})[0]
         check(f"VLLM_IMAGE_FETCH_TIMEOUT={seconds}", a.error_code == 400 and (f"within {seconds} s" in a.error_msg or "must be installed" in a.error_msg), a)
         check(f"VLLM_IMAGE_FETCH_TIMEOUT={seconds}: so long", time.time() - begin >= float(seconds) or "must be installed" in a.error_msg, time.time() - begin)
-    check("nothing is fetched from others: a line", open_tiny(str(folder)).notes == ["VLLM_IMAGE_FETCH_TIMEOUT has no effect: nothing is fetched without --allowed-media-domains"], open_tiny(str(folder)).notes)
+    check("nothing is fetched from others: a line", open_tiny(str(folder)).notes == ["VLLM_IMAGE_FETCH_TIMEOUT has no effect: nothing is fetched without --allowed-media-domains or decoded without --allow-ffmpeg"], open_tiny(str(folder)).notes)
     os.environ["VLLM_IMAGE_FETCH_TIMEOUT"] = "0"
     refused("VLLM_IMAGE_FETCH_TIMEOUT=0", "VLLM_IMAGE_FETCH_TIMEOUT", open_tiny, str(folder))
     del os.environ["VLLM_IMAGE_FETCH_TIMEOUT"]

@@ -15,6 +15,7 @@ import http.server
 import ipaddress
 import json
 import math
+import os
 import pathlib
 import shlex
 import shutil
@@ -28,6 +29,7 @@ import time
 import urllib.parse
 import zlib
 
+import adapters
 import serving
 import twins
 from answers import CLI, ask, log_softmax
@@ -275,6 +277,64 @@ def bad_mmproj(where, folder, made):
     refused("of a folder", "folder", ("-m", str(folder)))
 
 
+TEXTS_ONLY = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}{{ '<|im_start|>assistant\n' }}"
+
+
+def test_interleaved():
+    """Templates that know texts only: pictures stand before the text as in vLLM, or where they stood with --interleave-mm-strings."""
+    folder = DATA / "qwen2_5_vl"
+    good = image(data((folder / "exact.png").read_bytes()))
+    messages = [{"role": "user", "content": [{"type": "text", "text": "one"}, good, {"type": "text", "text": "two"}, good, {"type": "text", "text": "three"}]}]
+    seen = {}
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as f:
+        f.write(TEXTS_ONLY)
+        f.flush()
+        for flags in ((), ("--interleave-mm-strings",)):
+            s = Server("--chat-template", f.name, *flags, model=str(folder), base=("--log-level", "warn"))
+            text = s.post("/apply-template", {"messages": messages})[1]["prompt"]
+            status, a = s.post("/v1/chat/completions", {"messages": messages, "max_tokens": 4, "temperature": 0, "ignore_eos": True})
+            seen[flags] = text, a["usage"]["prompt_tokens"] if status == 200 else a
+            s.stop()
+    mark = "<|vision_start|><|image_pad|><|vision_end|>"
+    for (text, tokens), lines in zip(seen.values(), ((mark, mark, "one", "two", "three"), ("one", mark, "two", mark, "three"))):
+        check(f"pictures and texts: {lines}", "<|im_start|>user\n" + "\n".join(lines) + "<|im_end|>" in text, text)
+    check("as many tokens", len({tokens for _, tokens in seen.values()}) == 1 and all(isinstance(tokens, int) for _, tokens in seen.values()), seen)
+
+
+def test_ways():
+    """Pictures with adapters, beams, several answers and kept contexts."""
+    folder, chat = DATA / "qwen2_5_vl", str(DATA / "qwen2_5_vl/chat1.json")
+    good, text = image(data((folder / "exact.png").read_bytes())), {"type": "text", "text": "word " * 60}
+    with tempfile.TemporaryDirectory() as d:
+        parts = adapters.make(str(folder), d + "/adapter", targets=r"layers\.\d+\.self_attn\.[qv]_proj")
+        shutil.copytree(folder, d + "/merged")
+        adapters.merge(str(folder), d + "/merged", parts)
+        new = [ask("generate", "-m", model, "--dtype", "float32", "--messages", chat, "-n", "8", "--temp", "0", "--ignore-eos", *lora)["token_ids"]
+               for model, lora in ((str(folder), ()), (str(folder), ("--lora", d + "/adapter")), (d + "/merged", ()))]
+        check("an adapter beside a picture says what the merged model says", new[1] == new[2] != new[0], new)
+        flags = ("--dtype", "float32", "--context-dir", d, "--enable-lora", "--lora-modules", f"a={d}/adapter")
+        s = Server(*flags, model=str(folder), base=("--log-level", "warn"))
+        def call(content=(good, text), **more): return s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": list(content)}], "max_tokens": 6, "temperature": 0, "ignore_eos": True, **more})[1]
+        plain, other = call(), call(model="a")
+        check("an adapter has a cache of its own", other["usage"]["prompt_tokens_details"]["cached_tokens"] == 0 and call()["choices"][0]["message"] == plain["choices"][0]["message"], other)
+        beams = [call(n=2, best_of=2, use_beam_search=True)["choices"] for _ in range(2)]
+        score = [[x["cum_log_probs"] / 6 for x in b] for b in beams]
+        check("beams: two answers, the better one first, again the same", len(beams[0]) == 2 and score[0][0] > score[0][1] and score[0] == score[1] and beams[0][0]["cum_log_probs"] >= plain["choices"][0]["cum_log_probs"] - 1e-6, (score, beams))
+        many = [call(n=3, temperature=2, seed=7), call(n=1, temperature=2, seed=7)]
+        told = [[x["message"]["content"] for x in a["choices"]] for a in many]
+        check("several answers: the first is that of one", len(set(told[0])) > 1 and told[0][0] == told[1][0], told)
+        long = (text, good, text)
+        want = call(long)
+        status, kept = s.post("/v1/contexts/save", {"name": "seen", "messages": [{"role": "user", "content": list(long)}]})
+        check("a context is kept up to its first picture", status == 200 and 64 < kept["tokens"] < want["usage"]["prompt_tokens"] / 2, (status, kept))
+        s.stop()
+        s = Server(*flags, model=str(folder), base=("--log-level", "warn"))
+        status, _ = s.post("/v1/contexts/load", {"name": "seen"})
+        again = call(long)
+        check("and read by another server", status == 200 and again["choices"][0]["message"] == want["choices"][0]["message"] and again["usage"]["prompt_tokens_details"]["cached_tokens"] == kept["tokens"], again)
+        s.stop()
+
+
 class Pictures(http.server.BaseHTTPRequestHandler):
     """Another server: a picture, ways that lead to it or elsewhere, and what hurts who asks."""
     picture, asked = b"", []
@@ -369,6 +429,91 @@ def test_fetched():
     other.shutdown()
 
 
+FFMPEG = """#!/bin/sh
+case "$*" in
+*progress*) %s ;;
+*) %s ;;
+esac
+"""
+FOUR = "printf 'frame=4\\nout_time_us=1500000\\n'"
+MP4 = b"\0\0\0\x18ftypisom" + bytes(99)
+
+
+def video(raw, **more): return {"type": "video_url", "video_url": {"url": data(raw, "video/mp4")}, **more}
+
+
+def same(a, b, lossy=False):
+    """Whether two answers came of the same frames."""
+    return a["usage"]["prompt_tokens"] == b["usage"]["prompt_tokens"] and (lossy or a["choices"][0]["message"] == b["choices"][0]["message"])
+
+
+def test_films():
+    """Videos that an installed ffmpeg decodes: a stand-in's frames are as the same frames given; who hangs or lies costs one request."""
+    folder = DATA / "qwen2_5_vl"
+    with tempfile.TemporaryDirectory() as d:
+        program, film = pathlib.Path(d) / "ffmpeg", pathlib.Path(d) / "frames"
+        def stand_in(length, decode):
+            program.write_text(FFMPEG % (length, decode))
+            program.chmod(0o755)
+        frames = [bytes([40 * i, 255 - 40 * i, 128]) * (56 * 56) for i in range(4)]
+        film.write_bytes(b"".join(b"P6\n56 56\n255\n" + x for x in frames))
+        rows = lambda x: b"".join(b"\0" + x[i:i + 168] for i in range(0, len(x), 168))
+        given = {"type": "video", "video": [data(png(56, 56, rows(x))) for x in frames], "fps": 2}
+        text = {"type": "text", "text": "What moves?"}
+        def call(s, *parts, **more): return s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": [text, *parts]}], "max_tokens": 8, "temperature": 0, **more})
+        s = Server(model=str(folder), env={"PATH": f"{d}:{os.environ['PATH']}"}, base=("--log-level", "warn"))
+        status, a = call(s, video(MP4))
+        check("a film without --allow-ffmpeg: both ways are named", status == 400 and "--allow-ffmpeg" in a["error"]["message"] and "GIF" in a["error"]["message"], a)
+        s.stop()
+        s = Server("--allow-ffmpeg", model=str(folder), env={"PATH": f"{d}:{os.environ['PATH']}", "VLLM_IMAGE_FETCH_TIMEOUT": str(2 * serving.SLOW)}, base=("--log-level", "warn"))
+        stand_in(FOUR, f"cat {film}")
+        (status, a), (plain, b) = call(s, video(MP4)), call(s, given)
+        check("frames of a film are as frames given", status == plain == 200 and same(a, b), (a, b))
+        before = s.resident()
+        for name, length, decode, says in (("it hangs", "sleep 1000", "", "within"), ("it hangs among frames", FOUR, f"head -c 9999 {film}; sleep 1000", "within"), ("it leaves others behind", FOUR, f"sleep 1000 & cat {film}", "within"),
+                                           ("it fails", FOUR, "exit 3", "exit code 3"), ("it writes nothing", FOUR, "true", "no frames"), ("it writes nonsense", FOUR, "echo hello", "something else"),
+                                           ("it writes too many", FOUR, f"cat {film} {film} {film}", "more than"), ("a frame of 60,000 x 60,000", FOUR, "printf 'P6\\n60000 60000\\n255\\n'", "60000"),
+                                           ("it tells of no frames", "true", f"cat {film}", "no frames"), ("it wants a file", FOUR, f"sleep 0.3; echo x > {d}/written && cat {film}", ""), ("it is no program", "", None, "")):
+            stand_in(length, decode) if decode is not None else program.write_bytes(b"\x7fELF")
+            status, a = call(s, video(MP4))
+            check(f"ffmpeg: {name}", status == 400 and says in a["error"]["message"] and 15 < len(a["error"]["message"]) < 600, (status, a))
+        check("ffmpeg writes nothing into files", (pathlib.Path(d) / "written").stat().st_size == 0)
+        for name, raw in (("a list of films", b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nfile:///etc/passwd\n"), ("a list of files", b"ffconcat version 1.0\nfile /etc/passwd\n"), ("a text", b"hello"), ("zeros", bytes(4000))):
+            stand_in(FOUR, f"cat {film}")
+            status, a = call(s, video(raw))
+            check(f"{name} is not given to ffmpeg", status == 400, (status, a))
+        check("memory is back", serving.SANITIZED or s.resident() - before < 32 << 20, s.resident() - before)
+        stand_in(FOUR, "sleep 1000")
+        threading.Thread(target=lambda: gone(call, s, video(MP4)), daemon=True).start()
+        check("one decodes", serving.eventually(lambda: children(s.process), 2 * serving.SLOW))
+        begin = time.time()
+        check("others go on", call(s)[0] == 200 and time.time() - begin < 1.5 * serving.SLOW, time.time() - begin)
+        check("no ffmpeg is left", serving.eventually(lambda: not children(s.process) and "sleep 1000" not in subprocess.run(["ps", "-eo", "args="], capture_output=True, text=True).stdout.splitlines(), 5 * serving.SLOW), children(s.process))
+        s.stop()
+        if shutil.which("ffmpeg"): real_films(folder, pathlib.Path(d), call)
+
+
+def real_films(folder, where, call):
+    """A film that ffmpeg has made of coloured frames, losslessly: its frames again, and fewer of them where the processor takes fewer."""
+    for i in range(8): (where / f"{i}.ppm").write_bytes(b"P6\n56 56\n255\n" + bytes([30 * i, 255 - 30 * i, 128]) * (56 * 56))
+    s = Server("--allow-ffmpeg", "--allowed-local-media-path", str(where), model=str(folder), base=("--log-level", "warn"))
+    for name, codec in (("film.mkv", ("-c:v", "ffv1", "-pix_fmt", "gbrp")), ("film.avi", ("-c:v", "ffv1", "-pix_fmt", "bgr0")), ("film.mp4", ("-c:v", "mpeg4", "-q:v", "1"))):
+        p = subprocess.run([shutil.which("ffmpeg"), "-v", "error", "-y", "-framerate", "2", "-i", str(where / "%d.ppm"), *codec, str(where / name)], capture_output=True, text=True, timeout=120)
+        if not check(f"ffmpeg makes {name}", p.returncode == 0, p.stderr): continue
+        status, a = call(s, {"type": "video_url", "video_url": {"url": f"file:{name}"}})
+        rows = [b"".join(b"\0" + bytes([30 * i, 255 - 30 * i, 128]) * 56 for _ in range(56)) for i in range(8)]
+        given = call(s, {"type": "video", "video": [data(png(56, 56, x)) for x in rows], "fps": 2})[1]
+        check(f"{name}: all its frames", status == 200 and same(a, given, name == "film.mp4"), (a, given))
+        status, few = call(s, {"type": "video_url", "video_url": {"url": f"file:{name}"}, "fps": 1})
+        given = call(s, {"type": "video", "video": [data(png(56, 56, x)) for x in rows[::2]], "fps": 1})[1]
+        check(f"{name}: every other frame", status == 200 and same(few, given, name == "film.mp4"), (few, given))
+    raw = (where / "film.mp4").read_bytes()
+    for part in (40, 200, len(raw) // 2):
+        status, a = call(s, video(raw[:part]))
+        check(f"{part} bytes of film.mp4", status == 400 and "ffmpeg" in a["error"]["message"] or status == 200 and part > 200, (status, a))
+    s.stop()
+
+
 def test_text_models():
     """A model that does not see says so."""
     s = Server(model=str(serving.checkpoint("llama")))
@@ -401,7 +546,10 @@ def main():
     test_bad("qwen2_5_vl")
     test_bad("llava_next")
     test_options()
+    test_interleaved()
+    test_ways()
     test_fetched()
+    test_films()
     test_text_models()
     finish()
 

@@ -68,6 +68,18 @@ static void linear_block(int32_t type, int byte, uint8_t *p) {
     case LLM_TYPE_Q3_K: linear_put_f16(p + 108, d); break;
     case LLM_TYPE_Q6_K: linear_put_f16(p + 208, d); break;
     case LLM_TYPE_MXFP4: *p = (uint8_t)(118 + linear_rng() % 8); break;
+    case LLM_TYPE_Q4_ZERO:
+        linear_put_f16(p, d);
+        p[2] %= 17;
+        break;
+    case LLM_TYPE_NVFP4_32:
+        linear_put_f16(p, d);
+        linear_put_f16(p + 2, m);
+        break;
+    case LLM_TYPE_G32: memcpy(p + 4, &m, 4); /* fall through */
+    case LLM_TYPE_NF4:
+    case LLM_TYPE_FP4:
+    case LLM_TYPE_F8_32: memcpy(p, &d, 4); break;
     default:
         if (llm__type_block(type) > 1) linear_put_f16(p, d);
     }
@@ -196,6 +208,20 @@ static void linear_seen(const llm_buffer *b, int64_t r, int64_t col, int n, llm_
     }
 }
 
+/* The values of row o of a weight of one segment as kernels have them, of types whose tables they round. */
+static void linear_rounded(const llm_weight *w, int64_t o, float *v) {
+    const llm_segment *s = w->segment;
+    for (int64_t i = 0; i < w->cols / 32 && w->block && w->form != LLM__FORM_F32 && llm__type_values(s->type); i++) {
+        llm__sub sub;
+        llm__sub_read(llm__format_of(s->type), llm__type_block_bytes(s->type), llm__segment_data(s, o), i, 1, &sub);
+        for (int k = 0; k < 32; k++) {
+            if (!CHECK(fabsf(v[32 * i + k] - sub.d[0] * (float)sub.q[k]) <= 0.66f * fabsf(sub.d[0])))
+                printf("  value %d of the table\n", sub.u[k]);
+            v[32 * i + k] = sub.d[0] * (float)sub.q[k];
+        }
+    }
+}
+
 /* dst (rows, outs) against the product in f64, relative to the sum of the products' sizes (of the inputs' sizes where all weights
  * are zero: kernels that add an offset to them round what cancels). Returns the largest error. */
 static double linear_error(const llm_buffer *src, int64_t src_col, const llm_buffer *dst, int64_t dst_col, const llm_weight *w,
@@ -209,6 +235,7 @@ static double linear_error(const llm_buffer *src, int64_t src_col, const llm_buf
         for (int64_t o = 0; o < w->rows; o++) {
             double sum = 0, size = 0, inputs = 1e-30;
             llm__weight_values(w, o, 0, n, v);
+            linear_rounded(w, o, v);
             for (int i = 0; i < n; i++) sum += x[i] * v[i], size += fabs(x[i] * v[i]), inputs += fabs(x[i]);
             double e = fabs(dst->data[r * dst->stride + dst_col + o] - sum) / (size > 0 ? size : inputs);
             if (!(e <= worst)) worst = e;
@@ -223,6 +250,7 @@ static double linear_error(const llm_buffer *src, int64_t src_col, const llm_buf
 static const int32_t linear_types[] = {
     LLM_TYPE_F32, LLM_TYPE_F16, LLM_TYPE_BF16, LLM_TYPE_F8_E4M3, LLM_TYPE_F8_E5M2, LLM_TYPE_Q4_0, LLM_TYPE_Q4_1, LLM_TYPE_Q5_0, LLM_TYPE_Q5_1, LLM_TYPE_Q8_0,
     LLM_TYPE_Q2_K, LLM_TYPE_Q3_K, LLM_TYPE_Q4_K, LLM_TYPE_Q5_K, LLM_TYPE_Q6_K, LLM_TYPE_IQ4_NL, LLM_TYPE_IQ4_XS, LLM_TYPE_MXFP4,
+    LLM_TYPE_Q4_ZERO, LLM_TYPE_G32, LLM_TYPE_NVFP4_32, LLM_TYPE_NF4, LLM_TYPE_FP4, LLM_TYPE_F8_32,
 };
 /* clang-format on */
 
@@ -779,10 +807,10 @@ static void linear_subs(int32_t type, const uint8_t *raw, const float *x) {
         llm__sub_read(f, bytes, raw, i, 0, &stored);
         CHECK(!memcmp(full.u, stored.u, 32) && !memcmp(full.sc, stored.sc, 2) && !memcmp(full.mc, stored.mc, 2));
         CHECK(full.half_d == stored.half_d && full.half_m == stored.half_m);
-        if (f->scales != LLM__SC_E8) CHECK(llm__f32_bits(full.d) == llm__f32_bits(llm__f16_to_f32(stored.half_d)));
+        for (int k = 0; k < 2 && f->scales != LLM__SC_E8; k++) CHECK(full.d[k] == llm__f16_to_f32(stored.half_d) * (float)full.sc[k]);
         if (f->m_at >= 0) CHECK(llm__f32_bits(full.m) == llm__f32_bits(llm__f16_to_f32(stored.half_m)));
         for (int k = 0; k < 32; k++) {
-            const float y = full.d * (float)full.sc[k / 16] * (float)full.q[k] + full.m * (float)full.mc[k / 16];
+            const float y = full.d[k / 16] * (float)full.q[k] + full.m * (float)full.mc[k / 16];
             CHECK(y == x[32 * i + k] || (y != y && x[32 * i + k] != x[32 * i + k]));
         }
     }

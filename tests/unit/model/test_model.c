@@ -256,7 +256,7 @@ static void tm_hostile_configs(void) {
     tm_refused("\"attention_bias\":\"no\",", "attention_bias");
     tm_refused("\"layer_types\":[\"full_attention\"],", "layer_types: entry 1");
     tm_refused("\"layer_types\":[\"full_attention\",\"linear_attention\"],", "linear_attention");
-    tm_refused("\"quantization_config\":{\"quant_method\":\"awq\"},", "quant_method");
+    tm_refused("\"quantization_config\":{\"quant_method\":\"quip\"},", "quant_method");
     tm_refused("\"model_type\":\"mixtral\",\"num_local_experts\":4,\"num_experts_per_tok\":5,", "num_experts_per_tok");
     tm_refused("\"model_type\":\"mixtral\",\"num_local_experts\":-4,", "num_local_experts");
     tm_refused("\"model_type\":\"deepseek_v3\",", "kv_lora_rank: missing");

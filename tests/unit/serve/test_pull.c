@@ -109,7 +109,7 @@ static void pull_child(void) {
     static const char *const fails[] = {"sh", "-c", "exit 7", NULL}, *const own[] = {"A=b", NULL};
     LLM__SCOPED(llm_text_free) llm_text out = LLM__ZERO;
     int code = 0, ticks = 0;
-    llm__child c = {cat, own, llm__s("a\0b", 3), 0, 0, 100, NULL, NULL};
+    llm__child c = {cat, own, llm__s("a\0b", 3), 0, 0, 100, NULL, NULL, 0};
     CHECK(!llm__child_run(&c, &out, &code) && !code && out.len == 3 && !memcmp(out.data, "a\0b", 3));
     c.limit = 2;
     CHECK(llm__child_run(&c, &out, &code) == LLM_ERR_LIMIT);

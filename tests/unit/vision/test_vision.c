@@ -244,15 +244,23 @@ static void vi_test_prompts(const vi_model *t) {
     }
 }
 
-static llm_engine *vi_engine(const vi_model *t, int threads, int batched) {
+/* Ways of computing the same answers. */
+enum { VI_ALONE, VI_TOGETHER, VI_CHUNKS, VI_THREADS, VI_RECOMPUTE, VI_SWAP, VI_LOOKUP, VI_WAYS };
+static const char *const vi_ways[] = {"from the cache",     "together",   "in chunks", "with two threads", "given way and computed again",
+                                      "given way and back", "with lookup"};
+
+static llm_engine *vi_engine(const vi_model *t, int way, int blocks) {
     llm_engine_config c;
     llm_engine *e = NULL;
     memset(&c, 0, sizeof c);
-    c.n_threads = threads;
+    c.n_threads = way == VI_THREADS ? 2 : 1;
     c.max_num_seqs = 8;
-    c.max_num_batched_tokens = batched;
+    c.max_num_batched_tokens = way == VI_CHUNKS ? 24 : 0;
+    c.num_gpu_blocks = blocks;
+    c.preemption_swap = way == VI_SWAP;
+    if (way == VI_LOOKUP) c.speculative_model = "[ngram]", c.num_speculative_tokens = 3, c.ngram_prompt_lookup_min = 1;
     c.block_size = 16;
-    c.max_model_len = 256;
+    c.max_model_len = blocks ? 16 * blocks : 256;
     return CHECK(!llm_engine_open(t->model, &c, &e)) ? e : NULL;
 }
 
@@ -272,7 +280,8 @@ static void vi_test_pieces(const vi_model *t, llm_engine *e, int prompt) {
     for (int k = 0; k < 2; k++) llm_media_free(m[k]);
 }
 
-static llm_request *vi_submit(const vi_model *t, llm_engine *e, int prompt) {
+/* n: answers. */
+static llm_request *vi_submit(const vi_model *t, llm_engine *e, int prompt, int answers) {
     const llm_json *d = t->expected;
     const int n = LLM__MAX(llm_json_size(d, llm_json_find(d, prompt, "images")), 0);
     llm_media *m[4];
@@ -283,58 +292,131 @@ static llm_request *vi_submit(const vi_model *t, llm_engine *e, int prompt) {
     c.prompt = llm_json_str(d, llm_json_find(d, prompt, "rendered"), &c.prompt_len);
     c.tokenize_flags = LLM_TOK_PARSE_SPECIAL;
     c.media = m, c.n_media = n;
-    c.sampling.max_tokens = 12, c.sampling.ignore_eos = 1, c.sampling.logprobs = 1;
+    c.sampling.max_tokens = 12, c.sampling.ignore_eos = 1, c.sampling.logprobs = 1, c.sampling.n = answers;
     CHECK(!llm_request_submit(e, &c, &r));
     for (int i = 0; i < n; i++) llm_media_free(m[i]);
     return r;
 }
 
 /* Adds an answer's tokens and log-probabilities to `bits`, or compares them with those there. */
-static void vi_answer(llm_request *r, float *bits, int compare, const char *how) {
+static void vi_answer(llm_request *r, int answer, float *bits, int compare, const char *how) {
     llm_output o;
     float got[24];
-    if (!CHECK(!llm_request_get_output(r, 0, &o) && o.n_token_ids == 12)) return;
+    if (!CHECK(!llm_request_get_output(r, answer, &o) && o.n_token_ids == 12)) return;
     for (int i = 0; i < 12; i++) got[2 * i] = (float)o.token_ids[i], got[2 * i + 1] = o.logprobs[i];
     if (!compare) memcpy(bits, got, sizeof got);
     else if (!CHECK(!memcmp(bits, got, sizeof got))) printf("  %s: other bits\n", how);
 }
 
-/* Every prompt alone, again out of the cache, all together, in small chunks, and with two threads: the same bits. */
-static void vi_test_bits(const vi_model *t) {
+/* Every prompt alone, again out of the cache, and all together in each other way: the same bits. Two answers of one prompt are equal where
+ * nothing is drawn. */
+static void vi_test_bits(const vi_model *t, int64_t *preempted, int64_t *accepted) {
     const llm_json *d = t->expected;
     float bits[8][24];
-    int prompt[8], n = 0, with = -1;
+    int prompt[8], n = 0, with = -1, pages = 0;
+    llm_engine_stats stats;
     for (int p = llm_json_first(d, llm_json_find(d, 0, "prompts")); p >= 0; p = llm_json_next(d, p)) {
         if (llm_json_size(d, llm_json_find(d, p, "videos")) > 0) continue;
         if (with < 0 && llm_json_size(d, llm_json_find(d, p, "images")) > 0) with = p;
+        pages = LLM__MAX(pages, (llm_json_size(d, llm_json_find(d, p, "token_ids")) + 12 + 15) / 16);
         prompt[n++] = p;
     }
-    for (int way = 0; way < 4; way++) { /* alone and from the cache; together; in chunks of 24; with two threads */
-        llm_engine *e = vi_engine(t, way == 3 ? 2 : 1, way == 2 ? 24 : 0);
+    for (int way = 0; way < VI_WAYS; way++) {
+        llm_engine *e = vi_engine(t, way, way == VI_RECOMPUTE || way == VI_SWAP ? pages + 1 : 0);
         if (!e) return;
         llm_request *r[8];
-        for (int i = 0; i < n && way == 0; i++)
+        for (int i = 0; i < n && way == VI_ALONE; i++)
             for (int again = 0; again < 2; again++) {
-                r[i] = vi_submit(t, e, prompt[i]);
+                r[i] = vi_submit(t, e, prompt[i], 1 + again);
                 CHECK(!llm_request_run(e, r[i]));
-                vi_answer(r[i], bits[i], again, "from the cache");
+                for (int k = 0; k <= again; k++) vi_answer(r[i], k, bits[i], again, vi_ways[way]);
                 llm_request_free(r[i]);
             }
-        for (int i = 0; i < n && way; i++) r[i] = vi_submit(t, e, prompt[i]);
+        for (int i = 0; i < n && way; i++) r[i] = vi_submit(t, e, prompt[i], 1);
         for (int i = 0; i < n && way; i++) {
             CHECK(!llm_request_run(e, r[i]));
-            vi_answer(r[i], bits[i], 1, way == 1 ? "together" : way == 2 ? "in chunks" : "with two threads");
+            vi_answer(r[i], 0, bits[i], 1, vi_ways[way]);
             llm_request_free(r[i]);
         }
         if (!way) CHECK(e->sight.n_hits >= n - 1);
         if (!way && with >= 0) vi_test_pieces(t, e, with);
+        llm_engine_get_stats(e, &stats);
+        preempted[way == VI_SWAP] += stats.preemptions;
+        *accepted += stats.accepted_tokens;
         llm_engine_close(e);
     }
 }
 
+/* An answer's tokens and log-probabilities after a picture of one colour, whose prompt is the same whatever the colour is. Returns how many
+ * of the prompt's tokens came from the cache. */
+static int vi_tinted(const vi_model *t, llm_engine *e, int prompt, uint8_t colour, float *bits, int compare) {
+    uint8_t pixels[56 * 56 * 3];
+    const llm_frame frame = {pixels, 56, 56, 3};
+    llm_media_config mc;
+    llm_media *m = NULL;
+    llm_request_config c;
+    llm_request *r = NULL;
+    llm_request_metrics metrics;
+    memset(pixels, colour, sizeof pixels);
+    memset(&mc, 0, sizeof mc);
+    mc.frames = &frame, mc.n_frames = 1;
+    memset(&c, 0, sizeof c);
+    c.prompt = llm_json_str(t->expected, llm_json_find(t->expected, prompt, "rendered"), &c.prompt_len);
+    c.tokenize_flags = LLM_TOK_PARSE_SPECIAL;
+    c.media = &m, c.n_media = 1;
+    c.sampling.max_tokens = 12, c.sampling.ignore_eos = 1, c.sampling.logprobs = 1;
+    if (!CHECK(!llm_media_open(t->model, &mc, &m)) || !CHECK(!llm_request_submit(e, &c, &r))) return 0;
+    llm_media_free(m);
+    CHECK(!llm_request_run(e, r));
+    vi_answer(r, 0, bits, compare, "pictures of one colour");
+    llm_request_get_metrics(r, &metrics);
+    llm_request_free(r);
+    return metrics.n_cached_tokens;
+}
+
+/* Prompts with the same tokens and other pictures share what stands before the picture, and nothing behind it. */
+static void vi_test_prefixes(const vi_model *t, int prompt) {
+    float bits[2][24];
+    int cached[2][2];
+    for (int k = 0; k < 2; k++) { /* each alone */
+        llm_engine *e = vi_engine(t, VI_ALONE, 0);
+        if (!e) return;
+        CHECK(vi_tinted(t, e, prompt, (uint8_t)(200 * k), bits[k], 0) == 0);
+        llm_engine_close(e);
+    }
+    CHECK(memcmp(bits[0], bits[1], sizeof bits[0]) != 0); /* the picture is seen */
+    llm_engine *e = vi_engine(t, VI_ALONE, 0);
+    if (!e) return;
+    for (int i = 0; i < 4; i++) cached[i / 2][i % 2] = vi_tinted(t, e, prompt, (uint8_t)(200 * (i % 2)), bits[i % 2], 1);
+    CHECK(cached[0][0] == 0 && cached[1][0] > cached[0][1] && cached[1][1] > cached[0][1]);
+    llm_engine_close(e);
+}
+
+/* What was estimated of a tower is what it takes. */
+static void vi_test_estimate(const vi_model *t) {
+    llm_model_config blind;
+    llm_engine_config c;
+    llm_estimate with, without;
+    llm_model *m = NULL;
+    llm_engine *e = vi_engine(t, VI_ALONE, 8);
+    memset(&blind, 0, sizeof blind);
+    memset(&c, 0, sizeof c);
+    c.n_threads = 1, c.max_num_seqs = 8, c.block_size = 16, c.num_gpu_blocks = 8, c.max_model_len = 128;
+    blind.language_model_only = 1;
+    if (!e || !CHECK(!llm_model_open(t->path, &blind, &m))) return;
+    CHECK(!llm_model_estimate(t->model, &c, &with) && !llm_model_estimate(m, &c, &without));
+    const int64_t more = with.weight_bytes + with.buffer_bytes - without.weight_bytes - without.buffer_bytes;
+    /* but for alignment; Gemma 3's pictures are read whole, which takes the language model larger steps */
+    if (!CHECK(more > e->sight.tower->memory - 4096 && (t->model->arch.both_ways || more < e->sight.tower->memory + 4096)))
+        printf("  %s: %lld estimated, %lld taken\n", t->path, (long long)more, (long long)e->sight.tower->memory);
+    CHECK(with.weight_bytes - without.weight_bytes == e->sight.tower->weight_bytes && with.kv_bytes == without.kv_bytes);
+    llm_engine_close(e);
+    llm_model_close(m);
+}
+
 /* What an engine refuses. */
 static void vi_test_refused(const vi_model *t, int prompt) {
-    llm_engine *e = vi_engine(t, 1, 0);
+    llm_engine *e = vi_engine(t, VI_ALONE, 0);
     llm_media *m = vi_media(t, prompt, 0);
     llm_request_config c;
     llm_request *r;
@@ -389,6 +471,7 @@ TEST_GROUP(vision) {
     static const char *const families[] = {"ernie4_5_vl_moe", "gemma3",   "idefics3",   "internvl_tiles", "llava_next", "llava_onevision",
                                            "minicpmv",        "mistral3", "qwen2_5_vl", "qwen2_vl_chat",  "qwen3_vl"};
     int video;
+    int64_t preempted[2] = {0, 0}, accepted = 0;
     vi_test_resize();
     vi_test_gif();
     vi_test_pixels();
@@ -402,11 +485,14 @@ TEST_GROUP(vision) {
             const int prompts = llm_json_find(t.expected, 0, "prompts"),
                       second = llm_json_next(t.expected, llm_json_first(t.expected, prompts));
             vi_test_prompts(&t);
-            vi_test_bits(&t);
+            vi_test_bits(&t, preempted, &accepted);
+            vi_test_prefixes(&t, second);
             vi_test_refused(&t, second);
+            vi_test_estimate(&t);
             if (!strcmp(families[i], "llava_next")) vi_test_assemble(&t);
             CHECK(llm__vision_set(t.model->vision, t.model->vision->image_id) == (t.model->arch.n_sets > 1));
         }
         vi_close(&t);
     }
+    CHECK(preempted[0] > 0 && preempted[1] > 0 && accepted > 0);
 }
