@@ -1529,6 +1529,8 @@ static void cli_cmd_info(void) {
                     memory.available_bytes < 0 ? "null"
                     : memory.fits              ? "true"
                                                : "false");
+    llm_text_format(&t, "'quantization': %q, 'bits_per_weight': %f, 'weight_bytes_in_memory': %l, ", i->quantization, i->bits_per_weight,
+                    memory.weight_bytes);
     llm_text_format(&t, "'chat_template': %q}\n", i->chat_template);
     cli_result(&t);
 }

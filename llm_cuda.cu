@@ -1137,6 +1137,7 @@ static int segment_kind(const llm_segment *s, llm_compute compute) {
     format f = format_of(s->type);
     if (compute == LLM_COMPUTE_F32) return KIND_F32;
     if (f.block > 1) return !s->transposed && s->col % 32 == 0 && s->n_cols % 32 == 0 ? f.kind : KIND_F16;
+    if (s->type == LLM_TYPE_F32 && s->read && compute == LLM_COMPUTE_AUTO) return KIND_F16; /* made of codes with f16 scales */
     if (s->type == LLM_TYPE_F32 && compute != LLM_COMPUTE_AUTO) return compute == LLM_COMPUTE_BF16 ? KIND_BF16 : KIND_F16;
     return f.kind;
 }

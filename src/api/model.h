@@ -55,6 +55,8 @@ typedef struct llm_model_info {
     int32_t max_model_len;      /* longest sequence; above max_position_embeddings where the rotary scaling grows with the prompt */
     int64_t step_bytes;         /* of the weights that a step of one token reads: no untied embedding, of the experts those used */
     int32_t vision;             /* 1: pictures and videos may stand in a prompt */
+    const char *quantization;   /* the method of a quantised folder and what it says of it, "gptq, 4 bits, groups of 128"; "none"; "gguf" */
+    double bits_per_weight;     /* of the files' tensors, scales and all; 0: random weights */
 } llm_model_info;
 
 /* Opens a GGUF file (the first of split files) or a Hugging Face folder. Every header, setting and tensor shape is checked here, so what

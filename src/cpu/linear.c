@@ -80,7 +80,9 @@ static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
     case LLM_TYPE_RANDOM_Q4: return LLM__KIND_F16;
     case LLM_TYPE_BF16:
     case LLM_TYPE_RANDOM: return bf16;
-    case LLM_TYPE_F32: return compute == LLM_COMPUTE_BF16 ? bf16 : compute == LLM_COMPUTE_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
+    case LLM_TYPE_F32:
+        if (s->read && compute == LLM_COMPUTE_AUTO) return LLM__KIND_F16; /* made of codes with f16 scales */
+        return compute == LLM_COMPUTE_BF16 ? bf16 : compute == LLM_COMPUTE_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
     default: return LLM__KIND_F32;
     }
 }

@@ -22,7 +22,8 @@ struct llm_model {
     int dummy;                  /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
     struct llm__vision *vision; /* what it sees with (>>vision); NULL: it does not see */
     char *path;
-    int plain_sampling; /* no_generation_config of the config */
+    char quantization[96]; /* how the files are quantised, in words */
+    int plain_sampling;    /* no_generation_config of the config */
 };
 
 /* ---- Where weights are called what ----

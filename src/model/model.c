@@ -29,6 +29,15 @@
 #include "model/loader.h"
 #include "model/net.h"
 
+/* How the files are quantised, in words. */
+static void llm__model_quantization(llm_model *m) {
+    const llm__quant *q = &m->source.quant;
+    char bits[24] = "", group[32] = "";
+    if (q->bits) snprintf(bits, sizeof bits, ", %d bits", (int)q->bits);
+    if (q->group > 0) snprintf(group, sizeof group, ", groups of %d", (int)q->group);
+    snprintf(m->quantization, sizeof m->quantization, "%s%s%s", m->source.gguf ? "gguf" : llm__quant_name(q->method), bits, group);
+}
+
 /* What llm_model_get_info tells. Strings belong to the model. The file's type is the one that most bytes of its
  * tensors have. */
 static void llm__model_info_fill(llm_model *m) {
@@ -48,6 +57,8 @@ static void llm__model_info_fill(llm_model *m) {
         for (size_t i = 0; i < s->tensors.n; i++) of_type += s->tensors.item[i].type == d->type ? s->tensors.item[i].bytes : 0;
         if (of_type > most) most = of_type, o->file_type = d->name;
     }
+    o->quantization = m->quantization;
+    o->bits_per_weight = o->n_params ? 8.0 * (double)o->weight_bytes / (double)o->n_params : 0;
     o->n_layers = a->n_layers;
     o->hidden_size = a->hidden;
     o->n_heads = a->n_heads;
@@ -120,6 +131,7 @@ LLM__PRIVATE llm_result llm__model_open(const char *path, const llm__place *plac
         llm_model_close(m);
         return r;
     }
+    llm__model_quantization(m);
     llm__model_info_fill(m);
     *out = m;
     return LLM_OK;

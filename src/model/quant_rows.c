@@ -247,7 +247,7 @@ LLM__PRIVATE llm__codes_form llm__codes_form_of(llm__codes *c, int quick, int *b
     const int64_t padded = (c->cols + 31) / 32 * 32;
     const int whole = c->cols % 32 == 0 && !c->g_idx, f8 = c->zero < 0, by16 = c->group == 16 && c->scale_type == LLM_TYPE_F8_E4M3;
     const int blocks = c->group % 32 == 0 || c->group >= c->cols;
-    llm__codes_range o = {1, 1, 0, 1, c->bits == 8 ? 128.0f : 8.0f, 0};
+    llm__codes_range o = {1, 1, 0, c->zeros_order == LLM__ZEROS_CONST || c->bits == 8, c->bits == 8 ? 128.0f : 8.0f, 0};
     llm__codes_form form = {LLM_TYPE_F32, c->cols, llm__read_values, 1};
     c->unit = 1;
     if (!quick) o = llm__codes_look(c);

@@ -82,5 +82,5 @@ LLM__PRIVATE int64_t llm__codes_groups(const llm__codes *c);
 LLM__PRIVATE float llm__codes_value(const llm__codes *c, int64_t row, int64_t col);
 
 /* Chooses the form of a matrix of codes that has no other than these; sets c->unit. Looks at all scales and zero points, unless `quick`:
- * then only the sizes of what comes out are right. *bad: 1 if a scale is not finite. */
+ * then it says what is likely. *bad: 1 if a scale is not finite. */
 LLM__PRIVATE llm__codes_form llm__codes_form_of(llm__codes *c, int quick, int *bad);

@@ -435,7 +435,7 @@ LLM__PRIVATE void llm__quant_seek(llm__loader *L, const llm__tensor *t, int64_t 
     s->data = t->data;
     s->stored_cols = cols;
     if (!c->scales) return; /* the values are read as they are */
-    const llm__codes_form form = llm__codes_form_of(c, !L->backend, &bad);
+    const llm__codes_form form = llm__codes_form_of(c, !L->backend || L->dry, &bad);
     if (bad) {
         llm__seek_bad(&q, end, "one of its scales or zero points is no finite number");
         return;

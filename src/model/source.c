@@ -201,6 +201,12 @@ static llm_result llm__source_quantised(llm__source *s, const char *folder, int 
         if (!r && doc) r = llm__quant_read(doc, 0, files[i], s->path, &s->quant);
     }
     if (r || !weights) return r;
+    if (s->quant.activations)
+        llm__log(&s->log, LLM_LOG_INFO, "%s: only its weights are quantised here: activations keep their precision, which loses less",
+                 s->path);
+    if (s->quant.kv)
+        llm__log(&s->log, LLM_LOG_INFO,
+                 "%s: its scales of keys and values are not needed: the cache has the type that --kv-cache-dtype says", s->path);
     return s->quant.method == LLM__QUANT_ASCEND ? llm__source_ascend(s, folder, doc) : llm__source_weights(s, folder, "model");
 }
 

@@ -200,6 +200,7 @@ def test():
         script("examples", "tests/e2e/test_examples.py"),
         script("offline, documents", "tests/e2e/test_offline.py"),
         script("adapters", "tests/e2e/test_lora.py"),
+        script("quantised folders", "tests/e2e/test_quantised.py"),
         script("kept contexts", "tests/e2e/test_contexts.py"),
         script("models of the Hub", "tests/e2e/test_pull.py"),
         script("several models", "tests/e2e/test_models.py"),
@@ -331,6 +332,7 @@ def cuda():
     cuda_bugs()
     six = ("llama_rope_yarn", "qwen3_moe", "gemma3_text", "glm4_moe", "mixtral", "phi3_longrope")
     for args, names in (("", ()), ("-tp 2", ()), ("-tp 4", six), ("-pp 2", six)): cuda_checkpoints(names, args)
+    step("CUDA quantised folders", [sys.executable, "tests/e2e/test_quantised.py", "methods", "--device", "cuda", "--cuda-library", library])
     step("CUDA adapters", [sys.executable, "tests/e2e/test_lora.py", "families", "scaled"], {"LLM_CUDA_LIBRARY": library})
     step("CUDA llm_serve, answers of the CPU", [sys.executable, "tests/cuda/test_cuda_serve.py"], {"LLM_CUDA_LIBRARY": library})
     env = {"VLLM_BATCH_INVARIANT": "1", "LLM_CUDA_LIBRARY": library, "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model(), "LLM_TEST_FLAGS": "--device cuda -tp 2"}

@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+"""Quantised folders: tiny models packed here as each method packs them, value by value, against folders of the floats that they mean. Bad ones.
+
+    test_quantised.py [FUNCTION...] [OPTIONS of llm_cli]      env LLM_CLI (default ./llm_cli)
+"""
+import json
+import math
+import os
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(__file__))
+import adapters
+from serving import check, checkpoint, finish
+
+CLI = os.environ.get("LLM_CLI", "./llm_cli")
+TMP = tempfile.mkdtemp(prefix="llm_quantised_")
+FIRST = next((i for i, x in enumerate(sys.argv) if x.startswith("-")), len(sys.argv)) # of the options
+IDS = [5, 17, 300, 44, 9, 101, 7, 256]
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
+E2M1 += [-x for x in E2M1]
+NF4 = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634,
+       0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0]
+
+
+def score(model, *extra):
+    """Log-probabilities of all next tokens, or the error."""
+    vocab = json.load(open(f"{model}/config.json"))["vocab_size"]
+    p = subprocess.run([CLI, "score", "-m", str(model), "--dtype", "float32", "--token-ids", json.dumps(IDS), "--json", "--top-logprobs", str(vocab), *extra, *sys.argv[FIRST:]], capture_output=True, text=True, timeout=120)
+    return {i: x for i, x in json.loads(p.stdout)["next"]} if not p.returncode else p.stderr
+
+
+def distance(a, b):
+    if isinstance(a, str) or isinstance(b, str): return float("inf")
+    return max(abs(a[i] - b[i]) for i in a) / (max(a.values()) - min(a.values()))
+
+
+def words(values, bits):
+    """Values as one stream of bits, from the lowest up, in words."""
+    stream = 0
+    for i, v in enumerate(values): stream |= v << (bits * i)
+    return stream.to_bytes((bits * len(values) + 31) // 32 * 4, "little")
+
+
+def across(rows, bits):
+    """(rows, cols) packed along the columns, stored as (words, rows)."""
+    packed = [words(r, bits) for r in rows]
+    return b"".join(p[4 * i:4 * i + 4] for i in range(len(packed[0]) // 4) for p in packed)
+
+
+def scaled(rng, rows, groups, dtype):
+    """Scales of a sensible size, as the dtype keeps them: [row][group]."""
+    return [adapters.floats(dtype, adapters.pack(dtype, [rng.uniform(0.005, 0.02) for _ in range(groups)])) for _ in range(rows)]
+
+
+def flat(table, down=False): return [x for r in (zip(*table) if down else table) for x in r]
+
+
+class Codes:
+    """Random codes of a matrix with scales and zero points by groups, and what they mean."""
+
+    def __init__(self, rng, rows, cols, bits, group, dtype, zero=None, g_idx=None):
+        self.rows, self.cols, self.bits, self.group = rows, cols, bits, group
+        self.groups = (cols + group - 1) // group
+        self.u = [[rng.randrange(1 << bits) for _ in range(cols)] for _ in range(rows)]
+        self.s = scaled(rng, rows, self.groups, dtype)
+        self.z = [[zero if zero is not None else rng.randrange(1, 1 << bits) for _ in range(self.groups)] for _ in range(rows)]
+        self.g = g_idx or [i // group for i in range(cols)]
+        self.meant = [self.s[r][self.g[c]] * (self.u[r][c] - self.z[r][self.g[c]]) for r in range(rows) for c in range(cols)]
+
+
+def gptq(bits, group, v2=False, sym=False, shuffled=False):
+    def pack(rng, rows, cols):
+        g = min(group, cols) if group > 0 else cols
+        order = [i // g for i in range(cols)]
+        if shuffled: rng.shuffle(order)
+        c = Codes(rng, rows, cols, bits, g, "F16", 1 << (bits - 1) if sym else None, order)
+        zeros = [[z if v2 else z - 1 for z in r] for r in c.z]
+        out = {"qweight": ("I32", [cols * bits // 32, rows], across(c.u, bits)), "scales": ("F16", [c.groups, rows], adapters.pack("F16", flat(c.s, True))),
+               "qzeros": ("I32", [c.groups, rows * bits // 32], b"".join(words([r[i] for r in zeros], bits) for i in range(c.groups)))}
+        if shuffled or group > 0: out["g_idx"] = ("I32", [cols], struct.pack(f"<{cols}i", *order))
+        return out, c.meant
+    return {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": shuffled, "sym": sym, "checkpoint_format": "gptq_v2" if v2 else "gptq"}, pack
+
+
+def awq(group, gemv=False):
+    def pack(rng, rows, cols):
+        c = Codes(rng, rows, cols, 4, min(group, cols), "F16")
+        turned = lambda values: words([values[8 * j + AWQ_ORDER[k]] for j in range(len(values) // 8) for k in range(8)], 4)
+        if not gemv:
+            return {"qweight": ("I32", [cols, rows // 8], b"".join(turned([r[i] for r in c.u]) for i in range(cols))), "scales": ("F16", [c.groups, rows], adapters.pack("F16", flat(c.s, True))),
+                    "qzeros": ("I32", [c.groups, rows // 8], b"".join(turned([r[i] for r in c.z]) for i in range(c.groups)))}, c.meant
+        width = (c.groups + 7) // 8 * 2
+        filled = lambda r: list(r) + [0] * (8 * width - c.groups)
+        return {"qweight": ("I32", [rows, cols // 8], b"".join(words(r, 4) for r in c.u)), "scales": ("F16", [rows, 8 * width], adapters.pack("F16", [x for r in c.s for x in filled(r)])),
+                "qzeros": ("I32", [rows, width], b"".join(words(filled(r), 4) for r in c.z))}, c.meant
+    return {"quant_method": "awq", "bits": 4, "group_size": group, "zero_point": True, "version": "gemv" if gemv else "gemm"}, pack
+
+
+def packed(bits, group, symmetric=True, shuffled=False):
+    def pack(rng, rows, cols):
+        g = min(group, cols) if group else cols
+        order = [i // g for i in range(cols)]
+        if shuffled: rng.shuffle(order)
+        c = Codes(rng, rows, cols, bits, g, "BF16", 1 << (bits - 1) if symmetric else None, order)
+        out = {"weight_packed": ("I32", [rows, cols * bits // 32], b"".join(words(r, bits) for r in c.u)), "weight_scale": ("BF16", [rows, c.groups], adapters.pack("BF16", flat(c.s))),
+               "weight_shape": ("I64", [2], struct.pack("<2q", rows, cols))}
+        if not symmetric: out["weight_zero_point"] = ("I32", [(rows * bits + 31) // 32, c.groups], across([[r[i] for r in c.z] for i in range(c.groups)], bits))
+        if shuffled: out["weight_g_idx"] = ("I32", [cols], struct.pack(f"<{cols}i", *order))
+        return out, c.meant
+    return {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"a": {"targets": ["Linear"], "weights": {"num_bits": bits, "group_size": group or None, "type": "int"}}}}, pack
+
+
+def e4m3(byte):
+    e, m = byte >> 3 & 15, byte & 7
+    return (-1 if byte & 128 else 1) * ((8 + m) * 2.0 ** (e - 10) if e else m * 2.0 ** -9)
+
+
+def fp8_blocks(rng, rows, cols):
+    down, over = (rows + 31) // 32, (cols + 31) // 32
+    s = [[rng.choice((1, 2, 3)) * 2.0 ** -9 for _ in range(over)] for _ in range(down)]
+    u = [rng.randrange(0x48) | rng.choice((0, 128)) for _ in range(rows * cols)]
+    return {"weight": ("F8_E4M3", [rows, cols], bytes(u)), "weight_scale_inv": ("F32", [down, over], adapters.pack("F32", flat(s)))}, [e4m3(u[r * cols + c]) * s[r // 32][c // 32] for r in range(rows) for c in range(cols)]
+
+
+def nvfp4(rng, rows, cols):
+    u, s, whole = [rng.randrange(16) for _ in range(rows * cols)], [rng.randrange(8, 64) for _ in range(rows * cols // 16)], 128.0
+    return {"weight_packed": ("U8", [rows, cols // 2], bytes(u[i] | u[i + 1] << 4 for i in range(0, len(u), 2))), "weight_scale": ("F8_E4M3", [rows, cols // 16], bytes(s)),
+            "weight_global_scale": ("F32", [1], adapters.pack("F32", [whole]))}, [E2M1[x] * e4m3(s[i // 16]) / whole for i, x in enumerate(u)]
+
+
+def mxfp4(rng, rows, cols):
+    u, s = [rng.randrange(16) for _ in range(rows * cols)], [rng.randrange(118, 122) for _ in range(rows * cols // 32)]
+    return {"weight_packed": ("U8", [rows, cols // 2], bytes(u[i] | u[i + 1] << 4 for i in range(0, len(u), 2))), "weight_scale": ("U8", [rows, cols // 32], bytes(s))}, [E2M1[x] * 2.0 ** (s[i // 32] - 127) for i, x in enumerate(u)]
+
+
+def nf4(rng, rows, cols):
+    n = rows * cols
+    u, s = [rng.randrange(16) for _ in range(n)], adapters.floats("F32", adapters.pack("F32", [rng.uniform(0.02, 0.1) for _ in range((n + 63) // 64)]))
+    state = json.dumps({"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [rows, cols]}).encode()
+    return {"weight": ("U8", [n // 2, 1], bytes(u[i] << 4 | u[i + 1] for i in range(0, n, 2))), "weight.absmax": ("F32", [len(s)], adapters.pack("F32", s)), "weight.quant_map": ("F32", [16], adapters.pack("F32", NF4)),
+            "weight.quant_state.bitsandbytes__nf4": ("U8", [len(state)], state)}, [NF4[x] * s[i // 64] for i, x in enumerate(u)]
+
+
+def int8(name, per=1.0, zeros=False):
+    def pack(rng, rows, cols):
+        u, s, z = [rng.randrange(-127, 128) for _ in range(rows * cols)], [x[0] for x in scaled(rng, rows, 1, "F32")], [rng.randrange(-9, 10) if zeros else 0 for _ in range(rows)]
+        s = [x / 16 for x in s]
+        out = {"weight": ("I8", [rows, cols], struct.pack(f"{len(u)}b", *u)), name: ("F32", [rows] if per != 1 else [rows, 1], adapters.pack("F32", [x * per for x in s]))}
+        if zeros: out["weight_zero_point"] = ("I8", [rows, 1], struct.pack(f"{rows}b", *z))
+        return out, [s[i // cols] * (x - z[i // cols]) for i, x in enumerate(u)]
+    return pack
+
+
+def ascend(rng, rows, cols):
+    """Static W8A8, without a bias: what the offset of the inputs adds stands in quant_bias, and is nothing for inputs that are not rounded."""
+    parts, meant = int8("weight_scale")(rng, rows, cols)
+    u, s = struct.unpack(f"{rows * cols}b", parts["weight"][2]), adapters.floats("F32", parts.pop("weight_scale")[2])
+    return {**parts, "deq_scale": ("F32", [rows], adapters.pack("F32", [x * 0.25 for x in s])), "input_scale": ("F32", [1], adapters.pack("F32", [0.25])), "input_offset": ("F32", [1], adapters.pack("F32", [3.0])),
+            "quant_bias": ("I32", [rows], struct.pack(f"<{rows}i", *(-3 * sum(u[r * cols:(r + 1) * cols]) for r in range(rows))))}, meant
+
+
+COMPRESSED = {"quant_method": "compressed-tensors"}
+METHODS = {
+    **{f"gptq {b} bits": gptq(b, 32) for b in (2, 3, 4, 8)}, "gptq v2": gptq(4, 32, v2=True), "gptq symmetric, whole rows": gptq(4, -1, sym=True), "gptq act-order": gptq(4, 32, shuffled=True), "gptq groups of 16": gptq(4, 16),
+    "awq": awq(32), "awq gemv": awq(32, gemv=True), "packed 4": packed(4, 32), "packed 4 with zeros": packed(4, 32, symmetric=False), "packed 8 by row": packed(8, 0), "packed act-order": packed(4, 32, shuffled=True),
+    "fp8 blocks": ({"quant_method": "fp8", "weight_block_size": [32, 32]}, fp8_blocks), "nvfp4": ({**COMPRESSED, "format": "nvfp4-pack-quantized"}, nvfp4), "mxfp4": ({**COMPRESSED, "format": "mxfp4-pack-quantized"}, mxfp4),
+    "nf4": ({"quant_method": "bitsandbytes", "load_in_4bit": True}, nf4), "bitsandbytes int8": ({"quant_method": "bitsandbytes", "load_in_8bit": True}, int8("SCB", 127.0)), "int8 with zeros": ({**COMPRESSED, "format": "int-quantized"}, int8("weight_scale", zeros=True)),
+    "smooth_quant": ({"quant_method": "smooth_quant"}, int8("scale")), "ascend": ({"quant_method": "ascend", "model_quant_type": "W8A8"}, ascend),
+}
+
+
+def make(name, method, seed, skip=()):
+    """A quantised folder and one of floats, of a family: all matrices of layers but routers, and those that `skip` names."""
+    config, pack = METHODS[method]
+    model, quant, plain = str(checkpoint(name)), tempfile.mkdtemp(dir=TMP), tempfile.mkdtemp(dir=TMP)
+    rng, tensors = random.Random(seed), adapters.folder_tensors(model)
+    floats = dict(tensors)
+    for part, (rows, cols) in adapters.linears(model, r"(_proj|\.w[123]|kv_a_proj_with_mqa)\.weight$").items():
+        if any(s in part for s in skip): continue
+        parts, meant = pack(rng, rows, cols)
+        del tensors[part + ".weight"]
+        for end, tensor in parts.items(): tensors[f"{part}.{end}"] = tensor
+        floats[part + ".weight"] = ("F32", [rows, cols], adapters.pack("F32", meant))
+    for folder, parts in ((quant, tensors), (plain, floats)):
+        shutil.copytree(model, folder, dirs_exist_ok=True)
+        adapters.write_safetensors(folder + "/model.safetensors", parts)
+    settings = json.load(open(model + "/config.json"))
+    json.dump({**settings, "quantization_config": config}, open(quant + "/config.json", "w"))
+    return quant, plain, tensors
+
+
+def methods():
+    """Every method on a dense model: float32 exactly, on two ranks, and as it is packed for speed near to the same."""
+    for i, method in enumerate(METHODS):
+        for name in ("mistral", "llama"): # of the latter rows of 176 columns are no whole blocks of 32
+            if name == "llama" and method in ("gptq 3 bits", "mxfp4"): continue
+            quant, plain, _ = make(name, method, i)
+            want = score(plain)
+            for extra, far in (((), 1e-4), (("-tp", "2"), 1e-4), (("--dtype", "auto"), 0.15)):
+                got = score(quant, *extra)
+                check(f"{name}, {method} {' '.join(extra)}", distance(want, got) < far, (distance(want, got), got if isinstance(got, str) else ""))
+
+
+def families():
+    """Experts, latent attention, fused matrices, layers that are left as they are."""
+    for name, method, skip in (("qwen2_moe", "gptq 4 bits", ()), ("mixtral", "awq", ()), ("deepseek_v3", "fp8 blocks", ()), ("qwen3_moe", "packed 4", ()), ("phi3", "gptq symmetric, whole rows", ()), ("qwen2", "awq", ("layers.1.", "v_proj")),
+                               ("gemma2", "nf4", ()), ("qwen3", "smooth_quant", ("down_proj",))):
+        quant, plain, _ = make(name, method, 77, skip)
+        want = score(plain)
+        for extra in ((), ("-tp", "2")):
+            got = score(quant, *extra)
+            check(f"{name}, {method} {' '.join(extra)}", distance(want, got) < 1e-4, (distance(want, got), got if isinstance(got, str) else ""))
+    quant, plain, _ = make("llama", "gptq 4 bits", 5)
+    adapters.make(plain, f"{TMP}/adapter")
+    want, got = score(plain, "--lora", f"{TMP}/adapter"), score(quant, "--lora", f"{TMP}/adapter")
+    check("an adapter on top", distance(want, got) < 1e-4 and distance(score(plain), got) > 0.05, (distance(want, got), got if isinstance(got, str) else ""))
+
+
+def names():
+    """--quantization NAME is compared with the files."""
+    for method, good, bad in (("gptq 4 bits", "gptq", "awq"), ("gptq 8 bits", "weight_only_int8", "smoothquant"), ("awq", "awq", "gptq"), ("smooth_quant", "smoothquant", "weight_only_int8"), ("nf4", "bitsandbytes", "fp8")):
+        quant, _, _ = make("llama", method, 3)
+        check(f"{method} is {good}", not isinstance(score(quant, "--quantization", good), str), score(quant, "--quantization", good))
+        check(f"{method} is not {bad}", f"quantization: {bad}, but the method" in str(score(quant, "--quantization", bad)), score(quant, "--quantization", bad))
+
+
+def bad():
+    """One sentence, which names the tensor or the setting."""
+    for method in ("gptq act-order", "awq", "packed 4 with zeros", "fp8 blocks", "nvfp4", "nf4", "ascend"):
+        quant, _, tensors = make("llama", method, 9)
+        stem = "model.layers.1.mlp.up_proj."
+        for name in (x for x in tensors if x.startswith(stem) and "shape" not in x):
+            kind, shape, data = tensors[name]
+            for what, changed in (("missing", None), ("of a row more", (kind, [shape[0] + 1, *shape[1:]], data + data[:len(data) // shape[0]])), ("of another type", ("F64", [math.prod(shape)], bytes(8 * math.prod(shape))))):
+                optional = what == "missing" and any(x in name for x in ("g_idx", "zero", "qzeros", "quant_bias", "input_offset"))
+                adapters.write_safetensors(quant + "/model.safetensors", {k: v for k, v in {**tensors, name: changed}.items() if v})
+                got = score(quant)
+                check(f"{method}: {name} {what}", optional or (isinstance(got, str) and stem[:-1] in got and got.count("\n") <= 4 and "llm_cli: error: " in got), got)
+        for name in (x for x in tensors if x.startswith(stem) and ("scale" in x or "absmax" in x) and tensors[x][0] in ("F16", "BF16", "F32")):
+            kind, shape, data = tensors[name]
+            adapters.write_safetensors(quant + "/model.safetensors", {**tensors, name: (kind, shape, b"\xff" * len(data))})
+            check(f"{method}: {name} is no number", stem[:-1] in str(score(quant)), score(quant))
+    quant, _, tensors = make("llama", "gptq act-order", 9)
+    name = stem + "g_idx"
+    for value in (-1, 3, 1 << 30):
+        adapters.write_safetensors(quant + "/model.safetensors", {**tensors, name: ("I32", tensors[name][1], struct.pack("<i", value) + tensors[name][2][4:])})
+        check(f"a group {value}", f"{name}: element 0 is {value}" in str(score(quant)), score(quant))
+    config = json.load(open(quant + "/config.json"))
+    for settings, words_ in (({"group_size": 0}, "group_size"), ({"bits": 5}, "GPTQ of 5 bits"), ({"bits": "4"}, "bits"), ({"checkpoint_format": "marlin"}, "marlin"), ({"quant_method": "hqq"}, "hqq"), ({"quant_method": "awq"}, "qweight")):
+        json.dump({**config, "quantization_config": {**config["quantization_config"], **settings}}, open(quant + "/config.json", "w"))
+        check(f"settings {settings}", words_ in str(score(quant)), score(quant))
+
+
+try:
+    for part in sys.argv[1:FIRST] or ("methods", "families", "names", "bad"): globals()[part]()
+finally: shutil.rmtree(TMP, ignore_errors=True)
+finish()
