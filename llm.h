@@ -589,6 +589,8 @@ typedef struct llm_model_info {
     int32_t max_model_len;      /* longest sequence; above max_position_embeddings where the rotary scaling grows with the prompt */
     int64_t step_bytes;         /* of the weights that a step of one token reads: no untied embedding, of the experts those used */
     int32_t vision;             /* 1: pictures and videos may stand in a prompt */
+    const char *quantization;   /* the method of a quantised folder and what it says of it, "gptq, 4 bits, groups of 128"; "none"; "gguf" */
+    double bits_per_weight;     /* of the files' tensors, scales and all; 0: random weights */
 } llm_model_info;
 
 /* Opens a GGUF file (the first of split files) or a Hugging Face folder. Every header, setting and tensor shape is checked here, so what
@@ -16420,7 +16422,9 @@ static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
     case LLM_TYPE_RANDOM_Q4: return LLM__KIND_F16;
     case LLM_TYPE_BF16:
     case LLM_TYPE_RANDOM: return bf16;
-    case LLM_TYPE_F32: return compute == LLM_COMPUTE_BF16 ? bf16 : compute == LLM_COMPUTE_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
+    case LLM_TYPE_F32:
+        if (s->read && compute == LLM_COMPUTE_AUTO) return LLM__KIND_F16; /* made of codes with f16 scales */
+        return compute == LLM_COMPUTE_BF16 ? bf16 : compute == LLM_COMPUTE_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
     default: return LLM__KIND_F32;
     }
 }
@@ -20985,6 +20989,12 @@ static llm_result llm__source_quantised(llm__source *s, const char *folder, int 
         if (!r && doc) r = llm__quant_read(doc, 0, files[i], s->path, &s->quant);
     }
     if (r || !weights) return r;
+    if (s->quant.activations)
+        llm__log(&s->log, LLM_LOG_INFO, "%s: only its weights are quantised here: activations keep their precision, which loses less",
+                 s->path);
+    if (s->quant.kv)
+        llm__log(&s->log, LLM_LOG_INFO,
+                 "%s: its scales of keys and values are not needed: the cache has the type that --kv-cache-dtype says", s->path);
     return s->quant.method == LLM__QUANT_ASCEND ? llm__source_ascend(s, folder, doc) : llm__source_weights(s, folder, "model");
 }
 
@@ -22629,7 +22639,8 @@ struct llm_model {
     int dummy;                  /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
     struct llm__vision *vision; /* what it sees with (>>vision); NULL: it does not see */
     char *path;
-    int plain_sampling; /* no_generation_config of the config */
+    char quantization[96]; /* how the files are quantised, in words */
+    int plain_sampling;    /* no_generation_config of the config */
 };
 
 /* ---- Where weights are called what ----
@@ -23326,12 +23337,12 @@ static float llm__codes_unit(const llm__codes_range *o) {
 }
 
 /* Chooses the form of a matrix of codes that has no other than these; sets c->unit. Looks at all scales and zero points, unless `quick`:
- * then only the sizes of what comes out are right. *bad: 1 if a scale is not finite. */
+ * then it says what is likely. *bad: 1 if a scale is not finite. */
 static llm__codes_form llm__codes_form_of(llm__codes *c, int quick, int *bad) {
     const int64_t padded = (c->cols + 31) / 32 * 32;
     const int whole = c->cols % 32 == 0 && !c->g_idx, f8 = c->zero < 0, by16 = c->group == 16 && c->scale_type == LLM_TYPE_F8_E4M3;
     const int blocks = c->group % 32 == 0 || c->group >= c->cols;
-    llm__codes_range o = {1, 1, 0, 1, c->bits == 8 ? 128.0f : 8.0f, 0};
+    llm__codes_range o = {1, 1, 0, c->zeros_order == LLM__ZEROS_CONST || c->bits == 8, c->bits == 8 ? 128.0f : 8.0f, 0};
     llm__codes_form form = {LLM_TYPE_F32, c->cols, llm__read_values, 1};
     c->unit = 1;
     if (!quick) o = llm__codes_look(c);
@@ -23787,7 +23798,7 @@ static void llm__quant_seek(llm__loader *L, const llm__tensor *t, int64_t rows, 
     s->data = t->data;
     s->stored_cols = cols;
     if (!c->scales) return; /* the values are read as they are */
-    const llm__codes_form form = llm__codes_form_of(c, !L->backend, &bad);
+    const llm__codes_form form = llm__codes_form_of(c, !L->backend || L->dry, &bad);
     if (bad) {
         llm__seek_bad(&q, end, "one of its scales or zero points is no finite number");
         return;
@@ -25281,6 +25292,15 @@ static llm_result llm__net_step(llm__net *net, const llm_step *step) {
  * >>model   The model object and its public side.
  * ============================================================================ */
 
+/* How the files are quantised, in words. */
+static void llm__model_quantization(llm_model *m) {
+    const llm__quant *q = &m->source.quant;
+    char bits[24] = "", group[32] = "";
+    if (q->bits) snprintf(bits, sizeof bits, ", %d bits", (int)q->bits);
+    if (q->group > 0) snprintf(group, sizeof group, ", groups of %d", (int)q->group);
+    snprintf(m->quantization, sizeof m->quantization, "%s%s%s", m->source.gguf ? "gguf" : llm__quant_name(q->method), bits, group);
+}
+
 /* What llm_model_get_info tells. Strings belong to the model. The file's type is the one that most bytes of its
  * tensors have. */
 static void llm__model_info_fill(llm_model *m) {
@@ -25300,6 +25320,8 @@ static void llm__model_info_fill(llm_model *m) {
         for (size_t i = 0; i < s->tensors.n; i++) of_type += s->tensors.item[i].type == d->type ? s->tensors.item[i].bytes : 0;
         if (of_type > most) most = of_type, o->file_type = d->name;
     }
+    o->quantization = m->quantization;
+    o->bits_per_weight = o->n_params ? 8.0 * (double)o->weight_bytes / (double)o->n_params : 0;
     o->n_layers = a->n_layers;
     o->hidden_size = a->hidden;
     o->n_heads = a->n_heads;
@@ -25375,6 +25397,7 @@ static llm_result llm__model_open(const char *path, const llm__place *place, con
         llm_model_close(m);
         return r;
     }
+    llm__model_quantization(m);
     llm__model_info_fill(m);
     *out = m;
     return LLM_OK;
