@@ -120,7 +120,7 @@ static int llm__picture_orientation(const uint8_t *p, size_t n) {
     return 1;
 }
 
-/* Whether each table of codes that begins in a JPEG's DHT segment has 256 codes at most, as the standard says. n: bytes to the file's end. */
+/* Whether each table of codes that begins in a JPEG's DHT segment has 256 codes at most, as in the standard. n: bytes to the file's end. */
 static int llm__jpeg_codes(const uint8_t *p, size_t len, size_t n) {
     for (size_t at = 2; at < len && at + 17 <= n;) {
         size_t codes = 0;
