@@ -24,6 +24,21 @@ static llm_options setup_options(setup_program *p) {
     return o;
 }
 
+/* Every name of a table with what becomes of it. */
+static void setup_verdicts(void) {
+    setup_program p = LLM__ZERO;
+    llm_options o = setup_options(&p);
+    llm_text out = LLM__ZERO;
+    llm_json *doc = NULL;
+    llm_options_verdicts(&o, &out);
+    CHECK(!llm_json_parse(out.data, out.len, NULL, &doc) && llm_json_type_of(doc, 0) == LLM_JSON_ARRAY);
+    CHECK(strstr(out.data, "{\"name\":\"port\",\"verdict\":\"works\"") && strstr(out.data, "{\"name\":\"p\",\"verdict\":\"works\""));
+    CHECK(strstr(out.data, "{\"name\":\"tokenizer-extension-path\",\"verdict\":\"ignored\",\"takes\":"));
+    llm_json_free(doc);
+    llm_text_free(&out);
+    llm_options_free(&o);
+}
+
 static const char *setup_home; /* what the environment says of HF_HOME */
 
 static char *setup_get(const char *name) {
@@ -361,6 +376,61 @@ static void sized_request(const llm_sizes *t, const llm_model *m) {
     llm_engine_close(e);
 }
 
+/* How an answer ended, as the program reads it and as it is. */
+static void sized_answer(const llm_sizes *t, const setup_room *room, const llm_answer *plain) {
+    llm_answer answer;
+    setup_unpack(&answer, room->bytes, sizeof answer, NULL, 0);
+    CHECK(!memcmp(&answer, plain, sizeof answer - CUT) && plain->text && plain->text[0]);
+    setup_untouched(room, t->answer);
+}
+
+/* A model whose files the program names, what it would take, and a conversation. */
+static void sized_files(const llm_sizes *t) {
+    static setup_room room;
+    llm_file file = LLM__ZERO;
+    llm_engine_config ec = LLM__ZERO;
+    llm_estimate estimate, plain_estimate;
+    llm_answer plain;
+    llm_model *m = NULL;
+    char files[sizeof file];
+    file.name = "no.gguf", file.data = "GGUF", file.size = 4;
+    memcpy(files, &file, t->file);
+    CHECK(llm_model_open_files_sized(t, (const llm_file *)(const void *)files, 1, NULL, &m) == LLM_ERR_FORMAT && !m &&
+          strstr(llm_last_error(), "no.gguf") && !llm_load_files_sized(t, (const llm_file *)(const void *)files, 1, NULL));
+    CHECK(llm_model_open_files_sized(t, NULL, 0, NULL, &m) == LLM_ERR_ARG);
+    if (!CHECK(!llm_model_open(TEST_CHECKPOINT("llama"), NULL, &m))) return;
+    ec.n_threads = 1, ec.max_model_len = 64;
+    setup_fresh(&room);
+    CHECK(!llm_model_estimate_sized(t, m, &ec, (llm_estimate *)(void *)room.bytes) && !llm_model_estimate(m, &ec, &plain_estimate));
+    setup_unpack(&estimate, room.bytes, sizeof estimate, NULL, 0);
+    CHECK(estimate.weight_bytes > 0 && estimate.weight_bytes == plain_estimate.weight_bytes &&
+          estimate.kv_bytes == plain_estimate.kv_bytes);
+    setup_untouched(&room, t->estimate);
+    llm_model_close(m);
+    llm *l = llm_load_sized(t, TEST_CHECKPOINT("llama"), &ec);
+    llm_chat *c = l ? llm_chat_new(l, NULL) : NULL;
+    llm_sampling s = LLM__ZERO;
+    s.max_tokens = 3, s.ignore_eos = 1;
+    if (CHECK(c && !llm_chat_add(c, "user", "one") && !llm_chat_reply_sized(t, c, &s))) {
+        while (llm_chat_next(c))
+            ;
+        setup_fresh(&room);
+        llm_chat_get_answer_sized(t, c, (llm_answer *)(void *)room.bytes);
+        llm_chat_get_answer(c, &plain);
+        sized_answer(t, &room, &plain);
+    }
+    char *text = l ? llm_generate_sized(t, l, "one", &s) : NULL;
+    setup_fresh(&room);
+    if (CHECK(text)) {
+        llm_get_answer_sized(t, l, (llm_answer *)(void *)room.bytes);
+        llm_get_answer(l, &plain);
+        sized_answer(t, &room, &plain);
+    }
+    LLM_FREE(text);
+    llm_chat_free(c);
+    llm_free(l);
+}
+
 /* The easy level: prompts and outputs stand in arrays of the program's own structs. */
 static void sized_easy(const llm_sizes *t) {
     llm_engine_config ec = LLM__ZERO;
@@ -453,6 +523,7 @@ TEST_GROUP(setup) {
     llm_engine_config c = LLM__ZERO;
     const llm_sizes here = LLM_SIZES_HERE, shorter = setup_sizes();
     c.n_threads = 1, c.max_num_seqs = 2, c.max_model_len = 64;
+    setup_verdicts();
     setup_read();
     setup_check();
     setup_find();
@@ -466,6 +537,7 @@ TEST_GROUP(setup) {
     CHECK(llm__unset("x", "\0\0", 2) == LLM_OK && llm__unset("x", "\0\1", 2) == LLM_ERR_ARG && here.sizes == shorter.sizes);
     sized_model(&shorter, &m);
     sized_request(&shorter, m);
+    sized_files(&shorter);
     sized_easy(&shorter);
     sized_setup(&shorter, m);
     llm_model_close(m);
