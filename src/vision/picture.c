@@ -120,6 +120,33 @@ static int llm__picture_orientation(const uint8_t *p, size_t n) {
     return 1;
 }
 
+/* Whether each table of codes that begins in a JPEG's DHT segment has 256 codes at most, as in the standard. n: bytes to the file's end. */
+static int llm__jpeg_codes(const uint8_t *p, size_t len, size_t n) {
+    for (size_t at = 2; at < len && at + 17 <= n;) {
+        size_t codes = 0;
+        for (int i = 1; i <= 16; i++) codes += p[at + (size_t)i];
+        if (codes > 256) return 0;
+        at += 17 + codes;
+    }
+    return 1;
+}
+
+/* The same of all segments: stb_image writes behind its tables where there are more. Markers are found as it finds them: after a segment
+ * by its length, after a scan's head at the next 0xFF that is neither stuffed nor a restart. */
+static int llm__jpeg_sound(const uint8_t *p, size_t n) {
+    for (size_t at = 2; at + 4 <= n;) {
+        const int marker = p[at + 1];
+        if (p[at] != 0xFF || marker == 0xFF || !marker || (marker >= 0xD0 && marker <= 0xD8)) {
+            at++;
+            continue;
+        }
+        const size_t len = llm__tiff_number(p + at + 2, 2, 1);
+        if (marker == 0xC4 && !llm__jpeg_codes(p + at + 2, len, n - at - 2)) return 0;
+        at += 2 + LLM__MAX(len, (size_t)2);
+    }
+    return 1;
+}
+
 /* Turns and mirrors a picture upright. 2: mirrored; 3: upside down; 4: both; 5 to 8: rows are columns. */
 static llm_result llm__picture_turn(llm__picture *p, int orientation) {
     const int across = orientation > 4, flip_x = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8,
@@ -162,6 +189,8 @@ LLM__PRIVATE llm_result llm__picture_read(const llm_picture_reader *reader, cons
         llm_result large = llm__picture_size(llm__tiff_number(data + 16, 4, 1), llm__tiff_number(data + 20, 4, 1));
         if (large) return large;
     }
+    if (*data == 0xFF && !llm__jpeg_sound(data, n))
+        return llm__error(LLM_ERR_FORMAT, "a JPEG that cannot be read: a table of more than 256 codes");
     if (!reader->size(data, n, &frame.width, &frame.height, &why))
         return llm__error(LLM_ERR_FORMAT, "%s that cannot be read: %s", kind, why);
     llm_result r = llm__picture_size(frame.width, frame.height);

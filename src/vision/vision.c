@@ -61,6 +61,9 @@ static void llm__pinpoints_of(const llm_json *d, int list, llm__processor *p) {
     }
 }
 
+/* A number of a file or a request as a whole one, no farther from 0 than `most`. */
+static int64_t llm__bounded(double x, double most) { return (int64_t)LLM__MAX(LLM__MIN(x, most), -most); }
+
 /* What an object (preprocessor_config.json, mm_processor_kwargs) says; what it leaves out stays. `video`: of videos. */
 static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, int object, int video, llm__processor *p) {
     const llm__fit_kind fit = v->family->fit;
@@ -69,30 +72,30 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
                                  fit == LLM__FIT_SLICES ? "norm_std" : "image_std"};
     if (llm_json_type_of(d, object) != LLM_JSON_OBJECT) return LLM_OK;
     p->fps = llm__number_of(d, object, "fps", p->fps);
-    p->min_frames = (int32_t)LLM__MIN(llm__number_of(d, object, "min_frames", p->min_frames), 1e6);
-    p->max_frames = (int32_t)LLM__MIN(llm__number_of(d, object, "max_frames", p->max_frames), 1e6);
-    *least = (int64_t)LLM__MIN(llm__number_of(d, object, "min_pixels", llm__length_of(d, object, "size", "shortest_edge", (double)*least)),
-                               1e12);
-    *most =
-        (int64_t)LLM__MIN(llm__number_of(d, object, "max_pixels", llm__length_of(d, object, "size", "longest_edge", (double)*most)), 1e12);
+    p->min_frames = (int32_t)llm__bounded(llm__number_of(d, object, "min_frames", p->min_frames), 1e6);
+    p->max_frames = (int32_t)llm__bounded(llm__number_of(d, object, "max_frames", p->max_frames), 1e6);
+    *least =
+        llm__bounded(llm__number_of(d, object, "min_pixels", llm__length_of(d, object, "size", "shortest_edge", (double)*least)), 1e12);
+    *most = llm__bounded(llm__number_of(d, object, "max_pixels", llm__length_of(d, object, "size", "longest_edge", (double)*most)), 1e12);
     if (video) return LLM_OK;
-    p->shortest = (int32_t)LLM__MIN(llm__length_of(d, object, "size", "shortest_edge", p->shortest), 1e6);
+    p->shortest = (int32_t)llm__bounded(llm__length_of(d, object, "size", "shortest_edge", p->shortest), 1e6);
     double size = llm__length_of(d, object, "size", "height", llm__length_of(d, object, "size", "shortest_edge", p->size));
     if (fit == LLM__FIT_CROP) size = llm__length_of(d, object, "crop_size", "height", size);
     if (fit == LLM__FIT_SPLIT) size = llm__length_of(d, object, "max_image_size", "longest_edge", p->size);
     if (fit == LLM__FIT_SLICES) size = llm__number_of(d, object, "scale_resolution", p->size);
-    p->longest = (int32_t)LLM__MIN(llm__length_of(d, object, "size", "longest_edge", p->longest), 1e6);
+    p->longest = (int32_t)llm__bounded(llm__length_of(d, object, "size", "longest_edge", p->longest), 1e6);
     llm__channels_of(d, object, norm[0], p->mean);
     llm__channels_of(d, object, norm[1], p->std);
     p->rescale = llm__number_of(d, object, "rescale_factor", p->rescale);
-    p->filter = (llm__filter)(int)llm__number_of(d, object, "resample", p->filter);
-    p->min_tiles = (int32_t)llm__number_of(d, object, "min_patches", p->min_tiles);
-    p->max_tiles = (int32_t)llm__number_of(d, object, "max_patches", llm__number_of(d, object, "max_slice_nums", p->max_tiles));
+    p->filter = (llm__filter)llm__bounded(llm__number_of(d, object, "resample", p->filter), 1e6);
+    p->min_tiles = (int32_t)llm__bounded(llm__number_of(d, object, "min_patches", p->min_tiles), 1e6);
+    p->max_tiles =
+        (int32_t)llm__bounded(llm__number_of(d, object, "max_patches", llm__number_of(d, object, "max_slice_nums", p->max_tiles)), 1e6);
     p->split = llm__json_flag(d, object, "do_image_splitting", llm__json_flag(d, object, "slice_mode", p->split));
     p->resize = llm__json_flag(d, object, "do_resize", p->resize);
     p->crop = llm__json_flag(d, object, "do_center_crop", p->crop);
     llm__pinpoints_of(d, llm_json_find(d, object, "image_grid_pinpoints"), p);
-    if (fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE) p->size = (int32_t)LLM__MIN(LLM__MAX(size, 0), 1e6);
+    if (fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE) p->size = (int32_t)llm__bounded(LLM__MAX(size, 0), 1e6);
     return LLM_OK;
 }
 
@@ -148,10 +151,10 @@ LLM__PRIVATE llm_result llm__processor_change(const llm__vision *v, const char *
                               v->family->flags & LLM__EYES_VIDEO ? moving : "");
     r = llm__processor_read(v, d, 0, 0, p);
     if (!r) r = llm__processor_read(v, d, 0, 1, p);
-    p->max_tiles = (int32_t)llm__number_of(d, 0, "max_dynamic_patch", p->max_tiles);
-    p->min_tiles = (int32_t)llm__number_of(d, 0, "min_dynamic_patch", p->min_tiles);
-    p->min_frames = (int32_t)llm__number_of(d, 0, "num_frames", p->min_frames);
-    p->max_frames = (int32_t)llm__number_of(d, 0, "num_frames", p->max_frames);
+    p->max_tiles = (int32_t)llm__bounded(llm__number_of(d, 0, "max_dynamic_patch", p->max_tiles), 1e6);
+    p->min_tiles = (int32_t)llm__bounded(llm__number_of(d, 0, "min_dynamic_patch", p->min_tiles), 1e6);
+    p->min_frames = (int32_t)llm__bounded(llm__number_of(d, 0, "num_frames", p->min_frames), 1e6);
+    p->max_frames = (int32_t)llm__bounded(llm__number_of(d, 0, "num_frames", p->max_frames), 1e6);
     if (!llm__json_flag(d, 0, "crop_to_patches", 1)) p->max_tiles = 1;
     return r ? r : llm__processor_check(v, p);
 }
@@ -171,8 +174,8 @@ static llm_result llm__processor_open(llm_model *m, llm__vision *v, const llm_js
     p->video_max_pixels = 768 * (int64_t)unit * unit;
     p->size = v->side * v->patch;
     p->longest = p->shortest = v->side * v->patch;
-    p->min_tiles = (int32_t)llm__number_of(config, 0, "min_dynamic_patch", 1);
-    p->max_tiles = (int32_t)llm__number_of(config, 0, "max_dynamic_patch", v->family->fit == LLM__FIT_SLICES ? 9 : 12);
+    p->min_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "min_dynamic_patch", 1), 1e6);
+    p->max_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "max_dynamic_patch", v->family->fit == LLM__FIT_SLICES ? 9 : 12), 1e6);
     p->split = p->resize = p->crop = 1;
     p->fps = 2;
     p->min_frames = 4;
