@@ -91,21 +91,34 @@ static void setup_read(void) {
 /* What no row can tell. */
 static void setup_check(void) {
     static const struct {
-        const char *option, *value, *words;
-    } rows[] = {{"--reasoning-parser", "nobody", "--reasoning-parser: nobody"},
-                {"--tool-call-parser", "nobody", "--tool-call-parser: nobody"},
-                {"--isa", "z80", "--isa: z80, this CPU has: "},
-                {"--early-stop-config", "{\"window_size\":0}", "window_size"},
-                {"--speculative-config", "{\"method\":\"magic\"}", "magic"}};
+        const char *words, *option, *value, *option_2, *value_2;
+    } rows[] = {{"--reasoning-parser: nobody", "--reasoning-parser", "nobody", NULL, NULL},
+                {"--tool-call-parser: nobody", "--tool-call-parser", "nobody", NULL, NULL},
+                {"--isa: z80, this CPU has: ", "--isa", "z80", NULL, NULL},
+                {"window_size", "--early-stop-config", "{\"window_size\":0}", NULL, NULL},
+                {"magic", "--speculative-config", "{\"method\":\"magic\"}", NULL, NULL},
+                {"model_name: nobody, one of ", "--chat-template-config", "{\"model_name\":\"nobody\"}", NULL, NULL},
+                {"consolidated.00.pth", "--model-format", "llama", NULL, NULL},
+                {"quantization says gptq", "--model-format", "awq", "--quantization", "gptq"},
+                {"both say how large the KV cache is", "--num-gpu-blocks", "5", "--kv-cache-memory-bytes", "1000000"},
+                {"--kv-cache-dtype says another type", "--quant-policy", "4", "--kv-cache-dtype", "int4"},
+                {"NAME=PATH or {", "--lora-modules", "nameless", NULL, NULL},
+                {"--max-cpu-loras (2)", "--max-loras", "4", "--max-cpu-loras", "2"},
+                {"softmax", "--pooler-config", "{\"softmax\":true}", NULL, NULL},
+                {"a JSON object was expected", "--mm-processor-kwargs", "[]", NULL, NULL},
+                {"a folder was expected", "--allowed-local-media-path", "/no/such/folder", NULL, NULL},
+                {"the name of a host was expected", "--allowed-media-domains", "a/b", NULL, NULL},
+                {"--limit-mm-per-prompt: image: x", "--limit-mm-per-prompt", "{\"image\":\"x\"}", NULL, NULL}};
     for (int i = 0; i < LLM__COUNT(rows); i++) {
         setup_program p;
         llm_option_list words = {NULL, 0};
-        char *argv[] = {(char *)"prog", (char *)rows[i].option, (char *)rows[i].value, NULL};
+        char *argv[] = {(char *)"prog",           (char *)rows[i].option,  (char *)rows[i].value,
+                        (char *)rows[i].option_2, (char *)rows[i].value_2, NULL};
         memset(&p, 0, sizeof p);
         llm_setup_init(&p.setup);
         llm_options o = setup_options(&p);
-        if (!CHECK(llm_setup_read(&p.setup, &o, 3, argv, setup_get, &words) == LLM_ERR_ARG && strstr(llm_last_error(), rows[i].words)))
-            printf("  %s\n", llm_last_error());
+        llm_result r = llm_setup_read(&p.setup, &o, rows[i].option_2 ? 5 : 3, argv, setup_get, &words);
+        if (!CHECK(r && strstr(llm_last_error(), rows[i].words))) printf("  %s\n", llm_last_error());
         LLM_FREE((void *)words.items);
         llm_options_free(&o);
         llm_setup_free(&p.setup);
