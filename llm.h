@@ -14793,7 +14793,8 @@ LLM__AVX2_INLINE llm__avx2_form llm__avx2_form_of(const llm__kind kind) {
     return f;
 }
 
-LLM__AVX2_INLINE __m256i llm__avx2_load(const void *p) { return _mm256_load_si256((const __m256i *)p); }
+/* Blocks of Q4A stand 304 bytes apart: at multiples of 16. */
+LLM__AVX2_INLINE __m256i llm__avx2_load(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
 LLM__AVX2_INLINE __m256 llm__avx2_widen(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
 
 LLM__AVX2_INLINE __m256i llm__avx2_piece(const int bits, const int i, const int p, const uint8_t *w) {
@@ -15470,7 +15471,7 @@ LLM__AVX512_INLINE llm__v16 llm__avx512_bytes(const uint8_t *p, int is_unsigned)
     return r;
 }
 
-/* Scales have at most 19 bits that count, so d * 1.5 * 2^23 is exact in f32, and converting a sum costs nothing: the sum starts with the
+/* Scales have at most 22 bits that count, so d * 1.5 * 2^23 is exact in f32, and converting a sum costs nothing: the sum starts with the
  * bits of 1.5 * 2^23, which makes it that float plus the sum, and the multiplication by d takes d * 1.5 * 2^23 off again, rounding once. */
 enum { LLM__MAGIC = 0x4B400000 };
 
@@ -16649,14 +16650,17 @@ LLM__INLINE void llm__pack_values(const llm__kind kind, const llm__sub *sub, int
 }
 
 /* The scales (or minimums) of one row (lane): f16 at head or to, times small integers b; kinds with scales in f32 keep d, the products of
- * both. */
+ * both, to 22 bits: kernels that read sums of integers as floats multiply them with LLM__MAGIC, of two bits, and nothing may be lost. */
 LLM__INLINE void llm__pack_scale(const llm__scale scale, const uint16_t *half, const float d[2], const uint8_t b[2], int lane, uint8_t *to,
                                  uint8_t *head) {
     if (scale == LLM__SCALE_F16) memcpy(to + 2 * lane, half, 2);
     if (scale >= LLM__SCALE_SUPER) memcpy(head + 2 * lane, half, 2);
     for (int i = 0; i <= llm__scale_x2(scale); i++) {
         if (scale == LLM__SCALE_F16X2) memcpy(to + 32 * i + 2 * lane, half + i, 2);
-        if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2) memcpy(to + 64 * i + 4 * lane, &d[i], 4);
+        if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2) {
+            const uint32_t bits = llm__f32_bits(d[i]) & ~3u;
+            memcpy(to + 64 * i + 4 * lane, &bits, 4);
+        }
         if (scale >= LLM__SCALE_ZERO) to[16 * i + lane] = b[i];
     }
 }

@@ -87,7 +87,8 @@ LLM__AVX2_INLINE llm__avx2_form llm__avx2_form_of(const llm__kind kind) {
     return f;
 }
 
-LLM__AVX2_INLINE __m256i llm__avx2_load(const void *p) { return _mm256_load_si256((const __m256i *)p); }
+/* Blocks of Q4A stand 304 bytes apart: at multiples of 16. */
+LLM__AVX2_INLINE __m256i llm__avx2_load(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
 LLM__AVX2_INLINE __m256 llm__avx2_widen(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
 
 LLM__AVX2_INLINE __m256i llm__avx2_piece(const int bits, const int i, const int p, const uint8_t *w) {

@@ -25,14 +25,17 @@ LLM__INLINE void llm__pack_values(const llm__kind kind, const llm__sub *sub, int
 }
 
 /* The scales (or minimums) of one row (lane): f16 at head or to, times small integers b; kinds with scales in f32 keep d, the products of
- * both. */
+ * both, to 22 bits: kernels that read sums of integers as floats multiply them with LLM__MAGIC, of two bits, and nothing may be lost. */
 LLM__INLINE void llm__pack_scale(const llm__scale scale, const uint16_t *half, const float d[2], const uint8_t b[2], int lane, uint8_t *to,
                                  uint8_t *head) {
     if (scale == LLM__SCALE_F16) memcpy(to + 2 * lane, half, 2);
     if (scale >= LLM__SCALE_SUPER) memcpy(head + 2 * lane, half, 2);
     for (int i = 0; i <= llm__scale_x2(scale); i++) {
         if (scale == LLM__SCALE_F16X2) memcpy(to + 32 * i + 2 * lane, half + i, 2);
-        if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2) memcpy(to + 64 * i + 4 * lane, &d[i], 4);
+        if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2) {
+            const uint32_t bits = llm__f32_bits(d[i]) & ~3u;
+            memcpy(to + 64 * i + 4 * lane, &bits, 4);
+        }
         if (scale >= LLM__SCALE_ZERO) to[16 * i + lane] = b[i];
     }
 }

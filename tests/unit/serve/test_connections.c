@@ -808,7 +808,9 @@ TEST_GROUP(connections) {
     world_settle();
     CHECK(!fake_calls && !net.unsent && !net.bodies[0] && !net.bodies[1] && !net.n);
     for (int i = 0; i < 2; i++) CHECK(!served[i].calls && !served[i].waiting);
-    if (!test_argc) CHECK((long)served[1].n_loads > steps / 2000 && (long)served[0].n_unloads > steps / 2000 && (long)served[1].n_failed > steps / 40000);
+    if (!test_argc)
+        CHECK((long)served[1].n_loads > steps / 2000 && (long)served[0].n_unloads > steps / 2000 &&
+              (long)served[1].n_failed > steps / 40000);
     printf("    %ld steps, %ld answers, %ld connections ended, %llu loads\n", play.steps, play.answers, play.closed,
            (unsigned long long)(served[0].n_loads + served[1].n_loads));
 }
