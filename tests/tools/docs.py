@@ -44,9 +44,15 @@ def code(path, text):
     return [line for b in blocks for line in b.replace("\\\n", "").splitlines()] + [" ".join(x.split()) for x in re.findall(r"`([^`]+)`", rest)]
 
 
+def built(program):
+    """That of `make` or that of `make check`, whichever is newer."""
+    there = [x for x in (pathlib.Path(program).absolute(), pathlib.Path("build/dev", program).absolute()) if x.exists()]
+    return max(there, key=lambda x: x.stat().st_mtime, default=program)
+
+
 def options():
     """Every name of an option of the programs: those in the help, and the names that stand beside one of these in a row."""
-    said = "".join(subprocess.run(["./" + p, *args], capture_output=True, text=True).stdout for p, *args in (["llm_cli", "--help-all"], ["llm_serve", "--help-all"]))
+    said = "".join(subprocess.run([built(p), "--help-all"], capture_output=True, text=True).stdout for p in ("llm_cli", "llm_serve"))
     names = set(re.findall(r"(?<![\w-])--?([a-z][a-z0-9-]*)", said)) | {"help", "help-all", "version"}
     for path in SOURCES:
         for row in re.findall(r'"([\w$|-]+\|[\w$|-]+)"', pathlib.Path(path).read_text()):

@@ -143,7 +143,7 @@ def emulated():
         step("AVX-512 emulated " + name, ["build/emu/unit", name])
 
 
-UNIT_LONG = ("backend", "speculate", "engine", "sim") # groups of unit tests that take seconds
+UNIT_LONG = ("easy", "engine", "speculate", "backend", "sim") # groups of unit tests that take seconds
 
 
 def unit_groups():
