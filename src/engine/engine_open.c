@@ -379,7 +379,7 @@ LLM__PRIVATE llm_result llm__engine_plan(const llm_model *model, const llm_engin
     e->p.dry = 1;
     e->backend = llm_backend_cpu();
     llm_result r = llm__engine_assemble(e, model, &e->p.c);
-    if (r && !e->page_bytes) { /* it has not come to counting */
+    if (r && (!e->page_bytes || r == LLM_ERR_NOMEM)) { /* it has not come to counting, or not to its end */
         llm__engine_destroy(e);
         return r;
     }
