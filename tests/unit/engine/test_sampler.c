@@ -409,7 +409,7 @@ static void smp_test_plain(void) {
             printf("%d and %d: temperature %g, top_k %d, top_p %g, min_p %g, ties %d\n", plain, c.id, (double)e.s.temperature, e.s.top_k,
                    (double)e.s.top_p, (double)e.s.min_p, ties);
         wrong += llm_sample_steps(x, N, &e.s, ids, 3, 6, i, NULL, NULL) != c.id;
-        e.s.logit_bias = NULL, e.s.n_logit_bias = 0;
+        e.s.logit_bias = NULL, e.s.n_logit_bias = 0, e.r.history = NULL;
     }
     CHECK(wrong <= 2); /* a random number, or a bound, may fall between two roundings */
     /* nothing to choose from */
