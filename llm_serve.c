@@ -1405,7 +1405,8 @@ static int is_loaded(const served_model *m) { return m->state == MODEL_LOADED ||
 /* A line while loading, on a terminal. A signal cancels the load that the start waits for, a second one any. */
 static int on_progress(UNUSED void *user, const char *what, double done) {
     if (isatty(2)) fprintf(stderr, "\r%s %3.0f %%%s", what, done * 100, done >= 1 ? "\r\033[K" : "");
-    return server.signals > (__atomic_load_n(&server.ready, __ATOMIC_ACQUIRE) ? 1 : 0);
+    const int signals = __atomic_load_n(&server.signals, __ATOMIC_RELAXED), ready = __atomic_load_n(&server.ready, __ATOMIC_ACQUIRE) != 0;
+    return signals > ready;
 }
 
 /* ---- the table, made at the start */
@@ -3912,7 +3913,7 @@ static int listen_tcp(const char *host, int port, int first) {
  * here. */
 static void on_signal(int s) {
     if (s == SIGHUP) server.hangups = 1;
-    else server.signals += 1 + (s == SIGINT && server.signals > 0);
+    else __atomic_fetch_add(&server.signals, 1 + (s == SIGINT && server.signals > 0), __ATOMIC_RELAXED); /* the loader reads it, too */
     wake_event_thread();
 }
 
