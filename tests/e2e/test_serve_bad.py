@@ -646,7 +646,7 @@ def group_heads(s):
     before, grown, crowd = own.resident(), 0, []
     body = b'{"prompt": "a", "max_tokens": 4000, "ignore_eos": true, "stream": true, "n": 16, "x": [' + b"0," * 1500000 + b"0]}"
     for i in range(32):
-        c = own.connect(timeout=60)
+        c = own.connect(timeout=60 * SLOW)
         crowd.append(c)
         c.sendall(request_bytes(COMPLETIONS, body))
         for _ in range(5):
