@@ -27142,6 +27142,7 @@ typedef struct llm__eyes_family {
     const char *token;       /* placeholder of a picture in the rendered prompt */
     const char *begin, *end; /* what is put around its tokens */
     const char *video_token;
+    const char *defaults; /* what config.json leaves out beside the tower, as "key value key value" */
 } llm__eyes_family;
 
 /* A step of a projector. */
@@ -27202,7 +27203,7 @@ typedef struct llm__processor {
     int32_t min_tiles, max_tiles;                         /* of a grid */
     int32_t split;                                        /* pictures are cut at all */
     int32_t n_pinpoints, pinpoint[LLM__MAX_PINPOINTS][2]; /* height, width */
-    int32_t resize, crop;                                 /* do_resize, do_center_crop */
+    int32_t resize, crop, pad;                            /* do_resize, do_center_crop, do_pad: to a square, of LLaVA 1.5 */
     double fps;                                           /* frames a second that are taken of a video */
     int32_t min_frames, max_frames;
 } llm__processor;
@@ -27225,7 +27226,8 @@ typedef struct llm__vision {
     int32_t n_deep, deep[LLM__MAX_DEEP]; /* layers behind which values for the language model's first layers are made */
     float eps, text_eps;
     double theta;
-    llm_act act;
+    llm_act act, projector_act;
+    int keeps_class;      /* the class token's row is the first that the language model gets */
     int32_t shrink_tiles; /* N of anyres_max_N; 0: nothing is shrunk */
     double tokens_per_second;
     /* The prompt. */
@@ -27994,25 +27996,25 @@ static const double llm__constants[3][6] = {{0.48145466, 0.4578275, 0.40821073, 
                                             {0.5, 0.5, 0.5, 0.5, 0.5, 0.5}};
 
 static const llm__tower_family llm__towers[] = {
-    {"clip_vision_model clip", LLM__SEES_CLASS | LLM__SEES_TABLE, LLM_ACT_QUICK_GELU, 1e-5f,
+    {"clip_vision_model clip llava llava_next", LLM__SEES_CLASS | LLM__SEES_TABLE, LLM_ACT_QUICK_GELU, 1e-5f,
      "hidden_size 768 intermediate_size 3072 num_hidden_layers 12 num_attention_heads 12 image_size 224 patch_size 32"},
-    {"siglip_vision_model siglip", LLM__SEES_TABLE, LLM_ACT_GELU_TANH, 1e-6f,
+    {"siglip_vision_model siglip llava_onevision gemma3 minicpmv", LLM__SEES_TABLE, LLM_ACT_GELU_TANH, 1e-6f,
      "hidden_size 768 intermediate_size 3072 num_hidden_layers 12 num_attention_heads 12 image_size 224 patch_size 16"},
     {"idefics3_vision smolvlm_vision idefics3 smolvlm idefics2", LLM__SEES_TABLE | LLM__SEES_BUCKETS, LLM_ACT_GELU_TANH, 1e-6f,
      "hidden_size 1152 intermediate_size 3072 num_hidden_layers 12 num_attention_heads 16 image_size 224 patch_size 32"},
-    {"internvl_vision intern_vit_6b", LLM__SEES_CLASS | LLM__SEES_TABLE, LLM_ACT_GELU, 1e-6f,
+    {"internvl_vision intern_vit_6b internvl internvl_chat", LLM__SEES_CLASS | LLM__SEES_TABLE, LLM_ACT_GELU, 1e-6f,
      "hidden_size 1024 intermediate_size 4096 num_hidden_layers 24 num_attention_heads 16 image_size 448 patch_size 14"},
     {"qwen2_vl", LLM__SEES_ROPE, LLM_ACT_QUICK_GELU, 1e-6f,
      "embed_dim 1280 depth 32 num_heads 16 mlp_ratio 4 patch_size 14 spatial_merge_size 2 temporal_patch_size 2"},
     {"qwen2_5_vl", LLM__SEES_ROPE | LLM__SEES_RMS, LLM_ACT_SILU, 1e-6f,
-     "hidden_size 1280 intermediate_size 3420 depth 32 num_heads 16 patch_size 14 spatial_merge_size 2 temporal_patch_size 2 "
+     "hidden_size 3584 intermediate_size 3420 depth 32 num_heads 16 patch_size 14 spatial_merge_size 2 temporal_patch_size 2 "
      "window_size 112"},
     {"qwen3_vl qwen3_vl_moe", LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_STRETCHED, LLM_ACT_GELU_TANH, 1e-6f,
      "hidden_size 1152 intermediate_size 4304 depth 27 num_heads 16 patch_size 16 spatial_merge_size 2 temporal_patch_size 2 "
      "num_position_embeddings 2304"},
-    {"ernie4_5_vl_moe_vision ernie4_5_moe_vl_vision DFNRope_vision_transformer", LLM__SEES_ROPE, LLM_ACT_QUICK_GELU, 1e-6f,
-     "hidden_size 1280 depth 32 num_heads 16 mlp_ratio 4 patch_size 14 spatial_merge_size 2"},
-    {"pixtral", LLM__SEES_TURNS | LLM__SEES_RMS, LLM_ACT_SILU, 1e-5f,
+    {"ernie4_5_vl_moe_vision ernie4_5_moe_vl_vision DFNRope_vision_transformer ernie4_5_vl_moe ernie4_5_moe_vl", LLM__SEES_ROPE,
+     LLM_ACT_QUICK_GELU, 1e-6f, "hidden_size 1280 depth 32 num_heads 16 mlp_ratio 4 patch_size 14 spatial_merge_size 2"},
+    {"pixtral mistral3", LLM__SEES_TURNS | LLM__SEES_RMS, LLM_ACT_GELU, 1e-5f,
      "hidden_size 1024 intermediate_size 4096 num_hidden_layers 24 num_attention_heads 16 image_size 1024 patch_size 16 rope_theta 10000"},
 };
 
@@ -28070,26 +28072,31 @@ static const llm__projector llm__projectors[] = {
 };
 
 #define LLM__QWEN LLM__EYES_FIRST | LLM__EYES_PAIRS | LLM__EYES_VIDEO
+#define LLM__ERNIE LLM__EYES_FIRST | LLM__EYES_TWICE | LLM__EYES_VIDEO
 static const llm__eyes_family llm__eyes[] = {
-    {"llava", "llava", LLM__FIT_CROP, LLM__MARKS_PLAIN, 0, 3, LLM__CLIP, "<image>", "", "", NULL},
-    {"llava_next", "llava", LLM__FIT_ANYRES, LLM__MARKS_PLAIN, LLM__EYES_NEWLINES, 3, LLM__CLIP, "<image>", "", "", NULL},
+    {"llava", "llava", LLM__FIT_CROP, LLM__MARKS_PLAIN, 0, 3, LLM__CLIP, "<image>", "", "", NULL, "vision_feature_layer -2"},
+    {"llava_next", "llava", LLM__FIT_ANYRES, LLM__MARKS_PLAIN, LLM__EYES_NEWLINES, 3, LLM__CLIP, "<image>", "", "", NULL,
+     "vision_feature_layer -2"},
     {"llava_onevision", "llava", LLM__FIT_ANYRES, LLM__MARKS_PLAIN, LLM__EYES_NEWLINES | LLM__EYES_SHRINK, 3, LLM__HALF, "<image>", "", "",
-     NULL},
-    {"internvl internvl_chat", "internvl", LLM__FIT_TILES, LLM__MARKS_PLAIN, 0, 3, LLM__IMAGENET, "<IMG_CONTEXT>", "<img>", "</img>", NULL},
+     NULL, ""},
+    {"internvl internvl_chat", "internvl", LLM__FIT_TILES, LLM__MARKS_PLAIN, 0, 3, LLM__IMAGENET, "<IMG_CONTEXT>", "<img>", "</img>", NULL,
+     "scale_factor 2"},
     {"minicpmv", "resampler", LLM__FIT_SLICES, LLM__MARKS_SLICES, LLM__EYES_RAW | LLM__EYES_IN_TEXT, 3, LLM__HALF, "(<image>./</image>)",
-     "<image>", "</image>", NULL},
-    {"qwen2_vl", "qwen2vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN, 3, LLM__CLIP, "<|image_pad|>", "", "", "<|video_pad|>"},
+     "<image>", "</image>", NULL, ""},
+    {"qwen2_vl", "qwen2vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN, 3, LLM__CLIP, "<|image_pad|>", "", "", "<|video_pad|>",
+     ""},
     {"qwen2_5_vl", "qwen2.5vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_SECONDS, 3, LLM__CLIP, "<|image_pad|>", "",
-     "", "<|video_pad|>"},
+     "", "<|video_pad|>", ""},
     {"qwen3_vl qwen3_vl_moe", "qwen3vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_TIMES, 3, LLM__HALF,
-     "<|image_pad|>", "", "", "<|video_pad|>"},
-    {"ernie4_5_vl_moe ernie4_5_moe_vl", "ernie", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__EYES_FIRST | LLM__EYES_TWICE | LLM__EYES_VIDEO, 3,
-     LLM__CLIP, "<|IMAGE_PLACEHOLDER|>", "", "", "<|VIDEO_PLACEHOLDER|>"},
-    {"smolvlm idefics3", "idefics3", LLM__FIT_SPLIT, LLM__MARKS_GRID, 0, 1, LLM__HALF, "<image>", "", "", NULL},
+     "<|image_pad|>", "", "", "<|video_pad|>", ""},
+    {"ernie4_5_vl_moe ernie4_5_moe_vl", "ernie", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__ERNIE, 3, LLM__CLIP, "<|IMAGE_PLACEHOLDER|>", "",
+     "", "<|VIDEO_PLACEHOLDER|>", ""},
+    {"smolvlm idefics3", "idefics3", LLM__FIT_SPLIT, LLM__MARKS_GRID, 0, 1, LLM__HALF, "<image>", "", "", NULL, "scale_factor 2"},
     {"gemma3", "gemma3", LLM__FIT_SQUARE, LLM__MARKS_PLAIN, 0, 2, LLM__HALF, "<start_of_image>", "\n\n<start_of_image>",
-     "<end_of_image>\n\n", NULL},
-    {"mistral3", "pixtral", LLM__FIT_EDGE, LLM__MARKS_ROWS, 0, 3, LLM__CLIP, "[IMG]", "", "", NULL},
+     "<end_of_image>\n\n", NULL, "mm_tokens_per_image 256"},
+    {"mistral3", "pixtral", LLM__FIT_EDGE, LLM__MARKS_ROWS, 0, 3, LLM__CLIP, "[IMG]", "", "", NULL, "spatial_merge_size 2"},
 };
+#undef LLM__ERNIE
 #undef LLM__QWEN
 
 LLM__COLD_BEGIN
@@ -28396,7 +28403,9 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->longest = (int32_t)llm__bounded(llm__length_of(d, object, "size", "longest_edge", p->longest), 1e6);
     llm__channels_of(d, object, norm[0], p->mean);
     llm__channels_of(d, object, norm[1], p->std);
+    for (int c = 0; c < 3 && !llm__json_flag(d, object, "do_normalize", 1); c++) p->mean[c] = 0, p->std[c] = 1;
     p->rescale = llm__number_of(d, object, "rescale_factor", p->rescale);
+    if (!llm__json_flag(d, object, "do_rescale", 1)) p->rescale = 1;
     p->filter = (llm__filter)llm__bounded(llm__number_of(d, object, "resample", p->filter), 1e6);
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(d, object, "min_patches", p->min_tiles), 1e6);
     p->max_tiles =
@@ -28404,6 +28413,10 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->split = llm__json_flag(d, object, "do_image_splitting", llm__json_flag(d, object, "slice_mode", p->split));
     p->resize = llm__json_flag(d, object, "do_resize", p->resize);
     p->crop = llm__json_flag(d, object, "do_center_crop", p->crop);
+    const char *type = llm_json_str(d, llm_json_find(d, object, "image_processor_type"), NULL);
+    if (type && !strncmp(type, "LlavaImageProcessor", 19)) p->pad = llm__json_flag(d, object, "do_pad", 0); /* CLIP's knows no padding */
+    if (llm__json_flag(d, object, "do_pan_and_scan", 0))
+        return llm__error(LLM_ERR_UNSUPPORTED, "do_pan_and_scan: true, but pictures are not cut for this family here: false was expected");
     llm__pinpoints_of(d, llm_json_find(d, object, "image_grid_pinpoints"), p);
     if (fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE) p->size = (int32_t)llm__bounded(LLM__MAX(size, 0), 1e6);
     return LLM_OK;
@@ -28418,8 +28431,9 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
         return llm__error(LLM_ERR_UNSUPPORTED, "resample: %d, 1 (Lanczos) to 5 was expected", (int)p->filter);
     if (fixed) r = llm__processor_range("size", p->size, v->patch, 4096);
     if (!r && v->family->fit == LLM__FIT_CROP) r = llm__processor_range("shortest_edge", p->shortest, p->size, 16384);
-    if (!r && fixed && v->family->fit != LLM__FIT_SLICES && p->size % v->patch && v->family->fit != LLM__FIT_CROP)
-        r = llm__error(LLM_ERR_ARG, "size: %d, a multiple of the patch size %d was expected", (int)p->size, (int)v->patch);
+    if (!r && fixed && v->family->fit != LLM__FIT_SLICES && p->size / v->patch % v->pool)
+        r = llm__error(LLM_ERR_ARG, "size: %d, %d patches a side, which %d a side do not divide", (int)p->size, (int)(p->size / v->patch),
+                       (int)v->pool);
     if (!r && v->family->fit == LLM__FIT_PATCHES) {
         r = llm__processor_range("min_pixels", (double)p->min_pixels, 1, 1e9);
         if (!r) r = llm__processor_range("max_pixels", (double)p->max_pixels, (double)p->min_pixels, 1e9);
@@ -28470,39 +28484,64 @@ static llm_result llm__processor_change(const llm__vision *v, const char *json, 
     return r ? r : llm__processor_check(v, p);
 }
 
-/* The family's usual parameters, then what the folder's files say, or the document that stands for them. */
-static llm_result llm__processor_open(llm_model *m, llm__vision *v, const llm_json *config, const llm_json *given) {
-    llm__processor *p = &v->processor;
-    LLM__SCOPED(llm__json_drop) llm_json *picture = NULL, *video = NULL;
-    const int unit = v->patch * v->merge;
+/* The family's usual parameters. */
+static void llm__processor_usual(const llm__vision *v, const llm_json *config, llm__processor *p) {
+    const int twice = (v->family->flags & LLM__EYES_TWICE) != 0, times = (v->family->flags & LLM__EYES_TIMES) != 0;
+    const int64_t block = 28 * 28, video_block = times ? 32 * 32 : block; /* the classes' numbers, whatever the patches are */
     p->filter = (llm__filter)v->family->filter;
     p->rescale = 1 / 255.0;
     for (int c = 0; c < 3; c++)
         p->mean[c] = llm__constants[v->family->constants][c], p->std[c] = llm__constants[v->family->constants][3 + c];
-    p->min_pixels = 4 * (int64_t)unit * unit;
-    p->max_pixels = 1280 * (int64_t)unit * unit;
-    p->video_min_pixels = 128 * (int64_t)unit * unit;
-    p->video_max_pixels = 768 * (int64_t)unit * unit;
+    p->min_pixels = 4 * block;
+    p->max_pixels = (twice ? 6177 : 1280) * block;
+    p->video_min_pixels = (twice ? 299 : 128) * video_block;
+    p->video_max_pixels = (twice ? 1196 : 768) * video_block;
     p->size = v->side * v->patch;
     p->longest = p->shortest = v->side * v->patch;
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "min_dynamic_patch", 1), 1e6);
     p->max_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "max_dynamic_patch", v->family->fit == LLM__FIT_SLICES ? 9 : 12), 1e6);
     p->split = p->resize = p->crop = 1;
     p->fps = 2;
-    p->min_frames = 4;
-    p->max_frames = v->family->flags & LLM__EYES_TWICE ? 180 : 768;
+    p->min_frames = twice ? 16 : 4;
+    p->max_frames = twice ? 180 : 768;
     llm__pinpoints_of(config, llm_json_find(config, 0, "image_grid_pinpoints"), p);
-    llm_result r = given ? llm__processor_read(v, given, 0, 0, p) : LLM_OK;
-    if (!given) {
-        r = llm__folder_json(&m->source, m->source.path, "preprocessor_config.json", 16000000, &picture);
-        if (!r) r = llm__folder_json(&m->source, m->source.path, "video_preprocessor_config.json", 16000000, &video);
-        if (!r && picture) r = llm__processor_read(v, picture, 0, 0, p);
-        if (!r && picture && v->family->flags & LLM__EYES_VIDEO && !video) r = llm__processor_read(v, picture, 0, 1, p);
-        if (!r && video) r = llm__processor_read(v, video, 0, 1, p);
+}
+
+/* Where nobody names sizes of grids: five of LLaVA-NeXT, all of up to six tiles a side of LLaVA-OneVision. */
+static void llm__pinpoints_usual(const llm__vision *v, llm__processor *p) {
+    static const uint8_t next[5][2] = {{1, 2}, {2, 1}, {2, 2}, {3, 1}, {1, 3}};
+    const int all = (v->family->flags & LLM__EYES_SHRINK) != 0, n = all ? 36 : 5;
+    for (int i = 0; i < n && !p->n_pinpoints && v->family->fit == LLM__FIT_ANYRES; i++) {
+        p->pinpoint[i][0] = p->size * (all ? 1 + i / 6 : next[i][0]);
+        p->pinpoint[i][1] = p->size * (all ? 1 + i % 6 : next[i][1]);
     }
+    if (!p->n_pinpoints && v->family->fit == LLM__FIT_ANYRES) p->n_pinpoints = n;
+}
+
+/* What the folder's files say: processor_config.json, in which newer ones have everything, or a file for pictures and one for videos. */
+static llm_result llm__processor_files(llm_model *m, llm__vision *v, llm__processor *p) {
+    static const char *const names[3] = {"processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"};
+    LLM__SCOPED(llm__json_drop) llm_json *all = NULL, *picture = NULL, *video = NULL;
+    llm_json **const files[3] = {&all, &picture, &video};
+    llm_result r = LLM_OK;
+    for (int i = 0; i < 3 && !r; i++) r = llm__folder_json(&m->source, m->source.path, names[i], 16000000, files[i]);
+    const int pictures = all ? llm_json_find(all, 0, "image_processor") : -1, videos = all ? llm_json_find(all, 0, "video_processor") : -1;
+    if (!r && pictures >= 0) r = llm__processor_read(v, all, pictures, 0, p);
+    else if (!r && picture) r = llm__processor_read(v, picture, 0, 0, p);
+    if (r || !(v->family->flags & LLM__EYES_VIDEO)) return r;
+    if (videos >= 0) return llm__processor_read(v, all, videos, 1, p);
+    return video || picture ? llm__processor_read(v, video ? video : picture, 0, 1, p) : LLM_OK;
+}
+
+/* Of the document that stands for the folder's files, where there is one. */
+static llm_result llm__processor_open(llm_model *m, llm__vision *v, const llm_json *config, const llm_json *given) {
+    llm__processor *p = &v->processor;
+    llm__processor_usual(v, config, p);
+    llm_result r = given ? llm__processor_read(v, given, 0, 0, p) : llm__processor_files(m, v, p);
+    llm__pinpoints_usual(v, p);
     if (!r) r = llm__processor_check(v, p);
     return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: %s%.700s", v->path,
-                          given ? "" : "preprocessor_config.json: ", llm_last_error())
+                          given ? "" : "its processor's configuration: ", llm_last_error())
              : LLM_OK;
 }
 
@@ -28527,8 +28566,8 @@ static const llm__projector *llm__projector_of(const char *name) {
     return NULL;
 }
 
-/* The activation of a tower by Hugging Face's name; where there is none, the family's. */
-static llm_act llm__tower_act(llm__facts *f, llm_act usual) {
+/* An activation by Hugging Face's name; where there is none, the family's. */
+static llm_act llm__tower_act(llm__facts *f, const char *key, llm_act usual) {
     static const struct {
         const char *names;
         llm_act act;
@@ -28538,11 +28577,10 @@ static llm_act llm__tower_act(llm__facts *f, llm_act usual) {
                  {"silu swish", LLM_ACT_SILU},
                  {"relu", LLM_ACT_RELU}};
     char name[64];
-    llm__fact_str(f, "hidden_act", name);
+    llm__fact_str(f, key, name);
     for (int i = 0; i < LLM__COUNT(table) && name[0]; i++)
         if (llm__word_in(table[i].names, name)) return table[i].act;
-    if (name[0] && !f->r)
-        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: hidden_act: \"%.40s\" is not supported", f->path, name);
+    if (name[0] && !f->r) f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s: \"%.40s\" is not supported", f->path, key, name);
     return usual;
 }
 
@@ -28566,8 +28604,11 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     int32_t mean = llm__fact_int(root, "mm_tokens_per_image", 0, 0, 1 << 20);
     if (mean) v->pool = (int32_t)LLM__MAX(1, v->side / LLM__MAX(1, lround(sqrt(mean))));
     v->eps = (float)llm__fact_num(f, "layer_norm_eps rms_norm_eps", (double)v->tower->eps, 1e-20, 1);
-    v->theta = llm__fact_num(f, "rope_theta", 10000, 1.0001, 1e18);
-    v->act = llm__tower_act(f, v->tower->act);
+    llm__facts rope = llm__facts_in(f, llm__facts_find(f, "rope_parameters").node);
+    v->theta = llm__fact_num(&rope, "rope_theta", 10000, 1.0001, 1e18);
+    if (!f->r) f->r = rope.r;
+    v->act = llm__tower_act(f, "hidden_act", v->tower->act);
+    v->projector_act = llm__tower_act(root, "projector_hidden_act", LLM_ACT_GELU);
     v->patch_values = 3 * v->frames * v->patch * v->patch;
     if (f->r) return;
     if (v->n_heads * v->head_dim > 1 << 16 || v->head_dim % 2)
@@ -28578,22 +28619,44 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: temporal_patch_size %d, 1 or 2 expected", f->path, v->frames);
 }
 
+/* Whether the class token's row goes on with the others. */
+static void llm__tower_select(llm__facts *root, llm__vision *v) {
+    char text[64];
+    const int has_class = (v->flags & LLM__SEES_CLASS) != 0;
+    if (!llm__fact_str(root, "vision_feature_select_strategy", text)[0] || root->r) return;
+    if (strcmp(text, "full") && strcmp(text, "default"))
+        root->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: vision_feature_select_strategy: \"%.40s\", \"default\" or \"full\" expected",
+                             root->path, text);
+    else if (!strcmp(text, "full")) v->keeps_class = has_class;
+    else if (!has_class && strcmp(v->projector->names, "pixtral"))
+        root->r = llm__error(LLM_ERR_UNSUPPORTED,
+                             "%s: config.json: vision_feature_select_strategy: \"default\" drops a patch of a tower without a class token; "
+                             "\"full\" was expected",
+                             root->path);
+    if (!root->r && v->keeps_class && v->family->fit != LLM__FIT_CROP)
+        root->r = llm__error(LLM_ERR_UNSUPPORTED,
+                             "%s: config.json: vision_feature_select_strategy: \"full\" is supported for LLaVA 1.5's way of fitting only",
+                             root->path);
+}
+
 /* Which layers are computed, which see windows, and which have something for the language model's own layers. */
 static void llm__tower_layers(llm__facts *f, llm__facts *root, llm__vision *v) {
     int64_t i;
     const int unit = v->patch * v->merge;
-    int64_t last = v->family->projector && !strcmp(v->family->projector, "llava")
-                       ? llm__fact_item(root, "vision_feature_layer", 0, -1, -512, 512)
-                       : llm__fact_int(root, "select_layer", -1, -512, 512);
+    const int64_t last = llm__fact_item(root, "vision_feature_layer select_layer", 0, -1, -512, 512);
     v->n_used = (int32_t)(last < 0 ? v->n_layers + 1 + last : last);
+    if (llm__fact_bool(root, "drop_vision_last_layer", 0)) v->n_used--; /* MiniCPM-V 2.5 */
     if (!f->r &&
         (v->n_used < 1 || v->n_used > v->n_layers || llm_json_size(root->json, llm__facts_find(root, "vision_feature_layer").node) > 1))
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_feature_layer: one of the tower's %d layers expected", f->path, v->n_layers);
-    const llm__fact full = llm__facts_find(f, "fullatt_block_indexes");
-    if (full.node >= 0) v->window = llm__fact_int(f, "window_size", 0, unit, 1 << 16) / LLM__MAX(unit, 1);
+    const llm__fact full = llm__facts_find(f, "fullatt_block_indexes"), deep = llm__facts_find(f, "deepstack_visual_indexes");
+    if (!strcmp(v->family->names, "qwen2_5_vl")) v->window = llm__fact_int(f, "window_size", 112, unit, 1 << 16) / LLM__MAX(unit, 1);
+    for (int k = 7; k < LLM__MIN(v->n_layers, 32) && v->window && full.node < 0; k += 8)
+        v->full[k] = 1; /* as the classes have it: 7, 15, 23, 31 */
     for (int x = llm_json_first(f->json, full.node); x >= 0; x = llm_json_next(f->json, x))
         if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers) v->full[i] = 1;
-    for (int x = llm__fact_list(f, "deepstack_visual_indexes"); x >= 0; x = llm_json_next(f->json, x)) {
+    for (int k = 8; k < LLM__MIN(v->n_layers, 25) && deep.node < 0 && v->flags & LLM__SEES_STRETCHED; k += 8) v->deep[v->n_deep++] = k;
+    for (int x = llm_json_first(f->json, deep.node); x >= 0; x = llm_json_next(f->json, x)) {
         if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers && v->n_deep < LLM__MAX_DEEP) v->deep[v->n_deep++] = (int32_t)i;
         else if (!f->r)
             f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: deepstack_visual_indexes: at most %d layers expected", f->path,
@@ -28672,6 +28735,7 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
     const int object = llm__facts_find(&root, "vision_config").node;
     f = root;
     f.node[0] = object;
+    root.defaults = v->family ? v->family->defaults : NULL;
     if (llm_json_type_of(root.json, object) != LLM_JSON_OBJECT)
         return llm__error(LLM_ERR_FORMAT, "%s: config.json: vision_config: an object expected", v->path);
     llm__fact_str(&f, "model_type", tower);
@@ -28681,7 +28745,7 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
         return llm__error(LLM_ERR_UNSUPPORTED,
                           "%s: config.json: a model that sees of the type \"%.40s\" with a tower of the type \"%.40s\" is not supported",
                           v->path, type, tower);
-    if (!strcmp(tower, "pixtral")) v->family = llm__eyes_of("mistral3");
+    if (!strcmp(tower, "pixtral")) v->family = llm__eyes_of("mistral3"); /* also in LLaVA's clothes */
     v->projector = llm__projector_of(v->family->projector);
     v->flags = v->tower->flags;
     f.defaults = v->tower->defaults;
@@ -28689,6 +28753,7 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
     if (!strcmp(llm__fact_str(&f, "norm_type", type), "rms_norm")) v->flags |= LLM__SEES_RMS;
     llm__tower_shapes(&f, &root, v);
     if (!f.r) llm__tower_layers(&f, &root, v);
+    if (!f.r) llm__tower_select(&root, v);
     if (f.r || root.r) return f.r ? f.r : root.r;
     llm__vision_marks(m, &root, v);
     llm__vision_rest(m, &root, v);
@@ -28791,17 +28856,31 @@ static llm_result llm__view_tiles(llm_media *m, const llm__picture *p, int32_t w
     return r;
 }
 
+/* A picture in the middle of a square of the mean colour. */
+static llm_result llm__squared(const llm_media *m, const llm__picture *p, llm__picture *square) {
+    const int32_t side = LLM__MAX(p->w, p->h);
+    llm_result r = llm__picture_size(side, side);
+    if (r) return r;
+    if (!llm__picture_new(side, side, square)) return LLM_ERR_NOMEM;
+    for (size_t i = 0; i < (size_t)side * (size_t)side * 3; i++) square->rgb[i] = (uint8_t)(255 * m->processor.mean[i % 3]);
+    llm__picture_paste(square, p, (side - p->w) / 2, (side - p->h) / 2);
+    return LLM_OK;
+}
+
 /* The shorter side to a length, then the middle. */
 static llm_result llm__fit_crop(llm_media *m, const llm__picture *p) {
     const llm__processor *how = &m->processor;
-    LLM__SCOPED(llm__picture_free) llm__picture to = LLM__ZERO;
+    LLM__SCOPED(llm__picture_free) llm__picture to = LLM__ZERO, square = LLM__ZERO;
     llm__picture middle = LLM__ZERO;
+    llm_result r = how->pad ? llm__squared(m, p, &square) : LLM_OK;
+    if (r) return r;
+    if (how->pad) p = &square;
     const int tall = p->h > p->w;
     const int32_t other = (int32_t)((double)how->shortest * (tall ? p->h : p->w) / (tall ? p->w : p->h)), S = how->size;
     if (!how->crop) return llm__view_resized(m, p, S, S);
     if (other > LLM__MAX_SIDE || (int64_t)other * how->shortest > LLM__MAX_PIXELS)
         return llm__error(LLM_ERR_LIMIT, "a picture of %d x %d pixels is too long for a model that sees squares", p->w, p->h);
-    llm_result r = llm__resize(p, tall ? how->shortest : other, tall ? other : how->shortest, how->filter, &to);
+    r = llm__resize(p, tall ? how->shortest : other, tall ? other : how->shortest, how->filter, &to);
     if (!r) r = llm__picture_cut(&to, (to.w - S) / 2, (to.h - S) / 2, S, S, &middle);
     return r ? r : llm__view_add(m, &middle, NULL);
 }
@@ -28889,16 +28968,11 @@ static void llm__best_pinpoint(const llm__processor *how, const llm__picture *p,
     }
 }
 
-/* A picture in the middle of a square of the mean colour. */
+/* All of it in a square. */
 static llm_result llm__fit_padded(llm_media *m, const llm__picture *p) {
     LLM__SCOPED(llm__picture_free) llm__picture square = LLM__ZERO;
-    const int32_t side = LLM__MAX(p->w, p->h);
-    llm_result r = llm__picture_size(side, side);
-    if (r) return r;
-    if (!llm__picture_new(side, side, &square)) return LLM_ERR_NOMEM;
-    for (size_t i = 0; i < (size_t)side * (size_t)side * 3; i++) square.rgb[i] = (uint8_t)(255 * m->processor.mean[i % 3]);
-    llm__picture_paste(&square, p, (side - p->w) / 2, (side - p->h) / 2);
-    return llm__view_resized(m, &square, m->processor.size, m->processor.size);
+    llm_result r = llm__squared(m, p, &square);
+    return r ? r : llm__view_resized(m, &square, m->processor.size, m->processor.size);
 }
 
 /* The whole, squeezed into a square, then tiles of the best size, on black. */
@@ -29018,7 +29092,7 @@ static llm_result llm__fit_frames(llm_media *m, llm__picture *first, llm__pictur
 /* Rows of the language model that a view gives. */
 static int32_t llm__view_rows(const llm__vision *v, const llm__media_view *view) {
     if (v->family->fit == LLM__FIT_SLICES) return v->n_query;
-    return view->rows / v->pool * (view->cols / v->pool);
+    return view->rows / v->pool * (view->cols / v->pool) + v->keeps_class;
 }
 
 /* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together; frame i * n / taken each. */
@@ -29782,6 +29856,7 @@ static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_lis
         char names[128], name[256];
         const char *wanted = llm__tower_deep(L->v, s->names, level, names);
         const int optional = (s->flags & LLM__STEP_MAYBE) != 0;
+        if (optional && wanted[0] == '@' && L->v->n_used < L->v->n_layers) continue; /* a norm behind the last layer, which is not used */
         step->row = &row[level >= 0 && i < 2 ? 1 - i : i];
         const llm__tower_part norm = {wanted, width, 0, width};
         if (s->kind == LLM__STEP_NORM) llm__tower_take(L, LLM_ROLE_VECTOR, &norm, 1, 0, s->flags, optional, -1, &step->w);
@@ -30212,7 +30287,7 @@ static llm_buffer *llm__see_list(const llm__tower *t, const llm__tower_list *lis
         const llm_embed_op given = {.dst = s->to, .given = LLM_GIVEN_ROW};
         switch (s->row->kind) {
         case LLM__STEP_NORM: llm__see_norm(t, s->rows, s->to, src, width, rms, &s->w, eps); break;
-        case LLM__STEP_LINEAR: llm__see_linear(t, s->rows, s->to, src, &s->w, s->row->act, 0, 0); break;
+        case LLM__STEP_LINEAR: llm__see_linear(t, s->rows, s->to, src, &s->w, s->row->act ? v->projector_act : LLM_ACT_NONE, 0, 0); break;
         case LLM__STEP_TWO: t->be->embed(t->ctx, 0, &given); break;
         default: t->be->gather(t->ctx, 0, &gather); break;
         }
@@ -30409,6 +30484,7 @@ static void llm__tower_describe_view(llm__tower *t, int32_t s, int32_t begin, in
     const llm__media_view *view = &t->media->view[t->view + s];
     const int32_t parts = v->pool * v->pool, blocks = view->rows / v->pool * (view->cols / v->pool), len = llm__tower_rows(v, view);
     int32_t first, end, row = begin;
+    if (v->keeps_class) t->out_rows[(*n_out)++] = begin + len - 1;
     for (int32_t k = 0; k < blocks; k++) {
         const int32_t block = llm__window_block(v, view, k, &first, &end);
         t->out_rows[(*n_out)++] = row;
