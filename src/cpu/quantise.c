@@ -173,7 +173,7 @@ static float llm__put_f16(uint8_t *to, float x, int *ok) {
 }
 
 /* 32 codes as nibbles: element i low, element i + 16 high. */
-static void llm__put_nibbles(uint8_t *to, const uint8_t *code) {
+static void llm__store_nibbles(uint8_t *to, const uint8_t *code) {
     for (int i = 0; i < 16; i++) to[i] = (uint8_t)((code[i] & 15) | (code[i + 16] & 15) << 4);
 }
 
@@ -196,7 +196,7 @@ static int llm__quantise_small(const llm__blocks_loops *loops, llm__blocks *b, i
         uint32_t high = 0;
         for (int e = 0; e < 32 && bits == 5; e++) high |= (uint32_t)(code[32 * i + e] >> 4 & 1) << e;
         if (bits == 5) memcpy(at, &high, 4), at += 4;
-        llm__put_nibbles(at, code + 32 * i);
+        llm__store_nibbles(at, code + 32 * i);
     }
     return ok;
 }
@@ -233,7 +233,7 @@ static int llm__quantise_mxfp4(const llm__blocks *b, int count, uint8_t *to) {
             for (int k = 0; k < 7; k++) code[e] = (uint8_t)(code[e] + (fabsf(x) > edge[k]));
         }
         to[17 * i] = (uint8_t)power;
-        llm__put_nibbles(to + 17 * i + 1, code);
+        llm__store_nibbles(to + 17 * i + 1, code);
     }
     return 1;
 }
@@ -397,15 +397,6 @@ static int llm__quantise_all(const llm__blocks_loops *loops, int32_t type, const
         ok = ok && llm__quantise_some(loops, type, x + at, some, importance, cols, at, to + llm__row_bytes(type, at));
     }
     return ok;
-}
-
-LLM__PRIVATE int llm__quantise_can(int32_t type) {
-    static const int32_t types[] = {LLM_TYPE_Q4_0,  LLM_TYPE_Q4_1, LLM_TYPE_Q5_0, LLM_TYPE_Q5_1, LLM_TYPE_Q8_0,
-                                    LLM_TYPE_Q2_K,  LLM_TYPE_Q3_K, LLM_TYPE_Q4_K, LLM_TYPE_Q5_K, LLM_TYPE_Q6_K,
-                                    LLM_TYPE_MXFP4, LLM_TYPE_F32,  LLM_TYPE_F16,  LLM_TYPE_BF16};
-    for (int i = 0; i < LLM__COUNT(types); i++)
-        if (types[i] == type) return 1;
-    return 0;
 }
 
 LLM__PRIVATE int llm__quantise_on(llm__isa isa, int32_t type, const float *x, const float *importance, int64_t n_rows, int64_t cols,
