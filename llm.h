@@ -14363,15 +14363,15 @@ LLM__INLINE int llm__kind_zero(llm__kind kind, llm__offset offset) {
     return llm__kind_flips(kind, offset) ? 128 : llm__kind_info(kind).zero;
 }
 
-/* One block of a row block, which is number `place` of the `pair` (1 or 2) that stand together from w on; head: of their super-blocks. table:
- * of kinds that have one, for those that differ in nothing else may share what is compiled.
+/* One block of a row block, which is number `place` of the `pair` (1 or 2) that stand together from w on; head: of their super-blocks.
+ * table: of kinds that have one: those that differ in nothing else share what is compiled.
  *
  * m is what the sum of q is multiplied with: minimum - zero * scale. Where the two halves of the columns differ, m[1] is the latter's m
  * less the former's, for llm__act.s has the sum over all 32 columns and that over the latter 16:
  *
  *     m_former * (all - latter) + m_latter * latter  =  m_former * all + (m_latter - m_former) * latter */
-LLM__INLINE void llm__unpack(const llm__kind kind, const int8_t *table, const llm__offset offset, const int pair, const int place, const uint8_t *w,
-                             const uint8_t *head, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes,
+LLM__INLINE void llm__unpack(const llm__kind kind, const int8_t *table, const llm__offset offset, const int pair, const int place,
+                             const uint8_t *w, const uint8_t *head, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes,
                              const llm__look_up_fn look_up) {
     const llm__kind_desc k = llm__kind_info(kind);
     const uint64_t flip = llm__kind_flips(kind, offset) ? 0x8080808080808080u : 0;
@@ -14401,13 +14401,14 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const int8_t *table, const ll
 }
 
 /* The first n blocks of a super-block, or pairs, to `to` (n, 2). */
-LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2],
-                           const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
+LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offset offset, int pair, const uint8_t *w, int n,
+                           llm__cooked (*to)[2], const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
     const uint8_t *head = w;
     w += pair * llm__kind_head(kind);
     for (int b = 0; b < n; b++, w += pair * llm__kind_block(kind)) {
         llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
-        for (int place = 0; place < pair; place++) llm__unpack(kind, table, offset, pair, place, w, head, &to[b][place], half, bytes, look_up);
+        for (int place = 0; place < pair; place++)
+            llm__unpack(kind, table, offset, pair, place, w, head, &to[b][place], half, bytes, look_up);
     }
 }
 
@@ -15010,7 +15011,7 @@ LLM__AVX2_INLINE void llm__avx2_move(const int n, const int halves, __m256 (*acc
 
 /* ---- Few tokens ---- */
 
-/* One or two tokens' products with both blocks of a pair. table: of kinds that have one, for those that differ in nothing else share this. */
+/* One or two tokens' products with both blocks of a pair. table: of kinds that have one, as those that differ in nothing else share this. */
 LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int8_t *table, const int n, const llm__product *p) {
     llm__avx2_form f = llm__avx2_form_of(kind);
     const llm__act a = p->act; /* its pointers in registers */
@@ -15136,12 +15137,12 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, 
 
 /* ---- The table's entry ---- */
 
-/* What depends on the kind is constant in each of these functions. A kind has one for many tokens, which unpacks, and common ones another for
- * few. Unpacked weights differ less: each loop serves all kinds of its form, `like` one of them, and only the zero point of those without
- * minimums is left to ask for. */
+/* What depends on the kind is constant in each of these functions. A kind has one for many tokens, which unpacks, and common ones another
+ * for few. Unpacked weights differ less: each loop serves all kinds of its form, `like` one of them, and only the zero point of those
+ * without minimums is left to ask for. */
 #define LLM__AVX2_LOOP(like, common) \
-    LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_##like(int zero, const llm__avx2_cooked *c, int blocks, const uint8_t *head, int place, \
-                                                              const llm__product *p, size_t at, llm__avx2_fetch *fetch) { \
+    LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_##like(int zero, const llm__avx2_cooked *c, int blocks, const uint8_t *head, \
+                                                              int place, const llm__product *p, size_t at, llm__avx2_fetch *fetch) { \
         llm__avx2_form f = llm__avx2_form_of(LLM__KIND_##like); \
         if (LLM__KIND_##like == LLM__KIND_Q4Z) f.zero = zero; \
         f.bits = 8; \
@@ -15165,7 +15166,8 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, 
         break;
 #define LLM__AVX2_COMMON(each) \
     each(Q4Z, Q4Z) each(Q4M, Q4M) each(Q8, Q8) each(IQ4, Q8) each(Q4K, Q4K) each(Q5K, Q5K) each(Q6K, Q6K) each(Q4A, Q4M) each(I8, Q8)
-#define LLM__AVX2_OTHERS(each) each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16)
+#define LLM__AVX2_OTHERS(each) \
+    each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16)
 
 LLM__AVX2_LOOP(Q4Z, 1)
 LLM__AVX2_LOOP(Q4M, 1)
@@ -15610,17 +15612,20 @@ LLM__FORCE LLM__AVX512VNNI void llm__avx512vnni_pair(const llm__kind kind, const
 }
 
 LLM__AVX512 static void llm__avx512_product(llm__kind kind, const llm__product *p) {
-    LLM__EACH_KIND(kind, llm__walk, llm__kind_table(kind), 1, LLM__SIGNED, llm__avx512_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+    const int8_t *table = llm__kind_table(kind);
+    LLM__EACH_KIND(kind, llm__walk, table, 1, LLM__SIGNED, llm__avx512_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
 }
 
 LLM__ALIGN_LOOPS LLM__AVX512VNNI static LLM__NOINLINE void llm__avx512vnni_two(llm__kind kind, const llm__product *p) {
-    LLM__EACH_KIND(kind, llm__walk, llm__kind_table(kind), 2, LLM__APART, llm__avx512vnni_pair, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+    const int8_t *table = llm__kind_table(kind);
+    LLM__EACH_KIND(kind, llm__walk, table, 2, LLM__APART, llm__avx512vnni_pair, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
 }
 
 /* Blocks without a second one are few: one loop serves all formats. */
 static LLM__AVX512VNNI void llm__avx512vnni_product(llm__kind kind, const llm__product *p) {
+    const int8_t *table = llm__kind_table(kind);
     if (p->pair == 2) llm__avx512vnni_two(kind, p);
-    else llm__walk(kind, llm__kind_table(kind), 1, LLM__APART, llm__avx512vnni_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
+    else llm__walk(kind, table, 1, LLM__APART, llm__avx512vnni_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
 }
 
 /* 16 elements of b as f32; of bf16, the upper half of f32, 16 pairs' former or latter ones. */
@@ -15927,7 +15932,8 @@ LLM__FORCE LLM__AMX void llm__amx_block(const llm__kind kind, const llm__cooked 
 }
 
 LLM__FORCE LLM__AMX void llm__amx_walk(const llm__kind kind, const int8_t *table, const llm__product *p) {
-    if (!llm__kind_x2(kind)) llm__walk(kind, table, 2, LLM__LESS, llm__amx_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
+    if (llm__kind_x2(kind)) return;
+    llm__walk(kind, table, 2, LLM__LESS, llm__amx_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
 }
 
 /* Few tokens fill no tile, and halves of a block with scales of their own would be two products: there vectors are faster. */

@@ -300,7 +300,7 @@ LLM__AVX2_INLINE void llm__avx2_move(const int n, const int halves, __m256 (*acc
 
 /* ---- Few tokens ---- */
 
-/* One or two tokens' products with both blocks of a pair. table: of kinds that have one, for those that differ in nothing else share this. */
+/* One or two tokens' products with both blocks of a pair. table: of kinds that have one, as those that differ in nothing else share this. */
 LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int8_t *table, const int n, const llm__product *p) {
     llm__avx2_form f = llm__avx2_form_of(kind);
     const llm__act a = p->act; /* its pointers in registers */
@@ -427,12 +427,12 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, 
 /* ---- The table's entry ---- */
 /* clang-format off */
 
-/* What depends on the kind is constant in each of these functions. A kind has one for many tokens, which unpacks, and common ones another for
- * few. Unpacked weights differ less: each loop serves all kinds of its form, `like` one of them, and only the zero point of those without
- * minimums is left to ask for. */
+/* What depends on the kind is constant in each of these functions. A kind has one for many tokens, which unpacks, and common ones another
+ * for few. Unpacked weights differ less: each loop serves all kinds of its form, `like` one of them, and only the zero point of those
+ * without minimums is left to ask for. */
 #define LLM__AVX2_LOOP(like, common) \
-    LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_##like(int zero, const llm__avx2_cooked *c, int blocks, const uint8_t *head, int place, \
-                                                              const llm__product *p, size_t at, llm__avx2_fetch *fetch) { \
+    LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_##like(int zero, const llm__avx2_cooked *c, int blocks, const uint8_t *head, \
+                                                              int place, const llm__product *p, size_t at, llm__avx2_fetch *fetch) { \
         llm__avx2_form f = llm__avx2_form_of(LLM__KIND_##like); \
         if (LLM__KIND_##like == LLM__KIND_Q4Z) f.zero = zero; \
         f.bits = 8; \
@@ -456,7 +456,8 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, 
         break;
 #define LLM__AVX2_COMMON(each) \
     each(Q4Z, Q4Z) each(Q4M, Q4M) each(Q8, Q8) each(IQ4, Q8) each(Q4K, Q4K) each(Q5K, Q5K) each(Q6K, Q6K) each(Q4A, Q4M) each(I8, Q8)
-#define LLM__AVX2_OTHERS(each) each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16)
+#define LLM__AVX2_OTHERS(each) \
+    each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16)
 
 LLM__AVX2_LOOP(Q4Z, 1)
 LLM__AVX2_LOOP(Q4M, 1)

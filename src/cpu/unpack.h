@@ -72,15 +72,15 @@ LLM__INLINE int llm__kind_zero(llm__kind kind, llm__offset offset) {
     return llm__kind_flips(kind, offset) ? 128 : llm__kind_info(kind).zero;
 }
 
-/* One block of a row block, which is number `place` of the `pair` (1 or 2) that stand together from w on; head: of their super-blocks. table:
- * of kinds that have one, for those that differ in nothing else may share what is compiled.
+/* One block of a row block, which is number `place` of the `pair` (1 or 2) that stand together from w on; head: of their super-blocks.
+ * table: of kinds that have one: those that differ in nothing else share what is compiled.
  *
  * m is what the sum of q is multiplied with: minimum - zero * scale. Where the two halves of the columns differ, m[1] is the latter's m
  * less the former's, for llm__act.s has the sum over all 32 columns and that over the latter 16:
  *
  *     m_former * (all - latter) + m_latter * latter  =  m_former * all + (m_latter - m_former) * latter */
-LLM__INLINE void llm__unpack(const llm__kind kind, const int8_t *table, const llm__offset offset, const int pair, const int place, const uint8_t *w,
-                             const uint8_t *head, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes,
+LLM__INLINE void llm__unpack(const llm__kind kind, const int8_t *table, const llm__offset offset, const int pair, const int place,
+                             const uint8_t *w, const uint8_t *head, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes,
                              const llm__look_up_fn look_up) {
     const llm__kind_desc k = llm__kind_info(kind);
     const uint64_t flip = llm__kind_flips(kind, offset) ? 0x8080808080808080u : 0;
@@ -110,13 +110,14 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const int8_t *table, const ll
 }
 
 /* The first n blocks of a super-block, or pairs, to `to` (n, 2). */
-LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2],
-                           const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
+LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offset offset, int pair, const uint8_t *w, int n,
+                           llm__cooked (*to)[2], const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
     const uint8_t *head = w;
     w += pair * llm__kind_head(kind);
     for (int b = 0; b < n; b++, w += pair * llm__kind_block(kind)) {
         llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
-        for (int place = 0; place < pair; place++) llm__unpack(kind, table, offset, pair, place, w, head, &to[b][place], half, bytes, look_up);
+        for (int place = 0; place < pair; place++)
+            llm__unpack(kind, table, offset, pair, place, w, head, &to[b][place], half, bytes, look_up);
     }
 }
 
