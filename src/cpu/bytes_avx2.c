@@ -300,7 +300,7 @@ LLM__AVX2_INLINE void llm__avx2_move(const int n, const int halves, __m256 (*acc
 
 /* ---- Few tokens ---- */
 
-/* One or two tokens' products with both blocks of a pair. table: of kinds that have one, as those that differ in nothing else share this. */
+/* One or two tokens' products with both blocks of a pair. table: of kinds that have one: those that differ in nothing else share this. */
 LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int8_t *table, const int n, const llm__product *p) {
     llm__avx2_form f = llm__avx2_form_of(kind);
     const llm__act a = p->act; /* its pointers in registers */
