@@ -277,6 +277,57 @@ def bad_mmproj(where, folder, made):
     refused("of a folder", "folder", ("-m", str(folder)))
 
 
+def test_spellings(extra):
+    """The same folders as newer and older versions of transformers write them, without what is the usual; and what is refused by name."""
+    def nested(family):
+        """One processor_config.json, as transformers 5 saves it."""
+        whole = json.loads((DATA / family / "processor_config.json").read_text()) if (DATA / family / "processor_config.json").exists() else {}
+        files = {"image_processor": "preprocessor_config.json", "video_processor": "video_preprocessor_config.json"}
+        there = {key: name for key, name in files.items() if (DATA / family / name).exists()}
+        return {"processor_config.json": whole | {key: json.loads((DATA / family / name).read_text()) for key, name in there.items()}, **dict.fromkeys(there.values())}
+
+    def spelled(where, family, changes):
+        """The family's folder with files replaced, left out (None), or with members changed by a function."""
+        folder = where / family
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(DATA / family, folder)
+        for name, change in changes.items():
+            if change is None: (folder / name).unlink()
+            elif isinstance(change, dict): (folder / name).write_text(json.dumps(change))
+            else:
+                told = json.loads((folder / name).read_text())
+                change(told)
+                (folder / name).write_text(json.dumps(told))
+        return folder
+
+    def without(*names):
+        def change(told):
+            for name in names:
+                at, _, key = name.rpartition(".")
+                del (told[at] if at else told)[key]
+        return change
+
+    def rope(told): told["vision_config"]["rope_parameters"] = {"rope_theta": told["vision_config"].pop("rope_theta"), "rope_type": "default"}
+    same = [("idefics3", 2, nested("idefics3") | {"config.json": without("scale_factor")}),
+            ("qwen2_5_vl", 2, nested("qwen2_5_vl")), ("qwen2_5_vl", 6, nested("qwen2_5_vl")),
+            ("qwen2_vl_chat", 2, {"config.json": without("vision_config.model_type", "vision_config.patch_size", "vision_config.spatial_merge_size", "vision_config.hidden_act")}),
+            ("llava_next", 2, {"config.json": without("vision_feature_layer", "vision_feature_select_strategy", "vision_config.model_type", "image_grid_pinpoints")}),
+            ("mistral3", 2, nested("mistral3") | {"config.json": rope}), ("internvl_tiles", 2, {"config.json": without("downsample_ratio", "vision_config.norm_type")})]
+    refused = [("gemma3", "preprocessor_config.json", {"do_pan_and_scan": True}, "do_pan_and_scan"), ("idefics3", "config.json", {"scale_factor": 3}, "patches a side"),
+               ("llava_next", "config.json", {"vision_feature_select_strategy": "full"}, "vision_feature_select_strategy"),
+               ("llava_onevision", "config.json", {"vision_feature_select_strategy": "default"}, "vision_feature_select_strategy"),
+               ("llava_next", "config.json", {"vision_feature_select_strategy": "half"}, "vision_feature_select_strategy"),
+               ("llava_next", "config.json", {"vision_feature_layer": 7}, "vision_feature_layer"), ("llava_next", "config.json", {"projector_hidden_act": "frob"}, "projector_hidden_act")]
+    with tempfile.TemporaryDirectory() as d:
+        for family, n, changes in same:
+            folder = spelled(pathlib.Path(d), family, changes)
+            by_files(folder, n, json.loads((folder / "expected.json").read_text())["prompts"][n], extra)
+        for family, name, more, says in refused:
+            folder = spelled(pathlib.Path(d), family, {name: lambda told: told.update(more)})
+            p = subprocess.run([CLI, "score", "-m", str(folder), "-p", "a"], capture_output=True, text=True, timeout=60)
+            check(f"{family}: {more} is refused", p.returncode == 1 and says in p.stderr and len(p.stderr.strip().splitlines()) == 1, (p.returncode, p.stderr))
+
+
 TEXTS_ONLY = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}{{ '<|im_start|>assistant\n' }}"
 
 
@@ -543,6 +594,7 @@ def main():
         s.stop()
     if a.family or a.files: return finish()
     test_mmproj(extra)
+    test_spellings(extra)
     test_bad("qwen2_5_vl")
     test_bad("llava_next")
     test_options()
