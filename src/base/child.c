@@ -73,12 +73,12 @@ static int llm__child_exec(const llm__child *c) {
 static void llm__child_become(const llm__child *c, int in, int out, int tell) {
     const struct {
         int what;
-        struct rlimit bounds;
-    } all[] = {{RLIMIT_AS, {(rlim_t)c->memory, (rlim_t)c->memory}}, {RLIMIT_FSIZE, {0, 0}}, {RLIMIT_CORE, {0, 0}}};
+        uint64_t bounds[2];
+    } all[] = {{RLIMIT_AS, {(uint64_t)c->memory, (uint64_t)c->memory}}, {RLIMIT_FSIZE, {0, 0}}, {RLIMIT_CORE, {0, 0}}};
     const int none = open("/dev/null", O_WRONLY);
     int why = none < 0 || setpgid(0, 0) || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(none, 2) < 0 ? errno : 0;
     for (int i = 0; i < LLM__COUNT(all) && !why; i++)
-        if (setrlimit(all[i].what, &all[i].bounds)) why = errno;
+        if (syscall(SYS_prlimit64, 0, all[i].what, all[i].bounds, NULL)) why = errno;
     if (none > 2) close(none);
     if (!why) why = llm__child_exec(c);
     if (write(tell, &why, sizeof why) >= 0 || why) syscall(SYS_exit_group, 127);

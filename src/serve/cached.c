@@ -135,10 +135,16 @@ static llm_result llm__hub_quants(const llm__hub_name *name, const llm__hub_file
     return llm__error(LLM_ERR_IO, "%s: %s is not there; there are: %s", name->bare, name->quant, list.len ? list.data : "no GGUF files");
 }
 
+/* 1 if a file of a folder has weights: in safetensors, or with `old` as torch.save writes them. */
+static int llm__hub_is_weights(const char *name, int old) {
+    if (old) return !strncmp(name, "pytorch_model", 13) && llm__ends_with(name, ".bin");
+    return strncmp(name, "consolidated", 12) && llm__ends_with(name, ".safetensors");
+}
+
 /* Of a folder: what a model is opened from, none of what is the same in another form. */
-static int llm__hub_of_folder(const char *name) {
-    static const char *const ends[] = {".json", ".txt", ".jinja", ".model", ".tiktoken", ".safetensors"};
-    if (!strcmp(name, "1_Pooling/config.json")) return 1;
+static int llm__hub_of_folder(const char *name, int old) {
+    static const char *const ends[] = {".json", ".txt", ".jinja", ".model", ".tiktoken"};
+    if (!strcmp(name, "1_Pooling/config.json") || (!strchr(name, '/') && llm__hub_is_weights(name, old))) return 1;
     for (int i = 0; i < LLM__COUNT(ends) && !strchr(name, '/'); i++)
         if (llm__ends_with(name, ends[i])) return strncmp(name, "consolidated", 12) != 0;
     return 0;
@@ -164,20 +170,22 @@ static llm_result llm__hub_choose_gguf(const llm__hub_name *name, llm__hub_file 
 
 LLM__PRIVATE llm_result llm__hub_choose(const llm__hub_name *name, llm__hub_file *files, int n, int *first) {
     static const char *const usual[] = {"Q4_K_M", "Q8_0"};
-    int gguf = -1, weights = 0, at = -1;
+    int gguf = -1, weights = 0, older = 0, at = -1;
     *first = -1;
     for (int i = n - 1; i >= 0; i--) {
         if (llm__hub_is_gguf(files[i].name)) gguf = i;
-        files[i].chosen = llm__hub_of_folder(files[i].name);
-        weights += files[i].chosen && llm__ends_with(files[i].name, ".safetensors");
+        weights += !strchr(files[i].name, '/') && llm__hub_is_weights(files[i].name, 0);
+        older += !strchr(files[i].name, '/') && llm__hub_is_weights(files[i].name, 1);
     }
-    if (!*name->quant && weights) return LLM_OK;
+    const int old = !weights && older && gguf < 0; /* pytorch_model.bin, where there is nothing better */
+    for (int i = 0; i < n; i++) files[i].chosen = llm__hub_of_folder(files[i].name, old);
+    if (!*name->quant && (weights || old)) return LLM_OK;
     for (int k = 0; k < LLM__COUNT(usual) && at < 0; k++)
         for (int i = 0; i < n && at < 0; i++)
             if (llm__hub_is_gguf(files[i].name) && llm__hub_is_quant(files[i].name, *name->quant ? name->quant : usual[k])) at = i;
     if (at < 0 && *name->quant) return llm__hub_quants(name, files, n);
     if (at < 0) at = gguf;
-    if (at < 0) return llm__error(LLM_ERR_IO, "%s: there are neither GGUF files nor safetensors", name->bare);
+    if (at < 0) return llm__error(LLM_ERR_IO, "%s: there are neither GGUF files nor safetensors nor pytorch_model.bin", name->bare);
     for (int i = 0; i < n; i++) files[i].chosen = 0;
     return llm__hub_choose_gguf(name, files, n, at, first);
 }
@@ -317,11 +325,12 @@ static void llm__hub_entry(llm_text *json, const char *repo, const char *bare, c
 static llm_result llm__hub_list_snapshot(const char *repo, const char *bare, const char *commit, const char *folder, llm_text *json) {
     LLM__SCOPED(llm__hub_snapshot_free) llm__hub_snapshot s = LLM__ZERO;
     int64_t bytes = 0;
-    int weights = 0, part, of, first;
+    int weights = 0, older = 0, part, of, first;
     llm_result r = llm__hub_snapshot_read(folder, 0, &s);
     for (int i = 0; i < s.n && !r; i++) {
         const int gguf = llm__hub_is_gguf(s.files[i].name);
-        weights += llm__ends_with(s.files[i].name, ".safetensors");
+        weights += llm__hub_is_weights(s.files[i].name, 0);
+        older += llm__hub_is_weights(s.files[i].name, 1);
         if (!gguf) bytes += s.files[i].bytes;
         if (!gguf || (llm__hub_stem(s.files[i].name, &part, &of), part > 1)) continue;
         LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, s.files[i].name);
@@ -333,7 +342,8 @@ static llm_result llm__hub_list_snapshot(const char *repo, const char *bare, con
         for (int k = 0; k < s.n; k++) sum += s.files[k].chosen ? s.files[k].bytes : 0;
         llm__hub_entry(json, repo, bare, commit, llm__hub_quant(s.files[i].name), whole ? "gguf" : "incomplete", sum, path ? path : "");
     }
-    if (!r && weights) llm__hub_entry(json, repo, bare, commit, llm__s("", 0), "safetensors", bytes, folder);
+    if (!r && (weights || older))
+        llm__hub_entry(json, repo, bare, commit, llm__s("", 0), weights ? "safetensors" : "pytorch", bytes, folder);
     return r;
 }
 

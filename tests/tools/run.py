@@ -201,6 +201,7 @@ def test():
         script("offline, documents", "tests/e2e/test_offline.py"),
         script("adapters", "tests/e2e/test_lora.py"),
         script("quantised folders", "tests/e2e/test_quantised.py"),
+        script("old folders", "tests/e2e/test_old_files.py"),
         script("kept contexts", "tests/e2e/test_contexts.py"),
         script("models of the Hub", "tests/e2e/test_pull.py"),
         script("several models", "tests/e2e/test_models.py"),
@@ -256,10 +257,13 @@ def cuda_sees(args, *options):
 def cuda_bugs():
     """The emulation is tested too: each planted bug is found by the mode that is there for it, and what is right stays right."""
     make("build/cuda_bugs", "build/cuda_bugs_san")
-    said = lambda program, name, seed: subprocess.run(["build/" + program, name], env=dict(os.environ, CUEMU_SEED=str(seed), ASAN_OPTIONS="detect_leaks=0"), capture_output=True, text=True)
+    said = lambda program, name, seed: subprocess.run(["build/" + program, name], env=dict(os.environ, CUEMU_SEED=str(seed), CUEMU_WAIT_S="1", ASAN_OPTIONS="detect_leaks=0"), capture_output=True, text=True)
     results = [("right under every order", all(said("cuda_bugs", "right", s).stdout == "right\n" for s in (0, 1, 2, 3, 4, 6))), ("a race", any(said("cuda_bugs", "race", s).stdout == "wrong\n" for s in (1, 2, 4))),
                ("a missing __syncwarp", said("cuda_bugs", "sync", 1).stdout == "wrong\n"), ("threads that never meet", "deadlock" in said("cuda_bugs", "diverged", 0).stderr),
-               ("a write out of bounds", "heap-buffer-overflow" in said("cuda_bugs_san", "bounds", 0).stderr)]
+               ("a write out of bounds", "heap-buffer-overflow" in said("cuda_bugs_san", "bounds", 0).stderr), ("an array that lies at odd addresses", "not 16-byte aligned" in said("cuda_bugs", "aligned", 0).stderr),
+               ("more shared memory than a block has", "bytes of shared memory" in said("cuda_bugs", "shared", 0).stderr), ("a kernel loaded too late", "waits for all" in said("cuda_bugs", "late", 0).stderr),
+               ("memory freed while others wait", "cudaFree waits for all" in said("cuda_bugs", "freed", 0).stderr), ("the same with all loaded and nothing freed", said("cuda_bugs", "loaded", 0).stdout == "right\n"),
+               ("communicators that end one by one", "ncclCommDestroy waits" in said("cuda_bugs", "destroyed", 0).stderr)]
     good = sum(ok for _, ok in results)
     for name, ok in results:
         if not ok: print("    not found by the emulation: " + name)
@@ -326,8 +330,10 @@ def cuda():
     start = time.time()
     library = os.path.abspath("build/libllm_cuda_emu.so")
     cuda_absent()
-    make("build/libllm_cuda_emu.so", "build/libllm_cuda_san.so", "build/dev/test_cuda", "build/san/test_cuda", "build/bench_cuda")
+    make("build/libllm_cuda_emu.so", "build/libllm_cuda_san.so", "build/libllm_cuda_fma.so", "build/dev/test_cuda", "build/san/test_cuda", "build/bench_cuda")
     for seed in (0, 1, 2, 4, 6): step(f"CUDA operations, order {seed}", ["build/dev/test_cuda"], {"CUEMU_SEED": str(seed)})
+    step("CUDA operations, fused products and sums", ["build/dev/test_cuda"], {"LLM_CUDA_LIBRARY": "build/libllm_cuda_fma.so"})
+    step("CUDA operations, as sm_80", ["build/dev/test_cuda"], {"CUEMU_ARCH": "80", "LLM_TEST_SLOW": "8"})
     step("CUDA operations, ASan+UBSan", ["build/san/test_cuda"], {"LLM_CUDA_LIBRARY": "build/libllm_cuda_san.so", "LLM_TEST_SLOW": "8", "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"})
     cuda_bugs()
     six = ("llama_rope_yarn", "qwen3_moe", "gemma3_text", "glm4_moe", "mixtral", "phi3_longrope")

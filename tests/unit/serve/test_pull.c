@@ -60,6 +60,8 @@ static void pull_choose(void) {
     static const char *const two = "m-Q4_K_M-00002-of-00002.gguf m-Q4_K_M-00001-of-00002.gguf mmproj-Q4_K_M.gguf";
     static const char *const seeing[] = {
         "a/m-Q8_0.gguf", "a/mmproj-F16.gguf", "b/m-Q4_K_M.gguf", "mmproj-BF16.gguf", "mmproj-Q8_0.gguf", "b/c/mmproj-Q4_0.gguf", NULL};
+    static const char *const old[] = {
+        "config.json", "optimizer.bin", "pytorch_model-00001-of-00002.bin", "pytorch_model.bin.index.json", "sub/pytorch_model.bin", NULL};
     const struct {
         const char *name, *const *files, *want, *first;
     } rows[] = {{"o/m", gguf, two, "m-Q4_K_M-00001-of-00002.gguf"},
@@ -75,7 +77,8 @@ static void pull_choose(void) {
                 {"o/m", small, "b.Q8_0.gguf", "b.Q8_0.gguf"},
                 {"o/m", odd, "x.gguf", "x.gguf"},
                 {"o/m", lost, "!o/m: a-Q4_K_M-00001-of-00003.gguf: 2 of 3 parts are there", NULL},
-                {"o/m", none, "!o/m: there are neither GGUF files nor safetensors", NULL},
+                {"o/m", none, "!o/m: there are neither GGUF files nor safetensors nor pytorch_model.bin", NULL},
+                {"o/m", old, "config.json pytorch_model-00001-of-00002.bin pytorch_model.bin.index.json", NULL},
                 {"o/m:Q8_0", none, "!o/m: Q8_0 is not there; there are: no GGUF files", NULL},
                 {"o/m", folder,
                  "1_Pooling/config.json config.json model-00001-of-00002.safetensors model-00002-of-00002.safetensors merges.txt "
