@@ -55,7 +55,7 @@ class Keys:
 
 def vocabulary(keys, n, names=()):
     letters = [chr(c) for c in (*range(33, 127), *range(161, 173), *range(174, 256))] + [chr(256 + i) for i in range(68)]  # GPT-2's bytes
-    pairs = [(a, b) for a in letters[:64] for b in letters[:64]]
+    pairs = [(a, b) for a in letters[:64] for b in letters[:64]] + [(chr(266),) * 2] * bool(names)  # two line breaks, a token that llama.cpp asks for
     tokens = letters + [a + b for a, b in pairs]
     keys.text("tokenizer.ggml.model", "gpt2")
     keys.text("tokenizer.ggml.pre", "qwen2")
