@@ -207,6 +207,8 @@ def test_options():
         status, a = call(s, name)
         check(f"{name}: the same as the data", status == 200 and a["usage"]["prompt_tokens"] == plain["usage"]["prompt_tokens"], a)
     for name in ("file:../qwen3_vl/exact.png", "file:/etc/hostname", "file:none.png"): check(f"{name}: refused", call(s, name)[0] == 400)
+    seen = {name: s.metric(f"mm_{name}") for name in ("cache_queries_total", "cache_hits_total", "cache_bytes", "tower_seconds_total")}
+    check("metrics of the cache of pictures and of the tower", seen["cache_queries_total"] == 3 and seen["cache_hits_total"] == 2 and seen["cache_bytes"] > 0 and seen["tower_seconds_total"] > 0, seen)
     s.stop()
     s = Server("--mm-processor-kwargs", '{"max_pixels": 3136, "min_pixels": 784}', model=str(folder), base=("--log-level", "warn"))
     status, a = call(s, good)
@@ -595,6 +597,20 @@ def real_films(folder, where, call):
     s.stop()
 
 
+def test_image():
+    """llm_cli --image: relative and whole names, two of them; what is no picture, and commands that take none."""
+    folder, p = DATA / "qwen2_5_vl", ("-p", "What is it?", "-n", "3", "--temp", "0", "--ignore-eos", "--json")
+    def run(command, *flags): return subprocess.run([CLI, command, "-m", str(folder), *p, *flags], capture_output=True, text=True, timeout=60, cwd=folder)
+    def tokens(a): return json.loads(a.stdout)["usage"]["prompt_tokens"] if not a.returncode else a.stderr
+    plain, one, whole, two = (tokens(run("chat", *flags)) for flags in ((), ("--image", "exact.png"), ("--image", str(folder / "exact.png")), ("--image", "exact.png", "--image", "gray.png")))
+    check("--image: a picture takes tokens, by either name", isinstance(one, int) and one == whole > plain, (plain, one, whole))
+    check("--image twice", isinstance(two, int) and two > one, two)
+    for name, command, flags, code, says in (("no such file", "chat", ("--image", "none.png"), 1, "none.png"), ("no picture", "chat", ("--image", "config.json"), 1, "no picture"),
+                                             ("generate", "generate", ("--image", "exact.png"), 2, "generate takes no pictures")):
+        a = run(command, *flags)
+        check(f"--image: {name}", a.returncode == code and says in a.stderr and len(a.stderr.strip().splitlines()) == 1, (a.returncode, a.stderr))
+
+
 def test_text_models():
     """A model that does not see says so."""
     s = Server(model=str(serving.checkpoint("llama")))
@@ -633,6 +649,7 @@ def main():
     test_ways()
     test_fetched()
     test_films()
+    test_image()
     test_text_models()
     finish()
 
