@@ -1556,7 +1556,8 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_FLOAT(T, m.rope_scaling_factor, group, "rope-scaling-factor", 0, 1000, \
                       "dynamic NTK: prompts longer than the model's length, by so much at most (0: as the files say)"), \
         LLM_OPT_BOOL(T, m.use_logn_attn, group, "use-logn-attn", "scale queries beyond the model's length by its logarithm"), \
-        LLM_OPT_TEXT(T, m.mmproj, group, "mm|mmproj", "FILE", "of a GGUF model what it sees with: llama.cpp's second file"), \
+        LLM_OPT_TEXT(T, m.mmproj, group, "mm|mmproj", "FILE", \
+                     "of a GGUF model what it sees with: llama.cpp's second file (beside a model of the Hub or of a folder it is found)"), \
         LLM_OPT_BOOL(T, m.language_model_only, group, "language-model-only", "of a model with vision the text part alone"), \
         LLM_OPT_ENUM(T, m.no_generation_config, group, "generation-config", "auto|vllm=1", \
                      "vllm: sampling defaults are vLLM's, whatever generation_config.json says")
@@ -1738,6 +1739,7 @@ typedef struct llm_setup {
     llm_text media_domains;                /* the same, as llm_openai_service has it; llm_setup_free frees it */
     float media_timeout_s;                 /* the same */
     int32_t allow_ffmpeg;                  /* the same */
+    llm_text mmproj; /* the file found beside a GGUF model of the Hub or of a folder, which files.mmproj then is; llm_setup_free frees it */
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -3917,7 +3919,8 @@ typedef struct llm__child {
     size_t limit;            /* most bytes of output */
     int (*tick)(void *user); /* five times a second; non-zero: the program is ended; may be NULL */
     void *user;
-    int64_t memory; /* above 0: once it runs it gets so many bytes at most and writes nothing into files; what it starts ends with it */
+    int64_t
+        memory; /* above 0: from its beginning it gets so many bytes at most and writes nothing into files; what it starts ends with it */
 } llm__child;
 
 /* A pipe whose ends are above the standard streams, which a program may have closed, and which no other child gets. */
@@ -3946,34 +3949,73 @@ static int llm__child_file(llm__str data) {
     return fd;
 }
 
-static int llm__child_start(const llm__child *c, int in, int out, pid_t *pid) {
+static int llm__child_spawn(const llm__child *c, int in, int out, pid_t *pid) {
     posix_spawn_file_actions_t files;
-    posix_spawnattr_t how;
     int failed = posix_spawn_file_actions_init(&files);
     if (failed) return failed;
-    failed = posix_spawnattr_init(&how);
-    if (failed) {
-        posix_spawn_file_actions_destroy(&files);
-        return failed;
-    }
-    if (c->memory > 0) failed = posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP); /* a group of its own: 0, as it is at first */
-    if (!failed) failed = posix_spawn_file_actions_adddup2(&files, in, 0);
+    failed = posix_spawn_file_actions_adddup2(&files, in, 0);
     if (!failed) failed = posix_spawn_file_actions_adddup2(&files, out, 1);
     if (!failed) failed = posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
     if (!failed && c->held_fd > 0) failed = posix_spawn_file_actions_adddup2(&files, c->held_fd, 3);
-    if (!failed) failed = posix_spawnp(pid, c->argv[0], &files, &how, (char *const *)(uintptr_t)c->argv, (char *const *)(uintptr_t)c->env);
+    if (!failed) failed = posix_spawnp(pid, c->argv[0], &files, NULL, (char *const *)(uintptr_t)c->argv, (char *const *)(uintptr_t)c->env);
     posix_spawn_file_actions_destroy(&files);
-    posix_spawnattr_destroy(&how);
     return failed;
 }
 
-/* Bounds of a program that is not trusted: it has begun, and has read nothing yet. */
-static void llm__child_bound(const llm__child *c, pid_t pid) {
+/* ---- A program that is not trusted ----
+ * posix_spawn knows no bounds, so its process is forked. Between fork and exec only system calls are made, for other threads may have held
+ * any lock. */
+
+/* Becomes the program wherever PATH has it, as posix_spawnp does. Returns why not. */
+static int llm__child_exec(const llm__child *c) {
+    extern char **environ;
+    char path[1024];
+    const char *dirs = "/bin:/usr/bin";
+    int why = ENOENT;
+    for (char **e = environ; e && *e; e++)
+        if (!strncmp(*e, "PATH=", 5)) dirs = *e + 5;
+    if (strchr(c->argv[0], '/')) dirs = "";
+    for (const char *end; dirs; dirs = *end ? end + 1 : NULL) {
+        const size_t n = strcspn(dirs, ":"), name = strlen(c->argv[0]);
+        end = dirs + n;
+        if (n + name + 2 > sizeof path) continue;
+        memcpy(path, dirs, n);
+        path[n] = '/';
+        memcpy(path + n + (n > 0), c->argv[0], name + 1);
+        execve(path, (char *const *)(uintptr_t)c->argv, (char *const *)(uintptr_t)c->env);
+        if (errno != ENOENT && errno != ENOTDIR) why = errno;
+    }
+    return why;
+}
+
+/* In the forked process: its group, its streams, its bounds, and then the program. Does not return; says through `tell` why it failed. */
+static void llm__child_become(const llm__child *c, int in, int out, int tell) {
     const struct {
         int what;
         uint64_t bounds[2];
     } all[] = {{RLIMIT_AS, {(uint64_t)c->memory, (uint64_t)c->memory}}, {RLIMIT_FSIZE, {0, 0}}, {RLIMIT_CORE, {0, 0}}};
-    for (int i = 0; i < LLM__COUNT(all) && c->memory > 0; i++) syscall(SYS_prlimit64, pid, all[i].what, all[i].bounds, NULL);
+    const int none = open("/dev/null", O_WRONLY);
+    int why = none < 0 || setpgid(0, 0) || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(none, 2) < 0 ? errno : 0;
+    for (int i = 0; i < LLM__COUNT(all) && !why; i++)
+        if (syscall(SYS_prlimit64, 0, all[i].what, all[i].bounds, NULL)) why = errno;
+    if (none > 2) close(none);
+    if (!why) why = llm__child_exec(c);
+    if (write(tell, &why, sizeof why) >= 0 || why) syscall(SYS_exit_group, 127);
+}
+
+static int llm__child_fork(const llm__child *c, int in, int out, pid_t *pid) {
+    int tell[2], why = 0;
+    if (llm__child_pipe(tell)) return errno;
+    *pid = fork();
+    if (!*pid) llm__child_become(c, in, out, tell[1]);
+    const int failed = *pid < 0 ? errno : 0;
+    close(tell[1]);
+    ssize_t n = 0;
+    while (!failed && (n = read(tell[0], &why, sizeof why)) < 0 && errno == EINTR) continue; /* nothing comes where exec closed it */
+    close(tell[0]);
+    if (failed || n != (ssize_t)sizeof why) return failed;
+    while (waitpid(*pid, NULL, 0) < 0 && errno == EINTR) continue;
+    return why;
 }
 
 /* Its end; after an error, or with `tick`'s word, by force. Who writes no more may still run. */
@@ -4023,11 +4065,10 @@ static llm_result llm__child_run(const llm__child *c, llm_text *out, int *code) 
     if (!failed && fcntl(in[1], F_SETFL, O_NONBLOCK)) failed = errno;
     if (!failed && c->in.n && write(in[1], c->in.p, c->in.n) != (ssize_t)c->in.n) failed = EMSGSIZE;
     if (!failed && c->in_fd > 0 && lseek(c->in_fd, 0, SEEK_SET)) failed = errno;
-    if (!failed) failed = llm__child_start(c, c->in_fd > 0 ? c->in_fd : in[0], from[1], &pid);
+    if (!failed) failed = (c->memory > 0 ? llm__child_fork : llm__child_spawn)(c, c->in_fd > 0 ? c->in_fd : in[0], from[1], &pid);
     for (int i = 0; i < 2; i++)
         if (in[i] >= 0) close(in[i]);
     close(from[1]);
-    if (!failed) llm__child_bound(c, pid);
     llm_result r = failed ? llm__error(LLM_ERR_IO, "%s: %s", c->argv[0], strerror(failed)) : llm__child_read(c, from[0], out);
     close(from[0]);
     if (failed) return r;
@@ -28338,6 +28379,23 @@ static llm_result llm__mmproj_open(llm_model *m, const char *path, const char **
     return llm__mmproj_told(&p, s->tokenizer, config, processor);
 }
 
+/* Whether a file can be seen with here: LLM_OK, or why not. */
+static llm_result llm__mmproj_known(const char *path) {
+    LLM__SCOPED(llm__gguf_free) llm__gguf keys = LLM__ZERO;
+    LLM__SCOPED(llm__tensors_free) llm__tensors tensors = LLM__ZERO;
+    LLM__SCOPED(llm__file_close) llm__file file = LLM__ZERO;
+    llm__mmproj p = LLM__ZERO;
+    llm_result r = llm__file_open(path, 0, 0, &file);
+    if (!r && !llm__is_gguf(&file)) r = llm__error(LLM_ERR_FORMAT, "mmproj: %s: no GGUF file", path);
+    if (!r) r = llm__gguf_parse(path, file.data, file.size, &keys, &tensors);
+    p.f.gguf = &keys;
+    p.f.path = path;
+    memcpy(p.f.arch, "clip", 5);
+    p.tensors = &tensors;
+    if (!r) r = llm__mmproj_family(&p);
+    return r ? r : llm__mmproj_shapes(&p);
+}
+
 /* ---- The processor ----
  * What a folder says of pictures stands in two or three JSON files, and half of it under two names. A request may change some of it. */
 
@@ -30727,6 +30785,8 @@ static llm_result llm__vision_open(llm_model *m, const llm_model_config *cfg) {
     return (void)m, cfg && cfg->mmproj ? llm__blind() : LLM_OK;
 }
 
+/* Whether a file can be seen with here: LLM_OK, or why not. */
+static llm_result llm__mmproj_known(const char *path) { return (void)path, llm__blind(); }
 /* Names of the tower's tensors, and how many parameters; every tensor is looked up. */
 static llm_result llm__tower_check(const llm_model *m, llm__vision *v) { return (void)m, (void)v, LLM_OK; }
 
@@ -39893,9 +39953,10 @@ static const char *llm__hub_base(const char *name) {
     return slash ? slash + 1 : name;
 }
 
+static int llm__hub_is_mmproj(const char *name) { return llm__ends_with(name, ".gguf") && strstr(llm__hub_base(name), "mmproj"); }
+
 static int llm__hub_is_gguf(const char *name) {
-    const char *base = llm__hub_base(name);
-    return llm__ends_with(name, ".gguf") && !strstr(base, "mmproj") && !strstr(base, "imatrix");
+    return llm__ends_with(name, ".gguf") && !llm__hub_is_mmproj(name) && !strstr(llm__hub_base(name), "imatrix");
 }
 
 /* Length of a GGUF file's name without its end, "-00001-of-00003.gguf" or ".gguf"; *of: how many parts there are, *part: which it is. */
@@ -39928,6 +39989,30 @@ static llm__str llm__hub_quant(const char *name) {
     return llm__s(name + at, n - at);
 }
 
+/* Bits of a weight as a GGUF file's name says, 4 of Q4_K_M, 16 of BF16; 0: it does not. */
+static int llm__hub_bits(const char *name) {
+    const llm__str quant = llm__hub_quant(name);
+    for (size_t i = 0; i < quant.n; i++)
+        if (quant.p[i] >= '0' && quant.p[i] <= '9') return (int)strtol(quant.p + i, NULL, 10) & 0xffff;
+    return 0;
+}
+
+/* The file that a model sees with: beside it, else above it, and of several the one whose bits are nearest. -1: none. */
+static int llm__hub_sibling(const llm__hub_file *files, int n, const char *model) {
+    int best = -1, best_off = 0;
+    size_t best_folder = 0;
+    for (int i = 0; i < n; i++) {
+        const size_t folder = (size_t)(llm__hub_base(files[i].name) - files[i].name);
+        const int off = abs(llm__hub_bits(files[i].name) - llm__hub_bits(model));
+        if (!llm__hub_is_mmproj(files[i].name) || folder > strlen(model) || memcmp(files[i].name, model, folder)) continue;
+        if (best >= 0 && (folder < best_folder || (folder == best_folder && off >= best_off))) continue;
+        best = i;
+        best_off = off;
+        best_folder = folder;
+    }
+    return best;
+}
+
 /* The sentence for a quantisation that is not there. */
 static llm_result llm__hub_quants(const llm__hub_name *name, const llm__hub_file *files, int n) {
     LLM__SCOPED(llm_text_free) llm_text list = LLM__ZERO;
@@ -39955,7 +40040,7 @@ static int llm__hub_of_folder(const char *name, int old) {
     return 0;
 }
 
-/* All parts of the model that files[at] belongs to. */
+/* All parts of the model that files[at] belongs to, and what it sees with. */
 static llm_result llm__hub_choose_gguf(const llm__hub_name *name, llm__hub_file *files, int n, int at, int *first) {
     int part, of, other, parts = 0;
     const size_t stem = llm__hub_stem(files[at].name, &part, &of);
@@ -39968,6 +40053,8 @@ static llm_result llm__hub_choose_gguf(const llm__hub_name *name, llm__hub_file 
         parts++;
         if (part == 1) *first = i;
     }
+    const int sees = llm__hub_sibling(files, n, files[at].name);
+    if (sees >= 0) files[sees].chosen = 1;
     return parts == of ? LLM_OK : llm__error(LLM_ERR_IO, "%s: %.200s: %d of %d parts are there", name->bare, files[at].name, parts, of);
 }
 
@@ -40024,8 +40111,9 @@ static void llm__hub_scan(const char *folder, const char *prefix, int depth, llm
     }
 }
 
-static llm_result llm__hub_snapshot_read(const char *folder, llm__hub_snapshot *s) {
-    llm__hub_scan(folder, "", 0, &s->names);
+/* alone: without the folders in it. */
+static llm_result llm__hub_snapshot_read(const char *folder, int alone, llm__hub_snapshot *s) {
+    llm__hub_scan(folder, "", alone ? 3 : 0, &s->names);
     for (const char *name = NULL; (name = llm__folder_next(&s->names, name)) != NULL;) s->n++;
     s->files = LLM__NEW(llm__hub_file, s->n + 1);
     if (!s->files || s->names.failed) return llm__nomem();
@@ -40059,7 +40147,7 @@ static llm_result llm__hub_local(const char *cache, const char *name, int whole,
     if (r) return r;
     llm_text_format(&bare, "%s@%s", parsed.bare, parsed.revision);
     r = bare.failed ? llm__nomem() : llm_hub_find(cache, bare.data, &folder);
-    if (!r) r = llm__hub_snapshot_read(folder.data, &s);
+    if (!r) r = llm__hub_snapshot_read(folder.data, 0, &s);
     if (r) return r;
     r = llm__hub_choose(&parsed, s.files, s.n, &first);
     if (r == LLM_ERR_NOMEM || (r && (whole || *parsed.quant))) return r;
@@ -40068,6 +40156,37 @@ static llm_result llm__hub_local(const char *cache, const char *name, int whole,
     llm_text_str(path, folder.data);
     if (first >= 0 && !r) llm_text_str(path, "/"), llm_text_str(path, s.files[first].name);
     return path->failed ? llm__nomem() : LLM_OK;
+}
+
+/* Appends the path of the GGUF file in a folder that would be chosen of a repository; nothing if there is none, or if it is a folder of
+ * safetensors. LLM_ERR_IO: parts of it are missing. */
+static llm_result llm__hub_in_folder(const char *folder, llm_text *path) {
+    LLM__SCOPED(llm__hub_snapshot_free) llm__hub_snapshot s = LLM__ZERO;
+    llm__hub_name any;
+    int first = -1, models = 0;
+    memset(&any, 0, sizeof any);
+    snprintf(any.bare, sizeof any.bare, "%.400s", folder);
+    llm_result r = llm__hub_snapshot_read(folder, 1, &s);
+    for (int i = 0; i < s.n && !r; i++) models += llm__hub_is_gguf(s.files[i].name);
+    if (!r && models) r = llm__hub_choose(&any, s.files, s.n, &first);
+    if (r || first < 0) return r;
+    llm_text_format(path, "%s%s%s", folder, llm__ends_with(folder, "/") ? "" : "/", s.files[first].name);
+    return path->failed ? llm__nomem() : LLM_OK;
+}
+
+/* Appends the path of the file (mmproj-*.gguf) that a GGUF model sees with: beside it, in the cache also above it. Nothing if there is
+ * none. alone: the model lies in a folder that is no part of the cache. */
+static llm_result llm__hub_companion(const char *model, int alone, llm_text *path) {
+    LLM__SCOPED(llm__hub_snapshot_free) llm__hub_snapshot s = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text root = LLM__ZERO;
+    const char *commit = alone ? NULL : strstr(model, "/snapshots/"), *end = commit ? strchr(commit + 11, '/') : NULL;
+    if (!end) end = strrchr(model, '/');
+    if (!end) return LLM_OK;
+    llm_text_add(&root, model, (size_t)(end - model));
+    llm_result r = root.failed ? llm__nomem() : llm__hub_snapshot_read(root.data, alone, &s);
+    const int at = r ? -1 : llm__hub_sibling(s.files, s.n, end + 1);
+    if (at >= 0) llm_text_format(path, "%s/%s", root.data, s.files[at].name);
+    return r ? r : path->failed ? llm__nomem() : LLM_OK;
 }
 
 /* ---- llm_hub_list */
@@ -40105,7 +40224,7 @@ static llm_result llm__hub_list_snapshot(const char *repo, const char *bare, con
     LLM__SCOPED(llm__hub_snapshot_free) llm__hub_snapshot s = LLM__ZERO;
     int64_t bytes = 0;
     int weights = 0, older = 0, part, of, first;
-    llm_result r = llm__hub_snapshot_read(folder, &s);
+    llm_result r = llm__hub_snapshot_read(folder, 0, &s);
     for (int i = 0; i < s.n && !r; i++) {
         const int gguf = llm__hub_is_gguf(s.files[i].name);
         weights += llm__hub_is_weights(s.files[i].name, 0);
@@ -40190,11 +40309,11 @@ static int llm__hub_walk(const char *repo, const char *quant, llm_text *blobs, l
         LLM__SCOPED(llm__hub_snapshot_free) llm__hub_snapshot s = LLM__ZERO;
         LLM__SCOPED(llm__drop) char *folder = llm__path_join(at.data, c);
         if (*c == '.' || !folder || llm__path_is_link(folder)) continue;
-        *r = llm__hub_snapshot_read(folder, &s);
+        *r = llm__hub_snapshot_read(folder, 0, &s);
         for (int i = 0; i < s.n && !*r; i++) {
             LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, s.files[i].name);
             const int goes = quant && llm__hub_is_gguf(s.files[i].name) && llm__hub_is_quant(s.files[i].name, quant);
-            left += !goes;
+            left += !goes && !llm__hub_is_mmproj(s.files[i].name); /* which is nothing by itself */
             if (path && (goes || !quant)) llm__hub_blob_of(path, blobs);
             if (path && goes) *r = llm__path_remove(path);
         }
@@ -45715,11 +45834,37 @@ static llm_result llm__setup_fetch(llm_setup *s, char *(*get)(const char *name))
     return name.failed ? llm__nomem() : llm__hub_get(name.data, s->download_dir, get, s->pull_progress, s->pull_user, &s->path);
 }
 
+/* Of a folder of GGUF files the one that is chosen there. With a model of the Hub or of a folder goes what it sees with, where that lies
+ * beside it and is of a kind that is known. */
+static llm_result llm__setup_pair(llm_setup *s) {
+    LLM__SCOPED(llm_text_free) llm_text found = LLM__ZERO;
+    const int folder = llm__path_kind_of(s->path.data) == LLM__PATH_DIR, own = s->model == s->path.data;
+    LLM__SCOPED(llm__drop) char *config = folder ? llm__path_join(s->path.data, "config.json") : NULL;
+    llm_result r = LLM_OK;
+    s->mmproj.len = 0;
+    if (folder && config && llm__path_kind_of(config) == LLM__PATH_NONE) r = llm__hub_in_folder(s->path.data, &found);
+    if (r || (folder && !found.len)) return r;
+    if (found.len) {
+        s->path.len = 0;
+        llm_text_str(&s->path, found.data);
+        if (s->path.failed) return llm__nomem();
+        if (own) s->model = s->path.data;
+    } else if (!strcmp(s->model, s->path.data)) return LLM_OK; /* a file that was named is taken as it is */
+    if (s->files.mmproj || s->files.language_model_only) return LLM_OK;
+    r = llm__hub_companion(s->path.data, folder, &s->mmproj);
+    if (r || !s->mmproj.len) return r;
+    const llm__logger log = {s->files.log, s->files.log_user};
+    if (llm__mmproj_known(s->mmproj.data)) llm__log(&log, LLM_LOG_WARN, "%s: the model takes text only", llm_last_error());
+    else s->files.mmproj = s->mmproj.data;
+    return LLM_OK;
+}
+
 /* Without a device the library is not even looked at, unless device cuda is asked for. */
 LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
     llm_result r = s->hf_repo ? llm__setup_fetch(s, get) : llm__model_find(s->model, s->download_dir, s->revision, get, &s->path);
     if (!s->model) s->model = s->path.data;
+    if (!r) r = llm__setup_pair(s);
     if (!r && s->model_format && !strcmp(s->model_format, "hf") && llm__path_kind_of(s->path.data) != LLM__PATH_DIR)
         r = llm__error(LLM_ERR_ARG, "model_format: hf, and %.200s is no folder", s->path.data);
     if (e->cuda_library || (!(e->device && !strcmp(e->device, "cuda")) && llm__path_kind_of("/dev/nvidiactl") == LLM__PATH_NONE)) return r;
@@ -45775,6 +45920,7 @@ LLM_API void llm_setup_free(llm_setup *s) {
     llm_text_free(&s->draft);
     llm_text_free(&s->library);
     llm_text_free(&s->media_domains);
+    llm_text_free(&s->mmproj);
 }
 
 /* ============================================================================

@@ -238,6 +238,36 @@ def test_mmproj(extra):
         by_files(folder, 1, json.loads((folder / "expected.json").read_text())["prompts"][1], extra, ("-m", str(model), "--mmproj", str(ROOT / "build/data/vision_gguf/llava_next/mmproj.gguf")))
 
 
+def test_pairs():
+    """What a GGUF model sees with is found beside it, in a folder and in the Hub's cache, as llama.cpp finds it."""
+    folder, chat = DATA / "qwen2_5_vl", str(DATA / "qwen2_5_vl/chat1.json")
+    model, mmproj = twins.seeing(folder, ROOT / "build/data/vision_gguf/qwen2_5_vl")
+    p = json.loads((folder / "expected.json").read_text())["prompts"][1]
+    with tempfile.TemporaryDirectory() as d:
+        where, cache = pathlib.Path(d), pathlib.Path(d) / "cache/models--o--m"
+        for at in (where / "models/seer", cache / "snapshots/c0ffee", where / "odd"):
+            at.mkdir(parents=True)
+            (at / "model-F32.gguf").symlink_to(model.resolve())
+            (at / "mmproj-F32.gguf").symlink_to(mmproj.resolve())
+        (cache / "refs").mkdir()
+        (cache / "refs/main").write_text("c0ffee")
+        by_files(folder, 1, p, ["--download-dir", str(cache.parent)], ("-m", "o/m"))
+        by_files(folder, 1, p, [], ("-m", str(where / "models/seer")))
+        def score(*flags): return subprocess.run([CLI, "score", "--messages", chat, "--json", *flags], capture_output=True, text=True, timeout=60)
+        for name, flags in (("--language-model-only", ("-m", str(where / "odd"), "--language-model-only")), ("a file that was named", ("-m", str(where / "odd/model-F32.gguf")))):
+            a = score(*flags)
+            check(f"{name}: text only", a.returncode == 1 and "multimodal" in a.stderr, a.stderr)
+        (where / "odd/mmproj-F32.gguf").unlink()
+        twins.mmproj(where / "odd/mmproj-x.gguf", folder, lambda keys, tensors: keys.update({".clip.projector_type": "perceiver"}))
+        a = score("-m", str(where / "odd"))
+        check("a kind that is not known leaves a model of texts, and a line", a.returncode == 1 and "perceiver" in a.stderr and "multimodal" in a.stderr, a.stderr)
+        s = Server("--models-dir", str(where / "models"), "--dtype", "float32", model=False, base=("--log-level", "warn"))
+        names = [m["id"] for m in json.loads(s.request("GET", "/v1/models")[2])["data"]]
+        check("a folder of --models-dir is one model", names == ["seer"], names)
+        by_server(s, folder, p)
+        s.stop()
+
+
 def bad_mmproj(where, folder, made):
     """Files that say what cannot be, and others that are none."""
     model, mmproj = made / folder.name / "model.gguf", where / "mmproj.gguf"
@@ -595,6 +625,7 @@ def main():
     if a.family or a.files: return finish()
     test_mmproj(extra)
     test_spellings(extra)
+    test_pairs()
     test_bad("qwen2_5_vl")
     test_bad("llava_next")
     test_options()
