@@ -107,7 +107,13 @@ build/bench_cuda: tests/bench/bench_cuda.c llm.h build/.deps
 	$(CC) -std=gnu11 $(CFLAGS) -w $< -o $@ $(LIBS)
 
 gpu: CUDA_ARCHS = $(if $(filter native,$(CUDA_ARCH)),,80 89 90a 100)
-gpu: all checkpoints build/dev/test_cuda build/bench_cuda libllm_cuda.so ## all that tests/cuda/gpu.sh needs on a machine with a GPU: programs, libllm_cuda.so, checkpoints
+GPU_CARRY = libllm_cuda.so llm_cli llm_serve build/dev/test_cuda build/bench_cuda build/checkpoints
+gpu: all checkpoints build/dev/test_cuda build/bench_cuda libllm_cuda.so ## all that tests/cuda/gpu.sh needs on a machine with a GPU (60 MB at most): programs, libllm_cuda.so, checkpoints
+	@n=$$(du -Lcm --apparent-size $(GPU_CARRY) | tail -1 | cut -f1); echo "carry $(GPU_CARRY): $$n MB"; [ $$n -le 60 ]
+
+sass: ## what nvcc made of each kernel: registers, loads by width, instructions a byte beside what a GPU issues
+	python3 tests/tools/setup.py sass
+	python3 tests/cuda/sass.py
 
 test-cuda: all build/libllm_cuda_emu.so ## the CUDA code on the emulation: operations, checkpoints on 1, 2 and 4 devices, sanitizers, faults (40 minutes)
 	@python3 tests/tools/run.py cuda

@@ -175,9 +175,10 @@ static void *nccl_function(const char *name) {
 /* The matrix library of the toolkit's version; what computes without it does so here. */
 static void *cublas_function(const char *name) {
     static void *library; /* opened once, as above */
+    static int asked;
     char file[32];
     snprintf(file, sizeof file, "libcublasLt.so.%d", CUDART_VERSION / 1000);
-    if (!library) library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (!asked++) library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     return library ? dlsym(library, name) : NULL;
 }
 
@@ -272,7 +273,8 @@ static int max_int(int64_t a, int64_t b) { return (int)(a > b ? a : b); }
  *
  * The environment is asked for what only tests and tests/cuda/gpu.sh want:
  *
- *     LLM_CUDA_TIMES        events around every step; close logs how long the first device computed and how long it stood still
+ *     LLM_CUDA_TIMES        events around every step; close logs how long the first device computed and how long it stood still; with the
+ *                           value `records` no graphs, and events around each record: close logs the time of each kind
  *     LLM_CUDA_ONE_DEVICE   all ranks on device 0, so that one GPU can show what sums over peer memory do
  *     LLM_CUDA_TRY_NCCL     with one rank: opens NCCL all the same, and sums something
  *     LLM_CUDA_NO_CUBLAS    cuBLASLt is not opened: large products are our own
@@ -358,8 +360,13 @@ typedef enum op_kind {
     OP_LORA,
     OP_SEND,
     OP_RECEIVE,
-    OP_STATE
+    OP_STATE,
+    OP_COUNT
 } op_kind;
+
+static const char *const op_names[OP_COUNT] = {"embed",      "rope",   "residual", "norm",    "linear",  "qkv",
+                                               "attention",  "latent", "route",    "experts", "gate",    "gather",
+                                               "all_reduce", "logits", "lora",     "send",    "receive", "state"};
 
 typedef struct record {
     op_kind kind;
@@ -411,6 +418,7 @@ typedef struct rank {
     int sync_each;                                  /* LLM_CUDA_SYNC is set */
     cudaStream_t stream;
     cudaEvent_t done[N_FLIGHT], stage_free[2], from[N_TIMES], to[N_TIMES]; /* from, to: see note_times */
+    cudaEvent_t around[2];                                                 /* of a record: see time_record */
     uint8_t *stage[2], *stage_device[2];                                   /* pinned and device memory through which weights are loaded */
     int64_t stage_bytes;
     int stage_turn, stage_used[2];
@@ -463,8 +471,10 @@ struct llm_backend_ctx {
     llm_drawn *drawn[N_FLIGHT]; /* pinned (max_out) */
     uint8_t *bent[N_FLIGHT];    /* pinned masks and changes of the draws */
     int64_t vocab, widest;
-    unsigned begun, waited;  /* steps */
-    int times;               /* LLM_CUDA_TIMES is set */
+    unsigned begun, waited;    /* steps */
+    int times, each_record;    /* LLM_CUDA_TIMES is set; to `records` */
+    double record_s[OP_COUNT]; /* of the first device, with each_record */
+    int64_t n_records[OP_COUNT];
     double busy_s, idle_s;   /* seconds of the first device in steps, and between them */
     llm_shape shape, padded; /* of the step that is being recorded; padded to a bucket where a graph is used */
     int32_t page_stride, any_draws, want_rows, longest, singles, capture; /* singles: sequences with one row */
@@ -2129,8 +2139,8 @@ typedef struct rope_rows {
 
 /* Computes: cosines and sines (T, 2 * half) of every row's position; angles in double, as position times frequency loses its fraction in
  * f32. Grid: one block a row. Twin: llm__run_rope. */
-static __global__ void __launch_bounds__(64)
-    kernel_rope(step_view s, float *to, int64_t stride, const float *inv_freq, int rope_dim, float scale0, float scale1, rope_rows rows) {
+static __global__ void __launch_bounds__(64) kernel_rope(step_view s, float *to, int64_t stride, const float *inv_freq, int rope_dim,
+                                                         float scale0, float scale1, const __grid_constant__ rope_rows rows) {
     int row = (int)blockIdx.x, half = rope_dim / 2;
     if (row >= s.head[HEAD_ROWS]) return;
     int seq = s.seq_of_row[row], variant = s.seq_rope[seq], three = s.head[HEAD_POSITIONS] == 3;
@@ -4494,8 +4504,9 @@ static llm_result cuda_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     if (result) return result;
     const llm_shape *n = &s->shape;
     ctx->shape = ctx->padded = *n;
-    ctx->capture = !ctx->cfg.enforce_eager && !ctx->ranks[0].sync_each && n->n_rows && n->n_rows == n->n_seqs && n->n_rows == n->n_out &&
-                   bucket(&ctx->cfg, n->n_rows) <= ctx->cfg.max_out && bucket(&ctx->cfg, n->n_rows) <= ctx->cfg.max_rows &&
+    ctx->capture = !ctx->cfg.enforce_eager && !ctx->ranks[0].sync_each && !ctx->each_record && n->n_rows && n->n_rows == n->n_seqs &&
+                   n->n_rows == n->n_out && bucket(&ctx->cfg, n->n_rows) <= ctx->cfg.max_out &&
+                   bucket(&ctx->cfg, n->n_rows) <= ctx->cfg.max_rows &&
                    (!ctx->cfg.max_seq_len_to_capture || ctx->longest <= ctx->cfg.max_seq_len_to_capture);
     if (ctx->capture) ctx->padded.n_rows = ctx->padded.n_seqs = ctx->padded.n_out = bucket(&ctx->cfg, n->n_rows);
     for (int i = 0; i < ctx->n_ranks; i++) {
@@ -4558,12 +4569,28 @@ static void run_record(rank *r, const record *rec) {
     case OP_SEND: run_send(r, rec->op.gather.src->data, rows_bytes(r, rec->op.gather.src), 1); return;
     case OP_RECEIVE: run_receive(r, rec->op.gather.dst->data, rows_bytes(r, rec->op.gather.dst), -1); return;
     case OP_STATE: run_state(r, &rec->op.state); return;
+    case OP_COUNT: return;
     }
+}
+
+/* One record by itself, with the time that the first device needs for it. */
+static void time_record(rank *r, const record *rec) {
+    float ms = 0;
+    rank_ok(r, cudaEventRecord(r->around[0], r->stream), "event");
+    run_record(r, rec);
+    rank_ok(r, cudaEventRecord(r->around[1], r->stream), "event");
+    if (!rank_ok(r, cudaEventSynchronize(r->around[1]), "event") ||
+        !rank_ok(r, cudaEventElapsedTime(&ms, r->around[0], r->around[1]), "event"))
+        return;
+    r->ctx->record_s[rec->kind] += ms * 1e-3;
+    r->ctx->n_records[rec->kind]++;
 }
 
 /* Launches the list and, if tokens are drawn here, the sampler behind it: eagerly, or into the graph that is being captured. */
 static void run_list(rank *r) {
-    for (int i = 0; i < r->n && !r->failed; i++) run_record(r, &r->list[i]);
+    for (int i = 0; i < r->n && !r->failed; i++)
+        if (r->ctx->each_record && !r->index) time_record(r, &r->list[i]);
+        else run_record(r, &r->list[i]);
     if (r->ctx->any_draws) run_draws(r);
 }
 
@@ -5175,6 +5202,8 @@ static void rank_close(rank *r) {
         if (r->stage_free[i]) cudaEventDestroy(r->stage_free[i]);
         if (r->done[i]) cudaEventDestroy(r->done[i]);
     }
+    for (int i = 0; i < 2; i++)
+        if (r->around[i]) cudaEventDestroy(r->around[i]);
     for (int i = 0; i < N_TIMES; i++) {
         if (r->from[i]) cudaEventDestroy(r->from[i]);
         if (r->to[i]) cudaEventDestroy(r->to[i]);
@@ -5233,6 +5262,12 @@ static void cuda_close(llm_backend_ctx *ctx) {
     if (!ctx) return;
     snprintf(text, sizeof text, "device busy %.6f s, idle between steps %.6f s", ctx->busy_s, ctx->idle_s);
     if (ctx->times && ctx->cfg.log) ctx->cfg.log(ctx->cfg.log_user, LLM_LOG_INFO, text);
+    for (int i = 0; i < OP_COUNT && ctx->cfg.log; i++) {
+        if (!ctx->n_records[i]) continue;
+        snprintf(text, sizeof text, "records of %s: %lld, %.3f us each", op_names[i], (long long)ctx->n_records[i],
+                 ctx->record_s[i] / (double)ctx->n_records[i] * 1e6);
+        ctx->cfg.log(ctx->cfg.log_user, LLM_LOG_INFO, text);
+    }
     if (ctx->failed) abort_ranks(ctx);
     int ended = threads_end(ctx);
     if (!ended || (ctx->failed && !devices_end(ctx))) {
@@ -5296,6 +5331,8 @@ static void rank_open(rank *r) {
         rank_ok(r, cudaEventCreateWithFlags(&r->from[i], cudaEventDefault), "event");
         rank_ok(r, cudaEventCreateWithFlags(&r->to[i], cudaEventDefault), "event");
     }
+    for (int i = 0; i < 2 && ctx->each_record && !r->index; i++)
+        rank_ok(r, cudaEventCreateWithFlags(&r->around[i], cudaEventDefault), "event");
     rank_ok(r, cudaDeviceGetAttribute(&r->n_sms, cudaDevAttrMultiProcessorCount, r->device), "device");
     rank_ok(r, cudaDeviceGetAttribute(&r->max_smem, cudaDevAttrMaxSharedMemoryPerBlockOptin, r->device), "device");
     rank_ok(r, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, r->device), "device");
@@ -5403,7 +5440,10 @@ static llm_result open_parts(llm_backend_ctx *ctx) {
     if (!ctx->kv_type)
         ctx->kv_type = ctx->cfg.compute == LLM_COMPUTE_F32 ? LLM_KV_F32 : ctx->cfg.compute == LLM_COMPUTE_BF16 ? LLM_KV_BF16 : LLM_KV_F16;
     if (!rank_ok(&ctx->ranks[0], cudaGetDeviceProperties(&prop, 0), "device")) return rank_result(&ctx->ranks[0]);
-    snprintf(ctx->name, sizeof ctx->name, "%s, %d device%s", prop.name, ctx->n_ranks, ctx->n_ranks == 1 ? "" : "s");
+    snprintf(ctx->name, sizeof ctx->name, "%s, %d device%s, %s", prop.name, ctx->n_ranks, ctx->n_ranks == 1 ? "" : "s",
+             getenv("LLM_CUDA_NO_CUBLAS")        ? "cuBLASLt is not asked for"
+             : cublas_function("cublasLtMatmul") ? "cuBLASLt"
+                                                 : "cuBLASLt is not there");
     if (ctx->n_ranks == 1 && getenv("LLM_CUDA_TRY_NCCL")) return try_nccl(ctx);
     return ctx->n_ranks > 1 ? open_ranks(ctx) : LLM_OK;
 }
@@ -5452,6 +5492,7 @@ static llm_result cuda_open(const llm_backend_config *cfg, llm_backend_ctx **out
     ctx->n_ranks = ranks;
     ctx->n_group = ranks / stages;
     ctx->times = getenv("LLM_CUDA_TIMES") != NULL;
+    ctx->each_record = ctx->times && !strcmp(getenv("LLM_CUDA_TIMES"), "records");
     ctx->one_device = getenv("LLM_CUDA_ONE_DEVICE") != NULL;
     pthread_mutex_init(&ctx->mutex, NULL);
     pthread_mutex_init(&ctx->put, NULL);

@@ -1720,7 +1720,7 @@ int main(int argc, char **argv) {
                  {"pages", tc_pages},       {"states", tc_states}};
     /* clang-format on */
     for (int i = 0; i < LLM__COUNT(parts); i++, start = llm__now()) {
-        if (argc > 1 && strcmp(argv[1], parts[i].name)) continue; /* one part alone */
+        if (argc > 1 && strcmp(argv[1], parts[i].name) && strcmp(argv[1], "operations")) continue; /* one part alone, or all but models */
         parts[i].run();
         printf("-- %s: %.1f s\n", parts[i].name, llm__now() - start);
         fflush(stdout);

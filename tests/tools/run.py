@@ -294,25 +294,20 @@ def nvcc():
     return shutil.which("nvcc") or next(iter(glob.glob("/usr/local/cuda/bin/nvcc")), None)
 
 
-CUDA_LOADING = ("kernel_pack", "kernel_plain")  # they run while weights are loaded, and may keep arrays in local memory
-
-
 def cuda_spills():
-    """What ptxas says: no kernel of a step keeps anything in local memory."""
+    """What ptxas says: no warning, and no kernel of a step keeps anything in local memory."""
     if not nvcc(): return skip("ptxas report", "nvcc is not there")
+    sys.path.insert(0, "tests/cuda")
+    import sass
     start = time.time()
-    p = subprocess.run([nvcc(), "-O3", "-std=c++17", "-split-compile=0", "-gencode", "arch=compute_90a,code=sm_90a", "-Xcompiler", "-Wall", "-Xptxas", "-v", "-cubin", "-o", "build/llm_cuda.cubin", "llm_cuda.cu"], capture_output=True, text=True)
-    found = re.findall(r"properties for _Z(\d+)(\w+)\n\s+(\d+) bytes stack frame, (\d+) bytes spill stores", p.stdout + p.stderr)
-    good = bad = 0
-    for length, mangled, frame, stores in found:
-        name, which = mangled[:int(length)], [int(x) for x in re.findall(r"L[ib](\d+)E", mangled)]
-        right = frame == "0" or (name in CUDA_LOADING and stores == "0")
-        good, bad = good + right, bad + (not right)
-        if not right: print(f"    {name}{which or ''}: {frame} bytes of local memory, {stores} of them spilled")
-    if p.returncode or len(found) < 80 or "warning" in p.stderr: bad += 1; print("    " + "\n    ".join(x for x in p.stderr.splitlines() if "warning" in x or "error" in x))
-    TOTAL[0] += good
-    TOTAL[1] += bad
-    print(f"{'CUDA, ptxas report (sm_90a)':34s} {good:7d} passed {bad:4d} failed {0:4d} skipped {time.time() - start:7.1f} s", flush=True)
+    said = sass.compile_cubin("90a")[1]
+    used = {sass.kernel_name(mangled): found for mangled, found in sass.resources(said).items()}
+    bad = [f"{name}: {found[0]} bytes of local memory, {found[1]} of them spilled" for name, found in used.items() if found[0] and name not in sass.LOADING] + [x for x in said.splitlines() if "warning" in x]
+    if len(used) < 80: bad.append(f"{len(used)} kernels")
+    for line in bad: print("    " + line)
+    TOTAL[0] += len(used)
+    TOTAL[1] += len(bad)
+    print(f"{'CUDA, ptxas report (sm_90a)':34s} {len(used):7d} passed {len(bad):4d} failed {0:4d} skipped {time.time() - start:7.1f} s", flush=True)
 
 
 def cuda_some():
@@ -343,7 +338,7 @@ def cuda():
     step("CUDA llm_serve, answers of the CPU", [sys.executable, "tests/cuda/test_cuda_serve.py"], {"LLM_CUDA_LIBRARY": library})
     env = {"VLLM_BATCH_INVARIANT": "1", "LLM_CUDA_LIBRARY": library, "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model(), "LLM_TEST_FLAGS": "--device cuda -tp 2"}
     step("CUDA llm_serve, the whole suite", [sys.executable, "tests/e2e/test_serve.py"], env, timeout=3600)
-    step("CUDA figures, tiny", ["build/bench_cuda", library, "tiny"])
+    step("CUDA figures, tiny", ["sh", "tests/cuda/gpu.sh", "figures"], {"LLM_CUDA_LIBRARY": library, "LLM_TINY": "1", "OUT": "build/gpu/tiny", "GPU_SECONDS": "3000"})
     print(f"{'CUDA, before nvcc':34s} {(time.time() - start) / 60:.1f} minutes", flush=True)
     cuda_spills()
     if not nvcc(): return skip("nvcc", "it is not there")
