@@ -25,8 +25,8 @@ typedef int (*llm_pull_fn)(void *user, const char *file, int64_t done, int64_t t
 LLM_API llm_result llm_hub_pull(const char *name, const char *hub_cache, char *(*get)(const char *name), llm_pull_fn progress, void *user,
                                 llm_text *path);
 
-/* The models of the cache as JSON: [{"name", "format": "gguf" or "safetensors", "quant" (or null), "bytes", "modified" (seconds since
- * 1970), "path"}, ...]. Names are such as llm_hub_pull and llm_hub_remove take. */
+/* The models of the cache as JSON: [{"name", "format": "gguf", "safetensors" or "pytorch", "quant" (or null), "bytes", "modified" (seconds
+ * since 1970), "path"}, ...]. Names are such as llm_hub_pull and llm_hub_remove take. */
 LLM_API llm_result llm_hub_list(const char *hub_cache, char *(*get)(const char *name), llm_text *json);
 
 /* Removes a model from the cache, with ORG/NAME:QUANT the files of that quantisation only. Nothing outside of the model's own folder

@@ -41,7 +41,7 @@ typedef struct llm_model_config {
 } llm_model_config;
 
 typedef struct llm_model_info {
-    const char *path, *architecture, *family, *format; /* format: "gguf" or "safetensors" */
+    const char *path, *architecture, *family, *format; /* format: "gguf", "safetensors" or "pytorch" */
     const char *file_type;                             /* what most weight bytes are: "Q4_1", "BF16", ... */
     int64_t n_params, weight_bytes;
     int32_t n_layers, hidden_size, n_heads, n_kv_heads, head_dim, vocab_size, max_position_embeddings;

@@ -18,9 +18,10 @@
 static llm_result llm__eagle_files(llm__source *s, const char *folder, const char *file) {
     s->path = folder;
     llm_result r = llm__folder_json(s, folder, "config.json", 16000000, &s->config);
-    if (!r && file && (strchr(file, '/') || !llm__ends_with(file, ".safetensors")))
-        return llm__error(LLM_ERR_UNSUPPORTED, "%.200s: the plain name of a .safetensors file expected (pickles are never read)", file);
-    return r ? r : file ? llm__source_safetensors(s, llm__source_path(s, folder, file)) : llm__source_weights(s, folder, "model");
+    if (!r && file &&
+        (strchr(file, '/') || !(llm__ends_with(file, ".safetensors") || llm__ends_with(file, ".bin") || llm__ends_with(file, ".pth"))))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%.200s: the plain name of a .safetensors or .bin file expected", file);
+    return r ? r : file ? llm__source_shard(s, llm__source_path(s, folder, file), &s->tensors) : llm__source_weights(s, folder, "model");
 }
 
 /* One tensor of a file being made: its entry in the header. *end: of the data before it, moved on. */

@@ -62,6 +62,8 @@ typedef struct llm__family {
 static const llm__family llm__families[] = {
     {"llama mistral ministral ministral3 xverse aquila cwm eagle", "llama mistral3 xverse", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"mixtral", "llama", LLM__NORM_TOPK | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
+    {"llama_meta", "", LLM__PAIRS, LLM_ACT_SILU, 1e4f, 1}, /* files of Meta and Mistral: see >>meta */
+    {"mixtral_meta", "", LLM__PAIRS | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"qwen", "qwen", LLM__QKV_BIAS, LLM_ACT_SILU, 1e4f, 1},
     {"qwen2 qwen2_vl_text qwen2_5_vl_text qwen2_vl qwen2_5_vl minicpmv", "qwen2 qwen2vl", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU,
      1e4f, 1},

@@ -26,7 +26,8 @@ LLM__PRIVATE const char *llm__layer_base(const llm__tensors *t, size_t skip) {
                                         "model.text_model.layers.",
                                         "llm.model.layers.",
                                         "layers.",
-                                        "decoder.layers."};
+                                        "decoder.layers.",
+                                        "ernie.layers."};
     for (int b = 0; b < LLM__COUNT(bases); b++)
         for (size_t i = 0; i < t->n; i++)
             if (t->item[i].name.n > skip && !strncmp(t->item[i].name.p + skip, bases[b], strlen(bases[b]))) return bases[b];
@@ -170,8 +171,16 @@ static int llm__loader_mapped(const llm__loader *L, const llm__tensor *t) {
 
 LLM__PRIVATE int llm__is_experts(int slot) { return slot >= LLM__W_E_GATE_UP && slot <= LLM__W_E_DOWN; }
 
-/* 1 if a matrix stands as (in, out): GPT-2's Conv1D, gpt-oss's experts, and the keys of latent attention in GGUF. */
+/* The same of a Paddle file: all of the layers, and an output layer that is not the embedding, which its shape tells. */
+static int llm__paddle_across(const llm__loader *L, int slot) {
+    char name[256];
+    const llm__tensor *t = L->layer < 0 && slot == LLM__W_HEAD ? llm__loader_find(L, slot, 0, 0, name) : NULL;
+    return L->layer >= 0 || (t && t->n_dims == 2 && t->shape[0] == L->a->hidden && t->shape[1] == L->a->vocab);
+}
+
+/* 1 if a matrix stands as (in, out): GPT-2's Conv1D, gpt-oss's experts, the keys of latent attention in GGUF, and Paddle's. */
 static int llm__stored_across(const llm__loader *L, int slot) {
+    if (!strcmp(L->base, "ernie.layers.")) return llm__paddle_across(L, slot);
     if (L->a->gguf) return slot == LLM__W_K_B;
     if (L->a->n_sets > 1 && (slot == LLM__W_ROUTER || slot == LLM__W_ROUTER2)) return 1;
     return (L->a->flags & LLM__CONV1D && L->layer >= 0) || (llm__is_experts(slot) && llm__arch_is(L->a, "gpt_oss"));
@@ -195,6 +204,7 @@ LLM__PRIVATE int llm__loader_seek(llm__loader *L, int slot, llm__slice which, in
     int stacked = which.size > 1 && t->n_dims > 1 + matrix; /* all in one tensor: one dimension more */
     s->type = t->type;
     s->data = t->data;
+    if (t->parts) s->data = t->parts, s->read = llm__parts_read;
     if (llm__ends_with(t->name.p, "_blocks")) {
         s->data = llm__loader_mxfp4(L, slot, t, rows, cols);
         s->type = LLM_TYPE_MXFP4;
@@ -204,7 +214,7 @@ LLM__PRIVATE int llm__loader_seek(llm__loader *L, int slot, llm__slice which, in
     } else {
         const int64_t want[3] = {which.size, across ? cols : rows, across ? rows : cols}, flat = (stacked ? which.size : 1) * rows;
         if (!llm__loader_type(L, t) || !llm__loader_fits(L, t, matrix ? want + !stacked : &flat, matrix ? 2 + stacked : 1)) return 0;
-        s->mapped = llm__loader_mapped(L, t);
+        s->mapped = !s->read && llm__loader_mapped(L, t);
     }
     /* the matrices of a stack follow each other: skip those before this one */
     int64_t stored_rows = s->transposed ? LLM__MAX(cols, 1) : rows;

@@ -34,16 +34,17 @@ struct llm_model {
  * see llm__load_mlp. */
 #define LLM__SLOTS(SLOT) \
     /* of the whole model */ \
-    SLOT(EMBED, "model.embed_tokens model.decoder.embed_tokens wte transformer.wte transformer.word_embeddings " \
-                "transformer.embedding.word_embeddings word_embeddings model.tok_embeddings gpt_neox.embed_in " \
-                "model.language_model.embed_tokens language_model.model.embed_tokens token_embd embed_tokens decoder.embed_tokens " \
-                "model.text_model.embed_tokens llm.model.embed_tokens language_model.model.tok_embeddings") \
+    SLOT(EMBED, \
+         "model.embed_tokens model.decoder.embed_tokens wte transformer.wte transformer.word_embeddings " \
+         "transformer.embedding.word_embeddings word_embeddings model.tok_embeddings gpt_neox.embed_in " \
+         "model.language_model.embed_tokens language_model.model.embed_tokens token_embd embed_tokens decoder.embed_tokens " \
+         "model.text_model.embed_tokens llm.model.embed_tokens language_model.model.tok_embeddings tok_embeddings ernie.embed_tokens") \
     SLOT(POSITIONS, "wpe transformer.wpe model.decoder.embed_positions position_embd decoder.embed_positions") \
     SLOT(EMBED_NORM, "transformer.word_embeddings_layernorm word_embeddings_layernorm token_embd_norm") \
     SLOT(OUT_NORM, "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f " \
                    "transformer.encoder.final_layernorm gpt_neox.final_layer_norm model.language_model.norm " \
                    "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm model.text_model.norm " \
-                   "llm.model.norm") \
+                   "llm.model.norm ernie.norm") \
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     SLOT(FC, "fc model.fc") /* of an EAGLE head */ \
     /* of a layer: attention */ \
@@ -70,21 +71,21 @@ struct llm_model {
     SLOT(V_B, "attn_v_b") \
     /* the MLP */ \
     SLOT(FFN_NORM, "pre_feedforward_layernorm post_attention_layernorm ffn_norm ln_2 final_layer_norm ln_mlp post_attention_norm") \
-    SLOT(GATE_UP, "mlp.gate_up_proj mlp.dense_h_to_4h") \
+    SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h") \
     SLOT(GATE, "mlp.gate_proj feed_forward.w1 mlp.w2 ffn_gate") \
     SLOT(UP, "mlp.up_proj feed_forward.w3 mlp.w1 mlp.c_fc mlp.fc1 mlp.fc_in fc1 mlp.dense_h_to_4h ffn_up") \
     SLOT(DOWN, "mlp.down_proj feed_forward.w2 mlp.c_proj mlp.fc2 mlp.fc_out fc2 mlp.dense_4h_to_h ffn_down") \
     SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm") \
     /* the mixture of experts */ \
-    SLOT(ROUTER, "mlp.gate mlp.router block_sparse_moe.gate block_sparse_moe.router.layer ffn_gate_inp") \
+    SLOT(ROUTER, "mlp.gate mlp.router feed_forward.gate block_sparse_moe.gate block_sparse_moe.router.layer ffn_gate_inp") \
     SLOT(ROUTER2, "mlp.gate.weight_1") /* of the experts for pictures */ \
     SLOT(CORRECTION, "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias exp_probs_b.bias exp_probs_b") \
-    SLOT(E_GATE_UP, "mlp.experts.gate_up_proj block_sparse_moe.input_linear ffn_gate_up_exps") \
-    SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 ffn_gate_exps") \
-    SLOT(E_UP, "mlp.experts.#.up_proj block_sparse_moe.experts.#.w3 ffn_up_exps") \
-    SLOT(E_DOWN, "mlp.experts.#.down_proj block_sparse_moe.experts.#.w2 mlp.experts.down_proj block_sparse_moe.output_linear " \
-                 "ffn_down_exps") \
-    SLOT(S_GATE_UP, "shared_mlp.input_linear") \
+    SLOT(E_GATE_UP, "mlp.experts.gate_up_proj mlp.experts.#.up_gate_proj block_sparse_moe.input_linear ffn_gate_up_exps") \
+    SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 feed_forward.experts.#.w1 ffn_gate_exps") \
+    SLOT(E_UP, "mlp.experts.#.up_proj block_sparse_moe.experts.#.w3 feed_forward.experts.#.w3 ffn_up_exps") \
+    SLOT(E_DOWN, "mlp.experts.#.down_proj block_sparse_moe.experts.#.w2 feed_forward.experts.#.w2 mlp.experts.down_proj " \
+                 "block_sparse_moe.output_linear ffn_down_exps") \
+    SLOT(S_GATE_UP, "shared_mlp.input_linear mlp.shared_experts.up_gate_proj") \
     SLOT(S_GATE, "mlp.shared_experts.gate_proj mlp.shared_expert.gate_proj ffn_gate_shexp") \
     SLOT(S_UP, "mlp.shared_experts.up_proj mlp.shared_expert.up_proj ffn_up_shexp") \
     SLOT(S_DOWN, "mlp.shared_experts.down_proj mlp.shared_expert.down_proj shared_mlp.output_linear ffn_down_shexp") \

@@ -13,6 +13,7 @@
 #include "model/tensors.h"
 #include "model/gguf.h"
 #include "model/safetensors.h"
+#include "model/torch.h"
 #include "model/arch.h"
 #include "model/loader.h"
 #include "model/net.h"
@@ -66,14 +67,15 @@ static llm_result llm__adapter_config(llm__adapter *d) {
 /* A PEFT folder. */
 static llm_result llm__adapter_peft(llm__adapter *d, const char *folder) {
     LLM__SCOPED(llm__drop) char *config = llm__path_join(folder, "adapter_config.json");
-    LLM__SCOPED(llm__drop) char *weights = llm__path_join(folder, "adapter_model.safetensors");
+    LLM__SCOPED(llm__drop)
+    char *safe = llm__path_join(folder, "adapter_model.safetensors"), *torch = llm__path_join(folder, "adapter_model.bin");
     LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
-    llm_result r = config && weights ? llm__json_file(config, 1 << 20, &d->config) : llm__nomem();
+    llm_result r = config && safe && torch ? llm__json_file(config, 1 << 20, &d->config) : llm__nomem();
     if (!r) r = llm__adapter_config(d);
-    if (!r && llm__path_kind_of(weights) == LLM__PATH_NONE)
-        r = llm__error(LLM_ERR_UNSUPPORTED, "%s: no such file (pickle files, adapter_model.bin, are not read)", weights);
-    if (!r) r = llm__file_open(weights, 0, 1, &d->file);
-    if (!r) r = llm__safetensors_parse(weights, d->file.data, d->file.size, &d->tensors);
+    const int old = !r && llm__path_kind_of(safe) == LLM__PATH_NONE && llm__path_kind_of(torch) != LLM__PATH_NONE;
+    if (!r) r = llm__file_open(old ? torch : safe, 0, 1, &d->file);
+    if (!r && old) r = llm__torch_parse(torch, d->file.data, d->file.size, &d->tensors.names, &d->tensors);
+    else if (!r) r = llm__safetensors_parse(safe, d->file.data, d->file.size, &d->tensors);
     llm_json_write(d->config, 0, &text);
     d->content = llm__hash(text.data, text.len, 1);
     return r || !text.failed ? r : llm__nomem();
@@ -125,7 +127,7 @@ static int llm__adapter_copy(const llm__loader *L, const llm__tensor *t) {
     const llm__tensor *own = strstr(t->name.p, ".lm_head.") ? llm__loader_find(L, LLM__W_HEAD, 0, 0, name) : NULL;
     if (!own) own = llm__loader_find(L, LLM__W_EMBED, 0, 0, name); /* perhaps tied */
     if (!own || t->n_dims != 2 || own->shape[0] != t->shape[0] || own->shape[1] != t->shape[1]) return 0;
-    if (llm__type_block(t->type) != 1 || llm__type_block(own->type) != 1) return llm__type_block(t->type) == 1;
+    if (llm__type_block(t->type) != 1 || llm__type_block(own->type) != 1 || own->parts) return llm__type_block(t->type) == 1;
     for (int64_t at = 0, n = t->shape[0] * t->shape[1]; at < n; at += LLM__COUNT(x)) {
         int m = (int)LLM__MIN(n - at, (int64_t)LLM__COUNT(x));
         llm__dequant_columns(t->type, t->data, at, m, x);

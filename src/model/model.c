@@ -48,7 +48,7 @@ static void llm__model_info_fill(llm_model *m) {
     o->path = m->path;
     o->architecture = a->class_name;
     o->family = a->name;
-    o->format = s->gguf ? "gguf" : "safetensors";
+    o->format = s->gguf ? "gguf" : s->torch ? "pytorch" : "safetensors";
     o->file_type = "random";
     for (size_t i = 0; i < s->tensors.n; i++) o->weight_bytes += s->tensors.item[i].bytes;
     const llm__type_desc *d;

@@ -33,9 +33,7 @@ static llm__matrix llm__ref_matrix(llm__loader *L, int layer, llm__slot slot, in
 }
 
 /* Row i as floats. */
-static void llm__ref_row(const llm__matrix *w, int64_t i, float *out) {
-    llm__dequant_columns(w->t->type, w->t->data + i * llm__row_bytes(w->t->type, w->cols), 0, w->cols, out);
-}
+static void llm__ref_row(const llm__matrix *w, int64_t i, float *out) { llm__tensor_values(w->t, i, w->cols, 0, w->cols, out); }
 
 /* y (T, rows) = W x, for x (T, cols), token by token; with `add` y += W x. row: (cols) of memory. */
 static void llm__ref_multiply(const llm__matrix *w, const float *x, int32_t T, int add, float *row, float *y) {

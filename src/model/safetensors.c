@@ -15,8 +15,8 @@ LLM__PRIVATE const char *llm__looks_like(const uint8_t *p, size_t n) {
         const char *start, *what;
     } known[] = {
         {"version https://git-lfs", " (a Git LFS pointer, not the file itself: git lfs pull fetches it)"},
-        {"PK\x03\x04", " (a zip or PyTorch file; pickles are never read: convert it to safetensors)"},
-        {"\x80\x02", " (a Python pickle, which is never read: convert it to safetensors)"},
+        {"PK\x03\x04", " (a zip, as torch.save writes: its name is pytorch_model.bin in a folder with config.json)"},
+        {"\x80\x02", " (a Python pickle, not of torch.save)"},
         {"lmgg", " (a ggml file older than GGUF)"},
         {"tjgg", " (a ggml file older than GGUF)"},
         {"<!DOCTYPE", " (a web page)"},

@@ -14,6 +14,7 @@
 #include "model/tensors.h"
 #include "model/gguf.h"
 #include "model/safetensors.h"
+#include "model/torch.h"
 #include "model/quant.h"
 
 LLM__PRIVATE llm_result llm__source_file(llm__source *s, const char *path, llm__file *out) {
@@ -114,8 +115,8 @@ LLM__PRIVATE llm_result llm__folder_lacks(const llm__source *s, const char *fold
         const char *ending, *advice;
     } kinds[] = {
         {".gguf", ": give the path of that file"},
-        {".bin", ", a pickle, which is never read: convert the model to safetensors"},
-        {".pth", ", a pickle, which is never read: convert the model to safetensors"},
+        {".bin", ": pytorch_model.bin, or shards and pytorch_model.bin.index.json, beside config.json expected"},
+        {".pth", ": consolidated.00.pth and so on beside params.json expected"},
         {".pdparams", ", a Paddle file: take a folder with safetensors"},
         {".safetensors", ": config.json beside model.safetensors, or beside shards and model.safetensors.index.json, expected"},
     };
@@ -131,42 +132,48 @@ LLM__PRIVATE llm_result llm__folder_lacks(const llm__source *s, const char *fold
     return llm__error(LLM_ERR_IO, "%s: no %s there, but %.200s%s", folder, lacks, found, kinds[best].advice);
 }
 
-LLM__PRIVATE llm_result llm__source_safetensors(llm__source *s, const char *path) {
+LLM__PRIVATE llm_result llm__source_shard(llm__source *s, const char *path, llm__tensors *tensors) {
     llm__file f;
     llm_result r = path ? llm__source_file(s, path, &f) : llm__nomem();
-    return r ? r : llm__safetensors_parse(path, f.data, f.size, &s->tensors);
+    if (r) return r;
+    if (llm__ends_with(path, ".safetensors")) return llm__safetensors_parse(path, f.data, f.size, tensors);
+    s->torch = 1;
+    return llm__torch_parse(path, f.data, f.size, &s->arena, tensors);
 }
 
-/* The shards that an index names. Its names come from strangers: plain names of .safetensors files in the same folder only. */
-static llm_result llm__source_shards(llm__source *s, const char *folder, const llm_json *index) {
+/* The shards that an index names. Its names come from strangers: plain names of files in the same folder, which end as its own. */
+static llm_result llm__source_shards(llm__source *s, const char *folder, const llm_json *index, const char *name_of, const char *ending) {
     int map = llm_json_find(index, 0, "weight_map"), is_map = llm_json_type_of(index, map) == LLM_JSON_OBJECT;
     LLM__SCOPED(llm__map_free) llm__map seen = LLM__ZERO;
     seen.seed = llm__seed(s);
     for (int v = is_map ? llm_json_first(index, map) : -1; v >= 0; v = llm_json_next(index, v)) {
         llm__str name = llm__json_text(index, v);
-        if (!name.p || !llm__plain_text(name, 255) || name.p[0] == '.' || strchr(name.p, '/') || !llm__ends_with(name.p, ".safetensors"))
-            return llm__error(LLM_ERR_FORMAT, "%s: weight_map: \"%.100s\": the plain name of a .safetensors file expected", folder,
-                              name.p ? name.p : "");
+        if (!name.p || !llm__plain_text(name, 255) || name.p[0] == '.' || strchr(name.p, '/') || !llm__ends_with(name.p, ending))
+            return llm__error(LLM_ERR_FORMAT, "%s: weight_map: \"%.100s\": the plain name of a %s file expected", folder,
+                              name.p ? name.p : "", ending);
         /* thousands of tensors name a few shards: each is opened once */
         int put = llm__map_put(&seen, name, 0);
-        llm_result r = put < 0 ? llm__nomem() : put ? llm__source_safetensors(s, llm__source_path(s, folder, name.p)) : LLM_OK;
+        llm_result r = put < 0 ? llm__nomem() : put ? llm__source_shard(s, llm__source_path(s, folder, name.p), &s->tensors) : LLM_OK;
         if (r) return r;
     }
     if (seen.len) return LLM_OK;
-    return llm__error(LLM_ERR_FORMAT, "%s: model.safetensors.index.json: weight_map: an object of shard names expected", folder);
+    return llm__error(LLM_ERR_FORMAT, "%s: %s: weight_map: an object of shard names expected", folder, name_of);
 }
 
 LLM__PRIVATE llm_result llm__source_weights(llm__source *s, const char *folder, const char *stem) {
-    char name[128];
-    snprintf(name, sizeof name, "%.90s.safetensors", stem);
-    const char *single = llm__source_path(s, folder, name);
-    LLM__SCOPED(llm__json_drop) llm_json *index = NULL;
-    if (!single || llm__place_kind(&s->place, single) != LLM__PATH_NONE) return llm__source_safetensors(s, single);
-    snprintf(name, sizeof name, "%.90s.safetensors.index.json", stem);
-    llm_result r = llm__folder_json(s, folder, name, 100000000, &index);
-    if (r) return r;
-    snprintf(name, sizeof name, "%.90s.safetensors", stem);
-    return index ? llm__source_shards(s, folder, index) : llm__folder_lacks(s, folder, name);
+    char name[128], lacks[128];
+    snprintf(lacks, sizeof lacks, "%.90s.safetensors", stem);
+    for (int torch = 0; torch <= !strcmp(stem, "model"); torch++) {
+        LLM__SCOPED(llm__json_drop) llm_json *index = NULL;
+        snprintf(name, sizeof name, torch ? "pytorch_%.90s.bin" : "%.90s.safetensors", stem);
+        const char *single = llm__source_path(s, folder, name);
+        if (!single || llm__place_kind(&s->place, single) != LLM__PATH_NONE) return llm__source_shard(s, single, &s->tensors);
+        snprintf(name, sizeof name, torch ? "pytorch_%.90s.bin.index.json" : "%.90s.safetensors.index.json", stem);
+        llm_result r = llm__folder_json(s, folder, name, 100000000, &index);
+        if (!r && index) r = llm__source_shards(s, folder, index, name, torch ? ".bin" : ".safetensors");
+        if (r || index) return r;
+    }
+    return llm__folder_lacks(s, folder, lacks);
 }
 
 /* Ascend's files are called by what is in them: quant_model_weight_w8a8.safetensors; newer ones quant_model_weights.safetensors. */

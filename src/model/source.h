@@ -5,6 +5,8 @@
  *   config.json                        shapes and switches; read by >>model
  *   generation_config.json             ids that end an answer, and how the publisher wants it sampled; may be absent
  *   model.safetensors                  the tensors, or shards of them with model.safetensors.index.json
+ *   pytorch_model.bin                  the same in older folders, by torch.save, with pytorch_model.bin.index.json
+ *   params.json, consolidated.*.pth    in place of both as Meta publishes models: see >>meta
  *   quantize_config.json and its like  how the tensors are quantised, where config.json is silent: see >>quant
  *   tokenizer.json, tokenizer.model, *.tiktoken    one of them; read by >>tokenizer
  *   tokenizer_config.json              names of special tokens, and in many models the chat template
@@ -49,6 +51,7 @@ typedef struct llm__source {
     llm__arena arena;
     llm__logger log;
     int no_mmap;
+    int torch; /* a file of tensors is not in safetensors */
 } llm__source;
 
 /* Opens a file that stays open as long as the source: tensors, keys and vocabularies point into it. */
@@ -76,10 +79,10 @@ LLM__PRIVATE llm_result llm__folder_json(llm__source *s, const char *folder, con
 /* Says that a folder lacks a file, and what stands there instead. */
 LLM__PRIVATE llm_result llm__folder_lacks(const llm__source *s, const char *folder, const char *lacks);
 
-/* One shard: all its tensors go into the table. path NULL: no memory for it. */
-LLM__PRIVATE llm_result llm__source_safetensors(llm__source *s, const char *path);
+/* One shard, of torch.save unless its name ends in .safetensors: all its tensors go into the table. path NULL: no memory for it. */
+LLM__PRIVATE llm_result llm__source_shard(llm__source *s, const char *path, llm__tensors *tensors);
 
-/* The weights of a folder: STEM.safetensors, or else the shards of its index. */
+/* The weights of a folder: STEM.safetensors, or else the shards of its index; of "model" also pytorch_model.bin, or its shards. */
 LLM__PRIVATE llm_result llm__source_weights(llm__source *s, const char *folder, const char *stem);
 
 /* A Hugging Face folder. */

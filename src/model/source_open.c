@@ -19,7 +19,9 @@
 #include "model/tensors.h"
 #include "model/gguf.h"
 #include "model/safetensors.h"
+#include "model/torch.h"
 #include "model/source.h"
+#include "model/meta.h"
 #include "model/gguf_vocab.h"
 
 /* Real lists have one to ten ids. Each is compared with those before it, so a list of millions must not be read. */
@@ -248,13 +250,16 @@ static llm_result llm__source_tokenizer_config(llm__source *s, const llm_model_c
 /* The file or folder itself: its settings and tensors. */
 static llm_result llm__source_open_path(llm__source *s, const llm_model_config *cfg) {
     llm__file f;
-    if (llm__place_kind(&s->place, s->path) == LLM__PATH_DIR) return llm__source_folder(s, s->path, cfg);
+    const int folder = llm__place_kind(&s->place, s->path) == LLM__PATH_DIR;
+    if (folder && !cfg->vocab_only && llm__meta_is(s, s->path)) return llm__meta_open(s, s->path, cfg->dummy_weights != 0);
+    if (folder) return llm__source_folder(s, s->path, cfg);
     llm_result r = llm__source_file(s, s->path, &f);
     if (r) return r;
     if (llm__is_gguf(&f)) return llm__source_gguf(s, s->path, f);
     if (cfg->vocab_only && !cfg->tokenizer) return LLM_OK; /* a tokenizer file: its own reader looks at it */
-    if (llm__ends_with(s->path, ".safetensors"))
-        return llm__error(LLM_ERR_FORMAT, "%s: a safetensors file is a part of a model: give its folder, with config.json", s->path);
+    if (llm__ends_with(s->path, ".safetensors") || llm__torch_is(f.data, f.size))
+        return llm__error(LLM_ERR_FORMAT, "%s: a %s is a part of a model: give its folder, with config.json", s->path,
+                          llm__torch_is(f.data, f.size) ? "file of torch.save" : "safetensors file");
     return llm__error(LLM_ERR_FORMAT, "%s: no model%s: a GGUF file, or a folder with config.json and safetensors expected", s->path,
                       llm__looks_like(f.data, f.size));
 }

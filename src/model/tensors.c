@@ -11,7 +11,8 @@
  * Both readers fill it the same way: llm__tensors_add for each tensor as the header is read, then llm__tensors_place once for the whole
  * file, when it is known where its data starts and all ranges can be compared. Parts and shards go into one table. What later code may rely
  * on, for every tensor in it: its name is unique and plain text; the product of its shape is below 2^63; bytes is what its type needs for
- * that shape; [data, data + bytes) lies in the mapped file and shares no byte with another tensor. */
+ * that shape; [data, data + bytes) lies in the mapped file and shares no byte with another tensor, but for those of one storage of a file
+ * of torch.save, which may be tied. */
 
 LLM__PRIVATE void llm__tensors_free(llm__tensors *t) {
     LLM_FREE(t->item);
@@ -108,4 +109,27 @@ LLM__PRIVATE llm_result llm__tensors_place(llm__tensors *t, size_t first, const 
         return llm__error(LLM_ERR_FORMAT, "%s: %zu bytes after the last tensor, none expected", path, size - (size_t)end);
     for (size_t i = first; i < t->n; i++) t->item[i].data = data + t->item[i].offset;
     return LLM_OK;
+}
+
+LLM__PRIVATE void llm__parts_read(const void *parts, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to) {
+    const llm__tensor_parts *p = (const llm__tensor_parts *)parts;
+    const int64_t size = llm__type_block_bytes(p->type), rows = p->by_cols ? p->rows : p->rows / p->n,
+                  cols = p->by_cols ? p->cols / p->n : p->cols;
+    uint8_t *out = (uint8_t *)to;
+    for (int64_t i = 0; i < n; i++, row += step)
+        for (int64_t c = col, take; c < col + n_cols; c += take, out += take * size) {
+            const uint8_t *from = p->data[p->by_cols ? c / cols : row / rows];
+            take = LLM__MIN(col + n_cols - c, cols - c % cols);
+            memcpy(out, from + ((row % rows) * cols + c % cols) * size, (size_t)(take * size));
+        }
+}
+
+LLM__PRIVATE void llm__tensor_values(const llm__tensor *t, int64_t row, int64_t cols, int64_t from, int64_t n, float *out) {
+    uint8_t some[1024];
+    for (int64_t i = 0, m; t->parts && i < n; i += m) {
+        m = LLM__MIN(n - i, (int64_t)sizeof some / 4);
+        llm__parts_read(t->parts, row, 1, 1, from + i, m, some);
+        llm__dequant_columns(t->type, some, 0, m, out + i);
+    }
+    if (!t->parts) llm__dequant_columns(t->type, t->data + row * llm__row_bytes(t->type, cols), from, n, out);
 }

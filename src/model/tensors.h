@@ -14,7 +14,8 @@
  * loads.
  *
  * Nothing of a model folder is executed, and only files named here, or by a plain name in the index, are opened. Links are followed (the
- * Hugging Face cache is made of them), but what they lead to must be a regular file. Pickles (pytorch_model.bin) are never read.
+ * Hugging Face cache is made of them), but what they lead to must be a regular file. Of pickles only what tensors need is understood
+ * (>>pickle).
  * References: ggml/docs/gguf.md; huggingface/safetensors README ("Format"). */
 #pragma once
 #include "api/config.h"
@@ -23,14 +24,22 @@
 #include "base/text.h"
 #include "base/map.h"
 
+/* A matrix that was cut into n equal parts, along its rows or its columns. */
+typedef struct llm__tensor_parts {
+    const uint8_t **data; /* (n) */
+    int64_t rows, cols;   /* of the whole */
+    int32_t n, type, by_cols;
+} llm__tensor_parts;
+
 typedef struct llm__tensor {
     llm__str name;       /* NUL-terminated */
     int32_t type;        /* llm_type, or a GGUF number that llm__type_info may not know: then bytes is 0 */
     int32_t n_dims;      /* 0 to 4; more (never of a language model) are folded into the first */
     int64_t shape[4];    /* row-major: outermost first; 1 beyond n_dims */
-    const uint8_t *data; /* in the mapped file */
+    const uint8_t *data; /* in the mapped file; NULL: it is in parts */
     int64_t bytes;
-    uint64_t offset; /* of its file's data part */
+    uint64_t offset;                /* of its file's data part */
+    const llm__tensor_parts *parts; /* mostly NULL */
 } llm__tensor;
 
 typedef struct llm__tensors {
@@ -63,3 +72,9 @@ LLM__PRIVATE llm_result llm__tensors_add(llm__tensors *t, const char *path, llm_
  * overlap, nothing behind the end; `covering`: no hole between them and nothing after them either. */
 LLM__PRIVATE llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *path, const uint8_t *data, size_t data_at,
                                            size_t size, int covering);
+
+/* n rows (row, row + step, ...), columns [col, col + n_cols), of a matrix in parts (llm__tensor_parts), as they are stored. */
+LLM__PRIVATE void llm__parts_read(const void *parts, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to);
+
+/* Elements [from, from + n) of a stored row of `cols` elements of a tensor, as f32. */
+LLM__PRIVATE void llm__tensor_values(const llm__tensor *t, int64_t row, int64_t cols, int64_t from, int64_t n, float *out);

@@ -55,17 +55,31 @@ static llm_result llm__view_tiles(llm_media *m, const llm__picture *p, int32_t w
     return r;
 }
 
+/* A picture in the middle of a square of the mean colour. */
+static llm_result llm__squared(const llm_media *m, const llm__picture *p, llm__picture *square) {
+    const int32_t side = LLM__MAX(p->w, p->h);
+    llm_result r = llm__picture_size(side, side);
+    if (r) return r;
+    if (!llm__picture_new(side, side, square)) return LLM_ERR_NOMEM;
+    for (size_t i = 0; i < (size_t)side * (size_t)side * 3; i++) square->rgb[i] = (uint8_t)(255 * m->processor.mean[i % 3]);
+    llm__picture_paste(square, p, (side - p->w) / 2, (side - p->h) / 2);
+    return LLM_OK;
+}
+
 /* The shorter side to a length, then the middle. */
 static llm_result llm__fit_crop(llm_media *m, const llm__picture *p) {
     const llm__processor *how = &m->processor;
-    LLM__SCOPED(llm__picture_free) llm__picture to = LLM__ZERO;
+    LLM__SCOPED(llm__picture_free) llm__picture to = LLM__ZERO, square = LLM__ZERO;
     llm__picture middle = LLM__ZERO;
+    llm_result r = how->pad ? llm__squared(m, p, &square) : LLM_OK;
+    if (r) return r;
+    if (how->pad) p = &square;
     const int tall = p->h > p->w;
     const int32_t other = (int32_t)((double)how->shortest * (tall ? p->h : p->w) / (tall ? p->w : p->h)), S = how->size;
     if (!how->crop) return llm__view_resized(m, p, S, S);
     if (other > LLM__MAX_SIDE || (int64_t)other * how->shortest > LLM__MAX_PIXELS)
         return llm__error(LLM_ERR_LIMIT, "a picture of %d x %d pixels is too long for a model that sees squares", p->w, p->h);
-    llm_result r = llm__resize(p, tall ? how->shortest : other, tall ? other : how->shortest, how->filter, &to);
+    r = llm__resize(p, tall ? how->shortest : other, tall ? other : how->shortest, how->filter, &to);
     if (!r) r = llm__picture_cut(&to, (to.w - S) / 2, (to.h - S) / 2, S, S, &middle);
     return r ? r : llm__view_add(m, &middle, NULL);
 }
@@ -152,16 +166,11 @@ static void llm__best_pinpoint(const llm__processor *how, const llm__picture *p,
     }
 }
 
-/* A picture in the middle of a square of the mean colour. */
+/* All of it in a square. */
 static llm_result llm__fit_padded(llm_media *m, const llm__picture *p) {
     LLM__SCOPED(llm__picture_free) llm__picture square = LLM__ZERO;
-    const int32_t side = LLM__MAX(p->w, p->h);
-    llm_result r = llm__picture_size(side, side);
-    if (r) return r;
-    if (!llm__picture_new(side, side, &square)) return LLM_ERR_NOMEM;
-    for (size_t i = 0; i < (size_t)side * (size_t)side * 3; i++) square.rgb[i] = (uint8_t)(255 * m->processor.mean[i % 3]);
-    llm__picture_paste(&square, p, (side - p->w) / 2, (side - p->h) / 2);
-    return llm__view_resized(m, &square, m->processor.size, m->processor.size);
+    llm_result r = llm__squared(m, p, &square);
+    return r ? r : llm__view_resized(m, &square, m->processor.size, m->processor.size);
 }
 
 /* The whole, squeezed into a square, then tiles of the best size, on black. */
@@ -278,7 +287,7 @@ LLM__PRIVATE llm_result llm__fit_frames(llm_media *m, llm__picture *first, llm__
 
 LLM__PRIVATE int32_t llm__view_rows(const llm__vision *v, const llm__media_view *view) {
     if (v->family->fit == LLM__FIT_SLICES) return v->n_query;
-    return view->rows / v->pool * (view->cols / v->pool);
+    return view->rows / v->pool * (view->cols / v->pool) + v->keeps_class;
 }
 
 LLM__PRIVATE int32_t llm__frames_taken(const llm__vision *v, const llm__processor *p, int32_t n, double seconds) {

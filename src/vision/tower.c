@@ -322,7 +322,7 @@ static llm_buffer *llm__see_list(const llm__tower *t, const llm__tower_list *lis
         const llm_embed_op given = {.dst = s->to, .given = LLM_GIVEN_ROW};
         switch (s->row->kind) {
         case LLM__STEP_NORM: llm__see_norm(t, s->rows, s->to, src, width, rms, &s->w, eps); break;
-        case LLM__STEP_LINEAR: llm__see_linear(t, s->rows, s->to, src, &s->w, s->row->act, 0, 0); break;
+        case LLM__STEP_LINEAR: llm__see_linear(t, s->rows, s->to, src, &s->w, s->row->act ? v->projector_act : LLM_ACT_NONE, 0, 0); break;
         case LLM__STEP_TWO: t->be->embed(t->ctx, 0, &given); break;
         default: t->be->gather(t->ctx, 0, &gather); break;
         }
@@ -519,6 +519,7 @@ static void llm__tower_describe_view(llm__tower *t, int32_t s, int32_t begin, in
     const llm__media_view *view = &t->media->view[t->view + s];
     const int32_t parts = v->pool * v->pool, blocks = view->rows / v->pool * (view->cols / v->pool), len = llm__tower_rows(v, view);
     int32_t first, end, row = begin;
+    if (v->keeps_class) t->out_rows[(*n_out)++] = begin + len - 1;
     for (int32_t k = 0; k < blocks; k++) {
         const int32_t block = llm__window_block(v, view, k, &first, &end);
         t->out_rows[(*n_out)++] = row;

@@ -66,6 +66,7 @@ typedef struct llm__eyes_family {
     const char *token;       /* placeholder of a picture in the rendered prompt */
     const char *begin, *end; /* what is put around its tokens */
     const char *video_token;
+    const char *defaults; /* what config.json leaves out beside the tower, as "key value key value" */
 } llm__eyes_family;
 
 /* A step of a projector. */

@@ -275,6 +275,7 @@ static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_lis
         char names[128], name[256];
         const char *wanted = llm__tower_deep(L->v, s->names, level, names);
         const int optional = (s->flags & LLM__STEP_MAYBE) != 0;
+        if (optional && wanted[0] == '@' && L->v->n_used < L->v->n_layers) continue; /* a norm behind the last layer, which is not used */
         step->row = &row[level >= 0 && i < 2 ? 1 - i : i];
         const llm__tower_part norm = {wanted, width, 0, width};
         if (s->kind == LLM__STEP_NORM) llm__tower_take(L, LLM_ROLE_VECTOR, &norm, 1, 0, s->flags, optional, -1, &step->w);

@@ -21,25 +21,25 @@ static const double llm__constants[3][6] = {{0.48145466, 0.4578275, 0.40821073, 
                                             {0.5, 0.5, 0.5, 0.5, 0.5, 0.5}};
 
 static const llm__tower_family llm__towers[] = {
-    {"clip_vision_model clip", LLM__SEES_CLASS | LLM__SEES_TABLE, LLM_ACT_QUICK_GELU, 1e-5f,
+    {"clip_vision_model clip llava llava_next", LLM__SEES_CLASS | LLM__SEES_TABLE, LLM_ACT_QUICK_GELU, 1e-5f,
      "hidden_size 768 intermediate_size 3072 num_hidden_layers 12 num_attention_heads 12 image_size 224 patch_size 32"},
-    {"siglip_vision_model siglip", LLM__SEES_TABLE, LLM_ACT_GELU_TANH, 1e-6f,
+    {"siglip_vision_model siglip llava_onevision gemma3 minicpmv", LLM__SEES_TABLE, LLM_ACT_GELU_TANH, 1e-6f,
      "hidden_size 768 intermediate_size 3072 num_hidden_layers 12 num_attention_heads 12 image_size 224 patch_size 16"},
     {"idefics3_vision smolvlm_vision idefics3 smolvlm idefics2", LLM__SEES_TABLE | LLM__SEES_BUCKETS, LLM_ACT_GELU_TANH, 1e-6f,
      "hidden_size 1152 intermediate_size 3072 num_hidden_layers 12 num_attention_heads 16 image_size 224 patch_size 32"},
-    {"internvl_vision intern_vit_6b", LLM__SEES_CLASS | LLM__SEES_TABLE, LLM_ACT_GELU, 1e-6f,
+    {"internvl_vision intern_vit_6b internvl internvl_chat", LLM__SEES_CLASS | LLM__SEES_TABLE, LLM_ACT_GELU, 1e-6f,
      "hidden_size 1024 intermediate_size 4096 num_hidden_layers 24 num_attention_heads 16 image_size 448 patch_size 14"},
     {"qwen2_vl", LLM__SEES_ROPE, LLM_ACT_QUICK_GELU, 1e-6f,
      "embed_dim 1280 depth 32 num_heads 16 mlp_ratio 4 patch_size 14 spatial_merge_size 2 temporal_patch_size 2"},
     {"qwen2_5_vl", LLM__SEES_ROPE | LLM__SEES_RMS, LLM_ACT_SILU, 1e-6f,
-     "hidden_size 1280 intermediate_size 3420 depth 32 num_heads 16 patch_size 14 spatial_merge_size 2 temporal_patch_size 2 "
+     "hidden_size 3584 intermediate_size 3420 depth 32 num_heads 16 patch_size 14 spatial_merge_size 2 temporal_patch_size 2 "
      "window_size 112"},
     {"qwen3_vl qwen3_vl_moe", LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_STRETCHED, LLM_ACT_GELU_TANH, 1e-6f,
      "hidden_size 1152 intermediate_size 4304 depth 27 num_heads 16 patch_size 16 spatial_merge_size 2 temporal_patch_size 2 "
      "num_position_embeddings 2304"},
-    {"ernie4_5_vl_moe_vision ernie4_5_moe_vl_vision DFNRope_vision_transformer", LLM__SEES_ROPE, LLM_ACT_QUICK_GELU, 1e-6f,
-     "hidden_size 1280 depth 32 num_heads 16 mlp_ratio 4 patch_size 14 spatial_merge_size 2"},
-    {"pixtral", LLM__SEES_TURNS | LLM__SEES_RMS, LLM_ACT_SILU, 1e-5f,
+    {"ernie4_5_vl_moe_vision ernie4_5_moe_vl_vision DFNRope_vision_transformer ernie4_5_vl_moe ernie4_5_moe_vl", LLM__SEES_ROPE,
+     LLM_ACT_QUICK_GELU, 1e-6f, "hidden_size 1280 depth 32 num_heads 16 mlp_ratio 4 patch_size 14 spatial_merge_size 2"},
+    {"pixtral mistral3", LLM__SEES_TURNS | LLM__SEES_RMS, LLM_ACT_GELU, 1e-5f,
      "hidden_size 1024 intermediate_size 4096 num_hidden_layers 24 num_attention_heads 16 image_size 1024 patch_size 16 rope_theta 10000"},
 };
 
@@ -97,24 +97,29 @@ static const llm__projector llm__projectors[] = {
 };
 
 #define LLM__QWEN LLM__EYES_FIRST | LLM__EYES_PAIRS | LLM__EYES_VIDEO
+#define LLM__ERNIE LLM__EYES_FIRST | LLM__EYES_TWICE | LLM__EYES_VIDEO
 static const llm__eyes_family llm__eyes[] = {
-    {"llava", "llava", LLM__FIT_CROP, LLM__MARKS_PLAIN, 0, 3, LLM__CLIP, "<image>", "", "", NULL},
-    {"llava_next", "llava", LLM__FIT_ANYRES, LLM__MARKS_PLAIN, LLM__EYES_NEWLINES, 3, LLM__CLIP, "<image>", "", "", NULL},
+    {"llava", "llava", LLM__FIT_CROP, LLM__MARKS_PLAIN, 0, 3, LLM__CLIP, "<image>", "", "", NULL, "vision_feature_layer -2"},
+    {"llava_next", "llava", LLM__FIT_ANYRES, LLM__MARKS_PLAIN, LLM__EYES_NEWLINES, 3, LLM__CLIP, "<image>", "", "", NULL,
+     "vision_feature_layer -2"},
     {"llava_onevision", "llava", LLM__FIT_ANYRES, LLM__MARKS_PLAIN, LLM__EYES_NEWLINES | LLM__EYES_SHRINK, 3, LLM__HALF, "<image>", "", "",
-     NULL},
-    {"internvl internvl_chat", "internvl", LLM__FIT_TILES, LLM__MARKS_PLAIN, 0, 3, LLM__IMAGENET, "<IMG_CONTEXT>", "<img>", "</img>", NULL},
+     NULL, ""},
+    {"internvl internvl_chat", "internvl", LLM__FIT_TILES, LLM__MARKS_PLAIN, 0, 3, LLM__IMAGENET, "<IMG_CONTEXT>", "<img>", "</img>", NULL,
+     "scale_factor 2"},
     {"minicpmv", "resampler", LLM__FIT_SLICES, LLM__MARKS_SLICES, LLM__EYES_RAW | LLM__EYES_IN_TEXT, 3, LLM__HALF, "(<image>./</image>)",
-     "<image>", "</image>", NULL},
-    {"qwen2_vl", "qwen2vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN, 3, LLM__CLIP, "<|image_pad|>", "", "", "<|video_pad|>"},
+     "<image>", "</image>", NULL, ""},
+    {"qwen2_vl", "qwen2vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN, 3, LLM__CLIP, "<|image_pad|>", "", "", "<|video_pad|>",
+     ""},
     {"qwen2_5_vl", "qwen2.5vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_SECONDS, 3, LLM__CLIP, "<|image_pad|>", "",
-     "", "<|video_pad|>"},
+     "", "<|video_pad|>", ""},
     {"qwen3_vl qwen3_vl_moe", "qwen3vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_TIMES, 3, LLM__HALF,
-     "<|image_pad|>", "", "", "<|video_pad|>"},
-    {"ernie4_5_vl_moe ernie4_5_moe_vl", "ernie", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__EYES_FIRST | LLM__EYES_TWICE | LLM__EYES_VIDEO, 3,
-     LLM__CLIP, "<|IMAGE_PLACEHOLDER|>", "", "", "<|VIDEO_PLACEHOLDER|>"},
-    {"smolvlm idefics3", "idefics3", LLM__FIT_SPLIT, LLM__MARKS_GRID, 0, 1, LLM__HALF, "<image>", "", "", NULL},
+     "<|image_pad|>", "", "", "<|video_pad|>", ""},
+    {"ernie4_5_vl_moe ernie4_5_moe_vl", "ernie", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__ERNIE, 3, LLM__CLIP, "<|IMAGE_PLACEHOLDER|>", "",
+     "", "<|VIDEO_PLACEHOLDER|>", ""},
+    {"smolvlm idefics3", "idefics3", LLM__FIT_SPLIT, LLM__MARKS_GRID, 0, 1, LLM__HALF, "<image>", "", "", NULL, "scale_factor 2"},
     {"gemma3", "gemma3", LLM__FIT_SQUARE, LLM__MARKS_PLAIN, 0, 2, LLM__HALF, "<start_of_image>", "\n\n<start_of_image>",
-     "<end_of_image>\n\n", NULL},
-    {"mistral3", "pixtral", LLM__FIT_EDGE, LLM__MARKS_ROWS, 0, 3, LLM__CLIP, "[IMG]", "", "", NULL},
+     "<end_of_image>\n\n", NULL, "mm_tokens_per_image 256"},
+    {"mistral3", "pixtral", LLM__FIT_EDGE, LLM__MARKS_ROWS, 0, 3, LLM__CLIP, "[IMG]", "", "", NULL, "spatial_merge_size 2"},
 };
+#undef LLM__ERNIE
 #undef LLM__QWEN

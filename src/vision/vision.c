@@ -86,7 +86,9 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->longest = (int32_t)llm__bounded(llm__length_of(d, object, "size", "longest_edge", p->longest), 1e6);
     llm__channels_of(d, object, norm[0], p->mean);
     llm__channels_of(d, object, norm[1], p->std);
+    for (int c = 0; c < 3 && !llm__json_flag(d, object, "do_normalize", 1); c++) p->mean[c] = 0, p->std[c] = 1;
     p->rescale = llm__number_of(d, object, "rescale_factor", p->rescale);
+    if (!llm__json_flag(d, object, "do_rescale", 1)) p->rescale = 1;
     p->filter = (llm__filter)llm__bounded(llm__number_of(d, object, "resample", p->filter), 1e6);
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(d, object, "min_patches", p->min_tiles), 1e6);
     p->max_tiles =
@@ -94,6 +96,10 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->split = llm__json_flag(d, object, "do_image_splitting", llm__json_flag(d, object, "slice_mode", p->split));
     p->resize = llm__json_flag(d, object, "do_resize", p->resize);
     p->crop = llm__json_flag(d, object, "do_center_crop", p->crop);
+    const char *type = llm_json_str(d, llm_json_find(d, object, "image_processor_type"), NULL);
+    if (type && !strncmp(type, "LlavaImageProcessor", 19)) p->pad = llm__json_flag(d, object, "do_pad", 0); /* CLIP's knows no padding */
+    if (llm__json_flag(d, object, "do_pan_and_scan", 0))
+        return llm__error(LLM_ERR_UNSUPPORTED, "do_pan_and_scan: true, but pictures are not cut for this family here: false was expected");
     llm__pinpoints_of(d, llm_json_find(d, object, "image_grid_pinpoints"), p);
     if (fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE) p->size = (int32_t)llm__bounded(LLM__MAX(size, 0), 1e6);
     return LLM_OK;
@@ -108,8 +114,9 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
         return llm__error(LLM_ERR_UNSUPPORTED, "resample: %d, 1 (Lanczos) to 5 was expected", (int)p->filter);
     if (fixed) r = llm__processor_range("size", p->size, v->patch, 4096);
     if (!r && v->family->fit == LLM__FIT_CROP) r = llm__processor_range("shortest_edge", p->shortest, p->size, 16384);
-    if (!r && fixed && v->family->fit != LLM__FIT_SLICES && p->size % v->patch && v->family->fit != LLM__FIT_CROP)
-        r = llm__error(LLM_ERR_ARG, "size: %d, a multiple of the patch size %d was expected", (int)p->size, (int)v->patch);
+    if (!r && fixed && v->family->fit != LLM__FIT_SLICES && p->size / v->patch % v->pool)
+        r = llm__error(LLM_ERR_ARG, "size: %d, %d patches a side, which %d a side do not divide", (int)p->size, (int)(p->size / v->patch),
+                       (int)v->pool);
     if (!r && v->family->fit == LLM__FIT_PATCHES) {
         r = llm__processor_range("min_pixels", (double)p->min_pixels, 1, 1e9);
         if (!r) r = llm__processor_range("max_pixels", (double)p->max_pixels, (double)p->min_pixels, 1e9);
@@ -159,39 +166,64 @@ LLM__PRIVATE llm_result llm__processor_change(const llm__vision *v, const char *
     return r ? r : llm__processor_check(v, p);
 }
 
-/* The family's usual parameters, then what the folder's files say, or the document that stands for them. */
-static llm_result llm__processor_open(llm_model *m, llm__vision *v, const llm_json *config, const llm_json *given) {
-    llm__processor *p = &v->processor;
-    LLM__SCOPED(llm__json_drop) llm_json *picture = NULL, *video = NULL;
-    const int unit = v->patch * v->merge;
+/* The family's usual parameters. */
+static void llm__processor_usual(const llm__vision *v, const llm_json *config, llm__processor *p) {
+    const int twice = (v->family->flags & LLM__EYES_TWICE) != 0, times = (v->family->flags & LLM__EYES_TIMES) != 0;
+    const int64_t block = 28 * 28, video_block = times ? 32 * 32 : block; /* the classes' numbers, whatever the patches are */
     p->filter = (llm__filter)v->family->filter;
     p->rescale = 1 / 255.0;
     for (int c = 0; c < 3; c++)
         p->mean[c] = llm__constants[v->family->constants][c], p->std[c] = llm__constants[v->family->constants][3 + c];
-    p->min_pixels = 4 * (int64_t)unit * unit;
-    p->max_pixels = 1280 * (int64_t)unit * unit;
-    p->video_min_pixels = 128 * (int64_t)unit * unit;
-    p->video_max_pixels = 768 * (int64_t)unit * unit;
+    p->min_pixels = 4 * block;
+    p->max_pixels = (twice ? 6177 : 1280) * block;
+    p->video_min_pixels = (twice ? 299 : 128) * video_block;
+    p->video_max_pixels = (twice ? 1196 : 768) * video_block;
     p->size = v->side * v->patch;
     p->longest = p->shortest = v->side * v->patch;
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "min_dynamic_patch", 1), 1e6);
     p->max_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "max_dynamic_patch", v->family->fit == LLM__FIT_SLICES ? 9 : 12), 1e6);
     p->split = p->resize = p->crop = 1;
     p->fps = 2;
-    p->min_frames = 4;
-    p->max_frames = v->family->flags & LLM__EYES_TWICE ? 180 : 768;
+    p->min_frames = twice ? 16 : 4;
+    p->max_frames = twice ? 180 : 768;
     llm__pinpoints_of(config, llm_json_find(config, 0, "image_grid_pinpoints"), p);
-    llm_result r = given ? llm__processor_read(v, given, 0, 0, p) : LLM_OK;
-    if (!given) {
-        r = llm__folder_json(&m->source, m->source.path, "preprocessor_config.json", 16000000, &picture);
-        if (!r) r = llm__folder_json(&m->source, m->source.path, "video_preprocessor_config.json", 16000000, &video);
-        if (!r && picture) r = llm__processor_read(v, picture, 0, 0, p);
-        if (!r && picture && v->family->flags & LLM__EYES_VIDEO && !video) r = llm__processor_read(v, picture, 0, 1, p);
-        if (!r && video) r = llm__processor_read(v, video, 0, 1, p);
+}
+
+/* Where nobody names sizes of grids: five of LLaVA-NeXT, all of up to six tiles a side of LLaVA-OneVision. */
+static void llm__pinpoints_usual(const llm__vision *v, llm__processor *p) {
+    static const uint8_t next[5][2] = {{1, 2}, {2, 1}, {2, 2}, {3, 1}, {1, 3}};
+    const int all = (v->family->flags & LLM__EYES_SHRINK) != 0, n = all ? 36 : 5;
+    for (int i = 0; i < n && !p->n_pinpoints && v->family->fit == LLM__FIT_ANYRES; i++) {
+        p->pinpoint[i][0] = p->size * (all ? 1 + i / 6 : next[i][0]);
+        p->pinpoint[i][1] = p->size * (all ? 1 + i % 6 : next[i][1]);
     }
+    if (!p->n_pinpoints && v->family->fit == LLM__FIT_ANYRES) p->n_pinpoints = n;
+}
+
+/* What the folder's files say: processor_config.json, in which newer ones have everything, or a file for pictures and one for videos. */
+static llm_result llm__processor_files(llm_model *m, llm__vision *v, llm__processor *p) {
+    static const char *const names[3] = {"processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"};
+    LLM__SCOPED(llm__json_drop) llm_json *all = NULL, *picture = NULL, *video = NULL;
+    llm_json **const files[3] = {&all, &picture, &video};
+    llm_result r = LLM_OK;
+    for (int i = 0; i < 3 && !r; i++) r = llm__folder_json(&m->source, m->source.path, names[i], 16000000, files[i]);
+    const int pictures = all ? llm_json_find(all, 0, "image_processor") : -1, videos = all ? llm_json_find(all, 0, "video_processor") : -1;
+    if (!r && pictures >= 0) r = llm__processor_read(v, all, pictures, 0, p);
+    else if (!r && picture) r = llm__processor_read(v, picture, 0, 0, p);
+    if (r || !(v->family->flags & LLM__EYES_VIDEO)) return r;
+    if (videos >= 0) return llm__processor_read(v, all, videos, 1, p);
+    return video || picture ? llm__processor_read(v, video ? video : picture, 0, 1, p) : LLM_OK;
+}
+
+/* Of the document that stands for the folder's files, where there is one. */
+static llm_result llm__processor_open(llm_model *m, llm__vision *v, const llm_json *config, const llm_json *given) {
+    llm__processor *p = &v->processor;
+    llm__processor_usual(v, config, p);
+    llm_result r = given ? llm__processor_read(v, given, 0, 0, p) : llm__processor_files(m, v, p);
+    llm__pinpoints_usual(v, p);
     if (!r) r = llm__processor_check(v, p);
     return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: %s%.700s", v->path,
-                          given ? "" : "preprocessor_config.json: ", llm_last_error())
+                          given ? "" : "its processor's configuration: ", llm_last_error())
              : LLM_OK;
 }
 
@@ -216,8 +248,8 @@ static const llm__projector *llm__projector_of(const char *name) {
     return NULL;
 }
 
-/* The activation of a tower by Hugging Face's name; where there is none, the family's. */
-static llm_act llm__tower_act(llm__facts *f, llm_act usual) {
+/* An activation by Hugging Face's name; where there is none, the family's. */
+static llm_act llm__tower_act(llm__facts *f, const char *key, llm_act usual) {
     static const struct {
         const char *names;
         llm_act act;
@@ -227,11 +259,10 @@ static llm_act llm__tower_act(llm__facts *f, llm_act usual) {
                  {"silu swish", LLM_ACT_SILU},
                  {"relu", LLM_ACT_RELU}};
     char name[64];
-    llm__fact_str(f, "hidden_act", name);
+    llm__fact_str(f, key, name);
     for (int i = 0; i < LLM__COUNT(table) && name[0]; i++)
         if (llm__word_in(table[i].names, name)) return table[i].act;
-    if (name[0] && !f->r)
-        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: hidden_act: \"%.40s\" is not supported", f->path, name);
+    if (name[0] && !f->r) f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s: \"%.40s\" is not supported", f->path, key, name);
     return usual;
 }
 
@@ -255,8 +286,11 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     int32_t mean = llm__fact_int(root, "mm_tokens_per_image", 0, 0, 1 << 20);
     if (mean) v->pool = (int32_t)LLM__MAX(1, v->side / LLM__MAX(1, lround(sqrt(mean))));
     v->eps = (float)llm__fact_num(f, "layer_norm_eps rms_norm_eps", (double)v->tower->eps, 1e-20, 1);
-    v->theta = llm__fact_num(f, "rope_theta", 10000, 1.0001, 1e18);
-    v->act = llm__tower_act(f, v->tower->act);
+    llm__facts rope = llm__facts_in(f, llm__facts_find(f, "rope_parameters").node);
+    v->theta = llm__fact_num(&rope, "rope_theta", 10000, 1.0001, 1e18);
+    if (!f->r) f->r = rope.r;
+    v->act = llm__tower_act(f, "hidden_act", v->tower->act);
+    v->projector_act = llm__tower_act(root, "projector_hidden_act", LLM_ACT_GELU);
     v->patch_values = 3 * v->frames * v->patch * v->patch;
     if (f->r) return;
     if (v->n_heads * v->head_dim > 1 << 16 || v->head_dim % 2)
@@ -267,22 +301,44 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: temporal_patch_size %d, 1 or 2 expected", f->path, v->frames);
 }
 
+/* Whether the class token's row goes on with the others. */
+static void llm__tower_select(llm__facts *root, llm__vision *v) {
+    char text[64];
+    const int has_class = (v->flags & LLM__SEES_CLASS) != 0;
+    if (!llm__fact_str(root, "vision_feature_select_strategy", text)[0] || root->r) return;
+    if (strcmp(text, "full") && strcmp(text, "default"))
+        root->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: vision_feature_select_strategy: \"%.40s\", \"default\" or \"full\" expected",
+                             root->path, text);
+    else if (!strcmp(text, "full")) v->keeps_class = has_class;
+    else if (!has_class && strcmp(v->projector->names, "pixtral"))
+        root->r = llm__error(LLM_ERR_UNSUPPORTED,
+                             "%s: config.json: vision_feature_select_strategy: \"default\" drops a patch of a tower without a class token; "
+                             "\"full\" was expected",
+                             root->path);
+    if (!root->r && v->keeps_class && v->family->fit != LLM__FIT_CROP)
+        root->r = llm__error(LLM_ERR_UNSUPPORTED,
+                             "%s: config.json: vision_feature_select_strategy: \"full\" is supported for LLaVA 1.5's way of fitting only",
+                             root->path);
+}
+
 /* Which layers are computed, which see windows, and which have something for the language model's own layers. */
 static void llm__tower_layers(llm__facts *f, llm__facts *root, llm__vision *v) {
     int64_t i;
     const int unit = v->patch * v->merge;
-    int64_t last = v->family->projector && !strcmp(v->family->projector, "llava")
-                       ? llm__fact_item(root, "vision_feature_layer", 0, -1, -512, 512)
-                       : llm__fact_int(root, "select_layer", -1, -512, 512);
+    const int64_t last = llm__fact_item(root, "vision_feature_layer select_layer", 0, -1, -512, 512);
     v->n_used = (int32_t)(last < 0 ? v->n_layers + 1 + last : last);
+    if (llm__fact_bool(root, "drop_vision_last_layer", 0)) v->n_used--; /* MiniCPM-V 2.5 */
     if (!f->r &&
         (v->n_used < 1 || v->n_used > v->n_layers || llm_json_size(root->json, llm__facts_find(root, "vision_feature_layer").node) > 1))
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_feature_layer: one of the tower's %d layers expected", f->path, v->n_layers);
-    const llm__fact full = llm__facts_find(f, "fullatt_block_indexes");
-    if (full.node >= 0) v->window = llm__fact_int(f, "window_size", 0, unit, 1 << 16) / LLM__MAX(unit, 1);
+    const llm__fact full = llm__facts_find(f, "fullatt_block_indexes"), deep = llm__facts_find(f, "deepstack_visual_indexes");
+    if (!strcmp(v->family->names, "qwen2_5_vl")) v->window = llm__fact_int(f, "window_size", 112, unit, 1 << 16) / LLM__MAX(unit, 1);
+    for (int k = 7; k < LLM__MIN(v->n_layers, 32) && v->window && full.node < 0; k += 8)
+        v->full[k] = 1; /* as the classes have it: 7, 15, 23, 31 */
     for (int x = llm_json_first(f->json, full.node); x >= 0; x = llm_json_next(f->json, x))
         if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers) v->full[i] = 1;
-    for (int x = llm__fact_list(f, "deepstack_visual_indexes"); x >= 0; x = llm_json_next(f->json, x)) {
+    for (int k = 8; k < LLM__MIN(v->n_layers, 25) && deep.node < 0 && v->flags & LLM__SEES_STRETCHED; k += 8) v->deep[v->n_deep++] = k;
+    for (int x = llm_json_first(f->json, deep.node); x >= 0; x = llm_json_next(f->json, x)) {
         if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers && v->n_deep < LLM__MAX_DEEP) v->deep[v->n_deep++] = (int32_t)i;
         else if (!f->r)
             f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: deepstack_visual_indexes: at most %d layers expected", f->path,
@@ -361,6 +417,7 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
     const int object = llm__facts_find(&root, "vision_config").node;
     f = root;
     f.node[0] = object;
+    root.defaults = v->family ? v->family->defaults : NULL;
     if (llm_json_type_of(root.json, object) != LLM_JSON_OBJECT)
         return llm__error(LLM_ERR_FORMAT, "%s: config.json: vision_config: an object expected", v->path);
     llm__fact_str(&f, "model_type", tower);
@@ -370,7 +427,7 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
         return llm__error(LLM_ERR_UNSUPPORTED,
                           "%s: config.json: a model that sees of the type \"%.40s\" with a tower of the type \"%.40s\" is not supported",
                           v->path, type, tower);
-    if (!strcmp(tower, "pixtral")) v->family = llm__eyes_of("mistral3");
+    if (!strcmp(tower, "pixtral")) v->family = llm__eyes_of("mistral3"); /* also in LLaVA's clothes */
     v->projector = llm__projector_of(v->family->projector);
     v->flags = v->tower->flags;
     f.defaults = v->tower->defaults;
@@ -378,6 +435,7 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
     if (!strcmp(llm__fact_str(&f, "norm_type", type), "rms_norm")) v->flags |= LLM__SEES_RMS;
     llm__tower_shapes(&f, &root, v);
     if (!f.r) llm__tower_layers(&f, &root, v);
+    if (!f.r) llm__tower_select(&root, v);
     if (f.r || root.r) return f.r ? f.r : root.r;
     llm__vision_marks(m, &root, v);
     llm__vision_rest(m, &root, v);

@@ -27,7 +27,7 @@ typedef struct llm__processor {
     int32_t min_tiles, max_tiles;                         /* of a grid */
     int32_t split;                                        /* pictures are cut at all */
     int32_t n_pinpoints, pinpoint[LLM__MAX_PINPOINTS][2]; /* height, width */
-    int32_t resize, crop;                                 /* do_resize, do_center_crop */
+    int32_t resize, crop, pad;                            /* do_resize, do_center_crop, do_pad: to a square, of LLaVA 1.5 */
     double fps;                                           /* frames a second that are taken of a video */
     int32_t min_frames, max_frames;
 } llm__processor;
@@ -50,7 +50,8 @@ typedef struct llm__vision {
     int32_t n_deep, deep[LLM__MAX_DEEP]; /* layers behind which values for the language model's first layers are made */
     float eps, text_eps;
     double theta;
-    llm_act act;
+    llm_act act, projector_act;
+    int keeps_class;      /* the class token's row is the first that the language model gets */
     int32_t shrink_tiles; /* N of anyres_max_N; 0: nothing is shrunk */
     double tokens_per_second;
     /* The prompt. */

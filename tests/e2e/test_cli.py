@@ -144,7 +144,7 @@ def test_convert_eagle():
         r = run("convert-eagle", "--base-path", str(model), "--draft-path", str(head), "--base-weight-name", "model.safetensors", "--draft-weight-name", "model.safetensors")
         made, lm_head = adapters.read_safetensors(head / "model.safetensors"), adapters.read_safetensors(model / "model.safetensors")["lm_head.weight"]
         check("in place, with the model's output layer", r.code == 0 and made == {**want, "lm_head.weight": lm_head} and guess(head) == ids(plain), r)
-        for what, args, why in (("a model", [str(model), tmp], "fc.weight is missing"), ("nothing there", ["--draft-path", tmp + "/no"], "/no"), ("a pickle", ["--draft-path", str(to), "--draft-weight-name", "pytorch_model.bin"], "pickles are never read"),
+        for what, args, why in (("a model", [str(model), tmp], "fc.weight is missing"), ("nothing there", ["--draft-path", tmp + "/no"], "/no"), ("a pickle", ["--draft-path", str(to), "--draft-weight-name", "model.pkl"], "a .safetensors or .bin file expected"),
                                 ("another folder's file", ["--draft-path", str(to), "--draft-weight-name", "../x.safetensors"], "plain name"), ("a base without output layer", ["--draft-path", str(to), "--base-path", tmp], "")):
             r = run("convert-eagle", *args)
             check("refused: " + what, r.code == 1 and why in r.err and len(r.err.splitlines()) == 1 and not r.out, r)

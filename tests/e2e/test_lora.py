@@ -245,7 +245,7 @@ def bad():
         code, out, err = cli("-m", model, "--lora", f"{TMP}/badfile", "-p", "x", "-n", "1")
         check(f"bad file: {name}", code == 0 and name.startswith("byte") or code == 1 and err.count("\n") == 1, err)
     os.remove(f"{TMP}/badfile/adapter_model.safetensors")
-    for name, make, why in (("no weights", lambda: None, "no such file"), ("only a pickle", lambda: open(f"{TMP}/badfile/adapter_model.bin", "wb").close(), "pickle"),
+    for name, make, why in (("no weights", lambda: None, "no such file"), ("only an empty .bin", lambda: open(f"{TMP}/badfile/adapter_model.bin", "wb").close(), "no file of torch.save"),
                             ("a FIFO", lambda: os.mkfifo(f"{TMP}/badfile/adapter_model.safetensors"), "regular"), ("no JSON", lambda: open(f"{TMP}/badfile/adapter_config.json", "w").write("{"), "adapter_config"),
                             ("no config", lambda: os.remove(f"{TMP}/badfile/adapter_config.json"), "adapter_config")):
         make()

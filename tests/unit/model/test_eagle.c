@@ -87,8 +87,8 @@ static void eagle_convert(const llm_model *m) {
     CHECK(llm_convert_eagle(to.path, NULL, NULL, NULL, to.path) == LLM_ERR_FORMAT && strstr(llm_last_error(), "in vLLM's layout already"));
     CHECK(llm_convert_eagle(TEST_CHECKPOINT("llama"), NULL, NULL, NULL, to.path) == LLM_ERR_FORMAT &&
           strstr(llm_last_error(), "fc.weight is missing"));
-    CHECK(llm_convert_eagle(from.path, "pytorch_model.bin", NULL, NULL, to.path) == LLM_ERR_UNSUPPORTED &&
-          strstr(llm_last_error(), "pickles are never read"));
+    CHECK(llm_convert_eagle(from.path, "model.pkl", NULL, NULL, to.path) == LLM_ERR_UNSUPPORTED &&
+          strstr(llm_last_error(), "a .safetensors or .bin file expected"));
     CHECK(llm_convert_eagle(from.path, NULL, "/no/such/model", NULL, to.path) != LLM_OK);
     folder_close(&from), folder_close(&to);
 }

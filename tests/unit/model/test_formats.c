@@ -789,7 +789,7 @@ static void fmt_folder_bad(void) {
     FMT_REFUSE_OPEN(fmt_folder.path, NULL, "no config.json there: a GGUF file, or a folder");
     fmt_put_text("pytorch_model.bin", "PK");
     fmt_put_text("config.json", "{}");
-    FMT_REFUSE_OPEN(fmt_folder.path, NULL, "pytorch_model.bin, a pickle");
+    FMT_REFUSE_OPEN(fmt_folder.path, NULL, "pytorch_model.bin: no file of torch.save");
     fmt_put_folder();
     for (int i = 0; i < LLM__COUNT(files); i++) {
         fmt_put_text(files[i], "[]");
@@ -803,7 +803,7 @@ static void fmt_folder_bad(void) {
         fmt_put_folder();
     }
     /* nothing else of a folder is opened, let alone run: the time of the last reading stays */
-    static const char *const others[] = {"modeling_own.py", "own.so", "weights.pkl", "pytorch_model.bin", "setup.sh"};
+    static const char *const others[] = {"modeling_own.py", "own.so", "weights.pkl", "pytorch_model.bin", "training_args.bin", "setup.sh"};
     struct timespec old[2];
     memset(old, 0, sizeof old);
     old[0].tv_sec = old[1].tv_sec = 1000000000;
