@@ -26,8 +26,8 @@
  *     llm_free(l);
  *
  * WHAT IT IS
- *   Loads GGUF files (v2, v3) and Hugging Face folders (safetensors) as they are, those quantised by AWQ, GPTQ, compressed-tensors, fp8,
- *   bitsandbytes and SmoothQuant too. Runs Llama 1-3, Mistral, Qwen 1-3, SmolLM 2-3, InternLM
+ *   Loads GGUF files (v2, v3), Hugging Face folders (safetensors, pytorch_model.bin) and Meta's (consolidated.*.pth) as they are, those
+ *   quantised by AWQ, GPTQ, compressed-tensors, fp8, bitsandbytes and SmoothQuant too. Runs Llama 1-3, Mistral, Qwen 1-3, SmolLM 2-3, InternLM
  *   1-3, Baichuan, Granite, OLMo 2, Phi-3, StarCoder 2, Cohere, Gemma 2-3, ERNIE 4.5, GLM-4, ChatGLM 3, GPT-2, OPT, and the mixtures of experts
  *   Mixtral, Qwen2/3-MoE, ERNIE 4.5-MoE, DeepSeek V2/V3 (latent attention), GLM-4-MoE and gpt-oss. Models that see: LLaVA 1.5,
  *   NeXT and OneVision, InternVL, MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, SmolVLM, Idefics 3, Gemma 3 and Mistral 3,
@@ -37,7 +37,7 @@
  *   are the same to the bit alone, in a batch, in chunks, from the cache and with any number of threads.
  *
  * WHAT IT IS NOT
- *   No training. No pickle (pytorch_model.bin). No network: models are files, which llm_hub_pull has curl fetch. No Windows or macOS yet.
+ *   No training. No network: models are files, which llm_hub_pull has curl fetch. No Windows or macOS yet.
  *   Of videos GIFs and lists of frames; others by an installed ffmpeg, where that is allowed.
  *
  * TABLE OF CONTENTS (search for the tag)
@@ -145,8 +145,12 @@
  *     >>tensors              the tensors of a model's files.
  *     >>gguf                 reading GGUF.
  *     >>safetensors          reading safetensors.
+ *     >>zip                  the members of a zip file, as torch.save writes it: stored, not compressed.
+ *     >>pickle               the values of a Python pickle, as far as a file of tensors needs them.
+ *     >>torch                the tensors of a file that torch.save wrote (pytorch_model.bin, consolidated.00.pth).
  *     >>quant                what a folder says about how its weights are quantised.
  *     >>source               the files a model is opened from.
+ *     >>meta                 folders as Meta publishes Llama: params.json, consolidated.00.pth and so on, tokenizer.model.
  *     >>gguf_pre             how GGUF vocabularies cut text into words, by the names of tokenizer.ggml.pre, as data.
  *     >>gguf_vocab           vocabularies of GGUF files, as llama.cpp reads them.
  *     >>source_open          special tokens, chat template, and opening it all.
@@ -575,7 +579,7 @@ typedef struct llm_model_config {
 } llm_model_config;
 
 typedef struct llm_model_info {
-    const char *path, *architecture, *family, *format; /* format: "gguf" or "safetensors" */
+    const char *path, *architecture, *family, *format; /* format: "gguf", "safetensors" or "pytorch" */
     const char *file_type;                             /* what most weight bytes are: "Q4_1", "BF16", ... */
     int64_t n_params, weight_bytes;
     int32_t n_layers, hidden_size, n_heads, n_kv_heads, head_dim, vocab_size, max_position_embeddings;
@@ -654,8 +658,8 @@ typedef int (*llm_pull_fn)(void *user, const char *file, int64_t done, int64_t t
 LLM_API llm_result llm_hub_pull(const char *name, const char *hub_cache, char *(*get)(const char *name), llm_pull_fn progress, void *user,
                                 llm_text *path);
 
-/* The models of the cache as JSON: [{"name", "format": "gguf" or "safetensors", "quant" (or null), "bytes", "modified" (seconds since
- * 1970), "path"}, ...]. Names are such as llm_hub_pull and llm_hub_remove take. */
+/* The models of the cache as JSON: [{"name", "format": "gguf", "safetensors" or "pytorch", "quant" (or null), "bytes", "modified" (seconds
+ * since 1970), "path"}, ...]. Names are such as llm_hub_pull and llm_hub_remove take. */
 LLM_API llm_result llm_hub_list(const char *hub_cache, char *(*get)(const char *name), llm_text *json);
 
 /* Removes a model from the cache, with ORG/NAME:QUANT the files of that quantisation only. Nothing outside of the model's own folder
@@ -1552,7 +1556,8 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_FLOAT(T, m.rope_scaling_factor, group, "rope-scaling-factor", 0, 1000, \
                       "dynamic NTK: prompts longer than the model's length, by so much at most (0: as the files say)"), \
         LLM_OPT_BOOL(T, m.use_logn_attn, group, "use-logn-attn", "scale queries beyond the model's length by its logarithm"), \
-        LLM_OPT_TEXT(T, m.mmproj, group, "mm|mmproj", "FILE", "of a GGUF model what it sees with: llama.cpp's second file"), \
+        LLM_OPT_TEXT(T, m.mmproj, group, "mm|mmproj", "FILE", \
+                     "of a GGUF model what it sees with: llama.cpp's second file (beside a model of the Hub or of a folder it is found)"), \
         LLM_OPT_BOOL(T, m.language_model_only, group, "language-model-only", "of a model with vision the text part alone"), \
         LLM_OPT_ENUM(T, m.no_generation_config, group, "generation-config", "auto|vllm=1", \
                      "vllm: sampling defaults are vLLM's, whatever generation_config.json says")
@@ -1734,6 +1739,7 @@ typedef struct llm_setup {
     llm_text media_domains;                /* the same, as llm_openai_service has it; llm_setup_free frees it */
     float media_timeout_s;                 /* the same */
     int32_t allow_ffmpeg;                  /* the same */
+    llm_text mmproj; /* the file found beside a GGUF model of the Hub or of a folder, which files.mmproj then is; llm_setup_free frees it */
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -3913,7 +3919,8 @@ typedef struct llm__child {
     size_t limit;            /* most bytes of output */
     int (*tick)(void *user); /* five times a second; non-zero: the program is ended; may be NULL */
     void *user;
-    int64_t memory; /* above 0: once it runs it gets so many bytes at most and writes nothing into files; what it starts ends with it */
+    int64_t
+        memory; /* above 0: from its beginning it gets so many bytes at most and writes nothing into files; what it starts ends with it */
 } llm__child;
 
 /* A pipe whose ends are above the standard streams, which a program may have closed, and which no other child gets. */
@@ -3942,34 +3949,73 @@ static int llm__child_file(llm__str data) {
     return fd;
 }
 
-static int llm__child_start(const llm__child *c, int in, int out, pid_t *pid) {
+static int llm__child_spawn(const llm__child *c, int in, int out, pid_t *pid) {
     posix_spawn_file_actions_t files;
-    posix_spawnattr_t how;
     int failed = posix_spawn_file_actions_init(&files);
     if (failed) return failed;
-    failed = posix_spawnattr_init(&how);
-    if (failed) {
-        posix_spawn_file_actions_destroy(&files);
-        return failed;
-    }
-    if (c->memory > 0) failed = posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP); /* a group of its own: 0, as it is at first */
-    if (!failed) failed = posix_spawn_file_actions_adddup2(&files, in, 0);
+    failed = posix_spawn_file_actions_adddup2(&files, in, 0);
     if (!failed) failed = posix_spawn_file_actions_adddup2(&files, out, 1);
     if (!failed) failed = posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
     if (!failed && c->held_fd > 0) failed = posix_spawn_file_actions_adddup2(&files, c->held_fd, 3);
-    if (!failed) failed = posix_spawnp(pid, c->argv[0], &files, &how, (char *const *)(uintptr_t)c->argv, (char *const *)(uintptr_t)c->env);
+    if (!failed) failed = posix_spawnp(pid, c->argv[0], &files, NULL, (char *const *)(uintptr_t)c->argv, (char *const *)(uintptr_t)c->env);
     posix_spawn_file_actions_destroy(&files);
-    posix_spawnattr_destroy(&how);
     return failed;
 }
 
-/* Bounds of a program that is not trusted: it has begun, and has read nothing yet. */
-static void llm__child_bound(const llm__child *c, pid_t pid) {
+/* ---- A program that is not trusted ----
+ * posix_spawn knows no bounds, so its process is forked. Between fork and exec only system calls are made, for other threads may have held
+ * any lock. */
+
+/* Becomes the program wherever PATH has it, as posix_spawnp does. Returns why not. */
+static int llm__child_exec(const llm__child *c) {
+    extern char **environ;
+    char path[1024];
+    const char *dirs = "/bin:/usr/bin";
+    int why = ENOENT;
+    for (char **e = environ; e && *e; e++)
+        if (!strncmp(*e, "PATH=", 5)) dirs = *e + 5;
+    if (strchr(c->argv[0], '/')) dirs = "";
+    for (const char *end; dirs; dirs = *end ? end + 1 : NULL) {
+        const size_t n = strcspn(dirs, ":"), name = strlen(c->argv[0]);
+        end = dirs + n;
+        if (n + name + 2 > sizeof path) continue;
+        memcpy(path, dirs, n);
+        path[n] = '/';
+        memcpy(path + n + (n > 0), c->argv[0], name + 1);
+        execve(path, (char *const *)(uintptr_t)c->argv, (char *const *)(uintptr_t)c->env);
+        if (errno != ENOENT && errno != ENOTDIR) why = errno;
+    }
+    return why;
+}
+
+/* In the forked process: its group, its streams, its bounds, and then the program. Does not return; says through `tell` why it failed. */
+static void llm__child_become(const llm__child *c, int in, int out, int tell) {
     const struct {
         int what;
         uint64_t bounds[2];
     } all[] = {{RLIMIT_AS, {(uint64_t)c->memory, (uint64_t)c->memory}}, {RLIMIT_FSIZE, {0, 0}}, {RLIMIT_CORE, {0, 0}}};
-    for (int i = 0; i < LLM__COUNT(all) && c->memory > 0; i++) syscall(SYS_prlimit64, pid, all[i].what, all[i].bounds, NULL);
+    const int none = open("/dev/null", O_WRONLY);
+    int why = none < 0 || setpgid(0, 0) || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(none, 2) < 0 ? errno : 0;
+    for (int i = 0; i < LLM__COUNT(all) && !why; i++)
+        if (syscall(SYS_prlimit64, 0, all[i].what, all[i].bounds, NULL)) why = errno;
+    if (none > 2) close(none);
+    if (!why) why = llm__child_exec(c);
+    if (write(tell, &why, sizeof why) >= 0 || why) syscall(SYS_exit_group, 127);
+}
+
+static int llm__child_fork(const llm__child *c, int in, int out, pid_t *pid) {
+    int tell[2], why = 0;
+    if (llm__child_pipe(tell)) return errno;
+    *pid = fork();
+    if (!*pid) llm__child_become(c, in, out, tell[1]);
+    const int failed = *pid < 0 ? errno : 0;
+    close(tell[1]);
+    ssize_t n = 0;
+    while (!failed && (n = read(tell[0], &why, sizeof why)) < 0 && errno == EINTR) continue; /* nothing comes where exec closed it */
+    close(tell[0]);
+    if (failed || n != (ssize_t)sizeof why) return failed;
+    while (waitpid(*pid, NULL, 0) < 0 && errno == EINTR) continue;
+    return why;
 }
 
 /* Its end; after an error, or with `tick`'s word, by force. Who writes no more may still run. */
@@ -4019,11 +4065,10 @@ static llm_result llm__child_run(const llm__child *c, llm_text *out, int *code) 
     if (!failed && fcntl(in[1], F_SETFL, O_NONBLOCK)) failed = errno;
     if (!failed && c->in.n && write(in[1], c->in.p, c->in.n) != (ssize_t)c->in.n) failed = EMSGSIZE;
     if (!failed && c->in_fd > 0 && lseek(c->in_fd, 0, SEEK_SET)) failed = errno;
-    if (!failed) failed = llm__child_start(c, c->in_fd > 0 ? c->in_fd : in[0], from[1], &pid);
+    if (!failed) failed = (c->memory > 0 ? llm__child_fork : llm__child_spawn)(c, c->in_fd > 0 ? c->in_fd : in[0], from[1], &pid);
     for (int i = 0; i < 2; i++)
         if (in[i] >= 0) close(in[i]);
     close(from[1]);
-    if (!failed) llm__child_bound(c, pid);
     llm_result r = failed ? llm__error(LLM_ERR_IO, "%s: %s", c->argv[0], strerror(failed)) : llm__child_read(c, from[0], out);
     close(from[0]);
     if (failed) return r;
@@ -20075,17 +20120,26 @@ static const llm_backend *llm__trace_backend(void) {
  * loads.
  *
  * Nothing of a model folder is executed, and only files named here, or by a plain name in the index, are opened. Links are followed (the
- * Hugging Face cache is made of them), but what they lead to must be a regular file. Pickles (pytorch_model.bin) are never read.
+ * Hugging Face cache is made of them), but what they lead to must be a regular file. Of pickles only what tensors need is understood
+ * (>>pickle).
  * References: ggml/docs/gguf.md; huggingface/safetensors README ("Format"). */
+
+/* A matrix that was cut into n equal parts, along its rows or its columns. */
+typedef struct llm__tensor_parts {
+    const uint8_t **data; /* (n) */
+    int64_t rows, cols;   /* of the whole */
+    int32_t n, type, by_cols;
+} llm__tensor_parts;
 
 typedef struct llm__tensor {
     llm__str name;       /* NUL-terminated */
     int32_t type;        /* llm_type, or a GGUF number that llm__type_info may not know: then bytes is 0 */
     int32_t n_dims;      /* 0 to 4; more (never of a language model) are folded into the first */
     int64_t shape[4];    /* row-major: outermost first; 1 beyond n_dims */
-    const uint8_t *data; /* in the mapped file */
+    const uint8_t *data; /* in the mapped file; NULL: it is in parts */
     int64_t bytes;
-    uint64_t offset; /* of its file's data part */
+    uint64_t offset;                /* of its file's data part */
+    const llm__tensor_parts *parts; /* mostly NULL */
 } llm__tensor;
 
 typedef struct llm__tensors {
@@ -20099,7 +20153,8 @@ typedef struct llm__tensors {
  * Both readers fill it the same way: llm__tensors_add for each tensor as the header is read, then llm__tensors_place once for the whole
  * file, when it is known where its data starts and all ranges can be compared. Parts and shards go into one table. What later code may rely
  * on, for every tensor in it: its name is unique and plain text; the product of its shape is below 2^63; bytes is what its type needs for
- * that shape; [data, data + bytes) lies in the mapped file and shares no byte with another tensor. */
+ * that shape; [data, data + bytes) lies in the mapped file and shares no byte with another tensor, but for those of one storage of a file
+ * of torch.save, which may be tied. */
 
 /* Frees the table; the files that the tensors lie in belong to others. An empty table is fine. */
 static void llm__tensors_free(llm__tensors *t) {
@@ -20205,6 +20260,31 @@ static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *
         return llm__error(LLM_ERR_FORMAT, "%s: %zu bytes after the last tensor, none expected", path, size - (size_t)end);
     for (size_t i = first; i < t->n; i++) t->item[i].data = data + t->item[i].offset;
     return LLM_OK;
+}
+
+/* n rows (row, row + step, ...), columns [col, col + n_cols), of a matrix in parts (llm__tensor_parts), as they are stored. */
+static void llm__parts_read(const void *parts, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to) {
+    const llm__tensor_parts *p = (const llm__tensor_parts *)parts;
+    const int64_t size = llm__type_block_bytes(p->type), rows = p->by_cols ? p->rows : p->rows / p->n,
+                  cols = p->by_cols ? p->cols / p->n : p->cols;
+    uint8_t *out = (uint8_t *)to;
+    for (int64_t i = 0; i < n; i++, row += step)
+        for (int64_t c = col, take; c < col + n_cols; c += take, out += take * size) {
+            const uint8_t *from = p->data[p->by_cols ? c / cols : row / rows];
+            take = LLM__MIN(col + n_cols - c, cols - c % cols);
+            memcpy(out, from + ((row % rows) * cols + c % cols) * size, (size_t)(take * size));
+        }
+}
+
+/* Elements [from, from + n) of a stored row of `cols` elements of a tensor, as f32. */
+static void llm__tensor_values(const llm__tensor *t, int64_t row, int64_t cols, int64_t from, int64_t n, float *out) {
+    uint8_t some[1024];
+    for (int64_t i = 0, m; t->parts && i < n; i += m) {
+        m = LLM__MIN(n - i, (int64_t)sizeof some / 4);
+        llm__parts_read(t->parts, row, 1, 1, from + i, m, some);
+        llm__dequant_columns(t->type, some, 0, m, out + i);
+    }
+    if (!t->parts) llm__dequant_columns(t->type, t->data + row * llm__row_bytes(t->type, cols), from, n, out);
 }
 
 /* ============================================================================
@@ -20477,8 +20557,8 @@ static const char *llm__looks_like(const uint8_t *p, size_t n) {
         const char *start, *what;
     } known[] = {
         {"version https://git-lfs", " (a Git LFS pointer, not the file itself: git lfs pull fetches it)"},
-        {"PK\x03\x04", " (a zip or PyTorch file; pickles are never read: convert it to safetensors)"},
-        {"\x80\x02", " (a Python pickle, which is never read: convert it to safetensors)"},
+        {"PK\x03\x04", " (a zip, as torch.save writes: its name is pytorch_model.bin in a folder with config.json)"},
+        {"\x80\x02", " (a Python pickle, not of torch.save)"},
         {"lmgg", " (a ggml file older than GGUF)"},
         {"tjgg", " (a ggml file older than GGUF)"},
         {"<!DOCTYPE", " (a web page)"},
@@ -20555,6 +20635,963 @@ static llm_result llm__safetensors_parse(const char *path, const uint8_t *data, 
         else if (metadata++) r = llm__error(LLM_ERR_FORMAT, "%s: __metadata__ is there twice", path); /* once: nobody asks for it here */
     }
     return r ? r : llm__tensors_place(tensors, first, path, data + 8 + n, 8 + n, size - 8 - n, 1);
+}
+
+/* ============================================================================
+ * >>zip   The members of a zip file, as torch.save writes it: stored, not compressed.
+ * ============================================================================
+ * A zip ends in its directory: names, sizes and places of its members, each of which has a header of its own before its data:
+ *
+ *     header, name, data     of each member, perhaps padded
+ *     directory              an entry a member
+ *     end of the directory   how many entries, where they start; where 32 bits are not enough, a record of 64 before it
+ *
+ * Sizes are taken from the directory, since torch leaves those in the headers empty. What two readers could see differently is refused:
+ * members that overlap, two of one name, a header with another name than its entry. Nothing is unpacked, so a file cannot grow. */
+
+typedef struct llm__zip_item {
+    llm__str name;
+    const uint8_t *data;
+    uint64_t size;
+    uint64_t begin, end; /* in the file, header included */
+} llm__zip_item;
+
+typedef struct llm__zip {
+    llm__zip_item *item; /* (n) in the order of the directory */
+    size_t n, cap;
+    llm__map by_name;
+} llm__zip;
+
+/* Bytes of each kind of record before its names. */
+enum {
+    LLM__ZIP_LOCAL = 30,
+    LLM__ZIP_ENTRY = 46,
+    LLM__ZIP_END = 22,
+    LLM__ZIP_LOCATOR = 20,
+    LLM__ZIP_END64 = 56,
+    LLM__ZIP_MEMBERS = 1 << 20
+};
+
+/* 1 if bytes begin as a zip file with members does. */
+static int llm__zip_is(const uint8_t *data, size_t size) { return size >= 4 && !memcmp(data, "PK\3\4", 4); }
+
+static void llm__zip_close(llm__zip *z) {
+    LLM_FREE(z->item);
+    llm__map_free(&z->by_name);
+    memset(z, 0, sizeof *z);
+}
+
+/* The member of a name, or NULL. */
+static const llm__zip_item *llm__zip_find(const llm__zip *z, llm__str name) {
+    const int32_t i = llm__map_get(&z->by_name, name);
+    return i < 0 ? NULL : &z->item[i];
+}
+
+/* Where the directory stands: n entries in [at, end). */
+typedef struct llm__zip_directory {
+    uint64_t n, at, end;
+} llm__zip_directory;
+
+/* The end of the directory is found from behind, for a comment of up to 65535 bytes may follow it. */
+static llm_result llm__zip_end(const char *path, const uint8_t *data, size_t size, llm__zip_directory *out) {
+    size_t back = LLM__ZIP_END;
+    const size_t most = LLM__MIN(size, (size_t)LLM__ZIP_END + 65535);
+    while (back <= most && (memcmp(data + size - back, "PK\5\6", 4) || llm__load_le(data + size - back + 20, 2) != back - LLM__ZIP_END))
+        back++;
+    if (size < LLM__ZIP_END || back > most)
+        return llm__error(LLM_ERR_FORMAT, "%s: truncated, or no zip file: the end of its directory is missing", path);
+    size_t end = size - back;
+    const uint8_t *p = data + end;
+    uint64_t n = llm__load_le(p + 10, 2), bytes = llm__load_le(p + 12, 4), at = llm__load_le(p + 16, 4);
+    int whole = llm__load_le(p + 4, 2) == 0 && llm__load_le(p + 6, 2) == 0 && llm__load_le(p + 8, 2) == n;
+    if (end >= LLM__ZIP_LOCATOR + LLM__ZIP_END64 && !memcmp(p - LLM__ZIP_LOCATOR, "PK\6\7", 4)) {
+        const uint64_t place = llm__load_le(p - LLM__ZIP_LOCATOR + 8, 8);
+        end -= LLM__ZIP_LOCATOR;
+        const uint8_t *q = data + LLM__MIN(place, (uint64_t)end);
+        whole = place <= end - LLM__ZIP_END64 && !memcmp(q, "PK\6\6", 4) && llm__load_le(q + 4, 8) == end - place - 12 &&
+                llm__load_le(q + 16, 8) == 0 && llm__load_le(q + 24, 8) == llm__load_le(q + 32, 8);
+        if (whole) n = llm__load_le(q + 32, 8), bytes = llm__load_le(q + 40, 8), at = llm__load_le(q + 48, 8), end = (size_t)place;
+    }
+    if (!whole || at > end || bytes != end - at || n > bytes / LLM__ZIP_ENTRY)
+        return llm__error(LLM_ERR_FORMAT, "%s: zip: %llu entries in %llu bytes at %llu do not fit what stands before the directory's end",
+                          path, (unsigned long long)n, (unsigned long long)bytes, (unsigned long long)at);
+    if (n > LLM__ZIP_MEMBERS)
+        return llm__error(LLM_ERR_LIMIT, "%s: zip: %llu members, at most %d expected", path, (unsigned long long)n, (int)LLM__ZIP_MEMBERS);
+    const llm__zip_directory d = {n, at, end};
+    *out = d;
+    return LLM_OK;
+}
+
+/* What an entry's extra fields say in 64 bits, in the order of the fields whose 32 bits are all ones. 0: they do not fit. */
+static int llm__zip_wide(const uint8_t *extra, size_t n, uint64_t *const field[3]) {
+    for (size_t at = 0; at + 4 <= n;) {
+        const size_t id = (size_t)llm__load_le(extra + at, 2), bytes = (size_t)llm__load_le(extra + at + 2, 2);
+        size_t next = at + 4;
+        if (bytes > n - next) return 0;
+        for (int i = 0; i < 3 && id == 1; i++) {
+            if (*field[i] != UINT32_MAX) continue;
+            if (next + 8 > at + 4 + bytes) return 0;
+            *field[i] = llm__load_le(extra + next, 8);
+            next += 8;
+        }
+        at += 4 + bytes;
+    }
+    return 1;
+}
+
+/* The member that an entry is about. Its own header must be there and have its name. */
+static llm_result llm__zip_member(const char *path, const uint8_t *data, uint64_t limit, const uint8_t *entry, llm__zip_item *m) {
+    const size_t name = (size_t)llm__load_le(entry + 28, 2), extra = (size_t)llm__load_le(entry + 30, 2);
+    const unsigned flags = (unsigned)llm__load_le(entry + 8, 2), method = (unsigned)llm__load_le(entry + 10, 2);
+    uint64_t packed = llm__load_le(entry + 20, 4), at = llm__load_le(entry + 42, 4), end = 0;
+    uint64_t *const wide[3] = {&m->size, &packed, &at};
+    m->size = llm__load_le(entry + 24, 4);
+    m->name = llm__s((const char *)entry + LLM__ZIP_ENTRY, name);
+    if (!llm__plain_text(m->name, 1024))
+        return llm__error(LLM_ERR_FORMAT, "%s: zip: the name of a member is no plain text of 1 to 1024 bytes", path);
+    if (!llm__zip_wide(entry + LLM__ZIP_ENTRY + name, extra, wide))
+        return llm__bad(path, "zip member", m->name, "its extra fields do not fit");
+    if (flags & 1) return llm__bad(path, "zip member", m->name, "it is encrypted");
+    if (method)
+        return llm__bad(path, "zip member", m->name, "it is compressed (method %u), stored data expected, as torch.save writes them",
+                        method);
+    const uint8_t *own = data + LLM__MIN(at, limit);
+    int ok = packed == m->size && at <= limit && limit - at >= LLM__ZIP_LOCAL && !memcmp(own, "PK\3\4", 4) &&
+             llm__load_le(own + 8, 2) == 0 && llm__load_le(own + 26, 2) == name;
+    if (ok) end = at + LLM__ZIP_LOCAL + name + llm__load_le(own + 28, 2);
+    ok = ok && end <= limit && !memcmp(own + LLM__ZIP_LOCAL, m->name.p, name);
+    if (!ok) return llm__bad(path, "zip member", m->name, "its own header is not where, or not what, the directory says");
+    if (m->size > limit - end)
+        return llm__bad(path, "zip member", m->name, "%llu bytes from %llu on, but the directory begins at %llu",
+                        (unsigned long long)m->size, (unsigned long long)end, (unsigned long long)limit);
+    m->data = data + end;
+    m->begin = at;
+    m->end = end + m->size;
+    return LLM_OK;
+}
+
+static int llm__zip_order(const void *a, const void *b) {
+    const llm__zip_item *x = *(const llm__zip_item *const *)a, *y = *(const llm__zip_item *const *)b;
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+static llm_result llm__zip_apart(const char *path, const llm__zip *z) {
+    LLM__SCOPED(llm__drop) const llm__zip_item **at = LLM__NEW(const llm__zip_item *, z->n + 1);
+    if (!at) return llm__nomem();
+    for (size_t i = 0; i < z->n; i++) at[i] = &z->item[i];
+    qsort((void *)at, z->n, sizeof *at, llm__zip_order);
+    for (size_t i = 1; i < z->n; i++)
+        if (at[i]->begin < at[i - 1]->end)
+            return llm__bad(path, "zip member", at[i]->name, "it overlaps %.*s", (int)LLM__MIN(at[i - 1]->name.n, (size_t)128),
+                            at[i - 1]->name.p);
+    return LLM_OK;
+}
+
+/* Reads the directory of a zip file that lies at data, and checks all members. The caller closes *out, after errors too. */
+static llm_result llm__zip_open(const char *path, const uint8_t *data, size_t size, llm__zip *out) {
+    llm__zip_directory d = LLM__ZERO;
+    memset(out, 0, sizeof *out);
+    llm_result r = llm__zip_end(path, data, size, &d);
+    out->by_name.seed = llm__seed(out);
+    for (uint64_t i = 0, at = r ? 0 : d.at; !r && i < d.n; i++) {
+        llm__zip_item m = LLM__ZERO;
+        const uint8_t *entry = data + at;
+        int fits = d.end - at >= LLM__ZIP_ENTRY && !memcmp(entry, "PK\1\2", 4);
+        if (fits) at += LLM__ZIP_ENTRY + llm__load_le(entry + 28, 2) + llm__load_le(entry + 30, 2) + llm__load_le(entry + 32, 2);
+        if (!fits || at > d.end || (i + 1 == d.n && at != d.end))
+            return llm__error(LLM_ERR_FORMAT, "%s: zip: entry %llu of the directory does not fit", path, (unsigned long long)i);
+        r = llm__zip_member(path, data, d.at, entry, &m);
+        if (r) return r;
+        if (!llm__grow((void **)&out->item, &out->cap, out->n + 1, sizeof *out->item)) return llm__nomem();
+        const int put = llm__map_put(&out->by_name, m.name, (int32_t)out->n);
+        if (put <= 0) return put ? llm__nomem() : llm__bad(path, "zip member", m.name, "it is there twice");
+        out->item[out->n++] = m;
+    }
+    return r ? r : llm__zip_apart(path, out);
+}
+
+/* ============================================================================
+ * >>pickle   The values of a Python pickle, as far as a file of tensors needs them.
+ * ============================================================================
+ * A pickle is a program for a machine with a stack and a memo, whose opcodes make numbers, texts, tuples, lists and dictionaries; a few
+ * of them call any function of any Python module, by its name, and so a pickle can do whatever Python can. Here nothing is called. The
+ * machine knows the opcodes that torch.save writes and the names that stand for tensors (LLM__PICKLE_NAMES); a call of one of those becomes
+ * a value that says "this name with these arguments". Any other opcode or name is an error that names it.
+ *
+ *     GLOBAL 'torch._utils _rebuild_tensor_v2', MARK, ..., TUPLE, REDUCE     a call: name, and a tuple
+ *     MARK 'storage', GLOBAL 'torch FloatStorage', '0', 'cpu', 6, TUPLE, BINPERSID     a storage: that tuple
+ *
+ * Values form a graph that may share and, in a hostile file, contain itself: who walks it bounds how deep. Every opcode makes at most one
+ * value, so memory is bounded by the bytes read, and by LLM__PICKLE_VALUES.
+ *
+ * References: Lib/pickletools.py; torch/serialization.py. */
+
+/* Names that tensors need: the module, the name, and the dtype that a storage or a dtype has ("": raw bytes); what is called has none. */
+#define LLM__PICKLE_NAMES(NAME) \
+    NAME(ORDERED, "collections", "OrderedDict", NULL) \
+    NAME(SIZE, "torch", "Size", NULL) \
+    NAME(PARAMETER, "torch._utils", "_rebuild_parameter", NULL) \
+    NAME(TENSOR, "torch._utils", "_rebuild_tensor", NULL) \
+    NAME(TENSOR2, "torch._utils", "_rebuild_tensor_v2", NULL) \
+    NAME(TENSOR3, "torch._utils", "_rebuild_tensor_v3", NULL) \
+    NAME(S_F64, "torch", "DoubleStorage", "F64") \
+    NAME(S_F32, "torch", "FloatStorage", "F32") \
+    NAME(S_F16, "torch", "HalfStorage", "F16") \
+    NAME(S_BF16, "torch", "BFloat16Storage", "BF16") \
+    NAME(S_I64, "torch", "LongStorage", "I64") \
+    NAME(S_I32, "torch", "IntStorage", "I32") \
+    NAME(S_I16, "torch", "ShortStorage", "I16") \
+    NAME(S_I8, "torch", "CharStorage", "I8") \
+    NAME(S_U8, "torch", "ByteStorage", "U8") \
+    NAME(S_BOOL, "torch", "BoolStorage", "BOOL") \
+    NAME(S_RAW, "torch.storage", "UntypedStorage", "") \
+    NAME(F64, "torch", "float64", "F64") \
+    NAME(F32, "torch", "float32", "F32") \
+    NAME(F16, "torch", "float16", "F16") \
+    NAME(BF16, "torch", "bfloat16", "BF16") \
+    NAME(F8_E4M3, "torch", "float8_e4m3fn", "F8_E4M3") \
+    NAME(F8_E5M2, "torch", "float8_e5m2", "F8_E5M2") \
+    NAME(F8_E8M0, "torch", "float8_e8m0fnu", "F8_E8M0") \
+    NAME(I64, "torch", "int64", "I64") \
+    NAME(I32, "torch", "int32", "I32") \
+    NAME(I16, "torch", "int16", "I16") \
+    NAME(I8, "torch", "int8", "I8") \
+    NAME(U64, "torch", "uint64", "U64") \
+    NAME(U32, "torch", "uint32", "U32") \
+    NAME(U16, "torch", "uint16", "U16") \
+    NAME(U8, "torch", "uint8", "U8") \
+    NAME(BOOL, "torch", "bool", "BOOL")
+
+typedef enum llm__pickle_name {
+#define LLM__PICKLE_ENUM(id, module, name, dtype) LLM__PY_##id,
+    LLM__PICKLE_NAMES(LLM__PICKLE_ENUM) LLM__PY_NAMES
+} llm__pickle_name;
+
+typedef enum llm__pickle_kind {
+    LLM__PICKLE_NONE = 0,
+    LLM__PICKLE_BOOL,
+    LLM__PICKLE_INT,
+    LLM__PICKLE_FLOAT, /* its number is not kept */
+    LLM__PICKLE_TEXT,  /* and bytes, and integers beyond 64 bits */
+    LLM__PICKLE_TUPLE,
+    LLM__PICKLE_LIST,
+    LLM__PICKLE_DICT, /* keys and values by turns */
+    LLM__PICKLE_NAME,
+    LLM__PICKLE_CALL,   /* of a name, with the parts as arguments */
+    LLM__PICKLE_STORAGE /* the parts are what it is known by */
+} llm__pickle_kind;
+
+typedef struct llm__pickle_value {
+    llm__pickle_kind kind;
+    int32_t name;        /* llm__pickle_name of NAME and CALL */
+    int64_t n;           /* the number of INT and BOOL; else how many parts */
+    int32_t first, last; /* links of its parts; -1: none */
+    llm__str text;
+} llm__pickle_value;
+
+typedef struct llm__pickle_link {
+    int32_t value, next;
+} llm__pickle_link;
+
+enum { LLM__PICKLE_VALUES = 6 << 20, LLM__PICKLE_MARKS = 64 };
+
+/* All indices are into `value` and `link`; texts point into the file. */
+typedef struct llm__pickle {
+    const char *path;
+    llm__pickle_value *value;
+    size_t n, cap;
+    llm__pickle_link *link;
+    size_t n_links, links_cap;
+    int32_t *stack, *memo; /* -1 in the memo: nothing */
+    size_t depth, stack_cap, n_memo, memo_cap;
+    int32_t mark[LLM__PICKLE_MARKS];
+    int n_marks;
+    int32_t root; /* what it is */
+    size_t used;  /* bytes up to its end */
+} llm__pickle;
+
+static const struct {
+    const char *module, *name, *dtype;
+} llm__pickle_names[LLM__PY_NAMES] = {
+#define LLM__PICKLE_ROW(id, module, name, dtype) {module, name, dtype},
+    LLM__PICKLE_NAMES(LLM__PICKLE_ROW)};
+
+/* The dtype of a storage's or a dtype's name, "" of raw bytes; NULL: it is no such name. */
+static const char *llm__pickle_dtype(llm__pickle_name name) { return llm__pickle_names[name].dtype; }
+
+static void llm__pickle_close(llm__pickle *p) {
+    LLM_FREE(p->value);
+    LLM_FREE(p->link);
+    LLM_FREE(p->stack);
+    LLM_FREE(p->memo);
+    memset(p, 0, sizeof *p);
+}
+
+/* 1 if a value is of this kind; -1 is of none. */
+static int llm__pickle_is(const llm__pickle *p, int32_t value, llm__pickle_kind kind) {
+    return value >= 0 && p->value[value].kind == kind;
+}
+
+/* Part i of a value, or -1. A walk over many takes the links. */
+static int32_t llm__pickle_part(const llm__pickle *p, int32_t value, int i) {
+    int32_t link = value < 0 ? -1 : p->value[value].first;
+    while (link >= 0 && i-- > 0) link = p->link[link].next;
+    return link < 0 ? -1 : p->link[link].value;
+}
+
+/* The machine while it runs: what is left of the program. */
+typedef struct llm__pickle_run {
+    llm__pickle *p;
+    const uint8_t *at, *end;
+    size_t begin; /* of the current opcode, for messages */
+    llm_result r;
+} llm__pickle_run;
+
+static void llm__pickle_fail(llm__pickle_run *m, const char *what) {
+    if (!m->r) m->r = llm__error(LLM_ERR_FORMAT, "%s: pickle, byte %zu: %s", m->p->path, m->begin, what);
+}
+
+/* n bytes of the program, or NULL. */
+static const uint8_t *llm__pickle_take(llm__pickle_run *m, uint64_t n) {
+    const uint8_t *at = m->at;
+    if (n > (uint64_t)(m->end - at)) llm__pickle_fail(m, "truncated");
+    if (m->r) return NULL;
+    m->at += n;
+    return at;
+}
+
+/* A little-endian number of up to 8 bytes. */
+static uint64_t llm__pickle_number(llm__pickle_run *m, int bytes) {
+    const uint8_t *at = llm__pickle_take(m, (uint64_t)bytes);
+    return at ? llm__load_le(at, bytes) : 0;
+}
+
+static void llm__pickle_push(llm__pickle_run *m, int32_t value) {
+    llm__pickle *p = m->p;
+    if (m->r) return;
+    if (!llm__grow((void **)&p->stack, &p->stack_cap, p->depth + 1, sizeof *p->stack)) m->r = llm__nomem();
+    else p->stack[p->depth++] = value;
+}
+
+/* A new value, which stands nowhere yet; -1 after an error. */
+static int32_t llm__pickle_make(llm__pickle_run *m, llm__pickle_kind kind) {
+    llm__pickle *p = m->p;
+    if (!m->r && p->n >= LLM__PICKLE_VALUES)
+        m->r = llm__error(LLM_ERR_LIMIT, "%s: pickle: more than %d values", p->path, (int)LLM__PICKLE_VALUES);
+    if (!m->r && !llm__grow((void **)&p->value, &p->cap, p->n + 1, sizeof *p->value)) m->r = llm__nomem();
+    if (m->r) return -1;
+    llm__pickle_value *v = &p->value[p->n];
+    memset(v, 0, sizeof *v);
+    v->kind = kind;
+    v->first = v->last = -1;
+    return (int32_t)p->n++;
+}
+
+/* A new value, pushed; NULL after an error. */
+static llm__pickle_value *llm__pickle_new(llm__pickle_run *m, llm__pickle_kind kind) {
+    const int32_t i = llm__pickle_make(m, kind);
+    llm__pickle_push(m, i);
+    return m->r ? NULL : &m->p->value[i];
+}
+
+static void llm__pickle_int(llm__pickle_run *m, llm__pickle_kind kind, int64_t n) {
+    llm__pickle_value *v = llm__pickle_new(m, kind);
+    if (v) v->n = n;
+}
+
+static void llm__pickle_text(llm__pickle_run *m, uint64_t n) {
+    const uint8_t *at = llm__pickle_take(m, n);
+    llm__pickle_value *v = at ? llm__pickle_new(m, LLM__PICKLE_TEXT) : NULL;
+    if (v) v->text = llm__s((const char *)at, (size_t)n);
+}
+
+/* An integer of n bytes, two's complement. What has more than 8 of them is kept as bytes. */
+static void llm__pickle_long(llm__pickle_run *m, uint64_t n) {
+    if (n > 8) {
+        llm__pickle_text(m, n);
+        return;
+    }
+    const uint8_t *at = llm__pickle_take(m, n);
+    const uint64_t u = at && n ? llm__load_le(at, (int)n) : 0;
+    const uint64_t sign = n ? (uint64_t)1 << (8 * n - 1) : 0;
+    llm__pickle_int(m, LLM__PICKLE_INT, (int64_t)((u ^ sign) - sign));
+}
+
+/* Takes one value off the stack: not below a mark. -1: there is none. */
+static int32_t llm__pickle_pop(llm__pickle_run *m) {
+    llm__pickle *p = m->p;
+    const size_t floor = p->n_marks ? (size_t)p->mark[p->n_marks - 1] : 0;
+    if (p->depth <= floor) llm__pickle_fail(m, "the stack is empty");
+    return m->r ? -1 : p->stack[--p->depth];
+}
+
+/* The value on top, which stays. */
+static int32_t llm__pickle_top(llm__pickle_run *m) {
+    const int32_t v = llm__pickle_pop(m);
+    if (!m->r) m->p->depth++;
+    return v;
+}
+
+static void llm__pickle_append(llm__pickle_run *m, int32_t to, int32_t part) {
+    llm__pickle *p = m->p;
+    if (!m->r && !llm__grow((void **)&p->link, &p->links_cap, p->n_links + 1, sizeof *p->link)) m->r = llm__nomem();
+    if (m->r) return;
+    llm__pickle_value *v = &p->value[to];
+    const int32_t at = (int32_t)p->n_links++;
+    p->link[at].value = part;
+    p->link[at].next = -1;
+    if (v->last >= 0) p->link[v->last].next = at;
+    else v->first = at;
+    v->last = at;
+    v->n++;
+}
+
+/* The n values on top become parts of the value below them, which is a list or a dictionary. */
+static void llm__pickle_extend(llm__pickle_run *m, size_t n, llm__pickle_kind into) {
+    llm__pickle *p = m->p;
+    const size_t floor = p->n_marks ? (size_t)p->mark[p->n_marks - 1] : 0;
+    if (m->r) return;
+    if (p->depth < floor + n + 1 || !llm__pickle_is(p, p->stack[p->depth - n - 1], into) || (into == LLM__PICKLE_DICT && n % 2)) {
+        llm__pickle_fail(m, into == LLM__PICKLE_DICT ? "a dictionary and pairs for it expected" : "a list and items for it expected");
+        return;
+    }
+    p->depth -= n;
+    for (size_t i = 0; i < n; i++) llm__pickle_append(m, p->stack[p->depth - 1], p->stack[p->depth + i]);
+}
+
+/* The n values on top become a tuple. */
+static void llm__pickle_tuple(llm__pickle_run *m, size_t n) {
+    llm__pickle *p = m->p;
+    if (!m->r && p->depth < (p->n_marks ? (size_t)p->mark[p->n_marks - 1] : 0) + n) llm__pickle_fail(m, "the stack is empty");
+    const int32_t tuple = llm__pickle_make(m, LLM__PICKLE_TUPLE);
+    if (m->r) return;
+    p->depth -= n;
+    for (size_t i = 0; i < n; i++) llm__pickle_append(m, tuple, p->stack[p->depth + i]);
+    llm__pickle_push(m, tuple);
+}
+
+/* The count of the values above the last mark, which goes. */
+static size_t llm__pickle_unmark(llm__pickle_run *m) {
+    if (!m->p->n_marks) llm__pickle_fail(m, "there is no mark on the stack");
+    return m->r ? 0 : m->p->depth - (size_t)m->p->mark[--m->p->n_marks];
+}
+
+static void llm__pickle_mark(llm__pickle_run *m) {
+    llm__pickle *p = m->p;
+    if (p->n_marks == LLM__PICKLE_MARKS) llm__pickle_fail(m, "more than 64 marks within each other");
+    else p->mark[p->n_marks++] = (int32_t)p->depth;
+}
+
+/* Puts the value on top into the memo. */
+static void llm__pickle_put(llm__pickle_run *m, uint64_t at) {
+    llm__pickle *p = m->p;
+    const int32_t v = llm__pickle_top(m);
+    if (at >= LLM__PICKLE_VALUES) llm__pickle_fail(m, "its memo has more than 6 million entries");
+    if (!m->r && !llm__grow((void **)&p->memo, &p->memo_cap, (size_t)at + 1, sizeof *p->memo)) m->r = llm__nomem();
+    if (m->r) return;
+    for (; p->n_memo <= at; p->n_memo++) p->memo[p->n_memo] = -1;
+    p->memo[at] = v;
+}
+
+static void llm__pickle_get(llm__pickle_run *m, uint64_t at) {
+    const llm__pickle *p = m->p;
+    if (at >= p->n_memo || p->memo[at] < 0) llm__pickle_fail(m, "its memo has no such entry");
+    else llm__pickle_push(m, p->memo[at]);
+}
+
+/* A name, if it is one of those that tensors need. */
+static void llm__pickle_global(llm__pickle_run *m, llm__str module, llm__str name) {
+    for (int i = 0; i < LLM__PY_NAMES && !m->r; i++) {
+        if (!llm__str_eq(module, llm__pickle_names[i].module) || !llm__str_eq(name, llm__pickle_names[i].name)) continue;
+        llm__pickle_value *v = llm__pickle_new(m, LLM__PICKLE_NAME);
+        if (v) v->name = i;
+        return;
+    }
+    if (m->r) return;
+    const int plain = llm__plain_text(module, 100) && llm__plain_text(name, 100);
+    m->r =
+        llm__error(LLM_ERR_UNSUPPORTED, "%s: pickle, byte %zu: it names %.*s.%.*s, which no tensor needs: nothing of a pickle is run",
+                   m->p->path, m->begin, plain ? (int)module.n : 1, plain ? module.p : "?", plain ? (int)name.n : 1, plain ? name.p : "?");
+}
+
+/* The rest of a line, without its end. */
+static llm__str llm__pickle_line(llm__pickle_run *m) {
+    const uint8_t *end = (const uint8_t *)memchr(m->at, '\n', (size_t)LLM__MIN(m->end - m->at, 1024));
+    const size_t n = end ? (size_t)(end - m->at) : 0;
+    const llm__str line = llm__s((const char *)m->at, n);
+    if (!end) llm__pickle_fail(m, "a line of at most 1024 bytes expected");
+    else m->at += n + 1;
+    return line;
+}
+
+static void llm__pickle_stack_global(llm__pickle_run *m) {
+    const int32_t name = llm__pickle_pop(m), module = llm__pickle_pop(m);
+    if (!m->r && (!llm__pickle_is(m->p, name, LLM__PICKLE_TEXT) || !llm__pickle_is(m->p, module, LLM__PICKLE_TEXT)))
+        llm__pickle_fail(m, "a name is two texts");
+    if (!m->r) llm__pickle_global(m, m->p->value[module].text, m->p->value[name].text);
+}
+
+/* A call: it becomes a value with the arguments as parts; an empty OrderedDict is a dictionary, a Size its tuple. */
+static void llm__pickle_reduce(llm__pickle_run *m) {
+    llm__pickle *p = m->p;
+    const int32_t args = llm__pickle_pop(m), what = llm__pickle_pop(m);
+    if (m->r) return;
+    if (!llm__pickle_is(p, what, LLM__PICKLE_NAME) || llm__pickle_dtype((llm__pickle_name)p->value[what].name) ||
+        !llm__pickle_is(p, args, LLM__PICKLE_TUPLE)) {
+        llm__pickle_fail(m, "a call of what cannot be called");
+        return;
+    }
+    const int32_t name = p->value[what].name;
+    if (name == LLM__PY_ORDERED && p->value[args].n) {
+        llm__pickle_fail(m, "an OrderedDict is made empty");
+    } else if (name == LLM__PY_ORDERED) {
+        llm__pickle_new(m, LLM__PICKLE_DICT);
+    } else if (name == LLM__PY_SIZE) {
+        const int32_t sizes = llm__pickle_part(p, args, 0);
+        if (!llm__pickle_is(p, sizes, LLM__PICKLE_TUPLE) && !llm__pickle_is(p, sizes, LLM__PICKLE_LIST))
+            llm__pickle_fail(m, "a Size of numbers expected");
+        llm__pickle_push(m, sizes);
+    } else {
+        llm__pickle_value *v = llm__pickle_new(m, LLM__PICKLE_CALL);
+        if (v) v->name = name, v->n = p->value[args].n, v->first = p->value[args].first, v->last = p->value[args].last;
+    }
+}
+
+/* A storage, by the tuple that torch.save knows it by. */
+static void llm__pickle_storage(llm__pickle_run *m) {
+    llm__pickle *p = m->p;
+    const int32_t id = llm__pickle_pop(m), word = llm__pickle_part(p, id, 0);
+    if (m->r) return;
+    if (!llm__pickle_is(p, id, LLM__PICKLE_TUPLE) || !llm__pickle_is(p, word, LLM__PICKLE_TEXT) ||
+        !llm__str_eq(p->value[word].text, "storage")) {
+        llm__pickle_fail(m, "the id of a storage expected");
+        return;
+    }
+    llm__pickle_value *v = llm__pickle_new(m, LLM__PICKLE_STORAGE);
+    if (v) v->n = p->value[id].n, v->first = p->value[id].first, v->last = p->value[id].last;
+}
+
+/* The state of an object. Only dictionaries have one here, attributes that no tensor needs; it is dropped. */
+static void llm__pickle_build(llm__pickle_run *m) {
+    const int32_t state = llm__pickle_pop(m), object = llm__pickle_top(m);
+    if (!m->r && (!llm__pickle_is(m->p, object, LLM__PICKLE_DICT) || !llm__pickle_is(m->p, state, LLM__PICKLE_DICT)))
+        llm__pickle_fail(m, "only dictionaries are given a state");
+}
+
+/* Opcodes are refused by their names, so that one sees what a file wanted. */
+static void llm__pickle_forbidden(llm__pickle_run *m, int op) {
+    static const char names[] =
+        "(:MARK .:STOP 0:POP 1:POP_MARK 2:DUP F:FLOAT I:INT L:LONG P:PERSID S:STRING V:UNICODE d:DICT g:GET i:INST l:LIST o:OBJ "
+        "p:PUT \201:NEWOBJ \202:EXT1 \203:EXT2 \204:EXT4 \217:EMPTY_SET \220:ADDITEMS \221:FROZENSET \222:NEWOBJ_EX "
+        "\226:BYTEARRAY8 \227:NEXT_BUFFER \230:READONLY_BUFFER";
+    char text[128];
+    llm__str word;
+    for (const char *at = names; llm__list_next(&at, " ", &word);)
+        if ((uint8_t)word.p[0] == op) {
+            snprintf(text, sizeof text, "opcode %.*s, which no tensor needs: nothing of a pickle is run", (int)word.n - 2, word.p + 2);
+            llm__pickle_fail(m, text);
+        }
+    snprintf(text, sizeof text, "0x%02x is no opcode", (unsigned)op);
+    llm__pickle_fail(m, text);
+}
+
+/* Opcodes that make numbers and texts. 0: it is another. */
+static int llm__pickle_literal(llm__pickle_run *m, int op) {
+    switch (op) {
+    case 'N': llm__pickle_new(m, LLM__PICKLE_NONE); return 1;
+    case 0x88: llm__pickle_int(m, LLM__PICKLE_BOOL, 1); return 1;
+    case 0x89: llm__pickle_int(m, LLM__PICKLE_BOOL, 0); return 1;
+    case 'J': llm__pickle_int(m, LLM__PICKLE_INT, (int32_t)llm__pickle_number(m, 4)); return 1;
+    case 'K': llm__pickle_int(m, LLM__PICKLE_INT, (int64_t)llm__pickle_number(m, 1)); return 1;
+    case 'M': llm__pickle_int(m, LLM__PICKLE_INT, (int64_t)llm__pickle_number(m, 2)); return 1;
+    case 0x8a: llm__pickle_long(m, llm__pickle_number(m, 1)); return 1;
+    case 0x8b: llm__pickle_long(m, llm__pickle_number(m, 4)); return 1;
+    case 'G':
+        llm__pickle_number(m, 8);
+        llm__pickle_new(m, LLM__PICKLE_FLOAT);
+        return 1;
+    case 'U':
+    case 'C':
+    case 0x8c: llm__pickle_text(m, llm__pickle_number(m, 1)); return 1;
+    case 'T':
+    case 'B':
+    case 'X': llm__pickle_text(m, llm__pickle_number(m, 4)); return 1;
+    case 0x8d:
+    case 0x8e: llm__pickle_text(m, llm__pickle_number(m, 8)); return 1;
+    default: return 0;
+    }
+}
+
+/* All other opcodes that are known here. */
+static void llm__pickle_opcode(llm__pickle_run *m, int op) {
+    llm__str module, name;
+    switch (op) {
+    case 0x95: /* FRAME: what follows is read as it comes */
+        if (llm__pickle_number(m, 8) > (uint64_t)(m->end - m->at)) llm__pickle_fail(m, "truncated");
+        return;
+    case '(': llm__pickle_mark(m); return;
+    case ')': llm__pickle_tuple(m, 0); return;
+    case 't': llm__pickle_tuple(m, llm__pickle_unmark(m)); return;
+    case 0x85:
+    case 0x86:
+    case 0x87: llm__pickle_tuple(m, (size_t)(op - 0x84)); return;
+    case ']': llm__pickle_new(m, LLM__PICKLE_LIST); return;
+    case 'a': llm__pickle_extend(m, 1, LLM__PICKLE_LIST); return;
+    case 'e': llm__pickle_extend(m, llm__pickle_unmark(m), LLM__PICKLE_LIST); return;
+    case '}': llm__pickle_new(m, LLM__PICKLE_DICT); return;
+    case 's': llm__pickle_extend(m, 2, LLM__PICKLE_DICT); return;
+    case 'u': llm__pickle_extend(m, llm__pickle_unmark(m), LLM__PICKLE_DICT); return;
+    case 'q': llm__pickle_put(m, llm__pickle_number(m, 1)); return;
+    case 'r': llm__pickle_put(m, llm__pickle_number(m, 4)); return;
+    case 0x94: llm__pickle_put(m, m->p->n_memo); return;
+    case 'h': llm__pickle_get(m, llm__pickle_number(m, 1)); return;
+    case 'j': llm__pickle_get(m, llm__pickle_number(m, 4)); return;
+    case 'c':
+        module = llm__pickle_line(m);
+        name = llm__pickle_line(m);
+        llm__pickle_global(m, module, name);
+        return;
+    case 0x93: llm__pickle_stack_global(m); return;
+    case 'R': llm__pickle_reduce(m); return;
+    case 'Q': llm__pickle_storage(m); return;
+    case 'b': llm__pickle_build(m); return;
+    default: llm__pickle_forbidden(m, op);
+    }
+}
+
+/* Reads the pickle that n bytes begin with. The caller closes *out, after errors too. */
+static llm_result llm__pickle_open(const char *path, const uint8_t *data, size_t n, llm__pickle *out) {
+    llm__pickle_run m = LLM__ZERO;
+    memset(out, 0, sizeof *out);
+    out->path = path;
+    m.p = out;
+    m.at = data;
+    m.end = data + n;
+    if (n < 2 || data[0] != 0x80 || data[1] < 2 || data[1] > 5)
+        return llm__error(LLM_ERR_FORMAT, "%s: pickle: a protocol from 2 to 5 expected at its beginning", path);
+    m.at += 2;
+    for (int op = 0; !m.r && op != '.';) {
+        m.begin = (size_t)(m.at - data);
+        const uint8_t *at = llm__pickle_take(&m, 1);
+        op = at ? *at : '.';
+        if (op != '.' && !llm__pickle_literal(&m, op)) llm__pickle_opcode(&m, op);
+    }
+    if (!m.r && (out->depth != 1 || out->n_marks)) llm__pickle_fail(&m, "one value expected at its end");
+    out->used = (size_t)(m.at - data);
+    out->root = m.r ? -1 : out->stack[0];
+    return m.r;
+}
+
+/* ============================================================================
+ * >>torch   The tensors of a file that torch.save wrote (pytorch_model.bin, consolidated.00.pth).
+ * ============================================================================
+ * A zip with one folder: data.pkl, a pickle of the dictionary of tensors; data/0, data/1, ..., the storages that it names; byteorder.
+ * A tensor is a view of a storage: offset, sizes, strides. Several may be views of one (tied weights), which then share its bytes here,
+ * too. What does not lie in order in its storage is copied, which is seldom. Files from before torch 1.6 are five pickles and then the
+ * storages.
+ *
+ * Nothing is run: see >>pickle. Reference: torch/serialization.py, torch/_utils.py. */
+
+/* How a file of torch 0.1.10 to 1.5 begins: a pickle of the number 0x1950a86a20f9469cfc6c. */
+static const uint8_t llm__torch_magic[15] = {0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, '.'};
+
+enum { LLM__TORCH_DIMS = 16, LLM__TORCH_DEPTH = 3, LLM__TORCH_PICKLE = 32 << 20 };
+
+/* A file while it is read. */
+typedef struct llm__torch {
+    const char *path;
+    llm__tensors *tensors;
+    llm__arena *arena;
+    llm__pickle pickle;
+    llm__zip zip;            /* of an old file: items are storages, by their keys */
+    char folder[256];        /* of storages in the zip: "archive/data/" */
+    uint64_t copies, budget; /* bytes of tensors that were put in order, and how many may be */
+} llm__torch;
+
+static void llm__torch_close(llm__torch *f) {
+    llm__pickle_close(&f->pickle);
+    llm__zip_close(&f->zip);
+}
+
+/* 1 if bytes begin as such a file does. */
+static int llm__torch_is(const uint8_t *data, size_t size) {
+    return llm__zip_is(data, size) || (size >= sizeof llm__torch_magic && !memcmp(data, llm__torch_magic, sizeof llm__torch_magic));
+}
+
+/* A storage, and a view of it: sizes and strides in elements. */
+typedef struct llm__torch_view {
+    const uint8_t *data;
+    uint64_t bytes; /* of the storage */
+    int64_t offset, shape[LLM__TORCH_DIMS], stride[LLM__TORCH_DIMS];
+    int32_t type;
+    int n_dims;
+} llm__torch_view;
+
+/* A whole number that is not negative; -1: it is none. */
+static int64_t llm__torch_count(const llm__pickle *p, int32_t value) {
+    return llm__pickle_is(p, value, LLM__PICKLE_INT) && p->value[value].n >= 0 ? p->value[value].n : -1;
+}
+
+/* Numbers of a tuple or list; -1: they are none, negative, or too many. */
+static int llm__torch_counts(const llm__pickle *p, int32_t value, int64_t out[LLM__TORCH_DIMS]) {
+    int n = 0;
+    if (!llm__pickle_is(p, value, LLM__PICKLE_TUPLE) && !llm__pickle_is(p, value, LLM__PICKLE_LIST)) return -1;
+    for (int32_t link = p->value[value].first; link >= 0; link = p->link[link].next, n++)
+        if (n == LLM__TORCH_DIMS || (out[n] = llm__torch_count(p, p->link[link].value)) < 0) return -1;
+    return n;
+}
+
+/* The type of a name's dtype; -1: of raw bytes. */
+static int32_t llm__torch_type(llm__pickle_name name) {
+    const char *dtype = llm__pickle_dtype(name);
+    const llm__type_desc *d;
+    for (int i = 0; dtype && *dtype && (d = llm__type_at(i)) != NULL; i++)
+        if (d->block == 1 && !strcmp(d->name, dtype)) return d->type;
+    return -1;
+}
+
+/* The bytes of a storage: ('storage', type, key, place, elements). */
+static llm_result llm__torch_storage(const llm__torch *f, llm__str name, int32_t value, llm__torch_view *v) {
+    const llm__pickle *p = &f->pickle;
+    const int32_t type = llm__pickle_part(p, value, 1), key = llm__pickle_part(p, value, 2);
+    const int64_t n = llm__torch_count(p, llm__pickle_part(p, value, 4));
+    char path[400];
+    int ok = 1;
+    if (!llm__pickle_is(p, type, LLM__PICKLE_NAME) || !llm__pickle_dtype((llm__pickle_name)p->value[type].name) || n < 0 ||
+        !llm__pickle_is(p, key, LLM__PICKLE_TEXT) || !llm__plain_text(p->value[key].text, 100))
+        return llm__bad(f->path, "tensor", name, "its storage: a type, a key and a number of elements expected");
+    v->type = llm__torch_type((llm__pickle_name)p->value[type].name);
+    const int size = snprintf(path, sizeof path, "%s%.*s", f->folder, (int)p->value[key].text.n, p->value[key].text.p);
+    const llm__zip_item *item = llm__zip_find(&f->zip, llm__s(path, (size_t)size));
+    if (!item) return llm__bad(f->path, "tensor", name, "storage %s is missing", path);
+    v->data = item->data;
+    v->bytes = llm__mul((uint64_t)n, v->type < 0 ? 1 : (uint64_t)llm__type_block_bytes(v->type), &ok);
+    if (ok && v->bytes == item->size) return LLM_OK;
+    return llm__bad(f->path, "tensor", name, "storage %s: %lld elements are said, it has %llu bytes", path, (long long)n,
+                    (unsigned long long)item->size);
+}
+
+/* What a call of one of the three functions says of a tensor: (storage, offset, sizes, strides, grad, hooks, dtype or metadata). */
+static llm_result llm__torch_view_of(const llm__torch *f, llm__str name, int32_t call, llm__torch_view *v) {
+    const llm__pickle *p = &f->pickle;
+    const int32_t storage = llm__pickle_part(p, call, 0), seventh = llm__pickle_part(p, call, 6);
+    const int third = p->value[call].name == LLM__PY_TENSOR3;
+    int64_t last = 0, n = 1;
+    int ok = 1;
+    if (!llm__pickle_is(p, storage, LLM__PICKLE_STORAGE)) return llm__bad(f->path, "tensor", name, "it has no storage");
+    llm_result r = llm__torch_storage(f, name, storage, v);
+    if (r) return r;
+    if (third && llm__pickle_is(p, seventh, LLM__PICKLE_NAME)) v->type = llm__torch_type((llm__pickle_name)p->value[seventh].name);
+    if (v->type < 0) return llm__bad(f->path, "tensor", name, "a dtype expected");
+    if (!third && llm__pickle_is(p, seventh, LLM__PICKLE_DICT) && p->value[seventh].n)
+        return llm__bad(f->path, "tensor", name, "it is a view that changes values (conjugated or negated)");
+    v->offset = llm__torch_count(p, llm__pickle_part(p, call, 1));
+    v->n_dims = llm__torch_counts(p, llm__pickle_part(p, call, 2), v->shape);
+    const int strides = llm__torch_counts(p, llm__pickle_part(p, call, 3), v->stride);
+    if (v->offset < 0 || v->n_dims < 0 || strides != v->n_dims)
+        return llm__bad(f->path, "tensor", name, "an offset, at most %d sizes and as many strides expected, whole numbers from 0 on",
+                        (int)LLM__TORCH_DIMS);
+    for (int i = 0; i < v->n_dims; i++) n = (int64_t)llm__mul((uint64_t)n, (uint64_t)v->shape[i], &ok);
+    for (int i = 0; i < v->n_dims && n && ok; i++)
+        last = (int64_t)llm__add((uint64_t)last, llm__mul((uint64_t)v->shape[i] - 1, (uint64_t)v->stride[i], &ok), &ok);
+    last = (int64_t)llm__add((uint64_t)last, llm__add((uint64_t)v->offset, 1, &ok), &ok);
+    const uint64_t end = llm__mul((uint64_t)last, (uint64_t)llm__type_block_bytes(v->type), &ok);
+    if (ok && (!n || end <= v->bytes)) return LLM_OK;
+    return llm__bad(f->path, "tensor", name, "it reaches beyond its storage of %llu bytes", (unsigned long long)v->bytes);
+}
+
+/* 1 if elements follow each other in the storage as in the tensor. */
+static int llm__torch_in_order(const llm__torch_view *v) {
+    int64_t step = 1;
+    for (int i = v->n_dims - 1; i >= 0; i--) {
+        if (v->shape[i] != 1 && v->stride[i] != step) return 0;
+        step *= v->shape[i];
+    }
+    return 1;
+}
+
+/* Copies the elements of a view in the order of its indices. */
+static void llm__torch_copy(const llm__torch_view *v, int64_t n, uint8_t *to) {
+    int64_t index[LLM__TORCH_DIMS] = {0}, at = v->offset;
+    const size_t size = (size_t)llm__type_block_bytes(v->type);
+    for (int64_t i = 0; i < n; i++, to += size) {
+        memcpy(to, v->data + (size_t)at * size, size);
+        for (int d = v->n_dims - 1; d >= 0; d--) {
+            at += v->stride[d];
+            if (++index[d] < v->shape[d]) break;
+            at -= v->stride[d] * v->shape[d];
+            index[d] = 0;
+        }
+    }
+}
+
+/* Adds a tensor to the table. Dimensions before the last four are folded into one, as of safetensors. */
+static llm_result llm__torch_add(llm__torch *f, llm__str name, const llm__torch_view *v) {
+    llm__tensor x = LLM__ZERO;
+    const int extra = LLM__MAX(0, v->n_dims - 4);
+    int ok = 1;
+    if (!llm__plain_text(name, 65535)) return llm__error(LLM_ERR_FORMAT, "%s: a tensor name is no plain text of 1 to 65535 bytes", f->path);
+    x.type = v->type;
+    x.n_dims = v->n_dims - extra;
+    for (int i = 0; i < v->n_dims; i++)
+        x.shape[LLM__MAX(0, i - extra)] =
+            i && i <= extra ? (int64_t)llm__mul((uint64_t)x.shape[0], (uint64_t)v->shape[i], &ok) : v->shape[i];
+    llm_result r = ok ? llm__tensors_add(f->tensors, f->path, name, &x) : llm__bad(f->path, "tensor", name, "its size overflows");
+    if (r) return r;
+    llm__tensor *t = &f->tensors->item[f->tensors->n - 1];
+    t->data = v->data + (t->bytes ? v->offset * llm__type_block_bytes(v->type) : 0);
+    if (!t->bytes || llm__torch_in_order(v)) return LLM_OK;
+    f->copies += (uint64_t)t->bytes;
+    if (f->copies > f->budget)
+        return llm__bad(f->path, "tensor", name,
+                        "its elements and those of others, which do not lie in order, would be more than the file has");
+    uint8_t *own = (uint8_t *)llm__arena_take(f->arena, (size_t)t->bytes);
+    if (!own) return llm__nomem();
+    llm__torch_copy(v, t->bytes / llm__type_block_bytes(t->type), own);
+    t->data = own;
+    return LLM_OK;
+}
+
+/* The tensor that a value is, perhaps within a parameter; -1: it is something else. */
+static int32_t llm__torch_tensor(const llm__pickle *p, int32_t value) {
+    if (llm__pickle_is(p, value, LLM__PICKLE_CALL) && p->value[value].name == LLM__PY_PARAMETER) value = llm__pickle_part(p, value, 0);
+    return llm__pickle_is(p, value, LLM__PICKLE_CALL) && p->value[value].name != LLM__PY_PARAMETER ? value : -1;
+}
+
+/* The dictionary of tensors: the root, or within it what training programs call it. -1: there is none. */
+static int32_t llm__torch_dictionary(const llm__pickle *p, int32_t value, int depth) {
+    int32_t within = -1;
+    if (!llm__pickle_is(p, value, LLM__PICKLE_DICT)) return -1;
+    for (int32_t link = p->value[value].first; link >= 0;) {
+        const int32_t key = p->link[link].value, next = p->link[link].next, item = p->link[next].value;
+        if (llm__torch_tensor(p, item) >= 0) return value;
+        if (llm__pickle_is(p, key, LLM__PICKLE_TEXT) &&
+            llm__word_index("state_dict model module model_state_dict", p->value[key].text) >= 0)
+            within = item;
+        link = p->link[next].next;
+    }
+    return depth ? llm__torch_dictionary(p, within, depth - 1) : -1;
+}
+
+/* All tensors of the dictionary; what is none (a number of steps) is no weight. */
+static llm_result llm__torch_collect(llm__torch *f) {
+    const llm__pickle *p = &f->pickle;
+    const int32_t dictionary = llm__torch_dictionary(p, p->root, LLM__TORCH_DEPTH);
+    llm_result r = LLM_OK;
+    if (dictionary < 0) return llm__error(LLM_ERR_FORMAT, "%s: pickle: a dictionary of tensors expected", f->path);
+    for (int32_t link = p->value[dictionary].first; link >= 0 && !r;) {
+        const int32_t key = p->link[link].value, next = p->link[link].next, call = llm__torch_tensor(p, p->link[next].value);
+        llm__torch_view v = LLM__ZERO;
+        link = p->link[next].next;
+        if (call < 0) continue;
+        if (!llm__pickle_is(p, key, LLM__PICKLE_TEXT))
+            return llm__error(LLM_ERR_FORMAT, "%s: pickle: the name of a tensor is no text", f->path);
+        r = llm__torch_view_of(f, p->value[key].text, call, &v);
+        if (!r) r = llm__torch_add(f, p->value[key].text, &v);
+    }
+    return r;
+}
+
+/* The pickle in the zip, and where its storages are. */
+static llm_result llm__torch_zip(llm__torch *f, const uint8_t *data, size_t size) {
+    static const char ending[] = "/data.pkl";
+    const llm__zip_item *pickle = NULL;
+    llm_result r = llm__zip_open(f->path, data, size, &f->zip);
+    for (size_t i = 0; i < f->zip.n && !r; i++) {
+        const llm__str name = f->zip.item[i].name;
+        const size_t n = llm__str_until(name, "/");
+        if (!llm__str_eq(llm__str_from(name, n), ending)) continue;
+        if (pickle || n > 200) return llm__error(LLM_ERR_FORMAT, "%s: one data.pkl in a folder of a short name expected", f->path);
+        pickle = &f->zip.item[i];
+        snprintf(f->folder, sizeof f->folder, "%.*s/byteorder", (int)n, name.p);
+    }
+    if (r) return r;
+    if (!pickle) return llm__error(LLM_ERR_FORMAT, "%s: no file of torch.save: data.pkl is missing", f->path);
+    const llm__zip_item *order = llm__zip_find(&f->zip, llm__lit(f->folder));
+    if (order && !llm__str_eq(llm__s((const char *)order->data, (size_t)order->size), "little"))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: byteorder: little expected", f->path);
+    strcpy(strchr(f->folder, '/'), "/data/");
+    if (pickle->size > LLM__TORCH_PICKLE)
+        return llm__error(LLM_ERR_LIMIT, "%s: data.pkl has %llu bytes, at most %d expected", f->path, (unsigned long long)pickle->size,
+                          (int)LLM__TORCH_PICKLE);
+    r = llm__pickle_open(f->path, pickle->data, (size_t)pickle->size, &f->pickle);
+    if (!r && f->pickle.used != pickle->size) r = llm__error(LLM_ERR_FORMAT, "%s: pickle: bytes after its end", f->path);
+    return r;
+}
+
+/* One pickle of an old file, at *at. */
+static llm_result llm__torch_next(const char *path, const uint8_t *data, size_t size, size_t *at, llm__pickle *out) {
+    llm_result r = llm__pickle_open(path, data + *at, LLM__MIN(size - *at, (size_t)LLM__TORCH_PICKLE), out);
+    *at += out->used;
+    return r;
+}
+
+/* The storages of an old file, in the order of a list of their keys: a number of elements, then these. Their types are said where tensors
+ * name them. */
+static llm_result llm__torch_storages(llm__torch *f, const llm__pickle *keys, const uint8_t *data, size_t size, size_t at) {
+    const llm__pickle *p = &f->pickle;
+    LLM__SCOPED(llm__map_free) llm__map types = LLM__ZERO;
+    types.seed = f->zip.by_name.seed = llm__seed(f);
+    for (size_t i = 0; i < p->n; i++) {
+        const int32_t key = llm__pickle_part(p, (int32_t)i, 2);
+        if (p->value[i].kind == LLM__PICKLE_STORAGE && llm__pickle_is(p, key, LLM__PICKLE_TEXT) && p->value[key].text.n &&
+            llm__map_put(&types, p->value[key].text, llm__pickle_part(p, (int32_t)i, 1)) < 0)
+            return llm__nomem();
+    }
+    for (int32_t link = keys->root < 0 ? -1 : keys->value[keys->root].first; link >= 0; link = keys->link[link].next) {
+        const int32_t key = keys->link[link].value;
+        llm__zip_item s = LLM__ZERO;
+        int ok = llm__pickle_is(keys, key, LLM__PICKLE_TEXT) && keys->value[key].text.n && size - at >= 8;
+        const int32_t name = ok ? llm__map_get(&types, keys->value[key].text) : -1,
+                      type = llm__pickle_is(p, name, LLM__PICKLE_NAME) ? llm__torch_type((llm__pickle_name)p->value[name].name) : -1;
+        if (ok && type >= 0) s.size = llm__mul(llm__load_le(data + at, 8), (uint64_t)llm__type_block_bytes(type), &ok);
+        if (!ok || type < 0 || s.size > size - at - 8)
+            return llm__error(LLM_ERR_FORMAT, "%s: truncated, or a storage at byte %zu that no tensor has", f->path, at);
+        s.name = keys->value[key].text;
+        s.data = data + at + 8;
+        at += 8 + (size_t)s.size;
+        if (!llm__grow((void **)&f->zip.item, &f->zip.cap, f->zip.n + 1, sizeof *f->zip.item)) return llm__nomem();
+        const int put = llm__map_put(&f->zip.by_name, s.name, (int32_t)f->zip.n);
+        if (put <= 0) return put ? llm__nomem() : llm__bad(f->path, "storage", s.name, "it is there twice");
+        f->zip.item[f->zip.n++] = s;
+    }
+    return at == size ? LLM_OK : llm__error(LLM_ERR_FORMAT, "%s: %zu bytes after the last storage, none expected", f->path, size - at);
+}
+
+/* A file from before torch 1.6: its version, how its machine stores numbers, the tensors, and the keys of the storages, each a pickle. */
+static llm_result llm__torch_old(llm__torch *f, const uint8_t *data, size_t size) {
+    LLM__SCOPED(llm__pickle_close) llm__pickle version = LLM__ZERO;
+    LLM__SCOPED(llm__pickle_close) llm__pickle machine = LLM__ZERO;
+    LLM__SCOPED(llm__pickle_close) llm__pickle keys = LLM__ZERO;
+    size_t at = sizeof llm__torch_magic;
+    llm_result r = llm__torch_next(f->path, data, size, &at, &version);
+    if (!r && llm__torch_count(&version, version.root) != 1001)
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: version 1001 of torch.save's old files expected", f->path);
+    if (!r) r = llm__torch_next(f->path, data, size, &at, &machine);
+    if (r) return r;
+    for (int32_t i = 0, key;
+         llm__pickle_is(&machine, machine.root, LLM__PICKLE_DICT) && (key = llm__pickle_part(&machine, machine.root, i)) >= 0 && i < 16;
+         i += 2) {
+        const int32_t value = llm__pickle_part(&machine, machine.root, i + 1);
+        if (llm__pickle_is(&machine, key, LLM__PICKLE_TEXT) && llm__str_eq(machine.value[key].text, "little_endian") &&
+            machine.value[value].n != 1)
+            return llm__error(LLM_ERR_UNSUPPORTED, "%s: little_endian: true expected", f->path);
+    }
+    r = llm__torch_next(f->path, data, size, &at, &f->pickle);
+    if (!r) r = llm__torch_next(f->path, data, size, &at, &keys);
+    return r ? r : llm__torch_storages(f, &keys, data, size, at);
+}
+
+/* Reads a file that lies at data; its tensors are added to `tensors`, and point into data, or into `copies`. */
+static llm_result llm__torch_parse(const char *path, const uint8_t *data, size_t size, llm__arena *copies, llm__tensors *tensors) {
+    LLM__SCOPED(llm__torch_close) llm__torch f = LLM__ZERO;
+    if (!llm__torch_is(data, size)) return llm__error(LLM_ERR_FORMAT, "%s: no file of torch.save%s", path, llm__looks_like(data, size));
+    f.path = path;
+    f.tensors = tensors;
+    f.arena = copies;
+    f.budget = size;
+    llm_result r = llm__zip_is(data, size) ? llm__torch_zip(&f, data, size) : llm__torch_old(&f, data, size);
+    return r ? r : llm__torch_collect(&f);
 }
 
 /* ============================================================================
@@ -20808,6 +21845,8 @@ static llm_result llm__quant_read(const llm_json *doc, int node, const char *fil
  *   config.json                        shapes and switches; read by >>model
  *   generation_config.json             ids that end an answer, and how the publisher wants it sampled; may be absent
  *   model.safetensors                  the tensors, or shards of them with model.safetensors.index.json
+ *   pytorch_model.bin                  the same in older folders, by torch.save, with pytorch_model.bin.index.json
+ *   params.json, consolidated.*.pth    in place of both as Meta publishes models: see >>meta
  *   quantize_config.json and its like  how the tensors are quantised, where config.json is silent: see >>quant
  *   tokenizer.json, tokenizer.model, *.tiktoken    one of them; read by >>tokenizer
  *   tokenizer_config.json              names of special tokens, and in many models the chat template
@@ -20836,6 +21875,7 @@ typedef struct llm__source {
     llm__arena arena;
     llm__logger log;
     int no_mmap;
+    int torch; /* a file of tensors is not in safetensors */
 } llm__source;
 
 /* Opens a file that stays open as long as the source: tensors, keys and vocabularies point into it. */
@@ -20945,8 +21985,8 @@ static llm_result llm__folder_lacks(const llm__source *s, const char *folder, co
         const char *ending, *advice;
     } kinds[] = {
         {".gguf", ": give the path of that file"},
-        {".bin", ", a pickle, which is never read: convert the model to safetensors"},
-        {".pth", ", a pickle, which is never read: convert the model to safetensors"},
+        {".bin", ": pytorch_model.bin, or shards and pytorch_model.bin.index.json, beside config.json expected"},
+        {".pth", ": consolidated.00.pth and so on beside params.json expected"},
         {".pdparams", ", a Paddle file: take a folder with safetensors"},
         {".safetensors", ": config.json beside model.safetensors, or beside shards and model.safetensors.index.json, expected"},
     };
@@ -20962,44 +22002,50 @@ static llm_result llm__folder_lacks(const llm__source *s, const char *folder, co
     return llm__error(LLM_ERR_IO, "%s: no %s there, but %.200s%s", folder, lacks, found, kinds[best].advice);
 }
 
-/* One shard: all its tensors go into the table. path NULL: no memory for it. */
-static llm_result llm__source_safetensors(llm__source *s, const char *path) {
+/* One shard, of torch.save unless its name ends in .safetensors: all its tensors go into the table. path NULL: no memory for it. */
+static llm_result llm__source_shard(llm__source *s, const char *path, llm__tensors *tensors) {
     llm__file f;
     llm_result r = path ? llm__source_file(s, path, &f) : llm__nomem();
-    return r ? r : llm__safetensors_parse(path, f.data, f.size, &s->tensors);
+    if (r) return r;
+    if (llm__ends_with(path, ".safetensors")) return llm__safetensors_parse(path, f.data, f.size, tensors);
+    s->torch = 1;
+    return llm__torch_parse(path, f.data, f.size, &s->arena, tensors);
 }
 
-/* The shards that an index names. Its names come from strangers: plain names of .safetensors files in the same folder only. */
-static llm_result llm__source_shards(llm__source *s, const char *folder, const llm_json *index) {
+/* The shards that an index names. Its names come from strangers: plain names of files in the same folder, which end as its own. */
+static llm_result llm__source_shards(llm__source *s, const char *folder, const llm_json *index, const char *name_of, const char *ending) {
     int map = llm_json_find(index, 0, "weight_map"), is_map = llm_json_type_of(index, map) == LLM_JSON_OBJECT;
     LLM__SCOPED(llm__map_free) llm__map seen = LLM__ZERO;
     seen.seed = llm__seed(s);
     for (int v = is_map ? llm_json_first(index, map) : -1; v >= 0; v = llm_json_next(index, v)) {
         llm__str name = llm__json_text(index, v);
-        if (!name.p || !llm__plain_text(name, 255) || name.p[0] == '.' || strchr(name.p, '/') || !llm__ends_with(name.p, ".safetensors"))
-            return llm__error(LLM_ERR_FORMAT, "%s: weight_map: \"%.100s\": the plain name of a .safetensors file expected", folder,
-                              name.p ? name.p : "");
+        if (!name.p || !llm__plain_text(name, 255) || name.p[0] == '.' || strchr(name.p, '/') || !llm__ends_with(name.p, ending))
+            return llm__error(LLM_ERR_FORMAT, "%s: weight_map: \"%.100s\": the plain name of a %s file expected", folder,
+                              name.p ? name.p : "", ending);
         /* thousands of tensors name a few shards: each is opened once */
         int put = llm__map_put(&seen, name, 0);
-        llm_result r = put < 0 ? llm__nomem() : put ? llm__source_safetensors(s, llm__source_path(s, folder, name.p)) : LLM_OK;
+        llm_result r = put < 0 ? llm__nomem() : put ? llm__source_shard(s, llm__source_path(s, folder, name.p), &s->tensors) : LLM_OK;
         if (r) return r;
     }
     if (seen.len) return LLM_OK;
-    return llm__error(LLM_ERR_FORMAT, "%s: model.safetensors.index.json: weight_map: an object of shard names expected", folder);
+    return llm__error(LLM_ERR_FORMAT, "%s: %s: weight_map: an object of shard names expected", folder, name_of);
 }
 
-/* The weights of a folder: STEM.safetensors, or else the shards of its index. */
+/* The weights of a folder: STEM.safetensors, or else the shards of its index; of "model" also pytorch_model.bin, or its shards. */
 static llm_result llm__source_weights(llm__source *s, const char *folder, const char *stem) {
-    char name[128];
-    snprintf(name, sizeof name, "%.90s.safetensors", stem);
-    const char *single = llm__source_path(s, folder, name);
-    LLM__SCOPED(llm__json_drop) llm_json *index = NULL;
-    if (!single || llm__place_kind(&s->place, single) != LLM__PATH_NONE) return llm__source_safetensors(s, single);
-    snprintf(name, sizeof name, "%.90s.safetensors.index.json", stem);
-    llm_result r = llm__folder_json(s, folder, name, 100000000, &index);
-    if (r) return r;
-    snprintf(name, sizeof name, "%.90s.safetensors", stem);
-    return index ? llm__source_shards(s, folder, index) : llm__folder_lacks(s, folder, name);
+    char name[128], lacks[128];
+    snprintf(lacks, sizeof lacks, "%.90s.safetensors", stem);
+    for (int torch = 0; torch <= !strcmp(stem, "model"); torch++) {
+        LLM__SCOPED(llm__json_drop) llm_json *index = NULL;
+        snprintf(name, sizeof name, torch ? "pytorch_%.90s.bin" : "%.90s.safetensors", stem);
+        const char *single = llm__source_path(s, folder, name);
+        if (!single || llm__place_kind(&s->place, single) != LLM__PATH_NONE) return llm__source_shard(s, single, &s->tensors);
+        snprintf(name, sizeof name, torch ? "pytorch_%.90s.bin.index.json" : "%.90s.safetensors.index.json", stem);
+        llm_result r = llm__folder_json(s, folder, name, 100000000, &index);
+        if (!r && index) r = llm__source_shards(s, folder, index, name, torch ? ".bin" : ".safetensors");
+        if (r || index) return r;
+    }
+    return llm__folder_lacks(s, folder, lacks);
 }
 
 /* Ascend's files are called by what is in them: quant_model_weight_w8a8.safetensors; newer ones quant_model_weights.safetensors. */
@@ -21049,6 +22095,187 @@ static llm_result llm__source_folder(llm__source *s, const char *path, const llm
     if (!r && !s->config && !cfg->vocab_only) r = llm__folder_lacks(s, path, "config.json");
     if (!r) r = llm__folder_json(s, path, "generation_config.json", 16000000, &s->generation_config);
     return r || cfg->vocab_only ? r : llm__source_quantised(s, path, !cfg->dummy_weights);
+}
+
+/* ============================================================================
+ * >>meta   Folders as Meta publishes Llama: params.json, consolidated.00.pth and so on, tokenizer.model.
+ * ============================================================================
+ * params.json becomes what config.json would say. The files are shards of tensor parallelism: each has every matrix, cut along its rows
+ * or its columns, which are put together as they are read; norms are whole in all of them. Rotary positions turn neighbours,
+ * (2i, 2i + 1), where the Hugging Face version of a model has its rows permuted, so the family is one of its own (llama_meta). Mistral's
+ * consolidated.safetensors is the same in one file. */
+
+enum { LLM__META_SHARDS = 64 };
+
+/* 1 if a folder, which has no config.json, is one. */
+static int llm__meta_is(const llm__source *s, const char *folder) {
+    LLM__SCOPED(llm__drop) char *config = llm__path_join(folder, "config.json"), *params = llm__path_join(folder, "params.json");
+    return config && params && llm__place_kind(&s->place, config) == LLM__PATH_NONE && llm__place_kind(&s->place, params) == LLM__PATH_FILE;
+}
+
+/* The n files of a folder, opened in the order of their numbers into tables of their own. */
+static llm_result llm__meta_files(llm__source *s, const char *folder, llm__tensors *shard, int *n) {
+    LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO;
+    char wanted[40];
+    llm_result r = LLM_OK;
+    *n = 0;
+    llm__place_names(&s->place, folder, &names);
+    for (const char *name = NULL; (name = llm__folder_next(&names, name)) != NULL && !r;) {
+        if (!strcmp(name, "consolidated.safetensors")) {
+            *n = 1;
+            return llm__source_shard(s, llm__source_path(s, folder, name), shard);
+        }
+        if (strncmp(name, "consolidated.", 13) || !llm__ends_with(name, ".pth")) continue;
+        snprintf(wanted, sizeof wanted, "consolidated.%02d.pth", *n);
+        if (*n == LLM__META_SHARDS)
+            return llm__error(LLM_ERR_LIMIT, "%s: more than %d files consolidated.*.pth", folder, (int)LLM__META_SHARDS);
+        if (strcmp(name, wanted)) return llm__error(LLM_ERR_FORMAT, "%s: %s is missing, %.100s is there", folder, wanted, name);
+        r = llm__source_shard(s, llm__source_path(s, folder, name), &shard[(*n)++]);
+    }
+    return r || *n ? r : llm__folder_lacks(s, folder, "consolidated.00.pth");
+}
+
+/* How a matrix is cut: 0 along its rows, 1 along its columns, -1: not at all. Embeddings are cut either way: Llama 3's by rows. */
+static int llm__meta_cut(const llm__tensor *t, int n, int64_t dim) {
+    static const char *const rows[] = {".wq.weight", ".wk.weight", ".wv.weight", ".w1.weight", ".w3.weight"}, *const cols[] = {
+                                                                                                                  ".wo.weight",
+                                                                                                                  ".w2.weight"};
+    if (n == 1 || t->n_dims != 2) return -1;
+    if (!strcmp(t->name.p, "output.weight")) return 0;
+    if (!strcmp(t->name.p, "tok_embeddings.weight")) return t->shape[1] != dim;
+    for (int i = 0; i < LLM__COUNT(rows); i++)
+        if (llm__ends_with(t->name.p, rows[i])) return 0;
+    for (int i = 0; i < LLM__COUNT(cols); i++)
+        if (llm__ends_with(t->name.p, cols[i])) return 1;
+    return -1;
+}
+
+/* Puts a matrix together of its parts, which other shards have under the same name. What has 16 bits is read from there, when it is
+ * needed; other floats, which are seldom, are copied. */
+static llm_result llm__meta_join(llm__source *s, const llm__tensors *shard, int n, const llm__tensor *first, int by_cols) {
+    llm__tensor x = *first;
+    llm__tensor_parts *p = (llm__tensor_parts *)llm__arena_get(&s->arena, sizeof *p);
+    if (p) p->data = (const uint8_t **)llm__arena_get(&s->arena, (size_t)n * sizeof *p->data);
+    if (!p || !p->data) return llm__nomem();
+    for (int i = 0; i < n; i++) {
+        const llm__tensor *t = llm__tensors_find(&shard[i], first->name.p);
+        if (!t || t->type != first->type || t->n_dims != 2 || t->shape[0] != first->shape[0] || t->shape[1] != first->shape[1])
+            return llm__error(LLM_ERR_FORMAT, "%s: tensor %s: consolidated.%02d.pth has not the same shape and type as the first", s->path,
+                              first->name.p, i);
+        p->data[i] = t->data;
+    }
+    if (llm__word_index("F32 F16 BF16", llm__lit(llm__type_name(x.type))) < 0)
+        return llm__bad(s->path, "tensor", x.name, "parts of type %s, F32, F16 or BF16 expected", llm__type_name(x.type));
+    x.shape[by_cols] *= n;
+    p->n = n, p->type = x.type, p->by_cols = by_cols, p->rows = x.shape[0], p->cols = x.shape[1];
+    llm_result r = llm__tensors_add(&s->tensors, s->path, first->name, &x);
+    if (r) return r;
+    llm__tensor *t = &s->tensors.item[s->tensors.n - 1];
+    t->data = NULL;
+    t->parts = p;
+    if (x.type != LLM_TYPE_F32) return LLM_OK;
+    uint8_t *whole = (uint8_t *)llm__arena_take(&s->arena, (size_t)t->bytes);
+    if (!whole) return llm__nomem();
+    llm__parts_read(p, 0, 1, p->rows, 0, p->cols, whole);
+    t->data = whole;
+    t->parts = NULL;
+    return LLM_OK;
+}
+
+/* All tensors of the shards: matrices put together, the rest from the first. */
+static llm_result llm__meta_tensors(llm__source *s, const llm__tensors *shard, int n, int64_t dim) {
+    llm_result r = LLM_OK;
+    for (size_t i = 0; i < shard->n && !r; i++) {
+        llm__tensor x = shard->item[i];
+        const int cut = llm__meta_cut(&x, n, dim);
+        if (cut >= 0) {
+            r = llm__meta_join(s, shard, n, &x, cut);
+            continue;
+        }
+        r = llm__tensors_add(&s->tensors, s->path, x.name, &x);
+        if (!r) s->tensors.item[s->tensors.n - 1].data = x.data;
+    }
+    return r;
+}
+
+/* A number of params.json, or else `otherwise`. */
+static double llm__meta_number(const llm_json *params, const char *key, double otherwise) {
+    double v = 0;
+    return llm_json_num(params, llm_json_find(params, 0, key), &v) && isfinite(v) && fabs(v) < 1e15 ? v : otherwise;
+}
+
+/* Width of the MLP, where no tensor tells: 2/3 of 4 dim, by a factor, up to a multiple. */
+static int64_t llm__meta_width(const llm_json *params, double dim) {
+    const double multiple = LLM__MAX(llm__meta_number(params, "multiple_of", 256), 1);
+    const double width = floor(floor(2 * 4 * dim / 3) * llm__meta_number(params, "ffn_dim_multiplier", 1));
+    return (int64_t)LLM__MIN(ceil(width / multiple) * multiple, 1e9);
+}
+
+/* Rows of a matrix, or else `otherwise`. */
+static int64_t llm__meta_rows(const llm__source *s, const char *name, int64_t otherwise) {
+    const llm__tensor *t = llm__tensors_find(&s->tensors, name);
+    return t && t->n_dims == 2 ? t->shape[0] : otherwise;
+}
+
+/* How long texts may be, which params.json does not say: 2048 of Llama 1 (by its epsilon), 4096 of 2, 8192 of 3, 128 k of 3.1. */
+static double llm__meta_length(const llm_json *params, int scaled, double theta) {
+    const double usual = scaled                                              ? 131072
+                         : theta >= 1e6                                      ? 32768
+                         : theta >= 5e5                                      ? 8192
+                         : llm__meta_number(params, "norm_eps", 1e-5) < 5e-6 ? 2048
+                                                                             : 4096;
+    return llm__meta_number(params, "max_seq_len", usual);
+}
+
+/* What config.json would say. Shapes are taken from the tensors where they tell. Llama 3.2's two text models, known by their widths, have
+ * their positions scaled by 32, 3.1's by 8: the code that came with them says so, their files do not. */
+static llm_result llm__meta_config(llm__source *s, const llm_json *params) {
+    LLM__SCOPED(llm_text_free) llm_text t = LLM__ZERO;
+    const double dim = llm__meta_number(params, "dim", -1), heads = llm__meta_number(params, "n_heads", -1),
+                 theta = llm__meta_number(params, "rope_theta", 1e4);
+    const int moe = llm_json_find(params, 0, "moe"), scaled = llm__json_flag(params, 0, "use_scaled_rope", 0);
+    const double window = llm__meta_number(params, "sliding_window", 0),
+                 width = llm__meta_number(params, "hidden_dim", (double)llm__meta_width(params, dim));
+    double experts = 0, used = 2;
+    llm_json_num(params, llm_json_find(params, moe, "num_experts"), &experts);
+    llm_json_num(params, llm_json_find(params, moe, "num_experts_per_tok"), &used);
+    llm_text_format(&t,
+                    "{'model_type': '%s', 'architectures': ['LlamaForCausalLM'], 'hidden_size': %f, 'num_hidden_layers': %f, "
+                    "'num_attention_heads': %f, ",
+                    moe >= 0 ? "mixtral_meta" : "llama_meta", dim, llm__meta_number(params, "n_layers", -1), heads);
+    llm_text_format(&t, "'num_key_value_heads': %f, 'rms_norm_eps': %f, 'rope_theta': %f, 'max_position_embeddings': %f, ",
+                    llm__meta_number(params, "n_kv_heads", heads), llm__meta_number(params, "norm_eps", 1e-5), theta,
+                    llm__meta_length(params, scaled, theta));
+    llm_text_format(&t, "'intermediate_size': %l, 'vocab_size': %l, 'tie_word_embeddings': %s",
+                    llm__meta_rows(s, "layers.0.feed_forward.w1.weight", (int64_t)width),
+                    llm__meta_rows(s, "tok_embeddings.weight", (int64_t)llm__meta_number(params, "vocab_size", -1)),
+                    llm__tensors_find(&s->tensors, "output.weight") || !s->tensors.n ? "false" : "true");
+    if (llm_json_find(params, 0, "head_dim") >= 0) llm_text_format(&t, ", 'head_dim': %f", llm__meta_number(params, "head_dim", -1));
+    if (window > 0) llm_text_format(&t, ", 'sliding_window': %f", window);
+    if (moe >= 0) llm_text_format(&t, ", 'num_local_experts': %f, 'num_experts_per_tok': %f", experts, used);
+    if (scaled)
+        llm_text_format(&t,
+                        ", 'rope_scaling': {'rope_type': 'llama3', 'factor': %f, 'low_freq_factor': 1, 'high_freq_factor': 4, "
+                        "'original_max_position_embeddings': 8192}",
+                        llm__meta_number(params, "rope_scaling_factor", dim == 2048 || dim == 3072 ? 32 : 8));
+    llm_text_str(&t, "}");
+    return t.failed ? llm__nomem() : llm_json_parse(t.data, t.len, NULL, &s->config);
+}
+
+/* Reads it: tensors (unless `quick`), and a configuration. */
+static llm_result llm__meta_open(llm__source *s, const char *folder, int quick) {
+    llm__tensors shard[LLM__META_SHARDS];
+    LLM__SCOPED(llm__json_drop) llm_json *params = NULL;
+    int n = 0;
+    memset(shard, 0, sizeof shard);
+    llm_result r = llm__folder_json(s, folder, "params.json", 1 << 20, &params);
+    if (!r && llm__meta_number(params, "dim", -1) < 1)
+        r = llm__error(LLM_ERR_FORMAT, "%s: params.json: dim: a number from 1 on expected", folder);
+    if (!r && !quick) r = llm__meta_files(s, folder, shard, &n);
+    if (!r && !quick) r = llm__meta_tensors(s, shard, n, (int64_t)llm__meta_number(params, "dim", 0));
+    if (!r) r = llm__meta_config(s, params);
+    for (int i = 0; i < LLM__META_SHARDS; i++) llm__tensors_free(&shard[i]);
+    return r;
 }
 
 /* ============================================================================
@@ -21626,13 +22853,16 @@ static llm_result llm__source_tokenizer_config(llm__source *s, const llm_model_c
 /* The file or folder itself: its settings and tensors. */
 static llm_result llm__source_open_path(llm__source *s, const llm_model_config *cfg) {
     llm__file f;
-    if (llm__place_kind(&s->place, s->path) == LLM__PATH_DIR) return llm__source_folder(s, s->path, cfg);
+    const int folder = llm__place_kind(&s->place, s->path) == LLM__PATH_DIR;
+    if (folder && !cfg->vocab_only && llm__meta_is(s, s->path)) return llm__meta_open(s, s->path, cfg->dummy_weights != 0);
+    if (folder) return llm__source_folder(s, s->path, cfg);
     llm_result r = llm__source_file(s, s->path, &f);
     if (r) return r;
     if (llm__is_gguf(&f)) return llm__source_gguf(s, s->path, f);
     if (cfg->vocab_only && !cfg->tokenizer) return LLM_OK; /* a tokenizer file: its own reader looks at it */
-    if (llm__ends_with(s->path, ".safetensors"))
-        return llm__error(LLM_ERR_FORMAT, "%s: a safetensors file is a part of a model: give its folder, with config.json", s->path);
+    if (llm__ends_with(s->path, ".safetensors") || llm__torch_is(f.data, f.size))
+        return llm__error(LLM_ERR_FORMAT, "%s: a %s is a part of a model: give its folder, with config.json", s->path,
+                          llm__torch_is(f.data, f.size) ? "file of torch.save" : "safetensors file");
     return llm__error(LLM_ERR_FORMAT, "%s: no model%s: a GGUF file, or a folder with config.json and safetensors expected", s->path,
                       llm__looks_like(f.data, f.size));
 }
@@ -21957,6 +23187,8 @@ typedef struct llm__family {
 static const llm__family llm__families[] = {
     {"llama mistral ministral ministral3 xverse aquila cwm eagle", "llama mistral3 xverse", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"mixtral", "llama", LLM__NORM_TOPK | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
+    {"llama_meta", "", LLM__PAIRS, LLM_ACT_SILU, 1e4f, 1}, /* files of Meta and Mistral: see >>meta */
+    {"mixtral_meta", "", LLM__PAIRS | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"qwen", "qwen", LLM__QKV_BIAS, LLM_ACT_SILU, 1e4f, 1},
     {"qwen2 qwen2_vl_text qwen2_5_vl_text qwen2_vl qwen2_5_vl minicpmv", "qwen2 qwen2vl", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU,
      1e4f, 1},
@@ -22696,16 +23928,17 @@ struct llm_model {
  * see llm__load_mlp. */
 #define LLM__SLOTS(SLOT) \
     /* of the whole model */ \
-    SLOT(EMBED, "model.embed_tokens model.decoder.embed_tokens wte transformer.wte transformer.word_embeddings " \
-                "transformer.embedding.word_embeddings word_embeddings model.tok_embeddings gpt_neox.embed_in " \
-                "model.language_model.embed_tokens language_model.model.embed_tokens token_embd embed_tokens decoder.embed_tokens " \
-                "model.text_model.embed_tokens llm.model.embed_tokens language_model.model.tok_embeddings") \
+    SLOT(EMBED, \
+         "model.embed_tokens model.decoder.embed_tokens wte transformer.wte transformer.word_embeddings " \
+         "transformer.embedding.word_embeddings word_embeddings model.tok_embeddings gpt_neox.embed_in " \
+         "model.language_model.embed_tokens language_model.model.embed_tokens token_embd embed_tokens decoder.embed_tokens " \
+         "model.text_model.embed_tokens llm.model.embed_tokens language_model.model.tok_embeddings tok_embeddings ernie.embed_tokens") \
     SLOT(POSITIONS, "wpe transformer.wpe model.decoder.embed_positions position_embd decoder.embed_positions") \
     SLOT(EMBED_NORM, "transformer.word_embeddings_layernorm word_embeddings_layernorm token_embd_norm") \
     SLOT(OUT_NORM, "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f " \
                    "transformer.encoder.final_layernorm gpt_neox.final_layer_norm model.language_model.norm " \
                    "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm model.text_model.norm " \
-                   "llm.model.norm") \
+                   "llm.model.norm ernie.norm") \
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     SLOT(FC, "fc model.fc") /* of an EAGLE head */ \
     /* of a layer: attention */ \
@@ -22732,21 +23965,21 @@ struct llm_model {
     SLOT(V_B, "attn_v_b") \
     /* the MLP */ \
     SLOT(FFN_NORM, "pre_feedforward_layernorm post_attention_layernorm ffn_norm ln_2 final_layer_norm ln_mlp post_attention_norm") \
-    SLOT(GATE_UP, "mlp.gate_up_proj mlp.dense_h_to_4h") \
+    SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h") \
     SLOT(GATE, "mlp.gate_proj feed_forward.w1 mlp.w2 ffn_gate") \
     SLOT(UP, "mlp.up_proj feed_forward.w3 mlp.w1 mlp.c_fc mlp.fc1 mlp.fc_in fc1 mlp.dense_h_to_4h ffn_up") \
     SLOT(DOWN, "mlp.down_proj feed_forward.w2 mlp.c_proj mlp.fc2 mlp.fc_out fc2 mlp.dense_4h_to_h ffn_down") \
     SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm") \
     /* the mixture of experts */ \
-    SLOT(ROUTER, "mlp.gate mlp.router block_sparse_moe.gate block_sparse_moe.router.layer ffn_gate_inp") \
+    SLOT(ROUTER, "mlp.gate mlp.router feed_forward.gate block_sparse_moe.gate block_sparse_moe.router.layer ffn_gate_inp") \
     SLOT(ROUTER2, "mlp.gate.weight_1") /* of the experts for pictures */ \
     SLOT(CORRECTION, "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias exp_probs_b.bias exp_probs_b") \
-    SLOT(E_GATE_UP, "mlp.experts.gate_up_proj block_sparse_moe.input_linear ffn_gate_up_exps") \
-    SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 ffn_gate_exps") \
-    SLOT(E_UP, "mlp.experts.#.up_proj block_sparse_moe.experts.#.w3 ffn_up_exps") \
-    SLOT(E_DOWN, "mlp.experts.#.down_proj block_sparse_moe.experts.#.w2 mlp.experts.down_proj block_sparse_moe.output_linear " \
-                 "ffn_down_exps") \
-    SLOT(S_GATE_UP, "shared_mlp.input_linear") \
+    SLOT(E_GATE_UP, "mlp.experts.gate_up_proj mlp.experts.#.up_gate_proj block_sparse_moe.input_linear ffn_gate_up_exps") \
+    SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 feed_forward.experts.#.w1 ffn_gate_exps") \
+    SLOT(E_UP, "mlp.experts.#.up_proj block_sparse_moe.experts.#.w3 feed_forward.experts.#.w3 ffn_up_exps") \
+    SLOT(E_DOWN, "mlp.experts.#.down_proj block_sparse_moe.experts.#.w2 feed_forward.experts.#.w2 mlp.experts.down_proj " \
+                 "block_sparse_moe.output_linear ffn_down_exps") \
+    SLOT(S_GATE_UP, "shared_mlp.input_linear mlp.shared_experts.up_gate_proj") \
     SLOT(S_GATE, "mlp.shared_experts.gate_proj mlp.shared_expert.gate_proj ffn_gate_shexp") \
     SLOT(S_UP, "mlp.shared_experts.up_proj mlp.shared_expert.up_proj ffn_up_shexp") \
     SLOT(S_DOWN, "mlp.shared_experts.down_proj mlp.shared_expert.down_proj shared_mlp.output_linear ffn_down_shexp") \
@@ -22853,7 +24086,8 @@ static const char *llm__layer_base(const llm__tensors *t, size_t skip) {
                                         "model.text_model.layers.",
                                         "llm.model.layers.",
                                         "layers.",
-                                        "decoder.layers."};
+                                        "decoder.layers.",
+                                        "ernie.layers."};
     for (int b = 0; b < LLM__COUNT(bases); b++)
         for (size_t i = 0; i < t->n; i++)
             if (t->item[i].name.n > skip && !strncmp(t->item[i].name.p + skip, bases[b], strlen(bases[b]))) return bases[b];
@@ -23008,8 +24242,16 @@ static int llm__loader_mapped(const llm__loader *L, const llm__tensor *t) {
 /* 1 if a slot has a matrix for each expert. */
 static int llm__is_experts(int slot) { return slot >= LLM__W_E_GATE_UP && slot <= LLM__W_E_DOWN; }
 
-/* 1 if a matrix stands as (in, out): GPT-2's Conv1D, gpt-oss's experts, and the keys of latent attention in GGUF. */
+/* The same of a Paddle file: all of the layers, and an output layer that is not the embedding, which its shape tells. */
+static int llm__paddle_across(const llm__loader *L, int slot) {
+    char name[256];
+    const llm__tensor *t = L->layer < 0 && slot == LLM__W_HEAD ? llm__loader_find(L, slot, 0, 0, name) : NULL;
+    return L->layer >= 0 || (t && t->n_dims == 2 && t->shape[0] == L->a->hidden && t->shape[1] == L->a->vocab);
+}
+
+/* 1 if a matrix stands as (in, out): GPT-2's Conv1D, gpt-oss's experts, the keys of latent attention in GGUF, and Paddle's. */
 static int llm__stored_across(const llm__loader *L, int slot) {
+    if (!strcmp(L->base, "ernie.layers.")) return llm__paddle_across(L, slot);
     if (L->a->gguf) return slot == LLM__W_K_B;
     if (L->a->n_sets > 1 && (slot == LLM__W_ROUTER || slot == LLM__W_ROUTER2)) return 1;
     return (L->a->flags & LLM__CONV1D && L->layer >= 0) || (llm__is_experts(slot) && llm__arch_is(L->a, "gpt_oss"));
@@ -23036,6 +24278,7 @@ static int llm__loader_seek(llm__loader *L, int slot, llm__slice which, int64_t 
     int stacked = which.size > 1 && t->n_dims > 1 + matrix; /* all in one tensor: one dimension more */
     s->type = t->type;
     s->data = t->data;
+    if (t->parts) s->data = t->parts, s->read = llm__parts_read;
     if (llm__ends_with(t->name.p, "_blocks")) {
         s->data = llm__loader_mxfp4(L, slot, t, rows, cols);
         s->type = LLM_TYPE_MXFP4;
@@ -23045,7 +24288,7 @@ static int llm__loader_seek(llm__loader *L, int slot, llm__slice which, int64_t 
     } else {
         const int64_t want[3] = {which.size, across ? cols : rows, across ? rows : cols}, flat = (stacked ? which.size : 1) * rows;
         if (!llm__loader_type(L, t) || !llm__loader_fits(L, t, matrix ? want + !stacked : &flat, matrix ? 2 + stacked : 1)) return 0;
-        s->mapped = llm__loader_mapped(L, t);
+        s->mapped = !s->read && llm__loader_mapped(L, t);
     }
     /* the matrices of a stack follow each other: skip those before this one */
     int64_t stored_rows = s->transposed ? LLM__MAX(cols, 1) : rows;
@@ -24741,9 +25984,7 @@ static llm__matrix llm__ref_matrix(llm__loader *L, int layer, llm__slot slot, in
 }
 
 /* Row i as floats. */
-static void llm__ref_row(const llm__matrix *w, int64_t i, float *out) {
-    llm__dequant_columns(w->t->type, w->t->data + i * llm__row_bytes(w->t->type, w->cols), 0, w->cols, out);
-}
+static void llm__ref_row(const llm__matrix *w, int64_t i, float *out) { llm__tensor_values(w->t, i, w->cols, 0, w->cols, out); }
 
 /* y (T, rows) = W x, for x (T, cols), token by token; with `add` y += W x. row: (cols) of memory. */
 static void llm__ref_multiply(const llm__matrix *w, const float *x, int32_t T, int add, float *row, float *y) {
@@ -25356,7 +26597,7 @@ static void llm__model_info_fill(llm_model *m) {
     o->path = m->path;
     o->architecture = a->class_name;
     o->family = a->name;
-    o->format = s->gguf ? "gguf" : "safetensors";
+    o->format = s->gguf ? "gguf" : s->torch ? "pytorch" : "safetensors";
     o->file_type = "random";
     for (size_t i = 0; i < s->tensors.n; i++) o->weight_bytes += s->tensors.item[i].bytes;
     const llm__type_desc *d;
@@ -25600,14 +26841,15 @@ static llm_result llm__adapter_config(llm__adapter *d) {
 /* A PEFT folder. */
 static llm_result llm__adapter_peft(llm__adapter *d, const char *folder) {
     LLM__SCOPED(llm__drop) char *config = llm__path_join(folder, "adapter_config.json");
-    LLM__SCOPED(llm__drop) char *weights = llm__path_join(folder, "adapter_model.safetensors");
+    LLM__SCOPED(llm__drop)
+    char *safe = llm__path_join(folder, "adapter_model.safetensors"), *torch = llm__path_join(folder, "adapter_model.bin");
     LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
-    llm_result r = config && weights ? llm__json_file(config, 1 << 20, &d->config) : llm__nomem();
+    llm_result r = config && safe && torch ? llm__json_file(config, 1 << 20, &d->config) : llm__nomem();
     if (!r) r = llm__adapter_config(d);
-    if (!r && llm__path_kind_of(weights) == LLM__PATH_NONE)
-        r = llm__error(LLM_ERR_UNSUPPORTED, "%s: no such file (pickle files, adapter_model.bin, are not read)", weights);
-    if (!r) r = llm__file_open(weights, 0, 1, &d->file);
-    if (!r) r = llm__safetensors_parse(weights, d->file.data, d->file.size, &d->tensors);
+    const int old = !r && llm__path_kind_of(safe) == LLM__PATH_NONE && llm__path_kind_of(torch) != LLM__PATH_NONE;
+    if (!r) r = llm__file_open(old ? torch : safe, 0, 1, &d->file);
+    if (!r && old) r = llm__torch_parse(torch, d->file.data, d->file.size, &d->tensors.names, &d->tensors);
+    else if (!r) r = llm__safetensors_parse(safe, d->file.data, d->file.size, &d->tensors);
     llm_json_write(d->config, 0, &text);
     d->content = llm__hash(text.data, text.len, 1);
     return r || !text.failed ? r : llm__nomem();
@@ -25660,7 +26902,7 @@ static int llm__adapter_copy(const llm__loader *L, const llm__tensor *t) {
     const llm__tensor *own = strstr(t->name.p, ".lm_head.") ? llm__loader_find(L, LLM__W_HEAD, 0, 0, name) : NULL;
     if (!own) own = llm__loader_find(L, LLM__W_EMBED, 0, 0, name); /* perhaps tied */
     if (!own || t->n_dims != 2 || own->shape[0] != t->shape[0] || own->shape[1] != t->shape[1]) return 0;
-    if (llm__type_block(t->type) != 1 || llm__type_block(own->type) != 1) return llm__type_block(t->type) == 1;
+    if (llm__type_block(t->type) != 1 || llm__type_block(own->type) != 1 || own->parts) return llm__type_block(t->type) == 1;
     for (int64_t at = 0, n = t->shape[0] * t->shape[1]; at < n; at += LLM__COUNT(x)) {
         int m = (int)LLM__MIN(n - at, (int64_t)LLM__COUNT(x));
         llm__dequant_columns(t->type, t->data, at, m, x);
@@ -25789,9 +27031,10 @@ static llm_result llm__eagle_open(const char *path, const llm_model *model, int 
 static llm_result llm__eagle_files(llm__source *s, const char *folder, const char *file) {
     s->path = folder;
     llm_result r = llm__folder_json(s, folder, "config.json", 16000000, &s->config);
-    if (!r && file && (strchr(file, '/') || !llm__ends_with(file, ".safetensors")))
-        return llm__error(LLM_ERR_UNSUPPORTED, "%.200s: the plain name of a .safetensors file expected (pickles are never read)", file);
-    return r ? r : file ? llm__source_safetensors(s, llm__source_path(s, folder, file)) : llm__source_weights(s, folder, "model");
+    if (!r && file &&
+        (strchr(file, '/') || !(llm__ends_with(file, ".safetensors") || llm__ends_with(file, ".bin") || llm__ends_with(file, ".pth"))))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%.200s: the plain name of a .safetensors or .bin file expected", file);
+    return r ? r : file ? llm__source_shard(s, llm__source_path(s, folder, file), &s->tensors) : llm__source_weights(s, folder, "model");
 }
 
 /* One tensor of a file being made: its entry in the header. *end: of the data before it, moved on. */
@@ -25981,6 +27224,7 @@ typedef struct llm__eyes_family {
     const char *token;       /* placeholder of a picture in the rendered prompt */
     const char *begin, *end; /* what is put around its tokens */
     const char *video_token;
+    const char *defaults; /* what config.json leaves out beside the tower, as "key value key value" */
 } llm__eyes_family;
 
 /* A step of a projector. */
@@ -26041,7 +27285,7 @@ typedef struct llm__processor {
     int32_t min_tiles, max_tiles;                         /* of a grid */
     int32_t split;                                        /* pictures are cut at all */
     int32_t n_pinpoints, pinpoint[LLM__MAX_PINPOINTS][2]; /* height, width */
-    int32_t resize, crop;                                 /* do_resize, do_center_crop */
+    int32_t resize, crop, pad;                            /* do_resize, do_center_crop, do_pad: to a square, of LLaVA 1.5 */
     double fps;                                           /* frames a second that are taken of a video */
     int32_t min_frames, max_frames;
 } llm__processor;
@@ -26064,7 +27308,8 @@ typedef struct llm__vision {
     int32_t n_deep, deep[LLM__MAX_DEEP]; /* layers behind which values for the language model's first layers are made */
     float eps, text_eps;
     double theta;
-    llm_act act;
+    llm_act act, projector_act;
+    int keeps_class;      /* the class token's row is the first that the language model gets */
     int32_t shrink_tiles; /* N of anyres_max_N; 0: nothing is shrunk */
     double tokens_per_second;
     /* The prompt. */
@@ -26833,25 +28078,25 @@ static const double llm__constants[3][6] = {{0.48145466, 0.4578275, 0.40821073, 
                                             {0.5, 0.5, 0.5, 0.5, 0.5, 0.5}};
 
 static const llm__tower_family llm__towers[] = {
-    {"clip_vision_model clip", LLM__SEES_CLASS | LLM__SEES_TABLE, LLM_ACT_QUICK_GELU, 1e-5f,
+    {"clip_vision_model clip llava llava_next", LLM__SEES_CLASS | LLM__SEES_TABLE, LLM_ACT_QUICK_GELU, 1e-5f,
      "hidden_size 768 intermediate_size 3072 num_hidden_layers 12 num_attention_heads 12 image_size 224 patch_size 32"},
-    {"siglip_vision_model siglip", LLM__SEES_TABLE, LLM_ACT_GELU_TANH, 1e-6f,
+    {"siglip_vision_model siglip llava_onevision gemma3 minicpmv", LLM__SEES_TABLE, LLM_ACT_GELU_TANH, 1e-6f,
      "hidden_size 768 intermediate_size 3072 num_hidden_layers 12 num_attention_heads 12 image_size 224 patch_size 16"},
     {"idefics3_vision smolvlm_vision idefics3 smolvlm idefics2", LLM__SEES_TABLE | LLM__SEES_BUCKETS, LLM_ACT_GELU_TANH, 1e-6f,
      "hidden_size 1152 intermediate_size 3072 num_hidden_layers 12 num_attention_heads 16 image_size 224 patch_size 32"},
-    {"internvl_vision intern_vit_6b", LLM__SEES_CLASS | LLM__SEES_TABLE, LLM_ACT_GELU, 1e-6f,
+    {"internvl_vision intern_vit_6b internvl internvl_chat", LLM__SEES_CLASS | LLM__SEES_TABLE, LLM_ACT_GELU, 1e-6f,
      "hidden_size 1024 intermediate_size 4096 num_hidden_layers 24 num_attention_heads 16 image_size 448 patch_size 14"},
     {"qwen2_vl", LLM__SEES_ROPE, LLM_ACT_QUICK_GELU, 1e-6f,
      "embed_dim 1280 depth 32 num_heads 16 mlp_ratio 4 patch_size 14 spatial_merge_size 2 temporal_patch_size 2"},
     {"qwen2_5_vl", LLM__SEES_ROPE | LLM__SEES_RMS, LLM_ACT_SILU, 1e-6f,
-     "hidden_size 1280 intermediate_size 3420 depth 32 num_heads 16 patch_size 14 spatial_merge_size 2 temporal_patch_size 2 "
+     "hidden_size 3584 intermediate_size 3420 depth 32 num_heads 16 patch_size 14 spatial_merge_size 2 temporal_patch_size 2 "
      "window_size 112"},
     {"qwen3_vl qwen3_vl_moe", LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_STRETCHED, LLM_ACT_GELU_TANH, 1e-6f,
      "hidden_size 1152 intermediate_size 4304 depth 27 num_heads 16 patch_size 16 spatial_merge_size 2 temporal_patch_size 2 "
      "num_position_embeddings 2304"},
-    {"ernie4_5_vl_moe_vision ernie4_5_moe_vl_vision DFNRope_vision_transformer", LLM__SEES_ROPE, LLM_ACT_QUICK_GELU, 1e-6f,
-     "hidden_size 1280 depth 32 num_heads 16 mlp_ratio 4 patch_size 14 spatial_merge_size 2"},
-    {"pixtral", LLM__SEES_TURNS | LLM__SEES_RMS, LLM_ACT_SILU, 1e-5f,
+    {"ernie4_5_vl_moe_vision ernie4_5_moe_vl_vision DFNRope_vision_transformer ernie4_5_vl_moe ernie4_5_moe_vl", LLM__SEES_ROPE,
+     LLM_ACT_QUICK_GELU, 1e-6f, "hidden_size 1280 depth 32 num_heads 16 mlp_ratio 4 patch_size 14 spatial_merge_size 2"},
+    {"pixtral mistral3", LLM__SEES_TURNS | LLM__SEES_RMS, LLM_ACT_GELU, 1e-5f,
      "hidden_size 1024 intermediate_size 4096 num_hidden_layers 24 num_attention_heads 16 image_size 1024 patch_size 16 rope_theta 10000"},
 };
 
@@ -26909,26 +28154,31 @@ static const llm__projector llm__projectors[] = {
 };
 
 #define LLM__QWEN LLM__EYES_FIRST | LLM__EYES_PAIRS | LLM__EYES_VIDEO
+#define LLM__ERNIE LLM__EYES_FIRST | LLM__EYES_TWICE | LLM__EYES_VIDEO
 static const llm__eyes_family llm__eyes[] = {
-    {"llava", "llava", LLM__FIT_CROP, LLM__MARKS_PLAIN, 0, 3, LLM__CLIP, "<image>", "", "", NULL},
-    {"llava_next", "llava", LLM__FIT_ANYRES, LLM__MARKS_PLAIN, LLM__EYES_NEWLINES, 3, LLM__CLIP, "<image>", "", "", NULL},
+    {"llava", "llava", LLM__FIT_CROP, LLM__MARKS_PLAIN, 0, 3, LLM__CLIP, "<image>", "", "", NULL, "vision_feature_layer -2"},
+    {"llava_next", "llava", LLM__FIT_ANYRES, LLM__MARKS_PLAIN, LLM__EYES_NEWLINES, 3, LLM__CLIP, "<image>", "", "", NULL,
+     "vision_feature_layer -2"},
     {"llava_onevision", "llava", LLM__FIT_ANYRES, LLM__MARKS_PLAIN, LLM__EYES_NEWLINES | LLM__EYES_SHRINK, 3, LLM__HALF, "<image>", "", "",
-     NULL},
-    {"internvl internvl_chat", "internvl", LLM__FIT_TILES, LLM__MARKS_PLAIN, 0, 3, LLM__IMAGENET, "<IMG_CONTEXT>", "<img>", "</img>", NULL},
+     NULL, ""},
+    {"internvl internvl_chat", "internvl", LLM__FIT_TILES, LLM__MARKS_PLAIN, 0, 3, LLM__IMAGENET, "<IMG_CONTEXT>", "<img>", "</img>", NULL,
+     "scale_factor 2"},
     {"minicpmv", "resampler", LLM__FIT_SLICES, LLM__MARKS_SLICES, LLM__EYES_RAW | LLM__EYES_IN_TEXT, 3, LLM__HALF, "(<image>./</image>)",
-     "<image>", "</image>", NULL},
-    {"qwen2_vl", "qwen2vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN, 3, LLM__CLIP, "<|image_pad|>", "", "", "<|video_pad|>"},
+     "<image>", "</image>", NULL, ""},
+    {"qwen2_vl", "qwen2vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN, 3, LLM__CLIP, "<|image_pad|>", "", "", "<|video_pad|>",
+     ""},
     {"qwen2_5_vl", "qwen2.5vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_SECONDS, 3, LLM__CLIP, "<|image_pad|>", "",
-     "", "<|video_pad|>"},
+     "", "<|video_pad|>", ""},
     {"qwen3_vl qwen3_vl_moe", "qwen3vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_TIMES, 3, LLM__HALF,
-     "<|image_pad|>", "", "", "<|video_pad|>"},
-    {"ernie4_5_vl_moe ernie4_5_moe_vl", "ernie", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__EYES_FIRST | LLM__EYES_TWICE | LLM__EYES_VIDEO, 3,
-     LLM__CLIP, "<|IMAGE_PLACEHOLDER|>", "", "", "<|VIDEO_PLACEHOLDER|>"},
-    {"smolvlm idefics3", "idefics3", LLM__FIT_SPLIT, LLM__MARKS_GRID, 0, 1, LLM__HALF, "<image>", "", "", NULL},
+     "<|image_pad|>", "", "", "<|video_pad|>", ""},
+    {"ernie4_5_vl_moe ernie4_5_moe_vl", "ernie", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__ERNIE, 3, LLM__CLIP, "<|IMAGE_PLACEHOLDER|>", "",
+     "", "<|VIDEO_PLACEHOLDER|>", ""},
+    {"smolvlm idefics3", "idefics3", LLM__FIT_SPLIT, LLM__MARKS_GRID, 0, 1, LLM__HALF, "<image>", "", "", NULL, "scale_factor 2"},
     {"gemma3", "gemma3", LLM__FIT_SQUARE, LLM__MARKS_PLAIN, 0, 2, LLM__HALF, "<start_of_image>", "\n\n<start_of_image>",
-     "<end_of_image>\n\n", NULL},
-    {"mistral3", "pixtral", LLM__FIT_EDGE, LLM__MARKS_ROWS, 0, 3, LLM__CLIP, "[IMG]", "", "", NULL},
+     "<end_of_image>\n\n", NULL, "mm_tokens_per_image 256"},
+    {"mistral3", "pixtral", LLM__FIT_EDGE, LLM__MARKS_ROWS, 0, 3, LLM__CLIP, "[IMG]", "", "", NULL, "spatial_merge_size 2"},
 };
+#undef LLM__ERNIE
 #undef LLM__QWEN
 
 LLM__COLD_BEGIN
@@ -27170,6 +28420,23 @@ static llm_result llm__mmproj_open(llm_model *m, const char *path, const char **
     return llm__mmproj_told(&p, s->tokenizer, config, processor);
 }
 
+/* Whether a file can be seen with here: LLM_OK, or why not. */
+static llm_result llm__mmproj_known(const char *path) {
+    LLM__SCOPED(llm__gguf_free) llm__gguf keys = LLM__ZERO;
+    LLM__SCOPED(llm__tensors_free) llm__tensors tensors = LLM__ZERO;
+    LLM__SCOPED(llm__file_close) llm__file file = LLM__ZERO;
+    llm__mmproj p = LLM__ZERO;
+    llm_result r = llm__file_open(path, 0, 0, &file);
+    if (!r && !llm__is_gguf(&file)) r = llm__error(LLM_ERR_FORMAT, "mmproj: %s: no GGUF file", path);
+    if (!r) r = llm__gguf_parse(path, file.data, file.size, &keys, &tensors);
+    p.f.gguf = &keys;
+    p.f.path = path;
+    memcpy(p.f.arch, "clip", 5);
+    p.tensors = &tensors;
+    if (!r) r = llm__mmproj_family(&p);
+    return r ? r : llm__mmproj_shapes(&p);
+}
+
 /* ---- The processor ----
  * What a folder says of pictures stands in two or three JSON files, and half of it under two names. A request may change some of it. */
 
@@ -27235,7 +28502,9 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->longest = (int32_t)llm__bounded(llm__length_of(d, object, "size", "longest_edge", p->longest), 1e6);
     llm__channels_of(d, object, norm[0], p->mean);
     llm__channels_of(d, object, norm[1], p->std);
+    for (int c = 0; c < 3 && !llm__json_flag(d, object, "do_normalize", 1); c++) p->mean[c] = 0, p->std[c] = 1;
     p->rescale = llm__number_of(d, object, "rescale_factor", p->rescale);
+    if (!llm__json_flag(d, object, "do_rescale", 1)) p->rescale = 1;
     p->filter = (llm__filter)llm__bounded(llm__number_of(d, object, "resample", p->filter), 1e6);
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(d, object, "min_patches", p->min_tiles), 1e6);
     p->max_tiles =
@@ -27243,6 +28512,10 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->split = llm__json_flag(d, object, "do_image_splitting", llm__json_flag(d, object, "slice_mode", p->split));
     p->resize = llm__json_flag(d, object, "do_resize", p->resize);
     p->crop = llm__json_flag(d, object, "do_center_crop", p->crop);
+    const char *type = llm_json_str(d, llm_json_find(d, object, "image_processor_type"), NULL);
+    if (type && !strncmp(type, "LlavaImageProcessor", 19)) p->pad = llm__json_flag(d, object, "do_pad", 0); /* CLIP's knows no padding */
+    if (llm__json_flag(d, object, "do_pan_and_scan", 0))
+        return llm__error(LLM_ERR_UNSUPPORTED, "do_pan_and_scan: true, but pictures are not cut for this family here: false was expected");
     llm__pinpoints_of(d, llm_json_find(d, object, "image_grid_pinpoints"), p);
     if (fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE) p->size = (int32_t)llm__bounded(LLM__MAX(size, 0), 1e6);
     return LLM_OK;
@@ -27257,8 +28530,9 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
         return llm__error(LLM_ERR_UNSUPPORTED, "resample: %d, 1 (Lanczos) to 5 was expected", (int)p->filter);
     if (fixed) r = llm__processor_range("size", p->size, v->patch, 4096);
     if (!r && v->family->fit == LLM__FIT_CROP) r = llm__processor_range("shortest_edge", p->shortest, p->size, 16384);
-    if (!r && fixed && v->family->fit != LLM__FIT_SLICES && p->size % v->patch && v->family->fit != LLM__FIT_CROP)
-        r = llm__error(LLM_ERR_ARG, "size: %d, a multiple of the patch size %d was expected", (int)p->size, (int)v->patch);
+    if (!r && fixed && v->family->fit != LLM__FIT_SLICES && p->size / v->patch % v->pool)
+        r = llm__error(LLM_ERR_ARG, "size: %d, %d patches a side, which %d a side do not divide", (int)p->size, (int)(p->size / v->patch),
+                       (int)v->pool);
     if (!r && v->family->fit == LLM__FIT_PATCHES) {
         r = llm__processor_range("min_pixels", (double)p->min_pixels, 1, 1e9);
         if (!r) r = llm__processor_range("max_pixels", (double)p->max_pixels, (double)p->min_pixels, 1e9);
@@ -27309,39 +28583,64 @@ static llm_result llm__processor_change(const llm__vision *v, const char *json, 
     return r ? r : llm__processor_check(v, p);
 }
 
-/* The family's usual parameters, then what the folder's files say, or the document that stands for them. */
-static llm_result llm__processor_open(llm_model *m, llm__vision *v, const llm_json *config, const llm_json *given) {
-    llm__processor *p = &v->processor;
-    LLM__SCOPED(llm__json_drop) llm_json *picture = NULL, *video = NULL;
-    const int unit = v->patch * v->merge;
+/* The family's usual parameters. */
+static void llm__processor_usual(const llm__vision *v, const llm_json *config, llm__processor *p) {
+    const int twice = (v->family->flags & LLM__EYES_TWICE) != 0, times = (v->family->flags & LLM__EYES_TIMES) != 0;
+    const int64_t block = 28 * 28, video_block = times ? 32 * 32 : block; /* the classes' numbers, whatever the patches are */
     p->filter = (llm__filter)v->family->filter;
     p->rescale = 1 / 255.0;
     for (int c = 0; c < 3; c++)
         p->mean[c] = llm__constants[v->family->constants][c], p->std[c] = llm__constants[v->family->constants][3 + c];
-    p->min_pixels = 4 * (int64_t)unit * unit;
-    p->max_pixels = 1280 * (int64_t)unit * unit;
-    p->video_min_pixels = 128 * (int64_t)unit * unit;
-    p->video_max_pixels = 768 * (int64_t)unit * unit;
+    p->min_pixels = 4 * block;
+    p->max_pixels = (twice ? 6177 : 1280) * block;
+    p->video_min_pixels = (twice ? 299 : 128) * video_block;
+    p->video_max_pixels = (twice ? 1196 : 768) * video_block;
     p->size = v->side * v->patch;
     p->longest = p->shortest = v->side * v->patch;
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "min_dynamic_patch", 1), 1e6);
     p->max_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "max_dynamic_patch", v->family->fit == LLM__FIT_SLICES ? 9 : 12), 1e6);
     p->split = p->resize = p->crop = 1;
     p->fps = 2;
-    p->min_frames = 4;
-    p->max_frames = v->family->flags & LLM__EYES_TWICE ? 180 : 768;
+    p->min_frames = twice ? 16 : 4;
+    p->max_frames = twice ? 180 : 768;
     llm__pinpoints_of(config, llm_json_find(config, 0, "image_grid_pinpoints"), p);
-    llm_result r = given ? llm__processor_read(v, given, 0, 0, p) : LLM_OK;
-    if (!given) {
-        r = llm__folder_json(&m->source, m->source.path, "preprocessor_config.json", 16000000, &picture);
-        if (!r) r = llm__folder_json(&m->source, m->source.path, "video_preprocessor_config.json", 16000000, &video);
-        if (!r && picture) r = llm__processor_read(v, picture, 0, 0, p);
-        if (!r && picture && v->family->flags & LLM__EYES_VIDEO && !video) r = llm__processor_read(v, picture, 0, 1, p);
-        if (!r && video) r = llm__processor_read(v, video, 0, 1, p);
+}
+
+/* Where nobody names sizes of grids: five of LLaVA-NeXT, all of up to six tiles a side of LLaVA-OneVision. */
+static void llm__pinpoints_usual(const llm__vision *v, llm__processor *p) {
+    static const uint8_t next[5][2] = {{1, 2}, {2, 1}, {2, 2}, {3, 1}, {1, 3}};
+    const int all = (v->family->flags & LLM__EYES_SHRINK) != 0, n = all ? 36 : 5;
+    for (int i = 0; i < n && !p->n_pinpoints && v->family->fit == LLM__FIT_ANYRES; i++) {
+        p->pinpoint[i][0] = p->size * (all ? 1 + i / 6 : next[i][0]);
+        p->pinpoint[i][1] = p->size * (all ? 1 + i % 6 : next[i][1]);
     }
+    if (!p->n_pinpoints && v->family->fit == LLM__FIT_ANYRES) p->n_pinpoints = n;
+}
+
+/* What the folder's files say: processor_config.json, in which newer ones have everything, or a file for pictures and one for videos. */
+static llm_result llm__processor_files(llm_model *m, llm__vision *v, llm__processor *p) {
+    static const char *const names[3] = {"processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"};
+    LLM__SCOPED(llm__json_drop) llm_json *all = NULL, *picture = NULL, *video = NULL;
+    llm_json **const files[3] = {&all, &picture, &video};
+    llm_result r = LLM_OK;
+    for (int i = 0; i < 3 && !r; i++) r = llm__folder_json(&m->source, m->source.path, names[i], 16000000, files[i]);
+    const int pictures = all ? llm_json_find(all, 0, "image_processor") : -1, videos = all ? llm_json_find(all, 0, "video_processor") : -1;
+    if (!r && pictures >= 0) r = llm__processor_read(v, all, pictures, 0, p);
+    else if (!r && picture) r = llm__processor_read(v, picture, 0, 0, p);
+    if (r || !(v->family->flags & LLM__EYES_VIDEO)) return r;
+    if (videos >= 0) return llm__processor_read(v, all, videos, 1, p);
+    return video || picture ? llm__processor_read(v, video ? video : picture, 0, 1, p) : LLM_OK;
+}
+
+/* Of the document that stands for the folder's files, where there is one. */
+static llm_result llm__processor_open(llm_model *m, llm__vision *v, const llm_json *config, const llm_json *given) {
+    llm__processor *p = &v->processor;
+    llm__processor_usual(v, config, p);
+    llm_result r = given ? llm__processor_read(v, given, 0, 0, p) : llm__processor_files(m, v, p);
+    llm__pinpoints_usual(v, p);
     if (!r) r = llm__processor_check(v, p);
     return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: %s%.700s", v->path,
-                          given ? "" : "preprocessor_config.json: ", llm_last_error())
+                          given ? "" : "its processor's configuration: ", llm_last_error())
              : LLM_OK;
 }
 
@@ -27366,8 +28665,8 @@ static const llm__projector *llm__projector_of(const char *name) {
     return NULL;
 }
 
-/* The activation of a tower by Hugging Face's name; where there is none, the family's. */
-static llm_act llm__tower_act(llm__facts *f, llm_act usual) {
+/* An activation by Hugging Face's name; where there is none, the family's. */
+static llm_act llm__tower_act(llm__facts *f, const char *key, llm_act usual) {
     static const struct {
         const char *names;
         llm_act act;
@@ -27377,11 +28676,10 @@ static llm_act llm__tower_act(llm__facts *f, llm_act usual) {
                  {"silu swish", LLM_ACT_SILU},
                  {"relu", LLM_ACT_RELU}};
     char name[64];
-    llm__fact_str(f, "hidden_act", name);
+    llm__fact_str(f, key, name);
     for (int i = 0; i < LLM__COUNT(table) && name[0]; i++)
         if (llm__word_in(table[i].names, name)) return table[i].act;
-    if (name[0] && !f->r)
-        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: hidden_act: \"%.40s\" is not supported", f->path, name);
+    if (name[0] && !f->r) f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s: \"%.40s\" is not supported", f->path, key, name);
     return usual;
 }
 
@@ -27405,8 +28703,11 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     int32_t mean = llm__fact_int(root, "mm_tokens_per_image", 0, 0, 1 << 20);
     if (mean) v->pool = (int32_t)LLM__MAX(1, v->side / LLM__MAX(1, lround(sqrt(mean))));
     v->eps = (float)llm__fact_num(f, "layer_norm_eps rms_norm_eps", (double)v->tower->eps, 1e-20, 1);
-    v->theta = llm__fact_num(f, "rope_theta", 10000, 1.0001, 1e18);
-    v->act = llm__tower_act(f, v->tower->act);
+    llm__facts rope = llm__facts_in(f, llm__facts_find(f, "rope_parameters").node);
+    v->theta = llm__fact_num(&rope, "rope_theta", 10000, 1.0001, 1e18);
+    if (!f->r) f->r = rope.r;
+    v->act = llm__tower_act(f, "hidden_act", v->tower->act);
+    v->projector_act = llm__tower_act(root, "projector_hidden_act", LLM_ACT_GELU);
     v->patch_values = 3 * v->frames * v->patch * v->patch;
     if (f->r) return;
     if (v->n_heads * v->head_dim > 1 << 16 || v->head_dim % 2)
@@ -27417,22 +28718,44 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: temporal_patch_size %d, 1 or 2 expected", f->path, v->frames);
 }
 
+/* Whether the class token's row goes on with the others. */
+static void llm__tower_select(llm__facts *root, llm__vision *v) {
+    char text[64];
+    const int has_class = (v->flags & LLM__SEES_CLASS) != 0;
+    if (!llm__fact_str(root, "vision_feature_select_strategy", text)[0] || root->r) return;
+    if (strcmp(text, "full") && strcmp(text, "default"))
+        root->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: vision_feature_select_strategy: \"%.40s\", \"default\" or \"full\" expected",
+                             root->path, text);
+    else if (!strcmp(text, "full")) v->keeps_class = has_class;
+    else if (!has_class && strcmp(v->projector->names, "pixtral"))
+        root->r = llm__error(LLM_ERR_UNSUPPORTED,
+                             "%s: config.json: vision_feature_select_strategy: \"default\" drops a patch of a tower without a class token; "
+                             "\"full\" was expected",
+                             root->path);
+    if (!root->r && v->keeps_class && v->family->fit != LLM__FIT_CROP)
+        root->r = llm__error(LLM_ERR_UNSUPPORTED,
+                             "%s: config.json: vision_feature_select_strategy: \"full\" is supported for LLaVA 1.5's way of fitting only",
+                             root->path);
+}
+
 /* Which layers are computed, which see windows, and which have something for the language model's own layers. */
 static void llm__tower_layers(llm__facts *f, llm__facts *root, llm__vision *v) {
     int64_t i;
     const int unit = v->patch * v->merge;
-    int64_t last = v->family->projector && !strcmp(v->family->projector, "llava")
-                       ? llm__fact_item(root, "vision_feature_layer", 0, -1, -512, 512)
-                       : llm__fact_int(root, "select_layer", -1, -512, 512);
+    const int64_t last = llm__fact_item(root, "vision_feature_layer select_layer", 0, -1, -512, 512);
     v->n_used = (int32_t)(last < 0 ? v->n_layers + 1 + last : last);
+    if (llm__fact_bool(root, "drop_vision_last_layer", 0)) v->n_used--; /* MiniCPM-V 2.5 */
     if (!f->r &&
         (v->n_used < 1 || v->n_used > v->n_layers || llm_json_size(root->json, llm__facts_find(root, "vision_feature_layer").node) > 1))
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_feature_layer: one of the tower's %d layers expected", f->path, v->n_layers);
-    const llm__fact full = llm__facts_find(f, "fullatt_block_indexes");
-    if (full.node >= 0) v->window = llm__fact_int(f, "window_size", 0, unit, 1 << 16) / LLM__MAX(unit, 1);
+    const llm__fact full = llm__facts_find(f, "fullatt_block_indexes"), deep = llm__facts_find(f, "deepstack_visual_indexes");
+    if (!strcmp(v->family->names, "qwen2_5_vl")) v->window = llm__fact_int(f, "window_size", 112, unit, 1 << 16) / LLM__MAX(unit, 1);
+    for (int k = 7; k < LLM__MIN(v->n_layers, 32) && v->window && full.node < 0; k += 8)
+        v->full[k] = 1; /* as the classes have it: 7, 15, 23, 31 */
     for (int x = llm_json_first(f->json, full.node); x >= 0; x = llm_json_next(f->json, x))
         if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers) v->full[i] = 1;
-    for (int x = llm__fact_list(f, "deepstack_visual_indexes"); x >= 0; x = llm_json_next(f->json, x)) {
+    for (int k = 8; k < LLM__MIN(v->n_layers, 25) && deep.node < 0 && v->flags & LLM__SEES_STRETCHED; k += 8) v->deep[v->n_deep++] = k;
+    for (int x = llm_json_first(f->json, deep.node); x >= 0; x = llm_json_next(f->json, x)) {
         if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers && v->n_deep < LLM__MAX_DEEP) v->deep[v->n_deep++] = (int32_t)i;
         else if (!f->r)
             f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: deepstack_visual_indexes: at most %d layers expected", f->path,
@@ -27511,6 +28834,7 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
     const int object = llm__facts_find(&root, "vision_config").node;
     f = root;
     f.node[0] = object;
+    root.defaults = v->family ? v->family->defaults : NULL;
     if (llm_json_type_of(root.json, object) != LLM_JSON_OBJECT)
         return llm__error(LLM_ERR_FORMAT, "%s: config.json: vision_config: an object expected", v->path);
     llm__fact_str(&f, "model_type", tower);
@@ -27520,7 +28844,7 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
         return llm__error(LLM_ERR_UNSUPPORTED,
                           "%s: config.json: a model that sees of the type \"%.40s\" with a tower of the type \"%.40s\" is not supported",
                           v->path, type, tower);
-    if (!strcmp(tower, "pixtral")) v->family = llm__eyes_of("mistral3");
+    if (!strcmp(tower, "pixtral")) v->family = llm__eyes_of("mistral3"); /* also in LLaVA's clothes */
     v->projector = llm__projector_of(v->family->projector);
     v->flags = v->tower->flags;
     f.defaults = v->tower->defaults;
@@ -27528,6 +28852,7 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
     if (!strcmp(llm__fact_str(&f, "norm_type", type), "rms_norm")) v->flags |= LLM__SEES_RMS;
     llm__tower_shapes(&f, &root, v);
     if (!f.r) llm__tower_layers(&f, &root, v);
+    if (!f.r) llm__tower_select(&root, v);
     if (f.r || root.r) return f.r ? f.r : root.r;
     llm__vision_marks(m, &root, v);
     llm__vision_rest(m, &root, v);
@@ -27630,17 +28955,31 @@ static llm_result llm__view_tiles(llm_media *m, const llm__picture *p, int32_t w
     return r;
 }
 
+/* A picture in the middle of a square of the mean colour. */
+static llm_result llm__squared(const llm_media *m, const llm__picture *p, llm__picture *square) {
+    const int32_t side = LLM__MAX(p->w, p->h);
+    llm_result r = llm__picture_size(side, side);
+    if (r) return r;
+    if (!llm__picture_new(side, side, square)) return LLM_ERR_NOMEM;
+    for (size_t i = 0; i < (size_t)side * (size_t)side * 3; i++) square->rgb[i] = (uint8_t)(255 * m->processor.mean[i % 3]);
+    llm__picture_paste(square, p, (side - p->w) / 2, (side - p->h) / 2);
+    return LLM_OK;
+}
+
 /* The shorter side to a length, then the middle. */
 static llm_result llm__fit_crop(llm_media *m, const llm__picture *p) {
     const llm__processor *how = &m->processor;
-    LLM__SCOPED(llm__picture_free) llm__picture to = LLM__ZERO;
+    LLM__SCOPED(llm__picture_free) llm__picture to = LLM__ZERO, square = LLM__ZERO;
     llm__picture middle = LLM__ZERO;
+    llm_result r = how->pad ? llm__squared(m, p, &square) : LLM_OK;
+    if (r) return r;
+    if (how->pad) p = &square;
     const int tall = p->h > p->w;
     const int32_t other = (int32_t)((double)how->shortest * (tall ? p->h : p->w) / (tall ? p->w : p->h)), S = how->size;
     if (!how->crop) return llm__view_resized(m, p, S, S);
     if (other > LLM__MAX_SIDE || (int64_t)other * how->shortest > LLM__MAX_PIXELS)
         return llm__error(LLM_ERR_LIMIT, "a picture of %d x %d pixels is too long for a model that sees squares", p->w, p->h);
-    llm_result r = llm__resize(p, tall ? how->shortest : other, tall ? other : how->shortest, how->filter, &to);
+    r = llm__resize(p, tall ? how->shortest : other, tall ? other : how->shortest, how->filter, &to);
     if (!r) r = llm__picture_cut(&to, (to.w - S) / 2, (to.h - S) / 2, S, S, &middle);
     return r ? r : llm__view_add(m, &middle, NULL);
 }
@@ -27728,16 +29067,11 @@ static void llm__best_pinpoint(const llm__processor *how, const llm__picture *p,
     }
 }
 
-/* A picture in the middle of a square of the mean colour. */
+/* All of it in a square. */
 static llm_result llm__fit_padded(llm_media *m, const llm__picture *p) {
     LLM__SCOPED(llm__picture_free) llm__picture square = LLM__ZERO;
-    const int32_t side = LLM__MAX(p->w, p->h);
-    llm_result r = llm__picture_size(side, side);
-    if (r) return r;
-    if (!llm__picture_new(side, side, &square)) return LLM_ERR_NOMEM;
-    for (size_t i = 0; i < (size_t)side * (size_t)side * 3; i++) square.rgb[i] = (uint8_t)(255 * m->processor.mean[i % 3]);
-    llm__picture_paste(&square, p, (side - p->w) / 2, (side - p->h) / 2);
-    return llm__view_resized(m, &square, m->processor.size, m->processor.size);
+    llm_result r = llm__squared(m, p, &square);
+    return r ? r : llm__view_resized(m, &square, m->processor.size, m->processor.size);
 }
 
 /* The whole, squeezed into a square, then tiles of the best size, on black. */
@@ -27857,7 +29191,7 @@ static llm_result llm__fit_frames(llm_media *m, llm__picture *first, llm__pictur
 /* Rows of the language model that a view gives. */
 static int32_t llm__view_rows(const llm__vision *v, const llm__media_view *view) {
     if (v->family->fit == LLM__FIT_SLICES) return v->n_query;
-    return view->rows / v->pool * (view->cols / v->pool);
+    return view->rows / v->pool * (view->cols / v->pool) + v->keeps_class;
 }
 
 /* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together; frame i * n / taken each. */
@@ -28621,6 +29955,7 @@ static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_lis
         char names[128], name[256];
         const char *wanted = llm__tower_deep(L->v, s->names, level, names);
         const int optional = (s->flags & LLM__STEP_MAYBE) != 0;
+        if (optional && wanted[0] == '@' && L->v->n_used < L->v->n_layers) continue; /* a norm behind the last layer, which is not used */
         step->row = &row[level >= 0 && i < 2 ? 1 - i : i];
         const llm__tower_part norm = {wanted, width, 0, width};
         if (s->kind == LLM__STEP_NORM) llm__tower_take(L, LLM_ROLE_VECTOR, &norm, 1, 0, s->flags, optional, -1, &step->w);
@@ -29051,7 +30386,7 @@ static llm_buffer *llm__see_list(const llm__tower *t, const llm__tower_list *lis
         const llm_embed_op given = {.dst = s->to, .given = LLM_GIVEN_ROW};
         switch (s->row->kind) {
         case LLM__STEP_NORM: llm__see_norm(t, s->rows, s->to, src, width, rms, &s->w, eps); break;
-        case LLM__STEP_LINEAR: llm__see_linear(t, s->rows, s->to, src, &s->w, s->row->act, 0, 0); break;
+        case LLM__STEP_LINEAR: llm__see_linear(t, s->rows, s->to, src, &s->w, s->row->act ? v->projector_act : LLM_ACT_NONE, 0, 0); break;
         case LLM__STEP_TWO: t->be->embed(t->ctx, 0, &given); break;
         default: t->be->gather(t->ctx, 0, &gather); break;
         }
@@ -29248,6 +30583,7 @@ static void llm__tower_describe_view(llm__tower *t, int32_t s, int32_t begin, in
     const llm__media_view *view = &t->media->view[t->view + s];
     const int32_t parts = v->pool * v->pool, blocks = view->rows / v->pool * (view->cols / v->pool), len = llm__tower_rows(v, view);
     int32_t first, end, row = begin;
+    if (v->keeps_class) t->out_rows[(*n_out)++] = begin + len - 1;
     for (int32_t k = 0; k < blocks; k++) {
         const int32_t block = llm__window_block(v, view, k, &first, &end);
         t->out_rows[(*n_out)++] = row;
@@ -29490,6 +30826,8 @@ static llm_result llm__vision_open(llm_model *m, const llm_model_config *cfg) {
     return (void)m, cfg && cfg->mmproj ? llm__blind() : LLM_OK;
 }
 
+/* Whether a file can be seen with here: LLM_OK, or why not. */
+static llm_result llm__mmproj_known(const char *path) { return (void)path, llm__blind(); }
 /* Names of the tower's tensors, and how many parameters; every tensor is looked up. */
 static llm_result llm__tower_check(const llm_model *m, llm__vision *v) { return (void)m, (void)v, LLM_OK; }
 
@@ -38656,9 +39994,10 @@ static const char *llm__hub_base(const char *name) {
     return slash ? slash + 1 : name;
 }
 
+static int llm__hub_is_mmproj(const char *name) { return llm__ends_with(name, ".gguf") && strstr(llm__hub_base(name), "mmproj"); }
+
 static int llm__hub_is_gguf(const char *name) {
-    const char *base = llm__hub_base(name);
-    return llm__ends_with(name, ".gguf") && !strstr(base, "mmproj") && !strstr(base, "imatrix");
+    return llm__ends_with(name, ".gguf") && !llm__hub_is_mmproj(name) && !strstr(llm__hub_base(name), "imatrix");
 }
 
 /* Length of a GGUF file's name without its end, "-00001-of-00003.gguf" or ".gguf"; *of: how many parts there are, *part: which it is. */
@@ -38691,6 +40030,30 @@ static llm__str llm__hub_quant(const char *name) {
     return llm__s(name + at, n - at);
 }
 
+/* Bits of a weight as a GGUF file's name says, 4 of Q4_K_M, 16 of BF16; 0: it does not. */
+static int llm__hub_bits(const char *name) {
+    const llm__str quant = llm__hub_quant(name);
+    for (size_t i = 0; i < quant.n; i++)
+        if (quant.p[i] >= '0' && quant.p[i] <= '9') return (int)strtol(quant.p + i, NULL, 10) & 0xffff;
+    return 0;
+}
+
+/* The file that a model sees with: beside it, else above it, and of several the one whose bits are nearest. -1: none. */
+static int llm__hub_sibling(const llm__hub_file *files, int n, const char *model) {
+    int best = -1, best_off = 0;
+    size_t best_folder = 0;
+    for (int i = 0; i < n; i++) {
+        const size_t folder = (size_t)(llm__hub_base(files[i].name) - files[i].name);
+        const int off = abs(llm__hub_bits(files[i].name) - llm__hub_bits(model));
+        if (!llm__hub_is_mmproj(files[i].name) || folder > strlen(model) || memcmp(files[i].name, model, folder)) continue;
+        if (best >= 0 && (folder < best_folder || (folder == best_folder && off >= best_off))) continue;
+        best = i;
+        best_off = off;
+        best_folder = folder;
+    }
+    return best;
+}
+
 /* The sentence for a quantisation that is not there. */
 static llm_result llm__hub_quants(const llm__hub_name *name, const llm__hub_file *files, int n) {
     LLM__SCOPED(llm_text_free) llm_text list = LLM__ZERO;
@@ -38703,16 +40066,22 @@ static llm_result llm__hub_quants(const llm__hub_name *name, const llm__hub_file
     return llm__error(LLM_ERR_IO, "%s: %s is not there; there are: %s", name->bare, name->quant, list.len ? list.data : "no GGUF files");
 }
 
+/* 1 if a file of a folder has weights: in safetensors, or with `old` as torch.save writes them. */
+static int llm__hub_is_weights(const char *name, int old) {
+    if (old) return !strncmp(name, "pytorch_model", 13) && llm__ends_with(name, ".bin");
+    return strncmp(name, "consolidated", 12) && llm__ends_with(name, ".safetensors");
+}
+
 /* Of a folder: what a model is opened from, none of what is the same in another form. */
-static int llm__hub_of_folder(const char *name) {
-    static const char *const ends[] = {".json", ".txt", ".jinja", ".model", ".tiktoken", ".safetensors"};
-    if (!strcmp(name, "1_Pooling/config.json")) return 1;
+static int llm__hub_of_folder(const char *name, int old) {
+    static const char *const ends[] = {".json", ".txt", ".jinja", ".model", ".tiktoken"};
+    if (!strcmp(name, "1_Pooling/config.json") || (!strchr(name, '/') && llm__hub_is_weights(name, old))) return 1;
     for (int i = 0; i < LLM__COUNT(ends) && !strchr(name, '/'); i++)
         if (llm__ends_with(name, ends[i])) return strncmp(name, "consolidated", 12) != 0;
     return 0;
 }
 
-/* All parts of the model that files[at] belongs to. */
+/* All parts of the model that files[at] belongs to, and what it sees with. */
 static llm_result llm__hub_choose_gguf(const llm__hub_name *name, llm__hub_file *files, int n, int at, int *first) {
     int part, of, other, parts = 0;
     const size_t stem = llm__hub_stem(files[at].name, &part, &of);
@@ -38725,6 +40094,8 @@ static llm_result llm__hub_choose_gguf(const llm__hub_name *name, llm__hub_file 
         parts++;
         if (part == 1) *first = i;
     }
+    const int sees = llm__hub_sibling(files, n, files[at].name);
+    if (sees >= 0) files[sees].chosen = 1;
     return parts == of ? LLM_OK : llm__error(LLM_ERR_IO, "%s: %.200s: %d of %d parts are there", name->bare, files[at].name, parts, of);
 }
 
@@ -38732,20 +40103,22 @@ static llm_result llm__hub_choose_gguf(const llm__hub_name *name, llm__hub_file 
  * quantisations that are there. */
 static llm_result llm__hub_choose(const llm__hub_name *name, llm__hub_file *files, int n, int *first) {
     static const char *const usual[] = {"Q4_K_M", "Q8_0"};
-    int gguf = -1, weights = 0, at = -1;
+    int gguf = -1, weights = 0, older = 0, at = -1;
     *first = -1;
     for (int i = n - 1; i >= 0; i--) {
         if (llm__hub_is_gguf(files[i].name)) gguf = i;
-        files[i].chosen = llm__hub_of_folder(files[i].name);
-        weights += files[i].chosen && llm__ends_with(files[i].name, ".safetensors");
+        weights += !strchr(files[i].name, '/') && llm__hub_is_weights(files[i].name, 0);
+        older += !strchr(files[i].name, '/') && llm__hub_is_weights(files[i].name, 1);
     }
-    if (!*name->quant && weights) return LLM_OK;
+    const int old = !weights && older && gguf < 0; /* pytorch_model.bin, where there is nothing better */
+    for (int i = 0; i < n; i++) files[i].chosen = llm__hub_of_folder(files[i].name, old);
+    if (!*name->quant && (weights || old)) return LLM_OK;
     for (int k = 0; k < LLM__COUNT(usual) && at < 0; k++)
         for (int i = 0; i < n && at < 0; i++)
             if (llm__hub_is_gguf(files[i].name) && llm__hub_is_quant(files[i].name, *name->quant ? name->quant : usual[k])) at = i;
     if (at < 0 && *name->quant) return llm__hub_quants(name, files, n);
     if (at < 0) at = gguf;
-    if (at < 0) return llm__error(LLM_ERR_IO, "%s: there are neither GGUF files nor safetensors", name->bare);
+    if (at < 0) return llm__error(LLM_ERR_IO, "%s: there are neither GGUF files nor safetensors nor pytorch_model.bin", name->bare);
     for (int i = 0; i < n; i++) files[i].chosen = 0;
     return llm__hub_choose_gguf(name, files, n, at, first);
 }
@@ -38779,8 +40152,9 @@ static void llm__hub_scan(const char *folder, const char *prefix, int depth, llm
     }
 }
 
-static llm_result llm__hub_snapshot_read(const char *folder, llm__hub_snapshot *s) {
-    llm__hub_scan(folder, "", 0, &s->names);
+/* alone: without the folders in it. */
+static llm_result llm__hub_snapshot_read(const char *folder, int alone, llm__hub_snapshot *s) {
+    llm__hub_scan(folder, "", alone ? 3 : 0, &s->names);
     for (const char *name = NULL; (name = llm__folder_next(&s->names, name)) != NULL;) s->n++;
     s->files = LLM__NEW(llm__hub_file, s->n + 1);
     if (!s->files || s->names.failed) return llm__nomem();
@@ -38814,7 +40188,7 @@ static llm_result llm__hub_local(const char *cache, const char *name, int whole,
     if (r) return r;
     llm_text_format(&bare, "%s@%s", parsed.bare, parsed.revision);
     r = bare.failed ? llm__nomem() : llm_hub_find(cache, bare.data, &folder);
-    if (!r) r = llm__hub_snapshot_read(folder.data, &s);
+    if (!r) r = llm__hub_snapshot_read(folder.data, 0, &s);
     if (r) return r;
     r = llm__hub_choose(&parsed, s.files, s.n, &first);
     if (r == LLM_ERR_NOMEM || (r && (whole || *parsed.quant))) return r;
@@ -38823,6 +40197,37 @@ static llm_result llm__hub_local(const char *cache, const char *name, int whole,
     llm_text_str(path, folder.data);
     if (first >= 0 && !r) llm_text_str(path, "/"), llm_text_str(path, s.files[first].name);
     return path->failed ? llm__nomem() : LLM_OK;
+}
+
+/* Appends the path of the GGUF file in a folder that would be chosen of a repository; nothing if there is none, or if it is a folder of
+ * safetensors. LLM_ERR_IO: parts of it are missing. */
+static llm_result llm__hub_in_folder(const char *folder, llm_text *path) {
+    LLM__SCOPED(llm__hub_snapshot_free) llm__hub_snapshot s = LLM__ZERO;
+    llm__hub_name any;
+    int first = -1, models = 0;
+    memset(&any, 0, sizeof any);
+    snprintf(any.bare, sizeof any.bare, "%.400s", folder);
+    llm_result r = llm__hub_snapshot_read(folder, 1, &s);
+    for (int i = 0; i < s.n && !r; i++) models += llm__hub_is_gguf(s.files[i].name);
+    if (!r && models) r = llm__hub_choose(&any, s.files, s.n, &first);
+    if (r || first < 0) return r;
+    llm_text_format(path, "%s%s%s", folder, llm__ends_with(folder, "/") ? "" : "/", s.files[first].name);
+    return path->failed ? llm__nomem() : LLM_OK;
+}
+
+/* Appends the path of the file (mmproj-*.gguf) that a GGUF model sees with: beside it, in the cache also above it. Nothing if there is
+ * none. alone: the model lies in a folder that is no part of the cache. */
+static llm_result llm__hub_companion(const char *model, int alone, llm_text *path) {
+    LLM__SCOPED(llm__hub_snapshot_free) llm__hub_snapshot s = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text root = LLM__ZERO;
+    const char *commit = alone ? NULL : strstr(model, "/snapshots/"), *end = commit ? strchr(commit + 11, '/') : NULL;
+    if (!end) end = strrchr(model, '/');
+    if (!end) return LLM_OK;
+    llm_text_add(&root, model, (size_t)(end - model));
+    llm_result r = root.failed ? llm__nomem() : llm__hub_snapshot_read(root.data, alone, &s);
+    const int at = r ? -1 : llm__hub_sibling(s.files, s.n, end + 1);
+    if (at >= 0) llm_text_format(path, "%s/%s", root.data, s.files[at].name);
+    return r ? r : path->failed ? llm__nomem() : LLM_OK;
 }
 
 /* ---- llm_hub_list */
@@ -38859,11 +40264,12 @@ static void llm__hub_entry(llm_text *json, const char *repo, const char *bare, c
 static llm_result llm__hub_list_snapshot(const char *repo, const char *bare, const char *commit, const char *folder, llm_text *json) {
     LLM__SCOPED(llm__hub_snapshot_free) llm__hub_snapshot s = LLM__ZERO;
     int64_t bytes = 0;
-    int weights = 0, part, of, first;
-    llm_result r = llm__hub_snapshot_read(folder, &s);
+    int weights = 0, older = 0, part, of, first;
+    llm_result r = llm__hub_snapshot_read(folder, 0, &s);
     for (int i = 0; i < s.n && !r; i++) {
         const int gguf = llm__hub_is_gguf(s.files[i].name);
-        weights += llm__ends_with(s.files[i].name, ".safetensors");
+        weights += llm__hub_is_weights(s.files[i].name, 0);
+        older += llm__hub_is_weights(s.files[i].name, 1);
         if (!gguf) bytes += s.files[i].bytes;
         if (!gguf || (llm__hub_stem(s.files[i].name, &part, &of), part > 1)) continue;
         LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, s.files[i].name);
@@ -38875,7 +40281,8 @@ static llm_result llm__hub_list_snapshot(const char *repo, const char *bare, con
         for (int k = 0; k < s.n; k++) sum += s.files[k].chosen ? s.files[k].bytes : 0;
         llm__hub_entry(json, repo, bare, commit, llm__hub_quant(s.files[i].name), whole ? "gguf" : "incomplete", sum, path ? path : "");
     }
-    if (!r && weights) llm__hub_entry(json, repo, bare, commit, llm__s("", 0), "safetensors", bytes, folder);
+    if (!r && (weights || older))
+        llm__hub_entry(json, repo, bare, commit, llm__s("", 0), weights ? "safetensors" : "pytorch", bytes, folder);
     return r;
 }
 
@@ -38943,11 +40350,11 @@ static int llm__hub_walk(const char *repo, const char *quant, llm_text *blobs, l
         LLM__SCOPED(llm__hub_snapshot_free) llm__hub_snapshot s = LLM__ZERO;
         LLM__SCOPED(llm__drop) char *folder = llm__path_join(at.data, c);
         if (*c == '.' || !folder || llm__path_is_link(folder)) continue;
-        *r = llm__hub_snapshot_read(folder, &s);
+        *r = llm__hub_snapshot_read(folder, 0, &s);
         for (int i = 0; i < s.n && !*r; i++) {
             LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, s.files[i].name);
             const int goes = quant && llm__hub_is_gguf(s.files[i].name) && llm__hub_is_quant(s.files[i].name, quant);
-            left += !goes;
+            left += !goes && !llm__hub_is_mmproj(s.files[i].name); /* which is nothing by itself */
             if (path && (goes || !quant)) llm__hub_blob_of(path, blobs);
             if (path && goes) *r = llm__path_remove(path);
         }
@@ -41230,7 +42637,7 @@ static int llm__oai_local_file(llm_openai_call *k, llm__str name, llm_text *out)
     LLM__SCOPED(llm__drop) char *plain = llm__strndup(name.p, name.n);
     if (!plain) return llm__oai_failed(k, llm__nomem(), NULL);
     size_t len = strlen(folder);
-    while (len > 1 && folder[len - 1] == '/') len--;
+    while (len && folder[len - 1] == '/') len--; /* of "/" nothing is left, and every whole path begins so */
     const int inside = plain[0] == '/' ? !strncmp(plain, folder, len) && plain[len] == '/' : 1;
     if (!inside || strlen(plain) != name.n || !name.n || strstr(plain, ".."))
         return llm__oai_bad(k, NULL, ": the file is not in the folder that is allowed");
@@ -44468,11 +45875,37 @@ static llm_result llm__setup_fetch(llm_setup *s, char *(*get)(const char *name))
     return name.failed ? llm__nomem() : llm__hub_get(name.data, s->download_dir, get, s->pull_progress, s->pull_user, &s->path);
 }
 
+/* Of a folder of GGUF files the one that is chosen there. With a model of the Hub or of a folder goes what it sees with, where that lies
+ * beside it and is of a kind that is known. */
+static llm_result llm__setup_pair(llm_setup *s) {
+    LLM__SCOPED(llm_text_free) llm_text found = LLM__ZERO;
+    const int folder = llm__path_kind_of(s->path.data) == LLM__PATH_DIR, own = s->model == s->path.data;
+    LLM__SCOPED(llm__drop) char *config = folder ? llm__path_join(s->path.data, "config.json") : NULL;
+    llm_result r = LLM_OK;
+    s->mmproj.len = 0;
+    if (folder && config && llm__path_kind_of(config) == LLM__PATH_NONE) r = llm__hub_in_folder(s->path.data, &found);
+    if (r || (folder && !found.len)) return r;
+    if (found.len) {
+        s->path.len = 0;
+        llm_text_str(&s->path, found.data);
+        if (s->path.failed) return llm__nomem();
+        if (own) s->model = s->path.data;
+    } else if (!strcmp(s->model, s->path.data)) return LLM_OK; /* a file that was named is taken as it is */
+    if (s->files.mmproj || s->files.language_model_only) return LLM_OK;
+    r = llm__hub_companion(s->path.data, folder, &s->mmproj);
+    if (r || !s->mmproj.len) return r;
+    const llm__logger log = {s->files.log, s->files.log_user};
+    if (llm__mmproj_known(s->mmproj.data)) llm__log(&log, LLM_LOG_WARN, "%s: the model takes text only", llm_last_error());
+    else s->files.mmproj = s->mmproj.data;
+    return LLM_OK;
+}
+
 /* Without a device the library is not even looked at, unless device cuda is asked for. */
 LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
     llm_result r = s->hf_repo ? llm__setup_fetch(s, get) : llm__model_find(s->model, s->download_dir, s->revision, get, &s->path);
     if (!s->model) s->model = s->path.data;
+    if (!r) r = llm__setup_pair(s);
     if (!r && s->model_format && !strcmp(s->model_format, "hf") && llm__path_kind_of(s->path.data) != LLM__PATH_DIR)
         r = llm__error(LLM_ERR_ARG, "model_format: hf, and %.200s is no folder", s->path.data);
     if (e->cuda_library || (!(e->device && !strcmp(e->device, "cuda")) && llm__path_kind_of("/dev/nvidiactl") == LLM__PATH_NONE)) return r;
@@ -44528,6 +45961,7 @@ LLM_API void llm_setup_free(llm_setup *s) {
     llm_text_free(&s->draft);
     llm_text_free(&s->library);
     llm_text_free(&s->media_domains);
+    llm_text_free(&s->mmproj);
 }
 
 /* ============================================================================
