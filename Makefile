@@ -68,7 +68,8 @@ lib: libllm.so libllm.a ## libllm.so, for bindings, which exports the llm_ names
 # ---- CUDA: libllm_cuda.so by nvcc, and the same source for the CPU, which is what tests run
 
 CUDA_ARCHS = $(if $(filter all,$(CUDA_ARCH)),80 89 90a 100,$(CUDA_ARCH))
-CUDA_GEN = $(if $(filter native,$(CUDA_ARCH)),-arch=native,$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)))
+CUDA_PTX = -gencode arch=compute_80,code=compute_80 # what any later device's driver compiles for itself
+CUDA_GEN = $(if $(filter native,$(CUDA_ARCH)),-arch=native,$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) $(CUDA_PTX))
 EMU = g++ -std=c++17 -g -fPIC -fvisibility=hidden -Wall -Wextra -Wno-missing-field-initializers -Wno-unknown-pragmas -Itests/cuda/emu -I.
 EMU_CU = -x c++ -include tests/cuda/emu/cuda_emu.h
 EMU_FILES = $(wildcard tests/cuda/emu/*)
@@ -86,6 +87,11 @@ build/libllm_cuda_emu.so: llm_cuda.cu llm.h build/cuda_emu.o
 	$(EMU) -O2 $(EMU_CU) -c $< -o build/llm_cuda_emu.o
 	g++ -shared -Wl,-Bsymbolic build/llm_cuda_emu.o build/cuda_emu.o -o $@ -lpthread -ldl -lm
 
+# Products and sums in one rounding, as nvcc makes them.
+build/libllm_cuda_fma.so: llm_cuda.cu llm.h build/cuda_emu.o
+	$(EMU) -O2 -mfma -ffp-contract=fast $(EMU_CU) -c $< -o build/llm_cuda_fma.o
+	g++ -shared -Wl,-Bsymbolic build/llm_cuda_fma.o build/cuda_emu.o -o $@ -lpthread -ldl -lm
+
 build/libllm_cuda_san.so: llm_cuda.cu llm.h $(EMU_FILES) | build
 	$(EMU) -O1 -fsanitize=address,undefined -c tests/cuda/emu/cuda_emu.cpp -o build/cuda_emu_san.o
 	$(EMU) -O1 -fsanitize=address,undefined $(EMU_CU) -c $< -o build/llm_cuda_san.o
@@ -101,7 +107,13 @@ build/bench_cuda: tests/bench/bench_cuda.c llm.h build/.deps
 	$(CC) -std=gnu11 $(CFLAGS) -w $< -o $@ $(LIBS)
 
 gpu: CUDA_ARCHS = $(if $(filter native,$(CUDA_ARCH)),,80 89 90a 100)
-gpu: all checkpoints build/dev/test_cuda build/bench_cuda libllm_cuda.so ## all that tests/cuda/gpu.sh needs on a machine with a GPU: programs, libllm_cuda.so, checkpoints
+GPU_CARRY = libllm_cuda.so llm_cli llm_serve build/dev/test_cuda build/bench_cuda build/checkpoints
+gpu: all checkpoints build/dev/test_cuda build/bench_cuda libllm_cuda.so ## all that tests/cuda/gpu.sh needs on a machine with a GPU (60 MB at most): programs, libllm_cuda.so, checkpoints
+	@n=$$(du -Lcm --apparent-size $(GPU_CARRY) | tail -1 | cut -f1); echo "carry $(GPU_CARRY): $$n MB"; [ $$n -le 60 ]
+
+sass: ## what nvcc made of each kernel: registers, loads by width, instructions a byte beside what a GPU issues
+	python3 tests/tools/setup.py sass
+	python3 tests/cuda/sass.py
 
 test-cuda: all build/libllm_cuda_emu.so ## the CUDA code on the emulation: operations, checkpoints on 1, 2 and 4 devices, sanitizers, faults (40 minutes)
 	@python3 tests/tools/run.py cuda

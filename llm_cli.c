@@ -2680,6 +2680,8 @@ int main(int argc, char **argv) {
     const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM"); /* no-color.org */
     if (isatty(2) && !(no_color && *no_color) && !(term && !strcmp(term, "dumb"))) cli.dim = "\x1b[2m", cli.plain = "\x1b[0m";
     const struct cli_command *command = cli_arguments(argc, argv);
+    if (opt.images.n && !strstr(command->options, "image") && !opt.help && !opt.version)
+        cli_die(2, "--image: %s takes no pictures but in --messages FILE; chat and run do", command->name);
     if (opt.version) cli_cmd_version();
     else opt.help || opt.help_all ? cli_cmd_help() : command->run();
     cli_write("", 0);

@@ -36,8 +36,8 @@
  *     kernel_linear_few<kind, R>         (V / 16, T / R)                  256   y (T, V) = finish(x W^T), R = 1, 4, 8
  *     kernel_linear_mma<kind>            (V / 64, T / 64)                 128   the same on tensor cores
  *     kernel_linear_f32                  (V / 64, T / 64)                 256   the same in f32
- *     kernel_narrow, _widen, _finish     (K / 256, T), (V K / 16 / 128)   128   what stands before and behind cuBLASLt
- *     kernel_narrow_f8                   T                                256   the same for e4m3, with a scale a row
+ *     kernel_narrow, _f8, _rescale       T                                256   x before cuBLASLt, with a scale a row; that scale behind it
+ *     kernel_widen, _finish              (V K / 16 / 128), (T, V / 256)   128   packed weights before it, what an epilogue does behind it
  *     kernel_embed, kernel_rope          T                            128, 64   x (T, D); cosines and sines (T, rope_dim)
  *     kernel_residual, _norm, _sum       T                                256   x += y, h = norm(x); dst = norm(src); sums over ranks
  *     kernel_gather, kernel_gate         n_out; T                         128   chosen rows; rows times the sigmoid of a value
@@ -61,7 +61,8 @@
  * of it. Between both stands what a launch costs, some microseconds, of which a small model has hundreds a step: so operations are fused
  * where one reads what the other wrote, and steps are graphs, which the device walks through by itself.
  *
- * NUMBERS. Sums are f32, of tensor cores too; what they multiply is rounded to f16 (bf16 for bf16 weights), activations as well. Products
+ * NUMBERS. Sums are f32, of tensor cores too; what they multiply is rounded to f16 (bf16 for bf16 weights), activations as well, rows whose
+ * values do not fit f16 by a power of two that is taken back. Products
  * for few rows round nothing. So a prompt and the same tokens one by one differ by rounding, unless batch_invariant takes the same way for
  * both. Between two runs of the same steps there is no difference: no float is added by an atomic, and no order depends on time.
  *
@@ -96,10 +97,12 @@
  * sum, added up in the same tree. Sums over a block are the sum of the warps' sums, again by a warp. Nothing is added by atomics but whole
  * numbers: a float's bits never depend on which thread was first. */
 
+enum { SMEM_ALIGN = 16 }; /* of arrays in shared memory: vectors and ldmatrix read them */
+
 #ifdef CUDA_EMU
 #define SMEM(T, name, n) \
     static char name##_key; \
-    T *name = (T *)cuemu::smem_static(&name##_key, sizeof(T) * (n), 16)
+    T *name = (T *)cuemu::smem_static(&name##_key, sizeof(T) * (n), SMEM_ALIGN)
 #define DYN_SMEM(T, name) T *name = (T *)cuemu::smem_dyn()
 static inline float half_to_f32(uint16_t h) { return cuemu_half_to_float(h); }
 static inline uint16_t f32_to_half(float f) { return cuemu_float_to_half(f); }
@@ -112,9 +115,12 @@ static void *nccl_function(const char *name) { return cuemu::nccl_symbol(name); 
 static void *cublas_function(const char *name) { return cuemu::cublas_symbol(name); }
 static const char *driver_missing(void) { return NULL; }
 #else
-#define SMEM(T, name, n) __shared__ T name[n]
+#define SMEM(T, name, n) \
+    __shared__ __align__(SMEM_ALIGN) \
+    T name[n]
 #define DYN_SMEM(T, name) \
-    extern __shared__ __align__(16) unsigned char dynamic_smem[]; \
+    extern __shared__ __align__(SMEM_ALIGN) \
+    unsigned char dynamic_smem[]; \
     T *name = (T *)dynamic_smem
 static __device__ __forceinline__ float half_to_f32(uint16_t h) { return __half2float(__ushort_as_half(h)); }
 static __device__ __forceinline__ uint16_t f32_to_half(float f) { return __half_as_ushort(__float2half_rn(f)); }
@@ -169,9 +175,10 @@ static void *nccl_function(const char *name) {
 /* The matrix library of the toolkit's version; what computes without it does so here. */
 static void *cublas_function(const char *name) {
     static void *library; /* opened once, as above */
+    static int asked;
     char file[32];
     snprintf(file, sizeof file, "libcublasLt.so.%d", CUDART_VERSION / 1000);
-    if (!library) library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (!asked++) library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     return library ? dlsym(library, name) : NULL;
 }
 
@@ -266,9 +273,13 @@ static int max_int(int64_t a, int64_t b) { return (int)(a > b ? a : b); }
  *
  * The environment is asked for what only tests and tests/cuda/gpu.sh want:
  *
- *     LLM_CUDA_TIMES        events around every step; close logs how long the first device computed and how long it stood still
+ *     LLM_CUDA_TIMES        events around every step; close logs how long the first device computed and how long it stood still; with the
+ *                           value `records` no graphs, and events around each record: close logs the time of each kind
  *     LLM_CUDA_ONE_DEVICE   all ranks on device 0, so that one GPU can show what sums over peer memory do
  *     LLM_CUDA_TRY_NCCL     with one rank: opens NCCL all the same, and sums something
+ *     LLM_CUDA_NO_CUBLAS    cuBLASLt is not opened: large products are our own
+ *     LLM_CUDA_NO_PEERS     devices do not read each other's memory: all sums over ranks are NCCL's
+ *     LLM_CUDA_SYNC         no graphs, and each kernel is waited for: an error names the kernel that made it
  *
  * After the start nothing is allocated by this file but what an adapter needs that is larger than the one before it in its slot; the driver
  * takes some for the nodes of a graph when a batch size comes for the first time, for which kv_memory leaves a 256th of the device. */
@@ -349,8 +360,13 @@ typedef enum op_kind {
     OP_LORA,
     OP_SEND,
     OP_RECEIVE,
-    OP_STATE
+    OP_STATE,
+    OP_COUNT
 } op_kind;
+
+static const char *const op_names[OP_COUNT] = {"embed",      "rope",   "residual", "norm",    "linear",  "qkv",
+                                               "attention",  "latent", "route",    "experts", "gate",    "gather",
+                                               "all_reduce", "logits", "lora",     "send",    "receive", "state"};
 
 typedef struct record {
     op_kind kind;
@@ -388,18 +404,21 @@ typedef struct peer_view {
     const uint32_t *stop;       /* pinned: 1 lets everybody go who waits */
 } peer_view;
 
-/* The captured list of one shape on one rank. */
+/* The list of one shape on one rank. exec NULL: it has run once as it was, and is captured when it comes again. */
 typedef struct graph {
     int32_t n_rows, draws, lora, program, given;
+    unsigned used; /* the step that had it last */
     cudaGraphExec_t exec;
 } graph;
 
 /* A device as this process uses it. The thread that runs its list owns all of it while a step is launched. */
 typedef struct rank {
     struct llm_backend_ctx *ctx;
-    int index, device, n_sms, max_smem, capability; /* capability: 90 for sm_90 */
+    int index, device, n_sms, max_smem, capability; /* max_smem: bytes a block may have; capability: 90 for sm_90 */
+    int sync_each;                                  /* LLM_CUDA_SYNC is set */
     cudaStream_t stream;
     cudaEvent_t done[N_FLIGHT], stage_free[2], from[N_TIMES], to[N_TIMES]; /* from, to: see note_times */
+    cudaEvent_t around[2];                                                 /* of a record: see time_record */
     uint8_t *stage[2], *stage_device[2];                                   /* pinned and device memory through which weights are loaded */
     int64_t stage_bytes;
     int stage_turn, stage_used[2];
@@ -428,8 +447,8 @@ typedef struct rank {
     graph graphs[MAX_GRAPHS];
     int n_graphs;
     pthread_t thread;
-    int has_thread;
-    llm_result failed; /* in its own thread */
+    int has_thread, busy; /* busy: has a job that it has not ended; under ctx->mutex */
+    llm_result failed;    /* in its own thread */
     char why[256];
 } rank;
 
@@ -452,8 +471,10 @@ struct llm_backend_ctx {
     llm_drawn *drawn[N_FLIGHT]; /* pinned (max_out) */
     uint8_t *bent[N_FLIGHT];    /* pinned masks and changes of the draws */
     int64_t vocab, widest;
-    unsigned begun, waited;  /* steps */
-    int times;               /* LLM_CUDA_TIMES is set */
+    unsigned begun, waited;    /* steps */
+    int times, each_record;    /* LLM_CUDA_TIMES is set; to `records` */
+    double record_s[OP_COUNT]; /* of the first device, with each_record */
+    int64_t n_records[OP_COUNT];
     double busy_s, idle_s;   /* seconds of the first device in steps, and between them */
     llm_shape shape, padded; /* of the step that is being recorded; padded to a bucket where a graph is used */
     int32_t page_stride, any_draws, want_rows, longest, singles, capture; /* singles: sequences with one row */
@@ -474,7 +495,8 @@ struct llm_backend_ctx {
     pthread_cond_t go, idle;
     void (*job)(rank *r);
     unsigned round;
-    int running, stop;
+    int running, stop, alive; /* jobs that have not ended; threads that have not */
+    int aborted;              /* communicators are gone; read by ranks' threads while it is written */
 };
 
 /* Sets the sentence of the calling program's library and returns r: this library has another copy of llm.h's state, so the sentence goes
@@ -513,6 +535,18 @@ static llm_result rank_result(rank *r) {
     return ctx_result(r->ctx);
 }
 
+/* rank_ok of what took memory: says how much there is. */
+static int memory_ok(rank *r, cudaError_t e, size_t bytes, const char *what) {
+    size_t left = 0, total = 0;
+    if (e != cudaErrorMemoryAllocation || r->failed) return rank_ok(r, e, what);
+    cudaGetLastError();
+    cudaMemGetInfo(&left, &total);
+    r->failed = LLM_ERR_NOMEM;
+    snprintf(r->why, sizeof r->why, "cuda device %d: out of memory: %s needs %zu MiB, %zu of %zu MiB are free", r->device, what,
+             bytes >> 20, left >> 20, total >> 20);
+    return 0;
+}
+
 /* Zeroed device memory that lives as long as the context; NULL and a noted error if there is none. */
 static void *device_memory(rank *r, size_t bytes, const char *what) {
     void *p = NULL;
@@ -524,17 +558,7 @@ static void *device_memory(rank *r, size_t bytes, const char *what) {
         r->memory = grown;
         r->memory_cap = cap;
     }
-    cudaError_t e = cudaMalloc(&p, bytes ? bytes : 1);
-    if (e == cudaErrorMemoryAllocation && !r->failed) {
-        size_t left = 0, total = 0;
-        cudaGetLastError();
-        cudaMemGetInfo(&left, &total);
-        r->failed = LLM_ERR_NOMEM;
-        snprintf(r->why, sizeof r->why, "cuda device %d: out of memory: %s needs %zu MiB, %zu of %zu MiB are free", r->device, what,
-                 bytes >> 20, left >> 20, total >> 20);
-        return NULL;
-    }
-    if (!rank_ok(r, e, what)) return NULL;
+    if (!memory_ok(r, cudaMalloc(&p, bytes ? bytes : 1), bytes, what)) return NULL;
     r->memory[r->n_memory++] = p;
     r->bytes += (int64_t)bytes;
     rank_ok(r, cudaMemsetAsync(p, 0, bytes ? bytes : 1, r->stream), what);
@@ -565,19 +589,71 @@ static void *rank_scratch(rank *r, size_t bytes) {
     return p;
 }
 
-/* The one way to start a kernel: arguments take the types of its parameters. A grid with nothing in it is not launched, which CUDA would
- * call a mistake; more than 48 KiB of dynamic shared memory must be asked for, on every device anew. */
-template <class... P, class... A> static void launch(rank *r, void (*kernel)(P...), dim3 grid, int threads, size_t smem, A... args) {
+/* A kernel as the host knows it. Each one that launch<> names anywhere in this file has an entry, made before main: a list that cannot miss
+ * one. `text` is how the compiler spells a function of it, which has the kernel's name behind "K = ". */
+typedef struct kernel_entry {
+    const void *kernel;
+    const char *text;
+    const struct kernel_entry *next;
+    kernel_entry(const void *f, const char *text);
+} kernel_entry;
+
+static const kernel_entry *first_kernel; /* written while the library is loaded, never after */
+
+kernel_entry::kernel_entry(const void *f, const char *spelled) : kernel(f), text(spelled), next(first_kernel) { first_kernel = this; }
+
+template <auto K> static const char *kernel_text(void) { return __PRETTY_FUNCTION__; }
+template <auto K> struct kernel_of { static const kernel_entry entry; };
+template <auto K> const kernel_entry kernel_of<K>::entry{(const void *)K, kernel_text<K>()};
+
+/* "kernel_norm", "kernel_linear_few<2, 8>". */
+static const char *kernel_name(const kernel_entry *e, char *to, size_t size) {
+    const char *from = strstr(e->text, "K = ");
+    snprintf(to, size, "%s", from ? from + 4 : e->text);
+    to[strcspn(to, ";]")] = 0;
+    return to;
+}
+
+/* Loads every kernel to this rank's device, and lets each have all of a block's shared memory. The driver loads a kernel when it is first
+ * asked for, and may wait for all that runs until it has: with ranks that wait for each other on the device that would be for ever. */
+static void load_kernels(rank *r) {
+    for (const kernel_entry *e = first_kernel; e && !r->failed; e = e->next) {
+        cudaFuncAttributes has;
+        char name[96];
+        cudaError_t error = cudaFuncGetAttributes(&has, e->kernel);
+        int most = r->max_smem - (int)has.sharedSizeBytes;
+        if (error == cudaSuccess && most > (48 << 10))
+            error = cudaFuncSetAttribute(e->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
+        if (error != cudaSuccess) rank_ok(r, error, kernel_name(e, name, sizeof name));
+    }
+}
+
+/* What a launch that went wrong says: which kernel, and how it was started. */
+static void launch_failed(rank *r, cudaError_t error, const kernel_entry *e, const cudaLaunchConfig_t *c) {
+    char name[96], what[192];
+    snprintf(what, sizeof what, "%s, grid %u x %u x %u, %u threads, %zu bytes of shared memory", kernel_name(e, name, sizeof name),
+             c->gridDim.x, c->gridDim.y, c->gridDim.z, c->blockDim.x, c->dynamicSmemBytes);
+    rank_ok(r, error, what);
+}
+
+/* Behind launch: arguments take the types of the kernel's parameters. */
+template <class... P, class... A>
+static void launch_entry(rank *r, const kernel_entry *e, void (*kernel)(P...), dim3 grid, int threads, size_t smem, A... args) {
     cudaLaunchConfig_t c = {};
     if (r->failed || !grid.x || !grid.y || !grid.z) return;
     c.gridDim = grid;
     c.blockDim = dim3((unsigned)threads);
     c.dynamicSmemBytes = smem;
     c.stream = r->stream;
-    if (smem > (48 << 10) &&
-        !rank_ok(r, cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem), "shared memory"))
-        return;
-    rank_ok(r, cudaLaunchKernelEx(&c, kernel, static_cast<P>(args)...), "launch");
+    cudaError_t error = cudaLaunchKernelEx(&c, kernel, static_cast<P>(args)...);
+    if (error == cudaSuccess && r->sync_each) error = cudaStreamSynchronize(r->stream);
+    if (error != cudaSuccess) launch_failed(r, error, e, &c);
+}
+
+/* The one way to start a kernel. A grid with nothing in it is not launched, which CUDA would call a mistake. What may be many (rows) goes
+ * into x: y and z end at 65,535. */
+template <auto K, class... A> static void launch(rank *r, dim3 grid, int threads, size_t smem, A... args) {
+    launch_entry(r, &kernel_of<K>::entry, K, grid, threads, smem, args...);
 }
 
 /* ---- NCCL, by name ---- */
@@ -595,13 +671,15 @@ static struct nccl_api {
     int (*all_gather)(const void *from, void *to, size_t n, int type, void *comm, cudaStream_t stream);
     int (*send)(const void *from, size_t n, int type, int peer, void *comm, cudaStream_t stream);
     int (*receive)(void *to, size_t n, int type, int peer, void *comm, cudaStream_t stream);
+    int (*group_start)(void);
+    int (*group_end)(void);
 } nccl;
 
 /* Looks the functions up; 0: libnccl is not there. */
 static int nccl_load(void) {
-    static const char *const names[] = {"ncclCommInitAll",       "ncclCommDestroy",    "ncclCommAbort",
-                                        "ncclCommGetAsyncError", "ncclGetErrorString", "ncclAllReduce",
-                                        "ncclAllGather",         "ncclSend",           "ncclRecv"};
+    static const char *const names[] = {"ncclCommInitAll",    "ncclCommDestroy", "ncclCommAbort", "ncclCommGetAsyncError",
+                                        "ncclGetErrorString", "ncclAllReduce",   "ncclAllGather", "ncclSend",
+                                        "ncclRecv",           "ncclGroupStart",  "ncclGroupEnd"};
     void *found[sizeof names / sizeof *names];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!(found[i] = nccl_function(names[i]))) return 0;
@@ -616,19 +694,28 @@ static void nccl_ok(rank *r, int e, const char *what) {
     snprintf(r->why, sizeof r->why, "cuda device %d: %s: %s", r->device, what, nccl.error_string(e));
 }
 
+/* 1: nothing more is asked of NCCL: this rank has failed, or another one, and the communicators are gone. */
+static int nccl_gone(rank *r) {
+    if (!r->failed && __atomic_load_n(&r->ctx->aborted, __ATOMIC_ACQUIRE)) {
+        r->failed = LLM_ERR_BACKEND;
+        snprintf(r->why, sizeof r->why, "cuda device %d: another rank does not answer", r->device);
+    }
+    return r->failed != LLM_OK;
+}
+
 /* In place. */
 static void nccl_all_reduce(rank *r, float *data, size_t n) {
     if (!r->comm) r->failed = LLM_ERR_BACKEND, snprintf(r->why, sizeof r->why, "cuda device %d: all-reduce: there is no NCCL", r->device);
-    if (r->failed) return;
+    if (nccl_gone(r)) return;
     nccl_ok(r, nccl.all_reduce(data, data, n, NCCL_F32, NCCL_SUM, r->comm, r->stream), "all-reduce");
 }
 
 /* To or from the same rank of the next stage (steps 1), the one before (-1), the last or the first. */
 static void run_send(rank *r, const void *from, size_t bytes, int steps) {
-    if (!r->failed) nccl_ok(r, nccl.send(from, bytes, NCCL_I8, r->index + steps * r->ctx->n_group, r->pipe, r->stream), "send");
+    if (!nccl_gone(r)) nccl_ok(r, nccl.send(from, bytes, NCCL_I8, r->index + steps * r->ctx->n_group, r->pipe, r->stream), "send");
 }
 static void run_receive(rank *r, void *to, size_t bytes, int steps) {
-    if (!r->failed) nccl_ok(r, nccl.receive(to, bytes, NCCL_I8, r->index + steps * r->ctx->n_group, r->pipe, r->stream), "receive");
+    if (!nccl_gone(r)) nccl_ok(r, nccl.receive(to, bytes, NCCL_I8, r->index + steps * r->ctx->n_group, r->pipe, r->stream), "receive");
 }
 
 /* ---- cuBLASLt, by name ---- */
@@ -659,7 +746,7 @@ static void cublas_open(rank *r, size_t workspace) {
                                         "cublasLtMatmul"};
     const int turned = 1;
     void *found[sizeof names / sizeof *names];
-    if (r->cublas) return;
+    if (r->cublas || getenv("LLM_CUDA_NO_CUBLAS")) return;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!(found[i] = cublas_function(names[i]))) return;
     memcpy(&cublas, found, sizeof cublas);
@@ -1261,14 +1348,14 @@ static void load_segment(rank *r, llm_weight *w, const llm_segment *s, int64_t f
         stage_rows(r, s, at, n, stage, &raw);
         raw.seed = seed;
         if (w->f32)
-            launch(r, kernel_plain, dim3((unsigned)ceil_div(n * w->cols, 128)), 128, 0, w->f32, raw, first + at, n, w->cols,
-                   s->scale != 0 ? s->scale : 1.0f, add);
+            launch<kernel_plain>(r, dim3((unsigned)ceil_div(n * w->cols, 128)), 128, 0, w->f32, raw, first + at, n, w->cols,
+                                 s->scale != 0 ? s->scale : 1.0f, add);
         for (int i = 0; i < w->n_parts && !w->f32; i++) {
             const part &p = w->parts[i];
             if (w->n_parts > 1 && (first + at < p.row || first + at >= p.row + p.n_rows)) continue;
             int keep = f.block > 1 && p.kind > KIND_F8 && !s->transposed;
-            launch(r, kernel_pack, dim3((unsigned)ceil_div(n * w->subs, 128)), 128, 0, p, raw, first + at, n, w->cols, w->subs, per,
-                   w->gate_up, keep);
+            launch<kernel_pack>(r, dim3((unsigned)ceil_div(n * w->subs, 128)), 128, 0, p, raw, first + at, n, w->cols, w->subs, per,
+                                w->gate_up, keep);
         }
         rank_ok(r, cudaEventRecord(r->stage_free[r->stage_turn], r->stream), "loading");
     }
@@ -1622,12 +1709,20 @@ template <int K, int R> static __global__ void __launch_bounds__(256, R == 1 ? 3
     if (lane < t.n) finish_pair(a, t, t.row + lane, p, mine[0], mine[1]);
 }
 
-/* Tensor cores take halves: what is too large for one is cut off at the largest. */
+/* Tensor cores take halves. What is too large for one is cut off at the largest: weights and attention's weights are not, activations are
+ * brought down by half_scale first. */
 template <bool HALF> static __device__ __forceinline__ uint32_t narrow_pair(float a, float b) {
     if (!HALF) return f32_to_bf16(a) | f32_to_bf16(b) << 16;
     a = fminf(fmaxf(a, -65504.0f), 65504.0f);
     b = fminf(fmaxf(b, -65504.0f), 65504.0f);
     return f32_to_half(a) | (uint32_t)f32_to_half(b) << 16;
+}
+
+/* The power of two by which a row whose largest value is `most` fits halves: 1 for nearly all; models with massive activations (Sun et al.
+ * 2024) have rows of more than 65,504. A power of two leaves all bits of what it multiplies as they are. */
+static __device__ __forceinline__ float half_scale(float most) {
+    if (!(most > 65504.0f) || most > 3e38f) return 1;
+    return __uint_as_float((254 + 14 - (__float_as_uint(most) >> 23)) << 23); /* most * it is in [2^14, 2^15) */
 }
 
 /* 16 values to shared memory as 32 bytes. */
@@ -1641,51 +1736,66 @@ template <bool HALF> static __device__ __forceinline__ void store_narrow(uint16_
 
 enum { TILE = 64, TILE_STRIDE = 40 }; /* rows and columns of a tile; 16-bit values between rows of 32 in shared memory */
 
-/* Half a sub of activations of row `row` of the tile, zeros outside. */
-static __device__ void load_x(const linear_args &a, const tile &t, int row, int c, float *v) {
+/* Half a sub of activations of row `row` of the tile, zeros outside, times `by`; *most: the largest size before that. */
+static __device__ __forceinline__ void load_x(const linear_args &a, const tile &t, int row, int c, float by, float *v, float *most) {
     const float *x = a.x + (int64_t)(row < t.n ? a.row_of ? a.row_of[t.row + row] : t.row + row : 0) * a.x_stride;
 #pragma unroll
-    for (int i = 0; i < 16; i++) v[i] = row < t.n && c + i < a.cols ? x[c + i] : 0;
+    for (int i = 0; i < 16; i++) {
+        float u = row < t.n && c + i < a.cols ? x[c + i] : 0;
+        *most = fmaxf(*most, fabsf(u));
+        v[i] = u * by;
+    }
 }
 
 /* Computes the same in tiles of 64 rows x 64 rows of W, 32 columns at a time. Grid: (rows of W / 64, tiles), 4 warps of 32 x 32 outputs.
  * While a tile is multiplied the next one is on its way into registers; W is widened between registers and shared memory, so its packed
  * bytes are all that is read. A thread loads half a sub of x and of W: thread i row i / 2, columns 16 (i % 2) and 15 more. Shared rows are
- * 40 values apart (80 bytes), which lets ldmatrix read 8 of them without meeting a bank twice. Twin: llm__run_linear. */
+ * 40 values apart (80 bytes), which lets ldmatrix read 8 of them without meeting a bank twice. A tile with a value that no half holds is
+ * done again, with its rows scaled: so a row's result depends on the row alone. Twin: llm__run_linear. */
 template <int K> static __global__ void __launch_bounds__(128) kernel_linear_mma(linear_args a) {
     const bool HALF = K != KIND_BF16;
     SMEM(uint16_t, xs, TILE * TILE_STRIDE);
     SMEM(uint16_t, ws, TILE * TILE_STRIDE);
+    SMEM(float, back, TILE); /* of each row, what brings its sums back */
     tile t = tile_at(a, (int)blockIdx.y, TILE);
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rows = group_rows(a), n0 = (int)blockIdx.x * TILE;
     int mine = threadIdx.x >> 1, h = threadIdx.x & 1, wm = (warp >> 1) * 32, wn = (warp & 1) * 32;
-    float sum[2][4][4] = {}, x[16], w[16] = {};
+    float sum[2][4][4], x[16], w[16] = {}, by = 1, most = 0;
+    int again = 0;
     if (!t.n) return;
-    for (int sub = -1; sub < a.subs; sub++) {
-        if (sub >= 0) { /* what was loaded goes to shared memory */
-            store_narrow<HALF>(xs + mine * TILE_STRIDE + h * 16, x);
-            store_narrow<HALF>(ws + mine * TILE_STRIDE + h * 16, w);
+    for (;; again = 1) {
+        memset(sum, 0, sizeof sum);
+        for (int sub = -1; sub < a.subs; sub++) {
+            if (sub >= 0) { /* what was loaded goes to shared memory */
+                store_narrow<HALF>(xs + mine * TILE_STRIDE + h * 16, x);
+                store_narrow<HALF>(ws + mine * TILE_STRIDE + h * 16, w);
+                __syncthreads();
+            }
+            if (sub + 1 < a.subs) {
+                load_x(a, t, mine, (sub + 1) * 32 + h * 16, by, x, &most);
+                if (n0 + mine < rows) load16<K>(a.w, group_sub(a, t, n0 + mine) + (size_t)(sub + 1), h, w);
+            }
+            if (sub < 0) continue;
+#pragma unroll
+            for (int k = 0; k < 32; k += 16) {
+                uint32_t xf[2][4], wf[2][4];
+#pragma unroll
+                for (int i = 0; i < 2; i++) load_matrix_x4(xf[i], xs + (wm + 16 * i + (lane & 15)) * TILE_STRIDE + k + (lane >> 4) * 8);
+#pragma unroll
+                for (int j = 0; j < 2; j++)
+                    load_matrix_x4(wf[j], ws + (wn + 16 * j + (lane & 7) + (lane >> 4) * 8) * TILE_STRIDE + k + (lane >> 3 & 1) * 8);
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+#pragma unroll
+                    for (int j = 0; j < 4; j++) mma_16x8x16<HALF>(sum[i][j], xf[i], wf[j >> 1] + 2 * (j & 1));
+            }
             __syncthreads();
         }
-        if (sub + 1 < a.subs) {
-            load_x(a, t, mine, (sub + 1) * 32 + h * 16, x);
-            if (n0 + mine < rows) load16<K>(a.w, group_sub(a, t, n0 + mine) + (size_t)(sub + 1), h, w);
-        }
-        if (sub < 0) continue;
-#pragma unroll
-        for (int k = 0; k < 32; k += 16) {
-            uint32_t xf[2][4], wf[2][4];
-#pragma unroll
-            for (int i = 0; i < 2; i++) load_matrix_x4(xf[i], xs + (wm + 16 * i + (lane & 15)) * TILE_STRIDE + k + (lane >> 4) * 8);
-#pragma unroll
-            for (int j = 0; j < 2; j++)
-                load_matrix_x4(wf[j], ws + (wn + 16 * j + (lane & 7) + (lane >> 4) * 8) * TILE_STRIDE + k + (lane >> 3 & 1) * 8);
-#pragma unroll
-            for (int i = 0; i < 2; i++)
-#pragma unroll
-                for (int j = 0; j < 4; j++) mma_16x8x16<HALF>(sum[i][j], xf[i], wf[j >> 1] + 2 * (j & 1));
-        }
-        __syncthreads();
+        if (!HALF || again) break;
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, 1)); /* both halves of a row */
+        by = half_scale(most);
+        back[mine] = 1 / by;
+        if (!__syncthreads_or(by != 1)) break;
     }
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -1694,7 +1804,8 @@ template <int K> static __global__ void __launch_bounds__(128) kernel_linear_mma
 #pragma unroll
             for (int b = 0; b < 2; b++) {
                 int row = wm + 16 * i + (lane >> 2) + 8 * b, p = n0 + wn + 8 * j + 2 * (lane & 3);
-                if (row < t.n && p < rows) finish_pair(a, t, t.row + row, p, sum[i][j][2 * b], sum[i][j][2 * b + 1]);
+                float up = again ? back[row] : 1;
+                if (row < t.n && p < rows) finish_pair(a, t, t.row + row, p, sum[i][j][2 * b] * up, sum[i][j][2 * b + 1] * up);
             }
 }
 
@@ -1738,13 +1849,13 @@ static __global__ void __launch_bounds__(256, 2) kernel_linear_f32(linear_args a
 /* Grids: 16 rows of W a block, `size` rows of x a tile; 64 by 64. */
 template <int K> static void launch_few(rank *r, const linear_args &a, int rows, int size, int tiles) {
     dim3 grid((unsigned)ceil_div(rows, 16), (unsigned)tiles);
-    if (size == 1) launch(r, kernel_linear_few<K, 1>, grid, 256, 0, a);
-    else if (size == 4) launch(r, kernel_linear_few<K, 4>, grid, 256, 0, a);
-    else launch(r, kernel_linear_few<K, 8>, grid, 256, 0, a);
+    if (size == 1) launch<kernel_linear_few<K, 1>>(r, grid, 256, 0, a);
+    else if (size == 4) launch<kernel_linear_few<K, 4>>(r, grid, 256, 0, a);
+    else launch<kernel_linear_few<K, 8>>(r, grid, 256, 0, a);
 }
 
 template <int K> static void launch_tiles(rank *r, const linear_args &a, int rows, int tiles) {
-    launch(r, kernel_linear_mma<K>, dim3((unsigned)ceil_div(rows, TILE), (unsigned)tiles), 128, 0, a);
+    launch<kernel_linear_mma<K>>(r, dim3((unsigned)ceil_div(rows, TILE), (unsigned)tiles), 128, 0, a);
 }
 
 /* The kernels of one kind. */
@@ -1755,7 +1866,7 @@ typedef struct linear_kernels {
 
 /* In the place of launch_tiles for weights that stay f32. */
 static void launch_f32(rank *r, const linear_args &a, int rows, int tiles) {
-    launch(r, kernel_linear_f32, dim3((unsigned)ceil_div(rows, TILE), (unsigned)tiles), 256, 0, a);
+    launch<kernel_linear_f32>(r, dim3((unsigned)ceil_div(rows, TILE), (unsigned)tiles), 256, 0, a);
 }
 
 static const linear_kernels linear_table[KIND_COUNT] = {
@@ -1778,14 +1889,36 @@ static const linear_kernels linear_table[KIND_COUNT] = {
 enum { FEW_ROWS = 16 };      /* up to so many rows weights are what takes time */
 enum { LIBRARY_ROWS = 128 }; /* from so many on cuBLASLt is faster than our tiles */
 
-/* Computes: to (T, K) = x (T, cols) as 16-bit floats, zeros behind its columns and rows. Grid: (K / 256, T), a thread two columns. Twin:
- * what llm__run_linear reads. */
-static __global__ void __launch_bounds__(128) kernel_narrow(linear_args a, int half, uint32_t *to) {
-    int row = (int)blockIdx.y, c = 2 * ((int)blockIdx.x * 128 + (int)threadIdx.x), K = a.subs * 32;
-    if (c >= K) return;
-    const float *x = a.x + row * a.x_stride + c;
-    float u = row < *a.n_rows && c < a.cols ? x[0] : 0, v = row < *a.n_rows && c + 1 < a.cols ? x[1] : 0;
-    to[((int64_t)row * K + c) / 2] = half ? narrow_pair<true>(u, v) : narrow_pair<false>(u, v);
+/* The largest size of a row's n values, for all 256 threads. `top`: 8 floats of shared memory. */
+static __device__ float row_most(const float *x, int n, float *top) {
+    float most = 0;
+    for (int i = threadIdx.x; i < n; i += 256) most = fmaxf(most, fabsf(x[i]));
+    most = warp_max(most);
+    if ((threadIdx.x & 31) == 0) top[threadIdx.x >> 5] = most;
+    __syncthreads();
+    for (int i = 0; i < 8; i++) most = fmaxf(most, top[i]);
+    return most;
+}
+
+/* Computes: to (T, K) = x (T, cols) as 16-bit floats, zeros behind its columns and rows; of halves, a row times its half_scale, and one over
+ * that in scales. Grid: T, a thread every 256th pair. Twin: what llm__run_linear reads. */
+static __global__ void __launch_bounds__(256) kernel_narrow(linear_args a, int half, float *scales, uint32_t *to) {
+    SMEM(float, top, 8);
+    int row = (int)blockIdx.x, K = a.subs * 32, n = row < *a.n_rows ? a.cols : 0;
+    const float *x = a.x + row * a.x_stride;
+    float by = half ? half_scale(row_most(x, n, top)) : 1;
+    if (half && threadIdx.x == 0) scales[row] = 1 / by;
+    for (int i = threadIdx.x; i < K / 2; i += 256) {
+        float u = 2 * i < n ? x[2 * i] * by : 0, v = 2 * i + 1 < n ? x[2 * i + 1] * by : 0;
+        to[(int64_t)row * (K / 2) + i] = half ? narrow_pair<true>(u, v) : narrow_pair<false>(u, v);
+    }
+}
+
+/* Computes: out (T, n) *= scales (T), in rows whose scale is not 1. Grid: T. Twin: none, what it does is in llm__run_linear's sums. */
+static __global__ void __launch_bounds__(256)
+    kernel_rescale(const int32_t *n_rows, const float *scales, float *out, int64_t stride, int n) {
+    float by = (int)blockIdx.x < *n_rows ? scales[blockIdx.x] : 1;
+    for (int i = threadIdx.x; i < n && by != 1; i += 256) out[blockIdx.x * stride + i] *= by;
 }
 
 /* Computes: to (T, K) = x (T, cols) as e4m3, each row over its scale, largest / 448; zeros behind columns and rows. Grid: T, a thread every
@@ -1794,12 +1927,7 @@ static __global__ void __launch_bounds__(256) kernel_narrow_f8(linear_args a, fl
     SMEM(float, top, 8);
     int row = (int)blockIdx.x, K = a.subs * 32, n = row < *a.n_rows ? a.cols : 0;
     const float *x = a.x + row * a.x_stride;
-    float most = 0;
-    for (int i = threadIdx.x; i < n; i += 256) most = fmaxf(most, fabsf(x[i]));
-    most = warp_max(most);
-    if ((threadIdx.x & 31) == 0) top[threadIdx.x >> 5] = most;
-    __syncthreads();
-    for (int i = 0; i < 8; i++) most = fmaxf(most, top[i]);
+    float most = row_most(x, n, top);
     float scale = most > 0 ? most / 448 : 1;
     if (threadIdx.x == 0) scales[row] = scale;
     for (int i = threadIdx.x; i < K; i += 256) to[(int64_t)row * K + i] = (uint8_t)(i < n ? f32_narrow(x[i] / scale, 4, 3, 0x7e, 0x7f) : 0);
@@ -1814,10 +1942,10 @@ static __global__ void __launch_bounds__(128) kernel_widen(part w, int subs, int
     store_narrow<true>(to + 16 * i, v);
 }
 
-/* Computes: out (T, ...) = finish(y (T, n) * scales (T)), of rows [first, first + n) of a part; scales NULL: 1. Grid: (n / 256, T), a thread
+/* Computes: out (T, ...) = finish(y (T, n) * scales (T)), of rows [first, first + n) of a part; scales NULL: 1. Grid: (T, n / 256), a thread
  * two rows of W. Twin: llm__body_finish. */
 static __global__ void __launch_bounds__(128) kernel_finish(linear_args a, const float *y, const float *scales, int first, int n) {
-    int row = (int)blockIdx.y, p = 2 * ((int)blockIdx.x * 128 + (int)threadIdx.x);
+    int row = (int)blockIdx.x, p = 2 * ((int)blockIdx.y * 128 + (int)threadIdx.x);
     const tile t = {0, 0, 0};
     if (row >= *a.n_rows || p >= n) return;
     y += (int64_t)row * n + p;
@@ -1832,35 +1960,42 @@ static int native_f8(const rank *r, const linear_args &a) { return a.w.kind == K
 /* One part by cuBLASLt: x is narrowed; packed weights are widened, as many rows as the scratch memory has room for, which costs little
  * beside a product of so many rows; what the epilogue does is a kernel behind, unless there is nothing to do. 0: not enough memory.
  *
- *     scratch    x (T, K) narrowed | scales of its rows (T) | widened (most, K) | y (T, most) */
+ *     scratch    x (T, K) narrowed | scales of its rows (T) | widened (most, K) | y (T, most)
+ *
+ * The library may write the result itself; then a row that was scaled is brought back behind it, which a sum with what was there does not
+ * allow. */
 static int run_library(rank *r, const linear_args &a, int n_rows) {
     const int f8 = native_f8(r, a), type = f8 ? CUBLAS_E4M3 : a.w.kind == KIND_BF16 ? CUBLAS_BF16 : CUBLAS_F16, bytes = f8 ? 1 : 2;
     const int as_is = f8 || a.w.kind == KIND_F16 || a.w.kind == KIND_BF16;
-    const int direct = !f8 && !a.gate_up && !a.row_scale && !a.bias && !a.plus && a.act == LLM_ACT_NONE && a.scale == 1 && a.softcap <= 0 &&
+    const int half = type == CUBLAS_F16;
+    const int direct = !f8 && !(half && a.add) && !a.gate_up && !a.row_scale && !a.bias && !a.plus && a.act == LLM_ACT_NONE &&
+                       a.scale == 1 && a.softcap <= 0 &&
                        (uintptr_t)(a.out + a.w.row) % 256 == 0; /* which is what the library takes addresses for */
     const int64_t V = a.w.n_rows, K = (int64_t)a.subs * 32;
-    size_t x_bytes = align256((size_t)n_rows * (size_t)K * (size_t)bytes), before = x_bytes + (f8 ? align256((size_t)n_rows * 4) : 0),
+    size_t x_bytes = align256((size_t)n_rows * (size_t)K * (size_t)bytes), before = x_bytes + align256((size_t)n_rows * 4),
            each = (as_is ? 0 : (size_t)K * 2) + (direct ? 0 : (size_t)n_rows * 4);
     if (before + 256 >= r->scratch_bytes) return 0;
-    int64_t most = each ? (int64_t)((r->scratch_bytes - before - 256) / each / 64 * 64) : V;
-    if (most < 64 && most < V) return 0;
-    if (most > V) most = V;
-    float *scales = f8 ? (float *)(r->scratch + x_bytes) : NULL;
+    int64_t most = each ? (int64_t)((r->scratch_bytes - before - 256) / each) : V;
+    most = most < V ? most / 64 * 64 : V;
+    if (!most) return 0;
+    float *scales = type == CUBLAS_BF16 ? NULL : (float *)(r->scratch + x_bytes);
     uint8_t *widened = r->scratch + before;
     float *y = (float *)(widened + (as_is ? 0 : align256((size_t)most * (size_t)K * 2)));
-    if (f8) launch(r, kernel_narrow_f8, dim3((unsigned)n_rows), 256, 0, a, scales, r->scratch);
-    else
-        launch(r, kernel_narrow, dim3((unsigned)ceil_div(K, 256), (unsigned)n_rows), 128, 0, a, type == CUBLAS_F16, (uint32_t *)r->scratch);
+    if (f8) launch<kernel_narrow_f8>(r, dim3((unsigned)n_rows), 256, 0, a, scales, r->scratch);
+    else launch<kernel_narrow>(r, dim3((unsigned)n_rows), 256, 0, a, half, scales, (uint32_t *)r->scratch);
     for (int64_t first = 0, n; first < V && !r->failed; first += n) {
         const uint8_t *w = as_is ? a.w.q + first * K * bytes : widened;
         n = V - first < most ? V - first : most;
         if (!as_is)
-            launch(r, kernel_widen, dim3((unsigned)ceil_div(2 * n * a.subs, 128)), 128, 0, a.w, a.subs, first, n, (uint16_t *)widened);
-        if (direct) cublas_multiply(r, type, r->scratch, w, a.out + a.w.row + first, n_rows, n, K, a.out_stride, a.add);
-        else {
+            launch<kernel_widen>(r, dim3((unsigned)ceil_div(2 * n * a.subs, 128)), 128, 0, a.w, a.subs, first, n, (uint16_t *)widened);
+        float *out = a.out + a.w.row + first;
+        if (direct) {
+            cublas_multiply(r, type, r->scratch, w, out, n_rows, n, K, a.out_stride, a.add);
+            if (half) launch<kernel_rescale>(r, dim3((unsigned)n_rows), 256, 0, a.n_rows, (const float *)scales, out, a.out_stride, (int)n);
+        } else {
             cublas_multiply(r, type, r->scratch, w, y, n_rows, n, K, n, 0);
-            launch(r, kernel_finish, dim3((unsigned)ceil_div(n, 256), (unsigned)n_rows), 128, 0, a, (const float *)y, (const float *)scales,
-                   (int)first, (int)n);
+            launch<kernel_finish>(r, dim3((unsigned)n_rows, (unsigned)ceil_div(n, 256)), 128, 0, a, (const float *)y, (const float *)scales,
+                                  (int)first, (int)n);
         }
     }
     return 1;
@@ -1992,9 +2127,9 @@ static __global__ void __launch_bounds__(128)
 /* A position table is a second matrix of the same kernel (GPT-2, OPT). */
 static void run_embed(rank *r, const llm_embed_op *op) {
     given_args g = {op->given, op->given_col, op->given_add, (int32_t)op->dst->cols, r->ctx->cfg.given_cols};
-    launch(r, kernel_embed, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, r->view, op->dst->data, op->dst->stride, table_of(op->table),
-           table_of(op->positions), op->table ? op->table->row_scale : NULL, op->position_offset, op->vocab_begin,
-           op->scale != 0 ? op->scale : 1.0f, r->drawn, g);
+    launch<kernel_embed>(r, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, r->view, op->dst->data, op->dst->stride, table_of(op->table),
+                         table_of(op->positions), op->table ? op->table->row_scale : NULL, op->position_offset, op->vocab_begin,
+                         op->scale != 0 ? op->scale : 1.0f, r->drawn, g);
 }
 
 /* Which row of positions each frequency takes, two bits each; of a head of 1024 values at most. */
@@ -2004,8 +2139,8 @@ typedef struct rope_rows {
 
 /* Computes: cosines and sines (T, 2 * half) of every row's position; angles in double, as position times frequency loses its fraction in
  * f32. Grid: one block a row. Twin: llm__run_rope. */
-static __global__ void __launch_bounds__(64)
-    kernel_rope(step_view s, float *to, int64_t stride, const float *inv_freq, int rope_dim, float scale0, float scale1, rope_rows rows) {
+static __global__ void __launch_bounds__(64) kernel_rope(step_view s, float *to, int64_t stride, const float *inv_freq, int rope_dim,
+                                                         float scale0, float scale1, const __grid_constant__ rope_rows rows) {
     int row = (int)blockIdx.x, half = rope_dim / 2;
     if (row >= s.head[HEAD_ROWS]) return;
     int seq = s.seq_of_row[row], variant = s.seq_rope[seq], three = s.head[HEAD_POSITIONS] == 3;
@@ -2027,8 +2162,8 @@ static void run_rope(rank *r, const llm_rope_op *op) {
     rope_rows rows;
     memset(&rows, 0, sizeof rows);
     for (int i = 0; i < op->rope_dim / 2 && op->row_of; i++) rows.bits[i / 16] |= (uint32_t)op->row_of[i] << i % 16 * 2;
-    launch(r, kernel_rope, dim3((unsigned)r->ctx->padded.n_rows), 64, 0, r->view, op->dst->data, op->dst->stride, op->inv_freq->f32,
-           op->rope_dim, op->scale ? op->scale[0] : 1.0f, op->scale && op->n_variants > 1 ? op->scale[1] : 1.0f, rows);
+    launch<kernel_rope>(r, dim3((unsigned)r->ctx->padded.n_rows), 64, 0, r->view, op->dst->data, op->dst->stride, op->inv_freq->f32,
+                        op->rope_dim, op->scale ? op->scale[0] : 1.0f, op->scale && op->n_variants > 1 ? op->scale[1] : 1.0f, rows);
 }
 
 /* A norm's weights, for kernels. kind NONE: values pass as they are. */
@@ -2131,7 +2266,7 @@ static int one_shot(const rank *r, int rows, int64_t width) { return r->peers.n 
 static void run_all_reduce(rank *r, llm_rows which, const llm_buffer *b, int rows) {
     if (r->ctx->n_group == 1 || r->failed) return;
     if (one_shot(r, rows, b->cols))
-        launch(r, kernel_sum, dim3((unsigned)rows), 256, 0, device_rows(r, which), b->data, b->stride, (int)b->cols, r->peers);
+        launch<kernel_sum>(r, dim3((unsigned)rows), 256, 0, device_rows(r, which), b->data, b->stride, (int)b->cols, r->peers);
     else nccl_all_reduce(r, b->data, (size_t)(b->stride * rows));
 }
 
@@ -2141,11 +2276,11 @@ static void run_residual(rank *r, const llm_residual_op *op) {
     memset(&peers, 0, sizeof peers);
     if (op->y && one_shot(r, padded_rows(r, op->rows), op->y->cols)) peers = r->peers;
     else if (op->y) run_all_reduce(r, op->rows, op->y, padded_rows(r, op->rows));
-    launch(r, kernel_residual, dim3((unsigned)padded_rows(r, op->rows)), 256, 0, device_rows(r, op->rows), op->x->data,
-           op->y ? op->y->data : NULL, op->h && op->kind ? op->h->data : NULL, op->x->stride, op->y ? op->y->stride : 0,
-           op->h ? op->h->stride : 0, (int)op->x->cols, op->scale != 0 ? op->scale : 1.0f,
-           norm_of(op->post_kind, op->post_weight, op->post_bias, op->eps), norm_of(op->kind, op->weight, op->bias, op->eps), op->replace,
-           peers);
+    launch<kernel_residual>(r, dim3((unsigned)padded_rows(r, op->rows)), 256, 0, device_rows(r, op->rows), op->x->data,
+                            op->y ? op->y->data : NULL, op->h && op->kind ? op->h->data : NULL, op->x->stride, op->y ? op->y->stride : 0,
+                            op->h ? op->h->stride : 0, (int)op->x->cols, op->scale != 0 ? op->scale : 1.0f,
+                            norm_of(op->post_kind, op->post_weight, op->post_bias, op->eps),
+                            norm_of(op->kind, op->weight, op->bias, op->eps), op->replace, peers);
 }
 
 /* Computes: dst (T, n) = norm(columns [col, col + n) of src). Grid: one block a row. dst may be src: a thread writes only what it alone
@@ -2163,8 +2298,8 @@ static __global__ void __launch_bounds__(256) kernel_norm(const int32_t *n_rows,
 }
 
 static void run_norm(rank *r, const llm_norm_op *op) {
-    launch(r, kernel_norm, dim3((unsigned)padded_rows(r, op->rows)), 256, 0, device_rows(r, op->rows), op->dst->data, op->src->data,
-           op->dst->stride, op->src->stride, op->src_col, op->n, norm_of(op->kind, op->weight, op->bias, op->eps));
+    launch<kernel_norm>(r, dim3((unsigned)padded_rows(r, op->rows)), 256, 0, device_rows(r, op->rows), op->dst->data, op->src->data,
+                        op->dst->stride, op->src->stride, op->src_col, op->n, norm_of(op->kind, op->weight, op->bias, op->eps));
 }
 
 /* Computes: row i of dst = rows out_rows[i], out_rows[i] + 1, ... of src side by side, or their mean. Grid: one block an out row. Twin:
@@ -2186,8 +2321,8 @@ static __global__ void __launch_bounds__(128)
 }
 
 static void run_gather(rank *r, const llm_gather_op *op) {
-    launch(r, kernel_gather, dim3((unsigned)r->ctx->padded.n_out), 128, 0, r->view, op->dst->data, op->src->data, op->dst->stride,
-           op->src->stride, min_int(op->dst->cols, op->src->cols), max_int(op->parts, 1), op->mean);
+    launch<kernel_gather>(r, dim3((unsigned)r->ctx->padded.n_out), 128, 0, r->view, op->dst->data, op->src->data, op->dst->stride,
+                          op->src->stride, min_int(op->dst->cols, op->src->cols), max_int(op->parts, 1), op->mean);
 }
 
 /* Computes: dst (T, n) *= sigmoid(gate (T, 1)). Grid: one block a row. Twin: llm__run_gate. */
@@ -2200,8 +2335,8 @@ static __global__ void __launch_bounds__(128)
 }
 
 static void run_gate(rank *r, const llm_gate_op *op) {
-    launch(r, kernel_gate, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, device_rows(r, LLM_ROWS_TOKENS), op->dst->data, op->gate->data,
-           op->dst->stride, op->gate->stride, op->n);
+    launch<kernel_gate>(r, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, device_rows(r, LLM_ROWS_TOKENS), op->dst->data, op->gate->data,
+                        op->dst->stride, op->gate->stride, op->n);
 }
 
 /* ============================================================================
@@ -2216,7 +2351,7 @@ static void run_gate(rank *r, const llm_gate_op *op) {
  *
  *     page      (layer, KV head): keys (page_tokens, head_dim), values (page_tokens, v_head_dim), 4 floats a token for one-byte types
  *     tile      queries (16, hd)  x  keys (32, hd)  ->  scores (16, 32)  ->  weights p (16, 32)  x  values (32, vd)  ->  acc (16, vd)
- *     shared    q (16, hd), keys (32, hd | 1), p (16, 32), factor (16): an odd stride, so that 32 lanes with a key each meet 32 banks
+ *     shared    q (tile, hd), keys (32, hd | 1), p (16, 32), factor (16): an odd stride, so that 32 lanes with a key each meet 32 banks
  *
  * A query keeps m, the largest score so far, and l, the sum of exp2(score - m). When a block has a larger score, what was summed before is
  * multiplied by exp2(m - m'), the factor that soften returns. Scores are taken times log2(e), as exp2 is one instruction.
@@ -2277,7 +2412,7 @@ static __device__ void warp_encode(int type, const float *x, int n, uint8_t *to,
             to[i] = (uint8_t)(type == LLM_KV_FP8_E4M3 ? f32_narrow(v, 4, 3, 0x7e, 0x7f) : f32_narrow(v, 5, 2, 0x7b, 0x7e));
         }
     } else {
-        float levels = type == LLM_KV_INT8 ? 255.0f : 15.0f, cut = type == LLM_KV_INT8 ? 0 : 0.03f * (high - low);
+        float levels = type == LLM_KV_INT8 ? 255.0f : 15.0f, cut = type == LLM_KV_INT8 ? 0 : __fmul_rn(0.03f, high - low);
         low += cut, high -= cut;
         offset = low;
         if (high > low) scale = (high - low) / levels;
@@ -2318,7 +2453,7 @@ static __device__ void warp_write_token(const kv_view &v, const int32_t *pages, 
 template <int T> static __device__ void warp_decode(const uint8_t *from, int n, int scaled, float scale, float offset, float *to) {
     for (int i = threadIdx.x & 31; i < n; i += 32) {
         float v = kv_element<T>(from, i, (n + 1) / 2);
-        to[i] = scaled ? offset + scale * v : v;
+        to[i] = scaled ? __fadd_rn(offset, __fmul_rn(scale, v)) : v; /* not one rounding, as of a fused addition: the CPU has two */
     }
 }
 
@@ -2398,7 +2533,7 @@ static __global__ void __launch_bounds__(32) kernel_turn(step_view s, float *x, 
 }
 
 static void run_turn(rank *r, float *x, int64_t stride, int rows, int heads, int n, int size, int first) {
-    launch(r, kernel_turn, dim3((unsigned)rows, (unsigned)heads), 32, 0, r->view, x, stride, n, size, first);
+    launch<kernel_turn>(r, dim3((unsigned)rows, (unsigned)heads), 32, 0, r->view, x, stride, n, size, first);
 }
 
 /* llm_qkv_op with pointers for the device: columns, widths and norms of one launch. */
@@ -2482,9 +2617,9 @@ static kv_view kv_of(const rank *r, int layer) {
 
 static void run_state(rank *r, const llm_state_op *op) {
     kv_view kv = kv_of(r, op->layer);
-    launch(r, kernel_state, dim3((unsigned)padded_rows(r, op->rows), (unsigned)kv.place.n_kv_heads), 32, 0, r->view, kv, op->recall,
-           op->rows == LLM_ROWS_OUT, op->buf->data, op->buf->stride, op->clear ? op->clear->data : (float *)NULL,
-           op->clear ? op->clear->stride : 0);
+    launch<kernel_state>(r, dim3((unsigned)padded_rows(r, op->rows), (unsigned)kv.place.n_kv_heads), 32, 0, r->view, kv, op->recall,
+                         op->rows == LLM_ROWS_OUT, op->buf->data, op->buf->stride, op->clear ? op->clear->data : (float *)NULL,
+                         op->clear ? op->clear->stride : 0);
 }
 
 /* Every run_ function does the same: the operation's buffers become pointers, its counts those of the padded shape. */
@@ -2511,7 +2646,7 @@ static void run_qkv(rank *r, const llm_qkv_op *op) {
                   op->rope_interleaved,
                   op->logn_from,
                   op->eps};
-    launch(r, kernel_qkv, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, r->view, kv_of(r, op->layer), a);
+    launch<kernel_qkv>(r, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, r->view, kv_of(r, op->layer), a);
 }
 
 /* Of one launch. Latent attention brings its own queries and has no values: its keys are the values, too. */
@@ -2599,8 +2734,8 @@ template <int T, int ND>
 static __global__ void __launch_bounds__(128, ND == 1 ? 3 : 2) kernel_attention(step_view s, kv_view kv, attention_args a) {
     DYN_SMEM(float, memory);
     const int stride = a.hd | 1;
-    float *q = memory, *keys = q + QUERIES * a.hd, *p = keys + KEYS * stride, *factor = p + QUERIES * KEYS, acc[QUERIES][ND] = {}, m[4],
-          l[4];
+    float *q = memory, *keys = q + a.rows * a.heads * a.hd, *p = keys + KEYS * stride, *factor = p + QUERIES * KEYS, acc[QUERIES][ND] = {},
+          m[4], l[4];
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, kv_head = (int)blockIdx.y / a.head_tiles,
         first_head = (int)blockIdx.y % a.head_tiles * a.heads;
     int row0 = a.first_row + (int)blockIdx.x * a.rows, last_row = a.first_row + a.n_rows, split = (int)blockIdx.z;
@@ -2700,13 +2835,16 @@ static __global__ void __launch_bounds__(128) kernel_attention_join(step_view s,
     }
 }
 
-/* Shared memory of a block: queries, keys, weights, factors. 27 KiB at heads of 128, 113 at latents of 576. */
-static size_t attention_smem(int hd) { return sizeof(float) * (size_t)(QUERIES * hd + KEYS * (hd | 1) + QUERIES * KEYS + QUERIES); }
+/* Shared memory of a block: queries of its tile, keys, weights, factors. 27 KiB at 16 heads of 128 values, 113 at 16 latents of 576, 95 at
+ * 8 of them. */
+static size_t attention_smem(int queries, int hd) {
+    return sizeof(float) * (size_t)(queries * hd + KEYS * (hd | 1) + QUERIES * KEYS + QUERIES);
+}
 
 /* One value a thread up to heads of 128, else four: up to MAX_VALUES. */
 template <int T> static void launch_attention(rank *r, dim3 grid, const kv_view &kv, const attention_args &a) {
-    if (a.vd <= 128) launch(r, kernel_attention<T, 1>, grid, 128, attention_smem(a.hd), r->view, kv, a);
-    else launch(r, kernel_attention<T, 4>, grid, 128, attention_smem(a.hd), r->view, kv, a);
+    if (a.vd <= 128) launch<kernel_attention<T, 1>>(r, grid, 128, attention_smem(a.rows * a.heads, a.hd), r->view, kv, a);
+    else launch<kernel_attention<T, 4>>(r, grid, 128, attention_smem(a.rows * a.heads, a.hd), r->view, kv, a);
 }
 
 /* ---- Prompts, on tensor cores ---- */
@@ -2902,7 +3040,7 @@ static __global__ void __launch_bounds__(128, HD <= 128 ? 2 : 1) kernel_attentio
 
 /* Shared memory: queries, keys and values. 52 KiB at heads of 128. */
 template <bool HALF, int HD> static void launch_chunk(rank *r, dim3 grid, const kv_view &kv, const attention_args &a) {
-    launch(r, kernel_attention_chunk<HALF, HD>, grid, 128, (size_t)(CHUNK + 2 * chunk_keys(HD)) * (HD + 8) * 2, r->view, kv, a);
+    launch<kernel_attention_chunk<HALF, HD>>(r, grid, 128, (size_t)(CHUNK + 2 * chunk_keys(HD)) * (HD + 8) * 2, r->view, kv, a);
 }
 
 /* Keys that are bf16 stay it; all others fit a half, with their scale. */
@@ -2924,8 +3062,10 @@ static void run_chunks(rank *r, const kv_view &kv, attention_args a, int n_kv_he
 /* Cuts the rows of the launch into tiles and splits, and starts the kernels. `partial`: memory for splits, NULL: none. */
 static void run_tiles(rank *r, const kv_view &kv, attention_args a, int n_kv_heads, size_t partial_bytes) {
     a.heads = min_int(a.group, QUERIES);
+    while (a.heads > 1 && attention_smem(a.heads, a.hd) > (size_t)r->max_smem) a.heads = (a.heads + 1) / 2;
     a.head_tiles = ceil_div(a.group, a.heads);
     a.rows = a.singles || r->ctx->padded.n_rows == r->ctx->padded.n_seqs ? 1 : QUERIES / a.heads; /* decoding: no tile has two sequences */
+    while (a.rows > 1 && attention_smem(a.rows * a.heads, a.hd) > (size_t)r->max_smem) a.rows--;
     dim3 grid((unsigned)ceil_div(a.n_rows, a.rows), (unsigned)(n_kv_heads * a.head_tiles), 1);
     int64_t each = (int64_t)a.n_rows * a.n_heads * (a.vd + 2) * 4, blocks = (int64_t)(a.singles ? r->ctx->singles : (int)grid.x) * grid.y;
     a.n_splits = r->ctx->cfg.batch_invariant || !a.partial ? 1 : min_int(SPLITS, 2 * r->n_sms / blocks);
@@ -2941,7 +3081,7 @@ static void run_tiles(rank *r, const kv_view &kv, attention_args a, int n_kv_hea
     case LLM_KV_INT8: launch_attention<LLM_KV_INT8>(r, grid, kv, a); break;
     default: launch_attention<LLM_KV_INT4>(r, grid, kv, a); break;
     }
-    if (a.n_splits > 1) launch(r, kernel_attention_join, dim3((unsigned)a.n_rows, (unsigned)a.n_heads), 128, 0, r->view, a);
+    if (a.n_splits > 1) launch<kernel_attention_join>(r, dim3((unsigned)a.n_rows, (unsigned)a.n_heads), 128, 0, r->view, a);
 }
 
 /* Sequences with several rows on tensor cores, those with one by kernel_attention; all of them there with keys in f32, and with
@@ -3133,7 +3273,7 @@ static void run_latent(rank *r, const llm_mla_op *op) {
         ctx_fail(r->ctx, LLM_ERR_LIMIT, "latent attention: a row does not fit the scratch memory");
         return;
     }
-    launch(r, kernel_latent_write, dim3((unsigned)rows), 128, 0, r->view, kv, a);
+    launch<kernel_latent_write>(r, dim3((unsigned)rows), 128, 0, r->view, kv, a);
     for (int first = 0, n; first < rows; first += n) {
         n = min_int(rows - first, (int64_t)turn);
         attention_args t;
@@ -3153,13 +3293,13 @@ static void run_latent(rank *r, const llm_mla_op *op) {
         t.vd = op->rank;
         t.latent = 1;
         t.scale = op->scale;
-        launch(r, kernel_latent_absorb, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a);
-        if (op->lora) launch(r, kernel_latent_adapt, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a, op->lora->slots, 0);
+        launch<kernel_latent_absorb>(r, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a);
+        if (op->lora) launch<kernel_latent_adapt>(r, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a, op->lora->slots, 0);
         if (kv.scaled) run_turn(r, a.absorbed, t.q_stride, n, op->n_heads, hd, size, first);
         run_tiles(r, kv, t, 1, r->scratch_bytes / 2);
         if (kv.scaled) run_turn(r, a.attended, t.out_stride, n, op->n_heads, op->rank, size, first);
-        launch(r, kernel_latent_values, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a);
-        if (op->lora) launch(r, kernel_latent_adapt, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a, op->lora->slots, 1);
+        launch<kernel_latent_values>(r, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a);
+        if (op->lora) launch<kernel_latent_adapt>(r, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a, op->lora->slots, 1);
     }
 }
 
@@ -3294,8 +3434,8 @@ static void run_route(rank *r, const llm_route_op *op) {
                     op->normalize_min,
                     op->scale != 0 ? op->scale : 1,
                     op->set};
-    launch(r, kernel_route, dim3((unsigned)r->ctx->padded.n_rows), 32, sizeof(float) * (size_t)(2 * op->n_experts + op->n_group + 1),
-           r->view, a);
+    launch<kernel_route>(r, dim3((unsigned)r->ctx->padded.n_rows), 32, sizeof(float) * (size_t)(2 * op->n_experts + op->n_group + 1),
+                         r->view, a);
 }
 
 /* Slots of a turn, in scratch memory. */
@@ -3388,8 +3528,8 @@ static void run_experts(rank *r, const llm_experts_op *op) {
         linear_args a;
         memset(&a, 0, sizeof a);
         n = min_int(turn, rows - first);
-        launch(r, kernel_slots, dim3(1), 1024, 0, device_rows(r, LLM_ROWS_TOKENS), op->routes->data, op->routes->stride, s, first, n, op->k,
-               op->n_experts);
+        launch<kernel_slots>(r, dim3(1), 1024, 0, device_rows(r, LLM_ROWS_TOKENS), op->routes->data, op->routes->stride, s, first, n, op->k,
+                             op->n_experts);
         a.begin = s.begin;
         a.n_rows = s.begin + op->n_experts + 1;
         a.x = op->src->data;
@@ -3410,8 +3550,8 @@ static void run_experts(rank *r, const llm_experts_op *op) {
         a.act = LLM_ACT_NONE;
         plus = run_slots_lora(r, op->down_lora, op, s, NULL, 0, n * op->k, hidden);
         run_product(r, op->down, op->down_bias, plus, a, n * op->k);
-        launch(r, kernel_combine, dim3((unsigned)n), 128, 0, device_rows(r, LLM_ROWS_TOKENS), op->dst->data, op->routes->data,
-               op->dst->stride, op->routes->stride, s, first, op->k, (int)hidden, op->add);
+        launch<kernel_combine>(r, dim3((unsigned)n), 128, 0, device_rows(r, LLM_ROWS_TOKENS), op->dst->data, op->routes->data,
+                               op->dst->stride, op->routes->stride, s, first, op->k, (int)hidden, op->add);
     }
 }
 
@@ -3552,8 +3692,8 @@ static void run_lora_pair(rank *r, const llm_lora_site *site, const llm_buffer *
     a.dst_stride = dst->stride;
     a.drawn = r->drawn;
     a.width = (int32_t)(low->cols / LLM_LORA_PARTS);
-    launch(r, kernel_lora_down, dim3(tiles, (unsigned)ceil_div(LLM_LORA_PARTS * a.width, LORA_WARPS)), 32 * LORA_WARPS, 0, a);
-    launch(r, kernel_lora_up, dim3(tiles, (unsigned)ceil_div(a.n, LORA_COLUMNS)), LORA_COLUMNS, 0, a);
+    launch<kernel_lora_down>(r, dim3(tiles, (unsigned)ceil_div(LLM_LORA_PARTS * a.width, LORA_WARPS)), 32 * LORA_WARPS, 0, a);
+    launch<kernel_lora_up>(r, dim3(tiles, (unsigned)ceil_div(a.n, LORA_COLUMNS)), LORA_COLUMNS, 0, a);
 }
 
 static void run_lora(rank *r, const llm_lora_op *op) {
@@ -3601,7 +3741,11 @@ static llm_result lora_loaders(llm_backend_ctx *ctx) {
         l->device = ctx->ranks[i].device;
         l->stage_bytes = 8 << 20;
         select_device(l);
+        cudaMemPool_t pool;
+        uint64_t all = UINT64_MAX;
         rank_ok(l, cudaStreamCreateWithFlags(&l->stream, cudaStreamNonBlocking), "stream");
+        if (rank_ok(l, cudaDeviceGetDefaultMemPool(&pool, l->device), "memory"))
+            rank_ok(l, cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all), "memory");
         stage_next(l);
         if (l->failed) return fail_with(&ctx->cfg, l->failed, "%s", l->why);
     }
@@ -3642,8 +3786,23 @@ static void lora_load(rank *l, const llm_weight_desc *d, float *to) {
         load_segment(l, &w, &d->segments[i], row, 0, 0);
 }
 
+/* Memory of an adapter, NULL and a noted error if there is none; and back. In the order of the loader's stream, from a pool that keeps what it
+ * has got: cudaMalloc and cudaFree may wait for all that a device does, and hold up every launch meanwhile, which ranks that wait for each
+ * other in kernels would never end. */
+static uint8_t *adapter_memory(rank *l, size_t bytes) {
+    void *p = NULL;
+    if (l->failed || !memory_ok(l, cudaMallocAsync(&p, bytes, l->stream), bytes, "an adapter")) return NULL;
+    l->bytes += (int64_t)bytes;
+    return (uint8_t *)p;
+}
+static void adapter_free(rank *l, uint8_t *p, size_t bytes) {
+    if (!p) return;
+    rank_ok(l, cudaFreeAsync(p, l->stream), "an adapter");
+    l->bytes -= (int64_t)bytes;
+}
+
 /* Fills or empties a slot, in memory that is taken anew only if what the slot had is too small. The stream is waited for: what the segments
- * point to may go, and the next step finds the slot as it is now. */
+ * point to may go, and the next step finds the slot as it is now. No step that runs has rows of the slot. */
 static void lora_fill(rank *l, llm_lora_site *site, int slot, const llm_lora_part *parts, int n) {
     auto *held = &site->held[slot];
     size_t at = 0, bytes = 0;
@@ -3652,8 +3811,8 @@ static void lora_fill(rank *l, llm_lora_site *site, int slot, const llm_lora_par
     for (int i = 0; i < n; i++)
         bytes += align16((size_t)(parts[i].a->rows * parts[i].a->cols) * 4) + align16((size_t)(parts[i].b->rows * parts[i].b->cols) * 4);
     if (bytes > held->bytes) {
-        device_free(l, held->memory, held->bytes);
-        held->memory = (uint8_t *)device_memory(l, bytes, "an adapter");
+        adapter_free(l, held->memory, held->bytes);
+        held->memory = adapter_memory(l, bytes);
         held->bytes = held->memory ? bytes : 0;
     }
     for (int i = 0; i < n && !l->failed; i++) {
@@ -3997,8 +4156,9 @@ static __global__ void __launch_bounds__(DRAW_THREADS, 2)
  * behind its reading of box 1 of turn 1. Ranks on one device (LLM_CUDA_ONE_DEVICE) do the same; their grids are small enough to be there
  * together, which waiting for each other takes.
  *
- * A rank that does not come leaves the others waiting inside NCCL, or for a flag; wait finds that out by time, says so, aborts the
- * communicators and sets the word that those look at who wait for flags: so everybody goes on, and close returns. */
+ * A rank that does not come leaves the others waiting inside NCCL, or for a flag, on the device or in the call that launches. end_step and
+ * wait find that out by time, say so, abort the communicators and set the word that those look at who wait for flags: so everybody goes on.
+ * close asks for ten seconds at most; what has not come back by then, a thread or a device, keeps its memory until the process ends. */
 
 /* A rank's thread: runs the job of each round. */
 static void *rank_thread(void *arg) {
@@ -4015,14 +4175,44 @@ static void *rank_thread(void *arg) {
         pthread_mutex_unlock(&ctx->mutex);
         job(r);
         pthread_mutex_lock(&ctx->mutex);
+        r->busy = 0;
         if (--ctx->running == 0) pthread_cond_signal(&ctx->idle);
     }
+    if (--ctx->alive == 0) pthread_cond_signal(&ctx->idle);
     pthread_mutex_unlock(&ctx->mutex);
     return NULL;
 }
 
-/* Runs a job once a rank; returns when all have. `round` counts jobs, so that a thread that comes late does not miss one or run one twice.
- */
+/* For the time that a step may take; the monotonic clock. */
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static double step_limit(const llm_backend_ctx *ctx) { return ctx->cfg.step_timeout > 0 ? ctx->cfg.step_timeout : 300; }
+
+/* Under ctx->mutex: waits until *count is 0, or for some seconds; 0: it is not. */
+static int idle_wait(llm_backend_ctx *ctx, const int *count, double most) {
+    double until = seconds() + most;
+    const struct timespec at = {(time_t)until, (long)((until - floor(until)) * 1e9)};
+    while (*count && seconds() < until) pthread_cond_timedwait(&ctx->idle, &ctx->mutex, &at);
+    return *count == 0;
+}
+
+/* Lets everybody go who waits for another rank. Communicators are freed by it, too: who comes later sees that they are gone. */
+static void abort_ranks(llm_backend_ctx *ctx) {
+    if (ctx->stop_waiting) __atomic_store_n(ctx->stop_waiting, 1, __ATOMIC_RELEASE);
+    if (__atomic_exchange_n(&ctx->aborted, 1, __ATOMIC_ACQ_REL)) return;
+    for (int i = 0; i < ctx->n_ranks; i++) {
+        if (ctx->ranks[i].comm) nccl.abort(ctx->ranks[i].comm);
+        if (ctx->ranks[i].pipe) nccl.abort(ctx->ranks[i].pipe);
+    }
+}
+
+/* Runs a job once a rank; returns when all have, or when the time of a step is over: a rank may stay in a launch, a capture or NCCL's first
+ * connection, while it waits for one that does not come. Then the context has failed, the others are let go, and that rank is not looked at
+ * again. `round` counts jobs, so that a thread that comes late does not miss one or run one twice. */
 static void run_ranks(llm_backend_ctx *ctx, void (*job)(rank *r)) {
     if (ctx->n_ranks == 1) {
         select_device(&ctx->ranks[0]);
@@ -4032,9 +4222,18 @@ static void run_ranks(llm_backend_ctx *ctx, void (*job)(rank *r)) {
         ctx->job = job;
         ctx->running = ctx->n_ranks;
         ctx->round++;
+        for (int i = 0; i < ctx->n_ranks; i++) ctx->ranks[i].busy = 1;
         pthread_cond_broadcast(&ctx->go);
-        while (ctx->running) pthread_cond_wait(&ctx->idle, &ctx->mutex);
+        int all = idle_wait(ctx, &ctx->running, step_limit(ctx));
+        for (int i = 0; i < ctx->n_ranks && !all; i++) {
+            const rank *r = &ctx->ranks[i];
+            char text[200];
+            snprintf(text, sizeof text, "cuda device %d: a step was not launched in %.3g s: a rank does not answer", r->device,
+                     step_limit(ctx));
+            if (r->busy) ctx_fail(ctx, LLM_ERR_BACKEND, text);
+        }
         pthread_mutex_unlock(&ctx->mutex);
+        if (!all) return abort_ranks(ctx);
     }
     for (int i = 0; i < ctx->n_ranks; i++)
         if (ctx->ranks[i].failed) ctx_fail(ctx, ctx->ranks[i].failed, ctx->ranks[i].why);
@@ -4047,8 +4246,8 @@ static void run_ranks(llm_backend_ctx *ctx, void (*job)(rank *r)) {
  * thing on the stream; results go to one of two pinned places, and an event says when they are there. Everything on the device exists once,
  * since one stream orders it.
  *
- * Steps in which every sequence has one row, with an output, are padded to 1, 2, 4, then multiples of 8 rows, and captured when such a size
- * is met first. Kernels end at once in rows that are not there. All other steps, and sequences longer than max_seq_len_to_capture, run as
+ * Steps in which every sequence has one row, with an output, are padded to 1, 2, 4, multiples of 8 rows up to 64, and then to eighths of a
+ * power of two; such a size is captured when it is met for the second time. Kernels end at once in rows that are not there. All other steps, and sequences longer than max_seq_len_to_capture, run as
  * they are.
  *
  *     host    begin 1 | begin 2          | wait 1 | begin 3          | wait 2      steps 1 and 2 are under way at once: while the device
@@ -4070,7 +4269,7 @@ static void run_ranks(llm_backend_ctx *ctx, void (*job)(rank *r)) {
  *
  * Masks, biases and counts of the draws have a block of their own, of which only what is there is copied: most steps have none. A graph is known by its padded rows, whether it draws, whether adapters compute, and the program (which
  * of the model's lists: target or draft). Capturing launches nothing: the same step is replayed right behind it. When the table of graphs
- * is full a step runs as it is. */
+ * is full, the one that was not used for longest makes room. */
 
 /* Where the arrays of the largest step lie, on 16 bytes each; pages last, so that one copy of what is used can stop short of the end. */
 static void step_place(const llm_backend_config *c, step_layout *l) {
@@ -4283,7 +4482,9 @@ static void rules_copy(rank *r, const uint8_t *block, size_t masks, size_t chang
 /* The rows a captured list is made for. A step of 5 rows pays for 8, which is the same bytes of weights; a graph for every number of rows
  * would take memory and time for nothing. Those of --cuda-graph-sizes, where they are given: a step larger than all is not captured. */
 static int bucket(const llm_backend_config *c, int n) {
-    if (!c->n_graph_sizes) return n <= 2 ? n : n <= 4 ? 4 : (n + 7) / 8 * 8;
+    int each = 8; /* of a step of 65 to 128 rows 16, then 32, ... */
+    for (int top = 64; top < n; top *= 2) each *= 2;
+    if (!c->n_graph_sizes) return n <= 2 ? n : n <= 4 ? 4 : (n + each - 1) / each * each;
     for (int i = 0; i < c->n_graph_sizes; i++)
         if (c->graph_sizes[i] >= n) return c->graph_sizes[i];
     return INT32_MAX;
@@ -4303,8 +4504,9 @@ static llm_result cuda_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     if (result) return result;
     const llm_shape *n = &s->shape;
     ctx->shape = ctx->padded = *n;
-    ctx->capture = !ctx->cfg.enforce_eager && n->n_rows && n->n_rows == n->n_seqs && n->n_rows == n->n_out &&
-                   bucket(&ctx->cfg, n->n_rows) <= ctx->cfg.max_out && bucket(&ctx->cfg, n->n_rows) <= ctx->cfg.max_rows &&
+    ctx->capture = !ctx->cfg.enforce_eager && !ctx->ranks[0].sync_each && !ctx->each_record && n->n_rows && n->n_rows == n->n_seqs &&
+                   n->n_rows == n->n_out && bucket(&ctx->cfg, n->n_rows) <= ctx->cfg.max_out &&
+                   bucket(&ctx->cfg, n->n_rows) <= ctx->cfg.max_rows &&
                    (!ctx->cfg.max_seq_len_to_capture || ctx->longest <= ctx->cfg.max_seq_len_to_capture);
     if (ctx->capture) ctx->padded.n_rows = ctx->padded.n_seqs = ctx->padded.n_out = bucket(&ctx->cfg, n->n_rows);
     for (int i = 0; i < ctx->n_ranks; i++) {
@@ -4331,7 +4533,7 @@ static void run_draws(rank *r) {
     if (!r->weights) return;
     if (ctx->n_group > 1) {
         size_t share = (size_t)ctx->widest * (size_t)n_out, begin = 0;
-        if (!r->failed) nccl_ok(r, nccl.all_gather(r->logits, r->gathered, share, NCCL_F32, r->comm, r->stream), "all-gather");
+        if (!nccl_gone(r)) nccl_ok(r, nccl.all_gather(r->logits, r->gathered, share, NCCL_F32, r->comm, r->stream), "all-gather");
         for (int i = 0; i < ctx->n_group; begin += (size_t)ctx->ranks[first + i++].vocab)
             rank_ok(r,
                     cudaMemcpy2DAsync(r->flat + begin, (size_t)ctx->vocab * 4, r->gathered + share * (size_t)i, (size_t)ctx->widest * 4,
@@ -4339,7 +4541,7 @@ static void run_draws(rank *r) {
                     "logits");
         logits = r->flat;
     }
-    launch(r, kernel_draw, dim3((unsigned)n_out), DRAW_THREADS, 0, r->view, logits, r->weights, (int)ctx->vocab, r->drawn);
+    launch<kernel_draw>(r, dim3((unsigned)n_out), DRAW_THREADS, 0, r->view, logits, r->weights, (int)ctx->vocab, r->drawn);
     if (last) run_send(r, r->drawn, bytes, -last);
 }
 
@@ -4367,37 +4569,69 @@ static void run_record(rank *r, const record *rec) {
     case OP_SEND: run_send(r, rec->op.gather.src->data, rows_bytes(r, rec->op.gather.src), 1); return;
     case OP_RECEIVE: run_receive(r, rec->op.gather.dst->data, rows_bytes(r, rec->op.gather.dst), -1); return;
     case OP_STATE: run_state(r, &rec->op.state); return;
+    case OP_COUNT: return;
     }
+}
+
+/* One record by itself, with the time that the first device needs for it. */
+static void time_record(rank *r, const record *rec) {
+    float ms = 0;
+    rank_ok(r, cudaEventRecord(r->around[0], r->stream), "event");
+    run_record(r, rec);
+    rank_ok(r, cudaEventRecord(r->around[1], r->stream), "event");
+    if (!rank_ok(r, cudaEventSynchronize(r->around[1]), "event") ||
+        !rank_ok(r, cudaEventElapsedTime(&ms, r->around[0], r->around[1]), "event"))
+        return;
+    r->ctx->record_s[rec->kind] += ms * 1e-3;
+    r->ctx->n_records[rec->kind]++;
 }
 
 /* Launches the list and, if tokens are drawn here, the sampler behind it: eagerly, or into the graph that is being captured. */
 static void run_list(rank *r) {
-    for (int i = 0; i < r->n && !r->failed; i++) run_record(r, &r->list[i]);
+    for (int i = 0; i < r->n && !r->failed; i++)
+        if (r->ctx->each_record && !r->index) time_record(r, &r->list[i]);
+        else run_record(r, &r->list[i]);
     if (r->ctx->any_draws) run_draws(r);
 }
 
-/* The graph of this step's shape; captured when it is not there. NULL: none could be made. */
-static graph *rank_graph(rank *r) {
-    llm_backend_ctx *ctx = r->ctx;
+/* The place of this step's shape in the table; a new one, or that of the shape that was not used for longest, has no graph yet. Of the
+ * steps that still run (N_FLIGHT) none has it. */
+static graph *graph_find(rank *r) {
+    const llm_backend_ctx *ctx = r->ctx;
+    const graph now = {ctx->padded.n_rows, ctx->any_draws, ctx->shape.lora, ctx->shape.program, ctx->shape.given, ctx->begun, NULL};
+    graph *oldest = &r->graphs[0];
+    for (int i = 0; i < r->n_graphs; i++) {
+        graph *g = &r->graphs[i];
+        if (g->n_rows == now.n_rows && g->draws == now.draws && g->lora == now.lora && g->program == now.program && g->given == now.given)
+            return g;
+        if (ctx->begun - g->used > ctx->begun - oldest->used) oldest = g;
+    }
+    graph *g = r->n_graphs < MAX_GRAPHS ? &r->graphs[r->n_graphs++] : oldest;
+    if (g->exec) cudaGraphExecDestroy(g->exec);
+    *g = now;
+    return g;
+}
+
+/* Captures the list; NULL after a mistake. */
+static cudaGraphExec_t list_capture(rank *r) {
     cudaGraph_t made = NULL;
-    for (int i = 0; i < r->n_graphs; i++)
-        if (r->graphs[i].n_rows == ctx->padded.n_rows && r->graphs[i].draws == ctx->any_draws && r->graphs[i].lora == ctx->shape.lora &&
-            r->graphs[i].program == ctx->shape.program && r->graphs[i].given == ctx->shape.given)
-            return &r->graphs[i];
-    if (r->n_graphs == MAX_GRAPHS || !rank_ok(r, cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeThreadLocal), "capture"))
-        return NULL;
-    graph *g = &r->graphs[r->n_graphs];
-    g->n_rows = ctx->padded.n_rows;
-    g->draws = ctx->any_draws;
-    g->lora = ctx->shape.lora;
-    g->program = ctx->shape.program;
-    g->given = ctx->shape.given;
+    cudaGraphExec_t exec = NULL;
+    if (!rank_ok(r, cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeThreadLocal), "capture")) return NULL;
     run_list(r);
     cudaError_t e = cudaStreamEndCapture(r->stream, &made);
-    if (rank_ok(r, e, "capture") && rank_ok(r, cudaGraphInstantiate(&g->exec, made, 0), "graph")) r->n_graphs++;
-    else g = NULL;
+    if (!rank_ok(r, e, "capture") || !rank_ok(r, cudaGraphInstantiate(&exec, made, 0), "graph")) exec = NULL;
     if (made) cudaGraphDestroy(made);
-    return g;
+    return exec;
+}
+
+/* A step whose shape may have a graph. The first of a shape runs as it is, which loads what libraries keep and a capture must not; the
+ * second is captured, and replayed as all later ones are. */
+static void run_graph(rank *r) {
+    graph *g = graph_find(r);
+    if (!g->exec && g->used != r->ctx->begun) g->exec = list_capture(r);
+    g->used = r->ctx->begun;
+    if (g->exec) rank_ok(r, cudaGraphLaunch(g->exec, r->stream), "graph");
+    else if (!r->failed) run_list(r);
 }
 
 /* A rank's part of end_step: graph or list, then its share of the logits to the host if somebody wants rows, one rank's draws, and
@@ -4406,9 +4640,8 @@ static void rank_end_step(rank *r) {
     llm_backend_ctx *ctx = r->ctx;
     unsigned turn = ctx->begun % N_FLIGHT;
     int64_t begin = 0;
-    graph *g = ctx->capture ? rank_graph(r) : NULL;
-    if (g) rank_ok(r, cudaGraphLaunch(g->exec, r->stream), "graph");
-    else if (!r->failed) run_list(r);
+    if (ctx->capture) run_graph(r);
+    else run_list(r);
     for (int i = 0; i < r->index; i++) begin += ctx->ranks[i].vocab;
     if (ctx->want_rows && ctx->shape.n_out && r->vocab && !r->failed)
         rank_ok(r,
@@ -4439,25 +4672,6 @@ static llm_result cuda_end_step(llm_backend_ctx *ctx) {
     return ctx_result(ctx);
 }
 
-/* For the time that a step may take; the monotonic clock. */
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-/* Lets everybody go who waits for another rank. */
-static void abort_ranks(llm_backend_ctx *ctx) {
-    if (ctx->stop_waiting) __atomic_store_n(ctx->stop_waiting, 1, __ATOMIC_RELEASE);
-    for (int i = 0; i < ctx->n_ranks; i++) {
-        void **const comms[2] = {&ctx->ranks[i].comm, &ctx->ranks[i].pipe};
-        for (int k = 0; k < 2; k++) {
-            if (*comms[k]) nccl.abort(*comms[k]); /* frees it, too */
-            *comms[k] = NULL;
-        }
-    }
-}
-
 /* Whether a rank's step has ended; 1 also after a mistake, which is noted. */
 static int rank_done(rank *r, unsigned turn, int ask_nccl) {
     void *const comms[2] = {r->comm, r->pipe};
@@ -4466,7 +4680,7 @@ static int rank_done(rank *r, unsigned turn, int ask_nccl) {
     if (e != cudaErrorNotReady) return rank_ok(r, e, "a kernel failed"), 1;
     for (int k = 0; k < 2 && ask_nccl; k++) {
         int lost = 0;
-        if (comms[k]) nccl_ok(r, nccl.async_error(comms[k], &lost), "NCCL");
+        if (comms[k] && !r->ctx->aborted) nccl_ok(r, nccl.async_error(comms[k], &lost), "NCCL");
         if (lost) nccl_ok(r, lost, "a rank was lost");
     }
     return r->failed != LLM_OK;
@@ -4476,7 +4690,7 @@ static int rank_done(rank *r, unsigned turn, int ask_nccl) {
  * millisecond, and sleeps between questions when it takes longer, so that a waiting thread does not keep a core from others. All are asked
  * in turn: one that failed is heard while the others wait for it. */
 static void ranks_wait(llm_backend_ctx *ctx, unsigned turn) {
-    double limit = ctx->cfg.step_timeout > 0 ? ctx->cfg.step_timeout : 300, until = seconds() + limit;
+    double limit = step_limit(ctx), until = seconds() + limit;
     int waiting[MAX_RANKS], n = ctx->n_ranks;
     for (int i = 0; i < n; i++) waiting[i] = i;
     for (unsigned spins = 0; n && !ctx->failed; spins++) {
@@ -4577,6 +4791,7 @@ static llm_result kv_move(llm_backend_ctx *ctx, int index, int32_t page, void *t
     if (index < 0 || index >= ctx->n_ranks || !page_ok(ctx, page))
         return fail_with(&ctx->cfg, LLM_ERR_ARG, "%s: page %d of rank %d is not there", what, page, index);
     rank *r = &ctx->ranks[index];
+    if (ctx->failed) return ctx_result(ctx);
     uint8_t *at = r->kv + page * ctx->page_bytes;
     select_device(r);
     rank_ok(r,
@@ -4781,6 +4996,7 @@ static int peers_reach(llm_backend_ctx *ctx, int first, int n) {
     for (int i = first; i < first + n; i++)
         for (int k = first; k < first + n; k++) {
             int can = 0;
+            if (getenv("LLM_CUDA_NO_PEERS")) return 0;
             if (i == k || ctx->one_device) continue;
             if (cudaDeviceCanAccessPeer(&can, ctx->ranks[i].device, ctx->ranks[k].device) != cudaSuccess || !can) return 0;
             select_device(&ctx->ranks[i]);
@@ -4978,17 +5194,16 @@ static const char *cuda_describe(llm_backend_ctx *ctx) { return ctx->name; }
 static void rank_close(rank *r) {
     if (!r->ctx) return;
     cudaSetDevice(r->device);
-    if (r->stream) cudaStreamSynchronize(r->stream);
     for (int i = 0; i < r->n_graphs; i++) cudaGraphExecDestroy(r->graphs[i].exec);
     if (r->cublas) cublas.destroy(r->cublas);
-    if (r->comm) nccl.destroy(r->comm);
-    if (r->pipe) nccl.destroy(r->pipe);
     for (int i = 0; i < r->n_memory; i++) cudaFree(r->memory[i]);
     for (int i = 0; i < 2; i++) {
         if (r->stage[i]) cudaFreeHost(r->stage[i]);
         if (r->stage_free[i]) cudaEventDestroy(r->stage_free[i]);
         if (r->done[i]) cudaEventDestroy(r->done[i]);
     }
+    for (int i = 0; i < 2; i++)
+        if (r->around[i]) cudaEventDestroy(r->around[i]);
     for (int i = 0; i < N_TIMES; i++) {
         if (r->from[i]) cudaEventDestroy(r->from[i]);
         if (r->to[i]) cudaEventDestroy(r->to[i]);
@@ -4998,19 +5213,73 @@ static void rank_close(rank *r) {
     free(r->list);
 }
 
-/* Threads first, then what they used. After a mistake communicators are aborted, as another rank may never come. Twin: llm__cpu_close. */
+/* Seconds that a thread or a device gets to come back. */
+static double close_limit(const llm_backend_ctx *ctx) { return fmin(10, 10 * step_limit(ctx)); }
+
+/* Ends the ranks' threads; 0: one does not come back. */
+static int threads_end(llm_backend_ctx *ctx) {
+    pthread_mutex_lock(&ctx->mutex);
+    ctx->stop = 1;
+    pthread_cond_broadcast(&ctx->go);
+    int all = idle_wait(ctx, &ctx->alive, close_limit(ctx));
+    pthread_mutex_unlock(&ctx->mutex);
+    for (int i = 0; i < ctx->n_ranks; i++)
+        if (ctx->ranks[i].has_thread && all) pthread_join(ctx->ranks[i].thread, NULL);
+        else if (ctx->ranks[i].has_thread) pthread_detach(ctx->ranks[i].thread);
+    return all;
+}
+
+/* After a mistake: whether all devices have ended what they were given. */
+static int devices_end(llm_backend_ctx *ctx) {
+    double until = seconds() + close_limit(ctx);
+    for (int i = 0; i < ctx->n_ranks; i++) {
+        cudaError_t e = cudaErrorNotReady;
+        if (!ctx->ranks[i].stream) continue;
+        cudaSetDevice(ctx->ranks[i].device);
+        while ((e = cudaStreamQuery(ctx->ranks[i].stream)) == cudaErrorNotReady && seconds() < until) usleep(1000);
+        if (e == cudaErrorNotReady) return 0;
+    }
+    return 1;
+}
+
+/* All ranks' communicators at once: to end one waits for its others. */
+static void comms_close(llm_backend_ctx *ctx) {
+    int any = 0;
+    for (int i = 0; i < ctx->n_ranks; i++) any |= ctx->ranks[i].comm || ctx->ranks[i].pipe;
+    if (!any || ctx->aborted) return;
+    nccl.group_start();
+    for (int i = 0; i < ctx->n_ranks; i++) {
+        if (ctx->ranks[i].comm) nccl.destroy(ctx->ranks[i].comm);
+        if (ctx->ranks[i].pipe) nccl.destroy(ctx->ranks[i].pipe);
+    }
+    nccl.group_end();
+}
+
+/* Threads first, then what they used. After a mistake communicators are aborted before anybody is waited for, as another rank may never
+ * come; what does not end in time keeps what it has. Twin: llm__cpu_close. */
 static void cuda_close(llm_backend_ctx *ctx) {
     char text[128];
     if (!ctx) return;
     snprintf(text, sizeof text, "device busy %.6f s, idle between steps %.6f s", ctx->busy_s, ctx->idle_s);
     if (ctx->times && ctx->cfg.log) ctx->cfg.log(ctx->cfg.log_user, LLM_LOG_INFO, text);
-    pthread_mutex_lock(&ctx->mutex);
-    ctx->stop = 1;
-    pthread_cond_broadcast(&ctx->go);
-    pthread_mutex_unlock(&ctx->mutex);
-    for (int i = 0; i < ctx->n_ranks; i++)
-        if (ctx->ranks[i].has_thread) pthread_join(ctx->ranks[i].thread, NULL);
+    for (int i = 0; i < OP_COUNT && ctx->cfg.log; i++) {
+        if (!ctx->n_records[i]) continue;
+        snprintf(text, sizeof text, "records of %s: %lld, %.3f us each", op_names[i], (long long)ctx->n_records[i],
+                 ctx->record_s[i] / (double)ctx->n_records[i] * 1e6);
+        ctx->cfg.log(ctx->cfg.log_user, LLM_LOG_INFO, text);
+    }
     if (ctx->failed) abort_ranks(ctx);
+    int ended = threads_end(ctx);
+    if (!ended || (ctx->failed && !devices_end(ctx))) {
+        snprintf(text, sizeof text, "cuda backend: a %s does not come back: its memory stays taken", ended ? "device" : "rank's thread");
+        if (ctx->cfg.log) ctx->cfg.log(ctx->cfg.log_user, LLM_LOG_WARN, text);
+        return;
+    }
+    for (int i = 0; i < ctx->n_ranks; i++) {
+        cudaSetDevice(ctx->ranks[i].device);
+        if (ctx->ranks[i].stream) cudaStreamSynchronize(ctx->ranks[i].stream);
+    }
+    comms_close(ctx);
     for (int i = 0; i < ctx->n_ranks; i++) rank_close(&ctx->ranks[i]);
     for (int i = 0; i < ctx->n_ranks && ctx->loaders; i++) rank_close(&ctx->loaders[i]);
     cudaFreeHost(ctx->stop_waiting);
@@ -5028,6 +5297,11 @@ static void cuda_close(llm_backend_ctx *ctx) {
     }
     for (int i = 0; i < ctx->n_buffers; i++) free(ctx->buffers[i]);
     for (int i = 0; i < ctx->n_sites; i++) {
+        llm_lora_site *site = ctx->sites[i];
+        for (int k = 0; k < site->n_slots && site->held; k++) {
+            cudaSetDevice(ctx->ranks[site->rank].device);
+            if (site->held[k].memory) cudaFree(site->held[k].memory);
+        }
         free(ctx->sites[i]->held);
         free(ctx->sites[i]);
     }
@@ -5057,11 +5331,15 @@ static void rank_open(rank *r) {
         rank_ok(r, cudaEventCreateWithFlags(&r->from[i], cudaEventDefault), "event");
         rank_ok(r, cudaEventCreateWithFlags(&r->to[i], cudaEventDefault), "event");
     }
+    for (int i = 0; i < 2 && ctx->each_record && !r->index; i++)
+        rank_ok(r, cudaEventCreateWithFlags(&r->around[i], cudaEventDefault), "event");
     rank_ok(r, cudaDeviceGetAttribute(&r->n_sms, cudaDevAttrMultiProcessorCount, r->device), "device");
     rank_ok(r, cudaDeviceGetAttribute(&r->max_smem, cudaDevAttrMaxSharedMemoryPerBlockOptin, r->device), "device");
     rank_ok(r, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, r->device), "device");
     rank_ok(r, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, r->device), "device");
     r->capability = 10 * major + minor;
+    r->sync_each = getenv("LLM_CUDA_SYNC") != NULL;
+    load_kernels(r);
     rank_ok(r, cudaMemGetInfo(&left, &total), "device");
     r->stage_bytes = total >= (size_t)8 << 30 ? 32 << 20 : 8 << 20;
     r->list = (record *)calloc(MAX_RECORDS, sizeof *r->list);
@@ -5100,6 +5378,22 @@ static llm_result try_nccl(llm_backend_ctx *ctx) {
     return rank_result(r);
 }
 
+/* Each collective that steps use, once: NCCL connects and loads what it needs at the first call, which must not come while ranks wait for
+ * each other in kernels. Zeros are summed, gathered and passed around. */
+static void rank_connect(rank *r) {
+    llm_backend_ctx *ctx = r->ctx;
+    size_t each = 16;
+    float *data = (float *)device_memory(r, each * sizeof *data * (size_t)(ctx->n_group + 1), "NCCL");
+    if (r->comm && !nccl_gone(r)) nccl_all_reduce(r, data, each);
+    if (r->comm && !nccl_gone(r)) nccl_ok(r, nccl.all_gather(data, data + each, each, NCCL_F32, r->comm, r->stream), "all-gather");
+    int stage = r->index / ctx->n_group, last = ctx->n_ranks / ctx->n_group - 1;
+    if (stage < last) run_send(r, data, 16, 1);
+    if (stage > 0) run_receive(r, data, 16, -1);
+    if (last && stage == last) run_send(r, data, 16, -last); /* as drawn tokens go */
+    if (last && stage == 0) run_receive(r, data, 16, last);
+    rank_ok(r, cudaStreamSynchronize(r->stream), "NCCL");
+}
+
 /* Communicators of each stage, and of the pipeline; threads. */
 static llm_result open_ranks(llm_backend_ctx *ctx) {
     void *comm[MAX_RANKS];
@@ -5118,8 +5412,10 @@ static llm_result open_ranks(llm_backend_ctx *ctx) {
         if (pthread_create(&ctx->ranks[i].thread, NULL, rank_thread, &ctx->ranks[i]))
             return fail_with(&ctx->cfg, LLM_ERR_NOMEM, "out of threads");
         ctx->ranks[i].has_thread = 1;
+        ctx->alive++;
     }
-    return result;
+    if (!result) run_ranks(ctx, rank_connect);
+    return result ? result : ctx_result(ctx);
 }
 
 /* Everything that open takes besides the context itself. On error the caller closes. */
@@ -5144,7 +5440,10 @@ static llm_result open_parts(llm_backend_ctx *ctx) {
     if (!ctx->kv_type)
         ctx->kv_type = ctx->cfg.compute == LLM_COMPUTE_F32 ? LLM_KV_F32 : ctx->cfg.compute == LLM_COMPUTE_BF16 ? LLM_KV_BF16 : LLM_KV_F16;
     if (!rank_ok(&ctx->ranks[0], cudaGetDeviceProperties(&prop, 0), "device")) return rank_result(&ctx->ranks[0]);
-    snprintf(ctx->name, sizeof ctx->name, "%s, %d device%s", prop.name, ctx->n_ranks, ctx->n_ranks == 1 ? "" : "s");
+    snprintf(ctx->name, sizeof ctx->name, "%s, %d device%s, %s", prop.name, ctx->n_ranks, ctx->n_ranks == 1 ? "" : "s",
+             getenv("LLM_CUDA_NO_CUBLAS")        ? "cuBLASLt is not asked for"
+             : cublas_function("cublasLtMatmul") ? "cuBLASLt"
+                                                 : "cuBLASLt is not there");
     if (ctx->n_ranks == 1 && getenv("LLM_CUDA_TRY_NCCL")) return try_nccl(ctx);
     return ctx->n_ranks > 1 ? open_ranks(ctx) : LLM_OK;
 }
@@ -5193,11 +5492,16 @@ static llm_result cuda_open(const llm_backend_config *cfg, llm_backend_ctx **out
     ctx->n_ranks = ranks;
     ctx->n_group = ranks / stages;
     ctx->times = getenv("LLM_CUDA_TIMES") != NULL;
+    ctx->each_record = ctx->times && !strcmp(getenv("LLM_CUDA_TIMES"), "records");
     ctx->one_device = getenv("LLM_CUDA_ONE_DEVICE") != NULL;
     pthread_mutex_init(&ctx->mutex, NULL);
     pthread_mutex_init(&ctx->put, NULL);
     pthread_cond_init(&ctx->go, NULL);
-    pthread_cond_init(&ctx->idle, NULL);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&ctx->idle, &clock);
+    pthread_condattr_destroy(&clock);
     result = open_parts(ctx);
     if (result) cuda_close(ctx);
     else *out = ctx;

@@ -1472,6 +1472,7 @@ static served_model *add_model(const char *said) {
     m->setup.model = said;
     memset(&m->setup.path, 0, sizeof m->setup.path);
     memset(&m->setup.library, 0, sizeof m->setup.library);
+    memset(&m->setup.mmproj, 0, sizeof m->setup.mmproj);
     llm_engine_config *e = &m->setup.engine;
     if (models.n) {
         m->setup.hf_repo = NULL;
@@ -1503,11 +1504,40 @@ static void name_model(served_model *m, const llm_option_list *shown, const char
 static int is_model_file(const char *name) {
     const size_t n = strlen(name);
     const char *part = n > 20 ? name + n - 20 : ""; /* -00002-of-00003.gguf */
-    if (n <= 5 || strcasecmp(name + n - 5, ".gguf") || !strncmp(name, "mmproj", 6)) return 0;
+    if (n <= 5 || strcasecmp(name + n - 5, ".gguf") || strstr(name, "mmproj")) return 0;
     return !(*part == '-' && strspn(part + 1, "0123456789") == 5 && !strncmp(part + 6, "-of-", 4)) || !strncmp(part, "-00001", 6);
 }
 
 static int is_model_entry(const struct dirent *e) { return *e->d_name != '.'; }
+static int is_gguf_entry(const struct dirent *e) { return *e->d_name != '.' && is_model_file(e->d_name); }
+
+/* Whether a folder is a model: of a Hugging Face folder's files, or of GGUF files. */
+static int is_model_folder(const char *path) {
+    SCOPED_TEXT config = {0};
+    struct dirent **entries = NULL;
+    llm_text_format(&config, "%s/config.json", path);
+    if (config.failed) die(1, "out of memory");
+    const int n = access(config.data, R_OK) ? scandir(path, &entries, is_gguf_entry, NULL) : 1;
+    for (int i = 0; entries && i < n; i++) free(entries[i]);
+    free((void *)entries);
+    return n > 0;
+}
+
+/* A model out of a folder of them, unless it is one of the first n, which were named. */
+static void add_found(const char *path, const char *name, int n) {
+    struct stat here, other;
+    served_model *m = add_model(path);
+    int known = stat(m->setup.path.data, &here);
+    for (int k = 0; k < n && !known; k++)
+        known = !stat(models.list[k].setup.path.data, &other) && other.st_ino == here.st_ino && other.st_dev == here.st_dev;
+    if (known) {
+        llm_setup_free(&m->setup);
+        models.n--;
+        return;
+    }
+    m->setup.model = m->setup.path.data;
+    name_model(m, NULL, name, name_stem(name));
+}
 
 /* --models-dir: each GGUF file, each folder of a model. One that was named already is not served twice. */
 static void add_folder(const char *folder) {
@@ -1515,24 +1545,18 @@ static void add_folder(const char *folder) {
     const int n = scandir(folder, &entries, is_model_entry, alphasort), before = models.n;
     if (n < 0) die(2, "--models-dir: %.300s: %s", folder, strerror(errno));
     for (int i = 0; i < n; i++) {
-        SCOPED_TEXT path = {0}, inside = {0};
+        SCOPED_TEXT path = {0};
         const char *name = entries[i]->d_name;
-        struct stat here, other;
+        struct stat here;
         llm_text_format(&path, "%s%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/", name);
-        llm_text_format(&inside, "%s/config.json", path.data);
-        if (path.failed || inside.failed) die(1, "out of memory");
-        int fits = !stat(path.data, &here) && (S_ISDIR(here.st_mode) ? !access(inside.data, R_OK) : is_model_file(name));
-        for (int k = 0; k < before && fits; k++)
-            fits = stat(models.list[k].setup.path.data, &other) || other.st_ino != here.st_ino || other.st_dev != here.st_dev;
-        if (fits) {
-            served_model *m = add_model(path.data);
-            m->setup.model = m->setup.path.data;
-            name_model(m, NULL, name, name_stem(name));
-        }
+        if (path.failed) die(1, "out of memory");
+        if (!stat(path.data, &here) && (S_ISDIR(here.st_mode) ? is_model_folder(path.data) : is_model_file(name)))
+            add_found(path.data, name, before);
         free(entries[i]);
     }
     free((void *)entries);
-    if (!models.n) die(2, "--models-dir: %.300s: a folder with GGUF files, or folders that have a config.json, was expected", folder);
+    if (!models.n)
+        die(2, "--models-dir: %.300s: a folder with GGUF files, or folders that have some or a config.json, was expected", folder);
 }
 
 /* No name is shown for two. */
@@ -2335,6 +2359,7 @@ typedef struct figures {
     const served_model *m;
     llm_engine_stats s;
     double running, waiting, usage, preemptions, prompt_tokens, generation_tokens, cached_tokens, refused, loaded, loads, unloads;
+    double media_queries, media_hits, media_bytes, tower_seconds;
 } figures;
 
 /* Families with one value for each model. */
@@ -2353,6 +2378,10 @@ static const family families[] = {
     {"generation_tokens_total", "Generated tokens of finished requests.", "counter", offsetof(figures, generation_tokens)},
     {"prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", "counter", offsetof(figures, prompt_tokens)},
     {"prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", "counter", offsetof(figures, cached_tokens)},
+    {"mm_cache_queries_total", "Pictures and videos looked up in the cache.", "counter", offsetof(figures, media_queries)},
+    {"mm_cache_hits_total", "Pictures and videos found in the cache.", "counter", offsetof(figures, media_hits)},
+    {"mm_cache_bytes", "Memory of the cache of pictures in use.", "gauge", offsetof(figures, media_bytes)},
+    {"mm_tower_seconds_total", "Seconds spent in the towers of models that see.", "counter", offsetof(figures, tower_seconds)},
     {"requests_refused_total", "Requests answered with an error.", "counter", offsetof(figures, refused)},
     {"model_loaded", "Whether the model is loaded.", "gauge", offsetof(figures, loaded)},
     {"model_loads_total", "Times that it was loaded.", "counter", offsetof(figures, loads)},
@@ -2372,6 +2401,10 @@ static figures figures_of(const served_model *m) {
     f.prompt_tokens = (double)m->counted.prompt_tokens;
     f.generation_tokens = (double)m->counted.generation_tokens;
     f.cached_tokens = (double)m->counted.cached_tokens;
+    f.media_queries = (double)s->media_queries;
+    f.media_hits = (double)s->media_hits;
+    f.media_bytes = (double)s->media_bytes;
+    f.tower_seconds = s->tower_seconds;
     f.refused = (double)m->counted.refused;
     return f;
 }

@@ -30,34 +30,73 @@ LLM__PRIVATE int llm__child_file(llm__str data) {
     return fd;
 }
 
-static int llm__child_start(const llm__child *c, int in, int out, pid_t *pid) {
+static int llm__child_spawn(const llm__child *c, int in, int out, pid_t *pid) {
     posix_spawn_file_actions_t files;
-    posix_spawnattr_t how;
     int failed = posix_spawn_file_actions_init(&files);
     if (failed) return failed;
-    failed = posix_spawnattr_init(&how);
-    if (failed) {
-        posix_spawn_file_actions_destroy(&files);
-        return failed;
-    }
-    if (c->memory > 0) failed = posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP); /* a group of its own: 0, as it is at first */
-    if (!failed) failed = posix_spawn_file_actions_adddup2(&files, in, 0);
+    failed = posix_spawn_file_actions_adddup2(&files, in, 0);
     if (!failed) failed = posix_spawn_file_actions_adddup2(&files, out, 1);
     if (!failed) failed = posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
     if (!failed && c->held_fd > 0) failed = posix_spawn_file_actions_adddup2(&files, c->held_fd, 3);
-    if (!failed) failed = posix_spawnp(pid, c->argv[0], &files, &how, (char *const *)(uintptr_t)c->argv, (char *const *)(uintptr_t)c->env);
+    if (!failed) failed = posix_spawnp(pid, c->argv[0], &files, NULL, (char *const *)(uintptr_t)c->argv, (char *const *)(uintptr_t)c->env);
     posix_spawn_file_actions_destroy(&files);
-    posix_spawnattr_destroy(&how);
     return failed;
 }
 
-/* Bounds of a program that is not trusted: it has begun, and has read nothing yet. */
-static void llm__child_bound(const llm__child *c, pid_t pid) {
+/* ---- A program that is not trusted ----
+ * posix_spawn knows no bounds, so its process is forked. Between fork and exec only system calls are made, for other threads may have held
+ * any lock. */
+
+/* Becomes the program wherever PATH has it, as posix_spawnp does. Returns why not. */
+static int llm__child_exec(const llm__child *c) {
+    extern char **environ;
+    char path[1024];
+    const char *dirs = "/bin:/usr/bin";
+    int why = ENOENT;
+    for (char **e = environ; e && *e; e++)
+        if (!strncmp(*e, "PATH=", 5)) dirs = *e + 5;
+    if (strchr(c->argv[0], '/')) dirs = "";
+    for (const char *end; dirs; dirs = *end ? end + 1 : NULL) {
+        const size_t n = strcspn(dirs, ":"), name = strlen(c->argv[0]);
+        end = dirs + n;
+        if (n + name + 2 > sizeof path) continue;
+        memcpy(path, dirs, n);
+        path[n] = '/';
+        memcpy(path + n + (n > 0), c->argv[0], name + 1);
+        execve(path, (char *const *)(uintptr_t)c->argv, (char *const *)(uintptr_t)c->env);
+        if (errno != ENOENT && errno != ENOTDIR) why = errno;
+    }
+    return why;
+}
+
+/* In the forked process: its group, its streams, its bounds, and then the program. Does not return; says through `tell` why it failed. */
+static void llm__child_become(const llm__child *c, int in, int out, int tell) {
     const struct {
         int what;
         uint64_t bounds[2];
     } all[] = {{RLIMIT_AS, {(uint64_t)c->memory, (uint64_t)c->memory}}, {RLIMIT_FSIZE, {0, 0}}, {RLIMIT_CORE, {0, 0}}};
-    for (int i = 0; i < LLM__COUNT(all) && c->memory > 0; i++) syscall(SYS_prlimit64, pid, all[i].what, all[i].bounds, NULL);
+    const int none = open("/dev/null", O_WRONLY);
+    int why = none < 0 || setpgid(0, 0) || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(none, 2) < 0 ? errno : 0;
+    for (int i = 0; i < LLM__COUNT(all) && !why; i++)
+        if (syscall(SYS_prlimit64, 0, all[i].what, all[i].bounds, NULL)) why = errno;
+    if (none > 2) close(none);
+    if (!why) why = llm__child_exec(c);
+    if (write(tell, &why, sizeof why) >= 0 || why) syscall(SYS_exit_group, 127);
+}
+
+static int llm__child_fork(const llm__child *c, int in, int out, pid_t *pid) {
+    int tell[2], why = 0;
+    if (llm__child_pipe(tell)) return errno;
+    *pid = fork();
+    if (!*pid) llm__child_become(c, in, out, tell[1]);
+    const int failed = *pid < 0 ? errno : 0;
+    close(tell[1]);
+    ssize_t n = 0;
+    while (!failed && (n = read(tell[0], &why, sizeof why)) < 0 && errno == EINTR) continue; /* nothing comes where exec closed it */
+    close(tell[0]);
+    if (failed || n != (ssize_t)sizeof why) return failed;
+    while (waitpid(*pid, NULL, 0) < 0 && errno == EINTR) continue;
+    return why;
 }
 
 /* Its end; after an error, or with `tick`'s word, by force. Who writes no more may still run. */
@@ -105,11 +144,10 @@ LLM__PRIVATE llm_result llm__child_run(const llm__child *c, llm_text *out, int *
     if (!failed && fcntl(in[1], F_SETFL, O_NONBLOCK)) failed = errno;
     if (!failed && c->in.n && write(in[1], c->in.p, c->in.n) != (ssize_t)c->in.n) failed = EMSGSIZE;
     if (!failed && c->in_fd > 0 && lseek(c->in_fd, 0, SEEK_SET)) failed = errno;
-    if (!failed) failed = llm__child_start(c, c->in_fd > 0 ? c->in_fd : in[0], from[1], &pid);
+    if (!failed) failed = (c->memory > 0 ? llm__child_fork : llm__child_spawn)(c, c->in_fd > 0 ? c->in_fd : in[0], from[1], &pid);
     for (int i = 0; i < 2; i++)
         if (in[i] >= 0) close(in[i]);
     close(from[1]);
-    if (!failed) llm__child_bound(c, pid);
     llm_result r = failed ? llm__error(LLM_ERR_IO, "%s: %s", c->argv[0], strerror(failed)) : llm__child_read(c, from[0], out);
     close(from[0]);
     if (failed) return r;

@@ -16,7 +16,8 @@ typedef struct llm__child {
     size_t limit;            /* most bytes of output */
     int (*tick)(void *user); /* five times a second; non-zero: the program is ended; may be NULL */
     void *user;
-    int64_t memory; /* above 0: once it runs it gets so many bytes at most and writes nothing into files; what it starts ends with it */
+    int64_t
+        memory; /* above 0: from its beginning it gets so many bytes at most and writes nothing into files; what it starts ends with it */
 } llm__child;
 
 /* Bytes as a file in memory, without a name, for in_fd; to be closed. -1: there is no memory for it. */

@@ -63,9 +63,10 @@ static const char *llm__hub_base(const char *name) {
     return slash ? slash + 1 : name;
 }
 
+static int llm__hub_is_mmproj(const char *name) { return llm__ends_with(name, ".gguf") && strstr(llm__hub_base(name), "mmproj"); }
+
 static int llm__hub_is_gguf(const char *name) {
-    const char *base = llm__hub_base(name);
-    return llm__ends_with(name, ".gguf") && !strstr(base, "mmproj") && !strstr(base, "imatrix");
+    return llm__ends_with(name, ".gguf") && !llm__hub_is_mmproj(name) && !strstr(llm__hub_base(name), "imatrix");
 }
 
 /* Length of a GGUF file's name without its end, "-00001-of-00003.gguf" or ".gguf"; *of: how many parts there are, *part: which it is. */
@@ -98,6 +99,30 @@ static llm__str llm__hub_quant(const char *name) {
     return llm__s(name + at, n - at);
 }
 
+/* Bits of a weight as a GGUF file's name says, 4 of Q4_K_M, 16 of BF16; 0: it does not. */
+static int llm__hub_bits(const char *name) {
+    const llm__str quant = llm__hub_quant(name);
+    for (size_t i = 0; i < quant.n; i++)
+        if (quant.p[i] >= '0' && quant.p[i] <= '9') return (int)strtol(quant.p + i, NULL, 10) & 0xffff;
+    return 0;
+}
+
+/* The file that a model sees with: beside it, else above it, and of several the one whose bits are nearest. -1: none. */
+static int llm__hub_sibling(const llm__hub_file *files, int n, const char *model) {
+    int best = -1, best_off = 0;
+    size_t best_folder = 0;
+    for (int i = 0; i < n; i++) {
+        const size_t folder = (size_t)(llm__hub_base(files[i].name) - files[i].name);
+        const int off = abs(llm__hub_bits(files[i].name) - llm__hub_bits(model));
+        if (!llm__hub_is_mmproj(files[i].name) || folder > strlen(model) || memcmp(files[i].name, model, folder)) continue;
+        if (best >= 0 && (folder < best_folder || (folder == best_folder && off >= best_off))) continue;
+        best = i;
+        best_off = off;
+        best_folder = folder;
+    }
+    return best;
+}
+
 /* The sentence for a quantisation that is not there. */
 static llm_result llm__hub_quants(const llm__hub_name *name, const llm__hub_file *files, int n) {
     LLM__SCOPED(llm_text_free) llm_text list = LLM__ZERO;
@@ -125,7 +150,7 @@ static int llm__hub_of_folder(const char *name, int old) {
     return 0;
 }
 
-/* All parts of the model that files[at] belongs to. */
+/* All parts of the model that files[at] belongs to, and what it sees with. */
 static llm_result llm__hub_choose_gguf(const llm__hub_name *name, llm__hub_file *files, int n, int at, int *first) {
     int part, of, other, parts = 0;
     const size_t stem = llm__hub_stem(files[at].name, &part, &of);
@@ -138,6 +163,8 @@ static llm_result llm__hub_choose_gguf(const llm__hub_name *name, llm__hub_file 
         parts++;
         if (part == 1) *first = i;
     }
+    const int sees = llm__hub_sibling(files, n, files[at].name);
+    if (sees >= 0) files[sees].chosen = 1;
     return parts == of ? LLM_OK : llm__error(LLM_ERR_IO, "%s: %.200s: %d of %d parts are there", name->bare, files[at].name, parts, of);
 }
 
@@ -192,8 +219,9 @@ static void llm__hub_scan(const char *folder, const char *prefix, int depth, llm
     }
 }
 
-static llm_result llm__hub_snapshot_read(const char *folder, llm__hub_snapshot *s) {
-    llm__hub_scan(folder, "", 0, &s->names);
+/* alone: without the folders in it. */
+static llm_result llm__hub_snapshot_read(const char *folder, int alone, llm__hub_snapshot *s) {
+    llm__hub_scan(folder, "", alone ? 3 : 0, &s->names);
     for (const char *name = NULL; (name = llm__folder_next(&s->names, name)) != NULL;) s->n++;
     s->files = LLM__NEW(llm__hub_file, s->n + 1);
     if (!s->files || s->names.failed) return llm__nomem();
@@ -225,7 +253,7 @@ LLM__PRIVATE llm_result llm__hub_local(const char *cache, const char *name, int 
     if (r) return r;
     llm_text_format(&bare, "%s@%s", parsed.bare, parsed.revision);
     r = bare.failed ? llm__nomem() : llm_hub_find(cache, bare.data, &folder);
-    if (!r) r = llm__hub_snapshot_read(folder.data, &s);
+    if (!r) r = llm__hub_snapshot_read(folder.data, 0, &s);
     if (r) return r;
     r = llm__hub_choose(&parsed, s.files, s.n, &first);
     if (r == LLM_ERR_NOMEM || (r && (whole || *parsed.quant))) return r;
@@ -234,6 +262,33 @@ LLM__PRIVATE llm_result llm__hub_local(const char *cache, const char *name, int 
     llm_text_str(path, folder.data);
     if (first >= 0 && !r) llm_text_str(path, "/"), llm_text_str(path, s.files[first].name);
     return path->failed ? llm__nomem() : LLM_OK;
+}
+
+LLM__PRIVATE llm_result llm__hub_in_folder(const char *folder, llm_text *path) {
+    LLM__SCOPED(llm__hub_snapshot_free) llm__hub_snapshot s = LLM__ZERO;
+    llm__hub_name any;
+    int first = -1, models = 0;
+    memset(&any, 0, sizeof any);
+    snprintf(any.bare, sizeof any.bare, "%.400s", folder);
+    llm_result r = llm__hub_snapshot_read(folder, 1, &s);
+    for (int i = 0; i < s.n && !r; i++) models += llm__hub_is_gguf(s.files[i].name);
+    if (!r && models) r = llm__hub_choose(&any, s.files, s.n, &first);
+    if (r || first < 0) return r;
+    llm_text_format(path, "%s%s%s", folder, llm__ends_with(folder, "/") ? "" : "/", s.files[first].name);
+    return path->failed ? llm__nomem() : LLM_OK;
+}
+
+LLM__PRIVATE llm_result llm__hub_companion(const char *model, int alone, llm_text *path) {
+    LLM__SCOPED(llm__hub_snapshot_free) llm__hub_snapshot s = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text root = LLM__ZERO;
+    const char *commit = alone ? NULL : strstr(model, "/snapshots/"), *end = commit ? strchr(commit + 11, '/') : NULL;
+    if (!end) end = strrchr(model, '/');
+    if (!end) return LLM_OK;
+    llm_text_add(&root, model, (size_t)(end - model));
+    llm_result r = root.failed ? llm__nomem() : llm__hub_snapshot_read(root.data, alone, &s);
+    const int at = r ? -1 : llm__hub_sibling(s.files, s.n, end + 1);
+    if (at >= 0) llm_text_format(path, "%s/%s", root.data, s.files[at].name);
+    return r ? r : path->failed ? llm__nomem() : LLM_OK;
 }
 
 /* ---- llm_hub_list */
@@ -271,7 +326,7 @@ static llm_result llm__hub_list_snapshot(const char *repo, const char *bare, con
     LLM__SCOPED(llm__hub_snapshot_free) llm__hub_snapshot s = LLM__ZERO;
     int64_t bytes = 0;
     int weights = 0, older = 0, part, of, first;
-    llm_result r = llm__hub_snapshot_read(folder, &s);
+    llm_result r = llm__hub_snapshot_read(folder, 0, &s);
     for (int i = 0; i < s.n && !r; i++) {
         const int gguf = llm__hub_is_gguf(s.files[i].name);
         weights += llm__hub_is_weights(s.files[i].name, 0);
@@ -356,11 +411,11 @@ static int llm__hub_walk(const char *repo, const char *quant, llm_text *blobs, l
         LLM__SCOPED(llm__hub_snapshot_free) llm__hub_snapshot s = LLM__ZERO;
         LLM__SCOPED(llm__drop) char *folder = llm__path_join(at.data, c);
         if (*c == '.' || !folder || llm__path_is_link(folder)) continue;
-        *r = llm__hub_snapshot_read(folder, &s);
+        *r = llm__hub_snapshot_read(folder, 0, &s);
         for (int i = 0; i < s.n && !*r; i++) {
             LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, s.files[i].name);
             const int goes = quant && llm__hub_is_gguf(s.files[i].name) && llm__hub_is_quant(s.files[i].name, quant);
-            left += !goes;
+            left += !goes && !llm__hub_is_mmproj(s.files[i].name); /* which is nothing by itself */
             if (path && (goes || !quant)) llm__hub_blob_of(path, blobs);
             if (path && goes) *r = llm__path_remove(path);
         }

@@ -43,3 +43,11 @@ LLM__PRIVATE llm_result llm__hub_choose(const llm__hub_name *name, llm__hub_file
 /* The path of a model in the cache. LLM_ERR_IO: it is not there. whole: nor may anything be missing of it, as after a pull that was cut
  * off; else a folder will do that is no model that is known. */
 LLM__PRIVATE llm_result llm__hub_local(const char *cache, const char *name, int whole, llm_text *path);
+
+/* Appends the path of the GGUF file in a folder that would be chosen of a repository; nothing if there is none, or if it is a folder of
+ * safetensors. LLM_ERR_IO: parts of it are missing. */
+LLM__PRIVATE llm_result llm__hub_in_folder(const char *folder, llm_text *path);
+
+/* Appends the path of the file (mmproj-*.gguf) that a GGUF model sees with: beside it, in the cache also above it. Nothing if there is
+ * none. alone: the model lies in a folder that is no part of the cache. */
+LLM__PRIVATE llm_result llm__hub_companion(const char *model, int alone, llm_text *path);

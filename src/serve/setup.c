@@ -13,6 +13,7 @@
 #include "api/openai.h"
 #include "api/backend.h"
 #include "base/platform.h"
+#include "base/alloc.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/files.h"
@@ -20,8 +21,10 @@
 #include "chat/builtin.h"
 #include "cpu/isa.h"
 #include "model/loader.h"
+#include "vision/mmproj.h"
 #include "engine/scheduler.h"
 #include "serve/reports.h"
+#include "serve/cached.h"
 #include "serve/fetch.h"
 #include "serve/pull.h"
 #include "serve/options.h"
@@ -244,11 +247,37 @@ static llm_result llm__setup_fetch(llm_setup *s, char *(*get)(const char *name))
     return name.failed ? llm__nomem() : llm__hub_get(name.data, s->download_dir, get, s->pull_progress, s->pull_user, &s->path);
 }
 
+/* Of a folder of GGUF files the one that is chosen there. With a model of the Hub or of a folder goes what it sees with, where that lies
+ * beside it and is of a kind that is known. */
+static llm_result llm__setup_pair(llm_setup *s) {
+    LLM__SCOPED(llm_text_free) llm_text found = LLM__ZERO;
+    const int folder = llm__path_kind_of(s->path.data) == LLM__PATH_DIR, own = s->model == s->path.data;
+    LLM__SCOPED(llm__drop) char *config = folder ? llm__path_join(s->path.data, "config.json") : NULL;
+    llm_result r = LLM_OK;
+    s->mmproj.len = 0;
+    if (folder && config && llm__path_kind_of(config) == LLM__PATH_NONE) r = llm__hub_in_folder(s->path.data, &found);
+    if (r || (folder && !found.len)) return r;
+    if (found.len) {
+        s->path.len = 0;
+        llm_text_str(&s->path, found.data);
+        if (s->path.failed) return llm__nomem();
+        if (own) s->model = s->path.data;
+    } else if (!strcmp(s->model, s->path.data)) return LLM_OK; /* a file that was named is taken as it is */
+    if (s->files.mmproj || s->files.language_model_only) return LLM_OK;
+    r = llm__hub_companion(s->path.data, folder, &s->mmproj);
+    if (r || !s->mmproj.len) return r;
+    const llm__logger log = {s->files.log, s->files.log_user};
+    if (llm__mmproj_known(s->mmproj.data)) llm__log(&log, LLM_LOG_WARN, "%s: the model takes text only", llm_last_error());
+    else s->files.mmproj = s->mmproj.data;
+    return LLM_OK;
+}
+
 /* Without a device the library is not even looked at, unless device cuda is asked for. */
 LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
     llm_result r = s->hf_repo ? llm__setup_fetch(s, get) : llm__model_find(s->model, s->download_dir, s->revision, get, &s->path);
     if (!s->model) s->model = s->path.data;
+    if (!r) r = llm__setup_pair(s);
     if (!r && s->model_format && !strcmp(s->model_format, "hf") && llm__path_kind_of(s->path.data) != LLM__PATH_DIR)
         r = llm__error(LLM_ERR_ARG, "model_format: hf, and %.200s is no folder", s->path.data);
     if (e->cuda_library || (!(e->device && !strcmp(e->device, "cuda")) && llm__path_kind_of("/dev/nvidiactl") == LLM__PATH_NONE)) return r;
@@ -303,4 +332,5 @@ LLM_API void llm_setup_free(llm_setup *s) {
     llm_text_free(&s->draft);
     llm_text_free(&s->library);
     llm_text_free(&s->media_domains);
+    llm_text_free(&s->mmproj);
 }

@@ -14,6 +14,7 @@
 #include "vision/marks.h"
 #include "vision/tower.h"
 #include "vision/tower_load.h"
+#include "vision/mmproj.h"
 
 #ifdef LLM_NO_VISION
 
@@ -23,6 +24,7 @@ LLM__PRIVATE llm_result llm__vision_open(llm_model *m, const llm_model_config *c
     return (void)m, cfg && cfg->mmproj ? llm__blind() : LLM_OK;
 }
 
+LLM__PRIVATE llm_result llm__mmproj_known(const char *path) { return (void)path, llm__blind(); }
 LLM__PRIVATE llm_result llm__tower_check(const llm_model *m, llm__vision *v) { return (void)m, (void)v, LLM_OK; }
 
 LLM_API llm_result llm_media_open(const llm_model *model, const llm_media_config *cfg, llm_media **out) {

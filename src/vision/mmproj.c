@@ -240,3 +240,19 @@ LLM__PRIVATE llm_result llm__mmproj_open(llm_model *m, const char *path, const c
     p.tensors = &s->mmproj;
     return llm__mmproj_told(&p, s->tokenizer, config, processor);
 }
+
+LLM__PRIVATE llm_result llm__mmproj_known(const char *path) {
+    LLM__SCOPED(llm__gguf_free) llm__gguf keys = LLM__ZERO;
+    LLM__SCOPED(llm__tensors_free) llm__tensors tensors = LLM__ZERO;
+    LLM__SCOPED(llm__file_close) llm__file file = LLM__ZERO;
+    llm__mmproj p = LLM__ZERO;
+    llm_result r = llm__file_open(path, 0, 0, &file);
+    if (!r && !llm__is_gguf(&file)) r = llm__error(LLM_ERR_FORMAT, "mmproj: %s: no GGUF file", path);
+    if (!r) r = llm__gguf_parse(path, file.data, file.size, &keys, &tensors);
+    p.f.gguf = &keys;
+    p.f.path = path;
+    memcpy(p.f.arch, "clip", 5);
+    p.tensors = &tensors;
+    if (!r) r = llm__mmproj_family(&p);
+    return r ? r : llm__mmproj_shapes(&p);
+}

@@ -15,3 +15,6 @@
 /* Opens the file beside m's own files: its tensors go to m->source.mmproj. *config and *processor: what config.json and
  * preprocessor_config.json would say; the caller frees them. *named: the path, as long as the model. */
 LLM__PRIVATE llm_result llm__mmproj_open(llm_model *m, const char *path, const char **named, llm_json **config, llm_json **processor);
+
+/* Whether a file can be seen with here: LLM_OK, or why not. */
+LLM__PRIVATE llm_result llm__mmproj_known(const char *path);

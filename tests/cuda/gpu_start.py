@@ -59,7 +59,7 @@ def start(options):
         if p.returncode: sys.exit(f"llm_cli: exit {p.returncode}: {p.stderr[-300:]}")
         best = min(best, time.time() - begin)
     shutil.rmtree(folder)
-    print(f"| process start to first token, 8B bf16 in the page cache | {best:.2f} s | of 2 s {best / 2:.2f} | 1 |")
+    print(f"| start | process start to first token, 8B bf16 in the page cache | {best:.2f} s | - | - | 2 s |")
 
 
 def transformers_rate():
@@ -82,7 +82,7 @@ def transformers_rate():
             n = model.generate(ids, max_new_tokens=128, **ask).shape[1] - 16
             torch.cuda.synchronize()
             best = max(best, n / (time.time() - begin))
-    print(f"| transformers, static cache and torch.compile, Qwen3-0.6B's shape, batch 1 | {best:.1f} tokens/s | llm.h's row above over this | 4 |")
+    print(f"| start | transformers, static cache and torch.compile, Qwen3-0.6B's shape, batch 1 | {best:.1f} tokens/s | - | - | a quarter of llm.h's |")
 
 
 if sys.argv[1:] == ["--transformers"]: transformers_rate()

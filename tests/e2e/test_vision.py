@@ -207,6 +207,8 @@ def test_options():
         status, a = call(s, name)
         check(f"{name}: the same as the data", status == 200 and a["usage"]["prompt_tokens"] == plain["usage"]["prompt_tokens"], a)
     for name in ("file:../qwen3_vl/exact.png", "file:/etc/hostname", "file:none.png"): check(f"{name}: refused", call(s, name)[0] == 400)
+    seen = {name: s.metric(f"mm_{name}") for name in ("cache_queries_total", "cache_hits_total", "cache_bytes", "tower_seconds_total")}
+    check("metrics of the cache of pictures and of the tower", seen["cache_queries_total"] == 3 and seen["cache_hits_total"] == 2 and seen["cache_bytes"] > 0 and seen["tower_seconds_total"] > 0, seen)
     s.stop()
     s = Server("--mm-processor-kwargs", '{"max_pixels": 3136, "min_pixels": 784}', model=str(folder), base=("--log-level", "warn"))
     status, a = call(s, good)
@@ -236,6 +238,36 @@ def test_mmproj(extra):
             texts[texts.index("<image>")] = "<unk>"
         twins.seeing_text(model, folder, unknown)
         by_files(folder, 1, json.loads((folder / "expected.json").read_text())["prompts"][1], extra, ("-m", str(model), "--mmproj", str(ROOT / "build/data/vision_gguf/llava_next/mmproj.gguf")))
+
+
+def test_pairs():
+    """What a GGUF model sees with is found beside it, in a folder and in the Hub's cache, as llama.cpp finds it."""
+    folder, chat = DATA / "qwen2_5_vl", str(DATA / "qwen2_5_vl/chat1.json")
+    model, mmproj = twins.seeing(folder, ROOT / "build/data/vision_gguf/qwen2_5_vl")
+    p = json.loads((folder / "expected.json").read_text())["prompts"][1]
+    with tempfile.TemporaryDirectory() as d:
+        where, cache = pathlib.Path(d), pathlib.Path(d) / "cache/models--o--m"
+        for at in (where / "models/seer", cache / "snapshots/c0ffee", where / "odd"):
+            at.mkdir(parents=True)
+            (at / "model-F32.gguf").symlink_to(model.resolve())
+            (at / "mmproj-F32.gguf").symlink_to(mmproj.resolve())
+        (cache / "refs").mkdir()
+        (cache / "refs/main").write_text("c0ffee")
+        by_files(folder, 1, p, ["--download-dir", str(cache.parent)], ("-m", "o/m"))
+        by_files(folder, 1, p, [], ("-m", str(where / "models/seer")))
+        def score(*flags): return subprocess.run([CLI, "score", "--messages", chat, "--json", *flags], capture_output=True, text=True, timeout=60)
+        for name, flags in (("--language-model-only", ("-m", str(where / "odd"), "--language-model-only")), ("a file that was named", ("-m", str(where / "odd/model-F32.gguf")))):
+            a = score(*flags)
+            check(f"{name}: text only", a.returncode == 1 and "multimodal" in a.stderr, a.stderr)
+        (where / "odd/mmproj-F32.gguf").unlink()
+        twins.mmproj(where / "odd/mmproj-x.gguf", folder, lambda keys, tensors: keys.update({".clip.projector_type": "perceiver"}))
+        a = score("-m", str(where / "odd"))
+        check("a kind that is not known leaves a model of texts, and a line", a.returncode == 1 and "perceiver" in a.stderr and "multimodal" in a.stderr, a.stderr)
+        s = Server("--models-dir", str(where / "models"), "--dtype", "float32", model=False, base=("--log-level", "warn"))
+        names = [m["id"] for m in json.loads(s.request("GET", "/v1/models")[2])["data"]]
+        check("a folder of --models-dir is one model", names == ["seer"], names)
+        by_server(s, folder, p)
+        s.stop()
 
 
 def bad_mmproj(where, folder, made):
@@ -565,6 +597,20 @@ def real_films(folder, where, call):
     s.stop()
 
 
+def test_image():
+    """llm_cli --image: relative and whole names, two of them; what is no picture, and commands that take none."""
+    folder, p = DATA / "qwen2_5_vl", ("-p", "What is it?", "-n", "3", "--temp", "0", "--ignore-eos", "--json")
+    def run(command, *flags): return subprocess.run([CLI, command, "-m", str(folder), *p, *flags], capture_output=True, text=True, timeout=60, cwd=folder)
+    def tokens(a): return json.loads(a.stdout)["usage"]["prompt_tokens"] if not a.returncode else a.stderr
+    plain, one, whole, two = (tokens(run("chat", *flags)) for flags in ((), ("--image", "exact.png"), ("--image", str(folder / "exact.png")), ("--image", "exact.png", "--image", "gray.png")))
+    check("--image: a picture takes tokens, by either name", isinstance(one, int) and one == whole > plain, (plain, one, whole))
+    check("--image twice", isinstance(two, int) and two > one, two)
+    for name, command, flags, code, says in (("no such file", "chat", ("--image", "none.png"), 1, "none.png"), ("no picture", "chat", ("--image", "config.json"), 1, "no picture"),
+                                             ("generate", "generate", ("--image", "exact.png"), 2, "generate takes no pictures")):
+        a = run(command, *flags)
+        check(f"--image: {name}", a.returncode == code and says in a.stderr and len(a.stderr.strip().splitlines()) == 1, (a.returncode, a.stderr))
+
+
 def test_text_models():
     """A model that does not see says so."""
     s = Server(model=str(serving.checkpoint("llama")))
@@ -595,6 +641,7 @@ def main():
     if a.family or a.files: return finish()
     test_mmproj(extra)
     test_spellings(extra)
+    test_pairs()
     test_bad("qwen2_5_vl")
     test_bad("llava_next")
     test_options()
@@ -602,6 +649,7 @@ def main():
     test_ways()
     test_fetched()
     test_films()
+    test_image()
     test_text_models()
     finish()
 

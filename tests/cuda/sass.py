@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""What the compiler made of the kernels of llm_cuda.cu, as a table in Markdown: make sass
+
+    sass.py [--arch 90a] [--csv] [PATTERN]     kernels whose name has PATTERN
+
+Of each kernel: registers, shared memory (static), bytes in local memory, global loads by width, copies that pass the registers (LDGSTS), shared
+loads, products of tensor cores, conversions; then of the loop that loads most from global memory: its instructions, the bytes that a thread
+loads in it, instructions a byte, and the ceiling that follows. Of the products for few rows only bytes of weights count. A multiprocessor of an H200 issues 4 instructions of 32 lanes a clock, and its
+share of the memory is 16.5 bytes a clock (4.3 TB/s, 132 of them, 1.98 GHz): so 7.76 instructions for each byte of a lane leave no time for
+anything else, and a loop with twice as many gives half of the bandwidth at most. Loops inside count once, branches that are rarely taken as if
+they always were: so the ceiling is a low estimate. The last column is what all threads that fit a multiprocessor load in one turn of that loop,
+in KiB; some 32 must be under way to use the whole bandwidth.
+
+Ends with 1 if a kernel of a step keeps anything in local memory, or if a loop needs more instructions a byte than BUDGET says.
+Needs nvcc, and nvdisasm (setup.py sass fetches it).
+"""
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "build/sass"
+BYTES_A_CLOCK, ISSUES = 16.5, 4
+LOADING = ("kernel_pack", "kernel_plain")  # they run while weights are loaded, and may keep arrays in local memory
+# bytes of 32 weights of a kind: those that are read in vectors of 16, and all
+SUB = {"F32": (128, 128), "F16": (64, 64), "BF16": (64, 64), "F8": (32, 32), "Q4Z": (16, 18), "Q4M": (16, 20), "Q5Z": (16, 22), "Q5M": (16, 24), "Q6": (16, 28), "Q8": (32, 34), "T4": (16, 20), "G8": (32, 40)}
+KINDS = ("F32", "F16", "BF16", "F8", "Q4Z", "Q4M", "Q5Z", "Q5M", "Q6", "Q8", "T4", "G8")
+BUDGET = {}  # name of a kernel: instructions a byte, of nvcc 13.0 for sm_90a, and a twentieth more
+
+
+def nvcc():
+    return os.environ.get("NVCC") or shutil.which("nvcc") or next((str(p) for p in pathlib.Path("/usr/local").glob("cuda*/bin/nvcc")), None)
+
+
+def nvdisasm():
+    return shutil.which("nvdisasm") or next((str(p) for p in FOLDER.glob("python/nvidia/*/bin/nvdisasm")), None)
+
+
+def compile_cubin(arch):
+    """The object of one architecture, and what ptxas said of it; kept while the source is older."""
+    source, cubin, said = ROOT / "llm_cuda.cu", FOLDER / f"llm_cuda_{arch}.cubin", FOLDER / f"ptxas_{arch}.txt"
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    if not said.exists() or said.stat().st_mtime < source.stat().st_mtime:
+        p = subprocess.run([nvcc(), "-O3", "-std=c++17", "-split-compile=0", "-gencode", f"arch=compute_{arch},code=sm_{arch}", "-Xcompiler", "-Wall", "-Xptxas", "-v", "-cubin", "-o", str(cubin), str(source)],
+                           capture_output=True, text=True, cwd=ROOT)
+        if p.returncode: sys.exit(p.stdout + p.stderr)
+        said.write_text(p.stdout + p.stderr)
+    return cubin, said.read_text()
+
+
+def kernel_name(mangled):
+    """_Z17kernel_linear_fewILi2ELi8EEv... -> kernel_linear_few<BF16, 8>"""
+    m = re.match(r"_Z(?:L)?(\d+)(\w+)", mangled)
+    name, rest = m[2][:int(m[1])], m[2][int(m[1]):]
+    values = re.findall(r"L([ib])(\d+)E", rest[:rest.index("EE") + 1]) if rest.startswith("I") and "EE" in rest else []
+    words = [("true" if v == "1" else "false") if t == "b" else v for t, v in values]
+    if name.startswith("kernel_linear") and words: words[0] = KINDS[int(words[0])]
+    return name + (f"<{', '.join(words)}>" if words else "")
+
+
+def resources(text):
+    """By mangled name: bytes of local memory, spilled bytes, registers, bytes of static shared memory."""
+    found = {}
+    for m in re.finditer(r"Function properties for (\S+)\n\s+(\d+) bytes stack frame, (\d+) bytes spill stores.*?\n.*?Used (\d+) registers([^\n]*)", text):
+        shared = re.search(r"(\d+) bytes smem", m[5])
+        found[m[1]] = (int(m[2]), int(m[3]), int(m[4]), int(shared[1]) if shared else 0)
+    return found
+
+
+def block_sizes():
+    """Threads of a block, from the launch bounds in the source."""
+    text = (ROOT / "llm_cuda.cu").read_text()
+    for name, value in re.findall(r"(?:enum \{|,) ?([A-Z_]+) = (\d+)", text): text = re.sub(rf"__launch_bounds__\({name}\b", f"__launch_bounds__({value}", text)
+    return {name: int(n) for n, name in re.findall(r"__launch_bounds__\((\d+)[^;{]*?\)\s+(kernel_\w+)\(", text)}
+
+
+WIDTH = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
+
+
+def load_width(opcode):
+    return next((WIDTH[part] for part in reversed(opcode.split(".")) if part in WIDTH), 4)
+
+
+class Kernel:
+    def __init__(self, lines):
+        self.ops, self.labels, branches = [], {}, []
+        for line in lines:
+            label = re.match(r"(\.L_x_\d+):", line)
+            if label: self.labels[label[1]] = len(self.ops)
+            m = re.match(r"\s+/\*[0-9a-f]+\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)(.*)", line)
+            if not m: continue
+            target = re.search(r"`\((\.L_x_\d+)\)", m[2])
+            if m[1].startswith("BRA") and target: branches.append((len(self.ops), target[1]))
+            self.ops.append(m[1])
+        self.loops = [(self.labels[t], at) for at, t in branches if t in self.labels and self.labels[t] <= at and at - self.labels[t] > 2]
+
+    def count(self, prefix, begin=0, end=None):
+        return sum(op.startswith(prefix) for op in self.ops[begin:end])
+
+    def loads(self, begin=0, end=None):
+        """Global loads by width."""
+        n = {1: 0, 2: 0, 4: 0, 8: 0, 16: 0}
+        for op in self.ops[begin:end]:
+            if re.match(r"LDG\b|LDG\.", op) or op.startswith("LDGSTS"): n[load_width(op)] += 1
+        return n
+
+    def main_loop(self, kind):
+        """(instructions, bytes a thread loads) of the loop that loads most; the smallest of several. With a kind only its weights count: what is
+        read through the cache of constants (__ldg) in vectors, and the scales that belong to it."""
+        best = None
+        for begin, at in self.loops:
+            loaded = sum(w * n for w, n in self.loads(begin, at + 1).items())
+            if kind: loaded = sum(op.startswith("LDG.E.128.CONSTANT") for op in self.ops[begin:at + 1]) * 16 * SUB[kind][1] // SUB[kind][0]
+            size = sum(not op.startswith("NOP") for op in self.ops[begin:at + 1])
+            if loaded and (best is None or (loaded, -size) > (best[1], -best[0])): best = (size, loaded)
+        return best or (0, 0)
+
+
+def disassemble(cubin):
+    text = subprocess.run([nvdisasm(), "-c", str(cubin)], capture_output=True, text=True, check=True).stdout
+    for part in text.split("//--------------------- .text.")[1:]:
+        yield part[:part.index(" ")], Kernel(part.splitlines())
+
+
+def threads_resident(block, registers, shared):
+    """Threads that fit a multiprocessor of sm_90, dynamic shared memory left out."""
+    if not block: return 0
+    warps = -(-block // 32)
+    by_registers = 65536 // (-(-registers * 32 // 256) * 256 * warps)
+    blocks = min(2048 // block, 32, by_registers, 232448 // (shared + 1024))
+    return blocks * block
+
+
+CONVERSIONS = ("F2F", "F2I", "I2F", "I2FP", "F2FP", "HADD2.F32", "PRMT")
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--arch", default="90a")
+    p.add_argument("--csv", action="store_true")
+    p.add_argument("pattern", nargs="?", default="")
+    a = p.parse_args()
+    if not nvcc() or not nvdisasm(): sys.exit("sass.py: nvcc or nvdisasm is not there: python3 tests/tools/setup.py sass")
+    cubin, said = compile_cubin(a.arch)
+    used, blocks, rows, wrong = resources(said), block_sizes(), [], []
+    for mangled, k in disassemble(cubin):
+        if mangled not in used: continue
+        name, (local, spilled, registers, shared) = kernel_name(mangled), used[mangled]
+        loads, (size, loaded) = k.loads(), k.main_loop(name[18:].split(",")[0] if name.startswith("kernel_linear_few<") else None)
+        each = size / loaded if loaded else 0
+        ceiling = min(1, ISSUES * 32 / BYTES_A_CLOCK / each) if each else 0
+        flight = threads_resident(blocks.get(name.split("<")[0], 0), registers, shared) * loaded / 1024
+        if local and name.split("<")[0] not in LOADING: wrong.append(f"{name}: {local} bytes of local memory, {spilled} of them spilled")
+        if name in BUDGET and each > BUDGET[name] * 1.05: wrong.append(f"{name}: {each:.2f} instructions a byte, {BUDGET[name]:.2f} expected")
+        rows.append((name, registers, shared, local, loads[16], loads[8], loads[4], loads[1] + loads[2], k.count("LDGSTS"), k.count("LDS"), k.count("HMMA") + k.count("QMMA") + k.count("HGMMA") + k.count("IMMA"),
+                     sum(k.count(c) for c in CONVERSIONS), size, loaded, f"{each:.2f}" if each else "-", f"{ceiling:.2f}" if each else "-", f"{flight:.0f}" if flight else "-"))
+    head = ("kernel", "registers", "shared", "local", "loads of 16", "8", "4", "1, 2", "LDGSTS", "LDS", "mma", "conversions", "loop", "bytes", "instructions a byte", "ceiling", "KiB in flight")
+    if len(rows) < 80: wrong.append(f"{len(rows)} kernels found, at least 80 expected")
+    rows = [r for r in sorted(rows) if a.pattern in r[0]]
+    if a.csv: print("\n".join(",".join(map(str, r)).replace(", ", " ") for r in [head, *rows]))
+    else: print("\n".join("| " + " | ".join(map(str, r)) + " |" for r in [head, ("---",) * len(head), *rows]))
+    every = [sum(r[i] for r in rows) for i in (4, 5, 6, 7, 8, 10)]
+    print(f"\n{len(rows)} kernels: {every[0]} loads of 16 bytes, {every[1]} of 8, {every[2]} of 4, {every[3]} of 1 or 2; {every[4]} LDGSTS, {every[5]} products of tensor cores")
+    for line in wrong: print("WRONG: " + line)
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__": main()
