@@ -1581,7 +1581,8 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_FLOAT(T, m.rope_scaling_factor, group, "rope-scaling-factor", 0, 1000, \
                       "dynamic NTK: prompts longer than the model's length, by so much at most (0: as the files say)"), \
         LLM_OPT_BOOL(T, m.use_logn_attn, group, "use-logn-attn", "scale queries beyond the model's length by its logarithm"), \
-        LLM_OPT_TEXT(T, m.mmproj, group, "mm|mmproj", "FILE", "of a GGUF model what it sees with: llama.cpp's second file"), \
+        LLM_OPT_TEXT(T, m.mmproj, group, "mm|mmproj", "FILE", \
+                     "of a GGUF model what it sees with: llama.cpp's second file (beside a model of the Hub or of a folder it is found)"), \
         LLM_OPT_BOOL(T, m.language_model_only, group, "language-model-only", "of a model with vision the text part alone"), \
         LLM_OPT_ENUM(T, m.no_generation_config, group, "generation-config", "auto|vllm=1", \
                      "vllm: sampling defaults are vLLM's, whatever generation_config.json says")
@@ -1763,6 +1764,7 @@ typedef struct llm_setup {
     llm_text media_domains;                /* the same, as llm_openai_service has it; llm_setup_free frees it */
     float media_timeout_s;                 /* the same */
     int32_t allow_ffmpeg;                  /* the same */
+    llm_text mmproj; /* the file found beside a GGUF model of the Hub or of a folder, which files.mmproj then is; llm_setup_free frees it */
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -3952,7 +3954,8 @@ typedef struct llm__child {
     size_t limit;            /* most bytes of output */
     int (*tick)(void *user); /* five times a second; non-zero: the program is ended; may be NULL */
     void *user;
-    int64_t memory; /* above 0: once it runs it gets so many bytes at most and writes nothing into files; what it starts ends with it */
+    int64_t
+        memory; /* above 0: from its beginning it gets so many bytes at most and writes nothing into files; what it starts ends with it */
 } llm__child;
 
 /* A pipe whose ends are above the standard streams, which a program may have closed, and which no other child gets. */
@@ -3981,34 +3984,73 @@ static int llm__child_file(llm__str data) {
     return fd;
 }
 
-static int llm__child_start(const llm__child *c, int in, int out, pid_t *pid) {
+static int llm__child_spawn(const llm__child *c, int in, int out, pid_t *pid) {
     posix_spawn_file_actions_t files;
-    posix_spawnattr_t how;
     int failed = posix_spawn_file_actions_init(&files);
     if (failed) return failed;
-    failed = posix_spawnattr_init(&how);
-    if (failed) {
-        posix_spawn_file_actions_destroy(&files);
-        return failed;
-    }
-    if (c->memory > 0) failed = posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP); /* a group of its own: 0, as it is at first */
-    if (!failed) failed = posix_spawn_file_actions_adddup2(&files, in, 0);
+    failed = posix_spawn_file_actions_adddup2(&files, in, 0);
     if (!failed) failed = posix_spawn_file_actions_adddup2(&files, out, 1);
     if (!failed) failed = posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
     if (!failed && c->held_fd > 0) failed = posix_spawn_file_actions_adddup2(&files, c->held_fd, 3);
-    if (!failed) failed = posix_spawnp(pid, c->argv[0], &files, &how, (char *const *)(uintptr_t)c->argv, (char *const *)(uintptr_t)c->env);
+    if (!failed) failed = posix_spawnp(pid, c->argv[0], &files, NULL, (char *const *)(uintptr_t)c->argv, (char *const *)(uintptr_t)c->env);
     posix_spawn_file_actions_destroy(&files);
-    posix_spawnattr_destroy(&how);
     return failed;
 }
 
-/* Bounds of a program that is not trusted: it has begun, and has read nothing yet. */
-static void llm__child_bound(const llm__child *c, pid_t pid) {
+/* ---- A program that is not trusted ----
+ * posix_spawn knows no bounds, so its process is forked. Between fork and exec only system calls are made, for other threads may have held
+ * any lock. */
+
+/* Becomes the program wherever PATH has it, as posix_spawnp does. Returns why not. */
+static int llm__child_exec(const llm__child *c) {
+    extern char **environ;
+    char path[1024];
+    const char *dirs = "/bin:/usr/bin";
+    int why = ENOENT;
+    for (char **e = environ; e && *e; e++)
+        if (!strncmp(*e, "PATH=", 5)) dirs = *e + 5;
+    if (strchr(c->argv[0], '/')) dirs = "";
+    for (const char *end; dirs; dirs = *end ? end + 1 : NULL) {
+        const size_t n = strcspn(dirs, ":"), name = strlen(c->argv[0]);
+        end = dirs + n;
+        if (n + name + 2 > sizeof path) continue;
+        memcpy(path, dirs, n);
+        path[n] = '/';
+        memcpy(path + n + (n > 0), c->argv[0], name + 1);
+        execve(path, (char *const *)(uintptr_t)c->argv, (char *const *)(uintptr_t)c->env);
+        if (errno != ENOENT && errno != ENOTDIR) why = errno;
+    }
+    return why;
+}
+
+/* In the forked process: its group, its streams, its bounds, and then the program. Does not return; says through `tell` why it failed. */
+static void llm__child_become(const llm__child *c, int in, int out, int tell) {
     const struct {
         int what;
         uint64_t bounds[2];
     } all[] = {{RLIMIT_AS, {(uint64_t)c->memory, (uint64_t)c->memory}}, {RLIMIT_FSIZE, {0, 0}}, {RLIMIT_CORE, {0, 0}}};
-    for (int i = 0; i < LLM__COUNT(all) && c->memory > 0; i++) syscall(SYS_prlimit64, pid, all[i].what, all[i].bounds, NULL);
+    const int none = open("/dev/null", O_WRONLY);
+    int why = none < 0 || setpgid(0, 0) || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(none, 2) < 0 ? errno : 0;
+    for (int i = 0; i < LLM__COUNT(all) && !why; i++)
+        if (syscall(SYS_prlimit64, 0, all[i].what, all[i].bounds, NULL)) why = errno;
+    if (none > 2) close(none);
+    if (!why) why = llm__child_exec(c);
+    if (write(tell, &why, sizeof why) >= 0 || why) syscall(SYS_exit_group, 127);
+}
+
+static int llm__child_fork(const llm__child *c, int in, int out, pid_t *pid) {
+    int tell[2], why = 0;
+    if (llm__child_pipe(tell)) return errno;
+    *pid = fork();
+    if (!*pid) llm__child_become(c, in, out, tell[1]);
+    const int failed = *pid < 0 ? errno : 0;
+    close(tell[1]);
+    ssize_t n = 0;
+    while (!failed && (n = read(tell[0], &why, sizeof why)) < 0 && errno == EINTR) continue; /* nothing comes where exec closed it */
+    close(tell[0]);
+    if (failed || n != (ssize_t)sizeof why) return failed;
+    while (waitpid(*pid, NULL, 0) < 0 && errno == EINTR) continue;
+    return why;
 }
 
 /* Its end; after an error, or with `tick`'s word, by force. Who writes no more may still run. */
@@ -4058,11 +4100,10 @@ static llm_result llm__child_run(const llm__child *c, llm_text *out, int *code) 
     if (!failed && fcntl(in[1], F_SETFL, O_NONBLOCK)) failed = errno;
     if (!failed && c->in.n && write(in[1], c->in.p, c->in.n) != (ssize_t)c->in.n) failed = EMSGSIZE;
     if (!failed && c->in_fd > 0 && lseek(c->in_fd, 0, SEEK_SET)) failed = errno;
-    if (!failed) failed = llm__child_start(c, c->in_fd > 0 ? c->in_fd : in[0], from[1], &pid);
+    if (!failed) failed = (c->memory > 0 ? llm__child_fork : llm__child_spawn)(c, c->in_fd > 0 ? c->in_fd : in[0], from[1], &pid);
     for (int i = 0; i < 2; i++)
         if (in[i] >= 0) close(in[i]);
     close(from[1]);
-    if (!failed) llm__child_bound(c, pid);
     llm_result r = failed ? llm__error(LLM_ERR_IO, "%s: %s", c->argv[0], strerror(failed)) : llm__child_read(c, from[0], out);
     close(from[0]);
     if (failed) return r;
@@ -14161,6 +14202,12 @@ typedef struct llm__ending {
     llm_act act;
 } llm__ending;
 
+/* What one loop for all results has to look at. */
+LLM__INLINE llm__ending llm__ending_of(const llm__finish *f) {
+    const llm__ending any = {.per = f->per, .gate_up = f->gate_up, .add = f->add, .act = f->act};
+    return any;
+}
+
 /* All tokens; see llm__body_finish. */
 LLM__INLINE void llm__finish_rows(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n,
                                   const llm__ending how) {
@@ -14190,13 +14237,12 @@ LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, con
     const llm__ending set = {.plain = 1, .per = 1}, add = {.plain = 1, .per = 1, .add = 1}, set_two = {.plain = 1, .per = 2};
     const llm__ending silu = {.plain = 1, .per = 1, .gate_up = 1, .act = LLM_ACT_SILU};
     const llm__ending gelu = {.plain = 1, .per = 1, .gate_up = 1, .act = LLM_ACT_GELU_TANH};
-    const llm__ending any = {.per = f->per, .gate_up = f->gate_up, .add = f->add, .act = f->act};
     if (alone && f->per == 1 && !f->add) llm__finish_rows(f, b, g, u, token, n, set);
     else if (alone && f->per == 1) llm__finish_rows(f, b, g, u, token, n, add);
     else if (alone && !f->add) llm__finish_rows(f, b, g, u, token, n, set_two);
     else if (gated && f->act == LLM_ACT_SILU) llm__finish_rows(f, b, g, u, token, n, silu);
     else if (gated && f->act == LLM_ACT_GELU_TANH) llm__finish_rows(f, b, g, u, token, n, gelu);
-    else llm__finish_rows(f, b, g, u, token, n, any);
+    else llm__finish_rows(f, b, g, u, token, n, llm__ending_of(f));
 }
 
 /* ---- Attention ---- */
@@ -14398,16 +14444,16 @@ LLM__INLINE int llm__kind_zero(llm__kind kind, llm__offset offset) {
 }
 
 /* One block of a row block, which is number `place` of the `pair` (1 or 2) that stand together from w on; head: of their super-blocks.
+ * table: of kinds that have one: those that differ in nothing else share what is compiled.
  *
  * m is what the sum of q is multiplied with: minimum - zero * scale. Where the two halves of the columns differ, m[1] is the latter's m
  * less the former's, for llm__act.s has the sum over all 32 columns and that over the latter 16:
  *
  *     m_former * (all - latter) + m_latter * latter  =  m_former * all + (m_latter - m_former) * latter */
-LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, const int pair, const int place, const uint8_t *w,
-                             const uint8_t *head, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes,
+LLM__INLINE void llm__unpack(const llm__kind kind, const int8_t *table, const llm__offset offset, const int pair, const int place,
+                             const uint8_t *w, const uint8_t *head, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes,
                              const llm__look_up_fn look_up) {
     const llm__kind_desc k = llm__kind_info(kind);
-    const int8_t *table = llm__kind_table(kind);
     const uint64_t flip = llm__kind_flips(kind, offset) ? 0x8080808080808080u : 0;
     const float zero = offset >= LLM__APART ? 0 : (float)llm__kind_zero(kind, offset);
     const uint8_t *bits = w + place * 64 * k.bits;
@@ -14415,8 +14461,8 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, con
     else if (k.bits == 5) llm__unpack_bits(5, bits, 0, to->u);
     else if (k.bits == 6) llm__unpack_bits(6, bits, 0, to->u);
     else llm__unpack_bits(8, bits, flip, to->u);
-    if (table) look_up(table, to->u);
-    if (table && flip)
+    if (llm__kind_table(kind)) look_up(table, to->u);
+    if (llm__kind_table(kind) && flip)
         for (int i = 0; i < 512; i++) to->u[i] ^= 0x80;
     for (int i = 0; i < 512 && k.zero && offset == LLM__LESS; i++) to->u[i] = (uint8_t)(to->u[i] - k.zero);
     const uint8_t *scales = w + pair * 64 * k.bits, *mins = scales + pair * llm__scale_bytes(k.scale);
@@ -14435,18 +14481,19 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, con
 }
 
 /* The first n blocks of a super-block, or pairs, to `to` (n, 2). */
-LLM__INLINE void llm__cook(const llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2],
-                           const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
+LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offset offset, int pair, const uint8_t *w, int n,
+                           llm__cooked (*to)[2], const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
     const uint8_t *head = w;
     w += pair * llm__kind_head(kind);
     for (int b = 0; b < n; b++, w += pair * llm__kind_block(kind)) {
         llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
-        for (int place = 0; place < pair; place++) llm__unpack(kind, offset, pair, place, w, head, &to[b][place], half, bytes, look_up);
+        for (int place = 0; place < pair; place++)
+            llm__unpack(kind, table, offset, pair, place, w, head, &to[b][place], half, bytes, look_up);
     }
 }
 
 /* One call a format, all that depends on it constant: the format would else be asked for in the innermost loop. The common ones are what
- * files of models mostly have. */
+ * files of models mostly have. The three that differ in nothing but their tables share one, and so do the rarest, which do ask. */
 #define LLM__COMMON_KINDS(call, ...) \
     case LLM__KIND_Q4Z: call(LLM__KIND_Q4Z, __VA_ARGS__); break; \
     case LLM__KIND_Q4M: call(LLM__KIND_Q4M, __VA_ARGS__); break; \
@@ -14455,20 +14502,19 @@ LLM__INLINE void llm__cook(const llm__kind kind, llm__offset offset, int pair, c
     case LLM__KIND_Q5K: call(LLM__KIND_Q5K, __VA_ARGS__); break; \
     case LLM__KIND_Q6K: call(LLM__KIND_Q6K, __VA_ARGS__); break; \
     case LLM__KIND_Q4A: call(LLM__KIND_Q4A, __VA_ARGS__); break; \
-    case LLM__KIND_I8: call(LLM__KIND_I8, __VA_ARGS__); break;
+    case LLM__KIND_I8: call(LLM__KIND_I8, __VA_ARGS__); break; \
+    case LLM__KIND_NF4: \
+    case LLM__KIND_FP4: \
+    case LLM__KIND_IQ4: call(LLM__KIND_IQ4, __VA_ARGS__); break; \
+    case LLM__KIND_MXFP4: call(LLM__KIND_MXFP4, __VA_ARGS__); break;
 #define LLM__EACH_KIND(kind, call, ...) \
     switch (kind) { \
         LLM__COMMON_KINDS(call, __VA_ARGS__) \
     case LLM__KIND_Q5Z: call(LLM__KIND_Q5Z, __VA_ARGS__); break; \
     case LLM__KIND_Q5M: call(LLM__KIND_Q5M, __VA_ARGS__); break; \
-    case LLM__KIND_IQ4: call(LLM__KIND_IQ4, __VA_ARGS__); break; \
-    case LLM__KIND_MXFP4: call(LLM__KIND_MXFP4, __VA_ARGS__); break; \
     case LLM__KIND_G16: call(LLM__KIND_G16, __VA_ARGS__); break; \
-    case LLM__KIND_G32: call(LLM__KIND_G32, __VA_ARGS__); break; \
-    case LLM__KIND_NVFP4: call(LLM__KIND_NVFP4, __VA_ARGS__); break; \
-    case LLM__KIND_NF4: call(LLM__KIND_NF4, __VA_ARGS__); break; \
-    case LLM__KIND_FP4: call(LLM__KIND_FP4, __VA_ARGS__); break; \
-    default: call(LLM__KIND_G16M, __VA_ARGS__); \
+    case LLM__KIND_G16M: call(LLM__KIND_G16M, __VA_ARGS__); break; \
+    default: call(kind, __VA_ARGS__); \
     }
 
 /* ---- The walk over the blocks ---- */
@@ -14482,7 +14528,7 @@ typedef void (*llm__block_fn)(const llm__kind kind, const llm__cooked *w, const 
 /* Walks over the blocks, front to back: unpack, then out += what the block gives. A head, where the format has one, stands in front of
  * every eighth block and holds for these eight. Kernels that take one block at a time walk twice over a pair; the second time it is in the
  * cache. */
-LLM__INLINE void llm__walk(const llm__kind kind, const int take, const llm__offset offset, const llm__block_fn block,
+LLM__INLINE void llm__walk(const llm__kind kind, const int8_t *table, const int take, const llm__offset offset, const llm__block_fn block,
                            const llm__product *whole, const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
     const int pair = take == 2 ? 2 : whole->pair;
     llm__product p = *whole; /* its pointers in registers */
@@ -14499,7 +14545,7 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int take, const llm__offs
             }
             p.fetch = w + LLM__AHEAD;
             LLM__UNROLL
-            for (int i = 0; i < take; i++) llm__unpack(kind, offset, pair, place + i, w, head, &to[i], half, bytes, look_up);
+            for (int i = 0; i < take; i++) llm__unpack(kind, table, offset, pair, place + i, w, head, &to[i], half, bytes, look_up);
             block(kind, to, &p, at);
         }
     }
@@ -14640,7 +14686,7 @@ static void llm__scalar_multiply(llm__kind kind, const llm__cooked (*w)[2], int 
 
 /* One loop for all formats: where this runs, speed is no aim. */
 static void llm__scalar_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]) {
-    llm__cook(kind, offset, pair, w, n, to, llm__scalar_half, llm__scalar_bytes, llm__scalar_look_up);
+    llm__cook(kind, llm__kind_table(kind), offset, pair, w, n, to, llm__scalar_half, llm__scalar_bytes, llm__scalar_look_up);
 }
 
 static void llm__scalar_product(llm__kind kind, const llm__product *p) {
@@ -14682,7 +14728,7 @@ LLM__COLD static void llm__scalar_quantise(const llm__act *a, size_t at, const f
 }
 
 LLM__COLD static void llm__scalar_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
-    llm__body_finish(f, b, g, u, token, n);
+    llm__finish_rows(f, b, g, u, token, n, llm__ending_of(f));
 }
 
 LLM__COLD static float llm__scalar_sum(const float *x, int n) { return llm__body_sum(x, n); }
@@ -15045,15 +15091,16 @@ LLM__AVX2_INLINE void llm__avx2_move(const int n, const int halves, __m256 (*acc
 
 /* ---- Few tokens ---- */
 
-/* One or two tokens' products with a block, or with both of a pair. */
-LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int n, const int pair, const llm__product *p) {
-    const llm__avx2_form f = llm__avx2_form_of(kind);
+/* One or two tokens' products with both blocks of a pair. table: of kinds that have one: those that differ in nothing else share this. */
+LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int8_t *table, const int n, const llm__product *p) {
+    llm__avx2_form f = llm__avx2_form_of(kind);
     const llm__act a = p->act; /* its pointers in registers */
-    const int halves = 2 * pair;
+    enum { pair = 2, halves = 4 };
     const uint8_t *w = p->w, *row[4];
     size_t at = p->at;
     llm__avx2_scales scales[2];
     __m256 acc[4][4], low[4][4];
+    if (f.table) f.table = table;
     llm__avx2_clear(n, halves, acc);
     if (f.super) llm__avx2_move(n, halves, acc, p->out, 1);
     for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
@@ -15096,8 +15143,10 @@ LLM__AVX2_INLINE void llm__avx2_fetch_more(llm__avx2_fetch *f) {
 }
 
 /* The first `blocks` blocks of a super-block, number `place` of a pair. */
-LLM__AVX2_INLINE void llm__avx2_cook_place(const llm__kind kind, int pair, int place, const uint8_t *w, int blocks, llm__avx2_cooked *to) {
-    const llm__avx2_form f = llm__avx2_form_of(kind);
+LLM__AVX2_INLINE void llm__avx2_cook_place(const llm__kind kind, const int8_t *table, int pair, int place, const uint8_t *w, int blocks,
+                                           llm__avx2_cooked *to) {
+    llm__avx2_form f = llm__avx2_form_of(kind);
+    if (f.table) f.table = table;
     w += pair * llm__kind_head(kind);
     for (int b = 0; b < blocks; b++, to++, w += pair * llm__kind_block(kind)) {
         LLM__UNROLL
@@ -15130,25 +15179,26 @@ LLM__AVX2_INLINE void llm__avx2_group(const llm__avx2_form f, const int n, const
     if (f.super) llm__avx2_super(f, n, 2, head, p->pair, place, acc, low, out);
 }
 
-/* All tokens of a tile: four at a time, then those that are left. */
-LLM__AVX2_INLINE void llm__avx2_groups(const llm__avx2_form f, const llm__avx2_cooked *c, int blocks, const uint8_t *head, int place,
-                                       const llm__product *p, size_t at, llm__avx2_fetch *fetch) {
+/* A loop over all tokens of a tile, four at a time, then those that are left: of common forms all at once, of others one by one. */
+typedef void (*llm__avx2_loop_fn)(int zero, const llm__avx2_cooked *c, int blocks, const uint8_t *head, int place, const llm__product *p,
+                                  size_t at, llm__avx2_fetch *fetch);
+
+LLM__AVX2_INLINE void llm__avx2_loop(const llm__avx2_form f, const int common, const llm__avx2_cooked *c, int blocks, const uint8_t *head,
+                                     int place, const llm__product *p, size_t at, llm__avx2_fetch *fetch) {
     float *out = p->out + place * LLM__OUT;
     int t = 0;
     for (; t + 4 <= p->n; t += 4, at += 4, out += 4 * LLM__ROWS) llm__avx2_group(f, 4, c, blocks, head, place, p, at, out, fetch);
-    if (p->n - t == 3) llm__avx2_group(f, 3, c, blocks, head, place, p, at, out, fetch);
-    if (p->n - t == 2) llm__avx2_group(f, 2, c, blocks, head, place, p, at, out, fetch);
-    if (p->n - t == 1) llm__avx2_group(f, 1, c, blocks, head, place, p, at, out, fetch);
+    if (common && p->n - t == 3) llm__avx2_group(f, 3, c, blocks, head, place, p, at, out, fetch);
+    else if (common && p->n - t == 2) llm__avx2_group(f, 2, c, blocks, head, place, p, at, out, fetch);
+    else
+        for (; t < p->n; t++, at++, out += LLM__ROWS) llm__avx2_group(f, 1, c, blocks, head, place, p, at, out, fetch);
 }
 
-LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const llm__product *p) {
+LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, const llm__avx2_loop_fn loop, const llm__product *p) {
     llm__avx2_cooked cooked[LLM__SUPER] __attribute__((aligned(64)));
-    llm__avx2_form unpacked = llm__avx2_form_of(kind);
     llm__avx2_fetch fetch;
     const uint8_t *w = p->w;
     size_t at = p->at;
-    unpacked.bits = 8;
-    unpacked.table = NULL;
     for (int i = 0; i < p->pair; i++) memset(p->out + i * LLM__OUT, 0, sizeof(float) * LLM__ROWS * (size_t)p->n);
     for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
         const int blocks = (int)LLM__MIN(left, (int64_t)LLM__SUPER),
@@ -15157,8 +15207,8 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const llm__product *p
         fetch.lines = (fetch.step + 63) / 64;
         fetch.at = w + LLM__AHEAD;
         for (int place = 0; place < p->pair; place++) {
-            llm__avx2_cook_place(kind, p->pair, place, w, blocks, cooked);
-            llm__avx2_groups(unpacked, cooked, blocks, w, place, p, at, &fetch);
+            llm__avx2_cook_place(kind, table, p->pair, place, w, blocks, cooked);
+            loop(llm__avx2_form_of(kind).zero, cooked, blocks, w, place, p, at, &fetch);
         }
         w += bytes;
         at += (size_t)blocks * (size_t)p->n;
@@ -15167,30 +15217,55 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const llm__product *p
 
 /* ---- The table's entry ---- */
 
-/* One function a kind, and for the common ones another for few tokens: what depends on the kind is constant in each. */
-#define LLM__AVX2_MANY(kind) \
-    LLM__AVX2 static LLM__NOINLINE void llm__avx2_many_##kind(const llm__product *p) { llm__avx2_many(LLM__KIND_##kind, p); }
-#define LLM__AVX2_FEW(kind) \
-    LLM__AVX2 static LLM__NOINLINE void llm__avx2_few_##kind(const llm__product *p) { \
-        if (p->pair == 1) llm__avx2_few(LLM__KIND_##kind, 1, 1, p); \
-        else if (p->n == 1) llm__avx2_few(LLM__KIND_##kind, 1, 2, p); \
-        else llm__avx2_few(LLM__KIND_##kind, 2, 2, p); \
+/* What depends on the kind is constant in each of these functions. A kind has one for many tokens, which unpacks, and common ones another
+ * for few. Unpacked weights differ less: each loop serves all kinds of its form, `like` one of them, and only the zero point of those
+ * without minimums is left to ask for. */
+#define LLM__AVX2_LOOP(like, common) \
+    LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_##like(int zero, const llm__avx2_cooked *c, int blocks, const uint8_t *head, \
+                                                              int place, const llm__product *p, size_t at, llm__avx2_fetch *fetch) { \
+        llm__avx2_form f = llm__avx2_form_of(LLM__KIND_##like); \
+        if (LLM__KIND_##like == LLM__KIND_Q4Z) f.zero = zero; \
+        f.bits = 8; \
+        f.table = NULL; \
+        llm__avx2_loop(f, common, c, blocks, head, place, p, at, fetch); \
     }
-#define LLM__AVX2_CASE_MANY(kind) case LLM__KIND_##kind: llm__avx2_many_##kind(p); break;
-#define LLM__AVX2_CASE_BOTH(kind) \
+#define LLM__AVX2_MANY(kind, like) \
+    LLM__AVX2 static LLM__NOINLINE void llm__avx2_many_##kind(const int8_t *table, const llm__product *p) { \
+        llm__avx2_many(LLM__KIND_##kind, table, llm__avx2_loop_##like, p); \
+    }
+#define LLM__AVX2_FEW(kind, like) \
+    LLM__AVX2 static LLM__NOINLINE void llm__avx2_few_##kind(const int8_t *table, const llm__product *p) { \
+        if (p->n == 1) llm__avx2_few(LLM__KIND_##kind, table, 1, p); \
+        else llm__avx2_few(LLM__KIND_##kind, table, 2, p); \
+    }
+#define LLM__AVX2_CASE_MANY(kind, like) case LLM__KIND_##kind: llm__avx2_many_##kind(table, p); break;
+#define LLM__AVX2_CASE_BOTH(kind, like) \
     case LLM__KIND_##kind: \
-        if (p->n <= p->pair) llm__avx2_few_##kind(p); \
-        else llm__avx2_many_##kind(p); \
+        if (p->pair == 2 && p->n <= 2) llm__avx2_few_##kind(table, p); \
+        else llm__avx2_many_##kind(table, p); \
         break;
-#define LLM__AVX2_COMMON(each) each(Q4Z) each(Q4M) each(Q8) each(IQ4) each(Q4K) each(Q5K) each(Q6K) each(Q4A) each(I8) each(NF4)
-#define LLM__AVX2_OTHERS(each) each(Q5Z) each(Q5M) each(MXFP4) each(G16) each(G16M) each(G32) each(NVFP4) each(FP4)
+#define LLM__AVX2_COMMON(each) \
+    each(Q4Z, Q4Z) each(Q4M, Q4M) each(Q8, Q8) each(IQ4, Q8) each(Q4K, Q4K) each(Q5K, Q5K) each(Q6K, Q6K) each(Q4A, Q4M) each(I8, Q8)
+#define LLM__AVX2_OTHERS(each) \
+    each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16)
 
+LLM__AVX2_LOOP(Q4Z, 1)
+LLM__AVX2_LOOP(Q4M, 1)
+LLM__AVX2_LOOP(Q5M, 0)
+LLM__AVX2_LOOP(Q8, 1)
+LLM__AVX2_LOOP(Q4K, 1)
+LLM__AVX2_LOOP(Q5K, 1)
+LLM__AVX2_LOOP(Q6K, 1)
+LLM__AVX2_LOOP(G16, 0)
+LLM__AVX2_LOOP(G16M, 0)
+LLM__AVX2_LOOP(G32, 0)
 LLM__AVX2_COMMON(LLM__AVX2_FEW)
 LLM__AVX2_COMMON(LLM__AVX2_MANY)
 LLM__AVX2_OTHERS(LLM__AVX2_MANY)
 
 static LLM__AVX2 void llm__avx2_product(llm__kind kind, const llm__product *p) {
-    switch (kind) {
+    const int8_t *table = llm__kind_table(kind);
+    switch (kind == LLM__KIND_NF4 || kind == LLM__KIND_FP4 ? LLM__KIND_IQ4 : kind) { /* these differ in their tables alone */
         LLM__AVX2_COMMON(LLM__AVX2_CASE_BOTH)
         LLM__AVX2_OTHERS(LLM__AVX2_CASE_MANY)
     default: break;
@@ -15449,7 +15524,7 @@ LLM__AVXVNNI static LLM__NOINLINE void llm__avxvnni_multiply(llm__kind kind, con
 
 LLM__AVX2 static LLM__NOINLINE void llm__avx2_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n,
                                                    llm__cooked (*to)[2]) {
-    LLM__EACH_KIND(kind, llm__cook, offset, pair, w, n, to, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
+    LLM__EACH_KIND(kind, llm__cook, llm__kind_table(kind), offset, pair, w, n, to, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
 }
 
 LLM__AVXVNNI static void llm__avxvnni_product(llm__kind kind, const llm__product *p) {
@@ -15617,17 +15692,20 @@ LLM__FORCE LLM__AVX512VNNI void llm__avx512vnni_pair(const llm__kind kind, const
 }
 
 LLM__AVX512 static void llm__avx512_product(llm__kind kind, const llm__product *p) {
-    LLM__EACH_KIND(kind, llm__walk, 1, LLM__SIGNED, llm__avx512_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+    const int8_t *table = llm__kind_table(kind);
+    LLM__EACH_KIND(kind, llm__walk, table, 1, LLM__SIGNED, llm__avx512_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
 }
 
 LLM__ALIGN_LOOPS LLM__AVX512VNNI static LLM__NOINLINE void llm__avx512vnni_two(llm__kind kind, const llm__product *p) {
-    LLM__EACH_KIND(kind, llm__walk, 2, LLM__APART, llm__avx512vnni_pair, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+    const int8_t *table = llm__kind_table(kind);
+    LLM__EACH_KIND(kind, llm__walk, table, 2, LLM__APART, llm__avx512vnni_pair, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
 }
 
 /* Blocks without a second one are few: one loop serves all formats. */
 static LLM__AVX512VNNI void llm__avx512vnni_product(llm__kind kind, const llm__product *p) {
+    const int8_t *table = llm__kind_table(kind);
     if (p->pair == 2) llm__avx512vnni_two(kind, p);
-    else llm__walk(kind, 1, LLM__APART, llm__avx512vnni_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
+    else llm__walk(kind, table, 1, LLM__APART, llm__avx512vnni_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
 }
 
 /* 16 elements of b as f32; of bf16, the upper half of f32, 16 pairs' former or latter ones. */
@@ -15933,8 +16011,9 @@ LLM__FORCE LLM__AMX void llm__amx_block(const llm__kind kind, const llm__cooked 
     llm__amx_scale(kind, w, p, at, a->sum[a->turn]);
 }
 
-LLM__FORCE LLM__AMX void llm__amx_walk(const llm__kind kind, const llm__product *p) {
-    if (!llm__kind_x2(kind)) llm__walk(kind, 2, LLM__LESS, llm__amx_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
+LLM__FORCE LLM__AMX void llm__amx_walk(const llm__kind kind, const int8_t *table, const llm__product *p) {
+    if (llm__kind_x2(kind)) return;
+    llm__walk(kind, table, 2, LLM__LESS, llm__amx_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
 }
 
 /* Few tokens fill no tile, and halves of a block with scales of their own would be two products: there vectors are faster. */
@@ -15950,7 +16029,10 @@ LLM__AMX static void llm__amx_product(llm__kind kind, const llm__product *p) {
     a.turn = 0;
     mine.amx = &a;
     llm__amx_shape(p->n, 32, p->tiles);
-    LLM__EACH_KIND(kind, llm__amx_walk, &mine)
+    switch (kind) { /* many tokens share what it costs to ask for the others */
+        LLM__COMMON_KINDS(llm__amx_walk, llm__kind_table(kind), &mine)
+    default: llm__amx_walk(kind, llm__kind_table(kind), &mine);
+    }
 }
 
 /* c of the rows [i, i + n), n <= 32, from k on up to `end`, `step` columns a tile. fresh: c starts with 0. */
@@ -16127,7 +16209,7 @@ LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_multiply(llm__kind kind, co
 
 LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n,
                                                           llm__cooked (*to)[2]) {
-    LLM__EACH_KIND(kind, llm__cook, offset, pair, w, n, to, llm__neon_half, llm__neon_bytes, llm__neon_look_up)
+    LLM__EACH_KIND(kind, llm__cook, llm__kind_table(kind), offset, pair, w, n, to, llm__neon_half, llm__neon_bytes, llm__neon_look_up)
 }
 
 /* The table's `product`. */
@@ -29312,6 +29394,23 @@ static llm_result llm__mmproj_open(llm_model *m, const char *path, const char **
     return llm__mmproj_told(&p, s->tokenizer, config, processor);
 }
 
+/* Whether a file can be seen with here: LLM_OK, or why not. */
+static llm_result llm__mmproj_known(const char *path) {
+    LLM__SCOPED(llm__gguf_free) llm__gguf keys = LLM__ZERO;
+    LLM__SCOPED(llm__tensors_free) llm__tensors tensors = LLM__ZERO;
+    LLM__SCOPED(llm__file_close) llm__file file = LLM__ZERO;
+    llm__mmproj p = LLM__ZERO;
+    llm_result r = llm__file_open(path, 0, 0, &file);
+    if (!r && !llm__is_gguf(&file)) r = llm__error(LLM_ERR_FORMAT, "mmproj: %s: no GGUF file", path);
+    if (!r) r = llm__gguf_parse(path, file.data, file.size, &keys, &tensors);
+    p.f.gguf = &keys;
+    p.f.path = path;
+    memcpy(p.f.arch, "clip", 5);
+    p.tensors = &tensors;
+    if (!r) r = llm__mmproj_family(&p);
+    return r ? r : llm__mmproj_shapes(&p);
+}
+
 /* ---- The processor ----
  * What a folder says of pictures stands in two or three JSON files, and half of it under two names. A request may change some of it. */
 
@@ -31701,6 +31800,8 @@ static llm_result llm__vision_open(llm_model *m, const llm_model_config *cfg) {
     return (void)m, cfg && cfg->mmproj ? llm__blind() : LLM_OK;
 }
 
+/* Whether a file can be seen with here: LLM_OK, or why not. */
+static llm_result llm__mmproj_known(const char *path) { return (void)path, llm__blind(); }
 /* Names of the tower's tensors, and how many parameters; every tensor is looked up. */
 static llm_result llm__tower_check(const llm_model *m, llm__vision *v) { return (void)m, (void)v, LLM_OK; }
 
@@ -40867,9 +40968,10 @@ static const char *llm__hub_base(const char *name) {
     return slash ? slash + 1 : name;
 }
 
+static int llm__hub_is_mmproj(const char *name) { return llm__ends_with(name, ".gguf") && strstr(llm__hub_base(name), "mmproj"); }
+
 static int llm__hub_is_gguf(const char *name) {
-    const char *base = llm__hub_base(name);
-    return llm__ends_with(name, ".gguf") && !strstr(base, "mmproj") && !strstr(base, "imatrix");
+    return llm__ends_with(name, ".gguf") && !llm__hub_is_mmproj(name) && !strstr(llm__hub_base(name), "imatrix");
 }
 
 /* Length of a GGUF file's name without its end, "-00001-of-00003.gguf" or ".gguf"; *of: how many parts there are, *part: which it is. */
@@ -40902,6 +41004,30 @@ static llm__str llm__hub_quant(const char *name) {
     return llm__s(name + at, n - at);
 }
 
+/* Bits of a weight as a GGUF file's name says, 4 of Q4_K_M, 16 of BF16; 0: it does not. */
+static int llm__hub_bits(const char *name) {
+    const llm__str quant = llm__hub_quant(name);
+    for (size_t i = 0; i < quant.n; i++)
+        if (quant.p[i] >= '0' && quant.p[i] <= '9') return (int)strtol(quant.p + i, NULL, 10) & 0xffff;
+    return 0;
+}
+
+/* The file that a model sees with: beside it, else above it, and of several the one whose bits are nearest. -1: none. */
+static int llm__hub_sibling(const llm__hub_file *files, int n, const char *model) {
+    int best = -1, best_off = 0;
+    size_t best_folder = 0;
+    for (int i = 0; i < n; i++) {
+        const size_t folder = (size_t)(llm__hub_base(files[i].name) - files[i].name);
+        const int off = abs(llm__hub_bits(files[i].name) - llm__hub_bits(model));
+        if (!llm__hub_is_mmproj(files[i].name) || folder > strlen(model) || memcmp(files[i].name, model, folder)) continue;
+        if (best >= 0 && (folder < best_folder || (folder == best_folder && off >= best_off))) continue;
+        best = i;
+        best_off = off;
+        best_folder = folder;
+    }
+    return best;
+}
+
 /* The sentence for a quantisation that is not there. */
 static llm_result llm__hub_quants(const llm__hub_name *name, const llm__hub_file *files, int n) {
     LLM__SCOPED(llm_text_free) llm_text list = LLM__ZERO;
@@ -40929,7 +41055,7 @@ static int llm__hub_of_folder(const char *name, int old) {
     return 0;
 }
 
-/* All parts of the model that files[at] belongs to. */
+/* All parts of the model that files[at] belongs to, and what it sees with. */
 static llm_result llm__hub_choose_gguf(const llm__hub_name *name, llm__hub_file *files, int n, int at, int *first) {
     int part, of, other, parts = 0;
     const size_t stem = llm__hub_stem(files[at].name, &part, &of);
@@ -40942,6 +41068,8 @@ static llm_result llm__hub_choose_gguf(const llm__hub_name *name, llm__hub_file 
         parts++;
         if (part == 1) *first = i;
     }
+    const int sees = llm__hub_sibling(files, n, files[at].name);
+    if (sees >= 0) files[sees].chosen = 1;
     return parts == of ? LLM_OK : llm__error(LLM_ERR_IO, "%s: %.200s: %d of %d parts are there", name->bare, files[at].name, parts, of);
 }
 
@@ -40998,8 +41126,9 @@ static void llm__hub_scan(const char *folder, const char *prefix, int depth, llm
     }
 }
 
-static llm_result llm__hub_snapshot_read(const char *folder, llm__hub_snapshot *s) {
-    llm__hub_scan(folder, "", 0, &s->names);
+/* alone: without the folders in it. */
+static llm_result llm__hub_snapshot_read(const char *folder, int alone, llm__hub_snapshot *s) {
+    llm__hub_scan(folder, "", alone ? 3 : 0, &s->names);
     for (const char *name = NULL; (name = llm__folder_next(&s->names, name)) != NULL;) s->n++;
     s->files = LLM__NEW(llm__hub_file, s->n + 1);
     if (!s->files || s->names.failed) return llm__nomem();
@@ -41033,7 +41162,7 @@ static llm_result llm__hub_local(const char *cache, const char *name, int whole,
     if (r) return r;
     llm_text_format(&bare, "%s@%s", parsed.bare, parsed.revision);
     r = bare.failed ? llm__nomem() : llm_hub_find(cache, bare.data, &folder);
-    if (!r) r = llm__hub_snapshot_read(folder.data, &s);
+    if (!r) r = llm__hub_snapshot_read(folder.data, 0, &s);
     if (r) return r;
     r = llm__hub_choose(&parsed, s.files, s.n, &first);
     if (r == LLM_ERR_NOMEM || (r && (whole || *parsed.quant))) return r;
@@ -41042,6 +41171,37 @@ static llm_result llm__hub_local(const char *cache, const char *name, int whole,
     llm_text_str(path, folder.data);
     if (first >= 0 && !r) llm_text_str(path, "/"), llm_text_str(path, s.files[first].name);
     return path->failed ? llm__nomem() : LLM_OK;
+}
+
+/* Appends the path of the GGUF file in a folder that would be chosen of a repository; nothing if there is none, or if it is a folder of
+ * safetensors. LLM_ERR_IO: parts of it are missing. */
+static llm_result llm__hub_in_folder(const char *folder, llm_text *path) {
+    LLM__SCOPED(llm__hub_snapshot_free) llm__hub_snapshot s = LLM__ZERO;
+    llm__hub_name any;
+    int first = -1, models = 0;
+    memset(&any, 0, sizeof any);
+    snprintf(any.bare, sizeof any.bare, "%.400s", folder);
+    llm_result r = llm__hub_snapshot_read(folder, 1, &s);
+    for (int i = 0; i < s.n && !r; i++) models += llm__hub_is_gguf(s.files[i].name);
+    if (!r && models) r = llm__hub_choose(&any, s.files, s.n, &first);
+    if (r || first < 0) return r;
+    llm_text_format(path, "%s%s%s", folder, llm__ends_with(folder, "/") ? "" : "/", s.files[first].name);
+    return path->failed ? llm__nomem() : LLM_OK;
+}
+
+/* Appends the path of the file (mmproj-*.gguf) that a GGUF model sees with: beside it, in the cache also above it. Nothing if there is
+ * none. alone: the model lies in a folder that is no part of the cache. */
+static llm_result llm__hub_companion(const char *model, int alone, llm_text *path) {
+    LLM__SCOPED(llm__hub_snapshot_free) llm__hub_snapshot s = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text root = LLM__ZERO;
+    const char *commit = alone ? NULL : strstr(model, "/snapshots/"), *end = commit ? strchr(commit + 11, '/') : NULL;
+    if (!end) end = strrchr(model, '/');
+    if (!end) return LLM_OK;
+    llm_text_add(&root, model, (size_t)(end - model));
+    llm_result r = root.failed ? llm__nomem() : llm__hub_snapshot_read(root.data, alone, &s);
+    const int at = r ? -1 : llm__hub_sibling(s.files, s.n, end + 1);
+    if (at >= 0) llm_text_format(path, "%s/%s", root.data, s.files[at].name);
+    return r ? r : path->failed ? llm__nomem() : LLM_OK;
 }
 
 /* ---- llm_hub_list */
@@ -41079,7 +41239,7 @@ static llm_result llm__hub_list_snapshot(const char *repo, const char *bare, con
     LLM__SCOPED(llm__hub_snapshot_free) llm__hub_snapshot s = LLM__ZERO;
     int64_t bytes = 0;
     int weights = 0, older = 0, part, of, first;
-    llm_result r = llm__hub_snapshot_read(folder, &s);
+    llm_result r = llm__hub_snapshot_read(folder, 0, &s);
     for (int i = 0; i < s.n && !r; i++) {
         const int gguf = llm__hub_is_gguf(s.files[i].name);
         weights += llm__hub_is_weights(s.files[i].name, 0);
@@ -41164,11 +41324,11 @@ static int llm__hub_walk(const char *repo, const char *quant, llm_text *blobs, l
         LLM__SCOPED(llm__hub_snapshot_free) llm__hub_snapshot s = LLM__ZERO;
         LLM__SCOPED(llm__drop) char *folder = llm__path_join(at.data, c);
         if (*c == '.' || !folder || llm__path_is_link(folder)) continue;
-        *r = llm__hub_snapshot_read(folder, &s);
+        *r = llm__hub_snapshot_read(folder, 0, &s);
         for (int i = 0; i < s.n && !*r; i++) {
             LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, s.files[i].name);
             const int goes = quant && llm__hub_is_gguf(s.files[i].name) && llm__hub_is_quant(s.files[i].name, quant);
-            left += !goes;
+            left += !goes && !llm__hub_is_mmproj(s.files[i].name); /* which is nothing by itself */
             if (path && (goes || !quant)) llm__hub_blob_of(path, blobs);
             if (path && goes) *r = llm__path_remove(path);
         }
@@ -43451,7 +43611,7 @@ static int llm__oai_local_file(llm_openai_call *k, llm__str name, llm_text *out)
     LLM__SCOPED(llm__drop) char *plain = llm__strndup(name.p, name.n);
     if (!plain) return llm__oai_failed(k, llm__nomem(), NULL);
     size_t len = strlen(folder);
-    while (len > 1 && folder[len - 1] == '/') len--;
+    while (len && folder[len - 1] == '/') len--; /* of "/" nothing is left, and every whole path begins so */
     const int inside = plain[0] == '/' ? !strncmp(plain, folder, len) && plain[len] == '/' : 1;
     if (!inside || strlen(plain) != name.n || !name.n || strstr(plain, ".."))
         return llm__oai_bad(k, NULL, ": the file is not in the folder that is allowed");
@@ -46689,11 +46849,37 @@ static llm_result llm__setup_fetch(llm_setup *s, char *(*get)(const char *name))
     return name.failed ? llm__nomem() : llm__hub_get(name.data, s->download_dir, get, s->pull_progress, s->pull_user, &s->path);
 }
 
+/* Of a folder of GGUF files the one that is chosen there. With a model of the Hub or of a folder goes what it sees with, where that lies
+ * beside it and is of a kind that is known. */
+static llm_result llm__setup_pair(llm_setup *s) {
+    LLM__SCOPED(llm_text_free) llm_text found = LLM__ZERO;
+    const int folder = llm__path_kind_of(s->path.data) == LLM__PATH_DIR, own = s->model == s->path.data;
+    LLM__SCOPED(llm__drop) char *config = folder ? llm__path_join(s->path.data, "config.json") : NULL;
+    llm_result r = LLM_OK;
+    s->mmproj.len = 0;
+    if (folder && config && llm__path_kind_of(config) == LLM__PATH_NONE) r = llm__hub_in_folder(s->path.data, &found);
+    if (r || (folder && !found.len)) return r;
+    if (found.len) {
+        s->path.len = 0;
+        llm_text_str(&s->path, found.data);
+        if (s->path.failed) return llm__nomem();
+        if (own) s->model = s->path.data;
+    } else if (!strcmp(s->model, s->path.data)) return LLM_OK; /* a file that was named is taken as it is */
+    if (s->files.mmproj || s->files.language_model_only) return LLM_OK;
+    r = llm__hub_companion(s->path.data, folder, &s->mmproj);
+    if (r || !s->mmproj.len) return r;
+    const llm__logger log = {s->files.log, s->files.log_user};
+    if (llm__mmproj_known(s->mmproj.data)) llm__log(&log, LLM_LOG_WARN, "%s: the model takes text only", llm_last_error());
+    else s->files.mmproj = s->mmproj.data;
+    return LLM_OK;
+}
+
 /* Without a device the library is not even looked at, unless device cuda is asked for. */
 LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
     llm_result r = s->hf_repo ? llm__setup_fetch(s, get) : llm__model_find(s->model, s->download_dir, s->revision, get, &s->path);
     if (!s->model) s->model = s->path.data;
+    if (!r) r = llm__setup_pair(s);
     if (!r && s->model_format && !strcmp(s->model_format, "hf") && llm__path_kind_of(s->path.data) != LLM__PATH_DIR)
         r = llm__error(LLM_ERR_ARG, "model_format: hf, and %.200s is no folder", s->path.data);
     if (e->cuda_library || (!(e->device && !strcmp(e->device, "cuda")) && llm__path_kind_of("/dev/nvidiactl") == LLM__PATH_NONE)) return r;
@@ -46749,6 +46935,7 @@ LLM_API void llm_setup_free(llm_setup *s) {
     llm_text_free(&s->draft);
     llm_text_free(&s->library);
     llm_text_free(&s->media_domains);
+    llm_text_free(&s->mmproj);
 }
 
 /* ============================================================================
