@@ -14167,6 +14167,12 @@ typedef struct llm__ending {
     llm_act act;
 } llm__ending;
 
+/* What one loop for all results has to look at. */
+LLM__INLINE llm__ending llm__ending_of(const llm__finish *f) {
+    const llm__ending any = {.per = f->per, .gate_up = f->gate_up, .add = f->add, .act = f->act};
+    return any;
+}
+
 /* All tokens; see llm__body_finish. */
 LLM__INLINE void llm__finish_rows(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n,
                                   const llm__ending how) {
@@ -14196,13 +14202,12 @@ LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, con
     const llm__ending set = {.plain = 1, .per = 1}, add = {.plain = 1, .per = 1, .add = 1}, set_two = {.plain = 1, .per = 2};
     const llm__ending silu = {.plain = 1, .per = 1, .gate_up = 1, .act = LLM_ACT_SILU};
     const llm__ending gelu = {.plain = 1, .per = 1, .gate_up = 1, .act = LLM_ACT_GELU_TANH};
-    const llm__ending any = {.per = f->per, .gate_up = f->gate_up, .add = f->add, .act = f->act};
     if (alone && f->per == 1 && !f->add) llm__finish_rows(f, b, g, u, token, n, set);
     else if (alone && f->per == 1) llm__finish_rows(f, b, g, u, token, n, add);
     else if (alone && !f->add) llm__finish_rows(f, b, g, u, token, n, set_two);
     else if (gated && f->act == LLM_ACT_SILU) llm__finish_rows(f, b, g, u, token, n, silu);
     else if (gated && f->act == LLM_ACT_GELU_TANH) llm__finish_rows(f, b, g, u, token, n, gelu);
-    else llm__finish_rows(f, b, g, u, token, n, any);
+    else llm__finish_rows(f, b, g, u, token, n, llm__ending_of(f));
 }
 
 /* ---- Attention ---- */
@@ -14404,16 +14409,16 @@ LLM__INLINE int llm__kind_zero(llm__kind kind, llm__offset offset) {
 }
 
 /* One block of a row block, which is number `place` of the `pair` (1 or 2) that stand together from w on; head: of their super-blocks.
+ * table: of kinds that have one: those that differ in nothing else share what is compiled.
  *
  * m is what the sum of q is multiplied with: minimum - zero * scale. Where the two halves of the columns differ, m[1] is the latter's m
  * less the former's, for llm__act.s has the sum over all 32 columns and that over the latter 16:
  *
  *     m_former * (all - latter) + m_latter * latter  =  m_former * all + (m_latter - m_former) * latter */
-LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, const int pair, const int place, const uint8_t *w,
-                             const uint8_t *head, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes,
+LLM__INLINE void llm__unpack(const llm__kind kind, const int8_t *table, const llm__offset offset, const int pair, const int place,
+                             const uint8_t *w, const uint8_t *head, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes,
                              const llm__look_up_fn look_up) {
     const llm__kind_desc k = llm__kind_info(kind);
-    const int8_t *table = llm__kind_table(kind);
     const uint64_t flip = llm__kind_flips(kind, offset) ? 0x8080808080808080u : 0;
     const float zero = offset >= LLM__APART ? 0 : (float)llm__kind_zero(kind, offset);
     const uint8_t *bits = w + place * 64 * k.bits;
@@ -14421,8 +14426,8 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, con
     else if (k.bits == 5) llm__unpack_bits(5, bits, 0, to->u);
     else if (k.bits == 6) llm__unpack_bits(6, bits, 0, to->u);
     else llm__unpack_bits(8, bits, flip, to->u);
-    if (table) look_up(table, to->u);
-    if (table && flip)
+    if (llm__kind_table(kind)) look_up(table, to->u);
+    if (llm__kind_table(kind) && flip)
         for (int i = 0; i < 512; i++) to->u[i] ^= 0x80;
     for (int i = 0; i < 512 && k.zero && offset == LLM__LESS; i++) to->u[i] = (uint8_t)(to->u[i] - k.zero);
     const uint8_t *scales = w + pair * 64 * k.bits, *mins = scales + pair * llm__scale_bytes(k.scale);
@@ -14441,18 +14446,19 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, con
 }
 
 /* The first n blocks of a super-block, or pairs, to `to` (n, 2). */
-LLM__INLINE void llm__cook(const llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2],
-                           const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
+LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offset offset, int pair, const uint8_t *w, int n,
+                           llm__cooked (*to)[2], const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
     const uint8_t *head = w;
     w += pair * llm__kind_head(kind);
     for (int b = 0; b < n; b++, w += pair * llm__kind_block(kind)) {
         llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
-        for (int place = 0; place < pair; place++) llm__unpack(kind, offset, pair, place, w, head, &to[b][place], half, bytes, look_up);
+        for (int place = 0; place < pair; place++)
+            llm__unpack(kind, table, offset, pair, place, w, head, &to[b][place], half, bytes, look_up);
     }
 }
 
 /* One call a format, all that depends on it constant: the format would else be asked for in the innermost loop. The common ones are what
- * files of models mostly have. */
+ * files of models mostly have. The three that differ in nothing but their tables share one, and so do the rarest, which do ask. */
 #define LLM__COMMON_KINDS(call, ...) \
     case LLM__KIND_Q4Z: call(LLM__KIND_Q4Z, __VA_ARGS__); break; \
     case LLM__KIND_Q4M: call(LLM__KIND_Q4M, __VA_ARGS__); break; \
@@ -14461,20 +14467,19 @@ LLM__INLINE void llm__cook(const llm__kind kind, llm__offset offset, int pair, c
     case LLM__KIND_Q5K: call(LLM__KIND_Q5K, __VA_ARGS__); break; \
     case LLM__KIND_Q6K: call(LLM__KIND_Q6K, __VA_ARGS__); break; \
     case LLM__KIND_Q4A: call(LLM__KIND_Q4A, __VA_ARGS__); break; \
-    case LLM__KIND_I8: call(LLM__KIND_I8, __VA_ARGS__); break;
+    case LLM__KIND_I8: call(LLM__KIND_I8, __VA_ARGS__); break; \
+    case LLM__KIND_NF4: \
+    case LLM__KIND_FP4: \
+    case LLM__KIND_IQ4: call(LLM__KIND_IQ4, __VA_ARGS__); break; \
+    case LLM__KIND_MXFP4: call(LLM__KIND_MXFP4, __VA_ARGS__); break;
 #define LLM__EACH_KIND(kind, call, ...) \
     switch (kind) { \
         LLM__COMMON_KINDS(call, __VA_ARGS__) \
     case LLM__KIND_Q5Z: call(LLM__KIND_Q5Z, __VA_ARGS__); break; \
     case LLM__KIND_Q5M: call(LLM__KIND_Q5M, __VA_ARGS__); break; \
-    case LLM__KIND_IQ4: call(LLM__KIND_IQ4, __VA_ARGS__); break; \
-    case LLM__KIND_MXFP4: call(LLM__KIND_MXFP4, __VA_ARGS__); break; \
     case LLM__KIND_G16: call(LLM__KIND_G16, __VA_ARGS__); break; \
-    case LLM__KIND_G32: call(LLM__KIND_G32, __VA_ARGS__); break; \
-    case LLM__KIND_NVFP4: call(LLM__KIND_NVFP4, __VA_ARGS__); break; \
-    case LLM__KIND_NF4: call(LLM__KIND_NF4, __VA_ARGS__); break; \
-    case LLM__KIND_FP4: call(LLM__KIND_FP4, __VA_ARGS__); break; \
-    default: call(LLM__KIND_G16M, __VA_ARGS__); \
+    case LLM__KIND_G16M: call(LLM__KIND_G16M, __VA_ARGS__); break; \
+    default: call(kind, __VA_ARGS__); \
     }
 
 /* ---- The walk over the blocks ---- */
@@ -14488,7 +14493,7 @@ typedef void (*llm__block_fn)(const llm__kind kind, const llm__cooked *w, const 
 /* Walks over the blocks, front to back: unpack, then out += what the block gives. A head, where the format has one, stands in front of
  * every eighth block and holds for these eight. Kernels that take one block at a time walk twice over a pair; the second time it is in the
  * cache. */
-LLM__INLINE void llm__walk(const llm__kind kind, const int take, const llm__offset offset, const llm__block_fn block,
+LLM__INLINE void llm__walk(const llm__kind kind, const int8_t *table, const int take, const llm__offset offset, const llm__block_fn block,
                            const llm__product *whole, const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
     const int pair = take == 2 ? 2 : whole->pair;
     llm__product p = *whole; /* its pointers in registers */
@@ -14505,7 +14510,7 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int take, const llm__offs
             }
             p.fetch = w + LLM__AHEAD;
             LLM__UNROLL
-            for (int i = 0; i < take; i++) llm__unpack(kind, offset, pair, place + i, w, head, &to[i], half, bytes, look_up);
+            for (int i = 0; i < take; i++) llm__unpack(kind, table, offset, pair, place + i, w, head, &to[i], half, bytes, look_up);
             block(kind, to, &p, at);
         }
     }
@@ -14646,7 +14651,7 @@ static void llm__scalar_multiply(llm__kind kind, const llm__cooked (*w)[2], int 
 
 /* One loop for all formats: where this runs, speed is no aim. */
 static void llm__scalar_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]) {
-    llm__cook(kind, offset, pair, w, n, to, llm__scalar_half, llm__scalar_bytes, llm__scalar_look_up);
+    llm__cook(kind, llm__kind_table(kind), offset, pair, w, n, to, llm__scalar_half, llm__scalar_bytes, llm__scalar_look_up);
 }
 
 static void llm__scalar_product(llm__kind kind, const llm__product *p) {
@@ -14688,7 +14693,7 @@ LLM__COLD static void llm__scalar_quantise(const llm__act *a, size_t at, const f
 }
 
 LLM__COLD static void llm__scalar_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
-    llm__body_finish(f, b, g, u, token, n);
+    llm__finish_rows(f, b, g, u, token, n, llm__ending_of(f));
 }
 
 LLM__COLD static float llm__scalar_sum(const float *x, int n) { return llm__body_sum(x, n); }
@@ -15051,15 +15056,16 @@ LLM__AVX2_INLINE void llm__avx2_move(const int n, const int halves, __m256 (*acc
 
 /* ---- Few tokens ---- */
 
-/* One or two tokens' products with a block, or with both of a pair. */
-LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int n, const int pair, const llm__product *p) {
-    const llm__avx2_form f = llm__avx2_form_of(kind);
+/* One or two tokens' products with both blocks of a pair. table: of kinds that have one: those that differ in nothing else share this. */
+LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int8_t *table, const int n, const llm__product *p) {
+    llm__avx2_form f = llm__avx2_form_of(kind);
     const llm__act a = p->act; /* its pointers in registers */
-    const int halves = 2 * pair;
+    enum { pair = 2, halves = 4 };
     const uint8_t *w = p->w, *row[4];
     size_t at = p->at;
     llm__avx2_scales scales[2];
     __m256 acc[4][4], low[4][4];
+    if (f.table) f.table = table;
     llm__avx2_clear(n, halves, acc);
     if (f.super) llm__avx2_move(n, halves, acc, p->out, 1);
     for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
@@ -15102,8 +15108,10 @@ LLM__AVX2_INLINE void llm__avx2_fetch_more(llm__avx2_fetch *f) {
 }
 
 /* The first `blocks` blocks of a super-block, number `place` of a pair. */
-LLM__AVX2_INLINE void llm__avx2_cook_place(const llm__kind kind, int pair, int place, const uint8_t *w, int blocks, llm__avx2_cooked *to) {
-    const llm__avx2_form f = llm__avx2_form_of(kind);
+LLM__AVX2_INLINE void llm__avx2_cook_place(const llm__kind kind, const int8_t *table, int pair, int place, const uint8_t *w, int blocks,
+                                           llm__avx2_cooked *to) {
+    llm__avx2_form f = llm__avx2_form_of(kind);
+    if (f.table) f.table = table;
     w += pair * llm__kind_head(kind);
     for (int b = 0; b < blocks; b++, to++, w += pair * llm__kind_block(kind)) {
         LLM__UNROLL
@@ -15136,25 +15144,26 @@ LLM__AVX2_INLINE void llm__avx2_group(const llm__avx2_form f, const int n, const
     if (f.super) llm__avx2_super(f, n, 2, head, p->pair, place, acc, low, out);
 }
 
-/* All tokens of a tile: four at a time, then those that are left. */
-LLM__AVX2_INLINE void llm__avx2_groups(const llm__avx2_form f, const llm__avx2_cooked *c, int blocks, const uint8_t *head, int place,
-                                       const llm__product *p, size_t at, llm__avx2_fetch *fetch) {
+/* A loop over all tokens of a tile, four at a time, then those that are left: of common forms all at once, of others one by one. */
+typedef void (*llm__avx2_loop_fn)(int zero, const llm__avx2_cooked *c, int blocks, const uint8_t *head, int place, const llm__product *p,
+                                  size_t at, llm__avx2_fetch *fetch);
+
+LLM__AVX2_INLINE void llm__avx2_loop(const llm__avx2_form f, const int common, const llm__avx2_cooked *c, int blocks, const uint8_t *head,
+                                     int place, const llm__product *p, size_t at, llm__avx2_fetch *fetch) {
     float *out = p->out + place * LLM__OUT;
     int t = 0;
     for (; t + 4 <= p->n; t += 4, at += 4, out += 4 * LLM__ROWS) llm__avx2_group(f, 4, c, blocks, head, place, p, at, out, fetch);
-    if (p->n - t == 3) llm__avx2_group(f, 3, c, blocks, head, place, p, at, out, fetch);
-    if (p->n - t == 2) llm__avx2_group(f, 2, c, blocks, head, place, p, at, out, fetch);
-    if (p->n - t == 1) llm__avx2_group(f, 1, c, blocks, head, place, p, at, out, fetch);
+    if (common && p->n - t == 3) llm__avx2_group(f, 3, c, blocks, head, place, p, at, out, fetch);
+    else if (common && p->n - t == 2) llm__avx2_group(f, 2, c, blocks, head, place, p, at, out, fetch);
+    else
+        for (; t < p->n; t++, at++, out += LLM__ROWS) llm__avx2_group(f, 1, c, blocks, head, place, p, at, out, fetch);
 }
 
-LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const llm__product *p) {
+LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, const llm__avx2_loop_fn loop, const llm__product *p) {
     llm__avx2_cooked cooked[LLM__SUPER] __attribute__((aligned(64)));
-    llm__avx2_form unpacked = llm__avx2_form_of(kind);
     llm__avx2_fetch fetch;
     const uint8_t *w = p->w;
     size_t at = p->at;
-    unpacked.bits = 8;
-    unpacked.table = NULL;
     for (int i = 0; i < p->pair; i++) memset(p->out + i * LLM__OUT, 0, sizeof(float) * LLM__ROWS * (size_t)p->n);
     for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
         const int blocks = (int)LLM__MIN(left, (int64_t)LLM__SUPER),
@@ -15163,8 +15172,8 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const llm__product *p
         fetch.lines = (fetch.step + 63) / 64;
         fetch.at = w + LLM__AHEAD;
         for (int place = 0; place < p->pair; place++) {
-            llm__avx2_cook_place(kind, p->pair, place, w, blocks, cooked);
-            llm__avx2_groups(unpacked, cooked, blocks, w, place, p, at, &fetch);
+            llm__avx2_cook_place(kind, table, p->pair, place, w, blocks, cooked);
+            loop(llm__avx2_form_of(kind).zero, cooked, blocks, w, place, p, at, &fetch);
         }
         w += bytes;
         at += (size_t)blocks * (size_t)p->n;
@@ -15173,30 +15182,55 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const llm__product *p
 
 /* ---- The table's entry ---- */
 
-/* One function a kind, and for the common ones another for few tokens: what depends on the kind is constant in each. */
-#define LLM__AVX2_MANY(kind) \
-    LLM__AVX2 static LLM__NOINLINE void llm__avx2_many_##kind(const llm__product *p) { llm__avx2_many(LLM__KIND_##kind, p); }
-#define LLM__AVX2_FEW(kind) \
-    LLM__AVX2 static LLM__NOINLINE void llm__avx2_few_##kind(const llm__product *p) { \
-        if (p->pair == 1) llm__avx2_few(LLM__KIND_##kind, 1, 1, p); \
-        else if (p->n == 1) llm__avx2_few(LLM__KIND_##kind, 1, 2, p); \
-        else llm__avx2_few(LLM__KIND_##kind, 2, 2, p); \
+/* What depends on the kind is constant in each of these functions. A kind has one for many tokens, which unpacks, and common ones another
+ * for few. Unpacked weights differ less: each loop serves all kinds of its form, `like` one of them, and only the zero point of those
+ * without minimums is left to ask for. */
+#define LLM__AVX2_LOOP(like, common) \
+    LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_##like(int zero, const llm__avx2_cooked *c, int blocks, const uint8_t *head, \
+                                                              int place, const llm__product *p, size_t at, llm__avx2_fetch *fetch) { \
+        llm__avx2_form f = llm__avx2_form_of(LLM__KIND_##like); \
+        if (LLM__KIND_##like == LLM__KIND_Q4Z) f.zero = zero; \
+        f.bits = 8; \
+        f.table = NULL; \
+        llm__avx2_loop(f, common, c, blocks, head, place, p, at, fetch); \
     }
-#define LLM__AVX2_CASE_MANY(kind) case LLM__KIND_##kind: llm__avx2_many_##kind(p); break;
-#define LLM__AVX2_CASE_BOTH(kind) \
+#define LLM__AVX2_MANY(kind, like) \
+    LLM__AVX2 static LLM__NOINLINE void llm__avx2_many_##kind(const int8_t *table, const llm__product *p) { \
+        llm__avx2_many(LLM__KIND_##kind, table, llm__avx2_loop_##like, p); \
+    }
+#define LLM__AVX2_FEW(kind, like) \
+    LLM__AVX2 static LLM__NOINLINE void llm__avx2_few_##kind(const int8_t *table, const llm__product *p) { \
+        if (p->n == 1) llm__avx2_few(LLM__KIND_##kind, table, 1, p); \
+        else llm__avx2_few(LLM__KIND_##kind, table, 2, p); \
+    }
+#define LLM__AVX2_CASE_MANY(kind, like) case LLM__KIND_##kind: llm__avx2_many_##kind(table, p); break;
+#define LLM__AVX2_CASE_BOTH(kind, like) \
     case LLM__KIND_##kind: \
-        if (p->n <= p->pair) llm__avx2_few_##kind(p); \
-        else llm__avx2_many_##kind(p); \
+        if (p->pair == 2 && p->n <= 2) llm__avx2_few_##kind(table, p); \
+        else llm__avx2_many_##kind(table, p); \
         break;
-#define LLM__AVX2_COMMON(each) each(Q4Z) each(Q4M) each(Q8) each(IQ4) each(Q4K) each(Q5K) each(Q6K) each(Q4A) each(I8) each(NF4)
-#define LLM__AVX2_OTHERS(each) each(Q5Z) each(Q5M) each(MXFP4) each(G16) each(G16M) each(G32) each(NVFP4) each(FP4)
+#define LLM__AVX2_COMMON(each) \
+    each(Q4Z, Q4Z) each(Q4M, Q4M) each(Q8, Q8) each(IQ4, Q8) each(Q4K, Q4K) each(Q5K, Q5K) each(Q6K, Q6K) each(Q4A, Q4M) each(I8, Q8)
+#define LLM__AVX2_OTHERS(each) \
+    each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16)
 
+LLM__AVX2_LOOP(Q4Z, 1)
+LLM__AVX2_LOOP(Q4M, 1)
+LLM__AVX2_LOOP(Q5M, 0)
+LLM__AVX2_LOOP(Q8, 1)
+LLM__AVX2_LOOP(Q4K, 1)
+LLM__AVX2_LOOP(Q5K, 1)
+LLM__AVX2_LOOP(Q6K, 1)
+LLM__AVX2_LOOP(G16, 0)
+LLM__AVX2_LOOP(G16M, 0)
+LLM__AVX2_LOOP(G32, 0)
 LLM__AVX2_COMMON(LLM__AVX2_FEW)
 LLM__AVX2_COMMON(LLM__AVX2_MANY)
 LLM__AVX2_OTHERS(LLM__AVX2_MANY)
 
 static LLM__AVX2 void llm__avx2_product(llm__kind kind, const llm__product *p) {
-    switch (kind) {
+    const int8_t *table = llm__kind_table(kind);
+    switch (kind == LLM__KIND_NF4 || kind == LLM__KIND_FP4 ? LLM__KIND_IQ4 : kind) { /* these differ in their tables alone */
         LLM__AVX2_COMMON(LLM__AVX2_CASE_BOTH)
         LLM__AVX2_OTHERS(LLM__AVX2_CASE_MANY)
     default: break;
@@ -15455,7 +15489,7 @@ LLM__AVXVNNI static LLM__NOINLINE void llm__avxvnni_multiply(llm__kind kind, con
 
 LLM__AVX2 static LLM__NOINLINE void llm__avx2_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n,
                                                    llm__cooked (*to)[2]) {
-    LLM__EACH_KIND(kind, llm__cook, offset, pair, w, n, to, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
+    LLM__EACH_KIND(kind, llm__cook, llm__kind_table(kind), offset, pair, w, n, to, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
 }
 
 LLM__AVXVNNI static void llm__avxvnni_product(llm__kind kind, const llm__product *p) {
@@ -15623,17 +15657,20 @@ LLM__FORCE LLM__AVX512VNNI void llm__avx512vnni_pair(const llm__kind kind, const
 }
 
 LLM__AVX512 static void llm__avx512_product(llm__kind kind, const llm__product *p) {
-    LLM__EACH_KIND(kind, llm__walk, 1, LLM__SIGNED, llm__avx512_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+    const int8_t *table = llm__kind_table(kind);
+    LLM__EACH_KIND(kind, llm__walk, table, 1, LLM__SIGNED, llm__avx512_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
 }
 
 LLM__ALIGN_LOOPS LLM__AVX512VNNI static LLM__NOINLINE void llm__avx512vnni_two(llm__kind kind, const llm__product *p) {
-    LLM__EACH_KIND(kind, llm__walk, 2, LLM__APART, llm__avx512vnni_pair, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+    const int8_t *table = llm__kind_table(kind);
+    LLM__EACH_KIND(kind, llm__walk, table, 2, LLM__APART, llm__avx512vnni_pair, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
 }
 
 /* Blocks without a second one are few: one loop serves all formats. */
 static LLM__AVX512VNNI void llm__avx512vnni_product(llm__kind kind, const llm__product *p) {
+    const int8_t *table = llm__kind_table(kind);
     if (p->pair == 2) llm__avx512vnni_two(kind, p);
-    else llm__walk(kind, 1, LLM__APART, llm__avx512vnni_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
+    else llm__walk(kind, table, 1, LLM__APART, llm__avx512vnni_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
 }
 
 /* 16 elements of b as f32; of bf16, the upper half of f32, 16 pairs' former or latter ones. */
@@ -15939,8 +15976,9 @@ LLM__FORCE LLM__AMX void llm__amx_block(const llm__kind kind, const llm__cooked 
     llm__amx_scale(kind, w, p, at, a->sum[a->turn]);
 }
 
-LLM__FORCE LLM__AMX void llm__amx_walk(const llm__kind kind, const llm__product *p) {
-    if (!llm__kind_x2(kind)) llm__walk(kind, 2, LLM__LESS, llm__amx_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
+LLM__FORCE LLM__AMX void llm__amx_walk(const llm__kind kind, const int8_t *table, const llm__product *p) {
+    if (llm__kind_x2(kind)) return;
+    llm__walk(kind, table, 2, LLM__LESS, llm__amx_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
 }
 
 /* Few tokens fill no tile, and halves of a block with scales of their own would be two products: there vectors are faster. */
@@ -15956,7 +15994,10 @@ LLM__AMX static void llm__amx_product(llm__kind kind, const llm__product *p) {
     a.turn = 0;
     mine.amx = &a;
     llm__amx_shape(p->n, 32, p->tiles);
-    LLM__EACH_KIND(kind, llm__amx_walk, &mine)
+    switch (kind) { /* many tokens share what it costs to ask for the others */
+        LLM__COMMON_KINDS(llm__amx_walk, llm__kind_table(kind), &mine)
+    default: llm__amx_walk(kind, llm__kind_table(kind), &mine);
+    }
 }
 
 /* c of the rows [i, i + n), n <= 32, from k on up to `end`, `step` columns a tile. fresh: c starts with 0. */
@@ -16133,7 +16174,7 @@ LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_multiply(llm__kind kind, co
 
 LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n,
                                                           llm__cooked (*to)[2]) {
-    LLM__EACH_KIND(kind, llm__cook, offset, pair, w, n, to, llm__neon_half, llm__neon_bytes, llm__neon_look_up)
+    LLM__EACH_KIND(kind, llm__cook, llm__kind_table(kind), offset, pair, w, n, to, llm__neon_half, llm__neon_bytes, llm__neon_look_up)
 }
 
 /* The table's `product`. */
