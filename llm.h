@@ -8,7 +8,7 @@
  * and include it without the define everywhere else. Build with: cc -O2 main.c -lm -lpthread
  * (Debian: libjsmn-dev for <jsmn.h>, the only header needed that is not the C library's.)
  *
- * The implementation takes a compiler twelve seconds. So that your own files do not wait for it, compile it once, apart:
+ * The implementation takes a compiler half a minute with -O2. So that your own files do not wait for it, compile it once, apart:
  *
  *     cc -O2 -c -x c -DLLM_IMPLEMENTATION llm.h -o llm.o
  *     cc -O2 main.c llm.o -lm -lpthread
