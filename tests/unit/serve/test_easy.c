@@ -516,11 +516,15 @@ static void easy_test_estimate(void) {
     CHECK(!llm_model_estimate(m, &c, &y) && y.fits);
     /* too much: refused, with both numbers, and the estimate says them without an error */
     memset(&c, 0, sizeof c);
-    c.max_num_seqs = 6000;
-    c.max_num_batched_tokens = 6000;
+    c.max_num_seqs = 60000;
+    c.max_num_batched_tokens = 60000;
     c.kv_cache_memory_bytes = (int64_t)100 << 40;
     char need[32], free_now[32];
-    CHECK(!llm_model_estimate(m, &c, &x) && !x.fits && x.kv_bytes > (int64_t)1 << 40);
+    before = easy_resident();
+    const double begin = llm__now();
+    CHECK(!llm_model_estimate(m, &c, &x) && !x.fits && x.kv_bytes > (int64_t)10 << 40);
+    CHECK(easy_resident() - before < 64 << 20 &&
+          (TEST_BRIEF || llm__now() - begin < 2 * easy_slow())); /* at once, without books of the pages */
     CHECK(llm_engine_open(m, &c, &e) == LLM_ERR_NOMEM && !e);
     snprintf(need, sizeof need, "KV cache %lld", (long long)x.kv_bytes);
     snprintf(free_now, sizeof free_now, "are free");
