@@ -8,7 +8,7 @@
  * and include it without the define everywhere else. Build with: cc -O2 main.c -lm -lpthread
  * (Debian: libjsmn-dev for <jsmn.h>, the only header needed that is not the C library's.)
  *
- * The implementation takes a compiler twelve seconds. So that your own files do not wait for it, compile it once, apart:
+ * The implementation takes a compiler half a minute with -O2. So that your own files do not wait for it, compile it once, apart:
  *
  *     cc -O2 -c -x c -DLLM_IMPLEMENTATION llm.h -o llm.o
  *     cc -O2 main.c llm.o -lm -lpthread
@@ -39617,7 +39617,8 @@ static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, co
     if (r) return r;
     e->count.memory_bytes = e->backend->memory_used(e->ctx) + llm__sight_memory(e);
     snprintf(e->describe, sizeof e->describe, "%s: %s", e->backend->name, e->backend->describe(e->ctx));
-    return llm__engine_init(e);
+    const int64_t room = e->p.dry ? llm_memory_free() : -1; /* of pages that would take more, no books are opened either */
+    return room >= 0 && e->p.n_pages * e->page_bytes * e->n_ranks > room ? LLM_OK : llm__engine_init(e);
 }
 
 /* Bytes of the model's files that are in memory because they are not mapped. */
