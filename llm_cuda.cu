@@ -68,7 +68,7 @@
  *
  * TEMPLATES. Compile time is what limits one .cu file, so the list is short: kernel_linear_few has weight kind x {1, 4, 8} rows,
  * kernel_linear_mma weight kind, kernel_attention KV type x {128, 512} values of a head, kernel_attention_chunk {f16, bf16} x {64, 128,
- * 256} values. Measured: 49 s of processor time with nvcc 13.0 for one architecture. No kernel of a step keeps anything in local memory:
+ * 256} values. `make sass` prints what nvcc made of each. No kernel of a step keeps anything in local memory:
  * sums are in arrays whose indexes are all known when compiling, and launch bounds give registers enough.
  *
  * CONTENTS  >>prims >>device >>formats >>weights >>linear >>norm >>attention >>latent >>experts >>lora >>sampler >>ranks >>step
