@@ -1795,6 +1795,7 @@ static void free_models(void) {
         list_free(&m->kept);
         llm_text_free(&m->error);
         llm_text_free(&m->setup.path);
+        llm_text_free(&m->setup.mmproj);
         llm_text_free(&m->setup.library);
     }
     free(models.list);
@@ -2359,6 +2360,7 @@ typedef struct figures {
     const served_model *m;
     llm_engine_stats s;
     double running, waiting, usage, preemptions, prompt_tokens, generation_tokens, cached_tokens, refused, loaded, loads, unloads;
+    double media_queries, media_hits, media_bytes, tower_seconds;
 } figures;
 
 /* Families with one value for each model. */
@@ -2377,6 +2379,10 @@ static const family families[] = {
     {"generation_tokens_total", "Generated tokens of finished requests.", "counter", offsetof(figures, generation_tokens)},
     {"prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", "counter", offsetof(figures, prompt_tokens)},
     {"prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", "counter", offsetof(figures, cached_tokens)},
+    {"mm_cache_queries_total", "Pictures and videos looked up in the cache.", "counter", offsetof(figures, media_queries)},
+    {"mm_cache_hits_total", "Pictures and videos found in the cache.", "counter", offsetof(figures, media_hits)},
+    {"mm_cache_bytes", "Memory of the cache of pictures in use.", "gauge", offsetof(figures, media_bytes)},
+    {"mm_tower_seconds_total", "Seconds spent in the towers of models that see.", "counter", offsetof(figures, tower_seconds)},
     {"requests_refused_total", "Requests answered with an error.", "counter", offsetof(figures, refused)},
     {"model_loaded", "Whether the model is loaded.", "gauge", offsetof(figures, loaded)},
     {"model_loads_total", "Times that it was loaded.", "counter", offsetof(figures, loads)},
@@ -2396,6 +2402,10 @@ static figures figures_of(const served_model *m) {
     f.prompt_tokens = (double)m->counted.prompt_tokens;
     f.generation_tokens = (double)m->counted.generation_tokens;
     f.cached_tokens = (double)m->counted.cached_tokens;
+    f.media_queries = (double)s->media_queries;
+    f.media_hits = (double)s->media_hits;
+    f.media_bytes = (double)s->media_bytes;
+    f.tower_seconds = s->tower_seconds;
     f.refused = (double)m->counted.refused;
     return f;
 }

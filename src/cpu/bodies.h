@@ -295,6 +295,12 @@ typedef struct llm__ending {
     llm_act act;
 } llm__ending;
 
+/* What one loop for all results has to look at. */
+LLM__INLINE llm__ending llm__ending_of(const llm__finish *f) {
+    const llm__ending any = {.per = f->per, .gate_up = f->gate_up, .add = f->add, .act = f->act};
+    return any;
+}
+
 /* All tokens; see llm__body_finish. */
 LLM__INLINE void llm__finish_rows(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n,
                                   const llm__ending how) {
@@ -324,13 +330,12 @@ LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, con
     const llm__ending set = {.plain = 1, .per = 1}, add = {.plain = 1, .per = 1, .add = 1}, set_two = {.plain = 1, .per = 2};
     const llm__ending silu = {.plain = 1, .per = 1, .gate_up = 1, .act = LLM_ACT_SILU};
     const llm__ending gelu = {.plain = 1, .per = 1, .gate_up = 1, .act = LLM_ACT_GELU_TANH};
-    const llm__ending any = {.per = f->per, .gate_up = f->gate_up, .add = f->add, .act = f->act};
     if (alone && f->per == 1 && !f->add) llm__finish_rows(f, b, g, u, token, n, set);
     else if (alone && f->per == 1) llm__finish_rows(f, b, g, u, token, n, add);
     else if (alone && !f->add) llm__finish_rows(f, b, g, u, token, n, set_two);
     else if (gated && f->act == LLM_ACT_SILU) llm__finish_rows(f, b, g, u, token, n, silu);
     else if (gated && f->act == LLM_ACT_GELU_TANH) llm__finish_rows(f, b, g, u, token, n, gelu);
-    else llm__finish_rows(f, b, g, u, token, n, any);
+    else llm__finish_rows(f, b, g, u, token, n, llm__ending_of(f));
 }
 
 /* ---- Attention ---- */

@@ -300,15 +300,16 @@ LLM__AVX2_INLINE void llm__avx2_move(const int n, const int halves, __m256 (*acc
 
 /* ---- Few tokens ---- */
 
-/* One or two tokens' products with a block, or with both of a pair. */
-LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int n, const int pair, const llm__product *p) {
-    const llm__avx2_form f = llm__avx2_form_of(kind);
+/* One or two tokens' products with both blocks of a pair. table: of kinds that have one: those that differ in nothing else share this. */
+LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int8_t *table, const int n, const llm__product *p) {
+    llm__avx2_form f = llm__avx2_form_of(kind);
     const llm__act a = p->act; /* its pointers in registers */
-    const int halves = 2 * pair;
+    enum { pair = 2, halves = 4 };
     const uint8_t *w = p->w, *row[4];
     size_t at = p->at;
     llm__avx2_scales scales[2];
     __m256 acc[4][4], low[4][4];
+    if (f.table) f.table = table;
     llm__avx2_clear(n, halves, acc);
     if (f.super) llm__avx2_move(n, halves, acc, p->out, 1);
     for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
@@ -351,8 +352,10 @@ LLM__AVX2_INLINE void llm__avx2_fetch_more(llm__avx2_fetch *f) {
 }
 
 /* The first `blocks` blocks of a super-block, number `place` of a pair. */
-LLM__AVX2_INLINE void llm__avx2_cook_place(const llm__kind kind, int pair, int place, const uint8_t *w, int blocks, llm__avx2_cooked *to) {
-    const llm__avx2_form f = llm__avx2_form_of(kind);
+LLM__AVX2_INLINE void llm__avx2_cook_place(const llm__kind kind, const int8_t *table, int pair, int place, const uint8_t *w, int blocks,
+                                           llm__avx2_cooked *to) {
+    llm__avx2_form f = llm__avx2_form_of(kind);
+    if (f.table) f.table = table;
     w += pair * llm__kind_head(kind);
     for (int b = 0; b < blocks; b++, to++, w += pair * llm__kind_block(kind)) {
         LLM__UNROLL
@@ -385,25 +388,26 @@ LLM__AVX2_INLINE void llm__avx2_group(const llm__avx2_form f, const int n, const
     if (f.super) llm__avx2_super(f, n, 2, head, p->pair, place, acc, low, out);
 }
 
-/* All tokens of a tile: four at a time, then those that are left. */
-LLM__AVX2_INLINE void llm__avx2_groups(const llm__avx2_form f, const llm__avx2_cooked *c, int blocks, const uint8_t *head, int place,
-                                       const llm__product *p, size_t at, llm__avx2_fetch *fetch) {
+/* A loop over all tokens of a tile, four at a time, then those that are left: of common forms all at once, of others one by one. */
+typedef void (*llm__avx2_loop_fn)(int zero, const llm__avx2_cooked *c, int blocks, const uint8_t *head, int place, const llm__product *p,
+                                  size_t at, llm__avx2_fetch *fetch);
+
+LLM__AVX2_INLINE void llm__avx2_loop(const llm__avx2_form f, const int common, const llm__avx2_cooked *c, int blocks, const uint8_t *head,
+                                     int place, const llm__product *p, size_t at, llm__avx2_fetch *fetch) {
     float *out = p->out + place * LLM__OUT;
     int t = 0;
     for (; t + 4 <= p->n; t += 4, at += 4, out += 4 * LLM__ROWS) llm__avx2_group(f, 4, c, blocks, head, place, p, at, out, fetch);
-    if (p->n - t == 3) llm__avx2_group(f, 3, c, blocks, head, place, p, at, out, fetch);
-    if (p->n - t == 2) llm__avx2_group(f, 2, c, blocks, head, place, p, at, out, fetch);
-    if (p->n - t == 1) llm__avx2_group(f, 1, c, blocks, head, place, p, at, out, fetch);
+    if (common && p->n - t == 3) llm__avx2_group(f, 3, c, blocks, head, place, p, at, out, fetch);
+    else if (common && p->n - t == 2) llm__avx2_group(f, 2, c, blocks, head, place, p, at, out, fetch);
+    else
+        for (; t < p->n; t++, at++, out += LLM__ROWS) llm__avx2_group(f, 1, c, blocks, head, place, p, at, out, fetch);
 }
 
-LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const llm__product *p) {
+LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, const llm__avx2_loop_fn loop, const llm__product *p) {
     llm__avx2_cooked cooked[LLM__SUPER] __attribute__((aligned(64)));
-    llm__avx2_form unpacked = llm__avx2_form_of(kind);
     llm__avx2_fetch fetch;
     const uint8_t *w = p->w;
     size_t at = p->at;
-    unpacked.bits = 8;
-    unpacked.table = NULL;
     for (int i = 0; i < p->pair; i++) memset(p->out + i * LLM__OUT, 0, sizeof(float) * LLM__ROWS * (size_t)p->n);
     for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
         const int blocks = (int)LLM__MIN(left, (int64_t)LLM__SUPER),
@@ -412,8 +416,8 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const llm__product *p
         fetch.lines = (fetch.step + 63) / 64;
         fetch.at = w + LLM__AHEAD;
         for (int place = 0; place < p->pair; place++) {
-            llm__avx2_cook_place(kind, p->pair, place, w, blocks, cooked);
-            llm__avx2_groups(unpacked, cooked, blocks, w, place, p, at, &fetch);
+            llm__avx2_cook_place(kind, table, p->pair, place, w, blocks, cooked);
+            loop(llm__avx2_form_of(kind).zero, cooked, blocks, w, place, p, at, &fetch);
         }
         w += bytes;
         at += (size_t)blocks * (size_t)p->n;
@@ -423,30 +427,55 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const llm__product *p
 /* ---- The table's entry ---- */
 /* clang-format off */
 
-/* One function a kind, and for the common ones another for few tokens: what depends on the kind is constant in each. */
-#define LLM__AVX2_MANY(kind) \
-    LLM__AVX2 static LLM__NOINLINE void llm__avx2_many_##kind(const llm__product *p) { llm__avx2_many(LLM__KIND_##kind, p); }
-#define LLM__AVX2_FEW(kind) \
-    LLM__AVX2 static LLM__NOINLINE void llm__avx2_few_##kind(const llm__product *p) { \
-        if (p->pair == 1) llm__avx2_few(LLM__KIND_##kind, 1, 1, p); \
-        else if (p->n == 1) llm__avx2_few(LLM__KIND_##kind, 1, 2, p); \
-        else llm__avx2_few(LLM__KIND_##kind, 2, 2, p); \
+/* What depends on the kind is constant in each of these functions. A kind has one for many tokens, which unpacks, and common ones another
+ * for few. Unpacked weights differ less: each loop serves all kinds of its form, `like` one of them, and only the zero point of those
+ * without minimums is left to ask for. */
+#define LLM__AVX2_LOOP(like, common) \
+    LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_##like(int zero, const llm__avx2_cooked *c, int blocks, const uint8_t *head, \
+                                                              int place, const llm__product *p, size_t at, llm__avx2_fetch *fetch) { \
+        llm__avx2_form f = llm__avx2_form_of(LLM__KIND_##like); \
+        if (LLM__KIND_##like == LLM__KIND_Q4Z) f.zero = zero; \
+        f.bits = 8; \
+        f.table = NULL; \
+        llm__avx2_loop(f, common, c, blocks, head, place, p, at, fetch); \
     }
-#define LLM__AVX2_CASE_MANY(kind) case LLM__KIND_##kind: llm__avx2_many_##kind(p); break;
-#define LLM__AVX2_CASE_BOTH(kind) \
+#define LLM__AVX2_MANY(kind, like) \
+    LLM__AVX2 static LLM__NOINLINE void llm__avx2_many_##kind(const int8_t *table, const llm__product *p) { \
+        llm__avx2_many(LLM__KIND_##kind, table, llm__avx2_loop_##like, p); \
+    }
+#define LLM__AVX2_FEW(kind, like) \
+    LLM__AVX2 static LLM__NOINLINE void llm__avx2_few_##kind(const int8_t *table, const llm__product *p) { \
+        if (p->n == 1) llm__avx2_few(LLM__KIND_##kind, table, 1, p); \
+        else llm__avx2_few(LLM__KIND_##kind, table, 2, p); \
+    }
+#define LLM__AVX2_CASE_MANY(kind, like) case LLM__KIND_##kind: llm__avx2_many_##kind(table, p); break;
+#define LLM__AVX2_CASE_BOTH(kind, like) \
     case LLM__KIND_##kind: \
-        if (p->n <= p->pair) llm__avx2_few_##kind(p); \
-        else llm__avx2_many_##kind(p); \
+        if (p->pair == 2 && p->n <= 2) llm__avx2_few_##kind(table, p); \
+        else llm__avx2_many_##kind(table, p); \
         break;
-#define LLM__AVX2_COMMON(each) each(Q4Z) each(Q4M) each(Q8) each(IQ4) each(Q4K) each(Q5K) each(Q6K) each(Q4A) each(I8) each(NF4)
-#define LLM__AVX2_OTHERS(each) each(Q5Z) each(Q5M) each(MXFP4) each(G16) each(G16M) each(G32) each(NVFP4) each(FP4)
+#define LLM__AVX2_COMMON(each) \
+    each(Q4Z, Q4Z) each(Q4M, Q4M) each(Q8, Q8) each(IQ4, Q8) each(Q4K, Q4K) each(Q5K, Q5K) each(Q6K, Q6K) each(Q4A, Q4M) each(I8, Q8)
+#define LLM__AVX2_OTHERS(each) \
+    each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16)
 
+LLM__AVX2_LOOP(Q4Z, 1)
+LLM__AVX2_LOOP(Q4M, 1)
+LLM__AVX2_LOOP(Q5M, 0)
+LLM__AVX2_LOOP(Q8, 1)
+LLM__AVX2_LOOP(Q4K, 1)
+LLM__AVX2_LOOP(Q5K, 1)
+LLM__AVX2_LOOP(Q6K, 1)
+LLM__AVX2_LOOP(G16, 0)
+LLM__AVX2_LOOP(G16M, 0)
+LLM__AVX2_LOOP(G32, 0)
 LLM__AVX2_COMMON(LLM__AVX2_FEW)
 LLM__AVX2_COMMON(LLM__AVX2_MANY)
 LLM__AVX2_OTHERS(LLM__AVX2_MANY)
 
 LLM__PRIVATE LLM__AVX2 void llm__avx2_product(llm__kind kind, const llm__product *p) {
-    switch (kind) {
+    const int8_t *table = llm__kind_table(kind);
+    switch (kind == LLM__KIND_NF4 || kind == LLM__KIND_FP4 ? LLM__KIND_IQ4 : kind) { /* these differ in their tables alone */
         LLM__AVX2_COMMON(LLM__AVX2_CASE_BOTH)
         LLM__AVX2_OTHERS(LLM__AVX2_CASE_MANY)
     default: break;

@@ -117,8 +117,9 @@ LLM__FORCE LLM__AMX void llm__amx_block(const llm__kind kind, const llm__cooked 
     llm__amx_scale(kind, w, p, at, a->sum[a->turn]);
 }
 
-LLM__FORCE LLM__AMX void llm__amx_walk(const llm__kind kind, const llm__product *p) {
-    if (!llm__kind_x2(kind)) llm__walk(kind, 2, LLM__LESS, llm__amx_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
+LLM__FORCE LLM__AMX void llm__amx_walk(const llm__kind kind, const int8_t *table, const llm__product *p) {
+    if (llm__kind_x2(kind)) return;
+    llm__walk(kind, table, 2, LLM__LESS, llm__amx_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
 }
 
 /* Few tokens fill no tile, and halves of a block with scales of their own would be two products: there vectors are faster. */
@@ -134,7 +135,10 @@ LLM__AMX static void llm__amx_product(llm__kind kind, const llm__product *p) {
     a.turn = 0;
     mine.amx = &a;
     llm__amx_shape(p->n, 32, p->tiles);
-    LLM__EACH_KIND(kind, llm__amx_walk, &mine)
+    switch (kind) { /* many tokens share what it costs to ask for the others */
+        LLM__COMMON_KINDS(llm__amx_walk, llm__kind_table(kind), &mine)
+    default: llm__amx_walk(kind, llm__kind_table(kind), &mine);
+    }
 }
 
 /* c of the rows [i, i + n), n <= 32, from k on up to `end`, `step` columns a tile. fresh: c starts with 0. */

@@ -54,7 +54,7 @@ static void llm__scalar_multiply(llm__kind kind, const llm__cooked (*w)[2], int 
 
 /* One loop for all formats: where this runs, speed is no aim. */
 static void llm__scalar_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]) {
-    llm__cook(kind, offset, pair, w, n, to, llm__scalar_half, llm__scalar_bytes, llm__scalar_look_up);
+    llm__cook(kind, llm__kind_table(kind), offset, pair, w, n, to, llm__scalar_half, llm__scalar_bytes, llm__scalar_look_up);
 }
 
 static void llm__scalar_product(llm__kind kind, const llm__product *p) {
@@ -96,7 +96,7 @@ LLM__COLD static void llm__scalar_quantise(const llm__act *a, size_t at, const f
 }
 
 LLM__COLD static void llm__scalar_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
-    llm__body_finish(f, b, g, u, token, n);
+    llm__finish_rows(f, b, g, u, token, n, llm__ending_of(f));
 }
 
 LLM__COLD static float llm__scalar_sum(const float *x, int n) { return llm__body_sum(x, n); }

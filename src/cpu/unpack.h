@@ -73,16 +73,16 @@ LLM__INLINE int llm__kind_zero(llm__kind kind, llm__offset offset) {
 }
 
 /* One block of a row block, which is number `place` of the `pair` (1 or 2) that stand together from w on; head: of their super-blocks.
+ * table: of kinds that have one: those that differ in nothing else share what is compiled.
  *
  * m is what the sum of q is multiplied with: minimum - zero * scale. Where the two halves of the columns differ, m[1] is the latter's m
  * less the former's, for llm__act.s has the sum over all 32 columns and that over the latter 16:
  *
  *     m_former * (all - latter) + m_latter * latter  =  m_former * all + (m_latter - m_former) * latter */
-LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, const int pair, const int place, const uint8_t *w,
-                             const uint8_t *head, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes,
+LLM__INLINE void llm__unpack(const llm__kind kind, const int8_t *table, const llm__offset offset, const int pair, const int place,
+                             const uint8_t *w, const uint8_t *head, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes,
                              const llm__look_up_fn look_up) {
     const llm__kind_desc k = llm__kind_info(kind);
-    const int8_t *table = llm__kind_table(kind);
     const uint64_t flip = llm__kind_flips(kind, offset) ? 0x8080808080808080u : 0;
     const float zero = offset >= LLM__APART ? 0 : (float)llm__kind_zero(kind, offset);
     const uint8_t *bits = w + place * 64 * k.bits;
@@ -90,8 +90,8 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, con
     else if (k.bits == 5) llm__unpack_bits(5, bits, 0, to->u);
     else if (k.bits == 6) llm__unpack_bits(6, bits, 0, to->u);
     else llm__unpack_bits(8, bits, flip, to->u);
-    if (table) look_up(table, to->u);
-    if (table && flip)
+    if (llm__kind_table(kind)) look_up(table, to->u);
+    if (llm__kind_table(kind) && flip)
         for (int i = 0; i < 512; i++) to->u[i] ^= 0x80;
     for (int i = 0; i < 512 && k.zero && offset == LLM__LESS; i++) to->u[i] = (uint8_t)(to->u[i] - k.zero);
     const uint8_t *scales = w + pair * 64 * k.bits, *mins = scales + pair * llm__scale_bytes(k.scale);
@@ -110,18 +110,19 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, con
 }
 
 /* The first n blocks of a super-block, or pairs, to `to` (n, 2). */
-LLM__INLINE void llm__cook(const llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2],
-                           const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
+LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offset offset, int pair, const uint8_t *w, int n,
+                           llm__cooked (*to)[2], const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
     const uint8_t *head = w;
     w += pair * llm__kind_head(kind);
     for (int b = 0; b < n; b++, w += pair * llm__kind_block(kind)) {
         llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
-        for (int place = 0; place < pair; place++) llm__unpack(kind, offset, pair, place, w, head, &to[b][place], half, bytes, look_up);
+        for (int place = 0; place < pair; place++)
+            llm__unpack(kind, table, offset, pair, place, w, head, &to[b][place], half, bytes, look_up);
     }
 }
 
 /* One call a format, all that depends on it constant: the format would else be asked for in the innermost loop. The common ones are what
- * files of models mostly have. */
+ * files of models mostly have. The three that differ in nothing but their tables share one, and so do the rarest, which do ask. */
 #define LLM__COMMON_KINDS(call, ...) \
     case LLM__KIND_Q4Z: call(LLM__KIND_Q4Z, __VA_ARGS__); break; \
     case LLM__KIND_Q4M: call(LLM__KIND_Q4M, __VA_ARGS__); break; \
@@ -130,20 +131,19 @@ LLM__INLINE void llm__cook(const llm__kind kind, llm__offset offset, int pair, c
     case LLM__KIND_Q5K: call(LLM__KIND_Q5K, __VA_ARGS__); break; \
     case LLM__KIND_Q6K: call(LLM__KIND_Q6K, __VA_ARGS__); break; \
     case LLM__KIND_Q4A: call(LLM__KIND_Q4A, __VA_ARGS__); break; \
-    case LLM__KIND_I8: call(LLM__KIND_I8, __VA_ARGS__); break;
+    case LLM__KIND_I8: call(LLM__KIND_I8, __VA_ARGS__); break; \
+    case LLM__KIND_NF4: \
+    case LLM__KIND_FP4: \
+    case LLM__KIND_IQ4: call(LLM__KIND_IQ4, __VA_ARGS__); break; \
+    case LLM__KIND_MXFP4: call(LLM__KIND_MXFP4, __VA_ARGS__); break;
 #define LLM__EACH_KIND(kind, call, ...) \
     switch (kind) { \
         LLM__COMMON_KINDS(call, __VA_ARGS__) \
     case LLM__KIND_Q5Z: call(LLM__KIND_Q5Z, __VA_ARGS__); break; \
     case LLM__KIND_Q5M: call(LLM__KIND_Q5M, __VA_ARGS__); break; \
-    case LLM__KIND_IQ4: call(LLM__KIND_IQ4, __VA_ARGS__); break; \
-    case LLM__KIND_MXFP4: call(LLM__KIND_MXFP4, __VA_ARGS__); break; \
     case LLM__KIND_G16: call(LLM__KIND_G16, __VA_ARGS__); break; \
-    case LLM__KIND_G32: call(LLM__KIND_G32, __VA_ARGS__); break; \
-    case LLM__KIND_NVFP4: call(LLM__KIND_NVFP4, __VA_ARGS__); break; \
-    case LLM__KIND_NF4: call(LLM__KIND_NF4, __VA_ARGS__); break; \
-    case LLM__KIND_FP4: call(LLM__KIND_FP4, __VA_ARGS__); break; \
-    default: call(LLM__KIND_G16M, __VA_ARGS__); \
+    case LLM__KIND_G16M: call(LLM__KIND_G16M, __VA_ARGS__); break; \
+    default: call(kind, __VA_ARGS__); \
     }
 
 /* ---- The walk over the blocks ---- */
@@ -157,7 +157,7 @@ typedef void (*llm__block_fn)(const llm__kind kind, const llm__cooked *w, const 
 /* Walks over the blocks, front to back: unpack, then out += what the block gives. A head, where the format has one, stands in front of
  * every eighth block and holds for these eight. Kernels that take one block at a time walk twice over a pair; the second time it is in the
  * cache. */
-LLM__INLINE void llm__walk(const llm__kind kind, const int take, const llm__offset offset, const llm__block_fn block,
+LLM__INLINE void llm__walk(const llm__kind kind, const int8_t *table, const int take, const llm__offset offset, const llm__block_fn block,
                            const llm__product *whole, const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
     const int pair = take == 2 ? 2 : whole->pair;
     llm__product p = *whole; /* its pointers in registers */
@@ -174,7 +174,7 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int take, const llm__offs
             }
             p.fetch = w + LLM__AHEAD;
             LLM__UNROLL
-            for (int i = 0; i < take; i++) llm__unpack(kind, offset, pair, place + i, w, head, &to[i], half, bytes, look_up);
+            for (int i = 0; i < take; i++) llm__unpack(kind, table, offset, pair, place + i, w, head, &to[i], half, bytes, look_up);
             block(kind, to, &p, at);
         }
     }

@@ -358,7 +358,8 @@ LLM__PRIVATE llm_result llm__engine_assemble(llm_engine *e, const llm_model *mod
     if (r) return r;
     e->count.memory_bytes = e->backend->memory_used(e->ctx) + llm__sight_memory(e);
     snprintf(e->describe, sizeof e->describe, "%s: %s", e->backend->name, e->backend->describe(e->ctx));
-    return llm__engine_init(e);
+    const int64_t room = e->p.dry ? llm_memory_free() : -1; /* of pages that would take more, no books are opened either */
+    return room >= 0 && e->p.n_pages * e->page_bytes * e->n_ranks > room ? LLM_OK : llm__engine_init(e);
 }
 
 /* Bytes of the model's files that are in memory because they are not mapped. */

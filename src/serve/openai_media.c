@@ -49,7 +49,7 @@ static int llm__oai_local_file(llm_openai_call *k, llm__str name, llm_text *out)
     LLM__SCOPED(llm__drop) char *plain = llm__strndup(name.p, name.n);
     if (!plain) return llm__oai_failed(k, llm__nomem(), NULL);
     size_t len = strlen(folder);
-    while (len > 1 && folder[len - 1] == '/') len--;
+    while (len && folder[len - 1] == '/') len--; /* of "/" nothing is left, and every whole path begins so */
     const int inside = plain[0] == '/' ? !strncmp(plain, folder, len) && plain[len] == '/' : 1;
     if (!inside || strlen(plain) != name.n || !name.n || strstr(plain, ".."))
         return llm__oai_bad(k, NULL, ": the file is not in the folder that is allowed");

@@ -161,18 +161,18 @@ def answer(program):
         print("    FAILED: the answer is: " + said[:300])
 
 
-def unit_steps():
+def unit_steps(env=None):
     """The unit tests as steps that can stand side by side, the long groups first."""
     quick = set(unit_groups()) - set(UNIT_LONG)
-    return [*((f"unit tests: {name}", ["build/dev/unit", name]) for name in UNIT_LONG), ("unit tests: others", ["build/dev/unit", *sorted(quick)])]
+    return [*((f"unit tests: {name}", ["build/dev/unit", name], env) for name in UNIT_LONG), ("unit tests: others", ["build/dev/unit", *sorted(quick)], env)]
 
 
 def check():
     """What every commit should pass, in 90 seconds on two cores: src/ and llm.h belong together, everything compiles (the parts one by one, llm.h
-    without its code being made), unit tests, one real answer."""
+    without its code being made), unit tests, the longest of them shortened, one real answer."""
     step("llm.h is what src/ gives", [sys.executable, "src/amalgamate.py", "--check"])
     make("build/dev/unit", "build/dev/llm_cli", "build/dev/llm_serve")
-    together(*unit_steps(), ("hygiene, quick", [sys.executable, "tests/tools/hygiene.py", "quick"]), ("structure", [sys.executable, "tests/tools/structure.py"]),
+    together(*unit_steps({"LLM_TEST_BRIEF": "1"}), ("hygiene, quick", [sys.executable, "tests/tools/hygiene.py", "quick"]), ("structure", [sys.executable, "tests/tools/structure.py"]),
              lambda: answer("build/dev/llm_cli"))
 
 
@@ -202,6 +202,7 @@ def test():
         script("adapters", "tests/e2e/test_lora.py"),
         script("quantised folders", "tests/e2e/test_quantised.py"),
         script("old folders", "tests/e2e/test_old_files.py"),
+        script("quantize", "tests/e2e/test_quantize.py"),
         script("kept contexts", "tests/e2e/test_contexts.py"),
         script("models of the Hub", "tests/e2e/test_pull.py"),
         script("several models", "tests/e2e/test_models.py"),
@@ -210,8 +211,9 @@ def test():
         script("routes described", "tests/e2e/test_openapi.py"),
         script("llm_cli, failing allocations", "tests/e2e/test_nth.py"),
         outside_truth, each_isa, replayed)
-    lanes = [("llm_serve", "test_serve"), ("llm_serve, bad inputs", "test_serve_bad"), ("llm_serve, load", "load")], \
-            [("llm_cli", "test_cli"), ("llm_cli in a terminal", "test_pty"), ("llm_serve, documents", "test_documents"), ("llm_serve as a service", "test_service")]
+    lanes = [("llm_serve", "test_serve"), ("llm_serve, bad inputs", "test_serve_bad")], \
+            [("llm_cli", "test_cli"), ("llm_cli in a terminal", "test_pty"), ("llm_serve, documents", "test_documents"), ("llm_serve as a service", "test_service"),
+             ("llm_serve, load", "load")]
     together(*(lambda lane=lane: [step(*script(name, f"tests/e2e/{path}.py")) for name, path in lane] for lane in lanes))
 
 

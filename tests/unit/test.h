@@ -27,11 +27,12 @@ static inline void test_skip(const char *why) {
     test_skipped++;
 }
 
-/* Under sanitizers what only takes long, and runs no code that other rows do not, is left out or shortened. */
+/* Under sanitizers, and where LLM_TEST_BRIEF is set (make check), what only takes long, and runs no code that other rows do not, is left out
+ * or shortened. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { TEST_BRIEF = 1 };
+#define TEST_BRIEF 1
 #else
-enum { TEST_BRIEF = 0 };
+#define TEST_BRIEF (getenv("LLM_TEST_BRIEF") != NULL)
 #endif
 
 /* How much slower than usual things go: LLM_TEST_SLOW, as for the end-to-end tests. */

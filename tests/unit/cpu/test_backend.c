@@ -733,6 +733,7 @@ typedef struct be_program {
     llm_backend_ctx *ctx;
     llm_buffer *b[2][BE_PROGRAM_BUFFERS], *gate[2];
     llm_weight *linear[2][3], *norm[2], *head[2];
+    float begin[2][BE_PROGRAM_BUFFERS][BE_ROWS][BE_PROGRAM_COLS]; /* what the buffers have at first */
 } be_program;
 
 static llm_weight *be_matrix(llm_backend_ctx *ctx, int rank, int rows, int type, uint32_t seed, llm_role role) {
@@ -757,7 +758,11 @@ static llm_weight *be_matrix(llm_backend_ctx *ctx, int rank, int rows, int type,
 static void be_program_open(be_program *p, int threads, int ranks) {
     p->ctx = be_open(NULL, threads, ranks, LLM_KV_F16);
     for (int r = 0; r < ranks; r++) {
-        for (int i = 0; i < BE_PROGRAM_BUFFERS; i++) p->b[r][i] = be_buffer(p->ctx, r, BE_ROWS, BE_PROGRAM_COLS);
+        for (int i = 0; i < BE_PROGRAM_BUFFERS; i++) {
+            llm_buffer *b = p->b[r][i] = be_buffer(p->ctx, r, BE_ROWS, BE_PROGRAM_COLS);
+            be_fill(b, (uint32_t)(i + 7 * r), 1);
+            for (int k = 0; k < BE_ROWS; k++) memcpy(p->begin[r][i][k], b->data + k * b->stride, sizeof p->begin[r][i][k]);
+        }
         p->gate[r] = be_buffer(p->ctx, r, BE_ROWS, 1);
         for (int i = 0; i < 3; i++)
             p->linear[r][i] =
@@ -813,7 +818,10 @@ static uint64_t be_program_run(be_program *p, int ranks, uint32_t seed, int fres
     CHECK(t->begin_step(p->ctx, &b.s) == LLM_OK);
     for (int r = 0; r < ranks; r++) {
         uint32_t state = seed;
-        for (int i = 0; i < BE_PROGRAM_BUFFERS; i++) be_fill(p->b[r][i], (uint32_t)(i + 7 * r), 1);
+        for (int i = 0; i < BE_PROGRAM_BUFFERS; i++) {
+            const llm_buffer *to = p->b[r][i];
+            for (int k = 0; k < BE_ROWS; k++) memcpy(to->data + k * to->stride, p->begin[r][i][k], sizeof p->begin[r][i][k]);
+        }
         be_fill(p->gate[r], 3, 1);
         for (int i = 0; i < 25; i++) be_program_op(p, r, be_next(&state), fresh);
         llm_logits_op op;
@@ -831,7 +839,7 @@ static uint64_t be_program_run(be_program *p, int ranks, uint32_t seed, int fres
 
 static void be_test_programs(void) {
     for (int ranks = 1; ranks <= 2; ranks++) {
-        be_program one, three;
+        static be_program one, three;
         int different = 0;
         be_program_open(&one, 1, ranks);
         be_program_open(&three, 3, ranks);
@@ -992,7 +1000,7 @@ static size_t be_heap(void) {
 /* Thousands of small steps allocate nothing. */
 static void be_test_steps(void) {
     const llm_backend *t = llm_backend_cpu();
-    be_program p;
+    static be_program p;
     int calls[100] = {0}, all = 1;
     for (int threads = 1; threads <= 2; threads++) {
         be_program_open(&p, threads, 2);

@@ -244,12 +244,13 @@ static void spec_test_jumps(const char *path, const char *draft) {
 
 /* 500 greedy prompts, many at once, without drafts and with each kind of them: the same tokens, texts and log-probabilities. */
 static void spec_test_greedy(const char *path) {
-    enum { PROMPTS = TEST_BRIEF ? 50 : 500 };
+    enum { MOST = 500 };
+    const int n_prompts = TEST_BRIEF ? 50 : MOST;
     const struct {
         const char *draft;
         int grammar, jump;
     } ways[] = {{NULL, 0, 0}, {"[ngram]", 0, 0}, {path, 0, 0}, {NULL, 1, 0}, {NULL, 1, LLM__JUMP_MAX}, {path, 1, LLM__JUMP_MAX}};
-    static llm_request *r[2][500]; /* without drafts, with */
+    static llm_request *r[2][MOST]; /* without drafts, with */
     llm_grammar *g[LLM__COUNT(spec_forms)];
     llm_model *m;
     if (!CHECK(!llm_model_open(path, NULL, &m))) return;
@@ -265,7 +266,7 @@ static void spec_test_greedy(const char *path) {
         c.speculative_model = ways[way].draft, c.num_speculative_tokens = c.speculative_model ? 4 : 0, c.ngram_prompt_lookup_min = 1;
         if (!CHECK(!llm_engine_open(m, &c, &e))) return;
         e->p.n_jump = ways[way].jump, e->p.driver.now = spec_no_time;
-        for (int i = 0; i < PROMPTS; i++) {
+        for (int i = 0; i < n_prompts; i++) {
             int32_t prompt[48];
             llm_request_config q;
             memset(&q, 0, sizeof q);
@@ -275,20 +276,20 @@ static void spec_test_greedy(const char *path) {
             q.sampling.grammar = ways[way].grammar ? g[i % LLM__COUNT(spec_forms)] : NULL;
             if (!CHECK(!llm_request_submit(e, &q, &r[!without][i]))) return;
         }
-        for (int i = 0; i < PROMPTS; i++) CHECK(!llm_request_run(e, r[!without][i]));
-        for (int i = 0; i < PROMPTS && !without; i++) {
+        for (int i = 0; i < n_prompts; i++) CHECK(!llm_request_run(e, r[!without][i]));
+        for (int i = 0; i < n_prompts && !without; i++) {
             equal += spec_equal(r[0][i], r[1][i], 1);
             llm_request_free(r[1][i]);
         }
         llm_engine_get_stats(e, &stats);
-        CHECK(without ? !stats.drafts : equal == PROMPTS && stats.accepted_tokens > PROMPTS / (TEST_BRIEF ? 4 : 2));
+        CHECK(without ? !stats.drafts : equal == n_prompts && stats.accepted_tokens > n_prompts / (TEST_BRIEF ? 4 : 2));
         if (!without)
-            printf("%d of %d greedy answers equal with drafts of %s%s: %lld of %lld kept\n", equal, PROMPTS,
+            printf("%d of %d greedy answers equal with drafts of %s%s: %lld of %lld kept\n", equal, n_prompts,
                    ways[way].draft ? ways[way].draft : "", ways[way].grammar ? " and a grammar" : "", (long long)stats.accepted_tokens,
                    (long long)stats.draft_tokens);
         if (without || way + 1 == LLM__COUNT(ways) || way == 2) { /* who has the answers to compare with stays until they were */
             if (!without)
-                for (int i = 0; i < PROMPTS; i++) llm_request_free(r[0][i]);
+                for (int i = 0; i < n_prompts; i++) llm_request_free(r[0][i]);
             if (plain) llm_engine_close(plain);
             plain = without ? e : NULL;
         }
@@ -644,9 +645,10 @@ static const char spec_vllm[] =
 
 /* out (rows) = w x + b. */
 static void spec_product(const float *w, const float *b, const double *x, int rows, int cols, double *out) {
-    for (int r = 0; r < rows; r++) {
-        out[r] = b ? b[r] : 0;
-        for (int c = 0; c < cols; c++) out[r] += (double)w[r * cols + c] * x[c];
+    for (int r = 0; r < rows; r++, w += cols) {
+        double sum[4] = {b ? b[r] : 0};
+        for (int c = 0; c < cols; c++) sum[c % 4] += (double)w[c] * x[c];
+        out[r] = sum[0] + sum[1] + sum[2] + sum[3];
     }
 }
 

@@ -123,18 +123,15 @@ static void easy_test_generate(llm *l) {
     llm_get_answer(l, &a);
     CHECK(!a.finish && !a.text_len);
     /* zeroed and NULL are not the same: greedy is the same each time, a person's sampling is not */
-    char *drawn[6];
-    int same = 0, greedy = 0;
-    for (int i = 0; i < 6; i++) {
+    char *drawn[4];
+    for (int i = 0; i < 4; i++) {
         memset(&s, 0, sizeof s);
-        drawn[i] = llm_generate(l, "My favourite word is", i < 3 ? &s : NULL);
-        greedy += drawn[i] && i < 3 && !strcmp(drawn[i], drawn[0]);
-        same += drawn[i] && i > 3 && !strcmp(drawn[i], drawn[3]);
+        drawn[i] = llm_generate(l, "My favourite word is", i < 2 ? &s : NULL);
         llm_get_answer(l, &a);
-        CHECK(a.completion_tokens <= 256);
+        CHECK(drawn[i] && a.completion_tokens <= 256);
     }
-    CHECK(greedy == 3 && !same);
-    for (int i = 0; i < 6; i++) llm_string_free(drawn[i]);
+    CHECK(drawn[1] && !strcmp(drawn[0], drawn[1]) && drawn[3] && strcmp(drawn[2], drawn[3]));
+    for (int i = 0; i < 4; i++) llm_string_free(drawn[i]);
 }
 
 /* ---- messages ---- */
@@ -523,7 +520,11 @@ static void easy_test_estimate(void) {
     c.max_num_batched_tokens = 60000;
     c.kv_cache_memory_bytes = (int64_t)100 << 40;
     char need[32], free_now[32];
-    CHECK(!llm_model_estimate(m, &c, &x) && !x.fits && x.kv_bytes > (int64_t)1 << 40);
+    before = easy_resident();
+    const double begin = llm__now();
+    CHECK(!llm_model_estimate(m, &c, &x) && !x.fits && x.kv_bytes > (int64_t)10 << 40);
+    CHECK(easy_resident() - before < 64 << 20 &&
+          (TEST_BRIEF || llm__now() - begin < 2 * easy_slow())); /* at once, without books of the pages */
     CHECK(llm_engine_open(m, &c, &e) == LLM_ERR_NOMEM && !e);
     snprintf(need, sizeof need, "KV cache %lld", (long long)x.kv_bytes);
     snprintf(free_now, sizeof free_now, "are free");
