@@ -162,6 +162,7 @@
  *     >>arch                 the architecture: shapes and switches.
  *     >>rope                 rotary positions.
  *     >>loader               finding the tensors of a weight, whatever they are called.
+ *     >>requant              quantising while loading: --quantization q4_k of a folder whose weights are floats.
  *     >>quant_rows           rows of quantised matrices, whatever the order in which a method packs them.
  *     >>quant_seek           the tensors of a quantised matrix, found and checked.
  *     >>loader_adapters      adapters on their way through the loader.
@@ -572,7 +573,8 @@ typedef struct llm_model_config {
     llm_log_fn log;                 /* NULL: silent */
     void *log_user;
     const char *builtin_template; /* for a model that brings no chat template: one of llm_template_builtin; NULL: none */
-    const char *quantization;     /* the method that the files must have ("awq", "gptq", "gguf", ...); NULL or "None": whatever they have */
+    const char *quantization;     /* the method that the files must have ("awq", "gptq", "gguf", ...); of a folder of floats also what they
+                                 become while they are loaded: weight_only_int8, fp8, nf4, mxfp4, q8_0, q4_k, ...; NULL, "None": nothing */
     float rope_scaling_factor;    /* above 1: dynamic NTK as TurboMind has it, in place of what the files say; 0: as they say */
     int use_logn_attn;            /* 1: queries beyond the model's length are scaled by log(position) / log(length); 0: as the files say */
     int language_model_only;      /* 1: of a model with vision the text part alone, else it is refused */
@@ -1577,7 +1579,8 @@ LLM_API void llm_options_free(llm_options *o);
                      "dummy: random weights from config.json alone"), \
         LLM_OPT_BOOL(T, m.no_mmap, group, "no-mmap", \
                      "read files whole instead of mapping them: they may be changed or cut short while they are used"), \
-        LLM_OPT_CHOICE(T, m.quantization, group, "q|quantization", LLM_QUANTIZATIONS, "what the files must be; None: whatever they are"), \
+        LLM_OPT_CHOICE(T, m.quantization, group, "q|quantization", LLM_QUANTIZATIONS, \
+                       "what the files must be; of floats what they become while loading (q4_k, nf4, ...)"), \
         LLM_OPT_FLOAT(T, m.rope_scaling_factor, group, "rope-scaling-factor", 0, 1000, \
                       "dynamic NTK: prompts longer than the model's length, by so much at most (0: as the files say)"), \
         LLM_OPT_BOOL(T, m.use_logn_attn, group, "use-logn-attn", "scale queries beyond the model's length by its logarithm"), \
@@ -1589,7 +1592,7 @@ LLM_API void llm_options_free(llm_options *o);
 
 #define LLM_QUANTIZATIONS \
     "None|awq|gptq|gpt|smoothquant|smooth_quant|weight_only_int8|fp8|gguf|compressed-tensors|mxfp4|bitsandbytes|awq_marlin|gptq_marlin|" \
-    "fbgemm_fp8|modelopt|ascend|auto-round"
+    "fbgemm_fp8|modelopt|ascend|auto-round|wint8|int8_weight_only|nf4|q8_0|q6_k|q5_k|q5_0|q4_k|q4_1|q4_0|q3_k|q2_k"
 
 #define LLM_OPTIONS_ENGINE(T, e, group) \
     LLM_OPT_FIELD(T, e, max_model_len, group, "c|max-model-len|ctx-size|session-len", "context: tokens of prompt and answer"), \
@@ -13399,7 +13402,8 @@ static void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, 
     if (s->read)
         for (int64_t at = 0, n_read; at < n; at += n_read) { /* whole blocks, some at a time */
             uint8_t some[LLM__SOME_COLUMNS * 4];
-            const int64_t from = (s->col + col + at) / 32 * 32, skip = s->col + col + at - from;
+            const int64_t block = LLM__MAX(llm__type_block(s->type), 32), from = (s->col + col + at) / block * block,
+                          skip = s->col + col + at - from;
             n_read = LLM__MIN(n - at, (int64_t)LLM__SOME_COLUMNS - skip);
             s->read(s->data, row, 1, 1, from, LLM__MIN((int64_t)LLM__SOME_COLUMNS, s->stored_cols - from), some);
             llm__dequant_columns(s->type, some, skip, n_read, dst + at);
@@ -16564,7 +16568,11 @@ static int llm__quantise_small(const llm__blocks_loops *loops, llm__blocks *b, i
     return ok;
 }
 
-/* Q8_0: no search, the largest value is 127. */
+/* Q8_0: no search, the largest value is 127.
+ *
+ *     d    f16    the largest size / 127
+ *     q    32 bytes, two's complement
+ */
 static int llm__quantise_q8(const llm__blocks_loops *loops, llm__blocks *b, int count, uint8_t *to) {
     uint8_t code[32 * LLM__ROWS];
     int ok = 1;
@@ -16628,7 +16636,13 @@ static int llm__blocks_super(llm__blocks *b, int first, int n, int top, uint8_t 
     return ok;
 }
 
-/* Q4_K and Q5_K: two super-blocks of 8 blocks of 32. */
+/* Q4_K and Q5_K: two super-blocks of 8 blocks of 32.
+ *
+ *     d, dm     f16     what the scales and the minimums are multiples of
+ *     scales    12 bytes, 8 scales and 8 minimums of 6 bits
+ *     high      of Q5_K 32 bytes: bit j of byte i is the fifth bit of element i of block j
+ *     low       128 bytes: nibbles, of blocks 2j in the low and 2j + 1 in the high halves
+ */
 static int llm__quantise_q45k(const llm__blocks_loops *loops, llm__blocks *b, int bits, int count, uint8_t *to) {
     const int bytes = bits == 5 ? 176 : 144;
     uint8_t code[512], s[8], m[8];
@@ -16670,7 +16684,12 @@ static int llm__blocks_signed(llm__blocks *b, float lo, float hi, uint8_t *d_at,
     return ok;
 }
 
-/* Q6_K: 16 blocks of 16, scales of 8 bits. */
+/* Q6_K: 16 blocks of 16, scales of 8 bits.
+ *
+ *     low       128 bytes: nibbles, the first half's elements i and i + 64 in byte i, i + 32 and i + 96 in byte i + 32
+ *     high      64 bytes: two bits of elements i, i + 32, i + 64 and i + 96 of a half
+ *     scales    16 bytes, then d, f16
+ */
 static int llm__quantise_q6k(const llm__blocks_loops *loops, llm__blocks *b, uint8_t *to) {
     uint8_t code[256];
     loops->symmetric(b, -32, 31, 9, 0.1f);
@@ -16695,7 +16714,12 @@ static void llm__put_pairs(uint8_t *to, const uint8_t *code) {
         }
 }
 
-/* Q3_K: 16 blocks of 16, scales of 6 bits. */
+/* Q3_K: 16 blocks of 16, scales of 6 bits.
+ *
+ *     high      32 bytes: bit j of byte i is the third bit of element 32 j + i
+ *     low       64 bytes: two bits of each element
+ *     scales    12 bytes: 16 low nibbles, then the two high bits of each; d, f16
+ */
 static int llm__quantise_q3k(const llm__blocks_loops *loops, llm__blocks *b, uint8_t *to) {
     uint8_t code[256];
     int8_t s[16];
@@ -16714,7 +16738,11 @@ static int llm__quantise_q3k(const llm__blocks_loops *loops, llm__blocks *b, uin
     return ok;
 }
 
-/* Q2_K: 16 blocks of 16, scales and minimums of 4 bits. */
+/* Q2_K: 16 blocks of 16, scales and minimums of 4 bits.
+ *
+ *     scales    16 bytes: a scale in the low, a minimum in the high half
+ *     low       64 bytes: two bits of each element; d and dm, f16
+ */
 static int llm__quantise_q2k(const llm__blocks_loops *loops, llm__blocks *b, uint8_t *to) {
     uint8_t code[256], s[16], m[16];
     loops->affine(b, 3, 15, -0.5f, 0.1f);
@@ -17348,9 +17376,10 @@ static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_
     }
     const int super = llm__format_super(llm__format_of(s->type));
     for (int64_t j = 0, n; j < blocks; j += n) {
-        n = s->read ? LLM__MIN(blocks - j, (int64_t)LLM__SUPER) : blocks;
-        llm__pack_places(w, b, super ? -(s->col / 32 % 8) : j, n, some, row);
-        llm__pack_some(s->type, b, row, super ? s->col / 32 % 8 : 0, n, to);
+        const int64_t off = super ? (s->col / 32 + j) % 8 : 0; /* blocks of a super-block before the next one */
+        n = s->read ? LLM__MIN(blocks - j, (int64_t)LLM__SUPER - off) : blocks;
+        llm__pack_places(w, b, j - off, super && s->read ? (int64_t)LLM__SUPER : n, some, row);
+        llm__pack_some(s->type, b, row, off, n, to);
         to += b->pair * (llm__kind_head(kind) + n * llm__kind_block(kind));
     }
 }
@@ -24383,6 +24412,7 @@ struct llm_model {
     int dummy;                  /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
     struct llm__vision *vision; /* what it sees with (>>vision); NULL: it does not see */
     char *path;
+    int requant;           /* quantised while it is loaded: as what (>>requant); 0: it is not */
     char quantization[96]; /* how the files are quantised, in words */
     int plain_sampling;    /* no_generation_config of the config */
 };
@@ -24518,6 +24548,7 @@ typedef struct llm__loader {
     int64_t n_params, bytes, step_bytes; /* what is tied counts once; of what was taken, the part that a token reads; the sum of these */
     int n_slots;                         /* of every site; 0: no sites */
     int64_t wide;                        /* rows of the widest layer that adapters may add to, but for the output layer and experts */
+    int heading;                         /* it is the output layer that is loaded, which may be the embedding's tensor */
     int dry;                             /* nothing is unpacked */
     int64_t unpacked;                    /* bytes that would be */
     int balance;                         /* keys will be rounded: see llm__load_balanced */
@@ -24537,6 +24568,10 @@ static int llm__quant_is(const llm__loader *L, const llm__tensor *t);
 
 /* Fills in what a segment says of the matrix (rows, cols) whose first tensor is t. Errors are L->r. */
 static void llm__quant_seek(llm__loader *L, const llm__tensor *t, int64_t rows, int64_t cols, llm_segment *s);
+
+/* Makes a segment of floats, whose fields say how the matrix (rows, cols) of a slot is stored, one that is read as quantised rows, if the
+ * model is quantised while it is loaded and this matrix is one that becomes so. t: where it stands. Errors are L->r. */
+static void llm__requant(llm__loader *L, int slot, const llm__tensor *t, int64_t rows, int64_t cols, llm_segment *s);
 
 /* How names of layers begin: the first that any tensor of the file has, behind `skip` bytes that all have. A file of one
  * family has one of them; the longer ones stand later, where they are not mistaken for their own beginnings. */
@@ -24761,6 +24796,7 @@ static int llm__loader_seek(llm__loader *L, int slot, llm__slice which, int64_t 
     int64_t stored_rows = s->transposed ? LLM__MAX(cols, 1) : rows;
     if (stacked && s->data) s->data = (const uint8_t *)s->data + which.first * stored_rows * llm__row_bytes(s->type, s->stored_cols);
     if (t->type == LLM_TYPE_F8_E4M3 || t->type == LLM_TYPE_F8_E5M2 || t->type == LLM_TYPE_I8) llm__loader_scale(L, t, s);
+    if (matrix && !bias && s->data) llm__requant(L, slot, t, rows, cols, s);
     return !L->r;
 }
 
@@ -24774,6 +24810,201 @@ static llm_segment *llm__loader_segment(llm__loader *L, int list, int64_t n) {
     s->n_rows = n;
     to->rows += n;
     return s;
+}
+
+/* ============================================================================
+ * >>requant   Quantising while loading: --quantization q4_k of a folder whose weights are floats.
+ * ============================================================================
+ * Rows are made when a backend reads them (llm_segment.read), some at a time, from the mapped file, whose pages are given back: memory
+ * holds the result and what is being worked on. What is made is what a file with these quantised weights would have, so the logits are the
+ * same to the bit.
+ *
+ *     weight_only_int8, wint8     bytes, a scale a row: its largest size / 127, as f16 (so that blocks of Q8_0 hold it)
+ *     fp8                         e4m3, a scale a row in f32: its largest size / 448
+ *     nf4                         bitsandbytes' table, a scale for 64 columns of a row
+ *     mxfp4, q8_0, q4_0, q4_k, ...  as >>quantise makes blocks; rows that are no whole blocks take the next type that fits, as in GGUF
+ *
+ * The layers' matrices become these, experts too; routers, norms and biases stay as they are, and so does the embedding, of which only
+ * rows are read. So does the output layer, as other engines have it, but for types of GGUF files: there it becomes Q6_K, or Q8_0. */
+
+/* Names, the type of blocks, and whether a row has one scale. */
+static const struct {
+    const char *names; /* the first is shown */
+    int32_t type, by_row;
+} llm__requant_forms[] = {
+    {"", 0, 0},
+    {"weight_only_int8 wint8 int8_weight_only", LLM_TYPE_Q8_0, 1},
+    {"fp8 wfp8", LLM_TYPE_F8_32, 1},
+    {"nf4 bitsandbytes bnb", LLM_TYPE_NF4, 0},
+    {"mxfp4", LLM_TYPE_MXFP4, 0},
+    {"q8_0", LLM_TYPE_Q8_0, 0},
+    {"q6_k", LLM_TYPE_Q6_K, 0},
+    {"q5_k", LLM_TYPE_Q5_K, 0},
+    {"q5_0", LLM_TYPE_Q5_0, 0},
+    {"q4_k", LLM_TYPE_Q4_K, 0},
+    {"q4_1", LLM_TYPE_Q4_1, 0},
+    {"q4_0", LLM_TYPE_Q4_0, 0},
+    {"q3_k", LLM_TYPE_Q3_K, 0},
+    {"q2_k", LLM_TYPE_Q2_K, 0},
+};
+
+/* The llm__requant_form of a name as command lines have it; 0: none of these. */
+static int llm__requant_named(const char *name) {
+    char lower[40];
+    size_t n = 0;
+    for (; name[n] && n < sizeof lower - 1; n++)
+        lower[n] = name[n] == '-' ? '_' : (char)(name[n] >= 'A' && name[n] <= 'Z' ? name[n] + 32 : name[n]);
+    lower[n] = 0;
+    for (int i = 1; i < LLM__COUNT(llm__requant_forms); i++)
+        if (llm__word_index(llm__requant_forms[i].names, llm__lit(lower)) >= 0) return i;
+    return 0;
+}
+
+/* Its name, "q4_k". */
+static const char *llm__requant_name(int form) {
+    static const char *const names[] = {
+        "", "weight_only_int8", "fp8", "nf4", "mxfp4", "q8_0", "q6_k", "q5_k", "q5_0", "q4_k", "q4_1", "q4_0", "q3_k", "q2_k"};
+    return names[form];
+}
+
+/* A matrix that is made when it is read. */
+typedef struct llm__requanted {
+    const uint8_t *data; /* NULL: in parts */
+    const llm__tensor_parts *parts;
+    const float *scales; /* (rows), where a row has one */
+    int64_t rows, cols, stored_cols;
+    int32_t from, to;
+    int transposed, mapped;
+} llm__requanted;
+
+/* Columns [col, col + n) of a row, as floats. */
+static void llm__requant_values(const llm__requanted *m, int64_t row, int64_t col, int64_t n, float *x) {
+    const int64_t bytes = llm__row_bytes(m->from, m->stored_cols);
+    llm__tensor t = LLM__ZERO;
+    t.type = m->from;
+    t.data = m->data;
+    t.parts = m->parts;
+    if (!m->transposed) llm__tensor_values(&t, row, m->cols, col, n, x);
+    for (int64_t i = 0; i < n && m->transposed; i++) llm__dequant_columns(m->from, m->data + (col + i) * bytes, row, 1, x + i);
+}
+
+/* A row's scale, of what has one. */
+static float llm__requant_scale(const llm__requanted *m, int64_t row) {
+    float x[256], most = 0;
+    for (int64_t c = 0; c < m->cols; c += 256) {
+        const int64_t n = LLM__MIN((int64_t)256, m->cols - c);
+        llm__requant_values(m, row, c, n, x);
+        for (int64_t i = 0; i < n; i++) most = LLM__MAX(most, fabsf(x[i]));
+    }
+    return m->to == LLM_TYPE_Q8_0 ? llm__f16_to_f32(llm__f32_to_f16(most / 127)) : most / 448;
+}
+
+/* Blocks of 32 bytes with the row's scale: integers, or e4m3. */
+static void llm__requant_bytes(const llm__requanted *m, float scale, const float *x, int64_t n, uint8_t *to) {
+    const float by = scale > 0 ? 1 / scale : 0;
+    const uint16_t half = llm__f32_to_f16(scale);
+    const int integers = m->to == LLM_TYPE_Q8_0;
+    for (int64_t i = 0; i < n; i++) {
+        if (i % 32 == 0) {
+            memcpy(to, integers ? (const void *)&half : (const void *)&scale, integers ? 2 : 4);
+            to += integers ? 2 : 4;
+        }
+        const float q = x[i] * by;
+        *to++ = integers ? (uint8_t)(int8_t)LLM__MIN(LLM__MAX(rintf(q), -128), 127) : llm__f32_to_e4m3(q);
+    }
+}
+
+/* Blocks of 32 of NF4, two by two with one scale. `skip`: columns before the ones that are wanted, that share the first's. */
+static void llm__requant_nf4(const float *x, int64_t skip, int64_t n, int64_t whole, uint8_t *to) {
+    const float *table = llm__type_values(LLM_TYPE_NF4);
+    for (int64_t i = skip; i < skip + n; i += 32, to += 20) {
+        const int64_t from = i / 64 * 64, end = LLM__MIN(from + 64, whole);
+        float most = 0;
+        for (int64_t k = from; k < end; k++) most = LLM__MAX(most, fabsf(x[k]));
+        memcpy(to, &most, 4);
+        uint8_t code[32];
+        for (int k = 0; k < 32; k++) {
+            const float v = most > 0 ? x[i + k] / most : 0;
+            code[k] = 0;
+            for (int c = 0; c < 15; c++) code[k] = (uint8_t)(code[k] + (v > (table[c] + table[c + 1]) / 2));
+        }
+        for (int k = 0; k < 16; k++) to[4 + k] = (uint8_t)(code[k] | code[k + 16] << 4);
+    }
+}
+
+/* The pages of a row that was read to its end, in the mapped file. */
+static void llm__requant_rest(const llm__requanted *m, int64_t row, int64_t n) {
+    const int64_t bytes = llm__row_bytes(m->from, m->stored_cols);
+    if (m->mapped && !m->transposed && m->data) llm__file_rest(m->data + row * bytes, (size_t)(n * bytes));
+}
+
+/* llm_segment.read. Values that are no numbers make blocks that are none, as they would without quantising. */
+static void llm__requant_read(const void *matrix, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to) {
+    const llm__requanted *m = (const llm__requanted *)matrix;
+    const int64_t row_bytes = llm__row_bytes(m->to, n_cols);
+    float x[384];
+    for (int64_t r = 0; r < n; r++) {
+        uint8_t *out = (uint8_t *)to + r * row_bytes;
+        const int64_t at_row = row + r * step;
+        for (int64_t c = col, some; c < col + n_cols; c += some, out += llm__row_bytes(m->to, some)) {
+            const int64_t before = m->to == LLM_TYPE_NF4 ? c % 64 : 0;
+            some = LLM__MIN((int64_t)256, col + n_cols - c);
+            const int64_t whole = m->to == LLM_TYPE_NF4 ? LLM__MIN((before + some + 63) / 64 * 64, m->cols - c + before) : some;
+            llm__requant_values(m, at_row, c - before, whole, x);
+            if (m->scales) llm__requant_bytes(m, m->scales[at_row], x, some, out);
+            else if (m->to == LLM_TYPE_NF4) llm__requant_nf4(x, before, some, whole, out);
+            else if (!llm__quantise(m->to, x, NULL, 1, some, out)) memset(out, 0xFF, (size_t)llm__row_bytes(m->to, some));
+        }
+    }
+    if (col + n_cols == m->cols && step == 1) llm__requant_rest(m, row, n);
+}
+
+/* The type that rows of so many columns get; 0: none. */
+static int32_t llm__requant_type(int32_t type, int64_t cols) {
+    static const int32_t small[][2] = {{LLM_TYPE_Q2_K, LLM_TYPE_Q4_0},
+                                       {LLM_TYPE_Q3_K, LLM_TYPE_Q4_0},
+                                       {LLM_TYPE_Q4_K, LLM_TYPE_Q5_0},
+                                       {LLM_TYPE_Q5_K, LLM_TYPE_Q5_1},
+                                       {LLM_TYPE_Q6_K, LLM_TYPE_Q8_0}};
+    for (int i = 0; i < LLM__COUNT(small) && cols % llm__type_block(type); i++)
+        if (small[i][0] == type) type = small[i][1];
+    return cols % llm__type_block(type) ? 0 : type;
+}
+
+/* Scales of all rows. A value that is no number is told here, where there are such; elsewhere block by block nobody could be told. */
+static void llm__requant_scales(llm__loader *L, const llm__tensor *t, llm__requanted *m) {
+    float *scales = (float *)llm__arena_take(&L->keep, (size_t)m->rows * sizeof *scales);
+    if (!scales) L->r = llm__nomem();
+    for (int64_t r = 0; r < m->rows && !L->r; r++) {
+        scales[r] = llm__requant_scale(m, r);
+        if (!(scales[r] < 60000)) L->r = llm__bad(L->m->path, "tensor", t->name, "row %lld has values that are not finite", (long long)r);
+        if (r % 256 == 255) llm__requant_rest(m, r - 255, 256);
+    }
+    m->scales = scales;
+}
+
+static void llm__requant(llm__loader *L, int slot, const llm__tensor *t, int64_t rows, int64_t cols, llm_segment *s) {
+    const int form = L->m->requant, gguf = form > 4;
+    if (!form || L->r || (s->type != LLM_TYPE_F32 && s->type != LLM_TYPE_F16 && s->type != LLM_TYPE_BF16)) return;
+    if (slot == LLM__W_ROUTER || slot == LLM__W_ROUTER2 || slot == LLM__W_S_SCALE) return;
+    if (L->layer < 0 && (!gguf || !L->heading)) return;
+    int32_t type = llm__requant_forms[form].type;
+    if (L->layer < 0 && type != LLM_TYPE_Q8_0) type = LLM_TYPE_Q6_K;
+    type = llm__requant_type(type, cols);
+    llm__requanted *m = type ? (llm__requanted *)llm__arena_get(&L->keep, sizeof *m) : NULL;
+    if (type && !m) L->r = llm__nomem();
+    if (!m) return;
+    m->data = t->parts ? NULL : (const uint8_t *)s->data;
+    m->parts = t->parts;
+    m->rows = rows, m->cols = cols, m->stored_cols = s->stored_cols;
+    m->from = s->type, m->to = type;
+    m->transposed = s->transposed, m->mapped = s->mapped;
+    if (llm__requant_forms[form].by_row && L->backend && !L->dry) llm__requant_scales(L, t, m);
+    s->data = m;
+    s->type = type;
+    s->stored_cols = cols;
+    s->transposed = s->mapped = 0;
+    s->read = llm__requant_read;
 }
 
 /* ============================================================================
@@ -26202,7 +26433,9 @@ static void llm__load_model(llm__loader *L, llm__net_rank *rank) {
             llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &rank->positions);
     }
     if (rank->last) {
+        L->heading = 1;
         llm__load(L, LLM_ROLE_HEAD, tied ? LLM__W_EMBED : LLM__W_HEAD, rank->vocab, D, tied ? -1 : 0, &rank->head);
+        L->heading = 0;
         if (tied) L->n_params -= rank->vocab.n * a->hidden;
         llm__load_norm(L, LLM__W_OUT_NORM, 1, &rank->out_norm);
     }
@@ -27051,7 +27284,8 @@ static void llm__model_quantization(llm_model *m) {
     char bits[24] = "", group[32] = "";
     if (q->bits) snprintf(bits, sizeof bits, ", %d bits", (int)q->bits);
     if (q->group > 0) snprintf(group, sizeof group, ", groups of %d", (int)q->group);
-    snprintf(m->quantization, sizeof m->quantization, "%s%s%s", m->source.gguf ? "gguf" : llm__quant_name(q->method), bits, group);
+    if (m->requant) snprintf(m->quantization, sizeof m->quantization, "none, quantised while loading: %s", llm__requant_name(m->requant));
+    else snprintf(m->quantization, sizeof m->quantization, "%s%s%s", m->source.gguf ? "gguf" : llm__quant_name(q->method), bits, group);
 }
 
 /* What llm_model_get_info tells. Strings belong to the model. The file's type is the one that most bytes of its
@@ -27118,12 +27352,15 @@ static llm_result llm__model_senses(const llm_model *m, const llm_model_config *
     return LLM_OK;
 }
 
-/* `quantization` only says what the files say too, so one that they contradict is a mistake: another model was meant. */
-static llm_result llm__model_quantized(const llm_model *m, const char *wanted) {
+/* `quantization` says what the files say too, so one that they contradict is a mistake: another model was meant. Of files that are not
+ * quantised it says what they become while they are loaded. */
+static llm_result llm__model_quantized(llm_model *m, const char *wanted) {
     const llm__quant *q = &m->source.quant;
     const char *method = m->source.gguf ? "gguf" : llm__quant_name(q->method);
     if (!wanted || llm__alias_among("none", llm__lit(wanted), NULL) || llm__alias_among(wanted, llm__lit(method), NULL)) return LLM_OK;
     if (!m->source.gguf && llm__quant_is_called(q, wanted)) return LLM_OK;
+    if (!m->source.gguf && q->method == LLM__QUANT_NONE) m->requant = llm__requant_named(wanted);
+    if (m->requant) return LLM_OK;
     return llm__error(LLM_ERR_ARG, "quantization: %.40s, but the method of %s is %.40s", wanted, m->path, method);
 }
 
@@ -46723,8 +46960,8 @@ static llm_result llm__setup_format(llm_setup *s) {
     const char *f = s->model_format, *q = s->files.quantization;
     if (!f || !strcmp(f, "hf")) return LLM_OK;
     if (!strcmp(f, "llama"))
-        return llm__error(LLM_ERR_ARG, "model_format: llama, a folder as Meta gives it (consolidated.00.pth) cannot be read, take one of "
-                                       "Hugging Face's (hf)");
+        return llm__error(LLM_ERR_ARG, "model_format: llama, leave it out: a folder as Meta gives it (consolidated.00.pth) is known by its "
+                                       "files, as one of Hugging Face's (hf) is");
     if (q && strcmp(q, f)) return llm__error(LLM_ERR_ARG, "model_format: %s, and quantization says %.40s", f, q);
     s->files.quantization = f;
     return LLM_OK;

@@ -201,7 +201,11 @@ static int llm__quantise_small(const llm__blocks_loops *loops, llm__blocks *b, i
     return ok;
 }
 
-/* Q8_0: no search, the largest value is 127. */
+/* Q8_0: no search, the largest value is 127.
+ *
+ *     d    f16    the largest size / 127
+ *     q    32 bytes, two's complement
+ */
 static int llm__quantise_q8(const llm__blocks_loops *loops, llm__blocks *b, int count, uint8_t *to) {
     uint8_t code[32 * LLM__ROWS];
     int ok = 1;
@@ -265,7 +269,13 @@ static int llm__blocks_super(llm__blocks *b, int first, int n, int top, uint8_t 
     return ok;
 }
 
-/* Q4_K and Q5_K: two super-blocks of 8 blocks of 32. */
+/* Q4_K and Q5_K: two super-blocks of 8 blocks of 32.
+ *
+ *     d, dm     f16     what the scales and the minimums are multiples of
+ *     scales    12 bytes, 8 scales and 8 minimums of 6 bits
+ *     high      of Q5_K 32 bytes: bit j of byte i is the fifth bit of element i of block j
+ *     low       128 bytes: nibbles, of blocks 2j in the low and 2j + 1 in the high halves
+ */
 static int llm__quantise_q45k(const llm__blocks_loops *loops, llm__blocks *b, int bits, int count, uint8_t *to) {
     const int bytes = bits == 5 ? 176 : 144;
     uint8_t code[512], s[8], m[8];
@@ -307,7 +317,12 @@ static int llm__blocks_signed(llm__blocks *b, float lo, float hi, uint8_t *d_at,
     return ok;
 }
 
-/* Q6_K: 16 blocks of 16, scales of 8 bits. */
+/* Q6_K: 16 blocks of 16, scales of 8 bits.
+ *
+ *     low       128 bytes: nibbles, the first half's elements i and i + 64 in byte i, i + 32 and i + 96 in byte i + 32
+ *     high      64 bytes: two bits of elements i, i + 32, i + 64 and i + 96 of a half
+ *     scales    16 bytes, then d, f16
+ */
 static int llm__quantise_q6k(const llm__blocks_loops *loops, llm__blocks *b, uint8_t *to) {
     uint8_t code[256];
     loops->symmetric(b, -32, 31, 9, 0.1f);
@@ -332,7 +347,12 @@ static void llm__put_pairs(uint8_t *to, const uint8_t *code) {
         }
 }
 
-/* Q3_K: 16 blocks of 16, scales of 6 bits. */
+/* Q3_K: 16 blocks of 16, scales of 6 bits.
+ *
+ *     high      32 bytes: bit j of byte i is the third bit of element 32 j + i
+ *     low       64 bytes: two bits of each element
+ *     scales    12 bytes: 16 low nibbles, then the two high bits of each; d, f16
+ */
 static int llm__quantise_q3k(const llm__blocks_loops *loops, llm__blocks *b, uint8_t *to) {
     uint8_t code[256];
     int8_t s[16];
@@ -351,7 +371,11 @@ static int llm__quantise_q3k(const llm__blocks_loops *loops, llm__blocks *b, uin
     return ok;
 }
 
-/* Q2_K: 16 blocks of 16, scales and minimums of 4 bits. */
+/* Q2_K: 16 blocks of 16, scales and minimums of 4 bits.
+ *
+ *     scales    16 bytes: a scale in the low, a minimum in the high half
+ *     low       64 bytes: two bits of each element; d and dm, f16
+ */
 static int llm__quantise_q2k(const llm__blocks_loops *loops, llm__blocks *b, uint8_t *to) {
     uint8_t code[256], s[16], m[16];
     loops->affine(b, 3, 15, -0.5f, 0.1f);

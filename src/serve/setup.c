@@ -123,8 +123,8 @@ static llm_result llm__setup_format(llm_setup *s) {
     const char *f = s->model_format, *q = s->files.quantization;
     if (!f || !strcmp(f, "hf")) return LLM_OK;
     if (!strcmp(f, "llama"))
-        return llm__error(LLM_ERR_ARG, "model_format: llama, a folder as Meta gives it (consolidated.00.pth) cannot be read, take one of "
-                                       "Hugging Face's (hf)");
+        return llm__error(LLM_ERR_ARG, "model_format: llama, leave it out: a folder as Meta gives it (consolidated.00.pth) is known by its "
+                                       "files, as one of Hugging Face's (hf) is");
     if (q && strcmp(q, f)) return llm__error(LLM_ERR_ARG, "model_format: %s, and quantization says %.40s", f, q);
     s->files.quantization = f;
     return LLM_OK;
