@@ -48,6 +48,7 @@
  *     >>api-model            A model: weights, tokenizer and chat template, read-only and shareable between engines and threads.
  *     >>api-hub              Models of the Hugging Face Hub: found in its local cache, fetched into it, listed, removed.
  *     >>api-media            Pictures and videos, for models that see.
+ *     >>api-quantize         Files of smaller weights.
  *     >>api-sampler          How the next token is chosen, and when an answer ends.
  *     >>api-engine           Threads, backend, KV pages and scheduler for one model.
  *     >>api-request          One prompt, n answers. Submit from any thread; one thread steps the engine.
@@ -126,6 +127,7 @@
  *     >>kernels_avx512       products with 32 registers of 64 bytes: all 16 rows at a time, with and without vpdpbusd.
  *     >>kernels_amx          products of tiles: Intel's AMX, sixteen tokens with sixteen rows at a time.
  *     >>kernels_neon         products with 32 registers of 16 bytes: sdot, ARMv8.2's dot product.
+ *     >>quantise             floats to the formats of quantised blocks.
  *     >>peak                 what this machine can do at most, measured.
  *     >>linear               weights: from the tensors of a file to a plan of packed blocks.
  *     >>pack                 packing weights.
@@ -160,6 +162,7 @@
  *     >>arch                 the architecture: shapes and switches.
  *     >>rope                 rotary positions.
  *     >>loader               finding the tensors of a weight, whatever they are called.
+ *     >>requant              quantising while loading: --quantization q4_k of a folder whose weights are floats.
  *     >>quant_rows           rows of quantised matrices, whatever the order in which a method packs them.
  *     >>quant_seek           the tensors of a quantised matrix, found and checked.
  *     >>loader_adapters      adapters on their way through the loader.
@@ -172,6 +175,8 @@
  *     >>lora                 what a fine-tuning has learnt, beside the weights.
  *     >>eagle                EAGLE heads.
  *     >>eagle_convert        the folder of an EAGLE head from SafeAILab's layout to vLLM's.
+ *     >>mixture              which tensor of a GGUF file gets which type when a model is quantised.
+ *     >>quantize             a GGUF file of smaller weights.
  *   vision/
  *     >>picture              pictures as three bytes a pixel, out of files and raw pixels.
  *     >>resize               resizing as Pillow does it, to the bit.
@@ -568,7 +573,8 @@ typedef struct llm_model_config {
     llm_log_fn log;                 /* NULL: silent */
     void *log_user;
     const char *builtin_template; /* for a model that brings no chat template: one of llm_template_builtin; NULL: none */
-    const char *quantization;     /* the method that the files must have ("awq", "gptq", "gguf", ...); NULL or "None": whatever they have */
+    const char *quantization;     /* the method that the files must have ("awq", "gptq", "gguf", ...); of a folder of floats also what they
+                                 become while they are loaded: weight_only_int8, fp8, nf4, mxfp4, q8_0, q4_k, ...; NULL, "None": nothing */
     float rope_scaling_factor;    /* above 1: dynamic NTK as TurboMind has it, in place of what the files say; 0: as they say */
     int use_logn_attn;            /* 1: queries beyond the model's length are scaled by log(position) / log(length); 0: as the files say */
     int language_model_only;      /* 1: of a model with vision the text part alone, else it is refused */
@@ -722,6 +728,27 @@ LLM_API int64_t llm_media_values(const llm_media *media, int32_t view, float *va
  * fewer placeholders than pictures. */
 LLM_API llm_result llm_media_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_media *const *media,
                                       int32_t n_media, llm_tokens *ids);
+
+/* ---------------------------------------------------------------------------
+ * >>api-quantize   Files of smaller weights.
+ * --------------------------------------------------------------------------- */
+
+typedef struct llm_quantize_config {
+    const char *type;                         /* a mixture by its name: "q4_k_m", "q8_0", ...; NULL: q4_k_m */
+    int32_t n_threads;                        /* 0: all cores this process may use */
+    int allow_requantize;                     /* 1: matrices that are quantised already may become others, which loses twice */
+    int pure;                                 /* 1: one type for all matrices, none of the mixture's exceptions */
+    int keep_output;                          /* 1: the output layer stays as it is */
+    const char *output_type, *embedding_type; /* of the output layer and the embedding; NULL: the mixture's */
+    int (*progress)(void *user, const char *what,
+                    double done); /* done: 0 to 1; a value other than 0 ends it: LLM_ERR_CANCELLED. NULL: none */
+    void *progress_user;
+} llm_quantize_config;
+
+/* Writes the GGUF file `to` with the weights of the GGUF file `path` in smaller types. It is written under another name (to.part) and gets
+ * its own when it is whole and was read again; until then, and after errors, what stood there stays. cfg may be NULL. report gets, as JSON,
+ * {"type", "n_params", "bytes_before", "bytes_after", "bits_per_weight", "n_tensors", "n_changed"}; NULL: it is not wanted. */
+LLM_API llm_result llm_quantize(const char *path, const char *to, const llm_quantize_config *cfg, llm_text *report);
 
 /* ---------------------------------------------------------------------------
  * >>api-sampler   How the next token is chosen, and when an answer ends.
@@ -1552,7 +1579,8 @@ LLM_API void llm_options_free(llm_options *o);
                      "dummy: random weights from config.json alone"), \
         LLM_OPT_BOOL(T, m.no_mmap, group, "no-mmap", \
                      "read files whole instead of mapping them: they may be changed or cut short while they are used"), \
-        LLM_OPT_CHOICE(T, m.quantization, group, "q|quantization", LLM_QUANTIZATIONS, "what the files must be; None: whatever they are"), \
+        LLM_OPT_CHOICE(T, m.quantization, group, "q|quantization", LLM_QUANTIZATIONS, \
+                       "what the files must be; of floats what they become while loading (q4_k, nf4, ...)"), \
         LLM_OPT_FLOAT(T, m.rope_scaling_factor, group, "rope-scaling-factor", 0, 1000, \
                       "dynamic NTK: prompts longer than the model's length, by so much at most (0: as the files say)"), \
         LLM_OPT_BOOL(T, m.use_logn_attn, group, "use-logn-attn", "scale queries beyond the model's length by its logarithm"), \
@@ -1564,7 +1592,7 @@ LLM_API void llm_options_free(llm_options *o);
 
 #define LLM_QUANTIZATIONS \
     "None|awq|gptq|gpt|smoothquant|smooth_quant|weight_only_int8|fp8|gguf|compressed-tensors|mxfp4|bitsandbytes|awq_marlin|gptq_marlin|" \
-    "fbgemm_fp8|modelopt|ascend|auto-round"
+    "fbgemm_fp8|modelopt|ascend|auto-round|wint8|int8_weight_only|nf4|q8_0|q6_k|q5_k|q5_0|q4_k|q4_1|q4_0|q3_k|q2_k"
 
 #define LLM_OPTIONS_ENGINE(T, e, group) \
     LLM_OPT_FIELD(T, e, max_model_len, group, "c|max-model-len|ctx-size|session-len", "context: tokens of prompt and answer"), \
@@ -2008,7 +2036,7 @@ typedef struct llm_sizes {
     uint32_t sizes; /* of this struct */
     uint32_t json_limits, model_config, render_options, template_caps, grammar_config, sampling, engine_config, engine_stats;
     uint32_t request_config, event, output, request_metrics, prompt, batch_config, completion_output, request_output;
-    uint32_t setup, openai_service, answer, file, estimate, media_config, media_info;
+    uint32_t setup, openai_service, answer, file, estimate, media_config, media_info, quantize_config;
 } llm_sizes;
 
 #define LLM_SIZES_HERE { \
@@ -2018,7 +2046,7 @@ typedef struct llm_sizes {
     sizeof(llm_output), sizeof(llm_request_metrics), sizeof(llm_prompt), sizeof(llm_batch_config), sizeof(llm_completion_output), \
     sizeof(llm_request_output), sizeof(llm_setup), sizeof(llm_openai_service), \
     sizeof(llm_answer), sizeof(llm_file), sizeof(llm_estimate), \
-     sizeof(llm_media_config), sizeof(llm_media_info)}
+     sizeof(llm_media_config), sizeof(llm_media_info), sizeof(llm_quantize_config)}
 
 LLM_API int llm_version(void); /* LLM_VERSION of the library that runs */
 
@@ -2075,6 +2103,8 @@ LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const ll
                                                 size_t len, void *user);
 LLM_API int llm_openai_check_sized(const llm_sizes *sizes, llm_openai_call *k, const llm_openai_service *s);
 LLM_API llm_result llm_media_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_media_config *cfg, llm_media **out);
+LLM_API llm_result llm_quantize_sized(const llm_sizes *sizes, const char *path, const char *to, const llm_quantize_config *cfg,
+                                      llm_text *report);
 LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *media, llm_media_info *out);
 #endif
 
@@ -2627,6 +2657,7 @@ static const llm_sizes llm_sizes_of_program __attribute__((unused)) = LLM_SIZES_
 #define llm_openai_begin(...) llm_openai_begin_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_openai_check(...) llm_openai_check_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_media_open(...) llm_media_open_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_quantize(...) llm_quantize_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_media_get_info(...) llm_media_get_info_sized(LLM_SIZES, __VA_ARGS__)
 #endif
 
@@ -2693,6 +2724,7 @@ static const llm_sizes llm_sizes_of_program __attribute__((unused)) = LLM_SIZES_
 #undef llm_openai_begin
 #undef llm_openai_check
 #undef llm_media_open
+#undef llm_quantize
 #undef llm_media_get_info
 
 /* ============================================================================
@@ -3770,6 +3802,12 @@ static int64_t llm__path_bytes(const char *path) {
 static int llm__path_is_link(const char *path) {
     struct stat st;
     return !lstat(path, &st) && S_ISLNK(st.st_mode);
+}
+
+/* 1 if two paths lead to the same file. */
+static int llm__path_same(const char *a, const char *b) {
+    struct stat x, y;
+    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
 static int llm__path_readable(const char *path) { return !access(path, R_OK); }
@@ -13364,7 +13402,8 @@ static void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, 
     if (s->read)
         for (int64_t at = 0, n_read; at < n; at += n_read) { /* whole blocks, some at a time */
             uint8_t some[LLM__SOME_COLUMNS * 4];
-            const int64_t from = (s->col + col + at) / 32 * 32, skip = s->col + col + at - from;
+            const int64_t block = LLM__MAX(llm__type_block(s->type), 32), from = (s->col + col + at) / block * block,
+                          skip = s->col + col + at - from;
             n_read = LLM__MIN(n - at, (int64_t)LLM__SOME_COLUMNS - skip);
             s->read(s->data, row, 1, 1, from, LLM__MIN((int64_t)LLM__SOME_COLUMNS, s->stored_cols - from), some);
             llm__dequant_columns(s->type, some, skip, n_read, dst + at);
@@ -16316,6 +16355,462 @@ static const llm__kernels *llm__kernels_of(llm__isa isa) {
 #pragma clang diagnostic pop
 #endif
 
+/* ============================================================================
+ * >>quantise   Floats to the formats of quantised blocks.
+ * ============================================================================
+ * A block of 32 or 16 values becomes small integers and a scale, or a scale and a minimum. Which scale is best is a search: some 20
+ * candidates near the one that the largest value asks for are tried; each gives integers, for which the scale (and minimum) with the least
+ * weighted error follows in closed form:
+ *
+ *     symmetric   w = s q         s = sum(g w q) / sum(g q q)
+ *     affine      w = s q + m     two normal equations in s and m, m <= 0
+ *
+ * g says how much a value's error counts: large values more than small ones, and where an importance matrix is given (how large the inputs
+ * of each column are), columns of large inputs more. In super-blocks the scales of the blocks are quantised themselves; then all values
+ * are rounded once more, by what was kept.
+ *
+ * Sixteen blocks are worked on at a time, one in each lane (>>lanes), so no sum runs across lanes: the bits are the same whatever the
+ * instruction set.
+ *
+ * Formats as in >>dtypes. The search: least squares as in ggml's k-quants (Kawrakow 2023); MXFP4: OCP Microscaling 1.0. */
+
+/* Sixteen blocks of n values, one a lane: values, what their errors count, and the scale and minimum that were found. */
+typedef struct llm__blocks {
+    llm__v16 x[32], g[32], scale, min;
+    int n;
+} llm__blocks;
+
+/* The nearest integer, ties to even: beyond 2^23 no bits are left for a fraction. */
+#define LLM__NEAREST(x) ((x) + 12582912.0f - 12582912.0f)
+
+/* Lane by lane: blocks of n values each, one behind the other; those beyond the last are zero. */
+static void llm__blocks_load(llm__blocks *b, const float *x, int count) {
+    const int n = b->n;
+    for (int e = 0; e < n; e++)
+        for (int i = 0; i < LLM__ROWS; i++) b->x[e].v[i] = i < count ? x[i * n + e] : 0;
+}
+
+/* What errors count: `plain` says how, where no importance is given: 1 by the square, 2 by the size on top of the mean
+ * size. */
+static void llm__blocks_weigh(llm__blocks *b, const float *importance, int64_t cols, int64_t at, int count, int plain) {
+    llm__v16 mean = llm__all16(0);
+    const int n = b->n;
+    for (int e = 0; e < n; e++)
+        LLM__EACH(i) mean.v[i] += b->x[e].v[i] * b->x[e].v[i];
+    LLM__EACH(i) mean.v[i] /= (float)n;
+    for (int i = 0; i < LLM__ROWS && importance; i++) {
+        const float *from = i < count ? importance + (at + (int64_t)i * n) % cols : NULL;
+        for (int e = 0; e < n; e++) b->g[e].v[i] = from ? from[e] * sqrtf(2 * mean.v[i] + b->x[e].v[i] * b->x[e].v[i]) : 0;
+    }
+    if (importance) return;
+    LLM__EACH(i) mean.v[i] = sqrtf(mean.v[i]);
+    for (int e = 0; e < n; e++) {
+        if (plain == 1)
+            LLM__EACH(i) b->g[e].v[i] = b->x[e].v[i] * b->x[e].v[i];
+        if (plain == 2)
+            LLM__EACH(i) b->g[e].v[i] = mean.v[i] + (b->x[e].v[i] < 0 ? -b->x[e].v[i] : b->x[e].v[i]);
+    }
+}
+
+/* Sums over a candidate's codes q: g q, g q q, g q x. */
+typedef struct llm__moments {
+    llm__v16 q, qq, qx;
+} llm__moments;
+
+/* Codes q = nearest(x * by + add) within [lo, hi], and their sums. */
+LLM__FORCE llm__moments llm__blocks_try(const llm__blocks *b, llm__v16 by, llm__v16 add, float lo, float hi) {
+    llm__moments m = {llm__all16(0), llm__all16(0), llm__all16(0)};
+    for (int e = 0; e < b->n; e++) {
+        llm__v16 q, gq;
+        LLM__EACH(i) q.v[i] = LLM__NEAREST(b->x[e].v[i] * by.v[i] + add.v[i]);
+        LLM__EACH(i) q.v[i] = q.v[i] < lo ? lo : q.v[i];
+        LLM__EACH(i) q.v[i] = q.v[i] > hi ? hi : q.v[i];
+        LLM__EACH(i) gq.v[i] = b->g[e].v[i] * q.v[i];
+        LLM__EACH(i) m.q.v[i] += gq.v[i];
+        LLM__EACH(i) m.qq.v[i] += gq.v[i] * q.v[i];
+        LLM__EACH(i) m.qx.v[i] += gq.v[i] * b->x[e].v[i];
+    }
+    return m;
+}
+
+/* The best scale for codes from lo < 0 to hi, the value of the largest size at lo or near it. What is gained, sum(g q x)^2 / sum(g q q),
+ * is what the error lacks of sum(g x x). */
+LLM__FORCE void llm__blocks_symmetric(llm__blocks *b, float lo, float hi, int steps, float step) {
+    llm__v16 top = llm__all16(0), best = llm__all16(-1), none = llm__all16(0);
+    for (int e = 0; e < b->n; e++) {
+        llm__v16 size, old;
+        LLM__EACH(i) size.v[i] = b->x[e].v[i] < 0 ? -b->x[e].v[i] : b->x[e].v[i];
+        LLM__EACH(i) old.v[i] = top.v[i] < 0 ? -top.v[i] : top.v[i];
+        LLM__EACH(i) top.v[i] = size.v[i] > old.v[i] ? b->x[e].v[i] : top.v[i];
+    }
+    b->scale = none;
+    for (int k = -steps; k <= steps; k++) {
+        llm__v16 by;
+        LLM__EACH(i) by.v[i] = top.v[i] != 0 ? (lo + step * (float)k) / top.v[i] : 0;
+        const llm__moments m = llm__blocks_try(b, by, none, lo, hi);
+        llm__v16 gain, scale;
+        LLM__EACH(i) scale.v[i] = m.qq.v[i] > 0 ? m.qx.v[i] / m.qq.v[i] : 0;
+        LLM__EACH(i) gain.v[i] = scale.v[i] * m.qx.v[i];
+        LLM__EACH(i) b->scale.v[i] = gain.v[i] > best.v[i] ? scale.v[i] : b->scale.v[i];
+        LLM__EACH(i) best.v[i] = gain.v[i] > best.v[i] ? gain.v[i] : best.v[i];
+    }
+}
+
+/* The best scale and minimum (at most 0) for codes from 0 to hi. Where codes are all alike the two equations have no solution, and the
+ * plain scale, from the least to the largest value, stays. */
+LLM__FORCE void llm__blocks_affine(llm__blocks *b, float hi, int steps, float first, float step) {
+    llm__v16 least = llm__all16(0), most = b->x[0], g = llm__all16(0), gx = llm__all16(0), range, best;
+    for (int e = 0; e < b->n; e++) {
+        LLM__EACH(i) least.v[i] = b->x[e].v[i] < least.v[i] ? b->x[e].v[i] : least.v[i];
+        LLM__EACH(i) most.v[i] = b->x[e].v[i] > most.v[i] ? b->x[e].v[i] : most.v[i];
+        LLM__EACH(i) g.v[i] += b->g[e].v[i];
+        LLM__EACH(i) gx.v[i] += b->g[e].v[i] * b->x[e].v[i];
+    }
+    LLM__EACH(i) range.v[i] = most.v[i] - least.v[i];
+    for (int k = -1; k < steps; k++) {
+        const float wide = k < 0 ? hi : hi + first + step * (float)k;
+        llm__v16 by, add, scale, min, error;
+        LLM__EACH(i) by.v[i] = range.v[i] > 0 ? wide / range.v[i] : 0;
+        LLM__EACH(i) add.v[i] = -least.v[i] * by.v[i];
+        const llm__moments m = llm__blocks_try(b, by, add, 0, hi);
+        LLM__EACH(i) {
+            const float d = g.v[i] * m.qq.v[i] - m.q.v[i] * m.q.v[i], whole = g.v[i] * m.qq.v[i] * 1e-5f;
+            const float s2 = (g.v[i] * m.qx.v[i] - gx.v[i] * m.q.v[i]) / d, m2 = (m.qq.v[i] * gx.v[i] - m.q.v[i] * m.qx.v[i]) / d;
+            const float s1 = m.qx.v[i] / m.qq.v[i];
+            const int two = d > whole, one = two && m2 > 0;
+            scale.v[i] = one ? s1 : two ? s2 : range.v[i] / hi;
+            min.v[i] = one ? 0 : two ? m2 : least.v[i];
+        }
+        LLM__EACH(i) error.v[i] = scale.v[i] * (scale.v[i] * m.qq.v[i] + 2 * min.v[i] * m.q.v[i] - 2 * m.qx.v[i]);
+        LLM__EACH(i) error.v[i] += min.v[i] * (min.v[i] * g.v[i] - 2 * gx.v[i]);
+        if (k < 0) b->scale = scale, b->min = min, best = error;
+        LLM__EACH(i) b->scale.v[i] = error.v[i] < best.v[i] ? scale.v[i] : b->scale.v[i];
+        LLM__EACH(i) b->min.v[i] = error.v[i] < best.v[i] ? min.v[i] : b->min.v[i];
+        LLM__EACH(i) best.v[i] = error.v[i] < best.v[i] ? error.v[i] : best.v[i];
+    }
+}
+
+/* The codes by the scales that were kept: q = nearest((x - min) / scale) within [lo, hi], 0 where the scale is. As bytes, less lo, block by
+ * block. */
+LLM__FORCE void llm__blocks_round(llm__blocks *b, float lo, float hi, uint8_t *code) {
+    llm__v16 by;
+    LLM__EACH(i) by.v[i] = b->scale.v[i] != 0 ? 1 / b->scale.v[i] : 0;
+    for (int e = 0; e < b->n; e++) {
+        llm__v16 q;
+        LLM__EACH(i) q.v[i] = LLM__NEAREST((b->x[e].v[i] - b->min.v[i]) * by.v[i]);
+        LLM__EACH(i) q.v[i] = q.v[i] < lo ? lo : q.v[i];
+        LLM__EACH(i) q.v[i] = q.v[i] > hi ? hi : q.v[i];
+        for (int i = 0; i < LLM__ROWS; i++) code[i * b->n + e] = (uint8_t)(int)(q.v[i] - lo);
+    }
+}
+
+/* The loops over lanes, as one instruction set does them. */
+typedef struct llm__blocks_loops {
+    void (*symmetric)(llm__blocks *b, float lo, float hi, int steps, float step);
+    void (*affine)(llm__blocks *b, float hi, int steps, float first, float step);
+    void (*round)(llm__blocks *b, float lo, float hi, uint8_t *code);
+} llm__blocks_loops;
+
+#define LLM__BLOCKS_LOOPS(isa, target) \
+    target static LLM__NOINLINE void llm__symmetric_##isa(llm__blocks *b, float lo, float hi, int steps, float step) { \
+        llm__blocks_symmetric(b, lo, hi, steps, step); \
+    } \
+    target static LLM__NOINLINE void llm__affine_##isa(llm__blocks *b, float hi, int steps, float first, float step) { \
+        llm__blocks_affine(b, hi, steps, first, step); \
+    } \
+    target static LLM__NOINLINE void llm__round_##isa(llm__blocks *b, float lo, float hi, uint8_t *code) { \
+        llm__blocks_round(b, lo, hi, code); \
+    } \
+    static const llm__blocks_loops llm__loops_##isa = {llm__symmetric_##isa, llm__affine_##isa, llm__round_##isa};
+
+LLM__BLOCKS_LOOPS(plain, )
+#if LLM__X86 && defined(__OPTIMIZE__)
+/* The same code, eight lanes an instruction. No multiply-add is fused, so the bits are the same. */
+LLM__BLOCKS_LOOPS(avx2, __attribute__((target("avx2"))))
+#else
+#define llm__loops_avx2 llm__loops_plain
+#endif
+
+/* Stores an f16, and gives what it is; *ok cleared if it is not finite. */
+static float llm__put_f16(uint8_t *to, float x, int *ok) {
+    const uint16_t half = llm__f32_to_f16(x);
+    if ((half & 0x7C00) == 0x7C00) *ok = 0;
+    memcpy(to, &half, 2);
+    return llm__f16_to_f32(half);
+}
+
+/* 32 codes as nibbles: element i low, element i + 16 high. */
+static void llm__store_nibbles(uint8_t *to, const uint8_t *code) {
+    for (int i = 0; i < 16; i++) to[i] = (uint8_t)((code[i] & 15) | (code[i + 16] & 15) << 4);
+}
+
+/* Blocks of 32 with a scale, or a scale and a minimum: Q4_0, Q4_1, Q5_0, Q5_1. */
+static int llm__quantise_small(const llm__blocks_loops *loops, llm__blocks *b, int bits, int affine, int count, uint8_t *to) {
+    const float half = (float)(1 << (bits - 1)), lo = affine ? 0 : -half, hi = affine ? 2 * half - 1 : half - 1;
+    const int bytes = 2 + 2 * affine + (bits == 5 ? 4 : 0) + 16;
+    uint8_t code[32 * LLM__ROWS];
+    int ok = 1;
+    b->min = llm__all16(0);
+    if (affine) loops->affine(b, hi, 16, -0.8f, 0.1f);
+    else loops->symmetric(b, lo, hi, 8, 0.1f);
+    for (int i = 0; i < count; i++) {
+        b->scale.v[i] = llm__put_f16(to + i * bytes, b->scale.v[i], &ok);
+        if (affine) b->min.v[i] = llm__put_f16(to + i * bytes + 2, b->min.v[i], &ok);
+    }
+    loops->round(b, lo, hi, code);
+    for (int i = 0; i < count; i++) {
+        uint8_t *at = to + i * bytes + 2 + 2 * affine;
+        uint32_t high = 0;
+        for (int e = 0; e < 32 && bits == 5; e++) high |= (uint32_t)(code[32 * i + e] >> 4 & 1) << e;
+        if (bits == 5) memcpy(at, &high, 4), at += 4;
+        llm__store_nibbles(at, code + 32 * i);
+    }
+    return ok;
+}
+
+/* Q8_0: no search, the largest value is 127.
+ *
+ *     d    f16    the largest size / 127
+ *     q    32 bytes, two's complement
+ */
+static int llm__quantise_q8(const llm__blocks_loops *loops, llm__blocks *b, int count, uint8_t *to) {
+    uint8_t code[32 * LLM__ROWS];
+    int ok = 1;
+    b->min = b->scale = llm__all16(0);
+    for (int e = 0; e < 32; e++) {
+        llm__v16 size;
+        LLM__EACH(i) size.v[i] = b->x[e].v[i] < 0 ? -b->x[e].v[i] : b->x[e].v[i];
+        LLM__EACH(i) b->scale.v[i] = size.v[i] > b->scale.v[i] ? size.v[i] : b->scale.v[i];
+    }
+    LLM__EACH(i) b->scale.v[i] /= 127;
+    for (int i = 0; i < count; i++) llm__put_f16(to + 34 * i, b->scale.v[i], &ok);
+    loops->round(b, -127, 127, code);
+    for (int i = 0; i < count; i++)
+        for (int e = 0; e < 32; e++) to[34 * i + 2 + e] = (uint8_t)(code[32 * i + e] - 127);
+    return ok;
+}
+
+/* MXFP4: the exponent is that of the largest value, less two, for the largest code stands for 6. */
+static int llm__quantise_mxfp4(const llm__blocks *b, int count, uint8_t *to) {
+    static const float edge[7] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5};
+    uint8_t code[32];
+    for (int i = 0; i < count; i++) {
+        float most = 0;
+        for (int e = 0; e < 32; e++) most = LLM__MAX(most, fabsf(b->x[e].v[i]));
+        const int power = LLM__MAX((int)(llm__f32_bits(most) >> 23) - 2, 0);
+        for (int e = 0; e < 32; e++) {
+            const float x = ldexpf(b->x[e].v[i], 127 - power);
+            code[e] = x < 0 ? 8 : 0;
+            for (int k = 0; k < 7; k++) code[e] = (uint8_t)(code[e] + (fabsf(x) > edge[k]));
+        }
+        to[17 * i] = (uint8_t)power;
+        llm__store_nibbles(to + 17 * i + 1, code);
+    }
+    return 1;
+}
+
+/* Scales of 6 bits and minimums of 6 bits of 8 blocks, in 12 bytes. */
+static void llm__put_scales6(uint8_t *to, const uint8_t *s, const uint8_t *m) {
+    for (int j = 0; j < 4; j++) {
+        to[j] = (uint8_t)(s[j] | (s[j + 4] >> 4) << 6);
+        to[j + 4] = (uint8_t)(m[j] | (m[j + 4] >> 4) << 6);
+        to[j + 8] = (uint8_t)((s[j + 4] & 15) | (m[j + 4] & 15) << 4);
+    }
+}
+
+/* The scales and minimums of n blocks from lane `first` on become integers up to `top`, times d and times dm, which are stored; the lanes
+ * get what that stands for. */
+static int llm__blocks_super(llm__blocks *b, int first, int n, int top, uint8_t *d_at, uint8_t *m_at, uint8_t *s, uint8_t *m) {
+    float most = 0, least = 0;
+    int ok = 1;
+    for (int i = first; i < first + n; i++) most = LLM__MAX(most, b->scale.v[i]), least = LLM__MIN(least, b->min.v[i]);
+    const float d = llm__put_f16(d_at, most / (float)top, &ok), dm = llm__put_f16(m_at, -least / (float)top, &ok);
+    for (int i = 0; i < n; i++) {
+        const float a = most > 0 ? (float)top / most * b->scale.v[first + i] : 0,
+                    c = least < 0 ? (float)top / least * b->min.v[first + i] : 0;
+        s[i] = (uint8_t)LLM__MIN(LLM__MAX(LLM__NEAREST(a), 0), (float)top);
+        m[i] = (uint8_t)LLM__MIN(LLM__MAX(LLM__NEAREST(c), 0), (float)top);
+        b->scale.v[first + i] = d * (float)s[i];
+        b->min.v[first + i] = -dm * (float)m[i];
+    }
+    return ok;
+}
+
+/* Q4_K and Q5_K: two super-blocks of 8 blocks of 32.
+ *
+ *     d, dm     f16     what the scales and the minimums are multiples of
+ *     scales    12 bytes, 8 scales and 8 minimums of 6 bits
+ *     high      of Q5_K 32 bytes: bit j of byte i is the fifth bit of element i of block j
+ *     low       128 bytes: nibbles, of blocks 2j in the low and 2j + 1 in the high halves
+ */
+static int llm__quantise_q45k(const llm__blocks_loops *loops, llm__blocks *b, int bits, int count, uint8_t *to) {
+    const int bytes = bits == 5 ? 176 : 144;
+    uint8_t code[512], s[8], m[8];
+    int ok = 1;
+    if (bits == 5) loops->affine(b, 31, 15, -0.5f, 0.1f);
+    else loops->affine(b, 15, 20, -1, 0.1f);
+    for (int k = 0; k < count; k++) {
+        uint8_t *at = to + k * bytes;
+        ok &= llm__blocks_super(b, 8 * k, 8, 63, at, at + 2, s, m);
+        llm__put_scales6(at + 4, s, m);
+    }
+    loops->round(b, 0, bits == 5 ? 31 : 15, code);
+    for (int k = 0; k < count; k++) {
+        const uint8_t *c = code + 256 * k;
+        uint8_t *at = to + k * bytes + 16;
+        for (int i = 0; i < 32 && bits == 5; i++) {
+            at[i] = 0;
+            for (int j = 0; j < 8; j++) at[i] = (uint8_t)(at[i] | (c[32 * j + i] >> 4) << j);
+        }
+        at += bits == 5 ? 32 : 0;
+        for (int j = 0; j < 4; j++)
+            for (int i = 0; i < 32; i++) at[32 * j + i] = (uint8_t)((c[64 * j + i] & 15) | (c[64 * j + 32 + i] & 15) << 4);
+    }
+    return ok;
+}
+
+/* The scales of 16 blocks become integers from lo to hi, times d, which is stored at d_at. */
+static int llm__blocks_signed(llm__blocks *b, float lo, float hi, uint8_t *d_at, int8_t *s) {
+    float top = 0;
+    int ok = 1;
+    for (int i = 0; i < 16; i++)
+        if (fabsf(b->scale.v[i]) > fabsf(top)) top = b->scale.v[i];
+    const float d = llm__put_f16(d_at, top / lo, &ok);
+    for (int i = 0; i < 16; i++) {
+        s[i] = (int8_t)LLM__MIN(LLM__MAX(top != 0 ? LLM__NEAREST(lo / top * b->scale.v[i]) : 0, lo), hi);
+        b->scale.v[i] = d * (float)s[i];
+    }
+    b->min = llm__all16(0);
+    return ok;
+}
+
+/* Q6_K: 16 blocks of 16, scales of 8 bits.
+ *
+ *     low       128 bytes: nibbles, the first half's elements i and i + 64 in byte i, i + 32 and i + 96 in byte i + 32
+ *     high      64 bytes: two bits of elements i, i + 32, i + 64 and i + 96 of a half
+ *     scales    16 bytes, then d, f16
+ */
+static int llm__quantise_q6k(const llm__blocks_loops *loops, llm__blocks *b, uint8_t *to) {
+    uint8_t code[256];
+    loops->symmetric(b, -32, 31, 9, 0.1f);
+    const int ok = llm__blocks_signed(b, -128, 127, to + 208, (int8_t *)to + 192);
+    loops->round(b, -32, 31, code);
+    for (int half = 0; half < 2; half++)
+        for (int i = 0; i < 32; i++) {
+            const uint8_t *c = code + 128 * half + i;
+            to[64 * half + i] = (uint8_t)((c[0] & 15) | (c[64] & 15) << 4);
+            to[64 * half + 32 + i] = (uint8_t)((c[32] & 15) | (c[96] & 15) << 4);
+            to[128 + 32 * half + i] = (uint8_t)(c[0] >> 4 | (c[32] >> 4) << 2 | (c[64] >> 4) << 4 | (c[96] >> 4) << 6);
+        }
+    return ok;
+}
+
+/* 256 codes of 2 bits: element i of each quarter of 128 in byte i. */
+static void llm__put_pairs(uint8_t *to, const uint8_t *code) {
+    for (int half = 0; half < 2; half++)
+        for (int i = 0; i < 32; i++) {
+            const uint8_t *c = code + 128 * half + i;
+            to[32 * half + i] = (uint8_t)((c[0] & 3) | (c[32] & 3) << 2 | (c[64] & 3) << 4 | (c[96] & 3) << 6);
+        }
+}
+
+/* Q3_K: 16 blocks of 16, scales of 6 bits.
+ *
+ *     high      32 bytes: bit j of byte i is the third bit of element 32 j + i
+ *     low       64 bytes: two bits of each element
+ *     scales    12 bytes: 16 low nibbles, then the two high bits of each; d, f16
+ */
+static int llm__quantise_q3k(const llm__blocks_loops *loops, llm__blocks *b, uint8_t *to) {
+    uint8_t code[256];
+    int8_t s[16];
+    loops->symmetric(b, -4, 3, 9, 0.1f);
+    const int ok = llm__blocks_signed(b, -32, 31, to + 108, s);
+    loops->round(b, -4, 3, code);
+    memset(to, 0, 32);
+    memset(to + 96, 0, 12);
+    for (int i = 0; i < 256; i++) to[i % 32] = (uint8_t)(to[i % 32] | (code[i] >> 2) << i / 32);
+    llm__put_pairs(to + 32, code);
+    for (int i = 0; i < 16; i++) {
+        const int u = s[i] + 32;
+        to[96 + i % 8] = (uint8_t)(to[96 + i % 8] | (u & 15) << (i < 8 ? 0 : 4));
+        to[104 + i % 4] = (uint8_t)(to[104 + i % 4] | u >> 4 << 2 * (i / 4));
+    }
+    return ok;
+}
+
+/* Q2_K: 16 blocks of 16, scales and minimums of 4 bits.
+ *
+ *     scales    16 bytes: a scale in the low, a minimum in the high half
+ *     low       64 bytes: two bits of each element; d and dm, f16
+ */
+static int llm__quantise_q2k(const llm__blocks_loops *loops, llm__blocks *b, uint8_t *to) {
+    uint8_t code[256], s[16], m[16];
+    loops->affine(b, 3, 15, -0.5f, 0.1f);
+    const int ok = llm__blocks_super(b, 0, 16, 15, to + 80, to + 82, s, m);
+    loops->round(b, 0, 3, code);
+    for (int i = 0; i < 16; i++) to[i] = (uint8_t)(s[i] | m[i] << 4);
+    llm__put_pairs(to + 16, code);
+    return ok;
+}
+
+/* One to sixteen blocks of a small type, or one or two super-blocks: x at column `at` of rows of `cols`. n: values. */
+static int llm__quantise_some(const llm__blocks_loops *loops, int32_t type, const float *x, int n, const float *importance, int64_t cols,
+                              int64_t at, uint8_t *to) {
+    llm__blocks b;
+    const int sixteen = type == LLM_TYPE_Q6_K || type == LLM_TYPE_Q3_K || type == LLM_TYPE_Q2_K;
+    const int affine = type == LLM_TYPE_Q4_K || type == LLM_TYPE_Q5_K || type == LLM_TYPE_Q2_K;
+    b.n = sixteen ? 16 : 32;
+    llm__blocks_load(&b, x, n / b.n);
+    if (type != LLM_TYPE_Q8_0 && type != LLM_TYPE_MXFP4) llm__blocks_weigh(&b, importance, cols, at, n / b.n, affine ? 2 : 1);
+    switch (type) {
+    case LLM_TYPE_Q4_0: return llm__quantise_small(loops, &b, 4, 0, n / 32, to);
+    case LLM_TYPE_Q4_1: return llm__quantise_small(loops, &b, 4, 1, n / 32, to);
+    case LLM_TYPE_Q5_0: return llm__quantise_small(loops, &b, 5, 0, n / 32, to);
+    case LLM_TYPE_Q5_1: return llm__quantise_small(loops, &b, 5, 1, n / 32, to);
+    case LLM_TYPE_Q8_0: return llm__quantise_q8(loops, &b, n / 32, to);
+    case LLM_TYPE_MXFP4: return llm__quantise_mxfp4(&b, n / 32, to);
+    case LLM_TYPE_Q4_K: return llm__quantise_q45k(loops, &b, 4, n / 256, to);
+    case LLM_TYPE_Q5_K: return llm__quantise_q45k(loops, &b, 5, n / 256, to);
+    case LLM_TYPE_Q6_K: return llm__quantise_q6k(loops, &b, to);
+    case LLM_TYPE_Q3_K: return llm__quantise_q3k(loops, &b, to);
+    default: return llm__quantise_q2k(loops, &b, to);
+    }
+}
+
+/* All values, some at a time: as many as there are lanes for. */
+static int llm__quantise_all(const llm__blocks_loops *loops, int32_t type, const float *x, const float *importance, int64_t n, int64_t cols,
+                             uint8_t *to) {
+    const int per = type == LLM_TYPE_Q6_K || type == LLM_TYPE_Q3_K || type == LLM_TYPE_Q2_K ? 256 : 512;
+    int ok = 1;
+    for (int64_t at = 0; at < n && ok; at += per) {
+        const int some = (int)LLM__MIN(n - at, (int64_t)per);
+        for (int i = 0; i < some; i++) ok &= fabsf(x[at + i]) < 1e38f;
+        ok = ok && llm__quantise_some(loops, type, x + at, some, importance, cols, at, to + llm__row_bytes(type, at));
+    }
+    return ok;
+}
+
+/* The same on an instruction set: AVX2, or plain C with any other. */
+static int llm__quantise_on(llm__isa isa, int32_t type, const float *x, const float *importance, int64_t n_rows, int64_t cols,
+                                  uint8_t *to) {
+    const int64_t n = n_rows * cols;
+    int ok = 1;
+    if (type == LLM_TYPE_F32) memcpy(to, x, (size_t)n * 4);
+    for (int64_t i = 0; i < n && type == LLM_TYPE_F16; i++) llm__put_f16(to + 2 * i, x[i], &ok);
+    for (int64_t i = 0; i < n && type == LLM_TYPE_BF16; i++) {
+        const uint16_t half = llm__f32_to_bf16(x[i]);
+        memcpy(to + 2 * i, &half, 2);
+    }
+    if (llm__type_block(type) == 1) return ok;
+    return llm__quantise_all(isa == LLM__ISA_AVX2 ? &llm__loops_avx2 : &llm__loops_plain, type, x, importance, n, cols, to);
+}
+
+/* n_rows rows of `cols` floats, one after the other, to rows of a type whose blocks fill them: F32, F16, BF16, Q4_0 to Q8_0, Q2_K to Q6_K,
+ * MXFP4. importance: (cols) how much each column counts, or NULL: all the same. 0: a value, or a scale, is not finite. */
+static int llm__quantise(int32_t type, const float *x, const float *importance, int64_t n_rows, int64_t cols, uint8_t *to) {
+    return llm__quantise_on(llm__isa_here(LLM__ISA_AVX2) ? LLM__ISA_AVX2 : LLM__ISA_SCALAR, type, x, importance, n_rows, cols, to);
+}
+
 LLM__COLD_BEGIN
 
 /* ============================================================================
@@ -16881,9 +17376,10 @@ static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_
     }
     const int super = llm__format_super(llm__format_of(s->type));
     for (int64_t j = 0, n; j < blocks; j += n) {
-        n = s->read ? LLM__MIN(blocks - j, (int64_t)LLM__SUPER) : blocks;
-        llm__pack_places(w, b, super ? -(s->col / 32 % 8) : j, n, some, row);
-        llm__pack_some(s->type, b, row, super ? s->col / 32 % 8 : 0, n, to);
+        const int64_t off = super ? (s->col / 32 + j) % 8 : 0; /* blocks of a super-block before the next one */
+        n = s->read ? LLM__MIN(blocks - j, (int64_t)LLM__SUPER - off) : blocks;
+        llm__pack_places(w, b, j - off, super && s->read ? (int64_t)LLM__SUPER : n, some, row);
+        llm__pack_some(s->type, b, row, off, n, to);
         to += b->pair * (llm__kind_head(kind) + n * llm__kind_block(kind));
     }
 }
@@ -23916,6 +24412,7 @@ struct llm_model {
     int dummy;                  /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
     struct llm__vision *vision; /* what it sees with (>>vision); NULL: it does not see */
     char *path;
+    int requant;           /* quantised while it is loaded: as what (>>requant); 0: it is not */
     char quantization[96]; /* how the files are quantised, in words */
     int plain_sampling;    /* no_generation_config of the config */
 };
@@ -24051,6 +24548,7 @@ typedef struct llm__loader {
     int64_t n_params, bytes, step_bytes; /* what is tied counts once; of what was taken, the part that a token reads; the sum of these */
     int n_slots;                         /* of every site; 0: no sites */
     int64_t wide;                        /* rows of the widest layer that adapters may add to, but for the output layer and experts */
+    int heading;                         /* it is the output layer that is loaded, which may be the embedding's tensor */
     int dry;                             /* nothing is unpacked */
     int64_t unpacked;                    /* bytes that would be */
     int balance;                         /* keys will be rounded: see llm__load_balanced */
@@ -24070,6 +24568,10 @@ static int llm__quant_is(const llm__loader *L, const llm__tensor *t);
 
 /* Fills in what a segment says of the matrix (rows, cols) whose first tensor is t. Errors are L->r. */
 static void llm__quant_seek(llm__loader *L, const llm__tensor *t, int64_t rows, int64_t cols, llm_segment *s);
+
+/* Makes a segment of floats, whose fields say how the matrix (rows, cols) of a slot is stored, one that is read as quantised rows, if the
+ * model is quantised while it is loaded and this matrix is one that becomes so. t: where it stands. Errors are L->r. */
+static void llm__requant(llm__loader *L, int slot, const llm__tensor *t, int64_t rows, int64_t cols, llm_segment *s);
 
 /* How names of layers begin: the first that any tensor of the file has, behind `skip` bytes that all have. A file of one
  * family has one of them; the longer ones stand later, where they are not mistaken for their own beginnings. */
@@ -24294,6 +24796,7 @@ static int llm__loader_seek(llm__loader *L, int slot, llm__slice which, int64_t 
     int64_t stored_rows = s->transposed ? LLM__MAX(cols, 1) : rows;
     if (stacked && s->data) s->data = (const uint8_t *)s->data + which.first * stored_rows * llm__row_bytes(s->type, s->stored_cols);
     if (t->type == LLM_TYPE_F8_E4M3 || t->type == LLM_TYPE_F8_E5M2 || t->type == LLM_TYPE_I8) llm__loader_scale(L, t, s);
+    if (matrix && !bias && s->data) llm__requant(L, slot, t, rows, cols, s);
     return !L->r;
 }
 
@@ -24307,6 +24810,201 @@ static llm_segment *llm__loader_segment(llm__loader *L, int list, int64_t n) {
     s->n_rows = n;
     to->rows += n;
     return s;
+}
+
+/* ============================================================================
+ * >>requant   Quantising while loading: --quantization q4_k of a folder whose weights are floats.
+ * ============================================================================
+ * Rows are made when a backend reads them (llm_segment.read), some at a time, from the mapped file, whose pages are given back: memory
+ * holds the result and what is being worked on. What is made is what a file with these quantised weights would have, so the logits are the
+ * same to the bit.
+ *
+ *     weight_only_int8, wint8     bytes, a scale a row: its largest size / 127, as f16 (so that blocks of Q8_0 hold it)
+ *     fp8                         e4m3, a scale a row in f32: its largest size / 448
+ *     nf4                         bitsandbytes' table, a scale for 64 columns of a row
+ *     mxfp4, q8_0, q4_0, q4_k, ...  as >>quantise makes blocks; rows that are no whole blocks take the next type that fits, as in GGUF
+ *
+ * The layers' matrices become these, experts too; routers, norms and biases stay as they are, and so does the embedding, of which only
+ * rows are read. So does the output layer, as other engines have it, but for types of GGUF files: there it becomes Q6_K, or Q8_0. */
+
+/* Names, the type of blocks, and whether a row has one scale. */
+static const struct {
+    const char *names; /* the first is shown */
+    int32_t type, by_row;
+} llm__requant_forms[] = {
+    {"", 0, 0},
+    {"weight_only_int8 wint8 int8_weight_only", LLM_TYPE_Q8_0, 1},
+    {"fp8 wfp8", LLM_TYPE_F8_32, 1},
+    {"nf4 bitsandbytes bnb", LLM_TYPE_NF4, 0},
+    {"mxfp4", LLM_TYPE_MXFP4, 0},
+    {"q8_0", LLM_TYPE_Q8_0, 0},
+    {"q6_k", LLM_TYPE_Q6_K, 0},
+    {"q5_k", LLM_TYPE_Q5_K, 0},
+    {"q5_0", LLM_TYPE_Q5_0, 0},
+    {"q4_k", LLM_TYPE_Q4_K, 0},
+    {"q4_1", LLM_TYPE_Q4_1, 0},
+    {"q4_0", LLM_TYPE_Q4_0, 0},
+    {"q3_k", LLM_TYPE_Q3_K, 0},
+    {"q2_k", LLM_TYPE_Q2_K, 0},
+};
+
+/* The llm__requant_form of a name as command lines have it; 0: none of these. */
+static int llm__requant_named(const char *name) {
+    char lower[40];
+    size_t n = 0;
+    for (; name[n] && n < sizeof lower - 1; n++)
+        lower[n] = name[n] == '-' ? '_' : (char)(name[n] >= 'A' && name[n] <= 'Z' ? name[n] + 32 : name[n]);
+    lower[n] = 0;
+    for (int i = 1; i < LLM__COUNT(llm__requant_forms); i++)
+        if (llm__word_index(llm__requant_forms[i].names, llm__lit(lower)) >= 0) return i;
+    return 0;
+}
+
+/* Its name, "q4_k". */
+static const char *llm__requant_name(int form) {
+    static const char *const names[] = {
+        "", "weight_only_int8", "fp8", "nf4", "mxfp4", "q8_0", "q6_k", "q5_k", "q5_0", "q4_k", "q4_1", "q4_0", "q3_k", "q2_k"};
+    return names[form];
+}
+
+/* A matrix that is made when it is read. */
+typedef struct llm__requanted {
+    const uint8_t *data; /* NULL: in parts */
+    const llm__tensor_parts *parts;
+    const float *scales; /* (rows), where a row has one */
+    int64_t rows, cols, stored_cols;
+    int32_t from, to;
+    int transposed, mapped;
+} llm__requanted;
+
+/* Columns [col, col + n) of a row, as floats. */
+static void llm__requant_values(const llm__requanted *m, int64_t row, int64_t col, int64_t n, float *x) {
+    const int64_t bytes = llm__row_bytes(m->from, m->stored_cols);
+    llm__tensor t = LLM__ZERO;
+    t.type = m->from;
+    t.data = m->data;
+    t.parts = m->parts;
+    if (!m->transposed) llm__tensor_values(&t, row, m->cols, col, n, x);
+    for (int64_t i = 0; i < n && m->transposed; i++) llm__dequant_columns(m->from, m->data + (col + i) * bytes, row, 1, x + i);
+}
+
+/* A row's scale, of what has one. */
+static float llm__requant_scale(const llm__requanted *m, int64_t row) {
+    float x[256], most = 0;
+    for (int64_t c = 0; c < m->cols; c += 256) {
+        const int64_t n = LLM__MIN((int64_t)256, m->cols - c);
+        llm__requant_values(m, row, c, n, x);
+        for (int64_t i = 0; i < n; i++) most = LLM__MAX(most, fabsf(x[i]));
+    }
+    return m->to == LLM_TYPE_Q8_0 ? llm__f16_to_f32(llm__f32_to_f16(most / 127)) : most / 448;
+}
+
+/* Blocks of 32 bytes with the row's scale: integers, or e4m3. */
+static void llm__requant_bytes(const llm__requanted *m, float scale, const float *x, int64_t n, uint8_t *to) {
+    const float by = scale > 0 ? 1 / scale : 0;
+    const uint16_t half = llm__f32_to_f16(scale);
+    const int integers = m->to == LLM_TYPE_Q8_0;
+    for (int64_t i = 0; i < n; i++) {
+        if (i % 32 == 0) {
+            memcpy(to, integers ? (const void *)&half : (const void *)&scale, integers ? 2 : 4);
+            to += integers ? 2 : 4;
+        }
+        const float q = x[i] * by;
+        *to++ = integers ? (uint8_t)(int8_t)LLM__MIN(LLM__MAX(rintf(q), -128), 127) : llm__f32_to_e4m3(q);
+    }
+}
+
+/* Blocks of 32 of NF4, two by two with one scale. `skip`: columns before the ones that are wanted, that share the first's. */
+static void llm__requant_nf4(const float *x, int64_t skip, int64_t n, int64_t whole, uint8_t *to) {
+    const float *table = llm__type_values(LLM_TYPE_NF4);
+    for (int64_t i = skip; i < skip + n; i += 32, to += 20) {
+        const int64_t from = i / 64 * 64, end = LLM__MIN(from + 64, whole);
+        float most = 0;
+        for (int64_t k = from; k < end; k++) most = LLM__MAX(most, fabsf(x[k]));
+        memcpy(to, &most, 4);
+        uint8_t code[32];
+        for (int k = 0; k < 32; k++) {
+            const float v = most > 0 ? x[i + k] / most : 0;
+            code[k] = 0;
+            for (int c = 0; c < 15; c++) code[k] = (uint8_t)(code[k] + (v > (table[c] + table[c + 1]) / 2));
+        }
+        for (int k = 0; k < 16; k++) to[4 + k] = (uint8_t)(code[k] | code[k + 16] << 4);
+    }
+}
+
+/* The pages of a row that was read to its end, in the mapped file. */
+static void llm__requant_rest(const llm__requanted *m, int64_t row, int64_t n) {
+    const int64_t bytes = llm__row_bytes(m->from, m->stored_cols);
+    if (m->mapped && !m->transposed && m->data) llm__file_rest(m->data + row * bytes, (size_t)(n * bytes));
+}
+
+/* llm_segment.read. Values that are no numbers make blocks that are none, as they would without quantising. */
+static void llm__requant_read(const void *matrix, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to) {
+    const llm__requanted *m = (const llm__requanted *)matrix;
+    const int64_t row_bytes = llm__row_bytes(m->to, n_cols);
+    float x[384];
+    for (int64_t r = 0; r < n; r++) {
+        uint8_t *out = (uint8_t *)to + r * row_bytes;
+        const int64_t at_row = row + r * step;
+        for (int64_t c = col, some; c < col + n_cols; c += some, out += llm__row_bytes(m->to, some)) {
+            const int64_t before = m->to == LLM_TYPE_NF4 ? c % 64 : 0;
+            some = LLM__MIN((int64_t)256, col + n_cols - c);
+            const int64_t whole = m->to == LLM_TYPE_NF4 ? LLM__MIN((before + some + 63) / 64 * 64, m->cols - c + before) : some;
+            llm__requant_values(m, at_row, c - before, whole, x);
+            if (m->scales) llm__requant_bytes(m, m->scales[at_row], x, some, out);
+            else if (m->to == LLM_TYPE_NF4) llm__requant_nf4(x, before, some, whole, out);
+            else if (!llm__quantise(m->to, x, NULL, 1, some, out)) memset(out, 0xFF, (size_t)llm__row_bytes(m->to, some));
+        }
+    }
+    if (col + n_cols == m->cols && step == 1) llm__requant_rest(m, row, n);
+}
+
+/* The type that rows of so many columns get; 0: none. */
+static int32_t llm__requant_type(int32_t type, int64_t cols) {
+    static const int32_t small[][2] = {{LLM_TYPE_Q2_K, LLM_TYPE_Q4_0},
+                                       {LLM_TYPE_Q3_K, LLM_TYPE_Q4_0},
+                                       {LLM_TYPE_Q4_K, LLM_TYPE_Q5_0},
+                                       {LLM_TYPE_Q5_K, LLM_TYPE_Q5_1},
+                                       {LLM_TYPE_Q6_K, LLM_TYPE_Q8_0}};
+    for (int i = 0; i < LLM__COUNT(small) && cols % llm__type_block(type); i++)
+        if (small[i][0] == type) type = small[i][1];
+    return cols % llm__type_block(type) ? 0 : type;
+}
+
+/* Scales of all rows. A value that is no number is told here, where there are such; elsewhere block by block nobody could be told. */
+static void llm__requant_scales(llm__loader *L, const llm__tensor *t, llm__requanted *m) {
+    float *scales = (float *)llm__arena_take(&L->keep, (size_t)m->rows * sizeof *scales);
+    if (!scales) L->r = llm__nomem();
+    for (int64_t r = 0; r < m->rows && !L->r; r++) {
+        scales[r] = llm__requant_scale(m, r);
+        if (!(scales[r] < 60000)) L->r = llm__bad(L->m->path, "tensor", t->name, "row %lld has values that are not finite", (long long)r);
+        if (r % 256 == 255) llm__requant_rest(m, r - 255, 256);
+    }
+    m->scales = scales;
+}
+
+static void llm__requant(llm__loader *L, int slot, const llm__tensor *t, int64_t rows, int64_t cols, llm_segment *s) {
+    const int form = L->m->requant, gguf = form > 4;
+    if (!form || L->r || (s->type != LLM_TYPE_F32 && s->type != LLM_TYPE_F16 && s->type != LLM_TYPE_BF16)) return;
+    if (slot == LLM__W_ROUTER || slot == LLM__W_ROUTER2 || slot == LLM__W_S_SCALE) return;
+    if (L->layer < 0 && (!gguf || !L->heading)) return;
+    int32_t type = llm__requant_forms[form].type;
+    if (L->layer < 0 && type != LLM_TYPE_Q8_0) type = LLM_TYPE_Q6_K;
+    type = llm__requant_type(type, cols);
+    llm__requanted *m = type ? (llm__requanted *)llm__arena_get(&L->keep, sizeof *m) : NULL;
+    if (type && !m) L->r = llm__nomem();
+    if (!m) return;
+    m->data = t->parts ? NULL : (const uint8_t *)s->data;
+    m->parts = t->parts;
+    m->rows = rows, m->cols = cols, m->stored_cols = s->stored_cols;
+    m->from = s->type, m->to = type;
+    m->transposed = s->transposed, m->mapped = s->mapped;
+    if (llm__requant_forms[form].by_row && L->backend && !L->dry) llm__requant_scales(L, t, m);
+    s->data = m;
+    s->type = type;
+    s->stored_cols = cols;
+    s->transposed = s->mapped = 0;
+    s->read = llm__requant_read;
 }
 
 /* ============================================================================
@@ -25735,7 +26433,9 @@ static void llm__load_model(llm__loader *L, llm__net_rank *rank) {
             llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &rank->positions);
     }
     if (rank->last) {
+        L->heading = 1;
         llm__load(L, LLM_ROLE_HEAD, tied ? LLM__W_EMBED : LLM__W_HEAD, rank->vocab, D, tied ? -1 : 0, &rank->head);
+        L->heading = 0;
         if (tied) L->n_params -= rank->vocab.n * a->hidden;
         llm__load_norm(L, LLM__W_OUT_NORM, 1, &rank->out_norm);
     }
@@ -26584,7 +27284,8 @@ static void llm__model_quantization(llm_model *m) {
     char bits[24] = "", group[32] = "";
     if (q->bits) snprintf(bits, sizeof bits, ", %d bits", (int)q->bits);
     if (q->group > 0) snprintf(group, sizeof group, ", groups of %d", (int)q->group);
-    snprintf(m->quantization, sizeof m->quantization, "%s%s%s", m->source.gguf ? "gguf" : llm__quant_name(q->method), bits, group);
+    if (m->requant) snprintf(m->quantization, sizeof m->quantization, "none, quantised while loading: %s", llm__requant_name(m->requant));
+    else snprintf(m->quantization, sizeof m->quantization, "%s%s%s", m->source.gguf ? "gguf" : llm__quant_name(q->method), bits, group);
 }
 
 /* What llm_model_get_info tells. Strings belong to the model. The file's type is the one that most bytes of its
@@ -26651,12 +27352,15 @@ static llm_result llm__model_senses(const llm_model *m, const llm_model_config *
     return LLM_OK;
 }
 
-/* `quantization` only says what the files say too, so one that they contradict is a mistake: another model was meant. */
-static llm_result llm__model_quantized(const llm_model *m, const char *wanted) {
+/* `quantization` says what the files say too, so one that they contradict is a mistake: another model was meant. Of files that are not
+ * quantised it says what they become while they are loaded. */
+static llm_result llm__model_quantized(llm_model *m, const char *wanted) {
     const llm__quant *q = &m->source.quant;
     const char *method = m->source.gguf ? "gguf" : llm__quant_name(q->method);
     if (!wanted || llm__alias_among("none", llm__lit(wanted), NULL) || llm__alias_among(wanted, llm__lit(method), NULL)) return LLM_OK;
     if (!m->source.gguf && llm__quant_is_called(q, wanted)) return LLM_OK;
+    if (!m->source.gguf && q->method == LLM__QUANT_NONE) m->requant = llm__requant_named(wanted);
+    if (m->requant) return LLM_OK;
     return llm__error(LLM_ERR_ARG, "quantization: %.40s, but the method of %s is %.40s", wanted, m->path, method);
 }
 
@@ -27114,6 +27818,513 @@ LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, co
     if (!r) r = llm__folder_make(to);
     if (!r) r = llm__eagle_write(to, "model.safetensors", &header, &from.tensors, output);
     return r ? r : llm__eagle_write(to, "config.json", &config, NULL, NULL);
+}
+
+/* ============================================================================
+ * >>mixture   Which tensor of a GGUF file gets which type when a model is quantised.
+ * ============================================================================
+ * "Q4_K_M" and its like name a mixture: most matrices have the type of its name, those whose errors do most harm have more bits. The rules
+ * are llama-quantize's, so that a file made here has the types that people expect of its name:
+ *
+ *     output layer (where tied the embedding)   Q6_K; Q8_0 where rows are no super-blocks, or the mixture is Q8_0
+ *     attn_v, ffn_down                          in Q4_K_M and Q5_K_M Q6_K in half of the layers, the first and last ones among them;
+ *                                               in Q4_K_S and Q3_K_* more bits in the first few
+ *     attn_output, attn_qkv                     more bits in Q3_K_*, Q2_K and Q4_K_M
+ *     rows that are no whole blocks             the next type of blocks of 32, else F16
+ *
+ * What is no matrix, norms and routers stay as they are. Source: the rules of llama.cpp's llama-quant.cpp, by its tables of tensor types.
+ */
+
+typedef struct llm__mixture {
+    const char *name; /* "Q4_K_M" */
+    int32_t number;   /* general.file_type */
+    int32_t base;     /* llm_type */
+} llm__mixture;
+
+/* A model whose tensors are gone through in the order of their layers. */
+typedef struct llm__mixing {
+    const llm__mixture *mixture;
+    int n_layers, n_experts, groups; /* groups: query heads of a key head */
+    int has_output, importance;      /* an importance matrix is given */
+    int falcon, large;               /* large: Llama 70B */
+    int n_v, v, down;                /* matrices attn_v of the model; those seen */
+    int pure;                        /* one type for all matrices */
+    int32_t output, embedding;       /* types that these get; -1: by the rules */
+    int keep_output;
+} llm__mixing;
+
+/* In the order of llm__mixtures, without F32 to BF16. */
+typedef enum llm__mixture_kind {
+    LLM__MIX_OTHER,
+    LLM__MIX_Q2_K,
+    LLM__MIX_Q3_K_M,
+    LLM__MIX_Q3_K_L,
+    LLM__MIX_Q4_K_S,
+    LLM__MIX_Q4_K_M,
+    LLM__MIX_Q5_K_M
+} llm__mixture_kind;
+
+static const llm__mixture llm__mixtures[] = {
+    {"F32", 0, LLM_TYPE_F32},      {"F16", 1, LLM_TYPE_F16},         {"BF16", 32, LLM_TYPE_BF16},   {"Q4_0", 2, LLM_TYPE_Q4_0},
+    {"Q4_1", 3, LLM_TYPE_Q4_1},    {"Q5_0", 8, LLM_TYPE_Q5_0},       {"Q5_1", 9, LLM_TYPE_Q5_1},    {"Q8_0", 7, LLM_TYPE_Q8_0},
+    {"Q2_K", 10, LLM_TYPE_Q2_K},   {"Q3_K_S", 11, LLM_TYPE_Q3_K},    {"Q3_K_M", 12, LLM_TYPE_Q3_K}, {"Q3_K_L", 13, LLM_TYPE_Q3_K},
+    {"Q4_K_S", 14, LLM_TYPE_Q4_K}, {"Q4_K_M", 15, LLM_TYPE_Q4_K},    {"Q5_K_S", 16, LLM_TYPE_Q5_K}, {"Q5_K_M", 17, LLM_TYPE_Q5_K},
+    {"Q6_K", 18, LLM_TYPE_Q6_K},   {"MXFP4_MOE", 38, LLM_TYPE_MXFP4}};
+
+/* All names, with blanks between. */
+static const char *llm__mixture_names(void) {
+    return "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K MXFP4_MOE";
+}
+
+/* By a name, in either case, perhaps with '-' for '_'; NULL: there is none. */
+static const llm__mixture *llm__mixture_find(const char *name) {
+    static const char *const short_names[][2] = {{"Q3_K", "Q3_K_M"}, {"Q4_K", "Q4_K_M"}, {"Q5_K", "Q5_K_M"}}; /* llama-quantize's */
+    char upper[32];
+    size_t n = 0;
+    for (; name[n] && n < sizeof upper - 1; n++)
+        upper[n] = name[n] == '-' ? '_' : (char)(name[n] >= 'a' && name[n] <= 'z' ? name[n] - 32 : name[n]);
+    upper[n] = 0;
+    for (int i = 0; i < LLM__COUNT(short_names); i++)
+        if (!strcmp(upper, short_names[i][0])) snprintf(upper, sizeof upper, "%s", short_names[i][1]);
+    for (int i = 0; i < LLM__COUNT(llm__mixtures); i++)
+        if (!strcmp(upper, llm__mixtures[i].name)) return &llm__mixtures[i];
+    return NULL;
+}
+
+static llm__mixture_kind llm__mix_of(const llm__mixture *m) {
+    static const char *const names[] = {"Q2_K", "Q3_K_M", "Q3_K_L", "Q4_K_S", "Q4_K_M", "Q5_K_M"};
+    for (int i = 0; i < LLM__COUNT(names); i++)
+        if (!strcmp(m->name, names[i])) return (llm__mixture_kind)(i + 1);
+    return LLM__MIX_OTHER;
+}
+
+/* Fills in what a model is. */
+static void llm__mixing_open(const llm__mixture *mixture, const llm__gguf *keys, const llm__tensors *tensors, llm__mixing *out) {
+    char key[160];
+    const llm__str arch = llm__gguf_str(keys, "general.architecture");
+    const int n = (int)LLM__MIN(arch.n, (size_t)100);
+    int64_t number[4];
+    static const char *const ends[] = {"block_count", "expert_count", "attention.head_count", "attention.head_count_kv"};
+    memset(out, 0, sizeof *out);
+    out->mixture = mixture;
+    out->output = out->embedding = -1;
+    for (int i = 0; i < 4; i++) {
+        snprintf(key, sizeof key, "%.*s.%s", n, arch.p ? arch.p : "", ends[i]);
+        number[i] = LLM__MIN(LLM__MAX(llm__gguf_int(keys, key, 0), 0), 1 << 20);
+    }
+    out->n_layers = (int)number[0];
+    out->n_experts = (int)number[1];
+    out->groups = number[3] ? (int)(number[2] / number[3]) : 1;
+    out->falcon = llm__str_eq(arch, "falcon");
+    out->large = out->n_layers == 80 && llm__str_eq(arch, "llama");
+    for (size_t i = 0; i < tensors->n; i++) {
+        const char *name = tensors->item[i].name.p;
+        out->has_output |= !strcmp(name, "output.weight");
+        out->n_v += strstr(name, "attn_v.weight") || strstr(name, "attn_qkv.weight") || strstr(name, "attn_kv_b.weight");
+    }
+}
+
+/* 1 if a tensor is a matrix that is quantised. */
+static int llm__mixing_takes(const llm__tensor *t) {
+    static const char *const left[] = {
+        "_norm.weight", "ffn_gate_inp.weight",  "ffn_gate_inp_shexp.weight", "position_embd.weight",  "token_types.weight", "altup",
+        "laurel",       "per_layer_model_proj", "ssm_conv1d.weight",         "shortconv.conv.weight", "attn_rel_b.weight",  "time_mix_",
+        "indexer.proj"};
+    if (t->n_dims < 2 || t->n_dims > 3 || !llm__ends_with(t->name.p, "weight")) return 0;
+    for (int i = 0; i < LLM__COUNT(left); i++)
+        if (strstr(t->name.p, left[i])) return 0;
+    return 1;
+}
+
+/* 1 for the layers that get more bits: the first and the last eighth, and between them every third. */
+static int llm__mixing_more(int i, int n) { return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2; }
+
+/* The number in "blk.N." of a name; -1: none. */
+static int llm__mixing_layer(const char *name) {
+    int n = 0;
+    if (strncmp(name, "blk.", 4) || name[4] < '0' || name[4] > '9') return -1;
+    for (const char *p = name + 4; *p >= '0' && *p <= '9' && n < 100000; p++) n = 10 * n + *p - '0';
+    return n;
+}
+
+static int32_t llm__mixing_v(llm__mixing *m, llm__mixture_kind mix, int32_t type) {
+    const int i = m->v++, more = llm__mixing_more(i, m->n_v);
+    if (mix == LLM__MIX_Q2_K) type = m->groups >= 4 ? LLM_TYPE_Q4_K : LLM_TYPE_Q3_K;
+    if (mix == LLM__MIX_Q3_K_M) type = i < 2 ? LLM_TYPE_Q5_K : LLM_TYPE_Q4_K;
+    if (mix == LLM__MIX_Q3_K_L || (mix == LLM__MIX_Q4_K_S && i < 4)) type = LLM_TYPE_Q5_K;
+    if ((mix == LLM__MIX_Q4_K_M || mix == LLM__MIX_Q5_K_M) && more) type = LLM_TYPE_Q6_K;
+    if (m->large && (type == LLM_TYPE_Q3_K || type == LLM_TYPE_Q4_K)) type = LLM_TYPE_Q5_K;
+    return m->n_experts == 8 ? (int32_t)LLM_TYPE_Q8_0 : type;
+}
+
+static int32_t llm__mixing_down(llm__mixing *m, llm__mixture_kind mix, const llm__tensor *t, int32_t type) {
+    const int next = m->down++, n = m->n_layers, i = m->n_experts > 1 ? llm__mixing_layer(t->name.p) : next;
+    const int more = llm__mixing_more(i, n), first = i < n / 8;
+    if (mix == LLM__MIX_Q2_K) return LLM_TYPE_Q3_K;
+    if (mix == LLM__MIX_Q3_K_M) return i < n / 16 ? LLM_TYPE_Q5_K : !m->falcon || more ? LLM_TYPE_Q4_K : LLM_TYPE_Q3_K;
+    if (mix == LLM__MIX_Q3_K_L) return m->falcon ? LLM_TYPE_Q4_K : LLM_TYPE_Q5_K;
+    if (mix == LLM__MIX_Q4_K_M && m->falcon) return i < n / 16 ? LLM_TYPE_Q6_K : more ? LLM_TYPE_Q5_K : LLM_TYPE_Q4_K;
+    if ((mix == LLM__MIX_Q4_K_M || mix == LLM__MIX_Q5_K_M) && more) return LLM_TYPE_Q6_K;
+    if (mix == LLM__MIX_Q4_K_S && !m->falcon && first) return LLM_TYPE_Q5_K;
+    if (type == LLM_TYPE_Q4_0 && m->importance && first) return LLM_TYPE_Q4_1;
+    if (type == LLM_TYPE_Q5_0 && m->importance && first) return LLM_TYPE_Q5_1;
+    return type;
+}
+
+static int32_t llm__mixing_attention(const llm__mixing *m, llm__mixture_kind mix, const char *name, int32_t type) {
+    const int q4 = mix == LLM__MIX_Q4_K_S || mix == LLM__MIX_Q4_K_M || m->mixture->base == LLM_TYPE_Q3_K || mix == LLM__MIX_Q2_K;
+    if (strstr(name, "attn_k.weight")) return m->n_experts == 8 ? (int32_t)LLM_TYPE_Q8_0 : type;
+    if (strstr(name, "attn_qkv.weight")) {
+        if (mix == LLM__MIX_Q3_K_M || mix == LLM__MIX_Q3_K_L) return LLM_TYPE_Q4_K;
+        return mix == LLM__MIX_Q4_K_M ? (int32_t)LLM_TYPE_Q5_K : mix == LLM__MIX_Q5_K_M ? (int32_t)LLM_TYPE_Q6_K : type;
+    }
+    if (!strstr(name, "attn_output.weight")) return type;
+    if (m->falcon) return mix == LLM__MIX_Q3_K_L ? (int32_t)LLM_TYPE_Q4_K : type;
+    if (m->n_experts == 8) return q4 && mix != LLM__MIX_Q3_K_L ? (int32_t)LLM_TYPE_Q5_K : type;
+    if (mix == LLM__MIX_Q2_K) return LLM_TYPE_Q3_K;
+    return mix == LLM__MIX_Q3_K_M ? (int32_t)LLM_TYPE_Q4_K : mix == LLM__MIX_Q3_K_L ? (int32_t)LLM_TYPE_Q5_K : type;
+}
+
+/* The type by the rules, if rows are whole blocks of it. */
+static int32_t llm__mixing_rule(llm__mixing *m, const llm__tensor *t) {
+    const char *name = t->name.p;
+    const int embedding = !strcmp(name, "token_embd.weight"), output = !strcmp(name, "output.weight") || (embedding && !m->has_output);
+    const int32_t type = m->mixture->base;
+    const llm__mixture_kind mix = llm__mix_of(m->mixture);
+    if (output && m->output >= 0) return m->output;
+    if (embedding && m->embedding >= 0) return m->embedding;
+    if (m->pure || llm__type_block(type) == 1) return type;
+    if (output)
+        return type == LLM_TYPE_MXFP4 || m->falcon || t->shape[t->n_dims - 1] % llm__type_block(type) || type == LLM_TYPE_Q8_0
+                   ? LLM_TYPE_Q8_0
+                   : LLM_TYPE_Q6_K;
+    if (type == LLM_TYPE_MXFP4) return t->n_dims > 2 && t->shape[0] > 1 ? LLM_TYPE_MXFP4 : LLM_TYPE_Q8_0;
+    if (embedding) return type;
+    if (strstr(name, "attn_v.weight")) return llm__mixing_v(m, mix, type);
+    if (strstr(name, "ffn_down")) return llm__mixing_down(m, mix, t, type);
+    return llm__mixing_attention(m, mix, name, type);
+}
+
+/* The type that the next tensor gets. */
+static int32_t llm__mixing_type(llm__mixing *m, const llm__tensor *t) {
+    static const int32_t small[][2] = {{LLM_TYPE_Q2_K, LLM_TYPE_Q4_0},
+                                       {LLM_TYPE_Q3_K, LLM_TYPE_Q4_0},
+                                       {LLM_TYPE_Q4_K, LLM_TYPE_Q5_0},
+                                       {LLM_TYPE_Q5_K, LLM_TYPE_Q5_1},
+                                       {LLM_TYPE_Q6_K, LLM_TYPE_Q8_0}};
+    const int64_t cols = t->shape[LLM__MAX(t->n_dims, 1) - 1];
+    if (!llm__mixing_takes(t) || (m->keep_output && !strcmp(t->name.p, "output.weight"))) return t->type;
+    int32_t type = llm__mixing_rule(m, t);
+    for (int i = 0; i < LLM__COUNT(small) && cols % llm__type_block(type); i++)
+        if (small[i][0] == type) {
+            type = small[i][1];
+            break;
+        }
+    return cols % llm__type_block(type) ? (int32_t)LLM_TYPE_F16 : type;
+}
+
+/* ============================================================================
+ * >>quantize   A GGUF file of smaller weights.
+ * ============================================================================ */
+
+/* ---- The file ---- Its keys are the source's, byte for byte, but for the two that say how it is quantised, and those about parts.
+ * Tensors go in the order of their layers. Rows are made some at a time, by all threads, and written: memory holds no tensor whole. */
+
+enum { LLM__QUANTIZE_ALIGN = 32, LLM__QUANTIZE_CHUNK = 16 << 20, LLM__QUANTIZE_SOME = 8192 };
+
+/* What is being written. */
+typedef struct llm__quantizing {
+    const char *to;
+    const llm_quantize_config *cfg;
+    llm__source source;
+    const llm__tensor **order; /* (n) */
+    int32_t *type;             /* (n) what each becomes */
+    size_t n;
+    const llm__mixture *mixture;
+    FILE *file;
+    llm__pool *pool;
+    uint8_t *out;      /* a chunk of rows as they are written */
+    float *scratch;    /* (threads, widest) */
+    size_t widest;     /* floats of a thread's part */
+    int64_t done, all; /* bytes of the source's tensors */
+    /* of the chunk that all threads work on */
+    const llm__tensor *tensor;
+    int32_t to_type;
+    int64_t row, rows;
+    int bad;
+    llm_result r;
+} llm__quantizing;
+
+static void llm__quantizing_close(llm__quantizing *q) {
+    if (q->file) fclose(q->file);
+    llm__pool_close(q->pool);
+    LLM_FREE(q->order);
+    LLM_FREE(q->type);
+    LLM_FREE(q->out);
+    LLM_FREE(q->scratch);
+    llm__source_close(&q->source);
+}
+
+/* n rows of a tensor, from `row` on, as another type to `to`. scratch: as many floats. 0: a value is not finite. */
+static int llm__quantize_rows(const llm__tensor *t, int32_t type, int64_t row, int64_t n, float *scratch, uint8_t *to) {
+    const int64_t cols = t->shape[t->n_dims - 1];
+    for (int64_t i = 0; i < n; i++) llm__tensor_values(t, row + i, cols, 0, cols, scratch + i * cols);
+    return llm__quantise(type, scratch, NULL, n, cols, to);
+}
+
+/* A thread's share of the rows of a chunk. */
+static void llm__quantize_part(void *arg, int pass, int part, int n_parts) {
+    llm__quantizing *q = (llm__quantizing *)arg;
+    const int64_t cols = q->tensor->shape[q->tensor->n_dims - 1], some = LLM__MAX(1, LLM__QUANTIZE_SOME / cols),
+                  bytes = llm__row_bytes(q->to_type, cols);
+    const int64_t first = q->rows * part / n_parts, end = q->rows * (part + 1) / n_parts;
+    (void)pass;
+    for (int64_t i = first; i < end; i += some) {
+        const int64_t n = LLM__MIN(some, end - i);
+        if (!llm__quantize_rows(q->tensor, q->to_type, q->row + i, n, q->scratch + (size_t)part * q->widest, q->out + i * bytes))
+            __atomic_store_n(&q->bad, 1, __ATOMIC_RELAXED);
+    }
+}
+
+/* Writes n bytes; the first failure stays. */
+static void llm__quantize_put(llm__quantizing *q, const void *p, size_t n) {
+    if (!q->r && n && fwrite(p, 1, n, q->file) != n) q->r = llm__error(LLM_ERR_IO, "%s: %s", q->to, strerror(errno));
+}
+
+static void llm__quantize_number(llm_text *t, uint64_t v, int bytes) {
+    for (int i = 0; i < bytes; i++, v >>= 8) {
+        const char c = (char)(v & 255);
+        llm_text_add(t, &c, 1);
+    }
+}
+
+static void llm__quantize_name(llm_text *t, llm__str name) {
+    llm__quantize_number(t, name.n, 8);
+    llm__add_str(t, name);
+}
+
+/* A key as the source has it. Texts of an array follow each other with their lengths. */
+static void llm__quantize_key(llm_text *t, const llm__gguf_kv *kv) {
+    const uint8_t *end = kv->data;
+    if (kv->type == LLM__GGUF_STR)
+        for (uint64_t i = 0; i < kv->count; i++) llm__gguf_string(&end);
+    else end += kv->count * (uint64_t)llm__gguf_size_of(kv->type);
+    llm__quantize_name(t, kv->key);
+    if (kv->is_array) llm__quantize_number(t, LLM__GGUF_ARRAY, 4);
+    llm__quantize_number(t, (uint64_t)kv->type, 4);
+    if (kv->is_array) llm__quantize_number(t, kv->count, 8);
+    llm_text_add(t, (const char *)kv->data, (size_t)(end - kv->data));
+}
+
+/* The head of the file: keys, then names, shapes, types and places of the tensors. */
+static llm_result llm__quantize_head(const llm__quantizing *q, llm_text *t) {
+    LLM__SCOPED(llm_text_free) llm_text keys = LLM__ZERO;
+    const llm__gguf *g = q->source.gguf;
+    uint64_t n = 2, at = 0;
+    for (size_t i = 0; i < g->n_kv; i++) {
+        const llm__str key = g->kv[i].key;
+        if (llm__starts(key, llm__lit("split.")) || llm__str_eq(key, "general.alignment") || llm__str_eq(key, "general.file_type") ||
+            llm__str_eq(key, "general.quantization_version"))
+            continue;
+        llm__quantize_key(&keys, &g->kv[i]);
+        n++;
+    }
+    const struct {
+        const char *name;
+        int32_t value;
+    } own[] = {{"general.file_type", q->mixture->number}, {"general.quantization_version", 2}};
+    for (int i = 0; i < LLM__COUNT(own); i++) {
+        llm__quantize_name(&keys, llm__lit(own[i].name));
+        llm__quantize_number(&keys, LLM__GGUF_U32, 4);
+        llm__quantize_number(&keys, (uint64_t)own[i].value, 4);
+    }
+    llm_text_str(t, "GGUF");
+    llm__quantize_number(t, 3, 4);
+    llm__quantize_number(t, q->n, 8);
+    llm__quantize_number(t, n, 8);
+    llm__add_str(t, llm__text_str(&keys));
+    for (size_t i = 0; i < q->n; i++) {
+        const llm__tensor *x = q->order[i];
+        const int64_t values = x->shape[0] * x->shape[1] * x->shape[2] * x->shape[3];
+        llm__quantize_name(t, x->name);
+        llm__quantize_number(t, (uint64_t)x->n_dims, 4);
+        for (int d = x->n_dims - 1; d >= 0; d--) llm__quantize_number(t, (uint64_t)x->shape[d], 8);
+        llm__quantize_number(t, (uint64_t)q->type[i], 4);
+        llm__quantize_number(t, at, 8);
+        at += (uint64_t)(llm__row_bytes(q->type[i], values) + LLM__QUANTIZE_ALIGN - 1) / LLM__QUANTIZE_ALIGN * LLM__QUANTIZE_ALIGN;
+    }
+    while (!t->failed && t->len % LLM__QUANTIZE_ALIGN) llm__quantize_number(t, 0, 1);
+    return t->failed || keys.failed ? llm__nomem() : LLM_OK;
+}
+
+/* Tells how far it is. */
+static void llm__quantize_tell(llm__quantizing *q) {
+    const llm_quantize_config *c = q->cfg;
+    if (!q->r && c->progress && c->progress(c->progress_user, "quantizing", q->all ? (double)q->done / (double)q->all : 1))
+        q->r = llm__error(LLM_ERR_CANCELLED, "%s: quantizing was cancelled", q->to);
+}
+
+/* The data of one tensor. What has been read of the source is given back, so that memory does not fill with the file. */
+static void llm__quantize_tensor(llm__quantizing *q, const llm__tensor *t, int32_t type) {
+    static const uint8_t zeros[LLM__QUANTIZE_ALIGN] = {0};
+    const int64_t cols = t->shape[LLM__MAX(t->n_dims, 1) - 1],
+                  rows = cols ? t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3] / cols : 0;
+    const int64_t from = llm__row_bytes(t->type, cols), bytes = llm__row_bytes(type, cols),
+                  most = LLM__MAX(1, LLM__QUANTIZE_CHUNK / LLM__MAX(bytes, 1));
+    for (int64_t row = 0, n; row < rows && !q->r; row += n) {
+        n = LLM__MIN(most, rows - row);
+        if (type == t->type) {
+            llm__quantize_put(q, t->data + row * from, (size_t)(n * from));
+        } else {
+            q->tensor = t, q->to_type = type, q->row = row, q->rows = n;
+            llm__pool_run(q->pool, llm__quantize_part, q, 1);
+            if (q->bad)
+                q->r = llm__bad(q->source.path, "tensor", t->name, "a value is not finite, or too large for %s", llm__type_name(type));
+            llm__quantize_put(q, q->out, (size_t)(n * bytes));
+        }
+        if (n * from > 1 << 20) llm__file_rest(t->data + row * from, (size_t)(n * from));
+        q->done += n * from;
+        llm__quantize_tell(q);
+    }
+    llm__quantize_put(q, zeros, (size_t)((LLM__QUANTIZE_ALIGN - rows * bytes % LLM__QUANTIZE_ALIGN) % LLM__QUANTIZE_ALIGN));
+}
+
+/* By layer, then by name. */
+static int llm__quantize_order(const void *a, const void *b) {
+    const llm__tensor *x = *(const llm__tensor *const *)a, *y = *(const llm__tensor *const *)b;
+    const int i = llm__mixing_layer(x->name.p), k = llm__mixing_layer(y->name.p);
+    return i != k ? (i < k ? -1 : 1) : strcmp(x->name.p, y->name.p);
+}
+
+/* A type by its name, of those that can be made. */
+static llm_result llm__quantize_type(const char *name, const char *what, int32_t *out) {
+    const llm__mixture *m = name ? llm__mixture_find(name) : NULL;
+    *out = m ? m->base : -1;
+    return !name || m ? LLM_OK : llm__error(LLM_ERR_ARG, "%s: %.40s, one of %s expected", what, name, llm__mixture_names());
+}
+
+/* What the tensors are in all. */
+typedef struct llm__quantize_sums {
+    int64_t n_params, bytes_before, bytes_after, n_changed;
+} llm__quantize_sums;
+
+/* Which tensor becomes what, and the memory for it. */
+static llm_result llm__quantize_plan(llm__quantizing *q, llm__quantize_sums *info) {
+    const llm__tensors *t = &q->source.tensors;
+    llm__mixing mix;
+    int threads = q->cfg->n_threads > 0 ? q->cfg->n_threads : llm__cores();
+    llm__mixing_open(q->mixture, q->source.gguf, t, &mix);
+    mix.pure = q->cfg->pure;
+    mix.keep_output = q->cfg->keep_output;
+    llm_result r = llm__quantize_type(q->cfg->output_type, "output_type", &mix.output);
+    if (!r) r = llm__quantize_type(q->cfg->embedding_type, "embedding_type", &mix.embedding);
+    q->n = t->n;
+    q->order = LLM__NEW(const llm__tensor *, t->n + 1);
+    q->type = LLM__NEW(int32_t, t->n + 1);
+    q->pool = llm__pool_open(threads);
+    if (!r && (!q->order || !q->type || !q->pool)) r = llm__nomem();
+    for (size_t i = 0; i < t->n && !r; i++) q->order[i] = &t->item[i];
+    if (!r) qsort((void *)q->order, q->n, sizeof *q->order, llm__quantize_order);
+    q->widest = LLM__QUANTIZE_SOME;
+    int64_t row = LLM__QUANTIZE_CHUNK;
+    for (size_t i = 0; i < q->n && !r; i++) {
+        const llm__tensor *x = q->order[i];
+        const int64_t cols = x->shape[LLM__MAX(x->n_dims, 1) - 1];
+        q->type[i] = llm__mixing_type(&mix, x);
+        if (!llm__type_info(x->type)) return llm__bad(q->source.path, "tensor", x->name, "its type is not known");
+        info->n_params += x->shape[0] * x->shape[1] * x->shape[2] * x->shape[3];
+        info->bytes_before += x->bytes;
+        info->bytes_after += llm__row_bytes(q->type[i], x->shape[0] * x->shape[1] * x->shape[2] * x->shape[3]);
+        info->n_changed += q->type[i] != x->type;
+        if (q->type[i] == x->type) continue;
+        if (!llm__type_readable(x->type))
+            return llm__bad(q->source.path, "tensor", x->name, "type %s is not read here", llm__type_name(x->type));
+        if (llm__type_block(x->type) > 1 && !q->cfg->allow_requantize)
+            return llm__error(LLM_ERR_ARG,
+                              "%s: tensor %s is %s already: quantise the model in F16, BF16 or F32, or allow it (--allow-requantize)",
+                              q->source.path, x->name.p, llm__type_name(x->type));
+        q->widest = LLM__MAX(q->widest, (size_t)cols);
+        row = LLM__MAX(row, llm__row_bytes(q->type[i], cols));
+    }
+    q->all = info->bytes_before;
+    if (r) return r;
+    q->scratch = LLM__NEW(float, q->widest *(size_t)q->pool->n);
+    q->out = LLM__NEW(uint8_t, row);
+    return q->scratch && q->out ? LLM_OK : llm__nomem();
+}
+
+/* The file that was written says what it should. */
+static llm_result llm__quantize_check(const llm__quantizing *q, const char *part) {
+    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
+    LLM__SCOPED(llm__gguf_free) llm__gguf keys = LLM__ZERO;
+    LLM__SCOPED(llm__tensors_free) llm__tensors tensors = LLM__ZERO;
+    llm_result r = llm__file_open(part, 0, 0, &f);
+    if (!r) r = llm__gguf_parse(part, f.data, f.size, &keys, &tensors);
+    for (size_t i = 0; i < q->n && !r; i++) {
+        const llm__tensor *t = llm__tensors_find(&tensors, q->order[i]->name.p);
+        if (!t || t->type != q->type[i] || tensors.n != q->n)
+            r = llm__error(LLM_ERR_IO, "%s: what was written is not what was read again", q->to);
+    }
+    return r;
+}
+
+/* Writes the whole file under its first name. */
+static llm_result llm__quantize_write(llm__quantizing *q, const char *part) {
+    LLM__SCOPED(llm_text_free) llm_text head = LLM__ZERO;
+    q->r = llm__quantize_head(q, &head);
+    if (q->r) return q->r;
+    q->file = fopen(part, "wb");
+    if (!q->file) return llm__error(LLM_ERR_IO, "%s: %s", part, strerror(errno));
+    llm__quantize_tell(q);
+    llm__quantize_put(q, head.data, head.len);
+    for (size_t i = 0; i < q->n && !q->r; i++) llm__quantize_tensor(q, q->order[i], q->type[i]);
+    if (!q->r && (fflush(q->file) || fsync(fileno(q->file)))) q->r = llm__error(LLM_ERR_IO, "%s: %s", q->to, strerror(errno));
+    if (fclose(q->file) && !q->r) q->r = llm__error(LLM_ERR_IO, "%s: %s", q->to, strerror(errno));
+    q->file = NULL;
+    if (!q->r) q->r = llm__source_whole(&q->source);
+    if (!q->r) q->r = llm__quantize_check(q, part);
+    return q->r;
+}
+
+/* The source: a GGUF file, of split ones the first. */
+static llm_result llm__quantize_open(llm__quantizing *q, const char *path) {
+    llm__file f;
+    q->source.path = path;
+    if (llm__path_kind_of(path) == LLM__PATH_DIR)
+        return llm__error(LLM_ERR_UNSUPPORTED,
+                          "%s: a folder: types of GGUF are made of a GGUF file (F16, BF16 or F32), converting is not in this version",
+                          path);
+    llm_result r = llm__source_file(&q->source, path, &f);
+    if (!r && !llm__is_gguf(&f)) r = llm__error(LLM_ERR_FORMAT, "%s: a GGUF file expected", path);
+    return r ? r : llm__source_gguf(&q->source, path, f);
+}
+
+LLM_API llm_result llm_quantize(const char *path, const char *to, const llm_quantize_config *cfg, llm_text *report) {
+    static const llm_quantize_config usual = LLM__ZERO;
+    LLM__SCOPED(llm__quantizing_close) llm__quantizing q = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text part = LLM__ZERO;
+    llm__quantize_sums sums = LLM__ZERO;
+    q.cfg = cfg ? cfg : &usual;
+    q.to = to;
+    if (!path || !*path || !to || !*to) return llm__error(LLM_ERR_ARG, "quantize: a model and the name of a new file expected");
+    q.mixture = llm__mixture_find(q.cfg->type ? q.cfg->type : "q4_k_m");
+    if (!q.mixture) return llm__error(LLM_ERR_ARG, "type: %.40s, one of %s expected", q.cfg->type, llm__mixture_names());
+    if (llm__path_kind_of(to) == LLM__PATH_DIR) return llm__error(LLM_ERR_ARG, "%s: a folder, the name of a new file expected", to);
+    if (llm__path_same(path, to)) return llm__error(LLM_ERR_ARG, "%s: the model itself, the name of a new file expected", to);
+    llm_text_format(&part, "%s.part", to);
+    if (part.failed) return llm__nomem();
+    llm_result r = llm__quantize_open(&q, path);
+    if (!r) r = llm__quantize_plan(&q, &sums);
+    if (r) return r;
+    r = llm__quantize_write(&q, part.data);
+    if (!r && rename(part.data, to)) r = llm__error(LLM_ERR_IO, "%s: %s", to, strerror(errno));
+    if (r) remove(part.data);
+    if (r || !report) return r;
+    llm_text_format(report, "{'type': %q, 'n_params': %l, 'bytes_before': %l, 'bytes_after': %l, 'bits_per_weight': %f, ", q.mixture->name,
+                    sums.n_params, sums.bytes_before, sums.bytes_after,
+                    sums.n_params ? 8 * (double)sums.bytes_after / (double)sums.n_params : 0);
+    llm_text_format(report, "'n_tensors': %l, 'n_changed': %l}", (int64_t)q.n, sums.n_changed);
+    return report->failed ? llm__nomem() : LLM_OK;
 }
 
 LLM__COLD_END
@@ -28583,7 +29794,8 @@ static llm_result llm__processor_change(const llm__vision *v, const char *json, 
     return r ? r : llm__processor_check(v, p);
 }
 
-/* The family's usual parameters. */
+/* The family's usual parameters: those of the processor's class in transformers, which its files may leave out. Numbers of pixels are
+ * the classes' own: they do not grow with the patches. Sides come from the tower, since a class's habit (224, 384) fits few models. */
 static void llm__processor_usual(const llm__vision *v, const llm_json *config, llm__processor *p) {
     const int twice = (v->family->flags & LLM__EYES_TWICE) != 0, times = (v->family->flags & LLM__EYES_TIMES) != 0;
     const int64_t block = 28 * 28, video_block = times ? 32 * 32 : block; /* the classes' numbers, whatever the patches are */
@@ -28617,7 +29829,9 @@ static void llm__pinpoints_usual(const llm__vision *v, llm__processor *p) {
     if (!p->n_pinpoints && v->family->fit == LLM__FIT_ANYRES) p->n_pinpoints = n;
 }
 
-/* What the folder's files say: processor_config.json, in which newer ones have everything, or a file for pictures and one for videos. */
+/* What the folder's files say. Since version 5 transformers writes all of it into processor_config.json, as "image_processor" and
+ * "video_processor"; before, there was a file for pictures and, in some folders, one for videos, else the one for pictures held for both.
+ * Where both forms are there the newer one counts, as in transformers. */
 static llm_result llm__processor_files(llm_model *m, llm__vision *v, llm__processor *p) {
     static const char *const names[3] = {"processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"};
     LLM__SCOPED(llm__json_drop) llm_json *all = NULL, *picture = NULL, *video = NULL;
@@ -28718,7 +29932,8 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: temporal_patch_size %d, 1 or 2 expected", f->path, v->frames);
 }
 
-/* Whether the class token's row goes on with the others. */
+/* Whether the class token's row goes on with the others: "full" in LLaVA's words, "default" drops what stands first. Of a tower that has no
+ * such token that would be a patch, which nobody means; of tiles, whose rows form a grid, one row more fits nowhere. */
 static void llm__tower_select(llm__facts *root, llm__vision *v) {
     char text[64];
     const int has_class = (v->flags & LLM__SEES_CLASS) != 0;
@@ -29067,7 +30282,7 @@ static void llm__best_pinpoint(const llm__processor *how, const llm__picture *p,
     }
 }
 
-/* All of it in a square. */
+/* All of it in a square: of LLaVA-OneVision's pictures when a prompt has several, none of which is cut into tiles then. */
 static llm_result llm__fit_padded(llm_media *m, const llm__picture *p) {
     LLM__SCOPED(llm__picture_free) llm__picture square = LLM__ZERO;
     llm_result r = llm__squared(m, p, &square);
@@ -40039,7 +41254,8 @@ static int llm__hub_bits(const char *name) {
     return 0;
 }
 
-/* The file that a model sees with: beside it, else above it, and of several the one whose bits are nearest. -1: none. */
+/* The file that a model sees with: beside it, else above it, and of several the one whose bits are nearest. -1: none. Repositories have one
+ * file of that kind for all quantisations, or some, mostly F16 beside Q8_0; llama.cpp chooses in the same way. */
 static int llm__hub_sibling(const llm__hub_file *files, int n, const char *model) {
     int best = -1, best_off = 0;
     size_t best_folder = 0;
@@ -45749,8 +46965,8 @@ static llm_result llm__setup_format(llm_setup *s) {
     const char *f = s->model_format, *q = s->files.quantization;
     if (!f || !strcmp(f, "hf")) return LLM_OK;
     if (!strcmp(f, "llama"))
-        return llm__error(LLM_ERR_ARG, "model_format: llama, a folder as Meta gives it (consolidated.00.pth) cannot be read, take one of "
-                                       "Hugging Face's (hf)");
+        return llm__error(LLM_ERR_ARG, "model_format: llama, leave it out: a folder as Meta gives it (consolidated.00.pth) is known by its "
+                                       "files, as one of Hugging Face's (hf) is");
     if (q && strcmp(q, f)) return llm__error(LLM_ERR_ARG, "model_format: %s, and quantization says %.40s", f, q);
     s->files.quantization = f;
     return LLM_OK;
@@ -45877,7 +47093,8 @@ static llm_result llm__setup_fetch(llm_setup *s, char *(*get)(const char *name))
 }
 
 /* Of a folder of GGUF files the one that is chosen there. With a model of the Hub or of a folder goes what it sees with, where that lies
- * beside it and is of a kind that is known. */
+ * beside it and is of a kind that is known: one that is not, such as an encoder of sound, must not keep a model of texts from being
+ * opened, so it only gets a line. */
 static llm_result llm__setup_pair(llm_setup *s) {
     LLM__SCOPED(llm_text_free) llm_text found = LLM__ZERO;
     const int folder = llm__path_kind_of(s->path.data) == LLM__PATH_DIR, own = s->model == s->path.data;
@@ -46779,6 +47996,7 @@ LLM__SIZED(file, LLM__NONE);
 LLM__SIZED(estimate, LLM__NONE);
 LLM__SIZED(media_config, LLM__NONE);
 LLM__SIZED(media_info, LLM__NONE);
+LLM__SIZED(quantize_config, LLM__NONE);
 
 LLM_API llm_result llm_json_parse_sized(const llm_sizes *sizes, const char *text, size_t len, const llm_json_limits *limits,
                                         llm_json **out) {
@@ -47094,6 +48312,13 @@ LLM_API llm_result llm_media_open_sized(const llm_sizes *sizes, const llm_model 
     *out = NULL;
     llm_result r = llm__struct_in(sizes, &llm__sized_media_config, cfg, &own);
     return r ? r : llm_media_open(model, &own, out);
+}
+
+LLM_API llm_result llm_quantize_sized(const llm_sizes *sizes, const char *path, const char *to, const llm_quantize_config *cfg,
+                                      llm_text *report) {
+    llm_quantize_config own;
+    llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_quantize_config, cfg, &own) : LLM_OK;
+    return r ? r : llm_quantize(path, to, cfg ? &own : NULL, report);
 }
 
 LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *media, llm_media_info *out) {

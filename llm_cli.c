@@ -159,6 +159,8 @@ typedef struct cli_options {
     llm_setup setup;
     const char *prompt, *file, *system, *token_ids, *in, *out, *batch, *url;
     const char *draft_path, *draft_weights, *base_path, *base_weights;
+    const char *type, *output_type, *embedding_type; /* quantize */
+    int32_t allow_requantize, leave_output, pure;
     const char *name;                          /* of the Hub's: pull, rm */
     const char *json_schema, *regex, *grammar; /* the form of the answer: at most one */
     const char *logit_bias, *template_kwargs, *stop_ids;
@@ -208,6 +210,12 @@ static const llm_option cli_table[] = {
     LLM_OPT_INT(cli_options, head, CLI_IO, "head", 0, INT32_MAX, "explain: the head of attention that is shown"),
     LLM_OPT_TEXT(cli_options, in, CLI_IO, "i|input", "FILE", "batch: requests, one JSON object a line"),
     LLM_OPT_TEXT(cli_options, out, CLI_IO, "o|output-file", "FILE", "batch: answers"),
+    LLM_OPT_TEXT(cli_options, type, CLI_IO, "type", "NAME", "quantize: q4_k_m, q8_0, q6_k, q5_k_m, q4_0, ... (q4_k_m)"),
+    LLM_OPT_BOOL(cli_options, allow_requantize, CLI_IO, "allow-requantize", "quantize: matrices may be quantised already, which loses twice"),
+    LLM_OPT_BOOL(cli_options, leave_output, CLI_IO, "leave-output-tensor", "quantize: the output layer stays as it is"),
+    LLM_OPT_BOOL(cli_options, pure, CLI_IO, "pure", "quantize: one type for all matrices"),
+    LLM_OPT_TEXT(cli_options, output_type, CLI_IO, "output-tensor-type", "NAME", "quantize: the type of the output layer"),
+    LLM_OPT_TEXT(cli_options, embedding_type, CLI_IO, "token-embedding-type", "NAME", "quantize: the type of the embedding"),
     LLM_OPT_TEXT(cli_options, draft_path, CLI_IO, "draft-path", "DIR", "convert-eagle: the head, converted where it is unless TO is given"),
     LLM_OPT_TEXT(cli_options, base_path, CLI_IO, "base-path", "DIR", "convert-eagle: the model, whose output layer is put beside the head"),
     LLM_OPT_TEXT(cli_options, draft_weights, CLI_IO, "draft-weight-name", "NAME", "convert-eagle: the head's file, if not as usual"),
@@ -1542,6 +1550,55 @@ static void cli_cmd_convert(void) {
     cli_say("", "%s: in vLLM's layout", to);
 }
 
+/* How far it is, on a terminal, and the time that is left. Ctrl-C ends it. */
+static int cli_quantizing(CLI_UNUSED void *user, CLI_UNUSED const char *what, double done) {
+    static double begin, told;
+    const double now = llm_now();
+    if (done <= 0 || begin <= 0) begin = now;
+    const double left = done > 0 ? (now - begin) / done * (1 - done) : 0;
+    if (isatty(2) && now - begin > 0.7 && (now - told > 0.15 || done >= 1)) {
+        char bar[41];
+        told = now;
+        for (int i = 0; i < 40; i++) bar[i] = i < done * 40 ? '#' : '.';
+        bar[40] = 0;
+        if (done < 1) fprintf(stderr, "\r%s %3.0f %%  %d:%02d left ", bar, 100 * done, (int)left / 60, (int)left % 60);
+        else fputs("\r\x1b[K", stderr);
+    }
+    return cli_interrupts > 0;
+}
+
+/* A GGUF file of smaller weights. */
+static void cli_cmd_quantize(void) {
+    llm_quantize_config c;
+    CLI_TEXT t = {0};
+    CLI_JSON *doc = NULL;
+    double bits = 0;
+    int64_t after = 0, before = 0;
+    if (!opt.setup.model || !opt.out) cli_die(2, "quantize: MODEL.gguf OUT.gguf [TYPE] was expected");
+    memset(&c, 0, sizeof c);
+    c.type = opt.type;
+    c.n_threads = opt.setup.engine.n_threads;
+    c.allow_requantize = opt.allow_requantize, c.pure = opt.pure, c.keep_output = opt.leave_output;
+    c.output_type = opt.output_type, c.embedding_type = opt.embedding_type;
+    c.progress = cli_quantizing;
+    cli_interrupts = 0;
+    const double begin = llm_now();
+    const llm_result r = llm_quantize(opt.setup.model, opt.out, &c, &t);
+    cli_interrupts = -1;
+    if (r && isatty(2)) fputs("\r\x1b[K", stderr);
+    cli.stopped = r == LLM_ERR_CANCELLED;
+    if (cli.stopped) return;
+    if (r) cli_die(r == LLM_ERR_ARG ? 2 : 1, "%s", llm_last_error());
+    cli_check(llm_json_parse(t.data, t.len, NULL, &doc));
+    llm_json_num(doc, llm_json_find(doc, 0, "bits_per_weight"), &bits);
+    llm_json_int(doc, llm_json_find(doc, 0, "bytes_before"), &before);
+    llm_json_int(doc, llm_json_find(doc, 0, "bytes_after"), &after);
+    if (opt.json) llm_text_str(&t, "\n"), cli_write(t.data, t.len);
+    else
+        cli_say("", "%s: %s, %.1f MiB of %.1f MiB, %.2f bits a weight, %.1f s", opt.out, cli_text(doc, 0, NULL, "type", NULL),
+                (double)after / 1048576, (double)before / 1048576, bits, llm_now() - begin);
+}
+
 /* ---------------------------------------------------------------------------
  * pull, list, rm: models of the Hugging Face Hub and its local cache.
  * --------------------------------------------------------------------------- */
@@ -2507,6 +2564,7 @@ static const struct cli_command {
     {"list", "", "the models of the Hugging Face cache", "json|download-dir", -1, cli_cmd_list},
     {"rm", "NAME", "remove ORG/NAME[:QUANT] from the cache", "y|download-dir", -1, cli_cmd_rm},
     {"convert-eagle", "HEAD TO", "an EAGLE head, from SafeAILab's layout to vLLM's", "draft-path|base-path|draft-weight-name|base-weight-name|json", -1, cli_cmd_convert},
+    {"quantize", "MODEL OUT [TYPE]", "a GGUF file of smaller weights: q4_k_m, q8_0, ...", "type|allow-requantize|leave-output-tensor|pure|output-tensor-type|token-embedding-type|t|json", -1, cli_cmd_quantize},
     {"help", "[COMMAND]", "this, or a command's options; --help-all: every option", "", -1, cli_cmd_help},
     {"version", "", "version and instruction sets", "", -1, cli_cmd_version},
 };
@@ -2567,7 +2625,9 @@ static void cli_cmd_help(void) { opt.help_all ? cli_help_all() : cli_asked ? cli
 static const struct cli_command *cli_arguments(int argc, char **argv) {
     const struct cli_command *command = NULL;
     llm_option_list words = {0};
-    if (argc > 1 && !strcmp(argv[1], "quantize")) cli_die(1, "quantize: this command is not in this version");
+    for (int i = 2; i < argc && !strcmp(argv[1], "quantize"); i++)
+        if (!strcmp(argv[i], "-i") || strstr(argv[i], "quant_type") || strstr(argv[i], "quant-type"))
+            cli_die(1, "quantize: folders are not written in this version; llm_cli quantize MODEL.gguf OUT.gguf --type q4_k_m writes GGUF");
     llm_setup_init(&opt.setup);
     cli_argc = argc;
     cli_argv = argv;
@@ -2587,12 +2647,13 @@ static const struct cli_command *cli_arguments(int argc, char **argv) {
         while (named < CLI_COUNT(cli_commands) && ((command && !helps) || strcmp(word, cli_commands[named].name))) named++;
         if (named < CLI_COUNT(cli_commands)) *(helps ? &cli_asked : &command) = &cli_commands[named];
         else if (command && (command->run == cli_cmd_pull || command->run == cli_cmd_rm) && !opt.name) opt.name = word;
-        else if (command && command->run == cli_cmd_convert && model && !opt.out) opt.out = word;
+        else if (command && (command->run == cli_cmd_convert || command->run == cli_cmd_quantize) && model && !opt.out) opt.out = word;
+        else if (command && command->run == cli_cmd_quantize && model && !opt.type) opt.type = word;
         else if (as) cli_check(llm_options_set(&cli_names, llm_options_find(&cli_names, as, strlen(as)), as, word, LLM_FROM_USER));
         else
             cli_die(
                 2,
-                "%.60s: no such command or file; commands are chat, generate, run, explain, score, tokenize, detokenize, render, batch, bench, info, pull, list, rm, help",
+                "%.60s: no such command or file; commands are chat, generate, run, explain, score, tokenize, detokenize, render, batch, bench, info, pull, list, rm, quantize, help",
                 word);
     }
     free((void *)words.items);

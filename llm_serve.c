@@ -1795,6 +1795,7 @@ static void free_models(void) {
         list_free(&m->kept);
         llm_text_free(&m->error);
         llm_text_free(&m->setup.path);
+        llm_text_free(&m->setup.mmproj);
         llm_text_free(&m->setup.library);
     }
     free(models.list);

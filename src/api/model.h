@@ -30,7 +30,8 @@ typedef struct llm_model_config {
     llm_log_fn log;                 /* NULL: silent */
     void *log_user;
     const char *builtin_template; /* for a model that brings no chat template: one of llm_template_builtin; NULL: none */
-    const char *quantization;     /* the method that the files must have ("awq", "gptq", "gguf", ...); NULL or "None": whatever they have */
+    const char *quantization;     /* the method that the files must have ("awq", "gptq", "gguf", ...); of a folder of floats also what they
+                                 become while they are loaded: weight_only_int8, fp8, nf4, mxfp4, q8_0, q4_k, ...; NULL, "None": nothing */
     float rope_scaling_factor;    /* above 1: dynamic NTK as TurboMind has it, in place of what the files say; 0: as they say */
     int use_logn_attn;            /* 1: queries beyond the model's length are scaled by log(position) / log(length); 0: as the files say */
     int language_model_only;      /* 1: of a model with vision the text part alone, else it is refused */

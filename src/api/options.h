@@ -121,7 +121,8 @@ LLM_API void llm_options_free(llm_options *o);
                      "dummy: random weights from config.json alone"), \
         LLM_OPT_BOOL(T, m.no_mmap, group, "no-mmap", \
                      "read files whole instead of mapping them: they may be changed or cut short while they are used"), \
-        LLM_OPT_CHOICE(T, m.quantization, group, "q|quantization", LLM_QUANTIZATIONS, "what the files must be; None: whatever they are"), \
+        LLM_OPT_CHOICE(T, m.quantization, group, "q|quantization", LLM_QUANTIZATIONS, \
+                       "what the files must be; of floats what they become while loading (q4_k, nf4, ...)"), \
         LLM_OPT_FLOAT(T, m.rope_scaling_factor, group, "rope-scaling-factor", 0, 1000, \
                       "dynamic NTK: prompts longer than the model's length, by so much at most (0: as the files say)"), \
         LLM_OPT_BOOL(T, m.use_logn_attn, group, "use-logn-attn", "scale queries beyond the model's length by its logarithm"), \
@@ -133,7 +134,7 @@ LLM_API void llm_options_free(llm_options *o);
 
 #define LLM_QUANTIZATIONS \
     "None|awq|gptq|gpt|smoothquant|smooth_quant|weight_only_int8|fp8|gguf|compressed-tensors|mxfp4|bitsandbytes|awq_marlin|gptq_marlin|" \
-    "fbgemm_fp8|modelopt|ascend|auto-round"
+    "fbgemm_fp8|modelopt|ascend|auto-round|wint8|int8_weight_only|nf4|q8_0|q6_k|q5_k|q5_0|q4_k|q4_1|q4_0|q3_k|q2_k"
 
 #define LLM_OPTIONS_ENGINE(T, e, group) \
     LLM_OPT_FIELD(T, e, max_model_len, group, "c|max-model-len|ctx-size|session-len", "context: tokens of prompt and answer"), \

@@ -135,6 +135,11 @@ LLM__PRIVATE int llm__path_is_link(const char *path) {
     return !lstat(path, &st) && S_ISLNK(st.st_mode);
 }
 
+LLM__PRIVATE int llm__path_same(const char *a, const char *b) {
+    struct stat x, y;
+    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 LLM__PRIVATE int llm__path_readable(const char *path) { return !access(path, R_OK); }
 
 static int llm__folder_order(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }

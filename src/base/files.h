@@ -46,6 +46,9 @@ LLM__PRIVATE llm__path_kind llm__path_kind_of(const char *path);
 /* Bytes of the regular file at a path; -1: there is none. */
 LLM__PRIVATE int64_t llm__path_bytes(const char *path);
 
+/* 1 if two paths lead to the same file. */
+LLM__PRIVATE int llm__path_same(const char *a, const char *b);
+
 /* 1 if a path is a link itself; 1 if this process may read what stands there. */
 LLM__PRIVATE int llm__path_is_link(const char *path);
 LLM__PRIVATE int llm__path_readable(const char *path);

@@ -229,7 +229,8 @@ LLM__PRIVATE void llm__segment_values(const llm_segment *s, uint64_t seed, int64
     if (s->read)
         for (int64_t at = 0, n_read; at < n; at += n_read) { /* whole blocks, some at a time */
             uint8_t some[LLM__SOME_COLUMNS * 4];
-            const int64_t from = (s->col + col + at) / 32 * 32, skip = s->col + col + at - from;
+            const int64_t block = LLM__MAX(llm__type_block(s->type), 32), from = (s->col + col + at) / block * block,
+                          skip = s->col + col + at - from;
             n_read = LLM__MIN(n - at, (int64_t)LLM__SOME_COLUMNS - skip);
             s->read(s->data, row, 1, 1, from, LLM__MIN((int64_t)LLM__SOME_COLUMNS, s->stored_cols - from), some);
             llm__dequant_columns(s->type, some, skip, n_read, dst + at);

@@ -170,9 +170,10 @@ static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_
     }
     const int super = llm__format_super(llm__format_of(s->type));
     for (int64_t j = 0, n; j < blocks; j += n) {
-        n = s->read ? LLM__MIN(blocks - j, (int64_t)LLM__SUPER) : blocks;
-        llm__pack_places(w, b, super ? -(s->col / 32 % 8) : j, n, some, row);
-        llm__pack_some(s->type, b, row, super ? s->col / 32 % 8 : 0, n, to);
+        const int64_t off = super ? (s->col / 32 + j) % 8 : 0; /* blocks of a super-block before the next one */
+        n = s->read ? LLM__MIN(blocks - j, (int64_t)LLM__SUPER - off) : blocks;
+        llm__pack_places(w, b, j - off, super && s->read ? (int64_t)LLM__SUPER : n, some, row);
+        llm__pack_some(s->type, b, row, off, n, to);
         to += b->pair * (llm__kind_head(kind) + n * llm__kind_block(kind));
     }
 }

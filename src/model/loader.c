@@ -11,6 +11,7 @@
 #include "model/facts.h"
 #include "model/families.h"
 #include "model/arch.h"
+#include "model/requant.h"
 #include "model/quant_seek.h"
 
 LLM__PRIVATE const char *llm__layer_base(const llm__tensors *t, size_t skip) {
@@ -220,6 +221,7 @@ LLM__PRIVATE int llm__loader_seek(llm__loader *L, int slot, llm__slice which, in
     int64_t stored_rows = s->transposed ? LLM__MAX(cols, 1) : rows;
     if (stacked && s->data) s->data = (const uint8_t *)s->data + which.first * stored_rows * llm__row_bytes(s->type, s->stored_cols);
     if (t->type == LLM_TYPE_F8_E4M3 || t->type == LLM_TYPE_F8_E5M2 || t->type == LLM_TYPE_I8) llm__loader_scale(L, t, s);
+    if (matrix && !bias && s->data) llm__requant(L, slot, t, rows, cols, s);
     return !L->r;
 }
 

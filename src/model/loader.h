@@ -22,6 +22,7 @@ struct llm_model {
     int dummy;                  /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
     struct llm__vision *vision; /* what it sees with (>>vision); NULL: it does not see */
     char *path;
+    int requant;           /* quantised while it is loaded: as what (>>requant); 0: it is not */
     char quantization[96]; /* how the files are quantised, in words */
     int plain_sampling;    /* no_generation_config of the config */
 };
@@ -170,6 +171,7 @@ typedef struct llm__loader {
     int64_t n_params, bytes, step_bytes; /* what is tied counts once; of what was taken, the part that a token reads; the sum of these */
     int n_slots;                         /* of every site; 0: no sites */
     int64_t wide;                        /* rows of the widest layer that adapters may add to, but for the output layer and experts */
+    int heading;                         /* it is the output layer that is loaded, which may be the embedding's tensor */
     int dry;                             /* nothing is unpacked */
     int64_t unpacked;                    /* bytes that would be */
     int balance;                         /* keys will be rounded: see llm__load_balanced */

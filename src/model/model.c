@@ -27,6 +27,7 @@
 #include "model/arch.h"
 #include "model/rope.h"
 #include "model/loader.h"
+#include "model/requant.h"
 #include "model/net.h"
 
 /* How the files are quantised, in words. */
@@ -35,7 +36,8 @@ static void llm__model_quantization(llm_model *m) {
     char bits[24] = "", group[32] = "";
     if (q->bits) snprintf(bits, sizeof bits, ", %d bits", (int)q->bits);
     if (q->group > 0) snprintf(group, sizeof group, ", groups of %d", (int)q->group);
-    snprintf(m->quantization, sizeof m->quantization, "%s%s%s", m->source.gguf ? "gguf" : llm__quant_name(q->method), bits, group);
+    if (m->requant) snprintf(m->quantization, sizeof m->quantization, "none, quantised while loading: %s", llm__requant_name(m->requant));
+    else snprintf(m->quantization, sizeof m->quantization, "%s%s%s", m->source.gguf ? "gguf" : llm__quant_name(q->method), bits, group);
 }
 
 /* What llm_model_get_info tells. Strings belong to the model. The file's type is the one that most bytes of its
@@ -100,12 +102,15 @@ LLM__PRIVATE llm_result llm__model_senses(const llm_model *m, const llm_model_co
     return LLM_OK;
 }
 
-/* `quantization` only says what the files say too, so one that they contradict is a mistake: another model was meant. */
-static llm_result llm__model_quantized(const llm_model *m, const char *wanted) {
+/* `quantization` says what the files say too, so one that they contradict is a mistake: another model was meant. Of files that are not
+ * quantised it says what they become while they are loaded. */
+static llm_result llm__model_quantized(llm_model *m, const char *wanted) {
     const llm__quant *q = &m->source.quant;
     const char *method = m->source.gguf ? "gguf" : llm__quant_name(q->method);
     if (!wanted || llm__alias_among("none", llm__lit(wanted), NULL) || llm__alias_among(wanted, llm__lit(method), NULL)) return LLM_OK;
     if (!m->source.gguf && llm__quant_is_called(q, wanted)) return LLM_OK;
+    if (!m->source.gguf && q->method == LLM__QUANT_NONE) m->requant = llm__requant_named(wanted);
+    if (m->requant) return LLM_OK;
     return llm__error(LLM_ERR_ARG, "quantization: %.40s, but the method of %s is %.40s", wanted, m->path, method);
 }
 

@@ -219,7 +219,9 @@ static void llm__load_model(llm__loader *L, llm__net_rank *rank) {
             llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &rank->positions);
     }
     if (rank->last) {
+        L->heading = 1;
         llm__load(L, LLM_ROLE_HEAD, tied ? LLM__W_EMBED : LLM__W_HEAD, rank->vocab, D, tied ? -1 : 0, &rank->head);
+        L->heading = 0;
         if (tied) L->n_params -= rank->vocab.n * a->hidden;
         llm__load_norm(L, LLM__W_OUT_NORM, 1, &rank->out_norm);
     }

@@ -123,8 +123,8 @@ static llm_result llm__setup_format(llm_setup *s) {
     const char *f = s->model_format, *q = s->files.quantization;
     if (!f || !strcmp(f, "hf")) return LLM_OK;
     if (!strcmp(f, "llama"))
-        return llm__error(LLM_ERR_ARG, "model_format: llama, a folder as Meta gives it (consolidated.00.pth) cannot be read, take one of "
-                                       "Hugging Face's (hf)");
+        return llm__error(LLM_ERR_ARG, "model_format: llama, leave it out: a folder as Meta gives it (consolidated.00.pth) is known by its "
+                                       "files, as one of Hugging Face's (hf) is");
     if (q && strcmp(q, f)) return llm__error(LLM_ERR_ARG, "model_format: %s, and quantization says %.40s", f, q);
     s->files.quantization = f;
     return LLM_OK;
@@ -248,7 +248,8 @@ static llm_result llm__setup_fetch(llm_setup *s, char *(*get)(const char *name))
 }
 
 /* Of a folder of GGUF files the one that is chosen there. With a model of the Hub or of a folder goes what it sees with, where that lies
- * beside it and is of a kind that is known. */
+ * beside it and is of a kind that is known: one that is not, such as an encoder of sound, must not keep a model of texts from being
+ * opened, so it only gets a line. */
 static llm_result llm__setup_pair(llm_setup *s) {
     LLM__SCOPED(llm_text_free) llm_text found = LLM__ZERO;
     const int folder = llm__path_kind_of(s->path.data) == LLM__PATH_DIR, own = s->model == s->path.data;

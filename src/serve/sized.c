@@ -8,6 +8,7 @@
 #include "api/easy.h"
 #include "api/model.h"
 #include "api/media.h"
+#include "api/quantize.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
@@ -57,6 +58,7 @@ LLM__SIZED(file, LLM__NONE);
 LLM__SIZED(estimate, LLM__NONE);
 LLM__SIZED(media_config, LLM__NONE);
 LLM__SIZED(media_info, LLM__NONE);
+LLM__SIZED(quantize_config, LLM__NONE);
 
 LLM_API llm_result llm_json_parse_sized(const llm_sizes *sizes, const char *text, size_t len, const llm_json_limits *limits,
                                         llm_json **out) {
@@ -372,6 +374,13 @@ LLM_API llm_result llm_media_open_sized(const llm_sizes *sizes, const llm_model 
     *out = NULL;
     llm_result r = llm__struct_in(sizes, &llm__sized_media_config, cfg, &own);
     return r ? r : llm_media_open(model, &own, out);
+}
+
+LLM_API llm_result llm_quantize_sized(const llm_sizes *sizes, const char *path, const char *to, const llm_quantize_config *cfg,
+                                      llm_text *report) {
+    llm_quantize_config own;
+    llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_quantize_config, cfg, &own) : LLM_OK;
+    return r ? r : llm_quantize(path, to, cfg ? &own : NULL, report);
 }
 
 LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *media, llm_media_info *out) {

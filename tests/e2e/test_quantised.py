@@ -230,6 +230,49 @@ def names():
         check(f"{method} is not {bad}", f"quantization: {bad}, but the method" in str(score(quant, "--quantization", bad)), score(quant, "--quantization", bad))
 
 
+def at_load():
+    """--quantization of a folder of floats: 8 bits a row as compressed-tensors has them, to the bit; other types near the floats; cuts within super-blocks."""
+    model = checkpoint("llama")
+    tensors, quant = adapters.folder_tensors(model), f"{TMP}/at_load"
+    shutil.copytree(model, quant)
+    f32 = lambda x: struct.unpack("<f", struct.pack("<f", x))[0]
+    for name in [x for x in tensors if x.endswith("_proj.weight") and "down" not in x]: # whose 176 columns are no whole blocks
+        rows = adapters.rows_of(tensors.pop(name))
+        half = adapters.floats("F16", adapters.pack("F16", [max(map(abs, r)) / 127 for r in rows]))
+        codes = [[128 + max(-128, min(127, round(f32(x * f32(1 / s))))) for x in r] for r, s in zip(rows, half)]
+        stem = name[:-7]
+        tensors[f"{stem}.weight_packed"] = ("I32", [len(rows), len(rows[0]) // 4], b"".join(words(r, 8) for r in codes))
+        tensors[f"{stem}.weight_scale"] = ("F16", [len(rows), 1], adapters.pack("F16", half))
+        tensors[f"{stem}.weight_shape"] = ("I64", [2], struct.pack("<2q", len(rows), len(rows[0])))
+    adapters.write_safetensors(f"{quant}/model.safetensors", tensors)
+    config = json.load(open(f"{model}/config.json"))
+    json.dump({**config, "quantization_config": {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"a": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "int", "strategy": "channel"}}}}}, open(f"{quant}/config.json", "w"))
+    for extra in ((), ("--dtype", "auto"), ("-tp", "2"), ("--isa", "scalar", "--dtype", "auto")):
+        want, got = score(quant, *extra), score(model, "--quantization", "weight_only_int8", *extra)
+        check(f"weight_only_int8 {' '.join(extra)}: the bits of a file", want == got and not isinstance(got, str), (distance(want, got), got if isinstance(got, str) else ""))
+    plain = score(model)
+    for name, far in (("q8_0", 0.02), ("fp8", 0.1), ("q6_k", 0.02), ("nf4", 0.3), ("mxfp4", 0.5), ("q4_0", 0.4), ("q4_k", 0.3)):
+        got = score(model, "--quantization", name)
+        check(f"{name} while loading", 0 < distance(plain, got) < far, (distance(plain, got), got if isinstance(got, str) else ""))
+    p = subprocess.run([CLI, "info", "-m", model, "--quantization", "q4_0", "--json"], capture_output=True, text=True)
+    check("info", p.returncode == 0 and json.loads(p.stdout)["quantization"] == "none, quantised while loading: q4_0", p.stdout + p.stderr)
+    check("of a quantised folder", "quantization: q4_0, but the method" in str(score(quant, "--quantization", "q4_0")), score(quant, "--quantization", "q4_0"))
+    rng, wide = random.Random(3), f"{TMP}/wide"
+    shutil.copytree(model, wide)
+    config.update(hidden_size=256, intermediate_size=768, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2, vocab_size=512)
+    json.dump(config, open(f"{wide}/config.json", "w"))
+    shapes = {"model.embed_tokens": (512, 256), "lm_head": (512, 256), "model.norm": (256,), "model.layers.0.input_layernorm": (256,), "model.layers.0.post_attention_layernorm": (256,), "model.layers.0.self_attn.q_proj": (256, 256), "model.layers.0.self_attn.k_proj": (128, 256),
+              "model.layers.0.self_attn.v_proj": (128, 256), "model.layers.0.self_attn.o_proj": (256, 256), "model.layers.0.mlp.gate_proj": (768, 256), "model.layers.0.mlp.up_proj": (768, 256), "model.layers.0.mlp.down_proj": (256, 768)}
+    adapters.write_safetensors(f"{wide}/model.safetensors", {f"{k}.weight": ("F32", list(s), adapters.pack("F32", [rng.uniform(-0.1, 0.1) + (len(s) == 1) for _ in range(math.prod(s))])) for k, s in shapes.items()})
+    plain = score(wide)
+    for name in ("q4_k", "q6_k", "q2_k"):
+        got = score(wide, "--quantization", name)
+        check(f"{name} of super-blocks", 0 < distance(plain, got) < 0.5, (distance(plain, got), got if isinstance(got, str) else ""))
+        for extra in (("-tp", "2"), ("-tp", "2", "--dtype", "auto"), ("--dtype", "auto")): # 768 columns for two: in the middle of a super-block
+            far = 1e-4 if "auto" not in extra else 0.1
+            check(f"{name}, {' '.join(extra)}", distance(got, score(wide, "--quantization", name, *extra)) < far, distance(got, score(wide, "--quantization", name, *extra)))
+
+
 def bad():
     """One sentence, which names the tensor or the setting."""
     for method in ("gptq act-order", "awq", "packed 4 with zeros", "fp8 blocks", "nvfp4", "nf4", "ascend"):
@@ -258,6 +301,6 @@ def bad():
 
 
 try:
-    for part in sys.argv[1:FIRST] or ("methods", "families", "names", "bad"): globals()[part]()
+    for part in sys.argv[1:FIRST] or ("methods", "families", "names", "at_load", "bad"): globals()[part]()
 finally: shutil.rmtree(TMP, ignore_errors=True)
 finish()

@@ -93,6 +93,12 @@ def gif(w, h, frames):
     return b"GIF89a" + struct.pack("<HH", w, h) + b"\x80\0\0" + b"\0\0\0\xff\xff\xff" + one * frames + b";"
 
 
+def resized_jpeg(raw, w, h):
+    """A JPEG that says of its picture that it is w x h."""
+    at = raw.index(b"\xff\xc0")
+    return raw[:at + 5] + struct.pack(">HH", h, w) + raw[at + 9:]
+
+
 def data(raw, kind="image/png"): return f"data:{kind};base64,{base64.b64encode(raw).decode()}"
 
 
@@ -116,6 +122,14 @@ def bad_pictures(folder):
     yield "a palette that is not there", [image(data(png(20, 20, b"\0" * 2000, 3)))], ""
     yield "a GIF without frames", [image(data(gif(5, 5, 0), "image/gif"))], "GIF"
     yield "a GIF of 60,000 x 60,000", [image(data(gif(60000, 60000, 1), "image/gif"))], "60000"
+    yield "a GIF cut in its frame", [image(data(gif(5, 5, 1)[:-9], "image/gif"))], "GIF"
+    yield "a GIF of 10,000 frames of 5,000 x 5,000", [{"type": "video_url", "video_url": {"url": data(gif(5000, 5000, 10000), "image/gif")}}], ""
+    yield "a JPEG that says 65,500 x 65,500", [image(data(resized_jpeg(jpeg, 65500, 65500), "image/jpeg"))], "65500"
+    yield "a JPEG that says 0 x 7", [image(data(resized_jpeg(jpeg, 0, 7), "image/jpeg"))], ""
+    yield "a PNG of depth 3", [image(data(good[:24] + b"\3" + good[25:]))], ""
+    yield "a PNG without its head", [image(data(good[:8] + good[33:]))], ""
+    yield "a BMP of 20 bytes", [image(data(b"BM" + bytes(18), "image/bmp"))], ""
+    yield "a BMP of 2 billion pixels a side", [image(data(b"BM" + bytes(8) + struct.pack("<IIiiHHI", 54, 40, 2 ** 31 - 1, 2 ** 31 - 1, 1, 24, 0) + bytes(20), "image/bmp"))], ""
     yield "a WebP", [image(data(b"RIFF\x24\0\0\0WEBPVP8 " + b"\0" * 40, "image/webp"))], "WebP"
     yield "a HEIC", [image(data(b"\0\0\0\x18ftypheic" + b"\0" * 40, "image/heic"))], "HEIC"
     yield "an SVG", [image(data(b"<svg xmlns='http://www.w3.org/2000/svg'/>", "image/svg+xml"))], "SVG"
@@ -210,9 +224,11 @@ def test_options():
     seen = {name: s.metric(f"mm_{name}") for name in ("cache_queries_total", "cache_hits_total", "cache_bytes", "tower_seconds_total")}
     check("metrics of the cache of pictures and of the tower", seen["cache_queries_total"] == 3 and seen["cache_hits_total"] == 2 and seen["cache_bytes"] > 0 and seen["tower_seconds_total"] > 0, seen)
     s.stop()
-    s = Server("--mm-processor-kwargs", '{"max_pixels": 3136, "min_pixels": 784}', model=str(folder), base=("--log-level", "warn"))
+    s = Server("--mm-processor-kwargs", '{"max_pixels": 3136, "min_pixels": 784}', "--max-model-len", "80", model=str(folder), base=("--log-level", "warn"))
     status, a = call(s, good)
     check("mm_processor_kwargs: a smaller picture", status == 200 and a["usage"]["prompt_tokens"] < plain["usage"]["prompt_tokens"], a)
+    status, many = call(s, *[good] * 9)
+    check("pictures of more tokens than the context", status == 400 and many["error"]["code"] == "context_length_exceeded", many)
     s.stop()
     for flag, value in (("--limit-mm-per-prompt", "{"), ("--limit-mm-per-prompt", '{"image": -1}'), ("--limit-mm-per-prompt", '{"audio": 1}'), ("--mm-processor-kwargs", "[]"),
                         ("--allowed-local-media-path", "/nowhere")):

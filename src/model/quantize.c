@@ -1,0 +1,318 @@
+/* quantize: a GGUF file of smaller weights. */
+#include "api/linkage.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/quantize.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/files.h"
+#include "base/threads.h"
+#include "cpu/dtypes.h"
+#include "cpu/quantise.h"
+#include "model/tensors.h"
+#include "model/gguf.h"
+#include "model/source.h"
+#include "model/source_open.h"
+#include "model/mixture.h"
+
+/* ---- The file ---- Its keys are the source's, byte for byte, but for the two that say how it is quantised, and those about parts.
+ * Tensors go in the order of their layers. Rows are made some at a time, by all threads, and written: memory holds no tensor whole. */
+
+enum { LLM__QUANTIZE_ALIGN = 32, LLM__QUANTIZE_CHUNK = 16 << 20, LLM__QUANTIZE_SOME = 8192 };
+
+/* What is being written. */
+typedef struct llm__quantizing {
+    const char *to;
+    const llm_quantize_config *cfg;
+    llm__source source;
+    const llm__tensor **order; /* (n) */
+    int32_t *type;             /* (n) what each becomes */
+    size_t n;
+    const llm__mixture *mixture;
+    FILE *file;
+    llm__pool *pool;
+    uint8_t *out;      /* a chunk of rows as they are written */
+    float *scratch;    /* (threads, widest) */
+    size_t widest;     /* floats of a thread's part */
+    int64_t done, all; /* bytes of the source's tensors */
+    /* of the chunk that all threads work on */
+    const llm__tensor *tensor;
+    int32_t to_type;
+    int64_t row, rows;
+    int bad;
+    llm_result r;
+} llm__quantizing;
+
+static void llm__quantizing_close(llm__quantizing *q) {
+    if (q->file) fclose(q->file);
+    llm__pool_close(q->pool);
+    LLM_FREE(q->order);
+    LLM_FREE(q->type);
+    LLM_FREE(q->out);
+    LLM_FREE(q->scratch);
+    llm__source_close(&q->source);
+}
+
+/* n rows of a tensor, from `row` on, as another type to `to`. scratch: as many floats. 0: a value is not finite. */
+static int llm__quantize_rows(const llm__tensor *t, int32_t type, int64_t row, int64_t n, float *scratch, uint8_t *to) {
+    const int64_t cols = t->shape[t->n_dims - 1];
+    for (int64_t i = 0; i < n; i++) llm__tensor_values(t, row + i, cols, 0, cols, scratch + i * cols);
+    return llm__quantise(type, scratch, NULL, n, cols, to);
+}
+
+/* A thread's share of the rows of a chunk. */
+static void llm__quantize_part(void *arg, int pass, int part, int n_parts) {
+    llm__quantizing *q = (llm__quantizing *)arg;
+    const int64_t cols = q->tensor->shape[q->tensor->n_dims - 1], some = LLM__MAX(1, LLM__QUANTIZE_SOME / cols),
+                  bytes = llm__row_bytes(q->to_type, cols);
+    const int64_t first = q->rows * part / n_parts, end = q->rows * (part + 1) / n_parts;
+    (void)pass;
+    for (int64_t i = first; i < end; i += some) {
+        const int64_t n = LLM__MIN(some, end - i);
+        if (!llm__quantize_rows(q->tensor, q->to_type, q->row + i, n, q->scratch + (size_t)part * q->widest, q->out + i * bytes))
+            __atomic_store_n(&q->bad, 1, __ATOMIC_RELAXED);
+    }
+}
+
+/* Writes n bytes; the first failure stays. */
+static void llm__quantize_put(llm__quantizing *q, const void *p, size_t n) {
+    if (!q->r && n && fwrite(p, 1, n, q->file) != n) q->r = llm__error(LLM_ERR_IO, "%s: %s", q->to, strerror(errno));
+}
+
+static void llm__quantize_number(llm_text *t, uint64_t v, int bytes) {
+    for (int i = 0; i < bytes; i++, v >>= 8) {
+        const char c = (char)(v & 255);
+        llm_text_add(t, &c, 1);
+    }
+}
+
+static void llm__quantize_name(llm_text *t, llm__str name) {
+    llm__quantize_number(t, name.n, 8);
+    llm__add_str(t, name);
+}
+
+/* A key as the source has it. Texts of an array follow each other with their lengths. */
+static void llm__quantize_key(llm_text *t, const llm__gguf_kv *kv) {
+    const uint8_t *end = kv->data;
+    if (kv->type == LLM__GGUF_STR)
+        for (uint64_t i = 0; i < kv->count; i++) llm__gguf_string(&end);
+    else end += kv->count * (uint64_t)llm__gguf_size_of(kv->type);
+    llm__quantize_name(t, kv->key);
+    if (kv->is_array) llm__quantize_number(t, LLM__GGUF_ARRAY, 4);
+    llm__quantize_number(t, (uint64_t)kv->type, 4);
+    if (kv->is_array) llm__quantize_number(t, kv->count, 8);
+    llm_text_add(t, (const char *)kv->data, (size_t)(end - kv->data));
+}
+
+/* The head of the file: keys, then names, shapes, types and places of the tensors. */
+static llm_result llm__quantize_head(const llm__quantizing *q, llm_text *t) {
+    LLM__SCOPED(llm_text_free) llm_text keys = LLM__ZERO;
+    const llm__gguf *g = q->source.gguf;
+    uint64_t n = 2, at = 0;
+    for (size_t i = 0; i < g->n_kv; i++) {
+        const llm__str key = g->kv[i].key;
+        if (llm__starts(key, llm__lit("split.")) || llm__str_eq(key, "general.alignment") || llm__str_eq(key, "general.file_type") ||
+            llm__str_eq(key, "general.quantization_version"))
+            continue;
+        llm__quantize_key(&keys, &g->kv[i]);
+        n++;
+    }
+    const struct {
+        const char *name;
+        int32_t value;
+    } own[] = {{"general.file_type", q->mixture->number}, {"general.quantization_version", 2}};
+    for (int i = 0; i < LLM__COUNT(own); i++) {
+        llm__quantize_name(&keys, llm__lit(own[i].name));
+        llm__quantize_number(&keys, LLM__GGUF_U32, 4);
+        llm__quantize_number(&keys, (uint64_t)own[i].value, 4);
+    }
+    llm_text_str(t, "GGUF");
+    llm__quantize_number(t, 3, 4);
+    llm__quantize_number(t, q->n, 8);
+    llm__quantize_number(t, n, 8);
+    llm__add_str(t, llm__text_str(&keys));
+    for (size_t i = 0; i < q->n; i++) {
+        const llm__tensor *x = q->order[i];
+        const int64_t values = x->shape[0] * x->shape[1] * x->shape[2] * x->shape[3];
+        llm__quantize_name(t, x->name);
+        llm__quantize_number(t, (uint64_t)x->n_dims, 4);
+        for (int d = x->n_dims - 1; d >= 0; d--) llm__quantize_number(t, (uint64_t)x->shape[d], 8);
+        llm__quantize_number(t, (uint64_t)q->type[i], 4);
+        llm__quantize_number(t, at, 8);
+        at += (uint64_t)(llm__row_bytes(q->type[i], values) + LLM__QUANTIZE_ALIGN - 1) / LLM__QUANTIZE_ALIGN * LLM__QUANTIZE_ALIGN;
+    }
+    while (!t->failed && t->len % LLM__QUANTIZE_ALIGN) llm__quantize_number(t, 0, 1);
+    return t->failed || keys.failed ? llm__nomem() : LLM_OK;
+}
+
+/* Tells how far it is. */
+static void llm__quantize_tell(llm__quantizing *q) {
+    const llm_quantize_config *c = q->cfg;
+    if (!q->r && c->progress && c->progress(c->progress_user, "quantizing", q->all ? (double)q->done / (double)q->all : 1))
+        q->r = llm__error(LLM_ERR_CANCELLED, "%s: quantizing was cancelled", q->to);
+}
+
+/* The data of one tensor. What has been read of the source is given back, so that memory does not fill with the file. */
+static void llm__quantize_tensor(llm__quantizing *q, const llm__tensor *t, int32_t type) {
+    static const uint8_t zeros[LLM__QUANTIZE_ALIGN] = {0};
+    const int64_t cols = t->shape[LLM__MAX(t->n_dims, 1) - 1],
+                  rows = cols ? t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3] / cols : 0;
+    const int64_t from = llm__row_bytes(t->type, cols), bytes = llm__row_bytes(type, cols),
+                  most = LLM__MAX(1, LLM__QUANTIZE_CHUNK / LLM__MAX(bytes, 1));
+    for (int64_t row = 0, n; row < rows && !q->r; row += n) {
+        n = LLM__MIN(most, rows - row);
+        if (type == t->type) {
+            llm__quantize_put(q, t->data + row * from, (size_t)(n * from));
+        } else {
+            q->tensor = t, q->to_type = type, q->row = row, q->rows = n;
+            llm__pool_run(q->pool, llm__quantize_part, q, 1);
+            if (q->bad)
+                q->r = llm__bad(q->source.path, "tensor", t->name, "a value is not finite, or too large for %s", llm__type_name(type));
+            llm__quantize_put(q, q->out, (size_t)(n * bytes));
+        }
+        if (n * from > 1 << 20) llm__file_rest(t->data + row * from, (size_t)(n * from));
+        q->done += n * from;
+        llm__quantize_tell(q);
+    }
+    llm__quantize_put(q, zeros, (size_t)((LLM__QUANTIZE_ALIGN - rows * bytes % LLM__QUANTIZE_ALIGN) % LLM__QUANTIZE_ALIGN));
+}
+
+/* By layer, then by name. */
+static int llm__quantize_order(const void *a, const void *b) {
+    const llm__tensor *x = *(const llm__tensor *const *)a, *y = *(const llm__tensor *const *)b;
+    const int i = llm__mixing_layer(x->name.p), k = llm__mixing_layer(y->name.p);
+    return i != k ? (i < k ? -1 : 1) : strcmp(x->name.p, y->name.p);
+}
+
+/* A type by its name, of those that can be made. */
+static llm_result llm__quantize_type(const char *name, const char *what, int32_t *out) {
+    const llm__mixture *m = name ? llm__mixture_find(name) : NULL;
+    *out = m ? m->base : -1;
+    return !name || m ? LLM_OK : llm__error(LLM_ERR_ARG, "%s: %.40s, one of %s expected", what, name, llm__mixture_names());
+}
+
+/* What the tensors are in all. */
+typedef struct llm__quantize_sums {
+    int64_t n_params, bytes_before, bytes_after, n_changed;
+} llm__quantize_sums;
+
+/* Which tensor becomes what, and the memory for it. */
+static llm_result llm__quantize_plan(llm__quantizing *q, llm__quantize_sums *info) {
+    const llm__tensors *t = &q->source.tensors;
+    llm__mixing mix;
+    int threads = q->cfg->n_threads > 0 ? q->cfg->n_threads : llm__cores();
+    llm__mixing_open(q->mixture, q->source.gguf, t, &mix);
+    mix.pure = q->cfg->pure;
+    mix.keep_output = q->cfg->keep_output;
+    llm_result r = llm__quantize_type(q->cfg->output_type, "output_type", &mix.output);
+    if (!r) r = llm__quantize_type(q->cfg->embedding_type, "embedding_type", &mix.embedding);
+    q->n = t->n;
+    q->order = LLM__NEW(const llm__tensor *, t->n + 1);
+    q->type = LLM__NEW(int32_t, t->n + 1);
+    q->pool = llm__pool_open(threads);
+    if (!r && (!q->order || !q->type || !q->pool)) r = llm__nomem();
+    for (size_t i = 0; i < t->n && !r; i++) q->order[i] = &t->item[i];
+    if (!r) qsort((void *)q->order, q->n, sizeof *q->order, llm__quantize_order);
+    q->widest = LLM__QUANTIZE_SOME;
+    int64_t row = LLM__QUANTIZE_CHUNK;
+    for (size_t i = 0; i < q->n && !r; i++) {
+        const llm__tensor *x = q->order[i];
+        const int64_t cols = x->shape[LLM__MAX(x->n_dims, 1) - 1];
+        q->type[i] = llm__mixing_type(&mix, x);
+        if (!llm__type_info(x->type)) return llm__bad(q->source.path, "tensor", x->name, "its type is not known");
+        info->n_params += x->shape[0] * x->shape[1] * x->shape[2] * x->shape[3];
+        info->bytes_before += x->bytes;
+        info->bytes_after += llm__row_bytes(q->type[i], x->shape[0] * x->shape[1] * x->shape[2] * x->shape[3]);
+        info->n_changed += q->type[i] != x->type;
+        if (q->type[i] == x->type) continue;
+        if (!llm__type_readable(x->type))
+            return llm__bad(q->source.path, "tensor", x->name, "type %s is not read here", llm__type_name(x->type));
+        if (llm__type_block(x->type) > 1 && !q->cfg->allow_requantize)
+            return llm__error(LLM_ERR_ARG,
+                              "%s: tensor %s is %s already: quantise the model in F16, BF16 or F32, or allow it (--allow-requantize)",
+                              q->source.path, x->name.p, llm__type_name(x->type));
+        q->widest = LLM__MAX(q->widest, (size_t)cols);
+        row = LLM__MAX(row, llm__row_bytes(q->type[i], cols));
+    }
+    q->all = info->bytes_before;
+    if (r) return r;
+    q->scratch = LLM__NEW(float, q->widest *(size_t)q->pool->n);
+    q->out = LLM__NEW(uint8_t, row);
+    return q->scratch && q->out ? LLM_OK : llm__nomem();
+}
+
+/* The file that was written says what it should. */
+static llm_result llm__quantize_check(const llm__quantizing *q, const char *part) {
+    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
+    LLM__SCOPED(llm__gguf_free) llm__gguf keys = LLM__ZERO;
+    LLM__SCOPED(llm__tensors_free) llm__tensors tensors = LLM__ZERO;
+    llm_result r = llm__file_open(part, 0, 0, &f);
+    if (!r) r = llm__gguf_parse(part, f.data, f.size, &keys, &tensors);
+    for (size_t i = 0; i < q->n && !r; i++) {
+        const llm__tensor *t = llm__tensors_find(&tensors, q->order[i]->name.p);
+        if (!t || t->type != q->type[i] || tensors.n != q->n)
+            r = llm__error(LLM_ERR_IO, "%s: what was written is not what was read again", q->to);
+    }
+    return r;
+}
+
+/* Writes the whole file under its first name. */
+static llm_result llm__quantize_write(llm__quantizing *q, const char *part) {
+    LLM__SCOPED(llm_text_free) llm_text head = LLM__ZERO;
+    q->r = llm__quantize_head(q, &head);
+    if (q->r) return q->r;
+    q->file = fopen(part, "wb");
+    if (!q->file) return llm__error(LLM_ERR_IO, "%s: %s", part, strerror(errno));
+    llm__quantize_tell(q);
+    llm__quantize_put(q, head.data, head.len);
+    for (size_t i = 0; i < q->n && !q->r; i++) llm__quantize_tensor(q, q->order[i], q->type[i]);
+    if (!q->r && (fflush(q->file) || fsync(fileno(q->file)))) q->r = llm__error(LLM_ERR_IO, "%s: %s", q->to, strerror(errno));
+    if (fclose(q->file) && !q->r) q->r = llm__error(LLM_ERR_IO, "%s: %s", q->to, strerror(errno));
+    q->file = NULL;
+    if (!q->r) q->r = llm__source_whole(&q->source);
+    if (!q->r) q->r = llm__quantize_check(q, part);
+    return q->r;
+}
+
+/* The source: a GGUF file, of split ones the first. */
+static llm_result llm__quantize_open(llm__quantizing *q, const char *path) {
+    llm__file f;
+    q->source.path = path;
+    if (llm__path_kind_of(path) == LLM__PATH_DIR)
+        return llm__error(LLM_ERR_UNSUPPORTED,
+                          "%s: a folder: types of GGUF are made of a GGUF file (F16, BF16 or F32), converting is not in this version",
+                          path);
+    llm_result r = llm__source_file(&q->source, path, &f);
+    if (!r && !llm__is_gguf(&f)) r = llm__error(LLM_ERR_FORMAT, "%s: a GGUF file expected", path);
+    return r ? r : llm__source_gguf(&q->source, path, f);
+}
+
+LLM_API llm_result llm_quantize(const char *path, const char *to, const llm_quantize_config *cfg, llm_text *report) {
+    static const llm_quantize_config usual = LLM__ZERO;
+    LLM__SCOPED(llm__quantizing_close) llm__quantizing q = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text part = LLM__ZERO;
+    llm__quantize_sums sums = LLM__ZERO;
+    q.cfg = cfg ? cfg : &usual;
+    q.to = to;
+    if (!path || !*path || !to || !*to) return llm__error(LLM_ERR_ARG, "quantize: a model and the name of a new file expected");
+    q.mixture = llm__mixture_find(q.cfg->type ? q.cfg->type : "q4_k_m");
+    if (!q.mixture) return llm__error(LLM_ERR_ARG, "type: %.40s, one of %s expected", q.cfg->type, llm__mixture_names());
+    if (llm__path_kind_of(to) == LLM__PATH_DIR) return llm__error(LLM_ERR_ARG, "%s: a folder, the name of a new file expected", to);
+    if (llm__path_same(path, to)) return llm__error(LLM_ERR_ARG, "%s: the model itself, the name of a new file expected", to);
+    llm_text_format(&part, "%s.part", to);
+    if (part.failed) return llm__nomem();
+    llm_result r = llm__quantize_open(&q, path);
+    if (!r) r = llm__quantize_plan(&q, &sums);
+    if (r) return r;
+    r = llm__quantize_write(&q, part.data);
+    if (!r && rename(part.data, to)) r = llm__error(LLM_ERR_IO, "%s: %s", to, strerror(errno));
+    if (r) remove(part.data);
+    if (r || !report) return r;
+    llm_text_format(report, "{'type': %q, 'n_params': %l, 'bytes_before': %l, 'bytes_after': %l, 'bits_per_weight': %f, ", q.mixture->name,
+                    sums.n_params, sums.bytes_before, sums.bytes_after,
+                    sums.n_params ? 8 * (double)sums.bytes_after / (double)sums.n_params : 0);
+    llm_text_format(report, "'n_tensors': %l, 'n_changed': %l}", (int64_t)q.n, sums.n_changed);
+    return report->failed ? llm__nomem() : LLM_OK;
+}

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""llm_cli quantize: GGUF files of the default model in other types; what they say afterwards; what is left of one that was stopped, or for which there is no room.
+
+    test_quantize.py [FUNCTION...]      env LLM_CLI (default ./llm_cli), LLM_TEST_MODEL
+"""
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(__file__))
+from serving import MODEL, check, finish
+
+CLI = os.environ.get("LLM_CLI", "./llm_cli")
+TMP = tempfile.mkdtemp(prefix="llm_quantize_")
+TEXT = "The sun rises in the east and sets in the west. Water boils at one hundred degrees at the level of the sea, and freezes at zero. The capital of France is Paris, which lies on the river Seine. A year has twelve months, and a week has seven days."
+
+
+def run(*args, **more):
+    return subprocess.run([CLI, "quantize", *args], capture_output=True, text=True, timeout=300, **more)
+
+
+def perplexity(model):
+    p = subprocess.run([CLI, "score", "-m", model, "-p", TEXT, "--json"], capture_output=True, text=True, timeout=120)
+    return json.loads(p.stdout)["perplexity"] if not p.returncode else p.stderr
+
+
+def left():
+    return sorted(os.listdir(TMP))
+
+
+def types():
+    """Each says nearly what the model says; the report says what was made."""
+    want = perplexity(MODEL)
+    for name, worst, bits in (("q8_0", 1.02, (8, 9.5)), ("q4_k_m", 1.25, (4.5, 7))):
+        out = f"{TMP}/{name}.gguf"
+        p = run(MODEL, out, "--type", name, "--allow-requantize", "--json")
+        if not check(f"{name}: made", p.returncode == 0 and not p.stderr, p.stderr): continue
+        said = json.loads(p.stdout)
+        check(f"{name}: the report", said["type"] == name.upper() and bits[0] < said["bits_per_weight"] < bits[1] and abs(os.path.getsize(out) - said["bytes_after"]) < 8 << 20, said)
+        got = perplexity(out)
+        check(f"{name}: perplexity", not isinstance(got, str) and got < want * worst, (want, got))
+    first = open(f"{TMP}/q8_0.gguf", "rb").read()
+    p = run(MODEL, f"{TMP}/q8_0.gguf", "Q8_0", "--allow-requantize", "-t", "1")
+    check("TYPE as a word; written over an older file", p.returncode == 0 and "Q8_0, " in p.stderr and not p.stdout, p.stderr)
+    check("one thread: the same", open(f"{TMP}/q8_0.gguf", "rb").read() == first)
+    for x in left(): os.remove(f"{TMP}/{x}")
+
+
+def stopped():
+    """Ctrl-C at any moment, a disk that is full, a folder that is not there: nothing under the name, and nothing else."""
+    out = f"{TMP}/out.gguf"
+    for after in (0, 0.2):
+        p = subprocess.Popen([CLI, "quantize", MODEL, out, "q5_k_m", "--allow-requantize", "-t", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while p.poll() is None and not os.path.exists(out + ".part"): time.sleep(0.005)
+        time.sleep(after)
+        p.send_signal(signal.SIGINT)
+        p.communicate(timeout=60)
+        check(f"stopped after {after} s", (p.returncode == 130 and left() == []) or (p.returncode == 0 and left() == ["out.gguf"]), (p.returncode, left()))
+        if left() == ["out.gguf"]: os.remove(out)
+    for size in (100, 100_000, 20_000_000):
+        p = run(MODEL, out, "q8_0", "--allow-requantize", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
+        check(f"a disk of {size} bytes", p.returncode == 1 and "out.gguf" in p.stderr and p.stderr.count("\n") == 1 and left() == [], (p.stderr, left()))
+    open(out, "w").write("an older file")
+    p = run(MODEL, out, "q8_0", "--allow-requantize", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)))
+    check("an older file stays", p.returncode == 1 and open(out).read() == "an older file" and left() == ["out.gguf"], left())
+    os.remove(out)
+
+
+def refused():
+    """One sentence, a usage error where the command line is wrong."""
+    for name, args, code, words in (("no output", (MODEL,), 2, "OUT.gguf"), ("no model", (), 2, "MODEL.gguf"), ("a type", (MODEL, f"{TMP}/x", "q4_x"), 2, "q4_x, one of F32"), ("quantised already", (MODEL, f"{TMP}/x", "q8_0"), 2, "--allow-requantize"),
+                                    ("onto itself", (MODEL, MODEL), 2, "the model itself"), ("a folder", (MODEL, TMP, "--allow-requantize"), 2, "a folder"), ("nowhere", (MODEL, f"{TMP}/none/x", "--allow-requantize"), 1, "none/x.part"),
+                                    ("a folder's format", ("-i", "a", "-o", "b", "-quant_type", "awq"), 1, "folders are not written")):
+        p = run(*args)
+        check(f"refused: {name}", p.returncode == code and words in p.stderr and p.stderr.startswith("llm_cli: error: ") and p.stderr.count("\n") <= 2 and left() == [], (p.returncode, p.stderr, left()))
+    p = run("--help")
+    check("its help", p.returncode == 0 and "--type" in p.stdout and "--allow-requantize" in p.stdout, p.stdout)
+
+
+try:
+    for part in sys.argv[1:] or ("types", "stopped", "refused"): globals()[part]()
+finally: shutil.rmtree(TMP, ignore_errors=True)
+finish()
