@@ -78,7 +78,7 @@ cuda: $(if $(NVCC),libllm_cuda.so) build/libllm_cuda_emu.so ## libllm_cuda.so (C
 	@$(if $(NVCC),true,echo "nvcc is not there: libllm_cuda.so was not built; the emulation is build/libllm_cuda_emu.so")
 
 libllm_cuda.so: llm_cuda.cu llm.h
-	$(NVCC) -O3 -std=c++17 -t 0 $(CUDA_GEN) -Xcompiler -fPIC,-Wall,-fvisibility=hidden -shared -o $@ $< -ldl
+	$(NVCC) -O3 -std=c++17 -t 0 $(CUDA_GEN) -Xfatbin=-compress-all -Xcompiler -fPIC,-Wall,-fvisibility=hidden -shared -o $@ $< -ldl
 
 build/cuda_emu.o: $(EMU_FILES) | build
 	$(EMU) -O2 -c tests/cuda/emu/cuda_emu.cpp -o $@

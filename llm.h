@@ -29794,7 +29794,8 @@ static llm_result llm__processor_change(const llm__vision *v, const char *json, 
     return r ? r : llm__processor_check(v, p);
 }
 
-/* The family's usual parameters. */
+/* The family's usual parameters: those of the processor's class in transformers, which its files may leave out. Numbers of pixels are
+ * the classes' own: they do not grow with the patches. Sides come from the tower, since a class's habit (224, 384) fits few models. */
 static void llm__processor_usual(const llm__vision *v, const llm_json *config, llm__processor *p) {
     const int twice = (v->family->flags & LLM__EYES_TWICE) != 0, times = (v->family->flags & LLM__EYES_TIMES) != 0;
     const int64_t block = 28 * 28, video_block = times ? 32 * 32 : block; /* the classes' numbers, whatever the patches are */
@@ -29828,7 +29829,9 @@ static void llm__pinpoints_usual(const llm__vision *v, llm__processor *p) {
     if (!p->n_pinpoints && v->family->fit == LLM__FIT_ANYRES) p->n_pinpoints = n;
 }
 
-/* What the folder's files say: processor_config.json, in which newer ones have everything, or a file for pictures and one for videos. */
+/* What the folder's files say. Since version 5 transformers writes all of it into processor_config.json, as "image_processor" and
+ * "video_processor"; before, there was a file for pictures and, in some folders, one for videos, else the one for pictures held for both.
+ * Where both forms are there the newer one counts, as in transformers. */
 static llm_result llm__processor_files(llm_model *m, llm__vision *v, llm__processor *p) {
     static const char *const names[3] = {"processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"};
     LLM__SCOPED(llm__json_drop) llm_json *all = NULL, *picture = NULL, *video = NULL;
@@ -29929,7 +29932,8 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: temporal_patch_size %d, 1 or 2 expected", f->path, v->frames);
 }
 
-/* Whether the class token's row goes on with the others. */
+/* Whether the class token's row goes on with the others: "full" in LLaVA's words, "default" drops what stands first. Of a tower that has no
+ * such token that would be a patch, which nobody means; of tiles, whose rows form a grid, one row more fits nowhere. */
 static void llm__tower_select(llm__facts *root, llm__vision *v) {
     char text[64];
     const int has_class = (v->flags & LLM__SEES_CLASS) != 0;
@@ -30278,7 +30282,7 @@ static void llm__best_pinpoint(const llm__processor *how, const llm__picture *p,
     }
 }
 
-/* All of it in a square. */
+/* All of it in a square: of LLaVA-OneVision's pictures when a prompt has several, none of which is cut into tiles then. */
 static llm_result llm__fit_padded(llm_media *m, const llm__picture *p) {
     LLM__SCOPED(llm__picture_free) llm__picture square = LLM__ZERO;
     llm_result r = llm__squared(m, p, &square);
@@ -41250,7 +41254,8 @@ static int llm__hub_bits(const char *name) {
     return 0;
 }
 
-/* The file that a model sees with: beside it, else above it, and of several the one whose bits are nearest. -1: none. */
+/* The file that a model sees with: beside it, else above it, and of several the one whose bits are nearest. -1: none. Repositories have one
+ * file of that kind for all quantisations, or some, mostly F16 beside Q8_0; llama.cpp chooses in the same way. */
 static int llm__hub_sibling(const llm__hub_file *files, int n, const char *model) {
     int best = -1, best_off = 0;
     size_t best_folder = 0;
@@ -47088,7 +47093,8 @@ static llm_result llm__setup_fetch(llm_setup *s, char *(*get)(const char *name))
 }
 
 /* Of a folder of GGUF files the one that is chosen there. With a model of the Hub or of a folder goes what it sees with, where that lies
- * beside it and is of a kind that is known. */
+ * beside it and is of a kind that is known: one that is not, such as an encoder of sound, must not keep a model of texts from being
+ * opened, so it only gets a line. */
 static llm_result llm__setup_pair(llm_setup *s) {
     LLM__SCOPED(llm_text_free) llm_text found = LLM__ZERO;
     const int folder = llm__path_kind_of(s->path.data) == LLM__PATH_DIR, own = s->model == s->path.data;

@@ -68,7 +68,7 @@
  *
  * TEMPLATES. Compile time is what limits one .cu file, so the list is short: kernel_linear_few has weight kind x {1, 4, 8} rows,
  * kernel_linear_mma weight kind, kernel_attention KV type x {128, 512} values of a head, kernel_attention_chunk {f16, bf16} x {64, 128,
- * 256} values. Measured: 49 s of processor time with nvcc 13.0 for one architecture. No kernel of a step keeps anything in local memory:
+ * 256} values. `make sass` prints what nvcc made of each. No kernel of a step keeps anything in local memory:
  * sums are in arrays whose indexes are all known when compiling, and launch bounds give registers enough.
  *
  * CONTENTS  >>prims >>device >>formats >>weights >>linear >>norm >>attention >>latent >>experts >>lora >>sampler >>ranks >>step
@@ -204,6 +204,17 @@ static __device__ __forceinline__ uint32_t f32_to_bf16(float f) {
 static __device__ __forceinline__ float e4m3_to_f32(uint32_t b) {
     float x = __uint_as_float((b & 0x80) << 24 | (b & 0x7f) << 20) * __uint_as_float(0x7b800000);
     return (b & 0x7f) == 0x7f ? NAN : x;
+}
+
+/* Two of them, from the low bytes; tensor cores' generation has an instruction for it, which goes by f16 and is exact. */
+static __device__ __forceinline__ void e4m3_pair(uint32_t two, float *v) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    uint32_t halves;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)two));
+    v[0] = half_to_f32((uint16_t)halves), v[1] = half_to_f32((uint16_t)(halves >> 16));
+#else
+    v[0] = e4m3_to_f32(two & 255), v[1] = e4m3_to_f32(two >> 8 & 255);
+#endif
 }
 
 /* Twin: llm__f32_narrow. Rounds to nearest even; what is too large becomes `top`. */
@@ -827,11 +838,11 @@ typedef enum kind {
 } kind;
 
 /* Bytes of a sub in the three planes. */
-static __host__ __device__ __forceinline__ int kind_bytes(int k) {
+static constexpr __host__ __device__ int kind_bytes(int k) {
     return k == KIND_F32 ? 128 : k == KIND_F16 || k == KIND_BF16 ? 64 : k == KIND_F8 || k == KIND_Q8 || k == KIND_G8 ? 32 : 16;
 }
-static __host__ __device__ __forceinline__ int kind_high_bytes(int k) { return k == KIND_Q5Z || k == KIND_Q5M ? 4 : k == KIND_Q6 ? 8 : 0; }
-static __host__ __device__ __forceinline__ int kind_scale_bytes(int k) {
+static constexpr __host__ __device__ int kind_high_bytes(int k) { return k == KIND_Q5Z || k == KIND_Q5M ? 4 : k == KIND_Q6 ? 8 : 0; }
+static constexpr __host__ __device__ int kind_scale_bytes(int k) {
     return k <= KIND_F8 ? 0 : k == KIND_Q4Z || k == KIND_Q5Z || k == KIND_Q8 ? 2 : k == KIND_G8 ? 8 : 4;
 }
 
@@ -843,58 +854,117 @@ typedef struct part {
     uint64_t table[2]; /* 16 signed bytes */
 } part;
 
-static __device__ __forceinline__ float load_half(const uint8_t *p) { return half_to_f32(*(const uint16_t *)p); }
+/* What zero is among a kind's whole numbers, as unpack16 has them. */
+static constexpr __host__ __device__ int kind_zero(int k) {
+    return k == KIND_Q4Z ? 8 : k == KIND_Q5Z ? 16 : k == KIND_Q6 ? 32 : k == KIND_Q8 || k == KIND_T4 ? 128 : 0;
+}
+static constexpr __host__ __device__ int kind_has_minimum(int k) { return k == KIND_Q4M || k == KIND_Q5M || k == KIND_G8; }
 
-/* Columns [16 h, 16 h + 16) of sub `at` (counted over rows) as f32: one vector load of the values, one of high bits, one or two of scales.
- * K is known when compiling, so of all the branches one is left. A zero point becomes a minimum, so that all are one multiplication and
- * addition. Twin: llm__dequant_columns. */
-template <int K> static __device__ __forceinline__ void load16(const part &w, size_t at, int h, float *v) {
-    if (K == KIND_F32) {
-        const float4 *p = (const float4 *)(w.q + at * 128 + (size_t)h * 64);
-        for (int i = 0; i < 4; i++) {
-            float4 x = __ldg(p + i);
-            v[4 * i] = x.x, v[4 * i + 1] = x.y, v[4 * i + 2] = x.z, v[4 * i + 3] = x.w;
-        }
-        return;
+/* H halves (16 columns each) of a sub as they lie in memory, in registers: asked for long before they are needed. */
+template <int K, int H> struct packed {
+    enum { NIBBLES = kind_bytes(K) == 16, VECTORS = NIBBLES ? 1 : kind_bytes(K) / 32 * H };
+    uint4 q[VECTORS];
+    uint32_t high[H], scales[H];
+};
+
+/* Half h of sub `at` (counted over rows), or with H 2 both. Twin: llm__dequant_columns, with what follows. */
+template <int K, int H> static __device__ __forceinline__ void load_packed(const part &w, size_t at, int h, packed<K, H> *to) {
+    typedef packed<K, H> P;
+    const uint4 *q = (const uint4 *)(w.q + at * (size_t)kind_bytes(K)) + (H == 1 && !P::NIBBLES ? h * P::VECTORS : 0);
+#pragma unroll
+    for (int i = 0; i < P::VECTORS; i++) to->q[i] = __ldg(q + i);
+#pragma unroll
+    for (int i = 0; i < H; i++) {
+        const int half = H == 1 ? h : i, bytes = kind_scale_bytes(K);
+        to->high[i] = to->scales[i] = 0;
+        if (kind_high_bytes(K) == 4) to->high[i] = __ldg((const uint32_t *)(w.high + at * 4)) >> (16 * half);
+        if (kind_high_bytes(K) == 8) to->high[i] = __ldg((const uint32_t *)(w.high + at * 8) + half);
+        if (bytes == 2) to->scales[i] = __ldg((const uint16_t *)(w.scales + at * 2));
+        if (bytes == 4) to->scales[i] = __ldg((const uint32_t *)(w.scales + at * 4));
+        if (bytes == 8) to->scales[i] = __ldg((const uint32_t *)(w.scales + at * 8) + half);
     }
-    if (K == KIND_F16 || K == KIND_BF16) {
-        const uint4 *p = (const uint4 *)(w.q + at * 64 + (size_t)h * 32);
-        for (int i = 0; i < 2; i++) {
-            uint4 x = __ldg(p + i);
+}
+
+/* Four bytes become the table's values at them, 128 larger. A byte of the 16 is chosen from either half by its low three bits, and then the
+ * half by the fourth. */
+static __device__ __forceinline__ uint32_t table_four(const uint64_t *table, uint32_t n) {
+    uint32_t at = n | n >> 4; /* nibbles side by side */
+    at = (at & 0xff) | (at >> 8 & 0xff00);
+    uint32_t low = __byte_perm((uint32_t)table[0], (uint32_t)(table[0] >> 32), at & 0x7777),
+             top = __byte_perm((uint32_t)table[1], (uint32_t)(table[1] >> 32), at & 0x7777);
+    return __byte_perm(low, top, 0x3210 | (at >> 1 & 0x4444)) ^ 0x80808080u;
+}
+
+/* 16 whole numbers less the kind's zero, as f32, from four words: of nibbles, those of half h; `high`: the bits above four. A byte n below
+ * 0x4b000000 is the float 2^23 + n, so a byte takes a permutation and a subtraction, which is exact. */
+template <int K> static __device__ __forceinline__ void unpack16(const uint4 &q, uint32_t high, int h, const uint64_t *table, float *v) {
+    const uint32_t u[4] = {q.x, q.y, q.z, q.w};
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        uint32_t n = kind_bytes(K) == 16 ? u[j] >> (4 * h) & 0x0f0f0f0f : u[j];
+        if (K == KIND_F8) {
+            e4m3_pair(u[j], v + 4 * j);
+            e4m3_pair(u[j] >> 16, v + 4 * j + 2);
+            continue;
+        }
+        if (kind_high_bytes(K) == 4) n |= (high >> (4 * j) & 15) * 0x02040810u & 0x10101010; /* bit i to bit 4 of byte i */
+        if (kind_high_bytes(K) == 8) {
+            uint32_t t = high >> (8 * j) & 255; /* bits 2 i and one more to byte i */
+            t = (t | t << 12) & 0x000f000f;
+            t = (t | t << 6) & 0x03030303;
+            n |= t << 4;
+        }
+        if (K == KIND_T4) n = table_four(table, n);
+        if (K == KIND_Q8) n ^= 0x80808080u;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            v[4 * j + i] = __uint_as_float(__byte_perm(n, 0x4b000000, 0x7440 + i)) - (float)(8388608 + kind_zero(K));
+    }
+}
+
+/* Half h of what was loaded: 16 values without their scale, which is returned; kinds with a minimum have both in them already, and give 1,
+ * as floats do. K is known when compiling, so of all the branches one is left. */
+template <int K, int H> static __device__ __forceinline__ float unscaled16(const packed<K, H> &p, int h, const uint64_t *table, float *v) {
+    const int at = H == 1 ? 0 : h;
+    if (K == KIND_F32 || K == KIND_F16 || K == KIND_BF16) {
+        const int n = kind_bytes(K) / 32; /* vectors of a half */
+#pragma unroll
+        for (int i = 0; i < n; i++) {
+            const uint4 x = p.q[at * n + i];
             const uint32_t u[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
             for (int j = 0; j < 4; j++) {
-                v[8 * i + 2 * j] = K == KIND_F16 ? half_to_f32((uint16_t)u[j]) : bits_to_f32(u[j] << 16);
-                v[8 * i + 2 * j + 1] = K == KIND_F16 ? half_to_f32((uint16_t)(u[j] >> 16)) : bits_to_f32(u[j] & 0xffff0000u);
+                if (K == KIND_F32) v[4 * i + j] = bits_to_f32(u[j]);
+                else if (K == KIND_F16)
+                    v[8 * i + 2 * j] = half_to_f32((uint16_t)u[j]), v[8 * i + 2 * j + 1] = half_to_f32((uint16_t)(u[j] >> 16));
+                else v[8 * i + 2 * j] = bits_to_f32(u[j] << 16), v[8 * i + 2 * j + 1] = bits_to_f32(u[j] & 0xffff0000u);
             }
         }
-        return;
+        return 1;
     }
-    const int wide = K == KIND_F8 || K == KIND_Q8 || K == KIND_G8;
-    uint4 x = __ldg((const uint4 *)(w.q + at * (wide ? 32 : 16) + (size_t)(wide ? h * 16 : 0)));
-    const uint32_t u[4] = {x.x, x.y, x.z, x.w};
-    uint32_t high = 0;
-    float d = 1, m = 0;
-    if (K == KIND_Q5Z || K == KIND_Q5M) high = __ldg((const uint32_t *)(w.high + at * 4)) >> (16 * h);
-    if (K == KIND_Q6) high = __ldg((const uint32_t *)(w.high + at * 8) + h);
-    if (K == KIND_Q4Z || K == KIND_Q5Z || K == KIND_Q8) d = load_half(w.scales + at * 2);
-    if (K == KIND_Q4M || K == KIND_Q5M) d = load_half(w.scales + at * 4), m = load_half(w.scales + at * 4 + 2);
-    if (K == KIND_Q6) d = load_half(w.scales + at * 4 + (size_t)h * 2);
-    if (K == KIND_G8) d = load_half(w.scales + at * 8 + (size_t)h * 4), m = load_half(w.scales + at * 8 + (size_t)h * 4 + 2);
-    if (K == KIND_T4) d = __ldg((const float *)(w.scales + at * 4));
-    if (K == KIND_Q4Z) m = -8 * d;
-    if (K == KIND_Q5Z) m = -16 * d;
-    if (K == KIND_Q6) m = -32 * d;
+    unpack16<K>(p.q[packed<K, H>::NIBBLES ? 0 : at], p.high[at], h, table, v);
+    if (K == KIND_F8) return 1;
+    if (K == KIND_T4) return bits_to_f32(p.scales[at]);
+    const uint32_t s = p.scales[at];
+    const float d = half_to_f32((uint16_t)(K == KIND_Q6 && h ? s >> 16 : s)), m = half_to_f32((uint16_t)(s >> 16));
+    if (!kind_has_minimum(K)) return d;
 #pragma unroll
-    for (int i = 0; i < 16; i++) {
-        uint32_t b = wide ? u[i / 4] >> (8 * (i % 4)) & 255 : u[i / 4] >> (8 * (i % 4) + 4 * h) & 15;
-        if (K == KIND_Q5Z || K == KIND_Q5M) b |= (high >> i & 1) << 4;
-        if (K == KIND_Q6) b |= (high >> (2 * i) & 3) << 4;
-        if (K == KIND_F8) v[i] = e4m3_to_f32(b);
-        else if (K == KIND_T4)
-            v[i] = d * (float)(int8_t)((b & 8 ? w.table[1] : w.table[0]) >> (8 * (b & 7))); /* no computed index into arguments */
-        else if (K == KIND_Q8) v[i] = d * (float)(int8_t)b;
-        else v[i] = d * (float)b + m;
-    }
+    for (int i = 0; i < 16; i++) v[i] = d * v[i] + m;
+    return 1;
+}
+
+/* The same with their scale. */
+template <int K, int H> static __device__ __forceinline__ void scaled16(const packed<K, H> &p, int h, const uint64_t *table, float *v) {
+    const float d = unscaled16<K, H>(p, h, table, v);
+#pragma unroll
+    for (int i = 0; i < 16 && K > KIND_F8 && !kind_has_minimum(K); i++) v[i] *= d;
+}
+
+/* Columns [16 h, 16 h + 16) of sub `at` as f32, where there is nothing else to do meanwhile. */
+template <int K> static __device__ __forceinline__ void load16(const part &w, size_t at, int h, float *v) {
+    packed<K, 1> p;
+    load_packed<K, 1>(w, at, h, &p);
+    scaled16<K, 1>(p, h, w.table, v);
 }
 
 /* The same where the kind is known at run time only. */
@@ -1661,43 +1731,69 @@ static __device__ void finish_pair(const linear_args &a, const tile &t, int row,
     if (two) finish_one(a, row, first + 1, activate(a.act, a.limit, v1, 1, 0));
 }
 
+/* Four activations from column c on, zeros outside. `whole`: rows start on 16 bytes. */
+static __device__ __forceinline__ float4 load_x4(const linear_args &a, const float *x, int c, int whole) {
+    if (whole && c + 4 <= a.cols) return *(const float4 *)(x + c);
+    return make_float4(c < a.cols ? x[c] : 0, c + 1 < a.cols ? x[c + 1] : 0, c + 2 < a.cols ? x[c + 2] : 0, c + 3 < a.cols ? x[c + 3] : 0);
+}
+static __device__ __forceinline__ int x_whole(const linear_args &a) { return (((size_t)a.x | (size_t)a.x_stride * 4) & 15) == 0; }
+
+/* The row of x that row `row` of a tile is, which must be there. */
+static __device__ __forceinline__ const float *x_row(const linear_args &a, const tile &t, int row) {
+    return a.x + (int64_t)(a.row_of ? a.row_of[t.row + row] : t.row + row) * a.x_stride;
+}
+
+/* Blocks of kernel_linear_few that a multiprocessor has registers for, without one that spills. */
+static constexpr int few_blocks(int kind, int rows) { return kind == KIND_G8 && rows == 4 ? 1 : rows == 1 && kind != KIND_F32 ? 3 : 2; }
+
 /* Computes: out (n, p) = finish(x (n, cols) W^T), n <= R rows a tile. Grid: (rows of W / 16, tiles), 8 warps: a warp has two rows of W, a
  * lane every 32nd sub of them. Reads: W once a tile, x from L2. x stands in shared memory with 4 floats of padding a sub, so that vector
  * loads of 8 neighbouring lanes hit all banks.
- * Two rows a warp: a lane has two loads of W under way, and each vector of x from shared memory is used twice. Lane r ends row r, so that
- * all rows of the tile are finished at once. Twin: llm__run_linear. */
-template <int K, int R> static __global__ void __launch_bounds__(256, R == 1 ? 3 : 2) kernel_linear_few(linear_args a) {
+ * Two rows a warp: each vector of x from shared memory is used twice. Their packed bytes are asked for before x is staged, so both ways to
+ * memory are gone at once. Scales are multiplied with a sum of 16, not with each value. Lane r ends row r, so that all rows of the tile are
+ * finished at once. Twin: llm__run_linear. */
+template <int K, int R> static __global__ void __launch_bounds__(256, few_blocks(K, R)) kernel_linear_few(linear_args a) {
     SMEM(float, xs, R * 32 * 36);
     tile t = tile_at(a, (int)blockIdx.y, R);
-    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, p = (int)blockIdx.x * 16 + warp * 2, rows = group_rows(a);
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, p = (int)blockIdx.x * 16 + warp * 2, rows = group_rows(a), whole = x_whole(a);
     float sum[2][R] = {};
+    packed<K, 2> w[2];
     if (!t.n) return;
     for (int c0 = 0; c0 < a.subs; c0 += 32) {
+        int there = c0 + lane < a.subs;
+#pragma unroll /* of a second row that is not there, the first one: nobody looks at its sum */
+        for (int k = 0; k < 2; k++)
+            if (there && p < rows) load_packed<K, 2>(a.w, group_sub(a, t, p + k < rows ? p + k : p) + (size_t)(c0 + lane), 0, &w[k]);
         __syncthreads();
-        for (int i = threadIdx.x; i < R * 1024; i += 256) {
-            int r = i >> 10, c = c0 * 32 + (i & 1023);
-            const float *x = a.x + (int64_t)(r < t.n ? a.row_of ? a.row_of[t.row + r] : t.row + r : 0) * a.x_stride;
-            xs[r * 1152 + ((i & 1023) >> 5) * 36 + (i & 31)] = r < t.n && c < a.cols ? x[c] : 0;
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+            int c = c0 * 32 + 4 * (int)threadIdx.x;
+            float4 y = make_float4(0, 0, 0, 0);
+            if (r < t.n) y = load_x4(a, x_row(a, t, r), c, whole);
+            *(float4 *)(xs + r * 1152 + (threadIdx.x >> 3) * 36 + (threadIdx.x & 7) * 4) = y;
         }
         __syncthreads();
-        if (c0 + lane >= a.subs) continue;
+        if (!there || p >= rows) continue;
 #pragma unroll /* sums stay in registers only if no index is computed */
-        for (int k = 0; k < 2; k++)
-            for (int h = 0; h < 2 && p + k < rows; h++) {
-                float w[16];
-                load16<K>(a.w, group_sub(a, t, p + k) + (size_t)(c0 + lane), h, w);
+        for (int h = 0; h < 2; h++) {
+            float v[2][16], d[2];
 #pragma unroll
-                for (int r = 0; r < R; r++) {
-                    const float4 *x = (const float4 *)(xs + r * 1152 + lane * 36 + h * 16);
-                    float s = 0;
+            for (int k = 0; k < 2; k++) d[k] = unscaled16<K, 2>(w[k], h, a.w.table, v[k]);
 #pragma unroll
-                    for (int i = 0; i < 4; i++) {
-                        float4 y = x[i];
-                        s += w[4 * i] * y.x + w[4 * i + 1] * y.y + w[4 * i + 2] * y.z + w[4 * i + 3] * y.w;
-                    }
-                    sum[k][r] += s;
+            for (int r = 0; r < R; r++) {
+                const float4 *x = (const float4 *)(xs + r * 1152 + lane * 36 + h * 16);
+                float s[2] = {};
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    float4 y = x[i];
+#pragma unroll
+                    for (int k = 0; k < 2; k++)
+                        s[k] += v[k][4 * i] * y.x + v[k][4 * i + 1] * y.y + v[k][4 * i + 2] * y.z + v[k][4 * i + 3] * y.w;
                 }
+#pragma unroll
+                for (int k = 0; k < 2; k++) sum[k][r] += d[k] * s[k];
             }
+        }
     }
     if (p >= rows) return;
     float mine[2] = {}; /* lane r has the sums of row r */
@@ -1737,13 +1833,18 @@ template <bool HALF> static __device__ __forceinline__ void store_narrow(uint16_
 enum { TILE = 64, TILE_STRIDE = 40 }; /* rows and columns of a tile; 16-bit values between rows of 32 in shared memory */
 
 /* Half a sub of activations of row `row` of the tile, zeros outside, times `by`; *most: the largest size before that. */
-static __device__ __forceinline__ void load_x(const linear_args &a, const tile &t, int row, int c, float by, float *v, float *most) {
-    const float *x = a.x + (int64_t)(row < t.n ? a.row_of ? a.row_of[t.row + row] : t.row + row : 0) * a.x_stride;
+static __device__ __forceinline__ void load_x(const linear_args &a, const tile &t, int row, int c, int whole, float by, float *v,
+                                              float *most) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float4 y = make_float4(0, 0, 0, 0);
+        if (row < t.n) y = load_x4(a, x_row(a, t, row), c + 4 * i, whole);
+        v[4 * i] = y.x, v[4 * i + 1] = y.y, v[4 * i + 2] = y.z, v[4 * i + 3] = y.w;
+    }
 #pragma unroll
     for (int i = 0; i < 16; i++) {
-        float u = row < t.n && c + i < a.cols ? x[c + i] : 0;
-        *most = fmaxf(*most, fabsf(u));
-        v[i] = u * by;
+        *most = fmaxf(*most, fabsf(v[i]));
+        v[i] *= by;
     }
 }
 
@@ -1752,7 +1853,7 @@ static __device__ __forceinline__ void load_x(const linear_args &a, const tile &
  * bytes are all that is read. A thread loads half a sub of x and of W: thread i row i / 2, columns 16 (i % 2) and 15 more. Shared rows are
  * 40 values apart (80 bytes), which lets ldmatrix read 8 of them without meeting a bank twice. A tile with a value that no half holds is
  * done again, with its rows scaled: so a row's result depends on the row alone. Twin: llm__run_linear. */
-template <int K> static __global__ void __launch_bounds__(128) kernel_linear_mma(linear_args a) {
+template <int K> static __global__ void __launch_bounds__(128, 4) kernel_linear_mma(linear_args a) {
     const bool HALF = K != KIND_BF16;
     SMEM(uint16_t, xs, TILE * TILE_STRIDE);
     SMEM(uint16_t, ws, TILE * TILE_STRIDE);
@@ -1760,20 +1861,23 @@ template <int K> static __global__ void __launch_bounds__(128) kernel_linear_mma
     tile t = tile_at(a, (int)blockIdx.y, TILE);
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rows = group_rows(a), n0 = (int)blockIdx.x * TILE;
     int mine = threadIdx.x >> 1, h = threadIdx.x & 1, wm = (warp >> 1) * 32, wn = (warp & 1) * 32;
-    float sum[2][4][4], x[16], w[16] = {}, by = 1, most = 0;
-    int again = 0;
+    float sum[2][4][4], x[16], by = 1, most = 0;
+    packed<K, 1> packed_w = {};
+    int again = 0, whole = x_whole(a);
     if (!t.n) return;
     for (;; again = 1) {
         memset(sum, 0, sizeof sum);
         for (int sub = -1; sub < a.subs; sub++) {
             if (sub >= 0) { /* what was loaded goes to shared memory */
                 store_narrow<HALF>(xs + mine * TILE_STRIDE + h * 16, x);
+                float w[16] = {};
+                if (n0 + mine < rows) scaled16<K, 1>(packed_w, h, a.w.table, w);
                 store_narrow<HALF>(ws + mine * TILE_STRIDE + h * 16, w);
                 __syncthreads();
             }
             if (sub + 1 < a.subs) {
-                load_x(a, t, mine, (sub + 1) * 32 + h * 16, by, x, &most);
-                if (n0 + mine < rows) load16<K>(a.w, group_sub(a, t, n0 + mine) + (size_t)(sub + 1), h, w);
+                load_x(a, t, mine, (sub + 1) * 32 + h * 16, whole, by, x, &most);
+                if (n0 + mine < rows) load_packed<K, 1>(a.w, group_sub(a, t, n0 + mine) + (size_t)(sub + 1), h, &packed_w);
             }
             if (sub < 0) continue;
 #pragma unroll

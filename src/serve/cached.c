@@ -107,7 +107,8 @@ static int llm__hub_bits(const char *name) {
     return 0;
 }
 
-/* The file that a model sees with: beside it, else above it, and of several the one whose bits are nearest. -1: none. */
+/* The file that a model sees with: beside it, else above it, and of several the one whose bits are nearest. -1: none. Repositories have one
+ * file of that kind for all quantisations, or some, mostly F16 beside Q8_0; llama.cpp chooses in the same way. */
 static int llm__hub_sibling(const llm__hub_file *files, int n, const char *model) {
     int best = -1, best_off = 0;
     size_t best_folder = 0;

@@ -248,7 +248,8 @@ static llm_result llm__setup_fetch(llm_setup *s, char *(*get)(const char *name))
 }
 
 /* Of a folder of GGUF files the one that is chosen there. With a model of the Hub or of a folder goes what it sees with, where that lies
- * beside it and is of a kind that is known. */
+ * beside it and is of a kind that is known: one that is not, such as an encoder of sound, must not keep a model of texts from being
+ * opened, so it only gets a line. */
 static llm_result llm__setup_pair(llm_setup *s) {
     LLM__SCOPED(llm_text_free) llm_text found = LLM__ZERO;
     const int folder = llm__path_kind_of(s->path.data) == LLM__PATH_DIR, own = s->model == s->path.data;

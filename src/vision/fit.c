@@ -166,7 +166,7 @@ static void llm__best_pinpoint(const llm__processor *how, const llm__picture *p,
     }
 }
 
-/* All of it in a square. */
+/* All of it in a square: of LLaVA-OneVision's pictures when a prompt has several, none of which is cut into tiles then. */
 static llm_result llm__fit_padded(llm_media *m, const llm__picture *p) {
     LLM__SCOPED(llm__picture_free) llm__picture square = LLM__ZERO;
     llm_result r = llm__squared(m, p, &square);

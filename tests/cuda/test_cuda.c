@@ -267,26 +267,28 @@ static double tc_row_worst(const tc_linear_side *cpu, const tc_linear_side *cuda
 static void tc_massive(void) {
     static const int32_t types[] = {LLM_TYPE_F16, LLM_TYPE_BF16, LLM_TYPE_Q8_0, LLM_TYPE_Q4_1};
     static const int rows[] = {1, 20, 140, 140}; /* the last by our own tiles */
-    enum { OUT = 64, COLS = 96 };
+    enum { OUT = 64, COLS = 96, WIDE = COLS + 4 };
     for (int i = 0; i < LLM__COUNT(types); i++)
         for (int k = 0; k < LLM__COUNT(rows); k++) {
             tc_linear_side side[2];
             double worst = 0;
-            float *values = tc_floats(TC_ROWS * COLS, 1, 0, 1);
+            float *values = tc_floats(TC_ROWS * WIDE, 1, 0, 1);
             for (int r = 0; r < TC_ROWS; r += 3)
-                for (int c = 0; c < COLS; c += 1 + r % 7) values[r * COLS + c] *= r % 2 ? 3e5f : 4e9f;
+                for (int c = 0; c < WIDE; c += 1 + r % 7) values[r * WIDE + c] *= r % 2 ? 3e5f : 4e9f;
             if (k == LLM__COUNT(rows) - 1) setenv("LLM_CUDA_NO_CUBLAS", "1", 1);
             for (int n = 0; n < 2; n++) {
                 llm_linear_op op;
                 test_step t;
                 tc_linear_open(&side[n], n ? tc_cuda : llm_backend_cpu(), n ? LLM_COMPUTE_AUTO : LLM_COMPUTE_F32, types[i], LLM_ROLE_LINEAR,
                                OUT, COLS);
-                llm_weight *table = tc_weight(&side[n].s, LLM_ROLE_EMBED, LLM_TYPE_F32, values, TC_ROWS, COLS, 0);
+                llm_weight *table = tc_weight(&side[n].s, LLM_ROLE_EMBED, LLM_TYPE_F32, values, TC_ROWS, WIDE, 0);
+                side[n].x = tc_buffer(&side[n].s, TC_ROWS, WIDE);
                 for (int plain = 0; plain < 2; plain++) { /* = x W^T, which the library writes itself; += with a bias */
                     memset(&op, 0, sizeof op);
                     step_begin(&t, TC_PAGES);
                     tc_add(&t, 0, 0, rows[k], 0);
                     op.dst = side[n].y, op.src = side[n].x, op.weight = side[n].w;
+                    op.src_col = plain ? 4 : 3; /* rows on 16 bytes, and not */
                     if (plain) op.add = 1, op.bias = side[n].bias;
                     CHECK(side[n].s.be->begin_step(side[n].s.ctx, &t.s) == LLM_OK);
                     tc_embed(&side[n].s, side[n].x, table);

@@ -4,7 +4,7 @@ import math
 import os
 import subprocess
 
-CLI = os.environ.get("LLM_CLI", "./llm_cli")
+CLI = os.path.abspath(os.environ.get("LLM_CLI", "./llm_cli"))  # some run it in another folder
 
 
 def ask(*args):

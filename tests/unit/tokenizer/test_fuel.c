@@ -32,7 +32,7 @@ static void fuel_row(const char *what, const llm_text *json, const char *piece, 
     const double begin = (double)clock();
     const llm_result r = llm__tokenizer_encode(t, text.data, text.len, LLM_TOK_PARSE_SPECIAL, &ids);
     const double took = ((double)clock() - begin) / CLOCKS_PER_SEC;
-    if (!CHECK(r == expected && took < seconds * (TEST_BRIEF ? 20 : 1)))
+    if (!CHECK(r == expected && took < seconds * (TEST_BRIEF ? 20 : test_slow())))
         printf("  %s: %d after %.1f s: %s\n", what, (int)r, took, r ? llm_last_error() : "");
     llm_text_free(&text);
     llm_tokens_free(&ids);
@@ -90,7 +90,7 @@ static void fuel_ordinary(void) {
         CHECK(!llm__tokenizer_piece(t, i % 500, &bytes));
     }
     const double each = (llm_now() - begin) * 1e-5;
-    if (!CHECK(TEST_BRIEF || each < 4e-6))
+    if (!CHECK(TEST_BRIEF || each < 4e-6 * test_slow()))
         printf("  the bytes of a token: %.2f us\n", each * 1e6); /* a quarter of one on a quiet machine */
     llm_text_free(&bytes);
     llm_text_free(&json);
