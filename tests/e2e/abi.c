@@ -195,6 +195,9 @@ static void request_level(const char *path) {
     llm_media *picture = NULL;
     LATER(llm_media_config, media.s, !llm_media_open(model, &media.s, &picture));
     UNBOX(llm_media_config, media);
+    BOX(llm_quantize_config, smaller);
+    LATER(llm_quantize_config, smaller.s, !llm_quantize("no such file", "nowhere", &smaller.s, NULL));
+    UNBOX(llm_quantize_config, smaller);
 #endif
     const llm_model_info *info = llm_model_get_info(model);
     printf("model %s %d %d %d\n", info->architecture, info->n_layers, info->vocab_size, (int)info->step_bytes);

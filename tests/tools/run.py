@@ -105,13 +105,11 @@ def families(name, args="", names=(), env=None):
 
 
 def outside_truth():
-    """What other programs give for the same inputs."""
+    """What other programs give for the same inputs, as steps that can stand side by side, the long ones first."""
     goldens = [*sorted(glob.glob("build/data/token_goldens/*.jsonl")), *sorted(glob.glob("build/data/vocabularies/*.inp"))]
-    step("tokens", [sys.executable, "tests/e2e/test_tokens.py", *goldens])
-    step("templates", [sys.executable, "tests/e2e/test_templates.py"])
-    step("models that see", [sys.executable, "tests/e2e/test_vision.py"])
-    step("golden", [sys.executable, "tests/e2e/test_golden.py"])
-    step("small KV caches", [sys.executable, "tests/e2e/test_kv.py"], MODELS)
+    return [("models that see", [sys.executable, "tests/e2e/test_vision.py"]), ("small KV caches", [sys.executable, "tests/e2e/test_kv.py"], MODELS),
+            ("golden", [sys.executable, "tests/e2e/test_golden.py"]), ("tokens", [sys.executable, "tests/e2e/test_tokens.py", *goldens]),
+            ("templates", [sys.executable, "tests/e2e/test_templates.py"])]
 
 
 def shared_tokens(name, goldens, options=()):
@@ -164,7 +162,7 @@ def answer(program):
 def unit_steps(env=None):
     """The unit tests as steps that can stand side by side, the long groups first."""
     quick = set(unit_groups()) - set(UNIT_LONG)
-    return [*((f"unit tests: {name}", ["build/dev/unit", name], env) for name in UNIT_LONG), ("unit tests: others", ["build/dev/unit", *sorted(quick)], env)]
+    return [("unit tests: others", ["build/dev/unit", *sorted(quick)], env), *((f"unit tests: {name}", ["build/dev/unit", name], env) for name in UNIT_LONG)]
 
 
 def check():
@@ -186,6 +184,7 @@ def test():
     together(
         script("hygiene", "tests/tools/hygiene.py"),
         script("structure, bad edits", "tests/tools/test_structure.py"),
+        *outside_truth(),
         *unit_steps(),
         script("every parameter", "tests/e2e/test_parameters.py"),
         cuda_some, emulated,
@@ -210,7 +209,7 @@ def test():
         script("full disks", "tests/e2e/test_disk.py"),
         script("routes described", "tests/e2e/test_openapi.py"),
         script("llm_cli, failing allocations", "tests/e2e/test_nth.py"),
-        outside_truth, each_isa, replayed)
+        each_isa, replayed)
     lanes = [("llm_serve", "test_serve"), ("llm_serve, bad inputs", "test_serve_bad")], \
             [("llm_cli", "test_cli"), ("llm_cli in a terminal", "test_pty"), ("llm_serve, documents", "test_documents"), ("llm_serve as a service", "test_service"),
              ("llm_serve, load", "load")]
