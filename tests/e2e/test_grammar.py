@@ -376,7 +376,8 @@ def main():
         start = time.process_time()
         g = grammar(kind, text)
         check(isinstance(g, str) and part in g, "should be refused for", part, ":", str(text)[:80], g)
-        check(time.process_time() - start < float(os.environ.get("LLM_TEST_SLOW", 1)), "slow refusal", str(text)[:80])
+        took = time.process_time() - start  # what is refused for its size takes half a second of it at most on a quiet machine
+        check(took < 4 * float(os.environ.get("LLM_TEST_SLOW", 1)), "slow refusal", f"{took:.2f} s", str(text)[:80])
     g = grammar(REGEX, "ab+", after=b"</think>")
     for text, ok in (("</think>ab", 1), ("xx</thi</think>abb", 1), ("ab", 0), ("", 0), ("</think>", 0), ("</think>b", 0)): check(accepts(g, text) == bool(ok), "after", text)
     L.llm_grammar_close(g)
