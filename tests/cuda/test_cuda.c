@@ -801,6 +801,21 @@ static void tc_rows(void) {
 
 /* ---- sums over ranks ---- */
 
+/* An embedding (TC_ROWS, cols) of these values on a rank. */
+static llm_weight *tc_embedding(const tc_side *s, int rank, int cols, const float *values) {
+    llm_segment g;
+    llm_weight_desc d;
+    llm_weight *w = NULL;
+    memset(&g, 0, sizeof g);
+    memset(&d, 0, sizeof d);
+    d.name = "test", d.role = LLM_ROLE_EMBED, d.segments = &g, d.n_segments = 1;
+    g.stored_cols = g.n_cols = d.cols = cols;
+    g.n_rows = d.rows = TC_ROWS;
+    g.data = values;
+    CHECK(s->be->weight(s->ctx, rank, &d, &w) == LLM_OK);
+    return w;
+}
+
 /* Two ranks, on two devices or (as on a machine with one) both on the first: few rows are summed over peer memory inside the residual, and
  * alone. NCCL is asked for nothing then, or, with one rank, for a sum. */
 static void tc_sums(void) {
@@ -821,17 +836,8 @@ static void tc_sums(void) {
         for (int k = 0; k < 2; k++) {
             llm_weight *table[2], *other[2];
             for (int r = 0; r < 2; r++) {
-                llm_segment g;
-                llm_weight_desc d;
-                memset(&g, 0, sizeof g);
-                memset(&d, 0, sizeof d);
-                d.name = "test", d.role = LLM_ROLE_EMBED, d.segments = &g, d.n_segments = 1;
-                g.stored_cols = g.n_cols = d.cols = N;
-                g.n_rows = d.rows = TC_ROWS;
-                g.data = tc_floats(TC_ROWS * N, 1, 0, 1);
-                CHECK(s[k].be->weight(s[k].ctx, r, &d, &table[r]) == LLM_OK);
-                g.data = tc_floats(TC_ROWS * N, (uint32_t)(2 + r), 0, 1);
-                CHECK(s[k].be->weight(s[k].ctx, r, &d, &other[r]) == LLM_OK);
+                table[r] = tc_embedding(&s[k], r, N, tc_floats(TC_ROWS * N, 1, 0, 1));
+                other[r] = tc_embedding(&s[k], r, N, tc_floats(TC_ROWS * N, (uint32_t)(2 + r), 0, 1));
                 llm_buffer **const all[3] = {&x[k][r], &y[k][r], &h[k][r]};
                 for (int i = 0; i < 3; i++) CHECK(s[k].be->buffer(s[k].ctx, r, TC_ROWS, N, all[i]) == LLM_OK);
             }
@@ -926,16 +932,8 @@ static void tc_beside(void) {
     CHECK(tc_cuda->open(&c, &s.ctx) == LLM_OK);
     unsetenv("LLM_CUDA_ONE_DEVICE");
     for (int r = 0; r < 2; r++) {
-        llm_segment g;
-        llm_weight_desc d;
-        memset(&g, 0, sizeof g);
-        memset(&d, 0, sizeof d);
-        d.name = "test", d.role = LLM_ROLE_EMBED, d.segments = &g, d.n_segments = 1;
-        g.stored_cols = g.n_cols = d.cols = N;
-        g.n_rows = d.rows = TC_ROWS;
-        g.data = values;
-        CHECK(s.be->weight(s.ctx, r, &d, &table[r]) == LLM_OK && s.be->buffer(s.ctx, r, TC_ROWS, N, &x[r]) == LLM_OK &&
-              s.be->buffer(s.ctx, r, TC_ROWS, N, &y[r]) == LLM_OK);
+        table[r] = tc_embedding(&s, r, N, values);
+        CHECK(s.be->buffer(s.ctx, r, TC_ROWS, N, &x[r]) == LLM_OK && s.be->buffer(s.ctx, r, TC_ROWS, N, &y[r]) == LLM_OK);
     }
     CHECK(s.be->weights_done(s.ctx) == LLM_OK && s.be->lora_site(s.ctx, 0, 2, &put.site) == LLM_OK &&
           s.be->kv_open(s.ctx, 0, NULL, 16, 1) == LLM_OK);
