@@ -235,6 +235,15 @@
  *     >>output               what came out.
  *     >>raw                  the forward pass itself, for teaching and own loops.
  *     >>context              kept contexts: the prefix cache in files.
+ *   quant/
+ *     >>codes                a rounded matrix, and the layouts that files have of it.
+ *     >>shards               a folder of safetensors files that is written in any order, and gone on with after an interruption.
+ *     >>plan                 which matrices of a folder become smaller, and which input each of them reads.
+ *     >>job                  a folder that is being quantised: what all of its parts share.
+ *     >>calibrate            what the layers of a model read when it reads a text.
+ *     >>samples              token ids to calibrate with.
+ *     >>folder_files         what stands in a quantised folder beside its tensors, and what an interrupted one is known by.
+ *     >>folder               quantised folders, from opening to the new name.
  *   serve/
  *     >>sizes                structs of a program that was compiled with another version of this header.
  *     >>reports              what is said of a name that has no effect.
@@ -749,6 +758,35 @@ typedef struct llm_quantize_config {
  * its own when it is whole and was read again; until then, and after errors, what stood there stays. cfg may be NULL. report gets, as JSON,
  * {"type", "n_params", "bytes_before", "bytes_after", "bits_per_weight", "n_tensors", "n_changed"}; NULL: it is not wanted. */
 LLM_API llm_result llm_quantize(const char *path, const char *to, const llm_quantize_config *cfg, llm_text *report);
+
+/* What a folder's weights become. */
+typedef struct llm_quantize_folder_config {
+    const char *method;           /* "weight_only_int8", "smooth_quant", "awq" or "gptq" */
+    const char *dtype;            /* of what is not quantised: "fp16", "bf16"; NULL: as the files have it */
+    const char *token_ids, *text; /* files to calibrate with: ids, a line a sequence (blanks or commas between, or JSON lists), or a text */
+    int32_t n_samples, sample_len; /* at most so many sequences of at most so many tokens are taken of it; 0: 128 of 512 */
+    int32_t group_size;            /* awq and gptq: columns that share a scale, -1: whole rows; 0: 128, or the largest below that fits */
+    int32_t bits;                  /* gptq: 2, 3, 4 or 8; 0: 4 */
+    int32_t desc_act;              /* gptq: 1: columns go in the order of what they weigh (act-order) */
+    float damp;                    /* gptq: share of the mean that the diagonal gets; 0: 0.01 */
+    float alpha;                   /* smooth_quant: how much of the activations' difficulty goes to the weights */
+    int32_t alpha_given;           /* 0: 0.8, of GLM 0.75 */
+    int32_t tensor_parallel_size;  /* that the folder will be served with: refused where it could not be; 0: 1 */
+    int32_t n_threads;             /* 0: all cores this process may use */
+    llm_progress_fn progress;      /* NULL: none */
+    void *progress_user;
+} llm_quantize_folder_config;
+
+/* Writes the folder `to` with the weights of the Hugging Face folder `path` quantised, as vLLM and transformers read them:
+ *   weight_only_int8    compressed-tensors, pack-quantized: 8 bits, a scale a row
+ *   smooth_quant        compressed-tensors, int-quantized: the same with activations by token (W8A8); norms take part of the scales
+ *   awq                 AutoAWQ's gemm: 4 bits in groups with zero points
+ *   gptq                GPTQ: `bits` in groups, symmetric
+ * The last three are calibrated, by the model's own forward pass. It is written as to.part, layer by layer. That folder stays when it ends
+ * early, and the same call goes on with it; when it is whole and was opened and measured it gets its name, which must be free. report gets,
+ * as JSON, {"method", "group_size", "n_matrices", "n_left", "bytes_before", "bytes_after", "perplexity_before", "perplexity_after",
+ * "n_tokens", "resumed_at", "seconds"}; perplexities only where there is something to calibrate with; NULL: it is not wanted. */
+LLM_API llm_result llm_quantize_folder(const char *path, const char *to, const llm_quantize_folder_config *cfg, llm_text *report);
 
 /* ---------------------------------------------------------------------------
  * >>api-sampler   How the next token is chosen, and when an answer ends.
@@ -40897,6 +40935,1393 @@ LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char 
     for (uint64_t i = 0; i < c.field[LLM__CX_PAGES] * (uint64_t)size && ids && !r; i++) llm_tokens_add(ids, all[i]);
     llm__context_leave(e, pages, n_pages, slot);
     return !r && ids && ids->failed ? llm__nomem() : r;
+}
+
+/* ============================================================================
+ * >>codes   A rounded matrix, and the layouts that files have of it.
+ * ============================================================================
+ * Methods choose codes, scales and zero points (W[o, i] is about (code - zero) * scale of its group); how these are packed is another
+ * matter, and told here alone. Bits of a word are filled from the lowest up.
+ *
+ *     layout      tensors (behind the matrix' name)                               zero points
+ *     CODES_PACKED    weight_packed i32 [out, in b / 32] along the input, weight_scale, weight_shape      2^(b-1), not stored
+ *     CODES_INT8      weight i8 [out, in], weight_scale                                                   0 (code - 128)
+ *     CODES_AWQ       qweight i32 [in, out / 8], qzeros i32 [groups, out / 8], scales f16 [groups, out]   as they are
+ *                 eight neighbouring outputs in the order 0 2 4 6 1 3 5 7
+ *     CODES_GPTQ      qweight i32 [in b / 32, out] along the input, qzeros i32 [groups, out b / 32]       less one
+ *                 along the output, scales f16 [groups, out], g_idx i32 [in]
+ *
+ * Sources: compressed-tensors (compressors/pack_quantized), AutoAWQ (WQLinear_GEMM), AutoGPTQ and GPTQModel (pack). */
+
+typedef enum llm__code_layout { LLM__CODES_PACK = 1, LLM__CODES_INT8, LLM__CODES_AWQ4, LLM__CODES_GPTQ1 } llm__code_layout;
+
+typedef struct llm__rounded {
+    int64_t rows, cols, group, groups; /* group: columns that share a scale */
+    int32_t bits, scale_type;          /* what scales are stored as: they are rounded to it */
+    int32_t affine;                    /* 1: zero points are chosen; 0: they are 2^(bits - 1) */
+    uint8_t *code;                     /* (rows, cols) from 0 on */
+    float *scale;                      /* (rows, groups) */
+    uint8_t *zero;                     /* (rows, groups) */
+    int32_t *g_idx;                    /* (cols) which group a column is of; NULL: in order */
+} llm__rounded;
+
+/* Some of them. Zero-initialise. */
+typedef struct llm__rounded_list {
+    llm__rounded *item;
+    size_t n;
+} llm__rounded_list;
+
+/* One of the tensors that a matrix becomes. */
+typedef struct llm__code_tensor {
+    const char *end;
+    int32_t type, n_dims;
+    int64_t shape[2];
+} llm__code_tensor;
+
+/* The code of a value. */
+LLM__INLINE uint8_t llm__code_of(const llm__rounded *m, float x, float scale, uint8_t zero) {
+    const float q = rintf(x / scale) + (float)zero, most = (float)((1 << m->bits) - 1);
+    return (uint8_t)(q < 0 ? 0 : q > most ? most : q);
+}
+
+/* Memory for the codes of a matrix whose sizes are given; g_idx: also for that. */
+static llm_result llm__rounded_open(llm__rounded *m, int g_idx) {
+    m->code = LLM__NEW(uint8_t, m->rows * m->cols);
+    m->scale = LLM__NEW(float, m->rows * m->groups);
+    m->zero = LLM__NEW(uint8_t, m->rows * m->groups);
+    m->g_idx = g_idx ? LLM__NEW(int32_t, m->cols) : NULL;
+    return m->code && m->scale && m->zero && (m->g_idx || !g_idx) ? LLM_OK : llm__nomem();
+}
+
+static void llm__rounded_close(llm__rounded *m) {
+    LLM_FREE(m->code);
+    LLM_FREE(m->scale);
+    LLM_FREE(m->zero);
+    LLM_FREE(m->g_idx);
+}
+
+static void llm__rounded_list_close(llm__rounded_list *list) {
+    for (size_t i = 0; i < list->n; i++) llm__rounded_close(&list->item[i]);
+    LLM_FREE(list->item);
+}
+
+/* A scale of its type, as near to x as it can be stored, but not below where that would cut the largest value off. */
+static float llm__scale_stored(int32_t type, float x) {
+    uint32_t bits;
+    if (type == LLM_TYPE_F32) return x;
+    if (type == LLM_TYPE_F16) return llm__f16_to_f32(llm__f32_to_f16(x));
+    memcpy(&bits, &x, 4);
+    return llm__bf16_to_f32((uint16_t)((bits + 0xFFFF) >> 16)); /* upwards: it has so few bits that the largest value would be cut */
+}
+
+/* The scale and zero point of n values (x[0], x[step], ...), from their largest and smallest times `shrink`: as AWQ's and GPTQ's public
+ * programs take them. */
+static void llm__scale_of(const llm__rounded *m, const float *x, int64_t step, int64_t n, float shrink, float *scale, uint8_t *zero) {
+    const float most = (float)((1 << m->bits) - 1), half = (float)(1 << (m->bits - 1));
+    float low = x[0], high = x[0];
+    for (int64_t i = 1; i < n; i++) {
+        low = LLM__MIN(low, x[i * step]);
+        high = LLM__MAX(high, x[i * step]);
+    }
+    low *= shrink, high *= shrink;
+    const float size = LLM__MAX(high, -low),
+                by = m->bits == 8 ? 2 * half - 2 : most; /* of bytes -127 to 127 are used, by all who write them */
+    float s = m->affine ? LLM__MAX((high - low) / most, 1e-5f) : LLM__MAX(2 * size / by, 1e-7f);
+    if (m->scale_type == LLM_TYPE_F16) s = LLM__MAX(s, 6e-8f); /* the least that there is */
+    *scale = s = llm__scale_stored(m->scale_type, s);
+    const float z = m->affine ? rintf(-low / s) : half;
+    *zero = (uint8_t)(z < 0 ? 0 : z > most ? most : z);
+}
+
+/* Rounds rows [first, end) of w (rows, cols) to nearest, with scales of their own values. */
+static void llm__round_rows(const llm__rounded *m, const float *w, int64_t first, int64_t end) {
+    for (int64_t r = first; r < end; r++)
+        for (int64_t g = 0; g < m->groups; g++) {
+            const int64_t at = r * m->cols + g * m->group, n = LLM__MIN(m->group, m->cols - g * m->group);
+            float *scale = m->scale + r * m->groups + g;
+            uint8_t *zero = m->zero + r * m->groups + g;
+            llm__scale_of(m, w + at, 1, n, 1, scale, zero);
+            for (int64_t i = 0; i < n; i++) m->code[at + i] = llm__code_of(m, w[at + i], *scale, *zero);
+        }
+}
+
+/* What the codes mean, into w (rows, cols). */
+static void llm__rounded_values(const llm__rounded *m, int64_t first, int64_t end, float *w) {
+    for (int64_t r = first; r < end; r++)
+        for (int64_t i = 0; i < m->cols; i++) {
+            const int64_t g = r * m->groups + (m->g_idx ? m->g_idx[i] : i / m->group);
+            w[r * m->cols + i] = (float)((int)m->code[r * m->cols + i] - (int)m->zero[g]) * m->scale[g];
+        }
+}
+
+/* The tensors of a layout for a matrix of these sizes, up to 4; how many. type: what plain scales are stored as. */
+static int llm__code_tensors(llm__code_layout layout, const llm__rounded *m, llm__code_tensor out[4]) {
+    const int64_t r = m->rows, c = m->cols, g = m->groups, b = m->bits;
+    const llm__code_tensor tensors[4][4] = {
+        {{".weight_packed", LLM_TYPE_I32, 2, {r, (c * b + 31) / 32}},
+         {".weight_scale", m->scale_type, 2, {r, g}},
+         {".weight_shape", LLM_TYPE_I64, 1, {2, 1}},
+         {NULL, 0, 0, {0, 0}}},
+        {{".weight", LLM_TYPE_I8, 2, {r, c}}, {".weight_scale", m->scale_type, 2, {r, 1}}, {NULL, 0, 0, {0, 0}}, {NULL, 0, 0, {0, 0}}},
+        {{".qweight", LLM_TYPE_I32, 2, {c, r / 8}},
+         {".qzeros", LLM_TYPE_I32, 2, {g, r / 8}},
+         {".scales", LLM_TYPE_F16, 2, {g, r}},
+         {NULL, 0, 0, {0, 0}}},
+        {{".qweight", LLM_TYPE_I32, 2, {c * b / 32, r}},
+         {".qzeros", LLM_TYPE_I32, 2, {g, r * b / 32}},
+         {".scales", LLM_TYPE_F16, 2, {g, r}},
+         {".g_idx", LLM_TYPE_I32, 1, {c, 1}}}};
+    int n = 0;
+    for (; n < 4 && tensors[layout - 1][n].end; n++) out[n] = tensors[layout - 1][n];
+    return n;
+}
+
+/* Writes a number of `type` as element i. */
+static void llm__code_store(uint8_t *to, int32_t type, int64_t i, float x) {
+    const uint16_t half = type == LLM_TYPE_F16 ? llm__f32_to_f16(x) : llm__f32_to_bf16(x);
+    if (type == LLM_TYPE_F32) memcpy(to + 4 * i, &x, 4);
+    else memcpy(to + 2 * i, &half, 2);
+}
+
+/* n codes of b bits, the first at p, the others `step` apart, as words `to`, `stride` apart. */
+static void llm__code_words(const uint8_t *p, int64_t step, int64_t n, int b, int less, uint32_t *to, int64_t stride) {
+    uint64_t word = 0;
+    int have = 0;
+    for (int64_t i = 0; i < n; i++) {
+        word |= (uint64_t)((uint32_t)(p[i * step] - less) & ((1u << b) - 1)) << have;
+        have += b;
+        if (have >= 32) *to = (uint32_t)word, to += stride, word >>= 32, have -= 32;
+    }
+    if (have) *to = (uint32_t)word;
+}
+
+/* Eight outputs a word, as AutoAWQ has them: (rows / 8) words of one column. */
+static void llm__code_awq(const uint8_t *p, int64_t step, int64_t rows, uint32_t *to) {
+    static const uint8_t order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+    for (int64_t j = 0; j < rows / 8; j++) {
+        uint32_t word = 0;
+        for (int k = 0; k < 8; k++) word |= (uint32_t)p[(8 * j + order[k]) * step] << 4 * k;
+        to[j] = word;
+    }
+}
+
+/* What the threads are at. */
+typedef struct llm__packing_job {
+    const llm__rounded *m;
+    llm__code_tensor t;
+    llm__code_layout layout;
+    int k;
+    uint8_t *to;
+} llm__packing_job;
+
+/* Rows [first, end) of codes by columns: of every 32 columns b rows of words. */
+static void llm__pack_gptq(const llm__packing_job *j, int64_t first, int64_t end) {
+    const llm__rounded *m = j->m;
+    uint32_t words[8];
+    for (int64_t at = first; at < end; at++)
+        for (int64_t r = 0; r < m->rows; r++) {
+            llm__code_words(m->code + r * m->cols + at * 32, 1, 32, m->bits, 0, words, 1);
+            for (int b = 0; b < m->bits; b++) memcpy(j->to + 4 * ((at * m->bits + b) * m->rows + r), words + b, 4);
+        }
+}
+
+/* A share of the rows of a tensor. */
+static void llm__pack_part(void *arg, int pass, int part, int n_parts) {
+    const llm__packing_job *j = (const llm__packing_job *)arg;
+    const llm__rounded *m = j->m;
+    const int by32 = j->layout == LLM__CODES_GPTQ1 && j->k == 0;
+    const int64_t rows = by32 ? m->cols / 32 : j->t.shape[0], first = rows * part / n_parts, end = rows * (part + 1) / n_parts,
+                  words = j->t.shape[1];
+    (void)pass;
+    if (by32) llm__pack_gptq(j, first, end);
+    for (int64_t i = first; i < end && !by32; i++) {
+        uint32_t *to = (uint32_t *)(void *)(j->to + 4 * i * words);
+        if (j->layout == LLM__CODES_PACK && j->k == 0) llm__code_words(m->code + i * m->cols, 1, m->cols, m->bits, 0, to, 1);
+        else if (j->layout == LLM__CODES_INT8 && j->k == 0)
+            for (int64_t c = 0; c < m->cols; c++) j->to[i * m->cols + c] = (uint8_t)(m->code[i * m->cols + c] - 128);
+        else if (j->k == 1 && j->layout <= LLM__CODES_INT8)
+            for (int64_t g = 0; g < m->groups; g++) llm__code_store(j->to, m->scale_type, i * m->groups + g, m->scale[i * m->groups + g]);
+        else if (j->layout == LLM__CODES_AWQ4 && j->k == 0) llm__code_awq(m->code + i, m->cols, m->rows, to);
+        else if (j->layout == LLM__CODES_AWQ4 && j->k == 1) llm__code_awq(m->zero + i, m->groups, m->rows, to);
+        else if (j->k == 1) llm__code_words(m->zero + i, m->groups, m->rows, m->bits, 1, to, 1);
+        else if (j->k == 2)
+            for (int64_t r = 0; r < m->rows; r++) llm__code_store(j->to, LLM_TYPE_F16, i * m->rows + r, m->scale[r * m->groups + i]);
+    }
+}
+
+/* Fills tensor k of them, with all threads of a pool. */
+static void llm__code_pack(llm__code_layout layout, const llm__rounded *m, int k, llm__pool *pool, uint8_t *to) {
+    llm__code_tensor tensors[4];
+    llm__packing_job j = {m, {NULL, 0, 0, {0, 0}}, layout, k, to};
+    llm__code_tensors(layout, m, tensors);
+    j.t = tensors[k];
+    if (layout == LLM__CODES_PACK && k == 2) {
+        const int64_t shape[2] = {m->rows, m->cols};
+        memcpy(to, shape, sizeof shape);
+    } else if (layout == LLM__CODES_GPTQ1 && k == 3)
+        for (int64_t i = 0; i < m->cols; i++) {
+            const int32_t g = m->g_idx ? m->g_idx[i] : (int32_t)(i / m->group);
+            memcpy(to + 4 * i, &g, 4);
+        }
+    else llm__pool_run(pool, llm__pack_part, &j, 1);
+}
+
+/* ============================================================================
+ * >>shards   A folder of safetensors files that is written in any order, and gone on with after an interruption.
+ * ============================================================================
+ * All tensors are told first (llm__out_add), so headers, shards and places are known before there is any data: each tensor is written to
+ * its place when it is ready, and memory holds none of the others. One file, model.safetensors, or above 5 GB several with
+ * model.safetensors.index.json, as the Hub has them. The files stand in a folder TO.part, which gets its name at the end. */
+
+typedef struct llm__out_tensor {
+    const char *name;
+    int32_t type, n_dims, shard;
+    int64_t shape[4];
+    int64_t bytes, offset; /* offset: in its file */
+} llm__out_tensor;
+
+typedef struct llm__out_shard {
+    FILE *file;
+    int64_t bytes; /* of data */
+    char name[64];
+} llm__out_shard;
+
+typedef struct llm__out {
+    const char *part; /* the folder */
+    llm__out_tensor *tensor;
+    size_t n, cap;
+    llm__out_shard *shard;
+    int32_t n_shards;
+    int64_t bytes; /* of all data */
+    llm__arena arena;
+    llm_result r; /* the first failure; all calls then do nothing */
+} llm__out;
+
+/* The first failure, of a file of the folder. */
+static void llm__out_failed(llm__out *o, const char *name) {
+    if (!o->r) o->r = llm__error(LLM_ERR_IO, "%s/%s: %s", o->part, name, strerror(errno));
+}
+
+/* Closes the files and frees all; the folder stays. */
+static void llm__out_close(llm__out *o) {
+    for (int32_t i = 0; i < o->n_shards && o->shard; i++)
+        if (o->shard[i].file) fclose(o->shard[i].file);
+    LLM_FREE(o->tensor);
+    LLM_FREE(o->shard);
+    llm__arena_free(&o->arena);
+    memset(o, 0, sizeof *o);
+}
+
+/* A tensor more: its index. The name is copied. */
+static size_t llm__out_add(llm__out *o, const char *stem, const char *end, int32_t type, int32_t n_dims, const int64_t *shape) {
+    if (!o->r && !llm__grow((void **)&o->tensor, &o->cap, o->n + 1, sizeof *o->tensor)) o->r = llm__nomem();
+    char *name = o->r ? NULL : (char *)llm__arena_get(&o->arena, strlen(stem) + strlen(end) + 1);
+    if (!o->r && !name) o->r = llm__nomem();
+    if (o->r) return 0;
+    llm__out_tensor *t = &o->tensor[o->n];
+    memset(t, 0, sizeof *t);
+    memcpy(name, stem, strlen(stem));
+    memcpy(name + strlen(stem), end, strlen(end) + 1);
+    t->name = name;
+    t->type = type;
+    t->n_dims = n_dims;
+    int64_t values = 1;
+    for (int i = 0; i < n_dims; i++) values *= t->shape[i] = shape[i];
+    t->bytes = llm__row_bytes(type, values);
+    o->bytes += t->bytes;
+    return o->n++;
+}
+
+/* The header of a shard: its length in 8 bytes, then what lies where. Sets the tensors' places. */
+static void llm__out_header(llm__out *o, int32_t shard, llm_text *t) {
+    int64_t at = 0;
+    llm_text_str(t, "12345678{'__metadata__': {'format': 'pt'}");
+    for (size_t i = 0; i < t->len; i++)
+        if (t->data[i] == '\'') t->data[i] = '"';
+    for (size_t i = 0; i < o->n; i++) {
+        llm__out_tensor *x = &o->tensor[i];
+        if (x->shard != shard) continue;
+        llm_text_format(t, ", %q: {'dtype': %q, 'shape': [", x->name, llm__type_name(x->type));
+        for (int d = 0; d < x->n_dims; d++) llm_text_format(t, "%,%l", x->shape[d]);
+        llm_text_format(t, "], 'data_offsets': [%l, %l]}", at, at + x->bytes);
+        x->offset = at;
+        at += x->bytes;
+    }
+    llm_text_str(t, "}");
+    while (!t->failed && t->len % 8) llm_text_str(t, " ");
+    for (int i = 0; i < 8 && !t->failed; i++) t->data[i] = (char)((uint64_t)(t->len - 8) >> 8 * i);
+    for (size_t i = 0; i < o->n; i++)
+        if (o->tensor[i].shard == shard) o->tensor[i].offset += (int64_t)t->len;
+}
+
+/* One file: made in its whole length, so that a limit is told now. */
+static void llm__out_begin(llm__out *o, int32_t i, int again) {
+    LLM__SCOPED(llm_text_free) llm_text head = LLM__ZERO;
+    llm__out_shard *s = &o->shard[i];
+    snprintf(s->name, sizeof s->name, "model-%05d-of-%05d.safetensors", (int)i + 1, (int)o->n_shards);
+    if (o->n_shards == 1) snprintf(s->name, sizeof s->name, "model.safetensors");
+    llm__out_header(o, i, &head);
+    LLM__SCOPED(llm__drop) char *path = llm__path_join(o->part, s->name);
+    if (!path || head.failed) o->r = llm__nomem();
+    if (o->r) return;
+    s->file = fopen(path, again ? "r+b" : "w+b");
+    if (!s->file) llm__out_failed(o, s->name);
+    if (!s->file || again) return;
+    const int64_t last = (int64_t)head.len + s->bytes - 1;
+    if (fwrite(head.data, 1, head.len, s->file) != head.len || fseeko(s->file, (off_t)last, SEEK_SET) ||
+        (s->bytes && fputc(0, s->file) == EOF) || fflush(s->file))
+        llm__out_failed(o, s->name);
+}
+
+/* Makes the files with their headers, or opens those of an earlier run (`again`). most: bytes of data in a file. */
+static void llm__out_open(llm__out *o, int64_t most, int again) {
+    struct statvfs disk;
+    int64_t in_shard = 0;
+    for (size_t i = 0; i < o->n && !o->r; i++) {
+        if (!i || (in_shard && in_shard + o->tensor[i].bytes > most)) o->n_shards++, in_shard = 0;
+        o->tensor[i].shard = o->n_shards - 1;
+        in_shard += o->tensor[i].bytes;
+    }
+    if (!o->r && !again && !statvfs(o->part, &disk) && (int64_t)disk.f_bavail * (int64_t)disk.f_frsize < o->bytes)
+        o->r = llm__error(LLM_ERR_IO, "%s: %lld bytes are needed, the disk has room for %lld", o->part, (long long)o->bytes,
+                          (long long)disk.f_bavail * (long long)disk.f_frsize);
+    o->shard = o->r ? NULL : LLM__NEW(llm__out_shard, o->n_shards);
+    if (!o->r && !o->shard) o->r = llm__nomem();
+    for (size_t i = 0; i < o->n && !o->r; i++) o->shard[o->tensor[i].shard].bytes += o->tensor[i].bytes;
+    for (int32_t i = 0; i < o->n_shards && !o->r; i++) llm__out_begin(o, i, again);
+}
+
+/* Bytes [at, at + n) of a tensor's data. */
+static void llm__out_put(llm__out *o, size_t i, int64_t at, const void *data, size_t n) {
+    if (o->r || !n) return;
+    llm__out_shard *s = &o->shard[o->tensor[i].shard];
+    if (fseeko(s->file, (off_t)(o->tensor[i].offset + at), SEEK_SET) || fwrite(data, 1, n, s->file) != n) llm__out_failed(o, s->name);
+}
+
+/* What was put is on the disk. */
+static void llm__out_sync(llm__out *o) {
+    for (int32_t i = 0; i < o->n_shards && !o->r; i++)
+        if (fflush(o->shard[i].file) || fsync(fileno(o->shard[i].file))) llm__out_failed(o, o->shard[i].name);
+}
+
+/* A whole small file of the folder, replaced at once. */
+static void llm__out_text(llm__out *o, const char *name, const llm_text *text) {
+    LLM__SCOPED(llm__drop) char *path = llm__path_join(o->part, name), *next = llm__path_join(o->part, ".next");
+    if (!o->r && (!path || !next || text->failed)) o->r = llm__nomem();
+    if (o->r) return;
+    FILE *f = fopen(next, "wb");
+    int ok = f && fwrite(text->data, 1, text->len, f) == text->len && !fflush(f) && !fsync(fileno(f));
+    if (f && fclose(f)) ok = 0;
+    if (!ok || rename(next, path)) llm__out_failed(o, name);
+}
+
+/* The index of several shards. */
+static void llm__out_index(llm__out *o) {
+    LLM__SCOPED(llm_text_free) llm_text t = LLM__ZERO;
+    if (o->r || o->n_shards < 2) return;
+    llm_text_format(&t, "{'metadata': {'total_size': %l}, 'weight_map': {", o->bytes);
+    for (size_t i = 0; i < o->n; i++) llm_text_format(&t, "%,\n  %q: %q", o->tensor[i].name, o->shard[o->tensor[i].shard].name);
+    llm_text_str(&t, "}}\n");
+    llm__out_text(o, "model.safetensors.index.json", &t);
+}
+
+/* ============================================================================
+ * >>plan   Which matrices of a folder become smaller, and which input each of them reads.
+ * ============================================================================
+ * The linear layers of all decoder layers, experts and latent attention's too; not the embedding, the output layer, routers and the gate of
+ * a shared expert, nor what packing cannot take (sizes that are no multiples of 32, all experts in one tensor). Matrices that read one
+ * input belong together: their input is recorded once, and what is folded into the norm before them is the same for all. */
+
+/* What a matrix is multiplied with. */
+typedef enum llm__reads {
+    LLM__READS_ATTENTION = 0, /* the layer's first norm: q, k, v, or what latent attention makes of it */
+    LLM__READS_Q,             /* the latent of queries, normalised */
+    LLM__READS_KV,            /* the latent of keys and values, normalised */
+    LLM__READS_O,             /* what attention gives */
+    LLM__READS_MLP,           /* the second norm: gate and up, shared experts' too */
+    LLM__READS_DOWN,          /* act(gate) * up */
+    LLM__READS_SHARED_DOWN,
+    LLM__READS_EXPERT, /* of an expert: the rows of READS_MLP that chose it */
+    LLM__READS_EXPERT_DOWN,
+    LLM__READS_COUNT
+} llm__reads;
+
+typedef enum llm__method { LLM__WEIGHT_ONLY_INT8 = 0, LLM__SMOOTH_QUANT, LLM__AWQ, LLM__GPTQ } llm__method;
+
+typedef struct llm__qplan_matrix {
+    const llm__tensor *t;
+    char *stem; /* its name without ".weight" */
+    int64_t rows, cols;
+    int32_t layer, slot, expert;
+    llm__reads reads;
+    size_t out; /* the first of the tensors that it becomes */
+} llm__qplan_matrix;
+
+typedef struct llm__qplan {
+    llm_model *model;
+    llm__method method;
+    llm__code_layout layout;
+    int32_t bits, affine, dtype; /* dtype: llm_type of what stays; -1: as it is */
+    int64_t group;               /* columns that share a scale; -1: whole rows */
+    llm__qplan_matrix *matrix;   /* (n) layer by layer */
+    size_t n, cap;
+    size_t first[LLM__MAX_LAYERS + 1]; /* of each layer; [n_layers]: n */
+    uint8_t *taken;                    /* (tensors) */
+    int32_t *layer_of;                 /* (tensors) -1: of none */
+    int64_t n_left;                    /* matrices that stay as they are though they are linear layers */
+    llm__arena arena;
+} llm__qplan;
+
+static const struct {
+    llm__slot slot;
+    llm__reads reads;
+} llm__qplan_slots[] = {
+    {LLM__W_QKV, LLM__READS_ATTENTION},
+    {LLM__W_Q, LLM__READS_ATTENTION},
+    {LLM__W_K, LLM__READS_ATTENTION},
+    {LLM__W_V, LLM__READS_ATTENTION},
+    {LLM__W_Q_A, LLM__READS_ATTENTION},
+    {LLM__W_KV_A, LLM__READS_ATTENTION},
+    {LLM__W_Q_B, LLM__READS_Q},
+    {LLM__W_KV_B, LLM__READS_KV},
+    {LLM__W_O, LLM__READS_O},
+    {LLM__W_GATE_UP, LLM__READS_MLP},
+    {LLM__W_GATE, LLM__READS_MLP},
+    {LLM__W_UP, LLM__READS_MLP},
+    {LLM__W_DOWN, LLM__READS_DOWN},
+    {LLM__W_S_GATE_UP, LLM__READS_MLP},
+    {LLM__W_S_GATE, LLM__READS_MLP},
+    {LLM__W_S_UP, LLM__READS_MLP},
+    {LLM__W_S_DOWN, LLM__READS_SHARED_DOWN},
+    {LLM__W_E_GATE_UP, LLM__READS_EXPERT},
+    {LLM__W_E_GATE, LLM__READS_EXPERT},
+    {LLM__W_E_UP, LLM__READS_EXPERT},
+    {LLM__W_E_DOWN, LLM__READS_EXPERT_DOWN},
+};
+
+/* As documents call it. */
+static const char *llm__method_name(llm__method m) {
+    static const char *const names[] = {"weight_only_int8", "smooth_quant", "awq", "gptq"};
+    return names[m];
+}
+
+/* The type that a tensor which stays gets. */
+static int32_t llm__qplan_type(const llm__qplan *p, const llm__tensor *t) {
+    const int is_float = t->type == LLM_TYPE_F32 || t->type == LLM_TYPE_F16 || t->type == LLM_TYPE_BF16;
+    return is_float && p->dtype >= 0 && !strstr(t->name.p, "e_score_correction_bias") ? p->dtype : t->type;
+}
+
+/* The shape of the codes of a matrix, without memory for them. */
+static llm__rounded llm__qplan_rounded(const llm__qplan *p, const llm__qplan_matrix *m) {
+    llm__rounded r = LLM__ZERO;
+    r.rows = m->rows;
+    r.cols = m->cols;
+    r.group = p->group < 0 ? m->cols : p->group;
+    r.groups = (m->cols + r.group - 1) / r.group;
+    r.bits = p->bits;
+    r.affine = p->affine;
+    r.scale_type = p->layout == LLM__CODES_AWQ4 || p->layout == LLM__CODES_GPTQ1 ? (int32_t)LLM_TYPE_F16 : llm__qplan_type(p, m->t);
+    return r;
+}
+
+/* The name by which the recorder knows the weight of an input in a layer (>>trace): 256 bytes. */
+static void llm__qplan_input(const llm_model *model, int layer, llm__reads reads, char name[256]) {
+    static const uint8_t slots[LLM__READS_COUNT] = {LLM__W_Q,    LLM__W_Q_B,    LLM__W_KV_B, LLM__W_O,     LLM__W_UP,
+                                                    LLM__W_DOWN, LLM__W_S_DOWN, LLM__W_E_UP, LLM__W_E_DOWN};
+    llm__loader L;
+    int slot = slots[reads];
+    llm__loader_begin(&L, model, 1, 1);
+    L.layer = layer;
+    if (reads == LLM__READS_ATTENTION && model->arch.flags & LLM__MLA) slot = LLM__W_KV_A;
+    else if (reads == LLM__READS_ATTENTION && llm__has(&L, LLM__W_QKV)) slot = LLM__W_QKV;
+    if (reads == LLM__READS_MLP && model->arch.layer[layer].moe) slot = LLM__W_ROUTER;
+    llm__loader_find(&L, slot, 0, 0, name);
+}
+
+/* 1 if packing takes a matrix of these sizes. */
+static int llm__qplan_takes(const llm__qplan *p, int64_t rows, int64_t cols) {
+    if (p->layout == LLM__CODES_INT8) return 1;
+    if (p->layout == LLM__CODES_PACK) return cols % 4 == 0;
+    return cols % 32 == 0 && rows * p->bits % 32 == 0;
+}
+
+/* Adds the matrix of a slot in the loader's layer, if there is one. */
+static llm_result llm__qplan_add(llm__qplan *p, const llm__loader *L, int slot, llm__reads reads, int expert) {
+    char name[256];
+    const llm__tensor *t = llm__loader_find(L, slot, expert, 0, name);
+    const size_t i = t ? (size_t)(t - p->model->source.tensors.item) : 0;
+    if (!t || p->taken[i]) return LLM_OK;
+    if (t->n_dims != 2 || t->parts || !llm__ends_with(t->name.p, ".weight") || !llm__qplan_takes(p, t->shape[0], t->shape[1])) {
+        p->n_left++;
+        return LLM_OK;
+    }
+    if (t->type != LLM_TYPE_F32 && t->type != LLM_TYPE_F16 && t->type != LLM_TYPE_BF16)
+        return llm__bad(p->model->path, "tensor", t->name, "its type cannot be quantised: F32, F16 or BF16 expected");
+    if (!llm__grow((void **)&p->matrix, &p->cap, p->n + 1, sizeof *p->matrix)) return llm__nomem();
+    char *stem = llm__arena_str(&p->arena, llm__s(t->name.p, t->name.n - 7));
+    if (!stem) return llm__nomem();
+    const llm__qplan_matrix m = {t, stem, t->shape[0], t->shape[1], L->layer, slot, expert, reads, 0};
+    p->matrix[p->n++] = m;
+    p->taken[i] = 1;
+    return LLM_OK;
+}
+
+/* All matrices, layer by layer. */
+static llm_result llm__qplan_matrices(llm__qplan *p) {
+    const llm__arch *a = &p->model->arch;
+    llm__loader L;
+    llm_result r = LLM_OK;
+    llm__loader_begin(&L, p->model, 1, 1);
+    if (a->flags & LLM__CONV1D || !strcmp(L.base, "ernie.layers."))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: its matrices stand as (in, out), which no reader of quantised folders takes",
+                          p->model->path);
+    for (L.layer = 0; L.layer < a->n_layers && !r; L.layer++) {
+        p->first[L.layer] = p->n;
+        for (int i = 0; i < LLM__COUNT(llm__qplan_slots) && !r; i++) {
+            const int slot = llm__qplan_slots[i].slot, n = llm__is_experts(slot) ? a->n_experts * a->n_sets : 1;
+            llm__reads reads = llm__qplan_slots[i].reads;
+            if (slot == LLM__W_Q && a->flags & LLM__MLA && a->q_rank) continue;
+            for (int e = 0; e < n && !r; e++) r = llm__qplan_add(p, &L, slot, reads, llm__is_experts(slot) ? e : -1);
+        }
+    }
+    p->first[a->n_layers] = p->n;
+    if (!r && !p->n)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "%s: it has no matrix that can be quantised by %s", p->model->path,
+                       llm__method_name(p->method));
+    return r;
+}
+
+/* Which tensors belong to which layer, by their names. */
+static llm_result llm__qplan_layers(llm__qplan *p) {
+    const llm__tensors *t = &p->model->source.tensors;
+    const char *base = llm__layer_base(t, 0);
+    p->taken = LLM__NEW(uint8_t, t->n);
+    p->layer_of = LLM__NEW(int32_t, t->n);
+    if (!p->taken || !p->layer_of) return llm__nomem();
+    for (size_t i = 0; i < t->n; i++) {
+        const char *name = t->item[i].name.p;
+        const long layer = strncmp(name, base, strlen(base)) ? -1 : strtol(name + strlen(base), NULL, 10);
+        p->layer_of[i] = layer >= 0 && layer < p->model->arch.n_layers ? (int32_t)layer : -1;
+    }
+    return LLM_OK;
+}
+
+/* 1 if a group divides the columns of all matrices, on every rank. */
+static int llm__qplan_divides(const llm__qplan *p, int64_t group, int64_t tp, const llm__qplan_matrix **bad) {
+    for (size_t i = 0; i < p->n; i++) {
+        const llm__qplan_matrix *m = &p->matrix[i];
+        const int cut = m->reads == LLM__READS_O || m->reads == LLM__READS_DOWN || m->reads == LLM__READS_SHARED_DOWN ||
+                        m->reads == LLM__READS_EXPERT_DOWN;
+        *bad = m;
+        if (m->cols % ((cut ? tp : 1) * group)) return 0;
+    }
+    return 1;
+}
+
+/* Columns that share a scale. */
+static llm_result llm__qplan_group(llm__qplan *p, const llm_quantize_folder_config *cfg) {
+    const int64_t said = cfg->group_size, tp = LLM__MAX(cfg->tensor_parallel_size, 1);
+    const llm__qplan_matrix *bad = NULL;
+    p->group = -1;
+    if (p->layout == LLM__CODES_PACK || p->layout == LLM__CODES_INT8) {
+        if (said) return llm__error(LLM_ERR_ARG, "group_size: %d, but %s has a scale a row", (int)said, llm__method_name(p->method));
+        return LLM_OK;
+    }
+    if (said == -1) return LLM_OK;
+    if (said && said != 32 && said != 64 && said != 128)
+        return llm__error(LLM_ERR_ARG, "group_size: %d, must be 32, 64, 128 or -1", (int)said);
+    for (p->group = said ? said : 128; !llm__qplan_divides(p, p->group, tp, &bad); p->group /= 2)
+        if (said || p->group == 32)
+            return llm__error(LLM_ERR_ARG, "group_size: %d does not divide the %lld columns of %s.weight on %d ranks", (int)p->group,
+                              (long long)bad->cols, bad->stem, (int)tp);
+    return LLM_OK;
+}
+
+/* What vLLM asks of a model that is cut into ranks. */
+static llm_result llm__qplan_ranks(const llm_model *m, int tp) {
+    const llm__arch *a = &m->arch;
+    if (tp < 0 || tp > 1024) return llm__error(LLM_ERR_ARG, "tensor_parallel_size: %d, must be 1 to 1024", tp);
+    if (tp < 2) return LLM_OK;
+    if (a->n_heads % tp)
+        return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).",
+                          (int)a->n_heads, tp);
+    if (a->n_kv_heads % tp && tp % a->n_kv_heads)
+        return llm__error(LLM_ERR_ARG, "%d key heads can be neither divided nor repeated evenly among %d ranks", (int)a->n_kv_heads, tp);
+    return LLM_OK;
+}
+
+/* The method and what follows from it. */
+static llm_result llm__qplan_method(llm__qplan *p, const llm_quantize_folder_config *cfg) {
+    static const llm__code_layout layouts[] = {LLM__CODES_PACK, LLM__CODES_INT8, LLM__CODES_AWQ4, LLM__CODES_GPTQ1};
+    static const char *const dtypes[] = {"fp16 float16 half", "bf16 bfloat16"};
+    int method = cfg->method ? 0 : 4, dtype = -1;
+    for (; method < 4 && strcmp(llm__method_name((llm__method)method), cfg->method);) method++;
+    if (cfg->method && !strcmp(cfg->method, "gpt")) method = LLM__GPTQ; /* as a document has it */
+    if (method == 4)
+        return llm__error(LLM_ERR_ARG, "quant_type: %.40s, one of weight_only_int8 smooth_quant awq gptq expected",
+                          cfg->method ? cfg->method : "");
+    for (int i = 0; i < 2 && cfg->dtype; i++)
+        if (llm__word_index(dtypes[i], llm__lit(cfg->dtype)) >= 0) dtype = i;
+    if (cfg->dtype && dtype < 0) return llm__error(LLM_ERR_ARG, "t: %.40s, must be fp16 or bf16", cfg->dtype);
+    p->method = (llm__method)method;
+    p->layout = layouts[method];
+    p->affine = method == LLM__AWQ;
+    p->dtype = dtype < 0 ? -1 : dtype ? (int32_t)LLM_TYPE_BF16 : (int32_t)LLM_TYPE_F16;
+    p->bits = method < LLM__AWQ ? 8 : 4;
+    if (cfg->bits && method == LLM__GPTQ) p->bits = cfg->bits;
+    if ((cfg->bits && cfg->bits != p->bits) || (method == LLM__GPTQ && p->bits != 2 && p->bits != 3 && p->bits != 4 && p->bits != 8))
+        return llm__error(LLM_ERR_ARG, "bits: %d, must be %s for %s", (int)cfg->bits,
+                          method == LLM__GPTQ ? "2, 3, 4 or 8"
+                          : method < LLM__AWQ ? "8"
+                                              : "4",
+                          llm__method_name(p->method));
+    if ((cfg->desc_act || cfg->damp != 0) && method != LLM__GPTQ)
+        return llm__error(LLM_ERR_ARG, "%s: it is for gptq, not for %s", cfg->desc_act ? "desc_act" : "damp", llm__method_name(p->method));
+    if (!(cfg->damp >= 0 && cfg->damp < 1)) return llm__error(LLM_ERR_ARG, "damp: %g, must be 0 to 1", (double)cfg->damp);
+    if (cfg->alpha_given && method != LLM__SMOOTH_QUANT)
+        return llm__error(LLM_ERR_ARG, "sq: it is for smooth_quant, not for %s", llm__method_name(p->method));
+    if (cfg->alpha_given && !(cfg->alpha >= 0 && cfg->alpha <= 1))
+        return llm__error(LLM_ERR_ARG, "sq: %g, must be 0 to 1", (double)cfg->alpha);
+    return LLM_OK;
+}
+
+/* Goes through the model, whose files are a folder's. On error the plan is to be closed too. */
+static llm_result llm__qplan_open(llm__qplan *p, llm_model *model, const llm_quantize_folder_config *cfg) {
+    p->model = model;
+    llm_result r = llm__qplan_method(p, cfg);
+    if (!r && model->source.gguf) r = llm__error(LLM_ERR_UNSUPPORTED, "%s: a GGUF file, a folder of safetensors expected", model->path);
+    if (!r && model->source.quant.method)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "%s: its weights are quantised already (%s)", model->path,
+                       llm__quant_name(model->source.quant.method));
+    if (!r) r = llm__qplan_ranks(model, cfg->tensor_parallel_size);
+    if (!r) r = llm__qplan_layers(p);
+    if (!r) r = llm__qplan_matrices(p);
+    return r ? r : llm__qplan_group(p, cfg);
+}
+
+static void llm__qplan_close(llm__qplan *p) {
+    LLM_FREE(p->matrix);
+    LLM_FREE(p->taken);
+    LLM_FREE(p->layer_of);
+    llm__arena_free(&p->arena);
+    memset(p, 0, sizeof *p);
+}
+
+/* ============================================================================
+ * >>job   A folder that is being quantised: what all of its parts share.
+ * ============================================================================
+ * Layer by layer: the matrices of a layer are expanded to f32, changed by the method (AWQ and SmoothQuant fold scales into them and into
+ * the norms before them, GPTQ moves what rounding loses to columns that are still to come), rounded and written. So memory holds one layer
+ * of f32 beside what is recorded of its inputs, and what is written of earlier layers is needed no more. */
+
+/* A tensor of the layer whose values are no longer the file's: a matrix, a norm, a bias. */
+typedef struct llm__patch {
+    const llm__tensor *t;
+    float *value;    /* all of it, in the order of the file */
+    llm__tensor was; /* while the table has the values: what stood there */
+} llm__patch;
+
+/* Sequences to calibrate with. */
+typedef struct llm__samples {
+    int32_t *ids;   /* (begin[n]) */
+    int64_t *begin; /* (n + 1) */
+    int32_t n, longest;
+} llm__samples;
+
+typedef struct llm__qjob {
+    const llm_quantize_folder_config *cfg;
+    const char *to;
+    llm_model *model; /* the source, opened for this job alone: patches go into its table of tensors */
+    llm__qplan plan;
+    llm__out out;
+    size_t *copied; /* (tensors) the tensor that one which stays becomes */
+    llm__pool *pool;
+    const llm__kernels *kernels;
+    llm__samples samples;
+    FILE *states[2]; /* the residual stream of all tokens before a layer: of even and of odd ones */
+    int32_t layer;   /* that is being done */
+    llm__patch *patch;
+    size_t n_patches, patches_cap;
+    double told, all; /* work, in units of weights */
+    int32_t resumed;  /* layers that were done before */
+    llm_result r;     /* the first failure; all that follows does nothing */
+} llm__qjob;
+
+/* Rows that the threads expand. */
+typedef struct llm__expanding {
+    const llm__tensor *t;
+    int64_t rows, cols;
+    float *to;
+} llm__expanding;
+
+static void llm__qjob_expand(void *arg, int pass, int part, int n_parts) {
+    const llm__expanding *x = (const llm__expanding *)arg;
+    (void)pass;
+    for (int64_t r = x->rows * part / n_parts; r < x->rows * (part + 1) / n_parts; r++)
+        llm__tensor_values(x->t, r, x->cols, 0, x->cols, x->to + r * x->cols);
+}
+
+/* The values of a tensor as f32, which may then be changed; NULL after an error. */
+static float *llm__qjob_values(llm__qjob *j, const llm__tensor *t) {
+    for (size_t i = 0; i < j->n_patches; i++)
+        if (j->patch[i].t == t) return j->patch[i].value;
+    const int64_t n = t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3], cols = t->shape[LLM__MAX(t->n_dims, 1) - 1];
+    if (!j->r && !llm__grow((void **)&j->patch, &j->patches_cap, j->n_patches + 1, sizeof *j->patch)) j->r = llm__nomem();
+    float *value = j->r ? NULL : LLM__NEW(float, n);
+    if (!value && !j->r) j->r = llm__nomem();
+    if (!value) return NULL;
+    llm__expanding x = {t, n / LLM__MAX(cols, 1), cols, value};
+    llm__pool_run(j->pool, llm__qjob_expand, &x, 1);
+    memset(&j->patch[j->n_patches], 0, sizeof *j->patch);
+    j->patch[j->n_patches].t = t;
+    j->patch[j->n_patches++].value = value;
+    if (!t->parts && t->bytes > 1 << 16) llm__file_rest(t->data, (size_t)t->bytes);
+    for (int64_t i = 0; i < n && !j->r; i++)
+        if (!(fabsf(value[i]) <= 3e38f))
+            j->r = llm__bad(j->model->path, "tensor", t->name, "element %lld is no finite number", (long long)i);
+    return j->r ? NULL : value;
+}
+
+/* Lets the table of tensors have these values, or what the files have. */
+static void llm__qjob_apply(llm__qjob *j, int apply) {
+    for (size_t i = 0; i < j->n_patches; i++) {
+        llm__tensor *t = &j->model->source.tensors.item[j->patch[i].t - j->model->source.tensors.item];
+        if (!apply) {
+            *t = j->patch[i].was;
+            continue;
+        }
+        j->patch[i].was = *t;
+        t->bytes = 4 * t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
+        t->type = LLM_TYPE_F32;
+        t->data = (const uint8_t *)j->patch[i].value;
+        t->parts = NULL;
+    }
+}
+
+/* Frees all values. */
+static void llm__qjob_forget(llm__qjob *j) {
+    for (size_t i = 0; i < j->n_patches; i++) LLM_FREE(j->patch[i].value);
+    j->n_patches = 0;
+}
+
+/* Tells how far it is, `part` (0 to 1) of the layer, and whether it is to end. */
+static void llm__qjob_tell(llm__qjob *j, const char *what, double part) {
+    const llm_quantize_folder_config *c = j->cfg;
+    const double done = (j->told + part) / LLM__MAX(j->all, 1);
+    if (!j->r && c->progress && c->progress(c->progress_user, what, done < 1 ? done : 1))
+        j->r = llm__error(LLM_ERR_CANCELLED, "%s: quantizing was cancelled; the same command goes on with it", j->to);
+}
+
+/* ============================================================================
+ * >>calibrate   What the layers of a model read when it reads a text.
+ * ============================================================================
+ * One layer is a net of its own (llm__net_config.alone): it reads the residual stream of all samples from a file, and what it gives is the
+ * stream that the next one reads. A layer is run twice: with the weights of the source, to record what its matrices are multiplied with
+ * (>>trace), and once it is quantised with what was made of them, so that the next layer's inputs have the errors that they will have. So
+ * two passes of the model are all it takes, whatever its depth, and memory holds the matrices of one layer. */
+
+/* Records the inputs of the job's layer, lets the method change and round its matrices (in the order of the plan), and moves the residual
+ * stream on. */
+static void llm__calibrated_layer(llm__qjob *j, llm__rounded_list *rounded) {
+    (void)rounded;
+    j->r = llm__error(LLM_ERR_UNSUPPORTED, "not yet");
+}
+
+/* ============================================================================
+ * >>samples   Token ids to calibrate with.
+ * ============================================================================ */
+
+enum { LLM__SAMPLES = 128, LLM__SAMPLE_LEN = 512, LLM__SAMPLE_FILE = 1 << 30 };
+
+/* What is read, sequence by sequence. */
+typedef struct llm__sampling_file {
+    llm__qjob *j;
+    const char *path;
+    llm_tokens ids; /* of the sequence */
+    llm_tokens all; /* of all samples */
+    size_t cap;
+    int32_t line, most, len;
+} llm__sampling_file;
+
+/* The sequence ends: pieces of it become samples, as long as they are wanted. One token alone predicts nothing. */
+static void llm__samples_end(llm__sampling_file *f, int32_t bos) {
+    llm__samples *s = &f->j->samples;
+    for (size_t at = 0; at < f->ids.len && s->n < f->most && !f->j->r;) {
+        const size_t lead = bos >= 0, n = LLM__MIN((size_t)f->len - lead, f->ids.len - at);
+        if (n + lead >= 2) {
+            if (!llm__grow((void **)&s->begin, &f->cap, (size_t)s->n + 2, sizeof *s->begin)) f->j->r = llm__nomem();
+            if (f->j->r) return;
+            s->begin[s->n] = (int64_t)f->all.len;
+            if (lead) llm_tokens_add(&f->all, bos);
+            for (size_t i = 0; i < n; i++) llm_tokens_add(&f->all, f->ids.data[at + i]);
+            s->begin[++s->n] = (int64_t)f->all.len;
+            s->longest = LLM__MAX(s->longest, (int32_t)(n + lead));
+        }
+        at += n;
+    }
+    f->ids.len = 0;
+    if (f->ids.failed || f->all.failed) f->j->r = llm__nomem();
+}
+
+static void llm__samples_id(llm__sampling_file *f, int64_t id) {
+    const int32_t vocab = f->j->model->arch.vocab;
+    if (!f->j->r && (id < 0 || id >= vocab))
+        f->j->r =
+            llm__error(LLM_ERR_ARG, "%s: line %d: token id %lld, must be 0 to %d", f->path, (int)f->line, (long long)id, (int)vocab - 1);
+    llm_tokens_add(&f->ids, (int32_t)id);
+}
+
+/* Lists: a list of ids, or of such lists. */
+static void llm__samples_list(llm__sampling_file *f, const llm_json *doc, int node, int depth) {
+    for (int v = llm_json_first(doc, node); v >= 0 && !f->j->r; v = llm_json_next(doc, v)) {
+        int64_t id;
+        if (llm_json_type_of(doc, v) == LLM_JSON_ARRAY && !depth) llm__samples_list(f, doc, v, 1);
+        else if (llm_json_int(doc, v, &id)) llm__samples_id(f, id);
+        else f->j->r = llm__error(LLM_ERR_ARG, "%s: line %d: a list of token ids expected", f->path, (int)f->line);
+    }
+    llm__samples_end(f, -1);
+}
+
+/* A line of ids with blanks or commas between, or a JSON list. */
+static void llm__samples_line(llm__sampling_file *f, const char *p, size_t n) {
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    size_t at = 0;
+    while (at < n && strchr(" \t\r", p[at])) at++;
+    if (at < n && p[at] == '[') {
+        if (llm_json_parse(p + at, n - at, NULL, &doc))
+            f->j->r = llm__error(LLM_ERR_ARG, "%s: line %d: %.200s", f->path, (int)f->line, llm_last_error());
+        else llm__samples_list(f, doc, 0, 0);
+        return;
+    }
+    while (at < n && !f->j->r) {
+        int64_t id = 0;
+        const size_t from = at;
+        for (; at < n && p[at] >= '0' && p[at] <= '9' && at < from + 12; at++) id = id * 10 + p[at] - '0';
+        if (at == from || (at < n && !strchr(" \t\r,", p[at])))
+            f->j->r = llm__error(LLM_ERR_ARG, "%s: line %d, column %zu: a token id expected", f->path, (int)f->line, at + 1);
+        llm__samples_id(f, id);
+        while (at < n && strchr(" \t\r,", p[at])) at++;
+    }
+    llm__samples_end(f, -1);
+}
+
+/* A file of ids: one list of lists over many lines, or lines. */
+static void llm__samples_ids(llm__sampling_file *f, const llm__file *file) {
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    const char *p = (const char *)file->data, *end = p + file->size;
+    f->line = 1;
+    if (file->size && *p == '[' && !llm_json_parse(p, file->size, NULL, &doc)) {
+        llm__samples_list(f, doc, 0, 0);
+        return;
+    }
+    for (; p < end && !f->j->r && f->j->samples.n < f->most; f->line++) {
+        const char *stop = (const char *)memchr(p, '\n', (size_t)(end - p));
+        const size_t n = stop ? (size_t)(stop - p) : (size_t)(end - p);
+        llm__samples_line(f, p, n);
+        p += n + 1;
+    }
+}
+
+/* A text, in pieces of the length of a sample, each behind BOS where the model wants it. */
+static void llm__samples_text(llm__sampling_file *f, const llm__file *file) {
+    LLM__SCOPED(llm_tokens_free) llm_tokens lead = LLM__ZERO;
+    const size_t most = (size_t)f->most * (size_t)f->len * 16; /* bytes: no text has more in a token on the average */
+    const size_t n = llm__utf8_valid((const char *)file->data, LLM__MIN(file->size, most));
+    if (n + 4 < LLM__MIN(file->size, most)) f->j->r = llm__error(LLM_ERR_ARG, "%s: byte %zu: no UTF-8", f->path, n);
+    if (!f->j->r) f->j->r = llm_tokenize(f->j->model, "a", 1, LLM_TOK_ADD_SPECIAL, &lead);
+    if (!f->j->r) f->j->r = llm_tokenize(f->j->model, (const char *)file->data, n, 0, &f->ids);
+    const int32_t bos = f->j->model->source.bos_id;
+    if (!f->j->r) llm__samples_end(f, lead.len && lead.data[0] == bos ? bos : -1);
+}
+
+/* Reads the samples of the job's files. Not an error if there are none and the method needs none. */
+static void llm__samples_read(llm__qjob *j) {
+    const llm_quantize_folder_config *c = j->cfg;
+    LLM__SCOPED(llm__file_close) llm__file file = LLM__ZERO;
+    llm__sampling_file f = LLM__ZERO;
+    if (c->token_ids && c->text) j->r = llm__error(LLM_ERR_ARG, "token_ids and text: only one of them can be calibrated with");
+    if (!j->r && (c->n_samples < 0 || c->n_samples > 1 << 20))
+        j->r = llm__error(LLM_ERR_ARG, "n_samples: %d, must be 0 to 1048576", (int)c->n_samples);
+    if (!j->r && (c->sample_len < 0 || c->sample_len == 1 || c->sample_len > j->model->arch.max_len))
+        j->r = llm__error(LLM_ERR_ARG, "sample_len: %d, must be 2 to %d, which the model can read", (int)c->sample_len,
+                          (int)j->model->arch.max_len);
+    if (!j->r && !c->token_ids && !c->text && j->plan.method != LLM__WEIGHT_ONLY_INT8)
+        j->r = llm__error(LLM_ERR_ARG, "%s is calibrated: a file of token ids (-token FILE) or a text (-f FILE) expected",
+                          llm__method_name(j->plan.method));
+    if (j->r || (!c->token_ids && !c->text)) return;
+    f.j = j;
+    f.path = c->token_ids ? c->token_ids : c->text;
+    f.most = c->n_samples ? c->n_samples : LLM__SAMPLES;
+    f.len = LLM__MIN(c->sample_len ? c->sample_len : LLM__SAMPLE_LEN, j->model->arch.max_len);
+    j->r = llm__file_open(f.path, LLM__SAMPLE_FILE, 1, &file);
+    if (!j->r && c->token_ids) llm__samples_ids(&f, &file);
+    else if (!j->r) llm__samples_text(&f, &file);
+    if (!j->r && !j->samples.n) j->r = llm__error(LLM_ERR_ARG, "%s: no sequence of two tokens or more to calibrate with", f.path);
+    llm_tokens_free(&f.ids);
+    j->samples.ids = f.all.data;
+    if (j->r) llm_tokens_free(&f.all), j->samples.ids = NULL;
+}
+
+/* ============================================================================
+ * >>folder_files   What stands in a quantised folder beside its tensors, and what an interrupted one is known by.
+ * ============================================================================ */
+
+/* Perplexity of the samples, of the source and of what was made; n: tokens that were predicted, 0: there were none. */
+typedef struct llm__measured {
+    int64_t n;
+    double before, after;
+} llm__measured;
+
+enum { LLM__MEASURED = 16, LLM__SCORED = 64 }; /* samples that are measured; rows of logits at a time */
+static const int64_t llm__shard_bytes = 5000000000;
+
+/* FNV-1a. */
+static uint64_t llm__folder_hash(uint64_t h, const void *p, size_t n) {
+    for (size_t i = 0; i < n; i++) h = (h ^ ((const uint8_t *)p)[i]) * 1099511628211u;
+    return h;
+}
+
+/* What an interrupted folder must have been made of and with. */
+static void llm__folder_key(const llm__qjob *j, llm_text *t) {
+    const llm_quantize_folder_config *c = j->cfg;
+    const llm__tensors *x = &j->model->source.tensors;
+    uint64_t h = 14695981039346656037u;
+    LLM__SCOPED(llm__drop) char *config = llm__path_join(j->model->path, "config.json");
+    for (size_t i = 0; i < x->n; i++) {
+        h = llm__folder_hash(h, x->item[i].name.p, x->item[i].name.n);
+        h = llm__folder_hash(h, &x->item[i].bytes, 8);
+        if (x->item[i].data) h = llm__folder_hash(h, x->item[i].data, (size_t)LLM__MIN(x->item[i].bytes, 64)); /* of each a little */
+    }
+    for (size_t i = 0; i < j->out.n; i++) h = llm__folder_hash(h, j->out.tensor[i].name, strlen(j->out.tensor[i].name));
+    if (j->samples.n) h = llm__folder_hash(h, j->samples.ids, (size_t)j->samples.begin[j->samples.n] * sizeof *j->samples.ids);
+    llm_text_format(t, "1 %s %l %l %d %d %d %f ", llm__method_name(j->plan.method), j->plan.group, (int64_t)j->plan.dtype,
+                    (int)j->plan.bits, (int)c->desc_act, (int)c->alpha_given, (double)c->alpha);
+    llm_text_format(t, "%f %l %l", (double)c->damp, (int64_t)(h >> 1), config ? llm__path_time(config) : (int64_t)0);
+}
+
+/* What belongs to no layer, and `done` - 1 layers, are on the disk. */
+static void llm__folder_state(llm__qjob *j, int32_t done) {
+    LLM__SCOPED(llm_text_free) llm_text key = LLM__ZERO, t = LLM__ZERO;
+    if (j->r) return;
+    llm__folder_key(j, &key);
+    llm_text_format(&t, "{'done': %d, 'key': %q}\n", (int)done, key.data);
+    if (key.failed) t.failed = 1;
+    llm__out_text(&j->out, "state.json", &t);
+    j->r = j->out.r;
+}
+
+/* How far an earlier run with the same settings has come; 0: there is none. */
+static int32_t llm__folder_earlier(const llm__qjob *j) {
+    LLM__SCOPED(llm__drop) char *path = llm__path_join(j->out.part, "state.json");
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    LLM__SCOPED(llm_text_free) llm_text key = LLM__ZERO;
+    int64_t done = 0;
+    if (!path || llm__path_kind_of(path) != LLM__PATH_FILE || llm__json_file(path, 1 << 16, &doc)) return 0;
+    llm__folder_key(j, &key);
+    const char *said = llm_json_str(doc, llm_json_find(doc, 0, "key"), NULL);
+    llm_json_int(doc, llm_json_find(doc, 0, "done"), &done);
+    return said && key.data && !strcmp(said, key.data) && done > 0 && done <= j->model->arch.n_layers + 1 ? (int32_t)done : 0;
+}
+
+/* Makes TO.part anew; what is removed for it is an interrupted folder of other settings, nothing else. */
+static void llm__folder_anew(llm__qjob *j) {
+    LLM__SCOPED(llm__drop) char *state = llm__path_join(j->out.part, "state.json");
+    const llm__path_kind kind = llm__path_kind_of(j->out.part);
+    if (!state) j->r = llm__nomem();
+    else if (kind != LLM__PATH_NONE && (kind != LLM__PATH_DIR || llm__path_kind_of(state) != LLM__PATH_FILE))
+        j->r = llm__error(LLM_ERR_IO, "%s: it is there already, and was not left by quantizing", j->out.part);
+    else if (kind != LLM__PATH_NONE) j->r = llm__path_remove(j->out.part);
+    if (!j->r) j->r = llm__folder_make(j->out.part);
+    llm__folder_state(j, 0);
+}
+
+/* The folder TO.part: an earlier run's with the same settings is gone on with (j->resumed), else it is made anew. */
+static void llm__folder_begin(llm__qjob *j) {
+    const int calibrated = j->plan.method != LLM__WEIGHT_ONLY_INT8;
+    if (j->r) return;
+    j->resumed = llm__folder_earlier(j);
+    if (!j->resumed) llm__folder_anew(j);
+    if (!j->r) llm__out_open(&j->out, llm__shard_bytes, j->resumed > 0);
+    if (!j->r) j->r = j->out.r;
+    for (int i = 0; i < 2 && calibrated && !j->r; i++) {
+        LLM__SCOPED(llm__drop) char *path = llm__path_join(j->out.part, i ? "states.1" : "states.0");
+        if (!path) j->r = llm__nomem();
+        else if (!(j->states[i] = fopen(path, j->resumed ? "r+b" : "w+b"))) j->r = llm__error(LLM_ERR_IO, "%s: %s", path, strerror(errno));
+    }
+}
+
+/* Modules with a matrix that stays as it is, but the embedding: what readers must not look for codes of. */
+static void llm__folder_ignored(const llm__qjob *j, const char *lead, const char *end, llm_text *t) {
+    const llm__tensors *x = &j->model->source.tensors;
+    int head = 0;
+    for (size_t i = 0; i < x->n; i++) {
+        const llm__str name = x->item[i].name;
+        if (j->plan.taken[i] || x->item[i].n_dims != 2 || !llm__ends_with(name.p, ".weight") || strstr(name.p, "embed") ||
+            strstr(name.p, "wte"))
+            continue;
+        LLM__SCOPED(llm_text_free) llm_text one = LLM__ZERO;
+        llm_text_str(&one, lead);
+        llm_text_add(&one, name.p, name.n - 7);
+        llm_text_str(&one, end);
+        head |= !strcmp(name.p, "lm_head.weight");
+        llm_text_format(t, "%,%q", one.data);
+    }
+    if (!head && !*lead) llm_text_format(t, "%,%q", "lm_head");
+}
+
+/* quantization_config, as the package that owns the format writes it. */
+static void llm__folder_quantization(const llm__qjob *j, llm_text *t) {
+    const llm__qplan *p = &j->plan;
+    const int smooth = p->method == LLM__SMOOTH_QUANT;
+    if (p->method == LLM__AWQ) {
+        llm_text_format(t, "{'quant_method': 'awq', 'bits': 4, 'group_size': %l, 'zero_point': true, 'version': 'gemm', ", p->group);
+        llm_text_str(t, "\"modules_to_not_convert\": [");
+        llm__folder_ignored(j, "", "", t);
+        llm_text_str(t, "]}");
+    } else if (p->method == LLM__GPTQ) {
+        llm_text_format(t, "{'quant_method': 'gptq', 'bits': %d, 'group_size': %l, 'desc_act': %b, 'sym': true, 'lm_head': false, ",
+                        (int)p->bits, p->group, j->cfg->desc_act);
+        llm_text_format(t, "'damp_percent': %f, 'true_sequential': false, 'static_groups': false, 'checkpoint_format': 'gptq', ",
+                        j->cfg->damp > 0 ? (double)j->cfg->damp : 0.01);
+        llm_text_format(t, "'pack_dtype': 'int32', 'quantizer': 'llm.h:%s'}", LLM_VERSION_STRING);
+    } else {
+        llm_text_format(t, "{'quant_method': 'compressed-tensors', 'format': '%s', 'quantization_status': 'compressed', ",
+                        smooth ? "int-quantized" : "pack-quantized");
+        llm_text_str(t, "\"config_groups\": {\"group_0\": {\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": 8, \"type\": \"int\", ");
+        llm_text_str(t, "\"strategy\": \"channel\", \"group_size\": null, \"symmetric\": true, \"dynamic\": false, \"actorder\": null, ");
+        llm_text_str(t, "\"block_structure\": null, \"observer\": \"minmax\"}, \"output_activations\": null, \"input_activations\": ");
+        llm_text_str(t, !smooth ? "null"
+                                : "{\"num_bits\": 8, \"type\": \"int\", \"strategy\": \"token\", \"symmetric\": true, \"dynamic\": true}");
+        llm_text_str(t, "}}, \"ignore\": [");
+        llm__folder_ignored(j, "", "", t);
+        llm_text_str(t, "], \"kv_cache_scheme\": null, \"global_compression_ratio\": null}");
+    }
+}
+
+/* config.json: the source's with a member more. */
+static void llm__folder_config(llm__qjob *j) {
+    LLM__SCOPED(llm_text_free) llm_text t = LLM__ZERO, quantization = LLM__ZERO;
+    const llm_json *doc = j->model->source.config;
+    const char *dtype = j->plan.dtype < 0 ? NULL : j->plan.dtype == LLM_TYPE_F16 ? "float16" : "bfloat16";
+    llm__folder_quantization(j, &quantization);
+    llm_text_str(&t, "{");
+    for (int v = llm_json_first(doc, 0); v >= 0; v = llm_json_next(doc, v)) {
+        const llm__str key = llm__json_key(doc, v);
+        if (llm__str_eq(key, "quantization_config")) continue;
+        if (dtype && (llm__str_eq(key, "torch_dtype") || llm__str_eq(key, "dtype"))) llm_text_format(&t, "%,\n  %q: %q", key.p, dtype);
+        else llm_text_format(&t, "%,\n  %q: %j", key.p, doc, v);
+    }
+    llm_text_format(&t, "%,\n  'quantization_config': %s\n}\n", quantization.data ? quantization.data : "");
+    if (quantization.failed) t.failed = 1;
+    llm__out_text(&j->out, "config.json", &t);
+    if (j->plan.method != LLM__GPTQ) return;
+    llm_text_str(&quantization, "\n");
+    llm__out_text(&j->out, "quantize_config.json", &quantization);
+}
+
+/* A file of the source, byte for byte. */
+static void llm__folder_carry(llm__qjob *j, const char *name) {
+    LLM__SCOPED(llm__drop) char *from = llm__path_join(j->model->path, name), *to = llm__path_join(j->out.part, name);
+    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
+    if (!from || !to) j->r = llm__nomem();
+    if (j->r || llm__path_kind_of(from) != LLM__PATH_FILE) return;
+    j->r = llm__file_open(from, 0, 0, &f);
+    FILE *out = j->r ? NULL : fopen(to, "wb");
+    int ok = out && fwrite(f.data, 1, f.size, out) == f.size && !fflush(out) && !fsync(fileno(out));
+    if (out && fclose(out)) ok = 0;
+    if (!j->r && !ok) j->r = llm__error(LLM_ERR_IO, "%s: %s", to, strerror(errno));
+}
+
+/* config.json, the tokenizer's and other files of the source. */
+static void llm__folder_finish(llm__qjob *j) {
+    static const char *const others[] = {".safetensors", ".index.json", ".bin",     ".pth",  ".pt",
+                                         ".gguf",        ".h5",         ".msgpack", ".onnx", ".ckpt"};
+    LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO;
+    if (j->r) return;
+    llm__qjob_tell(j, "writing", 0);
+    if (!j->r) llm__folder_names(j->model->path, &names);
+    for (const char *name = NULL; (name = llm__folder_next(&names, name)) != NULL && !j->r;) {
+        int other = name[0] == '.' || !strcmp(name, "config.json") || !strcmp(name, "state.json");
+        for (int i = 0; i < LLM__COUNT(others); i++) other |= llm__ends_with(name, others[i]);
+        if (!other) llm__folder_carry(j, name);
+    }
+    if (!j->r) llm__folder_config(j);
+    if (!j->r) llm__out_index(&j->out);
+    if (!j->r) j->r = j->out.r;
+    if (!j->r) j->r = llm__source_whole(&j->model->source);
+}
+
+/* The sum of the negative log-probabilities of a sample's tokens. */
+static llm_result llm__folder_score(const llm__qjob *j, llm_engine *e, const int32_t *ids, int32_t n, float *logits, double *sum) {
+    const int32_t vocab = llm_logits_size(e);
+    float *w = logits + (int64_t)LLM__SCORED * vocab;
+    int bad = 0;
+    for (int32_t at = 0, some; at < n; at += some) {
+        some = LLM__MIN((int32_t)LLM__SCORED, n - at);
+        llm_result r = llm_forward(e, 0, at, ids + at, some, logits, some);
+        for (int32_t i = 0; i < some && at + i + 1 < n && !r; i++) {
+            const float *row = logits + (int64_t)i * vocab, max = j->kernels->top(row, vocab, &bad);
+            *sum += log(j->kernels->weigh(row, w, vocab, max, 1)) + (double)max - (double)row[ids[at + i + 1]];
+        }
+        if (r) return r;
+    }
+    return bad || !(fabs(*sum) < 1e300) ? llm__error(LLM_ERR_FORMAT, "its logits are no finite numbers") : LLM_OK;
+}
+
+/* The perplexity of the samples by a model. */
+static llm_result llm__folder_perplexity(llm__qjob *j, const llm_model *model, int64_t *n, double *out) {
+    llm_engine_config c = LLM__ZERO;
+    llm_engine *e = NULL;
+    double sum = 0;
+    *n = 0;
+    c.max_num_seqs = 1;
+    c.max_model_len = j->samples.longest;
+    c.n_threads = j->cfg->n_threads;
+    llm_result r = llm_engine_open(model, &c, &e);
+    float *logits = r ? NULL : LLM__NEW(float, (int64_t)llm_logits_size(e) * (LLM__SCORED + 1));
+    if (!r && !logits) r = llm__nomem();
+    for (int32_t i = 0; i < LLM__MIN(j->samples.n, (int32_t)LLM__MEASURED) && !r; i++) {
+        const int64_t at = j->samples.begin[i], len = j->samples.begin[i + 1] - at;
+        r = llm__folder_score(j, e, j->samples.ids + at, (int32_t)len, logits, &sum);
+        *n += len - 1;
+        llm__qjob_tell(j, "measuring", 0);
+        if (!r) r = j->r;
+    }
+    LLM_FREE(logits);
+    llm_engine_close(e);
+    *out = *n > 0 ? exp(sum / (double)*n) : 0;
+    return r;
+}
+
+/* Opens what was made, and lets it and the source read the samples. */
+static void llm__folder_measure(llm__qjob *j, llm__measured *out) {
+    llm_model_config config = LLM__ZERO;
+    llm_model *made = NULL;
+    config.language_model_only = 1;
+    if (j->r) return;
+    llm__out_sync(&j->out);
+    j->r = j->out.r;
+    if (!j->r) j->r = llm_model_open(j->out.part, &config, &made);
+    if (!j->r && j->samples.n) {
+        j->r = llm__folder_perplexity(j, j->model, &out->n, &out->before);
+        if (!j->r) j->r = llm__folder_perplexity(j, made, &out->n, &out->after);
+    }
+    llm_model_close(made);
+    if (j->r && j->r != LLM_ERR_CANCELLED)
+        j->r = llm__error(j->r, "%s: what was written cannot be used: %s", j->out.part, llm_last_error());
+}
+
+/* Gives the folder its name. */
+static void llm__folder_name(llm__qjob *j) {
+    static const char *const own[] = {"state.json", "states.0", "states.1"};
+    for (int i = 0; i < LLM__COUNT(own) && !j->r; i++) {
+        LLM__SCOPED(llm__drop) char *path = llm__path_join(j->out.part, own[i]);
+        if (!path) j->r = llm__nomem();
+        else if (llm__path_kind_of(path) != LLM__PATH_NONE) j->r = llm__path_remove(path);
+    }
+    if (!j->r && rename(j->out.part, j->to)) j->r = llm__error(LLM_ERR_IO, "%s: %s", j->to, strerror(errno));
+}
+
+/* ============================================================================
+ * >>folder   Quantised folders, from opening to the new name.
+ * ============================================================================ */
+
+enum { LLM__COPY_SOME = 1 << 20 };
+
+static void llm__qjob_close(llm__qjob *j) {
+    llm__qjob_forget(j);
+    LLM_FREE(j->patch);
+    LLM_FREE(j->copied);
+    LLM_FREE(j->samples.ids);
+    LLM_FREE(j->samples.begin);
+    for (int i = 0; i < 2; i++)
+        if (j->states[i]) fclose(j->states[i]);
+    llm__out_close(&j->out);
+    llm__qplan_close(&j->plan);
+    llm__pool_close(j->pool);
+    llm_model_close(j->model);
+}
+
+/* What the new folder will hold: what belongs to no layer, then layer by layer. */
+static void llm__folder_tensors(llm__qjob *j) {
+    const llm__tensors *t = &j->model->source.tensors;
+    const int32_t n_layers = j->model->arch.n_layers;
+    j->copied = LLM__NEW(size_t, t->n);
+    if (!j->copied) j->r = llm__nomem();
+    for (int32_t layer = -1; layer < n_layers && !j->r; layer++) {
+        for (size_t i = 0; i < t->n; i++)
+            if (j->plan.layer_of[i] == layer && !j->plan.taken[i])
+                j->copied[i] = llm__out_add(&j->out, t->item[i].name.p, "", llm__qplan_type(&j->plan, &t->item[i]), t->item[i].n_dims,
+                                            t->item[i].shape);
+        for (size_t i = layer < 0 ? j->plan.n : j->plan.first[layer]; layer >= 0 && i < j->plan.first[layer + 1]; i++) {
+            llm__qplan_matrix *m = &j->plan.matrix[i];
+            const llm__rounded shape = llm__qplan_rounded(&j->plan, m);
+            llm__code_tensor tensors[4];
+            const int n = llm__code_tensors(j->plan.layout, &shape, tensors);
+            m->out = j->out.n;
+            for (int k = 0; k < n; k++)
+                llm__out_add(&j->out, m->stem, tensors[k].end, tensors[k].type, tensors[k].n_dims, tensors[k].shape);
+        }
+    }
+    if (!j->r) j->r = j->out.r;
+}
+
+/* Elements [at, at + n) of a tensor that stays, in the type that it gets; 0: one is too large for it. */
+static int llm__folder_convert(const llm__tensor *t, const float *value, int64_t cols, int32_t type, int64_t at, int64_t n, uint8_t *to) {
+    int ok = 1;
+    for (int64_t i = 0; i < n; i++) {
+        float x;
+        if (value) x = value[at + i];
+        else llm__tensor_values(t, (at + i) / cols, cols, (at + i) % cols, 1, &x);
+        const uint16_t half = type == LLM_TYPE_F16 ? llm__f32_to_f16(x) : llm__f32_to_bf16(x);
+        if (type == LLM_TYPE_F32) memcpy(to + 4 * i, &x, 4);
+        else memcpy(to + 2 * i, &half, 2);
+        if (type == LLM_TYPE_F16 && (half & 0x7C00) == 0x7C00 && fabsf(x) < INFINITY) ok = 0;
+    }
+    return ok;
+}
+
+/* A tensor that stays: as it is, or in another type of floats, or with changed values. */
+static void llm__folder_copy(llm__qjob *j, size_t i) {
+    const llm__tensor *t = &j->model->source.tensors.item[i];
+    const llm__out_tensor *o = &j->out.tensor[j->copied[i]];
+    const int64_t n = t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3], cols = t->shape[LLM__MAX(t->n_dims, 1) - 1];
+    const float *value = NULL;
+    for (size_t k = 0; k < j->n_patches; k++)
+        if (j->patch[k].t == t) value = j->patch[k].value;
+    const int same = o->type == t->type && !value && !t->parts;
+    LLM__SCOPED(llm__drop) uint8_t *some = same ? NULL : LLM__NEW(uint8_t, 4 * LLM__COPY_SOME);
+    if (!same && !some) j->r = llm__nomem();
+    for (int64_t at = 0; at < n && !j->r; at += LLM__COPY_SOME) {
+        const int64_t count = LLM__MIN((int64_t)LLM__COPY_SOME, n - at), from = llm__row_bytes(o->type, at);
+        const size_t bytes = (size_t)llm__row_bytes(o->type, count);
+        if (!same && !llm__folder_convert(t, value, cols, o->type, at, count, some))
+            j->r = llm__bad(j->model->path, "tensor", t->name, "a value is too large for fp16; -t bf16 holds it");
+        llm__out_put(&j->out, j->copied[i], from, same ? t->data + from : some, bytes);
+        if (same && bytes > 1 << 16) llm__file_rest(t->data + from, bytes);
+        if (!j->r) j->r = j->out.r;
+    }
+}
+
+/* The rows that threads round. */
+typedef struct llm__rounding {
+    const llm__rounded *m;
+    const float *w;
+} llm__rounding;
+
+static void llm__folder_round(void *arg, int pass, int part, int n_parts) {
+    const llm__rounding *x = (const llm__rounding *)arg;
+    (void)pass;
+    llm__round_rows(x->m, x->w, x->m->rows * part / n_parts, x->m->rows * (part + 1) / n_parts);
+}
+
+/* Packs and writes a rounded matrix. */
+static void llm__folder_put(llm__qjob *j, const llm__qplan_matrix *m, const llm__rounded *rounded) {
+    llm__code_tensor tensors[4];
+    const int n = llm__code_tensors(j->plan.layout, rounded, tensors);
+    for (int k = 0; k < n && !j->r; k++) {
+        const size_t bytes = (size_t)j->out.tensor[m->out + (size_t)k].bytes;
+        LLM__SCOPED(llm__drop) uint8_t *packed = LLM__NEW(uint8_t, bytes);
+        if (!packed) j->r = llm__nomem();
+        if (j->r) return;
+        llm__code_pack(j->plan.layout, rounded, k, j->pool, packed);
+        llm__out_put(&j->out, m->out + (size_t)k, 0, packed, bytes);
+        j->r = j->out.r;
+    }
+}
+
+/* A matrix by rounding to nearest, or as its method has rounded it. */
+static void llm__folder_matrix(llm__qjob *j, const llm__qplan_matrix *m, const llm__rounded *made) {
+    llm__rounded own = LLM__ZERO;
+    const float *w = made ? NULL : llm__qjob_values(j, m->t);
+    if (j->r) return;
+    if (!made) {
+        own = llm__qplan_rounded(&j->plan, m);
+        j->r = llm__rounded_open(&own, 0);
+        llm__rounding x = {&own, w};
+        if (!j->r) llm__pool_run(j->pool, llm__folder_round, &x, 1);
+    }
+    llm__folder_put(j, m, made ? made : &own);
+    llm__rounded_close(&own);
+}
+
+/* What belongs to a layer, or to none (-1). */
+static void llm__folder_layer(llm__qjob *j, int32_t layer) {
+    LLM__SCOPED(llm__rounded_list_close) llm__rounded_list rounded = LLM__ZERO;
+    j->layer = layer;
+    llm__qjob_tell(j, "quantizing", 0);
+    if (layer >= 0 && j->plan.method != LLM__WEIGHT_ONLY_INT8 && !j->r) llm__calibrated_layer(j, &rounded);
+    for (size_t i = layer < 0 ? j->plan.n : j->plan.first[layer]; layer >= 0 && i < j->plan.first[layer + 1] && !j->r; i++) {
+        llm__folder_matrix(j, &j->plan.matrix[i], rounded.n ? &rounded.item[i - j->plan.first[layer]] : NULL);
+        if (!rounded.n) llm__qjob_forget(j);
+    }
+    for (size_t i = 0; i < j->model->source.tensors.n && !j->r; i++)
+        if (j->plan.layer_of[i] == layer && !j->plan.taken[i]) llm__folder_copy(j, i);
+    llm__qjob_forget(j);
+    if (!j->r) llm__out_sync(&j->out);
+    if (!j->r) j->r = j->out.r;
+    j->told += 1;
+}
+
+/* Bytes of the source's tensors. */
+static int64_t llm__folder_bytes(const llm__qjob *j) {
+    int64_t n = 0;
+    for (size_t i = 0; i < j->model->source.tensors.n; i++) n += j->model->source.tensors.item[i].bytes;
+    return n;
+}
+
+/* Opens the source, and checks everything that can be checked before anything is written. */
+static void llm__folder_open(llm__qjob *j, const char *path) {
+    llm_model_config config = LLM__ZERO;
+    llm__isa isa;
+    config.language_model_only = 1;
+    if (!path || !*path || !j->to || !*j->to) j->r = llm__error(LLM_ERR_ARG, "quantize: a folder and the name of a new one expected");
+    else if (llm__path_kind_of(j->to) != LLM__PATH_NONE)
+        j->r = llm__error(LLM_ERR_ARG, "%s: it is there already, the name of a new folder expected", j->to);
+    if (!j->r) j->r = llm_model_open(path, &config, &j->model);
+    if (!j->r) j->r = llm__qplan_open(&j->plan, j->model, j->cfg);
+    if (!j->r) j->r = llm__isa_find(NULL, &isa);
+    if (!j->r) j->kernels = llm__kernels_of(isa);
+    j->pool = j->r ? NULL : llm__pool_open(j->cfg->n_threads > 0 ? j->cfg->n_threads : llm__cores());
+    if (!j->r && !j->pool) j->r = llm__nomem();
+    if (!j->r) llm__samples_read(j);
+}
+
+LLM_API llm_result llm_quantize_folder(const char *path, const char *to, const llm_quantize_folder_config *cfg, llm_text *report) {
+    static const llm_quantize_folder_config usual = LLM__ZERO;
+    LLM__SCOPED(llm__qjob_close) llm__qjob j = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text part = LLM__ZERO;
+    llm__measured measured = LLM__ZERO;
+    const double begin = llm_now();
+    j.cfg = cfg ? cfg : &usual;
+    j.to = to;
+    llm__folder_open(&j, path);
+    llm_text_format(&part, "%s.part", to ? to : "");
+    if (!j.r && part.failed) j.r = llm__nomem();
+    if (j.r) return j.r;
+    j.out.part = part.data;
+    llm__folder_tensors(&j);
+    const int32_t n_layers = j.model->arch.n_layers;
+    j.all = n_layers + 1;
+    llm__folder_begin(&j);
+    j.told = j.resumed;
+    for (int32_t i = j.resumed; i <= n_layers && !j.r; i++) {
+        llm__folder_layer(&j, i - 1);
+        llm__folder_state(&j, i + 1);
+    }
+    llm__folder_finish(&j);
+    llm__folder_measure(&j, &measured);
+    llm__folder_name(&j);
+    if (j.r || !report) return j.r;
+    llm_text_format(report, "{'method': %q, 'bits': %d, 'group_size': %l, 'n_matrices': %l, 'n_left': %l, ",
+                    llm__method_name(j.plan.method), (int)j.plan.bits, j.plan.group, (int64_t)j.plan.n, j.plan.n_left);
+    llm_text_format(report, "'bytes_before': %l, 'bytes_after': %l, 'resumed_at': %d, 'seconds': %f", llm__folder_bytes(&j), j.out.bytes,
+                    (int)j.resumed, llm_now() - begin);
+    if (measured.n)
+        llm_text_format(report, ", 'n_tokens': %l, 'perplexity_before': %f, 'perplexity_after': %f", measured.n, measured.before,
+                        measured.after);
+    llm_text_str(report, "}");
+    return report->failed ? llm__nomem() : LLM_OK;
 }
 
 /* ============================================================================
