@@ -240,6 +240,10 @@
  *     >>shards               a folder of safetensors files that is written in any order, and gone on with after an interruption.
  *     >>plan                 which matrices of a folder become smaller, and which input each of them reads.
  *     >>job                  a folder that is being quantised: what all of its parts share.
+ *     >>gram                 what is kept of the inputs of a matrix: sums of products of all pairs of columns, and sizes.
+ *     >>methods              AWQ, GPTQ and SmoothQuant, input by input of a layer.
+ *     >>awq                  scales of columns before rounding, and clipping, by activations.
+ *     >>gptq                 column by column, what rounding loses going to the columns that come later.
  *     >>calibrate            what the layers of a model read when it reads a text.
  *     >>samples              token ids to calibrate with.
  *     >>folder_files         what stands in a quantised folder beside its tensors, and what an interrupted one is known by.
@@ -422,12 +426,14 @@ typedef void (*llm_log_fn)(void *user, int level, const char *message);
 /* What an operation of a step has given, for llm_engine_config.trace. */
 typedef struct llm_trace {
     const char *op;      /* "embed", "norm", "linear", "q", "k", "v" (turned by their positions), "attention_weights", "attention",
-                            "residual", "route" (ids of the chosen experts, then their weights), "experts", "gate", "lora", "logits" */
+                            "residual", "route" (ids of the chosen experts, then their weights), "experts", "gate", "lora", "logits"; with
+                            trace_inputs only "input", what a weight is multiplied with */
     const char *weight;  /* name of the weight in the model's files, of several that are one the first; NULL: none */
-    int32_t layer, head; /* -1: of none; head: of attention_weights only */
+    int32_t layer, head; /* -1: of none; head: of attention_weights only; of the input of an expert, which one */
     int32_t rows, cols;  /* a row for each token of the step; of logits, and behind the last layer, for those whose logits are wanted */
     const float *values; /* row r begins at values + r * stride; gone afterwards */
     int64_t stride;
+    const void *multiplied; /* of "input", for who knows backends: the llm_weight */
 } llm_trace;
 
 /* Called in the thread that steps. */
@@ -932,6 +938,8 @@ typedef struct llm_engine_config {
     llm_trace_fn trace; /* CPU with one rank: told of what every operation gives, for learning and looking inside; NULL: nobody */
     void *trace_user;
     int64_t mm_processor_cache_bytes; /* for pictures of requests and what towers made of them; 0: 1 GiB */
+    int64_t trace_inputs; /* with trace: 1: told of the inputs of linear layers, and of nothing else: for calibration. Of all rows, in the
+                             last layer too */
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };
@@ -2282,6 +2290,7 @@ typedef struct llm_backend_config {
     int32_t given_cols;             /* values of a given row at most, see llm_step; 0: none is given */
     struct llm_backend_ctx *beside; /* NULL, or an open context of this backend, whose threads or streams this one uses too: only one of
                                both runs a step at a time, and this one is closed first */
+    int32_t trace_inputs;           /* llm_engine_config.trace_inputs */
 } llm_backend_config;
 
 /* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
@@ -18016,6 +18025,19 @@ static void llm__run_experts(const llm__exec *e, const llm_experts_op *op, int p
     if (sub == 8) llm__slots_combine(e, &s, op, row0, rows);
 }
 
+/* After an operation over n_rows rows: what expert e was given, of `down` its second layer, row by row; returns how many rows. -1: they are
+ * not all there any more, for the rows went in turns. */
+static int llm__experts_inputs(const llm_experts_op *op, int n_rows, void *scratch, size_t scratch_bytes, int e, int down,
+                                     const float **x) {
+    const int64_t hidden = op->gate_up->cols, ff = op->down->cols, out = op->down->rows / op->n_experts;
+    llm__slots s;
+    if (llm__experts_turn(op, n_rows, scratch_bytes) < n_rows) return -1;
+    llm__slots_place(&s, (uint8_t *)scratch, (size_t)n_rows * (size_t)op->k, (size_t)op->n_experts, (size_t)LLM__MAX(hidden, out),
+                     (size_t)ff);
+    *x = down ? s.h + s.begin[e] * ff : s.x + s.begin[e] * hidden;
+    return s.begin[e + 1] - s.begin[e];
+}
+
 LLM__COLD_BEGIN
 
 /* ============================================================================
@@ -19859,10 +19881,12 @@ static llm_result llm__cpu_buffer_new(llm_backend_ctx *ctx, int rank, int64_t ro
 }
 
 /* Memory that the experts of all layers share, one layer at a time: for max_rows rows with eight experts each, but at most 256 MB (then
- * rows go in turns), and at least for one row with all of them. */
+ * rows go in turns), and at least for one row with all of them. Where inputs are told, whatever a step needs: they are all there at its
+ * end. It takes memory only when it is used. */
 static llm_result llm__cpu_experts_memory(llm_backend_ctx *ctx, const llm_weight_desc *d) {
-    const int64_t most = (int64_t)256 << 20;
-    int64_t n = d->n_experts, k = LLM__MIN(n, 8), out = d->rows / LLM__MAX(n, 1), wide = LLM__MAX(d->cols, out);
+    const int64_t most = ctx->cfg.trace_inputs ? INT64_MAX : (int64_t)256 << 20;
+    int64_t n = d->n_experts, k = LLM__MIN(n, ctx->cfg.trace_inputs ? 32 : 8), out = d->rows / LLM__MAX(n, 1),
+            wide = LLM__MAX(d->cols, out);
     size_t one = llm__experts_scratch(1, n, n, wide, wide), many = llm__experts_scratch(ctx->cfg.max_rows, k, n, wide, wide);
     size_t bytes = LLM__MAX(one, LLM__MIN(many, (size_t)most));
     if (bytes <= ctx->experts_bytes) return LLM_OK;
@@ -20262,6 +20286,9 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
  * step, so what it gives is the same to the bit. Then whoever watches is told what came out. Where nobody does, none of this is there: the
  * engine takes this table only when llm_engine_config.trace is set.
  *
+ * With trace_inputs it tells of what every weight is multiplied with, and of nothing else: for calibration (>>calibrate). Inputs of experts
+ * are told expert by expert, those of their second layer too, which no buffer outside of the operation has.
+ *
  * The weights of attention are no buffer of the fast one; they are worked out again by >>plain_attention from the queries and keys of the
  * step, which must begin with the sequence's first token. */
 
@@ -20277,6 +20304,7 @@ typedef struct llm__tracer {
     llm_backend_ctx *ctx;
     llm_trace_fn fn;
     void *user;
+    int inputs; /* nothing is told but what weights are multiplied with */
     llm_kv_type kv_type;
     llm__trace_name *name;
     size_t n_names, names_cap;
@@ -20305,6 +20333,7 @@ static llm_result llm__trace_open(const llm_backend_config *cfg, llm_backend_ctx
     t->inner = llm_backend_cpu();
     t->fn = cfg->trace;
     t->user = cfg->trace_user;
+    t->inputs = cfg->trace_inputs;
     t->kv_type = cfg->kv_type;
     llm_result r = t->inner->open(cfg, &t->ctx);
     if (r) llm__trace_close((llm_backend_ctx *)(void *)t);
@@ -20350,7 +20379,7 @@ static void llm__trace_run(llm__tracer *t) {
 static void llm__trace_tell(llm__tracer *t, const char *op, const llm_weight *w, llm_rows rows, const llm_buffer *buf, int64_t col,
                             int64_t cols) {
     llm_trace x = LLM__ZERO;
-    if (t->failed || !buf || t->step.shape.program) return;
+    if (t->failed || t->inputs || !buf || t->step.shape.program) return;
     x.op = op;
     x.weight = llm__trace_name_of(t, w);
     x.layer = llm__trace_layer(t, x.weight);
@@ -20360,6 +20389,49 @@ static void llm__trace_tell(llm__tracer *t, const char *op, const llm_weight *w,
     x.values = buf->data + col;
     x.stride = buf->stride;
     if (x.rows > 0) t->fn(t->user, &x);
+}
+
+/* Tells of what a weight is multiplied with: rows of its columns. expert: -1: it is of none. */
+static void llm__trace_input(llm__tracer *t, const llm_weight *w, int32_t expert, int32_t rows, const float *values, int64_t stride) {
+    llm_trace x = LLM__ZERO;
+    if (t->failed || !t->inputs || !w || rows < 1 || t->step.shape.program) return;
+    x.op = "input";
+    x.weight = llm__trace_name_of(t, w);
+    x.layer = llm__trace_layer(t, x.weight);
+    x.head = expert;
+    x.rows = rows;
+    x.cols = (int32_t)w->cols;
+    x.values = values;
+    x.stride = stride;
+    x.multiplied = w;
+    t->fn(t->user, &x);
+}
+
+/* Of latent attention: its input is the latent, normalised, which no buffer has. */
+static void llm__trace_latents(llm__tracer *t, const llm_mla_op *op) {
+    const int32_t rows = t->step.shape.n_rows, n = op->rank;
+    LLM__SCOPED(llm__drop) float *c = t->inputs && !t->failed ? LLM__NEW(float, (int64_t)rows *n) : NULL;
+    if (!c) return;
+    for (int32_t r = 0; r < rows; r++) {
+        const float *x = op->kv_a->data + r * op->kv_a->stride;
+        float sum = 0;
+        for (int32_t i = 0; i < n; i++) sum += x[i] * x[i];
+        const float by = 1 / sqrtf(sum / (float)n + op->eps);
+        for (int32_t i = 0; i < n; i++) c[r * n + i] = x[i] * by * op->kv_norm->f32[i];
+    }
+    llm__trace_input(t, op->kv_b, -1, rows, c, n);
+}
+
+/* Of all experts that an operation has run. */
+static void llm__trace_expert_inputs(llm__tracer *t, const llm_experts_op *op) {
+    for (int32_t e = 0; e < op->n_experts && t->inputs && !t->failed; e++)
+        for (int down = 0; down < 2; down++) {
+            const llm_weight *w = down ? op->down : op->gate_up;
+            const float *x = NULL;
+            const int n = llm__experts_inputs(op, t->step.shape.n_rows, t->ctx->experts, t->ctx->experts_bytes, e, down, &x);
+            if (n < 0) t->failed = LLM_ERR_LIMIT, snprintf(t->why, sizeof t->why, "trace_inputs: too many experts a token");
+            llm__trace_input(t, w, e, n, x, w->cols);
+        }
 }
 
 /* What head h of a query's row sees: see llm_attention_op. */
@@ -20383,10 +20455,11 @@ static llm__plain_query llm__trace_query(const llm__tracer *t, const llm_attenti
 /* The weights with which each token of the first sequence looks at those before it, head by head: (T, T). */
 static void llm__trace_weights(llm__tracer *t, const llm_attention_op *op) {
     const int32_t T = t->step.seq_begin[1];
-    const int whole = t->step.seq_len[0] == T && t->kv_type < LLM_KV_FP8_E4M3 && !op->not_causal && !t->failed && !t->step.shape.program;
+    const int whole =
+        !t->inputs && t->step.seq_len[0] == T && t->kv_type < LLM_KV_FP8_E4M3 && !op->not_causal && !t->failed && !t->step.shape.program;
     LLM__SCOPED(llm__drop) float *weight = whole ? LLM__NEW(float, (int64_t)T *T) : NULL;
     for (int32_t h = 0; weight && h < op->n_heads; h++) {
-        const llm_trace x = {"attention_weights", NULL, t->layer, h, T, T, weight, T};
+        const llm_trace x = {"attention_weights", NULL, t->layer, h, T, T, weight, T, NULL};
         for (int32_t row = 0; row < T; row++) {
             const llm__plain_query query = llm__trace_query(t, op, row, h);
             llm__plain_attention(&query, weight + (int64_t)row * T, NULL);
@@ -20445,6 +20518,8 @@ static void llm__trace_norm(llm_backend_ctx *ctx, int rank, const llm_norm_op *o
 
 static void llm__trace_linear(llm_backend_ctx *ctx, int rank, const llm_linear_op *op) {
     llm__tracer *t = llm__tracer_of(ctx);
+    llm__trace_input(t, op->weight, -1, op->rows == LLM_ROWS_OUT ? t->step.shape.n_out : t->step.shape.n_rows, op->src->data + op->src_col,
+                     op->src->stride);
     t->inner->linear(t->ctx, rank, op);
     llm__trace_run(t);
     llm__trace_tell(t, "linear", op->weight, op->rows, op->dst, op->dst_col, op->weight->rows / (op->weight->gate_up ? 2 : 1));
@@ -20472,6 +20547,7 @@ static void llm__trace_attention(llm_backend_ctx *ctx, int rank, const llm_atten
 static void llm__trace_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
     llm__tracer *t = llm__tracer_of(ctx);
     t->layer = op->layer;
+    llm__trace_latents(t, op);
     t->inner->mla(t->ctx, rank, op);
     llm__trace_run(t);
     llm__trace_tell(t, "attention", NULL, LLM_ROWS_TOKENS, op->dst, 0, (int64_t)op->n_heads * op->v_dim);
@@ -20488,6 +20564,7 @@ static void llm__trace_experts(llm_backend_ctx *ctx, int rank, const llm_experts
     llm__tracer *t = llm__tracer_of(ctx);
     t->inner->experts(t->ctx, rank, op);
     llm__trace_run(t);
+    llm__trace_expert_inputs(t, op);
     llm__trace_tell(t, "experts", op->down, LLM_ROWS_TOKENS, op->dst, 0, op->dst->cols);
 }
 
@@ -20512,10 +20589,11 @@ static void llm__trace_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows,
 
 static void llm__trace_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op *op) {
     llm__tracer *t = llm__tracer_of(ctx);
+    llm__trace_input(t, op->head, -1, t->step.shape.n_out, op->src->data, op->src->stride);
     t->inner->logits(t->ctx, rank, op);
     llm__trace_run(t);
-    llm_trace x = {"logits", llm__trace_name_of(t, op->head), -1, -1, t->step.shape.n_out, op->vocab, NULL, op->vocab};
-    if (t->failed || x.rows < 1 || t->step.shape.program) return;
+    llm_trace x = {"logits", llm__trace_name_of(t, op->head), -1, -1, t->step.shape.n_out, op->vocab, NULL, op->vocab, NULL};
+    if (t->failed || t->inputs || x.rows < 1 || t->step.shape.program) return;
     x.values = t->inner->logits_row(t->ctx, 0);
     if (x.rows > 1) x.stride = t->inner->logits_row(t->ctx, 1) - x.values;
     t->fn(t->user, &x);
@@ -26213,6 +26291,7 @@ typedef struct llm__net_config {
     int rounded_kv;                   /* elements of one byte and less */
     int dry;                          /* 1: weights and buffers are only planned, nothing is read: see llm_model_estimate */
     int kept_layer;                   /* of the KV cache, that takes hidden states for an EAGLE head; 0: none */
+    int alone;                        /* i + 1: layer i alone, of a residual stream that is given (of layer 0 the tokens'); 0: all */
     const struct llm__net *model_net; /* whose embedding and output layer an EAGLE head uses */
     llm_progress_fn progress;
     void *progress_user;
@@ -26503,6 +26582,10 @@ static void llm__load_rank(llm__loader *L, llm__net_rank *rank, const llm__net_c
     rank->end = L->a->n_layers * (stage + 1) / n_stages;
     rank->first = stage == 0;
     rank->last = stage == n_stages - 1;
+    if (cfg && cfg->alone) {
+        rank->begin = cfg->alone - 1, rank->end = cfg->alone;
+        rank->first = rank->begin == 0, rank->last = 0;
+    }
     L->layer = -1;
     if (!L->r && L->a->eagle) llm__load_eagle(L, rank, cfg ? cfg->model_net : NULL);
     else if (!L->r) llm__load_model(L, rank);
@@ -26941,7 +27024,9 @@ static void llm__extra_eagle(const llm__pass *p, int kept_layer) {
 
 /* Before the first layer of this rank: x of a stage that is not the first; what an EAGLE head makes of the embedding. */
 static void llm__extra_begin(const llm__pass *p, const llm__net *net) {
-    if (!p->rank->first) p->be->receive(p->ctx, p->rank_index, p->rank->token.x, net->rank[p->rank_index - net->n_group].token.x);
+    const llm_embed_op stream = {.dst = p->rank->token.x, .given = LLM_GIVEN_ROW};
+    if (!p->rank->first && net->cfg.alone) p->be->embed(p->ctx, p->rank_index, &stream);
+    else if (!p->rank->first) p->be->receive(p->ctx, p->rank_index, p->rank->token.x, net->rank[p->rank_index - net->n_group].token.x);
     if (p->a->eagle) llm__extra_eagle(p, net->cfg.kept_layer);
 }
 
@@ -27251,12 +27336,12 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
     if (attn_norm) llm__pass_residual(&p, lane, NULL, NULL, &rank->layer[rank->begin].attn_norm);
     for (int i = rank->begin; i < rank->end; i++) {
         const llm__net_layer *layer = &rank->layer[i];
-        const int last = i == a->n_layers - 1, moe = a->layer[i].moe;
+        const int last = rank->last && i == a->n_layers - 1, moe = a->layer[i].moe;
         const llm_buffer *src = attn_norm ? lane->h : lane->x;
         /* att = attention over src, and the KV pages of layer i get this step's keys and values */
         if (a->flags & LLM__MLA) llm__pass_mla(&p, i, layer, src);
         else llm__pass_attention(&p, i, layer, src);
-        const int deep = shape->given && i < a->n_deepstack; /* pictures have something to add behind this layer */
+        const int deep = shape->given && !net->cfg.alone && i < a->n_deepstack; /* pictures have something to add behind this layer */
         if (last && !moe && !deep &&
             (a->eagle || !net->cfg.kept_layer)) { /* other layers need all rows for the keys and values that follow */
             llm__pass_gather(&p, out->x, lane->x);
@@ -27278,7 +27363,7 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
         if (deep) llm__pass_deepstack(&p, i, next);
     }
     if (rank->last) llm__pass_head(&p, net, lane, out_norm);
-    else p.be->send(p.ctx, rank_index, lane->x);
+    else if (!net->cfg.alone) p.be->send(p.ctx, rank_index, lane->x);
 }
 
 /* Refuses what would read outside the tables. The scheduler never asks for it; raw callers of llm_forward may. */
@@ -41368,7 +41453,8 @@ typedef struct llm__qplan {
     size_t first[LLM__MAX_LAYERS + 1]; /* of each layer; [n_layers]: n */
     uint8_t *taken;                    /* (tensors) */
     int32_t *layer_of;                 /* (tensors) -1: of none */
-    int64_t n_left;                    /* matrices that stay as they are though they are linear layers */
+    llm__qplan_matrix *left;           /* (n_left) linear layers of the same kind that cannot be packed */
+    size_t n_left, left_cap;
     llm__arena arena;
 } llm__qplan;
 
@@ -41451,16 +41537,19 @@ static llm_result llm__qplan_add(llm__qplan *p, const llm__loader *L, int slot, 
     const llm__tensor *t = llm__loader_find(L, slot, expert, 0, name);
     const size_t i = t ? (size_t)(t - p->model->source.tensors.item) : 0;
     if (!t || p->taken[i]) return LLM_OK;
-    if (t->n_dims != 2 || t->parts || !llm__ends_with(t->name.p, ".weight") || !llm__qplan_takes(p, t->shape[0], t->shape[1])) {
-        p->n_left++;
+    if (reads == LLM__READS_MLP && p->model->arch.flags & LLM__PARALLEL && !llm__has(L, LLM__W_FFN_NORM)) reads = LLM__READS_ATTENTION;
+    llm__qplan_matrix m = {t, NULL, t->shape[0], t->shape[1], L->layer, slot, expert, reads, 0};
+    if (t->n_dims != 2 || t->parts || !llm__ends_with(t->name.p, ".weight") || !llm__qplan_takes(p, m.rows, m.cols)) {
+        for (size_t k = 0; k < p->n_left; k++)
+            if (p->left[k].t == t) return LLM_OK;
+        if (!llm__grow((void **)&p->left, &p->left_cap, p->n_left + 1, sizeof *p->left)) return llm__nomem();
+        p->left[p->n_left++] = m;
         return LLM_OK;
     }
     if (t->type != LLM_TYPE_F32 && t->type != LLM_TYPE_F16 && t->type != LLM_TYPE_BF16)
         return llm__bad(p->model->path, "tensor", t->name, "its type cannot be quantised: F32, F16 or BF16 expected");
-    if (!llm__grow((void **)&p->matrix, &p->cap, p->n + 1, sizeof *p->matrix)) return llm__nomem();
-    char *stem = llm__arena_str(&p->arena, llm__s(t->name.p, t->name.n - 7));
-    if (!stem) return llm__nomem();
-    const llm__qplan_matrix m = {t, stem, t->shape[0], t->shape[1], L->layer, slot, expert, reads, 0};
+    m.stem = llm__arena_str(&p->arena, llm__s(t->name.p, t->name.n - 7));
+    if (!m.stem || !llm__grow((void **)&p->matrix, &p->cap, p->n + 1, sizeof *p->matrix)) return llm__nomem();
     p->matrix[p->n++] = m;
     p->taken[i] = 1;
     return LLM_OK;
@@ -41601,6 +41690,7 @@ static llm_result llm__qplan_open(llm__qplan *p, llm_model *model, const llm_qua
 
 static void llm__qplan_close(llm__qplan *p) {
     LLM_FREE(p->matrix);
+    LLM_FREE(p->left);
     LLM_FREE(p->taken);
     LLM_FREE(p->layer_of);
     llm__arena_free(&p->arena);
@@ -41713,6 +41803,680 @@ static void llm__qjob_tell(llm__qjob *j, const char *what, double part) {
 }
 
 /* ============================================================================
+ * >>gram   What is kept of the inputs of a matrix: sums of products of all pairs of columns, and sizes.
+ * ============================================================================
+ * With H = sum over tokens of x x', what a change D of the matrix does to its outputs is D H D' row by row, whatever the tokens were: all
+ * searches ask H and none the tokens. */
+
+typedef struct llm__gram {
+    int64_t n, wide; /* columns; the same up to a multiple of 32, the further ones are zero */
+    llm__reads reads;
+    int32_t expert; /* -1: of none */
+    double tokens;
+    float *h;    /* (wide, wide); NULL: not wanted */
+    double *sum; /* (n) of |x| */
+    float *top;  /* (n) the largest |x| */
+} llm__gram;
+
+enum { LLM__GRAM_ROWS = 512, LLM__PANEL = 32 };
+
+/* A product of floats: c (n, 32) = a (n, depth) b (depth, 32), or with `add` added to c. Rows of each stand lda, ldb, ldc apart. */
+static void llm__gram_tile(const llm__kernels *k, const float *a, int64_t lda, int64_t n, const float *b, int64_t ldb, float *c,
+                                 int64_t ldc, int64_t depth, int add) {
+    llm__mac m;
+    int tiles = 0;
+    memset(&m, 0, sizeof m);
+    m.a = a;
+    m.b[0] = b;
+    m.b[1] = b + 16;
+    m.fetch[0] = m.fetch[1] = (const uint8_t *)b;
+    m.c = c;
+    m.lda = (int)lda;
+    m.ldb = (int)ldb;
+    m.ldc = (int)ldc;
+    m.n = (int)n;
+    m.k = (int)depth;
+    m.add = add;
+    m.step = 16;
+    m.type = LLM__KIND_F32;
+    m.tiles = &tiles;
+    k->mac(&m);
+    if (k->rest) k->rest(&tiles);
+}
+
+/* Memory for inputs of n columns. */
+static llm_result llm__gram_open(llm__gram *m, int64_t n, int products) {
+    m->n = n;
+    m->wide = (n + LLM__PANEL - 1) / LLM__PANEL * LLM__PANEL;
+    m->h = products ? LLM__NEW(float, m->wide * m->wide) : NULL;
+    m->sum = LLM__NEW(double, n);
+    m->top = LLM__NEW(float, n);
+    return (m->h || !products) && m->sum && m->top ? LLM_OK : llm__nomem();
+}
+
+static void llm__gram_close(llm__gram *m) {
+    LLM_FREE(m->h);
+    LLM_FREE(m->sum);
+    LLM_FREE(m->top);
+    m->h = NULL, m->sum = NULL, m->top = NULL;
+}
+
+/* Some rows of inputs. */
+typedef struct llm__gram_rows {
+    llm__gram *m;
+    const llm__kernels *k;
+    const float *x;
+    int64_t stride, rows;
+    float *own, *across; /* (rows, wide), (wide, MOMENT_ROWS) */
+} llm__gram_rows;
+
+/* Pass 0: columns are copied and summed; pass 1: tiles of the products, of which half is enough. */
+static void llm__gram_part(void *arg, int pass, int part, int n_parts) {
+    const llm__gram_rows *q = (const llm__gram_rows *)arg;
+    llm__gram *m = q->m;
+    const int64_t first = m->n * part / n_parts, end = m->n * (part + 1) / n_parts, panels = m->wide / LLM__PANEL;
+    for (int64_t t = 0; t < q->rows && !pass; t++)
+        for (int64_t i = first; i < end; i++) {
+            const float x = q->x[t * q->stride + i], size = fabsf(x);
+            m->sum[i] += (double)size;
+            m->top[i] = LLM__MAX(m->top[i], size);
+            if (m->h) q->own[t * m->wide + i] = q->across[i * LLM__GRAM_ROWS + t] = x;
+        }
+    for (int64_t i = 0, number = 0; i < panels && pass && m->h; i++)
+        for (int64_t c = i; c < panels; c++, number++)
+            if (number % n_parts == part)
+                llm__gram_tile(q->k, q->across + i * LLM__PANEL * LLM__GRAM_ROWS, LLM__GRAM_ROWS, LLM__PANEL, q->own + c * LLM__PANEL,
+                               m->wide, m->h + i * LLM__PANEL * m->wide + c * LLM__PANEL, m->wide, q->rows, 1);
+}
+
+/* The other half. */
+static void llm__gram_mirror(void *arg, int pass, int part, int n_parts) {
+    const llm__gram *m = (const llm__gram *)arg;
+    (void)pass;
+    for (int64_t i = m->wide * part / n_parts; i < m->wide * (part + 1) / n_parts; i++)
+        for (int64_t c = 0; c < i / LLM__PANEL * LLM__PANEL; c++) m->h[i * m->wide + c] = m->h[c * m->wide + i];
+}
+
+/* Rows more. */
+static llm_result llm__gram_add(llm__gram *m, const llm__kernels *k, llm__pool *pool, const float *x, int64_t stride, int64_t rows) {
+    LLM__SCOPED(llm__drop) float *own = m->h ? LLM__NEW(float, m->wide *LLM__GRAM_ROWS) : NULL;
+    LLM__SCOPED(llm__drop) float *across = m->h ? LLM__NEW(float, m->wide *LLM__GRAM_ROWS) : NULL;
+    if (m->h && (!own || !across)) return llm__nomem();
+    for (int64_t at = 0; at < rows; at += LLM__GRAM_ROWS) {
+        llm__gram_rows q = {m, k, x + at * stride, stride, LLM__MIN((int64_t)LLM__GRAM_ROWS, rows - at), own, across};
+        llm__pool_run(pool, llm__gram_part, &q, 2);
+    }
+    m->tokens += (double)rows;
+    if (m->h) llm__pool_run(pool, llm__gram_mirror, m, 1);
+    return LLM_OK;
+}
+
+/* As if the inputs had been divided by s (n). */
+static void llm__gram_scale(llm__gram *m, const float *s) {
+    for (int64_t i = 0; i < m->n; i++) {
+        m->sum[i] /= (double)s[i];
+        m->top[i] /= s[i];
+        for (int64_t c = 0; c < m->n && m->h; c++) m->h[i * m->wide + c] /= s[i] * s[c];
+    }
+}
+
+/* Sum over the n rows of d (n, wide) of d H d'. */
+static double llm__gram_error(const llm__gram *m, const llm__kernels *k, const float *d, int64_t n) {
+    float y[24 * LLM__PANEL];
+    double sum = 0;
+    for (int64_t r = 0; r < n; r += 24)
+        for (int64_t c = 0; c < m->wide; c += LLM__PANEL) {
+            const int64_t rows = LLM__MIN((int64_t)24, n - r);
+            llm__gram_tile(k, d + r * m->wide, m->wide, rows, m->h + c, m->wide, y, LLM__PANEL, m->wide, 0);
+            for (int64_t i = 0; i < rows; i++) sum += (double)k->dot(y + i * LLM__PANEL, d + (r + i) * m->wide + c, LLM__PANEL);
+        }
+    return sum;
+}
+
+/* A step of the factorisation: of columns [at, at + 32), when those behind are done. */
+typedef struct llm__factoring {
+    float *h, *panel; /* panel: (wide, 32) the rows of the columns, across and negated */
+    int64_t at, n, wide;
+    const llm__kernels *k;
+    int bad;
+} llm__factoring;
+
+/* Rows [first, end) less what the columns behind give. */
+static void llm__factor_less(const llm__factoring *f, int64_t first, int64_t end) {
+    const int64_t behind = f->at + LLM__PANEL;
+    llm__gram_tile(f->k, f->h + first * f->wide + behind, f->wide, end - first, f->panel, LLM__PANEL, f->h + first * f->wide + f->at,
+                   f->wide, f->wide - behind, 1);
+}
+
+/* The block on the diagonal. Afterwards h[i][i] is the root of D, and what stands above is U times that. */
+static void llm__factor_block(llm__factoring *f) {
+    for (int64_t c = f->at + LLM__PANEL - 1; c >= f->at; c--) {
+        float *col = f->h + c;
+        double d = (double)col[c * f->wide];
+        for (int64_t m = c + 1; m < f->at + LLM__PANEL; m++) d -= (double)f->h[c * f->wide + m] * (double)f->h[c * f->wide + m];
+        if (!(d > 0)) f->bad = 1, d = 1;
+        const double root = sqrt(d);
+        col[c * f->wide] = (float)root;
+        for (int64_t i = f->at; i < c; i++) {
+            double x = (double)col[i * f->wide];
+            for (int64_t m = c + 1; m < f->at + LLM__PANEL; m++) x -= (double)f->h[i * f->wide + m] * (double)f->h[c * f->wide + m];
+            col[i * f->wide] = (float)(x / root);
+        }
+    }
+}
+
+/* The rows above the block, a thread's share. */
+static void llm__factor_part(void *arg, int pass, int part, int n_parts) {
+    const llm__factoring *f = (const llm__factoring *)arg;
+    const int64_t first = f->at * part / n_parts, end = f->at * (part + 1) / n_parts;
+    (void)pass;
+    if (first < end && f->at + LLM__PANEL < f->wide) llm__factor_less(f, first, end);
+    for (int64_t i = first; i < end; i++) {
+        float *row = f->h + i * f->wide;
+        for (int64_t c = f->at + LLM__PANEL - 1; c >= f->at; c--) {
+            double x = (double)row[c];
+            for (int64_t m = c + 1; m < f->at + LLM__PANEL; m++) x -= (double)row[m] * (double)f->h[c * f->wide + m];
+            row[c] = (float)(x / (double)f->h[c * f->wide + c]);
+        }
+    }
+}
+
+/* Makes of a symmetric h (wide, wide), of which n columns count, the factors U of h = U D U', U with ones on its diagonal and zeros below,
+ * D diagonal. 0: h is not positive definite. */
+/* Like Cholesky's, but from the last column to the first: h = R R' with R above the diagonal; U is R with each column divided by its root.
+ * What U has in row i and column c is what the loss of column i adds to column c (LDLQ, Chee et al. 2023, which is what GPTQ does). */
+static int llm__gram_factor(float *h, int64_t n, int64_t wide, const llm__kernels *k, llm__pool *pool) {
+    LLM__SCOPED(llm__drop) float *panel = LLM__NEW(float, wide *LLM__PANEL);
+    llm__factoring f = {h, panel, 0, n, wide, k, !panel};
+    for (int64_t i = n; i < wide; i++) h[i * wide + i] = 1; /* filling */
+    for (f.at = wide - LLM__PANEL; f.at >= 0 && !f.bad; f.at -= LLM__PANEL) {
+        const int64_t behind = f.at + LLM__PANEL;
+        for (int64_t c = 0; c < LLM__PANEL; c++)
+            for (int64_t i = behind; i < wide; i++) panel[(i - behind) * LLM__PANEL + c] = -h[(f.at + c) * wide + i];
+        if (behind < wide) llm__factor_less(&f, f.at, behind);
+        llm__factor_block(&f);
+        llm__pool_run(pool, llm__factor_part, &f, 1);
+    }
+    for (int64_t i = 0; i < wide && !f.bad; i++)
+        for (int64_t c = 0; c < wide; c++)
+            if (c > i) h[i * wide + c] /= h[c * wide + c];
+    for (int64_t i = 0; i < wide && !f.bad; i++)
+        for (int64_t c = 0; c <= i; c++) h[i * wide + c] = c == i;
+    return !f.bad;
+}
+
+LLM__COLD_END
+
+/* ============================================================================
+ * >>methods   AWQ, GPTQ and SmoothQuant, input by input of a layer.
+ * ============================================================================
+ * Where a norm stands before matrices, or the rows of another matrix, their columns may be multiplied by s and what comes before divided by
+ * s: nothing changes but what rounding loses. AWQ (Lin et al. 2023) chooses s so that what the largest inputs meet is rounded finely, and
+ * SmoothQuant (Xiao et al. 2022) so that activations can be rounded to bytes. GPTQ (Frantar et al. 2022) leaves the weights, and rounds
+ * column by column. */
+
+/* All matrices of the layer that read an input, as indexes of the plan, from `after` + 1 on; -1: no more. */
+static int64_t llm__readers_next(const llm__qjob *j, const llm__gram *m, int64_t after);
+
+/* Folds s (columns of the input) into the readers of an input, routers too, and 1 / s into what gives it; 0: nothing does that can be
+ * folded into. With s NULL: only asks. */
+static int llm__fold(llm__qjob *j, const llm__gram *m, const float *s);
+
+LLM__COLD_BEGIN
+
+/* ============================================================================
+ * >>awq   Scales of columns before rounding, and clipping, by activations.
+ * ============================================================================
+ * Of every column the mean size of its inputs and of its weights (as shares of their group's largest) are known; for each of 20 ratios r
+ *
+ *     s = inputs^r / weights^(1 - r)
+ *
+ * is tried, with all matrices that read the input, and the s that changes their outputs least is folded. Then each group's largest and
+ * smallest values are shrunk by up to a half, where that changes the outputs less than cutting does. Queries and keys are not cut. */
+
+enum { LLM__AWQ_RATIOS = 20, LLM__AWQ_SHRINKS = 10, LLM__AWQ_ROWS = 24 };
+
+/* A matrix that is tried, or cut. */
+typedef struct llm__awq_trial {
+    const llm__gram *m;
+    const llm__kernels *k;
+    llm__rounded shape;
+    float *w;
+    const float *s; /* NULL: 1 */
+    float *memory;  /* of each part: AWQ_ROWS + 1 rows of m->wide */
+    double *error;  /* of each part */
+} llm__awq_trial;
+
+/* What rounding n values as a group, the largest cut by `shrink`, makes of them, less what they are; s NULL: as they are. */
+static void llm__awq_differences(const llm__rounded *shape, const float *w, const float *s, int64_t n, float shrink, float *scaled,
+                                 float *d) {
+    float scale;
+    uint8_t zero;
+    for (int64_t i = 0; i < n; i++) scaled[i] = s ? w[i] * s[i] : w[i];
+    llm__scale_of(shape, scaled, 1, n, shrink, &scale, &zero);
+    for (int64_t i = 0; i < n; i++) {
+        const float q = (float)((int)llm__code_of(shape, scaled[i], scale, zero) - (int)zero) * scale;
+        d[i] = (s ? q / s[i] : q) - w[i];
+    }
+}
+
+/* The rows of a part: what all columns together lose. */
+static void llm__awq_try_part(void *arg, int pass, int part, int n_parts) {
+    const llm__awq_trial *t = (const llm__awq_trial *)arg;
+    const int64_t n = t->m->n, wide = t->m->wide, end = t->shape.rows * (part + 1) / n_parts;
+    float *d = t->memory + (int64_t)part * (LLM__AWQ_ROWS + 1) * wide, *scaled = d + LLM__AWQ_ROWS * wide;
+    double sum = 0;
+    (void)pass;
+    for (int64_t r = t->shape.rows * part / n_parts, some; r < end; r += some) {
+        some = LLM__MIN((int64_t)LLM__AWQ_ROWS, end - r);
+        for (int64_t i = 0; i < some; i++)
+            for (int64_t g = 0; g < n; g += t->shape.group)
+                llm__awq_differences(&t->shape, t->w + (r + i) * n + g, t->s ? t->s + g : NULL, LLM__MIN(t->shape.group, n - g), 1, scaled,
+                                     d + i * wide + g);
+        sum += llm__gram_error(t->m, t->k, d, some);
+    }
+    t->error[part] += sum;
+}
+
+/* Cuts the groups of a part's rows where that loses less. Only products of columns of the group count. */
+static void llm__awq_clip_part(void *arg, int pass, int part, int n_parts) {
+    const llm__awq_trial *t = (const llm__awq_trial *)arg;
+    const int64_t n = t->m->n, wide = t->m->wide;
+    float *scaled = t->memory + (int64_t)part * (LLM__AWQ_ROWS + 1) * wide, *d = scaled + wide;
+    (void)pass;
+    for (int64_t r = t->shape.rows * part / n_parts; r < t->shape.rows * (part + 1) / n_parts; r++)
+        for (int64_t g = 0; g < n; g += t->shape.group) {
+            const int64_t count = LLM__MIN(t->shape.group, n - g);
+            float *w = t->w + r * n + g, least = INFINITY, best = 1, low = 0, high = 0;
+            for (int i = 0; i < LLM__AWQ_SHRINKS; i++) {
+                const float shrink = 1 - (float)i / (2 * LLM__AWQ_SHRINKS);
+                float error = 0;
+                llm__awq_differences(&t->shape, w, NULL, count, shrink, scaled, d);
+                for (int64_t c = 0; c < count; c++) error += d[c] * t->k->dot(t->m->h + (g + c) * wide + g, d, (int)count);
+                if (error < least) least = error, best = shrink;
+            }
+            for (int64_t c = 0; c < count; c++) low = LLM__MIN(low, w[c]), high = LLM__MAX(high, w[c]);
+            for (int64_t c = 0; c < count && best < 1; c++) w[c] = LLM__MIN(LLM__MAX(w[c], low * best), high * best);
+        }
+}
+
+/* The mean size of each column's weights, as a share of the largest of their group, over all readers. */
+static void llm__awq_weights(llm__qjob *j, const llm__gram *m, double *mean) {
+    double rows = 0;
+    for (int64_t i = -1; (i = llm__readers_next(j, m, i)) >= 0 && !j->r;) {
+        const llm__qplan_matrix *x = &j->plan.matrix[i];
+        const llm__rounded shape = llm__qplan_rounded(&j->plan, x);
+        const float *w = llm__qjob_values(j, x->t);
+        for (int64_t r = 0; r < x->rows && w; r++)
+            for (int64_t g = 0; g < x->cols; g += shape.group) {
+                const int64_t end = LLM__MIN(g + shape.group, x->cols);
+                float top = 0;
+                for (int64_t c = g; c < end; c++) top = LLM__MAX(top, fabsf(w[r * x->cols + c]));
+                for (int64_t c = g; c < end; c++) mean[c] += (double)(fabsf(w[r * x->cols + c]) / (top + 1e-6f));
+            }
+        rows += (double)x->rows;
+    }
+    for (int64_t c = 0; c < m->n; c++) mean[c] /= LLM__MAX(rows, 1);
+}
+
+/* s of a ratio, about 1. What is never anything but 0 stays as it is. */
+static void llm__awq_scales(const llm__gram *m, const double *mean, double ratio, float *s) {
+    double least = INFINITY, most = 0;
+    for (int64_t c = 0; c < m->n; c++) {
+        if (!(m->sum[c] > 0)) continue;
+        const double x = LLM__MAX(pow(m->sum[c] / m->tokens, ratio) / (pow(mean[c], 1 - ratio) + 1e-4), 1e-4);
+        least = LLM__MIN(least, x), most = LLM__MAX(most, x);
+        s[c] = (float)x;
+    }
+    const float by = most > 0 ? (float)(1 / sqrt(least * most)) : 1;
+    for (int64_t c = 0; c < m->n; c++) s[c] = m->sum[c] > 0 ? LLM__MIN(LLM__MAX(s[c] * by, 1e-4f), 1e4f) : 1;
+}
+
+/* What the readers lose with s. */
+static double llm__awq_error(llm__qjob *j, llm__awq_trial *t, const float *s) {
+    double sum = 0;
+    t->s = s;
+    for (int i = 0; i < j->pool->n; i++) t->error[i] = 0;
+    for (int64_t i = -1; (i = llm__readers_next(j, t->m, i)) >= 0 && !j->r;) {
+        t->shape = llm__qplan_rounded(&j->plan, &j->plan.matrix[i]);
+        t->w = llm__qjob_values(j, j->plan.matrix[i].t);
+        if (!j->r) llm__pool_run(j->pool, llm__awq_try_part, t, 1);
+    }
+    for (int i = 0; i < j->pool->n; i++) sum += t->error[i];
+    return sum;
+}
+
+/* The best s, folded. */
+static void llm__awq_search(llm__qjob *j, llm__gram *m, llm__awq_trial *t, float *s, float *best, double *mean) {
+    double least = llm__awq_error(j, t, NULL);
+    int found = 0;
+    llm__awq_weights(j, m, mean);
+    for (int i = 0; i < LLM__AWQ_RATIOS && !j->r; i++) {
+        llm__awq_scales(m, mean, (double)i / LLM__AWQ_RATIOS, s);
+        const double error = llm__awq_error(j, t, s);
+        if (error < least) least = error, found = 1, memcpy(best, s, (size_t)m->n * sizeof *s);
+    }
+    if (!found || j->r) return;
+    llm__fold(j, m, best);
+    llm__gram_scale(m, best);
+}
+
+/* AWQ's search for s, and for how far the largest values of a group are cut off. */
+static void llm__awq_input(llm__qjob *j, llm__gram *m) {
+    const int parts = j->pool->n;
+    LLM__SCOPED(llm__drop) float *memory = LLM__NEW(float, (int64_t)parts *(LLM__AWQ_ROWS + 1) * m->wide);
+    LLM__SCOPED(llm__drop) float *s = LLM__NEW(float, 2 * m->n);
+    LLM__SCOPED(llm__drop) double *mean = LLM__NEW(double, m->n + parts);
+    llm__awq_trial t = LLM__ZERO;
+    if (!memory || !s || !mean) j->r = llm__nomem();
+    if (j->r || !(m->tokens > 0)) return; /* no token has chosen this expert */
+    t.m = m;
+    t.k = j->kernels;
+    t.memory = memory;
+    t.error = mean + m->n;
+    if (llm__fold(j, m, NULL)) llm__awq_search(j, m, &t, s, s + m->n, mean);
+    for (int64_t i = -1; (i = llm__readers_next(j, m, i)) >= 0 && !j->r;) {
+        const llm__qplan_matrix *x = &j->plan.matrix[i];
+        const int asks = x->slot == LLM__W_Q || x->slot == LLM__W_K || x->slot == LLM__W_QKV || x->slot == LLM__W_Q_A ||
+                         x->slot == LLM__W_Q_B || x->slot == LLM__W_KV_A; /* queries and keys */
+        if (asks) continue;
+        t.shape = llm__qplan_rounded(&j->plan, x);
+        t.w = llm__qjob_values(j, x->t);
+        if (!j->r) llm__pool_run(j->pool, llm__awq_clip_part, &t, 1);
+    }
+}
+
+/* ============================================================================
+ * >>gptq   Column by column, what rounding loses going to the columns that come later.
+ * ============================================================================
+ * With H = U D U' (U above the diagonal), column c of W is rounded as
+ *
+ *     v = w + sum over the columns i before it of (w_i - q_i) U[i, c]        q = round(v)
+ *
+ * which is GPTQ with the inverse of H spared (Chee et al. 2023 show that both give the same). The scale of a group is chosen when its first
+ * column comes, from what its columns are by then. D and H are sums over tokens; a share of the mean of H's diagonal is added to it, more
+ * where it does not suffice. With act-order the columns with the largest inputs come first, while there are still many to take what they
+ * lose. */
+
+enum { LLM__GPTQ_ROWS = 24, LLM__GPTQ_BLOCK = 128 };
+
+/* A matrix while its rows are rounded. */
+typedef struct llm__gptq_rounding {
+    llm__rounded *out;
+    const llm__kernels *k;
+    const float *w, *u;   /* w (rows, cols) in the file's order; u (wide, wide) in `order` */
+    const int32_t *order; /* (cols) the column that comes as number i */
+    int64_t wide;
+    float *memory; /* of each part: 2 * GPTQ_ROWS rows of wide */
+} llm__gptq_rounding;
+
+/* Scales of the group that begins with column `at` (in order), of some rows. */
+static void llm__gptq_scales(const llm__gptq_rounding *g, int64_t row, int64_t rows, int64_t at, const float *v) {
+    const int64_t n = LLM__MIN(g->out->group, g->out->cols - at), group = at / g->out->group;
+    for (int64_t r = 0; r < rows; r++)
+        llm__scale_of(g->out, v + r * g->wide + at, 1, n, 1, &g->out->scale[(row + r) * g->out->groups + group],
+                      &g->out->zero[(row + r) * g->out->groups + group]);
+}
+
+/* Columns [at, end) of some rows, whose v has what all before `at` have lost. e: losses. */
+static void llm__gptq_columns(const llm__gptq_rounding *g, int64_t row, int64_t rows, int64_t at, int64_t end, float *v, float *e) {
+    llm__rounded *m = g->out;
+    for (int64_t r = 0; r < rows; r++) {
+        float *vr = v + r * g->wide, *er = e + r * g->wide;
+        for (int64_t c = at; c < end; c++) {
+            const int64_t to = (row + r) * m->cols + g->order[c], group = (row + r) * m->groups + c / m->group;
+            const uint8_t code = llm__code_of(m, vr[c], m->scale[group], m->zero[group]);
+            m->code[to] = code;
+            er[c] = g->w[to] - (float)((int)code - (int)m->zero[group]) * m->scale[group];
+            if (c + 1 < end) g->k->add(vr + c + 1, g->u + c * g->wide + c + 1, er[c], (int)(end - c - 1));
+        }
+    }
+}
+
+/* A part's rows, some at a time, so that what is read of u serves several. */
+static void llm__gptq_part(void *arg, int pass, int part, int n_parts) {
+    const llm__gptq_rounding *g = (const llm__gptq_rounding *)arg;
+    const int64_t cols = g->out->cols, wide = g->wide, end = g->out->rows * (part + 1) / n_parts,
+                  block = LLM__MIN(g->out->group, (int64_t)LLM__GPTQ_BLOCK);
+    float *v = g->memory + (int64_t)part * 2 * LLM__GPTQ_ROWS * wide, *e = v + LLM__GPTQ_ROWS * wide;
+    (void)pass;
+    for (int64_t row = g->out->rows * part / n_parts, rows; row < end; row += rows) {
+        rows = LLM__MIN((int64_t)LLM__GPTQ_ROWS, end - row);
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t c = 0; c < wide; c++) v[r * wide + c] = c < cols ? g->w[(row + r) * cols + g->order[c]] : 0;
+        for (int64_t at = 0; at < cols; at += block) {
+            const int64_t stop = LLM__MIN(at + block, cols);
+            for (int64_t c = at; c < stop && at; c += 32) /* what all earlier columns have lost */
+                llm__gram_tile(g->k, e, wide, rows, g->u + c, wide, v + c, wide, at, 1);
+            if (at % g->out->group == 0) llm__gptq_scales(g, row, rows, at, v);
+            llm__gptq_columns(g, row, rows, at, stop, v, e);
+        }
+    }
+}
+
+/* Columns by what they weigh, the heaviest first; equal ones as they stand. */
+static void llm__gptq_order(const llm__gram *m, int act_order, int32_t *order) {
+    for (int64_t i = 0; i < m->n; i++) {
+        int64_t at = i;
+        const float weight = m->h[i * m->wide + i];
+        for (; at > 0 && act_order && m->h[order[at - 1] * m->wide + order[at - 1]] < weight; at--) order[at] = order[at - 1];
+        order[at] = (int32_t)i;
+    }
+}
+
+/* h in the order of the columns, with the damping, as factors in u. */
+static int llm__gptq_factor(llm__qjob *j, const llm__gram *m, const int32_t *order, double damp, float *u) {
+    double mean = 0;
+    for (int64_t i = 0; i < m->n; i++) mean += (double)m->h[i * m->wide + i] / (double)m->n;
+    memset(u, 0, (size_t)(m->wide * m->wide) * sizeof *u);
+    for (int64_t i = 0; i < m->n; i++) {
+        const float *from = m->h + order[i] * m->wide;
+        float *to = u + i * m->wide;
+        for (int64_t c = 0; c < m->n; c++) to[c] = from[order[c]];
+        to[i] += (float)(damp * mean);
+        if (!(to[i] > 0)) to[i] = 1; /* a column that is always 0, where nothing else is known */
+    }
+    return llm__gram_factor(u, m->n, m->wide, j->kernels, j->pool);
+}
+
+/* One of the matrices. */
+static void llm__gptq_matrix(llm__qjob *j, llm__gptq_rounding *g, int64_t i, llm__rounded *out) {
+    const int act_order = j->cfg->desc_act != 0;
+    *out = llm__qplan_rounded(&j->plan, &j->plan.matrix[i]);
+    j->r = llm__rounded_open(out, act_order);
+    g->w = llm__qjob_values(j, j->plan.matrix[i].t);
+    g->out = out;
+    for (int64_t c = 0; c < out->cols && act_order && !j->r; c++) out->g_idx[g->order[c]] = (int32_t)(c / out->group);
+    if (!j->r) llm__pool_run(j->pool, llm__gptq_part, g, 1);
+}
+
+/* Rounds one matrix by GPTQ; u: the factors of its inputs' products (llm__gram_factor), in the order of its columns `order`. */
+static void llm__gptq_input(llm__qjob *j, llm__gram *m, llm__rounded_list *rounded) {
+    LLM__SCOPED(llm__drop) float *u = LLM__NEW(float, m->wide * m->wide);
+    LLM__SCOPED(llm__drop) float *memory = LLM__NEW(float, (int64_t)j->pool->n * 2 * LLM__GPTQ_ROWS * m->wide);
+    LLM__SCOPED(llm__drop) int32_t *order = LLM__NEW(int32_t, m->n);
+    llm__gptq_rounding g = LLM__ZERO;
+    double damp = j->cfg->damp > 0 ? (double)j->cfg->damp : 0.01;
+    if (!u || !memory || !order) j->r = llm__nomem();
+    if (j->r) return;
+    llm__gptq_order(m, j->cfg->desc_act, order);
+    while (!llm__gptq_factor(j, m, order, damp, u) && damp < 10) damp *= 2;
+    if (damp >= 10) j->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d: its inputs are no finite numbers", j->model->path, (int)j->layer);
+    g.k = j->kernels;
+    g.u = u;
+    g.order = order;
+    g.wide = m->wide;
+    g.memory = memory;
+    for (int64_t i = -1; (i = llm__readers_next(j, m, i)) >= 0 && !j->r;)
+        llm__gptq_matrix(j, &g, i, &rounded->item[i - (int64_t)j->plan.first[j->layer]]);
+}
+
+/* 1 if it is a norm that gives this input. */
+static int llm__reads_norm(llm__reads reads) {
+    return reads == LLM__READS_ATTENTION || reads == LLM__READS_Q || reads == LLM__READS_KV || reads == LLM__READS_MLP;
+}
+
+/* 1 if a matrix reads what was recorded; experts are among the readers of the norm before all of them. */
+static int llm__readers_has(const llm__gram *m, const llm__qplan_matrix *x, int layer) {
+    if (x->layer != layer) return 0;
+    if (m->reads == LLM__READS_MLP && x->reads == LLM__READS_EXPERT) return 1;
+    return x->reads == m->reads && x->expert == m->expert;
+}
+
+static int64_t llm__readers_next(const llm__qjob *j, const llm__gram *m, int64_t after) {
+    const llm__qplan *p = &j->plan;
+    for (int64_t i = LLM__MAX(after + 1, (int64_t)p->first[j->layer]); i < (int64_t)p->first[j->layer + 1]; i++)
+        if (llm__readers_has(m, &p->matrix[i], j->layer)) return i;
+    return -1;
+}
+
+/* Columns of a matrix that stays or becomes codes, times s. */
+static void llm__fold_columns(llm__qjob *j, const llm__tensor *t, const float *s) {
+    const int64_t cols = t->shape[t->n_dims - 1], rows = t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3] / LLM__MAX(cols, 1);
+    float *w = llm__qjob_values(j, t);
+    for (int64_t r = 0; r < rows && w; r++)
+        for (int64_t i = 0; i < cols; i++) w[r * cols + i] *= s[i];
+}
+
+/* n rows of a matrix from `row` on, or values of a vector, divided by s. */
+static void llm__fold_rows(llm__qjob *j, const llm__tensor *t, int64_t row, int64_t n, const float *s) {
+    const int64_t cols = t->n_dims > 1 ? t->shape[1] : 1;
+    float *w = llm__qjob_values(j, t);
+    for (int64_t r = 0; r < n && w; r++)
+        for (int64_t i = 0; i < cols; i++) w[(row + r) * cols + i] /= s[r];
+}
+
+/* A norm: its weight, of some families less one, and its bias. */
+static int llm__fold_norm(llm__qjob *j, llm__loader *L, int slot, int64_t n, const float *s) {
+    char name[256];
+    const llm__tensor *w = llm__loader_find(L, slot, 0, 0, name), *b = llm__loader_find(L, slot, 0, 1, name);
+    const float plus = L->a->flags & LLM__NORM_PLUS1 ? 1.0f : 0.0f;
+    if (!w || w->bytes == 0 || w->n_dims != 1 || w->shape[0] != n) return 0;
+    if (!s) return 1;
+    float *value = llm__qjob_values(j, w);
+    for (int64_t i = 0; i < n && value; i++) value[i] = (value[i] + plus) / s[i] - plus;
+    if (b) llm__fold_rows(j, b, 0, n, s);
+    return 1;
+}
+
+/* The matrix before, whose rows from `row` on give the input: value rows of attention, or up. */
+static const llm__tensor *llm__fold_before(const llm__loader *L, const llm__gram *m, const llm__tensor **bias, int64_t *row) {
+    const int down = m->reads != LLM__READS_O, expert = LLM__MAX(m->expert, 0);
+    int slot = m->reads == LLM__READS_O             ? LLM__W_V
+               : m->reads == LLM__READS_DOWN        ? LLM__W_UP
+               : m->reads == LLM__READS_SHARED_DOWN ? LLM__W_S_UP
+                                                    : LLM__W_E_UP;
+    char name[256];
+    *row = 0;
+    if (down ? (L->a->flags & LLM__NO_GATE) != 0 || L->a->act_limit != 0 : (L->a->flags & LLM__MLA) != 0) return NULL;
+    const llm__tensor *t = llm__loader_find(L, slot, expert, 0, name);
+    if (down && (!t || (t->n_dims == 2 && t->shape[0] == 2 * m->n))) { /* gate and up in one: up's rows stand behind */
+        if (!t) slot = slot == LLM__W_UP ? LLM__W_GATE_UP : slot == LLM__W_S_UP ? LLM__W_S_GATE_UP : LLM__W_E_GATE_UP;
+        t = llm__loader_find(L, slot, expert, 0, name);
+        *row = m->n;
+    }
+    if (!t || t->n_dims != 2 || t->parts || t->shape[0] != *row + m->n) return NULL;
+    *bias = llm__loader_find(L, slot, expert, 1, name);
+    return t;
+}
+
+/* What reads the input besides: routers, and matrices that stay. 0: one of these cannot be scaled. */
+static int llm__fold_others(llm__qjob *j, llm__loader *L, const llm__gram *m, const float *s) {
+    static const llm__slot routers[] = {LLM__W_ROUTER, LLM__W_ROUTER2, LLM__W_S_SCALE};
+    char name[256];
+    for (size_t i = 0; i < j->plan.n_left; i++) {
+        const llm__qplan_matrix *x = &j->plan.left[i];
+        if (!llm__readers_has(m, x, j->layer)) continue;
+        if (x->t->n_dims != 2 || x->t->parts || x->cols != m->n) return 0;
+        if (s) llm__fold_columns(j, x->t, s);
+    }
+    for (int i = 0; i < LLM__COUNT(routers) && m->reads == LLM__READS_MLP && L->a->layer[j->layer].moe; i++) {
+        const llm__tensor *t = llm__loader_find(L, routers[i], 0, 0, name);
+        if (t && t->shape[t->n_dims - 1] != m->n) return 0;
+        if (t && s) llm__fold_columns(j, t, s);
+    }
+    return 1;
+}
+
+static int llm__fold(llm__qjob *j, const llm__gram *m, const float *s) {
+    static const llm__slot norms[] = {LLM__W_ATTN_NORM, LLM__W_Q_A_NORM, LLM__W_KV_A_NORM, LLM__W_SLOTS, LLM__W_FFN_NORM};
+    const llm__tensor *bias = NULL, *before = NULL;
+    int64_t row = 0;
+    llm__loader L;
+    llm__loader_begin(&L, j->model, 1, 1);
+    L.layer = j->layer;
+    const int is_norm = llm__reads_norm(m->reads), inner = m->reads == LLM__READS_Q || m->reads == LLM__READS_KV;
+    if (is_norm && !inner && L.a->flags & LLM__NO_PRE_NORM) return 0;
+    if (!llm__fold_others(j, &L, m, NULL)) return 0;
+    if (is_norm && !llm__fold_norm(j, &L, norms[m->reads], m->n, NULL)) return 0;
+    if (!is_norm && !(before = llm__fold_before(&L, m, &bias, &row))) return 0;
+    if (!s) return 1;
+    for (int64_t i = -1; (i = llm__readers_next(j, m, i)) >= 0 && !j->r;) llm__fold_columns(j, j->plan.matrix[i].t, s);
+    llm__fold_others(j, &L, m, s);
+    if (is_norm) llm__fold_norm(j, &L, norms[m->reads], m->n, s);
+    else llm__fold_rows(j, before, row, m->n, s);
+    if (bias) llm__fold_rows(j, bias, row, m->n, s);
+    return 1;
+}
+
+/* SmoothQuant: s = (largest input)^alpha / (largest weight)^(1 - alpha), column by column. */
+static void llm__smooth_input(llm__qjob *j, llm__gram *m) {
+    const int glm = llm__arch_is(&j->model->arch, "chatglm glm glm4 glm4_moe");
+    const double alpha = j->cfg->alpha_given ? (double)j->cfg->alpha : glm ? 0.75 : 0.8;
+    LLM__SCOPED(llm__drop) float *s = LLM__NEW(float, m->n);
+    if (!s) j->r = llm__nomem();
+    if (j->r || !llm__fold(j, m, NULL)) return;
+    for (int64_t i = -1; (i = llm__readers_next(j, m, i)) >= 0 && !j->r;) {
+        const llm__qplan_matrix *x = &j->plan.matrix[i];
+        const float *w = llm__qjob_values(j, x->t);
+        for (int64_t r = 0; r < x->rows && w; r++)
+            for (int64_t c = 0; c < m->n; c++) s[c] = LLM__MAX(s[c], fabsf(w[r * m->n + c]));
+    }
+    for (int64_t c = 0; c < m->n; c++) {
+        const double a = LLM__MAX((double)m->top[c], 1e-5), w = LLM__MAX((double)s[c], 1e-5);
+        s[c] = m->top[c] > 0 ? (float)LLM__MAX(pow(a, alpha) / pow(w, 1 - alpha), 1e-5) : 1;
+    }
+    llm__fold(j, m, s);
+}
+
+/* What the method does to the matrices that read an input: they are changed, or (GPTQ) rounded. */
+static void llm__method_input(llm__qjob *j, llm__gram *m, llm__rounded_list *rounded) {
+    if (!(m->tokens > 0) && m->expert < 0)
+        j->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: layer %d: an input of its matrices was not seen", j->model->path, (int)j->layer);
+    if (j->r) return;
+    if (j->plan.method == LLM__SMOOTH_QUANT) llm__smooth_input(j, m);
+    else if (j->plan.method == LLM__AWQ) llm__awq_input(j, m);
+    else llm__gptq_input(j, m, rounded);
+}
+
+/* A matrix that threads round, and its values. */
+typedef struct llm__method_rounding {
+    const llm__rounded *m;
+    float *w;
+    int made; /* it has codes already */
+} llm__method_rounding;
+
+static void llm__method_round_part(void *arg, int pass, int part, int n_parts) {
+    const llm__method_rounding *x = (const llm__method_rounding *)arg;
+    const int64_t first = x->m->rows * part / n_parts, end = x->m->rows * (part + 1) / n_parts;
+    (void)pass;
+    if (!x->made) llm__round_rows(x->m, x->w, first, end);
+    llm__rounded_values(x->m, first, end, x->w);
+}
+
+/* Rounds what is not, and gives all matrices of the layer the values that their codes mean. */
+static void llm__method_round(llm__qjob *j, llm__rounded_list *rounded) {
+    for (size_t i = 0; i < rounded->n && !j->r; i++) {
+        const llm__qplan_matrix *m = &j->plan.matrix[j->plan.first[j->layer] + i];
+        const int made = rounded->item[i].code != NULL;
+        llm__method_rounding x = {&rounded->item[i], llm__qjob_values(j, m->t), made};
+        if (!made) rounded->item[i] = llm__qplan_rounded(&j->plan, m);
+        if (!made && !j->r) j->r = llm__rounded_open(&rounded->item[i], 0);
+        if (!j->r) llm__pool_run(j->pool, llm__method_round_part, &x, 1);
+    }
+}
+
+/* ============================================================================
  * >>calibrate   What the layers of a model read when it reads a text.
  * ============================================================================
  * One layer is a net of its own (llm__net_config.alone): it reads the residual stream of all samples from a file, and what it gives is the
@@ -41720,11 +42484,204 @@ static void llm__qjob_tell(llm__qjob *j, const char *what, double part) {
  * (>>trace), and once it is quantised with what was made of them, so that the next layer's inputs have the errors that they will have. So
  * two passes of the model are all it takes, whatever its depth, and memory holds the matrices of one layer. */
 
+enum { LLM__PASS_ROWS = 1024, LLM__PASS_SEQS = 64, LLM__PASS_PAGE = 32 };
+static const int64_t llm__recorded_bytes = (int64_t)4 << 30; /* of products at a time; one input's, whatever its size */
+
+/* A pass of all samples through one layer. */
+typedef struct llm__layer_pass {
+    llm__qjob *j;
+    llm_backend_ctx *ctx;
+    const llm_backend *backend;
+    llm__net *net;
+    llm__gram *record; /* (n_record) what is told goes there; NULL: the stream is moved on instead */
+    size_t n_record;
+    char (*names)[256]; /* (LLM__READS_COUNT) of the weights */
+    int32_t rows, stride;
+    int32_t *number; /* tokens, three of positions, seq_of_row, seq_begin, seq_len, seq_rope, pages, row_set */
+    float *stream, *base;
+    const float **given;
+    llm_result r;
+} llm__layer_pass;
+
+/* llm_trace_fn: rows of an input. */
+static void llm__pass_told(void *user, const llm_trace *t) {
+    llm__layer_pass *p = (llm__layer_pass *)user;
+    for (size_t i = 0; i < p->n_record && t->weight && !p->r; i++) {
+        llm__gram *m = &p->record[i];
+        if (m->expert != (m->expert < 0 ? -1 : t->head) || strcmp(p->names[m->reads], t->weight)) continue;
+        if (m->n != t->cols) p->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: its input has %d columns", t->weight, (int)t->cols);
+        else p->r = llm__gram_add(m, p->j->kernels, p->j->pool, t->values, t->stride, t->rows);
+    }
+}
+
+static void llm__layer_pass_close(llm__layer_pass *p) {
+    llm__net_close(p->net);
+    if (p->ctx) p->backend->close(p->ctx);
+    LLM_FREE(p->number);
+    LLM_FREE(p->stream);
+    LLM_FREE(p->base);
+    LLM_FREE(p->given);
+}
+
+/* Memory for steps, and the layer as a net. */
+static llm_result llm__layer_pass_open(llm__layer_pass *p) {
+    const llm__arch *a = &p->j->model->arch;
+    llm_backend_config b = LLM__ZERO;
+    llm__net_config n = LLM__ZERO;
+    p->rows = LLM__MAX((int32_t)LLM__PASS_ROWS, p->j->samples.longest);
+    p->stride = (p->j->samples.longest + LLM__PASS_PAGE - 1) / LLM__PASS_PAGE;
+    p->backend = p->record ? llm__trace_backend() : llm_backend_cpu();
+    b.n_ranks = 1;
+    b.n_threads = p->j->cfg->n_threads;
+    b.compute = LLM_COMPUTE_F32;
+    b.kv_type = LLM_KV_F32;
+    b.max_rows = p->rows;
+    b.max_out = 1;
+    b.max_seqs = LLM__PASS_SEQS;
+    b.max_pages_per_seq = p->stride;
+    b.given_cols = a->hidden;
+    b.trace = llm__pass_told;
+    b.trace_user = p;
+    b.trace_inputs = 1;
+    n.model = p->j->model;
+    n.backend = p->backend;
+    n.n_ranks = 1;
+    n.max_rows = p->rows;
+    n.max_out = 1;
+    n.alone = p->j->layer + 1;
+    p->number = LLM__NEW(int32_t, 7 * p->rows + 4 * (LLM__PASS_SEQS + 1) + LLM__PASS_SEQS * p->stride);
+    p->stream = LLM__NEW(float, (int64_t)p->rows * a->hidden);
+    p->base = LLM__NEW(float, LLM__PASS_SEQS);
+    p->given = LLM__NEW(const float *, p->rows);
+    if (!p->number || !p->stream || !p->base || !p->given) return llm__nomem();
+    llm_result r = p->backend->open(&b, &p->ctx);
+    n.ctx = p->ctx;
+    if (!r) r = llm__net_open(&n, &p->net);
+    return r ? r : p->backend->kv_open(p->ctx, 1, &p->net->kv, LLM__PASS_PAGE, (int64_t)LLM__PASS_SEQS * p->stride);
+}
+
+/* The step of samples [first, first + n): its arrays. */
+static void llm__layer_step(llm__layer_pass *p, int32_t first, int32_t n, llm_step *s) {
+    const llm__samples *x = &p->j->samples;
+    int32_t rows = (int32_t)(x->begin[first + n] - x->begin[first]), *tokens = p->number, *positions = tokens + p->rows,
+            *of = positions + 3 * p->rows, *set = of + p->rows, *begin = set + p->rows, *len = begin + LLM__PASS_SEQS + 1,
+            *rope = len + LLM__PASS_SEQS + 1, *pages = rope + LLM__PASS_SEQS + 1;
+    memset(s, 0, sizeof *s);
+    for (int32_t q = 0, row = 0; q < n; q++) {
+        begin[q] = row;
+        len[q] = (int32_t)(x->begin[first + q + 1] - x->begin[first + q]);
+        llm__net_rope_of(p->net, len[q], &rope[q], &p->base[q]);
+        for (int32_t k = 0; k < p->stride; k++) pages[q * p->stride + k] = q * p->stride + k;
+        for (int32_t k = 0; k < len[q]; k++, row++) {
+            tokens[row] = x->ids[x->begin[first] + row];
+            for (int d = 0; d < 3; d++) positions[d * rows + row] = k;
+            of[row] = q;
+            set[row] = 0;
+            p->given[row] = p->stream + (int64_t)row * p->j->model->arch.hidden;
+        }
+    }
+    begin[n] = rows;
+    s->shape.n_rows = rows;
+    s->shape.n_seqs = n;
+    s->shape.given = p->j->layer > 0;
+    s->tokens = tokens, s->positions = positions, s->seq_of_row = of, s->seq_begin = begin, s->seq_len = len, s->seq_rope = rope;
+    s->n_position_rows = p->j->model->arch.position_rows == 3 ? 3 : 1;
+    s->seq_rope_base = p->base;
+    s->pages = pages;
+    s->page_stride = p->stride;
+    s->given = s->shape.given ? p->given : NULL;
+    s->row_set = p->j->model->arch.n_sets > 1 ? set : NULL;
+}
+
+/* The residual stream of samples from `first` on, from or to a file. */
+static llm_result llm__layer_stream(const llm__layer_pass *p, int32_t first, int64_t rows, int file, int write) {
+    const size_t width = (size_t)p->j->model->arch.hidden * sizeof(float), n = (size_t)rows * width;
+    FILE *f = p->j->states[file];
+    const int ok = !fseeko(f, (off_t)(p->j->samples.begin[first] * (int64_t)width), SEEK_SET) &&
+                   (write ? fwrite(p->stream, 1, n, f) == n : fread(p->stream, 1, n, f) == n);
+    return ok ? LLM_OK
+              : llm__error(LLM_ERR_IO, "%s: states of layer %d: %s", p->j->out.part, (int)p->j->layer,
+                           ferror(f) ? strerror(errno) : "the file is too short");
+}
+
+/* All samples through the layer: recorded, or moved on. from, share: for telling how far it is. */
+static void llm__layer_run(llm__qjob *j, llm__gram *record, size_t n_record, char (*names)[256], double from, double share) {
+    llm__layer_pass pass = LLM__ZERO, *p = &pass;
+    const llm__samples *x = &j->samples;
+    p->j = j;
+    p->record = record;
+    p->n_record = n_record;
+    p->names = names;
+    if (!j->r) j->r = llm__layer_pass_open(p);
+    for (int32_t first = 0, n; first < x->n && !j->r; first += n) {
+        llm_step step;
+        for (n = 1; first + n < x->n && n < LLM__PASS_SEQS && x->begin[first + n + 1] - x->begin[first] <= p->rows;) n++;
+        llm__layer_step(p, first, n, &step);
+        const int32_t rows = step.shape.n_rows;
+        if (j->layer > 0) j->r = llm__layer_stream(p, first, rows, j->layer % 2, 0);
+        if (!j->r) j->r = llm__net_step(p->net, &step);
+        if (!j->r) j->r = p->r;
+        if (!j->r && !record) j->r = p->backend->buffer_rows(p->ctx, 0, p->net->rank[0].token.x, 0, rows, p->stream);
+        if (!j->r && !record) j->r = llm__layer_stream(p, first, rows, (j->layer + 1) % 2, 1);
+        llm__qjob_tell(j, record ? "calibrating" : "quantizing", from + share * (double)(first + n) / (double)x->n);
+    }
+    if (!j->r && !record && (fflush(j->states[(j->layer + 1) % 2]) || fsync(fileno(j->states[(j->layer + 1) % 2]))))
+        j->r = llm__error(LLM_ERR_IO, "%s: %s", j->out.part, strerror(errno));
+    llm__layer_pass_close(p);
+}
+
+/* The inputs that the method wants of this layer: one for each that a matrix reads, of experts one for each expert. */
+static size_t llm__layer_inputs(llm__qjob *j, llm__gram *list, size_t most) {
+    const llm__qplan *plan = &j->plan;
+    size_t n = 0;
+    for (size_t i = plan->first[j->layer]; i < plan->first[j->layer + 1]; i++) {
+        const llm__qplan_matrix *m = &plan->matrix[i];
+        llm__gram x = LLM__ZERO;
+        size_t k = 0;
+        x.reads = m->reads;
+        x.expert = m->expert;
+        if (plan->method != LLM__GPTQ && m->reads == LLM__READS_EXPERT) x.reads = LLM__READS_MLP, x.expert = -1;
+        if (plan->method == LLM__SMOOTH_QUANT && !llm__reads_norm(x.reads)) continue;
+        x.n = m->cols;
+        while (k < n && (list[k].reads != x.reads || list[k].expert != x.expert)) k++;
+        if (k == n && n < most) list[n++] = x;
+    }
+    return n;
+}
+
 /* Records the inputs of the job's layer, lets the method change and round its matrices (in the order of the plan), and moves the residual
  * stream on. */
 static void llm__calibrated_layer(llm__qjob *j, llm__rounded_list *rounded) {
-    (void)rounded;
-    j->r = llm__error(LLM_ERR_UNSUPPORTED, "not yet");
+    const llm__qplan *plan = &j->plan;
+    const size_t first = plan->first[j->layer], n = plan->first[j->layer + 1] - first;
+    LLM__SCOPED(llm__drop) llm__gram *input = LLM__NEW(llm__gram, n + 1);
+    char names[LLM__READS_COUNT][256];
+    const int products = plan->method != LLM__SMOOTH_QUANT, last = j->layer == j->model->arch.n_layers - 1;
+    rounded->item = LLM__NEW(llm__rounded, n + 1);
+    if (!input || !rounded->item) j->r = llm__nomem();
+    if (j->r) return;
+    rounded->n = n;
+    for (int i = 0; i < LLM__READS_COUNT; i++) llm__qplan_input(j->model, j->layer, (llm__reads)i, names[i]);
+    const size_t n_inputs = llm__layer_inputs(j, input, n);
+    for (size_t at = 0, some; at < n_inputs && !j->r; at += some) {
+        int64_t bytes = 0;
+        for (some = 0; at + some < n_inputs && !j->r; some++) {
+            bytes += 4 * input[at + some].n * input[at + some].n * products;
+            if (some && bytes > llm__recorded_bytes) break;
+            j->r = llm__gram_open(&input[at + some], input[at + some].n, products);
+        }
+        const double share = 0.35 / (double)n_inputs;
+        llm__layer_run(j, input + at, some, names, share * (double)at, share * (double)some);
+        for (size_t i = at; i < at + some; i++) {
+            if (!j->r) llm__method_input(j, &input[i], rounded);
+            llm__gram_close(&input[i]);
+            llm__qjob_tell(j, "quantizing", 0.35 + 0.4 * (double)(i + 1) / (double)n_inputs);
+        }
+    }
+    if (!j->r) llm__method_round(j, rounded);
+    llm__qjob_apply(j, 1);
+    if (!last) llm__layer_run(j, NULL, 0, names, 0.8, 0.2);
+    llm__qjob_apply(j, 0);
 }
 
 /* ============================================================================
@@ -42314,7 +43271,7 @@ LLM_API llm_result llm_quantize_folder(const char *path, const char *to, const l
     llm__folder_name(&j);
     if (j.r || !report) return j.r;
     llm_text_format(report, "{'method': %q, 'bits': %d, 'group_size': %l, 'n_matrices': %l, 'n_left': %l, ",
-                    llm__method_name(j.plan.method), (int)j.plan.bits, j.plan.group, (int64_t)j.plan.n, j.plan.n_left);
+                    llm__method_name(j.plan.method), (int)j.plan.bits, j.plan.group, (int64_t)j.plan.n, (int64_t)j.plan.n_left);
     llm_text_format(report, "'bytes_before': %l, 'bytes_after': %l, 'resumed_at': %d, 'seconds': %f", llm__folder_bytes(&j), j.out.bytes,
                     (int)j.resumed, llm_now() - begin);
     if (measured.n)

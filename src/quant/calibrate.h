@@ -6,7 +6,6 @@
  * two passes of the model are all it takes, whatever its depth, and memory holds the matrices of one layer. */
 #pragma once
 #include "base/platform.h"
-#include "engine/scheduler.h"
 #include "quant/codes.h"
 #include "quant/job.h"
 

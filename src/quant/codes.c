@@ -59,7 +59,8 @@ LLM__PRIVATE void llm__round_rows(const llm__rounded *m, const float *w, int64_t
             float *scale = m->scale + r * m->groups + g;
             uint8_t *zero = m->zero + r * m->groups + g;
             llm__scale_of(m, w + at, 1, n, 1, scale, zero);
-            for (int64_t i = 0; i < n; i++) m->code[at + i] = llm__code_of(m, w[at + i], *scale, *zero);
+            const float by = 1 / *scale, z = (float)*zero, most = (float)((1 << m->bits) - 1);
+            for (int64_t i = 0; i < n; i++) m->code[at + i] = llm__code_of(w[at + i], by, z, most);
         }
 }
 

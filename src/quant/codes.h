@@ -54,10 +54,13 @@ LLM__PRIVATE float llm__scale_stored(int32_t type, float x);
  * programs take them. */
 LLM__PRIVATE void llm__scale_of(const llm__rounded *m, const float *x, int64_t step, int64_t n, float shrink, float *scale, uint8_t *zero);
 
-/* The code of a value. */
-LLM__INLINE uint8_t llm__code_of(const llm__rounded *m, float x, float scale, uint8_t zero) {
-    const float q = rintf(x / scale) + (float)zero, most = (float)((1 << m->bits) - 1);
-    return (uint8_t)(q < 0 ? 0 : q > most ? most : q);
+/* The code of a value; by: 1 / its scale. Adding 1.5 * 2^23 leaves no bits for a fraction: that rounds, ties to even, as rintf does, which
+ * is a call of the library here. */
+LLM__INLINE uint8_t llm__code_of(float x, float by, float zero, float most) {
+    float q = x * by + zero;
+    q = q > 0 ? q : 0;
+    q = (q < most ? q : most) + 12582912.0f;
+    return (uint8_t)(q - 12582912.0f);
 }
 
 /* Rounds rows [first, end) of w (rows, cols) to nearest, with scales of their own values. */

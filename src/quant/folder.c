@@ -14,7 +14,6 @@
 #include "cpu/isa.h"
 #include "cpu/kernels.h"
 #include "model/tensors.h"
-#include "engine/scheduler.h"
 #include "quant/codes.h"
 #include "quant/shards.h"
 #include "quant/plan.h"
@@ -210,7 +209,7 @@ LLM_API llm_result llm_quantize_folder(const char *path, const char *to, const l
     llm__folder_name(&j);
     if (j.r || !report) return j.r;
     llm_text_format(report, "{'method': %q, 'bits': %d, 'group_size': %l, 'n_matrices': %l, 'n_left': %l, ",
-                    llm__method_name(j.plan.method), (int)j.plan.bits, j.plan.group, (int64_t)j.plan.n, j.plan.n_left);
+                    llm__method_name(j.plan.method), (int)j.plan.bits, j.plan.group, (int64_t)j.plan.n, (int64_t)j.plan.n_left);
     llm_text_format(report, "'bytes_before': %l, 'bytes_after': %l, 'resumed_at': %d, 'seconds': %f", llm__folder_bytes(&j), j.out.bytes,
                     (int)j.resumed, llm_now() - begin);
     if (measured.n)

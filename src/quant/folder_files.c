@@ -16,7 +16,6 @@
 #include "model/tensors.h"
 #include "model/source.h"
 #include "engine/scheduler.h"
-#include "engine/plan.h"
 #include "quant/shards.h"
 #include "quant/plan.h"
 #include "quant/job.h"

@@ -1,7 +1,6 @@
 /* folder_files: what stands in a quantised folder beside its tensors, and what an interrupted one is known by. */
 #pragma once
 #include "base/platform.h"
-#include "engine/scheduler.h"
 #include "quant/job.h"
 
 /* Perplexity of the samples, of the source and of what was made; n: tokens that were predicted, 0: there were none. */

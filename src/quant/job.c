@@ -8,7 +8,6 @@
 #include "base/files.h"
 #include "base/threads.h"
 #include "model/tensors.h"
-#include "engine/scheduler.h"
 
 /* Rows that the threads expand. */
 typedef struct llm__expanding {

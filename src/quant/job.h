@@ -11,8 +11,6 @@
 #include "base/threads.h"
 #include "cpu/kernels.h"
 #include "model/tensors.h"
-#include "engine/scheduler.h"
-#include "engine/plan.h"
 #include "quant/shards.h"
 #include "quant/plan.h"
 

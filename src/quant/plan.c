@@ -13,7 +13,6 @@
 #include "model/arch.h"
 #include "model/loader.h"
 #include "model/net.h"
-#include "engine/plan.h"
 #include "quant/codes.h"
 
 static const struct {
@@ -91,16 +90,19 @@ static llm_result llm__qplan_add(llm__qplan *p, const llm__loader *L, int slot, 
     const llm__tensor *t = llm__loader_find(L, slot, expert, 0, name);
     const size_t i = t ? (size_t)(t - p->model->source.tensors.item) : 0;
     if (!t || p->taken[i]) return LLM_OK;
-    if (t->n_dims != 2 || t->parts || !llm__ends_with(t->name.p, ".weight") || !llm__qplan_takes(p, t->shape[0], t->shape[1])) {
-        p->n_left++;
+    if (reads == LLM__READS_MLP && p->model->arch.flags & LLM__PARALLEL && !llm__has(L, LLM__W_FFN_NORM)) reads = LLM__READS_ATTENTION;
+    llm__qplan_matrix m = {t, NULL, t->shape[0], t->shape[1], L->layer, slot, expert, reads, 0};
+    if (t->n_dims != 2 || t->parts || !llm__ends_with(t->name.p, ".weight") || !llm__qplan_takes(p, m.rows, m.cols)) {
+        for (size_t k = 0; k < p->n_left; k++)
+            if (p->left[k].t == t) return LLM_OK;
+        if (!llm__grow((void **)&p->left, &p->left_cap, p->n_left + 1, sizeof *p->left)) return llm__nomem();
+        p->left[p->n_left++] = m;
         return LLM_OK;
     }
     if (t->type != LLM_TYPE_F32 && t->type != LLM_TYPE_F16 && t->type != LLM_TYPE_BF16)
         return llm__bad(p->model->path, "tensor", t->name, "its type cannot be quantised: F32, F16 or BF16 expected");
-    if (!llm__grow((void **)&p->matrix, &p->cap, p->n + 1, sizeof *p->matrix)) return llm__nomem();
-    char *stem = llm__arena_str(&p->arena, llm__s(t->name.p, t->name.n - 7));
-    if (!stem) return llm__nomem();
-    const llm__qplan_matrix m = {t, stem, t->shape[0], t->shape[1], L->layer, slot, expert, reads, 0};
+    m.stem = llm__arena_str(&p->arena, llm__s(t->name.p, t->name.n - 7));
+    if (!m.stem || !llm__grow((void **)&p->matrix, &p->cap, p->n + 1, sizeof *p->matrix)) return llm__nomem();
     p->matrix[p->n++] = m;
     p->taken[i] = 1;
     return LLM_OK;
@@ -240,6 +242,7 @@ LLM__PRIVATE llm_result llm__qplan_open(llm__qplan *p, llm_model *model, const l
 
 LLM__PRIVATE void llm__qplan_close(llm__qplan *p) {
     LLM_FREE(p->matrix);
+    LLM_FREE(p->left);
     LLM_FREE(p->taken);
     LLM_FREE(p->layer_of);
     llm__arena_free(&p->arena);

@@ -12,7 +12,6 @@
 #include "model/tensors.h"
 #include "model/facts.h"
 #include "model/loader.h"
-#include "engine/plan.h"
 #include "quant/codes.h"
 
 /* What a matrix is multiplied with. */
@@ -51,7 +50,8 @@ typedef struct llm__qplan {
     size_t first[LLM__MAX_LAYERS + 1]; /* of each layer; [n_layers]: n */
     uint8_t *taken;                    /* (tensors) */
     int32_t *layer_of;                 /* (tensors) -1: of none */
-    int64_t n_left;                    /* matrices that stay as they are though they are linear layers */
+    llm__qplan_matrix *left;           /* (n_left) linear layers of the same kind that cannot be packed */
+    size_t n_left, left_cap;
     llm__arena arena;
 } llm__qplan;
 

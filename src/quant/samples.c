@@ -10,7 +10,6 @@
 #include "base/text.h"
 #include "base/files.h"
 #include "base/json.h"
-#include "engine/scheduler.h"
 #include "quant/plan.h"
 #include "quant/job.h"
 #include "quant/calibrate.h"
