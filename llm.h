@@ -2100,7 +2100,7 @@ typedef struct llm_sizes {
     uint32_t sizes; /* of this struct */
     uint32_t json_limits, model_config, render_options, template_caps, grammar_config, sampling, engine_config, engine_stats;
     uint32_t request_config, event, output, request_metrics, prompt, batch_config, completion_output, request_output;
-    uint32_t setup, openai_service, answer, file, estimate, media_config, media_info, quantize_config;
+    uint32_t setup, openai_service, answer, file, estimate, media_config, media_info, quantize_config, quantize_folder_config;
 } llm_sizes;
 
 #define LLM_SIZES_HERE { \
@@ -2110,7 +2110,8 @@ typedef struct llm_sizes {
     sizeof(llm_output), sizeof(llm_request_metrics), sizeof(llm_prompt), sizeof(llm_batch_config), sizeof(llm_completion_output), \
     sizeof(llm_request_output), sizeof(llm_setup), sizeof(llm_openai_service), \
     sizeof(llm_answer), sizeof(llm_file), sizeof(llm_estimate), \
-     sizeof(llm_media_config), sizeof(llm_media_info), sizeof(llm_quantize_config)}
+     sizeof(llm_media_config), sizeof(llm_media_info), sizeof(llm_quantize_config), \
+     sizeof(llm_quantize_folder_config)}
 
 LLM_API int llm_version(void); /* LLM_VERSION of the library that runs */
 
@@ -2169,6 +2170,8 @@ LLM_API int llm_openai_check_sized(const llm_sizes *sizes, llm_openai_call *k, c
 LLM_API llm_result llm_media_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_media_config *cfg, llm_media **out);
 LLM_API llm_result llm_quantize_sized(const llm_sizes *sizes, const char *path, const char *to, const llm_quantize_config *cfg,
                                       llm_text *report);
+LLM_API llm_result llm_quantize_folder_sized(const llm_sizes *sizes, const char *path, const char *to,
+                                             const llm_quantize_folder_config *cfg, llm_text *report);
 LLM_API llm_result llm_imatrix_sized(const llm_sizes *sizes, const llm_model *model, const char *text, size_t len, const char *to,
                                      const llm_quantize_config *cfg, llm_text *report);
 LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *media, llm_media_info *out);
@@ -2725,6 +2728,7 @@ static const llm_sizes llm_sizes_of_program __attribute__((unused)) = LLM_SIZES_
 #define llm_openai_check(...) llm_openai_check_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_media_open(...) llm_media_open_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_quantize(...) llm_quantize_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_quantize_folder(...) llm_quantize_folder_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_imatrix(...) llm_imatrix_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_media_get_info(...) llm_media_get_info_sized(LLM_SIZES, __VA_ARGS__)
 #endif
@@ -2793,6 +2797,7 @@ static const llm_sizes llm_sizes_of_program __attribute__((unused)) = LLM_SIZES_
 #undef llm_openai_check
 #undef llm_media_open
 #undef llm_quantize
+#undef llm_quantize_folder
 #undef llm_imatrix
 #undef llm_media_get_info
 
@@ -42766,7 +42771,7 @@ static void llm__awq_clip_part(void *arg, int pass, int part, int n_parts) {
             const int64_t count = LLM__MIN(t->shape.group, n - g);
             float *w = t->w + r * n + g, least = INFINITY, best = 1, low = 0, high = 0;
             for (int i = 0; i < LLM__AWQ_SHRINKS; i++) {
-                const float shrink = 1 - (float)i / (2 * LLM__AWQ_SHRINKS);
+                const float shrink = 1 - (float)i / (float)(2 * (int)LLM__AWQ_SHRINKS);
                 float error = 0;
                 llm__awq_differences(&t->shape, w, NULL, count, shrink, scaled, d);
                 for (int64_t c = 0; c < count; c++) error += d[c] * t->k->dot(t->m->h + (g + c) * wide + g, d, (int)count);
@@ -42829,7 +42834,7 @@ static void llm__awq_search(llm__qjob *j, llm__gram *m, llm__awq_trial *t, float
     int found = 0;
     llm__awq_weights(j, m, mean);
     for (int i = 0; i < LLM__AWQ_RATIOS && !j->r; i++) {
-        llm__awq_scales(m, mean, (double)i / LLM__AWQ_RATIOS, s);
+        llm__awq_scales(m, mean, (double)i / (double)(int)LLM__AWQ_RATIOS, s);
         const double error = llm__awq_error(j, t, s);
         if (error < least) least = error, found = 1, memcpy(best, s, (size_t)m->n * sizeof *s);
     }
@@ -42871,11 +42876,11 @@ static void llm__awq_input(llm__qjob *j, llm__gram *m) {
  *     v = w + sum over the columns i before it of (w_i - q_i) U[i, c]        q = round(v)
  *
  * which is GPTQ with the inverse of H spared (Chee et al. 2023 show that both give the same). The scale of a group is chosen when its first
- * column comes, from what its columns are by then. D and H are sums over tokens; a share of the mean of H's diagonal is added to it, more
+ * column comes, from what its columns are by then, so that they lose least. D and H are sums over tokens; a share of the mean of H's diagonal is added to it, more
  * where it does not suffice. With act-order the columns with the largest inputs come first, while there are still many to take what they
  * lose. */
 
-enum { LLM__GPTQ_ROWS = 24, LLM__GPTQ_BLOCK = 128 };
+enum { LLM__GPTQ_ROWS = 24, LLM__GPTQ_BLOCK = 128, LLM__GPTQ_SHRINKS = 10 };
 
 /* A matrix while its rows are rounded. */
 typedef struct llm__gptq_rounding {
@@ -42887,12 +42892,30 @@ typedef struct llm__gptq_rounding {
     float *memory; /* of each part: 2 * GPTQ_ROWS rows of wide */
 } llm__gptq_rounding;
 
+/* The scale of n values with which rounding them loses least: cutting the largest off may be worth it. */
+static void llm__gptq_scale(const llm__rounded *m, const float *x, int64_t n, float *scale, uint8_t *zero) {
+    const float most = (float)((1 << m->bits) - 1);
+    double least = INFINITY;
+    for (int i = 0; i < LLM__GPTQ_SHRINKS; i++) {
+        float s;
+        uint8_t z;
+        double lost = 0;
+        llm__scale_of(m, x, 1, n, 1 - (float)i / (float)(3 * (int)LLM__GPTQ_SHRINKS), &s, &z);
+        const float by = 1 / s, zf = (float)z;
+        for (int64_t c = 0; c < n; c++) {
+            const float d = ((float)llm__code_of(x[c], by, zf, most) - zf) * s - x[c];
+            lost += (double)(d * d);
+        }
+        if (lost < least) least = lost, *scale = s, *zero = z;
+    }
+}
+
 /* Scales of the group that begins with column `at` (in order), of some rows. */
 static void llm__gptq_scales(const llm__gptq_rounding *g, int64_t row, int64_t rows, int64_t at, const float *v) {
     const int64_t n = LLM__MIN(g->out->group, g->out->cols - at), group = at / g->out->group;
     for (int64_t r = 0; r < rows; r++)
-        llm__scale_of(g->out, v + r * g->wide + at, 1, n, 1, &g->out->scale[(row + r) * g->out->groups + group],
-                      &g->out->zero[(row + r) * g->out->groups + group]);
+        llm__gptq_scale(g->out, v + r * g->wide + at, n, &g->out->scale[(row + r) * g->out->groups + group],
+                        &g->out->zero[(row + r) * g->out->groups + group]);
 }
 
 /* Columns [at, end) of some rows, whose v has what all before `at` have lost. e: losses. */
@@ -43557,14 +43580,31 @@ static int32_t llm__folder_earlier(const llm__qjob *j) {
     return said && key.data && !strcmp(said, key.data) && done > 0 && done <= j->model->arch.n_layers + 1 ? (int32_t)done : 0;
 }
 
-/* Makes TO.part anew; what is removed for it is an interrupted folder of other settings, nothing else. */
+/* 1 for the names that every folder has. */
+static int llm__folder_dots(const char *name) { return !strcmp(name, ".") || !strcmp(name, ".."); }
+
+/* Removes an interrupted folder, its state last: so it is known for one until it is gone. */
+static void llm__folder_drop(llm__qjob *j, const llm_text *names) {
+    for (const char *name = NULL; (name = llm__folder_next(names, name)) != NULL && !j->r;) {
+        LLM__SCOPED(llm__drop) char *path = llm__path_join(j->out.part, name);
+        if (path && !llm__folder_dots(name) && strcmp(name, "state.json")) j->r = llm__path_remove(path);
+    }
+    if (!j->r) j->r = llm__path_remove(j->out.part);
+}
+
+/* Makes TO.part anew. What is removed for it is an interrupted folder of other settings, nothing else: the state is its first file. */
 static void llm__folder_anew(llm__qjob *j) {
+    LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO;
     LLM__SCOPED(llm__drop) char *state = llm__path_join(j->out.part, "state.json");
     const llm__path_kind kind = llm__path_kind_of(j->out.part);
+    int empty = kind == LLM__PATH_DIR;
+    llm__folder_names(j->out.part, &names);
+    for (const char *name = NULL; (name = llm__folder_next(&names, name)) != NULL;)
+        empty &= !strcmp(name, ".next") || llm__folder_dots(name);
     if (!state) j->r = llm__nomem();
-    else if (kind != LLM__PATH_NONE && (kind != LLM__PATH_DIR || llm__path_kind_of(state) != LLM__PATH_FILE))
+    else if (kind != LLM__PATH_NONE && !empty && llm__path_kind_of(state) != LLM__PATH_FILE)
         j->r = llm__error(LLM_ERR_IO, "%s: it is there already, and was not left by quantizing", j->out.part);
-    else if (kind != LLM__PATH_NONE) j->r = llm__path_remove(j->out.part);
+    else if (kind != LLM__PATH_NONE) llm__folder_drop(j, &names);
     if (!j->r) j->r = llm__folder_make(j->out.part);
     llm__folder_state(j, 0);
 }
@@ -43747,13 +43787,13 @@ static void llm__folder_measure(llm__qjob *j, llm__measured *out) {
 
 /* Gives the folder its name. */
 static void llm__folder_name(llm__qjob *j) {
-    static const char *const own[] = {"state.json", "states.0", "states.1"};
+    static const char *const own[] = {"states.0", "states.1", "state.json"};
     for (int i = 0; i < LLM__COUNT(own) && !j->r; i++) {
-        LLM__SCOPED(llm__drop) char *path = llm__path_join(j->out.part, own[i]);
-        if (!path) j->r = llm__nomem();
-        else if (llm__path_kind_of(path) != LLM__PATH_NONE) j->r = llm__path_remove(path);
+        if (i == 2 && rename(j->out.part, j->to)) j->r = llm__error(LLM_ERR_IO, "%s: %s", j->to, strerror(errno));
+        LLM__SCOPED(llm__drop) char *path = j->r ? NULL : llm__path_join(i == 2 ? j->to : j->out.part, own[i]);
+        if (!path && !j->r) j->r = llm__nomem();
+        if (!j->r && llm__path_kind_of(path) != LLM__PATH_NONE) j->r = llm__path_remove(path);
     }
-    if (!j->r && rename(j->out.part, j->to)) j->r = llm__error(LLM_ERR_IO, "%s: %s", j->to, strerror(errno));
 }
 
 /* ============================================================================
@@ -51056,6 +51096,7 @@ LLM__SIZED(estimate, LLM__NONE);
 LLM__SIZED(media_config, LLM__NONE);
 LLM__SIZED(media_info, LLM__NONE);
 LLM__SIZED(quantize_config, LLM__NONE);
+LLM__SIZED(quantize_folder_config, LLM__NONE);
 
 LLM_API llm_result llm_json_parse_sized(const llm_sizes *sizes, const char *text, size_t len, const llm_json_limits *limits,
                                         llm_json **out) {
@@ -51378,6 +51419,13 @@ LLM_API llm_result llm_quantize_sized(const llm_sizes *sizes, const char *path, 
     llm_quantize_config own;
     llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_quantize_config, cfg, &own) : LLM_OK;
     return r ? r : llm_quantize(path, to, cfg ? &own : NULL, report);
+}
+
+LLM_API llm_result llm_quantize_folder_sized(const llm_sizes *sizes, const char *path, const char *to,
+                                             const llm_quantize_folder_config *cfg, llm_text *report) {
+    llm_quantize_folder_config own;
+    llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_quantize_folder_config, cfg, &own) : LLM_OK;
+    return r ? r : llm_quantize_folder(path, to, cfg ? &own : NULL, report);
 }
 
 LLM_API llm_result llm_imatrix_sized(const llm_sizes *sizes, const llm_model *model, const char *text, size_t len, const char *to,

@@ -72,7 +72,7 @@ static void llm__awq_clip_part(void *arg, int pass, int part, int n_parts) {
             const int64_t count = LLM__MIN(t->shape.group, n - g);
             float *w = t->w + r * n + g, least = INFINITY, best = 1, low = 0, high = 0;
             for (int i = 0; i < LLM__AWQ_SHRINKS; i++) {
-                const float shrink = 1 - (float)i / (2 * LLM__AWQ_SHRINKS);
+                const float shrink = 1 - (float)i / (float)(2 * (int)LLM__AWQ_SHRINKS);
                 float error = 0;
                 llm__awq_differences(&t->shape, w, NULL, count, shrink, scaled, d);
                 for (int64_t c = 0; c < count; c++) error += d[c] * t->k->dot(t->m->h + (g + c) * wide + g, d, (int)count);
@@ -135,7 +135,7 @@ static void llm__awq_search(llm__qjob *j, llm__gram *m, llm__awq_trial *t, float
     int found = 0;
     llm__awq_weights(j, m, mean);
     for (int i = 0; i < LLM__AWQ_RATIOS && !j->r; i++) {
-        llm__awq_scales(m, mean, (double)i / LLM__AWQ_RATIOS, s);
+        llm__awq_scales(m, mean, (double)i / (double)(int)LLM__AWQ_RATIOS, s);
         const double error = llm__awq_error(j, t, s);
         if (error < least) least = error, found = 1, memcpy(best, s, (size_t)m->n * sizeof *s);
     }

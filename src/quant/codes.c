@@ -27,7 +27,8 @@ LLM__PRIVATE void llm__rounded_list_close(llm__rounded_list *list) {
     LLM_FREE(list->item);
 }
 
-LLM__PRIVATE float llm__scale_stored(int32_t type, float x) {
+/* A scale of its type, as near to x as it can be stored, but not below where that would cut the largest value off. */
+static float llm__scale_stored(int32_t type, float x) {
     uint32_t bits;
     if (type == LLM_TYPE_F32) return x;
     if (type == LLM_TYPE_F16) return llm__f16_to_f32(llm__f32_to_f16(x));

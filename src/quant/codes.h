@@ -47,9 +47,6 @@ typedef struct llm__code_tensor {
     int64_t shape[2];
 } llm__code_tensor;
 
-/* A scale of its type, as near to x as it can be stored, but not below where that would cut the largest value off. */
-LLM__PRIVATE float llm__scale_stored(int32_t type, float x);
-
 /* The scale and zero point of n values (x[0], x[step], ...), from their largest and smallest times `shrink`: as AWQ's and GPTQ's public
  * programs take them. */
 LLM__PRIVATE void llm__scale_of(const llm__rounded *m, const float *x, int64_t step, int64_t n, float shrink, float *scale, uint8_t *zero);

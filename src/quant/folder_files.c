@@ -70,14 +70,31 @@ static int32_t llm__folder_earlier(const llm__qjob *j) {
     return said && key.data && !strcmp(said, key.data) && done > 0 && done <= j->model->arch.n_layers + 1 ? (int32_t)done : 0;
 }
 
-/* Makes TO.part anew; what is removed for it is an interrupted folder of other settings, nothing else. */
+/* 1 for the names that every folder has. */
+static int llm__folder_dots(const char *name) { return !strcmp(name, ".") || !strcmp(name, ".."); }
+
+/* Removes an interrupted folder, its state last: so it is known for one until it is gone. */
+static void llm__folder_drop(llm__qjob *j, const llm_text *names) {
+    for (const char *name = NULL; (name = llm__folder_next(names, name)) != NULL && !j->r;) {
+        LLM__SCOPED(llm__drop) char *path = llm__path_join(j->out.part, name);
+        if (path && !llm__folder_dots(name) && strcmp(name, "state.json")) j->r = llm__path_remove(path);
+    }
+    if (!j->r) j->r = llm__path_remove(j->out.part);
+}
+
+/* Makes TO.part anew. What is removed for it is an interrupted folder of other settings, nothing else: the state is its first file. */
 static void llm__folder_anew(llm__qjob *j) {
+    LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO;
     LLM__SCOPED(llm__drop) char *state = llm__path_join(j->out.part, "state.json");
     const llm__path_kind kind = llm__path_kind_of(j->out.part);
+    int empty = kind == LLM__PATH_DIR;
+    llm__folder_names(j->out.part, &names);
+    for (const char *name = NULL; (name = llm__folder_next(&names, name)) != NULL;)
+        empty &= !strcmp(name, ".next") || llm__folder_dots(name);
     if (!state) j->r = llm__nomem();
-    else if (kind != LLM__PATH_NONE && (kind != LLM__PATH_DIR || llm__path_kind_of(state) != LLM__PATH_FILE))
+    else if (kind != LLM__PATH_NONE && !empty && llm__path_kind_of(state) != LLM__PATH_FILE)
         j->r = llm__error(LLM_ERR_IO, "%s: it is there already, and was not left by quantizing", j->out.part);
-    else if (kind != LLM__PATH_NONE) j->r = llm__path_remove(j->out.part);
+    else if (kind != LLM__PATH_NONE) llm__folder_drop(j, &names);
     if (!j->r) j->r = llm__folder_make(j->out.part);
     llm__folder_state(j, 0);
 }
@@ -256,11 +273,11 @@ LLM__PRIVATE void llm__folder_measure(llm__qjob *j, llm__measured *out) {
 }
 
 LLM__PRIVATE void llm__folder_name(llm__qjob *j) {
-    static const char *const own[] = {"state.json", "states.0", "states.1"};
+    static const char *const own[] = {"states.0", "states.1", "state.json"};
     for (int i = 0; i < LLM__COUNT(own) && !j->r; i++) {
-        LLM__SCOPED(llm__drop) char *path = llm__path_join(j->out.part, own[i]);
-        if (!path) j->r = llm__nomem();
-        else if (llm__path_kind_of(path) != LLM__PATH_NONE) j->r = llm__path_remove(path);
+        if (i == 2 && rename(j->out.part, j->to)) j->r = llm__error(LLM_ERR_IO, "%s: %s", j->to, strerror(errno));
+        LLM__SCOPED(llm__drop) char *path = j->r ? NULL : llm__path_join(i == 2 ? j->to : j->out.part, own[i]);
+        if (!path && !j->r) j->r = llm__nomem();
+        if (!j->r && llm__path_kind_of(path) != LLM__PATH_NONE) j->r = llm__path_remove(path);
     }
-    if (!j->r && rename(j->out.part, j->to)) j->r = llm__error(LLM_ERR_IO, "%s: %s", j->to, strerror(errno));
 }

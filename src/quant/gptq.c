@@ -5,7 +5,7 @@
  *     v = w + sum over the columns i before it of (w_i - q_i) U[i, c]        q = round(v)
  *
  * which is GPTQ with the inverse of H spared (Chee et al. 2023 show that both give the same). The scale of a group is chosen when its first
- * column comes, from what its columns are by then. D and H are sums over tokens; a share of the mean of H's diagonal is added to it, more
+ * column comes, from what its columns are by then, so that they lose least. D and H are sums over tokens; a share of the mean of H's diagonal is added to it, more
  * where it does not suffice. With act-order the columns with the largest inputs come first, while there are still many to take what they
  * lose. */
 #include "api/config.h"
@@ -20,7 +20,7 @@
 #include "quant/gram.h"
 #include "quant/methods.h"
 
-enum { LLM__GPTQ_ROWS = 24, LLM__GPTQ_BLOCK = 128 };
+enum { LLM__GPTQ_ROWS = 24, LLM__GPTQ_BLOCK = 128, LLM__GPTQ_SHRINKS = 10 };
 
 /* A matrix while its rows are rounded. */
 typedef struct llm__gptq_rounding {
@@ -32,12 +32,30 @@ typedef struct llm__gptq_rounding {
     float *memory; /* of each part: 2 * GPTQ_ROWS rows of wide */
 } llm__gptq_rounding;
 
+/* The scale of n values with which rounding them loses least: cutting the largest off may be worth it. */
+static void llm__gptq_scale(const llm__rounded *m, const float *x, int64_t n, float *scale, uint8_t *zero) {
+    const float most = (float)((1 << m->bits) - 1);
+    double least = INFINITY;
+    for (int i = 0; i < LLM__GPTQ_SHRINKS; i++) {
+        float s;
+        uint8_t z;
+        double lost = 0;
+        llm__scale_of(m, x, 1, n, 1 - (float)i / (float)(3 * (int)LLM__GPTQ_SHRINKS), &s, &z);
+        const float by = 1 / s, zf = (float)z;
+        for (int64_t c = 0; c < n; c++) {
+            const float d = ((float)llm__code_of(x[c], by, zf, most) - zf) * s - x[c];
+            lost += (double)(d * d);
+        }
+        if (lost < least) least = lost, *scale = s, *zero = z;
+    }
+}
+
 /* Scales of the group that begins with column `at` (in order), of some rows. */
 static void llm__gptq_scales(const llm__gptq_rounding *g, int64_t row, int64_t rows, int64_t at, const float *v) {
     const int64_t n = LLM__MIN(g->out->group, g->out->cols - at), group = at / g->out->group;
     for (int64_t r = 0; r < rows; r++)
-        llm__scale_of(g->out, v + r * g->wide + at, 1, n, 1, &g->out->scale[(row + r) * g->out->groups + group],
-                      &g->out->zero[(row + r) * g->out->groups + group]);
+        llm__gptq_scale(g->out, v + r * g->wide + at, n, &g->out->scale[(row + r) * g->out->groups + group],
+                        &g->out->zero[(row + r) * g->out->groups + group]);
 }
 
 /* Columns [at, end) of some rows, whose v has what all before `at` have lost. e: losses. */

@@ -202,6 +202,7 @@ def test():
         script("quantised folders", "tests/e2e/test_quantised.py"),
         script("old folders", "tests/e2e/test_old_files.py"),
         script("quantize", "tests/e2e/test_quantize.py"),
+        script("quantize, folders", "tests/e2e/test_quantize_folder.py"),
         script("kept contexts", "tests/e2e/test_contexts.py"),
         script("models of the Hub", "tests/e2e/test_pull.py"),
         script("several models", "tests/e2e/test_models.py"),
