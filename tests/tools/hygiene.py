@@ -2,7 +2,7 @@
 """Is llm.h a good guest in somebody's project?
 
     hygiene.py          everything (a minute on two cores)
-    hygiene.py all      with optimisation wherever a program is compiled, too: what `make hygiene` runs
+    hygiene.py all      every mode by every compiler, with optimisation wherever a program is compiled, too: what `make hygiene` runs
     hygiene.py quick    what needs no whole compilation: what `make check` runs (10 s)
 
 Languages and compilers without warnings, linking into two translation units, README's program as printed, exported and called symbols,
@@ -341,7 +341,7 @@ def main():
         jobs += [(two_units,), (no_simd,), (bench,)] + [(include_order, stdio, folder, *mode) for mode in STDIO_MODES]
     if readme and not whole: jobs += [(readme_syntax, readme, c) for c in ("clang", "g++")]
     jobs += [(script, "tests/tools/format.py --check"), (script, "tests/tools/docs.py")]
-    jobs += [(syntax, c, True) for c in COMPILERS] + [(benches,)] if whole else [(syntax, "clang++", False), (modes, "gcc")]
+    jobs += [(syntax, c, ALL or c in ("gcc", "clang++")) for c in COMPILERS] + [(benches,)] if whole else [(syntax, "clang++", False), (modes, "gcc")]
     if whole: jobs += [(symbols,)]
     jobs += [(declarations,), (refusals,), (measures,), (promises,)]
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
