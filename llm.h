@@ -72,6 +72,7 @@
  *     >>map                  hashes, and a map from byte strings to numbers.
  *     >>index                which of many strings does a text begin with?
  *     >>files                files are mapped, or read where mapping is refused.
+ *     >>output               files that are there whole or not at all.
  *     >>child                another program is run, its output read.
  *     >>host                 where the name of a server leads.
  *     >>threads              a pool that spins between short jobs and sleeps between long pauses.
@@ -176,6 +177,8 @@
  *     >>eagle                EAGLE heads.
  *     >>eagle_convert        the folder of an EAGLE head from SafeAILab's layout to vLLM's.
  *     >>mixture              which tensor of a GGUF file gets which type when a model is quantised.
+ *     >>gguf_write           the bytes of a GGUF file's head, in the form that >>gguf reads.
+ *     >>imatrix              importance matrices: how large the inputs of each column of a matrix are, in llama.cpp's files.
  *     >>quantize             a GGUF file of smaller weights.
  *   vision/
  *     >>picture              pictures as three bytes a pixel, out of files and raw pixels.
@@ -234,6 +237,8 @@
  *     >>request              a request from submission to its queue.
  *     >>output               what came out.
  *     >>raw                  the forward pass itself, for teaching and own loops.
+ *     >>calibrate            what the linear layers of a model are fed with while it reads a text.
+ *     >>importance           makes importance matrices.
  *     >>context              kept contexts: the prefix cache in files.
  *   serve/
  *     >>sizes                structs of a program that was compiled with another version of this header.
@@ -413,12 +418,14 @@ typedef void (*llm_log_fn)(void *user, int level, const char *message);
 /* What an operation of a step has given, for llm_engine_config.trace. */
 typedef struct llm_trace {
     const char *op;      /* "embed", "norm", "linear", "q", "k", "v" (turned by their positions), "attention_weights", "attention",
-                            "residual", "route" (ids of the chosen experts, then their weights), "experts", "gate", "lora", "logits" */
+                            "residual", "route" (ids of the chosen experts, then their weights), "experts", "gate", "lora", "logits"; with
+                            trace_inputs only "input", what a weight is multiplied with */
     const char *weight;  /* name of the weight in the model's files, of several that are one the first; NULL: none */
-    int32_t layer, head; /* -1: of none; head: of attention_weights only */
+    int32_t layer, head; /* -1: of none; head: of attention_weights only; of the input of an expert, which one */
     int32_t rows, cols;  /* a row for each token of the step; of logits, and behind the last layer, for those whose logits are wanted */
     const float *values; /* row r begins at values + r * stride; gone afterwards */
     int64_t stride;
+    const void *multiplied; /* of "input", for who knows backends: the llm_weight */
 } llm_trace;
 
 /* Called in the thread that steps. */
@@ -743,12 +750,25 @@ typedef struct llm_quantize_config {
     int (*progress)(void *user, const char *what,
                     double done); /* done: 0 to 1; a value other than 0 ends it: LLM_ERR_CANCELLED. NULL: none */
     void *progress_user;
+    const char *imatrix;          /* llm_quantize: an importance matrix of llama.cpp's (GGUF or .dat); NULL: none */
+    int32_t calibration_tokens;   /* of a chunk of text that is read at a time; 0: 512 */
+    int32_t calibration_chunks;   /* chunks at most; 0: the whole text */
+    const char *calibration_name; /* what the text is called in files; NULL: "text" */
 } llm_quantize_config;
 
 /* Writes the GGUF file `to` with the weights of the GGUF file `path` in smaller types. It is written under another name (to.part) and gets
  * its own when it is whole and was read again; until then, and after errors, what stood there stays. cfg may be NULL. report gets, as JSON,
- * {"type", "n_params", "bytes_before", "bytes_after", "bits_per_weight", "n_tensors", "n_changed"}; NULL: it is not wanted. */
+ * {"type", "n_params", "bytes_before", "bytes_after", "bits_per_weight", "n_tensors", "n_changed", "n_unweighted"}; NULL: it is not wanted.
+ * With an importance matrix errors in columns of large inputs count more; n_unweighted matrices have no entry in it. One that was made of
+ * another model is refused: LLM_ERR_FORMAT. */
 LLM_API llm_result llm_quantize(const char *path, const char *to, const llm_quantize_config *cfg, llm_text *report);
+
+/* Makes an importance matrix for llm_quantize, or for llama-quantize: reads a text of len bytes in chunks of calibration_tokens and writes
+ * the file `to`, whole or not at all. Of cfg (may be NULL) the calibration, threads and progress count. The model as it will be quantised,
+ * best unquantised; some 50,000 tokens of varied text are enough. report gets, as JSON, {"n_entries", "n_tokens", "n_chunks", "chunk",
+ * "n_unmet"}: the last are experts that no token came to. NULL: it is not wanted. */
+LLM_API llm_result llm_imatrix(const llm_model *model, const char *text, size_t len, const char *to, const llm_quantize_config *cfg,
+                               llm_text *report);
 
 /* ---------------------------------------------------------------------------
  * >>api-sampler   How the next token is chosen, and when an answer ends.
@@ -894,6 +914,8 @@ typedef struct llm_engine_config {
     llm_trace_fn trace; /* CPU with one rank: told of what every operation gives, for learning and looking inside; NULL: nobody */
     void *trace_user;
     int64_t mm_processor_cache_bytes; /* for pictures of requests and what towers made of them; 0: 1 GiB */
+    int64_t trace_inputs; /* with trace: 1: told of the inputs of linear layers, and of nothing else: for calibration. Of all rows, in the
+                             last layer too */
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };
@@ -2105,6 +2127,8 @@ LLM_API int llm_openai_check_sized(const llm_sizes *sizes, llm_openai_call *k, c
 LLM_API llm_result llm_media_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_media_config *cfg, llm_media **out);
 LLM_API llm_result llm_quantize_sized(const llm_sizes *sizes, const char *path, const char *to, const llm_quantize_config *cfg,
                                       llm_text *report);
+LLM_API llm_result llm_imatrix_sized(const llm_sizes *sizes, const llm_model *model, const char *text, size_t len, const char *to,
+                                     const llm_quantize_config *cfg, llm_text *report);
 LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *media, llm_media_info *out);
 #endif
 
@@ -2121,7 +2145,7 @@ LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *m
  * operation makes the context remember the first error; wait() returns it.
  */
 
-#define LLM_BACKEND_ABI 8
+#define LLM_BACKEND_ABI 9
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -2244,6 +2268,7 @@ typedef struct llm_backend_config {
     int32_t given_cols;             /* values of a given row at most, see llm_step; 0: none is given */
     struct llm_backend_ctx *beside; /* NULL, or an open context of this backend, whose threads or streams this one uses too: only one of
                                both runs a step at a time, and this one is closed first */
+    int32_t trace_inputs;           /* llm_engine_config.trace_inputs */
 } llm_backend_config;
 
 /* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
@@ -2658,6 +2683,7 @@ static const llm_sizes llm_sizes_of_program __attribute__((unused)) = LLM_SIZES_
 #define llm_openai_check(...) llm_openai_check_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_media_open(...) llm_media_open_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_quantize(...) llm_quantize_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_imatrix(...) llm_imatrix_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_media_get_info(...) llm_media_get_info_sized(LLM_SIZES, __VA_ARGS__)
 #endif
 
@@ -2725,6 +2751,7 @@ static const llm_sizes llm_sizes_of_program __attribute__((unused)) = LLM_SIZES_
 #undef llm_openai_check
 #undef llm_media_open
 #undef llm_quantize
+#undef llm_imatrix
 #undef llm_media_get_info
 
 /* ============================================================================
@@ -3941,6 +3968,61 @@ static void llm__user_home(llm_text *path) {
         }
         p = line + 1;
     }
+}
+
+/* ============================================================================
+ * >>output   Files that are there whole or not at all.
+ * ============================================================================
+ * A file is written as NAME.part and gets its name when all of it is on the disk; until then, and after errors, what stood under the name
+ * stays. The first failure is kept, later calls do nothing.
+ *
+ *     LLM__SCOPED(llm__output_close) llm__output o = LLM__ZERO;
+ *     r = llm__output_open(&o, path);
+ *     llm__output_put(&o, data, n);
+ *     if (!r) r = llm__output_done(&o);        // without it nothing is left */
+
+typedef struct llm__output {
+    const char *path;
+    llm_text part; /* its first name */
+    FILE *file;
+    llm_result r;
+} llm__output;
+
+/* path must outlive it. */
+static llm_result llm__output_open(llm__output *o, const char *path) {
+    o->path = path;
+    llm_text_format(&o->part, "%s.part", path);
+    if (o->part.failed) return o->r = llm__nomem();
+    o->file = fopen(o->part.data, "wb");
+    return o->r = o->file ? LLM_OK : llm__error(LLM_ERR_IO, "%s: %s", o->part.data, strerror(errno));
+}
+
+static void llm__output_put(llm__output *o, const void *data, size_t n) {
+    if (!o->r && n && fwrite(data, 1, n, o->file) != n) o->r = llm__error(LLM_ERR_IO, "%s: %s", o->path, strerror(errno));
+}
+
+/* All of it is on the disk, still under the first name. */
+static llm_result llm__output_flush(llm__output *o) {
+    if (o->r || !o->file) return o->r;
+    if (fflush(o->file) || fsync(fileno(o->file))) o->r = llm__error(LLM_ERR_IO, "%s: %s", o->path, strerror(errno));
+    if (fclose(o->file) && !o->r) o->r = llm__error(LLM_ERR_IO, "%s: %s", o->path, strerror(errno));
+    o->file = NULL;
+    return o->r;
+}
+
+/* Gives it its name. */
+static llm_result llm__output_done(llm__output *o) {
+    if (!llm__output_flush(o) && rename(o->part.data, o->path)) o->r = llm__error(LLM_ERR_IO, "%s: %s", o->path, strerror(errno));
+    if (!o->r) llm_text_free(&o->part);
+    return o->r;
+}
+
+/* Removes what was not done. */
+static void llm__output_close(llm__output *o) {
+    if (o->file) fclose(o->file);
+    o->file = NULL;
+    if (o->part.len && !o->part.failed) remove(o->part.data);
+    llm_text_free(&o->part);
 }
 
 /* ============================================================================
@@ -17978,6 +18060,19 @@ static void llm__run_experts(const llm__exec *e, const llm_experts_op *op, int p
     if (sub == 8) llm__slots_combine(e, &s, op, row0, rows);
 }
 
+/* After an operation over n_rows rows: what expert e was given, of `down` its second layer, row by row; returns how many rows. -1: they are
+ * not all there any more, for the rows went in turns. */
+static int llm__experts_inputs(const llm_experts_op *op, int n_rows, void *scratch, size_t scratch_bytes, int e, int down,
+                                     const float **x) {
+    const int64_t hidden = op->gate_up->cols, ff = op->down->cols, out = op->down->rows / op->n_experts;
+    llm__slots s;
+    if (llm__experts_turn(op, n_rows, scratch_bytes) < n_rows) return -1;
+    llm__slots_place(&s, (uint8_t *)scratch, (size_t)n_rows * (size_t)op->k, (size_t)op->n_experts, (size_t)LLM__MAX(hidden, out),
+                     (size_t)ff);
+    *x = down ? s.h + s.begin[e] * ff : s.x + s.begin[e] * hidden;
+    return s.begin[e + 1] - s.begin[e];
+}
+
 LLM__COLD_BEGIN
 
 /* ============================================================================
@@ -19821,10 +19916,12 @@ static llm_result llm__cpu_buffer_new(llm_backend_ctx *ctx, int rank, int64_t ro
 }
 
 /* Memory that the experts of all layers share, one layer at a time: for max_rows rows with eight experts each, but at most 256 MB (then
- * rows go in turns), and at least for one row with all of them. */
+ * rows go in turns), and at least for one row with all of them. Where inputs are told, whatever a step needs: they are all there at its
+ * end. It takes memory only when it is used. */
 static llm_result llm__cpu_experts_memory(llm_backend_ctx *ctx, const llm_weight_desc *d) {
-    const int64_t most = (int64_t)256 << 20;
-    int64_t n = d->n_experts, k = LLM__MIN(n, 8), out = d->rows / LLM__MAX(n, 1), wide = LLM__MAX(d->cols, out);
+    const int64_t most = ctx->cfg.trace_inputs ? INT64_MAX : (int64_t)256 << 20;
+    int64_t n = d->n_experts, k = LLM__MIN(n, ctx->cfg.trace_inputs ? 32 : 8), out = d->rows / LLM__MAX(n, 1),
+            wide = LLM__MAX(d->cols, out);
     size_t one = llm__experts_scratch(1, n, n, wide, wide), many = llm__experts_scratch(ctx->cfg.max_rows, k, n, wide, wide);
     size_t bytes = LLM__MAX(one, LLM__MIN(many, (size_t)most));
     if (bytes <= ctx->experts_bytes) return LLM_OK;
@@ -20224,6 +20321,9 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
  * step, so what it gives is the same to the bit. Then whoever watches is told what came out. Where nobody does, none of this is there: the
  * engine takes this table only when llm_engine_config.trace is set.
  *
+ * With trace_inputs it tells of what every weight is multiplied with, and of nothing else: for calibration (>>calibrate). Inputs of experts
+ * are told expert by expert, those of their second layer too, which no buffer outside of the operation has.
+ *
  * The weights of attention are no buffer of the fast one; they are worked out again by >>plain_attention from the queries and keys of the
  * step, which must begin with the sequence's first token. */
 
@@ -20239,6 +20339,7 @@ typedef struct llm__tracer {
     llm_backend_ctx *ctx;
     llm_trace_fn fn;
     void *user;
+    int inputs; /* nothing is told but what weights are multiplied with */
     llm_kv_type kv_type;
     llm__trace_name *name;
     size_t n_names, names_cap;
@@ -20267,6 +20368,7 @@ static llm_result llm__trace_open(const llm_backend_config *cfg, llm_backend_ctx
     t->inner = llm_backend_cpu();
     t->fn = cfg->trace;
     t->user = cfg->trace_user;
+    t->inputs = cfg->trace_inputs;
     t->kv_type = cfg->kv_type;
     llm_result r = t->inner->open(cfg, &t->ctx);
     if (r) llm__trace_close((llm_backend_ctx *)(void *)t);
@@ -20312,7 +20414,7 @@ static void llm__trace_run(llm__tracer *t) {
 static void llm__trace_tell(llm__tracer *t, const char *op, const llm_weight *w, llm_rows rows, const llm_buffer *buf, int64_t col,
                             int64_t cols) {
     llm_trace x = LLM__ZERO;
-    if (t->failed || !buf || t->step.shape.program) return;
+    if (t->failed || t->inputs || !buf || t->step.shape.program) return;
     x.op = op;
     x.weight = llm__trace_name_of(t, w);
     x.layer = llm__trace_layer(t, x.weight);
@@ -20322,6 +20424,49 @@ static void llm__trace_tell(llm__tracer *t, const char *op, const llm_weight *w,
     x.values = buf->data + col;
     x.stride = buf->stride;
     if (x.rows > 0) t->fn(t->user, &x);
+}
+
+/* Tells of what a weight is multiplied with: rows of its columns. expert: -1: it is of none. */
+static void llm__trace_input(llm__tracer *t, const llm_weight *w, int32_t expert, int32_t rows, const float *values, int64_t stride) {
+    llm_trace x = LLM__ZERO;
+    if (t->failed || !t->inputs || !w || rows < 1 || t->step.shape.program) return;
+    x.op = "input";
+    x.weight = llm__trace_name_of(t, w);
+    x.layer = llm__trace_layer(t, x.weight);
+    x.head = expert;
+    x.rows = rows;
+    x.cols = (int32_t)w->cols;
+    x.values = values;
+    x.stride = stride;
+    x.multiplied = w;
+    t->fn(t->user, &x);
+}
+
+/* Of latent attention: its input is the latent, normalised, which no buffer has. */
+static void llm__trace_latents(llm__tracer *t, const llm_mla_op *op) {
+    const int32_t rows = t->step.shape.n_rows, n = op->rank;
+    LLM__SCOPED(llm__drop) float *c = t->inputs && !t->failed ? LLM__NEW(float, (int64_t)rows *n) : NULL;
+    if (!c) return;
+    for (int32_t r = 0; r < rows; r++) {
+        const float *x = op->kv_a->data + r * op->kv_a->stride;
+        float sum = 0;
+        for (int32_t i = 0; i < n; i++) sum += x[i] * x[i];
+        const float by = 1 / sqrtf(sum / (float)n + op->eps);
+        for (int32_t i = 0; i < n; i++) c[r * n + i] = x[i] * by * op->kv_norm->f32[i];
+    }
+    llm__trace_input(t, op->kv_b, -1, rows, c, n);
+}
+
+/* Of all experts that an operation has run. */
+static void llm__trace_expert_inputs(llm__tracer *t, const llm_experts_op *op) {
+    for (int32_t e = 0; e < op->n_experts && t->inputs && !t->failed; e++)
+        for (int down = 0; down < 2; down++) {
+            const llm_weight *w = down ? op->down : op->gate_up;
+            const float *x = NULL;
+            const int n = llm__experts_inputs(op, t->step.shape.n_rows, t->ctx->experts, t->ctx->experts_bytes, e, down, &x);
+            if (n < 0) t->failed = LLM_ERR_LIMIT, snprintf(t->why, sizeof t->why, "trace_inputs: too many experts a token");
+            llm__trace_input(t, w, e, n, x, w->cols);
+        }
 }
 
 /* What head h of a query's row sees: see llm_attention_op. */
@@ -20345,10 +20490,11 @@ static llm__plain_query llm__trace_query(const llm__tracer *t, const llm_attenti
 /* The weights with which each token of the first sequence looks at those before it, head by head: (T, T). */
 static void llm__trace_weights(llm__tracer *t, const llm_attention_op *op) {
     const int32_t T = t->step.seq_begin[1];
-    const int whole = t->step.seq_len[0] == T && t->kv_type < LLM_KV_FP8_E4M3 && !op->not_causal && !t->failed && !t->step.shape.program;
+    const int whole =
+        !t->inputs && t->step.seq_len[0] == T && t->kv_type < LLM_KV_FP8_E4M3 && !op->not_causal && !t->failed && !t->step.shape.program;
     LLM__SCOPED(llm__drop) float *weight = whole ? LLM__NEW(float, (int64_t)T *T) : NULL;
     for (int32_t h = 0; weight && h < op->n_heads; h++) {
-        const llm_trace x = {"attention_weights", NULL, t->layer, h, T, T, weight, T};
+        const llm_trace x = {"attention_weights", NULL, t->layer, h, T, T, weight, T, NULL};
         for (int32_t row = 0; row < T; row++) {
             const llm__plain_query query = llm__trace_query(t, op, row, h);
             llm__plain_attention(&query, weight + (int64_t)row * T, NULL);
@@ -20407,6 +20553,8 @@ static void llm__trace_norm(llm_backend_ctx *ctx, int rank, const llm_norm_op *o
 
 static void llm__trace_linear(llm_backend_ctx *ctx, int rank, const llm_linear_op *op) {
     llm__tracer *t = llm__tracer_of(ctx);
+    llm__trace_input(t, op->weight, -1, op->rows == LLM_ROWS_OUT ? t->step.shape.n_out : t->step.shape.n_rows, op->src->data + op->src_col,
+                     op->src->stride);
     t->inner->linear(t->ctx, rank, op);
     llm__trace_run(t);
     llm__trace_tell(t, "linear", op->weight, op->rows, op->dst, op->dst_col, op->weight->rows / (op->weight->gate_up ? 2 : 1));
@@ -20434,6 +20582,7 @@ static void llm__trace_attention(llm_backend_ctx *ctx, int rank, const llm_atten
 static void llm__trace_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
     llm__tracer *t = llm__tracer_of(ctx);
     t->layer = op->layer;
+    llm__trace_latents(t, op);
     t->inner->mla(t->ctx, rank, op);
     llm__trace_run(t);
     llm__trace_tell(t, "attention", NULL, LLM_ROWS_TOKENS, op->dst, 0, (int64_t)op->n_heads * op->v_dim);
@@ -20450,6 +20599,7 @@ static void llm__trace_experts(llm_backend_ctx *ctx, int rank, const llm_experts
     llm__tracer *t = llm__tracer_of(ctx);
     t->inner->experts(t->ctx, rank, op);
     llm__trace_run(t);
+    llm__trace_expert_inputs(t, op);
     llm__trace_tell(t, "experts", op->down, LLM_ROWS_TOKENS, op->dst, 0, op->dst->cols);
 }
 
@@ -20474,10 +20624,11 @@ static void llm__trace_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows,
 
 static void llm__trace_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op *op) {
     llm__tracer *t = llm__tracer_of(ctx);
+    llm__trace_input(t, op->head, -1, t->step.shape.n_out, op->src->data, op->src->stride);
     t->inner->logits(t->ctx, rank, op);
     llm__trace_run(t);
-    llm_trace x = {"logits", llm__trace_name_of(t, op->head), -1, -1, t->step.shape.n_out, op->vocab, NULL, op->vocab};
-    if (t->failed || x.rows < 1 || t->step.shape.program) return;
+    llm_trace x = {"logits", llm__trace_name_of(t, op->head), -1, -1, t->step.shape.n_out, op->vocab, NULL, op->vocab, NULL};
+    if (t->failed || t->inputs || x.rows < 1 || t->step.shape.program) return;
     x.values = t->inner->logits_row(t->ctx, 0);
     if (x.rows > 1) x.stride = t->inner->logits_row(t->ctx, 1) - x.values;
     t->fn(t->user, &x);
@@ -26173,6 +26324,7 @@ typedef struct llm__net_config {
     int n_loras, max_lora_rank;       /* slots for adapters; 0: none */
     int first_layer;                  /* of the KV cache: a draft model's layers follow the model's */
     int rounded_kv;                   /* elements of one byte and less */
+    int whole;                        /* 1: the last layer is computed for all rows, whether their logits are wanted or not */
     int dry;                          /* 1: weights and buffers are only planned, nothing is read: see llm_model_estimate */
     int kept_layer;                   /* of the KV cache, that takes hidden states for an EAGLE head; 0: none */
     const struct llm__net *model_net; /* whose embedding and output layer an EAGLE head uses */
@@ -27219,7 +27371,7 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
         if (a->flags & LLM__MLA) llm__pass_mla(&p, i, layer, src);
         else llm__pass_attention(&p, i, layer, src);
         const int deep = shape->given && i < a->n_deepstack; /* pictures have something to add behind this layer */
-        if (last && !moe && !deep &&
+        if (last && !moe && !deep && !net->cfg.whole &&
             (a->eagle || !net->cfg.kept_layer)) { /* other layers need all rows for the keys and values that follow */
             llm__pass_gather(&p, out->x, lane->x);
             llm__pass_gather(&p, out->att, lane->att);
@@ -28024,13 +28176,236 @@ static int32_t llm__mixing_type(llm__mixing *m, const llm__tensor *t) {
 }
 
 /* ============================================================================
+ * >>gguf_write   The bytes of a GGUF file's head, in the form that >>gguf reads.
+ * ============================================================================
+ *     keys and tensors are each collected in a text of their own, then:
+ *     llm__gguf_put_head(&head, &keys, n_keys, &tensors, n_tensors);    // "GGUF", counts, keys, tensors, zeros
+ *     ... and behind it the data of the tensors, each filled up to LLM__GGUF_ALIGN */
+
+enum { LLM__GGUF_ALIGN = 32 };
+
+/* A little-endian number. */
+static void llm__gguf_put_number(llm_text *t, uint64_t v, int bytes) {
+    char c[8];
+    for (int i = 0; i < bytes; i++) c[i] = (char)(v >> 8 * i & 255);
+    llm_text_add(t, c, (size_t)bytes);
+}
+
+/* A text with its length. */
+static void llm__gguf_put_text(llm_text *t, llm__str s) {
+    llm__gguf_put_number(t, s.n, 8);
+    llm__add_str(t, s);
+}
+
+static void llm__gguf_put_key(llm_text *keys, const char *key, int32_t type) {
+    llm__gguf_put_text(keys, llm__lit(key));
+    llm__gguf_put_number(keys, (uint64_t)type, 4);
+}
+
+/* Keys: integers as u32, as files have them. */
+static void llm__gguf_put_int(llm_text *keys, const char *key, int64_t v) {
+    llm__gguf_put_key(keys, key, LLM__GGUF_U32);
+    llm__gguf_put_number(keys, (uint64_t)v, 4);
+}
+
+static void llm__gguf_put_str(llm_text *keys, const char *key, llm__str v) {
+    llm__gguf_put_key(keys, key, LLM__GGUF_STR);
+    llm__gguf_put_text(keys, v);
+}
+
+/* The beginning of an array of n elements of a llm__gguf_type. */
+static void llm__gguf_put_array(llm_text *keys, const char *key, int32_t type, uint64_t n) {
+    llm__gguf_put_key(keys, key, LLM__GGUF_ARRAY);
+    llm__gguf_put_number(keys, (uint64_t)type, 4);
+    llm__gguf_put_number(keys, n, 8);
+}
+
+/* A tensor: shape row-major, outermost first. *at: where the data of the next one begins, moved on. */
+static void llm__gguf_put_tensor(llm_text *tensors, llm__str name, int n_dims, const int64_t *shape, int32_t type, uint64_t *at) {
+    int64_t values = 1;
+    llm__gguf_put_text(tensors, name);
+    llm__gguf_put_number(tensors, (uint64_t)n_dims, 4);
+    for (int d = n_dims - 1; d >= 0; d--) {
+        llm__gguf_put_number(tensors, (uint64_t)shape[d], 8);
+        values *= shape[d];
+    }
+    llm__gguf_put_number(tensors, (uint64_t)type, 4);
+    llm__gguf_put_number(tensors, *at, 8);
+    *at += (uint64_t)(llm__row_bytes(type, values) + LLM__GGUF_ALIGN - 1) / LLM__GGUF_ALIGN * LLM__GGUF_ALIGN;
+}
+
+/* The whole head. */
+static void llm__gguf_put_head(llm_text *head, const llm_text *keys, uint64_t n_keys, const llm_text *tensors, uint64_t n_tensors) {
+    llm_text_str(head, "GGUF");
+    llm__gguf_put_number(head, 3, 4);
+    llm__gguf_put_number(head, n_tensors, 8);
+    llm__gguf_put_number(head, n_keys, 8);
+    llm__add_str(head, llm__text_str(keys));
+    llm__add_str(head, llm__text_str(tensors));
+    while (!head->failed && head->len % LLM__GGUF_ALIGN) llm__gguf_put_number(head, 0, 1);
+}
+
+/* ============================================================================
+ * >>imatrix   Importance matrices: how large the inputs of each column of a matrix are, in llama.cpp's files.
+ * ============================================================================
+ * A matrix W of a linear layer errs by sum over columns of (W - W')^2 x^2: an error counts as much as the square of what its column is
+ * multiplied with. The file has, for each tensor, the mean of these squares over a text, and >>quantise takes them as weights. Of a mixture
+ * each expert has its own means, of the tokens that came to it.
+ *
+ * GGUF, as llama-imatrix writes it since 2025: tensors NAME.in_sum2, (matrices, columns) sums of squares, and NAME.counts, (matrices, 1)
+ * rows that were added; keys general.type "imatrix", imatrix.datasets, imatrix.chunk_count, imatrix.chunk_size. Before that (imatrix.dat)
+ * numbers of 32 bits: how many entries, of each length and letters of the name, calls n, how many values, values: n times the mean. Both
+ * are read, the former is written. */
+
+typedef struct llm__imatrix_entry {
+    llm__str name;     /* of the tensor */
+    int64_t n;         /* values: (matrices, columns) */
+    int32_t n_counts;  /* matrices that were counted apart, or 1 */
+    const float *mean; /* (n) finite, at least 0; of what was never met 0 */
+} llm__imatrix_entry;
+
+typedef struct llm__imatrix {
+    llm__imatrix_entry *entry; /* (n) */
+    size_t n, cap;
+    int32_t n_chunks, chunk; /* 0: not told */
+    llm__str dataset;        /* .p NULL: not told */
+    llm__map by_name;
+    llm__arena memory;
+} llm__imatrix;
+
+static void llm__imatrix_free(llm__imatrix *m) {
+    LLM_FREE(m->entry);
+    llm__map_free(&m->by_name);
+    llm__arena_free(&m->memory);
+}
+
+/* NULL: nothing is known of that tensor. */
+static const llm__imatrix_entry *llm__imatrix_find(const llm__imatrix *m, const char *name) {
+    const int32_t i = llm__map_get(&m->by_name, llm__lit(name));
+    return i < 0 ? NULL : &m->entry[i];
+}
+
+/* Adds an entry: means of `sums` by the counts of its matrices (counts NULL: all by `all`). */
+static llm_result llm__imatrix_add(llm__imatrix *m, const char *path, llm__str name, const uint8_t *sums, int64_t n, const uint8_t *counts,
+                                   int64_t n_counts, float all) {
+    if (!llm__plain_text(name, 200)) return llm__error(LLM_ERR_FORMAT, "%s: entry %zu: a name of 1 to 200 letters expected", path, m->n);
+    if (n < 1 || n_counts < 1 || n % n_counts)
+        return llm__bad(path, "entry", name, "%lld values of %lld matrices", (long long)n, (long long)n_counts);
+    float *mean = (float *)llm__arena_take(&m->memory, (size_t)n * sizeof *mean);
+    char *own = llm__arena_str(&m->memory, name);
+    if (!mean || !own || !llm__grow((void **)&m->entry, &m->cap, m->n + 1, sizeof *m->entry)) return llm__nomem();
+    for (int64_t i = 0; i < n; i++) {
+        float x, by = all;
+        memcpy(&x, sums + 4 * i, 4);
+        if (counts) memcpy(&by, counts + i / (n / n_counts) * 4, 4);
+        if (!(x >= 0) || !(x < 1e38f) || !(by >= 0) || !(by < 1e38f))
+            return llm__bad(path, "entry", name, "value %lld is %g of %g rows, a sum of squares expected", (long long)i, (double)x,
+                            (double)by);
+        mean[i] = by > 0 ? x / by : 0;
+    }
+    m->entry[m->n].name = llm__s(own, name.n);
+    m->entry[m->n].n = n;
+    m->entry[m->n].n_counts = (int32_t)n_counts;
+    m->entry[m->n].mean = mean;
+    const int put = llm__map_put(&m->by_name, m->entry[m->n].name, (int32_t)m->n);
+    m->n++;
+    return put < 0 ? llm__nomem() : put ? LLM_OK : llm__bad(path, "entry", name, "it stands there twice");
+}
+
+/* The form since 2025. */
+static llm_result llm__imatrix_gguf(llm__imatrix *m, const char *path, const llm__file *f) {
+    static const llm__str sums = {".in_sum2", 8};
+    LLM__SCOPED(llm__gguf_free) llm__gguf keys = LLM__ZERO;
+    LLM__SCOPED(llm__tensors_free) llm__tensors t = LLM__ZERO;
+    llm_result r = llm__gguf_parse(path, f->data, f->size, &keys, &t);
+    if (!r && !llm__str_eq(llm__gguf_str(&keys, "general.type"), "imatrix"))
+        r = llm__error(LLM_ERR_FORMAT, "%s: a GGUF file, but no importance matrix: its general.type is not imatrix", path);
+    if (r) return r;
+    const llm__gguf_kv *sets = llm__gguf_find(&keys, "imatrix.datasets");
+    if (sets && sets->is_array && sets->type == LLM__GGUF_STR && sets->count) {
+        const uint8_t *at = sets->data;
+        const llm__str text = llm__gguf_string(&at);
+        const char *own = llm__plain_text(text, 1000) ? llm__arena_str(&m->memory, text) : NULL;
+        if (own) m->dataset = llm__s(own, text.n);
+    }
+    m->n_chunks = (int32_t)LLM__MAX(llm__gguf_int(&keys, "imatrix.chunk_count", 0), 0);
+    m->chunk = (int32_t)LLM__MAX(llm__gguf_int(&keys, "imatrix.chunk_size", 0), 0);
+    for (size_t i = 0; i < t.n && !r; i++) {
+        const llm__tensor *x = &t.item[i];
+        char name[256];
+        if (!llm__ends_with(x->name.p, sums.p)) continue;
+        snprintf(name, sizeof name, "%.*s.counts", (int)LLM__MIN(x->name.n - sums.n, (size_t)240), x->name.p);
+        const llm__tensor *c = llm__tensors_find(&t, name);
+        if (!c || c->type != LLM_TYPE_F32 || x->type != LLM_TYPE_F32) r = llm__bad(path, "tensor", x->name, "F32 sums and counts expected");
+        else r = llm__imatrix_add(m, path, llm__s(x->name.p, x->name.n - sums.n), x->data, x->bytes / 4, c->data, c->bytes / 4, 0);
+    }
+    return r;
+}
+
+/* A number of 32 bits at *at, moved on; 0 where the file ends. */
+static int llm__imatrix_number(const llm__file *f, size_t *at, int32_t *out) {
+    if (f->size - *at < 4) return 0;
+    memcpy(out, f->data + *at, 4);
+    *at += 4;
+    return 1;
+}
+
+/* The form before. Behind the entries may stand the number of chunks and the name of the text. */
+static llm_result llm__imatrix_dat(llm__imatrix *m, const char *path, const llm__file *f) {
+    int32_t n, len, calls, values;
+    size_t at = 0;
+    if (!llm__imatrix_number(f, &at, &n) || n < 1 || n > 1 << 20) return llm__error(LLM_ERR_FORMAT, "%s: no importance matrix", path);
+    for (int32_t i = 0; i < n; i++) {
+        int ok = llm__imatrix_number(f, &at, &len) && len > 0 && (size_t)len <= f->size - at;
+        const llm__str name = {ok ? (const char *)f->data + at : NULL, ok ? (size_t)len : 0};
+        at += name.n;
+        ok = ok && llm__imatrix_number(f, &at, &calls) && llm__imatrix_number(f, &at, &values);
+        ok = ok && values > 0 && (size_t)values <= (f->size - at) / 4;
+        if (!ok || calls < 0)
+            return llm__error(LLM_ERR_FORMAT, "%s: an importance matrix that ends within its entry %d of %d", path, i + 1, n);
+        llm_result r = llm__imatrix_add(m, path, name, f->data + at, values, NULL, 1, calls ? (float)calls : 1);
+        if (r) return r;
+        at += (size_t)values * 4;
+    }
+    if (llm__imatrix_number(f, &at, &m->n_chunks)) m->n_chunks = LLM__MAX(m->n_chunks, 0);
+    return LLM_OK;
+}
+
+/* Reads a file of either form. The caller frees *m, after errors too. */
+static llm_result llm__imatrix_read(const char *path, llm__imatrix *m) {
+    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
+    llm_result r = llm__file_open(path, (size_t)1 << 36, 0, &f);
+    if (r) return r;
+    m->by_name.seed = llm__seed(m);
+    r = f.size >= 4 && !memcmp(f.data, "GGUF", 4) ? llm__imatrix_gguf(m, path, &f) : llm__imatrix_dat(m, path, &f);
+    if (!r && !m->n) r = llm__error(LLM_ERR_FORMAT, "%s: an importance matrix without entries", path);
+    return r;
+}
+
+/* Weights of the columns of matrix `which` of n_matrices of a tensor: (cols), positive. What was never met weighs as little as nothing, or
+ * where the whole matrix was not, as all others. LLM_ERR_FORMAT: the entry has another number of values than the tensor needs. */
+static llm_result llm__imatrix_weights(const char *path, const llm__imatrix_entry *e, int64_t which, int64_t n_matrices, int64_t cols,
+                                             float *out) {
+    const int one = e->n == cols; /* of all matrices together */
+    double sum = 0;
+    if (!one && e->n != n_matrices * cols)
+        return llm__bad(path, "entry", e->name, "%lld values, the model's tensor has %lld x %lld columns: made of another model?",
+                        (long long)e->n, (long long)n_matrices, (long long)cols);
+    const float *mean = e->mean + (one ? 0 : which * cols);
+    for (int64_t i = 0; i < cols; i++) sum += (double)mean[i];
+    const float least = (float)(sum / (double)cols * 1e-6);
+    for (int64_t i = 0; i < cols; i++) out[i] = sum > 0 ? LLM__MAX(mean[i], LLM__MAX(least, 1e-30f)) : 1;
+    return LLM_OK;
+}
+
+/* ============================================================================
  * >>quantize   A GGUF file of smaller weights.
  * ============================================================================ */
 
 /* ---- The file ---- Its keys are the source's, byte for byte, but for the two that say how it is quantised, and those about parts.
  * Tensors go in the order of their layers. Rows are made some at a time, by all threads, and written: memory holds no tensor whole. */
 
-enum { LLM__QUANTIZE_ALIGN = 32, LLM__QUANTIZE_CHUNK = 16 << 20, LLM__QUANTIZE_SOME = 8192 };
+enum { LLM__QUANTIZE_CHUNK = 16 << 20, LLM__QUANTIZE_SOME = 8192 };
 
 /* What is being written. */
 typedef struct llm__quantizing {
@@ -28041,7 +28416,9 @@ typedef struct llm__quantizing {
     int32_t *type;             /* (n) what each becomes */
     size_t n;
     const llm__mixture *mixture;
-    FILE *file;
+    llm__imatrix imatrix;
+    int64_t n_unweighted;
+    llm__output file;
     llm__pool *pool;
     uint8_t *out;      /* a chunk of rows as they are written */
     float *scratch;    /* (threads, widest) */
@@ -28051,25 +28428,34 @@ typedef struct llm__quantizing {
     const llm__tensor *tensor;
     int32_t to_type;
     int64_t row, rows;
+    const float *weights; /* (its matrices, columns); NULL: nothing is known of them */
     int bad;
     llm_result r;
 } llm__quantizing;
 
 static void llm__quantizing_close(llm__quantizing *q) {
-    if (q->file) fclose(q->file);
+    llm__output_close(&q->file);
     llm__pool_close(q->pool);
     LLM_FREE(q->order);
     LLM_FREE(q->type);
     LLM_FREE(q->out);
     LLM_FREE(q->scratch);
+    llm__imatrix_free(&q->imatrix);
     llm__source_close(&q->source);
 }
 
-/* n rows of a tensor, from `row` on, as another type to `to`. scratch: as many floats. 0: a value is not finite. */
-static int llm__quantize_rows(const llm__tensor *t, int32_t type, int64_t row, int64_t n, float *scratch, uint8_t *to) {
-    const int64_t cols = t->shape[t->n_dims - 1];
+/* n rows of a tensor, from `row` on, as another type to `to`. weights: of the columns of each of its matrices, or NULL. scratch: as many
+ * floats. 0: a value is not finite. */
+static int llm__quantize_rows(const llm__tensor *t, int32_t type, int64_t row, int64_t n, const float *weights, float *scratch,
+                              uint8_t *to) {
+    const int64_t cols = t->shape[t->n_dims - 1], each = t->n_dims > 1 ? t->shape[t->n_dims - 2] : 1, bytes = llm__row_bytes(type, cols);
     for (int64_t i = 0; i < n; i++) llm__tensor_values(t, row + i, cols, 0, cols, scratch + i * cols);
-    return llm__quantise(type, scratch, NULL, n, cols, to);
+    for (int64_t i = 0, some; i < n; i += some) {
+        some = LLM__MIN(n - i, each - (row + i) % each); /* of one matrix */
+        const float *w = weights ? weights + (row + i) / each * cols : NULL;
+        if (!llm__quantise(type, scratch + i * cols, w, some, cols, to + i * bytes)) return 0;
+    }
+    return 1;
 }
 
 /* A thread's share of the rows of a chunk. */
@@ -28081,26 +28467,16 @@ static void llm__quantize_part(void *arg, int pass, int part, int n_parts) {
     (void)pass;
     for (int64_t i = first; i < end; i += some) {
         const int64_t n = LLM__MIN(some, end - i);
-        if (!llm__quantize_rows(q->tensor, q->to_type, q->row + i, n, q->scratch + (size_t)part * q->widest, q->out + i * bytes))
+        if (!llm__quantize_rows(q->tensor, q->to_type, q->row + i, n, q->weights, q->scratch + (size_t)part * q->widest,
+                                q->out + i * bytes))
             __atomic_store_n(&q->bad, 1, __ATOMIC_RELAXED);
     }
 }
 
 /* Writes n bytes; the first failure stays. */
 static void llm__quantize_put(llm__quantizing *q, const void *p, size_t n) {
-    if (!q->r && n && fwrite(p, 1, n, q->file) != n) q->r = llm__error(LLM_ERR_IO, "%s: %s", q->to, strerror(errno));
-}
-
-static void llm__quantize_number(llm_text *t, uint64_t v, int bytes) {
-    for (int i = 0; i < bytes; i++, v >>= 8) {
-        const char c = (char)(v & 255);
-        llm_text_add(t, &c, 1);
-    }
-}
-
-static void llm__quantize_name(llm_text *t, llm__str name) {
-    llm__quantize_number(t, name.n, 8);
-    llm__add_str(t, name);
+    llm__output_put(&q->file, p, n);
+    if (!q->r) q->r = q->file.r;
 }
 
 /* A key as the source has it. Texts of an array follow each other with their lengths. */
@@ -28109,52 +28485,45 @@ static void llm__quantize_key(llm_text *t, const llm__gguf_kv *kv) {
     if (kv->type == LLM__GGUF_STR)
         for (uint64_t i = 0; i < kv->count; i++) llm__gguf_string(&end);
     else end += kv->count * (uint64_t)llm__gguf_size_of(kv->type);
-    llm__quantize_name(t, kv->key);
-    if (kv->is_array) llm__quantize_number(t, LLM__GGUF_ARRAY, 4);
-    llm__quantize_number(t, (uint64_t)kv->type, 4);
-    if (kv->is_array) llm__quantize_number(t, kv->count, 8);
+    llm__gguf_put_text(t, kv->key);
+    if (kv->is_array) llm__gguf_put_number(t, LLM__GGUF_ARRAY, 4);
+    llm__gguf_put_number(t, (uint64_t)kv->type, 4);
+    if (kv->is_array) llm__gguf_put_number(t, kv->count, 8);
     llm_text_add(t, (const char *)kv->data, (size_t)(end - kv->data));
+}
+
+/* How it was weighted, as llama-quantize says it. Returns the number of keys. */
+static uint64_t llm__quantize_imatrix_keys(const llm__quantizing *q, llm_text *keys) {
+    const llm__imatrix *m = &q->imatrix;
+    llm__gguf_put_str(keys, "quantize.imatrix.file", llm__lit(q->cfg->imatrix));
+    if (m->dataset.p) llm__gguf_put_str(keys, "quantize.imatrix.dataset", m->dataset);
+    llm__gguf_put_int(keys, "quantize.imatrix.entries_count", (int64_t)m->n);
+    if (m->n_chunks) llm__gguf_put_int(keys, "quantize.imatrix.chunks_count", m->n_chunks);
+    return 2 + (m->dataset.p != NULL) + (m->n_chunks != 0);
 }
 
 /* The head of the file: keys, then names, shapes, types and places of the tensors. */
 static llm_result llm__quantize_head(const llm__quantizing *q, llm_text *t) {
-    LLM__SCOPED(llm_text_free) llm_text keys = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text keys = LLM__ZERO, tensors = LLM__ZERO;
     const llm__gguf *g = q->source.gguf;
     uint64_t n = 2, at = 0;
     for (size_t i = 0; i < g->n_kv; i++) {
         const llm__str key = g->kv[i].key;
         if (llm__starts(key, llm__lit("split.")) || llm__str_eq(key, "general.alignment") || llm__str_eq(key, "general.file_type") ||
-            llm__str_eq(key, "general.quantization_version"))
+            llm__str_eq(key, "general.quantization_version") || (q->imatrix.n && llm__starts(key, llm__lit("quantize.imatrix."))))
             continue;
         llm__quantize_key(&keys, &g->kv[i]);
         n++;
     }
-    const struct {
-        const char *name;
-        int32_t value;
-    } own[] = {{"general.file_type", q->mixture->number}, {"general.quantization_version", 2}};
-    for (int i = 0; i < LLM__COUNT(own); i++) {
-        llm__quantize_name(&keys, llm__lit(own[i].name));
-        llm__quantize_number(&keys, LLM__GGUF_U32, 4);
-        llm__quantize_number(&keys, (uint64_t)own[i].value, 4);
-    }
-    llm_text_str(t, "GGUF");
-    llm__quantize_number(t, 3, 4);
-    llm__quantize_number(t, q->n, 8);
-    llm__quantize_number(t, n, 8);
-    llm__add_str(t, llm__text_str(&keys));
+    llm__gguf_put_int(&keys, "general.file_type", q->mixture->number);
+    llm__gguf_put_int(&keys, "general.quantization_version", 2);
+    if (q->imatrix.n) n += llm__quantize_imatrix_keys(q, &keys);
     for (size_t i = 0; i < q->n; i++) {
         const llm__tensor *x = q->order[i];
-        const int64_t values = x->shape[0] * x->shape[1] * x->shape[2] * x->shape[3];
-        llm__quantize_name(t, x->name);
-        llm__quantize_number(t, (uint64_t)x->n_dims, 4);
-        for (int d = x->n_dims - 1; d >= 0; d--) llm__quantize_number(t, (uint64_t)x->shape[d], 8);
-        llm__quantize_number(t, (uint64_t)q->type[i], 4);
-        llm__quantize_number(t, at, 8);
-        at += (uint64_t)(llm__row_bytes(q->type[i], values) + LLM__QUANTIZE_ALIGN - 1) / LLM__QUANTIZE_ALIGN * LLM__QUANTIZE_ALIGN;
+        llm__gguf_put_tensor(&tensors, x->name, x->n_dims, x->shape, q->type[i], &at);
     }
-    while (!t->failed && t->len % LLM__QUANTIZE_ALIGN) llm__quantize_number(t, 0, 1);
-    return t->failed || keys.failed ? llm__nomem() : LLM_OK;
+    llm__gguf_put_head(t, &keys, n, &tensors, q->n);
+    return t->failed || keys.failed || tensors.failed ? llm__nomem() : LLM_OK;
 }
 
 /* Tells how far it is. */
@@ -28164,13 +28533,48 @@ static void llm__quantize_tell(llm__quantizing *q) {
         q->r = llm__error(LLM_ERR_CANCELLED, "%s: quantizing was cancelled", q->to);
 }
 
+/* The weights of a tensor's columns, to be freed; NULL: none are known, or the type has no choice. */
+static void llm__quantize_weights(llm__quantizing *q, const llm__tensor *t, int32_t type, float **out) {
+    const llm__imatrix_entry *e = q->imatrix.n ? llm__imatrix_find(&q->imatrix, t->name.p) : NULL;
+    const int64_t cols = t->shape[t->n_dims - 1], n = t->n_dims > 2 ? t->shape[0] : 1;
+    if (!e || q->r || llm__type_block(type) == 1) return;
+    *out = LLM__NEW(float, n *cols);
+    if (!*out) q->r = llm__nomem();
+    for (int64_t i = 0; i < n && !q->r; i++) q->r = llm__imatrix_weights(q->cfg->imatrix, e, i, n, cols, *out + i * cols);
+}
+
+/* Reads the importance matrix and holds it against the model: entries of other sizes, or none that fits, are another model's. */
+static llm_result llm__quantize_importance(llm__quantizing *q) {
+    int64_t found = 0;
+    llm_result r = llm__imatrix_read(q->cfg->imatrix, &q->imatrix);
+    for (size_t i = 0; i < q->n && !r; i++) {
+        const llm__tensor *t = q->order[i];
+        const llm__imatrix_entry *e = llm__imatrix_find(&q->imatrix, t->name.p);
+        LLM__SCOPED(llm__drop) float *weights = NULL;
+        if (q->type[i] == t->type || llm__type_block(q->type[i]) == 1) continue;
+        found += e != NULL;
+        q->n_unweighted += !e && llm__mixing_layer(t->name.p) >= 0;
+        const int64_t cols = t->shape[t->n_dims - 1], n = t->n_dims > 2 ? t->shape[0] : 1;
+        weights = e ? LLM__NEW(float, cols) : NULL;
+        if (e && !weights) r = llm__nomem();
+        if (weights) r = llm__imatrix_weights(q->cfg->imatrix, e, 0, n, cols, weights);
+    }
+    if (!r && !found)
+        r = llm__error(LLM_ERR_FORMAT, "%s: none of its %zu entries is of a tensor that is quantised here: made of another model?",
+                       q->cfg->imatrix, q->imatrix.n);
+    return r;
+}
+
 /* The data of one tensor. What has been read of the source is given back, so that memory does not fill with the file. */
 static void llm__quantize_tensor(llm__quantizing *q, const llm__tensor *t, int32_t type) {
-    static const uint8_t zeros[LLM__QUANTIZE_ALIGN] = {0};
+    static const uint8_t zeros[LLM__GGUF_ALIGN] = {0};
     const int64_t cols = t->shape[LLM__MAX(t->n_dims, 1) - 1],
                   rows = cols ? t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3] / cols : 0;
     const int64_t from = llm__row_bytes(t->type, cols), bytes = llm__row_bytes(type, cols),
                   most = LLM__MAX(1, LLM__QUANTIZE_CHUNK / LLM__MAX(bytes, 1));
+    LLM__SCOPED(llm__drop) float *weights = NULL;
+    if (type != t->type) llm__quantize_weights(q, t, type, &weights);
+    q->weights = weights;
     for (int64_t row = 0, n; row < rows && !q->r; row += n) {
         n = LLM__MIN(most, rows - row);
         if (type == t->type) {
@@ -28186,7 +28590,7 @@ static void llm__quantize_tensor(llm__quantizing *q, const llm__tensor *t, int32
         q->done += n * from;
         llm__quantize_tell(q);
     }
-    llm__quantize_put(q, zeros, (size_t)((LLM__QUANTIZE_ALIGN - rows * bytes % LLM__QUANTIZE_ALIGN) % LLM__QUANTIZE_ALIGN));
+    llm__quantize_put(q, zeros, (size_t)((LLM__GGUF_ALIGN - rows * bytes % LLM__GGUF_ALIGN) % LLM__GGUF_ALIGN));
 }
 
 /* By layer, then by name. */
@@ -28216,6 +28620,7 @@ static llm_result llm__quantize_plan(llm__quantizing *q, llm__quantize_sums *inf
     llm__mixing_open(q->mixture, q->source.gguf, t, &mix);
     mix.pure = q->cfg->pure;
     mix.keep_output = q->cfg->keep_output;
+    mix.importance = q->cfg->imatrix != NULL;
     llm_result r = llm__quantize_type(q->cfg->output_type, "output_type", &mix.output);
     if (!r) r = llm__quantize_type(q->cfg->embedding_type, "embedding_type", &mix.embedding);
     q->n = t->n;
@@ -28247,6 +28652,7 @@ static llm_result llm__quantize_plan(llm__quantizing *q, llm__quantize_sums *inf
         row = LLM__MAX(row, llm__row_bytes(q->type[i], cols));
     }
     q->all = info->bytes_before;
+    if (!r && q->cfg->imatrix) r = llm__quantize_importance(q);
     if (r) return r;
     q->scratch = LLM__NEW(float, q->widest *(size_t)q->pool->n);
     q->out = LLM__NEW(uint8_t, row);
@@ -28254,7 +28660,8 @@ static llm_result llm__quantize_plan(llm__quantizing *q, llm__quantize_sums *inf
 }
 
 /* The file that was written says what it should. */
-static llm_result llm__quantize_check(const llm__quantizing *q, const char *part) {
+static llm_result llm__quantize_check(const llm__quantizing *q) {
+    const char *part = q->file.part.data;
     LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
     LLM__SCOPED(llm__gguf_free) llm__gguf keys = LLM__ZERO;
     LLM__SCOPED(llm__tensors_free) llm__tensors tensors = LLM__ZERO;
@@ -28268,22 +28675,20 @@ static llm_result llm__quantize_check(const llm__quantizing *q, const char *part
     return r;
 }
 
-/* Writes the whole file under its first name. */
-static llm_result llm__quantize_write(llm__quantizing *q, const char *part) {
+/* Writes the whole file. */
+static llm_result llm__quantize_write(llm__quantizing *q) {
     LLM__SCOPED(llm_text_free) llm_text head = LLM__ZERO;
     q->r = llm__quantize_head(q, &head);
     if (q->r) return q->r;
-    q->file = fopen(part, "wb");
-    if (!q->file) return llm__error(LLM_ERR_IO, "%s: %s", part, strerror(errno));
+    q->r = llm__output_open(&q->file, q->to);
+    if (q->r) return q->r;
     llm__quantize_tell(q);
     llm__quantize_put(q, head.data, head.len);
     for (size_t i = 0; i < q->n && !q->r; i++) llm__quantize_tensor(q, q->order[i], q->type[i]);
-    if (!q->r && (fflush(q->file) || fsync(fileno(q->file)))) q->r = llm__error(LLM_ERR_IO, "%s: %s", q->to, strerror(errno));
-    if (fclose(q->file) && !q->r) q->r = llm__error(LLM_ERR_IO, "%s: %s", q->to, strerror(errno));
-    q->file = NULL;
+    if (!q->r) q->r = llm__output_flush(&q->file);
     if (!q->r) q->r = llm__source_whole(&q->source);
-    if (!q->r) q->r = llm__quantize_check(q, part);
-    return q->r;
+    if (!q->r) q->r = llm__quantize_check(q);
+    return q->r ? q->r : llm__output_done(&q->file);
 }
 
 /* The source: a GGUF file, of split ones the first. */
@@ -28302,7 +28707,6 @@ static llm_result llm__quantize_open(llm__quantizing *q, const char *path) {
 LLM_API llm_result llm_quantize(const char *path, const char *to, const llm_quantize_config *cfg, llm_text *report) {
     static const llm_quantize_config usual = LLM__ZERO;
     LLM__SCOPED(llm__quantizing_close) llm__quantizing q = LLM__ZERO;
-    LLM__SCOPED(llm_text_free) llm_text part = LLM__ZERO;
     llm__quantize_sums sums = LLM__ZERO;
     q.cfg = cfg ? cfg : &usual;
     q.to = to;
@@ -28311,19 +28715,14 @@ LLM_API llm_result llm_quantize(const char *path, const char *to, const llm_quan
     if (!q.mixture) return llm__error(LLM_ERR_ARG, "type: %.40s, one of %s expected", q.cfg->type, llm__mixture_names());
     if (llm__path_kind_of(to) == LLM__PATH_DIR) return llm__error(LLM_ERR_ARG, "%s: a folder, the name of a new file expected", to);
     if (llm__path_same(path, to)) return llm__error(LLM_ERR_ARG, "%s: the model itself, the name of a new file expected", to);
-    llm_text_format(&part, "%s.part", to);
-    if (part.failed) return llm__nomem();
     llm_result r = llm__quantize_open(&q, path);
     if (!r) r = llm__quantize_plan(&q, &sums);
-    if (r) return r;
-    r = llm__quantize_write(&q, part.data);
-    if (!r && rename(part.data, to)) r = llm__error(LLM_ERR_IO, "%s: %s", to, strerror(errno));
-    if (r) remove(part.data);
+    if (!r) r = llm__quantize_write(&q);
     if (r || !report) return r;
     llm_text_format(report, "{'type': %q, 'n_params': %l, 'bytes_before': %l, 'bytes_after': %l, 'bits_per_weight': %f, ", q.mixture->name,
                     sums.n_params, sums.bytes_before, sums.bytes_after,
                     sums.n_params ? 8 * (double)sums.bytes_after / (double)sums.n_params : 0);
-    llm_text_format(report, "'n_tensors': %l, 'n_changed': %l}", (int64_t)q.n, sums.n_changed);
+    llm_text_format(report, "'n_tensors': %l, 'n_changed': %l, 'n_unweighted': %l}", (int64_t)q.n, sums.n_changed, q.n_unweighted);
     return report->failed ? llm__nomem() : LLM_OK;
 }
 
@@ -39534,12 +39933,14 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.given_cols = e->p.model->vision ? e->p.model->arch.hidden * (1 + e->p.model->arch.n_deepstack) : 0;
     b.trace = c->trace;
     b.trace_user = c->trace_user;
+    b.trace_inputs = c->trace_inputs != 0;
     if (c->trace && !e->p.dry) e->backend = llm__trace_backend();
     llm_result r = llm__engine_graphs(e, c->cuda_graph_sizes, &b);
     if (!r) r = e->backend->open(&b, &e->ctx);
     if (r) return r;
     n.n_loras = e->p.n_loras;
     n.max_lora_rank = c->max_lora_rank;
+    n.whole = c->trace && c->trace_inputs;
     n.rounded_kv = e->kv_type >= LLM_KV_FP8_E4M3;
     n.model = e->p.model;
     n.backend = e->backend;
@@ -40701,6 +41102,352 @@ LLM_API int32_t llm_sample_steps(const float *logits, int32_t n, const llm_sampl
     r.s = &own;
     r.history = &h;
     return llm__plain_sample(logits, n, &r, (uint64_t)seed, n_ids - n_prompt, fn, user);
+}
+
+/* ============================================================================
+ * >>calibrate   What the linear layers of a model are fed with while it reads a text.
+ * ============================================================================
+ * Methods that quantise better than by rounding want to know it: how large each column of a layer's input is (llama.cpp's importance
+ * matrix, AWQ, SmoothQuant), or how the columns go together (GPTQ's X^T X). The text goes through the engine's own forward pass, some
+ * hundred tokens at a time on all threads, and for each linear layer a function is told the rows that it multiplies: in float32, before
+ * anything is rounded. Of a mixture that is expert by expert, the rows that were routed to it. An engine that does not calibrate has
+ * nothing of this: it is the table of >>trace with trace_inputs.
+ *
+ * An input comes with the tensors of the file that multiply it: q, k and v have one input, gate and up another. Where the file has one
+ * tensor for all experts it is told for each expert; where each has its own, with that one.
+ *
+ *     llm__calibration_config c = {.model = m, .ids = ids.data, .n = ids.len, .chunk = 512, .fn = add, .user = &sums};
+ *     r = llm__calibrate(&c);      // add(&sums, fed) for every linear layer of every chunk, in the order of the layers */
+
+enum { LLM__FED_MOST = 4 }; /* tensors that one input is for */
+
+/* The input of a linear layer, of some tokens. */
+typedef struct llm__fed {
+    const llm__tensor *tensor[LLM__FED_MOST]; /* (n_tensors) what multiplies it */
+    int32_t n_tensors;
+    int32_t expert, n_experts; /* which of the matrices in each of these tensors; one matrix: 0 of 1 */
+    int32_t experts_own;       /* 1: the layer is an expert's: not all tokens come to it */
+    int32_t layer;             /* -1: the output layer's */
+    int32_t rows, cols;
+    const float *x; /* row r at x + r * stride; gone afterwards */
+    int64_t stride;
+    void (*parallel)(void *threads, void (*fn)(void *arg, int i), void *arg, int n); /* fn(arg, i) for i in [0, n), on all threads */
+    void *threads;
+} llm__fed;
+
+/* What it returns other than LLM_OK ends the work. */
+typedef llm_result (*llm__fed_fn)(void *user, const llm__fed *fed);
+
+typedef struct llm__calibration_config {
+    const llm_model *model;
+    int32_t n_threads; /* 0: all cores */
+    const int32_t *ids;
+    int64_t n;     /* tokens in all; what is left of the last chunk is not used */
+    int32_t chunk; /* tokens that see each other; each chunk begins anew */
+    llm__fed_fn fn;
+    void *user;
+    llm_progress_fn progress;
+    void *progress_user;
+    const char *doing; /* what progress is told */
+} llm__calibration_config;
+
+/* While a text is read. */
+typedef struct llm__calibrating {
+    const llm__calibration_config *cfg;
+    llm_engine *engine;
+    const llm__tensor **by_address; /* (n) */
+    size_t n;
+    llm_result r; /* the first failure, its sentence in `why` */
+    char why[512];
+} llm__calibrating;
+
+static void llm__calibrating_close(llm__calibrating *c) {
+    llm_engine_close(c->engine);
+    LLM_FREE((void *)c->by_address);
+}
+
+/* Where a tensor lies: what segments of it point to, or into. */
+static uintptr_t llm__fed_address(const llm__tensor *t) { return t->parts ? (uintptr_t)t->parts : (uintptr_t)t->data; }
+
+static int llm__fed_order(const void *a, const void *b) {
+    const uintptr_t x = llm__fed_address(*(const llm__tensor *const *)a), y = llm__fed_address(*(const llm__tensor *const *)b);
+    return (x > y) - (x < y);
+}
+
+/* The tensor that holds an address; NULL: none does. */
+static const llm__tensor *llm__fed_tensor(const llm__calibrating *c, const void *at) {
+    size_t low = 0, high = c->n;
+    while (low < high) {
+        const size_t mid = (low + high) / 2;
+        if (llm__fed_address(c->by_address[mid]) <= (uintptr_t)at) low = mid + 1;
+        else high = mid;
+    }
+    const llm__tensor *t = low ? c->by_address[low - 1] : NULL;
+    if (t && t->parts) return at == t->parts ? t : NULL;
+    return t && (uintptr_t)at < (uintptr_t)t->data + (uintptr_t)t->bytes ? t : NULL;
+}
+
+/* The tensors that a weight, or expert e of it (-1: it is of none), was made of. 0: one of its segments is in none. */
+static int llm__fed_tensors(const llm__calibrating *c, const llm_weight *w, int32_t e, llm__fed *fed) {
+    const int64_t each = w->rows / w->n_groups, first = e < 0 ? 0 : e * each, end = e < 0 ? w->rows : first + each;
+    fed->n_tensors = 0;
+    for (int i = llm__weight_segment(w, first); i < w->n_segments && w->first_row[i] < end; i++) {
+        const llm__tensor *t = llm__fed_tensor(c, w->segment[i].data);
+        int known = 0;
+        if (!t) return 0;
+        if (w->role == LLM_ROLE_MLA_UP && w->segment[i].transposed) continue; /* its columns are of queries */
+        for (int k = 0; k < fed->n_tensors; k++) known |= fed->tensor[k] == t;
+        if (!known && fed->n_tensors < LLM__FED_MOST) fed->tensor[fed->n_tensors++] = t;
+    }
+    return 1;
+}
+
+static void llm__fed_parallel(void *threads, void (*fn)(void *arg, int i), void *arg, int n) {
+    llm_engine *e = (llm_engine *)threads;
+    e->backend->parallel(e->ctx, fn, arg, n);
+}
+
+/* llm_engine_config.trace. A matrix for each head (values of latent attention in GGUF) has the same input for all. */
+static void llm__calibrate_input(void *user, const llm_trace *t) {
+    llm__calibrating *c = (llm__calibrating *)user;
+    const llm_weight *w = (const llm_weight *)t->multiplied;
+    llm__fed fed = LLM__ZERO;
+    if (c->r || !w) return;
+    if (!llm__fed_tensors(c, w, t->head, &fed)) {
+        c->r = LLM_ERR_UNSUPPORTED;
+        snprintf(c->why, sizeof c->why, "%s: %s is quantised as folders are: calibration wants a model in F32, F16 or BF16, or a GGUF file",
+                 c->cfg->model->path, t->weight ? t->weight : "a weight");
+        return;
+    }
+    if (!fed.n_tensors) return;
+    const llm__tensor *first = fed.tensor[0];
+    fed.n_experts = first->n_dims > 2 ? (int32_t)first->shape[0] : 1;
+    fed.experts_own = t->head >= 0;
+    fed.layer = t->layer;
+    fed.rows = t->rows, fed.cols = t->cols;
+    fed.x = t->values, fed.stride = t->stride;
+    fed.parallel = llm__fed_parallel, fed.threads = c->engine;
+    const int heads = t->head < 0 ? fed.n_experts : 1;
+    for (int h = 0; h < heads && !c->r; h++) {
+        fed.expert = t->head < 0 ? h : fed.n_experts > 1 ? t->head : 0;
+        c->r = c->cfg->fn(c->cfg->user, &fed);
+        if (c->r) snprintf(c->why, sizeof c->why, "%s", llm_last_error());
+    }
+}
+
+/* An engine for chunks of one sequence, and the tensors in the order of their places. */
+static llm_result llm__calibrate_open(llm__calibrating *c) {
+    const llm__calibration_config *cfg = c->cfg;
+    const llm__tensors *t = &cfg->model->source.tensors;
+    llm_engine_config e = LLM__ZERO;
+    c->by_address = LLM__NEW(const llm__tensor *, t->n + 1);
+    if (!c->by_address) return llm__nomem();
+    for (size_t i = 0; i < t->n; i++) c->by_address[i] = &t->item[i];
+    c->n = t->n;
+    qsort((void *)c->by_address, c->n, sizeof *c->by_address, llm__fed_order);
+    e.n_threads = cfg->n_threads;
+    e.max_model_len = cfg->chunk;
+    e.max_num_batched_tokens = LLM__MIN(cfg->chunk, 512);
+    e.disable_prefix_caching = 1;
+    e.device = "cpu";
+    e.trace = llm__calibrate_input;
+    e.trace_user = c;
+    e.trace_inputs = 1;
+    return llm_engine_open(cfg->model, &e, &c->engine);
+}
+
+/* Opens an engine, reads all chunks, closes it. LLM_ERR_UNSUPPORTED: the weights are quantised in a way of folders, so no tensor is what is
+ * multiplied. */
+static llm_result llm__calibrate(const llm__calibration_config *cfg) {
+    LLM__SCOPED(llm__calibrating_close) llm__calibrating c = LLM__ZERO;
+    float none = 0;
+    c.cfg = cfg;
+    if (cfg->chunk < 1 || cfg->n < cfg->chunk)
+        return llm__error(LLM_ERR_ARG, "calibration: a text of %d tokens or more expected", cfg->chunk);
+    const int64_t chunks = cfg->n / cfg->chunk;
+    llm_result r = llm__calibrate_open(&c);
+    for (int64_t i = 0; i < chunks && !r; i++) {
+        if (cfg->progress && cfg->progress(cfg->progress_user, cfg->doing, (double)i / (double)chunks))
+            return llm__error(LLM_ERR_CANCELLED, "%s was cancelled", cfg->doing);
+        r = llm_forward(c.engine, 0, 0, cfg->ids + i * cfg->chunk, cfg->chunk, &none, 0);
+        if (c.r) r = llm__error(c.r, "%s", c.why);
+    }
+    if (!r && cfg->progress) cfg->progress(cfg->progress_user, cfg->doing, 1);
+    return r;
+}
+
+/* Tokens of a text in chunks of *chunk (0: 512), as llama.cpp cuts them: every chunk begins with BOS in the place of its first token, if
+ * texts of the model do. At most n_chunks of them (0: all). A text shorter than a chunk is one. *chunk becomes what a chunk has. */
+static llm_result llm__calibration_ids(const llm_model *model, const char *text, size_t len, int32_t n_chunks, int32_t *chunk,
+                                             llm_tokens *out) {
+    LLM__SCOPED(llm_tokens_free) llm_tokens bare = LLM__ZERO;
+    const int32_t bos = llm_model_get_info(model)->bos_id, most = llm_model_get_info(model)->max_model_len;
+    if (*chunk < 1) *chunk = 512;
+    if (most > 0) *chunk = LLM__MIN(*chunk, most);
+    llm_result r = llm_tokenize(model, text, len, LLM_TOK_ADD_SPECIAL, out);
+    if (!r) r = llm_tokenize(model, "a", 1, LLM_TOK_ADD_SPECIAL, &bare);
+    if (r) return r;
+    if (!out->len) return llm__error(LLM_ERR_ARG, "calibration: the text is empty");
+    *chunk = (int32_t)LLM__MIN((size_t)*chunk, out->len);
+    size_t n = out->len / (size_t)*chunk;
+    if (n_chunks > 0) n = LLM__MIN(n, (size_t)n_chunks);
+    out->len = n * (size_t)*chunk;
+    for (size_t i = 0; i < n && bos >= 0 && bare.len && bare.data[0] == bos; i++) out->data[i * (size_t)*chunk] = bos;
+    return LLM_OK;
+}
+
+/* ============================================================================
+ * >>importance   Makes importance matrices.
+ * ============================================================================
+ * A text is read (>>calibrate), and the squares of what comes to each column of each matrix are added up; the file is that of >>imatrix. */
+
+/* The sums of one tensor, or of those that share its input. */
+typedef struct llm__squares {
+    const llm__tensor *tensor[LLM__FED_MOST];
+    int32_t n_tensors, n_matrices, n_counts;
+    int64_t cols;
+    double *sum, *count; /* (n_matrices, cols), (n_counts) */
+} llm__squares;
+
+typedef struct llm__importance {
+    const llm_model *model;
+    llm__squares *of; /* (n) by the number of the first tensor in the file */
+    size_t n;
+} llm__importance;
+
+static void llm__importance_free(llm__importance *m) {
+    for (size_t i = 0; i < m->n && m->of; i++) {
+        LLM_FREE(m->of[i].sum);
+        LLM_FREE(m->of[i].count);
+    }
+    LLM_FREE(m->of);
+}
+
+enum { LLM__SQUARE_COLS = 256 };
+
+/* What threads share: each takes some columns. */
+typedef struct llm__squaring {
+    const llm__fed *fed;
+    double *sum;
+} llm__squaring;
+
+static void llm__square_columns(void *arg, int part) {
+    const llm__squaring *s = (const llm__squaring *)arg;
+    const int32_t from = part * LLM__SQUARE_COLS, to = LLM__MIN(from + LLM__SQUARE_COLS, s->fed->cols);
+    for (int32_t r = 0; r < s->fed->rows; r++) {
+        const float *x = s->fed->x + r * s->fed->stride;
+        for (int32_t c = from; c < to; c++) s->sum[c] += (double)(x[c] * x[c]);
+    }
+}
+
+/* llm__fed_fn */
+static llm_result llm__importance_add(void *user, const llm__fed *fed) {
+    llm__importance *m = (llm__importance *)user;
+    llm__squares *s = &m->of[fed->tensor[0] - m->model->source.tensors.item];
+    if (fed->layer < 0) return LLM_OK; /* llama.cpp has none of the output layer either */
+    if (!s->sum) {
+        memcpy((void *)s->tensor, (const void *)fed->tensor, sizeof s->tensor);
+        s->n_tensors = fed->n_tensors;
+        s->n_matrices = fed->n_experts;
+        s->n_counts = fed->experts_own ? fed->n_experts : 1;
+        s->cols = fed->cols;
+        s->sum = LLM__NEW(double, s->n_matrices * s->cols);
+        s->count = LLM__NEW(double, s->n_counts);
+        if (!s->sum || !s->count) return llm__nomem();
+    }
+    llm__squaring job = {fed, s->sum + fed->expert * s->cols};
+    fed->parallel(fed->threads, llm__square_columns, &job, (fed->cols + LLM__SQUARE_COLS - 1) / LLM__SQUARE_COLS);
+    if (fed->experts_own || !fed->expert) s->count[fed->experts_own ? fed->expert : 0] += fed->rows;
+    double all = 0;
+    for (int32_t c = 0; c < fed->cols; c++) all += job.sum[c];
+    return all < 1e37 ? LLM_OK : llm__bad(m->model->path, "tensor", fed->tensor[0]->name, "what it is multiplied with is not finite");
+}
+
+/* Numbers as the file has them. */
+static void llm__importance_put(llm__output *o, const double *x, int64_t n) {
+    static const char zeros[LLM__GGUF_ALIGN] = {0};
+    for (int64_t i = 0; i < n; i++) {
+        const float v = (float)x[i];
+        llm__output_put(o, &v, 4);
+    }
+    llm__output_put(o, zeros, (size_t)(-n * 4 & (LLM__GGUF_ALIGN - 1)));
+}
+
+/* The entries of one tensor in the file's head. */
+static void llm__importance_entry(const llm__squares *s, const llm__tensor *t, llm_text *tensors, uint64_t *at) {
+    LLM__SCOPED(llm_text_free) llm_text name = LLM__ZERO;
+    const int64_t sums[2] = {s->n_counts, s->n_matrices / s->n_counts * s->cols}, counts[2] = {s->n_counts, 1};
+    llm_text_format(&name, "%s.in_sum2", t->name.p);
+    llm__gguf_put_tensor(tensors, llm__text_str(&name), 2, sums, LLM_TYPE_F32, at);
+    name.len = 0;
+    llm_text_format(&name, "%s.counts", t->name.p);
+    llm__gguf_put_tensor(tensors, llm__text_str(&name), 2, counts, LLM_TYPE_F32, at);
+    if (name.failed) tensors->failed = 1;
+}
+
+/* Writes the file. */
+static llm_result llm__importance_write(const llm__importance *m, const char *to, const char *dataset, int64_t chunks, int32_t chunk) {
+    LLM__SCOPED(llm_text_free) llm_text keys = LLM__ZERO, tensors = LLM__ZERO, head = LLM__ZERO;
+    LLM__SCOPED(llm__output_close) llm__output o = LLM__ZERO;
+    uint64_t at = 0, n = 0;
+    llm__gguf_put_str(&keys, "general.type", llm__lit("imatrix"));
+    llm__gguf_put_array(&keys, "imatrix.datasets", LLM__GGUF_STR, 1);
+    llm__gguf_put_text(&keys, llm__lit(dataset));
+    llm__gguf_put_int(&keys, "imatrix.chunk_count", chunks);
+    llm__gguf_put_int(&keys, "imatrix.chunk_size", chunk);
+    for (size_t i = 0; i < m->n; i++)
+        for (int k = 0; k < m->of[i].n_tensors; k++, n += 2) llm__importance_entry(&m->of[i], m->of[i].tensor[k], &tensors, &at);
+    llm__gguf_put_head(&head, &keys, 4, &tensors, n);
+    if (head.failed || keys.failed || tensors.failed) return llm__nomem();
+    llm_result r = llm__output_open(&o, to);
+    if (r) return r;
+    llm__output_put(&o, head.data, head.len);
+    for (size_t i = 0; i < m->n; i++)
+        for (int k = 0; k < m->of[i].n_tensors; k++) {
+            llm__importance_put(&o, m->of[i].sum, m->of[i].n_matrices * m->of[i].cols);
+            llm__importance_put(&o, m->of[i].count, m->of[i].n_counts);
+        }
+    return llm__output_done(&o);
+}
+
+/* What was made, and experts to which no token came. */
+static llm_result llm__importance_report(const llm__importance *m, const llm__calibration_config *c, llm_text *report) {
+    int64_t n = 0, unmet = 0;
+    for (size_t i = 0; i < m->n; i++) {
+        n += m->of[i].n_tensors;
+        for (int k = 0; k < m->of[i].n_counts && m->of[i].n_tensors; k++) unmet += m->of[i].n_tensors * (m->of[i].count[k] <= 0);
+    }
+    if (!report) return LLM_OK;
+    llm_text_format(report, "{'n_entries': %l, 'n_tokens': %l, 'n_chunks': %l, 'chunk': %d, 'n_unmet': %l}", n, c->n, c->n / c->chunk,
+                    (int)c->chunk, unmet);
+    return report->failed ? llm__nomem() : LLM_OK;
+}
+
+LLM_API llm_result llm_imatrix(const llm_model *model, const char *text, size_t len, const char *to, const llm_quantize_config *cfg,
+                               llm_text *report) {
+    LLM__SCOPED(llm__importance_free) llm__importance m = LLM__ZERO;
+    LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
+    llm__calibration_config c = LLM__ZERO;
+    if (!to || !*to) return llm__error(LLM_ERR_ARG, "imatrix: the name of a new file expected");
+    if (!model->arch.n_layers || model->dummy) return llm__error(LLM_ERR_ARG, "imatrix: a model with weights expected");
+    if (llm__path_kind_of(to) == LLM__PATH_DIR) return llm__error(LLM_ERR_ARG, "%s: a folder, the name of a new file expected", to);
+    if (llm__path_same(model->path, to)) return llm__error(LLM_ERR_ARG, "%s: the model itself, the name of a new file expected", to);
+    c.model = model;
+    c.chunk = cfg ? cfg->calibration_tokens : 0;
+    llm_result r = llm__calibration_ids(model, text, len, cfg ? cfg->calibration_chunks : 0, &c.chunk, &ids);
+    if (r) return r;
+    m.model = model;
+    m.n = model->source.tensors.n;
+    m.of = LLM__NEW(llm__squares, m.n + 1);
+    if (!m.of) return llm__nomem();
+    c.n_threads = cfg ? cfg->n_threads : 0;
+    c.ids = ids.data, c.n = (int64_t)ids.len;
+    c.fn = llm__importance_add, c.user = &m;
+    c.progress = cfg ? cfg->progress : NULL, c.progress_user = cfg ? cfg->progress_user : NULL;
+    c.doing = "reading the text";
+    r = llm__calibrate(&c);
+    if (!r) r = llm__importance_write(&m, to, cfg && cfg->calibration_name ? cfg->calibration_name : "text", c.n / c.chunk, c.chunk);
+    return r ? r : llm__importance_report(&m, &c, report);
 }
 
 /* ============================================================================
@@ -48319,6 +49066,13 @@ LLM_API llm_result llm_quantize_sized(const llm_sizes *sizes, const char *path, 
     llm_quantize_config own;
     llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_quantize_config, cfg, &own) : LLM_OK;
     return r ? r : llm_quantize(path, to, cfg ? &own : NULL, report);
+}
+
+LLM_API llm_result llm_imatrix_sized(const llm_sizes *sizes, const llm_model *model, const char *text, size_t len, const char *to,
+                                     const llm_quantize_config *cfg, llm_text *report) {
+    llm_quantize_config own;
+    llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_quantize_config, cfg, &own) : LLM_OK;
+    return r ? r : llm_imatrix(model, text, len, to, cfg ? &own : NULL, report);
 }
 
 LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *media, llm_media_info *out) {

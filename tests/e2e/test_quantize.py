@@ -52,6 +52,40 @@ def types():
     for x in left(): os.remove(f"{TMP}/{x}")
 
 
+def imatrix():
+    """An importance matrix of a text makes Q4_0 say more nearly what the model says; files that are none, or another model's, are refused."""
+    text, out, made = f"{TMP}/text.txt", f"{TMP}/im.gguf", f"{TMP}/q4.gguf"
+    open(text, "w").write(open("README.md").read()[:12000])
+    p = subprocess.run([CLI, "imatrix", "-m", MODEL, "-f", text, "-o", out, "--chunks", "6", "--chunk-size", "128", "--json"], capture_output=True, text=True, timeout=300)
+    if not check("made", p.returncode == 0 and not p.stderr and json.loads(p.stdout) == {"n_entries": 210, "n_tokens": 768, "n_chunks": 6, "chunk": 128, "n_unmet": 0}, (p.stdout, p.stderr)): return
+    p = run(MODEL, made, "q4_0", "--allow-requantize", "--json")
+    plain = perplexity(made)
+    p = run(MODEL, made, "q4_0", "--allow-requantize", "--json", "--imatrix", out)
+    check("used", p.returncode == 0 and not p.stderr and json.loads(p.stdout)["n_unweighted"] == 0, p.stderr)
+    got = perplexity(made)
+    check("it helps", not isinstance(got, str) and got < plain, (plain, got))
+    check("the file says so", b"quantize.imatrix.file" in open(made, "rb").read(4000000))
+    data = open(out, "rb").read()
+    for name, bytes_, words in (("cut", data[:len(data) // 2], "im2.gguf"), ("another model's", data.replace(b"blk.", b"bck."), "made of another model?"), ("a model", open(MODEL, "rb").read(), "general.type is not imatrix"), ("a text", b"hello there, all of you", "no importance matrix"),
+                                ("nothing", b"", "im2.gguf")):
+        open(f"{TMP}/im2.gguf", "wb").write(bytes_)
+        p = run(MODEL, f"{TMP}/x.gguf", "q4_0", "--allow-requantize", "--imatrix", f"{TMP}/im2.gguf")
+        check(f"refused: {name}", p.returncode == 1 and words in p.stderr and p.stderr.count("\n") == 1 and not os.path.exists(f"{TMP}/x.gguf"), p.stderr)
+    p = run(MODEL, f"{TMP}/x.gguf", "q4_0", "--allow-requantize", "--imatrix", f"{TMP}/none")
+    check("refused: nowhere", p.returncode == 1 and "none: no such file" in p.stderr, p.stderr)
+    for x in left(): os.remove(f"{TMP}/{x}")
+    for args, code, words in ((("-m", MODEL), 2, "-f TEXT"), (("-m", MODEL, "-f", f"{TMP}/none"), 1, "none"), (("-m", MODEL, "-p", "a", "-o", f"{TMP}/a/b"), 1, "b.part"), (("-m", MODEL, "-p", "a", "-o", TMP), 2, "a folder")):
+        p = subprocess.run([CLI, "imatrix", *args], capture_output=True, text=True, timeout=100)
+        check(f"refused: {words}", p.returncode == code and words in p.stderr and p.stderr.count("\n") <= 2 and left() == [], (p.returncode, p.stderr))
+    p = subprocess.run([CLI, "imatrix", "-m", MODEL, "-p", "a b c " * 50, "-o", out], capture_output=True, text=True, timeout=100, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10000, 10000)))
+    check("a disk that is full", p.returncode == 1 and "im.gguf" in p.stderr and left() == [], (p.stderr, left()))
+    p = subprocess.Popen([CLI, "imatrix", "-m", MODEL, "-f", "README.md", "-o", out, "--chunk-size", "64"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(1)
+    p.send_signal(signal.SIGINT)
+    p.communicate(timeout=60)
+    check("stopped", p.returncode == 130 and left() == [], (p.returncode, left()))
+
+
 def stopped():
     """Ctrl-C at any moment, a disk that is full, a folder that is not there: nothing under the name, and nothing else."""
     out = f"{TMP}/out.gguf"
@@ -84,6 +118,6 @@ def refused():
 
 
 try:
-    for part in sys.argv[1:] or ("types", "stopped", "refused"): globals()[part]()
+    for part in sys.argv[1:] or ("types", "imatrix", "stopped", "refused"): globals()[part]()
 finally: shutil.rmtree(TMP, ignore_errors=True)
 finish()
