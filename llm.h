@@ -42590,6 +42590,10 @@ LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char 
  *     CODES_GPTQ      qweight i32 [in b / 32, out] along the input, qzeros i32 [groups, out b / 32]       less one
  *                 along the output, scales f16 [groups, out], g_idx i32 [in]
  *
+ * Symmetric scales are the largest size / 7.5 of 4 bits (codes -8 to 7, as AutoGPTQ), / 127 of 8 bits (-127 to 127); with zero points
+ * (largest - smallest) / 15, of the true values, which need not lie about 0 (as AutoAWQ). Scales are rounded to what is stored before codes
+ * are chosen, so that a reader finds the nearest codes and not those of a scale that it does not have.
+ *
  * Sources: compressed-tensors (compressors/pack_quantized), AutoAWQ (WQLinear_GEMM), AutoGPTQ and GPTQModel (pack). */
 
 typedef enum llm__code_layout { LLM__CODES_PACK = 1, LLM__CODES_INT8, LLM__CODES_AWQ4, LLM__CODES_GPTQ1 } llm__code_layout;
@@ -42814,7 +42818,11 @@ static void llm__code_pack(llm__code_layout layout, const llm__rounded *m, int k
  * ============================================================================
  * All tensors are told first (llm__out_add), so headers, shards and places are known before there is any data: each tensor is written to
  * its place when it is ready, and memory holds none of the others. One file, model.safetensors, or above 5 GB several with
- * model.safetensors.index.json, as the Hub has them. The files stand in a folder TO.part, which gets its name at the end. */
+ * model.safetensors.index.json, as the Hub has them. The files stand in a folder TO.part, which gets its name at the end.
+ *
+ * Files get their whole length at once, so a limit on the size of files is told in the first second and not in the last hour; so is a disk
+ * without room, by what it says is free. A disk that others fill meanwhile fails in the middle: then all that is flushed and in the state
+ * counts, and the next run writes the rest over it. That works since sizes depend on shapes alone, not on what is chosen. */
 
 typedef struct llm__out_tensor {
     const char *name;
@@ -42973,7 +42981,18 @@ static void llm__out_index(llm__out *o) {
  * ============================================================================
  * The linear layers of all decoder layers, experts and latent attention's too; not the embedding, the output layer, routers and the gate of
  * a shared expert, nor what packing cannot take (sizes that are no multiples of 32, all experts in one tensor). Matrices that read one
- * input belong together: their input is recorded once, and what is folded into the norm before them is the same for all. */
+ * input belong together: their input is recorded once, and what is folded into the norm before them is the same for all.
+ *
+ * Layouts by method, and who reads them:
+ *
+ *     weight_only_int8    compressed-tensors pack-quantized, W8A16    vLLM, transformers with compressed-tensors, llm.h
+ *     smooth_quant        compressed-tensors int-quantized, W8A8      the same
+ *     awq                 AutoAWQ gemm                                vLLM, transformers with AutoAWQ or GPTQModel, llm.h
+ *     gptq                GPTQ, zero points less one                  vLLM, transformers with GPTQModel, llm.h
+ *
+ * One group size holds for a folder, for its config has room for one: the largest of 128, 64 and 32 that divides the columns of all
+ * matrices, those that tensor parallelism cuts by columns on every rank. SmolLM2-135M, 576 wide, gets 64. What packing refuses is counted
+ * and told, never dropped. */
 
 /* What a matrix is multiplied with. */
 typedef enum llm__reads {
@@ -43260,7 +43279,15 @@ static void llm__qplan_close(llm__qplan *p) {
  * ============================================================================
  * Layer by layer: the matrices of a layer are expanded to f32, changed by the method (AWQ and SmoothQuant fold scales into them and into
  * the norms before them, GPTQ moves what rounding loses to columns that are still to come), rounded and written. So memory holds one layer
- * of f32 beside what is recorded of its inputs, and what is written of earlier layers is needed no more. */
+ * of f32 beside what is recorded of its inputs, and what is written of earlier layers is needed no more.
+ *
+ * In bytes, for a dense layer of n weights that reads inputs of d and f columns: 4 n for f32, n for codes, 4 (3 d d + f f) for the products
+ * of inputs, and the layer once more, packed, while it runs. Of SmolLM2-135M that is 14 + 4 + 13 + 14 MB, of a model of 8 billion 0.9 +
+ * 0.2 + 1 + 0.9 GB. Products of many experts are recorded some at a time, 4 GB at most, with a pass for each such lot. The residual
+ * stream of all samples is on the disk.
+ *
+ * The model of the job is its own, opened by it and closed with it: while a layer runs with what was made of its weights, the table of
+ * tensors leads to these (llm__qjob_apply), which nobody else may see. */
 
 /* A tensor of the layer whose values are no longer the file's: a matrix, a norm, a bias. */
 typedef struct llm__patch {
@@ -43364,7 +43391,16 @@ static void llm__qjob_tell(llm__qjob *j, const char *what, double part) {
  * >>gram   What is kept of the inputs of a matrix: sums of products of all pairs of columns, and sizes.
  * ============================================================================
  * With H = sum over tokens of x x', what a change D of the matrix does to its outputs is D H D' row by row, whatever the tokens were: all
- * searches ask H and none the tokens. */
+ * searches ask H and none the tokens.
+ *
+ * It is what makes them cheap: 65,536 tokens of 1,536 columns are 400 MB, their H is 9, and a trial of the search that would need a product
+ * with all tokens needs one with 1,536 rows instead. Sums of |x| and the largest |x| of each column are kept for AWQ's and SmoothQuant's
+ * scales. H is symmetric: half of its tiles are computed, the other half is copied.
+ *
+ * Products here are those of the kernels' table (llm__mac: panels of 16 columns, several rows at a time), so they run with the instructions
+ * of this processor and need no code of their own. Columns are filled up to a multiple of 32 with zeros, two panels; a product never meets
+ * an edge. Tiles are shared out among threads by their number alone, and each is one chain of additions in the order of the tokens: the
+ * sums do not depend on how many threads there are. */
 
 typedef struct llm__gram {
     int64_t n, wide; /* columns; the same up to a multiple of 32, the further ones are zero */
@@ -43571,7 +43607,22 @@ LLM__COLD_END
  * Where a norm stands before matrices, or the rows of another matrix, their columns may be multiplied by s and what comes before divided by
  * s: nothing changes but what rounding loses. AWQ (Lin et al. 2023) chooses s so that what the largest inputs meet is rounded finely, and
  * SmoothQuant (Xiao et al. 2022) so that activations can be rounded to bytes. GPTQ (Frantar et al. 2022) leaves the weights, and rounds
- * column by column. */
+ * column by column.
+ *
+ *     input           read by                             comes from, for folding
+ *     ATTENTION       q, k, v; q_a, kv_a                  the layer's first norm
+ *     Q, KV           q_b, kv_b of latent attention       the norms of the latents
+ *     O               o                                   the rows of v, where each head has its own
+ *     MLP             gate, up; all experts' and the      the second norm; routers and the gate of a shared expert read it too and are
+ *                     shared one's                        multiplied as well, though they stay floats
+ *     DOWN            down                                the rows of up: act(gate) * up is linear in them
+ *
+ * Families differ in where norms stand. Without a norm before a block (OLMo 2) its input is left as it is; where attention and MLP share
+ * one norm (Cohere) all that read it count as one input; a norm that is stored less one (Gemma) is folded as what it means. What is
+ * folded into must be read by nobody else, so a matrix that reads the input and cannot be multiplied (experts in one tensor) forbids it.
+ *
+ * AWQ and SmoothQuant change floats, which are rounded to nearest at the end; GPTQ gives codes at once. Either way the layer then gets the
+ * values that its codes mean, and the stream goes on through these. */
 
 /* All matrices of the layer that read an input, as indexes of the plan, from `after` + 1 on; -1: no more. */
 static int64_t llm__readers_next(const llm__qjob *j, const llm__gram *m, int64_t after);
@@ -43590,7 +43641,14 @@ LLM__COLD_BEGIN
  *     s = inputs^r / weights^(1 - r)
  *
  * is tried, with all matrices that read the input, and the s that changes their outputs least is folded. Then each group's largest and
- * smallest values are shrunk by up to a half, where that changes the outputs less than cutting does. Queries and keys are not cut. */
+ * smallest values are shrunk by up to a half, where that changes the outputs less than cutting does. Queries and keys are not cut.
+ *
+ * In the public program (AutoAWQ) the error is that of the block's output, attention or MLP as a whole, over at most 512 tokens; here it is
+ * that of the matrices' own outputs, as the paper has it, over all tokens, by their products (>>gram). s = 1 is tried as well, so the search
+ * cannot lose to plain rounding by its own measure. Cutting is searched by products within a group only, as there.
+ *
+ * Where experts share a norm the search is over all of them and the shared one at once; columns that are never anything but 0 keep s = 1,
+ * and s stays within 1e-4 and 1e4, so that norms in f16 hold what is folded into them. */
 
 enum { LLM__AWQ_RATIOS = 20, LLM__AWQ_SHRINKS = 10, LLM__AWQ_ROWS = 24 };
 
@@ -43751,10 +43809,13 @@ static void llm__awq_input(llm__qjob *j, llm__gram *m) {
  *
  *     v = w + sum over the columns i before it of (w_i - q_i) U[i, c]        q = round(v)
  *
- * which is GPTQ with the inverse of H spared (Chee et al. 2023 show that both give the same). The scale of a group is chosen when its first
- * column comes, from what its columns are by then, so that they lose least. D and H are sums over tokens; a share of the mean of H's diagonal is added to it, more
- * where it does not suffice. With act-order the columns with the largest inputs come first, while there are still many to take what they
- * lose. */
+ * which is GPTQ with the inverse of H spared (Chee et al. 2023 show that both give the same). Why: with e = w - q for all columns the loss
+ * is e H e' = sum over c of D[c] (e_c + sum over i < c of e_i U[i, c])^2, and v makes each bracket what the rounding of v itself loses.
+ *
+ * The scale of a group is chosen when its first column comes, from what its columns are by then, so that they lose least. D and H are sums
+ * over tokens; a share of the mean of H's diagonal is added to it, more where it does not suffice. With act-order the columns with the
+ * largest inputs come first, while there are still many to take what they lose. An expert that no token chose has H = 0: its columns then
+ * count as equal and unrelated, which is rounding to nearest. */
 
 enum { LLM__GPTQ_ROWS = 24, LLM__GPTQ_BLOCK = 128, LLM__GPTQ_SHRINKS = 10 };
 
@@ -44058,7 +44119,14 @@ static void llm__method_round(llm__qjob *j, llm__rounded_list *rounded) {
  * One layer is a net of its own (llm__net_config.alone): it reads the residual stream of all samples from a file, and what it gives is the
  * stream that the next one reads. A layer is run twice: with the weights of the source, to record what its matrices are multiplied with
  * (>>trace), and once it is quantised with what was made of them, so that the next layer's inputs have the errors that they will have. So
- * two passes of the model are all it takes, whatever its depth, and memory holds the matrices of one layer. */
+ * two passes of the model are all it takes, whatever its depth, and memory holds the matrices of one layer.
+ *
+ * Samples are packed into steps of up to 1,024 rows, each a sequence of its own from position 0 on, so attention sees what it would see in
+ * use. The pass computes in f32, on the threads that the caller gave. Of the last layer nobody needs what it gives: it is recorded only.
+ *
+ *     layer            0             1             2
+ *     recorded from    tokens        states.1      states.0
+ *     moved on to      states.1      states.0      ... */
 
 enum { LLM__PASS_ROWS = 1024, LLM__PASS_SEQS = 64, LLM__PASS_PAGE = 32 };
 static const int64_t llm__recorded_bytes = (int64_t)4 << 30; /* of products at a time; one input's, whatever its size */
@@ -44262,7 +44330,13 @@ static void llm__calibrated_layer(llm__qjob *j, llm__rounded_list *rounded) {
 
 /* ============================================================================
  * >>samples   Token ids to calibrate with.
- * ============================================================================ */
+ * ============================================================================
+ * A file of ids is what AIAK's document calls tokenids_path. Its form is in an appendix that is not public, so what anybody would write is
+ * read: a sequence a line, ids with blanks or commas between; a JSON list a line; one JSON list of lists over many lines. Ids are compared
+ * with the rows of the model's embedding, for each of them is looked up there.
+ *
+ * A text is cut into pieces of the length of a sample, behind BOS where the model's tokenizer puts it. Sequences longer than a sample are
+ * cut too; of one token alone nothing can be learnt. 128 of 512 tokens is what the public programs take. */
 
 enum { LLM__SAMPLES = 128, LLM__SAMPLE_LEN = 512, LLM__SAMPLE_FILE = 1 << 30 };
 
@@ -44397,7 +44471,10 @@ static void llm__samples_read(llm__qjob *j) {
 
 /* ============================================================================
  * >>folder_files   What stands in a quantised folder beside its tensors, and what an interrupted one is known by.
- * ============================================================================ */
+ * ============================================================================
+ * config.json is the source's, member by member, with quantization_config as the package that owns the format writes it; lists of modules
+ * that stay are made of the tensors that did, so they say nothing that the files do not. GPTQ's loaders also look for quantize_config.json.
+ * All other files go along, but for weights in any form: tokenizers, templates, licences. */
 
 /* Perplexity of the samples, of the source and of what was made; n: tokens that were predicted, 0: there were none. */
 typedef struct llm__measured {
@@ -44674,7 +44751,28 @@ static void llm__folder_name(llm__qjob *j) {
 
 /* ============================================================================
  * >>folder   Quantised folders, from opening to the new name.
- * ============================================================================ */
+ * ============================================================================
+ * The reading path of this layer. llm_quantize_folder
+ *
+ *   1. opens the source as a model, so that whatever is wrong with it is told now
+ *   2. plans: which matrices become codes, by which layout, in groups of how many columns (>>plan)
+ *   3. reads what to calibrate with (>>samples)
+ *   4. makes TO.part with the headers of all files, so places are known before there is data (>>shards)
+ *   5. layer by layer: records what its matrices are multiplied with (>>calibrate, >>gram), lets the method change or round them
+ *      (>>methods, >>awq, >>gptq), packs them (>>codes) and writes them to their places, flushed to the disk before the state says so
+ *   6. adds config.json, the tokenizer's files and whatever else stands beside the weights (>>folder_files)
+ *   7. opens what was made as anybody would, and lets both read the samples: the perplexities of the report
+ *   8. renames TO.part to TO
+ *
+ * TO.part holds, besides the files that stay,
+ *
+ *   state.json    how many layers are done, and a key of all that the result depends on: an earlier run with the same key is gone on with
+ *   states.0, .1  the residual stream of all samples in front of an even and of an odd layer: one is read, the other written. After a
+ *                 crash the one in front of the layer that was being done is whole, for only its twin was being written
+ *   .next         a small file on its way to its name
+ *
+ * It is made in an order, and removed in one, in which it can always be told from a folder of somebody else's: state.json is its first file
+ * and its last. Nothing is ever written under the name TO, and what stands there is refused, not replaced. */
 
 enum { LLM__COPY_SOME = 1 << 20 };
 

@@ -11,6 +11,10 @@
  *     CODES_GPTQ      qweight i32 [in b / 32, out] along the input, qzeros i32 [groups, out b / 32]       less one
  *                 along the output, scales f16 [groups, out], g_idx i32 [in]
  *
+ * Symmetric scales are the largest size / 7.5 of 4 bits (codes -8 to 7, as AutoGPTQ), / 127 of 8 bits (-127 to 127); with zero points
+ * (largest - smallest) / 15, of the true values, which need not lie about 0 (as AutoAWQ). Scales are rounded to what is stored before codes
+ * are chosen, so that a reader finds the nearest codes and not those of a scale that it does not have.
+ *
  * Sources: compressed-tensors (compressors/pack_quantized), AutoAWQ (WQLinear_GEMM), AutoGPTQ and GPTQModel (pack). */
 #pragma once
 #include "api/config.h"

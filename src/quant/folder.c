@@ -1,4 +1,26 @@
-/* folder: quantised folders, from opening to the new name. */
+/* folder: quantised folders, from opening to the new name.
+ *
+ * The reading path of this layer. llm_quantize_folder
+ *
+ *   1. opens the source as a model, so that whatever is wrong with it is told now
+ *   2. plans: which matrices become codes, by which layout, in groups of how many columns (>>plan)
+ *   3. reads what to calibrate with (>>samples)
+ *   4. makes TO.part with the headers of all files, so places are known before there is data (>>shards)
+ *   5. layer by layer: records what its matrices are multiplied with (>>calibrate, >>gram), lets the method change or round them
+ *      (>>methods, >>awq, >>gptq), packs them (>>codes) and writes them to their places, flushed to the disk before the state says so
+ *   6. adds config.json, the tokenizer's files and whatever else stands beside the weights (>>folder_files)
+ *   7. opens what was made as anybody would, and lets both read the samples: the perplexities of the report
+ *   8. renames TO.part to TO
+ *
+ * TO.part holds, besides the files that stay,
+ *
+ *   state.json    how many layers are done, and a key of all that the result depends on: an earlier run with the same key is gone on with
+ *   states.0, .1  the residual stream of all samples in front of an even and of an odd layer: one is read, the other written. After a
+ *                 crash the one in front of the layer that was being done is whole, for only its twin was being written
+ *   .next         a small file on its way to its name
+ *
+ * It is made in an order, and removed in one, in which it can always be told from a folder of somebody else's: state.json is its first file
+ * and its last. Nothing is ever written under the name TO, and what stands there is refused, not replaced. */
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"

@@ -1,4 +1,8 @@
-/* folder_files: what stands in a quantised folder beside its tensors, and what an interrupted one is known by. */
+/* folder_files: what stands in a quantised folder beside its tensors, and what an interrupted one is known by.
+ *
+ * config.json is the source's, member by member, with quantization_config as the package that owns the format writes it; lists of modules
+ * that stay are made of the tensors that did, so they say nothing that the files do not. GPTQ's loaders also look for quantize_config.json.
+ * All other files go along, but for weights in any form: tokenizers, templates, licences. */
 #pragma once
 #include "base/platform.h"
 #include "quant/job.h"

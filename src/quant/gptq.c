@@ -4,10 +4,13 @@
  *
  *     v = w + sum over the columns i before it of (w_i - q_i) U[i, c]        q = round(v)
  *
- * which is GPTQ with the inverse of H spared (Chee et al. 2023 show that both give the same). The scale of a group is chosen when its first
- * column comes, from what its columns are by then, so that they lose least. D and H are sums over tokens; a share of the mean of H's diagonal is added to it, more
- * where it does not suffice. With act-order the columns with the largest inputs come first, while there are still many to take what they
- * lose. */
+ * which is GPTQ with the inverse of H spared (Chee et al. 2023 show that both give the same). Why: with e = w - q for all columns the loss
+ * is e H e' = sum over c of D[c] (e_c + sum over i < c of e_i U[i, c])^2, and v makes each bracket what the rounding of v itself loses.
+ *
+ * The scale of a group is chosen when its first column comes, from what its columns are by then, so that they lose least. D and H are sums
+ * over tokens; a share of the mean of H's diagonal is added to it, more where it does not suffice. With act-order the columns with the
+ * largest inputs come first, while there are still many to take what they lose. An expert that no token chose has H = 0: its columns then
+ * count as equal and unrelated, which is rounding to nearest. */
 #include "api/config.h"
 #include "base/platform.h"
 #include "base/alloc.h"

@@ -1,7 +1,16 @@
 /* gram: what is kept of the inputs of a matrix: sums of products of all pairs of columns, and sizes.
  *
  * With H = sum over tokens of x x', what a change D of the matrix does to its outputs is D H D' row by row, whatever the tokens were: all
- * searches ask H and none the tokens. */
+ * searches ask H and none the tokens.
+ *
+ * It is what makes them cheap: 65,536 tokens of 1,536 columns are 400 MB, their H is 9, and a trial of the search that would need a product
+ * with all tokens needs one with 1,536 rows instead. Sums of |x| and the largest |x| of each column are kept for AWQ's and SmoothQuant's
+ * scales. H is symmetric: half of its tiles are computed, the other half is copied.
+ *
+ * Products here are those of the kernels' table (llm__mac: panels of 16 columns, several rows at a time), so they run with the instructions
+ * of this processor and need no code of their own. Columns are filled up to a multiple of 32 with zeros, two panels; a product never meets
+ * an edge. Tiles are shared out among threads by their number alone, and each is one chain of additions in the order of the tokens: the
+ * sums do not depend on how many threads there are. */
 #pragma once
 #include "api/config.h"
 #include "base/platform.h"

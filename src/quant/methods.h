@@ -3,7 +3,22 @@
  * Where a norm stands before matrices, or the rows of another matrix, their columns may be multiplied by s and what comes before divided by
  * s: nothing changes but what rounding loses. AWQ (Lin et al. 2023) chooses s so that what the largest inputs meet is rounded finely, and
  * SmoothQuant (Xiao et al. 2022) so that activations can be rounded to bytes. GPTQ (Frantar et al. 2022) leaves the weights, and rounds
- * column by column. */
+ * column by column.
+ *
+ *     input           read by                             comes from, for folding
+ *     ATTENTION       q, k, v; q_a, kv_a                  the layer's first norm
+ *     Q, KV           q_b, kv_b of latent attention       the norms of the latents
+ *     O               o                                   the rows of v, where each head has its own
+ *     MLP             gate, up; all experts' and the      the second norm; routers and the gate of a shared expert read it too and are
+ *                     shared one's                        multiplied as well, though they stay floats
+ *     DOWN            down                                the rows of up: act(gate) * up is linear in them
+ *
+ * Families differ in where norms stand. Without a norm before a block (OLMo 2) its input is left as it is; where attention and MLP share
+ * one norm (Cohere) all that read it count as one input; a norm that is stored less one (Gemma) is folded as what it means. What is
+ * folded into must be read by nobody else, so a matrix that reads the input and cannot be multiplied (experts in one tensor) forbids it.
+ *
+ * AWQ and SmoothQuant change floats, which are rounded to nearest at the end; GPTQ gives codes at once. Either way the layer then gets the
+ * values that its codes mean, and the stream goes on through these. */
 #pragma once
 #include "base/platform.h"
 #include "quant/codes.h"

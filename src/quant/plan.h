@@ -2,7 +2,18 @@
  *
  * The linear layers of all decoder layers, experts and latent attention's too; not the embedding, the output layer, routers and the gate of
  * a shared expert, nor what packing cannot take (sizes that are no multiples of 32, all experts in one tensor). Matrices that read one
- * input belong together: their input is recorded once, and what is folded into the norm before them is the same for all. */
+ * input belong together: their input is recorded once, and what is folded into the norm before them is the same for all.
+ *
+ * Layouts by method, and who reads them:
+ *
+ *     weight_only_int8    compressed-tensors pack-quantized, W8A16    vLLM, transformers with compressed-tensors, llm.h
+ *     smooth_quant        compressed-tensors int-quantized, W8A8      the same
+ *     awq                 AutoAWQ gemm                                vLLM, transformers with AutoAWQ or GPTQModel, llm.h
+ *     gptq                GPTQ, zero points less one                  vLLM, transformers with GPTQModel, llm.h
+ *
+ * One group size holds for a folder, for its config has room for one: the largest of 128, 64 and 32 that divides the columns of all
+ * matrices, those that tensor parallelism cuts by columns on every rank. SmolLM2-135M, 576 wide, gets 64. What packing refuses is counted
+ * and told, never dropped. */
 #pragma once
 #include "api/config.h"
 #include "api/model.h"

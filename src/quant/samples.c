@@ -1,4 +1,11 @@
-/* samples: token ids to calibrate with. */
+/* samples: token ids to calibrate with.
+ *
+ * A file of ids is what AIAK's document calls tokenids_path. Its form is in an appendix that is not public, so what anybody would write is
+ * read: a sequence a line, ids with blanks or commas between; a JSON list a line; one JSON list of lists over many lines. Ids are compared
+ * with the rows of the model's embedding, for each of them is looked up there.
+ *
+ * A text is cut into pieces of the length of a sample, behind BOS where the model's tokenizer puts it. Sequences longer than a sample are
+ * cut too; of one token alone nothing can be learnt. 128 of 512 tokens is what the public programs take. */
 #include "api/config.h"
 #include "api/text.h"
 #include "api/quantize.h"

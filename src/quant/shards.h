@@ -2,7 +2,11 @@
  *
  * All tensors are told first (llm__out_add), so headers, shards and places are known before there is any data: each tensor is written to
  * its place when it is ready, and memory holds none of the others. One file, model.safetensors, or above 5 GB several with
- * model.safetensors.index.json, as the Hub has them. The files stand in a folder TO.part, which gets its name at the end. */
+ * model.safetensors.index.json, as the Hub has them. The files stand in a folder TO.part, which gets its name at the end.
+ *
+ * Files get their whole length at once, so a limit on the size of files is told in the first second and not in the last hour; so is a disk
+ * without room, by what it says is free. A disk that others fill meanwhile fails in the middle: then all that is flushed and in the state
+ * counts, and the next run writes the rest over it. That works since sizes depend on shapes alone, not on what is chosen. */
 #pragma once
 #include "api/config.h"
 #include "api/text.h"
