@@ -42594,6 +42594,9 @@ LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char 
  * (largest - smallest) / 15, of the true values, which need not lie about 0 (as AutoAWQ). Scales are rounded to what is stored before codes
  * are chosen, so that a reader finds the nearest codes and not those of a scale that it does not have.
  *
+ * An example, 4 bits by GPTQ: of the column 0 1 2 3 4 5 6 7 of codes the word is 0x76543210; zero points of 8 stand as 0x77777777, for one is
+ * taken off. AWQ's word of eight outputs with the same codes is 0x75316420.
+ *
  * Sources: compressed-tensors (compressors/pack_quantized), AutoAWQ (WQLinear_GEMM), AutoGPTQ and GPTQModel (pack). */
 
 typedef enum llm__code_layout { LLM__CODES_PACK = 1, LLM__CODES_INT8, LLM__CODES_AWQ4, LLM__CODES_GPTQ1 } llm__code_layout;
@@ -43643,12 +43646,15 @@ LLM__COLD_BEGIN
  * is tried, with all matrices that read the input, and the s that changes their outputs least is folded. Then each group's largest and
  * smallest values are shrunk by up to a half, where that changes the outputs less than cutting does. Queries and keys are not cut.
  *
- * In the public program (AutoAWQ) the error is that of the block's output, attention or MLP as a whole, over at most 512 tokens; here it is
- * that of the matrices' own outputs, as the paper has it, over all tokens, by their products (>>gram). s = 1 is tried as well, so the search
- * cannot lose to plain rounding by its own measure. Cutting is searched by products within a group only, as there.
+ * In the public program (AutoAWQ) the error is that of the block's output, attention or MLP as a whole, over at most 512 tokens; here it
+ * is that of the matrices' own outputs, as the paper has it, over all tokens, by their products (>>gram). s = 1 is tried as well, so the
+ * search cannot lose to plain rounding by its own measure. Cutting is searched by products within a group only, as there.
  *
  * Where experts share a norm the search is over all of them and the shared one at once; columns that are never anything but 0 keep s = 1,
- * and s stays within 1e-4 and 1e4, so that norms in f16 hold what is folded into them. */
+ * and s stays within 1e-4 and 1e4, so that norms in f16 hold what is folded into them.
+ *
+ * What it costs: a trial rounds all readers once (a few operations a weight) and multiplies what they lose with H, columns^2 * rows; there
+ * are 21 of them. Cutting rounds ten times and multiplies with blocks of H on its diagonal. Both are shared out by rows. */
 
 enum { LLM__AWQ_RATIOS = 20, LLM__AWQ_SHRINKS = 10, LLM__AWQ_ROWS = 24 };
 
