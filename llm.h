@@ -804,8 +804,8 @@ typedef struct llm_quantize_folder_config {
     int32_t n_samples, sample_len; /* at most so many sequences of at most so many tokens are taken of it; 0: 128 of 512 */
     int32_t group_size;            /* awq and gptq: columns that share a scale, -1: whole rows; 0: 128, or the largest below that fits */
     int32_t bits;                  /* gptq: 2, 3, 4 or 8; 0: 4 */
-    int32_t desc_act;              /* gptq: 1: columns go in the order of what they weigh (act-order) */
-    float damp;                    /* gptq: share of the mean that the diagonal gets; 0: 0.01 */
+    int32_t desc_act;              /* gptq: 1: groups are of columns in the order of what they weigh */
+    float damp;                    /* gptq: share of the mean that the diagonal gets; 0: 0.05 */
     float alpha;                   /* smooth_quant: how much of the activations' difficulty goes to the weights */
     int32_t alpha_given;           /* 0: 0.8, of GLM 0.75 */
     int32_t tensor_parallel_size;  /* that the folder will be served with: refused where it could not be; 0: 1 */
@@ -43818,9 +43818,11 @@ static void llm__awq_input(llm__qjob *j, llm__gram *m) {
  * which is GPTQ with the inverse of H spared (Chee et al. 2023 show that both give the same). Why: with e = w - q for all columns the loss
  * is e H e' = sum over c of D[c] (e_c + sum over i < c of e_i U[i, c])^2, and v makes each bracket what the rounding of v itself loses.
  *
- * The scale of a group is chosen when its first column comes, from what its columns are by then, so that they lose least. D and H are sums
- * over tokens; a share of the mean of H's diagonal is added to it, more where it does not suffice. With act-order the columns with the
- * largest inputs come first, while there are still many to take what they lose. An expert that no token chose has H = 0: its columns then
+ * The columns with the largest inputs come first, while there are still many to take what they lose (act-order). Groups are of columns as
+ * they stand, with scales of the weights as they are (static groups: files that every kernel reads fast), or with desc_act of columns as
+ * they come, with scales from what these are by then: a little better, and g_idx says which column is of which group. Scales are those with
+ * which a group loses least. D and H are sums over tokens; a share of the mean of H's diagonal is added to it, more where it does not
+ * suffice. An expert that no token chose has H = 0: its columns then
  * count as equal and unrelated, which is rounding to nearest. */
 
 enum { LLM__GPTQ_ROWS = 24, LLM__GPTQ_BLOCK = 128, LLM__GPTQ_SHRINKS = 10 };
@@ -43832,7 +43834,8 @@ typedef struct llm__gptq_rounding {
     const float *w, *u;   /* w (rows, cols) in the file's order; u (wide, wide) in `order` */
     const int32_t *order; /* (cols) the column that comes as number i */
     int64_t wide;
-    float *memory; /* of each part: 2 * GPTQ_ROWS rows of wide */
+    int act_groups; /* groups are of columns as they come, else as they stand */
+    float *memory;  /* of each part: 2 * GPTQ_ROWS rows of wide */
 } llm__gptq_rounding;
 
 /* The scale of n values with which rounding them loses least: cutting the largest off may be worth it. */
@@ -43853,6 +43856,15 @@ static void llm__gptq_scale(const llm__rounded *m, const float *x, int64_t n, fl
     }
 }
 
+/* Scales of all groups of some rows, from the weights as they are. */
+static void llm__gptq_static(const llm__gptq_rounding *g, int64_t row, int64_t rows) {
+    const llm__rounded *m = g->out;
+    for (int64_t r = row; r < row + rows; r++)
+        for (int64_t i = 0; i < m->groups; i++)
+            llm__gptq_scale(m, g->w + r * m->cols + i * m->group, LLM__MIN(m->group, m->cols - i * m->group), &m->scale[r * m->groups + i],
+                            &m->zero[r * m->groups + i]);
+}
+
 /* Scales of the group that begins with column `at` (in order), of some rows. */
 static void llm__gptq_scales(const llm__gptq_rounding *g, int64_t row, int64_t rows, int64_t at, const float *v) {
     const int64_t n = LLM__MIN(g->out->group, g->out->cols - at), group = at / g->out->group;
@@ -43867,7 +43879,8 @@ static void llm__gptq_columns(const llm__gptq_rounding *g, int64_t row, int64_t 
     for (int64_t r = 0; r < rows; r++) {
         float *vr = v + r * g->wide, *er = e + r * g->wide;
         for (int64_t c = at; c < end; c++) {
-            const int64_t to = (row + r) * m->cols + g->order[c], group = (row + r) * m->groups + c / m->group;
+            const int64_t to = (row + r) * m->cols + g->order[c],
+                          group = (row + r) * m->groups + (g->act_groups ? c : g->order[c]) / m->group;
             const uint8_t code = llm__code_of(vr[c], 1 / m->scale[group], (float)m->zero[group], (float)((1 << m->bits) - 1));
             m->code[to] = code;
             er[c] = g->w[to] - (float)((int)code - (int)m->zero[group]) * m->scale[group];
@@ -43887,22 +43900,23 @@ static void llm__gptq_part(void *arg, int pass, int part, int n_parts) {
         rows = LLM__MIN((int64_t)LLM__GPTQ_ROWS, end - row);
         for (int64_t r = 0; r < rows; r++)
             for (int64_t c = 0; c < wide; c++) v[r * wide + c] = c < cols ? g->w[(row + r) * cols + g->order[c]] : 0;
+        if (!g->act_groups) llm__gptq_static(g, row, rows);
         for (int64_t at = 0; at < cols; at += block) {
             const int64_t stop = LLM__MIN(at + block, cols);
             for (int64_t c = at; c < stop && at; c += 32) /* what all earlier columns have lost */
                 llm__gram_tile(g->k, e, wide, rows, g->u + c, wide, v + c, wide, at, 1);
-            if (at % g->out->group == 0) llm__gptq_scales(g, row, rows, at, v);
+            if (at % g->out->group == 0 && g->act_groups) llm__gptq_scales(g, row, rows, at, v);
             llm__gptq_columns(g, row, rows, at, stop, v, e);
         }
     }
 }
 
 /* Columns by what they weigh, the heaviest first; equal ones as they stand. */
-static void llm__gptq_order(const llm__gram *m, int act_order, int32_t *order) {
+static void llm__gptq_order(const llm__gram *m, int32_t *order) {
     for (int64_t i = 0; i < m->n; i++) {
         int64_t at = i;
         const float weight = m->h[i * m->wide + i];
-        for (; at > 0 && act_order && m->h[order[at - 1] * m->wide + order[at - 1]] < weight; at--) order[at] = order[at - 1];
+        for (; at > 0 && m->h[order[at - 1] * m->wide + order[at - 1]] < weight; at--) order[at] = order[at - 1];
         order[at] = (int32_t)i;
     }
 }
@@ -43939,10 +43953,11 @@ static void llm__gptq_input(llm__qjob *j, llm__gram *m, llm__rounded_list *round
     LLM__SCOPED(llm__drop) float *memory = LLM__NEW(float, (int64_t)j->pool->n * 2 * LLM__GPTQ_ROWS * m->wide);
     LLM__SCOPED(llm__drop) int32_t *order = LLM__NEW(int32_t, m->n);
     llm__gptq_rounding g = LLM__ZERO;
-    double damp = j->cfg->damp > 0 ? (double)j->cfg->damp : 0.01;
+    double damp = j->cfg->damp > 0 ? (double)j->cfg->damp : 0.05;
     if (!u || !memory || !order) j->r = llm__nomem();
     if (j->r) return;
-    llm__gptq_order(m, j->cfg->desc_act, order);
+    llm__gptq_order(m, order);
+    g.act_groups = j->cfg->desc_act != 0;
     while (!llm__gptq_factor(j, m, order, damp, u) && damp < 10) damp *= 2;
     if (damp >= 10) j->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d: its inputs are no finite numbers", j->model->path, (int)j->layer);
     g.k = j->kernels;
@@ -44614,8 +44629,8 @@ static void llm__folder_quantization(const llm__qjob *j, llm_text *t) {
     } else if (p->method == LLM__GPTQ) {
         llm_text_format(t, "{'quant_method': 'gptq', 'bits': %d, 'group_size': %l, 'desc_act': %b, 'sym': true, 'lm_head': false, ",
                         (int)p->bits, p->group, j->cfg->desc_act);
-        llm_text_format(t, "'damp_percent': %f, 'true_sequential': false, 'static_groups': false, 'checkpoint_format': 'gptq', ",
-                        j->cfg->damp > 0 ? (double)j->cfg->damp : 0.01);
+        llm_text_format(t, "'damp_percent': %f, 'true_sequential': false, 'static_groups': %b, 'checkpoint_format': 'gptq', ",
+                        j->cfg->damp > 0 ? (double)j->cfg->damp : 0.05, !j->cfg->desc_act);
         llm_text_format(t, "'pack_dtype': 'int32', 'quantizer': 'llm.h:%s'}", LLM_VERSION_STRING);
     } else {
         llm_text_format(t, "{'quant_method': 'compressed-tensors', 'format': '%s', 'quantization_status': 'compressed', ",

@@ -45,8 +45,8 @@ typedef struct llm_quantize_folder_config {
     int32_t n_samples, sample_len; /* at most so many sequences of at most so many tokens are taken of it; 0: 128 of 512 */
     int32_t group_size;            /* awq and gptq: columns that share a scale, -1: whole rows; 0: 128, or the largest below that fits */
     int32_t bits;                  /* gptq: 2, 3, 4 or 8; 0: 4 */
-    int32_t desc_act;              /* gptq: 1: columns go in the order of what they weigh (act-order) */
-    float damp;                    /* gptq: share of the mean that the diagonal gets; 0: 0.01 */
+    int32_t desc_act;              /* gptq: 1: groups are of columns in the order of what they weigh */
+    float damp;                    /* gptq: share of the mean that the diagonal gets; 0: 0.05 */
     float alpha;                   /* smooth_quant: how much of the activations' difficulty goes to the weights */
     int32_t alpha_given;           /* 0: 0.8, of GLM 0.75 */
     int32_t tensor_parallel_size;  /* that the folder will be served with: refused where it could not be; 0: 1 */

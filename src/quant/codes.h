@@ -11,12 +11,13 @@
  *     CODES_GPTQ      qweight i32 [in b / 32, out] along the input, qzeros i32 [groups, out b / 32]       less one
  *                 along the output, scales f16 [groups, out], g_idx i32 [in]
  *
- * Symmetric scales are the largest size / 7.5 of 4 bits (codes -8 to 7, as AutoGPTQ), / 127 of 8 bits (-127 to 127); with zero points
- * (largest - smallest) / 15, of the true values, which need not lie about 0 (as AutoAWQ). Scales are rounded to what is stored before codes
- * are chosen, so that a reader finds the nearest codes and not those of a scale that it does not have.
+ * Symmetric scales are the largest size / 7.5 of 4 bits (codes -8 to 7, as AutoGPTQ), / 127 of 8 bits (-127 to 127).
+ * With zero points they are (largest - smallest) / 15, of the true values, which need not lie about 0 (as AutoAWQ). Scales
+ * are rounded to what is stored before codes are chosen, so that a reader finds the nearest codes and not those of a scale
+ * that it does not have.
  *
- * An example, 4 bits by GPTQ: of the column 0 1 2 3 4 5 6 7 of codes the word is 0x76543210; zero points of 8 stand as 0x77777777, for one is
- * taken off. AWQ's word of eight outputs with the same codes is 0x75316420.
+ * An example, 4 bits by GPTQ: of the column 0 1 2 3 4 5 6 7 of codes the word is 0x76543210; zero points of 8 stand as
+ * 0x77777777, for one is taken off. AWQ's word of eight outputs with the same codes is 0x75316420.
  *
  * Sources: compressed-tensors (compressors/pack_quantized), AutoAWQ (WQLinear_GEMM), AutoGPTQ and GPTQModel (pack). */
 #pragma once

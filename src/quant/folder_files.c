@@ -132,7 +132,12 @@ static void llm__folder_ignored(const llm__qjob *j, const char *lead, const char
     if (!head && !*lead) llm_text_format(t, "%,%q", "lm_head");
 }
 
-/* quantization_config, as the package that owns the format writes it. */
+/* quantization_config, as the package that owns the format writes it:
+ *
+ *     awq     quant_method, bits, group_size, zero_point, version, modules_to_not_convert
+ *     gptq    quant_method, bits, group_size, desc_act, sym, checkpoint_format: "gptq" says that zero points are stored less one
+ *     others  compressed-tensors: format, one group of targets "Linear" with its scheme, and what is ignored, by name
+ */
 static void llm__folder_quantization(const llm__qjob *j, llm_text *t) {
     const llm__qplan *p = &j->plan;
     const int smooth = p->method == LLM__SMOOTH_QUANT;
@@ -144,8 +149,8 @@ static void llm__folder_quantization(const llm__qjob *j, llm_text *t) {
     } else if (p->method == LLM__GPTQ) {
         llm_text_format(t, "{'quant_method': 'gptq', 'bits': %d, 'group_size': %l, 'desc_act': %b, 'sym': true, 'lm_head': false, ",
                         (int)p->bits, p->group, j->cfg->desc_act);
-        llm_text_format(t, "'damp_percent': %f, 'true_sequential': false, 'static_groups': false, 'checkpoint_format': 'gptq', ",
-                        j->cfg->damp > 0 ? (double)j->cfg->damp : 0.01);
+        llm_text_format(t, "'damp_percent': %f, 'true_sequential': false, 'static_groups': %b, 'checkpoint_format': 'gptq', ",
+                        j->cfg->damp > 0 ? (double)j->cfg->damp : 0.05, !j->cfg->desc_act);
         llm_text_format(t, "'pack_dtype': 'int32', 'quantizer': 'llm.h:%s'}", LLM_VERSION_STRING);
     } else {
         llm_text_format(t, "{'quant_method': 'compressed-tensors', 'format': '%s', 'quantization_status': 'compressed', ",
