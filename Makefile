@@ -232,7 +232,7 @@ test-arm: build/.deps ## the kernels and some tiny checkpoints on ARM NEON, cros
 check: build/.deps ## what every commit should pass: build, header hygiene, structure of src/, unit tests, one real answer (90 s on two cores, no network)
 	@python3 tests/tools/run.py check
 
-test: all ## everything the tests need, then the tests (README's second command)
+test: build/.deps ## everything the tests need, then the tests (README's second command)
 	@python3 tests/tools/setup.py test
 	@$(MAKE) --no-print-directory model model-gemma
 	@python3 tests/tools/run.py test

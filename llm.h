@@ -72,6 +72,7 @@
  *     >>map                  hashes, and a map from byte strings to numbers.
  *     >>index                which of many strings does a text begin with?
  *     >>files                files are mapped, or read where mapping is refused.
+ *     >>output               files that are there whole or not at all.
  *     >>child                another program is run, its output read.
  *     >>host                 where the name of a server leads.
  *     >>threads              a pool that spins between short jobs and sleeps between long pauses.
@@ -176,6 +177,11 @@
  *     >>eagle                EAGLE heads.
  *     >>eagle_convert        the folder of an EAGLE head from SafeAILab's layout to vLLM's.
  *     >>mixture              which tensor of a GGUF file gets which type when a model is quantised.
+ *     >>gguf_write           the bytes of a GGUF file's head, as they are read again.
+ *     >>convert_keys         the settings of a folder as keys of GGUF.
+ *     >>convert_vocab        tokenizer.json as the lists of GGUF.
+ *     >>convert              a Hugging Face folder seen as a GGUF file.
+ *     >>imatrix              importance matrices: how large the inputs of each column of a matrix are, in llama.cpp's files.
  *     >>quantize             a GGUF file of smaller weights.
  *   vision/
  *     >>picture              pictures as three bytes a pixel, out of files and raw pixels.
@@ -234,6 +240,8 @@
  *     >>request              a request from submission to its queue.
  *     >>output               what came out.
  *     >>raw                  the forward pass itself, for teaching and own loops.
+ *     >>calibrate            what the linear layers of a model are fed with while it reads a text.
+ *     >>importance           makes importance matrices.
  *     >>context              kept contexts: the prefix cache in files.
  *   serve/
  *     >>sizes                structs of a program that was compiled with another version of this header.
@@ -321,6 +329,14 @@
  *   Structs   Zero is the default everywhere. A program goes on running with a later libllm.so: structs only grow, at their ends, and a
  *             program says which sizes it was compiled with, by macros that stand in one place, >>api-sizes. All is said there.
  *   Trust     Model files and prompts are taken for hostile: every count is checked against the bytes that are there.
+ *
+ *   Smaller   llm_quantize writes a GGUF file of a folder or of another GGUF file: in 16 bits as it is ("auto"), or in 8 to 2 bits a
+ *             weight ("q8_0", "q4_k_m" ... "q2_k"). The fewer the bits, the more it gains from an importance matrix, which llm_imatrix
+ *             makes of a text like those that the model will read; both also read and write what llama.cpp's tools do.
+ *
+ *                 llm_quantize_config q = {.type = "q4_k_m", .imatrix = "imatrix.gguf"};
+ *                 if (llm_imatrix(model, text, strlen(text), "imatrix.gguf", NULL, NULL)) return puts(llm_last_error()), 1;
+ *                 if (llm_quantize("folder", "small.gguf", &q, NULL)) return puts(llm_last_error()), 1;
  *
  * NOTATION in comments on shapes
  *   (rows, columns), row-major. T rows of a step, D hidden size, H heads, K key/value heads, V vocabulary. y = W x has W as (out, in).
@@ -413,12 +429,14 @@ typedef void (*llm_log_fn)(void *user, int level, const char *message);
 /* What an operation of a step has given, for llm_engine_config.trace. */
 typedef struct llm_trace {
     const char *op;      /* "embed", "norm", "linear", "q", "k", "v" (turned by their positions), "attention_weights", "attention",
-                            "residual", "route" (ids of the chosen experts, then their weights), "experts", "gate", "lora", "logits" */
+                            "residual", "route" (ids of the chosen experts, then their weights), "experts", "gate", "lora", "logits"; with
+                            trace_inputs only "input", what a weight is multiplied with */
     const char *weight;  /* name of the weight in the model's files, of several that are one the first; NULL: none */
-    int32_t layer, head; /* -1: of none; head: of attention_weights only */
+    int32_t layer, head; /* -1: of none; head: of attention_weights only; of the input of an expert, which one */
     int32_t rows, cols;  /* a row for each token of the step; of logits, and behind the last layer, for those whose logits are wanted */
     const float *values; /* row r begins at values + r * stride; gone afterwards */
     int64_t stride;
+    const void *multiplied; /* of "input", for who knows backends: the llm_weight */
 } llm_trace;
 
 /* Called in the thread that steps. */
@@ -734,7 +752,8 @@ LLM_API llm_result llm_media_tokenize(const llm_model *model, const char *text, 
  * --------------------------------------------------------------------------- */
 
 typedef struct llm_quantize_config {
-    const char *type;                         /* a mixture by its name: "q4_k_m", "q8_0", ...; NULL: q4_k_m */
+    const char *type;                         /* a mixture by its name: "q4_k_m", "q8_0", "f16", ...; "auto": F32, F16 or BF16, as most
+                                                  matrices are; NULL: q4_k_m */
     int32_t n_threads;                        /* 0: all cores this process may use */
     int allow_requantize;                     /* 1: matrices that are quantised already may become others, which loses twice */
     int pure;                                 /* 1: one type for all matrices, none of the mixture's exceptions */
@@ -743,12 +762,26 @@ typedef struct llm_quantize_config {
     int (*progress)(void *user, const char *what,
                     double done); /* done: 0 to 1; a value other than 0 ends it: LLM_ERR_CANCELLED. NULL: none */
     void *progress_user;
+    const char *imatrix;          /* llm_quantize: an importance matrix of llama.cpp's (GGUF or .dat); NULL: none */
+    int32_t calibration_tokens;   /* of a chunk of text that is read at a time; 0: 512 */
+    int32_t calibration_chunks;   /* chunks at most; 0: the whole text */
+    const char *calibration_name; /* what the text is called in files; NULL: "text" */
 } llm_quantize_config;
 
-/* Writes the GGUF file `to` with the weights of the GGUF file `path` in smaller types. It is written under another name (to.part) and gets
- * its own when it is whole and was read again; until then, and after errors, what stood there stays. cfg may be NULL. report gets, as JSON,
- * {"type", "n_params", "bytes_before", "bytes_after", "bits_per_weight", "n_tensors", "n_changed"}; NULL: it is not wanted. */
+/* Writes the GGUF file `to` with the weights of `path`, a GGUF file or a Hugging Face folder, in other types; names, rows and settings of
+ * a folder become those that llama.cpp has (>>convert): LLM_ERR_UNSUPPORTED where it has none. The file is written under another name
+ * (to.part) and gets its own when it is whole and was read again; until then, and after errors, what stood there stays. cfg may be NULL.
+ * report gets, as JSON, {"type", "n_params", "bytes_before", "bytes_after", "bits_per_weight", "n_tensors", "n_changed", "n_unweighted"};
+ * NULL: it is not wanted. With an importance matrix errors in columns of large inputs count more; n_unweighted matrices have no entry in
+ * it. One that was made of another model is refused: LLM_ERR_FORMAT. */
 LLM_API llm_result llm_quantize(const char *path, const char *to, const llm_quantize_config *cfg, llm_text *report);
+
+/* Makes an importance matrix for llm_quantize, or for llama-quantize: reads a text of len bytes in chunks of calibration_tokens and writes
+ * the file `to`, whole or not at all. Of cfg (may be NULL) the calibration, threads and progress count. The model as it will be quantised,
+ * best unquantised; some 50,000 tokens of varied text are enough. report gets, as JSON, {"n_entries", "n_tokens", "n_chunks", "chunk",
+ * "n_unmet"}: the last are experts that no token came to. NULL: it is not wanted. */
+LLM_API llm_result llm_imatrix(const llm_model *model, const char *text, size_t len, const char *to, const llm_quantize_config *cfg,
+                               llm_text *report);
 
 /* ---------------------------------------------------------------------------
  * >>api-sampler   How the next token is chosen, and when an answer ends.
@@ -894,6 +927,8 @@ typedef struct llm_engine_config {
     llm_trace_fn trace; /* CPU with one rank: told of what every operation gives, for learning and looking inside; NULL: nobody */
     void *trace_user;
     int64_t mm_processor_cache_bytes; /* for pictures of requests and what towers made of them; 0: 1 GiB */
+    int64_t trace_inputs; /* with trace: 1: told of the inputs of linear layers, and of nothing else: for calibration. Of all rows, in the
+                             last layer too */
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };
@@ -2105,6 +2140,8 @@ LLM_API int llm_openai_check_sized(const llm_sizes *sizes, llm_openai_call *k, c
 LLM_API llm_result llm_media_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_media_config *cfg, llm_media **out);
 LLM_API llm_result llm_quantize_sized(const llm_sizes *sizes, const char *path, const char *to, const llm_quantize_config *cfg,
                                       llm_text *report);
+LLM_API llm_result llm_imatrix_sized(const llm_sizes *sizes, const llm_model *model, const char *text, size_t len, const char *to,
+                                     const llm_quantize_config *cfg, llm_text *report);
 LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *media, llm_media_info *out);
 #endif
 
@@ -2121,7 +2158,7 @@ LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *m
  * operation makes the context remember the first error; wait() returns it.
  */
 
-#define LLM_BACKEND_ABI 8
+#define LLM_BACKEND_ABI 9
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -2244,6 +2281,7 @@ typedef struct llm_backend_config {
     int32_t given_cols;             /* values of a given row at most, see llm_step; 0: none is given */
     struct llm_backend_ctx *beside; /* NULL, or an open context of this backend, whose threads or streams this one uses too: only one of
                                both runs a step at a time, and this one is closed first */
+    int32_t trace_inputs;           /* llm_engine_config.trace_inputs */
 } llm_backend_config;
 
 /* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
@@ -2658,6 +2696,7 @@ static const llm_sizes llm_sizes_of_program __attribute__((unused)) = LLM_SIZES_
 #define llm_openai_check(...) llm_openai_check_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_media_open(...) llm_media_open_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_quantize(...) llm_quantize_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_imatrix(...) llm_imatrix_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_media_get_info(...) llm_media_get_info_sized(LLM_SIZES, __VA_ARGS__)
 #endif
 
@@ -2725,6 +2764,7 @@ static const llm_sizes llm_sizes_of_program __attribute__((unused)) = LLM_SIZES_
 #undef llm_openai_check
 #undef llm_media_open
 #undef llm_quantize
+#undef llm_imatrix
 #undef llm_media_get_info
 
 /* ============================================================================
@@ -3941,6 +3981,65 @@ static void llm__user_home(llm_text *path) {
         }
         p = line + 1;
     }
+}
+
+/* ============================================================================
+ * >>output   Files that are there whole or not at all.
+ * ============================================================================
+ * A file is written as NAME.part and gets its name when all of it is on the disk; until then, and after errors, what stood under the name
+ * stays. The first failure is kept, later calls do nothing.
+ *
+ * Renaming is one step for all who look: a program that opens the file meanwhile finds the old one or the new one, and who has the old one
+ * mapped keeps it. What was written is on the disk before it gets its name (fsync), so a machine that loses its power has the old one or
+ * the new one too.
+ *
+ *     LLM__SCOPED(llm__output_close) llm__output o = LLM__ZERO;
+ *     r = llm__output_open(&o, path);
+ *     llm__output_put(&o, data, n);
+ *     if (!r) r = llm__output_done(&o);        // without it nothing is left */
+
+typedef struct llm__output {
+    const char *path;
+    llm_text part; /* its first name */
+    FILE *file;
+    llm_result r;
+} llm__output;
+
+/* path must outlive it. */
+static llm_result llm__output_open(llm__output *o, const char *path) {
+    o->path = path;
+    llm_text_format(&o->part, "%s.part", path);
+    if (o->part.failed) return o->r = llm__nomem();
+    o->file = fopen(o->part.data, "wb");
+    return o->r = o->file ? LLM_OK : llm__error(LLM_ERR_IO, "%s: %s", o->part.data, strerror(errno));
+}
+
+static void llm__output_put(llm__output *o, const void *data, size_t n) {
+    if (!o->r && n && fwrite(data, 1, n, o->file) != n) o->r = llm__error(LLM_ERR_IO, "%s: %s", o->path, strerror(errno));
+}
+
+/* All of it is on the disk, still under the first name. */
+static llm_result llm__output_flush(llm__output *o) {
+    if (o->r || !o->file) return o->r;
+    if (fflush(o->file) || fsync(fileno(o->file))) o->r = llm__error(LLM_ERR_IO, "%s: %s", o->path, strerror(errno));
+    if (fclose(o->file) && !o->r) o->r = llm__error(LLM_ERR_IO, "%s: %s", o->path, strerror(errno));
+    o->file = NULL;
+    return o->r;
+}
+
+/* Gives it its name. */
+static llm_result llm__output_done(llm__output *o) {
+    if (!llm__output_flush(o) && rename(o->part.data, o->path)) o->r = llm__error(LLM_ERR_IO, "%s: %s", o->path, strerror(errno));
+    if (!o->r) llm_text_free(&o->part);
+    return o->r;
+}
+
+/* Removes what was not done. */
+static void llm__output_close(llm__output *o) {
+    if (o->file) fclose(o->file);
+    o->file = NULL;
+    if (o->part.len && !o->part.failed) remove(o->part.data);
+    llm_text_free(&o->part);
 }
 
 /* ============================================================================
@@ -7227,7 +7326,14 @@ static int llm__rx_next(llm__rx_run *r, size_t *start, size_t *end) {
  * call. While one is being built, t->result holds the first failure, and what comes after it does nothing. */
 
 /* Types of tokens, in GGUF as in SentencePiece's files. */
-enum { LLM__VOCAB_UNKNOWN = 2, LLM__VOCAB_CONTROL = 3, LLM__VOCAB_USER = 4, LLM__VOCAB_UNUSED = 5, LLM__VOCAB_BYTE = 6 };
+enum {
+    LLM__VOCAB_NORMAL = 1,
+    LLM__VOCAB_UNKNOWN = 2,
+    LLM__VOCAB_CONTROL = 3,
+    LLM__VOCAB_USER = 4,
+    LLM__VOCAB_UNUSED = 5,
+    LLM__VOCAB_BYTE = 6
+};
 
 typedef enum llm__tok_model { LLM__TOK_BPE, LLM__TOK_UNIGRAM, LLM__TOK_WORDPIECE, LLM__TOK_WORDLEVEL } llm__tok_model;
 
@@ -17978,6 +18084,19 @@ static void llm__run_experts(const llm__exec *e, const llm_experts_op *op, int p
     if (sub == 8) llm__slots_combine(e, &s, op, row0, rows);
 }
 
+/* After an operation over n_rows rows: what expert e was given, of `down` its second layer, row by row; returns how many rows. -1: they are
+ * not all there any more, for the rows went in turns. */
+static int llm__experts_inputs(const llm_experts_op *op, int n_rows, void *scratch, size_t scratch_bytes, int e, int down,
+                                     const float **x) {
+    const int64_t hidden = op->gate_up->cols, ff = op->down->cols, out = op->down->rows / op->n_experts;
+    llm__slots s;
+    if (llm__experts_turn(op, n_rows, scratch_bytes) < n_rows) return -1;
+    llm__slots_place(&s, (uint8_t *)scratch, (size_t)n_rows * (size_t)op->k, (size_t)op->n_experts, (size_t)LLM__MAX(hidden, out),
+                     (size_t)ff);
+    *x = down ? s.h + s.begin[e] * ff : s.x + s.begin[e] * hidden;
+    return s.begin[e + 1] - s.begin[e];
+}
+
 LLM__COLD_BEGIN
 
 /* ============================================================================
@@ -19821,10 +19940,12 @@ static llm_result llm__cpu_buffer_new(llm_backend_ctx *ctx, int rank, int64_t ro
 }
 
 /* Memory that the experts of all layers share, one layer at a time: for max_rows rows with eight experts each, but at most 256 MB (then
- * rows go in turns), and at least for one row with all of them. */
+ * rows go in turns), and at least for one row with all of them. Where inputs are told, whatever a step needs: they are all there at its
+ * end. It takes memory only when it is used. */
 static llm_result llm__cpu_experts_memory(llm_backend_ctx *ctx, const llm_weight_desc *d) {
-    const int64_t most = (int64_t)256 << 20;
-    int64_t n = d->n_experts, k = LLM__MIN(n, 8), out = d->rows / LLM__MAX(n, 1), wide = LLM__MAX(d->cols, out);
+    const int64_t most = ctx->cfg.trace_inputs ? INT64_MAX : (int64_t)256 << 20;
+    int64_t n = d->n_experts, k = LLM__MIN(n, ctx->cfg.trace_inputs ? 32 : 8), out = d->rows / LLM__MAX(n, 1),
+            wide = LLM__MAX(d->cols, out);
     size_t one = llm__experts_scratch(1, n, n, wide, wide), many = llm__experts_scratch(ctx->cfg.max_rows, k, n, wide, wide);
     size_t bytes = LLM__MAX(one, LLM__MIN(many, (size_t)most));
     if (bytes <= ctx->experts_bytes) return LLM_OK;
@@ -20224,6 +20345,9 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
  * step, so what it gives is the same to the bit. Then whoever watches is told what came out. Where nobody does, none of this is there: the
  * engine takes this table only when llm_engine_config.trace is set.
  *
+ * With trace_inputs it tells of what every weight is multiplied with, and of nothing else: for calibration (>>calibrate). Inputs of experts
+ * are told expert by expert, those of their second layer too, which no buffer outside of the operation has.
+ *
  * The weights of attention are no buffer of the fast one; they are worked out again by >>plain_attention from the queries and keys of the
  * step, which must begin with the sequence's first token. */
 
@@ -20239,6 +20363,7 @@ typedef struct llm__tracer {
     llm_backend_ctx *ctx;
     llm_trace_fn fn;
     void *user;
+    int inputs; /* nothing is told but what weights are multiplied with */
     llm_kv_type kv_type;
     llm__trace_name *name;
     size_t n_names, names_cap;
@@ -20267,6 +20392,7 @@ static llm_result llm__trace_open(const llm_backend_config *cfg, llm_backend_ctx
     t->inner = llm_backend_cpu();
     t->fn = cfg->trace;
     t->user = cfg->trace_user;
+    t->inputs = cfg->trace_inputs;
     t->kv_type = cfg->kv_type;
     llm_result r = t->inner->open(cfg, &t->ctx);
     if (r) llm__trace_close((llm_backend_ctx *)(void *)t);
@@ -20312,7 +20438,7 @@ static void llm__trace_run(llm__tracer *t) {
 static void llm__trace_tell(llm__tracer *t, const char *op, const llm_weight *w, llm_rows rows, const llm_buffer *buf, int64_t col,
                             int64_t cols) {
     llm_trace x = LLM__ZERO;
-    if (t->failed || !buf || t->step.shape.program) return;
+    if (t->failed || t->inputs || !buf || t->step.shape.program) return;
     x.op = op;
     x.weight = llm__trace_name_of(t, w);
     x.layer = llm__trace_layer(t, x.weight);
@@ -20322,6 +20448,49 @@ static void llm__trace_tell(llm__tracer *t, const char *op, const llm_weight *w,
     x.values = buf->data + col;
     x.stride = buf->stride;
     if (x.rows > 0) t->fn(t->user, &x);
+}
+
+/* Tells of what a weight is multiplied with: rows of its columns. expert: -1: it is of none. */
+static void llm__trace_input(llm__tracer *t, const llm_weight *w, int32_t expert, int32_t rows, const float *values, int64_t stride) {
+    llm_trace x = LLM__ZERO;
+    if (t->failed || !t->inputs || !w || rows < 1 || t->step.shape.program) return;
+    x.op = "input";
+    x.weight = llm__trace_name_of(t, w);
+    x.layer = llm__trace_layer(t, x.weight);
+    x.head = expert;
+    x.rows = rows;
+    x.cols = (int32_t)w->cols;
+    x.values = values;
+    x.stride = stride;
+    x.multiplied = w;
+    t->fn(t->user, &x);
+}
+
+/* Of latent attention: its input is the latent, normalised, which no buffer has. */
+static void llm__trace_latents(llm__tracer *t, const llm_mla_op *op) {
+    const int32_t rows = t->step.shape.n_rows, n = op->rank;
+    LLM__SCOPED(llm__drop) float *c = t->inputs && !t->failed ? LLM__NEW(float, (int64_t)rows *n) : NULL;
+    if (!c) return;
+    for (int32_t r = 0; r < rows; r++) {
+        const float *x = op->kv_a->data + r * op->kv_a->stride;
+        float sum = 0;
+        for (int32_t i = 0; i < n; i++) sum += x[i] * x[i];
+        const float by = 1 / sqrtf(sum / (float)n + op->eps);
+        for (int32_t i = 0; i < n; i++) c[r * n + i] = x[i] * by * op->kv_norm->f32[i];
+    }
+    llm__trace_input(t, op->kv_b, -1, rows, c, n);
+}
+
+/* Of all experts that an operation has run. */
+static void llm__trace_expert_inputs(llm__tracer *t, const llm_experts_op *op) {
+    for (int32_t e = 0; e < op->n_experts && t->inputs && !t->failed; e++)
+        for (int down = 0; down < 2; down++) {
+            const llm_weight *w = down ? op->down : op->gate_up;
+            const float *x = NULL;
+            const int n = llm__experts_inputs(op, t->step.shape.n_rows, t->ctx->experts, t->ctx->experts_bytes, e, down, &x);
+            if (n < 0) t->failed = LLM_ERR_LIMIT, snprintf(t->why, sizeof t->why, "trace_inputs: too many experts a token");
+            llm__trace_input(t, w, e, n, x, w->cols);
+        }
 }
 
 /* What head h of a query's row sees: see llm_attention_op. */
@@ -20345,10 +20514,11 @@ static llm__plain_query llm__trace_query(const llm__tracer *t, const llm_attenti
 /* The weights with which each token of the first sequence looks at those before it, head by head: (T, T). */
 static void llm__trace_weights(llm__tracer *t, const llm_attention_op *op) {
     const int32_t T = t->step.seq_begin[1];
-    const int whole = t->step.seq_len[0] == T && t->kv_type < LLM_KV_FP8_E4M3 && !op->not_causal && !t->failed && !t->step.shape.program;
+    const int whole =
+        !t->inputs && t->step.seq_len[0] == T && t->kv_type < LLM_KV_FP8_E4M3 && !op->not_causal && !t->failed && !t->step.shape.program;
     LLM__SCOPED(llm__drop) float *weight = whole ? LLM__NEW(float, (int64_t)T *T) : NULL;
     for (int32_t h = 0; weight && h < op->n_heads; h++) {
-        const llm_trace x = {"attention_weights", NULL, t->layer, h, T, T, weight, T};
+        const llm_trace x = {"attention_weights", NULL, t->layer, h, T, T, weight, T, NULL};
         for (int32_t row = 0; row < T; row++) {
             const llm__plain_query query = llm__trace_query(t, op, row, h);
             llm__plain_attention(&query, weight + (int64_t)row * T, NULL);
@@ -20407,6 +20577,8 @@ static void llm__trace_norm(llm_backend_ctx *ctx, int rank, const llm_norm_op *o
 
 static void llm__trace_linear(llm_backend_ctx *ctx, int rank, const llm_linear_op *op) {
     llm__tracer *t = llm__tracer_of(ctx);
+    llm__trace_input(t, op->weight, -1, op->rows == LLM_ROWS_OUT ? t->step.shape.n_out : t->step.shape.n_rows, op->src->data + op->src_col,
+                     op->src->stride);
     t->inner->linear(t->ctx, rank, op);
     llm__trace_run(t);
     llm__trace_tell(t, "linear", op->weight, op->rows, op->dst, op->dst_col, op->weight->rows / (op->weight->gate_up ? 2 : 1));
@@ -20434,6 +20606,7 @@ static void llm__trace_attention(llm_backend_ctx *ctx, int rank, const llm_atten
 static void llm__trace_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
     llm__tracer *t = llm__tracer_of(ctx);
     t->layer = op->layer;
+    llm__trace_latents(t, op);
     t->inner->mla(t->ctx, rank, op);
     llm__trace_run(t);
     llm__trace_tell(t, "attention", NULL, LLM_ROWS_TOKENS, op->dst, 0, (int64_t)op->n_heads * op->v_dim);
@@ -20450,6 +20623,7 @@ static void llm__trace_experts(llm_backend_ctx *ctx, int rank, const llm_experts
     llm__tracer *t = llm__tracer_of(ctx);
     t->inner->experts(t->ctx, rank, op);
     llm__trace_run(t);
+    llm__trace_expert_inputs(t, op);
     llm__trace_tell(t, "experts", op->down, LLM_ROWS_TOKENS, op->dst, 0, op->dst->cols);
 }
 
@@ -20474,10 +20648,11 @@ static void llm__trace_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows,
 
 static void llm__trace_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op *op) {
     llm__tracer *t = llm__tracer_of(ctx);
+    llm__trace_input(t, op->head, -1, t->step.shape.n_out, op->src->data, op->src->stride);
     t->inner->logits(t->ctx, rank, op);
     llm__trace_run(t);
-    llm_trace x = {"logits", llm__trace_name_of(t, op->head), -1, -1, t->step.shape.n_out, op->vocab, NULL, op->vocab};
-    if (t->failed || x.rows < 1 || t->step.shape.program) return;
+    llm_trace x = {"logits", llm__trace_name_of(t, op->head), -1, -1, t->step.shape.n_out, op->vocab, NULL, op->vocab, NULL};
+    if (t->failed || t->inputs || x.rows < 1 || t->step.shape.program) return;
     x.values = t->inner->logits_row(t->ctx, 0);
     if (x.rows > 1) x.stride = t->inner->logits_row(t->ctx, 1) - x.values;
     t->fn(t->user, &x);
@@ -26173,6 +26348,7 @@ typedef struct llm__net_config {
     int n_loras, max_lora_rank;       /* slots for adapters; 0: none */
     int first_layer;                  /* of the KV cache: a draft model's layers follow the model's */
     int rounded_kv;                   /* elements of one byte and less */
+    int whole;                        /* 1: the last layer is computed for all rows, whether their logits are wanted or not */
     int dry;                          /* 1: weights and buffers are only planned, nothing is read: see llm_model_estimate */
     int kept_layer;                   /* of the KV cache, that takes hidden states for an EAGLE head; 0: none */
     const struct llm__net *model_net; /* whose embedding and output layer an EAGLE head uses */
@@ -27219,7 +27395,7 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
         if (a->flags & LLM__MLA) llm__pass_mla(&p, i, layer, src);
         else llm__pass_attention(&p, i, layer, src);
         const int deep = shape->given && i < a->n_deepstack; /* pictures have something to add behind this layer */
-        if (last && !moe && !deep &&
+        if (last && !moe && !deep && !net->cfg.whole &&
             (a->eagle || !net->cfg.kept_layer)) { /* other layers need all rows for the keys and values that follow */
             llm__pass_gather(&p, out->x, lane->x);
             llm__pass_gather(&p, out->att, lane->att);
@@ -28024,24 +28200,1063 @@ static int32_t llm__mixing_type(llm__mixing *m, const llm__tensor *t) {
 }
 
 /* ============================================================================
+ * >>gguf_write   The bytes of a GGUF file's head, as they are read again.
+ * ============================================================================
+ *     keys and tensors are each collected in a text of their own, then:
+ *     llm__gguf_put_head(&head, &keys, n_keys, &tensors, n_tensors);    // "GGUF", counts, keys, tensors, zeros
+ *     ... and behind it the data of the tensors, each filled up to LLM__GGUF_ALIGN */
+
+enum { LLM__GGUF_ALIGN = 32 };
+
+/* A little-endian number. */
+static void llm__gguf_put_number(llm_text *t, uint64_t v, int bytes) {
+    char c[8];
+    for (int i = 0; i < bytes; i++) c[i] = (char)(v >> 8 * i & 255);
+    llm_text_add(t, c, (size_t)bytes);
+}
+
+/* A text with its length. */
+static void llm__gguf_put_text(llm_text *t, llm__str s) {
+    llm__gguf_put_number(t, s.n, 8);
+    llm__add_str(t, s);
+}
+
+static void llm__gguf_put_key(llm_text *keys, const char *key, int32_t type) {
+    llm__gguf_put_text(keys, llm__lit(key));
+    llm__gguf_put_number(keys, (uint64_t)type, 4);
+}
+
+/* Keys: integers as u32, as files have them; numbers as f32. */
+static void llm__gguf_put_int(llm_text *keys, const char *key, int64_t v) {
+    llm__gguf_put_key(keys, key, LLM__GGUF_U32);
+    llm__gguf_put_number(keys, (uint64_t)v, 4);
+}
+
+static void llm__gguf_put_float(llm_text *keys, const char *key, double v) {
+    llm__gguf_put_key(keys, key, LLM__GGUF_F32);
+    llm__gguf_put_number(keys, llm__f32_bits((float)v), 4);
+}
+
+static void llm__gguf_put_bool(llm_text *keys, const char *key, int v) {
+    llm__gguf_put_key(keys, key, LLM__GGUF_BOOL);
+    llm__gguf_put_number(keys, v != 0, 1);
+}
+
+static void llm__gguf_put_str(llm_text *keys, const char *key, llm__str v) {
+    llm__gguf_put_key(keys, key, LLM__GGUF_STR);
+    llm__gguf_put_text(keys, v);
+}
+
+/* The beginning of an array of n elements of a llm__gguf_type. */
+static void llm__gguf_put_array(llm_text *keys, const char *key, int32_t type, uint64_t n) {
+    llm__gguf_put_key(keys, key, LLM__GGUF_ARRAY);
+    llm__gguf_put_number(keys, (uint64_t)type, 4);
+    llm__gguf_put_number(keys, n, 8);
+}
+
+/* A tensor: shape row-major, outermost first. *at: where the data of the next one begins, moved on. */
+static void llm__gguf_put_tensor(llm_text *tensors, llm__str name, int n_dims, const int64_t *shape, int32_t type, uint64_t *at) {
+    int64_t values = 1;
+    llm__gguf_put_text(tensors, name);
+    llm__gguf_put_number(tensors, (uint64_t)n_dims, 4);
+    for (int d = n_dims - 1; d >= 0; d--) {
+        llm__gguf_put_number(tensors, (uint64_t)shape[d], 8);
+        values *= shape[d];
+    }
+    llm__gguf_put_number(tensors, (uint64_t)type, 4);
+    llm__gguf_put_number(tensors, *at, 8);
+    *at += (uint64_t)(llm__row_bytes(type, values) + LLM__GGUF_ALIGN - 1) / LLM__GGUF_ALIGN * LLM__GGUF_ALIGN;
+}
+
+/* The whole head. */
+static void llm__gguf_put_head(llm_text *head, const llm_text *keys, uint64_t n_keys, const llm_text *tensors, uint64_t n_tensors) {
+    llm_text_str(head, "GGUF");
+    llm__gguf_put_number(head, 3, 4);
+    llm__gguf_put_number(head, n_tensors, 8);
+    llm__gguf_put_number(head, n_keys, 8);
+    llm__add_str(head, llm__text_str(keys));
+    llm__add_str(head, llm__text_str(tensors));
+    while (!head->failed && head->len % LLM__GGUF_ALIGN) llm__gguf_put_number(head, 0, 1);
+}
+
+/* ============================================================================
+ * >>convert_keys   The settings of a folder as keys of GGUF.
+ * ============================================================================
+ * They are taken from what >>arch has made of config.json, not from config.json itself: whatever a publisher calls a setting, and whatever
+ * his family has where the file is silent, it has one name and one value there. So what is written is what this engine computes with, and
+ * read again it gives the same. Of SmolLM2-135M:
+ *
+ *     general.architecture              llama         llama.attention.head_count               9
+ *     general.type                      model         llama.attention.head_count_kv            3
+ *     general.name                      SmolLM2-135M  llama.attention.key_length               64
+ *     llama.block_count                 30            llama.attention.value_length             64
+ *     llama.context_length              8192          llama.attention.layer_norm_rms_epsilon   0.00001
+ *     llama.embedding_length            576           llama.rope.freq_base                     100000
+ *     llama.feed_forward_length         1536          llama.rope.dimension_count               64
+ *     llama.vocab_size                  49152
+ *
+ * Families add what they have: mixtures expert_count and how experts are chosen, latent attention its ranks, Gemma 2 its caps, Granite its
+ * multipliers. What a family always does is its reader's to know, and has no key: Gemma's embedding is multiplied by the root of its width
+ * in every reader. Windows: attention.sliding_window, and where some layers see everything, every so many of them or a list. Stretched
+ * positions: rope.scaling.type "linear" or "yarn" with the factor and the length that it starts from; Llama 3 and LongRoPE change each
+ * frequency by a number of its own, which stands in a tensor. */
+
+/* Keys ARCHITECTURE.*, as they are appended. */
+typedef struct llm__keying {
+    const llm__arch *a;
+    char arch[32];
+    llm_text *keys;
+    uint64_t *n;
+} llm__keying;
+
+static void llm__key_int(const llm__keying *k, const char *name, int64_t v) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", k->arch, name);
+    llm__gguf_put_int(k->keys, key, v);
+    ++*k->n;
+}
+
+static void llm__key_float(const llm__keying *k, const char *name, double v) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", k->arch, name);
+    llm__gguf_put_float(k->keys, key, v);
+    ++*k->n;
+}
+
+static void llm__key_str(const llm__keying *k, const char *name, const char *v) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", k->arch, name);
+    llm__gguf_put_str(k->keys, key, llm__lit(v));
+    ++*k->n;
+}
+
+/* The facts of a folder's config.json, those of its (global) RoPE object first. */
+static llm__facts llm__convert_facts(const llm_model *m) {
+    llm__facts f = LLM__ZERO;
+    f.path = m->path;
+    f.json = m->source.config;
+    f.n_nodes = 1;
+    const int inner = llm__facts_find(&f, "text_config llm_config language_config model").node;
+    if (llm_json_type_of(f.json, inner) == LLM_JSON_OBJECT) f = llm__facts_in(&f, inner);
+    const int object = llm__facts_find(&f, "rope_parameters rope_scaling").node, global = llm_json_find(f.json, object, "full_attention");
+    return llm__facts_in(&f, global >= 0 ? global : object);
+}
+
+static double llm__convert_base(llm__facts *f, const llm_model *m) {
+    return llm__fact_num(f, "rope_theta rotary_emb_base rope_base", (double)m->arch.family->theta, 1.0001, 1e18);
+}
+
+/* Whether frequencies are changed one by one: 1 by one set of divisors (Llama 3), 2 by two (LongRoPE); 0: not so. */
+static int llm__convert_rope_form(const llm_model *m) {
+    llm__facts f = llm__convert_facts(m);
+    char type[64];
+    llm__fact_str(&f, "rope_type type", type);
+    return llm__word_in("longrope su", type) ? 2 : !strcmp(type, "llama3");
+}
+
+/* These divisors: (rope_dim / 2); of LongRoPE the set for long texts, or for short ones. */
+static void llm__convert_divisors(const llm_model *m, int is_long, float *out) {
+    llm__facts f = llm__convert_facts(m);
+    const int half = m->arch.rope_dim / 2;
+    const double base = llm__convert_base(&f, m);
+    for (int i = 0; i < half; i++)
+        out[i] = (float)(pow(base, -2.0 * i / m->arch.rope_dim) / (double)m->arch.rope[0].inv_freq[is_long ? half + i : i]);
+}
+
+/* How positions turn, and how far they are stretched. */
+static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
+    const llm__arch *a = k->a;
+    llm__facts f = llm__convert_facts(m);
+    char type[64];
+    const int form = llm__convert_rope_form(m);
+    const int64_t original = llm__fact_int(&f, "original_max_position_embeddings", a->max_positions, 1, 1 << 30);
+    if (!a->rope_dim) return;
+    llm__key_float(k, "rope.freq_base", llm__convert_base(&f, m));
+    llm__key_int(k, "rope.dimension_count", a->rope_dim);
+    llm__fact_str(&f, "rope_type type", type);
+    if (form == 2) {
+        llm__key_int(k, "rope.scaling.original_context_length", original);
+        llm__key_float(k, "rope.scaling.attn_factor", (double)a->rope[0].scale[0]);
+    }
+    if (form || (strcmp(type, "linear") && strcmp(type, "yarn"))) return;
+    llm__key_str(k, "rope.scaling.type", type);
+    llm__key_float(k, "rope.scaling.factor", llm__fact_num(&f, "factor", (double)a->max_positions / (double)original, 1e-2, 1e6));
+    if (strcmp(type, "yarn")) return;
+    llm__key_int(k, "rope.scaling.original_context_length", original);
+    llm__key_float(k, "rope.scaling.yarn_beta_fast", llm__fact_num(&f, "beta_fast", 32, 1e-3, 1e6));
+    llm__key_float(k, "rope.scaling.yarn_beta_slow", llm__fact_num(&f, "beta_slow", 1, 1e-3, 1e6));
+    const double all = llm__fact_num(&f, "mscale_all_dim", 0, 0, 100), factor = llm__fact_num(&f, "attention_factor", 0, 0, 1e6);
+    if (all > 0) llm__key_float(k, "rope.scaling.yarn_log_multiplier", 0.1 * all);
+    if (factor > 0) llm__key_float(k, "rope.scaling.yarn_attn_factor", factor);
+}
+
+/* Which layers see a window only: every so many sees all, or a list. */
+static void llm__convert_key_windows(const llm__keying *k) {
+    const llm__arch *a = k->a;
+    int32_t window = 0, every = 0, regular = 1;
+    char key[96];
+    for (int i = a->n_layers - 1; i >= 0; i--) {
+        window = LLM__MAX(window, a->layer[i].window);
+        if (!a->layer[i].window) every = i + 1;
+    }
+    if (!window) return;
+    llm__key_int(k, "attention.sliding_window", window);
+    for (int i = 0; i < a->n_layers; i++) regular &= !a->layer[i].window == (every && (i + 1) % every == 0);
+    if (!every) return;
+    if (regular) {
+        llm__key_int(k, "attention.sliding_window_pattern", every);
+        return;
+    }
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", k->arch);
+    llm__gguf_put_array(k->keys, key, LLM__GGUF_BOOL, (uint64_t)a->n_layers);
+    for (int i = 0; i < a->n_layers; i++) llm__gguf_put_number(k->keys, a->layer[i].window != 0, 1);
+    ++*k->n;
+}
+
+/* Heads, and the widths of latent attention: what the cache of such a model has as one head. */
+static void llm__convert_key_heads(const llm__keying *k) {
+    const llm__arch *a = k->a;
+    const int mla = (a->flags & LLM__MLA) != 0;
+    llm__key_int(k, "attention.head_count", a->n_heads);
+    llm__key_int(k, "attention.head_count_kv", mla ? 1 : a->n_kv_heads);
+    llm__key_int(k, "attention.key_length", mla ? a->kv_rank + a->rope_dim : a->head_dim);
+    llm__key_int(k, "attention.value_length", mla ? a->kv_rank : a->v_head_dim);
+    llm__key_float(k, a->norm == LLM_NORM_LAYER ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", (double)a->eps);
+    llm__convert_key_windows(k);
+    if (!mla) return;
+    if (a->q_rank) llm__key_int(k, "attention.q_lora_rank", a->q_rank);
+    llm__key_int(k, "attention.kv_lora_rank", a->kv_rank);
+    llm__key_int(k, "attention.key_length_mla", a->nope + a->rope_dim);
+    llm__key_int(k, "attention.value_length_mla", a->v_head_dim);
+}
+
+static void llm__convert_key_experts(const llm__keying *k) {
+    const llm__arch *a = k->a;
+    int dense = 0;
+    if (!a->n_experts) return;
+    while (dense < a->n_layers && !a->layer[dense].moe) dense++;
+    llm__key_int(k, "expert_count", a->n_experts);
+    llm__key_int(k, "expert_used_count", a->n_used);
+    llm__key_int(k, "expert_feed_forward_length", a->ff_expert);
+    if (a->ff_shared && !a->shared_gate) llm__key_int(k, "expert_shared_count", a->ff_shared / LLM__MAX(a->ff_expert, 1));
+    if (a->ff_shared) llm__key_int(k, "expert_shared_feed_forward_length", a->ff_shared);
+    if (llm__arch_is(a, "ernie4_5_moe")) llm__key_int(k, "interleave_moe_layer_step", 1);
+    if (dense || a->flags & LLM__MLA) llm__key_int(k, "leading_dense_block_count", dense);
+    if (a->n_group > 1) llm__key_int(k, "expert_group_count", a->n_group), llm__key_int(k, "expert_group_used_count", a->topk_group);
+    if (a->route_scale != 1 || a->flags & LLM__MLA) llm__key_float(k, "expert_weights_scale", (double)a->route_scale);
+    if (a->flags & (LLM__MLA | LLM__SIGMOID)) llm__key_int(k, "expert_gating_func", a->score == LLM_ROUTE_SIGMOID ? 2 : 1);
+    char key[96];
+    snprintf(key, sizeof key, "%s.expert_weights_norm", k->arch);
+    llm__gguf_put_bool(k->keys, key, a->normalize);
+    ++*k->n;
+}
+
+/* Numbers that multiply or cap something; those that a family always has go without saying. */
+static void llm__convert_key_numbers(const llm__keying *k) {
+    const llm__arch *a = k->a;
+    const double logits = (double)a->logit_scale, plain = 1 / sqrt((double)a->head_dim);
+    if (a->embed_scale != 1 && !llm__arch_is(a, "gemma gemma2 gemma3_text")) llm__key_float(k, "embedding_scale", (double)a->embed_scale);
+    if (a->residual_scale != 1) llm__key_float(k, "residual_scale", (double)a->residual_scale);
+    if (a->logit_scale != 1) llm__key_float(k, "logit_scale", a->flags & LLM__DIVIDE_LOGITS ? 1 / logits : logits);
+    if (!(a->flags & LLM__MLA) && fabs((double)a->attn_scale - plain) > 1e-6 * plain)
+        llm__key_float(k, "attention.scale", (double)a->attn_scale);
+    if (a->attn_softcap > 0) llm__key_float(k, "attn_logit_softcapping", (double)a->attn_softcap);
+    if (a->logit_softcap > 0) llm__key_float(k, "final_logit_softcapping", (double)a->logit_softcap);
+}
+
+/* Appends general.* and ARCHITECTURE.*. LLM_ERR_UNSUPPORTED: a setting that has no key. */
+static llm_result llm__convert_keys(const llm_model *m, llm_text *keys, uint64_t *n_keys) {
+    const llm__arch *a = &m->arch;
+    llm__keying k = LLM__ZERO;
+    k.a = a, k.keys = keys, k.n = n_keys;
+    snprintf(k.arch, sizeof k.arch, "%.*s", (int)strcspn(a->family->gguf, " "), a->family->gguf);
+    llm__str name = llm__lit(m->path);
+    while (name.n > 1 && name.p[name.n - 1] == '/') name.n--;
+    for (size_t i = 0; i < name.n; i++)
+        if (name.p[i] == '/' && i + 1 < name.n) name = llm__str_from(name, i + 1), i = 0;
+    llm__gguf_put_str(keys, "general.architecture", llm__lit(k.arch));
+    llm__gguf_put_str(keys, "general.type", llm__lit("model"));
+    llm__gguf_put_str(keys, "general.name", name);
+    *n_keys += 3;
+    llm__key_int(&k, "block_count", a->n_layers);
+    llm__key_int(&k, "context_length", a->max_positions);
+    llm__key_int(&k, "embedding_length", a->hidden);
+    llm__key_int(&k, "feed_forward_length", a->ff);
+    llm__key_int(&k, "vocab_size", a->vocab);
+    llm__convert_key_heads(&k);
+    llm__convert_key_rope(&k, m);
+    llm__convert_key_experts(&k);
+    llm__convert_key_numbers(&k);
+    return keys->failed ? llm__nomem() : LLM_OK;
+}
+
+/* ============================================================================
+ * >>convert_vocab   Tokenizer.json as the lists of GGUF.
+ * ============================================================================
+ *     tokenizer.json                                  GGUF
+ *     model.vocab {"the": 261, ...}                   tokenizer.ggml.tokens, by their ids
+ *     model.merges ["t h", ...]                       tokenizer.ggml.merges, or scores
+ *     added_tokens [{"content": "<s>", "special"...}] tokens of the types 3 (control) and 4 (user-defined)
+ *     pre_tokenizer (regexes)                         tokenizer.ggml.pre, a name
+ *     post_processor (who gets BOS)                   tokenizer.ggml.add_bos_token, add_eos_token
+ *     of other files: ids that end an answer          tokenizer.ggml.eos_token_id, eot_token_id
+ *     chat_template                                   tokenizer.chat_template
+ *
+ * Rows of the embedding that have no word (padding) get one of the type 5, unused. Normal forms (Qwen's NFC) have no form in GGUF and are
+ * left out, as llama.cpp does.
+ *
+ * BPE over bytes becomes "gpt2": tokens and merges as they are. BPE with byte tokens, which came from SentencePiece, becomes "llama": its
+ * merges as scores, the earlier the better. How text is cut is a regex in tokenizer.json and a name in GGUF; the name is found by what the
+ * regex has of its own, and llm__convert_check tries whether both cut alike. */
+
+/* The words of a model by their ids. */
+typedef struct llm__wording {
+    const llm_model *m;
+    llm_json *doc;
+    int32_t n;      /* rows of the embedding */
+    llm__str *text; /* (n) .p NULL: none */
+    uint8_t *type;  /* (n) LLM__VOCAB_* */
+    float *score;   /* (n) */
+    llm__map ids;
+    int spm;
+} llm__wording;
+
+static void llm__wording_free(llm__wording *w) {
+    llm_json_free(w->doc);
+    LLM_FREE(w->text);
+    LLM_FREE(w->type);
+    LLM_FREE(w->score);
+    llm__map_free(&w->ids);
+}
+
+static llm_result llm__wording_refuse(const llm__wording *w, const char *what) {
+    return llm__error(LLM_ERR_UNSUPPORTED, "%s: tokenizer.json: %s, which has no form in GGUF that is known here", w->m->path, what);
+}
+
+/* A word and its id; ids behind the embedding's rows have no meaning to the model. */
+static void llm__wording_set(llm__wording *w, llm__str text, int64_t id, int type) {
+    if (!text.p || id < 0 || id >= w->n) return;
+    w->text[id] = text;
+    w->type[id] = (uint8_t)type;
+}
+
+/* <0x0A> and the like. */
+static int llm__wording_is_byte(llm__str s) { return s.n == 6 && !memcmp(s.p, "<0x", 3) && s.p[5] == '>'; }
+
+/* The vocabulary, then the added tokens, whose types win. */
+static llm_result llm__wording_read(llm__wording *w) {
+    const llm_json *d = w->doc;
+    const int model = llm_json_find(d, 0, "model"), vocab = llm_json_find(d, model, "vocab");
+    const llm__str kind = llm__json_text_at(d, model, "type"), unk = llm__json_text_at(d, model, "unk_token");
+    if ((kind.p && !llm__str_eq(kind, "BPE")) || llm_json_type_of(d, vocab) != LLM_JSON_OBJECT)
+        return llm__wording_refuse(w, "its model is not BPE");
+    w->spm = llm__json_flag(d, model, "byte_fallback", 0);
+    w->n = w->m->arch.vocab;
+    w->text = LLM__NEW(llm__str, w->n);
+    w->type = LLM__NEW(uint8_t, w->n);
+    w->score = LLM__NEW(float, w->n);
+    if (!w->text || !w->type || !w->score) return llm__nomem();
+    for (int v = llm_json_first(d, vocab); v >= 0; v = llm_json_next(d, v)) {
+        const llm__str text = llm__json_key(d, v);
+        const int type = w->spm && llm__wording_is_byte(text) ? LLM__VOCAB_BYTE
+                         : llm__str_same(text, unk) && unk.n  ? LLM__VOCAB_UNKNOWN
+                                                              : LLM__VOCAB_NORMAL;
+        llm__wording_set(w, text, llm__json_whole(d, v, -1), type);
+    }
+    for (int v = llm_json_first(d, llm_json_find(d, 0, "added_tokens")); v >= 0; v = llm_json_next(d, v)) {
+        const llm__str text = llm__json_text_at(d, v, "content");
+        const int special = llm__json_flag(d, v, "special", 0);
+        llm__wording_set(w, text, llm__json_whole(d, llm_json_find(d, v, "id"), -1),
+                         llm__str_same(text, unk) && unk.n && w->spm ? LLM__VOCAB_UNKNOWN
+                         : special                                   ? LLM__VOCAB_CONTROL
+                                                                     : LLM__VOCAB_USER);
+    }
+    return LLM_OK;
+}
+
+/* The two parts of a merge: "a b", or a list of two. 0: it is neither. */
+static int llm__wording_merge(const llm_json *d, int node, llm__str part[2]) {
+    const llm__str s = llm__json_text(d, node);
+    if (!s.p) {
+        const int first = llm_json_first(d, node);
+        part[0] = llm__json_text(d, first), part[1] = llm__json_text(d, llm_json_next(d, first));
+        return llm_json_size(d, node) == 2 && part[0].p && part[1].p;
+    }
+    const char *space = s.n > 1 ? (const char *)memchr(s.p + 1, ' ', s.n - 1) : NULL;
+    if (!space) return 0;
+    part[0] = llm__s(s.p, (size_t)(space - s.p)), part[1] = llm__str_from(s, part[0].n + 1);
+    return 1;
+}
+
+/* Scores of SentencePiece's words: minus the place of the first merge that makes them. */
+static llm_result llm__wording_scores(llm__wording *w) {
+    const llm_json *d = w->doc;
+    LLM__SCOPED(llm_text_free) llm_text both = LLM__ZERO;
+    int64_t rank = 0;
+    for (int32_t i = 0; i < w->n; i++) {
+        w->score[i] = w->type[i] == LLM__VOCAB_NORMAL ? -1e9f : 0;
+        if (w->text[i].p && llm__map_put(&w->ids, w->text[i], i) < 0) return llm__nomem();
+    }
+    for (int v = llm_json_first(d, llm_json_find(d, llm_json_find(d, 0, "model"), "merges")); v >= 0; v = llm_json_next(d, v), rank++) {
+        llm__str part[2];
+        if (!llm__wording_merge(d, v, part)) return llm__wording_refuse(w, "a merge is no pair");
+        both.len = 0;
+        llm__add_str(&both, part[0]);
+        llm__add_str(&both, part[1]);
+        const int32_t id = both.failed ? -1 : llm__map_get(&w->ids, llm__text_str(&both));
+        if (id >= 0 && w->score[id] <= -1e9f) w->score[id] = (float)-rank;
+    }
+    return both.failed ? llm__nomem() : LLM_OK;
+}
+
+/* All regexes, and names of steps, of how text is cut, one a line. */
+static void llm__wording_cuts(const llm_json *d, int node, int depth, llm_text *out) {
+    const llm__str type = llm__json_text_at(d, node, "type");
+    const int steps = llm_json_find(d, node, "pretokenizers"), pattern = llm_json_find(d, node, "pattern");
+    if (depth > 4) return;
+    for (int v = llm_json_first(d, steps); v >= 0; v = llm_json_next(d, v)) llm__wording_cuts(d, v, depth + 1, out);
+    if (steps >= 0) return;
+    llm__add_str(out, llm__str_eq(type, "ByteLevel") && llm__json_flag(d, node, "use_regex", 1) ? llm__lit("GPT2") : type);
+    llm_text_str(out, " ");
+    llm__add_str(out, llm__json_text_at(d, pattern, "Regex"));
+    llm_text_str(out, "\n");
+}
+
+/* The name of a way to cut; NULL: none is known. */
+static const char *llm__wording_pre(const llm__wording *w) {
+    static const char numbers[] = "\\p{N}{1,3}", words[] = "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+", cased[] = "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+";
+    LLM__SCOPED(llm_text_free) llm_text cuts = LLM__ZERO;
+    const int whole = llm__json_flag(w->doc, llm_json_find(w->doc, 0, "model"), "ignore_merges", 0);
+    llm__wording_cuts(w->doc, llm_json_find(w->doc, 0, "pre_tokenizer"), 0, &cuts);
+    if (cuts.failed || !cuts.len) return NULL;
+    const char *s = cuts.data;
+    if (!strcmp(s, "GPT2 \n")) return "gpt-2";
+    if (!strcmp(s, "Digits \nGPT2 \n")) return "smollm";
+    if (strstr(s, cased)) return strstr(s, numbers) ? "gpt-4o" : whole ? "tekken" : NULL;
+    if (strstr(s, "Split \\p{N}{1,3}\n") && strstr(s, "\xe4\xb8\x80-\xe9\xbe\xa5")) return "deepseek-v3";
+    if (strstr(s, "\\s?\\p{L}+")) return "deepseek-coder";
+    if (strstr(s, "\xce\x86\xce\x88-\xce\x8a")) return "deepseek-llm";
+    if (!strstr(s, words)) return NULL;
+    if (llm__arch_is(&w->m->arch, "glm4 glm4_moe chatglm")) return "glm4";
+    return !strstr(s, numbers) ? "qwen2" : whole ? "llama-bpe" : "smaug-bpe";
+}
+
+/* 1 if a blank is put before a text. */
+static int llm__wording_prefix(const llm_json *d) {
+    const int pre = llm_json_find(d, 0, "pre_tokenizer"), norm = llm_json_find(d, 0, "normalizer");
+    int prefix = llm__str_eq(llm__json_text_at(d, norm, "type"), "Prepend");
+    for (int v = llm_json_first(d, llm_json_find(d, norm, "normalizers")); v >= 0; v = llm_json_next(d, v))
+        prefix |= llm__str_eq(llm__json_text_at(d, v, "type"), "Prepend");
+    if (llm__str_eq(llm__json_text_at(d, pre, "type"), "Metaspace")) {
+        const llm__str scheme = llm__json_text_at(d, pre, "prepend_scheme");
+        prefix |= scheme.p ? !llm__str_eq(scheme, "never") : llm__json_flag(d, pre, "add_prefix_space", 1);
+    }
+    return prefix;
+}
+
+/* The lists. */
+static void llm__wording_lists(const llm__wording *w, llm_text *keys, uint64_t *n_keys) {
+    const llm_json *d = w->doc;
+    const int merges = llm_json_find(d, llm_json_find(d, 0, "model"), "merges");
+    llm__gguf_put_array(keys, "tokenizer.ggml.tokens", LLM__GGUF_STR, (uint64_t)w->n);
+    for (int32_t i = 0; i < w->n; i++) {
+        char name[24];
+        llm__gguf_put_text(keys, w->text[i].p ? w->text[i] : llm__s(name, (size_t)snprintf(name, sizeof name, "[PAD%d]", (int)i)));
+    }
+    llm__gguf_put_array(keys, "tokenizer.ggml.token_type", LLM__GGUF_I32, (uint64_t)w->n);
+    for (int32_t i = 0; i < w->n; i++) llm__gguf_put_number(keys, (uint64_t)(w->text[i].p ? w->type[i] : (uint8_t)LLM__VOCAB_UNUSED), 4);
+    *n_keys += 3;
+    if (w->spm) {
+        llm__gguf_put_array(keys, "tokenizer.ggml.scores", LLM__GGUF_F32, (uint64_t)w->n);
+        for (int32_t i = 0; i < w->n; i++) llm__gguf_put_number(keys, llm__f32_bits(w->score[i]), 4);
+        return;
+    }
+    llm__gguf_put_array(keys, "tokenizer.ggml.merges", LLM__GGUF_STR, (uint64_t)llm_json_size(d, merges));
+    for (int v = llm_json_first(d, merges); v >= 0; v = llm_json_next(d, v)) {
+        llm__str part[2] = {{"", 0}, {"", 0}};
+        llm__wording_merge(d, v, part);
+        llm__gguf_put_number(keys, part[0].n + 1 + part[1].n, 8);
+        llm__add_str(keys, part[0]);
+        llm_text_str(keys, " ");
+        llm__add_str(keys, part[1]);
+    }
+}
+
+/* Ids with a task, and whether texts are framed by them. */
+static llm_result llm__wording_special(const llm__wording *w, llm_text *keys, uint64_t *n_keys) {
+    const llm_model *m = w->m;
+    LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO, bare = LLM__ZERO;
+    const int32_t id[4] = {m->source.bos_id, m->source.eos_id, m->source.pad_id, m->source.unk_id};
+    static const char *const names[4] = {"bos", "eos", "padding", "unknown"};
+    char key[64];
+    for (int i = 0; i < 4; i++) {
+        if (id[i] < 0 || id[i] >= w->n) continue;
+        snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", names[i]);
+        llm__gguf_put_int(keys, key, id[i]);
+        ++*n_keys;
+    }
+    for (size_t i = 0; i < m->source.stop_ids.len; i++) /* a turn's end beside the text's */
+        if (m->source.stop_ids.data[i] != m->source.eos_id && m->source.stop_ids.data[i] < w->n) {
+            llm__gguf_put_int(keys, "tokenizer.ggml.eot_token_id", m->source.stop_ids.data[i]);
+            ++*n_keys;
+            break;
+        }
+    llm_result r = llm_tokenize(m, "a", 1, LLM_TOK_ADD_SPECIAL, &ids);
+    if (!r) r = llm_tokenize(m, "a", 1, 0, &bare);
+    if (r) return r;
+    llm__gguf_put_bool(keys, "tokenizer.ggml.add_bos_token", ids.len > bare.len && ids.data[0] == m->source.bos_id);
+    llm__gguf_put_bool(keys, "tokenizer.ggml.add_eos_token", ids.len > bare.len && ids.data[ids.len - 1] == m->source.eos_id);
+    *n_keys += 2;
+    if (m->source.chat_template_text) llm__gguf_put_str(keys, "tokenizer.chat_template", llm__lit(m->source.chat_template_text)), ++*n_keys;
+    return LLM_OK;
+}
+
+/* Appends tokenizer.*. LLM_ERR_UNSUPPORTED: a tokenizer that has no form in GGUF. */
+static llm_result llm__convert_vocab(const llm_model *m, llm_text *keys, uint64_t *n_keys) {
+    LLM__SCOPED(llm__wording_free) llm__wording w = LLM__ZERO;
+    LLM__SCOPED(llm__drop) char *path = llm__path_join(m->path, "tokenizer.json");
+    w.m = m;
+    if (!path) return llm__nomem();
+    if (llm__path_kind_of(path) != LLM__PATH_FILE)
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: no tokenizer.json: its words are not converted in this version", m->path);
+    llm_result r = llm__json_file(path, 200000000, &w.doc);
+    if (!r) r = llm__wording_read(&w);
+    if (!r && w.spm) r = llm__wording_scores(&w);
+    if (r) return r;
+    const char *pre = w.spm ? "default" : llm__wording_pre(&w);
+    if (!pre) return llm__wording_refuse(&w, "how it cuts text is a regex");
+    llm__gguf_put_str(keys, "tokenizer.ggml.model", llm__lit(w.spm ? "llama" : "gpt2"));
+    llm__gguf_put_str(keys, "tokenizer.ggml.pre", llm__lit(pre));
+    if (w.spm) llm__gguf_put_bool(keys, "tokenizer.ggml.add_space_prefix", llm__wording_prefix(w.doc)), ++*n_keys;
+    *n_keys += 2;
+    llm__wording_lists(&w, keys, n_keys);
+    r = llm__wording_special(&w, keys, n_keys);
+    return r ? r : keys->failed ? llm__nomem() : LLM_OK;
+}
+
+/* ============================================================================
+ * >>convert   A Hugging Face folder seen as a GGUF file.
+ * ============================================================================
+ * What llama.cpp's converter does, so that the same file comes out in names, shapes and values; >>quantize writes it, in any type:
+ *
+ *     names      by the slots of >>loader: model.layers.3.mlp.up_proj.weight is blk.3.ffn_up.weight
+ *     rows       of q and k are put in another order for families whose pairs GGUF has side by side: row i and row i + d / 2 of a head
+ *     norms      that are stored minus one get it back
+ *     experts    become one tensor of as many matrices
+ *     kv_b       of latent attention is cut into keys, (heads, rank, nope), and values, (heads, v, rank)
+ *     settings   as keys ARCHITECTURE.*; frequencies that Llama 3 and LongRoPE change as tensors of divisors
+ *     words      tokenizer.json as lists; how text is cut by a name, which must give what tokenizer.json gives (>>convert_vocab)
+ *
+ * A layer of Qwen3, and what is different in others:
+ *
+ *     input_layernorm             attn_norm       self_attn.q_norm, k_norm       attn_q_norm, attn_k_norm
+ *     self_attn.q_proj, k, v      attn_q, k, v    post_attention_layernorm       ffn_norm
+ *     self_attn.o_proj            attn_output     mlp.gate_proj, up, down        ffn_gate, ffn_up, ffn_down
+ *
+ *     mlp.experts.7.gate_proj     ffn_gate_exps, matrix 7; the router is ffn_gate_inp, the shared expert ffn_gate_shexp
+ *     gate_up_proj (Phi-3)        ffn_up, twice as wide: gate's rows, then up's
+ *     four norms (Gemma 2)        post_attention_layernorm is post_attention_norm there, post_feedforward_layernorm post_ffw_norm
+ *     kv_a_proj_with_mqa          attn_kv_a_mqa (DeepSeek)
+ *
+ * Rows of a head of 6 values, pairs (0, 3), (1, 4), (2, 5) in a folder:      0 1 2 3 4 5
+ * the same in GGUF, where the two of a pair stand side by side:                0 3 1 4 2 5
+ * q and k change alike, so scores are the same; v has no positions and stays.
+ *
+ * Vectors, norms and routers are F32, as llama.cpp wants them. Nothing is copied: a row is made when it is asked for. Source:
+ * convert_hf_to_gguf.py of llama.cpp, by its files. */
+
+/* How a tensor's rows come about. */
+typedef struct llm__convert_row {
+    const llm__tensor *const *stack; /* (n) a matrix each; or one */
+    int32_t n;
+    int64_t first, each; /* row r of matrix m is the stored row first + r, or of one tensor with all of them m * each + first + r */
+    int32_t head;        /* not 0: heads of so many rows, whose halves become neighbours */
+    int32_t cut;         /* 1: keys, 2: values of kv_b */
+    int32_t nope, v;     /* of its heads */
+    float add;
+    const float *numbers; /* not NULL: these, and no tensor */
+} llm__convert_row;
+
+typedef struct llm__conversion {
+    llm_model *model;
+    llm_text head; /* a GGUF file without tensors */
+    llm__gguf keys;
+    llm__tensors tensors;  /* as the file will have them; data NULL */
+    llm__convert_row *row; /* (tensors.n) */
+    size_t cap;
+    llm__arena memory;
+} llm__conversion;
+
+/* Families whose settings and tensors are all known here, by their first names. */
+static const char llm__convertible[] = "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe gemma gemma2 gemma3_text phi3 glm4 deepseek_v2 "
+                                       "deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 cohere";
+
+static void llm__convert_close(llm__conversion *c) {
+    llm_model_close(c->model);
+    llm_text_free(&c->head);
+    llm__gguf_free(&c->keys);
+    llm__tensors_free(&c->tensors);
+    LLM_FREE(c->row);
+    llm__arena_free(&c->memory);
+    memset(c, 0, sizeof *c);
+}
+
+/* What is asked for while tensors are collected. After the first failure all calls do nothing. */
+typedef struct llm__converting {
+    llm__conversion *c;
+    llm__loader L; /* only to find tensors */
+    llm_result r;
+} llm__converting;
+
+/* Adds a tensor of `shape`; the type is that of the stored matrices, or F32 where it is a vector or is kept so. */
+static void llm__convert_add(llm__converting *g, const char *name, int n_dims, const int64_t *shape, int f32, const llm__convert_row *row) {
+    llm__conversion *c = g->c;
+    llm__tensor x = LLM__ZERO;
+    if (g->r) return;
+    x.type = n_dims < 2 || f32 || row->numbers ? (int32_t)LLM_TYPE_F32 : row->stack[0]->type;
+    if (llm__type_block(x.type) > 1 || (x.type != LLM_TYPE_F32 && x.type != LLM_TYPE_F16)) x.type = LLM_TYPE_BF16;
+    x.n_dims = n_dims;
+    for (int i = 0; i < 4; i++) x.shape[i] = i < n_dims ? shape[i] : 1;
+    const llm__str own = {llm__arena_str(&c->memory, llm__lit(name)), strlen(name)};
+    if (!own.p || !llm__grow((void **)&c->row, &c->cap, c->tensors.n + 1, sizeof *c->row)) g->r = llm__nomem();
+    if (!g->r) g->r = llm__tensors_add(&c->tensors, c->model->path, own, &x);
+    if (!g->r) c->row[c->tensors.n - 1] = *row;
+}
+
+/* The stored tensor of a slot; NULL: there is none. */
+static const llm__tensor *llm__convert_find(const llm__converting *g, int slot, int expert, int bias) {
+    char name[256];
+    return g->r ? NULL : llm__loader_find(&g->L, slot, expert, bias, name);
+}
+
+static void llm__convert_name(const llm__converting *g, const char *stem, int bias, char out[96]) {
+    const char *end = strchr(stem, '.') ? "" : bias ? ".bias" : ".weight";
+    if (g->L.layer < 0) snprintf(out, 96, "%s%s", stem, end);
+    else snprintf(out, 96, "blk.%d.%s%s", g->L.layer, stem, end);
+}
+
+/* A list of one tensor that lives as long as the conversion. */
+static const llm__tensor *const *llm__convert_list(llm__converting *g, size_t n) {
+    const llm__tensor **list = (const llm__tensor **)llm__arena_get(&g->c->memory, n * sizeof *list);
+    if (!list && !g->r) g->r = llm__nomem();
+    return list;
+}
+
+/* A matrix or a vector of a slot, and its bias, where the folder has them. head: rows of a head that are put in pairs; 0: none. */
+static void llm__convert_slot(llm__converting *g, int slot, const char *stem, int head, int f32) {
+    const int plus1 = (g->L.a->flags & LLM__NORM_PLUS1) && strstr(stem, "_norm") != NULL;
+    for (int bias = 0; bias < 2; bias++) {
+        char name[96];
+        const llm__tensor *t = llm__convert_find(g, slot, 0, bias);
+        const llm__tensor **list = t ? (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, 1) : NULL;
+        llm__convert_row row = LLM__ZERO;
+        int64_t shape[2];
+        if (!list) continue;
+        list[0] = t;
+        row.stack = list, row.n = 1, row.head = head, row.add = plus1 && !bias ? 1.0f : 0.0f;
+        shape[0] = t->n_dims > 1 ? t->shape[t->n_dims - 2] : t->shape[0];
+        shape[1] = t->shape[LLM__MAX(t->n_dims, 1) - 1];
+        const int vector = t->n_dims < 2 || (shape[0] == 1 && f32);
+        if (vector) shape[0] = shape[1];
+        llm__convert_name(g, stem, bias, name);
+        llm__convert_add(g, name, vector ? 1 : 2, shape, f32, &row);
+    }
+}
+
+/* Experts as one tensor: from one of each, or from one with all of them, of which `rows` rows from `first` on are taken. */
+static void llm__convert_experts(llm__converting *g, int slot, int fused, int part, const char *stem, int64_t rows, int64_t cols) {
+    const int32_t n = g->L.a->n_experts;
+    const llm__tensor *one = llm__convert_find(g, fused, 0, 0);
+    const int stacked = one && one->n_dims > 2;
+    const llm__tensor **list = (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, (size_t)n);
+    llm__convert_row row = LLM__ZERO;
+    const int64_t shape[3] = {n, rows, cols};
+    char name[96];
+    if (!list) return;
+    for (int32_t e = 0; e < n && !g->r; e++) {
+        list[e] = stacked ? one : llm__convert_find(g, slot, e, 0);
+        if (!list[e]) g->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: experts stored like this are not converted", g->L.path);
+        if (!stacked) continue;
+        row.each = one->shape[1];
+        break;
+    }
+    row.stack = list, row.n = stacked ? 1 : n, row.first = stacked ? part * rows : 0;
+    llm__convert_name(g, stem, 0, name);
+    llm__convert_add(g, name, 3, shape, 0, &row);
+}
+
+/* kv_b of latent attention. */
+static void llm__convert_kv_b(llm__converting *g) {
+    const llm__arch *a = g->L.a;
+    const llm__tensor *t = llm__convert_find(g, LLM__W_KV_B, 0, 0);
+    const llm__tensor **list = (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, 1);
+    const int64_t keys[3] = {a->n_heads, a->kv_rank, a->nope}, values[3] = {a->n_heads, a->v_head_dim, a->kv_rank};
+    llm__convert_row row = LLM__ZERO;
+    char name[96];
+    if (!list) return;
+    if (!t) {
+        g->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d has no kv_b_proj", g->L.path, g->L.layer);
+        return;
+    }
+    list[0] = t;
+    row.stack = list, row.n = 1, row.nope = a->nope, row.v = a->v_head_dim;
+    for (row.cut = 1; row.cut < 3; row.cut++) {
+        llm__convert_name(g, row.cut == 1 ? "attn_k_b" : "attn_v_b", 0, name);
+        llm__convert_add(g, name, 3, row.cut == 1 ? keys : values, 0, &row);
+    }
+}
+
+/* Attention of the current layer. */
+static void llm__convert_attention(llm__converting *g) {
+    const llm__arch *a = g->L.a;
+    const int pairs = (a->flags & LLM__PAIRS_GGUF) && !(a->flags & LLM__PAIRS) && !(a->flags & LLM__MLA) ? a->head_dim : 0;
+    llm__convert_slot(g, LLM__W_QKV, "attn_qkv", 0, 0);
+    llm__convert_slot(g, LLM__W_Q, "attn_q", pairs, 0);
+    llm__convert_slot(g, LLM__W_K, "attn_k", pairs, 0);
+    llm__convert_slot(g, LLM__W_V, "attn_v", 0, 0);
+    llm__convert_slot(g, LLM__W_O, "attn_output", 0, 0);
+    if (a->qk_norm) llm__convert_slot(g, LLM__W_Q_NORM, "attn_q_norm", 0, 1), llm__convert_slot(g, LLM__W_K_NORM, "attn_k_norm", 0, 1);
+    if (!(a->flags & LLM__MLA)) return;
+    llm__convert_slot(g, LLM__W_Q_A, "attn_q_a", 0, 0);
+    llm__convert_slot(g, LLM__W_Q_A_NORM, "attn_q_a_norm", 0, 1);
+    llm__convert_slot(g, LLM__W_Q_B, "attn_q_b", 0, 0);
+    llm__convert_slot(g, LLM__W_KV_A, "attn_kv_a_mqa", 0, 0);
+    llm__convert_slot(g, LLM__W_KV_A_NORM, "attn_kv_a_norm", 0, 1);
+    llm__convert_kv_b(g);
+}
+
+/* All of the current layer. */
+static void llm__convert_layer(llm__converting *g) {
+    const llm__arch *a = g->L.a;
+    const int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
+    if (pre) llm__convert_slot(g, LLM__W_ATTN_NORM, "attn_norm", 0, 1);
+    llm__convert_attention(g);
+    if (post) llm__convert_slot(g, LLM__W_POST_ATTN, "post_attention_norm", 0, 1);
+    if (pre) llm__convert_slot(g, LLM__W_FFN_NORM, llm__arch_is(a, "glm4_moe") ? "post_attention_norm" : "ffn_norm", 0, 1);
+    if (post) llm__convert_slot(g, LLM__W_POST_FFN, "post_ffw_norm", 0, 1);
+    if (!a->layer[g->L.layer].moe) {
+        llm__convert_slot(g, LLM__W_GATE, "ffn_gate", 0, 0);
+        llm__convert_slot(g, llm__has(&g->L, LLM__W_GATE_UP) ? LLM__W_GATE_UP : LLM__W_UP, "ffn_up", 0, 0);
+        llm__convert_slot(g, LLM__W_DOWN, "ffn_down", 0, 0);
+        return;
+    }
+    llm__convert_slot(g, LLM__W_ROUTER, "ffn_gate_inp", 0, 1);
+    llm__convert_slot(g, LLM__W_CORRECTION, "exp_probs_b.bias", 0, 1);
+    llm__convert_experts(g, LLM__W_E_GATE, LLM__W_E_GATE_UP, 0, "ffn_gate_exps", a->ff_expert, a->hidden);
+    llm__convert_experts(g, LLM__W_E_UP, LLM__W_E_GATE_UP, 1, "ffn_up_exps", a->ff_expert, a->hidden);
+    llm__convert_experts(g, LLM__W_E_DOWN, LLM__W_E_DOWN, 0, "ffn_down_exps", a->hidden, a->ff_expert);
+    if (!a->ff_shared) return;
+    llm__convert_slot(g, LLM__W_S_GATE, "ffn_gate_shexp", 0, 0);
+    llm__convert_slot(g, LLM__W_S_UP, "ffn_up_shexp", 0, 0);
+    llm__convert_slot(g, LLM__W_S_DOWN, "ffn_down_shexp", 0, 0);
+    if (a->shared_gate) llm__convert_slot(g, LLM__W_S_SCALE, "ffn_gate_inp_shexp", 0, 1);
+}
+
+/* Divisors of the frequencies, where a scheme has them for each: Llama 3's and LongRoPE's. */
+static void llm__convert_rope(llm__converting *g) {
+    const llm__arch *a = g->L.a;
+    const int64_t half = a->rope_dim / 2;
+    static const char *const names[3] = {"rope_freqs", "rope_factors_short", "rope_factors_long"};
+    const int form = llm__convert_rope_form(g->c->model);
+    for (int i = form == 2; form && i < (form == 2 ? 3 : 1); i++) {
+        float *numbers = (float *)llm__arena_get(&g->c->memory, (size_t)half * sizeof *numbers);
+        llm__convert_row row = LLM__ZERO;
+        char name[96];
+        if (!numbers && !g->r) g->r = llm__nomem();
+        if (g->r) return;
+        llm__convert_divisors(g->c->model, i == 2, numbers);
+        row.numbers = numbers;
+        llm__convert_name(g, names[i], 0, name);
+        llm__convert_add(g, name, 1, &half, 1, &row);
+    }
+}
+
+/* What this version cannot convert, told before anything is read. */
+static llm_result llm__convert_refuse(const llm_model *m) {
+    const llm__arch *a = &m->arch;
+    int window = 0;
+    for (int i = 0; i < a->n_layers; i++) window |= a->layer[i].window;
+    if (window && a->flags & LLM__QWEN_WINDOW)
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: use_sliding_window: GGUF has no key for it", m->path);
+    if (m->source.gguf) return llm__error(LLM_ERR_ARG, "%s: GGUF already", m->path);
+    if (m->vision)
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: a model that sees: only models of text become GGUF in this version", m->path);
+    if (strcmp(m->info.quantization, "none"))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: quantised already (%s): GGUF is made of F32, F16 or BF16", m->path,
+                          m->info.quantization);
+    if (!llm__arch_is(a, llm__convertible) || !a->family->gguf[0] || (a->flags & LLM__CONV1D) || a->dynamic ||
+        (a->flags & LLM__MLA && !a->rope_pairs))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s%s is not converted in this version; these are: %s", m->path, a->name,
+                          a->dynamic ? " with dynamic RoPE" : "", llm__convertible);
+    return LLM_OK;
+}
+
+/* Opens a folder. LLM_ERR_UNSUPPORTED: what GGUF has no form for, or not in this version. The caller closes *c, after errors too. */
+static llm_result llm__convert_open(const char *folder, llm__conversion *c) {
+    llm__converting g = LLM__ZERO;
+    llm_model_config cfg = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text keys = LLM__ZERO, none = LLM__ZERO;
+    uint64_t n_keys = 0;
+    cfg.language_model_only = 1;
+    llm_result r = llm_model_open(folder, &cfg, &c->model);
+    if (!r) r = llm__convert_refuse(c->model);
+    if (!r) r = llm__convert_keys(c->model, &keys, &n_keys);
+    if (!r) r = llm__convert_vocab(c->model, &keys, &n_keys);
+    if (r) return r;
+    llm__gguf_put_head(&c->head, &keys, n_keys, &none, 0);
+    if (keys.failed || c->head.failed) return llm__nomem();
+    llm__tensors nothing = LLM__ZERO;
+    r = llm__gguf_parse(folder, (const uint8_t *)c->head.data, c->head.len, &c->keys, &nothing);
+    llm__tensors_free(&nothing);
+    if (r) return r;
+    g.c = c;
+    llm__loader_begin(&g.L, c->model, 1, 1);
+    g.L.layer = -1;
+    const llm__arch *a = &c->model->arch;
+    llm__convert_slot(&g, LLM__W_EMBED, "token_embd", 0, 0);
+    llm__convert_slot(&g, LLM__W_OUT_NORM, "output_norm", 0, 1);
+    if (a->tied <= 0) llm__convert_slot(&g, LLM__W_HEAD, "output", 0, 0);
+    llm__convert_rope(&g);
+    for (g.L.layer = 0; g.L.layer < a->n_layers && !g.r; g.L.layer++) llm__convert_layer(&g);
+    llm__loader_end(&g.L);
+    return g.r;
+}
+
+/* Row r of keys (heads, rank, nope), or of values (heads, v, rank), of kv_b. */
+static void llm__convert_cut(const llm__convert_row *row, const llm__tensor *t, int64_t r, float *out) {
+    const llm__tensor *from = row->stack[0];
+    const int64_t rank = from->shape[1], each = row->nope + row->v, head = r / t->shape[1], at = r % t->shape[1];
+    if (row->cut == 2) llm__tensor_values(from, head * each + row->nope + at, rank, 0, rank, out);
+    for (int64_t j = 0; row->cut == 1 && j < row->nope; j++) llm__tensor_values(from, head * each + j, rank, at, 1, out + j);
+}
+
+/* Row `row`, counted through all matrices, of a tensor of c->tensors. Any thread. */
+static void llm__convert_values(const llm__conversion *c, const llm__tensor *t, int64_t row, float *out) {
+    const llm__convert_row *how = &c->row[t - c->tensors.item];
+    const int64_t cols = t->shape[t->n_dims - 1], rows = t->n_dims > 1 ? t->shape[t->n_dims - 2] : 1;
+    if (how->numbers) memcpy(out, how->numbers, (size_t)cols * sizeof *out);
+    if (how->cut) llm__convert_cut(how, t, row, out);
+    if (how->numbers || how->cut) return;
+    int64_t m = row / rows, r = row % rows;
+    const llm__tensor *from = how->stack[how->n > 1 ? m : 0];
+    const int64_t half = how->head / 2;
+    if (how->head && t->n_dims > 1) r = r / how->head * how->head + r % how->head % 2 * half + r % how->head / 2;
+    llm__tensor_values(from, (how->n > 1 ? 0 : m * how->each) + how->first + r, cols, 0, cols, out);
+    if (how->head && t->n_dims == 1) /* a bias: its values are what its matrix has as rows */
+        for (int64_t i = 0; i < cols; i++) {
+            const int64_t k = i / how->head * how->head + i % how->head % 2 * half + i % how->head / 2;
+            llm__tensor_values(from, 0, cols, k, 1, out + i);
+        }
+    for (int64_t i = 0; i < cols && how->add != 0; i++) out[i] += how->add;
+}
+
+/* The memory of the stored tensors of t, which are not needed any more, is given back to the system. */
+static void llm__convert_rest(const llm__conversion *c, const llm__tensor *t) {
+    const llm__convert_row *how = &c->row[t - c->tensors.item];
+    for (int i = 0; i < how->n; i++)
+        if (how->stack[i]->data && how->stack[i]->bytes > 1 << 16) llm__file_rest(how->stack[i]->data, (size_t)how->stack[i]->bytes);
+}
+
+/* Compares how the folder and the file that was made of it cut a text. */
+static llm_result llm__convert_check(const llm__conversion *c, const char *path) {
+    static const char text[] =
+        "Hello, world! It's 1234567 o'clock;  we'll see THEY'RE\tthere.\n\n  for (int i=0;i<10;++i) {\r\n    x[i] = 3.14e-5;\n"
+        "}\n \xe4\xbd\xa0\xe5\xa5\xbd\xef\xbc\x8c\xe4\xb8\x96\xe7\x95\x8c 123\xe5\xb9\xb4 \xf0\x9f\x98\x80 na\xc3\xafve "
+        "\xd0\x9f\xd1\x80\xd0\xb8\xd0\xb2\xd0\xb5\xd1\x82 snake_case CamelCase $5.00 #tag @me -- ... end ";
+    LLM__SCOPED(llm_tokens_free) llm_tokens a = LLM__ZERO, b = LLM__ZERO;
+    llm_model_config cfg = LLM__ZERO;
+    llm_model *made = NULL;
+    cfg.vocab_only = 1;
+    llm_result r = llm_model_open(path, &cfg, &made);
+    if (!r) r = llm_tokenize(c->model, text, sizeof text - 1, LLM_TOK_ADD_SPECIAL, &a);
+    if (!r) r = llm_tokenize(made, text, sizeof text - 1, LLM_TOK_ADD_SPECIAL, &b);
+    llm_model_close(made);
+    size_t i = 0;
+    while (!r && i < a.len && i < b.len && a.data[i] == b.data[i]) i++;
+    if (!r && (i < a.len || i < b.len))
+        r = llm__error(LLM_ERR_UNSUPPORTED, "%s: its tokenizer has no equal in GGUF: token %d of a sample is %d, as GGUF it would be %d",
+                       c->model->path, (int)i, i < a.len ? (int)a.data[i] : -1, i < b.len ? (int)b.data[i] : -1);
+    return r;
+}
+
+/* ============================================================================
+ * >>imatrix   Importance matrices: how large the inputs of each column of a matrix are, in llama.cpp's files.
+ * ============================================================================
+ * A matrix W of a linear layer errs by sum over columns of (W - W')^2 x^2: an error counts as much as the square of what its column is
+ * multiplied with. The file has, for each tensor, the mean of these squares over a text, and >>quantise takes them as weights. Of a mixture
+ * each expert has its own means, of the tokens that came to it.
+ *
+ * What it is worth: SmolLM2-135M in Q4_0 says a text of its golden passages with a perplexity of 26.6, weighted with 22.9; in F16 it is
+ * 20.7. The fewer the bits, the more it helps; of Q8_0 there is nothing to choose.
+ *
+ * GGUF, as llama-imatrix writes it since 2025: tensors NAME.in_sum2, (matrices, columns) sums of squares, and NAME.counts, (matrices, 1)
+ * rows that were added; keys general.type "imatrix", imatrix.datasets, imatrix.chunk_count, imatrix.chunk_size. Before that (imatrix.dat)
+ * numbers of 32 bits: how many entries, of each length and letters of the name, calls n, how many values, values: n times the mean. Both
+ * are read, the former is written. */
+
+typedef struct llm__imatrix_entry {
+    llm__str name;     /* of the tensor */
+    int64_t n;         /* values: (matrices, columns) */
+    int32_t n_counts;  /* matrices that were counted apart, or 1 */
+    const float *mean; /* (n) finite, at least 0; of what was never met 0 */
+} llm__imatrix_entry;
+
+typedef struct llm__imatrix {
+    llm__imatrix_entry *entry; /* (n) */
+    size_t n, cap;
+    int32_t n_chunks, chunk; /* 0: not told */
+    llm__str dataset;        /* .p NULL: not told */
+    llm__map by_name;
+    llm__arena memory;
+} llm__imatrix;
+
+static void llm__imatrix_free(llm__imatrix *m) {
+    LLM_FREE(m->entry);
+    llm__map_free(&m->by_name);
+    llm__arena_free(&m->memory);
+}
+
+/* NULL: nothing is known of that tensor. */
+static const llm__imatrix_entry *llm__imatrix_find(const llm__imatrix *m, const char *name) {
+    const int32_t i = llm__map_get(&m->by_name, llm__lit(name));
+    return i < 0 ? NULL : &m->entry[i];
+}
+
+/* Adds an entry: means of `sums` by the counts of its matrices (counts NULL: all by `all`). */
+static llm_result llm__imatrix_add(llm__imatrix *m, const char *path, llm__str name, const uint8_t *sums, int64_t n, const uint8_t *counts,
+                                   int64_t n_counts, float all) {
+    if (!llm__plain_text(name, 200)) return llm__error(LLM_ERR_FORMAT, "%s: entry %zu: a name of 1 to 200 letters expected", path, m->n);
+    if (n < 1 || n_counts < 1 || n % n_counts)
+        return llm__bad(path, "entry", name, "%lld values of %lld matrices", (long long)n, (long long)n_counts);
+    float *mean = (float *)llm__arena_take(&m->memory, (size_t)n * sizeof *mean);
+    char *own = llm__arena_str(&m->memory, name);
+    if (!mean || !own || !llm__grow((void **)&m->entry, &m->cap, m->n + 1, sizeof *m->entry)) return llm__nomem();
+    for (int64_t i = 0; i < n; i++) {
+        float x, by = all;
+        memcpy(&x, sums + 4 * i, 4);
+        if (counts) memcpy(&by, counts + i / (n / n_counts) * 4, 4);
+        if (!(x >= 0) || !(x < 1e38f) || !(by >= 0) || !(by < 1e38f))
+            return llm__bad(path, "entry", name, "value %lld is %g of %g rows, a sum of squares expected", (long long)i, (double)x,
+                            (double)by);
+        mean[i] = by > 0 ? x / by : 0;
+    }
+    m->entry[m->n].name = llm__s(own, name.n);
+    m->entry[m->n].n = n;
+    m->entry[m->n].n_counts = (int32_t)n_counts;
+    m->entry[m->n].mean = mean;
+    const int put = llm__map_put(&m->by_name, m->entry[m->n].name, (int32_t)m->n);
+    m->n++;
+    return put < 0 ? llm__nomem() : put ? LLM_OK : llm__bad(path, "entry", name, "it stands there twice");
+}
+
+/* The form since 2025. */
+static llm_result llm__imatrix_gguf(llm__imatrix *m, const char *path, const llm__file *f) {
+    static const llm__str sums = {".in_sum2", 8};
+    LLM__SCOPED(llm__gguf_free) llm__gguf keys = LLM__ZERO;
+    LLM__SCOPED(llm__tensors_free) llm__tensors t = LLM__ZERO;
+    llm_result r = llm__gguf_parse(path, f->data, f->size, &keys, &t);
+    if (!r && !llm__str_eq(llm__gguf_str(&keys, "general.type"), "imatrix"))
+        r = llm__error(LLM_ERR_FORMAT, "%s: a GGUF file, but no importance matrix: its general.type is not imatrix", path);
+    if (r) return r;
+    const llm__gguf_kv *sets = llm__gguf_find(&keys, "imatrix.datasets");
+    if (sets && sets->is_array && sets->type == LLM__GGUF_STR && sets->count) {
+        const uint8_t *at = sets->data;
+        const llm__str text = llm__gguf_string(&at);
+        const char *own = llm__plain_text(text, 1000) ? llm__arena_str(&m->memory, text) : NULL;
+        if (own) m->dataset = llm__s(own, text.n);
+    }
+    m->n_chunks = (int32_t)LLM__MAX(llm__gguf_int(&keys, "imatrix.chunk_count", 0), 0);
+    m->chunk = (int32_t)LLM__MAX(llm__gguf_int(&keys, "imatrix.chunk_size", 0), 0);
+    for (size_t i = 0; i < t.n && !r; i++) {
+        const llm__tensor *x = &t.item[i];
+        char name[256];
+        if (!llm__ends_with(x->name.p, sums.p)) continue;
+        snprintf(name, sizeof name, "%.*s.counts", (int)LLM__MIN(x->name.n - sums.n, (size_t)240), x->name.p);
+        const llm__tensor *c = llm__tensors_find(&t, name);
+        if (!c || c->type != LLM_TYPE_F32 || x->type != LLM_TYPE_F32) r = llm__bad(path, "tensor", x->name, "F32 sums and counts expected");
+        else r = llm__imatrix_add(m, path, llm__s(x->name.p, x->name.n - sums.n), x->data, x->bytes / 4, c->data, c->bytes / 4, 0);
+    }
+    return r;
+}
+
+/* A number of 32 bits at *at, moved on; 0 where the file ends. */
+static int llm__imatrix_number(const llm__file *f, size_t *at, int32_t *out) {
+    if (f->size - *at < 4) return 0;
+    memcpy(out, f->data + *at, 4);
+    *at += 4;
+    return 1;
+}
+
+/* The form before. Behind the entries may stand the number of chunks and the name of the text. */
+static llm_result llm__imatrix_dat(llm__imatrix *m, const char *path, const llm__file *f) {
+    int32_t n, len, calls, values;
+    size_t at = 0;
+    if (!llm__imatrix_number(f, &at, &n) || n < 1 || n > 1 << 20) return llm__error(LLM_ERR_FORMAT, "%s: no importance matrix", path);
+    for (int32_t i = 0; i < n; i++) {
+        int ok = llm__imatrix_number(f, &at, &len) && len > 0 && (size_t)len <= f->size - at;
+        const llm__str name = {ok ? (const char *)f->data + at : NULL, ok ? (size_t)len : 0};
+        at += name.n;
+        ok = ok && llm__imatrix_number(f, &at, &calls) && llm__imatrix_number(f, &at, &values);
+        ok = ok && values > 0 && (size_t)values <= (f->size - at) / 4;
+        if (!ok || calls < 0)
+            return llm__error(LLM_ERR_FORMAT, "%s: an importance matrix that ends within its entry %d of %d", path, i + 1, n);
+        llm_result r = llm__imatrix_add(m, path, name, f->data + at, values, NULL, 1, calls ? (float)calls : 1);
+        if (r) return r;
+        at += (size_t)values * 4;
+    }
+    if (llm__imatrix_number(f, &at, &m->n_chunks)) m->n_chunks = LLM__MAX(m->n_chunks, 0);
+    return LLM_OK;
+}
+
+/* Reads a file of either form. The caller frees *m, after errors too. */
+static llm_result llm__imatrix_read(const char *path, llm__imatrix *m) {
+    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
+    llm_result r = llm__file_open(path, (size_t)1 << 36, 0, &f);
+    if (r) return r;
+    m->by_name.seed = llm__seed(m);
+    r = f.size >= 4 && !memcmp(f.data, "GGUF", 4) ? llm__imatrix_gguf(m, path, &f) : llm__imatrix_dat(m, path, &f);
+    if (!r && !m->n) r = llm__error(LLM_ERR_FORMAT, "%s: an importance matrix without entries", path);
+    return r;
+}
+
+/* Weights of the columns of matrix `which` of n_matrices of a tensor: (cols), positive. What was never met weighs as little as nothing, or
+ * where the whole matrix was not, as all others. LLM_ERR_FORMAT: the entry has another number of values than the tensor needs. */
+static llm_result llm__imatrix_weights(const char *path, const llm__imatrix_entry *e, int64_t which, int64_t n_matrices, int64_t cols,
+                                             float *out) {
+    const int one = e->n == cols; /* of all matrices together */
+    double sum = 0;
+    if (!one && e->n != n_matrices * cols)
+        return llm__bad(path, "entry", e->name, "%lld values, the model's tensor has %lld x %lld columns: made of another model?",
+                        (long long)e->n, (long long)n_matrices, (long long)cols);
+    const float *mean = e->mean + (one ? 0 : which * cols);
+    for (int64_t i = 0; i < cols; i++) sum += (double)mean[i];
+    const float least = (float)(sum / (double)cols * 1e-6);
+    for (int64_t i = 0; i < cols; i++) out[i] = sum > 0 ? LLM__MAX(mean[i], LLM__MAX(least, 1e-30f)) : 1;
+    return LLM_OK;
+}
+
+/* ============================================================================
  * >>quantize   A GGUF file of smaller weights.
  * ============================================================================ */
 
 /* ---- The file ---- Its keys are the source's, byte for byte, but for the two that say how it is quantised, and those about parts.
  * Tensors go in the order of their layers. Rows are made some at a time, by all threads, and written: memory holds no tensor whole. */
 
-enum { LLM__QUANTIZE_ALIGN = 32, LLM__QUANTIZE_CHUNK = 16 << 20, LLM__QUANTIZE_SOME = 8192 };
+enum { LLM__QUANTIZE_CHUNK = 16 << 20, LLM__QUANTIZE_SOME = 8192 };
 
 /* What is being written. */
 typedef struct llm__quantizing {
     const char *to;
     const llm_quantize_config *cfg;
-    llm__source source;
+    llm__source source; /* a GGUF file; of a folder what it would be as one, which the conversion owns */
+    llm__conversion *folder;
     const llm__tensor **order; /* (n) */
     int32_t *type;             /* (n) what each becomes */
     size_t n;
     const llm__mixture *mixture;
-    FILE *file;
+    llm__imatrix imatrix;
+    int64_t n_unweighted;
+    llm__output file;
     llm__pool *pool;
     uint8_t *out;      /* a chunk of rows as they are written */
     float *scratch;    /* (threads, widest) */
@@ -28051,25 +29266,43 @@ typedef struct llm__quantizing {
     const llm__tensor *tensor;
     int32_t to_type;
     int64_t row, rows;
+    const float *weights; /* (its matrices, columns); NULL: nothing is known of them */
     int bad;
     llm_result r;
 } llm__quantizing;
 
 static void llm__quantizing_close(llm__quantizing *q) {
-    if (q->file) fclose(q->file);
+    llm__output_close(&q->file);
     llm__pool_close(q->pool);
     LLM_FREE(q->order);
     LLM_FREE(q->type);
     LLM_FREE(q->out);
     LLM_FREE(q->scratch);
+    llm__imatrix_free(&q->imatrix);
+    if (q->folder) {
+        q->source.gguf = NULL;
+        memset(&q->source.tensors, 0, sizeof q->source.tensors);
+        llm__convert_close(q->folder);
+        LLM_FREE(q->folder);
+    }
     llm__source_close(&q->source);
 }
 
-/* n rows of a tensor, from `row` on, as another type to `to`. scratch: as many floats. 0: a value is not finite. */
-static int llm__quantize_rows(const llm__tensor *t, int32_t type, int64_t row, int64_t n, float *scratch, uint8_t *to) {
-    const int64_t cols = t->shape[t->n_dims - 1];
-    for (int64_t i = 0; i < n; i++) llm__tensor_values(t, row + i, cols, 0, cols, scratch + i * cols);
-    return llm__quantise(type, scratch, NULL, n, cols, to);
+/* n rows of a tensor, from `row` on, as another type to `to`. weights: of the columns of each of its matrices, or NULL. scratch: as many
+ * floats. 0: a value is not finite. */
+static int llm__quantize_rows(const llm__conversion *folder, const llm__tensor *t, int32_t type, int64_t row, int64_t n,
+                              const float *weights, float *scratch, uint8_t *to) {
+    const int64_t cols = t->shape[t->n_dims - 1], each = t->n_dims > 1 ? t->shape[t->n_dims - 2] : 1, bytes = llm__row_bytes(type, cols);
+    for (int64_t i = 0; i < n; i++) {
+        if (folder) llm__convert_values(folder, t, row + i, scratch + i * cols);
+        else llm__tensor_values(t, row + i, cols, 0, cols, scratch + i * cols);
+    }
+    for (int64_t i = 0, some; i < n; i += some) {
+        some = LLM__MIN(n - i, each - (row + i) % each); /* of one matrix */
+        const float *w = weights ? weights + (row + i) / each * cols : NULL;
+        if (!llm__quantise(type, scratch + i * cols, w, some, cols, to + i * bytes)) return 0;
+    }
+    return 1;
 }
 
 /* A thread's share of the rows of a chunk. */
@@ -28081,26 +29314,16 @@ static void llm__quantize_part(void *arg, int pass, int part, int n_parts) {
     (void)pass;
     for (int64_t i = first; i < end; i += some) {
         const int64_t n = LLM__MIN(some, end - i);
-        if (!llm__quantize_rows(q->tensor, q->to_type, q->row + i, n, q->scratch + (size_t)part * q->widest, q->out + i * bytes))
+        if (!llm__quantize_rows(q->folder, q->tensor, q->to_type, q->row + i, n, q->weights, q->scratch + (size_t)part * q->widest,
+                                q->out + i * bytes))
             __atomic_store_n(&q->bad, 1, __ATOMIC_RELAXED);
     }
 }
 
 /* Writes n bytes; the first failure stays. */
 static void llm__quantize_put(llm__quantizing *q, const void *p, size_t n) {
-    if (!q->r && n && fwrite(p, 1, n, q->file) != n) q->r = llm__error(LLM_ERR_IO, "%s: %s", q->to, strerror(errno));
-}
-
-static void llm__quantize_number(llm_text *t, uint64_t v, int bytes) {
-    for (int i = 0; i < bytes; i++, v >>= 8) {
-        const char c = (char)(v & 255);
-        llm_text_add(t, &c, 1);
-    }
-}
-
-static void llm__quantize_name(llm_text *t, llm__str name) {
-    llm__quantize_number(t, name.n, 8);
-    llm__add_str(t, name);
+    llm__output_put(&q->file, p, n);
+    if (!q->r) q->r = q->file.r;
 }
 
 /* A key as the source has it. Texts of an array follow each other with their lengths. */
@@ -28109,52 +29332,45 @@ static void llm__quantize_key(llm_text *t, const llm__gguf_kv *kv) {
     if (kv->type == LLM__GGUF_STR)
         for (uint64_t i = 0; i < kv->count; i++) llm__gguf_string(&end);
     else end += kv->count * (uint64_t)llm__gguf_size_of(kv->type);
-    llm__quantize_name(t, kv->key);
-    if (kv->is_array) llm__quantize_number(t, LLM__GGUF_ARRAY, 4);
-    llm__quantize_number(t, (uint64_t)kv->type, 4);
-    if (kv->is_array) llm__quantize_number(t, kv->count, 8);
+    llm__gguf_put_text(t, kv->key);
+    if (kv->is_array) llm__gguf_put_number(t, LLM__GGUF_ARRAY, 4);
+    llm__gguf_put_number(t, (uint64_t)kv->type, 4);
+    if (kv->is_array) llm__gguf_put_number(t, kv->count, 8);
     llm_text_add(t, (const char *)kv->data, (size_t)(end - kv->data));
+}
+
+/* How it was weighted, as llama-quantize says it. Returns the number of keys. */
+static uint64_t llm__quantize_imatrix_keys(const llm__quantizing *q, llm_text *keys) {
+    const llm__imatrix *m = &q->imatrix;
+    llm__gguf_put_str(keys, "quantize.imatrix.file", llm__lit(q->cfg->imatrix));
+    if (m->dataset.p) llm__gguf_put_str(keys, "quantize.imatrix.dataset", m->dataset);
+    llm__gguf_put_int(keys, "quantize.imatrix.entries_count", (int64_t)m->n);
+    if (m->n_chunks) llm__gguf_put_int(keys, "quantize.imatrix.chunks_count", m->n_chunks);
+    return 2 + (m->dataset.p != NULL) + (m->n_chunks != 0);
 }
 
 /* The head of the file: keys, then names, shapes, types and places of the tensors. */
 static llm_result llm__quantize_head(const llm__quantizing *q, llm_text *t) {
-    LLM__SCOPED(llm_text_free) llm_text keys = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text keys = LLM__ZERO, tensors = LLM__ZERO;
     const llm__gguf *g = q->source.gguf;
     uint64_t n = 2, at = 0;
     for (size_t i = 0; i < g->n_kv; i++) {
         const llm__str key = g->kv[i].key;
         if (llm__starts(key, llm__lit("split.")) || llm__str_eq(key, "general.alignment") || llm__str_eq(key, "general.file_type") ||
-            llm__str_eq(key, "general.quantization_version"))
+            llm__str_eq(key, "general.quantization_version") || (q->imatrix.n && llm__starts(key, llm__lit("quantize.imatrix."))))
             continue;
         llm__quantize_key(&keys, &g->kv[i]);
         n++;
     }
-    const struct {
-        const char *name;
-        int32_t value;
-    } own[] = {{"general.file_type", q->mixture->number}, {"general.quantization_version", 2}};
-    for (int i = 0; i < LLM__COUNT(own); i++) {
-        llm__quantize_name(&keys, llm__lit(own[i].name));
-        llm__quantize_number(&keys, LLM__GGUF_U32, 4);
-        llm__quantize_number(&keys, (uint64_t)own[i].value, 4);
-    }
-    llm_text_str(t, "GGUF");
-    llm__quantize_number(t, 3, 4);
-    llm__quantize_number(t, q->n, 8);
-    llm__quantize_number(t, n, 8);
-    llm__add_str(t, llm__text_str(&keys));
+    llm__gguf_put_int(&keys, "general.file_type", q->mixture->number);
+    llm__gguf_put_int(&keys, "general.quantization_version", 2);
+    if (q->imatrix.n) n += llm__quantize_imatrix_keys(q, &keys);
     for (size_t i = 0; i < q->n; i++) {
         const llm__tensor *x = q->order[i];
-        const int64_t values = x->shape[0] * x->shape[1] * x->shape[2] * x->shape[3];
-        llm__quantize_name(t, x->name);
-        llm__quantize_number(t, (uint64_t)x->n_dims, 4);
-        for (int d = x->n_dims - 1; d >= 0; d--) llm__quantize_number(t, (uint64_t)x->shape[d], 8);
-        llm__quantize_number(t, (uint64_t)q->type[i], 4);
-        llm__quantize_number(t, at, 8);
-        at += (uint64_t)(llm__row_bytes(q->type[i], values) + LLM__QUANTIZE_ALIGN - 1) / LLM__QUANTIZE_ALIGN * LLM__QUANTIZE_ALIGN;
+        llm__gguf_put_tensor(&tensors, x->name, x->n_dims, x->shape, q->type[i], &at);
     }
-    while (!t->failed && t->len % LLM__QUANTIZE_ALIGN) llm__quantize_number(t, 0, 1);
-    return t->failed || keys.failed ? llm__nomem() : LLM_OK;
+    llm__gguf_put_head(t, &keys, n, &tensors, q->n);
+    return t->failed || keys.failed || tensors.failed ? llm__nomem() : LLM_OK;
 }
 
 /* Tells how far it is. */
@@ -28164,16 +29380,51 @@ static void llm__quantize_tell(llm__quantizing *q) {
         q->r = llm__error(LLM_ERR_CANCELLED, "%s: quantizing was cancelled", q->to);
 }
 
+/* The weights of a tensor's columns, to be freed; NULL: none are known, or the type has no choice. */
+static void llm__quantize_weights(llm__quantizing *q, const llm__tensor *t, int32_t type, float **out) {
+    const llm__imatrix_entry *e = q->imatrix.n ? llm__imatrix_find(&q->imatrix, t->name.p) : NULL;
+    const int64_t cols = t->shape[t->n_dims - 1], n = t->n_dims > 2 ? t->shape[0] : 1;
+    if (!e || q->r || llm__type_block(type) == 1) return;
+    *out = LLM__NEW(float, n *cols);
+    if (!*out) q->r = llm__nomem();
+    for (int64_t i = 0; i < n && !q->r; i++) q->r = llm__imatrix_weights(q->cfg->imatrix, e, i, n, cols, *out + i * cols);
+}
+
+/* Reads the importance matrix and holds it against the model: entries of other sizes, or none that fits, are another model's. */
+static llm_result llm__quantize_importance(llm__quantizing *q) {
+    int64_t found = 0;
+    llm_result r = llm__imatrix_read(q->cfg->imatrix, &q->imatrix);
+    for (size_t i = 0; i < q->n && !r; i++) {
+        const llm__tensor *t = q->order[i];
+        const llm__imatrix_entry *e = llm__imatrix_find(&q->imatrix, t->name.p);
+        LLM__SCOPED(llm__drop) float *weights = NULL;
+        if (q->type[i] == t->type || llm__type_block(q->type[i]) == 1) continue;
+        found += e != NULL;
+        q->n_unweighted += !e && llm__mixing_layer(t->name.p) >= 0;
+        const int64_t cols = t->shape[t->n_dims - 1], n = t->n_dims > 2 ? t->shape[0] : 1;
+        weights = e ? LLM__NEW(float, cols) : NULL;
+        if (e && !weights) r = llm__nomem();
+        if (weights) r = llm__imatrix_weights(q->cfg->imatrix, e, 0, n, cols, weights);
+    }
+    if (!r && !found)
+        r = llm__error(LLM_ERR_FORMAT, "%s: none of its %zu entries is of a tensor that is quantised here: made of another model?",
+                       q->cfg->imatrix, q->imatrix.n);
+    return r;
+}
+
 /* The data of one tensor. What has been read of the source is given back, so that memory does not fill with the file. */
 static void llm__quantize_tensor(llm__quantizing *q, const llm__tensor *t, int32_t type) {
-    static const uint8_t zeros[LLM__QUANTIZE_ALIGN] = {0};
+    static const uint8_t zeros[LLM__GGUF_ALIGN] = {0};
     const int64_t cols = t->shape[LLM__MAX(t->n_dims, 1) - 1],
                   rows = cols ? t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3] / cols : 0;
     const int64_t from = llm__row_bytes(t->type, cols), bytes = llm__row_bytes(type, cols),
                   most = LLM__MAX(1, LLM__QUANTIZE_CHUNK / LLM__MAX(bytes, 1));
+    LLM__SCOPED(llm__drop) float *weights = NULL;
+    if (type != t->type && t->n_dims > 1) llm__quantize_weights(q, t, type, &weights);
+    q->weights = weights;
     for (int64_t row = 0, n; row < rows && !q->r; row += n) {
         n = LLM__MIN(most, rows - row);
-        if (type == t->type) {
+        if (type == t->type && !q->folder) {
             llm__quantize_put(q, t->data + row * from, (size_t)(n * from));
         } else {
             q->tensor = t, q->to_type = type, q->row = row, q->rows = n;
@@ -28182,11 +29433,12 @@ static void llm__quantize_tensor(llm__quantizing *q, const llm__tensor *t, int32
                 q->r = llm__bad(q->source.path, "tensor", t->name, "a value is not finite, or too large for %s", llm__type_name(type));
             llm__quantize_put(q, q->out, (size_t)(n * bytes));
         }
-        if (n * from > 1 << 20) llm__file_rest(t->data + row * from, (size_t)(n * from));
+        if (n * from > 1 << 20 && !q->folder) llm__file_rest(t->data + row * from, (size_t)(n * from));
         q->done += n * from;
         llm__quantize_tell(q);
     }
-    llm__quantize_put(q, zeros, (size_t)((LLM__QUANTIZE_ALIGN - rows * bytes % LLM__QUANTIZE_ALIGN) % LLM__QUANTIZE_ALIGN));
+    if (q->folder) llm__convert_rest(q->folder, t);
+    llm__quantize_put(q, zeros, (size_t)((LLM__GGUF_ALIGN - rows * bytes % LLM__GGUF_ALIGN) % LLM__GGUF_ALIGN));
 }
 
 /* By layer, then by name. */
@@ -28216,6 +29468,7 @@ static llm_result llm__quantize_plan(llm__quantizing *q, llm__quantize_sums *inf
     llm__mixing_open(q->mixture, q->source.gguf, t, &mix);
     mix.pure = q->cfg->pure;
     mix.keep_output = q->cfg->keep_output;
+    mix.importance = q->cfg->imatrix != NULL;
     llm_result r = llm__quantize_type(q->cfg->output_type, "output_type", &mix.output);
     if (!r) r = llm__quantize_type(q->cfg->embedding_type, "embedding_type", &mix.embedding);
     q->n = t->n;
@@ -28236,7 +29489,7 @@ static llm_result llm__quantize_plan(llm__quantizing *q, llm__quantize_sums *inf
         info->bytes_before += x->bytes;
         info->bytes_after += llm__row_bytes(q->type[i], x->shape[0] * x->shape[1] * x->shape[2] * x->shape[3]);
         info->n_changed += q->type[i] != x->type;
-        if (q->type[i] == x->type) continue;
+        if (q->type[i] == x->type && !q->folder) continue;
         if (!llm__type_readable(x->type))
             return llm__bad(q->source.path, "tensor", x->name, "type %s is not read here", llm__type_name(x->type));
         if (llm__type_block(x->type) > 1 && !q->cfg->allow_requantize)
@@ -28247,6 +29500,7 @@ static llm_result llm__quantize_plan(llm__quantizing *q, llm__quantize_sums *inf
         row = LLM__MAX(row, llm__row_bytes(q->type[i], cols));
     }
     q->all = info->bytes_before;
+    if (!r && q->cfg->imatrix) r = llm__quantize_importance(q);
     if (r) return r;
     q->scratch = LLM__NEW(float, q->widest *(size_t)q->pool->n);
     q->out = LLM__NEW(uint8_t, row);
@@ -28254,7 +29508,8 @@ static llm_result llm__quantize_plan(llm__quantizing *q, llm__quantize_sums *inf
 }
 
 /* The file that was written says what it should. */
-static llm_result llm__quantize_check(const llm__quantizing *q, const char *part) {
+static llm_result llm__quantize_check(const llm__quantizing *q) {
+    const char *part = q->file.part.data;
     LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
     LLM__SCOPED(llm__gguf_free) llm__gguf keys = LLM__ZERO;
     LLM__SCOPED(llm__tensors_free) llm__tensors tensors = LLM__ZERO;
@@ -28268,62 +29523,74 @@ static llm_result llm__quantize_check(const llm__quantizing *q, const char *part
     return r;
 }
 
-/* Writes the whole file under its first name. */
-static llm_result llm__quantize_write(llm__quantizing *q, const char *part) {
+/* Writes the whole file. */
+static llm_result llm__quantize_write(llm__quantizing *q) {
     LLM__SCOPED(llm_text_free) llm_text head = LLM__ZERO;
     q->r = llm__quantize_head(q, &head);
     if (q->r) return q->r;
-    q->file = fopen(part, "wb");
-    if (!q->file) return llm__error(LLM_ERR_IO, "%s: %s", part, strerror(errno));
+    q->r = llm__output_open(&q->file, q->to);
+    if (q->r) return q->r;
     llm__quantize_tell(q);
     llm__quantize_put(q, head.data, head.len);
     for (size_t i = 0; i < q->n && !q->r; i++) llm__quantize_tensor(q, q->order[i], q->type[i]);
-    if (!q->r && (fflush(q->file) || fsync(fileno(q->file)))) q->r = llm__error(LLM_ERR_IO, "%s: %s", q->to, strerror(errno));
-    if (fclose(q->file) && !q->r) q->r = llm__error(LLM_ERR_IO, "%s: %s", q->to, strerror(errno));
-    q->file = NULL;
+    if (!q->r) q->r = llm__output_flush(&q->file);
     if (!q->r) q->r = llm__source_whole(&q->source);
-    if (!q->r) q->r = llm__quantize_check(q, part);
-    return q->r;
+    if (!q->r) q->r = llm__quantize_check(q);
+    if (!q->r && q->folder) q->r = llm__convert_check(q->folder, q->file.part.data);
+    return q->r ? q->r : llm__output_done(&q->file);
 }
 
-/* The source: a GGUF file, of split ones the first. */
+/* The source: a GGUF file, of split ones the first, or a folder. */
 static llm_result llm__quantize_open(llm__quantizing *q, const char *path) {
     llm__file f;
     q->source.path = path;
-    if (llm__path_kind_of(path) == LLM__PATH_DIR)
-        return llm__error(LLM_ERR_UNSUPPORTED,
-                          "%s: a folder: types of GGUF are made of a GGUF file (F16, BF16 or F32), converting is not in this version",
-                          path);
+    if (llm__path_kind_of(path) == LLM__PATH_DIR) {
+        q->folder = LLM__NEW(llm__conversion, 1);
+        llm_result made = q->folder ? llm__convert_open(path, q->folder) : llm__nomem();
+        if (made) return made;
+        q->source.gguf = &q->folder->keys;
+        q->source.tensors = q->folder->tensors;
+        return LLM_OK;
+    }
     llm_result r = llm__source_file(&q->source, path, &f);
     if (!r && !llm__is_gguf(&f)) r = llm__error(LLM_ERR_FORMAT, "%s: a GGUF file expected", path);
     return r ? r : llm__source_gguf(&q->source, path, f);
 }
 
+/* The type that most of the matrices have: F32, F16 or BF16. */
+static void llm__quantize_auto(llm__quantizing *q) {
+    int64_t bytes[3] = {0, 0, 0};
+    static const int32_t types[3] = {LLM_TYPE_F32, LLM_TYPE_F16, LLM_TYPE_BF16};
+    int best = 1;
+    for (size_t i = 0; i < q->source.tensors.n; i++)
+        for (int k = 0; k < 3; k++)
+            if (q->source.tensors.item[i].n_dims > 1 && q->source.tensors.item[i].type == types[k])
+                bytes[k] += q->source.tensors.item[i].bytes;
+    for (int k = 0; k < 3; k++) best = bytes[k] > bytes[best] ? k : best;
+    q->mixture = llm__mixture_find(best == 0 ? "f32" : best == 1 ? "f16" : "bf16");
+}
+
 LLM_API llm_result llm_quantize(const char *path, const char *to, const llm_quantize_config *cfg, llm_text *report) {
     static const llm_quantize_config usual = LLM__ZERO;
     LLM__SCOPED(llm__quantizing_close) llm__quantizing q = LLM__ZERO;
-    LLM__SCOPED(llm_text_free) llm_text part = LLM__ZERO;
     llm__quantize_sums sums = LLM__ZERO;
     q.cfg = cfg ? cfg : &usual;
     q.to = to;
     if (!path || !*path || !to || !*to) return llm__error(LLM_ERR_ARG, "quantize: a model and the name of a new file expected");
-    q.mixture = llm__mixture_find(q.cfg->type ? q.cfg->type : "q4_k_m");
+    const char *type = q.cfg->type ? q.cfg->type : "q4_k_m";
+    q.mixture = llm__mixture_find(strcmp(type, "auto") ? type : "f16");
     if (!q.mixture) return llm__error(LLM_ERR_ARG, "type: %.40s, one of %s expected", q.cfg->type, llm__mixture_names());
     if (llm__path_kind_of(to) == LLM__PATH_DIR) return llm__error(LLM_ERR_ARG, "%s: a folder, the name of a new file expected", to);
     if (llm__path_same(path, to)) return llm__error(LLM_ERR_ARG, "%s: the model itself, the name of a new file expected", to);
-    llm_text_format(&part, "%s.part", to);
-    if (part.failed) return llm__nomem();
     llm_result r = llm__quantize_open(&q, path);
+    if (!r && !strcmp(type, "auto")) llm__quantize_auto(&q);
     if (!r) r = llm__quantize_plan(&q, &sums);
-    if (r) return r;
-    r = llm__quantize_write(&q, part.data);
-    if (!r && rename(part.data, to)) r = llm__error(LLM_ERR_IO, "%s: %s", to, strerror(errno));
-    if (r) remove(part.data);
+    if (!r) r = llm__quantize_write(&q);
     if (r || !report) return r;
     llm_text_format(report, "{'type': %q, 'n_params': %l, 'bytes_before': %l, 'bytes_after': %l, 'bits_per_weight': %f, ", q.mixture->name,
                     sums.n_params, sums.bytes_before, sums.bytes_after,
                     sums.n_params ? 8 * (double)sums.bytes_after / (double)sums.n_params : 0);
-    llm_text_format(report, "'n_tensors': %l, 'n_changed': %l}", (int64_t)q.n, sums.n_changed);
+    llm_text_format(report, "'n_tensors': %l, 'n_changed': %l, 'n_unweighted': %l}", (int64_t)q.n, sums.n_changed, q.n_unweighted);
     return report->failed ? llm__nomem() : LLM_OK;
 }
 
@@ -39534,12 +40801,14 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.given_cols = e->p.model->vision ? e->p.model->arch.hidden * (1 + e->p.model->arch.n_deepstack) : 0;
     b.trace = c->trace;
     b.trace_user = c->trace_user;
+    b.trace_inputs = c->trace_inputs != 0;
     if (c->trace && !e->p.dry) e->backend = llm__trace_backend();
     llm_result r = llm__engine_graphs(e, c->cuda_graph_sizes, &b);
     if (!r) r = e->backend->open(&b, &e->ctx);
     if (r) return r;
     n.n_loras = e->p.n_loras;
     n.max_lora_rank = c->max_lora_rank;
+    n.whole = c->trace && c->trace_inputs;
     n.rounded_kv = e->kv_type >= LLM_KV_FP8_E4M3;
     n.model = e->p.model;
     n.backend = e->backend;
@@ -40701,6 +41970,360 @@ LLM_API int32_t llm_sample_steps(const float *logits, int32_t n, const llm_sampl
     r.s = &own;
     r.history = &h;
     return llm__plain_sample(logits, n, &r, (uint64_t)seed, n_ids - n_prompt, fn, user);
+}
+
+/* ============================================================================
+ * >>calibrate   What the linear layers of a model are fed with while it reads a text.
+ * ============================================================================
+ * Methods that quantise better than by rounding want to know it: how large each column of a layer's input is (llama.cpp's importance
+ * matrix, AWQ, SmoothQuant), or how the columns go together (GPTQ's X^T X). The text goes through the engine's own forward pass, some
+ * hundred tokens at a time on all threads, and for each linear layer a function is told the rows that it multiplies: in float32, before
+ * anything is rounded. Of a mixture that is expert by expert, the rows that were routed to it. An engine that does not calibrate has
+ * nothing of this: it is the table of >>trace with trace_inputs.
+ *
+ * An input comes with the tensors of the file that multiply it: q, k and v have one input, gate and up another. Where the file has one
+ * tensor for all experts it is told for each expert; where each has its own, with that one.
+ *
+ * GPTQ's Hessian of one layer, from rows of any number of tokens at a time (AWQ asks for the mean of |x| of each column, SmoothQuant for
+ * the largest; an importance matrix for the diagonal of this alone):
+ *
+ *     for r in rows: for i, k in columns: H[i][k] += x[r][i] * x[r][k]
+ *
+ * fed->parallel spreads such loops over the engine's threads, which wait meanwhile. Who wants the layers one after the other, because a
+ * Hessian of all would not fit, looks at fed->layer and reads the text once for each group of layers.
+ *
+ *     llm__calibration_config c = {.model = m, .ids = ids.data, .n = ids.len, .chunk = 512, .fn = add, .user = &sums};
+ *     r = llm__calibrate(&c);      // add(&sums, fed) for every linear layer of every chunk, in the order of the layers */
+
+enum { LLM__FED_MOST = 4 }; /* tensors that one input is for */
+
+/* The input of a linear layer, of some tokens. */
+typedef struct llm__fed {
+    const llm__tensor *tensor[LLM__FED_MOST]; /* (n_tensors) what multiplies it */
+    int32_t n_tensors;
+    int32_t expert, n_experts; /* which of the matrices in each of these tensors; one matrix: 0 of 1 */
+    int32_t experts_own;       /* 1: the layer is an expert's: not all tokens come to it */
+    int32_t layer;             /* -1: the output layer's */
+    int32_t rows, cols;
+    const float *x; /* row r at x + r * stride; gone afterwards */
+    int64_t stride;
+    void (*parallel)(void *threads, void (*fn)(void *arg, int i), void *arg, int n); /* fn(arg, i) for i in [0, n), on all threads */
+    void *threads;
+} llm__fed;
+
+/* What it returns other than LLM_OK ends the work. */
+typedef llm_result (*llm__fed_fn)(void *user, const llm__fed *fed);
+
+typedef struct llm__calibration_config {
+    const llm_model *model;
+    int32_t n_threads; /* 0: all cores */
+    const int32_t *ids;
+    int64_t n;     /* tokens in all; what is left of the last chunk is not used */
+    int32_t chunk; /* tokens that see each other; each chunk begins anew */
+    llm__fed_fn fn;
+    void *user;
+    llm_progress_fn progress;
+    void *progress_user;
+    const char *doing; /* what progress is told */
+} llm__calibration_config;
+
+/* While a text is read. */
+typedef struct llm__calibrating {
+    const llm__calibration_config *cfg;
+    llm_engine *engine;
+    const llm__tensor **by_address; /* (n) */
+    size_t n;
+    llm_result r; /* the first failure, its sentence in `why` */
+    char why[512];
+} llm__calibrating;
+
+static void llm__calibrating_close(llm__calibrating *c) {
+    llm_engine_close(c->engine);
+    LLM_FREE((void *)c->by_address);
+}
+
+/* Where a tensor lies: what segments of it point to, or into. */
+static uintptr_t llm__fed_address(const llm__tensor *t) { return t->parts ? (uintptr_t)t->parts : (uintptr_t)t->data; }
+
+static int llm__fed_order(const void *a, const void *b) {
+    const uintptr_t x = llm__fed_address(*(const llm__tensor *const *)a), y = llm__fed_address(*(const llm__tensor *const *)b);
+    return (x > y) - (x < y);
+}
+
+/* The tensor that holds an address; NULL: none does. */
+static const llm__tensor *llm__fed_tensor(const llm__calibrating *c, const void *at) {
+    size_t low = 0, high = c->n;
+    while (low < high) {
+        const size_t mid = (low + high) / 2;
+        if (llm__fed_address(c->by_address[mid]) <= (uintptr_t)at) low = mid + 1;
+        else high = mid;
+    }
+    const llm__tensor *t = low ? c->by_address[low - 1] : NULL;
+    if (t && t->parts) return at == t->parts ? t : NULL;
+    return t && (uintptr_t)at < (uintptr_t)t->data + (uintptr_t)t->bytes ? t : NULL;
+}
+
+/* The tensors that a weight, or expert e of it (-1: it is of none), was made of. 0: one of its segments is in none. */
+static int llm__fed_tensors(const llm__calibrating *c, const llm_weight *w, int32_t e, llm__fed *fed) {
+    const int64_t each = w->rows / w->n_groups, first = e < 0 ? 0 : e * each, end = e < 0 ? w->rows : first + each;
+    fed->n_tensors = 0;
+    for (int i = llm__weight_segment(w, first); i < w->n_segments && w->first_row[i] < end; i++) {
+        const llm__tensor *t = llm__fed_tensor(c, w->segment[i].data);
+        int known = 0;
+        if (!t) return 0;
+        if (w->role == LLM_ROLE_MLA_UP && w->segment[i].transposed) continue; /* its columns are of queries */
+        for (int k = 0; k < fed->n_tensors; k++) known |= fed->tensor[k] == t;
+        if (!known && fed->n_tensors < LLM__FED_MOST) fed->tensor[fed->n_tensors++] = t;
+    }
+    return 1;
+}
+
+static void llm__fed_parallel(void *threads, void (*fn)(void *arg, int i), void *arg, int n) {
+    llm_engine *e = (llm_engine *)threads;
+    e->backend->parallel(e->ctx, fn, arg, n);
+}
+
+/* llm_engine_config.trace. A matrix for each head (values of latent attention in GGUF) has the same input for all. */
+static void llm__calibrate_input(void *user, const llm_trace *t) {
+    llm__calibrating *c = (llm__calibrating *)user;
+    const llm_weight *w = (const llm_weight *)t->multiplied;
+    llm__fed fed = LLM__ZERO;
+    if (c->r || !w) return;
+    if (!llm__fed_tensors(c, w, t->head, &fed)) {
+        c->r = LLM_ERR_UNSUPPORTED;
+        snprintf(c->why, sizeof c->why, "%s: %s is quantised as folders are: calibration wants a model in F32, F16 or BF16, or a GGUF file",
+                 c->cfg->model->path, t->weight ? t->weight : "a weight");
+        return;
+    }
+    if (!fed.n_tensors) return;
+    const llm__tensor *first = fed.tensor[0];
+    fed.n_experts = first->n_dims > 2 ? (int32_t)first->shape[0] : 1;
+    fed.experts_own = t->head >= 0;
+    fed.layer = t->layer;
+    fed.rows = t->rows, fed.cols = t->cols;
+    fed.x = t->values, fed.stride = t->stride;
+    fed.parallel = llm__fed_parallel, fed.threads = c->engine;
+    const int heads = t->head < 0 ? fed.n_experts : 1;
+    for (int h = 0; h < heads && !c->r; h++) {
+        fed.expert = t->head < 0 ? h : fed.n_experts > 1 ? t->head : 0;
+        c->r = c->cfg->fn(c->cfg->user, &fed);
+        if (c->r) snprintf(c->why, sizeof c->why, "%s", llm_last_error());
+    }
+}
+
+/* An engine for chunks of one sequence, and the tensors in the order of their places. */
+static llm_result llm__calibrate_open(llm__calibrating *c) {
+    const llm__calibration_config *cfg = c->cfg;
+    const llm__tensors *t = &cfg->model->source.tensors;
+    llm_engine_config e = LLM__ZERO;
+    c->by_address = LLM__NEW(const llm__tensor *, t->n + 1);
+    if (!c->by_address) return llm__nomem();
+    for (size_t i = 0; i < t->n; i++) c->by_address[i] = &t->item[i];
+    c->n = t->n;
+    qsort((void *)c->by_address, c->n, sizeof *c->by_address, llm__fed_order);
+    e.n_threads = cfg->n_threads;
+    e.max_model_len = cfg->chunk;
+    e.max_num_batched_tokens = LLM__MIN(cfg->chunk, 512);
+    e.disable_prefix_caching = 1;
+    e.device = "cpu";
+    e.trace = llm__calibrate_input;
+    e.trace_user = c;
+    e.trace_inputs = 1;
+    return llm_engine_open(cfg->model, &e, &c->engine);
+}
+
+/* Opens an engine, reads all chunks, closes it. LLM_ERR_UNSUPPORTED: the weights are quantised in a way of folders, so no tensor is what is
+ * multiplied. */
+static llm_result llm__calibrate(const llm__calibration_config *cfg) {
+    LLM__SCOPED(llm__calibrating_close) llm__calibrating c = LLM__ZERO;
+    float none = 0;
+    c.cfg = cfg;
+    if (cfg->chunk < 1 || cfg->n < cfg->chunk)
+        return llm__error(LLM_ERR_ARG, "calibration: a text of %d tokens or more expected", cfg->chunk);
+    const int64_t chunks = cfg->n / cfg->chunk;
+    llm_result r = llm__calibrate_open(&c);
+    for (int64_t i = 0; i < chunks && !r; i++) {
+        if (cfg->progress && cfg->progress(cfg->progress_user, cfg->doing, (double)i / (double)chunks))
+            return llm__error(LLM_ERR_CANCELLED, "%s was cancelled", cfg->doing);
+        r = llm_forward(c.engine, 0, 0, cfg->ids + i * cfg->chunk, cfg->chunk, &none, 0);
+        if (c.r) r = llm__error(c.r, "%s", c.why);
+    }
+    if (!r && cfg->progress) cfg->progress(cfg->progress_user, cfg->doing, 1);
+    return r;
+}
+
+/* Tokens of a text in chunks of *chunk (0: 512), as llama.cpp cuts them: every chunk begins with BOS in the place of its first token, if
+ * texts of the model do. At most n_chunks of them (0: all). A text shorter than a chunk is one. *chunk becomes what a chunk has. */
+static llm_result llm__calibration_ids(const llm_model *model, const char *text, size_t len, int32_t n_chunks, int32_t *chunk,
+                                             llm_tokens *out) {
+    LLM__SCOPED(llm_tokens_free) llm_tokens bare = LLM__ZERO;
+    const int32_t bos = llm_model_get_info(model)->bos_id, most = llm_model_get_info(model)->max_model_len;
+    if (*chunk < 1) *chunk = 512;
+    if (most > 0) *chunk = LLM__MIN(*chunk, most);
+    llm_result r = llm_tokenize(model, text, len, LLM_TOK_ADD_SPECIAL, out);
+    if (!r) r = llm_tokenize(model, "a", 1, LLM_TOK_ADD_SPECIAL, &bare);
+    if (r) return r;
+    if (!out->len) return llm__error(LLM_ERR_ARG, "calibration: the text is empty");
+    *chunk = (int32_t)LLM__MIN((size_t)*chunk, out->len);
+    size_t n = out->len / (size_t)*chunk;
+    if (n_chunks > 0) n = LLM__MIN(n, (size_t)n_chunks);
+    out->len = n * (size_t)*chunk;
+    for (size_t i = 0; i < n && bos >= 0 && bare.len && bare.data[0] == bos; i++) out->data[i * (size_t)*chunk] = bos;
+    return LLM_OK;
+}
+
+/* ============================================================================
+ * >>importance   Makes importance matrices.
+ * ============================================================================
+ * A text is read (>>calibrate), and the squares of what comes to each column of each matrix are added up; the file is that of >>imatrix. */
+
+/* The sums of one tensor, or of those that share its input. */
+typedef struct llm__squares {
+    const llm__tensor *tensor[LLM__FED_MOST];
+    int32_t n_tensors, n_matrices, n_counts;
+    int64_t cols;
+    double *sum, *count; /* (n_matrices, cols), (n_counts) */
+} llm__squares;
+
+typedef struct llm__importance {
+    const llm_model *model;
+    llm__squares *of; /* (n) by the number of the first tensor in the file */
+    size_t n;
+} llm__importance;
+
+static void llm__importance_free(llm__importance *m) {
+    for (size_t i = 0; i < m->n && m->of; i++) {
+        LLM_FREE(m->of[i].sum);
+        LLM_FREE(m->of[i].count);
+    }
+    LLM_FREE(m->of);
+}
+
+enum { LLM__SQUARE_COLS = 256 };
+
+/* What threads share: each takes some columns. */
+typedef struct llm__squaring {
+    const llm__fed *fed;
+    double *sum;
+} llm__squaring;
+
+static void llm__square_columns(void *arg, int part) {
+    const llm__squaring *s = (const llm__squaring *)arg;
+    const int32_t from = part * LLM__SQUARE_COLS, to = LLM__MIN(from + LLM__SQUARE_COLS, s->fed->cols);
+    for (int32_t r = 0; r < s->fed->rows; r++) {
+        const float *x = s->fed->x + r * s->fed->stride;
+        for (int32_t c = from; c < to; c++) s->sum[c] += (double)(x[c] * x[c]);
+    }
+}
+
+/* llm__fed_fn */
+static llm_result llm__importance_add(void *user, const llm__fed *fed) {
+    llm__importance *m = (llm__importance *)user;
+    llm__squares *s = &m->of[fed->tensor[0] - m->model->source.tensors.item];
+    if (fed->layer < 0) return LLM_OK; /* llama.cpp has none of the output layer either */
+    if (!s->sum) {
+        memcpy((void *)s->tensor, (const void *)fed->tensor, sizeof s->tensor);
+        s->n_tensors = fed->n_tensors;
+        s->n_matrices = fed->n_experts;
+        s->n_counts = fed->experts_own ? fed->n_experts : 1;
+        s->cols = fed->cols;
+        s->sum = LLM__NEW(double, s->n_matrices * s->cols);
+        s->count = LLM__NEW(double, s->n_counts);
+        if (!s->sum || !s->count) return llm__nomem();
+    }
+    llm__squaring job = {fed, s->sum + fed->expert * s->cols};
+    fed->parallel(fed->threads, llm__square_columns, &job, (fed->cols + LLM__SQUARE_COLS - 1) / LLM__SQUARE_COLS);
+    if (fed->experts_own || !fed->expert) s->count[fed->experts_own ? fed->expert : 0] += fed->rows;
+    double all = 0;
+    for (int32_t c = 0; c < fed->cols; c++) all += job.sum[c];
+    return all < 1e37 ? LLM_OK : llm__bad(m->model->path, "tensor", fed->tensor[0]->name, "what it is multiplied with is not finite");
+}
+
+/* Numbers as the file has them. */
+static void llm__importance_put(llm__output *o, const double *x, int64_t n) {
+    static const char zeros[LLM__GGUF_ALIGN] = {0};
+    for (int64_t i = 0; i < n; i++) {
+        const float v = (float)x[i];
+        llm__output_put(o, &v, 4);
+    }
+    llm__output_put(o, zeros, (size_t)(-n * 4 & (LLM__GGUF_ALIGN - 1)));
+}
+
+/* The entries of one tensor in the file's head. */
+static void llm__importance_entry(const llm__squares *s, const llm__tensor *t, llm_text *tensors, uint64_t *at) {
+    LLM__SCOPED(llm_text_free) llm_text name = LLM__ZERO;
+    const int64_t sums[2] = {s->n_counts, s->n_matrices / s->n_counts * s->cols}, counts[2] = {s->n_counts, 1};
+    llm_text_format(&name, "%s.in_sum2", t->name.p);
+    llm__gguf_put_tensor(tensors, llm__text_str(&name), 2, sums, LLM_TYPE_F32, at);
+    name.len = 0;
+    llm_text_format(&name, "%s.counts", t->name.p);
+    llm__gguf_put_tensor(tensors, llm__text_str(&name), 2, counts, LLM_TYPE_F32, at);
+    if (name.failed) tensors->failed = 1;
+}
+
+/* Writes the file. */
+static llm_result llm__importance_write(const llm__importance *m, const char *to, const char *dataset, int64_t chunks, int32_t chunk) {
+    LLM__SCOPED(llm_text_free) llm_text keys = LLM__ZERO, tensors = LLM__ZERO, head = LLM__ZERO;
+    LLM__SCOPED(llm__output_close) llm__output o = LLM__ZERO;
+    uint64_t at = 0, n = 0;
+    llm__gguf_put_str(&keys, "general.type", llm__lit("imatrix"));
+    llm__gguf_put_array(&keys, "imatrix.datasets", LLM__GGUF_STR, 1);
+    llm__gguf_put_text(&keys, llm__lit(dataset));
+    llm__gguf_put_int(&keys, "imatrix.chunk_count", chunks);
+    llm__gguf_put_int(&keys, "imatrix.chunk_size", chunk);
+    for (size_t i = 0; i < m->n; i++)
+        for (int k = 0; k < m->of[i].n_tensors; k++, n += 2) llm__importance_entry(&m->of[i], m->of[i].tensor[k], &tensors, &at);
+    llm__gguf_put_head(&head, &keys, 4, &tensors, n);
+    if (head.failed || keys.failed || tensors.failed) return llm__nomem();
+    llm_result r = llm__output_open(&o, to);
+    if (r) return r;
+    llm__output_put(&o, head.data, head.len);
+    for (size_t i = 0; i < m->n; i++)
+        for (int k = 0; k < m->of[i].n_tensors; k++) {
+            llm__importance_put(&o, m->of[i].sum, m->of[i].n_matrices * m->of[i].cols);
+            llm__importance_put(&o, m->of[i].count, m->of[i].n_counts);
+        }
+    return llm__output_done(&o);
+}
+
+/* What was made, and experts to which no token came. */
+static llm_result llm__importance_report(const llm__importance *m, const llm__calibration_config *c, llm_text *report) {
+    int64_t n = 0, unmet = 0;
+    for (size_t i = 0; i < m->n; i++) {
+        n += m->of[i].n_tensors;
+        for (int k = 0; k < m->of[i].n_counts && m->of[i].n_tensors; k++) unmet += m->of[i].n_tensors * (m->of[i].count[k] <= 0);
+    }
+    if (!report) return LLM_OK;
+    llm_text_format(report, "{'n_entries': %l, 'n_tokens': %l, 'n_chunks': %l, 'chunk': %d, 'n_unmet': %l}", n, c->n, c->n / c->chunk,
+                    (int)c->chunk, unmet);
+    return report->failed ? llm__nomem() : LLM_OK;
+}
+
+LLM_API llm_result llm_imatrix(const llm_model *model, const char *text, size_t len, const char *to, const llm_quantize_config *cfg,
+                               llm_text *report) {
+    LLM__SCOPED(llm__importance_free) llm__importance m = LLM__ZERO;
+    LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
+    llm__calibration_config c = LLM__ZERO;
+    if (!to || !*to) return llm__error(LLM_ERR_ARG, "imatrix: the name of a new file expected");
+    if (!model->arch.n_layers || model->dummy) return llm__error(LLM_ERR_ARG, "imatrix: a model with weights expected");
+    if (llm__path_kind_of(to) == LLM__PATH_DIR) return llm__error(LLM_ERR_ARG, "%s: a folder, the name of a new file expected", to);
+    if (llm__path_same(model->path, to)) return llm__error(LLM_ERR_ARG, "%s: the model itself, the name of a new file expected", to);
+    c.model = model;
+    c.chunk = cfg ? cfg->calibration_tokens : 0;
+    llm_result r = llm__calibration_ids(model, text, len, cfg ? cfg->calibration_chunks : 0, &c.chunk, &ids);
+    if (r) return r;
+    m.model = model;
+    m.n = model->source.tensors.n;
+    m.of = LLM__NEW(llm__squares, m.n + 1);
+    if (!m.of) return llm__nomem();
+    c.n_threads = cfg ? cfg->n_threads : 0;
+    c.ids = ids.data, c.n = (int64_t)ids.len;
+    c.fn = llm__importance_add, c.user = &m;
+    c.progress = cfg ? cfg->progress : NULL, c.progress_user = cfg ? cfg->progress_user : NULL;
+    c.doing = "reading the text";
+    r = llm__calibrate(&c);
+    if (!r) r = llm__importance_write(&m, to, cfg && cfg->calibration_name ? cfg->calibration_name : "text", c.n / c.chunk, c.chunk);
+    return r ? r : llm__importance_report(&m, &c, report);
 }
 
 /* ============================================================================
@@ -48319,6 +49942,13 @@ LLM_API llm_result llm_quantize_sized(const llm_sizes *sizes, const char *path, 
     llm_quantize_config own;
     llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_quantize_config, cfg, &own) : LLM_OK;
     return r ? r : llm_quantize(path, to, cfg ? &own : NULL, report);
+}
+
+LLM_API llm_result llm_imatrix_sized(const llm_sizes *sizes, const llm_model *model, const char *text, size_t len, const char *to,
+                                     const llm_quantize_config *cfg, llm_text *report) {
+    llm_quantize_config own;
+    llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_quantize_config, cfg, &own) : LLM_OK;
+    return r ? r : llm_imatrix(model, text, len, to, cfg ? &own : NULL, report);
 }
 
 LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *media, llm_media_info *out) {

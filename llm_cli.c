@@ -159,8 +159,8 @@ typedef struct cli_options {
     llm_setup setup;
     const char *prompt, *file, *system, *token_ids, *in, *out, *batch, *url;
     const char *draft_path, *draft_weights, *base_path, *base_weights;
-    const char *type, *output_type, *embedding_type; /* quantize */
-    int32_t allow_requantize, leave_output, pure;
+    const char *type, *output_type, *embedding_type, *imatrix; /* quantize */
+    int32_t allow_requantize, leave_output, pure, convert, chunk_tokens, chunks;
     const char *name;                          /* of the Hub's: pull, rm */
     const char *json_schema, *regex, *grammar; /* the form of the answer: at most one */
     const char *logit_bias, *template_kwargs, *stop_ids;
@@ -210,12 +210,15 @@ static const llm_option cli_table[] = {
     LLM_OPT_INT(cli_options, head, CLI_IO, "head", 0, INT32_MAX, "explain: the head of attention that is shown"),
     LLM_OPT_TEXT(cli_options, in, CLI_IO, "i|input", "FILE", "batch: requests, one JSON object a line"),
     LLM_OPT_TEXT(cli_options, out, CLI_IO, "o|output-file", "FILE", "batch: answers"),
-    LLM_OPT_TEXT(cli_options, type, CLI_IO, "type", "NAME", "quantize: q4_k_m, q8_0, q6_k, q5_k_m, q4_0, ... (q4_k_m)"),
+    LLM_OPT_TEXT(cli_options, type, CLI_IO, "type|outtype", "NAME", "quantize, convert: q4_k_m, q8_0, q6_k, q5_k_m, q4_0, ... (q4_k_m)"),
     LLM_OPT_BOOL(cli_options, allow_requantize, CLI_IO, "allow-requantize", "quantize: matrices may be quantised already, which loses twice"),
     LLM_OPT_BOOL(cli_options, leave_output, CLI_IO, "leave-output-tensor", "quantize: the output layer stays as it is"),
     LLM_OPT_BOOL(cli_options, pure, CLI_IO, "pure", "quantize: one type for all matrices"),
     LLM_OPT_TEXT(cli_options, output_type, CLI_IO, "output-tensor-type", "NAME", "quantize: the type of the output layer"),
     LLM_OPT_TEXT(cli_options, embedding_type, CLI_IO, "token-embedding-type", "NAME", "quantize: the type of the embedding"),
+    LLM_OPT_TEXT(cli_options, imatrix, CLI_IO, "imatrix", "FILE", "quantize: an importance matrix, of llm_cli imatrix or llama-imatrix"),
+    LLM_OPT_INT(cli_options, chunk_tokens, CLI_IO, "chunk-size", 8, 1 << 20, "imatrix: tokens that are read at a time (512)"),
+    LLM_OPT_INT(cli_options, chunks, CLI_IO, "chunks", 1, INT32_MAX, "imatrix: chunks of the text at most (all)"),
     LLM_OPT_TEXT(cli_options, draft_path, CLI_IO, "draft-path", "DIR", "convert-eagle: the head, converted where it is unless TO is given"),
     LLM_OPT_TEXT(cli_options, base_path, CLI_IO, "base-path", "DIR", "convert-eagle: the model, whose output layer is put beside the head"),
     LLM_OPT_TEXT(cli_options, draft_weights, CLI_IO, "draft-weight-name", "NAME", "convert-eagle: the head's file, if not as usual"),
@@ -1573,13 +1576,16 @@ static void cli_cmd_quantize(void) {
     CLI_TEXT t = {0};
     CLI_JSON *doc = NULL;
     double bits = 0;
-    int64_t after = 0, before = 0;
-    if (!opt.setup.model || !opt.out) cli_die(2, "quantize: MODEL.gguf OUT.gguf [TYPE] was expected");
+    int64_t after = 0, before = 0, unweighted = 0;
+    if (!opt.setup.model || !opt.out)
+        cli_die(2, opt.convert ? "convert: DIR OUT.gguf [TYPE] was expected"
+                               : "quantize: MODEL OUT.gguf [TYPE] was expected, a GGUF file or a folder");
     memset(&c, 0, sizeof c);
-    c.type = opt.type;
+    c.type = opt.type ? opt.type : opt.convert ? "auto" : NULL;
     c.n_threads = opt.setup.engine.n_threads;
     c.allow_requantize = opt.allow_requantize, c.pure = opt.pure, c.keep_output = opt.leave_output;
     c.output_type = opt.output_type, c.embedding_type = opt.embedding_type;
+    c.imatrix = opt.imatrix;
     c.progress = cli_quantizing;
     cli_interrupts = 0;
     const double begin = llm_now();
@@ -1593,10 +1599,51 @@ static void cli_cmd_quantize(void) {
     llm_json_num(doc, llm_json_find(doc, 0, "bits_per_weight"), &bits);
     llm_json_int(doc, llm_json_find(doc, 0, "bytes_before"), &before);
     llm_json_int(doc, llm_json_find(doc, 0, "bytes_after"), &after);
+    llm_json_int(doc, llm_json_find(doc, 0, "n_unweighted"), &unweighted);
+    if (unweighted) cli_say("", "%s: nothing of %d matrices; they were rounded without it", opt.imatrix, (int)unweighted);
     if (opt.json) llm_text_str(&t, "\n"), cli_write(t.data, t.len);
     else
         cli_say("", "%s: %s, %.1f MiB of %.1f MiB, %.2f bits a weight, %.1f s", opt.out, cli_text(doc, 0, NULL, "type", NULL),
                 (double)after / 1048576, (double)before / 1048576, bits, llm_now() - begin);
+}
+
+/* A folder as a GGUF file, in its own type unless another is asked for. */
+static void cli_cmd_gguf(void) {
+    opt.convert = 1;
+    cli_cmd_quantize();
+}
+
+/* An importance matrix for quantize. */
+static void cli_cmd_imatrix(void) {
+    const char *to = opt.out ? opt.out : "imatrix.gguf";
+    llm_quantize_config c;
+    CLI_TEXT text = {0}, t = {0};
+    CLI_JSON *doc = NULL;
+    int64_t n[3] = {0, 0, 0};
+    if (!opt.file && !opt.prompt)
+        cli_die(2, "imatrix: -f TEXT was expected, a file of some 50,000 words like those that the model will read");
+    memset(&c, 0, sizeof c);
+    if (opt.prompt) llm_text_str(&text, opt.prompt);
+    else cli_check(cli_read(opt.file, &text));
+    c.n_threads = opt.setup.engine.n_threads;
+    c.calibration_tokens = opt.chunk_tokens, c.calibration_chunks = opt.chunks, c.calibration_name = opt.file;
+    c.progress = cli_quantizing;
+    cli_open_model(0);
+    cli_interrupts = 0;
+    const double begin = llm_now();
+    const llm_result r = llm_imatrix(cli.model, text.data, text.len, to, &c, &t);
+    cli_interrupts = -1;
+    if (r && isatty(2)) fputs("\r\x1b[K", stderr);
+    cli.stopped = r == LLM_ERR_CANCELLED;
+    if (cli.stopped) return;
+    cli_check(r);
+    cli_check(llm_json_parse(t.data, t.len, NULL, &doc));
+    llm_json_int(doc, llm_json_find(doc, 0, "n_entries"), &n[0]);
+    llm_json_int(doc, llm_json_find(doc, 0, "n_tokens"), &n[1]);
+    llm_json_int(doc, llm_json_find(doc, 0, "n_unmet"), &n[2]);
+    if (n[2]) cli_say("", "to %d matrices of experts no token came: a longer text, or a more varied one, has something for all", (int)n[2]);
+    if (opt.json) llm_text_str(&t, "\n"), cli_write(t.data, t.len);
+    else cli_say("", "%s: %d matrices, %d tokens, %.1f s", to, (int)n[0], (int)n[1], llm_now() - begin);
 }
 
 /* ---------------------------------------------------------------------------
@@ -2564,7 +2611,9 @@ static const struct cli_command {
     {"list", "", "the models of the Hugging Face cache", "json|download-dir", -1, cli_cmd_list},
     {"rm", "NAME", "remove ORG/NAME[:QUANT] from the cache", "y|download-dir", -1, cli_cmd_rm},
     {"convert-eagle", "HEAD TO", "an EAGLE head, from SafeAILab's layout to vLLM's", "draft-path|base-path|draft-weight-name|base-weight-name|json", -1, cli_cmd_convert},
-    {"quantize", "MODEL OUT [TYPE]", "a GGUF file of smaller weights: q4_k_m, q8_0, ...", "type|allow-requantize|leave-output-tensor|pure|output-tensor-type|token-embedding-type|t|json", -1, cli_cmd_quantize},
+    {"quantize", "MODEL OUT [TYPE]", "a GGUF file of smaller weights: q4_k_m, q8_0, ...", "type|allow-requantize|leave-output-tensor|pure|output-tensor-type|token-embedding-type|imatrix|t|json", -1, cli_cmd_quantize},
+    {"convert", "DIR OUT.gguf [TYPE]", "a Hugging Face folder as a GGUF file: f16, bf16, q8_0, ...", "type|pure|output-tensor-type|token-embedding-type|t|json", -1, cli_cmd_gguf},
+    {"imatrix", "-m MODEL -f TEXT", "an importance matrix for quantize, of a text that the model reads", "m|f|o|chunks|chunk-size|t|json", -1, cli_cmd_imatrix},
     {"help", "[COMMAND]", "this, or a command's options; --help-all: every option", "", -1, cli_cmd_help},
     {"version", "", "version and instruction sets", "", -1, cli_cmd_version},
 };
@@ -2647,13 +2696,15 @@ static const struct cli_command *cli_arguments(int argc, char **argv) {
         while (named < CLI_COUNT(cli_commands) && ((command && !helps) || strcmp(word, cli_commands[named].name))) named++;
         if (named < CLI_COUNT(cli_commands)) *(helps ? &cli_asked : &command) = &cli_commands[named];
         else if (command && (command->run == cli_cmd_pull || command->run == cli_cmd_rm) && !opt.name) opt.name = word;
-        else if (command && (command->run == cli_cmd_convert || command->run == cli_cmd_quantize) && model && !opt.out) opt.out = word;
-        else if (command && command->run == cli_cmd_quantize && model && !opt.type) opt.type = word;
+        else if (command && (command->run == cli_cmd_convert || command->run == cli_cmd_quantize || command->run == cli_cmd_gguf) &&
+                 model && !opt.out)
+            opt.out = word;
+        else if (command && (command->run == cli_cmd_quantize || command->run == cli_cmd_gguf) && model && !opt.type) opt.type = word;
         else if (as) cli_check(llm_options_set(&cli_names, llm_options_find(&cli_names, as, strlen(as)), as, word, LLM_FROM_USER));
         else
             cli_die(
                 2,
-                "%.60s: no such command or file; commands are chat, generate, run, explain, score, tokenize, detokenize, render, batch, bench, info, pull, list, rm, quantize, help",
+                "%.60s: no such command or file; commands are chat, generate, run, explain, score, tokenize, detokenize, render, batch, bench, info, pull, list, rm, quantize, convert, imatrix, help",
                 word);
     }
     free((void *)words.items);

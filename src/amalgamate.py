@@ -132,31 +132,37 @@ def make():
     parts = {l: Part(l.split()[1], l.split()[2:] == ["small"]) for l in lines if l.startswith("@part")}
     prototypes, done = {}, set()
     order = list(parts.values())
+    place = {p: i for i, p in enumerate(order)}
     for p in order: p.take_prototypes(prototypes)
     kept = called_early(order, prototypes)
     for p in order:
-        mine = {name for name in kept if prototypes[name][2] is p and order.index(kept[name][0]) >= order.index(p)}
-        others = [name for name in kept if kept[name][0] is p and order.index(prototypes[name][2]) > order.index(p)]
+        mine = {name for name in kept if prototypes[name][2] is p and place[kept[name][0]] >= place[p]}
+        others = [name for name in kept if kept[name][0] is p and place[prototypes[name][2]] > place[p]]
         static = lambda name: prototypes[name][0] + re.sub(r"^(extern )?LLM__PRIVATE", "static", prototypes[name][1])
         p.header = squeeze(re.sub(r"^@prototype (\w+)\n", lambda m: static(m[1]) if m[1] in mine else "", p.header, flags=re.M))
         p.code = "\n".join(static(name) for name in others) + "\n" + define(p.code, prototypes, done, kept)
     missing = set(prototypes) - done
     if missing: sys.exit("amalgamate: declared, but defined nowhere: " + " ".join(sorted(missing)))
-    out, small = "", False
+    return squeeze("".join(whole(lines, parts)))
+
+
+def whole(lines, parts):
+    """The pieces of llm.h, with more blank lines between them than it has."""
+    small = False
     for l in lines:
         if l in parts:
             p = parts[l]
             if p.folder != "api" and p.small != small:
-                out = out.rstrip("\n") + ("\n\nLLM__COLD_BEGIN\n" if p.small else "\n\nLLM__COLD_END\n")
+                yield "\n\nLLM__COLD_BEGIN\n" if p.small else "\n\nLLM__COLD_END\n"
                 small = p.small
-            text = p.header.strip("\n") + "\n\n" + p.code.strip("\n")
-            out = out.rstrip("\n") + "\n\n" + text.strip("\n") + "\n\n"
+            yield "\n\n" + (p.header.strip("\n") + "\n\n" + p.code.strip("\n")).strip("\n") + "\n\n"
         elif l == "@toc\n":
-            out += contents(order)
+            yield contents(parts.values())
         else:
-            if small and l.strip(): out, small = out.rstrip("\n") + "\n\nLLM__COLD_END\n", False
-            out += l
-    return squeeze(out)
+            if small and l.strip():
+                yield "\n\nLLM__COLD_END\n"
+                small = False
+            yield l
 
 
 def contents(parts):

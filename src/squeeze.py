@@ -10,6 +10,7 @@ its name. Written for the scripts of src/page: a regular expression follows no `
 """
 import collections
 import itertools
+import collections
 import re
 import string
 import sys
@@ -150,7 +151,7 @@ def items(list):
 def rename(list, own, taken):
     """The names in `own`, the more often one stands the shorter."""
     variables = [t for t in list if t.role in ("variable", "short")]
-    count, names = {n: sum(t.text == n for t in variables) for n in own}, short_names(taken)
+    count, names = collections.Counter(t.text for t in variables), short_names(taken)
     new = {n: next(names) for n in sorted(own, key=lambda n: (-count[n], n))}
     for t in variables:
         if t.text in new: t.text, t.role = (t.text + ":" if t.role == "short" else "") + new[t.text], "done"

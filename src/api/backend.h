@@ -14,7 +14,7 @@
 #include "api/config.h"
 #include "api/sampler.h"
 
-#define LLM_BACKEND_ABI 8
+#define LLM_BACKEND_ABI 9
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -137,6 +137,7 @@ typedef struct llm_backend_config {
     int32_t given_cols;             /* values of a given row at most, see llm_step; 0: none is given */
     struct llm_backend_ctx *beside; /* NULL, or an open context of this backend, whose threads or streams this one uses too: only one of
                                both runs a step at a time, and this one is closed first */
+    int32_t trace_inputs;           /* llm_engine_config.trace_inputs */
 } llm_backend_config;
 
 /* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of

@@ -68,6 +68,8 @@ typedef struct llm_engine_config {
     llm_trace_fn trace; /* CPU with one rank: told of what every operation gives, for learning and looking inside; NULL: nobody */
     void *trace_user;
     int64_t mm_processor_cache_bytes; /* for pictures of requests and what towers made of them; 0: 1 GiB */
+    int64_t trace_inputs; /* with trace: 1: told of the inputs of linear layers, and of nothing else: for calibration. Of all rows, in the
+                             last layer too */
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };

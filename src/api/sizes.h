@@ -116,5 +116,7 @@ LLM_API int llm_openai_check_sized(const llm_sizes *sizes, llm_openai_call *k, c
 LLM_API llm_result llm_media_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_media_config *cfg, llm_media **out);
 LLM_API llm_result llm_quantize_sized(const llm_sizes *sizes, const char *path, const char *to, const llm_quantize_config *cfg,
                                       llm_text *report);
+LLM_API llm_result llm_imatrix_sized(const llm_sizes *sizes, const llm_model *model, const char *text, size_t len, const char *to,
+                                     const llm_quantize_config *cfg, llm_text *report);
 LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *media, llm_media_info *out);
 #endif

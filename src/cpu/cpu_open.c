@@ -176,10 +176,12 @@ LLM__PRIVATE llm_result llm__cpu_buffer_new(llm_backend_ctx *ctx, int rank, int6
 }
 
 /* Memory that the experts of all layers share, one layer at a time: for max_rows rows with eight experts each, but at most 256 MB (then
- * rows go in turns), and at least for one row with all of them. */
+ * rows go in turns), and at least for one row with all of them. Where inputs are told, whatever a step needs: they are all there at its
+ * end. It takes memory only when it is used. */
 static llm_result llm__cpu_experts_memory(llm_backend_ctx *ctx, const llm_weight_desc *d) {
-    const int64_t most = (int64_t)256 << 20;
-    int64_t n = d->n_experts, k = LLM__MIN(n, 8), out = d->rows / LLM__MAX(n, 1), wide = LLM__MAX(d->cols, out);
+    const int64_t most = ctx->cfg.trace_inputs ? INT64_MAX : (int64_t)256 << 20;
+    int64_t n = d->n_experts, k = LLM__MIN(n, ctx->cfg.trace_inputs ? 32 : 8), out = d->rows / LLM__MAX(n, 1),
+            wide = LLM__MAX(d->cols, out);
     size_t one = llm__experts_scratch(1, n, n, wide, wide), many = llm__experts_scratch(ctx->cfg.max_rows, k, n, wide, wide);
     size_t bytes = LLM__MAX(one, LLM__MIN(many, (size_t)most));
     if (bytes <= ctx->experts_bytes) return LLM_OK;

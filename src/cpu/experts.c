@@ -199,3 +199,14 @@ LLM__PRIVATE void llm__run_experts(const llm__exec *e, const llm_experts_op *op,
     if (sub >= 2 && sub < 8) llm__slots_pass(e, &s, op, sub < 5 ? &up : &down, &f, (sub - 2) % 3);
     if (sub == 8) llm__slots_combine(e, &s, op, row0, rows);
 }
+
+LLM__PRIVATE int llm__experts_inputs(const llm_experts_op *op, int n_rows, void *scratch, size_t scratch_bytes, int e, int down,
+                                     const float **x) {
+    const int64_t hidden = op->gate_up->cols, ff = op->down->cols, out = op->down->rows / op->n_experts;
+    llm__slots s;
+    if (llm__experts_turn(op, n_rows, scratch_bytes) < n_rows) return -1;
+    llm__slots_place(&s, (uint8_t *)scratch, (size_t)n_rows * (size_t)op->k, (size_t)op->n_experts, (size_t)LLM__MAX(hidden, out),
+                     (size_t)ff);
+    *x = down ? s.h + s.begin[e] * ff : s.x + s.begin[e] * hidden;
+    return s.begin[e + 1] - s.begin[e];
+}

@@ -23,5 +23,10 @@ LLM__PRIVATE size_t llm__experts_scratch(int64_t rows, int64_t k, int64_t n_expe
 /* Passes of an operation over n_rows rows. */
 LLM__PRIVATE int llm__experts_passes(const llm_experts_op *op, int n_rows, size_t scratch_bytes);
 
+/* After an operation over n_rows rows: what expert e was given, of `down` its second layer, row by row; returns how many rows. -1: they are
+ * not all there any more, for the rows went in turns. */
+LLM__PRIVATE int llm__experts_inputs(const llm_experts_op *op, int n_rows, void *scratch, size_t scratch_bytes, int e, int down,
+                                     const float **x);
+
 /* This thread's part of one pass: see above. Rows, choices and weights come in op->routes (rows, 2 k): ids, then weights, as floats. */
 LLM__PRIVATE void llm__run_experts(const llm__exec *e, const llm_experts_op *op, int pass);

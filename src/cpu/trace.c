@@ -6,7 +6,9 @@
 #include "base/log.h"
 #include "cpu/packed.h"
 #include "cpu/linear.h"
+#include "cpu/experts.h"
 #include "cpu/plain_attention.h"
+#include "cpu/backend.h"
 
 /* What a weight is called. */
 typedef struct llm__trace_name {
@@ -20,6 +22,7 @@ typedef struct llm__tracer {
     llm_backend_ctx *ctx;
     llm_trace_fn fn;
     void *user;
+    int inputs; /* nothing is told but what weights are multiplied with */
     llm_kv_type kv_type;
     llm__trace_name *name;
     size_t n_names, names_cap;
@@ -48,6 +51,7 @@ static llm_result llm__trace_open(const llm_backend_config *cfg, llm_backend_ctx
     t->inner = llm_backend_cpu();
     t->fn = cfg->trace;
     t->user = cfg->trace_user;
+    t->inputs = cfg->trace_inputs;
     t->kv_type = cfg->kv_type;
     llm_result r = t->inner->open(cfg, &t->ctx);
     if (r) llm__trace_close((llm_backend_ctx *)(void *)t);
@@ -93,7 +97,7 @@ static void llm__trace_run(llm__tracer *t) {
 static void llm__trace_tell(llm__tracer *t, const char *op, const llm_weight *w, llm_rows rows, const llm_buffer *buf, int64_t col,
                             int64_t cols) {
     llm_trace x = LLM__ZERO;
-    if (t->failed || !buf || t->step.shape.program) return;
+    if (t->failed || t->inputs || !buf || t->step.shape.program) return;
     x.op = op;
     x.weight = llm__trace_name_of(t, w);
     x.layer = llm__trace_layer(t, x.weight);
@@ -103,6 +107,49 @@ static void llm__trace_tell(llm__tracer *t, const char *op, const llm_weight *w,
     x.values = buf->data + col;
     x.stride = buf->stride;
     if (x.rows > 0) t->fn(t->user, &x);
+}
+
+/* Tells of what a weight is multiplied with: rows of its columns. expert: -1: it is of none. */
+static void llm__trace_input(llm__tracer *t, const llm_weight *w, int32_t expert, int32_t rows, const float *values, int64_t stride) {
+    llm_trace x = LLM__ZERO;
+    if (t->failed || !t->inputs || !w || rows < 1 || t->step.shape.program) return;
+    x.op = "input";
+    x.weight = llm__trace_name_of(t, w);
+    x.layer = llm__trace_layer(t, x.weight);
+    x.head = expert;
+    x.rows = rows;
+    x.cols = (int32_t)w->cols;
+    x.values = values;
+    x.stride = stride;
+    x.multiplied = w;
+    t->fn(t->user, &x);
+}
+
+/* Of latent attention: its input is the latent, normalised, which no buffer has. */
+static void llm__trace_latents(llm__tracer *t, const llm_mla_op *op) {
+    const int32_t rows = t->step.shape.n_rows, n = op->rank;
+    LLM__SCOPED(llm__drop) float *c = t->inputs && !t->failed ? LLM__NEW(float, (int64_t)rows *n) : NULL;
+    if (!c) return;
+    for (int32_t r = 0; r < rows; r++) {
+        const float *x = op->kv_a->data + r * op->kv_a->stride;
+        float sum = 0;
+        for (int32_t i = 0; i < n; i++) sum += x[i] * x[i];
+        const float by = 1 / sqrtf(sum / (float)n + op->eps);
+        for (int32_t i = 0; i < n; i++) c[r * n + i] = x[i] * by * op->kv_norm->f32[i];
+    }
+    llm__trace_input(t, op->kv_b, -1, rows, c, n);
+}
+
+/* Of all experts that an operation has run. */
+static void llm__trace_expert_inputs(llm__tracer *t, const llm_experts_op *op) {
+    for (int32_t e = 0; e < op->n_experts && t->inputs && !t->failed; e++)
+        for (int down = 0; down < 2; down++) {
+            const llm_weight *w = down ? op->down : op->gate_up;
+            const float *x = NULL;
+            const int n = llm__experts_inputs(op, t->step.shape.n_rows, t->ctx->experts, t->ctx->experts_bytes, e, down, &x);
+            if (n < 0) t->failed = LLM_ERR_LIMIT, snprintf(t->why, sizeof t->why, "trace_inputs: too many experts a token");
+            llm__trace_input(t, w, e, n, x, w->cols);
+        }
 }
 
 /* What head h of a query's row sees: see llm_attention_op. */
@@ -126,10 +173,11 @@ static llm__plain_query llm__trace_query(const llm__tracer *t, const llm_attenti
 /* The weights with which each token of the first sequence looks at those before it, head by head: (T, T). */
 static void llm__trace_weights(llm__tracer *t, const llm_attention_op *op) {
     const int32_t T = t->step.seq_begin[1];
-    const int whole = t->step.seq_len[0] == T && t->kv_type < LLM_KV_FP8_E4M3 && !op->not_causal && !t->failed && !t->step.shape.program;
+    const int whole =
+        !t->inputs && t->step.seq_len[0] == T && t->kv_type < LLM_KV_FP8_E4M3 && !op->not_causal && !t->failed && !t->step.shape.program;
     LLM__SCOPED(llm__drop) float *weight = whole ? LLM__NEW(float, (int64_t)T *T) : NULL;
     for (int32_t h = 0; weight && h < op->n_heads; h++) {
-        const llm_trace x = {"attention_weights", NULL, t->layer, h, T, T, weight, T};
+        const llm_trace x = {"attention_weights", NULL, t->layer, h, T, T, weight, T, NULL};
         for (int32_t row = 0; row < T; row++) {
             const llm__plain_query query = llm__trace_query(t, op, row, h);
             llm__plain_attention(&query, weight + (int64_t)row * T, NULL);
@@ -188,6 +236,8 @@ static void llm__trace_norm(llm_backend_ctx *ctx, int rank, const llm_norm_op *o
 
 static void llm__trace_linear(llm_backend_ctx *ctx, int rank, const llm_linear_op *op) {
     llm__tracer *t = llm__tracer_of(ctx);
+    llm__trace_input(t, op->weight, -1, op->rows == LLM_ROWS_OUT ? t->step.shape.n_out : t->step.shape.n_rows, op->src->data + op->src_col,
+                     op->src->stride);
     t->inner->linear(t->ctx, rank, op);
     llm__trace_run(t);
     llm__trace_tell(t, "linear", op->weight, op->rows, op->dst, op->dst_col, op->weight->rows / (op->weight->gate_up ? 2 : 1));
@@ -215,6 +265,7 @@ static void llm__trace_attention(llm_backend_ctx *ctx, int rank, const llm_atten
 static void llm__trace_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
     llm__tracer *t = llm__tracer_of(ctx);
     t->layer = op->layer;
+    llm__trace_latents(t, op);
     t->inner->mla(t->ctx, rank, op);
     llm__trace_run(t);
     llm__trace_tell(t, "attention", NULL, LLM_ROWS_TOKENS, op->dst, 0, (int64_t)op->n_heads * op->v_dim);
@@ -231,6 +282,7 @@ static void llm__trace_experts(llm_backend_ctx *ctx, int rank, const llm_experts
     llm__tracer *t = llm__tracer_of(ctx);
     t->inner->experts(t->ctx, rank, op);
     llm__trace_run(t);
+    llm__trace_expert_inputs(t, op);
     llm__trace_tell(t, "experts", op->down, LLM_ROWS_TOKENS, op->dst, 0, op->dst->cols);
 }
 
@@ -255,10 +307,11 @@ static void llm__trace_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows,
 
 static void llm__trace_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op *op) {
     llm__tracer *t = llm__tracer_of(ctx);
+    llm__trace_input(t, op->head, -1, t->step.shape.n_out, op->src->data, op->src->stride);
     t->inner->logits(t->ctx, rank, op);
     llm__trace_run(t);
-    llm_trace x = {"logits", llm__trace_name_of(t, op->head), -1, -1, t->step.shape.n_out, op->vocab, NULL, op->vocab};
-    if (t->failed || x.rows < 1 || t->step.shape.program) return;
+    llm_trace x = {"logits", llm__trace_name_of(t, op->head), -1, -1, t->step.shape.n_out, op->vocab, NULL, op->vocab, NULL};
+    if (t->failed || t->inputs || x.rows < 1 || t->step.shape.program) return;
     x.values = t->inner->logits_row(t->ctx, 0);
     if (x.rows > 1) x.stride = t->inner->logits_row(t->ctx, 1) - x.values;
     t->fn(t->user, &x);

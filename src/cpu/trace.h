@@ -4,6 +4,9 @@
  * step, so what it gives is the same to the bit. Then whoever watches is told what came out. Where nobody does, none of this is there: the
  * engine takes this table only when llm_engine_config.trace is set.
  *
+ * With trace_inputs it tells of what every weight is multiplied with, and of nothing else: for calibration (>>calibrate). Inputs of experts
+ * are told expert by expert, those of their second layer too, which no buffer outside of the operation has.
+ *
  * The weights of attention are no buffer of the fast one; they are worked out again by >>plain_attention from the queries and keys of the
  * step, which must begin with the sequence's first token. */
 #pragma once

@@ -274,12 +274,14 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.given_cols = e->p.model->vision ? e->p.model->arch.hidden * (1 + e->p.model->arch.n_deepstack) : 0;
     b.trace = c->trace;
     b.trace_user = c->trace_user;
+    b.trace_inputs = c->trace_inputs != 0;
     if (c->trace && !e->p.dry) e->backend = llm__trace_backend();
     llm_result r = llm__engine_graphs(e, c->cuda_graph_sizes, &b);
     if (!r) r = e->backend->open(&b, &e->ctx);
     if (r) return r;
     n.n_loras = e->p.n_loras;
     n.max_lora_rank = c->max_lora_rank;
+    n.whole = c->trace && c->trace_inputs;
     n.rounded_kv = e->kv_type >= LLM_KV_FP8_E4M3;
     n.model = e->p.model;
     n.backend = e->backend;

@@ -297,7 +297,7 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
         if (a->flags & LLM__MLA) llm__pass_mla(&p, i, layer, src);
         else llm__pass_attention(&p, i, layer, src);
         const int deep = shape->given && i < a->n_deepstack; /* pictures have something to add behind this layer */
-        if (last && !moe && !deep &&
+        if (last && !moe && !deep && !net->cfg.whole &&
             (a->eagle || !net->cfg.kept_layer)) { /* other layers need all rows for the keys and values that follow */
             llm__pass_gather(&p, out->x, lane->x);
             llm__pass_gather(&p, out->att, lane->att);

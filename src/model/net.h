@@ -35,6 +35,7 @@ typedef struct llm__net_config {
     int n_loras, max_lora_rank;       /* slots for adapters; 0: none */
     int first_layer;                  /* of the KV cache: a draft model's layers follow the model's */
     int rounded_kv;                   /* elements of one byte and less */
+    int whole;                        /* 1: the last layer is computed for all rows, whether their logits are wanted or not */
     int dry;                          /* 1: weights and buffers are only planned, nothing is read: see llm_model_estimate */
     int kept_layer;                   /* of the KV cache, that takes hidden states for an EAGLE head; 0: none */
     const struct llm__net *model_net; /* whose embedding and output layer an EAGLE head uses */

@@ -383,6 +383,13 @@ LLM_API llm_result llm_quantize_sized(const llm_sizes *sizes, const char *path, 
     return r ? r : llm_quantize(path, to, cfg ? &own : NULL, report);
 }
 
+LLM_API llm_result llm_imatrix_sized(const llm_sizes *sizes, const llm_model *model, const char *text, size_t len, const char *to,
+                                     const llm_quantize_config *cfg, llm_text *report) {
+    llm_quantize_config own;
+    llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_quantize_config, cfg, &own) : LLM_OK;
+    return r ? r : llm_imatrix(model, text, len, to, cfg ? &own : NULL, report);
+}
+
 LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *media, llm_media_info *out) {
     llm_media_info own;
     llm_media_get_info(media, &own);

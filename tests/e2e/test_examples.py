@@ -152,7 +152,8 @@ def raw_loop():
 
 
 def apart():
-    """llm.h compiled once, apart: the commands of README, which the manual has too, as they stand there; without -O2 an engine says so, once."""
+    """llm.h compiled once, apart: the commands of README, which the manual has too. The first runs as it stands there but for -O2, without which
+    an engine says so, once; with it, it is what make made build/llm.o by."""
     readme, manual = pathlib.Path("README.md").read_text(), pathlib.Path("llm.h").read_text()
     commands = [x for x in re.search(r"```sh\n(cc [^`]*-c -x c[^`]*)```", readme)[1].splitlines() if x]
     check("README and the manual have the same two commands", len(commands) == 2 and all(f" *     {c}\n" in manual for c in commands), commands)
@@ -165,6 +166,7 @@ def apart():
         folder = OUT / name
         folder.mkdir(exist_ok=True)
         shutil.copy("llm.h", folder)
+        if name == "fast": shutil.copy("build/llm.o", folder)
         (folder / "main.c").write_text(text)
         for c in commands[(folder / "llm.o").exists():]:
             p = subprocess.run([*c.replace(cut, "").split(), *flags], cwd=folder, capture_output=True, text=True)

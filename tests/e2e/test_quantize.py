@@ -52,6 +52,70 @@ def types():
     for x in left(): os.remove(f"{TMP}/{x}")
 
 
+def imatrix():
+    """An importance matrix of a text makes Q4_0 say more nearly what the model says; files that are none, or another model's, are refused."""
+    text, out, made = f"{TMP}/text.txt", f"{TMP}/im.gguf", f"{TMP}/q4.gguf"
+    open(text, "w").write(open("README.md").read()[:12000])
+    p = subprocess.run([CLI, "imatrix", "-m", MODEL, "-f", text, "-o", out, "--chunks", "6", "--chunk-size", "128", "--json"], capture_output=True, text=True, timeout=300)
+    if not check("made", p.returncode == 0 and not p.stderr and json.loads(p.stdout) == {"n_entries": 210, "n_tokens": 768, "n_chunks": 6, "chunk": 128, "n_unmet": 0}, (p.stdout, p.stderr)): return
+    p = run(MODEL, made, "q4_0", "--allow-requantize", "--json")
+    plain = perplexity(made)
+    p = run(MODEL, made, "q4_0", "--allow-requantize", "--json", "--imatrix", out)
+    check("used", p.returncode == 0 and not p.stderr and json.loads(p.stdout)["n_unweighted"] == 0, p.stderr)
+    got = perplexity(made)
+    check("it helps", not isinstance(got, str) and got < plain, (plain, got))
+    check("the file says so", b"quantize.imatrix.file" in open(made, "rb").read(4000000))
+    data = open(out, "rb").read()
+    for name, bytes_, words in (("cut", data[:len(data) // 2], "im2.gguf"), ("another model's", data.replace(b"blk.", b"bck."), "made of another model?"), ("a model", open(MODEL, "rb").read(), "general.type is not imatrix"), ("a text", b"hello there, all of you", "no importance matrix"),
+                                ("nothing", b"", "im2.gguf")):
+        open(f"{TMP}/im2.gguf", "wb").write(bytes_)
+        p = run(MODEL, f"{TMP}/x.gguf", "q4_0", "--allow-requantize", "--imatrix", f"{TMP}/im2.gguf")
+        check(f"refused: {name}", p.returncode == 1 and words in p.stderr and p.stderr.count("\n") == 1 and not os.path.exists(f"{TMP}/x.gguf"), p.stderr)
+    p = run(MODEL, f"{TMP}/x.gguf", "q4_0", "--allow-requantize", "--imatrix", f"{TMP}/none")
+    check("refused: nowhere", p.returncode == 1 and "none: no such file" in p.stderr, p.stderr)
+    for x in left(): os.remove(f"{TMP}/{x}")
+    for args, code, words in ((("-m", MODEL), 2, "-f TEXT"), (("-m", MODEL, "-f", f"{TMP}/none"), 1, "none"), (("-m", MODEL, "-p", "a", "-o", f"{TMP}/a/b"), 1, "b.part"), (("-m", MODEL, "-p", "a", "-o", TMP), 2, "a folder")):
+        p = subprocess.run([CLI, "imatrix", *args], capture_output=True, text=True, timeout=100)
+        check(f"refused: {words}", p.returncode == code and words in p.stderr and p.stderr.count("\n") <= 2 and left() == [], (p.returncode, p.stderr))
+    p = subprocess.run([CLI, "imatrix", "-m", MODEL, "-p", "a b c " * 50, "-o", out], capture_output=True, text=True, timeout=100, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10000, 10000)))
+    check("a disk that is full", p.returncode == 1 and "im.gguf" in p.stderr and left() == [], (p.stderr, left()))
+    p = subprocess.Popen([CLI, "imatrix", "-m", MODEL, "-f", "README.md", "-o", out, "--chunk-size", "64"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(1)
+    p.send_signal(signal.SIGINT)
+    p.communicate(timeout=60)
+    check("stopped", p.returncode == 130 and left() == [], (p.returncode, left()))
+
+
+CONVERTED = "llama mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe gemma2 gemma3_text phi3 phi3_longrope glm4 glm4_moe deepseek_v2 deepseek_v2_lite deepseek_v3 ernie4_5 ernie4_5_moe starcoder2 granite olmo2 smollm3 cohere llama_rope_linear llama_rope_llama3 llama_rope_yarn"
+
+
+def convert():
+    """A folder as a GGUF file says what the folder says: log-probabilities of 70 tokens, behind windows and beyond lengths that are stretched; and the same of a text."""
+    ids = json.dumps([3 + i * 7 % 47 for i in range(70)])
+    for family in CONVERTED.split():
+        folder, out = f"build/checkpoints/{family}", f"{TMP}/{family}.gguf"
+        p = subprocess.run([CLI, "convert", folder, out], capture_output=True, text=True, timeout=100)
+        if not check(f"{family}: made", p.returncode == 0 and left() == [f"{family}.gguf"], p.stderr): continue
+        said = []
+        for model in folder, out:
+            p = subprocess.run([CLI, "score", "-m", model, "--token-ids", ids, "--json", "--dtype", "float32"], capture_output=True, text=True, timeout=100)
+            said.append(json.loads(p.stdout)["logprobs"][1:] if p.returncode == 0 else p.stderr)
+        check(f"{family}: the same", not isinstance(said[1], str) and max(abs(a - b) for a, b in zip(*said)) < 1e-3, said[1] if isinstance(said[1], str) else max(abs(a - b) for a, b in zip(*said)))
+        os.remove(out)
+    folder, out = "build/checkpoints/qwen3", f"{TMP}/m.gguf"
+    for args, bits in ((("f32",), 32), (("--outtype", "bf16"), 16), (("q8_0",), 9)):
+        p = subprocess.run([CLI, "convert", folder, out, *args, "--json"], capture_output=True, text=True, timeout=100)
+        check(f"as {args[-1]}", p.returncode == 0 and abs(json.loads(p.stdout)["bits_per_weight"] - bits) < 1, (p.stdout, p.stderr))
+    p = run(folder, out, "q4_k_m", "--json")
+    check("quantize takes a folder", p.returncode == 0 and json.loads(p.stdout)["type"] == "Q4_K_M", p.stderr)
+    infos = [json.loads(subprocess.run([CLI, "info", "-m", m, "--json"], capture_output=True, text=True, timeout=100).stdout) for m in (folder, out)]
+    check("the same ids and template", all(infos[0].get(k) == infos[1].get(k) for k in ("bos_id", "eos_id", "pad_id", "chat_template", "vocab_size", "hidden_size")), infos)
+    os.remove(out)
+    for name, args, code, words in (("a family", ("build/checkpoints/gpt2", out), 1, "gpt2 is not converted in this version"), ("no folder", ("-m", f"{TMP}/none", out), 1, "none"), ("no output", (folder,), 2, "DIR OUT.gguf"), ("a file", (MODEL, out), 2, "--allow-requantize")):
+        p = subprocess.run([CLI, "convert", *args], capture_output=True, text=True, timeout=100)
+        check(f"refused: {name}", p.returncode == code and words in p.stderr and p.stderr.count("\n") <= 2 and left() == [], (p.returncode, p.stderr, left()))
+
+
 def stopped():
     """Ctrl-C at any moment, a disk that is full, a folder that is not there: nothing under the name, and nothing else."""
     out = f"{TMP}/out.gguf"
@@ -74,7 +138,7 @@ def stopped():
 
 def refused():
     """One sentence, a usage error where the command line is wrong."""
-    for name, args, code, words in (("no output", (MODEL,), 2, "OUT.gguf"), ("no model", (), 2, "MODEL.gguf"), ("a type", (MODEL, f"{TMP}/x", "q4_x"), 2, "q4_x, one of F32"), ("quantised already", (MODEL, f"{TMP}/x", "q8_0"), 2, "--allow-requantize"),
+    for name, args, code, words in (("no output", (MODEL,), 2, "OUT.gguf"), ("no model", (), 2, "MODEL OUT.gguf"), ("a type", (MODEL, f"{TMP}/x", "q4_x"), 2, "q4_x, one of F32"), ("quantised already", (MODEL, f"{TMP}/x", "q8_0"), 2, "--allow-requantize"),
                                     ("onto itself", (MODEL, MODEL), 2, "the model itself"), ("a folder", (MODEL, TMP, "--allow-requantize"), 2, "a folder"), ("nowhere", (MODEL, f"{TMP}/none/x", "--allow-requantize"), 1, "none/x.part"),
                                     ("a folder's format", ("-i", "a", "-o", "b", "-quant_type", "awq"), 1, "folders are not written")):
         p = run(*args)
@@ -84,6 +148,6 @@ def refused():
 
 
 try:
-    for part in sys.argv[1:] or ("types", "stopped", "refused"): globals()[part]()
+    for part in sys.argv[1:] or ("types", "imatrix", "convert", "stopped", "refused"): globals()[part]()
 finally: shutil.rmtree(TMP, ignore_errors=True)
 finish()

@@ -2,7 +2,7 @@
 """Is llm.h a good guest in somebody's project?
 
     hygiene.py          everything (a minute on two cores)
-    hygiene.py all      with optimisation wherever a program is compiled, too: what `make hygiene` runs
+    hygiene.py all      every mode by every compiler, with optimisation wherever a program is compiled, too: what `make hygiene` runs
     hygiene.py quick    what needs no whole compilation: what `make check` runs (10 s)
 
 Languages and compilers without warnings, linking into two translation units, README's program as printed, exported and called symbols,
@@ -144,10 +144,10 @@ def two_units():
     """The implementation in one file, its users in others, and static in each of two: they link and run. How names are bound has nothing to
     do with kernels, which are left out."""
     one, other = write("one.c", ONE), write("other.c", OTHER)
-    compile("two translation units", "gcc", "-std=c11", *WARN, *FEW, one, other, "-o", OUT / "two", *LIBS)
+    compile("two translation units", "clang", "-std=c11", *WARN, *FEW, one, other, "-o", OUT / "two", *LIBS)
     run("two translation units run", [str(OUT / "two")])
     both = [write("static_a.c", STATIC), write("static_b.c", STATIC.replace("int main(void)", "int other_main(void);\nint other_main(void)"))]
-    compile("static in two translation units", "gcc", "-std=c11", *WARN, "-Wno-unused-function", *FEW, *both, "-o", OUT / "static", *LIBS)
+    compile("static in two translation units", "clang", "-std=c11", *WARN, "-Wno-unused-function", *FEW, *both, "-o", OUT / "static", *LIBS)
     run("static in two translation units runs", [str(OUT / "static")])
     objects = [row.split()[-1] for row in nm("-g", "--defined-only", OUT / "static") if " llm_" in row]
     check("static: nothing is exported", not objects, " ".join(objects[:9]))
@@ -319,7 +319,7 @@ def bench():
     """No weight of the kernels' bench is a subnormal number, which some processors take a hundred cycles for; types go by name."""
     program = str(OUT / "bench")
     flags = ["-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-function", "-Werror", *FEW]
-    if not compile("bench_linear compiles", "gcc", *flags, write("bench.c", BENCH), "-o", program, *LIBS): return
+    if not compile("bench_linear compiles", "clang", *flags, write("bench.c", BENCH), "-o", program, *LIBS): return
     p = subprocess.run([program], capture_output=True, text=True, timeout=60)
     check("bench_linear's weights and names", p.returncode == 0 and not p.stdout and "Q4_1" in p.stderr, p.stdout + p.stderr)
 
@@ -341,7 +341,7 @@ def main():
         jobs += [(two_units,), (no_simd,), (bench,)] + [(include_order, stdio, folder, *mode) for mode in STDIO_MODES]
     if readme and not whole: jobs += [(readme_syntax, readme, c) for c in ("clang", "g++")]
     jobs += [(script, "tests/tools/format.py --check"), (script, "tests/tools/docs.py")]
-    jobs += [(syntax, c, True) for c in COMPILERS] + [(benches,)] if whole else [(syntax, "clang++", False), (modes, "gcc")]
+    jobs += [(syntax, c, ALL or c in ("gcc", "clang++")) for c in COMPILERS] + [(benches,)] if whole else [(syntax, "clang++", False), (modes, "gcc")]
     if whole: jobs += [(symbols,)]
     jobs += [(declarations,), (refusals,), (measures,), (promises,)]
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:

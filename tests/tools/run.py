@@ -73,10 +73,12 @@ def step(name, command, env=None, timeout=1800):
     return text
 
 
-def together(*jobs):
-    """Steps side by side, as many at once as there are cores; the longest should stand first. A job is a function or what step() takes."""
-    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
-        for done in [pool.submit(job) if callable(job) else pool.submit(step, *job) for job in jobs]: done.result()
+def together(*jobs, waiting=()):
+    """Steps side by side, as many at once as there are cores; the longest should stand first. A job is a function or what step() takes. Beside
+    them runs one after the other what waits more than it computes."""
+    def one(job): return job() if callable(job) else step(*job)
+    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool, concurrent.futures.ThreadPoolExecutor(1) as beside:
+        for done in [*(beside.submit(one, job) for job in waiting), *(pool.submit(one, job) for job in jobs)]: done.result()
 
 
 def skip(name, why):
@@ -107,7 +109,7 @@ def families(name, args="", names=(), env=None):
 def outside_truth():
     """What other programs give for the same inputs, as steps that can stand side by side, the long ones first."""
     goldens = [*sorted(glob.glob("build/data/token_goldens/*.jsonl")), *sorted(glob.glob("build/data/vocabularies/*.inp"))]
-    return [("models that see", [sys.executable, "tests/e2e/test_vision.py"]), ("small KV caches", [sys.executable, "tests/e2e/test_kv.py"], MODELS),
+    return [("small KV caches", [sys.executable, "tests/e2e/test_kv.py"], MODELS),
             ("golden", [sys.executable, "tests/e2e/test_golden.py"]), ("tokens", [sys.executable, "tests/e2e/test_tokens.py", *goldens]),
             ("templates", [sys.executable, "tests/e2e/test_templates.py"])]
 
@@ -180,18 +182,16 @@ def script(name, path, env=None):
 
 def test():
     """First everything is built; then stands side by side what only computes, the long steps first; what looks at the clock runs last, two at once."""
-    make("lib", "build/dev/unit", "replays", *CUDA_SOME_NEEDS, "build/emu/unit")
+    make("all", "lib", "build/dev/unit", "replays", *CUDA_SOME_NEEDS, "build/emu/unit")
     together(
         script("hygiene", "tests/tools/hygiene.py"),
         script("structure, bad edits", "tests/tools/test_structure.py"),
         *outside_truth(),
         *unit_steps(),
-        script("every parameter", "tests/e2e/test_parameters.py"),
         cuda_some, emulated,
         script("connections, planted defects", "tests/tools/test_connections.py"),
         script("structure", "tests/tools/structure.py"),
         ("Unicode tables", [sys.executable, "src/text/gen_unicode.py", "--check"]),
-        script("install", "tests/e2e/test_install.py"),
         script("release", "tests/e2e/test_dist.py"),
         *((f"chat page, {name}", ["node", f"tests/unit/page/test_{name}.js"]) for name in ("renderer", "hostile")),
         script("grammar", "tests/e2e/test_grammar.py"),
@@ -202,18 +202,17 @@ def test():
         script("quantised folders", "tests/e2e/test_quantised.py"),
         script("old folders", "tests/e2e/test_old_files.py"),
         script("quantize", "tests/e2e/test_quantize.py"),
-        script("kept contexts", "tests/e2e/test_contexts.py"),
-        script("models of the Hub", "tests/e2e/test_pull.py"),
-        script("several models", "tests/e2e/test_models.py"),
         script("Ollama's clients", "tests/e2e/test_ollama.py"),
         script("full disks", "tests/e2e/test_disk.py"),
         script("routes described", "tests/e2e/test_openapi.py"),
         script("llm_cli, failing allocations", "tests/e2e/test_nth.py"),
-        each_isa, replayed)
-    lanes = [("llm_serve", "test_serve"), ("llm_serve, bad inputs", "test_serve_bad")], \
-            [("llm_cli", "test_cli"), ("llm_cli in a terminal", "test_pty"), ("llm_serve, documents", "test_documents"), ("llm_serve as a service", "test_service"),
-             ("llm_serve, load", "load")]
-    together(*(lambda lane=lane: [step(*script(name, f"tests/e2e/{path}.py")) for name, path in lane] for lane in lanes))
+        each_isa, replayed,
+        waiting=[script(name, f"tests/e2e/test_{path}.py") for name, path in (
+            ("models that see", "vision"), ("several models", "models"), ("models of the Hub", "pull"), ("kept contexts", "contexts"), ("every parameter", "parameters"),
+            ("install", "install"))])
+    together(*(script(name, f"tests/e2e/{path}.py") for name, path in (
+        ("llm_serve, bad inputs", "test_serve_bad"), ("llm_serve", "test_serve"), ("llm_serve, load", "load"), ("llm_cli", "test_cli"),
+        ("llm_cli in a terminal", "test_pty"), ("llm_serve, documents", "test_documents"), ("llm_serve as a service", "test_service"))))
 
 
 def each_isa():

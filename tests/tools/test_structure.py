@@ -10,7 +10,6 @@ import pathlib
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 
 ROOT = pathlib.Path("build/structure")
@@ -54,6 +53,7 @@ def first(path, pattern):
     return re.search(pattern, pathlib.Path(path).read_text(), re.M)[1]
 
 
+MADE = "llm.h is what src/ gives"
 LONG = planted("    int n = 0;\n" + "    n++;\n" * 60 + "    return n;")
 KEPT = first("src/base/json.c", r"^static [^=;{]*?\b(llm__\w+)\(")
 OFFERED = first("src/base/map.h", r"^LLM__PRIVATE [^=;{]*?\b(llm__\w+)\(")
@@ -61,10 +61,10 @@ ABOVE = first("src/engine/kv.h", r"^LLM__PRIVATE [^=;{]*?\b(llm__\w+)\(")
 REASON = lambda lines, why: lambda text: text.replace("LONG_FUNCTIONS = {", f'LONG_FUNCTIONS = {{"llm__planted": ({lines}, "{why}"), ', 1)
 # what is done: (the edits, the check that has to fail)
 CASES = {
-    "an edit of llm.h alone": ([("llm.h", lambda text: text.replace("\n\n", "\n/* more */\n\n", 1))], "llm.h is what src/ gives"),
-    "an edit of src/ alone": ([("src/base/log.c", lambda text: text + "\n/* more */\n"), ("llm.h", str)], "llm.h is what src/ gives"),
-    "an edit of the page alone": ([("src/page/page.css", lambda text: text + "\n.planted { top: 1px }\n"), ("llm.h", str)], "llm.h is what src/ gives"),
-    "an edit of the page in llm_serve.c alone": ([("llm_serve.c", lambda text: text.replace("New chat", "Chat")), ("llm.h", str)], "llm.h is what src/ gives"),
+    "an edit of llm.h alone": ([("llm.h", lambda text: text.replace("\n\n", "\n/* more */\n\n", 1))], MADE),
+    "an edit of src/ alone": ([("src/base/log.c", lambda text: text + "\n/* more */\n")], MADE),
+    "an edit of the page alone": ([("src/page/page.css", lambda text: text + "\n.planted { top: 1px }\n")], MADE),
+    "an edit of the page in llm_serve.c alone": ([("llm_serve.c", lambda text: text.replace("New chat", "Chat"))], MADE),
     "an upward include": ([("src/base/log.c", lambda text: planted(f"    return !!{ABOVE};")(text.replace('#include "', '#include "engine/kv.h"\n#include "', 1)))],
                           "base/log.c: arrows go down"),
     "a call of a static function of another file": ([("src/engine/step.c", planted(f"    return !!{KEPT};"))], "engine/step.c: calls no static function of others"),
@@ -83,12 +83,12 @@ CASES = {
 
 
 def case(name, before):
-    """In a process of its own."""
+    """In a process of its own. llm.h is not made again, so that it differs after most edits, which counts where nothing else has to fail."""
     edits, want = CASES[name]
     folder = copy(re.sub(r"\W+", "-", name))
     for path, change in edits: edit(folder, path, change)
-    if not any(path == "llm.h" for path, _ in edits): subprocess.run([sys.executable, "src/amalgamate.py"], cwd=folder)
     new = failures(folder) - before
+    if want != MADE: new.discard(MADE)
     shutil.rmtree(folder)
     return name, new, new == ({want} if want else set())
 

@@ -1,9 +1,10 @@
 /* Files and folders: read and mapped they are the same bytes; what is no plain file, missing, forbidden or too large is refused. */
 #include <pwd.h>
-#include "../test.h"
+#include "../folder.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/files.h"
+#include "base/output.h"
 
 static char files_folder[64];
 
@@ -187,7 +188,29 @@ static void files_libraries(void) {
     llm__library_close(library);
 }
 
+/* A file gets its name when it is whole; what is not done leaves what stood there. */
+static void files_output(void) {
+    test_folder f;
+    char path[400], part[410];
+    struct stat st;
+    if (!folder_open(&f)) return;
+    snprintf(path, sizeof path, "%s", folder_file(&f, "out"));
+    snprintf(part, sizeof part, "%s.part", path);
+    for (int done = 0; done < 2; done++) {
+        LLM__SCOPED(llm__output_close) llm__output o = LLM__ZERO;
+        CHECK(!llm__output_open(&o, path));
+        llm__output_put(&o, "four", 4);
+        CHECK(!llm__output_flush(&o) && test_exists(part) && !test_exists(path));
+        if (done) CHECK(!llm__output_done(&o) && !test_exists(part));
+    }
+    CHECK(!test_exists(part) && !stat(path, &st) && st.st_size == 4);
+    LLM__SCOPED(llm__output_close) llm__output none = LLM__ZERO;
+    CHECK(llm__output_open(&none, folder_file(&f, "none/out")) == LLM_ERR_IO && llm__output_done(&none) == LLM_ERR_IO);
+    folder_close(&f);
+}
+
 TEST_GROUP(files) {
+    files_output();
     char command[96];
     snprintf(files_folder, sizeof files_folder, "/tmp/llm_test_files_XXXXXX");
     if (!CHECK(mkdtemp(files_folder) != NULL)) return;

@@ -21,7 +21,7 @@ const LANGUAGES = ["python", "c", "js", "java", "go", "rust", "bash", "sql", "js
 const fill = (mark, n) => mark.repeat(Math.ceil(n / mark.length)).slice(0, n);
 
 function grows(name, make, n = 25000) {
-  if (LONG < 60) n /= 2;
+  if (LONG < 60) n = Math.min(n / 2, 6000);
   const once = size => {
     let error = "";
     const t = seconds(() => { try { make(size)(); } catch (e) { error = e.stack; } });
