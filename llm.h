@@ -42590,12 +42590,13 @@ LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char 
  *     CODES_GPTQ      qweight i32 [in b / 32, out] along the input, qzeros i32 [groups, out b / 32]       less one
  *                 along the output, scales f16 [groups, out], g_idx i32 [in]
  *
- * Symmetric scales are the largest size / 7.5 of 4 bits (codes -8 to 7, as AutoGPTQ), / 127 of 8 bits (-127 to 127); with zero points
- * (largest - smallest) / 15, of the true values, which need not lie about 0 (as AutoAWQ). Scales are rounded to what is stored before codes
- * are chosen, so that a reader finds the nearest codes and not those of a scale that it does not have.
+ * Symmetric scales are the largest size / 7.5 of 4 bits (codes -8 to 7, as AutoGPTQ), / 127 of 8 bits (-127 to 127).
+ * With zero points they are (largest - smallest) / 15, of the true values, which need not lie about 0 (as AutoAWQ). Scales
+ * are rounded to what is stored before codes are chosen, so that a reader finds the nearest codes and not those of a scale
+ * that it does not have.
  *
- * An example, 4 bits by GPTQ: of the column 0 1 2 3 4 5 6 7 of codes the word is 0x76543210; zero points of 8 stand as 0x77777777, for one is
- * taken off. AWQ's word of eight outputs with the same codes is 0x75316420.
+ * An example, 4 bits by GPTQ: of the column 0 1 2 3 4 5 6 7 of codes the word is 0x76543210; zero points of 8 stand as
+ * 0x77777777, for one is taken off. AWQ's word of eight outputs with the same codes is 0x75316420.
  *
  * Sources: compressed-tensors (compressors/pack_quantized), AutoAWQ (WQLinear_GEMM), AutoGPTQ and GPTQModel (pack). */
 
@@ -43219,7 +43220,14 @@ static llm_result llm__qplan_ranks(const llm_model *m, int tp) {
     return LLM_OK;
 }
 
-/* The method and what follows from it. */
+/* The method and what follows from it: layout, bits, zero points, and which options have a meaning. What has none is refused here, so that
+ * nothing is accepted and then ignored:
+ *
+ *     bits                     gptq
+ *     desc_act, damp           gptq
+ *     group_size               gptq, awq
+ *     alpha                    smooth_quant
+ */
 static llm_result llm__qplan_method(llm__qplan *p, const llm_quantize_folder_config *cfg) {
     static const llm__code_layout layouts[] = {LLM__CODES_PACK, LLM__CODES_INT8, LLM__CODES_AWQ4, LLM__CODES_GPTQ1};
     static const char *const dtypes[] = {"fp16 float16 half", "bf16 bfloat16"};
@@ -44152,7 +44160,12 @@ static void llm__method_round(llm__qjob *j, llm__rounded_list *rounded) {
 enum { LLM__PASS_ROWS = 1024, LLM__PASS_SEQS = 64, LLM__PASS_PAGE = 32 };
 static const int64_t llm__recorded_bytes = (int64_t)4 << 30; /* of products at a time; one input's, whatever its size */
 
-/* A pass of all samples through one layer. */
+/* A pass of all samples through one layer.
+ *
+ * Arrays of a step are laid out once: what is constant is not written again, but that costs nothing beside the layer. Pages are as fixed as
+ * in llm_forward: sequence q of a step has pages q * stride and following, and what an earlier step left there is overwritten, for every
+ * sequence begins at position 0. A recorded pass runs operation by operation (>>trace), about as fast as an ordinary one, since rows are
+ * many. */
 typedef struct llm__layer_pass {
     llm__qjob *j;
     llm_backend_ctx *ctx;
@@ -44617,7 +44630,12 @@ static void llm__folder_ignored(const llm__qjob *j, const char *lead, const char
     if (!head && !*lead) llm_text_format(t, "%,%q", "lm_head");
 }
 
-/* quantization_config, as the package that owns the format writes it. */
+/* quantization_config, as the package that owns the format writes it:
+ *
+ *     awq     quant_method, bits, group_size, zero_point, version, modules_to_not_convert
+ *     gptq    quant_method, bits, group_size, desc_act, sym, checkpoint_format: "gptq" says that zero points are stored less one
+ *     others  compressed-tensors: format, one group of targets "Linear" with its scheme, and what is ignored, by name
+ */
 static void llm__folder_quantization(const llm__qjob *j, llm_text *t) {
     const llm__qplan *p = &j->plan;
     const int smooth = p->method == LLM__SMOOTH_QUANT;

@@ -17,7 +17,12 @@
 enum { LLM__PASS_ROWS = 1024, LLM__PASS_SEQS = 64, LLM__PASS_PAGE = 32 };
 static const int64_t llm__recorded_bytes = (int64_t)4 << 30; /* of products at a time; one input's, whatever its size */
 
-/* A pass of all samples through one layer. */
+/* A pass of all samples through one layer.
+ *
+ * Arrays of a step are laid out once: what is constant is not written again, but that costs nothing beside the layer. Pages are as fixed as
+ * in llm_forward: sequence q of a step has pages q * stride and following, and what an earlier step left there is overwritten, for every
+ * sequence begins at position 0. A recorded pass runs operation by operation (>>trace), about as fast as an ordinary one, since rows are
+ * many. */
 typedef struct llm__layer_pass {
     llm__qjob *j;
     llm_backend_ctx *ctx;

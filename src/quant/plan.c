@@ -192,7 +192,14 @@ static llm_result llm__qplan_ranks(const llm_model *m, int tp) {
     return LLM_OK;
 }
 
-/* The method and what follows from it. */
+/* The method and what follows from it: layout, bits, zero points, and which options have a meaning. What has none is refused here, so that
+ * nothing is accepted and then ignored:
+ *
+ *     bits                     gptq
+ *     desc_act, damp           gptq
+ *     group_size               gptq, awq
+ *     alpha                    smooth_quant
+ */
 static llm_result llm__qplan_method(llm__qplan *p, const llm_quantize_folder_config *cfg) {
     static const llm__code_layout layouts[] = {LLM__CODES_PACK, LLM__CODES_INT8, LLM__CODES_AWQ4, LLM__CODES_GPTQ1};
     static const char *const dtypes[] = {"fp16 float16 half", "bf16 bfloat16"};
