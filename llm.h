@@ -16811,6 +16811,73 @@ static int llm__quantise_q6k(const llm__blocks_loops *loops, llm__blocks *b, uin
     return ok;
 }
 
+/* The codes of values times `by` in IQ4's table, by their nearest whole numbers. */
+static void llm__iq4_codes(const float *x, int n, float by, const uint8_t *nearest, uint8_t *code) {
+    for (int e = 0; e < n; e++) {
+        const float q = LLM__NEAREST(x[e] * by);
+        code[e] = nearest[(int)LLM__MIN(LLM__MAX(q, -128), 127) + 128];
+    }
+}
+
+/* The best scale of 32 values for IQ4's table, whose steps grow from the middle outwards: the value of the largest size at its end or near
+ * it, the scale for the codes that this gives by least squares. */
+static float llm__iq4_scale(const float *x, const float *g, const uint8_t *nearest) {
+    const int8_t *table = llm__kind_table(LLM__KIND_IQ4);
+    float top = 0, best = 0, scale = 0;
+    uint8_t code[32];
+    for (int e = 0; e < 32; e++) top = fabsf(x[e]) > fabsf(top) ? x[e] : top;
+    for (int k = -7; k <= 7 && top != 0; k++) {
+        float qx = 0, qq = 0;
+        llm__iq4_codes(x, 32, ((float)table[0] + (float)k) / top, nearest, code);
+        for (int e = 0; e < 32; e++) {
+            const float q = (float)table[code[e]];
+            qx += g[e] * q * x[e];
+            qq += g[e] * q * q;
+        }
+        if (qq > 0 && qx * qx > best * qq) best = qx * qx / qq, scale = qx / qq;
+    }
+    return scale;
+}
+
+/* IQ4_NL: a scale, f16, and nibbles that index a table. IQ4_XS: a super-block of 8 blocks.
+ *
+ *     d        f16
+ *     high     u16: two high bits of the scale of each block
+ *     low      4 bytes: four low bits of each; scales are 0 to 63, less 32
+ *     q        128 bytes: the nibbles, block by block
+ */
+static int llm__quantise_iq4(int32_t type, const llm__blocks *b, int count, uint8_t *to) {
+    const int8_t *table = llm__kind_table(LLM__KIND_IQ4);
+    const int xs = type == LLM_TYPE_IQ4_XS, per = xs ? 8 : 1, bytes = xs ? 136 : 18;
+    uint8_t nearest[256], code[32];
+    float x[8][32], g[32], scale[8];
+    int ok = 1;
+    for (int i = 0, c = 0; i < 256; i++) {
+        while (c < 15 && 2 * (i - 128) > table[c] + table[c + 1]) c++;
+        nearest[i] = (uint8_t)c;
+    }
+    for (int s = 0; s < count / per; s++, to += bytes) {
+        float top = 0;
+        for (int i = 0; i < per; i++) {
+            for (int e = 0; e < 32; e++) x[i][e] = b->x[e].v[per * s + i], g[e] = b->g[e].v[per * s + i];
+            scale[i] = llm__iq4_scale(x[i], g, nearest);
+            top = fabsf(scale[i]) > fabsf(top) ? scale[i] : top;
+        }
+        const float d = llm__put_f16(to, xs ? top / -32 : top, &ok);
+        if (xs) memset(to + 2, 0, 6);
+        for (int i = 0; i < per; i++) {
+            const float l = xs ? LLM__MIN(LLM__MAX(top != 0 ? LLM__NEAREST(-32 / top * scale[i]) : 0, -32), 31) : 1, by = d * l;
+            llm__iq4_codes(x[i], 32, by != 0 ? 1 / by : 0, nearest, code);
+            llm__store_nibbles(to + (xs ? 8 : 2) + 16 * i, code);
+            if (!xs) continue;
+            const int u = (int)l + 32;
+            to[4 + i / 2] = (uint8_t)(to[4 + i / 2] | (u & 15) << 4 * (i % 2));
+            to[2 + i / 4] = (uint8_t)(to[2 + i / 4] | u >> 4 << 2 * (i % 4));
+        }
+    }
+    return ok;
+}
+
 /* 256 codes of 2 bits: element i of each quarter of 128 in byte i. */
 static void llm__put_pairs(uint8_t *to, const uint8_t *code) {
     for (int half = 0; half < 2; half++)
@@ -16875,6 +16942,8 @@ static int llm__quantise_some(const llm__blocks_loops *loops, int32_t type, cons
     case LLM_TYPE_Q5_1: return llm__quantise_small(loops, &b, 5, 1, n / 32, to);
     case LLM_TYPE_Q8_0: return llm__quantise_q8(loops, &b, n / 32, to);
     case LLM_TYPE_MXFP4: return llm__quantise_mxfp4(&b, n / 32, to);
+    case LLM_TYPE_IQ4_NL:
+    case LLM_TYPE_IQ4_XS: return llm__quantise_iq4(type, &b, n / 32, to);
     case LLM_TYPE_Q4_K: return llm__quantise_q45k(loops, &b, 4, n / 256, to);
     case LLM_TYPE_Q5_K: return llm__quantise_q45k(loops, &b, 5, n / 256, to);
     case LLM_TYPE_Q6_K: return llm__quantise_q6k(loops, &b, to);
@@ -16912,7 +16981,7 @@ static int llm__quantise_on(llm__isa isa, int32_t type, const float *x, const fl
 }
 
 /* n_rows rows of `cols` floats, one after the other, to rows of a type whose blocks fill them: F32, F16, BF16, Q4_0 to Q8_0, Q2_K to Q6_K,
- * MXFP4. importance: (cols) how much each column counts, or NULL: all the same. 0: a value, or a scale, is not finite. */
+ * IQ4_NL, IQ4_XS, MXFP4. importance: (cols) how much each column counts, or NULL: all the same. 0: a value, or a scale, is not finite. */
 static int llm__quantise(int32_t type, const float *x, const float *importance, int64_t n_rows, int64_t cols, uint8_t *to) {
     return llm__quantise_on(llm__isa_here(LLM__ISA_AVX2) ? LLM__ISA_AVX2 : LLM__ISA_SCALAR, type, x, importance, n_rows, cols, to);
 }
@@ -28041,15 +28110,15 @@ typedef enum llm__mixture_kind {
 } llm__mixture_kind;
 
 static const llm__mixture llm__mixtures[] = {
-    {"F32", 0, LLM_TYPE_F32},      {"F16", 1, LLM_TYPE_F16},         {"BF16", 32, LLM_TYPE_BF16},   {"Q4_0", 2, LLM_TYPE_Q4_0},
-    {"Q4_1", 3, LLM_TYPE_Q4_1},    {"Q5_0", 8, LLM_TYPE_Q5_0},       {"Q5_1", 9, LLM_TYPE_Q5_1},    {"Q8_0", 7, LLM_TYPE_Q8_0},
-    {"Q2_K", 10, LLM_TYPE_Q2_K},   {"Q3_K_S", 11, LLM_TYPE_Q3_K},    {"Q3_K_M", 12, LLM_TYPE_Q3_K}, {"Q3_K_L", 13, LLM_TYPE_Q3_K},
-    {"Q4_K_S", 14, LLM_TYPE_Q4_K}, {"Q4_K_M", 15, LLM_TYPE_Q4_K},    {"Q5_K_S", 16, LLM_TYPE_Q5_K}, {"Q5_K_M", 17, LLM_TYPE_Q5_K},
-    {"Q6_K", 18, LLM_TYPE_Q6_K},   {"MXFP4_MOE", 38, LLM_TYPE_MXFP4}};
+    {"F32", 0, LLM_TYPE_F32},      {"F16", 1, LLM_TYPE_F16},        {"BF16", 32, LLM_TYPE_BF16},     {"Q4_0", 2, LLM_TYPE_Q4_0},
+    {"Q4_1", 3, LLM_TYPE_Q4_1},    {"Q5_0", 8, LLM_TYPE_Q5_0},      {"Q5_1", 9, LLM_TYPE_Q5_1},      {"Q8_0", 7, LLM_TYPE_Q8_0},
+    {"Q2_K", 10, LLM_TYPE_Q2_K},   {"Q3_K_S", 11, LLM_TYPE_Q3_K},   {"Q3_K_M", 12, LLM_TYPE_Q3_K},   {"Q3_K_L", 13, LLM_TYPE_Q3_K},
+    {"Q4_K_S", 14, LLM_TYPE_Q4_K}, {"Q4_K_M", 15, LLM_TYPE_Q4_K},   {"Q5_K_S", 16, LLM_TYPE_Q5_K},   {"Q5_K_M", 17, LLM_TYPE_Q5_K},
+    {"Q6_K", 18, LLM_TYPE_Q6_K},   {"IQ4_NL", 25, LLM_TYPE_IQ4_NL}, {"IQ4_XS", 30, LLM_TYPE_IQ4_XS}, {"MXFP4_MOE", 38, LLM_TYPE_MXFP4}};
 
 /* All names, with blanks between. */
 static const char *llm__mixture_names(void) {
-    return "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K MXFP4_MOE";
+    return "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K IQ4_NL IQ4_XS MXFP4_MOE";
 }
 
 /* By a name, in either case, perhaps with '-' for '_'; NULL: there is none. */
@@ -28123,11 +28192,14 @@ static int llm__mixing_layer(const char *name) {
     return n;
 }
 
+/* 1 for mixtures of IQ4. */
+static int llm__mix_iq4(const llm__mixing *m) { return m->mixture->base == LLM_TYPE_IQ4_NL || m->mixture->base == LLM_TYPE_IQ4_XS; }
+
 static int32_t llm__mixing_v(llm__mixing *m, llm__mixture_kind mix, int32_t type) {
     const int i = m->v++, more = llm__mixing_more(i, m->n_v);
     if (mix == LLM__MIX_Q2_K) type = m->groups >= 4 ? LLM_TYPE_Q4_K : LLM_TYPE_Q3_K;
     if (mix == LLM__MIX_Q3_K_M) type = i < 2 ? LLM_TYPE_Q5_K : LLM_TYPE_Q4_K;
-    if (mix == LLM__MIX_Q3_K_L || (mix == LLM__MIX_Q4_K_S && i < 4)) type = LLM_TYPE_Q5_K;
+    if (mix == LLM__MIX_Q3_K_L || (mix == LLM__MIX_Q4_K_S && i < 4) || (llm__mix_iq4(m) && m->groups >= 4)) type = LLM_TYPE_Q5_K;
     if ((mix == LLM__MIX_Q4_K_M || mix == LLM__MIX_Q5_K_M) && more) type = LLM_TYPE_Q6_K;
     if (m->large && (type == LLM_TYPE_Q3_K || type == LLM_TYPE_Q4_K)) type = LLM_TYPE_Q5_K;
     return m->n_experts == 8 ? (int32_t)LLM_TYPE_Q8_0 : type;
@@ -28142,13 +28214,15 @@ static int32_t llm__mixing_down(llm__mixing *m, llm__mixture_kind mix, const llm
     if (mix == LLM__MIX_Q4_K_M && m->falcon) return i < n / 16 ? LLM_TYPE_Q6_K : more ? LLM_TYPE_Q5_K : LLM_TYPE_Q4_K;
     if ((mix == LLM__MIX_Q4_K_M || mix == LLM__MIX_Q5_K_M) && more) return LLM_TYPE_Q6_K;
     if (mix == LLM__MIX_Q4_K_S && !m->falcon && first) return LLM_TYPE_Q5_K;
+    if (llm__mix_iq4(m) && !m->importance && first) return LLM_TYPE_Q5_K;
     if (type == LLM_TYPE_Q4_0 && m->importance && first) return LLM_TYPE_Q4_1;
     if (type == LLM_TYPE_Q5_0 && m->importance && first) return LLM_TYPE_Q5_1;
     return type;
 }
 
 static int32_t llm__mixing_attention(const llm__mixing *m, llm__mixture_kind mix, const char *name, int32_t type) {
-    const int q4 = mix == LLM__MIX_Q4_K_S || mix == LLM__MIX_Q4_K_M || m->mixture->base == LLM_TYPE_Q3_K || mix == LLM__MIX_Q2_K;
+    const int q4 =
+        mix == LLM__MIX_Q4_K_S || mix == LLM__MIX_Q4_K_M || m->mixture->base == LLM_TYPE_Q3_K || mix == LLM__MIX_Q2_K || llm__mix_iq4(m);
     if (strstr(name, "attn_k.weight")) return m->n_experts == 8 ? (int32_t)LLM_TYPE_Q8_0 : type;
     if (strstr(name, "attn_qkv.weight")) {
         if (mix == LLM__MIX_Q3_K_M || mix == LLM__MIX_Q3_K_L) return LLM_TYPE_Q4_K;
@@ -28183,11 +28257,8 @@ static int32_t llm__mixing_rule(llm__mixing *m, const llm__tensor *t) {
 
 /* The type that the next tensor gets. */
 static int32_t llm__mixing_type(llm__mixing *m, const llm__tensor *t) {
-    static const int32_t small[][2] = {{LLM_TYPE_Q2_K, LLM_TYPE_Q4_0},
-                                       {LLM_TYPE_Q3_K, LLM_TYPE_Q4_0},
-                                       {LLM_TYPE_Q4_K, LLM_TYPE_Q5_0},
-                                       {LLM_TYPE_Q5_K, LLM_TYPE_Q5_1},
-                                       {LLM_TYPE_Q6_K, LLM_TYPE_Q8_0}};
+    static const int32_t small[][2] = {{LLM_TYPE_Q2_K, LLM_TYPE_Q4_0}, {LLM_TYPE_Q3_K, LLM_TYPE_Q4_0}, {LLM_TYPE_Q4_K, LLM_TYPE_Q5_0},
+                                       {LLM_TYPE_Q5_K, LLM_TYPE_Q5_1}, {LLM_TYPE_Q6_K, LLM_TYPE_Q8_0}, {LLM_TYPE_IQ4_XS, LLM_TYPE_IQ4_NL}};
     const int64_t cols = t->shape[LLM__MAX(t->n_dims, 1) - 1];
     if (!llm__mixing_takes(t) || (m->keep_output && !strcmp(t->name.p, "output.weight"))) return t->type;
     int32_t type = llm__mixing_rule(m, t);
