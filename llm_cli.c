@@ -160,7 +160,7 @@ typedef struct cli_options {
     const char *prompt, *file, *system, *token_ids, *in, *out, *batch, *url;
     const char *draft_path, *draft_weights, *base_path, *base_weights;
     const char *type, *output_type, *embedding_type, *imatrix; /* quantize */
-    int32_t allow_requantize, leave_output, pure, chunk_tokens, chunks;
+    int32_t allow_requantize, leave_output, pure, convert, chunk_tokens, chunks;
     const char *name;                          /* of the Hub's: pull, rm */
     const char *json_schema, *regex, *grammar; /* the form of the answer: at most one */
     const char *logit_bias, *template_kwargs, *stop_ids;
@@ -210,7 +210,7 @@ static const llm_option cli_table[] = {
     LLM_OPT_INT(cli_options, head, CLI_IO, "head", 0, INT32_MAX, "explain: the head of attention that is shown"),
     LLM_OPT_TEXT(cli_options, in, CLI_IO, "i|input", "FILE", "batch: requests, one JSON object a line"),
     LLM_OPT_TEXT(cli_options, out, CLI_IO, "o|output-file", "FILE", "batch: answers"),
-    LLM_OPT_TEXT(cli_options, type, CLI_IO, "type", "NAME", "quantize: q4_k_m, q8_0, q6_k, q5_k_m, q4_0, ... (q4_k_m)"),
+    LLM_OPT_TEXT(cli_options, type, CLI_IO, "type|outtype", "NAME", "quantize, convert: q4_k_m, q8_0, q6_k, q5_k_m, q4_0, ... (q4_k_m)"),
     LLM_OPT_BOOL(cli_options, allow_requantize, CLI_IO, "allow-requantize", "quantize: matrices may be quantised already, which loses twice"),
     LLM_OPT_BOOL(cli_options, leave_output, CLI_IO, "leave-output-tensor", "quantize: the output layer stays as it is"),
     LLM_OPT_BOOL(cli_options, pure, CLI_IO, "pure", "quantize: one type for all matrices"),
@@ -1577,9 +1577,11 @@ static void cli_cmd_quantize(void) {
     CLI_JSON *doc = NULL;
     double bits = 0;
     int64_t after = 0, before = 0, unweighted = 0;
-    if (!opt.setup.model || !opt.out) cli_die(2, "quantize: MODEL.gguf OUT.gguf [TYPE] was expected");
+    if (!opt.setup.model || !opt.out)
+        cli_die(2, opt.convert ? "convert: DIR OUT.gguf [TYPE] was expected"
+                               : "quantize: MODEL OUT.gguf [TYPE] was expected, a GGUF file or a folder");
     memset(&c, 0, sizeof c);
-    c.type = opt.type;
+    c.type = opt.type ? opt.type : opt.convert ? "auto" : NULL;
     c.n_threads = opt.setup.engine.n_threads;
     c.allow_requantize = opt.allow_requantize, c.pure = opt.pure, c.keep_output = opt.leave_output;
     c.output_type = opt.output_type, c.embedding_type = opt.embedding_type;
@@ -1603,6 +1605,12 @@ static void cli_cmd_quantize(void) {
     else
         cli_say("", "%s: %s, %.1f MiB of %.1f MiB, %.2f bits a weight, %.1f s", opt.out, cli_text(doc, 0, NULL, "type", NULL),
                 (double)after / 1048576, (double)before / 1048576, bits, llm_now() - begin);
+}
+
+/* A folder as a GGUF file, in its own type unless another is asked for. */
+static void cli_cmd_gguf(void) {
+    opt.convert = 1;
+    cli_cmd_quantize();
 }
 
 /* An importance matrix for quantize. */
@@ -2604,6 +2612,7 @@ static const struct cli_command {
     {"rm", "NAME", "remove ORG/NAME[:QUANT] from the cache", "y|download-dir", -1, cli_cmd_rm},
     {"convert-eagle", "HEAD TO", "an EAGLE head, from SafeAILab's layout to vLLM's", "draft-path|base-path|draft-weight-name|base-weight-name|json", -1, cli_cmd_convert},
     {"quantize", "MODEL OUT [TYPE]", "a GGUF file of smaller weights: q4_k_m, q8_0, ...", "type|allow-requantize|leave-output-tensor|pure|output-tensor-type|token-embedding-type|imatrix|t|json", -1, cli_cmd_quantize},
+    {"convert", "DIR OUT.gguf [TYPE]", "a Hugging Face folder as a GGUF file: f16, bf16, q8_0, ...", "type|pure|output-tensor-type|token-embedding-type|t|json", -1, cli_cmd_gguf},
     {"imatrix", "-m MODEL -f TEXT", "an importance matrix for quantize, of a text that the model reads", "m|f|o|chunks|chunk-size|t|json", -1, cli_cmd_imatrix},
     {"help", "[COMMAND]", "this, or a command's options; --help-all: every option", "", -1, cli_cmd_help},
     {"version", "", "version and instruction sets", "", -1, cli_cmd_version},
@@ -2687,13 +2696,15 @@ static const struct cli_command *cli_arguments(int argc, char **argv) {
         while (named < CLI_COUNT(cli_commands) && ((command && !helps) || strcmp(word, cli_commands[named].name))) named++;
         if (named < CLI_COUNT(cli_commands)) *(helps ? &cli_asked : &command) = &cli_commands[named];
         else if (command && (command->run == cli_cmd_pull || command->run == cli_cmd_rm) && !opt.name) opt.name = word;
-        else if (command && (command->run == cli_cmd_convert || command->run == cli_cmd_quantize) && model && !opt.out) opt.out = word;
-        else if (command && command->run == cli_cmd_quantize && model && !opt.type) opt.type = word;
+        else if (command && (command->run == cli_cmd_convert || command->run == cli_cmd_quantize || command->run == cli_cmd_gguf) &&
+                 model && !opt.out)
+            opt.out = word;
+        else if (command && (command->run == cli_cmd_quantize || command->run == cli_cmd_gguf) && model && !opt.type) opt.type = word;
         else if (as) cli_check(llm_options_set(&cli_names, llm_options_find(&cli_names, as, strlen(as)), as, word, LLM_FROM_USER));
         else
             cli_die(
                 2,
-                "%.60s: no such command or file; commands are chat, generate, run, explain, score, tokenize, detokenize, render, batch, bench, info, pull, list, rm, quantize, imatrix, help",
+                "%.60s: no such command or file; commands are chat, generate, run, explain, score, tokenize, detokenize, render, batch, bench, info, pull, list, rm, quantize, convert, imatrix, help",
                 word);
     }
     free((void *)words.items);

@@ -42,9 +42,10 @@
  *     kernel_residual, _norm, _sum       T                                256   x += y, h = norm(x); dst = norm(src); sums over ranks
  *     kernel_gather, kernel_gate         n_out; T                         128   chosen rows; rows times the sigmoid of a value
  *     kernel_qkv                         T                                128   norms and RoPE of q and k, k and v to the pages
- *     kernel_attention<type, ND>         (T / rows, KV heads, splits)     128   out (T, heads vd); ND: values of a thread
+ *     kernel_attention_split<stored, HD> (blocks, KV heads x tiles)   128, 64   out (T, heads vd) of single rows, on tensor cores
  *     kernel_attention_chunk<bf16, HD>   (T / rows, KV heads)             128   the same for prompts, on tensor cores
- *     kernel_attention_join              (T, heads)                       128   splits added up
+ *     kernel_attention<type, ND>         (T / rows, KV heads, splits)     128   the same for latents, pages in f32, odd heads
+ *     kernel_attention_join              (T, heads)                       128   its splits added up
  *     kernel_turn                        (T, heads)                        32   heads times a Hadamard matrix, for small elements
  *     kernel_latent_write                T                                128   latent and its key to the pages
  *     kernel_latent_absorb, _values      (T, heads)                       128   queries into the latent space, results back
@@ -67,8 +68,8 @@
  * both. Between two runs of the same steps there is no difference: no float is added by an atomic, and no order depends on time.
  *
  * TEMPLATES. Compile time is what limits one .cu file, so the list is short: kernel_linear_few has weight kind x {1, 4, 8} rows,
- * kernel_linear_mma weight kind, kernel_attention KV type x {128, 512} values of a head, kernel_attention_chunk {f16, bf16} x {64, 128,
- * 256} values. `make sass` prints what nvcc made of each. No kernel of a step keeps anything in local memory:
+ * kernel_linear_mma weight kind, kernel_attention_split {f16, bf16, bytes} x {64, 128, 256} values of a head, kernel_attention_chunk {f16,
+ * bf16} x the same, kernel_attention KV type. `make sass` prints what nvcc made of each. No kernel of a step keeps anything in local memory:
  * sums are in arrays whose indexes are all known when compiling, and launch bounds give registers enough.
  *
  * CONTENTS  >>prims >>device >>formats >>weights >>linear >>norm >>attention >>latent >>experts >>lora >>sampler >>ranks >>step
@@ -109,6 +110,22 @@ static inline uint16_t f32_to_half(float f) { return cuemu_float_to_half(f); }
 template <bool HALF> static inline void mma_16x8x16(float *d, const uint32_t *a, const uint32_t *b) { cuemu::mma_m16n8k16<HALF>(d, a, b); }
 static inline void load_matrix_x4(uint32_t *r, const void *row) { cuemu::ldmatrix_x4(r, row, false); }
 static inline void load_matrix_x4_turned(uint32_t *r, const void *row) { cuemu::ldmatrix_x4(r, row, true); }
+static inline void copy_async_16(void *to, const void *from, int n) { cuemu::cp_async(to, from, 16, (size_t)n, cuemu::plain_copy); }
+static inline void copy_async_4(void *to, const void *from, int n) { cuemu::cp_async(to, from, 4, (size_t)n, cuemu::plain_copy); }
+static inline void copy_async_end(void) { cuemu::cp_async_commit(); }
+template <int KEEP> static inline void copy_async_wait(void) { cuemu::cp_async_wait(KEEP); }
+static inline float half_cut(float f) { return f != f ? f : fminf(fmaxf(f, -65504.0f), 65504.0f); }
+template <bool HALF> static inline uint32_t narrow_pair(float a, float b) {
+    if (HALF) return f32_to_half(half_cut(a)) | (uint32_t)f32_to_half(half_cut(b)) << 16;
+    return cuemu_float_to_bf16(a) | (uint32_t)cuemu_float_to_bf16(b) << 16;
+}
+static inline uint32_t halves_fma(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t d = 0;
+    for (int h = 0; h < 32; h += 16)
+        d |= (uint32_t)f32_to_half(half_to_f32((uint16_t)(a >> h)) * half_to_f32((uint16_t)(b >> h)) + half_to_f32((uint16_t)(c >> h)))
+             << h;
+    return d;
+}
 static inline void store_release(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 static inline uint32_t load_acquire(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 static void *nccl_function(const char *name) { return cuemu::nccl_symbol(name); }
@@ -153,6 +170,37 @@ static __device__ __forceinline__ void load_matrix_x4_turned(uint32_t *r, const 
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"((uint32_t)__cvta_generic_to_shared(row))
                  : "memory");
+}
+
+/* n of 16 (or 4) bytes on their way to shared memory, past the registers; zeros for the rest. Copies between two ends are a group; a wait
+ * lets the KEEP latest groups of this thread be under way. What other lanes' copies brought is there behind a barrier. */
+static __device__ __forceinline__ void copy_async_16(void *to, const void *from, int n) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(n)
+                 : "memory");
+}
+static __device__ __forceinline__ void copy_async_4(void *to, const void *from, int n) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(n)
+                 : "memory");
+}
+static __device__ __forceinline__ void copy_async_end(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int KEEP> static __device__ __forceinline__ void copy_async_wait(void) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(KEEP) : "memory");
+}
+
+/* Two values as tensor cores take them, halves or bf16, rounded to nearest even: a in the low bits. What is too large for a half is cut off
+ * at the largest: weights and attention's weights are not, activations are brought down by half_scale first. */
+template <bool HALF> static __device__ __forceinline__ uint32_t narrow_pair(float a, float b) {
+    uint32_t two;
+    if (HALF) asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(b), "f"(a));
+    else asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(b), "f"(a));
+    return two;
+}
+
+/* Two halves times two others, and two more. */
+static __device__ __forceinline__ uint32_t halves_fma(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t d;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
 }
 
 /* A flag that other devices write or read: what was written before the release is there after an acquire that sees it. */
@@ -296,8 +344,9 @@ static int max_int(int64_t a, int64_t b) { return (int)(a > b ? a : b); }
  * takes some for the nodes of a graph when a batch size comes for the first time, for which kv_memory leaves a 256th of the device. */
 
 enum { MAX_RANKS = 16, MAX_RECORDS = 8192, MAX_GRAPHS = 96, N_FLIGHT = 2, N_TIMES = 4, STEP_HEAD = 16 };
-enum { QUERIES = 16, KEYS = 32, MAX_VALUES = 512 }; /* of >>attention */
-enum { ONE_SHOT_ROWS = 16 };                        /* of >>ranks: rows that are summed over peer memory */
+enum { QUERIES = 16, KEYS = 32, MAX_VALUES = 512 };       /* of >>attention */
+enum { SPLIT = 256, MAX_SPLITS = 8192, MAX_TILES = 256 }; /* keys of a split; splits of a step; tiles of a row's heads */
+enum { ONE_SHOT_ROWS = 16 };                              /* of >>ranks: rows that are summed over peer memory */
 
 /* Twin: llm__cpu_buffer. Rows start on 16 bytes, so kernels may load vectors of four. */
 struct llm_buffer {
@@ -332,8 +381,14 @@ typedef struct draw {
     float temperature, top_p, min_p, repetition, presence, frequency;
 } draw;
 
-enum { HEAD_ROWS = 0, HEAD_SEQS, HEAD_OUT, HEAD_POSITIONS, HEAD_STRIDE, HEAD_TURN, HEAD_HAS };
+enum { HEAD_ROWS = 0, HEAD_SEQS, HEAD_OUT, HEAD_POSITIONS, HEAD_STRIDE, HEAD_TURN, HEAD_HAS, HEAD_WORK, HEAD_N_WORK };
 enum { HAS_GIVEN = 1, HAS_SPANS = 2, HAS_SETS = 4 }; /* bits of head[HEAD_HAS] */
+
+/* What a block of kernel_attention_split does next: n rows of the step, of one sequence. Of a single row one split of its keys, of n_splits;
+ * with split -1 all of them, one after the other. */
+typedef struct work_item {
+    int32_t row, n, split, n_splits;
+} work_item;
 
 /* Where the arrays of a step start, in bytes; the same on the host and on the device. */
 typedef struct step_layout {
@@ -445,6 +500,7 @@ typedef struct rank {
     float *weights;         /* (max_out, whole vocabulary) of the sampler */
     llm_drawn *drawn;       /* (max_out, 2) on the device: of steps in turn, see row_token */
     uint8_t *bent;          /* masks and changes of the step, see step_draws */
+    unsigned *arrived;      /* (max_seqs, MAX_TILES) splits that are there, 0 between operations: see kernel_attention_split */
     uint8_t *scratch;       /* of the operation that runs */
     size_t scratch_bytes;
     void *cublas, *product; /* handle and description of x W^T; NULL: cuBLASLt is not there */
@@ -1805,15 +1861,6 @@ template <int K, int R> static __global__ void __launch_bounds__(256, few_blocks
     if (lane < t.n) finish_pair(a, t, t.row + lane, p, mine[0], mine[1]);
 }
 
-/* Tensor cores take halves. What is too large for one is cut off at the largest: weights and attention's weights are not, activations are
- * brought down by half_scale first. */
-template <bool HALF> static __device__ __forceinline__ uint32_t narrow_pair(float a, float b) {
-    if (!HALF) return f32_to_bf16(a) | f32_to_bf16(b) << 16;
-    a = fminf(fmaxf(a, -65504.0f), 65504.0f);
-    b = fminf(fmaxf(b, -65504.0f), 65504.0f);
-    return f32_to_half(a) | (uint32_t)f32_to_half(b) << 16;
-}
-
 /* The power of two by which a row whose largest value is `most` fits halves: 1 for nearly all; models with massive activations (Sun et al.
  * 2024) have rows of more than 65,504. A power of two leaves all bits of what it multiplies as they are. */
 static __device__ __forceinline__ float half_scale(float most) {
@@ -2449,24 +2496,32 @@ static void run_gate(rank *r, const llm_gate_op *op) {
  * A page holds page_tokens tokens of every layer; inside it each (layer, KV head) has its keys row by row, its values row by row, and for
  * the one-byte types a scale and an offset a token, so that a warp that loads a key reads neighbouring bytes.
  *
- * kernel_attention works on a tile of up to 16 (row, head) queries that share a KV head: so the heads of a group share what is loaded. Keys
- * are taken 32 at a time in order of position, with the online softmax of >>attention in llm.h: a warp has a query's 32 scores, one a lane.
- * A query's result depends on its own blocks only, so tiles may hold rows of several sequences, one after the other.
+ * Three kernels read pages:
+ *
+ *     kernel_attention_split   sequences with one row: what decoding is. Limited by memory: keys and values are read once for the heads that
+ *                              share them, in pieces of 256 positions, which as many blocks as there are take from the step's work list
+ *     kernel_attention_chunk   sequences with several rows, 64 queries at a time. Limited by arithmetic
+ *     kernel_attention         what both have no shape for: latents, whose keys are their values, keys in f32, heads of no multiple of 8
+ *
+ * All three take keys in order of position with the online softmax of >>attention in llm.h. A query keeps m, the largest score so far, and l,
+ * the sum of exp2(score - m). When a block of keys has a larger score, what was summed before is multiplied by exp2(m - m'). Scores are
+ * taken times log2(e), as exp2 is one instruction. A sink is a score without a value: it is where a query begins.
+ *
+ * For instance one sequence of 4,000 tokens, 32 heads that share 8 KV heads: a tile is a row's 4 heads of a group, and the work list has 16
+ * items, positions 0 to 255, 256 to 511, ...: 128 blocks have one each. Each leaves a maximum, a sum and 128 values a head in memory; the
+ * one that comes last folds them in order of position. Beside 31 other sequences it would be the same items of 256 positions with the same
+ * results: so a row's bits do not tell what came with it.
+ *
+ * kernel_attention works on a tile of up to 16 (row, head) queries that share a KV head. Keys are taken 32 at a time: a warp has a query's 32
+ * scores, one a lane. A query's result depends on its own blocks only, so tiles may hold rows of several sequences, one after the other.
  *
  *     page      (layer, KV head): keys (page_tokens, head_dim), values (page_tokens, v_head_dim), 4 floats a token for one-byte types
  *     tile      queries (16, hd)  x  keys (32, hd)  ->  scores (16, 32)  ->  weights p (16, 32)  x  values (32, vd)  ->  acc (16, vd)
  *     shared    q (tile, hd), keys (32, hd | 1), p (16, 32), factor (16): an odd stride, so that 32 lanes with a key each meet 32 banks
  *
- * A query keeps m, the largest score so far, and l, the sum of exp2(score - m). When a block has a larger score, what was summed before is
- * multiplied by exp2(m - m'), the factor that soften returns. Scores are taken times log2(e), as exp2 is one instruction.
- *
- * With few tiles (decoding) the blocks of keys are split among several blocks of threads, whose partial results (maximum, sum, values)
- * kernel_attention_join adds up. How many splits there are depends on the padded shape only; with batch_invariant there is one. A sink is a
- * score without a value: it is where the first split begins.
- *
- * For instance one sequence of 4,000 tokens, 32 heads that share 8 KV heads, on 132 multiprocessors: a tile is a row's 4 heads of a group,
- * so there are 8 tiles; 2 * 132 / 8 = 33, so 32 splits, 256 blocks. The 125 blocks of 32
- * keys go 4 to a split, of which the last has one. A split without any has the sum 0 and the lowest maximum: it counts for nothing when
+ * With few tiles its blocks of keys are split among several blocks of threads, whose partial results (maximum, sum, values)
+ * kernel_attention_join adds up. How many splits there are depends on the padded shape only; with batch_invariant there is one. A split
+ * without any keys has the sum 0 and the lowest maximum: it counts for nothing when
  * they are joined. */
 
 enum { SPLITS = 32 };
@@ -2630,14 +2685,22 @@ static __device__ void warp_turn(float *x, int n, int size) {
     __syncwarp();
 }
 
-/* Computes: x (rows, heads, n) turned in place: results of attention, and queries of latents. Grid: (rows, heads), one warp each. `first`:
- * row of the step that x begins with. Twin: llm__kv_turn. */
-static __global__ void __launch_bounds__(32) kernel_turn(step_view s, float *x, int64_t stride, int n, int size, int first) {
-    if (first + (int)blockIdx.x < s.head[HEAD_ROWS]) warp_turn(x + (int)blockIdx.x * stride + (int)blockIdx.y * n, n, size);
+/* Whether a launch has the rows of a sequence. */
+static __device__ __forceinline__ int part_wanted(const step_view &s, int not_single, int seq) {
+    return !not_single || s.seq_begin[seq + 1] - s.seq_begin[seq] > 1;
 }
 
-static void run_turn(rank *r, float *x, int64_t stride, int rows, int heads, int n, int size, int first) {
-    launch<kernel_turn>(r, dim3((unsigned)rows, (unsigned)heads), 32, 0, r->view, x, stride, n, size, first);
+/* Computes: x (rows, heads, n) turned in place: results of attention, and queries of latents. Grid: (rows, heads), one warp each. `first`:
+ * row of the step that x begins with. Twin: llm__kv_turn. */
+static __global__ void __launch_bounds__(32)
+    kernel_turn(step_view s, float *x, int64_t stride, int n, int size, int first, int not_single) {
+    int row = first + (int)blockIdx.x;
+    if (row < s.head[HEAD_ROWS] && part_wanted(s, not_single, s.seq_of_row[row]))
+        warp_turn(x + (int)blockIdx.x * stride + (int)blockIdx.y * n, n, size);
+}
+
+static void run_turn(rank *r, float *x, int64_t stride, int rows, int heads, int n, int size, int first, int not_single) {
+    launch<kernel_turn>(r, dim3((unsigned)rows, (unsigned)heads), 32, 0, r->view, x, stride, n, size, first, not_single);
 }
 
 /* llm_qkv_op with pointers for the device: columns, widths and norms of one launch. */
@@ -2761,7 +2824,8 @@ typedef struct attention_args {
     int32_t q_col, n_heads, group, heads, head_tiles; /* heads: of a tile */
     int32_t rows, first_row, n_rows;                  /* rows of a tile; of this launch */
     int32_t hd, vd, window, not_causal, spans, latent, n_splits;
-    int32_t singles; /* 1: only sequences with one row; -1: only those with more; 0: all */
+    int32_t not_single; /* only sequences with several rows */
+    unsigned *arrived;  /* (max_seqs, MAX_TILES), all 0 */
     float scale, softcap;
 } attention_args;
 
@@ -2790,11 +2854,6 @@ static __device__ __forceinline__ attend_part part_of(const step_view &s, const 
         p.to = max(p.to, s.spans[s.head[HEAD_ROWS] + i]);
     }
     return p;
-}
-
-/* Whether this launch has the rows of a sequence. */
-static __device__ __forceinline__ int part_wanted(const step_view &s, const attention_args &a, int seq) {
-    return !a.singles || (s.seq_begin[seq + 1] - s.seq_begin[seq] == 1) == (a.singles > 0);
 }
 
 /* Loads keys [block, block + n) as f32 into shared memory (32, stride): a warp takes every fourth key. */
@@ -2861,7 +2920,6 @@ static __global__ void __launch_bounds__(128, ND == 1 ? 3 : 2) kernel_attention(
     for (int row = row0; row < row0 + n_rows;) { /* the tile's sequences */
         int seq = s.seq_of_row[row], end = s.seq_begin[seq + 1] < row0 + n_rows ? s.seq_begin[seq + 1] : row0 + n_rows;
         const int32_t *pages = s.pages + (int64_t)seq * s.head[HEAD_STRIDE];
-        if (!part_wanted(s, a, seq)) return; /* then tiles are of one row */
         attend_part part = part_of(s, a, seq, row0, row, end, n_heads);
         int first = part.from / KEYS, blocks = (part.to + KEYS - 1) / KEYS - first, each = (blocks + a.n_splits - 1) / a.n_splits;
         int b0 = first + split * each, b1 = b0 + each < first + blocks ? b0 + each : first + blocks;
@@ -2927,7 +2985,7 @@ static __global__ void __launch_bounds__(128, ND == 1 ? 3 : 2) kernel_attention(
  * the largest). Grid: (rows, heads), a thread values d, d + 128, ... Twin: llm__run_attention, which does not split. */
 static __global__ void __launch_bounds__(128) kernel_attention_join(step_view s, attention_args a) {
     int row = a.first_row + (int)blockIdx.x, head = (int)blockIdx.y;
-    if (row >= s.head[HEAD_ROWS] || !part_wanted(s, a, s.seq_of_row[row])) return;
+    if (row >= s.head[HEAD_ROWS]) return;
     const float *from = a.partial + ((int64_t)blockIdx.x * a.n_heads + head) * a.n_splits * (a.vd + 2);
     float top = -1e30f, sum = 0;
     for (int i = 0; i < a.n_splits; i++) top = fmaxf(top, from[i * (a.vd + 2) + a.vd]);
@@ -2945,10 +3003,540 @@ static size_t attention_smem(int queries, int hd) {
     return sizeof(float) * (size_t)(queries * hd + KEYS * (hd | 1) + QUERIES * KEYS + QUERIES);
 }
 
-/* One value a thread up to heads of 128, else four: up to MAX_VALUES. */
+/* Floats have one value a thread up to heads of 128; all else four: up to MAX_VALUES. */
 template <int T> static void launch_attention(rank *r, dim3 grid, const kv_view &kv, const attention_args &a) {
-    if (a.vd <= 128) launch<kernel_attention<T, 1>>(r, grid, 128, attention_smem(a.rows * a.heads, a.hd), r->view, kv, a);
+    const int ND = T == LLM_KV_F32 ? 1 : 4;
+    if (a.vd <= 128) launch<kernel_attention<T, ND>>(r, grid, 128, attention_smem(a.rows * a.heads, a.hd), r->view, kv, a);
     else launch<kernel_attention<T, 4>>(r, grid, 128, attention_smem(a.rows * a.heads, a.hd), r->view, kv, a);
+}
+
+/* ---- Single rows, on tensor cores ---- */
+
+/* How elements lie in shared memory: as the products take them, or as bytes that are widened on the way. */
+enum { STORED_F16, STORED_BF16, STORED_BYTES };
+enum { STEP_KEYS = 16, TILE_QUERIES = 8, SPLIT_STAGES = 2 };
+
+/* Warps of a block, bytes between rows of shared memory and of a stage: keys and values of a step and, of bytes, their scales. Rows are
+ * so far apart that what 8 lanes read at once meets each bank once. */
+static constexpr __host__ __device__ int split_warps(int hd) { return hd <= 128 ? 4 : 2; }
+static constexpr __host__ __device__ int split_stride(int stored, int hd) { return stored == STORED_BYTES ? hd + 32 : 2 * hd + 16; }
+static constexpr __host__ __device__ int split_stage(int stored, int hd) {
+    return 2 * STEP_KEYS * split_stride(stored, hd) + (stored == STORED_BYTES ? 4 * STEP_KEYS * 4 : 0);
+}
+
+/* The key of column n of product j (of two, 8 keys each) of a step. Of bytes a lane reads words of four rows side by side, which lie in
+ * different banks in this order. */
+template <int STORED> static __device__ __forceinline__ int split_key(int j, int n) {
+    return 8 * j + (STORED != STORED_BYTES ? n : n & 1 ? 4 + ((n / 2 + 2) & 3) : n / 2);
+}
+
+/* The first value of a head that a lane has in step k of 16 of the product with keys, whose columns 2 t, 2 t + 1 these are, and how far the
+ * pair of columns 2 t + 8 is from it. Of bytes a lane takes 16 side by side for four steps. */
+template <int STORED> static __device__ __forceinline__ int split_value(int k, int t) {
+    return STORED == STORED_BYTES ? k / 4 * 64 + 16 * t + k % 4 * 4 : 16 * k + 2 * t;
+}
+static constexpr __device__ int split_pair(int stored) { return stored == STORED_BYTES ? 2 : 8; }
+
+/* Queries of one sequence that share a KV head, and what they see: i is row row0 + i / n_heads, head first_head + i % n_heads. */
+typedef struct split_tile {
+    int row0, n, n_heads, first_head, kv_head, from, to, len;
+    const int32_t *pages;
+} split_tile;
+
+/* A query of the tile, that of lanes 4 g to 4 g + 3: position, the positions that it sees, what its scores are multiplied by, the sum of its
+ * values. In shared memory: registers are for sums. */
+typedef struct split_query {
+    int at, from, to;
+    float slope, scale, sum;
+} split_query;
+
+/* The two 16-bit values of a pair that are nearest to a and b, and what they leave: together they have the bits of a float, nearly. */
+template <bool HALF> static __device__ __forceinline__ void split_pair_of(float a, float b, uint32_t *high, uint32_t *low) {
+    *high = narrow_pair<HALF>(a, b);
+    float x = HALF ? half_to_f32((uint16_t)*high) : bf16_to_f32(*high & 0xffff),
+          y = HALF ? half_to_f32((uint16_t)(*high >> 16)) : bf16_to_f32(*high >> 16);
+    *low = narrow_pair<HALF>(a - x, b - y);
+}
+
+/* How bytes of a type become halves, exactly, before scale and offset: two are set into the places of two halves, beside `filler`; all but
+ * the sign moves down by `shift`; then times mul, plus add. A whole number below 0x64 is the half 1024 + n; e5m2 is the upper byte of a half;
+ * e4m3's exponent has one bit less, and its zero is 2^8 higher. No branch, so that one kernel does for all of them. */
+typedef struct byte_form {
+    uint32_t filler, first, second, mul, add;
+    int shift, nibbles;
+} byte_form;
+
+static __device__ __forceinline__ byte_form byte_form_of(int type) {
+    const int whole = type == LLM_KV_INT8 || type == LLM_KV_INT4, e4m3 = type == LLM_KV_FP8_E4M3;
+    byte_form f = {whole ? 0x64646464u : 0u,
+                   whole ? 0x4140u : 0x1404u,
+                   whole ? 0x4342u : 0x3424u,
+                   e4m3 ? 0x5c005c00u : 0x3c003c00u,
+                   whole ? 0xe400e400u : 0x80008000u,
+                   e4m3,
+                   type == LLM_KV_INT4}; /* 256 or 1; -1024 or -0 */
+    return f;
+}
+
+/* Four elements to two pairs of halves. */
+static __device__ __forceinline__ void bytes_to_halves(const byte_form &f, uint32_t four, uint32_t *two) {
+    const uint32_t select[2] = {f.first, f.second};
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        uint32_t x = __byte_perm(four, f.filler, select[h]);
+        two[h] = halves_fma((x & 0x80008000) | (x & 0x7fff7fff) >> f.shift, f.mul, f.add);
+    }
+}
+
+/* Elements d to d + 3 of a row of n in shared memory, as bytes; of int4 byte i has i and i + n / 2. */
+static __device__ __forceinline__ uint32_t bytes_at(const byte_form &f, const uint8_t *row, int d, int n) {
+    const int above = f.nibbles && 2 * d >= n;
+    return *(const uint32_t *)(row + d - (above ? n / 2 : 0)) >> (above ? 4 : 0) & (f.nibbles ? 0x0f0f0f0fu : ~0u);
+}
+
+/* Starts the copy of the keys and values [from, to) of positions [16 block, 16 block + 16), which are of one page, into a stage; zeros where
+ * there are none, as even what is not seen takes part in a product with 0. A warp. */
+template <int STORED, int HD> static __device__ void split_load(const kv_view &kv, const split_tile &a, int block, uint8_t *stage) {
+    const int lane = threadIdx.x & 31, first = block * STEP_KEYS, from = a.from - first, to = a.to - first, at = first % kv.page_tokens;
+    const uint8_t *page = kv_part(kv, a.pages, first, a.kv_head);
+    const int BYTES = STORED == STORED_BYTES ? HD : 2 * HD, VECTORS = BYTES / 16;
+#pragma unroll
+    for (int values = 0; values < 2; values++) {
+        const int row = (values ? kv.place.v_elements : kv.place.k_elements) * kv.element_bytes;
+        const uint8_t *x = page + (values ? kv.place.v_offset : 0) + (int64_t)at * row;
+        uint8_t *y = stage + values * STEP_KEYS * split_stride(STORED, HD);
+        if (row % 16 == 0)
+#pragma unroll
+            for (int i = lane; i < STEP_KEYS * VECTORS; i += 32) {
+                int j = i / VECTORS, c = i % VECTORS * 16, there = j >= from && j < to && c < row;
+                copy_async_16(y + j * split_stride(STORED, HD) + c, there ? x + (int64_t)j * row + c : x, there ? 16 : 0);
+            }
+        else /* short rows, which start anywhere */
+#pragma unroll 1
+            for (int i = lane; i < STEP_KEYS * BYTES; i += 32) {
+                int j = i / BYTES, c = i % BYTES;
+                y[j * split_stride(STORED, HD) + c] = j >= from && j < to && c < row ? x[(int64_t)j * row + c] : 0;
+            }
+    }
+    if (STORED == STORED_BYTES) {
+        const float *scales = (const float *)(page + kv.place.scale_offset) + at;
+        float *y = (float *)(stage + 2 * STEP_KEYS * split_stride(STORED, HD));
+#pragma unroll
+        for (int k = 0; k < 2; k++) { /* 4 of each token */
+            int i = lane + 32 * k, j = i & 15, there = j >= from && j < to;
+            copy_async_4(y + i, there ? scales + i / 16 * kv.page_tokens + j : scales, there ? 4 : 0);
+        }
+    }
+    copy_async_end();
+}
+
+/* s[j] += the tile's queries (8, in two parts: rows g and g + 8) times key split_key(j, n) of a step, for every n. */
+template <int STORED, int HD>
+static __device__ __forceinline__ void split_scores(const byte_form &form, int hd, const uint4 *q, const uint8_t *keys, float (*s)[4]) {
+    const int lane = threadIdx.x & 31, STRIDE = split_stride(STORED, HD);
+    if (STORED != STORED_BYTES) {
+#pragma unroll
+        for (int k = 0; k < HD / 16; k++) {
+            uint32_t key[4];
+            if (k && 16 * k >= hd) continue;
+            const uint4 f = q[32 * k + lane];
+            const uint32_t query[4] = {f.x, f.y, f.z, f.w};
+            load_matrix_x4(key, keys + ((lane & 7) + (lane >> 4) * 8) * STRIDE + 32 * k + (lane >> 3 & 1) * 16);
+            mma_16x8x16<STORED == STORED_F16>(s[0], query, key);
+            mma_16x8x16<STORED == STORED_F16>(s[1], query, key + 2);
+        }
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < HD / 16; k += 4) {
+        const int d = split_value<STORED>(k, lane & 3);
+        uint32_t word[2][4];
+        if (k && 16 * k >= hd) continue;
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const uint8_t *row = keys + split_key<STORED>(j, lane >> 2) * STRIDE;
+            if (!form.nibbles) {
+                uint4 all = *(const uint4 *)(row + d);
+                word[j][0] = all.x, word[j][1] = all.y, word[j][2] = all.z, word[j][3] = all.w;
+            } else
+#pragma unroll
+                for (int i = 0; i < 4; i++) word[j][i] = bytes_at(form, row, d + 4 * i, hd);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint4 f = q[32 * (k + i) + lane];
+            const uint32_t query[4] = {f.x, f.y, f.z, f.w};
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                uint32_t key[2];
+                bytes_to_halves(form, word[j][i], key);
+                mma_16x8x16<true>(s[j], query, key);
+            }
+        }
+    }
+}
+
+/* acc += weights p (8 queries in two parts, 16 keys) times the values of a step. Of bytes acc[4 J + i] has column n's value 32 J + 4 n + i:
+ * a lane reads words of four keys and takes them apart. */
+template <int STORED, int HD>
+static __device__ __forceinline__ void split_values(const byte_form &form, int vd, const uint32_t *p, const uint8_t *values,
+                                                    const float *scales, float (*acc)[4]) {
+    const int lane = threadIdx.x & 31, t = lane & 3, STRIDE = split_stride(STORED, HD);
+    if (STORED != STORED_BYTES) {
+#pragma unroll
+        for (int d = 0; d < HD; d += 16) {
+            uint32_t v[4];
+            if (d && d >= vd) continue;
+            load_matrix_x4_turned(v, values + (lane & 15) * STRIDE + 2 * d + (lane >> 4) * 16);
+            mma_16x8x16<STORED == STORED_F16>(acc[d / 8], p, v);
+            mma_16x8x16<STORED == STORED_F16>(acc[d / 8 + 1], p, v + 2);
+        }
+        return;
+    }
+#pragma unroll
+    for (int d = 0; d < HD; d += 32) {
+        uint32_t pair[4][2];
+        if (d && d >= vd) continue;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float v[2][4];
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                uint32_t two[2];
+                const int key = split_key<STORED>(h, 2 * t + e);
+                const float scale = scales[2 * STEP_KEYS + key], offset = scales[3 * STEP_KEYS + key];
+                bytes_to_halves(form, bytes_at(form, values + key * STRIDE, d + 4 * (lane >> 2), vd), two);
+#pragma unroll
+                for (int i = 0; i < 4; i++) v[e][i] = __fmaf_rn(scale, half_to_f32((uint16_t)(two[i / 2] >> (16 * (i % 2)))), offset);
+            }
+#pragma unroll
+            for (int i = 0; i < 4; i++) pair[i][h] = narrow_pair<true>(v[0][i], v[1][i]);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) mma_16x8x16<true>(acc[d / 8 + i], p, pair[i]);
+    }
+}
+
+/* One step of a warp: scores with 16 keys from position `first` on, the online softmax, acc += weights times values. Twins:
+ * llm__body_soften. */
+template <int STORED, int HD>
+static __device__ __forceinline__ void split_step(const byte_form &form, const attention_args &a, int first, const uint4 *qf,
+                                                  const uint8_t *stage, const split_query &q, float *m, float *l, float (*acc)[4]) {
+    const int t = threadIdx.x & 3;
+    const uint8_t *values = stage + STEP_KEYS * split_stride(STORED, HD);
+    const float *scales = (const float *)(values + STEP_KEYS * split_stride(STORED, HD));
+    float s[2][4] = {}, x[4], top = *m;
+    uint32_t p[4];
+    split_scores<STORED, HD>(form, a.hd, qf, stage, s);
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        int key = split_key<STORED>(e / 2, 2 * t + e % 2), position = first + key;
+        float v = s[e / 2][e % 2] + s[e / 2][2 + e % 2];
+        if (STORED == STORED_BYTES) v = __fmaf_rn(scales[key], v, scales[STEP_KEYS + key] * q.sum);
+        v *= q.scale;
+        if (a.softcap > 0) v = a.softcap * tanhf(v / a.softcap);
+        v = (v + q.slope * (float)(position - q.at)) * 1.44269504f;
+        x[e] = position >= q.from && position < q.to ? v : -INFINITY;
+        top = fmaxf(top, x[e]);
+    }
+    top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+    float c = exp2f(*m - top);
+#pragma unroll
+    for (int e = 0; e < 4; e++) x[e] = exp2f(x[e] - top);
+    *m = top;
+    *l = *l * c + ((x[0] + x[1]) + (x[2] + x[3]));
+#pragma unroll
+    for (int j = 0; j < HD / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) acc[j][e] *= c;
+    split_pair_of<STORED != STORED_BF16>(x[0], x[1], &p[0], &p[1]);
+    split_pair_of<STORED != STORED_BF16>(x[2], x[3], &p[2], &p[3]);
+    split_values<STORED, HD>(form, a.vd, p, values, scales, acc);
+}
+
+/* A warp's part of a split: every step of 16 keys whose number its own is in turn. `ring`: the warp's stages, where its sums (8, HD) are
+ * left when it is done; m, l: of its queries. */
+template <int STORED, int HD>
+static __device__ __forceinline__ void split_attend(const kv_view &kv, const attention_args &a, const split_tile &tile, int split,
+                                                    const uint4 *qf, const split_query *queries, uint8_t *ring, float *m, float *l) {
+    const int W = split_warps(HD), STAGE = split_stage(STORED, HD), lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+    int from = max(tile.from, split * SPLIT), end = ceil_div(min(tile.to, (split + 1) * SPLIT), STEP_KEYS);
+    int block = from / STEP_KEYS;
+    const byte_form form = byte_form_of(kv.type);
+    float acc[HD / 8][4] = {}, top = -1e30f, sum = 0;
+    block += ((int)(threadIdx.x >> 5) - block) & (W - 1);
+    if (block < end) split_load<STORED, HD>(kv, tile, block, ring);
+    for (int k = 0; block < end; block += W, k ^= 1) {
+        if (block + W < end) {
+            split_load<STORED, HD>(kv, tile, block + W, ring + (k ^ 1) * STAGE);
+            copy_async_wait<1>();
+        } else copy_async_wait<0>();
+        __syncwarp();
+        split_step<STORED, HD>(form, a, block * STEP_KEYS, qf, ring + k * STAGE, queries[g], &top, &sum, acc);
+        __syncwarp();
+    }
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+    if (t == 0) m[g] = top, l[g] = sum;
+#pragma unroll
+    for (int j = 0; j < HD / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+            ((float *)ring)[g * HD + (STORED == STORED_BYTES ? j / 4 * 32 + 4 * (2 * t + e) + j % 4 : 8 * j + 2 * t + e)] =
+                acc[j][e] + acc[j][2 + e];
+}
+
+/* The tile's queries to shared memory, in two parts each, as lanes want them for the products: each warp has its share of the steps of 16
+ * values. Halves are brought down to what they can hold. Behind it a barrier is wanted. */
+template <int STORED, int HD>
+static __device__ __forceinline__ void split_queries(const step_view &s, const attention_args &a, const split_tile &tile, uint4 *qf,
+                                                     split_query *queries) {
+    const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, there = g < tile.n, row = tile.row0 + (there ? g / tile.n_heads : 0),
+              head = tile.first_head + (there ? g % tile.n_heads : 0);
+    const float *x = a.q + row * a.q_stride + a.q_col + head * a.hd;
+    const int W = split_warps(HD), warp = threadIdx.x >> 5;
+    float most = 0, by = 1;
+    split_query q;
+    q.at = row_position(s, row);
+    q.from = q.to = 0;
+    if (there) row_sees(s, a, row, q.at, tile.len, &q.from, &q.to);
+    q.slope = a.alibi ? a.alibi[head] : 0;
+    if (STORED != STORED_BF16) {
+        for (int d = t; d < a.hd && there; d += 4) most = fmaxf(most, fabsf(x[d]));
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+        by = half_scale(fmaxf(most, __shfl_xor_sync(~0u, most, 2)));
+    }
+    q.scale = a.scale / by;
+    q.sum = 0;
+    for (int d = t; d < a.hd && there && STORED == STORED_BYTES; d += 4) q.sum += by * x[d];
+    q.sum += __shfl_xor_sync(~0u, q.sum, 1);
+    q.sum += __shfl_xor_sync(~0u, q.sum, 2);
+    if (t == 0 && warp == 0) queries[g] = q;
+    for (int k = warp; k < HD / 16; k += W) {
+        uint32_t f[4];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int d = split_value<STORED>(k, t) + h * split_pair(STORED);
+            float2 v = there && d < a.hd ? *(const float2 *)(x + d) : make_float2(0, 0);
+            split_pair_of<STORED != STORED_BF16>(by * v.x, by * v.y, &f[2 * h], &f[2 * h + 1]);
+        }
+        qf[32 * k + lane] = make_uint4(f[0], f[1], f[2], f[3]);
+    }
+}
+
+/* What a split adds to what the splits before it gave, of one query: the running maximum and sum, and the factors by which values before and
+ * now are multiplied. The same roundings wherever it is done, so that nobody can tell which block did it. */
+typedef struct split_fold {
+    float m, l, before, now;
+} split_fold;
+
+static __device__ __forceinline__ void fold_split(split_fold *f, float m, float l) {
+    float top = l > 0 ? fmaxf(f->m, m) : f->m;
+    f->before = exp2f(f->m - top);
+    f->now = l > 0 ? exp2f(m - top) : 0;
+    f->l = __fmaf_rn(l, f->now, __fmul_rn(f->l, f->before));
+    f->m = top;
+}
+static __device__ __forceinline__ float fold_value(float sum, float v, float before, float now) {
+    return __fmaf_rn(v, now, __fmul_rn(sum, before));
+}
+
+/* Shared memory of a block beside its stages: of each warp and query maximum, sum and factor; factors of folding; what a query's values are
+ * multiplied by in the end. */
+enum { FOLD_SPLITS = 16 }; /* splits of other blocks whose factors are made at once */
+typedef struct split_shared {
+    float m[4][TILE_QUERIES], l[4][TILE_QUERIES], by[4][TILE_QUERIES], before[FOLD_SPLITS][TILE_QUERIES], now[FOLD_SPLITS][TILE_QUERIES],
+        end[TILE_QUERIES], top[TILE_QUERIES], sum[TILE_QUERIES];
+    split_fold fold[TILE_QUERIES];
+    split_query query[TILE_QUERIES];
+    split_tile tile; /* the one at hand: registers are for sums */
+    int last;
+} split_shared;
+
+/* Maximum and sum of query x from those of its warps, and the factors of their values. */
+template <int W> static __device__ __forceinline__ void split_join(split_shared &sh, int x) {
+    float top = -1e30f, sum = 0;
+#pragma unroll
+    for (int w = 0; w < W; w++) top = fmaxf(top, sh.l[w][x] > 0 ? sh.m[w][x] : -1e30f);
+#pragma unroll
+    for (int w = 0; w < W; w++) {
+        float by = sh.l[w][x] > 0 ? exp2f(sh.m[w][x] - top) : 0;
+        sh.by[w][x] = by;
+        sum = __fmaf_rn(sh.l[w][x], by, sum);
+    }
+    sh.top[x] = top, sh.sum[x] = sum;
+}
+
+/* What a query begins with: nothing, or a sink, which is a score without a value. */
+static __device__ __forceinline__ split_fold fold_begin(const attention_args &a, const split_tile &tile, int query) {
+    split_fold f = {-1e30f, 0, 0, 0};
+    if (a.sinks && query < tile.n) f.m = a.sinks[tile.first_head + query % tile.n_heads] * 1.44269504f, f.l = 1;
+    return f;
+}
+
+/* Results of the tile's queries to `out`, turned back where pages keep them turned: a warp takes queries in turn. All threads. */
+template <int HD>
+static __device__ __forceinline__ void split_end(const kv_view &kv, const attention_args &a, const split_tile &tile, const split_shared &sh,
+                                                 float *total) {
+    __syncthreads();
+    for (int query = threadIdx.x >> 5; query < tile.n; query += split_warps(HD)) {
+        float *x = total + query * HD, by = sh.end[query],
+              *to = a.out + (tile.row0 + query / tile.n_heads) * a.out_stride + (tile.first_head + query % tile.n_heads) * a.vd;
+        if (kv.scaled) warp_turn(x, a.vd, kv_turn_size(a.vd));
+        for (int d = threadIdx.x & 31; d < a.vd; d += 32) to[d] = x[d] * by;
+    }
+    __syncthreads();
+}
+
+/* The last of a row's blocks adds up what all left: values, maximum and sum of each query in places `slot`, slot + 1, ... of a.partial. */
+template <int HD>
+static __device__ __forceinline__ void split_gather(const attention_args &a, const split_tile &tile, int slot, int n, split_shared &sh,
+                                                    float *total) {
+    const int THREADS = 32 * split_warps(HD), x = threadIdx.x;
+    const int64_t each = (int64_t)a.n_heads * (a.vd + 2);
+    const float *from = a.partial + slot * each + (int64_t)tile.first_head * (a.vd + 2);
+    split_fold f = fold_begin(a, tile, x);
+    for (int s0 = 0; s0 < n; s0 += FOLD_SPLITS) {
+        int some = min(FOLD_SPLITS, n - s0);
+        __syncthreads();
+        for (int i = 0; i < some && x < tile.n; i++) {
+            const float *p = from + (s0 + i) * each + x * (a.vd + 2) + a.vd;
+            fold_split(&f, __ldcg(p), __ldcg(p + 1));
+            sh.before[i][x] = f.before, sh.now[i][x] = f.now;
+        }
+        __syncthreads();
+        for (int k = x; k < tile.n * HD; k += THREADS) {
+            int query = k / HD, d = k % HD;
+            float v = s0 ? total[k] : 0;
+#pragma unroll 4
+            for (int i = 0; i < some && d < a.vd; i++)
+                v = fold_value(v, __ldcg(from + (s0 + i) * each + query * (a.vd + 2) + d), sh.before[i][query], sh.now[i][query]);
+            total[k] = v;
+        }
+    }
+    if (x < TILE_QUERIES) sh.end[x] = f.l > 0 ? 1 / f.l : 0;
+}
+
+/* Splits [first, end) of a tile by one block; slot -1: it has all of them, and writes the results. Else there is one, whose sums go to that
+ * place of a.partial, and the block that finds the others there adds them up: `n` there are, from `slot0` on. `memory`: stages, queries,
+ * results. */
+template <int STORED, int HD>
+static __device__ __forceinline__ void split_run(const step_view &s, const kv_view &kv, const attention_args &a, const split_tile &tile,
+                                                 int first, int end, int slot, int slot0, int n, split_shared &sh, uint8_t *memory) {
+    const int W = split_warps(HD), RING = SPLIT_STAGES * split_stage(STORED, HD), THREADS = 32 * W, warp = threadIdx.x >> 5,
+              x = threadIdx.x;
+    uint4 *qf = (uint4 *)(memory + W * RING);
+    float *total = (float *)(qf + 2 * HD), *partial = a.partial + ((int64_t)slot * a.n_heads + tile.first_head) * (a.vd + 2);
+    if (x < TILE_QUERIES) sh.fold[x] = fold_begin(a, tile, x);
+    split_queries<STORED, HD>(s, a, tile, qf, sh.query);
+    __syncthreads();
+    for (int split = first; split < end; split++) {
+        split_attend<STORED, HD>(kv, a, tile, split, qf, sh.query, memory + warp * RING, sh.m[warp], sh.l[warp]);
+        __syncthreads();
+        if (x < TILE_QUERIES) {
+            split_fold f = sh.fold[x];
+            split_join<W>(sh, x);
+            fold_split(&f, sh.top[x], sh.sum[x]);
+            sh.fold[x] = f;
+            sh.before[0][x] = f.before, sh.now[0][x] = f.now, sh.end[x] = f.l > 0 ? 1 / f.l : 0;
+        }
+        __syncthreads();
+        for (int i = x; i < tile.n * HD; i += THREADS) {
+            int query = i / HD, d = i % HD;
+            float v = 0;
+#pragma unroll
+            for (int w = 0; w < W; w++) v = __fmaf_rn(((const float *)(memory + w * RING))[i], sh.by[w][query], v);
+            if (slot < 0) total[i] = fold_value(split > first ? total[i] : 0, v, sh.before[0][query], sh.now[0][query]);
+            else if (d < a.vd) partial[query * (a.vd + 2) + d] = v;
+        }
+        if (slot >= 0 && x < tile.n) partial[x * (a.vd + 2) + a.vd] = sh.top[x], partial[x * (a.vd + 2) + a.vd + 1] = sh.sum[x];
+        __syncthreads();
+    }
+    if (slot >= 0) {
+        unsigned *arrived = a.arrived + s.seq_of_row[tile.row0] * MAX_TILES + (int)blockIdx.y;
+        __threadfence();
+        __syncthreads();
+        if (x == 0) {
+            sh.last = atomicAdd(arrived, 1u) == (unsigned)n - 1;
+            if (sh.last) atomicExch(arrived, 0u);
+            __threadfence();
+        }
+        __syncthreads();
+        if (!sh.last) return;
+        split_gather<HD>(a, tile, slot0, n, sh, total);
+    }
+    split_end<HD>(kv, a, tile, sh, total);
+}
+
+/* Computes: out (rows, heads * vd) = softmax(q k^T * scale) v over the pages, for rows of the step's work list. Grid: (blocks that take items
+ * in turn, KV heads x tiles of heads), 4 warps (2 with wide heads). A tile is up to 8 queries of a KV head: a row's heads of a group, or
+ * several rows'. A split is 256 keys, by position: a warp takes every fourth step of 16, copies its keys and values into shared memory while
+ * it multiplies those of the step before, and never waits for another warp within a split. Queries and weights stand in the 16 rows of a
+ * product twice, the nearest 16-bit value and what is left of it: so they lose nothing, and nothing is lost by that, for 8 rows would
+ * stand empty. What a split gives depends on the row's own keys alone and splits are folded in order, so a row's bits do not tell which
+ * rows came with it, nor how many blocks worked on it. Reads: each key and value once a tile. After FlashDecoding (Dao et al. 2023). Twin:
+ * llm__run_attention. */
+template <int STORED, int HD>
+static __global__ void __launch_bounds__(32 * split_warps(HD), HD <= 64 ? 3 : 2)
+    kernel_attention_split(step_view s, kv_view kv, attention_args a) {
+    DYN_SMEM(uint8_t, memory);
+    SMEM(split_shared, sh, 1);
+    const work_item *work = (const work_item *)(s.head + s.head[HEAD_WORK]);
+    const int first_head = (int)blockIdx.y % a.head_tiles * a.heads, n_heads = min(a.heads, a.group - first_head),
+              kv_head = (int)blockIdx.y / a.head_tiles;
+    for (int i = (int)blockIdx.x; i < s.head[HEAD_N_WORK]; i += (int)gridDim.x) {
+        work_item w = work[i];
+        for (int row = w.row; row < w.row + w.n; row += a.rows) {
+            int seq = s.seq_of_row[row], end_row = min(row + a.rows, w.row + w.n);
+            attend_part part = part_of(s, a, seq, row, row, end_row, n_heads);
+            const split_tile tile = {row,
+                                     part.qb,
+                                     n_heads,
+                                     kv_head * a.group + first_head,
+                                     kv_head,
+                                     part.from,
+                                     min(part.to, s.seq_len[seq]),
+                                     s.seq_len[seq],
+                                     s.pages + (int64_t)seq * s.head[HEAD_STRIDE]};
+            int first = tile.from / SPLIT, end = max(ceil_div(tile.to, SPLIT), first + 1), slot0 = i - w.split, n = end - first;
+            int alone = w.split < 0 || slot0 + w.n_splits > a.n_splits || n == 1; /* the block of the first split does all */
+            if (w.split >= 0 && (w.split < first || w.split >= end || (alone && w.split > first))) continue;
+            __syncthreads();
+            if (threadIdx.x == 0) sh->tile = tile;
+            __syncthreads();
+            split_run<STORED, HD>(s, kv, a, sh->tile, alone ? first : w.split, alone ? end : w.split + 1, alone ? -1 : i, slot0 + first, n,
+                                  sh[0], memory);
+        }
+    }
+}
+
+template <int STORED, int HD> static void launch_split(rank *r, int tiles, const kv_view &kv, const attention_args &a) {
+    const int warps = split_warps(HD), blocks = ceil_div((HD <= 64 ? 3 : 2) * r->n_sms, tiles);
+    launch<kernel_attention_split<STORED, HD>>(r, dim3((unsigned)blocks, (unsigned)tiles), 32 * warps,
+                                               (size_t)(warps * SPLIT_STAGES * split_stage(STORED, HD) + 2 * TILE_QUERIES * HD * 4),
+                                               r->view, kv, a);
+}
+template <int STORED> static void launch_splits(rank *r, int tiles, const kv_view &kv, const attention_args &a) {
+    int wide = max_int(a.hd, a.vd);
+    if (wide <= 64) launch_split<STORED, 64>(r, tiles, kv, a);
+    else if (wide <= 128) launch_split<STORED, 128>(r, tiles, kv, a);
+    else launch_split<STORED, 256>(r, tiles, kv, a);
+}
+
+/* Starts it for the step's work; n_splits of the arguments: places that a.partial has. */
+static void run_splits(rank *r, const kv_view &kv, attention_args a, int n_kv_heads) {
+    a.heads = min_int(a.group, TILE_QUERIES);
+    a.head_tiles = ceil_div(a.group, a.heads);
+    a.rows = TILE_QUERIES / a.heads;
+    a.arrived = r->arrived;
+    int tiles = n_kv_heads * a.head_tiles;
+    a.n_splits = tiles > MAX_TILES ? 0
+                                   : min_int(MAX_SPLITS + r->ctx->cfg.max_rows,
+                                             (int64_t)(r->scratch_bytes / ((size_t)a.n_heads * (size_t)(a.vd + 2) * 4)));
+    if (kv.type == LLM_KV_F16) launch_splits<STORED_F16>(r, tiles, kv, a);
+    else if (kv.type == LLM_KV_BF16) launch_splits<STORED_BF16>(r, tiles, kv, a);
+    else launch_splits<STORED_BYTES>(r, tiles, kv, a);
 }
 
 /* ---- Prompts, on tensor cores ---- */
@@ -3105,7 +3693,7 @@ static __global__ void __launch_bounds__(128, HD <= 128 ? 2 : 1) kernel_attentio
     for (int row = row0, end; row < row0 + n_rows; row = end) { /* the tile's sequences */
         int seq = s.seq_of_row[row];
         end = min(s.seq_begin[seq + 1], row0 + n_rows);
-        if (!part_wanted(s, a, seq)) continue;
+        if (!part_wanted(s, a.not_single, seq)) continue;
         const int32_t *pages = s.pages + (int64_t)seq * s.head[HEAD_STRIDE];
         attend_part part = part_of(s, a, seq, row0, row, end, n_heads);
 #pragma unroll
@@ -3130,7 +3718,7 @@ static __global__ void __launch_bounds__(128, HD <= 128 ? 2 : 1) kernel_attentio
         float sum = r.l[k] + __shfl_xor_sync(~0u, r.l[k], 1), by;
         sum += __shfl_xor_sync(~0u, sum, 2);
         by = sum > 0 ? 1 / sum : 0;
-        if (i >= n_rows * n_heads || !part_wanted(s, a, s.seq_of_row[row])) continue;
+        if (i >= n_rows * n_heads || !part_wanted(s, a.not_single, s.seq_of_row[row])) continue;
         float *to = a.out + row * a.out_stride + (first_head + i % n_heads) * a.vd;
 #pragma unroll
         for (int j = 0; j < HD / 8; j++)
@@ -3168,10 +3756,10 @@ static void run_tiles(rank *r, const kv_view &kv, attention_args a, int n_kv_hea
     a.heads = min_int(a.group, QUERIES);
     while (a.heads > 1 && attention_smem(a.heads, a.hd) > (size_t)r->max_smem) a.heads = (a.heads + 1) / 2;
     a.head_tiles = ceil_div(a.group, a.heads);
-    a.rows = a.singles || r->ctx->padded.n_rows == r->ctx->padded.n_seqs ? 1 : QUERIES / a.heads; /* decoding: no tile has two sequences */
+    a.rows = r->ctx->padded.n_rows == r->ctx->padded.n_seqs ? 1 : QUERIES / a.heads; /* decoding: no tile has two sequences */
     while (a.rows > 1 && attention_smem(a.rows * a.heads, a.hd) > (size_t)r->max_smem) a.rows--;
     dim3 grid((unsigned)ceil_div(a.n_rows, a.rows), (unsigned)(n_kv_heads * a.head_tiles), 1);
-    int64_t each = (int64_t)a.n_rows * a.n_heads * (a.vd + 2) * 4, blocks = (int64_t)(a.singles ? r->ctx->singles : (int)grid.x) * grid.y;
+    int64_t each = (int64_t)a.n_rows * a.n_heads * (a.vd + 2) * 4, blocks = (int64_t)grid.x * grid.y;
     a.n_splits = r->ctx->cfg.batch_invariant || !a.partial ? 1 : min_int(SPLITS, 2 * r->n_sms / blocks);
     if (a.n_splits > 1) a.n_splits = min_int(a.n_splits, (int64_t)(partial_bytes / (size_t)each));
     if (a.n_splits < 1) a.n_splits = 1;
@@ -3188,8 +3776,9 @@ static void run_tiles(rank *r, const kv_view &kv, attention_args a, int n_kv_hea
     if (a.n_splits > 1) launch<kernel_attention_join>(r, dim3((unsigned)a.n_rows, (unsigned)a.n_heads), 128, 0, r->view, a);
 }
 
-/* Sequences with several rows on tensor cores, those with one by kernel_attention; all of them there with keys in f32, and with
- * batch_invariant, for a row's bits must not tell what came with it. Splits use the scratch memory. Twin: llm__run_attention. */
+/* Sequences with several rows in chunks, those with one in splits; in splits too what batch_invariant asks for, where a row's bits must not
+ * tell what came with it. What is not for tensor cores (keys in f32, heads that are no multiple of 8) goes by kernel_attention. Both that
+ * split use the scratch memory. Twin: llm__run_attention. */
 static void run_attention(rank *r, const llm_attention_op *op) {
     attention_args a;
     memset(&a, 0, sizeof a);
@@ -3213,13 +3802,17 @@ static void run_attention(rank *r, const llm_attention_op *op) {
     a.softcap = op->softcap;
     kv_view kv = kv_of(r, op->layer);
     const llm_shape *n = &r->ctx->padded;
-    if (n->n_rows > n->n_seqs && kv.type != LLM_KV_F32 && a.hd <= 256 && a.vd <= 256 && !r->ctx->cfg.batch_invariant) {
-        a.singles = -1;
-        run_chunks(r, kv, a, op->n_kv_heads);
-        a.singles = 1;
+    int several = n->n_rows > n->n_seqs;
+    if (kv.type == LLM_KV_F32 || a.hd % 8 || a.vd % 8 || a.hd > 256 || a.vd > 256) {
+        run_tiles(r, kv, a, op->n_kv_heads, r->scratch_bytes);
+        if (kv.scaled) run_turn(r, a.out, a.out_stride, a.n_rows, a.n_heads, a.vd, kv_turn_size(a.vd), 0, 0);
+        return;
     }
-    if (a.singles <= 0 || r->ctx->singles) run_tiles(r, kv, a, op->n_kv_heads, r->scratch_bytes);
-    if (kv.scaled) run_turn(r, a.out, a.out_stride, a.n_rows, a.n_heads, a.vd, kv_turn_size(a.vd), 0);
+    if (!several || r->ctx->singles || r->ctx->cfg.batch_invariant) run_splits(r, kv, a, op->n_kv_heads);
+    if (!several || r->ctx->cfg.batch_invariant) return;
+    a.not_single = 1;
+    run_chunks(r, kv, a, op->n_kv_heads);
+    if (kv.scaled) run_turn(r, a.out, a.out_stride, a.n_rows, a.n_heads, a.vd, kv_turn_size(a.vd), 0, 1);
 }
 
 /* ============================================================================
@@ -3399,9 +3992,9 @@ static void run_latent(rank *r, const llm_mla_op *op) {
         t.scale = op->scale;
         launch<kernel_latent_absorb>(r, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a);
         if (op->lora) launch<kernel_latent_adapt>(r, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a, op->lora->slots, 0);
-        if (kv.scaled) run_turn(r, a.absorbed, t.q_stride, n, op->n_heads, hd, size, first);
+        if (kv.scaled) run_turn(r, a.absorbed, t.q_stride, n, op->n_heads, hd, size, first, 0);
         run_tiles(r, kv, t, 1, r->scratch_bytes / 2);
-        if (kv.scaled) run_turn(r, a.attended, t.out_stride, n, op->n_heads, op->rank, size, first);
+        if (kv.scaled) run_turn(r, a.attended, t.out_stride, n, op->n_heads, op->rank, size, first, 0);
         launch<kernel_latent_values>(r, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a);
         if (op->lora) launch<kernel_latent_adapt>(r, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a, op->lora->slots, 1);
     }
@@ -4364,6 +4957,7 @@ static void run_ranks(llm_backend_ctx *ctx, void (*job)(rank *r)) {
  *     positions   40  0 1 2      with 3 position rows (3, n_rows)
  *     seq_of_row   0  1 1 1      seq_begin 0 1 4, seq_len 41 3, out_rows 0 3, seq_lora -1 0
  *     pages       (n_seqs, stride): 7 3 12, 5 - -   (not written: nobody looks there)
+ *     work        behind the pages that are there: row 0 of one split; see work_item
  *
  * A token that step 1 draws may be a row of step 2: token_from says so, and kernel_embed takes it from r->drawn, which never leaves the
  * device before it is needed there. Two steps in turn have places of their own in it, side by side for each out row, because step 2 still
@@ -4398,7 +4992,7 @@ static void step_place(const llm_backend_config *c, step_layout *l) {
         *plan[i].to = at;
         at = align16(at + plan[i].bytes);
     }
-    l->bytes = at;
+    l->bytes = at + (rows + MAX_SPLITS) * sizeof(work_item);
 }
 
 /* The same places as pointers. */
@@ -4500,6 +5094,20 @@ static void copy_ints(uint8_t *to, const int32_t *from, int n, int32_t absent) {
         for (int i = 0; i < n; i++) ((int32_t *)to)[i] = absent;
 }
 
+/* The work of attention: single rows in splits of their keys, and with batch_invariant all other rows too, up to 8 of a sequence together.
+ * Splits that do not fit are done one after the other. Returns how many items there are. */
+static int work_write(const llm_backend_ctx *ctx, const llm_step *s, work_item *to) {
+    int n = 0, splits = 0;
+    for (int q = 0; q < s->shape.n_seqs && ctx->n_layers; q++) {
+        int begin = s->seq_begin[q], end = s->seq_begin[q + 1], parts = ceil_div(s->seq_len[q], SPLIT);
+        if (end - begin == 1 && splits + parts <= MAX_SPLITS)
+            for (int i = 0; i < parts; i++, splits++) to[n++] = {begin, 1, i, parts};
+        else if (end - begin == 1 || ctx->cfg.batch_invariant)
+            for (int row = begin; row < end; row += 8) to[n++] = {row, min_int(8, end - row), -1, parts};
+    }
+    return n;
+}
+
 /* Writes the step into a pinned block; returns the bytes that count. Page tables stand close together: what is copied is what is used. */
 static size_t step_write(llm_backend_ctx *ctx, const llm_step *s, uint8_t *to) {
     const step_layout *l = &ctx->layout;
@@ -4538,7 +5146,10 @@ static size_t step_write(llm_backend_ctx *ctx, const llm_step *s, uint8_t *to) {
         for (int p = 0; p < ceil_div(s->seq_len[q], ctx->page_tokens);
              p++) /* a page that was given back reads as page 0; nothing of it counts */
             pages[(size_t)q * (size_t)stride + (size_t)p] = max_int(0, s->pages[(size_t)q * (size_t)s->page_stride + (size_t)p]);
-    return l->pages + (size_t)seqs * (size_t)stride * 4;
+    size_t work = align16(l->pages + (size_t)seqs * (size_t)stride * 4);
+    head[HEAD_WORK] = (int32_t)(work / 4);
+    head[HEAD_N_WORK] = work_write(ctx, s, (work_item *)(to + work));
+    return work + (size_t)head[HEAD_N_WORK] * sizeof(work_item);
 }
 
 /* Bytes of one row's mask, on 16 bytes; of all masks, behind which the changes lie. */
@@ -5456,6 +6067,7 @@ static void rank_open(rank *r) {
     r->view.spans = (const int32_t *)(r->more + l.spans);
     r->view.row_set = (const int32_t *)(r->more + l.row_set);
     r->view.given = (const float *)(r->more + l.given);
+    r->arrived = (unsigned *)device_memory(r, (size_t)ctx->cfg.max_seqs * MAX_TILES * sizeof *r->arrived, "step");
     r->drawn = (llm_drawn *)device_memory(r, 2 * (size_t)max_int(ctx->cfg.max_out, 1) * sizeof(llm_drawn), "step");
 }
 

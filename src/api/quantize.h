@@ -6,7 +6,8 @@
 #include "api/model.h"
 
 typedef struct llm_quantize_config {
-    const char *type;                         /* a mixture by its name: "q4_k_m", "q8_0", ...; NULL: q4_k_m */
+    const char *type;                         /* a mixture by its name: "q4_k_m", "q8_0", "f16", ...; "auto": F32, F16 or BF16, as most
+                                                  matrices are; NULL: q4_k_m */
     int32_t n_threads;                        /* 0: all cores this process may use */
     int allow_requantize;                     /* 1: matrices that are quantised already may become others, which loses twice */
     int pure;                                 /* 1: one type for all matrices, none of the mixture's exceptions */
@@ -21,11 +22,12 @@ typedef struct llm_quantize_config {
     const char *calibration_name; /* what the text is called in files; NULL: "text" */
 } llm_quantize_config;
 
-/* Writes the GGUF file `to` with the weights of the GGUF file `path` in smaller types. It is written under another name (to.part) and gets
- * its own when it is whole and was read again; until then, and after errors, what stood there stays. cfg may be NULL. report gets, as JSON,
- * {"type", "n_params", "bytes_before", "bytes_after", "bits_per_weight", "n_tensors", "n_changed", "n_unweighted"}; NULL: it is not wanted.
- * With an importance matrix errors in columns of large inputs count more; n_unweighted matrices have no entry in it. One that was made of
- * another model is refused: LLM_ERR_FORMAT. */
+/* Writes the GGUF file `to` with the weights of `path`, a GGUF file or a Hugging Face folder, in other types; names, rows and settings of
+ * a folder become those that llama.cpp has (>>convert): LLM_ERR_UNSUPPORTED where it has none. The file is written under another name
+ * (to.part) and gets its own when it is whole and was read again; until then, and after errors, what stood there stays. cfg may be NULL.
+ * report gets, as JSON, {"type", "n_params", "bytes_before", "bytes_after", "bits_per_weight", "n_tensors", "n_changed", "n_unweighted"};
+ * NULL: it is not wanted. With an importance matrix errors in columns of large inputs count more; n_unweighted matrices have no entry in
+ * it. One that was made of another model is refused: LLM_ERR_FORMAT. */
 LLM_API llm_result llm_quantize(const char *path, const char *to, const llm_quantize_config *cfg, llm_text *report);
 
 /* Makes an importance matrix for llm_quantize, or for llama-quantize: reads a text of len bytes in chunks of calibration_tokens and writes

@@ -3,6 +3,10 @@
  * A file is written as NAME.part and gets its name when all of it is on the disk; until then, and after errors, what stood under the name
  * stays. The first failure is kept, later calls do nothing.
  *
+ * Renaming is one step for all who look: a program that opens the file meanwhile finds the old one or the new one, and who has the old one
+ * mapped keeps it. What was written is on the disk before it gets its name (fsync), so a machine that loses its power has the old one or
+ * the new one too.
+ *
  *     LLM__SCOPED(llm__output_close) llm__output o = LLM__ZERO;
  *     r = llm__output_open(&o, path);
  *     llm__output_put(&o, data, n);

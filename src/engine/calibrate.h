@@ -9,6 +9,14 @@
  * An input comes with the tensors of the file that multiply it: q, k and v have one input, gate and up another. Where the file has one
  * tensor for all experts it is told for each expert; where each has its own, with that one.
  *
+ * GPTQ's Hessian of one layer, from rows of any number of tokens at a time (AWQ asks for the mean of |x| of each column, SmoothQuant for
+ * the largest; an importance matrix for the diagonal of this alone):
+ *
+ *     for r in rows: for i, k in columns: H[i][k] += x[r][i] * x[r][k]
+ *
+ * fed->parallel spreads such loops over the engine's threads, which wait meanwhile. Who wants the layers one after the other, because a
+ * Hessian of all would not fit, looks at fed->layer and reads the text once for each group of layers.
+ *
  *     llm__calibration_config c = {.model = m, .ids = ids.data, .n = ids.len, .chunk = 512, .fn = add, .user = &sums};
  *     r = llm__calibrate(&c);      // add(&sums, fed) for every linear layer of every chunk, in the order of the layers */
 #pragma once

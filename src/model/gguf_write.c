@@ -26,6 +26,16 @@ LLM__PRIVATE void llm__gguf_put_int(llm_text *keys, const char *key, int64_t v) 
     llm__gguf_put_number(keys, (uint64_t)v, 4);
 }
 
+LLM__PRIVATE void llm__gguf_put_float(llm_text *keys, const char *key, double v) {
+    llm__gguf_put_key(keys, key, LLM__GGUF_F32);
+    llm__gguf_put_number(keys, llm__f32_bits((float)v), 4);
+}
+
+LLM__PRIVATE void llm__gguf_put_bool(llm_text *keys, const char *key, int v) {
+    llm__gguf_put_key(keys, key, LLM__GGUF_BOOL);
+    llm__gguf_put_number(keys, v != 0, 1);
+}
+
 LLM__PRIVATE void llm__gguf_put_str(llm_text *keys, const char *key, llm__str v) {
     llm__gguf_put_key(keys, key, LLM__GGUF_STR);
     llm__gguf_put_text(keys, v);

@@ -1,4 +1,4 @@
-/* gguf_write: the bytes of a GGUF file's head, in the form that >>gguf reads.
+/* gguf_write: the bytes of a GGUF file's head, as they are read again.
  *
  *     keys and tensors are each collected in a text of their own, then:
  *     llm__gguf_put_head(&head, &keys, n_keys, &tensors, n_tensors);    // "GGUF", counts, keys, tensors, zeros
@@ -16,8 +16,10 @@ LLM__PRIVATE void llm__gguf_put_number(llm_text *t, uint64_t v, int bytes);
 /* A text with its length. */
 LLM__PRIVATE void llm__gguf_put_text(llm_text *t, llm__str s);
 
-/* Keys: integers as u32, as files have them. */
+/* Keys: integers as u32, as files have them; numbers as f32. */
 LLM__PRIVATE void llm__gguf_put_int(llm_text *keys, const char *key, int64_t v);
+LLM__PRIVATE void llm__gguf_put_float(llm_text *keys, const char *key, double v);
+LLM__PRIVATE void llm__gguf_put_bool(llm_text *keys, const char *key, int v);
 LLM__PRIVATE void llm__gguf_put_str(llm_text *keys, const char *key, llm__str v);
 
 /* The beginning of an array of n elements of a llm__gguf_type. */

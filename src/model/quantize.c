@@ -3,6 +3,7 @@
 #include "api/config.h"
 #include "api/text.h"
 #include "api/quantize.h"
+#include "api/backend.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"
@@ -18,6 +19,7 @@
 #include "model/source_open.h"
 #include "model/mixture.h"
 #include "model/gguf_write.h"
+#include "model/convert.h"
 #include "model/imatrix.h"
 
 /* ---- The file ---- Its keys are the source's, byte for byte, but for the two that say how it is quantised, and those about parts.
@@ -29,7 +31,8 @@ enum { LLM__QUANTIZE_CHUNK = 16 << 20, LLM__QUANTIZE_SOME = 8192 };
 typedef struct llm__quantizing {
     const char *to;
     const llm_quantize_config *cfg;
-    llm__source source;
+    llm__source source; /* a GGUF file; of a folder what it would be as one, which the conversion owns */
+    llm__conversion *folder;
     const llm__tensor **order; /* (n) */
     int32_t *type;             /* (n) what each becomes */
     size_t n;
@@ -59,15 +62,24 @@ static void llm__quantizing_close(llm__quantizing *q) {
     LLM_FREE(q->out);
     LLM_FREE(q->scratch);
     llm__imatrix_free(&q->imatrix);
+    if (q->folder) {
+        q->source.gguf = NULL;
+        memset(&q->source.tensors, 0, sizeof q->source.tensors);
+        llm__convert_close(q->folder);
+        LLM_FREE(q->folder);
+    }
     llm__source_close(&q->source);
 }
 
 /* n rows of a tensor, from `row` on, as another type to `to`. weights: of the columns of each of its matrices, or NULL. scratch: as many
  * floats. 0: a value is not finite. */
-static int llm__quantize_rows(const llm__tensor *t, int32_t type, int64_t row, int64_t n, const float *weights, float *scratch,
-                              uint8_t *to) {
+static int llm__quantize_rows(const llm__conversion *folder, const llm__tensor *t, int32_t type, int64_t row, int64_t n,
+                              const float *weights, float *scratch, uint8_t *to) {
     const int64_t cols = t->shape[t->n_dims - 1], each = t->n_dims > 1 ? t->shape[t->n_dims - 2] : 1, bytes = llm__row_bytes(type, cols);
-    for (int64_t i = 0; i < n; i++) llm__tensor_values(t, row + i, cols, 0, cols, scratch + i * cols);
+    for (int64_t i = 0; i < n; i++) {
+        if (folder) llm__convert_values(folder, t, row + i, scratch + i * cols);
+        else llm__tensor_values(t, row + i, cols, 0, cols, scratch + i * cols);
+    }
     for (int64_t i = 0, some; i < n; i += some) {
         some = LLM__MIN(n - i, each - (row + i) % each); /* of one matrix */
         const float *w = weights ? weights + (row + i) / each * cols : NULL;
@@ -85,7 +97,7 @@ static void llm__quantize_part(void *arg, int pass, int part, int n_parts) {
     (void)pass;
     for (int64_t i = first; i < end; i += some) {
         const int64_t n = LLM__MIN(some, end - i);
-        if (!llm__quantize_rows(q->tensor, q->to_type, q->row + i, n, q->weights, q->scratch + (size_t)part * q->widest,
+        if (!llm__quantize_rows(q->folder, q->tensor, q->to_type, q->row + i, n, q->weights, q->scratch + (size_t)part * q->widest,
                                 q->out + i * bytes))
             __atomic_store_n(&q->bad, 1, __ATOMIC_RELAXED);
     }
@@ -191,11 +203,11 @@ static void llm__quantize_tensor(llm__quantizing *q, const llm__tensor *t, int32
     const int64_t from = llm__row_bytes(t->type, cols), bytes = llm__row_bytes(type, cols),
                   most = LLM__MAX(1, LLM__QUANTIZE_CHUNK / LLM__MAX(bytes, 1));
     LLM__SCOPED(llm__drop) float *weights = NULL;
-    if (type != t->type) llm__quantize_weights(q, t, type, &weights);
+    if (type != t->type && t->n_dims > 1) llm__quantize_weights(q, t, type, &weights);
     q->weights = weights;
     for (int64_t row = 0, n; row < rows && !q->r; row += n) {
         n = LLM__MIN(most, rows - row);
-        if (type == t->type) {
+        if (type == t->type && !q->folder) {
             llm__quantize_put(q, t->data + row * from, (size_t)(n * from));
         } else {
             q->tensor = t, q->to_type = type, q->row = row, q->rows = n;
@@ -204,10 +216,11 @@ static void llm__quantize_tensor(llm__quantizing *q, const llm__tensor *t, int32
                 q->r = llm__bad(q->source.path, "tensor", t->name, "a value is not finite, or too large for %s", llm__type_name(type));
             llm__quantize_put(q, q->out, (size_t)(n * bytes));
         }
-        if (n * from > 1 << 20) llm__file_rest(t->data + row * from, (size_t)(n * from));
+        if (n * from > 1 << 20 && !q->folder) llm__file_rest(t->data + row * from, (size_t)(n * from));
         q->done += n * from;
         llm__quantize_tell(q);
     }
+    if (q->folder) llm__convert_rest(q->folder, t);
     llm__quantize_put(q, zeros, (size_t)((LLM__GGUF_ALIGN - rows * bytes % LLM__GGUF_ALIGN) % LLM__GGUF_ALIGN));
 }
 
@@ -259,7 +272,7 @@ static llm_result llm__quantize_plan(llm__quantizing *q, llm__quantize_sums *inf
         info->bytes_before += x->bytes;
         info->bytes_after += llm__row_bytes(q->type[i], x->shape[0] * x->shape[1] * x->shape[2] * x->shape[3]);
         info->n_changed += q->type[i] != x->type;
-        if (q->type[i] == x->type) continue;
+        if (q->type[i] == x->type && !q->folder) continue;
         if (!llm__type_readable(x->type))
             return llm__bad(q->source.path, "tensor", x->name, "type %s is not read here", llm__type_name(x->type));
         if (llm__type_block(x->type) > 1 && !q->cfg->allow_requantize)
@@ -306,20 +319,38 @@ static llm_result llm__quantize_write(llm__quantizing *q) {
     if (!q->r) q->r = llm__output_flush(&q->file);
     if (!q->r) q->r = llm__source_whole(&q->source);
     if (!q->r) q->r = llm__quantize_check(q);
+    if (!q->r && q->folder) q->r = llm__convert_check(q->folder, q->file.part.data);
     return q->r ? q->r : llm__output_done(&q->file);
 }
 
-/* The source: a GGUF file, of split ones the first. */
+/* The source: a GGUF file, of split ones the first, or a folder. */
 static llm_result llm__quantize_open(llm__quantizing *q, const char *path) {
     llm__file f;
     q->source.path = path;
-    if (llm__path_kind_of(path) == LLM__PATH_DIR)
-        return llm__error(LLM_ERR_UNSUPPORTED,
-                          "%s: a folder: types of GGUF are made of a GGUF file (F16, BF16 or F32), converting is not in this version",
-                          path);
+    if (llm__path_kind_of(path) == LLM__PATH_DIR) {
+        q->folder = LLM__NEW(llm__conversion, 1);
+        llm_result made = q->folder ? llm__convert_open(path, q->folder) : llm__nomem();
+        if (made) return made;
+        q->source.gguf = &q->folder->keys;
+        q->source.tensors = q->folder->tensors;
+        return LLM_OK;
+    }
     llm_result r = llm__source_file(&q->source, path, &f);
     if (!r && !llm__is_gguf(&f)) r = llm__error(LLM_ERR_FORMAT, "%s: a GGUF file expected", path);
     return r ? r : llm__source_gguf(&q->source, path, f);
+}
+
+/* The type that most of the matrices have: F32, F16 or BF16. */
+static void llm__quantize_auto(llm__quantizing *q) {
+    int64_t bytes[3] = {0, 0, 0};
+    static const int32_t types[3] = {LLM_TYPE_F32, LLM_TYPE_F16, LLM_TYPE_BF16};
+    int best = 1;
+    for (size_t i = 0; i < q->source.tensors.n; i++)
+        for (int k = 0; k < 3; k++)
+            if (q->source.tensors.item[i].n_dims > 1 && q->source.tensors.item[i].type == types[k])
+                bytes[k] += q->source.tensors.item[i].bytes;
+    for (int k = 0; k < 3; k++) best = bytes[k] > bytes[best] ? k : best;
+    q->mixture = llm__mixture_find(best == 0 ? "f32" : best == 1 ? "f16" : "bf16");
 }
 
 LLM_API llm_result llm_quantize(const char *path, const char *to, const llm_quantize_config *cfg, llm_text *report) {
@@ -329,11 +360,13 @@ LLM_API llm_result llm_quantize(const char *path, const char *to, const llm_quan
     q.cfg = cfg ? cfg : &usual;
     q.to = to;
     if (!path || !*path || !to || !*to) return llm__error(LLM_ERR_ARG, "quantize: a model and the name of a new file expected");
-    q.mixture = llm__mixture_find(q.cfg->type ? q.cfg->type : "q4_k_m");
+    const char *type = q.cfg->type ? q.cfg->type : "q4_k_m";
+    q.mixture = llm__mixture_find(strcmp(type, "auto") ? type : "f16");
     if (!q.mixture) return llm__error(LLM_ERR_ARG, "type: %.40s, one of %s expected", q.cfg->type, llm__mixture_names());
     if (llm__path_kind_of(to) == LLM__PATH_DIR) return llm__error(LLM_ERR_ARG, "%s: a folder, the name of a new file expected", to);
     if (llm__path_same(path, to)) return llm__error(LLM_ERR_ARG, "%s: the model itself, the name of a new file expected", to);
     llm_result r = llm__quantize_open(&q, path);
+    if (!r && !strcmp(type, "auto")) llm__quantize_auto(&q);
     if (!r) r = llm__quantize_plan(&q, &sums);
     if (!r) r = llm__quantize_write(&q);
     if (r || !report) return r;

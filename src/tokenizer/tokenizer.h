@@ -43,7 +43,14 @@
 #include "text/regex.h"
 
 /* Types of tokens, in GGUF as in SentencePiece's files. */
-enum { LLM__VOCAB_UNKNOWN = 2, LLM__VOCAB_CONTROL = 3, LLM__VOCAB_USER = 4, LLM__VOCAB_UNUSED = 5, LLM__VOCAB_BYTE = 6 };
+enum {
+    LLM__VOCAB_NORMAL = 1,
+    LLM__VOCAB_UNKNOWN = 2,
+    LLM__VOCAB_CONTROL = 3,
+    LLM__VOCAB_USER = 4,
+    LLM__VOCAB_UNUSED = 5,
+    LLM__VOCAB_BYTE = 6
+};
 
 typedef enum llm__tok_model { LLM__TOK_BPE, LLM__TOK_UNIGRAM, LLM__TOK_WORDPIECE, LLM__TOK_WORDLEVEL } llm__tok_model;
 

@@ -31,6 +31,8 @@ SUB = {"F32": (128, 128), "F16": (64, 64), "BF16": (64, 64), "F8": (32, 32), "Q4
 KINDS = ("F32", "F16", "BF16", "F8", "Q4Z", "Q4M", "Q5Z", "Q5M", "Q6", "Q8", "T4", "G8")
 # Instructions a byte of weights for one row, as nvcc 13.0 makes them for sm_90a; a twentieth more is let pass.
 BUDGET = {f"kernel_linear_few<{kind}, 1>": n for kind, n in (("BF16", 2.0), ("F16", 2.02), ("F8", 4.73), ("Q4Z", 9.75), ("Q4M", 10.45), ("Q5Z", 9.48), ("Q5M", 10.19), ("Q6", 8.48), ("Q8", 5.07), ("T4", 13.47), ("G8", 4.99))}
+# ... and a byte of keys and values, for the heads that share them.
+BUDGET |= {f"kernel_attention_split<{stored}, {hd}>": n for stored, each in (("F16", (4.32, 2.88, 2.01)), ("BF16", (4.29, 2.84, 2.0)), ("BYTES", (12.24, 10.16, 8.83))) for hd, n in zip((64, 128, 256), each)}
 
 
 def nvcc():
@@ -60,6 +62,7 @@ def kernel_name(mangled):
     values = re.findall(r"L([ib])(\d+)E", rest[:rest.index("EE") + 1]) if rest.startswith("I") and "EE" in rest else []
     words = [("true" if v == "1" else "false") if t == "b" else v for t, v in values]
     if name.startswith("kernel_linear") and words: words[0] = KINDS[int(words[0])]
+    if name == 'kernel_attention_split': words[0] = ('F16', 'BF16', 'BYTES')[int(words[0])]
     return name + (f"<{', '.join(words)}>" if words else "")
 
 
@@ -111,13 +114,15 @@ class Kernel:
 
     def main_loop(self, kind):
         """(instructions, bytes a thread loads) of the loop that loads most; the smallest of several. With a kind only its weights count: what is
-        read through the cache of constants (__ldg) in vectors, and the scales that belong to it."""
-        best = None
+        read through the cache of constants (__ldg) in vectors, and the scales that belong to it. Of a kernel with copies past the registers, the
+        innermost loop with products and these."""
+        best, copies = None, self.count("LDGSTS") > 0
         for begin, at in self.loops:
             loaded = sum(w * n for w, n in self.loads(begin, at + 1).items())
             if kind: loaded = sum(op.startswith("LDG.E.128.CONSTANT") for op in self.ops[begin:at + 1]) * 16 * SUB[kind][1] // SUB[kind][0]
+            if copies: loaded = sum(load_width(op) for op in self.ops[begin:at + 1] if op.startswith("LDGSTS")) if self.count("HMMA", begin, at + 1) else 0
             size = sum(not op.startswith("NOP") for op in self.ops[begin:at + 1])
-            if loaded and (best is None or (loaded, -size) > (best[1], -best[0])): best = (size, loaded)
+            if loaded and (best is None or (size < best[0] if copies else (loaded, -size) > (best[1], -best[0]))): best = (size, loaded)
         return best or (0, 0)
 
 

@@ -403,6 +403,7 @@ typedef struct tc_case {
     float softcap;
     llm_kv_type kv;
     double tolerance;
+    int page, invariant; /* tokens of a page, 0: TC_PAGE; batch_invariant */
 } tc_case;
 
 typedef struct tc_attend {
@@ -415,6 +416,7 @@ static void tc_attend_open(tc_attend *a, const llm_backend *be, const tc_case *c
     int cols = c->n_heads * c->hd + c->n_kv * (c->hd + c->vd);
     llm_backend_config cfg = tc_config(LLM_COMPUTE_F32, c->kv);
     llm_kv_layer layers[2];
+    cfg.batch_invariant = c->invariant;
     layers[0].n_kv_heads = 1, layers[0].head_dim = layers[0].v_head_dim = 16;
     layers[1].n_kv_heads = c->n_kv, layers[1].head_dim = c->hd, layers[1].v_head_dim = c->vd;
     a->s = tc_open(be, &cfg);
@@ -428,10 +430,11 @@ static void tc_attend_open(tc_attend *a, const llm_backend *be, const tc_case *c
     a->rope = tc_buffer(&a->s, TC_ROWS, LLM__MAX(c->rope_dim, 2));
     a->out = tc_buffer(&a->s, TC_ROWS, c->n_heads * c->vd);
     CHECK(be->weights_done(a->s.ctx) == LLM_OK);
-    CHECK(be->kv_open(a->s.ctx, 2, layers, TC_PAGE, TC_SEQS * TC_PAGES) == LLM_OK);
+    CHECK(be->kv_open(a->s.ctx, 2, layers, c->page ? c->page : TC_PAGE, TC_SEQS * TC_PAGES) == LLM_OK);
 }
 
-static void tc_attend_run(const tc_attend *a, const tc_case *c, const test_step *t) {
+/* With `write` alone keys and values go to the pages. */
+static void tc_attend_run(const tc_attend *a, const tc_case *c, const test_step *t, int write) {
     llm_rope_op rope;
     llm_qkv_op qkv;
     llm_attention_op at;
@@ -471,31 +474,32 @@ static void tc_attend_run(const tc_attend *a, const tc_case *c, const test_step 
     tc_embed(&a->s, a->qkv, a->table);
     if (c->rope_dim) a->s.be->rope(a->s.ctx, 0, &rope);
     a->s.be->qkv(a->s.ctx, 0, &qkv);
-    a->s.be->attention(a->s.ctx, 0, &at);
+    if (!write) a->s.be->attention(a->s.ctx, 0, &at);
     tc_run(&a->s);
 }
 
 static const tc_case tc_cases[] = {
-    {"llama", 6, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F32, 1e-5},
-    {"f16, pairs", 6, 3, 64, 64, 64, 1, LLM_QK_NORM_HEAD_RMS, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
-    {"bf16, wide heads", 3, 1, 160, 160, 64, 0, LLM_QK_NORM_NONE, 21, 0, 0, 0, 0, LLM_KV_BF16, 1e-2},
-    {"e4m3", 4, 2, 48, 48, 48, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_FP8_E4M3, 1e-2},
-    {"e5m2", 4, 2, 48, 48, 48, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_FP8_E5M2, 1e-2},
-    {"int8, odd", 3, 1, 17, 19, 16, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_INT8, 1e-2},
-    {"int4, odd", 3, 1, 17, 19, 16, 0, LLM_QK_NORM_NONE, 33, 0, 0, 0, 0, LLM_KV_INT4, 3e-2},
-    {"int8, turned", 4, 2, 64, 64, 64, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_INT8, 1e-3}, /* by the same matrix as on the CPU */
-    {"int4, turned", 4, 2, 48, 32, 32, 1, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_INT4, 1e-3},
-    {"soft cap", 4, 2, 24, 24, 12, 1, LLM_QK_NORM_HEAD_LAYER, 0, 0, 0, 0, 3, LLM_KV_F32, 1e-5},
-    {"sinks, window", 8, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 33, 0, 1, 0, 0, LLM_KV_F32, 1e-5},
-    {"alibi, whole norm", 5, 5, 40, 40, 0, 0, LLM_QK_NORM_WHOLE_RMS, 0, 0, 0, 1, 0, LLM_KV_F32, 1e-5},
-    {"both ways", 4, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 20, 1, 0, 0, 0, LLM_KV_F32, 1e-5},
-    {"20 heads of one key", 20, 1, 24, 16, 24, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F32, 1e-5},
-    {"f16, one head a key", 3, 3, 80, 80, 80, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3}, /* these: prompts on tensor cores */
-    {"f16, 80 heads of one key", 80, 1, 24, 16, 24, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
-    {"bf16, window, sinks, cap", 6, 2, 128, 128, 128, 0, LLM_QK_NORM_NONE, 33, 0, 1, 0, 5, LLM_KV_BF16, 1e-2},
-    {"f16, alibi", 5, 5, 40, 40, 0, 0, LLM_QK_NORM_WHOLE_RMS, 0, 0, 0, 1, 0, LLM_KV_F16, 2e-3},
-    {"f16, both ways", 4, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 20, 1, 0, 0, 0, LLM_KV_F16, 2e-3},
-    {"f16, heads of 256", 2, 1, 256, 256, 64, 0, LLM_QK_NORM_NONE, 0, 0, 1, 0, 0, LLM_KV_F16, 2e-3},
+    {"llama", 6, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F32, 1e-5, 0, 0},
+    {"f16, pairs", 6, 3, 64, 64, 64, 1, LLM_QK_NORM_HEAD_RMS, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3, 0, 0},
+    {"bf16, wide heads", 3, 1, 160, 160, 64, 0, LLM_QK_NORM_NONE, 21, 0, 0, 0, 0, LLM_KV_BF16, 1e-2, 0, 0},
+    {"e4m3", 4, 2, 48, 48, 48, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_FP8_E4M3, 1e-2, 0, 0},
+    {"e5m2", 4, 2, 48, 48, 48, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_FP8_E5M2, 1e-2, 0, 0},
+    {"int8, odd", 3, 1, 17, 19, 16, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_INT8, 1e-2, 0, 0},
+    {"int4, odd", 3, 1, 17, 19, 16, 0, LLM_QK_NORM_NONE, 33, 0, 0, 0, 0, LLM_KV_INT4, 3e-2, 0, 0},
+    {"int8, turned", 4, 2, 64, 64, 64, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_INT8, 1e-3, 0, 0}, /* by the same matrix as on the CPU */
+    {"int4, turned", 4, 2, 48, 32, 32, 1, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_INT4, 1e-3, 0, 0},
+    {"soft cap", 4, 2, 24, 24, 12, 1, LLM_QK_NORM_HEAD_LAYER, 0, 0, 0, 0, 3, LLM_KV_F32, 1e-5, 0, 0},
+    {"sinks, window", 8, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 33, 0, 1, 0, 0, LLM_KV_F32, 1e-5, 0, 0},
+    {"alibi, whole norm", 5, 5, 40, 40, 0, 0, LLM_QK_NORM_WHOLE_RMS, 0, 0, 0, 1, 0, LLM_KV_F32, 1e-5, 0, 0},
+    {"both ways", 4, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 20, 1, 0, 0, 0, LLM_KV_F32, 1e-5, 0, 0},
+    {"20 heads of one key", 20, 1, 24, 16, 24, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F32, 1e-5, 0, 0},
+    {"f16, one head a key", 3, 3, 80, 80, 80, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3, 0,
+     0}, /* these: prompts on tensor cores */
+    {"f16, 80 heads of one key", 80, 1, 24, 16, 24, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3, 0, 0},
+    {"bf16, window, sinks, cap", 6, 2, 128, 128, 128, 0, LLM_QK_NORM_NONE, 33, 0, 1, 0, 5, LLM_KV_BF16, 1e-2, 0, 0},
+    {"f16, alibi", 5, 5, 40, 40, 0, 0, LLM_QK_NORM_WHOLE_RMS, 0, 0, 0, 1, 0, LLM_KV_F16, 2e-3, 0, 0},
+    {"f16, both ways", 4, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 20, 1, 0, 0, 0, LLM_KV_F16, 2e-3, 0, 0},
+    {"f16, heads of 256", 2, 1, 256, 256, 64, 0, LLM_QK_NORM_NONE, 0, 0, 1, 0, 0, LLM_KV_F16, 2e-3, 0, 0},
 };
 
 /* Three sequences: chunks of prompts beside each other, then decoding (which is captured and replayed), then both mixed. */
@@ -515,14 +519,69 @@ static void tc_attention(void) {
                 if (chunk[k][s]) tc_add(&t, s, at[s], chunk[k][s], 0);
                 at[s] += chunk[k][s];
             }
-            tc_attend_run(&cpu, c, &t);
-            tc_attend_run(&cuda, c, &t);
+            tc_attend_run(&cpu, c, &t, 0);
+            tc_attend_run(&cuda, c, &t, 0);
             worst = LLM__MAX(worst, tc_compare(&cpu.s, cpu.out, &cuda.s, cuda.out, t.s.shape.n_rows, c->n_heads * c->vd));
         }
         if (!CHECK(worst < c->tolerance)) printf("    %s: %.2e\n", c->name, worst);
         cpu.s.be->close(cpu.s.ctx);
         cuda.s.be->close(cuda.s.ctx);
         llm__arena_free(&tc_memory);
+    }
+}
+
+/* Long sequences, whose keys several blocks share: the CPU's results, and the same bits alone, beside others, and as the last rows of a chunk,
+ * which one block does from beginning to end. */
+static void tc_splits(void) {
+    /* clang-format off */
+    static const tc_case cases[] = {
+        {"f16", 6, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3, 96, 1},
+        {"bf16, 12 heads of a key, window", 12, 1, 128, 96, 32, 0, LLM_QK_NORM_NONE, 300, 0, 1, 0, 5, LLM_KV_BF16, 1e-2, 96, 1},
+        {"int8, alibi", 4, 4, 80, 72, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 1, 0, LLM_KV_INT8, 1e-2, 96, 1},
+        {"int4", 2, 1, 64, 64, 32, 0, LLM_QK_NORM_NONE, 0, 0, 1, 0, 0, LLM_KV_INT4, 1e-2, 96, 1},
+        {"e4m3, wide heads", 2, 2, 192, 168, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_FP8_E4M3, 1e-2, 96, 1},
+        {"e5m2", 2, 1, 32, 32, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_FP8_E5M2, 1e-2, 96, 1}};
+    /* clang-format on */
+    static const int before[3] = {700, 250, 20};
+    for (int i = 0; i < LLM__COUNT(cases); i++) {
+        const tc_case *c = &cases[i];
+        const int cols = c->n_heads * c->vd;
+        tc_attend cpu, cuda;
+        test_step t;
+        double worst = 0;
+        float *alone = (float *)malloc(3 * (size_t)cols * sizeof *alone);
+        tc_attend_open(&cpu, llm_backend_cpu(), c);
+        tc_attend_open(&cuda, tc_cuda, c);
+        for (int s = 0; s < 3; s++)
+            for (int at = 0, n; at < before[s]; at += n) {
+                step_begin(&t, TC_PAGES);
+                tc_add(&t, s, at, n = LLM__MIN(TC_ROWS, before[s] - at), 0);
+                tc_attend_run(&cpu, c, &t, 1);
+                tc_attend_run(&cuda, c, &t, 1);
+            }
+        for (int s = 0; s < 3; s++) {
+            step_begin(&t, TC_PAGES);
+            tc_add(&t, s, before[s], 1, 0);
+            tc_attend_run(&cpu, c, &t, 0);
+            tc_attend_run(&cuda, c, &t, 0);
+            worst = LLM__MAX(worst, tc_compare(&cpu.s, cpu.out, &cuda.s, cuda.out, 1, cols));
+            memcpy(alone + s * cols, tc_cuda->buffer_row(cuda.s.ctx, 0, cuda.out, 0), (size_t)cols * sizeof *alone);
+        }
+        if (!CHECK(worst < c->tolerance)) printf("    %s: %.2e\n", c->name, worst);
+        for (int rows = 1; rows < 12; rows += 10) { /* rows of the first one */
+            step_begin(&t, TC_PAGES);
+            for (int s = 0; s < 3; s++) tc_add(&t, s, before[s] + 1 - (s ? 1 : rows), s ? 1 : rows, 0);
+            tc_attend_run(&cuda, c, &t, 0);
+            for (int s = 0; s < 3; s++) {
+                const float *row = tc_cuda->buffer_row(cuda.s.ctx, 0, cuda.out, rows - 1 + s);
+                if (!CHECK(!memcmp(row, alone + s * cols, (size_t)cols * sizeof *row)))
+                    printf("    %s: sequence %d with %d rows\n", c->name, s, rows);
+            }
+        }
+        cpu.s.be->close(cpu.s.ctx);
+        cuda.s.be->close(cuda.s.ctx);
+        llm__arena_free(&tc_memory);
+        free(alone);
     }
 }
 
@@ -1715,7 +1774,7 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {{"linear", tc_linear},     {"fp8", tc_fp8}, {"massive", tc_massive}, {"many_rows", tc_many_rows}, {"loading", tc_loading}, {"attention", tc_attention}, {"latent", tc_latent}, {"latent_wide", tc_latent_wide},
+    } parts[] = {{"linear", tc_linear},     {"fp8", tc_fp8}, {"massive", tc_massive}, {"many_rows", tc_many_rows}, {"loading", tc_loading}, {"attention", tc_attention}, {"splits", tc_splits}, {"latent", tc_latent}, {"latent_wide", tc_latent_wide},
                  {"mixtures", tc_mixtures}, {"rows", tc_rows}, {"sums", tc_sums}, {"beside", tc_beside}, {"adapters", tc_lora},   {"experts", tc_experts},     {"draws", tc_draws},
                  {"pages", tc_pages},       {"states", tc_states}};
     /* clang-format on */

@@ -86,6 +86,36 @@ def imatrix():
     check("stopped", p.returncode == 130 and left() == [], (p.returncode, left()))
 
 
+CONVERTED = "llama mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe gemma2 gemma3_text phi3 phi3_longrope glm4 glm4_moe deepseek_v2 deepseek_v2_lite deepseek_v3 ernie4_5 ernie4_5_moe starcoder2 granite olmo2 smollm3 cohere llama_rope_linear llama_rope_llama3 llama_rope_yarn"
+
+
+def convert():
+    """A folder as a GGUF file says what the folder says: log-probabilities of 70 tokens, behind windows and beyond lengths that are stretched; and the same of a text."""
+    ids = json.dumps([3 + i * 7 % 47 for i in range(70)])
+    for family in CONVERTED.split():
+        folder, out = f"build/checkpoints/{family}", f"{TMP}/{family}.gguf"
+        p = subprocess.run([CLI, "convert", folder, out], capture_output=True, text=True, timeout=100)
+        if not check(f"{family}: made", p.returncode == 0 and left() == [f"{family}.gguf"], p.stderr): continue
+        said = []
+        for model in folder, out:
+            p = subprocess.run([CLI, "score", "-m", model, "--token-ids", ids, "--json", "--dtype", "float32"], capture_output=True, text=True, timeout=100)
+            said.append(json.loads(p.stdout)["logprobs"][1:] if p.returncode == 0 else p.stderr)
+        check(f"{family}: the same", not isinstance(said[1], str) and max(abs(a - b) for a, b in zip(*said)) < 1e-3, said[1] if isinstance(said[1], str) else max(abs(a - b) for a, b in zip(*said)))
+        os.remove(out)
+    folder, out = "build/checkpoints/qwen3", f"{TMP}/m.gguf"
+    for args, bits in ((("f32",), 32), (("--outtype", "bf16"), 16), (("q8_0",), 9)):
+        p = subprocess.run([CLI, "convert", folder, out, *args, "--json"], capture_output=True, text=True, timeout=100)
+        check(f"as {args[-1]}", p.returncode == 0 and abs(json.loads(p.stdout)["bits_per_weight"] - bits) < 1, (p.stdout, p.stderr))
+    p = run(folder, out, "q4_k_m", "--json")
+    check("quantize takes a folder", p.returncode == 0 and json.loads(p.stdout)["type"] == "Q4_K_M", p.stderr)
+    infos = [json.loads(subprocess.run([CLI, "info", "-m", m, "--json"], capture_output=True, text=True, timeout=100).stdout) for m in (folder, out)]
+    check("the same ids and template", all(infos[0].get(k) == infos[1].get(k) for k in ("bos_id", "eos_id", "pad_id", "chat_template", "vocab_size", "hidden_size")), infos)
+    os.remove(out)
+    for name, args, code, words in (("a family", ("build/checkpoints/gpt2", out), 1, "gpt2 is not converted in this version"), ("no folder", ("-m", f"{TMP}/none", out), 1, "none"), ("no output", (folder,), 2, "DIR OUT.gguf"), ("a file", (MODEL, out), 2, "--allow-requantize")):
+        p = subprocess.run([CLI, "convert", *args], capture_output=True, text=True, timeout=100)
+        check(f"refused: {name}", p.returncode == code and words in p.stderr and p.stderr.count("\n") <= 2 and left() == [], (p.returncode, p.stderr, left()))
+
+
 def stopped():
     """Ctrl-C at any moment, a disk that is full, a folder that is not there: nothing under the name, and nothing else."""
     out = f"{TMP}/out.gguf"
@@ -108,7 +138,7 @@ def stopped():
 
 def refused():
     """One sentence, a usage error where the command line is wrong."""
-    for name, args, code, words in (("no output", (MODEL,), 2, "OUT.gguf"), ("no model", (), 2, "MODEL.gguf"), ("a type", (MODEL, f"{TMP}/x", "q4_x"), 2, "q4_x, one of F32"), ("quantised already", (MODEL, f"{TMP}/x", "q8_0"), 2, "--allow-requantize"),
+    for name, args, code, words in (("no output", (MODEL,), 2, "OUT.gguf"), ("no model", (), 2, "MODEL OUT.gguf"), ("a type", (MODEL, f"{TMP}/x", "q4_x"), 2, "q4_x, one of F32"), ("quantised already", (MODEL, f"{TMP}/x", "q8_0"), 2, "--allow-requantize"),
                                     ("onto itself", (MODEL, MODEL), 2, "the model itself"), ("a folder", (MODEL, TMP, "--allow-requantize"), 2, "a folder"), ("nowhere", (MODEL, f"{TMP}/none/x", "--allow-requantize"), 1, "none/x.part"),
                                     ("a folder's format", ("-i", "a", "-o", "b", "-quant_type", "awq"), 1, "folders are not written")):
         p = run(*args)
@@ -118,6 +148,6 @@ def refused():
 
 
 try:
-    for part in sys.argv[1:] or ("types", "imatrix", "stopped", "refused"): globals()[part]()
+    for part in sys.argv[1:] or ("types", "imatrix", "convert", "stopped", "refused"): globals()[part]()
 finally: shutil.rmtree(TMP, ignore_errors=True)
 finish()

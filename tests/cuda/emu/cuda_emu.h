@@ -279,6 +279,10 @@ inline uint16_t cuemu_float_to_half(float f) {
     r += (uint32_t)(e - 1) << 10;
     return (uint16_t)(sign | (r > 0x7c00 ? 0x7c00 : r));
 }
+inline uint16_t cuemu_float_to_bf16(float f) {
+    uint32_t u = __float_as_uint(f);
+    return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? (u >> 16 | 0x40) : (u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
 // rounded each by itself, whatever the compiler makes of products and sums
 template <class T> inline T cuemu_rounded(T x) {
     asm volatile("" : "+x"(x));
@@ -290,6 +294,7 @@ inline float __fsub_rn(float a, float b) { return cuemu_rounded(a - b); }
 inline double __dadd_rn(double a, double b) { return cuemu_rounded(a + b); }
 inline double __dmul_rn(double a, double b) { return cuemu_rounded(a * b); }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline float2 make_float2(float x, float y) { return {x, y}; }
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
@@ -302,7 +307,8 @@ inline float bf(uint32_t r, int hi) { return __uint_as_float(hi ? r & 0xffff0000
 inline float hf(uint32_t r, int hi) { return cuemu_half_to_float((uint16_t)(hi ? r >> 16 : r)); }
 // D += A(16x16, row) * B(16x8, col), bf16 or half in, f32 out; register layout of mma.sync.m16n8k16
 template <bool HALF> inline void mma_m16n8k16(float *d, const uint32_t *a, const uint32_t *b, CUEMU_L) {
-    uint32_t v[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    float v[12]; // widened once, by the lane that has them
+    for (int i = 0; i < 12; i++) v[i] = HALF ? hf(i < 8 ? a[i / 2] : b[i / 2 - 4], i & 1) : bf(i < 8 ? a[i / 2] : b[i / 2 - 4], i & 1);
     const char *w = warp_gather(~0u, v, sizeof v, MMA, line);
     SlotRead sr;
     int lane = cuemu_lane(), g = lane >> 2, t = lane & 3;
@@ -310,10 +316,8 @@ template <bool HALF> inline void mma_m16n8k16(float *d, const uint32_t *a, const
         int n = 2 * t + (i & 1), hi = i >> 1;
         float s = 0;
         for (int k = 0; k < 16; k++) {
-            const uint32_t *la = (const uint32_t *)(w + 64 * (g * 4 + (k & 7) / 2)),
-                           *lb = (const uint32_t *)(w + 64 * (n * 4 + (k & 7) / 2));
-            s += (HALF ? hf(la[hi + 2 * (k >> 3)], k & 1) : bf(la[hi + 2 * (k >> 3)], k & 1)) *
-                 (HALF ? hf(lb[4 + (k >> 3)], k & 1) : bf(lb[4 + (k >> 3)], k & 1));
+            const float *la = (const float *)(w + 64 * (g * 4 + (k & 7) / 2)), *lb = (const float *)(w + 64 * (n * 4 + (k & 7) / 2));
+            s += la[2 * (hi + 2 * (k >> 3)) + (k & 1)] * lb[8 + 2 * (k >> 3) + (k & 1)];
         }
         d[i] += s;
     }

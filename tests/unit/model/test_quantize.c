@@ -187,7 +187,7 @@ static void qnt_files(void) {
     qnt_refuse(&f, "m.gguf", f.path, &c, LLM_ERR_ARG, "a folder, the name of a new file");
     qnt_refuse(&f, "m.gguf", folder_file(&f, "none/no.gguf"), &c, LLM_ERR_IO, "no.gguf.part");
     qnt_refuse(&f, "none.gguf", no, &c, LLM_ERR_IO, "no such file");
-    qnt_refuse(&f, ".", no, &c, LLM_ERR_UNSUPPORTED, "a folder: types of GGUF are made of a GGUF file");
+    qnt_refuse(&f, ".", no, &c, LLM_ERR_IO, "config.json");
     qnt_refuse(&f, NULL, no, &c, LLM_ERR_ARG, "a model and the name");
     folder_write_text(&f, "text.gguf", "no model at all");
     qnt_refuse(&f, "text.gguf", no, &c, LLM_ERR_FORMAT, "a GGUF file expected");

@@ -1,0 +1,309 @@
+#include "model/convert.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/model.h"
+#include "api/tokenizer.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/files.h"
+#include "cpu/dtypes.h"
+#include "model/tensors.h"
+#include "model/gguf.h"
+#include "model/families.h"
+#include "model/arch.h"
+#include "model/loader.h"
+#include "model/net.h"
+#include "model/gguf_write.h"
+#include "model/convert_keys.h"
+#include "model/convert_vocab.h"
+
+/* Families whose settings and tensors are all known here, by their first names. */
+static const char llm__convertible[] = "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe gemma gemma2 gemma3_text phi3 glm4 deepseek_v2 "
+                                       "deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 cohere";
+
+LLM__PRIVATE void llm__convert_close(llm__conversion *c) {
+    llm_model_close(c->model);
+    llm_text_free(&c->head);
+    llm__gguf_free(&c->keys);
+    llm__tensors_free(&c->tensors);
+    LLM_FREE(c->row);
+    llm__arena_free(&c->memory);
+    memset(c, 0, sizeof *c);
+}
+
+/* What is asked for while tensors are collected. After the first failure all calls do nothing. */
+typedef struct llm__converting {
+    llm__conversion *c;
+    llm__loader L; /* only to find tensors */
+    llm_result r;
+} llm__converting;
+
+/* Adds a tensor of `shape`; the type is that of the stored matrices, or F32 where it is a vector or is kept so. */
+static void llm__convert_add(llm__converting *g, const char *name, int n_dims, const int64_t *shape, int f32, const llm__convert_row *row) {
+    llm__conversion *c = g->c;
+    llm__tensor x = LLM__ZERO;
+    if (g->r) return;
+    x.type = n_dims < 2 || f32 || row->numbers ? (int32_t)LLM_TYPE_F32 : row->stack[0]->type;
+    if (llm__type_block(x.type) > 1 || (x.type != LLM_TYPE_F32 && x.type != LLM_TYPE_F16)) x.type = LLM_TYPE_BF16;
+    x.n_dims = n_dims;
+    for (int i = 0; i < 4; i++) x.shape[i] = i < n_dims ? shape[i] : 1;
+    const llm__str own = {llm__arena_str(&c->memory, llm__lit(name)), strlen(name)};
+    if (!own.p || !llm__grow((void **)&c->row, &c->cap, c->tensors.n + 1, sizeof *c->row)) g->r = llm__nomem();
+    if (!g->r) g->r = llm__tensors_add(&c->tensors, c->model->path, own, &x);
+    if (!g->r) c->row[c->tensors.n - 1] = *row;
+}
+
+/* The stored tensor of a slot; NULL: there is none. */
+static const llm__tensor *llm__convert_find(const llm__converting *g, int slot, int expert, int bias) {
+    char name[256];
+    return g->r ? NULL : llm__loader_find(&g->L, slot, expert, bias, name);
+}
+
+static void llm__convert_name(const llm__converting *g, const char *stem, int bias, char out[96]) {
+    const char *end = strchr(stem, '.') ? "" : bias ? ".bias" : ".weight";
+    if (g->L.layer < 0) snprintf(out, 96, "%s%s", stem, end);
+    else snprintf(out, 96, "blk.%d.%s%s", g->L.layer, stem, end);
+}
+
+/* A list of one tensor that lives as long as the conversion. */
+static const llm__tensor *const *llm__convert_list(llm__converting *g, size_t n) {
+    const llm__tensor **list = (const llm__tensor **)llm__arena_get(&g->c->memory, n * sizeof *list);
+    if (!list && !g->r) g->r = llm__nomem();
+    return list;
+}
+
+/* A matrix or a vector of a slot, and its bias, where the folder has them. head: rows of a head that are put in pairs; 0: none. */
+static void llm__convert_slot(llm__converting *g, int slot, const char *stem, int head, int f32) {
+    const int plus1 = (g->L.a->flags & LLM__NORM_PLUS1) && strstr(stem, "_norm") != NULL;
+    for (int bias = 0; bias < 2; bias++) {
+        char name[96];
+        const llm__tensor *t = llm__convert_find(g, slot, 0, bias);
+        const llm__tensor **list = t ? (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, 1) : NULL;
+        llm__convert_row row = LLM__ZERO;
+        int64_t shape[2];
+        if (!list) continue;
+        list[0] = t;
+        row.stack = list, row.n = 1, row.head = head, row.add = plus1 && !bias ? 1.0f : 0.0f;
+        shape[0] = t->n_dims > 1 ? t->shape[t->n_dims - 2] : t->shape[0];
+        shape[1] = t->shape[LLM__MAX(t->n_dims, 1) - 1];
+        const int vector = t->n_dims < 2 || (shape[0] == 1 && f32);
+        if (vector) shape[0] = shape[1];
+        llm__convert_name(g, stem, bias, name);
+        llm__convert_add(g, name, vector ? 1 : 2, shape, f32, &row);
+    }
+}
+
+/* Experts as one tensor: from one of each, or from one with all of them, of which `rows` rows from `first` on are taken. */
+static void llm__convert_experts(llm__converting *g, int slot, int fused, int part, const char *stem, int64_t rows, int64_t cols) {
+    const int32_t n = g->L.a->n_experts;
+    const llm__tensor *one = llm__convert_find(g, fused, 0, 0);
+    const int stacked = one && one->n_dims > 2;
+    const llm__tensor **list = (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, (size_t)n);
+    llm__convert_row row = LLM__ZERO;
+    const int64_t shape[3] = {n, rows, cols};
+    char name[96];
+    if (!list) return;
+    for (int32_t e = 0; e < n && !g->r; e++) {
+        list[e] = stacked ? one : llm__convert_find(g, slot, e, 0);
+        if (!list[e]) g->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: experts stored like this are not converted", g->L.path);
+        if (!stacked) continue;
+        row.each = one->shape[1];
+        break;
+    }
+    row.stack = list, row.n = stacked ? 1 : n, row.first = stacked ? part * rows : 0;
+    llm__convert_name(g, stem, 0, name);
+    llm__convert_add(g, name, 3, shape, 0, &row);
+}
+
+/* kv_b of latent attention. */
+static void llm__convert_kv_b(llm__converting *g) {
+    const llm__arch *a = g->L.a;
+    const llm__tensor *t = llm__convert_find(g, LLM__W_KV_B, 0, 0);
+    const llm__tensor **list = (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, 1);
+    const int64_t keys[3] = {a->n_heads, a->kv_rank, a->nope}, values[3] = {a->n_heads, a->v_head_dim, a->kv_rank};
+    llm__convert_row row = LLM__ZERO;
+    char name[96];
+    if (!list) return;
+    if (!t) {
+        g->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d has no kv_b_proj", g->L.path, g->L.layer);
+        return;
+    }
+    list[0] = t;
+    row.stack = list, row.n = 1, row.nope = a->nope, row.v = a->v_head_dim;
+    for (row.cut = 1; row.cut < 3; row.cut++) {
+        llm__convert_name(g, row.cut == 1 ? "attn_k_b" : "attn_v_b", 0, name);
+        llm__convert_add(g, name, 3, row.cut == 1 ? keys : values, 0, &row);
+    }
+}
+
+/* Attention of the current layer. */
+static void llm__convert_attention(llm__converting *g) {
+    const llm__arch *a = g->L.a;
+    const int pairs = (a->flags & LLM__PAIRS_GGUF) && !(a->flags & LLM__PAIRS) && !(a->flags & LLM__MLA) ? a->head_dim : 0;
+    llm__convert_slot(g, LLM__W_QKV, "attn_qkv", 0, 0);
+    llm__convert_slot(g, LLM__W_Q, "attn_q", pairs, 0);
+    llm__convert_slot(g, LLM__W_K, "attn_k", pairs, 0);
+    llm__convert_slot(g, LLM__W_V, "attn_v", 0, 0);
+    llm__convert_slot(g, LLM__W_O, "attn_output", 0, 0);
+    if (a->qk_norm) llm__convert_slot(g, LLM__W_Q_NORM, "attn_q_norm", 0, 1), llm__convert_slot(g, LLM__W_K_NORM, "attn_k_norm", 0, 1);
+    if (!(a->flags & LLM__MLA)) return;
+    llm__convert_slot(g, LLM__W_Q_A, "attn_q_a", 0, 0);
+    llm__convert_slot(g, LLM__W_Q_A_NORM, "attn_q_a_norm", 0, 1);
+    llm__convert_slot(g, LLM__W_Q_B, "attn_q_b", 0, 0);
+    llm__convert_slot(g, LLM__W_KV_A, "attn_kv_a_mqa", 0, 0);
+    llm__convert_slot(g, LLM__W_KV_A_NORM, "attn_kv_a_norm", 0, 1);
+    llm__convert_kv_b(g);
+}
+
+/* All of the current layer. */
+static void llm__convert_layer(llm__converting *g) {
+    const llm__arch *a = g->L.a;
+    const int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
+    if (pre) llm__convert_slot(g, LLM__W_ATTN_NORM, "attn_norm", 0, 1);
+    llm__convert_attention(g);
+    if (post) llm__convert_slot(g, LLM__W_POST_ATTN, "post_attention_norm", 0, 1);
+    if (pre) llm__convert_slot(g, LLM__W_FFN_NORM, llm__arch_is(a, "glm4_moe") ? "post_attention_norm" : "ffn_norm", 0, 1);
+    if (post) llm__convert_slot(g, LLM__W_POST_FFN, "post_ffw_norm", 0, 1);
+    if (!a->layer[g->L.layer].moe) {
+        llm__convert_slot(g, LLM__W_GATE, "ffn_gate", 0, 0);
+        llm__convert_slot(g, llm__has(&g->L, LLM__W_GATE_UP) ? LLM__W_GATE_UP : LLM__W_UP, "ffn_up", 0, 0);
+        llm__convert_slot(g, LLM__W_DOWN, "ffn_down", 0, 0);
+        return;
+    }
+    llm__convert_slot(g, LLM__W_ROUTER, "ffn_gate_inp", 0, 1);
+    llm__convert_slot(g, LLM__W_CORRECTION, "exp_probs_b.bias", 0, 1);
+    llm__convert_experts(g, LLM__W_E_GATE, LLM__W_E_GATE_UP, 0, "ffn_gate_exps", a->ff_expert, a->hidden);
+    llm__convert_experts(g, LLM__W_E_UP, LLM__W_E_GATE_UP, 1, "ffn_up_exps", a->ff_expert, a->hidden);
+    llm__convert_experts(g, LLM__W_E_DOWN, LLM__W_E_DOWN, 0, "ffn_down_exps", a->hidden, a->ff_expert);
+    if (!a->ff_shared) return;
+    llm__convert_slot(g, LLM__W_S_GATE, "ffn_gate_shexp", 0, 0);
+    llm__convert_slot(g, LLM__W_S_UP, "ffn_up_shexp", 0, 0);
+    llm__convert_slot(g, LLM__W_S_DOWN, "ffn_down_shexp", 0, 0);
+    if (a->shared_gate) llm__convert_slot(g, LLM__W_S_SCALE, "ffn_gate_inp_shexp", 0, 1);
+}
+
+/* Divisors of the frequencies, where a scheme has them for each: Llama 3's and LongRoPE's. */
+static void llm__convert_rope(llm__converting *g) {
+    const llm__arch *a = g->L.a;
+    const int64_t half = a->rope_dim / 2;
+    static const char *const names[3] = {"rope_freqs", "rope_factors_short", "rope_factors_long"};
+    const int form = llm__convert_rope_form(g->c->model);
+    for (int i = form == 2; form && i < (form == 2 ? 3 : 1); i++) {
+        float *numbers = (float *)llm__arena_get(&g->c->memory, (size_t)half * sizeof *numbers);
+        llm__convert_row row = LLM__ZERO;
+        char name[96];
+        if (!numbers && !g->r) g->r = llm__nomem();
+        if (g->r) return;
+        llm__convert_divisors(g->c->model, i == 2, numbers);
+        row.numbers = numbers;
+        llm__convert_name(g, names[i], 0, name);
+        llm__convert_add(g, name, 1, &half, 1, &row);
+    }
+}
+
+/* What this version cannot convert, told before anything is read. */
+static llm_result llm__convert_refuse(const llm_model *m) {
+    const llm__arch *a = &m->arch;
+    int window = 0;
+    for (int i = 0; i < a->n_layers; i++) window |= a->layer[i].window;
+    if (window && a->flags & LLM__QWEN_WINDOW)
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: use_sliding_window: GGUF has no key for it", m->path);
+    if (m->source.gguf) return llm__error(LLM_ERR_ARG, "%s: GGUF already", m->path);
+    if (m->vision)
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: a model that sees: only models of text become GGUF in this version", m->path);
+    if (strcmp(m->info.quantization, "none"))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: quantised already (%s): GGUF is made of F32, F16 or BF16", m->path,
+                          m->info.quantization);
+    if (!llm__arch_is(a, llm__convertible) || !a->family->gguf[0] || (a->flags & LLM__CONV1D) || a->dynamic ||
+        (a->flags & LLM__MLA && !a->rope_pairs))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s%s is not converted in this version; these are: %s", m->path, a->name,
+                          a->dynamic ? " with dynamic RoPE" : "", llm__convertible);
+    return LLM_OK;
+}
+
+LLM__PRIVATE llm_result llm__convert_open(const char *folder, llm__conversion *c) {
+    llm__converting g = LLM__ZERO;
+    llm_model_config cfg = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text keys = LLM__ZERO, none = LLM__ZERO;
+    uint64_t n_keys = 0;
+    cfg.language_model_only = 1;
+    llm_result r = llm_model_open(folder, &cfg, &c->model);
+    if (!r) r = llm__convert_refuse(c->model);
+    if (!r) r = llm__convert_keys(c->model, &keys, &n_keys);
+    if (!r) r = llm__convert_vocab(c->model, &keys, &n_keys);
+    if (r) return r;
+    llm__gguf_put_head(&c->head, &keys, n_keys, &none, 0);
+    if (keys.failed || c->head.failed) return llm__nomem();
+    llm__tensors nothing = LLM__ZERO;
+    r = llm__gguf_parse(folder, (const uint8_t *)c->head.data, c->head.len, &c->keys, &nothing);
+    llm__tensors_free(&nothing);
+    if (r) return r;
+    g.c = c;
+    llm__loader_begin(&g.L, c->model, 1, 1);
+    g.L.layer = -1;
+    const llm__arch *a = &c->model->arch;
+    llm__convert_slot(&g, LLM__W_EMBED, "token_embd", 0, 0);
+    llm__convert_slot(&g, LLM__W_OUT_NORM, "output_norm", 0, 1);
+    if (a->tied <= 0) llm__convert_slot(&g, LLM__W_HEAD, "output", 0, 0);
+    llm__convert_rope(&g);
+    for (g.L.layer = 0; g.L.layer < a->n_layers && !g.r; g.L.layer++) llm__convert_layer(&g);
+    llm__loader_end(&g.L);
+    return g.r;
+}
+
+/* Row r of keys (heads, rank, nope), or of values (heads, v, rank), of kv_b. */
+static void llm__convert_cut(const llm__convert_row *row, const llm__tensor *t, int64_t r, float *out) {
+    const llm__tensor *from = row->stack[0];
+    const int64_t rank = from->shape[1], each = row->nope + row->v, head = r / t->shape[1], at = r % t->shape[1];
+    if (row->cut == 2) llm__tensor_values(from, head * each + row->nope + at, rank, 0, rank, out);
+    for (int64_t j = 0; row->cut == 1 && j < row->nope; j++) llm__tensor_values(from, head * each + j, rank, at, 1, out + j);
+}
+
+LLM__PRIVATE void llm__convert_values(const llm__conversion *c, const llm__tensor *t, int64_t row, float *out) {
+    const llm__convert_row *how = &c->row[t - c->tensors.item];
+    const int64_t cols = t->shape[t->n_dims - 1], rows = t->n_dims > 1 ? t->shape[t->n_dims - 2] : 1;
+    if (how->numbers) memcpy(out, how->numbers, (size_t)cols * sizeof *out);
+    if (how->cut) llm__convert_cut(how, t, row, out);
+    if (how->numbers || how->cut) return;
+    int64_t m = row / rows, r = row % rows;
+    const llm__tensor *from = how->stack[how->n > 1 ? m : 0];
+    const int64_t half = how->head / 2;
+    if (how->head && t->n_dims > 1) r = r / how->head * how->head + r % how->head % 2 * half + r % how->head / 2;
+    llm__tensor_values(from, (how->n > 1 ? 0 : m * how->each) + how->first + r, cols, 0, cols, out);
+    if (how->head && t->n_dims == 1) /* a bias: its values are what its matrix has as rows */
+        for (int64_t i = 0; i < cols; i++) {
+            const int64_t k = i / how->head * how->head + i % how->head % 2 * half + i % how->head / 2;
+            llm__tensor_values(from, 0, cols, k, 1, out + i);
+        }
+    for (int64_t i = 0; i < cols && how->add != 0; i++) out[i] += how->add;
+}
+
+LLM__PRIVATE void llm__convert_rest(const llm__conversion *c, const llm__tensor *t) {
+    const llm__convert_row *how = &c->row[t - c->tensors.item];
+    for (int i = 0; i < how->n; i++)
+        if (how->stack[i]->data && how->stack[i]->bytes > 1 << 16) llm__file_rest(how->stack[i]->data, (size_t)how->stack[i]->bytes);
+}
+
+LLM__PRIVATE llm_result llm__convert_check(const llm__conversion *c, const char *path) {
+    static const char text[] =
+        "Hello, world! It's 1234567 o'clock;  we'll see THEY'RE\tthere.\n\n  for (int i=0;i<10;++i) {\r\n    x[i] = 3.14e-5;\n"
+        "}\n \xe4\xbd\xa0\xe5\xa5\xbd\xef\xbc\x8c\xe4\xb8\x96\xe7\x95\x8c 123\xe5\xb9\xb4 \xf0\x9f\x98\x80 na\xc3\xafve "
+        "\xd0\x9f\xd1\x80\xd0\xb8\xd0\xb2\xd0\xb5\xd1\x82 snake_case CamelCase $5.00 #tag @me -- ... end ";
+    LLM__SCOPED(llm_tokens_free) llm_tokens a = LLM__ZERO, b = LLM__ZERO;
+    llm_model_config cfg = LLM__ZERO;
+    llm_model *made = NULL;
+    cfg.vocab_only = 1;
+    llm_result r = llm_model_open(path, &cfg, &made);
+    if (!r) r = llm_tokenize(c->model, text, sizeof text - 1, LLM_TOK_ADD_SPECIAL, &a);
+    if (!r) r = llm_tokenize(made, text, sizeof text - 1, LLM_TOK_ADD_SPECIAL, &b);
+    llm_model_close(made);
+    size_t i = 0;
+    while (!r && i < a.len && i < b.len && a.data[i] == b.data[i]) i++;
+    if (!r && (i < a.len || i < b.len))
+        r = llm__error(LLM_ERR_UNSUPPORTED, "%s: its tokenizer has no equal in GGUF: token %d of a sample is %d, as GGUF it would be %d",
+                       c->model->path, (int)i, i < a.len ? (int)a.data[i] : -1, i < b.len ? (int)b.data[i] : -1);
+    return r;
+}

@@ -1,0 +1,201 @@
+#include "model/convert_keys.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/model.h"
+#include "api/json.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "model/gguf.h"
+#include "model/facts.h"
+#include "model/families.h"
+#include "model/arch.h"
+#include "model/loader.h"
+#include "model/gguf_write.h"
+
+/* Keys ARCHITECTURE.*, as they are appended. */
+typedef struct llm__keying {
+    const llm__arch *a;
+    char arch[32];
+    llm_text *keys;
+    uint64_t *n;
+} llm__keying;
+
+static void llm__key_int(const llm__keying *k, const char *name, int64_t v) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", k->arch, name);
+    llm__gguf_put_int(k->keys, key, v);
+    ++*k->n;
+}
+
+static void llm__key_float(const llm__keying *k, const char *name, double v) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", k->arch, name);
+    llm__gguf_put_float(k->keys, key, v);
+    ++*k->n;
+}
+
+static void llm__key_str(const llm__keying *k, const char *name, const char *v) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", k->arch, name);
+    llm__gguf_put_str(k->keys, key, llm__lit(v));
+    ++*k->n;
+}
+
+/* The facts of a folder's config.json, those of its (global) RoPE object first. */
+static llm__facts llm__convert_facts(const llm_model *m) {
+    llm__facts f = LLM__ZERO;
+    f.path = m->path;
+    f.json = m->source.config;
+    f.n_nodes = 1;
+    const int inner = llm__facts_find(&f, "text_config llm_config language_config model").node;
+    if (llm_json_type_of(f.json, inner) == LLM_JSON_OBJECT) f = llm__facts_in(&f, inner);
+    const int object = llm__facts_find(&f, "rope_parameters rope_scaling").node, global = llm_json_find(f.json, object, "full_attention");
+    return llm__facts_in(&f, global >= 0 ? global : object);
+}
+
+static double llm__convert_base(llm__facts *f, const llm_model *m) {
+    return llm__fact_num(f, "rope_theta rotary_emb_base rope_base", (double)m->arch.family->theta, 1.0001, 1e18);
+}
+
+LLM__PRIVATE int llm__convert_rope_form(const llm_model *m) {
+    llm__facts f = llm__convert_facts(m);
+    char type[64];
+    llm__fact_str(&f, "rope_type type", type);
+    return llm__word_in("longrope su", type) ? 2 : !strcmp(type, "llama3");
+}
+
+LLM__PRIVATE void llm__convert_divisors(const llm_model *m, int is_long, float *out) {
+    llm__facts f = llm__convert_facts(m);
+    const int half = m->arch.rope_dim / 2;
+    const double base = llm__convert_base(&f, m);
+    for (int i = 0; i < half; i++)
+        out[i] = (float)(pow(base, -2.0 * i / m->arch.rope_dim) / (double)m->arch.rope[0].inv_freq[is_long ? half + i : i]);
+}
+
+/* How positions turn, and how far they are stretched. */
+static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
+    const llm__arch *a = k->a;
+    llm__facts f = llm__convert_facts(m);
+    char type[64];
+    const int form = llm__convert_rope_form(m);
+    const int64_t original = llm__fact_int(&f, "original_max_position_embeddings", a->max_positions, 1, 1 << 30);
+    if (!a->rope_dim) return;
+    llm__key_float(k, "rope.freq_base", llm__convert_base(&f, m));
+    llm__key_int(k, "rope.dimension_count", a->rope_dim);
+    llm__fact_str(&f, "rope_type type", type);
+    if (form == 2) {
+        llm__key_int(k, "rope.scaling.original_context_length", original);
+        llm__key_float(k, "rope.scaling.attn_factor", (double)a->rope[0].scale[0]);
+    }
+    if (form || (strcmp(type, "linear") && strcmp(type, "yarn"))) return;
+    llm__key_str(k, "rope.scaling.type", type);
+    llm__key_float(k, "rope.scaling.factor", llm__fact_num(&f, "factor", (double)a->max_positions / (double)original, 1e-2, 1e6));
+    if (strcmp(type, "yarn")) return;
+    llm__key_int(k, "rope.scaling.original_context_length", original);
+    llm__key_float(k, "rope.scaling.yarn_beta_fast", llm__fact_num(&f, "beta_fast", 32, 1e-3, 1e6));
+    llm__key_float(k, "rope.scaling.yarn_beta_slow", llm__fact_num(&f, "beta_slow", 1, 1e-3, 1e6));
+    const double all = llm__fact_num(&f, "mscale_all_dim", 0, 0, 100), factor = llm__fact_num(&f, "attention_factor", 0, 0, 1e6);
+    if (all > 0) llm__key_float(k, "rope.scaling.yarn_log_multiplier", 0.1 * all);
+    if (factor > 0) llm__key_float(k, "rope.scaling.yarn_attn_factor", factor);
+}
+
+/* Which layers see a window only: every so many sees all, or a list. */
+static void llm__convert_key_windows(const llm__keying *k) {
+    const llm__arch *a = k->a;
+    int32_t window = 0, every = 0, regular = 1;
+    char key[96];
+    for (int i = a->n_layers - 1; i >= 0; i--) {
+        window = LLM__MAX(window, a->layer[i].window);
+        if (!a->layer[i].window) every = i + 1;
+    }
+    if (!window) return;
+    llm__key_int(k, "attention.sliding_window", window);
+    for (int i = 0; i < a->n_layers; i++) regular &= !a->layer[i].window == (every && (i + 1) % every == 0);
+    if (!every) return;
+    if (regular) {
+        llm__key_int(k, "attention.sliding_window_pattern", every);
+        return;
+    }
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", k->arch);
+    llm__gguf_put_array(k->keys, key, LLM__GGUF_BOOL, (uint64_t)a->n_layers);
+    for (int i = 0; i < a->n_layers; i++) llm__gguf_put_number(k->keys, a->layer[i].window != 0, 1);
+    ++*k->n;
+}
+
+/* Heads, and the widths of latent attention: what the cache of such a model has as one head. */
+static void llm__convert_key_heads(const llm__keying *k) {
+    const llm__arch *a = k->a;
+    const int mla = (a->flags & LLM__MLA) != 0;
+    llm__key_int(k, "attention.head_count", a->n_heads);
+    llm__key_int(k, "attention.head_count_kv", mla ? 1 : a->n_kv_heads);
+    llm__key_int(k, "attention.key_length", mla ? a->kv_rank + a->rope_dim : a->head_dim);
+    llm__key_int(k, "attention.value_length", mla ? a->kv_rank : a->v_head_dim);
+    llm__key_float(k, a->norm == LLM_NORM_LAYER ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", (double)a->eps);
+    llm__convert_key_windows(k);
+    if (!mla) return;
+    if (a->q_rank) llm__key_int(k, "attention.q_lora_rank", a->q_rank);
+    llm__key_int(k, "attention.kv_lora_rank", a->kv_rank);
+    llm__key_int(k, "attention.key_length_mla", a->nope + a->rope_dim);
+    llm__key_int(k, "attention.value_length_mla", a->v_head_dim);
+}
+
+static void llm__convert_key_experts(const llm__keying *k) {
+    const llm__arch *a = k->a;
+    int dense = 0;
+    if (!a->n_experts) return;
+    while (dense < a->n_layers && !a->layer[dense].moe) dense++;
+    llm__key_int(k, "expert_count", a->n_experts);
+    llm__key_int(k, "expert_used_count", a->n_used);
+    llm__key_int(k, "expert_feed_forward_length", a->ff_expert);
+    if (a->ff_shared && !a->shared_gate) llm__key_int(k, "expert_shared_count", a->ff_shared / LLM__MAX(a->ff_expert, 1));
+    if (a->ff_shared) llm__key_int(k, "expert_shared_feed_forward_length", a->ff_shared);
+    if (llm__arch_is(a, "ernie4_5_moe")) llm__key_int(k, "interleave_moe_layer_step", 1);
+    if (dense || a->flags & LLM__MLA) llm__key_int(k, "leading_dense_block_count", dense);
+    if (a->n_group > 1) llm__key_int(k, "expert_group_count", a->n_group), llm__key_int(k, "expert_group_used_count", a->topk_group);
+    if (a->route_scale != 1 || a->flags & LLM__MLA) llm__key_float(k, "expert_weights_scale", (double)a->route_scale);
+    if (a->flags & (LLM__MLA | LLM__SIGMOID)) llm__key_int(k, "expert_gating_func", a->score == LLM_ROUTE_SIGMOID ? 2 : 1);
+    char key[96];
+    snprintf(key, sizeof key, "%s.expert_weights_norm", k->arch);
+    llm__gguf_put_bool(k->keys, key, a->normalize);
+    ++*k->n;
+}
+
+/* Numbers that multiply or cap something; those that a family always has go without saying. */
+static void llm__convert_key_numbers(const llm__keying *k) {
+    const llm__arch *a = k->a;
+    const double logits = (double)a->logit_scale, plain = 1 / sqrt((double)a->head_dim);
+    if (a->embed_scale != 1 && !llm__arch_is(a, "gemma gemma2 gemma3_text")) llm__key_float(k, "embedding_scale", (double)a->embed_scale);
+    if (a->residual_scale != 1) llm__key_float(k, "residual_scale", (double)a->residual_scale);
+    if (a->logit_scale != 1) llm__key_float(k, "logit_scale", a->flags & LLM__DIVIDE_LOGITS ? 1 / logits : logits);
+    if (!(a->flags & LLM__MLA) && fabs((double)a->attn_scale - plain) > 1e-6 * plain)
+        llm__key_float(k, "attention.scale", (double)a->attn_scale);
+    if (a->attn_softcap > 0) llm__key_float(k, "attn_logit_softcapping", (double)a->attn_softcap);
+    if (a->logit_softcap > 0) llm__key_float(k, "final_logit_softcapping", (double)a->logit_softcap);
+}
+
+LLM__PRIVATE llm_result llm__convert_keys(const llm_model *m, llm_text *keys, uint64_t *n_keys) {
+    const llm__arch *a = &m->arch;
+    llm__keying k = LLM__ZERO;
+    k.a = a, k.keys = keys, k.n = n_keys;
+    snprintf(k.arch, sizeof k.arch, "%.*s", (int)strcspn(a->family->gguf, " "), a->family->gguf);
+    llm__str name = llm__lit(m->path);
+    while (name.n > 1 && name.p[name.n - 1] == '/') name.n--;
+    for (size_t i = 0; i < name.n; i++)
+        if (name.p[i] == '/' && i + 1 < name.n) name = llm__str_from(name, i + 1), i = 0;
+    llm__gguf_put_str(keys, "general.architecture", llm__lit(k.arch));
+    llm__gguf_put_str(keys, "general.type", llm__lit("model"));
+    llm__gguf_put_str(keys, "general.name", name);
+    *n_keys += 3;
+    llm__key_int(&k, "block_count", a->n_layers);
+    llm__key_int(&k, "context_length", a->max_positions);
+    llm__key_int(&k, "embedding_length", a->hidden);
+    llm__key_int(&k, "feed_forward_length", a->ff);
+    llm__key_int(&k, "vocab_size", a->vocab);
+    llm__convert_key_heads(&k);
+    llm__convert_key_rope(&k, m);
+    llm__convert_key_experts(&k);
+    llm__convert_key_numbers(&k);
+    return keys->failed ? llm__nomem() : LLM_OK;
+}

@@ -1,0 +1,135 @@
+/* Folders as GGUF: names, shapes, rows and words; what cannot be converted is told. */
+#include "../folder.h"
+#include "api/quantize.h"
+#include "model/convert.h"
+#include "model/convert_keys.h"
+#include "model/convert_vocab.h"
+#include "model/loader.h"
+#include "model/tensors.h"
+
+/* Row r of a tensor of the folder, as f32. */
+static const float *cnv_row(const llm__conversion *c, const char *name, int64_t r, float out[1024]) {
+    const llm__tensor *t = llm__tensors_find(&c->model->source.tensors, name);
+    memset(out, 0, 1024 * sizeof *out);
+    if (CHECK(t != NULL)) llm__tensor_values(t, r, t->shape[t->n_dims - 1], 0, t->shape[t->n_dims - 1], out);
+    return out;
+}
+
+/* Row r of the tensor that is made is row `from` of the folder's, plus a number. */
+static void cnv_same(const llm__conversion *c, const char *made, int64_t r, const char *stored, int64_t from, float add) {
+    float a[1024], b[1024];
+    int wrong = 0;
+    const llm__tensor *t = llm__tensors_find(&c->tensors, made);
+    if (!CHECK(t != NULL)) {
+        printf("%s is missing\n", made);
+        return;
+    }
+    llm__convert_values(c, t, r, a);
+    cnv_row(c, stored, from, b);
+    for (int64_t i = 0; i < t->shape[t->n_dims - 1]; i++) wrong += a[i] != b[i] + add;
+    if (!CHECK(!wrong)) printf("%s, row %d: not %s, row %d\n", made, (int)r, stored, (int)from);
+}
+
+static void cnv_families(void) {
+    llm__conversion c = LLM__ZERO;
+    if (CHECK(!llm__convert_open(TEST_CHECKPOINT("llama"), &c))) { /* pairs side by side */
+        const llm__arch *a = &c.model->arch;
+        const int64_t d = a->head_dim, h = a->n_heads - 1;
+        const llm__tensor *norm = llm__tensors_find(&c.tensors, "blk.1.attn_norm.weight"),
+                          *q = llm__tensors_find(&c.tensors, "blk.1.attn_q.weight");
+        for (int64_t i = 0; i < d; i++)
+            cnv_same(&c, "blk.1.attn_q.weight", h * d + i, "model.layers.1.self_attn.q_proj.weight", h * d + i % 2 * (d / 2) + i / 2, 0);
+        cnv_same(&c, "blk.0.attn_k.weight", 1, "model.layers.0.self_attn.k_proj.weight", d / 2, 0);
+        cnv_same(&c, "blk.0.attn_v.weight", 1, "model.layers.0.self_attn.v_proj.weight", 1, 0);
+        cnv_same(&c, "blk.0.ffn_down.weight", 5, "model.layers.0.mlp.down_proj.weight", 5, 0);
+        CHECK(norm && norm->type == LLM_TYPE_F32 && norm->n_dims == 1 && q && q->n_dims == 2 && q->shape[1] == a->hidden);
+        CHECK(llm__str_eq(llm__gguf_str(&c.keys, "general.architecture"), "llama") &&
+              llm__gguf_int(&c.keys, "llama.block_count", 0) == a->n_layers);
+        CHECK(llm__str_eq(llm__gguf_str(&c.keys, "tokenizer.ggml.pre"), "gpt-2") && !llm__convert_rope_form(c.model));
+    }
+    llm__convert_close(&c);
+    if (CHECK(!llm__convert_open(TEST_CHECKPOINT("gemma3_text"), &c))) { /* norms without their one */
+        cnv_same(&c, "blk.0.attn_norm.weight", 0, "model.layers.0.input_layernorm.weight", 0, 1);
+        cnv_same(&c, "blk.0.attn_q_norm.weight", 0, "model.layers.0.self_attn.q_norm.weight", 0, 1);
+        cnv_same(&c, "blk.0.attn_q.weight", 1, "model.layers.0.self_attn.q_proj.weight", 1, 0);
+        CHECK(!llm__tensors_find(&c.tensors, "output.weight"));
+    }
+    llm__convert_close(&c);
+    if (CHECK(!llm__convert_open(TEST_CHECKPOINT("deepseek_v2"), &c))) { /* kv_b in two */
+        const llm__arch *a = &c.model->arch;
+        const llm__tensor *k = llm__tensors_find(&c.tensors, "blk.1.attn_k_b.weight");
+        float made[1024], from[1024];
+        cnv_same(&c, "blk.1.attn_v_b.weight", a->v_head_dim + 2, "model.layers.1.self_attn.kv_b_proj.weight",
+                 2 * a->nope + a->v_head_dim + 2, 0);
+        if (CHECK(k && k->n_dims == 3 && k->shape[0] == a->n_heads && k->shape[1] == a->kv_rank && k->shape[2] == a->nope)) {
+            llm__convert_values(&c, k, a->kv_rank + 3, made); /* head 1, column 3 */
+            cnv_row(&c, "model.layers.1.self_attn.kv_b_proj.weight", a->nope + a->v_head_dim + 1, from);
+            CHECK(made[1] == from[3]);
+        }
+    }
+    llm__convert_close(&c);
+    if (CHECK(!llm__convert_open(TEST_CHECKPOINT("llama_rope_llama3"), &c))) {
+        float divisors[LLM__MAX_ROPE];
+        CHECK(llm__convert_rope_form(c.model) == 1 && llm__tensors_find(&c.tensors, "rope_freqs.weight"));
+        llm__convert_divisors(c.model, 0, divisors);
+        CHECK(divisors[0] == 1 && fabs((double)divisors[c.model->arch.rope_dim / 2 - 1] - 8) < 1e-4);
+    }
+    llm__convert_close(&c);
+}
+
+static void cnv_refuse(const char *folder, llm_result want, const char *words) {
+    llm__conversion c = LLM__ZERO;
+    const llm_result r = llm__convert_open(folder, &c);
+    if (!CHECK(r == want && strstr(llm_last_error(), words)))
+        printf("%s: %d \"%s\", expected \"%s\"\n", folder, (int)r, llm_last_error(), words);
+    llm__convert_close(&c);
+}
+
+/* A file with a changed piece of text, a piece found in it exactly once or the whole thing. */
+static void cnv_words(const char *from, const char *to, const char *words) {
+    test_folder f;
+    static const char *const links[] = {"config.json", "generation_config.json", "model.safetensors", "tokenizer_config.json"};
+    char folder[300];
+    llm_text text = LLM__ZERO;
+    if (!folder_open(&f) || !CHECK(getcwd(folder, 200) != NULL)) return;
+    for (int i = 0; i < LLM__COUNT(links); i++) {
+        char path[400];
+        snprintf(path, sizeof path, "%s/%s/%s", folder, TEST_CHECKPOINT("llama"), links[i]);
+        CHECK(!symlink(path, folder_file(&f, links[i])));
+    }
+    FILE *in = fopen(TEST_CHECKPOINT("llama") "/tokenizer.json", "rb");
+    char block[4096];
+    for (size_t n; in && (n = fread(block, 1, sizeof block, in)) > 0;) llm_text_add(&text, block, n);
+    if (in) fclose(in);
+    const char *at = text.data ? strstr(text.data, from) : NULL;
+    if (CHECK(at != NULL)) {
+        llm_text made = LLM__ZERO;
+        llm_text_add(&made, text.data, (size_t)(at - text.data));
+        llm_text_str(&made, to);
+        llm_text_str(&made, at + strlen(from));
+        folder_write(&f, "tokenizer.json", made.data, made.len);
+        llm_text_free(&made);
+        cnv_refuse(f.path, LLM_ERR_UNSUPPORTED, words);
+    }
+    llm_text_free(&text);
+    folder_close(&f);
+}
+
+TEST_GROUP(convert) {
+    if (!test_made(TEST_CHECKPOINT("llama"), "checkpoints")) return;
+    cnv_families();
+    cnv_refuse(TEST_CHECKPOINT("gpt2"), LLM_ERR_UNSUPPORTED, "gpt2 is not converted in this version; these are: llama mixtral");
+    cnv_refuse(TEST_CHECKPOINT("llama_rope_dynamic"), LLM_ERR_UNSUPPORTED, "dynamic RoPE");
+    cnv_refuse(TEST_CHECKPOINT("qwen2_window"), LLM_ERR_UNSUPPORTED, "use_sliding_window");
+    cnv_refuse("/nowhere", LLM_ERR_IO, "/nowhere");
+    llm_text keys = LLM__ZERO;
+    llm_model *m = NULL;
+    uint64_t n = 0;
+    if (CHECK(!llm_model_open(TEST_CHECKPOINT("qwen3"), NULL, &m))) CHECK(!llm__convert_vocab(m, &keys, &n) && n >= 5 && keys.len > 5000);
+    llm_model_close(m);
+    llm_text_free(&keys);
+    cnv_words(
+        "\"pre_tokenizer\": {",
+        "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[aeiou]+\"},\"behavior\":\"Isolated\",\"invert\":false},\"was\": {",
+        "how it cuts text is a regex");
+}
