@@ -29920,6 +29920,9 @@ struct llm_media {
     const void *engine; /* that knows it, under that engine's mutex; NULL: none */
 };
 
+/* 1 if they are spread from the first frame to the last (Qwen3-VL); else each stands at the head of an equal share. */
+static int llm__frames_to_the_last(const llm__vision *v);
+
 /* ============================================================================
  * >>marks   What stands for a picture in the prompt, and where its rows have their places.
  * ============================================================================
@@ -31747,12 +31750,20 @@ static int32_t llm__view_rows(const llm__vision *v, const llm__media_view *view)
     return view->rows / v->pool * (view->cols / v->pool) + v->keeps_class;
 }
 
-/* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together; frame i * n / taken each. */
+/* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together. */
 static int32_t llm__frames_taken(const llm__vision *v, const llm__processor *p, int32_t n, double seconds) {
-    const int32_t unit = v->family->flags & LLM__EYES_TWICE ? 2 : v->frames;
+    const int32_t unit = llm__frames_to_the_last(v) ? 1 : v->family->flags & LLM__EYES_TWICE ? 2 : v->frames;
     double want = LLM__MIN(LLM__MAX(seconds * p->fps, (double)p->min_frames), (double)p->max_frames);
     int32_t taken = (int32_t)LLM__MIN(want, (double)n) / unit * unit;
     return LLM__MAX(taken, LLM__MIN(unit, n));
+}
+
+static int llm__frames_to_the_last(const llm__vision *v) { return (v->family->flags & LLM__EYES_TIMES) != 0; }
+
+/* Which of n frames is the i-th taken. */
+static int32_t llm__frame_at(const llm__vision *v, int32_t i, int32_t n, int32_t taken) {
+    if (!llm__frames_to_the_last(v)) return (int32_t)((int64_t)i * n / taken);
+    return taken > 1 ? (int32_t)rint(i * ((double)(n - 1) / (taken - 1))) : 0;
 }
 
 /* Of a picture that was cut. */
@@ -32082,8 +32093,8 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
     for (int32_t i = 0; i < taken + twice && !r; i += 1 + pairs) {
         llm__picture first = LLM__ZERO, second = LLM__ZERO;
         const int32_t at = LLM__MIN(i, taken - 1), next = LLM__MIN(i + 1, taken - 1);
-        r = llm__reel_frame(m, reel, (int32_t)((int64_t)at * reel->n / taken), &first);
-        if (!r && pairs && next > at) r = llm__reel_frame(m, reel, (int32_t)((int64_t)next * reel->n / taken), &second);
+        r = llm__reel_frame(m, reel, llm__frame_at(v, at, reel->n, taken), &first);
+        if (!r && pairs && next > at) r = llm__reel_frame(m, reel, llm__frame_at(v, next, reel->n, taken), &second);
         if (!i) {
             m->info.width = first.w;
             m->info.height = first.h;
@@ -32098,13 +32109,21 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
     return r;
 }
 
+/* Seconds at which the i-th frame of those taken is shown. */
+static double llm__media_time(const llm_media *m, const llm__reel *reel, int32_t i, int32_t taken) {
+    if (!llm__frames_to_the_last(m->vision)) return i * (reel->seconds * reel->n / taken);
+    return reel->seconds * llm__frame_at(m->vision, i, reel->n, taken);
+}
+
 /* When each view is shown: the middle of its frames' times. */
 static llm_result llm__media_times(llm_media *m, const llm__reel *reel, int32_t taken) {
-    const int unit = m->vision->frames;
-    const double each = reel->seconds * reel->n / taken;
+    const int32_t unit = m->vision->frames;
     m->times = LLM__NEW(double, m->n_views);
-    m->pair_seconds = each * unit;
-    for (int32_t i = 0; i < m->n_views && m->times; i++) m->times[i] = (unit * i + LLM__MIN(unit * i + unit - 1, taken - 1)) * each / 2;
+    m->pair_seconds = reel->seconds * reel->n / taken * unit;
+    for (int32_t i = 0; i < m->n_views && m->times; i++) {
+        const int32_t last = LLM__MIN(unit * i + unit - 1, taken - 1);
+        m->times[i] = (llm__media_time(m, reel, unit * i, taken) + llm__media_time(m, reel, last, taken)) / 2;
+    }
     return m->times ? LLM_OK : llm__nomem();
 }
 
@@ -33417,10 +33436,12 @@ static const char *llm__picture_kind(const uint8_t *data, size_t n) { return (vo
 /* Checks a size that a file or a caller claims. */
 static llm_result llm__picture_size(int64_t w, int64_t h) { return (void)w, (void)h, llm__blind(); }
 
-/* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together; frame i * n / taken each. */
+/* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together. */
 static int32_t llm__frames_taken(const llm__vision *v, const llm__processor *p, int32_t n, double seconds) {
     return (void)v, (void)p, (void)seconds, n;
 }
+
+static int llm__frames_to_the_last(const llm__vision *v) { return (void)v, 0; }
 
 /* Which set of experts a token goes to. */
 static int32_t llm__vision_set(const llm__vision *v, int32_t id) { return (void)v, (void)id, 0; }
@@ -43718,38 +43739,70 @@ static llm_result llm__film_run(const llm__film_wait *w, int fd, const char *kin
     return code ? llm__error(LLM_ERR_IO, "ffmpeg cannot decode it (exit code %d)", code) : LLM_OK;
 }
 
-/* The number of the last line "name=NUMBER"; -1: there is none. */
-static double llm__film_told(llm__str text, const char *name) {
-    double v = -1, found = -1;
-    for (size_t at = 0, n; at < text.n; at += n + 1) {
-        const llm__str line = llm__s(text.p + at, llm__str_until(llm__str_from(text, at), "\n"));
-        n = line.n;
-        const size_t len = strlen(name);
-        if (line.n > len && !memcmp(line.p, name, len) && llm__parse_double(line.p + len, line.n - len, &v)) found = v;
-    }
-    return found;
+/* Of "stream, dts, pts, duration, size, checksum", as framecrc tells of a packet, the pts. 0: it tells of none. */
+static int llm__film_stamp(llm__str line, double *pts) {
+    llm__str rest = line;
+    for (int i = 0; i < 2; i++) rest = llm__str_from(rest, LLM__MIN(llm__str_until(rest, ",") + 1, rest.n));
+    while (rest.n && *rest.p == ' ') rest = llm__str_from(rest, 1);
+    return line.n && *line.p != '#' && llm__parse_double(rest.p, llm__str_until(rest, ","), pts) && fabs(*pts) < 1e18;
 }
 
-/* How many frames it has, and how long they last: the packets are counted, nothing is decoded. */
+/* Of "#tb 0: 1/25" the seconds of a tick; 0: it is another line. */
+static double llm__film_tick_of(llm__str line) {
+    double over = 0, under = 0;
+    if (!llm__starts(line, llm__lit("#tb 0: "))) return 0;
+    const llm__str rest = llm__str_from(line, 7);
+    const size_t n = llm__str_until(rest, "/");
+    return n < rest.n && llm__parse_double(rest.p, n, &over) && llm__parse_double(rest.p + n + 1, rest.n - n - 1, &under) && under > 0
+               ? over / under
+               : 0;
+}
+
+/* How many frames it has, and how long they last: packets are listed with their times, nothing is decoded. */
 static llm_result llm__film_length(const llm__film_wait *w, int fd, const char *kind, int32_t *n, double *seconds) {
-    static const char *const count[] = {"-c", "copy", "-progress", "pipe:1", "-f", "null", "-", NULL};
+    static const char *const list[] = {"-an", "-sn", "-dn", "-c", "copy", "-f", "framecrc", "-", NULL};
     LLM__SCOPED(llm_text_free) llm_text told = LLM__ZERO;
-    const llm_result r = llm__film_run(w, fd, kind, count, 1 << 20, &told);
+    double tick = 0, pts = 0, first = 0, last = 0;
+    const llm_result r = llm__film_run(w, fd, kind, list, 16 << 20, &told);
     if (r) return r;
-    const double frames = llm__film_told(llm__text_str(&told), "frame="), us = llm__film_told(llm__text_str(&told), "out_time_us=");
-    if (!(frames >= 1 && frames <= 1e8)) return llm__error(LLM_ERR_FORMAT, "ffmpeg finds no frames in it");
-    *n = (int32_t)frames;
-    /* the time at which the last one begins, cut to microseconds */
-    *seconds = us > 0 && us < 1e12 && frames > 1 ? rint(us * 1e-3 * frames / (frames - 1)) * 1e-3 : frames / 25;
+    *n = 0;
+    llm__str rest = llm__text_str(&told);
+    while (rest.n) {
+        const llm__str line = llm__s(rest.p, llm__str_until(rest, "\n"));
+        if (!*n) tick = LLM__MAX(tick, llm__film_tick_of(line));
+        if (llm__film_stamp(line, &pts)) {
+            first = *n ? LLM__MIN(first, pts) : pts;
+            last = *n ? LLM__MAX(last, pts) : pts;
+            ++*n;
+        }
+        rest = llm__str_from(rest, LLM__MIN(line.n + 1, rest.n));
+    }
+    if (!*n) return llm__error(LLM_ERR_FORMAT, "ffmpeg finds no frames in it");
+    const double span = (last - first) * tick;
+    *seconds = span > 0 && span < 1e6 ? span * *n / (*n - 1) : *n / 25.0;
     return LLM_OK;
 }
 
+/* The filter that leaves those of n frames that llm__frame_at takes, written the other way round: is frame n one of them? To the last: of
+ * the two places that may round to it, halves to even, one does. */
+static void llm__film_select(const llm__vision *v, int32_t n, int32_t taken, char out[384]) {
+    out[0] = 0;
+    if (taken < 2 && llm__frames_to_the_last(v)) snprintf(out, 384, "select='eq(n,0)',");
+    else if (taken < n && llm__frames_to_the_last(v))
+        snprintf(out, 384,
+                 "select='st(0,%d/%d);st(1,ceil((n-.5)/ld(0)));st(2,ld(1)*ld(0));st(3,(ld(1)+1)*ld(0));"
+                 "eq(n,floor(ld(2)+.5)-eq(ld(2)-floor(ld(2)),.5)*mod(floor(ld(2)+.5),2))+"
+                 "eq(n,floor(ld(3)+.5)-eq(ld(3)-floor(ld(3)),.5)*mod(floor(ld(3)+.5),2))',",
+                 (int)n - 1, (int)taken - 1);
+    else if (taken < n) snprintf(out, 384, "select='lt(ceil(n*%d/%d),ceil((n+1)*%d/%d))',", (int)taken, (int)n, (int)taken, (int)n);
+}
+
 /* The filters that leave `taken` of n frames, each of so many pixels at most. */
-static void llm__film_filters(int32_t n, int32_t taken, size_t bytes, char out[512]) {
+static void llm__film_filters(const llm__vision *v, int32_t n, int32_t taken, size_t bytes, char out[768]) {
     const int64_t pixels = LLM__MAX((int64_t)bytes / 3 / taken * 9 / 10, 4096);
-    char take[128] = "";
-    if (taken < n) snprintf(take, sizeof take, "select='lt(ceil(n*%d/%d),ceil((n+1)*%d/%d))',", taken, n, taken, n);
-    snprintf(out, 512,
+    char take[384];
+    llm__film_select(v, n, taken, take);
+    snprintf(out, 768,
              "%sscale=w='max(1,trunc(iw*min(1,sqrt(%lld/(iw*ih)))))':h='max(1,trunc(ih*min(1,sqrt(%lld/(iw*ih)))))':flags=bicubic,"
              "settb=1/25,setpts=N",
              take, (long long)pixels, (long long)pixels);
@@ -43791,7 +43844,7 @@ static llm_result llm__film_frames(llm__film *film, int32_t most) {
 
 /* Both runs over the file. */
 static llm_result llm__film_decode(const llm__film_wait *w, const llm__processor *p, int fd, const char *kind, llm__film *film) {
-    char filters[512], number[16];
+    char filters[768], number[16];
     const char *const decode[] = {"-an",  "-sn",  "-dn", "-vf", filters,      "-r", "25", "-frames:v",
                                   number, "-c:v", "ppm", "-f",  "image2pipe", "-",  NULL};
     double seconds = 0;
@@ -43799,11 +43852,12 @@ static llm_result llm__film_decode(const llm__film_wait *w, const llm__processor
     llm_result r = llm__film_length(w, fd, kind, &n, &seconds);
     if (r) return r;
     const int32_t taken = llm__frames_taken(w->rules->vision, p, n, seconds);
-    llm__film_filters(n, taken, w->rules->limit, filters);
+    llm__film_filters(w->rules->vision, n, taken, w->rules->limit, filters);
     snprintf(number, sizeof number, "%d", (int)taken);
     r = llm__film_run(w, fd, kind, decode, w->rules->limit, &film->bytes);
     if (!r) r = llm__film_frames(film, taken);
     film->fps = film->n / seconds;
+    if (llm__frames_to_the_last(w->rules->vision) && taken > 1) film->fps = n / seconds * (taken - 1) / (n - 1);
     return r;
 }
 
