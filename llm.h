@@ -16811,6 +16811,73 @@ static int llm__quantise_q6k(const llm__blocks_loops *loops, llm__blocks *b, uin
     return ok;
 }
 
+/* The codes of values times `by` in IQ4's table, by their nearest whole numbers. */
+static void llm__iq4_codes(const float *x, int n, float by, const uint8_t *nearest, uint8_t *code) {
+    for (int e = 0; e < n; e++) {
+        const float q = LLM__NEAREST(x[e] * by);
+        code[e] = nearest[(int)LLM__MIN(LLM__MAX(q, -128), 127) + 128];
+    }
+}
+
+/* The best scale of 32 values for IQ4's table, whose steps grow from the middle outwards: the value of the largest size at its end or near
+ * it, the scale for the codes that this gives by least squares. */
+static float llm__iq4_scale(const float *x, const float *g, const uint8_t *nearest) {
+    const int8_t *table = llm__kind_table(LLM__KIND_IQ4);
+    float top = 0, best = 0, scale = 0;
+    uint8_t code[32];
+    for (int e = 0; e < 32; e++) top = fabsf(x[e]) > fabsf(top) ? x[e] : top;
+    for (int k = -7; k <= 7 && top != 0; k++) {
+        float qx = 0, qq = 0;
+        llm__iq4_codes(x, 32, ((float)table[0] + (float)k) / top, nearest, code);
+        for (int e = 0; e < 32; e++) {
+            const float q = (float)table[code[e]];
+            qx += g[e] * q * x[e];
+            qq += g[e] * q * q;
+        }
+        if (qq > 0 && qx * qx > best * qq) best = qx * qx / qq, scale = qx / qq;
+    }
+    return scale;
+}
+
+/* IQ4_NL: a scale, f16, and nibbles that index a table. IQ4_XS: a super-block of 8 blocks.
+ *
+ *     d        f16
+ *     high     u16: two high bits of the scale of each block
+ *     low      4 bytes: four low bits of each; scales are 0 to 63, less 32
+ *     q        128 bytes: the nibbles, block by block
+ */
+static int llm__quantise_iq4(int32_t type, const llm__blocks *b, int count, uint8_t *to) {
+    const int8_t *table = llm__kind_table(LLM__KIND_IQ4);
+    const int xs = type == LLM_TYPE_IQ4_XS, per = xs ? 8 : 1, bytes = xs ? 136 : 18;
+    uint8_t nearest[256], code[32];
+    float x[8][32], g[32], scale[8];
+    int ok = 1;
+    for (int i = 0, c = 0; i < 256; i++) {
+        while (c < 15 && 2 * (i - 128) > table[c] + table[c + 1]) c++;
+        nearest[i] = (uint8_t)c;
+    }
+    for (int s = 0; s < count / per; s++, to += bytes) {
+        float top = 0;
+        for (int i = 0; i < per; i++) {
+            for (int e = 0; e < 32; e++) x[i][e] = b->x[e].v[per * s + i], g[e] = b->g[e].v[per * s + i];
+            scale[i] = llm__iq4_scale(x[i], g, nearest);
+            top = fabsf(scale[i]) > fabsf(top) ? scale[i] : top;
+        }
+        const float d = llm__put_f16(to, xs ? top / -32 : top, &ok);
+        if (xs) memset(to + 2, 0, 6);
+        for (int i = 0; i < per; i++) {
+            const float l = xs ? LLM__MIN(LLM__MAX(top != 0 ? LLM__NEAREST(-32 / top * scale[i]) : 0, -32), 31) : 1, by = d * l;
+            llm__iq4_codes(x[i], 32, by != 0 ? 1 / by : 0, nearest, code);
+            llm__store_nibbles(to + (xs ? 8 : 2) + 16 * i, code);
+            if (!xs) continue;
+            const int u = (int)l + 32;
+            to[4 + i / 2] = (uint8_t)(to[4 + i / 2] | (u & 15) << 4 * (i % 2));
+            to[2 + i / 4] = (uint8_t)(to[2 + i / 4] | u >> 4 << 2 * (i % 4));
+        }
+    }
+    return ok;
+}
+
 /* 256 codes of 2 bits: element i of each quarter of 128 in byte i. */
 static void llm__put_pairs(uint8_t *to, const uint8_t *code) {
     for (int half = 0; half < 2; half++)
@@ -16875,6 +16942,8 @@ static int llm__quantise_some(const llm__blocks_loops *loops, int32_t type, cons
     case LLM_TYPE_Q5_1: return llm__quantise_small(loops, &b, 5, 1, n / 32, to);
     case LLM_TYPE_Q8_0: return llm__quantise_q8(loops, &b, n / 32, to);
     case LLM_TYPE_MXFP4: return llm__quantise_mxfp4(&b, n / 32, to);
+    case LLM_TYPE_IQ4_NL:
+    case LLM_TYPE_IQ4_XS: return llm__quantise_iq4(type, &b, n / 32, to);
     case LLM_TYPE_Q4_K: return llm__quantise_q45k(loops, &b, 4, n / 256, to);
     case LLM_TYPE_Q5_K: return llm__quantise_q45k(loops, &b, 5, n / 256, to);
     case LLM_TYPE_Q6_K: return llm__quantise_q6k(loops, &b, to);
@@ -16912,7 +16981,7 @@ static int llm__quantise_on(llm__isa isa, int32_t type, const float *x, const fl
 }
 
 /* n_rows rows of `cols` floats, one after the other, to rows of a type whose blocks fill them: F32, F16, BF16, Q4_0 to Q8_0, Q2_K to Q6_K,
- * MXFP4. importance: (cols) how much each column counts, or NULL: all the same. 0: a value, or a scale, is not finite. */
+ * IQ4_NL, IQ4_XS, MXFP4. importance: (cols) how much each column counts, or NULL: all the same. 0: a value, or a scale, is not finite. */
 static int llm__quantise(int32_t type, const float *x, const float *importance, int64_t n_rows, int64_t cols, uint8_t *to) {
     return llm__quantise_on(llm__isa_here(LLM__ISA_AVX2) ? LLM__ISA_AVX2 : LLM__ISA_SCALAR, type, x, importance, n_rows, cols, to);
 }
@@ -28041,15 +28110,15 @@ typedef enum llm__mixture_kind {
 } llm__mixture_kind;
 
 static const llm__mixture llm__mixtures[] = {
-    {"F32", 0, LLM_TYPE_F32},      {"F16", 1, LLM_TYPE_F16},         {"BF16", 32, LLM_TYPE_BF16},   {"Q4_0", 2, LLM_TYPE_Q4_0},
-    {"Q4_1", 3, LLM_TYPE_Q4_1},    {"Q5_0", 8, LLM_TYPE_Q5_0},       {"Q5_1", 9, LLM_TYPE_Q5_1},    {"Q8_0", 7, LLM_TYPE_Q8_0},
-    {"Q2_K", 10, LLM_TYPE_Q2_K},   {"Q3_K_S", 11, LLM_TYPE_Q3_K},    {"Q3_K_M", 12, LLM_TYPE_Q3_K}, {"Q3_K_L", 13, LLM_TYPE_Q3_K},
-    {"Q4_K_S", 14, LLM_TYPE_Q4_K}, {"Q4_K_M", 15, LLM_TYPE_Q4_K},    {"Q5_K_S", 16, LLM_TYPE_Q5_K}, {"Q5_K_M", 17, LLM_TYPE_Q5_K},
-    {"Q6_K", 18, LLM_TYPE_Q6_K},   {"MXFP4_MOE", 38, LLM_TYPE_MXFP4}};
+    {"F32", 0, LLM_TYPE_F32},      {"F16", 1, LLM_TYPE_F16},        {"BF16", 32, LLM_TYPE_BF16},     {"Q4_0", 2, LLM_TYPE_Q4_0},
+    {"Q4_1", 3, LLM_TYPE_Q4_1},    {"Q5_0", 8, LLM_TYPE_Q5_0},      {"Q5_1", 9, LLM_TYPE_Q5_1},      {"Q8_0", 7, LLM_TYPE_Q8_0},
+    {"Q2_K", 10, LLM_TYPE_Q2_K},   {"Q3_K_S", 11, LLM_TYPE_Q3_K},   {"Q3_K_M", 12, LLM_TYPE_Q3_K},   {"Q3_K_L", 13, LLM_TYPE_Q3_K},
+    {"Q4_K_S", 14, LLM_TYPE_Q4_K}, {"Q4_K_M", 15, LLM_TYPE_Q4_K},   {"Q5_K_S", 16, LLM_TYPE_Q5_K},   {"Q5_K_M", 17, LLM_TYPE_Q5_K},
+    {"Q6_K", 18, LLM_TYPE_Q6_K},   {"IQ4_NL", 25, LLM_TYPE_IQ4_NL}, {"IQ4_XS", 30, LLM_TYPE_IQ4_XS}, {"MXFP4_MOE", 38, LLM_TYPE_MXFP4}};
 
 /* All names, with blanks between. */
 static const char *llm__mixture_names(void) {
-    return "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K MXFP4_MOE";
+    return "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K IQ4_NL IQ4_XS MXFP4_MOE";
 }
 
 /* By a name, in either case, perhaps with '-' for '_'; NULL: there is none. */
@@ -28123,11 +28192,14 @@ static int llm__mixing_layer(const char *name) {
     return n;
 }
 
+/* 1 for mixtures of IQ4. */
+static int llm__mix_iq4(const llm__mixing *m) { return m->mixture->base == LLM_TYPE_IQ4_NL || m->mixture->base == LLM_TYPE_IQ4_XS; }
+
 static int32_t llm__mixing_v(llm__mixing *m, llm__mixture_kind mix, int32_t type) {
     const int i = m->v++, more = llm__mixing_more(i, m->n_v);
     if (mix == LLM__MIX_Q2_K) type = m->groups >= 4 ? LLM_TYPE_Q4_K : LLM_TYPE_Q3_K;
     if (mix == LLM__MIX_Q3_K_M) type = i < 2 ? LLM_TYPE_Q5_K : LLM_TYPE_Q4_K;
-    if (mix == LLM__MIX_Q3_K_L || (mix == LLM__MIX_Q4_K_S && i < 4)) type = LLM_TYPE_Q5_K;
+    if (mix == LLM__MIX_Q3_K_L || (mix == LLM__MIX_Q4_K_S && i < 4) || (llm__mix_iq4(m) && m->groups >= 4)) type = LLM_TYPE_Q5_K;
     if ((mix == LLM__MIX_Q4_K_M || mix == LLM__MIX_Q5_K_M) && more) type = LLM_TYPE_Q6_K;
     if (m->large && (type == LLM_TYPE_Q3_K || type == LLM_TYPE_Q4_K)) type = LLM_TYPE_Q5_K;
     return m->n_experts == 8 ? (int32_t)LLM_TYPE_Q8_0 : type;
@@ -28142,13 +28214,15 @@ static int32_t llm__mixing_down(llm__mixing *m, llm__mixture_kind mix, const llm
     if (mix == LLM__MIX_Q4_K_M && m->falcon) return i < n / 16 ? LLM_TYPE_Q6_K : more ? LLM_TYPE_Q5_K : LLM_TYPE_Q4_K;
     if ((mix == LLM__MIX_Q4_K_M || mix == LLM__MIX_Q5_K_M) && more) return LLM_TYPE_Q6_K;
     if (mix == LLM__MIX_Q4_K_S && !m->falcon && first) return LLM_TYPE_Q5_K;
+    if (llm__mix_iq4(m) && !m->importance && first) return LLM_TYPE_Q5_K;
     if (type == LLM_TYPE_Q4_0 && m->importance && first) return LLM_TYPE_Q4_1;
     if (type == LLM_TYPE_Q5_0 && m->importance && first) return LLM_TYPE_Q5_1;
     return type;
 }
 
 static int32_t llm__mixing_attention(const llm__mixing *m, llm__mixture_kind mix, const char *name, int32_t type) {
-    const int q4 = mix == LLM__MIX_Q4_K_S || mix == LLM__MIX_Q4_K_M || m->mixture->base == LLM_TYPE_Q3_K || mix == LLM__MIX_Q2_K;
+    const int q4 =
+        mix == LLM__MIX_Q4_K_S || mix == LLM__MIX_Q4_K_M || m->mixture->base == LLM_TYPE_Q3_K || mix == LLM__MIX_Q2_K || llm__mix_iq4(m);
     if (strstr(name, "attn_k.weight")) return m->n_experts == 8 ? (int32_t)LLM_TYPE_Q8_0 : type;
     if (strstr(name, "attn_qkv.weight")) {
         if (mix == LLM__MIX_Q3_K_M || mix == LLM__MIX_Q3_K_L) return LLM_TYPE_Q4_K;
@@ -28183,11 +28257,8 @@ static int32_t llm__mixing_rule(llm__mixing *m, const llm__tensor *t) {
 
 /* The type that the next tensor gets. */
 static int32_t llm__mixing_type(llm__mixing *m, const llm__tensor *t) {
-    static const int32_t small[][2] = {{LLM_TYPE_Q2_K, LLM_TYPE_Q4_0},
-                                       {LLM_TYPE_Q3_K, LLM_TYPE_Q4_0},
-                                       {LLM_TYPE_Q4_K, LLM_TYPE_Q5_0},
-                                       {LLM_TYPE_Q5_K, LLM_TYPE_Q5_1},
-                                       {LLM_TYPE_Q6_K, LLM_TYPE_Q8_0}};
+    static const int32_t small[][2] = {{LLM_TYPE_Q2_K, LLM_TYPE_Q4_0}, {LLM_TYPE_Q3_K, LLM_TYPE_Q4_0}, {LLM_TYPE_Q4_K, LLM_TYPE_Q5_0},
+                                       {LLM_TYPE_Q5_K, LLM_TYPE_Q5_1}, {LLM_TYPE_Q6_K, LLM_TYPE_Q8_0}, {LLM_TYPE_IQ4_XS, LLM_TYPE_IQ4_NL}};
     const int64_t cols = t->shape[LLM__MAX(t->n_dims, 1) - 1];
     if (!llm__mixing_takes(t) || (m->keep_output && !strcmp(t->name.p, "output.weight"))) return t->type;
     int32_t type = llm__mixing_rule(m, t);
@@ -29848,6 +29919,9 @@ struct llm_media {
     int ready;          /* atomic */
     const void *engine; /* that knows it, under that engine's mutex; NULL: none */
 };
+
+/* 1 if they are spread from the first frame to the last (Qwen3-VL); else each stands at the head of an equal share. */
+static int llm__frames_to_the_last(const llm__vision *v);
 
 /* ============================================================================
  * >>marks   What stands for a picture in the prompt, and where its rows have their places.
@@ -31676,12 +31750,20 @@ static int32_t llm__view_rows(const llm__vision *v, const llm__media_view *view)
     return view->rows / v->pool * (view->cols / v->pool) + v->keeps_class;
 }
 
-/* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together; frame i * n / taken each. */
+/* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together. */
 static int32_t llm__frames_taken(const llm__vision *v, const llm__processor *p, int32_t n, double seconds) {
-    const int32_t unit = v->family->flags & LLM__EYES_TWICE ? 2 : v->frames;
+    const int32_t unit = llm__frames_to_the_last(v) ? 1 : v->family->flags & LLM__EYES_TWICE ? 2 : v->frames;
     double want = LLM__MIN(LLM__MAX(seconds * p->fps, (double)p->min_frames), (double)p->max_frames);
     int32_t taken = (int32_t)LLM__MIN(want, (double)n) / unit * unit;
     return LLM__MAX(taken, LLM__MIN(unit, n));
+}
+
+static int llm__frames_to_the_last(const llm__vision *v) { return (v->family->flags & LLM__EYES_TIMES) != 0; }
+
+/* Which of n frames is the i-th taken. */
+static int32_t llm__frame_at(const llm__vision *v, int32_t i, int32_t n, int32_t taken) {
+    if (!llm__frames_to_the_last(v)) return (int32_t)((int64_t)i * n / taken);
+    return taken > 1 ? (int32_t)rint(i * ((double)(n - 1) / (taken - 1))) : 0;
 }
 
 /* Of a picture that was cut. */
@@ -32011,8 +32093,8 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
     for (int32_t i = 0; i < taken + twice && !r; i += 1 + pairs) {
         llm__picture first = LLM__ZERO, second = LLM__ZERO;
         const int32_t at = LLM__MIN(i, taken - 1), next = LLM__MIN(i + 1, taken - 1);
-        r = llm__reel_frame(m, reel, (int32_t)((int64_t)at * reel->n / taken), &first);
-        if (!r && pairs && next > at) r = llm__reel_frame(m, reel, (int32_t)((int64_t)next * reel->n / taken), &second);
+        r = llm__reel_frame(m, reel, llm__frame_at(v, at, reel->n, taken), &first);
+        if (!r && pairs && next > at) r = llm__reel_frame(m, reel, llm__frame_at(v, next, reel->n, taken), &second);
         if (!i) {
             m->info.width = first.w;
             m->info.height = first.h;
@@ -32027,13 +32109,21 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
     return r;
 }
 
+/* Seconds at which the i-th frame of those taken is shown. */
+static double llm__media_time(const llm_media *m, const llm__reel *reel, int32_t i, int32_t taken) {
+    if (!llm__frames_to_the_last(m->vision)) return i * (reel->seconds * reel->n / taken);
+    return reel->seconds * llm__frame_at(m->vision, i, reel->n, taken);
+}
+
 /* When each view is shown: the middle of its frames' times. */
 static llm_result llm__media_times(llm_media *m, const llm__reel *reel, int32_t taken) {
-    const int unit = m->vision->frames;
-    const double each = reel->seconds * reel->n / taken;
+    const int32_t unit = m->vision->frames;
     m->times = LLM__NEW(double, m->n_views);
-    m->pair_seconds = each * unit;
-    for (int32_t i = 0; i < m->n_views && m->times; i++) m->times[i] = (unit * i + LLM__MIN(unit * i + unit - 1, taken - 1)) * each / 2;
+    m->pair_seconds = reel->seconds * reel->n / taken * unit;
+    for (int32_t i = 0; i < m->n_views && m->times; i++) {
+        const int32_t last = LLM__MIN(unit * i + unit - 1, taken - 1);
+        m->times[i] = (llm__media_time(m, reel, unit * i, taken) + llm__media_time(m, reel, last, taken)) / 2;
+    }
     return m->times ? LLM_OK : llm__nomem();
 }
 
@@ -33346,10 +33436,12 @@ static const char *llm__picture_kind(const uint8_t *data, size_t n) { return (vo
 /* Checks a size that a file or a caller claims. */
 static llm_result llm__picture_size(int64_t w, int64_t h) { return (void)w, (void)h, llm__blind(); }
 
-/* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together; frame i * n / taken each. */
+/* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together. */
 static int32_t llm__frames_taken(const llm__vision *v, const llm__processor *p, int32_t n, double seconds) {
     return (void)v, (void)p, (void)seconds, n;
 }
+
+static int llm__frames_to_the_last(const llm__vision *v) { return (void)v, 0; }
 
 /* Which set of experts a token goes to. */
 static int32_t llm__vision_set(const llm__vision *v, int32_t id) { return (void)v, (void)id, 0; }
@@ -42189,6 +42281,7 @@ typedef struct llm__importance {
     const llm_model *model;
     llm__squares *of; /* (n) by the number of the first tensor in the file */
     size_t n;
+    const llm__squares **owner; /* (n) of each tensor; NULL: none */
 } llm__importance;
 
 static void llm__importance_free(llm__importance *m) {
@@ -42197,6 +42290,7 @@ static void llm__importance_free(llm__importance *m) {
         LLM_FREE(m->of[i].count);
     }
     LLM_FREE(m->of);
+    LLM_FREE((void *)m->owner);
 }
 
 enum { LLM__SQUARE_COLS = 256 };
@@ -42239,70 +42333,161 @@ static llm_result llm__importance_add(void *user, const llm__fed *fed) {
     return all < 1e37 ? LLM_OK : llm__bad(m->model->path, "tensor", fed->tensor[0]->name, "what it is multiplied with is not finite");
 }
 
-/* Numbers as the file has them. */
-static void llm__importance_put(llm__output *o, const double *x, int64_t n) {
-    static const char zeros[LLM__GGUF_ALIGN] = {0};
-    for (int64_t i = 0; i < n; i++) {
-        const float v = (float)x[i];
-        llm__output_put(o, &v, 4);
-    }
-    llm__output_put(o, zeros, (size_t)(-n * 4 & (LLM__GGUF_ALIGN - 1)));
+/* An entry of the file: the sums of `n` inputs one behind the other; `of` has NULL where none came. */
+typedef struct llm__importance_entry {
+    const char *name;
+    const llm__squares *const *of;
+    int32_t n, repeat; /* repeat: one input for so many matrices */
+    int64_t each;      /* values of one of the inputs */
+    int64_t n_counts;  /* of all */
+} llm__importance_entry;
+
+typedef struct llm__importance_list {
+    llm__importance_entry *entry;
+    size_t n, cap;
+    llm__arena memory;
+} llm__importance_list;
+
+static void llm__importance_list_free(llm__importance_list *l) {
+    LLM_FREE(l->entry);
+    llm__arena_free(&l->memory);
 }
 
-/* The entries of one tensor in the file's head. */
-static void llm__importance_entry(const llm__squares *s, const llm__tensor *t, llm_text *tensors, uint64_t *at) {
+/* The sums of a stored tensor; NULL: it is no linear layer's, or nothing came to it. */
+static const llm__squares *llm__importance_of(const llm__importance *m, const char *name) {
+    const llm__tensor *t = llm__tensors_find(&m->model->source.tensors, name);
+    return t ? m->owner[t - m->model->source.tensors.item] : NULL;
+}
+
+/* A new entry of n inputs, which the caller fills in; NULL: no memory. */
+static const llm__squares **llm__importance_new(llm__importance_list *l, const char *name, int32_t n) {
+    const llm__squares **of = (const llm__squares **)llm__arena_get(&l->memory, (size_t)n * sizeof *of);
+    if (!of || !llm__grow((void **)&l->entry, &l->cap, l->n + 1, sizeof *l->entry)) return NULL;
+    llm__importance_entry *e = &l->entry[l->n++];
+    memset(e, 0, sizeof *e);
+    e->name = name, e->of = of, e->n = n, e->repeat = 1;
+    return of;
+}
+
+/* Of a GGUF file: its tensors. */
+static llm_result llm__importance_stored(const llm__importance *m, llm__importance_list *l) {
+    for (size_t i = 0; i < m->model->source.tensors.n; i++) {
+        const llm__squares *s = m->owner[i];
+        const llm__squares **of = s ? llm__importance_new(l, m->model->source.tensors.item[i].name.p, 1) : NULL;
+        if (s && !of) return llm__nomem();
+        if (!s) continue;
+        of[0] = s;
+        l->entry[l->n - 1].each = s->n_matrices * s->cols;
+        l->entry[l->n - 1].n_counts = s->n_counts;
+    }
+    return LLM_OK;
+}
+
+/* Of a folder: the tensors that it has as GGUF. */
+static llm_result llm__importance_converted(const llm__importance *m, const llm__conversion *c, llm__importance_list *l) {
+    for (size_t i = 0; i < c->tensors.n; i++) {
+        const llm__tensor *t = &c->tensors.item[i];
+        const llm__convert_row *how = &c->row[i];
+        int met = 0;
+        for (int k = 0; k < how->n && how->cut != 1; k++) met |= llm__importance_of(m, how->stack[k]->name.p) != NULL;
+        if (!met || t->n_dims < 2) continue;
+        const llm__squares **of = llm__importance_new(l, t->name.p, how->n);
+        if (!of) return llm__nomem();
+        llm__importance_entry *e = &l->entry[l->n - 1];
+        for (int k = 0; k < how->n; k++) of[k] = llm__importance_of(m, how->stack[k]->name.p);
+        e->each = t->shape[t->n_dims - 1] * (how->n == 1 && !how->cut ? of[0]->n_matrices : 1);
+        e->n_counts = how->n > 1 ? how->n : of[0]->n_counts;
+        if (how->cut) e->repeat = (int32_t)t->shape[0];
+    }
+    return LLM_OK;
+}
+
+/* What an entry has in the file's head. */
+static void llm__importance_tensor(const llm__importance_entry *e, llm_text *tensors, uint64_t *at) {
     LLM__SCOPED(llm_text_free) llm_text name = LLM__ZERO;
-    const int64_t sums[2] = {s->n_counts, s->n_matrices / s->n_counts * s->cols}, counts[2] = {s->n_counts, 1};
-    llm_text_format(&name, "%s.in_sum2", t->name.p);
+    const int64_t sums[2] = {e->n_counts, e->n * e->repeat * e->each / e->n_counts}, counts[2] = {e->n_counts, 1};
+    llm_text_format(&name, "%s.in_sum2", e->name);
     llm__gguf_put_tensor(tensors, llm__text_str(&name), 2, sums, LLM_TYPE_F32, at);
     name.len = 0;
-    llm_text_format(&name, "%s.counts", t->name.p);
+    llm_text_format(&name, "%s.counts", e->name);
     llm__gguf_put_tensor(tensors, llm__text_str(&name), 2, counts, LLM_TYPE_F32, at);
     if (name.failed) tensors->failed = 1;
 }
 
+/* n numbers as the file has them; x NULL: zeros. *done: of the tensor so far. */
+static void llm__importance_put(llm__output *o, const double *x, int64_t n, int64_t *done) {
+    for (int64_t i = 0; i < n; i++) {
+        const float v = x ? (float)x[i] : 0;
+        llm__output_put(o, &v, 4);
+    }
+    *done += n;
+}
+
+static void llm__importance_pad(llm__output *o, int64_t done) {
+    static const char zeros[LLM__GGUF_ALIGN] = {0};
+    llm__output_put(o, zeros, (size_t)(-done * 4 & (LLM__GGUF_ALIGN - 1)));
+}
+
 /* Writes the file. */
-static llm_result llm__importance_write(const llm__importance *m, const char *to, const char *dataset, int64_t chunks, int32_t chunk) {
+static llm_result llm__importance_write(const llm__importance_list *l, const char *to, const char *dataset, int64_t chunks, int32_t chunk) {
     LLM__SCOPED(llm_text_free) llm_text keys = LLM__ZERO, tensors = LLM__ZERO, head = LLM__ZERO;
     LLM__SCOPED(llm__output_close) llm__output o = LLM__ZERO;
-    uint64_t at = 0, n = 0;
+    uint64_t at = 0;
     llm__gguf_put_str(&keys, "general.type", llm__lit("imatrix"));
     llm__gguf_put_array(&keys, "imatrix.datasets", LLM__GGUF_STR, 1);
     llm__gguf_put_text(&keys, llm__lit(dataset));
     llm__gguf_put_int(&keys, "imatrix.chunk_count", chunks);
     llm__gguf_put_int(&keys, "imatrix.chunk_size", chunk);
-    for (size_t i = 0; i < m->n; i++)
-        for (int k = 0; k < m->of[i].n_tensors; k++, n += 2) llm__importance_entry(&m->of[i], m->of[i].tensor[k], &tensors, &at);
-    llm__gguf_put_head(&head, &keys, 4, &tensors, n);
+    for (size_t i = 0; i < l->n; i++) llm__importance_tensor(&l->entry[i], &tensors, &at);
+    llm__gguf_put_head(&head, &keys, 4, &tensors, 2 * l->n);
     if (head.failed || keys.failed || tensors.failed) return llm__nomem();
     llm_result r = llm__output_open(&o, to);
     if (r) return r;
     llm__output_put(&o, head.data, head.len);
-    for (size_t i = 0; i < m->n; i++)
-        for (int k = 0; k < m->of[i].n_tensors; k++) {
-            llm__importance_put(&o, m->of[i].sum, m->of[i].n_matrices * m->of[i].cols);
-            llm__importance_put(&o, m->of[i].count, m->of[i].n_counts);
+    for (size_t i = 0; i < l->n; i++) {
+        const llm__importance_entry *e = &l->entry[i];
+        int64_t done = 0, counted = 0;
+        for (int k = 0; k < e->n * e->repeat; k++) {
+            const llm__squares *s = e->of[k / e->repeat];
+            llm__importance_put(&o, s ? s->sum : NULL, e->each, &done);
         }
+        llm__importance_pad(&o, done);
+        for (int k = 0; k < e->n; k++) llm__importance_put(&o, e->of[k] ? e->of[k]->count : NULL, e->n_counts / e->n, &counted);
+        llm__importance_pad(&o, counted);
+    }
     return llm__output_done(&o);
 }
 
-/* What was made, and experts to which no token came. */
-static llm_result llm__importance_report(const llm__importance *m, const llm__calibration_config *c, llm_text *report) {
-    int64_t n = 0, unmet = 0;
-    for (size_t i = 0; i < m->n; i++) {
-        n += m->of[i].n_tensors;
-        for (int k = 0; k < m->of[i].n_counts && m->of[i].n_tensors; k++) unmet += m->of[i].n_tensors * (m->of[i].count[k] <= 0);
-    }
+/* What was made, and matrices to which no token came. */
+static llm_result llm__importance_report(const llm__importance_list *l, const llm__calibration_config *c, llm_text *report) {
+    int64_t unmet = 0;
+    for (size_t i = 0; i < l->n; i++)
+        for (int k = 0; k < l->entry[i].n; k++) {
+            const llm__squares *s = l->entry[i].of[k];
+            unmet += !s;
+            for (int e = 0; s && e < s->n_counts; e++) unmet += s->count[e] <= 0;
+        }
     if (!report) return LLM_OK;
-    llm_text_format(report, "{'n_entries': %l, 'n_tokens': %l, 'n_chunks': %l, 'chunk': %d, 'n_unmet': %l}", n, c->n, c->n / c->chunk,
-                    (int)c->chunk, unmet);
+    llm_text_format(report, "{'n_entries': %l, 'n_tokens': %l, 'n_chunks': %l, 'chunk': %d, 'n_unmet': %l}", (int64_t)l->n, c->n,
+                    c->n / c->chunk, (int)c->chunk, unmet);
     return report->failed ? llm__nomem() : LLM_OK;
+}
+
+/* Whose sums belong to which tensor: those that share an input have the same. */
+static llm_result llm__importance_owners(llm__importance *m) {
+    m->owner = LLM__NEW(const llm__squares *, m->n + 1);
+    if (!m->owner) return llm__nomem();
+    for (size_t i = 0; i < m->n; i++)
+        for (int k = 0; k < m->of[i].n_tensors; k++) m->owner[m->of[i].tensor[k] - m->model->source.tensors.item] = &m->of[i];
+    return LLM_OK;
 }
 
 LLM_API llm_result llm_imatrix(const llm_model *model, const char *text, size_t len, const char *to, const llm_quantize_config *cfg,
                                llm_text *report) {
     LLM__SCOPED(llm__importance_free) llm__importance m = LLM__ZERO;
     LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
+    LLM__SCOPED(llm__convert_close) llm__conversion folder = LLM__ZERO;
+    LLM__SCOPED(llm__importance_list_free) llm__importance_list list = LLM__ZERO;
     llm__calibration_config c = LLM__ZERO;
     if (!to || !*to) return llm__error(LLM_ERR_ARG, "imatrix: the name of a new file expected");
     if (!model->arch.n_layers || model->dummy) return llm__error(LLM_ERR_ARG, "imatrix: a model with weights expected");
@@ -42321,9 +42506,12 @@ LLM_API llm_result llm_imatrix(const llm_model *model, const char *text, size_t 
     c.fn = llm__importance_add, c.user = &m;
     c.progress = cfg ? cfg->progress : NULL, c.progress_user = cfg ? cfg->progress_user : NULL;
     c.doing = "reading the text";
-    r = llm__calibrate(&c);
-    if (!r) r = llm__importance_write(&m, to, cfg && cfg->calibration_name ? cfg->calibration_name : "text", c.n / c.chunk, c.chunk);
-    return r ? r : llm__importance_report(&m, &c, report);
+    if (!model->source.gguf) r = llm__convert_open(model->path, &folder); /* entries are called as in the file that will be made of it */
+    if (!r) r = llm__calibrate(&c);
+    if (!r) r = llm__importance_owners(&m);
+    if (!r) r = model->source.gguf ? llm__importance_stored(&m, &list) : llm__importance_converted(&m, &folder, &list);
+    if (!r) r = llm__importance_write(&list, to, cfg && cfg->calibration_name ? cfg->calibration_name : "text", c.n / c.chunk, c.chunk);
+    return r ? r : llm__importance_report(&list, &c, report);
 }
 
 /* ============================================================================
@@ -43551,38 +43739,70 @@ static llm_result llm__film_run(const llm__film_wait *w, int fd, const char *kin
     return code ? llm__error(LLM_ERR_IO, "ffmpeg cannot decode it (exit code %d)", code) : LLM_OK;
 }
 
-/* The number of the last line "name=NUMBER"; -1: there is none. */
-static double llm__film_told(llm__str text, const char *name) {
-    double v = -1, found = -1;
-    for (size_t at = 0, n; at < text.n; at += n + 1) {
-        const llm__str line = llm__s(text.p + at, llm__str_until(llm__str_from(text, at), "\n"));
-        n = line.n;
-        const size_t len = strlen(name);
-        if (line.n > len && !memcmp(line.p, name, len) && llm__parse_double(line.p + len, line.n - len, &v)) found = v;
-    }
-    return found;
+/* Of "stream, dts, pts, duration, size, checksum", as framecrc tells of a packet, the pts. 0: it tells of none. */
+static int llm__film_stamp(llm__str line, double *pts) {
+    llm__str rest = line;
+    for (int i = 0; i < 2; i++) rest = llm__str_from(rest, LLM__MIN(llm__str_until(rest, ",") + 1, rest.n));
+    while (rest.n && *rest.p == ' ') rest = llm__str_from(rest, 1);
+    return line.n && *line.p != '#' && llm__parse_double(rest.p, llm__str_until(rest, ","), pts) && fabs(*pts) < 1e18;
 }
 
-/* How many frames it has, and how long they last: the packets are counted, nothing is decoded. */
+/* Of "#tb 0: 1/25" the seconds of a tick; 0: it is another line. */
+static double llm__film_tick_of(llm__str line) {
+    double over = 0, under = 0;
+    if (!llm__starts(line, llm__lit("#tb 0: "))) return 0;
+    const llm__str rest = llm__str_from(line, 7);
+    const size_t n = llm__str_until(rest, "/");
+    return n < rest.n && llm__parse_double(rest.p, n, &over) && llm__parse_double(rest.p + n + 1, rest.n - n - 1, &under) && under > 0
+               ? over / under
+               : 0;
+}
+
+/* How many frames it has, and how long they last: packets are listed with their times, nothing is decoded. */
 static llm_result llm__film_length(const llm__film_wait *w, int fd, const char *kind, int32_t *n, double *seconds) {
-    static const char *const count[] = {"-c", "copy", "-progress", "pipe:1", "-f", "null", "-", NULL};
+    static const char *const list[] = {"-an", "-sn", "-dn", "-c", "copy", "-f", "framecrc", "-", NULL};
     LLM__SCOPED(llm_text_free) llm_text told = LLM__ZERO;
-    const llm_result r = llm__film_run(w, fd, kind, count, 1 << 20, &told);
+    double tick = 0, pts = 0, first = 0, last = 0;
+    const llm_result r = llm__film_run(w, fd, kind, list, 16 << 20, &told);
     if (r) return r;
-    const double frames = llm__film_told(llm__text_str(&told), "frame="), us = llm__film_told(llm__text_str(&told), "out_time_us=");
-    if (!(frames >= 1 && frames <= 1e8)) return llm__error(LLM_ERR_FORMAT, "ffmpeg finds no frames in it");
-    *n = (int32_t)frames;
-    /* the time at which the last one begins, cut to microseconds */
-    *seconds = us > 0 && us < 1e12 && frames > 1 ? rint(us * 1e-3 * frames / (frames - 1)) * 1e-3 : frames / 25;
+    *n = 0;
+    llm__str rest = llm__text_str(&told);
+    while (rest.n) {
+        const llm__str line = llm__s(rest.p, llm__str_until(rest, "\n"));
+        if (!*n) tick = LLM__MAX(tick, llm__film_tick_of(line));
+        if (llm__film_stamp(line, &pts)) {
+            first = *n ? LLM__MIN(first, pts) : pts;
+            last = *n ? LLM__MAX(last, pts) : pts;
+            ++*n;
+        }
+        rest = llm__str_from(rest, LLM__MIN(line.n + 1, rest.n));
+    }
+    if (!*n) return llm__error(LLM_ERR_FORMAT, "ffmpeg finds no frames in it");
+    const double span = (last - first) * tick;
+    *seconds = span > 0 && span < 1e6 ? span * *n / (*n - 1) : *n / 25.0;
     return LLM_OK;
 }
 
+/* The filter that leaves those of n frames that llm__frame_at takes, written the other way round: is frame n one of them? To the last: of
+ * the two places that may round to it, halves to even, one does. */
+static void llm__film_select(const llm__vision *v, int32_t n, int32_t taken, char out[384]) {
+    out[0] = 0;
+    if (taken < 2 && llm__frames_to_the_last(v)) snprintf(out, 384, "select='eq(n,0)',");
+    else if (taken < n && llm__frames_to_the_last(v))
+        snprintf(out, 384,
+                 "select='st(0,%d/%d);st(1,ceil((n-.5)/ld(0)));st(2,ld(1)*ld(0));st(3,(ld(1)+1)*ld(0));"
+                 "eq(n,floor(ld(2)+.5)-eq(ld(2)-floor(ld(2)),.5)*mod(floor(ld(2)+.5),2))+"
+                 "eq(n,floor(ld(3)+.5)-eq(ld(3)-floor(ld(3)),.5)*mod(floor(ld(3)+.5),2))',",
+                 (int)n - 1, (int)taken - 1);
+    else if (taken < n) snprintf(out, 384, "select='lt(ceil(n*%d/%d),ceil((n+1)*%d/%d))',", (int)taken, (int)n, (int)taken, (int)n);
+}
+
 /* The filters that leave `taken` of n frames, each of so many pixels at most. */
-static void llm__film_filters(int32_t n, int32_t taken, size_t bytes, char out[512]) {
+static void llm__film_filters(const llm__vision *v, int32_t n, int32_t taken, size_t bytes, char out[768]) {
     const int64_t pixels = LLM__MAX((int64_t)bytes / 3 / taken * 9 / 10, 4096);
-    char take[128] = "";
-    if (taken < n) snprintf(take, sizeof take, "select='lt(ceil(n*%d/%d),ceil((n+1)*%d/%d))',", taken, n, taken, n);
-    snprintf(out, 512,
+    char take[384];
+    llm__film_select(v, n, taken, take);
+    snprintf(out, 768,
              "%sscale=w='max(1,trunc(iw*min(1,sqrt(%lld/(iw*ih)))))':h='max(1,trunc(ih*min(1,sqrt(%lld/(iw*ih)))))':flags=bicubic,"
              "settb=1/25,setpts=N",
              take, (long long)pixels, (long long)pixels);
@@ -43624,7 +43844,7 @@ static llm_result llm__film_frames(llm__film *film, int32_t most) {
 
 /* Both runs over the file. */
 static llm_result llm__film_decode(const llm__film_wait *w, const llm__processor *p, int fd, const char *kind, llm__film *film) {
-    char filters[512], number[16];
+    char filters[768], number[16];
     const char *const decode[] = {"-an",  "-sn",  "-dn", "-vf", filters,      "-r", "25", "-frames:v",
                                   number, "-c:v", "ppm", "-f",  "image2pipe", "-",  NULL};
     double seconds = 0;
@@ -43632,11 +43852,12 @@ static llm_result llm__film_decode(const llm__film_wait *w, const llm__processor
     llm_result r = llm__film_length(w, fd, kind, &n, &seconds);
     if (r) return r;
     const int32_t taken = llm__frames_taken(w->rules->vision, p, n, seconds);
-    llm__film_filters(n, taken, w->rules->limit, filters);
+    llm__film_filters(w->rules->vision, n, taken, w->rules->limit, filters);
     snprintf(number, sizeof number, "%d", (int)taken);
     r = llm__film_run(w, fd, kind, decode, w->rules->limit, &film->bytes);
     if (!r) r = llm__film_frames(film, taken);
     film->fps = film->n / seconds;
+    if (llm__frames_to_the_last(w->rules->vision) && taken > 1) film->fps = n / seconds * (taken - 1) / (n - 1);
     return r;
 }
 

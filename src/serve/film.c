@@ -60,38 +60,70 @@ static llm_result llm__film_run(const llm__film_wait *w, int fd, const char *kin
     return code ? llm__error(LLM_ERR_IO, "ffmpeg cannot decode it (exit code %d)", code) : LLM_OK;
 }
 
-/* The number of the last line "name=NUMBER"; -1: there is none. */
-static double llm__film_told(llm__str text, const char *name) {
-    double v = -1, found = -1;
-    for (size_t at = 0, n; at < text.n; at += n + 1) {
-        const llm__str line = llm__s(text.p + at, llm__str_until(llm__str_from(text, at), "\n"));
-        n = line.n;
-        const size_t len = strlen(name);
-        if (line.n > len && !memcmp(line.p, name, len) && llm__parse_double(line.p + len, line.n - len, &v)) found = v;
-    }
-    return found;
+/* Of "stream, dts, pts, duration, size, checksum", as framecrc tells of a packet, the pts. 0: it tells of none. */
+static int llm__film_stamp(llm__str line, double *pts) {
+    llm__str rest = line;
+    for (int i = 0; i < 2; i++) rest = llm__str_from(rest, LLM__MIN(llm__str_until(rest, ",") + 1, rest.n));
+    while (rest.n && *rest.p == ' ') rest = llm__str_from(rest, 1);
+    return line.n && *line.p != '#' && llm__parse_double(rest.p, llm__str_until(rest, ","), pts) && fabs(*pts) < 1e18;
 }
 
-/* How many frames it has, and how long they last: the packets are counted, nothing is decoded. */
+/* Of "#tb 0: 1/25" the seconds of a tick; 0: it is another line. */
+static double llm__film_tick_of(llm__str line) {
+    double over = 0, under = 0;
+    if (!llm__starts(line, llm__lit("#tb 0: "))) return 0;
+    const llm__str rest = llm__str_from(line, 7);
+    const size_t n = llm__str_until(rest, "/");
+    return n < rest.n && llm__parse_double(rest.p, n, &over) && llm__parse_double(rest.p + n + 1, rest.n - n - 1, &under) && under > 0
+               ? over / under
+               : 0;
+}
+
+/* How many frames it has, and how long they last: packets are listed with their times, nothing is decoded. */
 static llm_result llm__film_length(const llm__film_wait *w, int fd, const char *kind, int32_t *n, double *seconds) {
-    static const char *const count[] = {"-c", "copy", "-progress", "pipe:1", "-f", "null", "-", NULL};
+    static const char *const list[] = {"-an", "-sn", "-dn", "-c", "copy", "-f", "framecrc", "-", NULL};
     LLM__SCOPED(llm_text_free) llm_text told = LLM__ZERO;
-    const llm_result r = llm__film_run(w, fd, kind, count, 1 << 20, &told);
+    double tick = 0, pts = 0, first = 0, last = 0;
+    const llm_result r = llm__film_run(w, fd, kind, list, 16 << 20, &told);
     if (r) return r;
-    const double frames = llm__film_told(llm__text_str(&told), "frame="), us = llm__film_told(llm__text_str(&told), "out_time_us=");
-    if (!(frames >= 1 && frames <= 1e8)) return llm__error(LLM_ERR_FORMAT, "ffmpeg finds no frames in it");
-    *n = (int32_t)frames;
-    /* the time at which the last one begins, cut to microseconds */
-    *seconds = us > 0 && us < 1e12 && frames > 1 ? rint(us * 1e-3 * frames / (frames - 1)) * 1e-3 : frames / 25;
+    *n = 0;
+    llm__str rest = llm__text_str(&told);
+    while (rest.n) {
+        const llm__str line = llm__s(rest.p, llm__str_until(rest, "\n"));
+        if (!*n) tick = LLM__MAX(tick, llm__film_tick_of(line));
+        if (llm__film_stamp(line, &pts)) {
+            first = *n ? LLM__MIN(first, pts) : pts;
+            last = *n ? LLM__MAX(last, pts) : pts;
+            ++*n;
+        }
+        rest = llm__str_from(rest, LLM__MIN(line.n + 1, rest.n));
+    }
+    if (!*n) return llm__error(LLM_ERR_FORMAT, "ffmpeg finds no frames in it");
+    const double span = (last - first) * tick;
+    *seconds = span > 0 && span < 1e6 ? span * *n / (*n - 1) : *n / 25.0;
     return LLM_OK;
 }
 
+/* The filter that leaves those of n frames that llm__frame_at takes, written the other way round: is frame n one of them? To the last: of
+ * the two places that may round to it, halves to even, one does. */
+static void llm__film_select(const llm__vision *v, int32_t n, int32_t taken, char out[384]) {
+    out[0] = 0;
+    if (taken < 2 && llm__frames_to_the_last(v)) snprintf(out, 384, "select='eq(n,0)',");
+    else if (taken < n && llm__frames_to_the_last(v))
+        snprintf(out, 384,
+                 "select='st(0,%d/%d);st(1,ceil((n-.5)/ld(0)));st(2,ld(1)*ld(0));st(3,(ld(1)+1)*ld(0));"
+                 "eq(n,floor(ld(2)+.5)-eq(ld(2)-floor(ld(2)),.5)*mod(floor(ld(2)+.5),2))+"
+                 "eq(n,floor(ld(3)+.5)-eq(ld(3)-floor(ld(3)),.5)*mod(floor(ld(3)+.5),2))',",
+                 (int)n - 1, (int)taken - 1);
+    else if (taken < n) snprintf(out, 384, "select='lt(ceil(n*%d/%d),ceil((n+1)*%d/%d))',", (int)taken, (int)n, (int)taken, (int)n);
+}
+
 /* The filters that leave `taken` of n frames, each of so many pixels at most. */
-static void llm__film_filters(int32_t n, int32_t taken, size_t bytes, char out[512]) {
+static void llm__film_filters(const llm__vision *v, int32_t n, int32_t taken, size_t bytes, char out[768]) {
     const int64_t pixels = LLM__MAX((int64_t)bytes / 3 / taken * 9 / 10, 4096);
-    char take[128] = "";
-    if (taken < n) snprintf(take, sizeof take, "select='lt(ceil(n*%d/%d),ceil((n+1)*%d/%d))',", taken, n, taken, n);
-    snprintf(out, 512,
+    char take[384];
+    llm__film_select(v, n, taken, take);
+    snprintf(out, 768,
              "%sscale=w='max(1,trunc(iw*min(1,sqrt(%lld/(iw*ih)))))':h='max(1,trunc(ih*min(1,sqrt(%lld/(iw*ih)))))':flags=bicubic,"
              "settb=1/25,setpts=N",
              take, (long long)pixels, (long long)pixels);
@@ -133,7 +165,7 @@ static llm_result llm__film_frames(llm__film *film, int32_t most) {
 
 /* Both runs over the file. */
 static llm_result llm__film_decode(const llm__film_wait *w, const llm__processor *p, int fd, const char *kind, llm__film *film) {
-    char filters[512], number[16];
+    char filters[768], number[16];
     const char *const decode[] = {"-an",  "-sn",  "-dn", "-vf", filters,      "-r", "25", "-frames:v",
                                   number, "-c:v", "ppm", "-f",  "image2pipe", "-",  NULL};
     double seconds = 0;
@@ -141,11 +173,12 @@ static llm_result llm__film_decode(const llm__film_wait *w, const llm__processor
     llm_result r = llm__film_length(w, fd, kind, &n, &seconds);
     if (r) return r;
     const int32_t taken = llm__frames_taken(w->rules->vision, p, n, seconds);
-    llm__film_filters(n, taken, w->rules->limit, filters);
+    llm__film_filters(w->rules->vision, n, taken, w->rules->limit, filters);
     snprintf(number, sizeof number, "%d", (int)taken);
     r = llm__film_run(w, fd, kind, decode, w->rules->limit, &film->bytes);
     if (!r) r = llm__film_frames(film, taken);
     film->fps = film->n / seconds;
+    if (llm__frames_to_the_last(w->rules->vision) && taken > 1) film->fps = n / seconds * (taken - 1) / (n - 1);
     return r;
 }
 

@@ -291,8 +291,15 @@ LLM__PRIVATE int32_t llm__view_rows(const llm__vision *v, const llm__media_view 
 }
 
 LLM__PRIVATE int32_t llm__frames_taken(const llm__vision *v, const llm__processor *p, int32_t n, double seconds) {
-    const int32_t unit = v->family->flags & LLM__EYES_TWICE ? 2 : v->frames;
+    const int32_t unit = llm__frames_to_the_last(v) ? 1 : v->family->flags & LLM__EYES_TWICE ? 2 : v->frames;
     double want = LLM__MIN(LLM__MAX(seconds * p->fps, (double)p->min_frames), (double)p->max_frames);
     int32_t taken = (int32_t)LLM__MIN(want, (double)n) / unit * unit;
     return LLM__MAX(taken, LLM__MIN(unit, n));
+}
+
+LLM__PRIVATE int llm__frames_to_the_last(const llm__vision *v) { return (v->family->flags & LLM__EYES_TIMES) != 0; }
+
+LLM__PRIVATE int32_t llm__frame_at(const llm__vision *v, int32_t i, int32_t n, int32_t taken) {
+    if (!llm__frames_to_the_last(v)) return (int32_t)((int64_t)i * n / taken);
+    return taken > 1 ? (int32_t)rint(i * ((double)(n - 1) / (taken - 1))) : 0;
 }

@@ -53,8 +53,14 @@ LLM__PRIVATE llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, in
 /* Two frames of one size as a view; second may have no pixels. Takes them over. */
 LLM__PRIVATE llm_result llm__fit_frames(llm_media *m, llm__picture *first, llm__picture *second, int32_t w, int32_t h);
 
-/* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together; frame i * n / taken each. */
+/* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together. */
 LLM__PRIVATE int32_t llm__frames_taken(const llm__vision *v, const llm__processor *p, int32_t n, double seconds);
+
+/* 1 if they are spread from the first frame to the last (Qwen3-VL); else each stands at the head of an equal share. */
+LLM__PRIVATE int llm__frames_to_the_last(const llm__vision *v);
+
+/* Which of n frames is the i-th taken. */
+LLM__PRIVATE int32_t llm__frame_at(const llm__vision *v, int32_t i, int32_t n, int32_t taken);
 
 /* Rows of the language model that a view gives. */
 LLM__PRIVATE int32_t llm__view_rows(const llm__vision *v, const llm__media_view *view);

@@ -93,8 +93,8 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
     for (int32_t i = 0; i < taken + twice && !r; i += 1 + pairs) {
         llm__picture first = LLM__ZERO, second = LLM__ZERO;
         const int32_t at = LLM__MIN(i, taken - 1), next = LLM__MIN(i + 1, taken - 1);
-        r = llm__reel_frame(m, reel, (int32_t)((int64_t)at * reel->n / taken), &first);
-        if (!r && pairs && next > at) r = llm__reel_frame(m, reel, (int32_t)((int64_t)next * reel->n / taken), &second);
+        r = llm__reel_frame(m, reel, llm__frame_at(v, at, reel->n, taken), &first);
+        if (!r && pairs && next > at) r = llm__reel_frame(m, reel, llm__frame_at(v, next, reel->n, taken), &second);
         if (!i) {
             m->info.width = first.w;
             m->info.height = first.h;
@@ -109,13 +109,21 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
     return r;
 }
 
+/* Seconds at which the i-th frame of those taken is shown. */
+static double llm__media_time(const llm_media *m, const llm__reel *reel, int32_t i, int32_t taken) {
+    if (!llm__frames_to_the_last(m->vision)) return i * (reel->seconds * reel->n / taken);
+    return reel->seconds * llm__frame_at(m->vision, i, reel->n, taken);
+}
+
 /* When each view is shown: the middle of its frames' times. */
 static llm_result llm__media_times(llm_media *m, const llm__reel *reel, int32_t taken) {
-    const int unit = m->vision->frames;
-    const double each = reel->seconds * reel->n / taken;
+    const int32_t unit = m->vision->frames;
     m->times = LLM__NEW(double, m->n_views);
-    m->pair_seconds = each * unit;
-    for (int32_t i = 0; i < m->n_views && m->times; i++) m->times[i] = (unit * i + LLM__MIN(unit * i + unit - 1, taken - 1)) * each / 2;
+    m->pair_seconds = reel->seconds * reel->n / taken * unit;
+    for (int32_t i = 0; i < m->n_views && m->times; i++) {
+        const int32_t last = LLM__MIN(unit * i + unit - 1, taken - 1);
+        m->times[i] = (llm__media_time(m, reel, unit * i, taken) + llm__media_time(m, reel, last, taken)) / 2;
+    }
     return m->times ? LLM_OK : llm__nomem();
 }
 

@@ -9,7 +9,7 @@
 
 static const char fm_mp4[] = "\0\0\0\x18"
                              "ftypisom....",
-                  fm_four[] = "frame=4\\nout_time_us=1499999\\nprogress=end\\n";
+                  fm_four[] = "#tb 0: 1/2\\n0, 0, 0, 1, 9, 0x0\\n0, 1, 2, 1, 9, 0x0\\n0, 2, 1, 1, 9, 0x0\\n0, 3, 3, 1, 9, 0x0\\n";
 
 /* Reads a video by a program that says `length` when it is asked for the length, and does `decode` else. */
 static llm_result fm_read(const test_folder *f, const char *length, const char *decode, double seconds, const int *cancelled,
@@ -24,7 +24,7 @@ static llm_result fm_read(const test_folder *f, const char *length, const char *
     v.family = &family;
     v.frames = 2;
     v.processor.fps = 1, v.processor.min_frames = 2, v.processor.max_frames = 8;
-    snprintf(script, sizeof script, "#!/bin/sh\ncase \"$*\" in\n*progress*) %s ;;\n*) %s ;;\nesac\n", length, decode);
+    snprintf(script, sizeof script, "#!/bin/sh\ncase \"$*\" in\n*framecrc*) %s ;;\n*) %s ;;\nesac\n", length, decode);
     CHECK(folder_write_text(f, "ffmpeg", script) && !chmod(folder_file(f, "ffmpeg"), 0700));
     const llm__film_rules rules = {&v, NULL, 0, seconds, 1 << 20, cancelled};
     return llm__film_read(&rules, llm__s(fm_mp4, sizeof fm_mp4 - 1), film);
@@ -53,12 +53,12 @@ static void fm_test_lies(const test_folder *f) {
     fm_refuse(f, fm_four, "printf 'P6\\n2 1\\n65535\\nabcdefabcdef'", 60, LLM_ERR_FORMAT, "something else");
     fm_refuse(f, fm_four, "printf 'P6\\n1 1\\n255\\nabcP6\\n1 1\\n255\\nabcP6\\n1 1\\n255\\nabc'", 60, LLM_ERR_LIMIT, "more than the 2");
     fm_refuse(f, fm_four, "while :; do printf '%1000000d' 1; done", 60, LLM_ERR_LIMIT, "bytes of output");
-    fm_refuse(f, "frame=0\\n", "", 60, LLM_ERR_FORMAT, "no frames");
-    fm_refuse(f, "frame=-5\\n", "", 60, LLM_ERR_FORMAT, "no frames");
-    fm_refuse(f, "frame=1e300\\n", "", 60, LLM_ERR_FORMAT, "no frames");
-    fm_refuse(f, "frame=nan\\n", "", 60, LLM_ERR_FORMAT, "no frames");
-    fm_refuse(f, "frame=\\n\\n\\nframes=5", "", 60, LLM_ERR_FORMAT, "no frames");
-    fm_refuse(f, "@while :; do echo frame=1; done", "", 60, LLM_ERR_LIMIT, "bytes of output");
+    fm_refuse(f, "#tb 0: 1/2\\n", "", 60, LLM_ERR_FORMAT, "no frames");
+    fm_refuse(f, "0, 0\\n,,\\n,,,\\n\\n", "", 60, LLM_ERR_FORMAT, "no frames");
+    fm_refuse(f, "0, 0, x, 1\\n#0, 0, 1, 1", "", 60, LLM_ERR_FORMAT, "no frames");
+    fm_refuse(f, "0, 0, nan, 1\\n0, 0, 1e300, 1", "", 60, LLM_ERR_FORMAT, "no frames");
+    fm_refuse(f, "#tb 0: 1/0\\n#tb 0: 1\\n#tb 0: /\\n0, 0, 1", "", 60, LLM_ERR_FORMAT, "no frames");
+    fm_refuse(f, "@while :; do echo 0, 0, 1, 1; done", "", 60, LLM_ERR_LIMIT, "bytes of output");
     fm_refuse(f, "@sleep 1000", "", 0.3, LLM_ERR_IO, "within 0.3 s");
     fm_refuse(f, fm_four, "printf 'P6\\n2 1'; sleep 1000", 0.3, LLM_ERR_IO, "within 0.3 s");
     fm_refuse(f, fm_four, "exec >&-; sleep 1000", 0.3, LLM_ERR_IO, "within 0.3 s");             /* it writes no more, and stays */
@@ -76,8 +76,8 @@ TEST_GROUP(film) {
     CHECK(!llm__film_kind(llm__lit("#EXTM3U\nfile:///etc/passwd")) && !llm__film_kind(llm__lit("ffconcat version 1.0")));
     if (!folder_open(&f)) return;
     CHECK(!setenv("PATH", f.path, 1));
-    CHECK(!fm_read(&f, "printf 'frame=1\\nframe=4\\nout_time_us=1499999\\n'", "printf 'P6\\n2 1\\n255\\nabcdefP6\\n1 2\\n255\\nghijkl'", 60,
-                   NULL, &film));
+    CHECK(!fm_read(&f, "printf '#tb 0: 1/1000\\n0, 0, 0, 1\\n0, 500, 1000, 1\\n0, 1000, 500, 1\\n0, 1500, 1500, 1\\n'",
+                   "printf 'P6\\n2 1\\n255\\nabcdefP6\\n1 2\\n255\\nghijkl'", 60, NULL, &film));
     CHECK(film.n == 2 && film.frames[0].width == 2 && film.frames[1].height == 2 && !memcmp(film.frames[1].pixels, "ghijkl", 6));
     CHECK(fabs(film.fps - 1) < 1e-9); /* two of the four frames, which last two seconds */
     llm__film_free(&film);
