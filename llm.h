@@ -43075,6 +43075,13 @@ static size_t llm__out_add(llm__out *o, const char *stem, const char *end, int32
     return o->n++;
 }
 
+/* The header of a shard, as safetensors has it: 8 bytes with the length of a JSON object, filled up with blanks to a multiple of 8, so that
+ * data begins aligned; then the data of all tensors without a gap:
+ *
+ *     {"__metadata__": {"format": "pt"}, "a.weight": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}, ...}
+ *
+ * transformers looks at "format" and refuses files without it. */
+
 /* The header of a shard: its length in 8 bytes, then what lies where. Sets the tensors' places. */
 static void llm__out_header(llm__out *o, int32_t shard, llm_text *t) {
     int64_t at = 0;
@@ -43610,6 +43617,14 @@ typedef struct llm__gram {
     double *sum; /* (n) of |x| */
     float *top;  /* (n) the largest |x| */
 } llm__gram;
+
+/* How the factors of H are found: like Cholesky's, but from the last column to the first, 32 columns at a time:
+ *
+ *     1. rows of the block less what the columns behind it give: one product of all rows with the block's rows, across and negated
+ *     2. the block on the diagonal by itself, in double
+ *     3. the rows above it, each by the block alone; rows are shared out among threads
+ *
+ * A root that is not above 0 says that H, or what rounding has left of it, is not positive definite: the caller adds to the diagonal. */
 
 enum { LLM__GRAM_ROWS = 512, LLM__PANEL = 32 };
 

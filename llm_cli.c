@@ -2672,7 +2672,7 @@ static const struct cli_command {
     {"list", "", "the models of the Hugging Face cache", "json|download-dir", -1, cli_cmd_list},
     {"rm", "NAME", "remove ORG/NAME[:QUANT] from the cache", "y|download-dir", -1, cli_cmd_rm},
     {"convert-eagle", "HEAD TO", "an EAGLE head, from SafeAILab's layout to vLLM's", "draft-path|base-path|draft-weight-name|base-weight-name|json", -1, cli_cmd_convert},
-    {"quantize", "MODEL OUT [TYPE]", "smaller weights: a GGUF file (q4_k_m, q8_0, ...), or a folder by -quant_type",
+    {"quantize", "MODEL OUT [TYPE]", "smaller weights: a GGUF file, or a folder by -quant_type",
      "type|allow-requantize|leave-output-tensor|pure|output-tensor-type|token-embedding-type|imatrix|i|o|quant-type|storage-type|tp|token|f|sq|group-size|bits|desc-act|damp-percent|chunks|chunk-size|multi-query-mode|t|json", -1, cli_cmd_quantize},
     {"convert", "DIR OUT.gguf [TYPE]", "a Hugging Face folder as a GGUF file: f16, bf16, q8_0, ...", "type|pure|output-tensor-type|token-embedding-type|t|json", -1, cli_cmd_gguf},
     {"imatrix", "-m MODEL -f TEXT", "an importance matrix for quantize, of a text that the model reads", "m|f|o|chunks|chunk-size|t|json", -1, cli_cmd_imatrix},
@@ -2711,7 +2711,7 @@ static void cli_help(void) {
            "  llm_cli -p \"Why is the sky blue?\"  one answer; what is piped in comes last\n\n"
            "Commands (without one: chat; --help-all has the rest)\n");
     for (int i = 0; i < CLI_COUNT(cli_commands); i++)
-        if (!strstr("detokenize render convert-eagle version", cli_commands[i].name))
+        if (!strstr("detokenize render convert-eagle imatrix version", cli_commands[i].name))
             printf("  %-13s %s\n", cli_commands[i].name, cli_commands[i].help);
     printf("\nOften used\n");
     llm_options_rows(&cli_names, -1, "m|max-tokens|n|temperature|system|json", &t);

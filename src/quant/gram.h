@@ -28,6 +28,14 @@ typedef struct llm__gram {
     float *top;  /* (n) the largest |x| */
 } llm__gram;
 
+/* How the factors of H are found: like Cholesky's, but from the last column to the first, 32 columns at a time:
+ *
+ *     1. rows of the block less what the columns behind it give: one product of all rows with the block's rows, across and negated
+ *     2. the block on the diagonal by itself, in double
+ *     3. the rows above it, each by the block alone; rows are shared out among threads
+ *
+ * A root that is not above 0 says that H, or what rounding has left of it, is not positive definite: the caller adds to the diagonal. */
+
 /* A product of floats: c (n, 32) = a (n, depth) b (depth, 32), or with `add` added to c. Rows of each stand lda, ldb, ldc apart. */
 LLM__PRIVATE void llm__gram_tile(const llm__kernels *k, const float *a, int64_t lda, int64_t n, const float *b, int64_t ldb, float *c,
                                  int64_t ldc, int64_t depth, int add);

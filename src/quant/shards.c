@@ -40,6 +40,13 @@ LLM__PRIVATE size_t llm__out_add(llm__out *o, const char *stem, const char *end,
     return o->n++;
 }
 
+/* The header of a shard, as safetensors has it: 8 bytes with the length of a JSON object, filled up with blanks to a multiple of 8, so that
+ * data begins aligned; then the data of all tensors without a gap:
+ *
+ *     {"__metadata__": {"format": "pt"}, "a.weight": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}, ...}
+ *
+ * transformers looks at "format" and refuses files without it. */
+
 /* The header of a shard: its length in 8 bytes, then what lies where. Sets the tensors' places. */
 static void llm__out_header(llm__out *o, int32_t shard, llm_text *t) {
     int64_t at = 0;
