@@ -338,6 +338,73 @@ static int llm__quantise_q6k(const llm__blocks_loops *loops, llm__blocks *b, uin
     return ok;
 }
 
+/* The codes of values times `by` in IQ4's table, by their nearest whole numbers. */
+static void llm__iq4_codes(const float *x, int n, float by, const uint8_t *nearest, uint8_t *code) {
+    for (int e = 0; e < n; e++) {
+        const float q = LLM__NEAREST(x[e] * by);
+        code[e] = nearest[(int)LLM__MIN(LLM__MAX(q, -128), 127) + 128];
+    }
+}
+
+/* The best scale of 32 values for IQ4's table, whose steps grow from the middle outwards: the value of the largest size at its end or near
+ * it, the scale for the codes that this gives by least squares. */
+static float llm__iq4_scale(const float *x, const float *g, const uint8_t *nearest) {
+    const int8_t *table = llm__kind_table(LLM__KIND_IQ4);
+    float top = 0, best = 0, scale = 0;
+    uint8_t code[32];
+    for (int e = 0; e < 32; e++) top = fabsf(x[e]) > fabsf(top) ? x[e] : top;
+    for (int k = -7; k <= 7 && top != 0; k++) {
+        float qx = 0, qq = 0;
+        llm__iq4_codes(x, 32, ((float)table[0] + (float)k) / top, nearest, code);
+        for (int e = 0; e < 32; e++) {
+            const float q = (float)table[code[e]];
+            qx += g[e] * q * x[e];
+            qq += g[e] * q * q;
+        }
+        if (qq > 0 && qx * qx > best * qq) best = qx * qx / qq, scale = qx / qq;
+    }
+    return scale;
+}
+
+/* IQ4_NL: a scale, f16, and nibbles that index a table. IQ4_XS: a super-block of 8 blocks.
+ *
+ *     d        f16
+ *     high     u16: two high bits of the scale of each block
+ *     low      4 bytes: four low bits of each; scales are 0 to 63, less 32
+ *     q        128 bytes: the nibbles, block by block
+ */
+static int llm__quantise_iq4(int32_t type, const llm__blocks *b, int count, uint8_t *to) {
+    const int8_t *table = llm__kind_table(LLM__KIND_IQ4);
+    const int xs = type == LLM_TYPE_IQ4_XS, per = xs ? 8 : 1, bytes = xs ? 136 : 18;
+    uint8_t nearest[256], code[32];
+    float x[8][32], g[32], scale[8];
+    int ok = 1;
+    for (int i = 0, c = 0; i < 256; i++) {
+        while (c < 15 && 2 * (i - 128) > table[c] + table[c + 1]) c++;
+        nearest[i] = (uint8_t)c;
+    }
+    for (int s = 0; s < count / per; s++, to += bytes) {
+        float top = 0;
+        for (int i = 0; i < per; i++) {
+            for (int e = 0; e < 32; e++) x[i][e] = b->x[e].v[per * s + i], g[e] = b->g[e].v[per * s + i];
+            scale[i] = llm__iq4_scale(x[i], g, nearest);
+            top = fabsf(scale[i]) > fabsf(top) ? scale[i] : top;
+        }
+        const float d = llm__put_f16(to, xs ? top / -32 : top, &ok);
+        if (xs) memset(to + 2, 0, 6);
+        for (int i = 0; i < per; i++) {
+            const float l = xs ? LLM__MIN(LLM__MAX(top != 0 ? LLM__NEAREST(-32 / top * scale[i]) : 0, -32), 31) : 1, by = d * l;
+            llm__iq4_codes(x[i], 32, by != 0 ? 1 / by : 0, nearest, code);
+            llm__store_nibbles(to + (xs ? 8 : 2) + 16 * i, code);
+            if (!xs) continue;
+            const int u = (int)l + 32;
+            to[4 + i / 2] = (uint8_t)(to[4 + i / 2] | (u & 15) << 4 * (i % 2));
+            to[2 + i / 4] = (uint8_t)(to[2 + i / 4] | u >> 4 << 2 * (i % 4));
+        }
+    }
+    return ok;
+}
+
 /* 256 codes of 2 bits: element i of each quarter of 128 in byte i. */
 static void llm__put_pairs(uint8_t *to, const uint8_t *code) {
     for (int half = 0; half < 2; half++)
@@ -402,6 +469,8 @@ static int llm__quantise_some(const llm__blocks_loops *loops, int32_t type, cons
     case LLM_TYPE_Q5_1: return llm__quantise_small(loops, &b, 5, 1, n / 32, to);
     case LLM_TYPE_Q8_0: return llm__quantise_q8(loops, &b, n / 32, to);
     case LLM_TYPE_MXFP4: return llm__quantise_mxfp4(&b, n / 32, to);
+    case LLM_TYPE_IQ4_NL:
+    case LLM_TYPE_IQ4_XS: return llm__quantise_iq4(type, &b, n / 32, to);
     case LLM_TYPE_Q4_K: return llm__quantise_q45k(loops, &b, 4, n / 256, to);
     case LLM_TYPE_Q5_K: return llm__quantise_q45k(loops, &b, 5, n / 256, to);
     case LLM_TYPE_Q6_K: return llm__quantise_q6k(loops, &b, to);

@@ -20,7 +20,7 @@
 #include "cpu/isa.h"
 
 /* n_rows rows of `cols` floats, one after the other, to rows of a type whose blocks fill them: F32, F16, BF16, Q4_0 to Q8_0, Q2_K to Q6_K,
- * MXFP4. importance: (cols) how much each column counts, or NULL: all the same. 0: a value, or a scale, is not finite. */
+ * IQ4_NL, IQ4_XS, MXFP4. importance: (cols) how much each column counts, or NULL: all the same. 0: a value, or a scale, is not finite. */
 LLM__PRIVATE int llm__quantise(int32_t type, const float *x, const float *importance, int64_t n_rows, int64_t cols, uint8_t *to);
 
 /* The same on an instruction set: AVX2, or plain C with any other. */

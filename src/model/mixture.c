@@ -18,14 +18,14 @@ typedef enum llm__mixture_kind {
 } llm__mixture_kind;
 
 static const llm__mixture llm__mixtures[] = {
-    {"F32", 0, LLM_TYPE_F32},      {"F16", 1, LLM_TYPE_F16},         {"BF16", 32, LLM_TYPE_BF16},   {"Q4_0", 2, LLM_TYPE_Q4_0},
-    {"Q4_1", 3, LLM_TYPE_Q4_1},    {"Q5_0", 8, LLM_TYPE_Q5_0},       {"Q5_1", 9, LLM_TYPE_Q5_1},    {"Q8_0", 7, LLM_TYPE_Q8_0},
-    {"Q2_K", 10, LLM_TYPE_Q2_K},   {"Q3_K_S", 11, LLM_TYPE_Q3_K},    {"Q3_K_M", 12, LLM_TYPE_Q3_K}, {"Q3_K_L", 13, LLM_TYPE_Q3_K},
-    {"Q4_K_S", 14, LLM_TYPE_Q4_K}, {"Q4_K_M", 15, LLM_TYPE_Q4_K},    {"Q5_K_S", 16, LLM_TYPE_Q5_K}, {"Q5_K_M", 17, LLM_TYPE_Q5_K},
-    {"Q6_K", 18, LLM_TYPE_Q6_K},   {"MXFP4_MOE", 38, LLM_TYPE_MXFP4}};
+    {"F32", 0, LLM_TYPE_F32},      {"F16", 1, LLM_TYPE_F16},        {"BF16", 32, LLM_TYPE_BF16},     {"Q4_0", 2, LLM_TYPE_Q4_0},
+    {"Q4_1", 3, LLM_TYPE_Q4_1},    {"Q5_0", 8, LLM_TYPE_Q5_0},      {"Q5_1", 9, LLM_TYPE_Q5_1},      {"Q8_0", 7, LLM_TYPE_Q8_0},
+    {"Q2_K", 10, LLM_TYPE_Q2_K},   {"Q3_K_S", 11, LLM_TYPE_Q3_K},   {"Q3_K_M", 12, LLM_TYPE_Q3_K},   {"Q3_K_L", 13, LLM_TYPE_Q3_K},
+    {"Q4_K_S", 14, LLM_TYPE_Q4_K}, {"Q4_K_M", 15, LLM_TYPE_Q4_K},   {"Q5_K_S", 16, LLM_TYPE_Q5_K},   {"Q5_K_M", 17, LLM_TYPE_Q5_K},
+    {"Q6_K", 18, LLM_TYPE_Q6_K},   {"IQ4_NL", 25, LLM_TYPE_IQ4_NL}, {"IQ4_XS", 30, LLM_TYPE_IQ4_XS}, {"MXFP4_MOE", 38, LLM_TYPE_MXFP4}};
 
 LLM__PRIVATE const char *llm__mixture_names(void) {
-    return "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K MXFP4_MOE";
+    return "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K IQ4_NL IQ4_XS MXFP4_MOE";
 }
 
 LLM__PRIVATE const llm__mixture *llm__mixture_find(const char *name) {
@@ -96,11 +96,14 @@ LLM__PRIVATE int llm__mixing_layer(const char *name) {
     return n;
 }
 
+/* 1 for mixtures of IQ4. */
+static int llm__mix_iq4(const llm__mixing *m) { return m->mixture->base == LLM_TYPE_IQ4_NL || m->mixture->base == LLM_TYPE_IQ4_XS; }
+
 static int32_t llm__mixing_v(llm__mixing *m, llm__mixture_kind mix, int32_t type) {
     const int i = m->v++, more = llm__mixing_more(i, m->n_v);
     if (mix == LLM__MIX_Q2_K) type = m->groups >= 4 ? LLM_TYPE_Q4_K : LLM_TYPE_Q3_K;
     if (mix == LLM__MIX_Q3_K_M) type = i < 2 ? LLM_TYPE_Q5_K : LLM_TYPE_Q4_K;
-    if (mix == LLM__MIX_Q3_K_L || (mix == LLM__MIX_Q4_K_S && i < 4)) type = LLM_TYPE_Q5_K;
+    if (mix == LLM__MIX_Q3_K_L || (mix == LLM__MIX_Q4_K_S && i < 4) || (llm__mix_iq4(m) && m->groups >= 4)) type = LLM_TYPE_Q5_K;
     if ((mix == LLM__MIX_Q4_K_M || mix == LLM__MIX_Q5_K_M) && more) type = LLM_TYPE_Q6_K;
     if (m->large && (type == LLM_TYPE_Q3_K || type == LLM_TYPE_Q4_K)) type = LLM_TYPE_Q5_K;
     return m->n_experts == 8 ? (int32_t)LLM_TYPE_Q8_0 : type;
@@ -115,13 +118,15 @@ static int32_t llm__mixing_down(llm__mixing *m, llm__mixture_kind mix, const llm
     if (mix == LLM__MIX_Q4_K_M && m->falcon) return i < n / 16 ? LLM_TYPE_Q6_K : more ? LLM_TYPE_Q5_K : LLM_TYPE_Q4_K;
     if ((mix == LLM__MIX_Q4_K_M || mix == LLM__MIX_Q5_K_M) && more) return LLM_TYPE_Q6_K;
     if (mix == LLM__MIX_Q4_K_S && !m->falcon && first) return LLM_TYPE_Q5_K;
+    if (llm__mix_iq4(m) && !m->importance && first) return LLM_TYPE_Q5_K;
     if (type == LLM_TYPE_Q4_0 && m->importance && first) return LLM_TYPE_Q4_1;
     if (type == LLM_TYPE_Q5_0 && m->importance && first) return LLM_TYPE_Q5_1;
     return type;
 }
 
 static int32_t llm__mixing_attention(const llm__mixing *m, llm__mixture_kind mix, const char *name, int32_t type) {
-    const int q4 = mix == LLM__MIX_Q4_K_S || mix == LLM__MIX_Q4_K_M || m->mixture->base == LLM_TYPE_Q3_K || mix == LLM__MIX_Q2_K;
+    const int q4 =
+        mix == LLM__MIX_Q4_K_S || mix == LLM__MIX_Q4_K_M || m->mixture->base == LLM_TYPE_Q3_K || mix == LLM__MIX_Q2_K || llm__mix_iq4(m);
     if (strstr(name, "attn_k.weight")) return m->n_experts == 8 ? (int32_t)LLM_TYPE_Q8_0 : type;
     if (strstr(name, "attn_qkv.weight")) {
         if (mix == LLM__MIX_Q3_K_M || mix == LLM__MIX_Q3_K_L) return LLM_TYPE_Q4_K;
@@ -155,11 +160,8 @@ static int32_t llm__mixing_rule(llm__mixing *m, const llm__tensor *t) {
 }
 
 LLM__PRIVATE int32_t llm__mixing_type(llm__mixing *m, const llm__tensor *t) {
-    static const int32_t small[][2] = {{LLM_TYPE_Q2_K, LLM_TYPE_Q4_0},
-                                       {LLM_TYPE_Q3_K, LLM_TYPE_Q4_0},
-                                       {LLM_TYPE_Q4_K, LLM_TYPE_Q5_0},
-                                       {LLM_TYPE_Q5_K, LLM_TYPE_Q5_1},
-                                       {LLM_TYPE_Q6_K, LLM_TYPE_Q8_0}};
+    static const int32_t small[][2] = {{LLM_TYPE_Q2_K, LLM_TYPE_Q4_0}, {LLM_TYPE_Q3_K, LLM_TYPE_Q4_0}, {LLM_TYPE_Q4_K, LLM_TYPE_Q5_0},
+                                       {LLM_TYPE_Q5_K, LLM_TYPE_Q5_1}, {LLM_TYPE_Q6_K, LLM_TYPE_Q8_0}, {LLM_TYPE_IQ4_XS, LLM_TYPE_IQ4_NL}};
     const int64_t cols = t->shape[LLM__MAX(t->n_dims, 1) - 1];
     if (!llm__mixing_takes(t) || (m->keep_output && !strcmp(t->name.p, "output.weight"))) return t->type;
     int32_t type = llm__mixing_rule(m, t);

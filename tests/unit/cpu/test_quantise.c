@@ -54,10 +54,11 @@ static void qua_types(void) {
         int32_t type;
         int block, levels, affine;
         double worst; /* of plain rounding's loss */
-    } rows[] = {{LLM_TYPE_Q4_0, 32, 16, 0, 0.95}, {LLM_TYPE_Q4_1, 32, 16, 1, 0.95}, {LLM_TYPE_Q5_0, 32, 32, 0, 0.98},
-                {LLM_TYPE_Q5_1, 32, 32, 1, 0.98}, {LLM_TYPE_Q8_0, 32, 256, 0, 1.1}, {LLM_TYPE_Q2_K, 16, 4, 1, 0.9},
-                {LLM_TYPE_Q3_K, 16, 8, 0, 0.95},  {LLM_TYPE_Q4_K, 32, 16, 1, 1},    {LLM_TYPE_Q5_K, 32, 32, 1, 1.05},
-                {LLM_TYPE_Q6_K, 16, 64, 0, 1.05}, {LLM_TYPE_MXFP4, 32, 16, 0, 3}};
+    } rows[] = {{LLM_TYPE_Q4_0, 32, 16, 0, 0.95},  {LLM_TYPE_Q4_1, 32, 16, 1, 0.95}, {LLM_TYPE_Q5_0, 32, 32, 0, 0.98},
+                {LLM_TYPE_Q5_1, 32, 32, 1, 0.98},  {LLM_TYPE_Q8_0, 32, 256, 0, 1.1}, {LLM_TYPE_Q2_K, 16, 4, 1, 0.9},
+                {LLM_TYPE_Q3_K, 16, 8, 0, 0.95},   {LLM_TYPE_Q4_K, 32, 16, 1, 1},    {LLM_TYPE_Q5_K, 32, 32, 1, 1.05},
+                {LLM_TYPE_Q6_K, 16, 64, 0, 1.05},  {LLM_TYPE_MXFP4, 32, 16, 0, 3},   {LLM_TYPE_IQ4_NL, 32, 16, 0, 0.9},
+                {LLM_TYPE_IQ4_XS, 32, 16, 0, 0.92}};
     static float x[QUA_ROWS * QUA_COLS], importance[QUA_COLS];
     static uint8_t a[QUA_ROWS * QUA_COLS * 4], b[QUA_ROWS * QUA_COLS * 4];
     qua_fill(x, QUA_ROWS * QUA_COLS, 5);

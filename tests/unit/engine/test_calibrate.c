@@ -251,7 +251,18 @@ static void cal_matrix(void) {
         c.n_threads = 2, c.calibration_tokens = 32, c.calibration_chunks = 3, c.calibration_name = "suns";
         CHECK(!llm_imatrix(m, text.data, text.len, folder_file(&f, "i.gguf"), &c, &report));
         CHECK(report.data && strstr(report.data, "\"n_tokens\": 96, \"n_chunks\": 3, \"chunk\": 32"));
-        if (CHECK(!llm__imatrix_read(folder_file(&f, "i.gguf"), &made))) CHECK(made.n > 8 && made.n_chunks == 3 && made.chunk == 32);
+        if (CHECK(!llm__imatrix_read(folder_file(&f, "i.gguf"), &made))) {
+            const llm_model_info *info = llm_model_get_info(m);
+            const llm__imatrix_entry *e = llm__imatrix_find(&made, "blk.0.ffn_down_exps.weight"),
+                                     *q = llm__imatrix_find(&made, "blk.1.attn_k.weight");
+            CHECK(made.n == 8 * (size_t)info->n_layers && made.n_chunks == 3 && made.chunk == 32); /* q k v o router gate up down */
+            CHECK(e && e->n_counts == info->n_experts && q && q->n == info->hidden_size && q->n_counts == 1);
+            c.imatrix = folder_file(&f, "i.gguf"), c.type = "q4_0", c.pure = 1;
+            CHECK(!llm_quantize(TEST_CHECKPOINT("mixtral"), folder_file(&f, "q.gguf"), &c, &report) &&
+                  strstr(report.data, "'n_unweighted': 0") == NULL && strstr(report.data, "\"n_unweighted\": 0"));
+            CHECK(llm_quantize(TEST_CHECKPOINT("gemma2"), folder_file(&f, "q2.gguf"), &c, NULL) == LLM_ERR_FORMAT &&
+                  !test_exists(folder_file(&f, "q2.gguf")));
+        }
         CHECK(llm_imatrix(m, "", 0, folder_file(&f, "i.gguf"), &c, NULL) == LLM_ERR_ARG &&
               llm_imatrix(m, "a", 1, "", &c, NULL) == LLM_ERR_ARG);
         CHECK(llm_imatrix(m, "a", 1, f.path, &c, NULL) == LLM_ERR_ARG && strstr(llm_last_error(), "a folder"));

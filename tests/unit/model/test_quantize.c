@@ -55,6 +55,7 @@ static void qnt_mixtures(void) {
     qnt_layers("q2_k", "ffn_up", 2, 0, 1, 96, "aa");   /* Q4_0 */
     qnt_layers("q6_k", "ffn_up", 2, 0, 1, 96, "88");
     qnt_layers("q6_k", "ffn_up", 2, 0, 1, 40, "hh");
+    qnt_layers("iq4_xs", "attn_v", 2, 0, 4, 256, "55");
     qnt_layers("q4_k_m", "ffn_gate_inp", 2, 8, 1, 256, "hh"); /* as it was */
     qnt_layers("q4_k_m", "attn_norm", 2, 8, 1, 256, "hh");
     CHECK(!llm__mixture_find("q4_k_x") && !strcmp(llm__mixture_find("Q5_K")->name, "Q5_K_M") &&
