@@ -283,7 +283,15 @@ static __device__ uint32_t f32_narrow(float f, int e_bits, int m_bits, uint32_t 
     return sign | (r < top ? r : top);
 }
 
-/* All lanes get the result, always added up in the same order. */
+/* All lanes get the result, always added up in the same order: each lane adds that of the lane 16 away, then 8, ... */
+#ifdef CUDA_EMU
+static inline float warp_sum(float v) {
+    return cuemu::warp_tree(v, [](float a, float b) { return a + b; });
+}
+static inline float warp_max(float v) {
+    return cuemu::warp_tree(v, [](float a, float b) { return b > a || a != a ? b : a; });
+}
+#else
 static __device__ __forceinline__ float warp_sum(float v) {
     for (int o = 16; o; o >>= 1) v += __shfl_xor_sync(~0u, v, o);
     return v;
@@ -293,6 +301,7 @@ static __device__ __forceinline__ float warp_max(float v) {
     for (int o = 16; o; o >>= 1) v = fmaxf(v, __shfl_xor_sync(~0u, v, o));
     return v;
 }
+#endif
 
 /* The sum over all threads of a block, for all of them. `scratch`: 32 floats of shared memory, free again when it returns. */
 static __device__ float block_sum(float v, float *scratch) {

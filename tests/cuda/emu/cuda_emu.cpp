@@ -162,7 +162,7 @@ struct Block { // one per OS thread that runs blocks; reused
     long spin;
     std::chrono::steady_clock::time_point spins_since;
 };
-static thread_local Block *B;
+static thread_local Block *B CUEMU_TLS;
 
 void die(const char *fmt, ...) {
     va_list ap;

@@ -86,8 +86,10 @@ template <class... P, class... A> cudaError_t cudaLaunchKernelEx(const cudaLaunc
     return cuemu::launch_t(k, c->gridDim, c->blockDim, c->dynamicSmemBytes, c->stream, coop, std::forward<A>(a)...);
 }
 
-extern __thread uint3 threadIdx, blockIdx;
-extern __thread cuemu::dim blockDim, gridDim;
+// a few bytes, which a library that is opened late finds room for among what the program has from its start
+#define CUEMU_TLS __attribute__((tls_model("initial-exec")))
+extern __thread uint3 threadIdx CUEMU_TLS, blockIdx CUEMU_TLS;
+extern __thread cuemu::dim blockDim CUEMU_TLS, gridDim CUEMU_TLS;
 static const int warpSize = 32;
 
 // --- block and warp ---
@@ -125,6 +127,18 @@ template <class T> T __shfl_up_sync(unsigned m, T v, unsigned d, int w = 32, CUE
     int l = cuemu_lane();
     return cuemu_shfl(m, v, (l & (w - 1)) >= (int)d ? l - d : l, line);
 }
+// What shuffles by 16, 8, 4, 2 and 1 give, each joined with what a lane has, where the order of both does not matter: one meeting for five
+namespace cuemu {
+template <class F> float warp_tree(float v, F join, CUEMU_L) {
+    const char *b = warp_gather(~0u, &v, sizeof v, SHFL, line);
+    SlotRead sr;
+    float s[32];
+    for (int i = 0; i < 32; i++) memcpy(&s[i], b + 64 * i, sizeof v);
+    for (int o = 16; o; o /= 2)
+        for (int i = 0; i < o; i++) s[i] = join(s[i], s[i + o]);
+    return s[0];
+}
+} // namespace cuemu
 inline unsigned __ballot_sync(unsigned m, int p, CUEMU_L) {
     int v = p != 0;
     const char *b = cuemu::warp_gather(m, &v, 4, cuemu::VOTE, line);
