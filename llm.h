@@ -243,6 +243,19 @@
  *     >>calibrate            what the linear layers of a model are fed with while it reads a text.
  *     >>importance           makes importance matrices.
  *     >>context              kept contexts: the prefix cache in files.
+ *   quant/
+ *     >>codes                a rounded matrix, and the layouts that files have of it.
+ *     >>shards               a folder of safetensors files that is written in any order, and gone on with after an interruption.
+ *     >>plan                 which matrices of a folder become smaller, and which input each of them reads.
+ *     >>job                  a folder that is being quantised: what all of its parts share.
+ *     >>gram                 what is kept of the inputs of a matrix: sums of products of all pairs of columns, and sizes.
+ *     >>methods              AWQ, GPTQ and SmoothQuant, input by input of a layer.
+ *     >>awq                  scales of columns before rounding, and clipping, by activations.
+ *     >>gptq                 column by column, what rounding loses going to the columns that come later.
+ *     >>calibrate            what the layers of a model read when it reads a text.
+ *     >>samples              token ids to calibrate with.
+ *     >>folder_files         what stands in a quantised folder beside its tensors, and what an interrupted one is known by.
+ *     >>folder               quantised folders, from opening to the new name.
  *   serve/
  *     >>sizes                structs of a program that was compiled with another version of this header.
  *     >>reports              what is said of a name that has no effect.
@@ -782,6 +795,35 @@ LLM_API llm_result llm_quantize(const char *path, const char *to, const llm_quan
  * "n_unmet"}: the last are experts that no token came to. NULL: it is not wanted. */
 LLM_API llm_result llm_imatrix(const llm_model *model, const char *text, size_t len, const char *to, const llm_quantize_config *cfg,
                                llm_text *report);
+
+/* What a folder's weights become. */
+typedef struct llm_quantize_folder_config {
+    const char *method;           /* "weight_only_int8", "smooth_quant", "awq" or "gptq" */
+    const char *dtype;            /* of what is not quantised: "fp16", "bf16"; NULL: as the files have it */
+    const char *token_ids, *text; /* files to calibrate with: ids, a line a sequence (blanks or commas between, or JSON lists), or a text */
+    int32_t n_samples, sample_len; /* at most so many sequences of at most so many tokens are taken of it; 0: 128 of 512 */
+    int32_t group_size;            /* awq and gptq: columns that share a scale, -1: whole rows; 0: 128, or the largest below that fits */
+    int32_t bits;                  /* gptq: 2, 3, 4 or 8; 0: 4 */
+    int32_t desc_act;              /* gptq: 1: groups are of columns in the order of what they weigh */
+    float damp;                    /* gptq: share of the mean that the diagonal gets; 0: 0.05 */
+    float alpha;                   /* smooth_quant: how much of the activations' difficulty goes to the weights */
+    int32_t alpha_given;           /* 0: 0.8, of GLM 0.75 */
+    int32_t tensor_parallel_size;  /* that the folder will be served with: refused where it could not be; 0: 1 */
+    int32_t n_threads;             /* 0: all cores this process may use */
+    llm_progress_fn progress;      /* NULL: none */
+    void *progress_user;
+} llm_quantize_folder_config;
+
+/* Writes the folder `to` with the weights of the Hugging Face folder `path` quantised, as vLLM and transformers read them:
+ *   weight_only_int8    compressed-tensors, pack-quantized: 8 bits, a scale a row
+ *   smooth_quant        compressed-tensors, int-quantized: the same with activations by token (W8A8); norms take part of the scales
+ *   awq                 AutoAWQ's gemm: 4 bits in groups with zero points
+ *   gptq                GPTQ: `bits` in groups, symmetric
+ * The last three are calibrated, by the model's own forward pass. It is written as to.part, layer by layer. That folder stays when it ends
+ * early, and the same call goes on with it; when it is whole and was opened and measured it gets its name, which must be free. report gets,
+ * as JSON, {"method", "group_size", "n_matrices", "n_left", "bytes_before", "bytes_after", "perplexity_before", "perplexity_after",
+ * "n_tokens", "resumed_at", "seconds"}; perplexities only where there is something to calibrate with; NULL: it is not wanted. */
+LLM_API llm_result llm_quantize_folder(const char *path, const char *to, const llm_quantize_folder_config *cfg, llm_text *report);
 
 /* ---------------------------------------------------------------------------
  * >>api-sampler   How the next token is chosen, and when an answer ends.
@@ -1621,7 +1663,7 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_BOOL(T, m.use_logn_attn, group, "use-logn-attn", "scale queries beyond the model's length by its logarithm"), \
         LLM_OPT_TEXT(T, m.mmproj, group, "mm|mmproj", "FILE", \
                      "of a GGUF model what it sees with: llama.cpp's second file (beside a model of the Hub or of a folder it is found)"), \
-        LLM_OPT_BOOL(T, m.language_model_only, group, "language-model-only", "of a model with vision the text part alone"), \
+        LLM_OPT_BOOL(T, m.language_model_only, group, "language-model-only|no-mmproj", "of a model with vision the text part alone"), \
         LLM_OPT_ENUM(T, m.no_generation_config, group, "generation-config", "auto|vllm=1", \
                      "vllm: sampling defaults are vLLM's, whatever generation_config.json says")
 
@@ -2071,7 +2113,7 @@ typedef struct llm_sizes {
     uint32_t sizes; /* of this struct */
     uint32_t json_limits, model_config, render_options, template_caps, grammar_config, sampling, engine_config, engine_stats;
     uint32_t request_config, event, output, request_metrics, prompt, batch_config, completion_output, request_output;
-    uint32_t setup, openai_service, answer, file, estimate, media_config, media_info, quantize_config;
+    uint32_t setup, openai_service, answer, file, estimate, media_config, media_info, quantize_config, quantize_folder_config;
 } llm_sizes;
 
 #define LLM_SIZES_HERE { \
@@ -2081,7 +2123,8 @@ typedef struct llm_sizes {
     sizeof(llm_output), sizeof(llm_request_metrics), sizeof(llm_prompt), sizeof(llm_batch_config), sizeof(llm_completion_output), \
     sizeof(llm_request_output), sizeof(llm_setup), sizeof(llm_openai_service), \
     sizeof(llm_answer), sizeof(llm_file), sizeof(llm_estimate), \
-     sizeof(llm_media_config), sizeof(llm_media_info), sizeof(llm_quantize_config)}
+     sizeof(llm_media_config), sizeof(llm_media_info), sizeof(llm_quantize_config), \
+     sizeof(llm_quantize_folder_config)}
 
 LLM_API int llm_version(void); /* LLM_VERSION of the library that runs */
 
@@ -2140,6 +2183,8 @@ LLM_API int llm_openai_check_sized(const llm_sizes *sizes, llm_openai_call *k, c
 LLM_API llm_result llm_media_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_media_config *cfg, llm_media **out);
 LLM_API llm_result llm_quantize_sized(const llm_sizes *sizes, const char *path, const char *to, const llm_quantize_config *cfg,
                                       llm_text *report);
+LLM_API llm_result llm_quantize_folder_sized(const llm_sizes *sizes, const char *path, const char *to,
+                                             const llm_quantize_folder_config *cfg, llm_text *report);
 LLM_API llm_result llm_imatrix_sized(const llm_sizes *sizes, const llm_model *model, const char *text, size_t len, const char *to,
                                      const llm_quantize_config *cfg, llm_text *report);
 LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *media, llm_media_info *out);
@@ -2696,6 +2741,7 @@ static const llm_sizes llm_sizes_of_program __attribute__((unused)) = LLM_SIZES_
 #define llm_openai_check(...) llm_openai_check_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_media_open(...) llm_media_open_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_quantize(...) llm_quantize_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_quantize_folder(...) llm_quantize_folder_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_imatrix(...) llm_imatrix_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_media_get_info(...) llm_media_get_info_sized(LLM_SIZES, __VA_ARGS__)
 #endif
@@ -2764,6 +2810,7 @@ static const llm_sizes llm_sizes_of_program __attribute__((unused)) = LLM_SIZES_
 #undef llm_openai_check
 #undef llm_media_open
 #undef llm_quantize
+#undef llm_quantize_folder
 #undef llm_imatrix
 #undef llm_media_get_info
 
@@ -26420,6 +26467,7 @@ typedef struct llm__net_config {
     int whole;                        /* 1: the last layer is computed for all rows, whether their logits are wanted or not */
     int dry;                          /* 1: weights and buffers are only planned, nothing is read: see llm_model_estimate */
     int kept_layer;                   /* of the KV cache, that takes hidden states for an EAGLE head; 0: none */
+    int alone;                        /* i + 1: layer i alone, of a residual stream that is given (of layer 0 the tokens'); 0: all */
     const struct llm__net *model_net; /* whose embedding and output layer an EAGLE head uses */
     llm_progress_fn progress;
     void *progress_user;
@@ -26710,6 +26758,10 @@ static void llm__load_rank(llm__loader *L, llm__net_rank *rank, const llm__net_c
     rank->end = L->a->n_layers * (stage + 1) / n_stages;
     rank->first = stage == 0;
     rank->last = stage == n_stages - 1;
+    if (cfg && cfg->alone) {
+        rank->begin = cfg->alone - 1, rank->end = cfg->alone;
+        rank->first = rank->begin == 0, rank->last = 0;
+    }
     L->layer = -1;
     if (!L->r && L->a->eagle) llm__load_eagle(L, rank, cfg ? cfg->model_net : NULL);
     else if (!L->r) llm__load_model(L, rank);
@@ -27148,7 +27200,9 @@ static void llm__extra_eagle(const llm__pass *p, int kept_layer) {
 
 /* Before the first layer of this rank: x of a stage that is not the first; what an EAGLE head makes of the embedding. */
 static void llm__extra_begin(const llm__pass *p, const llm__net *net) {
-    if (!p->rank->first) p->be->receive(p->ctx, p->rank_index, p->rank->token.x, net->rank[p->rank_index - net->n_group].token.x);
+    const llm_embed_op stream = {.dst = p->rank->token.x, .given = LLM_GIVEN_ROW};
+    if (!p->rank->first && net->cfg.alone) p->be->embed(p->ctx, p->rank_index, &stream);
+    else if (!p->rank->first) p->be->receive(p->ctx, p->rank_index, p->rank->token.x, net->rank[p->rank_index - net->n_group].token.x);
     if (p->a->eagle) llm__extra_eagle(p, net->cfg.kept_layer);
 }
 
@@ -27458,12 +27512,12 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
     if (attn_norm) llm__pass_residual(&p, lane, NULL, NULL, &rank->layer[rank->begin].attn_norm);
     for (int i = rank->begin; i < rank->end; i++) {
         const llm__net_layer *layer = &rank->layer[i];
-        const int last = i == a->n_layers - 1, moe = a->layer[i].moe;
+        const int last = rank->last && i == a->n_layers - 1, moe = a->layer[i].moe;
         const llm_buffer *src = attn_norm ? lane->h : lane->x;
         /* att = attention over src, and the KV pages of layer i get this step's keys and values */
         if (a->flags & LLM__MLA) llm__pass_mla(&p, i, layer, src);
         else llm__pass_attention(&p, i, layer, src);
-        const int deep = shape->given && i < a->n_deepstack; /* pictures have something to add behind this layer */
+        const int deep = shape->given && !net->cfg.alone && i < a->n_deepstack; /* pictures have something to add behind this layer */
         if (last && !moe && !deep && !net->cfg.whole &&
             (a->eagle || !net->cfg.kept_layer)) { /* other layers need all rows for the keys and values that follow */
             llm__pass_gather(&p, out->x, lane->x);
@@ -27485,7 +27539,7 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
         if (deep) llm__pass_deepstack(&p, i, next);
     }
     if (rank->last) llm__pass_head(&p, net, lane, out_norm);
-    else p.be->send(p.ctx, rank_index, lane->x);
+    else if (!net->cfg.alone) p.be->send(p.ctx, rank_index, lane->x);
 }
 
 /* Refuses what would read outside the tables. The scheduler never asks for it; raw callers of llm_forward may. */
@@ -42711,6 +42765,2441 @@ LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char 
 }
 
 /* ============================================================================
+ * >>codes   A rounded matrix, and the layouts that files have of it.
+ * ============================================================================
+ * Methods choose codes, scales and zero points (W[o, i] is about (code - zero) * scale of its group); how these are packed is another
+ * matter, and told here alone. Bits of a word are filled from the lowest up.
+ *
+ *     layout      tensors (behind the matrix' name)                               zero points
+ *     CODES_PACKED    weight_packed i32 [out, in b / 32] along the input, weight_scale, weight_shape      2^(b-1), not stored
+ *     CODES_INT8      weight i8 [out, in], weight_scale                                                   0 (code - 128)
+ *     CODES_AWQ       qweight i32 [in, out / 8], qzeros i32 [groups, out / 8], scales f16 [groups, out]   as they are
+ *                 eight neighbouring outputs in the order 0 2 4 6 1 3 5 7
+ *     CODES_GPTQ      qweight i32 [in b / 32, out] along the input, qzeros i32 [groups, out b / 32]       less one
+ *                 along the output, scales f16 [groups, out], g_idx i32 [in]
+ *
+ * Symmetric scales are the largest size / 7.5 of 4 bits (codes -8 to 7, as AutoGPTQ), / 127 of 8 bits (-127 to 127).
+ * With zero points they are (largest - smallest) / 15, of the true values, which need not lie about 0 (as AutoAWQ). Scales
+ * are rounded to what is stored before codes are chosen, so that a reader finds the nearest codes and not those of a scale
+ * that it does not have.
+ *
+ * An example, 4 bits by GPTQ: of the column 0 1 2 3 4 5 6 7 of codes the word is 0x76543210; zero points of 8 stand as
+ * 0x77777777, for one is taken off. AWQ's word of eight outputs with the same codes is 0x75316420.
+ *
+ * Sources: compressed-tensors (compressors/pack_quantized), AutoAWQ (WQLinear_GEMM), AutoGPTQ and GPTQModel (pack). */
+
+typedef enum llm__code_layout { LLM__CODES_PACK = 1, LLM__CODES_INT8, LLM__CODES_AWQ4, LLM__CODES_GPTQ1 } llm__code_layout;
+
+typedef struct llm__rounded {
+    int64_t rows, cols, group, groups; /* group: columns that share a scale */
+    int32_t bits, scale_type;          /* what scales are stored as: they are rounded to it */
+    int32_t affine;                    /* 1: zero points are chosen; 0: they are 2^(bits - 1) */
+    uint8_t *code;                     /* (rows, cols) from 0 on */
+    float *scale;                      /* (rows, groups) */
+    uint8_t *zero;                     /* (rows, groups) */
+    int32_t *g_idx;                    /* (cols) which group a column is of; NULL: in order */
+} llm__rounded;
+
+/* Some of them. Zero-initialise. */
+typedef struct llm__rounded_list {
+    llm__rounded *item;
+    size_t n;
+} llm__rounded_list;
+
+/* One of the tensors that a matrix becomes. */
+typedef struct llm__code_tensor {
+    const char *end;
+    int32_t type, n_dims;
+    int64_t shape[2];
+} llm__code_tensor;
+
+/* The code of a value; by: 1 / its scale. Adding 1.5 * 2^23 leaves no bits for a fraction: that rounds, ties to even, as rintf does, which
+ * is a call of the library here. */
+LLM__INLINE uint8_t llm__code_of(float x, float by, float zero, float most) {
+    float q = x * by + zero;
+    q = q > 0 ? q : 0;
+    q = (q < most ? q : most) + 12582912.0f;
+    return (uint8_t)(q - 12582912.0f);
+}
+
+/* Memory for the codes of a matrix whose sizes are given; g_idx: also for that. */
+static llm_result llm__rounded_open(llm__rounded *m, int g_idx) {
+    m->code = LLM__NEW(uint8_t, m->rows * m->cols);
+    m->scale = LLM__NEW(float, m->rows * m->groups);
+    m->zero = LLM__NEW(uint8_t, m->rows * m->groups);
+    m->g_idx = g_idx ? LLM__NEW(int32_t, m->cols) : NULL;
+    return m->code && m->scale && m->zero && (m->g_idx || !g_idx) ? LLM_OK : llm__nomem();
+}
+
+static void llm__rounded_close(llm__rounded *m) {
+    LLM_FREE(m->code);
+    LLM_FREE(m->scale);
+    LLM_FREE(m->zero);
+    LLM_FREE(m->g_idx);
+}
+
+static void llm__rounded_list_close(llm__rounded_list *list) {
+    for (size_t i = 0; i < list->n; i++) llm__rounded_close(&list->item[i]);
+    LLM_FREE(list->item);
+}
+
+/* A scale of its type, as near to x as it can be stored, but not below where that would cut the largest value off. */
+static float llm__scale_stored(int32_t type, float x) {
+    uint32_t bits;
+    if (type == LLM_TYPE_F32) return x;
+    if (type == LLM_TYPE_F16) return llm__f16_to_f32(llm__f32_to_f16(x));
+    memcpy(&bits, &x, 4);
+    return llm__bf16_to_f32((uint16_t)((bits + 0xFFFF) >> 16)); /* upwards: it has so few bits that the largest value would be cut */
+}
+
+/* The scale and zero point of n values (x[0], x[step], ...), from their largest and smallest times `shrink`: as AWQ's and GPTQ's public
+ * programs take them. */
+static void llm__scale_of(const llm__rounded *m, const float *x, int64_t step, int64_t n, float shrink, float *scale, uint8_t *zero) {
+    const float most = (float)((1 << m->bits) - 1), half = (float)(1 << (m->bits - 1));
+    float low = x[0], high = x[0];
+    for (int64_t i = 1; i < n; i++) {
+        low = LLM__MIN(low, x[i * step]);
+        high = LLM__MAX(high, x[i * step]);
+    }
+    low *= shrink, high *= shrink;
+    const float size = LLM__MAX(high, -low),
+                by = m->bits == 8 ? 2 * half - 2 : most; /* of bytes -127 to 127 are used, by all who write them */
+    float s = m->affine ? LLM__MAX((high - low) / most, 1e-5f) : LLM__MAX(2 * size / by, 1e-7f);
+    if (m->scale_type == LLM_TYPE_F16) s = LLM__MAX(s, 6e-8f); /* the least that there is */
+    *scale = s = llm__scale_stored(m->scale_type, s);
+    const float z = m->affine ? rintf(-low / s) : half;
+    *zero = (uint8_t)(z < 0 ? 0 : z > most ? most : z);
+}
+
+/* Rounds rows [first, end) of w (rows, cols) to nearest, with scales of their own values. */
+static void llm__round_rows(const llm__rounded *m, const float *w, int64_t first, int64_t end) {
+    for (int64_t r = first; r < end; r++)
+        for (int64_t g = 0; g < m->groups; g++) {
+            const int64_t at = r * m->cols + g * m->group, n = LLM__MIN(m->group, m->cols - g * m->group);
+            float *scale = m->scale + r * m->groups + g;
+            uint8_t *zero = m->zero + r * m->groups + g;
+            llm__scale_of(m, w + at, 1, n, 1, scale, zero);
+            const float by = 1 / *scale, z = (float)*zero, most = (float)((1 << m->bits) - 1);
+            for (int64_t i = 0; i < n; i++) m->code[at + i] = llm__code_of(w[at + i], by, z, most);
+        }
+}
+
+/* What the codes mean, into w (rows, cols). */
+static void llm__rounded_values(const llm__rounded *m, int64_t first, int64_t end, float *w) {
+    for (int64_t r = first; r < end; r++)
+        for (int64_t i = 0; i < m->cols; i++) {
+            const int64_t g = r * m->groups + (m->g_idx ? m->g_idx[i] : i / m->group);
+            w[r * m->cols + i] = (float)((int)m->code[r * m->cols + i] - (int)m->zero[g]) * m->scale[g];
+        }
+}
+
+/* The tensors of a layout for a matrix of these sizes, up to 4; how many. type: what plain scales are stored as. */
+static int llm__code_tensors(llm__code_layout layout, const llm__rounded *m, llm__code_tensor out[4]) {
+    const int64_t r = m->rows, c = m->cols, g = m->groups, b = m->bits;
+    const llm__code_tensor tensors[4][4] = {
+        {{".weight_packed", LLM_TYPE_I32, 2, {r, (c * b + 31) / 32}},
+         {".weight_scale", m->scale_type, 2, {r, g}},
+         {".weight_shape", LLM_TYPE_I64, 1, {2, 1}},
+         {NULL, 0, 0, {0, 0}}},
+        {{".weight", LLM_TYPE_I8, 2, {r, c}}, {".weight_scale", m->scale_type, 2, {r, 1}}, {NULL, 0, 0, {0, 0}}, {NULL, 0, 0, {0, 0}}},
+        {{".qweight", LLM_TYPE_I32, 2, {c, r / 8}},
+         {".qzeros", LLM_TYPE_I32, 2, {g, r / 8}},
+         {".scales", LLM_TYPE_F16, 2, {g, r}},
+         {NULL, 0, 0, {0, 0}}},
+        {{".qweight", LLM_TYPE_I32, 2, {c * b / 32, r}},
+         {".qzeros", LLM_TYPE_I32, 2, {g, r * b / 32}},
+         {".scales", LLM_TYPE_F16, 2, {g, r}},
+         {".g_idx", LLM_TYPE_I32, 1, {c, 1}}}};
+    int n = 0;
+    for (; n < 4 && tensors[layout - 1][n].end; n++) out[n] = tensors[layout - 1][n];
+    return n;
+}
+
+/* Writes a number of `type` as element i. */
+static void llm__code_store(uint8_t *to, int32_t type, int64_t i, float x) {
+    const uint16_t half = type == LLM_TYPE_F16 ? llm__f32_to_f16(x) : llm__f32_to_bf16(x);
+    if (type == LLM_TYPE_F32) memcpy(to + 4 * i, &x, 4);
+    else memcpy(to + 2 * i, &half, 2);
+}
+
+/* n codes of b bits, the first at p, the others `step` apart, as words `to`, `stride` apart. */
+static void llm__code_words(const uint8_t *p, int64_t step, int64_t n, int b, int less, uint32_t *to, int64_t stride) {
+    uint64_t word = 0;
+    int have = 0;
+    for (int64_t i = 0; i < n; i++) {
+        word |= (uint64_t)((uint32_t)(p[i * step] - less) & ((1u << b) - 1)) << have;
+        have += b;
+        if (have >= 32) *to = (uint32_t)word, to += stride, word >>= 32, have -= 32;
+    }
+    if (have) *to = (uint32_t)word;
+}
+
+/* Eight outputs a word, as AutoAWQ has them: (rows / 8) words of one column. */
+static void llm__code_awq(const uint8_t *p, int64_t step, int64_t rows, uint32_t *to) {
+    static const uint8_t order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+    for (int64_t j = 0; j < rows / 8; j++) {
+        uint32_t word = 0;
+        for (int k = 0; k < 8; k++) word |= (uint32_t)p[(8 * j + order[k]) * step] << 4 * k;
+        to[j] = word;
+    }
+}
+
+/* What the threads are at. */
+typedef struct llm__packing_job {
+    const llm__rounded *m;
+    llm__code_tensor t;
+    llm__code_layout layout;
+    int k;
+    uint8_t *to;
+} llm__packing_job;
+
+/* Rows [first, end) of codes by columns: of every 32 columns b rows of words. */
+static void llm__pack_gptq(const llm__packing_job *j, int64_t first, int64_t end) {
+    const llm__rounded *m = j->m;
+    uint32_t words[8];
+    for (int64_t at = first; at < end; at++)
+        for (int64_t r = 0; r < m->rows; r++) {
+            llm__code_words(m->code + r * m->cols + at * 32, 1, 32, m->bits, 0, words, 1);
+            for (int b = 0; b < m->bits; b++) memcpy(j->to + 4 * ((at * m->bits + b) * m->rows + r), words + b, 4);
+        }
+}
+
+/* A share of the rows of a tensor. */
+static void llm__pack_part(void *arg, int pass, int part, int n_parts) {
+    const llm__packing_job *j = (const llm__packing_job *)arg;
+    const llm__rounded *m = j->m;
+    const int by32 = j->layout == LLM__CODES_GPTQ1 && j->k == 0;
+    const int64_t rows = by32 ? m->cols / 32 : j->t.shape[0], first = rows * part / n_parts, end = rows * (part + 1) / n_parts,
+                  words = j->t.shape[1];
+    (void)pass;
+    if (by32) llm__pack_gptq(j, first, end);
+    for (int64_t i = first; i < end && !by32; i++) {
+        uint32_t *to = (uint32_t *)(void *)(j->to + 4 * i * words);
+        if (j->layout == LLM__CODES_PACK && j->k == 0) llm__code_words(m->code + i * m->cols, 1, m->cols, m->bits, 0, to, 1);
+        else if (j->layout == LLM__CODES_INT8 && j->k == 0)
+            for (int64_t c = 0; c < m->cols; c++) j->to[i * m->cols + c] = (uint8_t)(m->code[i * m->cols + c] - 128);
+        else if (j->k == 1 && j->layout <= LLM__CODES_INT8)
+            for (int64_t g = 0; g < m->groups; g++) llm__code_store(j->to, m->scale_type, i * m->groups + g, m->scale[i * m->groups + g]);
+        else if (j->layout == LLM__CODES_AWQ4 && j->k == 0) llm__code_awq(m->code + i, m->cols, m->rows, to);
+        else if (j->layout == LLM__CODES_AWQ4 && j->k == 1) llm__code_awq(m->zero + i, m->groups, m->rows, to);
+        else if (j->k == 1) llm__code_words(m->zero + i, m->groups, m->rows, m->bits, 1, to, 1);
+        else if (j->k == 2)
+            for (int64_t r = 0; r < m->rows; r++) llm__code_store(j->to, LLM_TYPE_F16, i * m->rows + r, m->scale[r * m->groups + i]);
+    }
+}
+
+/* Fills tensor k of them, with all threads of a pool. */
+static void llm__code_pack(llm__code_layout layout, const llm__rounded *m, int k, llm__pool *pool, uint8_t *to) {
+    llm__code_tensor tensors[4];
+    llm__packing_job j = {m, {NULL, 0, 0, {0, 0}}, layout, k, to};
+    llm__code_tensors(layout, m, tensors);
+    j.t = tensors[k];
+    if (layout == LLM__CODES_PACK && k == 2) {
+        const int64_t shape[2] = {m->rows, m->cols};
+        memcpy(to, shape, sizeof shape);
+    } else if (layout == LLM__CODES_GPTQ1 && k == 3)
+        for (int64_t i = 0; i < m->cols; i++) {
+            const int32_t g = m->g_idx ? m->g_idx[i] : (int32_t)(i / m->group);
+            memcpy(to + 4 * i, &g, 4);
+        }
+    else llm__pool_run(pool, llm__pack_part, &j, 1);
+}
+
+/* ============================================================================
+ * >>shards   A folder of safetensors files that is written in any order, and gone on with after an interruption.
+ * ============================================================================
+ * All tensors are told first (llm__out_add), so headers, shards and places are known before there is any data: each tensor is written to
+ * its place when it is ready, and memory holds none of the others. One file, model.safetensors, or above 5 GB several with
+ * model.safetensors.index.json, as the Hub has them. The files stand in a folder TO.part, which gets its name at the end.
+ *
+ * Files get their whole length at once, so a limit on the size of files is told in the first second and not in the last hour; so is a disk
+ * without room, by what it says is free. A disk that others fill meanwhile fails in the middle: then all that is flushed and in the state
+ * counts, and the next run writes the rest over it. That works since sizes depend on shapes alone, not on what is chosen. */
+
+typedef struct llm__out_tensor {
+    const char *name;
+    int32_t type, n_dims, shard;
+    int64_t shape[4];
+    int64_t bytes, offset; /* offset: in its file */
+} llm__out_tensor;
+
+typedef struct llm__out_shard {
+    FILE *file;
+    int64_t bytes; /* of data */
+    char name[64];
+} llm__out_shard;
+
+typedef struct llm__out {
+    const char *part; /* the folder */
+    llm__out_tensor *tensor;
+    size_t n, cap;
+    llm__out_shard *shard;
+    int32_t n_shards;
+    int64_t bytes; /* of all data */
+    llm__arena arena;
+    llm_result r; /* the first failure; all calls then do nothing */
+} llm__out;
+
+/* The first failure, of a file of the folder. */
+static void llm__out_failed(llm__out *o, const char *name) {
+    if (!o->r) o->r = llm__error(LLM_ERR_IO, "%s/%s: %s", o->part, name, strerror(errno));
+}
+
+/* Closes the files and frees all; the folder stays. */
+static void llm__out_close(llm__out *o) {
+    for (int32_t i = 0; i < o->n_shards && o->shard; i++)
+        if (o->shard[i].file) fclose(o->shard[i].file);
+    LLM_FREE(o->tensor);
+    LLM_FREE(o->shard);
+    llm__arena_free(&o->arena);
+    memset(o, 0, sizeof *o);
+}
+
+/* A tensor more: its index. The name is copied. */
+static size_t llm__out_add(llm__out *o, const char *stem, const char *end, int32_t type, int32_t n_dims, const int64_t *shape) {
+    if (!o->r && !llm__grow((void **)&o->tensor, &o->cap, o->n + 1, sizeof *o->tensor)) o->r = llm__nomem();
+    char *name = o->r ? NULL : (char *)llm__arena_get(&o->arena, strlen(stem) + strlen(end) + 1);
+    if (!o->r && !name) o->r = llm__nomem();
+    if (o->r) return 0;
+    llm__out_tensor *t = &o->tensor[o->n];
+    memset(t, 0, sizeof *t);
+    memcpy(name, stem, strlen(stem));
+    memcpy(name + strlen(stem), end, strlen(end) + 1);
+    t->name = name;
+    t->type = type;
+    t->n_dims = n_dims;
+    int64_t values = 1;
+    for (int i = 0; i < n_dims; i++) values *= t->shape[i] = shape[i];
+    t->bytes = llm__row_bytes(type, values);
+    o->bytes += t->bytes;
+    return o->n++;
+}
+
+/* The header of a shard: its length in 8 bytes, then what lies where. Sets the tensors' places. */
+static void llm__out_header(llm__out *o, int32_t shard, llm_text *t) {
+    int64_t at = 0;
+    llm_text_str(t, "12345678{'__metadata__': {'format': 'pt'}");
+    for (size_t i = 0; i < t->len; i++)
+        if (t->data[i] == '\'') t->data[i] = '"';
+    for (size_t i = 0; i < o->n; i++) {
+        llm__out_tensor *x = &o->tensor[i];
+        if (x->shard != shard) continue;
+        llm_text_format(t, ", %q: {'dtype': %q, 'shape': [", x->name, llm__type_name(x->type));
+        for (int d = 0; d < x->n_dims; d++) llm_text_format(t, "%,%l", x->shape[d]);
+        llm_text_format(t, "], 'data_offsets': [%l, %l]}", at, at + x->bytes);
+        x->offset = at;
+        at += x->bytes;
+    }
+    llm_text_str(t, "}");
+    while (!t->failed && t->len % 8) llm_text_str(t, " ");
+    for (int i = 0; i < 8 && !t->failed; i++) t->data[i] = (char)((uint64_t)(t->len - 8) >> 8 * i);
+    for (size_t i = 0; i < o->n; i++)
+        if (o->tensor[i].shard == shard) o->tensor[i].offset += (int64_t)t->len;
+}
+
+/* One file: made in its whole length, so that a limit is told now. */
+static void llm__out_begin(llm__out *o, int32_t i, int again) {
+    LLM__SCOPED(llm_text_free) llm_text head = LLM__ZERO;
+    llm__out_shard *s = &o->shard[i];
+    snprintf(s->name, sizeof s->name, "model-%05d-of-%05d.safetensors", (int)i + 1, (int)o->n_shards);
+    if (o->n_shards == 1) snprintf(s->name, sizeof s->name, "model.safetensors");
+    llm__out_header(o, i, &head);
+    LLM__SCOPED(llm__drop) char *path = llm__path_join(o->part, s->name);
+    if (!path || head.failed) o->r = llm__nomem();
+    if (o->r) return;
+    s->file = fopen(path, again ? "r+b" : "w+b");
+    if (!s->file) llm__out_failed(o, s->name);
+    if (!s->file || again) return;
+    const int64_t last = (int64_t)head.len + s->bytes - 1;
+    if (fwrite(head.data, 1, head.len, s->file) != head.len || fseeko(s->file, (off_t)last, SEEK_SET) ||
+        (s->bytes && fputc(0, s->file) == EOF) || fflush(s->file))
+        llm__out_failed(o, s->name);
+}
+
+/* Makes the files with their headers, or opens those of an earlier run (`again`). most: bytes of data in a file. */
+static void llm__out_open(llm__out *o, int64_t most, int again) {
+    struct statvfs disk;
+    int64_t in_shard = 0;
+    for (size_t i = 0; i < o->n && !o->r; i++) {
+        if (!i || (in_shard && in_shard + o->tensor[i].bytes > most)) o->n_shards++, in_shard = 0;
+        o->tensor[i].shard = o->n_shards - 1;
+        in_shard += o->tensor[i].bytes;
+    }
+    if (!o->r && !again && !statvfs(o->part, &disk) && (int64_t)disk.f_bavail * (int64_t)disk.f_frsize < o->bytes)
+        o->r = llm__error(LLM_ERR_IO, "%s: %lld bytes are needed, the disk has room for %lld", o->part, (long long)o->bytes,
+                          (long long)disk.f_bavail * (long long)disk.f_frsize);
+    o->shard = o->r ? NULL : LLM__NEW(llm__out_shard, o->n_shards);
+    if (!o->r && !o->shard) o->r = llm__nomem();
+    for (size_t i = 0; i < o->n && !o->r; i++) o->shard[o->tensor[i].shard].bytes += o->tensor[i].bytes;
+    for (int32_t i = 0; i < o->n_shards && !o->r; i++) llm__out_begin(o, i, again);
+}
+
+/* Bytes [at, at + n) of a tensor's data. */
+static void llm__out_put(llm__out *o, size_t i, int64_t at, const void *data, size_t n) {
+    if (o->r || !n) return;
+    llm__out_shard *s = &o->shard[o->tensor[i].shard];
+    if (fseeko(s->file, (off_t)(o->tensor[i].offset + at), SEEK_SET) || fwrite(data, 1, n, s->file) != n) llm__out_failed(o, s->name);
+}
+
+/* What was put is on the disk. */
+static void llm__out_sync(llm__out *o) {
+    for (int32_t i = 0; i < o->n_shards && !o->r; i++)
+        if (fflush(o->shard[i].file) || fsync(fileno(o->shard[i].file))) llm__out_failed(o, o->shard[i].name);
+}
+
+/* A whole small file of the folder, replaced at once. */
+static void llm__out_text(llm__out *o, const char *name, const llm_text *text) {
+    LLM__SCOPED(llm__drop) char *path = llm__path_join(o->part, name), *next = llm__path_join(o->part, ".next");
+    if (!o->r && (!path || !next || text->failed)) o->r = llm__nomem();
+    if (o->r) return;
+    FILE *f = fopen(next, "wb");
+    int ok = f && fwrite(text->data, 1, text->len, f) == text->len && !fflush(f) && !fsync(fileno(f));
+    if (f && fclose(f)) ok = 0;
+    if (!ok || rename(next, path)) llm__out_failed(o, name);
+}
+
+/* The index of several shards. */
+static void llm__out_index(llm__out *o) {
+    LLM__SCOPED(llm_text_free) llm_text t = LLM__ZERO;
+    if (o->r || o->n_shards < 2) return;
+    llm_text_format(&t, "{'metadata': {'total_size': %l}, 'weight_map': {", o->bytes);
+    for (size_t i = 0; i < o->n; i++) llm_text_format(&t, "%,\n  %q: %q", o->tensor[i].name, o->shard[o->tensor[i].shard].name);
+    llm_text_str(&t, "}}\n");
+    llm__out_text(o, "model.safetensors.index.json", &t);
+}
+
+/* ============================================================================
+ * >>plan   Which matrices of a folder become smaller, and which input each of them reads.
+ * ============================================================================
+ * The linear layers of all decoder layers, experts and latent attention's too; not the embedding, the output layer, routers and the gate of
+ * a shared expert, nor what packing cannot take (sizes that are no multiples of 32, all experts in one tensor). Matrices that read one
+ * input belong together: their input is recorded once, and what is folded into the norm before them is the same for all.
+ *
+ * Layouts by method, and who reads them:
+ *
+ *     weight_only_int8    compressed-tensors pack-quantized, W8A16    vLLM, transformers with compressed-tensors, llm.h
+ *     smooth_quant        compressed-tensors int-quantized, W8A8      the same
+ *     awq                 AutoAWQ gemm                                vLLM, transformers with AutoAWQ or GPTQModel, llm.h
+ *     gptq                GPTQ, zero points less one                  vLLM, transformers with GPTQModel, llm.h
+ *
+ * One group size holds for a folder, for its config has room for one: the largest of 128, 64 and 32 that divides the columns of all
+ * matrices, those that tensor parallelism cuts by columns on every rank. SmolLM2-135M, 576 wide, gets 64. What packing refuses is counted
+ * and told, never dropped. */
+
+/* What a matrix is multiplied with. */
+typedef enum llm__reads {
+    LLM__READS_ATTENTION = 0, /* the layer's first norm: q, k, v, or what latent attention makes of it */
+    LLM__READS_Q,             /* the latent of queries, normalised */
+    LLM__READS_KV,            /* the latent of keys and values, normalised */
+    LLM__READS_O,             /* what attention gives */
+    LLM__READS_MLP,           /* the second norm: gate and up, shared experts' too */
+    LLM__READS_DOWN,          /* act(gate) * up */
+    LLM__READS_SHARED_DOWN,
+    LLM__READS_EXPERT, /* of an expert: the rows of READS_MLP that chose it */
+    LLM__READS_EXPERT_DOWN,
+    LLM__READS_COUNT
+} llm__reads;
+
+typedef enum llm__method { LLM__WEIGHT_ONLY_INT8 = 0, LLM__SMOOTH_QUANT, LLM__AWQ, LLM__GPTQ } llm__method;
+
+typedef struct llm__qplan_matrix {
+    const llm__tensor *t;
+    char *stem; /* its name without ".weight" */
+    int64_t rows, cols;
+    int32_t layer, slot, expert;
+    llm__reads reads;
+    size_t out; /* the first of the tensors that it becomes */
+} llm__qplan_matrix;
+
+typedef struct llm__qplan {
+    llm_model *model;
+    llm__method method;
+    llm__code_layout layout;
+    int32_t bits, affine, dtype; /* dtype: llm_type of what stays; -1: as it is */
+    int64_t group;               /* columns that share a scale; -1: whole rows */
+    llm__qplan_matrix *matrix;   /* (n) layer by layer */
+    size_t n, cap;
+    size_t first[LLM__MAX_LAYERS + 1]; /* of each layer; [n_layers]: n */
+    uint8_t *taken;                    /* (tensors) */
+    int32_t *layer_of;                 /* (tensors) -1: of none */
+    llm__qplan_matrix *left;           /* (n_left) linear layers of the same kind that cannot be packed */
+    size_t n_left, left_cap;
+    llm__arena arena;
+} llm__qplan;
+
+static const struct {
+    llm__slot slot;
+    llm__reads reads;
+} llm__qplan_slots[] = {
+    {LLM__W_QKV, LLM__READS_ATTENTION},
+    {LLM__W_Q, LLM__READS_ATTENTION},
+    {LLM__W_K, LLM__READS_ATTENTION},
+    {LLM__W_V, LLM__READS_ATTENTION},
+    {LLM__W_Q_A, LLM__READS_ATTENTION},
+    {LLM__W_KV_A, LLM__READS_ATTENTION},
+    {LLM__W_Q_B, LLM__READS_Q},
+    {LLM__W_KV_B, LLM__READS_KV},
+    {LLM__W_O, LLM__READS_O},
+    {LLM__W_GATE_UP, LLM__READS_MLP},
+    {LLM__W_GATE, LLM__READS_MLP},
+    {LLM__W_UP, LLM__READS_MLP},
+    {LLM__W_DOWN, LLM__READS_DOWN},
+    {LLM__W_S_GATE_UP, LLM__READS_MLP},
+    {LLM__W_S_GATE, LLM__READS_MLP},
+    {LLM__W_S_UP, LLM__READS_MLP},
+    {LLM__W_S_DOWN, LLM__READS_SHARED_DOWN},
+    {LLM__W_E_GATE_UP, LLM__READS_EXPERT},
+    {LLM__W_E_GATE, LLM__READS_EXPERT},
+    {LLM__W_E_UP, LLM__READS_EXPERT},
+    {LLM__W_E_DOWN, LLM__READS_EXPERT_DOWN},
+};
+
+/* As documents call it. */
+static const char *llm__method_name(llm__method m) {
+    static const char *const names[] = {"weight_only_int8", "smooth_quant", "awq", "gptq"};
+    return names[m];
+}
+
+/* The type that a tensor which stays gets. */
+static int32_t llm__qplan_type(const llm__qplan *p, const llm__tensor *t) {
+    const int is_float = t->type == LLM_TYPE_F32 || t->type == LLM_TYPE_F16 || t->type == LLM_TYPE_BF16;
+    return is_float && p->dtype >= 0 && !strstr(t->name.p, "e_score_correction_bias") ? p->dtype : t->type;
+}
+
+/* The shape of the codes of a matrix, without memory for them. */
+static llm__rounded llm__qplan_rounded(const llm__qplan *p, const llm__qplan_matrix *m) {
+    llm__rounded r = LLM__ZERO;
+    r.rows = m->rows;
+    r.cols = m->cols;
+    r.group = p->group < 0 ? m->cols : p->group;
+    r.groups = (m->cols + r.group - 1) / r.group;
+    r.bits = p->bits;
+    r.affine = p->affine;
+    r.scale_type = p->layout == LLM__CODES_AWQ4 || p->layout == LLM__CODES_GPTQ1 ? (int32_t)LLM_TYPE_F16 : llm__qplan_type(p, m->t);
+    return r;
+}
+
+/* The name by which the recorder knows the weight of an input in a layer (>>trace): 256 bytes. */
+static void llm__qplan_input(const llm_model *model, int layer, llm__reads reads, char name[256]) {
+    static const uint8_t slots[LLM__READS_COUNT] = {LLM__W_Q,    LLM__W_Q_B,    LLM__W_KV_B, LLM__W_O,     LLM__W_UP,
+                                                    LLM__W_DOWN, LLM__W_S_DOWN, LLM__W_E_UP, LLM__W_E_DOWN};
+    llm__loader L;
+    int slot = slots[reads];
+    llm__loader_begin(&L, model, 1, 1);
+    L.layer = layer;
+    if (reads == LLM__READS_ATTENTION && model->arch.flags & LLM__MLA) slot = LLM__W_KV_A;
+    else if (reads == LLM__READS_ATTENTION && llm__has(&L, LLM__W_QKV)) slot = LLM__W_QKV;
+    if (reads == LLM__READS_MLP && model->arch.layer[layer].moe) slot = LLM__W_ROUTER;
+    llm__loader_find(&L, slot, 0, 0, name);
+}
+
+/* 1 if packing takes a matrix of these sizes. */
+static int llm__qplan_takes(const llm__qplan *p, int64_t rows, int64_t cols) {
+    if (p->layout == LLM__CODES_INT8) return 1;
+    if (p->layout == LLM__CODES_PACK) return cols % 4 == 0;
+    return cols % 32 == 0 && rows * p->bits % 32 == 0;
+}
+
+/* Adds the matrix of a slot in the loader's layer, if there is one. */
+static llm_result llm__qplan_add(llm__qplan *p, const llm__loader *L, int slot, llm__reads reads, int expert) {
+    char name[256];
+    const llm__tensor *t = llm__loader_find(L, slot, expert, 0, name);
+    const size_t i = t ? (size_t)(t - p->model->source.tensors.item) : 0;
+    if (!t || p->taken[i]) return LLM_OK;
+    if (reads == LLM__READS_MLP && p->model->arch.flags & LLM__PARALLEL && !llm__has(L, LLM__W_FFN_NORM)) reads = LLM__READS_ATTENTION;
+    llm__qplan_matrix m = {t, NULL, t->shape[0], t->shape[1], L->layer, slot, expert, reads, 0};
+    if (t->n_dims != 2 || t->parts || !llm__ends_with(t->name.p, ".weight") || !llm__qplan_takes(p, m.rows, m.cols)) {
+        for (size_t k = 0; k < p->n_left; k++)
+            if (p->left[k].t == t) return LLM_OK;
+        if (!llm__grow((void **)&p->left, &p->left_cap, p->n_left + 1, sizeof *p->left)) return llm__nomem();
+        p->left[p->n_left++] = m;
+        return LLM_OK;
+    }
+    if (t->type != LLM_TYPE_F32 && t->type != LLM_TYPE_F16 && t->type != LLM_TYPE_BF16)
+        return llm__bad(p->model->path, "tensor", t->name, "its type cannot be quantised: F32, F16 or BF16 expected");
+    m.stem = llm__arena_str(&p->arena, llm__s(t->name.p, t->name.n - 7));
+    if (!m.stem || !llm__grow((void **)&p->matrix, &p->cap, p->n + 1, sizeof *p->matrix)) return llm__nomem();
+    p->matrix[p->n++] = m;
+    p->taken[i] = 1;
+    return LLM_OK;
+}
+
+/* All matrices, layer by layer. */
+static llm_result llm__qplan_matrices(llm__qplan *p) {
+    const llm__arch *a = &p->model->arch;
+    llm__loader L;
+    llm_result r = LLM_OK;
+    llm__loader_begin(&L, p->model, 1, 1);
+    if (a->flags & LLM__CONV1D || !strcmp(L.base, "ernie.layers."))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: its matrices stand as (in, out), which no reader of quantised folders takes",
+                          p->model->path);
+    for (L.layer = 0; L.layer < a->n_layers && !r; L.layer++) {
+        p->first[L.layer] = p->n;
+        for (int i = 0; i < LLM__COUNT(llm__qplan_slots) && !r; i++) {
+            const int slot = llm__qplan_slots[i].slot, n = llm__is_experts(slot) ? a->n_experts * a->n_sets : 1;
+            llm__reads reads = llm__qplan_slots[i].reads;
+            if (slot == LLM__W_Q && a->flags & LLM__MLA && a->q_rank) continue;
+            for (int e = 0; e < n && !r; e++) r = llm__qplan_add(p, &L, slot, reads, llm__is_experts(slot) ? e : -1);
+        }
+    }
+    p->first[a->n_layers] = p->n;
+    if (!r && !p->n)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "%s: it has no matrix that can be quantised by %s", p->model->path,
+                       llm__method_name(p->method));
+    return r;
+}
+
+/* Which tensors belong to which layer, by their names. */
+static llm_result llm__qplan_layers(llm__qplan *p) {
+    const llm__tensors *t = &p->model->source.tensors;
+    const char *base = llm__layer_base(t, 0);
+    p->taken = LLM__NEW(uint8_t, t->n);
+    p->layer_of = LLM__NEW(int32_t, t->n);
+    if (!p->taken || !p->layer_of) return llm__nomem();
+    for (size_t i = 0; i < t->n; i++) {
+        const char *name = t->item[i].name.p;
+        const long layer = strncmp(name, base, strlen(base)) ? -1 : strtol(name + strlen(base), NULL, 10);
+        p->layer_of[i] = layer >= 0 && layer < p->model->arch.n_layers ? (int32_t)layer : -1;
+    }
+    return LLM_OK;
+}
+
+/* 1 if a group divides the columns of all matrices, on every rank. */
+static int llm__qplan_divides(const llm__qplan *p, int64_t group, int64_t tp, const llm__qplan_matrix **bad) {
+    for (size_t i = 0; i < p->n; i++) {
+        const llm__qplan_matrix *m = &p->matrix[i];
+        const int cut = m->reads == LLM__READS_O || m->reads == LLM__READS_DOWN || m->reads == LLM__READS_SHARED_DOWN ||
+                        m->reads == LLM__READS_EXPERT_DOWN;
+        *bad = m;
+        if (m->cols % ((cut ? tp : 1) * group)) return 0;
+    }
+    return 1;
+}
+
+/* Columns that share a scale. */
+static llm_result llm__qplan_group(llm__qplan *p, const llm_quantize_folder_config *cfg) {
+    const int64_t said = cfg->group_size, tp = LLM__MAX(cfg->tensor_parallel_size, 1);
+    const llm__qplan_matrix *bad = NULL;
+    p->group = -1;
+    if (p->layout == LLM__CODES_PACK || p->layout == LLM__CODES_INT8) {
+        if (said) return llm__error(LLM_ERR_ARG, "group_size: %d, but %s has a scale a row", (int)said, llm__method_name(p->method));
+        return LLM_OK;
+    }
+    if (said == -1) return LLM_OK;
+    if (said && said != 32 && said != 64 && said != 128)
+        return llm__error(LLM_ERR_ARG, "group_size: %d, must be 32, 64, 128 or -1", (int)said);
+    for (p->group = said ? said : 128; !llm__qplan_divides(p, p->group, tp, &bad); p->group /= 2)
+        if (said || p->group == 32)
+            return llm__error(LLM_ERR_ARG, "group_size: %d does not divide the %lld columns of %s.weight on %d ranks", (int)p->group,
+                              (long long)bad->cols, bad->stem, (int)tp);
+    return LLM_OK;
+}
+
+/* What vLLM asks of a model that is cut into ranks. */
+static llm_result llm__qplan_ranks(const llm_model *m, int tp) {
+    const llm__arch *a = &m->arch;
+    if (tp < 0 || tp > 1024) return llm__error(LLM_ERR_ARG, "tensor_parallel_size: %d, must be 1 to 1024", tp);
+    if (tp < 2) return LLM_OK;
+    if (a->n_heads % tp)
+        return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).",
+                          (int)a->n_heads, tp);
+    if (a->n_kv_heads % tp && tp % a->n_kv_heads)
+        return llm__error(LLM_ERR_ARG, "%d key heads can be neither divided nor repeated evenly among %d ranks", (int)a->n_kv_heads, tp);
+    return LLM_OK;
+}
+
+/* The method and what follows from it: layout, bits, zero points, and which options have a meaning. What has none is refused here, so that
+ * nothing is accepted and then ignored:
+ *
+ *     bits                     gptq
+ *     desc_act, damp           gptq
+ *     group_size               gptq, awq
+ *     alpha                    smooth_quant
+ */
+static llm_result llm__qplan_method(llm__qplan *p, const llm_quantize_folder_config *cfg) {
+    static const llm__code_layout layouts[] = {LLM__CODES_PACK, LLM__CODES_INT8, LLM__CODES_AWQ4, LLM__CODES_GPTQ1};
+    static const char *const dtypes[] = {"fp16 float16 half", "bf16 bfloat16"};
+    int method = cfg->method ? 0 : 4, dtype = -1;
+    for (; method < 4 && strcmp(llm__method_name((llm__method)method), cfg->method);) method++;
+    if (cfg->method && !strcmp(cfg->method, "gpt")) method = LLM__GPTQ; /* as a document has it */
+    if (method == 4)
+        return llm__error(LLM_ERR_ARG, "quant_type: %.40s, one of weight_only_int8 smooth_quant awq gptq expected",
+                          cfg->method ? cfg->method : "");
+    for (int i = 0; i < 2 && cfg->dtype; i++)
+        if (llm__word_index(dtypes[i], llm__lit(cfg->dtype)) >= 0) dtype = i;
+    if (cfg->dtype && dtype < 0) return llm__error(LLM_ERR_ARG, "t: %.40s, must be fp16 or bf16", cfg->dtype);
+    p->method = (llm__method)method;
+    p->layout = layouts[method];
+    p->affine = method == LLM__AWQ;
+    p->dtype = dtype < 0 ? -1 : dtype ? (int32_t)LLM_TYPE_BF16 : (int32_t)LLM_TYPE_F16;
+    p->bits = method < LLM__AWQ ? 8 : 4;
+    if (cfg->bits && method == LLM__GPTQ) p->bits = cfg->bits;
+    if ((cfg->bits && cfg->bits != p->bits) || (method == LLM__GPTQ && p->bits != 2 && p->bits != 3 && p->bits != 4 && p->bits != 8))
+        return llm__error(LLM_ERR_ARG, "bits: %d, must be %s for %s", (int)cfg->bits,
+                          method == LLM__GPTQ ? "2, 3, 4 or 8"
+                          : method < LLM__AWQ ? "8"
+                                              : "4",
+                          llm__method_name(p->method));
+    if ((cfg->desc_act || cfg->damp != 0) && method != LLM__GPTQ)
+        return llm__error(LLM_ERR_ARG, "%s: it is for gptq, not for %s", cfg->desc_act ? "desc_act" : "damp", llm__method_name(p->method));
+    if (!(cfg->damp >= 0 && cfg->damp < 1)) return llm__error(LLM_ERR_ARG, "damp: %g, must be 0 to 1", (double)cfg->damp);
+    if (cfg->alpha_given && method != LLM__SMOOTH_QUANT)
+        return llm__error(LLM_ERR_ARG, "sq: it is for smooth_quant, not for %s", llm__method_name(p->method));
+    if (cfg->alpha_given && !(cfg->alpha >= 0 && cfg->alpha <= 1))
+        return llm__error(LLM_ERR_ARG, "sq: %g, must be 0 to 1", (double)cfg->alpha);
+    return LLM_OK;
+}
+
+/* Goes through the model, whose files are a folder's. On error the plan is to be closed too. */
+static llm_result llm__qplan_open(llm__qplan *p, llm_model *model, const llm_quantize_folder_config *cfg) {
+    p->model = model;
+    llm_result r = llm__qplan_method(p, cfg);
+    if (!r && model->source.gguf) r = llm__error(LLM_ERR_UNSUPPORTED, "%s: a GGUF file, a folder of safetensors expected", model->path);
+    if (!r && model->source.quant.method)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "%s: its weights are quantised already (%s)", model->path,
+                       llm__quant_name(model->source.quant.method));
+    if (!r) r = llm__qplan_ranks(model, cfg->tensor_parallel_size);
+    if (!r) r = llm__qplan_layers(p);
+    if (!r) r = llm__qplan_matrices(p);
+    return r ? r : llm__qplan_group(p, cfg);
+}
+
+static void llm__qplan_close(llm__qplan *p) {
+    LLM_FREE(p->matrix);
+    LLM_FREE(p->left);
+    LLM_FREE(p->taken);
+    LLM_FREE(p->layer_of);
+    llm__arena_free(&p->arena);
+    memset(p, 0, sizeof *p);
+}
+
+/* ============================================================================
+ * >>job   A folder that is being quantised: what all of its parts share.
+ * ============================================================================
+ * Layer by layer: the matrices of a layer are expanded to f32, changed by the method (AWQ and SmoothQuant fold scales into them and into
+ * the norms before them, GPTQ moves what rounding loses to columns that are still to come), rounded and written. So memory holds one layer
+ * of f32 beside what is recorded of its inputs, and what is written of earlier layers is needed no more.
+ *
+ * In bytes, for a dense layer of n weights that reads inputs of d and f columns: 4 n for f32, n for codes, 4 (3 d d + f f) for the products
+ * of inputs, and the layer once more, packed, while it runs. Of SmolLM2-135M that is 14 + 4 + 13 + 14 MB, of a model of 8 billion 0.9 +
+ * 0.2 + 1 + 0.9 GB. Products of many experts are recorded some at a time, 4 GB at most, with a pass for each such lot. The residual
+ * stream of all samples is on the disk.
+ *
+ * The model of the job is its own, opened by it and closed with it: while a layer runs with what was made of its weights, the table of
+ * tensors leads to these (llm__qjob_apply), which nobody else may see. */
+
+/* A tensor of the layer whose values are no longer the file's: a matrix, a norm, a bias. */
+typedef struct llm__patch {
+    const llm__tensor *t;
+    float *value;    /* all of it, in the order of the file */
+    llm__tensor was; /* while the table has the values: what stood there */
+} llm__patch;
+
+/* Sequences to calibrate with. */
+typedef struct llm__samples {
+    int32_t *ids;   /* (begin[n]) */
+    int64_t *begin; /* (n + 1) */
+    int32_t n, longest;
+} llm__samples;
+
+typedef struct llm__qjob {
+    const llm_quantize_folder_config *cfg;
+    const char *to;
+    llm_model *model; /* the source, opened for this job alone: patches go into its table of tensors */
+    llm__qplan plan;
+    llm__out out;
+    size_t *copied; /* (tensors) the tensor that one which stays becomes */
+    llm__pool *pool;
+    const llm__kernels *kernels;
+    llm__samples samples;
+    FILE *states[2]; /* the residual stream of all tokens before a layer: of even and of odd ones */
+    int32_t layer;   /* that is being done */
+    llm__patch *patch;
+    size_t n_patches, patches_cap;
+    double told, all; /* work, in units of weights */
+    int32_t resumed;  /* layers that were done before */
+    llm_result r;     /* the first failure; all that follows does nothing */
+} llm__qjob;
+
+/* Rows that the threads expand. */
+typedef struct llm__expanding {
+    const llm__tensor *t;
+    int64_t rows, cols;
+    float *to;
+} llm__expanding;
+
+static void llm__qjob_expand(void *arg, int pass, int part, int n_parts) {
+    const llm__expanding *x = (const llm__expanding *)arg;
+    (void)pass;
+    for (int64_t r = x->rows * part / n_parts; r < x->rows * (part + 1) / n_parts; r++)
+        llm__tensor_values(x->t, r, x->cols, 0, x->cols, x->to + r * x->cols);
+}
+
+/* The values of a tensor as f32, which may then be changed; NULL after an error. */
+static float *llm__qjob_values(llm__qjob *j, const llm__tensor *t) {
+    for (size_t i = 0; i < j->n_patches; i++)
+        if (j->patch[i].t == t) return j->patch[i].value;
+    const int64_t n = t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3], cols = t->shape[LLM__MAX(t->n_dims, 1) - 1];
+    if (!j->r && !llm__grow((void **)&j->patch, &j->patches_cap, j->n_patches + 1, sizeof *j->patch)) j->r = llm__nomem();
+    float *value = j->r ? NULL : LLM__NEW(float, n);
+    if (!value && !j->r) j->r = llm__nomem();
+    if (!value) return NULL;
+    llm__expanding x = {t, n / LLM__MAX(cols, 1), cols, value};
+    llm__pool_run(j->pool, llm__qjob_expand, &x, 1);
+    memset(&j->patch[j->n_patches], 0, sizeof *j->patch);
+    j->patch[j->n_patches].t = t;
+    j->patch[j->n_patches++].value = value;
+    if (!t->parts && t->bytes > 1 << 16) llm__file_rest(t->data, (size_t)t->bytes);
+    for (int64_t i = 0; i < n && !j->r; i++)
+        if (!(fabsf(value[i]) <= 3e38f))
+            j->r = llm__bad(j->model->path, "tensor", t->name, "element %lld is no finite number", (long long)i);
+    return j->r ? NULL : value;
+}
+
+/* Lets the table of tensors have these values, or what the files have. */
+static void llm__qjob_apply(llm__qjob *j, int apply) {
+    for (size_t i = 0; i < j->n_patches; i++) {
+        llm__tensor *t = &j->model->source.tensors.item[j->patch[i].t - j->model->source.tensors.item];
+        if (!apply) {
+            *t = j->patch[i].was;
+            continue;
+        }
+        j->patch[i].was = *t;
+        t->bytes = 4 * t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
+        t->type = LLM_TYPE_F32;
+        t->data = (const uint8_t *)j->patch[i].value;
+        t->parts = NULL;
+    }
+}
+
+/* Frees all values. */
+static void llm__qjob_forget(llm__qjob *j) {
+    for (size_t i = 0; i < j->n_patches; i++) LLM_FREE(j->patch[i].value);
+    j->n_patches = 0;
+}
+
+/* Tells how far it is, `part` (0 to 1) of the layer, and whether it is to end. */
+static void llm__qjob_tell(llm__qjob *j, const char *what, double part) {
+    const llm_quantize_folder_config *c = j->cfg;
+    const double done = (j->told + part) / LLM__MAX(j->all, 1);
+    if (!j->r && c->progress && c->progress(c->progress_user, what, done < 1 ? done : 1))
+        j->r = llm__error(LLM_ERR_CANCELLED, "%s: quantizing was cancelled; the same command goes on with it", j->to);
+}
+
+/* ============================================================================
+ * >>gram   What is kept of the inputs of a matrix: sums of products of all pairs of columns, and sizes.
+ * ============================================================================
+ * With H = sum over tokens of x x', what a change D of the matrix does to its outputs is D H D' row by row, whatever the tokens were: all
+ * searches ask H and none the tokens.
+ *
+ * It is what makes them cheap: 65,536 tokens of 1,536 columns are 400 MB, their H is 9, and a trial of the search that would need a product
+ * with all tokens needs one with 1,536 rows instead. Sums of |x| and the largest |x| of each column are kept for AWQ's and SmoothQuant's
+ * scales. H is symmetric: half of its tiles are computed, the other half is copied.
+ *
+ * Products here are those of the kernels' table (llm__mac: panels of 16 columns, several rows at a time), so they run with the instructions
+ * of this processor and need no code of their own. Columns are filled up to a multiple of 32 with zeros, two panels; a product never meets
+ * an edge. Tiles are shared out among threads by their number alone, and each is one chain of additions in the order of the tokens: the
+ * sums do not depend on how many threads there are. */
+
+typedef struct llm__gram {
+    int64_t n, wide; /* columns; the same up to a multiple of 32, the further ones are zero */
+    llm__reads reads;
+    int32_t expert; /* -1: of none */
+    double tokens;
+    float *h;    /* (wide, wide); NULL: not wanted */
+    double *sum; /* (n) of |x| */
+    float *top;  /* (n) the largest |x| */
+} llm__gram;
+
+enum { LLM__GRAM_ROWS = 512, LLM__PANEL = 32 };
+
+/* A product of floats: c (n, 32) = a (n, depth) b (depth, 32), or with `add` added to c. Rows of each stand lda, ldb, ldc apart. */
+static void llm__gram_tile(const llm__kernels *k, const float *a, int64_t lda, int64_t n, const float *b, int64_t ldb, float *c,
+                                 int64_t ldc, int64_t depth, int add) {
+    llm__mac m;
+    int tiles = 0;
+    memset(&m, 0, sizeof m);
+    m.a = a;
+    m.b[0] = b;
+    m.b[1] = b + 16;
+    m.fetch[0] = m.fetch[1] = (const uint8_t *)b;
+    m.c = c;
+    m.lda = (int)lda;
+    m.ldb = (int)ldb;
+    m.ldc = (int)ldc;
+    m.n = (int)n;
+    m.k = (int)depth;
+    m.add = add;
+    m.step = 16;
+    m.type = LLM__KIND_F32;
+    m.tiles = &tiles;
+    k->mac(&m);
+    if (k->rest) k->rest(&tiles);
+}
+
+/* Memory for inputs of n columns. */
+static llm_result llm__gram_open(llm__gram *m, int64_t n, int products) {
+    m->n = n;
+    m->wide = (n + LLM__PANEL - 1) / LLM__PANEL * LLM__PANEL;
+    m->h = products ? LLM__NEW(float, m->wide * m->wide) : NULL;
+    m->sum = LLM__NEW(double, n);
+    m->top = LLM__NEW(float, n);
+    return (m->h || !products) && m->sum && m->top ? LLM_OK : llm__nomem();
+}
+
+static void llm__gram_close(llm__gram *m) {
+    LLM_FREE(m->h);
+    LLM_FREE(m->sum);
+    LLM_FREE(m->top);
+    m->h = NULL, m->sum = NULL, m->top = NULL;
+}
+
+/* Some rows of inputs. */
+typedef struct llm__gram_rows {
+    llm__gram *m;
+    const llm__kernels *k;
+    const float *x;
+    int64_t stride, rows;
+    float *own, *across; /* (rows, wide), (wide, MOMENT_ROWS) */
+} llm__gram_rows;
+
+/* Pass 0: columns are copied and summed; pass 1: tiles of the products, of which half is enough. */
+static void llm__gram_part(void *arg, int pass, int part, int n_parts) {
+    const llm__gram_rows *q = (const llm__gram_rows *)arg;
+    llm__gram *m = q->m;
+    const int64_t first = m->n * part / n_parts, end = m->n * (part + 1) / n_parts, panels = m->wide / LLM__PANEL;
+    for (int64_t t = 0; t < q->rows && !pass; t++)
+        for (int64_t i = first; i < end; i++) {
+            const float x = q->x[t * q->stride + i], size = fabsf(x);
+            m->sum[i] += (double)size;
+            m->top[i] = LLM__MAX(m->top[i], size);
+            if (m->h) q->own[t * m->wide + i] = q->across[i * LLM__GRAM_ROWS + t] = x;
+        }
+    for (int64_t i = 0, number = 0; i < panels && pass && m->h; i++)
+        for (int64_t c = i; c < panels; c++, number++)
+            if (number % n_parts == part)
+                llm__gram_tile(q->k, q->across + i * LLM__PANEL * LLM__GRAM_ROWS, LLM__GRAM_ROWS, LLM__PANEL, q->own + c * LLM__PANEL,
+                               m->wide, m->h + i * LLM__PANEL * m->wide + c * LLM__PANEL, m->wide, q->rows, 1);
+}
+
+/* The other half. */
+static void llm__gram_mirror(void *arg, int pass, int part, int n_parts) {
+    const llm__gram *m = (const llm__gram *)arg;
+    (void)pass;
+    for (int64_t i = m->wide * part / n_parts; i < m->wide * (part + 1) / n_parts; i++)
+        for (int64_t c = 0; c < i / LLM__PANEL * LLM__PANEL; c++) m->h[i * m->wide + c] = m->h[c * m->wide + i];
+}
+
+/* Rows more. */
+static llm_result llm__gram_add(llm__gram *m, const llm__kernels *k, llm__pool *pool, const float *x, int64_t stride, int64_t rows) {
+    LLM__SCOPED(llm__drop) float *own = m->h ? LLM__NEW(float, m->wide *LLM__GRAM_ROWS) : NULL;
+    LLM__SCOPED(llm__drop) float *across = m->h ? LLM__NEW(float, m->wide *LLM__GRAM_ROWS) : NULL;
+    if (m->h && (!own || !across)) return llm__nomem();
+    for (int64_t at = 0; at < rows; at += LLM__GRAM_ROWS) {
+        llm__gram_rows q = {m, k, x + at * stride, stride, LLM__MIN((int64_t)LLM__GRAM_ROWS, rows - at), own, across};
+        llm__pool_run(pool, llm__gram_part, &q, 2);
+    }
+    m->tokens += (double)rows;
+    if (m->h) llm__pool_run(pool, llm__gram_mirror, m, 1);
+    return LLM_OK;
+}
+
+/* As if the inputs had been divided by s (n). */
+static void llm__gram_scale(llm__gram *m, const float *s) {
+    for (int64_t i = 0; i < m->n; i++) {
+        m->sum[i] /= (double)s[i];
+        m->top[i] /= s[i];
+        for (int64_t c = 0; c < m->n && m->h; c++) m->h[i * m->wide + c] /= s[i] * s[c];
+    }
+}
+
+/* Sum over the n rows of d (n, wide) of d H d'. */
+static double llm__gram_error(const llm__gram *m, const llm__kernels *k, const float *d, int64_t n) {
+    float y[24 * LLM__PANEL];
+    double sum = 0;
+    for (int64_t r = 0; r < n; r += 24)
+        for (int64_t c = 0; c < m->wide; c += LLM__PANEL) {
+            const int64_t rows = LLM__MIN((int64_t)24, n - r);
+            llm__gram_tile(k, d + r * m->wide, m->wide, rows, m->h + c, m->wide, y, LLM__PANEL, m->wide, 0);
+            for (int64_t i = 0; i < rows; i++) sum += (double)k->dot(y + i * LLM__PANEL, d + (r + i) * m->wide + c, LLM__PANEL);
+        }
+    return sum;
+}
+
+/* A step of the factorisation: of columns [at, at + 32), when those behind are done. */
+typedef struct llm__factoring {
+    float *h, *panel; /* panel: (wide, 32) the rows of the columns, across and negated */
+    int64_t at, n, wide;
+    const llm__kernels *k;
+    int bad;
+} llm__factoring;
+
+/* Rows [first, end) less what the columns behind give. */
+static void llm__factor_less(const llm__factoring *f, int64_t first, int64_t end) {
+    const int64_t behind = f->at + LLM__PANEL;
+    llm__gram_tile(f->k, f->h + first * f->wide + behind, f->wide, end - first, f->panel, LLM__PANEL, f->h + first * f->wide + f->at,
+                   f->wide, f->wide - behind, 1);
+}
+
+/* The block on the diagonal. Afterwards h[i][i] is the root of D, and what stands above is U times that. */
+static void llm__factor_block(llm__factoring *f) {
+    for (int64_t c = f->at + LLM__PANEL - 1; c >= f->at; c--) {
+        float *col = f->h + c;
+        double d = (double)col[c * f->wide];
+        for (int64_t m = c + 1; m < f->at + LLM__PANEL; m++) d -= (double)f->h[c * f->wide + m] * (double)f->h[c * f->wide + m];
+        if (!(d > 0)) f->bad = 1, d = 1;
+        const double root = sqrt(d);
+        col[c * f->wide] = (float)root;
+        for (int64_t i = f->at; i < c; i++) {
+            double x = (double)col[i * f->wide];
+            for (int64_t m = c + 1; m < f->at + LLM__PANEL; m++) x -= (double)f->h[i * f->wide + m] * (double)f->h[c * f->wide + m];
+            col[i * f->wide] = (float)(x / root);
+        }
+    }
+}
+
+/* The rows above the block, a thread's share. */
+static void llm__factor_part(void *arg, int pass, int part, int n_parts) {
+    const llm__factoring *f = (const llm__factoring *)arg;
+    const int64_t first = f->at * part / n_parts, end = f->at * (part + 1) / n_parts;
+    (void)pass;
+    if (first < end && f->at + LLM__PANEL < f->wide) llm__factor_less(f, first, end);
+    for (int64_t i = first; i < end; i++) {
+        float *row = f->h + i * f->wide;
+        for (int64_t c = f->at + LLM__PANEL - 1; c >= f->at; c--) {
+            double x = (double)row[c];
+            for (int64_t m = c + 1; m < f->at + LLM__PANEL; m++) x -= (double)row[m] * (double)f->h[c * f->wide + m];
+            row[c] = (float)(x / (double)f->h[c * f->wide + c]);
+        }
+    }
+}
+
+/* Makes of a symmetric h (wide, wide), of which n columns count, the factors U of h = U D U', U with ones on its diagonal and zeros below,
+ * D diagonal. 0: h is not positive definite. */
+/* Like Cholesky's, but from the last column to the first: h = R R' with R above the diagonal; U is R with each column divided by its root.
+ * What U has in row i and column c is what the loss of column i adds to column c (LDLQ, Chee et al. 2023, which is what GPTQ does). */
+static int llm__gram_factor(float *h, int64_t n, int64_t wide, const llm__kernels *k, llm__pool *pool) {
+    LLM__SCOPED(llm__drop) float *panel = LLM__NEW(float, wide *LLM__PANEL);
+    llm__factoring f = {h, panel, 0, n, wide, k, !panel};
+    for (int64_t i = n; i < wide; i++) h[i * wide + i] = 1; /* filling */
+    for (f.at = wide - LLM__PANEL; f.at >= 0 && !f.bad; f.at -= LLM__PANEL) {
+        const int64_t behind = f.at + LLM__PANEL;
+        for (int64_t c = 0; c < LLM__PANEL; c++)
+            for (int64_t i = behind; i < wide; i++) panel[(i - behind) * LLM__PANEL + c] = -h[(f.at + c) * wide + i];
+        if (behind < wide) llm__factor_less(&f, f.at, behind);
+        llm__factor_block(&f);
+        llm__pool_run(pool, llm__factor_part, &f, 1);
+    }
+    for (int64_t i = 0; i < wide && !f.bad; i++)
+        for (int64_t c = 0; c < wide; c++)
+            if (c > i) h[i * wide + c] /= h[c * wide + c];
+    for (int64_t i = 0; i < wide && !f.bad; i++)
+        for (int64_t c = 0; c <= i; c++) h[i * wide + c] = c == i;
+    return !f.bad;
+}
+
+LLM__COLD_END
+
+/* ============================================================================
+ * >>methods   AWQ, GPTQ and SmoothQuant, input by input of a layer.
+ * ============================================================================
+ * Where a norm stands before matrices, or the rows of another matrix, their columns may be multiplied by s and what comes before divided by
+ * s: nothing changes but what rounding loses. AWQ (Lin et al. 2023) chooses s so that what the largest inputs meet is rounded finely, and
+ * SmoothQuant (Xiao et al. 2022) so that activations can be rounded to bytes. GPTQ (Frantar et al. 2022) leaves the weights, and rounds
+ * column by column.
+ *
+ *     input           read by                             comes from, for folding
+ *     ATTENTION       q, k, v; q_a, kv_a                  the layer's first norm
+ *     Q, KV           q_b, kv_b of latent attention       the norms of the latents
+ *     O               o                                   the rows of v, where each head has its own
+ *     MLP             gate, up; all experts' and the      the second norm; routers and the gate of a shared expert read it too and are
+ *                     shared one's                        multiplied as well, though they stay floats
+ *     DOWN            down                                the rows of up: act(gate) * up is linear in them
+ *
+ * Families differ in where norms stand. Without a norm before a block (OLMo 2) its input is left as it is; where attention and MLP share
+ * one norm (Cohere) all that read it count as one input; a norm that is stored less one (Gemma) is folded as what it means. What is
+ * folded into must be read by nobody else, so a matrix that reads the input and cannot be multiplied (experts in one tensor) forbids it.
+ *
+ * AWQ and SmoothQuant change floats, which are rounded to nearest at the end; GPTQ gives codes at once. Either way the layer then gets the
+ * values that its codes mean, and the stream goes on through these. */
+
+/* All matrices of the layer that read an input, as indexes of the plan, from `after` + 1 on; -1: no more. */
+static int64_t llm__readers_next(const llm__qjob *j, const llm__gram *m, int64_t after);
+
+/* Folds s (columns of the input) into the readers of an input, routers too, and 1 / s into what gives it; 0: nothing does that can be
+ * folded into. With s NULL: only asks. */
+static int llm__fold(llm__qjob *j, const llm__gram *m, const float *s);
+
+LLM__COLD_BEGIN
+
+/* ============================================================================
+ * >>awq   Scales of columns before rounding, and clipping, by activations.
+ * ============================================================================
+ * Of every column the mean size of its inputs and of its weights (as shares of their group's largest) are known; for each of 20 ratios r
+ *
+ *     s = inputs^r / weights^(1 - r)
+ *
+ * is tried, with all matrices that read the input, and the s that changes their outputs least is folded. Then each group's largest and
+ * smallest values are shrunk by up to a half, where that changes the outputs less than cutting does. Queries and keys are not cut.
+ *
+ * In the public program (AutoAWQ) the error is that of the block's output, attention or MLP as a whole, over at most 512 tokens; here it
+ * is that of the matrices' own outputs, as the paper has it, over all tokens, by their products (>>gram). s = 1 is tried as well, so the
+ * search cannot lose to plain rounding by its own measure. Cutting is searched by products within a group only, as there.
+ *
+ * Where experts share a norm the search is over all of them and the shared one at once; columns that are never anything but 0 keep s = 1,
+ * and s stays within 1e-4 and 1e4, so that norms in f16 hold what is folded into them.
+ *
+ * What it costs: a trial rounds all readers once (a few operations a weight) and multiplies what they lose with H, columns^2 * rows; there
+ * are 21 of them. Cutting rounds ten times and multiplies with blocks of H on its diagonal. Both are shared out by rows. */
+
+enum { LLM__AWQ_RATIOS = 20, LLM__AWQ_SHRINKS = 10, LLM__AWQ_ROWS = 24 };
+
+/* A matrix that is tried, or cut. */
+typedef struct llm__awq_trial {
+    const llm__gram *m;
+    const llm__kernels *k;
+    llm__rounded shape;
+    float *w;
+    const float *s; /* NULL: 1 */
+    float *memory;  /* of each part: AWQ_ROWS + 1 rows of m->wide */
+    double *error;  /* of each part */
+} llm__awq_trial;
+
+/* What rounding n values as a group, the largest cut by `shrink`, makes of them, less what they are; s NULL: as they are. */
+static void llm__awq_differences(const llm__rounded *shape, const float *w, const float *s, int64_t n, float shrink, float *scaled,
+                                 float *d) {
+    const float most = (float)((1 << shape->bits) - 1);
+    float scale;
+    uint8_t zero;
+    for (int64_t i = 0; i < n; i++) scaled[i] = s ? w[i] * s[i] : w[i];
+    llm__scale_of(shape, scaled, 1, n, shrink, &scale, &zero);
+    const float by = 1 / scale, z = (float)zero;
+    for (int64_t i = 0; i < n; i++) d[i] = ((float)llm__code_of(scaled[i], by, z, most) - z) * scale;
+    for (int64_t i = 0; i < n; i++) d[i] = (s ? d[i] / s[i] : d[i]) - w[i];
+}
+
+/* The rows of a part: what all columns together lose. */
+static void llm__awq_try_part(void *arg, int pass, int part, int n_parts) {
+    const llm__awq_trial *t = (const llm__awq_trial *)arg;
+    const int64_t n = t->m->n, wide = t->m->wide, end = t->shape.rows * (part + 1) / n_parts;
+    float *d = t->memory + (int64_t)part * (LLM__AWQ_ROWS + 1) * wide, *scaled = d + LLM__AWQ_ROWS * wide;
+    double sum = 0;
+    (void)pass;
+    for (int64_t r = t->shape.rows * part / n_parts, some; r < end; r += some) {
+        some = LLM__MIN((int64_t)LLM__AWQ_ROWS, end - r);
+        for (int64_t i = 0; i < some; i++)
+            for (int64_t g = 0; g < n; g += t->shape.group)
+                llm__awq_differences(&t->shape, t->w + (r + i) * n + g, t->s ? t->s + g : NULL, LLM__MIN(t->shape.group, n - g), 1, scaled,
+                                     d + i * wide + g);
+        sum += llm__gram_error(t->m, t->k, d, some);
+    }
+    t->error[part] += sum;
+}
+
+/* Cuts the groups of a part's rows where that loses less. Only products of columns of the group count. */
+static void llm__awq_clip_part(void *arg, int pass, int part, int n_parts) {
+    const llm__awq_trial *t = (const llm__awq_trial *)arg;
+    const int64_t n = t->m->n, wide = t->m->wide;
+    float *scaled = t->memory + (int64_t)part * (LLM__AWQ_ROWS + 1) * wide, *d = scaled + wide;
+    (void)pass;
+    for (int64_t r = t->shape.rows * part / n_parts; r < t->shape.rows * (part + 1) / n_parts; r++)
+        for (int64_t g = 0; g < n; g += t->shape.group) {
+            const int64_t count = LLM__MIN(t->shape.group, n - g);
+            float *w = t->w + r * n + g, least = INFINITY, best = 1, low = 0, high = 0;
+            for (int i = 0; i < LLM__AWQ_SHRINKS; i++) {
+                const float shrink = 1 - (float)i / (float)(2 * (int)LLM__AWQ_SHRINKS);
+                float error = 0;
+                llm__awq_differences(&t->shape, w, NULL, count, shrink, scaled, d);
+                for (int64_t c = 0; c < count; c++) error += d[c] * t->k->dot(t->m->h + (g + c) * wide + g, d, (int)count);
+                if (error < least) least = error, best = shrink;
+            }
+            for (int64_t c = 0; c < count; c++) low = LLM__MIN(low, w[c]), high = LLM__MAX(high, w[c]);
+            for (int64_t c = 0; c < count && best < 1; c++) w[c] = LLM__MIN(LLM__MAX(w[c], low * best), high * best);
+        }
+}
+
+/* The mean size of each column's weights, as a share of the largest of their group, over all readers. */
+static void llm__awq_weights(llm__qjob *j, const llm__gram *m, double *mean) {
+    double rows = 0;
+    for (int64_t i = -1; (i = llm__readers_next(j, m, i)) >= 0 && !j->r;) {
+        const llm__qplan_matrix *x = &j->plan.matrix[i];
+        const llm__rounded shape = llm__qplan_rounded(&j->plan, x);
+        const float *w = llm__qjob_values(j, x->t);
+        for (int64_t r = 0; r < x->rows && w; r++)
+            for (int64_t g = 0; g < x->cols; g += shape.group) {
+                const int64_t end = LLM__MIN(g + shape.group, x->cols);
+                float top = 0;
+                for (int64_t c = g; c < end; c++) top = LLM__MAX(top, fabsf(w[r * x->cols + c]));
+                for (int64_t c = g; c < end; c++) mean[c] += (double)(fabsf(w[r * x->cols + c]) / (top + 1e-6f));
+            }
+        rows += (double)x->rows;
+    }
+    for (int64_t c = 0; c < m->n; c++) mean[c] /= LLM__MAX(rows, 1);
+}
+
+/* s of a ratio, about 1. What is never anything but 0 stays as it is. */
+static void llm__awq_scales(const llm__gram *m, const double *mean, double ratio, float *s) {
+    double least = INFINITY, most = 0;
+    for (int64_t c = 0; c < m->n; c++) {
+        if (!(m->sum[c] > 0)) continue;
+        const double x = LLM__MAX(pow(m->sum[c] / m->tokens, ratio) / (pow(mean[c], 1 - ratio) + 1e-4), 1e-4);
+        least = LLM__MIN(least, x), most = LLM__MAX(most, x);
+        s[c] = (float)x;
+    }
+    const float by = most > 0 ? (float)(1 / sqrt(least * most)) : 1;
+    for (int64_t c = 0; c < m->n; c++) s[c] = m->sum[c] > 0 ? LLM__MIN(LLM__MAX(s[c] * by, 1e-4f), 1e4f) : 1;
+}
+
+/* What the readers lose with s. */
+static double llm__awq_error(llm__qjob *j, llm__awq_trial *t, const float *s) {
+    double sum = 0;
+    t->s = s;
+    for (int i = 0; i < j->pool->n; i++) t->error[i] = 0;
+    for (int64_t i = -1; (i = llm__readers_next(j, t->m, i)) >= 0 && !j->r;) {
+        t->shape = llm__qplan_rounded(&j->plan, &j->plan.matrix[i]);
+        t->w = llm__qjob_values(j, j->plan.matrix[i].t);
+        if (!j->r) llm__pool_run(j->pool, llm__awq_try_part, t, 1);
+    }
+    for (int i = 0; i < j->pool->n; i++) sum += t->error[i];
+    return sum;
+}
+
+/* The best s, folded. */
+static void llm__awq_search(llm__qjob *j, llm__gram *m, llm__awq_trial *t, float *s, float *best, double *mean) {
+    double least = llm__awq_error(j, t, NULL);
+    int found = 0;
+    llm__awq_weights(j, m, mean);
+    for (int i = 0; i < LLM__AWQ_RATIOS && !j->r; i++) {
+        llm__awq_scales(m, mean, (double)i / (double)(int)LLM__AWQ_RATIOS, s);
+        const double error = llm__awq_error(j, t, s);
+        if (error < least) least = error, found = 1, memcpy(best, s, (size_t)m->n * sizeof *s);
+    }
+    if (!found || j->r) return;
+    llm__fold(j, m, best);
+    llm__gram_scale(m, best);
+}
+
+/* AWQ's search for s, and for how far the largest values of a group are cut off. */
+static void llm__awq_input(llm__qjob *j, llm__gram *m) {
+    const int parts = j->pool->n;
+    LLM__SCOPED(llm__drop) float *memory = LLM__NEW(float, (int64_t)parts *(LLM__AWQ_ROWS + 1) * m->wide);
+    LLM__SCOPED(llm__drop) float *s = LLM__NEW(float, 2 * m->n);
+    LLM__SCOPED(llm__drop) double *mean = LLM__NEW(double, m->n + parts);
+    llm__awq_trial t = LLM__ZERO;
+    if (!memory || !s || !mean) j->r = llm__nomem();
+    if (j->r || !(m->tokens > 0)) return; /* no token has chosen this expert */
+    t.m = m;
+    t.k = j->kernels;
+    t.memory = memory;
+    t.error = mean + m->n;
+    if (llm__fold(j, m, NULL)) llm__awq_search(j, m, &t, s, s + m->n, mean);
+    for (int64_t i = -1; (i = llm__readers_next(j, m, i)) >= 0 && !j->r;) {
+        const llm__qplan_matrix *x = &j->plan.matrix[i];
+        const int asks = x->slot == LLM__W_Q || x->slot == LLM__W_K || x->slot == LLM__W_QKV || x->slot == LLM__W_Q_A ||
+                         x->slot == LLM__W_Q_B || x->slot == LLM__W_KV_A; /* queries and keys */
+        if (asks) continue;
+        t.shape = llm__qplan_rounded(&j->plan, x);
+        t.w = llm__qjob_values(j, x->t);
+        if (!j->r) llm__pool_run(j->pool, llm__awq_clip_part, &t, 1);
+    }
+}
+
+/* ============================================================================
+ * >>gptq   Column by column, what rounding loses going to the columns that come later.
+ * ============================================================================
+ * With H = U D U' (U above the diagonal), column c of W is rounded as
+ *
+ *     v = w + sum over the columns i before it of (w_i - q_i) U[i, c]        q = round(v)
+ *
+ * which is GPTQ with the inverse of H spared (Chee et al. 2023 show that both give the same). Why: with e = w - q for all columns the loss
+ * is e H e' = sum over c of D[c] (e_c + sum over i < c of e_i U[i, c])^2, and v makes each bracket what the rounding of v itself loses.
+ *
+ * The columns with the largest inputs come first, while there are still many to take what they lose (act-order). Groups are of columns as
+ * they stand, with scales of the weights as they are (static groups: files that every kernel reads fast), or with desc_act of columns as
+ * they come, with scales from what these are by then: a little better, and g_idx says which column is of which group. Scales are those with
+ * which a group loses least. D and H are sums over tokens; a share of the mean of H's diagonal is added to it, more where it does not
+ * suffice. An expert that no token chose has H = 0: its columns then
+ * count as equal and unrelated, which is rounding to nearest. */
+
+enum { LLM__GPTQ_ROWS = 24, LLM__GPTQ_BLOCK = 128, LLM__GPTQ_SHRINKS = 10 };
+
+/* A matrix while its rows are rounded. */
+typedef struct llm__gptq_rounding {
+    llm__rounded *out;
+    const llm__kernels *k;
+    const float *w, *u;   /* w (rows, cols) in the file's order; u (wide, wide) in `order` */
+    const int32_t *order; /* (cols) the column that comes as number i */
+    int64_t wide;
+    int act_groups; /* groups are of columns as they come, else as they stand */
+    float *memory;  /* of each part: 2 * GPTQ_ROWS rows of wide */
+} llm__gptq_rounding;
+
+/* The scale of n values with which rounding them loses least: cutting the largest off may be worth it. */
+static void llm__gptq_scale(const llm__rounded *m, const float *x, int64_t n, float *scale, uint8_t *zero) {
+    const float most = (float)((1 << m->bits) - 1);
+    double least = INFINITY;
+    for (int i = 0; i < LLM__GPTQ_SHRINKS; i++) {
+        float s;
+        uint8_t z;
+        double lost = 0;
+        llm__scale_of(m, x, 1, n, 1 - (float)i / (float)(3 * (int)LLM__GPTQ_SHRINKS), &s, &z);
+        const float by = 1 / s, zf = (float)z;
+        for (int64_t c = 0; c < n; c++) {
+            const float d = ((float)llm__code_of(x[c], by, zf, most) - zf) * s - x[c];
+            lost += (double)(d * d);
+        }
+        if (lost < least) least = lost, *scale = s, *zero = z;
+    }
+}
+
+/* Scales of all groups of some rows, from the weights as they are. */
+static void llm__gptq_static(const llm__gptq_rounding *g, int64_t row, int64_t rows) {
+    const llm__rounded *m = g->out;
+    for (int64_t r = row; r < row + rows; r++)
+        for (int64_t i = 0; i < m->groups; i++)
+            llm__gptq_scale(m, g->w + r * m->cols + i * m->group, LLM__MIN(m->group, m->cols - i * m->group), &m->scale[r * m->groups + i],
+                            &m->zero[r * m->groups + i]);
+}
+
+/* Scales of the group that begins with column `at` (in order), of some rows. */
+static void llm__gptq_scales(const llm__gptq_rounding *g, int64_t row, int64_t rows, int64_t at, const float *v) {
+    const int64_t n = LLM__MIN(g->out->group, g->out->cols - at), group = at / g->out->group;
+    for (int64_t r = 0; r < rows; r++)
+        llm__gptq_scale(g->out, v + r * g->wide + at, n, &g->out->scale[(row + r) * g->out->groups + group],
+                        &g->out->zero[(row + r) * g->out->groups + group]);
+}
+
+/* Columns [at, end) of some rows, whose v has what all before `at` have lost. e: losses. */
+static void llm__gptq_columns(const llm__gptq_rounding *g, int64_t row, int64_t rows, int64_t at, int64_t end, float *v, float *e) {
+    llm__rounded *m = g->out;
+    for (int64_t r = 0; r < rows; r++) {
+        float *vr = v + r * g->wide, *er = e + r * g->wide;
+        for (int64_t c = at; c < end; c++) {
+            const int64_t to = (row + r) * m->cols + g->order[c],
+                          group = (row + r) * m->groups + (g->act_groups ? c : g->order[c]) / m->group;
+            const uint8_t code = llm__code_of(vr[c], 1 / m->scale[group], (float)m->zero[group], (float)((1 << m->bits) - 1));
+            m->code[to] = code;
+            er[c] = g->w[to] - (float)((int)code - (int)m->zero[group]) * m->scale[group];
+            if (c + 1 < end) g->k->add(vr + c + 1, g->u + c * g->wide + c + 1, er[c], (int)(end - c - 1));
+        }
+    }
+}
+
+/* A part's rows, some at a time, so that what is read of u serves several. */
+static void llm__gptq_part(void *arg, int pass, int part, int n_parts) {
+    const llm__gptq_rounding *g = (const llm__gptq_rounding *)arg;
+    const int64_t cols = g->out->cols, wide = g->wide, end = g->out->rows * (part + 1) / n_parts,
+                  block = LLM__MIN(g->out->group, (int64_t)LLM__GPTQ_BLOCK);
+    float *v = g->memory + (int64_t)part * 2 * LLM__GPTQ_ROWS * wide, *e = v + LLM__GPTQ_ROWS * wide;
+    (void)pass;
+    for (int64_t row = g->out->rows * part / n_parts, rows; row < end; row += rows) {
+        rows = LLM__MIN((int64_t)LLM__GPTQ_ROWS, end - row);
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t c = 0; c < wide; c++) v[r * wide + c] = c < cols ? g->w[(row + r) * cols + g->order[c]] : 0;
+        if (!g->act_groups) llm__gptq_static(g, row, rows);
+        for (int64_t at = 0; at < cols; at += block) {
+            const int64_t stop = LLM__MIN(at + block, cols);
+            for (int64_t c = at; c < stop && at; c += 32) /* what all earlier columns have lost */
+                llm__gram_tile(g->k, e, wide, rows, g->u + c, wide, v + c, wide, at, 1);
+            if (at % g->out->group == 0 && g->act_groups) llm__gptq_scales(g, row, rows, at, v);
+            llm__gptq_columns(g, row, rows, at, stop, v, e);
+        }
+    }
+}
+
+/* Columns by what they weigh, the heaviest first; equal ones as they stand. */
+static void llm__gptq_order(const llm__gram *m, int32_t *order) {
+    for (int64_t i = 0; i < m->n; i++) {
+        int64_t at = i;
+        const float weight = m->h[i * m->wide + i];
+        for (; at > 0 && m->h[order[at - 1] * m->wide + order[at - 1]] < weight; at--) order[at] = order[at - 1];
+        order[at] = (int32_t)i;
+    }
+}
+
+/* h in the order of the columns, with the damping, as factors in u. */
+static int llm__gptq_factor(llm__qjob *j, const llm__gram *m, const int32_t *order, double damp, float *u) {
+    double mean = 0;
+    for (int64_t i = 0; i < m->n; i++) mean += (double)m->h[i * m->wide + i] / (double)m->n;
+    memset(u, 0, (size_t)(m->wide * m->wide) * sizeof *u);
+    for (int64_t i = 0; i < m->n; i++) {
+        const float *from = m->h + order[i] * m->wide;
+        float *to = u + i * m->wide;
+        for (int64_t c = 0; c < m->n; c++) to[c] = from[order[c]];
+        to[i] += (float)(damp * mean);
+        if (!(to[i] > 0)) to[i] = 1; /* a column that is always 0, where nothing else is known */
+    }
+    return llm__gram_factor(u, m->n, m->wide, j->kernels, j->pool);
+}
+
+/* One of the matrices. */
+static void llm__gptq_matrix(llm__qjob *j, llm__gptq_rounding *g, int64_t i, llm__rounded *out) {
+    const int act_order = j->cfg->desc_act != 0;
+    *out = llm__qplan_rounded(&j->plan, &j->plan.matrix[i]);
+    j->r = llm__rounded_open(out, act_order);
+    g->w = llm__qjob_values(j, j->plan.matrix[i].t);
+    g->out = out;
+    for (int64_t c = 0; c < out->cols && act_order && !j->r; c++) out->g_idx[g->order[c]] = (int32_t)(c / out->group);
+    if (!j->r) llm__pool_run(j->pool, llm__gptq_part, g, 1);
+}
+
+/* Rounds one matrix by GPTQ; u: the factors of its inputs' products (llm__gram_factor), in the order of its columns `order`. */
+static void llm__gptq_input(llm__qjob *j, llm__gram *m, llm__rounded_list *rounded) {
+    LLM__SCOPED(llm__drop) float *u = LLM__NEW(float, m->wide * m->wide);
+    LLM__SCOPED(llm__drop) float *memory = LLM__NEW(float, (int64_t)j->pool->n * 2 * LLM__GPTQ_ROWS * m->wide);
+    LLM__SCOPED(llm__drop) int32_t *order = LLM__NEW(int32_t, m->n);
+    llm__gptq_rounding g = LLM__ZERO;
+    double damp = j->cfg->damp > 0 ? (double)j->cfg->damp : 0.05;
+    if (!u || !memory || !order) j->r = llm__nomem();
+    if (j->r) return;
+    llm__gptq_order(m, order);
+    g.act_groups = j->cfg->desc_act != 0;
+    while (!llm__gptq_factor(j, m, order, damp, u) && damp < 10) damp *= 2;
+    if (damp >= 10) j->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d: its inputs are no finite numbers", j->model->path, (int)j->layer);
+    g.k = j->kernels;
+    g.u = u;
+    g.order = order;
+    g.wide = m->wide;
+    g.memory = memory;
+    for (int64_t i = -1; (i = llm__readers_next(j, m, i)) >= 0 && !j->r;)
+        llm__gptq_matrix(j, &g, i, &rounded->item[i - (int64_t)j->plan.first[j->layer]]);
+}
+
+/* 1 if it is a norm that gives this input. */
+static int llm__reads_norm(llm__reads reads) {
+    return reads == LLM__READS_ATTENTION || reads == LLM__READS_Q || reads == LLM__READS_KV || reads == LLM__READS_MLP;
+}
+
+/* 1 if a matrix reads what was recorded; experts are among the readers of the norm before all of them. */
+static int llm__readers_has(const llm__gram *m, const llm__qplan_matrix *x, int layer) {
+    if (x->layer != layer) return 0;
+    if (m->reads == LLM__READS_MLP && x->reads == LLM__READS_EXPERT) return 1;
+    return x->reads == m->reads && x->expert == m->expert;
+}
+
+static int64_t llm__readers_next(const llm__qjob *j, const llm__gram *m, int64_t after) {
+    const llm__qplan *p = &j->plan;
+    for (int64_t i = LLM__MAX(after + 1, (int64_t)p->first[j->layer]); i < (int64_t)p->first[j->layer + 1]; i++)
+        if (llm__readers_has(m, &p->matrix[i], j->layer)) return i;
+    return -1;
+}
+
+/* Columns of a matrix that stays or becomes codes, times s. */
+static void llm__fold_columns(llm__qjob *j, const llm__tensor *t, const float *s) {
+    const int64_t cols = t->shape[t->n_dims - 1], rows = t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3] / LLM__MAX(cols, 1);
+    float *w = llm__qjob_values(j, t);
+    for (int64_t r = 0; r < rows && w; r++)
+        for (int64_t i = 0; i < cols; i++) w[r * cols + i] *= s[i];
+}
+
+/* n rows of a matrix from `row` on, or values of a vector, divided by s. */
+static void llm__fold_rows(llm__qjob *j, const llm__tensor *t, int64_t row, int64_t n, const float *s) {
+    const int64_t cols = t->n_dims > 1 ? t->shape[1] : 1;
+    float *w = llm__qjob_values(j, t);
+    for (int64_t r = 0; r < n && w; r++)
+        for (int64_t i = 0; i < cols; i++) w[(row + r) * cols + i] /= s[r];
+}
+
+/* A norm: its weight, of some families less one, and its bias. */
+static int llm__fold_norm(llm__qjob *j, llm__loader *L, int slot, int64_t n, const float *s) {
+    char name[256];
+    const llm__tensor *w = llm__loader_find(L, slot, 0, 0, name), *b = llm__loader_find(L, slot, 0, 1, name);
+    const float plus = L->a->flags & LLM__NORM_PLUS1 ? 1.0f : 0.0f;
+    if (!w || w->bytes == 0 || w->n_dims != 1 || w->shape[0] != n) return 0;
+    if (!s) return 1;
+    float *value = llm__qjob_values(j, w);
+    for (int64_t i = 0; i < n && value; i++) value[i] = (value[i] + plus) / s[i] - plus;
+    if (b) llm__fold_rows(j, b, 0, n, s);
+    return 1;
+}
+
+/* The matrix before, whose rows from `row` on give the input: value rows of attention, or up. */
+static const llm__tensor *llm__fold_before(const llm__loader *L, const llm__gram *m, const llm__tensor **bias, int64_t *row) {
+    const int down = m->reads != LLM__READS_O, expert = LLM__MAX(m->expert, 0);
+    int slot = m->reads == LLM__READS_O             ? LLM__W_V
+               : m->reads == LLM__READS_DOWN        ? LLM__W_UP
+               : m->reads == LLM__READS_SHARED_DOWN ? LLM__W_S_UP
+                                                    : LLM__W_E_UP;
+    char name[256];
+    *row = 0;
+    if (down ? (L->a->flags & LLM__NO_GATE) != 0 || L->a->act_limit != 0 : (L->a->flags & LLM__MLA) != 0) return NULL;
+    const llm__tensor *t = llm__loader_find(L, slot, expert, 0, name);
+    if (down && (!t || (t->n_dims == 2 && t->shape[0] == 2 * m->n))) { /* gate and up in one: up's rows stand behind */
+        if (!t) slot = slot == LLM__W_UP ? LLM__W_GATE_UP : slot == LLM__W_S_UP ? LLM__W_S_GATE_UP : LLM__W_E_GATE_UP;
+        t = llm__loader_find(L, slot, expert, 0, name);
+        *row = m->n;
+    }
+    if (!t || t->n_dims != 2 || t->parts || t->shape[0] != *row + m->n) return NULL;
+    *bias = llm__loader_find(L, slot, expert, 1, name);
+    return t;
+}
+
+/* What reads the input besides: routers, and matrices that stay. 0: one of these cannot be scaled. */
+static int llm__fold_others(llm__qjob *j, llm__loader *L, const llm__gram *m, const float *s) {
+    static const llm__slot routers[] = {LLM__W_ROUTER, LLM__W_ROUTER2, LLM__W_S_SCALE};
+    char name[256];
+    for (size_t i = 0; i < j->plan.n_left; i++) {
+        const llm__qplan_matrix *x = &j->plan.left[i];
+        if (!llm__readers_has(m, x, j->layer)) continue;
+        if (x->t->n_dims != 2 || x->t->parts || x->cols != m->n) return 0;
+        if (s) llm__fold_columns(j, x->t, s);
+    }
+    for (int i = 0; i < LLM__COUNT(routers) && m->reads == LLM__READS_MLP && L->a->layer[j->layer].moe; i++) {
+        const llm__tensor *t = llm__loader_find(L, routers[i], 0, 0, name);
+        if (t && t->shape[t->n_dims - 1] != m->n) return 0;
+        if (t && s) llm__fold_columns(j, t, s);
+    }
+    return 1;
+}
+
+static int llm__fold(llm__qjob *j, const llm__gram *m, const float *s) {
+    static const llm__slot norms[] = {LLM__W_ATTN_NORM, LLM__W_Q_A_NORM, LLM__W_KV_A_NORM, LLM__W_SLOTS, LLM__W_FFN_NORM};
+    const llm__tensor *bias = NULL, *before = NULL;
+    int64_t row = 0;
+    llm__loader L;
+    llm__loader_begin(&L, j->model, 1, 1);
+    L.layer = j->layer;
+    const int is_norm = llm__reads_norm(m->reads), inner = m->reads == LLM__READS_Q || m->reads == LLM__READS_KV;
+    if (is_norm && !inner && L.a->flags & LLM__NO_PRE_NORM) return 0;
+    if (!llm__fold_others(j, &L, m, NULL)) return 0;
+    if (is_norm && !llm__fold_norm(j, &L, norms[m->reads], m->n, NULL)) return 0;
+    if (!is_norm && !(before = llm__fold_before(&L, m, &bias, &row))) return 0;
+    if (!s) return 1;
+    for (int64_t i = -1; (i = llm__readers_next(j, m, i)) >= 0 && !j->r;) llm__fold_columns(j, j->plan.matrix[i].t, s);
+    llm__fold_others(j, &L, m, s);
+    if (is_norm) llm__fold_norm(j, &L, norms[m->reads], m->n, s);
+    else llm__fold_rows(j, before, row, m->n, s);
+    if (bias) llm__fold_rows(j, bias, row, m->n, s);
+    return 1;
+}
+
+/* SmoothQuant: s = (largest input)^alpha / (largest weight)^(1 - alpha), column by column. */
+static void llm__smooth_input(llm__qjob *j, llm__gram *m) {
+    const int glm = llm__arch_is(&j->model->arch, "chatglm glm glm4 glm4_moe");
+    const double alpha = j->cfg->alpha_given ? (double)j->cfg->alpha : glm ? 0.75 : 0.8;
+    LLM__SCOPED(llm__drop) float *s = LLM__NEW(float, m->n);
+    if (!s) j->r = llm__nomem();
+    if (j->r || !llm__fold(j, m, NULL)) return;
+    for (int64_t i = -1; (i = llm__readers_next(j, m, i)) >= 0 && !j->r;) {
+        const llm__qplan_matrix *x = &j->plan.matrix[i];
+        const float *w = llm__qjob_values(j, x->t);
+        for (int64_t r = 0; r < x->rows && w; r++)
+            for (int64_t c = 0; c < m->n; c++) s[c] = LLM__MAX(s[c], fabsf(w[r * m->n + c]));
+    }
+    for (int64_t c = 0; c < m->n; c++) {
+        const double a = LLM__MAX((double)m->top[c], 1e-5), w = LLM__MAX((double)s[c], 1e-5);
+        s[c] = m->top[c] > 0 ? (float)LLM__MAX(pow(a, alpha) / pow(w, 1 - alpha), 1e-5) : 1;
+    }
+    llm__fold(j, m, s);
+}
+
+/* What the method does to the matrices that read an input: they are changed, or (GPTQ) rounded. */
+static void llm__method_input(llm__qjob *j, llm__gram *m, llm__rounded_list *rounded) {
+    if (!(m->tokens > 0) && m->expert < 0)
+        j->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: layer %d: an input of its matrices was not seen", j->model->path, (int)j->layer);
+    if (j->r) return;
+    if (j->plan.method == LLM__SMOOTH_QUANT) llm__smooth_input(j, m);
+    else if (j->plan.method == LLM__AWQ) llm__awq_input(j, m);
+    else llm__gptq_input(j, m, rounded);
+}
+
+/* A matrix that threads round, and its values. */
+typedef struct llm__method_rounding {
+    const llm__rounded *m;
+    float *w;
+    int made; /* it has codes already */
+} llm__method_rounding;
+
+static void llm__method_round_part(void *arg, int pass, int part, int n_parts) {
+    const llm__method_rounding *x = (const llm__method_rounding *)arg;
+    const int64_t first = x->m->rows * part / n_parts, end = x->m->rows * (part + 1) / n_parts;
+    (void)pass;
+    if (!x->made) llm__round_rows(x->m, x->w, first, end);
+    llm__rounded_values(x->m, first, end, x->w);
+}
+
+/* Rounds what is not, and gives all matrices of the layer the values that their codes mean. */
+static void llm__method_round(llm__qjob *j, llm__rounded_list *rounded) {
+    for (size_t i = 0; i < rounded->n && !j->r; i++) {
+        const llm__qplan_matrix *m = &j->plan.matrix[j->plan.first[j->layer] + i];
+        const int made = rounded->item[i].code != NULL;
+        llm__method_rounding x = {&rounded->item[i], llm__qjob_values(j, m->t), made};
+        if (!made) rounded->item[i] = llm__qplan_rounded(&j->plan, m);
+        if (!made && !j->r) j->r = llm__rounded_open(&rounded->item[i], 0);
+        if (!j->r) llm__pool_run(j->pool, llm__method_round_part, &x, 1);
+    }
+}
+
+/* ============================================================================
+ * >>calibrate   What the layers of a model read when it reads a text.
+ * ============================================================================
+ * One layer is a net of its own (llm__net_config.alone): it reads the residual stream of all samples from a file, and what it gives is the
+ * stream that the next one reads. A layer is run twice: with the weights of the source, to record what its matrices are multiplied with
+ * (>>trace), and once it is quantised with what was made of them, so that the next layer's inputs have the errors that they will have. So
+ * two passes of the model are all it takes, whatever its depth, and memory holds the matrices of one layer.
+ *
+ * Samples are packed into steps of up to 1,024 rows, each a sequence of its own from position 0 on, so attention sees what it would see in
+ * use. The pass computes in f32, on the threads that the caller gave. Of the last layer nobody needs what it gives: it is recorded only.
+ *
+ *     layer            0             1             2
+ *     recorded from    tokens        states.1      states.0
+ *     moved on to      states.1      states.0      ... */
+
+enum { LLM__PASS_ROWS = 1024, LLM__PASS_SEQS = 64, LLM__PASS_PAGE = 32 };
+static const int64_t llm__recorded_bytes = (int64_t)4 << 30; /* of products at a time; one input's, whatever its size */
+
+/* A pass of all samples through one layer.
+ *
+ * Arrays of a step are laid out once: what is constant is not written again, but that costs nothing beside the layer. Pages are as fixed as
+ * in llm_forward: sequence q of a step has pages q * stride and following, and what an earlier step left there is overwritten, for every
+ * sequence begins at position 0. A recorded pass runs operation by operation (>>trace), about as fast as an ordinary one, since rows are
+ * many. */
+typedef struct llm__layer_pass {
+    llm__qjob *j;
+    llm_backend_ctx *ctx;
+    const llm_backend *backend;
+    llm__net *net;
+    llm__gram *record; /* (n_record) what is told goes there; NULL: the stream is moved on instead */
+    size_t n_record;
+    char (*names)[256]; /* (LLM__READS_COUNT) of the weights */
+    int32_t rows, stride;
+    int32_t *number; /* tokens, three of positions, seq_of_row, seq_begin, seq_len, seq_rope, pages, row_set */
+    float *stream, *base;
+    const float **given;
+    llm_result r;
+} llm__layer_pass;
+
+/* llm_trace_fn: rows of an input. */
+static void llm__pass_told(void *user, const llm_trace *t) {
+    llm__layer_pass *p = (llm__layer_pass *)user;
+    for (size_t i = 0; i < p->n_record && t->weight && !p->r; i++) {
+        llm__gram *m = &p->record[i];
+        if (m->expert != (m->expert < 0 ? -1 : t->head) || strcmp(p->names[m->reads], t->weight)) continue;
+        if (m->n != t->cols) p->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: its input has %d columns", t->weight, (int)t->cols);
+        else p->r = llm__gram_add(m, p->j->kernels, p->j->pool, t->values, t->stride, t->rows);
+    }
+}
+
+static void llm__layer_pass_close(llm__layer_pass *p) {
+    llm__net_close(p->net);
+    if (p->ctx) p->backend->close(p->ctx);
+    LLM_FREE(p->number);
+    LLM_FREE(p->stream);
+    LLM_FREE(p->base);
+    LLM_FREE(p->given);
+}
+
+/* Memory for steps, and the layer as a net. */
+static llm_result llm__layer_pass_open(llm__layer_pass *p) {
+    const llm__arch *a = &p->j->model->arch;
+    llm_backend_config b = LLM__ZERO;
+    llm__net_config n = LLM__ZERO;
+    p->rows = LLM__MAX((int32_t)LLM__PASS_ROWS, p->j->samples.longest);
+    p->stride = (p->j->samples.longest + LLM__PASS_PAGE - 1) / LLM__PASS_PAGE;
+    p->backend = p->record ? llm__trace_backend() : llm_backend_cpu();
+    b.n_ranks = 1;
+    b.n_threads = p->j->cfg->n_threads;
+    b.compute = LLM_COMPUTE_F32;
+    b.kv_type = LLM_KV_F32;
+    b.max_rows = p->rows;
+    b.max_out = 1;
+    b.max_seqs = LLM__PASS_SEQS;
+    b.max_pages_per_seq = p->stride;
+    b.given_cols = a->hidden;
+    b.trace = llm__pass_told;
+    b.trace_user = p;
+    b.trace_inputs = 1;
+    n.model = p->j->model;
+    n.backend = p->backend;
+    n.n_ranks = 1;
+    n.max_rows = p->rows;
+    n.max_out = 1;
+    n.alone = p->j->layer + 1;
+    p->number = LLM__NEW(int32_t, 7 * p->rows + 4 * (LLM__PASS_SEQS + 1) + LLM__PASS_SEQS * p->stride);
+    p->stream = LLM__NEW(float, (int64_t)p->rows * a->hidden);
+    p->base = LLM__NEW(float, LLM__PASS_SEQS);
+    p->given = LLM__NEW(const float *, p->rows);
+    if (!p->number || !p->stream || !p->base || !p->given) return llm__nomem();
+    llm_result r = p->backend->open(&b, &p->ctx);
+    n.ctx = p->ctx;
+    if (!r) r = llm__net_open(&n, &p->net);
+    return r ? r : p->backend->kv_open(p->ctx, 1, &p->net->kv, LLM__PASS_PAGE, (int64_t)LLM__PASS_SEQS * p->stride);
+}
+
+/* The step of samples [first, first + n): its arrays. */
+static void llm__layer_step(llm__layer_pass *p, int32_t first, int32_t n, llm_step *s) {
+    const llm__samples *x = &p->j->samples;
+    int32_t rows = (int32_t)(x->begin[first + n] - x->begin[first]), *tokens = p->number, *positions = tokens + p->rows,
+            *of = positions + 3 * p->rows, *set = of + p->rows, *begin = set + p->rows, *len = begin + LLM__PASS_SEQS + 1,
+            *rope = len + LLM__PASS_SEQS + 1, *pages = rope + LLM__PASS_SEQS + 1;
+    memset(s, 0, sizeof *s);
+    for (int32_t q = 0, row = 0; q < n; q++) {
+        begin[q] = row;
+        len[q] = (int32_t)(x->begin[first + q + 1] - x->begin[first + q]);
+        llm__net_rope_of(p->net, len[q], &rope[q], &p->base[q]);
+        for (int32_t k = 0; k < p->stride; k++) pages[q * p->stride + k] = q * p->stride + k;
+        for (int32_t k = 0; k < len[q]; k++, row++) {
+            tokens[row] = x->ids[x->begin[first] + row];
+            for (int d = 0; d < 3; d++) positions[d * rows + row] = k;
+            of[row] = q;
+            set[row] = 0;
+            p->given[row] = p->stream + (int64_t)row * p->j->model->arch.hidden;
+        }
+    }
+    begin[n] = rows;
+    s->shape.n_rows = rows;
+    s->shape.n_seqs = n;
+    s->shape.given = p->j->layer > 0;
+    s->tokens = tokens, s->positions = positions, s->seq_of_row = of, s->seq_begin = begin, s->seq_len = len, s->seq_rope = rope;
+    s->n_position_rows = p->j->model->arch.position_rows == 3 ? 3 : 1;
+    s->seq_rope_base = p->base;
+    s->pages = pages;
+    s->page_stride = p->stride;
+    s->given = s->shape.given ? p->given : NULL;
+    s->row_set = p->j->model->arch.n_sets > 1 ? set : NULL;
+}
+
+/* The residual stream of samples from `first` on, from or to a file. */
+static llm_result llm__layer_stream(const llm__layer_pass *p, int32_t first, int64_t rows, int file, int write) {
+    const size_t width = (size_t)p->j->model->arch.hidden * sizeof(float), n = (size_t)rows * width;
+    FILE *f = p->j->states[file];
+    const int ok = !fseeko(f, (off_t)(p->j->samples.begin[first] * (int64_t)width), SEEK_SET) &&
+                   (write ? fwrite(p->stream, 1, n, f) == n : fread(p->stream, 1, n, f) == n);
+    return ok ? LLM_OK
+              : llm__error(LLM_ERR_IO, "%s: states of layer %d: %s", p->j->out.part, (int)p->j->layer,
+                           ferror(f) ? strerror(errno) : "the file is too short");
+}
+
+/* All samples through the layer: recorded, or moved on. from, share: for telling how far it is. */
+static void llm__layer_run(llm__qjob *j, llm__gram *record, size_t n_record, char (*names)[256], double from, double share) {
+    llm__layer_pass pass = LLM__ZERO, *p = &pass;
+    const llm__samples *x = &j->samples;
+    p->j = j;
+    p->record = record;
+    p->n_record = n_record;
+    p->names = names;
+    if (!j->r) j->r = llm__layer_pass_open(p);
+    for (int32_t first = 0, n; first < x->n && !j->r; first += n) {
+        llm_step step;
+        for (n = 1; first + n < x->n && n < LLM__PASS_SEQS && x->begin[first + n + 1] - x->begin[first] <= p->rows;) n++;
+        llm__layer_step(p, first, n, &step);
+        const int32_t rows = step.shape.n_rows;
+        if (j->layer > 0) j->r = llm__layer_stream(p, first, rows, j->layer % 2, 0);
+        if (!j->r) j->r = llm__net_step(p->net, &step);
+        if (!j->r) j->r = p->r;
+        if (!j->r && !record) j->r = p->backend->buffer_rows(p->ctx, 0, p->net->rank[0].token.x, 0, rows, p->stream);
+        if (!j->r && !record) j->r = llm__layer_stream(p, first, rows, (j->layer + 1) % 2, 1);
+        llm__qjob_tell(j, record ? "calibrating" : "quantizing", from + share * (double)(first + n) / (double)x->n);
+    }
+    if (!j->r && !record && (fflush(j->states[(j->layer + 1) % 2]) || fsync(fileno(j->states[(j->layer + 1) % 2]))))
+        j->r = llm__error(LLM_ERR_IO, "%s: %s", j->out.part, strerror(errno));
+    llm__layer_pass_close(p);
+}
+
+/* The inputs that the method wants of this layer: one for each that a matrix reads, of experts one for each expert. */
+static size_t llm__layer_inputs(llm__qjob *j, llm__gram *list, size_t most) {
+    const llm__qplan *plan = &j->plan;
+    size_t n = 0;
+    for (size_t i = plan->first[j->layer]; i < plan->first[j->layer + 1]; i++) {
+        const llm__qplan_matrix *m = &plan->matrix[i];
+        llm__gram x = LLM__ZERO;
+        size_t k = 0;
+        x.reads = m->reads;
+        x.expert = m->expert;
+        if (plan->method != LLM__GPTQ && m->reads == LLM__READS_EXPERT) x.reads = LLM__READS_MLP, x.expert = -1;
+        if (plan->method == LLM__SMOOTH_QUANT && !llm__reads_norm(x.reads)) continue;
+        x.n = m->cols;
+        while (k < n && (list[k].reads != x.reads || list[k].expert != x.expert)) k++;
+        if (k == n && n < most) list[n++] = x;
+    }
+    return n;
+}
+
+/* Records the inputs of the job's layer, lets the method change and round its matrices (in the order of the plan), and moves the residual
+ * stream on. */
+static void llm__calibrated_layer(llm__qjob *j, llm__rounded_list *rounded) {
+    const llm__qplan *plan = &j->plan;
+    const size_t first = plan->first[j->layer], n = plan->first[j->layer + 1] - first;
+    LLM__SCOPED(llm__drop) llm__gram *input = LLM__NEW(llm__gram, n + 1);
+    char names[LLM__READS_COUNT][256];
+    const int products = plan->method != LLM__SMOOTH_QUANT, last = j->layer == j->model->arch.n_layers - 1;
+    rounded->item = LLM__NEW(llm__rounded, n + 1);
+    if (!input || !rounded->item) j->r = llm__nomem();
+    if (j->r) return;
+    rounded->n = n;
+    for (int i = 0; i < LLM__READS_COUNT; i++) llm__qplan_input(j->model, j->layer, (llm__reads)i, names[i]);
+    const size_t n_inputs = llm__layer_inputs(j, input, n);
+    for (size_t at = 0, some; at < n_inputs && !j->r; at += some) {
+        int64_t bytes = 0;
+        for (some = 0; at + some < n_inputs && !j->r; some++) {
+            bytes += 4 * input[at + some].n * input[at + some].n * products;
+            if (some && bytes > llm__recorded_bytes) break;
+            j->r = llm__gram_open(&input[at + some], input[at + some].n, products);
+        }
+        const double share = 0.35 / (double)n_inputs;
+        llm__layer_run(j, input + at, some, names, share * (double)at, share * (double)some);
+        for (size_t i = at; i < at + some; i++) {
+            if (!j->r) llm__method_input(j, &input[i], rounded);
+            llm__gram_close(&input[i]);
+            llm__qjob_tell(j, "quantizing", 0.35 + 0.4 * (double)(i + 1) / (double)n_inputs);
+        }
+    }
+    if (!j->r) llm__method_round(j, rounded);
+    llm__qjob_apply(j, 1);
+    if (!last) llm__layer_run(j, NULL, 0, names, 0.8, 0.2);
+    llm__qjob_apply(j, 0);
+}
+
+/* ============================================================================
+ * >>samples   Token ids to calibrate with.
+ * ============================================================================
+ * A file of ids is what AIAK's document calls tokenids_path. Its form is in an appendix that is not public, so what anybody would write is
+ * read: a sequence a line, ids with blanks or commas between; a JSON list a line; one JSON list of lists over many lines. Ids are compared
+ * with the rows of the model's embedding, for each of them is looked up there.
+ *
+ * A text is cut into pieces of the length of a sample, behind BOS where the model's tokenizer puts it. Sequences longer than a sample are
+ * cut too; of one token alone nothing can be learnt. 128 of 512 tokens is what the public programs take. */
+
+enum { LLM__SAMPLES = 128, LLM__SAMPLE_LEN = 512, LLM__SAMPLE_FILE = 1 << 30 };
+
+/* What is read, sequence by sequence. */
+typedef struct llm__sampling_file {
+    llm__qjob *j;
+    const char *path;
+    llm_tokens ids; /* of the sequence */
+    llm_tokens all; /* of all samples */
+    size_t cap;
+    int32_t line, most, len;
+} llm__sampling_file;
+
+/* The sequence ends: pieces of it become samples, as long as they are wanted. One token alone predicts nothing. */
+static void llm__samples_end(llm__sampling_file *f, int32_t bos) {
+    llm__samples *s = &f->j->samples;
+    for (size_t at = 0; at < f->ids.len && s->n < f->most && !f->j->r;) {
+        const size_t lead = bos >= 0, n = LLM__MIN((size_t)f->len - lead, f->ids.len - at);
+        if (n + lead >= 2) {
+            if (!llm__grow((void **)&s->begin, &f->cap, (size_t)s->n + 2, sizeof *s->begin)) f->j->r = llm__nomem();
+            if (f->j->r) return;
+            s->begin[s->n] = (int64_t)f->all.len;
+            if (lead) llm_tokens_add(&f->all, bos);
+            for (size_t i = 0; i < n; i++) llm_tokens_add(&f->all, f->ids.data[at + i]);
+            s->begin[++s->n] = (int64_t)f->all.len;
+            s->longest = LLM__MAX(s->longest, (int32_t)(n + lead));
+        }
+        at += n;
+    }
+    f->ids.len = 0;
+    if (f->ids.failed || f->all.failed) f->j->r = llm__nomem();
+}
+
+static void llm__samples_id(llm__sampling_file *f, int64_t id) {
+    const int32_t vocab = f->j->model->arch.vocab;
+    if (!f->j->r && (id < 0 || id >= vocab))
+        f->j->r =
+            llm__error(LLM_ERR_ARG, "%s: line %d: token id %lld, must be 0 to %d", f->path, (int)f->line, (long long)id, (int)vocab - 1);
+    llm_tokens_add(&f->ids, (int32_t)id);
+}
+
+/* Lists: a list of ids, or of such lists. */
+static void llm__samples_list(llm__sampling_file *f, const llm_json *doc, int node, int depth) {
+    for (int v = llm_json_first(doc, node); v >= 0 && !f->j->r; v = llm_json_next(doc, v)) {
+        int64_t id;
+        if (llm_json_type_of(doc, v) == LLM_JSON_ARRAY && !depth) llm__samples_list(f, doc, v, 1);
+        else if (llm_json_int(doc, v, &id)) llm__samples_id(f, id);
+        else f->j->r = llm__error(LLM_ERR_ARG, "%s: line %d: a list of token ids expected", f->path, (int)f->line);
+    }
+    llm__samples_end(f, -1);
+}
+
+/* A line of ids with blanks or commas between, or a JSON list. */
+static void llm__samples_line(llm__sampling_file *f, const char *p, size_t n) {
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    size_t at = 0;
+    while (at < n && strchr(" \t\r", p[at])) at++;
+    if (at < n && p[at] == '[') {
+        if (llm_json_parse(p + at, n - at, NULL, &doc))
+            f->j->r = llm__error(LLM_ERR_ARG, "%s: line %d: %.200s", f->path, (int)f->line, llm_last_error());
+        else llm__samples_list(f, doc, 0, 0);
+        return;
+    }
+    while (at < n && !f->j->r) {
+        int64_t id = 0;
+        const size_t from = at;
+        for (; at < n && p[at] >= '0' && p[at] <= '9' && at < from + 12; at++) id = id * 10 + p[at] - '0';
+        if (at == from || (at < n && !strchr(" \t\r,", p[at])))
+            f->j->r = llm__error(LLM_ERR_ARG, "%s: line %d, column %zu: a token id expected", f->path, (int)f->line, at + 1);
+        llm__samples_id(f, id);
+        while (at < n && strchr(" \t\r,", p[at])) at++;
+    }
+    llm__samples_end(f, -1);
+}
+
+/* A file of ids: one list of lists over many lines, or lines. */
+static void llm__samples_ids(llm__sampling_file *f, const llm__file *file) {
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    const char *p = (const char *)file->data, *end = p + file->size;
+    f->line = 1;
+    if (file->size && *p == '[' && !llm_json_parse(p, file->size, NULL, &doc)) {
+        llm__samples_list(f, doc, 0, 0);
+        return;
+    }
+    for (; p < end && !f->j->r && f->j->samples.n < f->most; f->line++) {
+        const char *stop = (const char *)memchr(p, '\n', (size_t)(end - p));
+        const size_t n = stop ? (size_t)(stop - p) : (size_t)(end - p);
+        llm__samples_line(f, p, n);
+        p += n + 1;
+    }
+}
+
+/* A text, in pieces of the length of a sample, each behind BOS where the model wants it. */
+static void llm__samples_text(llm__sampling_file *f, const llm__file *file) {
+    LLM__SCOPED(llm_tokens_free) llm_tokens lead = LLM__ZERO;
+    const size_t most = (size_t)f->most * (size_t)f->len * 16; /* bytes: no text has more in a token on the average */
+    const size_t n = llm__utf8_valid((const char *)file->data, LLM__MIN(file->size, most));
+    if (n + 4 < LLM__MIN(file->size, most)) f->j->r = llm__error(LLM_ERR_ARG, "%s: byte %zu: no UTF-8", f->path, n);
+    if (!f->j->r) f->j->r = llm_tokenize(f->j->model, "a", 1, LLM_TOK_ADD_SPECIAL, &lead);
+    if (!f->j->r) f->j->r = llm_tokenize(f->j->model, (const char *)file->data, n, 0, &f->ids);
+    const int32_t bos = f->j->model->source.bos_id;
+    if (!f->j->r) llm__samples_end(f, lead.len && lead.data[0] == bos ? bos : -1);
+}
+
+/* Reads the samples of the job's files. Not an error if there are none and the method needs none. */
+static void llm__samples_read(llm__qjob *j) {
+    const llm_quantize_folder_config *c = j->cfg;
+    LLM__SCOPED(llm__file_close) llm__file file = LLM__ZERO;
+    llm__sampling_file f = LLM__ZERO;
+    if (c->token_ids && c->text) j->r = llm__error(LLM_ERR_ARG, "token_ids and text: only one of them can be calibrated with");
+    if (!j->r && (c->n_samples < 0 || c->n_samples > 1 << 20))
+        j->r = llm__error(LLM_ERR_ARG, "n_samples: %d, must be 0 to 1048576", (int)c->n_samples);
+    if (!j->r && (c->sample_len < 0 || c->sample_len == 1 || c->sample_len > j->model->arch.max_len))
+        j->r = llm__error(LLM_ERR_ARG, "sample_len: %d, must be 2 to %d, which the model can read", (int)c->sample_len,
+                          (int)j->model->arch.max_len);
+    if (!j->r && !c->token_ids && !c->text && j->plan.method != LLM__WEIGHT_ONLY_INT8)
+        j->r = llm__error(LLM_ERR_ARG, "%s is calibrated: a file of token ids (-token FILE) or a text (-f FILE) expected",
+                          llm__method_name(j->plan.method));
+    if (j->r || (!c->token_ids && !c->text)) return;
+    f.j = j;
+    f.path = c->token_ids ? c->token_ids : c->text;
+    f.most = c->n_samples ? c->n_samples : LLM__SAMPLES;
+    f.len = LLM__MIN(c->sample_len ? c->sample_len : LLM__SAMPLE_LEN, j->model->arch.max_len);
+    j->r = llm__file_open(f.path, LLM__SAMPLE_FILE, 1, &file);
+    if (!j->r && c->token_ids) llm__samples_ids(&f, &file);
+    else if (!j->r) llm__samples_text(&f, &file);
+    if (!j->r && !j->samples.n) j->r = llm__error(LLM_ERR_ARG, "%s: no sequence of two tokens or more to calibrate with", f.path);
+    llm_tokens_free(&f.ids);
+    j->samples.ids = f.all.data;
+    if (j->r) llm_tokens_free(&f.all), j->samples.ids = NULL;
+}
+
+/* ============================================================================
+ * >>folder_files   What stands in a quantised folder beside its tensors, and what an interrupted one is known by.
+ * ============================================================================
+ * config.json is the source's, member by member, with quantization_config as the package that owns the format writes it; lists of modules
+ * that stay are made of the tensors that did, so they say nothing that the files do not. GPTQ's loaders also look for quantize_config.json.
+ * All other files go along, but for weights in any form: tokenizers, templates, licences. */
+
+/* Perplexity of the samples, of the source and of what was made; n: tokens that were predicted, 0: there were none. */
+typedef struct llm__measured {
+    int64_t n;
+    double before, after;
+} llm__measured;
+
+enum { LLM__MEASURED = 16, LLM__SCORED = 64 }; /* samples that are measured; rows of logits at a time */
+static const int64_t llm__shard_bytes = 5000000000;
+
+/* FNV-1a. */
+static uint64_t llm__folder_hash(uint64_t h, const void *p, size_t n) {
+    for (size_t i = 0; i < n; i++) h = (h ^ ((const uint8_t *)p)[i]) * 1099511628211u;
+    return h;
+}
+
+/* What an interrupted folder must have been made of and with. */
+static void llm__folder_key(const llm__qjob *j, llm_text *t) {
+    const llm_quantize_folder_config *c = j->cfg;
+    const llm__tensors *x = &j->model->source.tensors;
+    uint64_t h = 14695981039346656037u;
+    LLM__SCOPED(llm__drop) char *config = llm__path_join(j->model->path, "config.json");
+    for (size_t i = 0; i < x->n; i++) {
+        h = llm__folder_hash(h, x->item[i].name.p, x->item[i].name.n);
+        h = llm__folder_hash(h, &x->item[i].bytes, 8);
+        if (x->item[i].data) h = llm__folder_hash(h, x->item[i].data, (size_t)LLM__MIN(x->item[i].bytes, 64)); /* of each a little */
+    }
+    for (size_t i = 0; i < j->out.n; i++) h = llm__folder_hash(h, j->out.tensor[i].name, strlen(j->out.tensor[i].name));
+    if (j->samples.n) h = llm__folder_hash(h, j->samples.ids, (size_t)j->samples.begin[j->samples.n] * sizeof *j->samples.ids);
+    llm_text_format(t, "1 %s %l %l %d %d %d %f ", llm__method_name(j->plan.method), j->plan.group, (int64_t)j->plan.dtype,
+                    (int)j->plan.bits, (int)c->desc_act, (int)c->alpha_given, (double)c->alpha);
+    llm_text_format(t, "%f %l %l", (double)c->damp, (int64_t)(h >> 1), config ? llm__path_time(config) : (int64_t)0);
+}
+
+/* What belongs to no layer, and `done` - 1 layers, are on the disk. */
+static void llm__folder_state(llm__qjob *j, int32_t done) {
+    LLM__SCOPED(llm_text_free) llm_text key = LLM__ZERO, t = LLM__ZERO;
+    if (j->r) return;
+    llm__folder_key(j, &key);
+    llm_text_format(&t, "{'done': %d, 'key': %q}\n", (int)done, key.data);
+    if (key.failed) t.failed = 1;
+    llm__out_text(&j->out, "state.json", &t);
+    j->r = j->out.r;
+}
+
+/* How far an earlier run with the same settings has come; 0: there is none. */
+static int32_t llm__folder_earlier(const llm__qjob *j) {
+    LLM__SCOPED(llm__drop) char *path = llm__path_join(j->out.part, "state.json");
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    LLM__SCOPED(llm_text_free) llm_text key = LLM__ZERO;
+    int64_t done = 0;
+    if (!path || llm__path_kind_of(path) != LLM__PATH_FILE || llm__json_file(path, 1 << 16, &doc)) return 0;
+    llm__folder_key(j, &key);
+    const char *said = llm_json_str(doc, llm_json_find(doc, 0, "key"), NULL);
+    llm_json_int(doc, llm_json_find(doc, 0, "done"), &done);
+    return said && key.data && !strcmp(said, key.data) && done > 0 && done <= j->model->arch.n_layers + 1 ? (int32_t)done : 0;
+}
+
+/* 1 for the names that every folder has. */
+static int llm__folder_dots(const char *name) { return !strcmp(name, ".") || !strcmp(name, ".."); }
+
+/* Removes an interrupted folder, its state last: so it is known for one until it is gone. */
+static void llm__folder_drop(llm__qjob *j, const llm_text *names) {
+    for (const char *name = NULL; (name = llm__folder_next(names, name)) != NULL && !j->r;) {
+        LLM__SCOPED(llm__drop) char *path = llm__path_join(j->out.part, name);
+        if (path && !llm__folder_dots(name) && strcmp(name, "state.json")) j->r = llm__path_remove(path);
+    }
+    if (!j->r) j->r = llm__path_remove(j->out.part);
+}
+
+/* Makes TO.part anew. What is removed for it is an interrupted folder of other settings, nothing else: the state is its first file. */
+static void llm__folder_anew(llm__qjob *j) {
+    LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO;
+    LLM__SCOPED(llm__drop) char *state = llm__path_join(j->out.part, "state.json");
+    const llm__path_kind kind = llm__path_kind_of(j->out.part);
+    int empty = kind == LLM__PATH_DIR;
+    llm__folder_names(j->out.part, &names);
+    for (const char *name = NULL; (name = llm__folder_next(&names, name)) != NULL;)
+        empty &= !strcmp(name, ".next") || llm__folder_dots(name);
+    if (!state) j->r = llm__nomem();
+    else if (kind != LLM__PATH_NONE && !empty && llm__path_kind_of(state) != LLM__PATH_FILE)
+        j->r = llm__error(LLM_ERR_IO, "%s: it is there already, and was not left by quantizing", j->out.part);
+    else if (kind != LLM__PATH_NONE) llm__folder_drop(j, &names);
+    if (!j->r) j->r = llm__folder_make(j->out.part);
+    llm__folder_state(j, 0);
+}
+
+/* The folder TO.part: an earlier run's with the same settings is gone on with (j->resumed), else it is made anew. */
+static void llm__folder_begin(llm__qjob *j) {
+    const int calibrated = j->plan.method != LLM__WEIGHT_ONLY_INT8;
+    if (j->r) return;
+    j->resumed = llm__folder_earlier(j);
+    if (!j->resumed) llm__folder_anew(j);
+    if (!j->r) llm__out_open(&j->out, llm__shard_bytes, j->resumed > 0);
+    if (!j->r) j->r = j->out.r;
+    for (int i = 0; i < 2 && calibrated && !j->r; i++) {
+        LLM__SCOPED(llm__drop) char *path = llm__path_join(j->out.part, i ? "states.1" : "states.0");
+        if (!path) j->r = llm__nomem();
+        else if (!(j->states[i] = fopen(path, j->resumed ? "r+b" : "w+b"))) j->r = llm__error(LLM_ERR_IO, "%s: %s", path, strerror(errno));
+    }
+}
+
+/* Modules with a matrix that stays as it is, but the embedding: what readers must not look for codes of. */
+static void llm__folder_ignored(const llm__qjob *j, const char *lead, const char *end, llm_text *t) {
+    const llm__tensors *x = &j->model->source.tensors;
+    int head = 0;
+    for (size_t i = 0; i < x->n; i++) {
+        const llm__str name = x->item[i].name;
+        if (j->plan.taken[i] || x->item[i].n_dims != 2 || !llm__ends_with(name.p, ".weight") || strstr(name.p, "embed") ||
+            strstr(name.p, "wte"))
+            continue;
+        LLM__SCOPED(llm_text_free) llm_text one = LLM__ZERO;
+        llm_text_str(&one, lead);
+        llm_text_add(&one, name.p, name.n - 7);
+        llm_text_str(&one, end);
+        head |= !strcmp(name.p, "lm_head.weight");
+        llm_text_format(t, "%,%q", one.data);
+    }
+    if (!head && !*lead) llm_text_format(t, "%,%q", "lm_head");
+}
+
+/* quantization_config, as the package that owns the format writes it:
+ *
+ *     awq     quant_method, bits, group_size, zero_point, version, modules_to_not_convert
+ *     gptq    quant_method, bits, group_size, desc_act, sym, checkpoint_format: "gptq" says that zero points are stored less one
+ *     others  compressed-tensors: format, one group of targets "Linear" with its scheme, and what is ignored, by name
+ */
+static void llm__folder_quantization(const llm__qjob *j, llm_text *t) {
+    const llm__qplan *p = &j->plan;
+    const int smooth = p->method == LLM__SMOOTH_QUANT;
+    if (p->method == LLM__AWQ) {
+        llm_text_format(t, "{'quant_method': 'awq', 'bits': 4, 'group_size': %l, 'zero_point': true, 'version': 'gemm', ", p->group);
+        llm_text_str(t, "\"modules_to_not_convert\": [");
+        llm__folder_ignored(j, "", "", t);
+        llm_text_str(t, "]}");
+    } else if (p->method == LLM__GPTQ) {
+        llm_text_format(t, "{'quant_method': 'gptq', 'bits': %d, 'group_size': %l, 'desc_act': %b, 'sym': true, 'lm_head': false, ",
+                        (int)p->bits, p->group, j->cfg->desc_act);
+        llm_text_format(t, "'damp_percent': %f, 'true_sequential': false, 'static_groups': %b, 'checkpoint_format': 'gptq', ",
+                        j->cfg->damp > 0 ? (double)j->cfg->damp : 0.05, !j->cfg->desc_act);
+        llm_text_format(t, "'pack_dtype': 'int32', 'quantizer': 'llm.h:%s'}", LLM_VERSION_STRING);
+    } else {
+        llm_text_format(t, "{'quant_method': 'compressed-tensors', 'format': '%s', 'quantization_status': 'compressed', ",
+                        smooth ? "int-quantized" : "pack-quantized");
+        llm_text_str(t, "\"config_groups\": {\"group_0\": {\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": 8, \"type\": \"int\", ");
+        llm_text_str(t, "\"strategy\": \"channel\", \"group_size\": null, \"symmetric\": true, \"dynamic\": false, \"actorder\": null, ");
+        llm_text_str(t, "\"block_structure\": null, \"observer\": \"minmax\"}, \"output_activations\": null, \"input_activations\": ");
+        llm_text_str(t, !smooth ? "null"
+                                : "{\"num_bits\": 8, \"type\": \"int\", \"strategy\": \"token\", \"symmetric\": true, \"dynamic\": true}");
+        llm_text_str(t, "}}, \"ignore\": [");
+        llm__folder_ignored(j, "", "", t);
+        llm_text_str(t, "], \"kv_cache_scheme\": null, \"global_compression_ratio\": null}");
+    }
+}
+
+/* config.json: the source's with a member more. */
+static void llm__folder_config(llm__qjob *j) {
+    LLM__SCOPED(llm_text_free) llm_text t = LLM__ZERO, quantization = LLM__ZERO;
+    const llm_json *doc = j->model->source.config;
+    const char *dtype = j->plan.dtype < 0 ? NULL : j->plan.dtype == LLM_TYPE_F16 ? "float16" : "bfloat16";
+    llm__folder_quantization(j, &quantization);
+    llm_text_str(&t, "{");
+    for (int v = llm_json_first(doc, 0); v >= 0; v = llm_json_next(doc, v)) {
+        const llm__str key = llm__json_key(doc, v);
+        if (llm__str_eq(key, "quantization_config")) continue;
+        if (dtype && (llm__str_eq(key, "torch_dtype") || llm__str_eq(key, "dtype"))) llm_text_format(&t, "%,\n  %q: %q", key.p, dtype);
+        else llm_text_format(&t, "%,\n  %q: %j", key.p, doc, v);
+    }
+    llm_text_format(&t, "%,\n  'quantization_config': %s\n}\n", quantization.data ? quantization.data : "");
+    if (quantization.failed) t.failed = 1;
+    llm__out_text(&j->out, "config.json", &t);
+    if (j->plan.method != LLM__GPTQ) return;
+    llm_text_str(&quantization, "\n");
+    llm__out_text(&j->out, "quantize_config.json", &quantization);
+}
+
+/* A file of the source, byte for byte. */
+static void llm__folder_carry(llm__qjob *j, const char *name) {
+    LLM__SCOPED(llm__drop) char *from = llm__path_join(j->model->path, name), *to = llm__path_join(j->out.part, name);
+    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
+    if (!from || !to) j->r = llm__nomem();
+    if (j->r || llm__path_kind_of(from) != LLM__PATH_FILE) return;
+    j->r = llm__file_open(from, 0, 0, &f);
+    FILE *out = j->r ? NULL : fopen(to, "wb");
+    int ok = out && fwrite(f.data, 1, f.size, out) == f.size && !fflush(out) && !fsync(fileno(out));
+    if (out && fclose(out)) ok = 0;
+    if (!j->r && !ok) j->r = llm__error(LLM_ERR_IO, "%s: %s", to, strerror(errno));
+}
+
+/* config.json, the tokenizer's and other files of the source. */
+static void llm__folder_finish(llm__qjob *j) {
+    static const char *const others[] = {".safetensors", ".index.json", ".bin",     ".pth",  ".pt",
+                                         ".gguf",        ".h5",         ".msgpack", ".onnx", ".ckpt"};
+    LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO;
+    if (j->r) return;
+    llm__qjob_tell(j, "writing", 0);
+    if (!j->r) llm__folder_names(j->model->path, &names);
+    for (const char *name = NULL; (name = llm__folder_next(&names, name)) != NULL && !j->r;) {
+        int other = name[0] == '.' || !strcmp(name, "config.json") || !strcmp(name, "state.json");
+        for (int i = 0; i < LLM__COUNT(others); i++) other |= llm__ends_with(name, others[i]);
+        if (!other) llm__folder_carry(j, name);
+    }
+    if (!j->r) llm__folder_config(j);
+    if (!j->r) llm__out_index(&j->out);
+    if (!j->r) j->r = j->out.r;
+    if (!j->r) j->r = llm__source_whole(&j->model->source);
+}
+
+/* The sum of the negative log-probabilities of a sample's tokens. */
+static llm_result llm__folder_score(const llm__qjob *j, llm_engine *e, const int32_t *ids, int32_t n, float *logits, double *sum) {
+    const int32_t vocab = llm_logits_size(e);
+    float *w = logits + (int64_t)LLM__SCORED * vocab;
+    int bad = 0;
+    for (int32_t at = 0, some; at < n; at += some) {
+        some = LLM__MIN((int32_t)LLM__SCORED, n - at);
+        llm_result r = llm_forward(e, 0, at, ids + at, some, logits, some);
+        for (int32_t i = 0; i < some && at + i + 1 < n && !r; i++) {
+            const float *row = logits + (int64_t)i * vocab, max = j->kernels->top(row, vocab, &bad);
+            *sum += log(j->kernels->weigh(row, w, vocab, max, 1)) + (double)max - (double)row[ids[at + i + 1]];
+        }
+        if (r) return r;
+    }
+    return bad || !(fabs(*sum) < 1e300) ? llm__error(LLM_ERR_FORMAT, "its logits are no finite numbers") : LLM_OK;
+}
+
+/* The perplexity of the samples by a model. */
+static llm_result llm__folder_perplexity(llm__qjob *j, const llm_model *model, int64_t *n, double *out) {
+    llm_engine_config c = LLM__ZERO;
+    llm_engine *e = NULL;
+    double sum = 0;
+    *n = 0;
+    c.max_num_seqs = 1;
+    c.max_model_len = j->samples.longest;
+    c.n_threads = j->cfg->n_threads;
+    llm_result r = llm_engine_open(model, &c, &e);
+    float *logits = r ? NULL : LLM__NEW(float, (int64_t)llm_logits_size(e) * (LLM__SCORED + 1));
+    if (!r && !logits) r = llm__nomem();
+    for (int32_t i = 0; i < LLM__MIN(j->samples.n, (int32_t)LLM__MEASURED) && !r; i++) {
+        const int64_t at = j->samples.begin[i], len = j->samples.begin[i + 1] - at;
+        r = llm__folder_score(j, e, j->samples.ids + at, (int32_t)len, logits, &sum);
+        *n += len - 1;
+        llm__qjob_tell(j, "measuring", 0);
+        if (!r) r = j->r;
+    }
+    LLM_FREE(logits);
+    llm_engine_close(e);
+    *out = *n > 0 ? exp(sum / (double)*n) : 0;
+    return r;
+}
+
+/* Opens what was made, and lets it and the source read the samples. */
+static void llm__folder_measure(llm__qjob *j, llm__measured *out) {
+    llm_model_config config = LLM__ZERO;
+    llm_model *made = NULL;
+    config.language_model_only = 1;
+    if (j->r) return;
+    llm__out_sync(&j->out);
+    j->r = j->out.r;
+    if (!j->r) j->r = llm_model_open(j->out.part, &config, &made);
+    if (!j->r && j->samples.n) {
+        j->r = llm__folder_perplexity(j, j->model, &out->n, &out->before);
+        if (!j->r) j->r = llm__folder_perplexity(j, made, &out->n, &out->after);
+    }
+    llm_model_close(made);
+    if (j->r && j->r != LLM_ERR_CANCELLED)
+        j->r = llm__error(j->r, "%s: what was written cannot be used: %s", j->out.part, llm_last_error());
+}
+
+/* Gives the folder its name. */
+static void llm__folder_name(llm__qjob *j) {
+    static const char *const own[] = {"states.0", "states.1", "state.json"};
+    for (int i = 0; i < LLM__COUNT(own) && !j->r; i++) {
+        if (i == 2 && rename(j->out.part, j->to)) j->r = llm__error(LLM_ERR_IO, "%s: %s", j->to, strerror(errno));
+        LLM__SCOPED(llm__drop) char *path = j->r ? NULL : llm__path_join(i == 2 ? j->to : j->out.part, own[i]);
+        if (!path && !j->r) j->r = llm__nomem();
+        if (!j->r && llm__path_kind_of(path) != LLM__PATH_NONE) j->r = llm__path_remove(path);
+    }
+}
+
+/* ============================================================================
+ * >>folder   Quantised folders, from opening to the new name.
+ * ============================================================================
+ * The reading path of this layer. llm_quantize_folder
+ *
+ *   1. opens the source as a model, so that whatever is wrong with it is told now
+ *   2. plans: which matrices become codes, by which layout, in groups of how many columns (>>plan)
+ *   3. reads what to calibrate with (>>samples)
+ *   4. makes TO.part with the headers of all files, so places are known before there is data (>>shards)
+ *   5. layer by layer: records what its matrices are multiplied with (>>calibrate, >>gram), lets the method change or round them
+ *      (>>methods, >>awq, >>gptq), packs them (>>codes) and writes them to their places, flushed to the disk before the state says so
+ *   6. adds config.json, the tokenizer's files and whatever else stands beside the weights (>>folder_files)
+ *   7. opens what was made as anybody would, and lets both read the samples: the perplexities of the report
+ *   8. renames TO.part to TO
+ *
+ * TO.part holds, besides the files that stay,
+ *
+ *   state.json    how many layers are done, and a key of all that the result depends on: an earlier run with the same key is gone on with
+ *   states.0, .1  the residual stream of all samples in front of an even and of an odd layer: one is read, the other written. After a
+ *                 crash the one in front of the layer that was being done is whole, for only its twin was being written
+ *   .next         a small file on its way to its name
+ *
+ * It is made in an order, and removed in one, in which it can always be told from a folder of somebody else's: state.json is its first file
+ * and its last. Nothing is ever written under the name TO, and what stands there is refused, not replaced. */
+
+enum { LLM__COPY_SOME = 1 << 20 };
+
+static void llm__qjob_close(llm__qjob *j) {
+    llm__qjob_forget(j);
+    LLM_FREE(j->patch);
+    LLM_FREE(j->copied);
+    LLM_FREE(j->samples.ids);
+    LLM_FREE(j->samples.begin);
+    for (int i = 0; i < 2; i++)
+        if (j->states[i]) fclose(j->states[i]);
+    llm__out_close(&j->out);
+    llm__qplan_close(&j->plan);
+    llm__pool_close(j->pool);
+    llm_model_close(j->model);
+}
+
+/* What the new folder will hold: what belongs to no layer, then layer by layer. */
+static void llm__folder_tensors(llm__qjob *j) {
+    const llm__tensors *t = &j->model->source.tensors;
+    const int32_t n_layers = j->model->arch.n_layers;
+    j->copied = LLM__NEW(size_t, t->n);
+    if (!j->copied) j->r = llm__nomem();
+    for (int32_t layer = -1; layer < n_layers && !j->r; layer++) {
+        for (size_t i = 0; i < t->n; i++)
+            if (j->plan.layer_of[i] == layer && !j->plan.taken[i])
+                j->copied[i] = llm__out_add(&j->out, t->item[i].name.p, "", llm__qplan_type(&j->plan, &t->item[i]), t->item[i].n_dims,
+                                            t->item[i].shape);
+        for (size_t i = layer < 0 ? j->plan.n : j->plan.first[layer]; layer >= 0 && i < j->plan.first[layer + 1]; i++) {
+            llm__qplan_matrix *m = &j->plan.matrix[i];
+            const llm__rounded shape = llm__qplan_rounded(&j->plan, m);
+            llm__code_tensor tensors[4];
+            const int n = llm__code_tensors(j->plan.layout, &shape, tensors);
+            m->out = j->out.n;
+            for (int k = 0; k < n; k++)
+                llm__out_add(&j->out, m->stem, tensors[k].end, tensors[k].type, tensors[k].n_dims, tensors[k].shape);
+        }
+    }
+    if (!j->r) j->r = j->out.r;
+}
+
+/* Elements [at, at + n) of a tensor that stays, in the type that it gets; 0: one is too large for it. */
+static int llm__folder_convert(const llm__tensor *t, const float *value, int64_t cols, int32_t type, int64_t at, int64_t n, uint8_t *to) {
+    int ok = 1;
+    for (int64_t i = 0; i < n; i++) {
+        float x;
+        if (value) x = value[at + i];
+        else llm__tensor_values(t, (at + i) / cols, cols, (at + i) % cols, 1, &x);
+        const uint16_t half = type == LLM_TYPE_F16 ? llm__f32_to_f16(x) : llm__f32_to_bf16(x);
+        if (type == LLM_TYPE_F32) memcpy(to + 4 * i, &x, 4);
+        else memcpy(to + 2 * i, &half, 2);
+        if (type == LLM_TYPE_F16 && (half & 0x7C00) == 0x7C00 && fabsf(x) < INFINITY) ok = 0;
+    }
+    return ok;
+}
+
+/* A tensor that stays: as it is, or in another type of floats, or with changed values. */
+static void llm__folder_copy(llm__qjob *j, size_t i) {
+    const llm__tensor *t = &j->model->source.tensors.item[i];
+    const llm__out_tensor *o = &j->out.tensor[j->copied[i]];
+    const int64_t n = t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3], cols = t->shape[LLM__MAX(t->n_dims, 1) - 1];
+    const float *value = NULL;
+    for (size_t k = 0; k < j->n_patches; k++)
+        if (j->patch[k].t == t) value = j->patch[k].value;
+    const int same = o->type == t->type && !value && !t->parts;
+    LLM__SCOPED(llm__drop) uint8_t *some = same ? NULL : LLM__NEW(uint8_t, 4 * LLM__COPY_SOME);
+    if (!same && !some) j->r = llm__nomem();
+    for (int64_t at = 0; at < n && !j->r; at += LLM__COPY_SOME) {
+        const int64_t count = LLM__MIN((int64_t)LLM__COPY_SOME, n - at), from = llm__row_bytes(o->type, at);
+        const size_t bytes = (size_t)llm__row_bytes(o->type, count);
+        if (!same && !llm__folder_convert(t, value, cols, o->type, at, count, some))
+            j->r = llm__bad(j->model->path, "tensor", t->name, "a value is too large for fp16; -t bf16 holds it");
+        llm__out_put(&j->out, j->copied[i], from, same ? t->data + from : some, bytes);
+        if (same && bytes > 1 << 16) llm__file_rest(t->data + from, bytes);
+        if (!j->r) j->r = j->out.r;
+    }
+}
+
+/* The rows that threads round. */
+typedef struct llm__rounding {
+    const llm__rounded *m;
+    const float *w;
+} llm__rounding;
+
+static void llm__folder_round(void *arg, int pass, int part, int n_parts) {
+    const llm__rounding *x = (const llm__rounding *)arg;
+    (void)pass;
+    llm__round_rows(x->m, x->w, x->m->rows * part / n_parts, x->m->rows * (part + 1) / n_parts);
+}
+
+/* Packs and writes a rounded matrix. */
+static void llm__folder_put(llm__qjob *j, const llm__qplan_matrix *m, const llm__rounded *rounded) {
+    llm__code_tensor tensors[4];
+    const int n = llm__code_tensors(j->plan.layout, rounded, tensors);
+    for (int k = 0; k < n && !j->r; k++) {
+        const size_t bytes = (size_t)j->out.tensor[m->out + (size_t)k].bytes;
+        LLM__SCOPED(llm__drop) uint8_t *packed = LLM__NEW(uint8_t, bytes);
+        if (!packed) j->r = llm__nomem();
+        if (j->r) return;
+        llm__code_pack(j->plan.layout, rounded, k, j->pool, packed);
+        llm__out_put(&j->out, m->out + (size_t)k, 0, packed, bytes);
+        j->r = j->out.r;
+    }
+}
+
+/* A matrix by rounding to nearest, or as its method has rounded it. */
+static void llm__folder_matrix(llm__qjob *j, const llm__qplan_matrix *m, const llm__rounded *made) {
+    llm__rounded own = LLM__ZERO;
+    const float *w = made ? NULL : llm__qjob_values(j, m->t);
+    if (j->r) return;
+    if (!made) {
+        own = llm__qplan_rounded(&j->plan, m);
+        j->r = llm__rounded_open(&own, 0);
+        llm__rounding x = {&own, w};
+        if (!j->r) llm__pool_run(j->pool, llm__folder_round, &x, 1);
+    }
+    llm__folder_put(j, m, made ? made : &own);
+    llm__rounded_close(&own);
+}
+
+/* What belongs to a layer, or to none (-1). */
+static void llm__folder_layer(llm__qjob *j, int32_t layer) {
+    LLM__SCOPED(llm__rounded_list_close) llm__rounded_list rounded = LLM__ZERO;
+    j->layer = layer;
+    llm__qjob_tell(j, "quantizing", 0);
+    if (layer >= 0 && j->plan.method != LLM__WEIGHT_ONLY_INT8 && !j->r) llm__calibrated_layer(j, &rounded);
+    for (size_t i = layer < 0 ? j->plan.n : j->plan.first[layer]; layer >= 0 && i < j->plan.first[layer + 1] && !j->r; i++) {
+        llm__folder_matrix(j, &j->plan.matrix[i], rounded.n ? &rounded.item[i - j->plan.first[layer]] : NULL);
+        if (!rounded.n) llm__qjob_forget(j);
+    }
+    for (size_t i = 0; i < j->model->source.tensors.n && !j->r; i++)
+        if (j->plan.layer_of[i] == layer && !j->plan.taken[i]) llm__folder_copy(j, i);
+    llm__qjob_forget(j);
+    if (!j->r) llm__out_sync(&j->out);
+    if (!j->r) j->r = j->out.r;
+    j->told += 1;
+}
+
+/* Bytes of the source's tensors. */
+static int64_t llm__folder_bytes(const llm__qjob *j) {
+    int64_t n = 0;
+    for (size_t i = 0; i < j->model->source.tensors.n; i++) n += j->model->source.tensors.item[i].bytes;
+    return n;
+}
+
+/* Opens the source, and checks everything that can be checked before anything is written. */
+static void llm__folder_open(llm__qjob *j, const char *path) {
+    llm_model_config config = LLM__ZERO;
+    llm__isa isa;
+    config.language_model_only = 1;
+    if (!path || !*path || !j->to || !*j->to) j->r = llm__error(LLM_ERR_ARG, "quantize: a folder and the name of a new one expected");
+    else if (llm__path_kind_of(j->to) != LLM__PATH_NONE)
+        j->r = llm__error(LLM_ERR_ARG, "%s: it is there already, the name of a new folder expected", j->to);
+    if (!j->r) j->r = llm_model_open(path, &config, &j->model);
+    if (!j->r) j->r = llm__qplan_open(&j->plan, j->model, j->cfg);
+    if (!j->r) j->r = llm__isa_find(NULL, &isa);
+    if (!j->r) j->kernels = llm__kernels_of(isa);
+    j->pool = j->r ? NULL : llm__pool_open(j->cfg->n_threads > 0 ? j->cfg->n_threads : llm__cores());
+    if (!j->r && !j->pool) j->r = llm__nomem();
+    if (!j->r) llm__samples_read(j);
+}
+
+LLM_API llm_result llm_quantize_folder(const char *path, const char *to, const llm_quantize_folder_config *cfg, llm_text *report) {
+    static const llm_quantize_folder_config usual = LLM__ZERO;
+    LLM__SCOPED(llm__qjob_close) llm__qjob j = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text part = LLM__ZERO;
+    llm__measured measured = LLM__ZERO;
+    const double begin = llm_now();
+    j.cfg = cfg ? cfg : &usual;
+    j.to = to;
+    llm__folder_open(&j, path);
+    llm_text_format(&part, "%s.part", to ? to : "");
+    if (!j.r && part.failed) j.r = llm__nomem();
+    if (j.r) return j.r;
+    j.out.part = part.data;
+    llm__folder_tensors(&j);
+    const int32_t n_layers = j.model->arch.n_layers;
+    j.all = n_layers + 1;
+    llm__folder_begin(&j);
+    j.told = j.resumed;
+    for (int32_t i = j.resumed; i <= n_layers && !j.r; i++) {
+        llm__folder_layer(&j, i - 1);
+        llm__folder_state(&j, i + 1);
+    }
+    llm__folder_finish(&j);
+    llm__folder_measure(&j, &measured);
+    llm__folder_name(&j);
+    if (j.r || !report) return j.r;
+    llm_text_format(report, "{'method': %q, 'bits': %d, 'group_size': %l, 'n_matrices': %l, 'n_left': %l, ",
+                    llm__method_name(j.plan.method), (int)j.plan.bits, j.plan.group, (int64_t)j.plan.n, (int64_t)j.plan.n_left);
+    llm_text_format(report, "'bytes_before': %l, 'bytes_after': %l, 'resumed_at': %d, 'seconds': %f", llm__folder_bytes(&j), j.out.bytes,
+                    (int)j.resumed, llm_now() - begin);
+    if (measured.n)
+        llm_text_format(report, ", 'n_tokens': %l, 'perplexity_before': %f, 'perplexity_after': %f", measured.n, measured.before,
+                        measured.after);
+    llm_text_str(report, "}");
+    return report->failed ? llm__nomem() : LLM_OK;
+}
+
+/* ============================================================================
  * >>sizes   Structs of a program that was compiled with another version of this header.
  * ============================================================================
  * Every part above knows its own structs only. A function that is called with those of another version has a twin in >>sized, which makes
@@ -49841,6 +52330,7 @@ LLM__SIZED(estimate, LLM__NONE);
 LLM__SIZED(media_config, LLM__NONE);
 LLM__SIZED(media_info, LLM__NONE);
 LLM__SIZED(quantize_config, LLM__NONE);
+LLM__SIZED(quantize_folder_config, LLM__NONE);
 
 LLM_API llm_result llm_json_parse_sized(const llm_sizes *sizes, const char *text, size_t len, const llm_json_limits *limits,
                                         llm_json **out) {
@@ -50163,6 +52653,13 @@ LLM_API llm_result llm_quantize_sized(const llm_sizes *sizes, const char *path, 
     llm_quantize_config own;
     llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_quantize_config, cfg, &own) : LLM_OK;
     return r ? r : llm_quantize(path, to, cfg ? &own : NULL, report);
+}
+
+LLM_API llm_result llm_quantize_folder_sized(const llm_sizes *sizes, const char *path, const char *to,
+                                             const llm_quantize_folder_config *cfg, llm_text *report) {
+    llm_quantize_folder_config own;
+    llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_quantize_folder_config, cfg, &own) : LLM_OK;
+    return r ? r : llm_quantize_folder(path, to, cfg ? &own : NULL, report);
 }
 
 LLM_API llm_result llm_imatrix_sized(const llm_sizes *sizes, const llm_model *model, const char *text, size_t len, const char *to,

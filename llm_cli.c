@@ -161,6 +161,9 @@ typedef struct cli_options {
     const char *draft_path, *draft_weights, *base_path, *base_weights;
     const char *type, *output_type, *embedding_type, *imatrix; /* quantize */
     int32_t allow_requantize, leave_output, pure, convert, chunk_tokens, chunks;
+    const char *quant_type, *storage, *calibration_ids; /* of folders */
+    float smooth, damp;
+    int32_t group_size, bits, desc_act, multi_query;
     const char *name;                          /* of the Hub's: pull, rm */
     const char *json_schema, *regex, *grammar; /* the form of the answer: at most one */
     const char *logit_bias, *template_kwargs, *stop_ids;
@@ -173,7 +176,7 @@ typedef struct cli_options {
 
 /* clang-format off */
 static cli_options opt = {.skip_special = 1, .layer = -1, .head = -1, .repetitions = 5, .batch = "1", .max_concurrency = 64, .num_prompts = 64,
-                          .input_len = 128, .output_len = 64};
+                          .input_len = 128, .output_len = 64, .smooth = -1};
 /* clang-format on */
 
 enum { CLI_IO = LLM_HELP_OWN, CLI_BENCH, CLI_ANSWERS = LLM_HELP_ANSWERS }; /* groups of the help; -1: not listed */
@@ -217,8 +220,17 @@ static const llm_option cli_table[] = {
     LLM_OPT_TEXT(cli_options, output_type, CLI_IO, "output-tensor-type", "NAME", "quantize: the type of the output layer"),
     LLM_OPT_TEXT(cli_options, embedding_type, CLI_IO, "token-embedding-type", "NAME", "quantize: the type of the embedding"),
     LLM_OPT_TEXT(cli_options, imatrix, CLI_IO, "imatrix", "FILE", "quantize: an importance matrix, of llm_cli imatrix or llama-imatrix"),
-    LLM_OPT_INT(cli_options, chunk_tokens, CLI_IO, "chunk-size", 8, 1 << 20, "imatrix: tokens that are read at a time (512)"),
-    LLM_OPT_INT(cli_options, chunks, CLI_IO, "chunks", 1, INT32_MAX, "imatrix: chunks of the text at most (all)"),
+    LLM_OPT_INT(cli_options, chunk_tokens, CLI_IO, "chunk-size", 8, 1 << 20, "imatrix, -quant_type: tokens that are read at a time (512)"),
+    LLM_OPT_INT(cli_options, chunks, CLI_IO, "chunks", 1, INT32_MAX, "chunks of the text at most (imatrix: all, -quant_type: 128)"),
+    LLM_OPT_TEXT(cli_options, quant_type, CLI_IO, "quant-type", "NAME", "quantize: a folder by weight_only_int8, smooth_quant, awq or gptq"),
+    LLM_OPT_TEXT(cli_options, storage, CLI_IO, "storage-type", "TYPE", "quantize: of a folder, what is not quantised: fp16, bf16; also -t fp16"),
+    LLM_OPT_TEXT(cli_options, calibration_ids, CLI_IO, "token|tokenids-path", "FILE", "quantize: token ids to calibrate with, a line a sequence; -f: a text"),
+    LLM_OPT_FLOAT(cli_options, smooth, CLI_IO, "sq|smoothquant", 0, 1, "quantize: smooth_quant's alpha (0.8, of GLM 0.75)"),
+    LLM_OPT_INT(cli_options, group_size, CLI_IO, "group-size", -1, 128, "quantize: awq, gptq: columns that share a scale, -1: rows (128, or what fits)"),
+    LLM_OPT_INT(cli_options, bits, CLI_IO, "bits", 2, 8, "quantize: gptq: 2, 3, 4 or 8 (4)"),
+    LLM_OPT_BOOL(cli_options, desc_act, CLI_IO, "desc-act|act-order", "quantize: gptq: groups of columns in the order of what they weigh"),
+    LLM_OPT_FLOAT(cli_options, damp, CLI_IO, "damp-percent", 0, 1, "quantize: gptq: share of the mean that the diagonal gets (0.05)"),
+    LLM_OPT_BOOL(cli_options, multi_query, CLI_IO, "multi-query-mode", "quantize: no effect, heads of k and v are as the model has them"),
     LLM_OPT_TEXT(cli_options, draft_path, CLI_IO, "draft-path", "DIR", "convert-eagle: the head, converted where it is unless TO is given"),
     LLM_OPT_TEXT(cli_options, base_path, CLI_IO, "base-path", "DIR", "convert-eagle: the model, whose output layer is put beside the head"),
     LLM_OPT_TEXT(cli_options, draft_weights, CLI_IO, "draft-weight-name", "NAME", "convert-eagle: the head's file, if not as usual"),
@@ -1570,6 +1582,53 @@ static int cli_quantizing(CLI_UNUSED void *user, CLI_UNUSED const char *what, do
     return cli_interrupts > 0;
 }
 
+/* Ends a quantisation that failed, or was stopped: then 1. */
+static int cli_quantize_failed(llm_result r) {
+    cli_interrupts = -1;
+    if (r && isatty(2)) fputs("\r\x1b[K", stderr);
+    cli.stopped = r == LLM_ERR_CANCELLED;
+    if (r && !cli.stopped) cli_die(r == LLM_ERR_ARG ? 2 : 1, "%s", llm_last_error());
+    return cli.stopped;
+}
+
+/* A folder of smaller weights. */
+static void cli_quantize_folder(void) {
+    llm_quantize_folder_config c;
+    CLI_TEXT t = {0};
+    CLI_JSON *doc = NULL;
+    double was = 0, is = 0;
+    int64_t after = 0, before = 0, left = 0;
+    const char *from = opt.in ? opt.in : opt.setup.model;
+    if (!from || !opt.out) cli_die(2, "quantize: -i DIR -o DIR -quant_type NAME was expected");
+    if (opt.type || opt.allow_requantize || opt.leave_output || opt.pure || opt.output_type || opt.embedding_type || opt.imatrix)
+        cli_die(2, "quantize: --type and what belongs to it are for GGUF files, --quant_type is for folders");
+    memset(&c, 0, sizeof c);
+    c.method = opt.quant_type, c.dtype = opt.storage, c.token_ids = opt.calibration_ids, c.text = opt.file;
+    c.n_samples = opt.chunks, c.sample_len = opt.chunk_tokens, c.group_size = opt.group_size, c.bits = opt.bits;
+    c.desc_act = opt.desc_act, c.damp = opt.damp, c.alpha = opt.smooth, c.alpha_given = opt.smooth >= 0;
+    c.tensor_parallel_size = opt.setup.engine.tensor_parallel_size;
+    c.n_threads = opt.setup.engine.n_threads;
+    c.progress = cli_quantizing;
+    if (opt.multi_query) cli_note(&cli_names, "multi-query-mode has no effect: config.json says which heads share keys and values");
+    if (c.tensor_parallel_size > 1)
+        cli_note(&cli_names, "tp only checks that the model can be cut so: one folder serves any number of ranks");
+    cli_interrupts = 0;
+    if (cli_quantize_failed(llm_quantize_folder(from, opt.out, &c, &t))) return;
+    cli_check(llm_json_parse(t.data, t.len, NULL, &doc));
+    llm_json_int(doc, llm_json_find(doc, 0, "bytes_before"), &before);
+    llm_json_int(doc, llm_json_find(doc, 0, "bytes_after"), &after);
+    llm_json_int(doc, llm_json_find(doc, 0, "n_left"), &left);
+    llm_json_num(doc, llm_json_find(doc, 0, "perplexity_before"), &was);
+    if (opt.json) {
+        llm_text_str(&t, "\n"), cli_write(t.data, t.len);
+        return;
+    }
+    cli_say("", "%s: %s, %.1f MiB of %.1f MiB", opt.out, c.method, (double)after / 1048576, (double)before / 1048576);
+    if (left) cli_say("", "%lld linear layers stay as they are: their sizes cannot be packed", (long long)left);
+    if (llm_json_num(doc, llm_json_find(doc, 0, "perplexity_after"), &is))
+        cli_say("", "perplexity of what it was calibrated with: %.4f before, %.4f after", was, is);
+}
+
 /* A GGUF file of smaller weights. */
 static void cli_cmd_quantize(void) {
     llm_quantize_config c;
@@ -1577,6 +1636,13 @@ static void cli_cmd_quantize(void) {
     CLI_JSON *doc = NULL;
     double bits = 0;
     int64_t after = 0, before = 0, unweighted = 0;
+    if (opt.quant_type) {
+        cli_quantize_folder();
+        return;
+    }
+    if (opt.in || opt.storage || opt.calibration_ids || opt.smooth >= 0 || opt.group_size || opt.bits || opt.desc_act || opt.damp > 0 ||
+        opt.multi_query)
+        cli_die(2, "quantize: --quant_type weight_only_int8, smooth_quant, awq or gptq was expected with the options of folders");
     if (!opt.setup.model || !opt.out)
         cli_die(2, opt.convert ? "convert: DIR OUT.gguf [TYPE] was expected"
                                : "quantize: MODEL OUT.gguf [TYPE] was expected, a GGUF file or a folder");
@@ -1589,12 +1655,7 @@ static void cli_cmd_quantize(void) {
     c.progress = cli_quantizing;
     cli_interrupts = 0;
     const double begin = llm_now();
-    const llm_result r = llm_quantize(opt.setup.model, opt.out, &c, &t);
-    cli_interrupts = -1;
-    if (r && isatty(2)) fputs("\r\x1b[K", stderr);
-    cli.stopped = r == LLM_ERR_CANCELLED;
-    if (cli.stopped) return;
-    if (r) cli_die(r == LLM_ERR_ARG ? 2 : 1, "%s", llm_last_error());
+    if (cli_quantize_failed(llm_quantize(opt.setup.model, opt.out, &c, &t))) return;
     cli_check(llm_json_parse(t.data, t.len, NULL, &doc));
     llm_json_num(doc, llm_json_find(doc, 0, "bits_per_weight"), &bits);
     llm_json_int(doc, llm_json_find(doc, 0, "bytes_before"), &before);
@@ -2611,7 +2672,8 @@ static const struct cli_command {
     {"list", "", "the models of the Hugging Face cache", "json|download-dir", -1, cli_cmd_list},
     {"rm", "NAME", "remove ORG/NAME[:QUANT] from the cache", "y|download-dir", -1, cli_cmd_rm},
     {"convert-eagle", "HEAD TO", "an EAGLE head, from SafeAILab's layout to vLLM's", "draft-path|base-path|draft-weight-name|base-weight-name|json", -1, cli_cmd_convert},
-    {"quantize", "MODEL OUT [TYPE]", "a GGUF file of smaller weights: q4_k_m, q8_0, ...", "type|allow-requantize|leave-output-tensor|pure|output-tensor-type|token-embedding-type|imatrix|t|json", -1, cli_cmd_quantize},
+    {"quantize", "MODEL OUT [TYPE]", "smaller weights: a GGUF file (q4_k_m, q8_0, ...), or a folder by -quant_type",
+     "type|allow-requantize|leave-output-tensor|pure|output-tensor-type|token-embedding-type|imatrix|i|o|quant-type|storage-type|tp|token|f|sq|group-size|bits|desc-act|damp-percent|chunks|chunk-size|multi-query-mode|t|json", -1, cli_cmd_quantize},
     {"convert", "DIR OUT.gguf [TYPE]", "a Hugging Face folder as a GGUF file: f16, bf16, q8_0, ...", "type|pure|output-tensor-type|token-embedding-type|t|json", -1, cli_cmd_gguf},
     {"imatrix", "-m MODEL -f TEXT", "an importance matrix for quantize, of a text that the model reads", "m|f|o|chunks|chunk-size|t|json", -1, cli_cmd_imatrix},
     {"help", "[COMMAND]", "this, or a command's options; --help-all: every option", "", -1, cli_cmd_help},
@@ -2674,9 +2736,9 @@ static void cli_cmd_help(void) { opt.help_all ? cli_help_all() : cli_asked ? cli
 static const struct cli_command *cli_arguments(int argc, char **argv) {
     const struct cli_command *command = NULL;
     llm_option_list words = {0};
-    for (int i = 2; i < argc && !strcmp(argv[1], "quantize"); i++)
-        if (!strcmp(argv[i], "-i") || strstr(argv[i], "quant_type") || strstr(argv[i], "quant-type"))
-            cli_die(1, "quantize: folders are not written in this version; llm_cli quantize MODEL.gguf OUT.gguf --type q4_k_m writes GGUF");
+    static char storage[] = "--storage-type";
+    for (int i = 2; i + 1 < argc && !strcmp(argv[1], "quantize"); i++) /* there -t is also a type, as AIAK's document has it */
+        if (!strcmp(argv[i], "-t") && !isdigit((unsigned char)argv[i + 1][0])) argv[i] = storage;
     llm_setup_init(&opt.setup);
     cli_argc = argc;
     cli_argv = argv;

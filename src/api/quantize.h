@@ -36,3 +36,32 @@ LLM_API llm_result llm_quantize(const char *path, const char *to, const llm_quan
  * "n_unmet"}: the last are experts that no token came to. NULL: it is not wanted. */
 LLM_API llm_result llm_imatrix(const llm_model *model, const char *text, size_t len, const char *to, const llm_quantize_config *cfg,
                                llm_text *report);
+
+/* What a folder's weights become. */
+typedef struct llm_quantize_folder_config {
+    const char *method;           /* "weight_only_int8", "smooth_quant", "awq" or "gptq" */
+    const char *dtype;            /* of what is not quantised: "fp16", "bf16"; NULL: as the files have it */
+    const char *token_ids, *text; /* files to calibrate with: ids, a line a sequence (blanks or commas between, or JSON lists), or a text */
+    int32_t n_samples, sample_len; /* at most so many sequences of at most so many tokens are taken of it; 0: 128 of 512 */
+    int32_t group_size;            /* awq and gptq: columns that share a scale, -1: whole rows; 0: 128, or the largest below that fits */
+    int32_t bits;                  /* gptq: 2, 3, 4 or 8; 0: 4 */
+    int32_t desc_act;              /* gptq: 1: groups are of columns in the order of what they weigh */
+    float damp;                    /* gptq: share of the mean that the diagonal gets; 0: 0.05 */
+    float alpha;                   /* smooth_quant: how much of the activations' difficulty goes to the weights */
+    int32_t alpha_given;           /* 0: 0.8, of GLM 0.75 */
+    int32_t tensor_parallel_size;  /* that the folder will be served with: refused where it could not be; 0: 1 */
+    int32_t n_threads;             /* 0: all cores this process may use */
+    llm_progress_fn progress;      /* NULL: none */
+    void *progress_user;
+} llm_quantize_folder_config;
+
+/* Writes the folder `to` with the weights of the Hugging Face folder `path` quantised, as vLLM and transformers read them:
+ *   weight_only_int8    compressed-tensors, pack-quantized: 8 bits, a scale a row
+ *   smooth_quant        compressed-tensors, int-quantized: the same with activations by token (W8A8); norms take part of the scales
+ *   awq                 AutoAWQ's gemm: 4 bits in groups with zero points
+ *   gptq                GPTQ: `bits` in groups, symmetric
+ * The last three are calibrated, by the model's own forward pass. It is written as to.part, layer by layer. That folder stays when it ends
+ * early, and the same call goes on with it; when it is whole and was opened and measured it gets its name, which must be free. report gets,
+ * as JSON, {"method", "group_size", "n_matrices", "n_left", "bytes_before", "bytes_after", "perplexity_before", "perplexity_after",
+ * "n_tokens", "resumed_at", "seconds"}; perplexities only where there is something to calibrate with; NULL: it is not wanted. */
+LLM_API llm_result llm_quantize_folder(const char *path, const char *to, const llm_quantize_folder_config *cfg, llm_text *report);

@@ -45,7 +45,7 @@ typedef struct llm_sizes {
     uint32_t sizes; /* of this struct */
     uint32_t json_limits, model_config, render_options, template_caps, grammar_config, sampling, engine_config, engine_stats;
     uint32_t request_config, event, output, request_metrics, prompt, batch_config, completion_output, request_output;
-    uint32_t setup, openai_service, answer, file, estimate, media_config, media_info, quantize_config;
+    uint32_t setup, openai_service, answer, file, estimate, media_config, media_info, quantize_config, quantize_folder_config;
 } llm_sizes;
 
 /* clang-format off */
@@ -56,7 +56,8 @@ typedef struct llm_sizes {
     sizeof(llm_output), sizeof(llm_request_metrics), sizeof(llm_prompt), sizeof(llm_batch_config), sizeof(llm_completion_output), \
     sizeof(llm_request_output), sizeof(llm_setup), sizeof(llm_openai_service), \
     sizeof(llm_answer), sizeof(llm_file), sizeof(llm_estimate), \
-     sizeof(llm_media_config), sizeof(llm_media_info), sizeof(llm_quantize_config)}
+     sizeof(llm_media_config), sizeof(llm_media_info), sizeof(llm_quantize_config), \
+     sizeof(llm_quantize_folder_config)}
 /* clang-format on */
 
 LLM_API int llm_version(void); /* LLM_VERSION of the library that runs */
@@ -116,6 +117,8 @@ LLM_API int llm_openai_check_sized(const llm_sizes *sizes, llm_openai_call *k, c
 LLM_API llm_result llm_media_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_media_config *cfg, llm_media **out);
 LLM_API llm_result llm_quantize_sized(const llm_sizes *sizes, const char *path, const char *to, const llm_quantize_config *cfg,
                                       llm_text *report);
+LLM_API llm_result llm_quantize_folder_sized(const llm_sizes *sizes, const char *path, const char *to,
+                                             const llm_quantize_folder_config *cfg, llm_text *report);
 LLM_API llm_result llm_imatrix_sized(const llm_sizes *sizes, const llm_model *model, const char *text, size_t len, const char *to,
                                      const llm_quantize_config *cfg, llm_text *report);
 LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *media, llm_media_info *out);

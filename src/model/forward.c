@@ -291,12 +291,12 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
     if (attn_norm) llm__pass_residual(&p, lane, NULL, NULL, &rank->layer[rank->begin].attn_norm);
     for (int i = rank->begin; i < rank->end; i++) {
         const llm__net_layer *layer = &rank->layer[i];
-        const int last = i == a->n_layers - 1, moe = a->layer[i].moe;
+        const int last = rank->last && i == a->n_layers - 1, moe = a->layer[i].moe;
         const llm_buffer *src = attn_norm ? lane->h : lane->x;
         /* att = attention over src, and the KV pages of layer i get this step's keys and values */
         if (a->flags & LLM__MLA) llm__pass_mla(&p, i, layer, src);
         else llm__pass_attention(&p, i, layer, src);
-        const int deep = shape->given && i < a->n_deepstack; /* pictures have something to add behind this layer */
+        const int deep = shape->given && !net->cfg.alone && i < a->n_deepstack; /* pictures have something to add behind this layer */
         if (last && !moe && !deep && !net->cfg.whole &&
             (a->eagle || !net->cfg.kept_layer)) { /* other layers need all rows for the keys and values that follow */
             llm__pass_gather(&p, out->x, lane->x);
@@ -318,7 +318,7 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
         if (deep) llm__pass_deepstack(&p, i, next);
     }
     if (rank->last) llm__pass_head(&p, net, lane, out_norm);
-    else p.be->send(p.ctx, rank_index, lane->x);
+    else if (!net->cfg.alone) p.be->send(p.ctx, rank_index, lane->x);
 }
 
 /* Refuses what would read outside the tables. The scheduler never asks for it; raw callers of llm_forward may. */

@@ -46,7 +46,9 @@ static void llm__extra_eagle(const llm__pass *p, int kept_layer) {
 }
 
 LLM__PRIVATE void llm__extra_begin(const llm__pass *p, const llm__net *net) {
-    if (!p->rank->first) p->be->receive(p->ctx, p->rank_index, p->rank->token.x, net->rank[p->rank_index - net->n_group].token.x);
+    const llm_embed_op stream = {.dst = p->rank->token.x, .given = LLM_GIVEN_ROW};
+    if (!p->rank->first && net->cfg.alone) p->be->embed(p->ctx, p->rank_index, &stream);
+    else if (!p->rank->first) p->be->receive(p->ctx, p->rank_index, p->rank->token.x, net->rank[p->rank_index - net->n_group].token.x);
     if (p->a->eagle) llm__extra_eagle(p, net->cfg.kept_layer);
 }
 

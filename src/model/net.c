@@ -250,6 +250,10 @@ LLM__PRIVATE void llm__load_rank(llm__loader *L, llm__net_rank *rank, const llm_
     rank->end = L->a->n_layers * (stage + 1) / n_stages;
     rank->first = stage == 0;
     rank->last = stage == n_stages - 1;
+    if (cfg && cfg->alone) {
+        rank->begin = cfg->alone - 1, rank->end = cfg->alone;
+        rank->first = rank->begin == 0, rank->last = 0;
+    }
     L->layer = -1;
     if (!L->r && L->a->eagle) llm__load_eagle(L, rank, cfg ? cfg->model_net : NULL);
     else if (!L->r) llm__load_model(L, rank);

@@ -38,6 +38,7 @@ typedef struct llm__net_config {
     int whole;                        /* 1: the last layer is computed for all rows, whether their logits are wanted or not */
     int dry;                          /* 1: weights and buffers are only planned, nothing is read: see llm_model_estimate */
     int kept_layer;                   /* of the KV cache, that takes hidden states for an EAGLE head; 0: none */
+    int alone;                        /* i + 1: layer i alone, of a residual stream that is given (of layer 0 the tokens'); 0: all */
     const struct llm__net *model_net; /* whose embedding and output layer an EAGLE head uses */
     llm_progress_fn progress;
     void *progress_user;

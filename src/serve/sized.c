@@ -59,6 +59,7 @@ LLM__SIZED(estimate, LLM__NONE);
 LLM__SIZED(media_config, LLM__NONE);
 LLM__SIZED(media_info, LLM__NONE);
 LLM__SIZED(quantize_config, LLM__NONE);
+LLM__SIZED(quantize_folder_config, LLM__NONE);
 
 LLM_API llm_result llm_json_parse_sized(const llm_sizes *sizes, const char *text, size_t len, const llm_json_limits *limits,
                                         llm_json **out) {
@@ -381,6 +382,13 @@ LLM_API llm_result llm_quantize_sized(const llm_sizes *sizes, const char *path, 
     llm_quantize_config own;
     llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_quantize_config, cfg, &own) : LLM_OK;
     return r ? r : llm_quantize(path, to, cfg ? &own : NULL, report);
+}
+
+LLM_API llm_result llm_quantize_folder_sized(const llm_sizes *sizes, const char *path, const char *to,
+                                             const llm_quantize_folder_config *cfg, llm_text *report) {
+    llm_quantize_folder_config own;
+    llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_quantize_folder_config, cfg, &own) : LLM_OK;
+    return r ? r : llm_quantize_folder(path, to, cfg ? &own : NULL, report);
 }
 
 LLM_API llm_result llm_imatrix_sized(const llm_sizes *sizes, const llm_model *model, const char *text, size_t len, const char *to,

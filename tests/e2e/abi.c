@@ -198,6 +198,9 @@ static void request_level(const char *path) {
     BOX(llm_quantize_config, smaller);
     LATER(llm_quantize_config, smaller.s, !llm_quantize("no such file", "nowhere", &smaller.s, NULL));
     UNBOX(llm_quantize_config, smaller);
+    BOX(llm_quantize_folder_config, folder);
+    LATER(llm_quantize_folder_config, folder.s, !llm_quantize_folder("no such folder", "nowhere", &folder.s, NULL));
+    UNBOX(llm_quantize_folder_config, folder);
 #endif
     const llm_model_info *info = llm_model_get_info(model);
     printf("model %s %d %d %d\n", info->architecture, info->n_layers, info->vocab_size, (int)info->step_bytes);

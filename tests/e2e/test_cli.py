@@ -109,7 +109,6 @@ def test_usage():
     refused("empty stop", 2, "--stop", "", "-p", "x", says=["--stop"])
     refused("prompt that is not UTF-8", 2, "-p", b"a\xff", says=["-p", "UTF-8"])
     refused("later option", 2, "--grammar", "x", "-p", "x", says=["--grammar"])
-    refused("later command", 1, "quantize", "-i", "a", "-o", "b", "-quant_type", "awq", says=["quantize"])
 
 
 def test_convert_eagle():

@@ -140,7 +140,7 @@ def refused():
     """One sentence, a usage error where the command line is wrong."""
     for name, args, code, words in (("no output", (MODEL,), 2, "OUT.gguf"), ("no model", (), 2, "MODEL OUT.gguf"), ("a type", (MODEL, f"{TMP}/x", "q4_x"), 2, "q4_x, one of F32"), ("quantised already", (MODEL, f"{TMP}/x", "q8_0"), 2, "--allow-requantize"),
                                     ("onto itself", (MODEL, MODEL), 2, "the model itself"), ("a folder", (MODEL, TMP, "--allow-requantize"), 2, "a folder"), ("nowhere", (MODEL, f"{TMP}/none/x", "--allow-requantize"), 1, "none/x.part"),
-                                    ("a folder's format", ("-i", "a", "-o", "b", "-quant_type", "awq"), 1, "folders are not written")):
+                                    ("a folder's option", (MODEL, f"{TMP}/x", "-sq", "0.5"), 2, "--quant_type weight_only_int8")):
         p = run(*args)
         check(f"refused: {name}", p.returncode == code and words in p.stderr and p.stderr.startswith("llm_cli: error: ") and p.stderr.count("\n") <= 2 and left() == [], (p.returncode, p.stderr, left()))
     p = run("--help")

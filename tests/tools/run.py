@@ -202,6 +202,7 @@ def test():
         script("quantised folders", "tests/e2e/test_quantised.py"),
         script("old folders", "tests/e2e/test_old_files.py"),
         script("quantize", "tests/e2e/test_quantize.py"),
+        script("quantize, folders", "tests/e2e/test_quantize_folder.py"),
         script("Ollama's clients", "tests/e2e/test_ollama.py"),
         script("full disks", "tests/e2e/test_disk.py"),
         script("routes described", "tests/e2e/test_openapi.py"),

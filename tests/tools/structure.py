@@ -28,6 +28,7 @@ NEEDS = {
     "api": [], "base": [], "text": ["base"], "tokenizer": ["base", "text"], "chat": ["base", "text", "tokenizer"], "cpu": ["base"],
     "model": ["base", "tokenizer", "chat", "cpu/dtypes", "cpu/quantise", "cpu/plain_attention"], "vision": ["base", "tokenizer", "cpu/dtypes", "model"],
     "grammar": ["base", "text", "tokenizer"], "engine": ["base", "tokenizer", "cpu", "model", "vision", "grammar"],
+    "quant": ["base", "tokenizer", "cpu", "model", "engine"],
     "serve": ["base", "text", "tokenizer", "chat", "cpu", "model", "vision", "grammar", "engine"],
 }
 LONGEST = {"file": 1500, "median file": 400, "function": 60, "line": 140}
