@@ -1663,7 +1663,7 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_BOOL(T, m.use_logn_attn, group, "use-logn-attn", "scale queries beyond the model's length by its logarithm"), \
         LLM_OPT_TEXT(T, m.mmproj, group, "mm|mmproj", "FILE", \
                      "of a GGUF model what it sees with: llama.cpp's second file (beside a model of the Hub or of a folder it is found)"), \
-        LLM_OPT_BOOL(T, m.language_model_only, group, "language-model-only", "of a model with vision the text part alone"), \
+        LLM_OPT_BOOL(T, m.language_model_only, group, "language-model-only|no-mmproj", "of a model with vision the text part alone"), \
         LLM_OPT_ENUM(T, m.no_generation_config, group, "generation-config", "auto|vllm=1", \
                      "vllm: sampling defaults are vLLM's, whatever generation_config.json says")
 

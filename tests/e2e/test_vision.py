@@ -272,7 +272,7 @@ def test_pairs():
         by_files(folder, 1, p, ["--download-dir", str(cache.parent)], ("-m", "o/m"))
         by_files(folder, 1, p, [], ("-m", str(where / "models/seer")))
         def score(*flags): return subprocess.run([CLI, "score", "--messages", chat, "--json", *flags], capture_output=True, text=True, timeout=60)
-        for name, flags in (("--language-model-only", ("-m", str(where / "odd"), "--language-model-only")), ("a file that was named", ("-m", str(where / "odd/model-F32.gguf")))):
+        for name, flags in (("--language-model-only", ("-m", str(where / "odd"), "--language-model-only")), ("--no-mmproj", ("-m", str(where / "odd"), "--no-mmproj")), ("a file that was named", ("-m", str(where / "odd/model-F32.gguf")))):
             a = score(*flags)
             check(f"{name}: text only", a.returncode == 1 and "multimodal" in a.stderr, a.stderr)
         (where / "odd/mmproj-F32.gguf").unlink()
