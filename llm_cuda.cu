@@ -991,7 +991,7 @@ template <int K> static __device__ __forceinline__ void unpack16(const uint4 &q,
  * as floats do. K is known when compiling, so of all the branches one is left. */
 template <int K, int H> static __device__ __forceinline__ float unscaled16(const packed<K, H> &p, int h, const uint64_t *table, float *v) {
     const int at = H == 1 ? 0 : h;
-    if (K == KIND_F32 || K == KIND_F16 || K == KIND_BF16) {
+    if constexpr (K == KIND_F32 || K == KIND_F16 || K == KIND_BF16) {
         const int n = kind_bytes(K) / 32; /* vectors of a half */
 #pragma unroll
         for (int i = 0; i < n; i++) {
@@ -1006,16 +1006,14 @@ template <int K, int H> static __device__ __forceinline__ float unscaled16(const
             }
         }
         return 1;
-    }
-    unpack16<K>(p.q[packed<K, H>::NIBBLES ? 0 : at], p.high[at], h, table, v);
-    if (K == KIND_F8) return 1;
-    if (K == KIND_T4) return bits_to_f32(p.scales[at]);
-    const uint32_t s = p.scales[at];
-    const float d = half_to_f32((uint16_t)(K == KIND_Q6 && h ? s >> 16 : s)), m = half_to_f32((uint16_t)(s >> 16));
-    if (!kind_has_minimum(K)) return d;
+    } else {
+        unpack16<K>(p.q[packed<K, H>::NIBBLES ? 0 : at], p.high[at], h, table, v);
+        const uint32_t s = p.scales[at];
+        const float d = half_to_f32((uint16_t)(K == KIND_Q6 && h ? s >> 16 : s)), m = half_to_f32((uint16_t)(s >> 16));
 #pragma unroll
-    for (int i = 0; i < 16; i++) v[i] = d * v[i] + m;
-    return 1;
+        for (int i = 0; i < 16 && kind_has_minimum(K); i++) v[i] = d * v[i] + m;
+        return K == KIND_F8 || kind_has_minimum(K) ? 1 : K == KIND_T4 ? bits_to_f32(s) : d;
+    }
 }
 
 /* The same with their scale. */
@@ -3143,7 +3141,7 @@ template <int STORED, int HD> static __device__ void split_load(const kv_view &k
 template <int STORED, int HD>
 static __device__ __forceinline__ void split_scores(const byte_form &form, int hd, const uint4 *q, const uint8_t *keys, float (*s)[4]) {
     const int lane = threadIdx.x & 31, STRIDE = split_stride(STORED, HD);
-    if (STORED != STORED_BYTES) {
+    if constexpr (STORED != STORED_BYTES) {
 #pragma unroll
         for (int k = 0; k < HD / 16; k++) {
             uint32_t key[4];
@@ -3154,32 +3152,32 @@ static __device__ __forceinline__ void split_scores(const byte_form &form, int h
             mma_16x8x16<STORED == STORED_F16>(s[0], query, key);
             mma_16x8x16<STORED == STORED_F16>(s[1], query, key + 2);
         }
-        return;
-    }
+    } else {
 #pragma unroll
-    for (int k = 0; k < HD / 16; k += 4) {
-        const int d = split_value<STORED>(k, lane & 3);
-        uint32_t word[2][4];
-        if (k && 16 * k >= hd) continue;
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            const uint8_t *row = keys + split_key<STORED>(j, lane >> 2) * STRIDE;
-            if (!form.nibbles) {
-                uint4 all = *(const uint4 *)(row + d);
-                word[j][0] = all.x, word[j][1] = all.y, word[j][2] = all.z, word[j][3] = all.w;
-            } else
-#pragma unroll
-                for (int i = 0; i < 4; i++) word[j][i] = bytes_at(form, row, d + 4 * i, hd);
-        }
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const uint4 f = q[32 * (k + i) + lane];
-            const uint32_t query[4] = {f.x, f.y, f.z, f.w};
+        for (int k = 0; k < HD / 16; k += 4) {
+            const int d = split_value<STORED>(k, lane & 3);
+            uint32_t word[2][4];
+            if (k && 16 * k >= hd) continue;
 #pragma unroll
             for (int j = 0; j < 2; j++) {
-                uint32_t key[2];
-                bytes_to_halves(form, word[j][i], key);
-                mma_16x8x16<true>(s[j], query, key);
+                const uint8_t *row = keys + split_key<STORED>(j, lane >> 2) * STRIDE;
+                if (!form.nibbles) {
+                    uint4 all = *(const uint4 *)(row + d);
+                    word[j][0] = all.x, word[j][1] = all.y, word[j][2] = all.z, word[j][3] = all.w;
+                } else
+#pragma unroll
+                    for (int i = 0; i < 4; i++) word[j][i] = bytes_at(form, row, d + 4 * i, hd);
+            }
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const uint4 f = q[32 * (k + i) + lane];
+                const uint32_t query[4] = {f.x, f.y, f.z, f.w};
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    uint32_t key[2];
+                    bytes_to_halves(form, word[j][i], key);
+                    mma_16x8x16<true>(s[j], query, key);
+                }
             }
         }
     }
@@ -3191,7 +3189,7 @@ template <int STORED, int HD>
 static __device__ __forceinline__ void split_values(const byte_form &form, int vd, const uint32_t *p, const uint8_t *values,
                                                     const float *scales, float (*acc)[4]) {
     const int lane = threadIdx.x & 31, t = lane & 3, STRIDE = split_stride(STORED, HD);
-    if (STORED != STORED_BYTES) {
+    if constexpr (STORED != STORED_BYTES) {
 #pragma unroll
         for (int d = 0; d < HD; d += 16) {
             uint32_t v[4];
@@ -3200,29 +3198,29 @@ static __device__ __forceinline__ void split_values(const byte_form &form, int v
             mma_16x8x16<STORED == STORED_F16>(acc[d / 8], p, v);
             mma_16x8x16<STORED == STORED_F16>(acc[d / 8 + 1], p, v + 2);
         }
-        return;
-    }
+    } else {
 #pragma unroll
-    for (int d = 0; d < HD; d += 32) {
-        uint32_t pair[4][2];
-        if (d && d >= vd) continue;
+        for (int d = 0; d < HD; d += 32) {
+            uint32_t pair[4][2];
+            if (d && d >= vd) continue;
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float v[2][4];
+            for (int h = 0; h < 2; h++) {
+                float v[2][4];
 #pragma unroll
-            for (int e = 0; e < 2; e++) {
-                uint32_t two[2];
-                const int key = split_key<STORED>(h, 2 * t + e);
-                const float scale = scales[2 * STEP_KEYS + key], offset = scales[3 * STEP_KEYS + key];
-                bytes_to_halves(form, bytes_at(form, values + key * STRIDE, d + 4 * (lane >> 2), vd), two);
+                for (int e = 0; e < 2; e++) {
+                    uint32_t two[2];
+                    const int key = split_key<STORED>(h, 2 * t + e);
+                    const float scale = scales[2 * STEP_KEYS + key], offset = scales[3 * STEP_KEYS + key];
+                    bytes_to_halves(form, bytes_at(form, values + key * STRIDE, d + 4 * (lane >> 2), vd), two);
 #pragma unroll
-                for (int i = 0; i < 4; i++) v[e][i] = __fmaf_rn(scale, half_to_f32((uint16_t)(two[i / 2] >> (16 * (i % 2)))), offset);
+                    for (int i = 0; i < 4; i++) v[e][i] = __fmaf_rn(scale, half_to_f32((uint16_t)(two[i / 2] >> (16 * (i % 2)))), offset);
+                }
+#pragma unroll
+                for (int i = 0; i < 4; i++) pair[i][h] = narrow_pair<true>(v[0][i], v[1][i]);
             }
 #pragma unroll
-            for (int i = 0; i < 4; i++) pair[i][h] = narrow_pair<true>(v[0][i], v[1][i]);
+            for (int i = 0; i < 4; i++) mma_16x8x16<true>(acc[d / 8 + i], p, pair[i]);
         }
-#pragma unroll
-        for (int i = 0; i < 4; i++) mma_16x8x16<true>(acc[d / 8 + i], p, pair[i]);
     }
 }
 
