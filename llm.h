@@ -1618,7 +1618,7 @@ LLM_API void llm_options_verdicts(const llm_options *o, llm_text *out);
  * nothing is swapped, and the like. */
 LLM_API void llm_options_report(const llm_options *o, const llm_engine *engine);
 /* Appends a sentence of this library, or a note, with the options as the user wrote them: "max_model_len: 9 is ..." becomes "-c: 9 is ...".
- * argv and get: as in llm_setup_read. */
+ * What a file says ("config.json: ...") keeps the file's names. argv and get: as in llm_setup_read. */
 LLM_API void llm_options_sentence(const llm_options *o, int argc, char **argv, char *(*get)(const char *name), const char *sentence,
                                   llm_text *out);
 LLM_API int llm_options_given(const llm_options *o, const char *name); /* the source that set it; its value may equal the default */
@@ -47219,6 +47219,7 @@ LLM_API void llm_options_sentence(const llm_options *o, int argc, char **argv, c
         if (field && o->given[p - o->table] != LLM_FROM_FILE) llm__option_said(o, p, argc, argv, get, out);
         else llm_text_add(out, s, n + other);
         if (field && s == sentence && p->words && !strcmp(p->words, "JSON")) whole = 0;
+        if (n > 5 && !memcmp(s + n - 5, ".json", 5) && s[n] == ':') whole = 0;
         s += n + other;
     }
 }

@@ -81,7 +81,7 @@ LLM_API void llm_options_verdicts(const llm_options *o, llm_text *out);
  * nothing is swapped, and the like. */
 LLM_API void llm_options_report(const llm_options *o, const llm_engine *engine);
 /* Appends a sentence of this library, or a note, with the options as the user wrote them: "max_model_len: 9 is ..." becomes "-c: 9 is ...".
- * argv and get: as in llm_setup_read. */
+ * What a file says ("config.json: ...") keeps the file's names. argv and get: as in llm_setup_read. */
 LLM_API void llm_options_sentence(const llm_options *o, int argc, char **argv, char *(*get)(const char *name), const char *sentence,
                                   llm_text *out);
 LLM_API int llm_options_given(const llm_options *o, const char *name); /* the source that set it; its value may equal the default */

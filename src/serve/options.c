@@ -415,6 +415,7 @@ LLM_API void llm_options_sentence(const llm_options *o, int argc, char **argv, c
         if (field && o->given[p - o->table] != LLM_FROM_FILE) llm__option_said(o, p, argc, argv, get, out);
         else llm_text_add(out, s, n + other);
         if (field && s == sentence && p->words && !strcmp(p->words, "JSON")) whole = 0;
+        if (n > 5 && !memcmp(s + n - 5, ".json", 5) && s[n] == ':') whole = 0;
         s += n + other;
     }
 }

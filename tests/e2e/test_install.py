@@ -88,7 +88,7 @@ def bash(program, line):
 
 def completions():
     (STAGE / "a model.gguf").write_text("")
-    check("bash: commands", {"tokenize"} <= set(bash("llm_cli", "llm_cli tok")) and bash("llm_cli", "llm_cli convert") == ["convert-eagle"], bash("llm_cli", "llm_cli convert"))
+    check("bash: commands", {"tokenize"} <= set(bash("llm_cli", "llm_cli tok")) and bash("llm_cli", "llm_cli convert-") == ["convert-eagle"], bash("llm_cli", "llm_cli convert-"))
     check("bash: options", bash("llm_serve", "llm_serve --api-k") == ["--api-key", "--api-key-file"], bash("llm_serve", "llm_serve --api-k"))
     check("bash: words of an option", bash("llm_cli", "llm_cli chat --device ") == ["auto", "cpu", "cuda"] and bash("llm_cli", "llm_cli --device = cu") == ["cuda"] and bash("llm_cli", "llm_cli --device =") == ["auto", "cpu", "cuda"])
     check("bash: files", bash("llm_cli", "llm_cli -m a") == ["a model.gguf"] and bash("llm_serve", "llm_serve a") == ["a model.gguf"], bash("llm_cli", "llm_cli -m a"))

@@ -47,11 +47,13 @@ static inline int test_exists(const char *path) { return access(path, R_OK) == 0
 /* The folder of a tiny checkpoint, a family of tests/data/checkpoints. */
 #define TEST_CHECKPOINT(family) "build/checkpoints/" family
 
-/* 1 if a file or folder that make has to make is there; else a failed row, which names the target. */
+/* 1 if a file or folder that make has to make is there; else a failed row, which names the target. make check needs no network, so there
+ * what wants the model is skipped without it. */
 static inline int test_made(const char *path, const char *target) {
     if (test_exists(path)) return 1;
-    printf("FAILED: %s is not there: run make %s\n", path, target);
-    test_failed++;
+    const int skipped = TEST_BRIEF && !strcmp(target, "model");
+    printf("%s: %s is not there: run make %s\n", skipped ? "skipped" : "FAILED", path, target);
+    *(skipped ? &test_skipped : &test_failed) += 1;
     return 0;
 }
 
