@@ -380,12 +380,14 @@ def group_crowd(s):
 def group_content(s):
     """Long texts take time in proportion to their length; the context's limit; ids of clients."""
     for name, unit in (("one letter", "a"), ("spaces", " "), ("digits", "7"), ("joined emoji", "\U0001f468\u200d\U0001f469\u200d"), ("words", "word "), ("combining", "a\u0301\u0323"), ("lines", "\n"), ("mixed", "x1 \t,")):
-        times = []
-        for size in (1 << 18, 1 << 19):
-            text = (unit * (size // len(unit.encode()) + 1))[:size]
-            start = time.time()
-            status, _, _ = s.request("POST", "/tokenize", {"prompt": text})
-            times.append(time.time() - start)
+        times = [9e9, 9e9]
+        for _ in range(3): # others compute, too: the best of some tries tells
+            for i, size in enumerate((1 << 18, 1 << 19)):
+                text = (unit * (size // len(unit.encode()) + 1))[:size]
+                start = time.time()
+                status, _, _ = s.request("POST", "/tokenize", {"prompt": text})
+                times[i] = min(times[i], time.time() - start)
+            if times[1] < 3 * max(times[0], 0.1 * SLOW): break
         check(f"tokenizing {name}", status in (200, 413) and times[1] < 2 * SLOW and times[1] < 3 * max(times[0], 0.1 * SLOW), (status, times))
     n = len(s.post("/tokenize", {"prompt": "word " * 100})[1]["tokens"])
     room = 2048
