@@ -29116,7 +29116,7 @@ static llm_result llm__convert_refuse(const llm_model *m) {
     return LLM_OK;
 }
 
-/* Opens a folder. LLM_ERR_UNSUPPORTED: what GGUF has no form for, or not in this version. The caller closes *c, after errors too. */
+/* Opens a folder. LLM_ERR_UNSUPPORTED: what GGUF has no form for, or is not converted here. The caller closes *c, after errors too. */
 static llm_result llm__convert_open(const char *folder, llm__conversion *c) {
     llm__converting g = LLM__ZERO;
     llm_model_config cfg = LLM__ZERO;

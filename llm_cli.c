@@ -1641,7 +1641,7 @@ static void cli_cmd_quantize(void) {
         return;
     }
     if (opt.in || opt.storage || opt.calibration_ids || opt.smooth >= 0 || opt.group_size || opt.bits || opt.desc_act || opt.damp > 0 ||
-        opt.multi_query)
+        opt.multi_query || opt.chunks || opt.chunk_tokens || opt.file)
         cli_die(2, "quantize: --quant_type weight_only_int8, smooth_quant, awq or gptq was expected with the options of folders");
     if (!opt.setup.model || !opt.out)
         cli_die(2, opt.convert ? "convert: DIR OUT.gguf [TYPE] was expected"
@@ -2674,12 +2674,30 @@ static const struct cli_command {
     {"convert-eagle", "HEAD TO", "an EAGLE head, from SafeAILab's layout to vLLM's", "draft-path|base-path|draft-weight-name|base-weight-name|json", -1, cli_cmd_convert},
     {"quantize", "MODEL OUT [TYPE]", "smaller weights: a GGUF file, or a folder by -quant_type",
      "type|allow-requantize|leave-output-tensor|pure|output-tensor-type|token-embedding-type|imatrix|i|o|quant-type|storage-type|tp|token|f|sq|group-size|bits|desc-act|damp-percent|chunks|chunk-size|multi-query-mode|t|json", -1, cli_cmd_quantize},
-    {"convert", "DIR OUT.gguf [TYPE]", "a Hugging Face folder as a GGUF file: f16, bf16, q8_0, ...", "type|pure|output-tensor-type|token-embedding-type|t|json", -1, cli_cmd_gguf},
+    {"convert", "DIR OUT.gguf [TYPE]", "a Hugging Face folder as a GGUF file: f16, bf16, q8_0, ...", "type|allow-requantize|leave-output-tensor|pure|output-tensor-type|token-embedding-type|imatrix|t|json", -1, cli_cmd_gguf},
     {"imatrix", "-m MODEL -f TEXT", "an importance matrix for quantize, of a text that the model reads", "m|f|o|chunks|chunk-size|t|json", -1, cli_cmd_imatrix},
     {"help", "[COMMAND]", "this, or a command's options; --help-all: every option", "", -1, cli_cmd_help},
     {"version", "", "version and instruction sets", "", -1, cli_cmd_version},
 };
 /* clang-format on */
+
+/* Options that only make smaller weights are refused elsewhere. */
+static void cli_quantizing_only(const struct cli_command *command) {
+    static const char *const names[] = {"type",       "allow-requantize",   "leave-output-tensor",
+                                        "pure",       "output-tensor-type", "token-embedding-type",
+                                        "imatrix",    "quant-type",         "storage-type",
+                                        "sq",         "group-size",         "bits",
+                                        "desc-act",   "damp-percent",       "chunks",
+                                        "chunk-size", "multi-query-mode"};
+    for (int i = 0; i < CLI_COUNT(names); i++) {
+        const llm_option *p = llm_options_find(&cli_names, names[i], strlen(names[i]));
+        const size_t n = strlen(names[i]);
+        int known = !p || cli_given[p - cli_table] != LLM_FROM_USER;
+        for (const char *at = command->options; !known && (at = strstr(at, names[i])) != NULL; at += n)
+            known = (at == command->options || at[-1] == '|') && (!at[n] || at[n] == '|');
+        if (!known) cli_die(2, "--%s: %s does not take it", names[i], command->name);
+    }
+}
 
 static const struct cli_command *cli_asked; /* whose help is wanted; NULL: the program's */
 
@@ -2795,6 +2813,7 @@ int main(int argc, char **argv) {
     const struct cli_command *command = cli_arguments(argc, argv);
     if (opt.images.n && !strstr(command->options, "image") && !opt.help && !opt.version)
         cli_die(2, "--image: %s takes no pictures but in --messages FILE; chat and run do", command->name);
+    if (!opt.help && !opt.version) cli_quantizing_only(command);
     if (opt.version) cli_cmd_version();
     else opt.help || opt.help_all ? cli_cmd_help() : command->run();
     cli_write("", 0);

@@ -58,7 +58,7 @@ typedef struct llm__conversion {
     llm__arena memory;
 } llm__conversion;
 
-/* Opens a folder. LLM_ERR_UNSUPPORTED: what GGUF has no form for, or not in this version. The caller closes *c, after errors too. */
+/* Opens a folder. LLM_ERR_UNSUPPORTED: what GGUF has no form for, or is not converted here. The caller closes *c, after errors too. */
 LLM__PRIVATE llm_result llm__convert_open(const char *folder, llm__conversion *c);
 
 /* Row `row`, counted through all matrices, of a tensor of c->tensors. Any thread. */

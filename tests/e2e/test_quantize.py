@@ -140,9 +140,12 @@ def refused():
     """One sentence, a usage error where the command line is wrong."""
     for name, args, code, words in (("no output", (MODEL,), 2, "OUT.gguf"), ("no model", (), 2, "MODEL OUT.gguf"), ("a type", (MODEL, f"{TMP}/x", "q4_x"), 2, "q4_x, one of F32"), ("quantised already", (MODEL, f"{TMP}/x", "q8_0"), 2, "--allow-requantize"),
                                     ("onto itself", (MODEL, MODEL), 2, "the model itself"), ("a folder", (MODEL, TMP, "--allow-requantize"), 2, "a folder"), ("nowhere", (MODEL, f"{TMP}/none/x", "--allow-requantize"), 1, "none/x.part"),
-                                    ("a folder's option", (MODEL, f"{TMP}/x", "-sq", "0.5"), 2, "--quant_type weight_only_int8")):
+                                    ("a folder's option", (MODEL, f"{TMP}/x", "-sq", "0.5"), 2, "--quant_type weight_only_int8"), ("a text for a file", (MODEL, f"{TMP}/x", "--chunks", "3"), 2, "with the options of folders")):
         p = run(*args)
         check(f"refused: {name}", p.returncode == code and words in p.stderr and p.stderr.startswith("llm_cli: error: ") and p.stderr.count("\n") <= 2 and left() == [], (p.returncode, p.stderr, left()))
+    for command, option, value in (("convert", "--chunks", "3"), ("imatrix", "--bits", "3"), ("info", "--pure", None), ("tokenize", "--type", "q4_0")):
+        p = subprocess.run([CLI, command, "-m", MODEL, option, *([value] if value else [])], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+        check(f"refused: {command} {option}", p.returncode == 2 and p.stderr == f"llm_cli: error: {option}: {command} does not take it\n", (p.returncode, p.stderr))
     p = run("--help")
     check("its help", p.returncode == 0 and "--type" in p.stdout and "--allow-requantize" in p.stdout, p.stdout)
 
