@@ -224,7 +224,7 @@ static const llm_option cli_table[] = {
     LLM_OPT_INT(cli_options, chunks, CLI_IO, "chunks", 1, INT32_MAX, "chunks of the text at most (imatrix: all, -quant_type: 128)"),
     LLM_OPT_TEXT(cli_options, quant_type, CLI_IO, "quant-type", "NAME", "quantize: a folder by weight_only_int8, smooth_quant, awq or gptq"),
     LLM_OPT_TEXT(cli_options, storage, CLI_IO, "storage-type", "TYPE", "quantize: of a folder, what is not quantised: fp16, bf16; also -t fp16"),
-    LLM_OPT_TEXT(cli_options, calibration_ids, CLI_IO, "token|tokenids-path", "FILE", "quantize: token ids to calibrate with, a line a sequence; -f: a text"),
+    LLM_OPT_TEXT(cli_options, calibration_ids, CLI_IO, "token|tokenids-path", "FILE", "quantize: token ids to calibrate with, a line a sequence; -f: a text (a built-in one)"),
     LLM_OPT_FLOAT(cli_options, smooth, CLI_IO, "sq|smoothquant", 0, 1, "quantize: smooth_quant's alpha (0.8, of GLM 0.75)"),
     LLM_OPT_INT(cli_options, group_size, CLI_IO, "group-size", -1, 128, "quantize: awq, gptq: columns that share a scale, -1: rows (128, or what fits)"),
     LLM_OPT_INT(cli_options, bits, CLI_IO, "bits", 2, 8, "quantize: gptq: 2, 3, 4 or 8 (4)"),
@@ -1565,10 +1565,11 @@ static void cli_cmd_convert(void) {
     cli_say("", "%s: in vLLM's layout", to);
 }
 
-/* How far it is, on a terminal, and the time that is left. Ctrl-C ends it. */
-static int cli_quantizing(CLI_UNUSED void *user, CLI_UNUSED const char *what, double done) {
+/* How far it is, on a terminal, and the time that is left. Ctrl-C ends it. user: a line that is said when it begins, or NULL. */
+static int cli_quantizing(void *user, CLI_UNUSED const char *what, double done) {
     static double begin, told;
     const double now = llm_now();
+    if (user && begin <= 0) cli_say("llm_cli: note: ", "%s", (const char *)user);
     if (done <= 0 || begin <= 0) begin = now;
     const double left = done > 0 ? (now - begin) / done * (1 - done) : 0;
     if (isatty(2) && now - begin > 0.7 && (now - told > 0.15 || done >= 1)) {
@@ -1593,6 +1594,7 @@ static int cli_quantize_failed(llm_result r) {
 
 /* A folder of smaller weights. */
 static void cli_quantize_folder(void) {
+    static char own_text[] = "calibrating with a built-in text: one like those that the model will read (-token FILE, -f TEXT) does better";
     llm_quantize_folder_config c;
     CLI_TEXT t = {0};
     CLI_JSON *doc = NULL;
@@ -1609,6 +1611,7 @@ static void cli_quantize_folder(void) {
     c.tensor_parallel_size = opt.setup.engine.tensor_parallel_size;
     c.n_threads = opt.setup.engine.n_threads;
     c.progress = cli_quantizing;
+    if (!c.token_ids && !c.text && strcmp(c.method, "weight_only_int8")) c.progress_user = own_text;
     if (opt.multi_query) cli_note(&cli_names, "multi-query-mode has no effect: config.json says which heads share keys and values");
     if (c.tensor_parallel_size > 1)
         cli_note(&cli_names, "tp only checks that the model can be cut so: one folder serves any number of ranks");
