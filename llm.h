@@ -45975,6 +45975,20 @@ static void llm__revert_tokenizer_config(const llm_model *m, llm_text *out) {
  * gives what they stand for, in float16, which rounds a little (SmolLM2 in Q4_1: log-probabilities change by 0.0007 of their range);
  * float32 holds them as they are. Vectors and routers that the type would change stay float32, as publishers have them.
  *
+ * llm_convert_folder, whose functions stand below in this order from the last up,
+ *
+ *   1. opens the file as a model, so that whatever is wrong with it is told now, and finds the family
+ *   2. plans: every tensor of the file finds its name in the table, or is refused; shapes and places are known before there is data
+ *      (>>shards)
+ *   3. makes TO.part and writes the tensors, some rows at a time: memory holds a megabyte of them
+ *   4. adds config.json, tokenizer.json, tokenizer_config.json and generation_config.json
+ *   5. opens what was made as anybody would, so that a tensor that is missing or of another shape is told by its name, and lets both cut a
+ *      sample of text: what GGUF has no regex or template for is seen there
+ *   6. renames TO.part to TO
+ *
+ * What has no way back: files that see (their second file), families without a row here, quantised folders (>>folder makes those of
+ * floats), sentences of general.* about licences and authors.
+ *
  * The folder is made as TO.part. It gets its name when it was opened as a model and its tokenizer cut a text as the file's did; else
  * nothing is left of it. */
 
