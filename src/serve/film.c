@@ -184,7 +184,7 @@ static llm_result llm__film_decode(const llm__film_wait *w, const llm__processor
 
 LLM__PRIVATE llm_result llm__film_read(const llm__film_rules *rules, llm__str data, llm__film *film) {
     const llm__film_wait w = {rules, llm__now() + rules->seconds};
-    llm__processor p = rules->vision->processor;
+    llm__processor p = rules->vision->video_processor;
     const char *kind = llm__film_kind(data);
     if (!(rules->vision->family->flags & LLM__EYES_VIDEO)) return llm__error(LLM_ERR_UNSUPPORTED, "the model sees pictures, and no videos");
     llm_result r = rules->kwargs ? llm__processor_change(rules->vision, rules->kwargs, &p) : LLM_OK;

@@ -98,9 +98,7 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
         if (!i) {
             m->info.width = first.w;
             m->info.height = first.h;
-            const int32_t all = v->family->flags & LLM__EYES_TIMES ? taken + taken % 2 : 1;
-            if (!r)
-                r = llm__fit_blocks(first.h, first.w, all, (int64_t)v->patch * v->merge, p->video_min_pixels, p->video_max_pixels, size);
+            if (!r) r = llm__fit_film(v, p, first.h, first.w, taken, size);
         }
         if (!r) r = llm__fit_frames(m, &first, &second, size[1], size[0]);
         llm__picture_free(&first);
@@ -180,7 +178,7 @@ LLM_API llm_result llm_media_open(const llm_model *model, const llm_media_config
     if (!m) return llm__nomem();
     m->refs = 1;
     m->vision = v;
-    m->processor = v->processor;
+    m->processor = cfg->kind == LLM_MEDIA_VIDEO ? v->video_processor : v->processor;
     m->info.kind = cfg->kind;
     llm_result r = cfg->mm_processor_kwargs ? llm__processor_change(v, cfg->mm_processor_kwargs, &m->processor) : LLM_OK;
     if (!r) r = cfg->kind == LLM_MEDIA_VIDEO ? llm__media_video(m, cfg) : llm__media_image(m, cfg);

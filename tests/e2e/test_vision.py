@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Models that see against transformers, and hostile pictures: llm_cli and llm_serve on the tiny checkpoints of build/data/vision.
 
-    test_vision.py [FAMILY...] [--args "--isa avx2"] [--files] [--chats CASE,...]      env LLM_CLI (./llm_cli), LLM_SERVE (./llm_serve)
+    test_vision.py [FAMILY...] [--args "--isa avx2"] [--files] [--chats CASE,...] [--only PART,...]      env LLM_CLI (./llm_cli), LLM_SERVE (./llm_serve)
 
 Every chat of a family (text, pictures of several kinds and sizes, two pictures, a second turn, videos) is given to llm_cli as a file of
 messages whose pictures are files, and to a server with the pictures as data URIs. Compared with expected.json: the prompt's ids, the
 log-probability of each of them and of all that could come next (logits_tolerance of the range; it is wide for a JPEG, since decoders
 differ), the greedy tokens. A right engine is 1e-6 off, a wrong detail 1e-2. Then what must be refused, in a sentence, and cost nothing.
---files: llm_cli alone. --chats: those chats whose names hold one of the words.
+--files: llm_cli alone. --chats: those chats whose names hold one of the words. --only: what follows the families, by name ("fetched"), without
+them: for builds in which all of it takes an hour.
 """
 import argparse
 import base64
@@ -355,11 +356,15 @@ def test_spellings(extra):
                 del (told[at] if at else told)[key]
         return change
 
+    def tied(told): told["text_config"]["tie_word_embeddings"] = True # the whole says false, and the files have an output layer
+    def blocks(told): del told["text_config"]["rope_scaling"]["mrope_interleaved"]
+    def other(told): told.update(image_mean=[0.1, 0.2, 0.3], image_std=[0.9] * 3)
     def rope(told): told["vision_config"]["rope_parameters"] = {"rope_theta": told["vision_config"].pop("rope_theta"), "rope_type": "default"}
     same = [("idefics3", 2, nested("idefics3") | {"config.json": without("scale_factor")}),
             ("qwen2_5_vl", 2, nested("qwen2_5_vl")), ("qwen2_5_vl", 6, nested("qwen2_5_vl")),
             ("qwen2_vl_chat", 2, {"config.json": without("vision_config.model_type", "vision_config.patch_size", "vision_config.spatial_merge_size", "vision_config.hidden_act")}),
             ("llava_next", 2, {"config.json": without("vision_feature_layer", "vision_feature_select_strategy", "vision_config.model_type", "image_grid_pinpoints")}),
+            ("llava_onevision", 2, {"config.json": tied}), ("qwen3_vl", 2, {"config.json": blocks}), ("qwen3_vl", 6, {"preprocessor_config.json": other, "video_preprocessor_config.json": without("image_mean", "image_std")}),
             ("mistral3", 2, nested("mistral3") | {"config.json": rope}), ("internvl_tiles", 2, {"config.json": without("downsample_ratio", "vision_config.norm_type")})]
     refused = [("gemma3", "preprocessor_config.json", {"do_pan_and_scan": True}, "do_pan_and_scan"), ("idefics3", "config.json", {"scale_factor": 3}, "patches a side"),
                ("llava_next", "config.json", {"vision_feature_select_strategy": "full"}, "vision_feature_select_strategy"),
@@ -644,8 +649,14 @@ def main():
     a.add_argument("--args", default="")
     a.add_argument("--files", action="store_true")
     a.add_argument("--chats", default="")
+    a.add_argument("--only", default="")
     a = a.parse_args()
     extra = shlex.split(a.args)
+    parts = {"mmproj": lambda: test_mmproj(extra), "spellings": lambda: test_spellings(extra), "pairs": test_pairs, "bad": lambda: [test_bad(family) for family in ("qwen2_5_vl", "llava_next")],
+             "options": test_options, "interleaved": test_interleaved, "ways": test_ways, "fetched": test_fetched, "films": test_films, "image": test_image, "text_models": test_text_models}
+    if a.only:
+        for name in a.only.split(","): parts[name]()
+        return finish()
     for folder in sorted(x for x in DATA.iterdir() if x.is_dir() and (not a.family or x.name in a.family)):
         every = json.loads((folder / "expected.json").read_text())["prompts"]
         prompts = [(n, p) for n, p in enumerate(every) if any(word in p["case"] for word in a.chats.split(","))]
@@ -658,18 +669,7 @@ def main():
         for _, p in prompts: by_server(s, folder, p)
         s.stop()
     if a.family or a.files: return finish()
-    test_mmproj(extra)
-    test_spellings(extra)
-    test_pairs()
-    test_bad("qwen2_5_vl")
-    test_bad("llava_next")
-    test_options()
-    test_interleaved()
-    test_ways()
-    test_fetched()
-    test_films()
-    test_image()
-    test_text_models()
+    for part in parts.values(): part()
     finish()
 
 
