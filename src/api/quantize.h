@@ -39,9 +39,10 @@ LLM_API llm_result llm_imatrix(const llm_model *model, const char *text, size_t 
 
 /* What a folder's weights become. */
 typedef struct llm_quantize_folder_config {
-    const char *method;           /* "weight_only_int8", "smooth_quant", "awq" or "gptq" */
-    const char *dtype;            /* of what is not quantised: "fp16", "bf16"; NULL: as the files have it */
-    const char *token_ids, *text; /* files to calibrate with: ids, a line a sequence (blanks or commas between, or JSON lists), or a text */
+    const char *method;            /* "weight_only_int8", "smooth_quant", "awq" or "gptq" */
+    const char *dtype;             /* of what is not quantised: "fp16", "bf16"; NULL: as the files have it */
+    const char *token_ids, *text;  /* files to calibrate with: ids, a line a sequence (blanks or commas between, or JSON lists), or a text;
+                                      both NULL: a built-in text of some 3,000 tokens */
     int32_t n_samples, sample_len; /* at most so many sequences of at most so many tokens are taken of it; 0: 128 of 512 */
     int32_t group_size;            /* awq and gptq: columns that share a scale, -1: whole rows; 0: 128, or the largest below that fits */
     int32_t bits;                  /* gptq: 2, 3, 4 or 8; 0: 4 */
