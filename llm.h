@@ -253,6 +253,7 @@
  *     >>awq                  scales of columns before rounding, and clipping, by activations.
  *     >>gptq                 column by column, what rounding loses going to the columns that come later.
  *     >>calibrate            what the layers of a model read when it reads a text.
+ *     >>sample_text          what is calibrated with where nobody names a text.
  *     >>samples              token ids to calibrate with.
  *     >>folder_files         what stands in a quantised folder beside its tensors, and what an interrupted one is known by.
  *     >>folder               quantised folders, from opening to the new name.
@@ -798,9 +799,10 @@ LLM_API llm_result llm_imatrix(const llm_model *model, const char *text, size_t 
 
 /* What a folder's weights become. */
 typedef struct llm_quantize_folder_config {
-    const char *method;           /* "weight_only_int8", "smooth_quant", "awq" or "gptq" */
-    const char *dtype;            /* of what is not quantised: "fp16", "bf16"; NULL: as the files have it */
-    const char *token_ids, *text; /* files to calibrate with: ids, a line a sequence (blanks or commas between, or JSON lists), or a text */
+    const char *method;            /* "weight_only_int8", "smooth_quant", "awq" or "gptq" */
+    const char *dtype;             /* of what is not quantised: "fp16", "bf16"; NULL: as the files have it */
+    const char *token_ids, *text;  /* files to calibrate with: ids, a line a sequence (blanks or commas between, or JSON lists), or a text;
+                                      both NULL: a built-in text of some 3,000 tokens */
     int32_t n_samples, sample_len; /* at most so many sequences of at most so many tokens are taken of it; 0: 128 of 512 */
     int32_t group_size;            /* awq and gptq: columns that share a scale, -1: whole rows; 0: 128, or the largest below that fits */
     int32_t bits;                  /* gptq: 2, 3, 4 or 8; 0: 4 */
@@ -1669,7 +1671,7 @@ LLM_API void llm_options_free(llm_options *o);
 
 #define LLM_QUANTIZATIONS \
     "None|awq|gptq|gpt|smoothquant|smooth_quant|weight_only_int8|fp8|gguf|compressed-tensors|mxfp4|bitsandbytes|awq_marlin|gptq_marlin|" \
-    "fbgemm_fp8|modelopt|ascend|auto-round|wint8|int8_weight_only|nf4|q8_0|q6_k|q5_k|q5_0|q4_k|q4_1|q4_0|q3_k|q2_k"
+    "fbgemm_fp8|modelopt|ascend|auto-round|wint8|wint4|int8_weight_only|nf4|q8_0|q6_k|q5_k|q5_0|q4_k|q4_1|q4_0|q3_k|q2_k"
 
 #define LLM_OPTIONS_ENGINE(T, e, group) \
     LLM_OPT_FIELD(T, e, max_model_len, group, "c|max-model-len|ctx-size|session-len", "context: tokens of prompt and answer"), \
@@ -22440,13 +22442,17 @@ static const char *llm__quant_name(llm__quant_method method) {
     return names[method];
 }
 
+/* A name as people write it, with blanks of either kind, in either case, as tables here have it; "" if it is longer than any. */
+static void llm__quant_spelling(const char *text, char name[40]) {
+    size_t n = 0;
+    for (; text[n] && n < 39; n++) name[n] = text[n] == '-' ? '_' : (char)(text[n] >= 'A' && text[n] <= 'Z' ? text[n] + 32 : text[n]);
+    name[text[n] ? 0 : n] = 0;
+}
+
 /* The same of a method as documents and command lines call it; -1: no such name. */
 static int llm__quant_named(const char *text) {
-    char name[32];
-    size_t n = 0;
-    for (; text[n] && n < sizeof name - 1; n++) /* as people write them: with blanks of either kind, in either case */
-        name[n] = text[n] == '-' ? '_' : (char)(text[n] >= 'A' && text[n] <= 'Z' ? text[n] + 32 : text[n]);
-    name[text[n] ? 0 : n] = 0;
+    char name[40];
+    llm__quant_spelling(text, name);
     for (int i = 0; i < LLM__QUANT_METHODS; i++)
         if (llm__word_index(llm__quant_names[i], llm__lit(name)) >= 0) return i;
     return -1;
@@ -22456,9 +22462,11 @@ static int llm__quant_named(const char *text) {
  * activations as they are) and smooth_quant (8-bit integers, activations rounded). */
 static int llm__quant_is_called(const llm__quant *q, const char *name) {
     const int method = llm__quant_named(name), int8 = q->bits == 8 && q->integers;
+    char word[40];
+    llm__quant_spelling(name, word);
     if (method == (int)q->method) return 1;
     if (method == LLM__QUANT_SMOOTH) return int8 && q->activations;
-    return int8 && !q->activations && llm__word_index("weight_only_int8 weight-only-int8 wint8", llm__lit(name)) >= 0;
+    return int8 && !q->activations && llm__word_index("weight_only_int8 wint8 int8_weight_only", llm__lit(word)) >= 0;
 }
 
 /* Where config.json speaks of it: an object, or -1. */
@@ -25148,7 +25156,7 @@ static const struct {
     {"q5_0", LLM_TYPE_Q5_0, 0},
     {"q4_k", LLM_TYPE_Q4_K, 0},
     {"q4_1", LLM_TYPE_Q4_1, 0},
-    {"q4_0", LLM_TYPE_Q4_0, 0},
+    {"q4_0 wint4", LLM_TYPE_Q4_0, 0},
     {"q3_k", LLM_TYPE_Q3_K, 0},
     {"q2_k", LLM_TYPE_Q2_K, 0},
 };
@@ -25156,10 +25164,7 @@ static const struct {
 /* The llm__requant_form of a name as command lines have it; 0: none of these. */
 static int llm__requant_named(const char *name) {
     char lower[40];
-    size_t n = 0;
-    for (; name[n] && n < sizeof lower - 1; n++)
-        lower[n] = name[n] == '-' ? '_' : (char)(name[n] >= 'A' && name[n] <= 'Z' ? name[n] + 32 : name[n]);
-    lower[n] = 0;
+    llm__quant_spelling(name, lower);
     for (int i = 1; i < LLM__COUNT(llm__requant_forms); i++)
         if (llm__word_index(llm__requant_forms[i].names, llm__lit(lower)) >= 0) return i;
     return 0;
@@ -27674,7 +27679,11 @@ static llm_result llm__model_quantized(llm_model *m, const char *wanted) {
     if (!m->source.gguf && llm__quant_is_called(q, wanted)) return LLM_OK;
     if (!m->source.gguf && q->method == LLM__QUANT_NONE) m->requant = llm__requant_named(wanted);
     if (m->requant) return LLM_OK;
-    return llm__error(LLM_ERR_ARG, "quantization: %.40s, but the method of %s is %.40s", wanted, m->path, method);
+    const int made = llm__quant_named(wanted), calibrated = made == LLM__QUANT_AWQ || made == LLM__QUANT_GPTQ || made == LLM__QUANT_SMOOTH;
+    return llm__error(LLM_ERR_ARG, "quantization: %.40s, but the method of %s is %.40s%s", wanted, m->path, method,
+                      calibrated && !m->source.gguf && q->method == LLM__QUANT_NONE
+                          ? ": this one takes a calibration, llm_cli quantize makes such a folder"
+                          : "");
 }
 
 /* llm_model_open (place NULL) and llm_model_open_files, but for what a model sees with. */
@@ -41505,6 +41514,7 @@ static llm_result llm__engine_turn(llm_engine *e, double until, int *left) {
         llm_result ended = llm__flight_end(e);
         r2 = r2 ? r2 : ended;
     }
+    llm__engine_count(e); /* who is told of this step finds it in the figures */
     llm__tell_news(e);
     e->count.step_seconds += e->p.driver.now(e) - e->now;
     *left = llm__engine_count(e);
@@ -44610,6 +44620,105 @@ static void llm__calibrated_layer(llm__qjob *j, llm__rounded_list *rounded) {
 }
 
 /* ============================================================================
+ * >>sample_text   What is calibrated with where nobody names a text.
+ * ============================================================================
+ * Calibration only asks which columns of a layer's input are large, so some thousand tokens of every kind that models read tell most of it:
+ * prose, conversation, programs, tables, mathematics, several languages. A text like those that the model will read tells more. Written for
+ * this file. */
+
+/* Passages, with an empty line between two of them. */
+static const char *const llm__sample_text[] = {
+    "The river rises in the hills north of the town, where rain falls on two days out of three, and reaches the sea ninety kilometres "
+    "further south. For centuries its water turned the wheels of mills; today a single dam holds enough of it to light thirty thousand "
+    "homes. People who live along its banks still speak of the flood of 1953, when the water stood at the second floor of the town hall "
+    "and the post was carried by boat. Since then the bed has been widened twice, and a gauge under the old bridge reports the level "
+    "every ten minutes.",
+    "Q: Why does bread rise?\nA: Yeast eats the sugar in the dough and gives off carbon dioxide. The gas is caught in small bubbles by "
+    "the gluten, a net of proteins that kneading makes stronger. In the oven the bubbles grow, the starch sets, and the loaf keeps its "
+    "shape.\nQ: And what happens if I forget the salt?\nA: It will rise faster, taste flat and stay pale. Salt slows the yeast down and "
+    "tightens the gluten.",
+    "#include <stdio.h>\n#include <stdlib.h>\n\n/* The greatest common divisor, by Euclid's algorithm. */\nstatic unsigned gcd(unsigned "
+    "a, unsigned b) {\n    while (b != 0) {\n        unsigned rest = a % b;\n        a = b;\n        b = rest;\n    }\n    return a;\n"
+    "}\n\nint main(int argc, char **argv) {\n    if (argc != 3) {\n        fprintf(stderr, \"usage: %s A B\\n\", argv[0]);\n        "
+    "return 2;\n    }\n    printf(\"%u\\n\", gcd((unsigned)atoi(argv[1]), (unsigned)atoi(argv[2])));\n    return 0;\n}",
+    "长江发源于青藏高原,全长六千三百多公里,流经十一个省、自治区和直辖市,最后在上海附近注入东海"
+    "。它的流域面积约占全国陆地面积的五分之一,养育着四亿多人口。每年春天,融化的雪水使河面变宽;"
+    "到了夏季,暴雨常常带来洪水,所以人们很早就开始修筑堤坝。今天,这条大河不仅是重要的航道,也提"
+    "供电力和灌溉用水。\n问:怎样才能学好一门外语?\n答:首先要每天坚持,哪怕只有二十分钟。其次要多"
+    "听多说,不要害怕出错。最后,读自己感兴趣的书,遇到生词先猜意思,再查词典。",
+    "Dear Ms. Alvarez,\n\nThank you for your letter of 14 March. We have looked into the delay of order 20417 and found that the parcel "
+    "was sent to our branch in Leeds by mistake. A new one left our warehouse this morning and should reach you by Thursday; you need "
+    "not return the first if it arrives after all. As an apology we have taken 15% off the price, which you will see on your next "
+    "invoice (£48.20 instead of £56.70).\n\nYours sincerely,\nThomas Reed\nCustomer Service",
+    "def moving_average(values, width):\n    \"\"\"Means of `width` neighbours; shorter than the input by width - 1.\"\"\"\n    if width "
+    "< 1 or width > len(values):\n        raise ValueError(f\"width {width}: 1 to {len(values)} expected\")\n    total = "
+    "sum(values[:width])\n    means = [total / width]\n    for i in range(width, len(values)):\n        total += values[i] - values[i - "
+    "width]\n        means.append(total / width)\n    return means\n\n\nclass Inventory:\n    def __init__(self):\n        self.items = "
+    "{}\n\n    def add(self, name, count=1, *, price=None):\n        entry = self.items.setdefault(name, {\"count\": 0, \"price\": "
+    "price})\n        entry[\"count\"] += count\n        return entry\n\n    def total(self):\n        return sum(e[\"count\"] * "
+    "(e[\"price\"] or 0.0) for e in self.items.values())",
+    "Problem. A train leaves station A at 8:40 and travels at 72 km/h. A second train leaves station B, 150 km away, at 9:10 and travels "
+    "towards it at 84 km/h. When do they meet?\nSolution. By 9:10 the first train has gone 72 * 0.5 = 36 km, so 150 - 36 = 114 km lie "
+    "between them. They approach each other at 72 + 84 = 156 km/h. The time is 114 / 156 = 0.7308 h, about 43.8 minutes. They meet "
+    "shortly before 9:54.\nLet f(x) = x^3 - 3x + 1. Then f'(x) = 3x^2 - 3 = 3(x - 1)(x + 1), so there is a maximum at x = -1 with f(-1) "
+    "= 3 and a minimum at x = 1 with f(1) = -1. Since f(-2) = -1 < 0 and f(2) = 3 > 0, the equation f(x) = 0 has three real roots.",
+    "{\"id\": 1042, \"status\": \"active\", \"tags\": [\"new\", \"blue\"], \"price\": 19.99, \"dimensions\": {\"width\": 40, \"height\": "
+    "25.5, \"depth\": null}, \"available\": true}\n{\"id\": 1043, \"status\": \"sold out\", \"tags\": [], \"price\": 5, \"dimensions\": "
+    "{\"width\": 12, \"height\": 12, \"depth\": 12}, \"available\": false}\n\n| city | inhabitants | area (km2) | founded |\n| --- | "
+    "---: | ---: | --- |\n| Lisbon | 545,923 | 100.1 | 1200 BC |\n| Vienna | 1,982,097 | 414.9 | 15 BC |\n| Nairobi | 4,397,073 | 696.1 "
+    "| 1899 |",
+    "User: I slept badly again and feel tired all day. What can I do?\nAssistant: I am sorry to hear that. A few things help many "
+    "people: go to bed and get up at the same time every day, even at weekends; keep the bedroom dark and cool; drink no coffee after "
+    "noon; and put the phone away an hour before bed. If you lie awake for more than twenty minutes, get up and read something dull "
+    "until you are sleepy. Should this go on for more than three or four weeks, please see a doctor, for tiredness may have causes that "
+    "sleep alone does not mend.\nUser: Thanks. Could you put that into a short list?\nAssistant: Of course:\n1. The same hours every "
+    "day\n2. A dark, cool room\n3. No coffee after noon\n4. No screen in the last hour\n5. After a month without improvement: a doctor",
+    "El mercado abre a las siete de la mañana. Primero llegan los pescadores con cajas de sardinas y pulpos; después, los campesinos "
+    "con tomates, cebollas y naranjas. A mediodía casi todo está vendido, y los vendedores se sientan a la sombra a tomar un café "
+    "antes de volver a casa.\nLe petit musée du village conserve une horloge construite en 1788 par un forgeron qui ne savait ni lire "
+    "ni écrire. Elle n'a jamais été réparée, et pourtant elle ne retarde que de deux minutes par semaine.\nWer durch den Wald geht, "
+    "hört zuerst nur den Wind. Nach einer Weile unterscheidet man den Specht, das Knacken der Äste und, weit entfernt, die Säge. Im "
+    "Herbst riecht es nach Pilzen und nassem Laub.\nПоезд опоздал на сорок минут, но никто не жалов"
+    "ался: в вагоне было тепло, проводница принесла чай, а за окном медленно с"
+    "ветлело.\n今日は朝から雨が降っていたので、図書館で本を読んで過ごしました。夕方になると"
+    "空が晴れ、山の上に大きな虹が見えました。\nفي الصباح فتح التاجر دكانه ورتب الأقمش"
+    "ة على الرفوف، ثم جلس ينتظر أول زبون.",
+    "The experiment was repeated with 48 plants, half of which received no light for six hours a day. After three weeks the plants in "
+    "the first group were 11.2 cm tall on average (standard deviation 1.4), those in the second 8.7 cm (1.9). The difference is "
+    "significant (t = 5.19, p < 0.001). Leaves of the second group were darker, which agrees with the higher content of chlorophyll that "
+    "Osborne and Li (2011) reported; the number of leaves did not differ. We conclude that shorter days slow growth without stopping it, "
+    "and that the effect is reversible: within ten days of normal light the smaller plants had made up for half of the difference.",
+    "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>Opening hours</title>\n<style>body { font-family: "
+    "sans-serif; margin: 2em auto; max-width: 40em } th { text-align: left }</style></head>\n<body>\n<h1>Opening hours</h1>\n<p>We are "
+    "open <strong>Monday to Friday, 9:00 to 17:30</strong>. On public holidays the shop stays closed.</p>\n<ul><li><a "
+    "href=\"/map?floor=2\">How to find us</a></li><li><a href=\"mailto:info@example.com\">Write to us</a></li></ul>\n</body>\n</html>\n\n"
+    "$ git log --oneline -3\n4f2a9c1 Read the whole header before the first row\nb7d0e55 Tests: files without a newline at their end\n"
+    "19ce3aa Sort names by their bytes\n$ grep -rn \"TODO\" src | wc -l\n17\n$ curl -s http://localhost:8080/health\n"
+    "{\"status\":\"ok\",\"uptime\":86213}",
+    "Once upon a time an old clockmaker lived at the end of a narrow street. His shop was so small that two customers could not stand in "
+    "it at once, and so full of clocks that nobody could hear himself speak at noon. One evening a girl came in with a broken watch. "
+    "\"It stopped when my grandfather died,\" she said. \"Can you make it go again?\" The old man opened the case, looked at the wheels "
+    "for a long time and smiled. \"Nothing is broken,\" he said. \"It only wants to be wound. Somebody did it every night, and then "
+    "nobody did.\"\nShe wound it, and it began to tick. \"How much do I owe you?\" she asked. \"Come back in a year,\" said the "
+    "clockmaker, \"and tell me whether you have forgotten a single night.\"",
+    "SELECT c.name, COUNT(o.id) AS orders, SUM(o.total) AS revenue\nFROM customers AS c\nLEFT JOIN orders AS o ON o.customer_id = c.id "
+    "AND o.created_at >= '2024-01-01'\nWHERE c.country IN ('DE', 'AT', 'CH')\nGROUP BY c.name\nHAVING COUNT(o.id) > 2\nORDER BY revenue "
+    "DESC\nLIMIT 20;\n\nfunction debounce(fn, wait) {\n  let timer = null;\n  return (...args) => {\n    clearTimeout(timer);\n    timer "
+    "= setTimeout(() => fn(...args), wait);\n  };\n}",
+    "量子计算机利用叠加和纠缠来处理信息。普通的比特只能是零或一,而量子比特可以同时处于两种状"
+    "态的叠加。不过,测量会使叠加消失,所以设计算法时要让错误的答案互相抵消,让正确的答案得到加强"
+    "。目前最大的困难是噪声:周围环境的微小扰动就会破坏计算,因此需要用许多物理比特来保护一个逻"
+    "辑比特。\n小王:周末你有空吗?我们一起去爬山吧。\n小李:好啊,几点出发?\n小王:早上七点半在地铁站"
+    "门口见,记得带水和雨衣,天气预报说下午可能下雨。",
+    "The government of the republic is divided into three branches. Parliament makes the laws and decides on taxes; the courts, whose "
+    "judges are appointed for life, say what the laws mean; and the president, elected every five years, carries them out. No member of "
+    "one branch may serve in another. The constitution of 1848 was amended fourteen times, most recently in 2009, when the voting age "
+    "was lowered to sixteen. Critics say that small parties have little chance, since a seat in parliament takes at least four percent "
+    "of all votes. Supporters answer that coalitions of many parties rarely last a full term, and point to the nine governments between "
+    "1919 and 1933.",
+};
+
+/* ============================================================================
  * >>samples   Token ids to calibrate with.
  * ============================================================================
  * A file of ids is what AIAK's document calls tokenids_path. Its form is in an appendix that is not public, so what anybody would write is
@@ -44617,7 +44726,8 @@ static void llm__calibrated_layer(llm__qjob *j, llm__rounded_list *rounded) {
  * with the rows of the model's embedding, for each of them is looked up there.
  *
  * A text is cut into pieces of the length of a sample, behind BOS where the model's tokenizer puts it. Sequences longer than a sample are
- * cut too; of one token alone nothing can be learnt. 128 of 512 tokens is what the public programs take. */
+ * cut too; of one token alone nothing can be learnt. 128 of 512 tokens is what the public programs take. Where no file is named, the
+ * text of >>sample_text is taken. */
 
 enum { LLM__SAMPLES = 128, LLM__SAMPLE_LEN = 512, LLM__SAMPLE_FILE = 1 << 30 };
 
@@ -44711,20 +44821,32 @@ static void llm__samples_ids(llm__sampling_file *f, const llm__file *file) {
 }
 
 /* A text, in pieces of the length of a sample, each behind BOS where the model wants it. */
-static void llm__samples_text(llm__sampling_file *f, const llm__file *file) {
+static void llm__samples_text(llm__sampling_file *f, const char *text, size_t len) {
     LLM__SCOPED(llm_tokens_free) llm_tokens lead = LLM__ZERO;
     const size_t most = (size_t)f->most * (size_t)f->len * 16; /* bytes: no text has more in a token on the average */
-    const size_t n = llm__utf8_valid((const char *)file->data, LLM__MIN(file->size, most));
-    if (n + 4 < LLM__MIN(file->size, most)) f->j->r = llm__error(LLM_ERR_ARG, "%s: byte %zu: no UTF-8", f->path, n);
+    const size_t n = llm__utf8_valid(text, LLM__MIN(len, most));
+    if (n + 4 < LLM__MIN(len, most)) f->j->r = llm__error(LLM_ERR_ARG, "%s: byte %zu: no UTF-8", f->path, n);
     if (!f->j->r) f->j->r = llm_tokenize(f->j->model, "a", 1, LLM_TOK_ADD_SPECIAL, &lead);
-    if (!f->j->r) f->j->r = llm_tokenize(f->j->model, (const char *)file->data, n, 0, &f->ids);
+    if (!f->j->r) f->j->r = llm_tokenize(f->j->model, text, n, 0, &f->ids);
     const int32_t bos = f->j->model->source.bos_id;
     if (!f->j->r) llm__samples_end(f, lead.len && lead.data[0] == bos ? bos : -1);
+}
+
+/* The text that is taken where none is named. */
+static void llm__samples_own(llm__sampling_file *f) {
+    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
+    for (int i = 0; i < LLM__COUNT(llm__sample_text); i++) {
+        llm_text_str(&text, i ? "\n\n" : "");
+        llm_text_str(&text, llm__sample_text[i]);
+    }
+    if (text.failed) f->j->r = llm__nomem();
+    else llm__samples_text(f, text.data, text.len);
 }
 
 /* Reads the samples of the job's files. Not an error if there are none and the method needs none. */
 static void llm__samples_read(llm__qjob *j) {
     const llm_quantize_folder_config *c = j->cfg;
+    const int own = !c->token_ids && !c->text;
     LLM__SCOPED(llm__file_close) llm__file file = LLM__ZERO;
     llm__sampling_file f = LLM__ZERO;
     if (c->token_ids && c->text) j->r = llm__error(LLM_ERR_ARG, "token_ids and text: only one of them can be calibrated with");
@@ -44733,17 +44855,15 @@ static void llm__samples_read(llm__qjob *j) {
     if (!j->r && (c->sample_len < 0 || c->sample_len == 1 || c->sample_len > j->model->arch.max_len))
         j->r = llm__error(LLM_ERR_ARG, "sample_len: %d, must be 2 to %d, which the model can read", (int)c->sample_len,
                           (int)j->model->arch.max_len);
-    if (!j->r && !c->token_ids && !c->text && j->plan.method != LLM__WEIGHT_ONLY_INT8)
-        j->r = llm__error(LLM_ERR_ARG, "%s is calibrated: a file of token ids (-token FILE) or a text (-f FILE) expected",
-                          llm__method_name(j->plan.method));
-    if (j->r || (!c->token_ids && !c->text)) return;
+    if (j->r || (own && j->plan.method == LLM__WEIGHT_ONLY_INT8)) return;
     f.j = j;
-    f.path = c->token_ids ? c->token_ids : c->text;
+    f.path = c->token_ids ? c->token_ids : own ? "the built-in text" : c->text;
     f.most = c->n_samples ? c->n_samples : LLM__SAMPLES;
     f.len = LLM__MIN(c->sample_len ? c->sample_len : LLM__SAMPLE_LEN, j->model->arch.max_len);
-    j->r = llm__file_open(f.path, LLM__SAMPLE_FILE, 1, &file);
+    if (own) llm__samples_own(&f);
+    else j->r = llm__file_open(f.path, LLM__SAMPLE_FILE, 1, &file);
     if (!j->r && c->token_ids) llm__samples_ids(&f, &file);
-    else if (!j->r) llm__samples_text(&f, &file);
+    else if (!j->r && !own) llm__samples_text(&f, (const char *)file.data, file.size);
     if (!j->r && !j->samples.n) j->r = llm__error(LLM_ERR_ARG, "%s: no sequence of two tokens or more to calibrate with", f.path);
     llm_tokens_free(&f.ids);
     j->samples.ids = f.all.data;
@@ -51353,16 +51473,28 @@ static llm_result llm__setup_template(llm_setup *s, const llm_options *o) {
     return r;
 }
 
-/* model_format: a layout, or a method of quantisation, which --quantization says too. */
+/* model_format: a layout, of which the files are asked when they are found, or a method of quantisation, which --quantization says too
+ * (None says nothing). */
 static llm_result llm__setup_format(llm_setup *s) {
     const char *f = s->model_format, *q = s->files.quantization;
-    if (!f || !strcmp(f, "hf")) return LLM_OK;
-    if (!strcmp(f, "llama"))
-        return llm__error(LLM_ERR_ARG, "model_format: llama, leave it out: a folder as Meta gives it (consolidated.00.pth) is known by its "
-                                       "files, as one of Hugging Face's (hf) is");
-    if (q && strcmp(q, f)) return llm__error(LLM_ERR_ARG, "model_format: %s, and quantization says %.40s", f, q);
+    const int method = q ? llm__quant_named(q) : LLM__QUANT_NONE;
+    if (!f || llm__word_index("hf llama", llm__lit(f)) >= 0) return LLM_OK;
+    if (method != LLM__QUANT_NONE && method != llm__quant_named(f))
+        return llm__error(LLM_ERR_ARG, "model_format: %s, and quantization says %.40s", f, q);
     s->files.quantization = f;
     return LLM_OK;
+}
+
+/* model_format hf and llama: a folder of Hugging Face's, or one as Meta gives it. */
+static llm_result llm__setup_layout(const llm_setup *s) {
+    const char *f = s->model_format, *path = s->path.data;
+    const llm__source bare = LLM__ZERO;
+    if (!f || llm__word_index("hf llama", llm__lit(f)) < 0) return LLM_OK;
+    if (llm__path_kind_of(path) != LLM__PATH_DIR) return llm__error(LLM_ERR_ARG, "model_format: %s, and %.200s is no folder", f, path);
+    const int meta = llm__meta_is(&bare, path), wanted = !strcmp(f, "llama");
+    if (meta == wanted) return LLM_OK;
+    return llm__error(LLM_ERR_ARG, "model_format: %s, and %.200s is a folder %s", f, path,
+                      meta ? "as Meta gives it (llama): params.json" : "of Hugging Face's (hf): config.json");
 }
 
 /* vLLM's PoolerConfig. */
@@ -51517,8 +51649,7 @@ LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) 
     llm_result r = s->hf_repo ? llm__setup_fetch(s, get) : llm__model_find(s->model, s->download_dir, s->revision, get, &s->path);
     if (!s->model) s->model = s->path.data;
     if (!r) r = llm__setup_pair(s);
-    if (!r && s->model_format && !strcmp(s->model_format, "hf") && llm__path_kind_of(s->path.data) != LLM__PATH_DIR)
-        r = llm__error(LLM_ERR_ARG, "model_format: hf, and %.200s is no folder", s->path.data);
+    if (!r) r = llm__setup_layout(s);
     if (e->cuda_library || (!(e->device && !strcmp(e->device, "cuda")) && llm__path_kind_of("/dev/nvidiactl") == LLM__PATH_NONE)) return r;
     llm__program_folder(&s->library);
     llm_text_str(&s->library, "libllm_cuda.so");
