@@ -738,11 +738,13 @@ typedef struct llm_media_config {
     const llm_frame *frames; /* (n_frames) instead */
     int32_t n_frames;
     llm_media_kind kind;
-    double fps; /* of a video's frames as they are given; 0: the family's own rate */
+    double fps; /* of a video's frames as they are given; of a GIF so many a second are taken; 0: the family's own rate */
     llm_detail detail;
     int32_t n_images; /* how many the prompt has, this one included; 0: 1. Some families cut a picture only where it is alone */
     const char
         *mm_processor_kwargs; /* JSON object: parameters of the family's processor by their names ("max_pixels"); NULL: the model's */
+    int64_t n_source; /* frames of the film that the given ones were taken from, evenly, the first among them; 0: these are all. Each family
+                         has its own even way, and some tell the model when a frame was shown */
 } llm_media_config;
 
 typedef struct llm_media llm_media; /* prepared for one model: what its tower will see. Never changes; any thread */
@@ -24234,6 +24236,18 @@ static llm_act llm__act_of(llm__facts *f, const char *name) {
     return LLM_ACT_NONE;
 }
 
+/* Whether the output layer is the embedding. Of a model of several parts the whole and its text part may differ, and versions of
+ * transformers in which of them they ask: then it is if the files have no output layer. */
+static void llm__arch_tied(llm__facts *f, llm__arch *a) {
+    a->tied = llm__fact_bool(f, "tie_word_embeddings", -1);
+    if (f->n_nodes < 2) return;
+    llm__facts whole = *f;
+    whole.node[0] = f->node[f->n_nodes - 1];
+    whole.n_nodes = 1;
+    if (llm__fact_bool(&whole, "tie_word_embeddings", a->tied) != a->tied) a->tied = -1;
+    if (!f->r) f->r = whole.r;
+}
+
 /* Which biases and norms there are, and the activation. A bias is required where the config or the family asks for
  * it, else used if the file has one: GGUF metadata do not say. Of q/k norms GGUF tells only by the shape of the
  * tensors. */
@@ -24257,7 +24271,7 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
         a->qk_norm = llm__arch_is(a, "cohere stablelm") ? LLM_QK_NORM_HEAD_LAYER : LLM_QK_NORM_HEAD_RMS;
     int parallel = llm__fact_bool(f, "use_parallel_residual parallel_attn .use_parallel_residual", (a->flags & LLM__PARALLEL) != 0);
     a->flags = parallel ? a->flags | LLM__PARALLEL : a->flags & ~(uint32_t)LLM__PARALLEL;
-    a->tied = llm__fact_bool(f, "tie_word_embeddings", -1);
+    llm__arch_tied(f, a);
     a->act = a->family->act;
     /* Gemma's first config.json says gelu and its code takes the tanh form whatever it says */
     llm__fact_str(f, "hidden_activation hidden_act activation_function activation", text);
@@ -24618,17 +24632,19 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
 static void llm__arch_sections(llm__facts *f, llm__arch *a) {
     llm__facts in = llm__facts_in(f, llm__facts_find(f, "rope_parameters rope_scaling").node);
     const int half = a->rope_dim / 2, ernie = a->n_sets > 1 || llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name);
-    const int turns = llm__fact_bool(&in, "mrope_interleaved", 0) || llm__word_in("qwen3vl qwen3vlmoe", a->name);
+    const int qwen3 = llm__word_in("qwen3vl qwen3vlmoe qwen3_vl_text qwen3_vl_moe_text", a->name);
+    const int turns = qwen3 || llm__fact_bool(&in, "mrope_interleaved", 0);
     const char *key = a->gguf ? ".rope.dimension_sections" : "mrope_section";
     int n[3] = {0, 0, 0};
     const llm__fact list = llm__facts_find(&in, key);
     double v = 0;
     a->position_rows = 1;
-    if (list.node < 0 && !list.kv && !ernie) return;
+    if (list.node < 0 && !list.kv && !ernie && !(qwen3 && !a->gguf)) return;
     for (int i = 0; i < 3; i++) {
         n[i] = list.node >= 0 ? llm__fact_item(&in, key, i, 0, 0, LLM__MAX_ROPE) : 0;
         if (list.kv && llm__gguf_num_at(list.kv, (uint64_t)i, &v) && v >= 0 && v <= (double)LLM__MAX_ROPE) n[i] = (int)v;
     }
+    if (qwen3 && list.node < 0 && !list.kv) n[0] = 24, n[1] = n[2] = 20; /* its class's */
     if (ernie && list.node < 0) { /* its first config.json has the number of those that take the time */
         n[2] = llm__fact_int(&in, "freq_allocation", half / 4, 0, half);
         n[0] = n[1] = (half - n[2]) / 2;
@@ -29896,7 +29912,7 @@ typedef struct llm__projector {
     llm__projector_step step[LLM__PROJECTOR_STEPS];
 } llm__projector;
 
-enum { LLM__CLIP = 0, LLM__IMAGENET, LLM__HALF }; /* mean and standard deviation of pixels */
+enum { LLM__CLIP = 0, LLM__HALF }; /* mean and standard deviation of pixels */
 
 /* ============================================================================
  * >>vision   What a model sees with: its family's rows, corrected by its files.
@@ -29911,8 +29927,7 @@ enum { LLM__MAX_PINPOINTS = 128, LLM__MAX_DEEP = 8 };
 typedef struct llm__processor {
     llm__filter filter;
     double mean[3], std[3], rescale;
-    int64_t min_pixels, max_pixels;                       /* of a picture in its own shape */
-    int64_t video_min_pixels, video_max_pixels;           /* of a frame, or of all frames together */
+    int64_t min_pixels, max_pixels;                       /* of a picture in its own shape; of a frame, or of all frames together */
     int32_t size;                                         /* S: side of a tile, or of the only view */
     int32_t longest, shortest;                            /* a picture's longest side; its shortest one before the middle is cut out */
     int32_t min_tiles, max_tiles;                         /* of a grid */
@@ -29927,7 +29942,7 @@ typedef struct llm__vision {
     const llm__eyes_family *family;
     const llm__tower_family *tower;
     const llm__projector *projector;
-    llm__processor processor;
+    llm__processor processor, video_processor;
     /* The tower. */
     uint32_t flags;                                                                      /* of the tower, corrected */
     int32_t hidden, n_layers, n_used, n_heads, head_dim, ff, patch, frames, merge, side; /* n_used: layers that are computed; side: of the
@@ -29938,7 +29953,9 @@ typedef struct llm__vision {
     int32_t n_query;                     /* MiniCPM-V: rows of a slice */
     int32_t window;                      /* in blocks a side; 0: every layer sees everything */
     uint8_t full[LLM__MAX_LAYERS];       /* layers that see everything all the same */
-    int32_t n_deep, deep[LLM__MAX_DEEP]; /* layers behind which values for the language model's first layers are made */
+    int32_t n_deep, deep[LLM__MAX_DEEP]; /* layers behind which values for the language model's first layers are made, in their order */
+    int32_t merger[LLM__MAX_DEEP];       /* number of the projector that makes them, in the files' order */
+    int unplaced;                        /* it has no table of positions, though its kind has */
     float eps, text_eps;
     double theta;
     llm_act act, projector_act;
@@ -30709,8 +30726,7 @@ static llm_result llm__resize(const llm__picture *src, int32_t w, int32_t h, llm
  * To add a family of known parts is to add a row to llm__eyes, and to each of the other tables if it has something of its own. */
 
 /* mean and standard deviation of each channel */
-static const double llm__constants[3][6] = {{0.48145466, 0.4578275, 0.40821073, 0.26862954, 0.26130258, 0.27577711}, /* CLIP */
-                                            {0.485, 0.456, 0.406, 0.229, 0.224, 0.225},                              /* ImageNet */
+static const double llm__constants[2][6] = {{0.48145466, 0.4578275, 0.40821073, 0.26862954, 0.26130258, 0.27577711}, /* CLIP */
                                             {0.5, 0.5, 0.5, 0.5, 0.5, 0.5}};
 
 static const llm__tower_family llm__towers[] = {
@@ -30795,9 +30811,9 @@ static const llm__eyes_family llm__eyes[] = {
     {"llava", "llava", LLM__FIT_CROP, LLM__MARKS_PLAIN, 0, 3, LLM__CLIP, "<image>", "", "", NULL, "vision_feature_layer -2"},
     {"llava_next", "llava", LLM__FIT_ANYRES, LLM__MARKS_PLAIN, LLM__EYES_NEWLINES, 3, LLM__CLIP, "<image>", "", "", NULL,
      "vision_feature_layer -2"},
-    {"llava_onevision", "llava", LLM__FIT_ANYRES, LLM__MARKS_PLAIN, LLM__EYES_NEWLINES | LLM__EYES_SHRINK, 3, LLM__HALF, "<image>", "", "",
+    {"llava_onevision", "llava", LLM__FIT_ANYRES, LLM__MARKS_PLAIN, LLM__EYES_NEWLINES | LLM__EYES_SHRINK, 3, LLM__CLIP, "<image>", "", "",
      NULL, ""},
-    {"internvl internvl_chat", "internvl", LLM__FIT_TILES, LLM__MARKS_PLAIN, 0, 3, LLM__IMAGENET, "<IMG_CONTEXT>", "<img>", "</img>", NULL,
+    {"internvl internvl_chat", "internvl", LLM__FIT_TILES, LLM__MARKS_PLAIN, 0, 3, LLM__CLIP, "<IMG_CONTEXT>", "<img>", "</img>", NULL,
      "scale_factor 2"},
     {"minicpmv", "resampler", LLM__FIT_SLICES, LLM__MARKS_SLICES, LLM__EYES_RAW | LLM__EYES_IN_TEXT, 3, LLM__HALF, "(<image>./</image>)",
      "<image>", "</image>", NULL, ""},
@@ -30805,7 +30821,7 @@ static const llm__eyes_family llm__eyes[] = {
      ""},
     {"qwen2_5_vl", "qwen2.5vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_SECONDS, 3, LLM__CLIP, "<|image_pad|>", "",
      "", "<|video_pad|>", ""},
-    {"qwen3_vl qwen3_vl_moe", "qwen3vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_TIMES, 3, LLM__HALF,
+    {"qwen3_vl qwen3_vl_moe", "qwen3vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_TIMES, 3, LLM__CLIP,
      "<|image_pad|>", "", "", "<|video_pad|>", ""},
     {"ernie4_5_vl_moe ernie4_5_moe_vl", "ernie", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__ERNIE, 3, LLM__CLIP, "<|IMAGE_PLACEHOLDER|>", "",
      "", "<|VIDEO_PLACEHOLDER|>", ""},
@@ -31116,20 +31132,33 @@ static void llm__pinpoints_of(const llm_json *d, int list, llm__processor *p) {
 /* A number of a file or a request as a whole one, no farther from 0 than `most`. */
 static int64_t llm__bounded(double x, double most) { return (int64_t)LLM__MAX(LLM__MIN(x, most), -most); }
 
-/* What an object (preprocessor_config.json, mm_processor_kwargs) says; what it leaves out stays. `video`: of videos. */
-static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, int object, int video, llm__processor *p) {
+/* Of LLaVA, whose towers differ, the class says more than its members: CLIP's cuts the middle out, others squeeze into a square. */
+static void llm__processor_class(const llm_json *d, int object, llm__processor *p) {
+    const char *type = llm_json_str(d, llm_json_find(d, object, "image_processor_type"), NULL);
+    if (!type || !strncmp(type, "CLIP", 4)) return;
+    if (!strncmp(type, "LlavaImageProcessor", 19)) { /* CLIP's knows no padding */
+        p->pad = llm__json_flag(d, object, "do_pad", 0);
+        return;
+    }
+    p->crop = 0;
+    p->filter = !strncmp(type, "ViT", 3) ? LLM__FILTER_BILINEAR : LLM__FILTER_BICUBIC;
+    for (int c = 0; c < 3; c++) p->mean[c] = llm__constants[LLM__HALF][c], p->std[c] = llm__constants[LLM__HALF][3 + c];
+}
+
+/* What an object (preprocessor_config.json, mm_processor_kwargs) says; what it leaves out stays. */
+static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, int object, llm__processor *p) {
     const llm__fit_kind fit = v->family->fit;
-    int64_t *least = video ? &p->video_min_pixels : &p->min_pixels, *most = video ? &p->video_max_pixels : &p->max_pixels;
     const char *const norm[2] = {v->family->fit == LLM__FIT_SLICES ? "norm_mean" : "image_mean",
                                  fit == LLM__FIT_SLICES ? "norm_std" : "image_std"};
     if (llm_json_type_of(d, object) != LLM_JSON_OBJECT) return LLM_OK;
+    if (fit == LLM__FIT_CROP) llm__processor_class(d, object, p);
     p->fps = llm__number_of(d, object, "fps", p->fps);
     p->min_frames = (int32_t)llm__bounded(llm__number_of(d, object, "min_frames", p->min_frames), 1e6);
     p->max_frames = (int32_t)llm__bounded(llm__number_of(d, object, "max_frames", p->max_frames), 1e6);
-    *least =
-        llm__bounded(llm__number_of(d, object, "min_pixels", llm__length_of(d, object, "size", "shortest_edge", (double)*least)), 1e12);
-    *most = llm__bounded(llm__number_of(d, object, "max_pixels", llm__length_of(d, object, "size", "longest_edge", (double)*most)), 1e12);
-    if (video) return LLM_OK;
+    const double least = llm__length_of(d, object, "size", "shortest_edge", (double)p->min_pixels),
+                 most = llm__length_of(d, object, "size", "longest_edge", (double)p->max_pixels);
+    p->min_pixels = llm__bounded(llm__number_of(d, object, "min_pixels", least), 1e12);
+    p->max_pixels = llm__bounded(llm__number_of(d, object, "max_pixels", most), 1e12);
     p->shortest = (int32_t)llm__bounded(llm__length_of(d, object, "size", "shortest_edge", p->shortest), 1e6);
     double size = llm__length_of(d, object, "size", "height", llm__length_of(d, object, "size", "shortest_edge", p->size));
     if (fit == LLM__FIT_CROP) size = llm__length_of(d, object, "crop_size", "height", size);
@@ -31148,8 +31177,6 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->split = llm__json_flag(d, object, "do_image_splitting", llm__json_flag(d, object, "slice_mode", p->split));
     p->resize = llm__json_flag(d, object, "do_resize", p->resize);
     p->crop = llm__json_flag(d, object, "do_center_crop", p->crop);
-    const char *type = llm_json_str(d, llm_json_find(d, object, "image_processor_type"), NULL);
-    if (type && !strncmp(type, "LlavaImageProcessor", 19)) p->pad = llm__json_flag(d, object, "do_pad", 0); /* CLIP's knows no padding */
     if (llm__json_flag(d, object, "do_pan_and_scan", 0))
         return llm__error(LLM_ERR_UNSUPPORTED, "do_pan_and_scan: true, but pictures are not cut for this family here: false was expected");
     llm__pinpoints_of(d, llm_json_find(d, object, "image_grid_pinpoints"), p);
@@ -31171,9 +31198,9 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
                        (int)v->pool);
     if (!r && v->family->fit == LLM__FIT_PATCHES) {
         r = llm__processor_range("min_pixels", (double)p->min_pixels, 1, 1e9);
-        if (!r) r = llm__processor_range("max_pixels", (double)p->max_pixels, (double)p->min_pixels, 1e9);
-        if (!r && v->family->flags & LLM__EYES_VIDEO)
-            r = llm__processor_range("video max_pixels", (double)p->video_max_pixels, (double)p->video_min_pixels, 1e12);
+        if (!r)
+            r = llm__processor_range("max_pixels", (double)p->max_pixels, (double)p->min_pixels,
+                                     v->family->flags & LLM__EYES_TIMES ? 1e12 : 1e9); /* perhaps of all frames together */
     }
     if (!r && (v->family->fit == LLM__FIT_EDGE || v->family->fit == LLM__FIT_SPLIT))
         r = llm__processor_range("longest_edge", p->longest, v->patch, 16384);
@@ -31209,8 +31236,7 @@ static llm_result llm__processor_change(const llm__vision *v, const char *json, 
             return llm__error(LLM_ERR_ARG, "mm_processor_kwargs: \"%.64s\" means nothing to this model; %s%s%s do",
                               llm_json_key(d, m, NULL), mine, v->family->flags & LLM__EYES_VIDEO ? " " : "",
                               v->family->flags & LLM__EYES_VIDEO ? moving : "");
-    r = llm__processor_read(v, d, 0, 0, p);
-    if (!r) r = llm__processor_read(v, d, 0, 1, p);
+    r = llm__processor_read(v, d, 0, p);
     p->max_tiles = (int32_t)llm__bounded(llm__number_of(d, 0, "max_dynamic_patch", p->max_tiles), 1e6);
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(d, 0, "min_dynamic_patch", p->min_tiles), 1e6);
     p->min_frames = (int32_t)llm__bounded(llm__number_of(d, 0, "num_frames", p->min_frames), 1e6);
@@ -31221,17 +31247,15 @@ static llm_result llm__processor_change(const llm__vision *v, const char *json, 
 
 /* The family's usual parameters: those of the processor's class in transformers, which its files may leave out. Numbers of pixels are
  * the classes' own: they do not grow with the patches. Sides come from the tower, since a class's habit (224, 384) fits few models. */
-static void llm__processor_usual(const llm__vision *v, const llm_json *config, llm__processor *p) {
+static void llm__processor_usual(const llm__vision *v, const llm_json *config, int video, llm__processor *p) {
     const int twice = (v->family->flags & LLM__EYES_TWICE) != 0, times = (v->family->flags & LLM__EYES_TIMES) != 0;
-    const int64_t block = 28 * 28, video_block = times ? 32 * 32 : block; /* the classes' numbers, whatever the patches are */
+    const int64_t block = video && times ? 32 * 32 : 28 * 28; /* the classes' numbers, whatever the patches are */
+    const double *constants = llm__constants[video && times ? (int)LLM__HALF : (int)v->family->constants];
     p->filter = (llm__filter)v->family->filter;
     p->rescale = 1 / 255.0;
-    for (int c = 0; c < 3; c++)
-        p->mean[c] = llm__constants[v->family->constants][c], p->std[c] = llm__constants[v->family->constants][3 + c];
-    p->min_pixels = 4 * block;
-    p->max_pixels = (twice ? 6177 : 1280) * block;
-    p->video_min_pixels = (twice ? 299 : 128) * video_block;
-    p->video_max_pixels = (twice ? 1196 : 768) * video_block;
+    for (int c = 0; c < 3; c++) p->mean[c] = constants[c], p->std[c] = constants[3 + c];
+    p->min_pixels = (!video ? 4 : twice ? 299 : 128) * block;
+    p->max_pixels = (video ? (twice ? 1196 : 768) : twice ? 6177 : 1280) * block;
     p->size = v->side * v->patch;
     p->longest = p->shortest = v->side * v->patch;
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "min_dynamic_patch", 1), 1e6);
@@ -31257,27 +31281,30 @@ static void llm__pinpoints_usual(const llm__vision *v, llm__processor *p) {
 /* What the folder's files say. Since version 5 transformers writes all of it into processor_config.json, as "image_processor" and
  * "video_processor"; before, there was a file for pictures and, in some folders, one for videos, else the one for pictures held for both.
  * Where both forms are there the newer one counts, as in transformers. */
-static llm_result llm__processor_files(llm_model *m, llm__vision *v, llm__processor *p) {
+static llm_result llm__processor_files(llm_model *m, llm__vision *v) {
     static const char *const names[3] = {"processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"};
     LLM__SCOPED(llm__json_drop) llm_json *all = NULL, *picture = NULL, *video = NULL;
     llm_json **const files[3] = {&all, &picture, &video};
     llm_result r = LLM_OK;
     for (int i = 0; i < 3 && !r; i++) r = llm__folder_json(&m->source, m->source.path, names[i], 16000000, files[i]);
     const int pictures = all ? llm_json_find(all, 0, "image_processor") : -1, videos = all ? llm_json_find(all, 0, "video_processor") : -1;
-    if (!r && pictures >= 0) r = llm__processor_read(v, all, pictures, 0, p);
-    else if (!r && picture) r = llm__processor_read(v, picture, 0, 0, p);
+    if (!r && pictures >= 0) r = llm__processor_read(v, all, pictures, &v->processor);
+    else if (!r && picture) r = llm__processor_read(v, picture, 0, &v->processor);
     if (r || !(v->family->flags & LLM__EYES_VIDEO)) return r;
-    if (videos >= 0) return llm__processor_read(v, all, videos, 1, p);
-    return video || picture ? llm__processor_read(v, video ? video : picture, 0, 1, p) : LLM_OK;
+    if (videos >= 0) return llm__processor_read(v, all, videos, &v->video_processor);
+    return video || picture ? llm__processor_read(v, video ? video : picture, 0, &v->video_processor) : LLM_OK;
 }
 
 /* Of the document that stands for the folder's files, where there is one. */
 static llm_result llm__processor_open(llm_model *m, llm__vision *v, const llm_json *config, const llm_json *given) {
-    llm__processor *p = &v->processor;
-    llm__processor_usual(v, config, p);
-    llm_result r = given ? llm__processor_read(v, given, 0, 0, p) : llm__processor_files(m, v, p);
+    llm__processor *p = &v->processor, *video = &v->video_processor;
+    llm__processor_usual(v, config, 0, p);
+    llm__processor_usual(v, config, 1, video);
+    llm_result r = given ? llm__processor_read(v, given, 0, p) : llm__processor_files(m, v);
+    if (given) memcpy(video->mean, p->mean, sizeof p->mean), memcpy(video->std, p->std, sizeof p->std);
     llm__pinpoints_usual(v, p);
     if (!r) r = llm__processor_check(v, p);
+    if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_check(v, video);
     return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: %s%.700s", v->path,
                           given ? "" : "its processor's configuration: ", llm_last_error())
              : LLM_OK;
@@ -31378,6 +31405,14 @@ static void llm__tower_select(llm__facts *root, llm__vision *v) {
                              root->path);
 }
 
+/* Another layer of DeepStack: they are kept in the order in which they are computed, for the language model takes them so. */
+static void llm__tower_deepen(llm__vision *v, int32_t layer) {
+    int32_t at = v->n_deep;
+    for (; at > 0 && v->deep[at - 1] > layer; at--) v->deep[at] = v->deep[at - 1], v->merger[at] = v->merger[at - 1];
+    v->deep[at] = layer;
+    v->merger[at] = v->n_deep++;
+}
+
 /* Which layers are computed, which see windows, and which have something for the language model's own layers. */
 static void llm__tower_layers(llm__facts *f, llm__facts *root, llm__vision *v) {
     int64_t i;
@@ -31394,9 +31429,9 @@ static void llm__tower_layers(llm__facts *f, llm__facts *root, llm__vision *v) {
         v->full[k] = 1; /* as the classes have it: 7, 15, 23, 31 */
     for (int x = llm_json_first(f->json, full.node); x >= 0; x = llm_json_next(f->json, x))
         if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers) v->full[i] = 1;
-    for (int k = 8; k < LLM__MIN(v->n_layers, 25) && deep.node < 0 && v->flags & LLM__SEES_STRETCHED; k += 8) v->deep[v->n_deep++] = k;
+    for (int k = 8; k < LLM__MIN(v->n_layers, 25) && deep.node < 0 && v->flags & LLM__SEES_STRETCHED; k += 8) llm__tower_deepen(v, k);
     for (int x = llm_json_first(f->json, deep.node); x >= 0; x = llm_json_next(f->json, x)) {
-        if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers && v->n_deep < LLM__MAX_DEEP) v->deep[v->n_deep++] = (int32_t)i;
+        if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers && v->n_deep < LLM__MAX_DEEP) llm__tower_deepen(v, (int32_t)i);
         else if (!f->r)
             f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: deepstack_visual_indexes: at most %d layers expected", f->path,
                               LLM__MAX_DEEP);
@@ -31490,6 +31525,7 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
     f.defaults = v->tower->defaults;
     if (v->family->fit == LLM__FIT_SLICES) v->flags |= LLM__SEES_BUCKETS;
     if (!strcmp(llm__fact_str(&f, "norm_type", type), "rms_norm")) v->flags |= LLM__SEES_RMS;
+    v->unplaced = !llm__fact_bool(&f, "use_absolute_position_embeddings", 1);
     llm__tower_shapes(&f, &root, v);
     if (!f.r) llm__tower_layers(&f, &root, v);
     if (!f.r) llm__tower_select(&root, v);
@@ -31629,13 +31665,15 @@ static llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, int64_t 
     if (LLM__MAX(h, w) > 200 * LLM__MIN(h, w))
         return llm__error(LLM_ERR_ARG, "a picture of %lld x %lld pixels: one side may be 200 times as long as the other at most",
                           (long long)w, (long long)h);
-    const double f = (double)factor, area = (double)h * (double)w * (double)frames;
+    /* frames count in whole pairs for the bounds, and as they are for what is to be done: Qwen3-VL's way */
+    const double f = (double)factor, area = (double)h * (double)w * (double)frames,
+                 whole = frames > 1 ? 2 * (double)llm__round_even((double)frames / 2) : 1;
     double hf = (double)llm__round_even((double)h / f) * f, wf = (double)llm__round_even((double)w / f) * f;
-    if (hf * wf * (double)frames > (double)most) {
+    if (hf * wf * whole > (double)most) {
         const double by = sqrt(area / (double)most);
         hf = LLM__MAX(f, floor((double)h / by / f) * f);
         wf = LLM__MAX(f, floor((double)w / by / f) * f);
-    } else if (hf * wf * (double)frames < (double)least) {
+    } else if (hf * wf * whole < (double)least) {
         const double by = sqrt((double)least / area);
         hf = ceil((double)h * by / f) * f;
         wf = ceil((double)w * by / f) * f;
@@ -31647,6 +31685,17 @@ static llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, int64_t 
     out[0] = (int32_t)hf;
     out[1] = (int32_t)wf;
     return LLM_OK;
+}
+
+/* Height and width of a video's frames. taken: how many are taken of it. */
+static llm_result llm__fit_film(const llm__vision *v, const llm__processor *p, int64_t h, int64_t w, int64_t taken, int32_t out[2]) {
+    const int64_t factor = (int64_t)v->patch * v->merge;
+    const int together = (v->family->flags & LLM__EYES_TIMES) != 0;
+    if (together && (h < factor || w < factor)) { /* grows until its shorter side is a block */
+        const double by = LLM__MAX((double)factor / (double)h, (double)factor / (double)w);
+        h = (int64_t)((double)h * by), w = (int64_t)((double)w * by);
+    }
+    return llm__fit_blocks(h, w, together ? LLM__MAX(taken, 2) : 1, factor, p->min_pixels, p->max_pixels, out);
 }
 
 /* Its own shape in whole blocks. */
@@ -32155,6 +32204,7 @@ typedef struct llm__reel {
     const llm_media_config *cfg;
     llm__gif gif;
     int32_t n, n_read; /* frames; of a GIF so many were read */
+    int32_t source;    /* frames of the film they are of */
     double seconds;    /* between two */
 } llm__reel;
 
@@ -32182,9 +32232,7 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
         if (!i) {
             m->info.width = first.w;
             m->info.height = first.h;
-            const int32_t all = v->family->flags & LLM__EYES_TIMES ? taken + taken % 2 : 1;
-            if (!r)
-                r = llm__fit_blocks(first.h, first.w, all, (int64_t)v->patch * v->merge, p->video_min_pixels, p->video_max_pixels, size);
+            if (!r) r = llm__fit_film(v, p, first.h, first.w, taken, size);
         }
         if (!r) r = llm__fit_frames(m, &first, &second, size[1], size[0]);
         llm__picture_free(&first);
@@ -32196,7 +32244,8 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
 /* Seconds at which the i-th frame of those taken is shown. */
 static double llm__media_time(const llm_media *m, const llm__reel *reel, int32_t i, int32_t taken) {
     if (!llm__frames_to_the_last(m->vision)) return i * (reel->seconds * reel->n / taken);
-    return reel->seconds * llm__frame_at(m->vision, i, reel->n, taken);
+    if (reel->source <= reel->n || taken < 2) return reel->seconds * llm__frame_at(m->vision, i, reel->n, taken);
+    return reel->seconds * (taken - 1) / (reel->source - 1) * llm__frame_at(m->vision, i, reel->source, taken);
 }
 
 /* When each view is shown: the middle of its frames' times. */
@@ -32212,7 +32261,7 @@ static llm_result llm__media_times(llm_media *m, const llm__reel *reel, int32_t 
 }
 
 static llm_result llm__media_video(llm_media *m, const llm_media_config *cfg) {
-    llm__reel reel = {cfg, LLM__ZERO, cfg->n_files + cfg->n_frames, 0, cfg->fps > 0 ? 1 / cfg->fps : 1 / m->processor.fps};
+    llm__reel reel = {cfg, LLM__ZERO, cfg->n_files + cfg->n_frames, 0, 0, cfg->fps > 0 ? 1 / cfg->fps : 1 / m->processor.fps};
     int32_t taken = reel.n;
     llm_result r = LLM_OK;
     if (!(m->vision->family->flags & LLM__EYES_VIDEO)) return llm__error(LLM_ERR_UNSUPPORTED, "the model sees pictures, and no videos");
@@ -32222,12 +32271,16 @@ static llm_result llm__media_video(llm_media *m, const llm_media_config *cfg) {
     if (kind && !strcmp(kind, "a GIF")) {
         r = llm__gif_open((const uint8_t *)cfg->files[0].data, cfg->files[0].size, &reel.gif);
         reel.n = reel.gif.n_frames;
+        if (cfg->fps > 0) m->processor.fps = cfg->fps;
         if (!r) reel.seconds = reel.gif.seconds / reel.n;
         if (!r && (double)reel.n * reel.gif.w * reel.gif.h > 4e9)
             r = llm__error(LLM_ERR_LIMIT, "a GIF of %d frames of %d x %d pixels is too long", (int)reel.n, (int)reel.gif.w,
                            (int)reel.gif.h);
         if (!r) taken = llm__frames_taken(m->vision, &m->processor, reel.n, reel.gif.seconds);
     }
+    if (!r && (cfg->n_source < 0 || cfg->n_source > INT32_MAX / 2))
+        r = llm__error(LLM_ERR_ARG, "n_source: %lld, 0 to %d was expected", (long long)cfg->n_source, INT32_MAX / 2);
+    if (!reel.gif.canvas) reel.source = (int32_t)cfg->n_source;
     if (!r && taken > m->processor.max_frames)
         r = llm__error(LLM_ERR_LIMIT, "a video of %d frames, at most %d were expected", (int)taken, (int)m->processor.max_frames);
     if (!r) r = llm__media_views(m, &reel, taken);
@@ -32264,7 +32317,7 @@ LLM_API llm_result llm_media_open(const llm_model *model, const llm_media_config
     if (!m) return llm__nomem();
     m->refs = 1;
     m->vision = v;
-    m->processor = v->processor;
+    m->processor = cfg->kind == LLM_MEDIA_VIDEO ? v->video_processor : v->processor;
     m->info.kind = cfg->kind;
     llm_result r = cfg->mm_processor_kwargs ? llm__processor_change(v, cfg->mm_processor_kwargs, &m->processor) : LLM_OK;
     if (!r) r = cfg->kind == LLM_MEDIA_VIDEO ? llm__media_video(m, cfg) : llm__media_image(m, cfg);
@@ -32588,7 +32641,7 @@ static const char *llm__tower_deep(const llm__vision *v, const char *usual, int 
     const char *of = strstr(usual, "norm") ? "norm" : strstr(usual, "fc1") ? "fc1" : "fc2";
     if (level < 0) return usual;
     if (v->gguf) snprintf(out, 128, "v.deepstack.%d.%s", (int)v->deep[level], of);
-    else snprintf(out, 128, "visual.deepstack_merger_list.%d.%s%s", level, of[0] == 'f' ? "linear_" : "", of);
+    else snprintf(out, 128, "visual.deepstack_merger_list.%d.%s%s", (int)v->merger[level], of[0] == 'f' ? "linear_" : "", of);
     return out;
 }
 
@@ -32703,7 +32756,7 @@ static void llm__tower_weights(llm__tower_loader *L) {
     llm__tower_projector(L, -1, &t->main);
     for (int i = 0; i < v->n_deep && !L->r; i++) llm__tower_projector(L, i, &t->deep[i]);
     if (!strcmp(v->projector->names, "resampler")) llm__tower_resampler_weights(L, &t->resampler);
-    float *read[4] = {v->flags & LLM__SEES_TABLE ? llm__tower_floats(L, LLM__SEES_POSITIONS, 0, table, 0) : NULL,
+    float *read[4] = {v->flags & LLM__SEES_TABLE ? llm__tower_floats(L, LLM__SEES_POSITIONS, 0, table, v->unplaced) : NULL,
                       has_class ? llm__tower_floats(L, LLM__SEES_FIRST, 0, D, 0) : NULL,
                       has_class ? llm__tower_floats(L, LLM__SEES_PATCH, 1, D, 1) : NULL,
                       v->family->flags & LLM__EYES_NEWLINES ? llm__tower_floats(L, "image_newline v.image_newline", 0, v->out, 0) : NULL};
@@ -32755,12 +32808,11 @@ static void llm__tower_close(llm__tower *t) {
 /* Patches of the largest view that the processor makes, the class token included. */
 static int64_t llm__tower_largest(const llm__vision *v) {
     const llm__processor *p = &v->processor;
+    const int32_t video = v->family->flags & LLM__EYES_VIDEO, pairs = v->family->flags & LLM__EYES_TIMES ? 2 : 1;
+    const int64_t film = video ? v->video_processor.max_pixels / pairs : 0;
     const int64_t patch = v->patch, side = p->size / patch + 1, edge = p->longest / patch + v->merge;
     switch (v->family->fit) {
-    case LLM__FIT_PATCHES:
-        return LLM__MAX(p->max_pixels, v->family->flags & LLM__EYES_VIDEO ? LLM__MIN(p->video_max_pixels, p->max_pixels) : 0) /
-                   (patch * patch) +
-               64;
+    case LLM__FIT_PATCHES: return LLM__MAX(p->max_pixels, film) / (patch * patch) + 64;
     case LLM__FIT_EDGE: return edge * edge;
     case LLM__FIT_SLICES: return 2 * side * side + 256;
     default: return side * side + 1;
@@ -47326,8 +47378,8 @@ typedef struct llm__film_rules {
 
 typedef struct llm__film {
     llm_frame *frames; /* (n) */
-    int32_t n;
-    double fps;     /* of these frames */
+    int32_t n, source; /* how many, and of how many of the film */
+    double fps;        /* of these frames */
     llm_text bytes; /* in which they lie */
 } llm__film;
 
@@ -47496,6 +47548,7 @@ static llm_result llm__film_decode(const llm__film_wait *w, const llm__processor
     snprintf(number, sizeof number, "%d", (int)taken);
     r = llm__film_run(w, fd, kind, decode, w->rules->limit, &film->bytes);
     if (!r) r = llm__film_frames(film, taken);
+    film->source = n;
     film->fps = film->n / seconds;
     if (llm__frames_to_the_last(w->rules->vision) && taken > 1) film->fps = n / seconds * (taken - 1) / (n - 1);
     return r;
@@ -47505,7 +47558,7 @@ static llm_result llm__film_decode(const llm__film_wait *w, const llm__processor
  * are no frames. */
 static llm_result llm__film_read(const llm__film_rules *rules, llm__str data, llm__film *film) {
     const llm__film_wait w = {rules, llm__now() + rules->seconds};
-    llm__processor p = rules->vision->processor;
+    llm__processor p = rules->vision->video_processor;
     const char *kind = llm__film_kind(data);
     if (!(rules->vision->family->flags & LLM__EYES_VIDEO)) return llm__error(LLM_ERR_UNSUPPORTED, "the model sees pictures, and no videos");
     llm_result r = rules->kwargs ? llm__processor_change(rules->vision, rules->kwargs, &p) : LLM_OK;
@@ -49522,6 +49575,7 @@ static int llm__oai_media_film(llm_openai_call *k, llm_media_config *c, llm_text
     llm_text_free(bytes);
     c->frames = film.frames;
     c->n_frames = film.n;
+    c->n_source = film.source;
     c->fps = film.fps;
     return llm__oai_media_add(k, c);
 }
