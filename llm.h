@@ -728,11 +728,13 @@ typedef struct llm_media_config {
     const llm_frame *frames; /* (n_frames) instead */
     int32_t n_frames;
     llm_media_kind kind;
-    double fps; /* of a video's frames as they are given; 0: the family's own rate */
+    double fps; /* of a video's frames as they are given; of a GIF so many a second are taken; 0: the family's own rate */
     llm_detail detail;
     int32_t n_images; /* how many the prompt has, this one included; 0: 1. Some families cut a picture only where it is alone */
     const char
         *mm_processor_kwargs; /* JSON object: parameters of the family's processor by their names ("max_pixels"); NULL: the model's */
+    int64_t n_source; /* frames of the film that the given ones were taken from, evenly, the first among them; 0: these are all. Each family
+                         has its own even way, and some tell the model when a frame was shown */
 } llm_media_config;
 
 typedef struct llm_media llm_media; /* prepared for one model: what its tower will see. Never changes; any thread */
@@ -32183,6 +32185,7 @@ typedef struct llm__reel {
     const llm_media_config *cfg;
     llm__gif gif;
     int32_t n, n_read; /* frames; of a GIF so many were read */
+    int32_t source;    /* frames of the film they are of */
     double seconds;    /* between two */
 } llm__reel;
 
@@ -32222,7 +32225,8 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
 /* Seconds at which the i-th frame of those taken is shown. */
 static double llm__media_time(const llm_media *m, const llm__reel *reel, int32_t i, int32_t taken) {
     if (!llm__frames_to_the_last(m->vision)) return i * (reel->seconds * reel->n / taken);
-    return reel->seconds * llm__frame_at(m->vision, i, reel->n, taken);
+    if (reel->source <= reel->n || taken < 2) return reel->seconds * llm__frame_at(m->vision, i, reel->n, taken);
+    return reel->seconds * (taken - 1) / (reel->source - 1) * llm__frame_at(m->vision, i, reel->source, taken);
 }
 
 /* When each view is shown: the middle of its frames' times. */
@@ -32238,7 +32242,7 @@ static llm_result llm__media_times(llm_media *m, const llm__reel *reel, int32_t 
 }
 
 static llm_result llm__media_video(llm_media *m, const llm_media_config *cfg) {
-    llm__reel reel = {cfg, LLM__ZERO, cfg->n_files + cfg->n_frames, 0, cfg->fps > 0 ? 1 / cfg->fps : 1 / m->processor.fps};
+    llm__reel reel = {cfg, LLM__ZERO, cfg->n_files + cfg->n_frames, 0, 0, cfg->fps > 0 ? 1 / cfg->fps : 1 / m->processor.fps};
     int32_t taken = reel.n;
     llm_result r = LLM_OK;
     if (!(m->vision->family->flags & LLM__EYES_VIDEO)) return llm__error(LLM_ERR_UNSUPPORTED, "the model sees pictures, and no videos");
@@ -32248,12 +32252,16 @@ static llm_result llm__media_video(llm_media *m, const llm_media_config *cfg) {
     if (kind && !strcmp(kind, "a GIF")) {
         r = llm__gif_open((const uint8_t *)cfg->files[0].data, cfg->files[0].size, &reel.gif);
         reel.n = reel.gif.n_frames;
+        if (cfg->fps > 0) m->processor.fps = cfg->fps;
         if (!r) reel.seconds = reel.gif.seconds / reel.n;
         if (!r && (double)reel.n * reel.gif.w * reel.gif.h > 4e9)
             r = llm__error(LLM_ERR_LIMIT, "a GIF of %d frames of %d x %d pixels is too long", (int)reel.n, (int)reel.gif.w,
                            (int)reel.gif.h);
         if (!r) taken = llm__frames_taken(m->vision, &m->processor, reel.n, reel.gif.seconds);
     }
+    if (!r && (cfg->n_source < 0 || cfg->n_source > INT32_MAX / 2))
+        r = llm__error(LLM_ERR_ARG, "n_source: %lld, 0 to %d was expected", (long long)cfg->n_source, INT32_MAX / 2);
+    if (!reel.gif.canvas) reel.source = (int32_t)cfg->n_source;
     if (!r && taken > m->processor.max_frames)
         r = llm__error(LLM_ERR_LIMIT, "a video of %d frames, at most %d were expected", (int)taken, (int)m->processor.max_frames);
     if (!r) r = llm__media_views(m, &reel, taken);
@@ -46356,8 +46364,8 @@ typedef struct llm__film_rules {
 
 typedef struct llm__film {
     llm_frame *frames; /* (n) */
-    int32_t n;
-    double fps;     /* of these frames */
+    int32_t n, source; /* how many, and of how many of the film */
+    double fps;        /* of these frames */
     llm_text bytes; /* in which they lie */
 } llm__film;
 
@@ -46526,6 +46534,7 @@ static llm_result llm__film_decode(const llm__film_wait *w, const llm__processor
     snprintf(number, sizeof number, "%d", (int)taken);
     r = llm__film_run(w, fd, kind, decode, w->rules->limit, &film->bytes);
     if (!r) r = llm__film_frames(film, taken);
+    film->source = n;
     film->fps = film->n / seconds;
     if (llm__frames_to_the_last(w->rules->vision) && taken > 1) film->fps = n / seconds * (taken - 1) / (n - 1);
     return r;
@@ -48552,6 +48561,7 @@ static int llm__oai_media_film(llm_openai_call *k, llm_media_config *c, llm_text
     llm_text_free(bytes);
     c->frames = film.frames;
     c->n_frames = film.n;
+    c->n_source = film.source;
     c->fps = film.fps;
     return llm__oai_media_add(k, c);
 }
