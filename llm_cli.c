@@ -2714,7 +2714,7 @@ static const struct cli_command {
     {"detokenize", "[MODEL]", "ids on standard input to text", "jsonl|skip-special-tokens", -1, cli_cmd_detokenize},
     {"render", "[MODEL]", "a chat template: JSON {messages, ...} to the prompt's text", "jsonl|chat-template|chat-template-kwargs", -1, cli_cmd_render},
     {"batch", "[MODEL]", "OpenAI batch file: -i in.jsonl -o out.jsonl", "i|o", CLI_ANSWERS, cli_cmd_batch},
-    {"bench", "[MODEL]", "tokens a second; with --url a load test of a server", "p|n|json", CLI_BENCH, cli_cmd_bench},
+    {"bench", "[MODEL]", "tokens a second; with --url a load test of a server", "p|max-tokens|json", CLI_BENCH, cli_cmd_bench},
     {"info", "[MODEL]", "what a model file is and whether it fits in memory", "json", -1, cli_cmd_info},
     {"pull", "NAME", "fetch ORG/NAME[:QUANT] from the Hugging Face Hub", "json|revision|download-dir", -1, cli_cmd_pull},
     {"list", "", "the models of the Hugging Face cache", "json|download-dir", -1, cli_cmd_list},
