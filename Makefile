@@ -260,6 +260,13 @@ test-peft: all ## adapters and hidden states against peft and transformers (torc
 	@python3 tests/tools/setup.py peft
 	@build/peft/bin/python tests/e2e/test_peft.py
 
+vision-shapes: all data ## models that see, of shapes that the tests have not, beside transformers (torch: 5 GB under build/; 5 minutes)
+	@python3 tests/tools/setup.py shapes
+	@build/shapes-env/bin/python tests/tools/vision_shapes.py
+
+sanitize-vision: build/.deps ## of make sanitize, models that see: ASan+UBSan and TSan (20 minutes)
+	@python3 tests/tools/run.py sanitize_vision
+
 grammar-campaign: lib model data ## 300 schemas, 1,000 random walks through the masks of each, against jsonschema
 	@python3 tests/tools/setup.py test
 	@GRAMMAR_WALKS=1000 build/python/bin/python tests/e2e/test_grammar.py

@@ -253,9 +253,13 @@
  *     >>awq                  scales of columns before rounding, and clipping, by activations.
  *     >>gptq                 column by column, what rounding loses going to the columns that come later.
  *     >>calibrate            what the layers of a model read when it reads a text.
+ *     >>sample_text          what is calibrated with where nobody names a text.
  *     >>samples              token ids to calibrate with.
  *     >>folder_files         what stands in a quantised folder beside its tensors, and what an interrupted one is known by.
  *     >>folder               quantised folders, from opening to the new name.
+ *     >>revert_config        the settings of a GGUF file as config.json.
+ *     >>revert_vocab         the words of a GGUF file as tokenizer.json and tokenizer_config.json.
+ *     >>revert               a GGUF file as a Hugging Face folder.
  *   serve/
  *     >>sizes                structs of a program that was compiled with another version of this header.
  *     >>reports              what is said of a name that has no effect.
@@ -350,6 +354,13 @@
  *                 llm_quantize_config q = {.type = "q4_k_m", .imatrix = "imatrix.gguf"};
  *                 if (llm_imatrix(model, text, strlen(text), "imatrix.gguf", NULL, NULL)) return puts(llm_last_error()), 1;
  *                 if (llm_quantize("folder", "small.gguf", &q, NULL)) return puts(llm_last_error()), 1;
+ *
+ *             llm_quantize_folder writes folders that vLLM and transformers read, by the methods of the papers, which are calibrated: with
+ *             a text that is built in, or better one of your own. llm_convert_folder makes a folder of a GGUF file, in floats.
+ *
+ *                 llm_quantize_folder_config f = {.method = "awq", .text = "like-my-prompts.txt"};
+ *                 if (llm_quantize_folder("folder", "folder-awq", &f, NULL)) return puts(llm_last_error()), 1;
+ *                 if (llm_convert_folder("model.gguf", "folder", NULL, NULL)) return puts(llm_last_error()), 1;
  *
  * NOTATION in comments on shapes
  *   (rows, columns), row-major. T rows of a step, D hidden size, H heads, K key/value heads, V vocabulary. y = W x has W as (out, in).
@@ -727,11 +738,13 @@ typedef struct llm_media_config {
     const llm_frame *frames; /* (n_frames) instead */
     int32_t n_frames;
     llm_media_kind kind;
-    double fps; /* of a video's frames as they are given; 0: the family's own rate */
+    double fps; /* of a video's frames as they are given; of a GIF so many a second are taken; 0: the family's own rate */
     llm_detail detail;
     int32_t n_images; /* how many the prompt has, this one included; 0: 1. Some families cut a picture only where it is alone */
     const char
         *mm_processor_kwargs; /* JSON object: parameters of the family's processor by their names ("max_pixels"); NULL: the model's */
+    int64_t n_source; /* frames of the film that the given ones were taken from, evenly, the first among them; 0: these are all. Each family
+                         has its own even way, and some tell the model when a frame was shown */
 } llm_media_config;
 
 typedef struct llm_media llm_media; /* prepared for one model: what its tower will see. Never changes; any thread */
@@ -789,6 +802,13 @@ typedef struct llm_quantize_config {
  * it. One that was made of another model is refused: LLM_ERR_FORMAT. */
 LLM_API llm_result llm_quantize(const char *path, const char *to, const llm_quantize_config *cfg, llm_text *report);
 
+/* Writes the Hugging Face folder `to`, which must not be there, with the model of the GGUF file `path`: config.json, safetensors,
+ * tokenizer.json and what belongs to them, as transformers reads them; the other way of llm_quantize of a folder, for the same families:
+ * LLM_ERR_UNSUPPORTED for others. Of cfg (may be NULL) the type ("auto": as most matrices are, f16 for quantised ones; "f32", "f16",
+ * "bf16") and the progress count. It is written as to.part, opened and compared, and gets its name then, or nothing is left of it.
+ * report gets, as JSON, {"model_type", "dtype", "n_tensors", "bytes_before", "bytes_after"}; NULL: it is not wanted. */
+LLM_API llm_result llm_convert_folder(const char *path, const char *to, const llm_quantize_config *cfg, llm_text *report);
+
 /* Makes an importance matrix for llm_quantize, or for llama-quantize: reads a text of len bytes in chunks of calibration_tokens and writes
  * the file `to`, whole or not at all. Of cfg (may be NULL) the calibration, threads and progress count. The model as it will be quantised,
  * best unquantised; some 50,000 tokens of varied text are enough. report gets, as JSON, {"n_entries", "n_tokens", "n_chunks", "chunk",
@@ -798,9 +818,10 @@ LLM_API llm_result llm_imatrix(const llm_model *model, const char *text, size_t 
 
 /* What a folder's weights become. */
 typedef struct llm_quantize_folder_config {
-    const char *method;           /* "weight_only_int8", "smooth_quant", "awq" or "gptq" */
-    const char *dtype;            /* of what is not quantised: "fp16", "bf16"; NULL: as the files have it */
-    const char *token_ids, *text; /* files to calibrate with: ids, a line a sequence (blanks or commas between, or JSON lists), or a text */
+    const char *method;            /* "weight_only_int8", "smooth_quant", "awq" or "gptq" */
+    const char *dtype;             /* of what is not quantised: "fp16", "bf16"; NULL: as the files have it */
+    const char *token_ids, *text;  /* files to calibrate with: ids, a line a sequence (blanks or commas between, or JSON lists), or a text;
+                                      both NULL: a built-in text of some 3,000 tokens */
     int32_t n_samples, sample_len; /* at most so many sequences of at most so many tokens are taken of it; 0: 128 of 512 */
     int32_t group_size;            /* awq and gptq: columns that share a scale, -1: whole rows; 0: 128, or the largest below that fits */
     int32_t bits;                  /* gptq: 2, 3, 4 or 8; 0: 4 */
@@ -1669,7 +1690,7 @@ LLM_API void llm_options_free(llm_options *o);
 
 #define LLM_QUANTIZATIONS \
     "None|awq|gptq|gpt|smoothquant|smooth_quant|weight_only_int8|fp8|gguf|compressed-tensors|mxfp4|bitsandbytes|awq_marlin|gptq_marlin|" \
-    "fbgemm_fp8|modelopt|ascend|auto-round|wint8|int8_weight_only|nf4|q8_0|q6_k|q5_k|q5_0|q4_k|q4_1|q4_0|q3_k|q2_k"
+    "fbgemm_fp8|modelopt|ascend|auto-round|wint8|wint4|int8_weight_only|nf4|q8_0|q6_k|q5_k|q5_0|q4_k|q4_1|q4_0|q3_k|q2_k"
 
 #define LLM_OPTIONS_ENGINE(T, e, group) \
     LLM_OPT_FIELD(T, e, max_model_len, group, "c|max-model-len|ctx-size|session-len", "context: tokens of prompt and answer"), \
@@ -2185,6 +2206,8 @@ LLM_API llm_result llm_quantize_sized(const llm_sizes *sizes, const char *path, 
                                       llm_text *report);
 LLM_API llm_result llm_quantize_folder_sized(const llm_sizes *sizes, const char *path, const char *to,
                                              const llm_quantize_folder_config *cfg, llm_text *report);
+LLM_API llm_result llm_convert_folder_sized(const llm_sizes *sizes, const char *path, const char *to, const llm_quantize_config *cfg,
+                                            llm_text *report);
 LLM_API llm_result llm_imatrix_sized(const llm_sizes *sizes, const llm_model *model, const char *text, size_t len, const char *to,
                                      const llm_quantize_config *cfg, llm_text *report);
 LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *media, llm_media_info *out);
@@ -2742,6 +2765,7 @@ static const llm_sizes llm_sizes_of_program __attribute__((unused)) = LLM_SIZES_
 #define llm_media_open(...) llm_media_open_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_quantize(...) llm_quantize_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_quantize_folder(...) llm_quantize_folder_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_convert_folder(...) llm_convert_folder_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_imatrix(...) llm_imatrix_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_media_get_info(...) llm_media_get_info_sized(LLM_SIZES, __VA_ARGS__)
 #endif
@@ -2811,6 +2835,7 @@ static const llm_sizes llm_sizes_of_program __attribute__((unused)) = LLM_SIZES_
 #undef llm_media_open
 #undef llm_quantize
 #undef llm_quantize_folder
+#undef llm_convert_folder
 #undef llm_imatrix
 #undef llm_media_get_info
 
@@ -15598,11 +15623,12 @@ LLM__AVX2 static double llm__avx2_weigh(const float *x, float *w, int32_t n, flo
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* A link of the chains of `peak`. */
+/* A link of the chains of `peak`: products that add up in 16 bits, as those of weights of up to 6 bits do. */
 LLM__AVX2_INLINE void llm__avx2_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
     const __m256i s = _mm256_loadu_si256((const __m256i *)sum->v);
-    const __m256i x = _mm256_loadu_si256((const __m256i *)a->v), y = _mm256_loadu_si256((const __m256i *)b->v);
-    _mm256_storeu_si256((__m256i *)sum->v, _mm256_add_epi32(s, _mm256_madd_epi16(_mm256_maddubs_epi16(s, x), y)));
+    const __m256i x = _mm256_loadu_si256((const __m256i *)a->v);
+    (void)b;
+    _mm256_storeu_si256((__m256i *)sum->v, _mm256_add_epi16(s, _mm256_maddubs_epi16(s, x)));
 }
 LLM__AVX2 static double llm__avx2_peak(int64_t turns) { return llm__peak_of(turns, 32, llm__avx2_link); }
 
@@ -15964,11 +15990,12 @@ static LLM__AVX512 double llm__avx512_weigh(const float *x, float *w, int32_t n,
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* A link of the chains of `peak`. */
+/* A link of the chains of `peak`: products that add up in 16 bits, as those of weights of up to 6 bits do. */
 LLM__AVX512_INLINE void llm__avx512_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
     const __m512i s = _mm512_loadu_si512(sum->v);
-    const __m512i x = _mm512_loadu_si512(a->v), y = _mm512_loadu_si512(b->v);
-    _mm512_storeu_si512(sum->v, _mm512_add_epi32(s, _mm512_madd_epi16(_mm512_maddubs_epi16(s, x), y)));
+    const __m512i x = _mm512_loadu_si512(a->v);
+    (void)b;
+    _mm512_storeu_si512(sum->v, _mm512_add_epi16(s, _mm512_maddubs_epi16(s, x)));
 }
 LLM__AVX512 static double llm__avx512_peak(int64_t turns) { return llm__peak_of(turns, 64, llm__avx512_link); }
 
@@ -22440,13 +22467,17 @@ static const char *llm__quant_name(llm__quant_method method) {
     return names[method];
 }
 
+/* A name as people write it, with blanks of either kind, in either case, as tables here have it; "" if it is longer than any. */
+static void llm__quant_spelling(const char *text, char name[40]) {
+    size_t n = 0;
+    for (; text[n] && n < 39; n++) name[n] = text[n] == '-' ? '_' : (char)(text[n] >= 'A' && text[n] <= 'Z' ? text[n] + 32 : text[n]);
+    name[text[n] ? 0 : n] = 0;
+}
+
 /* The same of a method as documents and command lines call it; -1: no such name. */
 static int llm__quant_named(const char *text) {
-    char name[32];
-    size_t n = 0;
-    for (; text[n] && n < sizeof name - 1; n++) /* as people write them: with blanks of either kind, in either case */
-        name[n] = text[n] == '-' ? '_' : (char)(text[n] >= 'A' && text[n] <= 'Z' ? text[n] + 32 : text[n]);
-    name[text[n] ? 0 : n] = 0;
+    char name[40];
+    llm__quant_spelling(text, name);
     for (int i = 0; i < LLM__QUANT_METHODS; i++)
         if (llm__word_index(llm__quant_names[i], llm__lit(name)) >= 0) return i;
     return -1;
@@ -22456,9 +22487,11 @@ static int llm__quant_named(const char *text) {
  * activations as they are) and smooth_quant (8-bit integers, activations rounded). */
 static int llm__quant_is_called(const llm__quant *q, const char *name) {
     const int method = llm__quant_named(name), int8 = q->bits == 8 && q->integers;
+    char word[40];
+    llm__quant_spelling(name, word);
     if (method == (int)q->method) return 1;
     if (method == LLM__QUANT_SMOOTH) return int8 && q->activations;
-    return int8 && !q->activations && llm__word_index("weight_only_int8 weight-only-int8 wint8", llm__lit(name)) >= 0;
+    return int8 && !q->activations && llm__word_index("weight_only_int8 wint8 int8_weight_only", llm__lit(word)) >= 0;
 }
 
 /* Where config.json speaks of it: an object, or -1. */
@@ -24205,6 +24238,18 @@ static llm_act llm__act_of(llm__facts *f, const char *name) {
     return LLM_ACT_NONE;
 }
 
+/* Whether the output layer is the embedding. Of a model of several parts the whole and its text part may differ, and versions of
+ * transformers in which of them they ask: then it is if the files have no output layer. */
+static void llm__arch_tied(llm__facts *f, llm__arch *a) {
+    a->tied = llm__fact_bool(f, "tie_word_embeddings", -1);
+    if (f->n_nodes < 2) return;
+    llm__facts whole = *f;
+    whole.node[0] = f->node[f->n_nodes - 1];
+    whole.n_nodes = 1;
+    if (llm__fact_bool(&whole, "tie_word_embeddings", a->tied) != a->tied) a->tied = -1;
+    if (!f->r) f->r = whole.r;
+}
+
 /* Which biases and norms there are, and the activation. A bias is required where the config or the family asks for
  * it, else used if the file has one: GGUF metadata do not say. Of q/k norms GGUF tells only by the shape of the
  * tensors. */
@@ -24228,7 +24273,7 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
         a->qk_norm = llm__arch_is(a, "cohere stablelm") ? LLM_QK_NORM_HEAD_LAYER : LLM_QK_NORM_HEAD_RMS;
     int parallel = llm__fact_bool(f, "use_parallel_residual parallel_attn .use_parallel_residual", (a->flags & LLM__PARALLEL) != 0);
     a->flags = parallel ? a->flags | LLM__PARALLEL : a->flags & ~(uint32_t)LLM__PARALLEL;
-    a->tied = llm__fact_bool(f, "tie_word_embeddings", -1);
+    llm__arch_tied(f, a);
     a->act = a->family->act;
     /* Gemma's first config.json says gelu and its code takes the tanh form whatever it says */
     llm__fact_str(f, "hidden_activation hidden_act activation_function activation", text);
@@ -24589,17 +24634,19 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
 static void llm__arch_sections(llm__facts *f, llm__arch *a) {
     llm__facts in = llm__facts_in(f, llm__facts_find(f, "rope_parameters rope_scaling").node);
     const int half = a->rope_dim / 2, ernie = a->n_sets > 1 || llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name);
-    const int turns = llm__fact_bool(&in, "mrope_interleaved", 0) || llm__word_in("qwen3vl qwen3vlmoe", a->name);
+    const int qwen3 = llm__word_in("qwen3vl qwen3vlmoe qwen3_vl_text qwen3_vl_moe_text", a->name);
+    const int turns = qwen3 || llm__fact_bool(&in, "mrope_interleaved", 0);
     const char *key = a->gguf ? ".rope.dimension_sections" : "mrope_section";
     int n[3] = {0, 0, 0};
     const llm__fact list = llm__facts_find(&in, key);
     double v = 0;
     a->position_rows = 1;
-    if (list.node < 0 && !list.kv && !ernie) return;
+    if (list.node < 0 && !list.kv && !ernie && !(qwen3 && !a->gguf)) return;
     for (int i = 0; i < 3; i++) {
         n[i] = list.node >= 0 ? llm__fact_item(&in, key, i, 0, 0, LLM__MAX_ROPE) : 0;
         if (list.kv && llm__gguf_num_at(list.kv, (uint64_t)i, &v) && v >= 0 && v <= (double)LLM__MAX_ROPE) n[i] = (int)v;
     }
+    if (qwen3 && list.node < 0 && !list.kv) n[0] = 24, n[1] = n[2] = 20; /* its class's */
     if (ernie && list.node < 0) { /* its first config.json has the number of those that take the time */
         n[2] = llm__fact_int(&in, "freq_allocation", half / 4, 0, half);
         n[0] = n[1] = (half - n[2]) / 2;
@@ -25134,7 +25181,7 @@ static const struct {
     {"q5_0", LLM_TYPE_Q5_0, 0},
     {"q4_k", LLM_TYPE_Q4_K, 0},
     {"q4_1", LLM_TYPE_Q4_1, 0},
-    {"q4_0", LLM_TYPE_Q4_0, 0},
+    {"q4_0 wint4", LLM_TYPE_Q4_0, 0},
     {"q3_k", LLM_TYPE_Q3_K, 0},
     {"q2_k", LLM_TYPE_Q2_K, 0},
 };
@@ -25142,10 +25189,7 @@ static const struct {
 /* The llm__requant_form of a name as command lines have it; 0: none of these. */
 static int llm__requant_named(const char *name) {
     char lower[40];
-    size_t n = 0;
-    for (; name[n] && n < sizeof lower - 1; n++)
-        lower[n] = name[n] == '-' ? '_' : (char)(name[n] >= 'A' && name[n] <= 'Z' ? name[n] + 32 : name[n]);
-    lower[n] = 0;
+    llm__quant_spelling(name, lower);
     for (int i = 1; i < LLM__COUNT(llm__requant_forms); i++)
         if (llm__word_index(llm__requant_forms[i].names, llm__lit(lower)) >= 0) return i;
     return 0;
@@ -27660,7 +27704,11 @@ static llm_result llm__model_quantized(llm_model *m, const char *wanted) {
     if (!m->source.gguf && llm__quant_is_called(q, wanted)) return LLM_OK;
     if (!m->source.gguf && q->method == LLM__QUANT_NONE) m->requant = llm__requant_named(wanted);
     if (m->requant) return LLM_OK;
-    return llm__error(LLM_ERR_ARG, "quantization: %.40s, but the method of %s is %.40s", wanted, m->path, method);
+    const int made = llm__quant_named(wanted), calibrated = made == LLM__QUANT_AWQ || made == LLM__QUANT_GPTQ || made == LLM__QUANT_SMOOTH;
+    return llm__error(LLM_ERR_ARG, "quantization: %.40s, but the method of %s is %.40s%s", wanted, m->path, method,
+                      calibrated && !m->source.gguf && q->method == LLM__QUANT_NONE
+                          ? ": this one takes a calibration, llm_cli quantize makes such a folder"
+                          : "");
 }
 
 /* llm_model_open (place NULL) and llm_model_open_files, but for what a model sees with. */
@@ -29182,8 +29230,8 @@ static void llm__convert_rest(const llm__conversion *c, const llm__tensor *t) {
         if (how->stack[i]->data && how->stack[i]->bytes > 1 << 16) llm__file_rest(how->stack[i]->data, (size_t)how->stack[i]->bytes);
 }
 
-/* Compares how the folder and the file that was made of it cut a text. */
-static llm_result llm__convert_check(const llm__conversion *c, const char *path) {
+/* Compares how a model and what was made of it, at `path`, cut a text; where: "in GGUF", for the sentence. */
+static llm_result llm__convert_check(const llm_model *m, const char *path, const char *where) {
     static const char text[] =
         "Hello, world! It's 1234567 o'clock;  we'll see THEY'RE\tthere.\n\n  for (int i=0;i<10;++i) {\r\n    x[i] = 3.14e-5;\n"
         "}\n \xe4\xbd\xa0\xe5\xa5\xbd\xef\xbc\x8c\xe4\xb8\x96\xe7\x95\x8c 123\xe5\xb9\xb4 \xf0\x9f\x98\x80 na\xc3\xafve "
@@ -29193,14 +29241,14 @@ static llm_result llm__convert_check(const llm__conversion *c, const char *path)
     llm_model *made = NULL;
     cfg.vocab_only = 1;
     llm_result r = llm_model_open(path, &cfg, &made);
-    if (!r) r = llm_tokenize(c->model, text, sizeof text - 1, LLM_TOK_ADD_SPECIAL, &a);
+    if (!r) r = llm_tokenize(m, text, sizeof text - 1, LLM_TOK_ADD_SPECIAL, &a);
     if (!r) r = llm_tokenize(made, text, sizeof text - 1, LLM_TOK_ADD_SPECIAL, &b);
     llm_model_close(made);
     size_t i = 0;
     while (!r && i < a.len && i < b.len && a.data[i] == b.data[i]) i++;
     if (!r && (i < a.len || i < b.len))
-        r = llm__error(LLM_ERR_UNSUPPORTED, "%s: its tokenizer has no equal in GGUF: token %d of a sample is %d, as GGUF it would be %d",
-                       c->model->path, (int)i, i < a.len ? (int)a.data[i] : -1, i < b.len ? (int)b.data[i] : -1);
+        r = llm__error(LLM_ERR_UNSUPPORTED, "%s: its tokenizer has no equal %s: token %d of a sample is %d, there it would be %d", m->path,
+                       where, (int)i, i < a.len ? (int)a.data[i] : -1, i < b.len ? (int)b.data[i] : -1);
     return r;
 }
 
@@ -29661,7 +29709,7 @@ static llm_result llm__quantize_write(llm__quantizing *q) {
     if (!q->r) q->r = llm__output_flush(&q->file);
     if (!q->r) q->r = llm__source_whole(&q->source);
     if (!q->r) q->r = llm__quantize_check(q);
-    if (!q->r && q->folder) q->r = llm__convert_check(q->folder, q->file.part.data);
+    if (!q->r && q->folder) q->r = llm__convert_check(q->folder->model, q->file.part.data, "in GGUF");
     return q->r ? q->r : llm__output_done(&q->file);
 }
 
@@ -29866,7 +29914,7 @@ typedef struct llm__projector {
     llm__projector_step step[LLM__PROJECTOR_STEPS];
 } llm__projector;
 
-enum { LLM__CLIP = 0, LLM__IMAGENET, LLM__HALF }; /* mean and standard deviation of pixels */
+enum { LLM__CLIP = 0, LLM__HALF }; /* mean and standard deviation of pixels */
 
 /* ============================================================================
  * >>vision   What a model sees with: its family's rows, corrected by its files.
@@ -29881,8 +29929,7 @@ enum { LLM__MAX_PINPOINTS = 128, LLM__MAX_DEEP = 8 };
 typedef struct llm__processor {
     llm__filter filter;
     double mean[3], std[3], rescale;
-    int64_t min_pixels, max_pixels;                       /* of a picture in its own shape */
-    int64_t video_min_pixels, video_max_pixels;           /* of a frame, or of all frames together */
+    int64_t min_pixels, max_pixels;                       /* of a picture in its own shape; of a frame, or of all frames together */
     int32_t size;                                         /* S: side of a tile, or of the only view */
     int32_t longest, shortest;                            /* a picture's longest side; its shortest one before the middle is cut out */
     int32_t min_tiles, max_tiles;                         /* of a grid */
@@ -29897,7 +29944,7 @@ typedef struct llm__vision {
     const llm__eyes_family *family;
     const llm__tower_family *tower;
     const llm__projector *projector;
-    llm__processor processor;
+    llm__processor processor, video_processor;
     /* The tower. */
     uint32_t flags;                                                                      /* of the tower, corrected */
     int32_t hidden, n_layers, n_used, n_heads, head_dim, ff, patch, frames, merge, side; /* n_used: layers that are computed; side: of the
@@ -29908,7 +29955,9 @@ typedef struct llm__vision {
     int32_t n_query;                     /* MiniCPM-V: rows of a slice */
     int32_t window;                      /* in blocks a side; 0: every layer sees everything */
     uint8_t full[LLM__MAX_LAYERS];       /* layers that see everything all the same */
-    int32_t n_deep, deep[LLM__MAX_DEEP]; /* layers behind which values for the language model's first layers are made */
+    int32_t n_deep, deep[LLM__MAX_DEEP]; /* layers behind which values for the language model's first layers are made, in their order */
+    int32_t merger[LLM__MAX_DEEP];       /* number of the projector that makes them, in the files' order */
+    int unplaced;                        /* it has no table of positions, though its kind has */
     float eps, text_eps;
     double theta;
     llm_act act, projector_act;
@@ -30679,8 +30728,7 @@ static llm_result llm__resize(const llm__picture *src, int32_t w, int32_t h, llm
  * To add a family of known parts is to add a row to llm__eyes, and to each of the other tables if it has something of its own. */
 
 /* mean and standard deviation of each channel */
-static const double llm__constants[3][6] = {{0.48145466, 0.4578275, 0.40821073, 0.26862954, 0.26130258, 0.27577711}, /* CLIP */
-                                            {0.485, 0.456, 0.406, 0.229, 0.224, 0.225},                              /* ImageNet */
+static const double llm__constants[2][6] = {{0.48145466, 0.4578275, 0.40821073, 0.26862954, 0.26130258, 0.27577711}, /* CLIP */
                                             {0.5, 0.5, 0.5, 0.5, 0.5, 0.5}};
 
 static const llm__tower_family llm__towers[] = {
@@ -30765,9 +30813,9 @@ static const llm__eyes_family llm__eyes[] = {
     {"llava", "llava", LLM__FIT_CROP, LLM__MARKS_PLAIN, 0, 3, LLM__CLIP, "<image>", "", "", NULL, "vision_feature_layer -2"},
     {"llava_next", "llava", LLM__FIT_ANYRES, LLM__MARKS_PLAIN, LLM__EYES_NEWLINES, 3, LLM__CLIP, "<image>", "", "", NULL,
      "vision_feature_layer -2"},
-    {"llava_onevision", "llava", LLM__FIT_ANYRES, LLM__MARKS_PLAIN, LLM__EYES_NEWLINES | LLM__EYES_SHRINK, 3, LLM__HALF, "<image>", "", "",
+    {"llava_onevision", "llava", LLM__FIT_ANYRES, LLM__MARKS_PLAIN, LLM__EYES_NEWLINES | LLM__EYES_SHRINK, 3, LLM__CLIP, "<image>", "", "",
      NULL, ""},
-    {"internvl internvl_chat", "internvl", LLM__FIT_TILES, LLM__MARKS_PLAIN, 0, 3, LLM__IMAGENET, "<IMG_CONTEXT>", "<img>", "</img>", NULL,
+    {"internvl internvl_chat", "internvl", LLM__FIT_TILES, LLM__MARKS_PLAIN, 0, 3, LLM__CLIP, "<IMG_CONTEXT>", "<img>", "</img>", NULL,
      "scale_factor 2"},
     {"minicpmv", "resampler", LLM__FIT_SLICES, LLM__MARKS_SLICES, LLM__EYES_RAW | LLM__EYES_IN_TEXT, 3, LLM__HALF, "(<image>./</image>)",
      "<image>", "</image>", NULL, ""},
@@ -30775,7 +30823,7 @@ static const llm__eyes_family llm__eyes[] = {
      ""},
     {"qwen2_5_vl", "qwen2.5vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_SECONDS, 3, LLM__CLIP, "<|image_pad|>", "",
      "", "<|video_pad|>", ""},
-    {"qwen3_vl qwen3_vl_moe", "qwen3vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_TIMES, 3, LLM__HALF,
+    {"qwen3_vl qwen3_vl_moe", "qwen3vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_TIMES, 3, LLM__CLIP,
      "<|image_pad|>", "", "", "<|video_pad|>", ""},
     {"ernie4_5_vl_moe ernie4_5_moe_vl", "ernie", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__ERNIE, 3, LLM__CLIP, "<|IMAGE_PLACEHOLDER|>", "",
      "", "<|VIDEO_PLACEHOLDER|>", ""},
@@ -31086,20 +31134,33 @@ static void llm__pinpoints_of(const llm_json *d, int list, llm__processor *p) {
 /* A number of a file or a request as a whole one, no farther from 0 than `most`. */
 static int64_t llm__bounded(double x, double most) { return (int64_t)LLM__MAX(LLM__MIN(x, most), -most); }
 
-/* What an object (preprocessor_config.json, mm_processor_kwargs) says; what it leaves out stays. `video`: of videos. */
-static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, int object, int video, llm__processor *p) {
+/* Of LLaVA, whose towers differ, the class says more than its members: CLIP's cuts the middle out, others squeeze into a square. */
+static void llm__processor_class(const llm_json *d, int object, llm__processor *p) {
+    const char *type = llm_json_str(d, llm_json_find(d, object, "image_processor_type"), NULL);
+    if (!type || !strncmp(type, "CLIP", 4)) return;
+    if (!strncmp(type, "LlavaImageProcessor", 19)) { /* CLIP's knows no padding */
+        p->pad = llm__json_flag(d, object, "do_pad", 0);
+        return;
+    }
+    p->crop = 0;
+    p->filter = !strncmp(type, "ViT", 3) ? LLM__FILTER_BILINEAR : LLM__FILTER_BICUBIC;
+    for (int c = 0; c < 3; c++) p->mean[c] = llm__constants[LLM__HALF][c], p->std[c] = llm__constants[LLM__HALF][3 + c];
+}
+
+/* What an object (preprocessor_config.json, mm_processor_kwargs) says; what it leaves out stays. */
+static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, int object, llm__processor *p) {
     const llm__fit_kind fit = v->family->fit;
-    int64_t *least = video ? &p->video_min_pixels : &p->min_pixels, *most = video ? &p->video_max_pixels : &p->max_pixels;
     const char *const norm[2] = {v->family->fit == LLM__FIT_SLICES ? "norm_mean" : "image_mean",
                                  fit == LLM__FIT_SLICES ? "norm_std" : "image_std"};
     if (llm_json_type_of(d, object) != LLM_JSON_OBJECT) return LLM_OK;
+    if (fit == LLM__FIT_CROP) llm__processor_class(d, object, p);
     p->fps = llm__number_of(d, object, "fps", p->fps);
     p->min_frames = (int32_t)llm__bounded(llm__number_of(d, object, "min_frames", p->min_frames), 1e6);
     p->max_frames = (int32_t)llm__bounded(llm__number_of(d, object, "max_frames", p->max_frames), 1e6);
-    *least =
-        llm__bounded(llm__number_of(d, object, "min_pixels", llm__length_of(d, object, "size", "shortest_edge", (double)*least)), 1e12);
-    *most = llm__bounded(llm__number_of(d, object, "max_pixels", llm__length_of(d, object, "size", "longest_edge", (double)*most)), 1e12);
-    if (video) return LLM_OK;
+    const double least = llm__length_of(d, object, "size", "shortest_edge", (double)p->min_pixels),
+                 most = llm__length_of(d, object, "size", "longest_edge", (double)p->max_pixels);
+    p->min_pixels = llm__bounded(llm__number_of(d, object, "min_pixels", least), 1e12);
+    p->max_pixels = llm__bounded(llm__number_of(d, object, "max_pixels", most), 1e12);
     p->shortest = (int32_t)llm__bounded(llm__length_of(d, object, "size", "shortest_edge", p->shortest), 1e6);
     double size = llm__length_of(d, object, "size", "height", llm__length_of(d, object, "size", "shortest_edge", p->size));
     if (fit == LLM__FIT_CROP) size = llm__length_of(d, object, "crop_size", "height", size);
@@ -31118,8 +31179,6 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->split = llm__json_flag(d, object, "do_image_splitting", llm__json_flag(d, object, "slice_mode", p->split));
     p->resize = llm__json_flag(d, object, "do_resize", p->resize);
     p->crop = llm__json_flag(d, object, "do_center_crop", p->crop);
-    const char *type = llm_json_str(d, llm_json_find(d, object, "image_processor_type"), NULL);
-    if (type && !strncmp(type, "LlavaImageProcessor", 19)) p->pad = llm__json_flag(d, object, "do_pad", 0); /* CLIP's knows no padding */
     if (llm__json_flag(d, object, "do_pan_and_scan", 0))
         return llm__error(LLM_ERR_UNSUPPORTED, "do_pan_and_scan: true, but pictures are not cut for this family here: false was expected");
     llm__pinpoints_of(d, llm_json_find(d, object, "image_grid_pinpoints"), p);
@@ -31141,9 +31200,9 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
                        (int)v->pool);
     if (!r && v->family->fit == LLM__FIT_PATCHES) {
         r = llm__processor_range("min_pixels", (double)p->min_pixels, 1, 1e9);
-        if (!r) r = llm__processor_range("max_pixels", (double)p->max_pixels, (double)p->min_pixels, 1e9);
-        if (!r && v->family->flags & LLM__EYES_VIDEO)
-            r = llm__processor_range("video max_pixels", (double)p->video_max_pixels, (double)p->video_min_pixels, 1e12);
+        if (!r)
+            r = llm__processor_range("max_pixels", (double)p->max_pixels, (double)p->min_pixels,
+                                     v->family->flags & LLM__EYES_TIMES ? 1e12 : 1e9); /* perhaps of all frames together */
     }
     if (!r && (v->family->fit == LLM__FIT_EDGE || v->family->fit == LLM__FIT_SPLIT))
         r = llm__processor_range("longest_edge", p->longest, v->patch, 16384);
@@ -31179,8 +31238,7 @@ static llm_result llm__processor_change(const llm__vision *v, const char *json, 
             return llm__error(LLM_ERR_ARG, "mm_processor_kwargs: \"%.64s\" means nothing to this model; %s%s%s do",
                               llm_json_key(d, m, NULL), mine, v->family->flags & LLM__EYES_VIDEO ? " " : "",
                               v->family->flags & LLM__EYES_VIDEO ? moving : "");
-    r = llm__processor_read(v, d, 0, 0, p);
-    if (!r) r = llm__processor_read(v, d, 0, 1, p);
+    r = llm__processor_read(v, d, 0, p);
     p->max_tiles = (int32_t)llm__bounded(llm__number_of(d, 0, "max_dynamic_patch", p->max_tiles), 1e6);
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(d, 0, "min_dynamic_patch", p->min_tiles), 1e6);
     p->min_frames = (int32_t)llm__bounded(llm__number_of(d, 0, "num_frames", p->min_frames), 1e6);
@@ -31191,17 +31249,15 @@ static llm_result llm__processor_change(const llm__vision *v, const char *json, 
 
 /* The family's usual parameters: those of the processor's class in transformers, which its files may leave out. Numbers of pixels are
  * the classes' own: they do not grow with the patches. Sides come from the tower, since a class's habit (224, 384) fits few models. */
-static void llm__processor_usual(const llm__vision *v, const llm_json *config, llm__processor *p) {
+static void llm__processor_usual(const llm__vision *v, const llm_json *config, int video, llm__processor *p) {
     const int twice = (v->family->flags & LLM__EYES_TWICE) != 0, times = (v->family->flags & LLM__EYES_TIMES) != 0;
-    const int64_t block = 28 * 28, video_block = times ? 32 * 32 : block; /* the classes' numbers, whatever the patches are */
+    const int64_t block = video && times ? 32 * 32 : 28 * 28; /* the classes' numbers, whatever the patches are */
+    const double *constants = llm__constants[video && times ? (int)LLM__HALF : (int)v->family->constants];
     p->filter = (llm__filter)v->family->filter;
     p->rescale = 1 / 255.0;
-    for (int c = 0; c < 3; c++)
-        p->mean[c] = llm__constants[v->family->constants][c], p->std[c] = llm__constants[v->family->constants][3 + c];
-    p->min_pixels = 4 * block;
-    p->max_pixels = (twice ? 6177 : 1280) * block;
-    p->video_min_pixels = (twice ? 299 : 128) * video_block;
-    p->video_max_pixels = (twice ? 1196 : 768) * video_block;
+    for (int c = 0; c < 3; c++) p->mean[c] = constants[c], p->std[c] = constants[3 + c];
+    p->min_pixels = (!video ? 4 : twice ? 299 : 128) * block;
+    p->max_pixels = (video ? (twice ? 1196 : 768) : twice ? 6177 : 1280) * block;
     p->size = v->side * v->patch;
     p->longest = p->shortest = v->side * v->patch;
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "min_dynamic_patch", 1), 1e6);
@@ -31227,27 +31283,30 @@ static void llm__pinpoints_usual(const llm__vision *v, llm__processor *p) {
 /* What the folder's files say. Since version 5 transformers writes all of it into processor_config.json, as "image_processor" and
  * "video_processor"; before, there was a file for pictures and, in some folders, one for videos, else the one for pictures held for both.
  * Where both forms are there the newer one counts, as in transformers. */
-static llm_result llm__processor_files(llm_model *m, llm__vision *v, llm__processor *p) {
+static llm_result llm__processor_files(llm_model *m, llm__vision *v) {
     static const char *const names[3] = {"processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"};
     LLM__SCOPED(llm__json_drop) llm_json *all = NULL, *picture = NULL, *video = NULL;
     llm_json **const files[3] = {&all, &picture, &video};
     llm_result r = LLM_OK;
     for (int i = 0; i < 3 && !r; i++) r = llm__folder_json(&m->source, m->source.path, names[i], 16000000, files[i]);
     const int pictures = all ? llm_json_find(all, 0, "image_processor") : -1, videos = all ? llm_json_find(all, 0, "video_processor") : -1;
-    if (!r && pictures >= 0) r = llm__processor_read(v, all, pictures, 0, p);
-    else if (!r && picture) r = llm__processor_read(v, picture, 0, 0, p);
+    if (!r && pictures >= 0) r = llm__processor_read(v, all, pictures, &v->processor);
+    else if (!r && picture) r = llm__processor_read(v, picture, 0, &v->processor);
     if (r || !(v->family->flags & LLM__EYES_VIDEO)) return r;
-    if (videos >= 0) return llm__processor_read(v, all, videos, 1, p);
-    return video || picture ? llm__processor_read(v, video ? video : picture, 0, 1, p) : LLM_OK;
+    if (videos >= 0) return llm__processor_read(v, all, videos, &v->video_processor);
+    return video || picture ? llm__processor_read(v, video ? video : picture, 0, &v->video_processor) : LLM_OK;
 }
 
 /* Of the document that stands for the folder's files, where there is one. */
 static llm_result llm__processor_open(llm_model *m, llm__vision *v, const llm_json *config, const llm_json *given) {
-    llm__processor *p = &v->processor;
-    llm__processor_usual(v, config, p);
-    llm_result r = given ? llm__processor_read(v, given, 0, 0, p) : llm__processor_files(m, v, p);
+    llm__processor *p = &v->processor, *video = &v->video_processor;
+    llm__processor_usual(v, config, 0, p);
+    llm__processor_usual(v, config, 1, video);
+    llm_result r = given ? llm__processor_read(v, given, 0, p) : llm__processor_files(m, v);
+    if (given) memcpy(video->mean, p->mean, sizeof p->mean), memcpy(video->std, p->std, sizeof p->std);
     llm__pinpoints_usual(v, p);
     if (!r) r = llm__processor_check(v, p);
+    if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_check(v, video);
     return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: %s%.700s", v->path,
                           given ? "" : "its processor's configuration: ", llm_last_error())
              : LLM_OK;
@@ -31348,6 +31407,14 @@ static void llm__tower_select(llm__facts *root, llm__vision *v) {
                              root->path);
 }
 
+/* Another layer of DeepStack: they are kept in the order in which they are computed, for the language model takes them so. */
+static void llm__tower_deepen(llm__vision *v, int32_t layer) {
+    int32_t at = v->n_deep;
+    for (; at > 0 && v->deep[at - 1] > layer; at--) v->deep[at] = v->deep[at - 1], v->merger[at] = v->merger[at - 1];
+    v->deep[at] = layer;
+    v->merger[at] = v->n_deep++;
+}
+
 /* Which layers are computed, which see windows, and which have something for the language model's own layers. */
 static void llm__tower_layers(llm__facts *f, llm__facts *root, llm__vision *v) {
     int64_t i;
@@ -31364,9 +31431,9 @@ static void llm__tower_layers(llm__facts *f, llm__facts *root, llm__vision *v) {
         v->full[k] = 1; /* as the classes have it: 7, 15, 23, 31 */
     for (int x = llm_json_first(f->json, full.node); x >= 0; x = llm_json_next(f->json, x))
         if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers) v->full[i] = 1;
-    for (int k = 8; k < LLM__MIN(v->n_layers, 25) && deep.node < 0 && v->flags & LLM__SEES_STRETCHED; k += 8) v->deep[v->n_deep++] = k;
+    for (int k = 8; k < LLM__MIN(v->n_layers, 25) && deep.node < 0 && v->flags & LLM__SEES_STRETCHED; k += 8) llm__tower_deepen(v, k);
     for (int x = llm_json_first(f->json, deep.node); x >= 0; x = llm_json_next(f->json, x)) {
-        if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers && v->n_deep < LLM__MAX_DEEP) v->deep[v->n_deep++] = (int32_t)i;
+        if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers && v->n_deep < LLM__MAX_DEEP) llm__tower_deepen(v, (int32_t)i);
         else if (!f->r)
             f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: deepstack_visual_indexes: at most %d layers expected", f->path,
                               LLM__MAX_DEEP);
@@ -31460,6 +31527,7 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
     f.defaults = v->tower->defaults;
     if (v->family->fit == LLM__FIT_SLICES) v->flags |= LLM__SEES_BUCKETS;
     if (!strcmp(llm__fact_str(&f, "norm_type", type), "rms_norm")) v->flags |= LLM__SEES_RMS;
+    v->unplaced = !llm__fact_bool(&f, "use_absolute_position_embeddings", 1);
     llm__tower_shapes(&f, &root, v);
     if (!f.r) llm__tower_layers(&f, &root, v);
     if (!f.r) llm__tower_select(&root, v);
@@ -31599,13 +31667,15 @@ static llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, int64_t 
     if (LLM__MAX(h, w) > 200 * LLM__MIN(h, w))
         return llm__error(LLM_ERR_ARG, "a picture of %lld x %lld pixels: one side may be 200 times as long as the other at most",
                           (long long)w, (long long)h);
-    const double f = (double)factor, area = (double)h * (double)w * (double)frames;
+    /* frames count in whole pairs for the bounds, and as they are for what is to be done: Qwen3-VL's way */
+    const double f = (double)factor, area = (double)h * (double)w * (double)frames,
+                 whole = frames > 1 ? 2 * (double)llm__round_even((double)frames / 2) : 1;
     double hf = (double)llm__round_even((double)h / f) * f, wf = (double)llm__round_even((double)w / f) * f;
-    if (hf * wf * (double)frames > (double)most) {
+    if (hf * wf * whole > (double)most) {
         const double by = sqrt(area / (double)most);
         hf = LLM__MAX(f, floor((double)h / by / f) * f);
         wf = LLM__MAX(f, floor((double)w / by / f) * f);
-    } else if (hf * wf * (double)frames < (double)least) {
+    } else if (hf * wf * whole < (double)least) {
         const double by = sqrt((double)least / area);
         hf = ceil((double)h * by / f) * f;
         wf = ceil((double)w * by / f) * f;
@@ -31617,6 +31687,17 @@ static llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, int64_t 
     out[0] = (int32_t)hf;
     out[1] = (int32_t)wf;
     return LLM_OK;
+}
+
+/* Height and width of a video's frames. taken: how many are taken of it. */
+static llm_result llm__fit_film(const llm__vision *v, const llm__processor *p, int64_t h, int64_t w, int64_t taken, int32_t out[2]) {
+    const int64_t factor = (int64_t)v->patch * v->merge;
+    const int together = (v->family->flags & LLM__EYES_TIMES) != 0;
+    if (together && (h < factor || w < factor)) { /* grows until its shorter side is a block */
+        const double by = LLM__MAX((double)factor / (double)h, (double)factor / (double)w);
+        h = (int64_t)((double)h * by), w = (int64_t)((double)w * by);
+    }
+    return llm__fit_blocks(h, w, together ? LLM__MAX(taken, 2) : 1, factor, p->min_pixels, p->max_pixels, out);
 }
 
 /* Its own shape in whole blocks. */
@@ -32125,6 +32206,7 @@ typedef struct llm__reel {
     const llm_media_config *cfg;
     llm__gif gif;
     int32_t n, n_read; /* frames; of a GIF so many were read */
+    int32_t source;    /* frames of the film they are of */
     double seconds;    /* between two */
 } llm__reel;
 
@@ -32152,9 +32234,7 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
         if (!i) {
             m->info.width = first.w;
             m->info.height = first.h;
-            const int32_t all = v->family->flags & LLM__EYES_TIMES ? taken + taken % 2 : 1;
-            if (!r)
-                r = llm__fit_blocks(first.h, first.w, all, (int64_t)v->patch * v->merge, p->video_min_pixels, p->video_max_pixels, size);
+            if (!r) r = llm__fit_film(v, p, first.h, first.w, taken, size);
         }
         if (!r) r = llm__fit_frames(m, &first, &second, size[1], size[0]);
         llm__picture_free(&first);
@@ -32166,7 +32246,8 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
 /* Seconds at which the i-th frame of those taken is shown. */
 static double llm__media_time(const llm_media *m, const llm__reel *reel, int32_t i, int32_t taken) {
     if (!llm__frames_to_the_last(m->vision)) return i * (reel->seconds * reel->n / taken);
-    return reel->seconds * llm__frame_at(m->vision, i, reel->n, taken);
+    if (reel->source <= reel->n || taken < 2) return reel->seconds * llm__frame_at(m->vision, i, reel->n, taken);
+    return reel->seconds * (taken - 1) / (reel->source - 1) * llm__frame_at(m->vision, i, reel->source, taken);
 }
 
 /* When each view is shown: the middle of its frames' times. */
@@ -32182,7 +32263,7 @@ static llm_result llm__media_times(llm_media *m, const llm__reel *reel, int32_t 
 }
 
 static llm_result llm__media_video(llm_media *m, const llm_media_config *cfg) {
-    llm__reel reel = {cfg, LLM__ZERO, cfg->n_files + cfg->n_frames, 0, cfg->fps > 0 ? 1 / cfg->fps : 1 / m->processor.fps};
+    llm__reel reel = {cfg, LLM__ZERO, cfg->n_files + cfg->n_frames, 0, 0, cfg->fps > 0 ? 1 / cfg->fps : 1 / m->processor.fps};
     int32_t taken = reel.n;
     llm_result r = LLM_OK;
     if (!(m->vision->family->flags & LLM__EYES_VIDEO)) return llm__error(LLM_ERR_UNSUPPORTED, "the model sees pictures, and no videos");
@@ -32192,12 +32273,16 @@ static llm_result llm__media_video(llm_media *m, const llm_media_config *cfg) {
     if (kind && !strcmp(kind, "a GIF")) {
         r = llm__gif_open((const uint8_t *)cfg->files[0].data, cfg->files[0].size, &reel.gif);
         reel.n = reel.gif.n_frames;
+        if (cfg->fps > 0) m->processor.fps = cfg->fps;
         if (!r) reel.seconds = reel.gif.seconds / reel.n;
         if (!r && (double)reel.n * reel.gif.w * reel.gif.h > 4e9)
             r = llm__error(LLM_ERR_LIMIT, "a GIF of %d frames of %d x %d pixels is too long", (int)reel.n, (int)reel.gif.w,
                            (int)reel.gif.h);
         if (!r) taken = llm__frames_taken(m->vision, &m->processor, reel.n, reel.gif.seconds);
     }
+    if (!r && (cfg->n_source < 0 || cfg->n_source > INT32_MAX / 2))
+        r = llm__error(LLM_ERR_ARG, "n_source: %lld, 0 to %d was expected", (long long)cfg->n_source, INT32_MAX / 2);
+    if (!reel.gif.canvas) reel.source = (int32_t)cfg->n_source;
     if (!r && taken > m->processor.max_frames)
         r = llm__error(LLM_ERR_LIMIT, "a video of %d frames, at most %d were expected", (int)taken, (int)m->processor.max_frames);
     if (!r) r = llm__media_views(m, &reel, taken);
@@ -32234,7 +32319,7 @@ LLM_API llm_result llm_media_open(const llm_model *model, const llm_media_config
     if (!m) return llm__nomem();
     m->refs = 1;
     m->vision = v;
-    m->processor = v->processor;
+    m->processor = cfg->kind == LLM_MEDIA_VIDEO ? v->video_processor : v->processor;
     m->info.kind = cfg->kind;
     llm_result r = cfg->mm_processor_kwargs ? llm__processor_change(v, cfg->mm_processor_kwargs, &m->processor) : LLM_OK;
     if (!r) r = cfg->kind == LLM_MEDIA_VIDEO ? llm__media_video(m, cfg) : llm__media_image(m, cfg);
@@ -32558,7 +32643,7 @@ static const char *llm__tower_deep(const llm__vision *v, const char *usual, int 
     const char *of = strstr(usual, "norm") ? "norm" : strstr(usual, "fc1") ? "fc1" : "fc2";
     if (level < 0) return usual;
     if (v->gguf) snprintf(out, 128, "v.deepstack.%d.%s", (int)v->deep[level], of);
-    else snprintf(out, 128, "visual.deepstack_merger_list.%d.%s%s", level, of[0] == 'f' ? "linear_" : "", of);
+    else snprintf(out, 128, "visual.deepstack_merger_list.%d.%s%s", (int)v->merger[level], of[0] == 'f' ? "linear_" : "", of);
     return out;
 }
 
@@ -32673,7 +32758,7 @@ static void llm__tower_weights(llm__tower_loader *L) {
     llm__tower_projector(L, -1, &t->main);
     for (int i = 0; i < v->n_deep && !L->r; i++) llm__tower_projector(L, i, &t->deep[i]);
     if (!strcmp(v->projector->names, "resampler")) llm__tower_resampler_weights(L, &t->resampler);
-    float *read[4] = {v->flags & LLM__SEES_TABLE ? llm__tower_floats(L, LLM__SEES_POSITIONS, 0, table, 0) : NULL,
+    float *read[4] = {v->flags & LLM__SEES_TABLE ? llm__tower_floats(L, LLM__SEES_POSITIONS, 0, table, v->unplaced) : NULL,
                       has_class ? llm__tower_floats(L, LLM__SEES_FIRST, 0, D, 0) : NULL,
                       has_class ? llm__tower_floats(L, LLM__SEES_PATCH, 1, D, 1) : NULL,
                       v->family->flags & LLM__EYES_NEWLINES ? llm__tower_floats(L, "image_newline v.image_newline", 0, v->out, 0) : NULL};
@@ -32725,12 +32810,11 @@ static void llm__tower_close(llm__tower *t) {
 /* Patches of the largest view that the processor makes, the class token included. */
 static int64_t llm__tower_largest(const llm__vision *v) {
     const llm__processor *p = &v->processor;
+    const int32_t video = v->family->flags & LLM__EYES_VIDEO, pairs = v->family->flags & LLM__EYES_TIMES ? 2 : 1;
+    const int64_t film = video ? v->video_processor.max_pixels / pairs : 0;
     const int64_t patch = v->patch, side = p->size / patch + 1, edge = p->longest / patch + v->merge;
     switch (v->family->fit) {
-    case LLM__FIT_PATCHES:
-        return LLM__MAX(p->max_pixels, v->family->flags & LLM__EYES_VIDEO ? LLM__MIN(p->video_max_pixels, p->max_pixels) : 0) /
-                   (patch * patch) +
-               64;
+    case LLM__FIT_PATCHES: return LLM__MAX(p->max_pixels, film) / (patch * patch) + 64;
     case LLM__FIT_EDGE: return edge * edge;
     case LLM__FIT_SLICES: return 2 * side * side + 256;
     default: return side * side + 1;
@@ -41461,6 +41545,7 @@ static llm_result llm__engine_turn(llm_engine *e, double until, int *left) {
         llm_result ended = llm__flight_end(e);
         r2 = r2 ? r2 : ended;
     }
+    llm__engine_count(e); /* who is told of this step finds it in the figures */
     llm__tell_news(e);
     e->count.step_seconds += e->p.driver.now(e) - e->now;
     *left = llm__engine_count(e);
@@ -44566,6 +44651,105 @@ static void llm__calibrated_layer(llm__qjob *j, llm__rounded_list *rounded) {
 }
 
 /* ============================================================================
+ * >>sample_text   What is calibrated with where nobody names a text.
+ * ============================================================================
+ * Calibration only asks which columns of a layer's input are large, so some thousand tokens of every kind that models read tell most of it:
+ * prose, conversation, programs, tables, mathematics, several languages. A text like those that the model will read tells more. Written for
+ * this file. */
+
+/* Passages, with an empty line between two of them. */
+static const char *const llm__sample_text[] = {
+    "The river rises in the hills north of the town, where rain falls on two days out of three, and reaches the sea ninety kilometres "
+    "further south. For centuries its water turned the wheels of mills; today a single dam holds enough of it to light thirty thousand "
+    "homes. People who live along its banks still speak of the flood of 1953, when the water stood at the second floor of the town hall "
+    "and the post was carried by boat. Since then the bed has been widened twice, and a gauge under the old bridge reports the level "
+    "every ten minutes.",
+    "Q: Why does bread rise?\nA: Yeast eats the sugar in the dough and gives off carbon dioxide. The gas is caught in small bubbles by "
+    "the gluten, a net of proteins that kneading makes stronger. In the oven the bubbles grow, the starch sets, and the loaf keeps its "
+    "shape.\nQ: And what happens if I forget the salt?\nA: It will rise faster, taste flat and stay pale. Salt slows the yeast down and "
+    "tightens the gluten.",
+    "#include <stdio.h>\n#include <stdlib.h>\n\n/* The greatest common divisor, by Euclid's algorithm. */\nstatic unsigned gcd(unsigned "
+    "a, unsigned b) {\n    while (b != 0) {\n        unsigned rest = a % b;\n        a = b;\n        b = rest;\n    }\n    return a;\n"
+    "}\n\nint main(int argc, char **argv) {\n    if (argc != 3) {\n        fprintf(stderr, \"usage: %s A B\\n\", argv[0]);\n        "
+    "return 2;\n    }\n    printf(\"%u\\n\", gcd((unsigned)atoi(argv[1]), (unsigned)atoi(argv[2])));\n    return 0;\n}",
+    "长江发源于青藏高原,全长六千三百多公里,流经十一个省、自治区和直辖市,最后在上海附近注入东海"
+    "。它的流域面积约占全国陆地面积的五分之一,养育着四亿多人口。每年春天,融化的雪水使河面变宽;"
+    "到了夏季,暴雨常常带来洪水,所以人们很早就开始修筑堤坝。今天,这条大河不仅是重要的航道,也提"
+    "供电力和灌溉用水。\n问:怎样才能学好一门外语?\n答:首先要每天坚持,哪怕只有二十分钟。其次要多"
+    "听多说,不要害怕出错。最后,读自己感兴趣的书,遇到生词先猜意思,再查词典。",
+    "Dear Ms. Alvarez,\n\nThank you for your letter of 14 March. We have looked into the delay of order 20417 and found that the parcel "
+    "was sent to our branch in Leeds by mistake. A new one left our warehouse this morning and should reach you by Thursday; you need "
+    "not return the first if it arrives after all. As an apology we have taken 15% off the price, which you will see on your next "
+    "invoice (£48.20 instead of £56.70).\n\nYours sincerely,\nThomas Reed\nCustomer Service",
+    "def moving_average(values, width):\n    \"\"\"Means of `width` neighbours; shorter than the input by width - 1.\"\"\"\n    if width "
+    "< 1 or width > len(values):\n        raise ValueError(f\"width {width}: 1 to {len(values)} expected\")\n    total = "
+    "sum(values[:width])\n    means = [total / width]\n    for i in range(width, len(values)):\n        total += values[i] - values[i - "
+    "width]\n        means.append(total / width)\n    return means\n\n\nclass Inventory:\n    def __init__(self):\n        self.items = "
+    "{}\n\n    def add(self, name, count=1, *, price=None):\n        entry = self.items.setdefault(name, {\"count\": 0, \"price\": "
+    "price})\n        entry[\"count\"] += count\n        return entry\n\n    def total(self):\n        return sum(e[\"count\"] * "
+    "(e[\"price\"] or 0.0) for e in self.items.values())",
+    "Problem. A train leaves station A at 8:40 and travels at 72 km/h. A second train leaves station B, 150 km away, at 9:10 and travels "
+    "towards it at 84 km/h. When do they meet?\nSolution. By 9:10 the first train has gone 72 * 0.5 = 36 km, so 150 - 36 = 114 km lie "
+    "between them. They approach each other at 72 + 84 = 156 km/h. The time is 114 / 156 = 0.7308 h, about 43.8 minutes. They meet "
+    "shortly before 9:54.\nLet f(x) = x^3 - 3x + 1. Then f'(x) = 3x^2 - 3 = 3(x - 1)(x + 1), so there is a maximum at x = -1 with f(-1) "
+    "= 3 and a minimum at x = 1 with f(1) = -1. Since f(-2) = -1 < 0 and f(2) = 3 > 0, the equation f(x) = 0 has three real roots.",
+    "{\"id\": 1042, \"status\": \"active\", \"tags\": [\"new\", \"blue\"], \"price\": 19.99, \"dimensions\": {\"width\": 40, \"height\": "
+    "25.5, \"depth\": null}, \"available\": true}\n{\"id\": 1043, \"status\": \"sold out\", \"tags\": [], \"price\": 5, \"dimensions\": "
+    "{\"width\": 12, \"height\": 12, \"depth\": 12}, \"available\": false}\n\n| city | inhabitants | area (km2) | founded |\n| --- | "
+    "---: | ---: | --- |\n| Lisbon | 545,923 | 100.1 | 1200 BC |\n| Vienna | 1,982,097 | 414.9 | 15 BC |\n| Nairobi | 4,397,073 | 696.1 "
+    "| 1899 |",
+    "User: I slept badly again and feel tired all day. What can I do?\nAssistant: I am sorry to hear that. A few things help many "
+    "people: go to bed and get up at the same time every day, even at weekends; keep the bedroom dark and cool; drink no coffee after "
+    "noon; and put the phone away an hour before bed. If you lie awake for more than twenty minutes, get up and read something dull "
+    "until you are sleepy. Should this go on for more than three or four weeks, please see a doctor, for tiredness may have causes that "
+    "sleep alone does not mend.\nUser: Thanks. Could you put that into a short list?\nAssistant: Of course:\n1. The same hours every "
+    "day\n2. A dark, cool room\n3. No coffee after noon\n4. No screen in the last hour\n5. After a month without improvement: a doctor",
+    "El mercado abre a las siete de la mañana. Primero llegan los pescadores con cajas de sardinas y pulpos; después, los campesinos "
+    "con tomates, cebollas y naranjas. A mediodía casi todo está vendido, y los vendedores se sientan a la sombra a tomar un café "
+    "antes de volver a casa.\nLe petit musée du village conserve une horloge construite en 1788 par un forgeron qui ne savait ni lire "
+    "ni écrire. Elle n'a jamais été réparée, et pourtant elle ne retarde que de deux minutes par semaine.\nWer durch den Wald geht, "
+    "hört zuerst nur den Wind. Nach einer Weile unterscheidet man den Specht, das Knacken der Äste und, weit entfernt, die Säge. Im "
+    "Herbst riecht es nach Pilzen und nassem Laub.\nПоезд опоздал на сорок минут, но никто не жалов"
+    "ался: в вагоне было тепло, проводница принесла чай, а за окном медленно с"
+    "ветлело.\n今日は朝から雨が降っていたので、図書館で本を読んで過ごしました。夕方になると"
+    "空が晴れ、山の上に大きな虹が見えました。\nفي الصباح فتح التاجر دكانه ورتب الأقمش"
+    "ة على الرفوف، ثم جلس ينتظر أول زبون.",
+    "The experiment was repeated with 48 plants, half of which received no light for six hours a day. After three weeks the plants in "
+    "the first group were 11.2 cm tall on average (standard deviation 1.4), those in the second 8.7 cm (1.9). The difference is "
+    "significant (t = 5.19, p < 0.001). Leaves of the second group were darker, which agrees with the higher content of chlorophyll that "
+    "Osborne and Li (2011) reported; the number of leaves did not differ. We conclude that shorter days slow growth without stopping it, "
+    "and that the effect is reversible: within ten days of normal light the smaller plants had made up for half of the difference.",
+    "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>Opening hours</title>\n<style>body { font-family: "
+    "sans-serif; margin: 2em auto; max-width: 40em } th { text-align: left }</style></head>\n<body>\n<h1>Opening hours</h1>\n<p>We are "
+    "open <strong>Monday to Friday, 9:00 to 17:30</strong>. On public holidays the shop stays closed.</p>\n<ul><li><a "
+    "href=\"/map?floor=2\">How to find us</a></li><li><a href=\"mailto:info@example.com\">Write to us</a></li></ul>\n</body>\n</html>\n\n"
+    "$ git log --oneline -3\n4f2a9c1 Read the whole header before the first row\nb7d0e55 Tests: files without a newline at their end\n"
+    "19ce3aa Sort names by their bytes\n$ grep -rn \"TODO\" src | wc -l\n17\n$ curl -s http://localhost:8080/health\n"
+    "{\"status\":\"ok\",\"uptime\":86213}",
+    "Once upon a time an old clockmaker lived at the end of a narrow street. His shop was so small that two customers could not stand in "
+    "it at once, and so full of clocks that nobody could hear himself speak at noon. One evening a girl came in with a broken watch. "
+    "\"It stopped when my grandfather died,\" she said. \"Can you make it go again?\" The old man opened the case, looked at the wheels "
+    "for a long time and smiled. \"Nothing is broken,\" he said. \"It only wants to be wound. Somebody did it every night, and then "
+    "nobody did.\"\nShe wound it, and it began to tick. \"How much do I owe you?\" she asked. \"Come back in a year,\" said the "
+    "clockmaker, \"and tell me whether you have forgotten a single night.\"",
+    "SELECT c.name, COUNT(o.id) AS orders, SUM(o.total) AS revenue\nFROM customers AS c\nLEFT JOIN orders AS o ON o.customer_id = c.id "
+    "AND o.created_at >= '2024-01-01'\nWHERE c.country IN ('DE', 'AT', 'CH')\nGROUP BY c.name\nHAVING COUNT(o.id) > 2\nORDER BY revenue "
+    "DESC\nLIMIT 20;\n\nfunction debounce(fn, wait) {\n  let timer = null;\n  return (...args) => {\n    clearTimeout(timer);\n    timer "
+    "= setTimeout(() => fn(...args), wait);\n  };\n}",
+    "量子计算机利用叠加和纠缠来处理信息。普通的比特只能是零或一,而量子比特可以同时处于两种状"
+    "态的叠加。不过,测量会使叠加消失,所以设计算法时要让错误的答案互相抵消,让正确的答案得到加强"
+    "。目前最大的困难是噪声:周围环境的微小扰动就会破坏计算,因此需要用许多物理比特来保护一个逻"
+    "辑比特。\n小王:周末你有空吗?我们一起去爬山吧。\n小李:好啊,几点出发?\n小王:早上七点半在地铁站"
+    "门口见,记得带水和雨衣,天气预报说下午可能下雨。",
+    "The government of the republic is divided into three branches. Parliament makes the laws and decides on taxes; the courts, whose "
+    "judges are appointed for life, say what the laws mean; and the president, elected every five years, carries them out. No member of "
+    "one branch may serve in another. The constitution of 1848 was amended fourteen times, most recently in 2009, when the voting age "
+    "was lowered to sixteen. Critics say that small parties have little chance, since a seat in parliament takes at least four percent "
+    "of all votes. Supporters answer that coalitions of many parties rarely last a full term, and point to the nine governments between "
+    "1919 and 1933.",
+};
+
+/* ============================================================================
  * >>samples   Token ids to calibrate with.
  * ============================================================================
  * A file of ids is what AIAK's document calls tokenids_path. Its form is in an appendix that is not public, so what anybody would write is
@@ -44573,7 +44757,8 @@ static void llm__calibrated_layer(llm__qjob *j, llm__rounded_list *rounded) {
  * with the rows of the model's embedding, for each of them is looked up there.
  *
  * A text is cut into pieces of the length of a sample, behind BOS where the model's tokenizer puts it. Sequences longer than a sample are
- * cut too; of one token alone nothing can be learnt. 128 of 512 tokens is what the public programs take. */
+ * cut too; of one token alone nothing can be learnt. 128 of 512 tokens is what the public programs take. Where no file is named, the
+ * text of >>sample_text is taken. */
 
 enum { LLM__SAMPLES = 128, LLM__SAMPLE_LEN = 512, LLM__SAMPLE_FILE = 1 << 30 };
 
@@ -44667,20 +44852,32 @@ static void llm__samples_ids(llm__sampling_file *f, const llm__file *file) {
 }
 
 /* A text, in pieces of the length of a sample, each behind BOS where the model wants it. */
-static void llm__samples_text(llm__sampling_file *f, const llm__file *file) {
+static void llm__samples_text(llm__sampling_file *f, const char *text, size_t len) {
     LLM__SCOPED(llm_tokens_free) llm_tokens lead = LLM__ZERO;
     const size_t most = (size_t)f->most * (size_t)f->len * 16; /* bytes: no text has more in a token on the average */
-    const size_t n = llm__utf8_valid((const char *)file->data, LLM__MIN(file->size, most));
-    if (n + 4 < LLM__MIN(file->size, most)) f->j->r = llm__error(LLM_ERR_ARG, "%s: byte %zu: no UTF-8", f->path, n);
+    const size_t n = llm__utf8_valid(text, LLM__MIN(len, most));
+    if (n + 4 < LLM__MIN(len, most)) f->j->r = llm__error(LLM_ERR_ARG, "%s: byte %zu: no UTF-8", f->path, n);
     if (!f->j->r) f->j->r = llm_tokenize(f->j->model, "a", 1, LLM_TOK_ADD_SPECIAL, &lead);
-    if (!f->j->r) f->j->r = llm_tokenize(f->j->model, (const char *)file->data, n, 0, &f->ids);
+    if (!f->j->r) f->j->r = llm_tokenize(f->j->model, text, n, 0, &f->ids);
     const int32_t bos = f->j->model->source.bos_id;
     if (!f->j->r) llm__samples_end(f, lead.len && lead.data[0] == bos ? bos : -1);
+}
+
+/* The text that is taken where none is named. */
+static void llm__samples_own(llm__sampling_file *f) {
+    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
+    for (int i = 0; i < LLM__COUNT(llm__sample_text); i++) {
+        llm_text_str(&text, i ? "\n\n" : "");
+        llm_text_str(&text, llm__sample_text[i]);
+    }
+    if (text.failed) f->j->r = llm__nomem();
+    else llm__samples_text(f, text.data, text.len);
 }
 
 /* Reads the samples of the job's files. Not an error if there are none and the method needs none. */
 static void llm__samples_read(llm__qjob *j) {
     const llm_quantize_folder_config *c = j->cfg;
+    const int own = !c->token_ids && !c->text;
     LLM__SCOPED(llm__file_close) llm__file file = LLM__ZERO;
     llm__sampling_file f = LLM__ZERO;
     if (c->token_ids && c->text) j->r = llm__error(LLM_ERR_ARG, "token_ids and text: only one of them can be calibrated with");
@@ -44689,17 +44886,15 @@ static void llm__samples_read(llm__qjob *j) {
     if (!j->r && (c->sample_len < 0 || c->sample_len == 1 || c->sample_len > j->model->arch.max_len))
         j->r = llm__error(LLM_ERR_ARG, "sample_len: %d, must be 2 to %d, which the model can read", (int)c->sample_len,
                           (int)j->model->arch.max_len);
-    if (!j->r && !c->token_ids && !c->text && j->plan.method != LLM__WEIGHT_ONLY_INT8)
-        j->r = llm__error(LLM_ERR_ARG, "%s is calibrated: a file of token ids (-token FILE) or a text (-f FILE) expected",
-                          llm__method_name(j->plan.method));
-    if (j->r || (!c->token_ids && !c->text)) return;
+    if (j->r || (own && j->plan.method == LLM__WEIGHT_ONLY_INT8)) return;
     f.j = j;
-    f.path = c->token_ids ? c->token_ids : c->text;
+    f.path = c->token_ids ? c->token_ids : own ? "the built-in text" : c->text;
     f.most = c->n_samples ? c->n_samples : LLM__SAMPLES;
     f.len = LLM__MIN(c->sample_len ? c->sample_len : LLM__SAMPLE_LEN, j->model->arch.max_len);
-    j->r = llm__file_open(f.path, LLM__SAMPLE_FILE, 1, &file);
+    if (own) llm__samples_own(&f);
+    else j->r = llm__file_open(f.path, LLM__SAMPLE_FILE, 1, &file);
     if (!j->r && c->token_ids) llm__samples_ids(&f, &file);
-    else if (!j->r) llm__samples_text(&f, &file);
+    else if (!j->r && !own) llm__samples_text(&f, (const char *)file.data, file.size);
     if (!j->r && !j->samples.n) j->r = llm__error(LLM_ERR_ARG, "%s: no sequence of two tokens or more to calibrate with", f.path);
     llm_tokens_free(&f.ids);
     j->samples.ids = f.all.data;
@@ -45211,6 +45406,1001 @@ LLM_API llm_result llm_quantize_folder(const char *path, const char *to, const l
         llm_text_format(report, ", 'n_tokens': %l, 'perplexity_before': %f, 'perplexity_after': %f", measured.n, measured.before,
                         measured.after);
     llm_text_str(report, "}");
+    return report->failed ? llm__nomem() : LLM_OK;
+}
+
+/* ============================================================================
+ * >>revert_config   The settings of a GGUF file as config.json.
+ * ============================================================================
+ * As in >>convert_keys, they are taken from what >>arch has made of the file, so what is written is what this engine computes with. The
+ * family is the first that has GGUF's name, but for names that several share: "llama" with experts is mixtral, with a window mistral;
+ * "deepseek2" with sigmoids deepseek_v3. Of SmolLM2-135M:
+ *
+ *     {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 576, "num_hidden_layers": 30,
+ *      "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "intermediate_size": 1536, "rms_norm_eps": 1e-05,
+ *      "rope_theta": 100000.0, "max_position_embeddings": 8192, "vocab_size": 49152, "tie_word_embeddings": true, ...}
+ *
+ * What GGUF keeps silent about, because every reader of a family knows it, has to be said here: of Gemma 3 the base of the local layers
+ * and which layers these are, of SmolLM3 which layers have no positions, of mixtures from which layer on there are experts. Biases and q/k
+ * norms are known by their tensors. Beside the settings above, families have
+ *
+ *     mixtral                  num_local_experts, num_experts_per_tok
+ *     qwen2_moe, qwen3_moe     num_experts, moe_intermediate_size, norm_topk_prob, shared_expert_intermediate_size, mlp_only_layers
+ *     deepseek_v2, _v3         n_routed_experts, n_shared_experts, first_k_dense_replace, n_group, topk_group, routed_scaling_factor,
+ *                              scoring_func, topk_method; q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim
+ *     glm4_moe                 the same experts, use_qk_norm
+ *     ernie4_5_moe             moe_num_experts, moe_k, moe_num_shared_experts, moe_layer_start_index
+ *     gemma2, gemma3_text      query_pre_attn_scalar, attn_logit_softcapping, final_logit_softcapping, sliding_window, layer_types
+ *     granite                  embedding_multiplier, residual_multiplier, attention_multiplier, logits_scaling
+ *     cohere                   logit_scale, layer_norm_eps
+ *     glm4, phi3               partial_rotary_factor; longrope of Phi-3: short_factor, long_factor, original_max_position_embeddings
+ *     smollm3                  no_rope_layers
+ *     mistral, starcoder2      sliding_window, null where all layers see everything
+ *
+ * Llama 3's stretched positions stand in GGUF as a divisor of each frequency: they become the four numbers of "llama3" again, if these
+ * give the same divisors. */
+
+/* model_type, and the class of transformers. */
+static const struct {
+    const char *type, *class_name;
+} llm__revertible[] = {
+    {"llama", "LlamaForCausalLM"},
+    {"mistral", "MistralForCausalLM"},
+    {"mixtral", "MixtralForCausalLM"},
+    {"qwen2", "Qwen2ForCausalLM"},
+    {"qwen2_moe", "Qwen2MoeForCausalLM"},
+    {"qwen3", "Qwen3ForCausalLM"},
+    {"qwen3_moe", "Qwen3MoeForCausalLM"},
+    {"gemma", "GemmaForCausalLM"},
+    {"gemma2", "Gemma2ForCausalLM"},
+    {"gemma3_text", "Gemma3ForCausalLM"},
+    {"phi3", "Phi3ForCausalLM"},
+    {"glm4", "Glm4ForCausalLM"},
+    {"glm4_moe", "Glm4MoeForCausalLM"},
+    {"starcoder2", "Starcoder2ForCausalLM"},
+    {"granite", "GraniteForCausalLM"},
+    {"olmo2", "Olmo2ForCausalLM"},
+    {"smollm3", "SmolLM3ForCausalLM"},
+    {"cohere", "CohereForCausalLM"},
+    {"ernie4_5", "Ernie4_5ForCausalLM"},
+    {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"},
+    {"deepseek_v2", "DeepseekV2ForCausalLM"},
+    {"deepseek_v3", "DeepseekV3ForCausalLM"},
+};
+
+/* What is asked while config.json is written. */
+typedef struct llm__reverting {
+    const llm_model *m;
+    const llm__arch *a;
+    const char *type;
+    llm__facts f;
+    llm_text *out;
+} llm__reverting;
+
+/* ", "name": 1.0": a number that readers of config.json take for a float. */
+static void llm__revert_float(llm_text *out, const char *name, double v) {
+    LLM__SCOPED(llm_text_free) llm_text number = LLM__ZERO;
+    llm_text_num(&number, v);
+    llm_text_format(out, ", %q: %s%s", name, number.failed ? "0" : number.data, number.failed || strpbrk(number.data, ".en") ? "" : ".0");
+    out->failed |= number.failed;
+}
+
+static int llm__revert_row(const char *type) {
+    for (int i = 0; i < LLM__COUNT(llm__revertible); i++)
+        if (!strcmp(llm__revertible[i].type, type)) return i;
+    return -1;
+}
+
+/* The widest window of any layer; 0: all layers see everything. */
+static int32_t llm__revert_window(const llm__arch *a) {
+    int32_t window = 0;
+    for (int i = 0; i < a->n_layers; i++) window = LLM__MAX(window, a->layer[i].window);
+    return window;
+}
+
+/* The model_type of a GGUF model that has a form as a folder here; NULL: it has none. */
+static const char *llm__revert_family(const llm_model *m) {
+    const llm__arch *a = &m->arch;
+    char type[32];
+    snprintf(type, sizeof type, "%.*s", (int)strcspn(a->family->names, " "), a->family->names);
+    if (!strcmp(type, "llama")) snprintf(type, sizeof type, "%s", a->n_experts ? "mixtral" : llm__revert_window(a) ? "mistral" : "llama");
+    if (!strcmp(type, "deepseek_v2") && a->score == LLM_ROUTE_SIGMOID) snprintf(type, sizeof type, "deepseek_v3");
+    const int row = llm__revert_row(type);
+    return row < 0 ? NULL : llm__revertible[row].type;
+}
+
+static int llm__revert_is(const llm__reverting *r, const char *types) { return llm__word_in(types, r->type); }
+
+/* 1 if the file has a tensor. */
+static int llm__revert_has(const llm__reverting *r, const char *name) { return llm__tensors_find(&r->m->source.tensors, name) != NULL; }
+
+/* A tensor of numbers, one a frequency; NULL: there is none. */
+static const llm__tensor *llm__revert_divisors(const llm__reverting *r, const char *name) {
+    const llm__tensor *t = llm__tensors_find(&r->m->source.tensors, name);
+    return t && t->type == LLM_TYPE_F32 && t->shape[0] == r->a->rope_dim / 2 ? t : NULL;
+}
+
+/* "name": [numbers], */
+static void llm__revert_list(const llm__reverting *r, const char *name, const llm__tensor *t) {
+    llm_text_format(r->out, "%q: [", name);
+    for (int64_t i = 0; i < t->shape[0]; i++) {
+        if (i) llm_text_str(r->out, ", ");
+        llm_text_num(r->out, (double)llm__element(t->type, t->data, i));
+    }
+    llm_text_str(r->out, "]");
+}
+
+/* The divisor that Llama 3 has for a wavelength: 1 below the original length / high, the factor above the original length / low. */
+static double llm__revert_llama3(double wavelength, double factor, double low, double high, double original) {
+    const double smooth = (original / wavelength - low) / (high - low);
+    if (wavelength < original / high) return 1;
+    if (wavelength > original / low) return factor;
+    return 1 / ((1 - smooth) / factor + smooth);
+}
+
+/* Llama 3's numbers from its divisors: the factor is the largest, of the others low 1 and high 4 are tried, which all its models have. */
+static llm_result llm__revert_stretched(const llm__reverting *r, const llm__tensor *t, double base) {
+    static const double originals[] = {8192, 4096, 2048, 1024, 512, 256, 128, 64, 32};
+    const int64_t half = t->shape[0];
+    double factor = 1;
+    for (int64_t i = 0; i < half; i++) factor = LLM__MAX(factor, (double)llm__element(t->type, t->data, i));
+    for (int k = 0; k < LLM__COUNT(originals); k++) {
+        double far = 0;
+        for (int64_t i = 0; i < half; i++) {
+            const double wavelength = 2 * 3.14159265358979323846 * pow(base, 2.0 * (double)i / r->a->rope_dim);
+            const double is = (double)llm__element(t->type, t->data, i), want = llm__revert_llama3(wavelength, factor, 1, 4, originals[k]);
+            far = LLM__MAX(far, fabs(is - want) / want);
+        }
+        if (far > 1e-4) continue;
+        llm_text_str(r->out, ", \"rope_scaling\": {\"rope_type\": \"llama3\"");
+        llm__revert_float(r->out, "factor", factor);
+        llm_text_format(r->out, ", 'low_freq_factor': 1.0, 'high_freq_factor': 4.0, 'original_max_position_embeddings': %d}",
+                        (int)originals[k]);
+        return LLM_OK;
+    }
+    return llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor rope_freqs.weight: these divisors of frequencies have no form in config.json",
+                      r->m->path);
+}
+
+/* How positions turn, and how far they are stretched. */
+static llm_result llm__revert_rope(llm__reverting *r) {
+    const llm__arch *a = r->a;
+    const double base = llm__fact_num(&r->f, ".rope.freq_base", (double)a->family->theta, 1.0001, 1e18);
+    const llm__tensor *shorts = llm__revert_divisors(r, "rope_factors_short.weight"),
+                      *longs = llm__revert_divisors(r, "rope_factors_long.weight"), *freqs = llm__revert_divisors(r, "rope_freqs.weight");
+    char type[64];
+    const int64_t original = llm__fact_int(&r->f, ".rope.scaling.original_context_length", a->max_positions, 1, 1 << 30);
+    llm__revert_float(r->out, "rope_theta", base);
+    if (llm__revert_is(r, "gemma3_text")) llm_text_str(r->out, ", \"rope_local_base_freq\": 10000.0");
+    if (!(a->flags & LLM__MLA) && a->rope_dim != a->head_dim)
+        llm__revert_float(r->out, "partial_rotary_factor", (double)a->rope_dim / a->head_dim);
+    if (freqs) return llm__revert_stretched(r, freqs, base);
+    if (shorts && longs) {
+        llm_text_format(r->out, ", 'original_max_position_embeddings': %l, 'rope_scaling': {'type': 'longrope', ", original);
+        llm__revert_list(r, "short_factor", shorts);
+        llm_text_str(r->out, ", ");
+        llm__revert_list(r, "long_factor", longs);
+        llm_text_str(r->out, "}");
+        return LLM_OK;
+    }
+    llm__fact_str(&r->f, ".rope.scaling.type", type);
+    if (!*type || !strcmp(type, "none")) return LLM_OK;
+    if (strcmp(type, "linear") && strcmp(type, "yarn"))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: rope.scaling.type \"%.40s\" has no form in config.json here", r->m->path, type);
+    llm_text_format(r->out, ", 'rope_scaling': {'rope_type': %q", type);
+    llm__revert_float(r->out, "factor", llm__fact_num(&r->f, ".rope.scaling.factor", 1, 1e-2, 1e6));
+    if (!strcmp(type, "yarn")) {
+        const double all = llm__fact_num(&r->f, ".rope.scaling.yarn_log_multiplier", 0, -100, 100) * 10,
+                     attn = llm__fact_num(&r->f, ".rope.scaling.yarn_attn_factor", 0, 0, 1e6);
+        llm_text_format(r->out, ", 'original_max_position_embeddings': %l", original);
+        llm__revert_float(r->out, "beta_fast", llm__fact_num(&r->f, ".rope.scaling.yarn_beta_fast", 32, 1e-3, 1e6));
+        llm__revert_float(r->out, "beta_slow", llm__fact_num(&r->f, ".rope.scaling.yarn_beta_slow", 1, 1e-3, 1e6));
+        if (all > 0) llm__revert_float(r->out, "mscale", all), llm__revert_float(r->out, "mscale_all_dim", all);
+        if (attn > 0) llm__revert_float(r->out, "attention_factor", attn);
+    }
+    llm_text_str(r->out, "}");
+    return LLM_OK;
+}
+
+/* Which layers see a window, and which have no positions. */
+static void llm__revert_layers(const llm__reverting *r) {
+    const llm__arch *a = r->a;
+    const int32_t window = llm__revert_window(a);
+    int bare = 0;
+    if (llm__revert_is(r, "qwen2 qwen2_moe qwen3 qwen3_moe")) llm_text_str(r->out, ", \"use_sliding_window\": false");
+    for (int i = 0; i < a->n_layers; i++) bare |= a->layer[i].rope < 0;
+    if (window) llm_text_format(r->out, ", 'sliding_window': %d", (int)window);
+    else if (llm__revert_is(r, "mistral phi3 starcoder2 mixtral")) llm_text_str(r->out, ", \"sliding_window\": null");
+    if (window && llm__revert_is(r, "gemma2 gemma3_text")) {
+        llm_text_str(r->out, ", \"layer_types\": [");
+        for (int i = 0; i < a->n_layers; i++)
+            llm_text_format(r->out, "%s%q", i ? ", " : "", a->layer[i].window ? "sliding_attention" : "full_attention");
+        llm_text_str(r->out, "]");
+    }
+    if (!bare) return;
+    llm_text_str(r->out, ", \"no_rope_layers\": [");
+    for (int i = 0; i < a->n_layers; i++) llm_text_format(r->out, "%s%d", i ? ", " : "", a->layer[i].rope >= 0);
+    llm_text_str(r->out, "]");
+}
+
+/* Heads; of latent attention its ranks and widths. */
+static void llm__revert_heads(const llm__reverting *r) {
+    const llm__arch *a = r->a;
+    const int mla = (a->flags & LLM__MLA) != 0, bias = llm__revert_has(r, "blk.0.attn_q.bias");
+    llm_text_format(r->out, ", 'num_attention_heads': %d, 'num_key_value_heads': %d", a->n_heads, mla ? a->n_heads : a->n_kv_heads);
+    if (!mla) llm_text_format(r->out, ", 'head_dim': %d", a->head_dim);
+    if (mla && a->q_rank) llm_text_format(r->out, ", 'q_lora_rank': %d", a->q_rank);
+    else if (mla) llm_text_str(r->out, ", \"q_lora_rank\": null");
+    if (mla)
+        llm_text_format(r->out, ", 'kv_lora_rank': %d, 'qk_nope_head_dim': %d, 'qk_rope_head_dim': %d, 'v_head_dim': %d", a->kv_rank,
+                        a->nope, a->rope_dim, a->v_head_dim);
+    if (llm__revert_is(r, "starcoder2 ernie4_5 ernie4_5_moe"))
+        llm_text_format(r->out, ", 'use_bias': %b", bias || llm__revert_has(r, "blk.0.ffn_down.bias"));
+    else if (!llm__revert_is(r, "qwen2 qwen2_moe mixtral mistral")) llm_text_format(r->out, ", 'attention_bias': %b", bias);
+    if (llm__revert_is(r, "llama granite")) llm_text_format(r->out, ", 'mlp_bias': %b", llm__revert_has(r, "blk.0.ffn_down.bias"));
+    if (llm__revert_is(r, "cohere glm4_moe"))
+        llm_text_format(r->out, ", 'use_qk_norm': %b", llm__revert_has(r, "blk.0.attn_q_norm.weight"));
+}
+
+/* The mixture of experts, in the words of its family. */
+static void llm__revert_experts(const llm__reverting *r) {
+    const llm__arch *a = r->a;
+    int dense = 0;
+    if (!a->n_experts) return;
+    while (dense < a->n_layers && !a->layer[dense].moe) dense++;
+    const int shared = a->ff_shared / LLM__MAX(a->ff_expert, 1);
+    if (llm__revert_is(r, "mixtral")) {
+        llm_text_format(r->out, ", 'num_local_experts': %d, 'num_experts_per_tok': %d", a->n_experts, a->n_used);
+        return;
+    }
+    llm_text_format(r->out, ", 'moe_intermediate_size': %d", a->ff_expert);
+    if (llm__revert_is(r, "qwen2_moe qwen3_moe")) {
+        llm_text_format(r->out, ", 'num_experts': %d, 'num_experts_per_tok': %d, 'norm_topk_prob': %b, 'decoder_sparse_step': 1",
+                        a->n_experts, a->n_used, a->normalize);
+        llm_text_str(r->out, ", \"mlp_only_layers\": [");
+        for (int i = 0; i < dense; i++) llm_text_format(r->out, "%s%d", i ? ", " : "", i);
+        llm_text_str(r->out, "]");
+        if (a->ff_shared) llm_text_format(r->out, ", 'shared_expert_intermediate_size': %d", a->ff_shared);
+    } else if (llm__revert_is(r, "ernie4_5_moe"))
+        llm_text_format(r->out,
+                        ", 'moe_num_experts': %d, 'moe_k': %d, 'moe_num_shared_experts': %d, 'moe_layer_start_index': %d, "
+                        "'moe_layer_interval': 1, 'moe_layer_end_index': -1, 'moe_norm_min': 1e-12",
+                        a->n_experts, a->n_used, shared, dense);
+    else {
+        llm_text_format(r->out,
+                        ", 'n_routed_experts': %d, 'num_experts_per_tok': %d, 'n_shared_experts': %d, 'first_k_dense_replace': %d, "
+                        "'moe_layer_freq': 1, 'norm_topk_prob': %b, 'n_group': %d, 'topk_group': %d",
+                        a->n_experts, a->n_used, shared, dense, a->normalize, LLM__MAX(a->n_group, 1), LLM__MAX(a->topk_group, 1));
+        llm__revert_float(r->out, "routed_scaling_factor", (double)a->route_scale);
+        if (a->flags & LLM__MLA)
+            llm_text_format(r->out, ", 'scoring_func': %q, 'topk_method': %q", a->score == LLM_ROUTE_SIGMOID ? "sigmoid" : "softmax",
+                            a->score == LLM_ROUTE_SIGMOID ? "noaux_tc"
+                            : a->n_group > 1              ? "group_limited_greedy"
+                                                          : "greedy");
+    }
+}
+
+/* Numbers that multiply or cap something. */
+static void llm__revert_numbers(const llm__reverting *r) {
+    const llm__arch *a = r->a;
+    const double query = 1 / ((double)a->attn_scale * (double)a->attn_scale);
+    if (llm__revert_is(r, "granite")) {
+        llm__revert_float(r->out, "embedding_multiplier", (double)a->embed_scale);
+        llm__revert_float(r->out, "residual_multiplier", (double)a->residual_scale);
+        llm__revert_float(r->out, "attention_multiplier", (double)a->attn_scale);
+        llm__revert_float(r->out, "logits_scaling", 1 / (double)a->logit_scale);
+    }
+    if (llm__revert_is(r, "cohere")) llm__revert_float(r->out, "logit_scale", (double)a->logit_scale);
+    if (!llm__revert_is(r, "gemma2 gemma3_text")) return;
+    llm_text_format(r->out, ", 'query_pre_attn_scalar': %f", fabs(query - rint(query)) < 1e-3 * query ? rint(query) : query);
+    if (a->attn_softcap > 0) llm__revert_float(r->out, "attn_logit_softcapping", (double)a->attn_softcap);
+    else llm_text_str(r->out, ", \"attn_logit_softcapping\": null");
+    if (a->logit_softcap > 0) llm__revert_float(r->out, "final_logit_softcapping", (double)a->logit_softcap);
+    else llm_text_str(r->out, ", \"final_logit_softcapping\": null");
+}
+
+/* Appends the whole of config.json; dtype: "bfloat16", ... LLM_ERR_UNSUPPORTED: a setting that has no form there. */
+static llm_result llm__revert_config(const llm_model *m, const char *dtype, llm_text *out) {
+    const llm__arch *a = &m->arch;
+    llm__reverting r = LLM__ZERO;
+    r.m = m, r.a = a, r.out = out, r.type = llm__revert_family(m);
+    r.f.gguf = m->source.gguf, r.f.path = m->path;
+    const llm__str arch = llm__gguf_str(m->source.gguf, "general.architecture");
+    snprintf(r.f.arch, sizeof r.f.arch, "%.*s", (int)LLM__MIN(arch.n, (size_t)40), arch.p ? arch.p : "");
+    const char *eps = llm__revert_is(&r, "cohere") ? "layer_norm_eps" : llm__revert_is(&r, "starcoder2") ? "norm_epsilon" : "rms_norm_eps";
+    const char *act = a->act == LLM_ACT_SILU ? "silu" : "gelu_pytorch_tanh";
+    llm_text_format(out, "{'architectures': [%q], 'model_type': %q, 'torch_dtype': %q", llm__revertible[llm__revert_row(r.type)].class_name,
+                    r.type, dtype);
+    llm_text_format(out, ", 'hidden_size': %d, 'intermediate_size': %d, 'num_hidden_layers': %d, 'vocab_size': %d", a->hidden,
+                    llm__revert_is(&r, "mixtral") ? a->ff_expert : a->ff, a->n_layers, a->vocab);
+    llm_text_format(out, ", 'max_position_embeddings': %d, %q: %f, 'hidden_act': %q", a->max_positions, eps,
+                    llm__fact_num(&r.f, ".attention.layer_norm_rms_epsilon .attention.layer_norm_epsilon", (double)a->eps, 0, 1), act);
+    if (a->act != LLM_ACT_SILU) llm_text_format(out, ", 'hidden_activation': %q", act);
+    llm_text_format(out, ", 'tie_word_embeddings': %b", !llm__revert_has(&r, "output.weight"));
+    const int32_t id[3] = {m->source.bos_id, m->source.eos_id, m->source.pad_id};
+    static const char *const names[3] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+    for (int i = 0; i < 3; i++)
+        if (id[i] >= 0) llm_text_format(out, ", %q: %d", names[i], id[i]);
+    llm__revert_heads(&r);
+    llm__revert_layers(&r);
+    llm__revert_experts(&r);
+    llm__revert_numbers(&r);
+    const llm_result rope = llm__revert_rope(&r);
+    llm_text_str(out, "}\n");
+    return rope ? rope : r.f.r ? r.f.r : out->failed ? llm__nomem() : LLM_OK;
+}
+
+/* ============================================================================
+ * >>revert_vocab   The words of a GGUF file as tokenizer.json and tokenizer_config.json.
+ * ============================================================================
+ * The other way of >>convert_vocab. BPE over bytes ("gpt2") keeps its tokens and merges; the name of how text is cut becomes the regexes
+ * that it stands for (>>gguf_pre). SentencePiece's BPE ("llama") has scores instead of merges: every way to put a word together of two
+ * others is a merge, in the order of the scores, as transformers makes them of tokenizer.model. Control and user-defined words become added
+ * tokens.
+ *
+ *     tokenizer.ggml.tokens ["the", ...]              model.vocab {"the": 261, ...}, but for control and user-defined words
+ *     tokenizer.ggml.merges ["t h", ...]              model.merges [["t", "h"], ...]
+ *     tokenizer.ggml.scores                           model.merges: "abc" of score -7 is ["a", "bc"] and ["ab", "c"], before those of -8
+ *     tokenizer.ggml.token_type 3, 4                  added_tokens [{"content": "<s>", "special": true}, ...]
+ *     tokenizer.ggml.pre "llama-bpe"                  pre_tokenizer: its regexes one behind the other, then ByteLevel
+ *     tokenizer.ggml.add_bos_token, add_eos_token     post_processor: a template around the text
+ *     tokenizer.ggml.add_space_prefix                 normalizer: Prepend; decoder: Strip
+ *     tokenizer.chat_template, ..._token_id           tokenizer_config.json
+ *
+ * What comes of a vocabulary of "gpt2", in short:
+ *
+ *     {"added_tokens": [{"id": 0, "content": "<|endoftext|>", "special": true, ...}],
+ *      "normalizer": null,
+ *      "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "..."}, "behavior": "Isolated"},
+ *                                                              {"type": "ByteLevel", "use_regex": false}]},
+ *      "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]},
+ *      "decoder": {"type": "ByteLevel"},
+ *      "model": {"type": "BPE", "ignore_merges": false, "vocab": {"!": 17, ...}, "merges": [["t", "h"], ...]}}
+ *
+ * Whether both cut alike is tried by >>revert. */
+
+/* A merge of SentencePiece's: the words a and b become one of this score. */
+typedef struct llm__joining {
+    float score;
+    int32_t a, b, made;
+} llm__joining;
+
+typedef struct llm__rewording {
+    const llm_model *m;
+    const llm__gguf *g;
+    int32_t n;
+    llm__str *text; /* (n) */
+    uint8_t *type;  /* (n) LLM__VOCAB_* */
+    llm__map ids;
+    llm__joining *merge;
+    size_t n_merges, cap;
+    int spm;
+    llm_text *out;
+} llm__rewording;
+
+static void llm__rewording_free(llm__rewording *w) {
+    LLM_FREE(w->text);
+    LLM_FREE(w->type);
+    LLM_FREE(w->merge);
+    llm__map_free(&w->ids);
+}
+
+static llm_result llm__rewording_refuse(const llm__rewording *w, const char *what) {
+    return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s has no form in tokenizer.json that is known here", w->m->path, what);
+}
+
+/* Words and their types. */
+static llm_result llm__rewording_read(llm__rewording *w) {
+    const llm__gguf_kv *tokens = llm__gguf_find(w->g, "tokenizer.ggml.tokens"), *types = llm__gguf_find(w->g, "tokenizer.ggml.token_type");
+    const llm__str model = llm__gguf_str(w->g, "tokenizer.ggml.model");
+    if (!tokens || tokens->count > 1 << 24 || (!llm__str_eq(model, "gpt2") && !llm__str_eq(model, "llama")))
+        return llm__rewording_refuse(w, "its vocabulary (tokenizer.ggml.model)");
+    w->spm = llm__str_eq(model, "llama");
+    w->n = (int32_t)tokens->count;
+    w->text = LLM__NEW(llm__str, w->n);
+    w->type = LLM__NEW(uint8_t, w->n);
+    if (!w->text || !w->type) return llm__nomem();
+    const uint8_t *at = tokens->data;
+    for (int32_t i = 0; i < w->n; i++) {
+        double type = LLM__VOCAB_NORMAL;
+        w->text[i] = llm__gguf_string(&at);
+        if (types && (uint64_t)i < types->count) llm__gguf_num_at(types, (uint64_t)i, &type);
+        w->type[i] = (uint8_t)(type >= 1 && type <= 6 ? (int)type : (int)LLM__VOCAB_NORMAL);
+        if (w->type[i] != LLM__VOCAB_UNUSED && llm__map_get(&w->ids, w->text[i]) < 0 && llm__map_put(&w->ids, w->text[i], i) < 0)
+            return llm__nomem();
+    }
+    return LLM_OK;
+}
+
+/* 1 if a word is an added token: it is found in a text before it is cut. */
+static int llm__rewording_added(const llm__rewording *w, int32_t i) {
+    return w->type[i] == LLM__VOCAB_CONTROL || w->type[i] == LLM__VOCAB_USER || (w->spm && w->type[i] == LLM__VOCAB_UNKNOWN);
+}
+
+static int llm__rewording_order(const void *a, const void *b) {
+    const llm__joining *x = (const llm__joining *)a, *y = (const llm__joining *)b;
+    if (x->score != y->score) return x->score > y->score ? -1 : 1;
+    if (x->made != y->made) return x->made < y->made ? -1 : 1;
+    return x->a != y->a ? (x->a < y->a ? -1 : 1) : (x->b > y->b) - (x->b < y->b);
+}
+
+/* All merges of SentencePiece's words. */
+static llm_result llm__rewording_join(llm__rewording *w) {
+    const llm__gguf_kv *scores = llm__gguf_find(w->g, "tokenizer.ggml.scores");
+    for (int32_t i = 0; i < w->n; i++) {
+        const llm__str s = w->text[i];
+        double score = 0;
+        if (w->type[i] != LLM__VOCAB_NORMAL) continue;
+        if (scores && (uint64_t)i < scores->count) llm__gguf_num_at(scores, (uint64_t)i, &score);
+        for (size_t cut = 1; cut < s.n; cut++) {
+            if (((uint8_t)s.p[cut] & 0xC0) == 0x80) continue;
+            const int32_t a = llm__map_get(&w->ids, llm__s(s.p, cut)), b = llm__map_get(&w->ids, llm__str_from(s, cut));
+            if (a < 0 || b < 0 || w->type[a] != LLM__VOCAB_NORMAL || w->type[b] != LLM__VOCAB_NORMAL) continue;
+            if (!llm__grow((void **)&w->merge, &w->cap, w->n_merges + 1, sizeof *w->merge)) return llm__nomem();
+            const llm__joining made = {(float)score, a, b, i};
+            w->merge[w->n_merges++] = made;
+        }
+    }
+    if (w->n_merges) qsort(w->merge, w->n_merges, sizeof *w->merge, llm__rewording_order);
+    return LLM_OK;
+}
+
+static void llm__rewording_pair(const llm__rewording *w, int first, llm__str a, llm__str b) {
+    llm_text_str(w->out, first ? "[" : ",[");
+    llm_text_json(w->out, a.p, a.n);
+    llm_text_str(w->out, ",");
+    llm_text_json(w->out, b.p, b.n);
+    llm_text_str(w->out, "]");
+}
+
+/* "model": words and merges. */
+static llm_result llm__rewording_model(llm__rewording *w, int whole) {
+    const llm__gguf_kv *merges = w->spm ? NULL : llm__gguf_find(w->g, "tokenizer.ggml.merges");
+    int32_t n = 0, unk = -1;
+    for (int32_t i = 0; i < w->n && unk < 0; i++)
+        if (w->type[i] == LLM__VOCAB_UNKNOWN) unk = i;
+    llm_text_str(w->out, "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":");
+    if (w->spm && unk >= 0) llm_text_json(w->out, w->text[unk].p, w->text[unk].n);
+    else llm_text_str(w->out, "null");
+    llm_text_format(w->out,
+                    ",'continuing_subword_prefix':null,'end_of_word_suffix':null,'fuse_unk':%b,'byte_fallback':%b,'ignore_merges':%b,"
+                    "'vocab':{",
+                    w->spm, w->spm, whole);
+    for (int32_t i = 0; i < w->n; i++) {
+        if (w->type[i] == LLM__VOCAB_UNUSED || (!w->spm && llm__rewording_added(w, i)) || llm__map_get(&w->ids, w->text[i]) != i) continue;
+        if (n++) llm_text_str(w->out, ",");
+        llm_text_json(w->out, w->text[i].p, w->text[i].n);
+        llm_text_str(w->out, ":");
+        llm_text_int(w->out, i);
+    }
+    llm_text_str(w->out, "},\"merges\":[");
+    for (size_t i = 0; i < w->n_merges; i++) llm__rewording_pair(w, !i, w->text[w->merge[i].a], w->text[w->merge[i].b]);
+    const uint8_t *at = merges ? merges->data : NULL;
+    for (uint64_t i = 0; merges && i < merges->count; i++) {
+        const llm__str s = llm__gguf_string(&at);
+        const char *space = s.n > 1 ? (const char *)memchr(s.p + 1, ' ', s.n - 1) : NULL;
+        if (!space) return llm__rewording_refuse(w, "a merge that is no pair (tokenizer.ggml.merges)");
+        llm__rewording_pair(w, !i, llm__s(s.p, (size_t)(space - s.p)), llm__str_from(s, (size_t)(space - s.p) + 1));
+    }
+    llm_text_str(w->out, "]}}\n");
+    return LLM_OK;
+}
+
+/* "pre_tokenizer" and what goes with it: SentencePiece's blanks, or regexes and bytes. */
+static llm_result llm__rewording_cuts(const llm__rewording *w, int *whole) {
+    llm__str pre = llm__gguf_str(w->g, "tokenizer.ggml.pre");
+    const int prefix = llm__gguf_bool(w->g, "tokenizer.ggml.add_space_prefix", 1);
+    int row = 0;
+    *whole = 0;
+    if (w->spm) {
+        llm_text_format(w->out,
+                        "'normalizer':{'type':'Sequence','normalizers':[%s{'type':'Replace','pattern':{'String':' '},'content':'%s'}]},",
+                        prefix ? "{\"type\":\"Prepend\",\"prepend\":\"\xE2\x96\x81\"}," : "", "\xE2\x96\x81");
+        llm_text_format(w->out,
+                        "'pre_tokenizer':null,'decoder':{'type':'Sequence','decoders':[{'type':'Replace','pattern':{'String':'%s'},"
+                        "'content':' '},{'type':'ByteFallback'},{'type':'Fuse'}%s]},",
+                        "\xE2\x96\x81", prefix ? ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}" : "");
+        return LLM_OK;
+    }
+    if (!pre.n) pre = llm__lit("default");
+    while (row < LLM__COUNT(llm__pres) && llm__word_index(llm__pres[row].names, pre) < 0) row++;
+    if (row == LLM__COUNT(llm__pres) || llm__pres[row].flags & LLM__PRE_SPACES)
+        return llm__rewording_refuse(w, "how it cuts text (tokenizer.ggml.pre)");
+    *whole = (llm__pres[row].flags & LLM__PRE_WHOLE) != 0;
+    llm_text_str(w->out, "\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[");
+    for (int i = 0; i < LLM__COUNT(llm__pres[row].regex) && llm__pres[row].regex[i]; i++)
+        llm_text_format(w->out, "{'type':'Split','pattern':{'Regex':%q},'behavior':'Isolated','invert':false},", llm__pres[row].regex[i]);
+    llm_text_str(w->out, "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":false}]},"
+                         "\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true},");
+    return LLM_OK;
+}
+
+static void llm__rewording_special(const llm__rewording *w, int32_t id) {
+    llm_text_str(w->out, "{\"SpecialToken\":{\"id\":");
+    llm_text_json(w->out, w->text[id].p, w->text[id].n);
+    llm_text_str(w->out, ",\"type_id\":0}}");
+}
+
+/* "post_processor": what a text is framed by. */
+static llm_result llm__rewording_frame(const llm__rewording *w) {
+    LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO, bare = LLM__ZERO;
+    llm_result r = llm_tokenize(w->m, "a", 1, LLM_TOK_ADD_SPECIAL, &ids);
+    if (!r) r = llm_tokenize(w->m, "a", 1, 0, &bare);
+    if (r) return r;
+    const size_t more = ids.len - bare.len;
+    const int front = more && bare.len && ids.data[0] != bare.data[0], back = more > (size_t)front;
+    const int32_t frame[2] = {front ? ids.data[0] : -1, back ? ids.data[ids.len - 1] : -1};
+    if (more > 2 || frame[0] >= w->n || frame[1] >= w->n) return llm__rewording_refuse(w, "what it puts before a text");
+    if (!more) {
+        llm_text_str(w->out, "\"post_processor\":null,");
+        return LLM_OK;
+    }
+    llm_text_str(w->out, "\"post_processor\":{\"type\":\"TemplateProcessing\"");
+    for (int pair = 0; pair < 2; pair++) {
+        llm_text_str(w->out, pair ? ",\"pair\":[" : ",\"single\":[");
+        for (int part = 0; part <= pair; part++) {
+            if (part) llm_text_str(w->out, ",");
+            if (front) llm__rewording_special(w, frame[0]), llm_text_str(w->out, ",");
+            llm_text_format(w->out, "{'Sequence':{'id':%q,'type_id':%d}}", part ? "B" : "A", part);
+            if (back) llm_text_str(w->out, ","), llm__rewording_special(w, frame[1]);
+        }
+        llm_text_str(w->out, "]");
+    }
+    llm_text_str(w->out, ",\"special_tokens\":{");
+    for (int i = 0, n = 0; i < 2; i++) {
+        if (frame[i] < 0 || (i && frame[1] == frame[0])) continue;
+        const llm__str s = w->text[frame[i]];
+        if (n++) llm_text_str(w->out, ",");
+        llm_text_json(w->out, s.p, s.n);
+        llm_text_str(w->out, ":{\"id\":");
+        llm_text_json(w->out, s.p, s.n);
+        llm_text_format(w->out, ",'ids':[%d],'tokens':[", (int)frame[i]);
+        llm_text_json(w->out, s.p, s.n);
+        llm_text_str(w->out, "]}");
+    }
+    llm_text_str(w->out, "}},");
+    return LLM_OK;
+}
+
+/* Appends the whole of tokenizer.json. LLM_ERR_UNSUPPORTED: another kind of vocabulary. */
+static llm_result llm__revert_tokenizer(const llm_model *m, llm_text *out) {
+    LLM__SCOPED(llm__rewording_free) llm__rewording w = LLM__ZERO;
+    int whole = 0, n = 0;
+    w.m = m, w.g = m->source.vocab_gguf, w.out = out;
+    llm_result r = w.g ? llm__rewording_read(&w) : llm__rewording_refuse(&w, "a tokenizer of another file");
+    if (!r && w.spm) r = llm__rewording_join(&w);
+    if (r) return r;
+    llm_text_str(out, "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[");
+    for (int32_t i = 0; i < w.n; i++) {
+        if (!llm__rewording_added(&w, i)) continue;
+        llm_text_format(out, "%s{'id':%d,'content':", n++ ? "," : "", (int)i);
+        llm_text_json(out, w.text[i].p, w.text[i].n);
+        llm_text_format(out, ",'single_word':false,'lstrip':false,'rstrip':false,'normalized':false,'special':%b}",
+                        w.type[i] != LLM__VOCAB_USER);
+    }
+    llm_text_str(out, "],");
+    r = llm__rewording_cuts(&w, &whole);
+    if (!r) r = llm__rewording_frame(&w);
+    if (!r) r = llm__rewording_model(&w, whole);
+    return r ? r : out->failed ? llm__nomem() : LLM_OK;
+}
+
+/* Appends tokenizer_config.json: what has a task, and the chat template. */
+static void llm__revert_tokenizer_config(const llm_model *m, llm_text *out) {
+    const llm__source *s = &m->source;
+    const int32_t id[4] = {s->bos_id, s->eos_id, s->pad_id, s->unk_id};
+    static const char *const names[4] = {"bos_token", "eos_token", "pad_token", "unk_token"};
+    const llm__gguf_kv *tokens = s->vocab_gguf ? llm__gguf_find(s->vocab_gguf, "tokenizer.ggml.tokens") : NULL;
+    llm_text_format(out, "{'tokenizer_class': 'PreTrainedTokenizerFast', 'clean_up_tokenization_spaces': false, 'model_max_length': %d",
+                    (int)m->arch.max_positions);
+    for (int k = 0; k < 4; k++) {
+        const uint8_t *at = tokens ? tokens->data : NULL;
+        llm__str text = LLM__ZERO;
+        if (!tokens || id[k] < 0 || (uint64_t)id[k] >= tokens->count) continue;
+        for (int32_t i = 0; i <= id[k]; i++) text = llm__gguf_string(&at);
+        llm_text_format(out, ", %q: ", names[k]);
+        llm_text_json(out, text.p, text.n);
+    }
+    if (s->chat_template_text) llm_text_format(out, ", 'chat_template': %q", s->chat_template_text);
+    llm_text_str(out, "}\n");
+}
+
+/* ============================================================================
+ * >>revert   A GGUF file as a Hugging Face folder.
+ * ============================================================================
+ * What >>convert does, the other way:
+ *
+ *     TO/config.json               settings, in the words of the family (>>revert_config)
+ *     TO/model.safetensors         one type for all: what most matrices are, float16 for quantised ones; or model-00001-of-...
+ *     TO/tokenizer.json, tokenizer_config.json, generation_config.json       (>>revert_vocab)
+ *
+ * Every tensor of the file must have its place in the family (a table of names), else it is refused by its name: none is dropped but those
+ * of layers behind the last (multi-token prediction). Rows of q and k go back into their order, norms that are stored minus one lose it,
+ * experts become matrices of their own, keys and values of latent attention one kv_b_proj.
+ *
+ *     blk.3.attn_norm.weight          model.layers.3.input_layernorm.weight
+ *     blk.3.attn_q.weight             model.layers.3.self_attn.q_proj.weight
+ *     blk.3.ffn_up.weight             model.layers.3.mlp.up_proj.weight; gate_up_proj of Phi-3 and GLM-4, c_fc of StarCoder2
+ *     blk.3.ffn_up_exps.weight        model.layers.3.mlp.experts.0.up_proj.weight and so on; block_sparse_moe.experts.0.w3 of Mixtral
+ *
+ * Rows of a head of 6 values, in GGUF 0 3 1 4 2 5 (the two of a pair side by side), are 0 1 2 3 4 5 in the folder.
+ *
+ * The type of the folder is that of most matrices. A file of F16 gives the folder that it was made of, to the bit; of quantised weights it
+ * gives what they stand for, in float16, which rounds a little (SmolLM2 in Q4_1: log-probabilities change by 0.0007 of their range);
+ * float32 holds them as they are. Vectors and routers that the type would change stay float32, as publishers have them.
+ *
+ * llm_convert_folder, whose functions stand below in this order from the last up,
+ *
+ *   1. opens the file as a model, so that whatever is wrong with it is told now, and finds the family
+ *   2. plans: every tensor of the file finds its name in the table, or is refused; shapes and places are known before there is data
+ *      (>>shards)
+ *   3. makes TO.part and writes the tensors, some rows at a time: memory holds a megabyte of them
+ *   4. adds config.json, tokenizer.json, tokenizer_config.json and generation_config.json
+ *   5. opens what was made as anybody would, so that a tensor that is missing or of another shape is told by its name, and lets both cut a
+ *      sample of text: what GGUF has no regex or template for is seen there
+ *   6. renames TO.part to TO
+ *
+ * What has no way back: files that see (their second file), families without a row here, quantised folders (>>folder makes those of
+ * floats), sentences of general.* about licences and authors.
+ *
+ * The folder is made as TO.part. It gets its name when it was opened as a model and its tokenizer cut a text as the file's did; else
+ * nothing is left of it. */
+
+enum { LLM__REVERT_HEADS = 1, LLM__REVERT_NORM = 2, LLM__REVERT_F32 = 4, LLM__REVERT_ONE = 8, LLM__REVERT_BARE = 16 };
+
+/* Names of GGUF, the families where they stand for what the third column says (none: all others), and what is done with the values: rows of
+ * heads, a norm, kept in F32, a matrix of one row, a name without ".weight". '#' is an expert's number. */
+static const struct {
+    const char *gguf, *families, *hf;
+    int how;
+} llm__revert_names[] = {
+    {"token_embd", "", "model.embed_tokens", 0},
+    {"output_norm", "", "model.norm", LLM__REVERT_NORM},
+    {"output", "", "lm_head", 0},
+    {"attn_norm", "", "input_layernorm", LLM__REVERT_NORM},
+    {"attn_qkv", "", "self_attn.qkv_proj", 0},
+    {"attn_q", "", "self_attn.q_proj", LLM__REVERT_HEADS},
+    {"attn_k", "", "self_attn.k_proj", LLM__REVERT_HEADS},
+    {"attn_v", "", "self_attn.v_proj", 0},
+    {"attn_output", "", "self_attn.o_proj", 0},
+    {"attn_q_norm", "", "self_attn.q_norm", LLM__REVERT_NORM},
+    {"attn_k_norm", "", "self_attn.k_norm", LLM__REVERT_NORM},
+    {"attn_q_a", "", "self_attn.q_a_proj", 0},
+    {"attn_q_a_norm", "", "self_attn.q_a_layernorm", LLM__REVERT_NORM},
+    {"attn_q_b", "", "self_attn.q_b_proj", 0},
+    {"attn_kv_a_mqa", "", "self_attn.kv_a_proj_with_mqa", 0},
+    {"attn_kv_a_norm", "", "self_attn.kv_a_layernorm", LLM__REVERT_NORM},
+    {"post_attention_norm", "glm4", "post_self_attn_layernorm", LLM__REVERT_NORM},
+    {"post_attention_norm", "", "post_attention_layernorm", LLM__REVERT_NORM},
+    {"ffn_norm", "gemma2 gemma3_text", "pre_feedforward_layernorm", LLM__REVERT_NORM},
+    {"ffn_norm", "", "post_attention_layernorm", LLM__REVERT_NORM},
+    {"post_ffw_norm", "glm4", "post_mlp_layernorm", LLM__REVERT_NORM},
+    {"post_ffw_norm", "", "post_feedforward_layernorm", LLM__REVERT_NORM},
+    {"ffn_gate", "", "mlp.gate_proj", 0},
+    {"ffn_up", "phi3 glm4", "mlp.gate_up_proj", 0},
+    {"ffn_up", "starcoder2", "mlp.c_fc", 0},
+    {"ffn_up", "", "mlp.up_proj", 0},
+    {"ffn_down", "starcoder2", "mlp.c_proj", 0},
+    {"ffn_down", "", "mlp.down_proj", 0},
+    {"ffn_gate_inp", "mixtral", "block_sparse_moe.gate", 0},
+    {"ffn_gate_inp", "", "mlp.gate", 0},
+    {"exp_probs_b", "ernie4_5_moe", "mlp.moe_statics.e_score_correction_bias", LLM__REVERT_F32 | LLM__REVERT_ONE | LLM__REVERT_BARE},
+    {"exp_probs_b", "", "mlp.gate.e_score_correction_bias", LLM__REVERT_F32 | LLM__REVERT_BARE},
+    {"ffn_gate_exps", "mixtral", "block_sparse_moe.experts.#.w1", 0},
+    {"ffn_up_exps", "mixtral", "block_sparse_moe.experts.#.w3", 0},
+    {"ffn_down_exps", "mixtral", "block_sparse_moe.experts.#.w2", 0},
+    {"ffn_gate_exps", "", "mlp.experts.#.gate_proj", 0},
+    {"ffn_up_exps", "", "mlp.experts.#.up_proj", 0},
+    {"ffn_down_exps", "", "mlp.experts.#.down_proj", 0},
+    {"ffn_gate_shexp", "qwen2_moe", "mlp.shared_expert.gate_proj", 0},
+    {"ffn_up_shexp", "qwen2_moe", "mlp.shared_expert.up_proj", 0},
+    {"ffn_down_shexp", "qwen2_moe", "mlp.shared_expert.down_proj", 0},
+    {"ffn_gate_shexp", "", "mlp.shared_experts.gate_proj", 0},
+    {"ffn_up_shexp", "", "mlp.shared_experts.up_proj", 0},
+    {"ffn_down_shexp", "", "mlp.shared_experts.down_proj", 0},
+    {"ffn_gate_inp_shexp", "", "mlp.shared_expert_gate", LLM__REVERT_ONE},
+};
+
+/* Where a tensor's rows come from. */
+typedef struct llm__revert_from {
+    const llm__tensor *t, *values; /* values: of kv_b, whose keys are t */
+    int64_t rows, cols;
+    int64_t first;  /* row of t, counted through all its matrices */
+    int32_t head;   /* not 0: heads of so many rows, whose neighbours become halves */
+    int32_t across; /* 1: a vector in that order */
+    float sub;
+    int32_t nope, v, rank; /* of kv_b */
+} llm__revert_from;
+
+/* A folder that is being made. After the first failure all calls do nothing. */
+typedef struct llm__revert {
+    const llm_quantize_config *cfg;
+    llm_model *model;
+    const char *to, *type; /* type: model_type */
+    int32_t dtype;         /* llm_type of all tensors */
+    llm__out out;
+    llm__revert_from *from; /* (out.n) */
+    size_t cap;
+    llm_result r;
+} llm__revert;
+
+static void llm__revert_close(llm__revert *v) {
+    llm__out_close(&v->out);
+    LLM_FREE(v->from);
+    llm_model_close(v->model);
+}
+
+/* Row `row` of a tensor of the folder: cols values. */
+static void llm__revert_values(const llm__revert_from *f, int64_t row, float *out) {
+    const int64_t each = f->nope + f->v, half = f->head / 2;
+    if (f->values) {
+        const int64_t head = row / each, at = row % each;
+        if (at >= f->nope) llm__tensor_values(f->values, head * f->v + at - f->nope, f->cols, 0, f->cols, out);
+        for (int64_t i = 0; at < f->nope && i < f->cols; i++) llm__tensor_values(f->t, head * f->rank + i, f->nope, at, 1, out + i);
+        return;
+    }
+    int64_t from = row;
+    if (f->head && !f->across)
+        from = row / f->head * f->head + (row % f->head < half ? 2 * (row % f->head) : 2 * (row % f->head - half) + 1);
+    llm__tensor_values(f->t, f->first + from, f->cols, 0, f->cols, out);
+    for (int64_t i = 0; f->across && i < f->cols; i++) {
+        const int64_t at = i % f->head;
+        llm__tensor_values(f->t, 0, f->cols, i - at + (at < half ? 2 * at : 2 * (at - half) + 1), 1, out + i);
+    }
+    for (int64_t i = 0; f->sub != 0 && i < f->cols; i++) out[i] -= f->sub;
+}
+
+/* A row in the type of the folder; 0: a value is too large for it. */
+static int llm__revert_row_put(int32_t type, const float *x, int64_t n, uint8_t *to) {
+    int ok = 1;
+    for (int64_t i = 0; i < n; i++) {
+        const uint16_t half = type == LLM_TYPE_F16 ? llm__f32_to_f16(x[i]) : llm__f32_to_bf16(x[i]);
+        if (type == LLM_TYPE_F32) memcpy(to + 4 * i, x + i, 4);
+        else memcpy(to + 2 * i, &half, 2);
+        if (type == LLM_TYPE_F16 && (half & 0x7C00) == 0x7C00 && fabsf(x[i]) < INFINITY) ok = 0;
+    }
+    return ok;
+}
+
+/* Vectors and routers are F32 in GGUF: they stay so where the folder's type would change a value. */
+static int llm__revert_exact(llm__revert *v, const llm__revert_from *f) {
+    LLM__SCOPED(llm__drop) float *x = LLM__NEW(float, f->cols);
+    if (!x) v->r = llm__nomem();
+    for (int64_t row = 0; row < f->rows && !v->r; row++) {
+        llm__revert_values(f, row, x);
+        for (int64_t i = 0; i < f->cols; i++) {
+            const float back = v->dtype == LLM_TYPE_F16 ? llm__f16_to_f32(llm__f32_to_f16(x[i])) : llm__bf16_to_f32(llm__f32_to_bf16(x[i]));
+            if (v->dtype != LLM_TYPE_F32 && back != x[i]) return LLM__REVERT_F32;
+        }
+    }
+    return 0;
+}
+
+/* Adds a tensor of the folder: rows of t, from `first` on. n_dims 1: a vector of cols values. */
+static void llm__revert_add(llm__revert *v, const char *name, int how, int n_dims, const llm__revert_from *from) {
+    const int64_t shape[2] = {n_dims > 1 ? from->rows : from->cols, from->cols};
+    if (v->r) return;
+    if (!llm__grow((void **)&v->from, &v->cap, v->out.n + 1, sizeof *v->from)) v->r = llm__nomem();
+    if (v->r) return;
+    v->from[v->out.n] = *from;
+    llm__out_add(&v->out, name, "", how & LLM__REVERT_F32 ? (int32_t)LLM_TYPE_F32 : v->dtype, n_dims, shape);
+    v->r = v->out.r;
+}
+
+/* "blk.3.ffn_up.weight": the layer (-1: none), "ffn_up", and whether it is a bias. 0: it is no such name. */
+static int llm__revert_parse(const char *name, int *layer, char stem[64], int *bias) {
+    int at = 0;
+    *layer = -1;
+    if (!strncmp(name, "blk.", 4) && (sscanf(name, "blk.%d.%n", layer, &at) != 1 || !at || *layer < 0)) return 0;
+    const char *dot = strrchr(name + at, '.');
+    const size_t n = dot ? (size_t)(dot - name) - (size_t)at : 0;
+    if (!n || n > 63) return 0;
+    memcpy(stem, name + at, n);
+    stem[n] = 0;
+    *bias = !strcmp(dot, ".bias");
+    return *bias || !strcmp(dot, ".weight");
+}
+
+/* A tensor of the file by the table. */
+static void llm__revert_tensor(llm__revert *v, const llm__tensor *t, const char *stem, int layer, int bias) {
+    const llm__arch *a = &v->model->arch;
+    const int pairs = (a->flags & LLM__PAIRS_GGUF) && !(a->flags & (LLM__PAIRS | LLM__MLA));
+    int row = 0;
+    while (row < LLM__COUNT(llm__revert_names) &&
+           (strcmp(llm__revert_names[row].gguf, stem) ||
+            (*llm__revert_names[row].families && !llm__word_in(llm__revert_names[row].families, v->type))))
+        row++;
+    if (row == LLM__COUNT(llm__revert_names)) {
+        v->r = llm__bad(v->model->path, "tensor", t->name, "it has no place in a folder of %s that is known here", v->type);
+        return;
+    }
+    const char *hf = llm__revert_names[row].hf, *number = strchr(hf, '#');
+    const int matrices = t->n_dims > 2 ? (int)t->shape[0] : 1;
+    int how = llm__revert_names[row].how;
+    llm__revert_from from = LLM__ZERO;
+    from.t = t;
+    from.cols = t->shape[LLM__MAX(t->n_dims, 1) - 1];
+    from.rows = t->n_dims > 1 ? t->shape[t->n_dims - 2] : 1;
+    if (how & LLM__REVERT_HEADS && pairs) from.head = a->head_dim, from.across = t->n_dims < 2;
+    if (how & LLM__REVERT_NORM && !bias && a->flags & LLM__NORM_PLUS1) from.sub = 1;
+    if (t->type == LLM_TYPE_F32 && (t->n_dims < 2 || !strcmp(stem, "ffn_gate_inp"))) how |= llm__revert_exact(v, &from);
+    for (int m = 0; m < matrices && !v->r; m++) {
+        char name[160], lead[32] = "";
+        if (layer >= 0) snprintf(lead, sizeof lead, "model.layers.%d.", layer);
+        if (number) snprintf(name, sizeof name, "%s%.*s%d%s.weight", lead, (int)(number - hf), hf, m, number + 1);
+        else snprintf(name, sizeof name, "%s%s%s", lead, hf, how & LLM__REVERT_BARE ? "" : bias ? ".bias" : ".weight");
+        from.first = m * from.rows;
+        llm__revert_add(v, name, how, how & LLM__REVERT_ONE || t->n_dims > 1 ? 2 : 1, &from);
+    }
+    if (!number && matrices > 1 && !v->r) v->r = llm__bad(v->model->path, "tensor", t->name, "a matrix was expected");
+}
+
+/* kv_b of latent attention, from keys (heads, rank, nope) and values (heads, v, rank). */
+static void llm__revert_kv_b(llm__revert *v, const llm__tensor *keys, int layer) {
+    const llm__arch *a = &v->model->arch;
+    char name[96];
+    llm__revert_from from = LLM__ZERO;
+    snprintf(name, sizeof name, "blk.%d.attn_v_b.weight", layer);
+    from.t = keys, from.values = llm__tensors_find(&v->model->source.tensors, name);
+    from.nope = a->nope, from.v = a->v_head_dim, from.rank = a->kv_rank;
+    from.rows = (int64_t)a->n_heads * (a->nope + a->v_head_dim), from.cols = a->kv_rank;
+    if (!from.values) v->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", v->model->path, name);
+    snprintf(name, sizeof name, "model.layers.%d.self_attn.kv_b_proj.weight", layer);
+    llm__revert_add(v, name, 0, 2, &from);
+}
+
+/* All tensors of the folder, told before any is made. */
+static void llm__revert_plan(llm__revert *v) {
+    static const char elsewhere[] = "rope_freqs rope_factors_short rope_factors_long attn_v_b attn_rot_embd";
+    const llm__tensors *t = &v->model->source.tensors;
+    const llm__arch *a = &v->model->arch;
+    for (size_t i = 0; i < t->n && !v->r; i++) {
+        const llm__tensor *x = &t->item[i];
+        char stem[64];
+        int layer, bias;
+        if (!llm__revert_parse(x->name.p, &layer, stem, &bias))
+            v->r = llm__bad(v->model->path, "tensor", x->name, "it has no place in a folder of %s that is known here", v->type);
+        else if (layer >= a->n_layers || llm__word_in(elsewhere, stem)) continue;
+        else if (!strcmp(stem, "attn_k_b")) llm__revert_kv_b(v, x, layer);
+        else if (!llm__type_readable(x->type))
+            v->r = llm__bad(v->model->path, "tensor", x->name, "type %s is not read here", llm__type_name(x->type));
+        else llm__revert_tensor(v, x, stem, layer, bias);
+    }
+}
+
+/* F32, F16 or BF16: what is asked for, or what most of the matrices are; of quantised ones F16, which holds their scales. */
+static void llm__revert_dtype(llm__revert *v) {
+    static const char *const names[3] = {"f32", "f16", "bf16"};
+    static const int32_t types[3] = {LLM_TYPE_F32, LLM_TYPE_F16, LLM_TYPE_BF16};
+    const llm__tensors *t = &v->model->source.tensors;
+    const char *asked = v->cfg->type && strcmp(v->cfg->type, "auto") ? v->cfg->type : NULL;
+    int64_t bytes[3] = {0, 0, 0};
+    char name[40] = "";
+    int best = 1;
+    for (size_t i = 0; i < t->n; i++)
+        for (int k = 0; k < 3; k++) bytes[k] += t->item[i].n_dims > 1 && t->item[i].type == types[k] ? t->item[i].bytes : 0;
+    for (int k = 0; k < 3 && !asked; k++) best = bytes[k] > bytes[best] ? k : best;
+    if (asked) llm__quant_spelling(asked, name);
+    for (int k = 0; k < 3 && asked; k++)
+        if (!strcmp(names[k], name)) best = k, asked = NULL;
+    if (asked) v->r = llm__error(LLM_ERR_ARG, "type: %.40s, one of auto, f32, f16, bf16 expected for a folder", asked);
+    v->dtype = types[best];
+}
+
+static const char *llm__revert_dtype_name(const llm__revert *v) {
+    return v->dtype == LLM_TYPE_F32 ? "float32" : v->dtype == LLM_TYPE_F16 ? "float16" : "bfloat16";
+}
+
+/* The data of one tensor. */
+static void llm__revert_data(llm__revert *v, size_t i) {
+    const llm__revert_from *f = &v->from[i];
+    const int32_t type = v->out.tensor[i].type;
+    const int64_t bytes = llm__row_bytes(type, f->cols), some = LLM__MAX((int64_t)1, (1 << 20) / LLM__MAX(bytes, (int64_t)1));
+    LLM__SCOPED(llm__drop) float *x = LLM__NEW(float, f->cols);
+    LLM__SCOPED(llm__drop) uint8_t *to = LLM__NEW(uint8_t, bytes * some);
+    if (!x || !to) v->r = llm__nomem();
+    for (int64_t row = 0; row < f->rows && !v->r; row += some) {
+        const int64_t n = LLM__MIN(some, f->rows - row);
+        for (int64_t k = 0; k < n && !v->r; k++) {
+            llm__revert_values(f, row + k, x);
+            if (!llm__revert_row_put(type, x, f->cols, to + k * bytes))
+                v->r = llm__bad(v->model->path, "tensor", f->t->name, "a value is too large for f16; bf16 holds it");
+        }
+        llm__out_put(&v->out, i, row * bytes, to, (size_t)(n * bytes));
+        if (!v->r) v->r = v->out.r;
+    }
+    if (f->t->bytes > 1 << 16 && f->t->data) llm__file_rest(f->t->data, (size_t)f->t->bytes);
+}
+
+static void llm__revert_tell(llm__revert *v, double done) {
+    const llm_quantize_config *c = v->cfg;
+    if (!v->r && c->progress && c->progress(c->progress_user, "converting", done))
+        v->r = llm__error(LLM_ERR_CANCELLED, "%s: converting was cancelled", v->to);
+}
+
+/* The small files. */
+static void llm__revert_texts(llm__revert *v) {
+    static const char *const names[4] = {"config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"};
+    const llm__source *s = &v->model->source;
+    for (int i = 0; i < 4 && !v->r; i++) {
+        LLM__SCOPED(llm_text_free) llm_text t = LLM__ZERO;
+        if (i == 0) v->r = llm__revert_config(v->model, llm__revert_dtype_name(v), &t);
+        if (i == 1) v->r = llm__revert_tokenizer(v->model, &t);
+        if (i == 2) llm__revert_tokenizer_config(v->model, &t);
+        if (i == 3) {
+            llm_text_str(&t, "{");
+            if (s->bos_id >= 0) llm_text_format(&t, "'bos_token_id': %d, ", (int)s->bos_id);
+            llm_text_format(&t, "'eos_token_id': %i}\n", s->stop_ids.data, s->stop_ids.len);
+        }
+        if (!v->r) llm__out_text(&v->out, names[i], &t);
+        if (!v->r) v->r = v->out.r;
+    }
+}
+
+/* The folder is a model, and cuts a text as the file does. */
+static void llm__revert_check(llm__revert *v) {
+    llm_model *made = NULL;
+    if (v->r) return;
+    v->r = llm_model_open(v->out.part, NULL, &made);
+    llm_model_close(made);
+    if (v->r) v->r = llm__error(v->r, "%s: what was written cannot be used: %s", v->to, llm_last_error());
+    else v->r = llm__convert_check(v->model, v->out.part, "in a folder");
+}
+
+/* Everything into TO.part. */
+static void llm__revert_write(llm__revert *v) {
+    int64_t done = 0;
+    llm__out_open(&v->out, 5000000000, 0);
+    v->r = v->out.r;
+    llm__revert_tell(v, 0);
+    for (size_t i = 0; i < v->out.n && !v->r; i++) {
+        llm__revert_data(v, i);
+        done += v->out.tensor[i].bytes;
+        llm__revert_tell(v, (double)done / (double)LLM__MAX(v->out.bytes, (int64_t)1));
+    }
+    if (!v->r) llm__out_sync(&v->out), llm__out_index(&v->out), v->r = v->out.r;
+    llm__revert_texts(v);
+    if (!v->r) v->r = llm__source_whole(&v->model->source);
+    llm__revert_check(v);
+}
+
+/* Whether the model is one that can be. */
+static void llm__revert_open(llm__revert *v, const char *path) {
+    llm_model_config cfg = LLM__ZERO;
+    cfg.language_model_only = 1;
+    if (llm__path_kind_of(v->to) != LLM__PATH_NONE)
+        v->r = llm__error(LLM_ERR_ARG, "%s: it is there already, the name of a new folder expected", v->to);
+    else if (llm__path_kind_of(v->out.part) != LLM__PATH_NONE)
+        v->r = llm__error(LLM_ERR_ARG, "%s: it is there already, and not made by this call", v->out.part);
+    if (!v->r) v->r = llm_model_open(path, &cfg, &v->model);
+    if (!v->r && !v->model->source.gguf) v->r = llm__error(LLM_ERR_ARG, "%s: a folder already", path);
+    if (!v->r) v->type = llm__revert_family(v->model);
+    if (!v->r && !v->type)
+        v->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: %s is not converted to a folder in this version", path, v->model->arch.name);
+    if (!v->r) llm__revert_dtype(v);
+    if (!v->r) llm__revert_plan(v);
+}
+
+LLM_API llm_result llm_convert_folder(const char *path, const char *to, const llm_quantize_config *cfg, llm_text *report) {
+    static const llm_quantize_config usual = LLM__ZERO;
+    LLM__SCOPED(llm__revert_close) llm__revert v = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text part = LLM__ZERO;
+    if (!path || !*path || !to || !*to) return llm__error(LLM_ERR_ARG, "convert: a GGUF file and the name of a new folder expected");
+    llm_text_format(&part, "%s.part", to);
+    if (part.failed) return llm__nomem();
+    v.cfg = cfg ? cfg : &usual;
+    v.to = to;
+    v.out.part = part.data;
+    llm__revert_open(&v, path);
+    if (v.r) return v.r;
+    v.r = llm__folder_make(part.data);
+    if (v.r) return v.r;
+    llm__revert_write(&v);
+    if (!v.r && rename(part.data, to)) v.r = llm__error(LLM_ERR_IO, "%s: %s", to, strerror(errno));
+    if (v.r) (void)llm__path_remove(part.data);
+    if (v.r || !report) return v.r;
+    llm_text_format(report, "{'model_type': %q, 'dtype': %q, 'n_tensors': %l, 'bytes_before': %l, 'bytes_after': %l}", v.type,
+                    llm__revert_dtype_name(&v), (int64_t)v.out.n, v.model->info.weight_bytes, v.out.bytes);
     return report->failed ? llm__nomem() : LLM_OK;
 }
 
@@ -46190,8 +47380,8 @@ typedef struct llm__film_rules {
 
 typedef struct llm__film {
     llm_frame *frames; /* (n) */
-    int32_t n;
-    double fps;     /* of these frames */
+    int32_t n, source; /* how many, and of how many of the film */
+    double fps;        /* of these frames */
     llm_text bytes; /* in which they lie */
 } llm__film;
 
@@ -46360,6 +47550,7 @@ static llm_result llm__film_decode(const llm__film_wait *w, const llm__processor
     snprintf(number, sizeof number, "%d", (int)taken);
     r = llm__film_run(w, fd, kind, decode, w->rules->limit, &film->bytes);
     if (!r) r = llm__film_frames(film, taken);
+    film->source = n;
     film->fps = film->n / seconds;
     if (llm__frames_to_the_last(w->rules->vision) && taken > 1) film->fps = n / seconds * (taken - 1) / (n - 1);
     return r;
@@ -46369,7 +47560,7 @@ static llm_result llm__film_decode(const llm__film_wait *w, const llm__processor
  * are no frames. */
 static llm_result llm__film_read(const llm__film_rules *rules, llm__str data, llm__film *film) {
     const llm__film_wait w = {rules, llm__now() + rules->seconds};
-    llm__processor p = rules->vision->processor;
+    llm__processor p = rules->vision->video_processor;
     const char *kind = llm__film_kind(data);
     if (!(rules->vision->family->flags & LLM__EYES_VIDEO)) return llm__error(LLM_ERR_UNSUPPORTED, "the model sees pictures, and no videos");
     llm_result r = rules->kwargs ? llm__processor_change(rules->vision, rules->kwargs, &p) : LLM_OK;
@@ -48386,6 +49577,7 @@ static int llm__oai_media_film(llm_openai_call *k, llm_media_config *c, llm_text
     llm_text_free(bytes);
     c->frames = film.frames;
     c->n_frames = film.n;
+    c->n_source = film.source;
     c->fps = film.fps;
     return llm__oai_media_add(k, c);
 }
@@ -51309,16 +52501,28 @@ static llm_result llm__setup_template(llm_setup *s, const llm_options *o) {
     return r;
 }
 
-/* model_format: a layout, or a method of quantisation, which --quantization says too. */
+/* model_format: a layout, of which the files are asked when they are found, or a method of quantisation, which --quantization says too
+ * (None says nothing). */
 static llm_result llm__setup_format(llm_setup *s) {
     const char *f = s->model_format, *q = s->files.quantization;
-    if (!f || !strcmp(f, "hf")) return LLM_OK;
-    if (!strcmp(f, "llama"))
-        return llm__error(LLM_ERR_ARG, "model_format: llama, leave it out: a folder as Meta gives it (consolidated.00.pth) is known by its "
-                                       "files, as one of Hugging Face's (hf) is");
-    if (q && strcmp(q, f)) return llm__error(LLM_ERR_ARG, "model_format: %s, and quantization says %.40s", f, q);
+    const int method = q ? llm__quant_named(q) : LLM__QUANT_NONE;
+    if (!f || llm__word_index("hf llama", llm__lit(f)) >= 0) return LLM_OK;
+    if (method != LLM__QUANT_NONE && method != llm__quant_named(f))
+        return llm__error(LLM_ERR_ARG, "model_format: %s, and quantization says %.40s", f, q);
     s->files.quantization = f;
     return LLM_OK;
+}
+
+/* model_format hf and llama: a folder of Hugging Face's, or one as Meta gives it. */
+static llm_result llm__setup_layout(const llm_setup *s) {
+    const char *f = s->model_format, *path = s->path.data;
+    const llm__source bare = LLM__ZERO;
+    if (!f || llm__word_index("hf llama", llm__lit(f)) < 0) return LLM_OK;
+    if (llm__path_kind_of(path) != LLM__PATH_DIR) return llm__error(LLM_ERR_ARG, "model_format: %s, and %.200s is no folder", f, path);
+    const int meta = llm__meta_is(&bare, path), wanted = !strcmp(f, "llama");
+    if (meta == wanted) return LLM_OK;
+    return llm__error(LLM_ERR_ARG, "model_format: %s, and %.200s is a folder %s", f, path,
+                      meta ? "as Meta gives it (llama): params.json" : "of Hugging Face's (hf): config.json");
 }
 
 /* vLLM's PoolerConfig. */
@@ -51473,8 +52677,7 @@ LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) 
     llm_result r = s->hf_repo ? llm__setup_fetch(s, get) : llm__model_find(s->model, s->download_dir, s->revision, get, &s->path);
     if (!s->model) s->model = s->path.data;
     if (!r) r = llm__setup_pair(s);
-    if (!r && s->model_format && !strcmp(s->model_format, "hf") && llm__path_kind_of(s->path.data) != LLM__PATH_DIR)
-        r = llm__error(LLM_ERR_ARG, "model_format: hf, and %.200s is no folder", s->path.data);
+    if (!r) r = llm__setup_layout(s);
     if (e->cuda_library || (!(e->device && !strcmp(e->device, "cuda")) && llm__path_kind_of("/dev/nvidiactl") == LLM__PATH_NONE)) return r;
     llm__program_folder(&s->library);
     llm_text_str(&s->library, "libllm_cuda.so");
@@ -52676,6 +53879,13 @@ LLM_API llm_result llm_quantize_folder_sized(const llm_sizes *sizes, const char 
     llm_quantize_folder_config own;
     llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_quantize_folder_config, cfg, &own) : LLM_OK;
     return r ? r : llm_quantize_folder(path, to, cfg ? &own : NULL, report);
+}
+
+LLM_API llm_result llm_convert_folder_sized(const llm_sizes *sizes, const char *path, const char *to, const llm_quantize_config *cfg,
+                                            llm_text *report) {
+    llm_quantize_config own;
+    llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_quantize_config, cfg, &own) : LLM_OK;
+    return r ? r : llm_convert_folder(path, to, cfg ? &own : NULL, report);
 }
 
 LLM_API llm_result llm_imatrix_sized(const llm_sizes *sizes, const llm_model *model, const char *text, size_t len, const char *to,

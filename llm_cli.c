@@ -224,7 +224,7 @@ static const llm_option cli_table[] = {
     LLM_OPT_INT(cli_options, chunks, CLI_IO, "chunks", 1, INT32_MAX, "chunks of the text at most (imatrix: all, -quant_type: 128)"),
     LLM_OPT_TEXT(cli_options, quant_type, CLI_IO, "quant-type", "NAME", "quantize: a folder by weight_only_int8, smooth_quant, awq or gptq"),
     LLM_OPT_TEXT(cli_options, storage, CLI_IO, "storage-type", "TYPE", "quantize: of a folder, what is not quantised: fp16, bf16; also -t fp16"),
-    LLM_OPT_TEXT(cli_options, calibration_ids, CLI_IO, "token|tokenids-path", "FILE", "quantize: token ids to calibrate with, a line a sequence; -f: a text"),
+    LLM_OPT_TEXT(cli_options, calibration_ids, CLI_IO, "token|tokenids-path", "FILE", "quantize: token ids to calibrate with, a line a sequence; -f: a text (a built-in one)"),
     LLM_OPT_FLOAT(cli_options, smooth, CLI_IO, "sq|smoothquant", 0, 1, "quantize: smooth_quant's alpha (0.8, of GLM 0.75)"),
     LLM_OPT_INT(cli_options, group_size, CLI_IO, "group-size", -1, 128, "quantize: awq, gptq: columns that share a scale, -1: rows (128, or what fits)"),
     LLM_OPT_INT(cli_options, bits, CLI_IO, "bits", 2, 8, "quantize: gptq: 2, 3, 4 or 8 (4)"),
@@ -1393,6 +1393,22 @@ static void cli_cmd_score(void) {
     llm_request_free(request);
 }
 
+/* embed: the vector of a text, as /v1/embeddings gives it. */
+static void cli_cmd_embed(void) {
+    CLI_TOKENS ids = {0};
+    CLI_TEXT what = {0}, t = {0};
+    CLI_JSON *doc = NULL;
+    cli_prompt_ids(0, &ids);
+    cli_service(1);
+    cli_open_engine((int64_t)ids.len, 1);
+    llm_text_format(&what, "'input':%i", ids.data, ids.len);
+    cli_check(cli_call(LLM_OPENAI_EMBEDDING, &what, &doc));
+    const int data = llm_json_find(doc, 0, "data"), vector = llm_json_find(doc, llm_json_first(doc, data), "embedding");
+    if (opt.json) llm_text_format(&t, "{'embedding': %j, 'tokens': %d}\n", doc, vector, (int)ids.len);
+    for (int v = opt.json ? -1 : llm_json_first(doc, vector); v >= 0; v = llm_json_next(doc, v)) llm_text_format(&t, "%j\n", doc, v);
+    cli_out(&t);
+}
+
 /* ---------------------------------------------------------------------------
  * batch: OpenAI batch files. Every line is a call of >>openai, as in the server. A window of lines is in flight, four times what the
  * engine runs together, so that it never waits for the reader; answers leave in the order of the lines.
@@ -1565,10 +1581,11 @@ static void cli_cmd_convert(void) {
     cli_say("", "%s: in vLLM's layout", to);
 }
 
-/* How far it is, on a terminal, and the time that is left. Ctrl-C ends it. */
-static int cli_quantizing(CLI_UNUSED void *user, CLI_UNUSED const char *what, double done) {
+/* How far it is, on a terminal, and the time that is left. Ctrl-C ends it. user: a line that is said when it begins, or NULL. */
+static int cli_quantizing(void *user, CLI_UNUSED const char *what, double done) {
     static double begin, told;
     const double now = llm_now();
+    if (user && begin <= 0) cli_say("llm_cli: note: ", "%s", (const char *)user);
     if (done <= 0 || begin <= 0) begin = now;
     const double left = done > 0 ? (now - begin) / done * (1 - done) : 0;
     if (isatty(2) && now - begin > 0.7 && (now - told > 0.15 || done >= 1)) {
@@ -1593,6 +1610,7 @@ static int cli_quantize_failed(llm_result r) {
 
 /* A folder of smaller weights. */
 static void cli_quantize_folder(void) {
+    static char own_text[] = "calibrating with a built-in text: one like those that the model will read (-token FILE, -f TEXT) does better";
     llm_quantize_folder_config c;
     CLI_TEXT t = {0};
     CLI_JSON *doc = NULL;
@@ -1609,6 +1627,7 @@ static void cli_quantize_folder(void) {
     c.tensor_parallel_size = opt.setup.engine.tensor_parallel_size;
     c.n_threads = opt.setup.engine.n_threads;
     c.progress = cli_quantizing;
+    if (!c.token_ids && !c.text && strcmp(c.method, "weight_only_int8")) c.progress_user = own_text;
     if (opt.multi_query) cli_note(&cli_names, "multi-query-mode has no effect: config.json says which heads share keys and values");
     if (c.tensor_parallel_size > 1)
         cli_note(&cli_names, "tp only checks that the model can be cut so: one folder serves any number of ranks");
@@ -1644,7 +1663,7 @@ static void cli_cmd_quantize(void) {
         opt.multi_query || opt.chunks || opt.chunk_tokens || opt.file)
         cli_die(2, "quantize: --quant_type weight_only_int8, smooth_quant, awq or gptq was expected with the options of folders");
     if (!opt.setup.model || !opt.out)
-        cli_die(2, opt.convert ? "convert: DIR OUT.gguf [TYPE] was expected"
+        cli_die(2, opt.convert ? "convert: DIR OUT.gguf [TYPE] was expected, or IN.gguf DIR [TYPE]"
                                : "quantize: MODEL OUT.gguf [TYPE] was expected, a GGUF file or a folder");
     memset(&c, 0, sizeof c);
     c.type = opt.type ? opt.type : opt.convert ? "auto" : NULL;
@@ -1668,9 +1687,37 @@ static void cli_cmd_quantize(void) {
                 (double)after / 1048576, (double)before / 1048576, bits, llm_now() - begin);
 }
 
-/* A folder as a GGUF file, in its own type unless another is asked for. */
+/* A GGUF file as a folder. */
+static void cli_convert_back(void) {
+    llm_quantize_config c;
+    CLI_TEXT t = {0};
+    CLI_JSON *doc = NULL;
+    int64_t after = 0;
+    if (opt.allow_requantize || opt.leave_output || opt.pure || opt.output_type || opt.embedding_type || opt.imatrix)
+        cli_die(2, "convert: a folder is of one type, f32, f16 or bf16: --type and nothing else has a meaning");
+    memset(&c, 0, sizeof c);
+    c.type = opt.type;
+    c.progress = cli_quantizing;
+    cli_interrupts = 0;
+    const double begin = llm_now();
+    if (cli_quantize_failed(llm_convert_folder(opt.setup.model, opt.out, &c, &t))) return;
+    cli_check(llm_json_parse(t.data, t.len, NULL, &doc));
+    llm_json_int(doc, llm_json_find(doc, 0, "bytes_after"), &after);
+    if (opt.json) llm_text_str(&t, "\n"), cli_write(t.data, t.len);
+    else
+        cli_say("", "%s: %s, %s, %.1f MiB, %.1f s", opt.out, cli_text(doc, 0, NULL, "model_type", NULL),
+                cli_text(doc, 0, NULL, "dtype", NULL), (double)after / 1048576, llm_now() - begin);
+}
+
+/* A folder as a GGUF file, in its own type unless another is asked for; or a GGUF file as a folder, where that is what the names say. */
 static void cli_cmd_gguf(void) {
+    const size_t n = opt.out ? strlen(opt.out) : 0;
+    struct stat st;
     opt.convert = 1;
+    if (n && (n < 5 || strcmp(opt.out + n - 5, ".gguf")) && opt.setup.model && !stat(opt.setup.model, &st) && S_ISREG(st.st_mode)) {
+        cli_convert_back();
+        return;
+    }
     cli_cmd_quantize();
 }
 
@@ -2662,40 +2709,48 @@ static const struct cli_command {
     {"run", "MODEL [PROMPT]", "chat with this model", "p|f|image|messages|system|json|logprobs|plain|v", CLI_ANSWERS, cli_cmd_chat},
     {"explain", "[MODEL] [PROMPT]", "how one token is made, with all its numbers, in five screens", "p|f|system|json|layer|head|temperature|top-k|top-p|min-p|seed", -1, cli_cmd_explain},
     {"score", "[MODEL]", "log-probability of every token of a text", "p|f|token-ids|messages|json|top-logprobs", -1, cli_cmd_score},
+    {"embed", "[MODEL]", "the vector of a text, its numbers a line each", "p|f|token-ids|json", -1, cli_cmd_embed},
     {"tokenize", "[MODEL]", "text on standard input to ids", "jsonl|add-special|parse-special", -1, cli_cmd_tokenize},
     {"detokenize", "[MODEL]", "ids on standard input to text", "jsonl|skip-special-tokens", -1, cli_cmd_detokenize},
     {"render", "[MODEL]", "a chat template: JSON {messages, ...} to the prompt's text", "jsonl|chat-template|chat-template-kwargs", -1, cli_cmd_render},
     {"batch", "[MODEL]", "OpenAI batch file: -i in.jsonl -o out.jsonl", "i|o", CLI_ANSWERS, cli_cmd_batch},
-    {"bench", "[MODEL]", "tokens a second; with --url a load test of a server", "p|n|json", CLI_BENCH, cli_cmd_bench},
+    {"bench", "[MODEL]", "tokens a second; with --url a load test of a server", "p|max-tokens|json", CLI_BENCH, cli_cmd_bench},
     {"info", "[MODEL]", "what a model file is and whether it fits in memory", "json", -1, cli_cmd_info},
     {"pull", "NAME", "fetch ORG/NAME[:QUANT] from the Hugging Face Hub", "json|revision|download-dir", -1, cli_cmd_pull},
     {"list", "", "the models of the Hugging Face cache", "json|download-dir", -1, cli_cmd_list},
     {"rm", "NAME", "remove ORG/NAME[:QUANT] from the cache", "y|download-dir", -1, cli_cmd_rm},
-    {"convert-eagle", "HEAD TO", "an EAGLE head, from SafeAILab's layout to vLLM's", "draft-path|base-path|draft-weight-name|base-weight-name|json", -1, cli_cmd_convert},
+    {"convert-eagle", "HEAD TO", "an EAGLE head, from SafeAILab's layout to vLLM's", "o|draft-path|base-path|draft-weight-name|base-weight-name|json", -1, cli_cmd_convert},
     {"quantize", "MODEL OUT [TYPE]", "smaller weights: a GGUF file, or a folder by -quant_type",
      "type|allow-requantize|leave-output-tensor|pure|output-tensor-type|token-embedding-type|imatrix|i|o|quant-type|storage-type|tp|token|f|sq|group-size|bits|desc-act|damp-percent|chunks|chunk-size|multi-query-mode|t|json", -1, cli_cmd_quantize},
-    {"convert", "DIR OUT.gguf [TYPE]", "a Hugging Face folder as a GGUF file: f16, bf16, q8_0, ...", "type|allow-requantize|leave-output-tensor|pure|output-tensor-type|token-embedding-type|imatrix|t|json", -1, cli_cmd_gguf},
-    {"imatrix", "-m MODEL -f TEXT", "an importance matrix for quantize, of a text that the model reads", "m|f|o|chunks|chunk-size|t|json", -1, cli_cmd_imatrix},
+    {"convert", "FROM TO [TYPE]", "a Hugging Face folder as a GGUF file (TO.gguf), or a GGUF file as a folder: f16, bf16, ...", "type|allow-requantize|leave-output-tensor|pure|output-tensor-type|token-embedding-type|imatrix|t|json", -1, cli_cmd_gguf},
+    {"imatrix", "-m MODEL -f TEXT", "an importance matrix for quantize, of a text that the model reads", "m|p|f|o|chunks|chunk-size|t|json", -1, cli_cmd_imatrix},
     {"help", "[COMMAND]", "this, or a command's options; --help-all: every option", "", -1, cli_cmd_help},
     {"version", "", "version and instruction sets", "", -1, cli_cmd_version},
 };
 /* clang-format on */
 
-/* Options that only make smaller weights are refused elsewhere. */
-static void cli_quantizing_only(const struct cli_command *command) {
-    static const char *const names[] = {"type",       "allow-requantize",   "leave-output-tensor",
-                                        "pure",       "output-tensor-type", "token-embedding-type",
-                                        "imatrix",    "quant-type",         "storage-type",
-                                        "sq",         "group-size",         "bits",
-                                        "desc-act",   "damp-percent",       "chunks",
-                                        "chunk-size", "multi-query-mode"};
-    for (int i = 0; i < CLI_COUNT(names); i++) {
-        const llm_option *p = llm_options_find(&cli_names, names[i], strlen(names[i]));
-        const size_t n = strlen(names[i]);
-        int known = !p || cli_given[p - cli_table] != LLM_FROM_USER;
-        for (const char *at = command->options; !known && (at = strstr(at, names[i])) != NULL; at += n)
-            known = (at == command->options || at[-1] == '|') && (!at[n] || at[n] == '|');
-        if (!known) cli_die(2, "--%s: %s does not take it", names[i], command->name);
+/* Whether a command takes an option of the groups of this program. */
+static int cli_takes(const struct cli_command *c, const llm_option *row) {
+    if (row->group == c->group) return 1;
+    for (const char *at = c->options; *at; at += strcspn(at, "|"), at += *at == '|')
+        if (llm_options_find(&cli_names, at, strcspn(at, "|")) == row) return 1;
+    return 0;
+}
+
+/* Of the command line: what does nothing in this command is refused, or, of answers where there are none, noted. The environment and a
+ * file of options are for all commands. */
+static void cli_refuse_idle(const struct cli_command *c) {
+    for (int i = 0; i < CLI_COUNT(cli_table); i++) {
+        const llm_option *row = &cli_table[i];
+        const int own = row->group == CLI_IO || row->group == CLI_BENCH, n = (int)strcspn(row->names, "|");
+        CLI_TEXT note = {0};
+        if (cli_given[i] != LLM_FROM_USER || (!own && row->group != CLI_ANSWERS) || cli_takes(c, row)) continue;
+        if (own) cli_die(2, "%s%.*s: %s does not take it", n > 1 ? "--" : "-", n, row->names, c->name);
+        const char *name = row->names + (n > 1 ? 0 : n + 1); /* not the letter */
+        llm_text_add(&note, name, strcspn(name, "|"));
+        llm_text_format(&note, " has no effect: %s gives no answer", c->name);
+        cli_whole(&note);
+        cli_note(&cli_names, note.data);
     }
 }
 
@@ -2729,7 +2784,7 @@ static void cli_help(void) {
            "  llm_cli -p \"Why is the sky blue?\"  one answer; what is piped in comes last\n\n"
            "Commands (without one: chat; --help-all has the rest)\n");
     for (int i = 0; i < CLI_COUNT(cli_commands); i++)
-        if (!strstr("detokenize render convert-eagle imatrix version", cli_commands[i].name))
+        if (!strstr("embed detokenize render convert-eagle imatrix version", cli_commands[i].name))
             printf("  %-13s %s\n", cli_commands[i].name, cli_commands[i].help);
     printf("\nOften used\n");
     llm_options_rows(&cli_names, -1, "m|max-tokens|n|temperature|system|json", &t);
@@ -2784,7 +2839,7 @@ static const struct cli_command *cli_arguments(int argc, char **argv) {
         else
             cli_die(
                 2,
-                "%.60s: no such command or file; commands are chat, generate, run, explain, score, tokenize, detokenize, render, batch, bench, info, pull, list, rm, quantize, convert, imatrix, help",
+                "%.60s: no such command or file; commands are chat, generate, run, explain, score, embed, tokenize, detokenize, render, batch, bench, info, pull, list, rm, quantize, convert, imatrix, help",
                 word);
     }
     free((void *)words.items);
@@ -2811,9 +2866,7 @@ int main(int argc, char **argv) {
     const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM"); /* no-color.org */
     if (isatty(2) && !(no_color && *no_color) && !(term && !strcmp(term, "dumb"))) cli.dim = "\x1b[2m", cli.plain = "\x1b[0m";
     const struct cli_command *command = cli_arguments(argc, argv);
-    if (opt.images.n && !strstr(command->options, "image") && !opt.help && !opt.version)
-        cli_die(2, "--image: %s takes no pictures but in --messages FILE; chat and run do", command->name);
-    if (!opt.help && !opt.version) cli_quantizing_only(command);
+    if (!opt.help && !opt.version) cli_refuse_idle(command);
     if (opt.version) cli_cmd_version();
     else opt.help || opt.help_all ? cli_cmd_help() : command->run();
     cli_write("", 0);

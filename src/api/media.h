@@ -25,11 +25,13 @@ typedef struct llm_media_config {
     const llm_frame *frames; /* (n_frames) instead */
     int32_t n_frames;
     llm_media_kind kind;
-    double fps; /* of a video's frames as they are given; 0: the family's own rate */
+    double fps; /* of a video's frames as they are given; of a GIF so many a second are taken; 0: the family's own rate */
     llm_detail detail;
     int32_t n_images; /* how many the prompt has, this one included; 0: 1. Some families cut a picture only where it is alone */
     const char
         *mm_processor_kwargs; /* JSON object: parameters of the family's processor by their names ("max_pixels"); NULL: the model's */
+    int64_t n_source; /* frames of the film that the given ones were taken from, evenly, the first among them; 0: these are all. Each family
+                         has its own even way, and some tell the model when a frame was shown */
 } llm_media_config;
 
 typedef struct llm_media llm_media; /* prepared for one model: what its tower will see. Never changes; any thread */

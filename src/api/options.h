@@ -134,7 +134,7 @@ LLM_API void llm_options_free(llm_options *o);
 
 #define LLM_QUANTIZATIONS \
     "None|awq|gptq|gpt|smoothquant|smooth_quant|weight_only_int8|fp8|gguf|compressed-tensors|mxfp4|bitsandbytes|awq_marlin|gptq_marlin|" \
-    "fbgemm_fp8|modelopt|ascend|auto-round|wint8|int8_weight_only|nf4|q8_0|q6_k|q5_k|q5_0|q4_k|q4_1|q4_0|q3_k|q2_k"
+    "fbgemm_fp8|modelopt|ascend|auto-round|wint8|wint4|int8_weight_only|nf4|q8_0|q6_k|q5_k|q5_0|q4_k|q4_1|q4_0|q3_k|q2_k"
 
 #define LLM_OPTIONS_ENGINE(T, e, group) \
     LLM_OPT_FIELD(T, e, max_model_len, group, "c|max-model-len|ctx-size|session-len", "context: tokens of prompt and answer"), \

@@ -30,6 +30,13 @@ typedef struct llm_quantize_config {
  * it. One that was made of another model is refused: LLM_ERR_FORMAT. */
 LLM_API llm_result llm_quantize(const char *path, const char *to, const llm_quantize_config *cfg, llm_text *report);
 
+/* Writes the Hugging Face folder `to`, which must not be there, with the model of the GGUF file `path`: config.json, safetensors,
+ * tokenizer.json and what belongs to them, as transformers reads them; the other way of llm_quantize of a folder, for the same families:
+ * LLM_ERR_UNSUPPORTED for others. Of cfg (may be NULL) the type ("auto": as most matrices are, f16 for quantised ones; "f32", "f16",
+ * "bf16") and the progress count. It is written as to.part, opened and compared, and gets its name then, or nothing is left of it.
+ * report gets, as JSON, {"model_type", "dtype", "n_tensors", "bytes_before", "bytes_after"}; NULL: it is not wanted. */
+LLM_API llm_result llm_convert_folder(const char *path, const char *to, const llm_quantize_config *cfg, llm_text *report);
+
 /* Makes an importance matrix for llm_quantize, or for llama-quantize: reads a text of len bytes in chunks of calibration_tokens and writes
  * the file `to`, whole or not at all. Of cfg (may be NULL) the calibration, threads and progress count. The model as it will be quantised,
  * best unquantised; some 50,000 tokens of varied text are enough. report gets, as JSON, {"n_entries", "n_tokens", "n_chunks", "chunk",
@@ -39,9 +46,10 @@ LLM_API llm_result llm_imatrix(const llm_model *model, const char *text, size_t 
 
 /* What a folder's weights become. */
 typedef struct llm_quantize_folder_config {
-    const char *method;           /* "weight_only_int8", "smooth_quant", "awq" or "gptq" */
-    const char *dtype;            /* of what is not quantised: "fp16", "bf16"; NULL: as the files have it */
-    const char *token_ids, *text; /* files to calibrate with: ids, a line a sequence (blanks or commas between, or JSON lists), or a text */
+    const char *method;            /* "weight_only_int8", "smooth_quant", "awq" or "gptq" */
+    const char *dtype;             /* of what is not quantised: "fp16", "bf16"; NULL: as the files have it */
+    const char *token_ids, *text;  /* files to calibrate with: ids, a line a sequence (blanks or commas between, or JSON lists), or a text;
+                                      both NULL: a built-in text of some 3,000 tokens */
     int32_t n_samples, sample_len; /* at most so many sequences of at most so many tokens are taken of it; 0: 128 of 512 */
     int32_t group_size;            /* awq and gptq: columns that share a scale, -1: whole rows; 0: 128, or the largest below that fits */
     int32_t bits;                  /* gptq: 2, 3, 4 or 8; 0: 4 */

@@ -176,6 +176,7 @@ static llm_result llm__engine_turn(llm_engine *e, double until, int *left) {
         llm_result ended = llm__flight_end(e);
         r2 = r2 ? r2 : ended;
     }
+    llm__engine_count(e); /* who is told of this step finds it in the figures */
     llm__tell_news(e);
     e->count.step_seconds += e->p.driver.now(e) - e->now;
     *left = llm__engine_count(e);

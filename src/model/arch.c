@@ -117,6 +117,18 @@ static llm_act llm__act_of(llm__facts *f, const char *name) {
     return LLM_ACT_NONE;
 }
 
+/* Whether the output layer is the embedding. Of a model of several parts the whole and its text part may differ, and versions of
+ * transformers in which of them they ask: then it is if the files have no output layer. */
+static void llm__arch_tied(llm__facts *f, llm__arch *a) {
+    a->tied = llm__fact_bool(f, "tie_word_embeddings", -1);
+    if (f->n_nodes < 2) return;
+    llm__facts whole = *f;
+    whole.node[0] = f->node[f->n_nodes - 1];
+    whole.n_nodes = 1;
+    if (llm__fact_bool(&whole, "tie_word_embeddings", a->tied) != a->tied) a->tied = -1;
+    if (!f->r) f->r = whole.r;
+}
+
 LLM__PRIVATE void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
     int all = llm__fact_bool(f, "use_bias bias enable_bias add_bias_linear", (a->flags & LLM__ALL_BIAS) != 0);
@@ -137,7 +149,7 @@ LLM__PRIVATE void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__ten
         a->qk_norm = llm__arch_is(a, "cohere stablelm") ? LLM_QK_NORM_HEAD_LAYER : LLM_QK_NORM_HEAD_RMS;
     int parallel = llm__fact_bool(f, "use_parallel_residual parallel_attn .use_parallel_residual", (a->flags & LLM__PARALLEL) != 0);
     a->flags = parallel ? a->flags | LLM__PARALLEL : a->flags & ~(uint32_t)LLM__PARALLEL;
-    a->tied = llm__fact_bool(f, "tie_word_embeddings", -1);
+    llm__arch_tied(f, a);
     a->act = a->family->act;
     /* Gemma's first config.json says gelu and its code takes the tanh form whatever it says */
     llm__fact_str(f, "hidden_activation hidden_act activation_function activation", text);

@@ -111,7 +111,11 @@ static llm_result llm__model_quantized(llm_model *m, const char *wanted) {
     if (!m->source.gguf && llm__quant_is_called(q, wanted)) return LLM_OK;
     if (!m->source.gguf && q->method == LLM__QUANT_NONE) m->requant = llm__requant_named(wanted);
     if (m->requant) return LLM_OK;
-    return llm__error(LLM_ERR_ARG, "quantization: %.40s, but the method of %s is %.40s", wanted, m->path, method);
+    const int made = llm__quant_named(wanted), calibrated = made == LLM__QUANT_AWQ || made == LLM__QUANT_GPTQ || made == LLM__QUANT_SMOOTH;
+    return llm__error(LLM_ERR_ARG, "quantization: %.40s, but the method of %s is %.40s%s", wanted, m->path, method,
+                      calibrated && !m->source.gguf && q->method == LLM__QUANT_NONE
+                          ? ": this one takes a calibration, llm_cli quantize makes such a folder"
+                          : "");
 }
 
 /* Files, tokenizer and template first; then the architecture; then every weight is looked up, so that what is opened

@@ -27,12 +27,15 @@ LLM__PRIVATE const char *llm__quant_name(llm__quant_method method) {
     return names[method];
 }
 
-LLM__PRIVATE int llm__quant_named(const char *text) {
-    char name[32];
+LLM__PRIVATE void llm__quant_spelling(const char *text, char name[40]) {
     size_t n = 0;
-    for (; text[n] && n < sizeof name - 1; n++) /* as people write them: with blanks of either kind, in either case */
-        name[n] = text[n] == '-' ? '_' : (char)(text[n] >= 'A' && text[n] <= 'Z' ? text[n] + 32 : text[n]);
+    for (; text[n] && n < 39; n++) name[n] = text[n] == '-' ? '_' : (char)(text[n] >= 'A' && text[n] <= 'Z' ? text[n] + 32 : text[n]);
     name[text[n] ? 0 : n] = 0;
+}
+
+LLM__PRIVATE int llm__quant_named(const char *text) {
+    char name[40];
+    llm__quant_spelling(text, name);
     for (int i = 0; i < LLM__QUANT_METHODS; i++)
         if (llm__word_index(llm__quant_names[i], llm__lit(name)) >= 0) return i;
     return -1;
@@ -40,9 +43,11 @@ LLM__PRIVATE int llm__quant_named(const char *text) {
 
 LLM__PRIVATE int llm__quant_is_called(const llm__quant *q, const char *name) {
     const int method = llm__quant_named(name), int8 = q->bits == 8 && q->integers;
+    char word[40];
+    llm__quant_spelling(name, word);
     if (method == (int)q->method) return 1;
     if (method == LLM__QUANT_SMOOTH) return int8 && q->activations;
-    return int8 && !q->activations && llm__word_index("weight_only_int8 weight-only-int8 wint8", llm__lit(name)) >= 0;
+    return int8 && !q->activations && llm__word_index("weight_only_int8 wint8 int8_weight_only", llm__lit(word)) >= 0;
 }
 
 LLM__PRIVATE int llm__quant_node(const llm_json *config) {

@@ -41,6 +41,9 @@ typedef struct llm__quant {
 /* What the method is called. */
 LLM__PRIVATE const char *llm__quant_name(llm__quant_method method);
 
+/* A name as people write it, with blanks of either kind, in either case, as tables here have it; "" if it is longer than any. */
+LLM__PRIVATE void llm__quant_spelling(const char *text, char name[40]);
+
 /* The same of a method as documents and command lines call it; -1: no such name. */
 LLM__PRIVATE int llm__quant_named(const char *name);
 

@@ -8,6 +8,7 @@
 #include "cpu/dtypes.h"
 #include "cpu/quantise.h"
 #include "model/tensors.h"
+#include "model/quant.h"
 #include "model/loader.h"
 
 /* Names, the type of blocks, and whether a row has one scale. */
@@ -26,17 +27,14 @@ static const struct {
     {"q5_0", LLM_TYPE_Q5_0, 0},
     {"q4_k", LLM_TYPE_Q4_K, 0},
     {"q4_1", LLM_TYPE_Q4_1, 0},
-    {"q4_0", LLM_TYPE_Q4_0, 0},
+    {"q4_0 wint4", LLM_TYPE_Q4_0, 0},
     {"q3_k", LLM_TYPE_Q3_K, 0},
     {"q2_k", LLM_TYPE_Q2_K, 0},
 };
 
 LLM__PRIVATE int llm__requant_named(const char *name) {
     char lower[40];
-    size_t n = 0;
-    for (; name[n] && n < sizeof lower - 1; n++)
-        lower[n] = name[n] == '-' ? '_' : (char)(name[n] >= 'A' && name[n] <= 'Z' ? name[n] + 32 : name[n]);
-    lower[n] = 0;
+    llm__quant_spelling(name, lower);
     for (int i = 1; i < LLM__COUNT(llm__requant_forms); i++)
         if (llm__word_index(llm__requant_forms[i].names, llm__lit(lower)) >= 0) return i;
     return 0;

@@ -5,7 +5,8 @@
  * with the rows of the model's embedding, for each of them is looked up there.
  *
  * A text is cut into pieces of the length of a sample, behind BOS where the model's tokenizer puts it. Sequences longer than a sample are
- * cut too; of one token alone nothing can be learnt. 128 of 512 tokens is what the public programs take. */
+ * cut too; of one token alone nothing can be learnt. 128 of 512 tokens is what the public programs take. Where no file is named, the
+ * text of >>sample_text is taken. */
 #include "api/config.h"
 #include "api/text.h"
 #include "api/quantize.h"
@@ -20,6 +21,7 @@
 #include "quant/plan.h"
 #include "quant/job.h"
 #include "quant/calibrate.h"
+#include "quant/sample_text.h"
 
 enum { LLM__SAMPLES = 128, LLM__SAMPLE_LEN = 512, LLM__SAMPLE_FILE = 1 << 30 };
 
@@ -113,19 +115,31 @@ static void llm__samples_ids(llm__sampling_file *f, const llm__file *file) {
 }
 
 /* A text, in pieces of the length of a sample, each behind BOS where the model wants it. */
-static void llm__samples_text(llm__sampling_file *f, const llm__file *file) {
+static void llm__samples_text(llm__sampling_file *f, const char *text, size_t len) {
     LLM__SCOPED(llm_tokens_free) llm_tokens lead = LLM__ZERO;
     const size_t most = (size_t)f->most * (size_t)f->len * 16; /* bytes: no text has more in a token on the average */
-    const size_t n = llm__utf8_valid((const char *)file->data, LLM__MIN(file->size, most));
-    if (n + 4 < LLM__MIN(file->size, most)) f->j->r = llm__error(LLM_ERR_ARG, "%s: byte %zu: no UTF-8", f->path, n);
+    const size_t n = llm__utf8_valid(text, LLM__MIN(len, most));
+    if (n + 4 < LLM__MIN(len, most)) f->j->r = llm__error(LLM_ERR_ARG, "%s: byte %zu: no UTF-8", f->path, n);
     if (!f->j->r) f->j->r = llm_tokenize(f->j->model, "a", 1, LLM_TOK_ADD_SPECIAL, &lead);
-    if (!f->j->r) f->j->r = llm_tokenize(f->j->model, (const char *)file->data, n, 0, &f->ids);
+    if (!f->j->r) f->j->r = llm_tokenize(f->j->model, text, n, 0, &f->ids);
     const int32_t bos = f->j->model->source.bos_id;
     if (!f->j->r) llm__samples_end(f, lead.len && lead.data[0] == bos ? bos : -1);
 }
 
+/* The text that is taken where none is named. */
+static void llm__samples_own(llm__sampling_file *f) {
+    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
+    for (int i = 0; i < LLM__COUNT(llm__sample_text); i++) {
+        llm_text_str(&text, i ? "\n\n" : "");
+        llm_text_str(&text, llm__sample_text[i]);
+    }
+    if (text.failed) f->j->r = llm__nomem();
+    else llm__samples_text(f, text.data, text.len);
+}
+
 LLM__PRIVATE void llm__samples_read(llm__qjob *j) {
     const llm_quantize_folder_config *c = j->cfg;
+    const int own = !c->token_ids && !c->text;
     LLM__SCOPED(llm__file_close) llm__file file = LLM__ZERO;
     llm__sampling_file f = LLM__ZERO;
     if (c->token_ids && c->text) j->r = llm__error(LLM_ERR_ARG, "token_ids and text: only one of them can be calibrated with");
@@ -134,17 +148,15 @@ LLM__PRIVATE void llm__samples_read(llm__qjob *j) {
     if (!j->r && (c->sample_len < 0 || c->sample_len == 1 || c->sample_len > j->model->arch.max_len))
         j->r = llm__error(LLM_ERR_ARG, "sample_len: %d, must be 2 to %d, which the model can read", (int)c->sample_len,
                           (int)j->model->arch.max_len);
-    if (!j->r && !c->token_ids && !c->text && j->plan.method != LLM__WEIGHT_ONLY_INT8)
-        j->r = llm__error(LLM_ERR_ARG, "%s is calibrated: a file of token ids (-token FILE) or a text (-f FILE) expected",
-                          llm__method_name(j->plan.method));
-    if (j->r || (!c->token_ids && !c->text)) return;
+    if (j->r || (own && j->plan.method == LLM__WEIGHT_ONLY_INT8)) return;
     f.j = j;
-    f.path = c->token_ids ? c->token_ids : c->text;
+    f.path = c->token_ids ? c->token_ids : own ? "the built-in text" : c->text;
     f.most = c->n_samples ? c->n_samples : LLM__SAMPLES;
     f.len = LLM__MIN(c->sample_len ? c->sample_len : LLM__SAMPLE_LEN, j->model->arch.max_len);
-    j->r = llm__file_open(f.path, LLM__SAMPLE_FILE, 1, &file);
+    if (own) llm__samples_own(&f);
+    else j->r = llm__file_open(f.path, LLM__SAMPLE_FILE, 1, &file);
     if (!j->r && c->token_ids) llm__samples_ids(&f, &file);
-    else if (!j->r) llm__samples_text(&f, &file);
+    else if (!j->r && !own) llm__samples_text(&f, (const char *)file.data, file.size);
     if (!j->r && !j->samples.n) j->r = llm__error(LLM_ERR_ARG, "%s: no sequence of two tokens or more to calibrate with", f.path);
     llm_tokens_free(&f.ids);
     j->samples.ids = f.all.data;

@@ -177,6 +177,7 @@ static llm_result llm__film_decode(const llm__film_wait *w, const llm__processor
     snprintf(number, sizeof number, "%d", (int)taken);
     r = llm__film_run(w, fd, kind, decode, w->rules->limit, &film->bytes);
     if (!r) r = llm__film_frames(film, taken);
+    film->source = n;
     film->fps = film->n / seconds;
     if (llm__frames_to_the_last(w->rules->vision) && taken > 1) film->fps = n / seconds * (taken - 1) / (n - 1);
     return r;
@@ -184,7 +185,7 @@ static llm_result llm__film_decode(const llm__film_wait *w, const llm__processor
 
 LLM__PRIVATE llm_result llm__film_read(const llm__film_rules *rules, llm__str data, llm__film *film) {
     const llm__film_wait w = {rules, llm__now() + rules->seconds};
-    llm__processor p = rules->vision->processor;
+    llm__processor p = rules->vision->video_processor;
     const char *kind = llm__film_kind(data);
     if (!(rules->vision->family->flags & LLM__EYES_VIDEO)) return llm__error(LLM_ERR_UNSUPPORTED, "the model sees pictures, and no videos");
     llm_result r = rules->kwargs ? llm__processor_change(rules->vision, rules->kwargs, &p) : LLM_OK;

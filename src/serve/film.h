@@ -30,8 +30,8 @@ typedef struct llm__film_rules {
 
 typedef struct llm__film {
     llm_frame *frames; /* (n) */
-    int32_t n;
-    double fps;     /* of these frames */
+    int32_t n, source; /* how many, and of how many of the film */
+    double fps;        /* of these frames */
     llm_text bytes; /* in which they lie */
 } llm__film;
 

@@ -229,6 +229,7 @@ static int llm__oai_media_film(llm_openai_call *k, llm_media_config *c, llm_text
     llm_text_free(bytes);
     c->frames = film.frames;
     c->n_frames = film.n;
+    c->n_source = film.source;
     c->fps = film.fps;
     return llm__oai_media_add(k, c);
 }

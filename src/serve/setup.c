@@ -20,6 +20,9 @@
 #include "base/json.h"
 #include "chat/builtin.h"
 #include "cpu/isa.h"
+#include "model/quant.h"
+#include "model/source.h"
+#include "model/meta.h"
 #include "model/loader.h"
 #include "vision/mmproj.h"
 #include "engine/scheduler.h"
@@ -118,16 +121,28 @@ static llm_result llm__setup_template(llm_setup *s, const llm_options *o) {
     return r;
 }
 
-/* model_format: a layout, or a method of quantisation, which --quantization says too. */
+/* model_format: a layout, of which the files are asked when they are found, or a method of quantisation, which --quantization says too
+ * (None says nothing). */
 static llm_result llm__setup_format(llm_setup *s) {
     const char *f = s->model_format, *q = s->files.quantization;
-    if (!f || !strcmp(f, "hf")) return LLM_OK;
-    if (!strcmp(f, "llama"))
-        return llm__error(LLM_ERR_ARG, "model_format: llama, leave it out: a folder as Meta gives it (consolidated.00.pth) is known by its "
-                                       "files, as one of Hugging Face's (hf) is");
-    if (q && strcmp(q, f)) return llm__error(LLM_ERR_ARG, "model_format: %s, and quantization says %.40s", f, q);
+    const int method = q ? llm__quant_named(q) : LLM__QUANT_NONE;
+    if (!f || llm__word_index("hf llama", llm__lit(f)) >= 0) return LLM_OK;
+    if (method != LLM__QUANT_NONE && method != llm__quant_named(f))
+        return llm__error(LLM_ERR_ARG, "model_format: %s, and quantization says %.40s", f, q);
     s->files.quantization = f;
     return LLM_OK;
+}
+
+/* model_format hf and llama: a folder of Hugging Face's, or one as Meta gives it. */
+static llm_result llm__setup_layout(const llm_setup *s) {
+    const char *f = s->model_format, *path = s->path.data;
+    const llm__source bare = LLM__ZERO;
+    if (!f || llm__word_index("hf llama", llm__lit(f)) < 0) return LLM_OK;
+    if (llm__path_kind_of(path) != LLM__PATH_DIR) return llm__error(LLM_ERR_ARG, "model_format: %s, and %.200s is no folder", f, path);
+    const int meta = llm__meta_is(&bare, path), wanted = !strcmp(f, "llama");
+    if (meta == wanted) return LLM_OK;
+    return llm__error(LLM_ERR_ARG, "model_format: %s, and %.200s is a folder %s", f, path,
+                      meta ? "as Meta gives it (llama): params.json" : "of Hugging Face's (hf): config.json");
 }
 
 /* vLLM's PoolerConfig. */
@@ -279,8 +294,7 @@ LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) 
     llm_result r = s->hf_repo ? llm__setup_fetch(s, get) : llm__model_find(s->model, s->download_dir, s->revision, get, &s->path);
     if (!s->model) s->model = s->path.data;
     if (!r) r = llm__setup_pair(s);
-    if (!r && s->model_format && !strcmp(s->model_format, "hf") && llm__path_kind_of(s->path.data) != LLM__PATH_DIR)
-        r = llm__error(LLM_ERR_ARG, "model_format: hf, and %.200s is no folder", s->path.data);
+    if (!r) r = llm__setup_layout(s);
     if (e->cuda_library || (!(e->device && !strcmp(e->device, "cuda")) && llm__path_kind_of("/dev/nvidiactl") == LLM__PATH_NONE)) return r;
     llm__program_folder(&s->library);
     llm_text_str(&s->library, "libllm_cuda.so");

@@ -88,13 +88,15 @@ LLM__PRIVATE llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, in
     if (LLM__MAX(h, w) > 200 * LLM__MIN(h, w))
         return llm__error(LLM_ERR_ARG, "a picture of %lld x %lld pixels: one side may be 200 times as long as the other at most",
                           (long long)w, (long long)h);
-    const double f = (double)factor, area = (double)h * (double)w * (double)frames;
+    /* frames count in whole pairs for the bounds, and as they are for what is to be done: Qwen3-VL's way */
+    const double f = (double)factor, area = (double)h * (double)w * (double)frames,
+                 whole = frames > 1 ? 2 * (double)llm__round_even((double)frames / 2) : 1;
     double hf = (double)llm__round_even((double)h / f) * f, wf = (double)llm__round_even((double)w / f) * f;
-    if (hf * wf * (double)frames > (double)most) {
+    if (hf * wf * whole > (double)most) {
         const double by = sqrt(area / (double)most);
         hf = LLM__MAX(f, floor((double)h / by / f) * f);
         wf = LLM__MAX(f, floor((double)w / by / f) * f);
-    } else if (hf * wf * (double)frames < (double)least) {
+    } else if (hf * wf * whole < (double)least) {
         const double by = sqrt((double)least / area);
         hf = ceil((double)h * by / f) * f;
         wf = ceil((double)w * by / f) * f;
@@ -106,6 +108,16 @@ LLM__PRIVATE llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, in
     out[0] = (int32_t)hf;
     out[1] = (int32_t)wf;
     return LLM_OK;
+}
+
+LLM__PRIVATE llm_result llm__fit_film(const llm__vision *v, const llm__processor *p, int64_t h, int64_t w, int64_t taken, int32_t out[2]) {
+    const int64_t factor = (int64_t)v->patch * v->merge;
+    const int together = (v->family->flags & LLM__EYES_TIMES) != 0;
+    if (together && (h < factor || w < factor)) { /* grows until its shorter side is a block */
+        const double by = LLM__MAX((double)factor / (double)h, (double)factor / (double)w);
+        h = (int64_t)((double)h * by), w = (int64_t)((double)w * by);
+    }
+    return llm__fit_blocks(h, w, together ? LLM__MAX(taken, 2) : 1, factor, p->min_pixels, p->max_pixels, out);
 }
 
 /* Its own shape in whole blocks. */

@@ -50,6 +50,9 @@ LLM__PRIVATE llm_result llm__fit(llm_media *m, llm__picture *picture, int n_imag
 /* Height and width of a picture in its own shape, as Qwen2-VL's smart_resize. frames: of a video whose pixels count together; 1: else. */
 LLM__PRIVATE llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, int64_t factor, int64_t least, int64_t most, int32_t out[2]);
 
+/* Height and width of a video's frames. taken: how many are taken of it. */
+LLM__PRIVATE llm_result llm__fit_film(const llm__vision *v, const llm__processor *p, int64_t h, int64_t w, int64_t taken, int32_t out[2]);
+
 /* Two frames of one size as a view; second may have no pixels. Takes them over. */
 LLM__PRIVATE llm_result llm__fit_frames(llm_media *m, llm__picture *first, llm__picture *second, int32_t w, int32_t h);
 

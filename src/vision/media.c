@@ -71,6 +71,7 @@ typedef struct llm__reel {
     const llm_media_config *cfg;
     llm__gif gif;
     int32_t n, n_read; /* frames; of a GIF so many were read */
+    int32_t source;    /* frames of the film they are of */
     double seconds;    /* between two */
 } llm__reel;
 
@@ -98,9 +99,7 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
         if (!i) {
             m->info.width = first.w;
             m->info.height = first.h;
-            const int32_t all = v->family->flags & LLM__EYES_TIMES ? taken + taken % 2 : 1;
-            if (!r)
-                r = llm__fit_blocks(first.h, first.w, all, (int64_t)v->patch * v->merge, p->video_min_pixels, p->video_max_pixels, size);
+            if (!r) r = llm__fit_film(v, p, first.h, first.w, taken, size);
         }
         if (!r) r = llm__fit_frames(m, &first, &second, size[1], size[0]);
         llm__picture_free(&first);
@@ -112,7 +111,8 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
 /* Seconds at which the i-th frame of those taken is shown. */
 static double llm__media_time(const llm_media *m, const llm__reel *reel, int32_t i, int32_t taken) {
     if (!llm__frames_to_the_last(m->vision)) return i * (reel->seconds * reel->n / taken);
-    return reel->seconds * llm__frame_at(m->vision, i, reel->n, taken);
+    if (reel->source <= reel->n || taken < 2) return reel->seconds * llm__frame_at(m->vision, i, reel->n, taken);
+    return reel->seconds * (taken - 1) / (reel->source - 1) * llm__frame_at(m->vision, i, reel->source, taken);
 }
 
 /* When each view is shown: the middle of its frames' times. */
@@ -128,7 +128,7 @@ static llm_result llm__media_times(llm_media *m, const llm__reel *reel, int32_t 
 }
 
 static llm_result llm__media_video(llm_media *m, const llm_media_config *cfg) {
-    llm__reel reel = {cfg, LLM__ZERO, cfg->n_files + cfg->n_frames, 0, cfg->fps > 0 ? 1 / cfg->fps : 1 / m->processor.fps};
+    llm__reel reel = {cfg, LLM__ZERO, cfg->n_files + cfg->n_frames, 0, 0, cfg->fps > 0 ? 1 / cfg->fps : 1 / m->processor.fps};
     int32_t taken = reel.n;
     llm_result r = LLM_OK;
     if (!(m->vision->family->flags & LLM__EYES_VIDEO)) return llm__error(LLM_ERR_UNSUPPORTED, "the model sees pictures, and no videos");
@@ -138,12 +138,16 @@ static llm_result llm__media_video(llm_media *m, const llm_media_config *cfg) {
     if (kind && !strcmp(kind, "a GIF")) {
         r = llm__gif_open((const uint8_t *)cfg->files[0].data, cfg->files[0].size, &reel.gif);
         reel.n = reel.gif.n_frames;
+        if (cfg->fps > 0) m->processor.fps = cfg->fps;
         if (!r) reel.seconds = reel.gif.seconds / reel.n;
         if (!r && (double)reel.n * reel.gif.w * reel.gif.h > 4e9)
             r = llm__error(LLM_ERR_LIMIT, "a GIF of %d frames of %d x %d pixels is too long", (int)reel.n, (int)reel.gif.w,
                            (int)reel.gif.h);
         if (!r) taken = llm__frames_taken(m->vision, &m->processor, reel.n, reel.gif.seconds);
     }
+    if (!r && (cfg->n_source < 0 || cfg->n_source > INT32_MAX / 2))
+        r = llm__error(LLM_ERR_ARG, "n_source: %lld, 0 to %d was expected", (long long)cfg->n_source, INT32_MAX / 2);
+    if (!reel.gif.canvas) reel.source = (int32_t)cfg->n_source;
     if (!r && taken > m->processor.max_frames)
         r = llm__error(LLM_ERR_LIMIT, "a video of %d frames, at most %d were expected", (int)taken, (int)m->processor.max_frames);
     if (!r) r = llm__media_views(m, &reel, taken);
@@ -180,7 +184,7 @@ LLM_API llm_result llm_media_open(const llm_model *model, const llm_media_config
     if (!m) return llm__nomem();
     m->refs = 1;
     m->vision = v;
-    m->processor = v->processor;
+    m->processor = cfg->kind == LLM_MEDIA_VIDEO ? v->video_processor : v->processor;
     m->info.kind = cfg->kind;
     llm_result r = cfg->mm_processor_kwargs ? llm__processor_change(v, cfg->mm_processor_kwargs, &m->processor) : LLM_OK;
     if (!r) r = cfg->kind == LLM_MEDIA_VIDEO ? llm__media_video(m, cfg) : llm__media_image(m, cfg);

@@ -36,12 +36,11 @@ LLM__PRIVATE void llm__tower_close(llm__tower *t) {
 /* Patches of the largest view that the processor makes, the class token included. */
 static int64_t llm__tower_largest(const llm__vision *v) {
     const llm__processor *p = &v->processor;
+    const int32_t video = v->family->flags & LLM__EYES_VIDEO, pairs = v->family->flags & LLM__EYES_TIMES ? 2 : 1;
+    const int64_t film = video ? v->video_processor.max_pixels / pairs : 0;
     const int64_t patch = v->patch, side = p->size / patch + 1, edge = p->longest / patch + v->merge;
     switch (v->family->fit) {
-    case LLM__FIT_PATCHES:
-        return LLM__MAX(p->max_pixels, v->family->flags & LLM__EYES_VIDEO ? LLM__MIN(p->video_max_pixels, p->max_pixels) : 0) /
-                   (patch * patch) +
-               64;
+    case LLM__FIT_PATCHES: return LLM__MAX(p->max_pixels, film) / (patch * patch) + 64;
     case LLM__FIT_EDGE: return edge * edge;
     case LLM__FIT_SLICES: return 2 * side * side + 256;
     default: return side * side + 1;

@@ -105,4 +105,4 @@ typedef struct llm__projector {
     llm__projector_step step[LLM__PROJECTOR_STEPS];
 } llm__projector;
 
-enum { LLM__CLIP = 0, LLM__IMAGENET, LLM__HALF }; /* mean and standard deviation of pixels */
+enum { LLM__CLIP = 0, LLM__HALF }; /* mean and standard deviation of pixels */

@@ -252,7 +252,7 @@ static const char *llm__tower_deep(const llm__vision *v, const char *usual, int 
     const char *of = strstr(usual, "norm") ? "norm" : strstr(usual, "fc1") ? "fc1" : "fc2";
     if (level < 0) return usual;
     if (v->gguf) snprintf(out, 128, "v.deepstack.%d.%s", (int)v->deep[level], of);
-    else snprintf(out, 128, "visual.deepstack_merger_list.%d.%s%s", level, of[0] == 'f' ? "linear_" : "", of);
+    else snprintf(out, 128, "visual.deepstack_merger_list.%d.%s%s", (int)v->merger[level], of[0] == 'f' ? "linear_" : "", of);
     return out;
 }
 
@@ -366,7 +366,7 @@ LLM__PRIVATE void llm__tower_weights(llm__tower_loader *L) {
     llm__tower_projector(L, -1, &t->main);
     for (int i = 0; i < v->n_deep && !L->r; i++) llm__tower_projector(L, i, &t->deep[i]);
     if (!strcmp(v->projector->names, "resampler")) llm__tower_resampler_weights(L, &t->resampler);
-    float *read[4] = {v->flags & LLM__SEES_TABLE ? llm__tower_floats(L, LLM__SEES_POSITIONS, 0, table, 0) : NULL,
+    float *read[4] = {v->flags & LLM__SEES_TABLE ? llm__tower_floats(L, LLM__SEES_POSITIONS, 0, table, v->unplaced) : NULL,
                       has_class ? llm__tower_floats(L, LLM__SEES_FIRST, 0, D, 0) : NULL,
                       has_class ? llm__tower_floats(L, LLM__SEES_PATCH, 1, D, 1) : NULL,
                       v->family->flags & LLM__EYES_NEWLINES ? llm__tower_floats(L, "image_newline v.image_newline", 0, v->out, 0) : NULL};

@@ -16,8 +16,7 @@
 #include "vision/tower_kinds.h"
 
 /* mean and standard deviation of each channel */
-static const double llm__constants[3][6] = {{0.48145466, 0.4578275, 0.40821073, 0.26862954, 0.26130258, 0.27577711}, /* CLIP */
-                                            {0.485, 0.456, 0.406, 0.229, 0.224, 0.225},                              /* ImageNet */
+static const double llm__constants[2][6] = {{0.48145466, 0.4578275, 0.40821073, 0.26862954, 0.26130258, 0.27577711}, /* CLIP */
                                             {0.5, 0.5, 0.5, 0.5, 0.5, 0.5}};
 
 static const llm__tower_family llm__towers[] = {
@@ -102,9 +101,9 @@ static const llm__eyes_family llm__eyes[] = {
     {"llava", "llava", LLM__FIT_CROP, LLM__MARKS_PLAIN, 0, 3, LLM__CLIP, "<image>", "", "", NULL, "vision_feature_layer -2"},
     {"llava_next", "llava", LLM__FIT_ANYRES, LLM__MARKS_PLAIN, LLM__EYES_NEWLINES, 3, LLM__CLIP, "<image>", "", "", NULL,
      "vision_feature_layer -2"},
-    {"llava_onevision", "llava", LLM__FIT_ANYRES, LLM__MARKS_PLAIN, LLM__EYES_NEWLINES | LLM__EYES_SHRINK, 3, LLM__HALF, "<image>", "", "",
+    {"llava_onevision", "llava", LLM__FIT_ANYRES, LLM__MARKS_PLAIN, LLM__EYES_NEWLINES | LLM__EYES_SHRINK, 3, LLM__CLIP, "<image>", "", "",
      NULL, ""},
-    {"internvl internvl_chat", "internvl", LLM__FIT_TILES, LLM__MARKS_PLAIN, 0, 3, LLM__IMAGENET, "<IMG_CONTEXT>", "<img>", "</img>", NULL,
+    {"internvl internvl_chat", "internvl", LLM__FIT_TILES, LLM__MARKS_PLAIN, 0, 3, LLM__CLIP, "<IMG_CONTEXT>", "<img>", "</img>", NULL,
      "scale_factor 2"},
     {"minicpmv", "resampler", LLM__FIT_SLICES, LLM__MARKS_SLICES, LLM__EYES_RAW | LLM__EYES_IN_TEXT, 3, LLM__HALF, "(<image>./</image>)",
      "<image>", "</image>", NULL, ""},
@@ -112,7 +111,7 @@ static const llm__eyes_family llm__eyes[] = {
      ""},
     {"qwen2_5_vl", "qwen2.5vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_SECONDS, 3, LLM__CLIP, "<|image_pad|>", "",
      "", "<|video_pad|>", ""},
-    {"qwen3_vl qwen3_vl_moe", "qwen3vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_TIMES, 3, LLM__HALF,
+    {"qwen3_vl qwen3_vl_moe", "qwen3vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_TIMES, 3, LLM__CLIP,
      "<|image_pad|>", "", "", "<|video_pad|>", ""},
     {"ernie4_5_vl_moe ernie4_5_moe_vl", "ernie", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__ERNIE, 3, LLM__CLIP, "<|IMAGE_PLACEHOLDER|>", "",
      "", "<|VIDEO_PLACEHOLDER|>", ""},

@@ -64,20 +64,33 @@ static void llm__pinpoints_of(const llm_json *d, int list, llm__processor *p) {
 /* A number of a file or a request as a whole one, no farther from 0 than `most`. */
 static int64_t llm__bounded(double x, double most) { return (int64_t)LLM__MAX(LLM__MIN(x, most), -most); }
 
-/* What an object (preprocessor_config.json, mm_processor_kwargs) says; what it leaves out stays. `video`: of videos. */
-static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, int object, int video, llm__processor *p) {
+/* Of LLaVA, whose towers differ, the class says more than its members: CLIP's cuts the middle out, others squeeze into a square. */
+static void llm__processor_class(const llm_json *d, int object, llm__processor *p) {
+    const char *type = llm_json_str(d, llm_json_find(d, object, "image_processor_type"), NULL);
+    if (!type || !strncmp(type, "CLIP", 4)) return;
+    if (!strncmp(type, "LlavaImageProcessor", 19)) { /* CLIP's knows no padding */
+        p->pad = llm__json_flag(d, object, "do_pad", 0);
+        return;
+    }
+    p->crop = 0;
+    p->filter = !strncmp(type, "ViT", 3) ? LLM__FILTER_BILINEAR : LLM__FILTER_BICUBIC;
+    for (int c = 0; c < 3; c++) p->mean[c] = llm__constants[LLM__HALF][c], p->std[c] = llm__constants[LLM__HALF][3 + c];
+}
+
+/* What an object (preprocessor_config.json, mm_processor_kwargs) says; what it leaves out stays. */
+static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, int object, llm__processor *p) {
     const llm__fit_kind fit = v->family->fit;
-    int64_t *least = video ? &p->video_min_pixels : &p->min_pixels, *most = video ? &p->video_max_pixels : &p->max_pixels;
     const char *const norm[2] = {v->family->fit == LLM__FIT_SLICES ? "norm_mean" : "image_mean",
                                  fit == LLM__FIT_SLICES ? "norm_std" : "image_std"};
     if (llm_json_type_of(d, object) != LLM_JSON_OBJECT) return LLM_OK;
+    if (fit == LLM__FIT_CROP) llm__processor_class(d, object, p);
     p->fps = llm__number_of(d, object, "fps", p->fps);
     p->min_frames = (int32_t)llm__bounded(llm__number_of(d, object, "min_frames", p->min_frames), 1e6);
     p->max_frames = (int32_t)llm__bounded(llm__number_of(d, object, "max_frames", p->max_frames), 1e6);
-    *least =
-        llm__bounded(llm__number_of(d, object, "min_pixels", llm__length_of(d, object, "size", "shortest_edge", (double)*least)), 1e12);
-    *most = llm__bounded(llm__number_of(d, object, "max_pixels", llm__length_of(d, object, "size", "longest_edge", (double)*most)), 1e12);
-    if (video) return LLM_OK;
+    const double least = llm__length_of(d, object, "size", "shortest_edge", (double)p->min_pixels),
+                 most = llm__length_of(d, object, "size", "longest_edge", (double)p->max_pixels);
+    p->min_pixels = llm__bounded(llm__number_of(d, object, "min_pixels", least), 1e12);
+    p->max_pixels = llm__bounded(llm__number_of(d, object, "max_pixels", most), 1e12);
     p->shortest = (int32_t)llm__bounded(llm__length_of(d, object, "size", "shortest_edge", p->shortest), 1e6);
     double size = llm__length_of(d, object, "size", "height", llm__length_of(d, object, "size", "shortest_edge", p->size));
     if (fit == LLM__FIT_CROP) size = llm__length_of(d, object, "crop_size", "height", size);
@@ -96,8 +109,6 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->split = llm__json_flag(d, object, "do_image_splitting", llm__json_flag(d, object, "slice_mode", p->split));
     p->resize = llm__json_flag(d, object, "do_resize", p->resize);
     p->crop = llm__json_flag(d, object, "do_center_crop", p->crop);
-    const char *type = llm_json_str(d, llm_json_find(d, object, "image_processor_type"), NULL);
-    if (type && !strncmp(type, "LlavaImageProcessor", 19)) p->pad = llm__json_flag(d, object, "do_pad", 0); /* CLIP's knows no padding */
     if (llm__json_flag(d, object, "do_pan_and_scan", 0))
         return llm__error(LLM_ERR_UNSUPPORTED, "do_pan_and_scan: true, but pictures are not cut for this family here: false was expected");
     llm__pinpoints_of(d, llm_json_find(d, object, "image_grid_pinpoints"), p);
@@ -119,9 +130,9 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
                        (int)v->pool);
     if (!r && v->family->fit == LLM__FIT_PATCHES) {
         r = llm__processor_range("min_pixels", (double)p->min_pixels, 1, 1e9);
-        if (!r) r = llm__processor_range("max_pixels", (double)p->max_pixels, (double)p->min_pixels, 1e9);
-        if (!r && v->family->flags & LLM__EYES_VIDEO)
-            r = llm__processor_range("video max_pixels", (double)p->video_max_pixels, (double)p->video_min_pixels, 1e12);
+        if (!r)
+            r = llm__processor_range("max_pixels", (double)p->max_pixels, (double)p->min_pixels,
+                                     v->family->flags & LLM__EYES_TIMES ? 1e12 : 1e9); /* perhaps of all frames together */
     }
     if (!r && (v->family->fit == LLM__FIT_EDGE || v->family->fit == LLM__FIT_SPLIT))
         r = llm__processor_range("longest_edge", p->longest, v->patch, 16384);
@@ -156,8 +167,7 @@ LLM__PRIVATE llm_result llm__processor_change(const llm__vision *v, const char *
             return llm__error(LLM_ERR_ARG, "mm_processor_kwargs: \"%.64s\" means nothing to this model; %s%s%s do",
                               llm_json_key(d, m, NULL), mine, v->family->flags & LLM__EYES_VIDEO ? " " : "",
                               v->family->flags & LLM__EYES_VIDEO ? moving : "");
-    r = llm__processor_read(v, d, 0, 0, p);
-    if (!r) r = llm__processor_read(v, d, 0, 1, p);
+    r = llm__processor_read(v, d, 0, p);
     p->max_tiles = (int32_t)llm__bounded(llm__number_of(d, 0, "max_dynamic_patch", p->max_tiles), 1e6);
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(d, 0, "min_dynamic_patch", p->min_tiles), 1e6);
     p->min_frames = (int32_t)llm__bounded(llm__number_of(d, 0, "num_frames", p->min_frames), 1e6);
@@ -168,17 +178,15 @@ LLM__PRIVATE llm_result llm__processor_change(const llm__vision *v, const char *
 
 /* The family's usual parameters: those of the processor's class in transformers, which its files may leave out. Numbers of pixels are
  * the classes' own: they do not grow with the patches. Sides come from the tower, since a class's habit (224, 384) fits few models. */
-static void llm__processor_usual(const llm__vision *v, const llm_json *config, llm__processor *p) {
+static void llm__processor_usual(const llm__vision *v, const llm_json *config, int video, llm__processor *p) {
     const int twice = (v->family->flags & LLM__EYES_TWICE) != 0, times = (v->family->flags & LLM__EYES_TIMES) != 0;
-    const int64_t block = 28 * 28, video_block = times ? 32 * 32 : block; /* the classes' numbers, whatever the patches are */
+    const int64_t block = video && times ? 32 * 32 : 28 * 28; /* the classes' numbers, whatever the patches are */
+    const double *constants = llm__constants[video && times ? (int)LLM__HALF : (int)v->family->constants];
     p->filter = (llm__filter)v->family->filter;
     p->rescale = 1 / 255.0;
-    for (int c = 0; c < 3; c++)
-        p->mean[c] = llm__constants[v->family->constants][c], p->std[c] = llm__constants[v->family->constants][3 + c];
-    p->min_pixels = 4 * block;
-    p->max_pixels = (twice ? 6177 : 1280) * block;
-    p->video_min_pixels = (twice ? 299 : 128) * video_block;
-    p->video_max_pixels = (twice ? 1196 : 768) * video_block;
+    for (int c = 0; c < 3; c++) p->mean[c] = constants[c], p->std[c] = constants[3 + c];
+    p->min_pixels = (!video ? 4 : twice ? 299 : 128) * block;
+    p->max_pixels = (video ? (twice ? 1196 : 768) : twice ? 6177 : 1280) * block;
     p->size = v->side * v->patch;
     p->longest = p->shortest = v->side * v->patch;
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "min_dynamic_patch", 1), 1e6);
@@ -204,27 +212,30 @@ static void llm__pinpoints_usual(const llm__vision *v, llm__processor *p) {
 /* What the folder's files say. Since version 5 transformers writes all of it into processor_config.json, as "image_processor" and
  * "video_processor"; before, there was a file for pictures and, in some folders, one for videos, else the one for pictures held for both.
  * Where both forms are there the newer one counts, as in transformers. */
-static llm_result llm__processor_files(llm_model *m, llm__vision *v, llm__processor *p) {
+static llm_result llm__processor_files(llm_model *m, llm__vision *v) {
     static const char *const names[3] = {"processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"};
     LLM__SCOPED(llm__json_drop) llm_json *all = NULL, *picture = NULL, *video = NULL;
     llm_json **const files[3] = {&all, &picture, &video};
     llm_result r = LLM_OK;
     for (int i = 0; i < 3 && !r; i++) r = llm__folder_json(&m->source, m->source.path, names[i], 16000000, files[i]);
     const int pictures = all ? llm_json_find(all, 0, "image_processor") : -1, videos = all ? llm_json_find(all, 0, "video_processor") : -1;
-    if (!r && pictures >= 0) r = llm__processor_read(v, all, pictures, 0, p);
-    else if (!r && picture) r = llm__processor_read(v, picture, 0, 0, p);
+    if (!r && pictures >= 0) r = llm__processor_read(v, all, pictures, &v->processor);
+    else if (!r && picture) r = llm__processor_read(v, picture, 0, &v->processor);
     if (r || !(v->family->flags & LLM__EYES_VIDEO)) return r;
-    if (videos >= 0) return llm__processor_read(v, all, videos, 1, p);
-    return video || picture ? llm__processor_read(v, video ? video : picture, 0, 1, p) : LLM_OK;
+    if (videos >= 0) return llm__processor_read(v, all, videos, &v->video_processor);
+    return video || picture ? llm__processor_read(v, video ? video : picture, 0, &v->video_processor) : LLM_OK;
 }
 
 /* Of the document that stands for the folder's files, where there is one. */
 static llm_result llm__processor_open(llm_model *m, llm__vision *v, const llm_json *config, const llm_json *given) {
-    llm__processor *p = &v->processor;
-    llm__processor_usual(v, config, p);
-    llm_result r = given ? llm__processor_read(v, given, 0, 0, p) : llm__processor_files(m, v, p);
+    llm__processor *p = &v->processor, *video = &v->video_processor;
+    llm__processor_usual(v, config, 0, p);
+    llm__processor_usual(v, config, 1, video);
+    llm_result r = given ? llm__processor_read(v, given, 0, p) : llm__processor_files(m, v);
+    if (given) memcpy(video->mean, p->mean, sizeof p->mean), memcpy(video->std, p->std, sizeof p->std);
     llm__pinpoints_usual(v, p);
     if (!r) r = llm__processor_check(v, p);
+    if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_check(v, video);
     return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: %s%.700s", v->path,
                           given ? "" : "its processor's configuration: ", llm_last_error())
              : LLM_OK;
@@ -325,6 +336,14 @@ static void llm__tower_select(llm__facts *root, llm__vision *v) {
                              root->path);
 }
 
+/* Another layer of DeepStack: they are kept in the order in which they are computed, for the language model takes them so. */
+static void llm__tower_deepen(llm__vision *v, int32_t layer) {
+    int32_t at = v->n_deep;
+    for (; at > 0 && v->deep[at - 1] > layer; at--) v->deep[at] = v->deep[at - 1], v->merger[at] = v->merger[at - 1];
+    v->deep[at] = layer;
+    v->merger[at] = v->n_deep++;
+}
+
 /* Which layers are computed, which see windows, and which have something for the language model's own layers. */
 static void llm__tower_layers(llm__facts *f, llm__facts *root, llm__vision *v) {
     int64_t i;
@@ -341,9 +360,9 @@ static void llm__tower_layers(llm__facts *f, llm__facts *root, llm__vision *v) {
         v->full[k] = 1; /* as the classes have it: 7, 15, 23, 31 */
     for (int x = llm_json_first(f->json, full.node); x >= 0; x = llm_json_next(f->json, x))
         if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers) v->full[i] = 1;
-    for (int k = 8; k < LLM__MIN(v->n_layers, 25) && deep.node < 0 && v->flags & LLM__SEES_STRETCHED; k += 8) v->deep[v->n_deep++] = k;
+    for (int k = 8; k < LLM__MIN(v->n_layers, 25) && deep.node < 0 && v->flags & LLM__SEES_STRETCHED; k += 8) llm__tower_deepen(v, k);
     for (int x = llm_json_first(f->json, deep.node); x >= 0; x = llm_json_next(f->json, x)) {
-        if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers && v->n_deep < LLM__MAX_DEEP) v->deep[v->n_deep++] = (int32_t)i;
+        if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers && v->n_deep < LLM__MAX_DEEP) llm__tower_deepen(v, (int32_t)i);
         else if (!f->r)
             f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: deepstack_visual_indexes: at most %d layers expected", f->path,
                               LLM__MAX_DEEP);
@@ -437,6 +456,7 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
     f.defaults = v->tower->defaults;
     if (v->family->fit == LLM__FIT_SLICES) v->flags |= LLM__SEES_BUCKETS;
     if (!strcmp(llm__fact_str(&f, "norm_type", type), "rms_norm")) v->flags |= LLM__SEES_RMS;
+    v->unplaced = !llm__fact_bool(&f, "use_absolute_position_embeddings", 1);
     llm__tower_shapes(&f, &root, v);
     if (!f.r) llm__tower_layers(&f, &root, v);
     if (!f.r) llm__tower_select(&root, v);

@@ -20,8 +20,7 @@ enum { LLM__MAX_PINPOINTS = 128, LLM__MAX_DEEP = 8 };
 typedef struct llm__processor {
     llm__filter filter;
     double mean[3], std[3], rescale;
-    int64_t min_pixels, max_pixels;                       /* of a picture in its own shape */
-    int64_t video_min_pixels, video_max_pixels;           /* of a frame, or of all frames together */
+    int64_t min_pixels, max_pixels;                       /* of a picture in its own shape; of a frame, or of all frames together */
     int32_t size;                                         /* S: side of a tile, or of the only view */
     int32_t longest, shortest;                            /* a picture's longest side; its shortest one before the middle is cut out */
     int32_t min_tiles, max_tiles;                         /* of a grid */
@@ -36,7 +35,7 @@ typedef struct llm__vision {
     const llm__eyes_family *family;
     const llm__tower_family *tower;
     const llm__projector *projector;
-    llm__processor processor;
+    llm__processor processor, video_processor;
     /* The tower. */
     uint32_t flags;                                                                      /* of the tower, corrected */
     int32_t hidden, n_layers, n_used, n_heads, head_dim, ff, patch, frames, merge, side; /* n_used: layers that are computed; side: of the
@@ -47,7 +46,9 @@ typedef struct llm__vision {
     int32_t n_query;                     /* MiniCPM-V: rows of a slice */
     int32_t window;                      /* in blocks a side; 0: every layer sees everything */
     uint8_t full[LLM__MAX_LAYERS];       /* layers that see everything all the same */
-    int32_t n_deep, deep[LLM__MAX_DEEP]; /* layers behind which values for the language model's first layers are made */
+    int32_t n_deep, deep[LLM__MAX_DEEP]; /* layers behind which values for the language model's first layers are made, in their order */
+    int32_t merger[LLM__MAX_DEEP];       /* number of the projector that makes them, in the files' order */
+    int unplaced;                        /* it has no table of positions, though its kind has */
     float eps, text_eps;
     double theta;
     llm_act act, projector_act;

@@ -622,6 +622,43 @@ def test_score():
     refused("ids outside the vocabulary", 2, "score", "-m", name, "--token-ids", "[5,600000000]")
 
 
+def test_embed():
+    name, ids = TINY, json.loads(run("tokenize", "-m", TINY, "--add-special", stdin="A text").out)
+    r = run("embed", "-m", name, "-p", "A text", "--json", "--dtype", "float32")
+    if not check("embed --json", r.code == 0, r): return
+    a = json.loads(r.out)
+    check("embed: of unit length", abs(math.hypot(*a["embedding"]) - 1) < 1e-4 and a["tokens"] == len(ids), a)
+    check("embed: ids give what their text gives", json.loads(run("embed", "-m", name, "--token-ids", json.dumps(ids), "--json", "--dtype", "float32").out) == a)
+    lines = run("embed", "-m", name, "-p", "A text", "--dtype", "float32").out.split()
+    check("embed: a number a line", [float(x) for x in lines] == a["embedding"], lines)
+    others = [json.loads(run("embed", "-m", name, *args, "--json", "--dtype", "float32").out)["embedding"] for args in (("-p", "Another text"), ("-p", "A text", "--pooling", "mean"))]
+    check("embed: another text and another pooling have other vectors", all(math.dist(x, a["embedding"]) > 1e-3 for x in others), others)
+    with tempfile.TemporaryDirectory() as folder:
+        line = {"custom_id": "1", "method": "POST", "url": "/v1/embeddings", "body": {"input": "A text"}}
+        pathlib.Path(folder, "in").write_text(json.dumps(line) + "\n")
+        b = run("batch", "-m", name, "-i", f"{folder}/in", "-o", f"{folder}/out", "--dtype", "float32")
+        got = json.loads(pathlib.Path(folder, "out").read_text())["response"]["body"]["data"][0]["embedding"] if b.code == 0 else b
+        check("embed: as /v1/embeddings has it", got == a["embedding"], got)
+
+
+def test_taken():
+    """What a command does not take is refused, or noted; every option of this program is taken by a command."""
+    names = re.findall(r"^  ([a-z-]+) ", run("--help-all").out.split("\n\n")[1], re.M)
+    taken = {name: set(re.findall(r"^ {1,6}(?:-\w, )?(--[a-z-]+)", run(name, "--help").out, re.M)) for name in names}
+    own = re.findall(r"^ {1,6}(?:-\w, )?(--[a-z-]+)", re.split(r"^Input and output$|^Spellings", run("--help-all").out, flags=re.M)[1], re.M)
+    check("options of the help", len(own) > 40 and "--json" in own and "--stages" in own, own)
+    for option in own: check(f"{option}: a command takes it", any(option in t for t in taken.values()))
+    for option, value in (("--json", None), ("--messages", "x"), ("--image", "x"), ("-v", None), ("--plain", None), ("--stages", None), ("--top-logprobs", "1"), ("--jsonl", None), ("-y", None)):
+        for name in ("render", "info", "list", "score", "batch"):
+            long = {"-v": "--verbose", "-y": "--yes"}.get(option, option)
+            if long in taken[name] or option == "--json" and name == "list": continue
+            refused(f"{name} {option}", 2, name, "-m", TINY, *[x for x in (option, value) if x], says=(f"{option}: {name} does not take it",), stdin="{}")
+    r = run("bench", "-m", TINY, "-p", "4", "-n", "2", "-b", "1,2", "-r", "1")
+    check("bench: nothing to be noted", r.code == 0 and not r.err, r)
+    r = run("score", "-m", TINY, "-p", "A text", "--temp", "0", "-s", "3")
+    check("score: options of answers are noted", r.code == 0 and r.err.count("has no effect: score gives no answer") == 2, r)
+
+
 def explained(*args, model=REAL):
     return json.loads(run("explain", "-m", model, "--json", *args).out)
 

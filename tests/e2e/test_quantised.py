@@ -15,7 +15,7 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(__file__))
 import adapters
-from serving import check, checkpoint, finish
+from serving import SERVE, Server, check, checkpoint, finish
 
 CLI = os.environ.get("LLM_CLI", "./llm_cli")
 TMP = tempfile.mkdtemp(prefix="llm_quantised_")
@@ -222,12 +222,51 @@ def families():
     check("an adapter on top", distance(want, got) < 1e-4 and distance(score(plain), got) > 0.05, (distance(want, got), got if isinstance(got, str) else ""))
 
 
+# What documents, and users of vLLM, FastDeploy, LMDeploy, ModelArts and AIAK, write behind --quantization, -q and model_format: (of files made by, name, what it says or "" where it works).
+MADE_BY = {"floats": None, "awq": "awq", "gptq": "gptq 4 bits", "gptq8": "gptq 8 bits", "smooth": "smooth_quant", "ascend": "ascend", "nf4": "nf4", "fp8": "fp8 blocks", "packed8": "packed 8 by row", "mxfp4": "mxfp4"}
+SAID = (
+    *((made, name, "") for made in MADE_BY for name in ("None", "none")),  # vLLM's: nothing is said
+    ("awq", "awq", ""), ("awq", "AWQ", ""), ("awq", "awq_marlin", ""), ("awq", "gptq", " is awq"), ("awq", "gpt", " is awq"), ("awq", "smoothquant", " is awq"), ("awq", "weight_only_int8", " is awq"), ("awq", "wint4", " is awq"),
+    ("gptq", "gptq", ""), ("gptq", "gpt", ""), ("gptq", "gptq_marlin", ""), ("gptq", "auto-round", ""), ("gptq", "awq", " is gptq"), ("gptq", "weight_only_int8", " is gptq"),
+    ("gptq8", "weight_only_int8", ""), ("gptq8", "smooth_quant", " is gptq"),
+    ("smooth", "smooth_quant", ""), ("smooth", "smoothquant", ""), ("smooth", "weight_only_int8", " is smooth_quant"), ("smooth", "awq", " is smooth_quant"),
+    ("ascend", "smoothquant", ""), ("ascend", "ascend", ""), ("ascend", "awq", " is ascend"),
+    ("packed8", "weight_only_int8", ""), ("packed8", "WINT8", ""), ("packed8", "int8_weight_only", ""), ("packed8", "compressed-tensors", ""), ("packed8", "smoothquant", " is compressed-tensors"), ("packed8", "fp8", " is compressed-tensors"),
+    ("nf4", "bitsandbytes", ""), ("nf4", "fp8", " is bitsandbytes"), ("fp8", "fp8", ""), ("fp8", "awq", " is fp8"), ("fp8", "mxfp4", " is fp8"),
+    ("floats", "weight_only_int8", ""), ("floats", "wint8", ""), ("floats", "wint4", ""), ("floats", "fp8", ""), ("floats", "bitsandbytes", ""), ("floats", "mxfp4", ""), ("floats", "q4_k", ""),
+    *(("floats", name, " is none: this one takes a calibration, llm_cli quantize makes such a folder") for name in ("awq", "gptq", "gpt", "smooth_quant", "smoothquant")),
+    ("floats", "gguf", " is none"), ("floats", "compressed-tensors", " is none"), ("floats", "ascend", " is none"), ("floats", "int3", "one of None, awq"), ("floats", "", "one of None, awq"))
+FORMATS = (("floats", ("hf",), ""), ("floats", ("llama",), "a folder of Hugging Face's (hf): config.json"), ("floats", ("awq",), " is none"), ("awq", ("awq",), ""), ("awq", ("hf",), ""), ("awq", ("awq", "awq"), ""), ("awq", ("awq", "None"), ""), ("awq", ("awq", "AWQ"), ""),
+           ("awq", ("awq", "gpt"), "model-format: awq, and quantization says gpt"), ("gptq", ("gptq", "gpt"), ""), ("gptq", ("awq",), " is gptq"), ("gptq", ("gguf",), "one of hf, llama, awq, gptq"))
+
+
 def names():
-    """--quantization NAME is compared with the files."""
-    for method, good, bad in (("gptq 4 bits", "gptq", "awq"), ("gptq 8 bits", "weight_only_int8", "smoothquant"), ("awq", "awq", "gptq"), ("smooth_quant", "smoothquant", "weight_only_int8"), ("nf4", "bitsandbytes", "fp8")):
-        quant, _, _ = make("llama", method, 3)
-        check(f"{method} is {good}", not isinstance(score(quant, "--quantization", good), str), score(quant, "--quantization", good))
-        check(f"{method} is not {bad}", f"quantization: {bad}, but the method" in str(score(quant, "--quantization", bad)), score(quant, "--quantization", bad))
+    """--quantization NAME and model_format are compared with the files, at llm_cli, llm_serve and in the library."""
+    folders = {made: make("mistral", method, 3)[0] if method else str(checkpoint("mistral")) for made, method in MADE_BY.items()}
+    for made, name, says in SAID:
+        for flag in ("--quantization", "-q"):
+            if flag == "-q" and (made, name) not in (("awq", "awq"), ("gptq", "gpt"), ("floats", "weight_only_int8"), ("smooth", "smooth_quant"), ("awq", "None"), ("awq", "gptq")): continue
+            p = subprocess.run([CLI, "info", "-m", folders[made], flag, name], capture_output=True, text=True)
+            check(f"{flag} {name or repr(name)} of {made}", p.returncode == 2 and says in p.stderr and p.stderr.count("\n") == 1 if says else p.returncode == 0 and not p.stderr, p.stderr)
+    for made, words_, says in FORMATS:
+        args = ["--model-format", words_[0], *(("--quantization", words_[1]) if len(words_) > 1 else ())]
+        p = subprocess.run([CLI, "info", "-m", folders[made], *args], capture_output=True, text=True)
+        check(f"{' '.join(args)} of {made}", p.returncode == 2 and says in p.stderr and p.stderr.count("\n") == 1 if says else p.returncode == 0 and not p.stderr, p.stderr)
+    meta, gguf = f"{TMP}/meta", f"{TMP}/a.gguf"
+    os.mkdir(meta), open(f"{meta}/params.json", "w").write("{}") # which tells that it is one of Meta's
+    subprocess.run([CLI, "convert", folders["floats"], gguf], capture_output=True, check=True)
+    for path, word, says in ((meta, "hf", "as Meta gives it (llama): params.json"), (meta, "llama", "params.json: "), (gguf, "hf", "is no folder"), (gguf, "llama", "is no folder"), (gguf, "awq", "is gguf"), (folders["awq"], "llama", "of Hugging Face's")):
+        p = subprocess.run([CLI, "info", "-m", path, "--model-format", word], capture_output=True, text=True)
+        check(f"--model-format {word} of {os.path.basename(path)}", p.returncode == (1 if word == "llama" and path == meta else 2) and says in p.stderr and p.stderr.count("\n") == 1, p.stderr)
+    for name in ("awq", "weight_only_int8", "smoothquant", "q4_0"):
+        p = subprocess.run([CLI, "info", "-m", gguf, "-q", name], capture_output=True, text=True)
+        check(f"{name} of a GGUF file", p.returncode == 2 and f"-q: {name}, but the method of" in p.stderr and "is gguf" in p.stderr, p.stderr)
+    for made, name in (("floats", "awq"), ("awq", "gpt")): # llm_serve: the same sentences, and it does not start
+        p = subprocess.run([SERVE, "--port", "0", "--model", folders[made], "--quantization", name], capture_output=True, text=True, timeout=60)
+        check(f"llm_serve: {name} of {made}", p.returncode in (1, 2) and "--quantization: " + name in p.stderr, (p.returncode, p.stderr))
+    server = Server("-q", "gpt", "--max-model-len", "64", model=folders["gptq"])
+    check("llm_serve -q gpt of gptq serves", server.request("POST", "/v1/completions", {"prompt": [5, 6], "max_tokens": 2})[0] == 200, server.errors())
+    server.stop()
 
 
 def at_load():

@@ -110,7 +110,7 @@ def refused():
     files = {"range": "1 2\n3 512\n", "words": "1 2 three", "empty": "", "json": "[[1, 2], 3]x"}
     ids_file("text.txt", "The sun rises in the east and sets in the west.")
     for name, args, code, words in (("no output", ("-i", source, "-quant_type", "awq"), 2, "-o DIR"), ("a method", ("-i", source, "-o", f"{TMP}/x", "-quant_type", "int4"), 2, "int4, one of weight_only_int8"),
-                                    ("no calibration", ("-i", source, "-o", f"{TMP}/x", "-quant_type", "gptq"), 2, "-token FILE"), ("a type", ("-i", source, "-o", f"{TMP}/x", "-quant_type", "weight_only_int8", "-t", "fp8"), 2, "fp8"),
+                                    ("a type", ("-i", source, "-o", f"{TMP}/x", "-quant_type", "weight_only_int8", "-t", "fp8"), 2, "fp8"),
                                     ("alpha", ("-i", source, "-o", f"{TMP}/x", "-quant_type", "smooth_quant", "-sq", "1.5"), 2, "sq"), ("ranks", ("-i", source, "-o", f"{TMP}/x", "-quant_type", "weight_only_int8", "-tp", "5"), 2, "divisible"),
                                     ("there already", ("-i", source, "-o", f"{TMP}/there", "-quant_type", "weight_only_int8"), 2, "there already"), ("not ours", ("-i", source, "-o", f"{TMP}/other", "-quant_type", "weight_only_int8"), 1, "other.part"),
                                     ("no such model", ("-i", f"{TMP}/none", "-o", f"{TMP}/x", "-quant_type", "awq"), 1, "none"), ("a GGUF's option", ("-i", source, "-o", f"{TMP}/x", "-quant_type", "awq", "--type", "q8_0"), 2, "GGUF"),
@@ -122,6 +122,10 @@ def refused():
         check(f"refused: {name}", p.returncode == code and words in p.stderr and p.stderr.startswith("llm_cli: error: ") and p.stderr.count("\n") == 1 and left(*keep) == [], (p.returncode, p.stderr, left(*keep)))
     p = run("-i", source, "-o", f"{TMP}/text", "-quant_type", "awq", "-f", f"{TMP}/text.txt", "--multi-query-mode")
     check("a text, and what has no effect", p.returncode == 0 and "multi-query-mode has no effect" in p.stderr and "perplexity" in p.stderr, p.stderr)
+    for method in ("smooth_quant", "gptq"): # AIAK's own command: -token is optional there
+        p = run("-i", source, "-o", f"{TMP}/own", "-quant_type", method, "-tp", "1", "-t", "fp16")
+        check(f"{method} without a calibration of one's own", p.returncode == 0 and p.stderr.startswith("llm_cli: note: calibrating with a built-in text") and "perplexity" in p.stderr, p.stderr)
+        shutil.rmtree(f"{TMP}/own", ignore_errors=True)
     p = run("-i", f"{TMP}/text", "-o", f"{TMP}/twice", "-quant_type", "weight_only_int8")
     check("quantised already", p.returncode == 1 and "quantised already (awq)" in p.stderr, p.stderr)
     p = subprocess.run([CLI, "quantize", "--help"], capture_output=True, text=True)

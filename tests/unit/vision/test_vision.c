@@ -130,6 +130,27 @@ static void vi_test_blocks(void) {
     CHECK(llm__fit_blocks(1, 201, 1, 28, 3136, 1003520, to) != LLM_OK); /* over 200 times as long as high */
 }
 
+/* Known sizes of Qwen3-VL's processor of videos, whose frames' pixels count together. */
+static void vi_test_films(void) {
+    static const struct {
+        int32_t n, h, w, to_h, to_w;
+    } known[] = {{4, 101, 324, 96, 320},  {5, 466, 443, 224, 192}, {7, 286, 422, 128, 224},
+                 {9, 263, 274, 160, 160}, {5, 366, 227, 288, 160}, {4, 20, 400, 32, 640}};
+    static const llm__eyes_family family = {.flags = LLM__EYES_VIDEO | LLM__EYES_TIMES};
+    llm__vision v;
+    llm__processor p;
+    int32_t to[2];
+    memset(&v, 0, sizeof v);
+    memset(&p, 0, sizeof p);
+    v.family = &family;
+    v.patch = 16, v.merge = 2;
+    p.min_pixels = 65536, p.max_pixels = 262144;
+    for (int i = 0; i < LLM__COUNT(known); i++)
+        if (CHECK(!llm__fit_film(&v, &p, known[i].h, known[i].w, known[i].n, to)) &&
+            !CHECK(to[0] == known[i].to_h && to[1] == known[i].to_w))
+            printf("  %d of %d x %d: %d x %d\n", known[i].n, known[i].h, known[i].w, to[0], to[1]);
+}
+
 /* ---- checkpoints ---- */
 
 typedef struct vi_model {
@@ -476,6 +497,7 @@ TEST_GROUP(vision) {
     vi_test_gif();
     vi_test_pixels();
     vi_test_blocks();
+    vi_test_films();
     CHECK(llm__oai_is_media("video_url", &video) && video && llm__oai_is_media("input_image", &video) && !video &&
           !llm__oai_is_media("text", &video));
     if (!test_made("build/data/vision", "data")) return;
