@@ -1663,7 +1663,7 @@ static void cli_cmd_quantize(void) {
         opt.multi_query || opt.chunks || opt.chunk_tokens || opt.file)
         cli_die(2, "quantize: --quant_type weight_only_int8, smooth_quant, awq or gptq was expected with the options of folders");
     if (!opt.setup.model || !opt.out)
-        cli_die(2, opt.convert ? "convert: DIR OUT.gguf [TYPE] was expected"
+        cli_die(2, opt.convert ? "convert: DIR OUT.gguf [TYPE] was expected, or IN.gguf DIR [TYPE]"
                                : "quantize: MODEL OUT.gguf [TYPE] was expected, a GGUF file or a folder");
     memset(&c, 0, sizeof c);
     c.type = opt.type ? opt.type : opt.convert ? "auto" : NULL;
@@ -1687,9 +1687,37 @@ static void cli_cmd_quantize(void) {
                 (double)after / 1048576, (double)before / 1048576, bits, llm_now() - begin);
 }
 
-/* A folder as a GGUF file, in its own type unless another is asked for. */
+/* A GGUF file as a folder. */
+static void cli_convert_back(void) {
+    llm_quantize_config c;
+    CLI_TEXT t = {0};
+    CLI_JSON *doc = NULL;
+    int64_t after = 0;
+    if (opt.allow_requantize || opt.leave_output || opt.pure || opt.output_type || opt.embedding_type || opt.imatrix)
+        cli_die(2, "convert: a folder is of one type, f32, f16 or bf16: --type and nothing else has a meaning");
+    memset(&c, 0, sizeof c);
+    c.type = opt.type;
+    c.progress = cli_quantizing;
+    cli_interrupts = 0;
+    const double begin = llm_now();
+    if (cli_quantize_failed(llm_convert_folder(opt.setup.model, opt.out, &c, &t))) return;
+    cli_check(llm_json_parse(t.data, t.len, NULL, &doc));
+    llm_json_int(doc, llm_json_find(doc, 0, "bytes_after"), &after);
+    if (opt.json) llm_text_str(&t, "\n"), cli_write(t.data, t.len);
+    else
+        cli_say("", "%s: %s, %s, %.1f MiB, %.1f s", opt.out, cli_text(doc, 0, NULL, "model_type", NULL),
+                cli_text(doc, 0, NULL, "dtype", NULL), (double)after / 1048576, llm_now() - begin);
+}
+
+/* A folder as a GGUF file, in its own type unless another is asked for; or a GGUF file as a folder, where that is what the names say. */
 static void cli_cmd_gguf(void) {
+    const size_t n = opt.out ? strlen(opt.out) : 0;
+    struct stat st;
     opt.convert = 1;
+    if (n && (n < 5 || strcmp(opt.out + n - 5, ".gguf")) && opt.setup.model && !stat(opt.setup.model, &st) && S_ISREG(st.st_mode)) {
+        cli_convert_back();
+        return;
+    }
     cli_cmd_quantize();
 }
 
@@ -2686,7 +2714,7 @@ static const struct cli_command {
     {"detokenize", "[MODEL]", "ids on standard input to text", "jsonl|skip-special-tokens", -1, cli_cmd_detokenize},
     {"render", "[MODEL]", "a chat template: JSON {messages, ...} to the prompt's text", "jsonl|chat-template|chat-template-kwargs", -1, cli_cmd_render},
     {"batch", "[MODEL]", "OpenAI batch file: -i in.jsonl -o out.jsonl", "i|o", CLI_ANSWERS, cli_cmd_batch},
-    {"bench", "[MODEL]", "tokens a second; with --url a load test of a server", "p|n|json", CLI_BENCH, cli_cmd_bench},
+    {"bench", "[MODEL]", "tokens a second; with --url a load test of a server", "p|max-tokens|json", CLI_BENCH, cli_cmd_bench},
     {"info", "[MODEL]", "what a model file is and whether it fits in memory", "json", -1, cli_cmd_info},
     {"pull", "NAME", "fetch ORG/NAME[:QUANT] from the Hugging Face Hub", "json|revision|download-dir", -1, cli_cmd_pull},
     {"list", "", "the models of the Hugging Face cache", "json|download-dir", -1, cli_cmd_list},
@@ -2694,7 +2722,7 @@ static const struct cli_command {
     {"convert-eagle", "HEAD TO", "an EAGLE head, from SafeAILab's layout to vLLM's", "o|draft-path|base-path|draft-weight-name|base-weight-name|json", -1, cli_cmd_convert},
     {"quantize", "MODEL OUT [TYPE]", "smaller weights: a GGUF file, or a folder by -quant_type",
      "type|allow-requantize|leave-output-tensor|pure|output-tensor-type|token-embedding-type|imatrix|i|o|quant-type|storage-type|tp|token|f|sq|group-size|bits|desc-act|damp-percent|chunks|chunk-size|multi-query-mode|t|json", -1, cli_cmd_quantize},
-    {"convert", "DIR OUT.gguf [TYPE]", "a Hugging Face folder as a GGUF file: f16, bf16, q8_0, ...", "type|allow-requantize|leave-output-tensor|pure|output-tensor-type|token-embedding-type|imatrix|t|json", -1, cli_cmd_gguf},
+    {"convert", "FROM TO [TYPE]", "a Hugging Face folder as a GGUF file (TO.gguf), or a GGUF file as a folder: f16, bf16, ...", "type|allow-requantize|leave-output-tensor|pure|output-tensor-type|token-embedding-type|imatrix|t|json", -1, cli_cmd_gguf},
     {"imatrix", "-m MODEL -f TEXT", "an importance matrix for quantize, of a text that the model reads", "m|p|f|o|chunks|chunk-size|t|json", -1, cli_cmd_imatrix},
     {"help", "[COMMAND]", "this, or a command's options; --help-all: every option", "", -1, cli_cmd_help},
     {"version", "", "version and instruction sets", "", -1, cli_cmd_version},

@@ -30,6 +30,13 @@ typedef struct llm_quantize_config {
  * it. One that was made of another model is refused: LLM_ERR_FORMAT. */
 LLM_API llm_result llm_quantize(const char *path, const char *to, const llm_quantize_config *cfg, llm_text *report);
 
+/* Writes the Hugging Face folder `to`, which must not be there, with the model of the GGUF file `path`: config.json, safetensors,
+ * tokenizer.json and what belongs to them, as transformers reads them; the other way of llm_quantize of a folder, for the same families:
+ * LLM_ERR_UNSUPPORTED for others. Of cfg (may be NULL) the type ("auto": as most matrices are, f16 for quantised ones; "f32", "f16",
+ * "bf16") and the progress count. It is written as to.part, opened and compared, and gets its name then, or nothing is left of it.
+ * report gets, as JSON, {"model_type", "dtype", "n_tensors", "bytes_before", "bytes_after"}; NULL: it is not wanted. */
+LLM_API llm_result llm_convert_folder(const char *path, const char *to, const llm_quantize_config *cfg, llm_text *report);
+
 /* Makes an importance matrix for llm_quantize, or for llama-quantize: reads a text of len bytes in chunks of calibration_tokens and writes
  * the file `to`, whole or not at all. Of cfg (may be NULL) the calibration, threads and progress count. The model as it will be quantised,
  * best unquantised; some 50,000 tokens of varied text are enough. report gets, as JSON, {"n_entries", "n_tokens", "n_chunks", "chunk",

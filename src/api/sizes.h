@@ -119,6 +119,8 @@ LLM_API llm_result llm_quantize_sized(const llm_sizes *sizes, const char *path, 
                                       llm_text *report);
 LLM_API llm_result llm_quantize_folder_sized(const llm_sizes *sizes, const char *path, const char *to,
                                              const llm_quantize_folder_config *cfg, llm_text *report);
+LLM_API llm_result llm_convert_folder_sized(const llm_sizes *sizes, const char *path, const char *to, const llm_quantize_config *cfg,
+                                            llm_text *report);
 LLM_API llm_result llm_imatrix_sized(const llm_sizes *sizes, const llm_model *model, const char *text, size_t len, const char *to,
                                      const llm_quantize_config *cfg, llm_text *report);
 LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *media, llm_media_info *out);

@@ -164,11 +164,12 @@ LLM__AVX2 static double llm__avx2_weigh(const float *x, float *w, int32_t n, flo
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* A link of the chains of `peak`. */
+/* A link of the chains of `peak`: products that add up in 16 bits, as those of weights of up to 6 bits do. */
 LLM__AVX2_INLINE void llm__avx2_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
     const __m256i s = _mm256_loadu_si256((const __m256i *)sum->v);
-    const __m256i x = _mm256_loadu_si256((const __m256i *)a->v), y = _mm256_loadu_si256((const __m256i *)b->v);
-    _mm256_storeu_si256((__m256i *)sum->v, _mm256_add_epi32(s, _mm256_madd_epi16(_mm256_maddubs_epi16(s, x), y)));
+    const __m256i x = _mm256_loadu_si256((const __m256i *)a->v);
+    (void)b;
+    _mm256_storeu_si256((__m256i *)sum->v, _mm256_add_epi16(s, _mm256_maddubs_epi16(s, x)));
 }
 LLM__AVX2 static double llm__avx2_peak(int64_t turns) { return llm__peak_of(turns, 32, llm__avx2_link); }
 

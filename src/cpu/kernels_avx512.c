@@ -223,11 +223,12 @@ LLM__PRIVATE LLM__AVX512 double llm__avx512_weigh(const float *x, float *w, int3
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* A link of the chains of `peak`. */
+/* A link of the chains of `peak`: products that add up in 16 bits, as those of weights of up to 6 bits do. */
 LLM__AVX512_INLINE void llm__avx512_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
     const __m512i s = _mm512_loadu_si512(sum->v);
-    const __m512i x = _mm512_loadu_si512(a->v), y = _mm512_loadu_si512(b->v);
-    _mm512_storeu_si512(sum->v, _mm512_add_epi32(s, _mm512_madd_epi16(_mm512_maddubs_epi16(s, x), y)));
+    const __m512i x = _mm512_loadu_si512(a->v);
+    (void)b;
+    _mm512_storeu_si512(sum->v, _mm512_add_epi16(s, _mm512_maddubs_epi16(s, x)));
 }
 LLM__AVX512 static double llm__avx512_peak(int64_t turns) { return llm__peak_of(turns, 64, llm__avx512_link); }
 

@@ -287,7 +287,7 @@ LLM__PRIVATE void llm__convert_rest(const llm__conversion *c, const llm__tensor 
         if (how->stack[i]->data && how->stack[i]->bytes > 1 << 16) llm__file_rest(how->stack[i]->data, (size_t)how->stack[i]->bytes);
 }
 
-LLM__PRIVATE llm_result llm__convert_check(const llm__conversion *c, const char *path) {
+LLM__PRIVATE llm_result llm__convert_check(const llm_model *m, const char *path, const char *where) {
     static const char text[] =
         "Hello, world! It's 1234567 o'clock;  we'll see THEY'RE\tthere.\n\n  for (int i=0;i<10;++i) {\r\n    x[i] = 3.14e-5;\n"
         "}\n \xe4\xbd\xa0\xe5\xa5\xbd\xef\xbc\x8c\xe4\xb8\x96\xe7\x95\x8c 123\xe5\xb9\xb4 \xf0\x9f\x98\x80 na\xc3\xafve "
@@ -297,13 +297,13 @@ LLM__PRIVATE llm_result llm__convert_check(const llm__conversion *c, const char 
     llm_model *made = NULL;
     cfg.vocab_only = 1;
     llm_result r = llm_model_open(path, &cfg, &made);
-    if (!r) r = llm_tokenize(c->model, text, sizeof text - 1, LLM_TOK_ADD_SPECIAL, &a);
+    if (!r) r = llm_tokenize(m, text, sizeof text - 1, LLM_TOK_ADD_SPECIAL, &a);
     if (!r) r = llm_tokenize(made, text, sizeof text - 1, LLM_TOK_ADD_SPECIAL, &b);
     llm_model_close(made);
     size_t i = 0;
     while (!r && i < a.len && i < b.len && a.data[i] == b.data[i]) i++;
     if (!r && (i < a.len || i < b.len))
-        r = llm__error(LLM_ERR_UNSUPPORTED, "%s: its tokenizer has no equal in GGUF: token %d of a sample is %d, as GGUF it would be %d",
-                       c->model->path, (int)i, i < a.len ? (int)a.data[i] : -1, i < b.len ? (int)b.data[i] : -1);
+        r = llm__error(LLM_ERR_UNSUPPORTED, "%s: its tokenizer has no equal %s: token %d of a sample is %d, there it would be %d", m->path,
+                       where, (int)i, i < a.len ? (int)a.data[i] : -1, i < b.len ? (int)b.data[i] : -1);
     return r;
 }

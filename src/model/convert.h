@@ -67,7 +67,7 @@ LLM__PRIVATE void llm__convert_values(const llm__conversion *c, const llm__tenso
 /* The memory of the stored tensors of t, which are not needed any more, is given back to the system. */
 LLM__PRIVATE void llm__convert_rest(const llm__conversion *c, const llm__tensor *t);
 
-/* Compares how the folder and the file that was made of it cut a text. */
-LLM__PRIVATE llm_result llm__convert_check(const llm__conversion *c, const char *path);
+/* Compares how a model and what was made of it, at `path`, cut a text; where: "in GGUF", for the sentence. */
+LLM__PRIVATE llm_result llm__convert_check(const llm_model *m, const char *path, const char *where);
 
 LLM__PRIVATE void llm__convert_close(llm__conversion *c);

@@ -319,7 +319,7 @@ static llm_result llm__quantize_write(llm__quantizing *q) {
     if (!q->r) q->r = llm__output_flush(&q->file);
     if (!q->r) q->r = llm__source_whole(&q->source);
     if (!q->r) q->r = llm__quantize_check(q);
-    if (!q->r && q->folder) q->r = llm__convert_check(q->folder, q->file.part.data);
+    if (!q->r && q->folder) q->r = llm__convert_check(q->folder->model, q->file.part.data, "in GGUF");
     return q->r ? q->r : llm__output_done(&q->file);
 }
 

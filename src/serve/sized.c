@@ -391,6 +391,13 @@ LLM_API llm_result llm_quantize_folder_sized(const llm_sizes *sizes, const char 
     return r ? r : llm_quantize_folder(path, to, cfg ? &own : NULL, report);
 }
 
+LLM_API llm_result llm_convert_folder_sized(const llm_sizes *sizes, const char *path, const char *to, const llm_quantize_config *cfg,
+                                            llm_text *report) {
+    llm_quantize_config own;
+    llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_quantize_config, cfg, &own) : LLM_OK;
+    return r ? r : llm_convert_folder(path, to, cfg ? &own : NULL, report);
+}
+
 LLM_API llm_result llm_imatrix_sized(const llm_sizes *sizes, const llm_model *model, const char *text, size_t len, const char *to,
                                      const llm_quantize_config *cfg, llm_text *report) {
     llm_quantize_config own;

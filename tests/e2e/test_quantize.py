@@ -90,18 +90,24 @@ CONVERTED = "llama mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe gemma2 gemma3
 
 
 def convert():
-    """A folder as a GGUF file says what the folder says: log-probabilities of 70 tokens, behind windows and beyond lengths that are stretched; and the same of a text."""
+    """A folder as a GGUF file says what the folder says: log-probabilities of 70 tokens, behind windows and beyond lengths that are stretched; and the same of a text. As a folder again it says so to the bit."""
     ids = json.dumps([3 + i * 7 % 47 for i in range(70)])
     for family in CONVERTED.split():
         folder, out = f"build/checkpoints/{family}", f"{TMP}/{family}.gguf"
         p = subprocess.run([CLI, "convert", folder, out], capture_output=True, text=True, timeout=100)
         if not check(f"{family}: made", p.returncode == 0 and left() == [f"{family}.gguf"], p.stderr): continue
+        back = f"{TMP}/{family}"
+        p = subprocess.run([CLI, "convert", out, back, "--json"], capture_output=True, text=True, timeout=100)
+        made = p.returncode == 0 and json.loads(p.stdout) or {}
+        check(f"{family}: as a folder again", made.get("model_type") == ("llama" if "llama" in family else family.replace("_longrope", "").replace("_lite", "")) and made.get("n_tensors") and not os.path.exists(back + ".part"), (p.stdout, p.stderr))
         said = []
-        for model in folder, out:
+        for model in folder, out, back:
             p = subprocess.run([CLI, "score", "-m", model, "--token-ids", ids, "--json", "--dtype", "float32"], capture_output=True, text=True, timeout=100)
             said.append(json.loads(p.stdout)["logprobs"][1:] if p.returncode == 0 else p.stderr)
-        check(f"{family}: the same", not isinstance(said[1], str) and max(abs(a - b) for a, b in zip(*said)) < 1e-3, said[1] if isinstance(said[1], str) else max(abs(a - b) for a, b in zip(*said)))
-        os.remove(out)
+        check(f"{family}: the same", not isinstance(said[1], str) and max(abs(a - b) for a, b in zip(*said[:2])) < 1e-3, said[1] if isinstance(said[1], str) else max(abs(a - b) for a, b in zip(*said[:2])))
+        exact = max(abs(a - b) for a, b in zip(said[0], said[2])) if not isinstance(said[2], str) else said[2]
+        check(f"{family}: the same as a folder again", not isinstance(exact, str) and exact < (1e-4 if "longrope" in family else 1e-9), exact)
+        os.remove(out), shutil.rmtree(back, ignore_errors=True)
     folder, out = "build/checkpoints/qwen3", f"{TMP}/m.gguf"
     for args, bits in ((("f32",), 32), (("--outtype", "bf16"), 16), (("q8_0",), 9)):
         p = subprocess.run([CLI, "convert", folder, out, *args, "--json"], capture_output=True, text=True, timeout=100)
@@ -114,6 +120,53 @@ def convert():
     for name, args, code, words in (("a family", ("build/checkpoints/gpt2", out), 1, "gpt2 is not converted in this version"), ("no folder", ("-m", f"{TMP}/none", out), 1, "none"), ("no output", (folder,), 2, "DIR OUT.gguf"), ("a file", (MODEL, out), 2, "--allow-requantize")):
         p = subprocess.run([CLI, "convert", *args], capture_output=True, text=True, timeout=100)
         check(f"refused: {name}", p.returncode == code and words in p.stderr and p.stderr.count("\n") <= 2 and left() == [], (p.returncode, p.stderr, left()))
+
+
+def back():
+    """The default model as a folder: what it says, its words; disks that are full, Ctrl-C, what is refused; nothing is left."""
+    out = f"{TMP}/back"
+    want = perplexity(MODEL)
+    p = subprocess.run([CLI, "convert", MODEL, out], capture_output=True, text=True, timeout=100)
+    if check("made of quantised weights", p.returncode == 0 and "llama, float16" in p.stderr and left() == ["back"], p.stderr):
+        got = perplexity(out)
+        check("its perplexity", not isinstance(got, str) and abs(got / want - 1) < 0.02, (want, got))
+        check("its files", sorted(os.listdir(out)) == ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"], os.listdir(out))
+        texts = [[subprocess.run([CLI, "tokenize", "-m", m, *more], input="<|im_start|>user\n" + TEXT + " 1234  \t\u4f60\u597d na\u00efve<|im_end|>", capture_output=True, text=True).stdout for more in ((), ("--add-special", "--parse-special"))] for m in (MODEL, out)]
+        check("its words", texts[0] == texts[1] and len(texts[0][0]) > len(texts[0][1]) > 100, texts)
+        infos = [json.loads(subprocess.run([CLI, "info", "-m", m, "--json"], capture_output=True, text=True).stdout) for m in (MODEL, out)]
+        check("its ids and template", all(infos[0][k] == infos[1][k] for k in ("bos_id", "eos_id", "chat_template", "vocab_size", "hidden_size", "max_position_embeddings")), infos)
+        p = subprocess.run([CLI, "convert", MODEL, out], capture_output=True, text=True, timeout=100)
+        check("not over what is there", p.returncode == 2 and "there already" in p.stderr and left() == ["back"], p.stderr)
+        shutil.rmtree(out)
+    tiny = f"{TMP}/tiny.gguf"
+    subprocess.run([CLI, "convert", "build/checkpoints/llama", tiny], capture_output=True, check=True)
+    for size in (100, 5_000, 100_000, 300_000): # the head, the tensors, tokenizer.json
+        p = subprocess.run([CLI, "convert", tiny, out], capture_output=True, text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
+        check(f"a disk of {size} bytes", p.returncode == 1 and p.stderr.startswith("llm_cli: error: ") and "back.part" in p.stderr and p.stderr.count("\n") == 1 and left() == ["tiny.gguf"], (p.stderr, left()))
+        p = subprocess.run([CLI, "convert", "build/checkpoints/llama", f"{TMP}/x.gguf"], capture_output=True, text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
+        check(f"a folder to a disk of {size} bytes", p.returncode == 1 and "x.gguf" in p.stderr and p.stderr.count("\n") == 1 and left() == ["tiny.gguf"], (p.stderr, left()))
+    key = b"tokenizer.ggml.add_bos_token" + (7).to_bytes(4, "little")
+    framed = f"{TMP}/framed.gguf"
+    open(framed, "wb").write(open(tiny, "rb").read().replace(key + b"\0", key + b"\1"))
+    subprocess.run([CLI, "convert", framed, out], capture_output=True)
+    ids = [json.loads(subprocess.run([CLI, "tokenize", "-m", m, "--add-special"], input="hello", capture_output=True, text=True).stdout or "[]") for m in (tiny, framed, out)]
+    check("BOS before a text", ids[2] == ids[1] != ids[0] and ids[1][1:] == ids[0], ids)
+    os.remove(framed), shutil.rmtree(out, ignore_errors=True)
+    for after in (0, 0.1):
+        p = subprocess.Popen([CLI, "convert", MODEL, out], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while p.poll() is None and not os.path.exists(out + ".part"): time.sleep(0.002)
+        time.sleep(after)
+        p.send_signal(signal.SIGINT)
+        p.communicate(timeout=60)
+        check(f"stopped after {after} s", (p.returncode == 130 and left() == ["tiny.gguf"]) or (p.returncode == 0 and left() == ["back", "tiny.gguf"]), (p.returncode, left()))
+        shutil.rmtree(out, ignore_errors=True)
+    data = open(tiny, "rb").read()
+    for name, bytes_, args, code, words in (("a type", data, ("q8_0",), 2, "q8_0, one of auto, f32, f16, bf16"), ("an option of files", data, ("--pure",), 2, "--type and nothing else"), ("cut", data[:len(data) // 2], (), 1, "bad.gguf"),
+                                            ("a tensor of no place", data.replace(b"blk.1.attn_output.weight", b"blk.1.attn_outsut.weight"), (), 1, "bad.gguf"), ("no GGUF file", b"hello", (), 1, "bad.gguf")):
+        open(f"{TMP}/bad.gguf", "wb").write(bytes_)
+        p = subprocess.run([CLI, "convert", f"{TMP}/bad.gguf", out, *args], capture_output=True, text=True, timeout=100)
+        check(f"refused: {name}", p.returncode == code and words in p.stderr and p.stderr.count("\n") == 1 and left() == ["bad.gguf", "tiny.gguf"], (p.returncode, p.stderr, left()))
+    for x in left(): os.remove(f"{TMP}/{x}")
 
 
 def stopped():
@@ -151,6 +204,6 @@ def refused():
 
 
 try:
-    for part in sys.argv[1:] or ("types", "imatrix", "convert", "stopped", "refused"): globals()[part]()
+    for part in sys.argv[1:] or ("types", "imatrix", "convert", "back", "stopped", "refused"): globals()[part]()
 finally: shutil.rmtree(TMP, ignore_errors=True)
 finish()
