@@ -257,6 +257,9 @@
  *     >>samples              token ids to calibrate with.
  *     >>folder_files         what stands in a quantised folder beside its tensors, and what an interrupted one is known by.
  *     >>folder               quantised folders, from opening to the new name.
+ *     >>revert_config        the settings of a GGUF file as config.json.
+ *     >>revert_vocab         the words of a GGUF file as tokenizer.json and tokenizer_config.json.
+ *     >>revert               a GGUF file as a Hugging Face folder.
  *   serve/
  *     >>sizes                structs of a program that was compiled with another version of this header.
  *     >>reports              what is said of a name that has no effect.
@@ -351,6 +354,13 @@
  *                 llm_quantize_config q = {.type = "q4_k_m", .imatrix = "imatrix.gguf"};
  *                 if (llm_imatrix(model, text, strlen(text), "imatrix.gguf", NULL, NULL)) return puts(llm_last_error()), 1;
  *                 if (llm_quantize("folder", "small.gguf", &q, NULL)) return puts(llm_last_error()), 1;
+ *
+ *             llm_quantize_folder writes folders that vLLM and transformers read, by the methods of the papers, which are calibrated: with
+ *             a text that is built in, or better one of your own. llm_convert_folder makes a folder of a GGUF file, in floats.
+ *
+ *                 llm_quantize_folder_config f = {.method = "awq", .text = "like-my-prompts.txt"};
+ *                 if (llm_quantize_folder("folder", "folder-awq", &f, NULL)) return puts(llm_last_error()), 1;
+ *                 if (llm_convert_folder("model.gguf", "folder", NULL, NULL)) return puts(llm_last_error()), 1;
  *
  * NOTATION in comments on shapes
  *   (rows, columns), row-major. T rows of a step, D hidden size, H heads, K key/value heads, V vocabulary. y = W x has W as (out, in).
@@ -791,6 +801,13 @@ typedef struct llm_quantize_config {
  * NULL: it is not wanted. With an importance matrix errors in columns of large inputs count more; n_unweighted matrices have no entry in
  * it. One that was made of another model is refused: LLM_ERR_FORMAT. */
 LLM_API llm_result llm_quantize(const char *path, const char *to, const llm_quantize_config *cfg, llm_text *report);
+
+/* Writes the Hugging Face folder `to`, which must not be there, with the model of the GGUF file `path`: config.json, safetensors,
+ * tokenizer.json and what belongs to them, as transformers reads them; the other way of llm_quantize of a folder, for the same families:
+ * LLM_ERR_UNSUPPORTED for others. Of cfg (may be NULL) the type ("auto": as most matrices are, f16 for quantised ones; "f32", "f16",
+ * "bf16") and the progress count. It is written as to.part, opened and compared, and gets its name then, or nothing is left of it.
+ * report gets, as JSON, {"model_type", "dtype", "n_tensors", "bytes_before", "bytes_after"}; NULL: it is not wanted. */
+LLM_API llm_result llm_convert_folder(const char *path, const char *to, const llm_quantize_config *cfg, llm_text *report);
 
 /* Makes an importance matrix for llm_quantize, or for llama-quantize: reads a text of len bytes in chunks of calibration_tokens and writes
  * the file `to`, whole or not at all. Of cfg (may be NULL) the calibration, threads and progress count. The model as it will be quantised,
@@ -2189,6 +2206,8 @@ LLM_API llm_result llm_quantize_sized(const llm_sizes *sizes, const char *path, 
                                       llm_text *report);
 LLM_API llm_result llm_quantize_folder_sized(const llm_sizes *sizes, const char *path, const char *to,
                                              const llm_quantize_folder_config *cfg, llm_text *report);
+LLM_API llm_result llm_convert_folder_sized(const llm_sizes *sizes, const char *path, const char *to, const llm_quantize_config *cfg,
+                                            llm_text *report);
 LLM_API llm_result llm_imatrix_sized(const llm_sizes *sizes, const llm_model *model, const char *text, size_t len, const char *to,
                                      const llm_quantize_config *cfg, llm_text *report);
 LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *media, llm_media_info *out);
@@ -2746,6 +2765,7 @@ static const llm_sizes llm_sizes_of_program __attribute__((unused)) = LLM_SIZES_
 #define llm_media_open(...) llm_media_open_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_quantize(...) llm_quantize_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_quantize_folder(...) llm_quantize_folder_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_convert_folder(...) llm_convert_folder_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_imatrix(...) llm_imatrix_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_media_get_info(...) llm_media_get_info_sized(LLM_SIZES, __VA_ARGS__)
 #endif
@@ -2815,6 +2835,7 @@ static const llm_sizes llm_sizes_of_program __attribute__((unused)) = LLM_SIZES_
 #undef llm_media_open
 #undef llm_quantize
 #undef llm_quantize_folder
+#undef llm_convert_folder
 #undef llm_imatrix
 #undef llm_media_get_info
 
@@ -14541,7 +14562,9 @@ LLM__INLINE double llm__body_weigh(const float *x, float *w, int32_t n, float ma
  * ============================================================================ */
 
 /* What token t of n asks for while a block, or a pair, of so many bytes is multiplied: every n-th of as many lines further on. A core keeps
- * track of some 16 lines that it waits for; asked for all at once, they hold up whatever else it loads. */
+ * track of some 16 lines that it waits for; asked for all at once, they hold up whatever else it loads. Without this one answer reads the
+ * weights at half the speed (Zen 3: 14 of 26 GB/s, with it 24): rows of 16 stand together, so a block is 600 bytes that are gone through in
+ * an order of their own, and what a core foresees by itself is streams. How far ahead hardly matters, 2 to 32 KB. */
 LLM__INLINE void llm__fetch(const uint8_t *ahead, const int bytes, int t, int n) {
     for (int i = 64 * t; i < bytes; i += 64 * n) __builtin_prefetch(ahead + i);
 }
@@ -15283,7 +15306,17 @@ LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int8_t *table, c
     if (!f.super) llm__avx2_move(n, halves, acc, p->out, 1);
 }
 
-/* ---- Many tokens ---- */
+/* ---- Many tokens ----
+ * How near this comes to what a core can do. Four tokens and 16 rows of a block are 64 vectors of products; on Zen 3 they take
+ *
+ *     32 cycles   vpmaddubsw alone, of which two begin in a cycle
+ *     38          with the additions in 16 bits: four ports, but not always the two that are free
+ *     41          with the loads: a vector of weights serves four tokens, four bytes of a token are spread over a vector for 16 rows
+ *     52          with the scales: vpmaddwd, to floats, a fused multiply-add, and the sums' way to memory and back
+ *     60 to 63    with minimums, unpacking (a block for eight groups of four tokens) and loops
+ *
+ * Four tokens, because eight sums, two vectors of weights and what is between fill the 16 registers; two tokens and 32 rows, or another
+ * order of the same instructions, take as long. Signed bytes take 104: their pairs do not fit 16 bits and are widened one by one. */
 
 typedef struct llm__avx2_cooked {
     uint8_t u[8 * 64];
@@ -15602,11 +15635,12 @@ LLM__AVX2 static double llm__avx2_weigh(const float *x, float *w, int32_t n, flo
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* A link of the chains of `peak`. */
+/* A link of the chains of `peak`: products that add up in 16 bits, as those of weights of up to 6 bits do. */
 LLM__AVX2_INLINE void llm__avx2_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
     const __m256i s = _mm256_loadu_si256((const __m256i *)sum->v);
-    const __m256i x = _mm256_loadu_si256((const __m256i *)a->v), y = _mm256_loadu_si256((const __m256i *)b->v);
-    _mm256_storeu_si256((__m256i *)sum->v, _mm256_add_epi32(s, _mm256_madd_epi16(_mm256_maddubs_epi16(s, x), y)));
+    const __m256i x = _mm256_loadu_si256((const __m256i *)a->v);
+    (void)b;
+    _mm256_storeu_si256((__m256i *)sum->v, _mm256_add_epi16(s, _mm256_maddubs_epi16(s, x)));
 }
 LLM__AVX2 static double llm__avx2_peak(int64_t turns) { return llm__peak_of(turns, 32, llm__avx2_link); }
 
@@ -15968,11 +16002,12 @@ static LLM__AVX512 double llm__avx512_weigh(const float *x, float *w, int32_t n,
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* A link of the chains of `peak`. */
+/* A link of the chains of `peak`: products that add up in 16 bits, as those of weights of up to 6 bits do. */
 LLM__AVX512_INLINE void llm__avx512_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
     const __m512i s = _mm512_loadu_si512(sum->v);
-    const __m512i x = _mm512_loadu_si512(a->v), y = _mm512_loadu_si512(b->v);
-    _mm512_storeu_si512(sum->v, _mm512_add_epi32(s, _mm512_madd_epi16(_mm512_maddubs_epi16(s, x), y)));
+    const __m512i x = _mm512_loadu_si512(a->v);
+    (void)b;
+    _mm512_storeu_si512(sum->v, _mm512_add_epi16(s, _mm512_maddubs_epi16(s, x)));
 }
 LLM__AVX512 static double llm__avx512_peak(int64_t turns) { return llm__peak_of(turns, 64, llm__avx512_link); }
 
@@ -29208,8 +29243,8 @@ static void llm__convert_rest(const llm__conversion *c, const llm__tensor *t) {
         if (how->stack[i]->data && how->stack[i]->bytes > 1 << 16) llm__file_rest(how->stack[i]->data, (size_t)how->stack[i]->bytes);
 }
 
-/* Compares how the folder and the file that was made of it cut a text. */
-static llm_result llm__convert_check(const llm__conversion *c, const char *path) {
+/* Compares how a model and what was made of it, at `path`, cut a text; where: "in GGUF", for the sentence. */
+static llm_result llm__convert_check(const llm_model *m, const char *path, const char *where) {
     static const char text[] =
         "Hello, world! It's 1234567 o'clock;  we'll see THEY'RE\tthere.\n\n  for (int i=0;i<10;++i) {\r\n    x[i] = 3.14e-5;\n"
         "}\n \xe4\xbd\xa0\xe5\xa5\xbd\xef\xbc\x8c\xe4\xb8\x96\xe7\x95\x8c 123\xe5\xb9\xb4 \xf0\x9f\x98\x80 na\xc3\xafve "
@@ -29219,14 +29254,14 @@ static llm_result llm__convert_check(const llm__conversion *c, const char *path)
     llm_model *made = NULL;
     cfg.vocab_only = 1;
     llm_result r = llm_model_open(path, &cfg, &made);
-    if (!r) r = llm_tokenize(c->model, text, sizeof text - 1, LLM_TOK_ADD_SPECIAL, &a);
+    if (!r) r = llm_tokenize(m, text, sizeof text - 1, LLM_TOK_ADD_SPECIAL, &a);
     if (!r) r = llm_tokenize(made, text, sizeof text - 1, LLM_TOK_ADD_SPECIAL, &b);
     llm_model_close(made);
     size_t i = 0;
     while (!r && i < a.len && i < b.len && a.data[i] == b.data[i]) i++;
     if (!r && (i < a.len || i < b.len))
-        r = llm__error(LLM_ERR_UNSUPPORTED, "%s: its tokenizer has no equal in GGUF: token %d of a sample is %d, as GGUF it would be %d",
-                       c->model->path, (int)i, i < a.len ? (int)a.data[i] : -1, i < b.len ? (int)b.data[i] : -1);
+        r = llm__error(LLM_ERR_UNSUPPORTED, "%s: its tokenizer has no equal %s: token %d of a sample is %d, there it would be %d", m->path,
+                       where, (int)i, i < a.len ? (int)a.data[i] : -1, i < b.len ? (int)b.data[i] : -1);
     return r;
 }
 
@@ -29687,7 +29722,7 @@ static llm_result llm__quantize_write(llm__quantizing *q) {
     if (!q->r) q->r = llm__output_flush(&q->file);
     if (!q->r) q->r = llm__source_whole(&q->source);
     if (!q->r) q->r = llm__quantize_check(q);
-    if (!q->r && q->folder) q->r = llm__convert_check(q->folder, q->file.part.data);
+    if (!q->r && q->folder) q->r = llm__convert_check(q->folder->model, q->file.part.data, "in GGUF");
     return q->r ? q->r : llm__output_done(&q->file);
 }
 
@@ -31071,7 +31106,16 @@ static llm_result llm__mmproj_known(const char *path) {
 }
 
 /* ---- The processor ----
- * What a folder says of pictures stands in two or three JSON files, and half of it under two names. A request may change some of it. */
+ * What a folder says of pictures stands in two or three JSON files, and half of it under two names. A request may change some of it. Every
+ * number comes from the last of these that has it:
+ *
+ *     the processor's class       what its constructor has where nothing is said           llm__processor_usual, llm__processor_class
+ *     the folder                  processor_config.json, or preprocessor_config.json       llm__processor_files
+ *     --mm-processor-kwargs       for all requests of an engine
+ *     mm_processor_kwargs         of one request
+ *
+ * Only when all is read are the ranges looked at: a minimum alone is no mistake before its maximum is known. Pictures and films have a
+ * processor each, of one struct, because in some families their sizes differ and in others their means. */
 
 /* A member of `size`, or of the object itself; `size` may also be the number. */
 static double llm__length_of(const llm_json *d, int object, const char *size, const char *member, double otherwise) {
@@ -45407,6 +45451,1001 @@ LLM_API llm_result llm_quantize_folder(const char *path, const char *to, const l
 }
 
 /* ============================================================================
+ * >>revert_config   The settings of a GGUF file as config.json.
+ * ============================================================================
+ * As in >>convert_keys, they are taken from what >>arch has made of the file, so what is written is what this engine computes with. The
+ * family is the first that has GGUF's name, but for names that several share: "llama" with experts is mixtral, with a window mistral;
+ * "deepseek2" with sigmoids deepseek_v3. Of SmolLM2-135M:
+ *
+ *     {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 576, "num_hidden_layers": 30,
+ *      "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "intermediate_size": 1536, "rms_norm_eps": 1e-05,
+ *      "rope_theta": 100000.0, "max_position_embeddings": 8192, "vocab_size": 49152, "tie_word_embeddings": true, ...}
+ *
+ * What GGUF keeps silent about, because every reader of a family knows it, has to be said here: of Gemma 3 the base of the local layers
+ * and which layers these are, of SmolLM3 which layers have no positions, of mixtures from which layer on there are experts. Biases and q/k
+ * norms are known by their tensors. Beside the settings above, families have
+ *
+ *     mixtral                  num_local_experts, num_experts_per_tok
+ *     qwen2_moe, qwen3_moe     num_experts, moe_intermediate_size, norm_topk_prob, shared_expert_intermediate_size, mlp_only_layers
+ *     deepseek_v2, _v3         n_routed_experts, n_shared_experts, first_k_dense_replace, n_group, topk_group, routed_scaling_factor,
+ *                              scoring_func, topk_method; q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim
+ *     glm4_moe                 the same experts, use_qk_norm
+ *     ernie4_5_moe             moe_num_experts, moe_k, moe_num_shared_experts, moe_layer_start_index
+ *     gemma2, gemma3_text      query_pre_attn_scalar, attn_logit_softcapping, final_logit_softcapping, sliding_window, layer_types
+ *     granite                  embedding_multiplier, residual_multiplier, attention_multiplier, logits_scaling
+ *     cohere                   logit_scale, layer_norm_eps
+ *     glm4, phi3               partial_rotary_factor; longrope of Phi-3: short_factor, long_factor, original_max_position_embeddings
+ *     smollm3                  no_rope_layers
+ *     mistral, starcoder2      sliding_window, null where all layers see everything
+ *
+ * Llama 3's stretched positions stand in GGUF as a divisor of each frequency: they become the four numbers of "llama3" again, if these
+ * give the same divisors. */
+
+/* model_type, and the class of transformers. */
+static const struct {
+    const char *type, *class_name;
+} llm__revertible[] = {
+    {"llama", "LlamaForCausalLM"},
+    {"mistral", "MistralForCausalLM"},
+    {"mixtral", "MixtralForCausalLM"},
+    {"qwen2", "Qwen2ForCausalLM"},
+    {"qwen2_moe", "Qwen2MoeForCausalLM"},
+    {"qwen3", "Qwen3ForCausalLM"},
+    {"qwen3_moe", "Qwen3MoeForCausalLM"},
+    {"gemma", "GemmaForCausalLM"},
+    {"gemma2", "Gemma2ForCausalLM"},
+    {"gemma3_text", "Gemma3ForCausalLM"},
+    {"phi3", "Phi3ForCausalLM"},
+    {"glm4", "Glm4ForCausalLM"},
+    {"glm4_moe", "Glm4MoeForCausalLM"},
+    {"starcoder2", "Starcoder2ForCausalLM"},
+    {"granite", "GraniteForCausalLM"},
+    {"olmo2", "Olmo2ForCausalLM"},
+    {"smollm3", "SmolLM3ForCausalLM"},
+    {"cohere", "CohereForCausalLM"},
+    {"ernie4_5", "Ernie4_5ForCausalLM"},
+    {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"},
+    {"deepseek_v2", "DeepseekV2ForCausalLM"},
+    {"deepseek_v3", "DeepseekV3ForCausalLM"},
+};
+
+/* What is asked while config.json is written. */
+typedef struct llm__reverting {
+    const llm_model *m;
+    const llm__arch *a;
+    const char *type;
+    llm__facts f;
+    llm_text *out;
+} llm__reverting;
+
+/* ", "name": 1.0": a number that readers of config.json take for a float. */
+static void llm__revert_float(llm_text *out, const char *name, double v) {
+    LLM__SCOPED(llm_text_free) llm_text number = LLM__ZERO;
+    llm_text_num(&number, v);
+    llm_text_format(out, ", %q: %s%s", name, number.failed ? "0" : number.data, number.failed || strpbrk(number.data, ".en") ? "" : ".0");
+    out->failed |= number.failed;
+}
+
+static int llm__revert_row(const char *type) {
+    for (int i = 0; i < LLM__COUNT(llm__revertible); i++)
+        if (!strcmp(llm__revertible[i].type, type)) return i;
+    return -1;
+}
+
+/* The widest window of any layer; 0: all layers see everything. */
+static int32_t llm__revert_window(const llm__arch *a) {
+    int32_t window = 0;
+    for (int i = 0; i < a->n_layers; i++) window = LLM__MAX(window, a->layer[i].window);
+    return window;
+}
+
+/* The model_type of a GGUF model that has a form as a folder here; NULL: it has none. */
+static const char *llm__revert_family(const llm_model *m) {
+    const llm__arch *a = &m->arch;
+    char type[32];
+    snprintf(type, sizeof type, "%.*s", (int)strcspn(a->family->names, " "), a->family->names);
+    if (!strcmp(type, "llama")) snprintf(type, sizeof type, "%s", a->n_experts ? "mixtral" : llm__revert_window(a) ? "mistral" : "llama");
+    if (!strcmp(type, "deepseek_v2") && a->score == LLM_ROUTE_SIGMOID) snprintf(type, sizeof type, "deepseek_v3");
+    const int row = llm__revert_row(type);
+    return row < 0 ? NULL : llm__revertible[row].type;
+}
+
+static int llm__revert_is(const llm__reverting *r, const char *types) { return llm__word_in(types, r->type); }
+
+/* 1 if the file has a tensor. */
+static int llm__revert_has(const llm__reverting *r, const char *name) { return llm__tensors_find(&r->m->source.tensors, name) != NULL; }
+
+/* A tensor of numbers, one a frequency; NULL: there is none. */
+static const llm__tensor *llm__revert_divisors(const llm__reverting *r, const char *name) {
+    const llm__tensor *t = llm__tensors_find(&r->m->source.tensors, name);
+    return t && t->type == LLM_TYPE_F32 && t->shape[0] == r->a->rope_dim / 2 ? t : NULL;
+}
+
+/* "name": [numbers], */
+static void llm__revert_list(const llm__reverting *r, const char *name, const llm__tensor *t) {
+    llm_text_format(r->out, "%q: [", name);
+    for (int64_t i = 0; i < t->shape[0]; i++) {
+        if (i) llm_text_str(r->out, ", ");
+        llm_text_num(r->out, (double)llm__element(t->type, t->data, i));
+    }
+    llm_text_str(r->out, "]");
+}
+
+/* The divisor that Llama 3 has for a wavelength: 1 below the original length / high, the factor above the original length / low. */
+static double llm__revert_llama3(double wavelength, double factor, double low, double high, double original) {
+    const double smooth = (original / wavelength - low) / (high - low);
+    if (wavelength < original / high) return 1;
+    if (wavelength > original / low) return factor;
+    return 1 / ((1 - smooth) / factor + smooth);
+}
+
+/* Llama 3's numbers from its divisors: the factor is the largest, of the others low 1 and high 4 are tried, which all its models have. */
+static llm_result llm__revert_stretched(const llm__reverting *r, const llm__tensor *t, double base) {
+    static const double originals[] = {8192, 4096, 2048, 1024, 512, 256, 128, 64, 32};
+    const int64_t half = t->shape[0];
+    double factor = 1;
+    for (int64_t i = 0; i < half; i++) factor = LLM__MAX(factor, (double)llm__element(t->type, t->data, i));
+    for (int k = 0; k < LLM__COUNT(originals); k++) {
+        double far = 0;
+        for (int64_t i = 0; i < half; i++) {
+            const double wavelength = 2 * 3.14159265358979323846 * pow(base, 2.0 * (double)i / r->a->rope_dim);
+            const double is = (double)llm__element(t->type, t->data, i), want = llm__revert_llama3(wavelength, factor, 1, 4, originals[k]);
+            far = LLM__MAX(far, fabs(is - want) / want);
+        }
+        if (far > 1e-4) continue;
+        llm_text_str(r->out, ", \"rope_scaling\": {\"rope_type\": \"llama3\"");
+        llm__revert_float(r->out, "factor", factor);
+        llm_text_format(r->out, ", 'low_freq_factor': 1.0, 'high_freq_factor': 4.0, 'original_max_position_embeddings': %d}",
+                        (int)originals[k]);
+        return LLM_OK;
+    }
+    return llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor rope_freqs.weight: these divisors of frequencies have no form in config.json",
+                      r->m->path);
+}
+
+/* How positions turn, and how far they are stretched. */
+static llm_result llm__revert_rope(llm__reverting *r) {
+    const llm__arch *a = r->a;
+    const double base = llm__fact_num(&r->f, ".rope.freq_base", (double)a->family->theta, 1.0001, 1e18);
+    const llm__tensor *shorts = llm__revert_divisors(r, "rope_factors_short.weight"),
+                      *longs = llm__revert_divisors(r, "rope_factors_long.weight"), *freqs = llm__revert_divisors(r, "rope_freqs.weight");
+    char type[64];
+    const int64_t original = llm__fact_int(&r->f, ".rope.scaling.original_context_length", a->max_positions, 1, 1 << 30);
+    llm__revert_float(r->out, "rope_theta", base);
+    if (llm__revert_is(r, "gemma3_text")) llm_text_str(r->out, ", \"rope_local_base_freq\": 10000.0");
+    if (!(a->flags & LLM__MLA) && a->rope_dim != a->head_dim)
+        llm__revert_float(r->out, "partial_rotary_factor", (double)a->rope_dim / a->head_dim);
+    if (freqs) return llm__revert_stretched(r, freqs, base);
+    if (shorts && longs) {
+        llm_text_format(r->out, ", 'original_max_position_embeddings': %l, 'rope_scaling': {'type': 'longrope', ", original);
+        llm__revert_list(r, "short_factor", shorts);
+        llm_text_str(r->out, ", ");
+        llm__revert_list(r, "long_factor", longs);
+        llm_text_str(r->out, "}");
+        return LLM_OK;
+    }
+    llm__fact_str(&r->f, ".rope.scaling.type", type);
+    if (!*type || !strcmp(type, "none")) return LLM_OK;
+    if (strcmp(type, "linear") && strcmp(type, "yarn"))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: rope.scaling.type \"%.40s\" has no form in config.json here", r->m->path, type);
+    llm_text_format(r->out, ", 'rope_scaling': {'rope_type': %q", type);
+    llm__revert_float(r->out, "factor", llm__fact_num(&r->f, ".rope.scaling.factor", 1, 1e-2, 1e6));
+    if (!strcmp(type, "yarn")) {
+        const double all = llm__fact_num(&r->f, ".rope.scaling.yarn_log_multiplier", 0, -100, 100) * 10,
+                     attn = llm__fact_num(&r->f, ".rope.scaling.yarn_attn_factor", 0, 0, 1e6);
+        llm_text_format(r->out, ", 'original_max_position_embeddings': %l", original);
+        llm__revert_float(r->out, "beta_fast", llm__fact_num(&r->f, ".rope.scaling.yarn_beta_fast", 32, 1e-3, 1e6));
+        llm__revert_float(r->out, "beta_slow", llm__fact_num(&r->f, ".rope.scaling.yarn_beta_slow", 1, 1e-3, 1e6));
+        if (all > 0) llm__revert_float(r->out, "mscale", all), llm__revert_float(r->out, "mscale_all_dim", all);
+        if (attn > 0) llm__revert_float(r->out, "attention_factor", attn);
+    }
+    llm_text_str(r->out, "}");
+    return LLM_OK;
+}
+
+/* Which layers see a window, and which have no positions. */
+static void llm__revert_layers(const llm__reverting *r) {
+    const llm__arch *a = r->a;
+    const int32_t window = llm__revert_window(a);
+    int bare = 0;
+    if (llm__revert_is(r, "qwen2 qwen2_moe qwen3 qwen3_moe")) llm_text_str(r->out, ", \"use_sliding_window\": false");
+    for (int i = 0; i < a->n_layers; i++) bare |= a->layer[i].rope < 0;
+    if (window) llm_text_format(r->out, ", 'sliding_window': %d", (int)window);
+    else if (llm__revert_is(r, "mistral phi3 starcoder2 mixtral")) llm_text_str(r->out, ", \"sliding_window\": null");
+    if (window && llm__revert_is(r, "gemma2 gemma3_text")) {
+        llm_text_str(r->out, ", \"layer_types\": [");
+        for (int i = 0; i < a->n_layers; i++)
+            llm_text_format(r->out, "%s%q", i ? ", " : "", a->layer[i].window ? "sliding_attention" : "full_attention");
+        llm_text_str(r->out, "]");
+    }
+    if (!bare) return;
+    llm_text_str(r->out, ", \"no_rope_layers\": [");
+    for (int i = 0; i < a->n_layers; i++) llm_text_format(r->out, "%s%d", i ? ", " : "", a->layer[i].rope >= 0);
+    llm_text_str(r->out, "]");
+}
+
+/* Heads; of latent attention its ranks and widths. */
+static void llm__revert_heads(const llm__reverting *r) {
+    const llm__arch *a = r->a;
+    const int mla = (a->flags & LLM__MLA) != 0, bias = llm__revert_has(r, "blk.0.attn_q.bias");
+    llm_text_format(r->out, ", 'num_attention_heads': %d, 'num_key_value_heads': %d", a->n_heads, mla ? a->n_heads : a->n_kv_heads);
+    if (!mla) llm_text_format(r->out, ", 'head_dim': %d", a->head_dim);
+    if (mla && a->q_rank) llm_text_format(r->out, ", 'q_lora_rank': %d", a->q_rank);
+    else if (mla) llm_text_str(r->out, ", \"q_lora_rank\": null");
+    if (mla)
+        llm_text_format(r->out, ", 'kv_lora_rank': %d, 'qk_nope_head_dim': %d, 'qk_rope_head_dim': %d, 'v_head_dim': %d", a->kv_rank,
+                        a->nope, a->rope_dim, a->v_head_dim);
+    if (llm__revert_is(r, "starcoder2 ernie4_5 ernie4_5_moe"))
+        llm_text_format(r->out, ", 'use_bias': %b", bias || llm__revert_has(r, "blk.0.ffn_down.bias"));
+    else if (!llm__revert_is(r, "qwen2 qwen2_moe mixtral mistral")) llm_text_format(r->out, ", 'attention_bias': %b", bias);
+    if (llm__revert_is(r, "llama granite")) llm_text_format(r->out, ", 'mlp_bias': %b", llm__revert_has(r, "blk.0.ffn_down.bias"));
+    if (llm__revert_is(r, "cohere glm4_moe"))
+        llm_text_format(r->out, ", 'use_qk_norm': %b", llm__revert_has(r, "blk.0.attn_q_norm.weight"));
+}
+
+/* The mixture of experts, in the words of its family. */
+static void llm__revert_experts(const llm__reverting *r) {
+    const llm__arch *a = r->a;
+    int dense = 0;
+    if (!a->n_experts) return;
+    while (dense < a->n_layers && !a->layer[dense].moe) dense++;
+    const int shared = a->ff_shared / LLM__MAX(a->ff_expert, 1);
+    if (llm__revert_is(r, "mixtral")) {
+        llm_text_format(r->out, ", 'num_local_experts': %d, 'num_experts_per_tok': %d", a->n_experts, a->n_used);
+        return;
+    }
+    llm_text_format(r->out, ", 'moe_intermediate_size': %d", a->ff_expert);
+    if (llm__revert_is(r, "qwen2_moe qwen3_moe")) {
+        llm_text_format(r->out, ", 'num_experts': %d, 'num_experts_per_tok': %d, 'norm_topk_prob': %b, 'decoder_sparse_step': 1",
+                        a->n_experts, a->n_used, a->normalize);
+        llm_text_str(r->out, ", \"mlp_only_layers\": [");
+        for (int i = 0; i < dense; i++) llm_text_format(r->out, "%s%d", i ? ", " : "", i);
+        llm_text_str(r->out, "]");
+        if (a->ff_shared) llm_text_format(r->out, ", 'shared_expert_intermediate_size': %d", a->ff_shared);
+    } else if (llm__revert_is(r, "ernie4_5_moe"))
+        llm_text_format(r->out,
+                        ", 'moe_num_experts': %d, 'moe_k': %d, 'moe_num_shared_experts': %d, 'moe_layer_start_index': %d, "
+                        "'moe_layer_interval': 1, 'moe_layer_end_index': -1, 'moe_norm_min': 1e-12",
+                        a->n_experts, a->n_used, shared, dense);
+    else {
+        llm_text_format(r->out,
+                        ", 'n_routed_experts': %d, 'num_experts_per_tok': %d, 'n_shared_experts': %d, 'first_k_dense_replace': %d, "
+                        "'moe_layer_freq': 1, 'norm_topk_prob': %b, 'n_group': %d, 'topk_group': %d",
+                        a->n_experts, a->n_used, shared, dense, a->normalize, LLM__MAX(a->n_group, 1), LLM__MAX(a->topk_group, 1));
+        llm__revert_float(r->out, "routed_scaling_factor", (double)a->route_scale);
+        if (a->flags & LLM__MLA)
+            llm_text_format(r->out, ", 'scoring_func': %q, 'topk_method': %q", a->score == LLM_ROUTE_SIGMOID ? "sigmoid" : "softmax",
+                            a->score == LLM_ROUTE_SIGMOID ? "noaux_tc"
+                            : a->n_group > 1              ? "group_limited_greedy"
+                                                          : "greedy");
+    }
+}
+
+/* Numbers that multiply or cap something. */
+static void llm__revert_numbers(const llm__reverting *r) {
+    const llm__arch *a = r->a;
+    const double query = 1 / ((double)a->attn_scale * (double)a->attn_scale);
+    if (llm__revert_is(r, "granite")) {
+        llm__revert_float(r->out, "embedding_multiplier", (double)a->embed_scale);
+        llm__revert_float(r->out, "residual_multiplier", (double)a->residual_scale);
+        llm__revert_float(r->out, "attention_multiplier", (double)a->attn_scale);
+        llm__revert_float(r->out, "logits_scaling", 1 / (double)a->logit_scale);
+    }
+    if (llm__revert_is(r, "cohere")) llm__revert_float(r->out, "logit_scale", (double)a->logit_scale);
+    if (!llm__revert_is(r, "gemma2 gemma3_text")) return;
+    llm_text_format(r->out, ", 'query_pre_attn_scalar': %f", fabs(query - rint(query)) < 1e-3 * query ? rint(query) : query);
+    if (a->attn_softcap > 0) llm__revert_float(r->out, "attn_logit_softcapping", (double)a->attn_softcap);
+    else llm_text_str(r->out, ", \"attn_logit_softcapping\": null");
+    if (a->logit_softcap > 0) llm__revert_float(r->out, "final_logit_softcapping", (double)a->logit_softcap);
+    else llm_text_str(r->out, ", \"final_logit_softcapping\": null");
+}
+
+/* Appends the whole of config.json; dtype: "bfloat16", ... LLM_ERR_UNSUPPORTED: a setting that has no form there. */
+static llm_result llm__revert_config(const llm_model *m, const char *dtype, llm_text *out) {
+    const llm__arch *a = &m->arch;
+    llm__reverting r = LLM__ZERO;
+    r.m = m, r.a = a, r.out = out, r.type = llm__revert_family(m);
+    r.f.gguf = m->source.gguf, r.f.path = m->path;
+    const llm__str arch = llm__gguf_str(m->source.gguf, "general.architecture");
+    snprintf(r.f.arch, sizeof r.f.arch, "%.*s", (int)LLM__MIN(arch.n, (size_t)40), arch.p ? arch.p : "");
+    const char *eps = llm__revert_is(&r, "cohere") ? "layer_norm_eps" : llm__revert_is(&r, "starcoder2") ? "norm_epsilon" : "rms_norm_eps";
+    const char *act = a->act == LLM_ACT_SILU ? "silu" : "gelu_pytorch_tanh";
+    llm_text_format(out, "{'architectures': [%q], 'model_type': %q, 'torch_dtype': %q", llm__revertible[llm__revert_row(r.type)].class_name,
+                    r.type, dtype);
+    llm_text_format(out, ", 'hidden_size': %d, 'intermediate_size': %d, 'num_hidden_layers': %d, 'vocab_size': %d", a->hidden,
+                    llm__revert_is(&r, "mixtral") ? a->ff_expert : a->ff, a->n_layers, a->vocab);
+    llm_text_format(out, ", 'max_position_embeddings': %d, %q: %f, 'hidden_act': %q", a->max_positions, eps,
+                    llm__fact_num(&r.f, ".attention.layer_norm_rms_epsilon .attention.layer_norm_epsilon", (double)a->eps, 0, 1), act);
+    if (a->act != LLM_ACT_SILU) llm_text_format(out, ", 'hidden_activation': %q", act);
+    llm_text_format(out, ", 'tie_word_embeddings': %b", !llm__revert_has(&r, "output.weight"));
+    const int32_t id[3] = {m->source.bos_id, m->source.eos_id, m->source.pad_id};
+    static const char *const names[3] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+    for (int i = 0; i < 3; i++)
+        if (id[i] >= 0) llm_text_format(out, ", %q: %d", names[i], id[i]);
+    llm__revert_heads(&r);
+    llm__revert_layers(&r);
+    llm__revert_experts(&r);
+    llm__revert_numbers(&r);
+    const llm_result rope = llm__revert_rope(&r);
+    llm_text_str(out, "}\n");
+    return rope ? rope : r.f.r ? r.f.r : out->failed ? llm__nomem() : LLM_OK;
+}
+
+/* ============================================================================
+ * >>revert_vocab   The words of a GGUF file as tokenizer.json and tokenizer_config.json.
+ * ============================================================================
+ * The other way of >>convert_vocab. BPE over bytes ("gpt2") keeps its tokens and merges; the name of how text is cut becomes the regexes
+ * that it stands for (>>gguf_pre). SentencePiece's BPE ("llama") has scores instead of merges: every way to put a word together of two
+ * others is a merge, in the order of the scores, as transformers makes them of tokenizer.model. Control and user-defined words become added
+ * tokens.
+ *
+ *     tokenizer.ggml.tokens ["the", ...]              model.vocab {"the": 261, ...}, but for control and user-defined words
+ *     tokenizer.ggml.merges ["t h", ...]              model.merges [["t", "h"], ...]
+ *     tokenizer.ggml.scores                           model.merges: "abc" of score -7 is ["a", "bc"] and ["ab", "c"], before those of -8
+ *     tokenizer.ggml.token_type 3, 4                  added_tokens [{"content": "<s>", "special": true}, ...]
+ *     tokenizer.ggml.pre "llama-bpe"                  pre_tokenizer: its regexes one behind the other, then ByteLevel
+ *     tokenizer.ggml.add_bos_token, add_eos_token     post_processor: a template around the text
+ *     tokenizer.ggml.add_space_prefix                 normalizer: Prepend; decoder: Strip
+ *     tokenizer.chat_template, ..._token_id           tokenizer_config.json
+ *
+ * What comes of a vocabulary of "gpt2", in short:
+ *
+ *     {"added_tokens": [{"id": 0, "content": "<|endoftext|>", "special": true, ...}],
+ *      "normalizer": null,
+ *      "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "..."}, "behavior": "Isolated"},
+ *                                                              {"type": "ByteLevel", "use_regex": false}]},
+ *      "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]},
+ *      "decoder": {"type": "ByteLevel"},
+ *      "model": {"type": "BPE", "ignore_merges": false, "vocab": {"!": 17, ...}, "merges": [["t", "h"], ...]}}
+ *
+ * Whether both cut alike is tried by >>revert. */
+
+/* A merge of SentencePiece's: the words a and b become one of this score. */
+typedef struct llm__joining {
+    float score;
+    int32_t a, b, made;
+} llm__joining;
+
+typedef struct llm__rewording {
+    const llm_model *m;
+    const llm__gguf *g;
+    int32_t n;
+    llm__str *text; /* (n) */
+    uint8_t *type;  /* (n) LLM__VOCAB_* */
+    llm__map ids;
+    llm__joining *merge;
+    size_t n_merges, cap;
+    int spm;
+    llm_text *out;
+} llm__rewording;
+
+static void llm__rewording_free(llm__rewording *w) {
+    LLM_FREE(w->text);
+    LLM_FREE(w->type);
+    LLM_FREE(w->merge);
+    llm__map_free(&w->ids);
+}
+
+static llm_result llm__rewording_refuse(const llm__rewording *w, const char *what) {
+    return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s has no form in tokenizer.json that is known here", w->m->path, what);
+}
+
+/* Words and their types. */
+static llm_result llm__rewording_read(llm__rewording *w) {
+    const llm__gguf_kv *tokens = llm__gguf_find(w->g, "tokenizer.ggml.tokens"), *types = llm__gguf_find(w->g, "tokenizer.ggml.token_type");
+    const llm__str model = llm__gguf_str(w->g, "tokenizer.ggml.model");
+    if (!tokens || tokens->count > 1 << 24 || (!llm__str_eq(model, "gpt2") && !llm__str_eq(model, "llama")))
+        return llm__rewording_refuse(w, "its vocabulary (tokenizer.ggml.model)");
+    w->spm = llm__str_eq(model, "llama");
+    w->n = (int32_t)tokens->count;
+    w->text = LLM__NEW(llm__str, w->n);
+    w->type = LLM__NEW(uint8_t, w->n);
+    if (!w->text || !w->type) return llm__nomem();
+    const uint8_t *at = tokens->data;
+    for (int32_t i = 0; i < w->n; i++) {
+        double type = LLM__VOCAB_NORMAL;
+        w->text[i] = llm__gguf_string(&at);
+        if (types && (uint64_t)i < types->count) llm__gguf_num_at(types, (uint64_t)i, &type);
+        w->type[i] = (uint8_t)(type >= 1 && type <= 6 ? (int)type : (int)LLM__VOCAB_NORMAL);
+        if (w->type[i] != LLM__VOCAB_UNUSED && llm__map_get(&w->ids, w->text[i]) < 0 && llm__map_put(&w->ids, w->text[i], i) < 0)
+            return llm__nomem();
+    }
+    return LLM_OK;
+}
+
+/* 1 if a word is an added token: it is found in a text before it is cut. */
+static int llm__rewording_added(const llm__rewording *w, int32_t i) {
+    return w->type[i] == LLM__VOCAB_CONTROL || w->type[i] == LLM__VOCAB_USER || (w->spm && w->type[i] == LLM__VOCAB_UNKNOWN);
+}
+
+static int llm__rewording_order(const void *a, const void *b) {
+    const llm__joining *x = (const llm__joining *)a, *y = (const llm__joining *)b;
+    if (x->score != y->score) return x->score > y->score ? -1 : 1;
+    if (x->made != y->made) return x->made < y->made ? -1 : 1;
+    return x->a != y->a ? (x->a < y->a ? -1 : 1) : (x->b > y->b) - (x->b < y->b);
+}
+
+/* All merges of SentencePiece's words. */
+static llm_result llm__rewording_join(llm__rewording *w) {
+    const llm__gguf_kv *scores = llm__gguf_find(w->g, "tokenizer.ggml.scores");
+    for (int32_t i = 0; i < w->n; i++) {
+        const llm__str s = w->text[i];
+        double score = 0;
+        if (w->type[i] != LLM__VOCAB_NORMAL) continue;
+        if (scores && (uint64_t)i < scores->count) llm__gguf_num_at(scores, (uint64_t)i, &score);
+        for (size_t cut = 1; cut < s.n; cut++) {
+            if (((uint8_t)s.p[cut] & 0xC0) == 0x80) continue;
+            const int32_t a = llm__map_get(&w->ids, llm__s(s.p, cut)), b = llm__map_get(&w->ids, llm__str_from(s, cut));
+            if (a < 0 || b < 0 || w->type[a] != LLM__VOCAB_NORMAL || w->type[b] != LLM__VOCAB_NORMAL) continue;
+            if (!llm__grow((void **)&w->merge, &w->cap, w->n_merges + 1, sizeof *w->merge)) return llm__nomem();
+            const llm__joining made = {(float)score, a, b, i};
+            w->merge[w->n_merges++] = made;
+        }
+    }
+    if (w->n_merges) qsort(w->merge, w->n_merges, sizeof *w->merge, llm__rewording_order);
+    return LLM_OK;
+}
+
+static void llm__rewording_pair(const llm__rewording *w, int first, llm__str a, llm__str b) {
+    llm_text_str(w->out, first ? "[" : ",[");
+    llm_text_json(w->out, a.p, a.n);
+    llm_text_str(w->out, ",");
+    llm_text_json(w->out, b.p, b.n);
+    llm_text_str(w->out, "]");
+}
+
+/* "model": words and merges. */
+static llm_result llm__rewording_model(llm__rewording *w, int whole) {
+    const llm__gguf_kv *merges = w->spm ? NULL : llm__gguf_find(w->g, "tokenizer.ggml.merges");
+    int32_t n = 0, unk = -1;
+    for (int32_t i = 0; i < w->n && unk < 0; i++)
+        if (w->type[i] == LLM__VOCAB_UNKNOWN) unk = i;
+    llm_text_str(w->out, "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":");
+    if (w->spm && unk >= 0) llm_text_json(w->out, w->text[unk].p, w->text[unk].n);
+    else llm_text_str(w->out, "null");
+    llm_text_format(w->out,
+                    ",'continuing_subword_prefix':null,'end_of_word_suffix':null,'fuse_unk':%b,'byte_fallback':%b,'ignore_merges':%b,"
+                    "'vocab':{",
+                    w->spm, w->spm, whole);
+    for (int32_t i = 0; i < w->n; i++) {
+        if (w->type[i] == LLM__VOCAB_UNUSED || (!w->spm && llm__rewording_added(w, i)) || llm__map_get(&w->ids, w->text[i]) != i) continue;
+        if (n++) llm_text_str(w->out, ",");
+        llm_text_json(w->out, w->text[i].p, w->text[i].n);
+        llm_text_str(w->out, ":");
+        llm_text_int(w->out, i);
+    }
+    llm_text_str(w->out, "},\"merges\":[");
+    for (size_t i = 0; i < w->n_merges; i++) llm__rewording_pair(w, !i, w->text[w->merge[i].a], w->text[w->merge[i].b]);
+    const uint8_t *at = merges ? merges->data : NULL;
+    for (uint64_t i = 0; merges && i < merges->count; i++) {
+        const llm__str s = llm__gguf_string(&at);
+        const char *space = s.n > 1 ? (const char *)memchr(s.p + 1, ' ', s.n - 1) : NULL;
+        if (!space) return llm__rewording_refuse(w, "a merge that is no pair (tokenizer.ggml.merges)");
+        llm__rewording_pair(w, !i, llm__s(s.p, (size_t)(space - s.p)), llm__str_from(s, (size_t)(space - s.p) + 1));
+    }
+    llm_text_str(w->out, "]}}\n");
+    return LLM_OK;
+}
+
+/* "pre_tokenizer" and what goes with it: SentencePiece's blanks, or regexes and bytes. */
+static llm_result llm__rewording_cuts(const llm__rewording *w, int *whole) {
+    llm__str pre = llm__gguf_str(w->g, "tokenizer.ggml.pre");
+    const int prefix = llm__gguf_bool(w->g, "tokenizer.ggml.add_space_prefix", 1);
+    int row = 0;
+    *whole = 0;
+    if (w->spm) {
+        llm_text_format(w->out,
+                        "'normalizer':{'type':'Sequence','normalizers':[%s{'type':'Replace','pattern':{'String':' '},'content':'%s'}]},",
+                        prefix ? "{\"type\":\"Prepend\",\"prepend\":\"\xE2\x96\x81\"}," : "", "\xE2\x96\x81");
+        llm_text_format(w->out,
+                        "'pre_tokenizer':null,'decoder':{'type':'Sequence','decoders':[{'type':'Replace','pattern':{'String':'%s'},"
+                        "'content':' '},{'type':'ByteFallback'},{'type':'Fuse'}%s]},",
+                        "\xE2\x96\x81", prefix ? ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}" : "");
+        return LLM_OK;
+    }
+    if (!pre.n) pre = llm__lit("default");
+    while (row < LLM__COUNT(llm__pres) && llm__word_index(llm__pres[row].names, pre) < 0) row++;
+    if (row == LLM__COUNT(llm__pres) || llm__pres[row].flags & LLM__PRE_SPACES)
+        return llm__rewording_refuse(w, "how it cuts text (tokenizer.ggml.pre)");
+    *whole = (llm__pres[row].flags & LLM__PRE_WHOLE) != 0;
+    llm_text_str(w->out, "\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[");
+    for (int i = 0; i < LLM__COUNT(llm__pres[row].regex) && llm__pres[row].regex[i]; i++)
+        llm_text_format(w->out, "{'type':'Split','pattern':{'Regex':%q},'behavior':'Isolated','invert':false},", llm__pres[row].regex[i]);
+    llm_text_str(w->out, "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":false}]},"
+                         "\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true},");
+    return LLM_OK;
+}
+
+static void llm__rewording_special(const llm__rewording *w, int32_t id) {
+    llm_text_str(w->out, "{\"SpecialToken\":{\"id\":");
+    llm_text_json(w->out, w->text[id].p, w->text[id].n);
+    llm_text_str(w->out, ",\"type_id\":0}}");
+}
+
+/* "post_processor": what a text is framed by. */
+static llm_result llm__rewording_frame(const llm__rewording *w) {
+    LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO, bare = LLM__ZERO;
+    llm_result r = llm_tokenize(w->m, "a", 1, LLM_TOK_ADD_SPECIAL, &ids);
+    if (!r) r = llm_tokenize(w->m, "a", 1, 0, &bare);
+    if (r) return r;
+    const size_t more = ids.len - bare.len;
+    const int front = more && bare.len && ids.data[0] != bare.data[0], back = more > (size_t)front;
+    const int32_t frame[2] = {front ? ids.data[0] : -1, back ? ids.data[ids.len - 1] : -1};
+    if (more > 2 || frame[0] >= w->n || frame[1] >= w->n) return llm__rewording_refuse(w, "what it puts before a text");
+    if (!more) {
+        llm_text_str(w->out, "\"post_processor\":null,");
+        return LLM_OK;
+    }
+    llm_text_str(w->out, "\"post_processor\":{\"type\":\"TemplateProcessing\"");
+    for (int pair = 0; pair < 2; pair++) {
+        llm_text_str(w->out, pair ? ",\"pair\":[" : ",\"single\":[");
+        for (int part = 0; part <= pair; part++) {
+            if (part) llm_text_str(w->out, ",");
+            if (front) llm__rewording_special(w, frame[0]), llm_text_str(w->out, ",");
+            llm_text_format(w->out, "{'Sequence':{'id':%q,'type_id':%d}}", part ? "B" : "A", part);
+            if (back) llm_text_str(w->out, ","), llm__rewording_special(w, frame[1]);
+        }
+        llm_text_str(w->out, "]");
+    }
+    llm_text_str(w->out, ",\"special_tokens\":{");
+    for (int i = 0, n = 0; i < 2; i++) {
+        if (frame[i] < 0 || (i && frame[1] == frame[0])) continue;
+        const llm__str s = w->text[frame[i]];
+        if (n++) llm_text_str(w->out, ",");
+        llm_text_json(w->out, s.p, s.n);
+        llm_text_str(w->out, ":{\"id\":");
+        llm_text_json(w->out, s.p, s.n);
+        llm_text_format(w->out, ",'ids':[%d],'tokens':[", (int)frame[i]);
+        llm_text_json(w->out, s.p, s.n);
+        llm_text_str(w->out, "]}");
+    }
+    llm_text_str(w->out, "}},");
+    return LLM_OK;
+}
+
+/* Appends the whole of tokenizer.json. LLM_ERR_UNSUPPORTED: another kind of vocabulary. */
+static llm_result llm__revert_tokenizer(const llm_model *m, llm_text *out) {
+    LLM__SCOPED(llm__rewording_free) llm__rewording w = LLM__ZERO;
+    int whole = 0, n = 0;
+    w.m = m, w.g = m->source.vocab_gguf, w.out = out;
+    llm_result r = w.g ? llm__rewording_read(&w) : llm__rewording_refuse(&w, "a tokenizer of another file");
+    if (!r && w.spm) r = llm__rewording_join(&w);
+    if (r) return r;
+    llm_text_str(out, "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[");
+    for (int32_t i = 0; i < w.n; i++) {
+        if (!llm__rewording_added(&w, i)) continue;
+        llm_text_format(out, "%s{'id':%d,'content':", n++ ? "," : "", (int)i);
+        llm_text_json(out, w.text[i].p, w.text[i].n);
+        llm_text_format(out, ",'single_word':false,'lstrip':false,'rstrip':false,'normalized':false,'special':%b}",
+                        w.type[i] != LLM__VOCAB_USER);
+    }
+    llm_text_str(out, "],");
+    r = llm__rewording_cuts(&w, &whole);
+    if (!r) r = llm__rewording_frame(&w);
+    if (!r) r = llm__rewording_model(&w, whole);
+    return r ? r : out->failed ? llm__nomem() : LLM_OK;
+}
+
+/* Appends tokenizer_config.json: what has a task, and the chat template. */
+static void llm__revert_tokenizer_config(const llm_model *m, llm_text *out) {
+    const llm__source *s = &m->source;
+    const int32_t id[4] = {s->bos_id, s->eos_id, s->pad_id, s->unk_id};
+    static const char *const names[4] = {"bos_token", "eos_token", "pad_token", "unk_token"};
+    const llm__gguf_kv *tokens = s->vocab_gguf ? llm__gguf_find(s->vocab_gguf, "tokenizer.ggml.tokens") : NULL;
+    llm_text_format(out, "{'tokenizer_class': 'PreTrainedTokenizerFast', 'clean_up_tokenization_spaces': false, 'model_max_length': %d",
+                    (int)m->arch.max_positions);
+    for (int k = 0; k < 4; k++) {
+        const uint8_t *at = tokens ? tokens->data : NULL;
+        llm__str text = LLM__ZERO;
+        if (!tokens || id[k] < 0 || (uint64_t)id[k] >= tokens->count) continue;
+        for (int32_t i = 0; i <= id[k]; i++) text = llm__gguf_string(&at);
+        llm_text_format(out, ", %q: ", names[k]);
+        llm_text_json(out, text.p, text.n);
+    }
+    if (s->chat_template_text) llm_text_format(out, ", 'chat_template': %q", s->chat_template_text);
+    llm_text_str(out, "}\n");
+}
+
+/* ============================================================================
+ * >>revert   A GGUF file as a Hugging Face folder.
+ * ============================================================================
+ * What >>convert does, the other way:
+ *
+ *     TO/config.json               settings, in the words of the family (>>revert_config)
+ *     TO/model.safetensors         one type for all: what most matrices are, float16 for quantised ones; or model-00001-of-...
+ *     TO/tokenizer.json, tokenizer_config.json, generation_config.json       (>>revert_vocab)
+ *
+ * Every tensor of the file must have its place in the family (a table of names), else it is refused by its name: none is dropped but those
+ * of layers behind the last (multi-token prediction). Rows of q and k go back into their order, norms that are stored minus one lose it,
+ * experts become matrices of their own, keys and values of latent attention one kv_b_proj.
+ *
+ *     blk.3.attn_norm.weight          model.layers.3.input_layernorm.weight
+ *     blk.3.attn_q.weight             model.layers.3.self_attn.q_proj.weight
+ *     blk.3.ffn_up.weight             model.layers.3.mlp.up_proj.weight; gate_up_proj of Phi-3 and GLM-4, c_fc of StarCoder2
+ *     blk.3.ffn_up_exps.weight        model.layers.3.mlp.experts.0.up_proj.weight and so on; block_sparse_moe.experts.0.w3 of Mixtral
+ *
+ * Rows of a head of 6 values, in GGUF 0 3 1 4 2 5 (the two of a pair side by side), are 0 1 2 3 4 5 in the folder.
+ *
+ * The type of the folder is that of most matrices. A file of F16 gives the folder that it was made of, to the bit; of quantised weights it
+ * gives what they stand for, in float16, which rounds a little (SmolLM2 in Q4_1: log-probabilities change by 0.0007 of their range);
+ * float32 holds them as they are. Vectors and routers that the type would change stay float32, as publishers have them.
+ *
+ * llm_convert_folder, whose functions stand below in this order from the last up,
+ *
+ *   1. opens the file as a model, so that whatever is wrong with it is told now, and finds the family
+ *   2. plans: every tensor of the file finds its name in the table, or is refused; shapes and places are known before there is data
+ *      (>>shards)
+ *   3. makes TO.part and writes the tensors, some rows at a time: memory holds a megabyte of them
+ *   4. adds config.json, tokenizer.json, tokenizer_config.json and generation_config.json
+ *   5. opens what was made as anybody would, so that a tensor that is missing or of another shape is told by its name, and lets both cut a
+ *      sample of text: what GGUF has no regex or template for is seen there
+ *   6. renames TO.part to TO
+ *
+ * What has no way back: files that see (their second file), families without a row here, quantised folders (>>folder makes those of
+ * floats), sentences of general.* about licences and authors.
+ *
+ * The folder is made as TO.part. It gets its name when it was opened as a model and its tokenizer cut a text as the file's did; else
+ * nothing is left of it. */
+
+enum { LLM__REVERT_HEADS = 1, LLM__REVERT_NORM = 2, LLM__REVERT_F32 = 4, LLM__REVERT_ONE = 8, LLM__REVERT_BARE = 16 };
+
+/* Names of GGUF, the families where they stand for what the third column says (none: all others), and what is done with the values: rows of
+ * heads, a norm, kept in F32, a matrix of one row, a name without ".weight". '#' is an expert's number. */
+static const struct {
+    const char *gguf, *families, *hf;
+    int how;
+} llm__revert_names[] = {
+    {"token_embd", "", "model.embed_tokens", 0},
+    {"output_norm", "", "model.norm", LLM__REVERT_NORM},
+    {"output", "", "lm_head", 0},
+    {"attn_norm", "", "input_layernorm", LLM__REVERT_NORM},
+    {"attn_qkv", "", "self_attn.qkv_proj", 0},
+    {"attn_q", "", "self_attn.q_proj", LLM__REVERT_HEADS},
+    {"attn_k", "", "self_attn.k_proj", LLM__REVERT_HEADS},
+    {"attn_v", "", "self_attn.v_proj", 0},
+    {"attn_output", "", "self_attn.o_proj", 0},
+    {"attn_q_norm", "", "self_attn.q_norm", LLM__REVERT_NORM},
+    {"attn_k_norm", "", "self_attn.k_norm", LLM__REVERT_NORM},
+    {"attn_q_a", "", "self_attn.q_a_proj", 0},
+    {"attn_q_a_norm", "", "self_attn.q_a_layernorm", LLM__REVERT_NORM},
+    {"attn_q_b", "", "self_attn.q_b_proj", 0},
+    {"attn_kv_a_mqa", "", "self_attn.kv_a_proj_with_mqa", 0},
+    {"attn_kv_a_norm", "", "self_attn.kv_a_layernorm", LLM__REVERT_NORM},
+    {"post_attention_norm", "glm4", "post_self_attn_layernorm", LLM__REVERT_NORM},
+    {"post_attention_norm", "", "post_attention_layernorm", LLM__REVERT_NORM},
+    {"ffn_norm", "gemma2 gemma3_text", "pre_feedforward_layernorm", LLM__REVERT_NORM},
+    {"ffn_norm", "", "post_attention_layernorm", LLM__REVERT_NORM},
+    {"post_ffw_norm", "glm4", "post_mlp_layernorm", LLM__REVERT_NORM},
+    {"post_ffw_norm", "", "post_feedforward_layernorm", LLM__REVERT_NORM},
+    {"ffn_gate", "", "mlp.gate_proj", 0},
+    {"ffn_up", "phi3 glm4", "mlp.gate_up_proj", 0},
+    {"ffn_up", "starcoder2", "mlp.c_fc", 0},
+    {"ffn_up", "", "mlp.up_proj", 0},
+    {"ffn_down", "starcoder2", "mlp.c_proj", 0},
+    {"ffn_down", "", "mlp.down_proj", 0},
+    {"ffn_gate_inp", "mixtral", "block_sparse_moe.gate", 0},
+    {"ffn_gate_inp", "", "mlp.gate", 0},
+    {"exp_probs_b", "ernie4_5_moe", "mlp.moe_statics.e_score_correction_bias", LLM__REVERT_F32 | LLM__REVERT_ONE | LLM__REVERT_BARE},
+    {"exp_probs_b", "", "mlp.gate.e_score_correction_bias", LLM__REVERT_F32 | LLM__REVERT_BARE},
+    {"ffn_gate_exps", "mixtral", "block_sparse_moe.experts.#.w1", 0},
+    {"ffn_up_exps", "mixtral", "block_sparse_moe.experts.#.w3", 0},
+    {"ffn_down_exps", "mixtral", "block_sparse_moe.experts.#.w2", 0},
+    {"ffn_gate_exps", "", "mlp.experts.#.gate_proj", 0},
+    {"ffn_up_exps", "", "mlp.experts.#.up_proj", 0},
+    {"ffn_down_exps", "", "mlp.experts.#.down_proj", 0},
+    {"ffn_gate_shexp", "qwen2_moe", "mlp.shared_expert.gate_proj", 0},
+    {"ffn_up_shexp", "qwen2_moe", "mlp.shared_expert.up_proj", 0},
+    {"ffn_down_shexp", "qwen2_moe", "mlp.shared_expert.down_proj", 0},
+    {"ffn_gate_shexp", "", "mlp.shared_experts.gate_proj", 0},
+    {"ffn_up_shexp", "", "mlp.shared_experts.up_proj", 0},
+    {"ffn_down_shexp", "", "mlp.shared_experts.down_proj", 0},
+    {"ffn_gate_inp_shexp", "", "mlp.shared_expert_gate", LLM__REVERT_ONE},
+};
+
+/* Where a tensor's rows come from. */
+typedef struct llm__revert_from {
+    const llm__tensor *t, *values; /* values: of kv_b, whose keys are t */
+    int64_t rows, cols;
+    int64_t first;  /* row of t, counted through all its matrices */
+    int32_t head;   /* not 0: heads of so many rows, whose neighbours become halves */
+    int32_t across; /* 1: a vector in that order */
+    float sub;
+    int32_t nope, v, rank; /* of kv_b */
+} llm__revert_from;
+
+/* A folder that is being made. After the first failure all calls do nothing. */
+typedef struct llm__revert {
+    const llm_quantize_config *cfg;
+    llm_model *model;
+    const char *to, *type; /* type: model_type */
+    int32_t dtype;         /* llm_type of all tensors */
+    llm__out out;
+    llm__revert_from *from; /* (out.n) */
+    size_t cap;
+    llm_result r;
+} llm__revert;
+
+static void llm__revert_close(llm__revert *v) {
+    llm__out_close(&v->out);
+    LLM_FREE(v->from);
+    llm_model_close(v->model);
+}
+
+/* Row `row` of a tensor of the folder: cols values. */
+static void llm__revert_values(const llm__revert_from *f, int64_t row, float *out) {
+    const int64_t each = f->nope + f->v, half = f->head / 2;
+    if (f->values) {
+        const int64_t head = row / each, at = row % each;
+        if (at >= f->nope) llm__tensor_values(f->values, head * f->v + at - f->nope, f->cols, 0, f->cols, out);
+        for (int64_t i = 0; at < f->nope && i < f->cols; i++) llm__tensor_values(f->t, head * f->rank + i, f->nope, at, 1, out + i);
+        return;
+    }
+    int64_t from = row;
+    if (f->head && !f->across)
+        from = row / f->head * f->head + (row % f->head < half ? 2 * (row % f->head) : 2 * (row % f->head - half) + 1);
+    llm__tensor_values(f->t, f->first + from, f->cols, 0, f->cols, out);
+    for (int64_t i = 0; f->across && i < f->cols; i++) {
+        const int64_t at = i % f->head;
+        llm__tensor_values(f->t, 0, f->cols, i - at + (at < half ? 2 * at : 2 * (at - half) + 1), 1, out + i);
+    }
+    for (int64_t i = 0; f->sub != 0 && i < f->cols; i++) out[i] -= f->sub;
+}
+
+/* A row in the type of the folder; 0: a value is too large for it. */
+static int llm__revert_row_put(int32_t type, const float *x, int64_t n, uint8_t *to) {
+    int ok = 1;
+    for (int64_t i = 0; i < n; i++) {
+        const uint16_t half = type == LLM_TYPE_F16 ? llm__f32_to_f16(x[i]) : llm__f32_to_bf16(x[i]);
+        if (type == LLM_TYPE_F32) memcpy(to + 4 * i, x + i, 4);
+        else memcpy(to + 2 * i, &half, 2);
+        if (type == LLM_TYPE_F16 && (half & 0x7C00) == 0x7C00 && fabsf(x[i]) < INFINITY) ok = 0;
+    }
+    return ok;
+}
+
+/* Vectors and routers are F32 in GGUF: they stay so where the folder's type would change a value. */
+static int llm__revert_exact(llm__revert *v, const llm__revert_from *f) {
+    LLM__SCOPED(llm__drop) float *x = LLM__NEW(float, f->cols);
+    if (!x) v->r = llm__nomem();
+    for (int64_t row = 0; row < f->rows && !v->r; row++) {
+        llm__revert_values(f, row, x);
+        for (int64_t i = 0; i < f->cols; i++) {
+            const float back = v->dtype == LLM_TYPE_F16 ? llm__f16_to_f32(llm__f32_to_f16(x[i])) : llm__bf16_to_f32(llm__f32_to_bf16(x[i]));
+            if (v->dtype != LLM_TYPE_F32 && back != x[i]) return LLM__REVERT_F32;
+        }
+    }
+    return 0;
+}
+
+/* Adds a tensor of the folder: rows of t, from `first` on. n_dims 1: a vector of cols values. */
+static void llm__revert_add(llm__revert *v, const char *name, int how, int n_dims, const llm__revert_from *from) {
+    const int64_t shape[2] = {n_dims > 1 ? from->rows : from->cols, from->cols};
+    if (v->r) return;
+    if (!llm__grow((void **)&v->from, &v->cap, v->out.n + 1, sizeof *v->from)) v->r = llm__nomem();
+    if (v->r) return;
+    v->from[v->out.n] = *from;
+    llm__out_add(&v->out, name, "", how & LLM__REVERT_F32 ? (int32_t)LLM_TYPE_F32 : v->dtype, n_dims, shape);
+    v->r = v->out.r;
+}
+
+/* "blk.3.ffn_up.weight": the layer (-1: none), "ffn_up", and whether it is a bias. 0: it is no such name. */
+static int llm__revert_parse(const char *name, int *layer, char stem[64], int *bias) {
+    int at = 0;
+    *layer = -1;
+    if (!strncmp(name, "blk.", 4) && (sscanf(name, "blk.%d.%n", layer, &at) != 1 || !at || *layer < 0)) return 0;
+    const char *dot = strrchr(name + at, '.');
+    const size_t n = dot ? (size_t)(dot - name) - (size_t)at : 0;
+    if (!n || n > 63) return 0;
+    memcpy(stem, name + at, n);
+    stem[n] = 0;
+    *bias = !strcmp(dot, ".bias");
+    return *bias || !strcmp(dot, ".weight");
+}
+
+/* A tensor of the file by the table. */
+static void llm__revert_tensor(llm__revert *v, const llm__tensor *t, const char *stem, int layer, int bias) {
+    const llm__arch *a = &v->model->arch;
+    const int pairs = (a->flags & LLM__PAIRS_GGUF) && !(a->flags & (LLM__PAIRS | LLM__MLA));
+    int row = 0;
+    while (row < LLM__COUNT(llm__revert_names) &&
+           (strcmp(llm__revert_names[row].gguf, stem) ||
+            (*llm__revert_names[row].families && !llm__word_in(llm__revert_names[row].families, v->type))))
+        row++;
+    if (row == LLM__COUNT(llm__revert_names)) {
+        v->r = llm__bad(v->model->path, "tensor", t->name, "it has no place in a folder of %s that is known here", v->type);
+        return;
+    }
+    const char *hf = llm__revert_names[row].hf, *number = strchr(hf, '#');
+    const int matrices = t->n_dims > 2 ? (int)t->shape[0] : 1;
+    int how = llm__revert_names[row].how;
+    llm__revert_from from = LLM__ZERO;
+    from.t = t;
+    from.cols = t->shape[LLM__MAX(t->n_dims, 1) - 1];
+    from.rows = t->n_dims > 1 ? t->shape[t->n_dims - 2] : 1;
+    if (how & LLM__REVERT_HEADS && pairs) from.head = a->head_dim, from.across = t->n_dims < 2;
+    if (how & LLM__REVERT_NORM && !bias && a->flags & LLM__NORM_PLUS1) from.sub = 1;
+    if (t->type == LLM_TYPE_F32 && (t->n_dims < 2 || !strcmp(stem, "ffn_gate_inp"))) how |= llm__revert_exact(v, &from);
+    for (int m = 0; m < matrices && !v->r; m++) {
+        char name[160], lead[32] = "";
+        if (layer >= 0) snprintf(lead, sizeof lead, "model.layers.%d.", layer);
+        if (number) snprintf(name, sizeof name, "%s%.*s%d%s.weight", lead, (int)(number - hf), hf, m, number + 1);
+        else snprintf(name, sizeof name, "%s%s%s", lead, hf, how & LLM__REVERT_BARE ? "" : bias ? ".bias" : ".weight");
+        from.first = m * from.rows;
+        llm__revert_add(v, name, how, how & LLM__REVERT_ONE || t->n_dims > 1 ? 2 : 1, &from);
+    }
+    if (!number && matrices > 1 && !v->r) v->r = llm__bad(v->model->path, "tensor", t->name, "a matrix was expected");
+}
+
+/* kv_b of latent attention, from keys (heads, rank, nope) and values (heads, v, rank). */
+static void llm__revert_kv_b(llm__revert *v, const llm__tensor *keys, int layer) {
+    const llm__arch *a = &v->model->arch;
+    char name[96];
+    llm__revert_from from = LLM__ZERO;
+    snprintf(name, sizeof name, "blk.%d.attn_v_b.weight", layer);
+    from.t = keys, from.values = llm__tensors_find(&v->model->source.tensors, name);
+    from.nope = a->nope, from.v = a->v_head_dim, from.rank = a->kv_rank;
+    from.rows = (int64_t)a->n_heads * (a->nope + a->v_head_dim), from.cols = a->kv_rank;
+    if (!from.values) v->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", v->model->path, name);
+    snprintf(name, sizeof name, "model.layers.%d.self_attn.kv_b_proj.weight", layer);
+    llm__revert_add(v, name, 0, 2, &from);
+}
+
+/* All tensors of the folder, told before any is made. */
+static void llm__revert_plan(llm__revert *v) {
+    static const char elsewhere[] = "rope_freqs rope_factors_short rope_factors_long attn_v_b attn_rot_embd";
+    const llm__tensors *t = &v->model->source.tensors;
+    const llm__arch *a = &v->model->arch;
+    for (size_t i = 0; i < t->n && !v->r; i++) {
+        const llm__tensor *x = &t->item[i];
+        char stem[64];
+        int layer, bias;
+        if (!llm__revert_parse(x->name.p, &layer, stem, &bias))
+            v->r = llm__bad(v->model->path, "tensor", x->name, "it has no place in a folder of %s that is known here", v->type);
+        else if (layer >= a->n_layers || llm__word_in(elsewhere, stem)) continue;
+        else if (!strcmp(stem, "attn_k_b")) llm__revert_kv_b(v, x, layer);
+        else if (!llm__type_readable(x->type))
+            v->r = llm__bad(v->model->path, "tensor", x->name, "type %s is not read here", llm__type_name(x->type));
+        else llm__revert_tensor(v, x, stem, layer, bias);
+    }
+}
+
+/* F32, F16 or BF16: what is asked for, or what most of the matrices are; of quantised ones F16, which holds their scales. */
+static void llm__revert_dtype(llm__revert *v) {
+    static const char *const names[3] = {"f32", "f16", "bf16"};
+    static const int32_t types[3] = {LLM_TYPE_F32, LLM_TYPE_F16, LLM_TYPE_BF16};
+    const llm__tensors *t = &v->model->source.tensors;
+    const char *asked = v->cfg->type && strcmp(v->cfg->type, "auto") ? v->cfg->type : NULL;
+    int64_t bytes[3] = {0, 0, 0};
+    char name[40] = "";
+    int best = 1;
+    for (size_t i = 0; i < t->n; i++)
+        for (int k = 0; k < 3; k++) bytes[k] += t->item[i].n_dims > 1 && t->item[i].type == types[k] ? t->item[i].bytes : 0;
+    for (int k = 0; k < 3 && !asked; k++) best = bytes[k] > bytes[best] ? k : best;
+    if (asked) llm__quant_spelling(asked, name);
+    for (int k = 0; k < 3 && asked; k++)
+        if (!strcmp(names[k], name)) best = k, asked = NULL;
+    if (asked) v->r = llm__error(LLM_ERR_ARG, "type: %.40s, one of auto, f32, f16, bf16 expected for a folder", asked);
+    v->dtype = types[best];
+}
+
+static const char *llm__revert_dtype_name(const llm__revert *v) {
+    return v->dtype == LLM_TYPE_F32 ? "float32" : v->dtype == LLM_TYPE_F16 ? "float16" : "bfloat16";
+}
+
+/* The data of one tensor. */
+static void llm__revert_data(llm__revert *v, size_t i) {
+    const llm__revert_from *f = &v->from[i];
+    const int32_t type = v->out.tensor[i].type;
+    const int64_t bytes = llm__row_bytes(type, f->cols), some = LLM__MAX((int64_t)1, (1 << 20) / LLM__MAX(bytes, (int64_t)1));
+    LLM__SCOPED(llm__drop) float *x = LLM__NEW(float, f->cols);
+    LLM__SCOPED(llm__drop) uint8_t *to = LLM__NEW(uint8_t, bytes * some);
+    if (!x || !to) v->r = llm__nomem();
+    for (int64_t row = 0; row < f->rows && !v->r; row += some) {
+        const int64_t n = LLM__MIN(some, f->rows - row);
+        for (int64_t k = 0; k < n && !v->r; k++) {
+            llm__revert_values(f, row + k, x);
+            if (!llm__revert_row_put(type, x, f->cols, to + k * bytes))
+                v->r = llm__bad(v->model->path, "tensor", f->t->name, "a value is too large for f16; bf16 holds it");
+        }
+        llm__out_put(&v->out, i, row * bytes, to, (size_t)(n * bytes));
+        if (!v->r) v->r = v->out.r;
+    }
+    if (f->t->bytes > 1 << 16 && f->t->data) llm__file_rest(f->t->data, (size_t)f->t->bytes);
+}
+
+static void llm__revert_tell(llm__revert *v, double done) {
+    const llm_quantize_config *c = v->cfg;
+    if (!v->r && c->progress && c->progress(c->progress_user, "converting", done))
+        v->r = llm__error(LLM_ERR_CANCELLED, "%s: converting was cancelled", v->to);
+}
+
+/* The small files. */
+static void llm__revert_texts(llm__revert *v) {
+    static const char *const names[4] = {"config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"};
+    const llm__source *s = &v->model->source;
+    for (int i = 0; i < 4 && !v->r; i++) {
+        LLM__SCOPED(llm_text_free) llm_text t = LLM__ZERO;
+        if (i == 0) v->r = llm__revert_config(v->model, llm__revert_dtype_name(v), &t);
+        if (i == 1) v->r = llm__revert_tokenizer(v->model, &t);
+        if (i == 2) llm__revert_tokenizer_config(v->model, &t);
+        if (i == 3) {
+            llm_text_str(&t, "{");
+            if (s->bos_id >= 0) llm_text_format(&t, "'bos_token_id': %d, ", (int)s->bos_id);
+            llm_text_format(&t, "'eos_token_id': %i}\n", s->stop_ids.data, s->stop_ids.len);
+        }
+        if (!v->r) llm__out_text(&v->out, names[i], &t);
+        if (!v->r) v->r = v->out.r;
+    }
+}
+
+/* The folder is a model, and cuts a text as the file does. */
+static void llm__revert_check(llm__revert *v) {
+    llm_model *made = NULL;
+    if (v->r) return;
+    v->r = llm_model_open(v->out.part, NULL, &made);
+    llm_model_close(made);
+    if (v->r) v->r = llm__error(v->r, "%s: what was written cannot be used: %s", v->to, llm_last_error());
+    else v->r = llm__convert_check(v->model, v->out.part, "in a folder");
+}
+
+/* Everything into TO.part. */
+static void llm__revert_write(llm__revert *v) {
+    int64_t done = 0;
+    llm__out_open(&v->out, 5000000000, 0);
+    v->r = v->out.r;
+    llm__revert_tell(v, 0);
+    for (size_t i = 0; i < v->out.n && !v->r; i++) {
+        llm__revert_data(v, i);
+        done += v->out.tensor[i].bytes;
+        llm__revert_tell(v, (double)done / (double)LLM__MAX(v->out.bytes, (int64_t)1));
+    }
+    if (!v->r) llm__out_sync(&v->out), llm__out_index(&v->out), v->r = v->out.r;
+    llm__revert_texts(v);
+    if (!v->r) v->r = llm__source_whole(&v->model->source);
+    llm__revert_check(v);
+}
+
+/* Whether the model is one that can be. */
+static void llm__revert_open(llm__revert *v, const char *path) {
+    llm_model_config cfg = LLM__ZERO;
+    cfg.language_model_only = 1;
+    if (llm__path_kind_of(v->to) != LLM__PATH_NONE)
+        v->r = llm__error(LLM_ERR_ARG, "%s: it is there already, the name of a new folder expected", v->to);
+    else if (llm__path_kind_of(v->out.part) != LLM__PATH_NONE)
+        v->r = llm__error(LLM_ERR_ARG, "%s: it is there already, and not made by this call", v->out.part);
+    if (!v->r) v->r = llm_model_open(path, &cfg, &v->model);
+    if (!v->r && !v->model->source.gguf) v->r = llm__error(LLM_ERR_ARG, "%s: a folder already", path);
+    if (!v->r) v->type = llm__revert_family(v->model);
+    if (!v->r && !v->type)
+        v->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: %s is not converted to a folder in this version", path, v->model->arch.name);
+    if (!v->r) llm__revert_dtype(v);
+    if (!v->r) llm__revert_plan(v);
+}
+
+LLM_API llm_result llm_convert_folder(const char *path, const char *to, const llm_quantize_config *cfg, llm_text *report) {
+    static const llm_quantize_config usual = LLM__ZERO;
+    LLM__SCOPED(llm__revert_close) llm__revert v = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text part = LLM__ZERO;
+    if (!path || !*path || !to || !*to) return llm__error(LLM_ERR_ARG, "convert: a GGUF file and the name of a new folder expected");
+    llm_text_format(&part, "%s.part", to);
+    if (part.failed) return llm__nomem();
+    v.cfg = cfg ? cfg : &usual;
+    v.to = to;
+    v.out.part = part.data;
+    llm__revert_open(&v, path);
+    if (v.r) return v.r;
+    v.r = llm__folder_make(part.data);
+    if (v.r) return v.r;
+    llm__revert_write(&v);
+    if (!v.r && rename(part.data, to)) v.r = llm__error(LLM_ERR_IO, "%s: %s", to, strerror(errno));
+    if (v.r) (void)llm__path_remove(part.data);
+    if (v.r || !report) return v.r;
+    llm_text_format(report, "{'model_type': %q, 'dtype': %q, 'n_tensors': %l, 'bytes_before': %l, 'bytes_after': %l}", v.type,
+                    llm__revert_dtype_name(&v), (int64_t)v.out.n, v.model->info.weight_bytes, v.out.bytes);
+    return report->failed ? llm__nomem() : LLM_OK;
+}
+
+/* ============================================================================
  * >>sizes   Structs of a program that was compiled with another version of this header.
  * ============================================================================
  * Every part above knows its own structs only. A function that is called with those of another version has a twin in >>sized, which makes
@@ -52881,6 +53920,13 @@ LLM_API llm_result llm_quantize_folder_sized(const llm_sizes *sizes, const char 
     llm_quantize_folder_config own;
     llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_quantize_folder_config, cfg, &own) : LLM_OK;
     return r ? r : llm_quantize_folder(path, to, cfg ? &own : NULL, report);
+}
+
+LLM_API llm_result llm_convert_folder_sized(const llm_sizes *sizes, const char *path, const char *to, const llm_quantize_config *cfg,
+                                            llm_text *report) {
+    llm_quantize_config own;
+    llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_quantize_config, cfg, &own) : LLM_OK;
+    return r ? r : llm_convert_folder(path, to, cfg ? &own : NULL, report);
 }
 
 LLM_API llm_result llm_imatrix_sized(const llm_sizes *sizes, const llm_model *model, const char *text, size_t len, const char *to,
