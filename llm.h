@@ -47382,7 +47382,7 @@ typedef struct llm__film {
     llm_frame *frames; /* (n) */
     int32_t n, source; /* how many, and of how many of the film */
     double fps;        /* of these frames */
-    llm_text bytes; /* in which they lie */
+    llm_text bytes;    /* in which they lie */
 } llm__film;
 
 static const int64_t llm__film_memory = (int64_t)4 << 30; /* what ffmpeg may take */

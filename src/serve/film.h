@@ -32,7 +32,7 @@ typedef struct llm__film {
     llm_frame *frames; /* (n) */
     int32_t n, source; /* how many, and of how many of the film */
     double fps;        /* of these frames */
-    llm_text bytes; /* in which they lie */
+    llm_text bytes;    /* in which they lie */
 } llm__film;
 
 /* The name that ffmpeg has for such a file; NULL: it is none of those that are given to it. */
