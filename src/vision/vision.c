@@ -22,7 +22,16 @@
 #include "vision/mmproj.h"
 
 /* ---- The processor ----
- * What a folder says of pictures stands in two or three JSON files, and half of it under two names. A request may change some of it. */
+ * What a folder says of pictures stands in two or three JSON files, and half of it under two names. A request may change some of it. Every
+ * number comes from the last of these that has it:
+ *
+ *     the processor's class       what its constructor has where nothing is said           llm__processor_usual, llm__processor_class
+ *     the folder                  processor_config.json, or preprocessor_config.json       llm__processor_files
+ *     --mm-processor-kwargs       for all requests of an engine
+ *     mm_processor_kwargs         of one request
+ *
+ * Only when all is read are the ranges looked at: a minimum alone is no mistake before its maximum is known. Pictures and films have a
+ * processor each, of one struct, because in some families their sizes differ and in others their means. */
 
 /* A member of `size`, or of the object itself; `size` may also be the number. */
 static double llm__length_of(const llm_json *d, int object, const char *size, const char *member, double otherwise) {
