@@ -78,7 +78,7 @@ cuda: $(if $(NVCC),libllm_cuda.so) build/libllm_cuda_emu.so ## libllm_cuda.so (C
 	@$(if $(NVCC),true,echo "nvcc is not there: libllm_cuda.so was not built; the emulation is build/libllm_cuda_emu.so")
 
 libllm_cuda.so: llm_cuda.cu llm.h
-	$(NVCC) -O3 -std=c++17 -t 0 $(CUDA_GEN) -Xfatbin=-compress-all -Xcompiler -fPIC,-Wall,-fvisibility=hidden -shared -o $@ $< -ldl
+	$(NVCC) -O3 -std=c++17 -t 0 $(CUDA_GEN) -Xfatbin=-compress-all -Xcompiler -fPIC,-Wall,-fvisibility=hidden -shared $(NVCC_SAYS) -o $@ $< -ldl
 
 build/cuda_emu.o: $(EMU_FILES) | build
 	$(EMU) -O2 -c tests/cuda/emu/cuda_emu.cpp -o $@
@@ -91,6 +91,12 @@ build/libllm_cuda_emu.so: llm_cuda.cu llm.h build/cuda_emu.o
 build/libllm_cuda_fma.so: llm_cuda.cu llm.h build/cuda_emu.o
 	$(EMU) -O2 -mfma -ffp-contract=fast $(EMU_CU) -c $< -o build/llm_cuda_fma.o
 	g++ -shared -Wl,-Bsymbolic build/llm_cuda_fma.o build/cuda_emu.o -o $@ -lpthread -ldl -lm
+
+# ... and what each warp asks of memory counted (tests/cuda/counts.py)
+build/libllm_cuda_count.so: llm_cuda.cu llm.h $(EMU_FILES) | build
+	$(EMU) -O2 -DCUEMU_COUNT -c tests/cuda/emu/cuda_emu.cpp -o build/cuda_emu_count.o
+	$(EMU) -O1 -fsanitize=thread -DCUEMU_COUNT $(EMU_CU) -c $< -o build/llm_cuda_count.o
+	g++ -shared -Wl,-Bsymbolic build/llm_cuda_count.o build/cuda_emu_count.o -o $@ -lpthread -ldl -lm
 
 build/libllm_cuda_san.so: llm_cuda.cu llm.h $(EMU_FILES) | build
 	$(EMU) -O1 -fsanitize=address,undefined -c tests/cuda/emu/cuda_emu.cpp -o build/cuda_emu_san.o
@@ -114,6 +120,9 @@ gpu: all checkpoints build/dev/test_cuda build/bench_cuda libllm_cuda.so ## all 
 sass: ## what nvcc made of each kernel: registers, loads by width, instructions a byte beside what a GPU issues
 	python3 tests/tools/setup.py sass
 	python3 tests/cuda/sass.py
+
+counts: build/dev/llm_cli build/libllm_cuda_count.so ## what a decode step launches, and what each of its kernels asks of memory, counted on the emulation
+	LLM_CLI=build/dev/llm_cli python3 tests/cuda/counts.py
 
 test-cuda: all build/libllm_cuda_emu.so ## the CUDA code on the emulation: operations, checkpoints on 1, 2 and 4 devices, sanitizers, faults (40 minutes)
 	@python3 tests/tools/run.py cuda

@@ -24658,7 +24658,8 @@ static void llm__arch_sections(llm__facts *f, llm__arch *a) {
         n[i] = list.node >= 0 ? llm__fact_item(&in, key, i, 0, 0, LLM__MAX_ROPE) : 0;
         if (list.kv && llm__gguf_num_at(list.kv, (uint64_t)i, &v) && v >= 0 && v <= (double)LLM__MAX_ROPE) n[i] = (int)v;
     }
-    if (qwen3 && list.node < 0 && !list.kv) n[0] = 24, n[1] = n[2] = 20; /* its class's */
+    /* Qwen3-VL takes turns whether its file says so or not, and where it has no sections they are those of its class */
+    if (qwen3 && list.node < 0 && !list.kv) n[0] = 24, n[1] = n[2] = 20;
     if (ernie && list.node < 0) { /* its first config.json has the number of those that take the time */
         n[2] = llm__fact_int(&in, "freq_allocation", half / 4, 0, half);
         n[0] = n[1] = (half - n[2]) / 2;
@@ -29945,7 +29946,7 @@ typedef struct llm__processor {
     int32_t size;                                         /* S: side of a tile, or of the only view */
     int32_t longest, shortest;                            /* a picture's longest side; its shortest one before the middle is cut out */
     int32_t min_tiles, max_tiles;                         /* of a grid */
-    int32_t split;                                        /* pictures are cut at all */
+    int32_t split, numbered;                              /* pictures are cut at all; they have numbers in the prompt (MiniCPM-V) */
     int32_t n_pinpoints, pinpoint[LLM__MAX_PINPOINTS][2]; /* height, width */
     int32_t resize, crop, pad;                            /* do_resize, do_center_crop, do_pad: to a square, of LLaVA 1.5 */
     double fps;                                           /* frames a second that are taken of a video */
@@ -29956,6 +29957,7 @@ typedef struct llm__vision {
     const llm__eyes_family *family;
     const llm__tower_family *tower;
     const llm__projector *projector;
+    /* What is done to pictures, and to frames of videos: the files may state constants, filters and bounds of each apart. */
     llm__processor processor, video_processor;
     /* The tower. */
     uint32_t flags;                                                                      /* of the tower, corrected */
@@ -31155,7 +31157,9 @@ static void llm__pinpoints_of(const llm_json *d, int list, llm__processor *p) {
 /* A number of a file or a request as a whole one, no farther from 0 than `most`. */
 static int64_t llm__bounded(double x, double most) { return (int64_t)LLM__MAX(LLM__MIN(x, most), -most); }
 
-/* Of LLaVA, whose towers differ, the class says more than its members: CLIP's cuts the middle out, others squeeze into a square. */
+/* Of LLaVA, whose towers differ, the class says more than its members: CLIP's cuts the middle out, others squeeze into a square. A
+ * class that is not named is CLIP's, as in the first folders; SigLIP's and ViT's have constants and filters of their own where a file is
+ * silent. */
 static void llm__processor_class(const llm_json *d, int object, llm__processor *p) {
     const char *type = llm_json_str(d, llm_json_find(d, object, "image_processor_type"), NULL);
     if (!type || !strncmp(type, "CLIP", 4)) return;
@@ -31198,8 +31202,11 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->max_tiles =
         (int32_t)llm__bounded(llm__number_of(d, object, "max_patches", llm__number_of(d, object, "max_slice_nums", p->max_tiles)), 1e6);
     p->split = llm__json_flag(d, object, "do_image_splitting", llm__json_flag(d, object, "slice_mode", p->split));
+    p->numbered = llm__json_flag(d, object, "use_image_id", p->numbered);
     p->resize = llm__json_flag(d, object, "do_resize", p->resize);
     p->crop = llm__json_flag(d, object, "do_center_crop", p->crop);
+    /* a size of two sides: what is cut out then is all of it */
+    if (fit == LLM__FIT_CROP && llm_json_find(d, llm_json_find(d, object, "size"), "height") >= 0) p->crop = 0;
     if (llm__json_flag(d, object, "do_pan_and_scan", 0))
         return llm__error(LLM_ERR_UNSUPPORTED, "do_pan_and_scan: true, but pictures are not cut for this family here: false was expected");
     llm__pinpoints_of(d, llm_json_find(d, object, "image_grid_pinpoints"), p);
@@ -31283,7 +31290,7 @@ static void llm__processor_usual(const llm__vision *v, const llm_json *config, i
     p->longest = p->shortest = v->side * v->patch;
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "min_dynamic_patch", 1), 1e6);
     p->max_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "max_dynamic_patch", v->family->fit == LLM__FIT_SLICES ? 9 : 12), 1e6);
-    p->split = p->resize = p->crop = 1;
+    p->split = p->numbered = p->resize = p->crop = 1;
     p->fps = 2;
     p->min_frames = twice ? 16 : 4;
     p->max_frames = twice ? 180 : 768;
@@ -31710,7 +31717,9 @@ static llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, int64_t 
     return LLM_OK;
 }
 
-/* Height and width of a video's frames. taken: how many are taken of it. */
+/* Height and width of a video's frames. taken: how many are taken of it. The bounds are those of a frame, and of Qwen3-VL those of all
+ * frames together, whose number is rounded to pairs before they are compared; there, too, a small frame grows first until its shorter
+ * side is a block. */
 static llm_result llm__fit_film(const llm__vision *v, const llm__processor *p, int64_t h, int64_t w, int64_t taken, int32_t out[2]) {
     const int64_t factor = (int64_t)v->patch * v->merge;
     const int together = (v->family->flags & LLM__EYES_TIMES) != 0;
@@ -32044,9 +32053,12 @@ static void llm__mark_rows(const llm_media *m, llm_text *out) {
 /* MiniCPM-V: its number, the whole, then a line for each row of slices. */
 static void llm__mark_slices(const llm_media *m, int32_t number, llm_text *out) {
     const llm__vision *v = m->vision;
-    llm_text_str(out, "<image_id>");
-    llm_text_int(out, number);
-    llm_text_str(out, "</image_id><image>");
+    if (m->processor.numbered) {
+        llm_text_str(out, "<image_id>");
+        llm_text_int(out, number);
+        llm_text_str(out, "</image_id>");
+    }
+    llm_text_str(out, "<image>");
     llm__add_times(out, v->image_token, v->n_query);
     llm_text_str(out, "</image>");
     for (int32_t i = 0; i < m->grid_rows * m->grid_cols; i++) {
@@ -32264,7 +32276,9 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
     return r;
 }
 
-/* Seconds at which the i-th frame of those taken is shown. */
+/* Seconds at which the i-th frame of those taken is shown. A family that takes frames from the first to the last tells the model when
+ * they are shown to the frame: of frames that another program has taken of a film the same way, `source` says how many the film has, and
+ * so between which two of them a place lies. */
 static double llm__media_time(const llm_media *m, const llm__reel *reel, int32_t i, int32_t taken) {
     if (!llm__frames_to_the_last(m->vision)) return i * (reel->seconds * reel->n / taken);
     if (reel->source <= reel->n || taken < 2) return reel->seconds * llm__frame_at(m->vision, i, reel->n, taken);
@@ -32719,8 +32733,11 @@ static void llm__tower_resampler_weights(llm__tower_loader *L, llm__tower_resamp
     const llm__tower_part whole[3] = {{in, 3 * D, 0, D}, {in, 3 * D, D, D}, {in, 3 * D, 2 * D, D}},
                           apart[3] = {{"resampler.attn.q", D, 0, D}, {"resampler.attn.k", D, 0, D}, {"resampler.attn.v", D, 0, D}},
                           proj = {"resampler.proj", D, 0, D}, *qkv = split ? apart : whole;
-    r->head_dim = (int32_t)LLM__MIN(D, 128);
-    r->n_heads = (int32_t)(D / r->head_dim);
+    /* as many heads as whole 128 go into the width, which they share: wider ones where it is no multiple */
+    r->n_heads = (int32_t)LLM__MAX(D / 128, 1);
+    r->head_dim = (int32_t)(D / r->n_heads);
+    if (D % r->n_heads)
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: a width of %lld, which %d heads do not divide", L->v->path, (long long)D, r->n_heads);
     llm__tower_one(L, LLM_ROLE_LINEAR, "resampler.kv_proj resampler.kv", D, H, 0, -1, &r->kv);
     llm__tower_one(L, LLM_ROLE_VECTOR, "resampler.ln_kv", D, 0, 0, -1, &r->kv_norm);
     llm__tower_take(L, LLM_ROLE_LINEAR, &qkv[0], 1, D, 0, 0, -1, &r->q);
@@ -32731,6 +32748,9 @@ static void llm__tower_resampler_weights(llm__tower_loader *L, llm__tower_resamp
     llm__tower_one(L, LLM_ROLE_VECTOR, "resampler.ln_post", D, 0, 0, -1, &r->post_norm);
     llm__tower_take(L, LLM_ROLE_LINEAR, &proj, 1, D, split ? 0 : LLM__STEP_ACROSS, 0, -1, &r->proj);
     if (L->t) r->query = llm__tower_floats(L, "resampler.query", 0, D * L->v->n_query, 0);
+    /* weights at random are the backend's; what is given row by row is zeros then */
+    if (L->t && L->m->dummy && !L->dry) r->query = LLM__NEW(float, D * L->v->n_query);
+    if (L->t && L->m->dummy && !L->dry && !r->query) L->r = llm__nomem();
 }
 
 /* Which of the roots the file has. */

@@ -25,7 +25,8 @@
  *     embed        kernel_embed                                               tokens -> x (T, D)
  *     rope         kernel_rope                                                positions -> cosines, sines
  *     L times      residual (h = norm(x)), linear (q, k, v), qkv (pages), attention, linear, residual (x += y; h = norm(x)),
- *                  linear (gate and up, activation in its end), linear (down), residual
+ *                  linear (gate and up, activation in its end), linear (down), residual; of few rows the linear ones around it do what a
+ *                  residual says (list_fuse): six launches a layer
  *     gather       kernel_gather                                              the rows whose logits are wanted
  *     logits       a product of >>linear                                      h -> r->logits (n_out, vocab)
  *     end_step     kernel_draw, copies of what was drawn, or of logits        device -> pinned memory, then an event
@@ -69,8 +70,9 @@
  *
  * TEMPLATES. Compile time is what limits one .cu file, so the list is short: kernel_linear_few has weight kind x {1, 4, 8} rows,
  * kernel_linear_mma weight kind, kernel_attention_split {f16, bf16, bytes} x {64, 128, 256} values of a head, kernel_attention_chunk {f16,
- * bf16} x the same, kernel_attention KV type. `make sass` prints what nvcc made of each. No kernel of a step keeps anything in local memory:
- * sums are in arrays whose indexes are all known when compiling, and launch bounds give registers enough.
+ * bf16} x the same, kernel_attention KV type. `make sass` prints what nvcc made of each, `make counts` what each asks of memory. No kernel
+ * of a step keeps anything in local memory: sums are in arrays whose indexes are all known when compiling, and launch bounds give registers
+ * enough.
  *
  * CONTENTS  >>prims >>device >>formats >>weights >>linear >>norm >>attention >>latent >>experts >>lora >>sampler >>ranks >>step
  *           >>backend */
@@ -172,8 +174,9 @@ static __device__ __forceinline__ void load_matrix_x4_turned(uint32_t *r, const 
                  : "memory");
 }
 
-/* n of 16 (or 4) bytes on their way to shared memory, past the registers; zeros for the rest. Copies between two ends are a group; a wait
- * lets the KEEP latest groups of this thread be under way. What other lanes' copies brought is there behind a barrier. */
+/* n of 16 (or 4) bytes on their way to shared memory, past the registers; zeros for the rest: with n 0 nothing is read, wherever `from` is.
+ * Copies between two ends are a group; a wait lets the KEEP latest groups of this thread be under way. What other lanes' copies brought is
+ * there behind a barrier. */
 static __device__ __forceinline__ void copy_async_16(void *to, const void *from, int n) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(n)
                  : "memory");
@@ -445,6 +448,10 @@ static const char *const op_names[OP_COUNT] = {"embed",      "rope",   "residual
 
 typedef struct record {
     op_kind kind;
+    int32_t done;                /* by a product: see list_fuse */
+    const llm_buffer *onto;      /* of a product: what it adds to instead of its dst */
+    float by;                    /* ... times this */
+    const llm_residual_op *norm; /* ... and the norm that it does of its src */
     union {
         llm_embed_op embed;
         llm_rope_op rope;
@@ -925,29 +932,64 @@ static constexpr __host__ __device__ int kind_zero(int k) {
 }
 static constexpr __host__ __device__ int kind_has_minimum(int k) { return k == KIND_Q4M || k == KIND_Q5M || k == KIND_G8; }
 
-/* H halves (16 columns each) of a sub as they lie in memory, in registers: asked for long before they are needed. */
+/* H halves (16 columns each) as they lie in memory, in registers: asked for long before they are needed. */
 template <int K, int H> struct packed {
     enum { NIBBLES = kind_bytes(K) == 16, VECTORS = NIBBLES ? 1 : kind_bytes(K) / 32 * H };
     uint4 q[VECTORS];
     uint32_t high[H], scales[H];
 };
 
-/* Half h of sub `at` (counted over rows), or with H 2 both. Twin: llm__dequant_columns, with what follows. */
-template <int K, int H> static __device__ __forceinline__ void load_packed(const part &w, size_t at, int h, packed<K, H> *to) {
-    typedef packed<K, H> P;
-    const uint4 *q = (const uint4 *)(w.q + at * (size_t)kind_bytes(K)) + (H == 1 && !P::NIBBLES ? h * P::VECTORS : 0);
+/* What half h of sub `at` (counted over rows) has beside its vectors. */
+template <int K> static __device__ __forceinline__ void load_scales(const part &w, size_t at, int h, uint32_t *high, uint32_t *scales) {
+    const int bytes = kind_scale_bytes(K);
+    *high = *scales = 0;
+    if (kind_high_bytes(K) == 4) *high = __ldg((const uint32_t *)(w.high + at * 4)) >> (16 * h);
+    if (kind_high_bytes(K) == 8) *high = __ldg((const uint32_t *)(w.high + at * 8) + h);
+    if (bytes == 2) *scales = __ldg((const uint16_t *)(w.scales + at * 2));
+    if (bytes == 4) *scales = __ldg((const uint32_t *)(w.scales + at * 4));
+    if (bytes == 8) *scales = __ldg((const uint32_t *)(w.scales + at * 8) + h);
+}
+
+/* Half h of sub `at`. Twin: llm__dequant_columns, with what follows. */
+template <int K> static __device__ __forceinline__ void load_packed(const part &w, size_t at, int h, packed<K, 1> *to) {
+    typedef packed<K, 1> P;
+    const uint4 *q = (const uint4 *)(w.q + at * (size_t)kind_bytes(K)) + (P::NIBBLES ? 0 : h * P::VECTORS);
 #pragma unroll
     for (int i = 0; i < P::VECTORS; i++) to->q[i] = __ldg(q + i);
+    load_scales<K>(w, at, h, &to->high[0], &to->scales[0]);
+}
+
+/* A lane's two halves of 32 subs of a row from sub `at` on, of which n are there; for one that is not there, another, which meets zeros. Its
+ * vectors are those of number lane, lane + 32, ..., so that a warp reads bytes side by side. Of nibbles that is sub `lane`; of bytes the
+ * halves have numbers lane and lane + 32; of floats a half is made of several vectors (lane_column). */
+template <int K> static __device__ __forceinline__ void load_lane(const part &w, size_t at, int lane, int n, packed<K, 2> *to) {
+    typedef packed<K, 2> P;
+    const int EACH = P::NIBBLES ? 1 : kind_bytes(K) / 16; /* vectors of a sub */
+    const uint4 *q = (const uint4 *)(w.q + at * (size_t)kind_bytes(K));
 #pragma unroll
-    for (int i = 0; i < H; i++) {
-        const int half = H == 1 ? h : i, bytes = kind_scale_bytes(K);
-        to->high[i] = to->scales[i] = 0;
-        if (kind_high_bytes(K) == 4) to->high[i] = __ldg((const uint32_t *)(w.high + at * 4)) >> (16 * half);
-        if (kind_high_bytes(K) == 8) to->high[i] = __ldg((const uint32_t *)(w.high + at * 8) + half);
-        if (bytes == 2) to->scales[i] = __ldg((const uint16_t *)(w.scales + at * 2));
-        if (bytes == 4) to->scales[i] = __ldg((const uint32_t *)(w.scales + at * 4));
-        if (bytes == 8) to->scales[i] = __ldg((const uint32_t *)(w.scales + at * 8) + half);
+    for (int i = 0; i < P::VECTORS; i++) to->q[i] = __ldg(q + min(lane + 32 * i, EACH * n - 1));
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int sub = min(P::NIBBLES ? lane : (lane + 32 * h) / 2, n - 1);
+        load_scales<K>(w, at + (size_t)sub, P::NIBBLES ? h : lane & 1, &to->high[h], &to->scales[h]);
     }
+}
+
+/* Of those: where columns 4 i to 4 i + 3 of half h stand in shared memory that has 4 floats of padding behind each sub. `mine` is what
+ * depends on the lane, the rest is known when compiling. */
+template <int K> static constexpr __device__ int lane_vector(void) { return kind_bytes(K) == 16 ? 32 : 512 / kind_bytes(K); } /* columns */
+template <int K> static __device__ __forceinline__ int lane_column(int mine, int h, int i) {
+    const int E = lane_vector<K>(), c = 16 * h + 4 * i;
+    return mine + c / E * (36 * E) + c % E;
+}
+
+/* The first half is done with: the second takes its place. */
+template <int K> static __device__ __forceinline__ void pass_half(packed<K, 2> *p) {
+    const int n = packed<K, 1>::VECTORS;
+#pragma unroll
+    for (int i = 0; i < n && !packed<K, 1>::NIBBLES; i++) p->q[i] = p->q[n + i];
+    p->high[0] = p->high[1];
+    p->scales[0] = p->scales[1];
 }
 
 /* Four bytes become the table's values at them, 128 larger. A byte of the 16 is chosen from either half by its low three bits, and then the
@@ -987,15 +1029,14 @@ template <int K> static __device__ __forceinline__ void unpack16(const uint4 &q,
     }
 }
 
-/* Half h of what was loaded: 16 values without their scale, which is returned; kinds with a minimum have both in them already, and give 1,
+/* Half h, the first in p: 16 values without their scale, which is returned; kinds with a minimum have both in them already, and give 1,
  * as floats do. K is known when compiling, so of all the branches one is left. */
 template <int K, int H> static __device__ __forceinline__ float unscaled16(const packed<K, H> &p, int h, const uint64_t *table, float *v) {
-    const int at = H == 1 ? 0 : h;
     if constexpr (K == KIND_F32 || K == KIND_F16 || K == KIND_BF16) {
         const int n = kind_bytes(K) / 32; /* vectors of a half */
 #pragma unroll
         for (int i = 0; i < n; i++) {
-            const uint4 x = p.q[at * n + i];
+            const uint4 x = p.q[i];
             const uint32_t u[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
             for (int j = 0; j < 4; j++) {
@@ -1007,8 +1048,8 @@ template <int K, int H> static __device__ __forceinline__ float unscaled16(const
         }
         return 1;
     } else {
-        unpack16<K>(p.q[packed<K, H>::NIBBLES ? 0 : at], p.high[at], h, table, v);
-        const uint32_t s = p.scales[at];
+        unpack16<K>(p.q[0], p.high[0], h, table, v);
+        const uint32_t s = p.scales[0];
         const float d = half_to_f32((uint16_t)(K == KIND_Q6 && h ? s >> 16 : s)), m = half_to_f32((uint16_t)(s >> 16));
 #pragma unroll
         for (int i = 0; i < 16 && kind_has_minimum(K); i++) v[i] = d * v[i] + m;
@@ -1026,7 +1067,7 @@ template <int K, int H> static __device__ __forceinline__ void scaled16(const pa
 /* Columns [16 h, 16 h + 16) of sub `at` as f32, where there is nothing else to do meanwhile. */
 template <int K> static __device__ __forceinline__ void load16(const part &w, size_t at, int h, float *v) {
     packed<K, 1> p;
-    load_packed<K, 1>(w, at, h, &p);
+    load_packed<K>(w, at, h, &p);
     scaled16<K, 1>(p, h, w.table, v);
 }
 
@@ -1681,6 +1722,9 @@ static llm_result cuda_weight(llm_backend_ctx *ctx, int index, const llm_weight_
  *
  *     x row      0.5 -3.0 1.0    largest 3.0, scale 3 / 448    e4m3: 72 (of 74.7) -448 144 (of 149.3)
  *
+ * Of few rows a product also takes the norm before it: rows are staged times the norm's weights, their squares are summed on the way, and
+ * the sums are divided by the root in the end; so x is read once. And what only adds to x adds to it at once.
+ *
  * What an epilogue does, in order: sum * row_scale + bias + plus (of adapters), activation, * scale, soft cap, then = or +=. So no
  * operation between two products goes through memory by itself but norms.
  *
@@ -1706,6 +1750,9 @@ typedef struct linear_args {
     const int32_t *row_of; /* the row of x of each row here; NULL: the same */
     int32_t n_groups, act, add;
     float scale, limit, softcap;
+    int32_t rms; /* x is normed by its root mean square first, times norm; of few rows only */
+    const float *norm;
+    float eps;
 } linear_args;
 
 typedef struct tile {
@@ -1807,48 +1854,65 @@ static __device__ __forceinline__ const float *x_row(const linear_args &a, const
 }
 
 /* Blocks of kernel_linear_few that a multiprocessor has registers for, without one that spills. */
-static constexpr int few_blocks(int kind, int rows) { return kind == KIND_G8 && rows == 4 ? 1 : rows == 1 && kind != KIND_F32 ? 3 : 2; }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+enum { FEW_MINIMUM = 2 }; /* ptxas takes more registers there */
+#else
+enum { FEW_MINIMUM = 3 };
+#endif
+static constexpr int few_blocks(int kind, int rows) {
+    return rows == 1 && (kind == KIND_Q4M || kind == KIND_Q5M) ? FEW_MINIMUM : rows == 1 && kind != KIND_F32 ? 3 : 2;
+}
 
 /* Computes: out (n, p) = finish(x (n, cols) W^T), n <= R rows a tile. Grid: (rows of W / 16, tiles), 8 warps: a warp has two rows of W, a
- * lane every 32nd sub of them. Reads: W once a tile, x from L2. x stands in shared memory with 4 floats of padding a sub, so that vector
- * loads of 8 neighbouring lanes hit all banks.
+ * lane every 32nd vector of 16 bytes of them. Reads: W once a tile, x from L2. x stands in shared memory with 4 floats of padding a sub, so
+ * that vector loads of 8 neighbouring lanes hit all banks.
  * Two rows a warp: each vector of x from shared memory is used twice. Their packed bytes are asked for before x is staged, so both ways to
  * memory are gone at once. Scales are multiplied with a sum of 16, not with each value. Lane r ends row r, so that all rows of the tile are
  * finished at once. Twin: llm__run_linear. */
 template <int K, int R> static __global__ void __launch_bounds__(256, few_blocks(K, R)) kernel_linear_few(linear_args a) {
     SMEM(float, xs, R * 32 * 36);
+    SMEM(int32_t, from, R);        /* registers are for sums */
+    SMEM(float, squares, R * 256); /* of what a thread has staged of each row, with a norm */
     tile t = tile_at(a, (int)blockIdx.y, R);
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, p = (int)blockIdx.x * 16 + warp * 2, rows = group_rows(a), whole = x_whole(a);
+    const int mine = lane * lane_vector<K>() / 32 * 36 + lane * lane_vector<K>() % 32;
     float sum[2][R] = {};
     packed<K, 2> w[2];
     if (!t.n) return;
+    if ((int)threadIdx.x < t.n) from[threadIdx.x] = a.row_of ? a.row_of[t.row + threadIdx.x] : t.row + (int)threadIdx.x;
     for (int c0 = 0; c0 < a.subs; c0 += 32) {
-        int there = c0 + lane < a.subs;
 #pragma unroll /* of a second row that is not there, the first one: nobody looks at its sum */
         for (int k = 0; k < 2; k++)
-            if (there && p < rows) load_packed<K, 2>(a.w, group_sub(a, t, p + k < rows ? p + k : p) + (size_t)(c0 + lane), 0, &w[k]);
+            if (p < rows) load_lane<K>(a.w, group_sub(a, t, p + k < rows ? p + k : p) + (size_t)c0, lane, a.subs - c0, &w[k]);
         __syncthreads();
 #pragma unroll
         for (int r = 0; r < R; r++) {
             int c = c0 * 32 + 4 * (int)threadIdx.x;
             float4 y = make_float4(0, 0, 0, 0);
-            if (r < t.n) y = load_x4(a, x_row(a, t, r), c, whole);
+            if (r < t.n) y = load_x4(a, a.x + from[r] * a.x_stride, c, whole);
+            if (a.rms) {
+                float *square = squares + r * 256 + threadIdx.x;
+                *square = __fmaf_rn(y.x, y.x, __fmaf_rn(y.y, y.y, __fmaf_rn(y.z, y.z, __fmaf_rn(y.w, y.w, c0 ? *square : 0))));
+                if (a.norm) {
+                    float4 w = load_x4(a, a.norm, c, 1);
+                    y.x *= w.x, y.y *= w.y, y.z *= w.z, y.w *= w.w;
+                }
+            }
             *(float4 *)(xs + r * 1152 + (threadIdx.x >> 3) * 36 + (threadIdx.x & 7) * 4) = y;
         }
         __syncthreads();
-        if (!there || p >= rows) continue;
-#pragma unroll /* sums stay in registers only if no index is computed */
+        if (p >= rows) continue;
+#pragma unroll(R == 1 ? 2 : 1) /* registers have room for one half of the weights beside many sums */
         for (int h = 0; h < 2; h++) {
             float v[2][16], d[2];
 #pragma unroll
-            for (int k = 0; k < 2; k++) d[k] = unscaled16<K, 2>(w[k], h, a.w.table, v[k]);
+            for (int k = 0; k < 2; k++) d[k] = unscaled16<K, 2>(w[k], h, a.w.table, v[k]), pass_half<K>(&w[k]);
 #pragma unroll
             for (int r = 0; r < R; r++) {
-                const float4 *x = (const float4 *)(xs + r * 1152 + lane * 36 + h * 16);
                 float s[2] = {};
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    float4 y = x[i];
+                    float4 y = *(const float4 *)(xs + r * 1152 + lane_column<K>(mine, h, i));
 #pragma unroll
                     for (int k = 0; k < 2; k++)
                         s[k] += v[k][4 * i] * y.x + v[k][4 * i + 1] * y.y + v[k][4 * i + 2] * y.z + v[k][4 * i + 3] * y.w;
@@ -1859,13 +1923,21 @@ template <int K, int R> static __global__ void __launch_bounds__(256, few_blocks
         }
     }
     if (p >= rows) return;
-    float mine[2] = {}; /* lane r has the sums of row r */
+    float both[2] = {}, back = 1; /* lane r has the sums of row r */
 #pragma unroll
     for (int r = 0; r < R; r++) {
         float v0 = warp_sum(sum[0][r]), v1 = warp_sum(sum[1][r]);
-        if (lane == r) mine[0] = v0, mine[1] = v1;
+        if (lane == r) both[0] = v0, both[1] = v1;
     }
-    if (lane < t.n) finish_pair(a, t, t.row + lane, p, mine[0], mine[1]);
+#pragma unroll
+    for (int r = 0; r < R && a.rms; r++) { /* every warp by itself, in one order */
+        float square = 0;
+#pragma unroll
+        for (int i = 0; i < 8; i++) square += squares[r * 256 + lane + 32 * i];
+        square = warp_sum(square);
+        if (lane == r) back = 1 / sqrtf(square / (float)a.cols + a.eps);
+    }
+    if (lane < t.n) finish_pair(a, t, t.row + lane, p, both[0] * back, both[1] * back);
 }
 
 /* The power of two by which a row whose largest value is `most` fits halves: 1 for nearly all; models with massive activations (Sun et al.
@@ -1931,7 +2003,7 @@ template <int K> static __global__ void __launch_bounds__(128, 4) kernel_linear_
             }
             if (sub + 1 < a.subs) {
                 load_x(a, t, mine, (sub + 1) * 32 + h * 16, whole, by, x, &most);
-                if (n0 + mine < rows) load_packed<K, 1>(a.w, group_sub(a, t, n0 + mine) + (size_t)(sub + 1), h, &packed_w);
+                if (n0 + mine < rows) load_packed<K>(a.w, group_sub(a, t, n0 + mine) + (size_t)(sub + 1), h, &packed_w);
             }
             if (sub < 0) continue;
 #pragma unroll
@@ -1977,12 +2049,10 @@ static __global__ void __launch_bounds__(256, 2) kernel_linear_f32(linear_args a
     float sum[4][4] = {};
     if (!t.n) return;
     for (int sub = 0; sub < a.subs; sub++) {
-        int row = threadIdx.x >> 2, c = (threadIdx.x & 3) * 8;
-        const float *x = a.x + (int64_t)(row < t.n ? a.row_of ? a.row_of[t.row + row] : t.row + row : 0) * a.x_stride;
-        const float *w = (const float *)a.w.q + (group_sub(a, t, n0 + row < rows ? n0 + row : 0) + (size_t)sub) * 32;
-        for (int i = c; i < c + 8; i++) {
-            xs[i * 68 + row] = row < t.n && sub * 32 + i < a.cols ? x[sub * 32 + i] : 0;
-            ws[i * 68 + row] = n0 + row < rows ? w[i] : 0;
+        for (int k = threadIdx.x >> 5; k < TILE; k += 8) { /* a warp has 8 columns of 4 rows: whole sectors, and each bank once */
+            int row = k / 4 * 4 + (threadIdx.x >> 3 & 3), i = k % 4 * 8 + (threadIdx.x & 7), c = sub * 32 + i;
+            xs[i * 68 + row] = row < t.n && c < a.cols ? x_row(a, t, row)[c] : 0;
+            ws[i * 68 + row] = n0 + row < rows ? ((const float *)a.w.q)[(group_sub(a, t, n0 + row) + (size_t)sub) * 32 + i] : 0;
         }
         __syncthreads();
         for (int k = 0; k < 32; k++) {
@@ -2159,9 +2229,11 @@ static int run_library(rank *r, const linear_args &a, int n_rows) {
     return 1;
 }
 
+static int few_rows(const rank *r, int rows) { return rows <= FEW_ROWS && !r->ctx->cfg.batch_invariant; }
+
 /* Everything of `a` that depends on the weight, then one launch a part. n_rows: of this launch at most; with groups, in all. */
 static void run_product(rank *r, const llm_weight *w, const llm_weight *bias, const llm_buffer *plus, linear_args a, int n_rows) {
-    int groups = a.begin ? w->n_groups : 1, each = ceil_div(n_rows, groups), few = each <= FEW_ROWS && !r->ctx->cfg.batch_invariant;
+    int groups = a.begin ? w->n_groups : 1, each = ceil_div(n_rows, groups), few = few_rows(r, each);
     int size = !few ? TILE : each <= 1 && !a.begin ? 1 : each <= 4 ? 4 : 8;
     int tiles = ceil_div(n_rows, size), library = r->cublas && !a.begin && n_rows >= LIBRARY_ROWS && !r->ctx->cfg.batch_invariant;
     if (a.begin) tiles = min_int(n_rows, (int64_t)tiles + groups);
@@ -2188,20 +2260,83 @@ static void run_product(rank *r, const llm_weight *w, const llm_weight *bias, co
 static int padded_rows(const rank *r, llm_rows rows) { return rows == LLM_ROWS_OUT ? r->ctx->padded.n_out : r->ctx->padded.n_rows; }
 static const int32_t *device_rows(const rank *r, llm_rows rows) { return r->view.head + (rows == LLM_ROWS_OUT ? HEAD_OUT : HEAD_ROWS); }
 
-/* Twin: llm__run_linear_op. */
-static void run_linear(rank *r, const llm_linear_op *op) {
+/* Twin: llm__run_linear_op; with what list_fuse has joined to it. */
+static void run_linear(rank *r, const record *rec) {
+    const llm_linear_op *op = &rec->op.linear;
+    const llm_buffer *src = rec->norm ? rec->norm->x : op->src, *dst = rec->onto ? rec->onto : op->dst;
     linear_args a;
     memset(&a, 0, sizeof a);
-    a.x = op->src->data + op->src_col;
-    a.x_stride = op->src->stride;
-    a.out = op->dst->data + op->dst_col;
-    a.out_stride = op->dst->stride;
+    a.x = src->data + op->src_col;
+    a.x_stride = src->stride;
+    a.out = dst->data + op->dst_col;
+    a.out_stride = dst->stride;
     a.n_rows = device_rows(r, op->rows);
     a.act = op->act;
-    a.add = op->add;
-    a.scale = op->scale != 0 ? op->scale : 1;
+    a.add = op->add || rec->onto;
+    a.scale = (op->scale != 0 ? op->scale : 1) * (rec->onto ? rec->by : 1);
     a.limit = op->limit;
+    if (rec->norm) {
+        a.rms = 1;
+        a.norm = rec->norm->weight ? rec->norm->weight->f32 : NULL;
+        a.eps = rec->norm->eps;
+    }
     run_product(r, op->weight, op->bias, op->plus, a, padded_rows(r, op->rows));
+}
+
+/* ---- Products that do what stands around them ---- */
+
+enum { USE_NONE, USE_READ, USE_WRITE };
+
+/* What a record does with a buffer first; of kinds that are not told apart it is reading. */
+static int record_uses(const record *rec, const llm_buffer *b) {
+    const llm_residual_op *res = &rec->op.residual;
+    const llm_linear_op *lin = &rec->op.linear;
+    switch (rec->kind) {
+    case OP_RESIDUAL: return res->x == b || res->y == b ? USE_READ : res->h == b && res->kind ? USE_WRITE : USE_NONE;
+    case OP_LINEAR:
+        if (lin->src == b || lin->plus == b || (lin->dst == b && (lin->add || lin->dst_col))) return USE_READ;
+        return lin->dst == b ? USE_WRITE : USE_NONE;
+    case OP_QKV: return rec->op.qkv.qkv == b || rec->op.qkv.rope == b ? USE_READ : USE_NONE;
+    case OP_ATTENTION: return rec->op.attention.qkv == b ? USE_READ : rec->op.attention.dst == b ? USE_WRITE : USE_NONE;
+    default: return USE_READ;
+    }
+}
+
+/* Whether nobody reads what a buffer has behind record i, before somebody writes it. */
+static int record_dead(const rank *r, int i, const llm_buffer *b) {
+    int use = USE_NONE;
+    while (++i < r->n && !use) use = record_uses(&r->list[i], b);
+    return use == USE_WRITE;
+}
+
+/* Whether record i is a product that alone reads what a residual record leaves in h, all of it. */
+static int record_alone_reads(const rank *r, int i, const llm_residual_op *res) {
+    const llm_linear_op *lin = &r->list[i].op.linear;
+    return i < r->n && r->list[i].kind == OP_LINEAR && lin->src == res->h && lin->plus != res->h && !lin->src_col &&
+           lin->rows == res->rows && lin->weight->cols == res->x->cols && record_dead(r, i, res->h);
+}
+
+/* Whether record i is a product whose result a residual record adds to x, and nothing else. */
+static int record_only_adds(const rank *r, int i, const llm_residual_op *res) {
+    const llm_linear_op *lin = &r->list[i].op.linear;
+    return i >= 0 && r->list[i].kind == OP_LINEAR && lin->dst == res->y && !lin->dst_col && !lin->add && lin->rows == res->rows &&
+           lin->weight->rows == res->x->cols && !lin->weight->gate_up && lin->src != res->x && record_dead(r, i + 1, res->y);
+}
+
+/* Of few rows a norm between two products is done by both: the one before adds to x, the one behind norms what it reads, and the record
+ * itself goes. So a layer is six launches instead of eight. Sums over ranks stand between, and other norms than RMS or with more to do. */
+static void list_fuse(rank *r) {
+    for (int i = 0; i < r->n; i++) r->list[i].done = 0, r->list[i].onto = NULL, r->list[i].norm = NULL;
+    for (int i = 0; i < r->n && r->ctx->n_group == 1; i++) {
+        const llm_residual_op *res = &r->list[i].op.residual;
+        if (r->list[i].kind != OP_RESIDUAL || res->kind != LLM_NORM_RMS || res->bias || res->replace || res->post_kind || res->post_weight)
+            continue;
+        if (!few_rows(r, padded_rows(r, res->rows))) continue;
+        if (!record_alone_reads(r, i + 1, res) || (res->y && !record_only_adds(r, i - 1, res))) continue;
+        if (res->y) r->list[i - 1].onto = res->x, r->list[i - 1].by = res->scale != 0 ? res->scale : 1;
+        r->list[i + 1].norm = res;
+        r->list[i].done = 1;
+    }
 }
 
 /* This rank's share of the logits, to its own buffer (max_out, widest): as wide as the widest share, so that one all-gather puts equal
@@ -3112,13 +3247,14 @@ template <int STORED, int HD> static __device__ void split_load(const kv_view &k
         const int row = (values ? kv.place.v_elements : kv.place.k_elements) * kv.element_bytes;
         const uint8_t *x = page + (values ? kv.place.v_offset : 0) + (int64_t)at * row;
         uint8_t *y = stage + values * STEP_KEYS * split_stride(STORED, HD);
-        if (row % 16 == 0)
+        if (row % 16 == 0) { /* from row to row by steps: registers are for sums */
+            const int EACH = 32 / VECTORS, j0 = lane / VECTORS, c = lane % VECTORS * 16, in = c < row;
+            const uint8_t *z = x + j0 * row + c;
+            y += j0 * split_stride(STORED, HD) + c;
 #pragma unroll
-            for (int i = lane; i < STEP_KEYS * VECTORS; i += 32) {
-                int j = i / VECTORS, c = i % VECTORS * 16, there = j >= from && j < to && c < row;
-                copy_async_16(y + j * split_stride(STORED, HD) + c, there ? x + (int64_t)j * row + c : x, there ? 16 : 0);
-            }
-        else /* short rows, which start anywhere */
+            for (int i = 0; i < STEP_KEYS / EACH; i++, z += EACH * row)
+                copy_async_16(y + i * EACH * split_stride(STORED, HD), z, in && j0 + i * EACH >= from && j0 + i * EACH < to ? 16 : 0);
+        } else /* short rows, which start anywhere */
 #pragma unroll 1
             for (int i = lane; i < STEP_KEYS * BYTES; i += 32) {
                 int j = i / BYTES, c = i % BYTES;
@@ -3131,7 +3267,7 @@ template <int STORED, int HD> static __device__ void split_load(const kv_view &k
 #pragma unroll
         for (int k = 0; k < 2; k++) { /* 4 of each token */
             int i = lane + 32 * k, j = i & 15, there = j >= from && j < to;
-            copy_async_4(y + i, there ? scales + i / 16 * kv.page_tokens + j : scales, there ? 4 : 0);
+            copy_async_4(y + i, scales + i / 16 * kv.page_tokens + j, there ? 4 : 0);
         }
     }
     copy_async_end();
@@ -3210,7 +3346,9 @@ static __device__ __forceinline__ void split_values(const byte_form &form, int v
                 for (int e = 0; e < 2; e++) {
                     uint32_t two[2];
                     const int key = split_key<STORED>(h, 2 * t + e);
-                    const float scale = scales[2 * STEP_KEYS + key], offset = scales[3 * STEP_KEYS + key];
+                    const volatile float *by = scales + 2 * STEP_KEYS + key; /* read each time: registers are for sums */
+                    const float scale = HD > 128 ? by[0] : scales[2 * STEP_KEYS + key],
+                                offset = HD > 128 ? by[STEP_KEYS] : scales[3 * STEP_KEYS + key];
                     bytes_to_halves(form, bytes_at(form, values + key * STRIDE, d + 4 * (lane >> 2), vd), two);
 #pragma unroll
                     for (int i = 0; i < 4; i++) v[e][i] = __fmaf_rn(scale, half_to_f32((uint16_t)(two[i / 2] >> (16 * (i % 2)))), offset);
@@ -3262,6 +3400,12 @@ static __device__ __forceinline__ void split_step(const byte_form &form, const a
     split_values<STORED, HD>(form, a.vd, p, values, scales, acc);
 }
 
+/* Where value d of a query of the tile is left: in an order of a query's own, for all of them are written at once, whose rows begin in the
+ * same bank. */
+template <int STORED, int HD> static __device__ __forceinline__ int split_place(int query, int d) {
+    return query * HD + (d ^ (STORED == STORED_BYTES ? query : (query & 3) * 8));
+}
+
 /* A warp's part of a split: every step of 16 keys whose number its own is in turn. `ring`: the warp's stages, where its sums (8, HD) are
  * left when it is done; m, l: of its queries. */
 template <int STORED, int HD>
@@ -3290,7 +3434,7 @@ static __device__ __forceinline__ void split_attend(const kv_view &kv, const att
     for (int j = 0; j < HD / 8; j++)
 #pragma unroll
         for (int e = 0; e < 2; e++)
-            ((float *)ring)[g * HD + (STORED == STORED_BYTES ? j / 4 * 32 + 4 * (2 * t + e) + j % 4 : 8 * j + 2 * t + e)] =
+            ((float *)ring)[split_place<STORED, HD>(g, STORED == STORED_BYTES ? j / 4 * 32 + 4 * (2 * t + e) + j % 4 : 8 * j + 2 * t + e)] =
                 acc[j][e] + acc[j][2 + e];
 }
 
@@ -3453,7 +3597,8 @@ static __device__ __forceinline__ void split_run(const step_view &s, const kv_vi
             int query = i / HD, d = i % HD;
             float v = 0;
 #pragma unroll
-            for (int w = 0; w < W; w++) v = __fmaf_rn(((const float *)(memory + w * RING))[i], sh.by[w][query], v);
+            for (int w = 0; w < W; w++)
+                v = __fmaf_rn(((const float *)(memory + w * RING))[split_place<STORED, HD>(query, d)], sh.by[w][query], v);
             if (slot < 0) total[i] = fold_value(split > first ? total[i] : 0, v, sh.before[0][query], sh.now[0][query]);
             else if (d < a.vd) partial[query * (a.vd + 2) + d] = v;
         }
@@ -5277,7 +5422,7 @@ static void run_record(rank *r, const record *rec) {
     case OP_ROPE: run_rope(r, &rec->op.rope); return;
     case OP_RESIDUAL: run_residual(r, &rec->op.residual); return;
     case OP_NORM: run_norm(r, &rec->op.norm); return;
-    case OP_LINEAR: run_linear(r, &rec->op.linear); return;
+    case OP_LINEAR: run_linear(r, rec); return;
     case OP_QKV: run_qkv(r, &rec->op.qkv); return;
     case OP_ATTENTION: run_attention(r, &rec->op.attention); return;
     case OP_MLA: run_latent(r, &rec->op.mla); return;
@@ -5310,8 +5455,10 @@ static void time_record(rank *r, const record *rec) {
 
 /* Launches the list and, if tokens are drawn here, the sampler behind it: eagerly, or into the graph that is being captured. */
 static void run_list(rank *r) {
+    list_fuse(r);
     for (int i = 0; i < r->n && !r->failed; i++)
-        if (r->ctx->each_record && !r->index) time_record(r, &r->list[i]);
+        if (r->list[i].done) continue;
+        else if (r->ctx->each_record && !r->index) time_record(r, &r->list[i]);
         else run_record(r, &r->list[i]);
     if (r->ctx->any_draws) run_draws(r);
 }

@@ -202,7 +202,8 @@ static void llm__arch_sections(llm__facts *f, llm__arch *a) {
         n[i] = list.node >= 0 ? llm__fact_item(&in, key, i, 0, 0, LLM__MAX_ROPE) : 0;
         if (list.kv && llm__gguf_num_at(list.kv, (uint64_t)i, &v) && v >= 0 && v <= (double)LLM__MAX_ROPE) n[i] = (int)v;
     }
-    if (qwen3 && list.node < 0 && !list.kv) n[0] = 24, n[1] = n[2] = 20; /* its class's */
+    /* Qwen3-VL takes turns whether its file says so or not, and where it has no sections they are those of its class */
+    if (qwen3 && list.node < 0 && !list.kv) n[0] = 24, n[1] = n[2] = 20;
     if (ernie && list.node < 0) { /* its first config.json has the number of those that take the time */
         n[2] = llm__fact_int(&in, "freq_allocation", half / 4, 0, half);
         n[0] = n[1] = (half - n[2]) / 2;

@@ -50,7 +50,9 @@ LLM__PRIVATE llm_result llm__fit(llm_media *m, llm__picture *picture, int n_imag
 /* Height and width of a picture in its own shape, as Qwen2-VL's smart_resize. frames: of a video whose pixels count together; 1: else. */
 LLM__PRIVATE llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, int64_t factor, int64_t least, int64_t most, int32_t out[2]);
 
-/* Height and width of a video's frames. taken: how many are taken of it. */
+/* Height and width of a video's frames. taken: how many are taken of it. The bounds are those of a frame, and of Qwen3-VL those of all
+ * frames together, whose number is rounded to pairs before they are compared; there, too, a small frame grows first until its shorter
+ * side is a block. */
 LLM__PRIVATE llm_result llm__fit_film(const llm__vision *v, const llm__processor *p, int64_t h, int64_t w, int64_t taken, int32_t out[2]);
 
 /* Two frames of one size as a view; second may have no pixels. Takes them over. */

@@ -128,9 +128,12 @@ static void llm__mark_rows(const llm_media *m, llm_text *out) {
 /* MiniCPM-V: its number, the whole, then a line for each row of slices. */
 static void llm__mark_slices(const llm_media *m, int32_t number, llm_text *out) {
     const llm__vision *v = m->vision;
-    llm_text_str(out, "<image_id>");
-    llm_text_int(out, number);
-    llm_text_str(out, "</image_id><image>");
+    if (m->processor.numbered) {
+        llm_text_str(out, "<image_id>");
+        llm_text_int(out, number);
+        llm_text_str(out, "</image_id>");
+    }
+    llm_text_str(out, "<image>");
     llm__add_times(out, v->image_token, v->n_query);
     llm_text_str(out, "</image>");
     for (int32_t i = 0; i < m->grid_rows * m->grid_cols; i++) {

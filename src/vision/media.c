@@ -108,7 +108,9 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
     return r;
 }
 
-/* Seconds at which the i-th frame of those taken is shown. */
+/* Seconds at which the i-th frame of those taken is shown. A family that takes frames from the first to the last tells the model when
+ * they are shown to the frame: of frames that another program has taken of a film the same way, `source` says how many the film has, and
+ * so between which two of them a place lies. */
 static double llm__media_time(const llm_media *m, const llm__reel *reel, int32_t i, int32_t taken) {
     if (!llm__frames_to_the_last(m->vision)) return i * (reel->seconds * reel->n / taken);
     if (reel->source <= reel->n || taken < 2) return reel->seconds * llm__frame_at(m->vision, i, reel->n, taken);

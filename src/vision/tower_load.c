@@ -307,8 +307,11 @@ static void llm__tower_resampler_weights(llm__tower_loader *L, llm__tower_resamp
     const llm__tower_part whole[3] = {{in, 3 * D, 0, D}, {in, 3 * D, D, D}, {in, 3 * D, 2 * D, D}},
                           apart[3] = {{"resampler.attn.q", D, 0, D}, {"resampler.attn.k", D, 0, D}, {"resampler.attn.v", D, 0, D}},
                           proj = {"resampler.proj", D, 0, D}, *qkv = split ? apart : whole;
-    r->head_dim = (int32_t)LLM__MIN(D, 128);
-    r->n_heads = (int32_t)(D / r->head_dim);
+    /* as many heads as whole 128 go into the width, which they share: wider ones where it is no multiple */
+    r->n_heads = (int32_t)LLM__MAX(D / 128, 1);
+    r->head_dim = (int32_t)(D / r->n_heads);
+    if (D % r->n_heads)
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: a width of %lld, which %d heads do not divide", L->v->path, (long long)D, r->n_heads);
     llm__tower_one(L, LLM_ROLE_LINEAR, "resampler.kv_proj resampler.kv", D, H, 0, -1, &r->kv);
     llm__tower_one(L, LLM_ROLE_VECTOR, "resampler.ln_kv", D, 0, 0, -1, &r->kv_norm);
     llm__tower_take(L, LLM_ROLE_LINEAR, &qkv[0], 1, D, 0, 0, -1, &r->q);
@@ -319,6 +322,9 @@ static void llm__tower_resampler_weights(llm__tower_loader *L, llm__tower_resamp
     llm__tower_one(L, LLM_ROLE_VECTOR, "resampler.ln_post", D, 0, 0, -1, &r->post_norm);
     llm__tower_take(L, LLM_ROLE_LINEAR, &proj, 1, D, split ? 0 : LLM__STEP_ACROSS, 0, -1, &r->proj);
     if (L->t) r->query = llm__tower_floats(L, "resampler.query", 0, D * L->v->n_query, 0);
+    /* weights at random are the backend's; what is given row by row is zeros then */
+    if (L->t && L->m->dummy && !L->dry) r->query = LLM__NEW(float, D * L->v->n_query);
+    if (L->t && L->m->dummy && !L->dry && !r->query) L->r = llm__nomem();
 }
 
 /* Which of the roots the file has. */

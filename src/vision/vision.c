@@ -73,7 +73,9 @@ static void llm__pinpoints_of(const llm_json *d, int list, llm__processor *p) {
 /* A number of a file or a request as a whole one, no farther from 0 than `most`. */
 static int64_t llm__bounded(double x, double most) { return (int64_t)LLM__MAX(LLM__MIN(x, most), -most); }
 
-/* Of LLaVA, whose towers differ, the class says more than its members: CLIP's cuts the middle out, others squeeze into a square. */
+/* Of LLaVA, whose towers differ, the class says more than its members: CLIP's cuts the middle out, others squeeze into a square. A
+ * class that is not named is CLIP's, as in the first folders; SigLIP's and ViT's have constants and filters of their own where a file is
+ * silent. */
 static void llm__processor_class(const llm_json *d, int object, llm__processor *p) {
     const char *type = llm_json_str(d, llm_json_find(d, object, "image_processor_type"), NULL);
     if (!type || !strncmp(type, "CLIP", 4)) return;
@@ -116,8 +118,11 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->max_tiles =
         (int32_t)llm__bounded(llm__number_of(d, object, "max_patches", llm__number_of(d, object, "max_slice_nums", p->max_tiles)), 1e6);
     p->split = llm__json_flag(d, object, "do_image_splitting", llm__json_flag(d, object, "slice_mode", p->split));
+    p->numbered = llm__json_flag(d, object, "use_image_id", p->numbered);
     p->resize = llm__json_flag(d, object, "do_resize", p->resize);
     p->crop = llm__json_flag(d, object, "do_center_crop", p->crop);
+    /* a size of two sides: what is cut out then is all of it */
+    if (fit == LLM__FIT_CROP && llm_json_find(d, llm_json_find(d, object, "size"), "height") >= 0) p->crop = 0;
     if (llm__json_flag(d, object, "do_pan_and_scan", 0))
         return llm__error(LLM_ERR_UNSUPPORTED, "do_pan_and_scan: true, but pictures are not cut for this family here: false was expected");
     llm__pinpoints_of(d, llm_json_find(d, object, "image_grid_pinpoints"), p);
@@ -200,7 +205,7 @@ static void llm__processor_usual(const llm__vision *v, const llm_json *config, i
     p->longest = p->shortest = v->side * v->patch;
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "min_dynamic_patch", 1), 1e6);
     p->max_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "max_dynamic_patch", v->family->fit == LLM__FIT_SLICES ? 9 : 12), 1e6);
-    p->split = p->resize = p->crop = 1;
+    p->split = p->numbered = p->resize = p->crop = 1;
     p->fps = 2;
     p->min_frames = twice ? 16 : 4;
     p->max_frames = twice ? 180 : 768;

@@ -24,7 +24,7 @@ typedef struct llm__processor {
     int32_t size;                                         /* S: side of a tile, or of the only view */
     int32_t longest, shortest;                            /* a picture's longest side; its shortest one before the middle is cut out */
     int32_t min_tiles, max_tiles;                         /* of a grid */
-    int32_t split;                                        /* pictures are cut at all */
+    int32_t split, numbered;                              /* pictures are cut at all; they have numbers in the prompt (MiniCPM-V) */
     int32_t n_pinpoints, pinpoint[LLM__MAX_PINPOINTS][2]; /* height, width */
     int32_t resize, crop, pad;                            /* do_resize, do_center_crop, do_pad: to a square, of LLaVA 1.5 */
     double fps;                                           /* frames a second that are taken of a video */
@@ -35,6 +35,7 @@ typedef struct llm__vision {
     const llm__eyes_family *family;
     const llm__tower_family *tower;
     const llm__projector *projector;
+    /* What is done to pictures, and to frames of videos: the files may state constants, filters and bounds of each apart. */
     llm__processor processor, video_processor;
     /* The tower. */
     uint32_t flags;                                                                      /* of the tower, corrected */

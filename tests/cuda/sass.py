@@ -30,7 +30,7 @@ LOADING = ("kernel_pack", "kernel_plain")  # they run while weights are loaded, 
 SUB = {"F32": (128, 128), "F16": (64, 64), "BF16": (64, 64), "F8": (32, 32), "Q4Z": (16, 18), "Q4M": (16, 20), "Q5Z": (16, 22), "Q5M": (16, 24), "Q6": (16, 28), "Q8": (32, 34), "T4": (16, 20), "G8": (32, 40)}
 KINDS = ("F32", "F16", "BF16", "F8", "Q4Z", "Q4M", "Q5Z", "Q5M", "Q6", "Q8", "T4", "G8")
 # Instructions a byte of weights for one row, as nvcc 13.0 makes them for sm_90a; a twentieth more is let pass.
-BUDGET = {f"kernel_linear_few<{kind}, 1>": n for kind, n in (("BF16", 2.0), ("F16", 2.02), ("F8", 4.73), ("Q4Z", 9.75), ("Q4M", 10.45), ("Q5Z", 9.48), ("Q5M", 10.19), ("Q6", 8.48), ("Q8", 5.07), ("T4", 13.47), ("G8", 4.99))}
+BUDGET = {f"kernel_linear_few<{kind}, 1>": n for kind, n in (("BF16", 2.37), ("F16", 2.37), ("F8", 5.42), ("Q4Z", 9.75), ("Q4M", 10.45), ("Q5Z", 9.48), ("Q5M", 10.19), ("Q6", 8.48), ("Q8", 5.07), ("T4", 13.47), ("G8", 4.99))}
 # ... and a byte of keys and values, for the heads that share them.
 BUDGET |= {f"kernel_attention_split<{stored}, {hd}>": n for stored, each in (("F16", (4.32, 2.88, 2.01)), ("BF16", (4.29, 2.84, 2.0)), ("BYTES", (12.24, 10.16, 8.83))) for hd, n in zip((64, 128, 256), each)}
 
@@ -73,6 +73,11 @@ def resources(text):
         shared = re.search(r"(\d+) bytes smem", m[5])
         found[m[1]] = (int(m[2]), int(m[3]), int(m[4]), int(shared[1]) if shared else 0)
     return found
+
+
+def resources_by_arch(text):
+    """By architecture and mangled name: bytes of local memory, spilled bytes; of a build for several."""
+    return {(m[2], m[1]): (int(m[3]), int(m[4])) for m in re.finditer(r"Compiling entry function '(\S+)' for '(sm_\w+)'\n.*?: Function properties for \1\n\s+(\d+) bytes stack frame, (\d+) bytes spill stores", text)}
 
 
 def block_sizes():

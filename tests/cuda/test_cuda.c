@@ -858,6 +858,63 @@ static void tc_rows(void) {
     llm__arena_free(&tc_memory);
 }
 
+/* x += 0.7 (a W1^T), h = norm(x), z = h W2^T, x += z W3^T, h = norm(x): of few rows the first norm is done by the products around it. */
+static void tc_joined(void) {
+    enum { D = 100, Z = 64 };
+    static const int rows[] = {1, 3, 9, 16, 17, 41};
+    tc_side s[2];
+    llm_buffer *a[2], *x[2], *y[2], *h[2], *z[2];
+    llm_weight *table[2], *norm[2], *w[2][3];
+    float first[Z];
+    for (int k = 0; k < 2; k++) {
+        llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
+        s[k] = tc_open(k ? tc_cuda : llm_backend_cpu(), &c);
+        table[k] = tc_weight(&s[k], LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * D, 1, 0.2f, 1), TC_ROWS, D, 0);
+        norm[k] = tc_weight(&s[k], LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(D, 2, 1, 0.5f), D, 1, 0);
+        for (int i = 0; i < 3; i++) {
+            int out = i == 1 ? Z : D, in = i == 2 ? Z : D;
+            w[k][i] = tc_weight(&s[k], LLM_ROLE_LINEAR, LLM_TYPE_F32, tc_floats(out * in, 3 + i, 0, 0.3f), out, in, 0);
+        }
+        a[k] = tc_buffer(&s[k], TC_ROWS, D), x[k] = tc_buffer(&s[k], TC_ROWS, D), y[k] = tc_buffer(&s[k], TC_ROWS, D);
+        h[k] = tc_buffer(&s[k], TC_ROWS, D), z[k] = tc_buffer(&s[k], TC_ROWS, Z);
+        CHECK(s[k].be->weights_done(s[k].ctx) == LLM_OK && s[k].be->kv_open(s[k].ctx, 0, NULL, 16, 1) == LLM_OK);
+    }
+    for (int i = 0; i < (int)(sizeof rows / sizeof *rows); i++) {
+        for (int k = 0; k < 2; k++) {
+            llm_residual_op r;
+            llm_linear_op line;
+            test_step t;
+            memset(&r, 0, sizeof r);
+            memset(&line, 0, sizeof line);
+            r.x = x[k], r.y = y[k], r.h = h[k], r.kind = LLM_NORM_RMS, r.weight = norm[k], r.eps = 1e-5f;
+            step_begin(&t, TC_PAGES);
+            tc_add(&t, 0, 0, rows[i], 0);
+            CHECK(s[k].be->begin_step(s[k].ctx, &t.s) == LLM_OK);
+            tc_embed(&s[k], x[k], table[k]);
+            tc_embed(&s[k], a[k], table[k]);
+            line.dst = y[k], line.src = a[k], line.weight = w[k][0];
+            s[k].be->linear(s[k].ctx, 0, &line);
+            r.scale = 0.7f;
+            s[k].be->residual(s[k].ctx, 0, &r);
+            line.dst = z[k], line.src = h[k], line.weight = w[k][1];
+            s[k].be->linear(s[k].ctx, 0, &line);
+            line.dst = y[k], line.src = z[k], line.weight = w[k][2];
+            s[k].be->linear(s[k].ctx, 0, &line);
+            r.scale = 0;
+            s[k].be->residual(s[k].ctx, 0, &r);
+            tc_run(&s[k]);
+        }
+        double e = tc_compare(&s[0], z[0], &s[1], z[1], rows[i], Z), f = tc_compare(&s[0], x[0], &s[1], x[1], rows[i], D),
+               g = tc_compare(&s[0], h[0], &s[1], h[1], rows[i], D);
+        if (!CHECK(e < 2e-5 && f < 2e-5 && g < 2e-5)) printf("    %d rows: z %.2e, x %.2e, h %.2e\n", rows[i], e, f, g);
+        const float *row = tc_cuda->buffer_row(s[1].ctx, 0, z[1], 0);
+        if (!i) memcpy(first, row, sizeof first);
+        else if (rows[i] <= 16) CHECK(!memcmp(first, row, sizeof first)); /* the same bits beside others */
+    }
+    for (int k = 0; k < 2; k++) s[k].be->close(s[k].ctx);
+    llm__arena_free(&tc_memory);
+}
+
 /* ---- sums over ranks ---- */
 
 /* An embedding (TC_ROWS, cols) of these values on a rank. */
@@ -1775,7 +1832,7 @@ int main(int argc, char **argv) {
         const char *name;
         void (*run)(void);
     } parts[] = {{"linear", tc_linear},     {"fp8", tc_fp8}, {"massive", tc_massive}, {"many_rows", tc_many_rows}, {"loading", tc_loading}, {"attention", tc_attention}, {"splits", tc_splits}, {"latent", tc_latent}, {"latent_wide", tc_latent_wide},
-                 {"mixtures", tc_mixtures}, {"rows", tc_rows}, {"sums", tc_sums}, {"beside", tc_beside}, {"adapters", tc_lora},   {"experts", tc_experts},     {"draws", tc_draws},
+                 {"mixtures", tc_mixtures}, {"rows", tc_rows}, {"joined", tc_joined}, {"sums", tc_sums}, {"beside", tc_beside}, {"adapters", tc_lora},   {"experts", tc_experts},     {"draws", tc_draws},
                  {"pages", tc_pages},       {"states", tc_states}};
     /* clang-format on */
     for (int i = 0; i < LLM__COUNT(parts); i++, start = llm__now()) {

@@ -386,6 +386,13 @@ def test_spellings(extra):
         for family, n, changes in same:
             folder = spelled(pathlib.Path(d), family, changes)
             by_files(folder, n, json.loads((folder / "expected.json").read_text())["prompts"][n], extra)
+        folder = spelled(pathlib.Path(d), "minicpmv", {"preprocessor_config.json": lambda told: told.update(use_image_id=False)})
+        begin, end = (x["id"] for x in json.loads((folder / "tokenizer.json").read_text())["added_tokens"] if x["content"] in ("<image_id>", "</image_id>"))
+        ids = json.loads((folder / "expected.json").read_text())["prompts"][1]["token_ids"]
+        got = ask("score", "-m", str(folder), "--messages", str(folder / "chat1.json"), *extra)["token_ids"]
+        a = subprocess.run([CLI, "score", "-m", str(folder), "--load-format", "dummy", "--messages", str(folder / "chat1.json"), "--json"], capture_output=True, text=True, timeout=60)
+        check("minicpmv: weights at random", a.returncode == 0 and json.loads(a.stdout)["n_tokens"] == len(got), (a.returncode, a.stderr))
+        check("minicpmv: no numbers of pictures", got == ids[:ids.index(begin)] + ids[ids.index(end) + 1:], got)
         for family, name, more, says in refused:
             folder = spelled(pathlib.Path(d), family, {name: lambda told: told.update(more)})
             p = subprocess.run([CLI, "score", "-m", str(folder), "-p", "a"], capture_output=True, text=True, timeout=60)

@@ -42,6 +42,11 @@ struct Ign {
 #else
 #define AS(x)
 #endif
+#ifdef CUEMU_COUNT
+#define COUNT(x) x
+#else
+#define COUNT(x)
+#endif
 using std::function;
 __thread uint3 threadIdx, blockIdx;
 __thread cuemu::dim blockDim, gridDim;
@@ -99,7 +104,7 @@ struct Fiber {
     char *stack = nullptr;
     uint3 tid;
     int lin, lane, warp;
-    unsigned prio;
+    unsigned prio, epoch; // epoch: how often it has met others
     bool done;
     const char *why;
     int line;
@@ -241,6 +246,7 @@ const char *warp_gather(unsigned mask, const void *v, unsigned n, int kind, int 
     Fiber *f = b->cur;
     Warp &w = b->w[f->warp];
     mask &= w.all;
+    f->epoch += mask == w.all;
     if (!(mask >> f->lane & 1)) die("%s at line %d: the calling lane is not in mask %08x", kinds[kind], line, mask);
     Coll *c = nullptr;
     for (int i = 0; i < w.used && !c; i++)
@@ -293,6 +299,7 @@ void block_sync(int id, int n, int line) {
         die("threads of a block meet in barrier %d from lines %d and %d", id, r.line, line);
     r.line = line;
     r.arrived++;
+    f->epoch++;
     TS(char *ts = &r.ts[r.gen & 1]; __tsan_release(ts);)
     if (r.arrived >= (n ? n : b->live)) bar_try(b, r, 0);
     else {
@@ -361,6 +368,7 @@ void cp_async(void *d, const void *s, size_t n, size_t sn, copy_fn f) {
     TS(Ign ig;)
     if ((n != 4 && n != 8 && n != 16) || ((size_t)d | (sn ? (size_t)s : 0)) % n)
         die("cp.async of %zu bytes from %p to %p: bad size or alignment", n, s, d);
+    COUNT(if (sn) count_access(s, sn, 0, __builtin_return_address(0)); count_access(d, n, 1, __builtin_return_address(0));)
     if (seed == 0 ? cp_async_late : seed == 1 ? 0 : B->rng() & 1) B->cur->open.push_back({d, s, n, sn, f});
     else {
         TS(ign_off();) f(d, s, n, sn);
@@ -400,7 +408,9 @@ static void fiber_main() {
         go(b, f); // resumed for the next block
     }
 }
-static void run_block(const function<void()> &body, uint3 bi, dim3 bd, dim3 gd, size_t smem, GridBar *gb, const char *name) {
+COUNT(static void count_block(const void *kernel); static void count_launch(const void *kernel);)
+static void run_block(const void *kernel, const function<void()> &body, uint3 bi, dim3 bd, dim3 gd, size_t smem, GridBar *gb,
+                      const char *name) {
     if (!B) B = new Block;
     Block *b = B;
     b->body = &body;
@@ -443,6 +453,7 @@ static void run_block(const function<void()> &body, uint3 bi, dim3 bd, dim3 gd, 
         f->lane = i & 31;
         f->warp = i >> 5;
         f->done = false;
+        f->epoch = 0;
         f->why = nullptr;
         f->prio = ((seed * 2654435761u + (i >> 5) * 40503u) * 2246822519u & ~31u) | ((i ^ seed) & 31);
         f->tid = {i % bd.x, i / bd.x % bd.y, i / (bd.x * bd.y)};
@@ -486,6 +497,8 @@ static void run_block(const function<void()> &body, uint3 bi, dim3 bd, dim3 gd, 
         abort();
     }
     TS(__tsan_acquire(&b->ts_end); ign_off();)
+    COUNT(count_block(kernel);)
+    (void)kernel;
     if (b->dyn) free(b->dyn_base);
     b->dyn = nullptr;
     for (auto &s : b->statics) free(s.second.second);
@@ -654,6 +667,7 @@ cudaError_t launch(const void *k, dim3 g, dim3 b, size_t smem, cudaStream_t st, 
     const char *name = kernel_name(k);
     enqueue(st, [=] {
         if (launch_fails()) return;
+        COUNT(count_launch(k);)
         int T = coop ? (int)nb : std::min<size_t>(nb, env_int("CUEMU_THREADS", 1)), dev = t_dev;
         GridBar gb;
         gb.n = nb;
@@ -666,7 +680,7 @@ cudaError_t launch(const void *k, dim3 g, dim3 b, size_t smem, cudaStream_t st, 
             t_dev = dev;
             for (unsigned i; (i = next++) < nb;) {
                 unsigned j = perm[i];
-                run_block(body, {j % g.x, j / g.x % g.y, j / (g.x * g.y)}, b, g, smem, coop ? &gb : nullptr, name);
+                run_block(k, body, {j % g.x, j / g.x % g.y, j / (g.x * g.y)}, b, g, smem, coop ? &gb : nullptr, name);
             }
         };
         auto quit = [&] {
@@ -1237,3 +1251,6 @@ void *cuemu::cublas_symbol(const char *name) {
         if (!strcmp(t.name, name)) return t.f;
     return nullptr;
 }
+#ifdef CUEMU_COUNT
+#include "count.h"
+#endif

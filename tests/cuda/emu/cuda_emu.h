@@ -48,6 +48,7 @@ void *smem_static(const void *key, size_t bytes, size_t align); // one malloc'ed
 typedef void (*copy_fn)(void *, const void *, size_t, size_t);
 void cp_async(void *d, const void *s, size_t n, size_t src_n, copy_fn f);
 void cp_async_commit();
+void count_access(const void *p, size_t n, int written, const void *pc); // see count.h
 void cp_async_wait(int keep);
 [[noreturn]] void die(const char *fmt, ...);
 cudaError_t launch(const void *k, dim3 g, dim3 b, size_t smem, cudaStream_t st, bool coop, std::function<void()> body);
@@ -60,7 +61,12 @@ inline void plain_copy(void *d, const void *s, size_t n, size_t src_n) {
     memcpy(d, s, src_n);
     if (src_n < n) memset((char *)d + src_n, 0, n - src_n);
 }
-#ifdef __SANITIZE_THREAD__ // reads of the exchange slots are not the kernel's
+#ifdef CUEMU_COUNT // accesses of these functions are not the kernel's
+#define CUEMU_UNSEEN __attribute__((no_sanitize_thread, noinline))
+#else
+#define CUEMU_UNSEEN
+#endif
+#if defined(__SANITIZE_THREAD__) && !defined(CUEMU_COUNT) // reads of the exchange slots are not the kernel's
 extern "C" void AnnotateIgnoreReadsBegin(const char *, int);
 extern "C" void AnnotateIgnoreReadsEnd(const char *, int);
 struct SlotRead {
@@ -184,7 +190,7 @@ inline void __nanosleep(unsigned) { cuemu::yield(); }
 inline size_t __cvta_generic_to_shared(const void *p) { return (size_t)p; }
 
 // --- atomics: acq_rel, so that threadfence + counter orders as it does on the device ---
-template <class T, class F> T cuemu_rmw(T *p, F f) {
+template <class T, class F> CUEMU_UNSEEN T cuemu_rmw(T *p, F f) {
     T o, n;
     __atomic_load(p, &o, __ATOMIC_ACQUIRE);
     do n = f(o);
@@ -337,7 +343,7 @@ template <bool HALF> inline void mma_m16n8k16(float *d, const uint32_t *a, const
     }
 }
 // ldmatrix .x4 (b16): lane i gives the address of row i%8 of matrix i/8
-inline void ldmatrix_x4(uint32_t *r, const void *row, bool trans, CUEMU_L) {
+CUEMU_UNSEEN inline void ldmatrix_x4(uint32_t *r, const void *row, bool trans, CUEMU_L) {
     if ((size_t)row & 15) die("ldmatrix: row address %p not 16-byte aligned (line %d)", row, line);
     const char *w = warp_gather(~0u, &row, sizeof row, LDMATRIX, line);
     const uint16_t *rows[32];
@@ -346,6 +352,9 @@ inline void ldmatrix_x4(uint32_t *r, const void *row, bool trans, CUEMU_L) {
         for (int i = 0; i < 32; i++) rows[i] = *(const uint16_t *const *)(w + 64 * i);
     }
     int lane = cuemu_lane();
+#ifdef CUEMU_COUNT
+    count_access(row, 16, 0, __builtin_return_address(0));
+#endif
     for (int m = 0; m < 4; m++) {
         uint16_t h[2];
         for (int j = 0; j < 2; j++) {

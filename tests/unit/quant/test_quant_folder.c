@@ -291,6 +291,36 @@ static void qf_methods(const test_folder *f, const char *method) {
     qf_job_close(&j);
 }
 
+/* SmoothQuant's scales are those of the paper, by the largest input and the largest weight of all matrices that read it: a norm is divided by them. */
+static void qf_smooth(const test_folder *f) {
+    static const char norm[] = "model.layers.0.post_attention_layernorm.weight";
+    llm__qjob j;
+    llm_quantize_folder_config c;
+    llm__gram g = LLM__ZERO;
+    float *x = (float *)calloc(100 * QF_HIDDEN, sizeof *x), was[QF_HIDDEN], most[QF_HIDDEN] = {0}, top[QF_HIDDEN] = {0};
+    if (!qf_job(&j, f, &c, "smooth_quant")) return;
+    safe_numbers(11, 100 * QF_HIDDEN, x);
+    for (int i = 0; i < 100 * QF_HIDDEN; i++)
+        x[i] *= i % QF_HIDDEN == 5 ? 30.0f : 1.0f, top[i % QF_HIDDEN] = fmaxf(top[i % QF_HIDDEN], fabsf(x[i]));
+    for (int k = 4; k < 6; k++) { /* gate and up */
+        const llm__qplan_matrix *m = &j.plan.matrix[k];
+        const float *w = llm__qjob_values(&j, m->t);
+        for (int64_t i = 0; i < m->rows * QF_HIDDEN; i++) most[i % QF_HIDDEN] = fmaxf(most[i % QF_HIDDEN], fabsf(w[i]));
+    }
+    memcpy(was, llm__tensors_find(&j.model->source.tensors, norm)->data, sizeof was);
+    g.reads = LLM__READS_MLP, g.expert = -1;
+    CHECK(!llm__gram_open(&g, QF_HIDDEN, 1) && !llm__gram_add(&g, qf_kernels, qf_pool, x, QF_HIDDEN, 100));
+    llm__method_input(&j, &g, NULL);
+    const float *is = llm__qjob_values(&j, llm__tensors_find(&j.model->source.tensors, norm));
+    int wrong = 0;
+    for (int i = 0; i < QF_HIDDEN && is; i++)
+        wrong += fabs((double)was[i] / (double)is[i] / (pow((double)top[i], 0.8) / pow((double)most[i], 0.2)) - 1) > 1e-3;
+    if (!CHECK(!j.r && is && !wrong)) printf("%d of %d scales are others\n", wrong, (int)QF_HIDDEN);
+    free(x);
+    llm__gram_close(&g);
+    qf_job_close(&j);
+}
+
 /* Layers alone, one behind the other, give what the model gives as a whole: with 8 bits a matrix' rounding is hardly seen. */
 static void qf_stream(const test_folder *f) {
     llm__qjob j;
@@ -404,6 +434,7 @@ TEST_GROUP(quant_folder) {
         qf_model(&f);
         qf_methods(&f, "gptq");
         qf_methods(&f, "awq");
+        qf_smooth(&f);
         qf_stream(&f);
         qf_refusals(&f);
         for (int i = 0; i < 4; i++) qf_resumed(&f, llm__method_name((llm__method)i));

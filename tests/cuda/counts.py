@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""What a decode step asks of memory, kernel by kernel, counted on the emulation: make counts
+
+    counts.py [--rows] [PATTERN]    a table in Markdown, the card of each kernel; --rows: of each line of its source, worst first
+
+A llama of one and of two layers with noise for weights is run for some tokens more and less. The difference is what a step launches, and a layer.
+A run with pages of a byte a value, and products of every kind of weight (test_cuda linear), stand beside. Then of each kernel: launches; of all its accesses in
+device memory, the sectors of 32 bytes that each warp took, beside what their bytes would fill; of those in shared memory the rounds that its banks
+needed, beside the least.
+
+Ends with 1 if a layer takes more launches, or a kernel more sectors or rounds, than BUDGET says.
+"""
+import argparse
+import collections
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIBRARY, FOLDER = ROOT / "build/libllm_cuda_count.so", ROOT / "build/counts"
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 384, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 64, "vocab_size": 320,
+          "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "torch_dtype": "bfloat16"}
+
+
+def model(layers):
+    folder = FOLDER / f"llama{layers}"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"num_hidden_layers": layers}))
+    for name in ("tokenizer.json", "tokenizer_config.json"): shutil.copy(ROOT / "tests/data/checkpoints/common" / name, folder / name)
+    return folder
+
+
+def run(layers, tokens, prompt, *more):
+    """Counts of one run: launches by kernel, accesses by (kernel, instruction, space)."""
+    out = FOLDER / f"said{layers}_{tokens}_{prompt}.txt"
+    command([os.environ.get("LLM_CLI", str(ROOT / "llm_cli")), "generate", "-m", str(model(layers)), "--load-format", "dummy", "--token-ids", json.dumps(list(range(1, prompt + 1))), "-n", str(tokens), "--temp", "0",
+                        "--ignore-eos", "--device", "cuda", "--cuda-library", str(LIBRARY), *more], out)
+    return counted(out)
+
+
+def operations(group):
+    """The same of a group of test_cuda."""
+    out = FOLDER / f"said_{group}.txt"
+    command([str(ROOT / "build/dev/test_cuda"), group], out)
+    return counted(out)
+
+
+def command(words, out):
+    p = subprocess.run(words, capture_output=True, text=True, env=dict(os.environ, CUEMU_COUNTS=str(out), CUEMU_SEED="0", LLM_CUDA_LIBRARY=str(LIBRARY), LLM_TEST_SLOW="8"))
+    if p.returncode: sys.exit(f"{words[0]}: exit {p.returncode}: {(p.stdout + p.stderr)[-500:]}")
+
+
+def counted(out):
+    ran, asked = collections.Counter(), collections.defaultdict(lambda: [0] * 4)
+    for line in out.read_text().splitlines():
+        f = line.split()
+        if f[0] == "k": ran[f[1]] = int(f[2])
+        else: asked[f[1], f[2], f[3]] = [int(x) for x in f[4:]]
+    return ran, asked
+
+
+def names(addresses):
+    """Of addresses in the library: (function, file:line)."""
+    addresses = sorted(addresses)
+    p = subprocess.run(["addr2line", "-f", "-C", "-e", str(LIBRARY), *("0x" + a for a in addresses)], capture_output=True, text=True, check=True)
+    lines = p.stdout.splitlines()
+    return {a: (lines[2 * i], lines[2 * i + 1].rpartition("/")[2].split(" ")[0]) for i, a in enumerate(addresses)}
+
+
+KINDS = ("F32", "F16", "BF16", "F8", "Q4Z", "Q4M", "Q5Z", "Q5M", "Q6", "Q8", "T4", "G8")
+LAYER = 6  # launches
+MOST = {"gr": 1.35, "gw": 1.05, "sr": 1.05, "sw": 1.05}  # times the least, and more than that in:
+BUDGET = {("kernel_linear_mma", "gr"): 2.25, ("kernel_linear_mma", "sw"): 2.05,  # a thread takes 64 bytes of a row in four loads: neighbours use the rest of the sectors, from the cache
+          ("kernel_linear_few", "gw"): 4.2, ("kernel_linear_mma", "gw"): 1.85, ("kernel_linear_f32", "gw"): 2.7, ("kernel_finish", "gw"): 1.3,  # pairs of outputs, of each row
+          ("kernel_widen", "gw"): 2.05, ("kernel_embed", "gw"): 8.05, ("kernel_embed", "gr"): 1.55,  # packed rows are taken apart by halves of a sub
+          ("kernel_attention_chunk", "gr"): 2.0, ("kernel_attention_split", "gr"): 1.6, ("kernel_attention_split", "sr"): 1.15, ("kernel_attention_split", "sw"): 1.35,  # scales of bytes
+          ("kernel_qkv", "gw"): 1.25, ("kernel_turn", "gr"): 1.35, ("kernel_turn", "gw"): 1.35,
+          ("kernel_pack", "gr"): 32, ("kernel_pack", "gw"): 32, ("kernel_plain", "gr"): 32, ("kernel_plain", "gw"): 32}  # while weights are loaded
+SPACES = ("gr", "gw", "sr", "sw")
+
+
+def kernel(name):
+    """kernel_linear_few<2, 1>(...) -> kernel_linear_few<BF16, 1>"""
+    name = name.split("(")[0].replace("void ", "")
+    if name.startswith("kernel_linear") and "<" in name: name = re.sub(r"<(\d+)", lambda m: "<" + KINDS[int(m[1])], name)
+    if name.startswith("kernel_attention_split"): name = re.sub(r"<(\d+)", lambda m: "<" + ("F16", "BF16", "BYTES")[int(m[1])], name)
+    return name
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--rows", action="store_true")
+    p.add_argument("pattern", nargs="?", default="")
+    a = p.parse_args()
+    runs = {(layers, tokens): run(layers, tokens, 20) for layers in (1, 2) for tokens in (2, 4)}
+    more = [run(1, 2, 20, "--kv-cache-dtype", "fp8"), operations("linear")]
+    asked = [runs[1, 4][1], *(x for _, x in more)]
+    named = names({k for ran, _ in [*runs.values(), *more] for k in ran} | {pc for each in asked for _, pc, _ in each})
+    short = {k: kernel(name) for k, (name, _) in named.items()}
+    step = {n: {k: (runs[n, 4][0][k] - runs[n, 2][0][k]) / 2 for k in runs[n, 4][0]} for n in (1, 2)}
+    layer, wrong = sum(step[2].values()) - sum(step[1].values()), []
+    sums = collections.defaultdict(lambda: [0] * 4)
+    for each in asked:
+        for (k, pc, space), v in each.items():
+            key = (short[k], named[pc][1], space) if a.rows else (short[k], space)
+            sums[key] = [x + y for x, y in zip(sums[key], v)]
+    if a.rows:
+        for (k, line, space), (n, units, least, size) in sorted(sums.items(), key=lambda x: x[1][2] - x[1][1]):
+            if a.pattern in k: print(f"{k:44s} {line:22s} {space} {n:8d} accesses {units:9d} of {least:9d} at least: {units / max(least, 1):.2f} x, {size} bytes")
+        return
+    if layer > LAYER: wrong.append(f"{layer:g} launches a layer, {LAYER} expected")
+    print("| kernel | launches a step of one layer | a layer more | loads: sectors / least | stores: sectors / least | shared loads: rounds / least | shared stores: rounds / least |\n" + "| --- " * 7 + "|")
+    launched = {short[k]: (n, step[2].get(k, 0) - n) for k, n in step[1].items()}
+    for k in sorted({k for k, _ in sums}):
+        cells = ["{:g}".format(n) if n else "-" for n in launched.get(k, (0, 0))]
+        for s in SPACES:
+            if (k, s) not in sums:
+                cells.append("-")
+                continue
+            _, units, least, _ = sums[k, s]
+            cells.append(f"{units} / {least} = {units / least:.2f}")
+            most = BUDGET.get((k.split("<")[0], s), MOST[s])
+            if units > most * least: wrong.append(f"{k}, {s}: {units} where {least} would do, {units / least:.2f} times, {most} expected")
+        if a.pattern in k: print(f"| {k} | " + " | ".join(cells) + " |")
+    print(f"\n{sum(step[1].values()):g} launches a step of one layer, {layer:g} for each layer more; {len(sums)} figures of {len({k for k, _ in sums})} kernels")
+    if len(sums) < 40: wrong.append(f"{len(sums)} figures, at least 40 expected")
+    for line in wrong: print("WRONG: " + line)
+    print(f"{len(sums) + 1 - len(wrong)} passed, {len(wrong)} failed")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__": main()
