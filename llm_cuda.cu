@@ -102,6 +102,12 @@
 
 enum { SMEM_ALIGN = 16 }; /* of arrays in shared memory: vectors and ldmatrix read them */
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+enum { LATE_ARCH = 1 }; /* ptxas takes more registers there */
+#else
+enum { LATE_ARCH = 0 };
+#endif
+
 #ifdef CUDA_EMU
 #define SMEM(T, name, n) \
     static char name##_key; \
@@ -1854,13 +1860,8 @@ static __device__ __forceinline__ const float *x_row(const linear_args &a, const
 }
 
 /* Blocks of kernel_linear_few that a multiprocessor has registers for, without one that spills. */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-enum { FEW_MINIMUM = 2 }; /* ptxas takes more registers there */
-#else
-enum { FEW_MINIMUM = 3 };
-#endif
 static constexpr int few_blocks(int kind, int rows) {
-    return rows == 1 && (kind == KIND_Q4M || kind == KIND_Q5M) ? FEW_MINIMUM : rows == 1 && kind != KIND_F32 ? 3 : 2;
+    return rows == 1 && LATE_ARCH && (kind == KIND_Q4M || kind == KIND_Q5M || kind == KIND_G8) ? 2 : rows == 1 && kind != KIND_F32 ? 3 : 2;
 }
 
 /* Computes: out (n, p) = finish(x (n, cols) W^T), n <= R rows a tile. Grid: (rows of W / 16, tiles), 8 warps: a warp has two rows of W, a
@@ -3247,14 +3248,20 @@ template <int STORED, int HD> static __device__ void split_load(const kv_view &k
         const int row = (values ? kv.place.v_elements : kv.place.k_elements) * kv.element_bytes;
         const uint8_t *x = page + (values ? kv.place.v_offset : 0) + (int64_t)at * row;
         uint8_t *y = stage + values * STEP_KEYS * split_stride(STORED, HD);
-        if (row % 16 == 0) { /* from row to row by steps: registers are for sums */
+        if (row % 16 == 0 && (HD <= 128 || LATE_ARCH)) { /* from row to row by steps */
             const int EACH = 32 / VECTORS, j0 = lane / VECTORS, c = lane % VECTORS * 16, in = c < row;
             const uint8_t *z = x + j0 * row + c;
             y += j0 * split_stride(STORED, HD) + c;
 #pragma unroll
             for (int i = 0; i < STEP_KEYS / EACH; i++, z += EACH * row)
                 copy_async_16(y + i * EACH * split_stride(STORED, HD), z, in && j0 + i * EACH >= from && j0 + i * EACH < to ? 16 : 0);
-        } else /* short rows, which start anywhere */
+        } else if (row % 16 == 0) /* in fewer registers, as ptxas has it for wide heads */
+#pragma unroll
+            for (int i = lane; i < STEP_KEYS * VECTORS; i += 32) {
+                int j = i / VECTORS, c = i % VECTORS * 16, there = j >= from && j < to && c < row;
+                copy_async_16(y + j * split_stride(STORED, HD) + c, there ? x + (int64_t)j * row + c : x, there ? 16 : 0);
+            }
+        else /* short rows, which start anywhere */
 #pragma unroll 1
             for (int i = lane; i < STEP_KEYS * BYTES; i += 32) {
                 int j = i / BYTES, c = i % BYTES;
@@ -3346,9 +3353,7 @@ static __device__ __forceinline__ void split_values(const byte_form &form, int v
                 for (int e = 0; e < 2; e++) {
                     uint32_t two[2];
                     const int key = split_key<STORED>(h, 2 * t + e);
-                    const volatile float *by = scales + 2 * STEP_KEYS + key; /* read each time: registers are for sums */
-                    const float scale = HD > 128 ? by[0] : scales[2 * STEP_KEYS + key],
-                                offset = HD > 128 ? by[STEP_KEYS] : scales[3 * STEP_KEYS + key];
+                    const float scale = scales[2 * STEP_KEYS + key], offset = scales[3 * STEP_KEYS + key];
                     bytes_to_halves(form, bytes_at(form, values + key * STRIDE, d + 4 * (lane >> 2), vd), two);
 #pragma unroll
                     for (int i = 0; i < 4; i++) v[e][i] = __fmaf_rn(scale, half_to_f32((uint16_t)(two[i / 2] >> (16 * (i % 2)))), offset);
@@ -3401,9 +3406,9 @@ static __device__ __forceinline__ void split_step(const byte_form &form, const a
 }
 
 /* Where value d of a query of the tile is left: in an order of a query's own, for all of them are written at once, whose rows begin in the
- * same bank. */
+ * same bank; where there are registers for it. */
 template <int STORED, int HD> static __device__ __forceinline__ int split_place(int query, int d) {
-    return query * HD + (d ^ (STORED == STORED_BYTES ? query : (query & 3) * 8));
+    return query * HD + (HD > 128 ? d : d ^ (STORED == STORED_BYTES ? query : (query & 3) * 8));
 }
 
 /* A warp's part of a split: every step of 16 keys whose number its own is in turn. `ring`: the warp's stages, where its sums (8, HD) are
