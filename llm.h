@@ -52576,7 +52576,7 @@ static llm_result llm__setup_layout(const llm_setup *s) {
     const int meta = llm__meta_is(&bare, path), wanted = !strcmp(f, "llama");
     if (meta == wanted) return LLM_OK;
     return llm__error(LLM_ERR_ARG, "model_format: %s, and %.200s is a folder %s", f, path,
-                      meta ? "as Meta gives it (llama): params.json" : "of Hugging Face's (hf): config.json");
+                      meta ? "as Meta gives it (llama): params.json" : "of Hugging Face's (hf): config.json, where Meta has params.json");
 }
 
 /* vLLM's PoolerConfig. */
