@@ -9,7 +9,7 @@
 
 /* ---- The order of a product ----
  * An item is a pair of row blocks (32 rows of the weight) times a tile (32 tokens). Few tokens have one tile, and the items of a thread are
- * one long stretch of the weight, read once. Many tokens have many, and what is near should be used as often as it can be before it is gone:
+ * one long stretch of the weight, read once. Many tokens have many, and what is near is to be used as often as it can be:
  *
  *     tile      of 2,048 columns: 64 KB of bytes and 40 KB of scales and sums      stays in L2 for the four pairs of a band
  *     pair      of 2,048 columns in Q4_K: 37 KB, unpacked 2,048 weights at a time     read from L2 or L3 for each tile
