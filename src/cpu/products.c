@@ -7,6 +7,19 @@
 #include "cpu/linear.h"
 #include "cpu/pack.h"
 
+/* ---- The order of a product ----
+ * An item is a pair of row blocks (32 rows of the weight) times a tile (32 tokens). Few tokens have one tile, and the items of a thread are
+ * one long stretch of the weight, read once. Many tokens have many, and what is near is to be used as often as it can be:
+ *
+ *     tile      of 2,048 columns: 64 KB of bytes and 40 KB of scales and sums      stays in L2 for the four pairs of a band
+ *     pair      of 2,048 columns in Q4_K: 37 KB, unpacked 2,048 weights at a time     read from L2 or L3 for each tile
+ *     sums      (32, 32) floats: 4 KB                                               stay in L1, then go through `finish` to the output
+ *
+ *     band 0: tile 0 with pairs 0 1 2 3, tile 1 with pairs 0 1 2 3, ...; band 1: tile 0 with pairs 4 5 6 7, ...
+ *
+ * So a band's weights come from memory once for all tokens, and a tile's inputs come from L3 once for each band. Threads take stretches of
+ * this sequence. */
+
 enum {
     LLM__MANY = 64, /* rows from which on a product is bound by arithmetic, not by reading the weight */
     LLM__BAND = 4   /* pairs of blocks that a tile's inputs are multiplied with while they are in the cache */
