@@ -2745,6 +2745,8 @@ static void cli_refuse_idle(const struct cli_command *c) {
         const int own = row->group == CLI_IO || row->group == CLI_BENCH, n = (int)strcspn(row->names, "|");
         CLI_TEXT note = {0};
         if (cli_given[i] != LLM_FROM_USER || (!own && row->group != CLI_ANSWERS) || cli_takes(c, row)) continue;
+        if (!strcmp(row->names, "image") && cli_takes(c, llm_options_find(&cli_names, "messages", 8)))
+            cli_die(2, "--image: %s takes no pictures but in --messages FILE; chat and run do", c->name);
         if (own) cli_die(2, "%s%.*s: %s does not take it", n > 1 ? "--" : "-", n, row->names, c->name);
         const char *name = row->names + (n > 1 ? 0 : n + 1); /* not the letter */
         llm_text_add(&note, name, strcspn(name, "|"));
