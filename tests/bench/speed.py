@@ -63,7 +63,8 @@ def rows(command, env=None):
     p = subprocess.run([str(x) for x in command], capture_output=True, text=True, env=env)
     if p.returncode: raise RuntimeError(f"{command[0]}: exit {p.returncode}\n{p.stderr[-800:]}")
     text = p.stdout.strip()
-    return json.loads(text) if text.startswith("[") else [json.loads(x) for x in text.splitlines() if x.startswith("{")]
+    try: return json.loads(text) if text.startswith("[") else [json.loads(x) for x in text.splitlines() if x.startswith("{")]
+    except ValueError: raise RuntimeError(f"{command[0]}: no JSON: {text[:200]}") from None
 
 
 def ours(args, program, model, test):
