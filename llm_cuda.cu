@@ -1861,7 +1861,8 @@ static __device__ __forceinline__ const float *x_row(const linear_args &a, const
 
 /* Blocks of kernel_linear_few that a multiprocessor has registers for, without one that spills. */
 static constexpr int few_blocks(int kind, int rows) {
-    return rows == 1 && LATE_ARCH && (kind == KIND_Q4M || kind == KIND_Q5M || kind == KIND_G8) ? 2 : rows == 1 && kind != KIND_F32 ? 3 : 2;
+    const int wide = kind == KIND_F32 || kind == KIND_G8 || (LATE_ARCH && (kind == KIND_Q4M || kind == KIND_Q5M));
+    return rows == 1 && !wide ? 3 : 2;
 }
 
 /* Computes: out (n, p) = finish(x (n, cols) W^T), n <= R rows a tile. Grid: (rows of W / 16, tiles), 8 warps: a warp has two rows of W, a
