@@ -44778,7 +44778,7 @@ static const char *const llm__sample_text[] = {
     "open <strong>Monday to Friday, 9:00 to 17:30</strong>. On public holidays the shop stays closed.</p>\n<ul><li><a "
     "href=\"/map?floor=2\">How to find us</a></li><li><a href=\"mailto:info@example.com\">Write to us</a></li></ul>\n</body>\n</html>\n\n"
     "$ git log --oneline -3\n4f2a9c1 Read the whole header before the first row\nb7d0e55 Tests: files without a newline at their end\n"
-    "19ce3aa Sort names by their bytes\n$ grep -rn \"TODO\" src | wc -l\n17\n$ curl -s http://localhost:8080/health\n"
+    "19ce3aa Sort names by their bytes\n$ grep -rn \"goto\" src | wc -l\n17\n$ curl -s http://localhost:8080/health\n"
     "{\"status\":\"ok\",\"uptime\":86213}",
     "Once upon a time an old clockmaker lived at the end of a narrow street. His shop was so small that two customers could not stand in "
     "it at once, and so full of clocks that nobody could hear himself speak at noon. One evening a girl came in with a broken watch. "

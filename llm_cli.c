@@ -1599,13 +1599,16 @@ static int cli_quantizing(void *user, CLI_UNUSED const char *what, double done) 
     return cli_interrupts > 0;
 }
 
-/* Ends a quantisation that failed, or was stopped: then 1. */
-static int cli_quantize_failed(llm_result r) {
+/* Parses what a quantisation told, and writes it with --json. 0: it was stopped. A failure ends the program. */
+static int cli_quantised(llm_result r, llm_text *t, llm_json **doc) {
     cli_interrupts = -1;
     if (r && isatty(2)) fputs("\r\x1b[K", stderr);
     cli.stopped = r == LLM_ERR_CANCELLED;
     if (r && !cli.stopped) cli_die(r == LLM_ERR_ARG ? 2 : 1, "%s", llm_last_error());
-    return cli.stopped;
+    if (r) return 0;
+    cli_check(llm_json_parse(t->data, t->len, NULL, doc));
+    if (opt.json) llm_text_str(t, "\n"), cli_write(t->data, t->len);
+    return 1;
 }
 
 /* A folder of smaller weights. */
@@ -1632,16 +1635,11 @@ static void cli_quantize_folder(void) {
     if (c.tensor_parallel_size > 1)
         cli_note(&cli_names, "tp only checks that the model can be cut so: one folder serves any number of ranks");
     cli_interrupts = 0;
-    if (cli_quantize_failed(llm_quantize_folder(from, opt.out, &c, &t))) return;
-    cli_check(llm_json_parse(t.data, t.len, NULL, &doc));
+    if (!cli_quantised(llm_quantize_folder(from, opt.out, &c, &t), &t, &doc) || opt.json) return;
     llm_json_int(doc, llm_json_find(doc, 0, "bytes_before"), &before);
     llm_json_int(doc, llm_json_find(doc, 0, "bytes_after"), &after);
     llm_json_int(doc, llm_json_find(doc, 0, "n_left"), &left);
     llm_json_num(doc, llm_json_find(doc, 0, "perplexity_before"), &was);
-    if (opt.json) {
-        llm_text_str(&t, "\n"), cli_write(t.data, t.len);
-        return;
-    }
     cli_say("", "%s: %s, %.1f MiB of %.1f MiB", opt.out, c.method, (double)after / 1048576, (double)before / 1048576);
     if (left) cli_say("", "%lld linear layers stay as they are: their sizes cannot be packed", (long long)left);
     if (llm_json_num(doc, llm_json_find(doc, 0, "perplexity_after"), &is))
@@ -1674,15 +1672,13 @@ static void cli_cmd_quantize(void) {
     c.progress = cli_quantizing;
     cli_interrupts = 0;
     const double begin = llm_now();
-    if (cli_quantize_failed(llm_quantize(opt.setup.model, opt.out, &c, &t))) return;
-    cli_check(llm_json_parse(t.data, t.len, NULL, &doc));
+    if (!cli_quantised(llm_quantize(opt.setup.model, opt.out, &c, &t), &t, &doc)) return;
     llm_json_num(doc, llm_json_find(doc, 0, "bits_per_weight"), &bits);
     llm_json_int(doc, llm_json_find(doc, 0, "bytes_before"), &before);
     llm_json_int(doc, llm_json_find(doc, 0, "bytes_after"), &after);
     llm_json_int(doc, llm_json_find(doc, 0, "n_unweighted"), &unweighted);
     if (unweighted) cli_say("", "%s: nothing of %d matrices; they were rounded without it", opt.imatrix, (int)unweighted);
-    if (opt.json) llm_text_str(&t, "\n"), cli_write(t.data, t.len);
-    else
+    if (!opt.json)
         cli_say("", "%s: %s, %.1f MiB of %.1f MiB, %.2f bits a weight, %.1f s", opt.out, cli_text(doc, 0, NULL, "type", NULL),
                 (double)after / 1048576, (double)before / 1048576, bits, llm_now() - begin);
 }
@@ -1700,13 +1696,10 @@ static void cli_convert_back(void) {
     c.progress = cli_quantizing;
     cli_interrupts = 0;
     const double begin = llm_now();
-    if (cli_quantize_failed(llm_convert_folder(opt.setup.model, opt.out, &c, &t))) return;
-    cli_check(llm_json_parse(t.data, t.len, NULL, &doc));
+    if (!cli_quantised(llm_convert_folder(opt.setup.model, opt.out, &c, &t), &t, &doc) || opt.json) return;
     llm_json_int(doc, llm_json_find(doc, 0, "bytes_after"), &after);
-    if (opt.json) llm_text_str(&t, "\n"), cli_write(t.data, t.len);
-    else
-        cli_say("", "%s: %s, %s, %.1f MiB, %.1f s", opt.out, cli_text(doc, 0, NULL, "model_type", NULL),
-                cli_text(doc, 0, NULL, "dtype", NULL), (double)after / 1048576, llm_now() - begin);
+    cli_say("", "%s: %s, %s, %.1f MiB, %.1f s", opt.out, cli_text(doc, 0, NULL, "model_type", NULL), cli_text(doc, 0, NULL, "dtype", NULL),
+            (double)after / 1048576, llm_now() - begin);
 }
 
 /* A folder as a GGUF file, in its own type unless another is asked for; or a GGUF file as a folder, where that is what the names say. */

@@ -4142,7 +4142,7 @@ int main(int argc, char **argv) {
     end_connections();
     if (path) unlink(path);
     end_threads(loader, worker, n_workers);
-    const int failed = server.ready < 0 && !server.signals;
+    const int failed = server.ready >= 0 || server.signals ? 0 : default_model()->why == LLM_ERR_ARG ? 2 : 1; /* 2: an option's value */
     free_models();
     llm_options_free(&options);
     return failed;
