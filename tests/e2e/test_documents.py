@@ -67,7 +67,7 @@ def fastdeploy(text):
         main, metrics, worker = free_ports(3)
         words = shlex.split(line.replace("baidu/ERNIE-4.5-0.3B-Paddle", MODEL).replace("8180", str(main)).replace("8181", str(metrics)).replace("8182", str(worker)))
         p = subprocess.run([SERVE, *words], capture_output=True, text=True, timeout=60)
-        check("32768 is refused with both numbers", p.returncode == 1 and "32768" in p.stderr and "8192" in p.stderr, (p.returncode, p.stderr))
+        check("32768 is refused with both numbers", p.returncode == 2 and "32768" in p.stderr and "8192" in p.stderr, (p.returncode, p.stderr))
 
         def also(url):
             check("port of the metrics", curl(f"curl http://{HOST}:{metrics}/metrics")[0] == 200)

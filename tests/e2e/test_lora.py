@@ -361,7 +361,7 @@ def serving():
     check("the files are gone", (os.rename(f"{folder}/a", f"{folder}/away"), [complete(s, x)[0] for x in "bca"], os.rename(f"{folder}/away", f"{folder}/a"), complete(s, "a") == plain["a", 0])[1::2] == ([200, 200, 500], True) and s.stop() == 0)
     s = Server(model=model, base=("--log-level", "warn"))
     check("no folder: 403", all(s.request("POST", f"/v1/{x}load_lora_adapter", {"lora_name": "a", "lora_path": "a"})[0] == 403 for x in ("", "un")) and s.stop() == 0)
-    for words, code, why in ((["a"], 2, "NAME=PATH"), (["=x"], 2, "NAME=PATH"), (["a="], 2, "NAME=PATH"), (["{}"], 2, "NAME=PATH"), ([f"a={folder}/a", '{"name": "b"}'], 2, "NAME=PATH"), (["a=/nothing", "--max-loras", "3", "--max-cpu-loras", "2"], 2, "--max-cpu-loras (2)"), (["a=/nothing"], 1, "/nothing"), ([f"a={folder}/a", f"a={folder}/b"], 1, "taken"), ([f"a={folder}/foreign"], 1, "foreign")):
+    for words, code, why in ((["a"], 2, "NAME=PATH"), (["=x"], 2, "NAME=PATH"), (["a="], 2, "NAME=PATH"), (["{}"], 2, "NAME=PATH"), ([f"a={folder}/a", '{"name": "b"}'], 2, "NAME=PATH"), (["a=/nothing", "--max-loras", "3", "--max-cpu-loras", "2"], 2, "--max-cpu-loras (2)"), (["a=/nothing"], 1, "/nothing"), ([f"a={folder}/a", f"a={folder}/b"], 2, "taken"), ([f"a={folder}/foreign"], 1, "foreign")):
         p = subprocess.run([os.environ.get("LLM_SERVE", "./llm_serve"), "--model", model, "--port", "0", "--lora-modules", *words], capture_output=True, text=True, timeout=60)
         check(f"--lora-modules {words}", p.returncode == code and why in p.stderr and p.stderr.count("error") <= 2, p.stderr)
 
