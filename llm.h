@@ -13617,14 +13617,22 @@ static const char *llm__isa_name(llm__isa isa) {
 #if LLM__X86
 /* Compilers disagree on the names of these features: asked of the CPU itself, once avx2 is known to be there. Tiles need the system's
  * leave. */
-static int llm__has_avxvnni(void) {
+static int llm__ask_avxvnni(void) {
     unsigned a = 0, b, c, d;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
 }
 
-static int llm__has_amx(void) {
+static int llm__ask_amx(void) {
     unsigned a, b, c, d = 0;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 13) == 13 && llm__ask_for_tiles(); /* bf16, tiles, int8 */
+}
+
+/* What ask() says, kept in *known (0: not asked yet): in a virtual machine each cpuid takes microseconds, and a sampler may ask for each
+ * token. Any thread. */
+static int llm__asked(int *known, int (*ask)(void)) {
+    int said = __atomic_load_n(known, __ATOMIC_RELAXED);
+    if (!said) __atomic_store_n(known, said = ask() ? 1 : -1, __ATOMIC_RELAXED);
+    return said > 0;
 }
 #endif
 
@@ -13632,6 +13640,7 @@ static int llm__has_amx(void) {
 static int llm__isa_here(llm__isa isa) {
     if (isa == LLM__ISA_SCALAR) return 1;
 #if LLM__X86
+    static int avxvnni, amx;
     int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     int avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                  __builtin_cpu_supports("avx512dq");
@@ -13640,12 +13649,12 @@ static int llm__isa_here(llm__isa isa) {
     if (isa >= LLM__ISA_AVXVNNI && isa <= LLM__ISA_AMX) return 1;
 #endif
     if (isa == LLM__ISA_AVX2) return avx2;
-    if (isa == LLM__ISA_AVXVNNI) return avx2 && LLM__HAS_2021 && llm__has_avxvnni();
+    if (isa == LLM__ISA_AVXVNNI) return avx2 && LLM__HAS_2021 && llm__asked(&avxvnni, llm__ask_avxvnni);
     if (isa == LLM__ISA_AVX512) return avx512;
     if (isa == LLM__ISA_AVX512VNNI) return vnni;
     int bf16 = vnni && LLM__HAS_2021 && __builtin_cpu_supports("avx512bf16");
     if (isa == LLM__ISA_AVX512BF16) return bf16;
-    if (isa == LLM__ISA_AMX) return bf16 && llm__has_amx();
+    if (isa == LLM__ISA_AMX) return bf16 && llm__asked(&amx, llm__ask_amx);
 #elif LLM__NEON
     if (isa == LLM__ISA_NEON) return (getauxval(AT_HWCAP) & 1u << 20) != 0; /* HWCAP_ASIMDDP */
 #endif

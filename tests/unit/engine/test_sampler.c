@@ -386,7 +386,7 @@ static void smp_test_plain(void) {
     smp_env e;
     smp_open(&e, N);
     int32_t id[8], count[8], slot[32], ids[12];
-    for (int i = 0; i < 20000; i++) {
+    for (int i = 0; i < (TEST_BRIEF ? 5000 : 20000); i++) {
         llm_logit_bias bias[2] = {{(int32_t)(smp_random() * N), (float)smp_random() * 4}, {(int32_t)(smp_random() * N), -100}};
         llm__history h = {0, 31, id, count, slot};
         const int ties = smp_random() < 0.3;

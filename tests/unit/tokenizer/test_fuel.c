@@ -81,7 +81,7 @@ static void fuel_ordinary(void) {
     for (size_t n; f && (n = fread(some, 1, sizeof some, f)) > 0;) llm_text_add(&json, some, n);
     if (f) fclose(f);
     for (int i = 0; CHECK(json.len) && i < LLM__COUNT(pieces); i++)
-        fuel_row(pieces[i], &json, pieces[i], (TEST_BRIEF ? 30000 : 200000) / (int)strlen(pieces[i]), LLM_OK, 30);
+        fuel_row(pieces[i], &json, pieces[i], (TEST_BRIEF ? 10000 : 200000) / (int)strlen(pieces[i]), LLM_OK, 30);
     llm__tokenizer *t = fuel_open(&json);
     llm_text bytes = {0};
     const double begin = llm_now();
