@@ -2226,7 +2226,7 @@ LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *m
  * operation makes the context remember the first error; wait() returns it.
  */
 
-#define LLM_BACKEND_ABI 9
+#define LLM_BACKEND_ABI 10
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -2275,6 +2275,15 @@ typedef struct llm_backend_ctx llm_backend_ctx; /* the open devices */
 typedef struct llm_buffer llm_buffer;           /* (rows, cols) of activations on one rank */
 typedef struct llm_weight llm_weight;           /* a packed matrix, table or vector on one rank */
 
+/* Rows whose columns are sorted so that they make blocks (GPTQ's act-order). A backend that sorts its inputs too may take whole rows so. */
+typedef struct llm_sorted {
+    const int32_t *order; /* (stored_cols) what stands at place c is column order[c] */
+    int32_t type;
+    float scale;
+    const void *data;
+    void (*read)(const void *data, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to);
+} llm_sorted;
+
 /* Some rows of a stored row-major matrix. Several stacked segments make a weight (q, k and v; rows of several shards). */
 typedef struct llm_segment {
     const void *data;              /* first element of the stored matrix (stored_rows, stored_cols) */
@@ -2289,6 +2298,7 @@ typedef struct llm_segment {
     /* NULL: the rows stand at data. Else they are made of what data points to, when they are read: columns [col, col + n_cols), whole
      * blocks, of n stored rows, row, row + step ..., one behind the other to `to`. Any thread may call it. */
     void (*read)(const void *data, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to);
+    const llm_sorted *sorted; /* the same in another order; NULL: there is none */
 } llm_segment;
 
 typedef enum llm_role {
@@ -17192,8 +17202,15 @@ struct llm_weight {
     void *region; /* of the first of the weights allocated together: the memory of all */
     size_t region_bytes;
     float *f32;       /* VECTOR, MLA_UP: (rows, cols); else NULL */
+    int32_t *order;   /* (n_groups, cols) the input's column at each place of the packed rows; NULL: as they stand */
     float *row_scale; /* (rows) what results are multiplied with: scales of rows that the packed values lack. NULL: 1 */
 };
+
+/* The order of the inputs of group g; NULL: as they stand. */
+LLM__INLINE const int32_t *llm__weight_order(const llm_weight *w, int g) { return w->order ? w->order + g * w->cols : NULL; }
+
+/* 1 if it is kept as plain rows of f32, and not packed. */
+static int llm__weight_is_plain(const llm_weight *w);
 
 /* The share [*begin, *end) of n things that is this thread's. */
 static void llm__share(const llm__exec *e, int64_t n, int64_t *begin, int64_t *end) {
@@ -17386,13 +17403,43 @@ static void llm__weight_free(llm_weight *w) {
     LLM_FREE(w->block);
     LLM_FREE(w->first_block);
     LLM_FREE(w->row_scale);
+    LLM_FREE(w->order);
     LLM_FREE(w);
+}
+
+/* 1 if all segments can be taken with sorted columns: whole rows, those of a group in one order. */
+static int llm__weight_sorts(const llm_weight *w, const llm_weight_desc *d, llm_compute compute) {
+    const int32_t *order = NULL;
+    int64_t row = 0, group = -1;
+    if (compute == LLM_COMPUTE_F32 || llm__weight_is_plain(w) || w->role == LLM_ROLE_EMBED) return 0;
+    for (int i = 0; i < d->n_segments; row += d->segments[i++].n_rows) {
+        const llm_segment *s = &d->segments[i];
+        if (!s->sorted || s->col || s->n_cols != s->stored_cols || s->n_cols != d->cols || row >= d->rows) return 0;
+        if (row * w->n_groups / d->rows == group && memcmp(order, s->sorted->order, sizeof *order * (size_t)d->cols)) return 0;
+        group = row * w->n_groups / d->rows;
+        order = s->sorted->order;
+    }
+    return 1;
+}
+
+static int llm__weight_sort(llm_weight *w) {
+    w->order = LLM__NEW(int32_t, w->n_groups * w->cols);
+    for (int i = 0; i < w->n_segments && w->order; i++) {
+        llm_segment *s = &w->segment[i];
+        memcpy(w->order + w->first_row[i] * w->n_groups / w->rows * w->cols, s->sorted->order, sizeof *w->order * (size_t)w->cols);
+        s->data = s->sorted->data;
+        s->type = s->sorted->type;
+        s->scale = s->sorted->scale;
+        s->read = s->sorted->read;
+    }
+    return w->order != NULL;
 }
 
 /* Copies the segments and finds out whether all of them can be computed with int8, or with bf16. */
 static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, llm_compute compute) {
     int64_t rows = 0;
     int quantised = 1;
+    const int sorts = llm__weight_sorts(w, d, compute);
     w->segment = LLM__NEW(llm_segment, d->n_segments);
     w->first_row = LLM__NEW(int64_t, d->n_segments + 1);
     w->n_segments = d->n_segments;
@@ -17404,18 +17451,20 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
         w->segment[i] = d->segments[i];
         w->first_row[i] = rows;
         rows += d->segments[i].n_rows;
-        const llm__kind kind = llm__segment_kind(&d->segments[i], compute);
-        quantised &= !llm__kind_is_float(kind);
-        w->bf16 &= kind == LLM__KIND_BF16;
     }
     w->first_row[d->n_segments] = rows;
     if (rows != d->rows)
         return llm__error(LLM_ERR_ARG, "%s: segments of %lld rows in all, %lld expected", d->name, (long long)rows, (long long)d->rows);
+    if (sorts && !llm__weight_sort(w)) return llm__nomem();
+    for (int i = 0; i < w->n_segments; i++) {
+        const llm__kind kind = llm__segment_kind(&w->segment[i], compute);
+        quantised &= !llm__kind_is_float(kind);
+        w->bf16 &= kind == LLM__KIND_BF16;
+    }
     w->form = !quantised ? LLM__FORM_F32 : d->role == LLM_ROLE_HEAD ? LLM__FORM_I8X2 : LLM__FORM_I8;
     return LLM_OK;
 }
 
-/* 1 if it is kept as plain rows of f32, and not packed. */
 static int llm__weight_is_plain(const llm_weight *w) { return w->role == LLM_ROLE_VECTOR || w->role == LLM_ROLE_MLA_UP; }
 
 /* Plans a weight. What the segments point to must outlive an EMBED weight, and the packing of others. */
@@ -17738,7 +17787,8 @@ typedef struct llm__input {
     const float *x;
     int64_t stride;
     const llm__act *act;
-    llm__form form; /* which of them the product reads */
+    llm__form form;       /* which of them the product reads */
+    const int32_t *order; /* of the copy's columns: see llm_weight.order */
     int rows;
 } llm__input;
 
@@ -17794,6 +17844,14 @@ static uint16_t *llm__act_row(const llm__act *a, int64_t row, int64_t cols) {
     return (uint16_t *)(void *)a->q + row * ((cols + 31) & ~(int64_t)31);
 }
 
+/* 32 columns of the rows [from, to) in the input's order: (rows, 32). */
+static const float *llm__act_sorted(const llm__input *in, int from, int to, int64_t block, float *x) {
+    const int32_t *order = in->order + 32 * block;
+    for (int r = from; r < to; r++)
+        for (int i = 0; i < 32; i++) x[32 * (r - from) + i] = in->x[r * in->stride + order[i]];
+    return x;
+}
+
 /* Makes blocks [block, end) of the rows [row, row_end) of the rounded copy that in->form names; of bytes, cols is a multiple of 32. */
 static void llm__act_part(const llm__kernels *k, const llm__input *in, int64_t cols, int row, int row_end, int64_t block,
                                 int64_t end) {
@@ -17804,9 +17862,12 @@ static void llm__act_part(const llm__kernels *k, const llm__input *in, int64_t c
     for (int i = 0; i < tiles && !llm__form_is_float(in->form); i++) {
         const llm__tile t = llm__tile_at(in->rows, in->form, i);
         const int from = LLM__MAX(row, t.start / per), to = LLM__MIN(row_end, (t.start + t.n) / per);
-        for (int64_t b = block; b < end && from < to; b++)
-            k->quantise(in->act, (size_t)(t.start * blocks + b * t.n + from * per - t.start), in->x + from * in->stride + 32 * b,
-                        in->stride, to - from, per);
+        for (int64_t b = block; b < end && from < to; b++) {
+            float some[32 * LLM__TILE];
+            const float *x = in->order ? llm__act_sorted(in, from, to, b, some) : in->x + from * in->stride + 32 * b;
+            k->quantise(in->act, (size_t)(t.start * blocks + b * t.n + from * per - t.start), x, in->order ? 32 : in->stride, to - from,
+                        per);
+        }
     }
 }
 
@@ -17827,6 +17888,7 @@ static llm__input llm__input_of(const llm__exec *e, const llm_buffer *src, int64
     in.stride = src->stride;
     in.act = src->act;
     in.form = form;
+    in.order = NULL;
     in.rows = e->n_rows;
     return in;
 }
@@ -18016,6 +18078,7 @@ static void llm__lora_products(const llm__exec *e, const llm__lora_job *j, int u
     f.add = up && j->add;
     in.stride = up ? j->low->stride : j->x_stride;
     in.act = NULL;
+    in.order = NULL;
     in.form = LLM__FORM_F32;
     for (int counted = 0; counted < 2; counted++) { /* first the whole of the work, then this thread's share of it */
         for (int g = 0, row = 0; g < j->n_groups; row += in.rows) {
@@ -18130,8 +18193,9 @@ static void llm__slots_sort(const llm__slots *s, const llm_experts_op *op, int64
 }
 
 /* The input of expert g: its slots of a (slots, cols) matrix. */
-static llm__input llm__slots_input(const llm__slots *s, int g, const float *x, int64_t cols, llm__form form, const llm__act *all,
+static llm__input llm__slots_input(const llm__slots *s, int g, const llm_weight *w, const float *x, llm__form form, const llm__act *all,
                                    llm__act *own) {
+    const int64_t cols = w->cols;
     llm__input in;
     size_t blocks = (size_t)s->begin[g] * (size_t)((cols + 31) / 32);
     own->q = all->q + blocks * (form == LLM__FORM_BF16 ? 64 : 32);
@@ -18142,6 +18206,7 @@ static llm__input llm__slots_input(const llm__slots *s, int g, const float *x, i
     in.stride = cols;
     in.act = own;
     in.form = form;
+    in.order = llm__weight_order(w, g);
     in.rows = s->begin[g + 1] - s->begin[g];
     return in;
 }
@@ -18168,7 +18233,7 @@ static void llm__slots_product(const llm__exec *e, const llm__slots *s, const ll
     f->plus_stride = plus ? plus->stride : 0;
     for (int g = 0; g < w->n_groups && at < end; g++) {
         llm__act own;
-        llm__input in = llm__slots_input(s, g, y->x, w->cols, form, y->act, &own);
+        llm__input in = llm__slots_input(s, g, w, y->x, form, y->act, &own);
         int64_t n = llm__product_count(w, g, in.rows, form);
         f->dst = y->out + (int64_t)s->begin[g] * y->out_cols;
         f->plus = plus ? plus->data + (int64_t)s->begin[g] * plus->stride : NULL;
@@ -18182,7 +18247,7 @@ static void llm__slots_round(const llm__exec *e, const llm__slots *s, const llm_
     const llm__form form = llm__weight_form(w, e->isa);
     for (int g = 0; g < w->n_groups && form != LLM__FORM_F32; g++) {
         llm__act own;
-        llm__input in = llm__slots_input(s, g, x, w->cols, form, act, &own);
+        llm__input in = llm__slots_input(s, g, w, x, form, act, &own);
         llm__exec turn = *e;
         turn.thread = (e->thread + g) % e->n_threads; /* small shares: not always the same thread's */
         llm__act_fill(&turn, &in, w->cols);
@@ -18898,8 +18963,9 @@ typedef struct llm__record {
     int form, act_col, act_cols; /* form > 0: first make this copy of `act`, then a barrier */
     llm__split act_split;
     llm_buffer *act;
-    llm_rows rows; /* of which rows the operation is */
-    int next;      /* jobs taken so far */
+    const int32_t *act_order; /* of its columns: see llm_weight.order */
+    llm_rows rows;            /* of which rows the operation is */
+    int next;                 /* jobs taken so far */
     union {
         llm_embed_op embed;
         llm_rope_op rope;
@@ -18940,6 +19006,7 @@ typedef struct llm__cpu_buffer {
     llm__uses uses;
     llm__act act;          /* its rounded copy, two planes at most */
     int act_col, act_cols; /* what the copy covers */
+    const int32_t *act_order;
     llm_rows act_rows;
     size_t bytes, act_bytes;
     int nothing; /* the latest llm_lora_op to it found nothing to add: it was not computed */
@@ -19532,7 +19599,8 @@ static void llm__run_act(const llm_backend_ctx *ctx, llm__exec *e, const llm__re
     int64_t from, to;
     if (!rec->form) return;
     e->n_rows = llm__op_rows(ctx, rec->rows);
-    const llm__input in = llm__input_of(e, rec->act, rec->act_col, (llm__form)rec->form);
+    llm__input in = llm__input_of(e, rec->act, rec->act_col, (llm__form)rec->form);
+    in.order = rec->act_order;
     if (rec->act_split == LLM__SPLIT_ANY) {
         llm__act_fill(e, &in, cols);
         return;
@@ -19732,11 +19800,15 @@ static void llm__record_op(llm_backend_ctx *ctx, int rank, llm__op_kind kind, ll
 static void llm__record_act(llm_backend_ctx *ctx, int rank, llm__record *rec, const llm_buffer *src, int col, const llm_weight *w) {
     llm__cpu_buffer *own = llm__own(src);
     int form = (int)llm__weight_form(w, ctx->isa), cols = (int)w->cols;
-    if (!rec || !form || (own->b.form == form && own->act_col == col && own->act_cols == cols && own->act_rows == rec->rows)) return;
+    const int32_t *order = llm__weight_order(w, 0);
+    if (!rec || !form ||
+        (own->b.form == form && own->act_col == col && own->act_cols == cols && own->act_rows == rec->rows && own->act_order == order))
+        return;
     /* what a thread has just made it rounds itself, if it has whole blocks of the same rows */
     const llm__use *made = &own->uses.written;
     const int heads = made->split - LLM__SPLIT_HEADS;
-    const int same = heads > 0 ? rec->rows == LLM_ROWS_TOKENS && !col && cols % (32 * heads) == 0 : made->split == llm__split_of(rec->rows);
+    const int same =
+        heads > 0 ? rec->rows == LLM_ROWS_TOKENS && !col && !order && cols % (32 * heads) == 0 : made->split == llm__split_of(rec->rows);
     rec->act_split = same && made->interval == ctx->rank[rank].interval ? made->split : LLM__SPLIT_ANY;
     llm__record_uses(ctx, rank, rec, rec->act_split, src, NULL, src, NULL, LLM__TOUCH_NONE);
     ctx->rank[rank].interval++; /* the barrier after it */
@@ -19745,6 +19817,7 @@ static void llm__record_act(llm_backend_ctx *ctx, int rank, llm__record *rec, co
     own->act_rows = rec->rows;
     rec->act_col = own->act_col = col;
     rec->act_cols = own->act_cols = cols;
+    rec->act_order = own->act_order = order;
 }
 
 /* The table functions: each copies its operation into the list, checks what could lead outside of memory, and tells what it reads and
@@ -25393,7 +25466,9 @@ static void llm__requant(llm__loader *L, int slot, const llm__tensor *t, int64_t
  *     up to 4 bits, other zeros             Q4_ZERO      other 8 bits, scales that no f16 has  G32
  *     e2m1                                  MXFP4, NVFP4_32
  *     bitsandbytes' tables                  NF4, FP4     e4m3 with scales of blocks            F8_32
- *     groups that are no whole blocks of 32 columns, columns in another order: the values themselves, F32
+ *     groups that are no whole blocks of 32 columns: the values themselves, F32
+ *
+ * Groups whose columns do not stand together are read in two ways: as they stand, F32, or sorted by group, in one of these types.
  *
  * Scales are f16 in these types, but files in bf16 have scales in bf16: multiplied by a power of two that a segment's scale takes back,
  * nearly all are exact f16.
@@ -25431,8 +25506,9 @@ typedef struct llm__codes {
     int64_t row_group;               /* rows of a scale, else 1 */
     int64_t scale_row, scale_column; /* elements from one row of scales to the next, from one group to the next */
     int64_t zeros_stride;
-    const int32_t *g_idx; /* (cols) the group of each column; NULL: col / group */
-    const float *table;   /* (16) what codes stand for */
+    const int32_t *g_idx;  /* (cols) the group of each column; NULL: col / group */
+    const int32_t *sorted; /* (cols) the column that readers give at each place, so that blocks of 32 have one group; NULL: as they stand */
+    const float *table;    /* (16) what codes stand for */
     /* scales that are quantised themselves (bitsandbytes): nested_map[byte] * nested[i / nested_block] + nested_offset. NULL: they are
      * not */
     const uint8_t *nested, *nested_map;
@@ -25489,7 +25565,7 @@ static void llm__codes_some(const llm__codes *c, int64_t row, int64_t step, int6
     for (int64_t i = 0; i < outer; i++)
         for (int64_t k = 0; k < inner; k++) {
             const int64_t r = across ? k : i, q = across ? i : k;
-            u[r * LLM__COLS_AT_ONCE + q] = (uint8_t)llm__codes_get(c, row + r * step, col + q);
+            u[r * LLM__COLS_AT_ONCE + q] = (uint8_t)llm__codes_get(c, row + r * step, c->sorted ? c->sorted[col + q] : col + q);
         }
 }
 
@@ -25605,7 +25681,7 @@ LLM__INLINE void llm__read_piece(const int32_t type, const llm__codes *c, int64_
     for (int64_t r = 0; r < n; r++, at += pitch)
         for (int64_t b = 0; b < n_cols / 32; b++) {
             const uint8_t *codes = u + r * LLM__COLS_AT_ONCE + 32 * b;
-            const int64_t stored = row + r * step, g = (col + 32 * b) / c->group;
+            const int64_t stored = row + r * step, g = c->sorted ? c->g_idx[c->sorted[col + 32 * b]] : (col + 32 * b) / c->group;
             uint8_t *block = at + b * bytes;
             if (type == LLM_TYPE_MXFP4) {
                 block[0] = c->scales[stored * c->scale_row + g];
@@ -25696,8 +25772,9 @@ static float llm__codes_unit(const llm__codes_range *o) {
  * then it says what is likely. *bad: 1 if a scale is not finite. */
 static llm__codes_form llm__codes_form_of(llm__codes *c, int quick, int *bad) {
     const int64_t padded = (c->cols + 31) / 32 * 32;
-    const int whole = c->cols % 32 == 0 && !c->g_idx, f8 = c->zero < 0, by16 = c->group == 16 && c->scale_type == LLM_TYPE_F8_E4M3;
-    const int blocks = c->group % 32 == 0 || c->group >= c->cols;
+    const int whole = c->cols % 32 == 0 && (c->sorted || !c->g_idx), f8 = c->zero < 0,
+              by16 = c->group == 16 && c->scale_type == LLM_TYPE_F8_E4M3;
+    const int blocks = c->sorted || c->group % 32 == 0 || c->group >= c->cols;
     llm__codes_range o = {1, 1, 0, c->zeros_order == LLM__ZEROS_CONST || c->bits == 8, c->bits == 8 ? 128.0f : 8.0f, 0};
     llm__codes_form form = {LLM_TYPE_F32, c->cols, llm__read_values, 1};
     c->unit = 1;
@@ -25814,6 +25891,40 @@ static void llm__seek_g_idx(const llm__seek_look *q, const char *end, llm__codes
     if (!to) q->L->r = llm__nomem();
     else memcpy(to, t->data, (size_t)t->bytes);
     c->g_idx = to;
+}
+
+/* The columns sorted by group, those of one in their order; NULL: then blocks of 32 would have columns of two, or there is no memory. */
+static const int32_t *llm__seek_order(const llm__seek_look *q, const llm__codes *c) {
+    const int64_t groups = llm__codes_groups(c);
+    int32_t *order = (int32_t *)llm__arena_take(&q->L->keep, (size_t)c->cols * sizeof *order);
+    int32_t *at = (int32_t *)llm__arena_get(&q->L->keep, (size_t)(groups + 1) * sizeof *at);
+    int whole = c->cols % 32 == 0;
+    if (!order || !at) {
+        q->L->r = llm__nomem();
+        return NULL;
+    }
+    for (int64_t i = 0; i < c->cols; i++) at[c->g_idx[i] + 1]++;
+    for (int64_t g = 0; g < groups; g++) {
+        whole &= at[g + 1] % 32 == 0;
+        at[g + 1] += at[g];
+    }
+    for (int32_t i = 0; i < c->cols; i++) order[at[c->g_idx[i]]++] = i;
+    return whole ? order : NULL;
+}
+
+/* The form of rows whose columns are sorted by group. NULL: they have none but their values. */
+static const llm_sorted *llm__seek_sorted(const llm__seek_look *q, const llm__codes *c, int quick, int *bad) {
+    const int32_t *order = llm__seek_order(q, c);
+    llm__codes *by = order ? (llm__codes *)llm__arena_take(&q->L->keep, sizeof *by) : NULL;
+    llm_sorted *to = by ? (llm_sorted *)llm__arena_take(&q->L->keep, sizeof *to) : NULL;
+    if (order && !to) q->L->r = llm__nomem();
+    if (!to) return NULL;
+    *by = *c;
+    by->sorted = order;
+    const llm__codes_form form = llm__codes_form_of(by, quick, bad);
+    const llm_sorted made = {order, form.type, form.scale, by, form.read};
+    *to = made;
+    return form.type == LLM_TYPE_F32 ? NULL : to;
 }
 
 /* Scales stand row by row (rows, groups). */
@@ -26154,8 +26265,11 @@ static void llm__quant_seek(llm__loader *L, const llm__tensor *t, int64_t rows, 
     s->data = t->data;
     s->stored_cols = cols;
     if (!c->scales) return; /* the values are read as they are */
-    const llm__codes_form form = llm__codes_form_of(c, !L->backend || L->dry, &bad);
-    if (bad) {
+    const int quick = !L->backend || L->dry;
+    s->sorted = c->g_idx ? llm__seek_sorted(&q, c, quick, &bad) : NULL;
+    int bad_too = 0; /* of scales that were looked at already */
+    const llm__codes_form form = llm__codes_form_of(c, quick || s->sorted, &bad_too);
+    if (bad || bad_too) {
         llm__seek_bad(&q, end, "one of its scales or zero points is no finite number");
         return;
     }
@@ -26365,7 +26479,7 @@ static void llm__adapter_part(llm__loader *L, llm__adapter_parts *p, llm_role ro
         const int latent = role == LLM_ROLE_MLA_UP, across = latent && k;
         const llm_role kind = latent ? role : n_groups > 1 ? LLM_ROLE_EXPERTS : embed && !k ? LLM_ROLE_VECTOR : LLM_ROLE_LINEAR;
         const int64_t g_rows = across ? wide : high, g_cols = across ? high : wide;
-        const llm_segment g = {k ? b : a, LLM_TYPE_F32, across, wide, 0, g_rows, 1, 0, g_cols, 1, 0, NULL, NULL};
+        const llm_segment g = {k ? b : a, LLM_TYPE_F32, across, wide, 0, g_rows, 1, 0, g_cols, 1, 0, NULL, NULL, NULL};
         const llm_weight_desc d = {L->path, kind, &p->segment[p->n][k], 1, n_groups, g.n_rows, g.n_cols, 0};
         p->segment[p->n][k] = g;
         p->desc[p->n][k] = d;
@@ -26451,7 +26565,7 @@ static void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice row
         s->col = k ? 0 : cols.first;
         s->n_cols = k || !cols.size ? 1 : cols.n;
         L->n_params += s->n_rows * s->n_cols;
-        int64_t bytes = llm__row_bytes(s->type, s->n_rows * s->n_cols);
+        int64_t bytes = llm__row_bytes(s->sorted ? s->sorted->type : s->type, s->n_rows * s->n_cols);
         L->bytes += llm__is_experts(slot) ? bytes * L->a->n_used / L->a->n_experts : bytes;
     }
 }

@@ -14,7 +14,7 @@
 #include "api/config.h"
 #include "api/sampler.h"
 
-#define LLM_BACKEND_ABI 9
+#define LLM_BACKEND_ABI 10
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -63,6 +63,15 @@ typedef struct llm_backend_ctx llm_backend_ctx; /* the open devices */
 typedef struct llm_buffer llm_buffer;           /* (rows, cols) of activations on one rank */
 typedef struct llm_weight llm_weight;           /* a packed matrix, table or vector on one rank */
 
+/* Rows whose columns are sorted so that they make blocks (GPTQ's act-order). A backend that sorts its inputs too may take whole rows so. */
+typedef struct llm_sorted {
+    const int32_t *order; /* (stored_cols) what stands at place c is column order[c] */
+    int32_t type;
+    float scale;
+    const void *data;
+    void (*read)(const void *data, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to);
+} llm_sorted;
+
 /* Some rows of a stored row-major matrix. Several stacked segments make a weight (q, k and v; rows of several shards). */
 typedef struct llm_segment {
     const void *data;              /* first element of the stored matrix (stored_rows, stored_cols) */
@@ -77,6 +86,7 @@ typedef struct llm_segment {
     /* NULL: the rows stand at data. Else they are made of what data points to, when they are read: columns [col, col + n_cols), whole
      * blocks, of n stored rows, row, row + step ..., one behind the other to `to`. Any thread may call it. */
     void (*read)(const void *data, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to);
+    const llm_sorted *sorted; /* the same in another order; NULL: there is none */
 } llm_segment;
 
 typedef enum llm_role {

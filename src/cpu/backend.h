@@ -93,8 +93,9 @@ typedef struct llm__record {
     int form, act_col, act_cols; /* form > 0: first make this copy of `act`, then a barrier */
     llm__split act_split;
     llm_buffer *act;
-    llm_rows rows; /* of which rows the operation is */
-    int next;      /* jobs taken so far */
+    const int32_t *act_order; /* of its columns: see llm_weight.order */
+    llm_rows rows;            /* of which rows the operation is */
+    int next;                 /* jobs taken so far */
     union {
         llm_embed_op embed;
         llm_rope_op rope;
@@ -135,6 +136,7 @@ typedef struct llm__cpu_buffer {
     llm__uses uses;
     llm__act act;          /* its rounded copy, two planes at most */
     int act_col, act_cols; /* what the copy covers */
+    const int32_t *act_order;
     llm_rows act_rows;
     size_t bytes, act_bytes;
     int nothing; /* the latest llm_lora_op to it found nothing to add: it was not computed */

@@ -71,8 +71,9 @@ static void llm__slots_sort(const llm__slots *s, const llm_experts_op *op, int64
 }
 
 /* The input of expert g: its slots of a (slots, cols) matrix. */
-static llm__input llm__slots_input(const llm__slots *s, int g, const float *x, int64_t cols, llm__form form, const llm__act *all,
+static llm__input llm__slots_input(const llm__slots *s, int g, const llm_weight *w, const float *x, llm__form form, const llm__act *all,
                                    llm__act *own) {
+    const int64_t cols = w->cols;
     llm__input in;
     size_t blocks = (size_t)s->begin[g] * (size_t)((cols + 31) / 32);
     own->q = all->q + blocks * (form == LLM__FORM_BF16 ? 64 : 32);
@@ -83,6 +84,7 @@ static llm__input llm__slots_input(const llm__slots *s, int g, const float *x, i
     in.stride = cols;
     in.act = own;
     in.form = form;
+    in.order = llm__weight_order(w, g);
     in.rows = s->begin[g + 1] - s->begin[g];
     return in;
 }
@@ -109,7 +111,7 @@ static void llm__slots_product(const llm__exec *e, const llm__slots *s, const ll
     f->plus_stride = plus ? plus->stride : 0;
     for (int g = 0; g < w->n_groups && at < end; g++) {
         llm__act own;
-        llm__input in = llm__slots_input(s, g, y->x, w->cols, form, y->act, &own);
+        llm__input in = llm__slots_input(s, g, w, y->x, form, y->act, &own);
         int64_t n = llm__product_count(w, g, in.rows, form);
         f->dst = y->out + (int64_t)s->begin[g] * y->out_cols;
         f->plus = plus ? plus->data + (int64_t)s->begin[g] * plus->stride : NULL;
@@ -123,7 +125,7 @@ static void llm__slots_round(const llm__exec *e, const llm__slots *s, const llm_
     const llm__form form = llm__weight_form(w, e->isa);
     for (int g = 0; g < w->n_groups && form != LLM__FORM_F32; g++) {
         llm__act own;
-        llm__input in = llm__slots_input(s, g, x, w->cols, form, act, &own);
+        llm__input in = llm__slots_input(s, g, w, x, form, act, &own);
         llm__exec turn = *e;
         turn.thread = (e->thread + g) % e->n_threads; /* small shares: not always the same thread's */
         llm__act_fill(&turn, &in, w->cols);

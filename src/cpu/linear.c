@@ -191,13 +191,43 @@ LLM__PRIVATE void llm__weight_free(llm_weight *w) {
     LLM_FREE(w->block);
     LLM_FREE(w->first_block);
     LLM_FREE(w->row_scale);
+    LLM_FREE(w->order);
     LLM_FREE(w);
+}
+
+/* 1 if all segments can be taken with sorted columns: whole rows, those of a group in one order. */
+static int llm__weight_sorts(const llm_weight *w, const llm_weight_desc *d, llm_compute compute) {
+    const int32_t *order = NULL;
+    int64_t row = 0, group = -1;
+    if (compute == LLM_COMPUTE_F32 || llm__weight_is_plain(w) || w->role == LLM_ROLE_EMBED) return 0;
+    for (int i = 0; i < d->n_segments; row += d->segments[i++].n_rows) {
+        const llm_segment *s = &d->segments[i];
+        if (!s->sorted || s->col || s->n_cols != s->stored_cols || s->n_cols != d->cols || row >= d->rows) return 0;
+        if (row * w->n_groups / d->rows == group && memcmp(order, s->sorted->order, sizeof *order * (size_t)d->cols)) return 0;
+        group = row * w->n_groups / d->rows;
+        order = s->sorted->order;
+    }
+    return 1;
+}
+
+static int llm__weight_sort(llm_weight *w) {
+    w->order = LLM__NEW(int32_t, w->n_groups * w->cols);
+    for (int i = 0; i < w->n_segments && w->order; i++) {
+        llm_segment *s = &w->segment[i];
+        memcpy(w->order + w->first_row[i] * w->n_groups / w->rows * w->cols, s->sorted->order, sizeof *w->order * (size_t)w->cols);
+        s->data = s->sorted->data;
+        s->type = s->sorted->type;
+        s->scale = s->sorted->scale;
+        s->read = s->sorted->read;
+    }
+    return w->order != NULL;
 }
 
 /* Copies the segments and finds out whether all of them can be computed with int8, or with bf16. */
 static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, llm_compute compute) {
     int64_t rows = 0;
     int quantised = 1;
+    const int sorts = llm__weight_sorts(w, d, compute);
     w->segment = LLM__NEW(llm_segment, d->n_segments);
     w->first_row = LLM__NEW(int64_t, d->n_segments + 1);
     w->n_segments = d->n_segments;
@@ -209,13 +239,16 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
         w->segment[i] = d->segments[i];
         w->first_row[i] = rows;
         rows += d->segments[i].n_rows;
-        const llm__kind kind = llm__segment_kind(&d->segments[i], compute);
-        quantised &= !llm__kind_is_float(kind);
-        w->bf16 &= kind == LLM__KIND_BF16;
     }
     w->first_row[d->n_segments] = rows;
     if (rows != d->rows)
         return llm__error(LLM_ERR_ARG, "%s: segments of %lld rows in all, %lld expected", d->name, (long long)rows, (long long)d->rows);
+    if (sorts && !llm__weight_sort(w)) return llm__nomem();
+    for (int i = 0; i < w->n_segments; i++) {
+        const llm__kind kind = llm__segment_kind(&w->segment[i], compute);
+        quantised &= !llm__kind_is_float(kind);
+        w->bf16 &= kind == LLM__KIND_BF16;
+    }
     w->form = !quantised ? LLM__FORM_F32 : d->role == LLM_ROLE_HEAD ? LLM__FORM_I8X2 : LLM__FORM_I8;
     return LLM_OK;
 }

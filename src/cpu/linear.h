@@ -90,8 +90,12 @@ struct llm_weight {
     void *region; /* of the first of the weights allocated together: the memory of all */
     size_t region_bytes;
     float *f32;       /* VECTOR, MLA_UP: (rows, cols); else NULL */
+    int32_t *order;   /* (n_groups, cols) the input's column at each place of the packed rows; NULL: as they stand */
     float *row_scale; /* (rows) what results are multiplied with: scales of rows that the packed values lack. NULL: 1 */
 };
+
+/* The order of the inputs of group g; NULL: as they stand. */
+LLM__INLINE const int32_t *llm__weight_order(const llm_weight *w, int g) { return w->order ? w->order + g * w->cols : NULL; }
 
 /* What the kernels of an instruction set read for this weight. */
 LLM__PRIVATE llm__form llm__weight_form(const llm_weight *w, llm__isa isa);

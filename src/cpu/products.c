@@ -30,6 +30,14 @@ static uint16_t *llm__act_row(const llm__act *a, int64_t row, int64_t cols) {
     return (uint16_t *)(void *)a->q + row * ((cols + 31) & ~(int64_t)31);
 }
 
+/* 32 columns of the rows [from, to) in the input's order: (rows, 32). */
+static const float *llm__act_sorted(const llm__input *in, int from, int to, int64_t block, float *x) {
+    const int32_t *order = in->order + 32 * block;
+    for (int r = from; r < to; r++)
+        for (int i = 0; i < 32; i++) x[32 * (r - from) + i] = in->x[r * in->stride + order[i]];
+    return x;
+}
+
 LLM__PRIVATE void llm__act_part(const llm__kernels *k, const llm__input *in, int64_t cols, int row, int row_end, int64_t block,
                                 int64_t end) {
     const int per = llm__form_per(in->form), tiles = llm__tiles(in->rows, in->form);
@@ -39,9 +47,12 @@ LLM__PRIVATE void llm__act_part(const llm__kernels *k, const llm__input *in, int
     for (int i = 0; i < tiles && !llm__form_is_float(in->form); i++) {
         const llm__tile t = llm__tile_at(in->rows, in->form, i);
         const int from = LLM__MAX(row, t.start / per), to = LLM__MIN(row_end, (t.start + t.n) / per);
-        for (int64_t b = block; b < end && from < to; b++)
-            k->quantise(in->act, (size_t)(t.start * blocks + b * t.n + from * per - t.start), in->x + from * in->stride + 32 * b,
-                        in->stride, to - from, per);
+        for (int64_t b = block; b < end && from < to; b++) {
+            float some[32 * LLM__TILE];
+            const float *x = in->order ? llm__act_sorted(in, from, to, b, some) : in->x + from * in->stride + 32 * b;
+            k->quantise(in->act, (size_t)(t.start * blocks + b * t.n + from * per - t.start), x, in->order ? 32 : in->stride, to - from,
+                        per);
+        }
     }
 }
 
@@ -60,6 +71,7 @@ LLM__PRIVATE llm__input llm__input_of(const llm__exec *e, const llm_buffer *src,
     in.stride = src->stride;
     in.act = src->act;
     in.form = form;
+    in.order = NULL;
     in.rows = e->n_rows;
     return in;
 }
@@ -234,6 +246,7 @@ LLM__PRIVATE void llm__lora_products(const llm__exec *e, const llm__lora_job *j,
     f.add = up && j->add;
     in.stride = up ? j->low->stride : j->x_stride;
     in.act = NULL;
+    in.order = NULL;
     in.form = LLM__FORM_F32;
     for (int counted = 0; counted < 2; counted++) { /* first the whole of the work, then this thread's share of it */
         for (int g = 0, row = 0; g < j->n_groups; row += in.rows) {

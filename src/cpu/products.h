@@ -21,7 +21,8 @@ typedef struct llm__input {
     const float *x;
     int64_t stride;
     const llm__act *act;
-    llm__form form; /* which of them the product reads */
+    llm__form form;       /* which of them the product reads */
+    const int32_t *order; /* of the copy's columns: see llm_weight.order */
     int rows;
 } llm__input;
 

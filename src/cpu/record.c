@@ -84,11 +84,15 @@ static void llm__record_op(llm_backend_ctx *ctx, int rank, llm__op_kind kind, ll
 static void llm__record_act(llm_backend_ctx *ctx, int rank, llm__record *rec, const llm_buffer *src, int col, const llm_weight *w) {
     llm__cpu_buffer *own = llm__own(src);
     int form = (int)llm__weight_form(w, ctx->isa), cols = (int)w->cols;
-    if (!rec || !form || (own->b.form == form && own->act_col == col && own->act_cols == cols && own->act_rows == rec->rows)) return;
+    const int32_t *order = llm__weight_order(w, 0);
+    if (!rec || !form ||
+        (own->b.form == form && own->act_col == col && own->act_cols == cols && own->act_rows == rec->rows && own->act_order == order))
+        return;
     /* what a thread has just made it rounds itself, if it has whole blocks of the same rows */
     const llm__use *made = &own->uses.written;
     const int heads = made->split - LLM__SPLIT_HEADS;
-    const int same = heads > 0 ? rec->rows == LLM_ROWS_TOKENS && !col && cols % (32 * heads) == 0 : made->split == llm__split_of(rec->rows);
+    const int same =
+        heads > 0 ? rec->rows == LLM_ROWS_TOKENS && !col && !order && cols % (32 * heads) == 0 : made->split == llm__split_of(rec->rows);
     rec->act_split = same && made->interval == ctx->rank[rank].interval ? made->split : LLM__SPLIT_ANY;
     llm__record_uses(ctx, rank, rec, rec->act_split, src, NULL, src, NULL, LLM__TOUCH_NONE);
     ctx->rank[rank].interval++; /* the barrier after it */
@@ -97,6 +101,7 @@ static void llm__record_act(llm_backend_ctx *ctx, int rank, llm__record *rec, co
     own->act_rows = rec->rows;
     rec->act_col = own->act_col = col;
     rec->act_cols = own->act_cols = cols;
+    rec->act_order = own->act_order = order;
 }
 
 LLM__PRIVATE void llm__cpu_embed(llm_backend_ctx *ctx, int rank, const llm_embed_op *op) {

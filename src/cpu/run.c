@@ -50,7 +50,8 @@ static void llm__run_act(const llm_backend_ctx *ctx, llm__exec *e, const llm__re
     int64_t from, to;
     if (!rec->form) return;
     e->n_rows = llm__op_rows(ctx, rec->rows);
-    const llm__input in = llm__input_of(e, rec->act, rec->act_col, (llm__form)rec->form);
+    llm__input in = llm__input_of(e, rec->act, rec->act_col, (llm__form)rec->form);
+    in.order = rec->act_order;
     if (rec->act_split == LLM__SPLIT_ANY) {
         llm__act_fill(e, &in, cols);
         return;

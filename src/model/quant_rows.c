@@ -43,7 +43,7 @@ static void llm__codes_some(const llm__codes *c, int64_t row, int64_t step, int6
     for (int64_t i = 0; i < outer; i++)
         for (int64_t k = 0; k < inner; k++) {
             const int64_t r = across ? k : i, q = across ? i : k;
-            u[r * LLM__COLS_AT_ONCE + q] = (uint8_t)llm__codes_get(c, row + r * step, col + q);
+            u[r * LLM__COLS_AT_ONCE + q] = (uint8_t)llm__codes_get(c, row + r * step, c->sorted ? c->sorted[col + q] : col + q);
         }
 }
 
@@ -156,7 +156,7 @@ LLM__INLINE void llm__read_piece(const int32_t type, const llm__codes *c, int64_
     for (int64_t r = 0; r < n; r++, at += pitch)
         for (int64_t b = 0; b < n_cols / 32; b++) {
             const uint8_t *codes = u + r * LLM__COLS_AT_ONCE + 32 * b;
-            const int64_t stored = row + r * step, g = (col + 32 * b) / c->group;
+            const int64_t stored = row + r * step, g = c->sorted ? c->g_idx[c->sorted[col + 32 * b]] : (col + 32 * b) / c->group;
             uint8_t *block = at + b * bytes;
             if (type == LLM_TYPE_MXFP4) {
                 block[0] = c->scales[stored * c->scale_row + g];
@@ -245,8 +245,9 @@ static float llm__codes_unit(const llm__codes_range *o) {
 
 LLM__PRIVATE llm__codes_form llm__codes_form_of(llm__codes *c, int quick, int *bad) {
     const int64_t padded = (c->cols + 31) / 32 * 32;
-    const int whole = c->cols % 32 == 0 && !c->g_idx, f8 = c->zero < 0, by16 = c->group == 16 && c->scale_type == LLM_TYPE_F8_E4M3;
-    const int blocks = c->group % 32 == 0 || c->group >= c->cols;
+    const int whole = c->cols % 32 == 0 && (c->sorted || !c->g_idx), f8 = c->zero < 0,
+              by16 = c->group == 16 && c->scale_type == LLM_TYPE_F8_E4M3;
+    const int blocks = c->sorted || c->group % 32 == 0 || c->group >= c->cols;
     llm__codes_range o = {1, 1, 0, c->zeros_order == LLM__ZEROS_CONST || c->bits == 8, c->bits == 8 ? 128.0f : 8.0f, 0};
     llm__codes_form form = {LLM_TYPE_F32, c->cols, llm__read_values, 1};
     c->unit = 1;

@@ -13,7 +13,9 @@
  *     up to 4 bits, other zeros             Q4_ZERO      other 8 bits, scales that no f16 has  G32
  *     e2m1                                  MXFP4, NVFP4_32
  *     bitsandbytes' tables                  NF4, FP4     e4m3 with scales of blocks            F8_32
- *     groups that are no whole blocks of 32 columns, columns in another order: the values themselves, F32
+ *     groups that are no whole blocks of 32 columns: the values themselves, F32
+ *
+ * Groups whose columns do not stand together are read in two ways: as they stand, F32, or sorted by group, in one of these types.
  *
  * Scales are f16 in these types, but files in bf16 have scales in bf16: multiplied by a power of two that a segment's scale takes back,
  * nearly all are exact f16.
@@ -53,8 +55,9 @@ typedef struct llm__codes {
     int64_t row_group;               /* rows of a scale, else 1 */
     int64_t scale_row, scale_column; /* elements from one row of scales to the next, from one group to the next */
     int64_t zeros_stride;
-    const int32_t *g_idx; /* (cols) the group of each column; NULL: col / group */
-    const float *table;   /* (16) what codes stand for */
+    const int32_t *g_idx;  /* (cols) the group of each column; NULL: col / group */
+    const int32_t *sorted; /* (cols) the column that readers give at each place, so that blocks of 32 have one group; NULL: as they stand */
+    const float *table;    /* (16) what codes stand for */
     /* scales that are quantised themselves (bitsandbytes): nested_map[byte] * nested[i / nested_block] + nested_offset. NULL: they are
      * not */
     const uint8_t *nested, *nested_map;

@@ -97,6 +97,40 @@ static void llm__seek_g_idx(const llm__seek_look *q, const char *end, llm__codes
     c->g_idx = to;
 }
 
+/* The columns sorted by group, those of one in their order; NULL: then blocks of 32 would have columns of two, or there is no memory. */
+static const int32_t *llm__seek_order(const llm__seek_look *q, const llm__codes *c) {
+    const int64_t groups = llm__codes_groups(c);
+    int32_t *order = (int32_t *)llm__arena_take(&q->L->keep, (size_t)c->cols * sizeof *order);
+    int32_t *at = (int32_t *)llm__arena_get(&q->L->keep, (size_t)(groups + 1) * sizeof *at);
+    int whole = c->cols % 32 == 0;
+    if (!order || !at) {
+        q->L->r = llm__nomem();
+        return NULL;
+    }
+    for (int64_t i = 0; i < c->cols; i++) at[c->g_idx[i] + 1]++;
+    for (int64_t g = 0; g < groups; g++) {
+        whole &= at[g + 1] % 32 == 0;
+        at[g + 1] += at[g];
+    }
+    for (int32_t i = 0; i < c->cols; i++) order[at[c->g_idx[i]]++] = i;
+    return whole ? order : NULL;
+}
+
+/* The form of rows whose columns are sorted by group. NULL: they have none but their values. */
+static const llm_sorted *llm__seek_sorted(const llm__seek_look *q, const llm__codes *c, int quick, int *bad) {
+    const int32_t *order = llm__seek_order(q, c);
+    llm__codes *by = order ? (llm__codes *)llm__arena_take(&q->L->keep, sizeof *by) : NULL;
+    llm_sorted *to = by ? (llm_sorted *)llm__arena_take(&q->L->keep, sizeof *to) : NULL;
+    if (order && !to) q->L->r = llm__nomem();
+    if (!to) return NULL;
+    *by = *c;
+    by->sorted = order;
+    const llm__codes_form form = llm__codes_form_of(by, quick, bad);
+    const llm_sorted made = {order, form.type, form.scale, by, form.read};
+    *to = made;
+    return form.type == LLM_TYPE_F32 ? NULL : to;
+}
+
 /* Scales stand row by row (rows, groups). */
 static void llm__seek_scales_by_row(llm__codes *c, const llm__tensor *scales, int64_t groups) {
     c->scales = scales->data;
@@ -435,8 +469,11 @@ LLM__PRIVATE void llm__quant_seek(llm__loader *L, const llm__tensor *t, int64_t 
     s->data = t->data;
     s->stored_cols = cols;
     if (!c->scales) return; /* the values are read as they are */
-    const llm__codes_form form = llm__codes_form_of(c, !L->backend || L->dry, &bad);
-    if (bad) {
+    const int quick = !L->backend || L->dry;
+    s->sorted = c->g_idx ? llm__seek_sorted(&q, c, quick, &bad) : NULL;
+    int bad_too = 0; /* of scales that were looked at already */
+    const llm__codes_form form = llm__codes_form_of(c, quick || s->sorted, &bad_too);
+    if (bad || bad_too) {
         llm__seek_bad(&q, end, "one of its scales or zero points is no finite number");
         return;
     }

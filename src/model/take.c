@@ -31,7 +31,7 @@ LLM__PRIVATE void llm__take(llm__loader *L, int slot, llm__slice which, llm__sli
         s->col = k ? 0 : cols.first;
         s->n_cols = k || !cols.size ? 1 : cols.n;
         L->n_params += s->n_rows * s->n_cols;
-        int64_t bytes = llm__row_bytes(s->type, s->n_rows * s->n_cols);
+        int64_t bytes = llm__row_bytes(s->sorted ? s->sorted->type : s->type, s->n_rows * s->n_cols);
         L->bytes += llm__is_experts(slot) ? bytes * L->a->n_used / L->a->n_experts : bytes;
     }
 }

@@ -74,18 +74,23 @@ class Codes:
         self.meant = [self.s[r][self.g[c]] * (self.u[r][c] - self.z[r][self.g[c]]) for r in range(rows) for c in range(cols)]
 
 
-def gptq(bits, group, v2=False, sym=False, shuffled=False):
+def shuffle(rng, groups, how):
+    """Groups of columns as act-order leaves them: each matrix's own, or by input, as GPTQ does it."""
+    (rng if how == "own" else random.Random(len(groups))).shuffle(groups)
+
+
+def gptq(bits, group, v2=False, sym=False, shuffled=None):
     def pack(rng, rows, cols):
         g = min(group, cols) if group > 0 else cols
         order = [i // g for i in range(cols)]
-        if shuffled: rng.shuffle(order)
+        if shuffled: shuffle(rng, order, shuffled)
         c = Codes(rng, rows, cols, bits, g, "F16", 1 << (bits - 1) if sym else None, order)
         zeros = [[z if v2 else z - 1 for z in r] for r in c.z]
         out = {"qweight": ("I32", [cols * bits // 32, rows], across(c.u, bits)), "scales": ("F16", [c.groups, rows], adapters.pack("F16", flat(c.s, True))),
                "qzeros": ("I32", [c.groups, rows * bits // 32], b"".join(words([r[i] for r in zeros], bits) for i in range(c.groups)))}
         if shuffled or group > 0: out["g_idx"] = ("I32", [cols], struct.pack(f"<{cols}i", *order))
         return out, c.meant
-    return {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": shuffled, "sym": sym, "checkpoint_format": "gptq_v2" if v2 else "gptq"}, pack
+    return {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": bool(shuffled), "sym": sym, "checkpoint_format": "gptq_v2" if v2 else "gptq"}, pack
 
 
 def awq(group, gemv=False):
@@ -102,11 +107,11 @@ def awq(group, gemv=False):
     return {"quant_method": "awq", "bits": 4, "group_size": group, "zero_point": True, "version": "gemv" if gemv else "gemm"}, pack
 
 
-def packed(bits, group, symmetric=True, shuffled=False):
+def packed(bits, group, symmetric=True, shuffled=None):
     def pack(rng, rows, cols):
         g = min(group, cols) if group else cols
         order = [i // g for i in range(cols)]
-        if shuffled: rng.shuffle(order)
+        if shuffled: shuffle(rng, order, shuffled)
         c = Codes(rng, rows, cols, bits, g, "BF16", 1 << (bits - 1) if symmetric else None, order)
         out = {"weight_packed": ("I32", [rows, cols * bits // 32], b"".join(words(r, bits) for r in c.u)), "weight_scale": ("BF16", [rows, c.groups], adapters.pack("BF16", flat(c.s))),
                "weight_shape": ("I64", [2], struct.pack("<2q", rows, cols))}
@@ -167,8 +172,8 @@ def ascend(rng, rows, cols):
 
 COMPRESSED = {"quant_method": "compressed-tensors"}
 METHODS = {
-    **{f"gptq {b} bits": gptq(b, 32) for b in (2, 3, 4, 8)}, "gptq v2": gptq(4, 32, v2=True), "gptq symmetric, whole rows": gptq(4, -1, sym=True), "gptq act-order": gptq(4, 32, shuffled=True), "gptq groups of 16": gptq(4, 16),
-    "awq": awq(32), "awq gemv": awq(32, gemv=True), "packed 4": packed(4, 32), "packed 4 with zeros": packed(4, 32, symmetric=False), "packed 8 by row": packed(8, 0), "packed act-order": packed(4, 32, shuffled=True),
+    **{f"gptq {b} bits": gptq(b, 32) for b in (2, 3, 4, 8)}, "gptq v2": gptq(4, 32, v2=True), "gptq symmetric, whole rows": gptq(4, -1, sym=True), "gptq act-order": gptq(4, 32, shuffled="own"), "gptq act-order by input": gptq(4, 32, shuffled="input"), "gptq act-order 8 bits": gptq(8, 64, sym=True, shuffled="input"), "gptq groups of 16": gptq(4, 16),
+    "awq": awq(32), "awq gemv": awq(32, gemv=True), "packed 4": packed(4, 32), "packed 4 with zeros": packed(4, 32, symmetric=False), "packed 8 by row": packed(8, 0), "packed act-order": packed(4, 32, shuffled="input"),
     "fp8 blocks": ({"quant_method": "fp8", "weight_block_size": [32, 32]}, fp8_blocks), "nvfp4": ({**COMPRESSED, "format": "nvfp4-pack-quantized"}, nvfp4), "mxfp4": ({**COMPRESSED, "format": "mxfp4-pack-quantized"}, mxfp4),
     "nf4": ({"quant_method": "bitsandbytes", "load_in_4bit": True}, nf4), "bitsandbytes int8": ({"quant_method": "bitsandbytes", "load_in_8bit": True}, int8("SCB", 127.0)), "int8 with zeros": ({**COMPRESSED, "format": "int-quantized"}, int8("weight_scale", zeros=True)),
     "smooth_quant": ({"quant_method": "smooth_quant"}, int8("scale")), "ascend": ({"quant_method": "ascend", "model_quant_type": "W8A8"}, ascend),
@@ -216,10 +221,26 @@ def families():
         for extra in ((), ("-tp", "2")):
             got = score(quant, *extra)
             check(f"{name}, {method} {' '.join(extra)}", distance(want, got) < 1e-4, (distance(want, got), got if isinstance(got, str) else ""))
-    quant, plain, _ = make("llama", "gptq 4 bits", 5)
-    adapters.make(plain, f"{TMP}/adapter")
-    want, got = score(plain, "--lora", f"{TMP}/adapter"), score(quant, "--lora", f"{TMP}/adapter")
-    check("an adapter on top", distance(want, got) < 1e-4 and distance(score(plain), got) > 0.05, (distance(want, got), got if isinstance(got, str) else ""))
+    for name, method in (("deepseek_v3", "gptq act-order"), ("deepseek_v3", "packed act-order"), ("qwen2_moe", "gptq act-order by input"), ("mixtral", "packed act-order")): # inputs sorted for some products and not for others
+        quant, plain, _ = make(name, method, 78)
+        want = score(plain)
+        for extra in ((), ("-tp", "2")):
+            got = score(quant, "--dtype", "auto", *extra)
+            check(f"{name}, {method}, packed {' '.join(extra)}", distance(want, got) < 0.02, (distance(want, got), got if isinstance(got, str) else ""))
+    for method, how in (("gptq 4 bits", ()), ("gptq act-order by input", ("--dtype", "auto"))):
+        quant, plain, _ = make("mistral", method, 5)
+        adapters.make(plain, f"{TMP}/adapter")
+        want, got, far = score(plain, "--lora", f"{TMP}/adapter"), score(quant, "--lora", f"{TMP}/adapter", *how), 0.02 if how else 1e-4
+        check(f"{method}: an adapter on top", distance(want, got) < far and distance(score(plain), got) > 0.05, (distance(want, got), got if isinstance(got, str) else ""))
+
+
+def sizes():
+    """What weights are in memory: as many bits in act-order as in order."""
+    bytes_of = {}
+    for method in ("gptq 4 bits", "gptq act-order", "gptq act-order by input"):
+        p = subprocess.run([CLI, "info", "-m", make("mistral", method, 4)[0], "--json"], capture_output=True, text=True, timeout=60)
+        bytes_of[method] = json.loads(p.stdout)["weight_bytes_in_memory"] if not p.returncode else 0
+    check("memory of act-order", bytes_of["gptq 4 bits"] == bytes_of["gptq act-order by input"] < bytes_of["gptq act-order"], bytes_of)
 
 
 # What documents, and users of vLLM, FastDeploy, LMDeploy, ModelArts and AIAK, write behind --quantization, -q and model_format: (of files made by, name, what it says or "" where it works).
@@ -340,6 +361,6 @@ def bad():
 
 
 try:
-    for part in sys.argv[1:FIRST] or ("methods", "families", "names", "at_load", "bad"): globals()[part]()
+    for part in sys.argv[1:FIRST] or ("methods", "families", "sizes", "names", "at_load", "bad"): globals()[part]()
 finally: shutil.rmtree(TMP, ignore_errors=True)
 finish()

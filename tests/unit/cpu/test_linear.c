@@ -123,7 +123,9 @@ static void linear_job_run(void *arg, int pass, int thread, int n_threads) {
         const llm_weight *w = j->linear ? j->linear->weight : j->logits->head;
         const llm__input in =
             llm__input_of(&e, j->linear ? j->linear->src : j->logits->src, j->linear ? j->linear->src_col : 0, llm__weight_form(w, e.isa));
-        llm__act_fill(&e, &in, w->cols);
+        llm__input sorted = in;
+        sorted.order = llm__weight_order(w, 0);
+        llm__act_fill(&e, &sorted, w->cols);
     }
     if (j->linear && pass) llm__run_linear(&e, j->linear);
     if (j->logits && pass) llm__run_logits(&e, j->logits, j->dst, j->dst_stride);
@@ -308,6 +310,71 @@ static void linear_format_of(int32_t type, int byte, llm_compute compute, llm_ro
 }
 
 static void linear_format(int32_t type, llm_compute compute, llm_role role, int cols) { linear_format_of(type, -1, compute, role, cols); }
+
+/* llm_sorted.read: blocks of Q4_0 as they stand. */
+static void linear_read_q4_0(const void *data, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to) {
+    for (int64_t r = 0; r < n; r++)
+        memcpy((uint8_t *)to + r * n_cols / 32 * 18, (const uint8_t *)data + ((row + r * step) * 4 + col / 32) * 18,
+               (size_t)(n_cols / 32 * 18));
+}
+
+/* Columns in another order: the bits of a weight of that order with inputs of that order. Where the segments of a weight have two orders, or
+ * some columns are taken, it is the matrix as it stands. */
+static void linear_sorted(void) {
+    enum { ROWS = 48, COLS = 128, MOST = 40 };
+    static const int counts[] = {1, 7, 33, 40};
+    llm__pool *pool = llm__pool_open(2);
+    uint8_t *data = linear_random_matrix(LLM_TYPE_Q4_0, ROWS, COLS);
+    float *plain = LLM__NEW(float, ROWS *COLS), x[COLS];
+    int32_t order[2][COLS];
+    for (int i = 0; i < COLS; i++) order[0][i] = i * 37 % COLS, order[1][i] = i * 51 % COLS;
+    for (int64_t r = 0; r < ROWS; r++) {
+        llm__dequant_columns(LLM_TYPE_Q4_0, data + r * 4 * 18, 0, COLS, x);
+        for (int i = 0; i < COLS; i++) plain[r * COLS + order[0][i]] = x[i];
+    }
+    const llm_sorted by[2] = {{order[0], LLM_TYPE_Q4_0, 1, data, linear_read_q4_0}, {order[1], LLM_TYPE_Q4_0, 1, data, linear_read_q4_0}};
+    llm_segment s[2] = {linear_segment(LLM_TYPE_F32, plain, 16, COLS), linear_segment(LLM_TYPE_F32, plain, ROWS - 16, COLS)};
+    s[0].sorted = s[1].sorted = &by[0];
+    s[1].row = 16;
+    const llm_segment as_stored = linear_segment(LLM_TYPE_Q4_0, data, ROWS, COLS);
+    llm_weight *sorted = linear_weight(pool, LLM_ROLE_LINEAR, s, 2, 0, ROWS, COLS, LLM_COMPUTE_AUTO),
+               *stored = linear_weight(pool, LLM_ROLE_LINEAR, &as_stored, 1, 0, ROWS, COLS, LLM_COMPUTE_AUTO);
+    s[1].sorted = &by[1];
+    llm_weight *two = linear_weight(pool, LLM_ROLE_LINEAR, s, 2, 0, ROWS, COLS, LLM_COMPUTE_AUTO),
+               *whole = linear_weight(pool, LLM_ROLE_LINEAR, s, 2, 0, ROWS, COLS, LLM_COMPUTE_F32);
+    s[0].n_cols = s[1].n_cols = 64, s[0].col = s[1].col = 32;
+    llm_weight *cut = linear_weight(pool, LLM_ROLE_LINEAR, s, 2, 0, ROWS, 64, LLM_COMPUTE_AUTO);
+    llm_buffer *src = linear_buffer(MOST, COLS), *turned = linear_buffer(MOST, COLS), *got = linear_buffer(MOST, ROWS),
+               *want = linear_buffer(MOST, ROWS);
+    linear_fill(src);
+    for (int64_t r = 0; r < MOST; r++)
+        for (int i = 0; i < COLS; i++) turned->data[r * turned->stride + i] = src->data[r * src->stride + order[0][i]];
+    CHECK(sorted->order && !two->order && !whole->order && !cut->order && two->form == LLM__FORM_F32 && cut->form == LLM__FORM_F32);
+    CHECK(sorted->bytes == stored->bytes);
+    for (int isa = 0; isa < LLM__ISA_COUNT; isa++)
+        for (int k = 0; k < LLM__COUNT(counts) && llm__isa_here((llm__isa)isa); k++) {
+            int same = 1;
+            for (int turn = 0; turn < 2; turn++) {
+                llm_linear_op op;
+                linear_job j;
+                memset(&op, 0, sizeof op);
+                op.src = turn ? turned : src, op.dst = turn ? want : got, op.weight = turn ? stored : sorted;
+                linear_job_init(&j, pool, (llm__isa)isa, counts[k]);
+                j.linear = &op;
+                linear_job_start(&j);
+            }
+            for (int r = 0; r < counts[k]; r++)
+                same &= !memcmp(got->data + r * got->stride, want->data + r * want->stride, sizeof(float) * ROWS);
+            if (!CHECK(same)) printf("  sorted columns, %s, %d tokens\n", llm__isa_name((llm__isa)isa), counts[k]);
+        }
+    llm_weight *all[] = {sorted, stored, two, whole, cut};
+    llm_buffer *buffers[] = {src, turned, got, want};
+    for (int i = 0; i < LLM__COUNT(all); i++) llm__weight_free(all[i]);
+    for (int i = 0; i < LLM__COUNT(buffers); i++) linear_buffer_free(buffers[i]);
+    LLM_FREE(plain);
+    LLM_FREE(data);
+    llm__pool_close(pool);
+}
 
 /* The largest sums that a format can give, of either sign: kernels that add in 16 bits must not lose any. */
 static void linear_extremes(int32_t type) {
@@ -895,6 +962,7 @@ TEST_GROUP(linear) {
     for (int i = 0; i < 3; i++) linear_format(linear_types[i], LLM_COMPUTE_AUTO, LLM_ROLE_LINEAR, 546); /* of floats more than two chunks */
     linear_format(LLM_TYPE_BF16, LLM_COMPUTE_AUTO, LLM_ROLE_LINEAR, 66);
     linear_mac();
+    linear_sorted();
     linear_dequant();
     linear_narrow();
     linear_epilogues();

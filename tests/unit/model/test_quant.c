@@ -124,6 +124,31 @@ static double tq_compare(const tq_matrix *m, const llm__codes_form *form, int64_
     return worst;
 }
 
+/* Columns of any order, of which blocks of 32 have one group: readers give them sorted. */
+static void tq_sorted(tq_layout layout, int bits, int64_t group, int32_t want) {
+    tq_matrix *m = LLM__NEW(tq_matrix, 1), *by = LLM__NEW(tq_matrix, 1);
+    const int64_t groups = TQ_COLS / group;
+    int32_t order[TQ_COLS];
+    int bad = 0;
+    tq_fill(m, bits, group, 0);
+    for (int64_t r = 0; r < TQ_ROWS; r++) tq_pack_row(m, layout, r, bits, groups, LLM_TYPE_F16);
+    for (int i = 0; i < TQ_COLS; i++) order[i] = (int32_t)(i * 37 % TQ_COLS);
+    for (int i = 0; i < TQ_COLS; i++) m->g_idx[order[i]] = (int32_t)(i / group);
+    tq_describe(m, layout, bits, group, LLM_TYPE_F16);
+    m->c.g_idx = m->g_idx;
+    *by = *m;
+    by->c.codes = m->c.codes, by->c.scales = m->c.scales, by->c.zeros = m->c.zeros, by->c.sorted = order;
+    for (int64_t r = 0; r < TQ_ROWS; r++)
+        for (int i = 0; i < TQ_COLS; i++) by->code[r][i] = m->code[r][order[i]];
+    for (int i = 0; i < TQ_COLS; i++) by->g_idx[i] = m->g_idx[order[i]];
+    const llm__codes_form form = llm__codes_form_of(&by->c, 0, &bad);
+    const double all = tq_compare(by, &form, 0, 1, TQ_ROWS, 0, TQ_COLS), some = tq_compare(by, &form, 3, 2, 17, 64, 224);
+    if (!CHECK(all < 1e-4 && some < 1e-4 && form.type == want && !bad))
+        printf("  sorted, layout %d, %d bits: %s, errors %g %g\n", (int)layout, bits, llm__type_name(form.type), all, some);
+    LLM_FREE(m);
+    LLM_FREE(by);
+}
+
 /* A layout: what each value is, that all readers give them for any rows and columns, and the type that is chosen. */
 static void tq_layout_of(tq_layout layout, int bits, int64_t group, int32_t scale_type, int same, int shuffled, int32_t want) {
     tq_matrix *m = LLM__NEW(tq_matrix, 1);
@@ -164,7 +189,10 @@ static void tq_layouts(void) {
             tq_layout_of(v2 ? TQ_GPTQ_V2 : TQ_GPTQ, bits[b], 32, LLM_TYPE_F16, 0, 1, LLM_TYPE_F32);
             tq_layout_of(v2 ? TQ_GPTQ_V2 : TQ_GPTQ, bits[b], 16, LLM_TYPE_F16, 0, 0, LLM_TYPE_F32);
         }
+        tq_sorted(TQ_GPTQ, bits[b], 32, other);
+        tq_sorted(TQ_GPTQ_V2, bits[b], 160, other);
         if (bits[b] == 3) continue;
+        tq_sorted(TQ_PACKED, bits[b], 64, other);
         tq_layout_of(TQ_PACKED, bits[b], 32, LLM_TYPE_BF16, 0, 0, other);
         tq_layout_of(TQ_PACKED, bits[b], 64, LLM_TYPE_F32, 0, 0, LLM_TYPE_G32);
         tq_layout_of(TQ_PACKED, bits[b], 160, LLM_TYPE_BF16, 1, 0, same);
