@@ -26,7 +26,7 @@
  *     rope         kernel_rope                                                positions -> cosines, sines
  *     L times      residual (h = norm(x)), linear (q, k, v), qkv (pages), attention, linear, residual (x += y; h = norm(x)),
  *                  linear (gate and up, activation in its end), linear (down), residual; of few rows the linear ones around it do what a
- *                  residual says (list_fuse): six launches a layer
+ *                  residual says (list_fuse), and attention what qkv says (list_fuse_heads): five launches a layer
  *     gather       kernel_gather                                              the rows whose logits are wanted
  *     logits       a product of >>linear                                      h -> r->logits (n_out, vocab)
  *     end_step     kernel_draw, copies of what was drawn, or of logits        device -> pinned memory, then an event
@@ -43,7 +43,7 @@
  *     kernel_residual, _norm, _sum       T                                256   x += y, h = norm(x); dst = norm(src); sums over ranks
  *     kernel_gather, kernel_gate         n_out; T                         128   chosen rows; rows times the sigmoid of a value
  *     kernel_qkv                         T                                128   norms and RoPE of q and k, k and v to the pages
- *     kernel_attention_split<stored, HD> (blocks, KV heads x tiles)   128, 64   out (T, heads vd) of single rows, on tensor cores
+ *     kernel_attention_split<stored, HD> (blocks, KV heads x tiles)   128, 64   the same, and out (T, heads vd), of single rows
  *     kernel_attention_chunk<bf16, HD>   (T / rows, KV heads)             128   the same for prompts, on tensor cores
  *     kernel_attention<type, ND>         (T / rows, KV heads, splits)     128   the same for latents, pages in f32, odd heads
  *     kernel_attention_join              (T, heads)                       128   its splits added up
@@ -61,7 +61,8 @@
  * such loads should be under way: then memory gives all that it has, which is what decoding needs, for each weight is read once a step and
  * used for few rows. With many rows the same weight is used often enough for arithmetic to be the limit, and only tensor cores have enough
  * of it. Between both stands what a launch costs, some microseconds, of which a small model has hundreds a step: so operations are fused
- * where one reads what the other wrote, and steps are graphs, which the device walks through by itself.
+ * where one reads what the other wrote, steps are graphs, which the device walks through by itself, and a kernel starts, and asks for its
+ * first weights, while the one before ends (launch).
  *
  * NUMBERS. Sums are f32, of tensor cores too; what they multiply is rounded to f16 (bf16 for bf16 weights), activations as well, rows whose
  * values do not fit f16 by a power of two that is taken back. Products
@@ -81,6 +82,7 @@
 #include <cuda_runtime.h>
 #include <cuda_fp16.h>
 #include <dlfcn.h>
+#include <initializer_list>
 #include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -88,6 +90,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <type_traits>
 #include <unistd.h>
 
 /* ============================================================================
@@ -121,6 +124,7 @@ static inline void load_matrix_x4_turned(uint32_t *r, const void *row) { cuemu::
 static inline void copy_async_16(void *to, const void *from, int n) { cuemu::cp_async(to, from, 16, (size_t)n, cuemu::plain_copy); }
 static inline void copy_async_4(void *to, const void *from, int n) { cuemu::cp_async(to, from, 4, (size_t)n, cuemu::plain_copy); }
 static inline void copy_async_end(void) { cuemu::cp_async_commit(); }
+static inline void grid_wait(void) { cuemu::grid_wait(); }
 template <int KEEP> static inline void copy_async_wait(void) { cuemu::cp_async_wait(KEEP); }
 static inline float half_cut(float f) { return f != f ? f : fminf(fmaxf(f, -65504.0f), 65504.0f); }
 template <bool HALF> static inline uint32_t narrow_pair(float a, float b) {
@@ -194,6 +198,15 @@ static __device__ __forceinline__ void copy_async_4(void *to, const void *from, 
 static __device__ __forceinline__ void copy_async_end(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int KEEP> static __device__ __forceinline__ void copy_async_wait(void) {
     asm volatile("cp.async.wait_group %0;" ::"n"(KEEP) : "memory");
+}
+
+/* Every kernel calls it, in all threads: behind it what the kernels before wrote is there, and they read nothing any more; and the next
+ * kernel may be started. Before it a kernel may read weights and the step's block, and write nothing: see launch. */
+static __device__ __forceinline__ void grid_wait(void) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 /* Two values as tensor cores take them, halves or bf16, rounded to nearest even: a in the low bits. What is too large for a half is cut off
@@ -323,6 +336,16 @@ static __device__ float block_sum(float v, float *scratch) {
     return v;
 }
 
+/* Calls f with one of the constants FIRST to LAST, as a type: the one that `value` is. Anything else is the last. f is compiled for the side
+ * that calls. */
+#pragma nv_exec_check_disable
+template <int FIRST, int LAST, class F> static __host__ __device__ __forceinline__ void with_constant(int value, F f) {
+    if constexpr (FIRST < LAST) {
+        if (value != FIRST) return with_constant<FIRST + 1, LAST>(value, f);
+    }
+    f(std::integral_constant<int, FIRST>());
+}
+
 static __host__ __device__ __forceinline__ int ceil_div(int64_t a, int64_t b) { return (int)((a + b - 1) / b); }
 static size_t align16(size_t n) { return (n + 15) & ~(size_t)15; }
 static size_t align256(size_t n) { return (n + 255) & ~(size_t)255; }
@@ -356,6 +379,7 @@ static int max_int(int64_t a, int64_t b) { return (int)(a > b ? a : b); }
  *     LLM_CUDA_TRY_NCCL     with one rank: opens NCCL all the same, and sums something
  *     LLM_CUDA_NO_CUBLAS    cuBLASLt is not opened: large products are our own
  *     LLM_CUDA_NO_PEERS     devices do not read each other's memory: all sums over ranks are NCCL's
+ *     LLM_CUDA_NO_OVERLAP   each kernel starts when the one before has ended
  *     LLM_CUDA_SYNC         no graphs, and each kernel is waited for: an error names the kernel that made it
  *
  * After the start nothing is allocated by this file but what an adapter needs that is larger than the one before it in its slot; the driver
@@ -454,10 +478,11 @@ static const char *const op_names[OP_COUNT] = {"embed",      "rope",   "residual
 
 typedef struct record {
     op_kind kind;
-    int32_t done;                /* by a product: see list_fuse */
+    int32_t done;                /* by another record: see list_fuse */
     const llm_buffer *onto;      /* of a product: what it adds to instead of its dst */
     float by;                    /* ... times this */
     const llm_residual_op *norm; /* ... and the norm that it does of its src */
+    const llm_qkv_op *qkv;       /* of attention: what it does before, see list_fuse_heads */
     union {
         llm_embed_op embed;
         llm_rope_op rope;
@@ -504,6 +529,7 @@ typedef struct rank {
     struct llm_backend_ctx *ctx;
     int index, device, n_sms, max_smem, capability; /* max_smem: bytes a block may have; capability: 90 for sm_90 */
     int sync_each;                                  /* LLM_CUDA_SYNC is set */
+    int overlap;                                    /* a kernel may start before the one in front of it has ended: see launch */
     cudaStream_t stream;
     cudaEvent_t done[N_FLIGHT], stage_free[2], from[N_TIMES], to[N_TIMES]; /* from, to: see note_times */
     cudaEvent_t around[2];                                                 /* of a record: see time_record */
@@ -713,6 +739,7 @@ static void load_kernels(rank *r) {
         int most = r->max_smem - (int)has.sharedSizeBytes;
         if (error == cudaSuccess && most > (48 << 10))
             error = cudaFuncSetAttribute(e->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
+        if (has.ptxVersion < 90) r->overlap = 0; /* its grid_wait does nothing */
         if (error != cudaSuccess) rank_ok(r, error, kernel_name(e, name, sizeof name));
     }
 }
@@ -729,18 +756,28 @@ static void launch_failed(rank *r, cudaError_t error, const kernel_entry *e, con
 template <class... P, class... A>
 static void launch_entry(rank *r, const kernel_entry *e, void (*kernel)(P...), dim3 grid, int threads, size_t smem, A... args) {
     cudaLaunchConfig_t c = {};
+    cudaLaunchAttribute early = {};
     if (r->failed || !grid.x || !grid.y || !grid.z) return;
     c.gridDim = grid;
     c.blockDim = dim3((unsigned)threads);
     c.dynamicSmemBytes = smem;
     c.stream = r->stream;
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    c.attrs = &early;
+    c.numAttrs = r->overlap ? 1 : 0;
     cudaError_t error = cudaLaunchKernelEx(&c, kernel, static_cast<P>(args)...);
     if (error == cudaSuccess && r->sync_each) error = cudaStreamSynchronize(r->stream);
     if (error != cudaSuccess) launch_failed(r, error, e, &c);
 }
 
 /* The one way to start a kernel. A grid with nothing in it is not launched, which CUDA would call a mistake. What may be many (rows) goes
- * into x: y and z end at 65,535. */
+ * into x: y and z end at 65,535.
+ *
+ * From sm_90 on a kernel may start when all blocks of the one before have passed their grid_wait and there is room beside them (programmatic
+ * dependent launch); its own lets it through when the other has ended. So what a start costs, and the first weights' way from memory, lie
+ * under the end of the kernel before. The step's block was copied before the first of them started, which is why it may be read at once.
+ * Ranks that share a device do without: blocks that stand in their grid_wait would take the room of those whom another rank waits for. */
 template <auto K, class... A> static void launch(rank *r, dim3 grid, int threads, size_t smem, A... args) {
     launch_entry(r, &kernel_of<K>::entry, K, grid, threads, smem, args...);
 }
@@ -1079,20 +1116,7 @@ template <int K> static __device__ __forceinline__ void load16(const part &w, si
 
 /* The same where the kind is known at run time only. */
 static __device__ __forceinline__ void load16_any(const part &w, size_t at, int h, float *v) {
-    switch (w.kind) {
-    case KIND_F32: load16<KIND_F32>(w, at, h, v); return;
-    case KIND_F16: load16<KIND_F16>(w, at, h, v); return;
-    case KIND_BF16: load16<KIND_BF16>(w, at, h, v); return;
-    case KIND_F8: load16<KIND_F8>(w, at, h, v); return;
-    case KIND_Q4Z: load16<KIND_Q4Z>(w, at, h, v); return;
-    case KIND_Q4M: load16<KIND_Q4M>(w, at, h, v); return;
-    case KIND_Q5Z: load16<KIND_Q5Z>(w, at, h, v); return;
-    case KIND_Q5M: load16<KIND_Q5M>(w, at, h, v); return;
-    case KIND_Q6: load16<KIND_Q6>(w, at, h, v); return;
-    case KIND_Q8: load16<KIND_Q8>(w, at, h, v); return;
-    case KIND_T4: load16<KIND_T4>(w, at, h, v); return;
-    default: load16<KIND_G8>(w, at, h, v); return;
-    }
+    with_constant<0, KIND_COUNT - 1>(w.kind, [&](auto k) { load16<k.value>(w, at, h, v); });
 }
 
 /* ---- What the file has: a table as in llm.h's >>dtypes, whose words are used here too ---- */
@@ -1208,22 +1232,11 @@ static __device__ __forceinline__ float table_value(const uint64_t *table, uint3
 
 /* What a code stands for in units of its scale; of types whose tables are rounded for kernels exactly. Twin: llm__type_values. */
 static __device__ float code_value(int type, const uint64_t *table, uint32_t u) {
-    const float nf4[16] = {-1,
-                           -0.6961928009986877f,
-                           -0.5250730514526367f,
-                           -0.39491748809814453f,
-                           -0.28444138169288635f,
-                           -0.18477343022823334f,
-                           -0.09105003625154495f,
-                           0,
-                           0.07958029955625534f,
-                           0.16093020141124725f,
-                           0.24611230194568634f,
-                           0.33791524171829224f,
-                           0.44070982933044434f,
-                           0.5626170039176941f,
-                           0.7229568362236023f,
-                           1};
+    /* clang-format off */
+    const float nf4[16] = {-1, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f, -0.28444138169288635f, -0.18477343022823334f,
+                           -0.09105003625154495f, 0, 0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f, 0.33791524171829224f,
+                           0.44070982933044434f, 0.5626170039176941f, 0.7229568362236023f, 1};
+    /* clang-format on */
     const float fp4[8] = {0, 0.005208333334f, 0.66666667f, 1, 0.33333333f, 0.5f, 0.16666667f, 0.25f};
     if (type == LLM_TYPE_NF4) return 127 * nf4[u];
     if (type == LLM_TYPE_FP4) return u & 8 ? -127 * fp4[u & 7] : 127 * fp4[u];
@@ -1323,6 +1336,7 @@ static __host__ __device__ __forceinline__ int64_t packed_row(int64_t row, int64
  * thread a sub. Twin: llm__weight_pack. */
 static __global__ void __launch_bounds__(128)
     kernel_pack(part w, raw_rows s, int64_t first, int64_t n_rows, int64_t cols, int subs, int64_t per_group, int gate_up, int keep) {
+    grid_wait();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, r = i / subs;
     int sub = (int)(i % subs);
     if (r >= n_rows) return;
@@ -1351,8 +1365,9 @@ static __global__ void __launch_bounds__(128)
 
 /* Computes: to (rows, cols) of plain f32, for vectors, kv_b and adapters' matrices: value * scale + add. Grid: one thread a value. Twin:
  * llm__weight_pack, of a plain weight. */
-static __global__ void __launch_bounds__(128)
+static __global__ void __launch_bounds__(128, 4)
     kernel_plain(float *to, raw_rows s, int64_t first, int64_t n_rows, int64_t cols, float scale, float add) {
+    grid_wait();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n_rows * cols) to[first * cols + i] = raw_value(s, format_of(s.type), i / cols, i % cols) * scale + add;
 }
@@ -1875,17 +1890,23 @@ template <int K, int R> static __global__ void __launch_bounds__(256, few_blocks
     SMEM(float, xs, R * 32 * 36);
     SMEM(int32_t, from, R);        /* registers are for sums */
     SMEM(float, squares, R * 256); /* of what a thread has staged of each row, with a norm */
+    if (a.begin) grid_wait();      /* which the kernel before counted */
     tile t = tile_at(a, (int)blockIdx.y, R);
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, p = (int)blockIdx.x * 16 + warp * 2, rows = group_rows(a), whole = x_whole(a);
     const int mine = lane * lane_vector<K>() / 32 * 36 + lane * lane_vector<K>() % 32;
     float sum[2][R] = {};
     packed<K, 2> w[2];
-    if (!t.n) return;
+    auto load = [&](int c0) { /* of a second row that is not there, the first one: nobody looks at its sum */
+#pragma unroll
+                              for (int k = 0; k < 2; k++)
+                                  if (p < rows)
+                                      load_lane<K>(a.w, group_sub(a, t, p + k < rows ? p + k : p) + (size_t)c0, lane, a.subs - c0, &w[k]);
+    };
+    if (!t.n) return grid_wait();
+    load(0); /* they are on their way while the kernel before ends */
+    grid_wait();
     if ((int)threadIdx.x < t.n) from[threadIdx.x] = a.row_of ? a.row_of[t.row + threadIdx.x] : t.row + (int)threadIdx.x;
     for (int c0 = 0; c0 < a.subs; c0 += 32) {
-#pragma unroll /* of a second row that is not there, the first one: nobody looks at its sum */
-        for (int k = 0; k < 2; k++)
-            if (p < rows) load_lane<K>(a.w, group_sub(a, t, p + k < rows ? p + k : p) + (size_t)c0, lane, a.subs - c0, &w[k]);
         __syncthreads();
 #pragma unroll
         for (int r = 0; r < R; r++) {
@@ -1923,6 +1944,7 @@ template <int K, int R> static __global__ void __launch_bounds__(256, few_blocks
                 for (int k = 0; k < 2; k++) sum[k][r] += d[k] * s[k];
             }
         }
+        if (c0 + 32 < a.subs) load(c0 + 32);
     }
     if (p >= rows) return;
     float both[2] = {}, back = 1; /* lane r has the sums of row r */
@@ -1986,13 +2008,14 @@ template <int K> static __global__ void __launch_bounds__(128, 4) kernel_linear_
     SMEM(uint16_t, xs, TILE * TILE_STRIDE);
     SMEM(uint16_t, ws, TILE * TILE_STRIDE);
     SMEM(float, back, TILE); /* of each row, what brings its sums back */
+    if (a.begin) grid_wait();
     tile t = tile_at(a, (int)blockIdx.y, TILE);
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rows = group_rows(a), n0 = (int)blockIdx.x * TILE;
     int mine = threadIdx.x >> 1, h = threadIdx.x & 1, wm = (warp >> 1) * 32, wn = (warp & 1) * 32;
     float sum[2][4][4], x[16], by = 1, most = 0;
     packed<K, 1> packed_w = {};
     int again = 0, whole = x_whole(a);
-    if (!t.n) return;
+    if (!t.n) return grid_wait();
     for (;; again = 1) {
         memset(sum, 0, sizeof sum);
         for (int sub = -1; sub < a.subs; sub++) {
@@ -2004,8 +2027,9 @@ template <int K> static __global__ void __launch_bounds__(128, 4) kernel_linear_
                 __syncthreads();
             }
             if (sub + 1 < a.subs) {
-                load_x(a, t, mine, (sub + 1) * 32 + h * 16, whole, by, x, &most);
                 if (n0 + mine < rows) load_packed<K>(a.w, group_sub(a, t, n0 + mine) + (size_t)(sub + 1), h, &packed_w);
+                if (sub < 0) grid_wait();
+                load_x(a, t, mine, (sub + 1) * 32 + h * 16, whole, by, x, &most);
             }
             if (sub < 0) continue;
 #pragma unroll
@@ -2044,6 +2068,7 @@ template <int K> static __global__ void __launch_bounds__(128, 4) kernel_linear_
 /* Computes the same in f32, for weights that stay f32. Grid: (rows of W / 64, tiles), 256 threads of 4 x 4 outputs. Tiles lie column by
  * column in shared memory, so that a thread reads its 4 rows of either with one vector load. Twin: llm__run_linear. */
 static __global__ void __launch_bounds__(256, 2) kernel_linear_f32(linear_args a) {
+    grid_wait();
     SMEM(float, xs, 32 * 68);
     SMEM(float, ws, 32 * 68);
     tile t = tile_at(a, (int)blockIdx.y, TILE);
@@ -2076,43 +2101,17 @@ static __global__ void __launch_bounds__(256, 2) kernel_linear_f32(linear_args a
         }
 }
 
-/* Grids: 16 rows of W a block, `size` rows of x a tile; 64 by 64. */
-template <int K> static void launch_few(rank *r, const linear_args &a, int rows, int size, int tiles) {
-    dim3 grid((unsigned)ceil_div(rows, 16), (unsigned)tiles);
-    if (size == 1) launch<kernel_linear_few<K, 1>>(r, grid, 256, 0, a);
-    else if (size == 4) launch<kernel_linear_few<K, 4>>(r, grid, 256, 0, a);
-    else launch<kernel_linear_few<K, 8>>(r, grid, 256, 0, a);
+/* One part, with so many of its rows in a group. Few rows of x go in tiles of `size`: 16 rows of W a block; all others 64 by 64. */
+static void launch_product(rank *r, const linear_args &a, int rows, int size, int tiles) {
+    const dim3 few((unsigned)ceil_div(rows, 16), (unsigned)tiles), many((unsigned)ceil_div(rows, TILE), (unsigned)tiles);
+    with_constant<0, KIND_COUNT - 1>(a.w.kind, [&](auto k) {
+        if (size == 1) launch<kernel_linear_few<k.value, 1>>(r, few, 256, 0, a);
+        else if (size == 4) launch<kernel_linear_few<k.value, 4>>(r, few, 256, 0, a);
+        else if (size == 8) launch<kernel_linear_few<k.value, 8>>(r, few, 256, 0, a);
+        else if constexpr (k.value == KIND_F32) launch<kernel_linear_f32>(r, many, 256, 0, a);
+        else launch<kernel_linear_mma<k.value>>(r, many, 128, 0, a);
+    });
 }
-
-template <int K> static void launch_tiles(rank *r, const linear_args &a, int rows, int tiles) {
-    launch<kernel_linear_mma<K>>(r, dim3((unsigned)ceil_div(rows, TILE), (unsigned)tiles), 128, 0, a);
-}
-
-/* The kernels of one kind. */
-typedef struct linear_kernels {
-    void (*few)(rank *r, const linear_args &a, int rows, int size, int tiles);
-    void (*tiles)(rank *r, const linear_args &a, int rows, int tiles);
-} linear_kernels;
-
-/* In the place of launch_tiles for weights that stay f32. */
-static void launch_f32(rank *r, const linear_args &a, int rows, int tiles) {
-    launch<kernel_linear_f32>(r, dim3((unsigned)ceil_div(rows, TILE), (unsigned)tiles), 256, 0, a);
-}
-
-static const linear_kernels linear_table[KIND_COUNT] = {
-    {launch_few<KIND_F32>, launch_f32},
-    {launch_few<KIND_F16>, launch_tiles<KIND_F16>},
-    {launch_few<KIND_BF16>, launch_tiles<KIND_BF16>},
-    {launch_few<KIND_F8>, launch_tiles<KIND_F8>},
-    {launch_few<KIND_Q4Z>, launch_tiles<KIND_Q4Z>},
-    {launch_few<KIND_Q4M>, launch_tiles<KIND_Q4M>},
-    {launch_few<KIND_Q5Z>, launch_tiles<KIND_Q5Z>},
-    {launch_few<KIND_Q5M>, launch_tiles<KIND_Q5M>},
-    {launch_few<KIND_Q6>, launch_tiles<KIND_Q6>},
-    {launch_few<KIND_Q8>, launch_tiles<KIND_Q8>},
-    {launch_few<KIND_T4>, launch_tiles<KIND_T4>},
-    {launch_few<KIND_G8>, launch_tiles<KIND_G8>},
-};
 
 /* ---- Many rows: NVIDIA's own products ---- */
 
@@ -2133,6 +2132,7 @@ static __device__ float row_most(const float *x, int n, float *top) {
 /* Computes: to (T, K) = x (T, cols) as 16-bit floats, zeros behind its columns and rows; of halves, a row times its half_scale, and one over
  * that in scales. Grid: T, a thread every 256th pair. Twin: what llm__run_linear reads. */
 static __global__ void __launch_bounds__(256) kernel_narrow(linear_args a, int half, float *scales, uint32_t *to) {
+    grid_wait();
     SMEM(float, top, 8);
     int row = (int)blockIdx.x, K = a.subs * 32, n = row < *a.n_rows ? a.cols : 0;
     const float *x = a.x + row * a.x_stride;
@@ -2147,6 +2147,7 @@ static __global__ void __launch_bounds__(256) kernel_narrow(linear_args a, int h
 /* Computes: out (T, n) *= scales (T), in rows whose scale is not 1. Grid: T. Twin: none, what it does is in llm__run_linear's sums. */
 static __global__ void __launch_bounds__(256)
     kernel_rescale(const int32_t *n_rows, const float *scales, float *out, int64_t stride, int n) {
+    grid_wait();
     float by = (int)blockIdx.x < *n_rows ? scales[blockIdx.x] : 1;
     for (int i = threadIdx.x; i < n && by != 1; i += 256) out[blockIdx.x * stride + i] *= by;
 }
@@ -2154,6 +2155,7 @@ static __global__ void __launch_bounds__(256)
 /* Computes: to (T, K) = x (T, cols) as e4m3, each row over its scale, largest / 448; zeros behind columns and rows. Grid: T, a thread every
  * 256th value. Twin: what llm__run_linear reads, rounded as fp8 weights are. */
 static __global__ void __launch_bounds__(256) kernel_narrow_f8(linear_args a, float *scales, uint8_t *to) {
+    grid_wait();
     SMEM(float, top, 8);
     int row = (int)blockIdx.x, K = a.subs * 32, n = row < *a.n_rows ? a.cols : 0;
     const float *x = a.x + row * a.x_stride;
@@ -2165,6 +2167,7 @@ static __global__ void __launch_bounds__(256) kernel_narrow_f8(linear_args a, fl
 
 /* Computes: to (n, K) = rows [first, first + n) of a packed part as halves. Grid: one thread half a sub. Twin: llm__dequant_columns. */
 static __global__ void __launch_bounds__(128) kernel_widen(part w, int subs, int64_t first, int64_t n, uint16_t *to) {
+    grid_wait();
     int64_t i = (int64_t)blockIdx.x * 128 + threadIdx.x;
     float v[16];
     if (i >= 2 * n * subs) return;
@@ -2175,6 +2178,7 @@ static __global__ void __launch_bounds__(128) kernel_widen(part w, int subs, int
 /* Computes: out (T, ...) = finish(y (T, n) * scales (T)), of rows [first, first + n) of a part; scales NULL: 1. Grid: (T, n / 256), a thread
  * two rows of W. Twin: llm__body_finish. */
 static __global__ void __launch_bounds__(128) kernel_finish(linear_args a, const float *y, const float *scales, int first, int n) {
+    grid_wait();
     int row = (int)blockIdx.x, p = 2 * ((int)blockIdx.y * 128 + (int)threadIdx.x);
     const tile t = {0, 0, 0};
     if (row >= *a.n_rows || p >= n) return;
@@ -2252,8 +2256,7 @@ static void run_product(rank *r, const llm_weight *w, const llm_weight *bias, co
         int rows = w->n_groups == 1 ? (int)w->parts[i].n_rows : a.per_group;
         a.w = w->parts[i];
         if (library && a.w.kind != KIND_F32 && run_library(r, a, n_rows)) continue;
-        if (few) linear_table[a.w.kind].few(r, a, rows, size, tiles);
-        else linear_table[a.w.kind].tiles(r, a, rows, tiles);
+        launch_product(r, a, rows, size, tiles);
     }
 }
 
@@ -2289,27 +2292,44 @@ static void run_linear(rank *r, const record *rec) {
 
 enum { USE_NONE, USE_READ, USE_WRITE };
 
+static int one_of(const llm_buffer *b, std::initializer_list<const llm_buffer *> all) {
+    for (const llm_buffer *x : all)
+        if (x == b) return 1;
+    return 0;
+}
+
 /* What a record does with a buffer first; of kinds that are not told apart it is reading. */
 static int record_uses(const record *rec, const llm_buffer *b) {
     const llm_residual_op *res = &rec->op.residual;
     const llm_linear_op *lin = &rec->op.linear;
+    const llm_experts_op *exp = &rec->op.experts;
+    const llm_lora_op *lora = &rec->op.lora;
     switch (rec->kind) {
     case OP_RESIDUAL: return res->x == b || res->y == b ? USE_READ : res->h == b && res->kind ? USE_WRITE : USE_NONE;
     case OP_LINEAR:
         if (lin->src == b || lin->plus == b || (lin->dst == b && (lin->add || lin->dst_col))) return USE_READ;
         return lin->dst == b ? USE_WRITE : USE_NONE;
-    case OP_QKV: return rec->op.qkv.qkv == b || rec->op.qkv.rope == b ? USE_READ : USE_NONE;
+    case OP_QKV: return one_of(b, {rec->op.qkv.qkv, rec->op.qkv.rope}) ? USE_READ : USE_NONE;
     case OP_ATTENTION: return rec->op.attention.qkv == b ? USE_READ : rec->op.attention.dst == b ? USE_WRITE : USE_NONE;
+    case OP_NORM: return one_of(b, {rec->op.norm.src, rec->op.norm.dst}) ? USE_READ : USE_NONE;
+    case OP_ROUTE: return one_of(b, {rec->op.route.logits, rec->op.route.dst}) ? USE_READ : USE_NONE;
+    case OP_EXPERTS: return one_of(b, {exp->src, exp->routes, exp->dst, exp->low, exp->plus}) ? USE_READ : USE_NONE;
+    case OP_GATE: return one_of(b, {rec->op.gate.gate, rec->op.gate.dst}) ? USE_READ : USE_NONE;
+    case OP_GATHER: return one_of(b, {rec->op.gather.src, rec->op.gather.dst}) ? USE_READ : USE_NONE;
+    case OP_LOGITS: return one_of(b, {rec->op.logits.src, rec->op.logits.plus}) ? USE_READ : USE_NONE;
+    case OP_LORA: return one_of(b, {lora->src, lora->low, lora->dst}) ? USE_READ : USE_NONE;
+    case OP_ALL_REDUCE: return rec->op.reduce.buf == b ? USE_READ : USE_NONE;
     default: return USE_READ;
     }
 }
 
-/* Whether nobody reads what a buffer has behind record i, before somebody writes it. */
-static int record_dead(const rank *r, int i, const llm_buffer *b) {
+/* What becomes first of what a buffer has behind record i. */
+static int record_next_use(const rank *r, int i, const llm_buffer *b) {
     int use = USE_NONE;
     while (++i < r->n && !use) use = record_uses(&r->list[i], b);
-    return use == USE_WRITE;
+    return use;
 }
+static int record_dead(const rank *r, int i, const llm_buffer *b) { return record_next_use(r, i, b) == USE_WRITE; }
 
 /* Whether record i is a product that alone reads what a residual record leaves in h, all of it. */
 static int record_alone_reads(const rank *r, int i, const llm_residual_op *res) {
@@ -2326,9 +2346,9 @@ static int record_only_adds(const rank *r, int i, const llm_residual_op *res) {
 }
 
 /* Of few rows a norm between two products is done by both: the one before adds to x, the one behind norms what it reads, and the record
- * itself goes. So a layer is six launches instead of eight. Sums over ranks stand between, and other norms than RMS or with more to do. */
+ * itself goes. So a layer is two launches less. Sums over ranks stand between, and other norms than RMS or with more to do. */
 static void list_fuse(rank *r) {
-    for (int i = 0; i < r->n; i++) r->list[i].done = 0, r->list[i].onto = NULL, r->list[i].norm = NULL;
+    for (int i = 0; i < r->n; i++) r->list[i].done = 0, r->list[i].onto = NULL, r->list[i].norm = NULL, r->list[i].qkv = NULL;
     for (int i = 0; i < r->n && r->ctx->n_group == 1; i++) {
         const llm_residual_op *res = &r->list[i].op.residual;
         if (r->list[i].kind != OP_RESIDUAL || res->kind != LLM_NORM_RMS || res->bias || res->replace || res->post_kind || res->post_weight)
@@ -2399,6 +2419,7 @@ typedef struct given_args {
 static __global__ void __launch_bounds__(128)
     kernel_embed(step_view s, float *x, int64_t stride, table_view t, table_view p, const float *row_scale, int32_t offset,
                  int32_t vocab_begin, float scale, const llm_drawn *drawn, given_args g) {
+    grid_wait();
     int row = (int)blockIdx.x;
     if (row >= s.head[HEAD_ROWS]) return;
     int given = g.given && s.head[HEAD_HAS] & HAS_GIVEN ? s.given_of[row] : -1;
@@ -2436,6 +2457,7 @@ typedef struct rope_rows {
  * f32. Grid: one block a row. Twin: llm__run_rope. */
 static __global__ void __launch_bounds__(64) kernel_rope(step_view s, float *to, int64_t stride, const float *inv_freq, int rope_dim,
                                                          float scale0, float scale1, const __grid_constant__ rope_rows rows) {
+    grid_wait();
     int row = (int)blockIdx.x, half = rope_dim / 2;
     if (row >= s.head[HEAD_ROWS]) return;
     int seq = s.seq_of_row[row], variant = s.seq_rope[seq], three = s.head[HEAD_POSITIONS] == 3;
@@ -2523,6 +2545,7 @@ static __device__ void one_shot_sum(const peer_view &v, float *y, int n) {
 
 /* Computes: y (rows, n) = its sum over ranks. Grid: one block a row. Twin: llm__run_all_reduce. */
 static __global__ void __launch_bounds__(256) kernel_sum(const int32_t *n_rows, float *y, int64_t stride, int n, peer_view peers) {
+    grid_wait();
     if ((int)blockIdx.x < *n_rows) one_shot_sum(peers, y + (int)blockIdx.x * stride, n);
 }
 
@@ -2532,6 +2555,7 @@ static __global__ void __launch_bounds__(256) kernel_sum(const int32_t *n_rows, 
 static __global__ void __launch_bounds__(256)
     kernel_residual(const int32_t *n_rows, float *x, float *y, float *h, int64_t x_stride, int64_t y_stride, int64_t h_stride, int n,
                     float scale, norm_view post, norm_view norm, int replace, peer_view peers) {
+    grid_wait();
     SMEM(float, scratch, 32);
     int row = (int)blockIdx.x;
     float mean, factor;
@@ -2582,6 +2606,7 @@ static void run_residual(rank *r, const llm_residual_op *op) {
  * reads after the sums. Twin: llm__run_norm. */
 static __global__ void __launch_bounds__(256) kernel_norm(const int32_t *n_rows, float *dst, const float *src, int64_t dst_stride,
                                                           int64_t src_stride, int col, int n, norm_view norm) {
+    grid_wait();
     SMEM(float, scratch, 32);
     int row = (int)blockIdx.x;
     float mean, factor;
@@ -2601,6 +2626,7 @@ static void run_norm(rank *r, const llm_norm_op *op) {
  * llm__run_gather. */
 static __global__ void __launch_bounds__(128)
     kernel_gather(step_view s, float *dst, const float *src, int64_t dst_stride, int64_t src_stride, int n, int parts, int mean) {
+    grid_wait();
     int row = (int)blockIdx.x;
     if (row >= s.head[HEAD_OUT]) return;
     const float *from = src + s.out_rows[row] * src_stride;
@@ -2623,6 +2649,7 @@ static void run_gather(rank *r, const llm_gather_op *op) {
 /* Computes: dst (T, n) *= sigmoid(gate (T, 1)). Grid: one block a row. Twin: llm__run_gate. */
 static __global__ void __launch_bounds__(128)
     kernel_gate(const int32_t *n_rows, float *dst, const float *gate, int64_t dst_stride, int64_t gate_stride, int n) {
+    grid_wait();
     int row = (int)blockIdx.x;
     if (row >= *n_rows) return;
     float by = sigmoid(gate[row * gate_stride]);
@@ -2764,6 +2791,7 @@ template <int T> static __device__ void warp_decode(const uint8_t *from, int n, 
  * Grid: (rows, parts), one warp each. Twin: llm__run_state. */
 static __global__ void __launch_bounds__(32)
     kernel_state(step_view s, kv_view v, int recall, int out, float *x, int64_t stride, float *clear, int64_t clear_stride) {
+    grid_wait();
     int row = (int)blockIdx.x, h = (int)blockIdx.y, n = v.place.v_head_dim;
     if (row >= s.head[out ? HEAD_OUT : HEAD_ROWS]) return;
     int at = out ? s.out_rows[row] : row, position = row_position(s, at) - recall;
@@ -2780,13 +2808,7 @@ static __global__ void __launch_bounds__(32)
     uint8_t *value = kv_value(v, pages, position, h, &scale);
     float by = v.scaled ? scale[0] : 1, offset = v.scaled ? scale[v.page_tokens] : 0;
     if (!recall) warp_encode(v.type, x, n, value, scale, scale + v.page_tokens);
-    else if (v.type == LLM_KV_F32) warp_decode<LLM_KV_F32>(value, n, 0, by, offset, x);
-    else if (v.type == LLM_KV_F16) warp_decode<LLM_KV_F16>(value, n, 0, by, offset, x);
-    else if (v.type == LLM_KV_BF16) warp_decode<LLM_KV_BF16>(value, n, 0, by, offset, x);
-    else if (v.type == LLM_KV_FP8_E4M3) warp_decode<LLM_KV_FP8_E4M3>(value, n, 1, by, offset, x);
-    else if (v.type == LLM_KV_FP8_E5M2) warp_decode<LLM_KV_FP8_E5M2>(value, n, 1, by, offset, x);
-    else if (v.type == LLM_KV_INT8) warp_decode<LLM_KV_INT8>(value, n, 1, by, offset, x);
-    else warp_decode<LLM_KV_INT4>(value, n, 1, by, offset, x);
+    else with_constant<LLM_KV_F32, LLM_KV_INT4>(v.type, [&](auto t) { warp_decode<t.value>(value, n, v.scaled, by, offset, x); });
 }
 
 /* A warp turns the first 2 * half values of x by the row's cosines and sines. Twin: llm__body_rotate. */
@@ -2795,8 +2817,8 @@ static __device__ void warp_rotate(float *x, const float *rope, int half, int pa
     for (int i = threadIdx.x & 31; i < half; i += 32) {
         int a = pairs ? 2 * i : i, b = pairs ? 2 * i + 1 : i + half;
         float u = x[a], w = x[b], c = rope[i], s = rope[half + i];
-        x[a] = u * c - w * s;
-        x[b] = w * c + u * s;
+        x[a] = __fmaf_rn(u, c, -__fmul_rn(w, s));
+        x[b] = __fmaf_rn(w, c, __fmul_rn(u, s));
     }
     __syncwarp();
 }
@@ -2838,6 +2860,7 @@ static __device__ __forceinline__ int part_wanted(const step_view &s, int not_si
  * row of the step that x begins with. Twin: llm__kv_turn. */
 static __global__ void __launch_bounds__(32)
     kernel_turn(step_view s, float *x, int64_t stride, int n, int size, int first, int not_single) {
+    grid_wait();
     int row = first + (int)blockIdx.x;
     if (row < s.head[HEAD_ROWS] && part_wanted(s, not_single, s.seq_of_row[row]))
         warp_turn(x + (int)blockIdx.x * stride + (int)blockIdx.y * n, n, size);
@@ -2847,32 +2870,54 @@ static void run_turn(rank *r, float *x, int64_t stride, int rows, int heads, int
     launch<kernel_turn>(r, dim3((unsigned)rows, (unsigned)heads), 32, 0, r->view, x, stride, n, size, first, not_single);
 }
 
-/* llm_qkv_op with pointers for the device: columns, widths and norms of one launch. */
+/* An operation, and what its buffers and weights are on the device. */
 typedef struct qkv_args {
+    llm_qkv_op op;
     float *x;
     const float *rope, *q_norm, *k_norm;
     int64_t stride, rope_stride;
-    int32_t q_col, k_col, v_col, n_heads, n_kv_heads, head_dim, v_head_dim, norm;
-    int32_t whole_q_col, whole_q, whole_k_col, whole_k, rope_dim, pairs, logn_from;
-    float eps;
 } qkv_args;
 
-/* A warp: norm and rotation of one head; `column` counts from the first weight. Twin: llm__finish_head. */
-static __device__ void warp_finish_head(const qkv_args &a, float *x, const float *w, int column, float whole, const float *rope) {
-    int lane = threadIdx.x & 31, n = a.head_dim;
+/* A warp: norm and rotation of one head; `column` counts from the first weight. What rounds is told, as two kernels must come to the same
+ * bits. Twin: llm__finish_head. */
+static __device__ __forceinline__ void warp_finish_head(const llm_qkv_op &op, float *x, const float *w, int column, float whole,
+                                                        const float *rope) {
+    int lane = threadIdx.x & 31, n = op.head_dim;
     float mean = 0, factor = whole, sum = 0;
-    if (a.norm == LLM_QK_NORM_HEAD_LAYER) {
+    if (op.norm == LLM_QK_NORM_HEAD_LAYER) {
         for (int i = lane; i < n; i += 32) sum += x[i];
         mean = warp_sum(sum) / (float)n;
     }
-    if (a.norm == LLM_QK_NORM_HEAD_RMS || a.norm == LLM_QK_NORM_HEAD_LAYER) {
+    if (op.norm == LLM_QK_NORM_HEAD_RMS || op.norm == LLM_QK_NORM_HEAD_LAYER) {
         sum = 0;
-        for (int i = lane; i < n; i += 32) sum += (x[i] - mean) * (x[i] - mean);
-        factor = 1 / sqrtf(warp_sum(sum) / (float)n + a.eps);
-        if (a.norm == LLM_QK_NORM_HEAD_RMS) column = 0;
+        for (int i = lane; i < n; i += 32) sum = __fmaf_rn(x[i] - mean, x[i] - mean, sum);
+        factor = 1 / sqrtf(warp_sum(sum) / (float)n + op.eps);
+        if (op.norm == LLM_QK_NORM_HEAD_RMS) column = 0;
     }
-    for (int i = lane; i < n && a.norm; i += 32) x[i] = (x[i] - mean) * factor * (w ? w[column + i] : 1);
-    if (rope) warp_rotate(x, rope, a.rope_dim / 2, a.pairs);
+    for (int i = lane; i < n && op.norm; i += 32) x[i] = (x[i] - mean) * factor * (w ? w[column + i] : 1);
+    if (rope) warp_rotate(x, rope, op.rope_dim / 2, op.rope_interleaved);
+}
+
+/* A warp: query h of a row in place, as attention multiplies it. `whole`: the factor of heads that are normed as one. */
+static __device__ __forceinline__ void warp_finish_query(const step_view &s, const kv_view &kv, const qkv_args &a, int row, int h,
+                                                         float whole, float *q) {
+    const int n = a.op.head_dim, place = s.positions[row], from = a.op.logn_from;
+    warp_finish_head(a.op, q, a.q_norm, h * n + (a.op.norm == LLM_QK_NORM_WHOLE_RMS ? a.op.q_col - a.op.whole_q_col : 0), whole,
+                     a.rope ? a.rope + row * a.rope_stride : NULL);
+    float stretch = from > 0 && place + 1 > from ? (float)(log((double)place + 1) / log((double)from)) : 1;
+    for (int i = threadIdx.x & 31; i < n && stretch != 1; i += 32) q[i] *= stretch;
+    if (kv.scaled) warp_turn(q, n, kv_turn_size(n));
+}
+
+/* A warp: key and value g of a row, in place, and to its page. */
+static __device__ __forceinline__ void warp_finish_key(const step_view &s, const kv_view &kv, const qkv_args &a, int row, int g,
+                                                       float whole, float *k, float *v) {
+    const int n = a.op.head_dim, vd = a.op.v_head_dim;
+    warp_finish_head(a.op, k, a.k_norm, g * n + (a.op.norm == LLM_QK_NORM_WHOLE_RMS ? a.op.k_col - a.op.whole_k_col : 0), whole,
+                     a.rope ? a.rope + row * a.rope_stride : NULL);
+    __syncwarp();
+    if (kv.scaled) warp_turn(k, n, kv_turn_size(n)), warp_turn(v, vd, kv_turn_size(vd));
+    warp_write_token(kv, s.pages + (int64_t)s.seq_of_row[row] * s.head[HEAD_STRIDE], row_position(s, row), g, k, v);
 }
 
 /* The factor that brings n values of a row to unit mean square, for all threads of the block: of heads that are normed as one, and of
@@ -2884,37 +2929,23 @@ static __device__ float block_rms(const float *x, int n, float eps, float *scrat
 }
 
 /* Computes: q (T, heads, hd) and k (T, KV heads, hd) of every head normalised and turned in place, k and v written to the row's page. Grid:
- * one block a row, a warp takes heads in turn: a head never leaves its warp, so that no barrier is needed but for norms over all heads.
- * Twin: llm__qkv_heads. */
+ * one block a row, a warp takes heads in turn: a head never leaves its warp, so that no barrier is needed but for norms over all heads. Of
+ * steps with single rows only it is not needed, see list_fuse_heads. Twin: llm__qkv_heads. */
 static __global__ void __launch_bounds__(128, 6) kernel_qkv(step_view s, kv_view kv, qkv_args a) {
+    grid_wait();
     SMEM(float, scratch, 32);
-    int row = (int)blockIdx.x, warp = threadIdx.x >> 5, lane = threadIdx.x & 31, whole = a.norm == LLM_QK_NORM_WHOLE_RMS;
+    const llm_qkv_op &op = a.op;
+    int row = (int)blockIdx.x;
     if (row >= s.head[HEAD_ROWS]) return;
-    int seq = s.seq_of_row[row], position = row_position(s, row), place = s.positions[row];
-    float *x = a.x + row * a.stride, rq = 1, rk = 1, stretch = 1;
-    const float *rope = a.rope ? a.rope + row * a.rope_stride : NULL;
-    if (whole) {
-        rq = block_rms(x + a.whole_q_col, a.whole_q, a.eps, scratch);
-        rk = block_rms(x + a.whole_k_col, a.whole_k, a.eps, scratch);
+    float *x = a.x + row * a.stride, rq = 1, rk = 1;
+    if (op.norm == LLM_QK_NORM_WHOLE_RMS) {
+        rq = block_rms(x + op.whole_q_col, op.whole_q, op.eps, scratch);
+        rk = block_rms(x + op.whole_k_col, op.whole_k, op.eps, scratch);
     }
-    if (a.logn_from > 0 && place + 1 > a.logn_from) stretch = (float)(log((double)place + 1) / log((double)a.logn_from));
-    for (int h = warp; h < a.n_heads + a.n_kv_heads; h += 4) {
-        int g = h - a.n_heads;
-        if (g < 0) {
-            float *q = x + a.q_col + h * a.head_dim;
-            warp_finish_head(a, q, a.q_norm, h * a.head_dim + (whole ? a.q_col - a.whole_q_col : 0), rq, rope);
-            for (int i = lane; i < a.head_dim && stretch != 1; i += 32) q[i] *= stretch;
-            if (kv.scaled) warp_turn(q, a.head_dim, kv_turn_size(a.head_dim));
-            continue;
-        }
-        float *k = x + a.k_col + g * a.head_dim, *v = x + a.v_col + g * a.v_head_dim;
-        warp_finish_head(a, k, a.k_norm, g * a.head_dim + (whole ? a.k_col - a.whole_k_col : 0), rk, rope);
-        __syncwarp();
-        if (kv.scaled) {
-            warp_turn(k, a.head_dim, kv_turn_size(a.head_dim));
-            warp_turn(v, a.v_head_dim, kv_turn_size(a.v_head_dim));
-        }
-        warp_write_token(kv, s.pages + (int64_t)seq * s.head[HEAD_STRIDE], position, g, k, v);
+    for (int h = threadIdx.x >> 5; h < op.n_heads + op.n_kv_heads; h += 4) {
+        int g = h - op.n_heads;
+        if (g < 0) warp_finish_query(s, kv, a, row, h, rq, x + op.q_col + h * op.head_dim);
+        else warp_finish_key(s, kv, a, row, g, rk, x + op.k_col + g * op.head_dim, x + op.v_col + g * op.v_head_dim);
     }
 }
 
@@ -2933,31 +2964,20 @@ static void run_state(rank *r, const llm_state_op *op) {
                          op->clear ? op->clear->stride : 0);
 }
 
-/* Every run_ function does the same: the operation's buffers become pointers, its counts those of the padded shape. */
-static void run_qkv(rank *r, const llm_qkv_op *op) {
-    qkv_args a = {op->qkv->data,
+static qkv_args qkv_of(const llm_qkv_op *op) {
+    qkv_args a = {*op,
+                  op->qkv->data,
                   op->rope ? op->rope->data : NULL,
                   op->q_norm ? op->q_norm->f32 : NULL,
                   op->k_norm ? op->k_norm->f32 : NULL,
                   op->qkv->stride,
-                  op->rope ? op->rope->stride : 0,
-                  op->q_col,
-                  op->k_col,
-                  op->v_col,
-                  op->n_heads,
-                  op->n_kv_heads,
-                  op->head_dim,
-                  op->v_head_dim,
-                  op->norm,
-                  op->whole_q_col,
-                  op->whole_q,
-                  op->whole_k_col,
-                  op->whole_k,
-                  op->rope_dim,
-                  op->rope_interleaved,
-                  op->logn_from,
-                  op->eps};
-    launch<kernel_qkv>(r, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, r->view, kv_of(r, op->layer), a);
+                  op->rope ? op->rope->stride : 0};
+    return a;
+}
+
+/* Every run_ function does the same: the operation's buffers become pointers, its counts those of the padded shape. */
+static void run_qkv(rank *r, const llm_qkv_op *op) {
+    launch<kernel_qkv>(r, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, r->view, kv_of(r, op->layer), qkv_of(op));
 }
 
 /* Of one launch. Latent attention brings its own queries and has no values: its keys are the values, too. */
@@ -2971,6 +2991,8 @@ typedef struct attention_args {
     int32_t not_single; /* only sequences with several rows */
     unsigned *arrived;  /* (max_seqs, MAX_TILES), all 0 */
     float scale, softcap;
+    int32_t fresh; /* of single rows: queries, keys and values are as the product left them, and what qkv says is still to be done */
+    qkv_args qkv;
 } attention_args;
 
 /* One sequence's part [qa, qb) of a tile's queries, and the positions that any of them sees. */
@@ -3039,6 +3061,7 @@ static __device__ float soften(const attention_args &a, const float *q, const fl
  * Twin: llm__run_attention. */
 template <int T, int ND>
 static __global__ void __launch_bounds__(128, ND == 1 ? 3 : 2) kernel_attention(step_view s, kv_view kv, attention_args a) {
+    grid_wait();
     DYN_SMEM(float, memory);
     const int stride = a.hd | 1;
     float *q = memory, *keys = q + a.rows * a.heads * a.hd, *p = keys + KEYS * stride, *factor = p + QUERIES * KEYS, acc[QUERIES][ND] = {},
@@ -3128,6 +3151,7 @@ static __global__ void __launch_bounds__(128, ND == 1 ? 3 : 2) kernel_attention(
 /* Computes: out (rows, heads, vd) = the splits' partial results (vd values, maximum, sum) added up in order, each times exp2(its maximum -
  * the largest). Grid: (rows, heads), a thread values d, d + 128, ... Twin: llm__run_attention, which does not split. */
 static __global__ void __launch_bounds__(128) kernel_attention_join(step_view s, attention_args a) {
+    grid_wait();
     int row = a.first_row + (int)blockIdx.x, head = (int)blockIdx.y;
     if (row >= s.head[HEAD_ROWS]) return;
     const float *from = a.partial + ((int64_t)blockIdx.x * a.n_heads + head) * a.n_splits * (a.vd + 2);
@@ -3145,13 +3169,6 @@ static __global__ void __launch_bounds__(128) kernel_attention_join(step_view s,
  * 8 of them. */
 static size_t attention_smem(int queries, int hd) {
     return sizeof(float) * (size_t)(queries * hd + KEYS * (hd | 1) + QUERIES * KEYS + QUERIES);
-}
-
-/* Floats have one value a thread up to heads of 128; all else four: up to MAX_VALUES. */
-template <int T> static void launch_attention(rank *r, dim3 grid, const kv_view &kv, const attention_args &a) {
-    const int ND = T == LLM_KV_F32 ? 1 : 4;
-    if (a.vd <= 128) launch<kernel_attention<T, ND>>(r, grid, 128, attention_smem(a.rows * a.heads, a.hd), r->view, kv, a);
-    else launch<kernel_attention<T, 4>>(r, grid, 128, attention_smem(a.rows * a.heads, a.hd), r->view, kv, a);
 }
 
 /* ---- Single rows, on tensor cores ---- */
@@ -3444,31 +3461,60 @@ static __device__ __forceinline__ void split_attend(const kv_view &kv, const att
                 acc[j][e] + acc[j][2 + e];
 }
 
-/* The tile's queries to shared memory, in two parts each, as lanes want them for the products: each warp has its share of the steps of 16
- * values. Halves are brought down to what they can hold. Behind it a barrier is wanted. */
+/* Floats between the tile's queries in shared memory: pairs that lanes read at once lie in different banks. */
+static constexpr __device__ int split_row(int hd) { return hd + 8; }
+
+/* The tile's queries to x (8, split_row): as they are; or, of a row that is fresh from its product, normed and rotated on the way, and with
+ * `write`, which the block has that attends to the row itself, key and value to their page. Of several tiles of a KV head each writes, the
+ * same. Behind it a barrier is wanted. */
+template <int HD>
+static __device__ __forceinline__ void split_fetch(const step_view &s, const kv_view &kv, const attention_args &a, const split_tile &tile,
+                                                   int write, float *x) {
+    const int W = split_warps(HD), warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n = TILE_QUERIES * split_row(HD);
+    for (int g = warp; g < tile.n; g += W) {
+        int row = tile.row0 + g / tile.n_heads, head = tile.first_head + g % tile.n_heads;
+        const float *from = a.q + row * a.q_stride + a.q_col + head * a.hd;
+        for (int d = lane; d < a.hd; d += 32) x[g * split_row(HD) + d] = from[d];
+        __syncwarp();
+        if (a.fresh) warp_finish_query(s, kv, a.qkv, row, head, 1, x + g * split_row(HD));
+    }
+    if (!a.fresh || !write || warp != W - 1) return;
+    const float *k = a.qkv.x + tile.row0 * a.qkv.stride + a.qkv.op.k_col + tile.kv_head * a.hd,
+                *v = a.qkv.x + tile.row0 * a.qkv.stride + a.qkv.op.v_col + tile.kv_head * a.vd;
+    for (int d = lane; d < a.hd; d += 32) x[n + d] = k[d];
+    for (int d = lane; d < a.vd; d += 32) x[n + HD + d] = v[d];
+    __syncwarp();
+    warp_finish_key(s, kv, a.qkv, tile.row0, tile.kv_head, 1, x + n, x + n + HD);
+}
+
+/* They become, in two parts each, what lanes want for the products: each warp has its share of the steps of 16 values. Halves are brought
+ * down to what they can hold. Behind it a barrier is wanted. */
 template <int STORED, int HD>
-static __device__ __forceinline__ void split_queries(const step_view &s, const attention_args &a, const split_tile &tile, uint4 *qf,
-                                                     split_query *queries) {
+static __device__ __forceinline__ void split_queries(const step_view &s, const attention_args &a, const split_tile &tile, const float *x,
+                                                     uint4 *qf, split_query *queries) {
     const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, there = g < tile.n, row = tile.row0 + (there ? g / tile.n_heads : 0),
               head = tile.first_head + (there ? g % tile.n_heads : 0);
-    const float *x = a.q + row * a.q_stride + a.q_col + head * a.hd;
     const int W = split_warps(HD), warp = threadIdx.x >> 5;
     float most = 0, by = 1;
     split_query q;
+    x += g * split_row(HD);
     q.at = row_position(s, row);
     q.from = q.to = 0;
     if (there) row_sees(s, a, row, q.at, tile.len, &q.from, &q.to);
     q.slope = a.alibi ? a.alibi[head] : 0;
+    q.sum = 0;
+    for (int d = 2 * t; d < a.hd && there && STORED != STORED_BF16; d += 8) {
+        float2 v = *(const float2 *)(x + d);
+        most = fmaxf(most, fmaxf(fabsf(v.x), fabsf(v.y)));
+        q.sum += v.x + v.y;
+    }
     if (STORED != STORED_BF16) {
-        for (int d = t; d < a.hd && there; d += 4) most = fmaxf(most, fabsf(x[d]));
         most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
         by = half_scale(fmaxf(most, __shfl_xor_sync(~0u, most, 2)));
+        q.sum += __shfl_xor_sync(~0u, q.sum, 1);
+        q.sum = by * (q.sum + __shfl_xor_sync(~0u, q.sum, 2));
     }
     q.scale = a.scale / by;
-    q.sum = 0;
-    for (int d = t; d < a.hd && there && STORED == STORED_BYTES; d += 4) q.sum += by * x[d];
-    q.sum += __shfl_xor_sync(~0u, q.sum, 1);
-    q.sum += __shfl_xor_sync(~0u, q.sum, 2);
     if (t == 0 && warp == 0) queries[g] = q;
     for (int k = warp; k < HD / 16; k += W) {
         uint32_t f[4];
@@ -3576,17 +3622,20 @@ static __device__ __forceinline__ void split_gather(const attention_args &a, con
 }
 
 /* Splits [first, end) of a tile by one block; slot -1: it has all of them, and writes the results. Else there is one, whose sums go to that
- * place of a.partial, and the block that finds the others there adds them up: `n` there are, from `slot0` on. `memory`: stages, queries,
- * results. */
+ * place of a.partial, and the block that finds the others there adds them up: `n` there are, from `slot0` on. `write`: see split_fetch.
+ * `memory`: stages, queries, results. */
 template <int STORED, int HD>
 static __device__ __forceinline__ void split_run(const step_view &s, const kv_view &kv, const attention_args &a, const split_tile &tile,
-                                                 int first, int end, int slot, int slot0, int n, split_shared &sh, uint8_t *memory) {
+                                                 int first, int end, int write, int slot, int slot0, int n, split_shared &sh,
+                                                 uint8_t *memory) {
     const int W = split_warps(HD), RING = SPLIT_STAGES * split_stage(STORED, HD), THREADS = 32 * W, warp = threadIdx.x >> 5,
               x = threadIdx.x;
     uint4 *qf = (uint4 *)(memory + W * RING);
     float *total = (float *)(qf + 2 * HD), *partial = a.partial + ((int64_t)slot * a.n_heads + tile.first_head) * (a.vd + 2);
     if (x < TILE_QUERIES) sh.fold[x] = fold_begin(a, tile, x);
-    split_queries<STORED, HD>(s, a, tile, qf, sh.query);
+    split_fetch<HD>(s, kv, a, tile, write, (float *)memory);
+    __syncthreads();
+    split_queries<STORED, HD>(s, a, tile, (const float *)memory, qf, sh.query);
     __syncthreads();
     for (int split = first; split < end; split++) {
         split_attend<STORED, HD>(kv, a, tile, split, qf, sh.query, memory + warp * RING, sh.m[warp], sh.l[warp]);
@@ -3629,15 +3678,17 @@ static __device__ __forceinline__ void split_run(const step_view &s, const kv_vi
 
 /* Computes: out (rows, heads * vd) = softmax(q k^T * scale) v over the pages, for rows of the step's work list. Grid: (blocks that take items
  * in turn, KV heads x tiles of heads), 4 warps (2 with wide heads). A tile is up to 8 queries of a KV head: a row's heads of a group, or
- * several rows'. A split is 256 keys, by position: a warp takes every fourth step of 16, copies its keys and values into shared memory while
+ * several rows'. What is fresh is normed, rotated and written to its page first, see split_fetch. A split is 256 keys, by position: a warp
+ * takes every fourth step of 16, copies its keys and values into shared memory while
  * it multiplies those of the step before, and never waits for another warp within a split. Queries and weights stand in the 16 rows of a
  * product twice, the nearest 16-bit value and what is left of it: so they lose nothing, and nothing is lost by that, for 8 rows would
  * stand empty. What a split gives depends on the row's own keys alone and splits are folded in order, so a row's bits do not tell which
- * rows came with it, nor how many blocks worked on it. Reads: each key and value once a tile. After FlashDecoding (Dao et al. 2023). Twin:
- * llm__run_attention. */
+ * rows came with it, nor how many blocks worked on it. Reads: each key and value once a tile. After FlashDecoding (Dao et al. 2023). Twins:
+ * llm__run_attention, llm__qkv_heads. */
 template <int STORED, int HD>
 static __global__ void __launch_bounds__(32 * split_warps(HD), HD <= 64 ? 3 : 2)
     kernel_attention_split(step_view s, kv_view kv, attention_args a) {
+    grid_wait();
     DYN_SMEM(uint8_t, memory);
     SMEM(split_shared, sh, 1);
     const work_item *work = (const work_item *)(s.head + s.head[HEAD_WORK]);
@@ -3663,24 +3714,14 @@ static __global__ void __launch_bounds__(32 * split_warps(HD), HD <= 64 ? 3 : 2)
             __syncthreads();
             if (threadIdx.x == 0) sh->tile = tile;
             __syncthreads();
-            split_run<STORED, HD>(s, kv, a, sh->tile, alone ? first : w.split, alone ? end : w.split + 1, alone ? -1 : i, slot0 + first, n,
-                                  sh[0], memory);
+            split_run<STORED, HD>(s, kv, a, sh->tile, alone ? first : w.split, alone ? end : w.split + 1, alone || w.split == end - 1,
+                                  alone ? -1 : i, slot0 + first, n, sh[0], memory);
         }
     }
 }
 
-template <int STORED, int HD> static void launch_split(rank *r, int tiles, const kv_view &kv, const attention_args &a) {
-    const int warps = split_warps(HD), blocks = ceil_div((HD <= 64 ? 3 : 2) * r->n_sms, tiles);
-    launch<kernel_attention_split<STORED, HD>>(r, dim3((unsigned)blocks, (unsigned)tiles), 32 * warps,
-                                               (size_t)(warps * SPLIT_STAGES * split_stage(STORED, HD) + 2 * TILE_QUERIES * HD * 4),
-                                               r->view, kv, a);
-}
-template <int STORED> static void launch_splits(rank *r, int tiles, const kv_view &kv, const attention_args &a) {
-    int wide = max_int(a.hd, a.vd);
-    if (wide <= 64) launch_split<STORED, 64>(r, tiles, kv, a);
-    else if (wide <= 128) launch_split<STORED, 128>(r, tiles, kv, a);
-    else launch_split<STORED, 256>(r, tiles, kv, a);
-}
+/* What kernels of 64, 128 or 256 values of a head are told by. */
+static int width_log(const attention_args &a) { return max_int(a.hd, a.vd) <= 64 ? 6 : max_int(a.hd, a.vd) <= 128 ? 7 : 8; }
 
 /* Starts it for the step's work; n_splits of the arguments: places that a.partial has. */
 static void run_splits(rank *r, const kv_view &kv, attention_args a, int n_kv_heads) {
@@ -3692,9 +3733,15 @@ static void run_splits(rank *r, const kv_view &kv, attention_args a, int n_kv_he
     a.n_splits = tiles > MAX_TILES ? 0
                                    : min_int(MAX_SPLITS + r->ctx->cfg.max_rows,
                                              (int64_t)(r->scratch_bytes / ((size_t)a.n_heads * (size_t)(a.vd + 2) * 4)));
-    if (kv.type == LLM_KV_F16) launch_splits<STORED_F16>(r, tiles, kv, a);
-    else if (kv.type == LLM_KV_BF16) launch_splits<STORED_BF16>(r, tiles, kv, a);
-    else launch_splits<STORED_BYTES>(r, tiles, kv, a);
+    int stored = kv.type == LLM_KV_F16 ? STORED_F16 : kv.type == LLM_KV_BF16 ? STORED_BF16 : STORED_BYTES;
+    with_constant<STORED_F16, STORED_BYTES>(stored, [&](auto form) {
+        with_constant<6, 8>(width_log(a), [&](auto log) {
+            const int STORED = form.value, HD = 1 << log.value, warps = split_warps(HD);
+            const size_t smem = (size_t)(warps * SPLIT_STAGES * split_stage(STORED, HD) + 2 * TILE_QUERIES * HD * 4);
+            launch<kernel_attention_split<form.value, 1 << log.value>>(
+                r, dim3((unsigned)ceil_div((HD <= 64 ? 3 : 2) * r->n_sms, tiles), (unsigned)tiles), 32 * warps, smem, r->view, kv, a);
+        });
+    });
 }
 
 /* ---- Prompts, on tensor cores ---- */
@@ -3712,12 +3759,7 @@ static __device__ __forceinline__ void kv_eight(int type, const uint8_t *p, int 
         int x = d + i;
         v[i] = 0;
         if (x >= n) continue;
-        if (type == LLM_KV_F16) v[i] = kv_element<LLM_KV_F16>(p, x, half);
-        else if (type == LLM_KV_BF16) v[i] = kv_element<LLM_KV_BF16>(p, x, half);
-        else if (type == LLM_KV_FP8_E4M3) v[i] = kv_element<LLM_KV_FP8_E4M3>(p, x, half);
-        else if (type == LLM_KV_FP8_E5M2) v[i] = kv_element<LLM_KV_FP8_E5M2>(p, x, half);
-        else if (type == LLM_KV_INT8) v[i] = kv_element<LLM_KV_INT8>(p, x, half);
-        else v[i] = kv_element<LLM_KV_INT4>(p, x, half);
+        with_constant<LLM_KV_F16, LLM_KV_INT4>(type, [&](auto t) { v[i] = kv_element<t.value>(p, x, half); });
     }
 }
 
@@ -3825,6 +3867,7 @@ static __device__ __forceinline__ void chunk_turn(const attention_args &a, int b
  * once a tile of 64 queries. After FlashAttention-2 (Dao 2023). Twin: llm__run_attention. */
 template <bool HALF, int HD>
 static __global__ void __launch_bounds__(128, HD <= 128 ? 2 : 1) kernel_attention_chunk(step_view s, kv_view kv, attention_args a) {
+    grid_wait();
     DYN_SMEM(uint16_t, q);
     const int NK = chunk_keys(HD), warp = threadIdx.x >> 5, lane = threadIdx.x & 31, kv_head = (int)blockIdx.y / a.head_tiles;
     uint16_t *keys = q + CHUNK * (HD + 8), *values = keys + NK * (HD + 8);
@@ -3888,25 +3931,18 @@ static __global__ void __launch_bounds__(128, HD <= 128 ? 2 : 1) kernel_attentio
     }
 }
 
-/* Shared memory: queries, keys and values. 52 KiB at heads of 128. */
-template <bool HALF, int HD> static void launch_chunk(rank *r, dim3 grid, const kv_view &kv, const attention_args &a) {
-    launch<kernel_attention_chunk<HALF, HD>>(r, grid, 128, (size_t)(CHUNK + 2 * chunk_keys(HD)) * (HD + 8) * 2, r->view, kv, a);
-}
-
-/* Keys that are bf16 stay it; all others fit a half, with their scale. */
+/* Keys that are bf16 stay it; all others fit a half, with their scale. Shared memory: queries, keys and values, 52 KiB at heads of 128. */
 static void run_chunks(rank *r, const kv_view &kv, attention_args a, int n_kv_heads) {
-    int wide = max_int(a.hd, a.vd);
     a.heads = min_int(a.group, CHUNK);
     a.head_tiles = ceil_div(a.group, a.heads);
     a.rows = CHUNK / a.heads;
     dim3 grid((unsigned)ceil_div(a.n_rows, a.rows), (unsigned)(n_kv_heads * a.head_tiles));
-    if (kv.type == LLM_KV_BF16) {
-        if (wide <= 64) launch_chunk<false, 64>(r, grid, kv, a);
-        else if (wide <= 128) launch_chunk<false, 128>(r, grid, kv, a);
-        else launch_chunk<false, 256>(r, grid, kv, a);
-    } else if (wide <= 64) launch_chunk<true, 64>(r, grid, kv, a);
-    else if (wide <= 128) launch_chunk<true, 128>(r, grid, kv, a);
-    else launch_chunk<true, 256>(r, grid, kv, a);
+    with_constant<0, 1>(kv.type != LLM_KV_BF16, [&](auto half) {
+        with_constant<6, 8>(width_log(a), [&](auto log) {
+            const size_t smem = (size_t)(CHUNK + 2 * chunk_keys(1 << log.value)) * ((1 << log.value) + 8) * 2;
+            launch<kernel_attention_chunk<half.value == 1, 1 << log.value>>(r, grid, 128, smem, r->view, kv, a);
+        });
+    });
 }
 
 /* Cuts the rows of the launch into tiles and splits, and starts the kernels. `partial`: memory for splits, NULL: none. */
@@ -3922,22 +3958,45 @@ static void run_tiles(rank *r, const kv_view &kv, attention_args a, int n_kv_hea
     if (a.n_splits > 1) a.n_splits = min_int(a.n_splits, (int64_t)(partial_bytes / (size_t)each));
     if (a.n_splits < 1) a.n_splits = 1;
     grid.z = (unsigned)a.n_splits;
-    switch (kv.type) {
-    case LLM_KV_F32: launch_attention<LLM_KV_F32>(r, grid, kv, a); break;
-    case LLM_KV_F16: launch_attention<LLM_KV_F16>(r, grid, kv, a); break;
-    case LLM_KV_BF16: launch_attention<LLM_KV_BF16>(r, grid, kv, a); break;
-    case LLM_KV_FP8_E4M3: launch_attention<LLM_KV_FP8_E4M3>(r, grid, kv, a); break;
-    case LLM_KV_FP8_E5M2: launch_attention<LLM_KV_FP8_E5M2>(r, grid, kv, a); break;
-    case LLM_KV_INT8: launch_attention<LLM_KV_INT8>(r, grid, kv, a); break;
-    default: launch_attention<LLM_KV_INT4>(r, grid, kv, a); break;
-    }
+    const size_t smem = attention_smem(a.rows * a.heads, a.hd);
+    with_constant<LLM_KV_F32, LLM_KV_INT4>(kv.type, [&](auto t) { /* floats have one value a thread up to heads of 128, all else four */
+                                                                  if constexpr (t.value == LLM_KV_F32)
+                                                                      if (a.vd <= 128)
+                                                                          return launch<kernel_attention<t.value, 1>>(r, grid, 128, smem,
+                                                                                                                      r->view, kv, a);
+                                                                  launch<kernel_attention<t.value, 4>>(r, grid, 128, smem, r->view, kv, a);
+    });
     if (a.n_splits > 1) launch<kernel_attention_join>(r, dim3((unsigned)a.n_rows, (unsigned)a.n_heads), 128, 0, r->view, a);
+}
+
+/* Whether tensor cores take its heads and pages. */
+static int on_tensor_cores(const rank *r, const llm_attention_op *op) {
+    return r->ctx->kv_type != LLM_KV_F32 && op->head_dim % 8 == 0 && op->v_head_dim % 8 == 0 && op->head_dim <= 256 &&
+           op->v_head_dim <= 256;
+}
+
+/* Where every sequence has one row, attention does by itself what a qkv record before it says: so a layer is five launches instead of six.
+ * A row's queries are done again for each split of its keys, which is little beside the keys. Then nobody may read what the record would have
+ * left in its buffer. Heads that are normed as one are for a block that has all of them. */
+static void list_fuse_heads(rank *r) {
+    for (int i = 0; i + 1 < r->n; i++) {
+        const llm_qkv_op *q = &r->list[i].op.qkv;
+        const llm_attention_op *a = &r->list[i + 1].op.attention;
+        if (r->list[i].kind != OP_QKV || r->list[i + 1].kind != OP_ATTENTION || q->norm == LLM_QK_NORM_WHOLE_RMS) continue;
+        if (a->qkv != q->qkv || a->layer != q->layer || a->q_col != q->q_col || a->n_heads != q->n_heads) continue;
+        if (a->n_kv_heads != q->n_kv_heads || a->head_dim != q->head_dim || a->v_head_dim != q->v_head_dim) continue;
+        if (r->ctx->padded.n_rows > r->ctx->padded.n_seqs || !on_tensor_cores(r, a) || record_next_use(r, i + 1, q->qkv) == USE_READ)
+            continue;
+        r->list[i].done = 1;
+        r->list[i + 1].qkv = q;
+    }
 }
 
 /* Sequences with several rows in chunks, those with one in splits; in splits too what batch_invariant asks for, where a row's bits must not
  * tell what came with it. What is not for tensor cores (keys in f32, heads that are no multiple of 8) goes by kernel_attention. Both that
  * split use the scratch memory. Twin: llm__run_attention. */
-static void run_attention(rank *r, const llm_attention_op *op) {
+static void run_attention(rank *r, const record *rec) {
+    const llm_attention_op *op = &rec->op.attention;
     attention_args a;
     memset(&a, 0, sizeof a);
     a.q = op->qkv->data;
@@ -3958,10 +4017,11 @@ static void run_attention(rank *r, const llm_attention_op *op) {
     a.spans = op->spans;
     a.scale = op->scale;
     a.softcap = op->softcap;
+    a.fresh = rec->qkv != NULL;
+    if (a.fresh) a.qkv = qkv_of(rec->qkv);
     kv_view kv = kv_of(r, op->layer);
-    const llm_shape *n = &r->ctx->padded;
-    int several = n->n_rows > n->n_seqs;
-    if (kv.type == LLM_KV_F32 || a.hd % 8 || a.vd % 8 || a.hd > 256 || a.vd > 256) {
+    int several = r->ctx->padded.n_rows > r->ctx->padded.n_seqs;
+    if (!on_tensor_cores(r, op)) {
         run_tiles(r, kv, a, op->n_kv_heads, r->scratch_bytes);
         if (kv.scaled) run_turn(r, a.out, a.out_stride, a.n_rows, a.n_heads, a.vd, kv_turn_size(a.vd), 0, 0);
         return;
@@ -3990,58 +4050,63 @@ static void run_attention(rank *r, const llm_attention_op *op) {
 
 /* absorbed (rows of the turn, heads, rank + rope_dim) and attended (.., rank) lie in the scratch memory. */
 typedef struct latent_args {
-    float *q, *kv_a, *absorbed, *attended, *out;
+    llm_mla_op op;
+    float *q, *kv_a, *out;
     const float *rope, *norm, *up;
     int64_t q_stride, kv_stride, rope_stride, out_stride;
-    int32_t n_heads, nope, rope_dim, v_dim, rank, pairs, first_row;
-    float eps;
+    float *absorbed, *attended;
+    int32_t first_row;
 } latent_args;
 
 /* Computes: norm of the latent, rotation of the shared key and of every head's query, write to the cache. Grid: one block a row. Twin:
  * llm__run_mla_write. */
 static __global__ void __launch_bounds__(128, 6) kernel_latent_write(step_view s, kv_view kv, latent_args a) {
+    grid_wait();
     SMEM(float, scratch, 32);
     int row = (int)blockIdx.x, warp = threadIdx.x >> 5;
     if (row >= s.head[HEAD_ROWS]) return;
-    int seq = s.seq_of_row[row], head = a.nope + a.rope_dim;
-    float *latent = a.kv_a + row * a.kv_stride, *q = a.q + row * a.q_stride + a.nope;
+    int seq = s.seq_of_row[row], head = a.op.nope + a.op.rope_dim;
+    float *latent = a.kv_a + row * a.kv_stride, *q = a.q + row * a.q_stride + a.op.nope;
     const float *rope = a.rope + row * a.rope_stride;
-    float by = block_rms(latent, a.rank, a.eps, scratch);
-    for (int i = threadIdx.x; i < a.rank; i += blockDim.x) latent[i] *= by * a.norm[i];
-    for (int h = warp; h < a.n_heads; h += 4) warp_rotate(q + h * head, rope, a.rope_dim / 2, a.pairs);
-    if (warp == 0) warp_rotate(latent + a.rank, rope, a.rope_dim / 2, a.pairs);
+    float by = block_rms(latent, a.op.rank, a.op.eps, scratch);
+    for (int i = threadIdx.x; i < a.op.rank; i += blockDim.x) latent[i] *= by * a.norm[i];
+    for (int h = warp; h < a.op.n_heads; h += 4) warp_rotate(q + h * head, rope, a.op.rope_dim / 2, a.op.rope_interleaved);
+    if (warp == 0) warp_rotate(latent + a.op.rank, rope, a.op.rope_dim / 2, a.op.rope_interleaved);
     __syncthreads();
     if (warp) return;
-    if (kv.scaled) warp_turn(latent, a.rank + a.rope_dim, kv_turn_size(a.rank | a.rope_dim));
+    if (kv.scaled) warp_turn(latent, a.op.rank + a.op.rope_dim, kv_turn_size(a.op.rank | a.op.rope_dim));
     warp_write_token(kv, s.pages + (int64_t)seq * s.head[HEAD_STRIDE], row_position(s, row), 0, latent, NULL);
 }
 
 /* Computes: absorbed (rows, heads, rank + rope_dim) = q_nope^T up, and the rotated part as it is. Grid: (rows, heads). Twin: llm__run_mla.
  */
 static __global__ void __launch_bounds__(128) kernel_latent_absorb(step_view s, latent_args a) {
-    int row = a.first_row + (int)blockIdx.x, h = (int)blockIdx.y, hd = a.rank + a.rope_dim;
+    grid_wait();
+    int row = a.first_row + (int)blockIdx.x, h = (int)blockIdx.y, hd = a.op.rank + a.op.rope_dim;
     if (row >= s.head[HEAD_ROWS]) return;
-    const float *q = a.q + row * a.q_stride + h * (a.nope + a.rope_dim), *up = a.up + (int64_t)h * (a.nope + a.v_dim) * a.rank;
-    float *to = a.absorbed + ((int64_t)blockIdx.x * a.n_heads + h) * hd;
+    const float *q = a.q + row * a.q_stride + h * (a.op.nope + a.op.rope_dim),
+                *up = a.up + (int64_t)h * (a.op.nope + a.op.v_dim) * a.op.rank;
+    float *to = a.absorbed + ((int64_t)blockIdx.x * a.op.n_heads + h) * hd;
     for (int i = threadIdx.x; i < hd; i += blockDim.x) {
         float v = 0;
-        for (int d = 0; d < a.nope && i < a.rank; d++) v += q[d] * up[(int64_t)d * a.rank + i];
-        to[i] = i < a.rank ? v : q[a.nope + i - a.rank];
+        for (int d = 0; d < a.op.nope && i < a.op.rank; d++) v += q[d] * up[(int64_t)d * a.op.rank + i];
+        to[i] = i < a.op.rank ? v : q[a.op.nope + i - a.op.rank];
     }
 }
 
 /* Computes: out (rows, heads * v_dim) = value rows of kv_b times what attention gave. Grid: (rows, heads), a warp an output. Twin:
  * llm__run_mla. */
 static __global__ void __launch_bounds__(128) kernel_latent_values(step_view s, latent_args a) {
+    grid_wait();
     int row = a.first_row + (int)blockIdx.x, h = (int)blockIdx.y, warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     if (row >= s.head[HEAD_ROWS]) return;
-    const float *up = a.up + ((int64_t)h * (a.nope + a.v_dim) + a.nope) * a.rank,
-                *from = a.attended + ((int64_t)blockIdx.x * a.n_heads + h) * a.rank;
-    for (int d = warp; d < a.v_dim; d += 4) {
+    const float *up = a.up + ((int64_t)h * (a.op.nope + a.op.v_dim) + a.op.nope) * a.op.rank,
+                *from = a.attended + ((int64_t)blockIdx.x * a.op.n_heads + h) * a.op.rank;
+    for (int d = warp; d < a.op.v_dim; d += 4) {
         float v = 0;
-        for (int i = lane; i < a.rank; i += 32) v += up[(int64_t)d * a.rank + i] * from[i];
+        for (int i = lane; i < a.op.rank; i += 32) v += up[(int64_t)d * a.op.rank + i] * from[i];
         v = warp_sum(v);
-        if (lane == 0) a.out[row * a.out_stride + h * a.v_dim + d] = v;
+        if (lane == 0) a.out[row * a.out_stride + h * a.op.v_dim + d] = v;
     }
 }
 
@@ -4061,16 +4126,18 @@ typedef struct lora_slot {
  * out. X and Y are its A (r, rank) and the head's columns of B (r, n), or the other way round. 32 of the r at a time: a warp one of X x, then a
  * thread an output. Grid: (rows, heads). Twin: llm__mla_adapt. */
 static __global__ void __launch_bounds__(128) kernel_latent_adapt(step_view s, latent_args a, const lora_slot *slots, int values) {
+    grid_wait();
     SMEM(float, low, 32);
     int row = a.first_row + (int)blockIdx.x, h = (int)blockIdx.y, warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     if (row >= s.head[HEAD_ROWS]) return;
-    int slot = s.seq_lora[s.seq_of_row[row]], at = h * (a.nope + a.v_dim), n_x = values ? a.rank : a.nope, n_y = values ? a.v_dim : a.rank;
+    int slot = s.seq_lora[s.seq_of_row[row]], at = h * (a.op.nope + a.op.v_dim), n_x = values ? a.op.rank : a.op.nope,
+        n_y = values ? a.op.v_dim : a.op.rank;
     if (slot < 0 || !slots[slot].n) return;
     const lora_part &p = slots[slot].part[0];
-    const float *from = values ? p.a : p.b + at, *to = values ? p.b + at + a.nope : p.a;
-    int64_t from_row = values ? p.in : p.n, to_row = values ? p.n : p.in, turn_row = (int64_t)blockIdx.x * a.n_heads + h;
-    const float *x = values ? a.attended + turn_row * a.rank : a.q + row * a.q_stride + h * (a.nope + a.rope_dim);
-    float *y = values ? a.out + row * a.out_stride + h * a.v_dim : a.absorbed + turn_row * (a.rank + a.rope_dim);
+    const float *from = values ? p.a : p.b + at, *to = values ? p.b + at + a.op.nope : p.a;
+    int64_t from_row = values ? p.in : p.n, to_row = values ? p.n : p.in, turn_row = (int64_t)blockIdx.x * a.op.n_heads + h;
+    const float *x = values ? a.attended + turn_row * a.op.rank : a.q + row * a.q_stride + h * (a.op.nope + a.op.rope_dim);
+    float *y = values ? a.out + row * a.out_stride + h * a.op.v_dim : a.absorbed + turn_row * (a.op.rank + a.op.rope_dim);
     for (int first = 0; first < p.r; first += 32) {
         int n = min(32, p.r - first);
         for (int j = warp; j < n; j += 4) {
@@ -4101,10 +4168,9 @@ struct llm_lora_site {
 
 /* The first half of the scratch memory has absorbed and attended of a turn, the second partial results of splits. Twin: llm__run_mla. */
 static void run_latent(rank *r, const llm_mla_op *op) {
-    latent_args a = {op->q->data,
+    latent_args a = {*op,
+                     op->q->data,
                      op->kv_a->data,
-                     NULL,
-                     NULL,
                      op->dst->data,
                      op->rope->data,
                      op->kv_norm->f32,
@@ -4113,14 +4179,9 @@ static void run_latent(rank *r, const llm_mla_op *op) {
                      op->kv_a->stride,
                      op->rope->stride,
                      op->dst->stride,
-                     op->n_heads,
-                     op->nope,
-                     op->rope_dim,
-                     op->v_dim,
-                     op->rank,
-                     op->rope_interleaved,
-                     0,
-                     op->eps};
+                     NULL,
+                     NULL,
+                     0};
     kv_view kv = kv_of(r, op->layer);
     int hd = op->rank + op->rope_dim, rows = r->ctx->padded.n_rows, size = kv_turn_size(op->rank | op->rope_dim); /* divides both */
     size_t each = (size_t)op->n_heads * (size_t)(hd + op->rank) * sizeof(float), turn = r->scratch_bytes / 2 / each;
@@ -4174,14 +4235,11 @@ static void run_latent(rank *r, const llm_mla_op *op) {
  * Slots are found by counting, not with atomics: their order, and so every sum, is the same in every run. Of decoding at batch 1 the worst
  * case is k tiles of one row; an expert that nobody chose is not read. */
 
-/* llm_route_op with pointers for the device. */
-typedef struct route_args {
+typedef struct route_args { /* as qkv_args */
+    llm_route_op op;
     float *out;
     const float *logits, *correction;
     int64_t out_stride, logits_stride;
-    int32_t n, k, score, n_group, topk_group, group_top2, normalize;
-    float normalize_min, scale;
-    int32_t set;
 } route_args;
 
 /* The largest of n values and its index, the lower one of equals; a warp. */
@@ -4213,20 +4271,20 @@ static __device__ void warp_softmax(float *x, int n) {
 
 /* Leaves only the experts of the best groups. Twin: llm__route_groups. */
 static __device__ void warp_route_groups(const route_args &a, float *choice, float *group) {
-    int lane = threadIdx.x & 31, size = a.n / a.n_group;
-    for (int g = lane; g < a.n_group; g += 32) {
+    int lane = threadIdx.x & 31, size = a.op.n_experts / a.op.n_group;
+    for (int g = lane; g < a.op.n_group; g += 32) {
         float first = -INFINITY, second = -INFINITY;
         for (int i = 0; i < size; i++) {
             float x = choice[g * size + i];
             if (x > first) second = first, first = x;
             else if (x > second) second = x;
         }
-        group[g] = a.group_top2 && size > 1 ? first + second : first;
+        group[g] = a.op.group_top2 && size > 1 ? first + second : first;
     }
     __syncwarp();
-    for (int left = a.n_group - a.topk_group; left > 0; left--) { /* drop the worst, of equals the higher */
+    for (int left = a.op.n_group - a.op.topk_group; left > 0; left--) { /* drop the worst, of equals the higher */
         int worst = -1;
-        for (int g = 0; g < a.n_group; g++)
+        for (int g = 0; g < a.op.n_group; g++)
             if (group[g] < INFINITY && (worst < 0 || group[g] <= group[worst])) worst = g;
         __syncwarp();
         if (worst < 0) return;
@@ -4239,56 +4297,43 @@ static __device__ void warp_route_groups(const route_args &a, float *choice, flo
 /* Computes: routes (T, 2 k) = ids and weights of the k best experts. A warp a row, in shared memory: scores, choices, groups. Grid: one
  * block of 32 threads a row. Twin: llm__run_route. */
 static __global__ void __launch_bounds__(32) kernel_route(step_view s, route_args a) {
+    grid_wait();
     DYN_SMEM(float, score);
-    float *choice = score + a.n, sum = 0, scale = a.scale, ignored;
+    float *choice = score + a.op.n_experts, sum = 0, scale = a.op.scale != 0 ? a.op.scale : 1, ignored;
     int row = (int)blockIdx.x, lane = threadIdx.x & 31;
     if (row >= s.head[HEAD_ROWS]) return;
     const float *logits = a.logits + row * a.logits_stride;
-    float *out = a.out + row * a.out_stride, *weight = out + a.k;
-    if (a.set && (s.head[HEAD_HAS] & HAS_SETS ? s.row_set[row] : 0) != a.set - 1) { /* the other set is asked */
-        for (int i = lane; i < a.k; i += 32) out[i] = -1;
+    float *out = a.out + row * a.out_stride, *weight = out + a.op.k;
+    if (a.op.set && (s.head[HEAD_HAS] & HAS_SETS ? s.row_set[row] : 0) != a.op.set - 1) { /* the other set is asked */
+        for (int i = lane; i < a.op.k; i += 32) out[i] = -1;
         return;
     }
-    for (int i = lane; i < a.n; i += 32) score[i] = logits[i];
+    for (int i = lane; i < a.op.n_experts; i += 32) score[i] = logits[i];
     __syncwarp();
-    if (a.score == LLM_ROUTE_SOFTMAX) warp_softmax(score, a.n);
-    for (int i = lane; i < a.n; i += 32) {
-        if (a.score == LLM_ROUTE_SIGMOID) score[i] = sigmoid(score[i]);
+    if (a.op.score == LLM_ROUTE_SOFTMAX) warp_softmax(score, a.op.n_experts);
+    for (int i = lane; i < a.op.n_experts; i += 32) {
+        if (a.op.score == LLM_ROUTE_SIGMOID) score[i] = sigmoid(score[i]);
         choice[i] = score[i] + (a.correction ? a.correction[i] : 0);
         if (!(choice[i] > -3e38f)) choice[i] = -3e38f; /* also what is not a number */
     }
     __syncwarp();
-    if (a.n_group > 1 && a.topk_group < a.n_group) warp_route_groups(a, choice, choice + a.n);
-    for (int i = 0; i < a.k; i++) {
-        int best = warp_arg_max(choice, a.n, &ignored);
+    if (a.op.n_group > 1 && a.op.topk_group < a.op.n_group) warp_route_groups(a, choice, choice + a.op.n_experts);
+    for (int i = 0; i < a.op.k; i++) {
+        int best = warp_arg_max(choice, a.op.n_experts, &ignored);
         __syncwarp();
         if (lane == 0) choice[best] = -INFINITY, out[i] = (float)best, weight[i] = score[best];
         __syncwarp();
     }
-    if (a.score == LLM_ROUTE_TOPK_SOFTMAX) warp_softmax(weight, a.k);
-    for (int i = 0; i < a.k; i++) sum += weight[i];
+    if (a.op.score == LLM_ROUTE_TOPK_SOFTMAX) warp_softmax(weight, a.op.k);
+    for (int i = 0; i < a.op.k; i++) sum += weight[i];
     __syncwarp();
-    if (a.normalize) scale /= fmaxf(sum, fmaxf(a.normalize_min, 1e-20f));
-    for (int i = lane; i < a.k; i += 32) weight[i] *= scale;
+    if (a.op.normalize) scale /= fmaxf(sum, fmaxf(a.op.normalize_min, 1e-20f));
+    for (int i = lane; i < a.op.k; i += 32) weight[i] *= scale;
 }
 
 /* Shared memory: scores, choices, groups, of one row. */
 static void run_route(rank *r, const llm_route_op *op) {
-    route_args a = {op->dst->data,
-                    op->logits->data,
-                    op->correction ? op->correction->f32 : NULL,
-                    op->dst->stride,
-                    op->logits->stride,
-                    op->n_experts,
-                    op->k,
-                    op->score,
-                    op->n_group,
-                    op->topk_group,
-                    op->group_top2,
-                    op->normalize,
-                    op->normalize_min,
-                    op->scale != 0 ? op->scale : 1,
-                    op->set};
+    route_args a = {*op, op->dst->data, op->logits->data, op->correction ? op->correction->f32 : NULL, op->dst->stride, op->logits->stride};
     launch<kernel_route>(r, dim3((unsigned)r->ctx->padded.n_rows), 32, sizeof(float) * (size_t)(2 * op->n_experts + op->n_group + 1),
                          r->view, a);
 }
@@ -4311,6 +4356,7 @@ static __device__ __forceinline__ int route_of(const float *routes, int64_t stri
  * for the ones of its experts, so the order does not depend on time. Twin: llm__slots_sort. */
 static __global__ void __launch_bounds__(1024)
     kernel_slots(const int32_t *n_rows, const float *routes, int64_t stride, slots s, int first, int most, int k, int n_experts) {
+    grid_wait();
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n = (*n_rows - first < most ? *n_rows - first : most) * k;
     for (int e = warp; e < n_experts; e += 32) {
         int count = 0;
@@ -4343,6 +4389,7 @@ static __global__ void __launch_bounds__(1024)
 /* Computes: dst (+)= sum over the choices, in their order, of weight * y. Grid: one block a row. Twin: llm__slots_combine. */
 static __global__ void __launch_bounds__(128) kernel_combine(const int32_t *n_rows, float *dst, const float *routes, int64_t dst_stride,
                                                              int64_t stride, slots s, int first, int k, int hidden, int add) {
+    grid_wait();
     int row = first + (int)blockIdx.x;
     if (row >= *n_rows) return;
     for (int c = threadIdx.x; c < hidden; c += blockDim.x) {
@@ -4484,6 +4531,7 @@ static __device__ __forceinline__ int lora_run(const lora_args &a, int row, int 
  * rank has it. Grid: (tiles of 8 rows, columns of low / 8), 8 warps of a column each. Reads: A once a tile and adapter, x from L2.
  * Twin: llm__run_lora_down. */
 static __global__ void __launch_bounds__(32 * LORA_WARPS) kernel_lora_down(lora_args a) {
+    grid_wait();
     int column = (int)blockIdx.y * LORA_WARPS + (threadIdx.x >> 5), lane = threadIdx.x & 31, i = column / a.width, k = column % a.width;
     int first = (int)blockIdx.x * LORA_ROWS, end = min(first + LORA_ROWS, *a.n_rows);
     for (int row = first, next; i < LLM_LORA_PARTS && row < end; row = next) {
@@ -4519,6 +4567,7 @@ static __global__ void __launch_bounds__(32 * LORA_WARPS) kernel_lora_down(lora_
 /* Computes: dst (T, n), columns [row_i, row_i + n_i) = scale * low B_i^T, all else -0, for v + -0 is v to the bit; of an embedding dst +=
  * instead of dst =. Grid: (tiles of 8 rows, n / 128), a thread one column. Twin: llm__run_lora_up. */
 static __global__ void __launch_bounds__(LORA_COLUMNS) kernel_lora_up(lora_args a) {
+    grid_wait();
     int column = (int)blockIdx.y * LORA_COLUMNS + threadIdx.x, first = (int)blockIdx.x * LORA_ROWS;
     int end = min(first + LORA_ROWS, *a.n_rows);
     for (int row = first; column < a.n && row < end; row++) {
@@ -4958,6 +5007,7 @@ static __device__ void block_bend(const step_view &s, const draw &d, const float
  * scratch. Reads the row two or three times, and the weights once for each histogram. Twin: llm__choose. */
 static __global__ void __launch_bounds__(DRAW_THREADS, 2)
     kernel_draw(step_view s, const float *logits, float *weights, int n, llm_drawn *drawn) {
+    grid_wait();
     SMEM(draw_shared, shared, 1);
     int row = (int)blockIdx.x, bad;
     if (row >= s.head[HEAD_OUT]) return;
@@ -5430,7 +5480,7 @@ static void run_record(rank *r, const record *rec) {
     case OP_NORM: run_norm(r, &rec->op.norm); return;
     case OP_LINEAR: run_linear(r, rec); return;
     case OP_QKV: run_qkv(r, &rec->op.qkv); return;
-    case OP_ATTENTION: run_attention(r, &rec->op.attention); return;
+    case OP_ATTENTION: run_attention(r, rec); return;
     case OP_MLA: run_latent(r, &rec->op.mla); return;
     case OP_ROUTE: run_route(r, &rec->op.route); return;
     case OP_EXPERTS: run_experts(r, &rec->op.experts); return;
@@ -5462,6 +5512,7 @@ static void time_record(rank *r, const record *rec) {
 /* Launches the list and, if tokens are drawn here, the sampler behind it: eagerly, or into the graph that is being captured. */
 static void run_list(rank *r) {
     list_fuse(r);
+    list_fuse_heads(r);
     for (int i = 0; i < r->n && !r->failed; i++)
         if (r->list[i].done) continue;
         else if (r->ctx->each_record && !r->index) time_record(r, &r->list[i]);
@@ -6197,7 +6248,7 @@ static void cuda_close(llm_backend_ctx *ctx) {
 /* One rank's stream, events, list and step block. */
 static void rank_open(rank *r) {
     llm_backend_ctx *ctx = r->ctx;
-    int major = 0, minor = 0;
+    int major = 0, minor = 0, driver = 0;
     size_t left = 0, total = 0;
     select_device(r);
     rank_ok(r, cudaStreamCreateWithFlags(&r->stream, cudaStreamNonBlocking), "stream");
@@ -6214,6 +6265,8 @@ static void rank_open(rank *r) {
     rank_ok(r, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, r->device), "device");
     r->capability = 10 * major + minor;
     r->sync_each = getenv("LLM_CUDA_SYNC") != NULL;
+    cudaDriverGetVersion(&driver);
+    r->overlap = r->capability >= 90 && driver >= 12030 && !ctx->one_device && !getenv("LLM_CUDA_NO_OVERLAP"); /* 12.3: graphs keep it */
     load_kernels(r);
     rank_ok(r, cudaMemGetInfo(&left, &total), "device");
     r->stage_bytes = total >= (size_t)8 << 30 ? 32 << 20 : 8 << 20;

@@ -264,7 +264,10 @@ def cuda_bugs():
                ("a write out of bounds", "heap-buffer-overflow" in said("cuda_bugs_san", "bounds", 0).stderr), ("an array that lies at odd addresses", "not 16-byte aligned" in said("cuda_bugs", "aligned", 0).stderr),
                ("more shared memory than a block has", "bytes of shared memory" in said("cuda_bugs", "shared", 0).stderr), ("a kernel loaded too late", "waits for all" in said("cuda_bugs", "late", 0).stderr),
                ("memory freed while others wait", "cudaFree waits for all" in said("cuda_bugs", "freed", 0).stderr), ("the same with all loaded and nothing freed", said("cuda_bugs", "loaded", 0).stdout == "right\n"),
-               ("communicators that end one by one", "ncclCommDestroy waits" in said("cuda_bugs", "destroyed", 0).stderr)]
+               ("communicators that end one by one", "ncclCommDestroy waits" in said("cuda_bugs", "destroyed", 0).stderr),
+               ("a kernel that reads before it has waited", all(said("cuda_bugs", name, s).stdout == "wrong\n" for s in (0, 1, 2) for name in ("early", "early graph"))),
+               ("a kernel that never waits", all("has not waited" in said("cuda_bugs", name, 0).stderr for name in ("early never", "early never graph"))),
+               ("early kernels that wait are right", all(said("cuda_bugs", name, s).stdout == "right\n" for s in (0, 1, 2, 3, 4, 6) for name in ("early wait", "early wait graph")))]
     good = sum(ok for _, ok in results)
     for name, ok in results:
         if not ok: print("    not found by the emulation: " + name)

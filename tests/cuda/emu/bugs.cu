@@ -72,8 +72,25 @@ static __global__ void kernel_waits(int *flag) {
 }
 static __global__ void kernel_tells(int *flag) { __atomic_store_n(flag, 1, __ATOMIC_RELEASE); }
 
+/* Of a kernel that may start early: what the one before writes is read behind the wait, before it, or without any. */
+static __global__ void kernel_reads(float *out, const float *x, int how) {
+    if (how == 1) cuemu::grid_wait();
+    float v = x[threadIdx.x];
+    if (how == 2) cuemu::grid_wait();
+    out[threadIdx.x] = v;
+}
+static __global__ void kernel_writes(float *x) {
+    cuemu::grid_wait();
+    x[threadIdx.x] = 384;
+}
+
 template <class... P, class... A> static void launch(void (*kernel)(P...), int threads, cudaStream_t stream, A... a) {
     cudaLaunchConfig_t c = {};
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    c.attrs = &early;
+    c.numAttrs = (void *)kernel == (void *)kernel_reads || (void *)kernel == (void *)kernel_writes;
     c.blockDim = dim3((unsigned)threads);
     c.dynamicSmemBytes = (void *)kernel == (void *)kernel_shared ? 100000 : 0;
     c.stream = stream;
@@ -99,6 +116,22 @@ static void waits(const char *name, cudaStream_t stream) {
     cudaStreamSynchronize(second);
 }
 
+/* x is written, then read: on a stream, or from a graph. */
+static void early(cudaStream_t stream, float *out, float *x, int how, int captured) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaFuncAttributes has;
+    cudaFuncGetAttributes(&has, (const void *)kernel_writes); /* to load one waits for all */
+    cudaFuncGetAttributes(&has, (const void *)kernel_reads);
+    if (captured) cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    launch(kernel_writes, 128, stream, x);
+    launch(kernel_reads, 128, stream, out, x, how);
+    if (!captured) return;
+    cudaStreamEndCapture(stream, &graph);
+    cudaGraphInstantiate(&exec, graph, 0);
+    cudaGraphLaunch(exec, stream);
+}
+
 static void destroyed(void) {
     void *comm[2];
     const int devices[2] = {0, 1};
@@ -109,7 +142,7 @@ static void destroyed(void) {
 int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "";
     float host[128], *x, *out;
-    int right = !strncmp(name, "right", 5), wrong = 0;
+    int right = !strncmp(name, "right", 5), ahead = !strncmp(name, "early", 5), wrong = 0;
     cudaStream_t stream;
     cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     cudaMalloc((void **)&x, sizeof host);
@@ -126,9 +159,10 @@ int main(int argc, char **argv) {
     if (!strcmp(name, "shared")) launch(kernel_shared, 32, stream, out);
     if (!strcmp(name, "late") || !strcmp(name, "freed") || !strcmp(name, "loaded")) waits(name, stream);
     if (!strcmp(name, "destroyed")) destroyed();
+    if (ahead) early(stream, out, x, strstr(name, "wait") ? 1 : strstr(name, "never") ? 0 : 2, strstr(name, "graph") != NULL);
     cudaMemcpyAsync(host, out, sizeof host, cudaMemcpyDeviceToHost, stream);
     cudaStreamSynchronize(stream);
-    for (int i = 0; i < 128 && (right || !strcmp(name, "race")); i++) wrong |= !(host[i] == 384);
+    for (int i = 0; i < 128 && (right || ahead || !strcmp(name, "race")); i++) wrong |= !(host[i] == 384);
     for (int i = 0; i < 32 && !strcmp(name, "sync"); i++) wrong |= host[i] != (float)((i + 1) & 31);
     printf("%s\n", wrong ? "wrong" : "right");
     return wrong;

@@ -154,7 +154,10 @@ struct Block { // one per OS thread that runs blocks; reused
     char ts_start, ts_end;
     std::vector<Warp> w;
     Bar bar[16];
-    std::vector<Fiber *> gwait;
+    std::vector<Fiber *> gwait, ewait;  // in a grid barrier; in griddepcontrol.wait
+    bool ahead = false, waited = false; // before the kernel in front has begun; some thread has waited for it
+    uint3 bi;
+    dim bd, gd;
     GridBar *gb;
     const function<void()> *body;
     const char *name;
@@ -324,6 +327,13 @@ void grid_sync(int line) {
     wait_here(f, "grid sync", line);
     TS(__tsan_acquire(ts);)
 }
+void grid_wait(int line) {
+    TS(Ign ig;)
+    B->waited = true;
+    if (!B->ahead) return;
+    B->ewait.push_back(B->cur);
+    wait_here(B->cur, "griddepcontrol.wait", line);
+}
 void yield() {
     TS(Ign ig;)
     Block *b = B;
@@ -409,8 +419,7 @@ static void fiber_main() {
     }
 }
 COUNT(static void count_block(const void *kernel); static void count_launch(const void *kernel);)
-static void run_block(const void *kernel, const function<void()> &body, uint3 bi, dim3 bd, dim3 gd, size_t smem, GridBar *gb,
-                      const char *name) {
+static void block_start(const function<void()> &body, uint3 bi, dim3 bd, dim3 gd, size_t smem, GridBar *gb, const char *name) {
     if (!B) B = new Block;
     Block *b = B;
     b->body = &body;
@@ -419,9 +428,10 @@ static void run_block(const void *kernel, const function<void()> &body, uint3 bi
     b->spin = 0;
     b->order = seed < 2 ? seed : seed & 1 ? 2 : 3;
     b->rng.seed(seed + 7919 * (bi.x + 31 * bi.y + 977 * bi.z));
-    blockIdx = bi;
-    blockDim = {bd.x, bd.y, bd.z};
-    gridDim = {gd.x, gd.y, gd.z};
+    b->waited = b->ahead = false;
+    b->bi = bi;
+    b->bd = {bd.x, bd.y, bd.z};
+    b->gd = {gd.x, gd.y, gd.z};
     int n = bd.x * bd.y * bd.z;
     b->nthr = b->live = n;
     while ((int)b->f.size() < n) {
@@ -462,6 +472,15 @@ static void run_block(const void *kernel, const function<void()> &body, uint3 bi
     b->dyn_n = smem;
     b->static_n = 0;
     b->dyn = smem ? place(smem, 16, &b->dyn_base) : nullptr;
+}
+// Runs the block of this thread to its end; one that is ahead until it can only go on behind its griddepcontrol.wait: false.
+static bool block_go() {
+    Block *b = B;
+    GridBar *gb = b->gb;
+    blockIdx = b->bi;
+    blockDim = b->bd;
+    gridDim = b->gd;
+    if (!b->ahead) wake(b, b->ewait);
     TS(ign_on();)
     TS(b->main_ts = __tsan_get_current_fiber(); __tsan_release(&b->ts_start);)
     for (;;) {
@@ -487,9 +506,13 @@ static void run_block(const void *kernel, const function<void()> &body, uint3 bi
             wake(b, b->gwait);
             continue;
         }
-        fprintf(stderr, "cuda_emu: %s block (%u,%u,%u): deadlock, %d threads never meet:\n", name, bi.x, bi.y, bi.z, b->live);
+        if (b->ahead && !b->ewait.empty()) {
+            TS(ign_off();)
+            return false;
+        }
+        fprintf(stderr, "cuda_emu: %s block (%u,%u,%u): deadlock, %d threads never meet:\n", b->name, b->bi.x, b->bi.y, b->bi.z, b->live);
         std::map<std::pair<std::string, int>, std::vector<int>> at;
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < b->nthr; i++)
             if (!b->f[i]->done) at[{b->f[i]->why ? b->f[i]->why : "?", b->f[i]->line}].push_back(i);
         for (auto &e : at)
             fprintf(stderr, "  %zu threads (first: %d) wait in %s at line %d\n", e.second.size(), e.second[0], e.first.first.c_str(),
@@ -497,6 +520,11 @@ static void run_block(const void *kernel, const function<void()> &body, uint3 bi
         abort();
     }
     TS(__tsan_acquire(&b->ts_end); ign_off();)
+    return true;
+}
+static void block_end(const void *kernel, bool early) {
+    Block *b = B;
+    if (early && !b->waited) die("the block ends, and has not waited for the kernel before (griddepcontrol.wait)");
     COUNT(count_block(kernel);)
     (void)kernel;
     if (b->dyn) free(b->dyn_base);
@@ -507,8 +535,10 @@ static void run_block(const void *kernel, const function<void()> &body, uint3 bi
 }
 
 // What a thread that ran blocks keeps for the next ones.
+static thread_local std::vector<Block *> t_spare; // for blocks that run ahead
 static void block_free() {
-    if (!B) return;
+    if (!B && t_spare.empty()) return;
+    if (!B) B = t_spare.back(), t_spare.pop_back();
     for (auto &f : B->f) {
         AS(__asan_unpoison_memory_region(f->stack, STACK);) // others may get these addresses
         munmap(f->stack - 4096, STACK + 4096);
@@ -516,7 +546,42 @@ static void block_free() {
     }
     delete B;
     B = nullptr;
+    block_free();
 }
+
+#ifdef CUEMU_COUNT
+enum { AHEAD = 0 }; // notes are of one block at a time
+#else
+enum { AHEAD = 2 };
+#endif
+// A launch. A graph has it many times.
+struct Run {
+    const void *kernel;
+    dim3 g, b;
+    size_t smem;
+    bool coop, early;
+    function<void()> body;
+    const char *name;
+    std::vector<unsigned> order;
+    std::vector<Block *> ahead; // the first ones, which wait for the kernel before
+    void start(unsigned i, GridBar *gb) {
+        unsigned j = order[i];
+        block_start(body, {j % g.x, j / g.x % g.y, j / (g.x * g.y)}, b, g, smem, gb, name);
+    }
+    void begin() { // what can be done before the kernel in front has run
+        Block *mine = B;
+        for (unsigned i = 0; i < std::min<size_t>(order.size(), AHEAD); i++) {
+            B = t_spare.empty() ? new Block : t_spare.back();
+            if (!t_spare.empty()) t_spare.pop_back();
+            start(i, nullptr);
+            B->ahead = true;
+            if (block_go()) block_end(kernel, true);
+            ahead.push_back(B);
+        }
+        B = mine;
+    }
+    void finish();
+};
 
 // ------------------------------------------------------------------ streams: one OS thread each
 static std::mutex g_mu;
@@ -527,18 +592,27 @@ static thread_local cudaError_t t_err = cudaSuccess;
 static cudaError_t fail(cudaError_t e) { return t_err = e; }
 } // namespace cuemu
 using namespace cuemu;
+struct Op {
+    function<void()> f;
+    std::shared_ptr<Run> kernel;
+    // The kernel behind this one may start before it has ended.
+    void before(const Op &next) const {
+        if (kernel && next.kernel && next.kernel->early) next.kernel->begin();
+    }
+};
 struct CUgraph_st {
-    std::vector<function<void()>> ops;
+    std::vector<Op> ops;
 };
 struct CUgraphExec_st {
-    std::vector<function<void()>> ops;
+    std::vector<Op> ops;
 };
 struct CUstream_st {
     int dev;
     std::mutex m;
     std::condition_variable cv, idle;
-    std::deque<function<void()>> q;
-    bool busy = false, stop = false;
+    std::deque<Op> q;
+    bool busy = false, stop = false, asked = false;
+    int waiting = 0; // threads that wait for its end
     CUgraph_st *cap = nullptr;
     std::thread th;
     CUstream_st(int d) : dev(d), th([this] { loop(); }) {}
@@ -557,30 +631,42 @@ struct CUstream_st {
         for (;;) {
             cv.wait(l, [&] { return stop || !q.empty(); });
             if (q.empty()) return block_free();
-            auto f = std::move(q.front());
+            Op op = std::move(q.front()), next;
             q.pop_front();
             busy = true;
+            if (op.kernel) // what comes behind it may start before it
+                cv.wait_for(l, std::chrono::milliseconds(20), [&] { return stop || waiting || asked || !q.empty(); });
+            if (!q.empty()) next = q.front();
             l.unlock();
             if (delay) std::this_thread::sleep_for(std::chrono::microseconds(delay));
-            f();
-            f = nullptr;
+            op.before(next);
+            op.f();
+            op = next = {};
             l.lock();
             busy = false;
             if (q.empty()) idle.notify_all();
         }
     }
-    void push(function<void()> f) {
+    void push(Op op) {
         std::lock_guard<std::mutex> l(m);
-        q.push_back(std::move(f));
+        q.push_back(std::move(op));
+        asked = false;
         cv.notify_one();
     }
-    void drain() {
-        std::unique_lock<std::mutex> l(m);
-        idle.wait(l, [&] { return q.empty() && !busy; });
+    bool done() { // now; and there will be no more before long
+        std::lock_guard<std::mutex> l(m);
+        asked = true;
+        cv.notify_one();
+        return q.empty() && !busy;
     }
-    bool quiet(int seconds) { // drain, with an end
+    void drain() { quiet(INT32_MAX); }
+    bool quiet(int seconds) {
         std::unique_lock<std::mutex> l(m);
-        return idle.wait_for(l, std::chrono::seconds(seconds), [&] { return q.empty() && !busy; });
+        waiting++;
+        cv.notify_one();
+        bool end = idle.wait_for(l, std::chrono::seconds(seconds), [&] { return q.empty() && !busy; });
+        waiting--;
+        return end;
     }
 };
 struct CUevent_st {
@@ -605,11 +691,12 @@ static CUstream_st *S(cudaStream_t s) {
     }
     return n;
 }
-void enqueue(cudaStream_t st, function<void()> f) {
+static void enqueue(cudaStream_t st, Op op) {
     CUstream_st *s = S(st);
-    if (s->cap) s->cap->ops.push_back(std::move(f));
-    else s->push(std::move(f));
+    if (s->cap) s->cap->ops.push_back(std::move(op));
+    else s->push(std::move(op));
 }
+void enqueue(cudaStream_t st, function<void()> f) { enqueue(st, Op{std::move(f), nullptr}); }
 static bool capturing() {
     std::lock_guard<std::mutex> l(g_mu);
     for (auto s : g_streams)
@@ -651,7 +738,46 @@ static void stuck() {
     while (g_let_go == was || env_int("CUEMU_STUCK_FOR_EVER", 0)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-cudaError_t launch(const void *k, dim3 g, dim3 b, size_t smem, cudaStream_t st, bool coop, function<void()> body) {
+void Run::finish() {
+    std::vector<Block *> first = std::move(ahead);
+    ahead.clear();
+    if (launch_fails()) return;
+    COUNT(count_launch(kernel);)
+    const size_t nb = order.size();
+    int T = coop ? (int)nb : std::min<size_t>(nb, env_int("CUEMU_THREADS", 1)), dev = t_dev;
+    GridBar gb;
+    gb.n = nb;
+    Block *mine = B;
+    for (Block *b : first) {
+        B = b;
+        b->ahead = false;
+        if (b->live) {
+            block_go();
+            block_end(kernel, true);
+        }
+        t_spare.push_back(b);
+    }
+    B = mine;
+    std::atomic<unsigned> next{(unsigned)first.size()};
+    auto work = [&] {
+        t_dev = dev;
+        for (unsigned i; (i = next++) < nb;) {
+            start(i, coop ? &gb : nullptr);
+            block_go();
+            block_end(kernel, early);
+        }
+    };
+    auto quit = [&] {
+        work();
+        block_free();
+    };
+    std::vector<std::thread> th;
+    for (int i = 1; i < T; i++) th.emplace_back(quit);
+    work();
+    for (auto &t : th) t.join();
+}
+
+cudaError_t launch(const void *k, dim3 g, dim3 b, size_t smem, cudaStream_t st, bool coop, bool early, function<void()> body) {
     stuck();
     load(k, false);
     std::lock_guard<std::mutex> driver(g_driver);
@@ -664,34 +790,11 @@ cudaError_t launch(const void *k, dim3 g, dim3 b, size_t smem, cudaStream_t st, 
     }
     if (!n || n > 1024 || b.z > 64 || !nb || g.y > 65535 || g.z > 65535 || (long)smem > lim) return fail(cudaErrorInvalidConfiguration);
     if (coop && nb > 264) return fail(cudaErrorCooperativeLaunchTooLarge);
-    const char *name = kernel_name(k);
-    enqueue(st, [=] {
-        if (launch_fails()) return;
-        COUNT(count_launch(k);)
-        int T = coop ? (int)nb : std::min<size_t>(nb, env_int("CUEMU_THREADS", 1)), dev = t_dev;
-        GridBar gb;
-        gb.n = nb;
-        std::vector<unsigned> perm(nb);
-        for (size_t i = 0; i < nb; i++) perm[i] = i;
-        if (seed == 1) std::reverse(perm.begin(), perm.end());
-        if (seed >= 2) std::shuffle(perm.begin(), perm.end(), std::mt19937(seed));
-        std::atomic<unsigned> next{0};
-        auto work = [&] {
-            t_dev = dev;
-            for (unsigned i; (i = next++) < nb;) {
-                unsigned j = perm[i];
-                run_block(k, body, {j % g.x, j / g.x % g.y, j / (g.x * g.y)}, b, g, smem, coop ? &gb : nullptr, name);
-            }
-        };
-        auto quit = [&] {
-            work();
-            block_free();
-        };
-        std::vector<std::thread> th;
-        for (int i = 1; i < T; i++) th.emplace_back(quit);
-        work();
-        for (auto &t : th) t.join();
-    });
+    auto run = std::make_shared<Run>(Run{k, g, b, smem, coop, early && !coop, std::move(body), kernel_name(k), {}, {}});
+    for (size_t i = 0; i < nb; i++) run->order.push_back((unsigned)i);
+    if (seed == 1) std::reverse(run->order.begin(), run->order.end());
+    if (seed >= 2) std::shuffle(run->order.begin(), run->order.end(), std::mt19937(seed));
+    enqueue(st, {[run] { run->finish(); }, run});
     return cudaSuccess;
 }
 } // namespace cuemu
@@ -826,14 +929,13 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void *) { re
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *to, const void *k) {
     memset(to, 0, sizeof *to);
     to->maxThreadsPerBlock = 1024;
+    to->ptxVersion = env_int("CUEMU_ARCH", 90);
     load(k, true);
     return state();
 }
 cudaError_t cudaStreamQuery(cudaStream_t st) {
     if (state()) return cudaErrorIllegalAddress;
-    CUstream_st *s = S(st);
-    std::lock_guard<std::mutex> l(s->m);
-    return s->q.empty() && !s->busy ? cudaSuccess : cudaErrorNotReady;
+    return S(st)->done() ? cudaSuccess : cudaErrorNotReady;
 }
 // calls so far; bytes that cudaHostRegister has now; kernels that were launched before they were loaded
 __attribute__((visibility("default"))) long cuemu_allocations, cuemu_pinned, cuemu_late_loads;
@@ -931,7 +1033,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t st) {
         std::lock_guard<std::mutex> l(e->m);
         g = ++e->rec;
     }
-    s->push([=] {
+    enqueue(st, [=] {
         std::lock_guard<std::mutex> l(e->m);
         e->done = g;
         e->t = std::chrono::steady_clock::now();
@@ -978,7 +1080,10 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *x, cudaGraph_t g, unsigned lon
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t st) {
     enqueue(st, [=] {
-        for (auto &f : x->ops) f();
+        for (size_t i = 0; i < x->ops.size(); i++) {
+            if (i + 1 < x->ops.size()) x->ops[i].before(x->ops[i + 1]);
+            x->ops[i].f();
+        }
     });
     return state();
 }

@@ -6,7 +6,9 @@
  * priorities of warps, odd: uniform), so that a missing barrier shows as a wrong result under some seed. Shared memory is allocated for
  * each block and filled with NaN: reading what nobody wrote shows, and AddressSanitizer sees writes past its end. What can never be right
  * ends the process with a sentence: threads that meet in different operations or never, copies that are not waited for, misaligned
- * addresses.
+ * addresses. Of a kernel that may start before the one in front of it has ended (cudaLaunchAttributeProgrammaticStreamSerialization), two
+ * blocks run up to their griddepcontrol.wait before that one begins, so that whoever reads too early sees what was there before; and each
+ * block must have waited when it ends.
  *
  * What a real driver may do it does always: the first launch of a kernel that was not loaded (cudaFuncGetAttributes) waits for all that the
  * device has; cudaMalloc and cudaFree do so too, and hold up the launches of all threads meanwhile; the first call of an NCCL collective
@@ -42,6 +44,7 @@ unsigned live_mask();
 void block_sync(int id, int nthreads, int line); // bar.sync id, n (n = 0: whole block)
 int block_reduce(int pred, int op, int line);    // __syncthreads_count/and/or
 void grid_sync(int line);
+void grid_wait(int line = __builtin_LINE()); // griddepcontrol.wait, and launch_dependents behind it
 void yield();
 void *smem_dyn(size_t *bytes = nullptr);
 void *smem_static(const void *key, size_t bytes, size_t align); // one malloc'ed object a block, no better aligned than it asks for
@@ -51,7 +54,7 @@ void cp_async_commit();
 void count_access(const void *p, size_t n, int written, const void *pc); // see count.h
 void cp_async_wait(int keep);
 [[noreturn]] void die(const char *fmt, ...);
-cudaError_t launch(const void *k, dim3 g, dim3 b, size_t smem, cudaStream_t st, bool coop, std::function<void()> body);
+cudaError_t launch(const void *k, dim3 g, dim3 b, size_t smem, cudaStream_t st, bool coop, bool early, std::function<void()> body);
 void enqueue(cudaStream_t st, std::function<void()> f);
 void *nccl_symbol(const char *name);   // what dlsym would find in libnccl
 void *cublas_symbol(const char *name); // ... and in libcublasLt
@@ -79,17 +82,21 @@ struct SlotRead {
     ~SlotRead() {}
 };
 #endif
-template <class... P, class... A> cudaError_t launch_t(void (*k)(P...), dim3 g, dim3 b, size_t smem, cudaStream_t st, bool coop, A &&...a) {
+template <class... P, class... A>
+cudaError_t launch_t(void (*k)(P...), dim3 g, dim3 b, size_t smem, cudaStream_t st, bool coop, bool early, A &&...a) {
     auto t = std::make_shared<std::tuple<std::decay_t<P>...>>(static_cast<std::decay_t<P>>(std::forward<A>(a))...);
-    return cuemu::launch((const void *)k, g, b, smem, st, coop, [k, t] { std::apply(k, *t); });
+    return cuemu::launch((const void *)k, g, b, smem, st, coop, early, [k, t] { std::apply(k, *t); });
 }
 } // namespace cuemu
 
 template <class... P, class... A> cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *c, void (*k)(P...), A &&...a) {
-    bool coop = false;
-    for (unsigned i = 0; i < c->numAttrs; i++)
+    bool coop = false, early = false;
+    for (unsigned i = 0; i < c->numAttrs; i++) {
         if (c->attrs[i].id == cudaLaunchAttributeCooperative) coop = c->attrs[i].val.cooperative != 0;
-    return cuemu::launch_t(k, c->gridDim, c->blockDim, c->dynamicSmemBytes, c->stream, coop, std::forward<A>(a)...);
+        if (c->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
+            early = c->attrs[i].val.programmaticStreamSerializationAllowed != 0;
+    }
+    return cuemu::launch_t(k, c->gridDim, c->blockDim, c->dynamicSmemBytes, c->stream, coop, early, std::forward<A>(a)...);
 }
 
 // a few bytes, which a library that is opened late finds room for among what the program has from its start

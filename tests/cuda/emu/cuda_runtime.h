@@ -76,7 +76,7 @@ typedef struct CUmemPool_st *cudaMemPool_t;
 enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
 struct cudaFuncAttributes {
     size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
-    int maxThreadsPerBlock, numRegs;
+    int maxThreadsPerBlock, numRegs, ptxVersion;
 };
 
 struct cudaLaunchConfig_t {
