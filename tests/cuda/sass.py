@@ -11,7 +11,8 @@ anything else, and a loop with twice as many gives half of the bandwidth at most
 they always were: so the ceiling is a low estimate. The last column is what all threads that fit a multiprocessor load in one turn of that loop,
 in KiB; some 32 must be under way to use the whole bandwidth.
 
-Ends with 1 if a kernel of a step keeps anything in local memory, or if a loop needs more instructions a byte than BUDGET says.
+Ends with 1 if a kernel of a step keeps anything in local memory, if a loop needs more instructions a byte than BUDGET says, or if from sm_90 on
+a kernel does not wait for the one before it (ACQBULK), or a product for few rows asks for no weights before it does.
 Needs nvcc, and nvdisasm (setup.py sass fetches it).
 """
 import argparse
@@ -147,6 +148,13 @@ def threads_resident(block, registers, shared):
     return blocks * block
 
 
+def waits(k, few):
+    """What is wrong with how a kernel waits for the one before, or ''. Of products the first wait is that of groups, the second everybody's."""
+    at = [i for i, op in enumerate(k.ops) if op.startswith("ACQBULK")]
+    if not at: return "no wait for the kernel before"
+    return "" if not few or len(at) > 1 and k.count("LDG.E.128", at[0], at[1]) else "no weights before the wait"
+
+
 CONVERSIONS = ("F2F", "F2I", "I2F", "I2FP", "F2FP", "HADD2.F32", "PRMT")
 
 
@@ -167,6 +175,8 @@ def main():
         ceiling = min(1, ISSUES * 32 / BYTES_A_CLOCK / each) if each else 0
         flight = threads_resident(blocks.get(name.split("<")[0], 0), registers, shared) * loaded / 1024
         if local and name.split("<")[0] not in LOADING: wrong.append(f"{name}: {local} bytes of local memory, {spilled} of them spilled")
+        late = waits(k, name.startswith("kernel_linear_few<")) if int(a.arch.rstrip("a")) >= 90 else ""
+        if late: wrong.append(f"{name}: {late}")
         if name in BUDGET and each > BUDGET[name] * 1.05: wrong.append(f"{name}: {each:.2f} instructions a byte, {BUDGET[name]:.2f} expected")
         rows.append((name, registers, shared, local, loads[16], loads[8], loads[4], loads[1] + loads[2], k.count("LDGSTS"), k.count("LDS"), k.count("HMMA") + k.count("QMMA") + k.count("HGMMA") + k.count("IMMA"),
                      sum(k.count(c) for c in CONVERSIONS), size, loaded, f"{each:.2f}" if each else "-", f"{ceiling:.2f}" if each else "-", f"{flight:.0f}" if flight else "-"))
