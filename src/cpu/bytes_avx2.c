@@ -67,7 +67,7 @@ LLM__PRIVATE LLM__AVX2 void llm__avx2_quantise(const llm__act *act, size_t at, c
 /* What a kind asks of a product; constants where the kind is one. */
 typedef struct llm__avx2_form {
     int bits;            /* of a weight, where it is read; 8: unpacked */
-    int wide;            /* signed bytes: pair sums are widened at once */
+    int wide;            /* signed bytes: pair sums are widened at once; 2: their signs stand apart, see llm__avx2_cook_signs */
     int zero;            /* what sums of integers take from every weight */
     int x2, super, min;  /* two scales; small integers as scales; minimums */
     const int8_t *table; /* nibbles are looked up in it */
@@ -119,7 +119,10 @@ typedef struct llm__avx2_scales {
         float d[2][LLM__ROWS];
         int16_t small[2][2 * LLM__ROWS]; /* of super-blocks: each twice */
     } of;
-    float m[2][LLM__ROWS];
+    union {
+        float m[2][LLM__ROWS];
+        int32_t lost[LLM__ROWS]; /* of signed bytes whose signs stand apart */
+    };
 } __attribute__((aligned(64))) llm__avx2_scales;
 
 /* 8 bytes from p + 8 h on, each in two lanes of 16 bits. */
@@ -176,20 +179,24 @@ LLM__AVX2_INLINE void llm__avx2_unpack_scales(const llm__kind kind, int pair, in
  * vectors are. A sum stays in its register, and additions in their order: compilers would make trees of them that do not fit. */
 #define LLM__AVX2_KEEP(x) __asm__("" : "+x"(x))
 
-LLM__AVX2_INLINE __m256i llm__avx2_product_sum(const llm__avx2_form f, __m256i v, __m256i x, __m256i sum) {
-    const __m256i p = f.wide ? _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(x, v)) : _mm256_maddubs_epi16(v, x);
+LLM__AVX2_INLINE __m256i llm__avx2_product_sum(const llm__avx2_form f, __m256i v, __m256i sign, __m256i x, __m256i sum) {
+    const __m256i p = f.wide == 2 ? _mm256_maddubs_epi16(v, _mm256_xor_si256(x, sign))
+                      : f.wide    ? _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(x, v))
+                                  : _mm256_maddubs_epi16(v, x);
     sum = f.wide ? _mm256_add_epi32(sum, _mm256_madd_epi16(p, _mm256_set1_epi16(1))) : _mm256_add_epi16(sum, p);
     LLM__AVX2_KEEP(sum);
     return sum;
 }
 
-/* Sums of the vectors [from, to), of 16 bits or, if wide, of 32. `begin`: what those of a token begin with. */
+/* Sums of the vectors [from, to), of 16 bits or, if wide, of 32. `begin`: what those of a token begin with; lost: those of a row, where
+ * signs stand apart. */
 LLM__AVX2_INLINE void llm__avx2_sums(const llm__avx2_form f, const int n, const int halves, const int from, const int to,
-                                     const uint8_t *const *w, const int8_t *q, const __m256i *begin, __m256i (*sum)[4]) {
-    __m256i v[4], x[4];
+                                     const uint8_t *const *w, const int8_t *q, const __m256i *begin, const int32_t *lost,
+                                     __m256i (*sum)[4]) {
+    __m256i v[4], x[4], sign[4] = {_mm256_setzero_si256()};
     LLM__UNROLL
     for (int t = 0; t < n; t++) LLM__UNROLL
-    for (int h = 0; h < halves; h++) sum[t][h] = begin[t];
+    for (int h = 0; h < halves; h++) sum[t][h] = f.wide == 2 ? llm__avx2_load(lost + 8 * h) : begin[t];
     LLM__UNROLL
     for (int i = from; i < to; i++) {
         LLM__UNROLL
@@ -197,14 +204,15 @@ LLM__AVX2_INLINE void llm__avx2_sums(const llm__avx2_form f, const int n, const 
         LLM__UNROLL
         for (int h = 0; h < halves; h++) {
             v[h] = llm__avx2_vector(f, i, w[h]);
+            sign[h] = f.wide == 2 ? llm__avx2_load(w[h] + 8 * 64 + 64 * i) : v[h];
             LLM__UNROLL
-            for (int t = 0; t < n && halves == 4; t++) sum[t][h] = llm__avx2_product_sum(f, v[h], x[t], sum[t][h]);
+            for (int t = 0; t < n && halves == 4; t++) sum[t][h] = llm__avx2_product_sum(f, v[h], sign[h], x[t], sum[t][h]);
         }
         LLM__UNROLL
         for (int t = 0; t < n && halves == 2; t++) {
             x[0] = llm__avx2_four(q + 32 * t + 4 * i);
-            sum[t][0] = llm__avx2_product_sum(f, v[0], x[0], sum[t][0]);
-            sum[t][1] = llm__avx2_product_sum(f, v[1], x[0], sum[t][1]);
+            sum[t][0] = llm__avx2_product_sum(f, v[0], sign[0], x[0], sum[t][0]);
+            sum[t][1] = llm__avx2_product_sum(f, v[1], sign[1], x[0], sum[t][1]);
         }
     }
 }
@@ -236,7 +244,7 @@ LLM__AVX2_INLINE void llm__avx2_step(const llm__avx2_form f, const int n, const 
     for (int part = f.x2; part >= 0; part--) {
         LLM__UNROLL
         for (int t = 0; t < n; t++) begin[t] = llm__avx2_begin_with(f, part, a, at + (size_t)t);
-        llm__avx2_sums(f, n, halves, part ? 4 : 0, part || !f.x2 ? 8 : 4, w, a->q + 32 * at, begin, sum);
+        llm__avx2_sums(f, n, halves, part ? 4 : 0, part || !f.x2 ? 8 : 4, w, a->q + 32 * at, begin, s[0].lost, sum);
         LLM__UNROLL
         for (int t = 0; t < n; t++) LLM__UNROLL
         for (int h = 0; h < halves; h++) {
@@ -341,12 +349,42 @@ LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int8_t *table, c
  *     60 to 63    with minimums, unpacking (a block for eight groups of four tokens) and loops
  *
  * Four tokens, because eight sums, two vectors of weights and what is between fill the 16 registers; two tokens and 32 rows, or another
- * order of the same instructions, take as long. Signed bytes take 104: their pairs do not fit 16 bits and are widened one by one. */
+ * order of the same instructions, take as long. Signed bytes take 104 with their signs in the weights, 99 with them apart: their pairs do
+ * not fit 16 bits and are widened one by one. Products of 16 bits (vpmaddwd of widened weights and inputs) take as long: four instructions
+ * for 32 products each way, and of products that wait for each other Zen 3 begins 3.2 a cycle, not four. */
+
+enum { LLM__AVX2_SIGNS = 16 }; /* tokens from which on signs apart save more than it costs to find them */
 
 typedef struct llm__avx2_cooked {
-    uint8_t u[8 * 64];
+    uint8_t u[8 * 64], sign[8 * 64];
     llm__avx2_scales s;
 } llm__avx2_cooked;
+
+/* A block whose signs stand apart: absolute values |w|, and -1 in the bytes of negative ones. An exclusive or with that makes -x - 1 of x,
+ * so that sums lack |w| for each negative weight: they begin with it. It has all four ports of Zen 3, vpsignb two. */
+LLM__AVX2_INLINE void llm__avx2_cook_signs(const llm__avx2_form f, const uint8_t *w, llm__avx2_cooked *to) {
+    const __m256i ones = _mm256_set1_epi8(1);
+    LLM__UNROLL
+    for (int h = 0; h < 2; h++) {
+        __m256i sum = _mm256_setzero_si256();
+        LLM__UNROLL
+        for (int i = 0; i < 8; i++) {
+            const __m256i v = llm__avx2_vector(f, i, w + 32 * h), u = _mm256_abs_epi8(v);
+            const __m256i sign = _mm256_cmpgt_epi8(_mm256_setzero_si256(), v);
+            _mm256_store_si256((__m256i *)(void *)(to->u + 64 * i + 32 * h), u);
+            _mm256_store_si256((__m256i *)(void *)(to->sign + 64 * i + 32 * h), sign);
+            sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(_mm256_and_si256(u, sign), ones));
+        }
+        _mm256_store_si256((__m256i *)(void *)(to->s.lost + 8 * h), _mm256_madd_epi16(sum, _mm256_set1_epi16(1)));
+    }
+}
+
+/* Unpacked blocks of a super-block: of block b the scales, and at `bits` + b * `step` the weights. */
+typedef struct llm__avx2_blocks {
+    const llm__avx2_cooked *cooked;
+    const uint8_t *bits, *head;
+    int step, n, place;
+} llm__avx2_blocks;
 
 /* What is read next is asked for evenly while this is multiplied: a core keeps track of some 16 lines that it waits for, and asked for all
  * at once they hold up whatever else it loads. */
@@ -361,33 +399,37 @@ LLM__AVX2_INLINE void llm__avx2_fetch_more(llm__avx2_fetch *f) {
     for (int i = f->lines; i > 0; i--, at += 64) __builtin_prefetch(at);
 }
 
+LLM__AVX2_INLINE void llm__avx2_cook_values(const llm__avx2_form f, const uint8_t *w, llm__avx2_cooked *to) {
+    LLM__UNROLL
+    for (int i = 0; i < 16; i++) _mm256_store_si256((__m256i *)(void *)(to->u + 32 * i), llm__avx2_vector(f, i / 2, w + i % 2 * 32));
+}
+
 /* The first `blocks` blocks of a super-block, number `place` of a pair. */
-LLM__AVX2_INLINE void llm__avx2_cook_place(const llm__kind kind, const int8_t *table, int pair, int place, const uint8_t *w, int blocks,
-                                           llm__avx2_cooked *to) {
+LLM__AVX2_INLINE void llm__avx2_cook_place(const llm__kind kind, const int8_t *table, const int apart, int pair, int place,
+                                           const uint8_t *w, int blocks, llm__avx2_cooked *to) {
     llm__avx2_form f = llm__avx2_form_of(kind);
     if (f.table) f.table = table;
     w += pair * llm__kind_head(kind);
     for (int b = 0; b < blocks; b++, to++, w += pair * llm__kind_block(kind)) {
-        LLM__UNROLL
-        for (int i = 0; i < 16; i++) {
-            const __m256i v = llm__avx2_vector(f, i / 2, w + place * 64 * f.bits + i % 2 * 32);
-            _mm256_store_si256((__m256i *)(void *)(to->u + 32 * i), v);
-        }
+        if (apart) llm__avx2_cook_signs(f, w + place * 64 * f.bits, to);
+        else if (f.bits < 8) llm__avx2_cook_values(f, w + place * 64 * f.bits, to);
         llm__avx2_unpack_scales(kind, pair, place, w, &to->s);
     }
 }
 
 /* n tokens' products with unpacked blocks of a super-block, added to out (n, 16). */
-LLM__AVX2_INLINE void llm__avx2_group(const llm__avx2_form f, const int n, const llm__avx2_cooked *c, int blocks, const uint8_t *head,
-                                      int place, const llm__product *p, size_t at, float *out, llm__avx2_fetch *fetch) {
+LLM__AVX2_INLINE void llm__avx2_group(const llm__avx2_form f, const int n, const llm__avx2_blocks *of, const llm__product *p, size_t at,
+                                      float *out, llm__avx2_fetch *fetch) {
     const llm__act a = p->act;
+    const llm__avx2_cooked *c = of->cooked;
+    const int blocks = of->n;
     float sums[4 * LLM__ROWS] __attribute__((aligned(32))), *to = f.super ? sums : out;
     __m256 acc[4][4], low[4][4];
     llm__avx2_clear(n, 2, low);
     if (f.super) llm__avx2_move(n, 2, low, sums, 1);
     for (int b = 0; b < blocks; b++) {
         const uint8_t *row[2];
-        row[0] = c[b].u, row[1] = c[b].u + 32;
+        row[0] = of->bits + b * of->step, row[1] = row[0] + 32;
         llm__avx2_move(n, 2, acc, to, 0);
         llm__avx2_step(f, n, 2, row, &c[b].s, &a, at + (size_t)(b * p->n), acc);
         llm__avx2_move(n, 2, acc, to, 1);
@@ -395,25 +437,25 @@ LLM__AVX2_INLINE void llm__avx2_group(const llm__avx2_form f, const int n, const
     }
     for (int b = 0; b < blocks && f.super && f.min; b++) llm__avx2_low(n, 2, &c[b].s, &a, at + (size_t)(b * p->n), low);
     if (f.super) llm__avx2_move(n, 2, acc, sums, 0);
-    if (f.super) llm__avx2_super(f, n, 2, head, p->pair, place, acc, low, out);
+    if (f.super) llm__avx2_super(f, n, 2, of->head, p->pair, of->place, acc, low, out);
 }
 
 /* A loop over all tokens of a tile, four at a time, then those that are left: of common forms all at once, of others one by one. */
-typedef void (*llm__avx2_loop_fn)(int zero, const llm__avx2_cooked *c, int blocks, const uint8_t *head, int place, const llm__product *p,
-                                  size_t at, llm__avx2_fetch *fetch);
+typedef void (*llm__avx2_loop_fn)(int zero, const llm__avx2_blocks *of, const llm__product *p, size_t at, llm__avx2_fetch *fetch);
 
-LLM__AVX2_INLINE void llm__avx2_loop(const llm__avx2_form f, const int common, const llm__avx2_cooked *c, int blocks, const uint8_t *head,
-                                     int place, const llm__product *p, size_t at, llm__avx2_fetch *fetch) {
-    float *out = p->out + place * LLM__OUT;
+LLM__AVX2_INLINE void llm__avx2_loop(const llm__avx2_form f, const int common, const llm__avx2_blocks *of, const llm__product *p, size_t at,
+                                     llm__avx2_fetch *fetch) {
+    float *out = p->out + of->place * LLM__OUT;
     int t = 0;
-    for (; t + 4 <= p->n; t += 4, at += 4, out += 4 * LLM__ROWS) llm__avx2_group(f, 4, c, blocks, head, place, p, at, out, fetch);
-    if (common && p->n - t == 3) llm__avx2_group(f, 3, c, blocks, head, place, p, at, out, fetch);
-    else if (common && p->n - t == 2) llm__avx2_group(f, 2, c, blocks, head, place, p, at, out, fetch);
+    for (; t + 4 <= p->n; t += 4, at += 4, out += 4 * LLM__ROWS) llm__avx2_group(f, 4, of, p, at, out, fetch);
+    if (common && p->n - t == 3) llm__avx2_group(f, 3, of, p, at, out, fetch);
+    else if (common && p->n - t == 2) llm__avx2_group(f, 2, of, p, at, out, fetch);
     else
-        for (; t < p->n; t++, at++, out += LLM__ROWS) llm__avx2_group(f, 1, c, blocks, head, place, p, at, out, fetch);
+        for (; t < p->n; t++, at++, out += LLM__ROWS) llm__avx2_group(f, 1, of, p, at, out, fetch);
 }
 
-LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, const llm__avx2_loop_fn loop, const llm__product *p) {
+LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, const int apart, const llm__avx2_loop_fn loop,
+                                     const llm__product *p) {
     llm__avx2_cooked cooked[LLM__SUPER] __attribute__((aligned(64)));
     llm__avx2_fetch fetch;
     const uint8_t *w = p->w;
@@ -426,8 +468,13 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, 
         fetch.lines = (fetch.step + 63) / 64;
         fetch.at = w + LLM__AHEAD;
         for (int place = 0; place < p->pair; place++) {
-            llm__avx2_cook_place(kind, table, p->pair, place, w, blocks, cooked);
-            loop(llm__avx2_form_of(kind).zero, cooked, blocks, w, place, p, at, &fetch);
+            const uint8_t *packed = w + p->pair * llm__kind_head(kind) + place * 512;
+            const int straight = llm__kind_info(kind).bits == 8 && !apart;
+            const llm__avx2_blocks of = {cooked, straight ? packed : cooked[0].u,
+                                         w,      straight ? p->pair * llm__kind_block(kind) : (int)sizeof cooked[0],
+                                         blocks, place};
+            llm__avx2_cook_place(kind, table, apart, p->pair, place, w, blocks, cooked);
+            loop(llm__avx2_form_of(kind).zero, &of, p, at, &fetch);
         }
         w += bytes;
         at += (size_t)blocks * (size_t)p->n;
@@ -441,17 +488,32 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, 
  * for few. Unpacked weights differ less: each loop serves all kinds of its form, `like` one of them, and only the zero point of those
  * without minimums is left to ask for. */
 #define LLM__AVX2_LOOP(like, common) \
-    LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_##like(int zero, const llm__avx2_cooked *c, int blocks, const uint8_t *head, \
-                                                              int place, const llm__product *p, size_t at, llm__avx2_fetch *fetch) { \
+    LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_##like(int zero, const llm__avx2_blocks *of, const llm__product *p, size_t at, \
+                                                              llm__avx2_fetch *fetch) { \
         llm__avx2_form f = llm__avx2_form_of(LLM__KIND_##like); \
         if (LLM__KIND_##like == LLM__KIND_Q4Z) f.zero = zero; \
         f.bits = 8; \
         f.table = NULL; \
-        llm__avx2_loop(f, common, c, blocks, head, place, p, at, fetch); \
+        llm__avx2_loop(f, common, of, p, at, fetch); \
     }
+/* 1: signed bytes with one scale, whose signs are set apart. */
+LLM__AVX2_INLINE int llm__avx2_apart(const llm__kind kind, int n) {
+    const llm__avx2_form f = llm__avx2_form_of(kind);
+    return f.wide && !f.x2 && !f.min && n >= LLM__AVX2_SIGNS;
+}
+
+LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_signs(int zero, const llm__avx2_blocks *of, const llm__product *p, size_t at,
+                                                         llm__avx2_fetch *fetch) {
+    llm__avx2_form f = llm__avx2_form_of(LLM__KIND_Q8);
+    (void)zero;
+    f.wide = 2;
+    llm__avx2_loop(f, 1, of, p, at, fetch);
+}
+
 #define LLM__AVX2_MANY(kind, like) \
     LLM__AVX2 static LLM__NOINLINE void llm__avx2_many_##kind(const int8_t *table, const llm__product *p) { \
-        llm__avx2_many(LLM__KIND_##kind, table, llm__avx2_loop_##like, p); \
+        if (llm__avx2_apart(LLM__KIND_##kind, p->n)) llm__avx2_many(LLM__KIND_##kind, table, 1, llm__avx2_loop_signs, p); \
+        else llm__avx2_many(LLM__KIND_##kind, table, 0, llm__avx2_loop_##like, p); \
     }
 #define LLM__AVX2_FEW(kind, like) \
     LLM__AVX2 static LLM__NOINLINE void llm__avx2_few_##kind(const int8_t *table, const llm__product *p) { \

@@ -5,15 +5,16 @@
  * the end fits, for on the way a lane may wrap around. Of 4 bits it does: 16 * 15 * 127 = 30,480. Wider weights are made smaller by their
  * zero point: sums begin with -zero times the sum of the lane's inputs (llm__act.n), and what is left of 5 bits is 16 at most, times 16 *
  * 127 = 32,512; of 6 bits 32 times 8 * 127, for their scales hold for 16 columns. So a block is widened once (vpmaddwd), and where scales
- * are small integers, by the instruction that multiplies with them. Signed bytes have no such room: the sign goes to the input, and every
- * pair is widened.
+ * are small integers, by the instruction that multiplies with them. Signed bytes have no such room: the sign goes to the input (vpsignb, or
+ * of 16 tokens and more an exclusive or with signs found once), and every pair is widened.
  *
  * Super-blocks keep integers as long as they can: sums of 32 columns times their small scales are exact; times the input's scale they are
  * added up over eight blocks, and only these sums are multiplied with the super-block's f16. Minimums likewise.
  *
  * One token, or two, read the packed weights straight, both blocks of a pair at once: what is unpacked is used at once and never stored.
- * More go through a super-block that is unpacked once to the nearest cache: four tokens at a time share each load of weights, and 8 sums
- * (4 tokens x 2 halves of the rows) with two weights, an input and a product are what the registers hold. Both add in the same order. */
+ * More go through a super-block that is unpacked once to the nearest cache (bytes need not be): four tokens at a time share each load of
+ * weights, and 8 sums (4 tokens x 2 halves of the rows) with two weights, an input and a product are what the registers hold. Both add in
+ * the same order. */
 #pragma once
 #include "base/platform.h"
 #include "cpu/intrinsics.h"
