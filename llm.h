@@ -2266,6 +2266,7 @@ typedef enum llm_type {
     LLM_TYPE_NF4,            /* f32 d, 16 bytes of codes of QLoRA's NormalFloat: d * table[code], the largest 1 */
     LLM_TYPE_FP4,            /* the same with bitsandbytes' table of fp4 */
     LLM_TYPE_F8_32,          /* f32 d, 32 e4m3: d * value */
+    LLM_TYPE_F8_128,         /* the same of 128 columns */
     LLM_TYPE_RANDOM = 2000,  /* no data: the backend makes seeded random values (load-format dummy) */
     LLM_TYPE_RANDOM_F8,
     LLM_TYPE_RANDOM_Q4 /* ... rounded to e4m3, or to Q4_0 */
@@ -13150,7 +13151,7 @@ typedef struct llm__type_desc {
 
 /* How a packed weight keeps them: see >>packed. */
 typedef enum llm__kind {
-    LLM__KIND_F32 = 0, LLM__KIND_F16, LLM__KIND_BF16,           /* floats */
+    LLM__KIND_F32 = 0, LLM__KIND_F16, LLM__KIND_BF16, LLM__KIND_F8, /* floats; e4m3 */
     LLM__KIND_Q4Z, LLM__KIND_Q4M, LLM__KIND_Q5Z, LLM__KIND_Q5M, /* 4 and 5 bits with a zero point or a minimum */
     LLM__KIND_Q8, LLM__KIND_IQ4, LLM__KIND_MXFP4,               /* signed bytes; nibbles that index a table of them */
     LLM__KIND_Q4K, LLM__KIND_Q5K, LLM__KIND_Q6K,                /* with scales by super-block */
@@ -13433,7 +13434,7 @@ static const llm__type_desc llm__type_table[] = {
     {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8}, {LLM_TYPE_F8_E8M0, "F8_E8M0", 1, 1},
     {LLM_TYPE_Q4_ZERO, "INT4", 32, 19}, {LLM_TYPE_G32, "INT8", 32, 40},
     {LLM_TYPE_NVFP4_32, "NVFP4", 32, 20}, {LLM_TYPE_NF4, "NF4", 32, 20}, {LLM_TYPE_FP4, "FP4", 32, 20},
-    {LLM_TYPE_F8_32, "F8_E4M3 blocks", 32, 36},
+    {LLM_TYPE_F8_32, "F8_E4M3 blocks", 32, 36}, {LLM_TYPE_F8_128, "F8_E4M3 blocks of 128", 128, 132},
 };
 
 /* All of them, from i = 0 on; NULL behind the last. */
@@ -13482,7 +13483,7 @@ static const llm__format *llm__format_of(int32_t type) { return llm__format_find
 
 /* 1 if rows of the type can be read as weights: the quantised ones, floats, and int8, which must have scales. Other integers are none. */
 static int llm__type_readable(int32_t type) {
-    return llm__format_of(type) || type == LLM_TYPE_F8_32 ||
+    return llm__format_of(type) || type == LLM_TYPE_F8_32 || type == LLM_TYPE_F8_128 ||
            llm__word_index("F32 F16 BF16 F8_E4M3 F8_E5M2 F64 I8", llm__lit(llm__type_name(type))) >= 0;
 }
 
@@ -13510,11 +13511,11 @@ static const float *llm__type_values(int32_t type) {
 }
 
 /* Element i of a row of fp8 in blocks. */
-static float llm__f8_element(const uint8_t *row, int64_t i) {
-    const uint8_t *block = row + i / 32 * 36;
+static float llm__f8_element(const llm__type_desc *t, const uint8_t *row, int64_t i) {
+    const uint8_t *block = row + i / t->block * t->bytes;
     float d;
     memcpy(&d, block, 4);
-    return d * llm__e4m3_to_f32(block[4 + i % 32]);
+    return d * llm__e4m3_to_f32(block[4 + i % t->block]);
 }
 
 /* Columns [from, from + n) of a stored row as f32: the meaning of every format. */
@@ -13527,8 +13528,8 @@ static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from,
     else if (type == LLM_TYPE_BF16) /* the common ones of whole models: not through the switch */
         for (int64_t i = 0; i < n; i++)
             dst[i] = llm__bits_f32((uint32_t)row[2 * (from + i)] << 16 | (uint32_t)row[2 * (from + i) + 1] << 24);
-    else if (type == LLM_TYPE_F8_32)
-        for (int64_t i = 0; i < n; i++) dst[i] = llm__f8_element(row, from + i);
+    else if (type == LLM_TYPE_F8_32 || type == LLM_TYPE_F8_128)
+        for (int64_t i = 0; i < n; i++) dst[i] = llm__f8_element(t, row, from + i);
     else if (!f)
         for (int64_t i = 0; i < n; i++) dst[i] = llm__element(type, row, from + i);
     else
@@ -13737,8 +13738,12 @@ enum {
     LLM__FLOAT_TILE = 24,
     LLM__ROWS = 16,
     LLM__SUPER = 8,
-    LLM__OUT = LLM__ROWS * LLM__TILE
-}; /* tokens of a tile, of floats; rows of a block; blocks that are unpacked at a time: a super-block; sums of a block and a tile */
+    LLM__OUT = LLM__ROWS * LLM__TILE,
+    LLM__F8_COLS = 128,
+    LLM__F8_BYTES = 64 + LLM__F8_COLS * LLM__ROWS
+}; /* tokens of a tile, of floats; rows of a block; blocks that are unpacked at a time: a super-block; sums of a block and a tile;
+      columns of e4m3 that share scales, bytes of them: (16) f32 scales, then columns two by two as of bf16. A byte is read as the f16 with
+      its bits of exponent and mantissa, which is 2^-8 of it; scales have that in them */
 
 /* How scales stand in a block, 16 of them. X2: two, for 16 columns each. SUPER: a byte, times an f16 for 256 columns at the head. NONE:
  * they are 1, minimums 0. ZERO, of minimums: a byte, times -1 and the scale. */
@@ -13766,6 +13771,7 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
         {32, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},    /* F32 */
         {16, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},    /* F16 */
         {16, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},    /* BF16 */
+        {8, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},     /* F8: see LLM__F8_COLS */
         {4, 8, LLM__SCALE_F16, LLM__SCALE_NONE},      /* Q4Z */
         {4, 0, LLM__SCALE_F16, LLM__SCALE_F16},       /* Q4M */
         {5, 16, LLM__SCALE_F16, LLM__SCALE_NONE},     /* Q5Z */
@@ -13808,7 +13814,7 @@ LLM__INLINE llm__piece llm__piece_of(int bits, int i, int p) {
 }
 
 /* Packed as floats: read by mac, without a rounded copy of the activations. The rest is read by product. */
-LLM__INLINE int llm__kind_is_float(llm__kind kind) { return kind <= LLM__KIND_BF16; }
+LLM__INLINE int llm__kind_is_float(llm__kind kind) { return kind <= LLM__KIND_F8; }
 
 /* Bytes signed as stored, and two scales in 32 columns. */
 LLM__INLINE int llm__kind_signed(llm__kind kind) { return llm__kind_info(kind).bits == 8 || llm__kind_table(kind); }
@@ -13856,6 +13862,7 @@ static int64_t llm__kind_row_bytes(llm__kind kind, int64_t cols, int pair) {
     int64_t blocks = cols / 32, supers = (blocks + LLM__SUPER - 1) / LLM__SUPER;
     int64_t n = llm__kind_is_float(kind) ? cols * LLM__ROWS * llm__kind_info(kind).bits / 8
                                          : blocks * llm__kind_block(kind) + supers * llm__kind_head(kind);
+    if (kind == LLM__KIND_F8) n += (cols + LLM__F8_COLS - 1) / LLM__F8_COLS * 64;
     return (n * pair + 63) & ~(int64_t)63;
 }
 
@@ -13916,11 +13923,12 @@ typedef struct llm__mac {
         *fetch[2]; /* what is read next is fetched meanwhile, `pace` bytes for each k: memory gives most where it is asked evenly */
     int64_t pace;
     float *c;
-    const float *scale; /* NULL: start with 0 */
+    const float *scale;     /* NULL: start with 0 */
+    const float *factor[2]; /* (16) what the sums of each panel are multiplied with at the end, before they are added; NULL: 1 */
     int lda, ldb, ldc, n, k, add;
     int phase;      /* the first k's place in its group of 32, where sums are made of groups */
     int step;       /* floats of c between panels. 0: there is one, both of b are it; then no add */
-    llm__kind type; /* of b: F32, F16 or BF16 (k even) */
+    llm__kind type; /* of b: F32, F16, BF16 or F8 (k even), two k at a time too */
     int *tiles;     /* see llm__kernels.rest */
 } llm__mac;
 
@@ -13973,6 +13981,7 @@ typedef struct llm__kernels {
     float (*top)(const float *x, int32_t n, int *bad);
     double (*weigh)(const float *x, float *w, int32_t n, float max, float scale);
     void (*mac)(const llm__mac *m);
+    void (*widen_f8)(const uint8_t *src, int n, int pair, int bf16, uint16_t *to);
     void (*product)(llm__kind kind, const llm__product *p);
     int bf16;                 /* mac multiplies bf16 with bf16 (llm__mac.half) */
     void (*rest)(int *tiles); /* AMX, else NULL: lets go of the tiles after some products, which had `tiles`, 0 at first: the system saves
@@ -14237,6 +14246,7 @@ typedef llm__v16 (*llm__half_fn)(const uint16_t *p);              /* 16 f16 to f
 typedef llm__v16 (*llm__bytes_fn)(const uint8_t *p, int is_unsigned); /* 16 bytes */
 typedef void (*llm__narrow_fn)(uint16_t *p, llm__v16 x);          /* and back */
 typedef void (*llm__int8_fn)(int8_t *q, const int32_t *x);        /* 16 integers, -128 to 127 */
+typedef void (*llm__f8_fn)(const uint8_t *src, uint16_t *former, uint16_t *latter); /* 16 pairs of e4m3 to f16, times 2^-8 */
 typedef void (*llm__look_up_fn)(const int8_t table[16], uint8_t *u); /* a block's bytes by what the table has for them */
 
 /* Values too large for f16 become its largest. */
@@ -14265,6 +14275,36 @@ LLM__INLINE void llm__body_to_bf16(uint16_t *dst, const float *src, int n) {
         LLM__EACH(i) half[i] = (uint16_t)(x.u[i] >> 16);
         memcpy(dst + k, half, sizeof *half * (size_t)(n - k < LLM__ROWS ? n - k : LLM__ROWS));
     }
+}
+
+/* Four pairs at a time: the sign stays, the rest moves down by a bit. */
+LLM__INLINE void llm__body_f8(const uint8_t *src, uint16_t *former, uint16_t *latter) {
+    const uint64_t sign = 0x8000800080008000u, rest = 0x3F803F803F803F80u;
+    for (int i = 0; i < LLM__ROWS; i += 4) {
+        uint64_t x, a, b;
+        memcpy(&x, src + 2 * i, 8);
+        a = (x << 8 & sign) | (x << 7 & rest), b = (x & sign) | (x >> 1 & rest);
+        memcpy(former + i, &a, 8);
+        memcpy(latter + i, &b, 8);
+    }
+}
+
+/* n packed columns (even) of e4m3 of `pair` blocks as mac reads them: f16 (n, pair, 16), or bf16 (n / 2, pair, 16, 2), all exact. */
+LLM__INLINE void llm__body_widen_f8(const uint8_t *src, int n, int pair, int bf16, uint16_t *to, const llm__f8_fn f8,
+                                    const llm__half_fn widen) {
+    for (int k = 0; k < n; k += 2)
+        for (int p = 0; p < pair; p++, src += 2 * LLM__ROWS) {
+            uint16_t *former = to + (k * pair + p) * LLM__ROWS, half[2][LLM__ROWS];
+            llm__bits16 a, b;
+            if (!bf16) {
+                f8(src, former, former + pair * LLM__ROWS);
+                continue;
+            }
+            f8(src, half[0], half[1]);
+            a.f = widen(half[0]), b.f = widen(half[1]);
+            LLM__EACH(i) a.u[i] = a.u[i] >> 16 | (b.u[i] & 0xFFFF0000u);
+            memcpy(to + (k * pair + 2 * p) * LLM__ROWS, &a, sizeof a);
+        }
 }
 
 /* n stored elements of the KV cache to f32, before the scale and offset of their token. int4: the high nibbles go to `high`. */
@@ -14815,9 +14855,9 @@ LLM__INLINE float *llm__mac_c(const llm__mac *m, float *row, const int column) {
     return row + column / LLM__ROWS * m->step + column % LLM__ROWS;
 }
 
-/* How far into its panel `column` of row k lies, in elements. bf16: of the pair that k is the first of. */
+/* How far into its panel `column` of row k lies, in elements. bf16 and f8: of the pair that k is the first of. */
 LLM__INLINE int64_t llm__mac_b(const llm__mac *m, int k, const int column, const llm__kind type) {
-    return (int64_t)k * m->ldb + column % LLM__ROWS * (type == LLM__KIND_BF16 ? 2 : 1);
+    return (int64_t)k * m->ldb + column % LLM__ROWS * (type >= LLM__KIND_BF16 ? 2 : 1);
 }
 
 /* Asks for what is read after this call, as far on as k is. */
@@ -14837,6 +14877,7 @@ LLM__INLINE void llm__mac_all(const llm__mac *m, const int most, const llm__kind
 LLM__INLINE void llm__mac_types(const llm__mac *m, const int most, const llm__rows_fn rows) {
     if (m->type == LLM__KIND_F32) llm__mac_all(m, most, LLM__KIND_F32, rows);
     else if (m->type == LLM__KIND_F16) llm__mac_all(m, most, LLM__KIND_F16, rows);
+    else if (m->type == LLM__KIND_F8) llm__mac_all(m, most, LLM__KIND_F8, rows);
     else llm__mac_all(m, most, LLM__KIND_BF16, rows);
 }
 
@@ -14902,6 +14943,11 @@ static llm__v16 llm__scalar_panel(const llm__mac *m, int p, int k) {
     llm__v16 v;
     if (m->type == LLM__KIND_F32) return llm__load16((const float *)m->b[p] + (int64_t)k * m->ldb, LLM__ROWS);
     if (m->type == LLM__KIND_F16) return llm__scalar_half(half);
+    if (m->type == LLM__KIND_F8) {
+        uint16_t f8[2][LLM__ROWS];
+        llm__body_f8((const uint8_t *)m->b[p] + (int64_t)(k & ~1) * m->ldb, f8[0], f8[1]);
+        return llm__scalar_half(f8[k % 2]);
+    }
     half -= k % 2 * (m->ldb - 1);
     LLM__EACH(j) v.v[j] = llm__bf16_to_f32(half[2 * j]);
     return v;
@@ -14920,12 +14966,17 @@ static void llm__scalar_mac(const llm__mac *m) {
                 const llm__v16 v = llm__scalar_panel(m, p, k);
                 LLM__EACH(j) s.v[j] += x * v.v[j];
             }
+            if (m->factor[p]) LLM__EACH(j) s.v[j] *= m->factor[p][j];
             if (m->add) LLM__EACH(j) s.v[j] += before.v[j];
             llm__store16(c, LLM__ROWS, s);
         }
 }
 
 /* The kernels of >>bodies, compiled with these instructions. */
+LLM__COLD static void llm__scalar_widen_f8(const uint8_t *src, int n, int pair, int bf16, uint16_t *to) {
+    llm__body_widen_f8(src, n, pair, bf16, to, llm__body_f8, llm__scalar_half);
+}
+
 LLM__COLD static void llm__scalar_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
     llm__body_quantise(a, at, x, stride, n, per, llm__scalar_int8);
 }
@@ -14965,7 +15016,8 @@ static const llm__kernels llm__kernels_scalar = {
     .quantise = llm__scalar_quantise, .finish = llm__scalar_finish, .sum = llm__scalar_sum, .dot = llm__scalar_dot,
     .add = llm__scalar_add, .affine = llm__scalar_affine, .rotate = llm__scalar_rotate, .to_half = llm__scalar_to_half,
     .to_bf16 = llm__scalar_to_bf16, .expand = llm__scalar_expand, .bias = llm__scalar_bias, .soften = llm__scalar_soften,
-    .top = llm__scalar_top, .weigh = llm__scalar_weigh, .mac = llm__scalar_mac, .product = llm__scalar_product,
+    .top = llm__scalar_top, .weigh = llm__scalar_weigh, .mac = llm__scalar_mac,
+    .widen_f8 = llm__scalar_widen_f8, .product = llm__scalar_product,
 };
 
 /* ============================================================================
@@ -15563,6 +15615,18 @@ LLM__AVX2_INLINE void llm__avx2_look_up(const int8_t values[16], uint8_t *u) {
         _mm256_storeu_si256(at, _mm256_shuffle_epi8(table, _mm256_loadu_si256(at)));
 }
 
+/* 16 pairs' former or latter ones of e4m3 as f16, times 2^-8: the sign stays, the rest moves down by a bit. */
+LLM__AVX2_INLINE __m256i llm__avx2_f8(const uint8_t *p, const int latter) {
+    const __m256i pairs = _mm256_loadu_si256((const __m256i *)(const void *)p), high = latter ? pairs : _mm256_slli_epi16(pairs, 8);
+    return _mm256_and_si256(_mm256_srai_epi16(high, 1), _mm256_set1_epi16((short)0xBF80));
+}
+
+/* Both: see llm__f8_fn. */
+LLM__AVX2_INLINE void llm__avx2_f8_pairs(const uint8_t *src, uint16_t *former, uint16_t *latter) {
+    _mm256_storeu_si256((__m256i *)(void *)former, llm__avx2_f8(src, 0));
+    _mm256_storeu_si256((__m256i *)(void *)latter, llm__avx2_f8(src, 1));
+}
+
 #endif
 
 #if LLM__X86
@@ -15617,6 +15681,7 @@ LLM__AVX2_INLINE void llm__avx2_end(const llm__mac *m, int i, const int n, const
         LLM__UNROLL
         for (int j = 0; j < vectors; j++) {
             float *to = c + (first + j / 2) * m->step + j % 2 * 8;
+            if (m->factor[0]) sum[r][j] = _mm256_mul_ps(sum[r][j], _mm256_loadu_ps(m->factor[first + j / 2] + j % 2 * 8));
             _mm256_storeu_ps(to, m->add ? _mm256_add_ps(_mm256_loadu_ps(to), sum[r][j]) : sum[r][j]);
         }
 }
@@ -15625,11 +15690,13 @@ LLM__AVX2_INLINE void llm__avx2_end(const llm__mac *m, int i, const int n, const
  * and converted, serves six. fetch: these rows ask for what is read next. */
 LLM__AVX2_INLINE void llm__avx2_rows(const llm__mac *m, int i, const int n, const int first, const int vectors, const llm__kind type,
                                      const int fetch) {
-    const int together = type == LLM__KIND_BF16 ? 2 : 1, size = type == LLM__KIND_F32 ? 4 : 2 * together; /* bytes of a column */
+    const int together = type >= LLM__KIND_BF16 ? 2 : 1;                               /* columns that stand together */
+    const int size = type == LLM__KIND_F32 ? 4 : type == LLM__KIND_BF16 ? 4 : 2;       /* bytes of an element of them */
     const int64_t lda = m->lda, row = (int64_t)m->ldb * size, pace = m->pace * together;
     const uint8_t *b[2], *ahead[2];
     const float *a = llm__mac_a(m, i, 0);
     __m256 sum[6][4], x[3], v[4];
+    __m256i f8 = _mm256_setzero_si256();
     LLM__UNROLL
     for (int p = 0; p < vectors / 2; p++) b[p] = (const uint8_t *)m->b[first + p], ahead[p] = m->fetch[first + p];
     llm__avx2_begin(m, i, n, first, vectors, sum);
@@ -15640,7 +15707,9 @@ LLM__AVX2_INLINE void llm__avx2_rows(const llm__mac *m, int i, const int n, cons
             for (int r = 0; r < n && vectors == 4; r++) x[r] = _mm256_broadcast_ss(a + r * lda);
             LLM__UNROLL
             for (int j = 0; j < vectors; j++) {
-                v[j] = llm__avx2_element8(type, b[j / 2] + j % 2 * 8 * size, h);
+                if (type == LLM__KIND_F8 && j % 2 == 0) f8 = llm__avx2_f8(b[j / 2], h);
+                if (type == LLM__KIND_F8) v[j] = _mm256_cvtph_ps(j % 2 ? _mm256_extracti128_si256(f8, 1) : _mm256_castsi256_si128(f8));
+                else v[j] = llm__avx2_element8(type, b[j / 2] + j % 2 * 8 * size, h);
                 LLM__UNROLL
                 for (int r = 0; r < n && vectors == 4; r++) sum[r][j] = _mm256_fmadd_ps(x[r], v[j], sum[r][j]);
             }
@@ -15669,7 +15738,7 @@ LLM__AVX2_INLINE void llm__avx2_all_rows(const llm__mac *m, const llm__kind type
             if (i) llm__avx2_rows(m, i, 6, p, 2, type, 0);
             else llm__avx2_rows(m, i, 6, p, 2, type, 1);
         }
-    const int both = type == LLM__KIND_BF16 ? 2 : 3; /* so many rows take both panels at once: their sums fit, and pairs of bf16 as well */
+    const int both = type >= LLM__KIND_BF16 ? 2 : 3; /* so many rows take both panels at once: their sums fit, and pairs of bf16 as well */
     for (int p = 0; p < (m->step ? 2 : 1) && m->n - i > both; p++) {
         if (m->n - i == 5) llm__avx2_rows(m, i, 5, p, 2, type, 1);
         if (m->n - i == 4) llm__avx2_rows(m, i, 4, p, 2, type, 1);
@@ -15683,10 +15752,15 @@ LLM__AVX2_INLINE void llm__avx2_all_rows(const llm__mac *m, const llm__kind type
 LLM__ALIGN_LOOPS LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) {
     if (m->type == LLM__KIND_F32) llm__avx2_all_rows(m, LLM__KIND_F32);
     else if (m->type == LLM__KIND_F16) llm__avx2_all_rows(m, LLM__KIND_F16);
+    else if (m->type == LLM__KIND_F8) llm__avx2_all_rows(m, LLM__KIND_F8);
     else llm__avx2_all_rows(m, LLM__KIND_BF16);
 }
 
 /* The kernels of >>bodies, compiled with these instructions. */
+LLM__AVX2 static void llm__avx2_widen_f8(const uint8_t *src, int n, int pair, int bf16, uint16_t *to) {
+    llm__body_widen_f8(src, n, pair, bf16, to, llm__avx2_f8_pairs, llm__avx2_half);
+}
+
 LLM__AVX2 static void llm__avx2_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
     llm__body_finish(f, b, g, u, token, n);
 }
@@ -15731,7 +15805,7 @@ static const llm__kernels llm__kernels_avx2 = {
     .quantise = llm__avx2_quantise, .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
     .affine = llm__avx2_affine, .rotate = llm__avx2_rotate, .to_half = llm__avx2_to_half, .to_bf16 = llm__avx2_to_bf16,
     .expand = llm__avx2_expand, .bias = llm__avx2_bias, .soften = llm__avx2_soften, .top = llm__avx2_top, .weigh = llm__avx2_weigh,
-    .mac = llm__avx2_mac, .product = llm__avx2_product, .peak = llm__avx2_peak,
+    .mac = llm__avx2_mac, .widen_f8 = llm__avx2_widen_f8, .product = llm__avx2_product, .peak = llm__avx2_peak,
 };
 
 #if LLM__HAS_2021
@@ -15820,7 +15894,7 @@ static const llm__kernels llm__kernels_avxvnni = {
     .quantise = llm__avx2_quantise, .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
     .affine = llm__avx2_affine, .rotate = llm__avx2_rotate, .to_half = llm__avx2_to_half, .to_bf16 = llm__avx2_to_bf16,
     .expand = llm__avx2_expand, .bias = llm__avx2_bias, .soften = llm__avx2_soften, .top = llm__avx2_top, .weigh = llm__avx2_weigh,
-    .mac = llm__avx2_mac, .product = llm__avxvnni_product, .peak = llm__avxvnni_peak,
+    .mac = llm__avx2_mac, .widen_f8 = llm__avx2_widen_f8, .product = llm__avxvnni_product, .peak = llm__avxvnni_peak,
 };
 
 #endif
@@ -15990,6 +16064,7 @@ LLM__AVX512_INLINE __m512 llm__avx512_load(const llm__kind type, const void *p, 
     if (type == LLM__KIND_F32) return _mm512_loadu_ps((const float *)p + i);
     const uint16_t *half = (const uint16_t *)p + i;
     if (type == LLM__KIND_F16) return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)half));
+    if (type == LLM__KIND_F8) return _mm512_cvtph_ps(llm__avx2_f8((const uint8_t *)p + i, latter));
     const __m512i pairs = _mm512_loadu_si512((const void *)half);
     return _mm512_castsi512_ps(latter ? _mm512_and_si512(pairs, _mm512_set1_epi32(-65536)) : _mm512_slli_epi32(pairs, 16));
 }
@@ -16008,6 +16083,12 @@ LLM__AVX512_INLINE void llm__avx512_begin(const llm__mac *m, int i, const int n,
 LLM__AVX512_INLINE void llm__avx512_end(const llm__mac *m, int i, const int n, __m512 (*sum)[2]) {
     float *c = m->c + (int64_t)i * m->ldc;
     LLM__UNROLL
+    for (int r = 0; r < n; r++) {
+        if (!m->factor[0]) break;
+        LLM__UNROLL
+        for (int j = 0; j < 2; j++) sum[r][j] = _mm512_mul_ps(sum[r][j], _mm512_loadu_ps(m->factor[j]));
+    }
+    LLM__UNROLL
     for (int r = 0; r < n; r++, c += m->ldc) {
         if (!m->add) break;
         LLM__UNROLL
@@ -16022,7 +16103,7 @@ LLM__AVX512_INLINE void llm__avx512_end(const llm__mac *m, int i, const int n, _
 
 /* See llm__rows_fn. The sums of twelve rows fill 24 registers. */
 LLM__AVX512_INLINE void llm__avx512_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
-    const int together = type == LLM__KIND_BF16 ? 2 : 1; /* steps of k that are stored together */
+    const int together = type >= LLM__KIND_BF16 ? 2 : 1; /* steps of k that are stored together */
     __m512 sum[12][2], v[2];
     llm__avx512_begin(m, i, n, sum);
     for (int k = 0; k < m->k; k += together)
@@ -16053,6 +16134,10 @@ static LLM__AVX512 void llm__avx512_quantise(const llm__act *a, size_t at, const
 static LLM__AVX512 void llm__avx512_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token,
                                                  int n) {
     llm__body_finish(f, b, g, u, token, n);
+}
+
+static LLM__AVX512 void llm__avx512_widen_f8(const uint8_t *src, int n, int pair, int bf16, uint16_t *to) {
+    llm__body_widen_f8(src, n, pair, bf16, to, llm__avx2_f8_pairs, llm__avx512_half);
 }
 
 static LLM__AVX512 float llm__avx512_sum(const float *x, int n) { return llm__body_sum(x, n); }
@@ -16107,14 +16192,16 @@ static const llm__kernels llm__kernels_avx512 = {
     .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
     .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
     .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
-    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512_mac, .product = llm__avx512_product, .peak = llm__avx512_peak,
+    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512_mac,
+    .widen_f8 = llm__avx512_widen_f8, .product = llm__avx512_product, .peak = llm__avx512_peak,
 };
 
 static const llm__kernels llm__kernels_avx512vnni = {
     .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
     .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
     .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
-    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512_mac, .product = llm__avx512vnni_product,
+    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512_mac,
+    .widen_f8 = llm__avx512_widen_f8, .product = llm__avx512vnni_product,
     .peak = llm__avx512vnni_peak,
 };
 
@@ -16155,7 +16242,8 @@ static const llm__kernels llm__kernels_avx512bf16 = {
     .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
     .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
     .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
-    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512bf16_mac, .product = llm__avx512vnni_product, .bf16 = 1,
+    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512bf16_mac,
+    .widen_f8 = llm__avx512_widen_f8, .product = llm__avx512vnni_product, .bf16 = 1,
     .peak = llm__avx512vnni_peak,
 };
 #endif
@@ -16354,6 +16442,16 @@ LLM__FORCE LLM__AMX void llm__amx_rows(const llm__mac *m, int i, int n, int k, i
     if (two && second) _tile_stored(3, below + m->step, c_row);
 }
 
+/* Sums of the rows [i, i + n) that are multiplied before they are added up were made apart: (2, 32, 16). */
+LLM__AMX static void llm__amx_factor(const llm__mac *m, int i, int n, const float *sum) {
+    for (int r = 0; r < n; r++)
+        for (int j = 0; j < (m->step ? 2 : 1); j++) {
+            float *c = m->c + (int64_t)(i + r) * m->ldc + j * m->step;
+            const __m512 x = _mm512_mul_ps(_mm512_loadu_ps(sum + j * LLM__OUT + r * LLM__ROWS), _mm512_loadu_ps(m->factor[j]));
+            _mm512_storeu_ps(c, m->add ? _mm512_add_ps(_mm512_loadu_ps(c), x) : x);
+        }
+}
+
 /* The columns in stretches of whole groups of 32, before and after them what is left of one. */
 LLM__AMX static void llm__amx_mac(const llm__mac *m) {
     const int panels = m->step ? 2 : 1;
@@ -16361,6 +16459,15 @@ LLM__AMX static void llm__amx_mac(const llm__mac *m) {
         llm__avx512_mac(m);
         return;
     }
+    for (int i = 0; i < m->n && m->factor[0]; i += LLM__AMX_ROWS) { /* without `scale` */
+        float sum[2 * LLM__OUT];
+        llm__mac apart = *m;
+        apart.half += (int64_t)i * m->lda, apart.n = LLM__MIN(m->n - i, (int)LLM__AMX_ROWS);
+        apart.factor[0] = NULL, apart.add = 0, apart.c = sum, apart.ldc = LLM__ROWS, apart.step = m->step ? LLM__OUT : 0;
+        llm__amx_mac(&apart);
+        llm__amx_factor(m, i, apart.n, sum);
+    }
+    if (m->factor[0]) return;
     for (int i = 0; i < m->n && m->scale; i++)
         for (int j = 0; j < panels; j++) {
             float *c = m->c + (int64_t)i * m->ldc + j * m->step;
@@ -16379,7 +16486,8 @@ static const llm__kernels llm__kernels_amx = {
     .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
     .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
     .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
-    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__amx_mac, .product = llm__amx_product, .bf16 = 1,
+    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__amx_mac,
+    .widen_f8 = llm__avx512_widen_f8, .product = llm__amx_product, .bf16 = 1,
     .rest = llm__amx_rest, .peak = llm__avx512vnni_peak,
 };
 
@@ -16499,6 +16607,11 @@ LLM__NEON_TARGET static void llm__neon_product(llm__kind kind, const llm__produc
 LLM__NEON_INLINE float32x4_t llm__neon_load(const llm__kind type, const void *p, int64_t i, const int latter) {
     if (type == LLM__KIND_F32) return vld1q_f32((const float *)p + i);
     const uint16_t *half = (const uint16_t *)p + i;
+    if (type == LLM__KIND_F8) { /* the sign stays, the rest moves down by a bit: 2^-8 of the value */
+        const uint16x4_t two = vreinterpret_u16_u8(vld1_u8((const uint8_t *)p + i)), high = latter ? two : vshl_n_u16(two, 8);
+        const uint16x4_t down = vreinterpret_u16_s16(vshr_n_s16(vreinterpret_s16_u16(high), 1));
+        return vcvt_f32_f16(vreinterpret_f16_u16(vand_u16(down, vdup_n_u16(0xBF80))));
+    }
     if (type == LLM__KIND_F16) return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(half)));
     const uint32x4_t pairs = vreinterpretq_u32_u16(vld1q_u16(half));
     return vreinterpretq_f32_u32(latter ? vandq_u32(pairs, vdupq_n_u32(0xFFFF0000u)) : vshlq_n_u32(pairs, 16));
@@ -16517,6 +16630,12 @@ LLM__NEON_INLINE void llm__neon_begin(const llm__mac *m, int i, const int n, flo
 LLM__NEON_INLINE void llm__neon_end(const llm__mac *m, int i, const int n, float32x4_t (*sum)[8]) {
     float *c = m->c + (int64_t)i * m->ldc;
     LLM__UNROLL
+    for (int r = 0; r < n; r++) {
+        if (!m->factor[0]) break;
+        LLM__UNROLL
+        for (int j = 0; j < 8; j++) sum[r][j] = vmulq_f32(sum[r][j], vld1q_f32(m->factor[j / 4] + j % 4 * 4));
+    }
+    LLM__UNROLL
     for (int r = 0; r < n; r++, c += m->ldc) {
         if (!m->add) break;
         LLM__UNROLL
@@ -16531,7 +16650,7 @@ LLM__NEON_INLINE void llm__neon_end(const llm__mac *m, int i, const int n, float
 
 /* See llm__rows_fn. The sums of two rows fill 16 registers. */
 LLM__NEON_INLINE void llm__neon_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
-    const int together = type == LLM__KIND_BF16 ? 2 : 1; /* steps of k that are stored together */
+    const int together = type >= LLM__KIND_BF16 ? 2 : 1; /* steps of k that are stored together */
     float32x4_t sum[2][8], x[2];
     llm__neon_begin(m, i, n, sum);
     for (int k = 0; k < m->k; k += together)
@@ -16553,6 +16672,10 @@ LLM__NEON_INLINE void llm__neon_rows(const llm__mac *m, int i, const int n, cons
 LLM__NEON_TARGET static void llm__neon_mac(const llm__mac *m) { llm__mac_types(m, 2, llm__neon_rows); }
 
 /* The kernels of >>bodies, compiled with these instructions. */
+LLM__NEON_TARGET static void llm__neon_widen_f8(const uint8_t *src, int n, int pair, int bf16, uint16_t *to) {
+    llm__body_widen_f8(src, n, pair, bf16, to, llm__body_f8, llm__neon_half);
+}
+
 LLM__NEON_TARGET static void llm__neon_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
     llm__body_quantise(a, at, x, stride, n, per, llm__neon_int8);
 }
@@ -16601,7 +16724,7 @@ static const llm__kernels llm__kernels_neon = {
     .quantise = llm__neon_quantise, .finish = llm__neon_finish, .sum = llm__neon_sum, .dot = llm__neon_dot, .add = llm__neon_add,
     .affine = llm__neon_affine, .rotate = llm__neon_rotate, .to_half = llm__neon_to_half, .to_bf16 = llm__neon_to_bf16,
     .expand = llm__neon_expand, .bias = llm__neon_bias, .soften = llm__neon_soften, .top = llm__neon_top, .weigh = llm__neon_weigh,
-    .mac = llm__neon_mac, .product = llm__neon_product, .peak = llm__neon_peak,
+    .mac = llm__neon_mac, .widen_f8 = llm__neon_widen_f8, .product = llm__neon_product, .peak = llm__neon_peak,
 };
 
 #endif
@@ -17345,12 +17468,14 @@ static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
     if (f && whole) return s->col % 256 == 0 && s->n_cols % 256 == 0 ? f->kind : f->rest;
     if (s->type == LLM_TYPE_I8 && (s->scales || s->scale != 0) && whole && !s->read) return LLM__KIND_I8;
     switch (s->type) {
+    case LLM_TYPE_F8_128:
+        if (s->col % LLM__F8_COLS) return LLM__KIND_F16; /* fall through */
+    case LLM_TYPE_F8_E4M3:
+    case LLM_TYPE_RANDOM_F8: return s->n_cols % 2 || s->transposed ? LLM__KIND_F16 : LLM__KIND_F8;
     case LLM_TYPE_F16:
     case LLM_TYPE_I8:
-    case LLM_TYPE_F8_E4M3:
     case LLM_TYPE_F8_E5M2:
     case LLM_TYPE_F8_32:
-    case LLM_TYPE_RANDOM_F8:
     case LLM_TYPE_RANDOM_Q4: return LLM__KIND_F16;
     case LLM_TYPE_BF16:
     case LLM_TYPE_RANDOM: return bf16;
@@ -17377,7 +17502,7 @@ static llm_result llm__segment_check(const llm_weight_desc *d, const llm_segment
 /* 1 if a segment's scales of rows are left to the results: packed values are then the stored ones. */
 static int llm__scales_apart(const llm_segment *s, llm__kind kind) {
     const int f8 = s->type == LLM_TYPE_F8_E4M3 || s->type == LLM_TYPE_F8_E5M2;
-    return s->scales && !s->transposed && (kind == LLM__KIND_I8 || (kind == LLM__KIND_F16 && f8));
+    return s->scales && !s->transposed && (kind == LLM__KIND_I8 || kind == LLM__KIND_F8 || (kind == LLM__KIND_F16 && f8 && !s->read));
 }
 
 /* The scales of rows that are left to the results. 0: no memory. */
@@ -17522,7 +17647,7 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
     for (int i = 0; i < w->n_segments; i++) {
         const llm__kind kind = llm__segment_kind(&w->segment[i], compute);
         quantised &= !llm__kind_is_float(kind);
-        w->bf16 &= kind == LLM__KIND_BF16;
+        w->bf16 &= kind == LLM__KIND_BF16 || kind == LLM__KIND_F8;
     }
     w->form = !quantised ? LLM__FORM_F32 : d->role == LLM_ROLE_HEAD ? LLM__FORM_I8X2 : LLM__FORM_I8;
     return LLM_OK;
@@ -17773,7 +17898,7 @@ static void llm__pack_halves(const llm_segment *s, uint64_t seed, llm__kind kind
     float x[LLM__CHUNK];
     if (!s->transposed && !s->read && s->type == (kind == LLM__KIND_BF16 ? LLM_TYPE_BF16 : LLM_TYPE_F16)) {
         memcpy(to, llm__segment_data(s, r) + 2 * (s->col + c), sizeof *to * (size_t)n);
-    } else if (!s->transposed && code) {
+    } else if (!s->transposed && !s->read && code) {
         for (int i = 0; i < n; i++) to[i] = code[llm__segment_data(s, r)[s->col + c + i]];
     } else {
         llm__segment_values(s, seed, r, c, n, x);
@@ -17805,6 +17930,39 @@ static void llm__pack_floats(const llm_weight *w, const llm__block *b, uint8_t *
     }
 }
 
+/* n <= LLM__F8_COLS columns from c on of a segment's row r: bytes, and their scale. */
+static float llm__pack_f8_row(const llm_segment *s, uint64_t seed, int64_t r, int64_t c, int n, uint8_t *q) {
+    const int64_t stored = llm__segment_row(s, r), blocks = s->type == LLM_TYPE_F8_128;
+    uint8_t made[4 + LLM__F8_COLS];
+    float x[LLM__F8_COLS], d = 1;
+    const uint8_t *from = made;
+    if (s->type == LLM_TYPE_RANDOM_F8) {
+        llm__segment_values(s, seed, r, c, n, x);
+        for (int i = 0; i < n; i++) made[i] = llm__f32_to_e4m3(x[i]);
+    } else if (s->read) s->read(s->data, stored, 1, 1, s->col + c, blocks ? LLM__F8_COLS : n, made);
+    else from = llm__segment_data(s, r) + llm__row_bytes(s->type, s->col + c);
+    if (blocks) memcpy(&d, from, 4), from += 4;
+    for (int i = 0; i < n; i++)
+        if ((from[i] & 0x7F) == 0x7F) d = llm__bits_f32(0x7FC00000u);
+    memcpy(q, from, (size_t)n);
+    return d;
+}
+
+/* Rows of a block of e4m3. */
+static void llm__pack_f8(const llm_weight *w, const llm__block *b, uint8_t *to) {
+    uint8_t q[LLM__F8_COLS];
+    for (int64_t c = 0; c < w->cols; c += LLM__F8_COLS, to += b->pair * LLM__F8_BYTES) {
+        const int n = (int)LLM__MIN(w->cols - c, (int64_t)LLM__F8_COLS);
+        for (int r = 0; r < b->n; r++) {
+            const int s = llm__weight_segment(w, b->row + r);
+            const float d = 256 * llm__pack_f8_row(&w->segment[s], w->seed + (uint64_t)s, b->row + r - w->first_row[s], c, n, q);
+            uint8_t *at = to + 64 * b->pair + 32 * b->place + 2 * r;
+            memcpy(to + 64 * b->place + 4 * r, &d, 4);
+            for (int i = 0; i < n; i += 2, at += 32 * b->pair) memcpy(at, q + i, 2);
+        }
+    }
+}
+
 /* Gives back the file's pages of a weight, but of small segments and those that are stored across. Who has yet to read some gets them
  * again. */
 static void llm__weight_rest(const llm_weight *w) {
@@ -17824,6 +17982,8 @@ static void llm__weight_pack(llm_weight *w, int thread, int n_threads) {
         if (w->f32) {
             llm__weight_values(w, i, 0, w->cols, w->f32 + i * w->cols);
             for (int64_t k = 0; k < w->cols && w->add != 0; k++) w->f32[i * w->cols + k] += w->add;
+        } else if (w->block[i].kind == LLM__KIND_F8) {
+            llm__pack_f8(w, &w->block[i], w->memory + w->block[i].offset);
         } else if (llm__kind_is_float((llm__kind)w->block[i].kind)) {
             llm__pack_floats(w, &w->block[i], w->memory + w->block[i].offset);
         } else {
@@ -17898,8 +18058,9 @@ typedef struct llm__lora_job {
  * this sequence. */
 
 enum {
-    LLM__MANY = 64, /* rows from which on a product is bound by arithmetic, not by reading the weight */
-    LLM__BAND = 4   /* pairs of blocks that a tile's inputs are multiplied with while they are in the cache */
+    LLM__F8_FEW = 6, /* rows up to which e4m3 is widened where it is multiplied */
+    LLM__MANY = 64,  /* rows from which on a product is bound by arithmetic, not by reading the weight */
+    LLM__BAND = 4    /* pairs of blocks that a tile's inputs are multiplied with while they are in the cache */
 };
 
 /* Where row `row` of a copy in bf16 begins, of `cols` columns. */
@@ -17956,6 +18117,29 @@ static llm__input llm__input_of(const llm__exec *e, const llm_buffer *src, int64
     return in;
 }
 
+/* Sums of a block of e4m3, chunk by chunk, each times its scales. Few tokens: the kernel widens as it reads; else what all share is widened
+ * before, to the same values. */
+static void llm__f8_sums(const llm__kernels *k, const llm_weight *w, const llm__block *b, llm__mac *m, const uint8_t *at) {
+    uint16_t wide[2 * LLM__ROWS * LLM__F8_COLS] __attribute__((aligned(64)));
+    const int bf16 = m->half != NULL, widens = bf16 || m->n > LLM__F8_FEW, second = b->pair == 2;
+    m->type = bf16 ? LLM__KIND_BF16 : widens ? LLM__KIND_F16 : LLM__KIND_F8;
+    m->pace = LLM__ROWS * b->pair;
+    for (int64_t c = 0; c < w->cols; c += LLM__F8_COLS, at += b->pair * LLM__F8_BYTES) {
+        const uint8_t *data = at + 64 * b->pair;
+        m->k = (int)LLM__MIN(w->cols - c, (int64_t)LLM__F8_COLS);
+        m->add = c > 0;
+        for (int j = 0; j < 2; j++) {
+            m->factor[j] = (const float *)(const void *)at + (j && second ? LLM__ROWS : 0);
+            m->b[j] = widens ? (const void *)(wide + (j && second ? LLM__ROWS << bf16 : 0)) : data + (j && second ? 2 * LLM__ROWS : 0);
+            m->fetch[j] = data + LLM__AHEAD + 64 * j;
+        }
+        if (widens) k->widen_f8(data, m->k, b->pair, bf16, wide);
+        k->mac(m);
+        m->a += LLM__F8_COLS;
+        if (bf16) m->half += LLM__F8_COLS;
+    }
+}
+
 /* The sums of a block, or of the pair of blocks that begins with it, and a tile: out (2, LLM__OUT), of each half the first (tile's places,
  * 16). Of a block of floats that stands alone only the first half counts, but the second is written too. Floats are summed in chunks of
  * columns, and the chunks added up in order: long chains of additions lose more digits. */
@@ -17976,6 +18160,12 @@ static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm
         m.pace = column;
         m.c = out;
         m.tiles = tiles;
+        m.a = in->x + t.start * in->stride;
+        m.half = half;
+        if (b->kind == LLM__KIND_F8) {
+            llm__f8_sums(k, w, b, &m, at);
+            return;
+        }
         for (int64_t c = 0; c < w->cols; c += LLM__CHUNK) {
             m.a = in->x + t.start * in->stride + c;
             m.half = half ? half + c : NULL;
@@ -25343,7 +25533,7 @@ static const struct {
 } llm__requant_forms[] = {
     {"", 0, 0},
     {"weight_only_int8 wint8 int8_weight_only", LLM_TYPE_Q8_0, 1},
-    {"fp8 wfp8", LLM_TYPE_F8_32, 1},
+    {"fp8 wfp8", LLM_TYPE_F8_E4M3, 1},
     {"nf4 bitsandbytes bnb", LLM_TYPE_NF4, 0},
     {"mxfp4", LLM_TYPE_MXFP4, 0},
     {"q8_0", LLM_TYPE_Q8_0, 0},
@@ -25405,15 +25595,15 @@ static float llm__requant_scale(const llm__requanted *m, int64_t row) {
     return m->to == LLM_TYPE_Q8_0 ? llm__f16_to_f32(llm__f32_to_f16(most / 127)) : most / 448;
 }
 
-/* Blocks of 32 bytes with the row's scale: integers, or e4m3. */
+/* Blocks of 32 integers with the row's scale, or e4m3 without. */
 static void llm__requant_bytes(const llm__requanted *m, float scale, const float *x, int64_t n, uint8_t *to) {
     const float by = scale > 0 ? 1 / scale : 0;
     const uint16_t half = llm__f32_to_f16(scale);
     const int integers = m->to == LLM_TYPE_Q8_0;
     for (int64_t i = 0; i < n; i++) {
-        if (i % 32 == 0) {
-            memcpy(to, integers ? (const void *)&half : (const void *)&scale, integers ? 2 : 4);
-            to += integers ? 2 : 4;
+        if (i % 32 == 0 && integers) {
+            memcpy(to, &half, 2);
+            to += 2;
         }
         const float q = x[i] * by;
         *to++ = integers ? (uint8_t)(int8_t)LLM__MIN(LLM__MAX(rintf(q), -128), 127) : llm__f32_to_e4m3(q);
@@ -25511,6 +25701,7 @@ static void llm__requant(llm__loader *L, int slot, const llm__tensor *t, int64_t
     s->stored_cols = cols;
     s->transposed = s->mapped = 0;
     s->read = llm__requant_read;
+    s->scales = type == LLM_TYPE_F8_E4M3 ? m->scales : NULL;
 }
 
 /* ============================================================================
@@ -25528,7 +25719,7 @@ static void llm__requant(llm__loader *L, int slot, const llm__tensor *t, int64_t
  *     4-bit codes, all zeros 8              Q4_0         8-bit codes, all zeros 128            Q8_0
  *     up to 4 bits, other zeros             Q4_ZERO      other 8 bits, scales that no f16 has  G32
  *     e2m1                                  MXFP4, NVFP4_32
- *     bitsandbytes' tables                  NF4, FP4     e4m3 with scales of blocks            F8_32
+ *     bitsandbytes' tables                  NF4, FP4     e4m3 with scales of blocks            F8_128, F8_32
  *     groups that are no whole blocks of 32 columns: the values themselves, F32
  *
  * Groups whose columns do not stand together are read in two ways: as they stand, F32, or sorted by group, in one of these types.
@@ -25782,6 +25973,20 @@ LLM__READER(mxfp4, LLM_TYPE_MXFP4)
 LLM__READER(nvfp4, LLM_TYPE_NVFP4_32)
 LLM__READER(f8, LLM_TYPE_F8_32)
 
+/* Blocks of 128 columns of a row of bytes. */
+static void llm__read_f8_128(const void *codes, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to) {
+    const llm__codes *c = (const llm__codes *)codes;
+    uint8_t *at = (uint8_t *)to;
+    for (int64_t r = row; r < row + n * step; r += step)
+        for (int64_t i = col; i < col + n_cols; i += 128, at += 132) {
+            const float d = llm__codes_scale(c, r, i / c->group) * c->unit;
+            const int64_t there = LLM__MIN((int64_t)128, c->cols - i);
+            memcpy(at, &d, 4);
+            memcpy(at + 4, c->codes + r * c->cols + i, (size_t)there);
+            memset(at + 4 + there, 0, (size_t)(128 - there));
+        }
+}
+
 /* The values themselves. */
 static void llm__read_values(const void *codes, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to) {
     const llm__codes *c = (const llm__codes *)codes;
@@ -25834,7 +26039,6 @@ static float llm__codes_unit(const llm__codes_range *o) {
 /* Chooses the form of a matrix of codes that has no other than these; sets c->unit. Looks at all scales and zero points, unless `quick`:
  * then it says what is likely. *bad: 1 if a scale is not finite. */
 static llm__codes_form llm__codes_form_of(llm__codes *c, int quick, int *bad) {
-    const int64_t padded = (c->cols + 31) / 32 * 32;
     const int whole = c->cols % 32 == 0 && (c->sorted || !c->g_idx), f8 = c->zero < 0,
               by16 = c->group == 16 && c->scale_type == LLM_TYPE_F8_E4M3;
     const int blocks = c->sorted || c->group % 32 == 0 || c->group >= c->cols;
@@ -25844,8 +26048,11 @@ static llm__codes_form llm__codes_form_of(llm__codes *c, int quick, int *bad) {
     if (!quick) o = llm__codes_look(c);
     *bad = o.bad;
     if (f8 && blocks) {
-        const llm__codes_form fp8 = {LLM_TYPE_F8_32, padded, llm__read_f8, o.most > 0 ? o.most : 1};
+        llm__codes_form fp8 = {LLM_TYPE_F8_32, (c->cols + 31) / 32 * 32, llm__read_f8, o.most > 0 ? o.most : 1};
         c->unit = 1 / fp8.scale;
+        if (c->group % 128 && c->group < c->cols) return fp8;
+        fp8.type = LLM_TYPE_F8_128, fp8.read = llm__read_f8_128;
+        fp8.stored_cols = (c->cols + 127) / 128 * 128;
         return fp8;
     }
     if (!whole || f8 || (!blocks && !by16)) return form;

@@ -1163,6 +1163,7 @@ static __host__ __device__ format format_of(int type) {
     case LLM_TYPE_NF4: return {32, 20, KIND_T4, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_F32, 0, 0, -1};
     case LLM_TYPE_FP4: return {32, 20, KIND_T4, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_F32, 0, 0, -1};
     case LLM_TYPE_F8_32: return {32, 36, KIND_F16, 0, PLANE_STRIPES, 8, 4, PLANE_NONE, 0, 0, SCALES_F32, 0, 0, -1};
+    case LLM_TYPE_F8_128: return {128, 132, KIND_F16}; /* see raw_value */
     default: return {0, 0, 0};
     }
 }
@@ -1291,6 +1292,11 @@ static __device__ float raw_value(const raw_rows &s, const format &f, int64_t r,
     int64_t at = s.transposed ? s.skip + r * s.step : s.skip + c;
     const uint8_t *row = s.data + (s.transposed ? c : r) * s.pitch;
     if (f.block == 1) return raw_element(s.type, row + at * f.bytes);
+    if (s.type == LLM_TYPE_F8_128) {
+        float d;
+        memcpy(&d, row + at / 128 * 132, 4);
+        return d * e4m3_to_f32(row[at / 128 * 132 + 4 + at % 128]);
+    }
     raw_sub b;
     raw_sub_get(f, row, at / 32, &b);
     int i = (int)(at % 32);

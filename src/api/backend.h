@@ -54,6 +54,7 @@ typedef enum llm_type {
     LLM_TYPE_NF4,            /* f32 d, 16 bytes of codes of QLoRA's NormalFloat: d * table[code], the largest 1 */
     LLM_TYPE_FP4,            /* the same with bitsandbytes' table of fp4 */
     LLM_TYPE_F8_32,          /* f32 d, 32 e4m3: d * value */
+    LLM_TYPE_F8_128,         /* the same of 128 columns */
     LLM_TYPE_RANDOM = 2000,  /* no data: the backend makes seeded random values (load-format dummy) */
     LLM_TYPE_RANDOM_F8,
     LLM_TYPE_RANDOM_Q4 /* ... rounded to e4m3, or to Q4_0 */

@@ -129,6 +129,7 @@ typedef llm__v16 (*llm__half_fn)(const uint16_t *p);              /* 16 f16 to f
 typedef llm__v16 (*llm__bytes_fn)(const uint8_t *p, int is_unsigned); /* 16 bytes */
 typedef void (*llm__narrow_fn)(uint16_t *p, llm__v16 x);          /* and back */
 typedef void (*llm__int8_fn)(int8_t *q, const int32_t *x);        /* 16 integers, -128 to 127 */
+typedef void (*llm__f8_fn)(const uint8_t *src, uint16_t *former, uint16_t *latter); /* 16 pairs of e4m3 to f16, times 2^-8 */
 typedef void (*llm__look_up_fn)(const int8_t table[16], uint8_t *u); /* a block's bytes by what the table has for them */
 
 /* Values too large for f16 become its largest. */
@@ -157,6 +158,36 @@ LLM__INLINE void llm__body_to_bf16(uint16_t *dst, const float *src, int n) {
         LLM__EACH(i) half[i] = (uint16_t)(x.u[i] >> 16);
         memcpy(dst + k, half, sizeof *half * (size_t)(n - k < LLM__ROWS ? n - k : LLM__ROWS));
     }
+}
+
+/* Four pairs at a time: the sign stays, the rest moves down by a bit. */
+LLM__INLINE void llm__body_f8(const uint8_t *src, uint16_t *former, uint16_t *latter) {
+    const uint64_t sign = 0x8000800080008000u, rest = 0x3F803F803F803F80u;
+    for (int i = 0; i < LLM__ROWS; i += 4) {
+        uint64_t x, a, b;
+        memcpy(&x, src + 2 * i, 8);
+        a = (x << 8 & sign) | (x << 7 & rest), b = (x & sign) | (x >> 1 & rest);
+        memcpy(former + i, &a, 8);
+        memcpy(latter + i, &b, 8);
+    }
+}
+
+/* n packed columns (even) of e4m3 of `pair` blocks as mac reads them: f16 (n, pair, 16), or bf16 (n / 2, pair, 16, 2), all exact. */
+LLM__INLINE void llm__body_widen_f8(const uint8_t *src, int n, int pair, int bf16, uint16_t *to, const llm__f8_fn f8,
+                                    const llm__half_fn widen) {
+    for (int k = 0; k < n; k += 2)
+        for (int p = 0; p < pair; p++, src += 2 * LLM__ROWS) {
+            uint16_t *former = to + (k * pair + p) * LLM__ROWS, half[2][LLM__ROWS];
+            llm__bits16 a, b;
+            if (!bf16) {
+                f8(src, former, former + pair * LLM__ROWS);
+                continue;
+            }
+            f8(src, half[0], half[1]);
+            a.f = widen(half[0]), b.f = widen(half[1]);
+            LLM__EACH(i) a.u[i] = a.u[i] >> 16 | (b.u[i] & 0xFFFF0000u);
+            memcpy(to + (k * pair + 2 * p) * LLM__ROWS, &a, sizeof a);
+        }
 }
 
 /* n stored elements of the KV cache to f32, before the scale and offset of their token. int4: the high nibbles go to `high`. */

@@ -84,7 +84,7 @@ static const llm__type_desc llm__type_table[] = {
     {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8}, {LLM_TYPE_F8_E8M0, "F8_E8M0", 1, 1},
     {LLM_TYPE_Q4_ZERO, "INT4", 32, 19}, {LLM_TYPE_G32, "INT8", 32, 40},
     {LLM_TYPE_NVFP4_32, "NVFP4", 32, 20}, {LLM_TYPE_NF4, "NF4", 32, 20}, {LLM_TYPE_FP4, "FP4", 32, 20},
-    {LLM_TYPE_F8_32, "F8_E4M3 blocks", 32, 36},
+    {LLM_TYPE_F8_32, "F8_E4M3 blocks", 32, 36}, {LLM_TYPE_F8_128, "F8_E4M3 blocks of 128", 128, 132},
 };
 /* clang-format on */
 
@@ -128,7 +128,7 @@ LLM__PRIVATE float llm__element(int32_t type, const uint8_t *p, int64_t i) {
 LLM__PRIVATE const llm__format *llm__format_of(int32_t type) { return llm__format_find(type); }
 
 LLM__PRIVATE int llm__type_readable(int32_t type) {
-    return llm__format_of(type) || type == LLM_TYPE_F8_32 ||
+    return llm__format_of(type) || type == LLM_TYPE_F8_32 || type == LLM_TYPE_F8_128 ||
            llm__word_index("F32 F16 BF16 F8_E4M3 F8_E5M2 F64 I8", llm__lit(llm__type_name(type))) >= 0;
 }
 
@@ -155,11 +155,11 @@ LLM__PRIVATE const float *llm__type_values(int32_t type) {
 }
 
 /* Element i of a row of fp8 in blocks. */
-static float llm__f8_element(const uint8_t *row, int64_t i) {
-    const uint8_t *block = row + i / 32 * 36;
+static float llm__f8_element(const llm__type_desc *t, const uint8_t *row, int64_t i) {
+    const uint8_t *block = row + i / t->block * t->bytes;
     float d;
     memcpy(&d, block, 4);
-    return d * llm__e4m3_to_f32(block[4 + i % 32]);
+    return d * llm__e4m3_to_f32(block[4 + i % t->block]);
 }
 
 LLM__PRIVATE void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from, int64_t n, float *dst) {
@@ -171,8 +171,8 @@ LLM__PRIVATE void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t
     else if (type == LLM_TYPE_BF16) /* the common ones of whole models: not through the switch */
         for (int64_t i = 0; i < n; i++)
             dst[i] = llm__bits_f32((uint32_t)row[2 * (from + i)] << 16 | (uint32_t)row[2 * (from + i) + 1] << 24);
-    else if (type == LLM_TYPE_F8_32)
-        for (int64_t i = 0; i < n; i++) dst[i] = llm__f8_element(row, from + i);
+    else if (type == LLM_TYPE_F8_32 || type == LLM_TYPE_F8_128)
+        for (int64_t i = 0; i < n; i++) dst[i] = llm__f8_element(t, row, from + i);
     else if (!f)
         for (int64_t i = 0; i < n; i++) dst[i] = llm__element(type, row, from + i);
     else

@@ -65,7 +65,7 @@ LLM__PRIVATE void llm__random_block(uint64_t seed, int64_t row, int64_t col, uin
 /* How a packed weight keeps them: see >>packed. */
 /* clang-format off */
 typedef enum llm__kind {
-    LLM__KIND_F32 = 0, LLM__KIND_F16, LLM__KIND_BF16,           /* floats */
+    LLM__KIND_F32 = 0, LLM__KIND_F16, LLM__KIND_BF16, LLM__KIND_F8, /* floats; e4m3 */
     LLM__KIND_Q4Z, LLM__KIND_Q4M, LLM__KIND_Q5Z, LLM__KIND_Q5M, /* 4 and 5 bits with a zero point or a minimum */
     LLM__KIND_Q8, LLM__KIND_IQ4, LLM__KIND_MXFP4,               /* signed bytes; nibbles that index a table of them */
     LLM__KIND_Q4K, LLM__KIND_Q5K, LLM__KIND_Q6K,                /* with scales by super-block */

@@ -58,11 +58,12 @@ typedef struct llm__mac {
         *fetch[2]; /* what is read next is fetched meanwhile, `pace` bytes for each k: memory gives most where it is asked evenly */
     int64_t pace;
     float *c;
-    const float *scale; /* NULL: start with 0 */
+    const float *scale;     /* NULL: start with 0 */
+    const float *factor[2]; /* (16) what the sums of each panel are multiplied with at the end, before they are added; NULL: 1 */
     int lda, ldb, ldc, n, k, add;
     int phase;      /* the first k's place in its group of 32, where sums are made of groups */
     int step;       /* floats of c between panels. 0: there is one, both of b are it; then no add */
-    llm__kind type; /* of b: F32, F16 or BF16 (k even) */
+    llm__kind type; /* of b: F32, F16, BF16 or F8 (k even), two k at a time too */
     int *tiles;     /* see llm__kernels.rest */
 } llm__mac;
 
@@ -115,6 +116,7 @@ typedef struct llm__kernels {
     float (*top)(const float *x, int32_t n, int *bad);
     double (*weigh)(const float *x, float *w, int32_t n, float max, float scale);
     void (*mac)(const llm__mac *m);
+    void (*widen_f8)(const uint8_t *src, int n, int pair, int bf16, uint16_t *to);
     void (*product)(llm__kind kind, const llm__product *p);
     int bf16;                 /* mac multiplies bf16 with bf16 (llm__mac.half) */
     void (*rest)(int *tiles); /* AMX, else NULL: lets go of the tiles after some products, which had `tiles`, 0 at first: the system saves

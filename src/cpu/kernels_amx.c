@@ -182,6 +182,16 @@ LLM__FORCE LLM__AMX void llm__amx_rows(const llm__mac *m, int i, int n, int k, i
     if (two && second) _tile_stored(3, below + m->step, c_row);
 }
 
+/* Sums of the rows [i, i + n) that are multiplied before they are added up were made apart: (2, 32, 16). */
+LLM__AMX static void llm__amx_factor(const llm__mac *m, int i, int n, const float *sum) {
+    for (int r = 0; r < n; r++)
+        for (int j = 0; j < (m->step ? 2 : 1); j++) {
+            float *c = m->c + (int64_t)(i + r) * m->ldc + j * m->step;
+            const __m512 x = _mm512_mul_ps(_mm512_loadu_ps(sum + j * LLM__OUT + r * LLM__ROWS), _mm512_loadu_ps(m->factor[j]));
+            _mm512_storeu_ps(c, m->add ? _mm512_add_ps(_mm512_loadu_ps(c), x) : x);
+        }
+}
+
 /* The columns in stretches of whole groups of 32, before and after them what is left of one. */
 LLM__AMX static void llm__amx_mac(const llm__mac *m) {
     const int panels = m->step ? 2 : 1;
@@ -189,6 +199,15 @@ LLM__AMX static void llm__amx_mac(const llm__mac *m) {
         llm__avx512_mac(m);
         return;
     }
+    for (int i = 0; i < m->n && m->factor[0]; i += LLM__AMX_ROWS) { /* without `scale` */
+        float sum[2 * LLM__OUT];
+        llm__mac apart = *m;
+        apart.half += (int64_t)i * m->lda, apart.n = LLM__MIN(m->n - i, (int)LLM__AMX_ROWS);
+        apart.factor[0] = NULL, apart.add = 0, apart.c = sum, apart.ldc = LLM__ROWS, apart.step = m->step ? LLM__OUT : 0;
+        llm__amx_mac(&apart);
+        llm__amx_factor(m, i, apart.n, sum);
+    }
+    if (m->factor[0]) return;
     for (int i = 0; i < m->n && m->scale; i++)
         for (int j = 0; j < panels; j++) {
             float *c = m->c + (int64_t)i * m->ldc + j * m->step;
@@ -206,7 +225,8 @@ LLM__PRIVATE const llm__kernels llm__kernels_amx = {
     .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
     .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
     .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
-    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__amx_mac, .product = llm__amx_product, .bf16 = 1,
+    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__amx_mac,
+    .widen_f8 = llm__avx512_widen_f8, .product = llm__amx_product, .bf16 = 1,
     .rest = llm__amx_rest, .peak = llm__avx512vnni_peak,
 };
 

@@ -64,6 +64,7 @@ LLM__AVX2_INLINE void llm__avx2_end(const llm__mac *m, int i, const int n, const
         LLM__UNROLL
         for (int j = 0; j < vectors; j++) {
             float *to = c + (first + j / 2) * m->step + j % 2 * 8;
+            if (m->factor[0]) sum[r][j] = _mm256_mul_ps(sum[r][j], _mm256_loadu_ps(m->factor[first + j / 2] + j % 2 * 8));
             _mm256_storeu_ps(to, m->add ? _mm256_add_ps(_mm256_loadu_ps(to), sum[r][j]) : sum[r][j]);
         }
 }
@@ -72,11 +73,13 @@ LLM__AVX2_INLINE void llm__avx2_end(const llm__mac *m, int i, const int n, const
  * and converted, serves six. fetch: these rows ask for what is read next. */
 LLM__AVX2_INLINE void llm__avx2_rows(const llm__mac *m, int i, const int n, const int first, const int vectors, const llm__kind type,
                                      const int fetch) {
-    const int together = type == LLM__KIND_BF16 ? 2 : 1, size = type == LLM__KIND_F32 ? 4 : 2 * together; /* bytes of a column */
+    const int together = type >= LLM__KIND_BF16 ? 2 : 1;                               /* columns that stand together */
+    const int size = type == LLM__KIND_F32 ? 4 : type == LLM__KIND_BF16 ? 4 : 2;       /* bytes of an element of them */
     const int64_t lda = m->lda, row = (int64_t)m->ldb * size, pace = m->pace * together;
     const uint8_t *b[2], *ahead[2];
     const float *a = llm__mac_a(m, i, 0);
     __m256 sum[6][4], x[3], v[4];
+    __m256i f8 = _mm256_setzero_si256();
     LLM__UNROLL
     for (int p = 0; p < vectors / 2; p++) b[p] = (const uint8_t *)m->b[first + p], ahead[p] = m->fetch[first + p];
     llm__avx2_begin(m, i, n, first, vectors, sum);
@@ -87,7 +90,9 @@ LLM__AVX2_INLINE void llm__avx2_rows(const llm__mac *m, int i, const int n, cons
             for (int r = 0; r < n && vectors == 4; r++) x[r] = _mm256_broadcast_ss(a + r * lda);
             LLM__UNROLL
             for (int j = 0; j < vectors; j++) {
-                v[j] = llm__avx2_element8(type, b[j / 2] + j % 2 * 8 * size, h);
+                if (type == LLM__KIND_F8 && j % 2 == 0) f8 = llm__avx2_f8(b[j / 2], h);
+                if (type == LLM__KIND_F8) v[j] = _mm256_cvtph_ps(j % 2 ? _mm256_extracti128_si256(f8, 1) : _mm256_castsi256_si128(f8));
+                else v[j] = llm__avx2_element8(type, b[j / 2] + j % 2 * 8 * size, h);
                 LLM__UNROLL
                 for (int r = 0; r < n && vectors == 4; r++) sum[r][j] = _mm256_fmadd_ps(x[r], v[j], sum[r][j]);
             }
@@ -116,7 +121,7 @@ LLM__AVX2_INLINE void llm__avx2_all_rows(const llm__mac *m, const llm__kind type
             if (i) llm__avx2_rows(m, i, 6, p, 2, type, 0);
             else llm__avx2_rows(m, i, 6, p, 2, type, 1);
         }
-    const int both = type == LLM__KIND_BF16 ? 2 : 3; /* so many rows take both panels at once: their sums fit, and pairs of bf16 as well */
+    const int both = type >= LLM__KIND_BF16 ? 2 : 3; /* so many rows take both panels at once: their sums fit, and pairs of bf16 as well */
     for (int p = 0; p < (m->step ? 2 : 1) && m->n - i > both; p++) {
         if (m->n - i == 5) llm__avx2_rows(m, i, 5, p, 2, type, 1);
         if (m->n - i == 4) llm__avx2_rows(m, i, 4, p, 2, type, 1);
@@ -130,10 +135,15 @@ LLM__AVX2_INLINE void llm__avx2_all_rows(const llm__mac *m, const llm__kind type
 LLM__ALIGN_LOOPS LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) {
     if (m->type == LLM__KIND_F32) llm__avx2_all_rows(m, LLM__KIND_F32);
     else if (m->type == LLM__KIND_F16) llm__avx2_all_rows(m, LLM__KIND_F16);
+    else if (m->type == LLM__KIND_F8) llm__avx2_all_rows(m, LLM__KIND_F8);
     else llm__avx2_all_rows(m, LLM__KIND_BF16);
 }
 
 /* The kernels of >>bodies, compiled with these instructions. */
+LLM__AVX2 static void llm__avx2_widen_f8(const uint8_t *src, int n, int pair, int bf16, uint16_t *to) {
+    llm__body_widen_f8(src, n, pair, bf16, to, llm__avx2_f8_pairs, llm__avx2_half);
+}
+
 LLM__AVX2 static void llm__avx2_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
     llm__body_finish(f, b, g, u, token, n);
 }
@@ -177,7 +187,7 @@ LLM__PRIVATE const llm__kernels llm__kernels_avx2 = {
     .quantise = llm__avx2_quantise, .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
     .affine = llm__avx2_affine, .rotate = llm__avx2_rotate, .to_half = llm__avx2_to_half, .to_bf16 = llm__avx2_to_bf16,
     .expand = llm__avx2_expand, .bias = llm__avx2_bias, .soften = llm__avx2_soften, .top = llm__avx2_top, .weigh = llm__avx2_weigh,
-    .mac = llm__avx2_mac, .product = llm__avx2_product, .peak = llm__avx2_peak,
+    .mac = llm__avx2_mac, .widen_f8 = llm__avx2_widen_f8, .product = llm__avx2_product, .peak = llm__avx2_peak,
 };
 
 #if LLM__HAS_2021
@@ -266,7 +276,7 @@ LLM__PRIVATE const llm__kernels llm__kernels_avxvnni = {
     .quantise = llm__avx2_quantise, .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
     .affine = llm__avx2_affine, .rotate = llm__avx2_rotate, .to_half = llm__avx2_to_half, .to_bf16 = llm__avx2_to_bf16,
     .expand = llm__avx2_expand, .bias = llm__avx2_bias, .soften = llm__avx2_soften, .top = llm__avx2_top, .weigh = llm__avx2_weigh,
-    .mac = llm__avx2_mac, .product = llm__avxvnni_product, .peak = llm__avxvnni_peak,
+    .mac = llm__avx2_mac, .widen_f8 = llm__avx2_widen_f8, .product = llm__avxvnni_product, .peak = llm__avxvnni_peak,
 };
 
 #endif

@@ -131,6 +131,7 @@ LLM__AVX512_INLINE __m512 llm__avx512_load(const llm__kind type, const void *p, 
     if (type == LLM__KIND_F32) return _mm512_loadu_ps((const float *)p + i);
     const uint16_t *half = (const uint16_t *)p + i;
     if (type == LLM__KIND_F16) return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)half));
+    if (type == LLM__KIND_F8) return _mm512_cvtph_ps(llm__avx2_f8((const uint8_t *)p + i, latter));
     const __m512i pairs = _mm512_loadu_si512((const void *)half);
     return _mm512_castsi512_ps(latter ? _mm512_and_si512(pairs, _mm512_set1_epi32(-65536)) : _mm512_slli_epi32(pairs, 16));
 }
@@ -149,6 +150,12 @@ LLM__AVX512_INLINE void llm__avx512_begin(const llm__mac *m, int i, const int n,
 LLM__AVX512_INLINE void llm__avx512_end(const llm__mac *m, int i, const int n, __m512 (*sum)[2]) {
     float *c = m->c + (int64_t)i * m->ldc;
     LLM__UNROLL
+    for (int r = 0; r < n; r++) {
+        if (!m->factor[0]) break;
+        LLM__UNROLL
+        for (int j = 0; j < 2; j++) sum[r][j] = _mm512_mul_ps(sum[r][j], _mm512_loadu_ps(m->factor[j]));
+    }
+    LLM__UNROLL
     for (int r = 0; r < n; r++, c += m->ldc) {
         if (!m->add) break;
         LLM__UNROLL
@@ -163,7 +170,7 @@ LLM__AVX512_INLINE void llm__avx512_end(const llm__mac *m, int i, const int n, _
 
 /* See llm__rows_fn. The sums of twelve rows fill 24 registers. */
 LLM__AVX512_INLINE void llm__avx512_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
-    const int together = type == LLM__KIND_BF16 ? 2 : 1; /* steps of k that are stored together */
+    const int together = type >= LLM__KIND_BF16 ? 2 : 1; /* steps of k that are stored together */
     __m512 sum[12][2], v[2];
     llm__avx512_begin(m, i, n, sum);
     for (int k = 0; k < m->k; k += together)
@@ -192,6 +199,10 @@ LLM__PRIVATE LLM__AVX512 void llm__avx512_quantise(const llm__act *a, size_t at,
 LLM__PRIVATE LLM__AVX512 void llm__avx512_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token,
                                                  int n) {
     llm__body_finish(f, b, g, u, token, n);
+}
+
+LLM__PRIVATE LLM__AVX512 void llm__avx512_widen_f8(const uint8_t *src, int n, int pair, int bf16, uint16_t *to) {
+    llm__body_widen_f8(src, n, pair, bf16, to, llm__avx2_f8_pairs, llm__avx512_half);
 }
 
 LLM__PRIVATE LLM__AVX512 float llm__avx512_sum(const float *x, int n) { return llm__body_sum(x, n); }
@@ -244,14 +255,16 @@ LLM__PRIVATE const llm__kernels llm__kernels_avx512 = {
     .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
     .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
     .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
-    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512_mac, .product = llm__avx512_product, .peak = llm__avx512_peak,
+    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512_mac,
+    .widen_f8 = llm__avx512_widen_f8, .product = llm__avx512_product, .peak = llm__avx512_peak,
 };
 
 LLM__PRIVATE const llm__kernels llm__kernels_avx512vnni = {
     .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
     .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
     .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
-    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512_mac, .product = llm__avx512vnni_product,
+    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512_mac,
+    .widen_f8 = llm__avx512_widen_f8, .product = llm__avx512vnni_product,
     .peak = llm__avx512vnni_peak,
 };
 
@@ -292,7 +305,8 @@ LLM__PRIVATE const llm__kernels llm__kernels_avx512bf16 = {
     .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
     .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
     .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
-    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512bf16_mac, .product = llm__avx512vnni_product, .bf16 = 1,
+    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512bf16_mac,
+    .widen_f8 = llm__avx512_widen_f8, .product = llm__avx512vnni_product, .bf16 = 1,
     .peak = llm__avx512vnni_peak,
 };
 #endif

@@ -54,6 +54,7 @@ LLM__AVX512_INLINE __m512 llm__avx512_taken(__m512 d) { return _mm512_mul_ps(d, 
 LLM__PRIVATE LLM__AVX512 void llm__avx512_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per);
 LLM__PRIVATE LLM__AVX512 void llm__avx512_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token,
                                                  int n);
+LLM__PRIVATE LLM__AVX512 void llm__avx512_widen_f8(const uint8_t *src, int n, int pair, int bf16, uint16_t *to);
 LLM__PRIVATE LLM__AVX512 float llm__avx512_sum(const float *x, int n);
 LLM__PRIVATE LLM__AVX512 float llm__avx512_dot(const float *x, const float *y, int n);
 LLM__PRIVATE LLM__AVX512 void llm__avx512_add(float *x, const float *y, float scale, int n);

@@ -114,6 +114,11 @@ LLM__NEON_TARGET static void llm__neon_product(llm__kind kind, const llm__produc
 LLM__NEON_INLINE float32x4_t llm__neon_load(const llm__kind type, const void *p, int64_t i, const int latter) {
     if (type == LLM__KIND_F32) return vld1q_f32((const float *)p + i);
     const uint16_t *half = (const uint16_t *)p + i;
+    if (type == LLM__KIND_F8) { /* the sign stays, the rest moves down by a bit: 2^-8 of the value */
+        const uint16x4_t two = vreinterpret_u16_u8(vld1_u8((const uint8_t *)p + i)), high = latter ? two : vshl_n_u16(two, 8);
+        const uint16x4_t down = vreinterpret_u16_s16(vshr_n_s16(vreinterpret_s16_u16(high), 1));
+        return vcvt_f32_f16(vreinterpret_f16_u16(vand_u16(down, vdup_n_u16(0xBF80))));
+    }
     if (type == LLM__KIND_F16) return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(half)));
     const uint32x4_t pairs = vreinterpretq_u32_u16(vld1q_u16(half));
     return vreinterpretq_f32_u32(latter ? vandq_u32(pairs, vdupq_n_u32(0xFFFF0000u)) : vshlq_n_u32(pairs, 16));
@@ -132,6 +137,12 @@ LLM__NEON_INLINE void llm__neon_begin(const llm__mac *m, int i, const int n, flo
 LLM__NEON_INLINE void llm__neon_end(const llm__mac *m, int i, const int n, float32x4_t (*sum)[8]) {
     float *c = m->c + (int64_t)i * m->ldc;
     LLM__UNROLL
+    for (int r = 0; r < n; r++) {
+        if (!m->factor[0]) break;
+        LLM__UNROLL
+        for (int j = 0; j < 8; j++) sum[r][j] = vmulq_f32(sum[r][j], vld1q_f32(m->factor[j / 4] + j % 4 * 4));
+    }
+    LLM__UNROLL
     for (int r = 0; r < n; r++, c += m->ldc) {
         if (!m->add) break;
         LLM__UNROLL
@@ -146,7 +157,7 @@ LLM__NEON_INLINE void llm__neon_end(const llm__mac *m, int i, const int n, float
 
 /* See llm__rows_fn. The sums of two rows fill 16 registers. */
 LLM__NEON_INLINE void llm__neon_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
-    const int together = type == LLM__KIND_BF16 ? 2 : 1; /* steps of k that are stored together */
+    const int together = type >= LLM__KIND_BF16 ? 2 : 1; /* steps of k that are stored together */
     float32x4_t sum[2][8], x[2];
     llm__neon_begin(m, i, n, sum);
     for (int k = 0; k < m->k; k += together)
@@ -168,6 +179,10 @@ LLM__NEON_INLINE void llm__neon_rows(const llm__mac *m, int i, const int n, cons
 LLM__NEON_TARGET static void llm__neon_mac(const llm__mac *m) { llm__mac_types(m, 2, llm__neon_rows); }
 
 /* The kernels of >>bodies, compiled with these instructions. */
+LLM__NEON_TARGET static void llm__neon_widen_f8(const uint8_t *src, int n, int pair, int bf16, uint16_t *to) {
+    llm__body_widen_f8(src, n, pair, bf16, to, llm__body_f8, llm__neon_half);
+}
+
 LLM__NEON_TARGET static void llm__neon_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
     llm__body_quantise(a, at, x, stride, n, per, llm__neon_int8);
 }
@@ -215,7 +230,7 @@ LLM__PRIVATE const llm__kernels llm__kernels_neon = {
     .quantise = llm__neon_quantise, .finish = llm__neon_finish, .sum = llm__neon_sum, .dot = llm__neon_dot, .add = llm__neon_add,
     .affine = llm__neon_affine, .rotate = llm__neon_rotate, .to_half = llm__neon_to_half, .to_bf16 = llm__neon_to_bf16,
     .expand = llm__neon_expand, .bias = llm__neon_bias, .soften = llm__neon_soften, .top = llm__neon_top, .weigh = llm__neon_weigh,
-    .mac = llm__neon_mac, .product = llm__neon_product, .peak = llm__neon_peak,
+    .mac = llm__neon_mac, .widen_f8 = llm__neon_widen_f8, .product = llm__neon_product, .peak = llm__neon_peak,
 };
 
 #endif

@@ -67,6 +67,11 @@ static llm__v16 llm__scalar_panel(const llm__mac *m, int p, int k) {
     llm__v16 v;
     if (m->type == LLM__KIND_F32) return llm__load16((const float *)m->b[p] + (int64_t)k * m->ldb, LLM__ROWS);
     if (m->type == LLM__KIND_F16) return llm__scalar_half(half);
+    if (m->type == LLM__KIND_F8) {
+        uint16_t f8[2][LLM__ROWS];
+        llm__body_f8((const uint8_t *)m->b[p] + (int64_t)(k & ~1) * m->ldb, f8[0], f8[1]);
+        return llm__scalar_half(f8[k % 2]);
+    }
     half -= k % 2 * (m->ldb - 1);
     LLM__EACH(j) v.v[j] = llm__bf16_to_f32(half[2 * j]);
     return v;
@@ -85,12 +90,17 @@ static void llm__scalar_mac(const llm__mac *m) {
                 const llm__v16 v = llm__scalar_panel(m, p, k);
                 LLM__EACH(j) s.v[j] += x * v.v[j];
             }
+            if (m->factor[p]) LLM__EACH(j) s.v[j] *= m->factor[p][j];
             if (m->add) LLM__EACH(j) s.v[j] += before.v[j];
             llm__store16(c, LLM__ROWS, s);
         }
 }
 
 /* The kernels of >>bodies, compiled with these instructions. */
+LLM__COLD static void llm__scalar_widen_f8(const uint8_t *src, int n, int pair, int bf16, uint16_t *to) {
+    llm__body_widen_f8(src, n, pair, bf16, to, llm__body_f8, llm__scalar_half);
+}
+
 LLM__COLD static void llm__scalar_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
     llm__body_quantise(a, at, x, stride, n, per, llm__scalar_int8);
 }
@@ -129,5 +139,6 @@ LLM__PRIVATE const llm__kernels llm__kernels_scalar = {
     .quantise = llm__scalar_quantise, .finish = llm__scalar_finish, .sum = llm__scalar_sum, .dot = llm__scalar_dot,
     .add = llm__scalar_add, .affine = llm__scalar_affine, .rotate = llm__scalar_rotate, .to_half = llm__scalar_to_half,
     .to_bf16 = llm__scalar_to_bf16, .expand = llm__scalar_expand, .bias = llm__scalar_bias, .soften = llm__scalar_soften,
-    .top = llm__scalar_top, .weigh = llm__scalar_weigh, .mac = llm__scalar_mac, .product = llm__scalar_product,
+    .top = llm__scalar_top, .weigh = llm__scalar_weigh, .mac = llm__scalar_mac,
+    .widen_f8 = llm__scalar_widen_f8, .product = llm__scalar_product,
 };

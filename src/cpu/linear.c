@@ -71,12 +71,14 @@ static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
     if (f && whole) return s->col % 256 == 0 && s->n_cols % 256 == 0 ? f->kind : f->rest;
     if (s->type == LLM_TYPE_I8 && (s->scales || s->scale != 0) && whole && !s->read) return LLM__KIND_I8;
     switch (s->type) {
+    case LLM_TYPE_F8_128:
+        if (s->col % LLM__F8_COLS) return LLM__KIND_F16; /* fall through */
+    case LLM_TYPE_F8_E4M3:
+    case LLM_TYPE_RANDOM_F8: return s->n_cols % 2 || s->transposed ? LLM__KIND_F16 : LLM__KIND_F8;
     case LLM_TYPE_F16:
     case LLM_TYPE_I8:
-    case LLM_TYPE_F8_E4M3:
     case LLM_TYPE_F8_E5M2:
     case LLM_TYPE_F8_32:
-    case LLM_TYPE_RANDOM_F8:
     case LLM_TYPE_RANDOM_Q4: return LLM__KIND_F16;
     case LLM_TYPE_BF16:
     case LLM_TYPE_RANDOM: return bf16;
@@ -103,7 +105,7 @@ static llm_result llm__segment_check(const llm_weight_desc *d, const llm_segment
 /* 1 if a segment's scales of rows are left to the results: packed values are then the stored ones. */
 static int llm__scales_apart(const llm_segment *s, llm__kind kind) {
     const int f8 = s->type == LLM_TYPE_F8_E4M3 || s->type == LLM_TYPE_F8_E5M2;
-    return s->scales && !s->transposed && (kind == LLM__KIND_I8 || (kind == LLM__KIND_F16 && f8));
+    return s->scales && !s->transposed && (kind == LLM__KIND_I8 || kind == LLM__KIND_F8 || (kind == LLM__KIND_F16 && f8 && !s->read));
 }
 
 /* The scales of rows that are left to the results. 0: no memory. */
@@ -247,7 +249,7 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
     for (int i = 0; i < w->n_segments; i++) {
         const llm__kind kind = llm__segment_kind(&w->segment[i], compute);
         quantised &= !llm__kind_is_float(kind);
-        w->bf16 &= kind == LLM__KIND_BF16;
+        w->bf16 &= kind == LLM__KIND_BF16 || kind == LLM__KIND_F8;
     }
     w->form = !quantised ? LLM__FORM_F32 : d->role == LLM_ROLE_HEAD ? LLM__FORM_I8X2 : LLM__FORM_I8;
     return LLM_OK;

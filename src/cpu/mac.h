@@ -20,9 +20,9 @@ LLM__INLINE float *llm__mac_c(const llm__mac *m, float *row, const int column) {
     return row + column / LLM__ROWS * m->step + column % LLM__ROWS;
 }
 
-/* How far into its panel `column` of row k lies, in elements. bf16: of the pair that k is the first of. */
+/* How far into its panel `column` of row k lies, in elements. bf16 and f8: of the pair that k is the first of. */
 LLM__INLINE int64_t llm__mac_b(const llm__mac *m, int k, const int column, const llm__kind type) {
-    return (int64_t)k * m->ldb + column % LLM__ROWS * (type == LLM__KIND_BF16 ? 2 : 1);
+    return (int64_t)k * m->ldb + column % LLM__ROWS * (type >= LLM__KIND_BF16 ? 2 : 1);
 }
 
 /* Asks for what is read after this call, as far on as k is. */
@@ -42,5 +42,6 @@ LLM__INLINE void llm__mac_all(const llm__mac *m, const int most, const llm__kind
 LLM__INLINE void llm__mac_types(const llm__mac *m, const int most, const llm__rows_fn rows) {
     if (m->type == LLM__KIND_F32) llm__mac_all(m, most, LLM__KIND_F32, rows);
     else if (m->type == LLM__KIND_F16) llm__mac_all(m, most, LLM__KIND_F16, rows);
+    else if (m->type == LLM__KIND_F8) llm__mac_all(m, most, LLM__KIND_F8, rows);
     else llm__mac_all(m, most, LLM__KIND_BF16, rows);
 }

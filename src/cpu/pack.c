@@ -185,7 +185,7 @@ static void llm__pack_halves(const llm_segment *s, uint64_t seed, llm__kind kind
     float x[LLM__CHUNK];
     if (!s->transposed && !s->read && s->type == (kind == LLM__KIND_BF16 ? LLM_TYPE_BF16 : LLM_TYPE_F16)) {
         memcpy(to, llm__segment_data(s, r) + 2 * (s->col + c), sizeof *to * (size_t)n);
-    } else if (!s->transposed && code) {
+    } else if (!s->transposed && !s->read && code) {
         for (int i = 0; i < n; i++) to[i] = code[llm__segment_data(s, r)[s->col + c + i]];
     } else {
         llm__segment_values(s, seed, r, c, n, x);
@@ -217,6 +217,39 @@ static void llm__pack_floats(const llm_weight *w, const llm__block *b, uint8_t *
     }
 }
 
+/* n <= LLM__F8_COLS columns from c on of a segment's row r: bytes, and their scale. */
+static float llm__pack_f8_row(const llm_segment *s, uint64_t seed, int64_t r, int64_t c, int n, uint8_t *q) {
+    const int64_t stored = llm__segment_row(s, r), blocks = s->type == LLM_TYPE_F8_128;
+    uint8_t made[4 + LLM__F8_COLS];
+    float x[LLM__F8_COLS], d = 1;
+    const uint8_t *from = made;
+    if (s->type == LLM_TYPE_RANDOM_F8) {
+        llm__segment_values(s, seed, r, c, n, x);
+        for (int i = 0; i < n; i++) made[i] = llm__f32_to_e4m3(x[i]);
+    } else if (s->read) s->read(s->data, stored, 1, 1, s->col + c, blocks ? LLM__F8_COLS : n, made);
+    else from = llm__segment_data(s, r) + llm__row_bytes(s->type, s->col + c);
+    if (blocks) memcpy(&d, from, 4), from += 4;
+    for (int i = 0; i < n; i++)
+        if ((from[i] & 0x7F) == 0x7F) d = llm__bits_f32(0x7FC00000u);
+    memcpy(q, from, (size_t)n);
+    return d;
+}
+
+/* Rows of a block of e4m3. */
+static void llm__pack_f8(const llm_weight *w, const llm__block *b, uint8_t *to) {
+    uint8_t q[LLM__F8_COLS];
+    for (int64_t c = 0; c < w->cols; c += LLM__F8_COLS, to += b->pair * LLM__F8_BYTES) {
+        const int n = (int)LLM__MIN(w->cols - c, (int64_t)LLM__F8_COLS);
+        for (int r = 0; r < b->n; r++) {
+            const int s = llm__weight_segment(w, b->row + r);
+            const float d = 256 * llm__pack_f8_row(&w->segment[s], w->seed + (uint64_t)s, b->row + r - w->first_row[s], c, n, q);
+            uint8_t *at = to + 64 * b->pair + 32 * b->place + 2 * r;
+            memcpy(to + 64 * b->place + 4 * r, &d, 4);
+            for (int i = 0; i < n; i += 2, at += 32 * b->pair) memcpy(at, q + i, 2);
+        }
+    }
+}
+
 LLM__PRIVATE void llm__weight_rest(const llm_weight *w) {
     for (int i = 0; i < w->n_segments; i++) {
         const llm_segment *s = &w->segment[i];
@@ -233,6 +266,8 @@ LLM__PRIVATE void llm__weight_pack(llm_weight *w, int thread, int n_threads) {
         if (w->f32) {
             llm__weight_values(w, i, 0, w->cols, w->f32 + i * w->cols);
             for (int64_t k = 0; k < w->cols && w->add != 0; k++) w->f32[i * w->cols + k] += w->add;
+        } else if (w->block[i].kind == LLM__KIND_F8) {
+            llm__pack_f8(w, &w->block[i], w->memory + w->block[i].offset);
         } else if (llm__kind_is_float((llm__kind)w->block[i].kind)) {
             llm__pack_floats(w, &w->block[i], w->memory + w->block[i].offset);
         } else {

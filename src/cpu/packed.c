@@ -19,5 +19,6 @@ LLM__PRIVATE int64_t llm__kind_row_bytes(llm__kind kind, int64_t cols, int pair)
     int64_t blocks = cols / 32, supers = (blocks + LLM__SUPER - 1) / LLM__SUPER;
     int64_t n = llm__kind_is_float(kind) ? cols * LLM__ROWS * llm__kind_info(kind).bits / 8
                                          : blocks * llm__kind_block(kind) + supers * llm__kind_head(kind);
+    if (kind == LLM__KIND_F8) n += (cols + LLM__F8_COLS - 1) / LLM__F8_COLS * 64;
     return (n * pair + 63) & ~(int64_t)63;
 }

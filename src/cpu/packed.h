@@ -45,8 +45,12 @@ enum {
     LLM__FLOAT_TILE = 24,
     LLM__ROWS = 16,
     LLM__SUPER = 8,
-    LLM__OUT = LLM__ROWS * LLM__TILE
-}; /* tokens of a tile, of floats; rows of a block; blocks that are unpacked at a time: a super-block; sums of a block and a tile */
+    LLM__OUT = LLM__ROWS * LLM__TILE,
+    LLM__F8_COLS = 128,
+    LLM__F8_BYTES = 64 + LLM__F8_COLS * LLM__ROWS
+}; /* tokens of a tile, of floats; rows of a block; blocks that are unpacked at a time: a super-block; sums of a block and a tile;
+      columns of e4m3 that share scales, bytes of them: (16) f32 scales, then columns two by two as of bf16. A byte is read as the f16 with
+      its bits of exponent and mantissa, which is 2^-8 of it; scales have that in them */
 
 /* Carves the parts of a rounded copy of `blocks` blocks out of memory; returns the bytes it takes (memory NULL: only that). */
 LLM__PRIVATE size_t llm__act_place(llm__act *a, uint8_t *memory, size_t blocks);
@@ -78,6 +82,7 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
         {32, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},    /* F32 */
         {16, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},    /* F16 */
         {16, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},    /* BF16 */
+        {8, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},     /* F8: see LLM__F8_COLS */
         {4, 8, LLM__SCALE_F16, LLM__SCALE_NONE},      /* Q4Z */
         {4, 0, LLM__SCALE_F16, LLM__SCALE_F16},       /* Q4M */
         {5, 16, LLM__SCALE_F16, LLM__SCALE_NONE},     /* Q5Z */
@@ -121,7 +126,7 @@ LLM__INLINE llm__piece llm__piece_of(int bits, int i, int p) {
 }
 
 /* Packed as floats: read by mac, without a rounded copy of the activations. The rest is read by product. */
-LLM__INLINE int llm__kind_is_float(llm__kind kind) { return kind <= LLM__KIND_BF16; }
+LLM__INLINE int llm__kind_is_float(llm__kind kind) { return kind <= LLM__KIND_F8; }
 
 /* Bytes signed as stored, and two scales in 32 columns. */
 LLM__INLINE int llm__kind_signed(llm__kind kind) { return llm__kind_info(kind).bits == 8 || llm__kind_table(kind); }

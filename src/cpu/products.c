@@ -21,8 +21,9 @@
  * this sequence. */
 
 enum {
-    LLM__MANY = 64, /* rows from which on a product is bound by arithmetic, not by reading the weight */
-    LLM__BAND = 4   /* pairs of blocks that a tile's inputs are multiplied with while they are in the cache */
+    LLM__F8_FEW = 6, /* rows up to which e4m3 is widened where it is multiplied */
+    LLM__MANY = 64,  /* rows from which on a product is bound by arithmetic, not by reading the weight */
+    LLM__BAND = 4    /* pairs of blocks that a tile's inputs are multiplied with while they are in the cache */
 };
 
 /* Where row `row` of a copy in bf16 begins, of `cols` columns. */
@@ -76,6 +77,29 @@ LLM__PRIVATE llm__input llm__input_of(const llm__exec *e, const llm_buffer *src,
     return in;
 }
 
+/* Sums of a block of e4m3, chunk by chunk, each times its scales. Few tokens: the kernel widens as it reads; else what all share is widened
+ * before, to the same values. */
+static void llm__f8_sums(const llm__kernels *k, const llm_weight *w, const llm__block *b, llm__mac *m, const uint8_t *at) {
+    uint16_t wide[2 * LLM__ROWS * LLM__F8_COLS] __attribute__((aligned(64)));
+    const int bf16 = m->half != NULL, widens = bf16 || m->n > LLM__F8_FEW, second = b->pair == 2;
+    m->type = bf16 ? LLM__KIND_BF16 : widens ? LLM__KIND_F16 : LLM__KIND_F8;
+    m->pace = LLM__ROWS * b->pair;
+    for (int64_t c = 0; c < w->cols; c += LLM__F8_COLS, at += b->pair * LLM__F8_BYTES) {
+        const uint8_t *data = at + 64 * b->pair;
+        m->k = (int)LLM__MIN(w->cols - c, (int64_t)LLM__F8_COLS);
+        m->add = c > 0;
+        for (int j = 0; j < 2; j++) {
+            m->factor[j] = (const float *)(const void *)at + (j && second ? LLM__ROWS : 0);
+            m->b[j] = widens ? (const void *)(wide + (j && second ? LLM__ROWS << bf16 : 0)) : data + (j && second ? 2 * LLM__ROWS : 0);
+            m->fetch[j] = data + LLM__AHEAD + 64 * j;
+        }
+        if (widens) k->widen_f8(data, m->k, b->pair, bf16, wide);
+        k->mac(m);
+        m->a += LLM__F8_COLS;
+        if (bf16) m->half += LLM__F8_COLS;
+    }
+}
+
 /* The sums of a block, or of the pair of blocks that begins with it, and a tile: out (2, LLM__OUT), of each half the first (tile's places,
  * 16). Of a block of floats that stands alone only the first half counts, but the second is written too. Floats are summed in chunks of
  * columns, and the chunks added up in order: long chains of additions lose more digits. */
@@ -96,6 +120,12 @@ static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm
         m.pace = column;
         m.c = out;
         m.tiles = tiles;
+        m.a = in->x + t.start * in->stride;
+        m.half = half;
+        if (b->kind == LLM__KIND_F8) {
+            llm__f8_sums(k, w, b, &m, at);
+            return;
+        }
         for (int64_t c = 0; c < w->cols; c += LLM__CHUNK) {
             m.a = in->x + t.start * in->stride + c;
             m.half = half ? half + c : NULL;

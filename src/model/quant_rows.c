@@ -194,6 +194,20 @@ LLM__READER(mxfp4, LLM_TYPE_MXFP4)
 LLM__READER(nvfp4, LLM_TYPE_NVFP4_32)
 LLM__READER(f8, LLM_TYPE_F8_32)
 
+/* Blocks of 128 columns of a row of bytes. */
+static void llm__read_f8_128(const void *codes, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to) {
+    const llm__codes *c = (const llm__codes *)codes;
+    uint8_t *at = (uint8_t *)to;
+    for (int64_t r = row; r < row + n * step; r += step)
+        for (int64_t i = col; i < col + n_cols; i += 128, at += 132) {
+            const float d = llm__codes_scale(c, r, i / c->group) * c->unit;
+            const int64_t there = LLM__MIN((int64_t)128, c->cols - i);
+            memcpy(at, &d, 4);
+            memcpy(at + 4, c->codes + r * c->cols + i, (size_t)there);
+            memset(at + 4 + there, 0, (size_t)(128 - there));
+        }
+}
+
 /* The values themselves. */
 static void llm__read_values(const void *codes, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to) {
     const llm__codes *c = (const llm__codes *)codes;
@@ -244,7 +258,6 @@ static float llm__codes_unit(const llm__codes_range *o) {
 }
 
 LLM__PRIVATE llm__codes_form llm__codes_form_of(llm__codes *c, int quick, int *bad) {
-    const int64_t padded = (c->cols + 31) / 32 * 32;
     const int whole = c->cols % 32 == 0 && (c->sorted || !c->g_idx), f8 = c->zero < 0,
               by16 = c->group == 16 && c->scale_type == LLM_TYPE_F8_E4M3;
     const int blocks = c->sorted || c->group % 32 == 0 || c->group >= c->cols;
@@ -254,8 +267,11 @@ LLM__PRIVATE llm__codes_form llm__codes_form_of(llm__codes *c, int quick, int *b
     if (!quick) o = llm__codes_look(c);
     *bad = o.bad;
     if (f8 && blocks) {
-        const llm__codes_form fp8 = {LLM_TYPE_F8_32, padded, llm__read_f8, o.most > 0 ? o.most : 1};
+        llm__codes_form fp8 = {LLM_TYPE_F8_32, (c->cols + 31) / 32 * 32, llm__read_f8, o.most > 0 ? o.most : 1};
         c->unit = 1 / fp8.scale;
+        if (c->group % 128 && c->group < c->cols) return fp8;
+        fp8.type = LLM_TYPE_F8_128, fp8.read = llm__read_f8_128;
+        fp8.stored_cols = (c->cols + 127) / 128 * 128;
         return fp8;
     }
     if (!whole || f8 || (!blocks && !by16)) return form;

@@ -12,7 +12,7 @@
  *     4-bit codes, all zeros 8              Q4_0         8-bit codes, all zeros 128            Q8_0
  *     up to 4 bits, other zeros             Q4_ZERO      other 8 bits, scales that no f16 has  G32
  *     e2m1                                  MXFP4, NVFP4_32
- *     bitsandbytes' tables                  NF4, FP4     e4m3 with scales of blocks            F8_32
+ *     bitsandbytes' tables                  NF4, FP4     e4m3 with scales of blocks            F8_128, F8_32
  *     groups that are no whole blocks of 32 columns: the values themselves, F32
  *
  * Groups whose columns do not stand together are read in two ways: as they stand, F32, or sorted by group, in one of these types.

@@ -18,7 +18,7 @@ static const struct {
 } llm__requant_forms[] = {
     {"", 0, 0},
     {"weight_only_int8 wint8 int8_weight_only", LLM_TYPE_Q8_0, 1},
-    {"fp8 wfp8", LLM_TYPE_F8_32, 1},
+    {"fp8 wfp8", LLM_TYPE_F8_E4M3, 1},
     {"nf4 bitsandbytes bnb", LLM_TYPE_NF4, 0},
     {"mxfp4", LLM_TYPE_MXFP4, 0},
     {"q8_0", LLM_TYPE_Q8_0, 0},
@@ -78,15 +78,15 @@ static float llm__requant_scale(const llm__requanted *m, int64_t row) {
     return m->to == LLM_TYPE_Q8_0 ? llm__f16_to_f32(llm__f32_to_f16(most / 127)) : most / 448;
 }
 
-/* Blocks of 32 bytes with the row's scale: integers, or e4m3. */
+/* Blocks of 32 integers with the row's scale, or e4m3 without. */
 static void llm__requant_bytes(const llm__requanted *m, float scale, const float *x, int64_t n, uint8_t *to) {
     const float by = scale > 0 ? 1 / scale : 0;
     const uint16_t half = llm__f32_to_f16(scale);
     const int integers = m->to == LLM_TYPE_Q8_0;
     for (int64_t i = 0; i < n; i++) {
-        if (i % 32 == 0) {
-            memcpy(to, integers ? (const void *)&half : (const void *)&scale, integers ? 2 : 4);
-            to += integers ? 2 : 4;
+        if (i % 32 == 0 && integers) {
+            memcpy(to, &half, 2);
+            to += 2;
         }
         const float q = x[i] * by;
         *to++ = integers ? (uint8_t)(int8_t)LLM__MIN(LLM__MAX(rintf(q), -128), 127) : llm__f32_to_e4m3(q);
@@ -184,4 +184,5 @@ LLM__PRIVATE void llm__requant(llm__loader *L, int slot, const llm__tensor *t, i
     s->stored_cols = cols;
     s->transposed = s->mapped = 0;
     s->read = llm__requant_read;
+    s->scales = type == LLM_TYPE_F8_E4M3 ? m->scales : NULL;
 }

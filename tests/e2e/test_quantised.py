@@ -126,11 +126,11 @@ def e4m3(byte):
     return (-1 if byte & 128 else 1) * ((8 + m) * 2.0 ** (e - 10) if e else m * 2.0 ** -9)
 
 
-def fp8_blocks(rng, rows, cols):
-    down, over = (rows + 31) // 32, (cols + 31) // 32
+def fp8_blocks(rng, rows, cols, block=32):
+    down, over = (rows + block - 1) // block, (cols + block - 1) // block
     s = [[rng.choice((1, 2, 3)) * 2.0 ** -9 for _ in range(over)] for _ in range(down)]
     u = [rng.randrange(0x48) | rng.choice((0, 128)) for _ in range(rows * cols)]
-    return {"weight": ("F8_E4M3", [rows, cols], bytes(u)), "weight_scale_inv": ("F32", [down, over], adapters.pack("F32", flat(s)))}, [e4m3(u[r * cols + c]) * s[r // 32][c // 32] for r in range(rows) for c in range(cols)]
+    return {"weight": ("F8_E4M3", [rows, cols], bytes(u)), "weight_scale_inv": ("F32", [down, over], adapters.pack("F32", flat(s)))}, [e4m3(u[r * cols + c]) * s[r // block][c // block] for r in range(rows) for c in range(cols)]
 
 
 def nvfp4(rng, rows, cols):
@@ -174,7 +174,7 @@ COMPRESSED = {"quant_method": "compressed-tensors"}
 METHODS = {
     **{f"gptq {b} bits": gptq(b, 32) for b in (2, 3, 4, 8)}, "gptq v2": gptq(4, 32, v2=True), "gptq symmetric, whole rows": gptq(4, -1, sym=True), "gptq act-order": gptq(4, 32, shuffled="own"), "gptq act-order by input": gptq(4, 32, shuffled="input"), "gptq act-order 8 bits": gptq(8, 64, sym=True, shuffled="input"), "gptq groups of 16": gptq(4, 16),
     "awq": awq(32), "awq gemv": awq(32, gemv=True), "packed 4": packed(4, 32), "packed 4 with zeros": packed(4, 32, symmetric=False), "packed 8 by row": packed(8, 0), "packed act-order": packed(4, 32, shuffled="input"),
-    "fp8 blocks": ({"quant_method": "fp8", "weight_block_size": [32, 32]}, fp8_blocks), "nvfp4": ({**COMPRESSED, "format": "nvfp4-pack-quantized"}, nvfp4), "mxfp4": ({**COMPRESSED, "format": "mxfp4-pack-quantized"}, mxfp4),
+    "fp8 blocks": ({"quant_method": "fp8", "weight_block_size": [32, 32]}, fp8_blocks), "fp8 blocks of 128": ({"quant_method": "fp8", "weight_block_size": [128, 128]}, lambda *a: fp8_blocks(*a, 128)), "nvfp4": ({**COMPRESSED, "format": "nvfp4-pack-quantized"}, nvfp4), "mxfp4": ({**COMPRESSED, "format": "mxfp4-pack-quantized"}, mxfp4),
     "nf4": ({"quant_method": "bitsandbytes", "load_in_4bit": True}, nf4), "bitsandbytes int8": ({"quant_method": "bitsandbytes", "load_in_8bit": True}, int8("SCB", 127.0)), "int8 with zeros": ({**COMPRESSED, "format": "int-quantized"}, int8("weight_scale", zeros=True)),
     "smooth_quant": ({"quant_method": "smooth_quant"}, int8("scale")), "ascend": ({"quant_method": "ascend", "model_quant_type": "W8A8"}, ascend),
 }
@@ -237,10 +237,11 @@ def families():
 def sizes():
     """What weights are in memory: as many bits in act-order as in order."""
     bytes_of = {}
-    for method in ("gptq 4 bits", "gptq act-order", "gptq act-order by input"):
+    for method in ("gptq 4 bits", "gptq act-order", "gptq act-order by input", "fp8 blocks", "fp8 blocks of 128"):
         p = subprocess.run([CLI, "info", "-m", make("mistral", method, 4)[0], "--json"], capture_output=True, text=True, timeout=60)
         bytes_of[method] = json.loads(p.stdout)["weight_bytes_in_memory"] if not p.returncode else 0
     check("memory of act-order", bytes_of["gptq 4 bits"] == bytes_of["gptq act-order by input"] < bytes_of["gptq act-order"], bytes_of)
+    check("memory of fp8", bytes_of["fp8 blocks of 128"] < 0.7 * bytes_of["fp8 blocks"], bytes_of)
 
 
 # What documents, and users of vLLM, FastDeploy, LMDeploy, ModelArts and AIAK, write behind --quantization, -q and model_format: (of files made by, name, what it says or "" where it works).

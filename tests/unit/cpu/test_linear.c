@@ -80,6 +80,7 @@ static void linear_block(int32_t type, int byte, uint8_t *p) {
     case LLM_TYPE_NF4:
     case LLM_TYPE_FP4: memcpy(p, &d, 4); break;
     case LLM_TYPE_F8_32:
+    case LLM_TYPE_F8_128:
         memcpy(p, &d, 4);
         for (int i = 4; i < n; i++) p[i] = (uint8_t)(p[i] - ((p[i] & 127) == 127)); /* numbers only */
         break;
@@ -258,7 +259,7 @@ static double linear_error(const llm_buffer *src, int64_t src_col, const llm_buf
 static const int32_t linear_types[] = {
     LLM_TYPE_F32, LLM_TYPE_F16, LLM_TYPE_BF16, LLM_TYPE_F8_E4M3, LLM_TYPE_F8_E5M2, LLM_TYPE_Q4_0, LLM_TYPE_Q4_1, LLM_TYPE_Q5_0, LLM_TYPE_Q5_1, LLM_TYPE_Q8_0,
     LLM_TYPE_Q2_K, LLM_TYPE_Q3_K, LLM_TYPE_Q4_K, LLM_TYPE_Q5_K, LLM_TYPE_Q6_K, LLM_TYPE_IQ4_NL, LLM_TYPE_IQ4_XS, LLM_TYPE_MXFP4,
-    LLM_TYPE_Q4_ZERO, LLM_TYPE_G32, LLM_TYPE_NVFP4_32, LLM_TYPE_NF4, LLM_TYPE_FP4, LLM_TYPE_F8_32,
+    LLM_TYPE_Q4_ZERO, LLM_TYPE_G32, LLM_TYPE_NVFP4_32, LLM_TYPE_NF4, LLM_TYPE_FP4, LLM_TYPE_F8_32, LLM_TYPE_F8_128,
 };
 /* clang-format on */
 
@@ -310,6 +311,41 @@ static void linear_format_of(int32_t type, int byte, llm_compute compute, llm_ro
 }
 
 static void linear_format(int32_t type, llm_compute compute, llm_role role, int cols) { linear_format_of(type, -1, compute, role, cols); }
+
+/* Every code of e4m3 alone, with a scale a row: exact. Those that are no numbers spoil their rows and no others. */
+static void linear_f8_codes(void) {
+    enum { COLS = 130 };
+    llm__pool *pool = llm__pool_open(2);
+    uint8_t data[256 * COLS];
+    float scales[256];
+    memset(data, 0, sizeof data);
+    for (int r = 0; r < 256; r++) data[r * COLS + r % COLS] = (uint8_t)r, scales[r] = 0.5f + (float)(r % 3);
+    llm_segment s = linear_segment(LLM_TYPE_F8_E4M3, data, 256, COLS);
+    s.scales = scales;
+    llm_weight *w = linear_weight(pool, LLM_ROLE_LINEAR, &s, 1, 0, 256, COLS, LLM_COMPUTE_AUTO);
+    llm_buffer *src = linear_buffer(24, COLS), *dst = linear_buffer(24, 256);
+    CHECK(w->block[0].kind == LLM__KIND_F8 && w->bytes == 16 * (2 * 64 + COLS * 16));
+    for (int64_t i = 0; i < 24 * src->stride; i++) src->data[i] = 1;
+    for (int isa = 0; isa < LLM__ISA_COUNT; isa++)
+        for (int rows = 1; rows <= 24 && llm__isa_here((llm__isa)isa); rows += 23) {
+            llm_linear_op op;
+            linear_job j;
+            memset(&op, 0, sizeof op);
+            op.src = src, op.dst = dst, op.weight = w;
+            linear_job_init(&j, pool, (llm__isa)isa, rows);
+            j.linear = &op;
+            linear_job_start(&j);
+            for (int r = 0; r < 256; r++) {
+                const float want = llm__e4m3_to_f32((uint8_t)r) * scales[r], got = dst->data[(rows - 1) * dst->stride + r];
+                if (!CHECK((r & 127) == 127 ? got != got : got == want))
+                    printf("  e4m3 %d, %s, %d tokens: %g, %g expected\n", r, llm__isa_name((llm__isa)isa), rows, (double)got, (double)want);
+            }
+        }
+    llm__weight_free(w);
+    linear_buffer_free(src);
+    linear_buffer_free(dst);
+    llm__pool_close(pool);
+}
 
 /* llm_sorted.read: blocks of Q4_0 as they stand. */
 static void linear_read_q4_0(const void *data, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to) {
@@ -388,24 +424,28 @@ static void linear_extremes(int32_t type) {
  * one and two panels, chains that start with 0 or with what was there, sums on top. */
 static void linear_mac_case(llm__isa isa, llm__kind type, int n, int k, int step, int mode, int half) {
     enum { LDA = 80, LDC = 48 };
-    static float a[40 * LDA], b[2][80 * 16], scale[40], c[2][40 * LDC];
+    static float a[40 * LDA], b[2][80 * 16], scale[40], factor[2][16], c[2][40 * LDC];
     static uint16_t bf16[40 * LDA];
     int tiles = 0;
     llm__mac m = {0};
     for (int i = 0; i < 40 * LDA; i++) a[i] = linear_uniform(), bf16[i] = llm__f32_to_bf16(a[i]);
     for (int i = 0; i < 2 * 80 * 16; i++) {
         const float x = linear_uniform();
+        const uint8_t f8 = llm__f32_to_e4m3(x);
         const uint16_t h = type == LLM__KIND_F16 ? llm__f32_to_f16(x) : llm__f32_to_bf16(x);
         if (type == LLM__KIND_F32) b[i / 1280][i % 1280] = x;
+        else if (type == LLM__KIND_F8) ((uint8_t *)b[i / 1280])[i % 1280] = f8;
         else memcpy((uint8_t *)b[i / 1280] + i % 1280 * 2, &h, 2);
     }
     for (int i = 0; i < 40; i++) scale[i] = linear_uniform();
+    for (int i = 0; i < 32; i++) factor[i / 16][i % 16] = 2 * linear_uniform();
     for (int i = 0; i < 40 * LDC; i++) c[0][i] = c[1][i] = linear_uniform();
     m.a = a, m.lda = LDA, m.ldb = 16, m.ldc = LDC, m.n = n, m.k = k, m.step = step, m.type = type;
     m.half = half ? bf16 : NULL;
     m.b[0] = b[0], m.b[1] = b[step ? 1 : 0];
     m.scale = mode == 1 ? scale : NULL;
-    m.add = mode == 2;
+    m.add = mode >= 2;
+    for (int j = 0; j < 2 && (mode == 3 || type == LLM__KIND_F8); j++) m.factor[j] = factor[step ? j : 0];
     m.tiles = &tiles;
     m.c = c[0], llm__kernels_of(LLM__ISA_SCALAR)->mac(&m);
     m.c = c[1], llm__kernels_of(isa)->mac(&m);
@@ -449,8 +489,8 @@ static void linear_mac(void) {
     static const int counts[] = {1, 2, 3, 4, 5, 7, 11, 12, 13, 16, 17, 24, 31, 32, 33, 39};
     for (int isa = 0; isa < LLM__ISA_COUNT; isa++)
         for (int i = 0; i < LLM__COUNT(counts) && llm__isa_here((llm__isa)isa); i++)
-            for (int type = LLM__KIND_F32; type <= LLM__KIND_BF16; type++)
-                for (int mode = 0; mode < 3; mode++) {
+            for (int type = LLM__KIND_F32; type <= LLM__KIND_F8; type++)
+                for (int mode = 0; mode < 4; mode++) {
                     linear_mac_case((llm__isa)isa, (llm__kind)type, counts[i], 66, 16, mode, 0);
                     if (mode < 2) linear_mac_case((llm__isa)isa, (llm__kind)type, counts[i], 32, 0, mode, 0);
                     if (llm__kernels_of((llm__isa)isa)->bf16 && type == LLM__KIND_BF16)
@@ -962,6 +1002,11 @@ TEST_GROUP(linear) {
     for (int i = 0; i < 3; i++) linear_format(linear_types[i], LLM_COMPUTE_AUTO, LLM_ROLE_LINEAR, 546); /* of floats more than two chunks */
     linear_format(LLM_TYPE_BF16, LLM_COMPUTE_AUTO, LLM_ROLE_LINEAR, 66);
     linear_mac();
+    for (int i = 0; i < 4; i++) { /* e4m3: a part of a chunk, whole ones, and some more */
+        static const int cols[] = {34, 128, 258, 640};
+        linear_format(LLM_TYPE_F8_E4M3, LLM_COMPUTE_AUTO, LLM_ROLE_LINEAR, cols[i]);
+    }
+    linear_f8_codes();
     linear_sorted();
     linear_dequant();
     linear_narrow();

@@ -211,7 +211,7 @@ static void tq_floats(void) {
     float x[256];
     int bad = 0;
     llm__codes c;
-    for (int kind = 0; kind < 5; kind++) { /* mxfp4, nvfp4, nf4, fp4, fp8 of blocks of 4 rows and 64 columns */
+    for (int kind = 0; kind < 5; kind++) { /* mxfp4, nvfp4, nf4, fp4, fp8 of blocks of 4 rows and 32 columns */
         memset(&c, 0, sizeof c);
         for (int i = 0; i < 512; i++) codes[i] = kind == 4 ? (uint8_t)(i % 127 | (i & 128)) : (uint8_t)(i * 7);
         for (int i = 0; i < 64; i++) scales[i] = kind == 0 ? (uint8_t)(120 + i % 9) : (uint8_t)(40 + i % 16);
@@ -220,7 +220,7 @@ static void tq_floats(void) {
             memcpy(scales + 4 * i, &s, 4);
         }
         c.codes = codes, c.scales = scales, c.bits = kind == 4 ? 8 : 4, c.rows = 8, c.cols = kind == 4 ? 64 : 128;
-        c.group = kind == 0 ? 32 : kind == 1 ? 16 : 64, c.row_group = kind == 4 ? 4 : kind < 2 ? 1 : 64, c.stride = 64;
+        c.group = kind == 0 || kind == 4 ? 32 : kind == 1 ? 16 : 64, c.row_group = kind == 4 ? 4 : kind < 2 ? 1 : 64, c.stride = 64;
         c.order = kind == 4 ? LLM__CODES_BYTES : kind < 2 ? LLM__CODES_ROWS : LLM__CODES_HIGH;
         c.scale_type = kind == 0 ? LLM_TYPE_U8 : kind == 1 ? LLM_TYPE_F8_E4M3 : LLM_TYPE_F32;
         c.scale_row = c.cols / c.group, c.scale_column = 1, c.unit = 1, c.zero = kind == 4 ? -1 : 0;
@@ -236,11 +236,35 @@ static void tq_floats(void) {
                           low = codes[flat / 2] >> (flat % 2 ? 4 : 0) & 15;
                 float want = kind == 0   ? e2m1[low] * ldexpf(1, scales[row * 4 + col / 32] - 127)
                              : kind == 1 ? e2m1[low] * llm__e4m3_to_f32(scales[row * 8 + col / 16])
-                             : kind == 4 ? llm__e4m3_to_f32(codes[flat]) * 0.25f * (float)(1 + row / 4)
+                             : kind == 4 ? llm__e4m3_to_f32(codes[flat]) * 0.25f * (float)(1 + row / 4 * 2 + col / 32)
                                          : c.table[high] * 0.25f * (float)(1 + flat / 64);
                 if (!CHECK(fabsf(x[i] * form.scale - want) <= 1e-6f * fabsf(want)))
                     printf("  kind %d: %g, %g meant\n", kind, (double)x[i], (double)want);
             }
+        }
+    }
+}
+
+/* fp8 with scales of 2 rows and 128 columns, of which a row has 200. */
+static void tq_f8_128(void) {
+    uint8_t codes[4 * 200], out[2 * 132];
+    float x[128];
+    const float scales[4] = {0.5f, 1, 2, 4};
+    int bad = 0;
+    llm__codes c;
+    memset(&c, 0, sizeof c);
+    for (int i = 0; i < 800; i++) codes[i] = (uint8_t)(i % 127 | (i & 128));
+    c.codes = codes, c.scales = (const uint8_t *)scales, c.bits = 8, c.rows = 4, c.cols = 200, c.group = 128, c.row_group = 2;
+    c.order = LLM__CODES_BYTES, c.scale_type = LLM_TYPE_F32, c.scale_row = 2, c.scale_column = 1, c.zero = -1;
+    const llm__codes_form form = llm__codes_form_of(&c, 0, &bad);
+    CHECK(form.type == LLM_TYPE_F8_128 && form.stored_cols == 256 && !bad);
+    for (int col = 0; col < 256; col += 128) {
+        form.read(&c, 1, 2, 2, col, 128, out);
+        for (int r = 0; r < 2; r++) {
+            llm__dequant_columns(form.type, out + 132 * r, 0, 128, x);
+            for (int i = 0; i < 128; i++)
+                CHECK(x[i] * form.scale ==
+                      (col + i < 200 ? scales[2 * r + col / 128] * llm__e4m3_to_f32(codes[200 * (1 + 2 * r) + col + i]) : 0));
         }
     }
 }
@@ -493,6 +517,7 @@ TEST_GROUP(quant) {
     tq_tensors();
     tq_layouts();
     tq_floats();
+    tq_f8_128();
     tq_scales();
     tq_configs();
     tq_mutations();

@@ -64,6 +64,7 @@ static void req_form(const char *name, int32_t type) {
     float back[REQ_COLS];
     for (int r = 0; r < REQ_ROWS; r++) {
         llm__dequant_columns(type, whole + r * bytes, 0, REQ_COLS, back);
+        for (int i = 0; i < REQ_COLS && s.scales; i++) back[i] *= s.scales[r];
         for (int i = 0; i < REQ_COLS; i++)
             lost += pow((double)back[i] - (double)req_x[r * REQ_COLS + i], 2), all += pow((double)req_x[r * REQ_COLS + i], 2);
     }
@@ -84,7 +85,7 @@ TEST_GROUP(requant) {
         const char *name;
         int32_t type;
     } rows[] = {{"weight_only_int8", LLM_TYPE_Q8_0},
-                {"fp8", LLM_TYPE_F8_32},
+                {"fp8", LLM_TYPE_F8_E4M3},
                 {"nf4", LLM_TYPE_NF4},
                 {"mxfp4", LLM_TYPE_MXFP4},
                 {"q8_0", LLM_TYPE_Q8_0},
