@@ -2629,12 +2629,13 @@ typedef struct llm_gate_op {
     int32_t n;
 } llm_gate_op;
 
-/* dst row i = src rows out_rows[i], out_rows[i] + 1, ... side by side, as many as `parts`; or their mean. */
+/* dst row i, from column dst_col on = src rows out_rows[i], out_rows[i] + 1, ... side by side, as many as `parts`; or their mean. */
 typedef struct llm_gather_op {
-    llm_buffer *dst;       /* (n_out, parts * cols), of a mean (n_out, cols) */
+    llm_buffer *dst;       /* (n_out, dst_col + parts * cols or more), of a mean (n_out, dst_col + cols or more) */
     const llm_buffer *src; /* (n_rows, cols) */
     int32_t parts;         /* 0 means 1 */
     int32_t mean;
+    int32_t dst_col;
 } llm_gather_op;
 
 /* Logits of the out rows: softcap(scale * (src head^T + bias)). Rows [0, n_out) of dst on the host after wait(): logits(). */
@@ -19734,8 +19735,8 @@ static void llm__run_gate(const llm__run *r, int row) {
 static void llm__run_gather(const llm__run *r, int row) {
     const llm_gather_op *op = &r->rec->op.gather;
     const int from = r->rec->kind == LLM__OP_RECEIVE ? row : r->ctx->step.out_rows[row], parts = LLM__MAX(op->parts, 1);
-    const int64_t cols = LLM__MIN(op->dst->cols, op->src->cols);
-    float *dst = llm__row(op->dst, row);
+    const int64_t cols = LLM__MIN(op->dst->cols - op->dst_col, op->src->cols);
+    float *dst = llm__row(op->dst, row) + op->dst_col;
     for (int i = 0; i < parts; i++) {
         const float *src = llm__row(op->src, from + i);
         if (i && op->mean) r->ctx->kernels->add(dst, src, 1, (int)cols);
@@ -20199,7 +20200,7 @@ static void llm__cpu_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *op)
 /* Reads rows by another split than it writes them. */
 static void llm__cpu_gather(llm_backend_ctx *ctx, int rank, const llm_gather_op *op) {
     const int parts = LLM__MAX(op->parts, 1), n_out = ctx->step.shape.n_out;
-    if (parts > 1 && !op->mean && parts * op->src->cols > op->dst->cols)
+    if ((parts > 1 || op->dst_col) && (op->mean ? 1 : parts) * op->src->cols > op->dst->cols - op->dst_col)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "gather: the rows do not fit side by side");
     for (int i = 0; i < n_out && parts > 1; i++)
         if (ctx->step.out_rows[i] > ctx->step.shape.n_rows - parts) llm__cpu_fail(ctx, LLM_ERR_ARG, "gather: rows behind the last one");
@@ -20216,7 +20217,7 @@ static void llm__cpu_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, l
 static void llm__cpu_send(llm_backend_ctx *ctx, int rank, const llm_buffer *src) { (void)ctx, (void)rank, (void)src; }
 
 static void llm__cpu_receive(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
-    const llm_gather_op op = {dst, src, 1, 0};
+    const llm_gather_op op = {dst, src, 1, 0, 0};
     llm__record_op(ctx, rank, LLM__OP_RECEIVE, LLM_ROWS_TOKENS, &op, NULL, NULL, dst, NULL, LLM__TOUCH_NONE);
 }
 
@@ -24689,7 +24690,8 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     double query = a->head_dim; /* attention scale = 1 / sqrt(query) */
     if (a->gguf && a->n_layers == (gemma2 ? 46 : llm__arch_is(a, "gemma3_text") ? 62 : 0)) query = (double)a->hidden / a->n_heads;
     query = llm__fact_num(f, "query_pre_attn_scalar", query, 1e-6, big);
-    a->attn_scale = (float)llm__fact_num(f, "attention_multiplier .attention.scale", 1 / sqrt(query), -big, big);
+    const int unscaled = !a->gguf && llm__arch_is(a, "granite granitemoe");
+    a->attn_scale = (float)llm__fact_num(f, "attention_multiplier .attention.scale", unscaled ? 1 : 1 / sqrt(query), -big, big);
     if (!llm__fact_bool(f, "scale_attn_weights", 1)) a->attn_scale = 1;
     a->attn_softcap = (float)llm__fact_num(f, "attn_logit_softcapping .attn_logit_softcapping", gemma2 ? 50 : 0, 0, big);
     a->logit_softcap = (float)llm__fact_num(f, "final_logit_softcapping .final_logit_softcapping", gemma2 ? 30 : 0, 0, big);
@@ -30342,7 +30344,7 @@ enum { LLM__CLIP = 0, LLM__HALF }; /* mean and standard deviation of pixels */
  * words about the prompt; of a GGUF model a second file (mmproj) has all three. Read once, when the model is opened; every tensor of the
  * tower is looked up then too, so that what opens can see. */
 
-enum { LLM__MAX_PINPOINTS = 128, LLM__MAX_DEEP = 8 };
+enum { LLM__MAX_PINPOINTS = 128, LLM__MAX_DEEP = 8, LLM__MAX_TAKEN = 16 };
 
 /* The parameters of a processor, which a request may change (mm_processor_kwargs). */
 typedef struct llm__processor {
@@ -30355,6 +30357,8 @@ typedef struct llm__processor {
     int32_t split, numbered;                              /* pictures are cut at all; they have numbers in the prompt (MiniCPM-V) */
     int32_t n_pinpoints, pinpoint[LLM__MAX_PINPOINTS][2]; /* height, width */
     int32_t resize, crop, pad;                            /* do_resize, do_center_crop, do_pad: to a square, of LLaVA 1.5 */
+    int32_t pan, pan_least, pan_most;                     /* do_pan_and_scan (Gemma 3): shortest side of a crop, number of crops */
+    double pan_ratio;                                     /* and how long a picture is at least that is cut */
     double fps;                                           /* frames a second that are taken of a video */
     int32_t min_frames, max_frames;
 } llm__processor;
@@ -30377,8 +30381,9 @@ typedef struct llm__vision {
     uint8_t full[LLM__MAX_LAYERS];       /* layers that see everything all the same */
     int32_t n_deep, deep[LLM__MAX_DEEP]; /* layers behind which values for the language model's first layers are made, in their order */
     int32_t merger[LLM__MAX_DEEP];       /* number of the projector that makes them, in the files' order */
+    int32_t n_taken, taken[LLM__MAX_TAKEN]; /* layers whose rows the projector gets side by side, the first layer is 1; none: the last's */
     int unplaced;                        /* it has no table of positions, though its kind has */
-    float eps, text_eps;
+    float eps, text_eps, row_scale; /* row_scale: of the language model's rows for a picture */
     double theta;
     llm_act act, projector_act;
     int keeps_class;      /* the class token's row is the first that the language model gets */
@@ -31388,7 +31393,10 @@ static void llm__mmproj_config(llm__mmproj *p, const llm__tokenizer *tokenizer, 
     }
     char text[64];
     if (llm__fact_str(f, ".vision.image_aspect_ratio", text)[0]) llm_text_format(t, ",'vision_aspect_ratio':%q", text);
-    if (llm__mmproj_is(p, "mlp"))
+    const llm__gguf_kv *layers = llm__gguf_find(f->gguf, "clip.vision.feature_layer");
+    if (llm__mmproj_is(p, "mlp") && layers && layers->is_array) {
+        llm__mmproj_list(p, "clip.vision.feature_layer", "vision_feature_layer", 0, t);
+    } else if (llm__mmproj_is(p, "mlp"))
         llm_text_format(t, ",'vision_feature_layer':%d",
                         llm__fact_int(f, ".vision.feature_layer", p->n_layers, 1, LLM__MAX(p->n_layers, 1)));
     llm__mmproj_tower(p, tower, t);
@@ -31613,8 +31621,10 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->crop = llm__json_flag(d, object, "do_center_crop", p->crop);
     /* a size of two sides: what is cut out then is all of it */
     if (fit == LLM__FIT_CROP && llm_json_find(d, llm_json_find(d, object, "size"), "height") >= 0) p->crop = 0;
-    if (llm__json_flag(d, object, "do_pan_and_scan", 0))
-        return llm__error(LLM_ERR_UNSUPPORTED, "do_pan_and_scan: true, but pictures are not cut for this family here: false was expected");
+    p->pan = llm__json_flag(d, object, "do_pan_and_scan", p->pan);
+    p->pan_least = (int32_t)llm__bounded(llm__number_of(d, object, "pan_and_scan_min_crop_size", p->pan_least), 1e6);
+    p->pan_most = (int32_t)llm__bounded(llm__number_of(d, object, "pan_and_scan_max_num_crops", p->pan_most), 1e6);
+    p->pan_ratio = llm__number_of(d, object, "pan_and_scan_min_ratio_to_activate", p->pan_ratio);
     llm__pinpoints_of(d, llm_json_find(d, object, "image_grid_pinpoints"), p);
     if (fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE) p->size = (int32_t)llm__bounded(LLM__MAX(size, 0), 1e6);
     return LLM_OK;
@@ -31645,6 +31655,9 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
     if (!r && v->family->fit == LLM__FIT_TILES) r = llm__processor_range("min_patches", p->min_tiles, 1, p->max_tiles);
     if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("max_frames", p->max_frames, 1, 4096);
     if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("fps", p->fps, 0.001, 1000);
+    if (!r && p->pan) r = llm__processor_range("pan_and_scan_min_crop_size", p->pan_least, 1, 16384);
+    if (!r && p->pan) r = llm__processor_range("pan_and_scan_max_num_crops", p->pan_most, 1, 64);
+    if (!r && p->pan) r = llm__processor_range("pan_and_scan_min_ratio_to_activate", p->pan_ratio, 1, 1e6);
     for (int c = 0; c < 3 && !r; c++)
         if (!(fabs(p->std[c]) > 1e-6)) r = llm__error(LLM_ERR_ARG, "image_std: %.9g, a number other than 0 was expected", p->std[c]);
     return r;
@@ -31653,7 +31666,8 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
 /* The parameters with those of a request: a JSON object. Unknown names, and values out of range, are refused. */
 static llm_result llm__processor_change(const llm__vision *v, const char *json, llm__processor *p) {
     /* what means something for each way of fitting, in the order of llm__fit_kind */
-    static const char *const known[] = {"resample", /* SQUARE */
+    static const char *const known[] = {"resample do_pan_and_scan pan_and_scan_min_crop_size pan_and_scan_max_num_crops "
+                                        "pan_and_scan_min_ratio_to_activate", /* SQUARE */
                                         "resample", /* CROP */
                                         "min_pixels max_pixels size resample",
                                         "size resample",
@@ -31697,6 +31711,7 @@ static void llm__processor_usual(const llm__vision *v, const llm_json *config, i
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "min_dynamic_patch", 1), 1e6);
     p->max_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "max_dynamic_patch", v->family->fit == LLM__FIT_SLICES ? 9 : 12), 1e6);
     p->split = p->numbered = p->resize = p->crop = 1;
+    p->pan_least = 256, p->pan_most = 4, p->pan_ratio = 1.2;
     p->fps = 2;
     p->min_frames = twice ? 16 : 4;
     p->max_frames = twice ? 180 : 768;
@@ -31849,16 +31864,35 @@ static void llm__tower_deepen(llm__vision *v, int32_t layer) {
     v->merger[at] = v->n_deep++;
 }
 
-/* Which layers are computed, which see windows, and which have something for the language model's own layers. */
-static void llm__tower_layers(llm__facts *f, llm__facts *root, llm__vision *v) {
+/* A layer by its number, as vision_feature_layer has it: 1 is the first, -1 the last. 0: there is none of that number. */
+static int32_t llm__tower_numbered(const llm__vision *v, int64_t number) {
+    const int64_t layer = number < 0 ? v->n_layers + 1 + number : number;
+    return layer >= 1 && layer <= v->n_layers ? (int32_t)layer : 0;
+}
+
+/* The layers whose rows the projector gets: one, or (LLaVA's projector) a list of them, side by side in the order of the list. */
+static void llm__tower_feature_layers(llm__facts *f, llm__facts *root, llm__vision *v) {
+    const llm__fact list = llm__facts_find(root, "vision_feature_layer");
+    const int several = llm_json_size(root->json, list.node) > 1;
+    int64_t number = 0;
+    int bad = several && strncmp(v->projector->names, "llava", 5); /* others take one */
+    v->n_used = llm__tower_numbered(v, llm__fact_item(root, "vision_feature_layer select_layer", 0, -1, -512, 512));
+    for (int x = several ? llm_json_first(root->json, list.node) : -1; x >= 0 && !bad; x = llm_json_next(root->json, x)) {
+        const int32_t layer = llm_json_int(root->json, x, &number) ? llm__tower_numbered(v, number) : 0;
+        bad = v->n_taken == LLM__MAX_TAKEN || !layer;
+        if (!bad) v->taken[v->n_taken++] = layer;
+        v->n_used = LLM__MAX(v->n_used, layer);
+    }
+    if (llm__fact_bool(root, "drop_vision_last_layer", 0)) v->n_used--; /* MiniCPM-V 2.5 */
+    if (!f->r && (bad || v->n_used < 1))
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_feature_layer: %s of the tower's %d layers expected", f->path,
+                          strncmp(v->projector->names, "llava", 5) ? "one" : "one, or a list of 16 at most,", v->n_layers);
+}
+
+/* Which layers see windows, and which have something for the language model's own layers. */
+static void llm__tower_layers(llm__facts *f, llm__vision *v) {
     int64_t i;
     const int unit = v->patch * v->merge;
-    const int64_t last = llm__fact_item(root, "vision_feature_layer select_layer", 0, -1, -512, 512);
-    v->n_used = (int32_t)(last < 0 ? v->n_layers + 1 + last : last);
-    if (llm__fact_bool(root, "drop_vision_last_layer", 0)) v->n_used--; /* MiniCPM-V 2.5 */
-    if (!f->r &&
-        (v->n_used < 1 || v->n_used > v->n_layers || llm_json_size(root->json, llm__facts_find(root, "vision_feature_layer").node) > 1))
-        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_feature_layer: one of the tower's %d layers expected", f->path, v->n_layers);
     const llm__fact full = llm__facts_find(f, "fullatt_block_indexes"), deep = llm__facts_find(f, "deepstack_visual_indexes");
     if (!strcmp(v->family->names, "qwen2_5_vl")) v->window = llm__fact_int(f, "window_size", 112, unit, 1 << 16) / LLM__MAX(unit, 1);
     for (int k = 7; k < LLM__MIN(v->n_layers, 32) && v->window && full.node < 0; k += 8)
@@ -31921,6 +31955,7 @@ static void llm__vision_rest(llm_model *m, llm__facts *root, llm__vision *v) {
     char text[64];
     v->out = m->arch.hidden;
     v->text_eps = m->arch.eps;
+    v->row_scale = llm__arch_is(&m->arch, "granite granitemoe") ? m->arch.embed_scale : 1; /* theirs is for all rows, others' for tokens */
     v->n_query = llm__fact_int(root, "query_num", 64, 1, 4096);
     llm__facts in = llm__facts_in(root, llm__facts_find(root, "vision_config").node);
     v->tokens_per_second = llm__fact_num(&in, "tokens_per_second", v->family->flags & LLM__EYES_SECONDS ? 4 : 1, 0, 1e6);
@@ -31963,7 +31998,8 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
     if (!strcmp(llm__fact_str(&f, "norm_type", type), "rms_norm")) v->flags |= LLM__SEES_RMS;
     v->unplaced = !llm__fact_bool(&f, "use_absolute_position_embeddings", 1);
     llm__tower_shapes(&f, &root, v);
-    if (!f.r) llm__tower_layers(&f, &root, v);
+    if (!f.r) llm__tower_feature_layers(&f, &root, v);
+    if (!f.r) llm__tower_layers(&f, v);
     if (!f.r) llm__tower_select(&root, v);
     if (f.r || root.r) return f.r ? f.r : root.r;
     llm__vision_marks(m, &root, v);
@@ -32094,6 +32130,31 @@ static llm_result llm__fit_crop(llm_media *m, const llm__picture *p) {
     r = llm__resize(p, tall ? how->shortest : other, tall ? other : how->shortest, how->filter, &to);
     if (!r) r = llm__picture_cut(&to, (to.w - S) / 2, (to.h - S) / 2, S, S, &middle);
     return r ? r : llm__view_add(m, &middle, NULL);
+}
+
+/* How many crops a picture whose longer side is `longer` is cut into; 0: none, because it is not long, or they would be small. */
+static int32_t llm__pan_crops(const llm__processor *how, int32_t longer, int32_t shorter) {
+    const double ratio = (double)longer / shorter;
+    if (!how->pan || ratio < how->pan_ratio) return 0;
+    const int32_t fitting = (int32_t)LLM__MIN(longer / how->pan_least, floor(ratio + 0.5));
+    const int32_t n = LLM__MIN(LLM__MAX(fitting, 2), how->pan_most), side = (longer + n - 1) / n;
+    return LLM__MIN(side, shorter) < how->pan_least ? 0 : n;
+}
+
+/* All of it squeezed into a square; then, of a long one with do_pan_and_scan, pieces of it along its longer side. */
+static llm_result llm__fit_square(llm_media *m, const llm__picture *p) {
+    const int32_t S = m->processor.size, wide = p->w >= p->h, longer = LLM__MAX(p->w, p->h);
+    const int32_t n = llm__pan_crops(&m->processor, longer, LLM__MIN(p->w, p->h)), step = n ? (longer + n - 1) / n : longer;
+    llm_result r = llm__view_resized(m, p, S, S);
+    for (int32_t at = 0; n && at < longer && !r; at += step) {
+        LLM__SCOPED(llm__picture_free) llm__picture crop = LLM__ZERO;
+        const int32_t side = LLM__MIN(step, longer - at);
+        r = llm__picture_cut(p, wide ? at : 0, wide ? 0 : at, wide ? side : p->w, wide ? p->h : side, &crop);
+        if (!r) r = llm__view_resized(m, &crop, S, S);
+    }
+    m->grid_rows = n && !wide ? m->n_views - 1 : n > 0;
+    m->grid_cols = n && wide ? m->n_views - 1 : n > 0;
+    return r;
 }
 
 /* Height and width of a picture in its own shape, as Qwen2-VL's smart_resize. frames: of a video whose pixels count together; 1: else. */
@@ -32289,7 +32350,7 @@ static llm_result llm__fit_slices(llm_media *m, const llm__picture *p) {
 static llm_result llm__fit(llm_media *m, llm__picture *p, int n_images) {
     llm_result r = LLM_OK;
     switch (m->vision->family->fit) {
-    case LLM__FIT_SQUARE: r = llm__view_resized(m, p, m->processor.size, m->processor.size); break;
+    case LLM__FIT_SQUARE: r = llm__fit_square(m, p); break;
     case LLM__FIT_CROP: r = llm__fit_crop(m, p); break;
     case LLM__FIT_PATCHES: r = llm__fit_patches(m, p); break;
     case LLM__FIT_EDGE: r = llm__fit_edge(m, p); break;
@@ -32496,6 +32557,19 @@ static void llm__mark_times(const llm_media *m, llm_text *out) {
     }
 }
 
+/* What the family has around a picture; of one that was cut by do_pan_and_scan (Gemma 3) each piece has it, within a sentence. */
+static void llm__mark_plain(const llm_media *m, llm_text *out) {
+    const llm__vision *v = m->vision;
+    const int32_t parts = v->family->fit == LLM__FIT_SQUARE ? m->n_views : 1;
+    if (parts > 1) llm_text_str(out, "Here is the original image ");
+    for (int32_t i = 0; i < parts; i++) {
+        if (i) llm_text_str(out, i == 1 ? " and here are some crops to help you see better " : " ");
+        llm_text_str(out, v->family->begin);
+        llm__add_times(out, v->image_token, m->info.n_tokens / parts);
+        llm_text_str(out, v->family->end);
+    }
+}
+
 /* What stands for picture `number`. */
 static void llm__media_mark(const llm_media *m, int32_t number, llm_text *out) {
     const llm__vision *v = m->vision;
@@ -32510,9 +32584,7 @@ static void llm__media_mark(const llm_media *m, int32_t number, llm_text *out) {
     case LLM__MARKS_SLICES: llm__mark_slices(m, number, out); return;
     case LLM__MARKS_PLAIN: break;
     }
-    llm_text_str(out, v->family->begin);
-    llm__add_times(out, v->image_token, m->info.n_tokens);
-    llm_text_str(out, v->family->end);
+    llm__mark_plain(m, out);
 }
 
 /* The next placeholder; NULL: there is none. */
@@ -33111,7 +33183,7 @@ static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_lis
         step->row = &row[level >= 0 && i < 2 ? 1 - i : i];
         const llm__tower_part norm = {wanted, width, 0, width};
         if (s->kind == LLM__STEP_NORM) llm__tower_take(L, LLM_ROLE_VECTOR, &norm, 1, 0, s->flags, optional, -1, &step->w);
-        if (s->kind == LLM__STEP_GATHER) width *= parts;
+        if (s->kind == LLM__STEP_GATHER) width *= (int64_t)parts * LLM__MAX(L->v->n_taken, 1);
         if (s->kind == LLM__STEP_TWO) width *= 2, list->two = list->n;
         if (s->kind == LLM__STEP_LINEAR) {
             const llm__tensor *t = llm__tower_find(L, wanted, -1, 0, name);
@@ -33545,7 +33617,9 @@ static llm_buffer *llm__see_list(const llm__tower *t, const llm__tower_list *lis
         case LLM__STEP_NORM: llm__see_norm(t, s->rows, s->to, src, width, rms, &s->w, eps); break;
         case LLM__STEP_LINEAR: llm__see_linear(t, s->rows, s->to, src, &s->w, s->row->act ? v->projector_act : LLM_ACT_NONE, 0, 0); break;
         case LLM__STEP_TWO: t->be->embed(t->ctx, 0, &given); break;
-        default: t->be->gather(t->ctx, 0, &gather); break;
+        default:
+            if (!v->n_taken) t->be->gather(t->ctx, 0, &gather); /* else the layers have filled it */
+            break;
         }
         src = s->to;
     }
@@ -33599,6 +33673,16 @@ static void llm__see_queries(const llm__tower *t) {
     llm__see_linear(t, LLM_ROWS_TOKENS, q->keys, q->to, &q->proj, LLM_ACT_NONE, 0, 0);
 }
 
+/* The rows of a layer go to the projector's input, where those of several stand side by side. */
+static void llm__see_taken(const llm__tower *t, int layer) {
+    const llm__vision *v = t->v;
+    const int32_t parts = v->pool * v->pool;
+    for (int k = 0; k < v->n_taken; k++) {
+        const llm_gather_op gather = {.dst = t->main.step[0].to, .src = t->x, .parts = parts, .dst_col = k * parts * v->hidden};
+        if (v->taken[k] == layer) t->be->gather(t->ctx, 0, &gather);
+    }
+}
+
 /* Layers [from, to). */
 static void llm__see_layers(const llm__tower *t, int from, int to) {
     const llm__vision *v = t->v;
@@ -33610,6 +33694,7 @@ static void llm__see_layers(const llm__tower *t, int from, int to) {
         llm__see_linear(t, LLM_ROWS_TOKENS, t->ff, t->h, &layer->up, v->act, 0, 0);
         llm__see_linear(t, LLM_ROWS_TOKENS, t->y, t->ff, &layer->down, LLM_ACT_NONE, 0, 0);
         llm__see_add(t, t->y, &layer->scale2, i + 1 < v->n_used ? &t->layer[i + 1].norm1 : NULL);
+        llm__see_taken(t, i + 1);
         for (int k = 0; k < v->n_deep; k++)
             if (v->deep[k] == i) llm__see_list(t, &t->deep[k], 0, t->deep[k].n, t->x);
     }
@@ -33893,6 +33978,7 @@ static llm_result llm__tower_read(llm__tower *t, const llm_buffer *from, int32_t
 static void llm__tower_finish(llm__tower *t) {
     llm_media *m = t->media;
     if (m->raw && t->newline) llm__assemble(m, t->newline);
+    for (int64_t i = 0; i < (int64_t)m->info.n_tokens * t->width && t->v->row_scale != 1; i++) m->values[i] *= t->v->row_scale;
     for (int32_t i = 0; i < m->n_views; i++)
         for (int k = 0; k < 2; k++) {
             const llm__picture *p = &m->view[i].pixels[k];

@@ -417,12 +417,13 @@ typedef struct llm_gate_op {
     int32_t n;
 } llm_gate_op;
 
-/* dst row i = src rows out_rows[i], out_rows[i] + 1, ... side by side, as many as `parts`; or their mean. */
+/* dst row i, from column dst_col on = src rows out_rows[i], out_rows[i] + 1, ... side by side, as many as `parts`; or their mean. */
 typedef struct llm_gather_op {
-    llm_buffer *dst;       /* (n_out, parts * cols), of a mean (n_out, cols) */
+    llm_buffer *dst;       /* (n_out, dst_col + parts * cols or more), of a mean (n_out, dst_col + cols or more) */
     const llm_buffer *src; /* (n_rows, cols) */
     int32_t parts;         /* 0 means 1 */
     int32_t mean;
+    int32_t dst_col;
 } llm_gather_op;
 
 /* Logits of the out rows: softcap(scale * (src head^T + bias)). Rows [0, n_out) of dst on the host after wait(): logits(). */

@@ -369,8 +369,8 @@ LLM__PRIVATE void llm__run_gate(const llm__run *r, int row) {
 LLM__PRIVATE void llm__run_gather(const llm__run *r, int row) {
     const llm_gather_op *op = &r->rec->op.gather;
     const int from = r->rec->kind == LLM__OP_RECEIVE ? row : r->ctx->step.out_rows[row], parts = LLM__MAX(op->parts, 1);
-    const int64_t cols = LLM__MIN(op->dst->cols, op->src->cols);
-    float *dst = llm__row(op->dst, row);
+    const int64_t cols = LLM__MIN(op->dst->cols - op->dst_col, op->src->cols);
+    float *dst = llm__row(op->dst, row) + op->dst_col;
     for (int i = 0; i < parts; i++) {
         const float *src = llm__row(op->src, from + i);
         if (i && op->mean) r->ctx->kernels->add(dst, src, 1, (int)cols);

@@ -219,7 +219,7 @@ LLM__PRIVATE void llm__cpu_gate(llm_backend_ctx *ctx, int rank, const llm_gate_o
 
 LLM__PRIVATE void llm__cpu_gather(llm_backend_ctx *ctx, int rank, const llm_gather_op *op) {
     const int parts = LLM__MAX(op->parts, 1), n_out = ctx->step.shape.n_out;
-    if (parts > 1 && !op->mean && parts * op->src->cols > op->dst->cols)
+    if ((parts > 1 || op->dst_col) && (op->mean ? 1 : parts) * op->src->cols > op->dst->cols - op->dst_col)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "gather: the rows do not fit side by side");
     for (int i = 0; i < n_out && parts > 1; i++)
         if (ctx->step.out_rows[i] > ctx->step.shape.n_rows - parts) llm__cpu_fail(ctx, LLM_ERR_ARG, "gather: rows behind the last one");
@@ -235,7 +235,7 @@ LLM__PRIVATE void llm__cpu_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows r
 LLM__PRIVATE void llm__cpu_send(llm_backend_ctx *ctx, int rank, const llm_buffer *src) { (void)ctx, (void)rank, (void)src; }
 
 LLM__PRIVATE void llm__cpu_receive(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
-    const llm_gather_op op = {dst, src, 1, 0};
+    const llm_gather_op op = {dst, src, 1, 0, 0};
     llm__record_op(ctx, rank, LLM__OP_RECEIVE, LLM_ROWS_TOKENS, &op, NULL, NULL, dst, NULL, LLM__TOUCH_NONE);
 }
 

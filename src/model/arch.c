@@ -201,7 +201,8 @@ LLM__PRIVATE void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     double query = a->head_dim; /* attention scale = 1 / sqrt(query) */
     if (a->gguf && a->n_layers == (gemma2 ? 46 : llm__arch_is(a, "gemma3_text") ? 62 : 0)) query = (double)a->hidden / a->n_heads;
     query = llm__fact_num(f, "query_pre_attn_scalar", query, 1e-6, big);
-    a->attn_scale = (float)llm__fact_num(f, "attention_multiplier .attention.scale", 1 / sqrt(query), -big, big);
+    const int unscaled = !a->gguf && llm__arch_is(a, "granite granitemoe");
+    a->attn_scale = (float)llm__fact_num(f, "attention_multiplier .attention.scale", unscaled ? 1 : 1 / sqrt(query), -big, big);
     if (!llm__fact_bool(f, "scale_attn_weights", 1)) a->attn_scale = 1;
     a->attn_softcap = (float)llm__fact_num(f, "attn_logit_softcapping .attn_logit_softcapping", gemma2 ? 50 : 0, 0, big);
     a->logit_softcap = (float)llm__fact_num(f, "final_logit_softcapping .final_logit_softcapping", gemma2 ? 30 : 0, 0, big);

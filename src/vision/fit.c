@@ -84,6 +84,31 @@ static llm_result llm__fit_crop(llm_media *m, const llm__picture *p) {
     return r ? r : llm__view_add(m, &middle, NULL);
 }
 
+/* How many crops a picture whose longer side is `longer` is cut into; 0: none, because it is not long, or they would be small. */
+static int32_t llm__pan_crops(const llm__processor *how, int32_t longer, int32_t shorter) {
+    const double ratio = (double)longer / shorter;
+    if (!how->pan || ratio < how->pan_ratio) return 0;
+    const int32_t fitting = (int32_t)LLM__MIN(longer / how->pan_least, floor(ratio + 0.5));
+    const int32_t n = LLM__MIN(LLM__MAX(fitting, 2), how->pan_most), side = (longer + n - 1) / n;
+    return LLM__MIN(side, shorter) < how->pan_least ? 0 : n;
+}
+
+/* All of it squeezed into a square; then, of a long one with do_pan_and_scan, pieces of it along its longer side. */
+static llm_result llm__fit_square(llm_media *m, const llm__picture *p) {
+    const int32_t S = m->processor.size, wide = p->w >= p->h, longer = LLM__MAX(p->w, p->h);
+    const int32_t n = llm__pan_crops(&m->processor, longer, LLM__MIN(p->w, p->h)), step = n ? (longer + n - 1) / n : longer;
+    llm_result r = llm__view_resized(m, p, S, S);
+    for (int32_t at = 0; n && at < longer && !r; at += step) {
+        LLM__SCOPED(llm__picture_free) llm__picture crop = LLM__ZERO;
+        const int32_t side = LLM__MIN(step, longer - at);
+        r = llm__picture_cut(p, wide ? at : 0, wide ? 0 : at, wide ? side : p->w, wide ? p->h : side, &crop);
+        if (!r) r = llm__view_resized(m, &crop, S, S);
+    }
+    m->grid_rows = n && !wide ? m->n_views - 1 : n > 0;
+    m->grid_cols = n && wide ? m->n_views - 1 : n > 0;
+    return r;
+}
+
 LLM__PRIVATE llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, int64_t factor, int64_t least, int64_t most, int32_t out[2]) {
     if (LLM__MAX(h, w) > 200 * LLM__MIN(h, w))
         return llm__error(LLM_ERR_ARG, "a picture of %lld x %lld pixels: one side may be 200 times as long as the other at most",
@@ -272,7 +297,7 @@ static llm_result llm__fit_slices(llm_media *m, const llm__picture *p) {
 LLM__PRIVATE llm_result llm__fit(llm_media *m, llm__picture *p, int n_images) {
     llm_result r = LLM_OK;
     switch (m->vision->family->fit) {
-    case LLM__FIT_SQUARE: r = llm__view_resized(m, p, m->processor.size, m->processor.size); break;
+    case LLM__FIT_SQUARE: r = llm__fit_square(m, p); break;
     case LLM__FIT_CROP: r = llm__fit_crop(m, p); break;
     case LLM__FIT_PATCHES: r = llm__fit_patches(m, p); break;
     case LLM__FIT_EDGE: r = llm__fit_edge(m, p); break;

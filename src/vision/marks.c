@@ -165,6 +165,19 @@ static void llm__mark_times(const llm_media *m, llm_text *out) {
     }
 }
 
+/* What the family has around a picture; of one that was cut by do_pan_and_scan (Gemma 3) each piece has it, within a sentence. */
+static void llm__mark_plain(const llm_media *m, llm_text *out) {
+    const llm__vision *v = m->vision;
+    const int32_t parts = v->family->fit == LLM__FIT_SQUARE ? m->n_views : 1;
+    if (parts > 1) llm_text_str(out, "Here is the original image ");
+    for (int32_t i = 0; i < parts; i++) {
+        if (i) llm_text_str(out, i == 1 ? " and here are some crops to help you see better " : " ");
+        llm_text_str(out, v->family->begin);
+        llm__add_times(out, v->image_token, m->info.n_tokens / parts);
+        llm_text_str(out, v->family->end);
+    }
+}
+
 /* What stands for picture `number`. */
 static void llm__media_mark(const llm_media *m, int32_t number, llm_text *out) {
     const llm__vision *v = m->vision;
@@ -179,9 +192,7 @@ static void llm__media_mark(const llm_media *m, int32_t number, llm_text *out) {
     case LLM__MARKS_SLICES: llm__mark_slices(m, number, out); return;
     case LLM__MARKS_PLAIN: break;
     }
-    llm_text_str(out, v->family->begin);
-    llm__add_times(out, v->image_token, m->info.n_tokens);
-    llm_text_str(out, v->family->end);
+    llm__mark_plain(m, out);
 }
 
 /* The next placeholder; NULL: there is none. */

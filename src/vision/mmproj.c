@@ -137,7 +137,10 @@ static void llm__mmproj_config(llm__mmproj *p, const llm__tokenizer *tokenizer, 
     }
     char text[64];
     if (llm__fact_str(f, ".vision.image_aspect_ratio", text)[0]) llm_text_format(t, ",'vision_aspect_ratio':%q", text);
-    if (llm__mmproj_is(p, "mlp"))
+    const llm__gguf_kv *layers = llm__gguf_find(f->gguf, "clip.vision.feature_layer");
+    if (llm__mmproj_is(p, "mlp") && layers && layers->is_array) {
+        llm__mmproj_list(p, "clip.vision.feature_layer", "vision_feature_layer", 0, t);
+    } else if (llm__mmproj_is(p, "mlp"))
         llm_text_format(t, ",'vision_feature_layer':%d",
                         llm__fact_int(f, ".vision.feature_layer", p->n_layers, 1, LLM__MAX(p->n_layers, 1)));
     llm__mmproj_tower(p, tower, t);

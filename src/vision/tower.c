@@ -323,7 +323,9 @@ static llm_buffer *llm__see_list(const llm__tower *t, const llm__tower_list *lis
         case LLM__STEP_NORM: llm__see_norm(t, s->rows, s->to, src, width, rms, &s->w, eps); break;
         case LLM__STEP_LINEAR: llm__see_linear(t, s->rows, s->to, src, &s->w, s->row->act ? v->projector_act : LLM_ACT_NONE, 0, 0); break;
         case LLM__STEP_TWO: t->be->embed(t->ctx, 0, &given); break;
-        default: t->be->gather(t->ctx, 0, &gather); break;
+        default:
+            if (!v->n_taken) t->be->gather(t->ctx, 0, &gather); /* else the layers have filled it */
+            break;
         }
         src = s->to;
     }
@@ -377,6 +379,16 @@ static void llm__see_queries(const llm__tower *t) {
     llm__see_linear(t, LLM_ROWS_TOKENS, q->keys, q->to, &q->proj, LLM_ACT_NONE, 0, 0);
 }
 
+/* The rows of a layer go to the projector's input, where those of several stand side by side. */
+static void llm__see_taken(const llm__tower *t, int layer) {
+    const llm__vision *v = t->v;
+    const int32_t parts = v->pool * v->pool;
+    for (int k = 0; k < v->n_taken; k++) {
+        const llm_gather_op gather = {.dst = t->main.step[0].to, .src = t->x, .parts = parts, .dst_col = k * parts * v->hidden};
+        if (v->taken[k] == layer) t->be->gather(t->ctx, 0, &gather);
+    }
+}
+
 /* Layers [from, to). */
 static void llm__see_layers(const llm__tower *t, int from, int to) {
     const llm__vision *v = t->v;
@@ -388,6 +400,7 @@ static void llm__see_layers(const llm__tower *t, int from, int to) {
         llm__see_linear(t, LLM_ROWS_TOKENS, t->ff, t->h, &layer->up, v->act, 0, 0);
         llm__see_linear(t, LLM_ROWS_TOKENS, t->y, t->ff, &layer->down, LLM_ACT_NONE, 0, 0);
         llm__see_add(t, t->y, &layer->scale2, i + 1 < v->n_used ? &t->layer[i + 1].norm1 : NULL);
+        llm__see_taken(t, i + 1);
         for (int k = 0; k < v->n_deep; k++)
             if (v->deep[k] == i) llm__see_list(t, &t->deep[k], 0, t->deep[k].n, t->x);
     }
@@ -668,6 +681,7 @@ static llm_result llm__tower_read(llm__tower *t, const llm_buffer *from, int32_t
 static void llm__tower_finish(llm__tower *t) {
     llm_media *m = t->media;
     if (m->raw && t->newline) llm__assemble(m, t->newline);
+    for (int64_t i = 0; i < (int64_t)m->info.n_tokens * t->width && t->v->row_scale != 1; i++) m->values[i] *= t->v->row_scale;
     for (int32_t i = 0; i < m->n_views; i++)
         for (int k = 0; k < 2; k++) {
             const llm__picture *p = &m->view[i].pixels[k];

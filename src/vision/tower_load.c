@@ -279,7 +279,7 @@ static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_lis
         step->row = &row[level >= 0 && i < 2 ? 1 - i : i];
         const llm__tower_part norm = {wanted, width, 0, width};
         if (s->kind == LLM__STEP_NORM) llm__tower_take(L, LLM_ROLE_VECTOR, &norm, 1, 0, s->flags, optional, -1, &step->w);
-        if (s->kind == LLM__STEP_GATHER) width *= parts;
+        if (s->kind == LLM__STEP_GATHER) width *= (int64_t)parts * LLM__MAX(L->v->n_taken, 1);
         if (s->kind == LLM__STEP_TWO) width *= 2, list->two = list->n;
         if (s->kind == LLM__STEP_LINEAR) {
             const llm__tensor *t = llm__tower_find(L, wanted, -1, 0, name);

@@ -123,8 +123,10 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->crop = llm__json_flag(d, object, "do_center_crop", p->crop);
     /* a size of two sides: what is cut out then is all of it */
     if (fit == LLM__FIT_CROP && llm_json_find(d, llm_json_find(d, object, "size"), "height") >= 0) p->crop = 0;
-    if (llm__json_flag(d, object, "do_pan_and_scan", 0))
-        return llm__error(LLM_ERR_UNSUPPORTED, "do_pan_and_scan: true, but pictures are not cut for this family here: false was expected");
+    p->pan = llm__json_flag(d, object, "do_pan_and_scan", p->pan);
+    p->pan_least = (int32_t)llm__bounded(llm__number_of(d, object, "pan_and_scan_min_crop_size", p->pan_least), 1e6);
+    p->pan_most = (int32_t)llm__bounded(llm__number_of(d, object, "pan_and_scan_max_num_crops", p->pan_most), 1e6);
+    p->pan_ratio = llm__number_of(d, object, "pan_and_scan_min_ratio_to_activate", p->pan_ratio);
     llm__pinpoints_of(d, llm_json_find(d, object, "image_grid_pinpoints"), p);
     if (fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE) p->size = (int32_t)llm__bounded(LLM__MAX(size, 0), 1e6);
     return LLM_OK;
@@ -155,6 +157,9 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
     if (!r && v->family->fit == LLM__FIT_TILES) r = llm__processor_range("min_patches", p->min_tiles, 1, p->max_tiles);
     if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("max_frames", p->max_frames, 1, 4096);
     if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("fps", p->fps, 0.001, 1000);
+    if (!r && p->pan) r = llm__processor_range("pan_and_scan_min_crop_size", p->pan_least, 1, 16384);
+    if (!r && p->pan) r = llm__processor_range("pan_and_scan_max_num_crops", p->pan_most, 1, 64);
+    if (!r && p->pan) r = llm__processor_range("pan_and_scan_min_ratio_to_activate", p->pan_ratio, 1, 1e6);
     for (int c = 0; c < 3 && !r; c++)
         if (!(fabs(p->std[c]) > 1e-6)) r = llm__error(LLM_ERR_ARG, "image_std: %.9g, a number other than 0 was expected", p->std[c]);
     return r;
@@ -162,7 +167,8 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
 
 LLM__PRIVATE llm_result llm__processor_change(const llm__vision *v, const char *json, llm__processor *p) {
     /* what means something for each way of fitting, in the order of llm__fit_kind */
-    static const char *const known[] = {"resample", /* SQUARE */
+    static const char *const known[] = {"resample do_pan_and_scan pan_and_scan_min_crop_size pan_and_scan_max_num_crops "
+                                        "pan_and_scan_min_ratio_to_activate", /* SQUARE */
                                         "resample", /* CROP */
                                         "min_pixels max_pixels size resample",
                                         "size resample",
@@ -206,6 +212,7 @@ static void llm__processor_usual(const llm__vision *v, const llm_json *config, i
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "min_dynamic_patch", 1), 1e6);
     p->max_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "max_dynamic_patch", v->family->fit == LLM__FIT_SLICES ? 9 : 12), 1e6);
     p->split = p->numbered = p->resize = p->crop = 1;
+    p->pan_least = 256, p->pan_most = 4, p->pan_ratio = 1.2;
     p->fps = 2;
     p->min_frames = twice ? 16 : 4;
     p->max_frames = twice ? 180 : 768;
@@ -358,16 +365,35 @@ static void llm__tower_deepen(llm__vision *v, int32_t layer) {
     v->merger[at] = v->n_deep++;
 }
 
-/* Which layers are computed, which see windows, and which have something for the language model's own layers. */
-static void llm__tower_layers(llm__facts *f, llm__facts *root, llm__vision *v) {
+/* A layer by its number, as vision_feature_layer has it: 1 is the first, -1 the last. 0: there is none of that number. */
+static int32_t llm__tower_numbered(const llm__vision *v, int64_t number) {
+    const int64_t layer = number < 0 ? v->n_layers + 1 + number : number;
+    return layer >= 1 && layer <= v->n_layers ? (int32_t)layer : 0;
+}
+
+/* The layers whose rows the projector gets: one, or (LLaVA's projector) a list of them, side by side in the order of the list. */
+static void llm__tower_feature_layers(llm__facts *f, llm__facts *root, llm__vision *v) {
+    const llm__fact list = llm__facts_find(root, "vision_feature_layer");
+    const int several = llm_json_size(root->json, list.node) > 1;
+    int64_t number = 0;
+    int bad = several && strncmp(v->projector->names, "llava", 5); /* others take one */
+    v->n_used = llm__tower_numbered(v, llm__fact_item(root, "vision_feature_layer select_layer", 0, -1, -512, 512));
+    for (int x = several ? llm_json_first(root->json, list.node) : -1; x >= 0 && !bad; x = llm_json_next(root->json, x)) {
+        const int32_t layer = llm_json_int(root->json, x, &number) ? llm__tower_numbered(v, number) : 0;
+        bad = v->n_taken == LLM__MAX_TAKEN || !layer;
+        if (!bad) v->taken[v->n_taken++] = layer;
+        v->n_used = LLM__MAX(v->n_used, layer);
+    }
+    if (llm__fact_bool(root, "drop_vision_last_layer", 0)) v->n_used--; /* MiniCPM-V 2.5 */
+    if (!f->r && (bad || v->n_used < 1))
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_feature_layer: %s of the tower's %d layers expected", f->path,
+                          strncmp(v->projector->names, "llava", 5) ? "one" : "one, or a list of 16 at most,", v->n_layers);
+}
+
+/* Which layers see windows, and which have something for the language model's own layers. */
+static void llm__tower_layers(llm__facts *f, llm__vision *v) {
     int64_t i;
     const int unit = v->patch * v->merge;
-    const int64_t last = llm__fact_item(root, "vision_feature_layer select_layer", 0, -1, -512, 512);
-    v->n_used = (int32_t)(last < 0 ? v->n_layers + 1 + last : last);
-    if (llm__fact_bool(root, "drop_vision_last_layer", 0)) v->n_used--; /* MiniCPM-V 2.5 */
-    if (!f->r &&
-        (v->n_used < 1 || v->n_used > v->n_layers || llm_json_size(root->json, llm__facts_find(root, "vision_feature_layer").node) > 1))
-        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_feature_layer: one of the tower's %d layers expected", f->path, v->n_layers);
     const llm__fact full = llm__facts_find(f, "fullatt_block_indexes"), deep = llm__facts_find(f, "deepstack_visual_indexes");
     if (!strcmp(v->family->names, "qwen2_5_vl")) v->window = llm__fact_int(f, "window_size", 112, unit, 1 << 16) / LLM__MAX(unit, 1);
     for (int k = 7; k < LLM__MIN(v->n_layers, 32) && v->window && full.node < 0; k += 8)
@@ -430,6 +456,7 @@ static void llm__vision_rest(llm_model *m, llm__facts *root, llm__vision *v) {
     char text[64];
     v->out = m->arch.hidden;
     v->text_eps = m->arch.eps;
+    v->row_scale = llm__arch_is(&m->arch, "granite granitemoe") ? m->arch.embed_scale : 1; /* theirs is for all rows, others' for tokens */
     v->n_query = llm__fact_int(root, "query_num", 64, 1, 4096);
     llm__facts in = llm__facts_in(root, llm__facts_find(root, "vision_config").node);
     v->tokens_per_second = llm__fact_num(&in, "tokens_per_second", v->family->flags & LLM__EYES_SECONDS ? 4 : 1, 0, 1e6);
@@ -472,7 +499,8 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
     if (!strcmp(llm__fact_str(&f, "norm_type", type), "rms_norm")) v->flags |= LLM__SEES_RMS;
     v->unplaced = !llm__fact_bool(&f, "use_absolute_position_embeddings", 1);
     llm__tower_shapes(&f, &root, v);
-    if (!f.r) llm__tower_layers(&f, &root, v);
+    if (!f.r) llm__tower_feature_layers(&f, &root, v);
+    if (!f.r) llm__tower_layers(&f, v);
     if (!f.r) llm__tower_select(&root, v);
     if (f.r || root.r) return f.r ? f.r : root.r;
     llm__vision_marks(m, &root, v);

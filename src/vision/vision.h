@@ -14,7 +14,7 @@
 #include "vision/resize.h"
 #include "vision/tower_kinds.h"
 
-enum { LLM__MAX_PINPOINTS = 128, LLM__MAX_DEEP = 8 };
+enum { LLM__MAX_PINPOINTS = 128, LLM__MAX_DEEP = 8, LLM__MAX_TAKEN = 16 };
 
 /* The parameters of a processor, which a request may change (mm_processor_kwargs). */
 typedef struct llm__processor {
@@ -27,6 +27,8 @@ typedef struct llm__processor {
     int32_t split, numbered;                              /* pictures are cut at all; they have numbers in the prompt (MiniCPM-V) */
     int32_t n_pinpoints, pinpoint[LLM__MAX_PINPOINTS][2]; /* height, width */
     int32_t resize, crop, pad;                            /* do_resize, do_center_crop, do_pad: to a square, of LLaVA 1.5 */
+    int32_t pan, pan_least, pan_most;                     /* do_pan_and_scan (Gemma 3): shortest side of a crop, number of crops */
+    double pan_ratio;                                     /* and how long a picture is at least that is cut */
     double fps;                                           /* frames a second that are taken of a video */
     int32_t min_frames, max_frames;
 } llm__processor;
@@ -49,8 +51,9 @@ typedef struct llm__vision {
     uint8_t full[LLM__MAX_LAYERS];       /* layers that see everything all the same */
     int32_t n_deep, deep[LLM__MAX_DEEP]; /* layers behind which values for the language model's first layers are made, in their order */
     int32_t merger[LLM__MAX_DEEP];       /* number of the projector that makes them, in the files' order */
+    int32_t n_taken, taken[LLM__MAX_TAKEN]; /* layers whose rows the projector gets side by side, the first layer is 1; none: the last's */
     int unplaced;                        /* it has no table of positions, though its kind has */
-    float eps, text_eps;
+    float eps, text_eps, row_scale; /* row_scale: of the language model's rows for a picture */
     double theta;
     llm_act act, projector_act;
     int keeps_class;      /* the class token's row is the first that the language model gets */

@@ -7,9 +7,9 @@ import subprocess
 CLI = os.path.abspath(os.environ.get("LLM_CLI", "./llm_cli"))  # some run it in another folder
 
 
-def ask(*args):
+def ask(*args, stdin=None):
     """What llm_cli answers in JSON."""
-    p = subprocess.run([CLI, *args, "--json"], capture_output=True, text=True, timeout=300)
+    p = subprocess.run([CLI, *args, "--json"], input=stdin, capture_output=True, text=True, timeout=300)
     if p.returncode: raise RuntimeError(f"exit {p.returncode}: {(p.stderr.strip().splitlines() or ['no message'])[-1][:300]}")
     return json.loads(p.stdout)
 

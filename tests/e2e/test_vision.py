@@ -377,7 +377,9 @@ def test_spellings(extra):
             ("llava_next", 2, {"config.json": without("vision_feature_layer", "vision_feature_select_strategy", "vision_config.model_type", "image_grid_pinpoints")}),
             ("llava_onevision", 2, {"config.json": tied}), ("qwen3_vl", 2, {"config.json": blocks}), ("qwen3_vl", 6, {"preprocessor_config.json": other, "video_preprocessor_config.json": without("image_mean", "image_std")}),
             ("mistral3", 2, nested("mistral3") | {"config.json": rope}), ("internvl_tiles", 2, {"config.json": without("downsample_ratio", "vision_config.norm_type")})]
-    refused = [("gemma3", "preprocessor_config.json", {"do_pan_and_scan": True}, "do_pan_and_scan"), ("idefics3", "config.json", {"scale_factor": 3}, "patches a side"),
+    refused = [("gemma3", "preprocessor_config.json", {"do_pan_and_scan": True, "pan_and_scan_max_num_crops": 65}, "pan_and_scan_max_num_crops"),
+               ("llava_next", "config.json", {"vision_feature_layer": [-2, 0]}, "vision_feature_layer"), ("llava_next", "config.json", {"vision_feature_layer": [1] * 17}, "vision_feature_layer"),
+               ("llava_next", "config.json", {"vision_feature_layer": [1, -2]}, "linear_1"), ("gemma3", "config.json", {"vision_feature_layer": [1, 2]}, "vision_feature_layer"), ("idefics3", "config.json", {"scale_factor": 3}, "patches a side"),
                ("llava_next", "config.json", {"vision_feature_select_strategy": "full"}, "vision_feature_select_strategy"),
                ("llava_onevision", "config.json", {"vision_feature_select_strategy": "default"}, "vision_feature_select_strategy"),
                ("llava_next", "config.json", {"vision_feature_select_strategy": "half"}, "vision_feature_select_strategy"),
@@ -397,6 +399,48 @@ def test_spellings(extra):
             folder = spelled(pathlib.Path(d), family, {name: lambda told: told.update(more)})
             p = subprocess.run([CLI, "score", "-m", str(folder), "-p", "a"], capture_output=True, text=True, timeout=60)
             check(f"{family}: {more} is refused", p.returncode == 1 and says in p.stderr and len(p.stderr.strip().splitlines()) == 1, (p.returncode, p.stderr))
+
+
+def test_layers(extra):
+    """A list as vision_feature_layer: rows of those layers side by side, for the projector's first matrix; its columns of all but one are zeros here."""
+    source, matrix = DATA / "llava_next", "multi_modal_projector.linear_1.weight"
+    config, tensors = json.loads((source / "config.json").read_text()), adapters.read_safetensors(source / "model.safetensors")
+    name = next(x for x in tensors if x.endswith(matrix))
+    dtype, (rows, cols), data = tensors[name]
+    prompts = json.loads((source / "expected.json").read_text())["prompts"]
+    for layers, at in (([-2, -1], 0), ([1, -2], 1), ([-1, 1, -2], 2), ([-2] * 16, 9)):
+        with tempfile.TemporaryDirectory() as d:
+            folder, row = pathlib.Path(d) / "llava_next", len(data) // rows
+            shutil.copytree(source, folder)
+            (folder / "config.json").write_text(json.dumps(config | {"vision_feature_layer": layers}))
+            wide = b"".join(bytes(row * at) + data[row * i:][:row] + bytes(row * (len(layers) - 1 - at)) for i in range(rows))
+            adapters.write_safetensors(folder / "model.safetensors", tensors | {name: (dtype, [rows, cols * len(layers)], wide)})
+            for n in (1, 2): by_files(folder, n, prompts[n], extra)
+            model, mmproj = twins.seeing(folder, pathlib.Path(d) / "gguf")
+            by_files(folder, 1, prompts[1], extra, ("-m", str(model), "--mmproj", str(mmproj)))
+
+
+PARTS_AS_THEY_ARE = "{% for m in messages %}{% for p in m.content %}{{ '<start_of_image>' if p.type == 'image' else p.text }}{% endfor %}{% endfor %}"
+
+
+def test_pan_and_scan(extra):
+    """Gemma 3's do_pan_and_scan: the same as a sentence with the picture and the pieces that one cuts out of it oneself."""
+    def asked(content, **changed):
+        messages = json.dumps([{"role": "user", "content": content}])
+        more = ("--mm-processor-kwargs", json.dumps(changed)) if changed else ()
+        return ask("score", "-m", str(DATA / "gemma3"), "--dtype", "float32", "--chat-template", PARTS_AS_THEY_ARE, "--messages", "-", "--top-logprobs", "4", *more, *extra, stdin=messages)
+
+    def text(s): return {"type": "text", "text": s}
+    for w, h, limits, want in ((150, 60, {}, 3), (60, 151, {}, 3), (146, 60, {}, 2), (200, 40, {"pan_and_scan_max_num_crops": 3}, 3), (203, 40, {"pan_and_scan_max_num_crops": 8}, 5), (70, 60, {}, 0), (70, 60, {"pan_and_scan_min_ratio_to_activate": 1.1}, 2),
+                               (150, 60, {"pan_and_scan_min_crop_size": 61}, 0), (120, 60, {"pan_and_scan_min_crop_size": 60}, 2)):
+        rows = [bytes((x * 5 + y * 3 + c * 80 + x * y // 7) % 256 for x in range(w) for c in range(3)) for y in range(h)]
+        def piece(x, y, to_x, to_y): return image(data(png(min(to_x, w) - x, min(to_y, h) - y, b"".join(b"\0" + row[3 * x:3 * to_x] for row in rows[y:to_y]))))
+        whole, step = piece(0, 0, w, h), -(-max(w, h) // max(want, 1))
+        pieces = [piece(i * step, 0, i * step + step, h) if w >= h else piece(0, i * step, w, i * step + step) for i in range(want)]
+        by_hand = [text("Here is the original image "), whole, text(" and here are some crops to help you see better "), *[x for p in pieces for x in (p, text(" "))][:-1]] if want else [whole]
+        got = asked([text("Look: "), whole, text(" What?")], do_pan_and_scan=True, **{"pan_and_scan_min_crop_size": 30, **limits})
+        same = asked([text("Look: "), *by_hand, text(" What?")])
+        check(f"{w} x {h}, {limits}: {want} pieces", all(got[key] == same[key] for key in ("token_ids", "logprobs", "next")), (got["n_tokens"], same["n_tokens"]))
 
 
 TEXTS_ONLY = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}{{ '<|im_start|>assistant\n' }}"
@@ -670,7 +714,7 @@ def main():
     a.add_argument("--only", default="")
     a = a.parse_args()
     extra = shlex.split(a.args)
-    parts = {"mmproj": lambda: test_mmproj(extra), "spellings": lambda: test_spellings(extra), "pairs": test_pairs, "bad": lambda: [test_bad(family) for family in ("qwen2_5_vl", "llava_next")],
+    parts = {"mmproj": lambda: test_mmproj(extra), "spellings": lambda: test_spellings(extra), "layers": lambda: test_layers(extra), "pan_and_scan": lambda: test_pan_and_scan(extra), "pairs": test_pairs, "bad": lambda: [test_bad(family) for family in ("qwen2_5_vl", "llava_next")],
              "options": test_options, "interleaved": test_interleaved, "ways": test_ways, "fetched": test_fetched, "films": test_films, "image": test_image, "text_models": test_text_models}
     if a.only:
         for name in a.only.split(","): parts[name]()

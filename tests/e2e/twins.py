@@ -200,7 +200,9 @@ def mmproj(path, source, change=lambda keys, tensors: None):
     if kind == "mlp":
         keys.update({"vision.image_grid_pinpoints": [x for h, w in config["image_grid_pinpoints"] for x in (w, h)], "vision.mm_patch_merge_type": "spatial_unpad"})
         if "vision_aspect_ratio" in config: keys["vision.image_aspect_ratio"] = config["vision_aspect_ratio"]
-        layers = range(layers + 1)[config["vision_feature_layer"]] # what comes behind the layer that is looked at is left out
+        looked = config["vision_feature_layer"]
+        if isinstance(looked, list): keys["vision.feature_layer"] = [range(layers + 1)[x] for x in looked]
+        layers = max(range(layers + 1)[x] for x in (looked if isinstance(looked, list) else [looked])) # what comes behind the last layer that is looked at is left out
         tensors = swapped({name: x for name, x in tensors.items() if not name.startswith("v.blk.") or int(name.split(".")[2]) < layers})
     if "merger" in kind:
         keys.update({"vision.image_min_pixels": processor.get("min_pixels") or processor["size"]["shortest_edge"], "vision.image_max_pixels": processor.get("max_pixels") or processor["size"]["longest_edge"]})

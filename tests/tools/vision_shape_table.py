@@ -1,4 +1,4 @@
-"""The shapes of vision_shapes.py: by family, what of its folder's files is replaced; GONE: is left out."""
+"""The shapes of vision_shapes.py: by family, what of its folder's files is replaced; GONE: is left out. "processor": what is asked for with each request."""
 CONFIG, PICTURES, ALL, VIDEOS = "config.json", "preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"
 GONE = object() # of a member: it is left out
 
@@ -48,6 +48,11 @@ SHAPES = {
          PICTURES: {"do_pad": GONE, "do_rescale": GONE, "rescale_factor": GONE, "image_mean": GONE, "image_std": GONE, "resample": GONE, "do_normalize": GONE}, ALL: {}},
         {"what": "SigLIP tower, whole features",
          CONFIG: {"vision_config": {"model_type": "siglip_vision_model", "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "vision_use_head": False}, "vision_feature_select_strategy": "full", "vision_feature_layer": -1},
+         PICTURES: {**HALF}, ALL: {"vision_feature_select_strategy": "full", "num_additional_image_tokens": 0}},
+        {"what": "three layers side by side", CONFIG: {"vision_feature_layer": [-1, 1, -2]}},
+        {"what": "Granite's: four layers of a SigLIP tower, whole features",
+         CONFIG: {"vision_config": {"model_type": "siglip_vision_model", "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "vision_use_head": False, "num_hidden_layers": 5}, "vision_feature_select_strategy": "full",
+                  "vision_feature_layer": [-4, 3, -2, -1], "text_config": {"model_type": "granite", "embedding_multiplier": 3.0, "residual_multiplier": 0.5}}, # no logits_scaling: transformers 5 leaves it out of models that see
          PICTURES: {**HALF}, ALL: {"vision_feature_select_strategy": "full", "num_additional_image_tokens": 0}},
     ],
     "llava_onevision": [
@@ -168,6 +173,7 @@ SHAPES = {
         {"what": "as many tokens as patches, files without the usual",
          CONFIG: {"mm_tokens_per_image": 16, "vision_config": {"hidden_act": GONE, "layer_norm_eps": GONE, "num_channels": GONE}, "text_config": {"query_pre_attn_scalar": 32, "hidden_activation": GONE, "rms_norm_eps": GONE, "rope_local_base_freq": GONE}},
          PICTURES: {"image_seq_length": 16, "image_mean": GONE, "image_std": GONE, "resample": GONE, "do_pan_and_scan": GONE}, ALL: {"image_seq_length": 16}},
+        {"what": "pan and scan", "processor": {"do_pan_and_scan": True, "pan_and_scan_min_crop_size": 25, "pan_and_scan_max_num_crops": 3, "pan_and_scan_min_ratio_to_activate": 1.15}},
     ],
     "mistral3": [
         {"what": "merge of 3, patches of 8, heads of 20, erf, biases in the projector",

@@ -106,7 +106,7 @@ def places(model, given):
     return at
 
 
-def reference(folder, model, processor, messages, files, videos):
+def reference(folder, model, processor, messages, files, videos, how):
     """Ids and log-probabilities of all that could come after each."""
     text = processor.apply_chat_template([reference_parts(m) for m in messages], tokenize=False, add_generation_prompt=True)
     def opened(name): return ImageOps.exif_transpose(Image.open(folder / name))
@@ -118,7 +118,7 @@ def reference(folder, model, processor, messages, files, videos):
         more["video_metadata"] = [transformers.video_utils.VideoMetadata(total_num_frames=len(v["video"]), fps=v["fps"], frames_indices=list(range(n)), duration=n / v["fps"]) for v in videos]
         more |= {"fps": videos[0]["fps"], "do_sample_frames": False}
         if "Qwen3" in type(processor).__name__: text = text.replace("<|vision_start|><|video_pad|><|vision_end|>", "<|video_pad|>") # 5.24 leaves this pair around those it makes
-    given = processor(text=[text], return_tensors="pt", add_special_tokens=False, **more)
+    given = processor(text=[text], return_tensors="pt", add_special_tokens=False, **more, **how)
     for key in list(given):
         if torch.is_tensor(given[key]) and given[key].is_floating_point(): given[key] = given[key].float()
     if videos and "mm_token_type_ids" in given and "Qwen3" not in type(processor).__name__: given["position_ids"] = places(model, given)
@@ -198,17 +198,19 @@ def run(where, family, i, shape, extra, verbose):
         print(f"{family} {i} ({shape['what']}): transformers: {type(err).__name__}: {str(err)[:300]}")
         return 0, 0, 1
     good = bad = 0
+    how = shape.get("processor", {})
+    asked = ("--mm-processor-kwargs", json.dumps(how)) if how else ()
     for n, (messages, files, videos) in enumerate(chats(rng, folder, shape, shape.get("video"))):
         chat = folder / f"chat{n}.json"
         chat.write_text(json.dumps(messages))
         said = f"{family} {i} ({shape['what']}), {[(x, Image.open(folder / x).mode, *Image.open(folder / x).size) for x in files] or videos[0]['video']}"
-        try: ids, want, text = reference(folder, model, processor, messages, files, videos)
+        try: ids, want, text = reference(folder, model, processor, messages, files, videos, how)
         except Exception as err:
             print(f"{said}: transformers: {type(err).__name__}: {str(err)[:300]}")
             if verbose:
                 import traceback; traceback.print_exc()
             continue
-        try: off = difference(ours(folder, chat, want.shape[1], extra), ids, want)
+        try: off = difference(ours(folder, chat, want.shape[1], [*extra, *asked]), ids, want)
         except RuntimeError as err: off = err
         wide = any(x.endswith("jpg") for x in files) or any(Image.open(folder / v["video"][0]).width in (90, 70) for v in videos) # decoders, and torchvision's resizing, differ by a level
         ok = isinstance(off, float) and off < (4e-2 if wide else 2e-5)

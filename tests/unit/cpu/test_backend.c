@@ -423,13 +423,13 @@ static void be_test_residual(const char *isa, int ranks, int threads) {
 static void be_test_rows(const char *isa, int ranks) {
     const llm_backend *t = llm_backend_cpu();
     llm_backend_ctx *ctx = be_open(isa, 2, ranks, LLM_KV_F32);
-    llm_buffer *rope[2], *a[2], *c[2], *g[2];
+    llm_buffer *rope[2], *a[2], *c[2], *g[2], *wide[2];
     llm_weight *freq[2], *w[2];
     static const float scale[2] = {1, 1.25f};
     double worst = 0, row[BE_WIDE], want[BE_WIDE];
     for (int r = 0; r < ranks; r++) {
         rope[r] = be_buffer(ctx, r, BE_ROWS, 20), a[r] = be_buffer(ctx, r, BE_ROWS, BE_WIDE), c[r] = be_buffer(ctx, r, BE_ROWS, 100),
-        g[r] = be_buffer(ctx, r, BE_ROWS, 1);
+        g[r] = be_buffer(ctx, r, BE_ROWS, 1), wide[r] = be_buffer(ctx, r, BE_ROWS, 2 * BE_WIDE + 1);
         freq[r] = be_random_vector(ctx, r, 20, 4), w[r] = be_random_vector(ctx, r, 90, 5);
         be_fill(a[r], 20 + (uint32_t)r, 1), be_fill(c[r], 30, 1), be_fill(g[r], 40, 4);
     }
@@ -456,8 +456,10 @@ static void be_test_rows(const char *isa, int ranks) {
         t->norm(ctx, r, &no);
         t->gate(ctx, r, &go);
         t->all_reduce(ctx, r, LLM_ROWS_TOKENS, a[r], 17);
-        const llm_gather_op gather = {c[r], a[r], 1, 0};
+        const llm_gather_op gather = {c[r], a[r], 1, 0, 0}, left = {wide[r], a[r], 1, 0, 0}, right = {wide[r], a[r], 1, 0, BE_WIDE + 1};
         t->gather(ctx, r, &gather);
+        t->gather(ctx, r, &right);
+        t->gather(ctx, r, &left);
     }
     CHECK(t->end_step(ctx) == LLM_OK && t->wait(ctx) == LLM_OK);
     for (int i = 0; i < 9; i++)
@@ -487,6 +489,11 @@ static void be_test_rows(const char *isa, int ranks) {
                 worst = LLM__MAX(worst, (double)fabsf(t->buffer_row(ctx, r, c[r], i)[k] - sum));
             }
     CHECK(worst < 3e-6);
+    for (int r = 0; r < ranks; r++)
+        for (int i = 0; i < 3; i++) {
+            const float *left = t->buffer_row(ctx, r, wide[r], i), *from = t->buffer_row(ctx, r, a[r], 6 + i);
+            CHECK(!memcmp(left, from, BE_WIDE * sizeof *left) && !memcmp(left + BE_WIDE + 1, from, BE_WIDE * sizeof *left));
+        }
     t->close(ctx);
 }
 
@@ -800,7 +807,7 @@ static void be_program_op(be_program *p, int r, uint32_t seed, int fresh) {
         op.dst = x, op.gate = p->gate[r], op.n = BE_PROGRAM_COLS;
         t->gate(p->ctx, r, &op);
     } else if (pick % 2 && x != y) {
-        const llm_gather_op gather = {x, y, 1, 0};
+        const llm_gather_op gather = {x, y, 1, 0, 0};
         t->gather(p->ctx, r, &gather);
     } else {
         t->all_reduce(p->ctx, r, rows, x, BE_PROGRAM_COLS);
