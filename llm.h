@@ -31666,9 +31666,9 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
 /* The parameters with those of a request: a JSON object. Unknown names, and values out of range, are refused. */
 static llm_result llm__processor_change(const llm__vision *v, const char *json, llm__processor *p) {
     /* what means something for each way of fitting, in the order of llm__fit_kind */
-    static const char *const known[] = {"resample do_pan_and_scan pan_and_scan_min_crop_size pan_and_scan_max_num_crops "
-                                        "pan_and_scan_min_ratio_to_activate", /* SQUARE */
-                                        "resample", /* CROP */
+    static const char *const known[] = {("resample do_pan_and_scan pan_and_scan_min_crop_size pan_and_scan_max_num_crops "
+                                         "pan_and_scan_min_ratio_to_activate"), /* SQUARE */
+                                        "resample",                             /* CROP */
                                         "min_pixels max_pixels size resample",
                                         "size resample",
                                         "size max_image_size do_image_splitting resample",
