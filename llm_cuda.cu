@@ -2648,8 +2648,9 @@ static __global__ void __launch_bounds__(128)
 }
 
 static void run_gather(rank *r, const llm_gather_op *op) {
-    launch<kernel_gather>(r, dim3((unsigned)r->ctx->padded.n_out), 128, 0, r->view, op->dst->data + op->dst_col, op->src->data, op->dst->stride,
-                          op->src->stride, min_int(op->dst->cols - op->dst_col, op->src->cols), max_int(op->parts, 1), op->mean);
+    launch<kernel_gather>(r, dim3((unsigned)r->ctx->padded.n_out), 128, 0, r->view, op->dst->data + op->dst_col, op->src->data,
+                          op->dst->stride, op->src->stride, min_int(op->dst->cols - op->dst_col, op->src->cols), max_int(op->parts, 1),
+                          op->mean);
 }
 
 /* Computes: dst (T, n) *= sigmoid(gate (T, 1)). Grid: one block a row. Twin: llm__run_gate. */
@@ -5848,7 +5849,8 @@ static void cuda_gate(llm_backend_ctx *ctx, int index, const llm_gate_op *op) { 
 static void cuda_gather(llm_backend_ctx *ctx, int index, const llm_gather_op *op) {
     const int parts = max_int(op->parts, 1);
     const int32_t *rows = (const int32_t *)(ctx->staged[ctx->begun % N_FLIGHT] + ctx->layout.out_rows);
-    if ((op->mean ? 1 : parts) * op->src->cols > op->dst->cols - op->dst_col) ctx_fail(ctx, LLM_ERR_ARG, "gather: the rows do not fit side by side");
+    if ((op->mean ? 1 : parts) * op->src->cols > op->dst->cols - op->dst_col)
+        ctx_fail(ctx, LLM_ERR_ARG, "gather: the rows do not fit side by side");
     for (int i = 0; i < ctx->shape.n_out && parts > 1; i++)
         if (rows[i] > ctx->shape.n_rows - parts) ctx_fail(ctx, LLM_ERR_ARG, "gather: rows behind the last one");
     record_add(ctx, index, OP_GATHER)->op.gather = *op;
