@@ -14,6 +14,7 @@
 #include "tokenizer/decode.h"
 #include "model/tensors.h"
 #include "model/source.h"
+#include "model/arch.h"
 #include "model/facts.h"
 #include "model/loader.h"
 #include "vision/resize.h"
