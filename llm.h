@@ -30416,7 +30416,11 @@ typedef struct llm__vision {
  *
  *     500 x 300, InternVL with tiles of 448, 1 to 12:   grid 5 x 3 has the nearest shape, so 2240 x 1344 in 15 tiles, and the whole as 16th
  *     500 x 300, Idefics 3 with tiles of 364 to 1456:   1456 x 874, then 1456 x 1092 in 3 rows of 4 tiles, and the whole
- *     500 x 300, Qwen2-VL with blocks of 28:            504 x 308, 36 x 22 patches */
+ *     500 x 300, Qwen2-VL with blocks of 28:            504 x 308, 36 x 22 patches
+ *     900 x 300, Gemma 3 with do_pan_and_scan:          the whole as a square, and three pieces of 300 x 300 as squares
+ *
+ * Sizes are compared with those of the processors in transformers (make vision-shapes), and pixels with theirs: the prompt has a token for
+ * each row that a view gives, so a picture that is one patch larger here would shift all that stands behind it. */
 
 typedef struct llm__media_view {
     llm__picture pixels[2]; /* the second of a pair of frames; none: the first again */
@@ -30459,6 +30463,8 @@ static int llm__frames_to_the_last(const llm__vision *v);
  *
  *     Qwen2-VL    <|vision_start|><|image_pad|><|vision_end|>      <|vision_start|><|image_pad|>...<|image_pad|><|vision_end|>
  *     Gemma 3     <start_of_image>                                 \n\n<start_of_image><image_soft_token>...<end_of_image>\n\n
+ *       cut                                                        Here is the original image (...) and here are some crops to help you see
+ *                                                                  better (...) (...)
  *     Idefics 3   <image>                                          <fake_token_around_image><row_1_col_1><image>...\n ... <global-img>...
  *     Pixtral     [IMG]                                            [IMG][IMG][IMG][IMG_BREAK][IMG][IMG][IMG][IMG_END]
  *     MiniCPM-V   (<image>./</image>)                              <image_id>0</image_id><image><unk>...</image><slice><unk>...</slice>
@@ -30484,6 +30490,10 @@ LLM__COLD_BEGIN
  *     x           W patch + b + position                              (rows, hidden)
  *     a layer     h = norm(x); x += o(attention(rotate(qkv h)));  h = norm(x); x += down(act(up h))
  *     projector   a list of steps (>>towers), of which one puts pool * pool rows side by side   (out rows, width of the language model)
+ *
+ * Features. Most projectors take what the last layer gives; LLaVA's may take the layer before it, or several side by side (Granite Vision:
+ * four of them), then the projector's first matrix is as many times as wide. Layers behind the last one that is asked for are not computed.
+ * DeepStack (Qwen3-VL) takes several too, but each by a projector of its own, for one of the language model's first layers.
  *
  * Windows (Qwen2.5-VL): in most layers a patch sees those of its window only. Blocks are taken window by window, so that a window is a
  * span of rows; what comes out is put back into the picture's order.

@@ -5,6 +5,8 @@
  *
  *     Qwen2-VL    <|vision_start|><|image_pad|><|vision_end|>      <|vision_start|><|image_pad|>...<|image_pad|><|vision_end|>
  *     Gemma 3     <start_of_image>                                 \n\n<start_of_image><image_soft_token>...<end_of_image>\n\n
+ *       cut                                                        Here is the original image (...) and here are some crops to help you see
+ *                                                                  better (...) (...)
  *     Idefics 3   <image>                                          <fake_token_around_image><row_1_col_1><image>...\n ... <global-img>...
  *     Pixtral     [IMG]                                            [IMG][IMG][IMG][IMG_BREAK][IMG][IMG][IMG][IMG_END]
  *     MiniCPM-V   (<image>./</image>)                              <image_id>0</image_id><image><unk>...</image><slice><unk>...</slice>

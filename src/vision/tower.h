@@ -9,6 +9,10 @@
  *     a layer     h = norm(x); x += o(attention(rotate(qkv h)));  h = norm(x); x += down(act(up h))
  *     projector   a list of steps (>>towers), of which one puts pool * pool rows side by side   (out rows, width of the language model)
  *
+ * Features. Most projectors take what the last layer gives; LLaVA's may take the layer before it, or several side by side (Granite Vision:
+ * four of them), then the projector's first matrix is as many times as wide. Layers behind the last one that is asked for are not computed.
+ * DeepStack (Qwen3-VL) takes several too, but each by a projector of its own, for one of the language model's first layers.
+ *
  * Windows (Qwen2.5-VL): in most layers a patch sees those of its window only. Blocks are taken window by window, so that a window is a
  * span of rows; what comes out is put back into the picture's order.
  *
