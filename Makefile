@@ -152,7 +152,8 @@ san_CC = $(CC) $(SAN)
 tsan_CC = $(CC) $(TSAN)
 # What is counted is compiled as it is written, the kernels apart, which would take minutes; counts of threads add up.
 cov_CC = $(CC) -O2 -g -fPIC --coverage
-build/cov/src/%.o build/cov/llm_cli.o build/cov/llm_serve.o: cov_CC = $(CC) -O0 -g -fPIC --coverage -fprofile-update=atomic
+# Without optimisation each line is one; the programs would say so in every answer.
+build/cov/src/%.o build/cov/llm_cli.o build/cov/llm_serve.o: cov_CC = $(CC) -O0 -D__OPTIMIZE__ -g -fPIC --coverage -fprofile-update=atomic
 build/cov/src/cpu/%.o: cov_CC = $(CC) -O2 -g -fPIC --coverage
 fuzz_CC = clang -O1 -g -DLLM_NO_SIMD -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 # The AVX-512 kernels on a CPU without AVX-512: intrinsics from SIMDe (Debian libsimde-dev), which takes the compiler long to read, so all but
@@ -171,6 +172,7 @@ WITH_SERVER = tests/unit/serve/test_connections.o tests/unit/serve/test_exhauste
 
 # Everything but kernels compiles in two thirds of the time so, and runs as fast.
 QUICKER_dev = -O1
+QUICKER_arm = -O1
 
 define config
 $$(WITH_SERVER:%=build/$(1)/%): $(1)_CC += -D_GNU_SOURCE=

@@ -135,7 +135,41 @@ static void sizes_functions(void) {
     CHECK(filled[t.setup - 1] == 0);
 }
 
+/* A later program's struct: what it sets beyond this version is refused before anything is done; left at 0 it is none of our business. */
+static void sizes_makers(void) {
+    llm_sizes t = LLM_SIZES_HERE;
+    struct {
+        llm_quantize_config c;
+        int64_t more;
+    } file;
+    struct {
+        llm_quantize_folder_config c;
+        int64_t more;
+    } folder;
+    struct {
+        llm_media_config c;
+        int64_t more;
+    } media;
+    llm_media *opened = (llm_media *)(void *)&media;
+    memset(&file, 0, sizeof file);
+    memset(&folder, 0, sizeof folder);
+    memset(&media, 0, sizeof media);
+    t.quantize_config = sizeof file, t.quantize_folder_config = sizeof folder, t.media_config = sizeof media;
+    for (int set = 1; set >= 0; set--) {
+        file.more = folder.more = media.more = set;
+        const llm_result r[] = {llm_quantize_sized(&t, "/nowhere", "/nowhere/out", &file.c, NULL),
+                                llm_convert_folder_sized(&t, "/nowhere", "/nowhere/out", &file.c, NULL),
+                                llm_quantize_folder_sized(&t, "/nowhere", "/nowhere/out", &folder.c, NULL)};
+        for (int i = 0; i < LLM__COUNT(r); i++) CHECK(set ? r[i] == LLM_ERR_ARG : r[i] != LLM_OK);
+        CHECK(!strstr(llm_last_error(), "the program sets") == !set);
+    }
+    file.more = media.more = 1;
+    CHECK(llm_imatrix_sized(&t, NULL, "a", 1, "/nowhere/out", &file.c, NULL) == LLM_ERR_ARG && strstr(llm_last_error(), "the program sets"));
+    CHECK(llm_media_open_sized(&t, NULL, &media.c, &opened) == LLM_ERR_ARG && !opened && strstr(llm_last_error(), "the program sets"));
+}
+
 TEST_GROUP(sizes) {
+    sizes_makers();
     sizes_earlier_program();
     sizes_later_program();
     sizes_missing();
