@@ -161,7 +161,7 @@ LLM__INLINE void llm__body_to_bf16(uint16_t *dst, const float *src, int n) {
 }
 
 /* Four pairs at a time: the sign stays, the rest moves down by a bit. */
-LLM__INLINE void llm__body_f8(const uint8_t *src, uint16_t *former, uint16_t *latter) {
+LLM__FORCE void llm__body_f8(const uint8_t *src, uint16_t *former, uint16_t *latter) {
     const uint64_t sign = 0x8000800080008000u, rest = 0x3F803F803F803F80u;
     for (int i = 0; i < LLM__ROWS; i += 4) {
         uint64_t x, a, b;

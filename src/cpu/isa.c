@@ -24,19 +24,18 @@ static int llm__ask_amx(void) {
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 13) == 13 && llm__ask_for_tiles(); /* bf16, tiles, int8 */
 }
 
-/* What ask() says, kept in *known (0: not asked yet): in a virtual machine each cpuid takes microseconds, and a sampler may ask for each
- * token. Any thread. */
+/* What ask() says, kept in the thread's *known (0: not asked yet): in a virtual machine each cpuid takes microseconds, and a sampler may
+ * ask for each token. */
 static int llm__asked(int *known, int (*ask)(void)) {
-    int said = __atomic_load_n(known, __ATOMIC_RELAXED);
-    if (!said) __atomic_store_n(known, said = ask() ? 1 : -1, __ATOMIC_RELAXED);
-    return said > 0;
+    if (!*known) *known = ask() ? 1 : -1;
+    return *known > 0;
 }
 #endif
 
 LLM__PRIVATE int llm__isa_here(llm__isa isa) {
     if (isa == LLM__ISA_SCALAR) return 1;
 #if LLM__X86
-    static int avxvnni, amx;
+    static LLM__THREAD_LOCAL int avxvnni, amx;
     int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     int avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                  __builtin_cpu_supports("avx512dq");

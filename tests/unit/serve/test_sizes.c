@@ -164,7 +164,8 @@ static void sizes_makers(void) {
         CHECK(!strstr(llm_last_error(), "the program sets") == !set);
     }
     file.more = media.more = 1;
-    CHECK(llm_imatrix_sized(&t, NULL, "a", 1, "/nowhere/out", &file.c, NULL) == LLM_ERR_ARG && strstr(llm_last_error(), "the program sets"));
+    CHECK(llm_imatrix_sized(&t, NULL, "a", 1, "/nowhere/out", &file.c, NULL) == LLM_ERR_ARG &&
+          strstr(llm_last_error(), "the program sets"));
     CHECK(llm_media_open_sized(&t, NULL, &media.c, &opened) == LLM_ERR_ARG && !opened && strstr(llm_last_error(), "the program sets"));
 }
 
