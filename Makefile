@@ -121,7 +121,7 @@ sass: ## what nvcc made of each kernel: registers, loads by width, instructions 
 	python3 tests/tools/setup.py sass
 	python3 tests/cuda/sass.py
 
-counts: build/dev/llm_cli build/libllm_cuda_count.so ## what a decode step launches, and what each of its kernels asks of memory, counted on the emulation
+counts: build/dev/llm_cli build/dev/test_cuda build/libllm_cuda_count.so ## what a decode step launches, and what each of its kernels asks of memory, counted on the emulation
 	LLM_CLI=build/dev/llm_cli python3 tests/cuda/counts.py
 
 test-cuda: all build/libllm_cuda_emu.so ## the CUDA code on the emulation: operations, checkpoints on 1, 2 and 4 devices, sanitizers, faults (40 minutes)
