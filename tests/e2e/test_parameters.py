@@ -522,7 +522,9 @@ def test_server():
             status, headers, text = post(one, "/v1/completions", body)
             check("max-queue 0: who finds no place gets 429", status in (429, 200) and (status == 200 or json.loads(text)["error"]["code"] == "queue_full"), text)
         for t in slow: t.join()
-        tokens = [json.loads(post(s, "/tokenize", {"prompt": "Hello there"})[2])["tokens"] for s in (one, Server("--tokenizer", LLAMA, model=TINY, base=("--max-model-len", "64")))]
+        foreign = Server("--tokenizer", LLAMA, model=TINY, base=("--max-model-len", "64"))
+        ends.callback(foreign.stop)
+        tokens = [json.loads(post(s, "/tokenize", {"prompt": "Hello there"})[2])["tokens"] for s in (one, foreign)]
         check("tokenizer", tokens[0] != tokens[1], tokens)
     for words, says in ((["--host", "256.0.0.1"], "--host"), (["--port", "70000"], "--port"), (["--model", "/nothing"], "/nothing"), (["--max-modl-len", "5"], "unknown option --max-modl-len; the nearest is --max-model-len"),
                         (["--max-model-len", "99999"], "--max-model-len: 99999 is more than the model's own 4096"), (["-c", "99999"], "-c: 99999"), (["--early-stop-config", "x"], "--early-stop-config: x"),
