@@ -34,8 +34,8 @@
  * KERNELS, with grid and block (V: rows of a weight, hd: values of a head). Twins stand on the cards.
  *
  *     kernel_pack, kernel_plain          subs or values / 128             128   a weight as the file has it -> parts, or f32
- *     kernel_linear_few<kind, R>         (V / 16, T / R)                  256   y (T, V) = finish(x W^T), R = 1, 4, 8
- *     kernel_linear_mma<kind>            (V / 64, T / 64)                 128   the same on tensor cores
+ *     kernel_linear_few<kind, R>         (V / 16, T / R)                  256   y (T, V) = finish(x W^T), R = 1, of f32 also 4
+ *     kernel_linear_rows<kind>           (T / 8, V / 32)                  256   the same on tensor cores
  *     kernel_linear_f32                  (V / 64, T / 64)                 256   the same in f32
  *     kernel_narrow, _f8, _rescale       T                                256   x before cuBLASLt, with a scale a row; that scale behind it
  *     kernel_widen, _finish              (V K / 16 / 128), (T, V / 256)   128   packed weights before it, what an epilogue does behind it
@@ -64,16 +64,16 @@
  * where one reads what the other wrote, steps are graphs, which the device walks through by itself, and a kernel starts, and asks for its
  * first weights, while the one before ends (launch).
  *
- * NUMBERS. Sums are f32, of tensor cores too; what they multiply is rounded to f16 (bf16 for bf16 weights), activations as well, rows whose
- * values do not fit f16 by a power of two that is taken back. Products
- * for few rows round nothing. So a prompt and the same tokens one by one differ by rounding, unless batch_invariant takes the same way for
- * both. Between two runs of the same steps there is no difference: no float is added by an atomic, and no order depends on time.
+ * NUMBERS. Sums are f32, of tensor cores too. Products of one row round nothing, those of several take activations as two bf16 each, 16
+ * bits together, and weights as they are. What goes to cuBLASLt is rounded to f16 (bf16 for bf16 weights), activations as well, rows whose
+ * values do not fit f16 by a power of two that is taken back. So a prompt and the same tokens one by one differ by rounding, unless
+ * batch_invariant takes the same way for both. Between two runs of the same steps there is no difference: no float is added by an atomic,
+ * and no order depends on time.
  *
- * TEMPLATES. Compile time is what limits one .cu file, so the list is short: kernel_linear_few has weight kind x {1, 4, 8} rows,
- * kernel_linear_mma weight kind, kernel_attention_split {f16, bf16, bytes} x {64, 128, 256} values of a head, kernel_attention_chunk {f16,
- * bf16} x the same, kernel_attention KV type. `make sass` prints what nvcc made of each, `make counts` what each asks of memory. No kernel
- * of a step keeps anything in local memory: sums are in arrays whose indexes are all known when compiling, and launch bounds give registers
- * enough.
+ * TEMPLATES. Compile time is what limits one .cu file, so the list is short: kernel_linear_few and kernel_linear_rows have weight kind,
+ * kernel_attention_split {f16, bf16, bytes} x {64, 128, 256} values of a head, kernel_attention_chunk {f16, bf16} x the same,
+ * kernel_attention KV type. `make sass` prints what nvcc made of each, `make counts` what each asks of memory. No kernel of a step keeps
+ * anything in local memory: sums are in arrays whose indexes are all known when compiling, and launch bounds give registers enough.
  *
  * CONTENTS  >>prims >>device >>formats >>weights >>linear >>norm >>attention >>latent >>experts >>lora >>sampler >>ranks >>step
  *           >>backend */
@@ -136,6 +136,16 @@ static inline uint32_t halves_fma(uint32_t a, uint32_t b, uint32_t c) {
     for (int h = 0; h < 32; h += 16)
         d |= (uint32_t)f32_to_half(half_to_f32((uint16_t)(a >> h)) * half_to_f32((uint16_t)(b >> h)) + half_to_f32((uint16_t)(c >> h)))
              << h;
+    return d;
+}
+static inline uint32_t bf16s_add(uint32_t a, uint32_t b) {
+    uint32_t d = 0;
+    for (int h = 0; h < 32; h += 16) {
+        const uint32_t u[2] = {a >> h << 16, b >> h << 16};
+        float x[2];
+        memcpy(x, u, sizeof x);
+        d |= (uint32_t)cuemu_float_to_bf16(x[0] + x[1]) << h;
+    }
     return d;
 }
 static inline void store_release(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
@@ -225,6 +235,13 @@ static __device__ __forceinline__ uint32_t halves_fma(uint32_t a, uint32_t b, ui
     return d;
 }
 
+/* Two of bf16 and two others. */
+static __device__ __forceinline__ uint32_t bf16s_add(uint32_t a, uint32_t b) {
+    uint32_t d;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(0x3f803f80), "r"(b));
+    return d;
+}
+
 /* A flag that other devices write or read: what was written before the release is there after an acquire that sees it. */
 static __device__ __forceinline__ void store_release(uint32_t *p, uint32_t v) {
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
@@ -285,6 +302,14 @@ static __device__ __forceinline__ void e4m3_pair(uint32_t two, float *v) {
 #else
     v[0] = e4m3_to_f32(two & 255), v[1] = e4m3_to_f32(two >> 8 & 255);
 #endif
+}
+
+/* The two 16-bit values of a pair that are nearest to a and b, and what they leave: together they have the bits of a float, nearly. */
+template <bool HALF> static __device__ __forceinline__ void split_pair_of(float a, float b, uint32_t *high, uint32_t *low) {
+    *high = narrow_pair<HALF>(a, b);
+    float x = HALF ? half_to_f32((uint16_t)*high) : bf16_to_f32(*high & 0xffff),
+          y = HALF ? half_to_f32((uint16_t)(*high >> 16)) : bf16_to_f32(*high >> 16);
+    *low = narrow_pair<HALF>(a - x, b - y);
 }
 
 /* Twin: llm__f32_narrow. Rounds to nearest even; what is too large becomes `top`. */
@@ -1045,6 +1070,12 @@ static __device__ __forceinline__ uint32_t table_four(const uint64_t *table, uin
     return __byte_perm(low, top, 0x3210 | (at >> 1 & 0x4444)) ^ 0x80808080u;
 }
 
+/* Four times two bits, to the low bits of four bytes. */
+static __device__ __forceinline__ uint32_t spread_twos(uint32_t n) {
+    n = (n | n << 12) & 0x000f000f;
+    return (n | n << 6) & 0x03030303;
+}
+
 /* 16 whole numbers less the kind's zero, as f32, from four words: of nibbles, those of half h; `high`: the bits above four. A byte n below
  * 0x4b000000 is the float 2^23 + n, so a byte takes a permutation and a subtraction, which is exact. */
 template <int K> static __device__ __forceinline__ void unpack16(const uint4 &q, uint32_t high, int h, const uint64_t *table, float *v) {
@@ -1058,12 +1089,7 @@ template <int K> static __device__ __forceinline__ void unpack16(const uint4 &q,
             continue;
         }
         if (kind_high_bytes(K) == 4) n |= (high >> (4 * j) & 15) * 0x02040810u & 0x10101010; /* bit i to bit 4 of byte i */
-        if (kind_high_bytes(K) == 8) {
-            uint32_t t = high >> (8 * j) & 255; /* bits 2 i and one more to byte i */
-            t = (t | t << 12) & 0x000f000f;
-            t = (t | t << 6) & 0x03030303;
-            n |= t << 4;
-        }
+        if (kind_high_bytes(K) == 8) n |= spread_twos(high >> (8 * j) & 255) << 4;
         if (K == KIND_T4) n = table_four(table, n);
         if (K == KIND_Q8) n ^= 0x80808080u;
 #pragma unroll
@@ -1640,8 +1666,8 @@ static uint64_t hash_text(const char *text, uint64_t seed) {
 static llm_result weight_check(const llm_backend_config *cfg, const llm_weight_desc *d) {
     int64_t rows = 0, groups = d->role == LLM_ROLE_EXPERTS || d->role == LLM_ROLE_EXPERTS_GATE_UP ? d->n_experts : 1;
     int gate_up = d->role == LLM_ROLE_GATE_UP || d->role == LLM_ROLE_EXPERTS_GATE_UP;
-    if (d->n_segments < 1 || d->rows < 1 || d->cols < 1 || d->rows > INT32_MAX || d->cols > 1 << 24 || groups < 1 || d->rows % groups ||
-        (gate_up && d->rows / groups % 2))
+    if (d->n_segments < 1 || d->rows < 1 || d->cols < 1 || d->rows > INT32_MAX || d->cols > 1 << 24 ||
+        d->rows > UINT32_MAX / (d->cols / 32 + 1) || groups < 1 || d->rows % groups || (gate_up && d->rows / groups % 2))
         return fail_with(cfg, LLM_ERR_ARG, "%s: a weight of %lld x %lld values in %lld parts is not possible", d->name, (long long)d->rows,
                          (long long)d->cols, (long long)groups);
     for (int i = 0; i < d->n_segments; i++) {
@@ -1730,19 +1756,19 @@ static llm_result cuda_weight(llm_backend_ctx *ctx, int index, const llm_weight_
 /* ============================================================================
  * >>linear   Products of weights and activations.
  * ============================================================================
- * Three kernels over one description. With few rows (kernel_linear_few) the weights are what takes time: each is read once, in its packed
- * form, straight into registers of the warp that has its row. With many rows the arithmetic is: tiles of 64 x 64 on tensor cores
- * (kernel_linear_mma), weights widened to halves on their way into shared memory, or bf16 where that is what they are. What must be f32
- * goes through kernel_linear_f32. All three end in finish_pair, which has two neighbouring outputs of one row: so gate and up rows, which
- * are packed side by side, meet in one thread.
+ * Kernels over one description. For one row (kernel_linear_few) the weights are what takes time: each is read once, in its packed form,
+ * straight into registers of the warp that has its row, and multiplied in f32. Several rows go in eights over tensor cores
+ * (kernel_linear_rows). Many go to cuBLASLt: floats as they are, packed weights widened first. What must be f32 goes through
+ * kernel_linear_f32. All end in finish_pair, which has two neighbouring outputs of one row: so gate and up rows, which are packed side by
+ * side, meet in one thread.
  *
- *     rows          kernel               weights are read       limited by
- *     1 ... 16      kernel_linear_few    once for 1, 4 or 8     memory: bytes of W over bandwidth
- *     17 ...        kernel_linear_mma    once for 64            arithmetic: 2 T rows cols operations
- *     128 ...       cuBLASLt             its own tiles          the same, nearer to it; where the library is not there: as above
- *     17 ..., f32   kernel_linear_f32    once for 64            arithmetic, without tensor cores
+ *     rows                       kernel                weights are read       limited by
+ *     1; of f32 to 8             kernel_linear_few     once for 1, or 4       memory: bytes of W over bandwidth
+ *     2 ...                      kernel_linear_rows    once for 8             memory, and what unpacking packed weights takes
+ *     9 ..., of packed ones 33   cuBLASLt              its own tiles          arithmetic; where the library is not there: as above
+ *     9 ..., f32                 kernel_linear_f32     once for 64            arithmetic, without tensor cores
  *
- * e4m3 weights have a way of their own from 128 rows on, where tensor cores multiply them as they are (native_f8). Then activations must be
+ * e4m3 weights have a way of their own from 9 rows on, where tensor cores multiply them as they are (native_f8). Then activations must be
  * e4m3 too: each row is divided by its largest value over 448, rounded to three bits of fraction, and what comes out is multiplied again.
  * Rounding errors of a row are independent, so a sum of n products loses about 2 % / sqrt(n) of what its terms add up to in size; that is
  * how fp8 models are meant to run, and what vLLM does. Few rows keep f32 activations: there weights are what takes time.
@@ -1756,7 +1782,7 @@ static llm_result cuda_weight(llm_backend_ctx *ctx, int index, const llm_weight_
  * operation between two products goes through memory by itself but norms.
  *
  * Batch invariance. A tile's sums run over the columns in one order whatever the number of rows, so with batch_invariant every product goes
- * through the tiles and a row's result depends on the row alone.
+ * through kernel_linear_rows and a row's result depends on the row alone.
  *
  * Experts are the same with rows in groups: `begin` cuts the rows (slots) by expert, and a block finds out which group its tile is of. */
 
@@ -1977,7 +2003,7 @@ static __device__ __forceinline__ float half_scale(float most) {
     return __uint_as_float((254 + 14 - (__float_as_uint(most) >> 23)) << 23); /* most * it is in [2^14, 2^15) */
 }
 
-/* 16 values to shared memory as 32 bytes. */
+/* 16 values to memory as 32 bytes. */
 template <bool HALF> static __device__ __forceinline__ void store_narrow(uint16_t *to, const float *v) {
     uint32_t u[8];
 #pragma unroll
@@ -1986,89 +2012,307 @@ template <bool HALF> static __device__ __forceinline__ void store_narrow(uint16_
     ((uint4 *)to)[1] = make_uint4(u[4], u[5], u[6], u[7]);
 }
 
-enum { TILE = 64, TILE_STRIDE = 40 }; /* rows and columns of a tile; 16-bit values between rows of 32 in shared memory */
+enum { TILE = 64 }; /* rows of W and of x that a block of kernel_linear_f32 has */
 
-/* Half a sub of activations of row `row` of the tile, zeros outside, times `by`; *most: the largest size before that. */
-static __device__ __forceinline__ void load_x(const linear_args &a, const tile &t, int row, int c, int whole, float by, float *v,
-                                              float *most) {
+/* ---- Few rows, on tensor cores ----
+ * An instruction multiplies 16 rows of W by 8 rows of x over 16 columns, of which a lane has four of either: lane 4 g + t those of rows g and
+ * g + 8 of W and of row g of x. Which four columns of a sub it has is free, as long as both sides agree; so it has those that lie side by
+ * side in the packed row, and weights go from memory into the instruction's registers without a stop in shared memory:
+ *
+ *     a sub of 32 columns       lane t has, in step 0      step 1                 loaded as
+ *     floats, F8, Q8            8 t ... 8 t + 3            8 t + 4 ... 8 t + 7    its piece of either of two subs
+ *     nibbles, G8               4 t ... 4 t + 3            16 + 4 t ... + 3       the whole sub t of four, exchanged by lane_words
+ *
+ * What is multiplied is exact: whole numbers of a sub before their scale are bf16 without loss, and so is e4m3; of f16 weights, and of x,
+ * which are f32, two bf16 are taken whose sum has 16 bits. Scales, and minimums times the sum of x, come to the sums of a sub. */
+
+/* What a lane holds of W rows' packed bytes: N subs of one row. */
+template <int K> struct lane_row {
+    enum { FLOATS = K == KIND_F16 || K == KIND_BF16, NIBBLES = kind_bytes(K) == 16, PIECES = !NIBBLES && K != KIND_G8, N = PIECES ? 2 : 4 };
+    uint4 q[FLOATS || K == KIND_G8 ? 2 : 1];
+    uint32_t high[kind_high_bytes(K) == 8 ? 2 : 1], scales[kind_scale_bytes(K) == 8 ? 2 : 1]; /* of sub t */
+};
+
+/* Of subs [at, at + n), n counted to N. What is not there is another, which meets zeros. */
+template <int K> static __device__ __forceinline__ void lane_load(const part &w, uint32_t at, int n, int t, lane_row<K> *to) {
+    typedef lane_row<K> L;
+    uint32_t *words = (uint32_t *)to->q;
+    const size_t mine = at + (uint32_t)min(t, n - 1);
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        float4 y = make_float4(0, 0, 0, 0);
-        if (row < t.n) y = load_x4(a, x_row(a, t, row), c + 4 * i, whole);
-        v[4 * i] = y.x, v[4 * i + 1] = y.y, v[4 * i + 2] = y.z, v[4 * i + 3] = y.w;
+    for (int j = 0; j < L::N; j++) {
+        const uint8_t *sub = w.q + (size_t)(at + (uint32_t)min(j, n - 1)) * kind_bytes(K);
+        if (L::FLOATS) to->q[j & 1] = __ldg((const uint4 *)sub + t);
+        else if (K == KIND_G8) words[2 * j] = __ldg((const uint32_t *)sub + t), words[2 * j + 1] = __ldg((const uint32_t *)sub + 4 + t);
+        else if (!L::NIBBLES) {
+            const uint2 two = __ldg((const uint2 *)sub + t);
+            words[2 * j] = two.x, words[2 * j + 1] = two.y;
+        }
     }
-#pragma unroll
-    for (int i = 0; i < 16; i++) {
-        *most = fmaxf(*most, fabsf(v[i]));
-        v[i] *= by;
+    if (L::NIBBLES) to->q[0] = __ldg((const uint4 *)(w.q + mine * 16));
+    if (kind_high_bytes(K) == 4) to->high[0] = __ldg((const uint32_t *)(w.high + mine * 4));
+    if (kind_scale_bytes(K) == 2) to->scales[0] = __ldg((const uint16_t *)(w.scales + mine * 2));
+    if (kind_scale_bytes(K) == 4) to->scales[0] = __ldg((const uint32_t *)(w.scales + mine * 4));
+    if constexpr (kind_high_bytes(K) == 8) {
+        const uint2 two = __ldg((const uint2 *)(w.high + mine * 8));
+        to->high[0] = two.x, to->high[1] = two.y;
+    }
+    if constexpr (kind_scale_bytes(K) == 8) {
+        const uint2 two = __ldg((const uint2 *)(w.scales + mine * 8));
+        to->scales[0] = two.x, to->scales[1] = two.y;
     }
 }
 
-/* Computes the same in tiles of 64 rows x 64 rows of W, 32 columns at a time. Grid: (rows of W / 64, tiles), 4 warps of 32 x 32 outputs.
- * While a tile is multiplied the next one is on its way into registers; W is widened between registers and shared memory, so its packed
- * bytes are all that is read. A thread loads half a sub of x and of W: thread i row i / 2, columns 16 (i % 2) and 15 more. Shared rows are
- * 40 values apart (80 bytes), which lets ldmatrix read 8 of them without meeting a bank twice. A tile with a value that no half holds is
- * done again, with its rows scaled: so a row's result depends on the row alone. Twin: llm__run_linear. */
-template <int K> static __global__ void __launch_bounds__(128, 4) kernel_linear_mma(linear_args a) {
-    const bool HALF = K != KIND_BF16;
-    SMEM(uint16_t, xs, TILE * TILE_STRIDE);
-    SMEM(uint16_t, ws, TILE * TILE_STRIDE);
-    SMEM(float, back, TILE); /* of each row, what brings its sums back */
-    if (a.begin) grid_wait();
-    tile t = tile_at(a, (int)blockIdx.y, TILE);
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rows = group_rows(a), n0 = (int)blockIdx.x * TILE;
-    int mine = threadIdx.x >> 1, h = threadIdx.x & 1, wm = (warp >> 1) * 32, wn = (warp & 1) * 32;
-    float sum[2][4][4], x[16], by = 1, most = 0;
-    packed<K, 1> packed_w = {};
-    int again = 0, whole = x_whole(a);
-    if (!t.n) return grid_wait();
-    for (;; again = 1) {
-        memset(sum, 0, sizeof sum);
-        for (int sub = -1; sub < a.subs; sub++) {
-            if (sub >= 0) { /* what was loaded goes to shared memory */
-                store_narrow<HALF>(xs + mine * TILE_STRIDE + h * 16, x);
-                float w[16] = {};
-                if (n0 + mine < rows) scaled16<K, 1>(packed_w, h, a.w.table, w);
-                store_narrow<HALF>(ws + mine * TILE_STRIDE + h * 16, w);
-                __syncthreads();
-            }
-            if (sub + 1 < a.subs) {
-                if (n0 + mine < rows) load_packed<K>(a.w, group_sub(a, t, n0 + mine) + (size_t)(sub + 1), h, &packed_w);
-                if (sub < 0) grid_wait();
-                load_x(a, t, mine, (sub + 1) * 32 + h * 16, whole, by, x, &most);
-            }
-            if (sub < 0) continue;
+/* Four lanes have four words each: lane t gets word t of all of them, in their order. */
+static __device__ __forceinline__ void lane_words(uint4 *q, int t) {
+    const int odd = t & 1, upper = t & 2;
+    uint32_t a = __shfl_xor_sync(~0u, odd ? q->x : q->y, 1), b = __shfl_xor_sync(~0u, odd ? q->z : q->w, 1);
+    if (odd) q->x = a, q->z = b;
+    else q->y = a, q->w = b;
+    a = __shfl_xor_sync(~0u, upper ? q->x : q->z, 2), b = __shfl_xor_sync(~0u, upper ? q->y : q->w, 2);
+    if (upper) q->x = a, q->y = b;
+    else q->z = a, q->w = b;
+}
+
+/* Four bytes as bf16, less the kind's zero, signed ones as they are: exact. Behind the exponent of 128 is room for seven bits; of signed bytes
+ * the eighth chooses what is taken off, -256 or -128, which differ in that bit alone. What is left, G8, goes by f32. */
+template <int K> static __device__ __forceinline__ void bytes_pairs(uint32_t n, uint32_t *two) {
 #pragma unroll
-            for (int k = 0; k < 32; k += 16) {
-                uint32_t xf[2][4], wf[2][4];
-#pragma unroll
-                for (int i = 0; i < 2; i++) load_matrix_x4(xf[i], xs + (wm + 16 * i + (lane & 15)) * TILE_STRIDE + k + (lane >> 4) * 8);
-#pragma unroll
-                for (int j = 0; j < 2; j++)
-                    load_matrix_x4(wf[j], ws + (wn + 16 * j + (lane & 7) + (lane >> 4) * 8) * TILE_STRIDE + k + (lane >> 3 & 1) * 8);
-#pragma unroll
-                for (int i = 0; i < 2; i++)
-#pragma unroll
-                    for (int j = 0; j < 4; j++) mma_16x8x16<HALF>(sum[i][j], xf[i], wf[j >> 1] + 2 * (j & 1));
-            }
-            __syncthreads();
+    for (int i = 0; i < 2; i++) {
+        if constexpr (K == KIND_Q8 || K == KIND_T4) {
+            const uint32_t u = __byte_perm(n, 0, i ? 0x4342 : 0x4140);
+            two[i] = bf16s_add((u & 0x007f007f) | 0x43004300, (u & 0x00800080) | 0xc300c300);
+        } else if constexpr (kind_bytes(K) == 16) {
+            two[i] = bf16s_add(__byte_perm(n, 0x43434343, i ? 0x4342 : 0x4140), (0xc300 + kind_zero(K)) * 0x10001u);
+        } else {
+            float v[2];
+            for (int k = 0; k < 2; k++) v[k] = __uint_as_float(__byte_perm(n, 0x4b000000, 0x7440 + 2 * i + k)) - 8388608.0f;
+            two[i] = narrow_pair<false>(v[0], v[1]);
         }
-        if (!HALF || again) break;
-        most = fmaxf(most, __shfl_xor_sync(~0u, most, 1)); /* both halves of a row */
-        by = half_scale(most);
-        back[mine] = 1 / by;
-        if (!__syncthreads_or(by != 1)) break;
     }
+}
+
+/* Columns of sub j of a lane_row, as the two steps take them, step by step two pairs; f16: `rest`, what bf16 leaves of them. Of nibbles all
+ * four lanes call it, whose words are exchanged already. */
+template <int K>
+static __device__ __forceinline__ void lane_pairs(const lane_row<K> &p, int j, int lane, const uint64_t *table, uint32_t (*two)[2],
+                                                  uint32_t (*rest)[2]) {
+    const uint32_t *words = (const uint32_t *)p.q;
+    if (K == KIND_BF16) {
+        two[0][0] = words[4 * j], two[0][1] = words[4 * j + 1], two[1][0] = words[4 * j + 2], two[1][1] = words[4 * j + 3];
+        return;
+    }
+    const int from = (lane & ~3) + j, t = lane & 3;
+    uint32_t high[2] = {};
+    if (kind_high_bytes(K) == 4) {
+        high[0] = __shfl_sync(~0u, p.high[0], from) >> (4 * t);
+        high[1] = high[0] >> 16;
+    }
+    if constexpr (kind_high_bytes(K) == 8)
+        for (int h = 0; h < 2; h++) high[h] = __shfl_sync(~0u, p.high[h], from) >> (8 * t);
 #pragma unroll
-    for (int i = 0; i < 2; i++)
+    for (int h = 0; h < 2; h++) {
+        if (K == KIND_F16) {
+            const uint32_t a = words[4 * j + 2 * h], b = words[4 * j + 2 * h + 1];
+            split_pair_of<false>(half_to_f32((uint16_t)a), half_to_f32((uint16_t)(a >> 16)), &two[h][0], &rest[h][0]);
+            split_pair_of<false>(half_to_f32((uint16_t)b), half_to_f32((uint16_t)(b >> 16)), &two[h][1], &rest[h][1]);
+            continue;
+        }
+        uint32_t n = kind_bytes(K) == 16 ? words[j & 3] >> (4 * h) & 0x0f0f0f0f : words[2 * j + h];
+        if (K == KIND_F8) {
+            float v[4];
+            e4m3_pair(n, v), e4m3_pair(n >> 16, v + 2);
+            two[h][0] = narrow_pair<false>(v[0], v[1]), two[h][1] = narrow_pair<false>(v[2], v[3]);
+            continue;
+        }
+        if (kind_high_bytes(K) == 4) n |= (high[h] & 15) * 0x02040810u & 0x10101010; /* bit i to bit 4 of byte i */
+        if (kind_high_bytes(K) == 8) n |= spread_twos(high[h] & 255) << 4;
+        if (K == KIND_T4) n = table_four(table, n) ^ 0x80808080u;
+        bytes_pairs<K>(n, two[h]);
+    }
+}
+
+/* Scale and minimum of step h of sub j, of the row whose scales a lane_row has. */
+template <int K> static __device__ __forceinline__ void lane_scale(const lane_row<K> &p, int j, int h, int lane, float *d, float *m) {
+    uint32_t s = p.scales[0];
+    if constexpr (kind_scale_bytes(K) == 8) s = p.scales[h];
+    s = __shfl_sync(~0u, s, (lane & ~3) + j);
+    *d = K == KIND_T4 ? bits_to_f32(s) : half_to_f32((uint16_t)(K == KIND_Q6 && h ? s >> 16 : s));
+    *m = half_to_f32((uint16_t)(s >> 16));
+}
+
+/* What a warp stages of x for two subs: their 64 columns of each row of the tile, and of the norm's weights behind them, so many floats apart
+ * that eight lanes' vectors meet each bank once. */
+enum { X_ROWS = 8, X_COLUMNS = 64 };
+template <int K> static constexpr __host__ __device__ int x_stride(void) { return X_COLUMNS + (lane_row<K>::PIECES ? 4 : 16); }
+template <int K> static constexpr __host__ __device__ size_t rows_smem(void) {
+    return sizeof(float) * 8 * 2 * (X_ROWS + 1) * (size_t)x_stride<K>();
+}
+
+/* Columns from c0 on of rows `from`: lane l those from 4 (l % 16) on of every second row. What is behind a row's end is zero. */
+template <int STRIDE>
+static __device__ __forceinline__ void rows_stage(const linear_args &a, const float *const *from, int c0, int lane, int whole, float *to) {
+    const int c = c0 + 4 * (lane & 15), n = max(0, min(4, a.cols - c)), at = n ? c : 0, norms = a.norm && lane < 16;
+    float *y = to + (lane >> 4) * STRIDE + 4 * (lane & 15);
+    if (whole) {
 #pragma unroll
-        for (int j = 0; j < 4; j++)
+        for (int k = 0; k < X_ROWS; k += 2) copy_async_16(y + k * STRIDE, from[k + (lane >> 4)] + at, 4 * n);
+        if (norms) copy_async_16(y + X_ROWS * STRIDE, a.norm + at, 4 * n);
+        return;
+    }
+#pragma unroll 1
+    for (int k = 0; k < X_ROWS + 2 * norms; k += 2) {
+        const float *x = k < X_ROWS ? from[k + (lane >> 4)] : a.norm;
+#pragma unroll 1
+        for (int e = 0; e < 4; e++) copy_async_4(y + k * STRIDE + e, x + (e < n ? c + e : 0), e < n ? 4 : 0);
+    }
+}
+
+/* What a lane has of a row of x: four columns for either step, as two bf16 each; with a norm, of x times its weights, whose squares are
+ * added up. norm NULL: none. */
+static __device__ __forceinline__ void rows_x(const float *x, const float *norm, int between, int rms, uint32_t (*two)[2],
+                                              uint32_t (*rest)[2], float *square) {
 #pragma unroll
-            for (int b = 0; b < 2; b++) {
-                int row = wm + 16 * i + (lane >> 2) + 8 * b, p = n0 + wn + 8 * j + 2 * (lane & 3);
-                float up = again ? back[row] : 1;
-                if (row < t.n && p < rows) finish_pair(a, t, t.row + row, p, sum[i][j][2 * b] * up, sum[i][j][2 * b + 1] * up);
+    for (int h = 0; h < 2; h++) {
+        float4 y = *(const float4 *)(x + h * between);
+        if (rms) *square = __fmaf_rn(y.x, y.x, __fmaf_rn(y.y, y.y, __fmaf_rn(y.z, y.z, __fmaf_rn(y.w, y.w, *square))));
+        if (norm) {
+            const float4 w = *(const float4 *)(norm + h * between);
+            y.x *= w.x, y.y *= w.y, y.z *= w.z, y.w *= w.w;
+        }
+        split_pair_of<false>(y.x, y.y, &two[h][0], &rest[h][0]);
+        split_pair_of<false>(y.z, y.w, &two[h][1], &rest[h][1]);
+    }
+}
+
+/* Blocks of kernel_linear_rows that a multiprocessor has registers for, without one that spills. */
+static constexpr int rows_blocks(int kind) { return kind == KIND_G8 ? 1 : 2; }
+
+enum { ROWS_MT = 2 }; /* sixteens of rows of W that a block has */
+
+/* Computes: out (n, p) = finish(x (n, cols) W^T), n <= 8 rows a tile. Grid: (tiles, rows of W / 32), so that tiles meet in the cache; 8 warps, which share the columns:
+ * warp w has every eighth group of N subs from group w on. Reads: W once a tile, x from L2. While two subs are multiplied the next two of x
+ * are on their way to shared memory, and the next group of W into registers. Sums of a warp go over its groups, then over warps, in one
+ * order whatever the number of rows: so a row has the same bits alone and among others. Twin: llm__run_linear. */
+template <int K> static __global__ void __launch_bounds__(256, rows_blocks(K)) kernel_linear_rows(linear_args a) {
+    typedef lane_row<K> L;
+    enum { MT = ROWS_MT, T = X_ROWS, ROW = 20, STRIDE = x_stride<K>(), STAGE = (T + 1) * STRIDE };
+    const bool SCALED = kind_scale_bytes(K) > 0, HALVES = K == KIND_Q6 || K == KIND_G8;
+    DYN_SMEM(float, memory);
+    SMEM(float, squares, 8 * T);
+    SMEM(const float *, from, T);
+    if (a.begin) grid_wait();
+    const tile t = tile_at(a, (int)blockIdx.x, T);
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, rows = group_rows(a), p0 = (int)blockIdx.y * 16 * MT;
+    const int whole = x_whole(a), column = L::PIECES ? 8 * (lane & 3) : 4 * (lane & 3), between = L::PIECES ? 4 : 16;
+    float acc[MT][4] = {}, square = 0, *staged = memory + warp * 2 * STAGE;
+    lane_row<K> w[MT][2];
+    uint32_t at[2 * MT];
+#pragma unroll
+    for (int i = 0; i < 2 * MT; i++) at[i] = (uint32_t)group_sub(a, t, min(p0 + 8 * i + g, rows - 1));
+    auto load = [&](int sub) {
+        const int n = min(a.subs - sub, (int)L::N);
+#pragma unroll
+        for (int i = 0; i < 2 * MT; i++) lane_load<K>(a.w, at[i] + (uint32_t)sub, n, lane & 3, &w[i / 2][i & 1]);
+    };
+    auto stage = [&](int sub, int which) {
+        if (sub < a.subs) rows_stage<STRIDE>(a, from, 32 * sub, lane, whole, staged + which * STAGE);
+        copy_async_end();
+    };
+    if (!t.n) return grid_wait();
+    if (L::N * warp < a.subs) load(L::N * warp);
+    grid_wait();
+    if ((int)threadIdx.x < T) from[threadIdx.x] = x_row(a, t, min((int)threadIdx.x, t.n - 1)); /* of those that are not there: the last */
+    __syncthreads();
+    int which = 0;
+    stage(L::N * warp, 0);
+#pragma unroll 1
+    for (int sub = L::N * warp; sub < a.subs; sub += 8 * L::N) {
+        lane_row<K> now[MT][2];
+#pragma unroll
+        for (int i = 0; i < 2 * MT; i++) now[i / 2][i & 1] = w[i / 2][i & 1];
+        if (sub + 8 * L::N < a.subs) load(sub + 8 * L::N);
+#pragma unroll
+        for (int i = 0; i < 2 * MT && L::NIBBLES; i++) lane_words(&now[i / 2][i & 1].q[0], lane & 3);
+#pragma unroll
+        for (int j = 0; j < L::N; j++) {
+            if (sub + (j & ~1) >= a.subs) break;
+            if (!(j & 1)) {
+                __syncwarp(); /* what is overwritten was read by all lanes */
+                stage(j + 2 < L::N && sub + j + 2 < a.subs ? sub + j + 2 : sub + 8 * L::N, which ^ 1);
+                copy_async_wait<1>();
+                __syncwarp();
+                which ^= 1;
             }
+            const float *xs = staged + (which ^ 1) * STAGE + 32 * (j & 1) + column;
+            uint32_t wf[MT][2][4], wl[MT][2][4]; /* of each step: rows g and g + 8, columns 0, 1 and 2, 3 */
+#pragma unroll
+            for (int i = 0; i < 2 * MT; i++) {
+                uint32_t two[2][2], rest[2][2];
+                lane_pairs<K>(now[i / 2][i & 1], j, lane, a.w.table, two, rest);
+#pragma unroll
+                for (int k = 0; k < 4; k++) {
+                    wf[i / 2][k & 1][2 * (k >> 1) + (i & 1)] = two[k & 1][k >> 1];
+                    if (K == KIND_F16) wl[i / 2][k & 1][2 * (k >> 1) + (i & 1)] = rest[k & 1][k >> 1];
+                }
+            }
+            float d[MT][2][2], m[MT][2][2]; /* of rows g and g + 8, of either step */
+#pragma unroll
+            for (int i = 0; i < 4 * MT && SCALED; i++)
+                if (HALVES || !(i & 1))
+                    lane_scale<K>(now[i / 4][i / 2 & 1], j, i & 1, lane, &d[i / 4][i / 2 & 1][i & 1], &m[i / 4][i / 2 & 1][i & 1]);
+            uint32_t two[2][2], rest[2][2];
+            rows_x(xs + g * STRIDE, a.norm ? xs + T * STRIDE : NULL, between, a.rms, two, rest, &square);
+            float all[2][4] = {}; /* of x */
+            const uint32_t ones[4] = {0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80};
+#pragma unroll
+            for (int h = 0; h < 2 && kind_has_minimum(K); h++) {
+                mma_16x8x16<false>(all[HALVES && h], ones, two[h]);
+                mma_16x8x16<false>(all[HALVES && h], ones, rest[h]);
+            }
+#pragma unroll
+            for (int i = 0; i < MT; i++) {
+                float part[4] = {}, *to = SCALED ? part : acc[i];
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    mma_16x8x16<false>(to, wf[i][h], two[h]);
+                    mma_16x8x16<false>(to, wf[i][h], rest[h]);
+                    if (K == KIND_F16) mma_16x8x16<false>(to, wl[i][h], two[h]);
+                    if (!SCALED || (!HALVES && !h)) continue;
+#pragma unroll
+                    for (int k = 0; k < 4; k++) {
+                        const int s = HALVES && h;
+                        acc[i][k] += d[i][k >> 1][s] * part[k];
+                        if (kind_has_minimum(K)) acc[i][k] += m[i][k >> 1][s] * all[s][k & 1];
+                        part[k] = 0;
+                    }
+                }
+            }
+        }
+    }
+    copy_async_wait<0>();
+    __syncthreads();
+    float *sums = memory; /* (warp, row of x, 16 rows of W): rows 20 apart, so that neither side meets a bank twice */
+    square += __shfl_xor_sync(~0u, square, 1);
+    square += __shfl_xor_sync(~0u, square, 2);
+    if ((lane & 3) == 0) squares[warp * T + g] = square;
+#pragma unroll
+    for (int i = 0; i < MT; i++) { /* 16 rows of W after another: warps' sums meet in shared memory */
+        if (i) __syncthreads();
+#pragma unroll
+        for (int k = 0; k < 4; k++) sums[(warp * T + 2 * (lane & 3) + (k & 1)) * ROW + g + 8 * (k >> 1)] = acc[i][k];
+        __syncthreads();
+        if (threadIdx.x < 8 * T) {
+            const int k = threadIdx.x, row = (k >> 4 & 3) + (k >> 1 & 4), p = p0 + 16 * i + 2 * (k & 7); /* half a warp: rows 4 apart */
+            float v0 = 0, v1 = 0, all = 0;
+            for (int u = 0; u < 8; u++) {
+                const float2 two = *(const float2 *)(sums + (u * T + row) * ROW + 2 * (k & 7));
+                v0 += two.x, v1 += two.y;
+                if (a.rms) all += squares[u * T + row];
+            }
+            const float back = a.rms ? 1 / sqrtf(all / (float)a.cols + a.eps) : 1;
+            if (row < t.n && p < rows) finish_pair(a, t, t.row + row, p, v0 * back, v1 * back);
+        }
+    }
 }
 
 /* Computes the same in f32, for weights that stay f32. Grid: (rows of W / 64, tiles), 256 threads of 4 x 4 outputs. Tiles lie column by
@@ -2107,22 +2351,35 @@ static __global__ void __launch_bounds__(256, 2) kernel_linear_f32(linear_args a
         }
 }
 
-/* One part, with so many of its rows in a group. Few rows of x go in tiles of `size`: 16 rows of W a block; all others 64 by 64. */
+enum { FEW_ROWS = 8 }; /* up to so many rows a product takes the norm before it, see list_fuse */
+static int few_rows(const rank *r, int rows) { return rows <= FEW_ROWS && !r->ctx->cfg.batch_invariant; }
+
+/* Rows of x a tile, where a group has about `each`: as many as its kernel takes, and no more than needed. */
+static int tile_rows(const rank *r, const linear_args &a, int each) {
+    if (each <= 1 && !a.begin && !r->ctx->cfg.batch_invariant) return 1;
+    if (a.w.kind == KIND_F32) return few_rows(r, each) ? 4 : TILE;
+    return X_ROWS;
+}
+
+/* One part, with so many of its rows in a group, and tiles of so many rows of x. */
 static void launch_product(rank *r, const linear_args &a, int rows, int size, int tiles) {
-    const dim3 few((unsigned)ceil_div(rows, 16), (unsigned)tiles), many((unsigned)ceil_div(rows, TILE), (unsigned)tiles);
+    auto grid = [&](int each) { return dim3((unsigned)ceil_div(rows, each), (unsigned)tiles); };
     with_constant<0, KIND_COUNT - 1>(a.w.kind, [&](auto k) {
-        if (size == 1) launch<kernel_linear_few<k.value, 1>>(r, few, 256, 0, a);
-        else if (size == 4) launch<kernel_linear_few<k.value, 4>>(r, few, 256, 0, a);
-        else if (size == 8) launch<kernel_linear_few<k.value, 8>>(r, few, 256, 0, a);
-        else if constexpr (k.value == KIND_F32) launch<kernel_linear_f32>(r, many, 256, 0, a);
-        else launch<kernel_linear_mma<k.value>>(r, many, 128, 0, a);
+        if (size == 1) launch<kernel_linear_few<k.value, 1>>(r, grid(16), 256, 0, a);
+        else if constexpr (k.value == KIND_F32) {
+            if (size == 4) launch<kernel_linear_few<k.value, 4>>(r, grid(16), 256, 0, a);
+            else launch<kernel_linear_f32>(r, grid(TILE), 256, 0, a);
+        } else
+            launch<kernel_linear_rows<k.value>>(r, dim3((unsigned)tiles, (unsigned)ceil_div(rows, 16 * ROWS_MT)), 256, rows_smem<k.value>(),
+                                                a);
     });
 }
 
 /* ---- Many rows: NVIDIA's own products ---- */
 
-enum { FEW_ROWS = 16 };      /* up to so many rows weights are what takes time */
-enum { LIBRARY_ROWS = 128 }; /* from so many on cuBLASLt is faster than our tiles */
+/* From so many rows on cuBLASLt is faster than our tiles, as an H200 has it: packed weights are widened first, and e4m3 is multiplied by
+ * e4m3. */
+static int library_rows(int kind) { return kind <= KIND_F8 ? 9 : 33; }
 
 /* The largest size of a row's n values, for all 256 threads. `top`: 8 floats of shared memory. */
 static __device__ float row_most(const float *x, int n, float *top) {
@@ -2241,14 +2498,10 @@ static int run_library(rank *r, const linear_args &a, int n_rows) {
     return 1;
 }
 
-static int few_rows(const rank *r, int rows) { return rows <= FEW_ROWS && !r->ctx->cfg.batch_invariant; }
-
 /* Everything of `a` that depends on the weight, then one launch a part. n_rows: of this launch at most; with groups, in all. */
 static void run_product(rank *r, const llm_weight *w, const llm_weight *bias, const llm_buffer *plus, linear_args a, int n_rows) {
-    int groups = a.begin ? w->n_groups : 1, each = ceil_div(n_rows, groups), few = few_rows(r, each);
-    int size = !few ? TILE : each <= 1 && !a.begin ? 1 : each <= 4 ? 4 : 8;
-    int tiles = ceil_div(n_rows, size), library = r->cublas && !a.begin && n_rows >= LIBRARY_ROWS && !r->ctx->cfg.batch_invariant;
-    if (a.begin) tiles = min_int(n_rows, (int64_t)tiles + groups);
+    int groups = a.begin ? w->n_groups : 1, each = ceil_div(n_rows, groups);
+    const int library = r->cublas && !a.begin && !a.rms && !r->ctx->cfg.batch_invariant;
     a.cols = (int32_t)w->cols;
     a.subs = w->subs;
     a.n_groups = w->n_groups;
@@ -2261,7 +2514,9 @@ static void run_product(rank *r, const llm_weight *w, const llm_weight *bias, co
     for (int i = 0; i < w->n_parts; i++) {
         int rows = w->n_groups == 1 ? (int)w->parts[i].n_rows : a.per_group;
         a.w = w->parts[i];
-        if (library && a.w.kind != KIND_F32 && run_library(r, a, n_rows)) continue;
+        if (library && a.w.kind != KIND_F32 && n_rows >= library_rows(a.w.kind) && run_library(r, a, n_rows)) continue;
+        int size = tile_rows(r, a, each), tiles = ceil_div(n_rows, size);
+        if (a.begin) tiles = min_int(n_rows, (int64_t)tiles + groups);
         launch_product(r, a, rows, size, tiles);
     }
 }
@@ -3217,14 +3472,6 @@ typedef struct split_query {
     int at, from, to;
     float slope, scale, sum;
 } split_query;
-
-/* The two 16-bit values of a pair that are nearest to a and b, and what they leave: together they have the bits of a float, nearly. */
-template <bool HALF> static __device__ __forceinline__ void split_pair_of(float a, float b, uint32_t *high, uint32_t *low) {
-    *high = narrow_pair<HALF>(a, b);
-    float x = HALF ? half_to_f32((uint16_t)*high) : bf16_to_f32(*high & 0xffff),
-          y = HALF ? half_to_f32((uint16_t)(*high >> 16)) : bf16_to_f32(*high >> 16);
-    *low = narrow_pair<HALF>(a - x, b - y);
-}
 
 /* How bytes of a type become halves, exactly, before scale and offset: two are set into the places of two halves, beside `filler`; all but
  * the sign moves down by `shift`; then times mul, plus add. A whole number below 0x64 is the half 1024 + n; e5m2 is the upper byte of a half;
@@ -6054,7 +6301,7 @@ static int64_t cuda_kv_page_bytes(llm_backend_ctx *ctx, int n_layers, const llm_
  * computed or written, but what the driver and cuBLASLt load and keep at the first use is taken before memory is shared out. */
 static void profile_products(rank *r) {
     const llm_backend_ctx *ctx = r->ctx;
-    const int32_t most = r->scratch_bytes < (size_t)64 << 20 ? min_int(ctx->cfg.max_rows, LIBRARY_ROWS) : ctx->cfg.max_rows;
+    const int32_t most = r->scratch_bytes < (size_t)64 << 20 ? min_int(ctx->cfg.max_rows, 64) : ctx->cfg.max_rows;
     const int32_t rows[3] = {1, min_int(4, most), most};
     for (int i = 0; i < ctx->n_weights; i++) {
         const llm_weight *w = ctx->all_weights[i];

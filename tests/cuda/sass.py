@@ -170,7 +170,7 @@ def main():
     for mangled, k in disassemble(cubin):
         if mangled not in used: continue
         name, (local, spilled, registers, shared) = kernel_name(mangled), used[mangled]
-        loads, (size, loaded) = k.loads(), k.main_loop(name[18:].split(",")[0] if name.startswith("kernel_linear_few<") else None)
+        loads, (size, loaded) = k.loads(), k.main_loop(re.split("[<,>]", name)[1] if name.startswith("kernel_linear_few<") else None)
         each = size / loaded if loaded else 0
         ceiling = min(1, ISSUES * 32 / BYTES_A_CLOCK / each) if each else 0
         flight = threads_resident(blocks.get(name.split("<")[0], 0), registers, shared) * loaded / 1024
