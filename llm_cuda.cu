@@ -573,7 +573,7 @@ typedef struct rank {
     float *weights;         /* (max_out, whole vocabulary) of the sampler */
     llm_drawn *drawn;       /* (max_out, 2) on the device: of steps in turn, see row_token */
     uint8_t *bent;          /* masks and changes of the step, see step_draws */
-    unsigned *arrived;      /* (max_seqs, MAX_TILES) splits that are there, 0 between operations: see kernel_attention_split */
+    unsigned *arrived;      /* (max_seqs, MAX_TILES) splits that are there, (MAX_TILES) tickets drawn: 0 between operations */
     uint8_t *scratch;       /* of the operation that runs */
     size_t scratch_bytes;
     void *cublas, *product; /* handle and description of x W^T; NULL: cuBLASLt is not there */
@@ -3250,8 +3250,8 @@ typedef struct attention_args {
     int32_t q_col, n_heads, group, heads, head_tiles; /* heads: of a tile */
     int32_t rows, first_row, n_rows;                  /* rows of a tile; of this launch */
     int32_t hd, vd, window, not_causal, spans, latent, n_splits;
-    int32_t not_single; /* only sequences with several rows */
-    unsigned *arrived;  /* (max_seqs, MAX_TILES), all 0 */
+    int32_t not_single;        /* only sequences with several rows */
+    unsigned *arrived, *drawn; /* (max_seqs, MAX_TILES) and (MAX_TILES), all 0 */
     float scale, softcap;
     int32_t fresh; /* of single rows: queries, keys and values are as the product left them, and what qkv says is still to be done */
     qkv_args qkv;
@@ -3683,27 +3683,31 @@ template <int STORED, int HD> static __device__ __forceinline__ int split_place(
     return query * HD + (HD > 128 ? d : d ^ (STORED == STORED_BYTES ? query : (query & 3) * 8));
 }
 
-/* A warp's part of a split: every step of 16 keys whose number its own is in turn. `ring`: the warp's stages, where its sums (8, HD) are
- * left when it is done; m, l: of its queries. */
+/* Where a warp stands: its next step of 16 keys, whose copy is under way to `stage` of its two, and the end of the steps of the block. */
+typedef struct split_cursor {
+    int block, end, stage;
+} split_cursor;
+
+/* A warp's part of a split: every step whose number its own is in turn. The copy for the split behind it is under way when it is done, so that
+ * memory has no pause. `ring`: the warp's stages; m, l: of its queries. Returns the stage where its sums (8, HD) are left. */
 template <int STORED, int HD>
-static __device__ __forceinline__ void split_attend(const kv_view &kv, const attention_args &a, const split_tile &tile, int split,
-                                                    const uint4 *qf, const split_query *queries, uint8_t *ring, float *m, float *l) {
-    const int W = split_warps(HD), STAGE = split_stage(STORED, HD), lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
-    int from = max(tile.from, split * SPLIT), end = ceil_div(min(tile.to, (split + 1) * SPLIT), STEP_KEYS);
-    int block = from / STEP_KEYS;
+static __device__ __forceinline__ int split_attend(const kv_view &kv, const attention_args &a, const split_tile &tile, int split,
+                                                   split_cursor *c, const uint4 *qf, const split_query *queries, uint8_t *ring, float *m,
+                                                   float *l) {
+    const int W = split_warps(HD), STAGE = split_stage(STORED, HD), lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3,
+              end = min(c->end, (split + 1) * (SPLIT / STEP_KEYS));
     const byte_form form = byte_form_of(kv.type);
     float acc[HD / 8][4] = {}, top = -1e30f, sum = 0;
-    block += ((int)(threadIdx.x >> 5) - block) & (W - 1);
-    if (block < end) split_load<STORED, HD>(kv, tile, block, ring);
-    for (int k = 0; block < end; block += W, k ^= 1) {
-        if (block + W < end) {
-            split_load<STORED, HD>(kv, tile, block + W, ring + (k ^ 1) * STAGE);
+    for (; c->block < end; c->block += W, c->stage ^= 1) {
+        if (c->block + W < c->end) {
+            split_load<STORED, HD>(kv, tile, c->block + W, ring + (c->stage ^ 1) * STAGE);
             copy_async_wait<1>();
         } else copy_async_wait<0>();
         __syncwarp();
-        split_step<STORED, HD>(form, a, block * STEP_KEYS, qf, ring + k * STAGE, queries[g], &top, &sum, acc);
+        split_step<STORED, HD>(form, a, c->block * STEP_KEYS, qf, ring + c->stage * STAGE, queries[g], &top, &sum, acc);
         __syncwarp();
     }
+    ring += (c->stage ^ 1) * STAGE;
     sum += __shfl_xor_sync(~0u, sum, 1);
     sum += __shfl_xor_sync(~0u, sum, 2);
     if (t == 0) m[g] = top, l[g] = sum;
@@ -3713,6 +3717,7 @@ static __device__ __forceinline__ void split_attend(const kv_view &kv, const att
         for (int e = 0; e < 2; e++)
             ((float *)ring)[split_place<STORED, HD>(g, STORED == STORED_BYTES ? j / 4 * 32 + 4 * (2 * t + e) + j % 4 : 8 * j + 2 * t + e)] =
                 acc[j][e] + acc[j][2 + e];
+    return c->stage ^ 1;
 }
 
 /* Floats between the tile's queries in shared memory: pairs that lanes read at once lie in different banks. */
@@ -3720,11 +3725,11 @@ static constexpr __device__ int split_row(int hd) { return hd + 8; }
 
 /* The tile's queries to x (8, split_row): as they are; or, of a row that is fresh from its product, normed and rotated on the way, and with
  * `write`, which the block has that attends to the row itself, key and value to their page. Of several tiles of a KV head each writes, the
- * same. Behind it a barrier is wanted. */
+ * same; `fresh`: room for them (2, HD). Behind it a barrier is wanted. */
 template <int HD>
 static __device__ __forceinline__ void split_fetch(const step_view &s, const kv_view &kv, const attention_args &a, const split_tile &tile,
-                                                   int write, float *x) {
-    const int W = split_warps(HD), warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n = TILE_QUERIES * split_row(HD);
+                                                   int write, float *x, float *fresh) {
+    const int W = split_warps(HD), warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     for (int g = warp; g < tile.n; g += W) {
         int row = tile.row0 + g / tile.n_heads, head = tile.first_head + g % tile.n_heads;
         const float *from = a.q + row * a.q_stride + a.q_col + head * a.hd;
@@ -3735,10 +3740,10 @@ static __device__ __forceinline__ void split_fetch(const step_view &s, const kv_
     if (!a.fresh || !write || warp != W - 1) return;
     const float *k = a.qkv.x + tile.row0 * a.qkv.stride + a.qkv.op.k_col + tile.kv_head * a.hd,
                 *v = a.qkv.x + tile.row0 * a.qkv.stride + a.qkv.op.v_col + tile.kv_head * a.vd;
-    for (int d = lane; d < a.hd; d += 32) x[n + d] = k[d];
-    for (int d = lane; d < a.vd; d += 32) x[n + HD + d] = v[d];
+    for (int d = lane; d < a.hd; d += 32) fresh[d] = k[d];
+    for (int d = lane; d < a.vd; d += 32) fresh[HD + d] = v[d];
     __syncwarp();
-    warp_finish_key(s, kv, a.qkv, tile.row0, tile.kv_head, 1, x + n, x + n + HD);
+    warp_finish_key(s, kv, a.qkv, tile.row0, tile.kv_head, 1, fresh, fresh + HD);
 }
 
 /* They become, in two parts each, what lanes want for the products: each warp has its share of the steps of 16 values. Halves are brought
@@ -3801,14 +3806,15 @@ static __device__ __forceinline__ float fold_value(float sum, float v, float bef
 
 /* Shared memory of a block beside its stages: of each warp and query maximum, sum and factor; factors of folding; what a query's values are
  * multiplied by in the end. */
-enum { FOLD_SPLITS = 16 }; /* splits of other blocks whose factors are made at once */
+enum { FOLD_SPLITS = 64 }; /* splits of other blocks whose factors are made at once */
 typedef struct split_shared {
     float m[4][TILE_QUERIES], l[4][TILE_QUERIES], by[4][TILE_QUERIES], before[FOLD_SPLITS][TILE_QUERIES], now[FOLD_SPLITS][TILE_QUERIES],
         end[TILE_QUERIES], top[TILE_QUERIES], sum[TILE_QUERIES];
     split_fold fold[TILE_QUERIES];
     split_query query[TILE_QUERIES];
     split_tile tile; /* the one at hand: registers are for sums */
-    int last;
+    int stage[4];    /* of each warp, where its sums are */
+    int last, next;
 } split_shared;
 
 /* Maximum and sum of query x from those of its warps, and the factors of their values. */
@@ -3846,72 +3852,98 @@ static __device__ __forceinline__ void split_end(const kv_view &kv, const attent
     __syncthreads();
 }
 
-/* The last of a row's blocks adds up what all left: values, maximum and sum of each query in places `slot`, slot + 1, ... of a.partial. */
+/* Floats of a split in a.partial: values of all heads, then maximum and sum of each. Vectors of four start on 16 bytes. */
+static __host__ __device__ __forceinline__ int64_t split_floats(int n_heads, int vd) {
+    return (int64_t)n_heads * vd + (2 * n_heads + 3) / 4 * 4;
+}
+
+/* The last of a row's blocks adds up what all left in places `slot`, slot + 1, ... of a.partial, all loads of FOLD_SPLITS at once: a thread
+ * has four values side by side. */
 template <int HD>
 static __device__ __forceinline__ void split_gather(const attention_args &a, const split_tile &tile, int slot, int n, split_shared &sh,
                                                     float *total) {
-    const int THREADS = 32 * split_warps(HD), x = threadIdx.x;
-    const int64_t each = (int64_t)a.n_heads * (a.vd + 2);
-    const float *from = a.partial + slot * each + (int64_t)tile.first_head * (a.vd + 2);
+    const int THREADS = 32 * split_warps(HD), x = threadIdx.x, fours = a.vd / 4;
+    const int64_t each = split_floats(a.n_heads, a.vd);
+    const float *from = a.partial + slot * each + (int64_t)tile.first_head * a.vd,
+                *sums = a.partial + slot * each + (int64_t)a.n_heads * a.vd + 2 * tile.first_head;
     split_fold f = fold_begin(a, tile, x);
-    for (int s0 = 0; s0 < n; s0 += FOLD_SPLITS) {
-        int some = min(FOLD_SPLITS, n - s0);
+    for (int s0 = 0; s0 < n; s0 += FOLD_SPLITS, from += FOLD_SPLITS * each, sums += FOLD_SPLITS * each) {
+        const int some = min(FOLD_SPLITS, n - s0);
+        __syncthreads();
+        for (int i = x; i < some * tile.n; i += THREADS) {
+            float2 v = __ldcg((const float2 *)(sums + i / tile.n * each) + i % tile.n);
+            sh.before[i / tile.n][i % tile.n] = v.x, sh.now[i / tile.n][i % tile.n] = v.y;
+        }
         __syncthreads();
         for (int i = 0; i < some && x < tile.n; i++) {
-            const float *p = from + (s0 + i) * each + x * (a.vd + 2) + a.vd;
-            fold_split(&f, __ldcg(p), __ldcg(p + 1));
+            fold_split(&f, sh.before[i][x], sh.now[i][x]);
             sh.before[i][x] = f.before, sh.now[i][x] = f.now;
         }
         __syncthreads();
-        for (int k = x; k < tile.n * HD; k += THREADS) {
-            int query = k / HD, d = k % HD;
-            float v = s0 ? total[k] : 0;
-#pragma unroll 4
-            for (int i = 0; i < some && d < a.vd; i++)
-                v = fold_value(v, __ldcg(from + (s0 + i) * each + query * (a.vd + 2) + d), sh.before[i][query], sh.now[i][query]);
-            total[k] = v;
+        for (int k = x; k < tile.n * fours; k += THREADS) {
+            const int query = k / fours, d = k % fours * 4;
+            const float *p = from + query * a.vd + d;
+            float4 *to = (float4 *)(total + query * HD + d), v = s0 ? *to : make_float4(0, 0, 0, 0);
+#pragma unroll 8
+            for (int i = 0; i < some; i++) {
+                const float before = sh.before[i][query], now = sh.now[i][query];
+                const float4 u = __ldcg((const float4 *)(p + i * each));
+                v = make_float4(fold_value(v.x, u.x, before, now), fold_value(v.y, u.y, before, now), fold_value(v.z, u.z, before, now),
+                                fold_value(v.w, u.w, before, now));
+            }
+            *to = v;
         }
     }
     if (x < TILE_QUERIES) sh.end[x] = f.l > 0 ? 1 / f.l : 0;
 }
 
-/* Splits [first, end) of a tile by one block; slot -1: it has all of them, and writes the results. Else there is one, whose sums go to that
- * place of a.partial, and the block that finds the others there adds them up: `n` there are, from `slot0` on. `write`: see split_fetch.
- * `memory`: stages, queries, results. */
+/* Splits [first, end) of a tile by one block; slot -1: they are all, and it writes the results. Else their sums go to that place of a.partial
+ * and the next ones, and the block that finds those of the others there adds them up: `n` there are, from `slot0` on. `write`: see
+ * split_fetch. The first copies are under way while queries are made. `memory`: stages, queries, results. */
 template <int STORED, int HD>
 static __device__ __forceinline__ void split_run(const step_view &s, const kv_view &kv, const attention_args &a, const split_tile &tile,
                                                  int first, int end, int write, int slot, int slot0, int n, split_shared &sh,
                                                  uint8_t *memory) {
-    const int W = split_warps(HD), RING = SPLIT_STAGES * split_stage(STORED, HD), THREADS = 32 * W, warp = threadIdx.x >> 5,
+    const int W = split_warps(HD), STAGE = split_stage(STORED, HD), RING = SPLIT_STAGES * STAGE, THREADS = 32 * W, warp = threadIdx.x >> 5,
               x = threadIdx.x;
     uint4 *qf = (uint4 *)(memory + W * RING);
-    float *total = (float *)(qf + 2 * HD), *partial = a.partial + ((int64_t)slot * a.n_heads + tile.first_head) * (a.vd + 2);
+    float *total = (float *)(qf + 2 * HD), *rows = (float *)(memory + STAGE); /* the queries: where nothing is copied to yet */
+    split_cursor c = {max(tile.from, first * SPLIT) / STEP_KEYS, ceil_div(min(tile.to, end * SPLIT), STEP_KEYS), 0};
+    c.block += (warp - c.block) & (W - 1);
     if (x < TILE_QUERIES) sh.fold[x] = fold_begin(a, tile, x);
-    split_fetch<HD>(s, kv, a, tile, write, (float *)memory);
+    const int wait = a.fresh && write; /* for the row's own key */
+    if (!wait && c.block < c.end) split_load<STORED, HD>(kv, tile, c.block, memory + warp * RING);
+    split_fetch<HD>(s, kv, a, tile, write, rows, total);
     __syncthreads();
-    split_queries<STORED, HD>(s, a, tile, (const float *)memory, qf, sh.query);
+    if (wait && c.block < c.end) split_load<STORED, HD>(kv, tile, c.block, memory + warp * RING);
+    split_queries<STORED, HD>(s, a, tile, rows, qf, sh.query);
     __syncthreads();
     for (int split = first; split < end; split++) {
-        split_attend<STORED, HD>(kv, a, tile, split, qf, sh.query, memory + warp * RING, sh.m[warp], sh.l[warp]);
+        int stage = split_attend<STORED, HD>(kv, a, tile, split, &c, qf, sh.query, memory + warp * RING, sh.m[warp], sh.l[warp]);
+        if (x % 32 == 0) sh.stage[warp] = stage;
         __syncthreads();
+        float *partial = a.partial + (slot + split - first) * split_floats(a.n_heads, a.vd);
         if (x < TILE_QUERIES) {
             split_fold f = sh.fold[x];
             split_join<W>(sh, x);
             fold_split(&f, sh.top[x], sh.sum[x]);
             sh.fold[x] = f;
             sh.before[0][x] = f.before, sh.now[0][x] = f.now, sh.end[x] = f.l > 0 ? 1 / f.l : 0;
+            if (slot >= 0 && x < tile.n)
+                *(float2 *)(partial + (int64_t)a.n_heads * a.vd + 2 * (tile.first_head + x)) = make_float2(sh.top[x], sh.sum[x]);
         }
         __syncthreads();
         for (int i = x; i < tile.n * HD; i += THREADS) {
             int query = i / HD, d = i % HD;
             float v = 0;
 #pragma unroll
-            for (int w = 0; w < W; w++)
-                v = __fmaf_rn(((const float *)(memory + w * RING))[split_place<STORED, HD>(query, d)], sh.by[w][query], v);
+            for (int w = 0; w < W; w++) {
+                const float *sums = (const float *)(memory + w * RING + sh.stage[w] * STAGE);
+                v = __fmaf_rn(sums[split_place<STORED, HD>(query, d)], sh.by[w][query], v);
+            }
             if (slot < 0) total[i] = fold_value(split > first ? total[i] : 0, v, sh.before[0][query], sh.now[0][query]);
-            else if (d < a.vd) partial[query * (a.vd + 2) + d] = v;
+            else if (d < a.vd) partial[(tile.first_head + query) * a.vd + d] = v;
         }
-        if (slot >= 0 && x < tile.n) partial[x * (a.vd + 2) + a.vd] = sh.top[x], partial[x * (a.vd + 2) + a.vd + 1] = sh.sum[x];
         __syncthreads();
     }
     if (slot >= 0) {
@@ -3919,7 +3951,7 @@ static __device__ __forceinline__ void split_run(const step_view &s, const kv_vi
         __threadfence();
         __syncthreads();
         if (x == 0) {
-            sh.last = atomicAdd(arrived, 1u) == (unsigned)n - 1;
+            sh.last = atomicAdd(arrived, (unsigned)(end - first)) == (unsigned)(n - (end - first));
             if (sh.last) atomicExch(arrived, 0u);
             __threadfence();
         }
@@ -3930,13 +3962,14 @@ static __device__ __forceinline__ void split_run(const step_view &s, const kv_vi
     split_end<HD>(kv, a, tile, sh, total);
 }
 
-/* Computes: out (rows, heads * vd) = softmax(q k^T * scale) v over the pages, for rows of the step's work list. Grid: (blocks that take items
- * in turn, KV heads x tiles of heads), 4 warps (2 with wide heads). A tile is up to 8 queries of a KV head: a row's heads of a group, or
- * several rows'. What is fresh is normed, rotated and written to its page first, see split_fetch. A split is 256 keys, by position: a warp
- * takes every fourth step of 16, copies its keys and values into shared memory while
- * it multiplies those of the step before, and never waits for another warp within a split. Queries and weights stand in the 16 rows of a
- * product twice, the nearest 16-bit value and what is left of it: so they lose nothing, and nothing is lost by that, for 8 rows would
- * stand empty. What a split gives depends on the row's own keys alone and splits are folded in order, so a row's bits do not tell which
+/* Computes: out (rows, heads * vd) = softmax(q k^T * scale) v over the pages, for rows of the step's work list. Grid: (blocks, KV heads x
+ * tiles of heads), 4 warps (2 with wide heads). A ticket is for some items of the list side by side; a block draws the next one while it
+ * works on one: so a block that adds up a row is given less to do, where with items at even distances it would be the last of every row. A
+ * tile is up to 8 queries of a KV head: a row's heads of a group, or several rows'. What is fresh is normed, rotated and written to its page
+ * first, see split_fetch. A split is 256 keys, by position: a warp takes every fourth step of 16, copies its keys and values into shared
+ * memory while it multiplies those of the step before, and waits for the others only at the end of a split, with the copies for the next one
+ * under way. Queries and weights stand in the 16 rows of a product twice, the nearest 16-bit value and what is left of it: so they lose
+ * nothing, and nothing is lost by that, for 8 rows would stand empty. What a split gives depends on the row's own keys alone and splits are folded in order, so a row's bits do not tell which
  * rows came with it, nor how many blocks worked on it. Reads: each key and value once a tile. After FlashDecoding (Dao et al. 2023). Twins:
  * llm__run_attention, llm__qkv_heads. */
 template <int STORED, int HD>
@@ -3947,30 +3980,45 @@ static __global__ void __launch_bounds__(32 * split_warps(HD), HD <= 64 ? 3 : 2)
     SMEM(split_shared, sh, 1);
     const work_item *work = (const work_item *)(s.head + s.head[HEAD_WORK]);
     const int first_head = (int)blockIdx.y % a.head_tiles * a.heads, n_heads = min(a.heads, a.group - first_head),
-              kv_head = (int)blockIdx.y / a.head_tiles;
-    for (int i = (int)blockIdx.x; i < s.head[HEAD_N_WORK]; i += (int)gridDim.x) {
-        work_item w = work[i];
-        for (int row = w.row; row < w.row + w.n; row += a.rows) {
-            int seq = s.seq_of_row[row], end_row = min(row + a.rows, w.row + w.n);
-            attend_part part = part_of(s, a, seq, row, row, end_row, n_heads);
-            const split_tile tile = {row,
-                                     part.qb,
-                                     n_heads,
-                                     kv_head * a.group + first_head,
-                                     kv_head,
-                                     part.from,
-                                     min(part.to, s.seq_len[seq]),
-                                     s.seq_len[seq],
-                                     s.pages + (int64_t)seq * s.head[HEAD_STRIDE]};
-            int first = tile.from / SPLIT, end = max(ceil_div(tile.to, SPLIT), first + 1), slot0 = i - w.split, n = end - first;
-            int alone = w.split < 0 || slot0 + w.n_splits > a.n_splits || n == 1; /* the block of the first split does all */
-            if (w.split >= 0 && (w.split < first || w.split >= end || (alone && w.split > first))) continue;
-            __syncthreads();
-            if (threadIdx.x == 0) sh->tile = tile;
-            __syncthreads();
-            split_run<STORED, HD>(s, kv, a, sh->tile, alone ? first : w.split, alone ? end : w.split + 1, alone || w.split == end - 1,
-                                  alone ? -1 : i, slot0 + first, n, sh[0], memory);
+              kv_head = (int)blockIdx.y / a.head_tiles, n_work = s.head[HEAD_N_WORK], each = max(1, n_work / (8 * (int)gridDim.x)),
+              tickets = ceil_div(n_work, each);
+    for (int ticket = (int)blockIdx.x, drawn = 0; ticket < tickets; ticket = drawn) {
+        if (threadIdx.x == 0) drawn = a.drawn ? (int)atomicAdd(a.drawn + blockIdx.y, 1u) : ticket;
+        for (int i = ticket * each, stop = min(i + each, n_work), some; i < stop; i += some) {
+            const work_item w = work[i];
+            some = w.split < 0 ? 1 : min(stop - i, w.n_splits - w.split);
+            for (int row = w.row; row < w.row + w.n; row += a.rows) {
+                int seq = s.seq_of_row[row], end_row = min(row + a.rows, w.row + w.n);
+                attend_part part = part_of(s, a, seq, row, row, end_row, n_heads);
+                const split_tile tile = {row,
+                                         part.qb,
+                                         n_heads,
+                                         kv_head * a.group + first_head,
+                                         kv_head,
+                                         part.from,
+                                         min(part.to, s.seq_len[seq]),
+                                         s.seq_len[seq],
+                                         s.pages + (int64_t)seq * s.head[HEAD_STRIDE]};
+                const int first = tile.from / SPLIT, end = max(ceil_div(tile.to, SPLIT), first + 1), slot0 = i - w.split,
+                          alone = w.split < 0 || slot0 + w.n_splits > a.n_splits; /* the block of the first split does all */
+                int from = max(first, w.split), to = min(end, w.split + some);
+                if (alone && (w.split < 0 || from == first)) from = first, to = end;
+                else if (alone) continue;
+                if (from >= to) continue;
+                __syncthreads();
+                if (threadIdx.x == 0) sh->tile = tile;
+                __syncthreads();
+                split_run<STORED, HD>(s, kv, a, sh->tile, from, to, to == end, from == first && to == end ? -1 : slot0 + from,
+                                      slot0 + first, end - first, sh[0], memory);
+            }
         }
+        if (threadIdx.x == 0) {
+            sh->next = drawn + (int)gridDim.x;
+            if (a.drawn && drawn == tickets - 1) atomicExch(a.drawn + blockIdx.y, 0u); /* a draw a ticket: that was the last */
+        }
+        __syncthreads();
+        drawn = sh->next;
+        __syncthreads();
     }
 }
 
@@ -3983,10 +4031,11 @@ static void run_splits(rank *r, const kv_view &kv, attention_args a, int n_kv_he
     a.head_tiles = ceil_div(a.group, a.heads);
     a.rows = TILE_QUERIES / a.heads;
     a.arrived = r->arrived;
-    int tiles = n_kv_heads * a.head_tiles;
+    const int tiles = n_kv_heads * a.head_tiles;
+    a.drawn = tiles > MAX_TILES ? NULL : r->arrived + (size_t)r->ctx->cfg.max_seqs * MAX_TILES;
     a.n_splits = tiles > MAX_TILES ? 0
                                    : min_int(MAX_SPLITS + r->ctx->cfg.max_rows,
-                                             (int64_t)(r->scratch_bytes / ((size_t)a.n_heads * (size_t)(a.vd + 2) * 4)));
+                                             (int64_t)(r->scratch_bytes / sizeof(float)) / split_floats(a.n_heads, a.vd));
     int stored = kv.type == LLM_KV_F16 ? STORED_F16 : kv.type == LLM_KV_BF16 ? STORED_BF16 : STORED_BYTES;
     with_constant<STORED_F16, STORED_BYTES>(stored, [&](auto form) {
         with_constant<6, 8>(width_log(a), [&](auto log) {
@@ -6535,7 +6584,7 @@ static void rank_open(rank *r) {
     r->view.spans = (const int32_t *)(r->more + l.spans);
     r->view.row_set = (const int32_t *)(r->more + l.row_set);
     r->view.given = (const float *)(r->more + l.given);
-    r->arrived = (unsigned *)device_memory(r, (size_t)ctx->cfg.max_seqs * MAX_TILES * sizeof *r->arrived, "step");
+    r->arrived = (unsigned *)device_memory(r, ((size_t)ctx->cfg.max_seqs + 1) * MAX_TILES * sizeof *r->arrived, "step");
     r->drawn = (llm_drawn *)device_memory(r, 2 * (size_t)max_int(ctx->cfg.max_out, 1) * sizeof(llm_drawn), "step");
 }
 
