@@ -651,11 +651,15 @@ static void tc_splits(void) {
 
 /* ---- latent attention, mixtures of experts ---- */
 
-enum { TC_MLA_ROWS = 42 + 59 + 6 }; /* of all steps */
+enum { TC_MLA_ROWS = 42 + 59 + 6, TC_MLA_LONG_ROWS = 155 + 150 + 6 }; /* of all steps */
 
+/* Rank and rope of tc_mla_wide are DeepSeek-V2's. Long: single rows have keys of two splits, with `prompt` the same rows are two of a prompt. */
 static const struct tc_mla {
-    int heads, nope, rope, v, rank;
-} tc_mla_small = {18, 12, 8, 10, 24}, tc_mla_wide = {16, 4, 64, 4, 512}; /* rank and rope of DeepSeek-V2 */
+    int heads, nope, rope, v, rank, page, chunk[4][3];
+} tc_mla_small = {18, 12, 8, 10, 24, TC_PAGE, {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}}},
+  tc_mla_wide = {16, 4, 64, 4, 512, TC_PAGE, {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}}},
+  tc_mla_long = {18, 140, 16, 10, 32, 48, {{150, 5, 0}, {140, 10, 0}, {1, 1, 1}, {1, 1, 1}}},
+  tc_mla_prompt = {18, 140, 16, 10, 32, 48, {{150, 5, 0}, {140, 10, 0}, {2, 0, 0}, {0, 2, 2}}};
 
 /* An adapter of kv_b in a slot: A (r, rank) and B (r, rows of kv_b). */
 static void tc_mla_put(const struct tc_mla *m, const tc_side *s, llm_lora_site *site, int slot, int r) {
@@ -684,7 +688,6 @@ static void tc_mla_side(const struct tc_mla *d, const llm_backend *be, llm_kv_ty
     const int Q = d->heads * (d->nope + d->rope), A = d->rank + d->rope, V = d->heads * d->v;
     static const int32_t slots[3] = {1, 0, 2};
     llm_lora_site *site = NULL;
-    static const int chunk[4][3] = {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}};
     llm_backend_config c = tc_config(LLM_COMPUTE_F32, kv);
     tc_side s = tc_open(be, &c);
     llm_kv_layer layer = {1, A, 0};
@@ -716,13 +719,13 @@ static void tc_mla_side(const struct tc_mla *d, const llm_backend *be, llm_kv_ty
     tc_mla_put(d, &s, site, 0, 5);
     tc_mla_put(d, &s, site, 1, 40);
     op.lora = adapted ? site : NULL;
-    CHECK(be->weights_done(s.ctx) == LLM_OK && be->kv_open(s.ctx, 1, &layer, TC_PAGE, TC_SEQS * TC_PAGES) == LLM_OK);
+    CHECK(be->weights_done(s.ctx) == LLM_OK && be->kv_open(s.ctx, 1, &layer, d->page, TC_SEQS * TC_PAGES) == LLM_OK);
     for (int k = 0; k < 4; k++) {
         test_step t;
         step_begin(&t, TC_PAGES);
         for (int i = 0; i < 3; i++) {
-            if (chunk[k][i]) tc_add(&t, i, at[i], chunk[k][i], 0);
-            at[i] += chunk[k][i];
+            if (d->chunk[k][i]) tc_add(&t, i, at[i], d->chunk[k][i], 0);
+            at[i] += d->chunk[k][i];
         }
         t.s.shape.lora = adapted;
         t.s.seq_lora = adapted ? slots : NULL;
@@ -779,6 +782,23 @@ static void tc_latent_wide(void) {
     for (int k = 0; k < N; k++) worst = fmax(worst, fabs((double)small[k] - (double)got[k]));
     if (!CHECK(worst < 1e-5 * top)) printf("    wide latents, less shared memory: %.2e\n", worst / top);
     llm__arena_free(&tc_memory);
+}
+
+/* Rows whose keys are several splits: as the CPU has them, and with the same bits where they are rows of a prompt. */
+static void tc_latent_long(void) {
+    enum { V = 18 * 10, N = TC_MLA_LONG_ROWS * V };
+    static float want[N], got[N], prompt[N];
+    static const llm_kv_type types[] = {LLM_KV_F16, LLM_KV_BF16};
+    for (int i = 0; i < 2; i++) {
+        double worst = 0, top = 0;
+        tc_mla_side(&tc_mla_long, llm_backend_cpu(), types[i], 0, want);
+        tc_mla_side(&tc_mla_long, tc_cuda, types[i], 0, got);
+        tc_mla_side(&tc_mla_prompt, tc_cuda, types[i], 0, prompt);
+        for (int k = 0; k < N; k++) worst = fmax(worst, fabs((double)want[k] - (double)got[k])), top = fmax(top, fabs((double)want[k]));
+        if (!CHECK(worst < (i ? 1e-2 : 2e-3) * top)) printf("    long latents, type %d: %.2e\n", (int)types[i], worst / top);
+        for (int k = 0; k < 2; k++) CHECK(!memcmp(got + (305 + 3 * k) * V, prompt + (305 + k) * V, V * sizeof *got));
+        llm__arena_free(&tc_memory);
+    }
 }
 
 /* Routes of all kinds, and the experts they choose, of several formats; odd numbers of rows, and one (decoding, captured). */
@@ -1896,7 +1916,7 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {{"linear", tc_linear}, {"linear_long", tc_linear_long}, {"fp8", tc_fp8}, {"massive", tc_massive}, {"many_rows", tc_many_rows}, {"loading", tc_loading}, {"attention", tc_attention}, {"heads", tc_heads_read}, {"splits", tc_splits}, {"latent", tc_latent}, {"latent_wide", tc_latent_wide},
+    } parts[] = {{"linear", tc_linear}, {"linear_long", tc_linear_long}, {"fp8", tc_fp8}, {"massive", tc_massive}, {"many_rows", tc_many_rows}, {"loading", tc_loading}, {"attention", tc_attention}, {"heads", tc_heads_read}, {"splits", tc_splits}, {"latent", tc_latent}, {"latent_wide", tc_latent_wide}, {"latent_long", tc_latent_long},
                  {"mixtures", tc_mixtures}, {"rows", tc_rows}, {"joined", tc_joined}, {"sums", tc_sums}, {"beside", tc_beside}, {"adapters", tc_lora},   {"experts", tc_experts},     {"draws", tc_draws},
                  {"pages", tc_pages},       {"states", tc_states}};
     /* clang-format on */
