@@ -4405,7 +4405,7 @@ static __device__ __forceinline__ void latent_write(const step_view &s, const kv
  * 64 weights of a head, a thread 8 rows of 4 columns, in registers, asked for before the kernel before has ended, and goes through its rows
  * by eights; 16 threads' sums of a column are added in one order. Reads: kv_b's keys once for 64 rows. Twin: llm__run_mla. */
 static __global__ void __launch_bounds__(256, 2) kernel_latent_absorb(step_view s, kv_view kv, latent_args a) {
-    SMEM(float, x, LATENT_TILE * ABSORB_K);
+    SMEM(float, x, LATENT_TILE *ABSORB_K);
     SMEM(float, sums, 8 * LATENT_TILE * ABSORB_N);
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = threadIdx.x >> 4, c = (int)blockIdx.x * ABSORB_N + 4 * (lane & 15),
               h = (int)blockIdx.y, hd = a.op.rank + a.op.rope_dim, whole = a.op.rank % 4 == 0;
@@ -4483,8 +4483,8 @@ static __device__ __forceinline__ float4 latent_result(const latent_args &a, int
     for (int i = 0; i < n; i++, p += (int64_t)a.op.n_heads * (a.op.rank + 4)) {
         const float4 y = *(const float4 *)(p + c);
         fold_split(&f, p[a.op.rank], p[a.op.rank + 1]);
-        v = make_float4(fold_value(v.x, y.x, f.before, f.now), fold_value(v.y, y.y, f.before, f.now),
-                        fold_value(v.z, y.z, f.before, f.now), fold_value(v.w, y.w, f.before, f.now));
+        v = make_float4(fold_value(v.x, y.x, f.before, f.now), fold_value(v.y, y.y, f.before, f.now), fold_value(v.z, y.z, f.before, f.now),
+                        fold_value(v.w, y.w, f.before, f.now));
     }
     const float by = 1 / f.l;
     v = make_float4(v.x * by, v.y * by, v.z * by, v.w * by);
@@ -4496,7 +4496,7 @@ static __device__ __forceinline__ float4 latent_result(const latent_args &a, int
  * 64), 8 warps of two outputs: a lane has 16 columns of both in registers, asked for before the kernel before has ended. Reads: kv_b's values
  * once for 64 rows. Twin: llm__run_mla. */
 static __global__ void __launch_bounds__(256, 2) kernel_latent_values(step_view s, latent_args a) {
-    SMEM(float, x, LATENT_TILE * VALUES_K);
+    SMEM(float, x, LATENT_TILE *VALUES_K);
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, h = (int)blockIdx.y, d0 = (int)blockIdx.x * VALUES_N + 2 * warp,
               whole = a.op.rank % 4 == 0;
     const float *up = a.up + ((int64_t)h * (a.op.nope + a.op.v_dim) + a.op.nope) * a.op.rank;
@@ -4565,8 +4565,8 @@ static __device__ __forceinline__ void latent_load(const kv_view &kv, const int 
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const uint8_t *from = kv.base + page[half] * kv.page_bytes + kv.place.offset +
-                              (int64_t)((LATENT_KEYS * tile + 16 * half) % kv.page_tokens) * hd * 2;
+        const uint8_t *from =
+            kv.base + page[half] * kv.page_bytes + kv.place.offset + (int64_t)((LATENT_KEYS * tile + 16 * half) % kv.page_tokens) * hd * 2;
 #pragma unroll
         for (int u = 0; u < 2; u++) {
             int j = warp + 8 * u, there = LATENT_KEYS * tile + 16 * half + j < to ? 16 : 0;
@@ -4618,8 +4618,7 @@ static __device__ __forceinline__ void latent_queries(const latent_args &a, cons
 #pragma unroll
     for (int i = 0; i < 5; i++)
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-            split_pair_of<HALF>(most[e & 1] * v[i][e].x, most[e & 1] * v[i][e].y, &high[i][e], &low[i][e]);
+        for (int e = 0; e < 4; e++) split_pair_of<HALF>(most[e & 1] * v[i][e].x, most[e & 1] * v[i][e].y, &high[i][e], &low[i][e]);
 }
 
 /* parts (16, 40) of this warp = its steps of the queries times a stage's 32 keys. */
@@ -4706,7 +4705,8 @@ static __device__ __forceinline__ void latent_sum(int hd, int rank, const uint16
 }
 
 /* A row's values of the tile's heads: to (heads, stride) = acc times `by` of each. */
-static __device__ __forceinline__ void latent_store(float *to, int stride, int rank, int n_heads, const float (*acc)[4], float by0, float by1) {
+static __device__ __forceinline__ void latent_store(float *to, int stride, int rank, int n_heads, const float (*acc)[4], float by0,
+                                                    float by1) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
 #pragma unroll
     for (int j = 0; j < 8; j++) {
@@ -4758,7 +4758,8 @@ static __device__ __forceinline__ void latent_run(const kv_view &kv, const laten
         for (int e = 0; e < 2; e++) {
             if (!last || slot >= 0) continue;
             fold_split(&fold[e], m[e], l[e]);
-            if (lane == 0) sh.before[2 * warp + e] = fold[e].before, sh.now[2 * warp + e] = fold[e].now, sh.end[2 * warp + e] = 1 / fold[e].l;
+            if (lane == 0)
+                sh.before[2 * warp + e] = fold[e].before, sh.now[2 * warp + e] = fold[e].now, sh.end[2 * warp + e] = 1 / fold[e].l;
             m[e] = -1e30f, l[e] = 0;
         }
         __syncthreads();
