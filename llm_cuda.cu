@@ -3443,6 +3443,9 @@ enum { STEP_KEYS = 16, TILE_QUERIES = 8, SPLIT_STAGES = 2 };
 /* Warps of a block, bytes between rows of shared memory and of a stage: keys and values of a step and, of bytes, their scales. Rows are
  * so far apart that what 8 lanes read at once meets each bank once. */
 static constexpr __host__ __device__ int split_warps(int hd) { return hd <= 128 ? 4 : 2; }
+static constexpr __host__ __device__ int split_blocks(int stored, int hd) { /* of an SM */
+    return hd <= 64 || (hd <= 128 && stored == STORED_BYTES) ? 3 : 2;
+}
 static constexpr __host__ __device__ int split_stride(int stored, int hd) { return stored == STORED_BYTES ? hd + 32 : 2 * hd + 16; }
 static constexpr __host__ __device__ int split_stage(int stored, int hd) {
     return 2 * STEP_KEYS * split_stride(stored, hd) + (stored == STORED_BYTES ? 4 * STEP_KEYS * 4 : 0);
@@ -3805,6 +3808,11 @@ static __device__ __forceinline__ float fold_value(float sum, float v, float bef
     return __fmaf_rn(v, now, __fmul_rn(sum, before));
 }
 
+typedef struct split_job { /* splits [first, end) of a tile; slot -1: they are all, see split_run */
+    split_tile tile;
+    int first, end, write, slot, slot0, n;
+} split_job;
+
 /* Shared memory of a block beside its stages: of each warp and query maximum, sum and factor; factors of folding; what a query's values are
  * multiplied by in the end. */
 enum { FOLD_SPLITS = 64 }; /* splits of other blocks whose factors are made at once */
@@ -3813,9 +3821,11 @@ typedef struct split_shared {
         end[TILE_QUERIES], top[TILE_QUERIES], sum[TILE_QUERIES];
     split_fold fold[TILE_QUERIES];
     split_query query[TILE_QUERIES];
-    split_tile tile; /* the one at hand: registers are for sums */
-    int stage[4];    /* of each warp, where its sums are */
-    int last, next;
+    split_job job[2]; /* the one at hand, and the one behind it: registers are for sums */
+    work_item work;   /* where split_next is: item, its rows that are left, the items of the ticket, the next ticket */
+    int item, row, end_row, next, stop, ticket;
+    int stage[4]; /* of each warp, where its sums are */
+    int last;
 } split_shared;
 
 /* Maximum and sum of query x from those of its warps, and the factors of their values. */
@@ -3898,39 +3908,87 @@ static __device__ __forceinline__ void split_gather(const attention_args &a, con
     if (x < TILE_QUERIES) sh.end[x] = f.l > 0 ? 1 / f.l : 0;
 }
 
-/* Splits [first, end) of a tile by one block; slot -1: they are all, and it writes the results. Else their sums go to that place of a.partial
- * and the next ones, and the block that finds those of the others there adds them up: `n` there are, from `slot0` on. `write`: see
+/* One thread: what the block does next, to `job`, whose n is 0 if there is nothing. A ticket is for some items of the list side by side; the
+ * next one is drawn while one begins, unless each block has one at most. The block that drew the last of all sets the count back. */
+static __device__ __forceinline__ void split_next(const step_view &s, const attention_args &a, split_shared &sh, split_job *job) {
+    const work_item *work = (const work_item *)(s.head + s.head[HEAD_WORK]);
+    const int first_head = (int)blockIdx.y % a.head_tiles * a.heads, n_heads = min(a.heads, a.group - first_head),
+              kv_head = (int)blockIdx.y / a.head_tiles, blocks = (int)gridDim.x, n_work = s.head[HEAD_N_WORK],
+              each = max(1, n_work / (8 * blocks)), tickets = ceil_div(n_work, each), draws = tickets > blocks;
+    int ticket = sh.ticket;
+    for (job->n = 0; !job->n;) {
+        if (sh.row >= sh.end_row) { /* another item */
+            if (sh.next >= sh.stop) {
+                if (ticket >= tickets) {
+                    if (draws && a.drawn && ticket == blocks + tickets - 1) atomicExch(a.drawn + blockIdx.y, 0u);
+                    return;
+                }
+                sh.next = ticket * each, sh.stop = min(sh.next + each, n_work);
+                ticket = blocks + (draws && a.drawn ? (int)atomicAdd(a.drawn + blockIdx.y, 1u) : ticket);
+            }
+            const work_item w = work[sh.next];
+            sh.work = w, sh.item = sh.next, sh.row = w.row, sh.end_row = w.row + w.n;
+            sh.next += w.split < 0 ? 1 : min(sh.stop - sh.next, w.n_splits - w.split);
+        }
+        const work_item w = sh.work;
+        const int row = sh.row, end_row = min(row + a.rows, sh.end_row), seq = s.seq_of_row[row];
+        const attend_part part = part_of(s, a, seq, row, row, end_row, n_heads);
+        sh.row = end_row;
+        job->tile = {row,
+                     part.qb,
+                     n_heads,
+                     kv_head * a.group + first_head,
+                     kv_head,
+                     part.from,
+                     min(part.to, s.seq_len[seq]),
+                     s.seq_len[seq],
+                     s.pages + (int64_t)seq * s.head[HEAD_STRIDE]};
+        const int first = part.from / SPLIT, end = max(ceil_div(job->tile.to, SPLIT), first + 1), slot0 = sh.item - w.split,
+                  alone = w.split < 0 || slot0 + w.n_splits > a.n_splits; /* the block of the first split does all */
+        int from = max(first, w.split), to = min(end, w.split + sh.next - sh.item);
+        if (alone && (w.split < 0 || (from == first && from < to))) from = first, to = end;
+        else if (alone || from >= to) continue;
+        job->first = from, job->end = to, job->write = to == end, job->slot = from == first && to == end ? -1 : slot0 + from;
+        job->slot0 = slot0 + first, job->n = end - first;
+    }
+    sh.ticket = ticket;
+}
+
+/* Does job k of both; the one behind it is looked for in the meantime. If it has not all splits of its tile, their sums go to place `slot` of
+ * a.partial and the next ones, and the block that finds those of the others there adds them up: `n` there are, from `slot0` on. `write`: see
  * split_fetch. The first copies are under way while queries are made. `memory`: stages, queries, results. */
 template <int STORED, int HD>
-static __device__ __forceinline__ void split_run(const step_view &s, const kv_view &kv, const attention_args &a, const split_tile &tile,
-                                                 int first, int end, int write, int slot, int slot0, int n, split_shared &sh,
+static __device__ __forceinline__ void split_run(const step_view &s, const kv_view &kv, const attention_args &a, split_shared &sh, int k,
                                                  uint8_t *memory) {
     const int W = split_warps(HD), STAGE = split_stage(STORED, HD), RING = SPLIT_STAGES * STAGE, THREADS = 32 * W, warp = threadIdx.x >> 5,
               x = threadIdx.x;
+    const split_job &job = sh.job[k];
+    const split_tile &tile = job.tile;
     uint4 *qf = (uint4 *)(memory + W * RING);
     float *total = (float *)(qf + 2 * HD), *rows = (float *)(memory + STAGE); /* the queries: where nothing is copied to yet */
-    split_cursor c = {max(tile.from, first * SPLIT) / STEP_KEYS, ceil_div(min(tile.to, end * SPLIT), STEP_KEYS), 0};
+    split_cursor c = {max(tile.from, job.first * SPLIT) / STEP_KEYS, ceil_div(min(tile.to, job.end * SPLIT), STEP_KEYS), 0};
     c.block += (warp - c.block) & (W - 1);
     if (x < TILE_QUERIES) sh.fold[x] = fold_begin(a, tile, x);
-    const int wait = a.fresh && write; /* for the row's own key */
+    const int wait = a.fresh && job.write; /* for the row's own key */
     if (!wait && c.block < c.end) split_load<STORED, HD>(kv, tile, c.block, memory + warp * RING);
-    split_fetch<HD>(s, kv, a, tile, write, rows, total);
+    if (x == 0) split_next(s, a, sh, &sh.job[k ^ 1]);
+    split_fetch<HD>(s, kv, a, tile, job.write, rows, total);
     __syncthreads();
     if (wait && c.block < c.end) split_load<STORED, HD>(kv, tile, c.block, memory + warp * RING);
     split_queries<STORED, HD>(s, a, tile, rows, qf, sh.query);
     __syncthreads();
-    for (int split = first; split < end; split++) {
+    for (int split = job.first; split < job.end; split++) {
         int stage = split_attend<STORED, HD>(kv, a, tile, split, &c, qf, sh.query, memory + warp * RING, sh.m[warp], sh.l[warp]);
         if (x % 32 == 0) sh.stage[warp] = stage;
         __syncthreads();
-        float *partial = a.partial + (slot + split - first) * split_floats(a.n_heads, a.vd);
+        float *partial = a.partial + (job.slot + split - job.first) * split_floats(a.n_heads, a.vd);
         if (x < TILE_QUERIES) {
             split_fold f = sh.fold[x];
             split_join<W>(sh, x);
             fold_split(&f, sh.top[x], sh.sum[x]);
             sh.fold[x] = f;
             sh.before[0][x] = f.before, sh.now[0][x] = f.now, sh.end[x] = f.l > 0 ? 1 / f.l : 0;
-            if (slot >= 0 && x < tile.n)
+            if (job.slot >= 0 && x < tile.n)
                 *(float2 *)(partial + (int64_t)a.n_heads * a.vd + 2 * (tile.first_head + x)) = make_float2(sh.top[x], sh.sum[x]);
         }
         __syncthreads();
@@ -3942,23 +4000,23 @@ static __device__ __forceinline__ void split_run(const step_view &s, const kv_vi
                 const float *sums = (const float *)(memory + w * RING + sh.stage[w] * STAGE);
                 v = __fmaf_rn(sums[split_place<STORED, HD>(query, d)], sh.by[w][query], v);
             }
-            if (slot < 0) total[i] = fold_value(split > first ? total[i] : 0, v, sh.before[0][query], sh.now[0][query]);
+            if (job.slot < 0) total[i] = fold_value(split > job.first ? total[i] : 0, v, sh.before[0][query], sh.now[0][query]);
             else if (d < a.vd) partial[(tile.first_head + query) * a.vd + d] = v;
         }
         __syncthreads();
     }
-    if (slot >= 0) {
+    if (job.slot >= 0) {
         unsigned *arrived = a.arrived + s.seq_of_row[tile.row0] * MAX_TILES + (int)blockIdx.y;
         __threadfence();
         __syncthreads();
         if (x == 0) {
-            sh.last = atomicAdd(arrived, (unsigned)(end - first)) == (unsigned)(n - (end - first));
+            sh.last = atomicAdd(arrived, (unsigned)(job.end - job.first)) == (unsigned)(job.n - (job.end - job.first));
             if (sh.last) atomicExch(arrived, 0u);
             __threadfence();
         }
         __syncthreads();
         if (!sh.last) return;
-        split_gather<HD>(a, tile, slot0, n, sh, total);
+        split_gather<HD>(a, tile, job.slot0, job.n, sh, total);
     }
     split_end<HD>(kv, a, tile, sh, total);
 }
@@ -3974,53 +4032,17 @@ static __device__ __forceinline__ void split_run(const step_view &s, const kv_vi
  * rows came with it, nor how many blocks worked on it. Reads: each key and value once a tile. After FlashDecoding (Dao et al. 2023). Twins:
  * llm__run_attention, llm__qkv_heads. */
 template <int STORED, int HD>
-static __global__ void __launch_bounds__(32 * split_warps(HD), HD <= 64 ? 3 : 2)
+static __global__ void __launch_bounds__(32 * split_warps(HD), split_blocks(STORED, HD))
     kernel_attention_split(step_view s, kv_view kv, attention_args a) {
     grid_wait();
     DYN_SMEM(uint8_t, memory);
     SMEM(split_shared, sh, 1);
-    const work_item *work = (const work_item *)(s.head + s.head[HEAD_WORK]);
-    const int first_head = (int)blockIdx.y % a.head_tiles * a.heads, n_heads = min(a.heads, a.group - first_head),
-              kv_head = (int)blockIdx.y / a.head_tiles, n_work = s.head[HEAD_N_WORK], each = max(1, n_work / (8 * (int)gridDim.x)),
-              tickets = ceil_div(n_work, each);
-    for (int ticket = (int)blockIdx.x, drawn = 0; ticket < tickets; ticket = drawn) {
-        if (threadIdx.x == 0) drawn = a.drawn ? (int)atomicAdd(a.drawn + blockIdx.y, 1u) : ticket;
-        for (int i = ticket * each, stop = min(i + each, n_work), some; i < stop; i += some) {
-            const work_item w = work[i];
-            some = w.split < 0 ? 1 : min(stop - i, w.n_splits - w.split);
-            for (int row = w.row; row < w.row + w.n; row += a.rows) {
-                int seq = s.seq_of_row[row], end_row = min(row + a.rows, w.row + w.n);
-                attend_part part = part_of(s, a, seq, row, row, end_row, n_heads);
-                const split_tile tile = {row,
-                                         part.qb,
-                                         n_heads,
-                                         kv_head * a.group + first_head,
-                                         kv_head,
-                                         part.from,
-                                         min(part.to, s.seq_len[seq]),
-                                         s.seq_len[seq],
-                                         s.pages + (int64_t)seq * s.head[HEAD_STRIDE]};
-                const int first = tile.from / SPLIT, end = max(ceil_div(tile.to, SPLIT), first + 1), slot0 = i - w.split,
-                          alone = w.split < 0 || slot0 + w.n_splits > a.n_splits; /* the block of the first split does all */
-                int from = max(first, w.split), to = min(end, w.split + some);
-                if (alone && (w.split < 0 || from == first)) from = first, to = end;
-                else if (alone) continue;
-                if (from >= to) continue;
-                __syncthreads();
-                if (threadIdx.x == 0) sh->tile = tile;
-                __syncthreads();
-                split_run<STORED, HD>(s, kv, a, sh->tile, from, to, to == end, from == first && to == end ? -1 : slot0 + from,
-                                      slot0 + first, end - first, sh[0], memory);
-            }
-        }
-        if (threadIdx.x == 0) {
-            sh->next = drawn + (int)gridDim.x;
-            if (a.drawn && drawn == tickets - 1) atomicExch(a.drawn + blockIdx.y, 0u); /* a draw a ticket: that was the last */
-        }
-        __syncthreads();
-        drawn = sh->next;
-        __syncthreads();
+    if (threadIdx.x == 0) {
+        sh->row = sh->end_row = sh->next = sh->stop = 0, sh->ticket = (int)blockIdx.x;
+        split_next(s, a, sh[0], &sh->job[0]);
     }
+    __syncthreads();
+    for (int k = 0; sh->job[k].n; k ^= 1) split_run<STORED, HD>(s, kv, a, sh[0], k, memory);
 }
 
 /* What kernels of 64, 128 or 256 values of a head are told by. */
@@ -4043,7 +4065,7 @@ static void run_splits(rank *r, const kv_view &kv, attention_args a, int n_kv_he
             const int STORED = form.value, HD = 1 << log.value, warps = split_warps(HD);
             const size_t smem = (size_t)(warps * SPLIT_STAGES * split_stage(STORED, HD) + 2 * TILE_QUERIES * HD * 4);
             launch<kernel_attention_split<form.value, 1 << log.value>>(
-                r, dim3((unsigned)ceil_div((HD <= 64 ? 3 : 2) * r->n_sms, tiles), (unsigned)tiles), 32 * warps, smem, r->view, kv, a);
+                r, dim3((unsigned)ceil_div(split_blocks(STORED, HD) * r->n_sms, tiles), (unsigned)tiles), 32 * warps, smem, r->view, kv, a);
         });
     });
 }
