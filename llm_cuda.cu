@@ -54,7 +54,7 @@
  *     kernel_latent_adapt                (T, heads)                       128   what adapters of kv_b add to either
  *     kernel_state                       (T or n_out, parts)               32   hidden states to the pages, or from them
  *     kernel_route                       T                                 32   the k best experts of a row
- *     kernel_slots, kernel_combine       1; T                       1024, 128   rows by expert; the weighted sum of a row
+ *     kernel_slots, kernel_combine       1; (T, D / 128)            1024, 128   rows by expert; the weighted sum of a row
  *     kernel_lora_down, kernel_lora_up   (T / 8, 3 r / 8), (T / 8, V / 128)     256, 128   low = A x; plus = B low
  *     kernel_draw                        n_out                            256   one token a row
  *
@@ -1813,14 +1813,36 @@ typedef struct tile {
     int row, n, group; /* rows [row, row + n); n 0: nothing to do */
 } tile;
 
-/* Tile `i` of `size` rows. With groups (experts) tiles are counted through all groups, and none has rows of two: a block walks the counts,
- * which are few, to find its own. */
+/* What v of the lanes below adds up to, and this one's. */
+static __device__ __forceinline__ int warp_scan(int v) {
+    const int lane = threadIdx.x & 31;
+    for (int o = 1; o < 32; o *= 2) {
+        int below = __shfl_sync(~0u, v, lane - o < 0 ? lane : lane - o);
+        if (lane >= o) v += below;
+    }
+    return v;
+}
+
+/* Tile `i` of `size` rows. With groups (experts) tiles are counted through all groups, and none has rows of two: a lane counts those of its
+ * share of the groups, whose ends are loaded all at once, and the share that has the tile is walked. Whole warps. */
 static __device__ tile tile_at(const linear_args &a, int i, int size) {
     tile t = {i * size, *a.n_rows - i * size, 0};
     if (a.begin) {
+        const int each = (a.n_groups + 31) / 32, mine = ((int)threadIdx.x & 31) * each;
+        int tiles = 0;
+#pragma unroll 4
+        for (int j = 0; j < each; j++) {
+            int g = min(mine + j, a.n_groups), end = min(g + 1, a.n_groups);
+            tiles += (a.begin[end] - a.begin[g] + size - 1) / size;
+        }
+        int sum = warp_scan(tiles);
+        const unsigned behind = __ballot_sync(~0u, i < sum);
+        const int lane = behind ? __ffs((int)behind) - 1 : 31;
+        i -= __shfl_sync(~0u, sum - tiles, lane);
         t.n = 0;
-        for (int g = 0; g < a.n_groups; g++) {
-            int from = a.begin[g], rows = a.begin[g + 1] - from, tiles = (rows + size - 1) / size;
+        for (int g = lane * each; behind && g < a.n_groups; g++) {
+            int from = a.begin[g], rows = a.begin[g + 1] - from;
+            tiles = (rows + size - 1) / size;
             if (i < tiles) {
                 t.row = from + i * size;
                 t.n = rows - i * size;
@@ -5102,54 +5124,81 @@ static __device__ __forceinline__ int route_of(const float *routes, int64_t stri
     return id >= 0 && id < (float)n_experts ? (int)id : -1;
 }
 
-/* Computes: slots of rows [first, first + n) sorted by expert, rows ascending. Grid: one block of 32 warps; a warp looks through all slots
- * for the ones of its experts, so the order does not depend on time. Twin: llm__slots_sort. */
+/* Computes: slots of rows [first, first + n) sorted by expert, rows ascending. Grid: one block; a warp has a piece of the slots, counts those
+ * of each expert, and puts each behind what the warps before and its own lanes before have of that expert: so the order does not depend on
+ * time. Shared memory: counts (warps, experts), and where each expert begins. Twin: llm__slots_sort. */
 static __global__ void __launch_bounds__(1024)
     kernel_slots(const int32_t *n_rows, const float *routes, int64_t stride, slots s, int first, int most, int k, int n_experts) {
     grid_wait();
-    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n = (*n_rows - first < most ? *n_rows - first : most) * k;
-    for (int e = warp; e < n_experts; e += 32) {
-        int count = 0;
-        for (int i = 0; i < n; i += 32) {
-            int mine = i + lane < n && route_of(routes, stride, first + (i + lane) / k, (i + lane) % k, n_experts) == e;
-            count += __popc(__ballot_sync(~0u, mine));
-        }
-        if (lane == 0) s.begin[e + 1] = count;
+    DYN_SMEM(int32_t, count);
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, warps = (int)blockDim.x >> 5, n = min(*n_rows - first, most) * k;
+    const int each = (n + 32 * warps - 1) / (32 * warps) * 32, from = warp * each, end = min(n, from + each);
+    int32_t *begin = count + warps * n_experts, *mine = count + warp * n_experts;
+    for (int i = threadIdx.x; i < warps * n_experts; i += blockDim.x) count[i] = 0;
+    __syncthreads();
+    for (int i = from + lane; i < end; i += 32) {
+        int e = route_of(routes, stride, first + i / k, i % k, n_experts);
+        if (e >= 0) atomicAdd(&mine[e], 1);
     }
     __syncthreads();
-    if (threadIdx.x == 0) {
-        s.begin[0] = 0;
-        for (int e = 0; e < n_experts; e++) s.begin[e + 1] += s.begin[e];
-        s.begin[n_experts + 1] = s.begin[n_experts];
-    }
-    for (int i = threadIdx.x; i < n; i += blockDim.x) s.slot_of[i] = -1;
-    __syncthreads();
-    for (int e = warp; e < n_experts; e += 32) {
-        int at = s.begin[e];
-        for (int i = 0; i < n; i += 32) {
-            int mine = i + lane < n && route_of(routes, stride, first + (i + lane) / k, (i + lane) % k, n_experts) == e;
-            unsigned all = __ballot_sync(~0u, mine);
-            int slot = at + __popc(all & ((1u << lane) - 1));
-            if (mine) s.row[slot] = first + (i + lane) / k, s.slot_of[i + lane] = slot;
-            at += __popc(all);
+    for (int e = threadIdx.x; e < n_experts; e += blockDim.x) {
+        int sum = 0;
+#pragma unroll 8
+        for (int w = 0; w < warps; w++) {
+            int c = count[w * n_experts + e];
+            count[w * n_experts + e] = sum;
+            sum += c;
         }
+        begin[e] = sum;
+    }
+    __syncthreads();
+    for (int e0 = 0, before = 0; e0 < n_experts && warp == 0; e0 += 32) {
+        int e = e0 + lane, c = e < n_experts ? begin[e] : 0, sum = before + warp_scan(c);
+        if (e < n_experts) begin[e] = s.begin[e] = sum - c;
+        if (e == n_experts - 1) s.begin[e + 1] = s.begin[e + 2] = sum;
+        before = __shfl_sync(~0u, sum, 31);
+    }
+    __syncthreads();
+    for (int i0 = from; i0 < end; i0 += 32) {
+        int i = i0 + lane, e = i < end ? route_of(routes, stride, first + i / k, i % k, n_experts) : -1, below = 0, all = 0;
+        for (int j = 0; j < 32; j++) {
+            int same = __shfl_sync(~0u, e, j) == e;
+            all += same, below += same && j < lane;
+        }
+        int at = e >= 0 ? begin[e] + mine[e] + below : -1;
+        if (e >= 0) s.row[at] = first + i / k;
+        if (i < end) s.slot_of[i] = at;
+        __syncwarp();
+        if (e >= 0 && below == 0) mine[e] += all;
+        __syncwarp();
     }
 }
 
-/* Computes: dst (+)= sum over the choices, in their order, of weight * y. Grid: one block a row. Twin: llm__slots_combine. */
+enum { COMBINE_CHOICES = 32 }; /* whose slots and weights a block has at once */
+
+/* Computes: dst (+)= sum over the choices, in their order, of weight * y. Grid: (rows, hidden / 128), a thread a column. Twin:
+ * llm__slots_combine. */
 static __global__ void __launch_bounds__(128) kernel_combine(const int32_t *n_rows, float *dst, const float *routes, int64_t dst_stride,
                                                              int64_t stride, slots s, int first, int k, int hidden, int add) {
     grid_wait();
-    int row = first + (int)blockIdx.x;
+    SMEM(int32_t, slot, COMBINE_CHOICES);
+    SMEM(float, weight, COMBINE_CHOICES);
+    const int row = first + (int)blockIdx.x, c = (int)blockIdx.y * 128 + (int)threadIdx.x;
     if (row >= *n_rows) return;
-    for (int c = threadIdx.x; c < hidden; c += blockDim.x) {
-        float v = add ? dst[row * dst_stride + c] : 0;
-        for (int j = 0; j < k; j++) {
-            int slot = s.slot_of[(int)blockIdx.x * k + j];
-            if (slot >= 0) v += routes[row * stride + k + j] * s.y[(int64_t)slot * hidden + c];
+    float v = add && c < hidden ? dst[row * dst_stride + c] : 0;
+    for (int j0 = 0; j0 < k; j0 += COMBINE_CHOICES) {
+        const int some = min(COMBINE_CHOICES, k - j0);
+        __syncthreads();
+        if ((int)threadIdx.x < some) {
+            slot[threadIdx.x] = s.slot_of[(int)blockIdx.x * k + j0 + threadIdx.x];
+            weight[threadIdx.x] = routes[row * stride + k + j0 + threadIdx.x];
         }
-        dst[row * dst_stride + c] = v;
+        __syncthreads();
+#pragma unroll 8
+        for (int j = 0; j < some && c < hidden; j++)
+            if (slot[j] >= 0) v += weight[j] * s.y[(int64_t)slot[j] * hidden + c];
     }
+    if (c < hidden) dst[row * dst_stride + c] = v;
 }
 
 /* Lays the slots of n rows out in the scratch memory; returns the bytes. */
@@ -5172,6 +5221,7 @@ static const llm_buffer *run_slots_lora(rank *r, const llm_lora_site *site, cons
 static void run_experts(rank *r, const llm_experts_op *op) {
     int64_t hidden = op->down->rows / op->n_experts, ff = op->down->cols;
     int rows = r->ctx->padded.n_rows, turn = rows;
+    const int warps = max_int(1, min_int(32, (40 << 10) / (4 * op->n_experts) - 1));
     slots s;
     if (op->up_lora || op->down_lora) turn = min_int(turn, op->low->rows / op->k > 1 ? op->low->rows / op->k : 1);
     while (turn > 1 && slots_place(&s, r->scratch, turn, op->k, op->n_experts, ff, hidden) > r->scratch_bytes) turn = (turn + 1) / 2;
@@ -5180,8 +5230,8 @@ static void run_experts(rank *r, const llm_experts_op *op) {
         linear_args a;
         memset(&a, 0, sizeof a);
         n = min_int(turn, rows - first);
-        launch<kernel_slots>(r, dim3(1), 1024, 0, device_rows(r, LLM_ROWS_TOKENS), op->routes->data, op->routes->stride, s, first, n, op->k,
-                             op->n_experts);
+        launch<kernel_slots>(r, dim3(1), 32 * warps, sizeof(int32_t) * (size_t)((warps + 1) * op->n_experts),
+                             device_rows(r, LLM_ROWS_TOKENS), op->routes->data, op->routes->stride, s, first, n, op->k, op->n_experts);
         a.begin = s.begin;
         a.n_rows = s.begin + op->n_experts + 1;
         a.x = op->src->data;
@@ -5202,8 +5252,8 @@ static void run_experts(rank *r, const llm_experts_op *op) {
         a.act = LLM_ACT_NONE;
         plus = run_slots_lora(r, op->down_lora, op, s, NULL, 0, n * op->k, hidden);
         run_product(r, op->down, op->down_bias, plus, a, n * op->k);
-        launch<kernel_combine>(r, dim3((unsigned)n), 128, 0, device_rows(r, LLM_ROWS_TOKENS), op->dst->data, op->routes->data,
-                               op->dst->stride, op->routes->stride, s, first, op->k, (int)hidden, op->add);
+        launch<kernel_combine>(r, dim3((unsigned)n, (unsigned)ceil_div(hidden, 128)), 128, 0, device_rows(r, LLM_ROWS_TOKENS),
+                               op->dst->data, op->routes->data, op->dst->stride, op->routes->stride, s, first, op->k, (int)hidden, op->add);
     }
 }
 
