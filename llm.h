@@ -13704,8 +13704,9 @@ static llm_result llm__isa_find(const char *name, llm__isa *out) {
  *     index    0 ... 15   block 0 of tokens 0..15        32 ... 48   block 0 of tokens 16..32
  *             16 ... 31   block 1 of tokens 0..15        49 ... 65   block 1 of tokens 16..32
  *
- * In the finer form (the output layer's) every token takes two places of a tile: the second one holds what the first one's rounding lost,
- * and their two products are added.
+ * The output layer's inputs are rounded more finely. Where bytes are multiplied best, every token takes two places of a tile: the second
+ * one holds what the first one's rounding lost, and their two products are added. Where there are kernels for it, and weights are signed
+ * bytes, it takes one place of 16-bit numbers, 64 bytes, of each four columns the first, third, second and fourth.
  *
  * vdpbf16ps multiplies bf16 twice as fast as fused multiply-adds do f32. Where a CPU has it, layers over bf16 weights read a copy rounded
  * to bf16: rows as they are, without tiles. The output layer's inputs stay f32, for the same reason as above. */
@@ -13715,11 +13716,12 @@ typedef enum llm__form {
     LLM__FORM_F32 = 0, /* the rows themselves; of a buffer: it has no rounded copy */
     LLM__FORM_I8,      /* a copy in bytes */
     LLM__FORM_I8X2,    /* in bytes twice: the second ones are what the first have lost */
+    LLM__FORM_I16,     /* in 16 bits: instead of bytes twice, see llm__weight_form */
     LLM__FORM_BF16     /* a copy in bf16 */
 } llm__form;
 
 typedef struct llm__act {
-    int8_t *q;  /* (blocks, 32); of bf16 (rows, blocks of a row, 32) of two bytes, which reach into the other parts' room */
+    int8_t *q;  /* (blocks, 32), of 16 bits (blocks, 64) bytes; of bf16 (rows, blocks of a row, 32) of two bytes: into the others' room */
     float *d;   /* (blocks) */
     float *s;   /* (blocks, 2) d * sum of q, of all 32 and of the latter 16: what minimums are multiplied with */
     int32_t *n; /* (blocks, 2) the same sums of q, times -1: what zero points are multiplied with. AVX2: as two sums of 16 bits */
@@ -13821,6 +13823,11 @@ LLM__INLINE int llm__kind_signed(llm__kind kind) { return llm__kind_info(kind).b
 LLM__INLINE int llm__scale_x2(llm__scale s) { return s == LLM__SCALE_F16X2 || s == LLM__SCALE_F32X2 || s == LLM__SCALE_SUPERX2; }
 LLM__INLINE int llm__kind_x2(llm__kind kind) { return llm__scale_x2(llm__kind_info(kind).scale); }
 
+/* Signed bytes with one scale and no minimum: what products with inputs of 16 bits are for. MXFP4's are made numbers of 5 bits. */
+LLM__INLINE int llm__kind_fine(llm__kind kind) {
+    return llm__kind_signed(kind) && !llm__kind_x2(kind) && llm__kind_info(kind).min == LLM__SCALE_NONE && kind != LLM__KIND_MXFP4;
+}
+
 /* Bytes of the scales of a block, and of those in front of every eighth block. */
 LLM__INLINE int llm__scale_bytes(llm__scale s) {
     static const uint8_t bytes[] = {0, 32, 64, 64, 128, 16, 16, 32};
@@ -13906,6 +13913,7 @@ typedef struct llm__product {
     size_t at;
     int n;
     float *out;
+    int fine;             /* the roundings are of 16 bits: where the table has quantise_fine */
     const uint8_t *fetch; /* of a block that is multiplied: what llm__fetch is to be given */
     int *tiles;           /* see llm__kernels.rest */
     struct llm__amx *amx; /* see >>kernels_amx */
@@ -13962,11 +13970,12 @@ typedef struct llm__attend {
 /* Bytes of a stored element of the KV cache (int4: of two). */
 LLM__INLINE int llm__kv_size(llm_kv_type type) { return type == LLM_KV_F32 ? 4 : type == LLM_KV_F16 || type == LLM_KV_BF16 ? 2 : 1; }
 
-/* What the rest of the library calls: one such table for each instruction set. All pointers are set (but `rest` and `peak`), all functions
- * may be called from any thread at once and keep nothing. The llm__body functions say what each does; for `product` and `mac`
- * llm__scalar_product and llm__scalar_mac do. */
+/* What the rest of the library calls: one such table for each instruction set. All pointers are set (but `rest`, `peak` and
+ * `quantise_fine`), all functions may be called from any thread at once and keep nothing. The llm__body functions say what each does; for
+ * `product` and `mac` llm__scalar_product and llm__scalar_mac do. */
 typedef struct llm__kernels {
     void (*quantise)(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per);
+    void (*quantise_fine)(const llm__act *a, size_t at, const float *x, int64_t stride, int n); /* to 16 bits; NULL: to bytes twice */
     void (*finish)(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n);
     float (*sum)(const float *x, int n);
     float (*dot)(const float *a, const float *b, int n);
@@ -15056,24 +15065,29 @@ LLM__AVX2_INLINE __m256i llm__avx2_four(const int8_t *q) { /* 4 inputs in every 
 
 /* ---- Rounding ---- */
 
-/* 32 values to int8 as llm__quantise_block does it. `lost` (may be NULL) takes what the rounding loses. */
-LLM__AVX2_INLINE void llm__avx2_round(const llm__act *a, size_t at, const float *x, float *lost) {
-    const __m256 magic = _mm256_set1_ps(12582912.0f);
-    __m256i top = _mm256_setzero_si256(), q[4];
-    __m256 in[4], y[4];
+/* The largest absolute value of 32: compared as integers, so that what is no number counts as large. */
+LLM__AVX2_INLINE float llm__avx2_most(const float *x) {
+    __m256i top = _mm256_setzero_si256();
     float most;
     LLM__UNROLL
-    for (int i = 0; i < 4; i++) {
-        in[i] = _mm256_loadu_ps(x + 8 * i);
-        top = _mm256_max_epi32(top, _mm256_and_si256(_mm256_castps_si256(in[i]), _mm256_set1_epi32(0x7FFFFFFF)));
-    }
+    for (int i = 0; i < 4; i++)
+        top = _mm256_max_epi32(top, _mm256_and_si256(_mm256_castps_si256(_mm256_loadu_ps(x + 8 * i)), _mm256_set1_epi32(0x7FFFFFFF)));
     __m128i m = _mm_max_epi32(_mm256_castsi256_si128(top), _mm256_extracti128_si256(top, 1));
     m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4E));
     const int32_t bits = _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xB1)));
     memcpy(&most, &bits, 4);
-    const float d = most * (1.0f / 127), inverse = most > 0 ? 127 / most : 0;
+    return most;
+}
+
+/* 32 values to int8 as llm__quantise_block does it. `lost` (may be NULL) takes what the rounding loses. */
+LLM__AVX2_INLINE void llm__avx2_round(const llm__act *a, size_t at, const float *x, float *lost) {
+    const __m256 magic = _mm256_set1_ps(12582912.0f);
+    __m256i q[4];
+    __m256 in[4], y[4];
+    const float most = llm__avx2_most(x), d = most * (1.0f / 127), inverse = most > 0 ? 127 / most : 0;
     LLM__UNROLL
     for (int i = 0; i < 4; i++) {
+        in[i] = _mm256_loadu_ps(x + 8 * i);
         y[i] = _mm256_mul_ps(in[i], _mm256_set1_ps(inverse));
         __asm__("" : "+x"(y[i])); /* not fused */
         y[i] = _mm256_add_ps(y[i], magic);
@@ -15097,8 +15111,8 @@ LLM__AVX2_INLINE void llm__avx2_round(const llm__act *a, size_t at, const float 
         _mm256_storeu_ps(lost + 8 * i, _mm256_fnmadd_ps(_mm256_sub_ps(y[i], magic), _mm256_set1_ps(d), in[i]));
 }
 
-/* The table's `quantise` and `product`. act.n has of each block the sums of the inputs of even and of odd 16-bit lanes, times -1, as a
- * pair of 16 bits: of all 32 columns, and of the latter 16. */
+/* The table's entries. act.n has of each block of bytes the sums of the inputs of even and of odd 16-bit lanes, times -1, as a pair of 16
+ * bits: of all 32 columns, and of the latter 16; of a block of 16 bits the sums themselves, times -1. */
 /* See llm__body_quantise. */
 static LLM__AVX2 void llm__avx2_quantise(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per) {
     const llm__act a = *act; /* its pointers in registers */
@@ -15107,6 +15121,43 @@ static LLM__AVX2 void llm__avx2_quantise(const llm__act *act, size_t at, const f
         llm__avx2_round(&a, at, x, per == 2 ? lost : NULL);
         if (per == 2) llm__avx2_round(&a, at + 1, lost, NULL);
     }
+}
+
+/* 32 values to 16 bits, each four columns in the order 0, 2, 1, 3: x ~ d * q with the largest at 32767. A sum of 32 products with bytes is
+ * below 2^27. */
+LLM__AVX2_INLINE void llm__avx2_round_fine(const llm__act *a, size_t at, const float *x) {
+    const __m256 magic = _mm256_set1_ps(12582912.0f);
+    const __m256i ones = _mm256_set1_epi16(1);
+    __m256i q[4];
+    const float most = llm__avx2_most(x), d = most * (1.0f / 32767), inverse = most > 0 ? 32767 / most : 0;
+    int32_t sum[2];
+    LLM__UNROLL
+    for (int i = 0; i < 4; i++) {
+        __m256 y = _mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), _mm256_set1_ps(inverse));
+        __asm__("" : "+x"(y));                               /* not fused */
+        q[i] = _mm256_castps_si256(_mm256_add_ps(y, magic)); /* the lower 16 bits: what is no number becomes 0 */
+        q[i] = _mm256_blend_epi16(q[i], _mm256_shuffle_epi32(_mm256_slli_epi32(q[i], 16), 0x0E), 0xAA);
+    }
+    LLM__UNROLL
+    for (int h = 0; h < 2; h++) {
+        const __m256i all = _mm256_permute4x64_epi64(_mm256_unpacklo_epi64(q[2 * h], q[2 * h + 1]), 0xD8),
+                      two = _mm256_madd_epi16(all, ones);
+        _mm256_storeu_si256((__m256i *)(void *)(a->q + at * 64 + 32 * h), all);
+        __m128i s = _mm_add_epi32(_mm256_castsi256_si128(two), _mm256_extracti128_si256(two, 1));
+        s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4E));
+        sum[h] = _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xB1)));
+    }
+    a->d[at] = d;
+    a->s[2 * at] = d * (float)(sum[0] + sum[1]);
+    a->s[2 * at + 1] = d * (float)sum[1];
+    a->n[2 * at] = -sum[0] - sum[1];
+    a->n[2 * at + 1] = -sum[1];
+}
+
+/* n rows of 32 values, `stride` floats apart, to the blocks from `at` on, 64 bytes each. */
+static LLM__AVX2 void llm__avx2_quantise_fine(const llm__act *act, size_t at, const float *x, int64_t stride, int n) {
+    const llm__act a = *act; /* its pointers in registers */
+    for (int i = 0; i < n; i++, x += stride, at++) llm__avx2_round_fine(&a, at, x);
 }
 
 /* ---- Unpacking ---- */
@@ -15446,6 +15497,14 @@ LLM__AVX2_INLINE void llm__avx2_fetch_more(llm__avx2_fetch *f) {
     for (int i = f->lines; i > 0; i--, at += 64) __builtin_prefetch(at);
 }
 
+/* For `blocks` blocks, or pairs, of a super-block at w, which groups of four tokens are multiplied with. */
+LLM__AVX2_INLINE void llm__avx2_fetch_begin(llm__avx2_fetch *f, const llm__kind kind, const uint8_t *w, int blocks, const llm__product *p) {
+    const int bytes = p->pair * (llm__kind_head(kind) + blocks * llm__kind_block(kind));
+    f->step = bytes / (p->pair * blocks * ((p->n + 3) / 4)) + 1;
+    f->lines = (f->step + 63) / 64;
+    f->at = w + LLM__AHEAD;
+}
+
 LLM__AVX2_INLINE void llm__avx2_cook_values(const llm__avx2_form f, const uint8_t *w, llm__avx2_cooked *to) {
     LLM__UNROLL
     for (int i = 0; i < 16; i++) _mm256_store_si256((__m256i *)(void *)(to->u + 32 * i), llm__avx2_vector(f, i / 2, w + i % 2 * 32));
@@ -15511,9 +15570,7 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, 
     for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
         const int blocks = (int)LLM__MIN(left, (int64_t)LLM__SUPER),
                   bytes = p->pair * (llm__kind_head(kind) + blocks * llm__kind_block(kind));
-        fetch.step = bytes / (p->pair * blocks * ((p->n + 3) / 4)) + 1;
-        fetch.lines = (fetch.step + 63) / 64;
-        fetch.at = w + LLM__AHEAD;
+        llm__avx2_fetch_begin(&fetch, kind, w, blocks, p);
         for (int place = 0; place < p->pair; place++) {
             const uint8_t *packed = w + p->pair * llm__kind_head(kind) + place * 512;
             const int straight = llm__kind_info(kind).bits == 8 && !apart;
@@ -15524,6 +15581,140 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, 
             loop(llm__avx2_form_of(kind).zero, &of, p, at, &fetch);
         }
         w += bytes;
+        at += (size_t)blocks * (size_t)p->n;
+    }
+}
+
+/* ---- Inputs of 16 bits ----
+ * Those of an output layer of signed bytes. A vector of these becomes two of 16 bits, columns 0 and 2 of each four and columns 1 and 3,
+ * whose products are added up two by two in 32 bits: nothing is lost, so few tokens and many have the same sums. Two roundings to bytes
+ * take 104 cycles each for 16 rows, 32 columns and 4 tokens on Zen 3, this takes the time of one. Weights of fewer bits, whose pairs of
+ * products add up in 16 bits, are as fast with two roundings: in Q6_K this took 1.1 times as long. */
+
+/* An unpacked block: (8 vectors, columns 0 2 or 1 3, 2 halves, 16). */
+typedef struct llm__avx2_fine {
+    int16_t w[8][2][2][16];
+    llm__avx2_scales s;
+} llm__avx2_fine;
+
+/* Columns 0 and 2 (odd 0) or 1 and 3 of each four, so that no byte has to leave its lane: a lane of 32 bits is a row's four columns,
+ *
+ *     bytes  c0 c1 c2 c3      odd 0  c0 c2      odd 1  c1 c3      inputs of a row  x0 x2 x1 x3
+ *
+ * and vpmaddwd adds c0 x0 + c2 x2, then c1 x1 + c3 x3, to the row's sum. */
+LLM__AVX2_INLINE __m256i llm__avx2_fine_vector(__m256i v, const int odd) { return _mm256_srai_epi16(odd ? v : _mm256_slli_epi16(v, 8), 8); }
+
+/* All 16 rows and 32 columns of a block whose first vector is at w; its scales are not touched. */
+LLM__AVX2_INLINE void llm__avx2_fine_cook(const llm__avx2_form f, const uint8_t *w, llm__avx2_fine *to) {
+    LLM__UNROLL
+    for (int i = 0; i < 8; i++) LLM__UNROLL
+    for (int h = 0; h < 2; h++) {
+        const __m256i v = llm__avx2_vector(f, i, w + 32 * h);
+        _mm256_store_si256((__m256i *)(void *)to->w[i][0][h], llm__avx2_fine_vector(v, 0));
+        _mm256_store_si256((__m256i *)(void *)to->w[i][1][h], llm__avx2_fine_vector(v, 1));
+    }
+}
+
+/* A block's products with n tokens, added to acc: see llm__avx2_step. `cooked`: w has unpacked vectors, as in llm__avx2_fine. */
+LLM__AVX2_INLINE void llm__avx2_fine_step(const llm__avx2_form f, const int cooked, const int n, const int halves, const uint8_t *const *w,
+                                          const llm__avx2_scales *s, const llm__act *a, size_t at, __m256 (*acc)[4]) {
+    const int8_t *q = a->q + 64 * at;
+    __m256i sum[4][4], v[2][2], x[2];
+    LLM__UNROLL
+    for (int t = 0; t < n; t++) LLM__UNROLL
+    for (int h = 0; h < halves; h++) sum[t][h] = _mm256_setzero_si256();
+    LLM__UNROLL
+    for (int i = 0; i < 8; i++) LLM__UNROLL
+    for (int h = 0; h < halves; h += 2) {
+        LLM__UNROLL
+        for (int k = 0; k < 4; k++) { /* k / 2: the half */
+            v[k / 2][k % 2] = cooked ? llm__avx2_load(w[0] + 128 * i + 64 * (k % 2) + 32 * (k / 2))
+                                     : llm__avx2_fine_vector(llm__avx2_vector(f, i, w[h + k / 2]), k % 2);
+            LLM__AVX2_KEEP(v[k / 2][k % 2]); /* loaded once for all tokens */
+        }
+        LLM__UNROLL
+        for (int t = 0; t < n; t++) {
+            x[0] = llm__avx2_four(q + 64 * t + 8 * i), x[1] = llm__avx2_four(q + 64 * t + 8 * i + 4);
+            LLM__UNROLL
+            for (int k = 0; k < 4; k++) {
+                __m256i *to = &sum[t][h + k % 2];
+                *to = _mm256_add_epi32(*to, _mm256_madd_epi16(v[k % 2][k / 2], x[k / 2]));
+                LLM__AVX2_KEEP(*to);
+            }
+        }
+    }
+    LLM__UNROLL
+    for (int t = 0; t < n; t++) LLM__UNROLL
+    for (int h = 0; h < halves; h++)
+        acc[t][h] = llm__avx2_scaled(f, &s[h / 2].of.d[0][8 * (h % 2)], NULL, a->d[at + (size_t)t], 0, sum[t][h], acc[t][h]);
+}
+
+/* One or two tokens' products with both blocks of a pair. */
+LLM__AVX2_INLINE void llm__avx2_fine_few(const llm__kind kind, const int8_t *table, const int n, const llm__product *p) {
+    llm__avx2_form f = llm__avx2_form_of(kind);
+    const llm__act a = p->act; /* its pointers in registers */
+    enum { pair = 2, halves = 4 };
+    const uint8_t *w = p->w, *row[4];
+    size_t at = p->at;
+    llm__avx2_scales scales[2];
+    __m256 acc[4][4];
+    if (f.table) f.table = table;
+    llm__avx2_clear(n, halves, acc);
+    for (int64_t b = 0; b < p->n_blocks; b++, w += pair * llm__kind_block(kind), at += (size_t)n) {
+        llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
+        LLM__UNROLL
+        for (int h = 0; h < halves; h++) row[h] = w + h / 2 * 64 * f.bits + 32 * (h % 2);
+        LLM__UNROLL
+        for (int i = 0; i < pair; i++) llm__avx2_unpack_scales(kind, pair, i, w, &scales[i]);
+        llm__avx2_fine_step(f, 0, n, halves, row, scales, &a, at, acc);
+    }
+    llm__avx2_move(n, halves, acc, p->out, 1);
+}
+
+/* n tokens' products with `blocks` unpacked blocks, added to out (n, 16). */
+LLM__AVX2_INLINE void llm__avx2_fine_group(const int n, const llm__avx2_fine *c, int blocks, const llm__product *p, size_t at, float *out,
+                                           llm__avx2_fetch *fetch) {
+    const llm__avx2_form f = llm__avx2_form_of(LLM__KIND_Q8);
+    const llm__act a = p->act;
+    __m256 acc[4][4];
+    for (int b = 0; b < blocks; b++) {
+        const uint8_t *w = (const uint8_t *)c[b].w;
+        llm__avx2_move(n, 2, acc, out, 0);
+        llm__avx2_fine_step(f, 1, n, 2, &w, &c[b].s, &a, at + (size_t)(b * p->n), acc);
+        llm__avx2_move(n, 2, acc, out, 1);
+        llm__avx2_fetch_more(fetch);
+    }
+}
+
+/* All tokens of a tile: four at a time, then those that are left. */
+LLM__AVX2 static LLM__NOINLINE void llm__avx2_fine_loop(const llm__avx2_fine *c, int blocks, const llm__product *p, size_t at, float *out,
+                                                        llm__avx2_fetch *fetch) {
+    int t = 0;
+    for (; t + 4 <= p->n; t += 4, at += 4, out += 4 * LLM__ROWS) llm__avx2_fine_group(4, c, blocks, p, at, out, fetch);
+    for (; t + 2 <= p->n; t += 2, at += 2, out += 2 * LLM__ROWS) llm__avx2_fine_group(2, c, blocks, p, at, out, fetch);
+    if (t < p->n) llm__avx2_fine_group(1, c, blocks, p, at, out, fetch);
+}
+
+/* All tokens of a tile: a super-block is unpacked once for them, and the sums of its blocks stay in p->out between groups of tokens. */
+LLM__AVX2_INLINE void llm__avx2_fine_many(const llm__kind kind, const int8_t *table, const llm__product *p) {
+    llm__avx2_form f = llm__avx2_form_of(kind);
+    llm__avx2_fine cooked[LLM__SUPER];
+    llm__avx2_fetch fetch;
+    const uint8_t *w = p->w;
+    size_t at = p->at;
+    if (f.table) f.table = table;
+    for (int i = 0; i < p->pair; i++) memset(p->out + i * LLM__OUT, 0, sizeof(float) * LLM__ROWS * (size_t)p->n);
+    for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
+        const int blocks = (int)LLM__MIN(left, (int64_t)LLM__SUPER), step = p->pair * llm__kind_block(kind);
+        llm__avx2_fetch_begin(&fetch, kind, w, blocks, p);
+        for (int place = 0; place < p->pair; place++) {
+            for (int b = 0; b < blocks; b++) {
+                llm__avx2_fine_cook(f, w + b * step + place * 64 * f.bits, &cooked[b]);
+                llm__avx2_unpack_scales(kind, p->pair, place, w + b * step, &cooked[b].s);
+            }
+            llm__avx2_fine_loop(cooked, blocks, p, at, p->out + place * LLM__OUT, &fetch);
+        }
+        w += blocks * step;
         at += (size_t)blocks * (size_t)p->n;
     }
 }
@@ -15542,11 +15733,8 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, 
         f.table = NULL; \
         llm__avx2_loop(f, common, of, p, at, fetch); \
     }
-/* 1: signed bytes with one scale, whose signs are set apart. */
-LLM__AVX2_INLINE int llm__avx2_apart(const llm__kind kind, int n) {
-    const llm__avx2_form f = llm__avx2_form_of(kind);
-    return f.wide && !f.x2 && !f.min && n >= LLM__AVX2_SIGNS;
-}
+/* 1: signs are set apart. */
+LLM__AVX2_INLINE int llm__avx2_apart(const llm__kind kind, int n) { return llm__kind_fine(kind) && n >= LLM__AVX2_SIGNS; }
 
 LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_signs(int zero, const llm__avx2_blocks *of, const llm__product *p, size_t at,
                                                          llm__avx2_fetch *fetch) {
@@ -15577,6 +15765,13 @@ LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_signs(int zero, const llm__av
 #define LLM__AVX2_OTHERS(each) \
     each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16)
 
+#define LLM__AVX2_FINE(kind) \
+    LLM__AVX2 static LLM__NOINLINE void llm__avx2_fine_##kind(const int8_t *table, const llm__product *p) { \
+        if (p->pair == 2 && p->n == 1) llm__avx2_fine_few(LLM__KIND_##kind, table, 1, p); \
+        else if (p->pair == 2 && p->n == 2) llm__avx2_fine_few(LLM__KIND_##kind, table, 2, p); \
+        else llm__avx2_fine_many(LLM__KIND_##kind, table, p); \
+    }
+
 LLM__AVX2_LOOP(Q4Z, 1)
 LLM__AVX2_LOOP(Q4M, 1)
 LLM__AVX2_LOOP(Q5M, 0)
@@ -15588,11 +15783,20 @@ LLM__AVX2_LOOP(G16, 0)
 LLM__AVX2_LOOP(G16M, 0)
 LLM__AVX2_LOOP(G32, 0)
 LLM__AVX2_COMMON(LLM__AVX2_FEW)
+LLM__AVX2_FINE(Q8)
+LLM__AVX2_FINE(IQ4)
+LLM__AVX2_FINE(I8)
 LLM__AVX2_COMMON(LLM__AVX2_MANY)
 LLM__AVX2_OTHERS(LLM__AVX2_MANY)
 
 static LLM__AVX2 void llm__avx2_product(llm__kind kind, const llm__product *p) {
     const int8_t *table = llm__kind_table(kind);
+    if (p->fine) {
+        if (kind == LLM__KIND_Q8) llm__avx2_fine_Q8(table, p);
+        else if (kind == LLM__KIND_I8) llm__avx2_fine_I8(table, p);
+        else llm__avx2_fine_IQ4(table, p); /* or those that differ from it in their tables alone */
+        return;
+    }
     switch (kind == LLM__KIND_NF4 || kind == LLM__KIND_FP4 ? LLM__KIND_IQ4 : kind) { /* these differ in their tables alone */
         LLM__AVX2_COMMON(LLM__AVX2_CASE_BOTH)
         LLM__AVX2_OTHERS(LLM__AVX2_CASE_MANY)
@@ -15802,7 +16006,8 @@ LLM__AVX2 static double llm__avx2_peak(int64_t turns) { return llm__peak_of(turn
 
 /* Its tables. */
 static const llm__kernels llm__kernels_avx2 = {
-    .quantise = llm__avx2_quantise, .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
+    .quantise = llm__avx2_quantise, .quantise_fine = llm__avx2_quantise_fine,
+    .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
     .affine = llm__avx2_affine, .rotate = llm__avx2_rotate, .to_half = llm__avx2_to_half, .to_bf16 = llm__avx2_to_bf16,
     .expand = llm__avx2_expand, .bias = llm__avx2_bias, .soften = llm__avx2_soften, .top = llm__avx2_top, .weigh = llm__avx2_weigh,
     .mac = llm__avx2_mac, .widen_f8 = llm__avx2_widen_f8, .product = llm__avx2_product, .peak = llm__avx2_peak,
@@ -17380,6 +17585,7 @@ struct llm_weight {
     float add;
     llm__form form;    /* what its kernels read */
     int bf16;          /* they may read bf16 where there are kernels for it: see llm__weight_form */
+    int fine;          /* the same of inputs of 16 bits, instead of bytes twice */
     llm__block *block; /* (n_blocks) */
     int64_t n_blocks;
     int64_t *first_block; /* (n_groups + 1) */
@@ -17429,7 +17635,9 @@ static llm__tile llm__tile_at(int rows, llm__form form, int i) {
 
 /* What the kernels of an instruction set read for this weight. */
 static llm__form llm__weight_form(const llm_weight *w, llm__isa isa) {
-    return w->bf16 && llm__kernels_of(isa)->bf16 ? LLM__FORM_BF16 : w->form;
+    const llm__kernels *k = llm__kernels_of(isa);
+    if (w->form == LLM__FORM_I8X2 && w->fine && k->quantise_fine) return LLM__FORM_I16;
+    return w->bf16 && k->bf16 ? LLM__FORM_BF16 : w->form;
 }
 
 /* The segment of a row of the weight. */
@@ -17632,6 +17840,7 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
     w->first_row = LLM__NEW(int64_t, d->n_segments + 1);
     w->n_segments = d->n_segments;
     w->bf16 = d->role != LLM_ROLE_HEAD;
+    w->fine = !w->bf16;
     if (!w->segment || !w->first_row) return llm__nomem();
     for (int i = 0; i < d->n_segments; i++) {
         llm_result r = llm__segment_check(d, &d->segments[i]);
@@ -17647,6 +17856,7 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
     for (int i = 0; i < w->n_segments; i++) {
         const llm__kind kind = llm__segment_kind(&w->segment[i], compute);
         quantised &= !llm__kind_is_float(kind);
+        w->fine &= llm__kind_fine(kind);
         w->bf16 &= kind == LLM__KIND_BF16 || kind == LLM__KIND_F8;
     }
     w->form = !quantised ? LLM__FORM_F32 : d->role == LLM_ROLE_HEAD ? LLM__FORM_I8X2 : LLM__FORM_I8;
@@ -18089,8 +18299,10 @@ static void llm__act_part(const llm__kernels *k, const llm__input *in, int64_t c
         for (int64_t b = block; b < end && from < to; b++) {
             float some[32 * LLM__TILE];
             const float *x = in->order ? llm__act_sorted(in, from, to, b, some) : in->x + from * in->stride + 32 * b;
-            k->quantise(in->act, (size_t)(t.start * blocks + b * t.n + from * per - t.start), x, in->order ? 32 : in->stride, to - from,
-                        per);
+            const size_t at = (size_t)(t.start * blocks + b * t.n + from * per - t.start);
+            const int64_t stride = in->order ? 32 : in->stride;
+            if (in->form == LLM__FORM_I16) k->quantise_fine(in->act, at, x, stride, to - from);
+            else k->quantise(in->act, at, x, stride, to - from, per);
         }
     }
 }
@@ -18185,6 +18397,7 @@ static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm
     p.act = *in->act;
     p.at = (size_t)t.start * (size_t)p.n_blocks;
     p.n = t.n;
+    p.fine = in->form == LLM__FORM_I16;
     p.out = out;
     p.tiles = tiles;
     p.amx = NULL;

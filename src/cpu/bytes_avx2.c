@@ -11,24 +11,29 @@
 
 /* ---- Rounding ---- */
 
-/* 32 values to int8 as llm__quantise_block does it. `lost` (may be NULL) takes what the rounding loses. */
-LLM__AVX2_INLINE void llm__avx2_round(const llm__act *a, size_t at, const float *x, float *lost) {
-    const __m256 magic = _mm256_set1_ps(12582912.0f);
-    __m256i top = _mm256_setzero_si256(), q[4];
-    __m256 in[4], y[4];
+/* The largest absolute value of 32: compared as integers, so that what is no number counts as large. */
+LLM__AVX2_INLINE float llm__avx2_most(const float *x) {
+    __m256i top = _mm256_setzero_si256();
     float most;
     LLM__UNROLL
-    for (int i = 0; i < 4; i++) {
-        in[i] = _mm256_loadu_ps(x + 8 * i);
-        top = _mm256_max_epi32(top, _mm256_and_si256(_mm256_castps_si256(in[i]), _mm256_set1_epi32(0x7FFFFFFF)));
-    }
+    for (int i = 0; i < 4; i++)
+        top = _mm256_max_epi32(top, _mm256_and_si256(_mm256_castps_si256(_mm256_loadu_ps(x + 8 * i)), _mm256_set1_epi32(0x7FFFFFFF)));
     __m128i m = _mm_max_epi32(_mm256_castsi256_si128(top), _mm256_extracti128_si256(top, 1));
     m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4E));
     const int32_t bits = _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xB1)));
     memcpy(&most, &bits, 4);
-    const float d = most * (1.0f / 127), inverse = most > 0 ? 127 / most : 0;
+    return most;
+}
+
+/* 32 values to int8 as llm__quantise_block does it. `lost` (may be NULL) takes what the rounding loses. */
+LLM__AVX2_INLINE void llm__avx2_round(const llm__act *a, size_t at, const float *x, float *lost) {
+    const __m256 magic = _mm256_set1_ps(12582912.0f);
+    __m256i q[4];
+    __m256 in[4], y[4];
+    const float most = llm__avx2_most(x), d = most * (1.0f / 127), inverse = most > 0 ? 127 / most : 0;
     LLM__UNROLL
     for (int i = 0; i < 4; i++) {
+        in[i] = _mm256_loadu_ps(x + 8 * i);
         y[i] = _mm256_mul_ps(in[i], _mm256_set1_ps(inverse));
         __asm__("" : "+x"(y[i])); /* not fused */
         y[i] = _mm256_add_ps(y[i], magic);
@@ -60,6 +65,43 @@ LLM__PRIVATE LLM__AVX2 void llm__avx2_quantise(const llm__act *act, size_t at, c
         llm__avx2_round(&a, at, x, per == 2 ? lost : NULL);
         if (per == 2) llm__avx2_round(&a, at + 1, lost, NULL);
     }
+}
+
+/* 32 values to 16 bits, each four columns in the order 0, 2, 1, 3: x ~ d * q with the largest at 32767. A sum of 32 products with bytes is
+ * below 2^27. */
+LLM__AVX2_INLINE void llm__avx2_round_fine(const llm__act *a, size_t at, const float *x) {
+    const __m256 magic = _mm256_set1_ps(12582912.0f);
+    const __m256i ones = _mm256_set1_epi16(1);
+    __m256i q[4];
+    const float most = llm__avx2_most(x), d = most * (1.0f / 32767), inverse = most > 0 ? 32767 / most : 0;
+    int32_t sum[2];
+    LLM__UNROLL
+    for (int i = 0; i < 4; i++) {
+        __m256 y = _mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), _mm256_set1_ps(inverse));
+        __asm__("" : "+x"(y));                               /* not fused */
+        q[i] = _mm256_castps_si256(_mm256_add_ps(y, magic)); /* the lower 16 bits: what is no number becomes 0 */
+        q[i] = _mm256_blend_epi16(q[i], _mm256_shuffle_epi32(_mm256_slli_epi32(q[i], 16), 0x0E), 0xAA);
+    }
+    LLM__UNROLL
+    for (int h = 0; h < 2; h++) {
+        const __m256i all = _mm256_permute4x64_epi64(_mm256_unpacklo_epi64(q[2 * h], q[2 * h + 1]), 0xD8),
+                      two = _mm256_madd_epi16(all, ones);
+        _mm256_storeu_si256((__m256i *)(void *)(a->q + at * 64 + 32 * h), all);
+        __m128i s = _mm_add_epi32(_mm256_castsi256_si128(two), _mm256_extracti128_si256(two, 1));
+        s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4E));
+        sum[h] = _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xB1)));
+    }
+    a->d[at] = d;
+    a->s[2 * at] = d * (float)(sum[0] + sum[1]);
+    a->s[2 * at + 1] = d * (float)sum[1];
+    a->n[2 * at] = -sum[0] - sum[1];
+    a->n[2 * at + 1] = -sum[1];
+}
+
+/* n rows of 32 values, `stride` floats apart, to the blocks from `at` on, 64 bytes each. */
+LLM__PRIVATE LLM__AVX2 void llm__avx2_quantise_fine(const llm__act *act, size_t at, const float *x, int64_t stride, int n) {
+    const llm__act a = *act; /* its pointers in registers */
+    for (int i = 0; i < n; i++, x += stride, at++) llm__avx2_round_fine(&a, at, x);
 }
 
 /* ---- Unpacking ---- */
@@ -399,6 +441,14 @@ LLM__AVX2_INLINE void llm__avx2_fetch_more(llm__avx2_fetch *f) {
     for (int i = f->lines; i > 0; i--, at += 64) __builtin_prefetch(at);
 }
 
+/* For `blocks` blocks, or pairs, of a super-block at w, which groups of four tokens are multiplied with. */
+LLM__AVX2_INLINE void llm__avx2_fetch_begin(llm__avx2_fetch *f, const llm__kind kind, const uint8_t *w, int blocks, const llm__product *p) {
+    const int bytes = p->pair * (llm__kind_head(kind) + blocks * llm__kind_block(kind));
+    f->step = bytes / (p->pair * blocks * ((p->n + 3) / 4)) + 1;
+    f->lines = (f->step + 63) / 64;
+    f->at = w + LLM__AHEAD;
+}
+
 LLM__AVX2_INLINE void llm__avx2_cook_values(const llm__avx2_form f, const uint8_t *w, llm__avx2_cooked *to) {
     LLM__UNROLL
     for (int i = 0; i < 16; i++) _mm256_store_si256((__m256i *)(void *)(to->u + 32 * i), llm__avx2_vector(f, i / 2, w + i % 2 * 32));
@@ -464,9 +514,7 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, 
     for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
         const int blocks = (int)LLM__MIN(left, (int64_t)LLM__SUPER),
                   bytes = p->pair * (llm__kind_head(kind) + blocks * llm__kind_block(kind));
-        fetch.step = bytes / (p->pair * blocks * ((p->n + 3) / 4)) + 1;
-        fetch.lines = (fetch.step + 63) / 64;
-        fetch.at = w + LLM__AHEAD;
+        llm__avx2_fetch_begin(&fetch, kind, w, blocks, p);
         for (int place = 0; place < p->pair; place++) {
             const uint8_t *packed = w + p->pair * llm__kind_head(kind) + place * 512;
             const int straight = llm__kind_info(kind).bits == 8 && !apart;
@@ -477,6 +525,140 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, 
             loop(llm__avx2_form_of(kind).zero, &of, p, at, &fetch);
         }
         w += bytes;
+        at += (size_t)blocks * (size_t)p->n;
+    }
+}
+
+/* ---- Inputs of 16 bits ----
+ * Those of an output layer of signed bytes. A vector of these becomes two of 16 bits, columns 0 and 2 of each four and columns 1 and 3,
+ * whose products are added up two by two in 32 bits: nothing is lost, so few tokens and many have the same sums. Two roundings to bytes
+ * take 104 cycles each for 16 rows, 32 columns and 4 tokens on Zen 3, this takes the time of one. Weights of fewer bits, whose pairs of
+ * products add up in 16 bits, are as fast with two roundings: in Q6_K this took 1.1 times as long. */
+
+/* An unpacked block: (8 vectors, columns 0 2 or 1 3, 2 halves, 16). */
+typedef struct llm__avx2_fine {
+    int16_t w[8][2][2][16];
+    llm__avx2_scales s;
+} llm__avx2_fine;
+
+/* Columns 0 and 2 (odd 0) or 1 and 3 of each four, so that no byte has to leave its lane: a lane of 32 bits is a row's four columns,
+ *
+ *     bytes  c0 c1 c2 c3      odd 0  c0 c2      odd 1  c1 c3      inputs of a row  x0 x2 x1 x3
+ *
+ * and vpmaddwd adds c0 x0 + c2 x2, then c1 x1 + c3 x3, to the row's sum. */
+LLM__AVX2_INLINE __m256i llm__avx2_fine_vector(__m256i v, const int odd) { return _mm256_srai_epi16(odd ? v : _mm256_slli_epi16(v, 8), 8); }
+
+/* All 16 rows and 32 columns of a block whose first vector is at w; its scales are not touched. */
+LLM__AVX2_INLINE void llm__avx2_fine_cook(const llm__avx2_form f, const uint8_t *w, llm__avx2_fine *to) {
+    LLM__UNROLL
+    for (int i = 0; i < 8; i++) LLM__UNROLL
+    for (int h = 0; h < 2; h++) {
+        const __m256i v = llm__avx2_vector(f, i, w + 32 * h);
+        _mm256_store_si256((__m256i *)(void *)to->w[i][0][h], llm__avx2_fine_vector(v, 0));
+        _mm256_store_si256((__m256i *)(void *)to->w[i][1][h], llm__avx2_fine_vector(v, 1));
+    }
+}
+
+/* A block's products with n tokens, added to acc: see llm__avx2_step. `cooked`: w has unpacked vectors, as in llm__avx2_fine. */
+LLM__AVX2_INLINE void llm__avx2_fine_step(const llm__avx2_form f, const int cooked, const int n, const int halves, const uint8_t *const *w,
+                                          const llm__avx2_scales *s, const llm__act *a, size_t at, __m256 (*acc)[4]) {
+    const int8_t *q = a->q + 64 * at;
+    __m256i sum[4][4], v[2][2], x[2];
+    LLM__UNROLL
+    for (int t = 0; t < n; t++) LLM__UNROLL
+    for (int h = 0; h < halves; h++) sum[t][h] = _mm256_setzero_si256();
+    LLM__UNROLL
+    for (int i = 0; i < 8; i++) LLM__UNROLL
+    for (int h = 0; h < halves; h += 2) {
+        LLM__UNROLL
+        for (int k = 0; k < 4; k++) { /* k / 2: the half */
+            v[k / 2][k % 2] = cooked ? llm__avx2_load(w[0] + 128 * i + 64 * (k % 2) + 32 * (k / 2))
+                                     : llm__avx2_fine_vector(llm__avx2_vector(f, i, w[h + k / 2]), k % 2);
+            LLM__AVX2_KEEP(v[k / 2][k % 2]); /* loaded once for all tokens */
+        }
+        LLM__UNROLL
+        for (int t = 0; t < n; t++) {
+            x[0] = llm__avx2_four(q + 64 * t + 8 * i), x[1] = llm__avx2_four(q + 64 * t + 8 * i + 4);
+            LLM__UNROLL
+            for (int k = 0; k < 4; k++) {
+                __m256i *to = &sum[t][h + k % 2];
+                *to = _mm256_add_epi32(*to, _mm256_madd_epi16(v[k % 2][k / 2], x[k / 2]));
+                LLM__AVX2_KEEP(*to);
+            }
+        }
+    }
+    LLM__UNROLL
+    for (int t = 0; t < n; t++) LLM__UNROLL
+    for (int h = 0; h < halves; h++)
+        acc[t][h] = llm__avx2_scaled(f, &s[h / 2].of.d[0][8 * (h % 2)], NULL, a->d[at + (size_t)t], 0, sum[t][h], acc[t][h]);
+}
+
+/* One or two tokens' products with both blocks of a pair. */
+LLM__AVX2_INLINE void llm__avx2_fine_few(const llm__kind kind, const int8_t *table, const int n, const llm__product *p) {
+    llm__avx2_form f = llm__avx2_form_of(kind);
+    const llm__act a = p->act; /* its pointers in registers */
+    enum { pair = 2, halves = 4 };
+    const uint8_t *w = p->w, *row[4];
+    size_t at = p->at;
+    llm__avx2_scales scales[2];
+    __m256 acc[4][4];
+    if (f.table) f.table = table;
+    llm__avx2_clear(n, halves, acc);
+    for (int64_t b = 0; b < p->n_blocks; b++, w += pair * llm__kind_block(kind), at += (size_t)n) {
+        llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
+        LLM__UNROLL
+        for (int h = 0; h < halves; h++) row[h] = w + h / 2 * 64 * f.bits + 32 * (h % 2);
+        LLM__UNROLL
+        for (int i = 0; i < pair; i++) llm__avx2_unpack_scales(kind, pair, i, w, &scales[i]);
+        llm__avx2_fine_step(f, 0, n, halves, row, scales, &a, at, acc);
+    }
+    llm__avx2_move(n, halves, acc, p->out, 1);
+}
+
+/* n tokens' products with `blocks` unpacked blocks, added to out (n, 16). */
+LLM__AVX2_INLINE void llm__avx2_fine_group(const int n, const llm__avx2_fine *c, int blocks, const llm__product *p, size_t at, float *out,
+                                           llm__avx2_fetch *fetch) {
+    const llm__avx2_form f = llm__avx2_form_of(LLM__KIND_Q8);
+    const llm__act a = p->act;
+    __m256 acc[4][4];
+    for (int b = 0; b < blocks; b++) {
+        const uint8_t *w = (const uint8_t *)c[b].w;
+        llm__avx2_move(n, 2, acc, out, 0);
+        llm__avx2_fine_step(f, 1, n, 2, &w, &c[b].s, &a, at + (size_t)(b * p->n), acc);
+        llm__avx2_move(n, 2, acc, out, 1);
+        llm__avx2_fetch_more(fetch);
+    }
+}
+
+/* All tokens of a tile: four at a time, then those that are left. */
+LLM__AVX2 static LLM__NOINLINE void llm__avx2_fine_loop(const llm__avx2_fine *c, int blocks, const llm__product *p, size_t at, float *out,
+                                                        llm__avx2_fetch *fetch) {
+    int t = 0;
+    for (; t + 4 <= p->n; t += 4, at += 4, out += 4 * LLM__ROWS) llm__avx2_fine_group(4, c, blocks, p, at, out, fetch);
+    for (; t + 2 <= p->n; t += 2, at += 2, out += 2 * LLM__ROWS) llm__avx2_fine_group(2, c, blocks, p, at, out, fetch);
+    if (t < p->n) llm__avx2_fine_group(1, c, blocks, p, at, out, fetch);
+}
+
+/* All tokens of a tile: a super-block is unpacked once for them, and the sums of its blocks stay in p->out between groups of tokens. */
+LLM__AVX2_INLINE void llm__avx2_fine_many(const llm__kind kind, const int8_t *table, const llm__product *p) {
+    llm__avx2_form f = llm__avx2_form_of(kind);
+    llm__avx2_fine cooked[LLM__SUPER];
+    llm__avx2_fetch fetch;
+    const uint8_t *w = p->w;
+    size_t at = p->at;
+    if (f.table) f.table = table;
+    for (int i = 0; i < p->pair; i++) memset(p->out + i * LLM__OUT, 0, sizeof(float) * LLM__ROWS * (size_t)p->n);
+    for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
+        const int blocks = (int)LLM__MIN(left, (int64_t)LLM__SUPER), step = p->pair * llm__kind_block(kind);
+        llm__avx2_fetch_begin(&fetch, kind, w, blocks, p);
+        for (int place = 0; place < p->pair; place++) {
+            for (int b = 0; b < blocks; b++) {
+                llm__avx2_fine_cook(f, w + b * step + place * 64 * f.bits, &cooked[b]);
+                llm__avx2_unpack_scales(kind, p->pair, place, w + b * step, &cooked[b].s);
+            }
+            llm__avx2_fine_loop(cooked, blocks, p, at, p->out + place * LLM__OUT, &fetch);
+        }
+        w += blocks * step;
         at += (size_t)blocks * (size_t)p->n;
     }
 }
@@ -496,11 +678,8 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, 
         f.table = NULL; \
         llm__avx2_loop(f, common, of, p, at, fetch); \
     }
-/* 1: signed bytes with one scale, whose signs are set apart. */
-LLM__AVX2_INLINE int llm__avx2_apart(const llm__kind kind, int n) {
-    const llm__avx2_form f = llm__avx2_form_of(kind);
-    return f.wide && !f.x2 && !f.min && n >= LLM__AVX2_SIGNS;
-}
+/* 1: signs are set apart. */
+LLM__AVX2_INLINE int llm__avx2_apart(const llm__kind kind, int n) { return llm__kind_fine(kind) && n >= LLM__AVX2_SIGNS; }
 
 LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_signs(int zero, const llm__avx2_blocks *of, const llm__product *p, size_t at,
                                                          llm__avx2_fetch *fetch) {
@@ -531,6 +710,13 @@ LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_signs(int zero, const llm__av
 #define LLM__AVX2_OTHERS(each) \
     each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16)
 
+#define LLM__AVX2_FINE(kind) \
+    LLM__AVX2 static LLM__NOINLINE void llm__avx2_fine_##kind(const int8_t *table, const llm__product *p) { \
+        if (p->pair == 2 && p->n == 1) llm__avx2_fine_few(LLM__KIND_##kind, table, 1, p); \
+        else if (p->pair == 2 && p->n == 2) llm__avx2_fine_few(LLM__KIND_##kind, table, 2, p); \
+        else llm__avx2_fine_many(LLM__KIND_##kind, table, p); \
+    }
+
 LLM__AVX2_LOOP(Q4Z, 1)
 LLM__AVX2_LOOP(Q4M, 1)
 LLM__AVX2_LOOP(Q5M, 0)
@@ -542,11 +728,20 @@ LLM__AVX2_LOOP(G16, 0)
 LLM__AVX2_LOOP(G16M, 0)
 LLM__AVX2_LOOP(G32, 0)
 LLM__AVX2_COMMON(LLM__AVX2_FEW)
+LLM__AVX2_FINE(Q8)
+LLM__AVX2_FINE(IQ4)
+LLM__AVX2_FINE(I8)
 LLM__AVX2_COMMON(LLM__AVX2_MANY)
 LLM__AVX2_OTHERS(LLM__AVX2_MANY)
 
 LLM__PRIVATE LLM__AVX2 void llm__avx2_product(llm__kind kind, const llm__product *p) {
     const int8_t *table = llm__kind_table(kind);
+    if (p->fine) {
+        if (kind == LLM__KIND_Q8) llm__avx2_fine_Q8(table, p);
+        else if (kind == LLM__KIND_I8) llm__avx2_fine_I8(table, p);
+        else llm__avx2_fine_IQ4(table, p); /* or those that differ from it in their tables alone */
+        return;
+    }
     switch (kind == LLM__KIND_NF4 || kind == LLM__KIND_FP4 ? LLM__KIND_IQ4 : kind) { /* these differ in their tables alone */
         LLM__AVX2_COMMON(LLM__AVX2_CASE_BOTH)
         LLM__AVX2_OTHERS(LLM__AVX2_CASE_MANY)

@@ -34,8 +34,9 @@ LLM__AVX2_INLINE __m256i llm__avx2_four(const int8_t *q) { /* 4 inputs in every 
     return _mm256_set1_epi32(four);
 }
 
-/* The table's `quantise` and `product`. act.n has of each block the sums of the inputs of even and of odd 16-bit lanes, times -1, as a
- * pair of 16 bits: of all 32 columns, and of the latter 16. */
+/* The table's entries. act.n has of each block of bytes the sums of the inputs of even and of odd 16-bit lanes, times -1, as a pair of 16
+ * bits: of all 32 columns, and of the latter 16; of a block of 16 bits the sums themselves, times -1. */
 LLM__PRIVATE void llm__avx2_quantise(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per);
+LLM__PRIVATE void llm__avx2_quantise_fine(const llm__act *act, size_t at, const float *x, int64_t stride, int n);
 LLM__PRIVATE void llm__avx2_product(llm__kind kind, const llm__product *p);
 #endif

@@ -41,6 +41,7 @@ typedef struct llm__product {
     size_t at;
     int n;
     float *out;
+    int fine;             /* the roundings are of 16 bits: where the table has quantise_fine */
     const uint8_t *fetch; /* of a block that is multiplied: what llm__fetch is to be given */
     int *tiles;           /* see llm__kernels.rest */
     struct llm__amx *amx; /* see >>kernels_amx */
@@ -97,11 +98,12 @@ typedef struct llm__attend {
 /* Bytes of a stored element of the KV cache (int4: of two). */
 LLM__INLINE int llm__kv_size(llm_kv_type type) { return type == LLM_KV_F32 ? 4 : type == LLM_KV_F16 || type == LLM_KV_BF16 ? 2 : 1; }
 
-/* What the rest of the library calls: one such table for each instruction set. All pointers are set (but `rest` and `peak`), all functions
- * may be called from any thread at once and keep nothing. The llm__body functions say what each does; for `product` and `mac`
- * llm__scalar_product and llm__scalar_mac do. */
+/* What the rest of the library calls: one such table for each instruction set. All pointers are set (but `rest`, `peak` and
+ * `quantise_fine`), all functions may be called from any thread at once and keep nothing. The llm__body functions say what each does; for
+ * `product` and `mac` llm__scalar_product and llm__scalar_mac do. */
 typedef struct llm__kernels {
     void (*quantise)(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per);
+    void (*quantise_fine)(const llm__act *a, size_t at, const float *x, int64_t stride, int n); /* to 16 bits; NULL: to bytes twice */
     void (*finish)(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n);
     float (*sum)(const float *x, int n);
     float (*dot)(const float *a, const float *b, int n);

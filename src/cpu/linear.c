@@ -34,7 +34,9 @@ LLM__PRIVATE llm__tile llm__tile_at(int rows, llm__form form, int i) {
 /* ---- Weights as the file has them ---- */
 
 LLM__PRIVATE llm__form llm__weight_form(const llm_weight *w, llm__isa isa) {
-    return w->bf16 && llm__kernels_of(isa)->bf16 ? LLM__FORM_BF16 : w->form;
+    const llm__kernels *k = llm__kernels_of(isa);
+    if (w->form == LLM__FORM_I8X2 && w->fine && k->quantise_fine) return LLM__FORM_I16;
+    return w->bf16 && k->bf16 ? LLM__FORM_BF16 : w->form;
 }
 
 LLM__PRIVATE int llm__weight_segment(const llm_weight *w, int64_t row) {
@@ -234,6 +236,7 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
     w->first_row = LLM__NEW(int64_t, d->n_segments + 1);
     w->n_segments = d->n_segments;
     w->bf16 = d->role != LLM_ROLE_HEAD;
+    w->fine = !w->bf16;
     if (!w->segment || !w->first_row) return llm__nomem();
     for (int i = 0; i < d->n_segments; i++) {
         llm_result r = llm__segment_check(d, &d->segments[i]);
@@ -249,6 +252,7 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
     for (int i = 0; i < w->n_segments; i++) {
         const llm__kind kind = llm__segment_kind(&w->segment[i], compute);
         quantised &= !llm__kind_is_float(kind);
+        w->fine &= llm__kind_fine(kind);
         w->bf16 &= kind == LLM__KIND_BF16 || kind == LLM__KIND_F8;
     }
     w->form = !quantised ? LLM__FORM_F32 : d->role == LLM_ROLE_HEAD ? LLM__FORM_I8X2 : LLM__FORM_I8;

@@ -82,6 +82,7 @@ struct llm_weight {
     float add;
     llm__form form;    /* what its kernels read */
     int bf16;          /* they may read bf16 where there are kernels for it: see llm__weight_form */
+    int fine;          /* the same of inputs of 16 bits, instead of bytes twice */
     llm__block *block; /* (n_blocks) */
     int64_t n_blocks;
     int64_t *first_block; /* (n_groups + 1) */

@@ -7,8 +7,9 @@
  *     index    0 ... 15   block 0 of tokens 0..15        32 ... 48   block 0 of tokens 16..32
  *             16 ... 31   block 1 of tokens 0..15        49 ... 65   block 1 of tokens 16..32
  *
- * In the finer form (the output layer's) every token takes two places of a tile: the second one holds what the first one's rounding lost,
- * and their two products are added.
+ * The output layer's inputs are rounded more finely. Where bytes are multiplied best, every token takes two places of a tile: the second
+ * one holds what the first one's rounding lost, and their two products are added. Where there are kernels for it, and weights are signed
+ * bytes, it takes one place of 16-bit numbers, 64 bytes, of each four columns the first, third, second and fourth.
  *
  * vdpbf16ps multiplies bf16 twice as fast as fused multiply-adds do f32. Where a CPU has it, layers over bf16 weights read a copy rounded
  * to bf16: rows as they are, without tiles. The output layer's inputs stay f32, for the same reason as above. */
@@ -22,11 +23,12 @@ typedef enum llm__form {
     LLM__FORM_F32 = 0, /* the rows themselves; of a buffer: it has no rounded copy */
     LLM__FORM_I8,      /* a copy in bytes */
     LLM__FORM_I8X2,    /* in bytes twice: the second ones are what the first have lost */
+    LLM__FORM_I16,     /* in 16 bits: instead of bytes twice, see llm__weight_form */
     LLM__FORM_BF16     /* a copy in bf16 */
 } llm__form;
 
 typedef struct llm__act {
-    int8_t *q;  /* (blocks, 32); of bf16 (rows, blocks of a row, 32) of two bytes, which reach into the other parts' room */
+    int8_t *q;  /* (blocks, 32), of 16 bits (blocks, 64) bytes; of bf16 (rows, blocks of a row, 32) of two bytes: into the others' room */
     float *d;   /* (blocks) */
     float *s;   /* (blocks, 2) d * sum of q, of all 32 and of the latter 16: what minimums are multiplied with */
     int32_t *n; /* (blocks, 2) the same sums of q, times -1: what zero points are multiplied with. AVX2: as two sums of 16 bits */
@@ -132,6 +134,11 @@ LLM__INLINE int llm__kind_is_float(llm__kind kind) { return kind <= LLM__KIND_F8
 LLM__INLINE int llm__kind_signed(llm__kind kind) { return llm__kind_info(kind).bits == 8 || llm__kind_table(kind); }
 LLM__INLINE int llm__scale_x2(llm__scale s) { return s == LLM__SCALE_F16X2 || s == LLM__SCALE_F32X2 || s == LLM__SCALE_SUPERX2; }
 LLM__INLINE int llm__kind_x2(llm__kind kind) { return llm__scale_x2(llm__kind_info(kind).scale); }
+
+/* Signed bytes with one scale and no minimum: what products with inputs of 16 bits are for. MXFP4's are made numbers of 5 bits. */
+LLM__INLINE int llm__kind_fine(llm__kind kind) {
+    return llm__kind_signed(kind) && !llm__kind_x2(kind) && llm__kind_info(kind).min == LLM__SCALE_NONE && kind != LLM__KIND_MXFP4;
+}
 
 /* Bytes of the scales of a block, and of those in front of every eighth block. */
 LLM__INLINE int llm__scale_bytes(llm__scale s) {

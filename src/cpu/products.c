@@ -51,8 +51,10 @@ LLM__PRIVATE void llm__act_part(const llm__kernels *k, const llm__input *in, int
         for (int64_t b = block; b < end && from < to; b++) {
             float some[32 * LLM__TILE];
             const float *x = in->order ? llm__act_sorted(in, from, to, b, some) : in->x + from * in->stride + 32 * b;
-            k->quantise(in->act, (size_t)(t.start * blocks + b * t.n + from * per - t.start), x, in->order ? 32 : in->stride, to - from,
-                        per);
+            const size_t at = (size_t)(t.start * blocks + b * t.n + from * per - t.start);
+            const int64_t stride = in->order ? 32 : in->stride;
+            if (in->form == LLM__FORM_I16) k->quantise_fine(in->act, at, x, stride, to - from);
+            else k->quantise(in->act, at, x, stride, to - from, per);
         }
     }
 }
@@ -145,6 +147,7 @@ static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm
     p.act = *in->act;
     p.at = (size_t)t.start * (size_t)p.n_blocks;
     p.n = t.n;
+    p.fine = in->form == LLM__FORM_I16;
     p.out = out;
     p.tiles = tiles;
     p.amx = NULL;

@@ -39,8 +39,8 @@ static void att_shares(void) {
 
 /* Tiles of tokens: all rows, whole tokens, no tile over its size; of bytes two tiles differ by at most one token. */
 static void att_tiles(void) {
-    static const llm__form forms[] = {LLM__FORM_F32, LLM__FORM_I8, LLM__FORM_I8X2, LLM__FORM_BF16};
-    for (int f = 0; f < 4; f++)
+    static const llm__form forms[] = {LLM__FORM_F32, LLM__FORM_I8, LLM__FORM_I8X2, LLM__FORM_I16, LLM__FORM_BF16};
+    for (int f = 0; f < LLM__COUNT(forms); f++)
         for (int rows = 1; rows < 200; rows++) {
             const int per = llm__form_per(forms[f]), n = llm__tiles(rows, forms[f]),
                       most = llm__form_is_float(forms[f]) ? LLM__FLOAT_TILE : LLM__TILE;
@@ -52,8 +52,8 @@ static void att_tiles(void) {
             }
             CHECK(wrong == 0 && at == rows * per && (llm__form_is_float(forms[f]) || largest - least <= per));
         }
-    CHECK(llm__form_per(LLM__FORM_I8X2) == 2 && llm__form_per(LLM__FORM_I8) == 1 && llm__form_is_float(LLM__FORM_BF16) &&
-          !llm__form_is_float(LLM__FORM_I8X2));
+    CHECK(llm__form_per(LLM__FORM_I8X2) == 2 && llm__form_per(LLM__FORM_I8) == 1 && llm__form_per(LLM__FORM_I16) == 1 &&
+          llm__form_is_float(LLM__FORM_BF16) && !llm__form_is_float(LLM__FORM_I8X2));
 }
 
 enum { ATT_SEQS = 6, ATT_ROWS = 200 };

@@ -207,7 +207,14 @@ static void linear_seen(const llm_buffer *b, int64_t r, int64_t col, int n, llm_
     int32_t sums[4];
     for (int i = 0; i < n; i++) out[i] = b->data[r * b->stride + col + i];
     for (int i = 0; i < n && form == LLM__FORM_BF16; i++) out[i] = llm__bf16_to_f32(llm__f32_to_bf16((float)out[i]));
-    for (int i = 0; i < n && !llm__form_is_float(form); i += 32) {
+    for (int i = 0; i < n && form == LLM__FORM_I16; i += 32) {
+        const float *x = b->data + r * b->stride + col + i;
+        float most = 0;
+        for (int k = 0; k < 32; k++) most = fmaxf(most, fabsf(x[k]));
+        const float scale = most * (1.0f / 32767), inverse = most > 0 ? 32767 / most : 0;
+        for (int k = 0; k < 32; k++) out[i + k] = (double)scale * rintf(x[k] * inverse);
+    }
+    for (int i = 0; i < n && !llm__form_is_float(form) && form != LLM__FORM_I16; i += 32) {
         llm__act a = {q[0], d, s, sums};
         llm__kernels_scalar.quantise(&a, 0, b->data + r * b->stride + col + i, 0, 1, 2);
         for (int k = 0; k < 32; k++) out[i + k] = (double)d[0] * q[0][k] + (form == LLM__FORM_I8X2 ? (double)d[1] * q[1][k] : 0);
@@ -774,7 +781,7 @@ static void linear_logits(void) {
         j.dst_stride = 70;
         linear_job_start(&j);
         for (int r = 0; r < ROWS; r++) {
-            linear_seen(src, r, 0, COLS, head->form, x);
+            linear_seen(src, r, 0, COLS, llm__weight_form(head, (llm__isa)isa), x);
             for (int o = -10; o < 60; o++) {
                 double want = o < 0 || o >= VOCAB ? 0 : 0.8 * tanh(0.5 * (linear_exact(head, o, x) + (double)bias->f32[o]) / 0.8);
                 worst = fabs(logits[r][o + 10] - want) > worst ? fabs(logits[r][o + 10] - want) : worst;
