@@ -2171,22 +2171,25 @@ template <int K> static constexpr __host__ __device__ size_t rows_smem(void) {
     return sizeof(float) * 8 * 2 * (X_ROWS + 1) * (size_t)x_stride<K>();
 }
 
-/* Columns from c0 on of rows `from`: lane l those from 4 (l % 16) on of every second row. What is behind a row's end is zero. */
+/* Columns from c0 on of rows `from`: lane l those from 4 (l % 16) on of every second row. What is behind a row's end is zero, and rows that
+ * are not there: they read nothing, for a line that all blocks ask for again and again is slow to come. */
 template <int STRIDE>
-static __device__ __forceinline__ void rows_stage(const linear_args &a, const float *const *from, int c0, int lane, int whole, float *to) {
+static __device__ __forceinline__ void rows_stage(const linear_args &a, const float *const *from, int n_rows, int c0, int lane, int whole,
+                                                  float *to) {
     const int c = c0 + 4 * (lane & 15), n = max(0, min(4, a.cols - c)), at = n ? c : 0, norms = a.norm && lane < 16;
     float *y = to + (lane >> 4) * STRIDE + 4 * (lane & 15);
     if (whole) {
 #pragma unroll
-        for (int k = 0; k < X_ROWS; k += 2) copy_async_16(y + k * STRIDE, from[k + (lane >> 4)] + at, 4 * n);
+        for (int k = 0; k < X_ROWS; k += 2) copy_async_16(y + k * STRIDE, from[k + (lane >> 4)] + at, k + (lane >> 4) < n_rows ? 4 * n : 0);
         if (norms) copy_async_16(y + X_ROWS * STRIDE, a.norm + at, 4 * n);
         return;
     }
 #pragma unroll 1
     for (int k = 0; k < X_ROWS + 2 * norms; k += 2) {
         const float *x = k < X_ROWS ? from[k + (lane >> 4)] : a.norm;
+        const int there = k == X_ROWS || k + (lane >> 4) < n_rows ? n : 0;
 #pragma unroll 1
-        for (int e = 0; e < 4; e++) copy_async_4(y + k * STRIDE + e, x + (e < n ? c + e : 0), e < n ? 4 : 0);
+        for (int e = 0; e < 4; e++) copy_async_4(y + k * STRIDE + e, x + (e < there ? c + e : 0), e < there ? 4 : 0);
     }
 }
 
@@ -2238,13 +2241,13 @@ template <int K> static __global__ void __launch_bounds__(256, rows_blocks(K)) k
         for (int i = 0; i < 2 * MT; i++) lane_load<K>(a.w, at[i] + (uint32_t)sub, n, lane & 3, &w[i / 2][i & 1]);
     };
     auto stage = [&](int sub, int which) {
-        if (sub < a.subs) rows_stage<STRIDE>(a, from, 32 * sub, lane, whole, staged + which * STAGE);
+        if (sub < a.subs) rows_stage<STRIDE>(a, from, t.n, 32 * sub, lane, whole, staged + which * STAGE);
         copy_async_end();
     };
     if (!t.n) return grid_wait();
     if (L::N * warp < a.subs) load(L::N * warp);
     grid_wait();
-    if ((int)threadIdx.x < T) from[threadIdx.x] = x_row(a, t, min((int)threadIdx.x, t.n - 1)); /* of those that are not there: the last */
+    if ((int)threadIdx.x < T) from[threadIdx.x] = x_row(a, t, min((int)threadIdx.x, t.n - 1));
     __syncthreads();
     int which = 0;
     stage(L::N * warp, 0);
