@@ -44,7 +44,7 @@
  *     kernel_gather, kernel_gate         n_out; T                         128   chosen rows; rows times the sigmoid of a value
  *     kernel_qkv                         T                                128   norms and RoPE of q and k, k and v to the pages
  *     kernel_attention_split<stored, HD> (blocks, KV heads x tiles)   128, 64   the same, and out (T, heads vd), of single rows
- *     kernel_attention_chunk<bf16, HD>   (T / rows, KV heads)             128   the same for prompts, on tensor cores
+ *     kernel_attention_chunk<stored, HD> T / rows x KV heads             128   the same for prompts, on tensor cores
  *     kernel_attention<type, ND>         (T / rows, KV heads, splits)     128   the same for latents, pages in f32, odd heads
  *     kernel_attention_join              (T, heads)                       128   its splits added up
  *     kernel_turn                        (T, heads)                        32   heads times a Hadamard matrix, for small elements
@@ -72,7 +72,7 @@
  * and no order depends on time.
  *
  * TEMPLATES. Compile time is what limits one .cu file, so the list is short: kernel_linear_few and kernel_linear_rows have weight kind,
- * kernel_attention_split {f16, bf16, bytes} x {64, 128, 256} values of a head, kernel_attention_chunk {f16, bf16} x the same,
+ * kernel_attention_split {f16, bf16, bytes} x {64, 128, 256} values of a head, kernel_attention_chunk the same,
  * kernel_attention KV type. `make sass` prints what nvcc made of each, `make counts` what each asks of memory. No kernel of a step keeps
  * anything in local memory: sums are in arrays whose indexes are all known when compiling, and launch bounds give registers enough.
  *
@@ -149,6 +149,7 @@ static inline uint32_t bf16s_add(uint32_t a, uint32_t b) {
     }
     return d;
 }
+static inline float exp2_near(float f) { return exp2f(f); }
 static inline void store_release(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 static inline uint32_t load_acquire(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 static void *nccl_function(const char *name) { return cuemu::nccl_symbol(name); }
@@ -241,6 +242,13 @@ static __device__ __forceinline__ uint32_t bf16s_add(uint32_t a, uint32_t b) {
     uint32_t d;
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(0x3f803f80), "r"(b));
     return d;
+}
+
+/* 2^f in one instruction, 0 where that is too small for a normal number. */
+static __device__ __forceinline__ float exp2_near(float f) {
+    float x;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(x) : "f"(f));
+    return x;
 }
 
 /* A flag that other devices write or read: what was written before the release is there after an acquire that sees it. */
@@ -2959,7 +2967,7 @@ static void run_gate(rank *r, const llm_gate_op *op) {
  *
  *     kernel_attention_split   sequences with one row: what decoding is. Limited by memory: keys and values are read once for the heads that
  *                              share them, in pieces of 256 positions, which as many blocks as there are take from the step's work list
- *     kernel_attention_chunk   sequences with several rows, 64 queries at a time. Limited by arithmetic
+ *     kernel_attention_chunk   sequences with several rows, 128 queries at a time. Limited by arithmetic
  *     kernel_attention         what both have no shape for: latents, whose keys are their values, keys in f32, heads of no multiple of 8
  *
  * All three take keys in order of position with the online softmax of >>attention in llm.h. A query keeps m, the largest score so far, and l,
@@ -4097,201 +4105,373 @@ static void run_splits(rank *r, const kv_view &kv, attention_args a, int n_kv_he
 
 /* ---- Prompts, on tensor cores ---- */
 
-enum { CHUNK = 64 }; /* queries of a tile: 16 a warp */
+enum { CHUNK_THREADS = 128 };
 
-/* Keys of a turn: as many as registers and shared memory have room for beside heads of HD values. */
-static constexpr __host__ __device__ int chunk_keys(int hd) { return hd <= 128 ? 64 : 32; }
+/* A warp has that many times 16 queries, so that keys it has read are used as often: as many as registers have room for beside heads of HD
+ * values. Keys of a step likewise. */
+static constexpr __host__ __device__ int chunk_sixteens(int hd) { return hd <= 128 ? 2 : 1; }
+static constexpr __host__ __device__ int chunk_queries(int hd) { return CHUNK_THREADS / 32 * 16 * chunk_sixteens(hd); }
+static constexpr __host__ __device__ int chunk_keys(int hd) { return hd <= 64 ? 64 : 32; }
 
-/* Values [d, d + 8) of a row of `n` of the cache as they are stored, before scale and offset; what is not there is 0. */
-static __device__ __forceinline__ void kv_eight(int type, const uint8_t *p, int d, int n, float *v) {
-    const int half = (n + 1) / 2;
+/* Shared memory, in bytes: queries, two stages of keys and values; of bytes one, and them as they are stored, with their scales. */
+static constexpr __host__ __device__ int chunk_stage(int hd) { return 2 * chunk_keys(hd) * hd * 2; }
+static constexpr __host__ __device__ int chunk_smem(int stored, int hd) {
+    return chunk_queries(hd) * hd * 2 + (stored == STORED_BYTES ? chunk_stage(hd) / 2 * 3 + 16 * chunk_keys(hd) : 2 * chunk_stage(hd));
+}
+
+/* Where eight values c of a row are in a tile of rows of HD 16-bit values: eights change places within a row, so that ldmatrix, which reads
+ * the same of eight rows at once, meets each bank once. */
+template <int HD> static __device__ __forceinline__ int chunk_at(int row, int c) {
+    return row * (2 * HD) + (c & ~7) * 16 + (((c ^ row) & 7) * 16);
+}
+
+/* What a query is and sees: positions [from, to). */
+typedef struct chunk_query {
+    int from, to, at;
+    float slope;
+} chunk_query;
+
+/* Sixteen positions are of one page: its part of the KV head, and the first token there. */
+typedef struct chunk_place {
+    const uint8_t *part;
+    int64_t at;
+} chunk_place;
+
+typedef struct chunk_shared {
+    chunk_query query[128];
+    chunk_place place[2][4]; /* of a step's keys; steps in turn */
+} chunk_shared;
+
+/* Notes where keys of the step at `block` are. Threads that have none do nothing. */
+template <int HD>
+static __device__ __forceinline__ void chunk_look(const kv_view &kv, const int32_t *pages, int head, int block, const attend_part &part,
+                                                  chunk_place *place) {
+    const int first = block + 16 * (int)threadIdx.x;
+    if ((int)threadIdx.x >= chunk_keys(HD) / 16) return;
+    place[threadIdx.x].part = first < part.to && first + 16 > part.from ? kv_part(kv, pages, first, head) : kv.base;
+    place[threadIdx.x].at = first % kv.page_tokens;
+}
+
+/* Starts the copy of the keys and values of positions [block, block + keys of a step) into a stage, zeros where part has none, as even what
+ * is not seen takes part in a product with 0. All threads. */
+template <int HD>
+static __device__ __forceinline__ void chunk_load(const kv_view &kv, const chunk_place *place, int block, const attend_part &part,
+                                                  uint8_t *stage) {
+    const int EIGHTS = HD / 8, EACH = CHUNK_THREADS / EIGHTS, c = threadIdx.x % EIGHTS, j0 = threadIdx.x / EIGHTS;
+    const int64_t k_row = 2 * kv.place.head_dim, v_row = 2 * kv.place.v_head_dim;
+    const int k_bytes = 16 * c < k_row ? 16 : 0, v_bytes = 16 * c < v_row ? 16 : 0;
+    const int64_t k_first = 16 * c, v_first = kv.place.v_offset + 16 * c;
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        int x = d + i;
-        v[i] = 0;
-        if (x >= n) continue;
-        with_constant<LLM_KV_F16, LLM_KV_INT4>(type, [&](auto t) { v[i] = kv_element<t.value>(p, x, half); });
+    for (int j = 0; j < chunk_keys(HD); j += EACH) {
+        const chunk_place p = place[(j + (EACH > 16 ? j0 : 0)) / 16];
+        const int row = j + j0, there = block + row >= part.from && block + row < part.to;
+        const int64_t at = p.at + (row & 15);
+        copy_async_16(stage + chunk_at<HD>(row, c), p.part + k_first + at * k_row, there ? k_bytes : 0);
+        copy_async_16(stage + chunk_stage(HD) / 2 + chunk_at<HD>(row, c), p.part + v_first + at * v_row, there ? v_bytes : 0);
     }
 }
 
-/* Keys or values of positions [block + from, block + to) as 16-bit floats to shared memory, rows of HD + 8; zeros elsewhere, as even what
- * is not seen takes part in a product with 0. What is stored as it is wanted is copied in vectors of 16 bytes. All threads. */
-template <bool HALF, int HD>
-static __device__ void chunk_load(const kv_view &kv, const int32_t *pages, int head, int block, int from, int to, int values, uint16_t *t) {
-    const int n = values ? kv.place.v_head_dim : kv.place.head_dim, elements = values ? kv.place.v_elements : kv.place.k_elements;
-    const int as_is = kv.type == (HALF ? LLM_KV_F16 : LLM_KV_BF16) && n % 8 == 0;
-    for (int i = threadIdx.x; i < chunk_keys(HD) * (HD / 8); i += 128) {
-        int j = i / (HD / 8), d = i % (HD / 8) * 8, at = (block + j) % kv.page_tokens;
-        uint4 out = make_uint4(0, 0, 0, 0);
-        if (j >= from && j < to && d < n) {
-            const uint8_t *p = kv_part(kv, pages, block + j, head);
-            const float *scales = (const float *)(p + kv.place.scale_offset) + (values ? 2 * kv.page_tokens : 0);
-            float scale = kv.scaled ? scales[at] : 1, offset = kv.scaled ? scales[kv.page_tokens + at] : 0, v[8];
-            p += (values ? kv.place.v_offset : 0) + (int64_t)at * elements * kv.element_bytes;
-            if (as_is) out = *(const uint4 *)(p + 2 * d);
-            else {
-                kv_eight(kv.type, p, d, n, v);
+/* The same of bytes: as they are stored, in rows of HD, and the four floats of each token. */
+template <int HD>
+static __device__ void chunk_load_bytes(const kv_view &kv, const chunk_place *place, int block, const attend_part &part, uint8_t *raw) {
+    const int NK = chunk_keys(HD);
 #pragma unroll
-                for (int k = 0; k < 8; k++) v[k] = d + k < n ? offset + scale * v[k] : 0;
-                out = make_uint4(narrow_pair<HALF>(v[0], v[1]), narrow_pair<HALF>(v[2], v[3]), narrow_pair<HALF>(v[4], v[5]),
-                                 narrow_pair<HALF>(v[6], v[7]));
+    for (int values = 0; values < 2; values++) {
+        const int row = values ? kv.place.v_elements : kv.place.k_elements, unit = row % 16 ? 4 : 16, units = ceil_div(row, unit);
+#pragma unroll 1
+        for (int i = threadIdx.x; i < NK * units; i += CHUNK_THREADS) {
+            const int j = i / units, c = i % units * unit, there = block + j >= part.from && block + j < part.to;
+            const chunk_place p = place[j / 16];
+            const uint8_t *from = p.part + (values ? kv.place.v_offset : 0) + (p.at + (j & 15)) * row + c;
+            uint8_t *to = raw + (values * NK + j) * HD + c;
+            if (unit == 16) copy_async_16(to, from, there ? 16 : 0);
+            else copy_async_4(to, from, there ? 4 : 0);
+        }
+    }
+    for (int i = threadIdx.x; i < 4 * NK; i += CHUNK_THREADS) {
+        const int j = i % NK, there = block + j >= part.from && block + j < part.to;
+        const chunk_place p = place[j / 16];
+        const float *scales = (const float *)(p.part + kv.place.scale_offset) + i / NK * kv.page_tokens + p.at + (j & 15);
+        copy_async_4(raw + 2 * NK * HD + 4 * i, scales, there ? 4 : 0);
+    }
+}
+
+/* Bytes of a step to halves, with their scales. All threads. */
+template <int HD> static __device__ __forceinline__ void chunk_widen(const kv_view &kv, const uint8_t *raw, uint8_t *stage) {
+    const int NK = chunk_keys(HD), EIGHTS = HD / 8, EACH = CHUNK_THREADS / EIGHTS, c = threadIdx.x % EIGHTS, j0 = threadIdx.x / EIGHTS;
+    const byte_form form = byte_form_of(kv.type);
+#pragma unroll
+    for (int values = 0; values < 2; values++) {
+        const int n = values ? kv.place.v_head_dim : kv.place.head_dim;
+        const float *scales = (const float *)(raw + 2 * NK * HD) + values * 2 * NK;
+#pragma unroll 1
+        for (int j = j0; j < NK; j += EACH) {
+            uint32_t two[4] = {};
+            const float by = scales[j], plus = scales[NK + j];
+#pragma unroll
+            for (int h = 0; h < 2 && 8 * c < n; h++)
+                bytes_to_halves(form, bytes_at(form, raw + (values * NK + j) * HD, 8 * c + 4 * h, n), two + 2 * h);
+#pragma unroll
+            for (int h = 0; h < 4 && 8 * c < n; h++)
+                two[h] = narrow_pair<true>(__fmaf_rn(by, half_to_f32((uint16_t)two[h]), plus),
+                                           __fmaf_rn(by, half_to_f32((uint16_t)(two[h] >> 16)), plus));
+            *(uint4 *)(stage + values * chunk_stage(HD) / 2 + chunk_at<HD>(j, c)) = make_uint4(two[0], two[1], two[2], two[3]);
+        }
+    }
+}
+
+/* Queries of the tile to shared memory, times scale and log2(e), zeros where there are none. */
+template <bool HALF, int HD>
+static __device__ __forceinline__ void chunk_fetch(const attention_args &a, int row0, int n_rows, int first_head, int n_heads, uint8_t *q) {
+    const float by = a.scale * 1.44269504f;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < chunk_queries(HD) * (HD / 8); i += CHUNK_THREADS) {
+        const int k = i / (HD / 8), c = i % (HD / 8), row = k / n_heads, there = row < n_rows && 8 * c < a.hd;
+        const float2 *x = (const float2 *)(a.q + (row0 + row) * a.q_stride + a.q_col + (first_head + k % n_heads) * a.hd + 8 * c);
+        uint32_t two[4];
+#pragma unroll
+        for (int h = 0; h < 4; h++) {
+            const float2 v = there ? x[h] : make_float2(0, 0);
+            two[h] = narrow_pair<HALF>(by * v.x, by * v.y);
+        }
+        *(uint4 *)(q + chunk_at<HD>(k, c)) = make_uint4(two[0], two[1], two[2], two[3]);
+    }
+}
+
+/* s (queries of a warp, NK) = q k^T. s[i][j][e]: query 16 i + 8 (e / 2) + g, key 8 j + 2 t + e % 2; g = lane / 4, t = lane % 4. */
+template <bool HALF, int HD>
+static __device__ __forceinline__ void chunk_scores(const uint8_t *q, const uint8_t *keys, float (*s)[chunk_keys(HD) / 8][4]) {
+    const int lane = threadIdx.x & 31, M = chunk_sixteens(HD);
+#pragma unroll
+    for (int k = 0; k < HD / 16; k++) {
+        uint32_t qf[M][4], kf[4];
+#pragma unroll
+        for (int i = 0; i < M; i++) load_matrix_x4(qf[i], q + chunk_at<HD>(16 * i + (lane & 15), 2 * k + (lane >> 4)));
+#pragma unroll
+        for (int j = 0; j < chunk_keys(HD) / 16; j++) {
+            load_matrix_x4(kf, keys + chunk_at<HD>(16 * j + (lane & 7) + (lane >> 4) * 8, 2 * k + (lane >> 3 & 1)));
+#pragma unroll
+            for (int i = 0; i < M; i++) {
+                mma_16x8x16<HALF>(s[i][2 * j], qf[i], kf);
+                mma_16x8x16<HALF>(s[i][2 * j + 1], qf[i], kf + 2);
             }
         }
-        *(uint4 *)(t + j * (HD + 8) + d) = out;
     }
 }
 
-/* A thread's two queries, rows g and g + 8 of its warp's 16. */
-typedef struct chunk_rows {
-    int at[2], from[2], to[2]; /* position; the positions that it sees */
-    float slope[2], m[2], l[2];
-} chunk_rows;
-
-/* Scores become weights of the online softmax, in place; acc is brought to the new maximum. s[j][e]: query e / 2, key 8 j + 2 t + e % 2.
- * The four lanes of a row have its keys. Twin: llm__body_soften. */
-template <int NK, int HD>
-static __device__ __forceinline__ void chunk_soften(const attention_args &a, int block, chunk_rows *r, float (*s)[4], float (*acc)[4]) {
-    const int t = threadIdx.x & 3;
+/* What few models want of scores, and what the borders of what a query sees ask for: there they become -INFINITY. */
+template <int HD>
+static __device__ __forceinline__ void chunk_mask(const attention_args &a, const chunk_query *queries, int block, int border,
+                                                  float (*s)[chunk_keys(HD) / 8][4]) {
+    const int lane = threadIdx.x & 31, first = block + 2 * (lane & 3);
+    const float cap = a.softcap * 1.44269504f, by = a.softcap > 0 ? 2 / a.softcap : 0;
 #pragma unroll
-    for (int k = 0; k < 2; k++) {
-        float top = r->m[k], sum = 0;
+    for (int i = 0; i < 2 * chunk_sixteens(HD); i++) {
+        const chunk_query q = queries[8 * i + (lane >> 2)];
 #pragma unroll
-        for (int j = 0; j < NK / 8; j++)
+        for (int j = 0; j < chunk_keys(HD) / 8; j++)
 #pragma unroll
-            for (int e = 2 * k; e < 2 * k + 2; e++) {
-                int position = block + 8 * j + 2 * t + (e & 1);
-                float x = s[j][e] * a.scale;
-                if (a.softcap > 0) x = a.softcap * tanhf(x / a.softcap);
-                x = (x + r->slope[k] * (float)(position - r->at[k])) * 1.44269504f;
-                s[j][e] = position >= r->from[k] && position < r->to[k] ? x : -INFINITY;
-                top = fmaxf(top, s[j][e]);
+            for (int h = 0; h < 2; h++) {
+                float *x = &s[i / 2][j][2 * (i & 1) + h];
+                const int position = first + 8 * j + h;
+                if (a.softcap > 0) *x = cap - __fdividef(2 * cap, exp2_near(*x * by) + 1); /* cap tanh(x / cap) */
+                if (a.alibi) *x += q.slope * (float)(position - q.at);
+                if (border) *x = position >= q.from && position < q.to ? *x : -INFINITY;
             }
+    }
+}
+
+/* Scores become weights of the online softmax, in place: exp2(s - m). m follows the largest score only when that is more than 2^8 above: then
+ * acc and l are brought to it. So each query has it for itself, and most steps change nothing. m, l: of query 8 i + g; l: of the keys that
+ * the lane has. Twin: llm__body_soften. */
+template <int HD>
+static __device__ __forceinline__ void chunk_soften(float *m, float *l, float (*s)[chunk_keys(HD) / 8][4], float (*acc)[HD / 8][4]) {
+    const int N = chunk_keys(HD) / 8, ROWS = 2 * chunk_sixteens(HD);
+    float c[ROWS];
+    int far = 0;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        const int k = 2 * (i & 1);
+        float top = fmaxf(s[i / 2][0][k], s[i / 2][0][k + 1]);
+#pragma unroll
+        for (int j = 1; j < N; j++) top = fmaxf(top, fmaxf(s[i / 2][j][k], s[i / 2][j][k + 1]));
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-        float c = exp2f(r->m[k] - top);
+        const int up = top > m[i] + 8;
+        c[i] = up ? exp2_near(m[i] - top) : 1;
+        m[i] = up ? top : m[i];
+        far |= up;
+    }
+    if (__any_sync(~0u, far))
 #pragma unroll
-        for (int j = 0; j < NK / 8; j++)
+        for (int i = 0; i < ROWS; i++) {
+            l[i] *= c[i];
 #pragma unroll
-            for (int e = 2 * k; e < 2 * k + 2; e++) sum += s[j][e] = exp2f(s[j][e] - top);
-        r->m[k] = top;
-        r->l[k] = r->l[k] * c + sum;
+            for (int j = 0; j < HD / 8; j++) acc[i / 2][j][2 * (i & 1)] *= c[i], acc[i / 2][j][2 * (i & 1) + 1] *= c[i];
+        }
 #pragma unroll
-        for (int j = 0; j < HD / 8; j++) acc[j][2 * k] *= c, acc[j][2 * k + 1] *= c;
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+        for (int j = 0; j < N; j++)
+#pragma unroll
+            for (int k = 2 * (i & 1); k < 2 * (i & 1) + 2; k++) l[i] += s[i / 2][j][k] = exp2_near(s[i / 2][j][k] - m[i]);
+}
+
+/* acc (queries of a warp, HD) += s v. The weights go from the place where one product leaves them to where the next wants them without
+ * leaving their thread. */
+template <bool HALF, int HD>
+static __device__ __forceinline__ void chunk_sum(const uint8_t *values, const float (*s)[chunk_keys(HD) / 8][4], float (*acc)[HD / 8][4]) {
+    const int lane = threadIdx.x & 31, M = chunk_sixteens(HD);
+#pragma unroll
+    for (int j = 0; j < chunk_keys(HD) / 16; j++) {
+        uint32_t p[M][4], vf[4];
+#pragma unroll
+        for (int i = 0; i < M; i++)
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                p[i][k] = narrow_pair<HALF>(s[i][2 * j + k / 2][2 * (k & 1)], s[i][2 * j + k / 2][2 * (k & 1) + 1]);
+#pragma unroll
+        for (int d = 0; d < HD / 8; d += 2) {
+            load_matrix_x4_turned(vf, values + chunk_at<HD>(16 * j + (lane & 15), d + (lane >> 4)));
+#pragma unroll
+            for (int i = 0; i < M; i++) {
+                mma_16x8x16<HALF>(acc[i][d], p[i], vf);
+                mma_16x8x16<HALF>(acc[i][d + 1], p[i], vf + 2);
+            }
+        }
     }
 }
 
-/* One turn of a warp: s (16, NK) = q k^T, softened, acc (16, HD) += s v, with q, k and v in shared memory. The weights go from the place
- * where one product leaves them to where the next wants them without leaving their thread. */
-template <bool HALF, int HD>
-static __device__ __forceinline__ void chunk_turn(const attention_args &a, int block, const uint16_t *q, const uint16_t *keys,
-                                                  const uint16_t *values, chunk_rows *r, float (*acc)[4]) {
-    const int NK = chunk_keys(HD), lane = threadIdx.x & 31;
-    float s[NK / 8][4] = {};
-#pragma unroll
-    for (int d = 0; d < HD; d += 16) {
-        uint32_t qf[4], kf[4];
-        load_matrix_x4(qf, q + (lane & 15) * (HD + 8) + d + (lane >> 4) * 8);
-#pragma unroll
-        for (int j = 0; j < NK / 16; j++) {
-            load_matrix_x4(kf, keys + (16 * j + (lane & 7) + (lane >> 4) * 8) * (HD + 8) + d + (lane >> 3 & 1) * 8);
-            mma_16x8x16<HALF>(s[2 * j], qf, kf);
-            mma_16x8x16<HALF>(s[2 * j + 1], qf, kf + 2);
-        }
+/* Positions of which the queries of a warp see some, [from, to), and those that all of them see, [all_from, all_to). */
+typedef struct chunk_range {
+    int from, to, all_from, all_to;
+} chunk_range;
+
+/* A warp's queries of one part of its tile: what each sees, which goes to `queries`, and what they see together. */
+template <int HD>
+static __device__ __forceinline__ chunk_range chunk_sees(const step_view &s, const attention_args &a, const attend_part &part, int seq,
+                                                         int row0, int n_queries, int first_head, int n_heads, chunk_query *queries) {
+    const int each = 16 * chunk_sixteens(HD), lane = threadIdx.x & 31, i = each * (threadIdx.x >> 5) + lane % each, row = row0 + i / n_heads;
+    const int mine = i >= part.qa && i < part.qb;
+    chunk_query q = {0, 0, 0, 0};
+    chunk_range r = {1 << 30, 0, 0, 1 << 30}; /* of a query that is none */
+    if (i < n_queries) r.all_to = 0;
+    if (mine) {
+        q.at = row_position(s, row);
+        q.slope = a.alibi ? a.alibi[first_head + i % n_heads] * 1.44269504f : 0;
+        row_sees(s, a, row, q.at, s.seq_len[seq], &q.from, &q.to);
+        r.from = r.all_from = q.from, r.to = r.all_to = q.to;
     }
-    chunk_soften<NK, HD>(a, block, r, s, acc);
+    if (lane < each) queries[lane] = q;
+    for (int o = 16; o; o >>= 1) {
+        r.from = min(r.from, __shfl_xor_sync(~0u, r.from, o));
+        r.to = max(r.to, __shfl_xor_sync(~0u, r.to, o));
+        r.all_from = max(r.all_from, __shfl_xor_sync(~0u, r.all_from, o));
+        r.all_to = min(r.all_to, __shfl_xor_sync(~0u, r.all_to, o));
+    }
+    __syncwarp();
+    return r;
+}
+
+/* A warp's results to `out`. */
+template <int HD>
+static __device__ __forceinline__ void chunk_end(const step_view &s, const attention_args &a, int row0, int n_queries, int first_head,
+                                                 int n_heads, const float *l, const float (*acc)[HD / 8][4]) {
+    const int lane = threadIdx.x & 31, ROWS = 2 * chunk_sixteens(HD);
 #pragma unroll
-    for (int j = 0; j < NK / 16; j++) {
-        const uint32_t p[4] = {narrow_pair<HALF>(s[2 * j][0], s[2 * j][1]), narrow_pair<HALF>(s[2 * j][2], s[2 * j][3]),
-                               narrow_pair<HALF>(s[2 * j + 1][0], s[2 * j + 1][1]), narrow_pair<HALF>(s[2 * j + 1][2], s[2 * j + 1][3])};
+    for (int k = 0; k < ROWS; k++) {
+        const int i = 8 * ROWS * (threadIdx.x >> 5) + 8 * k + (lane >> 2), row = row0 + i / n_heads;
+        float sum = l[k] + __shfl_xor_sync(~0u, l[k], 1), by;
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        by = sum > 0 ? 1 / sum : 0;
+        if (i >= n_queries || !part_wanted(s, a.not_single, s.seq_of_row[row])) continue;
+        float *to = a.out + row * a.out_stride + (first_head + i % n_heads) * a.vd + 2 * (lane & 3);
 #pragma unroll
-        for (int d = 0; d < HD; d += 16) {
-            uint32_t vf[4];
-            load_matrix_x4_turned(vf, values + (16 * j + (lane & 15)) * (HD + 8) + d + (lane >> 4) * 8);
-            mma_16x8x16<HALF>(acc[d / 8], p, vf);
-            mma_16x8x16<HALF>(acc[d / 8 + 1], p, vf + 2);
-        }
+        for (int j = 0; j < HD / 8; j++)
+            if (8 * j < a.vd) *(float2 *)(to + 8 * j) = make_float2(acc[k / 2][j][2 * (k & 1)] * by, acc[k / 2][j][2 * (k & 1) + 1] * by);
     }
 }
 
 /* Computes: out (T, heads * vd) = softmax(q k^T * scale) v over the pages, for sequences with several rows, in 16-bit products and f32
- * sums. Grid: (tiles of rows, KV heads x tiles of heads), 4 warps of 16 queries; query i as in kernel_attention. Reads: keys and values
- * once a tile of 64 queries. After FlashAttention-2 (Dao 2023). Twin: llm__run_attention. */
-template <bool HALF, int HD>
-static __global__ void __launch_bounds__(128, HD <= 128 ? 2 : 1) kernel_attention_chunk(step_view s, kv_view kv, attention_args a) {
+ * sums. Grid: KV heads x tiles of heads x tiles of rows, the last rows first, as they see most; 4 warps, each with 32 queries (16 of wide
+ * heads); query i is row i / heads of the tile, head i % heads. While keys of a step of 64 positions (32) are multiplied those of the next
+ * are copied. Steps begin at multiples of their length, and a step that a query does not see leaves nothing of it: so a row's bits do not
+ * tell what else its tile has. Reads: keys and values once a tile of 128 queries (64). After FlashAttention-2 (Dao 2023). Twin:
+ * llm__run_attention. */
+template <int STORED, int HD>
+static __global__ void __launch_bounds__(CHUNK_THREADS, 2) kernel_attention_chunk(step_view s, kv_view kv, attention_args a) {
     grid_wait();
-    DYN_SMEM(uint16_t, q);
-    const int NK = chunk_keys(HD), warp = threadIdx.x >> 5, lane = threadIdx.x & 31, kv_head = (int)blockIdx.y / a.head_tiles;
-    uint16_t *keys = q + CHUNK * (HD + 8), *values = keys + NK * (HD + 8);
-    int first_head = (int)blockIdx.y % a.head_tiles * a.heads, row0 = (int)blockIdx.x * a.rows;
-    int n_rows = min(a.rows, min(a.n_rows, s.head[HEAD_ROWS]) - row0), n_heads = min(a.heads, a.group - first_head);
-    chunk_rows r;
-    float acc[HD / 8][4] = {};
+    DYN_SMEM(uint8_t, q);
+    SMEM(chunk_shared, shared, 1);
+    const bool HALF = STORED != STORED_BF16;
+    const int NK = chunk_keys(HD), M = chunk_sixteens(HD), warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    const int columns = a.n_heads / a.group * a.head_tiles, column = (int)blockIdx.x % columns, kv_head = column / a.head_tiles;
+    const int row0 = ((int)(gridDim.x - 1 - blockIdx.x) / columns) * a.rows, in_group = column % a.head_tiles * a.heads;
+    const int n_rows = min(a.rows, min(a.n_rows, s.head[HEAD_ROWS]) - row0), n_heads = min(a.heads, a.group - in_group);
+    const int first_head = kv_head * a.group + in_group, n_queries = n_rows * n_heads;
+    uint8_t *stages = q + chunk_queries(HD) * HD * 2, *raw = stages + chunk_stage(HD);
+    chunk_query *queries = shared->query + 16 * M * warp;
+    float acc[M][HD / 8][4] = {}, m[2 * M], l[2 * M];
     if (n_rows <= 0) return;
-    first_head += kv_head * a.group;
-    for (int i = threadIdx.x; i < CHUNK * (HD / 2); i += 128) { /* pairs of q, zeros where there are none */
-        int k = i / (HD / 2), d = i % (HD / 2) * 2;
-        const float *x = a.q + (row0 + k / n_heads) * a.q_stride + a.q_col + (first_head + k % n_heads) * a.hd + d;
-        int there = k < n_rows * n_heads;
-        *(uint32_t *)(q + k * (HD + 8) + d) = narrow_pair<HALF>(there && d < a.hd ? x[0] : 0, there && d + 1 < a.hd ? x[1] : 0);
-    }
+    chunk_fetch<HALF, HD>(a, row0, n_rows, first_head, n_heads, q);
 #pragma unroll
-    for (int k = 0; k < 2; k++) {
-        int i = 16 * warp + 8 * k + (lane >> 2), head = first_head + i % n_heads, there = i < n_rows * n_heads;
-        r.at[k] = there ? row_position(s, row0 + i / n_heads) : 0;
-        r.slope[k] = there && a.alibi ? a.alibi[head] : 0;
-        r.m[k] = there && a.sinks ? a.sinks[head] * 1.44269504f : -1e30f;
-        r.l[k] = there && a.sinks && (lane & 3) == 0 ? 1 : 0; /* a lane has its keys' part of the sum */
+    for (int k = 0; k < 2 * M; k++) {
+        const int i = 16 * M * warp + 8 * k + (lane >> 2), sink = a.sinks && i < n_queries;
+        m[k] = sink ? a.sinks[first_head + i % n_heads] * 1.44269504f : -1e30f;
+        l[k] = sink && (lane & 3) == 0 ? 1 : 0; /* a lane has its keys' part of the sum */
     }
     for (int row = row0, end; row < row0 + n_rows; row = end) { /* the tile's sequences */
-        int seq = s.seq_of_row[row];
+        const int seq = s.seq_of_row[row];
         end = min(s.seq_begin[seq + 1], row0 + n_rows);
         if (!part_wanted(s, a.not_single, seq)) continue;
         const int32_t *pages = s.pages + (int64_t)seq * s.head[HEAD_STRIDE];
-        attend_part part = part_of(s, a, seq, row0, row, end, n_heads);
-#pragma unroll
-        for (int k = 0; k < 2; k++) { /* of another sequence: nothing */
-            int i = 16 * warp + 8 * k + (lane >> 2), mine = i >= part.qa && i < part.qb;
-            r.from[k] = r.to[k] = 0;
-            if (mine) row_sees(s, a, row0 + i / n_heads, r.at[k], s.seq_len[seq], &r.from[k], &r.to[k]);
-        }
-        for (int block = part.from / NK * NK; block < part.to; block += NK) {
-            int from = max(0, part.from - block), to = min(NK, part.to - block);
+        const attend_part part = part_of(s, a, seq, row0, row, end, n_heads);
+        const chunk_range range = chunk_sees<HD>(s, a, part, seq, row0, n_queries, first_head, n_heads, queries);
+        const int first = part.from / NK * NK;
+        __syncthreads();
+        chunk_look<HD>(kv, pages, kv_head, first, part, shared->place[0]);
+        chunk_look<HD>(kv, pages, kv_head, first + NK, part, shared->place[1]);
+        __syncthreads();
+        if (STORED == STORED_BYTES) chunk_load_bytes<HD>(kv, shared->place[0], first, part, raw);
+        else chunk_load<HD>(kv, shared->place[0], first, part, stages);
+        copy_async_end();
+        for (int block = first, turn = 0; block < part.to; block += NK, turn ^= 1) {
+            uint8_t *stage = stages + (STORED == STORED_BYTES ? 0 : turn * chunk_stage(HD));
+            copy_async_wait<0>();
             __syncthreads();
-            chunk_load<HALF, HD>(kv, pages, kv_head, block, from, to, 0, keys);
-            chunk_load<HALF, HD>(kv, pages, kv_head, block, from, to, 1, values);
-            __syncthreads();
-            if (16 * warp < part.qb && 16 * warp + 16 > part.qa)
-                chunk_turn<HALF, HD>(a, block, q + 16 * warp * (HD + 8), keys, values, &r, acc);
-        }
-    }
-#pragma unroll
-    for (int k = 0; k < 2; k++) {
-        int i = 16 * warp + 8 * k + (lane >> 2), row = row0 + i / n_heads;
-        float sum = r.l[k] + __shfl_xor_sync(~0u, r.l[k], 1), by;
-        sum += __shfl_xor_sync(~0u, sum, 2);
-        by = sum > 0 ? 1 / sum : 0;
-        if (i >= n_rows * n_heads || !part_wanted(s, a.not_single, s.seq_of_row[row])) continue;
-        float *to = a.out + row * a.out_stride + (first_head + i % n_heads) * a.vd;
-#pragma unroll
-        for (int j = 0; j < HD / 8; j++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                int d = 8 * j + 2 * (lane & 3) + e;
-                if (d < a.vd) to[d] = acc[j][2 * k + e] * by;
+            if (STORED == STORED_BYTES) {
+                chunk_widen<HD>(kv, raw, stage);
+                __syncthreads();
             }
+            if (block + NK < part.to) {
+                if (STORED == STORED_BYTES) chunk_load_bytes<HD>(kv, shared->place[turn ^ 1], block + NK, part, raw);
+                else chunk_load<HD>(kv, shared->place[turn ^ 1], block + NK, part, stages + (turn ^ 1) * chunk_stage(HD));
+                copy_async_end();
+                chunk_look<HD>(kv, pages, kv_head, block + 2 * NK, part, shared->place[turn]);
+            }
+            if (block >= range.to || block + NK <= range.from) continue;
+            const int border = block < range.all_from || block + NK > range.all_to;
+            float scores[M][NK / 8][4] = {};
+            chunk_scores<HALF, HD>(q + 16 * M * warp * HD * 2, stage, scores);
+            if (border || a.softcap > 0 || a.alibi) chunk_mask<HD>(a, queries, block, border, scores);
+            chunk_soften<HD>(m, l, scores, acc);
+            chunk_sum<HALF, HD>(stage + chunk_stage(HD) / 2, scores, acc);
+        }
     }
+    chunk_end<HD>(s, a, row0, n_queries, first_head, n_heads, l, acc);
 }
 
-/* Keys that are bf16 stay it; all others fit a half, with their scale. Shared memory: queries, keys and values, 52 KiB at heads of 128. */
 static void run_chunks(rank *r, const kv_view &kv, attention_args a, int n_kv_heads) {
-    a.heads = min_int(a.group, CHUNK);
-    a.head_tiles = ceil_div(a.group, a.heads);
-    a.rows = CHUNK / a.heads;
-    dim3 grid((unsigned)ceil_div(a.n_rows, a.rows), (unsigned)(n_kv_heads * a.head_tiles));
-    with_constant<0, 1>(kv.type != LLM_KV_BF16, [&](auto half) {
+    int stored = kv.type == LLM_KV_F16 ? STORED_F16 : kv.type == LLM_KV_BF16 ? STORED_BF16 : STORED_BYTES;
+    with_constant<STORED_F16, STORED_BYTES>(stored, [&](auto form) {
         with_constant<6, 8>(width_log(a), [&](auto log) {
-            const size_t smem = (size_t)(CHUNK + 2 * chunk_keys(1 << log.value)) * ((1 << log.value) + 8) * 2;
-            launch<kernel_attention_chunk<half.value == 1, 1 << log.value>>(r, grid, 128, smem, r->view, kv, a);
+            const int HD = 1 << log.value;
+            a.heads = min_int(a.group, chunk_queries(HD));
+            a.head_tiles = ceil_div(a.group, a.heads);
+            a.rows = chunk_queries(HD) / a.heads;
+            launch<kernel_attention_chunk<form.value, 1 << log.value>>(
+                r, dim3((unsigned)(ceil_div(a.n_rows, a.rows) * n_kv_heads * a.head_tiles)), CHUNK_THREADS,
+                (size_t)chunk_smem(form.value, HD), r->view, kv, a);
         });
     });
 }
