@@ -4125,16 +4125,19 @@ template <int HD> static __device__ __forceinline__ int chunk_at(int row, int c)
     return row * (2 * HD) + (c & ~7) * 16 + (((c ^ row) & 7) * 16);
 }
 
+/* The same for a lane of ldmatrix: from chunk_at of its row and of eight c < 2, where c + d is, d even. */
+static __device__ __forceinline__ int chunk_step(int at, int d) { return (at ^ (d & 7) * 16) + (d & ~7) * 16; }
+
 /* What a query is and sees: positions [from, to). */
 typedef struct chunk_query {
     int from, to, at;
     float slope;
 } chunk_query;
 
-/* Sixteen positions are of one page: its part of the KV head, and the first token there. */
+/* Where sixteen positions, which are of one page, have keys, values and the scales of keys. */
 typedef struct chunk_place {
-    const uint8_t *part;
-    int64_t at;
+    const uint8_t *keys, *values;
+    const float *scales;
 } chunk_place;
 
 typedef struct chunk_shared {
@@ -4146,10 +4149,12 @@ typedef struct chunk_shared {
 template <int HD>
 static __device__ __forceinline__ void chunk_look(const kv_view &kv, const int32_t *pages, int head, int block, const attend_part &part,
                                                   chunk_place *place) {
-    const int first = block + 16 * (int)threadIdx.x;
+    const int first = block + 16 * (int)threadIdx.x, at = first % kv.page_tokens;
     if ((int)threadIdx.x >= chunk_keys(HD) / 16) return;
-    place[threadIdx.x].part = first < part.to && first + 16 > part.from ? kv_part(kv, pages, first, head) : kv.base;
-    place[threadIdx.x].at = first % kv.page_tokens;
+    const uint8_t *p = first < part.to && first + 16 > part.from ? kv_part(kv, pages, first, head) : kv.base;
+    place[threadIdx.x].keys = p + (int64_t)at * kv.place.k_elements * kv.element_bytes;
+    place[threadIdx.x].values = p + kv.place.v_offset + (int64_t)at * kv.place.v_elements * kv.element_bytes;
+    place[threadIdx.x].scales = (const float *)(p + kv.place.scale_offset) + at;
 }
 
 /* Starts the copy of the keys and values of positions [block, block + keys of a step) into a stage, zeros where part has none, as even what
@@ -4158,16 +4163,15 @@ template <int HD>
 static __device__ __forceinline__ void chunk_load(const kv_view &kv, const chunk_place *place, int block, const attend_part &part,
                                                   uint8_t *stage) {
     const int EIGHTS = HD / 8, EACH = CHUNK_THREADS / EIGHTS, c = threadIdx.x % EIGHTS, j0 = threadIdx.x / EIGHTS;
-    const int64_t k_row = 2 * kv.place.head_dim, v_row = 2 * kv.place.v_head_dim;
-    const int k_bytes = 16 * c < k_row ? 16 : 0, v_bytes = 16 * c < v_row ? 16 : 0;
-    const int64_t k_first = 16 * c, v_first = kv.place.v_offset + 16 * c;
+    const unsigned k_row = 2 * kv.place.head_dim, v_row = 2 * kv.place.v_head_dim, k_at = j0 * k_row + 16 * c, v_at = j0 * v_row + 16 * c;
+    const int k_bytes = 16 * c < k_row ? 16 : 0, v_bytes = 16 * c < v_row ? 16 : 0, before = part.from - block - j0;
+    const unsigned n = part.to - part.from;
 #pragma unroll
     for (int j = 0; j < chunk_keys(HD); j += EACH) {
-        const chunk_place p = place[(j + (EACH > 16 ? j0 : 0)) / 16];
-        const int row = j + j0, there = block + row >= part.from && block + row < part.to;
-        const int64_t at = p.at + (row & 15);
-        copy_async_16(stage + chunk_at<HD>(row, c), p.part + k_first + at * k_row, there ? k_bytes : 0);
-        copy_async_16(stage + chunk_stage(HD) / 2 + chunk_at<HD>(row, c), p.part + v_first + at * v_row, there ? v_bytes : 0);
+        const int there = (unsigned)(j - before) < n;
+        uint8_t *to = stage + chunk_at<HD>(j + j0, c);
+        copy_async_16(to, place[j / 16].keys + (k_at + j % 16 * k_row), there ? k_bytes : 0);
+        copy_async_16(to + chunk_stage(HD) / 2, place[j / 16].values + (v_at + j % 16 * v_row), there ? v_bytes : 0);
     }
 }
 
@@ -4181,8 +4185,7 @@ static __device__ void chunk_load_bytes(const kv_view &kv, const chunk_place *pl
 #pragma unroll 1
         for (int i = threadIdx.x; i < NK * units; i += CHUNK_THREADS) {
             const int j = i / units, c = i % units * unit, there = block + j >= part.from && block + j < part.to;
-            const chunk_place p = place[j / 16];
-            const uint8_t *from = p.part + (values ? kv.place.v_offset : 0) + (p.at + (j & 15)) * row + c;
+            const uint8_t *from = (values ? place[j / 16].values : place[j / 16].keys) + j % 16 * row + c;
             uint8_t *to = raw + (values * NK + j) * HD + c;
             if (unit == 16) copy_async_16(to, from, there ? 16 : 0);
             else copy_async_4(to, from, there ? 4 : 0);
@@ -4190,9 +4193,7 @@ static __device__ void chunk_load_bytes(const kv_view &kv, const chunk_place *pl
     }
     for (int i = threadIdx.x; i < 4 * NK; i += CHUNK_THREADS) {
         const int j = i % NK, there = block + j >= part.from && block + j < part.to;
-        const chunk_place p = place[j / 16];
-        const float *scales = (const float *)(p.part + kv.place.scale_offset) + i / NK * kv.page_tokens + p.at + (j & 15);
-        copy_async_4(raw + 2 * NK * HD + 4 * i, scales, there ? 4 : 0);
+        copy_async_4(raw + 2 * NK * HD + 4 * i, place[j / 16].scales + i / NK * kv.page_tokens + j % 16, there ? 4 : 0);
     }
 }
 
@@ -4240,16 +4241,17 @@ static __device__ __forceinline__ void chunk_fetch(const attention_args &a, int 
 
 /* s (queries of a warp, NK) = q k^T. s[i][j][e]: query 16 i + 8 (e / 2) + g, key 8 j + 2 t + e % 2; g = lane / 4, t = lane % 4. */
 template <bool HALF, int HD>
-static __device__ __forceinline__ void chunk_scores(const uint8_t *q, const uint8_t *keys, float (*s)[chunk_keys(HD) / 8][4]) {
-    const int lane = threadIdx.x & 31, M = chunk_sixteens(HD);
+static __device__ __forceinline__ void chunk_scores(const uint8_t *q, const uint8_t *keys, int q_at, int k_at,
+                                                    float (*s)[chunk_keys(HD) / 8][4]) {
+    const int M = chunk_sixteens(HD);
 #pragma unroll
     for (int k = 0; k < HD / 16; k++) {
         uint32_t qf[M][4], kf[4];
 #pragma unroll
-        for (int i = 0; i < M; i++) load_matrix_x4(qf[i], q + chunk_at<HD>(16 * i + (lane & 15), 2 * k + (lane >> 4)));
+        for (int i = 0; i < M; i++) load_matrix_x4(qf[i], q + chunk_step(q_at, 2 * k) + i * 32 * HD);
 #pragma unroll
         for (int j = 0; j < chunk_keys(HD) / 16; j++) {
-            load_matrix_x4(kf, keys + chunk_at<HD>(16 * j + (lane & 7) + (lane >> 4) * 8, 2 * k + (lane >> 3 & 1)));
+            load_matrix_x4(kf, keys + chunk_step(k_at, 2 * k) + j * 32 * HD);
 #pragma unroll
             for (int i = 0; i < M; i++) {
                 mma_16x8x16<HALF>(s[i][2 * j], qf[i], kf);
@@ -4320,8 +4322,9 @@ static __device__ __forceinline__ void chunk_soften(float *m, float *l, float (*
 /* acc (queries of a warp, HD) += s v. The weights go from the place where one product leaves them to where the next wants them without
  * leaving their thread. */
 template <bool HALF, int HD>
-static __device__ __forceinline__ void chunk_sum(const uint8_t *values, const float (*s)[chunk_keys(HD) / 8][4], float (*acc)[HD / 8][4]) {
-    const int lane = threadIdx.x & 31, M = chunk_sixteens(HD);
+static __device__ __forceinline__ void chunk_sum(const uint8_t *values, int v_at, const float (*s)[chunk_keys(HD) / 8][4],
+                                                 float (*acc)[HD / 8][4]) {
+    const int M = chunk_sixteens(HD);
 #pragma unroll
     for (int j = 0; j < chunk_keys(HD) / 16; j++) {
         uint32_t p[M][4], vf[4];
@@ -4332,7 +4335,7 @@ static __device__ __forceinline__ void chunk_sum(const uint8_t *values, const fl
                 p[i][k] = narrow_pair<HALF>(s[i][2 * j + k / 2][2 * (k & 1)], s[i][2 * j + k / 2][2 * (k & 1) + 1]);
 #pragma unroll
         for (int d = 0; d < HD / 8; d += 2) {
-            load_matrix_x4_turned(vf, values + chunk_at<HD>(16 * j + (lane & 15), d + (lane >> 4)));
+            load_matrix_x4_turned(vf, values + chunk_step(v_at, d) + j * 32 * HD);
 #pragma unroll
             for (int i = 0; i < M; i++) {
                 mma_16x8x16<HALF>(acc[i][d], p[i], vf);
@@ -4409,6 +4412,7 @@ static __global__ void __launch_bounds__(CHUNK_THREADS, 2) kernel_attention_chun
     const int row0 = ((int)(gridDim.x - 1 - blockIdx.x) / columns) * a.rows, in_group = column % a.head_tiles * a.heads;
     const int n_rows = min(a.rows, min(a.n_rows, s.head[HEAD_ROWS]) - row0), n_heads = min(a.heads, a.group - in_group);
     const int first_head = kv_head * a.group + in_group, n_queries = n_rows * n_heads;
+    const int q_at = chunk_at<HD>(lane & 15, lane >> 4), k_at = chunk_at<HD>((lane & 7) + (lane >> 4) * 8, lane >> 3 & 1);
     uint8_t *stages = q + chunk_queries(HD) * HD * 2, *raw = stages + chunk_stage(HD);
     chunk_query *queries = shared->query + 16 * M * warp;
     float acc[M][HD / 8][4] = {}, m[2 * M], l[2 * M];
@@ -4452,10 +4456,10 @@ static __global__ void __launch_bounds__(CHUNK_THREADS, 2) kernel_attention_chun
             if (block >= range.to || block + NK <= range.from) continue;
             const int border = block < range.all_from || block + NK > range.all_to;
             float scores[M][NK / 8][4] = {};
-            chunk_scores<HALF, HD>(q + 16 * M * warp * HD * 2, stage, scores);
+            chunk_scores<HALF, HD>(q + 16 * M * warp * HD * 2, stage, q_at, k_at, scores);
             if (border || a.softcap > 0 || a.alibi) chunk_mask<HD>(a, queries, block, border, scores);
             chunk_soften<HD>(m, l, scores, acc);
-            chunk_sum<HALF, HD>(stage + chunk_stage(HD) / 2, scores, acc);
+            chunk_sum<HALF, HD>(stage + chunk_stage(HD) / 2, q_at, scores, acc);
         }
     }
     chunk_end<HD>(s, a, row0, n_queries, first_head, n_heads, l, acc);

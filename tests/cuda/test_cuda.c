@@ -649,6 +649,53 @@ static void tc_splits(void) {
     }
 }
 
+/* Prompts behind what is in the pages already: the CPU's results, and the same bits alone and behind rows of other sequences, which lie in
+ * other tiles then. */
+static void tc_prompts(void) {
+    /* clang-format off */
+    static const tc_case cases[] = {
+        {"bf16, window, sinks", 8, 2, 128, 128, 64, 0, LLM_QK_NORM_NONE, 70, 0, 1, 0, 0, LLM_KV_BF16, 1e-2, 0, 0},
+        {"int8", 4, 1, 128, 128, 64, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_INT8, 1e-2, 0, 0},
+        {"int4, odd rows, cap", 3, 1, 72, 56, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 4, LLM_KV_INT4, 2e-2, 0, 0},
+        {"f16, alibi", 5, 5, 64, 64, 0, 0, LLM_QK_NORM_NONE, 0, 0, 0, 1, 0, LLM_KV_F16, 2e-3, 48, 0},
+        {"e4m3, wide heads", 2, 2, 192, 168, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_FP8_E4M3, 1e-2, 0, 0}};
+    /* clang-format on */
+    enum { BEFORE = 75, ROWS = 50, OTHERS = 23 };
+    for (int i = 0; i < LLM__COUNT(cases); i++) {
+        const tc_case *c = &cases[i];
+        const int cols = c->n_heads * c->vd;
+        float *alone = (float *)malloc((size_t)(ROWS * cols) * sizeof *alone);
+        tc_attend cpu, cuda;
+        test_step t;
+        int same = 1;
+        tc_attend_open(&cpu, llm_backend_cpu(), c);
+        tc_attend_open(&cuda, tc_cuda, c);
+        step_begin(&t, TC_PAGES);
+        tc_add(&t, 0, 0, BEFORE, 0);
+        tc_attend_run(&cpu, c, &t, 1);
+        tc_attend_run(&cuda, c, &t, 1);
+        step_begin(&t, TC_PAGES);
+        tc_add(&t, 0, BEFORE, ROWS, 0);
+        tc_attend_run(&cpu, c, &t, 0);
+        tc_attend_run(&cuda, c, &t, 0);
+        double worst = tc_compare(&cpu.s, cpu.out, &cuda.s, cuda.out, ROWS, cols);
+        if (!CHECK(worst < c->tolerance)) printf("    %s: %.2e\n", c->name, worst);
+        for (int k = 0; k < ROWS; k++)
+            memcpy(alone + k * cols, tc_cuda->buffer_row(cuda.s.ctx, 0, cuda.out, k), (size_t)cols * sizeof *alone);
+        step_begin(&t, TC_PAGES);
+        tc_add(&t, 1, 0, OTHERS, 0);
+        tc_add(&t, 0, BEFORE, ROWS, 0);
+        tc_attend_run(&cuda, c, &t, 0);
+        for (int k = 0; k < ROWS; k++)
+            same &= !memcmp(alone + k * cols, tc_cuda->buffer_row(cuda.s.ctx, 0, cuda.out, OTHERS + k), (size_t)cols * sizeof *alone);
+        if (!CHECK(same)) printf("    %s: other bits beside another sequence\n", c->name);
+        cpu.s.be->close(cpu.s.ctx);
+        cuda.s.be->close(cuda.s.ctx);
+        llm__arena_free(&tc_memory);
+        free(alone);
+    }
+}
+
 /* ---- latent attention, mixtures of experts ---- */
 
 enum { TC_MLA_ROWS = 42 + 59 + 6, TC_MLA_LONG_ROWS = 155 + 150 + 6 }; /* of all steps */
@@ -1917,7 +1964,7 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {{"linear", tc_linear}, {"linear_long", tc_linear_long}, {"fp8", tc_fp8}, {"massive", tc_massive}, {"many_rows", tc_many_rows}, {"loading", tc_loading}, {"attention", tc_attention}, {"heads", tc_heads_read}, {"splits", tc_splits}, {"latent", tc_latent}, {"latent_wide", tc_latent_wide}, {"latent_long", tc_latent_long},
+    } parts[] = {{"linear", tc_linear}, {"linear_long", tc_linear_long}, {"fp8", tc_fp8}, {"massive", tc_massive}, {"many_rows", tc_many_rows}, {"loading", tc_loading}, {"attention", tc_attention}, {"heads", tc_heads_read}, {"splits", tc_splits}, {"prompts", tc_prompts}, {"latent", tc_latent}, {"latent_wide", tc_latent_wide}, {"latent_long", tc_latent_long},
                  {"mixtures", tc_mixtures}, {"rows", tc_rows}, {"joined", tc_joined}, {"sums", tc_sums}, {"beside", tc_beside}, {"adapters", tc_lora},   {"experts", tc_experts},     {"draws", tc_draws},
                  {"pages", tc_pages},       {"states", tc_states}};
     /* clang-format on */
