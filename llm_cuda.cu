@@ -4163,7 +4163,8 @@ template <int HD>
 static __device__ __forceinline__ void chunk_load(const kv_view &kv, const chunk_place *place, int block, const attend_part &part,
                                                   uint8_t *stage) {
     const int EIGHTS = HD / 8, EACH = CHUNK_THREADS / EIGHTS, c = threadIdx.x % EIGHTS, j0 = threadIdx.x / EIGHTS;
-    const unsigned k_row = 2 * kv.place.head_dim, v_row = 2 * kv.place.v_head_dim, k_at = j0 * k_row + 16 * c, v_at = j0 * v_row + 16 * c;
+    const int k_row = 2 * kv.place.head_dim, v_row = 2 * kv.place.v_head_dim;
+    const unsigned k_at = j0 * k_row + 16 * c, v_at = j0 * v_row + 16 * c;
     const int k_bytes = 16 * c < k_row ? 16 : 0, v_bytes = 16 * c < v_row ? 16 : 0, before = part.from - block - j0;
     const unsigned n = part.to - part.from;
 #pragma unroll
