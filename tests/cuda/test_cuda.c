@@ -654,7 +654,7 @@ static void tc_splits(void) {
 static void tc_prompts(void) {
     /* clang-format off */
     static const tc_case cases[] = {
-        {"bf16, window, sinks", 8, 2, 128, 128, 64, 0, LLM_QK_NORM_NONE, 50, 0, 1, 0, 0, LLM_KV_BF16, 1e-2, 0, 0},
+        {"bf16, window", 8, 2, 128, 128, 64, 0, LLM_QK_NORM_NONE, 50, 0, 0, 0, 0, LLM_KV_BF16, 1e-2, 0, 0},
         {"int8", 4, 1, 128, 128, 64, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_INT8, 1e-2, 0, 0},
         {"int4, odd rows, cap", 3, 1, 72, 56, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 4, LLM_KV_INT4, 2e-2, 0, 0},
         {"f16, alibi", 5, 5, 64, 64, 0, 0, LLM_QK_NORM_NONE, 0, 0, 0, 1, 0, LLM_KV_F16, 2e-3, 48, 0},
