@@ -4332,8 +4332,7 @@ static __device__ __forceinline__ void chunk_sum(const uint8_t *values, int v_at
 #pragma unroll
         for (int i = 0; i < M; i++)
 #pragma unroll
-            for (int k = 0; k < 4; k++)
-                p[i][k] = narrow_pair<HALF>(s[i][2 * j + k / 2][2 * (k & 1)], s[i][2 * j + k / 2][2 * (k & 1) + 1]);
+            for (int k = 0; k < 4; k++) p[i][k] = narrow_pair<HALF>(s[i][2 * j + k / 2][2 * (k & 1)], s[i][2 * j + k / 2][2 * (k & 1) + 1]);
 #pragma unroll
         for (int d = 0; d < HD / 8; d += 2) {
             load_matrix_x4_turned(vf, values + chunk_step(v_at, d) + j * 32 * HD);
@@ -4355,7 +4354,8 @@ typedef struct chunk_range {
 template <int HD>
 static __device__ __forceinline__ chunk_range chunk_sees(const step_view &s, const attention_args &a, const attend_part &part, int seq,
                                                          int row0, int n_queries, int first_head, int n_heads, chunk_query *queries) {
-    const int each = 16 * chunk_sixteens(HD), lane = threadIdx.x & 31, i = each * (threadIdx.x >> 5) + lane % each, row = row0 + i / n_heads;
+    const int each = 16 * chunk_sixteens(HD), lane = threadIdx.x & 31, i = each * (threadIdx.x >> 5) + lane % each,
+              row = row0 + i / n_heads;
     const int mine = i >= part.qa && i < part.qb;
     chunk_query q = {0, 0, 0, 0};
     chunk_range r = {1 << 30, 0, 0, 1 << 30}; /* of a query that is none */
