@@ -342,25 +342,29 @@ static void measure_attention(void) {
     attention_row(LLM_KV_BF16, "bf16", 1, tiny ? 20 : 2048, lengths[tiny][2], "-");
 }
 
-/* Draws alone, from logits that the first step has left there: what a step without anything takes is taken off. */
-static void sampler_row(int n, float temperature, const char *what, const char *goal) {
-    enum { HIDDEN = 32 };
+/* Draws alone, from logits that the first step has left there: what a step without anything takes is taken off. top_k 0 has no top-p either;
+ * penalised: of `penalised` tokens each. */
+static void sampler_row(int n, float temperature, int top_k, int penalised, const char *what, const char *goal) {
+    enum { HIDDEN = 32, MOST_USED = 1000 };
     const int vocab = tiny ? 3000 : 152064, times = tiny ? 2 : 50;
     llm_backend_ctx *ctx = open_plain(n, n, n, 8, LLM_KV_F16);
     llm_weight *table = random_weight(ctx, LLM_ROLE_EMBED, 16, HIDDEN), *head = random_weight(ctx, LLM_ROLE_HEAD, vocab, HIDDEN);
     llm_draw *draws = LLM__NEW(llm_draw, n);
+    int32_t used[MOST_USED], counts[MOST_USED];
     llm_sampling p;
     llm_logits_op l;
     double with = 0, without = 0;
     memset(&p, 0, sizeof p);
     memset(&l, 0, sizeof l);
     p.temperature = temperature;
-    p.top_k = temperature > 0 ? 50 : 0;
-    p.top_p = 0.9f;
-    p.repetition_penalty = 1;
+    p.top_k = top_k;
+    p.top_p = top_k ? 0.9f : 1;
+    p.repetition_penalty = penalised ? 1.1f : 1;
+    for (int i = 0; i < penalised; i++) used[i] = i * (vocab / penalised), counts[i] = 1;
     llm_buffer *x = new_buffer(ctx, n, HIDDEN), *o = new_buffer(ctx, n, HIDDEN);
     if (be->weights_done(ctx) || be->kv_open(ctx, 0, NULL, 16, 1)) die("weights");
     for (int i = 0; i < n; i++) draws[i].wanted = 1, draws[i].sampling = &p, draws[i].seed = (uint64_t)i;
+    for (int i = 0; i < n && penalised; i++) draws[i].used = used, draws[i].counts = counts, draws[i].n_used = penalised;
     l.src = o, l.head = head, l.vocab = vocab, l.scale = 100;
     const plan draw = {n, n, 1, 0, draws}, none = {n, n, 1, 0, NULL};
     begin(ctx, &draw);
@@ -382,10 +386,14 @@ static void sampler_row(int n, float temperature, const char *what, const char *
 }
 
 static void measure_sampler(void) {
-    sampler_row(1, 0, "greedy, batch 1, vocabulary 152k", "-");
-    sampler_row(1, 0.8f, "top-k and top-p, batch 1, vocabulary 152k", "-");
-    sampler_row(tiny ? 8 : 256, 0, "greedy, batch 256, vocabulary 152k", "-");
-    sampler_row(tiny ? 8 : 256, 0.8f, "top-k and top-p, batch 256, vocabulary 152k", "150 us");
+    const int many = tiny ? 8 : 256;
+    sampler_row(1, 0, 0, 0, "greedy, batch 1, vocabulary 152k", "-");
+    sampler_row(1, 0.8f, 0, 0, "temperature, batch 1, vocabulary 152k", "-");
+    sampler_row(1, 0.8f, 50, 0, "top-k and top-p, batch 1, vocabulary 152k", "-");
+    sampler_row(many, 0, 0, 0, "greedy, batch 256, vocabulary 152k", "-");
+    sampler_row(many, 0.8f, 0, 0, "temperature, batch 256, vocabulary 152k", "-");
+    sampler_row(many, 0.8f, 50, 0, "top-k and top-p, batch 256, vocabulary 152k", "150 us");
+    sampler_row(many, 0.8f, 50, 200, "top-k and top-p, penalties of 200 tokens, batch 256, vocabulary 152k", "-");
 }
 
 /* ---- engines with random weights ---- */

@@ -1527,7 +1527,7 @@ static void tc_experts(void) {
 
 /* ---- drawing ---- */
 
-enum { TC_DRAW_VOCAB = 3001, TC_DRAWS = 20, TC_USED = 40 };
+enum { TC_DRAW_VOCAB = 20000, TC_DRAWS = 20, TC_USED = 40 };
 
 /* The rules of one draw, and memory that they point to. */
 typedef struct tc_rules {
@@ -1538,14 +1538,14 @@ typedef struct tc_rules {
 } tc_rules;
 
 /* Draw number k with what is combined there; `bent`: of what bends the row, too. */
-static void tc_draw_fill(tc_rules *t, llm_draw *d, int k, int bent) {
+static void tc_draw_fill(tc_rules *t, llm_draw *d, int k, int bent, int vocab) {
     static const float temperature[5] = {0, 1, 0.7f, 1.5f, 1}, top_p[4] = {0, 0.9f, 0.3f, 1}, min_p[3] = {0, 0.02f, 0};
-    static const int32_t top_k[4] = {0, 5, 40, 1};
+    static const int32_t top_k[5] = {0, 5, 40, 1, 300};
     memset(t, 0, sizeof *t);
     t->p.temperature = temperature[k % 5];
     t->p.top_p = top_p[k / 5 % 4];
     t->p.min_p = min_p[k % 3];
-    t->p.top_k = top_k[k / 3 % 4];
+    t->p.top_k = top_k[k / 3 % 5];
     t->p.repetition_penalty = 1;
     d->sampling = &t->p;
     d->wanted = k % TC_DRAWS != 7;
@@ -1553,13 +1553,13 @@ static void tc_draw_fill(tc_rules *t, llm_draw *d, int k, int bent) {
     d->seed = (uint64_t)k * 77;
     d->position = k;
     if (bent && k % 3) { /* two for one token, one for a token that there is not */
-        for (int i = 0; i < 6; i++) t->bias[i].id = (k * 31 + i / 2 * 499) % TC_DRAW_VOCAB, t->bias[i].bias = (float)(30 * i - 60 + k % 7);
-        t->bias[5].id = TC_DRAW_VOCAB;
+        for (int i = 0; i < 6; i++) t->bias[i].id = (k * 31 + i / 2 * (vocab / 6 - 1)) % vocab, t->bias[i].bias = (float)(30 * i - 60 + k % 7);
+        t->bias[5].id = vocab;
         t->p.logit_bias = t->bias;
         t->p.n_logit_bias = 6;
     }
     if (bent && k % 4) {
-        for (int i = 0; i < TC_USED; i++) t->used[i] = (k * 7 + i * 71) % TC_DRAW_VOCAB, t->counts[i] = i % 3;
+        for (int i = 0; i < TC_USED; i++) t->used[i] = (k * 7 + i * (vocab / 42)) % vocab, t->counts[i] = i % 3;
         t->p.repetition_penalty = k % 8 < 4 ? 1.7f : 0.6f;
         t->p.presence_penalty = 0.4f;
         t->p.frequency_penalty = k % 2 ? 0.3f : -0.2f;
@@ -1567,13 +1567,13 @@ static void tc_draw_fill(tc_rules *t, llm_draw *d, int k, int bent) {
         d->counts = t->counts;
         d->n_used = TC_USED;
     }
-    for (int i = 0; i < TC_DRAW_VOCAB && bent && k % 5; i++)
-        t->allowed[i / 32] |= (uint32_t)(tc_value(9, (uint32_t)(k * TC_DRAW_VOCAB + i)) > (k % 2 ? 0.5f : -0.9f)) << i % 32;
+    for (int i = 0; i < vocab && bent && k % 5; i++)
+        t->allowed[i / 32] |= (uint32_t)(tc_value(9, (uint32_t)(k * vocab + i)) > (k % 2 ? 0.5f : -0.9f)) << i % 32;
     if (bent && k % 5) d->allowed = t->allowed;
 }
 
 /* Row i of the step beside what the device drew for it: llm__choose must say the same. own: the token that the device fed itself, -1. */
-static void tc_draw_check(const tc_side *s, int i, tc_rules *t, const llm_draw *d, int32_t own, llm__scratch *scratch) {
+static void tc_draw_check(const tc_side *s, int i, tc_rules *t, const llm_draw *d, int32_t own, int vocab, llm__scratch *scratch) {
     const float *row = s->be->logits_row(s->ctx, i);
     const llm_drawn *got = s->be->drawn(s->ctx, i);
     llm__history h = {d->n_used, 1, t->used, t->counts, NULL};
@@ -1586,7 +1586,7 @@ static void tc_draw_check(const tc_side *s, int i, tc_rules *t, const llm_draw *
     r.s = &t->p;
     r.allowed = d->allowed;
     r.history = d->n_used ? &h : NULL;
-    llm__choice want = llm__choose(row, TC_DRAW_VOCAB, &r, d->seed, d->position, scratch);
+    llm__choice want = llm__choose(row, vocab, &r, d->seed, d->position, scratch);
     if (!CHECK(got->id == want.id)) printf("    draw %d: %d for %d\n", (int)d->position, got->id, want.id);
     CHECK(fabs(got->log_sum - want.log_sum) < 1e-6 && fabs((double)got->logprob - (double)want.logprob) < 1e-5);
     CHECK(fabs((double)got->prob - (double)want.prob) < 1e-5);
@@ -1594,28 +1594,29 @@ static void tc_draw_check(const tc_side *s, int i, tc_rules *t, const llm_draw *
 
 /* Rounds 0 to 4: plain draws, captured; 5: prompts of two rows; 6 to 9: with masks, biases and penalties; 10: the same one step ahead, where
  * each row's own token is what round 9 has drawn. */
-static void tc_draws(void) {
+static void tc_draw_rows(int vocab, float scale) {
     enum { HIDDEN = 32 };
     static tc_rules rules[TC_DRAWS];
     llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
     tc_side s = tc_open(tc_cuda, &c);
-    llm_weight *table = tc_weight(&s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_DRAW_VOCAB * HIDDEN, 1, 0, 1), TC_DRAW_VOCAB, HIDDEN, 0);
-    llm_weight *head = tc_weight(&s, LLM_ROLE_HEAD, LLM_TYPE_F32, tc_floats(TC_DRAW_VOCAB * HIDDEN, 2, 0, 1), TC_DRAW_VOCAB, HIDDEN, 0);
+    llm_weight *table = tc_weight(&s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(vocab * HIDDEN, 1, 0, 1), vocab, HIDDEN, 0);
+    llm_weight *head = tc_weight(&s, LLM_ROLE_HEAD, LLM_TYPE_F32, tc_floats(vocab * HIDDEN, 2, 0, 1), vocab, HIDDEN, 0);
     llm_buffer *x = tc_buffer(&s, TC_ROWS, HIDDEN), *o = tc_buffer(&s, TC_OUT, HIDDEN);
     llm__scratch scratch;
     llm_logits_op op;
     int32_t drawn[TC_DRAWS];
     memset(&op, 0, sizeof op);
     CHECK(s.be->weights_done(s.ctx) == LLM_OK && s.be->kv_open(s.ctx, 0, NULL, 16, 1) == LLM_OK &&
-          llm__scratch_open(&scratch, TC_DRAW_VOCAB, NULL, &tc_memory));
+          llm__scratch_open(&scratch, vocab, NULL, &tc_memory));
     op.src = o;
     op.head = head;
-    op.vocab = TC_DRAW_VOCAB;
+    op.vocab = vocab;
+    op.scale = scale;
     for (int round = 0; round < 11; round++) {
         test_step t;
         step_begin(&t, TC_PAGES);
         for (int i = 0; i < TC_DRAWS; i++) tc_add(&t, i, 0, 1 + (round == 5), 0);
-        for (int i = 0; i < TC_DRAWS; i++) tc_draw_fill(&rules[i], &t.draws[i], i + TC_DRAWS * round, round > 5);
+        for (int i = 0; i < TC_DRAWS; i++) tc_draw_fill(&rules[i], &t.draws[i], i + TC_DRAWS * round, round > 5, vocab);
         for (int i = 0; i < t.s.shape.n_rows; i++) t.token_from[i] = round < 10 ? -1 : (i + 1) % TC_DRAWS == 7 ? 0 : (i + 1) % TC_DRAWS;
         for (int i = 1; i < TC_DRAWS && round == 10; i += 2) { /* the token that the host does not know of stands in its list from before */
             int32_t own = drawn[t.token_from[i]], known = 0;
@@ -1631,11 +1632,19 @@ static void tc_draws(void) {
         s.be->logits(s.ctx, 0, &op);
         tc_run(&s);
         for (int i = 0; i < TC_DRAWS; i++)
-            if (i != 7) tc_draw_check(&s, i, &rules[i], &t.draws[i], round < 10 ? -1 : drawn[t.token_from[i]], &scratch);
+            if (i != 7) tc_draw_check(&s, i, &rules[i], &t.draws[i], round < 10 ? -1 : drawn[t.token_from[i]], vocab, &scratch);
         for (int i = 0; i < TC_DRAWS; i++) drawn[i] = s.be->drawn(s.ctx, i)->id;
     }
     s.be->close(s.ctx);
     llm__arena_free(&tc_memory);
+}
+
+/* A row in one part, in three, and rows so flat that more is left than fits shared memory, with many equal weights. */
+static void tc_draws(void) {
+    tc_draw_rows(3001, 1);
+    tc_draw_rows(TC_DRAW_VOCAB, 1);
+    tc_draw_rows(TC_DRAW_VOCAB, 1e-7f);
+    tc_draw_rows(TC_DRAW_VOCAB - 1, 0.01f);
 }
 
 /* ---- pages ---- */
