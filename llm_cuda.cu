@@ -579,13 +579,13 @@ typedef struct rank {
     uint8_t *kv;   /* (n_pages, page_bytes) */
     float *logits; /* (max_out, vocab of this rank) */
     int64_t vocab;
-    float *gathered, *flat; /* with draws: (n_ranks, max_out, widest) and (max_out, whole vocabulary) */
-    float *weights;         /* (max_out, whole vocabulary) of the sampler */
+    float *gathered, *flat;  /* with draws: (n_ranks, max_out, widest) and (max_out, whole vocabulary) */
+    float *weights;          /* (max_out, whole vocabulary) of the sampler */
     struct draw_part *parts; /* (max_out, parts of a row) of the sampler */
-    llm_drawn *drawn;       /* (max_out, 2) on the device: of steps in turn, see row_token */
-    uint8_t *bent;          /* masks and changes of the step, see step_draws */
-    unsigned *arrived;      /* (max_seqs, MAX_TILES) splits that are there, (MAX_TILES) tickets drawn: 0 between operations */
-    uint8_t *scratch;       /* of the operation that runs */
+    llm_drawn *drawn;        /* (max_out, 2) on the device: of steps in turn, see row_token */
+    uint8_t *bent;           /* masks and changes of the step, see step_draws */
+    unsigned *arrived;       /* (max_seqs, MAX_TILES) splits that are there, (MAX_TILES) tickets drawn: 0 between operations */
+    uint8_t *scratch;        /* of the operation that runs */
     size_t scratch_bytes;
     void *cublas, *product; /* handle and description of x W^T; NULL: cuBLASLt is not there */
     void *workspace;
@@ -5860,9 +5860,7 @@ static __device__ __forceinline__ float exp_neg(float x) {
 }
 
 /* Twin: weigh of llm__kernels. */
-static __device__ __forceinline__ float weight_of(float x, float max, float scale) {
-    return exp_neg(__fmul_rn(__fsub_rn(x, max), scale));
-}
+static __device__ __forceinline__ float weight_of(float x, float max, float scale) { return exp_neg(__fmul_rn(__fsub_rn(x, max), scale)); }
 
 /* The sum over all threads of a block in a fixed order, for all of them. */
 template <class T> static __device__ T draw_sum(T v, draw_shared *s) {
@@ -6064,7 +6062,7 @@ static __device__ int few_draw(const draw &d, float least, double sum, draw_shar
 
 /* min-p, top-k, top-p and the draw from the whole row x, bent already. Twin: llm__pick. */
 static __device__ int block_pick(const float *x, float *w, int n, float max, float scale, const draw &d, draw_shared *s) {
-    const int whole = !(n & 3), top_p = d.top_p > 0 && d.top_p < 1, any = d.min_p > 0 || d.top_k > 0 || top_p;
+    const int whole = !(n & 3), top_p = d.top_p > 0 && d.top_p<1, any = d.min_p> 0 || d.top_k > 0 || top_p;
     float least = !any ? 0 : d.min_p > 1e-30f ? d.min_p : 1e-30f;
     const float keep = top_p && d.top_k <= 0 ? fmaxf(least, (1 - d.top_p) / (float)n) : least; /* n of these are less than top-p cuts off */
     unsigned long long sum = 0;
@@ -6272,8 +6270,8 @@ static __global__ void __launch_bounds__(DRAW_THREADS, 2) kernel_draw_parts(step
     SMEM(draw_shared, sh, 1);
     const int row = (int)blockIdx.x / a.n_parts, index = (int)blockIdx.x % a.n_parts, each = (ceil_div(a.n, a.n_parts) + 3) & ~3;
     if (row >= s.head[HEAD_OUT] || !s.draws[row].wanted) return;
-    draw_one_part(s, a, s.draws[row], row, min(a.n, index * each), min(a.n, (index + 1) * each),
-                  a.parts + (int64_t)row * a.n_parts + index, sh);
+    draw_one_part(s, a, s.draws[row], row, min(a.n, index * each), min(a.n, (index + 1) * each), a.parts + (int64_t)row * a.n_parts + index,
+                  sh);
 }
 
 /* Computes: drawn[row] = the token that llm_draw asks for, with its log-probabilities. Grid: a block for each out row. Reads what its parts

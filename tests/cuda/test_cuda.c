@@ -1553,7 +1553,8 @@ static void tc_draw_fill(tc_rules *t, llm_draw *d, int k, int bent, int vocab) {
     d->seed = (uint64_t)k * 77;
     d->position = k;
     if (bent && k % 3) { /* two for one token, one for a token that there is not */
-        for (int i = 0; i < 6; i++) t->bias[i].id = (k * 31 + i / 2 * (vocab / 6 - 1)) % vocab, t->bias[i].bias = (float)(30 * i - 60 + k % 7);
+        for (int i = 0; i < 6; i++)
+            t->bias[i].id = (k * 31 + i / 2 * (vocab / 6 - 1)) % vocab, t->bias[i].bias = (float)(30 * i - 60 + k % 7);
         t->bias[5].id = vocab;
         t->p.logit_bias = t->bias;
         t->p.n_logit_bias = 6;
