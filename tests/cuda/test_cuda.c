@@ -604,12 +604,13 @@ static void tc_splits(void) {
         {"int8, alibi", 4, 4, 80, 72, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 1, 0, LLM_KV_INT8, 1e-2, 96, 1},
         {"int4", 2, 1, 64, 64, 32, 0, LLM_QK_NORM_NONE, 0, 0, 1, 0, 0, LLM_KV_INT4, 1e-2, 96, 1},
         {"e4m3, wide heads", 2, 2, 192, 168, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_FP8_E4M3, 1e-2, 96, 1},
-        {"e5m2", 2, 1, 32, 32, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_FP8_E5M2, 1e-2, 96, 1}};
+        {"e5m2", 2, 1, 32, 32, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_FP8_E5M2, 1e-2, 96, 1},
+        {"f16, 16 KV heads, tickets for two splits", 16, 16, 16, 16, 16, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3, 192, 1}};
     /* clang-format on */
-    static const int before[3] = {700, 250, 20};
+    static const int lengths[2][3] = {{700, 250, 20}, {1500, 1400, 1310}};
     for (int i = 0; i < LLM__COUNT(cases); i++) {
         const tc_case *c = &cases[i];
-        const int cols = c->n_heads * c->vd;
+        const int cols = c->n_heads * c->vd, *before = lengths[c->n_kv == 16];
         tc_attend cpu, cuda;
         test_step t;
         double worst = 0;
