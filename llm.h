@@ -50,6 +50,7 @@
  *     >>api-media            Pictures and videos, for models that see.
  *     >>api-quantize         Files of smaller weights.
  *     >>api-sampler          How the next token is chosen, and when an answer ends.
+ *     >>api-nodes            Ranks of one model in several processes, on one machine or on several.
  *     >>api-engine           Threads, backend, KV pages and scheduler for one model.
  *     >>api-request          One prompt, n answers. Submit from any thread; one thread steps the engine.
  *     >>api-batch            Many prompts or chats at once: the offline interface of FastDeploy (LLM, generate, chat) and LMDeploy (pipeline).
@@ -70,6 +71,7 @@
  *     >>number               numbers from text and back, whatever the locale of the host program.
  *     >>text                 views of bytes, bytes that grow, UTF-8.
  *     >>map                  hashes, and a map from byte strings to numbers.
+ *     >>sha256               a checksum that nobody can aim at (FIPS 180-4), and what proves that somebody knows a secret (HMAC, RFC 2104).
  *     >>index                which of many strings does a text begin with?
  *     >>files                files are mapped, or read where mapping is refused.
  *     >>output               files that are there whole or not at all.
@@ -234,6 +236,8 @@
  *     >>apply                booking what a step computed.
  *     >>engine               threads, backend, model and scheduler together.
  *     >>draft                a model that guesses for another one.
+ *     >>link                 connections between the processes of one model: who may join, frames, what all must know.
+ *     >>nodes                a backend whose ranks are in several processes: process 0 plans and tells, the others follow.
  *     >>engine_open          opening an engine.
  *     >>adapters             adapters of an engine, by name.
  *     >>stepping             opening an engine, stepping it, closing it.
@@ -284,6 +288,7 @@
  *     >>openai_schema        what a body may have, as a JSON schema: made of the rows that read it, so that it says what is read.
  *     >>openai_responses     the answers of /v1/responses.
  *     >>openai_at_once       answers that need no steps of the engine.
+ *     >>launch               which of several processes this is: what flags and launchers say.
  *     >>setup                from the words of a person to the structs of the API.
  *     >>easy                 ten lines to a working program.
  *     >>batch                many prompts or chats at once.
@@ -926,6 +931,52 @@ LLM_API void llm_sampling_chat(const llm_model *model, llm_sampling *s);
 LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling *s);
 
 /* ---------------------------------------------------------------------------
+ * >>api-nodes   Ranks of one model in several processes, on one machine or on several.
+ * ---------------------------------------------------------------------------
+ * Every process opens the same model with the same engine config, in which `nodes` is what llm_nodes_open has given. Process 0 has the
+ * requests; the others call llm_engine_follow, which returns when process 0 has closed its engine, or with an error. Weights are read, and
+ * devices used, of a process's own ranks only: tensor_parallel_size * pipeline_parallel_size of them in n equal parts, in their order.
+ *
+ * Who joins must know the secret; what goes over the connections afterwards is neither hidden nor signed, so they belong into a network
+ * that is trusted. A GPU is needed: a CPU's ranks are threads of one process. Adapters and pictures are not for several processes. */
+
+typedef struct llm_nodes llm_nodes;
+typedef struct llm_engine llm_engine;
+
+typedef struct llm_nodes_config {
+    int32_t rank, n;     /* which process this is, of how many: 2 at least */
+    int32_t local_rank;  /* which of those on this machine: its devices begin at local_rank * ranks of a process */
+    int32_t port;        /* where process 0 waits for the others, */
+    const char *address; /* and its address or name */
+    const char *secret;  /* the same everywhere; NULL or "": none, which only a loopback address may have */
+    double timeout;      /* seconds until all must be there; 0: 600 */
+} llm_nodes_config;
+
+/* Connects; returns when all processes are there. One of another version, or with another secret, is refused. */
+LLM_API llm_result llm_nodes_open(const llm_nodes_config *cfg, llm_nodes **out);
+/* 1: a process has gone, or this one has failed: nothing more is computed. Any thread. */
+LLM_API int llm_nodes_lost(const llm_nodes *nodes);
+/* Behind llm_engine_close. NULL is fine. */
+LLM_API void llm_nodes_close(llm_nodes *nodes);
+/* In the processes behind the first one: computes their ranks' part of every step. */
+LLM_API llm_result llm_engine_follow(llm_engine *e);
+
+/* What a person and a launcher say about processes, for programs: flags of vLLM (--nnodes ...) and FastDeploy (--ips), and the environment
+ * of torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), mpirun and srun. */
+typedef struct llm_launch {
+    int32_t nnodes, node_rank;     /* 0: not said; -1: not said */
+    int32_t master_port;           /* 0: not said */
+    const char *master_addr, *ips; /* NULL: not said; ips: addresses of all nodes, the first's first, with commas between */
+    const char *secret;
+    float timeout;
+} llm_launch;
+
+/* Which of the processes this one is, of n_ranks ranks in all. out->n is 0 where there is one process. What contradicts itself is
+ * LLM_ERR_ARG. get: getenv. Texts in *out are those of the launch and the environment, or in `address`, which the caller frees. */
+LLM_API llm_result llm_launch_read(const llm_launch *l, int32_t n_ranks, char *(*get)(const char *name), llm_text *address,
+                                   llm_nodes_config *out);
+
+/* ---------------------------------------------------------------------------
  * >>api-engine   Threads, backend, KV pages and scheduler for one model.
  * --------------------------------------------------------------------------- */
 
@@ -992,6 +1043,7 @@ typedef struct llm_engine_config {
     int64_t mm_processor_cache_bytes; /* for pictures of requests and what towers made of them; 0: 1 GiB */
     int64_t trace_inputs; /* with trace: 1: told of the inputs of linear layers, and of nothing else: for calibration. Of all rows, in the
                              last layer too */
+    struct llm_nodes *nodes; /* ranks are in several processes, and this is one of them: see llm_nodes_open. NULL: all are here */
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };
@@ -1765,7 +1817,8 @@ LLM_API void llm_options_free(llm_options *o);
 
 /* What the documents name and has no meaning here, or not yet: each is accepted with one line that says why, or refused with one. */
 #define LLM_OPTIONS_FOREIGN \
-    LLM_OPT_NONE_OF("distributed-executor-backend", "ray|mp|uni|external_launcher", "one process runs everything here"), \
+    LLM_OPT_NONE_OF("distributed-executor-backend", "ray|mp|uni|external_launcher", \
+                    "a GPU's ranks are threads, or in the processes that --nnodes, torchrun, mpirun, srun or Ray's workers start"), \
         LLM_OPT_NONE_NUMBER("engine-worker-queue-port", "N", 0, 65535, "one process runs everything here"), \
         LLM_OPT_NONE_NUMBER("kv-cache-ratio", "X", 0, 1, "pages are not parted between prompts and answers"), \
         LLM_OPT_NONE_NUMBER("cpu-offload-gb", "X", 0, 1e6, "all weights are where the model computes"), \
@@ -1812,6 +1865,7 @@ LLM_API void llm_options_free(llm_options *o);
         "drain|log-format|log-file|lora-dir|context-dir|max-contexts|max-context-bytes|max-logprobs|sse-ping-interval|workers|" \
         "engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S|served-model-name|a|alias|models-dir|max-loaded-models|models-max", \
         "it belongs to llm_serve"), \
+        LLM_OPT_NONE(REFUSED, "nnodes|node-rank|master-addr|master-port|ips|nodes-timeout", "several processes are llm_serve's"), \
         LLM_OPT_NONE(IGNORED_FLAG, "log-requests|enable-log-requests|log-prompts|no-ui|no-webui|strict-model-name", \
                      "it belongs to llm_serve")
 
@@ -2226,7 +2280,7 @@ LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *m
  * operation makes the context remember the first error; wait() returns it.
  */
 
-#define LLM_BACKEND_ABI 10
+#define LLM_BACKEND_ABI 11
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -2361,6 +2415,11 @@ typedef struct llm_backend_config {
     struct llm_backend_ctx *beside; /* NULL, or an open context of this backend, whose threads or streams this one uses too: only one of
                                both runs a step at a time, and this one is closed first */
     int32_t trace_inputs;           /* llm_engine_config.trace_inputs */
+    /* GPU: n_ranks are those of so many processes, as many each in their order, and calls name ranks of this one from 0 on. 0: 1 */
+    int32_t n_processes, process, first_device; /* which of them this is; device of its first rank */
+    llm_result (*share)(void *nodes, void *all, size_t each); /* all (n_processes, each): ours is there, then the others' are too */
+    int (*lost)(void *nodes);                                 /* 1: another process has gone; asked while a step is waited for */
+    void *nodes;
 } llm_backend_config;
 
 /* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
@@ -3686,6 +3745,93 @@ static void llm__map_free(llm__map *m) {
     LLM_FREE(m->slot);
     memset(m, 0, sizeof *m);
 }
+
+LLM__COLD_BEGIN
+
+/* ============================================================================
+ * >>sha256   A checksum that nobody can aim at (FIPS 180-4), and what proves that somebody knows a secret (HMAC, RFC 2104).
+ * ============================================================================ */
+
+typedef struct llm__sha {
+    uint32_t h[8];
+    uint8_t block[64];
+    uint64_t n; /* bytes so far */
+} llm__sha;
+
+/* The first 32 bits behind the point of square roots (h) and cube roots (k) of the first primes. */
+static const uint32_t llm__sha_k[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be,
+    0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa,
+    0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967, 0x27b70a85,
+    0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3,
+    0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f,
+    0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+static uint32_t llm__sha_turn(uint32_t x, int by) { return x >> by | x << (32 - by); }
+
+static void llm__sha_block(llm__sha *s) {
+    uint32_t w[64], v[8];
+    for (int i = 0; i < 16; i++)
+        w[i] = (uint32_t)s->block[4 * i] << 24 | (uint32_t)s->block[4 * i + 1] << 16 | (uint32_t)s->block[4 * i + 2] << 8 |
+               s->block[4 * i + 3];
+    for (int i = 16; i < 64; i++) {
+        const uint32_t a = w[i - 15], b = w[i - 2];
+        w[i] = w[i - 16] + (llm__sha_turn(a, 7) ^ llm__sha_turn(a, 18) ^ a >> 3) + w[i - 7] +
+               (llm__sha_turn(b, 17) ^ llm__sha_turn(b, 19) ^ b >> 10);
+    }
+    memcpy(v, s->h, sizeof v);
+    for (int i = 0; i < 64; i++) {
+        const uint32_t a = v[0], e = v[4];
+        const uint32_t t =
+            v[7] + (llm__sha_turn(e, 6) ^ llm__sha_turn(e, 11) ^ llm__sha_turn(e, 25)) + ((e & v[5]) ^ (~e & v[6])) + llm__sha_k[i] + w[i];
+        const uint32_t u = (llm__sha_turn(a, 2) ^ llm__sha_turn(a, 13) ^ llm__sha_turn(a, 22)) + ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
+        memmove(v + 1, v, 7 * sizeof *v);
+        v[4] += t;
+        v[0] = t + u;
+    }
+    for (int i = 0; i < 8; i++) s->h[i] += v[i];
+}
+
+static void llm__sha_add(llm__sha *s, const void *data, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        s->block[s->n++ % 64] = ((const uint8_t *)data)[i];
+        if (s->n % 64 == 0) llm__sha_block(s);
+    }
+}
+
+static void llm__sha_begin(llm__sha *s) {
+    static const uint32_t first[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    memcpy(s->h, first, sizeof first);
+    s->n = 0;
+}
+
+static void llm__sha_end(llm__sha *s, uint8_t *out) {
+    const uint64_t bits = s->n * 8;
+    uint8_t size[8];
+    for (int i = 0; i < 8; i++) size[i] = (uint8_t)(bits >> (56 - 8 * i));
+    llm__sha_add(s, "\x80", 1);
+    while (s->n % 64 != 56) llm__sha_add(s, "", 1);
+    llm__sha_add(s, size, 8);
+    for (int i = 0; i < 32; i++) out[i] = (uint8_t)(s->h[i / 4] >> (24 - i % 4 * 8));
+}
+
+/* out (32) = HMAC-SHA-256 of n bytes with a key of any length. */
+static void llm__hmac(const void *key, size_t n_key, const void *data, size_t n, uint8_t *out) {
+    uint8_t k[64] = LLM__ZERO, pad[64];
+    llm__sha s;
+    llm__sha_begin(&s);
+    if (n_key > 64) llm__sha_add(&s, key, n_key), llm__sha_end(&s, k);
+    else if (n_key) memcpy(k, key, n_key);
+    for (int outer = 0; outer < 2; outer++) {
+        for (int i = 0; i < 64; i++) pad[i] = k[i] ^ (outer ? 0x5c : 0x36);
+        llm__sha_begin(&s);
+        llm__sha_add(&s, pad, 64);
+        llm__sha_add(&s, outer ? (const void *)out : data, outer ? 32 : n);
+        llm__sha_end(&s, out);
+    }
+}
+
+LLM__COLD_END
 
 /* ============================================================================
  * >>index   Which of many strings does a text begin with?
@@ -27620,6 +27766,21 @@ static const float *llm__net_hidden(const llm__net *net, int out_row) {
     return net->cfg.backend->buffer_row(net->cfg.ctx, rank, net->rank[rank].out.h, out_row);
 }
 
+/* What tells a model from others of its shape: four samples of 64 bytes of each tensor, from its first to its last, which takes little
+ * time even where gigabytes of weights are mapped and have not been read. Another training of the same model changes them. */
+static uint64_t llm__model_mark(const llm_model *m) {
+    const llm__tensors *t = &m->source.tensors;
+    uint64_t h = llm__hash(m->arch.name, strlen(m->arch.name), (uint64_t)m->arch.n_layers << 32 | (uint64_t)m->arch.hidden);
+    for (size_t i = 0; i < t->n; i++) {
+        const llm__tensor *x = &t->item[i];
+        int64_t most = LLM__MIN(x->bytes, 64);
+        h = llm__hash(x->name.p, x->name.n, h + (uint64_t)x->type);
+        h = llm__hash(x->shape, sizeof x->shape, h);
+        for (int k = 0; k < 4; k++) h = llm__hash(x->data + (x->bytes - most) / 3 * k, (size_t)most, h);
+    }
+    return h;
+}
+
 /* ============================================================================
  * >>reference   The forward pass of a model like Llama, written plainly.
  * ============================================================================
@@ -41530,6 +41691,1073 @@ static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, l
 }
 
 /* ============================================================================
+ * >>link   Connections between the processes of one model: who may join, frames, what all must know.
+ * ============================================================================
+ * Process 0 listens, the others connect, and there are no connections but these. A frame is a head (kind, bytes) and its bytes, in the
+ * order of this machine: only processes of the same build talk to each other.
+ *
+ *     process r                                   process 0
+ *     hello: version, rank, n, a number      ->
+ *                                            <-   another number, HMAC(secret, "0" hello number)
+ *     HMAC(secret, "1" hello number)         ->
+ *                                            <-   welcome, or a sentence why not
+ *
+ * Both show that they know the secret, and neither gives away what would let another one in. After that a connection that ends is a
+ * process that is lost, and so is one whose machine does not answer for six seconds (TCP's own probes). Whoever fails says why before it
+ * closes. Twelve bytes in flight or a gigabyte: a wait for a frame has no end but the loss of somebody, since loading takes what it takes. */
+
+enum {
+    LLM__FRAME_WELCOME = 1,
+    LLM__FRAME_ERROR, /* a sentence */
+    LLM__FRAME_SHARE,
+    LLM__FRAME_STEP,
+    LLM__FRAME_WAIT,
+    LLM__FRAME_KV_COPY,
+    LLM__FRAME_KV_READ,
+    LLM__FRAME_KV_WRITE,
+    LLM__FRAME_ROWS,
+    LLM__FRAME_REPLY,
+    LLM__FRAME_END
+};
+
+/* Bytes of a frame, that grow as needed. Reading: `at` moves on. `failed`: no memory, or less there than was asked for. */
+typedef struct llm__wire {
+    uint8_t *data;
+    size_t len, cap, at;
+    int reading, failed;
+} llm__wire;
+
+struct llm_nodes {
+    llm_nodes_config cfg;       /* without its texts */
+    int fd[256];                /* to each process; -1: this one, or not there */
+    char peer[256][64];         /* their addresses */
+    int gone;                   /* atomic */
+    char why[512];              /* of the thread that steps */
+    llm__wire in, out;          /* of the same */
+    const llm_backend *backend; /* of this process's ranks, */
+    const llm_model *model;     /* and what they compute: see llm__nodes_wrap */
+};
+
+#include <netinet/tcp.h>
+
+enum { LLM__LINK_RDHUP = 0x2000 }; /* POLLRDHUP, which headers show to GNU's programs only */
+
+typedef struct llm__hello {
+    char magic[8];
+    int32_t version, abi, step_size, rank, n, zero;
+    uint8_t number[16];
+} llm__hello;
+
+typedef struct llm__frame {
+    int32_t kind, zero;
+    uint64_t n;
+} llm__frame;
+
+/* Room for n more bytes; 0: no memory. */
+static int llm__wire_room(llm__wire *w, size_t n) {
+    uint8_t *grown = w->len + n > w->cap ? (uint8_t *)LLM_REALLOC(w->data, 2 * w->cap + n + 4096) : w->data;
+    if (!grown) return n == 0;
+    if (w->len + n > w->cap) w->cap = 2 * w->cap + n + 4096;
+    w->data = grown;
+    return 1;
+}
+
+/* Writes *p (n bytes, on 8 bytes), or lets it point to the next n bytes of what was read. */
+static void llm__wire_bytes(llm__wire *w, const void **p, size_t n) {
+    static const uint8_t zeros[8] = LLM__ZERO;
+    const size_t whole = (n + 7) & ~(size_t)7;
+    if (w->failed) return;
+    if (w->reading) {
+        if (n > w->len - w->at || whole > w->len - w->at) {
+            w->failed = 1;
+            return;
+        }
+        *p = w->data + w->at;
+        w->at += whole;
+        return;
+    }
+    if (!llm__wire_room(w, whole)) {
+        w->failed = 1;
+        return;
+    }
+    if (n) memcpy(w->data + w->len, *p, n);
+    if (whole > n) memcpy(w->data + w->len + n, zeros, whole - n);
+    w->len += whole;
+}
+
+/* The same of a value. */
+static void llm__wire_value(llm__wire *w, void *value, size_t n) {
+    const void *p = value;
+    llm__wire_bytes(w, &p, n);
+    if (!w->failed && w->reading) memcpy(value, p, n);
+}
+
+static void llm__wire_free(llm__wire *w) {
+    LLM_FREE(w->data);
+    w->data = NULL;
+    w->len = w->cap = 0;
+}
+
+/* The lowest number of a process whose connection has ended; -1: none has. */
+static int llm__link_ended(const llm_nodes *l) {
+    struct pollfd p[256];
+    for (int i = 0; i < l->cfg.n; i++) p[i].fd = l->fd[i], p[i].events = LLM__LINK_RDHUP, p[i].revents = 0;
+    if (poll(p, (nfds_t)l->cfg.n, 0) <= 0) return -1;
+    for (int i = 0; i < l->cfg.n; i++)
+        if (p[i].revents & (LLM__LINK_RDHUP | POLLHUP | POLLERR)) return i;
+    return -1;
+}
+
+LLM_API int llm_nodes_lost(const llm_nodes *l) { return __atomic_load_n(&l->gone, __ATOMIC_ACQUIRE) || llm__link_ended(l) >= 0; }
+
+/* This process, or another one, cannot go on: tells the others, once, and keeps the sentence. Returns r with it. */
+static llm_result llm__link_fail(llm_nodes *l, llm_result r, const char *why) {
+    if (!__atomic_load_n(&l->gone, __ATOMIC_ACQUIRE)) {
+        snprintf(l->why, sizeof l->why, "%.500s", why);
+        __atomic_store_n(&l->gone, 1, __ATOMIC_RELEASE);
+        for (int i = 0; i < l->cfg.n; i++) {
+            const llm__frame head = {LLM__FRAME_ERROR, 0, strlen(l->why)};
+            uint8_t all[sizeof head + sizeof l->why];
+            if (l->fd[i] < 0) continue;
+            memcpy(all, &head, sizeof head);
+            memcpy(all + sizeof head, l->why, (size_t)head.n);
+            (void)!send(l->fd[i], all, sizeof head + (size_t)head.n, MSG_NOSIGNAL | MSG_DONTWAIT);
+        }
+    }
+    return llm__error(r, "%s", l->why);
+}
+
+/* Of a process whose connection has ended. */
+static llm_result llm__link_gone(llm_nodes *l, int i) {
+    char why[200];
+    snprintf(why, sizeof why, "a rank was lost: process %d (%s) has ended or does not answer", i, l->peer[i]);
+    return llm__link_fail(l, LLM_ERR_BACKEND, why);
+}
+
+/* Moves n bytes; returns when they are there, or 0 when this connection, any other one (with l), or the time has ended. */
+static int llm__link_move(const llm_nodes *l, int fd, void *data, size_t n, int out, double until) {
+    uint8_t *at = (uint8_t *)data;
+    while (n) {
+        struct pollfd p = {fd, (short)(out ? POLLOUT : POLLIN), 0};
+        if (poll(&p, 1, 100) < 0 && errno != EINTR) return 0;
+        if (!p.revents) {
+            if ((until > 0 && llm__now() > until) || (l && llm_nodes_lost(l))) return 0;
+            continue;
+        }
+        const ssize_t done = out ? send(fd, at, n, MSG_NOSIGNAL | MSG_DONTWAIT) : recv(fd, at, n, MSG_DONTWAIT);
+        if (done < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+        if (done <= 0) return 0;
+        at += done;
+        n -= (size_t)done;
+    }
+    return 1;
+}
+
+/* One frame to a process. The error, also of a process that has gone, is that of the whole. */
+static llm_result llm__link_send(llm_nodes *l, int to, int kind, const void *data, size_t n) {
+    llm__frame head = {kind, 0, n};
+    if (l->gone) return llm__error(LLM_ERR_BACKEND, "%s", l->why);
+    if (llm__link_move(l, l->fd[to], &head, sizeof head, 1, 0) && llm__link_move(l, l->fd[to], (void *)(uintptr_t)data, n, 1, 0))
+        return LLM_OK;
+    const int ended = llm__link_ended(l);
+    return llm__link_gone(l, ended >= 0 ? ended : to);
+}
+
+/* The same to all others. */
+static llm_result llm__link_tell(llm_nodes *l, int kind, const void *data, size_t n) {
+    llm_result r = LLM_OK;
+    for (int i = 0; i < l->cfg.n && !r; i++)
+        if (l->fd[i] >= 0) r = llm__link_send(l, i, kind, data, n);
+    return r;
+}
+
+/* Room for n bytes in l->in, less what is unreasonable. */
+static int llm__link_room(llm_nodes *l, uint64_t n) {
+    if (n > (uint64_t)1 << 34) return 0;
+    l->in.len = 0;
+    if (!llm__wire_room(&l->in, (size_t)n)) return 0;
+    l->in.len = (size_t)n;
+    l->in.at = 0;
+    l->in.failed = 0;
+    l->in.reading = 1;
+    return 1;
+}
+
+/* Waits for the next frame of a process, into l->in. */
+static llm_result llm__link_next(llm_nodes *l, int from, int *kind) {
+    llm__frame head;
+    *kind = 0;
+    if (l->gone) return llm__error(LLM_ERR_BACKEND, "%s", l->why);
+    if (llm__link_move(l, l->fd[from], &head, sizeof head, 0, 0)) {
+        if (!llm__link_room(l, head.n)) return llm__link_fail(l, LLM_ERR_NOMEM, "a frame between processes: out of memory");
+        *kind = head.kind;
+        if (llm__link_move(l, l->fd[from], l->in.data, l->in.len, 0, 0)) {
+            char why[600];
+            if (head.kind != LLM__FRAME_ERROR) return LLM_OK;
+            snprintf(why, sizeof why, "process %d: %.*s", from, (int)LLM__MIN(l->in.len, (size_t)480), (const char *)l->in.data);
+            return llm__link_fail(l, LLM_ERR_BACKEND, why);
+        }
+    }
+    const int ended = llm__link_ended(l);
+    return llm__link_gone(l, ended >= 0 ? ended : from);
+}
+
+/* llm_backend_config.share and .lost. */
+static llm_result llm__link_share(void *nodes, void *all, size_t each) {
+    llm_nodes *l = (llm_nodes *)nodes;
+    uint8_t *to = (uint8_t *)all;
+    const size_t whole = each * (size_t)l->cfg.n;
+    llm_result r = LLM_OK;
+    int kind;
+    if (l->cfg.rank) r = llm__link_send(l, 0, LLM__FRAME_SHARE, to + each * (size_t)l->cfg.rank, each);
+    for (int i = 0; i < l->cfg.n && !r; i++) {
+        if (l->fd[i] < 0) continue;
+        r = llm__link_next(l, i, &kind);
+        if (!r && (kind != LLM__FRAME_SHARE || l->in.len != (l->cfg.rank ? whole : each)))
+            r = llm__link_fail(l, LLM_ERR_ARG, "processes with other options: they do not open the same engine");
+        if (!r) memcpy(l->cfg.rank ? to : to + each * (size_t)i, l->in.data, l->in.len);
+    }
+    return r || l->cfg.rank ? r : llm__link_tell(l, LLM__FRAME_SHARE, all, whole);
+}
+
+/* While a step runs nobody says anything to process 0 but why it cannot go on. */
+static int llm__link_lost(void *nodes) {
+    llm_nodes *l = (llm_nodes *)nodes;
+    struct pollfd p[256];
+    int kind;
+    if (l->gone) return 1;
+    if (l->cfg.rank) return llm__link_ended(l) >= 0 ? llm__link_gone(l, 0), 1 : 0;
+    for (int i = 0; i < l->cfg.n; i++) p[i].fd = l->fd[i], p[i].events = POLLIN | LLM__LINK_RDHUP, p[i].revents = 0;
+    if (poll(p, (nfds_t)l->cfg.n, 0) <= 0) return 0;
+    for (int i = 0; i < l->cfg.n && !l->gone; i++)
+        if (p[i].revents && !llm__link_next(l, i, &kind)) llm__link_fail(l, LLM_ERR_BACKEND, "a process speaks out of turn");
+    return 1;
+}
+
+/* What TCP is to do: send at once, and notice within seconds that a machine is no longer there. */
+static void llm__link_tune(int fd) {
+    const int one = 1, idle = 2, count = 3, most = 6000;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &one, sizeof one);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &most, sizeof most);
+}
+
+/* out (32): what only who knows the secret can say of a hello and process 0's number. */
+static void llm__link_proof(const char *secret, char who, const llm__hello *h, const uint8_t *number, uint8_t *out) {
+    uint8_t all[1 + sizeof *h + 16];
+    all[0] = (uint8_t)who;
+    memcpy(all + 1, h, sizeof *h);
+    memcpy(all + 1 + sizeof *h, number, 16);
+    llm__hmac(secret ? secret : "", secret ? strlen(secret) : 0, all, sizeof all, out);
+}
+
+/* Equal, in a time that says nothing about where they differ. */
+static int llm__link_same(const uint8_t *a, const uint8_t *b) {
+    int differ = 0;
+    for (int i = 0; i < 32; i++) differ |= a[i] ^ b[i];
+    return !differ;
+}
+
+static void llm__link_hello(const llm_nodes_config *c, llm__hello *h) {
+    memset(h, 0, sizeof *h);
+    memcpy(h->magic, "LLMNODE", 8);
+    h->version = LLM_VERSION;
+    h->abi = LLM_BACKEND_ABI;
+    h->step_size = (int32_t)sizeof(llm_step);
+    h->rank = c->rank;
+    h->n = c->n;
+    llm__random_bytes(h->number, sizeof h->number);
+}
+
+/* Why a hello cannot be let in; "": it can. */
+static void llm__link_judge(const llm_nodes *l, const llm__hello *h, char why[200]) {
+    *why = 0;
+    if (h->version != LLM_VERSION || h->abi != LLM_BACKEND_ABI || h->step_size != (int32_t)sizeof(llm_step))
+        snprintf(why, 200, "version %d.%d of process %d: process 0 has %d.%d, the same build was expected", (int)h->version, (int)h->abi,
+                 (int)h->rank, LLM_VERSION, LLM_BACKEND_ABI);
+    else if (h->n != l->cfg.n || h->rank < 1 || h->rank >= l->cfg.n)
+        snprintf(why, 200, "process %d of %d: process 0 expects 1 to %d of %d", (int)h->rank, (int)h->n, (int)l->cfg.n - 1, (int)l->cfg.n);
+    else if (l->fd[h->rank] >= 0) snprintf(why, 200, "process %d is there already (%s)", (int)h->rank, l->peer[h->rank]);
+}
+
+/* Process 0: one who has connected. 1: let in; else `why` says why not. */
+static int llm__link_admit(llm_nodes *l, const char *secret, int fd, const char *from, char why[200]) {
+    const double until = llm__now() + 5;
+    llm__hello h;
+    uint8_t said[48], proof[32];
+    llm__frame head = {LLM__FRAME_WELCOME, 0, 0};
+    snprintf(why, 200, "%s said nothing that was understood", from);
+    if (!llm__link_move(NULL, fd, &h, sizeof h, 0, until) || memcmp(h.magic, "LLMNODE", 8)) return 0;
+    llm__random_bytes(said, 16);
+    llm__link_proof(secret, '0', &h, said, said + 16);
+    if (!llm__link_move(NULL, fd, said, sizeof said, 1, until)) return 0;
+    snprintf(why, 200, "%s has another secret", from);
+    if (!llm__link_move(NULL, fd, proof, sizeof proof, 0, until)) return 0;
+    llm__link_proof(secret, '1', &h, said, said + 16);
+    if (llm__link_same(proof, said + 16)) llm__link_judge(l, &h, why);
+    if (*why) head.kind = LLM__FRAME_ERROR, head.n = strlen(why);
+    if (!llm__link_move(NULL, fd, &head, sizeof head, 1, until) || !llm__link_move(NULL, fd, why, (size_t)head.n, 1, until)) return 0;
+    if (*why) return 0;
+    l->fd[h.rank] = fd;
+    snprintf(l->peer[h.rank], sizeof l->peer[h.rank], "%s", from);
+    return 1;
+}
+
+/* Process 0 waits for all others. */
+static llm_result llm__link_accept(llm_nodes *l, const llm_nodes_config *c, int listener, double until) {
+    char why[200] = "", from[64];
+    for (int left = c->n - 1; left > 0;) {
+        struct pollfd p = {listener, POLLIN, 0};
+        struct sockaddr_storage a;
+        socklen_t size = sizeof a;
+        if (llm__now() > until) {
+            int i = 1;
+            while (l->fd[i] >= 0) i++;
+            return llm__error(LLM_ERR_BACKEND, "process %d of %d has not come to %s:%d in %g s%s%s", i, (int)c->n, c->address, (int)c->port,
+                              c->timeout, *why ? "; refused: " : "", why);
+        }
+        if (poll(&p, 1, 100) <= 0) continue;
+        const int fd = accept(listener, (struct sockaddr *)&a, &size);
+        if (fd < 0) continue;
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        llm__link_tune(fd);
+        if (getnameinfo((struct sockaddr *)&a, size, from, sizeof from, NULL, 0, NI_NUMERICHOST)) snprintf(from, sizeof from, "?");
+        if (llm__link_admit(l, c->secret, fd, from, why)) left--, *why = 0;
+        else close(fd);
+    }
+    return LLM_OK;
+}
+
+/* The others: says hello to process 0 and hears whether it may stay. */
+static llm_result llm__link_join(llm_nodes *l, const llm_nodes_config *c, int fd, double until) {
+    llm__hello h;
+    llm__frame head;
+    uint8_t said[48], proof[32];
+    char why[200] = "";
+    llm__link_hello(c, &h);
+    if (!llm__link_move(NULL, fd, &h, sizeof h, 1, until) || !llm__link_move(NULL, fd, said, sizeof said, 0, until))
+        return llm__error(LLM_ERR_BACKEND, "process 0 at %s:%d does not answer", c->address, (int)c->port);
+    llm__link_proof(c->secret, '0', &h, said, proof);
+    if (!llm__link_same(proof, said + 16))
+        return llm__error(LLM_ERR_ARG, "nodes_secret: process 0 at %s:%d has another one, the same was expected", c->address, (int)c->port);
+    llm__link_proof(c->secret, '1', &h, said, proof);
+    if (!llm__link_move(NULL, fd, proof, sizeof proof, 1, until) || !llm__link_move(NULL, fd, &head, sizeof head, 0, until) ||
+        head.n >= sizeof why || !llm__link_move(NULL, fd, why, (size_t)head.n, 0, until))
+        return llm__error(LLM_ERR_BACKEND, "process 0 at %s:%d does not answer", c->address, (int)c->port);
+    if (head.kind != LLM__FRAME_WELCOME) return llm__error(LLM_ERR_ARG, "process 0 at %s:%d refuses: %s", c->address, (int)c->port, why);
+    l->fd[0] = fd;
+    snprintf(l->peer[0], sizeof l->peer[0], "%.40s:%d", c->address, (int)c->port);
+    return LLM_OK;
+}
+
+static int llm__link_loopback(const struct addrinfo *a) {
+    static const uint8_t v6[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+    if (a->ai_family == AF_INET) return ntohl(((const struct sockaddr_in *)(const void *)a->ai_addr)->sin_addr.s_addr) >> 24 == 127;
+    return a->ai_family == AF_INET6 && !memcmp(&((const struct sockaddr_in6 *)(const void *)a->ai_addr)->sin6_addr, v6, 16);
+}
+
+/* Listens at the address, or connects to it, again and again until there is somebody. */
+static llm_result llm__link_connect(llm_nodes *l, const llm_nodes_config *c, const struct addrinfo *a, double until) {
+    const int one = 1;
+    for (;;) {
+        const int fd = socket(a->ai_family, SOCK_STREAM, 0);
+        if (fd < 0) return llm__error(LLM_ERR_IO, "a socket: %s", strerror(errno));
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        llm__link_tune(fd);
+        llm_result r = LLM_OK;
+        if (!c->rank) {
+            setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+            if (bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, 64))
+                r = llm__error(LLM_ERR_ARG, "master_addr: %s:%d: %s", c->address, (int)c->port, strerror(errno));
+            else r = llm__link_accept(l, c, fd, until);
+            close(fd);
+            return r;
+        }
+        if (!connect(fd, a->ai_addr, a->ai_addrlen)) {
+            r = llm__link_join(l, c, fd, until);
+            if (r) close(fd);
+            return r;
+        }
+        const int why = errno;
+        close(fd);
+        if (llm__now() > until)
+            return llm__error(LLM_ERR_BACKEND, "process 0 at %s:%d: %s for %g s", c->address, (int)c->port, strerror(why), c->timeout);
+        poll(NULL, 0, 100);
+    }
+}
+
+LLM_API llm_result llm_nodes_open(const llm_nodes_config *cfg, llm_nodes **out) {
+    llm_nodes_config c = *cfg;
+    char port[12];
+    struct addrinfo hint, *found = NULL;
+    *out = NULL;
+    memset(&hint, 0, sizeof hint);
+    hint.ai_socktype = SOCK_STREAM;
+    if (c.n < 2 || c.n > 256 || c.rank < 0 || c.rank >= c.n)
+        return llm__error(LLM_ERR_ARG, "nodes: process %d of %d: 0 to %d of 2 to 256 expected", (int)c.rank, (int)c.n, (int)c.n - 1);
+    if (c.port < 1 || c.port > 65535) return llm__error(LLM_ERR_ARG, "master_port: %d, must be 1 to 65535", (int)c.port);
+    if (c.timeout <= 0) c.timeout = 600;
+    snprintf(port, sizeof port, "%d", (int)c.port);
+    if (!c.address || getaddrinfo(c.address, port, &hint, &found))
+        return llm__error(LLM_ERR_ARG, "master_addr: %s: no address, a name or number of process 0's machine was expected",
+                          c.address ? c.address : "none");
+    llm_nodes *l = LLM__NEW(llm_nodes, 1);
+    llm_result r = l ? LLM_OK : llm__nomem();
+    if (!r && !(c.secret && *c.secret) && !llm__link_loopback(found))
+        r = llm__error(LLM_ERR_ARG, "master_addr: %s: processes on several machines need a nodes_secret, the same everywhere", c.address);
+    if (l) {
+        l->cfg = c;
+        l->cfg.address = l->cfg.secret = NULL;
+        for (int i = 0; i < 256; i++) l->fd[i] = -1;
+    }
+    if (!r) r = llm__link_connect(l, &c, found, llm__now() + c.timeout);
+    freeaddrinfo(found);
+    if (r) llm_nodes_close(l);
+    else *out = l;
+    return r;
+}
+
+/* What was said last arrives before a connection ends: nothing is left unread, which would throw it away. */
+LLM_API void llm_nodes_close(llm_nodes *l) {
+    char rest[512];
+    if (!l) return;
+    for (int i = 0; i < l->cfg.n; i++)
+        if (l->fd[i] >= 0) shutdown(l->fd[i], SHUT_WR);
+    for (int i = 0; i < l->cfg.n; i++) {
+        const double until = llm__now() + 1;
+        if (l->fd[i] < 0) continue;
+        while (llm__link_move(NULL, l->fd[i], rest, 1, 0, until)) (void)!recv(l->fd[i], rest, sizeof rest, MSG_DONTWAIT);
+        close(l->fd[i]);
+    }
+    llm__wire_free(&l->in);
+    llm__wire_free(&l->out);
+    LLM_FREE(l);
+}
+
+/* ============================================================================
+ * >>nodes   A backend whose ranks are in several processes: process 0 plans and tells, the others follow.
+ * ============================================================================
+ * What every process computes follows from llm_step alone (>>backend), so that is all that is sent: each process records the operations of
+ * its own ranks from it, by the same forward pass over the same model. The table here stands between engine and device. It has the ranks
+ * of all processes; of those that are elsewhere weights and buffers are names only, and operations do nothing.
+ *
+ *     process 0         llm_step                         llm_engine_wait
+ *     begin_step   ->   the device's, then a frame       wait   ->   the device's, then a frame to each, and its answer
+ *     process r         frame: begin_step, forward, end_step         frame: wait; logits of its share of the vocabulary, if wanted
+ *
+ * Drawn tokens come to process 0 on the devices (llm_cuda.cu, its part on ranks). Copies of pages, pages that are read and written, and rows of
+ * hidden states are a frame each. Frames come one after the other on a connection, in the order in which process 0 called. */
+
+/* The context of the table: the device's, and what process 0 must know to ask the others. */
+typedef struct llm__nodes_ctx {
+    llm_nodes *l;
+    const llm_backend *be; /* of this process's ranks */
+    llm_backend_ctx *ctx;
+    int n_ranks, n_here, first, n_group;
+    struct {
+        void *buffer; /* the device's, or what stands for one that is elsewhere */
+        int rank;
+        int64_t cols;
+    } * made; /* (n_made) buffers in the order in which they were made, the same in every process */
+    size_t n_made, cap;
+    uint64_t shapes; /* a hash of all weights' */
+    int64_t page_bytes;
+    int32_t page_tokens, vocab, *begin; /* (n_ranks + 1) first row of the vocabulary that a rank has; -1: it has none */
+    int32_t max_out;
+    struct {
+        int32_t n_out, rows;
+    } step[2]; /* begun and not waited for: rows with logits, and whether they are wanted */
+    unsigned begun, waited;
+    float *logits; /* (max_out, vocab) of the step that was waited for */
+    int has_rows;  /* they are in `logits`, not in the device's place */
+    float *row;
+} llm__nodes_ctx;
+
+static llm__nodes_ctx *llm__nodes_of(llm_backend_ctx *ctx) { return (llm__nodes_ctx *)(void *)ctx; }
+
+/* A rank's number in this process; -1: it is in another one. */
+static int llm__nodes_here(const llm__nodes_ctx *n, int rank) {
+    const int at = rank - n->first;
+    return at >= 0 && at < n->n_here ? at : -1;
+}
+
+/* ---- a step as bytes */
+
+typedef struct llm__wire_draw {
+    int32_t wanted, row, n_used, masked, n_bias, top_k;
+    float temperature, top_p, min_p, repetition, presence, frequency;
+    uint64_t seed;
+    int64_t position;
+} llm__wire_draw;
+
+/* One draw to the bytes or from them; of its sampling what llm_draw says that a device reads. */
+static void llm__wire_one_draw(llm__wire *w, llm_draw *d, llm_sampling *read, int32_t vocab) {
+    llm__wire_draw x = LLM__ZERO;
+    if (!w->reading && d->wanted) {
+        const llm_sampling *s = d->sampling;
+        const llm__wire_draw y = {1,
+                                  d->row,
+                                  d->n_used,
+                                  d->allowed != NULL,
+                                  s->n_logit_bias,
+                                  s->top_k,
+                                  s->temperature,
+                                  s->top_p,
+                                  s->min_p,
+                                  s->repetition_penalty,
+                                  s->presence_penalty,
+                                  s->frequency_penalty,
+                                  d->seed,
+                                  d->position};
+        x = y;
+        *read = *s;
+    }
+    llm__wire_value(w, &x, sizeof x);
+    if (w->reading) memset(d, 0, sizeof *d), memset(read, 0, sizeof *read);
+    if (w->failed || !x.wanted) return;
+    if (x.n_used < 0 || x.n_bias < 0) {
+        w->failed = 1;
+        return;
+    }
+    llm__wire_bytes(w, (const void **)&d->allowed, x.masked ? ((size_t)vocab + 31) / 32 * 4 : 0);
+    llm__wire_bytes(w, (const void **)&d->used, (size_t)x.n_used * 4);
+    llm__wire_bytes(w, (const void **)&d->counts, (size_t)x.n_used * 4);
+    llm__wire_bytes(w, (const void **)&read->logit_bias, (size_t)x.n_bias * sizeof *read->logit_bias);
+    if (!w->reading || w->failed) return;
+    if (!x.masked) d->allowed = NULL;
+    d->wanted = 1;
+    d->row = x.row;
+    d->n_used = x.n_used;
+    d->seed = x.seed;
+    d->position = x.position;
+    d->sampling = read;
+    read->n_logit_bias = x.n_bias;
+    read->top_k = x.top_k;
+    read->temperature = x.temperature;
+    read->top_p = x.top_p;
+    read->min_p = x.min_p;
+    read->repetition_penalty = x.repetition;
+    read->presence_penalty = x.presence;
+    read->frequency_penalty = x.frequency;
+}
+
+/* An array that may be missing. */
+static void llm__wire_array(llm__wire *w, const void **p, size_t bytes) {
+    int32_t there[2] = {*p != NULL, 0};
+    llm__wire_value(w, there, sizeof there);
+    if (w->failed || (w->reading && !there[0])) *p = NULL;
+    if (!w->failed && there[0]) llm__wire_bytes(w, p, bytes);
+}
+
+/* A step to the bytes or from them, by the same lines. draws, sampling (max_out): where those that are read go. Page tables stand close
+ * together: what is sent is what is used. */
+static void llm__wire_step(llm__wire *w, llm_step *s, const llm__nodes_ctx *n, llm_draw *draws, llm_sampling *sampling) {
+    int32_t more[4] = {s->n_position_rows, 1, s->draws != NULL, 0}, longest = 0;
+    llm__wire_value(w, &s->shape, sizeof s->shape);
+    for (int i = 0; i < s->shape.n_seqs && !w->reading; i++) longest = LLM__MAX(longest, s->seq_len[i]);
+    if (n->page_tokens) more[1] = LLM__MAX((longest + n->page_tokens - 1) / n->page_tokens, 1);
+    llm__wire_value(w, more, sizeof more);
+    const llm_shape *x = &s->shape;
+    if (w->failed || x->n_rows < 0 || x->n_seqs < 0 || x->n_out < 0 || x->n_out > n->max_out || more[0] < 0 || more[1] < 1) {
+        w->failed = 1;
+        return;
+    }
+    const size_t rows = (size_t)x->n_rows, seqs = (size_t)x->n_seqs;
+    llm__wire_array(w, (const void **)&s->tokens, rows * 4);
+    llm__wire_array(w, (const void **)&s->positions, rows * 4 * (more[0] == 3 ? 3 : 1));
+    llm__wire_array(w, (const void **)&s->seq_of_row, rows * 4);
+    llm__wire_array(w, (const void **)&s->seq_begin, (seqs + 1) * 4);
+    llm__wire_array(w, (const void **)&s->seq_len, seqs * 4);
+    llm__wire_array(w, (const void **)&s->seq_rope, seqs * 4);
+    llm__wire_array(w, (const void **)&s->seq_rope_base, seqs * 4);
+    llm__wire_array(w, (const void **)&s->out_rows, (size_t)x->n_out * 4);
+    llm__wire_array(w, (const void **)&s->token_from, rows * 4);
+    llm__wire_array(w, (const void **)&s->spans, rows * 8);
+    llm__wire_array(w, (const void **)&s->row_set, rows * 4);
+    for (size_t i = 0; i < seqs && !w->reading; i++) {
+        const void *p = s->pages + i * (size_t)s->page_stride;
+        llm__wire_bytes(w, &p, (size_t)more[1] * 4); /* a table is as wide as the longest, or wider */
+    }
+    for (size_t i = 0; i < seqs && w->reading; i++) { /* each begins on 8 bytes */
+        const void *p;
+        llm__wire_bytes(w, &p, (size_t)more[1] * 4);
+        if (!i) s->pages = (const int32_t *)p;
+    }
+    if (w->reading) s->n_position_rows = more[0], s->page_stride = (more[1] + 1) & ~1, s->draws = more[2] ? draws : NULL;
+    for (int i = 0; i < x->n_out && more[2] && !w->failed; i++) {
+        llm_draw one = LLM__ZERO;
+        llm_sampling own;
+        if (!w->reading) one = s->draws[i];
+        llm__wire_one_draw(w, w->reading ? &draws[i] : &one, w->reading ? &sampling[i] : &own, n->vocab);
+    }
+}
+
+/* ---- opening */
+
+/* Hashes of what must be the same everywhere. */
+typedef struct llm__nodes_mark {
+    uint64_t model, options;
+} llm__nodes_mark;
+
+static llm_result llm__nodes_open(const llm_backend_config *cfg, llm_backend_ctx **out) {
+    llm_nodes *l = (llm_nodes *)cfg->nodes;
+    llm__nodes_ctx *n = LLM__NEW(llm__nodes_ctx, 1);
+    llm__nodes_mark *all = LLM__NEW(llm__nodes_mark, l->cfg.n);
+    const int32_t said[10] = {cfg->n_ranks, cfg->n_stages, (int32_t)cfg->compute,  (int32_t)cfg->kv_type, cfg->max_rows,
+                              cfg->max_out, cfg->max_seqs, cfg->max_pages_per_seq, cfg->device_draws,     cfg->batch_invariant};
+    llm_result r = n && all ? LLM_OK : llm__nomem();
+    *out = NULL;
+    if (!r) {
+        n->l = l;
+        n->be = l->backend;
+        n->n_ranks = cfg->n_ranks;
+        n->n_here = cfg->n_ranks / l->cfg.n;
+        n->first = l->cfg.rank * n->n_here;
+        n->n_group = cfg->n_ranks / LLM__MAX(cfg->n_stages, 1);
+        n->max_out = cfg->max_out;
+        n->begin = LLM__NEW(int32_t, n->n_ranks + 1);
+        all[l->cfg.rank].model = llm__model_mark(l->model);
+        all[l->cfg.rank].options = llm__hash(said, sizeof said, 1);
+        r = n->begin ? llm__link_share(l, all, sizeof *all) : llm__nomem();
+    }
+    for (int i = 1; i < l->cfg.n && !r; i++)
+        if (all[i].model != all[0].model || all[i].options != all[0].options) {
+            char why[160];
+            snprintf(why, sizeof why, "process %d has %s than process 0: the same was expected everywhere", i,
+                     all[i].model != all[0].model ? "another model" : "other engine options");
+            r = llm__link_fail(l, LLM_ERR_ARG, why);
+        }
+    LLM_FREE(all);
+    for (int i = 0; !r && i <= n->n_ranks; i++) n->begin[i] = -1;
+    if (!r) r = n->be->open(cfg, &n->ctx);
+    if (!r) *out = (llm_backend_ctx *)(void *)n;
+    else if (n) LLM_FREE(n->begin), LLM_FREE(n);
+    return r;
+}
+
+/* Process 0 says that it was the last step, before its devices let go of each other. */
+static void llm__nodes_close(llm_backend_ctx *ctx) {
+    llm__nodes_ctx *n = llm__nodes_of(ctx);
+    if (!n->l->cfg.rank && !n->l->gone) llm__link_tell(n->l, LLM__FRAME_END, NULL, 0);
+    n->be->close(n->ctx);
+    for (size_t i = 0; i < n->n_made; i++)
+        if (llm__nodes_here(n, n->made[i].rank) < 0) LLM_FREE(n->made[i].buffer);
+    LLM_FREE(n->made);
+    LLM_FREE(n->begin);
+    LLM_FREE(n->logits);
+    LLM_FREE(n->row);
+    LLM_FREE(n);
+}
+
+static const char *llm__nodes_describe(llm_backend_ctx *ctx) { return llm__nodes_of(ctx)->be->describe(llm__nodes_of(ctx)->ctx); }
+
+static llm_result llm__nodes_buffer(llm_backend_ctx *ctx, int rank, int64_t rows, int64_t cols, llm_buffer **out) {
+    llm__nodes_ctx *n = llm__nodes_of(ctx);
+    const int at = llm__nodes_here(n, rank);
+    *out = NULL;
+    if (!llm__grow((void **)&n->made, &n->cap, n->n_made + 1, sizeof *n->made)) return llm__nomem();
+    llm_result r = LLM_OK;
+    if (at >= 0) r = n->be->buffer(n->ctx, at, rows, cols, out);
+    else if (!(*out = (llm_buffer *)(void *)LLM__NEW(char, 1))) r = llm__nomem();
+    if (r) return r;
+    n->made[n->n_made].buffer = *out;
+    n->made[n->n_made].cols = cols;
+    n->made[n->n_made++].rank = rank;
+    return LLM_OK;
+}
+
+/* Of a rank elsewhere nothing is read: what stands for its weight is the context, into which nobody looks. */
+static llm_result llm__nodes_weight(llm_backend_ctx *ctx, int rank, const llm_weight_desc *d, llm_weight **out) {
+    llm__nodes_ctx *n = llm__nodes_of(ctx);
+    const int64_t shape[4] = {rank, (int64_t)d->role, d->rows, d->cols};
+    n->shapes = llm__hash(shape, sizeof shape, n->shapes);
+    if (llm__nodes_here(n, rank) >= 0) return n->be->weight(n->ctx, llm__nodes_here(n, rank), d, out);
+    *out = (llm_weight *)(void *)n;
+    return LLM_OK;
+}
+
+static llm_result llm__nodes_weights_done(llm_backend_ctx *ctx) { return llm__nodes_of(ctx)->be->weights_done(llm__nodes_of(ctx)->ctx); }
+
+static int64_t llm__nodes_kv_page_bytes(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens) {
+    return llm__nodes_of(ctx)->be->kv_page_bytes(llm__nodes_of(ctx)->ctx, n_layers, layers, page_tokens);
+}
+
+static int64_t llm__nodes_memory_used(llm_backend_ctx *ctx) { return llm__nodes_of(ctx)->be->memory_used(llm__nodes_of(ctx)->ctx); }
+
+/* The least of all processes. */
+static int64_t llm__nodes_kv_memory(llm_backend_ctx *ctx, int all) {
+    llm__nodes_ctx *n = llm__nodes_of(ctx);
+    int64_t room[256], least = INT64_MAX;
+    room[n->l->cfg.rank] = n->be->kv_memory(n->ctx, all);
+    if (llm__link_share(n->l, room, sizeof *room)) return 0;
+    for (int i = 0; i < n->l->cfg.n; i++) least = LLM__MIN(least, room[i]);
+    return least;
+}
+
+static llm_result llm__nodes_kv_open(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens, int64_t n_pages) {
+    llm__nodes_ctx *n = llm__nodes_of(ctx);
+    const int64_t said[4] = {n_layers, page_tokens, n_pages, (int64_t)n->shapes};
+    uint64_t all[256];
+    all[n->l->cfg.rank] = llm__hash(said, sizeof said, 1);
+    llm_result r = n->be->kv_open(n->ctx, n_layers, layers, page_tokens, n_pages);
+    n->page_bytes = n->be->kv_page_bytes(n->ctx, n_layers, layers, page_tokens);
+    n->page_tokens = n_layers ? page_tokens : 0;
+    if (!r) r = llm__link_share(n->l, all, sizeof *all);
+    for (int i = 1; i < n->l->cfg.n && !r; i++)
+        if (all[i] != all[0])
+            r = llm__link_fail(n->l, LLM_ERR_ARG,
+                               "the processes have different draft models or KV caches: the same options were expected everywhere");
+    return r;
+}
+
+/* ---- the step */
+
+static llm_result llm__nodes_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
+    llm__nodes_ctx *n = llm__nodes_of(ctx);
+    llm_result r = n->l->gone ? llm__error(LLM_ERR_BACKEND, "%s", n->l->why) : n->be->begin_step(n->ctx, s);
+    if (r) return r;
+    n->step[n->begun & 1].n_out = s->shape.n_out;
+    n->step[n->begun & 1].rows = !s->draws;
+    for (int i = 0; i < s->shape.n_out && s->draws; i++) n->step[n->begun & 1].rows |= !s->draws[i].wanted || s->draws[i].row;
+    if (n->l->cfg.rank) return LLM_OK;
+    llm_step said = *s;
+    n->l->out.len = 0;
+    n->l->out.reading = n->l->out.failed = 0;
+    llm__wire_step(&n->l->out, &said, n, NULL, NULL);
+    if (n->l->out.failed) return llm__link_fail(n->l, LLM_ERR_NOMEM, llm__out_of_memory);
+    return llm__link_tell(n->l, LLM__FRAME_STEP, n->l->out.data, n->l->out.len);
+}
+
+/* Operations of ranks that are elsewhere are theirs to record. */
+#define LLM__NODES_OP(name, type) \
+    static void llm__nodes_##name(llm_backend_ctx *ctx, int rank, const type *op) { \
+        llm__nodes_ctx *n = llm__nodes_of(ctx); \
+        const int at = llm__nodes_here(n, rank); \
+        if (at >= 0) n->be->name(n->ctx, at, op); \
+    }
+LLM__NODES_OP(embed, llm_embed_op)
+LLM__NODES_OP(rope, llm_rope_op)
+LLM__NODES_OP(residual, llm_residual_op)
+LLM__NODES_OP(norm, llm_norm_op)
+LLM__NODES_OP(linear, llm_linear_op)
+LLM__NODES_OP(qkv, llm_qkv_op)
+LLM__NODES_OP(attention, llm_attention_op)
+LLM__NODES_OP(mla, llm_mla_op)
+LLM__NODES_OP(route, llm_route_op)
+LLM__NODES_OP(experts, llm_experts_op)
+LLM__NODES_OP(gate, llm_gate_op)
+LLM__NODES_OP(gather, llm_gather_op)
+LLM__NODES_OP(state, llm_state_op)
+
+static void llm__nodes_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t cols) {
+    llm__nodes_ctx *n = llm__nodes_of(ctx);
+    const int at = llm__nodes_here(n, rank);
+    if (at >= 0) n->be->all_reduce(n->ctx, at, rows, buf, cols);
+}
+
+static void llm__nodes_send(llm_backend_ctx *ctx, int rank, const llm_buffer *src) {
+    llm__nodes_ctx *n = llm__nodes_of(ctx);
+    const int at = llm__nodes_here(n, rank);
+    if (at >= 0) n->be->send(n->ctx, at, src);
+}
+
+/* The buffer of the rank that sends may be elsewhere; it has the form of ours. */
+static void llm__nodes_receive(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
+    llm__nodes_ctx *n = llm__nodes_of(ctx);
+    const int at = llm__nodes_here(n, rank);
+    if (at >= 0) n->be->receive(n->ctx, at, dst, llm__nodes_here(n, rank - n->n_group) >= 0 ? src : dst);
+}
+
+/* Notes who has which part of the vocabulary. */
+static void llm__nodes_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op *op) {
+    llm__nodes_ctx *n = llm__nodes_of(ctx);
+    const int at = llm__nodes_here(n, rank);
+    n->begin[rank] = op->vocab_begin;
+    n->begin[n->n_ranks] = n->vocab = op->vocab;
+    if (at >= 0) n->be->logits(n->ctx, at, op);
+}
+
+/* Of a device that failed nothing more is to be had, and the others wait for it: they are told. */
+static llm_result llm__nodes_checked(llm__nodes_ctx *n, llm_result r) { return r ? llm__link_fail(n->l, r, llm_last_error()) : LLM_OK; }
+
+static llm_result llm__nodes_end_step(llm_backend_ctx *ctx) {
+    llm__nodes_ctx *n = llm__nodes_of(ctx);
+    const llm_result r = n->be->end_step(n->ctx);
+    n->begun++;
+    return llm__nodes_checked(n, r);
+}
+
+/* Where the vocabulary of process i begins in a row of logits, and how much of it that is; 0: nothing. */
+static int32_t llm__nodes_part(const llm__nodes_ctx *n, int i, int32_t *begin) {
+    const int first = i * n->n_here, end = first + n->n_here;
+    for (int k = first; k < end; k++)
+        if (n->begin[k] >= 0) return *begin = n->begin[k], n->begin[end] >= 0 ? n->begin[end] - *begin : n->vocab - *begin;
+    return *begin = 0;
+}
+
+/* The part of the logits that process i has, of n_out rows: from its bytes (from NULL: from this process's device). */
+static void llm__nodes_place(llm__nodes_ctx *n, int i, int32_t n_out, const float *from) {
+    int32_t begin, count = llm__nodes_part(n, i, &begin);
+    for (int32_t k = 0; k < n_out && count; k++)
+        memcpy(n->logits + (size_t)k * (size_t)n->vocab + begin,
+               from ? from + (size_t)k * (size_t)count : n->be->logits_row(n->ctx, k) + begin, (size_t)count * sizeof(float));
+}
+
+/* Each of the others has ended the step, and has given the logits that it has. */
+static llm_result llm__nodes_collect(llm__nodes_ctx *n, int32_t n_out) {
+    llm_result r = llm__link_tell(n->l, LLM__FRAME_WAIT, NULL, 0);
+    for (int i = 1; i < n->l->cfg.n && !r; i++) {
+        int kind;
+        int32_t begin;
+        const size_t bytes = (size_t)llm__nodes_part(n, i, &begin) * (size_t)n_out * sizeof(float);
+        r = llm__link_next(n->l, i, &kind);
+        if (!r && (kind != LLM__FRAME_REPLY || n->l->in.len != bytes))
+            r = llm__link_fail(n->l, LLM_ERR_BACKEND, "a process has other logits");
+        if (!r && bytes) llm__nodes_place(n, i, n_out, (const float *)(const void *)n->l->in.data);
+    }
+    return r;
+}
+
+static llm_result llm__nodes_wait(llm_backend_ctx *ctx) {
+    llm__nodes_ctx *n = llm__nodes_of(ctx);
+    if (n->waited == n->begun) return n->l->gone ? llm__error(LLM_ERR_BACKEND, "%s", n->l->why) : n->be->wait(n->ctx);
+    llm_result r = llm__nodes_checked(n, n->be->wait(n->ctx));
+    const unsigned turn = n->waited++ & 1;
+    const int32_t n_out = n->step[turn].rows ? n->step[turn].n_out : 0;
+    if (r || n->l->cfg.rank) return r;
+    int32_t begin, own = llm__nodes_part(n, 0, &begin);
+    n->has_rows = n_out && own != n->vocab;
+    if (n->has_rows && !n->logits) n->logits = LLM__NEW(float, (size_t)n->max_out *(size_t)n->vocab);
+    if (n->has_rows && !n->logits) return llm__link_fail(n->l, LLM_ERR_NOMEM, llm__out_of_memory);
+    if (n->has_rows) llm__nodes_place(n, 0, n_out, NULL);
+    return llm__nodes_collect(n, n_out);
+}
+
+static const float *llm__nodes_logits_row(llm_backend_ctx *ctx, int out_row) {
+    const llm__nodes_ctx *n = llm__nodes_of(ctx);
+    return n->has_rows ? n->logits + (size_t)out_row * (size_t)n->vocab : n->be->logits_row(n->ctx, out_row);
+}
+
+static const llm_drawn *llm__nodes_drawn(llm_backend_ctx *ctx, int out_row) {
+    return llm__nodes_of(ctx)->be->drawn(llm__nodes_of(ctx)->ctx, out_row);
+}
+
+/* ---- between steps */
+
+/* What process 0 asks of one that has a rank: head, then, of a page that is written, bytes. The answer is in l->in. */
+static llm_result llm__nodes_ask(llm__nodes_ctx *n, int rank, int kind, const int64_t head[4], const void *data, size_t size,
+                                 size_t answer) {
+    const int to = rank / n->n_here;
+    llm__wire *w = &n->l->out;
+    const void *p = head;
+    int got = LLM__FRAME_REPLY;
+    w->len = 0;
+    w->reading = w->failed = 0;
+    llm__wire_bytes(w, &p, 4 * sizeof *head);
+    llm__wire_bytes(w, &data, size);
+    if (w->failed) return llm__nomem();
+    llm_result r = llm__link_send(n->l, to, kind, w->data, w->len);
+    if (!r) r = llm__link_next(n->l, to, &got);
+    if (!r && (got != LLM__FRAME_REPLY || n->l->in.len != answer))
+        r = llm__link_fail(n->l, LLM_ERR_BACKEND, "a process gives another answer");
+    return r;
+}
+
+static llm_result llm__nodes_kv_copy(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int count) {
+    llm__nodes_ctx *n = llm__nodes_of(ctx);
+    llm_result r = n->be->kv_copy(n->ctx, from, to, count);
+    llm__wire *w = &n->l->out;
+    const void *p[2] = {from, to};
+    if (r || n->l->cfg.rank) return r;
+    w->len = 0;
+    w->reading = w->failed = 0;
+    for (int i = 0; i < 2; i++) llm__wire_bytes(w, &p[i], (size_t)count * sizeof *from);
+    return w->failed ? llm__nomem() : llm__link_tell(n->l, LLM__FRAME_KV_COPY, w->data, w->len);
+}
+
+static llm_result llm__nodes_kv_read(llm_backend_ctx *ctx, int rank, int32_t page, void *host) {
+    llm__nodes_ctx *n = llm__nodes_of(ctx);
+    const int at = llm__nodes_here(n, rank);
+    const int64_t head[4] = {rank, page, 0, 0};
+    if (at >= 0) return n->be->kv_read(n->ctx, at, page, host);
+    const llm_result r = llm__nodes_ask(n, rank, LLM__FRAME_KV_READ, head, NULL, 0, (size_t)n->page_bytes);
+    if (!r) memcpy(host, n->l->in.data, (size_t)n->page_bytes);
+    return r;
+}
+
+static llm_result llm__nodes_kv_write(llm_backend_ctx *ctx, int rank, int32_t page, const void *host) {
+    llm__nodes_ctx *n = llm__nodes_of(ctx);
+    const int at = llm__nodes_here(n, rank);
+    const int64_t head[4] = {rank, page, 0, 0};
+    if (at >= 0) return n->be->kv_write(n->ctx, at, page, host);
+    return llm__nodes_ask(n, rank, LLM__FRAME_KV_WRITE, head, host, (size_t)n->page_bytes, 0);
+}
+
+/* A row of hidden states; stays until the next call. */
+static const float *llm__nodes_buffer_row(llm_backend_ctx *ctx, int rank, const llm_buffer *b, int row) {
+    llm__nodes_ctx *n = llm__nodes_of(ctx);
+    int64_t head[4] = {0, row, 0, 0};
+    if (llm__nodes_here(n, rank) >= 0) return n->be->buffer_row(n->ctx, llm__nodes_here(n, rank), b, row);
+    while (n->made[head[0]].buffer != (const void *)b) head[0]++;
+    const size_t bytes = (size_t)n->made[head[0]].cols * sizeof(float);
+    LLM_FREE(n->row);
+    n->row = LLM__NEW(float, n->made[head[0]].cols);
+    if (n->row && !llm__nodes_ask(n, rank, LLM__FRAME_ROWS, head, NULL, 0, bytes)) memcpy(n->row, n->l->in.data, bytes);
+    return n->row;
+}
+
+static void llm__nodes_pin(llm_backend_ctx *ctx, void *host, size_t bytes) {
+    if (llm__nodes_of(ctx)->be->pin) llm__nodes_of(ctx)->be->pin(llm__nodes_of(ctx)->ctx, host, bytes);
+}
+
+/* The table whose ranks are those of all processes, over the one that has this process's. *b is what it is to be opened with. */
+static llm_result llm__nodes_wrap(llm_nodes *l, const llm_backend *inner, const llm_model *model, llm_backend_config *b,
+                                        const llm_backend **out) {
+    static const llm_backend table = {.abi = LLM_BACKEND_ABI,
+                                      .struct_size = sizeof(llm_backend),
+                                      .name = "cuda",
+                                      .open = llm__nodes_open,
+                                      .close = llm__nodes_close,
+                                      .describe = llm__nodes_describe,
+                                      .buffer = llm__nodes_buffer,
+                                      .weight = llm__nodes_weight,
+                                      .weights_done = llm__nodes_weights_done,
+                                      .kv_page_bytes = llm__nodes_kv_page_bytes,
+                                      .kv_open = llm__nodes_kv_open,
+                                      .memory_used = llm__nodes_memory_used,
+                                      .begin_step = llm__nodes_begin_step,
+                                      .embed = llm__nodes_embed,
+                                      .rope = llm__nodes_rope,
+                                      .residual = llm__nodes_residual,
+                                      .norm = llm__nodes_norm,
+                                      .linear = llm__nodes_linear,
+                                      .qkv = llm__nodes_qkv,
+                                      .attention = llm__nodes_attention,
+                                      .mla = llm__nodes_mla,
+                                      .route = llm__nodes_route,
+                                      .experts = llm__nodes_experts,
+                                      .gate = llm__nodes_gate,
+                                      .gather = llm__nodes_gather,
+                                      .all_reduce = llm__nodes_all_reduce,
+                                      .logits = llm__nodes_logits,
+                                      .end_step = llm__nodes_end_step,
+                                      .wait = llm__nodes_wait,
+                                      .logits_row = llm__nodes_logits_row,
+                                      .buffer_row = llm__nodes_buffer_row,
+                                      .kv_copy = llm__nodes_kv_copy,
+                                      .kv_read = llm__nodes_kv_read,
+                                      .kv_write = llm__nodes_kv_write,
+                                      .drawn = llm__nodes_drawn,
+                                      .kv_memory = llm__nodes_kv_memory,
+                                      .send = llm__nodes_send,
+                                      .receive = llm__nodes_receive,
+                                      .state = llm__nodes_state,
+                                      .pin = llm__nodes_pin};
+    if (!inner->drawn || !inner->kv_memory || !inner->state)
+        return llm__error(LLM_ERR_UNSUPPORTED, "nodes: backend %s computes in one process: device cuda was expected", inner->name);
+    if (model->vision) return llm__error(LLM_ERR_UNSUPPORTED, "nodes: a model that sees pictures is served by one process");
+    if (b->n_ranks % l->cfg.n)
+        return llm__error(LLM_ERR_ARG,
+                          "nodes: %d processes for tensor_parallel_size * pipeline_parallel_size = %d ranks: as many each expected",
+                          (int)l->cfg.n, (int)b->n_ranks);
+    l->backend = inner;
+    l->model = model;
+    b->n_processes = l->cfg.n;
+    b->process = l->cfg.rank;
+    b->first_device = l->cfg.local_rank * (b->n_ranks / l->cfg.n);
+    b->share = llm__link_share;
+    b->lost = llm__link_lost;
+    b->nodes = l;
+    *out = &table;
+    return LLM_OK;
+}
+
+/* ---- following */
+
+/* A step of process 0's, begun here too. */
+static llm_result llm__follow_step(llm_engine *e, llm__nodes_ctx *n, llm_draw *draws, llm_sampling *sampling) {
+    llm_step step = LLM__ZERO;
+    llm__wire_step(&n->l->in, &step, n, draws, sampling);
+    if (n->l->in.failed || (step.shape.program && !e->drafter.net))
+        return llm__link_fail(n->l, LLM_ERR_FORMAT, "a step of process 0 that cannot be read");
+    const llm_result r = llm__net_begin(step.shape.program ? e->drafter.net : e->net, &step);
+    return llm__nodes_checked(n, r);
+}
+
+/* The end of the oldest step, and what process 0 wants of it. */
+static llm_result llm__follow_wait(llm__nodes_ctx *n) {
+    const unsigned turn = n->waited & 1;
+    int32_t begin, count;
+    llm_result r = llm__nodes_wait((llm_backend_ctx *)(void *)n);
+    llm__wire *w = &n->l->out;
+    w->len = 0;
+    w->reading = w->failed = 0;
+    count = llm__nodes_part(n, n->l->cfg.rank, &begin);
+    for (int32_t i = 0; i < n->step[turn].n_out && n->step[turn].rows && count && !r; i++) {
+        const float *row = n->be->logits_row(n->ctx, i) + begin;
+        if (!llm__wire_room(w, (size_t)count * sizeof *row)) return llm__link_fail(n->l, LLM_ERR_NOMEM, llm__out_of_memory);
+        memcpy(w->data + w->len, row, (size_t)count * sizeof *row);
+        w->len += (size_t)count * sizeof *row;
+    }
+    return r ? r : llm__link_send(n->l, 0, LLM__FRAME_REPLY, w->data, w->len);
+}
+
+/* What process 0 asks between steps. */
+static llm_result llm__follow_ask(llm__nodes_ctx *n, int kind) {
+    llm__wire *w = &n->l->in;
+    int64_t head[4];
+    const void *page = NULL;
+    llm_backend_ctx *ctx = (llm_backend_ctx *)(void *)n;
+    llm_result r = LLM_OK;
+    if (kind == LLM__FRAME_KV_COPY) {
+        const int32_t *from = (const int32_t *)(const void *)w->data;
+        const size_t half = w->len / 2;
+        return llm__nodes_checked(n, n->be->kv_copy(n->ctx, from, (const int32_t *)(const void *)(w->data + half), (int)(half / 4)));
+    }
+    llm__wire_value(w, head, sizeof head);
+    if (kind == LLM__FRAME_KV_WRITE) llm__wire_bytes(w, &page, (size_t)n->page_bytes);
+    if (kind == LLM__FRAME_ROWS && !w->failed) {
+        if (head[0] < 0 || head[0] >= (int64_t)n->n_made || llm__nodes_here(n, n->made[head[0]].rank) < 0) w->failed = 1;
+        if (w->failed) return llm__link_fail(n->l, LLM_ERR_FORMAT, "process 0 asks for a buffer that is not here");
+        const float *row = llm__nodes_buffer_row(ctx, n->made[head[0]].rank, (const llm_buffer *)n->made[head[0]].buffer, (int)head[1]);
+        if (!row) return llm__link_fail(n->l, LLM_ERR_NOMEM, llm__out_of_memory);
+        return llm__link_send(n->l, 0, LLM__FRAME_REPLY, row, (size_t)n->made[head[0]].cols * sizeof *row);
+    }
+    if (w->failed || llm__nodes_here(n, (int)head[0]) < 0)
+        return llm__link_fail(n->l, LLM_ERR_FORMAT, "process 0 asks what cannot be read");
+    if (page) {
+        r = llm__nodes_checked(n, llm__nodes_kv_write(ctx, (int)head[0], (int32_t)head[1], page));
+        return r ? r : llm__link_send(n->l, 0, LLM__FRAME_REPLY, NULL, 0);
+    }
+    n->l->out.len = 0;
+    if (!llm__wire_room(&n->l->out, (size_t)n->page_bytes)) return llm__link_fail(n->l, LLM_ERR_NOMEM, llm__out_of_memory);
+    r = llm__nodes_checked(n, llm__nodes_kv_read(ctx, (int)head[0], (int32_t)head[1], n->l->out.data));
+    return r ? r : llm__link_send(n->l, 0, LLM__FRAME_REPLY, n->l->out.data, (size_t)n->page_bytes);
+}
+
+LLM_API llm_result llm_engine_follow(llm_engine *e) {
+    if (!e->p.c.nodes || !e->p.c.nodes->cfg.rank)
+        return llm__error(LLM_ERR_ARG, "follow: an engine of nodes, not of process 0, was expected");
+    llm__nodes_ctx *n = llm__nodes_of(e->ctx);
+    llm_draw *draws = LLM__NEW(llm_draw, n->max_out + 1);
+    llm_sampling *sampling = LLM__NEW(llm_sampling, n->max_out + 1);
+    llm_result r = draws && sampling ? LLM_OK : llm__link_fail(n->l, LLM_ERR_NOMEM, llm__out_of_memory);
+    for (int kind = 0; !r && kind != LLM__FRAME_END;) {
+        r = llm__link_next(n->l, 0, &kind);
+        if (r || kind == LLM__FRAME_END) break;
+        if (kind == LLM__FRAME_STEP) r = llm__follow_step(e, n, draws, sampling);
+        else if (kind == LLM__FRAME_WAIT) r = llm__follow_wait(n);
+        else r = llm__follow_ask(n, kind);
+    }
+    LLM_FREE(draws);
+    LLM_FREE(sampling);
+    return r;
+}
+
+/* ============================================================================
  * >>engine_open   Opening an engine.
  * ============================================================================ */
 
@@ -41774,8 +43002,6 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.max_pages_per_seq = (e->p.max_len + c->block_size - 1) / c->block_size;
     b.log = c->log;
     b.log_user = c->log_user;
-    if (c->max_loras && !e->backend->lora)
-        return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no adapters (LoRA)", e->backend->name);
     b.error = llm_backend_error;
     b.device_draws = e->p.lag;
     b.enforce_eager = c->enforce_eager;
@@ -41789,6 +43015,9 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.trace_inputs = c->trace_inputs != 0;
     if (c->trace && !e->p.dry) e->backend = llm__trace_backend();
     llm_result r = llm__engine_graphs(e, c->cuda_graph_sizes, &b);
+    if (!r && c->nodes && !e->p.dry) r = llm__nodes_wrap(c->nodes, e->backend, e->p.model, &b, &e->backend);
+    if (!r && c->max_loras && !e->backend->lora)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "backend %s%s: it has no adapters (LoRA)", e->backend->name, c->nodes ? " of several processes" : "");
     if (!r) r = e->backend->open(&b, &e->ctx);
     if (r) return r;
     n.n_loras = e->p.n_loras;
@@ -42229,12 +43458,15 @@ LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_conf
     llm_result r = e ? llm__engine_resolve(model, c) : llm__nomem();
     if (!r) r = llm__engine_backend(c, &e->backend);
     if (!r) r = llm__engine_device(e, c);
+    if (!r && c->nodes && e->backend == llm_backend_cpu())
+        r = llm__error(LLM_ERR_UNSUPPORTED, "nodes: the CPU computes in one process, device cuda was expected");
     if (!r && c->trace && e->backend != llm_backend_cpu())
         r = llm__error(LLM_ERR_UNSUPPORTED, "trace: of backend %s; it is for the CPU", e->backend->name);
     if (!r && e->backend == llm_backend_cpu()) r = llm__engine_plan(model, c, &estimate, &e->p.planned_pages);
     if (!r) r = llm__engine_assemble(e, model, c);
     if (!r && c->lora) r = llm_lora_load(e, c->lora, c->lora);
     if (!r && c->lora) e->adapters.own = 0;
+    if (r && c && c->nodes) llm__link_fail(c->nodes, r, llm_last_error()); /* the others wait for us */
     if (r) llm__engine_destroy(e);
     *out = r ? NULL : e;
     return r;
@@ -43439,28 +44671,13 @@ typedef struct llm__context {
     uint64_t field[LLM__CX_FIELDS];
 } llm__context;
 
-/* What tells a model from others of its shape: four samples of 64 bytes of each tensor, from its first to its last, which takes
- * little time even where gigabytes of weights are mapped and have not been read. Another training of the same model changes them. */
-static uint64_t llm__context_model(const llm_model *m) {
-    const llm__tensors *t = &m->source.tensors;
-    uint64_t h = llm__hash(m->arch.name, strlen(m->arch.name), (uint64_t)m->arch.n_layers << 32 | (uint64_t)m->arch.hidden);
-    for (size_t i = 0; i < t->n; i++) {
-        const llm__tensor *x = &t->item[i];
-        int64_t most = LLM__MIN(x->bytes, 64);
-        h = llm__hash(x->name.p, x->name.n, h + (uint64_t)x->type);
-        h = llm__hash(x->shape, sizeof x->shape, h);
-        for (int k = 0; k < 4; k++) h = llm__hash(x->data + (x->bytes - most) / 3 * k, (size_t)most, h);
-    }
-    return h;
-}
-
 /* The conditions in this engine, with the adapter in a slot (-1: none). */
 static void llm__context_here(const llm_engine *e, int32_t lora, llm__context *c) {
     memset(c, 0, sizeof *c);
     memcpy(c->magic, "LLMKEPT", 8);
     c->field[LLM__CX_VERSION] = 3;
     c->field[LLM__CX_DEVICE] = llm__hash(e->backend->name, strlen(e->backend->name), 1);
-    c->field[LLM__CX_MODEL] = llm__context_model(e->p.model);
+    c->field[LLM__CX_MODEL] = llm__model_mark(e->p.model);
     c->field[LLM__CX_DTYPE] = (uint64_t)e->p.c.dtype;
     c->field[LLM__CX_KV] = (uint64_t)e->kv_type;
     c->field[LLM__CX_RANKS] = (uint64_t)e->n_ranks | (uint64_t)e->p.c.pipeline_parallel_size << 32;
@@ -53161,6 +54378,187 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
     case LLM_OPENAI_OLLAMA_SHOW: return llm__ollama_show(k, &k->text), 1;
     default: return llm__oai_submit_all(k);
     }
+}
+
+/* ============================================================================
+ * >>launch   Which of several processes this is: what flags and launchers say.
+ * ============================================================================
+ * A launcher starts a process for each rank, or for several, and tells each by its environment which it is. Without one a person starts a
+ * process on each node, and says so by flags. Flags beside a launcher's environment must say the same. */
+
+/* Variables of a launcher: of this process and how many there are, in all and on this machine; one without which they mean nothing. */
+typedef struct llm__launcher {
+    const char *rank, *n, *local_rank, *local_n, *beside;
+} llm__launcher;
+
+static const llm__launcher llm__launchers[] = {
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", NULL}, /* torchrun, Ray Train */
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL},                         /* MPICH, Intel MPI */
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "SLURM_STEP_ID"}}; /* a script of sbatch has no step */
+
+enum { LLM__LAUNCH_MOST = 256, LLM__LAUNCH_PORT = 29501 }; /* vLLM's port */
+
+/* What a launcher has said; local_n 0: not how many there are here. */
+typedef struct llm__launched {
+    const llm__launcher *by; /* NULL: there is none */
+    int32_t rank, n, local_rank, local_n;
+} llm__launched;
+
+/* A variable's number; `absent` where it is not there. */
+static llm_result llm__launch_number(char *(*get)(const char *name), const char *name, int32_t least, int32_t most, int32_t absent,
+                                     int32_t *out) {
+    const char *said = get(name);
+    int64_t x;
+    *out = absent;
+    if (!said || !*said) return LLM_OK;
+    if (!llm__parse_int(said, strlen(said), &x) || x < least || x > most)
+        return llm__error(LLM_ERR_ARG, "%s: \"%.40s\", a number from %d to %d was expected", name, said, (int)least, (int)most);
+    *out = (int32_t)x;
+    return LLM_OK;
+}
+
+/* The first launcher of the list that was here. A second one must say the same, but for the one in whose steps torchrun was started. */
+static llm_result llm__launch_env(char *(*get)(const char *name), llm__launched *out) {
+    llm_result r = LLM_OK;
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < LLM__COUNT(llm__launchers) && !r; i++) {
+        const llm__launcher *by = &llm__launchers[i];
+        llm__launched here = {by, 0, 0, 0, 0};
+        if (!get(by->rank) || !get(by->n) || (by->beside && !get(by->beside))) continue;
+        r = llm__launch_number(get, by->n, 1, LLM__LAUNCH_MOST, 1, &here.n);
+        if (!r) r = llm__launch_number(get, by->rank, 0, here.n - 1, 0, &here.rank);
+        if (!r) r = llm__launch_number(get, by->local_n, 1, here.n, 0, &here.local_n);
+        if (!r) r = llm__launch_number(get, by->local_rank, 0, (here.local_n ? here.local_n : here.n) - 1, -1, &here.local_rank);
+        if (r) return r;
+        if (!out->by) *out = here;
+        else if ((here.n != out->n || here.rank != out->rank) && !get("TORCHELASTIC_RUN_ID"))
+            r = llm__error(LLM_ERR_ARG, "%s: %d of %d, but %s is %d of %d: the same process was expected", by->rank, (int)here.rank,
+                           (int)here.n, out->by->rank, (int)out->rank, (int)out->n);
+    }
+    return r;
+}
+
+/* 1: the address of n bytes is one of this machine's, for something can be bound to it. */
+static int llm__launch_own(const char *address, size_t n) {
+    struct addrinfo hint, *found = NULL;
+    char text[256];
+    int own = 0;
+    memset(&hint, 0, sizeof hint);
+    hint.ai_socktype = SOCK_DGRAM;
+    snprintf(text, sizeof text, "%.*s", (int)n, address);
+    if (getaddrinfo(text, NULL, &hint, &found)) return 0;
+    for (const struct addrinfo *a = found; a && !own; a = a->ai_next) {
+        const int fd = socket(a->ai_family, SOCK_DGRAM, 0);
+        own = fd >= 0 && !bind(fd, a->ai_addr, a->ai_addrlen);
+        if (fd >= 0) close(fd);
+    }
+    freeaddrinfo(found);
+    return own;
+}
+
+/* --ips: how many nodes, which of them is this one (-1: none, or more than one is), the first one's address. */
+static llm_result llm__launch_ips(const char *ips, int32_t *n, int32_t *own, llm_text *first) {
+    int many = 0;
+    *n = 0;
+    *own = -1;
+    for (const char *p = ips;; p++) {
+        const size_t len = strcspn(p, ",");
+        if (!len || len > 255 || strspn(p, " "))
+            return llm__error(LLM_ERR_ARG, "ips: \"%.100s\", addresses with commas between were expected", ips);
+        if (!*n) llm_text_add(first, p, len);
+        if (llm__launch_own(p, len)) *own = *n, many++;
+        ++*n;
+        p += len;
+        if (!*p) break;
+    }
+    if (many > 1) *own = -1;
+    return first->failed ? llm__nomem() : LLM_OK;
+}
+
+/* A number that was said by a flag (not `absent`) is the one that follows from something else. */
+static llm_result llm__launch_same(const char *name, int32_t said, int32_t absent, int32_t is, const char *what) {
+    if (said == absent || said == is) return LLM_OK;
+    return llm__error(LLM_ERR_ARG, "%s: %d, but by %s it is %d: the same was expected", name, (int)said, what, (int)is);
+}
+
+/* Without a launcher: a process a node. With one: flags may say the same. */
+static llm_result llm__launch_place(const llm_launch *l, const llm__launched *by, llm_text *first, llm_nodes_config *out) {
+    int32_t nodes = l->nnodes, node = l->node_rank, own = -1, n = 0;
+    llm_result r = l->ips ? llm__launch_ips(l->ips, &n, &own, first) : LLM_OK;
+    if (!r && n) r = llm__launch_same("nnodes", nodes, 0, n, "ips");
+    if (n) nodes = n;
+    if (!r && own >= 0) r = llm__launch_same("node_rank", node, -1, own, "ips and this machine's addresses");
+    if (own >= 0) node = own;
+    if (r) return r;
+    if (by->n > 1) {
+        const int32_t here = by->local_n ? by->local_n : nodes > 0 && by->n % nodes == 0 ? by->n / nodes : 0;
+        if (here) r = llm__launch_same("nnodes", nodes, 0, (by->n + here - 1) / here, by->by->n);
+        else
+            r = nodes ? llm__error(LLM_ERR_ARG, "nnodes: %d, but %s is %d: as many processes a node were expected", (int)nodes, by->by->n,
+                                   (int)by->n)
+                      : r;
+        if (!r && here) r = llm__launch_same("node_rank", node, -1, by->rank / here, by->by->rank);
+        if (!r && by->local_rank < 0 && !here)
+            r = llm__error(LLM_ERR_ARG, "%s: it is not there: which process of its machine this is was expected", by->by->local_rank);
+        out->rank = by->rank;
+        out->n = by->n;
+        out->local_rank = by->local_rank >= 0 ? by->local_rank : here ? by->rank % here : 0;
+        return r;
+    }
+    if (nodes < 2) return LLM_OK;
+    if (node < 0 || node >= nodes)
+        return llm__error(LLM_ERR_ARG, "node_rank: %d, which of the %d nodes this is, 0 to %d, was expected", (int)node, (int)nodes,
+                          (int)nodes - 1);
+    out->rank = node;
+    out->n = nodes;
+    return LLM_OK;
+}
+
+/* Where process 0 waits. torchrun's own agent listens at MASTER_PORT, so that process 0 takes the port behind it. */
+static llm_result llm__launch_address(const llm_launch *l, const llm__launched *by, char *(*get)(const char *name), llm_text *first,
+                                      llm_nodes_config *out) {
+    const char *said = by->by ? get("MASTER_ADDR") : NULL, *agent = get("TORCHELASTIC_USE_AGENT_STORE");
+    const int behind = agent && !strcmp(agent, "True");
+    int32_t port = 0;
+    llm_result r = by->by ? llm__launch_number(get, "MASTER_PORT", 1, 65534, 0, &port) : LLM_OK;
+    if (r) return r;
+    if (port && behind) port++;
+    else if (port && l->master_port) r = llm__launch_same("master_port", l->master_port, 0, port, "the environment");
+    out->port = l->master_port ? l->master_port : port ? port : LLM__LAUNCH_PORT;
+    out->address = l->master_addr ? l->master_addr : first->len ? first->data : said;
+    if (!r && l->master_addr && said && strcmp(said, l->master_addr))
+        r = llm__error(LLM_ERR_ARG, "master_addr: %.200s, but the environment says %.200s: the same was expected", l->master_addr, said);
+    if (!r && l->master_addr && first->len && strcmp(first->data, l->master_addr))
+        r = llm__error(LLM_ERR_ARG, "master_addr: %.200s, but the first of ips is %.200s: the same was expected", l->master_addr,
+                       first->data);
+    if (!out->address && by->by && by->local_n == by->n) out->address = "127.0.0.1";
+    if (!r && !out->address)
+        r = llm__error(LLM_ERR_ARG, "master_addr: the address of process 0's machine was expected, for there are %d processes",
+                       (int)out->n);
+    return r;
+}
+
+LLM_API llm_result llm_launch_read(const llm_launch *l, int32_t n_ranks, char *(*get)(const char *name), llm_text *address,
+                                   llm_nodes_config *out) {
+    llm__launched by;
+    memset(out, 0, sizeof *out);
+    llm_result r = llm__launch_env(get, &by);
+    if (!r) r = llm__launch_place(l, &by, address, out);
+    if (!r && !out->n && (l->master_addr || l->master_port || l->node_rank > 0))
+        r = llm__error(LLM_ERR_ARG, "%s: there is one process: nnodes, ips or the environment of torchrun, mpirun or srun was expected",
+                       l->master_addr   ? "master_addr"
+                       : l->master_port ? "master_port"
+                                        : "node_rank");
+    if (r || !out->n) return r;
+    if (n_ranks % out->n)
+        return llm__error(
+            LLM_ERR_ARG,
+            "%s: %d processes, but tensor_parallel_size * pipeline_parallel_size are %d ranks: as many a process were expected",
+            by.n > 1 ? by.by->n : "nnodes", (int)out->n, (int)n_ranks);
+    out->secret = l->secret;
+    out->timeout = (double)l->timeout;
+    return llm__launch_address(l, &by, get, address, out);
 }
 
 /* ============================================================================

@@ -420,7 +420,7 @@ static int max_int(int64_t a, int64_t b) { return (int)(a > b ? a : b); }
  * After the start nothing is allocated by this file but what an adapter needs that is larger than the one before it in its slot; the driver
  * takes some for the nodes of a graph when a batch size comes for the first time, for which kv_memory leaves a 256th of the device. */
 
-enum { MAX_RANKS = 16, MAX_RECORDS = 8192, MAX_GRAPHS = 96, N_FLIGHT = 2, N_TIMES = 4, STEP_HEAD = 16 };
+enum { MAX_RANKS = 16, MAX_WORLD = 256, MAX_RECORDS = 8192, MAX_GRAPHS = 96, N_FLIGHT = 2, N_TIMES = 4, STEP_HEAD = 16 };
 enum { QUERIES = 16, KEYS = 32, MAX_VALUES = 512 };       /* of >>attention */
 enum { SPLIT = 256, MAX_SPLITS = 8192, MAX_TILES = 256 }; /* keys of a split; splits of a step; tiles of a row's heads */
 enum { ONE_SHOT_ROWS = 16 };                              /* of >>ranks: rows that are summed over peer memory */
@@ -607,7 +607,9 @@ typedef struct rank {
  * says which of the pinned pairs is meant. */
 struct llm_backend_ctx {
     llm_backend_config cfg;
-    int n_ranks, n_group; /* of a stage */
+    int n_ranks, n_group; /* of this process; of a stage */
+    int n_world, first;   /* ranks of all processes; which of them ranks[0] is */
+    int64_t vocabs[MAX_WORLD];
     int one_device;       /* LLM_CUDA_ONE_DEVICE is set: all ranks share device 0, without NCCL, which refuses that; for tests of >>ranks */
     rank *ranks;
     uint32_t *stop_waiting; /* pinned, see peer_view */
@@ -822,9 +824,14 @@ template <auto K, class... A> static void launch(rank *r, dim3 grid, int threads
 
 enum { NCCL_I8 = 0, NCCL_F32 = 7, NCCL_SUM = 0 };
 
+typedef struct nccl_id {
+    char bytes[128];
+} nccl_id;
+
 /* The functions of libnccl.so.2, by its manual's signatures: no header of it is needed to build. */
 static struct nccl_api {
-    int (*init_all)(void **comm, int n, const int *devices);
+    int (*unique_id)(nccl_id *id);
+    int (*init_rank)(void **comm, int n, nccl_id id, int rank);
     int (*destroy)(void *comm);
     int (*abort)(void *comm);
     int (*async_error)(void *comm, int *error);
@@ -839,9 +846,9 @@ static struct nccl_api {
 
 /* Looks the functions up; 0: libnccl is not there. */
 static int nccl_load(void) {
-    static const char *const names[] = {"ncclCommInitAll",    "ncclCommDestroy", "ncclCommAbort", "ncclCommGetAsyncError",
-                                        "ncclGetErrorString", "ncclAllReduce",   "ncclAllGather", "ncclSend",
-                                        "ncclRecv",           "ncclGroupStart",  "ncclGroupEnd"};
+    static const char *const names[] = {"ncclGetUniqueId",       "ncclCommInitRank",   "ncclCommDestroy", "ncclCommAbort",
+                                        "ncclCommGetAsyncError", "ncclGetErrorString", "ncclAllReduce",   "ncclAllGather",
+                                        "ncclSend",              "ncclRecv",           "ncclGroupStart",  "ncclGroupEnd"};
     void *found[sizeof names / sizeof *names];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!(found[i] = nccl_function(names[i]))) return 0;
@@ -872,12 +879,15 @@ static void nccl_all_reduce(rank *r, float *data, size_t n) {
     nccl_ok(r, nccl.all_reduce(data, data, n, NCCL_F32, NCCL_SUM, r->comm, r->stream), "all-reduce");
 }
 
+/* A rank's number among those of all processes. */
+static int world_rank(const rank *r) { return r->ctx->first + r->index; }
+
 /* To or from the same rank of the next stage (steps 1), the one before (-1), the last or the first. */
 static void run_send(rank *r, const void *from, size_t bytes, int steps) {
-    if (!nccl_gone(r)) nccl_ok(r, nccl.send(from, bytes, NCCL_I8, r->index + steps * r->ctx->n_group, r->pipe, r->stream), "send");
+    if (!nccl_gone(r)) nccl_ok(r, nccl.send(from, bytes, NCCL_I8, world_rank(r) + steps * r->ctx->n_group, r->pipe, r->stream), "send");
 }
 static void run_receive(rank *r, void *to, size_t bytes, int steps) {
-    if (!nccl_gone(r)) nccl_ok(r, nccl.receive(to, bytes, NCCL_I8, r->index + steps * r->ctx->n_group, r->pipe, r->stream), "receive");
+    if (!nccl_gone(r)) nccl_ok(r, nccl.receive(to, bytes, NCCL_I8, world_rank(r) + steps * r->ctx->n_group, r->pipe, r->stream), "receive");
 }
 
 /* ---- cuBLASLt, by name ---- */
@@ -6370,11 +6380,20 @@ static double seconds(void) {
 
 static double step_limit(const llm_backend_ctx *ctx) { return ctx->cfg.step_timeout > 0 ? ctx->cfg.step_timeout : 300; }
 
+/* 1: another process has gone, which nobody knew: the context's mistake from now on. */
+static int world_lost(llm_backend_ctx *ctx) {
+    if (ctx->failed || !ctx->cfg.lost || !ctx->cfg.lost(ctx->cfg.nodes)) return 0;
+    return ctx_fail(ctx, LLM_ERR_BACKEND, "cuda backend: a rank was lost"), 1;
+}
+
 /* Under ctx->mutex: waits until *count is 0, or for some seconds; 0: it is not. */
 static int idle_wait(llm_backend_ctx *ctx, const int *count, double most) {
     double until = seconds() + most;
-    const struct timespec at = {(time_t)until, (long)((until - floor(until)) * 1e9)};
-    while (*count && seconds() < until) pthread_cond_timedwait(&ctx->idle, &ctx->mutex, &at);
+    while (*count && seconds() < until && !world_lost(ctx)) {
+        double next = ctx->cfg.lost ? fmin(until, seconds() + 0.2) : until;
+        const struct timespec at = {(time_t)next, (long)((next - floor(next)) * 1e9)};
+        pthread_cond_timedwait(&ctx->idle, &ctx->mutex, &at);
+    }
     return *count == 0;
 }
 
@@ -6392,7 +6411,7 @@ static void abort_ranks(llm_backend_ctx *ctx) {
  * connection, while it waits for one that does not come. Then the context has failed, the others are let go, and that rank is not looked at
  * again. `round` counts jobs, so that a thread that comes late does not miss one or run one twice. */
 static void run_ranks(llm_backend_ctx *ctx, void (*job)(rank *r)) {
-    if (ctx->n_ranks == 1) {
+    if (ctx->n_world == 1) {
         select_device(&ctx->ranks[0]);
         job(&ctx->ranks[0]);
     } else {
@@ -6722,18 +6741,18 @@ static llm_result cuda_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
  * stride. In a pipeline the first stage gets what the last has drawn, for the next step's embedding. */
 static void run_draws(rank *r) {
     llm_backend_ctx *ctx = r->ctx;
-    int n_out = ctx->padded.n_out, last = ctx->n_ranks / ctx->n_group - 1, first = r->index - r->index % ctx->n_group;
+    int n_out = ctx->padded.n_out, last = ctx->n_world / ctx->n_group - 1, first = world_rank(r) / ctx->n_group * ctx->n_group;
     const float *logits = r->logits;
     size_t bytes = 2 * (size_t)n_out * sizeof(llm_drawn); /* both turns */
-    if (last && r->index < ctx->n_group) run_receive(r, r->drawn, bytes, last);
+    if (last && world_rank(r) < ctx->n_group) run_receive(r, r->drawn, bytes, last);
     if (!r->weights) return;
     if (ctx->n_group > 1) {
         size_t share = (size_t)ctx->widest * (size_t)n_out, begin = 0;
         if (!nccl_gone(r)) nccl_ok(r, nccl.all_gather(r->logits, r->gathered, share, NCCL_F32, r->comm, r->stream), "all-gather");
-        for (int i = 0; i < ctx->n_group; begin += (size_t)ctx->ranks[first + i++].vocab)
+        for (int i = 0; i < ctx->n_group; begin += (size_t)ctx->vocabs[first + i++])
             rank_ok(r,
                     cudaMemcpy2DAsync(r->flat + begin, (size_t)ctx->vocab * 4, r->gathered + share * (size_t)i, (size_t)ctx->widest * 4,
-                                      (size_t)ctx->ranks[first + i].vocab * 4, (size_t)n_out, cudaMemcpyDeviceToDevice, r->stream),
+                                      (size_t)ctx->vocabs[first + i] * 4, (size_t)n_out, cudaMemcpyDeviceToDevice, r->stream),
                     "logits");
         logits = r->flat;
     }
@@ -6844,13 +6863,13 @@ static void rank_end_step(rank *r) {
     int64_t begin = 0;
     if (ctx->capture) run_graph(r);
     else run_list(r);
-    for (int i = 0; i < r->index; i++) begin += ctx->ranks[i].vocab;
+    for (int i = 0; i < world_rank(r); i++) begin += ctx->vocabs[i];
     if (ctx->want_rows && ctx->shape.n_out && r->vocab && !r->failed)
         rank_ok(r,
                 cudaMemcpy2DAsync(ctx->logits[turn] + begin, (size_t)ctx->vocab * 4, r->logits, (size_t)ctx->widest * 4,
                                   (size_t)r->vocab * 4, (size_t)ctx->shape.n_out, cudaMemcpyDeviceToHost, r->stream),
                 "logits");
-    if (ctx->any_draws && r->index == ctx->n_ranks - ctx->n_group)
+    if (ctx->any_draws && !r->index) /* the first stage has what the last has drawn */
         rank_ok(r,
                 cudaMemcpy2DAsync(ctx->drawn[turn], sizeof(llm_drawn), r->drawn + turn, 2 * sizeof(llm_drawn), sizeof(llm_drawn),
                                   (size_t)ctx->shape.n_out, cudaMemcpyDeviceToHost, r->stream),
@@ -6863,7 +6882,7 @@ static void rank_end_step(rank *r) {
  * launches its own. */
 static llm_result cuda_end_step(llm_backend_ctx *ctx) {
     for (int i = 1; i < ctx->n_ranks && !ctx->failed; i++) {
-        const rank *first = &ctx->ranks[i - i % ctx->n_group];
+        const rank *first = &ctx->ranks[max_int(0, i - (ctx->first + i) % ctx->n_group)];
         int same = ctx->ranks[i].n == first->n;
         for (int k = 0; same && k < first->n; k++) same = ctx->ranks[i].list[k].kind == first->list[k].kind;
         if (!same) ctx_fail(ctx, LLM_ERR_ARG, "the ranks recorded different operations");
@@ -6902,11 +6921,12 @@ static void ranks_wait(llm_backend_ctx *ctx, unsigned turn) {
             rank_result(r);
             waiting[i--] = waiting[--n];
         }
+        if (n && spins % 1024 == 0 && world_lost(ctx)) return;
         if (n && seconds() > until && !ctx->failed) {
             rank *r = &ctx->ranks[waiting[0]];
             r->failed = LLM_ERR_BACKEND;
             snprintf(r->why, sizeof r->why, "cuda device %d: a step did not end in %.3g s%s", r->device, limit,
-                     ctx->n_ranks > 1 ? ": a rank does not answer" : "");
+                     ctx->n_world > 1 ? ": a rank does not answer" : "");
             rank_result(r);
         }
         if (spins > 2000) usleep(50);
@@ -6931,7 +6951,7 @@ static llm_result cuda_wait(llm_backend_ctx *ctx) {
         ranks_wait(ctx, ctx->waited % N_FLIGHT);
         if (ctx->times && !ctx->failed) note_times(ctx);
         ctx->waited++;
-        if (ctx->failed && ctx->n_ranks > 1) abort_ranks(ctx);
+        if (ctx->failed && ctx->n_world > 1) abort_ranks(ctx);
     }
     return ctx_result(ctx);
 }
@@ -7145,7 +7165,7 @@ static void cuda_receive(llm_backend_ctx *ctx, int index, llm_buffer *dst, const
 /* With several ranks each has its share of the vocabulary, in order of the ranks. */
 static void cuda_logits(llm_backend_ctx *ctx, int index, const llm_logits_op *op) {
     if (op->vocab_begin < 0 || (int64_t)op->vocab_begin + op->head->rows > ctx->vocab ||
-        (ctx->n_ranks > 1 && op->head->rows != ctx->ranks[index].vocab))
+        (ctx->n_world > 1 && op->head->rows != ctx->ranks[index].vocab))
         ctx_fail(ctx, LLM_ERR_ARG, "logits: more of them than the output weights have rows");
     record_add(ctx, index, OP_LOGITS)->op.logits = *op;
 }
@@ -7217,7 +7237,7 @@ static void peers_open(llm_backend_ctx *ctx) {
     for (int i = 0; i < ctx->n_weights; i++)
         if (ctx->all_weights[i]->role == LLM_ROLE_EMBED || ctx->all_weights[i]->role == LLM_ROLE_HEAD)
             width = ctx->all_weights[i]->cols > width ? ctx->all_weights[i]->cols : width;
-    if (ctx->n_group == 1 || width <= ctx->peer_width) return;
+    if (ctx->n_group == 1 || ctx->n_group > ctx->n_ranks || width <= ctx->peer_width) return; /* in another process: NCCL does all */
     ctx->peer_width = width;
     for (int first = 0; first < ctx->n_ranks; first += ctx->n_group) {
         if (!peers_reach(ctx, first, ctx->n_group)) continue;
@@ -7241,14 +7261,22 @@ static void peers_open(llm_backend_ctx *ctx) {
     }
 }
 
+/* all (processes, each): ours is there, then the others' are too. */
+static llm_result world_share(llm_backend_ctx *ctx, void *all, size_t each) {
+    return ctx->n_world > ctx->n_ranks ? ctx->cfg.share(ctx->cfg.nodes, all, each) : LLM_OK;
+}
+
 /* After the last weight: logits of every rank, memory for drawing, and what operations share. Called again after a draft model, whose
  * vocabulary may be another. */
 static llm_result cuda_weights_done(llm_backend_ctx *ctx) {
     size_t out = (size_t)max_int(ctx->cfg.max_out, 1), scratch = 64 << 20, total = 0, left = 0;
     ctx->vocab = ctx->widest = 0;
-    for (int i = 0; i < ctx->n_ranks; i++) {
-        ctx->vocab += ctx->ranks[i].vocab;
-        ctx->widest = max_int(ctx->widest, ctx->ranks[i].vocab);
+    for (int i = 0; i < ctx->n_ranks; i++) ctx->vocabs[ctx->first + i] = ctx->ranks[i].vocab;
+    llm_result result = world_share(ctx, ctx->vocabs, (size_t)ctx->n_ranks * sizeof *ctx->vocabs);
+    if (result) return result;
+    for (int i = 0; i < ctx->n_world; i++) {
+        ctx->vocab += ctx->vocabs[i];
+        ctx->widest = ctx->vocabs[i] > ctx->widest ? ctx->vocabs[i] : ctx->widest;
     }
     size_t bent = masks_bytes(ctx) + LLM_DRAW_CHANGES * sizeof(change);
     for (int i = 0; i < ctx->n_ranks; i++) {
@@ -7562,22 +7590,30 @@ static void rank_open(rank *r) {
     r->drawn = (llm_drawn *)device_memory(r, 2 * (size_t)max_int(ctx->cfg.max_out, 1) * sizeof(llm_drawn), "step");
 }
 
-/* NCCL's communicators of ranks [first, first + n), one each; all are of this process, so one call makes them. */
-static llm_result open_comms(llm_backend_ctx *ctx, int first, int n, void **comm) {
-    int devices[MAX_RANKS];
-    for (int i = 0; i < n; i++) devices[i] = ctx->ranks[first + i].device;
-    int e = nccl.init_all(comm, n, devices);
-    if (!e) return LLM_OK;
-    return fail_with(&ctx->cfg, LLM_ERR_BACKEND, "cuda backend: NCCL cannot connect %d devices: %s", n, nccl.error_string(e));
+/* NCCL's communicators of ranks [first, first + n) of all processes, to each of them that is here. id: the same everywhere. */
+static llm_result open_comms(llm_backend_ctx *ctx, int first, int n, nccl_id id, void *rank::*comm) {
+    int e = nccl.group_start();
+    for (int i = 0; i < ctx->n_ranks && !e; i++) {
+        rank *r = &ctx->ranks[i];
+        int at = world_rank(r) - first;
+        if (at < 0 || at >= n) continue;
+        select_device(r);
+        e = nccl.init_rank(&(r->*comm), n, id, at);
+    }
+    int end = nccl.group_end();
+    if (!e && !end) return LLM_OK;
+    return fail_with(&ctx->cfg, LLM_ERR_BACKEND, "cuda backend: NCCL cannot connect %d devices: %s", n, nccl.error_string(e ? e : end));
 }
 
 /* For tests on a machine with one device (LLM_CUDA_TRY_NCCL): a communicator of one rank sums up what it has, which changes nothing. */
 static llm_result try_nccl(llm_backend_ctx *ctx) {
     rank *r = &ctx->ranks[0];
     uint32_t *data = (uint32_t *)device_memory(r, 64, "NCCL"), seen = 1;
-    int device = r->device, n = nccl_load();
-    if (!n) return fail_with(&ctx->cfg, LLM_ERR_IO, "cuda backend: libnccl.so.2 is not there");
-    if (!r->failed) nccl_ok(r, nccl.init_all(&r->comm, 1, &device), "NCCL");
+    nccl_id id;
+    if (!nccl_load()) return fail_with(&ctx->cfg, LLM_ERR_IO, "cuda backend: libnccl.so.2 is not there");
+    if (!r->failed) nccl_ok(r, nccl.unique_id(&id), "NCCL");
+    llm_result result = r->failed ? LLM_OK : open_comms(ctx, 0, 1, id, &rank::comm);
+    if (result) return result;
     if (!r->failed) nccl_all_reduce(r, (float *)data, 16);
     rank_ok(r, cudaMemcpyAsync(&seen, data, sizeof seen, cudaMemcpyDeviceToHost, r->stream), "NCCL");
     rank_ok(r, cudaStreamSynchronize(r->stream), "NCCL");
@@ -7593,7 +7629,7 @@ static void rank_connect(rank *r) {
     float *data = (float *)device_memory(r, each * sizeof *data * (size_t)(ctx->n_group + 1), "NCCL");
     if (r->comm && !nccl_gone(r)) nccl_all_reduce(r, data, each);
     if (r->comm && !nccl_gone(r)) nccl_ok(r, nccl.all_gather(data, data + each, each, NCCL_F32, r->comm, r->stream), "all-gather");
-    int stage = r->index / ctx->n_group, last = ctx->n_ranks / ctx->n_group - 1;
+    int stage = world_rank(r) / ctx->n_group, last = ctx->n_world / ctx->n_group - 1;
     if (stage < last) run_send(r, data, 16, 1);
     if (stage > 0) run_receive(r, data, 16, -1);
     if (last && stage == last) run_send(r, data, 16, -last); /* as drawn tokens go */
@@ -7603,18 +7639,18 @@ static void rank_connect(rank *r) {
 
 /* Communicators of each stage, and of the pipeline; threads. */
 static llm_result open_ranks(llm_backend_ctx *ctx) {
-    void *comm[MAX_RANKS];
-    llm_result result = LLM_OK;
+    int n_stages = ctx->n_world / ctx->n_group, n_here = ctx->n_world / ctx->n_ranks, e = 0;
     if (!ctx->one_device && !nccl_load())
-        return fail_with(&ctx->cfg, LLM_ERR_IO, "cuda backend: %d devices need NCCL, but libnccl.so.2 is not there", ctx->n_ranks);
-    for (int first = 0; first < ctx->n_ranks && ctx->n_group > 1 && !result && !ctx->one_device; first += ctx->n_group) {
-        result = open_comms(ctx, first, ctx->n_group, comm);
-        for (int i = 0; i < ctx->n_group && !result; i++) ctx->ranks[first + i].comm = comm[i];
-    }
-    if (ctx->n_group < ctx->n_ranks && !result) {
-        result = open_comms(ctx, 0, ctx->n_ranks, comm);
-        for (int i = 0; i < ctx->n_ranks && !result; i++) ctx->ranks[i].pipe = comm[i];
-    }
+        return fail_with(&ctx->cfg, LLM_ERR_IO, "cuda backend: %d devices need NCCL, but libnccl.so.2 is not there", ctx->n_world);
+    size_t each = (size_t)(n_stages + 1) * sizeof(nccl_id); /* of each stage, and of all */
+    nccl_id *ids = (nccl_id *)calloc((size_t)n_here, each);
+    if (!ids) return fail_with(&ctx->cfg, LLM_ERR_NOMEM, "out of memory");
+    for (int i = 0; i <= n_stages && !ctx->first && !e && !ctx->one_device; i++) e = nccl.unique_id(&ids[i]);
+    llm_result result = e ? fail_with(&ctx->cfg, LLM_ERR_BACKEND, "cuda backend: NCCL: %s", nccl.error_string(e)) : world_share(ctx, ids, each);
+    for (int i = 0; i < n_stages && ctx->n_group > 1 && !result && !ctx->one_device; i++)
+        result = open_comms(ctx, i * ctx->n_group, ctx->n_group, ids[i], &rank::comm);
+    if (n_stages > 1 && !result) result = open_comms(ctx, 0, ctx->n_world, ids[n_stages], &rank::pipe);
+    free(ids);
     for (int i = 0; i < ctx->n_ranks && !result; i++) {
         if (pthread_create(&ctx->ranks[i].thread, NULL, rank_thread, &ctx->ranks[i]))
             return fail_with(&ctx->cfg, LLM_ERR_NOMEM, "out of threads");
@@ -7633,7 +7669,7 @@ static llm_result open_parts(llm_backend_ctx *ctx) {
         rank *r = &ctx->ranks[i];
         r->ctx = ctx;
         r->index = i;
-        r->device = ctx->one_device ? 0 : i;
+        r->device = ctx->one_device ? 0 : ctx->cfg.first_device + i;
         rank_open(r);
         if (r->failed) return rank_result(r);
     }
@@ -7647,12 +7683,12 @@ static llm_result open_parts(llm_backend_ctx *ctx) {
     if (!ctx->kv_type)
         ctx->kv_type = ctx->cfg.compute == LLM_COMPUTE_F32 ? LLM_KV_F32 : ctx->cfg.compute == LLM_COMPUTE_BF16 ? LLM_KV_BF16 : LLM_KV_F16;
     if (!rank_ok(&ctx->ranks[0], cudaGetDeviceProperties(&prop, 0), "device")) return rank_result(&ctx->ranks[0]);
-    snprintf(ctx->name, sizeof ctx->name, "%s, %d device%s, %s", prop.name, ctx->n_ranks, ctx->n_ranks == 1 ? "" : "s",
+    snprintf(ctx->name, sizeof ctx->name, "%s, %d device%s, %s", prop.name, ctx->n_world, ctx->n_world == 1 ? "" : "s",
              getenv("LLM_CUDA_NO_CUBLAS")        ? "cuBLASLt is not asked for"
              : cublas_function("cublasLtMatmul") ? "cuBLASLt"
                                                  : "cuBLASLt is not there");
-    if (ctx->n_ranks == 1 && getenv("LLM_CUDA_TRY_NCCL")) return try_nccl(ctx);
-    return ctx->n_ranks > 1 ? open_ranks(ctx) : LLM_OK;
+    if (ctx->n_world == 1 && getenv("LLM_CUDA_TRY_NCCL")) return try_nccl(ctx);
+    return ctx->n_world > 1 ? open_ranks(ctx) : LLM_OK;
 }
 
 /* How many devices there are; on error a sentence that tells a missing driver, one that is too old, and a machine without a device apart.
@@ -7675,19 +7711,30 @@ static llm_result count_devices(const llm_backend_config *cfg, int *n) {
 
 /* Checks the ranges of the config. On error *out is NULL. */
 static llm_result cuda_open(const llm_backend_config *cfg, llm_backend_ctx **out) {
-    int n = 0, ranks = cfg->n_ranks ? cfg->n_ranks : 1, stages = cfg->n_stages ? cfg->n_stages : 1;
+    int n = 0, world = cfg->n_ranks ? cfg->n_ranks : 1, stages = cfg->n_stages ? cfg->n_stages : 1;
+    int processes = cfg->n_processes ? cfg->n_processes : 1, ranks = world / processes, group = world / stages, first = cfg->first_device;
     *out = NULL;
     if (cfg->max_rows < 1 || cfg->max_out < 0 || cfg->max_seqs < 1 || cfg->max_pages_per_seq < 1)
         return fail_with(cfg, LLM_ERR_ARG,
                          "cuda backend: max_rows %d, max_out %d, max_seqs %d, max_pages_per_seq %d: expected at least 1 (max_out: 0)",
                          cfg->max_rows, cfg->max_out, cfg->max_seqs, cfg->max_pages_per_seq);
-    if (ranks < 1 || ranks > MAX_RANKS || stages < 1 || ranks % stages || cfg->kv_type < LLM_KV_AUTO || cfg->kv_type > LLM_KV_INT4)
+    if (ranks < 1 || ranks > MAX_RANKS || world > MAX_WORLD || stages < 1 || world % stages || cfg->kv_type < LLM_KV_AUTO || cfg->kv_type > LLM_KV_INT4)
         return fail_with(cfg, LLM_ERR_ARG, "cuda backend: n_ranks %d (1 to %d), kv_type %d: out of range", ranks, MAX_RANKS,
                          (int)cfg->kv_type);
+    if (processes > 1 && (world % processes || (group % ranks && ranks % group)))
+        return fail_with(cfg, LLM_ERR_ARG, "cuda backend: %d ranks in %d processes, %d a stage: whole stages a process, or whole processes a stage, expected",
+                         world, processes, group);
+    if (group > ranks && cfg->batch_invariant)
+        return fail_with(cfg, LLM_ERR_UNSUPPORTED,
+                         "batch_invariant: NCCL sums over the %d processes of a stage, in an order that depends on the batch", group / ranks);
     llm_result result = count_devices(cfg, &n);
     if (result) return result;
+    if (n == ranks) first = 0; /* those that this process sees are its own */
+    if (n < first + ranks && processes > 1)
+        return fail_with(cfg, LLM_ERR_ARG, "cuda backend: devices %d to %d are for this process, but there %s %d", first, first + ranks - 1,
+                         n == 1 ? "is" : "are", n);
     if (n < ranks && !getenv("LLM_CUDA_ONE_DEVICE"))
-        return fail_with(cfg, LLM_ERR_ARG, "cuda backend: tensor parallel size %d%s, but there %s %d device%s", ranks / stages,
+        return fail_with(cfg, LLM_ERR_ARG, "cuda backend: tensor parallel size %d%s, but there %s %d device%s", group,
                          stages > 1 ? " in a pipeline" : "", n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
     llm_backend_ctx *ctx = (llm_backend_ctx *)calloc(1, sizeof *ctx);
     if (ctx) ctx->ranks = (rank *)calloc((size_t)ranks, sizeof *ctx->ranks);
@@ -7696,8 +7743,11 @@ static llm_result cuda_open(const llm_backend_config *cfg, llm_backend_ctx **out
         return fail_with(cfg, LLM_ERR_NOMEM, "out of memory");
     }
     ctx->cfg = *cfg;
+    ctx->cfg.first_device = first;
     ctx->n_ranks = ranks;
-    ctx->n_group = ranks / stages;
+    ctx->n_group = group;
+    ctx->n_world = world;
+    ctx->first = cfg->process * ranks;
     ctx->times = getenv("LLM_CUDA_TIMES") != NULL;
     ctx->each_record = ctx->times && !strcmp(getenv("LLM_CUDA_TIMES"), "records");
     ctx->one_device = getenv("LLM_CUDA_ONE_DEVICE") != NULL;

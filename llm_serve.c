@@ -67,6 +67,7 @@ typedef struct configuration {
     int64_t max_contexts, max_context_bytes;
     const char *log_file;
     int32_t log_requests, log_prompts, log_json;
+    llm_launch launch;
 } configuration;
 
 static struct {
@@ -79,6 +80,11 @@ static struct {
     char **argv;
     volatile sig_atomic_t signals, hangups;
     FILE *log; /* NULL: standard error */
+    llm_nodes_config place; /* which of several processes this is; n 0: there is one */
+    llm_text address;       /* of process 0, as place has it */
+    llm_nodes *nodes;
+    pthread_t watcher;
+    int leaving, lost; /* atomic: the others may end; one of them has gone */
 } server;
 
 /* Where the log goes: standard error, or --log-file, which SIGHUP opens anew. Any thread: a FILE locks itself. */
@@ -176,6 +182,13 @@ static const llm_option options_table[] = {
     {"engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S", LLM_OPTION_FLOAT, LLM_HELP_ENGINE, IN_CFG(step_timeout), 0, 1e6, "S",
      "a step that takes longer fails the requests, not the server (none)"},
     {"workers", LLM_OPTION_INT, LLM_HELP_OWN, IN_CFG(n_workers), 1, 64, "N", "threads for what grows with a request: JSON, templates, tokenizing, long answers (2)"},
+    {"nnodes", LLM_OPTION_INT, LLM_HELP_ENGINE, IN_CFG(launch.nnodes), 1, 256, "N", "GPU: nodes that share the model, a process each; torchrun, mpirun and srun say so themselves (1)"},
+    {"node-rank", LLM_OPTION_INT, LLM_HELP_ENGINE, IN_CFG(launch.node_rank), 0, 255, "N", "which of them this is; the first one serves"},
+    {"master-addr", LLM_OPTION_TEXT, LLM_HELP_ENGINE, IN_CFG(launch.master_addr), 0, 0, "ADDRESS", "of the first one, where it waits for the others"},
+    {"master-port", LLM_OPTION_INT, LLM_HELP_ENGINE, IN_CFG(launch.master_port), 1, 65535, "N", "and its port for that (29501)"},
+    {"ips", LLM_OPTION_TEXT, LLM_HELP_ENGINE, IN_CFG(launch.ips), 0, 0, "LIST", "the same as addresses of all nodes, the first one's first: 10.0.0.1,10.0.0.2"},
+    {"nodes-timeout", LLM_OPTION_FLOAT, LLM_HELP_ENGINE, IN_CFG(launch.timeout), 0.1, 1e6, "S", "until all must have come (600)"},
+    {"$LLM_NODES_SECRET", LLM_OPTION_TEXT, -1, IN_CFG(launch.secret), 0, 0, NULL, NULL},
     {"b", LLM_OPTION_INT, -1, IN_CFG(setup.engine.max_num_batched_tokens), 1, 65536, "N", NULL},
     LLM_OPTIONS_FOREIGN};
 /* clang-format on */
@@ -288,6 +301,7 @@ static void read_options(int argc, char **argv) {
     c->max_contexts = 256;
     c->max_context_bytes = (int64_t)64 << 30;
     e->max_num_seqs = 64;
+    c->launch.node_rank = -1;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) print_help(0);
         if (!strcmp(argv[i], "--help-all")) print_help(i + 1 < argc && !strcmp(argv[i + 1], "--json") ? 2 : 1);
@@ -301,6 +315,9 @@ static void read_options(int argc, char **argv) {
     if (c->setup.models.n) c->setup.model = c->setup.models.items[0];
     if (c->key_file) read_keys(c->key_file);
     check_keys(&c->keys);
+    const int32_t tensor = e->tensor_parallel_size, stages = e->pipeline_parallel_size;
+    check_setup(llm_launch_read(&c->launch, (tensor ? tensor : 1) * (stages ? stages : 1), getenv, &server.address, &server.place));
+    if (server.place.n && (c->models_dir || c->setup.models.n > 1)) die(2, "several processes serve one model: --model is to be given once, --models-dir not");
     if (c->lora_dir && !llm_options_given(&options, "max-cpu-loras")) e->max_cpu_loras += 16; /* for those that come while it serves */
     if (c->lora_dir && !llm_options_given(&options, "max-loras")) e->max_loras = e->max_cpu_loras;
     free((void *)words.items);
@@ -1638,6 +1655,69 @@ static served_model *model_named(const char *name, size_t len) {
 
 /* ---- the loader */
 
+/* ---- several processes: ranks of one model (>>api-nodes of llm.h). The first serves, the others follow it */
+
+enum { NODES_GRACE = 8 }; /* seconds that a process has to end when another one has gone, whatever it is waiting for */
+
+/* A device may wait for ever for one of a process that is gone, and a driver may not let it be asked. So the end has a limit. */
+static void *watch_nodes(UNUSED void *unused) {
+    double lost = 0;
+    while (!__atomic_load_n(&server.leaving, __ATOMIC_ACQUIRE) || lost > 0) {
+        usleep(100000);
+        if (__atomic_load_n(&server.leaving, __ATOMIC_ACQUIRE) == 2) break;
+        if (!(lost > 0) && llm_nodes_lost(server.nodes)) lost = llm_now();
+        if (lost > 0 && llm_now() - lost > NODES_GRACE) {
+            fputs("llm_serve: error: a process of the model has gone, and a device does not come back\n", stderr);
+            _exit(1);
+        }
+    }
+    return NULL;
+}
+
+/* 1: another process has gone: this one ends as after SIGTERM, but with 1. */
+static int nodes_lost(void) {
+    if (!server.nodes || __atomic_load_n(&server.leaving, __ATOMIC_ACQUIRE) || !llm_nodes_lost(server.nodes)) return 0;
+    if (!__atomic_exchange_n(&server.lost, 1, __ATOMIC_ACQ_REL)) {
+        server_log(LLM_LOG_ERROR, "a process of the model has gone: this one ends, too");
+        kill(getpid(), SIGTERM);
+    }
+    return 1;
+}
+
+/* Waits for the other processes, before anything is loaded. */
+static llm_result nodes_join(llm_engine_config *e) {
+    const llm_nodes_config *c = &server.place;
+    if (!c->n || server.nodes) return LLM_OK;
+    const llm_result r = llm_nodes_open(c, &server.nodes);
+    if (r) return r;
+    e->nodes = server.nodes;
+    server_log(LLM_LOG_INFO, "process %d of %d, process 0 at %s:%d", c->rank, c->n, c->address, c->port);
+    return pthread_create(&server.watcher, NULL, watch_nodes, NULL) ? LLM_ERR_NOMEM : LLM_OK;
+}
+
+/* Behind the engine. leaving 2: the watcher ends, too. */
+static void nodes_part(void) {
+    if (!server.nodes) return;
+    __atomic_store_n(&server.leaving, 2, __ATOMIC_RELEASE);
+    pthread_join(server.watcher, NULL);
+    llm_nodes_close(server.nodes);
+    server.nodes = NULL;
+}
+
+/* All that a process behind the first one does. */
+static int follow(served_model *m) {
+    llm_result r = nodes_join(&m->setup.engine);
+    if (!r) r = llm_model_open(m->setup.path.data, &m->setup.files, &m->model);
+    if (!r) r = llm_engine_open(m->model, &m->setup.engine, &m->engine);
+    if (!r) r = llm_engine_follow(m->engine);
+    if (r) say_of_library();
+    if (!r) __atomic_store_n(&server.leaving, 1, __ATOMIC_RELEASE);
+    llm_engine_close(m->engine);
+    llm_model_close(m->model);
+    nodes_part();
+    return !r ? 0 : r == LLM_ERR_ARG ? 2 : 1;
+}
+
 /* The thread that steps a model's engine. Submitting wakes it. */
 static void *engine_main(void *user) {
     served_model *m = (served_model *)user;
@@ -1646,6 +1726,7 @@ static void *engine_main(void *user) {
         __atomic_store_n(&m->step_began, (int64_t)(llm_now() * 1e3), __ATOMIC_RELEASE);
         if (llm_engine_step(m->engine, &busy)) server_log(LLM_LOG_ERROR, "%s", llm_last_error());
         __atomic_store_n(&m->step_began, 0, __ATOMIC_RELEASE);
+        if (!busy && nodes_lost()) break;
         if (!busy) llm_engine_wait(m->engine, 0.2);
     }
     return NULL;
@@ -1753,7 +1834,8 @@ static model_outcome load_model(served_model *m) {
     const char *none = "no thread could be started";
     m->stop = 0;
     m->error.len = 0;
-    m->why = llm_model_open(m->setup.path.data, &m->setup.files, &m->model);
+    m->why = nodes_join(&m->setup.engine);
+    if (!m->why) m->why = llm_model_open(m->setup.path.data, &m->setup.files, &m->model);
     const int fits = !m->why && has_room(m);
     int room = m->why || m->alone || (!m->crowded && fits); /* what cannot be read takes nobody's room */
     if (room && !m->why) m->why = llm_engine_open(m->model, &m->setup.engine, &m->engine);
@@ -4105,6 +4187,7 @@ int main(int argc, char **argv) {
     configuration *c = &server.cfg;
     if (c->log_file && !log_open()) die(1, "--log-file: %.300s: %s", c->log_file, strerror(errno));
     server.started = (double)time(NULL);
+    if (server.place.rank) return signal(SIGPIPE, SIG_IGN), follow(default_model());
     net.now = llm_now();
 #ifdef M_MMAP_THRESHOLD
     /* A freed body or prompt goes back to the system at once. Left alone, glibc raises this limit to the largest block it ever freed (up to 32 MiB)
@@ -4143,7 +4226,10 @@ int main(int argc, char **argv) {
     if (path) unlink(path);
     end_threads(loader, worker, n_workers);
     const int failed = server.ready >= 0 || server.signals ? 0 : default_model()->why == LLM_ERR_ARG ? 2 : 1; /* 2: an option's value */
+    if (!server.lost) __atomic_store_n(&server.leaving, 1, __ATOMIC_RELEASE);
     free_models();
+    nodes_part();
+    llm_text_free(&server.address);
     llm_options_free(&options);
-    return failed;
+    return server.lost ? 1 : failed;
 }

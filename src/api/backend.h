@@ -14,7 +14,7 @@
 #include "api/config.h"
 #include "api/sampler.h"
 
-#define LLM_BACKEND_ABI 10
+#define LLM_BACKEND_ABI 11
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -149,6 +149,11 @@ typedef struct llm_backend_config {
     struct llm_backend_ctx *beside; /* NULL, or an open context of this backend, whose threads or streams this one uses too: only one of
                                both runs a step at a time, and this one is closed first */
     int32_t trace_inputs;           /* llm_engine_config.trace_inputs */
+    /* GPU: n_ranks are those of so many processes, as many each in their order, and calls name ranks of this one from 0 on. 0: 1 */
+    int32_t n_processes, process, first_device; /* which of them this is; device of its first rank */
+    llm_result (*share)(void *nodes, void *all, size_t each); /* all (n_processes, each): ours is there, then the others' are too */
+    int (*lost)(void *nodes);                                 /* 1: another process has gone; asked while a step is waited for */
+    void *nodes;
 } llm_backend_config;
 
 /* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of

@@ -5,6 +5,7 @@
 #include "api/text.h"
 #include "api/model.h"
 #include "api/sampler.h"
+#include "api/nodes.h"
 #include "api/backend.h"
 
 struct llm_backend; /* >>api-backend: for who writes one */
@@ -70,6 +71,7 @@ typedef struct llm_engine_config {
     int64_t mm_processor_cache_bytes; /* for pictures of requests and what towers made of them; 0: 1 GiB */
     int64_t trace_inputs; /* with trace: 1: told of the inputs of linear layers, and of nothing else: for calibration. Of all rows, in the
                              last layer too */
+    struct llm_nodes *nodes; /* ranks are in several processes, and this is one of them: see llm_nodes_open. NULL: all are here */
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };

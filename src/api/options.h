@@ -209,7 +209,8 @@ LLM_API void llm_options_free(llm_options *o);
 
 /* What the documents name and has no meaning here, or not yet: each is accepted with one line that says why, or refused with one. */
 #define LLM_OPTIONS_FOREIGN \
-    LLM_OPT_NONE_OF("distributed-executor-backend", "ray|mp|uni|external_launcher", "one process runs everything here"), \
+    LLM_OPT_NONE_OF("distributed-executor-backend", "ray|mp|uni|external_launcher", \
+                    "a GPU's ranks are threads, or in the processes that --nnodes, torchrun, mpirun, srun or Ray's workers start"), \
         LLM_OPT_NONE_NUMBER("engine-worker-queue-port", "N", 0, 65535, "one process runs everything here"), \
         LLM_OPT_NONE_NUMBER("kv-cache-ratio", "X", 0, 1, "pages are not parted between prompts and answers"), \
         LLM_OPT_NONE_NUMBER("cpu-offload-gb", "X", 0, 1e6, "all weights are where the model computes"), \
@@ -256,6 +257,7 @@ LLM_API void llm_options_free(llm_options *o);
         "drain|log-format|log-file|lora-dir|context-dir|max-contexts|max-context-bytes|max-logprobs|sse-ping-interval|workers|" \
         "engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S|served-model-name|a|alias|models-dir|max-loaded-models|models-max", \
         "it belongs to llm_serve"), \
+        LLM_OPT_NONE(REFUSED, "nnodes|node-rank|master-addr|master-port|ips|nodes-timeout", "several processes are llm_serve's"), \
         LLM_OPT_NONE(IGNORED_FLAG, "log-requests|enable-log-requests|log-prompts|no-ui|no-webui|strict-model-name", \
                      "it belongs to llm_serve")
 

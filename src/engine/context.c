@@ -19,7 +19,6 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/model.h"
 #include "api/engine.h"
 #include "api/request.h"
 #include "base/platform.h"
@@ -27,8 +26,7 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "base/files.h"
-#include "model/tensors.h"
-#include "model/loader.h"
+#include "model/net.h"
 #include "engine/kv.h"
 #include "engine/scheduler.h"
 #include "engine/pages.h"
@@ -48,28 +46,13 @@ typedef struct llm__context {
     uint64_t field[LLM__CX_FIELDS];
 } llm__context;
 
-/* What tells a model from others of its shape: four samples of 64 bytes of each tensor, from its first to its last, which takes
- * little time even where gigabytes of weights are mapped and have not been read. Another training of the same model changes them. */
-static uint64_t llm__context_model(const llm_model *m) {
-    const llm__tensors *t = &m->source.tensors;
-    uint64_t h = llm__hash(m->arch.name, strlen(m->arch.name), (uint64_t)m->arch.n_layers << 32 | (uint64_t)m->arch.hidden);
-    for (size_t i = 0; i < t->n; i++) {
-        const llm__tensor *x = &t->item[i];
-        int64_t most = LLM__MIN(x->bytes, 64);
-        h = llm__hash(x->name.p, x->name.n, h + (uint64_t)x->type);
-        h = llm__hash(x->shape, sizeof x->shape, h);
-        for (int k = 0; k < 4; k++) h = llm__hash(x->data + (x->bytes - most) / 3 * k, (size_t)most, h);
-    }
-    return h;
-}
-
 /* The conditions in this engine, with the adapter in a slot (-1: none). */
 static void llm__context_here(const llm_engine *e, int32_t lora, llm__context *c) {
     memset(c, 0, sizeof *c);
     memcpy(c->magic, "LLMKEPT", 8);
     c->field[LLM__CX_VERSION] = 3;
     c->field[LLM__CX_DEVICE] = llm__hash(e->backend->name, strlen(e->backend->name), 1);
-    c->field[LLM__CX_MODEL] = llm__context_model(e->p.model);
+    c->field[LLM__CX_MODEL] = llm__model_mark(e->p.model);
     c->field[LLM__CX_DTYPE] = (uint64_t)e->p.c.dtype;
     c->field[LLM__CX_KV] = (uint64_t)e->kv_type;
     c->field[LLM__CX_RANKS] = (uint64_t)e->n_ranks | (uint64_t)e->p.c.pipeline_parallel_size << 32;

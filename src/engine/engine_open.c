@@ -24,6 +24,7 @@
 #include "engine/sight.h"
 #include "engine/engine.h"
 #include "engine/draft.h"
+#include "engine/nodes.h"
 
 /* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have
  * them. */
@@ -262,8 +263,6 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.max_pages_per_seq = (e->p.max_len + c->block_size - 1) / c->block_size;
     b.log = c->log;
     b.log_user = c->log_user;
-    if (c->max_loras && !e->backend->lora)
-        return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no adapters (LoRA)", e->backend->name);
     b.error = llm_backend_error;
     b.device_draws = e->p.lag;
     b.enforce_eager = c->enforce_eager;
@@ -277,6 +276,9 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.trace_inputs = c->trace_inputs != 0;
     if (c->trace && !e->p.dry) e->backend = llm__trace_backend();
     llm_result r = llm__engine_graphs(e, c->cuda_graph_sizes, &b);
+    if (!r && c->nodes && !e->p.dry) r = llm__nodes_wrap(c->nodes, e->backend, e->p.model, &b, &e->backend);
+    if (!r && c->max_loras && !e->backend->lora)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "backend %s%s: it has no adapters (LoRA)", e->backend->name, c->nodes ? " of several processes" : "");
     if (!r) r = e->backend->open(&b, &e->ctx);
     if (r) return r;
     n.n_loras = e->p.n_loras;

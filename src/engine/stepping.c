@@ -17,6 +17,7 @@
 #include "engine/results.h"
 #include "engine/apply.h"
 #include "engine/engine.h"
+#include "engine/link.h"
 #include "engine/engine_open.h"
 
 /* Fails the requests of a step that the device refused or broke off. Others, and the engine, go on: their pages were not
@@ -105,12 +106,15 @@ LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_conf
     llm_result r = e ? llm__engine_resolve(model, c) : llm__nomem();
     if (!r) r = llm__engine_backend(c, &e->backend);
     if (!r) r = llm__engine_device(e, c);
+    if (!r && c->nodes && e->backend == llm_backend_cpu())
+        r = llm__error(LLM_ERR_UNSUPPORTED, "nodes: the CPU computes in one process, device cuda was expected");
     if (!r && c->trace && e->backend != llm_backend_cpu())
         r = llm__error(LLM_ERR_UNSUPPORTED, "trace: of backend %s; it is for the CPU", e->backend->name);
     if (!r && e->backend == llm_backend_cpu()) r = llm__engine_plan(model, c, &estimate, &e->p.planned_pages);
     if (!r) r = llm__engine_assemble(e, model, c);
     if (!r && c->lora) r = llm_lora_load(e, c->lora, c->lora);
     if (!r && c->lora) e->adapters.own = 0;
+    if (r && c && c->nodes) llm__link_fail(c->nodes, r, llm_last_error()); /* the others wait for us */
     if (r) llm__engine_destroy(e);
     *out = r ? NULL : e;
     return r;

@@ -5,8 +5,10 @@
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/map.h"
 #include "base/files.h"
 #include "cpu/dtypes.h"
+#include "model/tensors.h"
 #include "model/source.h"
 #include "model/families.h"
 #include "model/arch.h"
@@ -422,4 +424,17 @@ LLM__PRIVATE void llm__net_rope_of(const llm__net *net, int32_t prompt_len, int3
 LLM__PRIVATE const float *llm__net_hidden(const llm__net *net, int out_row) {
     int rank = net->cfg.n_ranks - net->n_group; /* the first of the last stage */
     return net->cfg.backend->buffer_row(net->cfg.ctx, rank, net->rank[rank].out.h, out_row);
+}
+
+LLM__PRIVATE uint64_t llm__model_mark(const llm_model *m) {
+    const llm__tensors *t = &m->source.tensors;
+    uint64_t h = llm__hash(m->arch.name, strlen(m->arch.name), (uint64_t)m->arch.n_layers << 32 | (uint64_t)m->arch.hidden);
+    for (size_t i = 0; i < t->n; i++) {
+        const llm__tensor *x = &t->item[i];
+        int64_t most = LLM__MIN(x->bytes, 64);
+        h = llm__hash(x->name.p, x->name.n, h + (uint64_t)x->type);
+        h = llm__hash(x->shape, sizeof x->shape, h);
+        for (int k = 0; k < 4; k++) h = llm__hash(x->data + (x->bytes - most) / 3 * k, (size_t)most, h);
+    }
+    return h;
 }

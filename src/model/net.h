@@ -119,3 +119,7 @@ LLM__PRIVATE void llm__net_rope_of(const llm__net *net, int32_t prompt_len, int3
 
 /* The last hidden state of an out row of the latest step: what the head has read, (hidden) values. */
 LLM__PRIVATE const float *llm__net_hidden(const llm__net *net, int out_row);
+
+/* What tells a model from others of its shape: four samples of 64 bytes of each tensor, from its first to its last, which takes little
+ * time even where gigabytes of weights are mapped and have not been read. Another training of the same model changes them. */
+LLM__PRIVATE uint64_t llm__model_mark(const llm_model *m);

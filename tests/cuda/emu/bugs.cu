@@ -134,8 +134,13 @@ static void early(cudaStream_t stream, float *out, float *x, int how, int captur
 
 static void destroyed(void) {
     void *comm[2];
-    const int devices[2] = {0, 1};
-    ((int (*)(void **, int, const int *))cuemu::nccl_symbol("ncclCommInitAll"))(comm, 2, devices);
+    struct unique_id {
+        char bytes[128];
+    } id;
+    ((int (*)(unique_id *))cuemu::nccl_symbol("ncclGetUniqueId"))(&id);
+    ((int (*)(void))cuemu::nccl_symbol("ncclGroupStart"))();
+    for (int i = 0; i < 2; i++) ((int (*)(void **, int, unique_id, int))cuemu::nccl_symbol("ncclCommInitRank"))(&comm[i], 2, id, i);
+    ((int (*)(void))cuemu::nccl_symbol("ncclGroupEnd"))();
     for (int i = 0; i < 2; i++) ((int (*)(void *))cuemu::nccl_symbol("ncclCommDestroy"))(comm[i]);
 }
 

@@ -9,7 +9,10 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include <thread>
 #include <chrono>
 #include <vector>
@@ -1104,72 +1107,101 @@ cudaError_t cudaFuncSetAttribute(const void *f, cudaFuncAttribute a, int v) {
 }
 }
 
-/* ---- NCCL: ranks are stream threads of one process, which meet. Values of f32 (type 7) are summed in rank order; other types are copied. ---- */
-struct World {
-    std::mutex m;
-    std::condition_variable cv;
-    int n = 0, in = 0;
-    unsigned gen = 0;
-    bool aborted = false;
-    std::map<long, int> connected; // ranks that have called a kind of collective
-    int destroyed = 0;
-    std::vector<const void *> src;
-    std::vector<void *> dst;
-    std::vector<long> sig;
+/* ---- NCCL: ranks are stream threads, of one process or of several on this machine, which meet in a piece of shared memory that the unique
+ * id names. Values of f32 (type 7) are summed in rank order; other types are copied. What is handed over goes through a box of each rank,
+ * piece by piece. A rank that was killed leaves the others waiting, until they abort: nobody holds a lock here. ---- */
+enum { WORLD_MOST = 16, WORLD_BOX = 1 << 16 };
+struct Shared {
+    std::atomic<uint32_t> in, gen, destroyed, connected[16];
+    std::atomic<long> sig[WORLD_MOST];
     struct Mail {
-        const void *p;
-        size_t n;
-        bool taken;
-    };
-    std::map<std::pair<int, int>, Mail *> mail; // what a rank has for another one
-    bool meet() {                               // false: the communicator was aborted
-        std::unique_lock<std::mutex> l(m);
-        unsigned g = gen;
-        if (++in == n) {
-            in = 0;
-            gen++;
-            cv.notify_all();
-        } else cv.wait(l, [&] { return gen != g || aborted; });
+        std::atomic<uint32_t> full; // 1: a piece lies in the box
+        uint64_t n;                 // bytes of the whole message
+        char box[WORLD_BOX];
+    } mail[WORLD_MOST][WORLD_MOST]; // from, to
+    char box[WORLD_MOST][WORLD_BOX];
+};
+struct World {
+    Shared *s;
+    int n;
+    std::atomic<bool> aborted{false};
+    World(const char *name, int ranks) : n(ranks) {
+        int fd = shm_open(name, O_RDWR | O_CREAT, 0600);
+        if (fd < 0 || ftruncate(fd, sizeof *s)) die("NCCL: %s: %s", name, strerror(errno));
+        s = (Shared *)mmap(nullptr, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (s == MAP_FAILED) die("NCCL: %s: %s", name, strerror(errno));
+        close(fd);
+    }
+    ~World() { munmap(s, sizeof *s); }
+    template <class F> bool wait(F done) { // false: the communicator was aborted
+        for (int spins = 0; !done(); spins++) {
+            if (aborted) return false;
+            if (spins < 100) sched_yield();
+            else usleep(50);
+        }
+        return true;
+    }
+    bool meet() {
+        uint32_t g = s->gen;
+        if (s->in.fetch_add(1) + 1 == (uint32_t)n) {
+            s->in = 0;
+            s->gen++;
+        } else wait([&] { return s->gen != g; });
         return !aborted;
     }
     void hang() { // a rank that never comes
-        std::unique_lock<std::mutex> l(m);
-        cv.wait(l, [&] { return aborted; });
+        wait([] { return false; });
     }
 };
 struct Comm {
     std::shared_ptr<World> w;
+    std::string name;
     int rank;
     long kinds = 0; // bits of collectives that this rank has called
 };
-static int nccl_init_all(Comm **c, int n, const int *) {
-    auto w = std::make_shared<World>();
-    w->n = n;
-    w->src.resize(n);
-    w->dst.resize(n);
-    w->sig.resize(n);
-    for (int i = 0; i < n; i++) c[i] = new Comm{w, i};
+struct UniqueId {
+    char name[128];
+};
+static double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+static std::mutex g_worlds_mu;
+static std::map<std::string, std::weak_ptr<World>> g_worlds; // of this process
+static int nccl_unique_id(UniqueId *id) {
+    static std::atomic<int> n;
+    memset(id, 0, sizeof *id);
+    snprintf(id->name, sizeof id->name, "/cuemu-%d-%d-%llx", (int)getpid(), n++, (unsigned long long)std::chrono::steady_clock::now().time_since_epoch().count());
     return 0;
 }
 static thread_local int t_group;
-static thread_local std::vector<Comm *> t_destroy;
+static thread_local std::vector<Comm *> t_destroy, t_init;
 static int nccl_group_start() { return t_group++, 0; }
 static int nccl_group_end() {
     if (--t_group) return 0;
-    for (Comm *c : t_destroy) { // the first tells that all of them are here
-        std::lock_guard<std::mutex> l(c->w->m);
-        c->w->destroyed++;
-        c->w->cv.notify_all();
-    }
+    const double most = env_int("CUEMU_WAIT_S", 60), began = now_s();
+    for (Comm *c : t_init) c->w->s->connected[0]++; // the first tells that all of them are here
+    for (Comm *c : t_init)
+        if (!c->w->wait([&] { return c->w->s->connected[0] >= (uint32_t)c->w->n || now_s() - began > most; }) || c->w->s->connected[0] < (uint32_t)c->w->n)
+            return shm_unlink(c->name.c_str()), t_init.clear(), 1;
+    for (Comm *c : t_init) shm_unlink(c->name.c_str()); // all have it
+    t_init.clear();
+    for (Comm *c : t_destroy) c->w->s->destroyed++;
     for (Comm *c : t_destroy) {
-        std::unique_lock<std::mutex> l(c->w->m);
-        if (!c->w->cv.wait_for(l, std::chrono::seconds(env_int("CUEMU_WAIT_S", 60)), [&] { return c->w->destroyed == c->w->n; }))
-            die("ncclCommDestroy waits for the other ranks, which do not come");
-        l.unlock();
+        c->w->wait([&] { return c->w->s->destroyed >= (uint32_t)c->w->n || now_s() - began > most; });
+        if (c->w->s->destroyed < (uint32_t)c->w->n) die("ncclCommDestroy waits for the other ranks, which do not come");
         delete c;
     }
     t_destroy.clear();
     return 0;
+}
+static int nccl_init_rank(Comm **c, int n, UniqueId id, int rank) {
+    if (n > WORLD_MOST || rank < 0 || rank >= n) die("NCCL: rank %d of %d", rank, n);
+    nccl_group_start();
+    {
+        std::lock_guard<std::mutex> l(g_worlds_mu);
+        std::shared_ptr<World> w = g_worlds[id.name].lock();
+        if (!w) g_worlds[id.name] = w = std::make_shared<World>(id.name, n);
+        t_init.push_back(*c = new Comm{w, id.name, rank});
+    }
+    return nccl_group_end();
 }
 static int nccl_destroy(Comm *c) {
     nccl_group_start();
@@ -1177,54 +1209,54 @@ static int nccl_destroy(Comm *c) {
     return nccl_group_end();
 }
 static int nccl_abort(Comm *c) {
-    std::shared_ptr<World> w = c->w;
-    delete c;
-    std::lock_guard<std::mutex> l(w->m);
-    w->aborted = true;
+    c->w->aborted = true;
     g_let_go++;
-    w->cv.notify_all();
+    delete c;
     return 0;
 }
 static int nccl_async_error(Comm *, int *e) { return *e = 0; }
 static const char *nccl_error_string(int r) { return r ? "error of the emulated NCCL" : "no error"; }
-static int coll(Comm *c, cudaStream_t st, const void *s, void *d, long sig, function<void(World *, int)> f) {
+static int coll(Comm *c, cudaStream_t st, long sig, function<void(World *, int)> f) {
     std::shared_ptr<World> w = c->w;
     int rank = c->rank;
     if (!(c->kinds >> (sig & 15) & 1)) { // all ranks connect, in the threads that call
         c->kinds |= 1l << (sig & 15);
-        std::unique_lock<std::mutex> l(w->m);
-        w->connected[sig & 15]++;
-        w->cv.notify_all();
-        w->cv.wait(l, [&] { return w->connected[sig & 15] >= w->n || w->aborted; });
-        if (w->aborted) return 1;
+        w->s->connected[sig & 15]++;
+        if (!w->wait([&] { return w->s->connected[sig & 15] >= (uint32_t)w->n; })) return 1;
     }
     enqueue(st, [=] {
         if (env_int("CUEMU_DEAD_RANK", -1) == rank) return w->hang();
-        w->src[rank] = s;
-        w->dst[rank] = d;
-        w->sig[rank] = sig;
+        w->s->sig[rank] = sig;
         if (!w->meet()) return;
         for (int i = 0; i < w->n; i++)
-            if (w->sig[i] != sig) die("NCCL: ranks %d and %d meet in different collectives or sizes", rank, i);
-        f(w.get(), rank);
-        w->meet();
+            if (w->s->sig[i] != sig) die("NCCL: ranks %d and %d meet in different collectives or sizes", rank, i);
+        if (w->meet()) f(w.get(), rank);
     });
     return 0;
 }
+// Calls f(box of a rank, where the piece lies, its bytes, rank) for every piece of b bytes and every rank, in their order.
+template <class F> static void pieces(World *w, int rank, const void *mine, size_t b, F f) {
+    for (size_t at = 0; at < b; at += WORLD_BOX) {
+        size_t n = std::min(b - at, (size_t)WORLD_BOX);
+        memcpy(w->s->box[rank], (const char *)mine + at, n);
+        if (!w->meet()) return;
+        for (int k = 0; k < w->n; k++) f(w->s->box[k], at, n, k);
+        if (!w->meet()) return;
+    }
+}
 static int nccl_all_reduce(const void *s, void *d, size_t n, int type, int op, Comm *c, cudaStream_t st) {
     if (type != 7 || op != 0) die("NCCL: only sums of f32 are emulated");
-    return coll(c, st, s, d, 1 + 16 * (long)n, [=](World *w, int r) {
-        std::vector<float> sum((const float *)w->src[0], (const float *)w->src[0] + n);
-        for (int k = 1; k < w->n; k++)
-            for (size_t i = 0; i < n; i++) sum[i] += ((const float *)w->src[k])[i];
-        if (w->meet()) memcpy(w->dst[r], sum.data(), n * sizeof(float));
+    return coll(c, st, 1 + 16 * (long)n, [=](World *w, int r) {
+        pieces(w, r, s, n * 4, [=](const char *box, size_t at, size_t bytes, int k) {
+            float *to = (float *)((char *)d + at);
+            for (size_t i = 0; i < bytes / 4; i++) to[i] = (k ? to[i] : 0) + ((const float *)box)[i];
+        });
     });
 }
 static int nccl_all_gather(const void *s, void *d, size_t n, int type, Comm *c, cudaStream_t st) {
     size_t b = n * (type == 7 ? 4 : 1);
-    return coll(c, st, s, d, 2 + 16 * (long)b, [=](World *w, int r) {
-        for (int k = 0; k < w->n; k++)
-            if ((char *)w->dst[r] + k * b != w->src[k]) memcpy((char *)w->dst[r] + k * b, w->src[k], b);
+    return coll(c, st, 2 + 16 * (long)b, [=](World *w, int r) {
+        pieces(w, r, s, b, [=](const char *box, size_t at, size_t bytes, int k) { memcpy((char *)d + (size_t)k * b + at, box, bytes); });
     });
 }
 // A sender waits until its memory was read, a receiver until there is some.
@@ -1234,13 +1266,13 @@ static int nccl_send(const void *s, size_t n, int type, int peer, Comm *c, cudaS
     int rank = c->rank;
     enqueue(st, [=] {
         if (env_int("CUEMU_DEAD_RANK", -1) == rank) return w->hang();
-        World::Mail mine = {s, n, false};
-        std::unique_lock<std::mutex> l(w->m);
-        w->cv.wait(l, [&] { return !w->mail[{rank, peer}] || w->aborted; });
-        w->mail[{rank, peer}] = &mine;
-        w->cv.notify_all();
-        w->cv.wait(l, [&] { return mine.taken || w->aborted; });
-        if (!mine.taken) w->mail[{rank, peer}] = nullptr;
+        Shared::Mail &m = w->s->mail[rank][peer];
+        for (size_t at = 0; at < n; at += WORLD_BOX) {
+            m.n = n;
+            memcpy(m.box, (const char *)s + at, std::min(n - at, (size_t)WORLD_BOX));
+            m.full = 1;
+            if (!w->wait([&] { return !m.full; })) return;
+        }
     });
     return 0;
 }
@@ -1250,15 +1282,13 @@ static int nccl_receive(void *d, size_t n, int type, int peer, Comm *c, cudaStre
     int rank = c->rank;
     enqueue(st, [=] {
         if (env_int("CUEMU_DEAD_RANK", -1) == rank) return w->hang();
-        std::unique_lock<std::mutex> l(w->m);
-        w->cv.wait(l, [&] { return w->mail[{peer, rank}] || w->aborted; });
-        World::Mail *m = w->mail[{peer, rank}];
-        if (w->aborted) return;
-        if (m->n != n) die("NCCL: rank %d sends %zu bytes, rank %d expects %zu", peer, m->n, rank, n);
-        memcpy(d, m->p, n);
-        m->taken = true;
-        w->mail[{peer, rank}] = nullptr;
-        w->cv.notify_all();
+        Shared::Mail &m = w->s->mail[peer][rank];
+        for (size_t at = 0; at < n; at += WORLD_BOX) {
+            if (!w->wait([&] { return m.full == 1; })) return;
+            if (m.n != n) die("NCCL: rank %d sends %zu bytes, rank %d expects %zu", peer, (size_t)m.n, rank, n);
+            memcpy((char *)d + at, m.box, std::min(n - at, (size_t)WORLD_BOX));
+            m.full = 0;
+        }
     });
     return 0;
 }
@@ -1267,7 +1297,8 @@ void *cuemu::nccl_symbol(const char *name) {
     static const struct {
         const char *name;
         void *f;
-    } table[] = {{"ncclCommInitAll", (void *)nccl_init_all},     {"ncclCommDestroy", (void *)nccl_destroy},
+    } table[] = {{"ncclGetUniqueId", (void *)nccl_unique_id},    {"ncclCommInitRank", (void *)nccl_init_rank},
+                 {"ncclCommDestroy", (void *)nccl_destroy},
                  {"ncclCommAbort", (void *)nccl_abort},           {"ncclCommGetAsyncError", (void *)nccl_async_error},
                  {"ncclGetErrorString", (void *)nccl_error_string}, {"ncclAllReduce", (void *)nccl_all_reduce},
                  {"ncclAllGather", (void *)nccl_all_gather},      {"ncclSend", (void *)nccl_send},

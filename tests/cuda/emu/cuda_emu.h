@@ -2,7 +2,7 @@
  *
  * A thread of a block is a fiber, switched by hand-written code; a warp operation or a barrier parks a fiber until the others come. A
  * stream is a thread of the operating system, so host and device really run side by side; several devices are several streams, and NCCL is
- * stream threads that meet. The order in which ready fibers go on is a seed (CUEMU_SEED: 0 in order, 1 the last first, even: random
+ * stream threads that meet, also of several processes of one machine. The order in which ready fibers go on is a seed (CUEMU_SEED: 0 in order, 1 the last first, even: random
  * priorities of warps, odd: uniform), so that a missing barrier shows as a wrong result under some seed. Shared memory is allocated for
  * each block and filled with NaN: reading what nobody wrote shows, and AddressSanitizer sees writes past its end. What can never be right
  * ends the process with a sentence: threads that meet in different operations or never, copies that are not waited for, misaligned
