@@ -2175,7 +2175,7 @@ LLM_API void llm_ollama_card(const llm_model *model, const char *name, double mo
  *   program's), llm_trace, llm_sample_step, the event of on_event. What only a later version has may be read if llm_version() is that
  *   version or a later one; what only a later version has of llm_chat_sampling must stay 0, else llm_chat_say refuses.
  *   All others never change: llm_text, llm_tokens, llm_early_stop, llm_logit_bias, llm_token_logprob, llm_spent, llm_reasoning,
- *   llm_tool_call, llm_option, llm_option_list, llm_options, llm_picture_reader, llm_frame, llm_media_file.
+ *   llm_tool_call, llm_option, llm_option_list, llm_options, llm_picture_reader, llm_frame, llm_media_file, llm_nodes_config, llm_launch.
  *
  * * Not promised: that a program runs with a library older than itself, beyond what is said above; the structs of >>api-backend, which
  * belong to one LLM_BACKEND_ABI, and a backend of another is refused; the texts of messages.
@@ -41704,7 +41704,7 @@ static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, l
  *
  * Both show that they know the secret, and neither gives away what would let another one in. After that a connection that ends is a
  * process that is lost, and so is one whose machine does not answer for six seconds (TCP's own probes). Whoever fails says why before it
- * closes. Twelve bytes in flight or a gigabyte: a wait for a frame has no end but the loss of somebody, since loading takes what it takes. */
+ * closes. A wait for a frame has no end but the loss of somebody, since loading takes what it takes. */
 
 enum {
     LLM__FRAME_WELCOME = 1,
@@ -42144,12 +42144,12 @@ LLM_API void llm_nodes_close(llm_nodes *l) {
  * its own ranks from it, by the same forward pass over the same model. The table here stands between engine and device. It has the ranks
  * of all processes; of those that are elsewhere weights and buffers are names only, and operations do nothing.
  *
- *     process 0         llm_step                         llm_engine_wait
+ *     process 0         a step                           its end
  *     begin_step   ->   the device's, then a frame       wait   ->   the device's, then a frame to each, and its answer
  *     process r         frame: begin_step, forward, end_step         frame: wait; logits of its share of the vocabulary, if wanted
  *
- * Drawn tokens come to process 0 on the devices (llm_cuda.cu, its part on ranks). Copies of pages, pages that are read and written, and rows of
- * hidden states are a frame each. Frames come one after the other on a connection, in the order in which process 0 called. */
+ * Drawn tokens come to process 0 on the devices (llm_cuda.cu, its part on ranks). Copies of pages, pages that are read and written, and
+ * rows of hidden states are a frame each. Frames come one after the other on a connection, in the order in which process 0 called. */
 
 /* The context of the table: the device's, and what process 0 must know to ask the others. */
 typedef struct llm__nodes_ctx {
@@ -43017,7 +43017,8 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     llm_result r = llm__engine_graphs(e, c->cuda_graph_sizes, &b);
     if (!r && c->nodes && !e->p.dry) r = llm__nodes_wrap(c->nodes, e->backend, e->p.model, &b, &e->backend);
     if (!r && c->max_loras && !e->backend->lora)
-        r = llm__error(LLM_ERR_UNSUPPORTED, "backend %s%s: it has no adapters (LoRA)", e->backend->name, c->nodes ? " of several processes" : "");
+        r = llm__error(LLM_ERR_UNSUPPORTED, "backend %s%s: it has no adapters (LoRA)", e->backend->name,
+                       c->nodes ? " of several processes" : "");
     if (!r) r = e->backend->open(&b, &e->ctx);
     if (r) return r;
     n.n_loras = e->p.n_loras;

@@ -7,6 +7,7 @@
 #include "api/model.h"
 #include "api/hub.h"
 #include "api/sampler.h"
+#include "api/nodes.h"
 #include "api/engine.h"
 #include "api/request.h"
 #include "api/batch.h"

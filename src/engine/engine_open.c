@@ -278,7 +278,8 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     llm_result r = llm__engine_graphs(e, c->cuda_graph_sizes, &b);
     if (!r && c->nodes && !e->p.dry) r = llm__nodes_wrap(c->nodes, e->backend, e->p.model, &b, &e->backend);
     if (!r && c->max_loras && !e->backend->lora)
-        r = llm__error(LLM_ERR_UNSUPPORTED, "backend %s%s: it has no adapters (LoRA)", e->backend->name, c->nodes ? " of several processes" : "");
+        r = llm__error(LLM_ERR_UNSUPPORTED, "backend %s%s: it has no adapters (LoRA)", e->backend->name,
+                       c->nodes ? " of several processes" : "");
     if (!r) r = e->backend->open(&b, &e->ctx);
     if (r) return r;
     n.n_loras = e->p.n_loras;

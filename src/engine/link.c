@@ -59,7 +59,7 @@ LLM__PRIVATE void llm__wire_value(llm__wire *w, void *value, size_t n) {
     if (!w->failed && w->reading) memcpy(value, p, n);
 }
 
-LLM__PRIVATE void llm__wire_free(llm__wire *w) {
+static void llm__wire_free(llm__wire *w) {
     LLM_FREE(w->data);
     w->data = NULL;
     w->len = w->cap = 0;

@@ -11,7 +11,7 @@
  *
  * Both show that they know the secret, and neither gives away what would let another one in. After that a connection that ends is a
  * process that is lost, and so is one whose machine does not answer for six seconds (TCP's own probes). Whoever fails says why before it
- * closes. Twelve bytes in flight or a gigabyte: a wait for a frame has no end but the loss of somebody, since loading takes what it takes. */
+ * closes. A wait for a frame has no end but the loss of somebody, since loading takes what it takes. */
 #pragma once
 #include "api/config.h"
 #include "api/model.h"
@@ -46,7 +46,6 @@ LLM__PRIVATE int llm__wire_room(llm__wire *w, size_t n);
 LLM__PRIVATE void llm__wire_bytes(llm__wire *w, const void **p, size_t n);
 /* The same of a value. */
 LLM__PRIVATE void llm__wire_value(llm__wire *w, void *value, size_t n);
-LLM__PRIVATE void llm__wire_free(llm__wire *w);
 
 struct llm_nodes {
     llm_nodes_config cfg;       /* without its texts */

@@ -4,12 +4,12 @@
  * its own ranks from it, by the same forward pass over the same model. The table here stands between engine and device. It has the ranks
  * of all processes; of those that are elsewhere weights and buffers are names only, and operations do nothing.
  *
- *     process 0         llm_step                         llm_engine_wait
+ *     process 0         a step                           its end
  *     begin_step   ->   the device's, then a frame       wait   ->   the device's, then a frame to each, and its answer
  *     process r         frame: begin_step, forward, end_step         frame: wait; logits of its share of the vocabulary, if wanted
  *
- * Drawn tokens come to process 0 on the devices (llm_cuda.cu, its part on ranks). Copies of pages, pages that are read and written, and rows of
- * hidden states are a frame each. Frames come one after the other on a connection, in the order in which process 0 called. */
+ * Drawn tokens come to process 0 on the devices (llm_cuda.cu, its part on ranks). Copies of pages, pages that are read and written, and
+ * rows of hidden states are a frame each. Frames come one after the other on a connection, in the order in which process 0 called. */
 #pragma once
 #include "api/config.h"
 #include "api/model.h"

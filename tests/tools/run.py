@@ -320,6 +320,7 @@ def cuda_some():
     step("CUDA operations", ["build/dev/test_cuda"], {"CUEMU_SEED": "1"})
     cuda_bugs()
     cuda_checkpoints(CUDA_SOME, "-tp 2")
+    step("CUDA llm_serve in two processes", [sys.executable, "tests/cuda/test_cuda_nodes.py", "brief"])
     cuda_sees("-tp 2", "minicpmv", "qwen2_5_vl", "--chats", "two images")
 
 
@@ -339,6 +340,7 @@ def cuda():
     for args, names in (("", ()), ("-tp 2", ()), ("-tp 4", six), ("-pp 2", six)): cuda_checkpoints(names, args)
     step("CUDA quantised folders", [sys.executable, "tests/e2e/test_quantised.py", "methods", "--device", "cuda", "--cuda-library", library])
     step("CUDA adapters", [sys.executable, "tests/e2e/test_lora.py", "families", "scaled"], {"LLM_CUDA_LIBRARY": library})
+    step("CUDA llm_serve in several processes", [sys.executable, "tests/cuda/test_cuda_nodes.py"], {"LLM_CUDA_LIBRARY": library})
     step("CUDA llm_serve, answers of the CPU", [sys.executable, "tests/cuda/test_cuda_serve.py"], {"LLM_CUDA_LIBRARY": library})
     env = {"VLLM_BATCH_INVARIANT": "1", "LLM_CUDA_LIBRARY": library, "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model(), "LLM_TEST_FLAGS": "--device cuda -tp 2"}
     step("CUDA llm_serve, the whole suite", [sys.executable, "tests/e2e/test_serve.py"], env, timeout=3600)
