@@ -6340,6 +6340,9 @@ static __global__ void __launch_bounds__(DRAW_THREADS, 1) kernel_draw(step_view 
  * A pipeline has stages of such groups. Rank i of one sends x to rank i of the next (ncclSend), and what the last has drawn goes back to
  * the first, whose next step embeds it. NCCL's few functions that are used are looked up by name, and only with more than one rank.
  *
+ * Ranks may be in several processes (llm_backend_config.n_processes): n_ranks counts those that are here, n_world all. A communicator is
+ * made of an id that process 0 hands around; a stage that is in more than one process has no peer memory, and all its sums are NCCL's.
+ *
  * Why two boxes are enough: rank a writes box 1 of turn 3 only after it has seen everybody's flag of turn 2, and each of them raised that one
  * behind its reading of box 1 of turn 1. Ranks on one device (LLM_CUDA_ONE_DEVICE) do the same; their grids are small enough to be there
  * together, which waiting for each other takes.
