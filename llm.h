@@ -367,6 +367,19 @@
  *                 if (llm_quantize_folder("folder", "folder-awq", &f, NULL)) return puts(llm_last_error()), 1;
  *                 if (llm_convert_folder("model.gguf", "folder", NULL, NULL)) return puts(llm_last_error()), 1;
  *
+ *   Processes Ranks on GPUs may be in several processes, on one machine or on several (>>api-nodes). Every process opens the same model
+ *             with the same config, and each reads the weights of its own ranks:
+ *
+ *                 llm_nodes_config p = {.rank = r, .n = 2, .address = "10.0.0.1", .port = 29501, .secret = secret};
+ *                 llm_engine_config c = {.device = "cuda", .tensor_parallel_size = 8, .pipeline_parallel_size = 2};
+ *                 if (llm_nodes_open(&p, &c.nodes)) return puts(llm_last_error()), 1;
+ *                 if (llm_engine_open(model, &c, &e)) return puts(llm_last_error()), 1;
+ *                 if (r && llm_engine_follow(e)) return puts(llm_last_error()), 1;
+ *
+ *             Process 0 goes on as any program does. llm_serve takes r, n and the address from torchrun, mpirun or srun, or from
+ *             --nnodes, --node-rank, --master-addr, --master-port and --ips, and the secret from LLM_NODES_SECRET. When a process is
+ *             lost, requests that run end with a sentence, later ones too, and llm_engine_follow returns: to go on takes new processes.
+ *
  * NOTATION in comments on shapes
  *   (rows, columns), row-major. T rows of a step, D hidden size, H heads, K key/value heads, V vocabulary. y = W x has W as (out, in).
  */
@@ -937,11 +950,14 @@ LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling
  * requests; the others call llm_engine_follow, which returns when process 0 has closed its engine, or with an error. Weights are read, and
  * devices used, of a process's own ranks only: tensor_parallel_size * pipeline_parallel_size of them in n equal parts, in their order.
  *
+ * Numbers: process r has the ranks from r * ranks / n on, on its own devices from local_rank * ranks / n on, or on all that it sees if
+ * there are just as many. Either whole stages of a pipeline are in a process, or a stage is in whole processes.
+ *
  * Who joins must know the secret; what goes over the connections afterwards is neither hidden nor signed, so they belong into a network
  * that is trusted. A GPU is needed: a CPU's ranks are threads of one process. Adapters and pictures are not for several processes. */
 
 typedef struct llm_nodes llm_nodes;
-typedef struct llm_engine llm_engine;
+struct llm_engine;
 
 typedef struct llm_nodes_config {
     int32_t rank, n;     /* which process this is, of how many: 2 at least */
@@ -959,7 +975,7 @@ LLM_API int llm_nodes_lost(const llm_nodes *nodes);
 /* Behind llm_engine_close. NULL is fine. */
 LLM_API void llm_nodes_close(llm_nodes *nodes);
 /* In the processes behind the first one: computes their ranks' part of every step. */
-LLM_API llm_result llm_engine_follow(llm_engine *e);
+LLM_API llm_result llm_engine_follow(struct llm_engine *e);
 
 /* What a person and a launcher say about processes, for programs: flags of vLLM (--nnodes ...) and FastDeploy (--ips), and the environment
  * of torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), mpirun and srun. */
@@ -2416,7 +2432,7 @@ typedef struct llm_backend_config {
                                both runs a step at a time, and this one is closed first */
     int32_t trace_inputs;           /* llm_engine_config.trace_inputs */
     /* GPU: n_ranks are those of so many processes, as many each in their order, and calls name ranks of this one from 0 on. 0: 1 */
-    int32_t n_processes, process, first_device; /* which of them this is; device of its first rank */
+    int32_t n_processes, process, first_device;               /* which of them this is; device of its first rank */
     llm_result (*share)(void *nodes, void *all, size_t each); /* all (n_processes, each): ours is there, then the others' are too */
     int (*lost)(void *nodes);                                 /* 1: another process has gone; asked while a step is waited for */
     void *nodes;
@@ -3767,8 +3783,10 @@ static const uint32_t llm__sha_k[64] = {
     0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f,
     0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
+/* x turned right by so many bits. */
 static uint32_t llm__sha_turn(uint32_t x, int by) { return x >> by | x << (32 - by); }
 
+/* Mixes the block into the state, in 64 rounds over 64 words: the block's 16, and what grows out of them. */
 static void llm__sha_block(llm__sha *s) {
     uint32_t w[64], v[8];
     for (int i = 0; i < 16; i++)
@@ -3792,6 +3810,7 @@ static void llm__sha_block(llm__sha *s) {
     for (int i = 0; i < 8; i++) s->h[i] += v[i];
 }
 
+/* A byte at a time: what is hashed here is shorter than a line. */
 static void llm__sha_add(llm__sha *s, const void *data, size_t n) {
     for (size_t i = 0; i < n; i++) {
         s->block[s->n++ % 64] = ((const uint8_t *)data)[i];
@@ -3805,6 +3824,7 @@ static void llm__sha_begin(llm__sha *s) {
     s->n = 0;
 }
 
+/* A bit 1, zeros, and the number of bits fill the last block. */
 static void llm__sha_end(llm__sha *s, uint8_t *out) {
     const uint64_t bits = s->n * 8;
     uint8_t size[8];
@@ -3816,6 +3836,7 @@ static void llm__sha_end(llm__sha *s, uint8_t *out) {
 }
 
 /* out (32) = HMAC-SHA-256 of n bytes with a key of any length. */
+/* H(key ^ 0x5c.. | H(key ^ 0x36.. | data)); a key longer than a block counts as its own hash. */
 static void llm__hmac(const void *key, size_t n_key, const void *data, size_t n, uint8_t *out) {
     uint8_t k[64] = LLM__ZERO, pad[64];
     llm__sha s;
@@ -41702,6 +41723,15 @@ static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, l
  *     HMAC(secret, "1" hello number)         ->
  *                                            <-   welcome, or a sentence why not
  *
+ * A frame of 11 bytes as they go over the connection, the last padded to eight, and one that tells all others why this process cannot
+ * go on:
+ *
+ *     04 00 00 00  00 00 00 00   10 00 00 00 00 00 00 00   abcdefgh ijk.....         LLM__FRAME_STEP, 16 bytes
+ *     02 00 00 00  00 00 00 00   14 00 00 00 00 00 00 00   cuda device 1: lost!      LLM__FRAME_ERROR, 20 bytes
+ *
+ * Sockets are never waited in for longer than a tenth of a second: between two waits a process looks whether another one has gone. One
+ * thread, the one that steps, sends and reads; any thread may ask whether somebody is lost (llm_nodes_lost), which reads nothing.
+ *
  * Both show that they know the secret, and neither gives away what would let another one in. After that a connection that ends is a
  * process that is lost, and so is one whose machine does not answer for six seconds (TCP's own probes). Whoever fails says why before it
  * closes. A wait for a frame has no end but the loss of somebody, since loading takes what it takes. */
@@ -41742,12 +41772,14 @@ struct llm_nodes {
 
 enum { LLM__LINK_RDHUP = 0x2000 }; /* POLLRDHUP, which headers show to GNU's programs only */
 
+/* The first bytes of a connection. */
 typedef struct llm__hello {
     char magic[8];
     int32_t version, abi, step_size, rank, n, zero;
     uint8_t number[16];
 } llm__hello;
 
+/* The head of a frame; n: bytes behind it. */
 typedef struct llm__frame {
     int32_t kind, zero;
     uint64_t n;
@@ -41884,6 +41916,7 @@ static int llm__link_room(llm_nodes *l, uint64_t n) {
 }
 
 /* Waits for the next frame of a process, into l->in. */
+/* A sentence instead of a frame makes this process fail with it, and those that hear from this one. */
 static llm_result llm__link_next(llm_nodes *l, int from, int *kind) {
     llm__frame head;
     *kind = 0;
@@ -41902,7 +41935,9 @@ static llm_result llm__link_next(llm_nodes *l, int from, int *kind) {
     return llm__link_gone(l, ended >= 0 ? ended : from);
 }
 
-/* llm_backend_config.share and .lost. */
+/* llm_backend_config.share and .lost: what every process has, to all; whether a step that is waited for may still end. Both belong to the
+ * thread that steps. A wait that asks costs a system call, so that it is not for every turn of a loop that spins. */
+/* Each sends what it has to process 0, which sends all of it to each. */
 static llm_result llm__link_share(void *nodes, void *all, size_t each) {
     llm_nodes *l = (llm_nodes *)nodes;
     uint8_t *to = (uint8_t *)all;
@@ -41961,6 +41996,8 @@ static int llm__link_same(const uint8_t *a, const uint8_t *b) {
     return !differ;
 }
 
+/* What a process says first: all that must be equal between two builds for them to understand each other, and a number that was never
+ * used, so that nobody can answer with what he heard another time. */
 static void llm__link_hello(const llm_nodes_config *c, llm__hello *h) {
     memset(h, 0, sizeof *h);
     memcpy(h->magic, "LLMNODE", 8);
@@ -42053,6 +42090,7 @@ static llm_result llm__link_join(llm_nodes *l, const llm_nodes_config *c, int fd
     return LLM_OK;
 }
 
+/* 1: an address that only this machine reaches. */
 static int llm__link_loopback(const struct addrinfo *a) {
     static const uint8_t v6[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
     if (a->ai_family == AF_INET) return ntohl(((const struct sockaddr_in *)(const void *)a->ai_addr)->sin_addr.s_addr) >> 24 == 127;
@@ -42089,6 +42127,7 @@ static llm_result llm__link_connect(llm_nodes *l, const llm_nodes_config *c, con
     }
 }
 
+/* Process 0 listens at the address that was given, not at all that the machine has. */
 LLM_API llm_result llm_nodes_open(const llm_nodes_config *cfg, llm_nodes **out) {
     llm_nodes_config c = *cfg;
     char port[12];
@@ -42147,6 +42186,36 @@ LLM_API void llm_nodes_close(llm_nodes *l) {
  *     process 0         a step                           its end
  *     begin_step   ->   the device's, then a frame       wait   ->   the device's, then a frame to each, and its answer
  *     process r         frame: begin_step, forward, end_step         frame: wait; logits of its share of the vocabulary, if wanted
+ *
+ * Two processes, a rank each (-tp 2), a token of an answer that decodes:
+ *
+ *     process 0                                                   process 1
+ *     plans: 1 row, sequence 0, position 41, page 7 3 12
+ *     its device's begin_step has checked it, and goes on
+ *     frame STEP, some 300 bytes                              ->  begin_step of its device, with the same numbers
+ *     forward: operations of rank 0 are recorded,                 forward: those of rank 1 are recorded,
+ *     those of rank 1 go nowhere                                  those of rank 0 go nowhere
+ *     end_step: launched; sums over ranks by NCCL           <->   end_step: launched
+ *     plans the next step, in which this token is drawn           waits for a frame
+ *     wait of its device: the token is there
+ *     frame WAIT                                              ->  wait of its device
+ *     all right, no logits wanted                             <-  frame REPLY, empty
+ *
+ * The same lines write a step to bytes and read it from them (llm__wire_step), so that they cannot disagree about its form. What is not
+ * sent is never needed by a device: texts, grammars (their masks are), stop strings, who asked.
+ *
+ * Who has the logits, with 2 stages of 2 ranks in 2 processes: ranks 2 and 3, both in process 1. It answers WAIT with its part of the
+ * rows, if the host wants to read them: to choose by rules that a device does not know, or to report log-probabilities. Else a step costs
+ * the network the STEP frame and an empty answer.
+ *
+ * What goes wrong ends all processes, for a sum of three ranks of four is worth nothing:
+ *
+ *     a process ends or is killed       its connection ends: process 0 finds that while it waits (llm__link_lost, asked by the device's
+ *                                       waits), breaks the step off, fails its requests, and closes the other connections
+ *     process 0 ends                    the same, seen by all others
+ *     a machine loses its power         TCP's probes are not answered for six seconds: the connection ends
+ *     a device fails                    its process says why, which is the sentence that clients get
+ *     a process stands still            nobody but the step's own time limit (step_timeout) notices
  *
  * Drawn tokens come to process 0 on the devices (llm_cuda.cu, its part on ranks). Copies of pages, pages that are read and written, and
  * rows of hidden states are a frame each. Frames come one after the other on a connection, in the order in which process 0 called. */
@@ -42302,6 +42371,7 @@ typedef struct llm__nodes_mark {
     uint64_t model, options;
 } llm__nodes_mark;
 
+/* Model and options are compared before anything is opened: a mistake of a command line shows in the first second. */
 static llm_result llm__nodes_open(const llm_backend_config *cfg, llm_backend_ctx **out) {
     llm_nodes *l = (llm_nodes *)cfg->nodes;
     llm__nodes_ctx *n = LLM__NEW(llm__nodes_ctx, 1);
@@ -42354,6 +42424,7 @@ static void llm__nodes_close(llm_backend_ctx *ctx) {
 
 static const char *llm__nodes_describe(llm_backend_ctx *ctx) { return llm__nodes_of(ctx)->be->describe(llm__nodes_of(ctx)->ctx); }
 
+/* Every process makes all buffers in the same order, so that a number says which one is meant. */
 static llm_result llm__nodes_buffer(llm_backend_ctx *ctx, int rank, int64_t rows, int64_t cols, llm_buffer **out) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
     const int at = llm__nodes_here(n, rank);
@@ -42397,6 +42468,7 @@ static int64_t llm__nodes_kv_memory(llm_backend_ctx *ctx, int all) {
     return least;
 }
 
+/* With the pages all is there: number, sizes and all shapes of weights so far must be the same everywhere, a draft model's too. */
 static llm_result llm__nodes_kv_open(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens, int64_t n_pages) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
     const int64_t said[4] = {n_layers, page_tokens, n_pages, (int64_t)n->shapes};
@@ -42415,6 +42487,7 @@ static llm_result llm__nodes_kv_open(llm_backend_ctx *ctx, int n_layers, const l
 
 /* ---- the step */
 
+/* The device goes first: what it refuses was never said, so that nobody else has begun it. */
 static llm_result llm__nodes_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
     llm_result r = n->l->gone ? llm__error(LLM_ERR_BACKEND, "%s", n->l->why) : n->be->begin_step(n->ctx, s);
@@ -42483,6 +42556,7 @@ static void llm__nodes_logits(llm_backend_ctx *ctx, int rank, const llm_logits_o
 /* Of a device that failed nothing more is to be had, and the others wait for it: they are told. */
 static llm_result llm__nodes_checked(llm__nodes_ctx *n, llm_result r) { return r ? llm__link_fail(n->l, r, llm_last_error()) : LLM_OK; }
 
+/* Ranks of all processes meet in collectives from here on. */
 static llm_result llm__nodes_end_step(llm_backend_ctx *ctx) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
     const llm_result r = n->be->end_step(n->ctx);
@@ -42521,6 +42595,8 @@ static llm_result llm__nodes_collect(llm__nodes_ctx *n, int32_t n_out) {
     return r;
 }
 
+/* Process 0 asks the others only when its own part is done: until then nobody speaks to it but to say that he cannot go on, which is how
+ * llm__link_lost tells an answer from a last word. Their parts end at the same time as ours, so that nothing is lost by it. */
 static llm_result llm__nodes_wait(llm_backend_ctx *ctx) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
     if (n->waited == n->begun) return n->l->gone ? llm__error(LLM_ERR_BACKEND, "%s", n->l->why) : n->be->wait(n->ctx);
@@ -42566,6 +42642,7 @@ static llm_result llm__nodes_ask(llm__nodes_ctx *n, int rank, int kind, const in
     return r;
 }
 
+/* Everybody copies its ranks' part of the pages. No answer: the next frame finds it done, or a connection that has ended. */
 static llm_result llm__nodes_kv_copy(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int count) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
     llm_result r = n->be->kv_copy(n->ctx, from, to, count);
@@ -42578,6 +42655,7 @@ static llm_result llm__nodes_kv_copy(llm_backend_ctx *ctx, const int32_t *from, 
     return w->failed ? llm__nomem() : llm__link_tell(n->l, LLM__FRAME_KV_COPY, w->data, w->len);
 }
 
+/* Pages go out, to host memory or a file, rank by rank: process 0 gets those of others over the connection. */
 static llm_result llm__nodes_kv_read(llm_backend_ctx *ctx, int rank, int32_t page, void *host) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
     const int at = llm__nodes_here(n, rank);
@@ -42588,6 +42666,7 @@ static llm_result llm__nodes_kv_read(llm_backend_ctx *ctx, int rank, int32_t pag
     return r;
 }
 
+/* And come back. The answer is awaited, for the caller may use its memory again. */
 static llm_result llm__nodes_kv_write(llm_backend_ctx *ctx, int rank, int32_t page, const void *host) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
     const int at = llm__nodes_here(n, rank);
@@ -42738,6 +42817,8 @@ static llm_result llm__follow_ask(llm__nodes_ctx *n, int kind) {
     return r ? r : llm__link_send(n->l, 0, LLM__FRAME_REPLY, n->l->out.data, (size_t)n->page_bytes);
 }
 
+/* Frames until the last one. An engine that follows has no requests: its scheduler and its pages' books lie idle, and what it holds in the
+ * pages is what process 0 says. */
 LLM_API llm_result llm_engine_follow(llm_engine *e) {
     if (!e->p.c.nodes || !e->p.c.nodes->cfg.rank)
         return llm__error(LLM_ERR_ARG, "follow: an engine of nodes, not of process 0, was expected");
@@ -54385,7 +54466,16 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
  * >>launch   Which of several processes this is: what flags and launchers say.
  * ============================================================================
  * A launcher starts a process for each rank, or for several, and tells each by its environment which it is. Without one a person starts a
- * process on each node, and says so by flags. Flags beside a launcher's environment must say the same. */
+ * process on each node, and says so by flags. Flags beside a launcher's environment must say the same.
+ *
+ *     started by                           which process, of how many          devices begin at             where process 0 waits
+ *     torchrun --nproc-per-node 8          RANK of WORLD_SIZE                  LOCAL_RANK                   MASTER_ADDR, behind MASTER_PORT
+ *     mpirun -n 8                          OMPI_COMM_WORLD_RANK of _SIZE       OMPI_COMM_WORLD_LOCAL_RANK   this machine, or --master-addr
+ *     srun -n 8                            SLURM_PROCID of SLURM_NTASKS        SLURM_LOCALID                MASTER_ADDR, or --master-addr
+ *     a person, --nnodes 2 --node-rank 1   1 of 2, with all ranks of a node    0                            --master-addr, --master-port
+ *     a person, --ips 10.0.0.1,10.0.0.2    the one that is an own address      0                            the first of them
+ *
+ * torchrun inside of srun counts, not srun. A script of sbatch without srun is one process, though it has Slurm's variables. */
 
 /* Variables of a launcher: of this process and how many there are, in all and on this machine; one without which they mean nothing. */
 typedef struct llm__launcher {
@@ -54540,6 +54630,8 @@ static llm_result llm__launch_address(const llm_launch *l, const llm__launched *
     return r;
 }
 
+/* First who this is, then where process 0 is; both only if there are several. What was said of several and is not needed for one would
+ * have no effect, and is refused. */
 LLM_API llm_result llm_launch_read(const llm_launch *l, int32_t n_ranks, char *(*get)(const char *name), llm_text *address,
                                    llm_nodes_config *out) {
     llm__launched by;

@@ -610,7 +610,7 @@ struct llm_backend_ctx {
     int n_ranks, n_group; /* of this process; of a stage */
     int n_world, first;   /* ranks of all processes; which of them ranks[0] is */
     int64_t vocabs[MAX_WORLD];
-    int one_device;       /* LLM_CUDA_ONE_DEVICE is set: all ranks share device 0, without NCCL, which refuses that; for tests of >>ranks */
+    int one_device; /* LLM_CUDA_ONE_DEVICE is set: all ranks share device 0, without NCCL, which refuses that; for tests of >>ranks */
     rank *ranks;
     uint32_t *stop_waiting; /* pinned, see peer_view */
     int64_t peer_width;
@@ -846,9 +846,9 @@ static struct nccl_api {
 
 /* Looks the functions up; 0: libnccl is not there. */
 static int nccl_load(void) {
-    static const char *const names[] = {"ncclGetUniqueId",       "ncclCommInitRank",   "ncclCommDestroy", "ncclCommAbort",
-                                        "ncclCommGetAsyncError", "ncclGetErrorString", "ncclAllReduce",   "ncclAllGather",
-                                        "ncclSend",              "ncclRecv",           "ncclGroupStart",  "ncclGroupEnd"};
+    static const char *const names[] = {
+        "ncclGetUniqueId", "ncclCommInitRank", "ncclCommDestroy", "ncclCommAbort", "ncclCommGetAsyncError", "ncclGetErrorString",
+        "ncclAllReduce",   "ncclAllGather",    "ncclSend",        "ncclRecv",      "ncclGroupStart",        "ncclGroupEnd"};
     void *found[sizeof names / sizeof *names];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!(found[i] = nccl_function(names[i]))) return 0;
@@ -7649,7 +7649,8 @@ static llm_result open_ranks(llm_backend_ctx *ctx) {
     nccl_id *ids = (nccl_id *)calloc((size_t)n_here, each);
     if (!ids) return fail_with(&ctx->cfg, LLM_ERR_NOMEM, "out of memory");
     for (int i = 0; i <= n_stages && !ctx->first && !e && !ctx->one_device; i++) e = nccl.unique_id(&ids[i]);
-    llm_result result = e ? fail_with(&ctx->cfg, LLM_ERR_BACKEND, "cuda backend: NCCL: %s", nccl.error_string(e)) : world_share(ctx, ids, each);
+    llm_result result =
+        e ? fail_with(&ctx->cfg, LLM_ERR_BACKEND, "cuda backend: NCCL: %s", nccl.error_string(e)) : world_share(ctx, ids, each);
     for (int i = 0; i < n_stages && ctx->n_group > 1 && !result && !ctx->one_device; i++)
         result = open_comms(ctx, i * ctx->n_group, ctx->n_group, ids[i], &rank::comm);
     if (n_stages > 1 && !result) result = open_comms(ctx, 0, ctx->n_world, ids[n_stages], &rank::pipe);
@@ -7721,15 +7722,18 @@ static llm_result cuda_open(const llm_backend_config *cfg, llm_backend_ctx **out
         return fail_with(cfg, LLM_ERR_ARG,
                          "cuda backend: max_rows %d, max_out %d, max_seqs %d, max_pages_per_seq %d: expected at least 1 (max_out: 0)",
                          cfg->max_rows, cfg->max_out, cfg->max_seqs, cfg->max_pages_per_seq);
-    if (ranks < 1 || ranks > MAX_RANKS || world > MAX_WORLD || stages < 1 || world % stages || cfg->kv_type < LLM_KV_AUTO || cfg->kv_type > LLM_KV_INT4)
+    if (ranks < 1 || ranks > MAX_RANKS || world > MAX_WORLD || stages < 1 || world % stages || cfg->kv_type < LLM_KV_AUTO ||
+        cfg->kv_type > LLM_KV_INT4)
         return fail_with(cfg, LLM_ERR_ARG, "cuda backend: n_ranks %d (1 to %d), kv_type %d: out of range", ranks, MAX_RANKS,
                          (int)cfg->kv_type);
     if (processes > 1 && (world % processes || (group % ranks && ranks % group)))
-        return fail_with(cfg, LLM_ERR_ARG, "cuda backend: %d ranks in %d processes, %d a stage: whole stages a process, or whole processes a stage, expected",
+        return fail_with(cfg, LLM_ERR_ARG,
+                         "cuda backend: %d ranks in %d processes, %d a stage: whole stages a process, or whole processes a stage, expected",
                          world, processes, group);
     if (group > ranks && cfg->batch_invariant)
         return fail_with(cfg, LLM_ERR_UNSUPPORTED,
-                         "batch_invariant: NCCL sums over the %d processes of a stage, in an order that depends on the batch", group / ranks);
+                         "batch_invariant: NCCL sums over the %d processes of a stage, in an order that depends on the batch",
+                         group / ranks);
     llm_result result = count_devices(cfg, &n);
     if (result) return result;
     if (n == ranks) first = 0; /* those that this process sees are its own */

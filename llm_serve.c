@@ -79,7 +79,7 @@ static struct {
     int argc;
     char **argv;
     volatile sig_atomic_t signals, hangups;
-    FILE *log; /* NULL: standard error */
+    FILE *log;              /* NULL: standard error */
     llm_nodes_config place; /* which of several processes this is; n 0: there is one */
     llm_text address;       /* of process 0, as place has it */
     llm_nodes *nodes;
@@ -317,7 +317,8 @@ static void read_options(int argc, char **argv) {
     check_keys(&c->keys);
     const int32_t tensor = e->tensor_parallel_size, stages = e->pipeline_parallel_size;
     check_setup(llm_launch_read(&c->launch, (tensor ? tensor : 1) * (stages ? stages : 1), getenv, &server.address, &server.place));
-    if (server.place.n && (c->models_dir || c->setup.models.n > 1)) die(2, "several processes serve one model: --model is to be given once, --models-dir not");
+    if (server.place.n && (c->models_dir || c->setup.models.n > 1))
+        die(2, "several processes serve one model: --model is to be given once, --models-dir not");
     if (c->lora_dir && !llm_options_given(&options, "max-cpu-loras")) e->max_cpu_loras += 16; /* for those that come while it serves */
     if (c->lora_dir && !llm_options_given(&options, "max-loras")) e->max_loras = e->max_cpu_loras;
     free((void *)words.items);

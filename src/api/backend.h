@@ -150,7 +150,7 @@ typedef struct llm_backend_config {
                                both runs a step at a time, and this one is closed first */
     int32_t trace_inputs;           /* llm_engine_config.trace_inputs */
     /* GPU: n_ranks are those of so many processes, as many each in their order, and calls name ranks of this one from 0 on. 0: 1 */
-    int32_t n_processes, process, first_device; /* which of them this is; device of its first rank */
+    int32_t n_processes, process, first_device;               /* which of them this is; device of its first rank */
     llm_result (*share)(void *nodes, void *all, size_t each); /* all (n_processes, each): ours is there, then the others' are too */
     int (*lost)(void *nodes);                                 /* 1: another process has gone; asked while a step is waited for */
     void *nodes;

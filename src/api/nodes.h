@@ -4,6 +4,9 @@
  * requests; the others call llm_engine_follow, which returns when process 0 has closed its engine, or with an error. Weights are read, and
  * devices used, of a process's own ranks only: tensor_parallel_size * pipeline_parallel_size of them in n equal parts, in their order.
  *
+ * Numbers: process r has the ranks from r * ranks / n on, on its own devices from local_rank * ranks / n on, or on all that it sees if
+ * there are just as many. Either whole stages of a pipeline are in a process, or a stage is in whole processes.
+ *
  * Who joins must know the secret; what goes over the connections afterwards is neither hidden nor signed, so they belong into a network
  * that is trusted. A GPU is needed: a CPU's ranks are threads of one process. Adapters and pictures are not for several processes. */
 #pragma once
@@ -13,7 +16,7 @@
 #include "api/engine.h"
 
 typedef struct llm_nodes llm_nodes;
-typedef struct llm_engine llm_engine;
+struct llm_engine;
 
 typedef struct llm_nodes_config {
     int32_t rank, n;     /* which process this is, of how many: 2 at least */
@@ -31,7 +34,7 @@ LLM_API int llm_nodes_lost(const llm_nodes *nodes);
 /* Behind llm_engine_close. NULL is fine. */
 LLM_API void llm_nodes_close(llm_nodes *nodes);
 /* In the processes behind the first one: computes their ranks' part of every step. */
-LLM_API llm_result llm_engine_follow(llm_engine *e);
+LLM_API llm_result llm_engine_follow(struct llm_engine *e);
 
 /* What a person and a launcher say about processes, for programs: flags of vLLM (--nnodes ...) and FastDeploy (--ips), and the environment
  * of torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), mpirun and srun. */

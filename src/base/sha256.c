@@ -16,8 +16,10 @@ static const uint32_t llm__sha_k[64] = {
     0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f,
     0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
+/* x turned right by so many bits. */
 static uint32_t llm__sha_turn(uint32_t x, int by) { return x >> by | x << (32 - by); }
 
+/* Mixes the block into the state, in 64 rounds over 64 words: the block's 16, and what grows out of them. */
 static void llm__sha_block(llm__sha *s) {
     uint32_t w[64], v[8];
     for (int i = 0; i < 16; i++)
@@ -41,6 +43,7 @@ static void llm__sha_block(llm__sha *s) {
     for (int i = 0; i < 8; i++) s->h[i] += v[i];
 }
 
+/* A byte at a time: what is hashed here is shorter than a line. */
 static void llm__sha_add(llm__sha *s, const void *data, size_t n) {
     for (size_t i = 0; i < n; i++) {
         s->block[s->n++ % 64] = ((const uint8_t *)data)[i];
@@ -54,6 +57,7 @@ static void llm__sha_begin(llm__sha *s) {
     s->n = 0;
 }
 
+/* A bit 1, zeros, and the number of bits fill the last block. */
 static void llm__sha_end(llm__sha *s, uint8_t *out) {
     const uint64_t bits = s->n * 8;
     uint8_t size[8];
@@ -64,6 +68,7 @@ static void llm__sha_end(llm__sha *s, uint8_t *out) {
     for (int i = 0; i < 32; i++) out[i] = (uint8_t)(s->h[i / 4] >> (24 - i % 4 * 8));
 }
 
+/* H(key ^ 0x5c.. | H(key ^ 0x36.. | data)); a key longer than a block counts as its own hash. */
 LLM__PRIVATE void llm__hmac(const void *key, size_t n_key, const void *data, size_t n, uint8_t *out) {
     uint8_t k[64] = LLM__ZERO, pad[64];
     llm__sha s;

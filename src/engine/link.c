@@ -12,12 +12,14 @@
 
 enum { LLM__LINK_RDHUP = 0x2000 }; /* POLLRDHUP, which headers show to GNU's programs only */
 
+/* The first bytes of a connection. */
 typedef struct llm__hello {
     char magic[8];
     int32_t version, abi, step_size, rank, n, zero;
     uint8_t number[16];
 } llm__hello;
 
+/* The head of a frame; n: bytes behind it. */
 typedef struct llm__frame {
     int32_t kind, zero;
     uint64_t n;
@@ -147,6 +149,7 @@ static int llm__link_room(llm_nodes *l, uint64_t n) {
     return 1;
 }
 
+/* A sentence instead of a frame makes this process fail with it, and those that hear from this one. */
 LLM__PRIVATE llm_result llm__link_next(llm_nodes *l, int from, int *kind) {
     llm__frame head;
     *kind = 0;
@@ -165,6 +168,7 @@ LLM__PRIVATE llm_result llm__link_next(llm_nodes *l, int from, int *kind) {
     return llm__link_gone(l, ended >= 0 ? ended : from);
 }
 
+/* Each sends what it has to process 0, which sends all of it to each. */
 LLM__PRIVATE llm_result llm__link_share(void *nodes, void *all, size_t each) {
     llm_nodes *l = (llm_nodes *)nodes;
     uint8_t *to = (uint8_t *)all;
@@ -223,6 +227,8 @@ static int llm__link_same(const uint8_t *a, const uint8_t *b) {
     return !differ;
 }
 
+/* What a process says first: all that must be equal between two builds for them to understand each other, and a number that was never
+ * used, so that nobody can answer with what he heard another time. */
 static void llm__link_hello(const llm_nodes_config *c, llm__hello *h) {
     memset(h, 0, sizeof *h);
     memcpy(h->magic, "LLMNODE", 8);
@@ -315,6 +321,7 @@ static llm_result llm__link_join(llm_nodes *l, const llm_nodes_config *c, int fd
     return LLM_OK;
 }
 
+/* 1: an address that only this machine reaches. */
 static int llm__link_loopback(const struct addrinfo *a) {
     static const uint8_t v6[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
     if (a->ai_family == AF_INET) return ntohl(((const struct sockaddr_in *)(const void *)a->ai_addr)->sin_addr.s_addr) >> 24 == 127;
@@ -351,6 +358,7 @@ static llm_result llm__link_connect(llm_nodes *l, const llm_nodes_config *c, con
     }
 }
 
+/* Process 0 listens at the address that was given, not at all that the machine has. */
 LLM_API llm_result llm_nodes_open(const llm_nodes_config *cfg, llm_nodes **out) {
     llm_nodes_config c = *cfg;
     char port[12];

@@ -9,6 +9,15 @@
  *     HMAC(secret, "1" hello number)         ->
  *                                            <-   welcome, or a sentence why not
  *
+ * A frame of 11 bytes as they go over the connection, the last padded to eight, and one that tells all others why this process cannot
+ * go on:
+ *
+ *     04 00 00 00  00 00 00 00   10 00 00 00 00 00 00 00   abcdefgh ijk.....         LLM__FRAME_STEP, 16 bytes
+ *     02 00 00 00  00 00 00 00   14 00 00 00 00 00 00 00   cuda device 1: lost!      LLM__FRAME_ERROR, 20 bytes
+ *
+ * Sockets are never waited in for longer than a tenth of a second: between two waits a process looks whether another one has gone. One
+ * thread, the one that steps, sends and reads; any thread may ask whether somebody is lost (llm_nodes_lost), which reads nothing.
+ *
  * Both show that they know the secret, and neither gives away what would let another one in. After that a connection that ends is a
  * process that is lost, and so is one whose machine does not answer for six seconds (TCP's own probes). Whoever fails says why before it
  * closes. A wait for a frame has no end but the loss of somebody, since loading takes what it takes. */
@@ -64,7 +73,8 @@ LLM__PRIVATE llm_result llm__link_send(llm_nodes *l, int to, int kind, const voi
 LLM__PRIVATE llm_result llm__link_tell(llm_nodes *l, int kind, const void *data, size_t n);
 /* Waits for the next frame of a process, into l->in. */
 LLM__PRIVATE llm_result llm__link_next(llm_nodes *l, int from, int *kind);
-/* llm_backend_config.share and .lost. */
+/* llm_backend_config.share and .lost: what every process has, to all; whether a step that is waited for may still end. Both belong to the
+ * thread that steps. A wait that asks costs a system call, so that it is not for every turn of a loop that spins. */
 LLM__PRIVATE llm_result llm__link_share(void *nodes, void *all, size_t each);
 LLM__PRIVATE int llm__link_lost(void *nodes);
 /* This process, or another one, cannot go on: tells the others, once, and keeps the sentence. Returns r with it. */

@@ -166,6 +166,7 @@ typedef struct llm__nodes_mark {
     uint64_t model, options;
 } llm__nodes_mark;
 
+/* Model and options are compared before anything is opened: a mistake of a command line shows in the first second. */
 static llm_result llm__nodes_open(const llm_backend_config *cfg, llm_backend_ctx **out) {
     llm_nodes *l = (llm_nodes *)cfg->nodes;
     llm__nodes_ctx *n = LLM__NEW(llm__nodes_ctx, 1);
@@ -218,6 +219,7 @@ static void llm__nodes_close(llm_backend_ctx *ctx) {
 
 static const char *llm__nodes_describe(llm_backend_ctx *ctx) { return llm__nodes_of(ctx)->be->describe(llm__nodes_of(ctx)->ctx); }
 
+/* Every process makes all buffers in the same order, so that a number says which one is meant. */
 static llm_result llm__nodes_buffer(llm_backend_ctx *ctx, int rank, int64_t rows, int64_t cols, llm_buffer **out) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
     const int at = llm__nodes_here(n, rank);
@@ -261,6 +263,7 @@ static int64_t llm__nodes_kv_memory(llm_backend_ctx *ctx, int all) {
     return least;
 }
 
+/* With the pages all is there: number, sizes and all shapes of weights so far must be the same everywhere, a draft model's too. */
 static llm_result llm__nodes_kv_open(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens, int64_t n_pages) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
     const int64_t said[4] = {n_layers, page_tokens, n_pages, (int64_t)n->shapes};
@@ -279,6 +282,7 @@ static llm_result llm__nodes_kv_open(llm_backend_ctx *ctx, int n_layers, const l
 
 /* ---- the step */
 
+/* The device goes first: what it refuses was never said, so that nobody else has begun it. */
 static llm_result llm__nodes_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
     llm_result r = n->l->gone ? llm__error(LLM_ERR_BACKEND, "%s", n->l->why) : n->be->begin_step(n->ctx, s);
@@ -347,6 +351,7 @@ static void llm__nodes_logits(llm_backend_ctx *ctx, int rank, const llm_logits_o
 /* Of a device that failed nothing more is to be had, and the others wait for it: they are told. */
 static llm_result llm__nodes_checked(llm__nodes_ctx *n, llm_result r) { return r ? llm__link_fail(n->l, r, llm_last_error()) : LLM_OK; }
 
+/* Ranks of all processes meet in collectives from here on. */
 static llm_result llm__nodes_end_step(llm_backend_ctx *ctx) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
     const llm_result r = n->be->end_step(n->ctx);
@@ -385,6 +390,8 @@ static llm_result llm__nodes_collect(llm__nodes_ctx *n, int32_t n_out) {
     return r;
 }
 
+/* Process 0 asks the others only when its own part is done: until then nobody speaks to it but to say that he cannot go on, which is how
+ * llm__link_lost tells an answer from a last word. Their parts end at the same time as ours, so that nothing is lost by it. */
 static llm_result llm__nodes_wait(llm_backend_ctx *ctx) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
     if (n->waited == n->begun) return n->l->gone ? llm__error(LLM_ERR_BACKEND, "%s", n->l->why) : n->be->wait(n->ctx);
@@ -430,6 +437,7 @@ static llm_result llm__nodes_ask(llm__nodes_ctx *n, int rank, int kind, const in
     return r;
 }
 
+/* Everybody copies its ranks' part of the pages. No answer: the next frame finds it done, or a connection that has ended. */
 static llm_result llm__nodes_kv_copy(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int count) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
     llm_result r = n->be->kv_copy(n->ctx, from, to, count);
@@ -442,6 +450,7 @@ static llm_result llm__nodes_kv_copy(llm_backend_ctx *ctx, const int32_t *from, 
     return w->failed ? llm__nomem() : llm__link_tell(n->l, LLM__FRAME_KV_COPY, w->data, w->len);
 }
 
+/* Pages go out, to host memory or a file, rank by rank: process 0 gets those of others over the connection. */
 static llm_result llm__nodes_kv_read(llm_backend_ctx *ctx, int rank, int32_t page, void *host) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
     const int at = llm__nodes_here(n, rank);
@@ -452,6 +461,7 @@ static llm_result llm__nodes_kv_read(llm_backend_ctx *ctx, int rank, int32_t pag
     return r;
 }
 
+/* And come back. The answer is awaited, for the caller may use its memory again. */
 static llm_result llm__nodes_kv_write(llm_backend_ctx *ctx, int rank, int32_t page, const void *host) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
     const int at = llm__nodes_here(n, rank);
@@ -601,6 +611,8 @@ static llm_result llm__follow_ask(llm__nodes_ctx *n, int kind) {
     return r ? r : llm__link_send(n->l, 0, LLM__FRAME_REPLY, n->l->out.data, (size_t)n->page_bytes);
 }
 
+/* Frames until the last one. An engine that follows has no requests: its scheduler and its pages' books lie idle, and what it holds in the
+ * pages is what process 0 says. */
 LLM_API llm_result llm_engine_follow(llm_engine *e) {
     if (!e->p.c.nodes || !e->p.c.nodes->cfg.rank)
         return llm__error(LLM_ERR_ARG, "follow: an engine of nodes, not of process 0, was expected");

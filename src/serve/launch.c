@@ -1,7 +1,16 @@
 /* launch: which of several processes this is: what flags and launchers say.
  *
  * A launcher starts a process for each rank, or for several, and tells each by its environment which it is. Without one a person starts a
- * process on each node, and says so by flags. Flags beside a launcher's environment must say the same. */
+ * process on each node, and says so by flags. Flags beside a launcher's environment must say the same.
+ *
+ *     started by                           which process, of how many          devices begin at             where process 0 waits
+ *     torchrun --nproc-per-node 8          RANK of WORLD_SIZE                  LOCAL_RANK                   MASTER_ADDR, behind MASTER_PORT
+ *     mpirun -n 8                          OMPI_COMM_WORLD_RANK of _SIZE       OMPI_COMM_WORLD_LOCAL_RANK   this machine, or --master-addr
+ *     srun -n 8                            SLURM_PROCID of SLURM_NTASKS        SLURM_LOCALID                MASTER_ADDR, or --master-addr
+ *     a person, --nnodes 2 --node-rank 1   1 of 2, with all ranks of a node    0                            --master-addr, --master-port
+ *     a person, --ips 10.0.0.1,10.0.0.2    the one that is an own address      0                            the first of them
+ *
+ * torchrun inside of srun counts, not srun. A script of sbatch without srun is one process, though it has Slurm's variables. */
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
@@ -163,6 +172,8 @@ static llm_result llm__launch_address(const llm_launch *l, const llm__launched *
     return r;
 }
 
+/* First who this is, then where process 0 is; both only if there are several. What was said of several and is not needed for one would
+ * have no effect, and is refused. */
 LLM_API llm_result llm_launch_read(const llm_launch *l, int32_t n_ranks, char *(*get)(const char *name), llm_text *address,
                                    llm_nodes_config *out) {
     llm__launched by;

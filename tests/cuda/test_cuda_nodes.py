@@ -201,7 +201,7 @@ def main():
     lost(torchrun, 4, "-tp", "2", "-pp", "2", who=2)
     lost(flags, 2, "-pp", "2", who=1)
     for model in ("gemma2", "deepseek_v2_lite", "qwen2_moe", "gpt_oss"):
-        s = Server("--device", "cpu", model=str(checkpoint(model)), base=BASE)
+        s = Server(*CUDA, "-tp", "2", "-pp", "2", model=str(checkpoint(model)), base=BASE)  # four devices of one process
         want = answers(s, False)
         s.stop()
         same_answers(f"{model}, 2 x 2", want, World(torchrun, 4, "-tp", "2", "-pp", "2", model=model))

@@ -1168,7 +1168,8 @@ static std::map<std::string, std::weak_ptr<World>> g_worlds; // of this process
 static int nccl_unique_id(UniqueId *id) {
     static std::atomic<int> n;
     memset(id, 0, sizeof *id);
-    snprintf(id->name, sizeof id->name, "/cuemu-%d-%d-%llx", (int)getpid(), n++, (unsigned long long)std::chrono::steady_clock::now().time_since_epoch().count());
+    snprintf(id->name, sizeof id->name, "/cuemu-%d-%d-%llx", (int)getpid(), n++,
+             (unsigned long long)std::chrono::steady_clock::now().time_since_epoch().count());
     return 0;
 }
 static thread_local int t_group;
@@ -1179,7 +1180,8 @@ static int nccl_group_end() {
     const double most = env_int("CUEMU_WAIT_S", 60), began = now_s();
     for (Comm *c : t_init) c->w->s->connected[0]++; // the first tells that all of them are here
     for (Comm *c : t_init)
-        if (!c->w->wait([&] { return c->w->s->connected[0] >= (uint32_t)c->w->n || now_s() - began > most; }) || c->w->s->connected[0] < (uint32_t)c->w->n)
+        if (!c->w->wait([&] { return c->w->s->connected[0] >= (uint32_t)c->w->n || now_s() - began > most; }) ||
+            c->w->s->connected[0] < (uint32_t)c->w->n)
             return shm_unlink(c->name.c_str()), t_init.clear(), 1;
     for (Comm *c : t_init) shm_unlink(c->name.c_str()); // all have it
     t_init.clear();

@@ -11,7 +11,10 @@ static void nodes_hmac(void) {
     static const struct {
         const char *key, *data;
         uint8_t first[4], last[4];
-    } rows[] = {{"\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b", "Hi There", {0xb0, 0x34, 0x4c, 0x61}, {0x2e, 0x32, 0xcf, 0xf7}},
+    } rows[] = {{"\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b",
+                 "Hi There",
+                 {0xb0, 0x34, 0x4c, 0x61},
+                 {0x2e, 0x32, 0xcf, 0xf7}},
                 {"Jefe", "what do ya want for nothing?", {0x5b, 0xdc, 0xc1, 0x46}, {0x64, 0xec, 0x38, 0x43}}};
     uint8_t out[32], key[131];
     for (int i = 0; i < 2; i++) {
@@ -76,7 +79,8 @@ static void nodes_links(void) {
     int kind;
     nodes_begin(o, 3, nodes_port(), 20 * test_slow());
     nodes_run(o, 3);
-    for (int i = 0; i < 3; i++) CHECK(!o[i].r && o[i].all[0] == 10 && o[i].all[1] == 11 && o[i].all[2] == 12 && !llm_nodes_lost(o[i].nodes));
+    for (int i = 0; i < 3; i++)
+        CHECK(!o[i].r && o[i].all[0] == 10 && o[i].all[1] == 11 && o[i].all[2] == 12 && !llm_nodes_lost(o[i].nodes));
     /* frames arrive in order, whole, on 8 bytes; what is not there cannot be read */
     llm__wire *in = &o[1].nodes->in;
     const void *p = "abcdefghijk";
@@ -93,7 +97,8 @@ static void nodes_links(void) {
     /* one cannot go on: all get its sentence, from the one to whom it is connected */
     CHECK(llm__link_fail(o[2].nodes, LLM_ERR_NOMEM, "the third has no memory") == LLM_ERR_NOMEM && llm_nodes_lost(o[2].nodes));
     for (int i = 0; i < 1000 && !llm__link_lost(o[0].nodes); i++) poll(NULL, 0, 10);
-    CHECK(llm__link_tell(o[0].nodes, LLM__FRAME_WAIT, NULL, 0) == LLM_ERR_BACKEND && strstr(llm_last_error(), "process 2: the third has no memory"));
+    CHECK(llm__link_tell(o[0].nodes, LLM__FRAME_WAIT, NULL, 0) == LLM_ERR_BACKEND &&
+          strstr(llm_last_error(), "process 2: the third has no memory"));
     CHECK(llm__link_next(o[1].nodes, 0, &kind) == LLM_ERR_BACKEND && strstr(llm_last_error(), "the third has no memory"));
     nodes_end(o, 3);
     /* one has gone without a word */
@@ -149,11 +154,35 @@ static void nodes_launch(void) {
     } rows[] = {
         {{NULL}, {0, -1, 0, NULL, NULL, NULL, 0}, 0, 0, 0, 0, NULL},
         {{"RANK=0", "WORLD_SIZE=1", NULL}, {1, -1, 0, NULL, NULL, NULL, 0}, 0, 0, 0, 0, NULL},
-        {{"RANK=3", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=h", "MASTER_PORT=5", NULL}, {2, 1, 0, NULL, NULL, NULL, 0}, 3, 4, 1, 5, "h"},
-        {{"RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "MASTER_ADDR=h", "MASTER_PORT=5", "TORCHELASTIC_USE_AGENT_STORE=True", NULL}, {0, -1, 0, NULL, NULL, NULL, 0}, 1, 2, 1, 6, "h"},
-        {{"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=2", NULL}, {0, -1, 0, NULL, NULL, NULL, 0}, 1, 2, 1, 29501, "127.0.0.1"},
+        {{"RANK=3", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=h", "MASTER_PORT=5", NULL},
+         {2, 1, 0, NULL, NULL, NULL, 0},
+         3,
+         4,
+         1,
+         5,
+         "h"},
+        {{"RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "MASTER_ADDR=h", "MASTER_PORT=5", "TORCHELASTIC_USE_AGENT_STORE=True", NULL},
+         {0, -1, 0, NULL, NULL, NULL, 0},
+         1,
+         2,
+         1,
+         6,
+         "h"},
+        {{"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=2", NULL},
+         {0, -1, 0, NULL, NULL, NULL, 0},
+         1,
+         2,
+         1,
+         29501,
+         "127.0.0.1"},
         {{"SLURM_PROCID=1", "SLURM_NTASKS=2", NULL}, {0, -1, 0, NULL, NULL, NULL, 0}, 0, 0, 0, 0, NULL}, /* a script of sbatch */
-        {{"SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_LOCALID=0", "SLURM_STEP_ID=0", "MASTER_ADDR=h", NULL}, {0, -1, 7, NULL, NULL, NULL, 0}, 1, 2, 0, 7, "h"},
+        {{"SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_LOCALID=0", "SLURM_STEP_ID=0", "MASTER_ADDR=h", NULL},
+         {0, -1, 7, NULL, NULL, NULL, 0},
+         1,
+         2,
+         0,
+         7,
+         "h"},
         {{NULL}, {2, 1, 0, "h", NULL, NULL, 0}, 1, 2, 0, 29501, "h"},
         {{NULL}, {0, -1, 0, NULL, "192.0.2.9,127.0.0.1", NULL, 0}, 1, 2, 0, 29501, "192.0.2.9"},
     };
