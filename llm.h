@@ -41885,7 +41885,10 @@ static int llm__link_move(const llm_nodes *l, int fd, void *data, size_t n, int 
     return 1;
 }
 
-/* One frame to a process. The error, also of a process that has gone, is that of the whole. */
+/* Sending waits until the system has taken all bytes, also those of a page of keys and values, so that the caller's memory is free again
+ * when it returns; a process that has stopped reading holds it up until its connection ends.
+ *
+ * One frame to a process. The error, also of a process that has gone, is that of the whole. */
 static llm_result llm__link_send(llm_nodes *l, int to, int kind, const void *data, size_t n) {
     llm__frame head = {kind, 0, n};
     if (l->gone) return llm__error(LLM_ERR_BACKEND, "%s", l->why);

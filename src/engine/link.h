@@ -67,7 +67,10 @@ struct llm_nodes {
     const llm_model *model;     /* and what they compute: see llm__nodes_wrap */
 };
 
-/* One frame to a process. The error, also of a process that has gone, is that of the whole. */
+/* Sending waits until the system has taken all bytes, also those of a page of keys and values, so that the caller's memory is free again
+ * when it returns; a process that has stopped reading holds it up until its connection ends.
+ *
+ * One frame to a process. The error, also of a process that has gone, is that of the whole. */
 LLM__PRIVATE llm_result llm__link_send(llm_nodes *l, int to, int kind, const void *data, size_t n);
 /* The same to all others. */
 LLM__PRIVATE llm_result llm__link_tell(llm_nodes *l, int kind, const void *data, size_t n);
