@@ -95,7 +95,8 @@ LLM__PRIVATE llm_result llm__link_fail(llm_nodes *l, llm_result r, const char *w
     return llm__error(r, "%s", l->why);
 }
 
-/* Of a process whose connection has ended. */
+/* Of a process whose connection has ended. It did not say why, or it would have been read: it was killed, its machine is gone, or the
+ * network between. */
 static llm_result llm__link_gone(llm_nodes *l, int i) {
     char why[200];
     snprintf(why, sizeof why, "a rank was lost: process %d (%s) has ended or does not answer", i, l->peer[i]);
@@ -137,7 +138,7 @@ LLM__PRIVATE llm_result llm__link_tell(llm_nodes *l, int kind, const void *data,
     return r;
 }
 
-/* Room for n bytes in l->in, less what is unreasonable. */
+/* Room for n bytes in l->in, less what is unreasonable. The memory stays for the next frame: in the long run nothing is allocated. */
 static int llm__link_room(llm_nodes *l, uint64_t n) {
     if (n > (uint64_t)1 << 34) return 0;
     l->in.len = 0;
@@ -200,7 +201,9 @@ LLM__PRIVATE int llm__link_lost(void *nodes) {
     return 1;
 }
 
-/* What TCP is to do: send at once, and notice within seconds that a machine is no longer there. */
+/* What TCP is to do: send at once, and notice within seconds that a machine is no longer there. After two seconds of silence it is asked
+ * each second, and counts as gone when it has not answered three times; what was sent and not received counts for six seconds. Both lie
+ * under the ten seconds in which all are to have ended. */
 static void llm__link_tune(int fd) {
     const int one = 1, idle = 2, count = 3, most = 6000;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -274,7 +277,9 @@ static int llm__link_admit(llm_nodes *l, const char *secret, int fd, const char 
     return 1;
 }
 
-/* Process 0 waits for all others. */
+/* Process 0 waits for all others, who come in any order. Somebody who is not let in costs it nothing but the time that he takes to say
+ * hello, five seconds at most; so a program that tries ports, or a process of the last run, does not end the start. What was refused last
+ * is said where nobody comes in time, for it may well be the one that was waited for. */
 static llm_result llm__link_accept(llm_nodes *l, const llm_nodes_config *c, int listener, double until) {
     char why[200] = "", from[64];
     for (int left = c->n - 1; left > 0;) {
