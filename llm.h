@@ -42321,7 +42321,8 @@ static void llm__wire_one_draw(llm__wire *w, llm_draw *d, llm_sampling *read, in
     read->frequency_penalty = x.frequency;
 }
 
-/* An array that may be missing. */
+/* An array that may be missing: whether it is there goes first, so that NULL stays NULL. What is read points into the frame, which lies
+ * still until the next one comes; begin_step copies. */
 static void llm__wire_array(llm__wire *w, const void **p, size_t bytes) {
     int32_t there[2] = {*p != NULL, 0};
     llm__wire_value(w, there, sizeof there);
@@ -42466,7 +42467,8 @@ static int64_t llm__nodes_kv_page_bytes(llm_backend_ctx *ctx, int n_layers, cons
 
 static int64_t llm__nodes_memory_used(llm_backend_ctx *ctx) { return llm__nodes_of(ctx)->be->memory_used(llm__nodes_of(ctx)->ctx); }
 
-/* The least of all processes. */
+/* The least of all processes: a page is one number for all ranks, so the device with the least room decides how many there are. Every
+ * process asks once, at the same place of opening, which is what makes an exchange of it possible. */
 static int64_t llm__nodes_kv_memory(llm_backend_ctx *ctx, int all) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
     int64_t room[256], least = INT64_MAX;
@@ -42764,7 +42766,8 @@ static llm_result llm__nodes_wrap(llm_nodes *l, const llm_backend *inner, const 
 
 /* ---- following */
 
-/* A step of process 0's, begun here too. */
+/* A step of process 0's, begun here too. It was checked there by the same code as here will; who is let in knows the secret, and still
+ * nothing is read behind the end of its frame. A step of a draft model that this process has not got cannot come from the same options. */
 static llm_result llm__follow_step(llm_engine *e, llm__nodes_ctx *n, llm_draw *draws, llm_sampling *sampling) {
     llm_step step = LLM__ZERO;
     llm__wire_step(&n->l->in, &step, n, draws, sampling);
@@ -42774,7 +42777,8 @@ static llm_result llm__follow_step(llm_engine *e, llm__nodes_ctx *n, llm_draw *d
     return llm__nodes_checked(n, r);
 }
 
-/* The end of the oldest step, and what process 0 wants of it. */
+/* The end of the oldest step, and what process 0 wants of it: this process's columns of the logits, row after row, where it said in the
+ * step that the host reads some. Which columns these are both sides know from the operations that they recorded. */
 static llm_result llm__follow_wait(llm__nodes_ctx *n) {
     const unsigned turn = n->waited & 1;
     int32_t begin, count;
@@ -42792,7 +42796,8 @@ static llm_result llm__follow_wait(llm__nodes_ctx *n) {
     return r ? r : llm__link_send(n->l, 0, LLM__FRAME_REPLY, w->data, w->len);
 }
 
-/* What process 0 asks between steps. */
+/* What process 0 asks between steps. Frames come in its order, so a page that is read here is as its last step left it, and one that is
+ * written is there before its next step. */
 static llm_result llm__follow_ask(llm__nodes_ctx *n, int kind) {
     llm__wire *w = &n->l->in;
     int64_t head[4];
