@@ -6195,11 +6195,11 @@ static __device__ void part_keep(const float *v, int begin, int k_most, float te
     if (x == 0) out->least = least, out->n = s->n <= DRAW_KEPT ? s->n : -1;
 }
 
-/* A thread's values of the part in shared memory: four neighbours, and others 2,048 further. */
+/* A thread's values of the part in shared memory, which ends with whole fours: four neighbours, and others 2,048 further. */
 static __device__ __forceinline__ void part_values(const float *part, int n, float *v) {
 #pragma unroll
     for (int k = 0; k < DRAW_PART / DRAW_THREADS; k += 4) {
-        const float4 f = four_of(part, 4 * (int)threadIdx.x + k * DRAW_THREADS, n, 0, -INFINITY);
+        const float4 f = four_of(part, 4 * (int)threadIdx.x + k * DRAW_THREADS, n, 1, -INFINITY);
         v[k] = f.x, v[k + 1] = f.y, v[k + 2] = f.z, v[k + 3] = f.w;
     }
 }
@@ -6215,6 +6215,7 @@ static __device__ void draw_one_part(const step_view &s, const draw_args &a, con
         for (int i = x; i < n; i += DRAW_THREADS) copy_async_4(sh->part + i, from + i, 4);
     else
         for (int i = 4 * x; i < n; i += 4 * DRAW_THREADS) copy_async_16(sh->part + i, from + i, 16);
+    if (x < (-n & 3)) sh->part[n + x] = -INFINITY;
     copy_async_end();
     copy_async_wait<0>();
     __syncthreads();
