@@ -2192,24 +2192,26 @@ template <int K> static constexpr __host__ __device__ size_t rows_smem(void) {
 }
 
 /* Columns from c0 on of rows `from`: lane l those from 4 (l % 16) on of every second row. What is behind a row's end is zero, and rows that
- * are not there: they read nothing, for a line that all blocks ask for again and again is slow to come. */
+ * are not there (NULL): they read nothing, for a line that all blocks ask for again and again is slow to come. */
 template <int STRIDE>
-static __device__ __forceinline__ void rows_stage(const linear_args &a, const float *const *from, int n_rows, int c0, int lane, int whole,
-                                                  float *to) {
+static __device__ __forceinline__ void rows_stage(const linear_args &a, const float *const *from, int c0, int lane, int whole, float *to) {
     const int c = c0 + 4 * (lane & 15), n = max(0, min(4, a.cols - c)), at = n ? c : 0, norms = a.norm && lane < 16;
     float *y = to + (lane >> 4) * STRIDE + 4 * (lane & 15);
     if (whole) {
 #pragma unroll
-        for (int k = 0; k < X_ROWS; k += 2) copy_async_16(y + k * STRIDE, from[k + (lane >> 4)] + at, k + (lane >> 4) < n_rows ? 4 * n : 0);
+        for (int k = 0; k < X_ROWS; k += 2) {
+            const float *x = from[k + (lane >> 4)];
+            copy_async_16(y + k * STRIDE, x ? x + at : a.x, x ? 4 * n : 0);
+        }
         if (norms) copy_async_16(y + X_ROWS * STRIDE, a.norm + at, 4 * n);
         return;
     }
 #pragma unroll 1
     for (int k = 0; k < X_ROWS + 2 * norms; k += 2) {
         const float *x = k < X_ROWS ? from[k + (lane >> 4)] : a.norm;
-        const int there = k == X_ROWS || k + (lane >> 4) < n_rows ? n : 0;
+        const int there = x ? n : 0;
 #pragma unroll 1
-        for (int e = 0; e < 4; e++) copy_async_4(y + k * STRIDE + e, x + (e < there ? c + e : 0), e < there ? 4 : 0);
+        for (int e = 0; e < 4; e++) copy_async_4(y + k * STRIDE + e, e < there ? x + c + e : a.x, e < there ? 4 : 0);
     }
 }
 
@@ -2261,13 +2263,13 @@ template <int K> static __global__ void __launch_bounds__(256, rows_blocks(K)) k
         for (int i = 0; i < 2 * MT; i++) lane_load<K>(a.w, at[i] + (uint32_t)sub, n, lane & 3, &w[i / 2][i & 1]);
     };
     auto stage = [&](int sub, int which) {
-        if (sub < a.subs) rows_stage<STRIDE>(a, from, t.n, 32 * sub, lane, whole, staged + which * STAGE);
+        if (sub < a.subs) rows_stage<STRIDE>(a, from, 32 * sub, lane, whole, staged + which * STAGE);
         copy_async_end();
     };
     if (!t.n) return grid_wait();
     if (L::N * warp < a.subs) load(L::N * warp);
     grid_wait();
-    if ((int)threadIdx.x < T) from[threadIdx.x] = x_row(a, t, min((int)threadIdx.x, t.n - 1));
+    if ((int)threadIdx.x < T) from[threadIdx.x] = (int)threadIdx.x < t.n ? x_row(a, t, (int)threadIdx.x) : NULL;
     __syncthreads();
     int which = 0;
     stage(L::N * warp, 0);
@@ -2323,9 +2325,8 @@ template <int K> static __global__ void __launch_bounds__(256, rows_blocks(K)) k
                     mma_16x8x16<false>(to, wf[i][h], two[h]);
                     mma_16x8x16<false>(to, wf[i][h], rest[h]);
                     if (K == KIND_F16) mma_16x8x16<false>(to, wl[i][h], two[h]);
-                    if (!SCALED || (!HALVES && !h)) continue;
 #pragma unroll
-                    for (int k = 0; k < 4; k++) {
+                    for (int k = 0; k < 4 && SCALED && (HALVES || h); k++) {
                         const int s = HALVES && h;
                         acc[i][k] += d[i][k >> 1][s] * part[k];
                         if (kind_has_minimum(K)) acc[i][k] += m[i][k >> 1][s] * all[s][k & 1];
