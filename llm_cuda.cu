@@ -36,6 +36,7 @@
  *     kernel_pack, kernel_plain          subs or values / 128             128   a weight as the file has it -> parts, or f32
  *     kernel_linear_few<kind, R>         (V / 16, T / R)                  256   y (T, V) = finish(x W^T), R = 1, of f32 also 4
  *     kernel_linear_rows<kind>           (T / 8, V / 32)                  256   the same on tensor cores
+ *     kernel_linear_mma<kind>            (V / 64, T / 64)                 128   the same for experts of many rows
  *     kernel_linear_f32                  (V / 64, T / 64)                 256   the same in f32
  *     kernel_narrow, _f8, _rescale       T                                256   x before cuBLASLt, with a scale a row; that scale behind it
  *     kernel_widen, _finish              (V K / 16 / 128), (T, V / 256)   128   packed weights before it, what an epilogue does behind it
@@ -72,7 +73,7 @@
  * batch_invariant takes the same way for both. Between two runs of the same steps there is no difference: no float is added by an atomic,
  * and no order depends on time.
  *
- * TEMPLATES. Compile time is what limits one .cu file, so the list is short: kernel_linear_few and kernel_linear_rows have weight kind,
+ * TEMPLATES. Compile time is what limits one .cu file, so the list is short: kernel_linear_few, _rows and _mma have weight kind,
  * kernel_attention_split {f16, bf16, bytes} x {64, 128, 256} values of a head, kernel_attention_chunk the same,
  * kernel_attention KV type. `make sass` prints what nvcc made of each, `make counts` what each asks of memory. No kernel of a step keeps
  * anything in local memory: sums are in arrays whose indexes are all known when compiling, and launch bounds give registers enough.
@@ -1787,6 +1788,7 @@ static llm_result cuda_weight(llm_backend_ctx *ctx, int index, const llm_weight_
  *     1; of f32 to 8             kernel_linear_few     once for 1, or 4       memory: bytes of W over bandwidth
  *     2 ...                      kernel_linear_rows    once for 8             memory, and what unpacking packed weights takes
  *     9 ..., of packed ones 33   cuBLASLt              its own tiles          arithmetic; where the library is not there: as above
+ *     17 ... of an expert        kernel_linear_mma     once for 64            arithmetic
  *     9 ..., f32                 kernel_linear_f32     once for 64            arithmetic, without tensor cores
  *
  * e4m3 weights have a way of their own from 9 rows on, where tensor cores multiply them as they are (native_f8). Then activations must be
@@ -2362,6 +2364,93 @@ template <int K> static __global__ void __launch_bounds__(256, rows_blocks(K)) k
     }
 }
 
+/* ---- Many rows of each expert ---- */
+
+enum { TILE_STRIDE = 40 }; /* 16-bit values between rows of 32 in shared memory */
+
+/* Half a sub of activations of row `row` of the tile, zeros outside, times `by`; *most: the largest size before that. */
+static __device__ __forceinline__ void load_x(const linear_args &a, const tile &t, int row, int c, int whole, float by, float *v,
+                                              float *most) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float4 y = make_float4(0, 0, 0, 0);
+        if (row < t.n) y = load_x4(a, x_row(a, t, row), c + 4 * i, whole);
+        v[4 * i] = y.x, v[4 * i + 1] = y.y, v[4 * i + 2] = y.z, v[4 * i + 3] = y.w;
+    }
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        *most = fmaxf(*most, fabsf(v[i]));
+        v[i] *= by;
+    }
+}
+
+/* Computes the same in tiles of 64 rows x 64 rows of W, 32 columns at a time. Grid: (rows of W / 64, tiles), 4 warps of 32 x 32 outputs.
+ * While a tile is multiplied the next one is on its way into registers; W is widened between registers and shared memory, so its packed
+ * bytes are all that is read. A thread loads half a sub of x and of W: thread i row i / 2, columns 16 (i % 2) and 15 more. Shared rows are
+ * 40 values apart (80 bytes), which lets ldmatrix read 8 of them without meeting a bank twice. A tile with a value that no half holds is
+ * done again, with its rows scaled: so a row's result depends on the row alone. Twin: llm__run_linear. */
+template <int K> static __global__ void __launch_bounds__(128, 4) kernel_linear_mma(linear_args a) {
+    const bool HALF = K != KIND_BF16;
+    SMEM(uint16_t, xs, TILE * TILE_STRIDE);
+    SMEM(uint16_t, ws, TILE * TILE_STRIDE);
+    SMEM(float, back, TILE); /* of each row, what brings its sums back */
+    if (a.begin) grid_wait();
+    tile t = tile_at(a, (int)blockIdx.y, TILE);
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rows = group_rows(a), n0 = (int)blockIdx.x * TILE;
+    int mine = threadIdx.x >> 1, h = threadIdx.x & 1, wm = (warp >> 1) * 32, wn = (warp & 1) * 32;
+    float sum[2][4][4], x[16], by = 1, most = 0;
+    packed<K, 1> packed_w = {};
+    int again = 0, whole = x_whole(a);
+    if (!t.n) return grid_wait();
+    for (;; again = 1) {
+        memset(sum, 0, sizeof sum);
+        for (int sub = -1; sub < a.subs; sub++) {
+            if (sub >= 0) { /* what was loaded goes to shared memory */
+                store_narrow<HALF>(xs + mine * TILE_STRIDE + h * 16, x);
+                float w[16] = {};
+                if (n0 + mine < rows) scaled16<K, 1>(packed_w, h, a.w.table, w);
+                store_narrow<HALF>(ws + mine * TILE_STRIDE + h * 16, w);
+                __syncthreads();
+            }
+            if (sub + 1 < a.subs) {
+                if (n0 + mine < rows) load_packed<K>(a.w, group_sub(a, t, n0 + mine) + (size_t)(sub + 1), h, &packed_w);
+                if (sub < 0) grid_wait();
+                load_x(a, t, mine, (sub + 1) * 32 + h * 16, whole, by, x, &most);
+            }
+            if (sub < 0) continue;
+#pragma unroll
+            for (int k = 0; k < 32; k += 16) {
+                uint32_t xf[2][4], wf[2][4];
+#pragma unroll
+                for (int i = 0; i < 2; i++) load_matrix_x4(xf[i], xs + (wm + 16 * i + (lane & 15)) * TILE_STRIDE + k + (lane >> 4) * 8);
+#pragma unroll
+                for (int j = 0; j < 2; j++)
+                    load_matrix_x4(wf[j], ws + (wn + 16 * j + (lane & 7) + (lane >> 4) * 8) * TILE_STRIDE + k + (lane >> 3 & 1) * 8);
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+#pragma unroll
+                    for (int j = 0; j < 4; j++) mma_16x8x16<HALF>(sum[i][j], xf[i], wf[j >> 1] + 2 * (j & 1));
+            }
+            __syncthreads();
+        }
+        if (!HALF || again) break;
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, 1)); /* both halves of a row */
+        by = half_scale(most);
+        back[mine] = 1 / by;
+        if (!__syncthreads_or(by != 1)) break;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+#pragma unroll
+            for (int b = 0; b < 2; b++) {
+                int row = wm + 16 * i + (lane >> 2) + 8 * b, p = n0 + wn + 8 * j + 2 * (lane & 3);
+                float up = again ? back[row] : 1;
+                if (row < t.n && p < rows) finish_pair(a, t, t.row + row, p, sum[i][j][2 * b] * up, sum[i][j][2 * b + 1] * up);
+            }
+}
+
 /* Computes the same in f32, for weights that stay f32. Grid: (rows of W / 64, tiles), 256 threads of 4 x 4 outputs. Tiles lie column by
  * column in shared memory, so that a thread reads its 4 rows of either with one vector load. Twin: llm__run_linear. */
 static __global__ void __launch_bounds__(256, 2) kernel_linear_f32(linear_args a) {
@@ -2405,7 +2494,7 @@ static int few_rows(const rank *r, int rows) { return rows <= FEW_ROWS && !r->ct
 static int tile_rows(const rank *r, const linear_args &a, int each) {
     if (each <= 1 && !a.begin && !r->ctx->cfg.batch_invariant) return 1;
     if (a.w.kind == KIND_F32) return few_rows(r, each) ? 4 : TILE;
-    return X_ROWS;
+    return a.begin && each > 16 && !r->ctx->cfg.batch_invariant ? TILE : X_ROWS;
 }
 
 /* One part, with so many of its rows in a group, and tiles of so many rows of x. */

@@ -75,6 +75,7 @@ KINDS = ("F32", "F16", "BF16", "F8", "Q4Z", "Q4M", "Q5Z", "Q5M", "Q6", "Q8", "T4
 LAYER = 5  # launches
 MOST = {"gr": 1.35, "gw": 1.05, "sr": 1.05, "sw": 1.05}  # times the least, and more than that in:
 BUDGET = {("kernel_linear_rows", "gr"): 1.5,  # of G8, in words
+          ("kernel_linear_mma", "gr"): 2.25, ("kernel_linear_mma", "sw"): 2.05, ("kernel_linear_mma", "gw"): 1.85,  # a thread takes 64 bytes of a row in four loads: neighbours use the rest of the sectors, from the cache
           ("kernel_linear_few", "gw"): 4.2, ("kernel_linear_rows", "gw"): 1.45, ("kernel_linear_f32", "gw"): 2.7, ("kernel_finish", "gw"): 1.3,  # pairs of outputs, of each row
           ("kernel_widen", "gw"): 2.05, ("kernel_embed", "gw"): 8.05, ("kernel_embed", "gr"): 1.55,  # packed rows are taken apart by halves of a sub
           ("kernel_attention_chunk", "gr"): 2.2, ("kernel_attention_split", "gr"): 1.6, ("kernel_attention_split", "sr"): 1.2, ("kernel_attention_split", "sw"): 1.4,  # scales of bytes; the first rounds of a head that is turned
