@@ -2494,7 +2494,7 @@ static int few_rows(const rank *r, int rows) { return rows <= FEW_ROWS && !r->ct
 static int tile_rows(const rank *r, const linear_args &a, int each) {
     if (each <= 1 && !a.begin && !r->ctx->cfg.batch_invariant) return 1;
     if (a.w.kind == KIND_F32) return few_rows(r, each) ? 4 : TILE;
-    return a.begin && each > 16 && !r->ctx->cfg.batch_invariant ? TILE : X_ROWS;
+    return a.begin && each > 16 && !r->ctx->cfg.batch_invariant ? (int)TILE : (int)X_ROWS;
 }
 
 /* One part, with so many of its rows in a group, and tiles of so many rows of x. */
@@ -2505,7 +2505,8 @@ static void launch_product(rank *r, const linear_args &a, int rows, int size, in
         else if constexpr (k.value == KIND_F32) {
             if (size == 4) launch<kernel_linear_few<k.value, 4>>(r, grid(16), 256, 0, a);
             else launch<kernel_linear_f32>(r, grid(TILE), 256, 0, a);
-        } else
+        } else if (size == TILE) launch<kernel_linear_mma<k.value>>(r, grid(TILE), 128, 0, a);
+        else
             launch<kernel_linear_rows<k.value>>(r, dim3((unsigned)tiles, (unsigned)ceil_div(rows, 16 * ROWS_MT)), 256, rows_smem<k.value>(),
                                                 a);
     });
