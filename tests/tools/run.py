@@ -317,7 +317,7 @@ def cuda_some():
     """Three minutes of the CUDA code: each operation once, six checkpoints on two devices."""
     cuda_absent()
     make(*CUDA_SOME_NEEDS)
-    step("CUDA operations", ["build/dev/test_cuda"], {"CUEMU_SEED": "1"})
+    step("CUDA operations", ["build/dev/test_cuda"], {"CUEMU_SEED": "1", "LLM_TEST_BRIEF": "1"})
     cuda_bugs()
     cuda_checkpoints(CUDA_SOME, "-tp 2")
     step("CUDA llm_serve in two processes", [sys.executable, "tests/cuda/test_cuda_nodes.py", "brief"])
