@@ -1863,7 +1863,7 @@ static void tc_whole(const llm_model *m) {
             llm_tokens got;
             double start = llm__now();
             if (t && (i > 4 || TEST_BRIEF) && i != 8 && i > 1) continue;
-            if (TEST_BRIEF && (i == 7 || i == 9 || i > 12)) continue; /* what others of these go through one by one */
+            if (TEST_BRIEF && (i == 7 || i == 9 || i > 12)) continue;                 /* what others of these go through one by one */
             if (getenv("LLM_TEST_SLOW") && i && i != 1 && i != 4 && i != 8) continue; /* with sanitizers */
             if (!tc_ways[i].cpu && tc_ways[i].ranks * tc_ways[i].stages > tc_devices()) {
                 if (!t) SKIP("fewer devices");
@@ -1982,7 +1982,7 @@ int main(int argc, char **argv) {
     /* clang-format on */
     for (int i = 0; i < LLM__COUNT(parts); i++, start = llm__now()) {
         if (argc > 1 && strcmp(argv[1], parts[i].name) && strcmp(argv[1], "operations")) continue; /* one part alone, or all but models */
-        if (argc < 2 && TEST_BRIEF && !strcmp(parts[i].name, "latent_long")) continue;              /* half a minute, in make test-cuda */
+        if (argc < 2 && TEST_BRIEF && !strcmp(parts[i].name, "latent_long")) continue;             /* half a minute, in make test-cuda */
         parts[i].run();
         printf("-- %s: %.1f s\n", parts[i].name, llm__now() - start);
         fflush(stdout);
