@@ -1787,7 +1787,7 @@ static llm_result cuda_weight(llm_backend_ctx *ctx, int index, const llm_weight_
  *     rows                       kernel                weights are read       limited by
  *     1; of f32 to 8             kernel_linear_few     once for 1, or 4       memory: bytes of W over bandwidth
  *     2 ...                      kernel_linear_rows    once for 8             memory, and what unpacking packed weights takes
- *     9 ..., of packed ones 33   cuBLASLt              its own tiles          arithmetic; where the library is not there: as above
+ *     9 ..., of packed ones 17   cuBLASLt              its own tiles          arithmetic; where the library is not there: as above
  *     17 ... of an expert        kernel_linear_mma     once for 64            arithmetic
  *     9 ..., f32                 kernel_linear_f32     once for 64            arithmetic, without tensor cores
  *
@@ -2516,7 +2516,7 @@ static void launch_product(rank *r, const linear_args &a, int rows, int size, in
 
 /* From so many rows on cuBLASLt is faster than our tiles, as an H200 has it: packed weights are widened first, and e4m3 is multiplied by
  * e4m3. */
-static int library_rows(int kind) { return kind <= KIND_F8 ? 9 : 33; }
+static int library_rows(int kind) { return kind <= KIND_F8 ? 9 : 17; }
 
 /* The largest size of a row's n values, for all 256 threads. `top`: 8 floats of shared memory. */
 static __device__ float row_most(const float *x, int n, float *top) {
