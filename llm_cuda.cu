@@ -2235,7 +2235,7 @@ static __device__ __forceinline__ void rows_x(const float *x, const float *norm,
 }
 
 /* Blocks of kernel_linear_rows that a multiprocessor has registers for, without one that spills. */
-static constexpr int rows_blocks(int kind) { return kind == KIND_G8 ? 1 : 2; }
+static constexpr int rows_blocks(int kind) { return kind == KIND_G8 || (LATE_ARCH && kind == KIND_Q6) ? 1 : 2; }
 
 enum { ROWS_MT = 2 }; /* sixteens of rows of W that a block has */
 
