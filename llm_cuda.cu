@@ -108,7 +108,7 @@
 
 enum { SMEM_ALIGN = 16 }; /* of arrays in shared memory: vectors and ldmatrix read them */
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ >= 1000 || __CUDA_ARCH__ == 890)
 enum { LATE_ARCH = 1 }; /* ptxas takes more registers there */
 #else
 enum { LATE_ARCH = 0 };
