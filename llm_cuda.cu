@@ -2239,10 +2239,12 @@ static constexpr int rows_blocks(int kind) { return kind == KIND_G8 || (LATE_ARC
 
 enum { ROWS_MT = 2 }; /* sixteens of rows of W that a block has */
 
-/* Computes: out (n, p) = finish(x (n, cols) W^T), n <= 8 rows a tile. Grid: (tiles, rows of W / 32), so that tiles meet in the cache; 8 warps, which share the columns:
- * warp w has every eighth group of N subs from group w on. Reads: W once a tile, x from L2. While two subs are multiplied the next two of x
- * are on their way to shared memory, and the next group of W into registers. Sums of a warp go over its groups, then over warps, in one
- * order whatever the number of rows: so a row has the same bits alone and among others. Twin: llm__run_linear. */
+/* Computes: out (n, p) = finish(x (n, cols) W^T), n <= 8 rows a tile. Grid: (tiles, rows of W / 32), so that tiles meet in the cache; 8
+ * warps, which share the columns: warp w has every eighth group of N subs from group w on. Reads: W once a tile, x from L2. While two subs
+ * are multiplied the next two of x are on their way to shared memory, and the next group of W into registers. Sums of a warp go over its
+ * groups, then over warps, in one order whatever the number of rows: so a row has the same bits alone and among others. It is one function
+ * because it has 128 registers and needs them all: with the product or the end in functions of their own, inlined, Q5_0 and Q5_1 keep some
+ * in local memory. Twin: llm__run_linear. */
 template <int K> static __global__ void __launch_bounds__(256, rows_blocks(K)) kernel_linear_rows(linear_args a) {
     typedef lane_row<K> L;
     enum { MT = ROWS_MT, T = X_ROWS, ROW = 20, STRIDE = x_stride<K>(), STAGE = (T + 1) * STRIDE };
