@@ -54611,7 +54611,10 @@ static llm_result llm__launch_place(const llm_launch *l, const llm__launched *by
         return r;
     }
     if (nodes < 2) return LLM_OK;
-    if (node < 0 || node >= nodes)
+    if (node < 0)
+        return llm__error(LLM_ERR_ARG, "node_rank: it is not given%s: which of the %d nodes this is, 0 to %d, was expected",
+                          l->ips ? ", and not just one of ips is an address of this machine" : "", (int)nodes, (int)nodes - 1);
+    if (node >= nodes)
         return llm__error(LLM_ERR_ARG, "node_rank: %d, which of the %d nodes this is, 0 to %d, was expected", (int)node, (int)nodes,
                           (int)nodes - 1);
     out->rank = node;

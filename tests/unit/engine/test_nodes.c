@@ -196,6 +196,16 @@ static void nodes_launch(void) {
         CHECK(rows[i].address ? c.address && !strcmp(c.address, rows[i].address) : !c.address);
         llm_text_free(&address);
     }
+    const llm_launch nowhere = {0, -1, 0, NULL, "192.0.2.9,192.0.2.10", NULL, 0}; /* addresses of no machine */
+    llm_nodes_config c;
+    llm_text address;
+    memset(&address, 0, sizeof address);
+    nodes_env = rows[0].env;
+    CHECK(llm_launch_read(&nowhere, 4, nodes_get, &address, &c) == LLM_ERR_ARG);
+    CHECK(!strcmp(llm_last_error(),
+                  "node_rank: it is not given, and not just one of ips is an address of this machine: which of the 2 nodes"
+                  " this is, 0 to 1, was expected"));
+    llm_text_free(&address);
 }
 
 TEST_GROUP(nodes) {
