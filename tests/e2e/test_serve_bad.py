@@ -381,14 +381,14 @@ def group_content(s):
     """Long texts take time in proportion to their length; the context's limit; ids of clients."""
     for name, unit in (("one letter", "a"), ("spaces", " "), ("digits", "7"), ("joined emoji", "\U0001f468\u200d\U0001f469\u200d"), ("words", "word "), ("combining", "a\u0301\u0323"), ("lines", "\n"), ("mixed", "x1 \t,")):
         times = [9e9, 9e9]
-        for _ in range(3): # others compute, too: the best of some tries tells
-            for i, size in enumerate((1 << 18, 1 << 19)):
+        for _ in range(5): # others compute, too: the best of some tries tells. Four times the text: 4 times as long, or 16 where it is quadratic
+            for i, size in enumerate((1 << 17, 1 << 19)):
                 text = (unit * (size // len(unit.encode()) + 1))[:size]
                 start = time.time()
                 status, _, _ = s.request("POST", "/tokenize", {"prompt": text})
                 times[i] = min(times[i], time.time() - start)
-            if times[1] < 3 * max(times[0], 0.1 * SLOW): break
-        check(f"tokenizing {name}", status in (200, 413) and times[1] < 2 * SLOW and times[1] < 3 * max(times[0], 0.1 * SLOW), (status, times))
+            if times[1] < 8 * max(times[0], 0.03 * SLOW): break
+        check(f"tokenizing {name}", status in (200, 413) and times[1] < 2 * SLOW and times[1] < 8 * max(times[0], 0.03 * SLOW), (status, times))
     n = len(s.post("/tokenize", {"prompt": "word " * 100})[1]["tokens"])
     room = 2048
     unit = s.post("/tokenize", {"prompt": " word"})[1]["tokens"]
@@ -743,6 +743,23 @@ def group_answers(s):
     print(f"answered {status} after {took:.2f} s", flush=True)
 
 
+def health_beside(s, path, data):
+    """Posts `data` and asks for /health until it is answered: (answer, the longest that took in seconds, how often)."""
+    got, slowest, n = [], 0, 0
+    c = s.connect(timeout=120)
+    t = threading.Thread(target=lambda: (c.sendall(request_bytes(path, data, b"Connection: close\r\n")), got.append(read_all(c, 100 * SLOW))))
+    t.start()
+    with s.connect() as probe:
+        while t.is_alive():
+            start = time.time()
+            probe.sendall(get())
+            answer = probe.recv(4096)
+            slowest, n = max(slowest, time.time() - start), n + 1
+            if not answer.startswith(b"HTTP/1.1 200"): slowest = 1e9
+            time.sleep(0.005)
+    return got[0] if got else b"", slowest, n
+
+
 def group_long(s):
     """One body that takes long to read, or whose answer takes long to write: /health goes on beside it, as do small requests."""
     items = [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}] * 380000
@@ -750,21 +767,12 @@ def group_long(s):
     for name, path, body, want in (("items", "/v1/responses", {"input": items}, 400), ("a form", COMPLETIONS, forms, (200, 400)), ("answers", COMPLETIONS, {"prompt": ["a"] * 256, "n": 128, "max_tokens": 4, "stream": True}, 400),
                                    ("many answers", COMPLETIONS, {"prompt": ["a"] * 256, "n": 8, "max_tokens": 8, "stream": True}, 200), ("many answers at once", COMPLETIONS, {"prompt": ["a"] * 32, "n": 16, "max_tokens": 64, "logprobs": 20}, 200),
                                    ("metadata", "/v1/responses", {"input": "a", "max_output_tokens": 1, "metadata": {"a": "x" * (30 << 20)}, "stream": True}, (200, 400))):
-        got, slowest, n = [], 0, 0
         data = json.dumps(body).encode()
-        c = s.connect(timeout=120)
-        t = threading.Thread(target=lambda: (c.sendall(request_bytes(path, data, b"Connection: close\r\n")), got.append(read_all(c, 100 * SLOW))))
-        t.start()
-        with s.connect() as probe:
-            while t.is_alive():
-                start = time.time()
-                probe.sendall(get())
-                answer = probe.recv(4096)
-                slowest, n = max(slowest, time.time() - start), n + 1
-                if not answer.startswith(b"HTTP/1.1 200"): slowest = 1e9
-                time.sleep(0.005)
-        status = int(got[0].split()[1]) if got and got[0] else None
-        check(f"{name}: answered", status in (want if isinstance(want, tuple) else (want,)), (status, got and got[0][:200]))
+        for _ in range(3): # what holds the server up does so every time, what holds up the machine does not
+            got, slowest, n = health_beside(s, path, data)
+            if slowest < 0.1 * SLOW: break
+        status = int(got.split()[1]) if got else None
+        check(f"{name}: answered", status in (want if isinstance(want, tuple) else (want,)), (status, got[:200]))
         check(f"{name}: /health within 100 ms", slowest < 0.1 * SLOW, (slowest, n))
         print(f"{name}: {len(data) >> 10} KiB, /health within {slowest * 1000:.0f} ms of {n}", flush=True)
 
