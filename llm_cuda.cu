@@ -4245,7 +4245,14 @@ typedef struct chunk_place {
     const float *scales;
 } chunk_place;
 
+/* A block's queries: i is row row0 + i / n_heads, head first_head + i % n_heads. */
+typedef struct chunk_tile {
+    int row0, n_rows, first_head, n_heads, kv_head, n;
+} chunk_tile;
+
+/* Registers are for sums. */
 typedef struct chunk_shared {
+    chunk_tile tile;
     chunk_query query[128];
     chunk_place place[2][4]; /* of a step's keys; steps in turn */
 } chunk_shared;
@@ -4329,12 +4336,13 @@ template <int HD> static __device__ __forceinline__ void chunk_widen(const kv_vi
 
 /* Queries of the tile to shared memory, times scale and log2(e), zeros where there are none. */
 template <bool HALF, int HD>
-static __device__ __forceinline__ void chunk_fetch(const attention_args &a, int row0, int n_rows, int first_head, int n_heads, uint8_t *q) {
+static __device__ __forceinline__ void chunk_fetch(const attention_args &a, const chunk_tile &tile, uint8_t *q) {
     const float by = a.scale * 1.44269504f;
 #pragma unroll 4
     for (int i = threadIdx.x; i < chunk_queries(HD) * (HD / 8); i += CHUNK_THREADS) {
-        const int k = i / (HD / 8), c = i % (HD / 8), row = k / n_heads, there = row < n_rows && 8 * c < a.hd;
-        const float2 *x = (const float2 *)(a.q + (row0 + row) * a.q_stride + a.q_col + (first_head + k % n_heads) * a.hd + 8 * c);
+        const int k = i / (HD / 8), c = i % (HD / 8), row = k / tile.n_heads, there = row < tile.n_rows && 8 * c < a.hd;
+        const int head = tile.first_head + k % tile.n_heads;
+        const float2 *x = (const float2 *)(a.q + (tile.row0 + row) * a.q_stride + a.q_col + head * a.hd + 8 * c);
         uint32_t two[4];
 #pragma unroll
         for (int h = 0; h < 4; h++) {
@@ -4458,16 +4466,16 @@ typedef struct chunk_range {
 /* A warp's queries of one part of its tile: what each sees, which goes to `queries`, and what they see together. */
 template <int HD>
 static __device__ __forceinline__ chunk_range chunk_sees(const step_view &s, const attention_args &a, const attend_part &part, int seq,
-                                                         int row0, int n_queries, int first_head, int n_heads, chunk_query *queries) {
+                                                         const chunk_tile &tile, chunk_query *queries) {
     const int each = 16 * chunk_sixteens(HD), lane = threadIdx.x & 31, i = each * (threadIdx.x >> 5) + lane % each,
-              row = row0 + i / n_heads;
+              row = tile.row0 + i / tile.n_heads;
     const int mine = i >= part.qa && i < part.qb;
     chunk_query q = {0, 0, 0, 0};
     chunk_range r = {1 << 30, 0, 0, 1 << 30}; /* of a query that is none */
-    if (i < n_queries) r.all_to = 0;
+    if (i < tile.n) r.all_to = 0;
     if (mine) {
         q.at = row_position(s, row);
-        q.slope = a.alibi ? a.alibi[first_head + i % n_heads] * 1.44269504f : 0;
+        q.slope = a.alibi ? a.alibi[tile.first_head + i % tile.n_heads] * 1.44269504f : 0;
         row_sees(s, a, row, q.at, s.seq_len[seq], &q.from, &q.to);
         r.from = r.all_from = q.from, r.to = r.all_to = q.to;
     }
@@ -4484,21 +4492,29 @@ static __device__ __forceinline__ chunk_range chunk_sees(const step_view &s, con
 
 /* A warp's results to `out`. */
 template <int HD>
-static __device__ __forceinline__ void chunk_end(const step_view &s, const attention_args &a, int row0, int n_queries, int first_head,
-                                                 int n_heads, const float *l, const float (*acc)[HD / 8][4]) {
+static __device__ __forceinline__ void chunk_end(const step_view &s, const attention_args &a, const chunk_tile &tile, const float *l,
+                                                 const float (*acc)[HD / 8][4]) {
     const int lane = threadIdx.x & 31, ROWS = 2 * chunk_sixteens(HD);
 #pragma unroll
     for (int k = 0; k < ROWS; k++) {
-        const int i = 8 * ROWS * (threadIdx.x >> 5) + 8 * k + (lane >> 2), row = row0 + i / n_heads;
+        const int i = 8 * ROWS * (threadIdx.x >> 5) + 8 * k + (lane >> 2), row = tile.row0 + i / tile.n_heads;
         float sum = l[k] + __shfl_xor_sync(~0u, l[k], 1), by;
         sum += __shfl_xor_sync(~0u, sum, 2);
         by = sum > 0 ? 1 / sum : 0;
-        if (i >= n_queries || !part_wanted(s, a.not_single, s.seq_of_row[row])) continue;
-        float *to = a.out + row * a.out_stride + (first_head + i % n_heads) * a.vd + 2 * (lane & 3);
+        if (i >= tile.n || !part_wanted(s, a.not_single, s.seq_of_row[row])) continue;
+        float *to = a.out + row * a.out_stride + (tile.first_head + i % tile.n_heads) * a.vd + 2 * (lane & 3);
 #pragma unroll
         for (int j = 0; j < HD / 8; j++)
             if (8 * j < a.vd) *(float2 *)(to + 8 * j) = make_float2(acc[k / 2][j][2 * (k & 1)] * by, acc[k / 2][j][2 * (k & 1) + 1] * by);
     }
+}
+
+/* The last rows first, as they see most. */
+static __device__ __forceinline__ chunk_tile chunk_tile_of(const step_view &s, const attention_args &a) {
+    const int columns = a.n_heads / a.group * a.head_tiles, column = (int)blockIdx.x % columns, kv_head = column / a.head_tiles;
+    const int row0 = ((int)(gridDim.x - 1 - blockIdx.x) / columns) * a.rows, in_group = column % a.head_tiles * a.heads;
+    const int n_rows = min(a.rows, min(a.n_rows, s.head[HEAD_ROWS]) - row0), n_heads = min(a.heads, a.group - in_group);
+    return {row0, n_rows, kv_head * a.group + in_group, n_heads, kv_head, n_rows * n_heads};
 }
 
 /* Computes: out (T, heads * vd) = softmax(q k^T * scale) v over the pages, for sequences with several rows, in 16-bit products and f32
@@ -4514,33 +4530,32 @@ static __global__ void __launch_bounds__(CHUNK_THREADS, 2) kernel_attention_chun
     SMEM(chunk_shared, shared, 1);
     const bool HALF = STORED != STORED_BF16;
     const int NK = chunk_keys(HD), M = chunk_sixteens(HD), warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-    const int columns = a.n_heads / a.group * a.head_tiles, column = (int)blockIdx.x % columns, kv_head = column / a.head_tiles;
-    const int row0 = ((int)(gridDim.x - 1 - blockIdx.x) / columns) * a.rows, in_group = column % a.head_tiles * a.heads;
-    const int n_rows = min(a.rows, min(a.n_rows, s.head[HEAD_ROWS]) - row0), n_heads = min(a.heads, a.group - in_group);
-    const int first_head = kv_head * a.group + in_group, n_queries = n_rows * n_heads;
+    const chunk_tile &tile = shared->tile;
     const int q_at = chunk_at<HD>(lane & 15, lane >> 4), k_at = chunk_at<HD>((lane & 7) + (lane >> 4) * 8, lane >> 3 & 1);
     uint8_t *stages = q + chunk_queries(HD) * HD * 2, *raw = stages + chunk_stage(HD);
     chunk_query *queries = shared->query + 16 * M * warp;
     float acc[M][HD / 8][4] = {}, m[2 * M], l[2 * M];
-    if (n_rows <= 0) return;
-    chunk_fetch<HALF, HD>(a, row0, n_rows, first_head, n_heads, q);
+    if (threadIdx.x == 0) shared->tile = chunk_tile_of(s, a);
+    __syncthreads();
+    if (tile.n <= 0) return;
+    chunk_fetch<HALF, HD>(a, tile, q);
 #pragma unroll
     for (int k = 0; k < 2 * M; k++) {
-        const int i = 16 * M * warp + 8 * k + (lane >> 2), sink = a.sinks && i < n_queries;
-        m[k] = sink ? a.sinks[first_head + i % n_heads] * 1.44269504f : -1e30f;
+        const int i = 16 * M * warp + 8 * k + (lane >> 2), sink = a.sinks && i < tile.n;
+        m[k] = sink ? a.sinks[tile.first_head + i % tile.n_heads] * 1.44269504f : -1e30f;
         l[k] = sink && (lane & 3) == 0 ? 1 : 0; /* a lane has its keys' part of the sum */
     }
-    for (int row = row0, end; row < row0 + n_rows; row = end) { /* the tile's sequences */
+    for (int row = tile.row0, end; row < tile.row0 + tile.n_rows; row = end) { /* the tile's sequences */
         const int seq = s.seq_of_row[row];
-        end = min(s.seq_begin[seq + 1], row0 + n_rows);
+        end = min(s.seq_begin[seq + 1], tile.row0 + tile.n_rows);
         if (!part_wanted(s, a.not_single, seq)) continue;
         const int32_t *pages = s.pages + (int64_t)seq * s.head[HEAD_STRIDE];
-        const attend_part part = part_of(s, a, seq, row0, row, end, n_heads);
-        const chunk_range range = chunk_sees<HD>(s, a, part, seq, row0, n_queries, first_head, n_heads, queries);
+        const attend_part part = part_of(s, a, seq, tile.row0, row, end, tile.n_heads);
+        const chunk_range range = chunk_sees<HD>(s, a, part, seq, tile, queries);
         const int first = part.from / NK * NK;
         __syncthreads();
-        chunk_look<HD>(kv, pages, kv_head, first, part, shared->place[0]);
-        chunk_look<HD>(kv, pages, kv_head, first + NK, part, shared->place[1]);
+        chunk_look<HD>(kv, pages, tile.kv_head, first, part, shared->place[0]);
+        chunk_look<HD>(kv, pages, tile.kv_head, first + NK, part, shared->place[1]);
         __syncthreads();
         if (STORED == STORED_BYTES) chunk_load_bytes<HD>(kv, shared->place[0], first, part, raw);
         else chunk_load<HD>(kv, shared->place[0], first, part, stages);
@@ -4557,7 +4572,7 @@ static __global__ void __launch_bounds__(CHUNK_THREADS, 2) kernel_attention_chun
                 if (STORED == STORED_BYTES) chunk_load_bytes<HD>(kv, shared->place[turn ^ 1], block + NK, part, raw);
                 else chunk_load<HD>(kv, shared->place[turn ^ 1], block + NK, part, stages + (turn ^ 1) * chunk_stage(HD));
                 copy_async_end();
-                chunk_look<HD>(kv, pages, kv_head, block + 2 * NK, part, shared->place[turn]);
+                chunk_look<HD>(kv, pages, tile.kv_head, block + 2 * NK, part, shared->place[turn]);
             }
             if (block >= range.to || block + NK <= range.from) continue;
             const int border = block < range.all_from || block + NK > range.all_to;
@@ -4568,7 +4583,7 @@ static __global__ void __launch_bounds__(CHUNK_THREADS, 2) kernel_attention_chun
             chunk_sum<HALF, HD>(stage + chunk_stage(HD) / 2, q_at, scores, acc);
         }
     }
-    chunk_end<HD>(s, a, row0, n_queries, first_head, n_heads, l, acc);
+    chunk_end<HD>(s, a, tile, l, acc);
 }
 
 static void run_chunks(rank *r, const kv_view &kv, attention_args a, int n_kv_heads) {
