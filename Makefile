@@ -70,7 +70,7 @@ lib: libllm.so libllm.a ## libllm.so, for bindings, which exports the llm_ names
 CUDA_ARCHS = $(if $(filter all,$(CUDA_ARCH)),80 89 90a 100,$(CUDA_ARCH))
 CUDA_PTX = -gencode arch=compute_80,code=compute_80 # what any later device's driver compiles for itself
 CUDA_GEN = $(if $(filter native,$(CUDA_ARCH)),-arch=native,$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) $(CUDA_PTX))
-EMU = g++ -std=c++17 -g -fPIC -fvisibility=hidden -Wall -Wextra -Wno-missing-field-initializers -Wno-unknown-pragmas -Itests/cuda/emu -I.
+EMU = g++ -std=c++20 -g -fPIC -fvisibility=hidden -Wall -Wextra -Wno-missing-field-initializers -Wno-unknown-pragmas -Itests/cuda/emu -I.
 EMU_CU = -x c++ -include tests/cuda/emu/cuda_emu.h
 EMU_FILES = $(wildcard tests/cuda/emu/*)
 
@@ -78,7 +78,7 @@ cuda: $(if $(NVCC),libllm_cuda.so) build/libllm_cuda_emu.so ## libllm_cuda.so (C
 	@$(if $(NVCC),true,echo "nvcc is not there: libllm_cuda.so was not built; the emulation is build/libllm_cuda_emu.so")
 
 libllm_cuda.so: llm_cuda.cu llm.h
-	$(NVCC) -O3 -std=c++17 -t 0 $(CUDA_GEN) -Xfatbin=-compress-all -Xcompiler -fPIC,-Wall,-fvisibility=hidden -shared $(NVCC_SAYS) -o $@ $< -ldl
+	$(NVCC) -O3 -std=c++20 -t 0 $(CUDA_GEN) -Xfatbin=-compress-all -Xcompiler -fPIC,-Wall,-fvisibility=hidden -shared $(NVCC_SAYS) -o $@ $< -ldl
 
 build/cuda_emu.o: $(EMU_FILES) | build
 	$(EMU) -O2 -c tests/cuda/emu/cuda_emu.cpp -o $@

@@ -421,10 +421,10 @@ static int max_int(int64_t a, int64_t b) { return (int)(a > b ? a : b); }
  * After the start nothing is allocated by this file but what an adapter needs that is larger than the one before it in its slot; the driver
  * takes some for the nodes of a graph when a batch size comes for the first time, for which kv_memory leaves a 256th of the device. */
 
-enum { MAX_RANKS = 16, MAX_WORLD = 256, MAX_RECORDS = 8192, MAX_GRAPHS = 96, N_FLIGHT = 2, N_TIMES = 4, STEP_HEAD = 16 };
-enum { QUERIES = 16, KEYS = 32, MAX_VALUES = 512 };       /* of >>attention */
-enum { SPLIT = 256, MAX_SPLITS = 8192, MAX_TILES = 256 }; /* keys of a split; splits of a step; tiles of a row's heads */
-enum { ONE_SHOT_ROWS = 16 };                              /* of >>ranks: rows that are summed over peer memory */
+static constexpr int MAX_RANKS = 16, MAX_WORLD = 256, MAX_RECORDS = 8192, MAX_GRAPHS = 96, N_FLIGHT = 2, N_TIMES = 4, STEP_HEAD = 16;
+static constexpr int QUERIES = 16, KEYS = 32, MAX_VALUES = 512;       /* of >>attention */
+static constexpr int SPLIT = 256, MAX_SPLITS = 8192, MAX_TILES = 256; /* keys of a split; splits of a step; tiles of a row's heads */
+static constexpr int ONE_SHOT_ROWS = 16;                              /* of >>ranks: rows that are summed over peer memory */
 
 /* Twin: llm__cpu_buffer. Rows start on 16 bytes, so kernels may load vectors of four. */
 struct llm_buffer {
@@ -467,11 +467,6 @@ enum { HAS_GIVEN = 1, HAS_SPANS = 2, HAS_SETS = 4 }; /* bits of head[HEAD_HAS] *
 typedef struct work_item {
     int32_t row, n, split, n_splits;
 } work_item;
-
-/* Where the arrays of a step start, in bytes; the same on the host and on the device. */
-typedef struct step_layout {
-    size_t tokens, positions, seq_of_row, seq_begin, seq_len, seq_rope, seq_lora, rope_base, out_rows, token_from, draws, pages, bytes;
-} step_layout;
 
 /* Where one layer lies in a page, in bytes. Keys row by row, then values, then four floats a token: scale and offset of each. */
 typedef struct kv_place {
@@ -618,7 +613,7 @@ struct llm_backend_ctx {
     rank *loaders; /* of adapters, one a rank; NULL: there are no sites */
     char name[320], why[300];
     llm_result failed;
-    step_layout layout;
+    size_t step_bytes;          /* of a step's block */
     uint8_t *staged[N_FLIGHT];  /* pinned copies of steps */
     uint8_t *more[N_FLIGHT];    /* and of what few steps have */
     float *logits[N_FLIGHT];    /* pinned (max_out, vocab) */
@@ -673,12 +668,21 @@ static void ctx_fail(llm_backend_ctx *ctx, llm_result r, const char *what) {
 
 static llm_result ctx_result(llm_backend_ctx *ctx) { return ctx->failed ? fail_with(&ctx->cfg, ctx->failed, "%s", ctx->why) : LLM_OK; }
 
+/* Keeps the first mistake of a rank. */
+static void rank_fail(rank *r, llm_result result, const char *format, ...) {
+    if (r->failed) return;
+    r->failed = result;
+    int n = snprintf(r->why, sizeof r->why, "cuda device %d: ", r->device);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(r->why + n, sizeof r->why - (size_t)n, format, args);
+    va_end(args);
+}
+
 /* Notes what a CUDA call on this rank returned; 1 if it was right. */
 static int rank_ok(rank *r, cudaError_t e, const char *what) {
-    if (e == cudaSuccess && !r->failed) return 1;
-    if (r->failed) return 0;
-    r->failed = e == cudaErrorMemoryAllocation ? LLM_ERR_NOMEM : LLM_ERR_BACKEND;
-    snprintf(r->why, sizeof r->why, "cuda device %d: %s: %s", r->device, what, cudaGetErrorString(e));
+    if (e == cudaSuccess) return !r->failed;
+    rank_fail(r, e == cudaErrorMemoryAllocation ? LLM_ERR_NOMEM : LLM_ERR_BACKEND, "%s: %s", what, cudaGetErrorString(e));
     cudaGetLastError();
     return 0;
 }
@@ -695,9 +699,7 @@ static int memory_ok(rank *r, cudaError_t e, size_t bytes, const char *what) {
     if (e != cudaErrorMemoryAllocation || r->failed) return rank_ok(r, e, what);
     cudaGetLastError();
     cudaMemGetInfo(&left, &total);
-    r->failed = LLM_ERR_NOMEM;
-    snprintf(r->why, sizeof r->why, "cuda device %d: out of memory: %s needs %zu MiB, %zu of %zu MiB are free", r->device, what,
-             bytes >> 20, left >> 20, total >> 20);
+    rank_fail(r, LLM_ERR_NOMEM, "out of memory: %s needs %zu MiB, %zu of %zu MiB are free", what, bytes >> 20, left >> 20, total >> 20);
     return 0;
 }
 
@@ -859,23 +861,18 @@ static int nccl_load(void) {
 
 /* Notes what NCCL returned. */
 static void nccl_ok(rank *r, int e, const char *what) {
-    if (!e || r->failed) return;
-    r->failed = LLM_ERR_BACKEND;
-    snprintf(r->why, sizeof r->why, "cuda device %d: %s: %s", r->device, what, nccl.error_string(e));
+    if (e) rank_fail(r, LLM_ERR_BACKEND, "%s: %s", what, nccl.error_string(e));
 }
 
 /* 1: nothing more is asked of NCCL: this rank has failed, or another one, and the communicators are gone. */
 static int nccl_gone(rank *r) {
-    if (!r->failed && __atomic_load_n(&r->ctx->aborted, __ATOMIC_ACQUIRE)) {
-        r->failed = LLM_ERR_BACKEND;
-        snprintf(r->why, sizeof r->why, "cuda device %d: another rank does not answer", r->device);
-    }
+    if (__atomic_load_n(&r->ctx->aborted, __ATOMIC_ACQUIRE)) rank_fail(r, LLM_ERR_BACKEND, "another rank does not answer");
     return r->failed != LLM_OK;
 }
 
 /* In place. */
 static void nccl_all_reduce(rank *r, float *data, size_t n) {
-    if (!r->comm) r->failed = LLM_ERR_BACKEND, snprintf(r->why, sizeof r->why, "cuda device %d: all-reduce: there is no NCCL", r->device);
+    if (!r->comm) rank_fail(r, LLM_ERR_BACKEND, "all-reduce: there is no NCCL");
     if (nccl_gone(r)) return;
     nccl_ok(r, nccl.all_reduce(data, data, n, NCCL_F32, NCCL_SUM, r->comm, r->stream), "all-reduce");
 }
@@ -948,10 +945,9 @@ static void cublas_multiply(rank *r, int type, const void *x, const void *w, flo
     if (wl) cublas.layout_free(wl);
     if (xl) cublas.layout_free(xl);
     if (yl) cublas.layout_free(yl);
-    if (!e || r->failed) return;
-    r->failed = LLM_ERR_BACKEND;
-    snprintf(r->why, sizeof r->why, "cuda device %d: cuBLASLt: a product of %lld x %lld x %lld failed with status %d", r->device,
-             (long long)T, (long long)V, (long long)K, e);
+    if (e)
+        rank_fail(r, LLM_ERR_BACKEND, "cuBLASLt: a product of %lld x %lld x %lld failed with status %d", (long long)T, (long long)V,
+                  (long long)K, e);
 }
 
 /* ============================================================================
@@ -1499,7 +1495,7 @@ static uint8_t *stage_next(rank *r) {
 /* Bytes of n elements, whole blocks. */
 static int64_t row_bytes(const format &f, int64_t n) { return n / f.block * f.bytes; }
 
-enum { MAX_COPIERS = 8, COPY_BYTES = 1 << 18 };
+static constexpr int MAX_COPIERS = 8, COPY_BYTES = 1 << 18;
 
 /* Rows that go from the mapped file to the stage, close together, or are made there; one thread's share of them. */
 typedef struct copy_job {
@@ -1584,11 +1580,7 @@ static int64_t stage_fits(const rank *r, const llm_segment *s) {
 static void load_segment(rank *r, llm_weight *w, const llm_segment *s, int64_t first, uint64_t seed, float add) {
     int64_t most = stage_fits(r, s), per = w->rows / w->n_groups;
     format f = format_of(s->type);
-    if (most < 1) {
-        r->failed = LLM_ERR_LIMIT;
-        snprintf(r->why, sizeof r->why, "a row of a weight is longer than the staging memory");
-        return;
-    }
+    if (most < 1) return rank_fail(r, LLM_ERR_LIMIT, "a row of a weight is longer than the staging memory");
     for (int64_t at = 0, n; at < s->n_rows && !r->failed; at += n) {
         raw_rows raw;
         n = s->n_rows - at < most ? s->n_rows - at : most;
@@ -2057,7 +2049,7 @@ template <bool HALF> static __device__ __forceinline__ void store_narrow(uint16_
     ((uint4 *)to)[1] = make_uint4(u[4], u[5], u[6], u[7]);
 }
 
-enum { TILE = 64 }; /* rows of W and of x that a block of kernel_linear_f32 has */
+static constexpr int TILE = 64; /* rows of W and of x that a block of kernel_linear_f32 has */
 
 /* ---- Few rows, on tensor cores ----
  * An instruction multiplies 16 rows of W by 8 rows of x over 16 columns, of which a lane has four of either: lane 4 g + t those of rows g and
@@ -2187,7 +2179,7 @@ template <int K> static __device__ __forceinline__ void lane_scale(const lane_ro
 
 /* What a warp stages of x for two subs: their 64 columns of each row of the tile, and of the norm's weights behind them, so many floats apart
  * that eight lanes' vectors meet each bank once. */
-enum { X_ROWS = 8, X_COLUMNS = 64 };
+static constexpr int X_ROWS = 8, X_COLUMNS = 64;
 template <int K> static constexpr __host__ __device__ int x_stride(void) { return X_COLUMNS + (lane_row<K>::PIECES ? 4 : 16); }
 template <int K> static constexpr __host__ __device__ size_t rows_smem(void) {
     return sizeof(float) * 8 * 2 * (X_ROWS + 1) * (size_t)x_stride<K>();
@@ -2237,7 +2229,7 @@ static __device__ __forceinline__ void rows_x(const float *x, const float *norm,
 /* Blocks of kernel_linear_rows that a multiprocessor has registers for, without one that spills. */
 static constexpr int rows_blocks(int kind) { return kind == KIND_G8 || (LATE_ARCH && kind == KIND_Q6) ? 1 : 2; }
 
-enum { ROWS_MT = 2 }; /* sixteens of rows of W that a block has */
+static constexpr int ROWS_MT = 2; /* sixteens of rows of W that a block has */
 
 /* Computes: out (n, p) = finish(x (n, cols) W^T), n <= 8 rows a tile. Grid: (tiles, rows of W / 32), so that tiles meet in the cache; 8
  * warps, which share the columns: warp w has every eighth group of N subs from group w on. Reads: W once a tile, x from L2. While two subs
@@ -2368,7 +2360,7 @@ template <int K> static __global__ void __launch_bounds__(256, rows_blocks(K)) k
 
 /* ---- Many rows of each expert ---- */
 
-enum { TILE_STRIDE = 40 }; /* 16-bit values between rows of 32 in shared memory */
+static constexpr int TILE_STRIDE = 40; /* 16-bit values between rows of 32 in shared memory */
 
 /* Half a sub of activations of row `row` of the tile, zeros outside, times `by`; *most: the largest size before that. */
 static __device__ __forceinline__ void load_x(const linear_args &a, const tile &t, int row, int c, int whole, float by, float *v,
@@ -2489,7 +2481,7 @@ static __global__ void __launch_bounds__(256, 2) kernel_linear_f32(linear_args a
         }
 }
 
-enum { FEW_ROWS = 8 }; /* up to so many rows a product takes the norm before it, see list_fuse */
+static constexpr int FEW_ROWS = 8; /* up to so many rows a product takes the norm before it, see list_fuse */
 static int few_rows(const rank *r, int rows) { return rows <= FEW_ROWS && !r->ctx->cfg.batch_invariant; }
 
 /* Rows of x a tile, where a group has about `each`: as many as its kernel takes, and no more than needed. */
@@ -2669,22 +2661,16 @@ static const int32_t *device_rows(const rank *r, llm_rows rows) { return r->view
 static void run_linear(rank *r, const record *rec) {
     const llm_linear_op *op = &rec->op.linear;
     const llm_buffer *src = rec->norm ? rec->norm->x : op->src, *dst = rec->onto ? rec->onto : op->dst;
-    linear_args a;
-    memset(&a, 0, sizeof a);
-    a.x = src->data + op->src_col;
-    a.x_stride = src->stride;
-    a.out = dst->data + op->dst_col;
-    a.out_stride = dst->stride;
-    a.n_rows = device_rows(r, op->rows);
-    a.act = op->act;
-    a.add = op->add || rec->onto;
-    a.scale = (op->scale != 0 ? op->scale : 1) * (rec->onto ? rec->by : 1);
-    a.limit = op->limit;
-    if (rec->norm) {
-        a.rms = 1;
-        a.norm = rec->norm->weight ? rec->norm->weight->f32 : NULL;
-        a.eps = rec->norm->eps;
-    }
+    linear_args a = {.x = src->data + op->src_col,
+                     .x_stride = src->stride,
+                     .out = dst->data + op->dst_col,
+                     .out_stride = dst->stride,
+                     .n_rows = device_rows(r, op->rows),
+                     .act = op->act,
+                     .add = op->add || rec->onto,
+                     .scale = (op->scale != 0 ? op->scale : 1) * (rec->onto ? rec->by : 1),
+                     .limit = op->limit};
+    if (rec->norm) a.rms = 1, a.norm = rec->norm->weight ? rec->norm->weight->f32 : NULL, a.eps = rec->norm->eps;
     run_product(r, op->weight, op->bias, op->plus, a, padded_rows(r, op->rows));
 }
 
@@ -2764,15 +2750,13 @@ static void list_fuse(rank *r) {
 /* This rank's share of the logits, to its own buffer (max_out, widest): as wide as the widest share, so that one all-gather puts equal
  * pieces together. Twin: llm__run_logits_op. */
 static void run_logits(rank *r, const llm_logits_op *op) {
-    linear_args a;
-    memset(&a, 0, sizeof a);
-    a.x = op->src->data;
-    a.x_stride = op->src->stride;
-    a.out = r->logits;
-    a.out_stride = r->ctx->widest;
-    a.n_rows = device_rows(r, LLM_ROWS_OUT);
-    a.scale = op->scale != 0 ? op->scale : 1;
-    a.softcap = op->softcap;
+    const linear_args a = {.x = op->src->data,
+                           .x_stride = op->src->stride,
+                           .out = r->logits,
+                           .out_stride = r->ctx->widest,
+                           .n_rows = device_rows(r, LLM_ROWS_OUT),
+                           .scale = op->scale != 0 ? op->scale : 1,
+                           .softcap = op->softcap};
     run_product(r, op->head, op->bias, op->plus, a, padded_rows(r, LLM_ROWS_OUT));
 }
 
@@ -3096,7 +3080,7 @@ static void run_gate(rank *r, const llm_gate_op *op) {
  * without any keys has the sum 0 and the lowest maximum: it counts for nothing when
  * they are joined. */
 
-enum { SPLITS = 32 };
+static constexpr int SPLITS = 32;
 
 /* How one page element is read. Twin: llm__kv_encode, backwards, without its scale. */
 template <int T> static __device__ __forceinline__ float kv_element(const uint8_t *p, int d, int half) {
@@ -3576,7 +3560,7 @@ static size_t attention_smem(int queries, int hd) {
 
 /* How elements lie in shared memory: as the products take them, or as bytes that are widened on the way. */
 enum { STORED_F16, STORED_BF16, STORED_BYTES };
-enum { STEP_KEYS = 16, TILE_QUERIES = 8, SPLIT_STAGES = 2 };
+static constexpr int STEP_KEYS = 16, TILE_QUERIES = 8, SPLIT_STAGES = 2;
 
 /* Warps of a block, bytes between rows of shared memory and of a stage: keys and values of a step and, of bytes, their scales. Rows are
  * so far apart that what 8 lanes read at once meets each bank once. */
@@ -3953,7 +3937,7 @@ typedef struct split_job { /* splits [first, end) of a tile; slot -1: they are a
 
 /* Shared memory of a block beside its stages: of each warp and query maximum, sum and factor; factors of folding; what a query's values are
  * multiplied by in the end. */
-enum { FOLD_SPLITS = 64 }; /* splits of other blocks whose factors are made at once */
+static constexpr int FOLD_SPLITS = 64; /* splits of other blocks whose factors are made at once */
 typedef struct split_shared {
     float m[4][TILE_QUERIES], l[4][TILE_QUERIES], by[4][TILE_QUERIES], before[FOLD_SPLITS][TILE_QUERIES], now[FOLD_SPLITS][TILE_QUERIES],
         end[TILE_QUERIES], top[TILE_QUERIES], sum[TILE_QUERIES];
@@ -4210,7 +4194,7 @@ static void run_splits(rank *r, const kv_view &kv, attention_args a, int n_kv_he
 
 /* ---- Prompts, on tensor cores ---- */
 
-enum { CHUNK_THREADS = 128 };
+static constexpr int CHUNK_THREADS = 128;
 
 /* A warp has that many times 16 queries, so that keys it has read are used as often: as many as registers have room for beside heads of HD
  * values. Keys of a step likewise. */
@@ -4653,27 +4637,25 @@ static void list_fuse_heads(rank *r) {
  * split use the scratch memory. Twin: llm__run_attention. */
 static void run_attention(rank *r, const record *rec) {
     const llm_attention_op *op = &rec->op.attention;
-    attention_args a;
-    memset(&a, 0, sizeof a);
-    a.q = op->qkv->data;
-    a.q_stride = op->qkv->stride;
-    a.q_col = op->q_col;
-    a.out = op->dst->data;
-    a.out_stride = op->dst->stride;
-    a.sinks = op->sinks ? op->sinks->f32 : NULL;
-    a.alibi = op->alibi ? op->alibi->f32 : NULL;
-    a.partial = (float *)r->scratch;
-    a.n_heads = op->n_heads;
-    a.group = op->n_heads / op->n_kv_heads;
-    a.n_rows = r->ctx->padded.n_rows;
-    a.hd = op->head_dim;
-    a.vd = op->v_head_dim;
-    a.window = op->window;
-    a.not_causal = op->not_causal;
-    a.spans = op->spans;
-    a.scale = op->scale;
-    a.softcap = op->softcap;
-    a.fresh = rec->qkv != NULL;
+    attention_args a = {.q = op->qkv->data,
+                        .sinks = op->sinks ? op->sinks->f32 : NULL,
+                        .alibi = op->alibi ? op->alibi->f32 : NULL,
+                        .out = op->dst->data,
+                        .partial = (float *)r->scratch,
+                        .q_stride = op->qkv->stride,
+                        .out_stride = op->dst->stride,
+                        .q_col = op->q_col,
+                        .n_heads = op->n_heads,
+                        .group = op->n_heads / op->n_kv_heads,
+                        .n_rows = r->ctx->padded.n_rows,
+                        .hd = op->head_dim,
+                        .vd = op->v_head_dim,
+                        .window = op->window,
+                        .not_causal = op->not_causal,
+                        .spans = op->spans,
+                        .scale = op->scale,
+                        .softcap = op->softcap,
+                        .fresh = rec->qkv != NULL};
     if (a.fresh) a.qkv = qkv_of(rec->qkv);
     kv_view kv = kv_of(r, op->layer);
     int several = r->ctx->padded.n_rows > r->ctx->padded.n_seqs;
@@ -4717,9 +4699,11 @@ typedef struct latent_args {
     int32_t first_row, n_rows, slots, several, stages;
 } latent_args;
 
-enum { LATENT_ROWS = 64, LATENT_TILE = 8 }; /* rows of a block of the two products; of those whose sums a thread has at once */
-enum { ABSORB_K = 128, ABSORB_N = 64, VALUES_K = 512, VALUES_N = 16 }; /* what a block has of a head's weights: in its registers */
-enum { LATENT_KEYS = 32, LATENT_HEADS = 16, LATENT_STRIDE = 40 };      /* of kernel_latent_split; between rows of scores and weights */
+static constexpr int LATENT_ROWS = 64, LATENT_TILE = 8; /* rows of a block of the two products; of those whose sums a thread has at once */
+static constexpr int ABSORB_K = 128, ABSORB_N = 64, VALUES_K = 512,
+                     VALUES_N = 16; /* what a block has of a head's weights: in its registers */
+static constexpr int LATENT_KEYS = 32, LATENT_HEADS = 16,
+                     LATENT_STRIDE = 40; /* of kernel_latent_split; between rows of scores and weights */
 
 /* Values [c, c + 4) of a row of n, zeros outside. `whole`: rows start on 16 bytes. */
 static __device__ __forceinline__ float4 latent_four(const float *x, int c, int n, int whole) {
@@ -5482,7 +5466,7 @@ static __global__ void __launch_bounds__(1024)
     }
 }
 
-enum { COMBINE_CHOICES = 32 }; /* whose slots and weights a block has at once */
+static constexpr int COMBINE_CHOICES = 32; /* whose slots and weights a block has at once */
 
 /* Computes: dst (+)= sum over the choices, in their order, of weight * y. Grid: (rows, hidden / 128), a thread a column. Twin:
  * llm__slots_combine. */
@@ -5535,31 +5519,33 @@ static void run_experts(rank *r, const llm_experts_op *op) {
     while (turn > 1 && slots_place(&s, r->scratch, turn, op->k, op->n_experts, ff, hidden) > r->scratch_bytes) turn = (turn + 1) / 2;
     slots_place(&s, r->scratch, turn, op->k, op->n_experts, ff, hidden);
     for (int first = 0, n; first < rows; first += n) {
-        linear_args a;
-        memset(&a, 0, sizeof a);
         n = min_int(turn, rows - first);
         launch<kernel_slots>(r, dim3(1), 32 * warps, sizeof(int32_t) * (size_t)((warps + 1) * op->n_experts),
                              device_rows(r, LLM_ROWS_TOKENS), op->routes->data, op->routes->stride, s, first, n, op->k, op->n_experts);
-        a.begin = s.begin;
-        a.n_rows = s.begin + op->n_experts + 1;
-        a.x = op->src->data;
-        a.x_stride = op->src->stride;
-        a.row_of = s.row;
-        a.out = s.h;
-        a.out_stride = ff;
-        a.act = op->act;
-        a.limit = op->limit;
-        a.scale = 1;
+        const int32_t *n_slots = s.begin + op->n_experts + 1;
+        const linear_args up = {.x = op->src->data,
+                                .x_stride = op->src->stride,
+                                .out = s.h,
+                                .out_stride = ff,
+                                .n_rows = n_slots,
+                                .begin = s.begin,
+                                .row_of = s.row,
+                                .act = op->act,
+                                .scale = 1,
+                                .limit = op->limit};
+        const linear_args down = {.x = s.h,
+                                  .x_stride = ff,
+                                  .out = s.y,
+                                  .out_stride = hidden,
+                                  .n_rows = n_slots,
+                                  .begin = s.begin,
+                                  .act = LLM_ACT_NONE,
+                                  .scale = 1,
+                                  .limit = op->limit};
         const llm_buffer *plus = run_slots_lora(r, op->up_lora, op, s, op->src->data, op->src->stride, n * op->k, 2 * ff);
-        run_product(r, op->gate_up, op->gate_up_bias, plus, a, n * op->k);
-        a.x = s.h;
-        a.x_stride = ff;
-        a.row_of = NULL;
-        a.out = s.y;
-        a.out_stride = hidden;
-        a.act = LLM_ACT_NONE;
+        run_product(r, op->gate_up, op->gate_up_bias, plus, up, n * op->k);
         plus = run_slots_lora(r, op->down_lora, op, s, NULL, 0, n * op->k, hidden);
-        run_product(r, op->down, op->down_bias, plus, a, n * op->k);
+        run_product(r, op->down, op->down_bias, plus, down, n * op->k);
         launch<kernel_combine>(r, dim3((unsigned)n, (unsigned)ceil_div(hidden, 128)), 128, 0, device_rows(r, LLM_ROWS_TOKENS),
                                op->dst->data, op->routes->data, op->dst->stride, op->routes->stride, s, first, op->k, (int)hidden, op->add);
     }
@@ -5610,7 +5596,7 @@ typedef struct lora_args {
     float scale;
 } lora_args;
 
-enum { LORA_ROWS = 8, LORA_WARPS = 8, LORA_COLUMNS = 128 };
+static constexpr int LORA_ROWS = 8, LORA_WARPS = 8, LORA_COLUMNS = 128;
 
 /* The adapter's slot of a row; -1: none. */
 static __device__ __forceinline__ int lora_slot_of(const lora_args &a, int row) {
@@ -5905,9 +5891,10 @@ static llm_result cuda_lora_put(llm_backend_ctx *ctx, int index, llm_lora_site *
  * Masks cannot be made ahead: a sequence with a grammar waits for each of its tokens, and is drawn here if its mask is made already. Else the
  * host makes it while the device computes, and draws by itself from the row, which is copied to it then. */
 
-enum { DRAW_THREADS = 512, DRAW_WARPS = DRAW_THREADS / 32, DRAW_PART = 8192, DRAW_BINS = 2048 };
-enum { DRAW_TOP = 128, DRAW_KEPT = 256, DRAW_FEW = 3072, DRAW_SORTED = 512 }; /* largest k of one pass; of a part; of a row; of its end */
-static const double MASS = 35184372088832.0;                                  /* 2^45: 2^18 weights of 1 stay below 2^64 */
+static constexpr int DRAW_THREADS = 512, DRAW_WARPS = DRAW_THREADS / 32, DRAW_PART = 8192, DRAW_BINS = 2048;
+static constexpr int DRAW_TOP = 128, DRAW_KEPT = 256, DRAW_FEW = 3072,
+                     DRAW_SORTED = 512;      /* largest k of one pass; of a part; of a row; of its end */
+static const double MASS = 35184372088832.0; /* 2^45: 2^18 weights of 1 stay below 2^64 */
 
 /* What a part says of itself: sums of exp(x - max) of raw logits, and of exp((x - max) * scale) of bent ones; candidates, -1: too many of
  * them; in the row there are k values of `least` or more. */
@@ -6581,54 +6568,28 @@ static void run_ranks(llm_backend_ctx *ctx, void (*job)(rank *r)) {
  * of the model's lists: target or draft). Capturing launches nothing: the same step is replayed right behind it. When the table of graphs
  * is full, the one that was not used for longest makes room. */
 
-/* Where the arrays of the largest step lie, on 16 bytes each; pages last, so that one copy of what is used can stop short of the end. */
-static void step_place(const llm_backend_config *c, step_layout *l) {
-    size_t rows = (size_t)c->max_rows, seqs = (size_t)c->max_seqs, at = STEP_HEAD * 4, out = (size_t)max_int(c->max_out, 1);
-    /* clang-format off */
-    const struct {
-        size_t *to, bytes;
-    } plan[] = {{&l->tokens, rows * 4},
-                {&l->positions, rows * 12},
-                {&l->seq_of_row, rows * 4},
-                {&l->seq_begin, (seqs + 1) * 4},
-                {&l->seq_len, seqs * 4},
-                {&l->seq_rope, seqs * 4},
-                {&l->seq_lora, seqs * 4},
-                {&l->rope_base, seqs * 4},
-                {&l->out_rows, out * 4},
-                {&l->token_from, rows * 4},
-                {&l->draws, out * sizeof(draw)},
-                {&l->pages, seqs * (size_t)c->max_pages_per_seq * 4}};
-    /* clang-format on */
-    for (size_t i = 0; i < sizeof plan / sizeof *plan; i++) {
-        *plan[i].to = at;
-        at = align16(at + plan[i].bytes);
-    }
-    l->bytes = at + (rows + MAX_SPLITS) * sizeof(work_item);
+/* The arrays of the largest step in a block at p, on 16 bytes each; pages last, so that one copy of what is used can stop short of the end.
+ * *bytes: of the block, with the work behind them. */
+static step_view step_at(const llm_backend_config *c, const uint8_t *p, size_t *bytes) {
+    const size_t rows = (size_t)c->max_rows, seqs = (size_t)c->max_seqs, out = (size_t)max_int(c->max_out, 1);
+    size_t at = STEP_HEAD * 4;
+    step_view v = {};
+    auto take = [&](auto *to, size_t n) {
+        *to = (std::remove_pointer_t<decltype(to)>)((uintptr_t)p + at);
+        at = align16(at + n * sizeof **to);
+    };
+    v.head = (const int32_t *)p;
+    take(&v.tokens, rows), take(&v.positions, 3 * rows), take(&v.seq_of_row, rows), take(&v.seq_begin, seqs + 1), take(&v.seq_len, seqs);
+    take(&v.seq_rope, seqs), take(&v.seq_lora, seqs), take(&v.rope_base, seqs), take(&v.out_rows, out), take(&v.token_from, rows);
+    take(&v.draws, out), take(&v.pages, seqs * (size_t)c->max_pages_per_seq);
+    *bytes = at + (rows + MAX_SPLITS) * sizeof(work_item);
+    return v;
 }
 
-/* The same places as pointers. */
-static step_view step_view_of(const step_layout *l, uint8_t *p) {
-    step_view v = {(int32_t *)p,
-                   (int32_t *)(p + l->tokens),
-                   (int32_t *)(p + l->positions),
-                   (int32_t *)(p + l->seq_of_row),
-                   (int32_t *)(p + l->seq_begin),
-                   (int32_t *)(p + l->seq_len),
-                   (int32_t *)(p + l->seq_rope),
-                   (int32_t *)(p + l->seq_lora),
-                   (int32_t *)(p + l->out_rows),
-                   (int32_t *)(p + l->token_from),
-                   (int32_t *)(p + l->pages),
-                   (float *)(p + l->rope_base),
-                   (draw *)(p + l->draws),
-                   NULL,
-                   NULL,
-                   NULL,
-                   NULL,
-                   NULL,
-                   NULL};
-    return v;
+/* The host's copy of the step that is being recorded. */
+static step_view step_staged(const llm_backend_ctx *ctx) {
+    size_t bytes;
+    return step_at(&ctx->cfg, ctx->staged[ctx->begun % N_FLIGHT], &bytes);
 }
 
 /* Refuses a step whose numbers would lead outside of memory: on the device nobody checks an index. A page that lies before a window may be
@@ -6699,11 +6660,9 @@ static int32_t more_write(const llm_backend_ctx *ctx, const llm_step *s, uint8_t
     return has;
 }
 
-/* n numbers to the block; `absent` where the step has none. */
-static void copy_ints(uint8_t *to, const int32_t *from, int n, int32_t absent) {
-    if (from) memcpy(to, from, (size_t)n * 4);
-    else
-        for (int i = 0; i < n; i++) ((int32_t *)to)[i] = absent;
+/* n numbers to a pinned block, which kernels only read; `absent` where the step has none. */
+static void copy_ints(const int32_t *to, const int32_t *from, int n, int32_t absent) {
+    for (int i = 0; i < n; i++) ((int32_t *)to)[i] = from ? from[i] : absent;
 }
 
 /* The work of attention: single rows in splits of their keys, and with batch_invariant all other rows too, up to 8 of a sequence together.
@@ -6722,9 +6681,9 @@ static int work_write(const llm_backend_ctx *ctx, const llm_step *s, work_item *
 
 /* Writes the step into a pinned block; returns the bytes that count. Page tables stand close together: what is copied is what is used. */
 static size_t step_write(llm_backend_ctx *ctx, const llm_step *s, uint8_t *to) {
-    const step_layout *l = &ctx->layout;
+    const step_view v = step_staged(ctx);
     int rows = s->shape.n_rows, seqs = s->shape.n_seqs, three = s->n_position_rows == 3, stride = 1;
-    int32_t *head = (int32_t *)to, *pages = (int32_t *)(to + l->pages);
+    int32_t *head = (int32_t *)to, *pages = (int32_t *)v.pages;
     ctx->longest = ctx->singles = 0;
     for (int q = 0; q < seqs; q++) {
         ctx->longest = max_int(ctx->longest, s->seq_len[q]);
@@ -6737,16 +6696,16 @@ static size_t step_write(llm_backend_ctx *ctx, const llm_step *s, uint8_t *to) {
     head[HEAD_OUT] = s->shape.n_out;
     head[HEAD_POSITIONS] = three ? 3 : 1;
     head[HEAD_STRIDE] = stride;
-    copy_ints(to + l->tokens, s->tokens, rows, 0);
-    copy_ints(to + l->positions, s->positions, rows * (three ? 3 : 1), 0);
-    copy_ints(to + l->seq_of_row, s->seq_of_row, rows, 0);
-    copy_ints(to + l->seq_begin, s->seq_begin, seqs + 1, 0);
-    copy_ints(to + l->seq_len, s->seq_len, seqs, 0);
-    copy_ints(to + l->seq_rope, s->seq_rope, seqs, 0);
-    copy_ints(to + l->seq_lora, s->seq_lora, seqs, -1);
-    copy_ints(to + l->out_rows, s->out_rows, s->shape.n_out, 0);
-    copy_ints(to + l->token_from, s->token_from, rows, -1);
-    for (int q = 0; q < seqs; q++) ((float *)(to + l->rope_base))[q] = s->seq_rope_base ? s->seq_rope_base[q] : 1;
+    copy_ints(v.tokens, s->tokens, rows, 0);
+    copy_ints(v.positions, s->positions, rows * (three ? 3 : 1), 0);
+    copy_ints(v.seq_of_row, s->seq_of_row, rows, 0);
+    copy_ints(v.seq_begin, s->seq_begin, seqs + 1, 0);
+    copy_ints(v.seq_len, s->seq_len, seqs, 0);
+    copy_ints(v.seq_rope, s->seq_rope, seqs, 0);
+    copy_ints(v.seq_lora, s->seq_lora, seqs, -1);
+    copy_ints(v.out_rows, s->out_rows, s->shape.n_out, 0);
+    copy_ints(v.token_from, s->token_from, rows, -1);
+    for (int q = 0; q < seqs; q++) ((float *)v.rope_base)[q] = s->seq_rope_base ? s->seq_rope_base[q] : 1;
     ctx->any_draws = 0;
     ctx->want_rows = !s->draws;
     for (int i = 0; i < s->shape.n_out && s->draws; i++) {
@@ -6758,7 +6717,7 @@ static size_t step_write(llm_backend_ctx *ctx, const llm_step *s, uint8_t *to) {
         for (int p = 0; p < ceil_div(s->seq_len[q], ctx->page_tokens);
              p++) /* a page that was given back reads as page 0; nothing of it counts */
             pages[(size_t)q * (size_t)stride + (size_t)p] = max_int(0, s->pages[(size_t)q * (size_t)s->page_stride + (size_t)p]);
-    size_t work = align16(l->pages + (size_t)seqs * (size_t)stride * 4);
+    size_t work = align16((size_t)((uint8_t *)pages - to) + (size_t)seqs * (size_t)stride * 4);
     head[HEAD_WORK] = (int32_t)(work / 4);
     head[HEAD_N_WORK] = work_write(ctx, s, (work_item *)(to + work));
     return work + (size_t)head[HEAD_N_WORK] * sizeof(work_item);
@@ -6827,7 +6786,7 @@ static llm_result cuda_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     uint8_t *block = ctx->staged[ctx->begun % N_FLIGHT];
     size_t bytes = step_write(ctx, s, block), masks = 0, changes = 0, more = 0;
     ((int32_t *)block)[HEAD_HAS] = more_write(ctx, s, ctx->more[ctx->begun % N_FLIGHT], &more);
-    result = step_draws(ctx, s, (draw *)(block + ctx->layout.draws), ctx->bent[ctx->begun % N_FLIGHT], &masks, &changes);
+    result = step_draws(ctx, s, (draw *)step_staged(ctx).draws, ctx->bent[ctx->begun % N_FLIGHT], &masks, &changes);
     if (result) return result;
     const llm_shape *n = &s->shape;
     ctx->shape = ctx->padded = *n;
@@ -7036,9 +6995,7 @@ static void ranks_wait(llm_backend_ctx *ctx, unsigned turn) {
         if (n && spins % 1024 == 0 && world_lost(ctx)) return;
         if (n && seconds() > until && !ctx->failed) {
             rank *r = &ctx->ranks[waiting[0]];
-            r->failed = LLM_ERR_BACKEND;
-            snprintf(r->why, sizeof r->why, "cuda device %d: a step did not end in %.3g s%s", r->device, limit,
-                     ctx->n_world > 1 ? ": a rank does not answer" : "");
+            rank_fail(r, LLM_ERR_BACKEND, "a step did not end in %.3g s%s", limit, ctx->n_world > 1 ? ": a rank does not answer" : "");
             rank_result(r);
         }
         if (spins > 2000) usleep(50);
@@ -7186,8 +7143,7 @@ static void cuda_embed(llm_backend_ctx *ctx, int index, const llm_embed_op *op) 
 
 /* Which variant a sequence has is in the block that begin_step wrote, so it is checked here, where the number of variants is known. */
 static void cuda_rope(llm_backend_ctx *ctx, int index, const llm_rope_op *op) {
-    const step_layout *l = &ctx->layout;
-    const int32_t *variants = (const int32_t *)(ctx->staged[ctx->begun % N_FLIGHT] + l->seq_rope);
+    const int32_t *variants = step_staged(ctx).seq_rope;
     for (int s = 0; s < ctx->shape.n_seqs; s++)
         if (variants[s] < 0 || variants[s] >= op->n_variants) ctx_fail(ctx, LLM_ERR_ARG, "seq_rope: not a variant of the rope operation");
     record_add(ctx, index, OP_ROPE)->op.rope = *op;
@@ -7217,7 +7173,7 @@ static void cuda_attention(llm_backend_ctx *ctx, int index, const llm_attention_
 
 /* The slots of the step's adapters must be some of the site's. */
 static void lora_check(llm_backend_ctx *ctx, const llm_lora_site *site) {
-    const int32_t *slots = (const int32_t *)(ctx->staged[ctx->begun % N_FLIGHT] + ctx->layout.seq_lora);
+    const int32_t *slots = step_staged(ctx).seq_lora;
     for (int s = 0; site && s < ctx->shape.n_seqs; s++)
         if (slots[s] < -1 || slots[s] >= site->n_slots) ctx_fail(ctx, LLM_ERR_ARG, "lora: the site has no such slot");
 }
@@ -7249,7 +7205,7 @@ static void cuda_gate(llm_backend_ctx *ctx, int index, const llm_gate_op *op) { 
 /* All that is behind it works on the n_out rows whose logits are wanted. */
 static void cuda_gather(llm_backend_ctx *ctx, int index, const llm_gather_op *op) {
     const int parts = max_int(op->parts, 1);
-    const int32_t *rows = (const int32_t *)(ctx->staged[ctx->begun % N_FLIGHT] + ctx->layout.out_rows);
+    const int32_t *rows = step_staged(ctx).out_rows;
     if ((op->mean ? 1 : parts) * op->src->cols > op->dst->cols - op->dst_col)
         ctx_fail(ctx, LLM_ERR_ARG, "gather: the rows do not fit side by side");
     for (int i = 0; i < ctx->shape.n_out && parts > 1; i++)
@@ -7475,11 +7431,8 @@ static void profile_products(rank *r) {
                     v->parts[0].kind == w->parts[0].kind;
         }
         for (int k = 0; k < 3 && !known; k++) {
-            linear_args a;
-            memset(&a, 0, sizeof a);
-            a.x = a.out = (float *)r->scratch; /* neither is touched */
-            a.n_rows = r->view.head;           /* 0 before the first step */
-            a.scale = 2;
+            float *none = (float *)r->scratch;                                                  /* is not touched */
+            const linear_args a = {.x = none, .out = none, .n_rows = r->view.head, .scale = 2}; /* no rows before the first step */
             run_product(r, w, NULL, NULL, a, rows[k]);
         }
     }
@@ -7690,8 +7643,8 @@ static void rank_open(rank *r) {
     r->stage_bytes = total >= (size_t)8 << 30 ? 32 << 20 : 8 << 20;
     r->list = (record *)calloc(MAX_RECORDS, sizeof *r->list);
     if (!r->list) rank_ok(r, cudaErrorMemoryAllocation, "list");
-    r->step = (uint8_t *)device_memory(r, ctx->layout.bytes, "step");
-    r->view = step_view_of(&ctx->layout, r->step);
+    r->step = (uint8_t *)device_memory(r, ctx->step_bytes, "step");
+    r->view = step_at(&ctx->cfg, r->step, &ctx->step_bytes);
     const more_layout l = more_place(&ctx->cfg);
     r->more = (uint8_t *)device_memory(r, l.bytes, "step");
     r->view.given_of = (const int32_t *)r->more;
@@ -7777,7 +7730,7 @@ static llm_result open_ranks(llm_backend_ctx *ctx) {
 /* Everything that open takes besides the context itself. On error the caller closes. */
 static llm_result open_parts(llm_backend_ctx *ctx) {
     cudaDeviceProp prop;
-    step_place(&ctx->cfg, &ctx->layout);
+    step_at(&ctx->cfg, NULL, &ctx->step_bytes);
     for (int i = 0; i < ctx->n_ranks; i++) {
         rank *r = &ctx->ranks[i];
         r->ctx = ctx;
@@ -7787,7 +7740,7 @@ static llm_result open_parts(llm_backend_ctx *ctx) {
         if (r->failed) return rank_result(r);
     }
     select_device(&ctx->ranks[0]);
-    if (!pinned_pair(ctx, (void **)ctx->staged, ctx->layout.bytes)) return rank_result(&ctx->ranks[0]);
+    if (!pinned_pair(ctx, (void **)ctx->staged, ctx->step_bytes)) return rank_result(&ctx->ranks[0]);
     if (!pinned_pair(ctx, (void **)ctx->more, more_place(&ctx->cfg).bytes)) return rank_result(&ctx->ranks[0]);
     if (!rank_ok(&ctx->ranks[0], cudaMallocHost((void **)&ctx->stop_waiting, sizeof *ctx->stop_waiting), "pinned memory"))
         return rank_result(&ctx->ranks[0]);
@@ -7883,15 +7836,49 @@ static llm_result cuda_open(const llm_backend_config *cfg, llm_backend_ctx **out
 
 /* The one function that is exported: the table, in the order of llm_backend. parallel is NULL: the caller's own threads do host work. */
 extern "C" __attribute__((visibility("default"))) const llm_backend *llm_cuda_backend(void) {
-    static const llm_backend table = {LLM_BACKEND_ABI, sizeof(llm_backend), "cuda",          cuda_open,         cuda_close,
-                                      cuda_describe,   cuda_buffer,         cuda_weight,     cuda_weights_done, cuda_kv_page_bytes,
-                                      cuda_kv_open,    cuda_memory_used,    cuda_begin_step, cuda_embed,        cuda_rope,
-                                      cuda_residual,   cuda_norm,           cuda_linear,     cuda_qkv,          cuda_attention,
-                                      cuda_mla,        cuda_route,          cuda_experts,    cuda_gate,         cuda_gather,
-                                      cuda_all_reduce, cuda_logits,         cuda_end_step,   cuda_wait,         cuda_logits_row,
-                                      cuda_buffer_row, cuda_kv_copy,        cuda_kv_read,    cuda_kv_write,     NULL,
-                                      cuda_lora_site,  cuda_lora_put,       cuda_lora,       cuda_drawn,        cuda_kv_memory,
-                                      cuda_send,       cuda_receive,        cuda_state,      cuda_pin,          NULL,
-                                      cuda_buffer_rows};
+    static const llm_backend table = {.abi = LLM_BACKEND_ABI,
+                                      .struct_size = sizeof(llm_backend),
+                                      .name = "cuda",
+                                      .open = cuda_open,
+                                      .close = cuda_close,
+                                      .describe = cuda_describe,
+                                      .buffer = cuda_buffer,
+                                      .weight = cuda_weight,
+                                      .weights_done = cuda_weights_done,
+                                      .kv_page_bytes = cuda_kv_page_bytes,
+                                      .kv_open = cuda_kv_open,
+                                      .memory_used = cuda_memory_used,
+                                      .begin_step = cuda_begin_step,
+                                      .embed = cuda_embed,
+                                      .rope = cuda_rope,
+                                      .residual = cuda_residual,
+                                      .norm = cuda_norm,
+                                      .linear = cuda_linear,
+                                      .qkv = cuda_qkv,
+                                      .attention = cuda_attention,
+                                      .mla = cuda_mla,
+                                      .route = cuda_route,
+                                      .experts = cuda_experts,
+                                      .gate = cuda_gate,
+                                      .gather = cuda_gather,
+                                      .all_reduce = cuda_all_reduce,
+                                      .logits = cuda_logits,
+                                      .end_step = cuda_end_step,
+                                      .wait = cuda_wait,
+                                      .logits_row = cuda_logits_row,
+                                      .buffer_row = cuda_buffer_row,
+                                      .kv_copy = cuda_kv_copy,
+                                      .kv_read = cuda_kv_read,
+                                      .kv_write = cuda_kv_write,
+                                      .lora_site = cuda_lora_site,
+                                      .lora_put = cuda_lora_put,
+                                      .lora = cuda_lora,
+                                      .drawn = cuda_drawn,
+                                      .kv_memory = cuda_kv_memory,
+                                      .send = cuda_send,
+                                      .receive = cuda_receive,
+                                      .state = cuda_state,
+                                      .pin = cuda_pin,
+                                      .buffer_rows = cuda_buffer_rows};
     return &table;
 }

@@ -63,7 +63,7 @@ def compile_cubin(arch):
     source, cubin, said = ROOT / "llm_cuda.cu", FOLDER / f"llm_cuda_{arch}.cubin", FOLDER / f"ptxas_{arch}.txt"
     FOLDER.mkdir(parents=True, exist_ok=True)
     if not said.exists() or said.stat().st_mtime < source.stat().st_mtime:
-        p = subprocess.run([nvcc(), "-O3", "-std=c++17", "-split-compile=0", "-gencode", f"arch=compute_{arch},code=sm_{arch}", "-Xcompiler", "-Wall", "-Xptxas", "-v", "-cubin", "-o", str(cubin), str(source)],
+        p = subprocess.run([nvcc(), "-O3", "-std=c++20", "-split-compile=0", "-gencode", f"arch=compute_{arch},code=sm_{arch}", "-Xcompiler", "-Wall", "-Xptxas", "-v", "-cubin", "-o", str(cubin), str(source)],
                            capture_output=True, text=True, cwd=ROOT)
         if p.returncode: sys.exit(p.stdout + p.stderr)
         said.write_text(p.stdout + p.stderr)
@@ -94,7 +94,7 @@ def resources(text):
 def block_sizes():
     """Threads of a block, from the launch bounds in the source."""
     text = (ROOT / "llm_cuda.cu").read_text()
-    for name, value in re.findall(r"(?:enum \{|,) ?([A-Z_]+) = (\d+)", text): text = re.sub(rf"__launch_bounds__\({name}\b", f"__launch_bounds__({value}", text)
+    for name, value in re.findall(r"(?:enum \{|constexpr int|,) ?([A-Z_]+) = (\d+)", text): text = re.sub(rf"__launch_bounds__\({name}\b", f"__launch_bounds__({value}", text)
     return {name: int(n) for n, name in re.findall(r"__launch_bounds__\((\d+)[^;{]*?\)\s+(kernel_\w+)\(", text)}
 
 
