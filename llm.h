@@ -118,6 +118,7 @@
  *     >>dtypes               what the bytes of stored tensors mean.
  *     >>subs                 32 columns of any quantised format, taken apart into one common form.
  *     >>isa                  instruction sets, by name and by what this processor runs.
+ *     >>tuning               what the processor at hand decides beside its instruction set: numbers that change the time of a step and no bit of it.
  *     >>packed               rounded activations and packed weights: what kernels work on.
  *     >>kernels              the table of kernels, and what they are called with.
  *     >>lanes                sixteen floats at a time, in plain C that compilers make vectors of.
@@ -1060,6 +1061,8 @@ typedef struct llm_engine_config {
     int64_t trace_inputs; /* with trace: 1: told of the inputs of linear layers, and of nothing else: for calibration. Of all rows, in the
                              last layer too */
     struct llm_nodes *nodes; /* ranks are in several processes, and this is one of them: see llm_nodes_open. NULL: all are here */
+    const char *tuning; /* CPU: what changes times and no answer: "ahead=4096,band=8", "measure"; NULL or "auto": as is known of this
+                           processor, or measured for at most 20 ms while the weights are loaded. In llm_engine_stats.backend: what, why */
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };
@@ -1125,7 +1128,7 @@ typedef struct llm_engine_stats {
     int64_t memory_bytes; /* weights, KV and buffers of the backend */
     int64_t prompt_tokens, generation_tokens, cached_tokens, steps, preemptions;
     double step_seconds, model_seconds;                 /* in llm_engine_step; of these in the forward pass */
-    const char *backend;                                /* "cpu: avx2, 2 threads" */
+    const char *backend;                                /* "cpu: avx2, 2 threads; ahead=8192,band=4,signs=16 (AMD Zen 3)" */
     int64_t drafts, draft_tokens, accepted_tokens;      /* speculation, and jumps of grammars: checks, tokens guessed, of these right */
     int64_t accepted_per_position[LLM_SPECULATIVE_MAX]; /* first, second ... token of a draft that was right */
     int64_t media_queries, media_hits, media_bytes;     /* pictures that requests brought, of these known already; bytes that are kept */
@@ -1786,6 +1789,8 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_BOOL(T, e.batch_invariant, group, "batch-invariant|$VLLM_BATCH_INVARIANT", \
                      "GPU: logits do not depend on who else is in the batch (a CPU always)"), \
         LLM_OPT_TEXT(T, e.isa, group, "isa", "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, avx512bf16, amx, neon"), \
+        LLM_OPT_TEXT(T, e.tuning, group, "tuning", "LIST", \
+                     "what changes times and no answer: auto, measure, ahead=BYTES, band=N, signs=N (auto: by the processor)"), \
         LLM_OPT_FIELD(T, e, pipeline_parallel_size, group, "pp|pipeline-parallel-size", \
                       "pieces into which the layers are cut, each on devices of its own"), \
         LLM_OPT_FIELD(T, e, tensor_parallel_size, group, "tp|tensor-parallel-size", "ranks that share every layer"), \
@@ -2436,6 +2441,7 @@ typedef struct llm_backend_config {
     llm_result (*share)(void *nodes, void *all, size_t each); /* all (n_processes, each): ours is there, then the others' are too */
     int (*lost)(void *nodes);                                 /* 1: another process has gone; asked while a step is waited for */
     void *nodes;
+    const char *tuning; /* llm_engine_config.tuning */
 } llm_backend_config;
 
 /* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
@@ -2728,7 +2734,7 @@ typedef struct llm_backend {
     const char *name;     /* "cpu", "cuda" */
     llm_result (*open)(const llm_backend_config *cfg, llm_backend_ctx **out);
     void (*close)(llm_backend_ctx *ctx);
-    const char *(*describe)(llm_backend_ctx *ctx); /* "avx2, 2 threads" */
+    const char *(*describe)(llm_backend_ctx *ctx); /* "avx2, 2 threads; ahead=8192 ..." */
     /* At open time. Everything is freed by close. */
     llm_result (*buffer)(llm_backend_ctx *ctx, int rank, int64_t rows, int64_t cols, llm_buffer **out);
     llm_result (*weight)(llm_backend_ctx *ctx, int rank, const llm_weight_desc *desc, llm_weight **out);
@@ -13861,6 +13867,34 @@ static llm_result llm__isa_find(const char *name, llm__isa *out) {
     return llm__error(LLM_ERR_ARG, "isa %s: this CPU has %s", name, llm_isa_list());
 }
 
+LLM__COLD_END
+
+/* ============================================================================
+ * >>tuning   What the processor at hand decides beside its instruction set: numbers that change the time of a step and no bit of it.
+ * ============================================================================
+ * A processor that was measured has a row in a table (AMD's and Intel's families and models are numbers that it tells). On any other one
+ * the distance of fetching, which has cost a third on one kind what it gained on another, is measured while the weights are loaded: one
+ * token's products with the packed weights themselves, on all threads, for at most 20 ms; another distance than the usual one is taken
+ * only where it was faster every time and by more than the noise. `--tuning` forces any of it.
+ *
+ * What would change bits is no matter of measuring, for then one machine could answer differently from day to day. It follows from the
+ * instruction set and the vendor alone: inputs of 16 bits for output layers of signed bytes where there is AVX2 without VNNI
+ * (llm__weight_form), and no vdpbf16ps on Intel's processors without AMX (llm__isa_find). */
+
+typedef struct llm__tuning {
+    int32_t ahead; /* bytes that weights are fetched ahead of their use */
+    int32_t band;  /* pairs of row blocks that a tile's inputs are multiplied with while they are in the cache */
+    int32_t signs; /* AVX2 without VNNI: tokens from which on signs of weights apart save more than it costs to find them */
+} llm__tuning;
+
+/* A processor; vendor "" where it is not x86. */
+typedef struct llm__chip {
+    char vendor[13];
+    int32_t family, model;
+} llm__chip;
+
+LLM__COLD_BEGIN
+
 /* ============================================================================
  * >>packed   Rounded activations and packed weights: what kernels work on.
  * ============================================================================
@@ -14046,9 +14080,6 @@ LLM__COLD_END
  * >>kernels   The table of kernels, and what they are called with.
  * ============================================================================ */
 
-/* Bytes that weights are fetched ahead of their use: of Q8_0 and 16 tokens from memory 4096 give a seventh less, 12288 the same (Zen 5). */
-enum { LLM__AHEAD = 8192 };
-
 /* What happens to the results of a product. */
 typedef struct llm__finish {
     float *dst;                /* the first token's first output */
@@ -14081,6 +14112,7 @@ typedef struct llm__product {
     int n;
     float *out;
     int fine;             /* the roundings are of 16 bits: where the table has quantise_fine */
+    int ahead, signs;     /* see llm__tuning */
     const uint8_t *fetch; /* of a block that is multiplied: what llm__fetch is to be given */
     int *tiles;           /* see llm__kernels.rest */
     struct llm__amx *amx; /* see >>kernels_amx */
@@ -14900,12 +14932,12 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const int8_t *table, const ll
 }
 
 /* The first n blocks of a super-block, or pairs, to `to` (n, 2). */
-LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offset offset, int pair, const uint8_t *w, int n,
-                           llm__cooked (*to)[2], const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
+LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offset offset, int pair, int ahead, const uint8_t *w,
+                           int n, llm__cooked (*to)[2], const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
     const uint8_t *head = w;
     w += pair * llm__kind_head(kind);
     for (int b = 0; b < n; b++, w += pair * llm__kind_block(kind)) {
-        llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
+        llm__fetch(w + ahead, pair * llm__kind_block(kind), 0, 1);
         for (int place = 0; place < pair; place++)
             llm__unpack(kind, table, offset, pair, place, w, head, &to[b][place], half, bytes, look_up);
     }
@@ -14962,7 +14994,7 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int8_t *table, const int 
                 head = w;
                 w += pair * llm__kind_head(kind);
             }
-            p.fetch = w + LLM__AHEAD;
+            p.fetch = w + p.ahead;
             LLM__UNROLL
             for (int i = 0; i < take; i++) llm__unpack(kind, table, offset, pair, place + i, w, head, &to[i], half, bytes, look_up);
             block(kind, to, &p, at);
@@ -14973,7 +15005,7 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int8_t *table, const int 
 /* The same where registers are too few to keep a block between the two: then super-blocks are unpacked as a whole, and only that is
  * compiled for each format. cook: llm__cook of a kind that is known. multiply: n blocks, or pairs, (n, 2) with the tile's roundings from
  * `at` on. */
-typedef void (*llm__cook_fn)(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]);
+typedef void (*llm__cook_fn)(llm__kind kind, llm__offset offset, int pair, int ahead, const uint8_t *w, int n, llm__cooked (*to)[2]);
 typedef void (*llm__multiply_fn)(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at);
 
 LLM__INLINE void llm__walk_cooked(llm__kind kind, llm__offset offset, const llm__cook_fn cook, const llm__multiply_fn multiply,
@@ -14984,7 +15016,7 @@ LLM__INLINE void llm__walk_cooked(llm__kind kind, llm__offset offset, const llm_
     for (int i = 0; i < p->pair; i++) memset(p->out + i * LLM__OUT, 0, sizeof(float) * LLM__ROWS * (size_t)p->n);
     for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
         const int n = (int)LLM__MIN(left, (int64_t)LLM__SUPER);
-        cook(kind, offset, p->pair, w, n, cooked);
+        cook(kind, offset, p->pair, p->ahead, w, n, cooked);
         multiply(kind, (const llm__cooked (*)[2])cooked, n, p, at);
         w += p->pair * (llm__kind_head(kind) + n * llm__kind_block(kind));
         at += (size_t)n * (size_t)p->n;
@@ -15105,8 +15137,8 @@ static void llm__scalar_multiply(llm__kind kind, const llm__cooked (*w)[2], int 
 }
 
 /* One loop for all formats: where this runs, speed is no aim. */
-static void llm__scalar_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]) {
-    llm__cook(kind, llm__kind_table(kind), offset, pair, w, n, to, llm__scalar_half, llm__scalar_bytes, llm__scalar_look_up);
+static void llm__scalar_cook(llm__kind kind, llm__offset offset, int pair, int ahead, const uint8_t *w, int n, llm__cooked (*to)[2]) {
+    llm__cook(kind, llm__kind_table(kind), offset, pair, ahead, w, n, to, llm__scalar_half, llm__scalar_bytes, llm__scalar_look_up);
 }
 
 static void llm__scalar_product(llm__kind kind, const llm__product *p) {
@@ -15591,7 +15623,7 @@ LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int8_t *table, c
         if (f.super) llm__avx2_clear(n, halves, acc);
         if (f.super) llm__avx2_clear(n, halves, low);
         for (int b = 0; b < LLM__SUPER && b < left; b++, w += pair * llm__kind_block(kind), at += (size_t)n) {
-            llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
+            llm__fetch(w + p->ahead, pair * llm__kind_block(kind), 0, 1);
             LLM__UNROLL
             for (int h = 0; h < halves; h++) row[h] = w + h / 2 * 64 * f.bits + 32 * (h % 2);
             LLM__UNROLL
@@ -15617,8 +15649,6 @@ LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int8_t *table, c
  * order of the same instructions, take as long. Signed bytes take 104 with their signs in the weights, 99 with them apart: their pairs do
  * not fit 16 bits and are widened one by one. Products of 16 bits (vpmaddwd of widened weights and inputs) take as long: four instructions
  * for 32 products each way, and of products that wait for each other Zen 3 begins 3.2 a cycle, not four. */
-
-enum { LLM__AVX2_SIGNS = 16 }; /* tokens from which on signs apart save more than it costs to find them */
 
 typedef struct llm__avx2_cooked {
     uint8_t u[8 * 64], sign[8 * 64];
@@ -15669,7 +15699,7 @@ LLM__AVX2_INLINE void llm__avx2_fetch_begin(llm__avx2_fetch *f, const llm__kind 
     const int bytes = p->pair * (llm__kind_head(kind) + blocks * llm__kind_block(kind));
     f->step = bytes / (p->pair * blocks * ((p->n + 3) / 4)) + 1;
     f->lines = (f->step + 63) / 64;
-    f->at = w + LLM__AHEAD;
+    f->at = w + p->ahead;
 }
 
 LLM__AVX2_INLINE void llm__avx2_cook_values(const llm__avx2_form f, const uint8_t *w, llm__avx2_cooked *to) {
@@ -15828,7 +15858,7 @@ LLM__AVX2_INLINE void llm__avx2_fine_few(const llm__kind kind, const int8_t *tab
     if (f.table) f.table = table;
     llm__avx2_clear(n, halves, acc);
     for (int64_t b = 0; b < p->n_blocks; b++, w += pair * llm__kind_block(kind), at += (size_t)n) {
-        llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
+        llm__fetch(w + p->ahead, pair * llm__kind_block(kind), 0, 1);
         LLM__UNROLL
         for (int h = 0; h < halves; h++) row[h] = w + h / 2 * 64 * f.bits + 32 * (h % 2);
         LLM__UNROLL
@@ -15901,7 +15931,7 @@ LLM__AVX2_INLINE void llm__avx2_fine_many(const llm__kind kind, const int8_t *ta
         llm__avx2_loop(f, common, of, p, at, fetch); \
     }
 /* 1: signs are set apart. */
-LLM__AVX2_INLINE int llm__avx2_apart(const llm__kind kind, int n) { return llm__kind_fine(kind) && n >= LLM__AVX2_SIGNS; }
+LLM__AVX2_INLINE int llm__avx2_apart(const llm__kind kind, const llm__product *p) { return llm__kind_fine(kind) && p->n >= p->signs; }
 
 LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_signs(int zero, const llm__avx2_blocks *of, const llm__product *p, size_t at,
                                                          llm__avx2_fetch *fetch) {
@@ -15913,7 +15943,7 @@ LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_signs(int zero, const llm__av
 
 #define LLM__AVX2_MANY(kind, like) \
     LLM__AVX2 static LLM__NOINLINE void llm__avx2_many_##kind(const int8_t *table, const llm__product *p) { \
-        if (llm__avx2_apart(LLM__KIND_##kind, p->n)) llm__avx2_many(LLM__KIND_##kind, table, 1, llm__avx2_loop_signs, p); \
+        if (llm__avx2_apart(LLM__KIND_##kind, p)) llm__avx2_many(LLM__KIND_##kind, table, 1, llm__avx2_loop_signs, p); \
         else llm__avx2_many(LLM__KIND_##kind, table, 0, llm__avx2_loop_##like, p); \
     }
 #define LLM__AVX2_FEW(kind, like) \
@@ -16245,9 +16275,10 @@ LLM__AVXVNNI static LLM__NOINLINE void llm__avxvnni_multiply(llm__kind kind, con
         }
 }
 
-LLM__AVX2 static LLM__NOINLINE void llm__avx2_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n,
+LLM__AVX2 static LLM__NOINLINE void llm__avx2_cook(llm__kind kind, llm__offset offset, int pair, int ahead, const uint8_t *w, int n,
                                                    llm__cooked (*to)[2]) {
-    LLM__EACH_KIND(kind, llm__cook, llm__kind_table(kind), offset, pair, w, n, to, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
+    LLM__EACH_KIND(kind, llm__cook, llm__kind_table(kind), offset, pair, ahead, w, n, to, llm__avx2_half, llm__avx2_bytes,
+                   llm__avx2_look_up)
 }
 
 LLM__AVXVNNI static void llm__avxvnni_product(llm__kind kind, const llm__product *p) {
@@ -16965,9 +16996,10 @@ LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_multiply(llm__kind kind, co
     else llm__neon_tiles(0, w, n, p, at);
 }
 
-LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n,
+LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_cook(llm__kind kind, llm__offset offset, int pair, int ahead, const uint8_t *w, int n,
                                                           llm__cooked (*to)[2]) {
-    LLM__EACH_KIND(kind, llm__cook, llm__kind_table(kind), offset, pair, w, n, to, llm__neon_half, llm__neon_bytes, llm__neon_look_up)
+    LLM__EACH_KIND(kind, llm__cook, llm__kind_table(kind), offset, pair, ahead, w, n, to, llm__neon_half, llm__neon_bytes,
+                   llm__neon_look_up)
 }
 
 /* The table's `product`. */
@@ -17725,6 +17757,7 @@ LLM__COLD_END
 typedef struct llm__exec {
     int thread, n_threads; /* the part, and how many there are */
     llm__isa isa;
+    const llm__tuning *tuning;
     const llm_step *step;
     int n_rows;        /* of this op */
     int part, n_parts; /* passes of a long operation: which this is, and how many (0: one) */
@@ -18436,8 +18469,7 @@ typedef struct llm__lora_job {
 
 enum {
     LLM__F8_FEW = 6, /* rows up to which e4m3 is widened where it is multiplied */
-    LLM__MANY = 64,  /* rows from which on a product is bound by arithmetic, not by reading the weight */
-    LLM__BAND = 4    /* pairs of blocks that a tile's inputs are multiplied with while they are in the cache */
+    LLM__MANY = 64   /* rows from which on a product is bound by arithmetic, not by reading the weight */
 };
 
 /* Where row `row` of a copy in bf16 begins, of `cols` columns. */
@@ -18498,7 +18530,8 @@ static llm__input llm__input_of(const llm__exec *e, const llm_buffer *src, int64
 
 /* Sums of a block of e4m3, chunk by chunk, each times its scales. Few tokens: the kernel widens as it reads; else what all share is widened
  * before, to the same values. */
-static void llm__f8_sums(const llm__kernels *k, const llm_weight *w, const llm__block *b, llm__mac *m, const uint8_t *at) {
+static void llm__f8_sums(const llm__exec *e, const llm_weight *w, const llm__block *b, llm__mac *m, const uint8_t *at) {
+    const llm__kernels *k = llm__kernels_of(e->isa);
     uint16_t wide[2 * LLM__ROWS * LLM__F8_COLS] __attribute__((aligned(64)));
     const int bf16 = m->half != NULL, widens = bf16 || m->n > LLM__F8_FEW, second = b->pair == 2;
     m->type = bf16 ? LLM__KIND_BF16 : widens ? LLM__KIND_F16 : LLM__KIND_F8;
@@ -18510,7 +18543,7 @@ static void llm__f8_sums(const llm__kernels *k, const llm_weight *w, const llm__
         for (int j = 0; j < 2; j++) {
             m->factor[j] = (const float *)(const void *)at + (j && second ? LLM__ROWS : 0);
             m->b[j] = widens ? (const void *)(wide + (j && second ? LLM__ROWS << bf16 : 0)) : data + (j && second ? 2 * LLM__ROWS : 0);
-            m->fetch[j] = data + LLM__AHEAD + 64 * j;
+            m->fetch[j] = data + e->tuning->ahead + 64 * j;
         }
         if (widens) k->widen_f8(data, m->k, b->pair, bf16, wide);
         k->mac(m);
@@ -18522,8 +18555,9 @@ static void llm__f8_sums(const llm__kernels *k, const llm_weight *w, const llm__
 /* The sums of a block, or of the pair of blocks that begins with it, and a tile: out (2, LLM__OUT), of each half the first (tile's places,
  * 16). Of a block of floats that stands alone only the first half counts, but the second is written too. Floats are summed in chunks of
  * columns, and the chunks added up in order: long chains of additions lose more digits. */
-static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm__block *b, const llm__input *in, llm__tile t, float *out,
+static void llm__tile_sums(const llm__exec *e, const llm_weight *w, const llm__block *b, const llm__input *in, llm__tile t, float *out,
                            int *tiles) {
+    const llm__kernels *k = llm__kernels_of(e->isa);
     const uint8_t *at = w->memory + b->offset;
     if (llm__form_is_float(in->form)) {
         llm__mac m;
@@ -18542,7 +18576,7 @@ static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm
         m.a = in->x + t.start * in->stride;
         m.half = half;
         if (b->kind == LLM__KIND_F8) {
-            llm__f8_sums(k, w, b, &m, at);
+            llm__f8_sums(e, w, b, &m, at);
             return;
         }
         for (int64_t c = 0; c < w->cols; c += LLM__CHUNK) {
@@ -18550,7 +18584,7 @@ static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm
             m.half = half ? half + c : NULL;
             m.b[0] = at + c * column;
             m.b[1] = at + c * column + (b->pair == 2 ? (b->kind == LLM__KIND_BF16 ? column : column / 2) : 0);
-            for (int j = 0; j < 2; j++) m.fetch[j] = (const uint8_t *)m.b[j] + LLM__AHEAD;
+            for (int j = 0; j < 2; j++) m.fetch[j] = (const uint8_t *)m.b[j] + e->tuning->ahead;
             m.add = c > 0;
             m.k = (int)LLM__MIN(w->cols - c, (int64_t)LLM__CHUNK);
             k->mac(&m);
@@ -18565,6 +18599,8 @@ static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm
     p.at = (size_t)t.start * (size_t)p.n_blocks;
     p.n = t.n;
     p.fine = in->form == LLM__FORM_I16;
+    p.ahead = e->tuning->ahead;
+    p.signs = e->tuning->signs;
     p.out = out;
     p.tiles = tiles;
     p.amx = NULL;
@@ -18595,14 +18631,15 @@ static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, c
     f->gate_up = w->gate_up;
     f->row_scale = w->row_scale;
     f->first_row = g * (w->rows / w->n_groups);
-    const int64_t tiles = llm__tiles(in->rows, in->form), pairs = (w->first_block[g + 1] - w->first_block[g] + 1) / 2;
+    const int64_t wide = e->tuning->band, tiles = llm__tiles(in->rows, in->form);
+    const int64_t pairs = (w->first_block[g + 1] - w->first_block[g] + 1) / 2;
     for (int64_t i = begin; i < end; i++) {
-        const int64_t first = i / (LLM__BAND * tiles) * LLM__BAND, band = LLM__MIN(pairs - first, (int64_t)LLM__BAND);
+        const int64_t first = i / (wide * tiles) * wide, band = LLM__MIN(pairs - first, wide);
         const llm__block *b = &w->block[w->first_block[g] + (first + (i - first * tiles) % band) * 2];
         const int n = b + 1 < w->block + w->first_block[g + 1] ? 2 : 1;
         llm__tile t = llm__tile_at(in->rows, in->form, (int)((i - first * tiles) / band));
         llm__fetch_results(f, b, n, t);
-        for (int j = 0; j < n; j += b->pair) llm__tile_sums(k, w, b + j, in, t, out[j], &set_up);
+        for (int j = 0; j < n; j += b->pair) llm__tile_sums(e, w, b + j, in, t, out[j], &set_up);
         for (int j = 0; j < n; j += 1 + w->gate_up) k->finish(f, b + j, out[j], out[1], t.start / f->per, t.n / f->per);
     }
     if (k->rest) k->rest(&set_up);
@@ -19665,6 +19702,8 @@ typedef struct llm__rank {
 struct llm_backend_ctx {
     llm_backend_config cfg;
     llm__isa isa;
+    llm__tuning tuning;
+    const char *tuned; /* where that comes from; NULL: it is to be measured */
     const llm__kernels *kernels;
     llm__pool *pool;
     int pool_borrowed;    /* it is that of the context beside */
@@ -19696,7 +19735,7 @@ struct llm_backend_ctx {
     size_t memory;
     llm_result failed;
     char why[256];
-    char name[64];
+    char name[160];
 };
 
 /* Operations return nothing: the first mistake of a step is kept for end_step and wait. */
@@ -20279,6 +20318,7 @@ static void llm__run_pass(void *arg, int pass, int thread, int n_threads) {
     e.thread = thread;
     e.n_threads = n_threads;
     e.isa = ctx->isa;
+    e.tuning = &ctx->tuning;
     e.step = &ctx->step;
     e.scratch = ctx->scratch + (size_t)thread * ctx->scratch_bytes;
     e.scratch_bytes = ctx->scratch_bytes;
@@ -20652,6 +20692,167 @@ static llm_result llm__cpu_wait(llm_backend_ctx *ctx) {
     return LLM_OK;
 }
 
+/* What is usual: for a processor that nobody has measured. */
+static llm__tuning llm__tuning_usual(void) {
+    const llm__tuning t = {8192, 4, 16};
+    return t;
+}
+
+/* Those that were measured (tests/bench/RESULTS.md), and found to want nothing but the usual: no other distance gains on Zen 3; 4 KB costs
+ * Sapphire Rapids a sixth, and on Zen 5 Q8_0 a seventh. */
+static const struct llm__tuned {
+    const char *vendor, *name;
+    int32_t family, first, last; /* first to last: models */
+    llm__tuning use;
+} llm__tuned_table[] = {
+    {"AuthenticAMD", "AMD Zen 3", 0x19, 0x00, 0x0F, {8192, 4, 16}},
+    {"AuthenticAMD", "AMD Zen 5", 0x1A, 0x00, 0xFF, {8192, 4, 16}},
+    {"GenuineIntel", "Intel Sapphire Rapids", 0x06, 0x8F, 0x8F, {8192, 4, 16}},
+};
+
+/* The one at hand: what it says of itself. */
+static llm__chip llm__chip_here(void) {
+    llm__chip p = LLM__ZERO;
+#if LLM__X86
+    unsigned a = 0, b, c, d, name[3];
+    if (!__get_cpuid(0, &a, &name[0], &name[2], &name[1])) return p;
+    memcpy(p.vendor, name, 12);
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return p;
+    p.family = (int32_t)(a >> 8 & 15);
+    p.model = (int32_t)(a >> 4 & 15);
+    if (p.family == 6 || p.family == 15) p.model += (int32_t)(a >> 16 & 15) << 4;
+    if (p.family == 15) p.family += (int32_t)(a >> 20 & 255);
+#endif
+    return p;
+}
+
+/* One part of the text. 0: no such name or value. */
+static int llm__tuning_set(llm__str word, llm__tuning *t, int *ahead) {
+    static const struct {
+        const char *name;
+        int32_t least, most, step;
+    } fields[] = {{"ahead=", 0, 1 << 20, 64}, {"band=", 1, 1024, 1}, {"signs=", 1, LLM__TILE + 1, 1}};
+    int32_t *const to[] = {&t->ahead, &t->band, &t->signs};
+    for (int i = 0; i < LLM__COUNT(fields); i++) {
+        const size_t n = strlen(fields[i].name);
+        int64_t x = 0;
+        if (word.n <= n || memcmp(word.p, fields[i].name, n)) continue;
+        if (!llm__parse_int(word.p + n, word.n - n, &x) || x < fields[i].least || x > fields[i].most || x % fields[i].step) return 0;
+        *to[i] = (int32_t)x;
+        *ahead |= !i;
+        return 1;
+    }
+    return 0;
+}
+
+/* What `text` forces (NULL or "auto": nothing), as "ahead=4096,band=8" or "measure", and for the rest what is known of a processor. *why:
+ * where it comes from; NULL: the distance is to be measured. LLM_ERR_ARG with a sentence: no such name or value. */
+static llm_result llm__tuning_of(const char *text, const llm__chip *of, llm__tuning *out, const char **why) {
+    const char *words = text ? text : "auto";
+    int measure = 0, ahead = 0, forced = 0;
+    llm__str word;
+    *out = llm__tuning_usual();
+    *why = NULL;
+    for (int i = 0; i < LLM__COUNT(llm__tuned_table); i++) {
+        const struct llm__tuned *t = &llm__tuned_table[i];
+        if (strcmp(t->vendor, of->vendor) || t->family != of->family || of->model < t->first || of->model > t->last) continue;
+        *out = t->use;
+        *why = t->name;
+    }
+    while (llm__list_next(&words, ",", &word)) {
+        if (llm__str_eq(word, "auto")) continue;
+        if (llm__str_eq(word, "measure")) measure = 1;
+        else if (llm__tuning_set(word, out, &ahead)) forced = 1;
+        else
+            return llm__error(LLM_ERR_ARG,
+                              "tuning: %.*s, auto, measure, ahead=N (bytes, whole lines of 64), band=N (1 to 1024) or signs=N (1 to %d) "
+                              "was expected",
+                              (int)LLM__MIN(word.n, (size_t)40), word.p, LLM__TILE + 1);
+    }
+    if (measure) *why = NULL;
+    if (forced && (ahead || *why)) *why = "forced"; /* else the distance is still open */
+    return LLM_OK;
+}
+
+/* ---- Measuring ---- */
+
+enum { LLM__TRIALS = 3, LLM__TRIAL_ROUNDS = 2 }; /* the usual distance is the first one */
+static const int32_t llm__trial_ahead[LLM__TRIALS] = {8192, 4096, 16384};
+
+typedef struct llm__trial {
+    const llm_backend_ctx *ctx;
+    double end;                                     /* the time at which all of it is over */
+    int64_t rate[LLM__TRIAL_ROUNDS * LLM__TRIALS]; /* of all threads */
+} llm__trial;
+
+/* The better of some distances by two rounds of rates (n each), in bytes a second and 0 where there was no time: the first one, unless
+ * another was faster than it by a twentieth and more in whichever rounds they are compared. */
+static int llm__tuning_better(const int64_t *rates, int n) {
+    int best = 0;
+    int64_t most = LLM__MAX(rates[0], rates[n]);
+    most += most / 20;
+    for (int i = 1; i < n; i++) {
+        const int64_t least = LLM__MIN(rates[i], rates[n + i]);
+        if (least > most && rates[0] && rates[n]) best = i, most = least;
+    }
+    return best;
+}
+
+/* One token's products with the blocks of a weight, until the time is over. Bytes that were read. */
+static int64_t llm__trial_weight(const llm__kernels *k, const llm_weight *w, llm__product *p, double end) {
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < w->n_blocks && llm__now() < end; i += p->pair) {
+        const llm__block *b = &w->block[i];
+        p->pair = b->pair;
+        if (llm__kind_is_float((llm__kind)b->kind)) continue;
+        p->w = w->memory + b->offset;
+        p->n_blocks = w->cols / 32;
+        k->product((llm__kind)b->kind, p);
+        bytes += llm__kind_row_bytes((llm__kind)b->kind, w->cols, b->pair);
+    }
+    return bytes;
+}
+
+/* Each pass tries a distance for three milliseconds, and begins at another weight: what was just read would come from the cache. */
+static void llm__trial_pass(void *arg, int pass, int part, int n_parts) {
+    llm__trial *t = (llm__trial *)arg;
+    const llm_backend_ctx *ctx = t->ctx;
+    const llm__kernels *k = ctx->kernels;
+    float out[2][LLM__OUT] __attribute__((aligned(64)));
+    const double begin = llm__now(), end = LLM__MIN(begin + 0.003, t->end);
+    const size_t n = ctx->n_weights, first = n * (size_t)(pass * n_parts + part) / (size_t)(LLM__COUNT(t->rate) * n_parts);
+    int64_t bytes = 0;
+    int tiles = 0;
+    llm__product p;
+    memset(&p, 0, sizeof p);
+    p.n = 1;
+    p.out = out[0];
+    p.tiles = &tiles;
+    p.ahead = llm__trial_ahead[pass % LLM__TRIALS];
+    p.signs = ctx->tuning.signs;
+    uint8_t *scratch = (uint8_t *)ctx->scratch + (size_t)part * ctx->scratch_bytes;
+    for (size_t i = 0; i < n && llm__now() < end; i++) {
+        const llm_weight *w = ctx->weight[(first + i) % n];
+        const size_t blocks = (size_t)w->cols / 32;
+        if (w->form == LLM__FORM_F32 || !w->block || llm__act_place(&p.act, scratch, blocks) > ctx->scratch_bytes) continue;
+        memset(scratch, 0, llm__act_place(&p.act, scratch, blocks));
+        bytes += llm__trial_weight(k, w, &p, end);
+    }
+    if (k->rest) k->rest(&tiles);
+    if (bytes) __atomic_fetch_add(&t->rate[pass], (int64_t)((double)bytes / (llm__now() - begin)), __ATOMIC_RELAXED);
+}
+
+/* Measures the distance with the packed weights of an open backend, and sets it. 0: no weights are in bytes, or there was no time: then it
+ * is the usual one. */
+static int llm__tuning_measure(llm_backend_ctx *ctx) {
+    llm__trial t = LLM__ZERO;
+    t.ctx = ctx;
+    t.end = llm__now() + 0.02;
+    llm__pool_run(ctx->pool, llm__trial_pass, &t, LLM__COUNT(t.rate));
+    ctx->tuning.ahead = llm__trial_ahead[llm__tuning_better(t.rate, LLM__TRIALS)];
+    return t.rate[0] > 0;
+}
+
 /* ============================================================================
  * >>cpu_open   Opening the backend: buffers, weights, pages.
  * ============================================================================
@@ -20741,12 +20942,25 @@ static llm_result llm__cpu_step_memory(llm_backend_ctx *ctx) {
     return LLM_OK;
 }
 
+/* A context beside another one has what that one has found. */
+static llm_result llm__cpu_tune(llm_backend_ctx *ctx) {
+    const llm_backend_ctx *beside = ctx->cfg.beside;
+    const llm__chip here = llm__chip_here();
+    llm_result r = llm__tuning_of(ctx->cfg.tuning, &here, &ctx->tuning, &ctx->tuned);
+    if (!beside || !beside->tuned) return r;
+    ctx->tuning = beside->tuning;
+    ctx->tuned = beside->tuned;
+    return r;
+}
+
 /* Everything that open takes besides the context itself. On error the caller closes. */
 static llm_result llm__cpu_open_parts(llm_backend_ctx *ctx) {
     int threads = ctx->cfg.n_threads ? ctx->cfg.n_threads : llm__cores();
     llm_result r = llm__isa_find(ctx->cfg.isa, &ctx->isa);
     if (r) return r;
     ctx->kernels = llm__kernels_of(ctx->isa);
+    r = llm__cpu_tune(ctx);
+    if (r) return r;
     ctx->rank = LLM__NEW(llm__rank, ctx->n_ranks);
     ctx->kv.base = LLM__NEW(uint8_t *, ctx->n_ranks);
     ctx->pool_borrowed = ctx->cfg.beside != NULL;
@@ -20760,7 +20974,6 @@ static llm_result llm__cpu_open_parts(llm_backend_ctx *ctx) {
     if (!ctx->pass) return llm__nomem();
     llm_kv_type kv = ctx->cfg.kv_type;
     llm__kv_type_set(&ctx->kv, kv ? kv : llm__kv_auto(ctx->isa, ctx->cfg.compute));
-    snprintf(ctx->name, sizeof ctx->name, "%s, %d thread%s", llm__isa_name(ctx->isa), ctx->pool->n, ctx->pool->n == 1 ? "" : "s");
     r = llm__cpu_scratch(ctx, (size_t)1 << 20);
     return r ? r : llm__cpu_step_memory(ctx);
 }
@@ -20789,8 +21002,13 @@ static llm_result llm__cpu_open(const llm_backend_config *cfg, llm_backend_ctx *
     return r;
 }
 
-/* "avx2, 2 threads". */
-static const char *llm__cpu_describe(llm_backend_ctx *ctx) { return ctx->name; }
+/* "avx2, 2 threads; ahead=8192,band=4,signs=16 (AMD Zen 3)": and what the tuning is, and why. */
+static const char *llm__cpu_describe(llm_backend_ctx *ctx) {
+    const llm__tuning *t = &ctx->tuning;
+    snprintf(ctx->name, sizeof ctx->name, "%s, %d thread%s; ahead=%d,band=%d,signs=%d (%s)", llm__isa_name(ctx->isa), ctx->pool->n,
+             ctx->pool->n == 1 ? "" : "s", t->ahead, t->band, t->signs, ctx->tuned ? ctx->tuned : "usual");
+    return ctx->name;
+}
 
 /* Rows start on cache lines. The rounded copy is reserved, but takes memory only when a linear layer asks for it. */
 static llm_result llm__cpu_buffer_new(llm_backend_ctx *ctx, int rank, int64_t rows, int64_t cols, llm_buffer **out) {
@@ -20916,6 +21134,7 @@ static llm_result llm__cpu_weights_done(llm_backend_ctx *ctx) {
     if (made) return made;
     llm__pool_run(ctx->pool, llm__cpu_pack, ctx, (int)(ctx->n_weights - ctx->n_packed));
     ctx->n_packed = ctx->n_weights;
+    if (!ctx->tuned) ctx->tuned = llm__tuning_measure(ctx) ? "measured" : "usual, nothing could be measured";
     if (ctx->logits) ctx->memory -= ctx->logits_bytes;
     llm__pages_free(ctx->logits, ctx->logits_bytes);
     ctx->logits = NULL;
@@ -39789,7 +40008,7 @@ struct llm_engine {
     int32_t n_ranks;
     int32_t max_pages;   /* of one sequence */
     llm_kv_type kv_type; /* of the pages; on a device AUTO stays: its backend knows */
-    char describe[160];
+    char describe[192];
     llm__scratch *scratch; /* (n_workers) */
 
     /* Scheduling: all of the stepping thread. */
@@ -43086,6 +43305,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.n_stages = n.n_stages = c->pipeline_parallel_size;
     b.n_threads = c->n_threads;
     b.isa = c->isa;
+    b.tuning = c->tuning;
     b.compute = c->dtype;
     b.kv_type = c->kv_cache_dtype;
     b.batch_invariant = c->batch_invariant;
@@ -54846,6 +55066,9 @@ static llm_result llm__setup_media(llm_setup *s, const llm_options *o) {
 /* What no row of the table can tell. */
 static llm_result llm__setup_check(llm_setup *s, const llm_options *o, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
+    const llm__chip any = LLM__ZERO;
+    const char *tuned;
+    llm__tuning tuning;
     llm__isa isa;
     if (!s->model && s->models.n) s->model = s->models.items[0];
     if (s->reasoning_parser && llm_reasoning_named(s->reasoning_parser) < 0)
@@ -54855,6 +55078,7 @@ static llm_result llm__setup_check(llm_setup *s, const llm_options *o, char *(*g
         return llm__error(LLM_ERR_ARG, "tool_call_parser: %.60s, a name as hermes, llama3_json, mistral or json was expected",
                           s->tool_parser);
     if (e->isa && llm__isa_find(e->isa, &isa)) return llm__error(LLM_ERR_ARG, "isa: %.60s, this CPU has: %s", e->isa, llm_isa_list());
+    if (e->tuning && llm__tuning_of(e->tuning, &any, &tuning, &tuned)) return LLM_ERR_ARG;
     if (!s->hf_repo && (!s->model || llm__path_kind_of(s->model) != LLM__PATH_NONE)) {
         const char *why = "the model is a path, not ORG/NAME in a cache";
         if (s->download_dir) llm__report_note(o, "download_dir", " has no effect: ", why);

@@ -1832,7 +1832,7 @@ static void cli_cmd_rm(void) {
 
 static struct {
     int n_threads; /* of the CPU; 0: a device computes */
-    char isa[40];
+    char isa[40], tuning[100];
     double peak;                           /* of the machine: GB/s read; 0 with a device */
     llm_spent stages[LLM_SPENT_KINDS + 1]; /* the engine's, then the sampler's */
     float *logits;                         /* (sequences, vocab) */
@@ -1917,7 +1917,7 @@ static void cli_bench_test(int decode, int n, int32_t width) {
                  share = cli_bench.peak > 0 ? 100 * read / cli_bench.peak : 0;
     llm_text_format(&t, "{'test': %q, 'tokens_per_s': [%t], 'median': %f, 'threads': %d, 'isa': %q, 'model': %q, ", test, &list, median,
                     cli_bench.n_threads, cli_bench.isa, opt.setup.path.data);
-    llm_text_format(&t, "'read_gb_s': %f, 'peak_gb_s': %f}\n", read, cli_bench.peak);
+    llm_text_format(&t, "'read_gb_s': %f, 'peak_gb_s': %f, 'tuning': %q}\n", read, cli_bench.peak, cli_bench.tuning);
     if (opt.json) cli_out(&t);
     else
         printf("%-10s %10.1f %10.1f %10.1f %9.1f %6.0f %% of %.1f\n", test, median, rates[0], rates[opt.repetitions - 1], read, share,
@@ -1941,8 +1941,9 @@ static void cli_bench_all(void) {
     cli_open_model(0);
     cli_open_engine((int64_t)longest + 1, widest);
     llm_engine_get_stats(cli.engine, &stats);
-    /* "cpu: avx2, 2 threads"; of a device "cuda: its name, ...", and neither threads nor this machine's memory say anything about it. */
-    const int device = sscanf(stats.backend, "cpu: %39[^,], %d", cli_bench.isa, &cli_bench.n_threads) < 2;
+    /* "cpu: avx2, 2 threads; ahead=..."; of a device "cuda: its name, ...", and neither threads nor this machine's memory say anything about it. */
+    const int device = sscanf(stats.backend, "cpu: %39[^,], %d %*[^;]; %99[^\n]", cli_bench.isa, &cli_bench.n_threads,
+                              cli_bench.tuning) < 2;
     if (device) sscanf(stats.backend, "%*[^:]: %39[^,]", cli_bench.isa);
     else cli_bench.peak = llm_memory_peak(cli_bench.n_threads);
     cli_bench.vocab = llm_logits_size(cli.engine);

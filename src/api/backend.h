@@ -154,6 +154,7 @@ typedef struct llm_backend_config {
     llm_result (*share)(void *nodes, void *all, size_t each); /* all (n_processes, each): ours is there, then the others' are too */
     int (*lost)(void *nodes);                                 /* 1: another process has gone; asked while a step is waited for */
     void *nodes;
+    const char *tuning; /* llm_engine_config.tuning */
 } llm_backend_config;
 
 /* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
@@ -446,7 +447,7 @@ typedef struct llm_backend {
     const char *name;     /* "cpu", "cuda" */
     llm_result (*open)(const llm_backend_config *cfg, llm_backend_ctx **out);
     void (*close)(llm_backend_ctx *ctx);
-    const char *(*describe)(llm_backend_ctx *ctx); /* "avx2, 2 threads" */
+    const char *(*describe)(llm_backend_ctx *ctx); /* "avx2, 2 threads; ahead=8192 ..." */
     /* At open time. Everything is freed by close. */
     llm_result (*buffer)(llm_backend_ctx *ctx, int rank, int64_t rows, int64_t cols, llm_buffer **out);
     llm_result (*weight)(llm_backend_ctx *ctx, int rank, const llm_weight_desc *desc, llm_weight **out);

@@ -72,6 +72,8 @@ typedef struct llm_engine_config {
     int64_t trace_inputs; /* with trace: 1: told of the inputs of linear layers, and of nothing else: for calibration. Of all rows, in the
                              last layer too */
     struct llm_nodes *nodes; /* ranks are in several processes, and this is one of them: see llm_nodes_open. NULL: all are here */
+    const char *tuning; /* CPU: what changes times and no answer: "ahead=4096,band=8", "measure"; NULL or "auto": as is known of this
+                           processor, or measured for at most 20 ms while the weights are loaded. In llm_engine_stats.backend: what, why */
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };
@@ -139,7 +141,7 @@ typedef struct llm_engine_stats {
     int64_t memory_bytes; /* weights, KV and buffers of the backend */
     int64_t prompt_tokens, generation_tokens, cached_tokens, steps, preemptions;
     double step_seconds, model_seconds;                 /* in llm_engine_step; of these in the forward pass */
-    const char *backend;                                /* "cpu: avx2, 2 threads" */
+    const char *backend;                                /* "cpu: avx2, 2 threads; ahead=8192,band=4,signs=16 (AMD Zen 3)" */
     int64_t drafts, draft_tokens, accepted_tokens;      /* speculation, and jumps of grammars: checks, tokens guessed, of these right */
     int64_t accepted_per_position[LLM_SPECULATIVE_MAX]; /* first, second ... token of a draft that was right */
     int64_t media_queries, media_hits, media_bytes;     /* pictures that requests brought, of these known already; bytes that are kept */

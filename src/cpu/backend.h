@@ -57,6 +57,7 @@
 #include "base/platform.h"
 #include "base/threads.h"
 #include "cpu/isa.h"
+#include "cpu/tuning.h"
 #include "cpu/packed.h"
 #include "cpu/kernels.h"
 #include "cpu/linear.h"
@@ -162,6 +163,8 @@ typedef struct llm__rank {
 struct llm_backend_ctx {
     llm_backend_config cfg;
     llm__isa isa;
+    llm__tuning tuning;
+    const char *tuned; /* where that comes from; NULL: it is to be measured */
     const llm__kernels *kernels;
     llm__pool *pool;
     int pool_borrowed;    /* it is that of the context beside */
@@ -193,7 +196,7 @@ struct llm_backend_ctx {
     size_t memory;
     llm_result failed;
     char why[256];
-    char name[64];
+    char name[160];
 };
 
 /* Operations return nothing: the first mistake of a step is kept for end_step and wait. */

@@ -368,7 +368,7 @@ LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int8_t *table, c
         if (f.super) llm__avx2_clear(n, halves, acc);
         if (f.super) llm__avx2_clear(n, halves, low);
         for (int b = 0; b < LLM__SUPER && b < left; b++, w += pair * llm__kind_block(kind), at += (size_t)n) {
-            llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
+            llm__fetch(w + p->ahead, pair * llm__kind_block(kind), 0, 1);
             LLM__UNROLL
             for (int h = 0; h < halves; h++) row[h] = w + h / 2 * 64 * f.bits + 32 * (h % 2);
             LLM__UNROLL
@@ -394,8 +394,6 @@ LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int8_t *table, c
  * order of the same instructions, take as long. Signed bytes take 104 with their signs in the weights, 99 with them apart: their pairs do
  * not fit 16 bits and are widened one by one. Products of 16 bits (vpmaddwd of widened weights and inputs) take as long: four instructions
  * for 32 products each way, and of products that wait for each other Zen 3 begins 3.2 a cycle, not four. */
-
-enum { LLM__AVX2_SIGNS = 16 }; /* tokens from which on signs apart save more than it costs to find them */
 
 typedef struct llm__avx2_cooked {
     uint8_t u[8 * 64], sign[8 * 64];
@@ -446,7 +444,7 @@ LLM__AVX2_INLINE void llm__avx2_fetch_begin(llm__avx2_fetch *f, const llm__kind 
     const int bytes = p->pair * (llm__kind_head(kind) + blocks * llm__kind_block(kind));
     f->step = bytes / (p->pair * blocks * ((p->n + 3) / 4)) + 1;
     f->lines = (f->step + 63) / 64;
-    f->at = w + LLM__AHEAD;
+    f->at = w + p->ahead;
 }
 
 LLM__AVX2_INLINE void llm__avx2_cook_values(const llm__avx2_form f, const uint8_t *w, llm__avx2_cooked *to) {
@@ -605,7 +603,7 @@ LLM__AVX2_INLINE void llm__avx2_fine_few(const llm__kind kind, const int8_t *tab
     if (f.table) f.table = table;
     llm__avx2_clear(n, halves, acc);
     for (int64_t b = 0; b < p->n_blocks; b++, w += pair * llm__kind_block(kind), at += (size_t)n) {
-        llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
+        llm__fetch(w + p->ahead, pair * llm__kind_block(kind), 0, 1);
         LLM__UNROLL
         for (int h = 0; h < halves; h++) row[h] = w + h / 2 * 64 * f.bits + 32 * (h % 2);
         LLM__UNROLL
@@ -679,7 +677,7 @@ LLM__AVX2_INLINE void llm__avx2_fine_many(const llm__kind kind, const int8_t *ta
         llm__avx2_loop(f, common, of, p, at, fetch); \
     }
 /* 1: signs are set apart. */
-LLM__AVX2_INLINE int llm__avx2_apart(const llm__kind kind, int n) { return llm__kind_fine(kind) && n >= LLM__AVX2_SIGNS; }
+LLM__AVX2_INLINE int llm__avx2_apart(const llm__kind kind, const llm__product *p) { return llm__kind_fine(kind) && p->n >= p->signs; }
 
 LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_signs(int zero, const llm__avx2_blocks *of, const llm__product *p, size_t at,
                                                          llm__avx2_fetch *fetch) {
@@ -691,7 +689,7 @@ LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_signs(int zero, const llm__av
 
 #define LLM__AVX2_MANY(kind, like) \
     LLM__AVX2 static LLM__NOINLINE void llm__avx2_many_##kind(const int8_t *table, const llm__product *p) { \
-        if (llm__avx2_apart(LLM__KIND_##kind, p->n)) llm__avx2_many(LLM__KIND_##kind, table, 1, llm__avx2_loop_signs, p); \
+        if (llm__avx2_apart(LLM__KIND_##kind, p)) llm__avx2_many(LLM__KIND_##kind, table, 1, llm__avx2_loop_signs, p); \
         else llm__avx2_many(LLM__KIND_##kind, table, 0, llm__avx2_loop_##like, p); \
     }
 #define LLM__AVX2_FEW(kind, like) \

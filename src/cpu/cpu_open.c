@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "cpu/isa.h"
+#include "cpu/tuning.h"
 #include "cpu/packed.h"
 #include "cpu/kernels.h"
 #include "cpu/linear.h"
@@ -97,12 +98,25 @@ static llm_result llm__cpu_step_memory(llm_backend_ctx *ctx) {
     return LLM_OK;
 }
 
+/* A context beside another one has what that one has found. */
+static llm_result llm__cpu_tune(llm_backend_ctx *ctx) {
+    const llm_backend_ctx *beside = ctx->cfg.beside;
+    const llm__chip here = llm__chip_here();
+    llm_result r = llm__tuning_of(ctx->cfg.tuning, &here, &ctx->tuning, &ctx->tuned);
+    if (!beside || !beside->tuned) return r;
+    ctx->tuning = beside->tuning;
+    ctx->tuned = beside->tuned;
+    return r;
+}
+
 /* Everything that open takes besides the context itself. On error the caller closes. */
 static llm_result llm__cpu_open_parts(llm_backend_ctx *ctx) {
     int threads = ctx->cfg.n_threads ? ctx->cfg.n_threads : llm__cores();
     llm_result r = llm__isa_find(ctx->cfg.isa, &ctx->isa);
     if (r) return r;
     ctx->kernels = llm__kernels_of(ctx->isa);
+    r = llm__cpu_tune(ctx);
+    if (r) return r;
     ctx->rank = LLM__NEW(llm__rank, ctx->n_ranks);
     ctx->kv.base = LLM__NEW(uint8_t *, ctx->n_ranks);
     ctx->pool_borrowed = ctx->cfg.beside != NULL;
@@ -116,7 +130,6 @@ static llm_result llm__cpu_open_parts(llm_backend_ctx *ctx) {
     if (!ctx->pass) return llm__nomem();
     llm_kv_type kv = ctx->cfg.kv_type;
     llm__kv_type_set(&ctx->kv, kv ? kv : llm__kv_auto(ctx->isa, ctx->cfg.compute));
-    snprintf(ctx->name, sizeof ctx->name, "%s, %d thread%s", llm__isa_name(ctx->isa), ctx->pool->n, ctx->pool->n == 1 ? "" : "s");
     r = llm__cpu_scratch(ctx, (size_t)1 << 20);
     return r ? r : llm__cpu_step_memory(ctx);
 }
@@ -144,7 +157,12 @@ LLM__PRIVATE llm_result llm__cpu_open(const llm_backend_config *cfg, llm_backend
     return r;
 }
 
-LLM__PRIVATE const char *llm__cpu_describe(llm_backend_ctx *ctx) { return ctx->name; }
+LLM__PRIVATE const char *llm__cpu_describe(llm_backend_ctx *ctx) {
+    const llm__tuning *t = &ctx->tuning;
+    snprintf(ctx->name, sizeof ctx->name, "%s, %d thread%s; ahead=%d,band=%d,signs=%d (%s)", llm__isa_name(ctx->isa), ctx->pool->n,
+             ctx->pool->n == 1 ? "" : "s", t->ahead, t->band, t->signs, ctx->tuned ? ctx->tuned : "usual");
+    return ctx->name;
+}
 
 LLM__PRIVATE llm_result llm__cpu_buffer_new(llm_backend_ctx *ctx, int rank, int64_t rows, int64_t cols, llm_buffer **out) {
     int ok = 1;
@@ -265,6 +283,7 @@ LLM__PRIVATE llm_result llm__cpu_weights_done(llm_backend_ctx *ctx) {
     if (made) return made;
     llm__pool_run(ctx->pool, llm__cpu_pack, ctx, (int)(ctx->n_weights - ctx->n_packed));
     ctx->n_packed = ctx->n_weights;
+    if (!ctx->tuned) ctx->tuned = llm__tuning_measure(ctx) ? "measured" : "usual, nothing could be measured";
     if (ctx->logits) ctx->memory -= ctx->logits_bytes;
     llm__pages_free(ctx->logits, ctx->logits_bytes);
     ctx->logits = NULL;

@@ -7,9 +7,6 @@
 #include "cpu/isa.h"
 #include "cpu/packed.h"
 
-/* Bytes that weights are fetched ahead of their use: of Q8_0 and 16 tokens from memory 4096 give a seventh less, 12288 the same (Zen 5). */
-enum { LLM__AHEAD = 8192 };
-
 /* What happens to the results of a product. */
 typedef struct llm__finish {
     float *dst;                /* the first token's first output */
@@ -42,6 +39,7 @@ typedef struct llm__product {
     int n;
     float *out;
     int fine;             /* the roundings are of 16 bits: where the table has quantise_fine */
+    int ahead, signs;     /* see llm__tuning */
     const uint8_t *fetch; /* of a block that is multiplied: what llm__fetch is to be given */
     int *tiles;           /* see llm__kernels.rest */
     struct llm__amx *amx; /* see >>kernels_amx */

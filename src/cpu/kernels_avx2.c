@@ -256,9 +256,10 @@ LLM__AVXVNNI static LLM__NOINLINE void llm__avxvnni_multiply(llm__kind kind, con
         }
 }
 
-LLM__AVX2 static LLM__NOINLINE void llm__avx2_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n,
+LLM__AVX2 static LLM__NOINLINE void llm__avx2_cook(llm__kind kind, llm__offset offset, int pair, int ahead, const uint8_t *w, int n,
                                                    llm__cooked (*to)[2]) {
-    LLM__EACH_KIND(kind, llm__cook, llm__kind_table(kind), offset, pair, w, n, to, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
+    LLM__EACH_KIND(kind, llm__cook, llm__kind_table(kind), offset, pair, ahead, w, n, to, llm__avx2_half, llm__avx2_bytes,
+                   llm__avx2_look_up)
 }
 
 LLM__AVXVNNI static void llm__avxvnni_product(llm__kind kind, const llm__product *p) {

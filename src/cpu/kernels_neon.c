@@ -100,9 +100,10 @@ LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_multiply(llm__kind kind, co
     else llm__neon_tiles(0, w, n, p, at);
 }
 
-LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n,
+LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_cook(llm__kind kind, llm__offset offset, int pair, int ahead, const uint8_t *w, int n,
                                                           llm__cooked (*to)[2]) {
-    LLM__EACH_KIND(kind, llm__cook, llm__kind_table(kind), offset, pair, w, n, to, llm__neon_half, llm__neon_bytes, llm__neon_look_up)
+    LLM__EACH_KIND(kind, llm__cook, llm__kind_table(kind), offset, pair, ahead, w, n, to, llm__neon_half, llm__neon_bytes,
+                   llm__neon_look_up)
 }
 
 /* The table's `product`. */

@@ -53,8 +53,8 @@ static void llm__scalar_multiply(llm__kind kind, const llm__cooked (*w)[2], int 
 }
 
 /* One loop for all formats: where this runs, speed is no aim. */
-static void llm__scalar_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]) {
-    llm__cook(kind, llm__kind_table(kind), offset, pair, w, n, to, llm__scalar_half, llm__scalar_bytes, llm__scalar_look_up);
+static void llm__scalar_cook(llm__kind kind, llm__offset offset, int pair, int ahead, const uint8_t *w, int n, llm__cooked (*to)[2]) {
+    llm__cook(kind, llm__kind_table(kind), offset, pair, ahead, w, n, to, llm__scalar_half, llm__scalar_bytes, llm__scalar_look_up);
 }
 
 static void llm__scalar_product(llm__kind kind, const llm__product *p) {

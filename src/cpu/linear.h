@@ -32,6 +32,7 @@
 #include "api/backend.h"
 #include "base/platform.h"
 #include "cpu/isa.h"
+#include "cpu/tuning.h"
 #include "cpu/packed.h"
 #include "cpu/kernels.h"
 
@@ -39,6 +40,7 @@
 typedef struct llm__exec {
     int thread, n_threads; /* the part, and how many there are */
     llm__isa isa;
+    const llm__tuning *tuning;
     const llm_step *step;
     int n_rows;        /* of this op */
     int part, n_parts; /* passes of a long operation: which this is, and how many (0: one) */

@@ -22,8 +22,7 @@
 
 enum {
     LLM__F8_FEW = 6, /* rows up to which e4m3 is widened where it is multiplied */
-    LLM__MANY = 64,  /* rows from which on a product is bound by arithmetic, not by reading the weight */
-    LLM__BAND = 4    /* pairs of blocks that a tile's inputs are multiplied with while they are in the cache */
+    LLM__MANY = 64   /* rows from which on a product is bound by arithmetic, not by reading the weight */
 };
 
 /* Where row `row` of a copy in bf16 begins, of `cols` columns. */
@@ -81,7 +80,8 @@ LLM__PRIVATE llm__input llm__input_of(const llm__exec *e, const llm_buffer *src,
 
 /* Sums of a block of e4m3, chunk by chunk, each times its scales. Few tokens: the kernel widens as it reads; else what all share is widened
  * before, to the same values. */
-static void llm__f8_sums(const llm__kernels *k, const llm_weight *w, const llm__block *b, llm__mac *m, const uint8_t *at) {
+static void llm__f8_sums(const llm__exec *e, const llm_weight *w, const llm__block *b, llm__mac *m, const uint8_t *at) {
+    const llm__kernels *k = llm__kernels_of(e->isa);
     uint16_t wide[2 * LLM__ROWS * LLM__F8_COLS] __attribute__((aligned(64)));
     const int bf16 = m->half != NULL, widens = bf16 || m->n > LLM__F8_FEW, second = b->pair == 2;
     m->type = bf16 ? LLM__KIND_BF16 : widens ? LLM__KIND_F16 : LLM__KIND_F8;
@@ -93,7 +93,7 @@ static void llm__f8_sums(const llm__kernels *k, const llm_weight *w, const llm__
         for (int j = 0; j < 2; j++) {
             m->factor[j] = (const float *)(const void *)at + (j && second ? LLM__ROWS : 0);
             m->b[j] = widens ? (const void *)(wide + (j && second ? LLM__ROWS << bf16 : 0)) : data + (j && second ? 2 * LLM__ROWS : 0);
-            m->fetch[j] = data + LLM__AHEAD + 64 * j;
+            m->fetch[j] = data + e->tuning->ahead + 64 * j;
         }
         if (widens) k->widen_f8(data, m->k, b->pair, bf16, wide);
         k->mac(m);
@@ -105,8 +105,9 @@ static void llm__f8_sums(const llm__kernels *k, const llm_weight *w, const llm__
 /* The sums of a block, or of the pair of blocks that begins with it, and a tile: out (2, LLM__OUT), of each half the first (tile's places,
  * 16). Of a block of floats that stands alone only the first half counts, but the second is written too. Floats are summed in chunks of
  * columns, and the chunks added up in order: long chains of additions lose more digits. */
-static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm__block *b, const llm__input *in, llm__tile t, float *out,
+static void llm__tile_sums(const llm__exec *e, const llm_weight *w, const llm__block *b, const llm__input *in, llm__tile t, float *out,
                            int *tiles) {
+    const llm__kernels *k = llm__kernels_of(e->isa);
     const uint8_t *at = w->memory + b->offset;
     if (llm__form_is_float(in->form)) {
         llm__mac m;
@@ -125,7 +126,7 @@ static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm
         m.a = in->x + t.start * in->stride;
         m.half = half;
         if (b->kind == LLM__KIND_F8) {
-            llm__f8_sums(k, w, b, &m, at);
+            llm__f8_sums(e, w, b, &m, at);
             return;
         }
         for (int64_t c = 0; c < w->cols; c += LLM__CHUNK) {
@@ -133,7 +134,7 @@ static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm
             m.half = half ? half + c : NULL;
             m.b[0] = at + c * column;
             m.b[1] = at + c * column + (b->pair == 2 ? (b->kind == LLM__KIND_BF16 ? column : column / 2) : 0);
-            for (int j = 0; j < 2; j++) m.fetch[j] = (const uint8_t *)m.b[j] + LLM__AHEAD;
+            for (int j = 0; j < 2; j++) m.fetch[j] = (const uint8_t *)m.b[j] + e->tuning->ahead;
             m.add = c > 0;
             m.k = (int)LLM__MIN(w->cols - c, (int64_t)LLM__CHUNK);
             k->mac(&m);
@@ -148,6 +149,8 @@ static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm
     p.at = (size_t)t.start * (size_t)p.n_blocks;
     p.n = t.n;
     p.fine = in->form == LLM__FORM_I16;
+    p.ahead = e->tuning->ahead;
+    p.signs = e->tuning->signs;
     p.out = out;
     p.tiles = tiles;
     p.amx = NULL;
@@ -174,14 +177,15 @@ LLM__PRIVATE void llm__product_items(const llm__exec *e, const llm_weight *w, in
     f->gate_up = w->gate_up;
     f->row_scale = w->row_scale;
     f->first_row = g * (w->rows / w->n_groups);
-    const int64_t tiles = llm__tiles(in->rows, in->form), pairs = (w->first_block[g + 1] - w->first_block[g] + 1) / 2;
+    const int64_t wide = e->tuning->band, tiles = llm__tiles(in->rows, in->form);
+    const int64_t pairs = (w->first_block[g + 1] - w->first_block[g] + 1) / 2;
     for (int64_t i = begin; i < end; i++) {
-        const int64_t first = i / (LLM__BAND * tiles) * LLM__BAND, band = LLM__MIN(pairs - first, (int64_t)LLM__BAND);
+        const int64_t first = i / (wide * tiles) * wide, band = LLM__MIN(pairs - first, wide);
         const llm__block *b = &w->block[w->first_block[g] + (first + (i - first * tiles) % band) * 2];
         const int n = b + 1 < w->block + w->first_block[g + 1] ? 2 : 1;
         llm__tile t = llm__tile_at(in->rows, in->form, (int)((i - first * tiles) / band));
         llm__fetch_results(f, b, n, t);
-        for (int j = 0; j < n; j += b->pair) llm__tile_sums(k, w, b + j, in, t, out[j], &set_up);
+        for (int j = 0; j < n; j += b->pair) llm__tile_sums(e, w, b + j, in, t, out[j], &set_up);
         for (int j = 0; j < n; j += 1 + w->gate_up) k->finish(f, b + j, out[j], out[1], t.start / f->per, t.n / f->per);
     }
     if (k->rest) k->rest(&set_up);

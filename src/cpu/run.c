@@ -94,6 +94,7 @@ LLM__PRIVATE void llm__run_pass(void *arg, int pass, int thread, int n_threads) 
     e.thread = thread;
     e.n_threads = n_threads;
     e.isa = ctx->isa;
+    e.tuning = &ctx->tuning;
     e.step = &ctx->step;
     e.scratch = ctx->scratch + (size_t)thread * ctx->scratch_bytes;
     e.scratch_bytes = ctx->scratch_bytes;

@@ -112,12 +112,12 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const int8_t *table, const ll
 }
 
 /* The first n blocks of a super-block, or pairs, to `to` (n, 2). */
-LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offset offset, int pair, const uint8_t *w, int n,
-                           llm__cooked (*to)[2], const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
+LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offset offset, int pair, int ahead, const uint8_t *w,
+                           int n, llm__cooked (*to)[2], const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
     const uint8_t *head = w;
     w += pair * llm__kind_head(kind);
     for (int b = 0; b < n; b++, w += pair * llm__kind_block(kind)) {
-        llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
+        llm__fetch(w + ahead, pair * llm__kind_block(kind), 0, 1);
         for (int place = 0; place < pair; place++)
             llm__unpack(kind, table, offset, pair, place, w, head, &to[b][place], half, bytes, look_up);
     }
@@ -174,7 +174,7 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int8_t *table, const int 
                 head = w;
                 w += pair * llm__kind_head(kind);
             }
-            p.fetch = w + LLM__AHEAD;
+            p.fetch = w + p.ahead;
             LLM__UNROLL
             for (int i = 0; i < take; i++) llm__unpack(kind, table, offset, pair, place + i, w, head, &to[i], half, bytes, look_up);
             block(kind, to, &p, at);
@@ -185,7 +185,7 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int8_t *table, const int 
 /* The same where registers are too few to keep a block between the two: then super-blocks are unpacked as a whole, and only that is
  * compiled for each format. cook: llm__cook of a kind that is known. multiply: n blocks, or pairs, (n, 2) with the tile's roundings from
  * `at` on. */
-typedef void (*llm__cook_fn)(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]);
+typedef void (*llm__cook_fn)(llm__kind kind, llm__offset offset, int pair, int ahead, const uint8_t *w, int n, llm__cooked (*to)[2]);
 typedef void (*llm__multiply_fn)(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at);
 
 LLM__INLINE void llm__walk_cooked(llm__kind kind, llm__offset offset, const llm__cook_fn cook, const llm__multiply_fn multiply,
@@ -196,7 +196,7 @@ LLM__INLINE void llm__walk_cooked(llm__kind kind, llm__offset offset, const llm_
     for (int i = 0; i < p->pair; i++) memset(p->out + i * LLM__OUT, 0, sizeof(float) * LLM__ROWS * (size_t)p->n);
     for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
         const int n = (int)LLM__MIN(left, (int64_t)LLM__SUPER);
-        cook(kind, offset, p->pair, w, n, cooked);
+        cook(kind, offset, p->pair, p->ahead, w, n, cooked);
         multiply(kind, (const llm__cooked (*)[2])cooked, n, p, at);
         w += p->pair * (llm__kind_head(kind) + n * llm__kind_block(kind));
         at += (size_t)n * (size_t)p->n;

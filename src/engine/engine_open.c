@@ -253,6 +253,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.n_stages = n.n_stages = c->pipeline_parallel_size;
     b.n_threads = c->n_threads;
     b.isa = c->isa;
+    b.tuning = c->tuning;
     b.compute = c->dtype;
     b.kv_type = c->kv_cache_dtype;
     b.batch_invariant = c->batch_invariant;

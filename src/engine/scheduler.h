@@ -361,7 +361,7 @@ struct llm_engine {
     int32_t n_ranks;
     int32_t max_pages;   /* of one sequence */
     llm_kv_type kv_type; /* of the pages; on a device AUTO stays: its backend knows */
-    char describe[160];
+    char describe[192];
     llm__scratch *scratch; /* (n_workers) */
 
     /* Scheduling: all of the stepping thread. */

@@ -20,6 +20,7 @@
 #include "base/json.h"
 #include "chat/builtin.h"
 #include "cpu/isa.h"
+#include "cpu/tuning.h"
 #include "model/quant.h"
 #include "model/source.h"
 #include "model/meta.h"
@@ -203,6 +204,9 @@ static llm_result llm__setup_media(llm_setup *s, const llm_options *o) {
 
 LLM__PRIVATE llm_result llm__setup_check(llm_setup *s, const llm_options *o, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
+    const llm__chip any = LLM__ZERO;
+    const char *tuned;
+    llm__tuning tuning;
     llm__isa isa;
     if (!s->model && s->models.n) s->model = s->models.items[0];
     if (s->reasoning_parser && llm_reasoning_named(s->reasoning_parser) < 0)
@@ -212,6 +216,7 @@ LLM__PRIVATE llm_result llm__setup_check(llm_setup *s, const llm_options *o, cha
         return llm__error(LLM_ERR_ARG, "tool_call_parser: %.60s, a name as hermes, llama3_json, mistral or json was expected",
                           s->tool_parser);
     if (e->isa && llm__isa_find(e->isa, &isa)) return llm__error(LLM_ERR_ARG, "isa: %.60s, this CPU has: %s", e->isa, llm_isa_list());
+    if (e->tuning && llm__tuning_of(e->tuning, &any, &tuning, &tuned)) return LLM_ERR_ARG;
     if (!s->hf_repo && (!s->model || llm__path_kind_of(s->model) != LLM__PATH_NONE)) {
         const char *why = "the model is a path, not ORG/NAME in a cache";
         if (s->download_dir) llm__report_note(o, "download_dir", " has no effect: ", why);

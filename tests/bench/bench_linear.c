@@ -16,6 +16,7 @@ typedef struct job {
     llm__exec exec;
     llm_linear_op op;
     llm_weight *pack;
+    llm__tuning tuning;
     int what; /* 0 pack, 1 round, 2 product */
 } job;
 
@@ -92,6 +93,8 @@ static void bench(llm__pool *pool, llm__isa isa, int32_t type, int64_t rows, int
     llm_weight *w = NULL;
     j.pool = pool;
     j.exec.isa = isa;
+    j.tuning = llm__tuning_usual();
+    j.exec.tuning = &j.tuning;
     j.exec.n_rows = tokens;
     if (llm__weight_new(&d, LLM_COMPUTE_AUTO, &w) || llm__weights_allocate(&w, 1)) {
         printf("%s\n", llm_last_error());

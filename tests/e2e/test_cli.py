@@ -103,6 +103,7 @@ def test_usage():
     refused("context of 0", 2, "-c", "0", "-p", "x", says=["-c", "0"])
     refused("unknown word", 2, "--dtype", "fp4", "-p", "x", says=["--dtype", "fp4", "bfloat16"])
     refused("instruction set", 2, "--isa", "mmx", "-p", "x", says=["--isa", "mmx", "scalar"])
+    refused("tuning", 2, "--tuning", "band=0", "-p", "x", says=["--tuning", "band=0", "measure"])
     refused("switch with a wrong value", 2, "--json=maybe", "-p", "x", says=["--json", "maybe"])
     refused("stop ids", 2, "--stop-token-ids", "[1,a]", "-p", "x", says=["--stop-token-ids", "[1,a]"])
     refused("logit bias", 2, "--logit-bias", '{"x": 1}', "-p", "x", says=["--logit-bias"])
@@ -830,7 +831,7 @@ def test_info_and_bench():
     r = run("bench", "-m", name, "-p", "32", "-n", "4", "-b", "1,2", "-r", "2", "--json")
     rows = [json.loads(x) for x in r.out.splitlines()]
     if check("bench --json", r.code == 0 and [x["test"] for x in rows] == ["pp32", "tg4", "tg4@2"], r):
-        check("bench fields", all(len(x["tokens_per_s"]) == 2 and x["median"] > 0 and x["threads"] >= 1 and x["isa"] and x["peak_gb_s"] >= 0 and x["read_gb_s"] > 0
+        check("bench fields", all(len(x["tokens_per_s"]) == 2 and x["median"] > 0 and x["threads"] >= 1 and x["isa"] and x["tuning"].startswith("ahead=") and x["peak_gb_s"] >= 0 and x["read_gb_s"] > 0
                                   for x in rows), rows[0])
     r = run("bench", "-m", name, "-p", "32", "-n", "4", "-r", "1", "--stages", "--json")
     rows = [json.loads(x) for x in r.out.splitlines()]

@@ -101,6 +101,8 @@ static uint8_t *linear_random_matrix(int32_t type, int64_t rows, int64_t cols) {
 
 /* ---- Running operations on a pool ---- */
 
+static const llm__tuning linear_tunings[] = {{8192, 4, 16}, {0, 1, LLM__TILE + 1}, {4096, 3, 1}};
+
 typedef struct linear_job {
     llm__pool *pool;
     llm__exec exec;
@@ -143,6 +145,7 @@ static void linear_job_init(linear_job *j, llm__pool *pool, llm__isa isa, int ro
     memset(j, 0, sizeof *j);
     j->pool = pool;
     j->exec.isa = isa;
+    j->exec.tuning = &linear_tunings[0];
     j->exec.n_rows = rows;
 }
 
@@ -273,7 +276,7 @@ static const int32_t linear_types[] = {
 /* One format on every instruction set: right, and the same bits for a token whatever the number of tokens and threads. byte: see
  * linear_block; then all inputs are as large as their rounding takes. */
 static void linear_format_of(int32_t type, int byte, llm_compute compute, llm_role role, int cols) {
-    static const int counts[] = {1, 2, 3, 7, 8, 16, 33};
+    static const int counts[] = {1, 33, 2, 3, 7, 8, 16, 33};
     enum { MOST = 33 };
     llm__pool *one = llm__pool_open(1), *two = llm__pool_open(2);
     int rows = 37;
@@ -297,6 +300,7 @@ static void linear_format_of(int32_t type, int byte, llm_compute compute, llm_ro
             op.dst_col = 3;
             linear_job_init(&j, k & 1 ? two : one, (llm__isa)isa, counts[k]);
             j.linear = &op;
+            j.exec.tuning = &linear_tunings[op.dst == all ? 0 : k % LLM__COUNT(linear_tunings)]; /* none changes a bit */
             linear_job_start(&j);
             int same = 1;
             for (int r = 0; r < counts[k]; r++)

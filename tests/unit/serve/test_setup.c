@@ -95,6 +95,7 @@ static void setup_check(void) {
     } rows[] = {{"--reasoning-parser: nobody", "--reasoning-parser", "nobody", NULL, NULL},
                 {"--tool-call-parser: nobody", "--tool-call-parser", "nobody", NULL, NULL},
                 {"--isa: z80, this CPU has: ", "--isa", "z80", NULL, NULL},
+                {"--tuning: fast, auto, measure, ahead=N", "--tuning", "fast", NULL, NULL},
                 {"window_size", "--early-stop-config", "{\"window_size\":0}", NULL, NULL},
                 {"magic", "--speculative-config", "{\"method\":\"magic\"}", NULL, NULL},
                 {"model_name: nobody, one of ", "--chat-template-config", "{\"model_name\":\"nobody\"}", NULL, NULL},
