@@ -135,6 +135,7 @@
  *     >>peak                 what this machine can do at most, measured.
  *     >>linear               weights: from the tensors of a file to a plan of packed blocks.
  *     >>pack                 packing weights.
+ *     >>latent               products with kv_b of latent attention, at both ends of a head.
  *     >>products             products of activations and weights, shared among threads; adapters beside them.
  *     >>experts              mixtures of experts: rows sorted by expert, products of each.
  *     >>plain_attention      attention as its formula says, to be read first and to test the fast one against.
@@ -2397,6 +2398,7 @@ typedef struct llm_weight_desc {
     int32_t n_experts;  /* EXPERTS*: > 0 */
     int64_t rows, cols; /* of the whole weight: all segments' rows; cols of each segment */
     float add;          /* VECTOR: added to every value (Gemma stores w - 1) */
+    int32_t n_heads, n_keys; /* MLA_UP: heads, and how many of a head's rows make keys; 0 in adapters */
 } llm_weight_desc;
 
 /* KV geometry of one layer on one rank. Latent attention: n_kv_heads 1, head_dim rank + rope, v_head_dim 0. */
@@ -13940,13 +13942,14 @@ enum {
     LLM__TILE = 32,
     LLM__FLOAT_TILE = 24,
     LLM__ROWS = 16,
+    LLM__WIDE = 32,
     LLM__SUPER = 8,
     LLM__OUT = LLM__ROWS * LLM__TILE,
     LLM__F8_COLS = 128,
     LLM__F8_BYTES = 64 + LLM__F8_COLS * LLM__ROWS
-}; /* tokens of a tile, of floats; rows of a block; blocks that are unpacked at a time: a super-block; sums of a block and a tile;
-      columns of e4m3 that share scales, bytes of them: (16) f32 scales, then columns two by two as of bf16. A byte is read as the f16 with
-      its bits of exponent and mantissa, which is 2^-8 of it; scales have that in them */
+}; /* tokens of a tile, of floats; rows of a block; columns of a panel (>>latent); blocks that are unpacked at a time: a super-block; sums
+      of a block and a tile; columns of e4m3 that share scales, bytes of them: (16) f32 scales, then columns two by two as of bf16. A
+      byte is read as the f16 with its bits of exponent and mantissa, which is 2^-8 of it; scales have that in them */
 
 /* How scales stand in a block, 16 of them. X2: two, for 16 columns each. SUPER: a byte, times an f16 for 256 columns at the head. NONE:
  * they are 1, minimums 0. ZERO, of minimums: a byte, times -1 and the scale. */
@@ -17748,10 +17751,10 @@ LLM__COLD_END
  * before the next pair is touched. Here the arithmetic is the limit, so threads take 25 items at a time in turn (llm__run_product), and one
  * whose core is busy with something else takes fewer.
  *
- * Kinds of weights and what becomes of them: VECTOR and MLA_UP are rows of f32; EMBED is never packed, rows are read from the mapped file
- * as tokens ask for them; all others are packed blocks. Weights of floats are multiplied with f32 activations (bf16 ones with activations
- * in bf16 where vdpbf16ps is), quantised ones with rounded ones, the output layer's (HEAD) with two roundings or f32, for there an error of
- * a rounding would go straight into the logits. */
+ * Kinds of weights and what becomes of them: VECTOR is rows of f32, MLA_UP panels (>>latent); EMBED is never packed, rows are read from
+ * the mapped file as tokens ask for them; all others are packed blocks. Weights of floats are multiplied with f32 activations (bf16 ones
+ * with activations in bf16 where vdpbf16ps is), quantised ones with rounded ones, the output layer's (HEAD) with two roundings or f32, for
+ * there an error of a rounding would go straight into the logits. */
 
 /* What an operation knows of the part of it that it is called for: see llm__pool. */
 typedef struct llm__exec {
@@ -17793,7 +17796,9 @@ struct llm_weight {
     size_t bytes;
     void *region; /* of the first of the weights allocated together: the memory of all */
     size_t region_bytes;
-    float *f32;       /* VECTOR, MLA_UP: (rows, cols); else NULL */
+    float *f32;       /* VECTOR, MLA_UP without keys: (rows, cols); else NULL */
+    llm__kind up;     /* MLA_UP: of the panels (>>latent), F16 or F32 */
+    int n_heads, n_keys;
     int32_t *order;   /* (n_groups, cols) the input's column at each place of the packed rows; NULL: as they stand */
     float *row_scale; /* (rows) what results are multiplied with: scales of rows that the packed values lack. NULL: 1 */
 };
@@ -18063,7 +18068,35 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
     return LLM_OK;
 }
 
-static int llm__weight_is_plain(const llm_weight *w) { return w->role == LLM_ROLE_VECTOR || w->role == LLM_ROLE_MLA_UP; }
+static int llm__weight_is_plain(const llm_weight *w) {
+    return w->role == LLM_ROLE_VECTOR || (w->role == LLM_ROLE_MLA_UP && !w->n_keys);
+}
+
+/* ---- kv_b ---- */
+
+/* Of MLA_UP: where a head's keys (0) or values (1) begin; bytes of all for the head behind the last one. */
+static int64_t llm__latent_at(const llm_weight *w, int head, int values) {
+    const int64_t size = w->up == LLM__KIND_F16 ? 2 : 4, n_values = w->rows / w->n_heads - w->n_keys;
+    const int64_t keys = (w->cols + LLM__WIDE - 1) / LLM__WIDE * LLM__WIDE * w->n_keys,
+                  both = keys + (n_values + LLM__WIDE - 1) / LLM__WIDE * LLM__WIDE * w->cols;
+    return size * (head * both + (values ? keys : 0));
+}
+
+/* What the panels are of: f16 holds what blocks mean to a thousandth of a step of theirs. */
+static llm_result llm__latent_plan(llm_weight *w, const llm_weight_desc *d, llm_compute compute) {
+    if (d->n_keys < 1 || d->n_heads < 1 || d->rows % d->n_heads || d->rows / d->n_heads <= d->n_keys)
+        return llm__error(LLM_ERR_ARG, "%s: %lld rows are no %d heads of %d keys and some values", d->name, (long long)d->rows, d->n_heads,
+                          d->n_keys);
+    w->n_heads = d->n_heads;
+    w->n_keys = d->n_keys;
+    w->up = compute == LLM_COMPUTE_F32 ? LLM__KIND_F32 : LLM__KIND_F16;
+    for (int i = 0; i < d->n_segments; i++) {
+        const llm_segment *s = &d->segments[i];
+        if (!llm__format_of(s->type) && (s->type != LLM_TYPE_F16 || s->scales || s->scale != 0)) w->up = LLM__KIND_F32;
+    }
+    w->bytes = (size_t)llm__latent_at(w, w->n_heads, 0);
+    return LLM_OK;
+}
 
 /* Plans a weight. What the segments point to must outlive an EMBED weight, and the packing of others. */
 static llm_result llm__weight_new(const llm_weight_desc *d, llm_compute compute, llm_weight **out) {
@@ -18084,9 +18117,11 @@ static llm_result llm__weight_new(const llm_weight_desc *d, llm_compute compute,
     w->n_groups = groups;
     w->gate_up = gate_up;
     w->add = d->add;
+    w->n_keys = d->n_keys;
     w->seed = llm__hash(d->name, strlen(d->name), 1);
     llm_result r = llm__weight_segments(w, d, compute);
     if (!r && llm__weight_is_plain(w)) w->bytes = (size_t)w->rows * (size_t)w->cols * 4;
+    else if (!r && d->role == LLM_ROLE_MLA_UP) r = llm__latent_plan(w, d, compute);
     else if (!r && d->role != LLM_ROLE_EMBED) {
         llm__weight_plan(w, compute);
         w->block = LLM__NEW(llm__block, w->n_blocks);
@@ -18384,14 +18419,36 @@ static void llm__weight_rest(const llm_weight *w) {
     }
 }
 
+/* Row r of kv_b to its panels: along a panel's columns where it makes keys, down a column where it makes values. */
+static void llm__pack_latent(const llm_weight *w, int64_t r) {
+    const int64_t head = r / (w->rows / w->n_heads), row = r % (w->rows / w->n_heads), value = row - w->n_keys;
+    uint8_t *to = w->memory + llm__latent_at(w, (int)head, value >= 0);
+    float x[LLM__CHUNK];
+    for (int64_t c = 0; c < w->cols; c += LLM__CHUNK) {
+        const int n = (int)LLM__MIN(w->cols - c, (int64_t)LLM__CHUNK);
+        llm__weight_values(w, r, c, n, x);
+        for (int i = 0; i < n; i++) {
+            const int64_t col = c + i;
+            const int64_t at = value < 0 ? (col / LLM__WIDE * w->n_keys + row) * LLM__WIDE + col % LLM__WIDE
+                                         : (value / LLM__WIDE * w->cols + col) * LLM__WIDE + value % LLM__WIDE;
+            const uint16_t half = llm__f32_to_f16(x[i]);
+            if (w->up == LLM__KIND_F16) memcpy(to + 2 * at, &half, 2);
+            else memcpy(to + 4 * at, &x[i], 4);
+        }
+    }
+}
+
 /* Fills this thread's share of the weight. Every thread calls it. A large one gives back what it has read of its file every 4 MB. */
 static void llm__weight_pack(llm_weight *w, int thread, int n_threads) {
-    const int64_t n = w->f32 ? w->rows : w->n_blocks, part = LLM__MAX(1, ((int64_t)4 << 20) * n / LLM__MAX((int64_t)w->bytes, 1));
+    const int64_t n = w->f32 || w->n_keys ? w->rows : w->n_blocks;
+    const int64_t part = LLM__MAX(1, ((int64_t)4 << 20) * n / LLM__MAX((int64_t)w->bytes, 1));
     for (int64_t i = n * thread / n_threads; i < n * (thread + 1) / n_threads; i++) {
         if (i % part == part - 1) llm__weight_rest(w);
         if (w->f32) {
             llm__weight_values(w, i, 0, w->cols, w->f32 + i * w->cols);
             for (int64_t k = 0; k < w->cols && w->add != 0; k++) w->f32[i * w->cols + k] += w->add;
+        } else if (w->n_keys) {
+            llm__pack_latent(w, i);
         } else if (w->block[i].kind == LLM__KIND_F8) {
             llm__pack_f8(w, &w->block[i], w->memory + w->block[i].offset);
         } else if (llm__kind_is_float((llm__kind)w->block[i].kind)) {
@@ -18400,6 +18457,65 @@ static void llm__weight_pack(llm_weight *w, int thread, int n_threads) {
             llm__pack_quantised(w, &w->block[i], w->memory + w->block[i].offset);
         }
     }
+}
+
+/* ============================================================================
+ * >>latent   Products with kv_b of latent attention, at both ends of a head.
+ * ============================================================================
+ * kv_b (n_heads, nope + v, rank) is read in two ways: a query times a head's key rows, summed over these rows, and what attention gives
+ * times the value rows, summed over the latent. So the two parts of a head are kept as matrices (k, cols) with the sums along k, in panels
+ * of 32 columns, the last one filled up with zeros:
+ *
+ *     keys     k = nope, cols = rank     [rank / 32][nope][32]
+ *     values   k = rank, cols = v        [v / 32][rank][32]
+ *
+ * in f16 where the file has blocks or f16 (a step of DeepSeek-V2-Lite reads 113 MB of it instead of 226), else in f32. A panel is one
+ * stream, and all rows of a tile share it. Sums are chains of multiply-adds in the order of k, as those of all products of floats: a row's
+ * bits do not depend on how many there are. */
+
+/* Rows of floats that go into a product and come out of it. */
+typedef struct llm__latent_rows {
+    const float *from;
+    float *to;
+    int64_t from_stride, to_stride;
+    int n; /* up to LLM__QUERIES */
+    float scale;
+} llm__latent_rows;
+
+/* A matrix (depth, cols) in panels: columns that count are copied, the last panel's others are not. */
+static void llm__latent_product(const llm__exec *e, const llm_weight *w, const uint8_t *b, int depth, int cols, const llm__latent_rows *x) {
+    const llm__kernels *k = llm__kernels_of(e->isa);
+    const int row = LLM__WIDE * (w->up == LLM__KIND_F16 ? 2 : 4);
+    float sums[LLM__QUERIES * LLM__WIDE] __attribute__((aligned(64)));
+    llm__mac m;
+    memset(&m, 0, sizeof m);
+    m.a = x->from;
+    m.lda = (int)x->from_stride;
+    m.ldb = m.ldc = LLM__WIDE;
+    m.n = x->n;
+    m.k = depth;
+    m.c = sums;
+    m.step = LLM__ROWS;
+    m.type = w->up;
+    m.pace = row;
+    for (int c = 0; c < cols; c += LLM__WIDE, b += (int64_t)depth * row) {
+        for (int i = 0; i < 2; i++) {
+            m.b[i] = b + i * row / 2;
+            m.fetch[i] = (const uint8_t *)m.b[i] + e->tuning->ahead;
+        }
+        k->mac(&m);
+        for (int i = 0; i < x->n; i++)
+            k->affine(x->to + i * x->to_stride + c, sums + i * LLM__WIDE, 0, x->scale, NULL, NULL, LLM__MIN(cols - c, (int)LLM__WIDE));
+    }
+}
+
+/* to (n, rank) = scale * from (n, nope) times the head's keys; or to (n, v) = scale * from (n, rank) times its values. */
+static void llm__latent_keys(const llm__exec *e, const llm_weight *w, int head, const llm__latent_rows *x) {
+    llm__latent_product(e, w, w->memory + llm__latent_at(w, head, 0), w->n_keys, (int)w->cols, x);
+}
+
+static void llm__latent_values(const llm__exec *e, const llm_weight *w, int head, const llm__latent_rows *x) {
+    llm__latent_product(e, w, w->memory + llm__latent_at(w, head, 1), (int)w->cols, (int)(w->rows / w->n_heads) - w->n_keys, x);
 }
 
 /* ============================================================================
@@ -19998,6 +20114,69 @@ static void llm__mla_adapt(const llm__kernels *k, const llm_weight *x_of, int64_
         k->add(y, y_of->f32 + i * y_of->cols + y_at, k->dot(x_of->f32 + i * x_of->cols + x_at, x, n_x) * scale, n_y);
 }
 
+/* Rows of the step and heads that a job of latent attention has: as many rows as share what is read of kv_b, and where few rows are of one
+ * sequence so many heads as share what is read of its latents. */
+typedef struct llm__latent_jobs {
+    int n, rows, heads, parts; /* jobs; of each; parts of the heads */
+} llm__latent_jobs;
+
+static llm__latent_jobs llm__latent_cut(const llm_step *s, int n_heads, int n_threads) {
+    const int rows = s->shape.n_rows, least = rows >= 16 * s->shape.n_seqs ? 1 : 8;
+    llm__latent_jobs j;
+    j.heads = LLM__MIN(n_heads, LLM__MAX(least, LLM__QUERIES / rows));
+    for (;; j.heads = (j.heads + 1) / 2) {
+        const int tiles = (rows * j.heads + LLM__QUERIES - 1) / LLM__QUERIES;
+        j.rows = LLM__MIN((rows + tiles - 1) / tiles, LLM__QUERIES / j.heads);
+        j.parts = (n_heads + j.heads - 1) / j.heads;
+        j.n = (rows + j.rows - 1) / j.rows * j.parts;
+        if (j.heads == 1 || j.n >= n_threads) return j;
+    }
+}
+
+/* The queries of a job's rows and heads, row by row, taken into the latent space: t->q. */
+static void llm__latent_queries(const llm__run *r, llm__attend *t, int row, int n_rows, int head, int n_heads) {
+    const llm_mla_op *op = &r->rec->op.mla;
+    const llm__kernels *k = r->ctx->kernels;
+    const float scale = op->scale * LLM__LOG2E;
+    const int per_head = op->nope + op->v_dim, width = op->nope + op->rope_dim;
+    const int size = llm__kv_turn_size(op->rank | op->rope_dim); /* divides both: values are the first part of keys */
+    for (int h = 0; h < n_heads; h++) {
+        const llm__latent_rows x = {llm__row(op->q, row) + (head + h) * width, t->q + h * t->head_dim, op->q->stride,
+                                    (int64_t)n_heads * t->head_dim, n_rows, scale};
+        llm__latent_keys(r->e, op->kv_b, head + h, &x);
+    }
+    for (int j = 0; j < n_rows * n_heads; j++) {
+        const int at = row + j / n_heads, h = head + j % n_heads;
+        const llm__lora_slot *own = llm__lora_of_seq(&r->ctx->step, op->lora, r->ctx->step.seq_of_row[at]);
+        const float *q = llm__row(op->q, at) + h * width;
+        float *out = t->q + j * t->head_dim;
+        if (own) llm__mla_adapt(k, own->w[0][1], h * per_head, q, op->nope, scale, own->w[0][0], 0, out, op->rank);
+        k->affine(out + op->rank, q + op->nope, 0, scale, NULL, NULL, op->rope_dim);
+        if (r->ctx->kv.scaled) llm__kv_turn(out, t->head_dim, size);
+    }
+}
+
+/* What attention has given to them, t->out, through the heads' values to dst. */
+static void llm__latent_results(const llm__run *r, llm__attend *t, int row, int n_rows, int head, int n_heads) {
+    const llm_mla_op *op = &r->rec->op.mla;
+    const llm__kernels *k = r->ctx->kernels;
+    const int per_head = op->nope + op->v_dim;
+    for (int j = 0; j < n_rows * n_heads && r->ctx->kv.scaled; j++)
+        llm__kv_turn(t->out + j * t->v_stride, op->rank, llm__kv_turn_size(op->rank | op->rope_dim));
+    for (int h = 0; h < n_heads; h++) {
+        const llm__latent_rows x = {t->out + h * t->v_stride, llm__row(op->dst, row) + (head + h) * op->v_dim,
+                                    (int64_t)n_heads * t->v_stride, op->dst->stride, n_rows, 1};
+        llm__latent_values(r->e, op->kv_b, head + h, &x);
+    }
+    for (int j = 0; j < n_rows * n_heads; j++) {
+        const int at = row + j / n_heads, h = head + j % n_heads;
+        const llm__lora_slot *own = llm__lora_of_seq(&r->ctx->step, op->lora, r->ctx->step.seq_of_row[at]);
+        if (own)
+            llm__mla_adapt(k, own->w[0][0], 0, t->out + j * t->v_stride, op->rank, 1, own->w[0][1], h * per_head + op->nope,
+                           llm__row(op->dst, at) + h * op->v_dim, op->v_dim);
+    }
+}
+
 /* q . k = q . (U c) = (U^T q) . c for a latent c and the key rows U of a head, and the same on the way out: so keys are never made. A token
  * of DeepSeek-V2 has 512 + 64 numbers in the cache where 128 heads of keys and values would have 40,960.
  *
@@ -20006,42 +20185,29 @@ static void llm__mla_adapt(const llm__kernels *k, const llm_weight *x_of, int64_
  * sequence's own at both ends: (U + B A)^T q and (U + B A) o. */
 static void llm__run_mla(const llm__run *r) {
     const llm_mla_op *op = &r->rec->op.mla;
-    const llm__kernels *k = r->ctx->kernels;
-    const float scale = op->scale * LLM__LOG2E;
-    const int64_t per_head = (int64_t)(op->nope + op->v_dim) * op->rank;
-    const int size = llm__kv_turn_size(op->rank | op->rope_dim); /* divides both: values are the first part of keys */
-    const llm_attention_op plain = LLM__ZERO;                    /* no window, sinks or slopes */
+    const llm_step *s = &r->ctx->step;
+    const llm_attention_op plain = LLM__ZERO; /* no window, sinks or slopes */
+    const llm__latent_jobs jobs = llm__latent_cut(s, op->n_heads, r->e->n_threads);
     llm__attend t;
-    llm__attend_jobs jobs;
-    llm__attend_job job;
     llm__attend_place(&t, (float *)r->e->scratch, op->rank + op->rope_dim, op->rank);
-    llm__jobs_cut(&jobs, &r->ctx->step, 1, op->n_heads, r->e->n_threads);
-    while (llm__jobs_next(&jobs, &r->rec->next, &job)) {
-        llm__kv_view view = llm__view(r, op->layer, job.seq, 0);
-        const llm__lora_slot *own = llm__lora_of_seq(&r->ctx->step, op->lora, job.seq);
-        t.n = job.n_rows * job.n_heads;
-        for (int j = 0; j < t.n; j++) {
-            int row = job.row + j / job.n_heads, head = job.head + j % job.n_heads;
-            const float *q = llm__row(op->q, row) + head * (op->nope + op->rope_dim), *up = op->kv_b->f32 + head * per_head;
-            float *out = t.q + j * t.head_dim;
-            memset(out, 0, (size_t)op->rank * sizeof *out);
-            for (int d = 0; d < op->nope; d++) k->add(out, up + (int64_t)d * op->rank, q[d] * scale, op->rank);
-            if (own) llm__mla_adapt(k, own->w[0][1], head * per_head / op->rank, q, op->nope, scale, own->w[0][0], 0, out, op->rank);
-            k->affine(out + op->rank, q + op->nope, 0, scale, NULL, NULL, op->rope_dim);
-            if (view.kv->scaled) llm__kv_turn(out, t.head_dim, size);
-            llm__attend_query(&r->ctx->step, &plain, &t, j, row, head);
+    float *const q = t.q, *const out = t.out;
+    for (int i; (i = jobs.n - 1 - __atomic_fetch_add(&r->rec->next, 1, __ATOMIC_RELAXED)) >= 0;) { /* the longest contexts first */
+        const int row = i / jobs.parts * jobs.rows, n_rows = LLM__MIN(jobs.rows, s->shape.n_rows - row);
+        const int head = i % jobs.parts * jobs.heads, n_heads = LLM__MIN(jobs.heads, op->n_heads - head);
+        t.q = q, t.out = out;
+        llm__latent_queries(r, &t, row, n_rows, head, n_heads);
+        for (int from = 0, to; from < n_rows; from = to) { /* the rows of a sequence */
+            const int seq = s->seq_of_row[row + from];
+            llm__kv_view view = llm__view(r, op->layer, seq, 0);
+            for (to = from; to < n_rows && s->seq_of_row[row + to] == seq;) to++;
+            t.n = (to - from) * n_heads;
+            t.q = q + from * n_heads * t.head_dim;
+            t.out = out + from * n_heads * t.v_stride;
+            for (int j = 0; j < t.n; j++) llm__attend_query(s, &plain, &t, j, row + from + j / n_heads, head + j % n_heads);
+            llm__attend_run(r->ctx->kernels, &t, &view);
         }
-        llm__attend_run(k, &t, &view);
-        for (int j = 0; j < t.n; j++) {
-            if (view.kv->scaled) llm__kv_turn(t.out + j * t.v_stride, op->rank, size);
-            int head = job.head + j % job.n_heads;
-            const float *up = op->kv_b->f32 + head * per_head + (int64_t)op->nope * op->rank;
-            float *out = llm__row(op->dst, job.row + j / job.n_heads) + head * op->v_dim;
-            for (int d = 0; d < op->v_dim; d++) out[d] = k->dot(up + (int64_t)d * op->rank, t.out + j * t.v_stride, op->rank);
-            if (own)
-                llm__mla_adapt(k, own->w[0][0], 0, t.out + j * t.v_stride, op->rank, 1, own->w[0][1], head * per_head / op->rank + op->nope,
-                               out, op->v_dim);
-        }
+        t.q = q, t.out = out;
+        llm__latent_results(r, &t, row, n_rows, head, n_heads);
     }
 }
 
@@ -20582,6 +20748,9 @@ static void llm__cpu_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
     if (op->layer < 0 || op->layer >= ctx->kv.n_layers || ctx->kv.layer[op->layer].shape.head_dim != op->rank + op->rope_dim ||
         ctx->kv.layer[op->layer].shape.v_head_dim)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "mla: the layer does not fit the KV cache");
+    if (op->kv_b->n_heads != op->n_heads || op->kv_b->n_keys != op->nope || op->kv_b->cols != op->rank ||
+        op->kv_b->rows != (int64_t)op->n_heads * (op->nope + op->v_dim))
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "mla: kv_b has other heads than the operation");
     llm_mla_op own = *op;
     if (!llm__cpu_adapts(ctx, op->lora)) own.lora = NULL;
     llm__record_op(ctx, rank, LLM__OP_MLA_WRITE, LLM_ROWS_TOKENS, op, op->rope, NULL, op->q, op->kv_a, LLM__TOUCH_WRITE);
@@ -27350,7 +27519,7 @@ static void llm__adapter_part(llm__loader *L, llm__adapter_parts *p, llm_role ro
         const llm_role kind = latent ? role : n_groups > 1 ? LLM_ROLE_EXPERTS : embed && !k ? LLM_ROLE_VECTOR : LLM_ROLE_LINEAR;
         const int64_t g_rows = across ? wide : high, g_cols = across ? high : wide;
         const llm_segment g = {k ? b : a, LLM_TYPE_F32, across, wide, 0, g_rows, 1, 0, g_cols, 1, 0, NULL, NULL, NULL};
-        const llm_weight_desc d = {L->path, kind, &p->segment[p->n][k], 1, n_groups, g.n_rows, g.n_cols, 0};
+        const llm_weight_desc d = {L->path, kind, &p->segment[p->n][k], 1, n_groups, g.n_rows, g.n_cols, 0, 0, 0};
         p->segment[p->n][k] = g;
         p->desc[p->n][k] = d;
     }
@@ -27444,7 +27613,11 @@ static void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice row
 static void llm__hand_over(llm__loader *L, int list, llm_role role, const char *name, int32_t n_experts, float add, llm_weight **out) {
     llm__segments *from = &L->list[list];
     int64_t cols = from->n ? from->segment[0].n_cols : 0;
-    llm_weight_desc d = {name, role, from->segment, (int32_t)from->n, n_experts, from->rows, cols, add};
+    llm_weight_desc d = {name, role, from->segment, (int32_t)from->n, n_experts, from->rows, cols, add, 0, 0};
+    if (role == LLM_ROLE_MLA_UP) {
+        d.n_keys = L->a->nope;
+        d.n_heads = (int32_t)(from->rows / (L->a->nope + L->a->v_head_dim));
+    }
     if (!L->r && L->backend && from->n && !L->adapter) L->r = L->backend->weight(L->ctx, L->rank, &d, out);
     from->n = 0;
     from->rows = 0;
@@ -33710,7 +33883,7 @@ static void llm__tower_take(llm__tower_loader *L, llm_role role, const llm__towe
         L->r = llm__error(LLM_ERR_FORMAT, "%s: of the parts of tensor %s only some have a bias", L->v->path, name);
         return;
     }
-    llm_weight_desc d = {parts[0].names, role, list[0], n, 0, 0, LLM__MAX(cols, 1), 0}, b;
+    llm_weight_desc d = {parts[0].names, role, list[0], n, 0, 0, LLM__MAX(cols, 1), 0, 0, 0}, b;
     for (int i = 0; i < n; i++) d.rows += parts[i].n;
     if (role == LLM_ROLE_VECTOR && (flags & LLM__STEP_PLUS1 || L->m->dummy) && !L->v->gguf) d.add = 1;
     out->rows = (int32_t)d.rows;
@@ -34062,7 +34235,7 @@ static llm_result llm__tower_rope(llm__tower *t, llm__tower_loader *L) {
     s.transposed = 1;
     s.stored_cols = s.n_rows = half;
     s.n_cols = 1;
-    const llm_weight_desc d = {"rotary frequencies", LLM_ROLE_VECTOR, &s, 1, 0, half, 1, 0};
+    const llm_weight_desc d = {"rotary frequencies", LLM_ROLE_VECTOR, &s, 1, 0, half, 1, 0, 0, 0};
     return t->be->weight(t->ctx, 0, &d, &t->inv_freq);
 }
 

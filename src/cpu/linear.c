@@ -259,7 +259,34 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
     return LLM_OK;
 }
 
-LLM__PRIVATE int llm__weight_is_plain(const llm_weight *w) { return w->role == LLM_ROLE_VECTOR || w->role == LLM_ROLE_MLA_UP; }
+LLM__PRIVATE int llm__weight_is_plain(const llm_weight *w) {
+    return w->role == LLM_ROLE_VECTOR || (w->role == LLM_ROLE_MLA_UP && !w->n_keys);
+}
+
+/* ---- kv_b ---- */
+
+LLM__PRIVATE int64_t llm__latent_at(const llm_weight *w, int head, int values) {
+    const int64_t size = w->up == LLM__KIND_F16 ? 2 : 4, n_values = w->rows / w->n_heads - w->n_keys;
+    const int64_t keys = (w->cols + LLM__WIDE - 1) / LLM__WIDE * LLM__WIDE * w->n_keys,
+                  both = keys + (n_values + LLM__WIDE - 1) / LLM__WIDE * LLM__WIDE * w->cols;
+    return size * (head * both + (values ? keys : 0));
+}
+
+/* What the panels are of: f16 holds what blocks mean to a thousandth of a step of theirs. */
+static llm_result llm__latent_plan(llm_weight *w, const llm_weight_desc *d, llm_compute compute) {
+    if (d->n_keys < 1 || d->n_heads < 1 || d->rows % d->n_heads || d->rows / d->n_heads <= d->n_keys)
+        return llm__error(LLM_ERR_ARG, "%s: %lld rows are no %d heads of %d keys and some values", d->name, (long long)d->rows, d->n_heads,
+                          d->n_keys);
+    w->n_heads = d->n_heads;
+    w->n_keys = d->n_keys;
+    w->up = compute == LLM_COMPUTE_F32 ? LLM__KIND_F32 : LLM__KIND_F16;
+    for (int i = 0; i < d->n_segments; i++) {
+        const llm_segment *s = &d->segments[i];
+        if (!llm__format_of(s->type) && (s->type != LLM_TYPE_F16 || s->scales || s->scale != 0)) w->up = LLM__KIND_F32;
+    }
+    w->bytes = (size_t)llm__latent_at(w, w->n_heads, 0);
+    return LLM_OK;
+}
 
 LLM__PRIVATE llm_result llm__weight_new(const llm_weight_desc *d, llm_compute compute, llm_weight **out) {
     int groups = d->role == LLM_ROLE_EXPERTS || d->role == LLM_ROLE_EXPERTS_GATE_UP ? d->n_experts : 1;
@@ -279,9 +306,11 @@ LLM__PRIVATE llm_result llm__weight_new(const llm_weight_desc *d, llm_compute co
     w->n_groups = groups;
     w->gate_up = gate_up;
     w->add = d->add;
+    w->n_keys = d->n_keys;
     w->seed = llm__hash(d->name, strlen(d->name), 1);
     llm_result r = llm__weight_segments(w, d, compute);
     if (!r && llm__weight_is_plain(w)) w->bytes = (size_t)w->rows * (size_t)w->cols * 4;
+    else if (!r && d->role == LLM_ROLE_MLA_UP) r = llm__latent_plan(w, d, compute);
     else if (!r && d->role != LLM_ROLE_EMBED) {
         llm__weight_plan(w, compute);
         w->block = LLM__NEW(llm__block, w->n_blocks);

@@ -23,14 +23,15 @@
  * before the next pair is touched. Here the arithmetic is the limit, so threads take 25 items at a time in turn (llm__run_product), and one
  * whose core is busy with something else takes fewer.
  *
- * Kinds of weights and what becomes of them: VECTOR and MLA_UP are rows of f32; EMBED is never packed, rows are read from the mapped file
- * as tokens ask for them; all others are packed blocks. Weights of floats are multiplied with f32 activations (bf16 ones with activations
- * in bf16 where vdpbf16ps is), quantised ones with rounded ones, the output layer's (HEAD) with two roundings or f32, for there an error of
- * a rounding would go straight into the logits. */
+ * Kinds of weights and what becomes of them: VECTOR is rows of f32, MLA_UP panels (>>latent); EMBED is never packed, rows are read from
+ * the mapped file as tokens ask for them; all others are packed blocks. Weights of floats are multiplied with f32 activations (bf16 ones
+ * with activations in bf16 where vdpbf16ps is), quantised ones with rounded ones, the output layer's (HEAD) with two roundings or f32, for
+ * there an error of a rounding would go straight into the logits. */
 #pragma once
 #include "api/config.h"
 #include "api/backend.h"
 #include "base/platform.h"
+#include "cpu/dtypes.h"
 #include "cpu/isa.h"
 #include "cpu/tuning.h"
 #include "cpu/packed.h"
@@ -92,7 +93,9 @@ struct llm_weight {
     size_t bytes;
     void *region; /* of the first of the weights allocated together: the memory of all */
     size_t region_bytes;
-    float *f32;       /* VECTOR, MLA_UP: (rows, cols); else NULL */
+    float *f32;       /* VECTOR, MLA_UP without keys: (rows, cols); else NULL */
+    llm__kind up;     /* MLA_UP: of the panels (>>latent), F16 or F32 */
+    int n_heads, n_keys;
     int32_t *order;   /* (n_groups, cols) the input's column at each place of the packed rows; NULL: as they stand */
     float *row_scale; /* (rows) what results are multiplied with: scales of rows that the packed values lack. NULL: 1 */
 };
@@ -102,6 +105,9 @@ LLM__INLINE const int32_t *llm__weight_order(const llm_weight *w, int g) { retur
 
 /* What the kernels of an instruction set read for this weight. */
 LLM__PRIVATE llm__form llm__weight_form(const llm_weight *w, llm__isa isa);
+
+/* Of MLA_UP: where a head's keys (0) or values (1) begin; bytes of all for the head behind the last one. */
+LLM__PRIVATE int64_t llm__latent_at(const llm_weight *w, int head, int values);
 
 /* The segment of a row of the weight. */
 LLM__PRIVATE int llm__weight_segment(const llm_weight *w, int64_t row);

@@ -5,6 +5,7 @@
 #include "cpu/kernels.h"
 #include "cpu/lanes.h"
 #include "cpu/linear.h"
+#include "cpu/latent.h"
 #include "cpu/products.h"
 #include "cpu/experts.h"
 #include "cpu/kv_cache.h"
@@ -230,44 +231,94 @@ static void llm__mla_adapt(const llm__kernels *k, const llm_weight *x_of, int64_
         k->add(y, y_of->f32 + i * y_of->cols + y_at, k->dot(x_of->f32 + i * x_of->cols + x_at, x, n_x) * scale, n_y);
 }
 
-LLM__PRIVATE void llm__run_mla(const llm__run *r) {
+/* Rows of the step and heads that a job of latent attention has: as many rows as share what is read of kv_b, and where few rows are of one
+ * sequence so many heads as share what is read of its latents. */
+typedef struct llm__latent_jobs {
+    int n, rows, heads, parts; /* jobs; of each; parts of the heads */
+} llm__latent_jobs;
+
+static llm__latent_jobs llm__latent_cut(const llm_step *s, int n_heads, int n_threads) {
+    const int rows = s->shape.n_rows, least = rows >= 16 * s->shape.n_seqs ? 1 : 8;
+    llm__latent_jobs j;
+    j.heads = LLM__MIN(n_heads, LLM__MAX(least, LLM__QUERIES / rows));
+    for (;; j.heads = (j.heads + 1) / 2) {
+        const int tiles = (rows * j.heads + LLM__QUERIES - 1) / LLM__QUERIES;
+        j.rows = LLM__MIN((rows + tiles - 1) / tiles, LLM__QUERIES / j.heads);
+        j.parts = (n_heads + j.heads - 1) / j.heads;
+        j.n = (rows + j.rows - 1) / j.rows * j.parts;
+        if (j.heads == 1 || j.n >= n_threads) return j;
+    }
+}
+
+/* The queries of a job's rows and heads, row by row, taken into the latent space: t->q. */
+static void llm__latent_queries(const llm__run *r, llm__attend *t, int row, int n_rows, int head, int n_heads) {
     const llm_mla_op *op = &r->rec->op.mla;
     const llm__kernels *k = r->ctx->kernels;
     const float scale = op->scale * LLM__LOG2E;
-    const int64_t per_head = (int64_t)(op->nope + op->v_dim) * op->rank;
+    const int per_head = op->nope + op->v_dim, width = op->nope + op->rope_dim;
     const int size = llm__kv_turn_size(op->rank | op->rope_dim); /* divides both: values are the first part of keys */
-    const llm_attention_op plain = LLM__ZERO;                    /* no window, sinks or slopes */
+    for (int h = 0; h < n_heads; h++) {
+        const llm__latent_rows x = {llm__row(op->q, row) + (head + h) * width, t->q + h * t->head_dim, op->q->stride,
+                                    (int64_t)n_heads * t->head_dim, n_rows, scale};
+        llm__latent_keys(r->e, op->kv_b, head + h, &x);
+    }
+    for (int j = 0; j < n_rows * n_heads; j++) {
+        const int at = row + j / n_heads, h = head + j % n_heads;
+        const llm__lora_slot *own = llm__lora_of_seq(&r->ctx->step, op->lora, r->ctx->step.seq_of_row[at]);
+        const float *q = llm__row(op->q, at) + h * width;
+        float *out = t->q + j * t->head_dim;
+        if (own) llm__mla_adapt(k, own->w[0][1], h * per_head, q, op->nope, scale, own->w[0][0], 0, out, op->rank);
+        k->affine(out + op->rank, q + op->nope, 0, scale, NULL, NULL, op->rope_dim);
+        if (r->ctx->kv.scaled) llm__kv_turn(out, t->head_dim, size);
+    }
+}
+
+/* What attention has given to them, t->out, through the heads' values to dst. */
+static void llm__latent_results(const llm__run *r, llm__attend *t, int row, int n_rows, int head, int n_heads) {
+    const llm_mla_op *op = &r->rec->op.mla;
+    const llm__kernels *k = r->ctx->kernels;
+    const int per_head = op->nope + op->v_dim;
+    for (int j = 0; j < n_rows * n_heads && r->ctx->kv.scaled; j++)
+        llm__kv_turn(t->out + j * t->v_stride, op->rank, llm__kv_turn_size(op->rank | op->rope_dim));
+    for (int h = 0; h < n_heads; h++) {
+        const llm__latent_rows x = {t->out + h * t->v_stride, llm__row(op->dst, row) + (head + h) * op->v_dim,
+                                    (int64_t)n_heads * t->v_stride, op->dst->stride, n_rows, 1};
+        llm__latent_values(r->e, op->kv_b, head + h, &x);
+    }
+    for (int j = 0; j < n_rows * n_heads; j++) {
+        const int at = row + j / n_heads, h = head + j % n_heads;
+        const llm__lora_slot *own = llm__lora_of_seq(&r->ctx->step, op->lora, r->ctx->step.seq_of_row[at]);
+        if (own)
+            llm__mla_adapt(k, own->w[0][0], 0, t->out + j * t->v_stride, op->rank, 1, own->w[0][1], h * per_head + op->nope,
+                           llm__row(op->dst, at) + h * op->v_dim, op->v_dim);
+    }
+}
+
+LLM__PRIVATE void llm__run_mla(const llm__run *r) {
+    const llm_mla_op *op = &r->rec->op.mla;
+    const llm_step *s = &r->ctx->step;
+    const llm_attention_op plain = LLM__ZERO; /* no window, sinks or slopes */
+    const llm__latent_jobs jobs = llm__latent_cut(s, op->n_heads, r->e->n_threads);
     llm__attend t;
-    llm__attend_jobs jobs;
-    llm__attend_job job;
     llm__attend_place(&t, (float *)r->e->scratch, op->rank + op->rope_dim, op->rank);
-    llm__jobs_cut(&jobs, &r->ctx->step, 1, op->n_heads, r->e->n_threads);
-    while (llm__jobs_next(&jobs, &r->rec->next, &job)) {
-        llm__kv_view view = llm__view(r, op->layer, job.seq, 0);
-        const llm__lora_slot *own = llm__lora_of_seq(&r->ctx->step, op->lora, job.seq);
-        t.n = job.n_rows * job.n_heads;
-        for (int j = 0; j < t.n; j++) {
-            int row = job.row + j / job.n_heads, head = job.head + j % job.n_heads;
-            const float *q = llm__row(op->q, row) + head * (op->nope + op->rope_dim), *up = op->kv_b->f32 + head * per_head;
-            float *out = t.q + j * t.head_dim;
-            memset(out, 0, (size_t)op->rank * sizeof *out);
-            for (int d = 0; d < op->nope; d++) k->add(out, up + (int64_t)d * op->rank, q[d] * scale, op->rank);
-            if (own) llm__mla_adapt(k, own->w[0][1], head * per_head / op->rank, q, op->nope, scale, own->w[0][0], 0, out, op->rank);
-            k->affine(out + op->rank, q + op->nope, 0, scale, NULL, NULL, op->rope_dim);
-            if (view.kv->scaled) llm__kv_turn(out, t.head_dim, size);
-            llm__attend_query(&r->ctx->step, &plain, &t, j, row, head);
+    float *const q = t.q, *const out = t.out;
+    for (int i; (i = jobs.n - 1 - __atomic_fetch_add(&r->rec->next, 1, __ATOMIC_RELAXED)) >= 0;) { /* the longest contexts first */
+        const int row = i / jobs.parts * jobs.rows, n_rows = LLM__MIN(jobs.rows, s->shape.n_rows - row);
+        const int head = i % jobs.parts * jobs.heads, n_heads = LLM__MIN(jobs.heads, op->n_heads - head);
+        t.q = q, t.out = out;
+        llm__latent_queries(r, &t, row, n_rows, head, n_heads);
+        for (int from = 0, to; from < n_rows; from = to) { /* the rows of a sequence */
+            const int seq = s->seq_of_row[row + from];
+            llm__kv_view view = llm__view(r, op->layer, seq, 0);
+            for (to = from; to < n_rows && s->seq_of_row[row + to] == seq;) to++;
+            t.n = (to - from) * n_heads;
+            t.q = q + from * n_heads * t.head_dim;
+            t.out = out + from * n_heads * t.v_stride;
+            for (int j = 0; j < t.n; j++) llm__attend_query(s, &plain, &t, j, row + from + j / n_heads, head + j % n_heads);
+            llm__attend_run(r->ctx->kernels, &t, &view);
         }
-        llm__attend_run(k, &t, &view);
-        for (int j = 0; j < t.n; j++) {
-            if (view.kv->scaled) llm__kv_turn(t.out + j * t.v_stride, op->rank, size);
-            int head = job.head + j % job.n_heads;
-            const float *up = op->kv_b->f32 + head * per_head + (int64_t)op->nope * op->rank;
-            float *out = llm__row(op->dst, job.row + j / job.n_heads) + head * op->v_dim;
-            for (int d = 0; d < op->v_dim; d++) out[d] = k->dot(up + (int64_t)d * op->rank, t.out + j * t.v_stride, op->rank);
-            if (own)
-                llm__mla_adapt(k, own->w[0][0], 0, t.out + j * t.v_stride, op->rank, 1, own->w[0][1], head * per_head / op->rank + op->nope,
-                               out, op->v_dim);
-        }
+        t.q = q, t.out = out;
+        llm__latent_results(r, &t, row, n_rows, head, n_heads);
     }
 }
 

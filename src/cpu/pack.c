@@ -259,13 +259,35 @@ LLM__PRIVATE void llm__weight_rest(const llm_weight *w) {
     }
 }
 
+/* Row r of kv_b to its panels: along a panel's columns where it makes keys, down a column where it makes values. */
+static void llm__pack_latent(const llm_weight *w, int64_t r) {
+    const int64_t head = r / (w->rows / w->n_heads), row = r % (w->rows / w->n_heads), value = row - w->n_keys;
+    uint8_t *to = w->memory + llm__latent_at(w, (int)head, value >= 0);
+    float x[LLM__CHUNK];
+    for (int64_t c = 0; c < w->cols; c += LLM__CHUNK) {
+        const int n = (int)LLM__MIN(w->cols - c, (int64_t)LLM__CHUNK);
+        llm__weight_values(w, r, c, n, x);
+        for (int i = 0; i < n; i++) {
+            const int64_t col = c + i;
+            const int64_t at = value < 0 ? (col / LLM__WIDE * w->n_keys + row) * LLM__WIDE + col % LLM__WIDE
+                                         : (value / LLM__WIDE * w->cols + col) * LLM__WIDE + value % LLM__WIDE;
+            const uint16_t half = llm__f32_to_f16(x[i]);
+            if (w->up == LLM__KIND_F16) memcpy(to + 2 * at, &half, 2);
+            else memcpy(to + 4 * at, &x[i], 4);
+        }
+    }
+}
+
 LLM__PRIVATE void llm__weight_pack(llm_weight *w, int thread, int n_threads) {
-    const int64_t n = w->f32 ? w->rows : w->n_blocks, part = LLM__MAX(1, ((int64_t)4 << 20) * n / LLM__MAX((int64_t)w->bytes, 1));
+    const int64_t n = w->f32 || w->n_keys ? w->rows : w->n_blocks;
+    const int64_t part = LLM__MAX(1, ((int64_t)4 << 20) * n / LLM__MAX((int64_t)w->bytes, 1));
     for (int64_t i = n * thread / n_threads; i < n * (thread + 1) / n_threads; i++) {
         if (i % part == part - 1) llm__weight_rest(w);
         if (w->f32) {
             llm__weight_values(w, i, 0, w->cols, w->f32 + i * w->cols);
             for (int64_t k = 0; k < w->cols && w->add != 0; k++) w->f32[i * w->cols + k] += w->add;
+        } else if (w->n_keys) {
+            llm__pack_latent(w, i);
         } else if (w->block[i].kind == LLM__KIND_F8) {
             llm__pack_f8(w, &w->block[i], w->memory + w->block[i].offset);
         } else if (llm__kind_is_float((llm__kind)w->block[i].kind)) {

@@ -46,13 +46,14 @@ enum {
     LLM__TILE = 32,
     LLM__FLOAT_TILE = 24,
     LLM__ROWS = 16,
+    LLM__WIDE = 32,
     LLM__SUPER = 8,
     LLM__OUT = LLM__ROWS * LLM__TILE,
     LLM__F8_COLS = 128,
     LLM__F8_BYTES = 64 + LLM__F8_COLS * LLM__ROWS
-}; /* tokens of a tile, of floats; rows of a block; blocks that are unpacked at a time: a super-block; sums of a block and a tile;
-      columns of e4m3 that share scales, bytes of them: (16) f32 scales, then columns two by two as of bf16. A byte is read as the f16 with
-      its bits of exponent and mantissa, which is 2^-8 of it; scales have that in them */
+}; /* tokens of a tile, of floats; rows of a block; columns of a panel (>>latent); blocks that are unpacked at a time: a super-block; sums
+      of a block and a tile; columns of e4m3 that share scales, bytes of them: (16) f32 scales, then columns two by two as of bf16. A
+      byte is read as the f16 with its bits of exponent and mantissa, which is 2^-8 of it; scales have that in them */
 
 /* Carves the parts of a rounded copy of `blocks` blocks out of memory; returns the bytes it takes (memory NULL: only that). */
 LLM__PRIVATE size_t llm__act_place(llm__act *a, uint8_t *memory, size_t blocks);

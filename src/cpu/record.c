@@ -185,6 +185,9 @@ LLM__PRIVATE void llm__cpu_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op 
     if (op->layer < 0 || op->layer >= ctx->kv.n_layers || ctx->kv.layer[op->layer].shape.head_dim != op->rank + op->rope_dim ||
         ctx->kv.layer[op->layer].shape.v_head_dim)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "mla: the layer does not fit the KV cache");
+    if (op->kv_b->n_heads != op->n_heads || op->kv_b->n_keys != op->nope || op->kv_b->cols != op->rank ||
+        op->kv_b->rows != (int64_t)op->n_heads * (op->nope + op->v_dim))
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "mla: kv_b has other heads than the operation");
     llm_mla_op own = *op;
     if (!llm__cpu_adapts(ctx, op->lora)) own.lora = NULL;
     llm__record_op(ctx, rank, LLM__OP_MLA_WRITE, LLM_ROWS_TOKENS, op, op->rope, NULL, op->q, op->kv_a, LLM__TOUCH_WRITE);

@@ -174,7 +174,7 @@ static void llm__adapter_part(llm__loader *L, llm__adapter_parts *p, llm_role ro
         const llm_role kind = latent ? role : n_groups > 1 ? LLM_ROLE_EXPERTS : embed && !k ? LLM_ROLE_VECTOR : LLM_ROLE_LINEAR;
         const int64_t g_rows = across ? wide : high, g_cols = across ? high : wide;
         const llm_segment g = {k ? b : a, LLM_TYPE_F32, across, wide, 0, g_rows, 1, 0, g_cols, 1, 0, NULL, NULL, NULL};
-        const llm_weight_desc d = {L->path, kind, &p->segment[p->n][k], 1, n_groups, g.n_rows, g.n_cols, 0};
+        const llm_weight_desc d = {L->path, kind, &p->segment[p->n][k], 1, n_groups, g.n_rows, g.n_cols, 0, 0, 0};
         p->segment[p->n][k] = g;
         p->desc[p->n][k] = d;
     }

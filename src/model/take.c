@@ -40,7 +40,11 @@ LLM__PRIVATE void llm__take(llm__loader *L, int slot, llm__slice which, llm__sli
 static void llm__hand_over(llm__loader *L, int list, llm_role role, const char *name, int32_t n_experts, float add, llm_weight **out) {
     llm__segments *from = &L->list[list];
     int64_t cols = from->n ? from->segment[0].n_cols : 0;
-    llm_weight_desc d = {name, role, from->segment, (int32_t)from->n, n_experts, from->rows, cols, add};
+    llm_weight_desc d = {name, role, from->segment, (int32_t)from->n, n_experts, from->rows, cols, add, 0, 0};
+    if (role == LLM_ROLE_MLA_UP) {
+        d.n_keys = L->a->nope;
+        d.n_heads = (int32_t)(from->rows / (L->a->nope + L->a->v_head_dim));
+    }
     if (!L->r && L->backend && from->n && !L->adapter) L->r = L->backend->weight(L->ctx, L->rank, &d, out);
     from->n = 0;
     from->rows = 0;

@@ -146,7 +146,7 @@ static llm_result llm__tower_rope(llm__tower *t, llm__tower_loader *L) {
     s.transposed = 1;
     s.stored_cols = s.n_rows = half;
     s.n_cols = 1;
-    const llm_weight_desc d = {"rotary frequencies", LLM_ROLE_VECTOR, &s, 1, 0, half, 1, 0};
+    const llm_weight_desc d = {"rotary frequencies", LLM_ROLE_VECTOR, &s, 1, 0, half, 1, 0, 0, 0};
     return t->be->weight(t->ctx, 0, &d, &t->inv_freq);
 }
 

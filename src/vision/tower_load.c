@@ -183,7 +183,7 @@ static void llm__tower_take(llm__tower_loader *L, llm_role role, const llm__towe
         L->r = llm__error(LLM_ERR_FORMAT, "%s: of the parts of tensor %s only some have a bias", L->v->path, name);
         return;
     }
-    llm_weight_desc d = {parts[0].names, role, list[0], n, 0, 0, LLM__MAX(cols, 1), 0}, b;
+    llm_weight_desc d = {parts[0].names, role, list[0], n, 0, 0, LLM__MAX(cols, 1), 0, 0, 0}, b;
     for (int i = 0; i < n; i++) d.rows += parts[i].n;
     if (role == LLM_ROLE_VECTOR && (flags & LLM__STEP_PLUS1 || L->m->dummy) && !L->v->gguf) d.add = 1;
     out->rows = (int32_t)d.rows;

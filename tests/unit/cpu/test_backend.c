@@ -689,7 +689,7 @@ static void be_test_mla(const char *isa, llm_kv_type kv, int adapted, double tol
         memcpy(up_kept, up, sizeof up_kept);
         memcpy(norm_kept, norm, sizeof norm_kept);
         s.data = up, s.stored_cols = s.n_cols = d.cols = BE_MLA_RANK, s.n_rows = d.rows = UP / BE_MLA_RANK;
-        d.name = "kv_b", d.role = LLM_ROLE_MLA_UP, d.segments = &s, d.n_segments = 1;
+        d.name = "kv_b", d.role = LLM_ROLE_MLA_UP, d.segments = &s, d.n_segments = 1, d.n_heads = BE_MLA_HEADS, d.n_keys = BE_MLA_NOPE;
         llm_weight *kv_b = NULL;
         CHECK(t->weight(ctx, 0, &d, &kv_b) == LLM_OK);
         op.dst = dst, op.q = q, op.kv_a = kv_a, op.kv_norm = be_vector(ctx, 0, norm, BE_MLA_RANK, LLM_ROLE_VECTOR), op.kv_b = kv_b,

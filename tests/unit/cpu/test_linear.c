@@ -6,6 +6,7 @@
 #include "cpu/dtypes.h"
 #include "cpu/subs.h"
 #include "cpu/isa.h"
+#include "cpu/latent.h"
 #include "cpu/packed.h"
 #include "cpu/kernels_scalar.h"
 #include "cpu/kernels.h"
@@ -1003,6 +1004,52 @@ static void linear_narrow(void) {
     LLM_FREE(raw);
 }
 
+/* ---- kv_b of latent attention ---- */
+
+/* Both ends of a head against plain sums in double, one row and many with the same bits; what is no kv_b is refused. */
+static void linear_latent(int32_t type, llm_compute compute, int rank, int keys, int values, double tolerance) {
+    enum { HEADS = 3, ROWS = 11, MOST = 512 };
+    const int per_head = keys + values;
+    llm__pool *pool = llm__pool_open(2);
+    uint8_t *data = linear_random_matrix(type, (int64_t)HEADS * per_head, rank);
+    llm_segment s = linear_segment(type, data, (int64_t)HEADS * per_head, rank);
+    static float x[ROWS * MOST], y[ROWS * MOST], one[MOST], row[MOST];
+    llm_weight_desc d = {"kv_b", LLM_ROLE_MLA_UP, &s, 1, 0, (int64_t)HEADS * per_head, rank, 0, HEADS, keys};
+    llm_weight *w = NULL;
+    for (int i = 0; i < ROWS * MOST; i++) x[i] = linear_uniform();
+    if (!CHECK(!llm__weight_new(&d, compute, &w) && !llm__weights_allocate(&w, 1))) return;
+    for (int i = 0; i < 2; i++) llm__weight_pack(w, i, 2);
+    for (int isa = 0; isa < LLM__ISA_COUNT; isa++)
+        for (int h = 0; h < 2 * HEADS && llm__isa_here((llm__isa)isa); h++) {
+            const int in = h % 2 ? rank : keys, out = h % 2 ? values : rank;
+            linear_job j;
+            double worst = 0;
+            int same = 1;
+            linear_job_init(&j, pool, (llm__isa)isa, ROWS);
+            for (int i = 0; i < ROWS * MOST; i++) y[i] = 7;
+            llm__latent_rows all = {x, y, MOST, MOST, ROWS, 0.5f}, alone = {x + 5 * MOST, one, MOST, MOST, 1, 0.5f};
+            for (int i = 0; i < 2; i++) (h % 2 ? llm__latent_values : llm__latent_keys)(&j.exec, w, h / 2, i ? &alone : &all);
+            same &= !memcmp(one, y + 5 * MOST, sizeof(float) * (size_t)out);
+            for (int i = 0; i < ROWS; i++) same &= y[i * MOST + out] == 7;
+            for (int o = 0; o < out; o++)
+                for (int i = 0; i < ROWS; i++) {
+                    double want = 0;
+                    for (int k = 0; k < in; k++) {
+                        llm__weight_values(w, h / 2 * per_head + (h % 2 ? keys + o : k), h % 2 ? k : o, 1, row);
+                        want += 0.5 * (double)row[0] * (double)x[i * MOST + k];
+                    }
+                    worst = LLM__MAX(worst, fabs(want - (double)y[i * MOST + o]));
+                }
+            if (!CHECK(same && worst < tolerance))
+                printf("  kv_b %s, %s, head %d: same %d, error %g\n", llm__type_name(type), llm__isa_name((llm__isa)isa), h, same, worst);
+        }
+    llm__weight_free(w);
+    d.n_keys = per_head;
+    CHECK(llm__weight_new(&d, compute, &w) == LLM_ERR_ARG && strstr(llm_last_error(), "no 3 heads"));
+    LLM_FREE(data);
+    llm__pool_close(pool);
+}
+
 TEST_GROUP(linear) {
     for (int i = 0; i < LLM__COUNT(linear_types); i++) {
         linear_format(linear_types[i], LLM_COMPUTE_AUTO, LLM_ROLE_LINEAR, 0);
@@ -1026,6 +1073,10 @@ TEST_GROUP(linear) {
     linear_refused();
     linear_embed();
     linear_logits();
+    linear_latent(LLM_TYPE_F32, LLM_COMPUTE_AUTO, 20, 12, 10, 1e-5);
+    linear_latent(LLM_TYPE_F16, LLM_COMPUTE_AUTO, 33, 16, 40, 1e-5);
+    linear_latent(LLM_TYPE_Q4_K, LLM_COMPUTE_AUTO, 256, 8, 33, 0.02);
+    linear_latent(LLM_TYPE_Q8_0, LLM_COMPUTE_F32, 32, 8, 5, 1e-4);
     linear_experts(LLM_TYPE_BF16, LLM_TYPE_F16, 2e-5); /* sums of floats: plain C is off by 0.94e-5, NEON by 1.07e-5 */
     linear_experts(LLM_TYPE_BF16, LLM_TYPE_BF16, 0.2); /* what goes between them may be rounded to bf16 */
     linear_experts(LLM_TYPE_Q8_0, LLM_TYPE_F32, 0.5);  /* int8 inputs: the sums are of size 50 */
