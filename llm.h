@@ -1062,7 +1062,7 @@ typedef struct llm_engine_config {
     int64_t trace_inputs; /* with trace: 1: told of the inputs of linear layers, and of nothing else: for calibration. Of all rows, in the
                              last layer too */
     struct llm_nodes *nodes; /* ranks are in several processes, and this is one of them: see llm_nodes_open. NULL: all are here */
-    const char *tuning; /* CPU: what changes times and no answer: "ahead=4096,band=8", "measure"; NULL or "auto": as is known of this
+    const char *tuning;      /* CPU: what changes times and no answer: "ahead=4096,band=8", "measure"; NULL or "auto": as is known of this
                            processor, or measured for at most 20 ms while the weights are loaded. In llm_engine_stats.backend: what, why */
 } llm_engine_config;
 
@@ -2395,9 +2395,9 @@ typedef struct llm_weight_desc {
     llm_role role;
     const llm_segment *segments;
     int32_t n_segments;
-    int32_t n_experts;  /* EXPERTS*: > 0 */
-    int64_t rows, cols; /* of the whole weight: all segments' rows; cols of each segment */
-    float add;          /* VECTOR: added to every value (Gemma stores w - 1) */
+    int32_t n_experts;       /* EXPERTS*: > 0 */
+    int64_t rows, cols;      /* of the whole weight: all segments' rows; cols of each segment */
+    float add;               /* VECTOR: added to every value (Gemma stores w - 1) */
     int32_t n_heads, n_keys; /* MLA_UP: heads, and how many of a head's rows make keys; 0 in adapters */
 } llm_weight_desc;
 
@@ -17796,8 +17796,8 @@ struct llm_weight {
     size_t bytes;
     void *region; /* of the first of the weights allocated together: the memory of all */
     size_t region_bytes;
-    float *f32;       /* VECTOR, MLA_UP without keys: (rows, cols); else NULL */
-    llm__kind up;     /* MLA_UP: of the panels (>>latent), F16 or F32 */
+    float *f32;   /* VECTOR, MLA_UP without keys: (rows, cols); else NULL */
+    llm__kind up; /* MLA_UP: of the panels (>>latent), F16 or F32 */
     int n_heads, n_keys;
     int32_t *order;   /* (n_groups, cols) the input's column at each place of the packed rows; NULL: as they stand */
     float *row_scale; /* (rows) what results are multiplied with: scales of rows that the packed values lack. NULL: 1 */
@@ -18471,7 +18471,16 @@ static void llm__weight_pack(llm_weight *w, int thread, int n_threads) {
  *
  * in f16 where the file has blocks or f16 (a step of DeepSeek-V2-Lite reads 113 MB of it instead of 226), else in f32. A panel is one
  * stream, and all rows of a tile share it. Sums are chains of multiply-adds in the order of k, as those of all products of floats: a row's
- * bits do not depend on how many there are. */
+ * bits do not depend on how many there are.
+ *
+ * Three rows of two heads whose latents have 64 values, nope and v being 4: the job's queries stand row by row, (3, 2, 64 + rope). Keys
+ * of head 0 are two panels of 4 x 32, which go to the first 64 columns of queries 0, 2 and 4, those of head 1 to queries 1, 3 and 5;
+ * its values are one panel of 64 x 32, of which 4 columns count.
+ *
+ * What was tried first, a row of kv_b at a time with one query (add, dot), read all of kv_b once for three rows of a prompt, from L3,
+ * and once for each answer: it took 40 % of a prompt's time and 30 % of eight answers'. Keys and values of a prompt are not made
+ * ("unabsorbed"), though that would be fewer operations where contexts are long: sums over 128 numbers of a key are not those over 512
+ * of a latent, and a token's bits must not depend on whether it came in a prompt or alone. */
 
 /* Rows of floats that go into a product and come out of it. */
 typedef struct llm__latent_rows {
@@ -18486,7 +18495,7 @@ typedef struct llm__latent_rows {
 static void llm__latent_product(const llm__exec *e, const llm_weight *w, const uint8_t *b, int depth, int cols, const llm__latent_rows *x) {
     const llm__kernels *k = llm__kernels_of(e->isa);
     const int row = LLM__WIDE * (w->up == LLM__KIND_F16 ? 2 : 4);
-    float sums[LLM__QUERIES * LLM__WIDE] __attribute__((aligned(64)));
+    float sums[(int)LLM__QUERIES * (int)LLM__WIDE] __attribute__((aligned(64)));
     llm__mac m;
     memset(&m, 0, sizeof m);
     m.a = x->from;
@@ -20115,7 +20124,12 @@ static void llm__mla_adapt(const llm__kernels *k, const llm_weight *x_of, int64_
 }
 
 /* Rows of the step and heads that a job of latent attention has: as many rows as share what is read of kv_b, and where few rows are of one
- * sequence so many heads as share what is read of its latents. */
+ * sequence so many heads as share what is read of its latents. With 16 heads, two threads and LLM__QUERIES of 48:
+ *
+ *     a prompt of 256 rows     1 head,  43 rows     96 jobs: a head's kv_b is read for 43 rows at once
+ *     eight answers, a row each     8 heads, 4 rows     4 jobs: kv_b is read twice in all, a sequence's latents twice
+ *     one answer     8 heads, 1 row     2 jobs, one a thread
+ */
 typedef struct llm__latent_jobs {
     int n, rows, heads, parts; /* jobs; of each; parts of the heads */
 } llm__latent_jobs;
@@ -20141,8 +20155,12 @@ static void llm__latent_queries(const llm__run *r, llm__attend *t, int row, int 
     const int per_head = op->nope + op->v_dim, width = op->nope + op->rope_dim;
     const int size = llm__kv_turn_size(op->rank | op->rope_dim); /* divides both: values are the first part of keys */
     for (int h = 0; h < n_heads; h++) {
-        const llm__latent_rows x = {llm__row(op->q, row) + (head + h) * width, t->q + h * t->head_dim, op->q->stride,
-                                    (int64_t)n_heads * t->head_dim, n_rows, scale};
+        const llm__latent_rows x = {llm__row(op->q, row) + (head + h) * width,
+                                    t->q + h * t->head_dim,
+                                    op->q->stride,
+                                    (int64_t)n_heads * t->head_dim,
+                                    n_rows,
+                                    scale};
         llm__latent_keys(r->e, op->kv_b, head + h, &x);
     }
     for (int j = 0; j < n_rows * n_heads; j++) {
@@ -20164,8 +20182,12 @@ static void llm__latent_results(const llm__run *r, llm__attend *t, int row, int 
     for (int j = 0; j < n_rows * n_heads && r->ctx->kv.scaled; j++)
         llm__kv_turn(t->out + j * t->v_stride, op->rank, llm__kv_turn_size(op->rank | op->rope_dim));
     for (int h = 0; h < n_heads; h++) {
-        const llm__latent_rows x = {t->out + h * t->v_stride, llm__row(op->dst, row) + (head + h) * op->v_dim,
-                                    (int64_t)n_heads * t->v_stride, op->dst->stride, n_rows, 1};
+        const llm__latent_rows x = {t->out + h * t->v_stride,
+                                    llm__row(op->dst, row) + (head + h) * op->v_dim,
+                                    (int64_t)n_heads * t->v_stride,
+                                    op->dst->stride,
+                                    n_rows,
+                                    1};
         llm__latent_values(r->e, op->kv_b, head + h, &x);
     }
     for (int j = 0; j < n_rows * n_heads; j++) {
@@ -20943,14 +20965,21 @@ static llm_result llm__tuning_of(const char *text, const llm__chip *of, llm__tun
     return LLM_OK;
 }
 
-/* ---- Measuring ---- */
+/* ---- Measuring ----
+ * Six passes of three milliseconds, distance by distance, twice:
+ *
+ *     pass        0      1      2      3      4      5
+ *     distance    8192   4096   16384  8192   4096   16384
+ *
+ * so that a neighbour who slows the machine down for a few milliseconds cannot decide alone. Each thread reads weights as in a step of one
+ * answer, from a place of its own in each pass; inputs are zeros, for what is multiplied does not change the time. */
 
 enum { LLM__TRIALS = 3, LLM__TRIAL_ROUNDS = 2 }; /* the usual distance is the first one */
 static const int32_t llm__trial_ahead[LLM__TRIALS] = {8192, 4096, 16384};
 
 typedef struct llm__trial {
     const llm_backend_ctx *ctx;
-    double end;                                     /* the time at which all of it is over */
+    double end;                                    /* the time at which all of it is over */
     int64_t rate[LLM__TRIAL_ROUNDS * LLM__TRIALS]; /* of all threads */
 } llm__trial;
 

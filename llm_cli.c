@@ -1942,8 +1942,8 @@ static void cli_bench_all(void) {
     cli_open_engine((int64_t)longest + 1, widest);
     llm_engine_get_stats(cli.engine, &stats);
     /* "cpu: avx2, 2 threads; ahead=..."; of a device "cuda: its name, ...", and neither threads nor this machine's memory say anything about it. */
-    const int device = sscanf(stats.backend, "cpu: %39[^,], %d %*[^;]; %99[^\n]", cli_bench.isa, &cli_bench.n_threads,
-                              cli_bench.tuning) < 2;
+    const int device =
+        sscanf(stats.backend, "cpu: %39[^,], %d %*[^;]; %99[^\n]", cli_bench.isa, &cli_bench.n_threads, cli_bench.tuning) < 2;
     if (device) sscanf(stats.backend, "%*[^:]: %39[^,]", cli_bench.isa);
     else cli_bench.peak = llm_memory_peak(cli_bench.n_threads);
     cli_bench.vocab = llm_logits_size(cli.engine);

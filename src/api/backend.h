@@ -107,9 +107,9 @@ typedef struct llm_weight_desc {
     llm_role role;
     const llm_segment *segments;
     int32_t n_segments;
-    int32_t n_experts;  /* EXPERTS*: > 0 */
-    int64_t rows, cols; /* of the whole weight: all segments' rows; cols of each segment */
-    float add;          /* VECTOR: added to every value (Gemma stores w - 1) */
+    int32_t n_experts;       /* EXPERTS*: > 0 */
+    int64_t rows, cols;      /* of the whole weight: all segments' rows; cols of each segment */
+    float add;               /* VECTOR: added to every value (Gemma stores w - 1) */
     int32_t n_heads, n_keys; /* MLA_UP: heads, and how many of a head's rows make keys; 0 in adapters */
 } llm_weight_desc;
 

@@ -72,7 +72,7 @@ typedef struct llm_engine_config {
     int64_t trace_inputs; /* with trace: 1: told of the inputs of linear layers, and of nothing else: for calibration. Of all rows, in the
                              last layer too */
     struct llm_nodes *nodes; /* ranks are in several processes, and this is one of them: see llm_nodes_open. NULL: all are here */
-    const char *tuning; /* CPU: what changes times and no answer: "ahead=4096,band=8", "measure"; NULL or "auto": as is known of this
+    const char *tuning;      /* CPU: what changes times and no answer: "ahead=4096,band=8", "measure"; NULL or "auto": as is known of this
                            processor, or measured for at most 20 ms while the weights are loaded. In llm_engine_stats.backend: what, why */
 } llm_engine_config;
 

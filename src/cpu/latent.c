@@ -10,7 +10,7 @@
 static void llm__latent_product(const llm__exec *e, const llm_weight *w, const uint8_t *b, int depth, int cols, const llm__latent_rows *x) {
     const llm__kernels *k = llm__kernels_of(e->isa);
     const int row = LLM__WIDE * (w->up == LLM__KIND_F16 ? 2 : 4);
-    float sums[LLM__QUERIES * LLM__WIDE] __attribute__((aligned(64)));
+    float sums[(int)LLM__QUERIES * (int)LLM__WIDE] __attribute__((aligned(64)));
     llm__mac m;
     memset(&m, 0, sizeof m);
     m.a = x->from;

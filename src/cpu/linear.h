@@ -93,8 +93,8 @@ struct llm_weight {
     size_t bytes;
     void *region; /* of the first of the weights allocated together: the memory of all */
     size_t region_bytes;
-    float *f32;       /* VECTOR, MLA_UP without keys: (rows, cols); else NULL */
-    llm__kind up;     /* MLA_UP: of the panels (>>latent), F16 or F32 */
+    float *f32;   /* VECTOR, MLA_UP without keys: (rows, cols); else NULL */
+    llm__kind up; /* MLA_UP: of the panels (>>latent), F16 or F32 */
     int n_heads, n_keys;
     int32_t *order;   /* (n_groups, cols) the input's column at each place of the packed rows; NULL: as they stand */
     float *row_scale; /* (rows) what results are multiplied with: scales of rows that the packed values lack. NULL: 1 */

@@ -232,7 +232,12 @@ static void llm__mla_adapt(const llm__kernels *k, const llm_weight *x_of, int64_
 }
 
 /* Rows of the step and heads that a job of latent attention has: as many rows as share what is read of kv_b, and where few rows are of one
- * sequence so many heads as share what is read of its latents. */
+ * sequence so many heads as share what is read of its latents. With 16 heads, two threads and LLM__QUERIES of 48:
+ *
+ *     a prompt of 256 rows     1 head,  43 rows     96 jobs: a head's kv_b is read for 43 rows at once
+ *     eight answers, a row each     8 heads, 4 rows     4 jobs: kv_b is read twice in all, a sequence's latents twice
+ *     one answer     8 heads, 1 row     2 jobs, one a thread
+ */
 typedef struct llm__latent_jobs {
     int n, rows, heads, parts; /* jobs; of each; parts of the heads */
 } llm__latent_jobs;
@@ -258,8 +263,12 @@ static void llm__latent_queries(const llm__run *r, llm__attend *t, int row, int 
     const int per_head = op->nope + op->v_dim, width = op->nope + op->rope_dim;
     const int size = llm__kv_turn_size(op->rank | op->rope_dim); /* divides both: values are the first part of keys */
     for (int h = 0; h < n_heads; h++) {
-        const llm__latent_rows x = {llm__row(op->q, row) + (head + h) * width, t->q + h * t->head_dim, op->q->stride,
-                                    (int64_t)n_heads * t->head_dim, n_rows, scale};
+        const llm__latent_rows x = {llm__row(op->q, row) + (head + h) * width,
+                                    t->q + h * t->head_dim,
+                                    op->q->stride,
+                                    (int64_t)n_heads * t->head_dim,
+                                    n_rows,
+                                    scale};
         llm__latent_keys(r->e, op->kv_b, head + h, &x);
     }
     for (int j = 0; j < n_rows * n_heads; j++) {
@@ -281,8 +290,12 @@ static void llm__latent_results(const llm__run *r, llm__attend *t, int row, int 
     for (int j = 0; j < n_rows * n_heads && r->ctx->kv.scaled; j++)
         llm__kv_turn(t->out + j * t->v_stride, op->rank, llm__kv_turn_size(op->rank | op->rope_dim));
     for (int h = 0; h < n_heads; h++) {
-        const llm__latent_rows x = {t->out + h * t->v_stride, llm__row(op->dst, row) + (head + h) * op->v_dim,
-                                    (int64_t)n_heads * t->v_stride, op->dst->stride, n_rows, 1};
+        const llm__latent_rows x = {t->out + h * t->v_stride,
+                                    llm__row(op->dst, row) + (head + h) * op->v_dim,
+                                    (int64_t)n_heads * t->v_stride,
+                                    op->dst->stride,
+                                    n_rows,
+                                    1};
         llm__latent_values(r->e, op->kv_b, head + h, &x);
     }
     for (int j = 0; j < n_rows * n_heads; j++) {

@@ -91,14 +91,21 @@ LLM__PRIVATE llm_result llm__tuning_of(const char *text, const llm__chip *of, ll
     return LLM_OK;
 }
 
-/* ---- Measuring ---- */
+/* ---- Measuring ----
+ * Six passes of three milliseconds, distance by distance, twice:
+ *
+ *     pass        0      1      2      3      4      5
+ *     distance    8192   4096   16384  8192   4096   16384
+ *
+ * so that a neighbour who slows the machine down for a few milliseconds cannot decide alone. Each thread reads weights as in a step of one
+ * answer, from a place of its own in each pass; inputs are zeros, for what is multiplied does not change the time. */
 
 enum { LLM__TRIALS = 3, LLM__TRIAL_ROUNDS = 2 }; /* the usual distance is the first one */
 static const int32_t llm__trial_ahead[LLM__TRIALS] = {8192, 4096, 16384};
 
 typedef struct llm__trial {
     const llm_backend_ctx *ctx;
-    double end;                                     /* the time at which all of it is over */
+    double end;                                    /* the time at which all of it is over */
     int64_t rate[LLM__TRIAL_ROUNDS * LLM__TRIALS]; /* of all threads */
 } llm__trial;
 

@@ -42,8 +42,8 @@ static void tun_choice(void) {
 }
 
 static void tun_refused(void) {
-    static const char *const bad[] = {"fast", "ahead", "ahead=", "ahead=-64", "ahead=100", "ahead=9999872", "band=0", "band=x", "signs=0", "signs=34",
-                                      "ahead=64,what=1", "ahead =64", "ahead=64 "};
+    static const char *const bad[] = {"fast",   "ahead",   "ahead=",   "ahead=-64",       "ahead=100", "ahead=9999872", "band=0",
+                                      "band=x", "signs=0", "signs=34", "ahead=64,what=1", "ahead =64", "ahead=64 "};
     const llm__chip p = LLM__ZERO;
     for (int i = 0; i < LLM__COUNT(bad); i++) {
         llm__tuning t;
@@ -57,8 +57,12 @@ static void tun_better(void) {
     static const struct {
         int64_t rates[6];
         int want;
-    } cases[] = {{{100, 90, 104, 101, 90, 103}, 0}, {{100, 90, 120, 101, 90, 119}, 2}, {{100, 130, 120, 100, 90, 119}, 2},
-                 {{100, 120, 90, 118, 125, 90}, 0}, {{100, 110, 125, 100, 110, 124}, 2}, {{100, 120, 120, 0, 0, 0}, 0},
+    } cases[] = {{{100, 90, 104, 101, 90, 103}, 0},
+                 {{100, 90, 120, 101, 90, 119}, 2},
+                 {{100, 130, 120, 100, 90, 119}, 2},
+                 {{100, 120, 90, 118, 125, 90}, 0},
+                 {{100, 110, 125, 100, 110, 124}, 2},
+                 {{100, 120, 120, 0, 0, 0}, 0},
                  {{0, 0, 0, 0, 0, 0}, 0}};
     for (int i = 0; i < LLM__COUNT(cases); i++) CHECK(llm__tuning_better(cases[i].rates, 3) == cases[i].want);
 }
