@@ -169,6 +169,8 @@ typedef struct cli_options {
     const char *logit_bias, *template_kwargs, *stop_ids;
     llm_option_list stop, bad_words, images;
     const char *messages;
+    const char *query, *instruction; /* rerank */
+    llm_option_list documents;       /* its words */
     int32_t json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, help, help_all, version, plain, verbose, yes;
     int32_t layer, head, repetitions, depth, stages, max_concurrency, num_prompts, input_len, output_len;
     float request_rate;
@@ -208,6 +210,8 @@ static const llm_option cli_table[] = {
     LLM_OPT_BOOL(cli_options, add_special, CLI_IO, "add-special", "tokenize: BOS and EOS as the model says"),
     LLM_OPT_BOOL(cli_options, parse_special, CLI_IO, "parse-special", "tokenize: text may become special tokens"),
     LLM_OPT_INT(cli_options, logprobs, CLI_IO, "logprobs", 0, INT32_MAX - 1, "log-probabilities of each token and the N likeliest"),
+    LLM_OPT_TEXT(cli_options, query, CLI_IO, "query", "TEXT", "rerank: what the documents shall answer; also -q TEXT"),
+    LLM_OPT_TEXT(cli_options, instruction, CLI_IO, "instruction", "TEXT", "rerank: what the query is (a web search)"),
     LLM_OPT_INT(cli_options, top_logprobs, CLI_IO, "top-logprobs", 0, INT32_MAX, "score: the N likeliest at each place"),
     LLM_OPT_INT(cli_options, layer, CLI_IO, "layer", 0, INT32_MAX, "explain: the layer that is shown from inside"),
     LLM_OPT_INT(cli_options, head, CLI_IO, "head", 0, INT32_MAX, "explain: the head of attention that is shown"),
@@ -1407,6 +1411,119 @@ static void cli_cmd_embed(void) {
     if (opt.json) llm_text_format(&t, "{'embedding': %j, 'tokens': %d}\n", doc, vector, (int)ids.len);
     for (int v = opt.json ? -1 : llm_json_first(doc, vector); v >= 0; v = llm_json_next(doc, v)) llm_text_format(&t, "%j\n", doc, v);
     cli_out(&t);
+}
+
+/* ---------------------------------------------------------------------------
+ * rerank: how well documents answer a query, as Qwen3-Reranker tells it (Zhang et al. 2025): a chat asks for "yes" or "no", and a
+ * document's score is the probability of the one beside the other. All documents share the chat's begin, which is computed once.
+ * --------------------------------------------------------------------------- */
+
+static const char rerank_system[] =
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. "
+    "Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n";
+static const char rerank_answer[] = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
+static const char rerank_instruction[] = "Given a web search query, retrieve relevant passages that answer the query";
+
+enum { RERANK_TOGETHER = 16 }; /* documents that are read at once, when the first one has left the chat's begin in the cache */
+
+typedef struct rerank_document {
+    llm_tokens ids;
+    llm_request *request;
+    double score;
+    int index;
+} rerank_document;
+
+/* The chat about a document. What the user gave never becomes a special token. */
+static void rerank_ids(const char *document, llm_tokens *ids) {
+    CLI_TEXT t = {0};
+    llm_text_format(&t, "<Instruct>: %s\n<Query>: %s\n<Document>: %s", opt.instruction ? opt.instruction : rerank_instruction, opt.query,
+                    document);
+    cli_whole(&t);
+    cli_check(llm_tokenize(cli.model, rerank_system, sizeof rerank_system - 1, LLM_TOK_PARSE_SPECIAL, ids));
+    cli_check(llm_tokenize(cli.model, t.data, t.len, 0, ids));
+    cli_check(llm_tokenize(cli.model, rerank_answer, sizeof rerank_answer - 1, LLM_TOK_PARSE_SPECIAL, ids));
+}
+
+static int32_t rerank_word(const char *word) {
+    CLI_TOKENS ids = {0};
+    cli_check(llm_tokenize(cli.model, word, strlen(word), 0, &ids));
+    if (ids.len != 1) cli_die(1, "rerank: \"%s\" is %zu tokens of this model, one was expected: it is no Qwen3-Reranker", word, ids.len);
+    return ids.data[0];
+}
+
+/* p(yes) / (p(yes) + p(no)) of the token after the chat. */
+static double rerank_score(const llm_request *request, int32_t yes, int32_t no) {
+    llm_output out = {0};
+    double lp[2] = {-INFINITY, -INFINITY};
+    llm_request_get_output(request, 0, &out);
+    for (int i = 0; i < (out.top && out.n_token_ids ? out.top_counts[0] : 0); i++) {
+        if (out.top[i].id == yes) lp[0] = (double)out.top[i].logprob;
+        if (out.top[i].id == no) lp[1] = (double)out.top[i].logprob;
+    }
+    return 1 / (1 + exp(lp[1] - lp[0]));
+}
+
+static int rerank_better(const void *a, const void *b) {
+    const rerank_document *x = (const rerank_document *)a, *y = (const rerank_document *)b;
+    return x->score != y->score ? (x->score < y->score ? 1 : -1) : x->index - y->index;
+}
+
+/* The documents are words of the command line, or with -f lines of a file. */
+static void rerank_documents(void) {
+    static llm_text text;
+    if (opt.documents.n && opt.file) cli_die(2, "--file: given beside documents, one of them was expected");
+    if (opt.file) {
+        size_t lines = 1;
+        cli_check(cli_read(opt.file, &text));
+        for (size_t i = 0; i < text.len; i++) lines += text.data[i] == '\n';
+        opt.documents.items = (const char **)calloc(lines, sizeof *opt.documents.items);
+        if (!opt.documents.items) cli_die(1, "memory: %zu documents did not fit", lines);
+        for (char *at = strtok(text.data, "\r\n"); at; at = strtok(NULL, "\r\n")) opt.documents.items[opt.documents.n++] = at;
+    }
+    if (!opt.query) cli_die(2, "rerank: no query: -q QUERY DOC... was expected");
+    if (!opt.documents.n) cli_die(2, "rerank: no documents: -q QUERY DOC..., or -f FILE with one a line, was expected");
+}
+
+/* The answer's first token, with the log-probability of every other one. */
+static void rerank_submit(rerank_document *d, int index) {
+    const llm_request_config cfg = {
+        .prompt_ids = d->ids.data, .n_prompt_ids = d->ids.len, .sampling = {.max_tokens = 1, .logprobs = llm_vocab_size(cli.model) + 1}};
+    d->index = index;
+    cli_check(llm_request_submit(cli.engine, &cfg, &d->request));
+}
+
+static void cli_cmd_rerank(void) {
+    CLI_TEXT t = {0};
+    size_t longest = 0;
+    rerank_documents();
+    cli_open_model(0);
+    const int n = opt.documents.n;
+    const int32_t yes = rerank_word("yes"), no = rerank_word("no");
+    rerank_document *docs = (rerank_document *)calloc((size_t)n, sizeof *docs);
+    if (!docs) cli_die(1, "memory: %d documents did not fit", n);
+    for (int i = 0; i < n; i++) {
+        rerank_ids(opt.documents.items[i], &docs[i].ids);
+        if (docs[i].ids.len > longest) longest = docs[i].ids.len;
+    }
+    cli_open_engine((int64_t)longest + 1, n < RERANK_TOGETHER ? n : RERANK_TOGETHER);
+    for (int i = 0, sent = 0; i < n; i++) {
+        for (; sent < n && sent < (i ? i + RERANK_TOGETHER : 1); sent++) rerank_submit(&docs[sent], sent);
+        cli_check(llm_request_run(cli.engine, docs[i].request));
+        docs[i].score = rerank_score(docs[i].request, yes, no);
+        llm_request_free(docs[i].request);
+        llm_tokens_free(&docs[i].ids);
+        cli_progress(NULL, "reading", (i + 1.0) / n);
+    }
+    qsort(docs, (size_t)n, sizeof *docs, rerank_better);
+    if (opt.json) llm_text_str(&t, "{\"results\": [");
+    for (int i = 0; i < n; i++) {
+        if (opt.json) llm_text_format(&t, "%,{'index': %d, 'relevance_score': %f}", docs[i].index, docs[i].score);
+        else llm_text_format(&t, "%f\t%d\t%s\n", docs[i].score, docs[i].index, opt.documents.items[docs[i].index]);
+    }
+    if (opt.json) llm_text_str(&t, "]}\n");
+    cli_out(&t);
+    free(docs);
+    free((void *)opt.documents.items);
 }
 
 /* ---------------------------------------------------------------------------
@@ -2704,6 +2821,7 @@ static const struct cli_command {
     {"explain", "[MODEL] [PROMPT]", "how one token is made, with all its numbers, in five screens", "p|f|system|json|layer|head|temperature|top-k|top-p|min-p|seed", -1, cli_cmd_explain},
     {"score", "[MODEL]", "log-probability of every token of a text", "p|f|token-ids|messages|json|top-logprobs", -1, cli_cmd_score},
     {"embed", "[MODEL]", "the vector of a text, its numbers a line each", "p|f|token-ids|json", -1, cli_cmd_embed},
+    {"rerank", "[MODEL] -q QUERY DOC...", "how well documents answer a query, best first (Qwen3-Reranker)", "query|f|instruction|json", -1, cli_cmd_rerank},
     {"tokenize", "[MODEL]", "text on standard input to ids", "jsonl|add-special|parse-special", -1, cli_cmd_tokenize},
     {"detokenize", "[MODEL]", "ids on standard input to text", "jsonl|skip-special-tokens", -1, cli_cmd_detokenize},
     {"render", "[MODEL]", "a chat template: JSON {messages, ...} to the prompt's text", "jsonl|chat-template|chat-template-kwargs", -1, cli_cmd_render},
@@ -2805,9 +2923,11 @@ static void cli_cmd_help(void) { opt.help_all ? cli_help_all() : cli_asked ? cli
 static const struct cli_command *cli_arguments(int argc, char **argv) {
     const struct cli_command *command = NULL;
     llm_option_list words = {0};
-    static char storage[] = "--storage-type";
+    static char storage[] = "--storage-type", query[] = "--query";
     for (int i = 2; i + 1 < argc && !strcmp(argv[1], "quantize"); i++) /* there -t is also a type, as AIAK's document has it */
         if (!strcmp(argv[i], "-t") && !isdigit((unsigned char)argv[i + 1][0])) argv[i] = storage;
+    for (int i = 2; i < argc && !strcmp(argv[1], "rerank"); i++) /* elsewhere -q is --quantization */
+        if (!strcmp(argv[i], "-q")) argv[i] = query;
     llm_setup_init(&opt.setup);
     cli_argc = argc;
     cli_argv = argv;
@@ -2831,14 +2951,17 @@ static const struct cli_command *cli_arguments(int argc, char **argv) {
                  model && !opt.out)
             opt.out = word;
         else if (command && (command->run == cli_cmd_quantize || command->run == cli_cmd_gguf) && model && !opt.type) opt.type = word;
+        else if (command && command->run == cli_cmd_rerank && (model || opt.documents.n || access(word, F_OK)))
+            words.items[opt.documents.n++] = word; /* i is no less */
         else if (as) cli_check(llm_options_set(&cli_names, llm_options_find(&cli_names, as, strlen(as)), as, word, LLM_FROM_USER));
         else
             cli_die(
                 2,
-                "%.60s: no such command or file; commands are chat, generate, run, explain, score, embed, tokenize, detokenize, render, batch, bench, info, pull, list, rm, quantize, convert, imatrix, help",
+                "%.60s: no such command or file; commands are chat, generate, run, explain, score, embed, rerank, tokenize, detokenize, render, batch, bench, info, pull, list, rm, quantize, convert, imatrix, help",
                 word);
     }
-    free((void *)words.items);
+    if (opt.documents.n) opt.documents.items = words.items;
+    else free((void *)words.items);
     if (opt.setup.hf_repo && !*opt.setup.hf_repo) opt.setup.hf_repo = NULL;
     if (opt.help && command && command->run != cli_cmd_help) cli_asked = command;
     if (opt.setup.visible_devices) setenv("CUDA_VISIBLE_DEVICES", opt.setup.visible_devices, 0);
