@@ -7,6 +7,8 @@
 #include "cpu/isa.h"
 #include "cpu/packed.h"
 
+enum { LLM__F8_BITS = 4 }; /* rows up to which mac_f8 is the faster one */
+
 /* What happens to the results of a product. */
 typedef struct llm__finish {
     float *dst;                /* the first token's first output */
@@ -96,9 +98,9 @@ typedef struct llm__attend {
 /* Bytes of a stored element of the KV cache (int4: of two). */
 LLM__INLINE int llm__kv_size(llm_kv_type type) { return type == LLM_KV_F32 ? 4 : type == LLM_KV_F16 || type == LLM_KV_BF16 ? 2 : 1; }
 
-/* What the rest of the library calls: one such table for each instruction set. All pointers are set (but `rest`, `peak` and
- * `quantise_fine`), all functions may be called from any thread at once and keep nothing. The llm__body functions say what each does; for
- * `product` and `mac` llm__scalar_product and llm__scalar_mac do. */
+/* What the rest of the library calls: one such table for each instruction set. All pointers are set (but `rest`, `peak`,
+ * `mac_f8` and `quantise_fine`), all functions may be called from any thread at once and keep nothing. The llm__body functions
+ * say what each does; for `product` and `mac` llm__scalar_product and llm__scalar_mac do. */
 typedef struct llm__kernels {
     void (*quantise)(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per);
     void (*quantise_fine)(const llm__act *a, size_t at, const float *x, int64_t stride, int n); /* to 16 bits; NULL: to bytes twice */
@@ -116,6 +118,9 @@ typedef struct llm__kernels {
     float (*top)(const float *x, int32_t n, int *bad);
     double (*weigh)(const float *x, float *w, int32_t n, float max, float scale);
     void (*mac)(const llm__mac *m);
+    /* mac of up to LLM__F8_BITS rows and both panels of e4m3, faster, and to the same bits; NULL: there is no
+     * faster way. Asked only where numbers below f32's normal ones cost nothing: llm__isa_subnormals. */
+    void (*mac_f8)(const llm__mac *m);
     void (*widen_f8)(const uint8_t *src, int n, int pair, int bf16, uint16_t *to);
     void (*product)(llm__kind kind, const llm__product *p);
     int bf16;                 /* mac multiplies bf16 with bf16 (llm__mac.half) */

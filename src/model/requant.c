@@ -101,11 +101,12 @@ static void llm__requant_nf4(const float *x, int64_t skip, int64_t n, int64_t wh
         float most = 0;
         for (int64_t k = from; k < end; k++) most = LLM__MAX(most, fabsf(x[k]));
         memcpy(to, &most, 4);
-        uint8_t code[32];
-        for (int k = 0; k < 32; k++) {
-            const float v = most > 0 ? x[i + k] / most : 0;
-            code[k] = 0;
-            for (int c = 0; c < 15; c++) code[k] = (uint8_t)(code[k] + (v > (table[c] + table[c + 1]) / 2));
+        float v[32];
+        int32_t code[32] = {0};
+        for (int k = 0; k < 32; k++) v[k] = most > 0 ? x[i + k] / most : 0;
+        for (int c = 0; c < 15; c++) { /* without branches: vectors */
+            const float middle = (table[c] + table[c + 1]) / 2;
+            for (int k = 0; k < 32; k++) code[k] += v[k] > middle;
         }
         for (int k = 0; k < 16; k++) to[4 + k] = (uint8_t)(code[k] | code[k + 16] << 4);
     }

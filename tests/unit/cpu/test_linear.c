@@ -472,6 +472,22 @@ static void linear_mac_case(llm__isa isa, llm__kind type, int n, int k, int step
                worst);
 }
 
+/* Few rows of e4m3 have two ways: every code, large and small inputs, bit for bit. */
+static void linear_mac_f8(llm__isa isa, int n, int add) {
+    static float a[LLM__F8_BITS * 128], factor[2][16], c[2][2][LLM__F8_BITS * 16];
+    static uint8_t b[128 * 32];
+    llm__mac m = {0};
+    for (int i = 0; i < LLM__COUNT(b); i++) b[i] = (uint8_t)((i + i / 256) % 256 & 0x7F) == 0x7F ? 0 : (uint8_t)(i + i / 256);
+    for (int i = 0; i < LLM__COUNT(a); i++) a[i] = ldexpf(linear_uniform(), i % 3 ? 0 : i % 60 - 30);
+    for (int i = 0; i < 32; i++) factor[i / 16][i % 16] = linear_uniform();
+    for (int i = 0; i < 2 * LLM__F8_BITS * 16; i++) c[0][i % 2][i / 2] = c[1][i % 2][i / 2] = linear_uniform();
+    m.a = a, m.lda = 128, m.ldb = 32, m.ldc = 16, m.n = n, m.k = 128, m.type = LLM__KIND_F8, m.step = LLM__F8_BITS * 16, m.add = add;
+    for (int j = 0; j < 2; j++) m.b[j] = b + 32 * j, m.fetch[j] = b, m.factor[j] = factor[j];
+    m.c = c[0][0], llm__kernels_of(isa)->mac(&m);
+    m.c = c[1][0], llm__kernels_of(isa)->mac_f8(&m);
+    if (!CHECK(!memcmp(c[0], c[1], sizeof c[0]))) printf("  mac_f8 %s, %d rows, add %d\n", llm__isa_name(isa), n, add);
+}
+
 /* Where inputs are zeros, leaving them out changes nothing: neither how many come before, as long as the first one's place in its group of 32
  * is said, nor how many come after; nor do the rows beside. */
 static void linear_mac_parts(llm__isa isa) {
@@ -508,8 +524,11 @@ static void linear_mac(void) {
                     if (llm__kernels_of((llm__isa)isa)->bf16 && type == LLM__KIND_BF16)
                         linear_mac_case((llm__isa)isa, (llm__kind)type, counts[i], 66, 16, mode, 1);
                 }
-    for (int isa = 0; isa < LLM__ISA_COUNT; isa++)
+    for (int isa = 0; isa < LLM__ISA_COUNT; isa++) {
         if (llm__isa_here((llm__isa)isa) && llm__kernels_of((llm__isa)isa)->bf16) linear_mac_parts((llm__isa)isa);
+        for (int n = 1; n <= LLM__F8_BITS && llm__isa_here((llm__isa)isa) && llm__kernels_of((llm__isa)isa)->mac_f8; n++)
+            for (int add = 0; add < 2; add++) linear_mac_f8((llm__isa)isa, n, add);
+    }
 }
 
 /* ---- Epilogues ---- */
