@@ -2898,7 +2898,7 @@ static void cli_help(void) {
            "  llm_cli -p \"Why is the sky blue?\"  one answer; what is piped in comes last\n\n"
            "Commands (without one: chat; --help-all has the rest)\n");
     for (int i = 0; i < CLI_COUNT(cli_commands); i++)
-        if (!strstr("embed detokenize render convert-eagle imatrix version", cli_commands[i].name))
+        if (!strstr("embed rerank detokenize render convert-eagle imatrix version", cli_commands[i].name))
             printf("  %-13s %s\n", cli_commands[i].name, cli_commands[i].help);
     printf("\nOften used\n");
     llm_options_rows(&cli_names, -1, "m|max-tokens|n|temperature|system|json", &t);
