@@ -4218,10 +4218,11 @@ template <int HD> static __device__ __forceinline__ int chunk_at(int row, int c)
 static __device__ __forceinline__ int chunk_step(int at, int d) { return (at ^ (d & 7) * 16) + (d & ~7) * 16; }
 
 /* What a query is and sees: positions [from, to). */
-typedef struct chunk_query {
+typedef struct __align__(16) chunk_query {
     int from, to, at;
     float slope;
-} chunk_query;
+}
+chunk_query;
 
 /* Where sixteen positions, which are of one page, have keys, values and the scales of keys. */
 typedef struct chunk_place {
