@@ -61,8 +61,9 @@ static tc_side tc_open(const llm_backend *be, const llm_backend_config *c) {
     return s;
 }
 
-static llm_weight *tc_weight(const tc_side *s, llm_role role, int32_t type, const void *data, int64_t rows, int64_t cols,
-                             int32_t n_experts) {
+/* Of heads, kv_b's, n_keys rows of each make keys. */
+static llm_weight *tc_weight_of_heads(const tc_side *s, llm_role role, int32_t type, const void *data, int64_t rows, int64_t cols,
+                                      int32_t n_experts, int32_t n_heads, int32_t n_keys) {
     llm_segment g;
     llm_weight_desc d;
     llm_weight *w = NULL;
@@ -79,8 +80,15 @@ static llm_weight *tc_weight(const tc_side *s, llm_role role, int32_t type, cons
     d.segments = &g;
     d.n_segments = 1;
     d.n_experts = n_experts;
+    d.n_heads = n_heads;
+    d.n_keys = n_keys;
     CHECK(s->be->weight(s->ctx, 0, &d, &w) == LLM_OK);
     return w;
+}
+
+static llm_weight *tc_weight(const tc_side *s, llm_role role, int32_t type, const void *data, int64_t rows, int64_t cols,
+                             int32_t n_experts) {
+    return tc_weight_of_heads(s, role, type, data, rows, cols, n_experts, 0, 0);
 }
 
 static llm_buffer *tc_buffer(const tc_side *s, int64_t rows, int64_t cols) {
@@ -751,8 +759,8 @@ static void tc_mla_side(const struct tc_mla *d, const llm_backend *be, llm_kv_ty
     op.kv_a = tc_buffer(&s, TC_ROWS, A);
     op.rope = rope.dst = tc_buffer(&s, TC_ROWS, d->rope);
     op.kv_norm = tc_weight(&s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(d->rank, 3, 1, 0.5f), 1, d->rank, 0);
-    op.kv_b = tc_weight(&s, LLM_ROLE_MLA_UP, LLM_TYPE_F32, tc_floats(d->heads * (d->nope + d->v) * d->rank, 4, 0, 0.3f),
-                        d->heads * (d->nope + d->v), d->rank, 0);
+    op.kv_b = tc_weight_of_heads(&s, LLM_ROLE_MLA_UP, LLM_TYPE_F32, tc_floats(d->heads * (d->nope + d->v) * d->rank, 4, 0, 0.3f),
+                                 d->heads * (d->nope + d->v), d->rank, 0, d->heads, d->nope);
     rope.inv_freq = tc_weight(&s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(d->rope / 2, 5, 0.5f, 0.4f), 1, d->rope / 2, 0);
     rope.n_variants = 1;
     rope.rope_dim = op.rope_dim = d->rope;
