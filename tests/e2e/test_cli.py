@@ -639,8 +639,8 @@ def test_rerank():
     for i, document in enumerate(documents[:3]):
         middle = f"<Instruct>: Given a web search query, retrieve relevant passages that answer the query\n<Query>: {query}\n<Document>: {document}"
         prompt = ids(begin, "--parse-special") + ids(middle) + ids("<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n", "--parse-special")
-        said = dict(json.loads(run("score", "-m", REAL, "--token-ids", json.dumps(prompt), "--json", "--top-logprobs", "49152").out)["next"])
-        want = 1 / (1 + math.exp(said[no] - said[yes]))
+        said = [json.loads(run("score", "-m", REAL, "--token-ids", json.dumps(prompt + [word]), "--json").out)["logprobs"][-1] for word in (yes, no)]
+        want = 1 / (1 + math.exp(said[1] - said[0]))
         check(f"rerank: document {i} scores yes beside no", abs(scores[i] - want) < 1e-3, (scores[i], want))
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "documents").write_text("\n".join(x.replace("\n", " ") for x in documents[:2]))
