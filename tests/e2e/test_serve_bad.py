@@ -682,8 +682,12 @@ def group_queue(s):
         grown = max(grown, own.resident() - before)
         time.sleep(0.05)
     check("answers that wait take a bounded part of memory", SANITIZED or grown < 400 << 20, grown)
-    status, a = own.post(COMPLETIONS, {**body, "stream": False})
-    check("who comes too late is told 429", status == 429 and "queue is full" in a["error"]["message"], (status, a))
+    status, text = None, b""
+    for _ in range(10): # who finds a place waits in it, and leaves: on a slow machine the others may not have filled all yet
+        try: status, _, text = own.request("POST", COMPLETIONS, {**body, "stream": False}, timeout=3 * SLOW)
+        except TimeoutError: continue
+        break
+    check("who comes too late is told 429", status == 429 and b"queue is full" in text, (status, text[:300]))
     for c in crowd: reset(c)
     check("then others go on", own.wait_idle(10 * SLOW) is not None and own.post(COMPLETIONS, CANARY)[0] == 200, own.busy())
     check("and what they took comes back", eventually(lambda: SANITIZED or own.resident() - before < 32 << 20, 8 * SLOW), own.resident() - before)
