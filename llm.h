@@ -1109,6 +1109,8 @@ typedef struct llm_estimate {
     int64_t available_bytes; /* llm_memory_free(); -1: unknown */
     int32_t max_model_len;   /* tokens of a sequence at most */
     int32_t fits;            /* 1: it can be opened now */
+    const char *isa;         /* "avx2": instructions it would use */
+    char tuning[96];         /* as in llm_engine_stats.backend: "ahead=8192,band=4,signs=16 (AMD Zen 3)" */
 } llm_estimate;
 
 /* What llm_engine_open would take with this configuration (cfg may be NULL), on the CPU, without reading a weight: milliseconds. Where it
@@ -21057,6 +21059,11 @@ static llm_result llm__tuning_of(const char *text, const llm__chip *of, llm__tun
     return LLM_OK;
 }
 
+/* "ahead=8192,band=4,signs=16 (AMD Zen 3)" to `out` of n bytes. */
+static void llm__tuning_words(const llm__tuning *t, const char *why, char *out, size_t n) {
+    snprintf(out, n, "ahead=%d,band=%d,signs=%d (%s)", t->ahead, t->band, t->signs, why);
+}
+
 /* ---- Measuring ----
  * Six passes of three milliseconds, distance by distance, twice:
  *
@@ -21294,9 +21301,10 @@ static llm_result llm__cpu_open(const llm_backend_config *cfg, llm_backend_ctx *
 
 /* "avx2, 2 threads; ahead=8192,band=4,signs=16 (AMD Zen 3)": and what the tuning is, and why. */
 static const char *llm__cpu_describe(llm_backend_ctx *ctx) {
-    const llm__tuning *t = &ctx->tuning;
-    snprintf(ctx->name, sizeof ctx->name, "%s, %d thread%s; ahead=%d,band=%d,signs=%d (%s)", llm__isa_name(ctx->isa), ctx->pool->n,
-             ctx->pool->n == 1 ? "" : "s", t->ahead, t->band, t->signs, ctx->tuned ? ctx->tuned : "usual");
+    char tuning[96];
+    llm__tuning_words(&ctx->tuning, ctx->tuned ? ctx->tuned : "usual", tuning, sizeof tuning);
+    snprintf(ctx->name, sizeof ctx->name, "%s, %d thread%s; %s", llm__isa_name(ctx->isa), ctx->pool->n, ctx->pool->n == 1 ? "" : "s",
+             tuning);
     return ctx->name;
 }
 
@@ -43763,6 +43771,20 @@ static llm_result llm__engine_plan(const llm_model *model, const llm_engine_conf
     return r;
 }
 
+/* What the CPU backend would choose for this processor; it has taken the configuration, so nothing fails. */
+static llm_result llm__estimate_choice(const llm_engine_config *c, llm_estimate *out) {
+    const llm__chip here = llm__chip_here();
+    const char *why = NULL;
+    llm__tuning tuning;
+    llm__isa isa;
+    llm_result r = llm__isa_find(c->isa, &isa);
+    if (!r) r = llm__tuning_of(c->tuning, &here, &tuning, &why);
+    if (r) return r;
+    out->isa = llm__isa_name(isa);
+    llm__tuning_words(&tuning, why ? why : "ahead is measured while weights are loaded", out->tuning, sizeof out->tuning);
+    return LLM_OK;
+}
+
 LLM_API llm_result llm_model_estimate(const llm_model *model, const llm_engine_config *cfg, llm_estimate *out) {
     llm_engine_config c = LLM__ZERO;
     const llm_backend *b;
@@ -43774,7 +43796,7 @@ LLM_API llm_result llm_model_estimate(const llm_model *model, const llm_engine_c
     if (!r) r = llm__engine_backend(&c, &b);
     if (!r && b != llm_backend_cpu()) r = llm__error(LLM_ERR_UNSUPPORTED, "estimate: of backend %s; it is for the CPU", b->name);
     if (!r) r = llm__engine_plan(model, &c, out, &n_pages);
-    return out->kv_bytes ? LLM_OK : r;
+    return out->kv_bytes ? llm__estimate_choice(&c, out) : r;
 }
 
 /* ============================================================================

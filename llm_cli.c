@@ -1687,7 +1687,7 @@ static void cli_cmd_info(void) {
                                                : "false");
     llm_text_format(&t, "'quantization': %q, 'bits_per_weight': %f, 'weight_bytes_in_memory': %l, ", i->quantization, i->bits_per_weight,
                     memory.weight_bytes);
-    llm_text_format(&t, "'chat_template': %q}\n", i->chat_template);
+    llm_text_format(&t, "'isa': %q, 'tuning': %q, 'chat_template': %q}\n", memory.isa, memory.tuning, i->chat_template);
     cli_result(&t);
 }
 

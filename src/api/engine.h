@@ -121,6 +121,8 @@ typedef struct llm_estimate {
     int64_t available_bytes; /* llm_memory_free(); -1: unknown */
     int32_t max_model_len;   /* tokens of a sequence at most */
     int32_t fits;            /* 1: it can be opened now */
+    const char *isa;         /* "avx2": instructions it would use */
+    char tuning[96];         /* as in llm_engine_stats.backend: "ahead=8192,band=4,signs=16 (AMD Zen 3)" */
 } llm_estimate;
 
 /* What llm_engine_open would take with this configuration (cfg may be NULL), on the CPU, without reading a weight: milliseconds. Where it

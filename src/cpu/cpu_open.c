@@ -158,9 +158,10 @@ LLM__PRIVATE llm_result llm__cpu_open(const llm_backend_config *cfg, llm_backend
 }
 
 LLM__PRIVATE const char *llm__cpu_describe(llm_backend_ctx *ctx) {
-    const llm__tuning *t = &ctx->tuning;
-    snprintf(ctx->name, sizeof ctx->name, "%s, %d thread%s; ahead=%d,band=%d,signs=%d (%s)", llm__isa_name(ctx->isa), ctx->pool->n,
-             ctx->pool->n == 1 ? "" : "s", t->ahead, t->band, t->signs, ctx->tuned ? ctx->tuned : "usual");
+    char tuning[96];
+    llm__tuning_words(&ctx->tuning, ctx->tuned ? ctx->tuned : "usual", tuning, sizeof tuning);
+    snprintf(ctx->name, sizeof ctx->name, "%s, %d thread%s; %s", llm__isa_name(ctx->isa), ctx->pool->n, ctx->pool->n == 1 ? "" : "s",
+             tuning);
     return ctx->name;
 }
 

@@ -91,6 +91,10 @@ LLM__PRIVATE llm_result llm__tuning_of(const char *text, const llm__chip *of, ll
     return LLM_OK;
 }
 
+LLM__PRIVATE void llm__tuning_words(const llm__tuning *t, const char *why, char *out, size_t n) {
+    snprintf(out, n, "ahead=%d,band=%d,signs=%d (%s)", t->ahead, t->band, t->signs, why);
+}
+
 /* ---- Measuring ----
  * Six passes of three milliseconds, distance by distance, twice:
  *

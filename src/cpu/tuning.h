@@ -35,6 +35,9 @@ LLM__PRIVATE llm__tuning llm__tuning_usual(void);
  * where it comes from; NULL: the distance is to be measured. LLM_ERR_ARG with a sentence: no such name or value. */
 LLM__PRIVATE llm_result llm__tuning_of(const char *text, const llm__chip *of, llm__tuning *out, const char **why);
 
+/* "ahead=8192,band=4,signs=16 (AMD Zen 3)" to `out` of n bytes. */
+LLM__PRIVATE void llm__tuning_words(const llm__tuning *t, const char *why, char *out, size_t n);
+
 /* The better of some distances by two rounds of rates (n each), in bytes a second and 0 where there was no time: the first one, unless
  * another was faster than it by a twentieth and more in whichever rounds they are compared. */
 LLM__PRIVATE int llm__tuning_better(const int64_t *rates, int n);

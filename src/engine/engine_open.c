@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/fields.h"
 #include "cpu/isa.h"
+#include "cpu/tuning.h"
 #include "cpu/kernels.h"
 #include "cpu/kv_cache.h"
 #include "cpu/backend.h"
@@ -411,6 +412,20 @@ LLM__PRIVATE llm_result llm__engine_plan(const llm_model *model, const llm_engin
     return r;
 }
 
+/* What the CPU backend would choose for this processor; it has taken the configuration, so nothing fails. */
+static llm_result llm__estimate_choice(const llm_engine_config *c, llm_estimate *out) {
+    const llm__chip here = llm__chip_here();
+    const char *why = NULL;
+    llm__tuning tuning;
+    llm__isa isa;
+    llm_result r = llm__isa_find(c->isa, &isa);
+    if (!r) r = llm__tuning_of(c->tuning, &here, &tuning, &why);
+    if (r) return r;
+    out->isa = llm__isa_name(isa);
+    llm__tuning_words(&tuning, why ? why : "ahead is measured while weights are loaded", out->tuning, sizeof out->tuning);
+    return LLM_OK;
+}
+
 LLM_API llm_result llm_model_estimate(const llm_model *model, const llm_engine_config *cfg, llm_estimate *out) {
     llm_engine_config c = LLM__ZERO;
     const llm_backend *b;
@@ -422,5 +437,5 @@ LLM_API llm_result llm_model_estimate(const llm_model *model, const llm_engine_c
     if (!r) r = llm__engine_backend(&c, &b);
     if (!r && b != llm_backend_cpu()) r = llm__error(LLM_ERR_UNSUPPORTED, "estimate: of backend %s; it is for the CPU", b->name);
     if (!r) r = llm__engine_plan(model, &c, out, &n_pages);
-    return out->kv_bytes ? LLM_OK : r;
+    return out->kv_bytes ? llm__estimate_choice(&c, out) : r;
 }

@@ -861,6 +861,14 @@ def test_info_and_bench():
     if check("bench --json", r.code == 0 and [x["test"] for x in rows] == ["pp32", "tg4", "tg4@2"], r):
         check("bench fields", all(len(x["tokens_per_s"]) == 2 and x["median"] > 0 and x["threads"] >= 1 and x["isa"] and x["tuning"].startswith("ahead=") and x["peak_gb_s"] >= 0 and x["read_gb_s"] > 0
                                   for x in rows), rows[0])
+    for given in ([], ["--tuning", "ahead=4096,band=3"]):
+        bench, info = (json.loads(run(*x, "-m", name, "--json", *given).out) for x in (["bench", "-p", "8", "-n", "0", "-r", "1"], ["info"]))
+        say = [x["tuning"].split(" (")[0] for x in (bench, info)]
+        check("info says what bench has chosen, and why", info["isa"] == bench["isa"] and (info["tuning"] == bench["tuning"]
+              or "is measured" in info["tuning"] and "measured" in bench["tuning"] and say[0].split(",")[1:] == say[1].split(",")[1:])
+              and (not given or info["tuning"].startswith("ahead=4096,band=3,signs=") and "(forced)" in info["tuning"]), (bench, info))
+    a = json.loads(run("info", "-m", name, "--json", "--isa", "scalar").out)
+    check("info of another instruction set", a["isa"] == "scalar", a)
     r = run("bench", "-m", name, "-p", "32", "-n", "4", "-r", "1", "--stages", "--json")
     rows = [json.loads(x) for x in r.out.splitlines()]
     stages = [x for x in rows if "stage" in x]
