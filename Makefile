@@ -107,7 +107,7 @@ build/cuda_bugs: tests/cuda/emu/bugs.cu build/cuda_emu.o
 	$(EMU) -O1 -rdynamic $(EMU_CU) $< -x none build/cuda_emu.o -o $@ -lpthread -ldl -lm
 
 build/cuda_bugs_san: tests/cuda/emu/bugs.cu $(EMU_FILES)
-	$(EMU) -O1 -fsanitize=address -rdynamic $(EMU_CU) $< tests/cuda/emu/cuda_emu.cpp -o $@ -lpthread -ldl -lm
+	$(EMU) -O0 -fsanitize=address -rdynamic $(EMU_CU) $< tests/cuda/emu/cuda_emu.cpp -o $@ -lpthread -ldl -lm
 
 build/bench_cuda: tests/bench/bench_cuda.c llm.h build/.deps
 	$(CC) -std=gnu11 $(CFLAGS) -w $< -o $@ $(LIBS)
@@ -156,8 +156,8 @@ cov_CC = $(CC) -O2 -g -fPIC --coverage
 build/cov/src/%.o build/cov/llm_cli.o build/cov/llm_serve.o: cov_CC = $(CC) -O0 -D__OPTIMIZE__ -g -fPIC --coverage -fprofile-update=atomic
 build/cov/src/cpu/%.o: cov_CC = $(CC) -O2 -g -fPIC --coverage
 fuzz_CC = clang -O1 -g -DLLM_NO_SIMD -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
-# The AVX-512 kernels on a CPU without AVX-512: intrinsics from SIMDe (Debian libsimde-dev), which takes the compiler long to read, so all but
-# cpu/ is taken from dev. ARM runs under qemu-user: right figures, slowly.
+# The AVX-512 kernels on a CPU without AVX-512: intrinsics from SIMDe (Debian libsimde-dev), which takes the compiler long to read, so what does
+# not ask for them is taken from dev. ARM runs under qemu-user: right figures, slowly.
 emu_CC = $(CC) -O1 -w -mavx2 -mfma -mf16c -Wno-psabi -include tests/unit/simde_shim.h
 arm_CC = $(ARM_CC) -O2
 PARTS = $(wildcard src/*/*.c)
@@ -165,7 +165,8 @@ UNITS = $(wildcard tests/unit/*.c tests/unit/*/*.c)
 PART = -std=c11 -D_DEFAULT_SOURCE -Isrc -include tests/unit/memory.h -MMD -MP $(WARN)
 
 # The objects of configuration 1 for the sources 2.
-objects = $(foreach f,$(2),build/$(if $(findstring /cpu/,$(f)),$(1),$(1:emu=dev))/$(f:.c=.o))
+EMULATED := $(shell grep -lE 'LLM__TEST_EMULATE_AVX512|"cpu/kernels_avx512.h"' src/cpu/*.c)
+objects = $(foreach f,$(2),build/$(if $(filter $(EMULATED),$(f)),$(1),$(1:emu=dev))/$(f:.c=.o))
 
 # llm_serve.c asks for GNU's functions itself, but where it is included another header comes first.
 WITH_SERVER = tests/unit/serve/test_connections.o tests/unit/serve/test_exhausted.o tests/fuzz/fuzz_http.o

@@ -10,6 +10,7 @@ TOKEN = re.compile(f"{DIRECTIVE}|(?P<comment>{COMMENT})|(?P<sign>[][(){{}}=;])|(
 NO_CODE = re.compile(f"{DIRECTIVE}|(?P<comment>{COMMENT})|{STRING}", re.S | re.M)
 
 
+@functools.cache
 def plain(text):
     """The text with its comments as blanks and its strings empty."""
     keep = {"directive": lambda s: s, "comment": lambda s: " " + "\n" * s.count("\n"), None: lambda s: '""'}

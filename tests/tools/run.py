@@ -81,6 +81,14 @@ def together(*jobs, waiting=()):
         for done in [*(beside.submit(one, job) for job in waiting), *(pool.submit(one, job) for job in jobs)]: done.result()
 
 
+def counted(name, good, bad):
+    """What was checked here: how many were right, and a line for each that was not."""
+    with LOCK:
+        TOTAL[0] += good
+        TOTAL[1] += len(bad)
+        print(f"{name:34s} {good:7d} passed {len(bad):4d} failed", *bad, sep="\n    ", flush=True)
+
+
 def skip(name, why):
     TOTAL[2] += 1
     print(f"{name:34s} skipped: {why}", flush=True)
@@ -102,8 +110,8 @@ def isas():
 
 
 def families(name, args="", names=(), env=None):
-    """llm_cli with these options on tiny checkpoints, all of them where no names are given."""
-    step(name, [sys.executable, "tests/e2e/test_checkpoints.py", *names, "--args", args], env)
+    """A step: llm_cli with these options on tiny checkpoints, all of them where no names are given."""
+    return name, [sys.executable, "tests/e2e/test_checkpoints.py", *names, "--args", args], env
 
 
 def outside_truth():
@@ -137,10 +145,10 @@ def shared():
 
 
 def emulated():
-    """The AVX-512 kernels where the CPU need not have it: by SIMDe, which setup.py installs."""
-    make("build/emu/unit")
-    for name in ("linear", "backend"):
-        step("AVX-512 emulated " + name, ["build/emu/unit", name])
+    """The AVX-512 kernels where the CPU need not have it: by SIMDe, which setup.py installs; as steps that can stand side by side. They do not ask
+    what else there is: build/dev/unit, which has the same objects for it."""
+    return [("AVX-512 emulated backend", ["build/emu/unit", "backend", "--", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx"]),
+            ("AVX-512 emulated linear", ["build/emu/unit", "linear"])]
 
 
 UNIT_LONG = ("easy", "engine", "speculate", "backend", "sim") # groups of unit tests that take seconds
@@ -185,50 +193,53 @@ def test():
     make("all", "lib", "build/dev/unit", "replays", *CUDA_SOME_NEEDS, "build/emu/unit")
     together(
         script("hygiene", "tests/tools/hygiene.py"),
-        script("structure, bad edits", "tests/tools/test_structure.py"),
+        *cuda_some(),
         *outside_truth(),
         *unit_steps(),
-        cuda_some, emulated,
         script("connections, planted defects", "tests/tools/test_connections.py"),
-        script("structure", "tests/tools/structure.py"),
-        ("Unicode tables", [sys.executable, "src/text/gen_unicode.py", "--check"]),
-        script("release", "tests/e2e/test_dist.py"),
-        *((f"chat page, {name}", ["node", f"tests/unit/page/test_{name}.js"]) for name in ("renderer", "hostile")),
+        *emulated(),
+        script("examples", "tests/e2e/test_examples.py"),
+        script("structure, bad edits", "tests/tools/test_structure.py"),
+        script("quantised folders", "tests/e2e/test_quantised.py"),
         script("grammar", "tests/e2e/test_grammar.py"),
         script("programs of other versions", "tests/e2e/test_abi.py"),
-        script("examples", "tests/e2e/test_examples.py"),
-        script("offline, documents", "tests/e2e/test_offline.py"),
         script("adapters", "tests/e2e/test_lora.py"),
-        script("quantised folders", "tests/e2e/test_quantised.py"),
-        script("old folders", "tests/e2e/test_old_files.py"),
         script("quantize", "tests/e2e/test_quantize.py"),
+        *((f"chat page, {name}", ["node", f"tests/unit/page/test_{name}.js"]) for name in ("hostile", "renderer")),
+        *each_isa(),
+        script("release", "tests/e2e/test_dist.py"),
+        script("structure", "tests/tools/structure.py"),
+        ("Unicode tables", [sys.executable, "src/text/gen_unicode.py", "--check"]),
+        script("offline, documents", "tests/e2e/test_offline.py"),
+        script("old folders", "tests/e2e/test_old_files.py"),
         script("quantize, folders", "tests/e2e/test_quantize_folder.py"),
         script("Ollama's clients", "tests/e2e/test_ollama.py"),
         script("full disks", "tests/e2e/test_disk.py"),
         script("routes described", "tests/e2e/test_openapi.py"),
         script("llm_cli, failing allocations", "tests/e2e/test_nth.py"),
-        each_isa, replayed,
+        replayed,
         waiting=[script(name, f"tests/e2e/test_{path}.py") for name, path in (
             ("models that see", "vision"), ("several models", "models"), ("models of the Hub", "pull"), ("kept contexts", "contexts"), ("every parameter", "parameters"),
             ("install", "install"))])
     together(*(script(name, f"tests/e2e/{path}.py") for name, path in (
         ("llm_serve, bad inputs", "test_serve_bad"), ("llm_serve", "test_serve"), ("llm_serve, load", "load"), ("llm_cli", "test_cli"),
-        ("llm_cli in a terminal", "test_pty"), ("llm_serve, documents", "test_documents"), ("llm_serve as a service", "test_service"))))
+        ("llm_serve, documents", "test_documents"))),
+        waiting=[script("llm_cli in a terminal", "tests/e2e/test_pty.py"), script("llm_serve as a service", "tests/e2e/test_service.py")])
 
 
 def each_isa():
-    for name in isas(): families("checkpoints --isa " + name, "--isa " + name)
-    for name in isas(): step("models that see, --isa " + name, [sys.executable, "tests/e2e/test_vision.py", *VISION, "--args", "--isa " + name])
-    families("checkpoints -tp 2", "-tp 2 --device cpu")
-    step("models that see, -tp 2", [sys.executable, "tests/e2e/test_vision.py", *VISION, "--args", "-tp 2 --device cpu"])
+    """Tiny checkpoints on every instruction set and in two halves, as steps that can stand side by side."""
+    ways = [*("--isa " + name for name in isas()), "-tp 2 --device cpu"]
+    return [*(families("checkpoints " + way.removesuffix(" --device cpu"), way) for way in ways),
+            *(("models that see, " + way.removesuffix(" --device cpu"), [sys.executable, "tests/e2e/test_vision.py", *VISION, "--args", way]) for way in ways)]
 
 
 VISION = ("ernie4_5_vl_moe", "gemma3", "llava_onevision", "minicpmv", "mistral3", "qwen2_5_vl", "qwen3_vl")
 
 
 def isa():
-    each_isa()
-    emulated()
+    make("build/emu/unit")
+    together(*emulated(), *each_isa())
 
 
 def arm():
@@ -237,7 +248,7 @@ def arm():
     step("ARM kernels", [*qemu, "build/arm/unit", "linear"])
     step("ARM kernels, without dot products", [*qemu, "-cpu", "cortex-a53", "build/arm/unit", "linear"])
     step("ARM operations", [*qemu, "build/arm/unit", "backend"])
-    families("ARM checkpoints", names=("llama", "gemma2", "gpt_oss", "deepseek_v2_lite", "qwen2_moe", "mixtral"), env={"LLM_CLI": "build/arm/llm_cli"})
+    step(*families("ARM checkpoints", names=("llama", "gemma2", "gpt_oss", "deepseek_v2_lite", "qwen2_moe", "mixtral"), env={"LLM_CLI": "build/arm/llm_cli"}))
 
 
 CUDA_SOME_NEEDS = ("build/libllm_cuda_emu.so", "build/dev/test_cuda", "build/cuda_bugs", "build/cuda_bugs_san")
@@ -245,19 +256,18 @@ CUDA_SOME = ("gemma2", "gpt_oss", "deepseek_v2_lite", "qwen2_moe", "olmo2", "cha
 
 
 def cuda_checkpoints(names, args):
-    """Tiny checkpoints on the emulation."""
-    families(f"CUDA checkpoints {args}".strip(), "--device cuda --cuda-library build/libllm_cuda_emu.so " + args, names)
+    """A step: tiny checkpoints on the emulation."""
+    return families(f"CUDA checkpoints {args}".strip(), "--device cuda --cuda-library build/libllm_cuda_emu.so " + args, names)
 
 
 def cuda_sees(args, *options):
-    """The same of models that see; what a tower runs on is the language model's table of operations."""
+    """A step: the same of models that see; what a tower runs on is the language model's table of operations."""
     args = f"--device cuda --cuda-library build/libllm_cuda_emu.so {args}"
-    step(f"CUDA models that see {args.partition('.so ')[2]}".strip(), [sys.executable, "tests/e2e/test_vision.py", "--files", *options, "--args", args])
+    return f"CUDA models that see {args.partition('.so ')[2]}".strip(), [sys.executable, "tests/e2e/test_vision.py", "--files", *options, "--args", args]
 
 
 def cuda_bugs():
     """The emulation is tested too: each planted bug is found by the mode that is there for it, and what is right stays right."""
-    make("build/cuda_bugs", "build/cuda_bugs_san")
     said = lambda program, name, seed: subprocess.run(["build/" + program, name], env=dict(os.environ, CUEMU_SEED=str(seed), CUEMU_WAIT_S="1", ASAN_OPTIONS="detect_leaks=0"), capture_output=True, text=True)
     results = [("right under every order", all(said("cuda_bugs", "right", s).stdout == "right\n" for s in (0, 1, 2, 3, 4, 6))), ("a race", any(said("cuda_bugs", "race", s).stdout == "wrong\n" for s in (1, 2, 4))),
                ("a missing __syncwarp", said("cuda_bugs", "sync", 1).stdout == "wrong\n"), ("threads that never meet", "deadlock" in said("cuda_bugs", "diverged", 0).stderr),
@@ -268,30 +278,23 @@ def cuda_bugs():
                ("a kernel that reads before it has waited", all(said("cuda_bugs", name, s).stdout == "wrong\n" for s in (0, 1, 2) for name in ("early", "early graph"))),
                ("a kernel that never waits", all("has not waited" in said("cuda_bugs", name, 0).stderr for name in ("early never", "early never graph"))),
                ("early kernels that wait are right", all(said("cuda_bugs", name, s).stdout == "right\n" for s in (0, 1, 2, 3, 4, 6) for name in ("early wait", "early wait graph")))]
-    good = sum(ok for _, ok in results)
-    for name, ok in results:
-        if not ok: print("    not found by the emulation: " + name)
-    TOTAL[0] += good
-    TOTAL[1] += len(results) - good
-    print(f"{'CUDA emulation, planted bugs':34s} {good:7d} passed {len(results) - good:4d} failed")
+    counted("CUDA emulation, planted bugs", sum(ok for _, ok in results), ["not found by the emulation: " + name for name, ok in results if not ok])
 
 
 def cuda_absent():
     """The programs, where no libllm_cuda.so stands beside them, need no CUDA library and ask for none: in what the system's loader says of every file."""
     folder = pathlib.Path("build/alone")
     folder.mkdir(parents=True, exist_ok=True)
-    model, good, bad = checkpoints.folder("llama"), 0, 0
+    model, good, bad = checkpoints.folder("llama"), 0, []
     for name in ("llm_cli", "llm_serve"):
         shutil.copy(name, folder / name)
         runs = [["--version"]] + ([["score", "-m", str(model), "--token-ids", "[1, 2, 3]"]] if name == "llm_cli" else [])
         for args in runs:
             p = subprocess.run([folder / name, *args], env=dict(os.environ, LD_DEBUG="libs,files"), capture_output=True, text=True)
             right = p.returncode == 0 and "libc.so" in p.stderr and not re.search("cuda|nccl|cublas|nvidia", p.stderr, re.I)
-            good, bad = good + right, bad + (not right)
-            if not right: print(f"    {name} {args}: exit {p.returncode}: {[x for x in p.stderr.splitlines() if re.search('cuda|nccl|cublas|nvidia', x, re.I)][:3]}")
-    TOTAL[0] += good
-    TOTAL[1] += bad
-    print(f"{'programs without CUDA':34s} {good:7d} passed {bad:4d} failed", flush=True)
+            good += right
+            if not right: bad.append(f"{name} {args}: exit {p.returncode}: {[x for x in p.stderr.splitlines() if re.search('cuda|nccl|cublas|nvidia', x, re.I)][:3]}")
+    counted("programs without CUDA", good, bad)
 
 
 def nvcc():
@@ -306,14 +309,10 @@ def cuda_compiled():
 
 
 def cuda_some():
-    """Three minutes of the CUDA code: each operation once, six checkpoints on two devices."""
-    cuda_absent()
-    make(*CUDA_SOME_NEEDS)
-    step("CUDA operations", ["build/dev/test_cuda"], {"CUEMU_SEED": "1", "LLM_TEST_BRIEF": "1"})
-    cuda_bugs()
-    cuda_checkpoints(CUDA_SOME, "-tp 2")
-    step("CUDA llm_serve in two processes", [sys.executable, "tests/cuda/test_cuda_nodes.py", "brief"])
-    cuda_sees("-tp 2", "minicpmv", "qwen2_5_vl", "--chats", "two images")
+    """Three minutes of the CUDA code, as steps that can stand side by side: each operation once, six checkpoints on two devices."""
+    return [("CUDA operations", ["build/dev/test_cuda"], {"CUEMU_SEED": "1", "LLM_TEST_BRIEF": "1"}), cuda_checkpoints(CUDA_SOME, "-tp 2"),
+            ("CUDA llm_serve in two processes", [sys.executable, "tests/cuda/test_cuda_nodes.py", "brief"]),
+            cuda_sees("-tp 2", "minicpmv", "qwen2_5_vl", "--chats", "two images"), cuda_bugs, cuda_absent]
 
 
 def cuda():
@@ -321,7 +320,7 @@ def cuda():
     start = time.time()
     library = os.path.abspath("build/libllm_cuda_emu.so")
     cuda_absent()
-    make("build/libllm_cuda_emu.so", "build/libllm_cuda_san.so", "build/libllm_cuda_fma.so", "build/libllm_cuda_count.so", "build/dev/test_cuda", "build/san/test_cuda", "build/bench_cuda")
+    make("build/libllm_cuda_emu.so", "build/libllm_cuda_san.so", "build/cuda_bugs", "build/cuda_bugs_san", "build/libllm_cuda_fma.so", "build/libllm_cuda_count.so", "build/dev/test_cuda", "build/san/test_cuda", "build/bench_cuda")
     cuda_bugs()
     six = ("llama_rope_yarn", "qwen3_moe", "gemma3_text", "glm4_moe", "mixtral", "phi3_longrope")
     invariant = {"VLLM_BATCH_INVARIANT": "1", "LLM_CUDA_LIBRARY": library, "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model(), "LLM_TEST_FLAGS": "--device cuda -tp 2"}
@@ -333,7 +332,7 @@ def cuda():
         ("CUDA operations, fused products and sums", operations, {"LLM_CUDA_LIBRARY": "build/libllm_cuda_fma.so"}),
         ("CUDA operations, as sm_80", operations, {"CUEMU_ARCH": "80", "LLM_TEST_SLOW": "8"}),
         ("CUDA counts of launches and accesses", [sys.executable, "tests/cuda/counts.py"]),
-        *(lambda names=names, args=args: cuda_checkpoints(names, args) for args, names in (("", ()), ("-tp 2", ()), ("-tp 4", six), ("-pp 2", six))),
+        *(cuda_checkpoints(names, args) for args, names in (("", ()), ("-tp 2", ()), ("-tp 4", six), ("-pp 2", six))),
         ("CUDA quantised folders", [sys.executable, "tests/e2e/test_quantised.py", "methods", "--device", "cuda", "--cuda-library", library]),
         ("CUDA adapters", [sys.executable, "tests/e2e/test_lora.py", "families", "scaled"], on_it),
         ("CUDA llm_serve in several processes", [sys.executable, "tests/cuda/test_cuda_nodes.py"], on_it),

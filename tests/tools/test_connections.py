@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 STEPS = "1000000"
+LATE = ("a call is brought back to nobody", "bodies are not given back", "news that come while a worker writes are lost") # found after so many steps that an optimised program pays
 TEST = "tests/unit/serve/test_connections.c"
 OUT = pathlib.Path("build/planted")
 # name: ([(what stands there, what is put in its place)], what the test may say)
@@ -54,7 +55,7 @@ def run(name, edits, steps=STEPS):
     source, program = OUT / (stem + ".c"), OUT / stem
     source.write_text(text)
     cc = shlex.split(os.environ.get("CC", "cc"))
-    flags = ["-std=c11", "-O1", "-w", "-D_GNU_SOURCE=", "-Isrc", "-I.", "-include", "tests/unit/memory.h", f'-DSERVE_SOURCE="{source.resolve()}"']
+    flags = ["-std=c11", "-O1" if name in LATE else "-O0", "-w", "-D_GNU_SOURCE=", "-Isrc", "-I.", "-include", "tests/unit/memory.h", f'-DSERVE_SOURCE="{source.resolve()}"']
     objects = ["build/dev/tests/unit/harness.o", "build/dev/tests/unit/main.o", "build/dev/libllm.a"]
     p = subprocess.run([*cc, *flags, TEST, *objects, "-o", str(program), "-lm", "-lpthread"], capture_output=True, text=True)
     if p.returncode: return None, p.stderr

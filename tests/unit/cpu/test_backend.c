@@ -1242,8 +1242,28 @@ static void be_test_turn(void) {
     CHECK(fabsf(top - 1) < 1e-5f);
 }
 
+static void be_test_isa(const char *isa) {
+    for (int ranks = 1; ranks <= 3; ranks++) be_test_residual(isa, ranks, 4 - ranks);
+    be_test_rows(isa, 1);
+    be_test_rows(isa, 2);
+    for (int adapted = 0; adapted < 2; adapted++) {
+        be_test_mla(isa, LLM_KV_F32, adapted, 2e-5);
+        be_test_mla(isa, LLM_KV_F16, adapted, 5e-3);
+        be_test_mla(isa, LLM_KV_BF16, adapted, 5e-2);
+        be_test_mla(isa, LLM_KV_INT8, adapted, 0.1);
+    }
+    be_test_attention(isa);
+    be_test_window_pages(isa, LLM_KV_F32);
+    be_test_window_pages(isa, LLM_KV_BF16);
+    be_test_lora(isa, 1);
+    be_test_lora(isa, 3);
+}
+
+/* backend -- ISA...: these instruction sets alone. */
 TEST_GROUP(backend) {
     char isa[16];
+    for (int i = 0; i < test_argc; i++) be_test_isa(test_argv[i]);
+    if (test_argc) return;
     be_test_turn();
     be_test_open();
     be_test_route();
@@ -1257,20 +1277,7 @@ TEST_GROUP(backend) {
     for (const char *list = llm_isa_list(); *list;) {
         int n = (int)strcspn(list, " ");
         snprintf(isa, sizeof isa, "%.*s", n, list);
-        for (int ranks = 1; ranks <= 3; ranks++) be_test_residual(isa, ranks, 4 - ranks);
-        be_test_rows(isa, 1);
-        be_test_rows(isa, 2);
-        for (int adapted = 0; adapted < 2; adapted++) {
-            be_test_mla(isa, LLM_KV_F32, adapted, 2e-5);
-            be_test_mla(isa, LLM_KV_F16, adapted, 5e-3);
-            be_test_mla(isa, LLM_KV_BF16, adapted, 5e-2);
-            be_test_mla(isa, LLM_KV_INT8, adapted, 0.1);
-        }
-        be_test_attention(isa);
-        be_test_window_pages(isa, LLM_KV_F32);
-        be_test_window_pages(isa, LLM_KV_BF16);
-        be_test_lora(isa, 1);
-        be_test_lora(isa, 3);
+        be_test_isa(isa);
         list += n + (list[n] == ' ');
     }
 }
