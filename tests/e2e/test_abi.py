@@ -39,7 +39,7 @@ def compile(name, *command):
 
 def library(folder):
     """libllm.so of a header, compiled quickly."""
-    compile(f"libllm.so, {folder.name}", "cc", "-std=c11", "-O1", "-w", "-DLLM_NO_SIMD", "-DLLM_IMPLEMENTATION", "-fPIC", "-fvisibility=hidden", "-shared",
+    compile(f"libllm.so, {folder.name}", "cc", "-std=c11", "-O0", "-w", "-DLLM_NO_SIMD", "-DLLM_IMPLEMENTATION", "-fPIC", "-fvisibility=hidden", "-shared",
             "-Wl,-soname,libllm.so.0", "-x", "c", folder / "llm.h", "-o", folder / "libllm.so.0", "-lm", "-lpthread")
 
 
