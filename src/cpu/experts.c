@@ -99,25 +99,51 @@ typedef struct llm__slots_layer {
     int64_t out_cols;
 } llm__slots_layer;
 
-/* The product itself: all threads. */
-static void llm__slots_product(const llm__exec *e, const llm__slots *s, const llm__slots_layer *y, const llm_buffer *plus, llm__finish *f) {
+/* What an item of an expert's grid costs, in what a token of its tile does: unpacking, or reading, costs as much as three. */
+static int64_t llm__slots_cost(const llm__slots *s, int g, llm__form form) {
+    const int rows = s->begin[g + 1] - s->begin[g];
+    return rows ? 3 + rows / llm__tiles(rows, form) : 0;
+}
+
+/* The items whose costs begin in [begin, end), all experts' grids being laid end to end. */
+static void llm__slots_part(const llm__exec *e, const llm__slots *s, const llm__slots_layer *y, const llm_buffer *plus, llm__finish *f,
+                            int64_t begin, int64_t end) {
     const llm_weight *w = y->w;
     const llm__form form = llm__weight_form(w, e->isa);
-    int64_t total = 0, begin, end, at = 0;
-    for (int g = 0; g < w->n_groups; g++) total += llm__product_count(w, g, s->begin[g + 1] - s->begin[g], form);
-    llm__share(e, total, &begin, &end);
+    int64_t at = 0;
+    for (int g = 0; g < w->n_groups && at < end; g++) {
+        const int64_t cost = llm__slots_cost(s, g, form), n = llm__product_count(w, g, s->begin[g + 1] - s->begin[g], form);
+        if (n && at + n * cost > begin) {
+            llm__act own;
+            llm__input in = llm__slots_input(s, g, w, y->x, form, y->act, &own);
+            f->dst = y->out + (int64_t)s->begin[g] * y->out_cols;
+            f->plus = plus ? plus->data + (int64_t)s->begin[g] * plus->stride : NULL;
+            llm__product_items(e, w, g, &in, f, LLM__MAX((begin - at + cost - 1) / cost, (int64_t)0),
+                               LLM__MIN((end - at + cost - 1) / cost, n));
+        }
+        at += n * cost;
+    }
+}
+
+/* Parts of a product for each thread: enough that none waits long for another at the end. */
+enum { LLM__SLOTS_PARTS = 16 };
+
+/* Product number `done` of the operation: all threads. Few rows: fixed shares, long stretches of memory. Many: parts in turn, and each
+ * thread asks once in vain in each product. */
+static void llm__slots_product(const llm__exec *e, const llm__slots *s, const llm__slots_layer *y, const llm_buffer *plus, llm__finish *f,
+                               int done) {
+    const llm__form form = llm__weight_form(y->w, e->isa);
+    const int parts = LLM__SLOTS_PARTS * e->n_threads, before = done * (parts + e->n_threads);
+    int64_t total = 0;
+    for (int g = 0; g < y->w->n_groups; g++)
+        total += llm__slots_cost(s, g, form) * llm__product_count(y->w, g, s->begin[g + 1] - s->begin[g], form);
     f->bias = llm__vector(y->bias);
     f->stride = y->out_cols;
     f->plus_stride = plus ? plus->stride : 0;
-    for (int g = 0; g < w->n_groups && at < end; g++) {
-        llm__act own;
-        llm__input in = llm__slots_input(s, g, w, y->x, form, y->act, &own);
-        int64_t n = llm__product_count(w, g, in.rows, form);
-        f->dst = y->out + (int64_t)s->begin[g] * y->out_cols;
-        f->plus = plus ? plus->data + (int64_t)s->begin[g] * plus->stride : NULL;
-        if (at + n > begin) llm__product_items(e, w, g, &in, f, LLM__MAX(begin - at, (int64_t)0), LLM__MIN(end - at, n));
-        at += n;
-    }
+    const int counted = e->next && llm__product_counted(e->n_rows);
+    if (!counted) llm__slots_part(e, s, y, plus, f, total * e->thread / e->n_threads, total * (e->thread + 1) / e->n_threads);
+    for (int i; counted && (i = __atomic_fetch_add(e->next, 1, __ATOMIC_RELAXED) - before) < parts;)
+        llm__slots_part(e, s, y, plus, f, total * i / parts, total * (i + 1) / parts);
 }
 
 /* Rounded copies of all slots, an expert's slots being a matrix of their own. */
@@ -132,16 +158,16 @@ static void llm__slots_round(const llm__exec *e, const llm__slots *s, const llm_
     }
 }
 
-/* A layer's pass 0: rounding, and the first factor of adapters; 1: their second; 2: the product. */
+/* A layer's pass 0: rounding, and the first factor of adapters; 1: their second; 2: the product. done: layers before it. */
 static void llm__slots_pass(const llm__exec *e, const llm__slots *s, const llm_experts_op *op, const llm__slots_layer *y, llm__finish *f,
-                            int pass) {
+                            int pass, int done) {
     const llm_buffer *plus = y->lora ? op->plus : NULL;
     llm__lora_job j = {y->lora, s->begin[op->n_experts], op->n_experts, s->begin, s->row, y->x, y->w->cols, op->low, NULL, 0, 1, 0};
     if (plus) j.dst = plus->data, j.dst_stride = plus->stride;
     if (pass == 0) llm__slots_round(e, s, y->w, y->x, y->act);
     if (pass == 0 && plus) llm__lora_down(e, &j, y->w->rows / op->n_experts);
     if (pass == 1 && plus) llm__lora_products(e, &j, 1);
-    if (pass == 2) llm__slots_product(e, s, y, plus, f);
+    if (pass == 2) llm__slots_product(e, s, y, plus, f, done);
 }
 
 /* dst (+)= sum over the choices, in their order, of weight * y. */
@@ -198,7 +224,8 @@ LLM__PRIVATE void llm__run_experts(const llm__exec *e, const llm_experts_op *op,
         for (int64_t i = begin; i < end; i++)
             memcpy(s.x + i * hidden, op->src->data + s.row[i] * op->src->stride, sizeof(float) * (size_t)hidden);
     }
-    if (sub >= 2 && sub < 8) llm__slots_pass(e, &s, op, sub < 5 ? &up : &down, &f, (sub - 2) % 3);
+    if (sub >= 2 && sub < 8)
+        llm__slots_pass(e, &s, op, sub < 5 ? &up : &down, &f, (sub - 2) % 3, pass / LLM__EXPERT_PASSES * 2 + (sub >= 5));
     if (sub == 8) llm__slots_combine(e, &s, op, row0, rows);
 }
 

@@ -10,8 +10,8 @@
  *     row       0   1   2   0   2   1        slot_of row 0: 3, 0; row 1: 1, 5; row 2: 4, 2
  *
  * The passes: sort (one thread); gather the slots' rows; for gate and up, then for down: round, beside A x of adapters, then their B low,
- * then the product; add up by row. In a product the experts' grids are laid end to end, so threads share the work evenly however uneven the
- * routing is. */
+ * then the product; add up by row. In a product the experts' grids are laid end to end and cut into parts of the same
+ * cost, so threads share the work evenly however uneven the routing is; of many rows they take the parts in turn. */
 #pragma once
 #include "api/backend.h"
 #include "base/platform.h"
