@@ -34,12 +34,12 @@
  * KERNELS, with grid and block (V: rows of a weight, hd: values of a head). Twins stand on the cards.
  *
  *     kernel_pack, kernel_plain          subs or values / 128             128   a weight as the file has it -> parts, or f32
- *     kernel_linear_few<kind, R>         (V / 16, T / R)                  256   y (T, V) = finish(x W^T), R = 1, of f32 also 4
- *     kernel_linear_rows<kind>           (T / 8, V / 32)                  256   the same on tensor cores
+ *     kernel_linear_few<kind, R>         (V / 16, T / R)                  256   y (T, V) = finish(x W^T) of floats, R = 1, of f32 also 4
+ *     kernel_linear_rows<kind, R>        (T / R, V / 32)             256, 512   the same on tensor cores, R = 1 or 8
  *     kernel_linear_mma<kind>            (V / 64, T / 64)                 128   the same for experts of many rows
  *     kernel_linear_f32                  (V / 64, T / 64)                 256   the same in f32
  *     kernel_narrow, _f8, _rescale       T                                256   x before cuBLASLt, with a scale a row; that scale behind it
- *     kernel_widen, _finish              (V K / 16 / 128), (T, V / 256)   128   packed weights before it, what an epilogue does behind it
+ *     kernel_widen<kind>, _finish        (K / 256, V / 16), (T, V / 256)  128   packed weights before it, what an epilogue does behind it
  *     kernel_embed, kernel_rope          T                            128, 64   x (T, D); cosines and sines (T, rope_dim)
  *     kernel_residual, _norm, _sum       T                                256   x += y, h = norm(x); dst = norm(src); sums over ranks
  *     kernel_gather, kernel_gate         n_out; T                         128   chosen rows; rows times the sigmoid of a value
@@ -67,8 +67,8 @@
  * where one reads what the other wrote, steps are graphs, which the device walks through by itself, and a kernel starts, and asks for its
  * first weights, while the one before ends (launch).
  *
- * NUMBERS. Sums are f32, of tensor cores too. Products of one row round nothing, those of several take activations as two bf16 each, 16
- * bits together, and weights as they are. What goes to cuBLASLt is rounded to f16 (bf16 for bf16 weights), activations as well, rows whose
+ * NUMBERS. Sums are f32, of tensor cores too. Products of one row and weights of 16 or 32 bits round nothing, the others take activations
+ * as two bf16 each, 16 bits together, and weights as they are. What goes to cuBLASLt is rounded to f16 (bf16 for bf16 weights), activations as well, rows whose
  * values do not fit f16 by a power of two that is taken back. So a prompt and the same tokens one by one differ by rounding, unless
  * batch_invariant takes the same way for both. Between two runs of the same steps there is no difference: no float is added by an atomic,
  * and no order depends on time.
@@ -106,12 +106,19 @@
  * sum, added up in the same tree. Sums over a block are the sum of the warps' sums, again by a warp. Nothing is added by atomics but whole
  * numbers: a float's bits never depend on which thread was first. */
 
-enum { SMEM_ALIGN = 16 }; /* of arrays in shared memory: vectors and ldmatrix read them */
+/* Of arrays in shared memory: vectors and ldmatrix read them, and cp.async asks memory for a sector once only where its 32 bytes stay together,
+ * and for a line where 128 do. */
+enum { SMEM_ALIGN = 128 };
 
 #if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ >= 1000 || __CUDA_ARCH__ == 890)
 enum { LATE_ARCH = 1 }; /* ptxas takes more registers there */
 #else
 enum { LATE_ARCH = 0 };
+#endif
+#if !defined(__CUDA_ARCH__) || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000)
+enum { WIDE_ARCH = 1 }; /* and few enough here for blocks of 16 warps */
+#else
+enum { WIDE_ARCH = 0 };
 #endif
 
 #ifdef CUDA_EMU
@@ -151,6 +158,7 @@ static inline uint32_t bf16s_add(uint32_t a, uint32_t b) {
     }
     return d;
 }
+static inline uint32_t bits_and_or(uint32_t a, uint32_t mask, uint32_t or_this) { return (a & mask) | or_this; }
 static inline float exp2_near(float f) { return exp2f(f); }
 static inline void store_release(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 static inline uint32_t load_acquire(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
@@ -243,6 +251,13 @@ static __device__ __forceinline__ uint32_t halves_fma(uint32_t a, uint32_t b, ui
 static __device__ __forceinline__ uint32_t bf16s_add(uint32_t a, uint32_t b) {
     uint32_t d;
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(0x3f803f80), "r"(b));
+    return d;
+}
+
+/* One instruction, which nvcc does not find where both are constants. */
+static __device__ __forceinline__ uint32_t bits_and_or(uint32_t a, uint32_t mask, uint32_t or_this) {
+    uint32_t d;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "r"(mask), "r"(or_this));
     return d;
 }
 
@@ -953,14 +968,15 @@ static void cublas_multiply(rank *r, int type, const void *x, const void *w, flo
 /* ============================================================================
  * >>formats   How weights lie in device memory.
  * ============================================================================
- * A packed weight is rows of "subs" of 32 columns, in two or three planes, each of which is read with full vectors by neighbouring lanes:
- * the values (low bits), high bits where there are 5 or 6, and scales. A value is
+ * A weight is rows of "subs" of 32 columns. Floats lie row by row. What is quantised lies in bricks of 16 rows x 64 columns, each in one
+ * piece, in the order in which the lanes of a warp give them to tensor cores: first the low bits of all values, then what high bits there
+ * are, then scales. A value is
  *
  *     scale * (u - zero)      or      scale * u + minimum      or      scale * table[u]
  *
  * The formats of the file become one of the kinds below, made by kernel_pack while loading: super-blocks' small scales are multiplied out
  * to f16 for each sub (half a bit a weight more than in the file, and no second step of indirection while computing). Columns are filled up
- * with zeros to whole subs. The layout of nibbles is ggml's: byte i has columns i (low) and i + 16 (high).
+ * with zeros to whole bricks, rows as well.
  *
  *     kind            values        high     scales              from
  *     F32 F16 BF16    128, 64, 64   -        -                   floats of that width (f64, and all with dtype float32: F32)
@@ -976,8 +992,17 @@ static void cublas_multiply(rank *r, int type, const void *x, const void *w, flo
  * of nibbles: sub j becomes 16 bytes of nibbles, f16 d * scale[j] and f16 -dmin * min[j], and value i is (d scale[j]) * u[i] - (dmin
  * min[j]). 4.5 bits a weight in the file are 5 here.
  *
- * A warp that multiplies a row has lane l at sub l, l + 32, ...: so its 32 loads of 16 bytes are 512 bytes in one
- * piece, which is how memory is read at full speed. */
+ * A brick in memory (mma_16x8x16 says which lane has what): lane 4 g + t has of rows g and g + 8 the columns 16 h + 4 t to 16 h + 4 t + 3,
+ * which are step h of a sub. c: the first or the second two of these four columns; e: the first or second of those two; r: row g or g + 8.
+ *
+ *     nibbles    16 bytes a lane      word 2 sub + h, at bit 16 e + 8 r + 4 c
+ *     bytes      16 bytes a lane, of either sub      word 2 h + r, byte 2 c + e
+ *     1 high bit     a word a lane        bit 16 e + 8 r + 4 sub + 2 h + c
+ *     2 high bits    two words a lane     word sub, at bit 16 e + 8 r + 4 h + 2 c
+ *     scales     of either sub, of each g those of row g and of row g + 8, side by side
+ *
+ * So a warp reads a brick in whole vectors side by side, which is how memory is read at full speed. No byte has bits of two rows, so that
+ * rows can be packed by threads that know nothing of each other. */
 
 typedef enum kind {
     KIND_F32,
@@ -1004,13 +1029,29 @@ static constexpr __host__ __device__ int kind_scale_bytes(int k) {
     return k <= KIND_F8 ? 0 : k == KIND_Q4Z || k == KIND_Q5Z || k == KIND_Q8 ? 2 : k == KIND_G8 ? 8 : 4;
 }
 
+static constexpr int BRICK_ROWS = 16, BRICK_SUBS = 2;
+static constexpr __host__ __device__ int kind_bricks(int k) { return k > KIND_F8; }
+static constexpr __host__ __device__ int kind_16bit(int k) { return k == KIND_F16 || k == KIND_BF16; }
+static constexpr __host__ __device__ int kind_nibbles(int k) { return kind_bytes(k) == 16; }
+static constexpr __host__ __device__ int sub_bytes(int k) { return kind_bytes(k) + kind_high_bytes(k) + kind_scale_bytes(k); }
+static constexpr __host__ __device__ int brick_bytes(int k) { return BRICK_ROWS * BRICK_SUBS * sub_bytes(k); }
+/* Where high bits and scales begin in a brick. */
+static constexpr __host__ __device__ int brick_high(int k) { return BRICK_ROWS * BRICK_SUBS * kind_bytes(k); }
+static constexpr __host__ __device__ int brick_scales(int k) { return BRICK_ROWS * BRICK_SUBS * (kind_bytes(k) + kind_high_bytes(k)); }
+
 /* Rows [row, row + n_rows) of a weight that have one kind. */
 typedef struct part {
-    int32_t kind;
+    int32_t kind, subs; /* of a row */
     int64_t row, n_rows;
-    uint8_t *q, *high, *scales;
+    int64_t apart; /* rows from one group (expert) to the next: whole bricks */
+    uint8_t *q;
     uint64_t table[2]; /* 16 signed bytes */
 } part;
+
+/* Brick `i` of the 16 rows that have row `row`. */
+static __host__ __device__ __forceinline__ uint8_t *brick_at(const part &w, int bytes, int64_t row, int i) {
+    return w.q + (row / BRICK_ROWS * ceil_div(w.subs, BRICK_SUBS) + i) * bytes;
+}
 
 /* What zero is among a kind's whole numbers, as unpack16 has them. */
 static constexpr __host__ __device__ int kind_zero(int k) {
@@ -1018,149 +1059,98 @@ static constexpr __host__ __device__ int kind_zero(int k) {
 }
 static constexpr __host__ __device__ int kind_has_minimum(int k) { return k == KIND_Q4M || k == KIND_Q5M || k == KIND_G8; }
 
-/* H halves (16 columns each) as they lie in memory, in registers: asked for long before they are needed. */
-template <int K, int H> struct packed {
-    enum { NIBBLES = kind_bytes(K) == 16, VECTORS = NIBBLES ? 1 : kind_bytes(K) / 32 * H };
-    uint4 q[VECTORS];
-    uint32_t high[H], scales[H];
+/* Half a sub (16 columns) as it lies in memory, in registers: asked for long before it is needed. Of bricks there is a word of each of the
+ * four lanes that share a row. */
+template <int K> struct packed {
+    uint32_t q[kind_bricks(K) ? 4 : kind_bytes(K) / 8];
+    uint32_t high[4], scale[2];
 };
 
-/* What half h of sub `at` (counted over rows) has beside its vectors. */
-template <int K> static __device__ __forceinline__ void load_scales(const part &w, size_t at, int h, uint32_t *high, uint32_t *scales) {
-    const int bytes = kind_scale_bytes(K);
-    *high = *scales = 0;
-    if (kind_high_bytes(K) == 4) *high = __ldg((const uint32_t *)(w.high + at * 4)) >> (16 * h);
-    if (kind_high_bytes(K) == 8) *high = __ldg((const uint32_t *)(w.high + at * 8) + h);
-    if (bytes == 2) *scales = __ldg((const uint16_t *)(w.scales + at * 2));
-    if (bytes == 4) *scales = __ldg((const uint32_t *)(w.scales + at * 4));
-    if (bytes == 8) *scales = __ldg((const uint32_t *)(w.scales + at * 8) + h);
-}
-
-/* Half h of sub `at`. Twin: llm__dequant_columns, with what follows. */
-template <int K> static __device__ __forceinline__ void load_packed(const part &w, size_t at, int h, packed<K, 1> *to) {
-    typedef packed<K, 1> P;
-    const uint4 *q = (const uint4 *)(w.q + at * (size_t)kind_bytes(K)) + (P::NIBBLES ? 0 : h * P::VECTORS);
+/* Half h of sub `sub` of a row. Twin: llm__dequant_columns, with what follows. */
+template <int K> static __device__ __forceinline__ void load_packed(const part &w, int64_t row, int sub, int h, packed<K> *to) {
+    if constexpr (!kind_bricks(K)) {
+        const uint4 *q = (const uint4 *)(w.q + (row * w.subs + sub) * kind_bytes(K) + h * kind_bytes(K) / 2);
 #pragma unroll
-    for (int i = 0; i < P::VECTORS; i++) to->q[i] = __ldg(q + i);
-    load_scales<K>(w, at, h, &to->high[0], &to->scales[0]);
-}
-
-/* A lane's two halves of 32 subs of a row from sub `at` on, of which n are there; for one that is not there, another, which meets zeros. Its
- * vectors are those of number lane, lane + 32, ..., so that a warp reads bytes side by side. Of nibbles that is sub `lane`; of bytes the
- * halves have numbers lane and lane + 32; of floats a half is made of several vectors (lane_column). */
-template <int K> static __device__ __forceinline__ void load_lane(const part &w, size_t at, int lane, int n, packed<K, 2> *to) {
-    typedef packed<K, 2> P;
-    const int EACH = P::NIBBLES ? 1 : kind_bytes(K) / 16; /* vectors of a sub */
-    const uint4 *q = (const uint4 *)(w.q + at * (size_t)kind_bytes(K));
+        for (int i = 0; i < kind_bytes(K) / 32; i++) ((uint4 *)to->q)[i] = __ldg(q + i);
+    } else {
+        const uint8_t *b = brick_at(w, brick_bytes(K), row, sub / BRICK_SUBS);
+        const int g = (int)row & 7, r = (int)row >> 3 & 1, s = sub & 1;
+        const uint32_t *q = (const uint32_t *)b + 16 * g + (kind_nibbles(K) ? 2 * s + h : 128 * s + 2 * h + r);
+        const uint32_t *high = (const uint32_t *)(b + brick_high(K));
+        const int words = kind_scale_bytes(K) == 8 ? 2 : 1;
 #pragma unroll
-    for (int i = 0; i < P::VECTORS; i++) to->q[i] = __ldg(q + min(lane + 32 * i, EACH * n - 1));
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const int sub = min(P::NIBBLES ? lane : (lane + 32 * h) / 2, n - 1);
-        load_scales<K>(w, at + (size_t)sub, P::NIBBLES ? h : lane & 1, &to->high[h], &to->scales[h]);
+        for (int t = 0; t < 4; t++) {
+            to->q[t] = __ldg(q + 4 * t) >> (kind_nibbles(K) ? 8 * r : 0);
+            if (kind_high_bytes(K) == 4) to->high[t] = __ldg(high + 4 * g + t) >> (8 * r + 4 * s + 2 * h);
+            if (kind_high_bytes(K) == 8) to->high[t] = __ldg(high + 8 * g + 2 * t + s) >> (8 * r + 4 * h);
+        }
+        b += brick_scales(K) + ((s * 8 + g) * 2 + r) * kind_scale_bytes(K);
+        if (kind_scale_bytes(K) == 2) to->scale[0] = __ldg((const uint16_t *)b);
+        else to->scale[0] = __ldg((const uint32_t *)b + (words - 1) * h);
     }
 }
 
-/* Of those: where columns 4 i to 4 i + 3 of half h stand in shared memory that has 4 floats of padding behind each sub. `mine` is what
- * depends on the lane, the rest is known when compiling. */
-template <int K> static constexpr __device__ int lane_vector(void) { return kind_bytes(K) == 16 ? 32 : 512 / kind_bytes(K); } /* columns */
-template <int K> static __device__ __forceinline__ int lane_column(int mine, int h, int i) {
-    const int E = lane_vector<K>(), c = 16 * h + 4 * i;
-    return mine + c / E * (36 * E) + c % E;
-}
-
-/* The first half is done with: the second takes its place. */
-template <int K> static __device__ __forceinline__ void pass_half(packed<K, 2> *p) {
-    const int n = packed<K, 1>::VECTORS;
-#pragma unroll
-    for (int i = 0; i < n && !packed<K, 1>::NIBBLES; i++) p->q[i] = p->q[n + i];
-    p->high[0] = p->high[1];
-    p->scales[0] = p->scales[1];
-}
-
-/* Four bytes become the table's values at them, 128 larger. A byte of the 16 is chosen from either half by its low three bits, and then the
- * half by the fourth. */
-static __device__ __forceinline__ uint32_t table_four(const uint64_t *table, uint32_t n) {
-    uint32_t at = n | n >> 4; /* nibbles side by side */
-    at = (at & 0xff) | (at >> 8 & 0xff00);
+/* Four nibbles, from bit 0 on, become the table's values at them, as signed bytes. A byte of the 16 is chosen from either half by its low
+ * three bits, and then the half by the fourth. */
+static __device__ __forceinline__ uint32_t table_four(const uint64_t *table, uint32_t at) {
     uint32_t low = __byte_perm((uint32_t)table[0], (uint32_t)(table[0] >> 32), at & 0x7777),
              top = __byte_perm((uint32_t)table[1], (uint32_t)(table[1] >> 32), at & 0x7777);
-    return __byte_perm(low, top, 0x3210 | (at >> 1 & 0x4444)) ^ 0x80808080u;
+    return __byte_perm(low, top, 0x3210 | (at >> 1 & 0x4444));
 }
 
-/* Four times two bits, to the low bits of four bytes. */
-static __device__ __forceinline__ uint32_t spread_twos(uint32_t n) {
-    n = (n | n << 12) & 0x000f000f;
-    return (n | n << 6) & 0x03030303;
+/* Of a brick's word the four columns of one row as bytes, in order: `mask` has the bits of one, `apart` is how far c moves. */
+static __device__ __forceinline__ uint32_t word_bytes(uint32_t w, int apart, uint32_t mask) {
+    return (w & mask) | (w >> 8 & mask << 8) | (w << (16 - apart) & mask << 16) | (w << (8 - apart) & mask << 24);
 }
 
-/* 16 whole numbers less the kind's zero, as f32, from four words: of nibbles, those of half h; `high`: the bits above four. A byte n below
- * 0x4b000000 is the float 2^23 + n, so a byte takes a permutation and a subtraction, which is exact. */
-template <int K> static __device__ __forceinline__ void unpack16(const uint4 &q, uint32_t high, int h, const uint64_t *table, float *v) {
-    const uint32_t u[4] = {q.x, q.y, q.z, q.w};
+/* Four values from words of a brick, of which the bits of their row and step come first; `scale`: what is stored beside their half h. A byte
+ * n below 0x4b000000 is the float 2^23 + n, so a byte takes a permutation and a subtraction, which is exact. */
+template <int K>
+static __device__ __forceinline__ void scaled4(uint32_t q, uint32_t high, uint32_t scale, int h, const uint64_t *table, float *v) {
+    const float d = K == KIND_T4 ? bits_to_f32(scale) : half_to_f32((uint16_t)(K == KIND_Q6 && h ? scale >> 16 : scale));
+    const float m = half_to_f32((uint16_t)(scale >> 16));
+    uint32_t n = kind_nibbles(K) ? word_bytes(q, 4, 15) : q;
+    const uint32_t two = n | n >> 4; /* nibbles side by side */
+    if (kind_high_bytes(K) == 4) n |= word_bytes(high, 1, 1) << 4;
+    if (kind_high_bytes(K) == 8) n |= word_bytes(high, 2, 3) << 4;
+    if (K == KIND_T4) n = table_four(table, (two & 0xff) | (two >> 8 & 0xff00));
+    if (K == KIND_T4 || K == KIND_Q8) n ^= 0x80808080u;
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
-        uint32_t n = kind_bytes(K) == 16 ? u[j] >> (4 * h) & 0x0f0f0f0f : u[j];
-        if (K == KIND_F8) {
-            e4m3_pair(u[j], v + 4 * j);
-            e4m3_pair(u[j] >> 16, v + 4 * j + 2);
-            continue;
-        }
-        if (kind_high_bytes(K) == 4) n |= (high >> (4 * j) & 15) * 0x02040810u & 0x10101010; /* bit i to bit 4 of byte i */
-        if (kind_high_bytes(K) == 8) n |= spread_twos(high >> (8 * j) & 255) << 4;
-        if (K == KIND_T4) n = table_four(table, n);
-        if (K == KIND_Q8) n ^= 0x80808080u;
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            v[4 * j + i] = __uint_as_float(__byte_perm(n, 0x4b000000, 0x7440 + i)) - (float)(8388608 + kind_zero(K));
+    for (int i = 0; i < 4; i++) {
+        const float u = __uint_as_float(__byte_perm(n, 0x4b000000, 0x7440 + i)) - (float)(8388608 + kind_zero(K));
+        v[i] = kind_has_minimum(K) ? d * u + m : d * u;
     }
 }
 
-/* Half h, the first in p: 16 values without their scale, which is returned; kinds with a minimum have both in them already, and give 1,
- * as floats do. K is known when compiling, so of all the branches one is left. */
-template <int K, int H> static __device__ __forceinline__ float unscaled16(const packed<K, H> &p, int h, const uint64_t *table, float *v) {
+/* 16 values of a packed half. K is known when compiling, so of all the branches one is left. */
+template <int K> static __device__ __forceinline__ void scaled16(const packed<K> &p, int h, const uint64_t *table, float *v) {
     if constexpr (K == KIND_F32 || K == KIND_F16 || K == KIND_BF16) {
-        const int n = kind_bytes(K) / 32; /* vectors of a half */
 #pragma unroll
-        for (int i = 0; i < n; i++) {
-            const uint4 x = p.q[i];
-            const uint32_t u[4] = {x.x, x.y, x.z, x.w};
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                if (K == KIND_F32) v[4 * i + j] = bits_to_f32(u[j]);
-                else if (K == KIND_F16)
-                    v[8 * i + 2 * j] = half_to_f32((uint16_t)u[j]), v[8 * i + 2 * j + 1] = half_to_f32((uint16_t)(u[j] >> 16));
-                else v[8 * i + 2 * j] = bits_to_f32(u[j] << 16), v[8 * i + 2 * j + 1] = bits_to_f32(u[j] & 0xffff0000u);
-            }
+        for (int i = 0; i < kind_bytes(K) / 8; i++) {
+            const uint32_t u = p.q[i];
+            if (K == KIND_F32) v[i] = bits_to_f32(u);
+            else if (K == KIND_F16) v[2 * i] = half_to_f32((uint16_t)u), v[2 * i + 1] = half_to_f32((uint16_t)(u >> 16));
+            else v[2 * i] = bits_to_f32(u << 16), v[2 * i + 1] = bits_to_f32(u & 0xffff0000u);
         }
-        return 1;
-    } else {
-        unpack16<K>(p.q[0], p.high[0], h, table, v);
-        const uint32_t s = p.scales[0];
-        const float d = half_to_f32((uint16_t)(K == KIND_Q6 && h ? s >> 16 : s)), m = half_to_f32((uint16_t)(s >> 16));
+    } else if constexpr (K == KIND_F8) {
 #pragma unroll
-        for (int i = 0; i < 16 && kind_has_minimum(K); i++) v[i] = d * v[i] + m;
-        return K == KIND_F8 || kind_has_minimum(K) ? 1 : K == KIND_T4 ? bits_to_f32(s) : d;
+        for (int i = 0; i < 4; i++) e4m3_pair(p.q[i], v + 4 * i), e4m3_pair(p.q[i] >> 16, v + 4 * i + 2);
+    } else {
+#pragma unroll
+        for (int t = 0; t < 4; t++) scaled4<K>(p.q[t], p.high[t], p.scale[0], h, table, v + 4 * t);
     }
 }
 
-/* The same with their scale. */
-template <int K, int H> static __device__ __forceinline__ void scaled16(const packed<K, H> &p, int h, const uint64_t *table, float *v) {
-    const float d = unscaled16<K, H>(p, h, table, v);
-#pragma unroll
-    for (int i = 0; i < 16 && K > KIND_F8 && !kind_has_minimum(K); i++) v[i] *= d;
-}
-
-/* Columns [16 h, 16 h + 16) of sub `at` as f32, where there is nothing else to do meanwhile. */
-template <int K> static __device__ __forceinline__ void load16(const part &w, size_t at, int h, float *v) {
-    packed<K, 1> p;
-    load_packed<K>(w, at, h, &p);
-    scaled16<K, 1>(p, h, w.table, v);
+/* Columns [16 h, 16 h + 16) of sub `sub` of a row as f32, where there is nothing else to do meanwhile. */
+template <int K> static __device__ __forceinline__ void load16(const part &w, int64_t row, int sub, int h, float *v) {
+    packed<K> p;
+    load_packed<K>(w, row, sub, h, &p);
+    scaled16<K>(p, h, w.table, v);
 }
 
 /* The same where the kind is known at run time only. */
-static __device__ __forceinline__ void load16_any(const part &w, size_t at, int h, float *v) {
-    with_constant<0, KIND_COUNT - 1>(w.kind, [&](auto k) { load16<k.value>(w, at, h, v); });
+static __device__ __forceinline__ void load16_any(const part &w, int64_t row, int sub, int h, float *v) {
+    with_constant<0, KIND_COUNT - 1>(w.kind, [&](auto k) { load16<k.value>(w, row, sub, h, v); });
 }
 
 /* ---- What the file has: a table as in llm.h's >>dtypes, whose words are used here too ---- */
@@ -1354,24 +1344,46 @@ static __device__ float raw_value(const raw_rows &s, const format &f, int64_t r,
 
 static __device__ void store_half(uint8_t *p, float v) { *(uint16_t *)p = f32_to_half(v); }
 
-/* Writes 32 quantised columns as sub `at` of a part. */
-static __device__ void store_sub(const part &w, size_t at, const format &f, const raw_sub &b) {
-    const int wide = kind_bytes(w.kind) == 32;
-    uint8_t *q = w.q + at * (size_t)kind_bytes(w.kind), *s = w.scales + at * (size_t)kind_scale_bytes(w.kind);
-    uint32_t high[2] = {0, 0};
-    for (int i = 0; i < 32 && wide; i++) q[i] = b.u[i];
-    for (int i = 0; i < 16 && !wide; i++) q[i] = (uint8_t)((b.u[i] & 15) | b.u[i + 16] << 4);
-    for (int i = 0; i < 32; i++) {
-        if (kind_high_bytes(w.kind) == 4) high[0] |= (uint32_t)(b.u[i] >> 4) << i;
-        if (kind_high_bytes(w.kind) == 8) high[i / 16] |= (uint32_t)(b.u[i] >> 4) << (2 * (i % 16));
-    }
-    if (kind_high_bytes(w.kind)) memcpy(w.high + at * (size_t)kind_high_bytes(w.kind), high, (size_t)kind_high_bytes(w.kind));
-    if (w.kind == KIND_T4) memcpy(s, &b.d[0], 4);
-    else store_half(s, b.d[0]);
-    if (w.kind == KIND_Q4M || w.kind == KIND_Q5M) store_half(s + 2, b.m[0]);
-    if (w.kind == KIND_Q6) store_half(s + 2, b.d[1]);
-    for (int h = 0; h < 2 && w.kind == KIND_G8; h++)
-        store_half(s + 4 * h, b.d[h]), store_half(s + 4 * h + 2, b.m[h] - (float)f.zero * b.d[h]);
+/* Writes 32 quantised columns as sub `sub` of a row. */
+static __device__ void store_sub(const part &w, int64_t row, int sub, const raw_sub &b) {
+    const int k = w.kind, g = (int)row & 7, r = (int)row >> 3 & 1, s = sub & 1, one = kind_high_bytes(k) == 4;
+    uint8_t *to = brick_at(w, brick_bytes(k), row, sub / BRICK_SUBS),
+            *d = to + brick_scales(k) + ((s * 8 + g) * 2 + r) * kind_scale_bytes(k);
+    for (int t = 0; t < 4; t++)
+        for (int e = 0; e < 2; e++) {
+            uint8_t *q = to + 16 * (4 * g + t), *high = to + brick_high(k) + (one ? 4 : 8) * (4 * g + t) + (one ? 0 : 4 * s) + r + 2 * e;
+            uint32_t bits = 0;
+            for (int h = 0; h < 2; h++) {
+                const uint32_t u0 = b.u[16 * h + 4 * t + e], u1 = b.u[16 * h + 4 * t + 2 + e];
+                if (kind_nibbles(k)) q[4 * (2 * s + h) + r + 2 * e] = (uint8_t)((u0 & 15) | u1 << 4);
+                else q[512 * s + 4 * (2 * h + r) + e] = (uint8_t)u0, q[512 * s + 4 * (2 * h + r) + 2 + e] = (uint8_t)u1;
+                bits |= one ? (u0 >> 4 | u1 >> 4 << 1) << (2 * h) : (u0 >> 4 | u1 >> 4 << 2) << (4 * h);
+            }
+            if (kind_high_bytes(k) == 8) *high = (uint8_t)bits;
+            else if (one) *high = (uint8_t)(s ? (*high & 15) | bits << 4 : bits);
+        }
+    if (k == KIND_T4) memcpy(d, &b.d[0], 4);
+    else store_half(d, b.d[0]);
+    if (k == KIND_Q4M || k == KIND_Q5M) store_half(d + 2, b.m[0]);
+    if (k == KIND_Q6) store_half(d + 2, b.d[1]);
+    for (int h = 0; h < 2 && k == KIND_G8; h++) store_half(d + 4 * h, b.d[h]), store_half(d + 4 * h + 2, b.m[h]);
+}
+
+/* The same of 32 values of a type that has no blocks: int8, and random ones within +-0.02. */
+static __device__ void store_values(const part &w, int64_t row, int sub, const float *v) {
+    raw_sub b = {};
+    b.d[0] = w.kind == KIND_Q8 ? 1 : RANDOM_STEP;
+    for (int c = 0; c < 32; c++)
+        b.u[c] = w.kind == KIND_Q8 ? (uint8_t)(int8_t)v[c] : (uint8_t)fminf(15, fmaxf(0, v[c] / RANDOM_STEP + 8.5f));
+    store_sub(w, row, sub, b);
+}
+
+/* A value of what lies row by row. */
+static __device__ void store_float(const part &w, int64_t at, float v) {
+    if (w.kind == KIND_F32) ((float *)w.q)[at] = v;
+    else if (w.kind == KIND_F16) ((uint16_t *)w.q)[at] = f32_to_half(v);
+    else if (w.kind == KIND_BF16) ((uint16_t *)w.q)[at] = (uint16_t)f32_to_bf16(v);
+    else w.q[at] = (uint8_t)f32_narrow(v, 4, 3, 0x7e, 0x7f);
 }
 
 /* Where row `row` of a weight stands when it is packed: gate and up rows of the same output side by side. */
@@ -1381,36 +1393,35 @@ static __host__ __device__ __forceinline__ int64_t packed_row(int64_t row, int64
     return g * per_group + (i < half ? 2 * i : 2 * (i - half) + 1);
 }
 
-/* Computes: subs (n_rows, subs) of a part from rows as the file has them. `keep`: the file's blocks become subs with their bits, as whole
- * blocks of a kind that has them; else each value is read and rounded to the part's float. Grid: one
- * thread a sub. Twin: llm__weight_pack. */
+/* Computes: rows (n_rows, subs) of a part from rows as the file has them. `keep`: the file's blocks become subs with their bits, as whole
+ * blocks of a kind that has them; else each value is read and rounded to the part's float. Grid: one thread two subs, which share a brick.
+ * Twin: llm__weight_pack. */
 static __global__ void __launch_bounds__(128)
-    kernel_pack(part w, raw_rows s, int64_t first, int64_t n_rows, int64_t cols, int subs, int64_t per_group, int gate_up, int keep) {
+    kernel_pack(part w, raw_rows s, int64_t first, int64_t n_rows, int64_t cols, int64_t per_group, int gate_up, int keep) {
     grid_wait();
-    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, r = i / subs;
-    int sub = (int)(i % subs);
+    const int each = ceil_div(w.subs, BRICK_SUBS);
+    const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, r = i / each;
     if (r >= n_rows) return;
-    format f = format_of(s.type);
-    size_t at = (size_t)((packed_row(first + r, per_group, gate_up) - w.row) * subs + sub);
-    if (keep) { /* whole quantised blocks keep their bits */
-        raw_sub b;
-        raw_sub_get(f, s.data + r * s.pitch, s.skip / 32 + sub, &b);
-        store_sub(w, at, f, b);
-        return;
+    const format f = format_of(s.type);
+    int64_t row = packed_row(first + r, per_group, gate_up);
+    row = row / per_group * w.apart + row % per_group - w.row;
+    for (int sub = (int)(i % each) * BRICK_SUBS, end = sub + BRICK_SUBS; sub < end; sub++) {
+        raw_sub b = {};
+        float v[32];
+        if (keep) { /* whole quantised blocks keep their bits */
+            if (sub < w.subs) {
+                raw_sub_get(f, s.data + r * s.pitch, s.skip / 32 + sub, &b);
+                for (int h = 0; h < 2 && w.kind == KIND_G8; h++) b.m[h] -= (float)f.zero * b.d[h];
+            }
+            store_sub(w, row, sub, b);
+            continue;
+        }
+        if (sub >= w.subs && !kind_bricks(w.kind)) break;
+        for (int c = 0; c < 32; c++) v[c] = sub < w.subs && 32 * (int64_t)sub + c < cols ? raw_value(s, f, r, 32 * (int64_t)sub + c) : 0;
+        if (kind_bricks(w.kind)) store_values(w, row, sub, v);
+        else
+            for (int c = 0; c < 32; c++) store_float(w, (row * w.subs + sub) * 32 + c, v[c]);
     }
-    for (int c = 0; c < 32; c++) {
-        int64_t col = 32 * (int64_t)sub + c;
-        float v = col < cols ? raw_value(s, f, r, col) : 0;
-        if (w.kind == KIND_F32) ((float *)w.q)[at * 32 + c] = v;
-        else if (w.kind == KIND_F16) ((uint16_t *)w.q)[at * 32 + c] = f32_to_half(v);
-        else if (w.kind == KIND_BF16) ((uint16_t *)w.q)[at * 32 + c] = (uint16_t)f32_to_bf16(v);
-        else if (w.kind == KIND_Q8) w.q[at * 32 + c] = (uint8_t)(int8_t)v;
-        else if (w.kind == KIND_Q4Z) { /* random ones, within +-0.02 */
-            uint32_t u = (uint32_t)fminf(15, fmaxf(0, v / RANDOM_STEP + 8.5f)), low = c < 16 ? 0 : w.q[at * 16 + c % 16];
-            w.q[at * 16 + c % 16] = (uint8_t)(low | u << (c / 16 * 4));
-        } else w.q[at * 32 + c] = (uint8_t)f32_narrow(v, 4, 3, 0x7e, 0x7f);
-    }
-    if (w.kind == KIND_Q8 || w.kind == KIND_Q4Z) store_half(w.scales + at * 2, w.kind == KIND_Q8 ? 1 : RANDOM_STEP);
 }
 
 /* Computes: to (rows, cols) of plain f32, for vectors, kv_b and adapters' matrices: value * scale + add. Grid: one thread a value. Twin:
@@ -1595,19 +1606,21 @@ static void load_segment(rank *r, llm_weight *w, const llm_segment *s, int64_t f
             const part &p = w->parts[i];
             if (w->n_parts > 1 && (first + at < p.row || first + at >= p.row + p.n_rows)) continue;
             int keep = f.block > 1 && p.kind > KIND_F8 && !s->transposed;
-            launch<kernel_pack>(r, dim3((unsigned)ceil_div(n * w->subs, 128)), 128, 0, p, raw, first + at, n, w->cols, w->subs, per,
-                                w->gate_up, keep);
+            launch<kernel_pack>(r, dim3((unsigned)ceil_div(n * ceil_div(w->subs, BRICK_SUBS), 128)), 128, 0, p, raw, first + at, n, w->cols,
+                                per, w->gate_up, keep);
         }
         rank_ok(r, cudaEventRecord(r->stage_free[r->stage_turn], r->stream), "loading");
     }
 }
 
-/* Device memory of a part. */
+/* Device memory of a part; rows and subs that fill up bricks are there too. */
 static void part_allocate(rank *r, llm_weight *w, part *p, const char *name) {
-    size_t subs = (size_t)p->n_rows * (size_t)w->subs;
-    p->q = (uint8_t *)device_memory(r, subs * (size_t)kind_bytes(p->kind), name);
-    if (kind_high_bytes(p->kind)) p->high = (uint8_t *)device_memory(r, subs * (size_t)kind_high_bytes(p->kind), name);
-    if (kind_scale_bytes(p->kind)) p->scales = (uint8_t *)device_memory(r, subs * (size_t)kind_scale_bytes(p->kind), name);
+    const int64_t per = w->rows / w->n_groups;
+    p->subs = w->subs;
+    p->apart = w->n_groups > 1 ? align16((size_t)per) : w->rows;
+    const size_t rows = align16((size_t)(w->n_groups > 1 ? p->apart * w->n_groups : p->n_rows));
+    const size_t subs = (size_t)(kind_bricks(p->kind) ? ceil_div(w->subs, BRICK_SUBS) * BRICK_SUBS : w->subs);
+    p->q = (uint8_t *)device_memory(r, rows * subs * (size_t)sub_bytes(p->kind), name);
 }
 
 /* Cuts a weight into parts of one kind: neighbouring segments that are alike are one part; experts, and gate and up, must all be alike. */
@@ -1770,15 +1783,15 @@ static llm_result cuda_weight(llm_backend_ctx *ctx, int index, const llm_weight_
 /* ============================================================================
  * >>linear   Products of weights and activations.
  * ============================================================================
- * Kernels over one description. For one row (kernel_linear_few) the weights are what takes time: each is read once, in its packed form,
- * straight into registers of the warp that has its row, and multiplied in f32. Several rows go in eights over tensor cores
- * (kernel_linear_rows). Many go to cuBLASLt: floats as they are, packed weights widened first. What must be f32 goes through
- * kernel_linear_f32. All end in finish_pair, which has two neighbouring outputs of one row: so gate and up rows, which are packed side by
- * side, meet in one thread.
+ * Kernels over one description. Few rows go over tensor cores (kernel_linear_rows): weights are what takes time there, each is read once,
+ * as it lies, on its way through shared memory into the registers of the lane that multiplies it. Of one row weights of 16 bits need no
+ * tensor cores (kernel_linear_few): f32 is fast enough, and rounds nothing. Many rows go to cuBLASLt: floats as they are, packed weights
+ * widened first. What must be f32 goes through kernel_linear_f32. All end in finish_pair, which has two neighbouring outputs of one row: so
+ * gate and up rows, which are packed side by side, meet in one thread.
  *
  *     rows                       kernel                weights are read       limited by
- *     1; of f32 to 8             kernel_linear_few     once for 1, or 4       memory: bytes of W over bandwidth
- *     2 ...                      kernel_linear_rows    once for 8             memory, and what unpacking packed weights takes
+ *     1 of floats, f32 to 8      kernel_linear_few     once for 1, or 4       memory: bytes of W over bandwidth
+ *     1 ... of the others        kernel_linear_rows    once for 1, or 8       memory, and what unpacking packed weights takes
  *     9 ..., of packed ones 17   cuBLASLt              its own tiles          arithmetic; where the library is not there: as above
  *     17 ... of an expert        kernel_linear_mma     once for 64            arithmetic
  *     9 ..., f32                 kernel_linear_f32     once for 64            arithmetic, without tensor cores
@@ -1796,8 +1809,8 @@ static llm_result cuda_weight(llm_backend_ctx *ctx, int index, const llm_weight_
  * What an epilogue does, in order: sum * row_scale + bias + plus (of adapters), activation, * scale, soft cap, then = or +=. So no
  * operation between two products goes through memory by itself but norms.
  *
- * Batch invariance. A tile's sums run over the columns in one order whatever the number of rows, so with batch_invariant every product goes
- * through kernel_linear_rows and a row's result depends on the row alone.
+ * Batch invariance. kernel_linear_rows adds up columns in one order whatever the number of rows, so with batch_invariant every product goes
+ * through it and a row's result depends on the row alone.
  *
  * Experts are the same with rows in groups: `begin` cuts the rows (slots) by expert, and a block finds out which group its tile is of. */
 
@@ -1897,11 +1910,9 @@ static __device__ __forceinline__ void finish_one(const linear_args &a, int row,
     *to = a.add ? *to + v : v;
 }
 
-/* Rows of the part in one group, and the sub where row p of it starts. */
+/* Rows of the part in one group, and which row of the part in memory row p of it is. */
 static __device__ __forceinline__ int group_rows(const linear_args &a) { return a.n_groups == 1 ? (int)a.w.n_rows : a.per_group; }
-static __device__ __forceinline__ size_t group_sub(const linear_args &a, const tile &t, int p) {
-    return ((size_t)t.group * (size_t)a.per_group + (size_t)p) * (size_t)a.subs;
-}
+static __device__ __forceinline__ int64_t group_row(const linear_args &a, const tile &t, int p) { return t.group * a.w.apart + p; }
 
 /* Sums v0 and v1 of rows p and p + 1 of the group (p even; the second may not be there). Of gate and up they are the two halves of one
  * output, whose biases and adapters lie where the file has them: gates first, then ups. Twin: llm__body_finish. */
@@ -1943,33 +1954,53 @@ static __device__ __forceinline__ const float *x_row(const linear_args &a, const
     return a.x + (int64_t)(a.row_of ? a.row_of[t.row + row] : t.row + row) * a.x_stride;
 }
 
-/* Blocks of kernel_linear_few that a multiprocessor has registers for, without one that spills. */
-static constexpr int few_blocks(int kind, int rows) {
-    const int wide = kind == KIND_F32 || kind == KIND_G8 || (LATE_ARCH && (kind == KIND_Q4M || kind == KIND_Q5M));
-    return rows == 1 && !wide ? 3 : 2;
+/* Vectors of 16 bytes that a lane of kernel_linear_few has of 1,024 columns; of 16 bits the second four columns of a vector stand FEW_HALF
+ * vectors behind the first four in shared memory, so that neighbouring lanes meet no bank twice. */
+static constexpr int FEW_HALF = 132;
+template <int K> static constexpr __device__ int few_vectors(void) { return kind_bytes(K) / 16; }
+template <int K> static __device__ __forceinline__ float few_product(const uint4 &w, const float4 *x, int at) {
+    const float4 y = x[at];
+    if constexpr (K == KIND_F32) return bits_to_f32(w.x) * y.x + bits_to_f32(w.y) * y.y + bits_to_f32(w.z) * y.z + bits_to_f32(w.w) * y.w;
+    else {
+        const float4 z = x[FEW_HALF + at];
+        const uint32_t u[4] = {w.x, w.y, w.z, w.w};
+        float v[8];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            v[2 * i] = K == KIND_F16 ? half_to_f32((uint16_t)u[i]) : bits_to_f32(u[i] << 16);
+            v[2 * i + 1] = K == KIND_F16 ? half_to_f32((uint16_t)(u[i] >> 16)) : bits_to_f32(u[i] & 0xffff0000u);
+        }
+        return v[0] * y.x + v[1] * y.y + v[2] * y.z + v[3] * y.w + (v[4] * z.x + v[5] * z.y + v[6] * z.z + v[7] * z.w);
+    }
 }
 
-/* Computes: out (n, p) = finish(x (n, cols) W^T), n <= R rows a tile. Grid: (rows of W / 16, tiles), 8 warps: a warp has two rows of W, a
- * lane every 32nd vector of 16 bytes of them. Reads: W once a tile, x from L2. x stands in shared memory with 4 floats of padding a sub, so
- * that vector loads of 8 neighbouring lanes hit all banks.
- * Two rows a warp: each vector of x from shared memory is used twice. Their packed bytes are asked for before x is staged, so both ways to
- * memory are gone at once. Scales are multiplied with a sum of 16, not with each value. Lane r ends row r, so that all rows of the tile are
- * finished at once. Twin: llm__run_linear. */
+/* Blocks of kernel_linear_few that a multiprocessor has registers for, without one that spills. */
+static constexpr int few_blocks(int kind, int rows) { return rows == 1 && kind != KIND_F32 ? 3 : 2; }
+
+/* Computes: out (n, p) = finish(x (n, cols) W^T), n <= R rows a tile, of weights of 32 and 16 bits. Grid: (rows of W / 16, tiles), 8 warps: a
+ * warp has two rows of W, a lane every 32nd vector of 16 bytes of them. Reads: W once a tile, x from L2 to shared memory. Two rows a warp:
+ * each vector of x from shared memory is used twice. W is asked for before x is staged, so both ways to memory are gone at once. Lane r ends
+ * row r, so that all rows of the tile are finished at once. Twin: llm__run_linear. */
 template <int K, int R> static __global__ void __launch_bounds__(256, few_blocks(K, R)) kernel_linear_few(linear_args a) {
-    SMEM(float, xs, R * 32 * 36);
+    SMEM(float4, xs, R * (128 + FEW_HALF));
     SMEM(int32_t, from, R);        /* registers are for sums */
     SMEM(float, squares, R * 256); /* of what a thread has staged of each row, with a norm */
     if (a.begin) grid_wait();      /* which the kernel before counted */
     tile t = tile_at(a, (int)blockIdx.y, R);
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, p = (int)blockIdx.x * 16 + warp * 2, rows = group_rows(a), whole = x_whole(a);
-    const int mine = lane * lane_vector<K>() / 32 * 36 + lane * lane_vector<K>() % 32;
+    const int N = few_vectors<K>(), mine = K == KIND_F32 ? (int)threadIdx.x : (int)(threadIdx.x & 1) * FEW_HALF + (int)(threadIdx.x >> 1);
     float sum[2][R] = {};
-    packed<K, 2> w[2];
+    uint4 w[2][N];
     auto load = [&](int c0) { /* of a second row that is not there, the first one: nobody looks at its sum */
+                              const int n = (a.subs - c0) * kind_bytes(K) / 16;
 #pragma unroll
-                              for (int k = 0; k < 2; k++)
-                                  if (p < rows)
-                                      load_lane<K>(a.w, group_sub(a, t, p + k < rows ? p + k : p) + (size_t)c0, lane, a.subs - c0, &w[k]);
+                              for (int k = 0; k < 2; k++) {
+                                  const uint4 *q =
+                                      (const uint4 *)(a.w.q + (group_row(a, t, p + k < rows ? p + k : p) * a.subs + c0) * kind_bytes(K));
+#pragma unroll
+                                  for (int i = 0; i < N && p < rows; i++)
+                                      w[k][i] = __ldg(q + min(lane + 32 * i, n - 1)); /* what is not there meets zeros */
+                              }
     };
     if (!t.n) return grid_wait();
     load(0); /* they are on their way while the kernel before ends */
@@ -1986,33 +2017,20 @@ template <int K, int R> static __global__ void __launch_bounds__(256, few_blocks
                 float *square = squares + r * 256 + threadIdx.x;
                 *square = __fmaf_rn(y.x, y.x, __fmaf_rn(y.y, y.y, __fmaf_rn(y.z, y.z, __fmaf_rn(y.w, y.w, c0 ? *square : 0))));
                 if (a.norm) {
-                    float4 w = load_x4(a, a.norm, c, 1);
-                    y.x *= w.x, y.y *= w.y, y.z *= w.z, y.w *= w.w;
+                    float4 norm = load_x4(a, a.norm, c, 1);
+                    y.x *= norm.x, y.y *= norm.y, y.z *= norm.z, y.w *= norm.w;
                 }
             }
-            *(float4 *)(xs + r * 1152 + (threadIdx.x >> 3) * 36 + (threadIdx.x & 7) * 4) = y;
+            xs[r * (128 + FEW_HALF) + mine] = y;
         }
         __syncthreads();
         if (p >= rows) continue;
-#pragma unroll(R == 1 ? 2 : 1) /* registers have room for one half of the weights beside many sums */
-        for (int h = 0; h < 2; h++) {
-            float v[2][16], d[2];
 #pragma unroll
-            for (int k = 0; k < 2; k++) d[k] = unscaled16<K, 2>(w[k], h, a.w.table, v[k]), pass_half<K>(&w[k]);
+        for (int i = 0; i < N; i++)
 #pragma unroll
-            for (int r = 0; r < R; r++) {
-                float s[2] = {};
+            for (int r = 0; r < R; r++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    float4 y = *(const float4 *)(xs + r * 1152 + lane_column<K>(mine, h, i));
-#pragma unroll
-                    for (int k = 0; k < 2; k++)
-                        s[k] += v[k][4 * i] * y.x + v[k][4 * i + 1] * y.y + v[k][4 * i + 2] * y.z + v[k][4 * i + 3] * y.w;
-                }
-#pragma unroll
-                for (int k = 0; k < 2; k++) sum[k][r] += d[k] * s[k];
-            }
-        }
+                for (int k = 0; k < 2; k++) sum[k][r] += few_product<K>(w[k][i], xs + r * (128 + FEW_HALF), 32 * i + lane);
         if (c0 + 32 < a.subs) load(c0 + 32);
     }
     if (p >= rows) return;
@@ -2052,309 +2070,327 @@ template <bool HALF> static __device__ __forceinline__ void store_narrow(uint16_
 static constexpr int TILE = 64; /* rows of W and of x that a block of kernel_linear_f32 has */
 
 /* ---- Few rows, on tensor cores ----
- * An instruction multiplies 16 rows of W by 8 rows of x over 16 columns, of which a lane has four of either: lane 4 g + t those of rows g and
- * g + 8 of W and of row g of x. Which four columns of a sub it has is free, as long as both sides agree; so it has those that lie side by
- * side in the packed row, and weights go from memory into the instruction's registers without a stop in shared memory:
+ * An instruction multiplies 16 rows of W by 8 columns of x over 16 values each. Activations are f32: of each two bf16 are taken whose sum has
+ * 16 bits, as two neighbouring columns, so that 4 rows of x fill an instruction, and a lane has both sums of an output. What is multiplied is
+ * exact: whole numbers of a sub before their scale are bf16 without loss, and so is e4m3; of f16 weights two bf16 are taken as well. Scales,
+ * and minimums times the sum of x, come to the sums of a sub. Nibbles are put behind the exponent of 128 and nothing is taken off: the sum of
+ * x, which an instruction adds up, takes 128 and the kind's zero back with the minimum.
  *
- *     a sub of 32 columns       lane t has, in step 0      step 1                 loaded as
- *     floats, F8, Q8            8 t ... 8 t + 3            8 t + 4 ... 8 t + 7    its piece of either of two subs
- *     nibbles, G8               4 t ... 4 t + 3            16 + 4 t ... + 3       the whole sub t of four, exchanged by lane_words
+ * A block has 32 rows of W, and its warps, 8 or 16, share the columns, 64 at a time, which are called a span: warp w has spans w, w + 8, ...
+ * A warp works for itself until the end. Spans of W come through a ring in shared memory, STAGES of them, of which all but one are on their
+ * way: so a multiprocessor has 40 to 100 KB under way, without a register, and the first ones are asked for while the kernel before ends.
+ * Lanes copy what they will read, bricks as they lie; of floats lane 4 g + t copies 16 bytes of rows g and g + 8, from place t of a sub
+ * (e4m3: of a span) on. Which columns a lane's four values of a step are is free, as long as W and x agree:
  *
- * What is multiplied is exact: whole numbers of a sub before their scale are bf16 without loss, and so is e4m3; of f16 weights, and of x,
- * which are f32, two bf16 are taken whose sum has 16 bits. Scales, and minimums times the sum of x, come to the sums of a sub. */
+ *     a step's columns of lane t        bricks   16 h + 4 t of a sub      16 bits   8 t + 4 h of a sub       e4m3   16 t + 4 (2 s + h) of a span
+ *
+ * Of x a lane loads columns 2 l and 2 l + 1 of each row of the tile, one span ahead, in registers, and stores them as two words, pairs of
+ * bf16: so each value is split up once a block. x_stride is how far rows of words are apart so that no two lanes meet a bank. */
 
-/* What a lane holds of W rows' packed bytes: N subs of one row. */
-template <int K> struct lane_row {
-    enum { FLOATS = K == KIND_F16 || K == KIND_BF16, NIBBLES = kind_bytes(K) == 16, PIECES = !NIBBLES && K != KIND_G8, N = PIECES ? 2 : 4 };
-    uint4 q[FLOATS || K == KIND_G8 ? 2 : 1];
-    uint32_t high[kind_high_bytes(K) == 8 ? 2 : 1], scales[kind_scale_bytes(K) == 8 ? 2 : 1]; /* of sub t */
+template <int K> struct span {
+    static constexpr int BYTES = kind_bricks(K) ? brick_bytes(K) : BRICK_ROWS * BRICK_SUBS * kind_bytes(K); /* of 16 rows of W */
+    static constexpr int STAGES = BYTES >= 2048 ? 2 : BYTES >= 1024 ? 3 : 4;
+    static constexpr int X_STRIDE = kind_bricks(K) ? 40 : K == KIND_F8 ? 36 : 48;
 };
 
-/* Of subs [at, at + n), n counted to N. What is not there is another, which meets zeros. */
-template <int K> static __device__ __forceinline__ void lane_load(const part &w, uint32_t at, int n, int t, lane_row<K> *to) {
-    typedef lane_row<K> L;
-    uint32_t *words = (uint32_t *)to->q;
-    const size_t mine = at + (uint32_t)min(t, n - 1);
+/* ROWS_MT: sixteens of rows of W that a block has; ROW_SUMS: floats between rows of sums. */
+static constexpr int SPAN = 32 * BRICK_SUBS, ROWS_WARPS = 16, ROWS_MT = 2, X_ROWS = 8, ROW_SUMS = 40;
+static constexpr int rows_threads(void) { return 32 * (WIDE_ARCH ? ROWS_WARPS : ROWS_WARPS / 2); }
+
+/* Shared memory of a warp: the ring, and x. */
+template <int K, int T> static constexpr __host__ __device__ int rows_warp_smem(void) {
+    return (span<K>::STAGES * ROWS_MT * span<K>::BYTES + 2 * T * span<K>::X_STRIDE * 4 + SMEM_ALIGN - 1) / SMEM_ALIGN * SMEM_ALIGN;
+}
+
+/* Where a lane begins to copy 16 rows of a part from `row` on; the next span is span_bytes behind. */
+template <int K> static __device__ __forceinline__ const uint8_t *span_begin(const part &w, int64_t row, int lane) {
+    if constexpr (kind_bricks(K)) return brick_at(w, brick_bytes(K), row, 0) + 16 * lane;
+    return w.q + (row + (lane >> 2)) * w.subs * kind_bytes(K) + 16 * (lane & 3);
+}
+template <int K> static constexpr __device__ int span_bytes(void) { return kind_bricks(K) ? brick_bytes(K) : BRICK_SUBS * kind_bytes(K); }
+
+/* Span `at` of 16 rows on its way to shared memory; what is behind a row's last sub is zero. */
+template <int K> static __device__ __forceinline__ void span_copy(const uint8_t *begin, int at, int subs, int lane, uint8_t *to) {
+    const uint8_t *from = begin + (int64_t)at * span_bytes<K>();
+    to += 16 * lane;
+    if constexpr (kind_bricks(K)) {
 #pragma unroll
-    for (int j = 0; j < L::N; j++) {
-        const uint8_t *sub = w.q + (size_t)(at + (uint32_t)min(j, n - 1)) * kind_bytes(K);
-        if (L::FLOATS) to->q[j & 1] = __ldg((const uint4 *)sub + t);
-        else if (K == KIND_G8) words[2 * j] = __ldg((const uint32_t *)sub + t), words[2 * j + 1] = __ldg((const uint32_t *)sub + 4 + t);
-        else if (!L::NIBBLES) {
-            const uint2 two = __ldg((const uint2 *)sub + t);
-            words[2 * j] = two.x, words[2 * j + 1] = two.y;
-        }
+        for (int i = 0; i < brick_bytes(K); i += 512)
+            if (i + 512 <= brick_bytes(K) || i + 16 * lane < brick_bytes(K)) copy_async_16(to + i, from + i, 16);
+    } else {
+        const int vectors = kind_bytes(K) / 32, whole = 2 * at + 1 < subs; /* of a lane and row */
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+#pragma unroll
+            for (int v = 0; v < vectors; v++) {
+                const int there = whole || (vectors == 2 ? v == 0 : (lane & 3) < 2);
+                copy_async_16(to + (r * vectors + v) * 512, from + (int64_t)(8 * r * kind_bytes(K)) * subs + (there ? 64 * v : 0),
+                              there ? 16 : 0);
+            }
     }
-    if (L::NIBBLES) to->q[0] = __ldg((const uint4 *)(w.q + mine * 16));
-    if (kind_high_bytes(K) == 4) to->high[0] = __ldg((const uint32_t *)(w.high + mine * 4));
-    if (kind_scale_bytes(K) == 2) to->scales[0] = __ldg((const uint16_t *)(w.scales + mine * 2));
-    if (kind_scale_bytes(K) == 4) to->scales[0] = __ldg((const uint32_t *)(w.scales + mine * 4));
-    if constexpr (kind_high_bytes(K) == 8) {
-        const uint2 two = __ldg((const uint2 *)(w.high + mine * 8));
+}
+
+/* Columns c and c + 1 of a row, zeros outside. `even`: rows start on 8 bytes. */
+static __device__ __forceinline__ float2 load_x2(const float *x, int c, int cols, int even) {
+    if (even && c + 2 <= cols) return *(const float2 *)(x + c);
+    return make_float2(c < cols ? x[c] : 0, c + 1 < cols ? x[c + 1] : 0);
+}
+
+/* What a lane holds of a span of 16 rows. */
+template <int K> struct lane_span {
+    uint4 q[kind_nibbles(K) ? 1 : kind_bytes(K) / 16];
+    uint32_t high[2];
+};
+
+template <int K> static __device__ __forceinline__ void lane_load(const uint8_t *from, int lane, lane_span<K> *to) {
+#pragma unroll
+    for (int i = 0; i < (kind_nibbles(K) ? 1 : kind_bytes(K) / 16); i++) to->q[i] = ((const uint4 *)from)[32 * i + lane];
+    if (kind_high_bytes(K) == 4) to->high[0] = ((const uint32_t *)(from + brick_high(K)))[lane];
+    if (kind_high_bytes(K) == 8) {
+        const uint2 two = ((const uint2 *)(from + brick_high(K)))[lane];
         to->high[0] = two.x, to->high[1] = two.y;
     }
-    if constexpr (kind_scale_bytes(K) == 8) {
-        const uint2 two = __ldg((const uint2 *)(w.scales + mine * 8));
-        to->scales[0] = two.x, to->scales[1] = two.y;
-    }
 }
 
-/* Four lanes have four words each: lane t gets word t of all of them, in their order. */
-static __device__ __forceinline__ void lane_words(uint4 *q, int t) {
-    const int odd = t & 1, upper = t & 2;
-    uint32_t a = __shfl_xor_sync(~0u, odd ? q->x : q->y, 1), b = __shfl_xor_sync(~0u, odd ? q->z : q->w, 1);
-    if (odd) q->x = a, q->z = b;
-    else q->y = a, q->w = b;
-    a = __shfl_xor_sync(~0u, upper ? q->x : q->z, 2), b = __shfl_xor_sync(~0u, upper ? q->y : q->w, 2);
-    if (upper) q->x = a, q->y = b;
-    else q->z = a, q->w = b;
+/* Two signed bytes of u, bits 0 and 16 on, as bf16: exact. Behind the exponent of 128 is room for seven bits; the eighth chooses what is
+ * taken off, -256 or -128, which differ in that bit alone. */
+static __device__ __forceinline__ uint32_t signed_pair(uint32_t u) {
+    return bf16s_add(bits_and_or(u, 0x007f007f, 0x43004300), bits_and_or(u, 0x00800080, 0xc300c300));
 }
 
-/* Four bytes as bf16, less the kind's zero, signed ones as they are: exact. Behind the exponent of 128 is room for seven bits; of signed bytes
- * the eighth chooses what is taken off, -256 or -128, which differ in that bit alone. What is left, G8, goes by f32. */
-template <int K> static __device__ __forceinline__ void bytes_pairs(uint32_t n, uint32_t *two) {
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        if constexpr (K == KIND_Q8 || K == KIND_T4) {
-            const uint32_t u = __byte_perm(n, 0, i ? 0x4342 : 0x4140);
-            two[i] = bf16s_add((u & 0x007f007f) | 0x43004300, (u & 0x00800080) | 0xc300c300);
-        } else if constexpr (kind_bytes(K) == 16) {
-            two[i] = bf16s_add(__byte_perm(n, 0x43434343, i ? 0x4342 : 0x4140), (0xc300 + kind_zero(K)) * 0x10001u);
-        } else {
-            float v[2];
-            for (int k = 0; k < 2; k++) v[k] = __uint_as_float(__byte_perm(n, 0x4b000000, 0x7440 + 2 * i + k)) - 8388608.0f;
-            two[i] = narrow_pair<false>(v[0], v[1]);
-        }
-    }
-}
+/* So much larger than the number are what an instruction takes of nibbles. */
+template <int K> static constexpr __device__ int kind_raised(void) { return kind_nibbles(K) && K != KIND_T4 ? 128 + kind_zero(K) : 0; }
 
-/* Columns of sub j of a lane_row, as the two steps take them, step by step two pairs; f16: `rest`, what bf16 leaves of them. Of nibbles all
- * four lanes call it, whose words are exchanged already. */
+/* Step h of sub s: what an instruction takes of W; f16: what bf16 leaves of it in `rest`. */
 template <int K>
-static __device__ __forceinline__ void lane_pairs(const lane_row<K> &p, int j, int lane, const uint64_t *table, uint32_t (*two)[2],
-                                                  uint32_t (*rest)[2]) {
+static __device__ __forceinline__ void lane_step(const lane_span<K> &p, int s, int h, const uint64_t *table, uint32_t *to, uint32_t *rest) {
     const uint32_t *words = (const uint32_t *)p.q;
-    if (K == KIND_BF16) {
-        two[0][0] = words[4 * j], two[0][1] = words[4 * j + 1], two[1][0] = words[4 * j + 2], two[1][1] = words[4 * j + 3];
-        return;
-    }
-    const int from = (lane & ~3) + j, t = lane & 3;
-    uint32_t high[2] = {};
-    if (kind_high_bytes(K) == 4) {
-        high[0] = __shfl_sync(~0u, p.high[0], from) >> (4 * t);
-        high[1] = high[0] >> 16;
-    }
-    if constexpr (kind_high_bytes(K) == 8)
-        for (int h = 0; h < 2; h++) high[h] = __shfl_sync(~0u, p.high[h], from) >> (8 * t);
+    const uint32_t w = words[2 * s + h];
+    uint32_t low = 0, top = 0;
+    if constexpr (K == KIND_T4) low = table_four(table, w), top = table_four(table, w >> 16);
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        if (K == KIND_F16) {
-            const uint32_t a = words[4 * j + 2 * h], b = words[4 * j + 2 * h + 1];
-            split_pair_of<false>(half_to_f32((uint16_t)a), half_to_f32((uint16_t)(a >> 16)), &two[h][0], &rest[h][0]);
-            split_pair_of<false>(half_to_f32((uint16_t)b), half_to_f32((uint16_t)(b >> 16)), &two[h][1], &rest[h][1]);
-            continue;
+    for (int k = 0; k < 4; k++) { /* r and c */
+        const int r = k >> 1, c = k & 1;
+        uint32_t *pair = to + r + 2 * c;
+        if constexpr (K == KIND_BF16) *pair = words[8 * r + 4 * s + 2 * h + c];
+        else if constexpr (K == KIND_F16) {
+            const uint32_t u = words[8 * r + 4 * s + 2 * h + c];
+            split_pair_of<false>(half_to_f32((uint16_t)u), half_to_f32((uint16_t)(u >> 16)), pair, rest + r + 2 * c);
+        } else if constexpr (K == KIND_F8) {
+            float v[2];
+            e4m3_pair(words[4 * r + 2 * s + h] >> (16 * c), v);
+            *pair = narrow_pair<false>(v[0], v[1]);
+        } else if constexpr (K == KIND_T4) *pair = signed_pair(__byte_perm(low, top, 0x1111 * k + 0x4400));
+        else if constexpr (K == KIND_Q8) *pair = signed_pair(__byte_perm(words[4 * s + 2 * h + r], 0, c ? 0x4342 : 0x4140));
+        else if constexpr (K == KIND_G8) {
+            float v[2];
+            const uint32_t n = words[4 * s + 2 * h + r];
+            for (int e = 0; e < 2; e++) v[e] = __uint_as_float(__byte_perm(n, 0x4b000000, 0x7440 + 2 * c + e)) - 8388608.0f;
+            *pair = narrow_pair<false>(v[0], v[1]);
+        } else {
+            const int one = 8 * r + 4 * s + 2 * h + c - 4, two = 8 * r + 4 * h + 2 * c - 4;
+            *pair = bits_and_or(w >> (4 * k), 0x000f000f, 0x43004300);
+            if (kind_high_bytes(K) == 4) *pair = bits_and_or(one < 0 ? p.high[0] << -one : p.high[0] >> one, 0x00100010, *pair);
+            if (kind_high_bytes(K) == 8) *pair = bits_and_or(two < 0 ? p.high[s] << -two : p.high[s] >> two, 0x00300030, *pair);
         }
-        uint32_t n = kind_bytes(K) == 16 ? words[j & 3] >> (4 * h) & 0x0f0f0f0f : words[2 * j + h];
-        if (K == KIND_F8) {
-            float v[4];
-            e4m3_pair(n, v), e4m3_pair(n >> 16, v + 2);
-            two[h][0] = narrow_pair<false>(v[0], v[1]), two[h][1] = narrow_pair<false>(v[2], v[3]);
-            continue;
+    }
+}
+
+/* Scales, and what comes to a sum of x, of rows g and g + 8, of the steps of sub s. */
+template <int K> static __device__ __forceinline__ void lane_scales(const uint8_t *from, int s, int g, float (*d)[2], float (*m)[2]) {
+    const int bytes = kind_scale_bytes(K);
+    from += brick_scales(K) + (s * 8 + g) * 2 * bytes;
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            uint32_t u;
+            if (bytes == 2) u = *(const uint32_t *)from >> (16 * r);
+            else u = ((const uint32_t *)from)[bytes == 8 ? 2 * r + h : r];
+            d[h][r] = K == KIND_T4 ? bits_to_f32(u) : half_to_f32((uint16_t)(K == KIND_Q6 && h ? u >> 16 : u));
+            m[h][r] = kind_has_minimum(K) ? half_to_f32((uint16_t)(u >> 16)) : 0;
+            if (kind_raised<K>()) m[h][r] = __fmaf_rn((float)-kind_raised<K>(), d[h][r], m[h][r]);
         }
-        if (kind_high_bytes(K) == 4) n |= (high[h] & 15) * 0x02040810u & 0x10101010; /* bit i to bit 4 of byte i */
-        if (kind_high_bytes(K) == 8) n |= spread_twos(high[h] & 255) << 4;
-        if (K == KIND_T4) n = table_four(table, n) ^ 0x80808080u;
-        bytes_pairs<K>(n, two[h]);
-    }
 }
 
-/* Scale and minimum of step h of sub j, of the row whose scales a lane_row has. */
-template <int K> static __device__ __forceinline__ void lane_scale(const lane_row<K> &p, int j, int h, int lane, float *d, float *m) {
-    uint32_t s = p.scales[0];
-    if constexpr (kind_scale_bytes(K) == 8) s = p.scales[h];
-    s = __shfl_sync(~0u, s, (lane & ~3) + j);
-    *d = K == KIND_T4 ? bits_to_f32(s) : half_to_f32((uint16_t)(K == KIND_Q6 && h ? s >> 16 : s));
-    *m = half_to_f32((uint16_t)(s >> 16));
-}
-
-/* What a warp stages of x for two subs: their 64 columns of each row of the tile, and of the norm's weights behind them, so many floats apart
- * that eight lanes' vectors meet each bank once. */
-static constexpr int X_ROWS = 8, X_COLUMNS = 64;
-template <int K> static constexpr __host__ __device__ int x_stride(void) { return X_COLUMNS + (lane_row<K>::PIECES ? 4 : 16); }
-template <int K> static constexpr __host__ __device__ size_t rows_smem(void) {
-    return sizeof(float) * 8 * 2 * (X_ROWS + 1) * (size_t)x_stride<K>();
-}
-
-/* Columns from c0 on of rows `from`: lane l those from 4 (l % 16) on of every second row. What is behind a row's end is zero, and rows that
- * are not there (NULL): they read nothing, for a line that all blocks ask for again and again is slow to come. */
-template <int STRIDE>
-static __device__ __forceinline__ void rows_stage(const linear_args &a, const float *const *from, int c0, int lane, int whole, float *to) {
-    const int c = c0 + 4 * (lane & 15), n = max(0, min(4, a.cols - c)), at = n ? c : 0, norms = a.norm && lane < 16;
-    float *y = to + (lane >> 4) * STRIDE + 4 * (lane & 15);
-    if (whole) {
+/* A row's columns of both steps of sub s, from words of x. */
+template <int K> static __device__ __forceinline__ void lane_x(const uint32_t *x, int s, int t, uint32_t (*to)[2]) {
+    if constexpr (kind_bricks(K)) {
 #pragma unroll
-        for (int k = 0; k < X_ROWS; k += 2) {
-            const float *x = from[k + (lane >> 4)];
-            copy_async_16(y + k * STRIDE, x ? x + at : a.x, x ? 4 * n : 0);
+        for (int h = 0; h < 2; h++) {
+            const uint2 two = *(const uint2 *)(x + 16 * s + 8 * h + 2 * t);
+            to[h][0] = two.x, to[h][1] = two.y;
         }
-        if (norms) copy_async_16(y + X_ROWS * STRIDE, a.norm + at, 4 * n);
-        return;
-    }
-#pragma unroll 1
-    for (int k = 0; k < X_ROWS + 2 * norms; k += 2) {
-        const float *x = k < X_ROWS ? from[k + (lane >> 4)] : a.norm;
-        const int there = x ? n : 0;
-#pragma unroll 1
-        for (int e = 0; e < 4; e++) copy_async_4(y + k * STRIDE + e, e < there ? x + c + e : a.x, e < there ? 4 : 0);
+    } else {
+        const uint4 four = *(const uint4 *)(x + (K == KIND_F8 ? 8 * t + 4 * s : 16 * s + 4 * t));
+        to[0][0] = four.x, to[0][1] = four.y, to[1][0] = four.z, to[1][1] = four.w;
     }
 }
 
-/* What a lane has of a row of x: four columns for either step, as two bf16 each; with a norm, of x times its weights, whose squares are
- * added up. norm NULL: none. */
-static __device__ __forceinline__ void rows_x(const float *x, const float *norm, int between, int rms, uint32_t (*two)[2],
-                                              uint32_t (*rest)[2], float *square) {
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        float4 y = *(const float4 *)(x + h * between);
-        if (rms) *square = __fmaf_rn(y.x, y.x, __fmaf_rn(y.y, y.y, __fmaf_rn(y.z, y.z, __fmaf_rn(y.w, y.w, *square))));
-        if (norm) {
-            const float4 w = *(const float4 *)(norm + h * between);
-            y.x *= w.x, y.y *= w.y, y.z *= w.z, y.w *= w.w;
-        }
-        split_pair_of<false>(y.x, y.y, &two[h][0], &rest[h][0]);
-        split_pair_of<false>(y.z, y.w, &two[h][1], &rest[h][1]);
-    }
-}
-
-/* Blocks of kernel_linear_rows that a multiprocessor has registers for, without one that spills. */
-static constexpr int rows_blocks(int kind) { return kind == KIND_G8 || (LATE_ARCH && kind == KIND_Q6) ? 1 : 2; }
-
-static constexpr int ROWS_MT = 2; /* sixteens of rows of W that a block has */
-
-/* Computes: out (n, p) = finish(x (n, cols) W^T), n <= 8 rows a tile. Grid: (tiles, rows of W / 32), so that tiles meet in the cache; 8
- * warps, which share the columns: warp w has every eighth group of N subs from group w on. Reads: W once a tile, x from L2. While two subs
- * are multiplied the next two of x are on their way to shared memory, and the next group of W into registers. Sums of a warp go over its
- * groups, then over warps, in one order whatever the number of rows: so a row has the same bits alone and among others. It is one function
- * because it has 128 registers and needs them all: with the product or the end in functions of their own, inlined, Q5_0 and Q5_1 keep some
- * in local memory. Twin: llm__run_linear. */
-template <int K> static __global__ void __launch_bounds__(256, rows_blocks(K)) kernel_linear_rows(linear_args a) {
-    typedef lane_row<K> L;
-    enum { MT = ROWS_MT, T = X_ROWS, ROW = 20, STRIDE = x_stride<K>(), STAGE = (T + 1) * STRIDE };
-    const bool SCALED = kind_scale_bytes(K) > 0, HALVES = K == KIND_Q6 || K == KIND_G8;
-    DYN_SMEM(float, memory);
-    SMEM(float, squares, 8 * T);
-    SMEM(const float *, from, T);
-    if (a.begin) grid_wait();
-    const tile t = tile_at(a, (int)blockIdx.x, T);
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, rows = group_rows(a), p0 = (int)blockIdx.y * 16 * MT;
-    const int whole = x_whole(a), column = L::PIECES ? 8 * (lane & 3) : 4 * (lane & 3), between = L::PIECES ? 4 : 16;
-    float acc[MT][4] = {}, square = 0, *staged = memory + warp * 2 * STAGE;
-    lane_row<K> w[MT][2];
-    uint32_t at[2 * MT];
-#pragma unroll
-    for (int i = 0; i < 2 * MT; i++) at[i] = (uint32_t)group_sub(a, t, min(p0 + 8 * i + g, rows - 1));
-    auto load = [&](int sub) {
-        const int n = min(a.subs - sub, (int)L::N);
-#pragma unroll
-        for (int i = 0; i < 2 * MT; i++) lane_load<K>(a.w, at[i] + (uint32_t)sub, n, lane & 3, &w[i / 2][i & 1]);
+/* A span of ROWS_MT sixteens of rows of W, from one stage of the ring, times NT fours of rows of x. acc: with scales the sums of rows g and
+ * g + 8, else those of either bf16 of x. Of one row of x lanes of other columns have zeros. */
+template <int K, int NT, int A>
+static __device__ __forceinline__ void span_multiply(const part &w, const uint8_t *stage, const uint32_t *x, int lane, int one,
+                                                     float (*acc)[NT][A]) {
+    enum {
+        MT = ROWS_MT,
+        SCALED = kind_scale_bytes(K) > 0,
+        HALVES = K == KIND_Q6 || K == KIND_G8,
+        SUMS = kind_has_minimum(K) || kind_raised<K>()
     };
-    auto stage = [&](int sub, int which) {
-        if (sub < a.subs) rows_stage<STRIDE>(a, from, 32 * sub, lane, whole, staged + which * STAGE);
-        copy_async_end();
-    };
-    if (!t.n) return grid_wait();
-    if (L::N * warp < a.subs) load(L::N * warp);
-    grid_wait();
-    if ((int)threadIdx.x < T) from[threadIdx.x] = (int)threadIdx.x < t.n ? x_row(a, t, (int)threadIdx.x) : NULL;
-    __syncthreads();
-    int which = 0;
-    stage(L::N * warp, 0);
-#pragma unroll 1
-    for (int sub = L::N * warp; sub < a.subs; sub += 8 * L::N) {
-        lane_row<K> now[MT][2];
+    const int g = lane >> 2, t = lane & 3;
+    lane_span<K> q[MT];
 #pragma unroll
-        for (int i = 0; i < 2 * MT; i++) now[i / 2][i & 1] = w[i / 2][i & 1];
-        if (sub + 8 * L::N < a.subs) load(sub + 8 * L::N);
+    for (int i = 0; i < MT; i++) lane_load<K>(stage + i * span<K>::BYTES, lane, &q[i]);
 #pragma unroll
-        for (int i = 0; i < 2 * MT && L::NIBBLES; i++) lane_words(&now[i / 2][i & 1].q[0], lane & 3);
+    for (int s = 0; s < BRICK_SUBS; s++) {
+        uint32_t xf[NT][2][2] = {};
+        float all[NT][2] = {}; /* the sum of x, of each step or of both */
 #pragma unroll
-        for (int j = 0; j < L::N; j++) {
-            if (sub + (j & ~1) >= a.subs) break;
-            if (!(j & 1)) {
-                __syncwarp(); /* what is overwritten was read by all lanes */
-                stage(j + 2 < L::N && sub + j + 2 < a.subs ? sub + j + 2 : sub + 8 * L::N, which ^ 1);
-                copy_async_wait<1>();
-                __syncwarp();
-                which ^= 1;
-            }
-            const float *xs = staged + (which ^ 1) * STAGE + 32 * (j & 1) + column;
-            uint32_t wf[MT][2][4], wl[MT][2][4]; /* of each step: rows g and g + 8, columns 0, 1 and 2, 3 */
-#pragma unroll
-            for (int i = 0; i < 2 * MT; i++) {
-                uint32_t two[2][2], rest[2][2];
-                lane_pairs<K>(now[i / 2][i & 1], j, lane, a.w.table, two, rest);
-#pragma unroll
-                for (int k = 0; k < 4; k++) {
-                    wf[i / 2][k & 1][2 * (k >> 1) + (i & 1)] = two[k & 1][k >> 1];
-                    if (K == KIND_F16) wl[i / 2][k & 1][2 * (k >> 1) + (i & 1)] = rest[k & 1][k >> 1];
-                }
-            }
-            float d[MT][2][2], m[MT][2][2]; /* of rows g and g + 8, of either step */
-#pragma unroll
-            for (int i = 0; i < 4 * MT && SCALED; i++)
-                if (HALVES || !(i & 1))
-                    lane_scale<K>(now[i / 4][i / 2 & 1], j, i & 1, lane, &d[i / 4][i / 2 & 1][i & 1], &m[i / 4][i / 2 & 1][i & 1]);
-            uint32_t two[2][2], rest[2][2];
-            rows_x(xs + g * STRIDE, a.norm ? xs + T * STRIDE : NULL, between, a.rms, two, rest, &square);
-            float all[2][4] = {}; /* of x */
+        for (int j = 0; j < NT; j++) {
+            if (!one || g < 2) lane_x<K>(x + (8 * j + g) * span<K>::X_STRIDE, s, t, xf[j]);
             const uint32_t ones[4] = {0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80};
+            float sum[4] = {};
 #pragma unroll
-            for (int h = 0; h < 2 && kind_has_minimum(K); h++) {
-                mma_16x8x16<false>(all[HALVES && h], ones, two[h]);
-                mma_16x8x16<false>(all[HALVES && h], ones, rest[h]);
+            for (int h = 0; h < 2 && SUMS; h++) {
+                mma_16x8x16<false>(sum, ones, xf[j][h]);
+                if (!HALVES && !h) continue;
+                all[j][HALVES && h] = sum[0] + sum[1];
+                sum[0] = sum[1] = sum[2] = sum[3] = 0;
             }
+        }
 #pragma unroll
-            for (int i = 0; i < MT; i++) {
-                float part[4] = {}, *to = SCALED ? part : acc[i];
+        for (int i = 0; i < MT; i++) {
+            uint32_t wf[2][4], rest[2][4];
+            float d[2][2], m[2][2];
+#pragma unroll
+            for (int h = 0; h < 2; h++) lane_step<K>(q[i], s, h, w.table, wf[h], rest[h]);
+            if constexpr (SCALED) lane_scales<K>(stage + i * span<K>::BYTES, s, g, d, m);
+#pragma unroll
+            for (int j = 0; j < NT; j++) {
+                float part[4] = {};
 #pragma unroll
                 for (int h = 0; h < 2; h++) {
-                    mma_16x8x16<false>(to, wf[i][h], two[h]);
-                    mma_16x8x16<false>(to, wf[i][h], rest[h]);
-                    if (K == KIND_F16) mma_16x8x16<false>(to, wl[i][h], two[h]);
+                    if constexpr (!SCALED) {
+                        mma_16x8x16<false>(acc[i][j], wf[h], xf[j][h]);
+                        if (K == KIND_F16) mma_16x8x16<false>(acc[i][j], rest[h], xf[j][h]);
+                    } else {
+                        mma_16x8x16<false>(part, wf[h], xf[j][h]);
+                        if (!HALVES && !h) continue;
+                        const int mine = HALVES && h;
 #pragma unroll
-                    for (int k = 0; k < 4 && SCALED && (HALVES || h); k++) {
-                        const int s = HALVES && h;
-                        acc[i][k] += d[i][k >> 1][s] * part[k];
-                        if (kind_has_minimum(K)) acc[i][k] += m[i][k >> 1][s] * all[s][k & 1];
-                        part[k] = 0;
+                        for (int r = 0; r < 2; r++) {
+                            acc[i][j][r] = __fmaf_rn(d[mine][r], part[2 * r] + part[2 * r + 1], acc[i][j][r]);
+                            if (SUMS) acc[i][j][r] = __fmaf_rn(m[mine][r], all[j][mine], acc[i][j][r]);
+                        }
+                        part[0] = part[1] = part[2] = part[3] = 0;
                     }
                 }
             }
         }
     }
-    copy_async_wait<0>();
-    __syncthreads();
-    float *sums = memory; /* (warp, row of x, 16 rows of W): rows 20 apart, so that neither side meets a bank twice */
-    square += __shfl_xor_sync(~0u, square, 1);
-    square += __shfl_xor_sync(~0u, square, 2);
-    if ((lane & 3) == 0) squares[warp * T + g] = square;
+}
+
+/* Computes: out (n, p) = finish(x (n, cols) W^T), n <= T rows a tile. Grid: (tiles, rows of W / 32), so that tiles meet in the cache; 8
+ * or 16 warps, which share the columns. Reads: W once a tile, x from L2. Sums of a warp go over its spans, then over warps, in one order
+ * whatever the number of rows: so a row has the same bits alone and among others, for any T. It is one function because its loop holds
+ * nearly all the registers it has; what a span is, and how it is multiplied, are functions above. Twin: llm__run_linear. */
+template <int K, int T>
+static __global__ void __launch_bounds__(rows_threads(), WIDE_ARCH &&T == 1 ? 2 : 1) kernel_linear_rows(linear_args a) {
+    typedef span<K> S;
+    enum { MT = ROWS_MT, NT = T < 4 ? 1 : T / 4, SCALED = kind_scale_bytes(K) > 0, ACC = SCALED ? 2 : 4 };
+    DYN_SMEM(uint8_t, memory);
+    SMEM(float, squares, ROWS_WARPS *T);
+    if (a.begin) grid_wait();
+    const tile t = tile_at(a, (int)blockIdx.x, T);
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5, rows = group_rows(a),
+              p0 = (int)blockIdx.y * 16 * MT;
+    const int spans = (a.subs + BRICK_SUBS - 1) / BRICK_SUBS, even = (((size_t)a.x | (size_t)a.x_stride * 4) & 7) == 0;
+    uint8_t *ring = memory + warp * rows_warp_smem<K, T>();
+    uint32_t *words = (uint32_t *)(ring + S::STAGES * MT * S::BYTES);
+    float acc[MT][NT][ACC] = {}, square[T] = {};
+    float2 x[T] = {}, norm = make_float2(1, 1);
+    const uint8_t *begin[MT];
 #pragma unroll
-    for (int i = 0; i < MT; i++) { /* 16 rows of W after another: warps' sums meet in shared memory */
-        if (i) __syncthreads();
+    for (int i = 0; i < MT; i++) /* of sixteen that are not there, the first */
+        begin[i] = span_begin<K>(a.w, group_row(a, t, p0 + 16 * i < rows ? p0 + 16 * i : p0), lane);
+    auto copy = [&](int at, int slot) {
+        if (at < spans) {
 #pragma unroll
-        for (int k = 0; k < 4; k++) sums[(warp * T + 2 * (lane & 3) + (k & 1)) * ROW + g + 8 * (k >> 1)] = acc[i][k];
-        __syncthreads();
-        if (threadIdx.x < 8 * T) {
-            const int k = threadIdx.x, row = (k >> 4 & 3) + (k >> 1 & 4), p = p0 + 16 * i + 2 * (k & 7); /* half a warp: rows 4 apart */
-            float v0 = 0, v1 = 0, all = 0;
-            for (int u = 0; u < 8; u++) {
-                const float2 two = *(const float2 *)(sums + (u * T + row) * ROW + 2 * (k & 7));
-                v0 += two.x, v1 += two.y;
-                if (a.rms) all += squares[u * T + row];
-            }
-            const float back = a.rms ? 1 / sqrtf(all / (float)a.cols + a.eps) : 1;
-            if (row < t.n && p < rows) finish_pair(a, t, t.row + row, p, v0 * back, v1 * back);
+            for (int i = 0; i < MT; i++) span_copy<K>(begin[i], at, a.subs, lane, ring + (slot * MT + i) * S::BYTES);
         }
+        copy_async_end();
+    };
+    uint32_t from[T]; /* where rows of x begin, in pieces of 8 bytes where they are even */
+    auto load = [&](int at) {
+        const int c = SPAN * at + 2 * lane;
+        if (even && SPAN * (at + 1) <= a.cols) {
+#pragma unroll
+            for (int r = 0; r < T; r++)
+                if (T == 1 || r < t.n) x[r] = ((const float2 *)a.x)[from[r] + (uint32_t)(c / 2)];
+            if (a.norm) norm = *(const float2 *)(a.norm + c);
+            return;
+        }
+#pragma unroll 1
+        for (int r = 0; r < t.n; r++) {
+            const float2 y = load_x2(x_row(a, t, r), c, a.cols, 0);
+#pragma unroll
+            for (int k = 0; k < T; k++)
+                if (k == r) x[k] = y;
+        }
+        if (a.norm) norm = load_x2(a.norm, c, a.cols, 1);
+    };
+    if (!t.n) return grid_wait();
+#pragma unroll
+    for (int i = 0; i < S::STAGES - 1; i++) copy(warp + warps * i, i);
+    grid_wait();
+#pragma unroll
+    for (int r = 0; r < T; r++) from[r] = r < t.n ? (uint32_t)((x_row(a, t, r) - a.x) / 2) : 0;
+    if (warp < spans) load(warp);
+    int slot = 0;
+#pragma unroll 1
+    for (int at = warp; at < spans; at += warps) {
+        __syncwarp(); /* what is overwritten was read by all lanes */
+        copy(at + warps * (S::STAGES - 1), slot ? slot - 1 : S::STAGES - 1);
+#pragma unroll
+        for (int r = 0; r < T; r++) {
+            float2 y = x[r];
+            if (a.rms) square[r] = __fmaf_rn(y.x, y.x, __fmaf_rn(y.y, y.y, square[r]));
+            y.x *= norm.x, y.y *= norm.y;
+            split_pair_of<false>(y.x, y.y, &words[2 * r * S::X_STRIDE + lane], &words[(2 * r + 1) * S::X_STRIDE + lane]);
+        }
+        if (at + warps < spans) load(at + warps);
+        copy_async_wait<S::STAGES - 1>();
+        __syncwarp();
+        span_multiply<K, NT, ACC>(a.w, ring + slot * MT * S::BYTES, words, lane, T == 1, acc);
+        slot = slot + 1 < S::STAGES ? slot + 1 : 0;
+    }
+    copy_async_wait<0>();
+#pragma unroll
+    for (int r = 0; r < T && a.rms; r++) {
+        const float all = warp_sum(square[r]);
+        if (lane == 0) squares[warp * T + r] = all;
+    }
+    __syncthreads();
+    float *sums = (float *)memory; /* (warp, row of x, rows of W) */
+#pragma unroll
+    for (int i = 0; i < 2 * MT * NT; i++) {
+        const int r = i & 1, m = i >> 1 & (MT - 1), j = i / (2 * MT), row = 4 * j + (lane & 3);
+        const float v = SCALED ? acc[m][j][r] : acc[m][j][2 * r] + acc[m][j][2 * r + 1 < ACC ? 2 * r + 1 : 0];
+        if (row < T) sums[(warp * T + row) * ROW_SUMS + 16 * m + 8 * r + (lane >> 2)] = v;
+    }
+    __syncthreads();
+    for (int k = threadIdx.x; k < 8 * MT * T; k += (int)blockDim.x) {
+        const int row = k / (8 * MT), two = k % (8 * MT) * 2;
+        float v0 = 0, v1 = 0, all = 0;
+#pragma unroll 8
+        for (int u = 0; u < warps; u++) {
+            const float2 both = *(const float2 *)(sums + (u * T + row) * ROW_SUMS + two);
+            v0 += both.x, v1 += both.y;
+            if (a.rms) all += squares[u * T + row];
+        }
+        const float back = a.rms ? 1 / sqrtf(all / (float)a.cols + a.eps) : 1;
+        if (row < t.n && p0 + two < rows) finish_pair(a, t, t.row + row, p0 + two, v0 * back, v1 * back);
     }
 }
 
@@ -2393,7 +2429,7 @@ template <int K> static __global__ void __launch_bounds__(128, 4) kernel_linear_
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rows = group_rows(a), n0 = (int)blockIdx.x * TILE;
     int mine = threadIdx.x >> 1, h = threadIdx.x & 1, wm = (warp >> 1) * 32, wn = (warp & 1) * 32;
     float sum[2][4][4], x[16], by = 1, most = 0;
-    packed<K, 1> packed_w = {};
+    packed<K> packed_w = {};
     int again = 0, whole = x_whole(a);
     if (!t.n) return grid_wait();
     for (;; again = 1) {
@@ -2402,12 +2438,12 @@ template <int K> static __global__ void __launch_bounds__(128, 4) kernel_linear_
             if (sub >= 0) { /* what was loaded goes to shared memory */
                 store_narrow<HALF>(xs + mine * TILE_STRIDE + h * 16, x);
                 float w[16] = {};
-                if (n0 + mine < rows) scaled16<K, 1>(packed_w, h, a.w.table, w);
+                if (n0 + mine < rows) scaled16<K>(packed_w, h, a.w.table, w);
                 store_narrow<HALF>(ws + mine * TILE_STRIDE + h * 16, w);
                 __syncthreads();
             }
             if (sub + 1 < a.subs) {
-                if (n0 + mine < rows) load_packed<K>(a.w, group_sub(a, t, n0 + mine) + (size_t)(sub + 1), h, &packed_w);
+                if (n0 + mine < rows) load_packed<K>(a.w, group_row(a, t, n0 + mine), sub + 1, h, &packed_w);
                 if (sub < 0) grid_wait();
                 load_x(a, t, mine, (sub + 1) * 32 + h * 16, whole, by, x, &most);
             }
@@ -2459,7 +2495,7 @@ static __global__ void __launch_bounds__(256, 2) kernel_linear_f32(linear_args a
         for (int k = threadIdx.x >> 5; k < TILE; k += 8) { /* a warp has 8 columns of 4 rows: whole sectors, and each bank once */
             int row = k / 4 * 4 + (threadIdx.x >> 3 & 3), i = k % 4 * 8 + (threadIdx.x & 7), c = sub * 32 + i;
             xs[i * 68 + row] = row < t.n && c < a.cols ? x_row(a, t, row)[c] : 0;
-            ws[i * 68 + row] = n0 + row < rows ? ((const float *)a.w.q)[(group_sub(a, t, n0 + row) + (size_t)sub) * 32 + i] : 0;
+            ws[i * 68 + row] = n0 + row < rows ? ((const float *)a.w.q)[(group_row(a, t, n0 + row) * a.subs + sub) * 32 + i] : 0;
         }
         __syncthreads();
         for (int k = 0; k < 32; k++) {
@@ -2481,28 +2517,40 @@ static __global__ void __launch_bounds__(256, 2) kernel_linear_f32(linear_args a
         }
 }
 
+/* Twice as many warps share the columns where there are few rows of W, and shared memory for it. */
+template <int K, int T> static void launch_rows(rank *r, const linear_args &a, int rows, int tiles) {
+    const int blocks = ceil_div(rows, 16 * ROWS_MT), most = ROWS_WARPS * rows_warp_smem<K, X_ROWS>();
+    const int wide = r->capability / 10 == 9 && blocks < 2 * r->n_sms && most <= r->max_smem - 2048,
+              warps = wide ? ROWS_WARPS : ROWS_WARPS / 2;
+    launch<kernel_linear_rows<K, T>>(r, dim3((unsigned)tiles, (unsigned)blocks), 32 * warps, (size_t)(warps * rows_warp_smem<K, T>()), a);
+}
+
 static constexpr int FEW_ROWS = 8; /* up to so many rows a product takes the norm before it, see list_fuse */
 static int few_rows(const rank *r, int rows) { return rows <= FEW_ROWS && !r->ctx->cfg.batch_invariant; }
 
-/* Rows of x a tile, where a group has about `each`: as many as its kernel takes, and no more than needed. */
-static int tile_rows(const rank *r, const linear_args &a, int each) {
-    if (each <= 1 && !a.begin && !r->ctx->cfg.batch_invariant) return 1;
-    if (a.w.kind == KIND_F32) return few_rows(r, each) ? 4 : TILE;
-    return a.begin && each > 16 && !r->ctx->cfg.batch_invariant ? (int)TILE : (int)X_ROWS;
+/* Rows of x a tile, of n in all, where a group has about `each`: as many as its kernel takes, and no more than needed. */
+static int tile_rows(const rank *r, const linear_args &a, int n, int each) {
+    const int invariant = r->ctx->cfg.batch_invariant;
+    if (a.w.kind == KIND_F32) return each <= 1 && !a.begin && !invariant ? 1 : few_rows(r, each) ? 4 : TILE;
+    if (a.begin && each > 16 && !invariant) return TILE;
+    return (n <= 1 || (a.begin && n <= 8)) && !(invariant && kind_16bit(a.w.kind)) ? 1 : X_ROWS; /* a row, or an expert of a row */
 }
 
 /* One part, with so many of its rows in a group, and tiles of so many rows of x. */
 static void launch_product(rank *r, const linear_args &a, int rows, int size, int tiles) {
-    auto grid = [&](int each) { return dim3((unsigned)ceil_div(rows, each), (unsigned)tiles); };
-    with_constant<0, KIND_COUNT - 1>(a.w.kind, [&](auto k) {
-        if (size == 1) launch<kernel_linear_few<k.value, 1>>(r, grid(16), 256, 0, a);
-        else if constexpr (k.value == KIND_F32) {
-            if (size == 4) launch<kernel_linear_few<k.value, 4>>(r, grid(16), 256, 0, a);
-            else launch<kernel_linear_f32>(r, grid(TILE), 256, 0, a);
-        } else if (size == TILE) launch<kernel_linear_mma<k.value>>(r, grid(TILE), 128, 0, a);
-        else
-            launch<kernel_linear_rows<k.value>>(r, dim3((unsigned)tiles, (unsigned)ceil_div(rows, 16 * ROWS_MT)), 256, rows_smem<k.value>(),
-                                                a);
+    const dim3 wide((unsigned)ceil_div(rows, TILE), (unsigned)tiles), few((unsigned)ceil_div(rows, 16), (unsigned)tiles);
+    with_constant<0, KIND_COUNT - 1>(a.w.kind, [&](auto kind) {
+        constexpr int K = kind.value;
+        if constexpr (K == KIND_F32) {
+            if (size == 1) launch<kernel_linear_few<K, 1>>(r, few, 256, 0, a);
+            else if (size == 4) launch<kernel_linear_few<K, 4>>(r, few, 256, 0, a);
+            else launch<kernel_linear_f32>(r, wide, 256, 0, a);
+        } else if (size == TILE) launch<kernel_linear_mma<K>>(r, wide, 128, 0, a);
+        else if constexpr (kind_16bit(K)) {
+            if (size == 1) launch<kernel_linear_few<K, 1>>(r, few, 256, 0, a);
+            else launch_rows<K, X_ROWS>(r, a, rows, tiles);
+        } else if (size == 1) launch_rows<K, 1>(r, a, rows, tiles);
+        else launch_rows<K, X_ROWS>(r, a, rows, tiles);
     });
 }
 
@@ -2559,14 +2607,38 @@ static __global__ void __launch_bounds__(256) kernel_narrow_f8(linear_args a, fl
     for (int i = threadIdx.x; i < K; i += 256) to[(int64_t)row * K + i] = (uint8_t)(i < n ? f32_narrow(x[i] / scale, 4, 3, 0x7e, 0x7f) : 0);
 }
 
-/* Computes: to (n, K) = rows [first, first + n) of a packed part as halves. Grid: one thread half a sub. Twin: llm__dequant_columns. */
-static __global__ void __launch_bounds__(128) kernel_widen(part w, int subs, int64_t first, int64_t n, uint16_t *to) {
+/* Computes: to (n, K) = rows [first, first + n) of a packed part as halves; first by the 16. Grid: (bricks of a row / 4, n / 16), a warp a
+ * brick, as its lanes have it. Twin: llm__dequant_columns. */
+template <int K> static __global__ void __launch_bounds__(128) kernel_widen(part w, int64_t first, int64_t n, uint16_t *to) {
     grid_wait();
-    int64_t i = (int64_t)blockIdx.x * 128 + threadIdx.x;
-    float v[16];
-    if (i >= 2 * n * subs) return;
-    load16_any(w, (size_t)(first * subs + i / 2), (int)(i & 1), v);
-    store_narrow<true>(to + 16 * i, v);
+    const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, i = (int)blockIdx.x * 4 + (threadIdx.x >> 5);
+    if (i >= ceil_div(w.subs, BRICK_SUBS)) return;
+    if constexpr (K == KIND_F8) {
+        const int64_t row = 16 * (int64_t)blockIdx.y + lane / 2, sub = BRICK_SUBS * i + lane % 2;
+        for (int h = 0; h < 2 && row < n && sub < w.subs; h++) {
+            float v[16];
+            load16<K>(w, first + row, (int)sub, h, v);
+            store_narrow<true>(to + (row * w.subs + sub) * 32 + 16 * h, v);
+        }
+        return;
+    }
+    const uint8_t *brick = brick_at(w, brick_bytes(K), first + 16 * (int64_t)blockIdx.y, i);
+    lane_span<K> p;
+    lane_load<K>(brick, lane, &p);
+    const uint32_t *words = (const uint32_t *)p.q;
+#pragma unroll
+    for (int k = 0; k < 8; k++) { /* sub, row and step */
+        const int s = k >> 2, r = k >> 1 & 1, h = k & 1, bytes = kind_scale_bytes(K);
+        const int64_t row = 16 * (int64_t)blockIdx.y + 8 * r + g;
+        const uint8_t *d = brick + brick_scales(K) + ((s * 8 + g) * 2 + r) * bytes + (bytes == 8 ? 4 * h : 0);
+        const uint32_t q = kind_nibbles(K) ? words[2 * s + h] >> (8 * r) : words[4 * s + 2 * h + r];
+        const uint32_t high = kind_high_bytes(K) == 4 ? p.high[0] >> (8 * r + 4 * s + 2 * h) : p.high[s] >> (8 * r + 4 * h);
+        float v[4];
+        scaled4<K>(q, kind_high_bytes(K) ? high : 0, bytes == 2 ? *(const uint16_t *)d : *(const uint32_t *)d, h, w.table, v);
+        if (row < n && BRICK_SUBS * i + s < w.subs)
+            *(uint2 *)(to + (row * w.subs + BRICK_SUBS * i + s) * 32 + 16 * h + 4 * t) =
+                make_uint2(narrow_pair<true>(v[0], v[1]), narrow_pair<true>(v[2], v[3]));
+    }
 }
 
 /* Computes: out (T, ...) = finish(y (T, n) * scales (T)), of rows [first, first + n) of a part; scales NULL: 1. Grid: (T, n / 256), a thread
@@ -2615,7 +2687,10 @@ static int run_library(rank *r, const linear_args &a, int n_rows) {
         const uint8_t *w = as_is ? a.w.q + first * K * bytes : widened;
         n = V - first < most ? V - first : most;
         if (!as_is)
-            launch<kernel_widen>(r, dim3((unsigned)ceil_div(2 * n * a.subs, 128)), 128, 0, a.w, a.subs, first, n, (uint16_t *)widened);
+            with_constant<KIND_F8, KIND_COUNT - 1>(a.w.kind, [&](auto kind) {
+                launch<kernel_widen<kind.value>>(r, dim3((unsigned)ceil_div(a.subs, 4 * BRICK_SUBS), (unsigned)ceil_div(n, BRICK_ROWS)),
+                                                 128, 0, a.w, first, n, (uint16_t *)widened);
+            });
         float *out = a.out + a.w.row + first;
         if (direct) {
             cublas_multiply(r, type, r->scratch, w, out, n_rows, n, K, a.out_stride, a.add);
@@ -2646,7 +2721,7 @@ static void run_product(rank *r, const llm_weight *w, const llm_weight *bias, co
         int rows = w->n_groups == 1 ? (int)w->parts[i].n_rows : a.per_group;
         a.w = w->parts[i];
         if (library && a.w.kind != KIND_F32 && n_rows >= library_rows(a.w.kind) && run_library(r, a, n_rows)) continue;
-        int size = tile_rows(r, a, each), tiles = ceil_div(n_rows, size);
+        int size = tile_rows(r, a, n_rows, each), tiles = ceil_div(n_rows, size);
         if (a.begin) tiles = min_int(n_rows, (int64_t)tiles + groups);
         launch_product(r, a, rows, size, tiles);
     }
@@ -2815,8 +2890,8 @@ static __global__ void __launch_bounds__(128)
     int64_t at = (int64_t)row_token(s, drawn, row) - vocab_begin, place = (int64_t)s.positions[row] + offset;
     for (int i = threadIdx.x; i < 2 * t.subs; i += blockDim.x) {
         float v[16] = {}, q[16] = {};
-        if (at >= 0 && at < t.rows) load16_any(t.w, (size_t)(at * t.subs + i / 2), i & 1, v);
-        if (p.rows && place >= 0 && place < p.rows) load16_any(p.w, (size_t)(place * p.subs + i / 2), i & 1, q);
+        if (at >= 0 && at < t.rows) load16_any(t.w, at, i / 2, i & 1, v);
+        if (p.rows && place >= 0 && place < p.rows) load16_any(p.w, place, i / 2, i & 1, q);
         float by = row_scale && at >= 0 && at < t.rows ? row_scale[at] * scale : scale;
 #pragma unroll /* v and q stay in registers */
         for (int k = 0; k < 16; k++)

@@ -74,10 +74,9 @@ def names(addresses):
 KINDS = ("F32", "F16", "BF16", "F8", "Q4Z", "Q4M", "Q5Z", "Q5M", "Q6", "Q8", "T4", "G8")
 LAYER = 5  # launches
 MOST = {"gr": 1.35, "gw": 1.05, "sr": 1.05, "sw": 1.05}  # times the least, and more than that in:
-BUDGET = {("kernel_linear_rows", "gr"): 1.5,  # of G8, in words
-          ("kernel_linear_mma", "gr"): 2.25, ("kernel_linear_mma", "sw"): 2.05, ("kernel_linear_mma", "gw"): 1.85,  # a thread takes 64 bytes of a row in four loads: neighbours use the rest of the sectors, from the cache
+BUDGET = {("kernel_linear_mma", "gr"): 2.25, ("kernel_linear_mma", "sw"): 2.05, ("kernel_linear_mma", "gw"): 1.85,  # a thread takes 64 bytes of a row in four loads: neighbours use the rest of the sectors, from the cache
           ("kernel_linear_few", "gw"): 4.2, ("kernel_linear_rows", "gw"): 1.45, ("kernel_linear_f32", "gw"): 2.7, ("kernel_finish", "gw"): 1.3,  # pairs of outputs, of each row
-          ("kernel_widen", "gw"): 2.05, ("kernel_embed", "gw"): 8.05, ("kernel_embed", "gr"): 1.55,  # packed rows are taken apart by halves of a sub
+          ("kernel_widen", "gr"): 2.05, ("kernel_widen", "gw"): 2.05, ("kernel_embed", "gw"): 8.05, ("kernel_embed", "gr"): 1.55,  # e4m3, and rows of tables, by halves of a sub; scales one by one
           ("kernel_attention_chunk", "gr"): 2.2, ("kernel_attention_chunk", "sr"): 1.1, ("kernel_attention_split", "gr"): 1.6, ("kernel_attention_split", "sr"): 1.2, ("kernel_attention_split", "sw"): 1.4,  # scales of bytes; the first rounds of a head that is turned
           ("kernel_qkv", "gw"): 1.25, ("kernel_turn", "gr"): 1.35, ("kernel_turn", "gw"): 1.35,
           ("kernel_pack", "gr"): 32, ("kernel_pack", "gw"): 32, ("kernel_plain", "gr"): 32, ("kernel_plain", "gw"): 32}  # while weights are loaded
@@ -87,7 +86,7 @@ SPACES = ("gr", "gw", "sr", "sw")
 def kernel(name):
     """kernel_linear_few<2, 1>(...) -> kernel_linear_few<BF16, 1>"""
     name = name.split("(")[0].replace("void ", "")
-    if name.startswith("kernel_linear") and "<" in name: name = re.sub(r"<(\d+)", lambda m: "<" + KINDS[int(m[1])], name)
+    if name.startswith(("kernel_linear", "kernel_widen")) and "<" in name: name = re.sub(r"<(\d+)", lambda m: "<" + KINDS[int(m[1])], name)
     if name.startswith("kernel_attention_split"): name = re.sub(r"<(\d+)", lambda m: "<" + ("F16", "BF16", "BYTES")[int(m[1])], name)
     return name
 

@@ -28,8 +28,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build/sass"
 BYTES_A_CLOCK, ISSUES = 16.5, 4
 LOADING = ("kernel_pack", "kernel_plain")  # they run while weights are loaded, and may keep arrays in local memory
-# bytes of 32 weights of a kind: those that are read in vectors of 16, and all
-SUB = {"F32": (128, 128), "F16": (64, 64), "BF16": (64, 64), "F8": (32, 32), "Q4Z": (16, 18), "Q4M": (16, 20), "Q5Z": (16, 22), "Q5M": (16, 24), "Q6": (16, 28), "Q8": (32, 34), "T4": (16, 20), "G8": (32, 40)}
+# bytes of 32 weights of a kind
+SUB = {"F32": 128, "F16": 64, "BF16": 64, "F8": 32, "Q4Z": 18, "Q4M": 20, "Q5Z": 22, "Q5M": 24, "Q6": 28, "Q8": 34, "T4": 20, "G8": 40}
 PAGES = ("AUTO", "F32", "F16", "BF16", "E4M3", "E5M2", "INT8", "INT4")
 KINDS = ("F32", "F16", "BF16", "F8", "Q4Z", "Q4M", "Q5Z", "Q5M", "Q6", "Q8", "T4", "G8")
 # What arithmetic limits: instructions a product of tensor cores count.
@@ -38,14 +38,16 @@ PRODUCTS = ("kernel_attention_chunk", "kernel_linear_mma")
 WHOLE = {"kernel_draw_parts": 64}
 # Instructions as nvcc 13.0 makes them for sm_90a, the ways that are rarely taken with them; a twentieth more is let pass. Of every kernel of a step there is a row.
 STORED, WIDTHS = ("F16", "BF16", "BYTES"), (64, 128, 256)
-BUDGET = {f"kernel_linear_few<{kind}, 1>": n for kind, n in zip(KINDS, (1.02, 2.59, 2.58, 5.59, 11.0, 11.6, 10.59, 11.21, 9.32, 6.24, 14.62, 6.08))}
-BUDGET |= {f"kernel_linear_rows<{kind}>": n for kind, n in zip(KINDS[1:], (5.43, 3.40, 8.77, 13.35, 12.95, 12.74, 12.64, 12.24, 9.15, 19.49, 8.79))}
-BUDGET |= {f"kernel_linear_mma<{kind}>": n for kind, n in zip(KINDS[1:], (21.3, 18.3, 22.1, 24.0, 24.1, 25.3, 25.5, 26.5, 23.9, 26.9, 23.9))}
+BUDGET = {"kernel_linear_few<F32, 1>": 1.02, "kernel_linear_few<F16, 1>": 2.59, "kernel_linear_few<BF16, 1>": 2.58}
+BUDGET |= {f"kernel_linear_rows<{kind}, 1>": n for kind, n in zip(KINDS[3:], (6.02, 9.14, 8.40, 8.77, 8.19, 7.84, 5.54, 11.90, 6.00))}
+BUDGET |= {f"kernel_linear_rows<{kind}, 8>": n for kind, n in zip(KINDS[1:], (5.19, 3.68, 8.33, 14.11, 12.90, 12.57, 12.21, 11.62, 8.04, 16.38, 8.60))}
+BUDGET |= {f"kernel_widen<{kind}>": n for kind, n in zip(KINDS[3:], (3.19, 12.41, 8.46, 13.06, 9.04, 10.12, 7.27, 10.56, 5.00))}
+BUDGET |= {f"kernel_linear_mma<{kind}>": n for kind, n in zip(KINDS[1:], (21.30, 18.30, 22.10, 26.38, 26.44, 29.56, 29.62, 29.75, 23.90, 29.38, 23.90))}
 BUDGET |= {f"kernel_attention_split<{stored}, {hd}>": n for stored, each in zip(STORED, ((4.32, 2.88, 2.12), (4.29, 2.84, 2.12), (12.46, 10.16, 8.83))) for hd, n in zip(WIDTHS, each)}
 BUDGET |= {f"kernel_attention_chunk<{stored}, {hd}>": n for stored, each in zip(STORED, ((12.9, 9.23, 7.98), (12.9, 9.23, 7.98), (17.6, 14.1, 12.3))) for hd, n in zip(WIDTHS, each)}
 BUDGET |= {f"kernel_attention<{pages}, 4>": n for pages, n in zip(PAGES[1:], (6.70, 9.61, 9.45, 13.48, 12.40, 11.89, 12.20))}
-BUDGET |= {"kernel_linear_few<F32, 4>": 2.73, "kernel_linear_f32": 6.11, "kernel_narrow": 0.58, "kernel_narrow_f8": 0.58, "kernel_rescale": 0.86, "kernel_widen": 2.68, "kernel_finish": 14.62,
-           "kernel_embed": 2.69, "kernel_rope": 2.07, "kernel_sum": 1.73, "kernel_residual": 1.80, "kernel_norm": 2.17, "kernel_gather": 2.05, "kernel_gate": 3.25, "kernel_state": 0.69, "kernel_turn": 0.86, "kernel_qkv": 3.39,
+BUDGET |= {"kernel_linear_few<F32, 4>": 2.97, "kernel_linear_f32": 6.61, "kernel_narrow": 0.58, "kernel_narrow_f8": 0.58, "kernel_rescale": 0.86, "kernel_finish": 14.62,
+           "kernel_embed": 3.56, "kernel_rope": 2.07, "kernel_sum": 1.73, "kernel_residual": 1.80, "kernel_norm": 2.17, "kernel_gather": 2.05, "kernel_gate": 3.25, "kernel_state": 0.69, "kernel_turn": 0.86, "kernel_qkv": 3.39,
            "kernel_attention<F32, 1>": 5.22, "kernel_attention_join": 1.30, "kernel_latent_absorb": 3.92, "kernel_latent_split<false>": 2.64, "kernel_latent_split<true>": 2.64, "kernel_latent_values": 2.23,
            "kernel_latent_adapt": 3.11, "kernel_route": 0.58, "kernel_slots": 11.12, "kernel_combine": 4.83, "kernel_lora_down": 3.15, "kernel_lora_up": 2.02, "kernel_draw_parts": 51.53, "kernel_draw": 12.15}
 
@@ -77,7 +79,7 @@ def kernel_name(mangled):
     name, rest = m[2][:int(m[1])], m[2][int(m[1]):]
     values = re.findall(r"L([ib])(\d+)E", rest[:rest.index("EE") + 1]) if rest.startswith("I") and "EE" in rest else []
     words = [("true" if v == "1" else "false") if t == "b" else v for t, v in values]
-    if name.startswith("kernel_linear") and words: words[0] = KINDS[int(words[0])]
+    if name.startswith(("kernel_linear", "kernel_widen")) and words: words[0] = KINDS[int(words[0])]
     if name in ("kernel_attention_split", "kernel_attention_chunk"): words[0] = ("F16", "BF16", "BYTES")[int(words[0])]
     if name == "kernel_attention": words[0] = PAGES[int(words[0])]
     return name + (f"<{', '.join(words)}>" if words else "")
@@ -131,17 +133,17 @@ class Kernel:
 
     def main_loop(self, name):
         """(instructions, bytes a thread loads, products) of the loop that loads most; the smallest of several. Of products with weights only those
-        count: what is read through the cache of constants (__ldg), of one row in vectors, and the scales that belong to it. Of a kernel that
+        count: of one row what is read through the cache of constants (__ldg), in vectors. Of a kernel that
         copies past the registers to multiply it is the innermost loop that does both, of one without such a loop all of it."""
         if name in WHOLE: return sum(not op.startswith("NOP") for op in self.ops), WHOLE[name], 0
-        best, copies = None, self.count("LDGSTS") > 0 and self.count("HMMA") > 0 and not name.startswith("kernel_linear_rows<")
-        few = re.match(r"kernel_linear_few<(\w+)", name)
+        best, copies = None, self.count("LDGSTS") > 0 and self.count("HMMA") > 0
+        few, rows = (re.match(rf"kernel_linear_{which}<(\w+)", name) for which in ("few", "rows"))
         for begin, at in self.loops:
             ops, products = self.ops[begin:at + 1], self.count("HMMA", begin, at + 1)
             loaded = sum(w * n for w, n in self.loads(begin, at + 1).items())
-            if few: loaded = sum(op.startswith("LDG.E.128.CONSTANT") for op in ops) * 16 * SUB[few[1]][1] // SUB[few[1]][0]
-            if name.startswith("kernel_linear_rows<"): loaded = sum(load_width(op) for op in ops if op.startswith("LDG") and op.endswith("CONSTANT")) if products else 0
+            if few: loaded = sum(op.startswith("LDG.E.128.CONSTANT") for op in ops) * 16
             if copies: loaded = sum(load_width(op) for op in ops if op.startswith("LDGSTS")) if products else 0
+            if rows and loaded: loaded = 2 * SUB[rows[1]]  # a lane's share of 32 rows of a span, of which some copies take the rest
             size = sum(not op.startswith("NOP") for op in ops)
             if loaded and (best is None or (size < best[0] if copies else (loaded, -size) > (best[1], -best[0]))): best = (size, loaded, products)
         return best or (sum(not op.startswith("NOP") for op in self.ops), sum(w * n for w, n in self.loads().items()), self.count("HMMA"))
