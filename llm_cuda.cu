@@ -1792,7 +1792,7 @@ static llm_result cuda_weight(llm_backend_ctx *ctx, int index, const llm_weight_
  *     rows                       kernel                weights are read       limited by
  *     1 of floats, f32 to 8      kernel_linear_few     once for 1, or 4       memory: bytes of W over bandwidth
  *     1 ... of the others        kernel_linear_rows    once for 1, or 8       memory, and what unpacking packed weights takes
- *     9 ..., of packed ones 17   cuBLASLt              its own tiles          arithmetic; where the library is not there: as above
+ *     9 ..., of packed ones 25   cuBLASLt              its own tiles          arithmetic; where the library is not there: as above
  *     17 ... of an expert        kernel_linear_mma     once for 64            arithmetic
  *     9 ..., f32                 kernel_linear_f32     once for 64            arithmetic, without tensor cores
  *
@@ -2517,10 +2517,10 @@ static __global__ void __launch_bounds__(256, 2) kernel_linear_f32(linear_args a
         }
 }
 
-/* Twice as many warps share the columns where there are few rows of W, and shared memory for it. */
+/* Twice as many warps share the columns where there are few rows of W, and shared memory for it; not of experts, whose tiles are many. */
 template <int K, int T> static void launch_rows(rank *r, const linear_args &a, int rows, int tiles) {
     const int blocks = ceil_div(rows, 16 * ROWS_MT), most = ROWS_WARPS * rows_warp_smem<K, X_ROWS>();
-    const int wide = r->capability / 10 == 9 && blocks < 2 * r->n_sms && most <= r->max_smem - 2048,
+    const int wide = !a.begin && r->capability / 10 == 9 && blocks < 2 * r->n_sms && most <= r->max_smem - 2048,
               warps = wide ? ROWS_WARPS : ROWS_WARPS / 2;
     launch<kernel_linear_rows<K, T>>(r, dim3((unsigned)tiles, (unsigned)blocks), 32 * warps, (size_t)(warps * rows_warp_smem<K, T>()), a);
 }
@@ -2558,7 +2558,7 @@ static void launch_product(rank *r, const linear_args &a, int rows, int size, in
 
 /* From so many rows on cuBLASLt is faster than our tiles, as an H200 has it: packed weights are widened first, and e4m3 is multiplied by
  * e4m3. */
-static int library_rows(int kind) { return kind <= KIND_F8 ? 9 : 17; }
+static int library_rows(int kind) { return kind <= KIND_F8 ? 9 : 25; }
 
 /* The largest size of a row's n values, for all 256 threads. `top`: 8 floats of shared memory. */
 static __device__ float row_most(const float *x, int n, float *top) {

@@ -699,7 +699,7 @@ int main(int argc, char **argv) {
     } parts[] = {{"device", 30, measure_device},     {"right", 60, measure_right},         {"one", 60, measure_one},
                  {"kinds", 40, measure_kinds},       {"attention", 50, measure_attention}, {"prompts", 40, measure_prompts},
                  {"sampler", 20, measure_sampler},   {"batches", 70, measure_batches},     {"records", 60, measure_records},
-                 {"mixtures", 50, measure_mixtures}, {"steps", 40, measure_steps},         {"serving", 90, measure_serving}};
+                 {"mixtures", 50, measure_mixtures}, {"steps", 40, measure_steps},         {"serving", 130, measure_serving}};
     int at = 2;
     for (int i = 0; argc == 2 && !strcmp(argv[1], "--list") && i < LLM__COUNT(parts); i++)
         printf("%s %d\n", parts[i].name, parts[i].seconds);
