@@ -165,7 +165,7 @@ UNITS = $(wildcard tests/unit/*.c tests/unit/*/*.c)
 PART = -std=c11 -D_DEFAULT_SOURCE -Isrc -include tests/unit/memory.h -MMD -MP $(WARN)
 
 # The objects of configuration 1 for the sources 2.
-EMULATED := $(shell grep -lE 'LLM__TEST_EMULATE_AVX512|"cpu/kernels_avx512.h"' src/cpu/*.c)
+EMULATED := $(shell grep -lE 'LLM__TEST_EMULATE_AVX512|"cpu/kernels_avx512.h"' /dev/null $(wildcard src/cpu/*.c))
 objects = $(foreach f,$(2),build/$(if $(filter $(EMULATED),$(f)),$(1),$(1:emu=dev))/$(f:.c=.o))
 
 # llm_serve.c asks for GNU's functions itself, but where it is included another header comes first.

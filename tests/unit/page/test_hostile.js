@@ -30,7 +30,9 @@ function grows(name, make, n = 25000) {
   };
   const long = once(4 * n);
   if (long < 0.15) return check(name + ": in time", true);
-  const short = Math.min(once(n), once(n)), again = Math.min(long, once(4 * n));
+  const short = Math.min(once(n), once(n));
+  let again = long; // what a neighbour on the machine took away, the best of six gives back
+  for (let i = 0; i < 5 && again >= 7 * short + 0.1; i++) again = Math.min(again, once(4 * n));
   check(name + ": in time", again < 7 * short + 0.1 && again < 5, `${short.toFixed(2)} s for ${n} characters, ${again.toFixed(2)} s for ${4 * n}`);
 }
 const doc = text => () => markdown(text);
