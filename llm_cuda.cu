@@ -2085,7 +2085,7 @@ static constexpr int TILE = 64; /* rows of W and of x that a block of kernel_lin
  *     a step's columns of lane t        bricks   16 h + 4 t of a sub      16 bits   8 t + 4 h of a sub       e4m3   16 t + 4 (2 s + h) of a span
  *
  * Of x a lane loads columns 2 l and 2 l + 1 of each row of the tile, one span ahead, in registers, and stores them as two words, pairs of
- * bf16: so each value is split up once a block. x_stride is how far rows of words are apart so that no two lanes meet a bank. */
+ * bf16: so each value is split up once a block. X_STRIDE is how far rows of words are apart so that no two lanes meet a bank. */
 
 template <int K> struct span {
     static constexpr int BYTES = kind_bricks(K) ? brick_bytes(K) : BRICK_ROWS * BRICK_SUBS * kind_bytes(K); /* of 16 rows of W */
@@ -2291,10 +2291,28 @@ static __device__ __forceinline__ void span_multiply(const part &w, const uint8_
     }
 }
 
+/* Adds up what the warps have, sums (warp, row of x, rows of W) and squares (warp, row of x), and ends outputs from p0 on, two a thread. */
+template <int T>
+static __device__ __forceinline__ void rows_finish(const linear_args &a, const tile &t, int p0, const float *sums, const float *squares) {
+    const int warps = blockDim.x >> 5, pairs = 8 * ROWS_MT;
+    for (int k = threadIdx.x; k < pairs * T; k += (int)blockDim.x) {
+        const int row = k / pairs, two = k % pairs * 2;
+        float v0 = 0, v1 = 0, all = 0;
+#pragma unroll 8
+        for (int u = 0; u < warps; u++) {
+            const float2 both = *(const float2 *)(sums + (u * T + row) * ROW_SUMS + two);
+            v0 += both.x, v1 += both.y;
+            if (a.rms) all += squares[u * T + row];
+        }
+        const float back = a.rms ? 1 / sqrtf(all / (float)a.cols + a.eps) : 1;
+        if (row < t.n && p0 + two < group_rows(a)) finish_pair(a, t, t.row + row, p0 + two, v0 * back, v1 * back);
+    }
+}
+
 /* Computes: out (n, p) = finish(x (n, cols) W^T), n <= T rows a tile. Grid: (tiles, rows of W / 32), so that tiles meet in the cache; 8
  * or 16 warps, which share the columns. Reads: W once a tile, x from L2. Sums of a warp go over its spans, then over warps, in one order
- * whatever the number of rows: so a row has the same bits alone and among others, for any T. It is one function because its loop holds
- * nearly all the registers it has; what a span is, and how it is multiplied, are functions above. Twin: llm__run_linear. */
+ * whatever the number of rows: so a row has the same bits alone and among others, for any T. Twin:
+ * llm__run_linear. */
 template <int K, int T>
 static __global__ void __launch_bounds__(rows_threads(), WIDE_ARCH &&T == 1 ? 2 : 1) kernel_linear_rows(linear_args a) {
     typedef span<K> S;
@@ -2380,18 +2398,7 @@ static __global__ void __launch_bounds__(rows_threads(), WIDE_ARCH &&T == 1 ? 2 
         if (row < T) sums[(warp * T + row) * ROW_SUMS + 16 * m + 8 * r + (lane >> 2)] = v;
     }
     __syncthreads();
-    for (int k = threadIdx.x; k < 8 * MT * T; k += (int)blockDim.x) {
-        const int row = k / (8 * MT), two = k % (8 * MT) * 2;
-        float v0 = 0, v1 = 0, all = 0;
-#pragma unroll 8
-        for (int u = 0; u < warps; u++) {
-            const float2 both = *(const float2 *)(sums + (u * T + row) * ROW_SUMS + two);
-            v0 += both.x, v1 += both.y;
-            if (a.rms) all += squares[u * T + row];
-        }
-        const float back = a.rms ? 1 / sqrtf(all / (float)a.cols + a.eps) : 1;
-        if (row < t.n && p0 + two < rows) finish_pair(a, t, t.row + row, p0 + two, v0 * back, v1 * back);
-    }
+    rows_finish<T>(a, t, p0, sums, squares);
 }
 
 /* ---- Many rows of each expert ---- */
