@@ -25578,14 +25578,15 @@ static void llm__arch_variants(llm__facts *f, llm__arch *a, const llm__tensors *
     other |= llm__fact_bool(f, "scale_attn_by_inverse_layer_idx alibi", 0); /* ALiBi by choice: Falcon's, whose scale differs */
     other |= llm__fact_int(f, "word_embed_proj_dim", a->hidden, 1, 1 << 20) != a->hidden;
     other |= a->qk_norm && llm__arch_is(a, "phi");
-    other |= a->mlp_bias > 0 && llm__arch_is(a, "ernie4_5_moe");
+    /* with use_bias the model of text alone has a bias of the output layer too, whose matrix may be the embedding's */
+    other |= a->mlp_bias > 0 && a->tied && llm__arch_is(a, "ernie4_5_moe") && !llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name);
     if (f->r) return;
     if (llm__arch_is(a, "baichuan") && a->vocab == 125696)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: Baichuan 2 (its output layer is normalised as it runs) is not supported", f->path);
     else if (other)
         f->r = llm__error(LLM_ERR_UNSUPPORTED,
                           "%s: config.json: this variant of %s is not supported (norms after the blocks, norms of "
-                          "queries or experts with biases, projected embeddings, or scores changed by layer or distance)",
+                          "queries or tied output layers with biases, projected embeddings, or scores changed by layer or distance)",
                           f->path, a->name);
 }
 
@@ -28100,7 +28101,8 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
                          L->m->dummy && a->score == LLM_ROUTE_SIGMOID, -1, &moe->correction);
         llm__load_mlp(L, LLM__W_E_GATE_UP, all, s * all, rank->ff_expert[s], llm__arch_is(a, "gpt_oss"), &moe->up, &moe->down);
     }
-    if (a->ff_shared) llm__load_mlp(L, LLM__W_S_GATE_UP, 0, 0, rank->ff_shared, 0, &layer->s_up, &layer->s_down);
+    int bias = llm__arch_is(a, "ernie4_5_moe") && a->mlp_bias; /* not of the experts among which tokens choose */
+    if (a->ff_shared) llm__load_mlp(L, LLM__W_S_GATE_UP, 0, 0, rank->ff_shared, bias, &layer->s_up, &layer->s_down);
     if (a->shared_gate) llm__load(L, LLM_ROLE_LINEAR, LLM__W_S_SCALE, llm__all(1), D, -1, &layer->s_gate);
 }
 

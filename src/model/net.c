@@ -202,7 +202,8 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
                          L->m->dummy && a->score == LLM_ROUTE_SIGMOID, -1, &moe->correction);
         llm__load_mlp(L, LLM__W_E_GATE_UP, all, s * all, rank->ff_expert[s], llm__arch_is(a, "gpt_oss"), &moe->up, &moe->down);
     }
-    if (a->ff_shared) llm__load_mlp(L, LLM__W_S_GATE_UP, 0, 0, rank->ff_shared, 0, &layer->s_up, &layer->s_down);
+    int bias = llm__arch_is(a, "ernie4_5_moe") && a->mlp_bias; /* not of the experts among which tokens choose */
+    if (a->ff_shared) llm__load_mlp(L, LLM__W_S_GATE_UP, 0, 0, rank->ff_shared, bias, &layer->s_up, &layer->s_down);
     if (a->shared_gate) llm__load(L, LLM_ROLE_LINEAR, LLM__W_S_SCALE, llm__all(1), D, -1, &layer->s_gate);
 }
 

@@ -502,6 +502,29 @@ def test_ways():
         s.stop()
 
 
+def test_crowd():
+    """Pictures, old and new ones, videos and text of several clients at once: each is told what it is told alone, with little room and with much."""
+    folder = DATA / "qwen2_5_vl"
+    pictures = [data(png(28 * (1 + i % 3), 28 * (2 + i % 4), b"".join(b"\0" + bytes((x * 7 + y * (3 + i)) % 251 for x in range(84 * (1 + i % 3))) for y in range(28 * (2 + i % 4))))) for i in range(8)]
+    film = {"type": "video", "video": [data((folder / f"frame{i}.png").read_bytes()) for i in range(4)], "fps": 2.0}
+    asked = [[image(pictures[i % 8]), {"type": "text", "text": "Who? " * (i % 3)}, *([image(pictures[(i + 3) % 8])] if i % 2 else []), *([film] if i % 5 == 4 else [])] for i in range(20)]
+    asked += [[{"type": "text", "text": "word " * (20 + 30 * i)}] for i in range(4)]
+    for flags in (("--max-num-seqs", "1", "--no-enable-prefix-caching"), ("--max-num-seqs", "6", "--max-num-batched-tokens", "48", "--num-gpu-blocks-override", "24"), ("--max-num-seqs", "8", "-t", "4")):
+        s, told = Server("--dtype", "float32", *flags, model=str(folder), base=("--log-level", "warn")), {}
+        def client(k):
+            for i in range(k, 2 * len(asked), 6): # each twice: the second time it is known
+                status, a = s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": asked[i % len(asked)]}], "max_tokens": 12, "temperature": 0, "ignore_eos": True, "logprobs": True})
+                told[i] = [x["logprob"] for x in a["choices"][0]["logprobs"]["content"]] if status == 200 else a
+        clients = [threading.Thread(target=client, args=(k,)) for k in range(6)]
+        for x in clients: x.start()
+        for x in clients: x.join()
+        if s.process.poll() is not None: return check("several clients with pictures: the server lives", False, s.process.returncode)
+        s.stop()
+        if flags[1] == "1": alone = told
+        same = [i for i in range(2 * len(asked)) if told.get(i) != alone[i % len(asked)] or not isinstance(told[i], list)]
+        check(f"several clients with pictures {' '.join(flags)}: the bits of one alone", not same, [(i, told.get(i), alone[i % len(asked)]) for i in same][:2])
+
+
 class Pictures(http.server.BaseHTTPRequestHandler):
     """Another server: a picture, ways that lead to it or elsewhere, and what hurts who asks."""
     picture, asked = b"", []
@@ -716,7 +739,7 @@ def main():
     a = a.parse_args()
     extra = shlex.split(a.args)
     parts = {"mmproj": lambda: test_mmproj(extra), "spellings": lambda: test_spellings(extra), "layers": lambda: test_layers(extra), "pan_and_scan": lambda: test_pan_and_scan(extra), "pairs": test_pairs, "bad": lambda: [test_bad(family) for family in ("qwen2_5_vl", "llava_next")],
-             "options": test_options, "interleaved": test_interleaved, "ways": test_ways, "fetched": test_fetched, "films": test_films, "image": test_image, "text_models": test_text_models}
+             "options": test_options, "interleaved": test_interleaved, "ways": test_ways, "crowd": test_crowd, "fetched": test_fetched, "films": test_films, "image": test_image, "text_models": test_text_models}
     if a.only:
         for name in a.only.split(","): parts[name]()
         return finish()

@@ -8,6 +8,7 @@ QWEN_PICTURES = {"patch_size": 8, "min_pixels": 1024, "max_pixels": 6400}
 
 SMOL = {CONFIG: {"model_type": "smolvlm", "architectures": ["SmolVLMForConditionalGeneration"], "vision_config": {"model_type": "smolvlm_vision"}},
         PICTURES: {"image_processor_type": "SmolVLMImageProcessor", "processor_class": "SmolVLMProcessor"}, ALL: {"processor_class": "SmolVLMProcessor"}}
+ODD = {"sizes": [(3, 150), (333, 20), (28, 29), (1, 1), (91, 90)], "kinds": ("RGB", "RGBA", "L", "jpeg cmyk", "LA", "jpeg grey progressive", "1")} # shapes and kinds of pictures that are rare
 
 SHAPES = {
     "llava": [
@@ -33,6 +34,10 @@ SHAPES = {
          CONFIG: {"model_type": "llava", "architectures": ["LlavaForConditionalGeneration"], "spatial_merge_size": GONE, "vision_feature_select_strategy": "full", "image_seq_length": 1, "multimodal_projector_bias": True,
                   "vision_config": {"head_dim": 20, "hidden_size": 60, "num_attention_heads": 3, "hidden_act": "gelu", "patch_size": 10, "image_size": 90}},
          PICTURES: {"patch_size": {"height": 10, "width": 10}, "size": {"longest_edge": 90}}, ALL: {"patch_size": 10, "spatial_merge_size": GONE}},
+        {"what": "heads of 72, one layer, rare pictures, tied text with one key head", "base": "llava_next", **ODD,
+         CONFIG: {"model_type": "llava", "architectures": ["LlavaForConditionalGeneration"], "image_grid_pinpoints": GONE, "image_seq_length": 9, "vision_feature_layer": -1, "tie_word_embeddings": True,
+                  "text_config": {"num_key_value_heads": 1, "num_hidden_layers": 3, "tie_word_embeddings": True}, "vision_config": {"hidden_size": 144, "num_attention_heads": 2, "patch_size": 16, "image_size": 48, "num_hidden_layers": 1}},
+         PICTURES: {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 48}, "crop_size": {"height": 48, "width": 48}, "image_grid_pinpoints": GONE}, ALL: {"processor_class": "LlavaProcessor", "patch_size": 16}},
     ],
     "llava_next": [
         {"what": "6 x 6 patches of 8, three heads, other grids, Mistral text",
@@ -54,6 +59,9 @@ SHAPES = {
          CONFIG: {"vision_config": {"model_type": "siglip_vision_model", "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "vision_use_head": False, "num_hidden_layers": 5}, "vision_feature_select_strategy": "full",
                   "vision_feature_layer": [-4, 3, -2, -1], "text_config": {"model_type": "granite", "embedding_multiplier": 3.0, "residual_multiplier": 0.5}}, # no logits_scaling: transformers 5 leaves it out of models that see
          PICTURES: {**HALF}, ALL: {"vision_feature_select_strategy": "full", "num_additional_image_tokens": 0}},
+        {"what": "one head, rare pictures, long grids, grouped keys", "sizes": [(40, 150), (140, 50), (28, 29), (61, 90)], "kinds": ODD["kinds"],
+         CONFIG: {"vision_config": {"num_attention_heads": 1, "intermediate_size": 33}, "image_grid_pinpoints": [[56, 56], [56, 168], [168, 56], [56, 84], [112, 56]], "text_config": {"num_key_value_heads": 2, "intermediate_size": 72, "rms_norm_eps": 1e-3}},
+         PICTURES: {"image_grid_pinpoints": [[56, 56], [56, 168], [168, 56], [56, 84], [112, 56]]}},
     ],
     "llava_onevision": [
         {"what": "4 x 4 patches of 12, three heads, anyres_max_2",
@@ -68,6 +76,8 @@ SHAPES = {
         {"what": "files without the usual",
          CONFIG: {"vision_aspect_ratio": GONE, "vision_feature_layer": GONE, "vision_feature_select_strategy": GONE, "vision_config": {"hidden_act": GONE, "layer_norm_eps": GONE}},
          PICTURES: {"image_mean": GONE, "image_std": GONE, "resample": GONE, "do_pad": GONE}, ALL: {"vision_aspect_ratio": "anyres_max_9"}},
+        {"what": "rare pictures, heads of 72, one layer", **ODD,
+         CONFIG: {"vision_config": {"hidden_size": 72, "num_attention_heads": 1, "num_hidden_layers": 1}, "text_config": {"tie_word_embeddings": False, "num_key_value_heads": 1}, "tie_word_embeddings": False}},
     ],
     "internvl": [
         {"what": "RMSNorm, q and k normed, no bias (6B)", "base": "internvl_tiles",
@@ -84,6 +94,10 @@ SHAPES = {
          PICTURES: {"max_patches": GONE, "min_patches": 2, "image_mean": GONE, "image_std": GONE, "resample": GONE}},
         {"what": "no learned positions, patches of 7 as a number, bilinear", "base": "internvl_tiles",
          CONFIG: {"vision_config": {"use_absolute_position_embeddings": False, "patch_size": 7, "image_size": 56}, "image_seq_length": 16}, PICTURES: {"resample": 2, **HALF}, ALL: {"image_seq_length": 16}},
+        {"what": "rare pictures, heads of 80, one layer, one tile at most", "base": "internvl_tiles", **ODD,
+         CONFIG: {"vision_config": {"hidden_size": 80, "num_attention_heads": 1, "num_hidden_layers": 1, "layer_norm_eps": 1e-3, "intermediate_size": 50}}, PICTURES: {"max_patches": 1}},
+        {"what": "q and k normed, LayerNorm, long pictures in up to 20 tiles", "base": "internvl_tiles", "sizes": [(600, 20), (33, 450), (200, 160), (61, 60)],
+         CONFIG: {"vision_config": {"use_qk_norm": True}}, PICTURES: {"max_patches": 20}},
     ],
     "qwen2_vl": [
         {"what": "patches of 8, three blocks a side, heads of 12, sections 1 2 5", "base": "qwen2_vl_chat", "video": 1,
@@ -102,6 +116,8 @@ SHAPES = {
         {"what": "one processor_config.json with both processors", "base": "qwen2_vl_chat", "video": 1, PICTURES: GONE, VIDEOS: GONE,
          ALL: {"processor_class": "Qwen2VLProcessor", "image_processor": {"image_processor_type": "Qwen2VLImageProcessor", "size": {"shortest_edge": 784, "longest_edge": 7056}, "resample": 2},
                "video_processor": {"video_processor_type": "Qwen2VLVideoProcessor", "size": {"shortest_edge": 784, "longest_edge": 9408}}}},
+        {"what": "heads of 80, rare pictures, untied, few pixels", "base": "qwen2_vl_chat", "video": 1, "sizes": [(3, 150), (333, 20), (28, 29), (91, 90)], "kinds": ODD["kinds"],
+         CONFIG: {"tie_word_embeddings": False, "vision_config": {"embed_dim": 160, "num_heads": 2, "depth": 1}}, PICTURES: {"min_pixels": 1568, "max_pixels": 4000}, VIDEOS: {"min_pixels": 1568, "max_pixels": 9800}},
     ],
     "qwen2_5_vl": [
         {"what": "windows of 3, patches of 8, three heads of 12, every layer but the first windowed", "video": 1, "sizes": [(150, 90), (90, 170), (44, 200), (64, 64)],
@@ -114,6 +130,9 @@ SHAPES = {
         {"what": "three blocks a side, windows of 2, sliding text", "video": 1,
          CONFIG: {"vision_config": {"patch_size": 6, "spatial_patch_size": 6, "spatial_merge_size": 3, "window_size": 36, "fullatt_block_indexes": [1]}},
          PICTURES: {"patch_size": 6, "merge_size": 3, "min_pixels": 1, "max_pixels": 9000}, VIDEOS: {"patch_size": 6, "merge_size": 3}},
+        {"what": "heads of 80, rare and larger pictures, one block a window, no whole attention", "video": 1, "sizes": [(400, 300), (333, 20), (28, 29), (91, 190)], "kinds": ODD["kinds"],
+         CONFIG: {"vision_config": {"hidden_size": 160, "num_heads": 2, "depth": 5, "window_size": 28, "fullatt_block_indexes": [4], "intermediate_size": 55}},
+         PICTURES: {"max_pixels": 200000}},
     ],
     "qwen3_vl": [
         {"what": "patches of 8, positions of 5 x 5, deepstack of layer 1 only, three heads", "video": 1,
@@ -135,6 +154,10 @@ SHAPES = {
          CONFIG: {"text_config": {"head_dim": 128, "num_attention_heads": 2, "num_key_value_heads": 1, "rope_scaling": {"mrope_section": GONE, "rope_type": "default"}}},
          ALL: {"processor_class": "Qwen3VLProcessor", "image_processor": {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 16, "size": {"shortest_edge": 1024, "longest_edge": 30000}},
                "video_processor": {"video_processor_type": "Qwen3VLVideoProcessor", "size": {"shortest_edge": 4096, "longest_edge": 30000}}}},
+        {"what": "heads of 72, rare and larger pictures, one level, untied", "video": 1, "sizes": [(400, 300), (333, 20), (32, 31), (91, 190)], "kinds": ODD["kinds"],
+         CONFIG: {"tie_word_embeddings": False, "vision_config": {"hidden_size": 144, "num_heads": 2, "depth": 4, "deepstack_visual_indexes": [2], "num_position_embeddings": 25},
+                  "text_config": {"tie_word_embeddings": False, "num_hidden_layers": 2}},
+         PICTURES: {"size": {"shortest_edge": 1024, "longest_edge": 200000}}},
     ],
     "ernie4_5_vl_moe": [
         {"what": "patches of 8, heads of 16, three experts of four, no shared ones", "video": 1,
@@ -146,6 +169,10 @@ SHAPES = {
          CONFIG: {"vision_config": {"hidden_act": "gelu", "depth": 3}, "text_config": {"num_hidden_layers": 4, "mlp_layer_types": ["dense", "sparse", "sparse", "dense"], "num_key_value_heads": 4}}},
         {"what": "files without the usual", "video": 1, CONFIG: {"vision_config": {"hidden_act": GONE, "rms_norm_eps": GONE, "spatial_merge_size": GONE, "temporal_merge_size": GONE, "in_channels": GONE}, "text_config": {"moe_norm_min": GONE, "hidden_act": GONE}},
          PICTURES: {"image_mean": GONE, "image_std": GONE, "temporal_patch_size": GONE, "patch_size": GONE, "resample": GONE}},
+        {"what": "biases (use_bias), one expert a token, rare pictures", "video": 1, "sizes": [(3, 150), (333, 20), (28, 29), (91, 90)], "kinds": ODD["kinds"],
+         CONFIG: {"use_bias": True, "text_config": {"use_bias": True, "moe_k": 1, "moe_num_shared_experts": 1}, "vision_config": {"hidden_size": 80, "num_heads": 1, "depth": 1}}},
+        {"what": "larger pictures, one layer, eight experts", "video": 1, "sizes": [(300, 200), (57, 300)],
+         CONFIG: {"text_config": {"num_hidden_layers": 2, "moe_num_experts": 8, "moe_k": 4, "mlp_layer_types": ["sparse", "dense"], "num_key_value_heads": 1}}, PICTURES: {"size": {"shortest_edge": 784, "longest_edge": 100000}}},
     ],
     "smolvlm": [
         {"what": "scale 4, 8 x 8 patches of 6, three heads, longest side no multiple", "sizes": [(40, 40), (200, 90), (60, 190), (130, 131)],
@@ -156,11 +183,14 @@ SHAPES = {
          PICTURES: {"size": {"longest_edge": 144}, "max_image_size": {"longest_edge": 48}, "resample": 3, **IMAGENET}, ALL: {"image_seq_len": 4}},
         {"what": "files without the usual", CONFIG: {"scale_factor": GONE, "vision_config": {"hidden_act": GONE, "layer_norm_eps": GONE, "num_channels": GONE}},
          PICTURES: {"do_image_splitting": GONE, "image_mean": GONE, "image_std": GONE, "resample": GONE, "do_pad": GONE}},
+        {"what": "rare pictures, heads of 64, one layer, grouped keys", **ODD,
+         CONFIG: {"vision_config": {"hidden_size": 64, "num_attention_heads": 1, "num_hidden_layers": 1}, "text_config": {"num_key_value_heads": 1, "num_hidden_layers": 3}}},
     ],
     "idefics3": [
         {"what": "scale 4, one token a tile, five heads", CONFIG: {"scale_factor": 4, "vision_config": {"hidden_size": 60, "num_attention_heads": 5}}, ALL: {"image_seq_len": 1}},
         {"what": "tiles of 40, patches of 10, longest side 100", CONFIG: {"vision_config": {"patch_size": 10, "image_size": 40}}, PICTURES: {"size": {"longest_edge": 100}, "max_image_size": {"longest_edge": 40}}},
         {"what": "Qwen2 text, bilinear, a tower for larger tiles", CONFIG: {"text_config": {"model_type": "qwen2", "num_key_value_heads": 4}, "vision_config": {"image_size": 112}}, PICTURES: {"resample": 2}},
+        {"what": "rare pictures, longest side of one tile", **ODD, PICTURES: {"size": {"longest_edge": 56}, "max_image_size": {"longest_edge": 56}}},
     ],
     "gemma3": [
         {"what": "6 x 6 patches of 8, nine tokens, three heads, window of 6 under the picture's tokens",
@@ -174,6 +204,9 @@ SHAPES = {
          CONFIG: {"mm_tokens_per_image": 16, "vision_config": {"hidden_act": GONE, "layer_norm_eps": GONE, "num_channels": GONE}, "text_config": {"query_pre_attn_scalar": 32, "hidden_activation": GONE, "rms_norm_eps": GONE, "rope_local_base_freq": GONE}},
          PICTURES: {"image_seq_length": 16, "image_mean": GONE, "image_std": GONE, "resample": GONE, "do_pan_and_scan": GONE}, ALL: {"image_seq_length": 16}},
         {"what": "pan and scan", "processor": {"do_pan_and_scan": True, "pan_and_scan_min_crop_size": 25, "pan_and_scan_max_num_crops": 3, "pan_and_scan_min_ratio_to_activate": 1.15}},
+        {"what": "rare pictures, heads of 72, six layers, one wide", **ODD,
+         CONFIG: {"vision_config": {"hidden_size": 144, "num_attention_heads": 2, "num_hidden_layers": 1},
+                  "text_config": {"num_hidden_layers": 6, "sliding_window_pattern": 6, "layer_types": GONE, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 40, "sliding_window": 9, "final_logit_softcapping": 20.0}}},
     ],
     "mistral3": [
         {"what": "merge of 3, patches of 8, heads of 20, erf, biases in the projector",
@@ -185,5 +218,7 @@ SHAPES = {
          CONFIG: {"vision_feature_layer": -2, "projector_hidden_act": GONE, "multimodal_projector_bias": GONE, "spatial_merge_size": GONE, "text_config": {"model_type": "llama", "head_dim": 16},
                   "vision_config": {"hidden_act": GONE, "num_channels": GONE, "num_hidden_layers": 3, "rope_theta": GONE}},
          PICTURES: {"image_mean": GONE, "image_std": GONE, "resample": GONE}},
+        {"what": "rare pictures, one head of 64, tied", **ODD,
+         CONFIG: {"tie_word_embeddings": True, "vision_config": {"hidden_size": 64, "num_attention_heads": 1, "head_dim": 64, "num_hidden_layers": 1}, "text_config": {"tie_word_embeddings": True, "num_key_value_heads": 4}}},
     ],
 }

@@ -153,6 +153,7 @@ def chats(rng, folder, shape, video):
     for name in names: yield [{"role": "user", "content": [image(name), text("What is left behind near the harbour?")]}], [name], []
     yield [{"role": "user", "content": [image(names[0]), image(names[1]), text("Which?")]}, {"role": "assistant", "content": "one"},
            {"role": "user", "content": [image(names[2]), text("And now?")]}], names[:3], []
+    yield [{"role": "user", "content": [text("One of them"), image(names[1]), text("is not the other:"), image(names[0]), image(names[1])]}], [names[1], names[0], names[1]], []
     if not video: return
     tower = transformers.AutoConfig.from_pretrained(folder).vision_config
     f = tower.patch_size * tower.spatial_merge_size
