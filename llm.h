@@ -25579,7 +25579,8 @@ static void llm__arch_variants(llm__facts *f, llm__arch *a, const llm__tensors *
     other |= llm__fact_int(f, "word_embed_proj_dim", a->hidden, 1, 1 << 20) != a->hidden;
     other |= a->qk_norm && llm__arch_is(a, "phi");
     /* with use_bias the model of text alone has a bias of the output layer too, whose matrix may be the embedding's */
-    other |= a->mlp_bias > 0 && a->tied && llm__arch_is(a, "ernie4_5_moe") && !llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name);
+    const int sees = llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name);
+    other |= a->mlp_bias > 0 && a->tied && llm__arch_is(a, "ernie4_5_moe") && !sees;
     if (f->r) return;
     if (llm__arch_is(a, "baichuan") && a->vocab == 125696)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: Baichuan 2 (its output layer is normalised as it runs) is not supported", f->path);
