@@ -45986,10 +45986,14 @@ static const char *llm__method_name(llm__method m) {
     return names[m];
 }
 
+/* 1 if it has values of f32, f16 or bf16. */
+static int llm__qplan_is_float(const llm__tensor *t) {
+    return t->type == LLM_TYPE_F32 || t->type == LLM_TYPE_F16 || t->type == LLM_TYPE_BF16;
+}
+
 /* The type that a tensor which stays gets. */
 static int32_t llm__qplan_type(const llm__qplan *p, const llm__tensor *t) {
-    const int is_float = t->type == LLM_TYPE_F32 || t->type == LLM_TYPE_F16 || t->type == LLM_TYPE_BF16;
-    return is_float && p->dtype >= 0 && !strstr(t->name.p, "e_score_correction_bias") ? p->dtype : t->type;
+    return llm__qplan_is_float(t) && p->dtype >= 0 && !strstr(t->name.p, "e_score_correction_bias") ? p->dtype : t->type;
 }
 
 /* The shape of the codes of a matrix, without memory for them. */
@@ -47885,17 +47889,23 @@ static void llm__folder_tensors(llm__qjob *j) {
     if (!j->r) j->r = j->out.r;
 }
 
-/* Elements [at, at + n) of a tensor that stays, in the type that it gets; 0: one is too large for it. */
-static int llm__folder_convert(const llm__tensor *t, const float *value, int64_t cols, int32_t type, int64_t at, int64_t n, uint8_t *to) {
+/* Elements [at, at + n) of a tensor that stays, as it is or as its patch has it. */
+static void llm__folder_floats(const llm__tensor *t, const float *value, int64_t cols, int64_t at, int64_t n, float *x) {
+    for (int64_t i = 0, some; i < n; i += some) {
+        some = LLM__MIN(cols - (at + i) % cols, n - i);
+        if (value) memcpy(x + i, value + at + i, (size_t)some * sizeof *x);
+        else llm__tensor_values(t, (at + i) / cols, cols, (at + i) % cols, some, x + i);
+    }
+}
+
+/* n values in the type that they get; 0: one is too large for it. */
+static int llm__folder_convert(const float *x, int64_t n, int32_t type, uint8_t *to) {
     int ok = 1;
     for (int64_t i = 0; i < n; i++) {
-        float x;
-        if (value) x = value[at + i];
-        else llm__tensor_values(t, (at + i) / cols, cols, (at + i) % cols, 1, &x);
-        const uint16_t half = type == LLM_TYPE_F16 ? llm__f32_to_f16(x) : llm__f32_to_bf16(x);
-        if (type == LLM_TYPE_F32) memcpy(to + 4 * i, &x, 4);
+        const uint16_t half = type == LLM_TYPE_F16 ? llm__f32_to_f16(x[i]) : llm__f32_to_bf16(x[i]);
+        if (type == LLM_TYPE_F32) memcpy(to + 4 * i, &x[i], 4);
         else memcpy(to + 2 * i, &half, 2);
-        if (type == LLM_TYPE_F16 && (half & 0x7C00) == 0x7C00 && fabsf(x) < INFINITY) ok = 0;
+        if (type == LLM_TYPE_F16 && (half & 0x7C00) == 0x7C00) ok = 0;
     }
     return ok;
 }
@@ -47908,15 +47918,20 @@ static void llm__folder_copy(llm__qjob *j, size_t i) {
     const float *value = NULL;
     for (size_t k = 0; k < j->n_patches; k++)
         if (j->patch[k].t == t) value = j->patch[k].value;
-    const int same = o->type == t->type && !value && !t->parts;
-    LLM__SCOPED(llm__drop) uint8_t *some = same ? NULL : LLM__NEW(uint8_t, 4 * LLM__COPY_SOME);
-    if (!same && !some) j->r = llm__nomem();
+    const int same = o->type == t->type && !value && !t->parts, floats = !same || llm__qplan_is_float(t);
+    LLM__SCOPED(llm__drop) float *x = floats ? LLM__NEW(float, 2 * LLM__COPY_SOME) : NULL;
+    uint8_t *some = x ? (uint8_t *)(x + LLM__COPY_SOME) : NULL;
+    if (floats && !x) j->r = llm__nomem();
     for (int64_t at = 0; at < n && !j->r; at += LLM__COPY_SOME) {
         const int64_t count = LLM__MIN((int64_t)LLM__COPY_SOME, n - at), from = llm__row_bytes(o->type, at);
         const size_t bytes = (size_t)llm__row_bytes(o->type, count);
-        if (!same && !llm__folder_convert(t, value, cols, o->type, at, count, some))
+        if (floats) llm__folder_floats(t, value, cols, at, count, x);
+        for (int64_t k = 0; k < count && floats && !j->r; k++)
+            if (!isfinite(x[k]))
+                j->r = llm__bad(j->model->path, "tensor", t->name, "element %lld is no finite number", (long long)(at + k));
+        if (!same && !j->r && !llm__folder_convert(x, count, o->type, some))
             j->r = llm__bad(j->model->path, "tensor", t->name, "a value is too large for fp16; -t bf16 holds it");
-        llm__out_put(&j->out, j->copied[i], from, same ? t->data + from : some, bytes);
+        if (!j->r) llm__out_put(&j->out, j->copied[i], from, same ? t->data + from : some, bytes);
         if (same && bytes > 1 << 16) llm__file_rest(t->data + from, bytes);
         if (!j->r) j->r = j->out.r;
     }

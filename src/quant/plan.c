@@ -47,9 +47,12 @@ LLM__PRIVATE const char *llm__method_name(llm__method m) {
     return names[m];
 }
 
+LLM__PRIVATE int llm__qplan_is_float(const llm__tensor *t) {
+    return t->type == LLM_TYPE_F32 || t->type == LLM_TYPE_F16 || t->type == LLM_TYPE_BF16;
+}
+
 LLM__PRIVATE int32_t llm__qplan_type(const llm__qplan *p, const llm__tensor *t) {
-    const int is_float = t->type == LLM_TYPE_F32 || t->type == LLM_TYPE_F16 || t->type == LLM_TYPE_BF16;
-    return is_float && p->dtype >= 0 && !strstr(t->name.p, "e_score_correction_bias") ? p->dtype : t->type;
+    return llm__qplan_is_float(t) && p->dtype >= 0 && !strstr(t->name.p, "e_score_correction_bias") ? p->dtype : t->type;
 }
 
 LLM__PRIVATE llm__rounded llm__qplan_rounded(const llm__qplan *p, const llm__qplan_matrix *m) {

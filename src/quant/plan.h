@@ -69,6 +69,9 @@ typedef struct llm__qplan {
 /* As documents call it. */
 LLM__PRIVATE const char *llm__method_name(llm__method m);
 
+/* 1 if it has values of f32, f16 or bf16. */
+LLM__PRIVATE int llm__qplan_is_float(const llm__tensor *t);
+
 /* The type that a tensor which stays gets. */
 LLM__PRIVATE int32_t llm__qplan_type(const llm__qplan *p, const llm__tensor *t);
 

@@ -108,6 +108,19 @@ def eagle_head(folder):
     return folder
 
 
+def test_quantize(disk):
+    """Smaller weights as a file and as a folder, and either as the other: what the disk has room for, a file's size apart."""
+    room = pathlib.Path(disk.folder).parent
+    gguf = room / "whole.gguf"
+    if not gguf.exists(): subprocess.run([CLI, "convert", LLAMA, str(gguf)], capture_output=True, check=True)
+    for name, args, part in (("a file", ("quantize", LLAMA, disk.folder + "/q.gguf", "q8_0"), None), ("a folder", ("quantize", "-i", LLAMA, "-o", disk.folder + "/q", "-quant_type", "weight_only_int8"), "q.part"),
+                             ("a calibrated folder", ("quantize", "-i", LLAMA, "-o", disk.folder + "/g", "-quant_type", "gptq", "--bits", "8", "-f", "README.md", "--chunks", "2", "--chunk-size", "64"), "g.part"),
+                             ("a converted file", ("convert", LLAMA, disk.folder + "/c.gguf"), None), ("a converted folder", ("convert", str(gguf), disk.folder + "/c"), None)):
+        said(f"{disk.where}: {name} finds no room", run(disk, *args), disk.folder)
+        check(f"{disk.where}: of {name} nothing has its name", os.listdir(disk.folder) == [part] * (part is not None), os.listdir(disk.folder))
+        if part: shutil.rmtree(f"{disk.folder}/{part}")
+
+
 def test_pull(disk):
     cache = pathlib.Path(disk.folder)
     p = subprocess.run([CLI, "pull", "org/gguf:Q4_K_M"], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120, env=hub.env(cache), preexec_fn=disk.limit)
@@ -148,7 +161,7 @@ def main():
     kinds = ["limit", "tmpfs"] if may_mount(room) else ["limit"]
     if len(kinds) < 2: skip("tmpfs", "no file system may be mounted here")
     for where in kinds:
-        for test, size in ((test_contexts, 8192), (test_log, 8192), (test_batch, 8192), (test_eagle, 65536), (test_pull, 65536), (test_save, 16384)):
+        for test, size in ((test_contexts, 8192), (test_log, 8192), (test_batch, 8192), (test_eagle, 65536), (test_quantize, 65536), (test_pull, 65536), (test_save, 16384)):
             if test is test_pull and not shutil.which("curl"): continue
             disk = Disk(where, size, room)
             try: test(disk)

@@ -341,15 +341,18 @@ def bad():
         stem = "model.layers.1.mlp.up_proj."
         for name in (x for x in tensors if x.startswith(stem) and "shape" not in x):
             kind, shape, data = tensors[name]
-            for what, changed in (("missing", None), ("of a row more", (kind, [shape[0] + 1, *shape[1:]], data + data[:len(data) // shape[0]])), ("of another type", ("F64", [math.prod(shape)], bytes(8 * math.prod(shape))))):
+            for what, changed in (("missing", None), ("of a row more", (kind, [shape[0] + 1, *shape[1:]], data + data[:len(data) // shape[0]])), ("of no row", (kind, [0, *shape[1:]], b"")),
+                                  ("of another type", ("F64", [math.prod(shape)], bytes(8 * math.prod(shape))))):
                 optional = what == "missing" and any(x in name for x in ("g_idx", "zero", "qzeros", "quant_bias", "input_offset"))
                 adapters.write_safetensors(quant + "/model.safetensors", {k: v for k, v in {**tensors, name: changed}.items() if v})
                 got = score(quant)
                 check(f"{method}: {name} {what}", optional or (isinstance(got, str) and stem[:-1] in got and got.count("\n") <= 4 and "llm_cli: error: " in got), got)
         for name in (x for x in tensors if x.startswith(stem) and ("scale" in x or "absmax" in x) and tensors[x][0] in ("F16", "BF16", "F32")):
             kind, shape, data = tensors[name]
-            adapters.write_safetensors(quant + "/model.safetensors", {**tensors, name: (kind, shape, b"\xff" * len(data))})
-            check(f"{method}: {name} is no number", stem[:-1] in str(score(quant)), score(quant))
+            for what, first in (("no number", b"\xff\xff\xff\xff"), ("infinite", {"F16": b"\0\x7c", "BF16": b"\x80\x7f", "F32": b"\0\0\x80\x7f"}[kind])):
+                adapters.write_safetensors(quant + "/model.safetensors", {**tensors, name: (kind, shape, first + data[len(first):])})
+                got = score(quant)
+                check(f"{method}: {name} is {what}", isinstance(got, str) and stem[:-1] in got, got)
     quant, _, tensors = make("llama", "gptq act-order", 9)
     name = stem + "g_idx"
     for value in (-1, 3, 1 << 30):

@@ -16,6 +16,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(__file__))
+import adapters
 from serving import check, checkpoint, finish
 
 CLI = os.environ.get("LLM_CLI", "./llm_cli")
@@ -101,6 +102,22 @@ def again():
         os.remove(f"{TMP}/neighbour")
 
 
+def not_finite():
+    """A source in which a value is no number, or infinite: named, or told by what it does; nothing has the name."""
+    source, bad, out = str(checkpoint("llama")), f"{TMP}/source", f"{TMP}/x"
+    ids, tensors = ids_file("ids.json", json.dumps(CALIBRATION[:4])), adapters.folder_tensors(source)
+    shutil.copytree(source, bad)
+    for name, words in (("model.layers.1.mlp.up_proj.weight", "tensor model.layers.1.mlp.up_proj.weight: element 20 is no finite number"), ("model.layers.0.input_layernorm.weight", "finite number"), ("model.embed_tokens.weight", "finite number")):
+        kind, shape, data = tensors[name]
+        for value in (b"\xc0\x7f", b"\x80\xff"): # bf16
+            adapters.write_safetensors(f"{bad}/model.safetensors", {**tensors, name: (kind, shape, data[:40] + value + data[42:])})
+            for method in FORMS:
+                p = run("-i", bad, "-o", out, "-quant_type", method, "-token", ids)
+                check(f"{method}: {name} has {value.hex()}", kind == "BF16" and p.returncode == 1 and words in p.stderr and p.stderr.startswith("llm_cli: error: ") and p.stderr.count("\n") == 1 and not os.path.exists(out), p.stderr)
+                shutil.rmtree(f"{out}.part", ignore_errors=True)
+    shutil.rmtree(bad)
+
+
 def refused():
     """One sentence, a usage error where the command line is wrong; nothing is written."""
     source = str(checkpoint("llama"))
@@ -133,6 +150,6 @@ def refused():
 
 
 try:
-    for part in sys.argv[1:] or ("methods", "again", "refused"): globals()[part]()
+    for part in sys.argv[1:] or ("methods", "again", "not_finite", "refused"): globals()[part]()
 finally: shutil.rmtree(TMP, ignore_errors=True)
 finish()
