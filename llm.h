@@ -1110,7 +1110,7 @@ typedef struct llm_estimate {
     int32_t max_model_len;   /* tokens of a sequence at most */
     int32_t fits;            /* 1: it can be opened now */
     const char *isa;         /* "avx2": instructions it would use */
-    char tuning[96];         /* as in llm_engine_stats.backend: "ahead=8192,band=4,signs=16 (AMD Zen 3)" */
+    char tuning[96];         /* as in llm_engine_stats.backend: "ahead=8192,band=4,signs=16,bits=1 (AMD Zen 3)" */
 } llm_estimate;
 
 /* What llm_engine_open would take with this configuration (cfg may be NULL), on the CPU, without reading a weight: milliseconds. Where it
@@ -1131,7 +1131,7 @@ typedef struct llm_engine_stats {
     int64_t memory_bytes; /* weights, KV and buffers of the backend */
     int64_t prompt_tokens, generation_tokens, cached_tokens, steps, preemptions;
     double step_seconds, model_seconds;                 /* in llm_engine_step; of these in the forward pass */
-    const char *backend;                                /* "cpu: avx2, 2 threads; ahead=8192,band=4,signs=16 (AMD Zen 3)" */
+    const char *backend;                                /* "cpu: avx2, 2 threads; ahead=8192,band=4,signs=16,bits=1 (AMD Zen 3)" */
     int64_t drafts, draft_tokens, accepted_tokens;      /* speculation, and jumps of grammars: checks, tokens guessed, of these right */
     int64_t accepted_per_position[LLM_SPECULATIVE_MAX]; /* first, second ... token of a draft that was right */
     int64_t media_queries, media_hits, media_bytes;     /* pictures that requests brought, of these known already; bytes that are kept */
@@ -1793,7 +1793,7 @@ LLM_API void llm_options_free(llm_options *o);
                      "GPU: logits do not depend on who else is in the batch (a CPU always)"), \
         LLM_OPT_TEXT(T, e.isa, group, "isa", "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, avx512bf16, amx, neon"), \
         LLM_OPT_TEXT(T, e.tuning, group, "tuning", "LIST", \
-                     "what changes times and no answer: auto, measure, ahead=BYTES, band=N, signs=N (auto: by the processor)"), \
+                     "what changes times and no answer: auto, measure, ahead=BYTES, band=N, signs=N, bits=0|1 (auto: by the processor)"), \
         LLM_OPT_FIELD(T, e, pipeline_parallel_size, group, "pp|pipeline-parallel-size", \
                       "pieces into which the layers are cut, each on devices of its own"), \
         LLM_OPT_FIELD(T, e, tensor_parallel_size, group, "tp|tensor-parallel-size", "ranks that share every layer"), \
@@ -13849,15 +13849,6 @@ static int llm__isa_here(llm__isa isa) {
     return 0;
 }
 
-/* 1 if numbers too small for f32's exponent are multiplied as fast as others. Intel's cores take some 150 cycles for each. */
-static int llm__isa_subnormals(void) {
-#if LLM__X86
-    return __builtin_cpu_is("amd") != 0;
-#else
-    return 0;
-#endif
-}
-
 /* In a buffer of the thread. */
 LLM_API const char *llm_isa_list(void) {
     static LLM__THREAD_LOCAL char all[64];
@@ -13898,6 +13889,9 @@ typedef struct llm__tuning {
     int32_t ahead; /* bytes that weights are fetched ahead of their use */
     int32_t band;  /* pairs of row blocks that a tile's inputs are multiplied with while they are in the cache */
     int32_t signs; /* AVX2 without VNNI: tokens from which on signs of weights apart save more than it costs to find them */
+    int32_t
+        bits; /* 1: e4m3 weights of few tokens are multiplied as their bits stand in f32, below its normal numbers (mac_f8 of >>kernels):
+                    * AMD's cores multiply those as fast as others, Intel's take some 150 cycles for each */
 } llm__tuning;
 
 /* A processor; vendor "" where it is not x86. */
@@ -14206,7 +14200,7 @@ typedef struct llm__kernels {
     double (*weigh)(const float *x, float *w, int32_t n, float max, float scale);
     void (*mac)(const llm__mac *m);
     /* mac of up to LLM__F8_BITS rows and both panels of e4m3, faster, and to the same bits; NULL: there is no
-     * faster way. Asked only where numbers below f32's normal ones cost nothing: llm__isa_subnormals. */
+     * faster way. Asked only where numbers below f32's normal ones cost nothing: llm__tuning.bits. */
     void (*mac_f8)(const llm__mac *m);
     void (*widen_f8)(const uint8_t *src, int n, int pair, int bf16, uint16_t *to);
     void (*product)(llm__kind kind, const llm__product *p);
@@ -18751,7 +18745,7 @@ static void llm__f8_sums(const llm__exec *e, const llm_weight *w, const llm__blo
     const llm__kernels *k = llm__kernels_of(e->isa);
     uint16_t wide[2 * LLM__ROWS * LLM__F8_COLS] __attribute__((aligned(64)));
     const int bf16 = m->half != NULL, widens = bf16 || m->n > LLM__F8_FEW, second = b->pair == 2;
-    const int bits = !bf16 && m->n <= LLM__F8_BITS && k->mac_f8 && llm__isa_subnormals();
+    const int bits = !bf16 && m->n <= LLM__F8_BITS && k->mac_f8 && e->tuning->bits;
     void (*const mac)(const llm__mac *m) = bits ? k->mac_f8 : k->mac;
     m->type = bf16 ? LLM__KIND_BF16 : widens ? LLM__KIND_F16 : LLM__KIND_F8;
     m->pace = LLM__ROWS * b->pair;
@@ -21006,7 +21000,7 @@ static llm_result llm__cpu_wait(llm_backend_ctx *ctx) {
 
 /* What is usual: for a processor that nobody has measured. */
 static llm__tuning llm__tuning_usual(void) {
-    const llm__tuning t = {8192, 4, 16};
+    const llm__tuning t = {8192, 4, 16, 0};
     return t;
 }
 
@@ -21017,9 +21011,9 @@ static const struct llm__tuned {
     int32_t family, first, last; /* first to last: models */
     llm__tuning use;
 } llm__tuned_table[] = {
-    {"AuthenticAMD", "AMD Zen 3", 0x19, 0x00, 0x0F, {8192, 4, 16}},
-    {"AuthenticAMD", "AMD Zen 5", 0x1A, 0x00, 0xFF, {8192, 4, 16}},
-    {"GenuineIntel", "Intel Sapphire Rapids", 0x06, 0x8F, 0x8F, {8192, 4, 16}},
+    {"AuthenticAMD", "AMD Zen 3", 0x19, 0x00, 0x0F, {8192, 4, 16, 1}},
+    {"AuthenticAMD", "AMD Zen 5", 0x1A, 0x00, 0xFF, {8192, 4, 16, 1}},
+    {"GenuineIntel", "Intel Sapphire Rapids", 0x06, 0x8F, 0x8F, {8192, 4, 16, 0}},
 };
 
 /* The one at hand: what it says of itself. */
@@ -21043,8 +21037,8 @@ static int llm__tuning_set(llm__str word, llm__tuning *t, int *ahead) {
     static const struct {
         const char *name;
         int32_t least, most, step;
-    } fields[] = {{"ahead=", 0, 1 << 20, 64}, {"band=", 1, 1024, 1}, {"signs=", 1, LLM__TILE + 1, 1}};
-    int32_t *const to[] = {&t->ahead, &t->band, &t->signs};
+    } fields[] = {{"ahead=", 0, 1 << 20, 64}, {"band=", 1, 1024, 1}, {"signs=", 1, LLM__TILE + 1, 1}, {"bits=", 0, 1, 1}};
+    int32_t *const to[] = {&t->ahead, &t->band, &t->signs, &t->bits};
     for (int i = 0; i < LLM__COUNT(fields); i++) {
         const size_t n = strlen(fields[i].name);
         int64_t x = 0;
@@ -21064,6 +21058,7 @@ static llm_result llm__tuning_of(const char *text, const llm__chip *of, llm__tun
     int measure = 0, ahead = 0, forced = 0;
     llm__str word;
     *out = llm__tuning_usual();
+    out->bits = !strcmp(of->vendor, "AuthenticAMD");
     *why = NULL;
     for (int i = 0; i < LLM__COUNT(llm__tuned_table); i++) {
         const struct llm__tuned *t = &llm__tuned_table[i];
@@ -21077,8 +21072,8 @@ static llm_result llm__tuning_of(const char *text, const llm__chip *of, llm__tun
         else if (llm__tuning_set(word, out, &ahead)) forced = 1;
         else
             return llm__error(LLM_ERR_ARG,
-                              "tuning: %.*s, auto, measure, ahead=N (bytes, whole lines of 64), band=N (1 to 1024) or signs=N (1 to %d) "
-                              "was expected",
+                              "tuning: %.*s, auto, measure, ahead=N (bytes, whole lines of 64), band=N (1 to 1024), signs=N (1 to %d) "
+                              "or bits=0|1 was expected",
                               (int)LLM__MIN(word.n, (size_t)40), word.p, LLM__TILE + 1);
     }
     if (measure) *why = NULL;
@@ -21086,9 +21081,9 @@ static llm_result llm__tuning_of(const char *text, const llm__chip *of, llm__tun
     return LLM_OK;
 }
 
-/* "ahead=8192,band=4,signs=16 (AMD Zen 3)" to `out` of n bytes. */
+/* "ahead=8192,band=4,signs=16,bits=1 (AMD Zen 3)" to `out` of n bytes. */
 static void llm__tuning_words(const llm__tuning *t, const char *why, char *out, size_t n) {
-    snprintf(out, n, "ahead=%d,band=%d,signs=%d (%s)", t->ahead, t->band, t->signs, why);
+    snprintf(out, n, "ahead=%d,band=%d,signs=%d,bits=%d (%s)", t->ahead, t->band, t->signs, t->bits, why);
 }
 
 /* ---- Measuring ----

@@ -56,14 +56,6 @@ LLM__PRIVATE int llm__isa_here(llm__isa isa) {
     return 0;
 }
 
-LLM__PRIVATE int llm__isa_subnormals(void) {
-#if LLM__X86
-    return __builtin_cpu_is("amd") != 0;
-#else
-    return 0;
-#endif
-}
-
 /* In a buffer of the thread. */
 LLM_API const char *llm_isa_list(void) {
     static LLM__THREAD_LOCAL char all[64];

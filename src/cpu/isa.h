@@ -21,6 +21,3 @@ LLM__PRIVATE llm_result llm__isa_find(const char *name, llm__isa *out);
 
 /* 1 if this CPU runs it. */
 LLM__PRIVATE int llm__isa_here(llm__isa isa);
-
-/* 1 if numbers too small for f32's exponent are multiplied as fast as others. Intel's cores take some 150 cycles for each. */
-LLM__PRIVATE int llm__isa_subnormals(void);

@@ -119,7 +119,7 @@ typedef struct llm__kernels {
     double (*weigh)(const float *x, float *w, int32_t n, float max, float scale);
     void (*mac)(const llm__mac *m);
     /* mac of up to LLM__F8_BITS rows and both panels of e4m3, faster, and to the same bits; NULL: there is no
-     * faster way. Asked only where numbers below f32's normal ones cost nothing: llm__isa_subnormals. */
+     * faster way. Asked only where numbers below f32's normal ones cost nothing: llm__tuning.bits. */
     void (*mac_f8)(const llm__mac *m);
     void (*widen_f8)(const uint8_t *src, int n, int pair, int bf16, uint16_t *to);
     void (*product)(llm__kind kind, const llm__product *p);

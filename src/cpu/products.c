@@ -2,7 +2,6 @@
 #include "api/backend.h"
 #include "base/platform.h"
 #include "cpu/dtypes.h"
-#include "cpu/isa.h"
 #include "cpu/packed.h"
 #include "cpu/kernels.h"
 #include "cpu/linear.h"
@@ -85,7 +84,7 @@ static void llm__f8_sums(const llm__exec *e, const llm_weight *w, const llm__blo
     const llm__kernels *k = llm__kernels_of(e->isa);
     uint16_t wide[2 * LLM__ROWS * LLM__F8_COLS] __attribute__((aligned(64)));
     const int bf16 = m->half != NULL, widens = bf16 || m->n > LLM__F8_FEW, second = b->pair == 2;
-    const int bits = !bf16 && m->n <= LLM__F8_BITS && k->mac_f8 && llm__isa_subnormals();
+    const int bits = !bf16 && m->n <= LLM__F8_BITS && k->mac_f8 && e->tuning->bits;
     void (*const mac)(const llm__mac *m) = bits ? k->mac_f8 : k->mac;
     m->type = bf16 ? LLM__KIND_BF16 : widens ? LLM__KIND_F16 : LLM__KIND_F8;
     m->pace = LLM__ROWS * b->pair;

@@ -14,7 +14,7 @@
 #include "cpu/backend.h"
 
 LLM__PRIVATE llm__tuning llm__tuning_usual(void) {
-    const llm__tuning t = {8192, 4, 16};
+    const llm__tuning t = {8192, 4, 16, 0};
     return t;
 }
 
@@ -25,9 +25,9 @@ static const struct llm__tuned {
     int32_t family, first, last; /* first to last: models */
     llm__tuning use;
 } llm__tuned_table[] = {
-    {"AuthenticAMD", "AMD Zen 3", 0x19, 0x00, 0x0F, {8192, 4, 16}},
-    {"AuthenticAMD", "AMD Zen 5", 0x1A, 0x00, 0xFF, {8192, 4, 16}},
-    {"GenuineIntel", "Intel Sapphire Rapids", 0x06, 0x8F, 0x8F, {8192, 4, 16}},
+    {"AuthenticAMD", "AMD Zen 3", 0x19, 0x00, 0x0F, {8192, 4, 16, 1}},
+    {"AuthenticAMD", "AMD Zen 5", 0x1A, 0x00, 0xFF, {8192, 4, 16, 1}},
+    {"GenuineIntel", "Intel Sapphire Rapids", 0x06, 0x8F, 0x8F, {8192, 4, 16, 0}},
 };
 
 LLM__PRIVATE llm__chip llm__chip_here(void) {
@@ -50,8 +50,8 @@ static int llm__tuning_set(llm__str word, llm__tuning *t, int *ahead) {
     static const struct {
         const char *name;
         int32_t least, most, step;
-    } fields[] = {{"ahead=", 0, 1 << 20, 64}, {"band=", 1, 1024, 1}, {"signs=", 1, LLM__TILE + 1, 1}};
-    int32_t *const to[] = {&t->ahead, &t->band, &t->signs};
+    } fields[] = {{"ahead=", 0, 1 << 20, 64}, {"band=", 1, 1024, 1}, {"signs=", 1, LLM__TILE + 1, 1}, {"bits=", 0, 1, 1}};
+    int32_t *const to[] = {&t->ahead, &t->band, &t->signs, &t->bits};
     for (int i = 0; i < LLM__COUNT(fields); i++) {
         const size_t n = strlen(fields[i].name);
         int64_t x = 0;
@@ -69,6 +69,7 @@ LLM__PRIVATE llm_result llm__tuning_of(const char *text, const llm__chip *of, ll
     int measure = 0, ahead = 0, forced = 0;
     llm__str word;
     *out = llm__tuning_usual();
+    out->bits = !strcmp(of->vendor, "AuthenticAMD");
     *why = NULL;
     for (int i = 0; i < LLM__COUNT(llm__tuned_table); i++) {
         const struct llm__tuned *t = &llm__tuned_table[i];
@@ -82,8 +83,8 @@ LLM__PRIVATE llm_result llm__tuning_of(const char *text, const llm__chip *of, ll
         else if (llm__tuning_set(word, out, &ahead)) forced = 1;
         else
             return llm__error(LLM_ERR_ARG,
-                              "tuning: %.*s, auto, measure, ahead=N (bytes, whole lines of 64), band=N (1 to 1024) or signs=N (1 to %d) "
-                              "was expected",
+                              "tuning: %.*s, auto, measure, ahead=N (bytes, whole lines of 64), band=N (1 to 1024), signs=N (1 to %d) "
+                              "or bits=0|1 was expected",
                               (int)LLM__MIN(word.n, (size_t)40), word.p, LLM__TILE + 1);
     }
     if (measure) *why = NULL;
@@ -92,7 +93,7 @@ LLM__PRIVATE llm_result llm__tuning_of(const char *text, const llm__chip *of, ll
 }
 
 LLM__PRIVATE void llm__tuning_words(const llm__tuning *t, const char *why, char *out, size_t n) {
-    snprintf(out, n, "ahead=%d,band=%d,signs=%d (%s)", t->ahead, t->band, t->signs, why);
+    snprintf(out, n, "ahead=%d,band=%d,signs=%d,bits=%d (%s)", t->ahead, t->band, t->signs, t->bits, why);
 }
 
 /* ---- Measuring ----

@@ -17,6 +17,9 @@ typedef struct llm__tuning {
     int32_t ahead; /* bytes that weights are fetched ahead of their use */
     int32_t band;  /* pairs of row blocks that a tile's inputs are multiplied with while they are in the cache */
     int32_t signs; /* AVX2 without VNNI: tokens from which on signs of weights apart save more than it costs to find them */
+    int32_t
+        bits; /* 1: e4m3 weights of few tokens are multiplied as their bits stand in f32, below its normal numbers (mac_f8 of >>kernels):
+                    * AMD's cores multiply those as fast as others, Intel's take some 150 cycles for each */
 } llm__tuning;
 
 /* A processor; vendor "" where it is not x86. */
@@ -35,7 +38,7 @@ LLM__PRIVATE llm__tuning llm__tuning_usual(void);
  * where it comes from; NULL: the distance is to be measured. LLM_ERR_ARG with a sentence: no such name or value. */
 LLM__PRIVATE llm_result llm__tuning_of(const char *text, const llm__chip *of, llm__tuning *out, const char **why);
 
-/* "ahead=8192,band=4,signs=16 (AMD Zen 3)" to `out` of n bytes. */
+/* "ahead=8192,band=4,signs=16,bits=1 (AMD Zen 3)" to `out` of n bytes. */
 LLM__PRIVATE void llm__tuning_words(const llm__tuning *t, const char *why, char *out, size_t n);
 
 /* The better of some distances by two rounds of rates (n each), in bytes a second and 0 where there was no time: the first one, unless

@@ -16,25 +16,27 @@ static llm__tuning tun_of(const char *text, const char *vendor, int family, int 
     return t;
 }
 
-static int tun_is(llm__tuning t, int ahead, int band, int signs) { return t.ahead == ahead && t.band == band && t.signs == signs; }
+static int tun_is(llm__tuning t, int ahead, int band, int signs, int bits) {
+    return t.ahead == ahead && t.band == band && t.signs == signs && t.bits == bits;
+}
 
 static void tun_choice(void) {
     const llm__tuning u = llm__tuning_usual();
     const char *why;
     llm__tuning t = tun_of(NULL, "AuthenticAMD", 25, 1, &why);
-    CHECK(why && !strcmp(why, "AMD Zen 3"));
+    CHECK(why && !strcmp(why, "AMD Zen 3") && t.bits == 1);
     t = tun_of("auto", "AuthenticAMD", 25, 0x61, &why); /* Zen 4 */
-    CHECK(!why && tun_is(t, u.ahead, u.band, u.signs));
-    tun_of(NULL, "GenuineIntel", 6, 143, &why);
-    CHECK(why && strstr(why, "Sapphire"));
-    tun_of(NULL, "GenuineIntel", 25, 1, &why);
-    CHECK(!why);
+    CHECK(!why && tun_is(t, u.ahead, u.band, u.signs, 1));
+    t = tun_of(NULL, "GenuineIntel", 6, 143, &why);
+    CHECK(why && strstr(why, "Sapphire") && t.bits == 0);
+    t = tun_of(NULL, "GenuineIntel", 25, 1, &why);
+    CHECK(!why && tun_is(t, u.ahead, u.band, u.signs, 0));
     tun_of("measure", "AuthenticAMD", 25, 1, &why);
     CHECK(!why);
-    t = tun_of("ahead=4096,band=7,signs=33", "", 0, 0, &why);
-    CHECK(why && !strcmp(why, "forced") && tun_is(t, 4096, 7, 33));
+    t = tun_of("ahead=4096,band=7,signs=33,bits=1", "", 0, 0, &why);
+    CHECK(why && !strcmp(why, "forced") && tun_is(t, 4096, 7, 33, 1));
     t = tun_of("ahead=0", "", 0, 0, &why);
-    CHECK(why && tun_is(t, 0, u.band, u.signs));
+    CHECK(why && tun_is(t, 0, u.band, u.signs, 0));
     t = tun_of("band=9", "", 0, 0, &why); /* the distance is still to be measured */
     CHECK(!why && t.band == 9);
     t = tun_of("band=9", "AuthenticAMD", 25, 1, &why);
@@ -42,8 +44,9 @@ static void tun_choice(void) {
 }
 
 static void tun_refused(void) {
-    static const char *const bad[] = {"fast",   "ahead",   "ahead=",   "ahead=-64",       "ahead=100", "ahead=9999872", "band=0",
-                                      "band=x", "signs=0", "signs=34", "ahead=64,what=1", "ahead =64", "ahead=64 "};
+    static const char *const bad[] = {"fast",      "ahead",  "ahead=",  "ahead=-64", "ahead=100",       "ahead=9999872",
+                                      "band=0",    "band=x", "signs=0", "signs=34",  "ahead=64,what=1", "ahead =64",
+                                      "ahead=64 ", "bits=2", "bits="};
     const llm__chip p = LLM__ZERO;
     for (int i = 0; i < LLM__COUNT(bad); i++) {
         llm__tuning t;
@@ -101,5 +104,5 @@ TEST_GROUP(tuning) {
     tun_measured(LLM_TYPE_Q8_0, 2, "measure", "measured)");
     tun_measured(LLM_TYPE_Q4_K, 3, "measure", "measured)");
     tun_measured(LLM_TYPE_F32, 2, "measure", "(usual, nothing could be measured)");
-    tun_measured(LLM_TYPE_Q8_0, 1, "ahead=4096", "1 thread; ahead=4096,band=4,signs=16 (forced)");
+    tun_measured(LLM_TYPE_Q8_0, 1, "ahead=4096,bits=0", "1 thread; ahead=4096,band=4,signs=16,bits=0 (forced)");
 }
