@@ -26734,11 +26734,58 @@ static uint32_t llm__codes_get(const llm__codes *c, int64_t row, int64_t col) {
     }
 }
 
-/* The same of n rows, `step` apart, and n_cols columns: u (n, LLM__COLS_AT_ONCE). Words of neighbouring rows stand side by side in GPTQ's
+/* The 8 nibbles of a word as bytes, the lowest first. */
+LLM__INLINE void llm__spread_nibbles(uint32_t w, uint8_t *to) {
+    uint64_t x = w;
+    x = (x | x << 16) & 0x0000FFFF0000FFFFu;
+    x = (x | x << 8) & 0x00FF00FF00FF00FFu;
+    x = (x | x << 4) & 0x0F0F0F0F0F0F0F0Fu;
+    memcpy(to, &x, 8);
+}
+
+/* AWQ's words hold 8 rows of a column: those of 8 rows, then row by row of all columns, in loops of one length that compilers make wide. */
+static void llm__awq_some(const llm__codes *c, int64_t row, int64_t n, int64_t col, int64_t n_cols, uint8_t *u) {
+    uint32_t w[LLM__COLS_AT_ONCE];
+    memset(w, 0, sizeof w);
+    for (int64_t r = 0; r < n; r += 8) {
+        for (int64_t i = 0; i < n_cols; i++) w[i] = llm__word_at(c->codes, (col + i) * (c->rows / 8) + (row + r) / 8);
+        for (int64_t k = 0; k < 8; k++) {
+            const int shift = llm__awq_shift(k);
+            uint8_t *to = u + (r + k) * LLM__COLS_AT_ONCE;
+            for (int i = 0; i < LLM__COLS_AT_ONCE; i++) to[i] = (uint8_t)(w[i] >> shift & 15);
+        }
+    }
+}
+
+/* Codes of 4 bits, 8 at a time: n rows, `step` apart, u (n, LLM__COLS_AT_ONCE). 0: they do not lie so, and u is as it was. */
+static int llm__nibbles_some(const llm__codes *c, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, uint8_t *u) {
+    if (c->bits != 4 || c->order == LLM__CODES_BYTES || c->sorted || col % 8 || n_cols % 8 || c->cols % 8) return 0;
+    if (c->order == LLM__CODES_AWQ) {
+        if (step != 1 || row % 8 || n % 8) return 0;
+        llm__awq_some(c, row, n, col, n_cols, u);
+        return 1;
+    }
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t i = 0; i < n_cols; i += 8) {
+            const int64_t stored = row + r * step;
+            uint32_t w;
+            if (c->order == LLM__CODES_GPTQ) w = llm__word_at(c->codes, (col + i) / 8 * c->rows + stored);
+            else if (c->order != LLM__CODES_HIGH) w = llm__word_at(c->codes + stored * c->stride + (col + i) / 2, 0);
+            else {
+                w = llm__word_at(c->codes + (stored * c->cols + col + i) / 2, 0);
+                w = (w >> 4 & 0x0F0F0F0Fu) | (w & 0x0F0F0F0Fu) << 4;
+            }
+            llm__spread_nibbles(w, u + r * LLM__COLS_AT_ONCE + i);
+        }
+    return 1;
+}
+
+/* Any codes of n rows, `step` apart, and n_cols columns: u (n, LLM__COLS_AT_ONCE). Words of neighbouring rows stand side by side in GPTQ's
  * and AWQ's orders, so rows are the inner loop there. */
 static void llm__codes_some(const llm__codes *c, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, uint8_t *u) {
     const int across = c->order == LLM__CODES_GPTQ || c->order == LLM__CODES_AWQ;
     const int64_t outer = across ? n_cols : n, inner = across ? n : n_cols;
+    if (llm__nibbles_some(c, row, step, n, col, n_cols, u)) return;
     for (int64_t i = 0; i < outer; i++)
         for (int64_t k = 0; k < inner; k++) {
             const int64_t r = across ? k : i, q = across ? i : k;
