@@ -14638,15 +14638,24 @@ LLM__INLINE llm__v16 llm__act16(llm_act act, float limit, llm__v16 g, const llm_
     return g;
 }
 
+/* What a loop over tokens has to do: constants, in all but one of the loops. */
+typedef struct llm__ending {
+    int plain; /* whole vectors without scales, adapters and soft cap, with a bias if that is set */
+    int bias;
+    int per;   /* places of a tile that a token takes */
+    int gate_up, add;
+    llm_act act;
+} llm__ending;
+
 /* One token's sums of a block, times the scale of its segment, with its bias and what an adapter adds (plus: the token's row, or NULL). */
-LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b, const float *sums, const float *plus, const int plain,
-                                      const int per) {
+LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b, const float *sums, const float *plus,
+                                      const llm__ending how) {
     llm__v16 x = llm__load16(sums, LLM__ROWS), y;
-    if (per == 2) {
+    if (how.per == 2) {
         y = llm__load16(sums + LLM__ROWS, LLM__ROWS);
         LLM__EACH(i) x.v[i] += y.v[i];
     }
-    if (plain) return x;
+    if (how.plain) return how.bias ? llm__add16(x, f->bias + b->row, 1, LLM__ROWS) : x;
     LLM__EACH(i) x.v[i] *= b->scale;
     if (f->row_scale) {
         y = llm__load16(f->row_scale + b->row, b->n);
@@ -14655,14 +14664,6 @@ LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b,
     if (f->bias) x = llm__add16(x, f->bias + b->row, 1, b->n);
     return plus ? llm__add16(x, plus + b->row - f->first_row, 1, b->n) : x;
 }
-
-/* What a loop over tokens has to do: constants, in all but one of the loops. */
-typedef struct llm__ending {
-    int plain; /* whole vectors without scales, bias and soft cap */
-    int per;   /* places of a tile that a token takes */
-    int gate_up, add;
-    llm_act act;
-} llm__ending;
 
 /* What one loop for all results has to look at. */
 LLM__INLINE llm__ending llm__ending_of(const llm__finish *f) {
@@ -14677,8 +14678,8 @@ LLM__INLINE void llm__finish_rows(const llm__finish *f, const llm__block *b, con
     float *dst = f->dst + token * f->stride + b->row - f->first_row;
     const float *plus = f->plus ? f->plus + token * f->plus_stride : NULL;
     for (int t = 0; t < n; t++, g += LLM__ROWS * per, u += LLM__ROWS * per, dst += f->stride) {
-        llm__v16 x = llm__finish_sums(f, b, g, plus, plain, per), y;
-        if (gate_up) y = llm__finish_sums(f, b + 1, u, plus, plain, per);
+        llm__v16 x = llm__finish_sums(f, b, g, plus, how), y;
+        if (gate_up) y = llm__finish_sums(f, b + 1, u, plus, how);
         if (plus) plus += f->plus_stride;
         if (how.act || gate_up) x = llm__act16(how.act, f->limit, x, gate_up ? &y : NULL);
         if (!plain && f->scale != 1) LLM__EACH(i) x.v[i] *= f->scale;
@@ -14693,15 +14694,19 @@ LLM__INLINE void llm__finish_rows(const llm__finish *f, const llm__block *b, con
  * Tokens [token, token + n) of one block: sums g (n * per, 16), and u (n * per, 16) of the block after it where gate and up go together.
  * What nearly all results need has loops of its own, with nothing to decide in them. */
 LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
-    const int plain = b->n == LLM__ROWS && !f->bias && !f->plus && !f->row_scale && f->scale == 1 && f->softcap <= 0 && b->scale == 1 &&
+    const int whole = b->n == LLM__ROWS && !f->plus && !f->row_scale && f->scale == 1 && f->softcap <= 0 && b->scale == 1 &&
                       (!f->gate_up || b[1].scale == 1);
-    const int alone = plain && !f->gate_up && !f->act, gated = plain && f->gate_up && !f->add && f->per == 1;
+    const int plain = whole && !f->bias, alone = plain && !f->gate_up && !f->act, gated = plain && f->gate_up && !f->add && f->per == 1;
+    const int biased = whole && f->bias && !f->gate_up && !f->add && f->per == 1; /* a tower's */
     const llm__ending set = {.plain = 1, .per = 1}, add = {.plain = 1, .per = 1, .add = 1}, set_two = {.plain = 1, .per = 2};
     const llm__ending silu = {.plain = 1, .per = 1, .gate_up = 1, .act = LLM_ACT_SILU};
     const llm__ending gelu = {.plain = 1, .per = 1, .gate_up = 1, .act = LLM_ACT_GELU_TANH};
+    const llm__ending bias = {.plain = 1, .bias = 1, .per = 1}, bias_gelu = {.plain = 1, .bias = 1, .per = 1, .act = LLM_ACT_GELU_TANH};
     if (alone && f->per == 1 && !f->add) llm__finish_rows(f, b, g, u, token, n, set);
     else if (alone && f->per == 1) llm__finish_rows(f, b, g, u, token, n, add);
     else if (alone && !f->add) llm__finish_rows(f, b, g, u, token, n, set_two);
+    else if (biased && !f->act) llm__finish_rows(f, b, g, u, token, n, bias);
+    else if (biased && f->act == LLM_ACT_GELU_TANH) llm__finish_rows(f, b, g, u, token, n, bias_gelu);
     else if (gated && f->act == LLM_ACT_SILU) llm__finish_rows(f, b, g, u, token, n, silu);
     else if (gated && f->act == LLM_ACT_GELU_TANH) llm__finish_rows(f, b, g, u, token, n, gelu);
     else llm__finish_rows(f, b, g, u, token, n, llm__ending_of(f));

@@ -115,7 +115,7 @@ async function run(chat, node) {
     if (!node.text) node.thought = Math.ceil(s);
     node.think += reasoning_content;
     node.text += content;
-    node.stats = tokens + " tokens \u00b7 " + (s > .05 ? (tokens / s).toFixed(1) + " tokens/s \u00b7 " : "") + "first after " + ((first - start) / 1000).toFixed(2) + " s";
+    node.stats = tokens + (tokens === 1 ? " token" : " tokens") + " \u00b7 " + (s > .05 ? (tokens / s).toFixed(1) + " tokens/s \u00b7 " : "") + "first after " + ((first - start) / 1000).toFixed(2) + " s";
   };
   assign(node, { live: 1, error: "", more: "", act: "", end: "", model: m ? nameOf(m) : "" });
   runs.set(chat.id, me);
