@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Folders that llm_cli quantize writes, read by the packages that own their formats: transformers with compressed-tensors, each matrix by the published decoding of AutoAWQ and GPTQ.
+"""Folders that llm_cli quantize writes, read by the packages that own their formats: transformers with compressed-tensors, GPTQModel for GPTQ and AWQ, and each matrix of these by their published decoding.
 
-    quantised_packages.py FOLDER...      env LLM_CLI; PYTHON of an environment with torch, transformers, compressed-tensors; what is not there is skipped
+    quantised_packages.py FOLDER...      env LLM_CLI; PYTHON of an environment with torch, transformers, compressed-tensors, gptqmodel; what is not there is skipped
 
-Not part of make test: the packages are 2 GB. Prints for each folder the distance of its logits from those of transformers, as a share of their range.
+Not part of make test: the packages are 5 GB. Prints for each folder the distance of its logits from those of transformers in float32 and of GPTQModel in float16, as shares of their range. No GPU is used.
 """
 import json
 import os
 import subprocess
 import sys
 
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2") # what it asks for itself, and takes for an error where there are two processors
 CLI = os.environ.get("LLM_CLI", "./llm_cli")
 IDS = [5, 17, 300, 44, 9, 101, 7, 256]
 
@@ -68,6 +70,20 @@ def theirs(folder):
     with torch.no_grad(): return torch.log_softmax(model(torch.tensor([IDS])).logits[0, -1].float(), -1)
 
 
+def opened(folder):
+    """Logits of GPTQModel's own loading; None of what it does not open."""
+    import torch
+    config = json.load(open(f"{folder}/config.json"))["quantization_config"]
+    if config["quant_method"] not in ("awq", "gptq"): return None
+    from gptqmodel import BACKEND, GPTQModel
+    model = GPTQModel.load(folder, device="cpu", dtype=torch.float16, backend=BACKEND.AWQ_TORCH if config["quant_method"] == "awq" else BACKEND.GPTQ_TORCH)
+    with torch.no_grad(): return torch.log_softmax(model.model(torch.tensor([IDS])).logits[0, -1].float(), -1)
+
+
+def distance(got, want):
+    return max(abs(got[i] - float(want[i])) for i in got) / (float(want.max()) - float(want.min()))
+
+
 for folder in sys.argv[1:]:
     try: want = theirs(folder)
     except ImportError as e:
@@ -77,5 +93,9 @@ for folder in sys.argv[1:]:
         print(f"{folder}: skipped: 3 bits, or experts that transformers keeps in one tensor")
         continue
     got = ours(folder, len(want))
-    far = max(abs(got[i] - float(want[i])) for i in got) / (float(want.max()) - float(want.min()))
-    print(f"{folder}: {far:.6f} of the range")
+    said = f"{folder}: {distance(got, want):.6f} of the range"
+    try:
+        by_package = opened(folder)
+        if by_package is not None: said += f"; opened by GPTQModel {distance(got, by_package):.6f}"
+    except ImportError as e: said += f"; not opened: {e}"
+    print(said, flush=True)
