@@ -392,6 +392,8 @@ typedef struct llm_route_op {
     int32_t set; /* 0: all rows choose. Else those whose row_set is set - 1; the others choose none, and experts add nothing to them */
 } llm_route_op;
 
+enum { LLM_MAX_EXPERTS = 65536 }; /* of one operation */
+
 /* dst (+)= sum over the chosen experts e of weight_e * down_e(act(gate_e x) * up_e x). */
 typedef struct llm_experts_op {
     llm_buffer *dst; /* (n_rows, hidden) */

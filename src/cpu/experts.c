@@ -203,6 +203,20 @@ LLM__PRIVATE int llm__experts_passes(const llm_experts_op *op, int n_rows, size_
     return (n_rows + turn - 1) / turn * LLM__EXPERT_PASSES;
 }
 
+LLM__PRIVATE int llm__experts_chosen(const llm_experts_op *op, int n_rows, int *experts) {
+    uint8_t seen[LLM_MAX_EXPERTS / 8] = {0};
+    int choices = 0;
+    *experts = 0;
+    for (int i = 0; i < n_rows * op->k; i++) {
+        const int32_t expert = llm__route_of(op, i / op->k, i % op->k);
+        if (expert < 0) continue;
+        choices++;
+        *experts += !(seen[expert / 8] >> expert % 8 & 1);
+        seen[expert / 8] |= (uint8_t)(1 << expert % 8);
+    }
+    return choices;
+}
+
 LLM__PRIVATE void llm__run_experts(const llm__exec *e, const llm_experts_op *op, int pass) {
     const int64_t hidden = op->gate_up->cols, ff = op->down->cols, out = op->down->rows / op->n_experts, wide = LLM__MAX(hidden, out);
     const int turn = llm__experts_turn(op, e->n_rows, e->scratch_bytes), row0 = pass / LLM__EXPERT_PASSES * turn;

@@ -28,5 +28,8 @@ LLM__PRIVATE int llm__experts_passes(const llm_experts_op *op, int n_rows, size_
 LLM__PRIVATE int llm__experts_inputs(const llm_experts_op *op, int n_rows, void *scratch, size_t scratch_bytes, int e, int down,
                                      const float **x);
 
+/* Choices of n_rows rows, *experts: how many experts they are. */
+LLM__PRIVATE int llm__experts_chosen(const llm_experts_op *op, int n_rows, int *experts);
+
 /* This thread's part of one pass: see above. Rows, choices and weights come in op->routes (rows, 2 k): ids, then weights, as floats. */
 LLM__PRIVATE void llm__run_experts(const llm__exec *e, const llm_experts_op *op, int pass);

@@ -65,6 +65,63 @@ static void llm__run_act(const llm_backend_ctx *ctx, llm__exec *e, const llm__re
     if (heads <= 0) llm__act_part(ctx->kernels, &in, cols, (int)from, (int)to, 0, (cols + 31) / 32);
 }
 
+/* What a record reads and computes: see llm_spent. */
+typedef struct llm__cost {
+    double bytes, ops;
+} llm__cost;
+
+/* Positions of the cache, of `bytes` each, that the step's rows attend to; `ops` multiply-adds for each that a row sees. */
+static llm__cost llm__attended_cost(const llm_step *s, int window, double bytes, double ops) {
+    llm__cost c = {0, 0};
+    for (int i = 0; i < s->shape.n_seqs; i++) {
+        const int rows = s->seq_begin[i + 1] - s->seq_begin[i], len = s->seq_len[i];
+        const int seen = window ? LLM__MIN(len, window + rows) : len; /* by all rows together, and by one on average */
+        const double each = window ? LLM__MIN(len - rows / 2.0, (double)window) : len - (rows - 1) / 2.0;
+        c.bytes += seen * bytes;
+        c.ops += 2 * each * rows * ops;
+    }
+    return c;
+}
+
+/* A weight is read once however many rows are multiplied with it: each row's products are what is computed. */
+static llm__cost llm__weight_cost(const llm_weight *w, double rows) {
+    const llm__cost c = {(double)w->bytes, 2 * (double)w->rows * (double)w->cols * rows};
+    return c;
+}
+
+/* What moves or computes little beside these (norms, rotation, sums, routes, adapters) counts as nothing. Of experts, all those that some
+ * row has chosen are read:
+ *
+ *     8 of 128 experts, 1 row: 1/16 of the weights     8 rows: about 52 experts, 2/5     64 rows: nearly all
+ */
+static llm__cost llm__record_cost(const llm_backend_ctx *ctx, const llm__record *rec) {
+    const int rows = llm__op_rows(ctx, rec->rows), element = ctx->kv.element_bytes;
+    llm__cost c = {0, 0}, more = c;
+    if (rec->kind == LLM__OP_LINEAR) c = llm__weight_cost(rec->op.linear.weight, rows);
+    if (rec->kind == LLM__OP_LOGITS) c = llm__weight_cost(rec->op.logits.head, rows);
+    if (rec->kind == LLM__OP_ATTENTION) {
+        const llm_attention_op *a = &rec->op.attention;
+        const double width = a->head_dim + a->v_head_dim;
+        c = llm__attended_cost(&ctx->step, a->window, a->n_kv_heads * width * element, a->n_heads * width);
+    }
+    if (rec->kind == LLM__OP_MLA) { /* the values are the first `rank` columns of the keys */
+        const llm_mla_op *a = &rec->op.mla;
+        const double width = a->rank + a->rope_dim;
+        c = llm__attended_cost(&ctx->step, 0, width * element, a->n_heads * (width + a->rank));
+        more = llm__weight_cost(a->kv_b, rows);
+    }
+    if (rec->kind == LLM__OP_EXPERTS) {
+        const llm_experts_op *x = &rec->op.experts;
+        int used;
+        const double n = x->n_experts, choices = llm__experts_chosen(x, rows, &used);
+        c = llm__weight_cost(x->gate_up, choices / n);
+        more = llm__weight_cost(x->down, choices / n);
+        c.bytes *= used / n, more.bytes *= used / n;
+    }
+    c.bytes += more.bytes, c.ops += more.ops;
+    return c;
+}
+
 LLM__PRIVATE void llm__spent_add(llm_backend_ctx *ctx, const llm__record *next) {
     const llm__record *rec = ctx->timed;
     const double now = ctx->cfg.spent ? llm__now() : 0, took = now - ctx->since;
@@ -73,18 +130,10 @@ LLM__PRIVATE void llm__spent_add(llm_backend_ctx *ctx, const llm__record *next) 
     ctx->since = now;
     if (!rec) return;
     llm_spent *s = &ctx->cfg.spent[llm__ops[rec->kind].spent];
-    const llm_attention_op *a = &rec->op.attention;
-    const llm_weight *w = rec->kind == LLM__OP_LINEAR ? rec->op.linear.weight : rec->kind == LLM__OP_LOGITS ? rec->op.logits.head : NULL;
-    const double ranks = ctx->n_group;
+    const llm__cost c = llm__record_cost(ctx, rec);
     s->seconds += took;
-    if (w) s->bytes += ranks * (double)w->bytes, s->ops += ranks * 2 * (double)w->rows * (double)w->cols * llm__op_rows(ctx, rec->rows);
-    for (int i = 0; i < ctx->step.shape.n_seqs && rec->kind == LLM__OP_ATTENTION; i++) {
-        const int rows = ctx->step.seq_begin[i + 1] - ctx->step.seq_begin[i], len = ctx->step.seq_len[i];
-        const int seen = a->window ? LLM__MIN(len, a->window + rows) : len; /* by all rows together, and by one on average */
-        const double each = a->window ? LLM__MIN(len - rows / 2.0, (double)a->window) : len - (rows - 1) / 2.0;
-        s->bytes += ranks * seen * a->n_kv_heads * (a->head_dim + a->v_head_dim) * ctx->kv.element_bytes;
-        s->ops += ranks * 2 * each * rows * a->n_heads * (a->head_dim + a->v_head_dim);
-    }
+    s->bytes += ctx->n_group * c.bytes;
+    s->ops += ctx->n_group * c.ops;
 }
 
 LLM__PRIVATE void llm__run_pass(void *arg, int pass, int thread, int n_threads) {

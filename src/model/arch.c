@@ -216,7 +216,8 @@ LLM__PRIVATE void llm__arch_numbers(llm__facts *f, llm__arch *a) {
 
 LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
-    a->n_experts = llm__fact_item(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, 0, 0, 65536);
+    a->n_experts =
+        llm__fact_item(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, 0, 0, LLM_MAX_EXPERTS);
     a->n_sets = llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name) ? 2 : 1;
     if (!a->n_experts) return;
     int32_t most = LLM__MIN(a->n_experts, 256);

@@ -869,13 +869,14 @@ def test_info_and_bench():
               and (not given or info["tuning"].startswith("ahead=4096,band=3,signs=") and "(forced)" in info["tuning"]), (bench, info))
     a = json.loads(run("info", "-m", name, "--json", "--isa", "scalar").out)
     check("info of another instruction set", a["isa"] == "scalar", a)
-    r = run("bench", "-m", name, "-p", "32", "-n", "4", "-r", "1", "--stages", "--json")
-    rows = [json.loads(x) for x in r.out.splitlines()]
-    stages = [x for x in rows if "stage" in x]
-    if check("bench --stages", r.code == 0 and [x["stage"] for x in stages] == 2 * ["embed", "linear", "attention", "head", "norm", "sampler"], r):
-        sums = [sum(x["share"] for x in stages if x["test"] == test) for test in ("pp32", "tg4")]
-        check("the stages are most of the time, and not more", all(0.2 < x <= 1.01 for x in sums), sums)
-        check("they compute, in these stages alone", all((x["gops"] > 0) == (x["stage"] in ("linear", "attention", "head")) for x in stages), stages)
+    for model in (name, str(checkpoints.folder("deepseek_v2_lite"))):
+        r = run("bench", "-m", model, "-p", "32", "-n", "4", "-r", "1", "--stages", "--json")
+        rows = [json.loads(x) for x in r.out.splitlines()]
+        stages = [x for x in rows if "stage" in x]
+        if check("bench --stages", r.code == 0 and [x["stage"] for x in stages] == 2 * ["embed", "linear", "attention", "head", "norm", "sampler"], r):
+            sums = [sum(x["share"] for x in stages if x["test"] == test) for test in ("pp32", "tg4")]
+            check("the stages are most of the time, and not more", all(0.2 < x <= 1.01 for x in sums), sums)
+            check("they compute, in these stages alone", all((x["gops"] > 0) == (x["stage"] in ("linear", "attention", "head")) for x in stages), stages)
     r = run("bench", "-m", name, "-p", "0", "-n", "2", "-r", "1")
     check("bench as a table, without a prompt test", r.code == 0 and "tg2" in r.out and "pp" not in r.out, r)
     refused("bench prompt that is no number", 2, "bench", "-m", name, "-p", "many", says=["--prompt", "many"])

@@ -856,6 +856,19 @@ static void linear_experts_run(llm__pool *pool, llm__isa isa, const llm_experts_
     llm__pages_free(j.exec.scratch, j.exec.scratch_bytes);
 }
 
+/* What --stages counts: choices, and different experts, with rows that choose none and ids that are none. */
+static void linear_chosen(void) {
+    float ids[4][6] = {{3, 5, -1, 1, 1, 1}, {5, 3, 7, 1, 1, 1}, {-1, -1, -1, 0, 0, 0}, {7, 8, 0, 1, 1, 1}};
+    llm_buffer routes = LLM__ZERO;
+    llm_experts_op op = LLM__ZERO;
+    int experts = 0;
+    routes.data = ids[0], routes.stride = 6;
+    op.routes = &routes, op.k = 3, op.n_experts = 8;
+    CHECK(llm__experts_chosen(&op, 4, &experts) == 7 && experts == 4);
+    CHECK(llm__experts_chosen(&op, 1, &experts) == 2 && experts == 2);
+    CHECK(llm__experts_chosen(&op, 0, &experts) == 0 && experts == 0);
+}
+
 static void linear_experts(int32_t up_type, int32_t down_type, double tolerance) {
     llm__pool *one = llm__pool_open(1), *two = llm__pool_open(2);
     int64_t up_rows = LINEAR_EXPERTS * 2 * LINEAR_FF, down_rows = LINEAR_EXPERTS * LINEAR_HIDDEN;
@@ -1102,6 +1115,7 @@ TEST_GROUP(linear) {
     linear_latent(LLM_TYPE_F16, LLM_COMPUTE_AUTO, 33, 16, 40, 1e-5);
     linear_latent(LLM_TYPE_Q4_K, LLM_COMPUTE_AUTO, 256, 8, 33, 0.02);
     linear_latent(LLM_TYPE_Q8_0, LLM_COMPUTE_F32, 32, 8, 5, 1e-4);
+    linear_chosen();
     linear_experts(LLM_TYPE_BF16, LLM_TYPE_F16, 2e-5); /* sums of floats: plain C is off by 0.94e-5, NEON by 1.07e-5 */
     linear_experts(LLM_TYPE_BF16, LLM_TYPE_BF16, 0.2); /* what goes between them may be rounded to bf16 */
     linear_experts(LLM_TYPE_Q8_0, LLM_TYPE_F32, 0.5);  /* int8 inputs: the sums are of size 50 */
