@@ -31255,7 +31255,8 @@ LLM__COLD_END
  * ============================================================================
  * Files come from strangers. What they are is told by their first bytes; how large they say they are is compared with a bound before
  * anything is decoded; and what decodes JPEG, PNG and BMP is a reader that the program hands in (>>api-media), for llm.h has none itself.
- * GIFs are read here (>>gif). Alpha and orientation are treated as the processor of the model's family does. */
+ * GIFs are read here (>>gif). Alpha and orientation are treated as the processor of the model's family does. Of channels of 16 bits the
+ * upper eight count: Pillow does the same in colours, but makes grey ones white above 255, and nothing is left to see of the picture. */
 
 /* Pixels of a picture at most: a photograph of 108 million is common, and one of 9,000 x 9,000 more than any model looks at. */
 enum { LLM__MAX_PIXELS = 128 << 20, LLM__MAX_SIDE = 65535 };

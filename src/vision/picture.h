@@ -2,7 +2,8 @@
  *
  * Files come from strangers. What they are is told by their first bytes; how large they say they are is compared with a bound before
  * anything is decoded; and what decodes JPEG, PNG and BMP is a reader that the program hands in (>>api-media), for llm.h has none itself.
- * GIFs are read here (>>gif). Alpha and orientation are treated as the processor of the model's family does. */
+ * GIFs are read here (>>gif). Alpha and orientation are treated as the processor of the model's family does. Of channels of 16 bits the
+ * upper eight count: Pillow does the same in colours, but makes grey ones white above 255, and nothing is left to see of the picture. */
 #pragma once
 #include "api/config.h"
 #include "api/model.h"
