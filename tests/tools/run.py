@@ -151,7 +151,7 @@ def emulated():
             ("AVX-512 emulated linear", ["build/emu/unit", "linear"])]
 
 
-UNIT_LONG = ("easy", "engine", "speculate", "backend", "sim") # groups of unit tests that take seconds
+UNIT_LONG = ("backend", "speculate", "model", "film", "fuel", "easy", "engine", "sim") # groups of unit tests that take seconds
 
 
 def unit_groups():

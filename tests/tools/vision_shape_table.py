@@ -171,7 +171,7 @@ SHAPES = {
          PICTURES: {"image_mean": GONE, "image_std": GONE, "temporal_patch_size": GONE, "patch_size": GONE, "resample": GONE}},
         {"what": "biases (use_bias), one expert a token, rare pictures", "video": 1, "sizes": [(3, 150), (333, 20), (28, 29), (91, 90)], "kinds": ODD["kinds"],
          CONFIG: {"use_bias": True, "text_config": {"use_bias": True, "moe_k": 1, "moe_num_shared_experts": 1}, "vision_config": {"hidden_size": 80, "num_heads": 1, "depth": 1}}},
-        {"what": "larger pictures, one layer, eight experts", "video": 1, "sizes": [(300, 200), (57, 300)],
+        {"what": "larger pictures, one layer, eight experts", "video": 1, "sizes": [(300, 200), (57, 300), (60, 61)],
          CONFIG: {"text_config": {"num_hidden_layers": 2, "moe_num_experts": 8, "moe_k": 4, "mlp_layer_types": ["sparse", "dense"], "num_key_value_heads": 1}}, PICTURES: {"size": {"shortest_edge": 784, "longest_edge": 100000}}},
     ],
     "smolvlm": [
@@ -206,7 +206,7 @@ SHAPES = {
         {"what": "pan and scan", "processor": {"do_pan_and_scan": True, "pan_and_scan_min_crop_size": 25, "pan_and_scan_max_num_crops": 3, "pan_and_scan_min_ratio_to_activate": 1.15}},
         {"what": "rare pictures, heads of 72, six layers, one wide", **ODD,
          CONFIG: {"vision_config": {"hidden_size": 144, "num_attention_heads": 2, "num_hidden_layers": 1},
-                  "text_config": {"num_hidden_layers": 6, "sliding_window_pattern": 6, "layer_types": GONE, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 40, "sliding_window": 9, "final_logit_softcapping": 20.0}}},
+                  "text_config": {"num_hidden_layers": 6, "sliding_window_pattern": 6, "layer_types": GONE, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 40, "sliding_window": 9}}},
     ],
     "mistral3": [
         {"what": "merge of 3, patches of 8, heads of 20, erf, biases in the projector",
