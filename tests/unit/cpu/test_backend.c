@@ -12,8 +12,7 @@
 
 /* Reproducible values in -1 .. 1, a function of what they belong to. */
 static float be_value(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-    uint32_t key[4] = {a, b, c, d};
-    uint64_t h = llm__hash(key, sizeof key, 7);
+    const uint64_t h = llm__mix(llm__mix(((uint64_t)a << 32 | b) + 7) ^ ((uint64_t)c << 32 | d));
     return (float)((double)(h >> 40) / (1 << 23) - 1.0);
 }
 

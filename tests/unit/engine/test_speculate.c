@@ -245,7 +245,7 @@ static void spec_test_jumps(const char *path, const char *draft) {
 /* 500 greedy prompts, many at once, without drafts and with each kind of them: the same tokens, texts and log-probabilities. */
 static void spec_test_greedy(const char *path) {
     enum { MOST = 500 };
-    const int n_prompts = TEST_BRIEF ? 50 : MOST;
+    const int n_prompts = TEST_BRIEF ? 25 : MOST;
     const struct {
         const char *draft;
         int grammar, jump;
@@ -946,10 +946,10 @@ static void spec_test_eagles(const char *path) {
     spec_test_eagle(echo.path, &head, 1);
     spec_eagle h = spec_eagle_make(&head, EAGLE_VLLM | EAGLE_RIGHT, spec_vllm, 9);
     spec_test_same(echo.path, head.path);
-    spec_test_equal(echo.path, head.path, TEST_BRIEF ? 30 : 60, 12); /* right but for what rules change */
+    spec_test_equal(echo.path, head.path, TEST_BRIEF ? 12 : 60, 12); /* right but for what rules change */
     spec_eagle_free(&h);
     h = spec_eagle_make(&head, EAGLE_BIAS, spec_lab, 3);
-    spec_test_equal(path, head.path, TEST_BRIEF ? 30 : 150, 12); /* mostly wrong */
+    spec_test_equal(path, head.path, TEST_BRIEF ? 12 : 150, 12); /* mostly wrong */
     spec_eagle_free(&h);
     spec_test_eagle_bad(path, &head);
     spec_test_mutants(path, &head);
@@ -993,10 +993,10 @@ TEST_GROUP(speculate) {
     spec_test_masked(path);
     spec_test_strangers(path);
     spec_test_greedy(path);
-    spec_test_equal(path, "[ngram]", TEST_BRIEF ? 60 : 600, 12);
-    spec_test_equal(path, path, TEST_BRIEF ? 30 : 510, 12);
-    spec_test_equal(path, TEST_CHECKPOINT("gemma2"), 60, 12);                              /* mostly wrong */
-    spec_test_equal(TEST_CHECKPOINT("gemma3_text"), "[ngram]", TEST_BRIEF ? 30 : 120, 14); /* windows */
-    spec_test_equal(TEST_CHECKPOINT("deepseek_v2_lite"), path, TEST_BRIEF ? 30 : 120, 14); /* latent attention, experts */
+    spec_test_equal(path, "[ngram]", TEST_BRIEF ? 25 : 600, 12);
+    spec_test_equal(path, path, TEST_BRIEF ? 12 : 510, 12);
+    spec_test_equal(path, TEST_CHECKPOINT("gemma2"), TEST_BRIEF ? 12 : 60, 12);            /* mostly wrong */
+    spec_test_equal(TEST_CHECKPOINT("gemma3_text"), "[ngram]", TEST_BRIEF ? 12 : 120, 14); /* windows */
+    spec_test_equal(TEST_CHECKPOINT("deepseek_v2_lite"), path, TEST_BRIEF ? 12 : 120, 14); /* latent attention, experts */
     spec_test_equal(path, TEST_CHECKPOINT("deepseek_v2_lite"), 30, 14);
 }

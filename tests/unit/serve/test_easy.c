@@ -68,8 +68,12 @@ static void easy_test_ends(llm *l) {
     llm_chat_keep(c, 1);
     llm_chat_sampling(c)->ignore_eos = 1;
     llm_chat_sampling(c)->max_tokens = -1;
-    CHECK(!llm_chat_say(c, "Count."));
-    CHECK(easy_ended(c, LLM_FINISH_LENGTH).context_left == 0);
+    char *big = (char *)malloc(20000);
+    for (int i = 0; i < 19999; i++) big[i] = "a "[i & 1];
+    big[800] = 0; /* 400 tokens: not many are left to be said */
+    CHECK(!llm_chat_say(c, big));
+    a = easy_ended(c, LLM_FINISH_LENGTH);
+    CHECK(a.context_left == 0 && a.prompt_tokens > 400 && a.completion_tokens > 30);
     /* stopped: what was said stays, and is what it says */
     llm_chat_keep(c, 1);
     CHECK(!llm_chat_say(c, "Count.") && llm_chat_next(c) != NULL && !llm_chat_stop(c));
@@ -77,9 +81,7 @@ static void easy_test_ends(llm *l) {
     llm_chat_get_answer(c, &a);
     CHECK(a.finish == LLM_FINISH_CANCELLED && said && !strcmp(said, a.text) && a.text_len && !strcmp(role, "assistant"));
     /* refused: the message is taken back, and nothing is under way */
-    char *big = (char *)malloc(20000);
-    for (int i = 0; i < 19999; i++) big[i] = "a "[i & 1];
-    big[19999] = 0;
+    big[800] = ' ', big[19999] = 0;
     llm_chat_keep(c, 1);
     CHECK(llm_chat_say(c, big) == LLM_ERR_LIMIT && strstr(llm_last_error(), "512") && llm_chat_count(c) == 1 && !llm_chat_busy(c));
     llm_chat_get_answer(c, &a);
@@ -126,6 +128,7 @@ static void easy_test_generate(llm *l) {
     char *drawn[4];
     for (int i = 0; i < 4; i++) {
         memset(&s, 0, sizeof s);
+        s.max_tokens = 24;
         drawn[i] = llm_generate(l, "My favourite word is", i < 2 ? &s : NULL);
         llm_get_answer(l, &a);
         CHECK(drawn[i] && a.completion_tokens <= 256);

@@ -62,7 +62,7 @@ static void fuel_hostile(void) {
     llm_text_str(
         &json,
         "{\"added_tokens\":[{\"id\":2,\"content\":\"\\n\\n\",\"lstrip\":true,\"special\":true}],\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]}}");
-    fuel_row("a token that takes all blanks before it", &json, "\n", 300000, LLM_OK, 10);
+    fuel_row("a token that takes all blanks before it", &json, "\n", TEST_BRIEF ? 30000 : 300000, LLM_OK, 10);
     json.len = 0;
     llm_text_str(
         &json,
