@@ -13378,9 +13378,9 @@ typedef struct llm__format {
 LLM__INLINE const int8_t *llm__kind_table(llm__kind kind) {
     static const int8_t iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
     static const int8_t e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}; /* doubled */
-    /* 127 times bitsandbytes' tables, rounded, whose numbers llm__type_values has */
-    static const int8_t nf4[16] = {-127, -88, -67, -50, -36, -23, -12, 0, 10, 20, 31, 43, 56, 71, 92, 127};
-    static const int8_t fp4[16] = {0, 1, 85, 127, 42, 64, 21, 32, 0, -1, -85, -127, -42, -64, -21, -32};
+    /* bitsandbytes' tables, whose numbers llm__type_values has, times llm__kind_unit and rounded. See llm__kind_low */
+    static const int8_t nf4[16] = {-64, -45, -34, -25, -18, -12, -6, 0, 5, 10, 16, 22, 28, 36, 46, 64};
+    static const int8_t fp4[16] = {0, 0, 32, 48, 16, 24, 8, 12, 0, 0, -32, -48, -16, -24, -8, -12};
     switch (kind) {
     case LLM__KIND_IQ4: return iq4;
     case LLM__KIND_MXFP4:
@@ -13390,6 +13390,9 @@ LLM__INLINE const int8_t *llm__kind_table(llm__kind kind) {
     default: return NULL;
     }
 }
+
+/* What stands for 1 in the tables of numbers that are no integers. Of FP4 in 48ths all but the smallest are. */
+LLM__INLINE float llm__kind_unit(llm__kind kind) { return kind == LLM__KIND_NF4 ? 64.0f : 48.0f; }
 
 /* 32 columns of one stored row: w[i] = d[i / 16] * q[i] + m * mc[i / 16]. The products with sc and mc are exact in f32. */
 typedef struct llm__sub {
@@ -13524,7 +13527,7 @@ LLM__INLINE void llm__sub_read(const llm__format *f, const int bytes, const uint
     if (f->scales == LLM__SC_F32) {
         memcpy(&d, p + f->d_at, 4);
         if (f->m_at >= 0) memcpy(&o->m, p + f->m_at, 4);
-        else d *= 1.0f / 127; /* a table's largest is 127, and stands for 1 */
+        else d *= 1 / llm__kind_unit(f->kind);
     } else if (f->scales != LLM__SC_E8) d = llm__f16_to_f32(o->half_d);
     else
         d = p[0] < 2 ? llm__bits_f32(0x00200000u << p[0])
@@ -13717,7 +13720,8 @@ static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from,
             int at = (int)((from + i) % 32), count = (int)LLM__MIN(n - i, (int64_t)32 - at);
             llm__sub_read(f, t->bytes, row, (from + i) / 32, 1, &s);
             for (int k = at; k < at + count; k++)
-                dst[i++] = values ? 127 * s.d[0] * values[s.u[k]] : s.d[k / 16] * (float)s.q[k] + s.m * (float)s.mc[k / 16];
+                dst[i++] =
+                    values ? llm__kind_unit(f->kind) * s.d[0] * values[s.u[k]] : s.d[k / 16] * (float)s.q[k] + s.m * (float)s.mc[k / 16];
         }
 }
 
@@ -13885,7 +13889,8 @@ LLM__COLD_END
  *
  * What would change bits is no matter of measuring, for then one machine could answer differently from day to day. It follows from the
  * instruction set and the vendor alone: inputs of 16 bits for output layers of signed bytes where there is AVX2 without VNNI
- * (llm__weight_form), and no vdpbf16ps on Intel's processors without AMX (llm__isa_find). */
+ * (llm__weight_form), inputs with bounded sums for NF4 and FP4 there, and no vdpbf16ps on Intel's processors without AMX
+ * (llm__isa_find). */
 
 typedef struct llm__tuning {
     int32_t ahead; /* bytes that weights are fetched ahead of their use */
@@ -13926,6 +13931,8 @@ typedef enum llm__form {
     LLM__FORM_F32 = 0, /* the rows themselves; of a buffer: it has no rounded copy */
     LLM__FORM_I8,      /* a copy in bytes */
     LLM__FORM_I8X2,    /* in bytes twice: the second ones are what the first have lost */
+    LLM__FORM_LOW,     /* in bytes whose sums are bounded: see llm__kind_low */
+    LLM__FORM_LOWX2,   /* twice of these */
     LLM__FORM_I16,     /* in 16 bits: instead of bytes twice, see llm__weight_form */
     LLM__FORM_BF16     /* a copy in bf16 */
 } llm__form;
@@ -13966,6 +13973,7 @@ typedef enum llm__scale {
     LLM__SCALE_F16X2,
     LLM__SCALE_F32,
     LLM__SCALE_F32X2,
+    LLM__SCALE_BF16,
     LLM__SCALE_ZERO,
     LLM__SCALE_SUPER,
     LLM__SCALE_SUPERX2
@@ -14001,8 +14009,8 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
         {8, 0, LLM__SCALE_F32, LLM__SCALE_F32},       /* G32 */
         {8, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},     /* I8 */
         {4, 0, LLM__SCALE_F16X2, LLM__SCALE_NONE},    /* NVFP4 */
-        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* NF4 */
-        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* FP4 */
+        {4, 0, LLM__SCALE_BF16, LLM__SCALE_NONE},     /* NF4 */
+        {4, 0, LLM__SCALE_BF16, LLM__SCALE_NONE},     /* FP4 */
     };
     return table[kind];
 }
@@ -14039,9 +14047,16 @@ LLM__INLINE int llm__kind_fine(llm__kind kind) {
     return llm__kind_signed(kind) && !llm__kind_x2(kind) && llm__kind_info(kind).min == LLM__SCALE_NONE && kind != LLM__KIND_MXFP4;
 }
 
+/* Bytes of 64 at most, in tables: 16 products of them with inputs whose absolute values add up to 511 fit 16 bits, so where there are no
+ * better instructions inputs are rounded to that (quantise_low), and as many products are added in 16 bits as of weights of 4 bits. An
+ * input block's largest is then mostly 80 to 127, for 16 of usual inputs have a sum of 500 to 800 where it is 127. What both
+ * cost is a fifth more than what int8 costs anyway (tests/bench/RESULTS.md). Scales are kept to 8 bits: they are off by a thousandth on
+ * average, values of the tables by a hundredth. */
+LLM__INLINE int llm__kind_low(llm__kind kind) { return kind == LLM__KIND_NF4 || kind == LLM__KIND_FP4; }
+
 /* Bytes of the scales of a block, and of those in front of every eighth block. */
 LLM__INLINE int llm__scale_bytes(llm__scale s) {
-    static const uint8_t bytes[] = {0, 32, 64, 64, 128, 16, 16, 32};
+    static const uint8_t bytes[] = {0, 32, 64, 64, 128, 32, 16, 16, 32};
     return bytes[s];
 }
 
@@ -14182,11 +14197,13 @@ typedef struct llm__attend {
 LLM__INLINE int llm__kv_size(llm_kv_type type) { return type == LLM_KV_F32 ? 4 : type == LLM_KV_F16 || type == LLM_KV_BF16 ? 2 : 1; }
 
 /* What the rest of the library calls: one such table for each instruction set. All pointers are set (but `rest`, `peak`,
- * `mac_f8` and `quantise_fine`), all functions may be called from any thread at once and keep nothing. The llm__body functions
- * say what each does; for `product` and `mac` llm__scalar_product and llm__scalar_mac do. */
+ * `mac_f8`, `quantise_fine` and `quantise_low`), all functions may be called from any thread at once and keep nothing. The
+ * llm__body functions say what each does; for `product` and `mac` llm__scalar_product and llm__scalar_mac do. */
 typedef struct llm__kernels {
     void (*quantise)(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per);
     void (*quantise_fine)(const llm__act *a, size_t at, const float *x, int64_t stride, int n); /* to 16 bits; NULL: to bytes twice */
+    /* as quantise, with less where sums would be too large for llm__kind_low; NULL: its products fit as they are */
+    void (*quantise_low)(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per);
     void (*finish)(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n);
     float (*sum)(const float *x, int n);
     float (*dot)(const float *a, const float *b, int n);
@@ -14886,6 +14903,11 @@ LLM__INLINE void llm__unpack_bits(const int bits, const uint8_t *__restrict__ w,
 LLM__INLINE llm__v16 llm__unpack_scale(llm__scale scale, const uint8_t *at, const uint8_t *head, const int is_min, int half,
                                        const llm__half_fn widen, const llm__bytes_fn bytes) {
     if (scale == LLM__SCALE_F16) return widen((const uint16_t *)(const void *)at);
+    if (scale == LLM__SCALE_BF16) {
+        llm__bits16 wide;
+        LLM__EACH(i) wide.u[i] = (uint32_t)((const uint16_t *)(const void *)at)[i] << 16;
+        return wide.f;
+    }
     if (scale == LLM__SCALE_F16X2) return widen((const uint16_t *)(const void *)at + LLM__ROWS * half);
     if (scale == LLM__SCALE_ZERO) return bytes(at, 1);
     if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2)
@@ -14964,7 +14986,7 @@ LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offse
 }
 
 /* One call a format, all that depends on it constant: the format would else be asked for in the innermost loop. The common ones are what
- * files of models mostly have. The three that differ in nothing but their tables share one, and so do the rarest, which do ask. */
+ * files of models mostly have. The two that differ in nothing but their tables share one, and so do the rarest, which do ask. */
 #define LLM__COMMON_KINDS(call, ...) \
     case LLM__KIND_Q4Z: call(LLM__KIND_Q4Z, __VA_ARGS__); break; \
     case LLM__KIND_Q4M: call(LLM__KIND_Q4M, __VA_ARGS__); break; \
@@ -14974,8 +14996,8 @@ LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offse
     case LLM__KIND_Q6K: call(LLM__KIND_Q6K, __VA_ARGS__); break; \
     case LLM__KIND_Q4A: call(LLM__KIND_Q4A, __VA_ARGS__); break; \
     case LLM__KIND_I8: call(LLM__KIND_I8, __VA_ARGS__); break; \
-    case LLM__KIND_NF4: \
     case LLM__KIND_FP4: \
+    case LLM__KIND_NF4: call(LLM__KIND_NF4, __VA_ARGS__); break; \
     case LLM__KIND_IQ4: call(LLM__KIND_IQ4, __VA_ARGS__); break; \
     case LLM__KIND_MXFP4: call(LLM__KIND_MXFP4, __VA_ARGS__); break;
 #define LLM__EACH_KIND(kind, call, ...) \
@@ -15255,9 +15277,10 @@ static const llm__kernels llm__kernels_scalar = {
  * of 16 bits sees 16 of a block's 32 columns, and additions in 16 bits cost half of what widening each product would. What counts is that
  * the end fits, for on the way a lane may wrap around. Of 4 bits it does: 16 * 15 * 127 = 30,480. Wider weights are made smaller by their
  * zero point: sums begin with -zero times the sum of the lane's inputs (llm__act.n), and what is left of 5 bits is 16 at most, times 16 *
- * 127 = 32,512; of 6 bits 32 times 8 * 127, for their scales hold for 16 columns. So a block is widened once (vpmaddwd), and where scales
- * are small integers, by the instruction that multiplies with them. Signed bytes have no such room: the sign goes to the input (vpsignb, or
- * of 16 tokens and more an exclusive or with signs found once), and every pair is widened.
+ * 127 = 32,512; of 6 bits 32 times 8 * 127, for their scales hold for 16 columns. Tables of numbers that are no integers (NF4, FP4) have
+ * up to 64, for they come with inputs of which a lane has 511 in all: 64 * 511 = 32,704. So a block is widened once (vpmaddwd), and
+ * where scales are small integers, by the instruction that multiplies with them. Signed bytes have no such room: the sign goes to the
+ * input (vpsignb, or of 16 tokens and more an exclusive or with signs found once), and every pair is widened.
  *
  * Super-blocks keep integers as long as they can: sums of 32 columns times their small scales are exact; times the input's scale they are
  * added up over eight blocks, and only these sums are multiplied with the super-block's f16. Minimums likewise.
@@ -15298,12 +15321,30 @@ LLM__AVX2_INLINE float llm__avx2_most(const float *x) {
     return most;
 }
 
-/* 32 values to int8 as llm__quantise_block does it. `lost` (may be NULL) takes what the rounding loses. */
-LLM__AVX2_INLINE void llm__avx2_round(const llm__act *a, size_t at, const float *x, float *lost) {
+/* The larger sum of absolute values of 32: of columns 0, 1, 4, 5, 8 ... and of 2, 3, 6, 7, ..., which a product adds up in one lane of 16
+ * bits each. */
+LLM__AVX2_INLINE float llm__avx2_lane_sum(const float *x) {
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    __m256 all = _mm256_setzero_ps();
+    LLM__UNROLL
+    for (int i = 0; i < 4; i++) all = _mm256_add_ps(all, _mm256_andnot_ps(sign, _mm256_loadu_ps(x + 8 * i)));
+    __m128 sum = _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
+    sum = _mm_add_ps(sum, _mm_shuffle_ps(sum, sum, 0xB1));
+    return _mm_cvtss_f32(_mm_max_ps(sum, _mm_movehl_ps(sum, sum)));
+}
+
+/* 32 values to int8 as llm__quantise_block does it. `lost` (may be NULL) takes what the rounding loses. low: the absolute values of a
+ * lane's 16 add up to 503, and rounded to 511 at most. */
+LLM__AVX2_INLINE void llm__avx2_round(const llm__act *a, size_t at, const float *x, float *lost, const int low) {
     const __m256 magic = _mm256_set1_ps(12582912.0f);
     __m256i q[4];
     __m256 in[4], y[4];
-    const float most = llm__avx2_most(x), d = most * (1.0f / 127), inverse = most > 0 ? 127 / most : 0;
+    const float most = llm__avx2_most(x), lane = low ? llm__avx2_lane_sum(x) : 0;
+    float d = most * (1.0f / 127), inverse = most > 0 ? 127 / most : 0;
+    if (low && lane * (1.0f / 503) > d) {
+        d = lane * (1.0f / 503);
+        inverse = 503 / lane;
+    }
     LLM__UNROLL
     for (int i = 0; i < 4; i++) {
         in[i] = _mm256_loadu_ps(x + 8 * i);
@@ -15330,16 +15371,24 @@ LLM__AVX2_INLINE void llm__avx2_round(const llm__act *a, size_t at, const float 
         _mm256_storeu_ps(lost + 8 * i, _mm256_fnmadd_ps(_mm256_sub_ps(y[i], magic), _mm256_set1_ps(d), in[i]));
 }
 
+LLM__AVX2_INLINE void llm__avx2_round_all(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per, const int low) {
+    const llm__act a = *act; /* its pointers in registers */
+    float lost[32];
+    for (int i = 0; i < n; i++, x += stride, at += (size_t)per) {
+        llm__avx2_round(&a, at, x, per == 2 ? lost : NULL, low);
+        if (per == 2) llm__avx2_round(&a, at + 1, lost, NULL, low);
+    }
+}
+
 /* The table's entries. act.n has of each block of bytes the sums of the inputs of even and of odd 16-bit lanes, times -1, as a pair of 16
  * bits: of all 32 columns, and of the latter 16; of a block of 16 bits the sums themselves, times -1. */
 /* See llm__body_quantise. */
 static LLM__AVX2 void llm__avx2_quantise(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per) {
-    const llm__act a = *act; /* its pointers in registers */
-    float lost[32];
-    for (int i = 0; i < n; i++, x += stride, at += (size_t)per) {
-        llm__avx2_round(&a, at, x, per == 2 ? lost : NULL);
-        if (per == 2) llm__avx2_round(&a, at + 1, lost, NULL);
-    }
+    llm__avx2_round_all(act, at, x, stride, n, per, 0);
+}
+
+static LLM__AVX2 void llm__avx2_quantise_low(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per) {
+    llm__avx2_round_all(act, at, x, stride, n, per, 1);
 }
 
 /* 32 values to 16 bits, each four columns in the order 0, 2, 1, 3: x ~ d * q with the largest at 32767. A sum of 32 products with bytes is
@@ -15390,14 +15439,15 @@ typedef struct llm__avx2_form {
     const int8_t *table; /* nibbles are looked up in it */
 } llm__avx2_form;
 
-/* Of packed weights; `bits` 8 and no table: of unpacked ones. MXFP4's values, 12 added, are numbers of 5 bits. */
+/* Of packed weights; `bits` 8 and no table: of unpacked ones. MXFP4's values, 12 added, are numbers of 5 bits, NF4's and FP4's, 64 added,
+ * of 8 bits that no pair of products is too large for. */
 LLM__AVX2_INLINE llm__avx2_form llm__avx2_form_of(const llm__kind kind) {
     const llm__kind_desc k = llm__kind_info(kind);
     llm__avx2_form f;
     f.bits = k.bits;
     f.table = llm__kind_table(kind);
-    f.wide = llm__kind_signed(kind) && kind != LLM__KIND_MXFP4;
-    f.zero = kind == LLM__KIND_MXFP4 ? 12 : k.bits == 5 ? 16 : k.zero;
+    f.wide = llm__kind_signed(kind) && kind != LLM__KIND_MXFP4 && !llm__kind_low(kind);
+    f.zero = kind == LLM__KIND_MXFP4 ? 12 : llm__kind_low(kind) ? 64 : k.bits == 5 ? 16 : k.zero;
     f.x2 = llm__kind_x2(kind);
     f.super = k.scale >= LLM__SCALE_SUPER;
     f.min = k.min != LLM__SCALE_NONE;
@@ -15406,6 +15456,9 @@ LLM__AVX2_INLINE llm__avx2_form llm__avx2_form_of(const llm__kind kind) {
 
 /* Blocks of Q4A stand 304 bytes apart: at multiples of 16. */
 LLM__AVX2_INLINE __m256i llm__avx2_load(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
+LLM__AVX2_INLINE __m256 llm__avx2_widen_bf16(const uint8_t *p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)), 16));
+}
 LLM__AVX2_INLINE __m256 llm__avx2_widen(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
 
 LLM__AVX2_INLINE __m256i llm__avx2_piece(const int bits, const int i, const int p, const uint8_t *w) {
@@ -15467,6 +15520,7 @@ LLM__AVX2_INLINE void llm__avx2_unpack_scale(const llm__kind kind, const int par
         return;
     }
     const __m256 d = k.scale == LLM__SCALE_NONE    ? _mm256_set1_ps(1)
+                     : k.scale == LLM__SCALE_BF16  ? llm__avx2_widen_bf16(scales + 16 * h)
                      : k.scale <= LLM__SCALE_F16X2 ? llm__avx2_widen(scales + 32 * part + 16 * h)
                                                    : _mm256_loadu_ps((const float *)(const void *)(scales + 64 * part) + 8 * h);
     _mm256_store_ps(&to->of.d[part][8 * h], d);
@@ -15876,6 +15930,7 @@ LLM__AVX2_INLINE void llm__avx2_fine_few(const llm__kind kind, const int8_t *tab
     llm__avx2_scales scales[2];
     __m256 acc[4][4];
     if (f.table) f.table = table;
+    f.wide = 1; /* values as they are */
     llm__avx2_clear(n, halves, acc);
     for (int64_t b = 0; b < p->n_blocks; b++, w += pair * llm__kind_block(kind), at += (size_t)n) {
         llm__fetch(w + p->ahead, pair * llm__kind_block(kind), 0, 1);
@@ -15920,6 +15975,7 @@ LLM__AVX2_INLINE void llm__avx2_fine_many(const llm__kind kind, const int8_t *ta
     const uint8_t *w = p->w;
     size_t at = p->at;
     if (f.table) f.table = table;
+    f.wide = 1; /* values as they are */
     for (int i = 0; i < p->pair; i++) memset(p->out + i * LLM__OUT, 0, sizeof(float) * LLM__ROWS * (size_t)p->n);
     for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
         const int blocks = (int)LLM__MIN(left, (int64_t)LLM__SUPER), step = p->pair * llm__kind_block(kind);
@@ -15951,7 +16007,9 @@ LLM__AVX2_INLINE void llm__avx2_fine_many(const llm__kind kind, const int8_t *ta
         llm__avx2_loop(f, common, of, p, at, fetch); \
     }
 /* 1: signs are set apart. */
-LLM__AVX2_INLINE int llm__avx2_apart(const llm__kind kind, const llm__product *p) { return llm__kind_fine(kind) && p->n >= p->signs; }
+LLM__AVX2_INLINE int llm__avx2_apart(const llm__kind kind, const llm__product *p) {
+    return llm__avx2_form_of(kind).wide && llm__kind_fine(kind) && p->n >= p->signs;
+}
 
 LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_signs(int zero, const llm__avx2_blocks *of, const llm__product *p, size_t at,
                                                          llm__avx2_fetch *fetch) {
@@ -15978,7 +16036,8 @@ LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_signs(int zero, const llm__av
         else llm__avx2_many_##kind(table, p); \
         break;
 #define LLM__AVX2_COMMON(each) \
-    each(Q4Z, Q4Z) each(Q4M, Q4M) each(Q8, Q8) each(IQ4, Q8) each(Q4K, Q4K) each(Q5K, Q5K) each(Q6K, Q6K) each(Q4A, Q4M) each(I8, Q8)
+    each(Q4Z, Q4Z) each(Q4M, Q4M) each(Q8, Q8) each(IQ4, Q8) each(Q4K, Q4K) each(Q5K, Q5K) each(Q6K, Q6K) each(Q4A, Q4M) each(I8, Q8) \
+    each(NF4, Q4Z)
 #define LLM__AVX2_OTHERS(each) \
     each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16)
 
@@ -16003,6 +16062,7 @@ LLM__AVX2_COMMON(LLM__AVX2_FEW)
 LLM__AVX2_FINE(Q8)
 LLM__AVX2_FINE(IQ4)
 LLM__AVX2_FINE(I8)
+LLM__AVX2_FINE(NF4)
 LLM__AVX2_COMMON(LLM__AVX2_MANY)
 LLM__AVX2_OTHERS(LLM__AVX2_MANY)
 
@@ -16011,10 +16071,11 @@ static LLM__AVX2 void llm__avx2_product(llm__kind kind, const llm__product *p) {
     if (p->fine) {
         if (kind == LLM__KIND_Q8) llm__avx2_fine_Q8(table, p);
         else if (kind == LLM__KIND_I8) llm__avx2_fine_I8(table, p);
-        else llm__avx2_fine_IQ4(table, p); /* or those that differ from it in their tables alone */
+        else if (kind == LLM__KIND_IQ4) llm__avx2_fine_IQ4(table, p);
+        else llm__avx2_fine_NF4(table, p); /* or FP4 */
         return;
     }
-    switch (kind == LLM__KIND_NF4 || kind == LLM__KIND_FP4 ? LLM__KIND_IQ4 : kind) { /* these differ in their tables alone */
+    switch (kind == LLM__KIND_FP4 ? LLM__KIND_NF4 : kind) { /* these differ in their tables alone */
         LLM__AVX2_COMMON(LLM__AVX2_CASE_BOTH)
         LLM__AVX2_OTHERS(LLM__AVX2_CASE_MANY)
     default: break;
@@ -16299,7 +16360,7 @@ LLM__AVX2 static double llm__avx2_peak(int64_t turns) { return llm__peak_of(turn
 
 /* Its tables. */
 static const llm__kernels llm__kernels_avx2 = {
-    .quantise = llm__avx2_quantise, .quantise_fine = llm__avx2_quantise_fine,
+    .quantise = llm__avx2_quantise, .quantise_fine = llm__avx2_quantise_fine, .quantise_low = llm__avx2_quantise_low,
     .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
     .affine = llm__avx2_affine, .rotate = llm__avx2_rotate, .to_half = llm__avx2_to_half, .to_bf16 = llm__avx2_to_bf16,
     .expand = llm__avx2_expand, .bias = llm__avx2_bias, .soften = llm__avx2_soften, .top = llm__avx2_top, .weigh = llm__avx2_weigh,
@@ -17882,6 +17943,7 @@ struct llm_weight {
     llm__form form;    /* what its kernels read */
     int bf16;          /* they may read bf16 where there are kernels for it: see llm__weight_form */
     int fine;          /* the same of inputs of 16 bits, instead of bytes twice */
+    int low;           /* the same of bytes with bounded sums, instead of bytes */
     llm__block *block; /* (n_blocks) */
     int64_t n_blocks;
     int64_t *first_block; /* (n_groups + 1) */
@@ -17909,7 +17971,9 @@ static void llm__share(const llm__exec *e, int64_t n, int64_t *begin, int64_t *e
 }
 
 /* How many places of a tile a token takes: two in the finer form, else one. */
-static int llm__form_per(llm__form form) { return form == LLM__FORM_I8X2 ? 2 : 1; }
+static int llm__form_per(llm__form form) { return form == LLM__FORM_I8X2 || form == LLM__FORM_LOWX2 ? 2 : 1; }
+/* 1 if it is one of bytes with bounded sums. */
+static int llm__form_low(llm__form form) { return form == LLM__FORM_LOW || form == LLM__FORM_LOWX2; }
 /* 1 if products of this form are of floats: f32 or bf16. */
 static int llm__form_is_float(llm__form form) { return form == LLM__FORM_F32 || form == LLM__FORM_BF16; }
 
@@ -17935,6 +17999,7 @@ static llm__tile llm__tile_at(int rows, llm__form form, int i) {
 static llm__form llm__weight_form(const llm_weight *w, llm__isa isa) {
     const llm__kernels *k = llm__kernels_of(isa);
     if (w->form == LLM__FORM_I8X2 && w->fine && k->quantise_fine) return LLM__FORM_I16;
+    if (w->low && k->quantise_low) return w->form == LLM__FORM_I8X2 ? LLM__FORM_LOWX2 : LLM__FORM_LOW;
     return w->bf16 && k->bf16 ? LLM__FORM_BF16 : w->form;
 }
 
@@ -18155,8 +18220,10 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
         const llm__kind kind = llm__segment_kind(&w->segment[i], compute);
         quantised &= !llm__kind_is_float(kind);
         w->fine &= llm__kind_fine(kind);
+        w->low |= llm__kind_low(kind);
         w->bf16 &= kind == LLM__KIND_BF16 || kind == LLM__KIND_F8;
     }
+    w->low &= quantised;
     w->form = !quantised ? LLM__FORM_F32 : d->role == LLM_ROLE_HEAD ? LLM__FORM_I8X2 : LLM__FORM_I8;
     return LLM_OK;
 }
@@ -18287,6 +18354,10 @@ LLM__INLINE void llm__pack_scale(const llm__scale scale, const uint16_t *half, c
             const uint32_t bits = llm__f32_bits(d[i]) & ~3u;
             memcpy(to + 64 * i + 4 * lane, &bits, 4);
         }
+        if (scale == LLM__SCALE_BF16) {
+            const uint16_t bf16 = llm__f32_to_bf16(d[0]);
+            memcpy(to + 2 * lane, &bf16, 2);
+        }
         if (scale >= LLM__SCALE_ZERO) to[16 * i + lane] = b[i];
     }
 }
@@ -18328,7 +18399,7 @@ LLM__INLINE void llm__pack_subs(const llm__format *f, const int bytes, const llm
                                 int lane, const llm__block *b, uint8_t *to) {
     const llm__kind_desc k = llm__kind_info(kind);
     const int scale_bytes = llm__scale_bytes(k.scale), min_bytes = llm__scale_bytes(k.min);
-    const int values = k.bits == 8 || k.scale == LLM__SCALE_F32 || k.scale == LLM__SCALE_F32X2; /* that stored ones are not enough for */
+    const int values = k.bits == 8 || (k.scale >= LLM__SCALE_F32 && k.scale <= LLM__SCALE_BF16); /* that stored ones are not enough for */
     uint8_t *const head = to;
     to += b->pair * llm__kind_head(kind);
     for (int i = 0; i < n; i++, to += b->pair * llm__kind_block(kind)) {
@@ -18719,7 +18790,7 @@ static void llm__act_part(const llm__kernels *k, const llm__input *in, int64_t c
             const size_t at = (size_t)(t.start * blocks + b * t.n + from * per - t.start);
             const int64_t stride = in->order ? 32 : in->stride;
             if (in->form == LLM__FORM_I16) k->quantise_fine(in->act, at, x, stride, to - from);
-            else k->quantise(in->act, at, x, stride, to - from, per);
+            else (llm__form_low(in->form) ? k->quantise_low : k->quantise)(in->act, at, x, stride, to - from, per);
         }
     }
 }

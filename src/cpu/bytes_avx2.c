@@ -25,12 +25,30 @@ LLM__AVX2_INLINE float llm__avx2_most(const float *x) {
     return most;
 }
 
-/* 32 values to int8 as llm__quantise_block does it. `lost` (may be NULL) takes what the rounding loses. */
-LLM__AVX2_INLINE void llm__avx2_round(const llm__act *a, size_t at, const float *x, float *lost) {
+/* The larger sum of absolute values of 32: of columns 0, 1, 4, 5, 8 ... and of 2, 3, 6, 7, ..., which a product adds up in one lane of 16
+ * bits each. */
+LLM__AVX2_INLINE float llm__avx2_lane_sum(const float *x) {
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    __m256 all = _mm256_setzero_ps();
+    LLM__UNROLL
+    for (int i = 0; i < 4; i++) all = _mm256_add_ps(all, _mm256_andnot_ps(sign, _mm256_loadu_ps(x + 8 * i)));
+    __m128 sum = _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
+    sum = _mm_add_ps(sum, _mm_shuffle_ps(sum, sum, 0xB1));
+    return _mm_cvtss_f32(_mm_max_ps(sum, _mm_movehl_ps(sum, sum)));
+}
+
+/* 32 values to int8 as llm__quantise_block does it. `lost` (may be NULL) takes what the rounding loses. low: the absolute values of a
+ * lane's 16 add up to 503, and rounded to 511 at most. */
+LLM__AVX2_INLINE void llm__avx2_round(const llm__act *a, size_t at, const float *x, float *lost, const int low) {
     const __m256 magic = _mm256_set1_ps(12582912.0f);
     __m256i q[4];
     __m256 in[4], y[4];
-    const float most = llm__avx2_most(x), d = most * (1.0f / 127), inverse = most > 0 ? 127 / most : 0;
+    const float most = llm__avx2_most(x), lane = low ? llm__avx2_lane_sum(x) : 0;
+    float d = most * (1.0f / 127), inverse = most > 0 ? 127 / most : 0;
+    if (low && lane * (1.0f / 503) > d) {
+        d = lane * (1.0f / 503);
+        inverse = 503 / lane;
+    }
     LLM__UNROLL
     for (int i = 0; i < 4; i++) {
         in[i] = _mm256_loadu_ps(x + 8 * i);
@@ -57,14 +75,22 @@ LLM__AVX2_INLINE void llm__avx2_round(const llm__act *a, size_t at, const float 
         _mm256_storeu_ps(lost + 8 * i, _mm256_fnmadd_ps(_mm256_sub_ps(y[i], magic), _mm256_set1_ps(d), in[i]));
 }
 
-/* See llm__body_quantise. */
-LLM__PRIVATE LLM__AVX2 void llm__avx2_quantise(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per) {
+LLM__AVX2_INLINE void llm__avx2_round_all(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per, const int low) {
     const llm__act a = *act; /* its pointers in registers */
     float lost[32];
     for (int i = 0; i < n; i++, x += stride, at += (size_t)per) {
-        llm__avx2_round(&a, at, x, per == 2 ? lost : NULL);
-        if (per == 2) llm__avx2_round(&a, at + 1, lost, NULL);
+        llm__avx2_round(&a, at, x, per == 2 ? lost : NULL, low);
+        if (per == 2) llm__avx2_round(&a, at + 1, lost, NULL, low);
     }
+}
+
+/* See llm__body_quantise. */
+LLM__PRIVATE LLM__AVX2 void llm__avx2_quantise(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per) {
+    llm__avx2_round_all(act, at, x, stride, n, per, 0);
+}
+
+LLM__PRIVATE LLM__AVX2 void llm__avx2_quantise_low(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per) {
+    llm__avx2_round_all(act, at, x, stride, n, per, 1);
 }
 
 /* 32 values to 16 bits, each four columns in the order 0, 2, 1, 3: x ~ d * q with the largest at 32767. A sum of 32 products with bytes is
@@ -115,14 +141,15 @@ typedef struct llm__avx2_form {
     const int8_t *table; /* nibbles are looked up in it */
 } llm__avx2_form;
 
-/* Of packed weights; `bits` 8 and no table: of unpacked ones. MXFP4's values, 12 added, are numbers of 5 bits. */
+/* Of packed weights; `bits` 8 and no table: of unpacked ones. MXFP4's values, 12 added, are numbers of 5 bits, NF4's and FP4's, 64 added,
+ * of 8 bits that no pair of products is too large for. */
 LLM__AVX2_INLINE llm__avx2_form llm__avx2_form_of(const llm__kind kind) {
     const llm__kind_desc k = llm__kind_info(kind);
     llm__avx2_form f;
     f.bits = k.bits;
     f.table = llm__kind_table(kind);
-    f.wide = llm__kind_signed(kind) && kind != LLM__KIND_MXFP4;
-    f.zero = kind == LLM__KIND_MXFP4 ? 12 : k.bits == 5 ? 16 : k.zero;
+    f.wide = llm__kind_signed(kind) && kind != LLM__KIND_MXFP4 && !llm__kind_low(kind);
+    f.zero = kind == LLM__KIND_MXFP4 ? 12 : llm__kind_low(kind) ? 64 : k.bits == 5 ? 16 : k.zero;
     f.x2 = llm__kind_x2(kind);
     f.super = k.scale >= LLM__SCALE_SUPER;
     f.min = k.min != LLM__SCALE_NONE;
@@ -131,6 +158,9 @@ LLM__AVX2_INLINE llm__avx2_form llm__avx2_form_of(const llm__kind kind) {
 
 /* Blocks of Q4A stand 304 bytes apart: at multiples of 16. */
 LLM__AVX2_INLINE __m256i llm__avx2_load(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
+LLM__AVX2_INLINE __m256 llm__avx2_widen_bf16(const uint8_t *p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)), 16));
+}
 LLM__AVX2_INLINE __m256 llm__avx2_widen(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
 
 LLM__AVX2_INLINE __m256i llm__avx2_piece(const int bits, const int i, const int p, const uint8_t *w) {
@@ -192,6 +222,7 @@ LLM__AVX2_INLINE void llm__avx2_unpack_scale(const llm__kind kind, const int par
         return;
     }
     const __m256 d = k.scale == LLM__SCALE_NONE    ? _mm256_set1_ps(1)
+                     : k.scale == LLM__SCALE_BF16  ? llm__avx2_widen_bf16(scales + 16 * h)
                      : k.scale <= LLM__SCALE_F16X2 ? llm__avx2_widen(scales + 32 * part + 16 * h)
                                                    : _mm256_loadu_ps((const float *)(const void *)(scales + 64 * part) + 8 * h);
     _mm256_store_ps(&to->of.d[part][8 * h], d);
@@ -601,6 +632,7 @@ LLM__AVX2_INLINE void llm__avx2_fine_few(const llm__kind kind, const int8_t *tab
     llm__avx2_scales scales[2];
     __m256 acc[4][4];
     if (f.table) f.table = table;
+    f.wide = 1; /* values as they are */
     llm__avx2_clear(n, halves, acc);
     for (int64_t b = 0; b < p->n_blocks; b++, w += pair * llm__kind_block(kind), at += (size_t)n) {
         llm__fetch(w + p->ahead, pair * llm__kind_block(kind), 0, 1);
@@ -645,6 +677,7 @@ LLM__AVX2_INLINE void llm__avx2_fine_many(const llm__kind kind, const int8_t *ta
     const uint8_t *w = p->w;
     size_t at = p->at;
     if (f.table) f.table = table;
+    f.wide = 1; /* values as they are */
     for (int i = 0; i < p->pair; i++) memset(p->out + i * LLM__OUT, 0, sizeof(float) * LLM__ROWS * (size_t)p->n);
     for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
         const int blocks = (int)LLM__MIN(left, (int64_t)LLM__SUPER), step = p->pair * llm__kind_block(kind);
@@ -677,7 +710,9 @@ LLM__AVX2_INLINE void llm__avx2_fine_many(const llm__kind kind, const int8_t *ta
         llm__avx2_loop(f, common, of, p, at, fetch); \
     }
 /* 1: signs are set apart. */
-LLM__AVX2_INLINE int llm__avx2_apart(const llm__kind kind, const llm__product *p) { return llm__kind_fine(kind) && p->n >= p->signs; }
+LLM__AVX2_INLINE int llm__avx2_apart(const llm__kind kind, const llm__product *p) {
+    return llm__avx2_form_of(kind).wide && llm__kind_fine(kind) && p->n >= p->signs;
+}
 
 LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_signs(int zero, const llm__avx2_blocks *of, const llm__product *p, size_t at,
                                                          llm__avx2_fetch *fetch) {
@@ -704,7 +739,8 @@ LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_signs(int zero, const llm__av
         else llm__avx2_many_##kind(table, p); \
         break;
 #define LLM__AVX2_COMMON(each) \
-    each(Q4Z, Q4Z) each(Q4M, Q4M) each(Q8, Q8) each(IQ4, Q8) each(Q4K, Q4K) each(Q5K, Q5K) each(Q6K, Q6K) each(Q4A, Q4M) each(I8, Q8)
+    each(Q4Z, Q4Z) each(Q4M, Q4M) each(Q8, Q8) each(IQ4, Q8) each(Q4K, Q4K) each(Q5K, Q5K) each(Q6K, Q6K) each(Q4A, Q4M) each(I8, Q8) \
+    each(NF4, Q4Z)
 #define LLM__AVX2_OTHERS(each) \
     each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16)
 
@@ -729,6 +765,7 @@ LLM__AVX2_COMMON(LLM__AVX2_FEW)
 LLM__AVX2_FINE(Q8)
 LLM__AVX2_FINE(IQ4)
 LLM__AVX2_FINE(I8)
+LLM__AVX2_FINE(NF4)
 LLM__AVX2_COMMON(LLM__AVX2_MANY)
 LLM__AVX2_OTHERS(LLM__AVX2_MANY)
 
@@ -737,10 +774,11 @@ LLM__PRIVATE LLM__AVX2 void llm__avx2_product(llm__kind kind, const llm__product
     if (p->fine) {
         if (kind == LLM__KIND_Q8) llm__avx2_fine_Q8(table, p);
         else if (kind == LLM__KIND_I8) llm__avx2_fine_I8(table, p);
-        else llm__avx2_fine_IQ4(table, p); /* or those that differ from it in their tables alone */
+        else if (kind == LLM__KIND_IQ4) llm__avx2_fine_IQ4(table, p);
+        else llm__avx2_fine_NF4(table, p); /* or FP4 */
         return;
     }
-    switch (kind == LLM__KIND_NF4 || kind == LLM__KIND_FP4 ? LLM__KIND_IQ4 : kind) { /* these differ in their tables alone */
+    switch (kind == LLM__KIND_FP4 ? LLM__KIND_NF4 : kind) { /* these differ in their tables alone */
         LLM__AVX2_COMMON(LLM__AVX2_CASE_BOTH)
         LLM__AVX2_OTHERS(LLM__AVX2_CASE_MANY)
     default: break;

@@ -180,7 +180,8 @@ LLM__PRIVATE void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t
             int at = (int)((from + i) % 32), count = (int)LLM__MIN(n - i, (int64_t)32 - at);
             llm__sub_read(f, t->bytes, row, (from + i) / 32, 1, &s);
             for (int k = at; k < at + count; k++)
-                dst[i++] = values ? 127 * s.d[0] * values[s.u[k]] : s.d[k / 16] * (float)s.q[k] + s.m * (float)s.mc[k / 16];
+                dst[i++] =
+                    values ? llm__kind_unit(f->kind) * s.d[0] * values[s.u[k]] : s.d[k / 16] * (float)s.q[k] + s.m * (float)s.mc[k / 16];
         }
 }
 

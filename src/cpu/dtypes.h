@@ -116,9 +116,9 @@ LLM__PRIVATE const llm__format *llm__format_of(int32_t type);
 LLM__INLINE const int8_t *llm__kind_table(llm__kind kind) {
     static const int8_t iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
     static const int8_t e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}; /* doubled */
-    /* 127 times bitsandbytes' tables, rounded, whose numbers llm__type_values has */
-    static const int8_t nf4[16] = {-127, -88, -67, -50, -36, -23, -12, 0, 10, 20, 31, 43, 56, 71, 92, 127};
-    static const int8_t fp4[16] = {0, 1, 85, 127, 42, 64, 21, 32, 0, -1, -85, -127, -42, -64, -21, -32};
+    /* bitsandbytes' tables, whose numbers llm__type_values has, times llm__kind_unit and rounded. See llm__kind_low */
+    static const int8_t nf4[16] = {-64, -45, -34, -25, -18, -12, -6, 0, 5, 10, 16, 22, 28, 36, 46, 64};
+    static const int8_t fp4[16] = {0, 0, 32, 48, 16, 24, 8, 12, 0, 0, -32, -48, -16, -24, -8, -12};
     switch (kind) {
     case LLM__KIND_IQ4: return iq4;
     case LLM__KIND_MXFP4:
@@ -128,6 +128,9 @@ LLM__INLINE const int8_t *llm__kind_table(llm__kind kind) {
     default: return NULL;
     }
 }
+
+/* What stands for 1 in the tables of numbers that are no integers. Of FP4 in 48ths all but the smallest are. */
+LLM__INLINE float llm__kind_unit(llm__kind kind) { return kind == LLM__KIND_NF4 ? 64.0f : 48.0f; }
 
 /* 32 columns of one stored row: w[i] = d[i / 16] * q[i] + m * mc[i / 16]. The products with sc and mc are exact in f32. */
 typedef struct llm__sub {

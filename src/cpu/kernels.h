@@ -99,11 +99,13 @@ typedef struct llm__attend {
 LLM__INLINE int llm__kv_size(llm_kv_type type) { return type == LLM_KV_F32 ? 4 : type == LLM_KV_F16 || type == LLM_KV_BF16 ? 2 : 1; }
 
 /* What the rest of the library calls: one such table for each instruction set. All pointers are set (but `rest`, `peak`,
- * `mac_f8` and `quantise_fine`), all functions may be called from any thread at once and keep nothing. The llm__body functions
- * say what each does; for `product` and `mac` llm__scalar_product and llm__scalar_mac do. */
+ * `mac_f8`, `quantise_fine` and `quantise_low`), all functions may be called from any thread at once and keep nothing. The
+ * llm__body functions say what each does; for `product` and `mac` llm__scalar_product and llm__scalar_mac do. */
 typedef struct llm__kernels {
     void (*quantise)(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per);
     void (*quantise_fine)(const llm__act *a, size_t at, const float *x, int64_t stride, int n); /* to 16 bits; NULL: to bytes twice */
+    /* as quantise, with less where sums would be too large for llm__kind_low; NULL: its products fit as they are */
+    void (*quantise_low)(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per);
     void (*finish)(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n);
     float (*sum)(const float *x, int n);
     float (*dot)(const float *a, const float *b, int n);

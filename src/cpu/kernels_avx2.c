@@ -260,7 +260,7 @@ LLM__AVX2_INLINE void llm__avx2_link(llm__chain *sum, const llm__chain *a, const
 LLM__AVX2 static double llm__avx2_peak(int64_t turns) { return llm__peak_of(turns, 32, llm__avx2_link); }
 
 LLM__PRIVATE const llm__kernels llm__kernels_avx2 = {
-    .quantise = llm__avx2_quantise, .quantise_fine = llm__avx2_quantise_fine,
+    .quantise = llm__avx2_quantise, .quantise_fine = llm__avx2_quantise_fine, .quantise_low = llm__avx2_quantise_low,
     .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
     .affine = llm__avx2_affine, .rotate = llm__avx2_rotate, .to_half = llm__avx2_to_half, .to_bf16 = llm__avx2_to_bf16,
     .expand = llm__avx2_expand, .bias = llm__avx2_bias, .soften = llm__avx2_soften, .top = llm__avx2_top, .weigh = llm__avx2_weigh,

@@ -15,7 +15,8 @@ LLM__PRIVATE void llm__share(const llm__exec *e, int64_t n, int64_t *begin, int6
     *end = n * (e->thread + 1) / e->n_threads;
 }
 
-LLM__PRIVATE int llm__form_per(llm__form form) { return form == LLM__FORM_I8X2 ? 2 : 1; }
+LLM__PRIVATE int llm__form_per(llm__form form) { return form == LLM__FORM_I8X2 || form == LLM__FORM_LOWX2 ? 2 : 1; }
+LLM__PRIVATE int llm__form_low(llm__form form) { return form == LLM__FORM_LOW || form == LLM__FORM_LOWX2; }
 LLM__PRIVATE int llm__form_is_float(llm__form form) { return form == LLM__FORM_F32 || form == LLM__FORM_BF16; }
 
 LLM__PRIVATE int llm__tiles(int rows, llm__form form) {
@@ -36,6 +37,7 @@ LLM__PRIVATE llm__tile llm__tile_at(int rows, llm__form form, int i) {
 LLM__PRIVATE llm__form llm__weight_form(const llm_weight *w, llm__isa isa) {
     const llm__kernels *k = llm__kernels_of(isa);
     if (w->form == LLM__FORM_I8X2 && w->fine && k->quantise_fine) return LLM__FORM_I16;
+    if (w->low && k->quantise_low) return w->form == LLM__FORM_I8X2 ? LLM__FORM_LOWX2 : LLM__FORM_LOW;
     return w->bf16 && k->bf16 ? LLM__FORM_BF16 : w->form;
 }
 
@@ -253,8 +255,10 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
         const llm__kind kind = llm__segment_kind(&w->segment[i], compute);
         quantised &= !llm__kind_is_float(kind);
         w->fine &= llm__kind_fine(kind);
+        w->low |= llm__kind_low(kind);
         w->bf16 &= kind == LLM__KIND_BF16 || kind == LLM__KIND_F8;
     }
+    w->low &= quantised;
     w->form = !quantised ? LLM__FORM_F32 : d->role == LLM_ROLE_HEAD ? LLM__FORM_I8X2 : LLM__FORM_I8;
     return LLM_OK;
 }

@@ -56,6 +56,9 @@ LLM__PRIVATE void llm__share(const llm__exec *e, int64_t n, int64_t *begin, int6
 /* How many places of a tile a token takes: two in the finer form, else one. */
 LLM__PRIVATE int llm__form_per(llm__form form);
 
+/* 1 if it is one of bytes with bounded sums. */
+LLM__PRIVATE int llm__form_low(llm__form form);
+
 /* 1 if products of this form are of floats: f32 or bf16. */
 LLM__PRIVATE int llm__form_is_float(llm__form form);
 
@@ -86,6 +89,7 @@ struct llm_weight {
     llm__form form;    /* what its kernels read */
     int bf16;          /* they may read bf16 where there are kernels for it: see llm__weight_form */
     int fine;          /* the same of inputs of 16 bits, instead of bytes twice */
+    int low;           /* the same of bytes with bounded sums, instead of bytes */
     llm__block *block; /* (n_blocks) */
     int64_t n_blocks;
     int64_t *first_block; /* (n_groups + 1) */

@@ -36,6 +36,10 @@ LLM__INLINE void llm__pack_scale(const llm__scale scale, const uint16_t *half, c
             const uint32_t bits = llm__f32_bits(d[i]) & ~3u;
             memcpy(to + 64 * i + 4 * lane, &bits, 4);
         }
+        if (scale == LLM__SCALE_BF16) {
+            const uint16_t bf16 = llm__f32_to_bf16(d[0]);
+            memcpy(to + 2 * lane, &bf16, 2);
+        }
         if (scale >= LLM__SCALE_ZERO) to[16 * i + lane] = b[i];
     }
 }
@@ -77,7 +81,7 @@ LLM__INLINE void llm__pack_subs(const llm__format *f, const int bytes, const llm
                                 int lane, const llm__block *b, uint8_t *to) {
     const llm__kind_desc k = llm__kind_info(kind);
     const int scale_bytes = llm__scale_bytes(k.scale), min_bytes = llm__scale_bytes(k.min);
-    const int values = k.bits == 8 || k.scale == LLM__SCALE_F32 || k.scale == LLM__SCALE_F32X2; /* that stored ones are not enough for */
+    const int values = k.bits == 8 || (k.scale >= LLM__SCALE_F32 && k.scale <= LLM__SCALE_BF16); /* that stored ones are not enough for */
     uint8_t *const head = to;
     to += b->pair * llm__kind_head(kind);
     for (int i = 0; i < n; i++, to += b->pair * llm__kind_block(kind)) {

@@ -23,6 +23,8 @@ typedef enum llm__form {
     LLM__FORM_F32 = 0, /* the rows themselves; of a buffer: it has no rounded copy */
     LLM__FORM_I8,      /* a copy in bytes */
     LLM__FORM_I8X2,    /* in bytes twice: the second ones are what the first have lost */
+    LLM__FORM_LOW,     /* in bytes whose sums are bounded: see llm__kind_low */
+    LLM__FORM_LOWX2,   /* twice of these */
     LLM__FORM_I16,     /* in 16 bits: instead of bytes twice, see llm__weight_form */
     LLM__FORM_BF16     /* a copy in bf16 */
 } llm__form;
@@ -66,6 +68,7 @@ typedef enum llm__scale {
     LLM__SCALE_F16X2,
     LLM__SCALE_F32,
     LLM__SCALE_F32X2,
+    LLM__SCALE_BF16,
     LLM__SCALE_ZERO,
     LLM__SCALE_SUPER,
     LLM__SCALE_SUPERX2
@@ -102,8 +105,8 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
         {8, 0, LLM__SCALE_F32, LLM__SCALE_F32},       /* G32 */
         {8, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},     /* I8 */
         {4, 0, LLM__SCALE_F16X2, LLM__SCALE_NONE},    /* NVFP4 */
-        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* NF4 */
-        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* FP4 */
+        {4, 0, LLM__SCALE_BF16, LLM__SCALE_NONE},     /* NF4 */
+        {4, 0, LLM__SCALE_BF16, LLM__SCALE_NONE},     /* FP4 */
     };
     /* clang-format on */
     return table[kind];
@@ -141,9 +144,16 @@ LLM__INLINE int llm__kind_fine(llm__kind kind) {
     return llm__kind_signed(kind) && !llm__kind_x2(kind) && llm__kind_info(kind).min == LLM__SCALE_NONE && kind != LLM__KIND_MXFP4;
 }
 
+/* Bytes of 64 at most, in tables: 16 products of them with inputs whose absolute values add up to 511 fit 16 bits, so where there are no
+ * better instructions inputs are rounded to that (quantise_low), and as many products are added in 16 bits as of weights of 4 bits. An
+ * input block's largest is then mostly 80 to 127, for 16 of usual inputs have a sum of 500 to 800 where it is 127. What both
+ * cost is a fifth more than what int8 costs anyway (tests/bench/RESULTS.md). Scales are kept to 8 bits: they are off by a thousandth on
+ * average, values of the tables by a hundredth. */
+LLM__INLINE int llm__kind_low(llm__kind kind) { return kind == LLM__KIND_NF4 || kind == LLM__KIND_FP4; }
+
 /* Bytes of the scales of a block, and of those in front of every eighth block. */
 LLM__INLINE int llm__scale_bytes(llm__scale s) {
-    static const uint8_t bytes[] = {0, 32, 64, 64, 128, 16, 16, 32};
+    static const uint8_t bytes[] = {0, 32, 64, 64, 128, 32, 16, 16, 32};
     return bytes[s];
 }
 

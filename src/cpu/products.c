@@ -53,7 +53,7 @@ LLM__PRIVATE void llm__act_part(const llm__kernels *k, const llm__input *in, int
             const size_t at = (size_t)(t.start * blocks + b * t.n + from * per - t.start);
             const int64_t stride = in->order ? 32 : in->stride;
             if (in->form == LLM__FORM_I16) k->quantise_fine(in->act, at, x, stride, to - from);
-            else k->quantise(in->act, at, x, stride, to - from, per);
+            else (llm__form_low(in->form) ? k->quantise_low : k->quantise)(in->act, at, x, stride, to - from, per);
         }
     }
 }

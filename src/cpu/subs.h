@@ -118,7 +118,7 @@ LLM__INLINE void llm__sub_read(const llm__format *f, const int bytes, const uint
     if (f->scales == LLM__SC_F32) {
         memcpy(&d, p + f->d_at, 4);
         if (f->m_at >= 0) memcpy(&o->m, p + f->m_at, 4);
-        else d *= 1.0f / 127; /* a table's largest is 127, and stands for 1 */
+        else d *= 1 / llm__kind_unit(f->kind);
     } else if (f->scales != LLM__SC_E8) d = llm__f16_to_f32(o->half_d);
     else
         d = p[0] < 2 ? llm__bits_f32(0x00200000u << p[0])

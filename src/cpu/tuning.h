@@ -7,7 +7,8 @@
  *
  * What would change bits is no matter of measuring, for then one machine could answer differently from day to day. It follows from the
  * instruction set and the vendor alone: inputs of 16 bits for output layers of signed bytes where there is AVX2 without VNNI
- * (llm__weight_form), and no vdpbf16ps on Intel's processors without AMX (llm__isa_find). */
+ * (llm__weight_form), inputs with bounded sums for NF4 and FP4 there, and no vdpbf16ps on Intel's processors without AMX
+ * (llm__isa_find). */
 #pragma once
 #include "api/config.h"
 #include "api/backend.h"

@@ -46,6 +46,11 @@ LLM__INLINE void llm__unpack_bits(const int bits, const uint8_t *__restrict__ w,
 LLM__INLINE llm__v16 llm__unpack_scale(llm__scale scale, const uint8_t *at, const uint8_t *head, const int is_min, int half,
                                        const llm__half_fn widen, const llm__bytes_fn bytes) {
     if (scale == LLM__SCALE_F16) return widen((const uint16_t *)(const void *)at);
+    if (scale == LLM__SCALE_BF16) {
+        llm__bits16 wide;
+        LLM__EACH(i) wide.u[i] = (uint32_t)((const uint16_t *)(const void *)at)[i] << 16;
+        return wide.f;
+    }
     if (scale == LLM__SCALE_F16X2) return widen((const uint16_t *)(const void *)at + LLM__ROWS * half);
     if (scale == LLM__SCALE_ZERO) return bytes(at, 1);
     if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2)
@@ -124,7 +129,7 @@ LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offse
 }
 
 /* One call a format, all that depends on it constant: the format would else be asked for in the innermost loop. The common ones are what
- * files of models mostly have. The three that differ in nothing but their tables share one, and so do the rarest, which do ask. */
+ * files of models mostly have. The two that differ in nothing but their tables share one, and so do the rarest, which do ask. */
 #define LLM__COMMON_KINDS(call, ...) \
     case LLM__KIND_Q4Z: call(LLM__KIND_Q4Z, __VA_ARGS__); break; \
     case LLM__KIND_Q4M: call(LLM__KIND_Q4M, __VA_ARGS__); break; \
@@ -134,8 +139,8 @@ LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offse
     case LLM__KIND_Q6K: call(LLM__KIND_Q6K, __VA_ARGS__); break; \
     case LLM__KIND_Q4A: call(LLM__KIND_Q4A, __VA_ARGS__); break; \
     case LLM__KIND_I8: call(LLM__KIND_I8, __VA_ARGS__); break; \
-    case LLM__KIND_NF4: \
     case LLM__KIND_FP4: \
+    case LLM__KIND_NF4: call(LLM__KIND_NF4, __VA_ARGS__); break; \
     case LLM__KIND_IQ4: call(LLM__KIND_IQ4, __VA_ARGS__); break; \
     case LLM__KIND_MXFP4: call(LLM__KIND_MXFP4, __VA_ARGS__); break;
 #define LLM__EACH_KIND(kind, call, ...) \

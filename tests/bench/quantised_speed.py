@@ -21,7 +21,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 CLI = os.environ.get("LLM_CLI", "./llm_cli")
 POOL = os.urandom(1 << 22)
-VOCAB, HEADS, KV, HEAD = 8192, 32, 8, 64
+VOCAB, HEADS, KV, HEAD = 1024, 32, 8, 64 # few words: folders have an output layer of bf16, what is quantised while it is loaded one of 8 bits
 SIGNS = bytes(0x3C if i < 128 else 0xBC for i in range(256))      # high bytes of bf16 numbers of a size of 0.01 to 0.03
 NUMBERS = bytes(i if i & 0x7F < 0x50 else i & 0x80 | 0x30 for i in range(256))  # e4m3 without its NaN
 

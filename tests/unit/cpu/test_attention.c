@@ -39,7 +39,8 @@ static void att_shares(void) {
 
 /* Tiles of tokens: all rows, whole tokens, no tile over its size; of bytes two tiles differ by at most one token. */
 static void att_tiles(void) {
-    static const llm__form forms[] = {LLM__FORM_F32, LLM__FORM_I8, LLM__FORM_I8X2, LLM__FORM_I16, LLM__FORM_BF16};
+    static const llm__form forms[] = {LLM__FORM_F32,   LLM__FORM_I8,  LLM__FORM_I8X2, LLM__FORM_LOW,
+                                      LLM__FORM_LOWX2, LLM__FORM_I16, LLM__FORM_BF16};
     for (int f = 0; f < LLM__COUNT(forms); f++)
         for (int rows = 1; rows < 200; rows++) {
             const int per = llm__form_per(forms[f]), n = llm__tiles(rows, forms[f]),
@@ -53,6 +54,7 @@ static void att_tiles(void) {
             CHECK(wrong == 0 && at == rows * per && (llm__form_is_float(forms[f]) || largest - least <= per));
         }
     CHECK(llm__form_per(LLM__FORM_I8X2) == 2 && llm__form_per(LLM__FORM_I8) == 1 && llm__form_per(LLM__FORM_I16) == 1 &&
+          llm__form_per(LLM__FORM_LOWX2) == 2 && llm__form_per(LLM__FORM_LOW) == 1 && !llm__form_low(LLM__FORM_I8) &&
           llm__form_is_float(LLM__FORM_BF16) && !llm__form_is_float(LLM__FORM_I8X2));
 }
 

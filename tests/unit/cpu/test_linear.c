@@ -204,6 +204,26 @@ static void linear_fill(llm_buffer *b) {
         for (int64_t c = 0; c < b->cols; c++) b->data[r * b->stride + c] = linear_uniform();
 }
 
+/* 32 inputs as quantise_low has them: their scale, and integers whose absolute values add up to at most 503 in each half of the columns
+ * that 16-bit sums have together, before they are rounded. */
+static float linear_low(const float *x, int8_t q[32]) {
+    float most = 0, lane[2] = {0, 0};
+    for (int k = 0; k < 32; k++) most = fmaxf(most, fabsf(x[k]));
+    for (int g = 0; g < 2; g++) { /* added as the kernel adds */
+        float sum[4];
+        for (int k = 0; k < 4; k++) {
+            const float *at = x + 2 * g + k % 2 + 4 * (k / 2);
+            sum[k] = ((fabsf(at[0]) + fabsf(at[8])) + fabsf(at[16])) + fabsf(at[24]);
+        }
+        lane[g] = (sum[0] + sum[2]) + (sum[1] + sum[3]);
+    }
+    lane[0] = fmaxf(lane[0], lane[1]);
+    const int bound = lane[0] * (1.0f / 503) > most * (1.0f / 127);
+    const float inverse = bound ? 503 / lane[0] : most > 0 ? 127 / most : 0;
+    for (int k = 0; k < 32; k++) q[k] = (int8_t)rintf(x[k] * inverse);
+    return bound ? lane[0] * (1.0f / 503) : most * (1.0f / 127);
+}
+
 /* The input as a weight of this form sees it: columns [col, col + n) of row r, rounded as the kernels round. */
 static void linear_seen(const llm_buffer *b, int64_t r, int64_t col, int n, llm__form form, double *out) {
     int8_t q[2][32];
@@ -218,22 +238,33 @@ static void linear_seen(const llm_buffer *b, int64_t r, int64_t col, int n, llm_
         const float scale = most * (1.0f / 32767), inverse = most > 0 ? 32767 / most : 0;
         for (int k = 0; k < 32; k++) out[i + k] = (double)scale * rintf(x[k] * inverse);
     }
-    for (int i = 0; i < n && !llm__form_is_float(form) && form != LLM__FORM_I16; i += 32) {
+    for (int i = 0; i < n && llm__form_low(form); i += 32) {
+        float x[32];
+        for (int k = 0; k < 32; k++) x[k] = (float)out[i + k];
+        d[0] = linear_low(x, q[0]);
+        for (int k = 0; k < 32; k++) out[i + k] = (double)d[0] * q[0][k], x[k] = fmaf(-(float)q[0][k], d[0], x[k]);
+        if (form == LLM__FORM_LOW) continue;
+        d[1] = linear_low(x, q[1]);
+        for (int k = 0; k < 32; k++) out[i + k] += (double)d[1] * q[1][k];
+    }
+    for (int i = 0; i < n && !llm__form_is_float(form) && !llm__form_low(form) && form != LLM__FORM_I16; i += 32) {
         llm__act a = {q[0], d, s, sums};
         llm__kernels_scalar.quantise(&a, 0, b->data + r * b->stride + col + i, 0, 1, 2);
         for (int k = 0; k < 32; k++) out[i + k] = (double)d[0] * q[0][k] + (form == LLM__FORM_I8X2 ? (double)d[1] * q[1][k] : 0);
     }
 }
 
-/* The values of row o of a weight of one segment as kernels have them: of fp8 in blocks, which are packed as f16, and of types whose tables
+/* The values of row o of a weight as kernels have them: of fp8 in blocks, which are packed as f16, and of types whose tables
  * they round. */
 static void linear_rounded(const llm_weight *w, int64_t o, float *v) {
-    const llm_segment *s = w->segment;
+    const int of = llm__weight_segment(w, o);
+    const llm_segment *s = &w->segment[of];
     for (int64_t i = 0; i < w->cols && s->type == LLM_TYPE_F8_32 && w->block && w->block[0].kind == LLM__KIND_F16; i++)
         v[i] = llm__f16_to_f32(llm__f32_to_f16(v[i]));
     for (int64_t i = 0; i < w->cols / 32 && w->block && w->form != LLM__FORM_F32 && llm__type_values(s->type); i++) {
         llm__sub sub;
-        llm__sub_read(llm__format_of(s->type), llm__type_block_bytes(s->type), llm__segment_data(s, o), i, 1, &sub);
+        llm__sub_read(llm__format_of(s->type), llm__type_block_bytes(s->type), llm__segment_data(s, o - w->first_row[of]), i, 1, &sub);
+        if (w->low) sub.d[0] = llm__bf16_to_f32(llm__f32_to_bf16(sub.d[0]));
         for (int k = 0; k < 32; k++) {
             if (!CHECK(fabsf(v[32 * i + k] - sub.d[0] * (float)sub.q[k]) <= 0.66f * fabsf(sub.d[0])))
                 printf("  value %d of the table\n", sub.u[k]);
@@ -287,7 +318,10 @@ static void linear_format_of(int32_t type, int byte, llm_compute compute, llm_ro
     llm_weight *w = linear_weight(two, role, &s, 1, 0, rows, cols, compute);
     llm_buffer *src = linear_buffer(MOST, cols + 32), *dst = linear_buffer(MOST, rows + 8), *all = linear_buffer(MOST, rows + 8);
     linear_fill(src);
-    for (int64_t i = 0; i < src->rows * src->stride && byte >= 0; i++) src->data[i] = i / src->stride % 2 ? -1.0f : 1.0f;
+    for (int64_t i = 0; i < src->rows * src->stride && byte >= 0; i++) { /* or what quantise_low rounds up nearly everywhere */
+        const int64_t r = i / src->stride, c = i % src->stride % 32;
+        src->data[i] = (r % 2 ? -1.0f : 1.0f) * (r % 4 < 2 ? 1 : c % 4 > 1 ? 0.5f : c ? 1 : 0.963f);
+    }
     for (int isa = 0; w && isa < LLM__ISA_COUNT; isa++) {
         if (!llm__isa_here((llm__isa)isa)) continue;
         for (int k = LLM__COUNT(counts) - 1; k >= 0; k--) {
@@ -430,6 +464,35 @@ static void linear_extremes(int32_t type) {
     const int signs = type == LLM_TYPE_Q8_0 || type == LLM_TYPE_G32; /* a byte of 0 is nothing, or a minimum alone */
     for (int i = signs; i < LLM__COUNT(bytes) && llm__type_block(type) > 1; i++)
         linear_format_of(type, bytes[i], LLM_COMPUTE_AUTO, LLM_ROLE_LINEAR, 0);
+}
+
+/* Rounding for sums of 16 bits: the bits of plain C, no sum over 511, no value further than half a step, and no smaller steps than need be. */
+static void linear_lows(llm__isa isa) {
+    const llm__kernels *k = llm__kernels_of(isa);
+    float x[32], d[2], s[4];
+    int32_t n[4];
+    int8_t q[64], want[32];
+    const llm__act a = {q, d, s, n};
+    for (int turn = 0; turn < 2000; turn++) {
+        const int flat = turn % 4, from = turn % 32;
+        float most = 0, lane[2] = {0, 0};
+        for (int i = 0; i < 32; i++)
+            x[i] = flat == 1 && i % 4 > 1 ? 0.1f : flat ? (i == from ? 0.963f : 1) : linear_uniform() * (turn % 3 ? 1 : linear_uniform());
+        for (int i = 0; i < 32 && turn % 2; i++) x[i] *= linear_uniform() < 0 ? -3e-5f : 3e-5f;
+        for (int i = 0; i < 32 && turn == 8; i++) x[i] = 0;
+        for (int i = 0; i < 32; i++) most = fmaxf(most, fabsf(x[i])), lane[i / 2 % 2] += fabsf(x[i]);
+        k->quantise_low(&a, 0, x, 0, 1, 2);
+        int sums[2] = {0, 0}, same = 1, near = 1;
+        float scale = linear_low(x, want);
+        same &= !memcmp(q, want, 32) && !memcmp(&scale, &d[0], 4);
+        for (int i = 0; i < 32; i++) sums[i / 2 % 2] += abs(q[i]), near &= fabsf(x[i] - scale * q[i]) <= scale * 0.5001f;
+        const float least = fmaxf(most / 127, fmaxf(lane[0], lane[1]) / 503);
+        for (int i = 0; i < 32; i++) x[i] = fmaf(-(float)q[i], scale, x[i]);
+        scale = linear_low(x, want);
+        same &= !memcmp(q + 32, want, 32) && !memcmp(&scale, &d[1], 4);
+        if (!CHECK(same && near && sums[0] <= 511 && sums[1] <= 511 && fabsf(d[0] - least) <= 1e-5f * least))
+            printf("  %s, rounding %d: same %d, near %d, sums %d and %d\n", llm__isa_name(isa), turn, same, near, sums[0], sums[1]);
+    }
 }
 
 /* Products of floats as attention and layers ask for them, on every instruction set beside plain C, which adds in the same order: types,
@@ -696,10 +759,18 @@ static void linear_segments(void) {
     for (int k = 0; k < 4; k++)
         s[k] = linear_segment(LLM_TYPE_Q8_0, b, 11, 48), s[k].stored_cols = 512, s[k].transposed = 1, s[k].row = 50 * k;
     linear_segments_check("transposed and quantised", LLM_ROLE_LINEAR, s, 4, 48);
+    /* Tables, whose inputs are rounded to less where 16 bits are short, beside other blocks: these read the same. */
+    uint8_t *e = linear_random_matrix(LLM_TYPE_NF4, 48, 512), *f = linear_random_matrix(LLM_TYPE_FP4, 48, 512);
+    s[0] = linear_segment(LLM_TYPE_Q4_K, c, 20, 512), s[1] = linear_segment(LLM_TYPE_NF4, e, 48, 512);
+    s[2] = linear_segment(LLM_TYPE_FP4, f, 7, 512), s[3] = linear_segment(LLM_TYPE_Q8_0, b, 48, 512);
+    linear_segments_check("tables beside blocks", LLM_ROLE_LINEAR, s, 4, 512);
+    linear_segments_check("tables beside blocks, twice", LLM_ROLE_HEAD, s, 4, 512);
     LLM_FREE(a);
     LLM_FREE(b);
     LLM_FREE(c);
     LLM_FREE(d);
+    LLM_FREE(e);
+    LLM_FREE(f);
 }
 
 /* Weights that must be refused. */
@@ -1102,6 +1173,8 @@ TEST_GROUP(linear) {
         static const int cols[] = {34, 128, 258, 640};
         linear_format(LLM_TYPE_F8_E4M3, LLM_COMPUTE_AUTO, LLM_ROLE_LINEAR, cols[i]);
     }
+    for (int isa = 0; isa < LLM__ISA_COUNT; isa++)
+        if (llm__isa_here((llm__isa)isa) && llm__kernels_of((llm__isa)isa)->quantise_low) linear_lows((llm__isa)isa);
     linear_f8_codes();
     linear_sorted();
     linear_dequant();
