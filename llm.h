@@ -2635,6 +2635,7 @@ typedef struct llm_qkv_op {
     int32_t rope_dim, rope_interleaved; /* the first rope_dim of head_dim; pairs (2i, 2i+1) or (i, i + rope_dim/2) */
     int32_t layer;                      /* of the KV cache */
     int32_t logn_from;                  /* > 0: q *= log(position + 1) / log(logn_from) beyond it (Qwen 1, InternLM) */
+    float logn_beta; /* > 0: instead q *= 1 + logn_beta log(1 + position / logn_from), that quotient whole (Ministral 3) */
 } llm_qkv_op;
 
 typedef struct llm_attention_op {
@@ -20203,6 +20204,14 @@ static void llm__finish_head(const llm__kernels *k, const llm_qkv_op *op, const 
 /* The factor that brings a row of all heads to unit mean square. */
 static float llm__whole_rms(const llm__kernels *k, const float *x, int n, float eps) { return 1 / sqrtf(k->dot(x, x, n) / (float)n + eps); }
 
+/* What attention of long texts multiplies the query at a position by. */
+static float llm__query_stretch(const llm_qkv_op *op, int position) {
+    const int from = op->logn_from;
+    if (from <= 0 || position + 1 <= from) return 1;
+    if (op->logn_beta > 0) return (float)(1 + (double)op->logn_beta * log1p(position / from));
+    return (float)(log((double)position + 1) / log((double)from));
+}
+
 /* One row's KV heads [g0, g1) and the query heads that go with them: norm and rotation in place, then key and value to the cache, rounded
  * to its type there. A thread has these columns of the row to itself, but for norms over the whole width (see llm__run_qkv). */
 static void llm__qkv_heads(const llm__run *r, int row, int g0, int g1) {
@@ -20210,13 +20219,13 @@ static void llm__qkv_heads(const llm__run *r, int row, int g0, int g1) {
     const llm__kernels *k = r->ctx->kernels;
     const llm_step *s = &r->ctx->step;
     int group = op->n_heads / op->n_kv_heads, position = s->positions[row], whole = op->norm == LLM_QK_NORM_WHOLE_RMS;
-    float *x = llm__row(op->qkv, row), rq = 0, rk = 0, stretch = 1;
+    const float stretch = llm__query_stretch(op, position);
+    float *x = llm__row(op->qkv, row), rq = 0, rk = 0;
     const float *rope = op->rope ? llm__row(op->rope, row) : NULL, *qw = llm__vector(op->q_norm), *kw = llm__vector(op->k_norm);
     if (whole) {
         rq = llm__whole_rms(k, x + op->whole_q_col, op->whole_q, op->eps);
         rk = llm__whole_rms(k, x + op->whole_k_col, op->whole_k, op->eps);
     }
-    if (op->logn_from > 0 && position + 1 > op->logn_from) stretch = (float)(log((double)position + 1) / log((double)op->logn_from));
     for (int h = g0 * group; h < g1 * group; h++) {
         float *q = x + op->q_col + h * op->head_dim;
         llm__finish_head(k, op, qw, q, h * op->head_dim + (whole ? op->q_col - op->whole_q_col : 0), rq, rope);
@@ -25539,6 +25548,7 @@ typedef struct llm__arch {
     int32_t scaled;    /* the files have another scheme for long texts */
     int32_t long_from; /* prompts longer than this take RoPE variant 1; 0: none */
     int32_t logn_from;
+    float logn_beta;               /* see llm_qkv_op */
     int32_t q_rank, kv_rank, nope; /* latent attention; q_rank 0: plain q */
     int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
     llm_route_score score;
@@ -25827,11 +25837,22 @@ static void llm__arch_sparse(llm__facts *f, llm__arch *a) {
         a->layer[i].moe = llm__str_eq(llm__json_text(f->json, type), "sparse");
 }
 
+/* EXAONE 4's pattern as a text, "LLLG": L is a layer that sees a window; the last layer sees everything. */
+static const char *llm__arch_letters(llm__facts *f, char out[64]) {
+    if (llm_json_type_of(f->json, llm__facts_find(f, "sliding_window_pattern").node) != LLM_JSON_STRING) return NULL;
+    llm__fact_str(f, "sliding_window_pattern", out);
+    if (!f->r && (!out[0] || strspn(out, "LG") < strlen(out)))
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: sliding_window_pattern: \"%.40s\", letters L and G expected", f->path, out);
+    return out;
+}
+
 /* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. Layers that
  * see a window stand in a pattern with layers that see everything: every 2nd in Gemma 2 and gpt-oss, 6th in Gemma 3,
  * 4th in OLMo 3 and Cohere 2; in Qwen 2 the layers from max_window_layers on. SmolLM 3, Cohere 2 and EXAONE 4 leave
  * out positions where others leave out the window. */
 static void llm__arch_layers(llm__facts *f, llm__arch *a) {
+    char text[64];
+    const char *letters = llm__arch_letters(f, text);
     int types = llm__facts_find(f, "layer_types").node, type = llm_json_first(f->json, types);
     int ropes = llm__facts_find(f, "no_rope_layers").node, rope = llm_json_first(f->json, ropes);
     int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, f->json || llm__arch_is(a, "phi3") ? 0 : 1, 1 << 30);
@@ -25841,7 +25862,7 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     const llm__fact key = llm__facts_find(f, ".attention.sliding_window_pattern");
     const llm__gguf_kv *each = key.kv && key.kv->is_array ? key.kv : NULL; /* GGUF's list, true where a layer slides; else a number */
     if (each && (each->type == LLM__GGUF_STR || each->count < (uint64_t)a->n_layers)) llm__facts_bad(f, &key, "one value a layer expected");
-    int64_t pattern = each ? 0 : llm__fact_int(f, "sliding_window_pattern .attention.sliding_window_pattern", usual, 0, 1 << 20);
+    int64_t pattern = each || letters ? 0 : llm__fact_int(f, "sliding_window_pattern .attention.sliding_window_pattern", usual, 0, 1 << 20);
     int64_t from = qwen ? llm__fact_int(f, "max_window_layers", 28, 0, 1 << 20) : 0;
     int64_t interval = llm__fact_int(f, "no_rope_layer_interval", 4, 1, 1 << 20);
     if (!llm__fact_bool(f, "use_sliding_window", !qwen && !smol)) window = 0;
@@ -25852,6 +25873,7 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
         if (ropes >= 0 && !llm_json_int(f->json, rope, &uses_rope) && !f->r)
             f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: no_rope_layers: 0 or 1 for each layer expected", f->path);
         int slides = smol ? !uses_rope : i >= from && (!pattern || (i + 1) % pattern != 0);
+        if (letters && !f->r) slides = i + 1 < a->n_layers && letters[(size_t)i % strlen(letters)] == 'L';
         const char *name = llm_json_str(f->json, type, NULL);
         if (name) slides = !strcmp(name, "sliding_attention");
         if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;
@@ -25884,9 +25906,11 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
 /* How far YaRN stretches attention: 0.1 * mscale * ln(factor) + 1, found by trial in its paper. */
 static double llm__yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
 
-/* GGUF keeps 0.1 * mscale_all_dim, folders mscale_all_dim itself. */
-static double llm__yarn_all(llm__facts *f, const char *key) {
-    return llm__fact_num(f, key, 10 * llm__fact_num(f, ".rope.scaling.yarn_log_multiplier", 0, 0, 10), 0, 100);
+/* What rope.scaling.yarn_log_multiplier of a GGUF file is of mscale_all_dim: that itself, but a tenth where attention is latent. */
+static double llm__yarn_log_unit(const llm__arch *a) { return a->flags & LLM__MLA ? 0.1 : 1; }
+
+static double llm__yarn_all(llm__facts *f, const llm__arch *a, const char *key) {
+    return llm__fact_num(f, key, llm__fact_num(f, ".rope.scaling.yarn_log_multiplier", 0, 0, 10) / llm__yarn_log_unit(a), 0, 100);
 }
 
 /* YaRN (Peng et al. 2023): frequencies that turn often within the original length stay, slow ones are divided by the
@@ -25896,7 +25920,7 @@ static void llm__rope_yarn(llm__facts *f, const llm__arch *a, double base, doubl
     const double two_pi = 2 * 3.14159265358979323846;
     double fast = llm__fact_num(f, "beta_fast .rope.scaling.yarn_beta_fast", 32, 1e-3, 1e6);
     double slow = llm__fact_num(f, "beta_slow .rope.scaling.yarn_beta_slow", 1, 1e-3, 1e6);
-    double all = llm__yarn_all(f, "mscale_all_dim"), mscale = llm__yarn_all(f, "mscale");
+    double all = llm__yarn_all(f, a, "mscale_all_dim"), mscale = llm__yarn_all(f, a, "mscale");
     double usual = mscale > 0 && all > 0 ? llm__yarn_mscale(factor, mscale) / llm__yarn_mscale(factor, all) : llm__yarn_mscale(factor, 1);
     int truncate = llm__fact_bool(f, "truncate", !llm__arch_is(a, "gpt_oss")), d = a->rope_dim;
     double low = d * log(original / (fast * two_pi)) / (2 * log(base)), high = d * log(original / (slow * two_pi)) / (2 * log(base));
@@ -25943,7 +25967,7 @@ static int llm__rope_divide(llm__facts *f, const llm__tensors *tensors, const ch
 }
 
 /* The length a model was first trained for, which the schemes stretch. */
-static double llm__rope_original(llm__facts *f, const llm__arch *a) {
+static int32_t llm__rope_original(llm__facts *f, const llm__arch *a) {
     return llm__fact_int(f, "original_max_position_embeddings .rope.scaling.original_context_length", a->max_positions, 1, 1 << 30);
 }
 
@@ -26018,7 +26042,7 @@ static void llm__rope_turned(llm__facts *f, llm__arch *a) {
 
 /* What a stretched length changes besides the frequencies: the scale of attention, and how long texts may be. */
 static void llm__rope_reach(llm__facts *f, llm__arch *a) {
-    double all = llm__yarn_all(f, "mscale_all_dim");
+    double all = llm__yarn_all(f, a, "mscale_all_dim");
     double stretch = llm__yarn_mscale(llm__fact_num(f, "factor .rope.scaling.factor", 1, 1e-2, 1e6), all);
     if (a->flags & LLM__MLA && all > 0) a->attn_scale *= (float)(stretch * stretch);
     if (llm__fact_bool(f, "use_dynamic_ntk", 0)) {
@@ -26027,8 +26051,8 @@ static void llm__rope_reach(llm__facts *f, llm__arch *a) {
     }
     if (a->dynamic == 1) /* it has no end of its own */
         a->max_len = (int32_t)LLM__MIN(LLM__MAX(a->max_positions * LLM__MAX(a->dynamic_factor, 1), 2048), 1 << 30);
-    if (llm__fact_num(f, "llama_4_scaling_beta .attention.temperature_scale", 0, 0, 1e6) > 0) /* beyond it queries would be scaled */
-        a->max_len = LLM__MIN(a->max_len, (int32_t)llm__rope_original(f, a));
+    a->logn_beta = (float)llm__fact_num(f, "llama_4_scaling_beta .attention.temperature_scale", 0, 0, 1e6);
+    if (a->logn_beta > 0) a->logn_from = llm__rope_original(f, a);
 }
 
 /* The sets of frequencies of a model: one, or a global and a local one (Gemma 3, OLMo 3: rope_parameters by layer
@@ -26175,6 +26199,7 @@ struct llm_model {
     llm_model_info info;
     int dummy;                  /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
     struct llm__vision *vision; /* what it sees with (>>vision); NULL: it does not see */
+    int blind;                  /* 1: its files say that it sees, but no token stands for a picture */
     char *path;
     int requant;           /* quantised while it is loaded: as what (>>requant); 0: it is not */
     char quantization[96]; /* how the files are quantised, in words */
@@ -28938,7 +28963,8 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
                       .rope_dim = a->rope_dim,
                       .rope_interleaved = a->rope_pairs,
                       .layer = p->first_layer + i,
-                      .logn_from = a->logn_from};
+                      .logn_from = a->logn_from,
+                      .logn_beta = a->logn_beta};
     llm_attention_op attention = {.dst = rank->token.att,
                                   .qkv = rank->qkv,
                                   .q_col = q_col,
@@ -29237,7 +29263,7 @@ LLM_API void llm_model_close(llm_model *model) {
  * have more senses than m->vision has. */
 static llm_result llm__model_senses(const llm_model *m, const llm_model_config *cfg) {
     static const char *const senses[] = {"vision_config", "mm_vision_tower", "vision_tower", "audio_config"};
-    if (m->source.gguf || m->vision || (cfg && (cfg->language_model_only || cfg->vocab_only))) return LLM_OK;
+    if (m->source.gguf || m->vision || m->blind || (cfg && (cfg->language_model_only || cfg->vocab_only))) return LLM_OK;
     for (int i = 0; i < LLM__COUNT(senses); i++)
         if (llm_json_find(m->source.config, 0, senses[i]) >= 0)
             return llm__error(LLM_ERR_UNSUPPORTED,
@@ -30110,8 +30136,9 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     llm__key_int(k, "rope.scaling.original_context_length", original);
     llm__key_float(k, "rope.scaling.yarn_beta_fast", llm__fact_num(&f, "beta_fast", 32, 1e-3, 1e6));
     llm__key_float(k, "rope.scaling.yarn_beta_slow", llm__fact_num(&f, "beta_slow", 1, 1e-3, 1e6));
+    if (a->logn_beta > 0) llm__key_float(k, "attention.temperature_scale", (double)a->logn_beta);
     const double all = llm__fact_num(&f, "mscale_all_dim", 0, 0, 100), factor = llm__fact_num(&f, "attention_factor", 0, 0, 1e6);
-    if (all > 0) llm__key_float(k, "rope.scaling.yarn_log_multiplier", 0.1 * all);
+    if (all > 0) llm__key_float(k, "rope.scaling.yarn_log_multiplier", all * llm__yarn_log_unit(a));
     if (factor > 0) llm__key_float(k, "rope.scaling.yarn_attn_factor", factor);
 }
 
@@ -30195,6 +30222,7 @@ static llm_result llm__convert_keys(const llm_model *m, llm_text *keys, uint64_t
     llm__keying k = LLM__ZERO;
     k.a = a, k.keys = keys, k.n = n_keys;
     snprintf(k.arch, sizeof k.arch, "%.*s", (int)strcspn(a->family->gguf, " "), a->family->gguf);
+    if (a->logn_beta > 0) snprintf(k.arch, sizeof k.arch, "mistral3"); /* llama.cpp scales queries under this name alone */
     llm__str name = llm__lit(m->path);
     while (name.n > 1 && name.p[name.n - 1] == '/') name.n--;
     for (size_t i = 0; i < name.n; i++)
@@ -33145,11 +33173,8 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
     if (!f.r) llm__tower_select(&root, v);
     if (f.r || root.r) return f.r ? f.r : root.r;
     llm__vision_marks(m, &root, v);
-    llm__vision_rest(m, &root, v);
-    if (root.r) return root.r;
-    if (v->image_id < 0)
-        return llm__error(LLM_ERR_FORMAT, "%s: its tokenizer has no \"%s\", which stands for a picture", m->path, v->family->token);
-    return LLM_OK;
+    if (v->image_id >= 0) llm__vision_rest(m, &root, v);
+    return root.r;
 }
 
 /* 1 if the model's files say that it sees, and that is asked for. */
@@ -33187,9 +33212,17 @@ static llm_result llm__vision_open(llm_model *m, const llm_model_config *cfg) {
     llm__random_bytes(v->secret, sizeof v->secret);
     llm_result r = mmproj ? llm__mmproj_open(m, mmproj, &v->path, &config, &processor) : LLM_OK;
     if (!r) r = llm__vision_config(m, v, config ? config : m->source.config);
-    if (!r) r = llm__processor_open(m, v, config ? config : m->source.config, processor);
-    if (!r) m->vision = v;
-    return r;
+    if (!r && v->image_id >= 0) r = llm__processor_open(m, v, config ? config : m->source.config, processor);
+    if (r || v->image_id >= 0) {
+        if (!r) m->vision = v;
+        return r;
+    }
+    if (mmproj) return llm__error(LLM_ERR_FORMAT, "%s: its tokenizer has no \"%s\", which stands for a picture", m->path, v->family->token);
+    m->blind = 1;
+    llm__log(&m->source.log, LLM_LOG_WARN,
+             "%s: its tokenizer has no \"%s\", which stands for a picture: it is read as a model that does not see", m->path,
+             v->family->token);
+    return LLM_OK;
 }
 
 /* Which set of experts a token goes to. */
@@ -48281,6 +48314,7 @@ static const struct {
 } llm__revertible[] = {
     {"llama", "LlamaForCausalLM"},
     {"mistral", "MistralForCausalLM"},
+    {"ministral3", "Ministral3ForCausalLM"},
     {"mixtral", "MixtralForCausalLM"},
     {"qwen2", "Qwen2ForCausalLM"},
     {"qwen2_moe", "Qwen2MoeForCausalLM"},
@@ -48338,7 +48372,12 @@ static const char *llm__revert_family(const llm_model *m) {
     const llm__arch *a = &m->arch;
     char type[32];
     snprintf(type, sizeof type, "%.*s", (int)strcspn(a->family->names, " "), a->family->names);
-    if (!strcmp(type, "llama")) snprintf(type, sizeof type, "%s", a->n_experts ? "mixtral" : llm__revert_window(a) ? "mistral" : "llama");
+    if (!strcmp(type, "llama"))
+        snprintf(type, sizeof type, "%s",
+                 a->logn_beta > 0        ? "ministral3"
+                 : a->n_experts          ? "mixtral"
+                 : llm__revert_window(a) ? "mistral"
+                                         : "llama");
     if (!strcmp(type, "deepseek_v2") && a->score == LLM_ROUTE_SIGMOID) snprintf(type, sizeof type, "deepseek_v3");
     const int row = llm__revert_row(type);
     return row < 0 ? NULL : llm__revertible[row].type;
@@ -48425,13 +48464,14 @@ static llm_result llm__revert_rope(llm__reverting *r) {
     llm_text_format(r->out, ", 'rope_scaling': {'rope_type': %q", type);
     llm__revert_float(r->out, "factor", llm__fact_num(&r->f, ".rope.scaling.factor", 1, 1e-2, 1e6));
     if (!strcmp(type, "yarn")) {
-        const double all = llm__fact_num(&r->f, ".rope.scaling.yarn_log_multiplier", 0, -100, 100) * 10,
+        const double all = llm__fact_num(&r->f, ".rope.scaling.yarn_log_multiplier", 0, -100, 100) / llm__yarn_log_unit(a),
                      attn = llm__fact_num(&r->f, ".rope.scaling.yarn_attn_factor", 0, 0, 1e6);
         llm_text_format(r->out, ", 'original_max_position_embeddings': %l", original);
         llm__revert_float(r->out, "beta_fast", llm__fact_num(&r->f, ".rope.scaling.yarn_beta_fast", 32, 1e-3, 1e6));
         llm__revert_float(r->out, "beta_slow", llm__fact_num(&r->f, ".rope.scaling.yarn_beta_slow", 1, 1e-3, 1e6));
         if (all > 0) llm__revert_float(r->out, "mscale", all), llm__revert_float(r->out, "mscale_all_dim", all);
         if (attn > 0) llm__revert_float(r->out, "attention_factor", attn);
+        if (a->logn_beta > 0) llm__revert_float(r->out, "llama_4_scaling_beta", (double)a->logn_beta);
     }
     llm_text_str(r->out, "}");
     return LLM_OK;

@@ -3371,7 +3371,9 @@ static __device__ __forceinline__ void warp_finish_query(const step_view &s, con
     const int n = a.op.head_dim, place = s.positions[row], from = a.op.logn_from;
     warp_finish_head(a.op, q, a.q_norm, h * n + (a.op.norm == LLM_QK_NORM_WHOLE_RMS ? a.op.q_col - a.op.whole_q_col : 0), whole,
                      a.rope ? a.rope + row * a.rope_stride : NULL);
-    float stretch = from > 0 && place + 1 > from ? (float)(log((double)place + 1) / log((double)from)) : 1;
+    float stretch = from <= 0 || place + 1 <= from ? 1
+                    : a.op.logn_beta > 0           ? (float)(1 + (double)a.op.logn_beta * log1p((double)(place / from)))
+                                                   : (float)(log((double)place + 1) / log((double)from));
     for (int i = threadIdx.x & 31; i < n && stretch != 1; i += 32) q[i] *= stretch;
     if (kv.scaled) warp_turn(q, n, kv_turn_size(n));
 }

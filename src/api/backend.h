@@ -345,6 +345,7 @@ typedef struct llm_qkv_op {
     int32_t rope_dim, rope_interleaved; /* the first rope_dim of head_dim; pairs (2i, 2i+1) or (i, i + rope_dim/2) */
     int32_t layer;                      /* of the KV cache */
     int32_t logn_from;                  /* > 0: q *= log(position + 1) / log(logn_from) beyond it (Qwen 1, InternLM) */
+    float logn_beta; /* > 0: instead q *= 1 + logn_beta log(1 + position / logn_from), that quotient whole (Ministral 3) */
 } llm_qkv_op;
 
 typedef struct llm_attention_op {

@@ -109,6 +109,14 @@ static void llm__finish_head(const llm__kernels *k, const llm_qkv_op *op, const 
 /* The factor that brings a row of all heads to unit mean square. */
 static float llm__whole_rms(const llm__kernels *k, const float *x, int n, float eps) { return 1 / sqrtf(k->dot(x, x, n) / (float)n + eps); }
 
+/* What attention of long texts multiplies the query at a position by. */
+static float llm__query_stretch(const llm_qkv_op *op, int position) {
+    const int from = op->logn_from;
+    if (from <= 0 || position + 1 <= from) return 1;
+    if (op->logn_beta > 0) return (float)(1 + (double)op->logn_beta * log1p(position / from));
+    return (float)(log((double)position + 1) / log((double)from));
+}
+
 /* One row's KV heads [g0, g1) and the query heads that go with them: norm and rotation in place, then key and value to the cache, rounded
  * to its type there. A thread has these columns of the row to itself, but for norms over the whole width (see llm__run_qkv). */
 static void llm__qkv_heads(const llm__run *r, int row, int g0, int g1) {
@@ -116,13 +124,13 @@ static void llm__qkv_heads(const llm__run *r, int row, int g0, int g1) {
     const llm__kernels *k = r->ctx->kernels;
     const llm_step *s = &r->ctx->step;
     int group = op->n_heads / op->n_kv_heads, position = s->positions[row], whole = op->norm == LLM_QK_NORM_WHOLE_RMS;
-    float *x = llm__row(op->qkv, row), rq = 0, rk = 0, stretch = 1;
+    const float stretch = llm__query_stretch(op, position);
+    float *x = llm__row(op->qkv, row), rq = 0, rk = 0;
     const float *rope = op->rope ? llm__row(op->rope, row) : NULL, *qw = llm__vector(op->q_norm), *kw = llm__vector(op->k_norm);
     if (whole) {
         rq = llm__whole_rms(k, x + op->whole_q_col, op->whole_q, op->eps);
         rk = llm__whole_rms(k, x + op->whole_k_col, op->whole_k, op->eps);
     }
-    if (op->logn_from > 0 && position + 1 > op->logn_from) stretch = (float)(log((double)position + 1) / log((double)op->logn_from));
     for (int h = g0 * group; h < g1 * group; h++) {
         float *q = x + op->q_col + h * op->head_dim;
         llm__finish_head(k, op, qw, q, h * op->head_dim + (whole ? op->q_col - op->whole_q_col : 0), rq, rope);

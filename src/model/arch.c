@@ -272,7 +272,18 @@ LLM__PRIVATE void llm__arch_sparse(llm__facts *f, llm__arch *a) {
         a->layer[i].moe = llm__str_eq(llm__json_text(f->json, type), "sparse");
 }
 
+/* EXAONE 4's pattern as a text, "LLLG": L is a layer that sees a window; the last layer sees everything. */
+static const char *llm__arch_letters(llm__facts *f, char out[64]) {
+    if (llm_json_type_of(f->json, llm__facts_find(f, "sliding_window_pattern").node) != LLM_JSON_STRING) return NULL;
+    llm__fact_str(f, "sliding_window_pattern", out);
+    if (!f->r && (!out[0] || strspn(out, "LG") < strlen(out)))
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: sliding_window_pattern: \"%.40s\", letters L and G expected", f->path, out);
+    return out;
+}
+
 LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
+    char text[64];
+    const char *letters = llm__arch_letters(f, text);
     int types = llm__facts_find(f, "layer_types").node, type = llm_json_first(f->json, types);
     int ropes = llm__facts_find(f, "no_rope_layers").node, rope = llm_json_first(f->json, ropes);
     int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, f->json || llm__arch_is(a, "phi3") ? 0 : 1, 1 << 30);
@@ -282,7 +293,7 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
     const llm__fact key = llm__facts_find(f, ".attention.sliding_window_pattern");
     const llm__gguf_kv *each = key.kv && key.kv->is_array ? key.kv : NULL; /* GGUF's list, true where a layer slides; else a number */
     if (each && (each->type == LLM__GGUF_STR || each->count < (uint64_t)a->n_layers)) llm__facts_bad(f, &key, "one value a layer expected");
-    int64_t pattern = each ? 0 : llm__fact_int(f, "sliding_window_pattern .attention.sliding_window_pattern", usual, 0, 1 << 20);
+    int64_t pattern = each || letters ? 0 : llm__fact_int(f, "sliding_window_pattern .attention.sliding_window_pattern", usual, 0, 1 << 20);
     int64_t from = qwen ? llm__fact_int(f, "max_window_layers", 28, 0, 1 << 20) : 0;
     int64_t interval = llm__fact_int(f, "no_rope_layer_interval", 4, 1, 1 << 20);
     if (!llm__fact_bool(f, "use_sliding_window", !qwen && !smol)) window = 0;
@@ -293,6 +304,7 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
         if (ropes >= 0 && !llm_json_int(f->json, rope, &uses_rope) && !f->r)
             f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: no_rope_layers: 0 or 1 for each layer expected", f->path);
         int slides = smol ? !uses_rope : i >= from && (!pattern || (i + 1) % pattern != 0);
+        if (letters && !f->r) slides = i + 1 < a->n_layers && letters[(size_t)i % strlen(letters)] == 'L';
         const char *name = llm_json_str(f->json, type, NULL);
         if (name) slides = !strcmp(name, "sliding_attention");
         if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;

@@ -60,6 +60,7 @@ typedef struct llm__arch {
     int32_t scaled;    /* the files have another scheme for long texts */
     int32_t long_from; /* prompts longer than this take RoPE variant 1; 0: none */
     int32_t logn_from;
+    float logn_beta;               /* see llm_qkv_op */
     int32_t q_rank, kv_rank, nope; /* latent attention; q_rank 0: plain q */
     int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
     llm_route_score score;

@@ -12,6 +12,7 @@
 #include "model/families.h"
 #include "model/arch.h"
 #include "model/loader.h"
+#include "model/rope.h"
 #include "model/gguf_write.h"
 
 /* Keys ARCHITECTURE.*, as they are appended. */
@@ -96,8 +97,9 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     llm__key_int(k, "rope.scaling.original_context_length", original);
     llm__key_float(k, "rope.scaling.yarn_beta_fast", llm__fact_num(&f, "beta_fast", 32, 1e-3, 1e6));
     llm__key_float(k, "rope.scaling.yarn_beta_slow", llm__fact_num(&f, "beta_slow", 1, 1e-3, 1e6));
+    if (a->logn_beta > 0) llm__key_float(k, "attention.temperature_scale", (double)a->logn_beta);
     const double all = llm__fact_num(&f, "mscale_all_dim", 0, 0, 100), factor = llm__fact_num(&f, "attention_factor", 0, 0, 1e6);
-    if (all > 0) llm__key_float(k, "rope.scaling.yarn_log_multiplier", 0.1 * all);
+    if (all > 0) llm__key_float(k, "rope.scaling.yarn_log_multiplier", all * llm__yarn_log_unit(a));
     if (factor > 0) llm__key_float(k, "rope.scaling.yarn_attn_factor", factor);
 }
 
@@ -180,6 +182,7 @@ LLM__PRIVATE llm_result llm__convert_keys(const llm_model *m, llm_text *keys, ui
     llm__keying k = LLM__ZERO;
     k.a = a, k.keys = keys, k.n = n_keys;
     snprintf(k.arch, sizeof k.arch, "%.*s", (int)strcspn(a->family->gguf, " "), a->family->gguf);
+    if (a->logn_beta > 0) snprintf(k.arch, sizeof k.arch, "mistral3"); /* llama.cpp scales queries under this name alone */
     llm__str name = llm__lit(m->path);
     while (name.n > 1 && name.p[name.n - 1] == '/') name.n--;
     for (size_t i = 0; i < name.n; i++)

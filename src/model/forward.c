@@ -121,7 +121,8 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
                       .rope_dim = a->rope_dim,
                       .rope_interleaved = a->rope_pairs,
                       .layer = p->first_layer + i,
-                      .logn_from = a->logn_from};
+                      .logn_from = a->logn_from,
+                      .logn_beta = a->logn_beta};
     llm_attention_op attention = {.dst = rank->token.att,
                                   .qkv = rank->qkv,
                                   .q_col = q_col,

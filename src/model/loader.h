@@ -21,6 +21,7 @@ struct llm_model {
     llm_model_info info;
     int dummy;                  /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
     struct llm__vision *vision; /* what it sees with (>>vision); NULL: it does not see */
+    int blind;                  /* 1: its files say that it sees, but no token stands for a picture */
     char *path;
     int requant;           /* quantised while it is loaded: as what (>>requant); 0: it is not */
     char quantization[96]; /* how the files are quantised, in words */

@@ -92,7 +92,7 @@ LLM_API void llm_model_close(llm_model *model) {
 
 LLM__PRIVATE llm_result llm__model_senses(const llm_model *m, const llm_model_config *cfg) {
     static const char *const senses[] = {"vision_config", "mm_vision_tower", "vision_tower", "audio_config"};
-    if (m->source.gguf || m->vision || (cfg && (cfg->language_model_only || cfg->vocab_only))) return LLM_OK;
+    if (m->source.gguf || m->vision || m->blind || (cfg && (cfg->language_model_only || cfg->vocab_only))) return LLM_OK;
     for (int i = 0; i < LLM__COUNT(senses); i++)
         if (llm_json_find(m->source.config, 0, senses[i]) >= 0)
             return llm__error(LLM_ERR_UNSUPPORTED,

@@ -15,9 +15,10 @@
 /* How far YaRN stretches attention: 0.1 * mscale * ln(factor) + 1, found by trial in its paper. */
 static double llm__yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
 
-/* GGUF keeps 0.1 * mscale_all_dim, folders mscale_all_dim itself. */
-static double llm__yarn_all(llm__facts *f, const char *key) {
-    return llm__fact_num(f, key, 10 * llm__fact_num(f, ".rope.scaling.yarn_log_multiplier", 0, 0, 10), 0, 100);
+LLM__PRIVATE double llm__yarn_log_unit(const llm__arch *a) { return a->flags & LLM__MLA ? 0.1 : 1; }
+
+static double llm__yarn_all(llm__facts *f, const llm__arch *a, const char *key) {
+    return llm__fact_num(f, key, llm__fact_num(f, ".rope.scaling.yarn_log_multiplier", 0, 0, 10) / llm__yarn_log_unit(a), 0, 100);
 }
 
 /* YaRN (Peng et al. 2023): frequencies that turn often within the original length stay, slow ones are divided by the
@@ -27,7 +28,7 @@ static void llm__rope_yarn(llm__facts *f, const llm__arch *a, double base, doubl
     const double two_pi = 2 * 3.14159265358979323846;
     double fast = llm__fact_num(f, "beta_fast .rope.scaling.yarn_beta_fast", 32, 1e-3, 1e6);
     double slow = llm__fact_num(f, "beta_slow .rope.scaling.yarn_beta_slow", 1, 1e-3, 1e6);
-    double all = llm__yarn_all(f, "mscale_all_dim"), mscale = llm__yarn_all(f, "mscale");
+    double all = llm__yarn_all(f, a, "mscale_all_dim"), mscale = llm__yarn_all(f, a, "mscale");
     double usual = mscale > 0 && all > 0 ? llm__yarn_mscale(factor, mscale) / llm__yarn_mscale(factor, all) : llm__yarn_mscale(factor, 1);
     int truncate = llm__fact_bool(f, "truncate", !llm__arch_is(a, "gpt_oss")), d = a->rope_dim;
     double low = d * log(original / (fast * two_pi)) / (2 * log(base)), high = d * log(original / (slow * two_pi)) / (2 * log(base));
@@ -74,7 +75,7 @@ static int llm__rope_divide(llm__facts *f, const llm__tensors *tensors, const ch
 }
 
 /* The length a model was first trained for, which the schemes stretch. */
-static double llm__rope_original(llm__facts *f, const llm__arch *a) {
+static int32_t llm__rope_original(llm__facts *f, const llm__arch *a) {
     return llm__fact_int(f, "original_max_position_embeddings .rope.scaling.original_context_length", a->max_positions, 1, 1 << 30);
 }
 
@@ -149,7 +150,7 @@ static void llm__rope_turned(llm__facts *f, llm__arch *a) {
 
 /* What a stretched length changes besides the frequencies: the scale of attention, and how long texts may be. */
 static void llm__rope_reach(llm__facts *f, llm__arch *a) {
-    double all = llm__yarn_all(f, "mscale_all_dim");
+    double all = llm__yarn_all(f, a, "mscale_all_dim");
     double stretch = llm__yarn_mscale(llm__fact_num(f, "factor .rope.scaling.factor", 1, 1e-2, 1e6), all);
     if (a->flags & LLM__MLA && all > 0) a->attn_scale *= (float)(stretch * stretch);
     if (llm__fact_bool(f, "use_dynamic_ntk", 0)) {
@@ -158,8 +159,8 @@ static void llm__rope_reach(llm__facts *f, llm__arch *a) {
     }
     if (a->dynamic == 1) /* it has no end of its own */
         a->max_len = (int32_t)LLM__MIN(LLM__MAX(a->max_positions * LLM__MAX(a->dynamic_factor, 1), 2048), 1 << 30);
-    if (llm__fact_num(f, "llama_4_scaling_beta .attention.temperature_scale", 0, 0, 1e6) > 0) /* beyond it queries would be scaled */
-        a->max_len = LLM__MIN(a->max_len, (int32_t)llm__rope_original(f, a));
+    a->logn_beta = (float)llm__fact_num(f, "llama_4_scaling_beta .attention.temperature_scale", 0, 0, 1e6);
+    if (a->logn_beta > 0) a->logn_from = llm__rope_original(f, a);
 }
 
 /* The sets of frequencies of a model: one, or a global and a local one (Gemma 3, OLMo 3: rope_parameters by layer

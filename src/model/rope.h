@@ -23,3 +23,6 @@ LLM__PRIVATE llm_result llm__arch_read(const llm__source *s, int dummy, llm__arc
 /* What a caller says over the files: TurboMind's rope_scaling_factor, dynamic NTK by the prompt's length (0: as the files say), and
  * use_logn_attn. path: for messages. */
 LLM__PRIVATE llm_result llm__rope_override(llm__arch *a, double factor, int logn, const char *path);
+
+/* What rope.scaling.yarn_log_multiplier of a GGUF file is of mscale_all_dim: that itself, but a tenth where attention is latent. */
+LLM__PRIVATE double llm__yarn_log_unit(const llm__arch *a);

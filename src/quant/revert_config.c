@@ -13,6 +13,7 @@
 #include "model/families.h"
 #include "model/arch.h"
 #include "model/loader.h"
+#include "model/rope.h"
 
 /* model_type, and the class of transformers. */
 static const struct {
@@ -20,6 +21,7 @@ static const struct {
 } llm__revertible[] = {
     {"llama", "LlamaForCausalLM"},
     {"mistral", "MistralForCausalLM"},
+    {"ministral3", "Ministral3ForCausalLM"},
     {"mixtral", "MixtralForCausalLM"},
     {"qwen2", "Qwen2ForCausalLM"},
     {"qwen2_moe", "Qwen2MoeForCausalLM"},
@@ -76,7 +78,12 @@ LLM__PRIVATE const char *llm__revert_family(const llm_model *m) {
     const llm__arch *a = &m->arch;
     char type[32];
     snprintf(type, sizeof type, "%.*s", (int)strcspn(a->family->names, " "), a->family->names);
-    if (!strcmp(type, "llama")) snprintf(type, sizeof type, "%s", a->n_experts ? "mixtral" : llm__revert_window(a) ? "mistral" : "llama");
+    if (!strcmp(type, "llama"))
+        snprintf(type, sizeof type, "%s",
+                 a->logn_beta > 0        ? "ministral3"
+                 : a->n_experts          ? "mixtral"
+                 : llm__revert_window(a) ? "mistral"
+                                         : "llama");
     if (!strcmp(type, "deepseek_v2") && a->score == LLM_ROUTE_SIGMOID) snprintf(type, sizeof type, "deepseek_v3");
     const int row = llm__revert_row(type);
     return row < 0 ? NULL : llm__revertible[row].type;
@@ -163,13 +170,14 @@ static llm_result llm__revert_rope(llm__reverting *r) {
     llm_text_format(r->out, ", 'rope_scaling': {'rope_type': %q", type);
     llm__revert_float(r->out, "factor", llm__fact_num(&r->f, ".rope.scaling.factor", 1, 1e-2, 1e6));
     if (!strcmp(type, "yarn")) {
-        const double all = llm__fact_num(&r->f, ".rope.scaling.yarn_log_multiplier", 0, -100, 100) * 10,
+        const double all = llm__fact_num(&r->f, ".rope.scaling.yarn_log_multiplier", 0, -100, 100) / llm__yarn_log_unit(a),
                      attn = llm__fact_num(&r->f, ".rope.scaling.yarn_attn_factor", 0, 0, 1e6);
         llm_text_format(r->out, ", 'original_max_position_embeddings': %l", original);
         llm__revert_float(r->out, "beta_fast", llm__fact_num(&r->f, ".rope.scaling.yarn_beta_fast", 32, 1e-3, 1e6));
         llm__revert_float(r->out, "beta_slow", llm__fact_num(&r->f, ".rope.scaling.yarn_beta_slow", 1, 1e-3, 1e6));
         if (all > 0) llm__revert_float(r->out, "mscale", all), llm__revert_float(r->out, "mscale_all_dim", all);
         if (attn > 0) llm__revert_float(r->out, "attention_factor", attn);
+        if (a->logn_beta > 0) llm__revert_float(r->out, "llama_4_scaling_beta", (double)a->logn_beta);
     }
     llm_text_str(r->out, "}");
     return LLM_OK;

@@ -505,11 +505,8 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
     if (!f.r) llm__tower_select(&root, v);
     if (f.r || root.r) return f.r ? f.r : root.r;
     llm__vision_marks(m, &root, v);
-    llm__vision_rest(m, &root, v);
-    if (root.r) return root.r;
-    if (v->image_id < 0)
-        return llm__error(LLM_ERR_FORMAT, "%s: its tokenizer has no \"%s\", which stands for a picture", m->path, v->family->token);
-    return LLM_OK;
+    if (v->image_id >= 0) llm__vision_rest(m, &root, v);
+    return root.r;
 }
 
 /* 1 if the model's files say that it sees, and that is asked for. */
@@ -546,9 +543,17 @@ LLM__PRIVATE llm_result llm__vision_open(llm_model *m, const llm_model_config *c
     llm__random_bytes(v->secret, sizeof v->secret);
     llm_result r = mmproj ? llm__mmproj_open(m, mmproj, &v->path, &config, &processor) : LLM_OK;
     if (!r) r = llm__vision_config(m, v, config ? config : m->source.config);
-    if (!r) r = llm__processor_open(m, v, config ? config : m->source.config, processor);
-    if (!r) m->vision = v;
-    return r;
+    if (!r && v->image_id >= 0) r = llm__processor_open(m, v, config ? config : m->source.config, processor);
+    if (r || v->image_id >= 0) {
+        if (!r) m->vision = v;
+        return r;
+    }
+    if (mmproj) return llm__error(LLM_ERR_FORMAT, "%s: its tokenizer has no \"%s\", which stands for a picture", m->path, v->family->token);
+    m->blind = 1;
+    llm__log(&m->source.log, LLM_LOG_WARN,
+             "%s: its tokenizer has no \"%s\", which stands for a picture: it is read as a model that does not see", m->path,
+             v->family->token);
+    return LLM_OK;
 }
 
 LLM__PRIVATE int32_t llm__vision_set(const llm__vision *v, int32_t id) {

@@ -509,6 +509,7 @@ static void tc_attend_run(const tc_attend *a, const tc_case *c, const test_step 
     qkv.rope_interleaved = c->pairs;
     qkv.layer = at.layer = 1;
     qkv.logn_from = 20;
+    qkv.logn_beta = c->hd % 3 ? 0 : 0.3f;
     at.dst = a->out;
     at.qkv = a->qkv;
     at.scale = (float)(1 / sqrt(c->hd));

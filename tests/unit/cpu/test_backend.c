@@ -87,7 +87,7 @@ typedef struct be_case {
     int n_heads, n_kv, hd, vd, rope_dim, interleaved, page_tokens;
     llm_qk_norm norm;
     int window, not_causal, sinks, alibi, logn;
-    float softcap;
+    float logn_beta, softcap;
     llm_kv_type kv;
     double tolerance;
 } be_case;
@@ -168,6 +168,7 @@ static void be_net_step(be_net *n, test_step *b, float *out) {
     qkv.rope_interleaved = c->interleaved;
     qkv.layer = at.layer = 1;
     qkv.logn_from = c->logn;
+    qkv.logn_beta = c->logn_beta;
     at.dst = n->out;
     at.qkv = n->qkv;
     at.q_col = 3;
@@ -236,7 +237,9 @@ static void be_ref_head(const be_case *c, int id, int position, int base, int he
         x[a] = u * cos(angle) - v * sin(angle);
         x[b] = v * cos(angle) + u * sin(angle);
     }
-    for (int d = 0; d < c->hd && is_q && c->logn && position + 1 > c->logn; d++) x[d] *= log(position + 1.0) / log((double)c->logn);
+    for (int d = 0; d < c->hd && is_q && c->logn && position + 1 > c->logn; d++)
+        x[d] *= c->logn_beta > 0 ? 1 + (double)c->logn_beta * log(1.0 + floor((double)position / c->logn))
+                                 : log(position + 1.0) / log((double)c->logn);
 }
 
 static double be_ref_error(const be_case *c, int id, int len, const float *out) {
@@ -277,29 +280,30 @@ static int be_same(const be_case *c, const float *a, const float *b, const int *
 }
 
 static const be_case be_cases[] = {
-    {"llama", 9, 3, 64, 64, 64, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, LLM_KV_F32, 2e-5},
-    {"llama f16", 9, 3, 64, 64, 64, 1, 16, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
-    {"gemma", 4, 1, 256, 256, 256, 0, 64, LLM_QK_NORM_HEAD_RMS, 40, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
-    {"window 17", 2, 2, 16, 16, 16, 0, 16, LLM_QK_NORM_HEAD_RMS, 17, 0, 0, 0, 0, 0, LLM_KV_F32, 2e-5},
-    {"soft cap", 4, 2, 24, 24, 12, 1, 16, LLM_QK_NORM_HEAD_LAYER, 0, 0, 0, 0, 0, 3, LLM_KV_F32, 2e-5},
-    {"sinks, window", 8, 2, 32, 32, 32, 0, 32, LLM_QK_NORM_NONE, 33, 0, 1, 0, 0, 0, LLM_KV_F16, 2e-3},
-    {"alibi, no rope", 5, 5, 40, 40, 0, 0, 128, LLM_QK_NORM_WHOLE_RMS, 0, 0, 0, 1, 0, 0, LLM_KV_F32, 2e-5},
-    {"wide values", 6, 2, 24, 16, 24, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
-    {"narrow keys", 6, 1, 10, 33, 4, 1, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 20, 0, LLM_KV_F16, 2e-3},
-    {"30 heads of 80", 30, 1, 80, 80, 32, 0, 16, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
-    {"both ways", 4, 2, 32, 32, 32, 0, 32, LLM_QK_NORM_NONE, 0, 1, 0, 0, 0, 0, LLM_KV_F32, 2e-5},
-    {"both ways, window", 4, 2, 32, 32, 32, 0, 32, LLM_QK_NORM_NONE, 20, 1, 0, 0, 0, 0, LLM_KV_F32, 2e-5},
-    {"bf16", 6, 2, 48, 48, 48, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, LLM_KV_BF16, 2e-2},
-    {"bf16, sinks, window", 8, 2, 32, 64, 32, 0, 32, LLM_QK_NORM_NONE, 33, 0, 1, 0, 0, 0, LLM_KV_BF16, 2e-2},
-    {"bf16, window, wide pages", 4, 2, 32, 32, 32, 0, 64, LLM_QK_NORM_NONE, 21, 0, 0, 0, 0, 0, LLM_KV_BF16, 2e-2},
-    {"bf16, soft cap", 4, 2, 24, 24, 12, 1, 16, LLM_QK_NORM_HEAD_LAYER, 0, 0, 0, 0, 0, 3, LLM_KV_BF16, 2e-2},
-    {"bf16, odd", 3, 1, 17, 19, 16, 0, 64, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, LLM_KV_BF16, 2e-2},
-    {"e4m3", 6, 2, 48, 48, 48, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, LLM_KV_FP8_E4M3, 0.15},
-    {"e5m2", 6, 2, 48, 48, 48, 0, 16, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, LLM_KV_FP8_E5M2, 0.3},
-    {"int8", 6, 2, 48, 48, 48, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, LLM_KV_INT8, 2e-2},
-    {"int8, odd", 3, 1, 17, 19, 16, 0, 64, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, LLM_KV_INT8, 2e-2},
-    {"int4", 6, 2, 48, 48, 48, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, LLM_KV_INT4, 0.3},
-    {"int4, odd", 3, 1, 17, 19, 16, 0, 16, LLM_QK_NORM_NONE, 50, 0, 0, 0, 0, 0, LLM_KV_INT4, 0.3},
+    {"llama", 9, 3, 64, 64, 64, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, 0, LLM_KV_F32, 2e-5},
+    {"llama f16", 9, 3, 64, 64, 64, 1, 16, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
+    {"gemma", 4, 1, 256, 256, 256, 0, 64, LLM_QK_NORM_HEAD_RMS, 40, 0, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
+    {"window 17", 2, 2, 16, 16, 16, 0, 16, LLM_QK_NORM_HEAD_RMS, 17, 0, 0, 0, 0, 0, 0, LLM_KV_F32, 2e-5},
+    {"soft cap", 4, 2, 24, 24, 12, 1, 16, LLM_QK_NORM_HEAD_LAYER, 0, 0, 0, 0, 0, 0, 3, LLM_KV_F32, 2e-5},
+    {"sinks, window", 8, 2, 32, 32, 32, 0, 32, LLM_QK_NORM_NONE, 33, 0, 1, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
+    {"alibi, no rope", 5, 5, 40, 40, 0, 0, 128, LLM_QK_NORM_WHOLE_RMS, 0, 0, 0, 1, 0, 0, 0, LLM_KV_F32, 2e-5},
+    {"wide values", 6, 2, 24, 16, 24, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
+    {"narrow keys", 6, 1, 10, 33, 4, 1, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 20, 0, 0, LLM_KV_F16, 2e-3},
+    {"queries by a floor", 4, 2, 16, 16, 16, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 20, 0.3f, 0, LLM_KV_F32, 2e-5},
+    {"30 heads of 80", 30, 1, 80, 80, 32, 0, 16, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
+    {"both ways", 4, 2, 32, 32, 32, 0, 32, LLM_QK_NORM_NONE, 0, 1, 0, 0, 0, 0, 0, LLM_KV_F32, 2e-5},
+    {"both ways, window", 4, 2, 32, 32, 32, 0, 32, LLM_QK_NORM_NONE, 20, 1, 0, 0, 0, 0, 0, LLM_KV_F32, 2e-5},
+    {"bf16", 6, 2, 48, 48, 48, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, 0, LLM_KV_BF16, 2e-2},
+    {"bf16, sinks, window", 8, 2, 32, 64, 32, 0, 32, LLM_QK_NORM_NONE, 33, 0, 1, 0, 0, 0, 0, LLM_KV_BF16, 2e-2},
+    {"bf16, window, wide pages", 4, 2, 32, 32, 32, 0, 64, LLM_QK_NORM_NONE, 21, 0, 0, 0, 0, 0, 0, LLM_KV_BF16, 2e-2},
+    {"bf16, soft cap", 4, 2, 24, 24, 12, 1, 16, LLM_QK_NORM_HEAD_LAYER, 0, 0, 0, 0, 0, 0, 3, LLM_KV_BF16, 2e-2},
+    {"bf16, odd", 3, 1, 17, 19, 16, 0, 64, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, 0, LLM_KV_BF16, 2e-2},
+    {"e4m3", 6, 2, 48, 48, 48, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, 0, LLM_KV_FP8_E4M3, 0.15},
+    {"e5m2", 6, 2, 48, 48, 48, 0, 16, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, 0, LLM_KV_FP8_E5M2, 0.3},
+    {"int8", 6, 2, 48, 48, 48, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, 0, LLM_KV_INT8, 2e-2},
+    {"int8, odd", 3, 1, 17, 19, 16, 0, 64, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, 0, LLM_KV_INT8, 2e-2},
+    {"int4", 6, 2, 48, 48, 48, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, 0, LLM_KV_INT4, 0.3},
+    {"int4, odd", 3, 1, 17, 19, 16, 0, 16, LLM_QK_NORM_NONE, 50, 0, 0, 0, 0, 0, 0, LLM_KV_INT4, 0.3},
 };
 
 static void be_test_attention(const char *isa) {

@@ -224,6 +224,14 @@ static void arch_layers(void) {
         CHECK(arch_read.layer[i].window == (i % 3 == 2 ? 0 : 16) && arch_read.layer[i].rope == (i % 3 == 2 ? 0 : 1));
     CHECK(arch_read.n_rope == 2 && arch_near(arch_read.rope[0].inv_freq[1], pow(1e6, -1 / 8.0)) &&
           arch_near(arch_read.rope[1].inv_freq[1], pow(1e4, -1 / 8.0)));
+    CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"exaone4\",\"sliding_window\":16,\"sliding_window_pattern\":\"LG\""));
+    for (int i = 0; i < 4; i++) /* the last one sees everything whatever its letter says */
+        CHECK(arch_read.layer[i].window == (i % 2 ? 0 : 16) && arch_read.layer[i].rope == (i % 2 ? -1 : 0));
+    CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"exaone4\",\"sliding_window\":16,\"sliding_window_pattern\":\"L\""));
+    for (int i = 0; i < 4; i++) CHECK(arch_read.layer[i].window == (i == 3 ? 0 : 16));
+    CHECK(arch_of("\"max_position_embeddings\":64,\"model_type\":\"exaone4\",\"sliding_window\":16,\"sliding_window_pattern\":\"LxG\"") ==
+              LLM_ERR_FORMAT &&
+          strstr(llm_last_error(), "letters L and G"));
     CHECK(!arch_of(
         "\"max_position_embeddings\":64,\"model_type\":\"qwen2_moe\",\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":24,"
         "\"shared_expert_intermediate_size\":40,\"decoder_sparse_step\":2,\"norm_topk_prob\":true"));

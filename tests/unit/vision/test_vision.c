@@ -435,6 +435,42 @@ static void vi_test_estimate(const vi_model *t) {
     llm_model_close(m);
 }
 
+static int vi_blind_warned;
+
+static void vi_blind_log(void *user, int level, const char *message) {
+    (void)user;
+    vi_blind_warned += level == LLM_LOG_WARN && strstr(message, "does not see") != NULL;
+}
+
+/* A folder without a token that stands for a picture is a model of texts, and says so once. */
+static void vi_test_blind(void) {
+    static const char *const names[] = {"config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"};
+    llm_file given[LLM__COUNT(names)];
+    llm__file f[LLM__COUNT(names)];
+    llm_model_config cfg;
+    llm_model *m = NULL;
+    char path[200];
+    memset(given, 0, sizeof given);
+    memset(&cfg, 0, sizeof cfg);
+    cfg.log = vi_blind_log;
+    for (int i = 0; i < LLM__COUNT(names); i++) {
+        snprintf(path, sizeof path, "build/data/vision/qwen3_vl/%s", names[i]);
+        if (!CHECK(!llm__file_open(path, 0, 0, &f[i]))) return;
+        given[i].name = names[i], given[i].data = f[i].data, given[i].size = (int64_t)f[i].size;
+    }
+    char *config = (char *)malloc(f[0].size), *id;
+    memcpy(config, f[0].data, f[0].size);
+    for (size_t i = 0; i + 23 < f[0].size; i++)
+        if (id = config + i, !memcmp(id, "\"image_token_id\": 501", 21)) id[18] = '9'; /* 901: the tokenizer has 512 at most */
+    given[0].data = config;
+    if (CHECK(!llm_model_open_files(given, LLM__COUNT(names), &cfg, &m))) {
+        CHECK(!m->vision && vi_blind_warned == 1 && !m->arch.n_deepstack);
+        llm_model_close(m);
+    }
+    free(config);
+    for (int i = 0; i < LLM__COUNT(names); i++) llm__file_close(&f[i]);
+}
+
 /* What an engine refuses. */
 static void vi_test_refused(const vi_model *t, int prompt) {
     llm_engine *e = vi_engine(t, VI_ALONE, 0);
@@ -501,6 +537,7 @@ TEST_GROUP(vision) {
     CHECK(llm__oai_is_media("video_url", &video) && video && llm__oai_is_media("input_image", &video) && !video &&
           !llm__oai_is_media("text", &video));
     if (!test_made("build/data/vision", "data")) return;
+    vi_test_blind();
     for (int i = 0; i < LLM__COUNT(families); i++) {
         vi_model t;
         if (vi_open(&t, families[i])) {
