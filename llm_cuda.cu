@@ -36,6 +36,7 @@
  *     kernel_pack, kernel_plain          subs or values / 128             128   a weight as the file has it -> parts, or f32
  *     kernel_linear_few<kind, R>         (V / 16, T / R)                  256   y (T, V) = finish(x W^T) of floats, R = 1, of f32 also 4
  *     kernel_linear_rows<kind, R>        (T / R, V / 32)             256, 512   the same on tensor cores, R = 1 or 8
+ *     kernel_linear_band<kind, R>        (T / R, 1 or 2 a multiprocessor) 256   the same of packed weights, R = 16, 32 or 64
  *     kernel_linear_mma<kind>            (V / 64, T / 64)                 128   the same for experts of many rows
  *     kernel_linear_f32                  (V / 64, T / 64)                 256   the same in f32
  *     kernel_narrow, _f8, _rescale       T                                256   x before cuBLASLt, with a scale a row; that scale behind it
@@ -68,12 +69,12 @@
  * first weights, while the one before ends (launch).
  *
  * NUMBERS. Sums are f32, of tensor cores too. Products of one row and weights of 16 or 32 bits round nothing, the others take activations
- * as two bf16 each, 16 bits together, and weights as they are. What goes to cuBLASLt is rounded to f16 (bf16 for bf16 weights), activations as well, rows whose
- * values do not fit f16 by a power of two that is taken back. So a prompt and the same tokens one by one differ by rounding, unless
+ * as two bf16 each, 16 bits together, and weights as they are. From 9 rows on activations are rounded to f16 (bf16 for bf16 weights), rows
+ * whose values do not fit f16 by a power of two that is taken back, and so are packed weights. So a prompt and the same tokens one by one differ by rounding, unless
  * batch_invariant takes the same way for both. Between two runs of the same steps there is no difference: no float is added by an atomic,
  * and no order depends on time.
  *
- * TEMPLATES. Compile time is what limits one .cu file, so the list is short: kernel_linear_few, _rows and _mma have weight kind,
+ * TEMPLATES. Compile time is what limits one .cu file, so the list is short: kernel_linear_few, _rows, _band and _mma have weight kind,
  * kernel_attention_split {f16, bf16, bytes} x {64, 128, 256} values of a head, kernel_attention_chunk the same,
  * kernel_attention KV type. `make sass` prints what nvcc made of each, `make counts` what each asks of memory. No kernel of a step keeps
  * anything in local memory: sums are in arrays whose indexes are all known when compiling, and launch bounds give registers enough.
@@ -595,8 +596,9 @@ typedef struct rank {
     struct draw_part *parts; /* (max_out, parts of a row) of the sampler */
     llm_drawn *drawn;        /* (max_out, 2) on the device: of steps in turn, see row_token */
     uint8_t *bent;           /* masks and changes of the step, see step_draws */
-    unsigned *arrived;       /* (max_seqs, MAX_TILES) splits that are there, (MAX_TILES) tickets drawn: 0 between operations */
-    uint8_t *scratch;        /* of the operation that runs */
+    unsigned
+        *arrived; /* (max_seqs, MAX_TILES) splits that are there, (MAX_TILES) tickets drawn, or pieces of band_args: 0 between operations */
+    uint8_t *scratch; /* of the operation that runs */
     size_t scratch_bytes;
     void *cublas, *product; /* handle and description of x W^T; NULL: cuBLASLt is not there */
     void *workspace;
@@ -1620,7 +1622,8 @@ static void part_allocate(rank *r, llm_weight *w, part *p, const char *name) {
     p->apart = w->n_groups > 1 ? align16((size_t)per) : w->rows;
     const size_t rows = align16((size_t)(w->n_groups > 1 ? p->apart * w->n_groups : p->n_rows));
     const size_t subs = (size_t)(kind_bricks(p->kind) ? ceil_div(w->subs, BRICK_SUBS) * BRICK_SUBS : w->subs);
-    p->q = (uint8_t *)device_memory(r, rows * subs * (size_t)sub_bytes(p->kind), name);
+    const size_t behind = kind_bricks(p->kind) ? (size_t)brick_bytes(p->kind) : 0; /* kernel_linear_band copies bricks by twos */
+    p->q = (uint8_t *)device_memory(r, rows * subs * (size_t)sub_bytes(p->kind) + behind, name);
 }
 
 /* Cuts a weight into parts of one kind: neighbouring segments that are alike are one part; experts, and gate and up, must all be alike. */
@@ -1785,14 +1788,15 @@ static llm_result cuda_weight(llm_backend_ctx *ctx, int index, const llm_weight_
  * ============================================================================
  * Kernels over one description. Few rows go over tensor cores (kernel_linear_rows): weights are what takes time there, each is read once,
  * as it lies, on its way through shared memory into the registers of the lane that multiplies it. Of one row weights of 16 bits need no
- * tensor cores (kernel_linear_few): f32 is fast enough, and rounds nothing. Many rows go to cuBLASLt: floats as they are, packed weights
- * widened first. What must be f32 goes through kernel_linear_f32. All end in finish_pair, which has two neighbouring outputs of one row: so
+ * tensor cores (kernel_linear_few): f32 is fast enough, and rounds nothing. With more rows packed weights become halves on their way
+ * (kernel_linear_band). Many rows go to cuBLASLt: floats as they are, packed weights widened first. What must be f32 goes through kernel_linear_f32. All end in finish_pair, which has two neighbouring outputs of one row: so
  * gate and up rows, which are packed side by side, meet in one thread.
  *
  *     rows                       kernel                weights are read       limited by
  *     1 of floats, f32 to 8      kernel_linear_few     once for 1, or 4       memory: bytes of W over bandwidth
- *     1 ... of the others        kernel_linear_rows    once for 1, or 8       memory, and what unpacking packed weights takes
- *     9 ..., of packed ones 25   cuBLASLt              its own tiles          arithmetic; where the library is not there: as above
+ *     1 to 8 of the others       kernel_linear_rows    once for 1, or 8       memory, and what unpacking packed weights takes
+ *     9 ... of packed ones       kernel_linear_band    once for 16, 32, 64    memory to 32 rows, then the L2 cache and arithmetic
+ *     9 ..., of packed ones 193  cuBLASLt              its own tiles          arithmetic; where the library is not there: as above
  *     17 ... of an expert        kernel_linear_mma     once for 64            arithmetic
  *     9 ..., f32                 kernel_linear_f32     once for 64            arithmetic, without tensor cores
  *
@@ -2401,6 +2405,273 @@ static __global__ void __launch_bounds__(rows_threads(), WIDE_ARCH &&T == 1 ? 2 
     rows_finish<T>(a, t, p0, sums, squares);
 }
 
+/* ---- Some rows of packed weights, on tensor cores ----
+ * From 9 rows on it pays to make of a packed weight what tensor cores take, a half with its scale in it: three instructions a pair, once for
+ * 16, 32 or 64 rows of x. These are halves as well, which kernel_narrow has made, in the order of bricks.
+ *
+ * A block has T rows of x and 128 of W, a band, of which four of its warps have 32 each; the other four have the same rows, and the second of
+ * the two spans that are a unit of columns. Units come through a ring of STAGES in shared memory:
+ *
+ *     x     T rows of 256 bytes, vector c of row r at place c ^ (r & 7), so that ldmatrix meets no bank twice
+ *     W     bricks as they lie: of each sixteen of rows the two of the unit
+ *
+ * All units of W, band after band, are cut into equal pieces, one a block: so multiprocessors have equal shares whatever the shape is. A band
+ * that is cut is added up from its pieces in their order, by the block that is last to have one. Where the cuts are depends on the shape of W
+ * and on the device alone, and tiles of any T multiply in the same order: so a row has the same bits among any number of rows from 9 on. */
+
+/* BAND_X: bytes of a row of x in a unit; BAND_STRIDE: floats between rows of sums; BAND_TILES: of 64 rows that a launch has at most. */
+static constexpr int BAND_WARPS = 8, BAND_ROWS = 128, BAND_SUBS = 2 * BRICK_SUBS, BAND_X = 64 * BAND_SUBS, BAND_STRIDE = BAND_ROWS + 4,
+                     BAND_TILES = 3;
+
+template <int K, int T> struct band {
+    static constexpr int BYTES = T * BAND_X + BAND_ROWS / BRICK_ROWS * 2 * brick_bytes(K); /* of a unit */
+    static constexpr int MOST = (T == 64 ? 112 : 96) * 1024 / BYTES, STAGES = MOST < 6 ? MOST : 6, SMEM_BYTES = STAGES * BYTES;
+    static_assert(SMEM_BYTES >= 2 * T * BAND_STRIDE * 4, "sums take the ring's place");
+};
+
+/* Rows of a tile at most: of bytes with a minimum each 16, 64 rows spill. */
+template <int K> static constexpr int band_most(void) { return K == KIND_G8 ? 32 : 64; }
+
+typedef struct band_args {
+    const uint16_t *x;   /* (rows, units of 128 columns) halves */
+    const float *scales; /* (rows) what brings their sums back, see half_scale */
+    float *pieces;       /* (tiles, blocks, 2, T, BAND_ROWS) of the band that a block goes on with, and of the one that it begins */
+    unsigned *arrived;   /* (tiles, blocks) pieces that are there of the band that a block begins; all 0 */
+    int32_t row0;        /* of the first tile */
+} band_args;
+
+/* Scales of step h of sub s, of rows g and g + 8, and what comes to the products, each twice. */
+template <int K> static __device__ __forceinline__ void band_scales(const uint8_t *brick, int s, int h, int g, uint32_t *d, uint32_t *m) {
+    const int bytes = kind_scale_bytes(K);
+    const uint32_t *words = (const uint32_t *)(brick + brick_scales(K) + (s * 8 + g) * 2 * bytes);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const uint32_t u = words[bytes == 2 ? 0 : bytes == 4 ? r : 2 * r + h];
+        if (K == KIND_T4) d[r] = narrow_pair<true>(128 * bits_to_f32(u), 128 * bits_to_f32(u));
+        else d[r] = __byte_perm(u, 0, (bytes == 2 && r) || (K == KIND_Q6 && h) ? 0x3232 : 0x1010);
+        m[r] = kind_has_minimum(K) ? __byte_perm(u, 0, 0x3232) : 0x80008000u;
+    }
+}
+
+/* Step h of sub s as halves: what an instruction takes of W. A whole number below 1,024 is put behind the exponent of 1,024, or times 16
+ * there; of tables the values over 128 behind that of 8, for their scales are 128 times as large: small ones would lose bits. */
+template <int K>
+static __device__ __forceinline__ void band_step(const uint32_t *words, uint32_t high, int h, const uint64_t *table, const uint32_t *d,
+                                                 const uint32_t *m, uint32_t *to) {
+    const uint32_t w = words[h];
+    uint32_t low = 0, top = 0;
+    if constexpr (K == KIND_T4) low = table_four(table, w), top = table_four(table, w >> 16);
+#pragma unroll
+    for (int k = 0; k < 4; k++) { /* r and c */
+        const int r = k >> 1, c = k & 1, one = 8 * r + 2 * h + c - 4 - 4 * c, two = 8 * r + 4 * h + 2 * c - 4 - 4 * c;
+        uint32_t u;
+        if constexpr (K == KIND_T4) {
+            u = bits_and_or(__byte_perm(low, top, 0x1111 * k + 0x4400), 0x00ff00ff, 0x48004800);
+            u = halves_fma(u, 0x3c003c00, 0xc880c880); /* - 9 */
+        } else if constexpr (!kind_nibbles(K)) {
+            const uint32_t bytes = words[2 * h + r] ^ (K == KIND_Q8 ? 0x80808080u : 0);
+            u = __byte_perm(bytes, 0x64646464, c ? 0x4342 : 0x4140);
+            u = halves_fma(u, 0x3c003c00, K == KIND_Q8 ? 0xe480e480 : 0xe400e400); /* - 1152, - 1024 */
+        } else {
+            u = bits_and_or(r ? w >> 8 : w, c ? 0x00f000f0 : 0x000f000f, 0x64006400);
+            if (kind_high_bytes(K) == 4) u = bits_and_or(one < 0 ? high << -one : high >> one, c ? 0x01000100 : 0x00100010, u);
+            if (kind_high_bytes(K) == 8) u = bits_and_or(two < 0 ? high << -two : high >> two, c ? 0x03000300 : 0x00300030, u);
+            const uint32_t zero = kind_zero(K); /* - 1024 - zero; over 16 - 64 - zero */
+            u = halves_fma(u, c ? 0x2c002c00 : 0x3c003c00, c ? 0xd400d400 + (zero << 20 | zero << 4) : 0xe400e400 + (zero << 16 | zero));
+        }
+        to[r + 2 * c] = halves_fma(u, d[r], m[r]);
+    }
+}
+
+/* A warp's 32 rows of W of its span of a unit times all rows of x. */
+template <int K, int T>
+static __device__ __forceinline__ void band_multiply(const uint8_t *stage, int warp, int lane, const uint64_t *table,
+                                                     float (*acc)[T / 8][4]) {
+    const uint8_t *bricks =
+        stage + T * BAND_X + (4 * (warp & 3) + (warp >> 2)) * brick_bytes(K); /* the second one is behind the next span */
+    const uint8_t *x = stage + ((lane >> 4) * 8 + (lane & 7)) * BAND_X + (warp >> 2) * 128;
+    const int place = (lane >> 3 & 1) ^ (lane & 7);
+#pragma unroll(T == 64 ? 1 : 2)
+    for (int s = 0; s < BRICK_SUBS; s++) {
+        uint32_t words[2][4], high[2] = {};
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const uint8_t *from = bricks + 2 * i * brick_bytes(K);
+            if (kind_nibbles(K)) *(uint2 *)words[i] = ((const uint2 *)from)[2 * lane + s];
+            else *(uint4 *)words[i] = ((const uint4 *)from)[32 * s + lane];
+            if (kind_high_bytes(K) == 4) high[i] = ((const uint32_t *)(from + brick_high(K)))[lane] >> (4 * s);
+            if (kind_high_bytes(K) == 8) high[i] = ((const uint32_t *)(from + brick_high(K)))[2 * lane + s];
+        }
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            uint32_t wf[2][4];
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                uint32_t d[2], m[2];
+                band_scales<K>(bricks + 2 * i * brick_bytes(K), s, h, lane >> 2, d, m);
+                band_step<K>(words[i], high[i], h, table, d, m, wf[i]);
+            }
+#pragma unroll
+            for (int j = 0; j < T / 8; j += 2) {
+                uint32_t xf[4];
+                load_matrix_x4(xf, x + (place ^ (4 * s + 2 * h)) * 16 + 8 * j * BAND_X);
+#pragma unroll
+                for (int i = 0; i < 4; i++) mma_16x8x16<true>(acc[i >> 1][j + (i & 1)], wf[i >> 1], xf + 2 * (i & 1));
+            }
+        }
+    }
+}
+
+/* Units of a row of W, and bands of all rows. */
+static __host__ __device__ __forceinline__ int band_units(int subs) { return (subs + BAND_SUBS - 1) / BAND_SUBS; }
+static __device__ __forceinline__ int band_count(const linear_args &a) { return (group_rows(a) + BAND_ROWS - 1) / BAND_ROWS; }
+
+/* The first unit of a block. */
+static __device__ __forceinline__ int band_begin(const linear_args &a, unsigned block) {
+    return (int)((int64_t)block * (band_count(a) * band_units(a.subs)) / gridDim.y);
+}
+
+/* Sums of two rows of W of row `row` of the tile, of both halves of the warps. */
+static __device__ __forceinline__ float2 band_pair(const float *sums, int rows, int row, int two) {
+    const float2 u = *(const float2 *)(sums + row * BAND_STRIDE + two), v = *(const float2 *)(sums + (rows + row) * BAND_STRIDE + two);
+    return make_float2(u.x + v.x, u.y + v.y);
+}
+
+/* Ends a band whose units [job[0], job[1]) this block has had, or leaves that piece, and ends the band if it was the last one: then job[2] is
+ * not 0. sums (2, T, BAND_STRIDE): of either half of the warps. */
+template <int T> static __device__ __forceinline__ void band_end(const linear_args &a, const band_args &b, float *sums, int *job) {
+    enum { THREADS = 32 * BAND_WARPS, PAIRS = BAND_ROWS / 2, BATCH = T / 8 };
+    const int row0 = b.row0 + (int)blockIdx.x * T, n = min(T, *a.n_rows - row0), units = band_units(a.subs), band = job[0] / units,
+              cut = job[1] - job[0] < units, blocks = (int)gridDim.y;
+    const int64_t total = band_count(a) * units, base = (int64_t)blockIdx.x * blocks;
+    const int from = (int)((((int64_t)band * units + 1) * blocks - 1) / total),
+              to = (int)(((int64_t)(band + 1) * units * blocks - 1) / total);
+    const tile t = {row0, n, 0};
+    auto piece = [&](int block) { return (float2 *)(b.pieces + ((base + block) * 2 + (block == from)) * (T * BAND_ROWS)); };
+    if (cut) {
+        float2 *put = piece((int)blockIdx.y);
+#pragma unroll 4
+        for (int k = threadIdx.x; k < n * PAIRS; k += THREADS) put[k] = band_pair(sums, T, k / PAIRS, k % PAIRS * 2);
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            unsigned *arrived = b.arrived + base + from;
+            job[2] = atomicAdd(arrived, 1u) == (unsigned)(to - from);
+            if (job[2]) atomicExch(arrived, 0u);
+            __threadfence();
+        }
+        __syncthreads();
+        if (!job[2]) return;
+#pragma unroll 1
+        for (int k0 = threadIdx.x; k0 < n * PAIRS; k0 += BATCH * THREADS) { /* many at once are on their way */
+            float2 v[BATCH] = {};
+#pragma unroll 2
+            for (int block = from; block <= to; block++) {
+                const float2 *get = piece(block);
+#pragma unroll
+                for (int i = 0; i < BATCH; i++) {
+                    const float2 u = k0 + i * THREADS < n * PAIRS ? __ldcg(get + k0 + i * THREADS) : make_float2(0, 0);
+                    v[i].x += u.x, v[i].y += u.y;
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) { /* a thread's own, so without a barrier */
+                const int k = k0 + i * THREADS;
+                *(float2 *)(sums + k / PAIRS * BAND_STRIDE + k % PAIRS * 2) = v[i];
+            }
+        }
+    }
+#pragma unroll 1
+    for (int k = threadIdx.x; k < n * PAIRS; k += THREADS) {
+        const int row = k / PAIRS, two = k % PAIRS * 2, p = band * BAND_ROWS + two;
+        const float2 v = cut ? *(const float2 *)(sums + row * BAND_STRIDE + two) : band_pair(sums, T, row, two);
+        const float by = b.scales[row0 + row];
+        if (p < group_rows(a)) finish_pair(a, t, row0 + row, p, v.x * by, v.y * by);
+    }
+}
+
+/* Computes: out (n, p) = finish(x (n, cols) W^T) of packed weights, n <= T rows a tile. Grid: (tiles, blocks), 8 warps. Reads: W once a tile;
+ * x, T * 256 bytes a unit of 128 x 128 weights, from L2. Of Q4_0 a unit takes a warp 218, 242 and 317 instructions (T 16, 32 and 64), 16, 32
+ * and 64 of which are products: of 14,336 x 4,096 an H200's schedulers have 54 such units each, so 6.1, 6.7 and 8.8 us of their slots, 3, 6
+ * and 12 us of tensor cores (6.5 clocks a product), 8 us of memory, and 48, 63 and 92 MB of L2, at 5.5 TB/s 9, 11 and 17 us. With the narrowing
+ * before it and both ends 15, 18 and 25 us are expected; widening takes 66 for any number of rows, so cuBLASLt wins from some 200 on.
+ * Twin: llm__run_linear. */
+template <int K, int T> static __global__ void __launch_bounds__(32 * BAND_WARPS, 2) kernel_linear_band(linear_args a, band_args b) {
+    typedef band<K, T> B;
+    DYN_SMEM(uint8_t, memory);
+    SMEM(int, job, 3); /* registers are for sums: units [job[0], job[1]) of W, and whether this piece is the last */
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, half = warp >> 2, row0 = b.row0 + (int)blockIdx.x * T,
+              n = min(T, *a.n_rows - row0);
+    const int units = band_units(a.subs);
+    const uint64_t table[2] = {a.w.table[0] ^ 0x8080808080808080u, a.w.table[1] ^ 0x8080808080808080u};
+    uint8_t *to_w = memory + T * BAND_X + 2 * warp * brick_bytes(K) + 16 * lane;
+    uint8_t *to_x = memory + (threadIdx.x >> 4) * BAND_X + ((threadIdx.x & 15) ^ (threadIdx.x >> 4 & 7)) * 16;
+    if (n <= 0) return grid_wait();
+#pragma unroll 1
+    for (int u = band_begin(a, blockIdx.y); u < band_begin(a, blockIdx.y + 1);) {
+        const int p0 = u / units * BAND_ROWS, first = u % units, bricks = (a.subs + BRICK_SUBS - 1) / BRICK_SUBS;
+        int left = min(units - first, band_begin(a, blockIdx.y + 1) - u);
+        if (threadIdx.x == 0) job[0] = u, job[1] = u + left;
+        /* how many of the last units this warp does not multiply; of a sixteen of rows that is not there it copies the first one's */
+        const int lack = p0 + 32 * (warp & 3) < group_rows(a) ? 2 * (first + left - 1) + half >= bricks : left,
+                  p = p0 + 16 * warp < group_rows(a) ? p0 + 16 * warp : p0;
+        /* where the next unit of either begins, in vectors */
+        uint32_t w = (uint32_t)(p / BRICK_ROWS * bricks + 2 * first) * (brick_bytes(K) / 16) + (uint32_t)lane,
+                 x = (uint32_t)((row0 + (int)(threadIdx.x >> 4)) * units + first) * (BAND_X / 16) + (threadIdx.x & 15);
+        auto copy_w = [&](int stage) {
+            const int vectors = 2 * brick_bytes(K) / 16;
+#pragma unroll
+            for (int k = 0; k < vectors; k += 32)
+                if (k + 32 <= vectors || k + lane < vectors) copy_async_16(to_w + stage + 16 * k, (const uint4 *)a.w.q + w + k, 16);
+            w += vectors;
+        };
+        auto copy_x = [&](int stage) {
+#pragma unroll
+            for (int j = 0; j < T / 16; j++)
+                copy_async_16(to_x + stage + j * 16 * BAND_X, (const uint4 *)b.x + (x + (uint32_t)(j * BAND_X * units)),
+                              (int)(threadIdx.x >> 4) + 16 * j < n ? 16 : 0);
+            x += BAND_X / 16;
+        };
+        float acc[2][T / 8][4] = {};
+#pragma unroll 1
+        for (int i = 0; i < B::STAGES - 1; i++)
+            if (left - i > 0) copy_w(i * B::BYTES);
+        if (u == band_begin(a, blockIdx.y)) grid_wait();
+#pragma unroll 1
+        for (int i = 0; i < B::STAGES - 1; i++) {
+            if (left - i > 0) copy_x(i * B::BYTES);
+            copy_async_end();
+        }
+        int stage = 0;
+#pragma unroll 1
+        for (; left > 0; left--) {
+            copy_async_wait<B::STAGES - 2>();
+            __syncthreads();
+            const int next = (stage ? stage : B::STAGES * B::BYTES) - B::BYTES;
+            if (left - B::STAGES + 1 > 0) {
+                copy_w(next);
+                copy_x(next);
+            }
+            copy_async_end();
+            if (left > lack) band_multiply<K, T>(memory + stage, warp, lane, table, acc);
+            stage = stage + B::BYTES < B::STAGES * B::BYTES ? stage + B::BYTES : 0;
+        }
+        copy_async_wait<0>();
+        __syncthreads();
+        float *sums = (float *)memory + ((warp >> 2) * T + 2 * (lane & 3)) * BAND_STRIDE + 32 * (warp & 3) + (lane >> 2);
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int j = 0; j < T / 8; j++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) sums[(8 * j + (e & 1)) * BAND_STRIDE + 16 * i + 8 * (e >> 1)] = acc[i][j][e];
+        __syncthreads();
+        band_end<T>(a, b, (float *)memory, job);
+        u = job[1];
+        __syncthreads();
+    }
+}
+
 /* ---- Many rows of each expert ---- */
 
 static constexpr int TILE_STRIDE = 40; /* 16-bit values between rows of 32 in shared memory */
@@ -2565,13 +2836,12 @@ static void launch_product(rank *r, const linear_args &a, int rows, int size, in
 
 /* From so many rows on cuBLASLt is faster than our tiles, as an H200 has it: packed weights are widened first, and e4m3 is multiplied by
  * e4m3. */
-static int library_rows(int kind) { return kind <= KIND_F8 ? 9 : 25; }
+static int library_rows(int kind) { return kind <= KIND_F8 ? 9 : 193; }
 
-/* The largest size of a row's n values, for all 256 threads. `top`: 8 floats of shared memory. */
-static __device__ float row_most(const float *x, int n, float *top) {
-    float most = 0;
-    for (int i = threadIdx.x; i < n; i += 256) most = fmaxf(most, fabsf(x[i]));
+/* The largest of what 256 threads have, for all of them. `top`: 8 floats of shared memory. */
+static __device__ float block_most(float most, float *top) {
     most = warp_max(most);
+    __syncthreads(); /* what was there before has been read */
     if ((threadIdx.x & 31) == 0) top[threadIdx.x >> 5] = most;
     __syncthreads();
     for (int i = 0; i < 8; i++) most = fmaxf(most, top[i]);
@@ -2579,17 +2849,30 @@ static __device__ float row_most(const float *x, int n, float *top) {
 }
 
 /* Computes: to (T, K) = x (T, cols) as 16-bit floats, zeros behind its columns and rows; of halves, a row times its half_scale, and one over
- * that in scales. Grid: T, a thread every 256th pair. Twin: what llm__run_linear reads. */
-static __global__ void __launch_bounds__(256) kernel_narrow(linear_args a, int half, float *scales, uint32_t *to) {
+ * that in scales. `bricks`: of each 16 columns the first two of each four come first, and then the other two, as instructions meet those of a
+ * brick. Grid: T, a thread every 256th four. A row is read again only if a value of it fits no half. Twin: what llm__run_linear reads. */
+static __global__ void __launch_bounds__(256) kernel_narrow(linear_args a, int half, int bricks, int K, float *scales, uint32_t *to) {
     grid_wait();
     SMEM(float, top, 8);
-    int row = (int)blockIdx.x, K = a.subs * 32, n = row < *a.n_rows ? a.cols : 0;
+    const int row = (int)blockIdx.x, there = row < *a.n_rows, whole = x_whole(a);
     const float *x = a.x + row * a.x_stride;
-    float by = half ? half_scale(row_most(x, n, top)) : 1;
-    if (half && threadIdx.x == 0) scales[row] = 1 / by;
-    for (int i = threadIdx.x; i < K / 2; i += 256) {
-        float u = 2 * i < n ? x[2 * i] * by : 0, v = 2 * i + 1 < n ? x[2 * i + 1] * by : 0;
-        to[(int64_t)row * (K / 2) + i] = half ? narrow_pair<true>(u, v) : narrow_pair<false>(u, v);
+    to += (int64_t)row * (K / 2);
+    for (float by = 1;;) {
+        float most = 0;
+#pragma unroll 4
+        for (int c = 4 * (int)threadIdx.x; c < K; c += 1024) {
+            const float4 v = there ? load_x4(a, x, c, whole) : make_float4(0, 0, 0, 0);
+            const uint32_t two = half ? narrow_pair<true>(v.x * by, v.y * by) : narrow_pair<false>(v.x, v.y),
+                           more = half ? narrow_pair<true>(v.z * by, v.w * by) : narrow_pair<false>(v.z, v.w);
+            most = fmaxf(fmaxf(fmaxf(most, fabsf(v.x)), fmaxf(fabsf(v.y), fabsf(v.z))), fabsf(v.w));
+            if (bricks) to[c / 16 * 8 + c % 16 / 4] = two, to[c / 16 * 8 + c % 16 / 4 + 4] = more;
+            else *(uint2 *)(to + c / 2) = make_uint2(two, more);
+        }
+        if (!half) return;
+        const float next = half_scale(block_most(most, top));
+        if (threadIdx.x == 0) scales[row] = 1 / next;
+        if (next == by) return;
+        by = next;
     }
 }
 
@@ -2608,7 +2891,9 @@ static __global__ void __launch_bounds__(256) kernel_narrow_f8(linear_args a, fl
     SMEM(float, top, 8);
     int row = (int)blockIdx.x, K = a.subs * 32, n = row < *a.n_rows ? a.cols : 0;
     const float *x = a.x + row * a.x_stride;
-    float most = row_most(x, n, top);
+    float most = 0;
+    for (int i = threadIdx.x; i < n; i += 256) most = fmaxf(most, fabsf(x[i]));
+    most = block_most(most, top);
     float scale = most > 0 ? most / 448 : 1;
     if (threadIdx.x == 0) scales[row] = scale;
     for (int i = threadIdx.x; i < K; i += 256) to[(int64_t)row * K + i] = (uint8_t)(i < n ? f32_narrow(x[i] / scale, 4, 3, 0x7e, 0x7f) : 0);
@@ -2689,7 +2974,7 @@ static int run_library(rank *r, const linear_args &a, int n_rows) {
     uint8_t *widened = r->scratch + before;
     float *y = (float *)(widened + (as_is ? 0 : align256((size_t)most * (size_t)K * 2)));
     if (f8) launch<kernel_narrow_f8>(r, dim3((unsigned)n_rows), 256, 0, a, scales, r->scratch);
-    else launch<kernel_narrow>(r, dim3((unsigned)n_rows), 256, 0, a, half, scales, (uint32_t *)r->scratch);
+    else launch<kernel_narrow>(r, dim3((unsigned)n_rows), 256, 0, a, half, 0, (int)K, scales, (uint32_t *)r->scratch);
     for (int64_t first = 0, n; first < V && !r->failed; first += n) {
         const uint8_t *w = as_is ? a.w.q + first * K * bytes : widened;
         n = V - first < most ? V - first : most;
@@ -2711,10 +2996,53 @@ static int run_library(rank *r, const linear_args &a, int n_rows) {
     return 1;
 }
 
+/* Tiles of T rows of x, from row b.row0 on. */
+template <int T> static void launch_bands(rank *r, const linear_args &a, const band_args &b, int tiles, int blocks) {
+    with_constant<KIND_F8 + 1, KIND_COUNT - 1>(a.w.kind, [&](auto kind) {
+        if constexpr (T <= band_most<kind.value>())
+            launch<kernel_linear_band<kind.value, T>>(r, dim3((unsigned)tiles, (unsigned)blocks), 32 * BAND_WARPS,
+                                                      (size_t)band<kind.value, T>::SMEM_BYTES, a, b);
+    });
+}
+
+/* One part, packed, by kernel_linear_band; `narrowed`: x has been for another one. 0: not enough memory.
+ *
+ *     scratch    x (T, K) narrowed | scales of its rows (T) | pieces of bands
+ *
+ * A multiprocessor has two blocks where there is work for them, else one: each piece of a band goes through memory once more. */
+static int run_bands(rank *r, const linear_args &a, int n_rows, int narrowed) {
+    const int units = band_units(a.subs), total = ceil_div(a.w.n_rows, BAND_ROWS) * units,
+              blocks = total >= 16 * r->n_sms ? 2 * r->n_sms : min_int(total, r->n_sms);
+    int large = 32;
+    with_constant<KIND_F8 + 1, KIND_COUNT - 1>(a.w.kind, [&](auto kind) {
+        if (band_most<kind.value>() == 64 && band<kind.value, 64>::SMEM_BYTES <= r->max_smem - 1024) large = 64;
+    });
+    const size_t x_bytes = align256((size_t)n_rows * (size_t)units * BAND_X), before = x_bytes + align256((size_t)n_rows * 4),
+                 each = (size_t)blocks * 2 * (size_t)large * BAND_ROWS * sizeof(float);
+    if (before + each > r->scratch_bytes) return 0;
+    const int most = min_int((int64_t)((r->scratch_bytes - before) / each), BAND_TILES);
+    band_args b = {.x = (uint16_t *)r->scratch,
+                   .scales = (float *)(r->scratch + x_bytes),
+                   .pieces = (float *)(r->scratch + before),
+                   .arrived = r->arrived};
+    if (!narrowed)
+        launch<kernel_narrow>(r, dim3((unsigned)n_rows), 256, 0, a, 1, 1, units * (BAND_X / 2), (float *)(r->scratch + x_bytes),
+                              (uint32_t *)r->scratch);
+    while (b.row0 < n_rows) {
+        const int left = n_rows - b.row0, tiles = max_int(1, min_int(left / large, most));
+        if (left <= 16) launch_bands<16>(r, a, b, 1, blocks);
+        else if (left <= 32) launch_bands<32>(r, a, b, 1, blocks);
+        else if (large == 64) launch_bands<64>(r, a, b, tiles, blocks);
+        else launch_bands<32>(r, a, b, tiles, blocks);
+        b.row0 += left <= 32 ? left : tiles * large;
+    }
+    return 1;
+}
+
 /* Everything of `a` that depends on the weight, then one launch a part. n_rows: of this launch at most; with groups, in all. */
 static void run_product(rank *r, const llm_weight *w, const llm_weight *bias, const llm_buffer *plus, linear_args a, int n_rows) {
-    int groups = a.begin ? w->n_groups : 1, each = ceil_div(n_rows, groups);
-    const int library = r->cublas && !a.begin && !a.rms && !r->ctx->cfg.batch_invariant;
+    int groups = a.begin ? w->n_groups : 1, each = ceil_div(n_rows, groups), narrowed = 0;
+    const int any = !a.begin && !a.rms && !r->ctx->cfg.batch_invariant, library = any && r->cublas, bands = any && n_rows > FEW_ROWS;
     a.cols = (int32_t)w->cols;
     a.subs = w->subs;
     a.n_groups = w->n_groups;
@@ -2727,7 +3055,14 @@ static void run_product(rank *r, const llm_weight *w, const llm_weight *bias, co
     for (int i = 0; i < w->n_parts; i++) {
         int rows = w->n_groups == 1 ? (int)w->parts[i].n_rows : a.per_group;
         a.w = w->parts[i];
-        if (library && a.w.kind != KIND_F32 && n_rows >= library_rows(a.w.kind) && run_library(r, a, n_rows)) continue;
+        if (library && a.w.kind != KIND_F32 && n_rows >= library_rows(a.w.kind) && run_library(r, a, n_rows)) {
+            narrowed = 0;
+            continue;
+        }
+        if (bands && kind_bricks(a.w.kind) && run_bands(r, a, n_rows, narrowed)) {
+            narrowed = 1;
+            continue;
+        }
         int size = tile_rows(r, a, n_rows, each), tiles = ceil_div(n_rows, size);
         if (a.begin) tiles = min_int(n_rows, (int64_t)tiles + groups);
         launch_product(r, a, rows, size, tiles);
@@ -7736,7 +8071,8 @@ static void rank_open(rank *r) {
     r->view.spans = (const int32_t *)(r->more + l.spans);
     r->view.row_set = (const int32_t *)(r->more + l.row_set);
     r->view.given = (const float *)(r->more + l.given);
-    r->arrived = (unsigned *)device_memory(r, ((size_t)ctx->cfg.max_seqs + 1) * MAX_TILES * sizeof *r->arrived, "step");
+    const size_t counters = ((size_t)ctx->cfg.max_seqs + 1) * MAX_TILES, pieces = (size_t)(BAND_TILES * 2 * r->n_sms);
+    r->arrived = (unsigned *)device_memory(r, (counters > pieces ? counters : pieces) * sizeof *r->arrived, "step");
     r->drawn = (llm_drawn *)device_memory(r, 2 * (size_t)max_int(ctx->cfg.max_out, 1) * sizeof(llm_drawn), "step");
 }
 

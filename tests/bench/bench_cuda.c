@@ -243,7 +243,7 @@ static void measure_kinds(void) {
         int type, fp8;
     } kinds[] = {{"bf16", LLM_TYPE_RANDOM, 0}, {"fp8", LLM_TYPE_RANDOM_F8, 1}, {"Q4_0", LLM_TYPE_RANDOM_Q4, 0}, {"Q4_K", LLM_TYPE_Q4_K, 0},
                  {"Q6_K", LLM_TYPE_Q6_K, 0},   {"Q8_0", LLM_TYPE_Q8_0, 0},     {"MXFP4", LLM_TYPE_MXFP4, 0}};
-    static const int rows[] = {1, 2, 4, 8, 16, 17, 32, 64, 127, 128, 256};
+    static const int rows[] = {1, 2, 4, 8, 9, 16, 17, 32, 64, 127, 128, 192, 256};
     const int V = tiny ? 64 : 14336, K = tiny ? 256 : 4096, matrices = tiny ? 2 : 8, times = tiny ? 1 : 10;
     const int n_rows = tiny ? 6 : LLM__COUNT(rows);
     for (int k = 0; k < LLM__COUNT(kinds); k++) {

@@ -160,6 +160,29 @@ static const uint8_t *tc_stored(int32_t type, int64_t rows, int64_t cols, uint32
     return p;
 }
 
+/* A matrix whose upper half has another type than the lower one. */
+static llm_weight *tc_two_types(const tc_side *s, int32_t type, int32_t other, int out, int cols) {
+    llm_segment g[2];
+    llm_weight_desc d;
+    llm_weight *w = NULL;
+    memset(g, 0, sizeof g);
+    memset(&d, 0, sizeof d);
+    for (int i = 0; i < 2; i++) {
+        g[i].type = i ? other : type;
+        g[i].n_rows = out / 2;
+        g[i].stored_cols = g[i].n_cols = cols;
+        g[i].data = tc_stored(g[i].type, out / 2, cols, 5 + (uint32_t)i);
+    }
+    d.name = "test";
+    d.role = LLM_ROLE_LINEAR;
+    d.rows = out, d.cols = cols;
+    d.segments = g, d.n_segments = 2;
+    CHECK(s->be->weight(s->ctx, 0, &d, &w) == LLM_OK);
+    return w;
+}
+
+static int tc_open_invariant; /* sides are opened with batch_invariant */
+
 typedef struct tc_linear_side {
     tc_side s;
     llm_weight *table, *w, *bias, *routes_table;
@@ -168,6 +191,7 @@ typedef struct tc_linear_side {
 
 static void tc_linear_open(tc_linear_side *l, const llm_backend *be, llm_compute compute, int32_t type, llm_role role, int out, int cols) {
     llm_backend_config c = tc_config(compute, LLM_KV_AUTO);
+    c.batch_invariant = tc_open_invariant;
     l->s = tc_open(be, &c);
     l->table = tc_weight(&l->s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * cols, 1, 0, 1), TC_ROWS, cols, 0);
     l->w = tc_weight(&l->s, role, type, tc_stored(type, out, cols, 5), out, cols, 0);
@@ -238,8 +262,8 @@ static void tc_linear(void) {
         }
 }
 
-/* Rows so long that a warp meets several groups of columns, the last of them not whole; and a row of x has the same bits among 2, 9, 17 and 40
- * rows, which go in tiles of 8, and alone, but with weights of 16 bits. Without cuBLASLt, whose sums are its own. */
+/* Rows so long that a warp meets several groups of columns, the last of them not whole; and a row of x has the same bits among 2 and 8 rows,
+ * and alone, but with weights of 16 bits. With batch_invariant also among 9, 17 and 40 rows, which go in tiles of 8, and with all weights. */
 static void tc_linear_long(void) {
     /* clang-format off */
     static const struct {
@@ -247,31 +271,105 @@ static void tc_linear_long(void) {
     } formats[] = {{LLM_TYPE_BF16, 1170}, {LLM_TYPE_F16, 1170}, {LLM_TYPE_F8_E4M3, 2144}, {LLM_TYPE_I8, 2144}, {LLM_TYPE_Q4_0, 2144}, {LLM_TYPE_Q5_0, 2144},
                    {LLM_TYPE_MXFP4, 2144}, {LLM_TYPE_Q4_K, 2304}, {LLM_TYPE_Q5_K, 2304}, {LLM_TYPE_Q6_K, 2304}, {LLM_TYPE_Q2_K, 2304}};
     /* clang-format on */
-    static const int rows[] = {2, 9, 17, 40, 1};
+    static const int rows[2][5] = {{2, 8, 1}, {2, 9, 17, 40, 1}};
     const int out = 37;
-    for (int i = 0; i < LLM__COUNT(formats); i++) {
+    for (int i = 0; i < LLM__COUNT(formats) * 2; i++) {
+        const int32_t type = formats[i / 2].type, cols = formats[i / 2].cols, invariant = i % 2;
         tc_linear_side cpu, cuda;
         float first[2 * 37];
-        tc_linear_open(&cpu, llm_backend_cpu(), LLM_COMPUTE_F32, formats[i].type, LLM_ROLE_LINEAR, out, formats[i].cols);
-        setenv("LLM_CUDA_NO_CUBLAS", "1", 1);
-        tc_linear_open(&cuda, tc_cuda, LLM_COMPUTE_AUTO, formats[i].type, LLM_ROLE_LINEAR, out, formats[i].cols);
-        unsetenv("LLM_CUDA_NO_CUBLAS");
-        for (int k = 0; k < LLM__COUNT(rows); k++) {
-            tc_linear_run(&cpu, rows[k], 0);
-            tc_linear_run(&cuda, rows[k], 0);
-            double e = tc_compare(&cpu.s, cpu.y, &cuda.s, cuda.y, rows[k], out);
+        tc_linear_open(&cpu, llm_backend_cpu(), LLM_COMPUTE_F32, type, LLM_ROLE_LINEAR, out, cols);
+        tc_open_invariant = invariant;
+        tc_linear_open(&cuda, tc_cuda, LLM_COMPUTE_AUTO, type, LLM_ROLE_LINEAR, out, cols);
+        tc_open_invariant = 0;
+        for (int k = 0; k < 5 && rows[invariant][k]; k++) {
+            const int n_rows = rows[invariant][k];
+            tc_linear_run(&cpu, n_rows, 0);
+            tc_linear_run(&cuda, n_rows, 0);
+            double e = tc_compare(&cpu.s, cpu.y, &cuda.s, cuda.y, n_rows, out);
             int same = 1;
-            const int floats = formats[i].type == LLM_TYPE_BF16 || formats[i].type == LLM_TYPE_F16;
-            for (int n = 0; n < LLM__MIN(2, rows[k]) && !(floats && rows[k] == 1); n++) {
+            const int floats = type == LLM_TYPE_BF16 || type == LLM_TYPE_F16;
+            for (int n = 0; n < LLM__MIN(2, n_rows) && !(floats && n_rows == 1 && !invariant); n++) {
                 const float *y = tc_cuda->buffer_row(cuda.s.ctx, 0, cuda.y, n);
                 if (!k) memcpy(first + n * out, y, sizeof(float) * out);
                 same &= !memcmp(first + n * out, y, sizeof(float) * out);
             }
-            const double most = llm__type_block_bytes(formats[i].type) > 80 ? 1e-3 : 1e-4; /* scales of super-blocks are rounded to f16 */
-            if (!CHECK(e < most && same)) printf("    %s, %d rows: %.2e, %d\n", llm__type_name(formats[i].type), rows[k], e, same);
+            const double most = llm__type_block_bytes(type) > 80 ? 1e-3 : 1e-4; /* scales of super-blocks are rounded to f16 */
+            if (!CHECK(e < most && same))
+                printf("    %s, %d rows%s: %.2e, %d\n", llm__type_name(type), n_rows, invariant ? ", invariant" : "", e, same);
         }
         cpu.s.be->close(cpu.s.ctx);
         cuda.s.be->close(cuda.s.ctx);
+        llm__arena_free(&tc_memory);
+    }
+}
+
+/* Packed weights and 9 to 128 rows: bands of 128 rows of W, the last not whole, rows of x in tiles of 16, 32 and 64. Bands are cut among the
+ * blocks, which are as many as the device's multiprocessors, or twice as many. A row has the same bits among any of these numbers of rows. With
+ * and without a gate, a bias, what adapters add, a factor and a soft cap; then two kinds side by side in a matrix. */
+static void tc_bands(void) {
+    /* clang-format off */
+    static const struct {
+        int32_t type, cols, out;
+    } formats[] = {{LLM_TYPE_Q4_0, 544, 270}, {LLM_TYPE_Q4_1, 544, 270}, {LLM_TYPE_Q5_0, 544, 270}, {LLM_TYPE_Q5_1, 544, 270}, {LLM_TYPE_Q8_0, 544, 270},
+                   {LLM_TYPE_I8, 540, 270}, {LLM_TYPE_IQ4_NL, 544, 270}, {LLM_TYPE_MXFP4, 416, 270}, {LLM_TYPE_Q6_K, 512, 270}, {LLM_TYPE_Q2_K, 512, 270},
+                   {LLM_TYPE_Q3_K, 512, 270}, {LLM_TYPE_Q4_K, 512, 270}, {LLM_TYPE_Q5_K, 512, 270}, {LLM_TYPE_IQ4_XS, 256, 270}, {LLM_TYPE_Q4_0, 96, 20},
+                   {LLM_TYPE_Q4_0, 1312, 814}};
+    /* clang-format on */
+    static const int rows[] = {128, 9, 17, 33, 65, 15, 16, 31, 32, 64};
+    enum { MOST = 128 };
+    for (int i = 0; i < LLM__COUNT(formats); i++) {
+        const int out = formats[i].out, cols = formats[i].cols, gate_up = i % 2, mixed = i == LLM__COUNT(formats) - 2,
+                  wide = gate_up ? out / 2 : out, large = out > 270;
+        const int32_t type = formats[i].type;
+        tc_side s[2];
+        llm_linear_op op[2];
+        llm_buffer *x[2], *y[2], *plus[2];
+        llm_weight *table[2], *more[2], *before[2];
+        float *first = (float *)llm__arena_get(&tc_memory, sizeof(float) * (size_t)(MOST * wide));
+        for (int k = 0; k < 2; k++) {
+            llm_backend_config c = tc_config(k ? LLM_COMPUTE_AUTO : LLM_COMPUTE_F32, LLM_KV_AUTO);
+            s[k] = tc_open(k ? tc_cuda : llm_backend_cpu(), &c);
+            memset(&op[k], 0, sizeof op[k]);
+            table[k] = tc_weight(&s[k], LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * cols, 1, 0, 1), TC_ROWS, cols, 0);
+            more[k] = tc_weight(&s[k], LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * out, 3, 0, 1), TC_ROWS, out, 0);
+            before[k] = tc_weight(&s[k], LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * wide, 4, 0, 1), TC_ROWS, wide, 0);
+            op[k].weight =
+                mixed ? tc_two_types(&s[k], type, LLM_TYPE_Q8_0, out, cols)
+                      : tc_weight(&s[k], gate_up ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, type, tc_stored(type, out, cols, 5), out, cols, 0);
+            op[k].src = x[k] = tc_buffer(&s[k], TC_ROWS, cols), op[k].dst = y[k] = tc_buffer(&s[k], TC_ROWS, wide),
+            plus[k] = tc_buffer(&s[k], TC_ROWS, out);
+            op[k].act = gate_up ? LLM_ACT_SILU : LLM_ACT_NONE;
+            if (i % 3) op[k].bias = tc_weight(&s[k], LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(out, 2, 0, 1), 1, out, 0);
+            if (i % 3 == 2) op[k].plus = plus[k], op[k].scale = 0.5f;
+            CHECK(s[k].be->weights_done(s[k].ctx) == LLM_OK);
+        }
+        for (int n = 0; n < (large ? 4 : TEST_BRIEF ? 5 : LLM__COUNT(rows)); n++) {
+            for (int k = n ? 1 : 0; k < 2; k++) {
+                test_step t;
+                step_begin(&t, TC_PAGES);
+                tc_add(&t, 0, 0, rows[n], 0);
+                CHECK(s[k].be->begin_step(s[k].ctx, &t.s) == LLM_OK);
+                tc_embed(&s[k], x[k], table[k]);
+                tc_embed(&s[k], plus[k], more[k]);
+                tc_embed(&s[k], y[k], before[k]); /* what a row has that nobody computes */
+                op[k].add = 0;
+                s[k].be->linear(s[k].ctx, 0, &op[k]);
+                op[k].add = 1;
+                if (i % 2) s[k].be->linear(s[k].ctx, 0, &op[k]);
+                tc_run(&s[k]);
+            }
+            const double e = tc_compare(&s[0], y[0], &s[1], y[1], rows[n], wide);
+            int same = 1;
+            for (int r = 0; r < rows[n]; r++) {
+                const float *v = tc_cuda->buffer_row(s[1].ctx, 0, y[1], r);
+                if (!n) memcpy(first + r * wide, v, sizeof(float) * (size_t)wide);
+                same &= !memcmp(first + r * wide, v, sizeof(float) * (size_t)wide);
+            }
+            if (!CHECK(e < 1e-3 && same))
+                printf("    %s, %d rows, %d x %d%s: %.2e, %d\n", llm__type_name(type), rows[n], out, cols, gate_up ? ", gate and up" : "",
+                       e, same);
+        }
+        for (int k = 0; k < 2; k++) s[k].be->close(s[k].ctx);
         llm__arena_free(&tc_memory);
     }
 }
@@ -1986,7 +2084,7 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {{"linear", tc_linear}, {"linear_long", tc_linear_long}, {"fp8", tc_fp8}, {"massive", tc_massive}, {"many_rows", tc_many_rows}, {"loading", tc_loading}, {"attention", tc_attention}, {"heads", tc_heads_read}, {"splits", tc_splits}, {"prompts", tc_prompts}, {"latent", tc_latent}, {"latent_wide", tc_latent_wide}, {"latent_long", tc_latent_long},
+    } parts[] = {{"linear", tc_linear}, {"linear_long", tc_linear_long}, {"bands", tc_bands}, {"fp8", tc_fp8}, {"massive", tc_massive}, {"many_rows", tc_many_rows}, {"loading", tc_loading}, {"attention", tc_attention}, {"heads", tc_heads_read}, {"splits", tc_splits}, {"prompts", tc_prompts}, {"latent", tc_latent}, {"latent_wide", tc_latent_wide}, {"latent_long", tc_latent_long},
                  {"mixtures", tc_mixtures}, {"rows", tc_rows}, {"joined", tc_joined}, {"sums", tc_sums}, {"beside", tc_beside}, {"adapters", tc_lora},   {"experts", tc_experts},     {"draws", tc_draws},
                  {"pages", tc_pages},       {"states", tc_states}};
     /* clang-format on */
