@@ -119,7 +119,7 @@ def modes(compiler):
     compile(f"llm.h without SIMD, {compiler}", *plain, *c, "-DLLM_IMPLEMENTATION", "-DLLM_NO_SIMD", "llm.h")
     compile(f"llm.h without vision, {compiler}", *plain, *c, "-DLLM_IMPLEMENTATION", "-DLLM_NO_VISION", "llm.h")
     compile(f"llm.h, only the reader of pictures, {compiler}", *plain, *c, "-DLLM_IMAGE_IMPLEMENTATION", "llm.h")
-    if not QUICK: late_modes(compiler)
+    if ALL or not QUICK and compiler == "gcc": late_modes(compiler)
     if "++" in compiler: return
     for program in ("llm_cli.c", "llm_serve.c"):
         compile(f"{program}, {compiler}", *plain, program)
