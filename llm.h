@@ -25631,7 +25631,8 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     int one_kv = f->json && llm__fact_bool(f, "multi_query", llm__arch_is(a, "gpt_bigcode falcon"));
     if (one_kv && !llm__fact_bool(f, "new_decoder_architecture", 0)) a->n_kv_heads = 1;
     /* heads share the hidden size evenly unless said otherwise; where they cannot, it must be said */
-    int64_t even = a->hidden % a->n_heads ? LLM__MUST : a->hidden / a->n_heads;
+    const int latent = (a->flags & LLM__MLA) != 0; /* has widths of its own */
+    int64_t even = a->hidden % a->n_heads && !latent ? LLM__MUST : LLM__MAX(a->hidden / a->n_heads, 1);
     a->head_dim = llm__fact_int(f, "head_dim kv_channels attention_head_dim .attention.key_length", even, 1, 4096);
     a->v_head_dim = llm__fact_int(f, ".attention.value_length", a->head_dim, 1, 4096);
     a->ff = llm__fact_int(f, "intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length", 4 * a->hidden, 1, 1 << 21);
@@ -25640,12 +25641,12 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->max_positions =
         llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len .context_length", 2048, 1, 1 << 30);
     a->max_len = a->max_positions;
-    if (!(a->flags & LLM__MLA)) return;
+    if (!latent) return;
     a->q_rank = llm__fact_int(f, "q_lora_rank .attention.q_lora_rank", 0, 0, 1 << 16);
     a->kv_rank = llm__fact_int(f, "kv_lora_rank .attention.kv_lora_rank", LLM__MUST, 1, 1 << 16);
     a->rope_dim = llm__fact_int(f, "qk_rope_head_dim .rope.dimension_count", LLM__MUST, 2, LLM__MAX_ROPE);
     int64_t key = llm__fact_int(f, ".attention.key_length_mla", a->head_dim, 1, 4096);
-    a->nope = llm__fact_int(f, "qk_nope_head_dim", key - a->rope_dim, 1, 4096);
+    a->nope = llm__fact_int(f, "qk_nope_head_dim", key > a->rope_dim ? key - a->rope_dim : LLM__MUST, 1, 4096);
     a->v_head_dim = llm__fact_int(f, "v_head_dim .attention.value_length_mla", a->v_head_dim, 1, 4096);
     a->head_dim = a->nope + a->rope_dim;
     a->n_kv_heads = a->n_heads;

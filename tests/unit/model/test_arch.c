@@ -224,6 +224,13 @@ static void arch_layers(void) {
         CHECK(arch_read.layer[i].window == (i % 3 == 2 ? 0 : 16) && arch_read.layer[i].rope == (i % 3 == 2 ? 0 : 1));
     CHECK(arch_read.n_rope == 2 && arch_near(arch_read.rope[0].inv_freq[1], pow(1e6, -1 / 8.0)) &&
           arch_near(arch_read.rope[1].inv_freq[1], pow(1e4, -1 / 8.0)));
+    /* widths of latent attention are its own: heads need not share the hidden size evenly */
+    CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"deepseek_v3\",\"num_attention_heads\":7,\"kv_lora_rank\":16,"
+                   "\"qk_rope_head_dim\":8,\"qk_nope_head_dim\":10,\"v_head_dim\":6,\"first_k_dense_replace\":4") &&
+          arch_read.head_dim == 18 && arch_read.v_head_dim == 6);
+    CHECK(arch_of("\"max_position_embeddings\":64,\"model_type\":\"deepseek_v3\",\"num_attention_heads\":7,\"kv_lora_rank\":16,"
+                  "\"qk_rope_head_dim\":16") &&
+          strstr(llm_last_error(), "qk_nope_head_dim: missing"));
     CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"exaone4\",\"sliding_window\":16,\"sliding_window_pattern\":\"LG\""));
     for (int i = 0; i < 4; i++) /* the last one sees everything whatever its letter says */
         CHECK(arch_read.layer[i].window == (i % 2 ? 0 : 16) && arch_read.layer[i].rope == (i % 2 ? -1 : 0));
