@@ -25729,6 +25729,7 @@ static void llm__arch_variants(llm__facts *f, llm__arch *a, const llm__tensors *
     /* with use_bias the model of text alone has a bias of the output layer too, whose matrix may be the embedding's */
     const int sees = llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name);
     other |= a->mlp_bias > 0 && a->tied && llm__arch_is(a, "ernie4_5_moe") && !sees;
+    other |= a->tied > 0 && llm__tensors_find(tensors, "lm_head.bias") != NULL;
     if (f->r) return;
     if (llm__arch_is(a, "baichuan") && a->vocab == 125696)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: Baichuan 2 (its output layer is normalised as it runs) is not supported", f->path);
