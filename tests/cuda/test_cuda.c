@@ -305,7 +305,7 @@ static void tc_linear_long(void) {
 
 /* Packed weights and 9 to 128 rows: bands of 128 rows of W, the last not whole, rows of x in tiles of 16, 32 and 64. Bands are cut among the
  * blocks, which are as many as the device's multiprocessors, or twice as many. A row has the same bits among any of these numbers of rows. With
- * and without a gate, a bias, what adapters add, a factor and a soft cap; then two kinds side by side in a matrix. */
+ * and without a gate, a bias, what adapters add and a factor; then two kinds side by side in a matrix. */
 static void tc_bands(void) {
     /* clang-format off */
     static const struct {
@@ -315,8 +315,9 @@ static void tc_bands(void) {
                    {LLM_TYPE_Q3_K, 512, 270}, {LLM_TYPE_Q4_K, 512, 270}, {LLM_TYPE_Q5_K, 512, 270}, {LLM_TYPE_IQ4_XS, 256, 270}, {LLM_TYPE_Q4_0, 96, 20},
                    {LLM_TYPE_Q4_0, 1312, 814}};
     /* clang-format on */
-    static const int rows[] = {128, 9, 17, 33, 65, 15, 16, 31, 32, 64};
+    static const int all[] = {128, 9, 17, 33, 65, 15, 16, 31, 32, 64}, brief[] = {65, 9, 17}; /* most first */
     enum { MOST = 128 };
+    const int *rows = TEST_BRIEF ? brief : all, n_rows = TEST_BRIEF ? LLM__COUNT(brief) : LLM__COUNT(all);
     for (int i = 0; i < LLM__COUNT(formats); i++) {
         const int out = formats[i].out, cols = formats[i].cols, gate_up = i % 2, mixed = i == LLM__COUNT(formats) - 2,
                   wide = gate_up ? out / 2 : out, large = out > 270;
@@ -343,7 +344,7 @@ static void tc_bands(void) {
             if (i % 3 == 2) op[k].plus = plus[k], op[k].scale = 0.5f;
             CHECK(s[k].be->weights_done(s[k].ctx) == LLM_OK);
         }
-        for (int n = 0; n < (large ? 4 : TEST_BRIEF ? 5 : LLM__COUNT(rows)); n++) {
+        for (int n = 0; n < (large ? LLM__MIN(4, n_rows) : n_rows); n++) {
             for (int k = n ? 1 : 0; k < 2; k++) {
                 test_step t;
                 step_begin(&t, TC_PAGES);
