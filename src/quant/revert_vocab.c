@@ -122,7 +122,8 @@ static llm_result llm__rewording_model(llm__rewording *w, int whole) {
                     "'vocab':{",
                     w->spm, w->spm, whole);
     for (int32_t i = 0; i < w->n; i++) {
-        if (w->type[i] == LLM__VOCAB_UNUSED || (!w->spm && llm__rewording_added(w, i)) || llm__map_get(&w->ids, w->text[i]) != i) continue;
+        /* added tokens, too: those that are not here get ids behind the last one, whatever added_tokens says */
+        if (w->type[i] == LLM__VOCAB_UNUSED || llm__map_get(&w->ids, w->text[i]) != i) continue;
         if (n++) llm_text_str(w->out, ",");
         llm_text_json(w->out, w->text[i].p, w->text[i].n);
         llm_text_str(w->out, ":");

@@ -135,6 +135,9 @@ def back():
         check("its words", texts[0] == texts[1] and len(texts[0][0]) > len(texts[0][1]) > 100, texts)
         infos = [json.loads(subprocess.run([CLI, "info", "-m", m, "--json"], capture_output=True, text=True).stdout) for m in (MODEL, out)]
         check("its ids and template", all(infos[0][k] == infos[1][k] for k in ("bos_id", "eos_id", "chat_template", "vocab_size", "hidden_size", "max_position_embeddings")), infos)
+        words = json.load(open(f"{out}/tokenizer.json"))
+        lost = [t for t in words["added_tokens"] if words["model"]["vocab"].get(t["content"]) != t["id"]] # tokenizers would number these anew
+        check("its added tokens are in its vocabulary", words["added_tokens"] and not lost, lost[:3])
         p = subprocess.run([CLI, "convert", MODEL, out], capture_output=True, text=True, timeout=100)
         check("not over what is there", p.returncode == 2 and "there already" in p.stderr and left() == ["back"], p.stderr)
         shutil.rmtree(out)
