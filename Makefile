@@ -171,16 +171,18 @@ objects = $(foreach f,$(2),build/$(if $(filter $(EMULATED),$(f)),$(1),$(1:emu=de
 # llm_serve.c asks for GNU's functions itself, but where it is included another header comes first.
 WITH_SERVER = tests/unit/serve/test_connections.o tests/unit/serve/test_exhausted.o tests/fuzz/fuzz_http.o
 
-# Everything but kernels compiles in two thirds of the time so, and runs as fast.
+# Everything but kernels compiles in two thirds of the time so, and runs as fast; unit tests but those of kernels in a third.
 QUICKER_dev = -O1
 QUICKER_arm = -O1
+QUICKEST_dev = -O0
 
 define config
 $$(WITH_SERVER:%=build/$(1)/%): $(1)_CC += -D_GNU_SOURCE=
 
 build/$(1)/%.o: %.c build/.deps
 	@mkdir -p $$(@D)
-	$$($(1)_CC) $$(PART) $$(if $$(filter-out src/cpu/%,$$<),$$(QUICKER_$(1))) -Wno-unused-function -c $$< -o $$@
+	$$($(1)_CC) $$(PART) $$(if $$(filter-out src/cpu/%,$$<),$$(QUICKER_$(1))) \
+	  $$(if $$(filter-out tests/unit/cpu/%,$$(filter tests/unit/%,$$<)),$$(QUICKEST_$(1))) -Wno-unused-function -c $$< -o $$@
 
 build/$(1)/libllm.a: $(call objects,$(1),$(PARTS))
 	@rm -f $$@

@@ -428,7 +428,8 @@ static void spec_probabilities(const int32_t *ids, int n, double *p) {
 /* The third token of 200,000 sampled answers, with drafts that are right now and then, against its exact probabilities. 23 degrees of freedom: 49.7 is
  * passed once in a thousand; the seeds are fixed, so it stays as it is. */
 static void spec_test_distribution(void) {
-    enum { ANSWERS = 200000, CHOICES = 125 };
+    enum { CHOICES = 125 };
+    const int answers = TEST_BRIEF ? 50000 : 200000;
     int32_t prompt[4] = {3, 1, 4, 1}, count[FAKE_VOCAB] = {0};
     double exact[FAKE_VOCAB] = {0}, chi = 0, p[3][FAKE_VOCAB];
     fake_device f;
@@ -439,7 +440,7 @@ static void spec_test_distribution(void) {
     memset(&c, 0, sizeof c);
     c.prompt_ids = prompt, c.n_prompt_ids = 4;
     c.sampling.temperature = 2, c.sampling.max_tokens = 8, c.sampling.ignore_eos = 1, c.sampling.has_seed = 1, c.sampling.n = CHOICES;
-    for (int i = 0; i < ANSWERS / CHOICES; i++) {
+    for (int i = 0; i < answers / CHOICES; i++) {
         llm_request *r;
         c.sampling.seed = (int64_t)i * CHOICES;
         if (!CHECK(!llm_request_submit(e, &c, &r)) || llm_request_run(e, r)) return;
@@ -453,10 +454,10 @@ static void spec_test_distribution(void) {
         spec_probabilities(ids, 6, p[2]);
         for (int i = 0; i < FAKE_VOCAB; i++) exact[i] += p[0][ids[4]] * p[1][ids[5]] * p[2][i];
     }
-    for (int i = 0; i < FAKE_VOCAB; i++) chi += (count[i] - exact[i] * ANSWERS) * (count[i] - exact[i] * ANSWERS) / (exact[i] * ANSWERS);
-    printf("chi-square of %d samples with drafts: %.1f (23 degrees of freedom), %lld of %lld drafted tokens kept\n", ANSWERS, chi,
+    for (int i = 0; i < FAKE_VOCAB; i++) chi += (count[i] - exact[i] * answers) * (count[i] - exact[i] * answers) / (exact[i] * answers);
+    printf("chi-square of %d samples with drafts: %.1f (23 degrees of freedom), %lld of %lld drafted tokens kept\n", answers, chi,
            (long long)e->count.accepted_tokens, (long long)e->count.draft_tokens);
-    CHECK(chi < 49.7 && e->count.accepted_tokens > ANSWERS / 4 && e->count.accepted_tokens < e->count.draft_tokens);
+    CHECK(chi < 49.7 && e->count.accepted_tokens > answers / 4 && e->count.accepted_tokens < e->count.draft_tokens);
     fake_close(&f);
 }
 
@@ -780,7 +781,7 @@ static void spec_test_eagle(const char *path, const test_folder *folder, int nea
     spec_truth.embed = spec_matrix(m, "model.embed_tokens.weight"), spec_truth.out = spec_matrix(m, "lm_head.weight");
     if (!CHECK(!llm_engine_open(m, &c, &spec_truth.plain))) return;
     c.speculative_model = folder->path, c.num_speculative_tokens = 4, c.max_num_batched_tokens = 12;
-    for (int k = near ? LLM__COUNT(rows) - 1 : 0; k < LLM__COUNT(rows) - !near; k++) {
+    for (int k = near ? LLM__COUNT(rows) - 1 : 0; k < LLM__COUNT(rows) - !near; k += TEST_BRIEF ? 2 : 1) {
         llm_engine *e;
         llm_engine_stats stats;
         llm_request *r[4];
@@ -888,21 +889,21 @@ static void spec_test_mutants(const char *path, const test_folder *folder) {
         char config[1024];
         for (const char *at = strchr(text, ':'); at; at = strchr(at + 1, ':')) {
             const char *behind = at + 1 + strcspn(at + 1, ",}");
-            for (int v = 0; v < LLM__COUNT(values) && at[1] != '{' && at[1] != '['; v++) {
+            for (int v = 0; v < LLM__COUNT(values) && at[1] != '{' && at[1] != '['; v += TEST_BRIEF ? 3 : 1) {
                 snprintf(config, sizeof config, "%.*s%s%s", (int)(at + 1 - text), text, values[v], behind);
                 const int ok = spec_mutant(m, folder, config, &c, got);
                 opened += ok, refused += !ok;
                 CHECK(!ok || !memcmp(got, plain, sizeof plain));
             }
         }
-        for (size_t n = 0; n < strlen(text); n++) {
+        for (size_t n = 0; n < strlen(text); n += TEST_BRIEF ? 5 : 1) {
             snprintf(config, sizeof config, "%.*s", (int)n, text);
             CHECK(!spec_mutant(m, folder, config, &c, got));
         }
         CHECK(spec_mutant(m, folder, text, &c, got) && !memcmp(got, plain, sizeof plain));
         spec_eagle_free(&h);
     }
-    CHECK(refused > 100 && opened > 20);
+    CHECK(refused > (TEST_BRIEF ? 30 : 100) && opened > (TEST_BRIEF ? 6 : 20));
     printf("configs of heads: %d refused, %d guess\n", refused, opened);
     llm_model_close(m);
 }

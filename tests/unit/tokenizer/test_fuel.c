@@ -57,7 +57,7 @@ static void fuel_hostile(void) {
     llm_text_str(
         &json,
         "{\"added_tokens\":[{\"id\":2,\"content\":\"\\n\\n\",\"rstrip\":true,\"special\":true}],\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]}}");
-    fuel_row("a token that takes all blanks behind it", &json, "\n", 300000, LLM_ERR_LIMIT, 10);
+    if (!TEST_BRIEF) fuel_row("a token that takes all blanks behind it", &json, "\n", 300000, LLM_ERR_LIMIT, 10);
     json.len = 0;
     llm_text_str(
         &json,
