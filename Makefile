@@ -265,6 +265,10 @@ test-peft: all ## adapters and hidden states against peft and transformers (torc
 	@python3 tests/tools/setup.py peft
 	@build/peft/bin/python tests/e2e/test_peft.py
 
+text-shapes: all checkpoints ## families of text models in random shapes beside transformers (torch: 5 GB under build/; 3 minutes)
+	@python3 tests/tools/setup.py shapes
+	@build/shapes-env/bin/python tests/tools/text_shapes.py
+
 vision-shapes: all data ## models that see, of shapes that the tests have not, beside transformers (torch: 5 GB under build/; 5 minutes)
 	@python3 tests/tools/setup.py shapes
 	@build/shapes-env/bin/python tests/tools/vision_shapes.py

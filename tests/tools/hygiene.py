@@ -251,7 +251,8 @@ def readme_runs(path, compiler):
     program = OUT / f"readme_{compiler}"
     level = "-O2" if ALL else "-O0"
     flags = [*COMPILERS[compiler], level, "-Wall", "-Wextra", "-Wpedantic", "-Werror", *CALM, "-I."]
-    if not compile(f"README's program, {compiler} {level}", compiler, *flags, path, "-x", "none", "-o", program, *LIBS): return
+    plain = ["-DLLM_NO_SIMD"] if "++" in compiler and not ALL else [] # `syntax` reads the kernels as C++
+    if not compile(f"README's program, {compiler} {level}", compiler, *flags, *plain, path, "-x", "none", "-o", program, *LIBS): return
     if not ALL and compiler != "gcc": return
     if not ALL:
         user = write("readme_user.c", pathlib.Path(path).read_text().replace("#define LLM_IMPLEMENTATION\n", ""))

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Families of text models in random shapes with random weights: llm_cli beside transformers.
+
+    text_shapes.py [FAMILY...] [--seeds 3] [--first 0] [--args "--isa scalar"] [-v]        env LLM_CLI (./llm_cli)
+
+Needs torch and transformers (setup.py shapes) and build/checkpoints (make checkpoints), for their tokenizer. A shape is what the family's
+configuration of transformers says by itself, with other numbers: heads, widths, layers, windows, experts, ranks, and with switches (biases, norms, tied
+outputs, parallel blocks) turned over now and then. transformers makes the weights and computes in float32; compared are the log-probabilities
+of up to 100 tokens, relative to the range of the logits: a right engine is under 1e-5, a wrong detail over 1e-3. A shape that transformers
+itself refuses is skipped; one that llm_cli refuses counts as refused, with its sentence: some are variants that nobody published.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import torch
+import transformers
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TOKENIZER = ROOT / "build/checkpoints/llama"
+CLI = os.environ.get("LLM_CLI", str(ROOT / "llm_cli"))
+VOCABULARY = 512
+FAMILIES = """llama mistral ministral ministral3 cwm mixtral qwen2 qwen2_moe qwen3 qwen3_moe gemma gemma2 vaultgemma gemma3_text phi3 phi gpt2 gpt_bigcode gpt_neox gptj opt bloom
+falcon stablelm starcoder2 nemotron arcee glm glm4 glm4_moe dots1 cohere cohere2 deepseek_v2 deepseek_v3 glm4_moe_lite ernie4_5 ernie4_5_moe granite granitemoe granitemoeshared olmo
+olmo2 olmo3 olmoe exaone4 seed_oss smollm3 helium gpt_oss minicpm3""".split()
+SWITCHES = """tie_word_embeddings attention_bias attention_out_bias mlp_bias use_qkv_bias qk_layernorm use_parallel_residual parallel_attn norm_topk_prob bias new_decoder_architecture
+multi_query use_bias qkv_bias use_qk_norm alibi scale_embedding moe_norm_topk_prob""".split()
+WIDTHS = "intermediate_size ffn_dim moe_intermediate_size shared_expert_intermediate_size shared_intermediate_size".split()
+
+
+def shape(default, rng):
+    """Other numbers than the defaults of a family's configuration."""
+    heads, head = rng.choice([2, 3, 4, 6]), rng.choice([8, 16, 24])
+    groups = rng.choice([k for k in (1, 2, 3, heads) if heads % k == 0])
+    latent, hidden = "kv_lora_rank" in default, heads * head
+    if isinstance(default.get("head_dim"), int) and not latent and rng.random() < 0.5: hidden = rng.choice([48, 64]) // heads * heads
+    few, top = rng.choice([1, 2, 4]), rng.choice([1, 2, 3])
+    new = {"head_dim": head, "num_attention_heads": heads, "n_head": heads, "num_heads": heads, "num_key_value_heads": heads if latent else groups, "num_kv_heads": groups,
+           "hidden_size": hidden, "n_embd": hidden, "word_embed_proj_dim": hidden, "num_hidden_layers": few, "n_layer": few, "vocab_size": VOCABULARY, "max_position_embeddings": 4096,
+           "n_positions": 256, "sliding_window": rng.choice([7, 30]), "num_local_experts": 8, "n_routed_experts": 8, "num_experts": 8, "moe_num_experts": 8, "num_experts_per_tok": top,
+           "moe_k": top, "n_group": 1, "topk_group": 1, "kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "qk_head_dim": 24, "v_head_dim": 12,
+           "rotary_dim": 8, "first_k_dense_replace": rng.choice([0, 1]), "bos_token_id": 0, "pad_token_id": 0, "eos_token_id": 1, **{k: rng.choice([40, 56, 96]) for k in WIDTHS}}
+    if latent: del new["head_dim"]
+    always = {"ffn_dim", "head_dim", "bos_token_id", "pad_token_id", "eos_token_id"}
+    changed = {k: v for k, v in new.items() if k in default and (default[k] is not None or k in always)}
+    changed |= {k: None for k in ("layer_types", "no_rope_layers", "mlp_layer_types") if k in default} # made anew for so many layers
+    return changed | {k: not default[k] for k in SWITCHES if isinstance(default.get(k), bool) and rng.random() < 0.35}
+
+
+def weights(model, seed):
+    """Large enough that each of them is seen in the logits."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.dim() == 1: p.add_(torch.randn_like(p) * 0.25)
+            else: p.normal_(0, 1.2 / p.shape[-1] ** 0.5)
+
+
+def reference(family, changed, seed, folder, ids):
+    """Makes the folder; the log-probabilities of its ids from the second on, and the range of the last logits."""
+    how = {"dtype": torch.float32, "attn_implementation": "eager"}
+    model = transformers.AutoModelForCausalLM.from_config(transformers.CONFIG_MAPPING[family](**changed), **how).eval()
+    weights(model, seed)
+    model.save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"): shutil.copy(TOKENIZER / name, folder)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, **how).eval() # as it reads what it wrote
+    with torch.no_grad(): logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0].double()
+    said = logits.log_softmax(-1)
+    return [said[i, x].item() for i, x in enumerate(ids[1:])], (logits[-1].max() - logits[-1].min()).item()
+
+
+def run(family, seed, extra, verbose):
+    """'equal', 'not equal', 'refused' or 'skipped'."""
+    rng = random.Random(f"{family} {seed}")
+    changed = shape(transformers.CONFIG_MAPPING[family]().to_dict(), rng)
+    ids = [rng.randrange(3, 480) for _ in range(rng.choice([2, 10, 61, 101]))]
+    with tempfile.TemporaryDirectory() as folder:
+        try: want, span = reference(family, changed, seed, folder, ids)
+        except Exception as err: result, why = "skipped", f"transformers: {type(err).__name__}: {str(err)[:200]}"
+        else:
+            p = subprocess.run([CLI, "score", "-m", folder, "--token-ids", json.dumps(ids), "--json", "--dtype", "float32", *extra], capture_output=True, text=True, timeout=120)
+            if p.returncode: result, why = "refused", p.stderr.strip()[:300]
+            else:
+                off = max(abs(a - b) for a, b in zip(json.loads(p.stdout)["logprobs"][1:], want)) / span
+                result, why = "equal" if off < 1e-4 else "not equal", f"{off:.1e}"
+    if verbose or result == "not equal" or result == "refused": print(f"{family} {seed}: {result}: {why}: {changed}", flush=True)
+    return result
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("family", nargs="*")
+    p.add_argument("--seeds", type=int, default=3)
+    p.add_argument("--first", type=int, default=0)
+    p.add_argument("--args", default="")
+    p.add_argument("-v", action="store_true")
+    a = p.parse_args()
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    done = dict.fromkeys(("equal", "not equal", "refused", "skipped"), 0)
+    for family in a.family or FAMILIES:
+        for seed in range(a.first, a.first + a.seeds): done[run(family, seed, shlex.split(a.args), a.v)] += 1
+    print(", ".join(f"{n} {what}" for what, n in done.items()))
+    sys.exit(1 if done["not equal"] else 0)
+
+
+main()
