@@ -53,7 +53,7 @@ static void numbers_halfway(void) {
 /* Bit for bit as strtod in the locale C: digits with any exponent. */
 static void numbers_as_strtod(void) {
     int wrong = 0;
-    for (int i = 0; i < 100000; i++) {
+    for (int i = 0; i < (TEST_BRIEF ? 20000 : 100000); i++) {
         char s[64];
         int k = 0, digits = 1 + (int)(numbers_random() % 25);
         double a, b = 7;
@@ -108,7 +108,7 @@ static void numbers_print(void) {
         if (!CHECK(!strcmp(s, python[i].s) && n == (int)strlen(s))) printf("  %s, %s expected\n", s, python[i].s);
     }
     for (int e = -1074; e < 1024; e++) numbers_shortest(ldexp(1, e));
-    for (int i = 0; i < 10000; i++) numbers_shortest(numbers_any());
+    for (int i = 0; i < (TEST_BRIEF ? 2000 : 10000); i++) numbers_shortest(numbers_any());
 }
 
 static void numbers_none(void) {

@@ -125,15 +125,15 @@ static void easy_test_generate(llm *l) {
     llm_get_answer(l, &a);
     CHECK(!a.finish && !a.text_len);
     /* zeroed and NULL are not the same: greedy is the same each time, a person's sampling is not */
-    char *drawn[4];
-    for (int i = 0; i < 4; i++) {
+    char *drawn[4] = {NULL};
+    for (int i = 0; i < (TEST_BRIEF ? 2 : 4); i++) { /* a person's answers have 256 tokens */
         memset(&s, 0, sizeof s);
         s.max_tokens = 24;
         drawn[i] = llm_generate(l, "My favourite word is", i < 2 ? &s : NULL);
         llm_get_answer(l, &a);
         CHECK(drawn[i] && a.completion_tokens <= 256);
     }
-    CHECK(drawn[1] && !strcmp(drawn[0], drawn[1]) && drawn[3] && strcmp(drawn[2], drawn[3]));
+    CHECK(drawn[1] && !strcmp(drawn[0], drawn[1]) && (TEST_BRIEF || (drawn[3] && strcmp(drawn[2], drawn[3]))));
     for (int i = 0; i < 4; i++) llm_string_free(drawn[i]);
 }
 
