@@ -69,10 +69,10 @@
  * first weights, while the one before ends (launch).
  *
  * NUMBERS. Sums are f32, of tensor cores too. Products of one row and weights of 16 or 32 bits round nothing, the others take activations
- * as two bf16 each, 16 bits together, and weights as they are. From 9 rows on activations are rounded to f16 (bf16 for bf16 weights), rows
- * whose values do not fit f16 by a power of two that is taken back, and so are packed weights. So a prompt and the same tokens one by one differ by rounding, unless
- * batch_invariant takes the same way for both. Between two runs of the same steps there is no difference: no float is added by an atomic,
- * and no order depends on time.
+ * as two bf16 each, 16 bits together, and weights as they are. From 9 rows on packed weights and activations are rounded to f16 (bf16
+ * for bf16 weights), rows of activations that do not fit f16 times a power of two that is taken back. So a prompt and the same tokens one
+ * by one differ by rounding, unless batch_invariant takes the same way for both. Between two runs of the same steps there is no
+ * difference: no float is added by an atomic, and no order depends on time.
  *
  * TEMPLATES. Compile time is what limits one .cu file, so the list is short: kernel_linear_few, _rows, _band and _mma have weight kind,
  * kernel_attention_split {f16, bf16, bytes} x {64, 128, 256} values of a head, kernel_attention_chunk the same,
@@ -596,9 +596,8 @@ typedef struct rank {
     struct draw_part *parts; /* (max_out, parts of a row) of the sampler */
     llm_drawn *drawn;        /* (max_out, 2) on the device: of steps in turn, see row_token */
     uint8_t *bent;           /* masks and changes of the step, see step_draws */
-    unsigned
-        *arrived; /* (max_seqs, MAX_TILES) splits that are there, (MAX_TILES) tickets drawn, or pieces of band_args: 0 between operations */
-    uint8_t *scratch; /* of the operation that runs */
+    unsigned *arrived; /* (max_seqs, MAX_TILES) splits that are there, (MAX_TILES) tickets; or pieces of bands. 0 between operations */
+    uint8_t *scratch;  /* of the operation that runs */
     size_t scratch_bytes;
     void *cublas, *product; /* handle and description of x W^T; NULL: cuBLASLt is not there */
     void *workspace;
@@ -1466,7 +1465,7 @@ struct llm_weight {
     llm_segment segment;
 };
 
-/* Twin: llm__kind_table. */
+/* Twin: llm__kind_table, whose NF4 and FP4 have fewer bits. */
 static void type_table(int type, uint64_t *table) {
     static const int8_t iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
     static const int8_t e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
@@ -1789,8 +1788,9 @@ static llm_result cuda_weight(llm_backend_ctx *ctx, int index, const llm_weight_
  * Kernels over one description. Few rows go over tensor cores (kernel_linear_rows): weights are what takes time there, each is read once,
  * as it lies, on its way through shared memory into the registers of the lane that multiplies it. Of one row weights of 16 bits need no
  * tensor cores (kernel_linear_few): f32 is fast enough, and rounds nothing. With more rows packed weights become halves on their way
- * (kernel_linear_band). Many rows go to cuBLASLt: floats as they are, packed weights widened first. What must be f32 goes through kernel_linear_f32. All end in finish_pair, which has two neighbouring outputs of one row: so
- * gate and up rows, which are packed side by side, meet in one thread.
+ * (kernel_linear_band). Many rows go to cuBLASLt: floats as they are, packed weights widened first. What must be f32 goes through
+ * kernel_linear_f32. All end in finish_pair, which has two neighbouring outputs of one row: so gate and up rows, which are packed side by
+ * side, meet in one thread.
  *
  *     rows                       kernel                weights are read       limited by
  *     1 of floats, f32 to 8      kernel_linear_few     once for 1, or 4       memory: bytes of W over bandwidth
