@@ -39333,7 +39333,7 @@ typedef struct llm__rules {
 
 typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
 
-/* What a choice has for an id where there is no token: the logits are not finite (as llm_drawn has it), or the grammar forbids them all. */
+/* What a choice has for an id where there is no token: the logits are not finite (as llm_drawn has it), or all tokens are forbidden. */
 enum { LLM__CHOICE_NOT_FINITE = -1, LLM__CHOICE_FORBIDDEN = -2, LLM__CHOICE_GAVE_UP = -3 };
 
 enum { LLM__SAMPLING_FIELDS = 15 };
@@ -39563,7 +39563,7 @@ static void llm__rules_apply(const llm__rules *r, float *x, int32_t n) {
 }
 
 /* The row after the rules: in place where they do nothing, else in k->x. k->w: exp((x - *max) * scale), *sum their sum. NULL: not
- * finite. Fills in c what needs no choice. */
+ * finite, or all of it banned. Fills in c what needs no choice. */
 static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r, float scale, llm__scratch *k, llm__choice *c, float *max,
                                double *sum) {
     int bad, idle = llm__rules_idle(r);
@@ -39579,6 +39579,7 @@ static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r,
         llm__rules_apply(r, k->x, n);
         x = k->x;
         *max = k->kernels->top(x, n, &bad);
+        if (bad && *max == -INFINITY) c->id = LLM__CHOICE_FORBIDDEN;
         if (bad) return NULL;
     }
     if (!idle || scale != 1.0f) *sum = k->kernels->weigh(x, k->w, n, *max, scale);
@@ -41419,14 +41420,17 @@ static int llm__has_id(const int32_t *ids, int32_t n, int32_t id) {
     return 0;
 }
 
-/* 1 if token `id` as the n-th of an answer is an EOS that ends it. Before min_tokens none does. */
+/* Before min_tokens what ends an answer is banned, but where a grammar's text is complete and nothing else can come: llm__seq_allowed. */
+static int llm__may_end(const llm_request *r, int32_t n) { return n >= r->sampling.min_tokens || r->sampling.grammar; }
+
+/* 1 if token `id` as the n-th of an answer is an EOS that ends it. Before min_tokens none does, unless a grammar let it through. */
 static int llm__is_eos(const llm_engine *e, const llm_request *r, int32_t n, int32_t id) {
-    return n >= r->sampling.min_tokens && !r->sampling.ignore_eos && llm__has_id(e->p.eos, e->p.n_eos, id);
+    return llm__may_end(r, n) && !r->sampling.ignore_eos && llm__has_id(e->p.eos, e->p.n_eos, id);
 }
 
 /* The same for the request's own stop ids. */
 static int llm__is_stop(const llm_request *r, int32_t n, int32_t id) {
-    return n >= r->sampling.min_tokens && llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, id);
+    return llm__may_end(r, n) && llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, id);
 }
 
 /* Length of the longest prefix of the stop string that ends at the character c, when the one before had `state`
@@ -42103,7 +42107,9 @@ static int llm__use_job(llm_engine *e, llm__job *job, double now) {
     llm_request *r = s->request;
     if (s->state == LLM__SEQ_DONE) return 0; /* ended while the step was in flight, or failed in an earlier row */
     if (job->choice.id == LLM__CHOICE_FORBIDDEN)
-        llm__request_end(e, r, LLM_FINISH_ERROR, "the grammar leaves no token that could come next");
+        llm__request_end(e, r, LLM_FINISH_ERROR,
+                         r->bad.n ? "bad_words: they forbid all that the grammar lets come next"
+                                  : "the grammar leaves no token that could come next");
     else if (job->choice.id == LLM__CHOICE_GAVE_UP) s->output.lost = s->matcher->failed, llm__seq_finish(e, s, LLM_FINISH_ERROR);
     else if (job->choice.id < 0) llm__request_end(e, r, LLM_FINISH_ERROR, "the model's logits are not finite");
     else if (r->pooling.kind && !llm__pool_row(e, r, job))
@@ -44607,8 +44613,8 @@ static llm_result llm__request_limits(llm_request *r, const int32_t *prompt, siz
     const llm_engine *e = r->engine;
     if (!n) return llm__error(LLM_ERR_ARG, "prompt: it is empty, at least one token is needed");
     if (n + !r->score_only > (size_t)e->p.max_len)
-        return llm__error(LLM_ERR_LIMIT, "prompt: %zu tokens are more than the context of %d tokens holds%s", n, (int)e->p.max_len,
-                          r->score_only ? "" : " with an answer");
+        return llm__error(LLM_ERR_LIMIT, "prompt: it has %zu tokens. This model's maximum context length is %d tokens%s", n,
+                          (int)e->p.max_len, r->score_only ? "" : ", the answer included"); /* vLLM's words, which routers look for */
     for (size_t i = 0; i < n; i++)
         if (llm__check_id("prompt_token_ids", prompt[i], e->p.vocab)) return LLM_ERR_ARG;
     int32_t room = r->score_only ? 0 : e->p.max_len - (int32_t)n;
@@ -51716,7 +51722,10 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_BOOL(LLM__OAI_BIT(EMBEDDING), normalize, "normalize"),
     LLM_OPT_ENUM(llm_openai_call, base64, LLM__OAI_BIT(EMBEDDING), "encoding_format", "float|base64=1", NULL),
     LLM_OPT_ENUM(llm_openai_call, truncation, LLM__OAI_BIT(RESPONSE), "truncation", "disabled|auto=1", NULL),
-    LLM_OPT_NONE(REFUSED, "suffix", "text behind the answer"),
+    LLM_OPT_NONE(REFUSED, "suffix", "text behind the answer"), LLM_OPT_NONE(REFUSED, "prompt_embeds", "a prompt of vectors"),
+    LLM_OPT_NONE(REFUSED, "allowed_token_ids", "a list of the only tokens (guided_choice and guided_regex hold an answer to texts)"),
+    LLM_OPT_NONE(REFUSED, "logits_processors", "code of the client's"),
+    LLM_OPT_NONE(REFUSED, "functions|function_call", "the older form of tools and tool_choice"),
     LLM__OAI_READ(LLM__OAI_RENDERS | LLM__OAI_ANSWERS, "multimodal_data|multi_modal_data|mm_processor_kwargs"),
     LLM__OAI_READ(LLM__OAI_ALL | LLM__OAI_BIT(OLLAMA_SHOW), "model"), LLM__OAI_READ(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT, "adapter_name"),
     LLM__OAI_READ(LLM__OAI_RENDERS & ~LLM__OAI_BIT(RESPONSE), "messages"),
@@ -51794,8 +51803,16 @@ static int llm__oai_awaited(llm_openai_call *k) {
     return 0;
 }
 
+/* Names the field that a sentence of the engine begins with ("bad_words: they forbid ..."). Returns 1 if there is one: that is no fault of
+ * ours. */
+static int llm__oai_blames(llm_openai_call *k, const char *sentence) {
+    const size_t n = strcspn(sentence, ":");
+    return sentence[n] && llm_options_find(&k->fields, sentence, n) && llm__oai_at(k, "%.*s", (int)n, sentence);
+}
+
 /* The library's latest error as HTTP: a full queue may be tried again, a failing device is ours, the rest is the user's. */
 static int llm__oai_failed(llm_openai_call *k, llm_result r, const char *param) {
+    if (r == LLM_ERR_ARG && !param) llm__oai_blames(k, llm_last_error());
     llm__oai_bad(k, param, "%s", llm_last_error());
     if (r == LLM_ERR_LIMIT) k->code = "context_length_exceeded";
     if (r == LLM_ERR_BUSY) k->info.status = 429, k->code = "queue_full";
@@ -53946,7 +53963,8 @@ static void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
     const int lines = k->info.kind == LLM_OPENAI_GENERATE;
     if (failure) {
         if (!lines) llm_text_str(out, "data: ");
-        llm_openai_error(out, k->failed ? k->failed : 500, failure, NULL, NULL);
+        const int blamed = !k->failed && llm__oai_blames(k, failure);
+        llm_openai_error(out, k->failed ? k->failed : blamed ? 400 : 500, failure, blamed ? k->param : NULL, NULL);
         llm_text_str(out, lines ? "\n" : "\n\n");
     } else if (k->include_usage) {
         llm__oai_chunk(k, &none, NULL, out);
@@ -55063,7 +55081,8 @@ static int llm__oai_next(llm_openai_call *k, llm_text *out) {
         }
         if (!done) return 0;
         const char *failure = llm__oai_failure(k);
-        if (failure) llm__oai_bad(k, "", "%s", failure), k->info.status = k->failed ? k->failed : 500;
+        const int blamed = failure && !k->failed && llm__oai_blames(k, failure);
+        if (failure) llm__oai_bad(k, blamed ? NULL : "", "%s", failure), k->info.status = k->failed ? k->failed : blamed ? 400 : 500;
         else if (llm__oai_is_ollama(k)) llm__ollama_whole(k, out);
         else if (k->info.kind == LLM_OPENAI_RESPONSE) llm__oai_response_whole(k, out);
         else llm__oai_whole(k, out);

@@ -151,8 +151,8 @@ static llm_result llm__request_limits(llm_request *r, const int32_t *prompt, siz
     const llm_engine *e = r->engine;
     if (!n) return llm__error(LLM_ERR_ARG, "prompt: it is empty, at least one token is needed");
     if (n + !r->score_only > (size_t)e->p.max_len)
-        return llm__error(LLM_ERR_LIMIT, "prompt: %zu tokens are more than the context of %d tokens holds%s", n, (int)e->p.max_len,
-                          r->score_only ? "" : " with an answer");
+        return llm__error(LLM_ERR_LIMIT, "prompt: it has %zu tokens. This model's maximum context length is %d tokens%s", n,
+                          (int)e->p.max_len, r->score_only ? "" : ", the answer included"); /* vLLM's words, which routers look for */
     for (size_t i = 0; i < n; i++)
         if (llm__check_id("prompt_token_ids", prompt[i], e->p.vocab)) return LLM_ERR_ARG;
     int32_t room = r->score_only ? 0 : e->p.max_len - (int32_t)n;

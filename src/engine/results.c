@@ -20,13 +20,16 @@ LLM__PRIVATE int llm__has_id(const int32_t *ids, int32_t n, int32_t id) {
     return 0;
 }
 
+/* Before min_tokens what ends an answer is banned, but where a grammar's text is complete and nothing else can come: llm__seq_allowed. */
+static int llm__may_end(const llm_request *r, int32_t n) { return n >= r->sampling.min_tokens || r->sampling.grammar; }
+
 LLM__PRIVATE int llm__is_eos(const llm_engine *e, const llm_request *r, int32_t n, int32_t id) {
-    return n >= r->sampling.min_tokens && !r->sampling.ignore_eos && llm__has_id(e->p.eos, e->p.n_eos, id);
+    return llm__may_end(r, n) && !r->sampling.ignore_eos && llm__has_id(e->p.eos, e->p.n_eos, id);
 }
 
 /* The same for the request's own stop ids. */
 static int llm__is_stop(const llm_request *r, int32_t n, int32_t id) {
-    return n >= r->sampling.min_tokens && llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, id);
+    return llm__may_end(r, n) && llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, id);
 }
 
 LLM__PRIVATE int32_t llm__stop_feed(const llm__stop *p, int32_t state, char c) {

@@ -6,7 +6,7 @@
 #include "base/platform.h"
 #include "engine/scheduler.h"
 
-/* 1 if token `id` as the n-th of an answer is an EOS that ends it. Before min_tokens none does. */
+/* 1 if token `id` as the n-th of an answer is an EOS that ends it. Before min_tokens none does, unless a grammar let it through. */
 LLM__PRIVATE int llm__is_eos(const llm_engine *e, const llm_request *r, int32_t n, int32_t id);
 
 /* Length of the longest prefix of the stop string that ends at the character c, when the one before had `state`

@@ -225,7 +225,7 @@ LLM__PRIVATE void llm__rules_apply(const llm__rules *r, float *x, int32_t n) {
 }
 
 /* The row after the rules: in place where they do nothing, else in k->x. k->w: exp((x - *max) * scale), *sum their sum. NULL: not
- * finite. Fills in c what needs no choice. */
+ * finite, or all of it banned. Fills in c what needs no choice. */
 static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r, float scale, llm__scratch *k, llm__choice *c, float *max,
                                double *sum) {
     int bad, idle = llm__rules_idle(r);
@@ -241,6 +241,7 @@ static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r,
         llm__rules_apply(r, k->x, n);
         x = k->x;
         *max = k->kernels->top(x, n, &bad);
+        if (bad && *max == -INFINITY) c->id = LLM__CHOICE_FORBIDDEN;
         if (bad) return NULL;
     }
     if (!idle || scale != 1.0f) *sum = k->kernels->weigh(x, k->w, n, *max, scale);

@@ -78,7 +78,7 @@ typedef struct llm__rules {
 
 typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
 
-/* What a choice has for an id where there is no token: the logits are not finite (as llm_drawn has it), or the grammar forbids them all. */
+/* What a choice has for an id where there is no token: the logits are not finite (as llm_drawn has it), or all tokens are forbidden. */
 enum { LLM__CHOICE_NOT_FINITE = -1, LLM__CHOICE_FORBIDDEN = -2, LLM__CHOICE_GAVE_UP = -3 };
 
 /* Chooses the token at output position `position` from one row of logits. */

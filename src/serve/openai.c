@@ -67,7 +67,13 @@ LLM__PRIVATE int llm__oai_awaited(llm_openai_call *k) {
     return 0;
 }
 
+LLM__PRIVATE int llm__oai_blames(llm_openai_call *k, const char *sentence) {
+    const size_t n = strcspn(sentence, ":");
+    return sentence[n] && llm_options_find(&k->fields, sentence, n) && llm__oai_at(k, "%.*s", (int)n, sentence);
+}
+
 LLM__PRIVATE int llm__oai_failed(llm_openai_call *k, llm_result r, const char *param) {
+    if (r == LLM_ERR_ARG && !param) llm__oai_blames(k, llm_last_error());
     llm__oai_bad(k, param, "%s", llm_last_error());
     if (r == LLM_ERR_LIMIT) k->code = "context_length_exceeded";
     if (r == LLM_ERR_BUSY) k->info.status = 429, k->code = "queue_full";

@@ -184,6 +184,10 @@ LLM__PRIVATE int llm__oai_awaited(llm_openai_call *k);
 /* The library's latest error as HTTP: a full queue may be tried again, a failing device is ours, the rest is the user's. */
 LLM__PRIVATE int llm__oai_failed(llm_openai_call *k, llm_result r, const char *param);
 
+/* Names the field that a sentence of the engine begins with ("bad_words: they forbid ..."). Returns 1 if there is one: that is no fault of
+ * ours. */
+LLM__PRIVATE int llm__oai_blames(llm_openai_call *k, const char *sentence);
+
 /* The same where nothing but memory can be our own fault. */
 LLM__PRIVATE int llm__oai_refused(llm_openai_call *k, llm_result r, const char *param);
 
@@ -241,7 +245,10 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_BOOL(LLM__OAI_BIT(EMBEDDING), normalize, "normalize"),
     LLM_OPT_ENUM(llm_openai_call, base64, LLM__OAI_BIT(EMBEDDING), "encoding_format", "float|base64=1", NULL),
     LLM_OPT_ENUM(llm_openai_call, truncation, LLM__OAI_BIT(RESPONSE), "truncation", "disabled|auto=1", NULL),
-    LLM_OPT_NONE(REFUSED, "suffix", "text behind the answer"),
+    LLM_OPT_NONE(REFUSED, "suffix", "text behind the answer"), LLM_OPT_NONE(REFUSED, "prompt_embeds", "a prompt of vectors"),
+    LLM_OPT_NONE(REFUSED, "allowed_token_ids", "a list of the only tokens (guided_choice and guided_regex hold an answer to texts)"),
+    LLM_OPT_NONE(REFUSED, "logits_processors", "code of the client's"),
+    LLM_OPT_NONE(REFUSED, "functions|function_call", "the older form of tools and tool_choice"),
     LLM__OAI_READ(LLM__OAI_RENDERS | LLM__OAI_ANSWERS, "multimodal_data|multi_modal_data|mm_processor_kwargs"),
     LLM__OAI_READ(LLM__OAI_ALL | LLM__OAI_BIT(OLLAMA_SHOW), "model"), LLM__OAI_READ(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT, "adapter_name"),
     LLM__OAI_READ(LLM__OAI_RENDERS & ~LLM__OAI_BIT(RESPONSE), "messages"),

@@ -277,7 +277,8 @@ static int llm__oai_next(llm_openai_call *k, llm_text *out) {
         }
         if (!done) return 0;
         const char *failure = llm__oai_failure(k);
-        if (failure) llm__oai_bad(k, "", "%s", failure), k->info.status = k->failed ? k->failed : 500;
+        const int blamed = failure && !k->failed && llm__oai_blames(k, failure);
+        if (failure) llm__oai_bad(k, blamed ? NULL : "", "%s", failure), k->info.status = k->failed ? k->failed : blamed ? 400 : 500;
         else if (llm__oai_is_ollama(k)) llm__ollama_whole(k, out);
         else if (k->info.kind == LLM_OPENAI_RESPONSE) llm__oai_response_whole(k, out);
         else llm__oai_whole(k, out);

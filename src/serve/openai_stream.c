@@ -151,7 +151,8 @@ LLM__PRIVATE void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
     const int lines = k->info.kind == LLM_OPENAI_GENERATE;
     if (failure) {
         if (!lines) llm_text_str(out, "data: ");
-        llm_openai_error(out, k->failed ? k->failed : 500, failure, NULL, NULL);
+        const int blamed = !k->failed && llm__oai_blames(k, failure);
+        llm_openai_error(out, k->failed ? k->failed : blamed ? 400 : 500, failure, blamed ? k->param : NULL, NULL);
         llm_text_str(out, lines ? "\n" : "\n\n");
     } else if (k->include_usage) {
         llm__oai_chunk(k, &none, NULL, out);

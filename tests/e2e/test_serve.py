@@ -107,6 +107,14 @@ def guided(s):
     for extra, param in (({"guided_json": {"type": "hiccup"}}, "guided_json"), ({"guided_json": {"properties": {"a": {"type": "array", "uniqueItems": True}}}}, "guided_json"), ({"guided_json": {}, "guided_regex": "a"}, None)):
         status, a = s.post("/v1/chat/completions", {**chat, **extra})
         check("guided refused", status == 400 and (param is None or a["error"]["param"] == param), a)
+    early = [s.post("/v1/chat/completions", {**chat, "guided_choice": ["yes"], "return_token_ids": True, **extra})[1]["choices"][0]["token_ids"] for extra in ({}, {"min_tokens": 30}, {"min_tokens": 30, "temperature": 1, "seed": 1})]
+    check("a complete text ends before min_tokens, with one EOS", len({tuple(x[:-1]) for x in early}) == 1, early)
+    status, a = s.post("/v1/chat/completions", {**chat, "guided_choice": ["yes"], "bad_words": ["yes"]})
+    check("bad words forbid all that the grammar allows", status == 400 and a["error"]["param"] == "bad_words" and a["error"]["type"] == "invalid_request_error", a)
+    status, events = s.stream("/v1/chat/completions", {**chat, "guided_choice": ["yes"], "bad_words": ["yes"]})
+    check("the same in a stream", events[-1] == "[DONE]" and json.loads(events[-2])["error"]["param"] == "bad_words", events)
+    status, a = s.post("/v1/chat/completions", {**chat, "guided_choice": yes, "use_beam_search": True, "best_of": 2})
+    check("beams and a grammar", status == 400 and a["error"]["param"] == "use_beam_search", a)
     check("plain as before", canary(s) == canary(s))
 
 
@@ -190,7 +198,7 @@ BAD = [
     ({"prompt": "a", "seed": 2**64}, "seed"), ({"prompt": "a", "logprobs": 21}, "logprobs"), ({"prompt": "a", "logprobs": True}, "logprobs"), ({"prompt": "a", "logit_bias": {"a": 1}}, "logit_bias"), ({"prompt": "a", "logit_bias": {"999999": 1}}, "logit_bias"),
     ({"prompt": "a", "logit_bias": {"1": 101}}, "logit_bias"), ({"prompt": "a", "stop": ""}, "stop"), ({"prompt": "a", "stop": [""]}, "stop"), ({"prompt": "a", "stop": ["x"] * 17}, "stop"), ({"prompt": "a", "stop": 1}, "stop"),
     ({"prompt": "a", "stop_token_ids": [999999]}, "stop_token_ids"), ({"prompt": "a", "min_tokens": 9, "max_tokens": 3}, "min_tokens"), ({"prompt": "a", "repetition_penalty": 0}, "repetition_penalty"), ({"prompt": "a", "presence_penalty": 3}, "presence_penalty"),
-    ({"prompt": "a", "stream": "yes"}, "stream"), ({"prompt": "a", "stream_options": {"include_usage": True}}, "stream_options"), ({"prompt": "a", "suffix": "b"}, "suffix"), ({"prompt": "a", "user": "x" * 600}, "user"), ({"prompt": "a", "cache_salt": ""}, "cache_salt"),
+    ({"prompt": "a", "stream": "yes"}, "stream"), ({"prompt": "a", "stream_options": {"include_usage": True}}, "stream_options"), ({"prompt": "a", "suffix": "b"}, "suffix"), ({"prompt": "a", "allowed_token_ids": [1]}, "allowed_token_ids"), ({"prompt": "a", "functions": []}, "functions"), ({"prompt": "a", "prompt_embeds": "AAAA"}, "prompt_embeds"), ({"prompt": "a", "user": "x" * 600}, "user"), ({"prompt": "a", "cache_salt": ""}, "cache_salt"),
     ({"prompt": "a", "early_stop_config": {"window_size": 0}}, "early_stop"), ({"prompt": "a", "length_penalty": 2}, "length_penalty"), ({"prompt": "a", "model": 3}, "model"), ({"prompt": ["a"] * 300}, "prompt")]
 BAD_CHAT = [
     ({}, "messages"), ({"messages": []}, "messages"), ({"messages": {}}, "messages"), ({"messages": [None]}, "messages[0]"), ({"messages": [{"content": "a"}]}, "role"), ({"messages": [{"role": "x", "content": "a"}]}, "role"),

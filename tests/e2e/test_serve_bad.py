@@ -396,7 +396,7 @@ def group_content(s):
     status, a = s.post(COMPLETIONS, {"prompt": (unit * room)[:room - 1], "max_tokens": 500, "ignore_eos": True})
     check("an answer ends at the context's limit", a["choices"][0]["finish_reason"] == "length" and a["usage"]["total_tokens"] <= room, a.get("usage"))
     status, a = s.post(COMPLETIONS, {"prompt": unit * (room + 7), "max_tokens": 5})
-    check("both numbers are told", status == 400 and str(room) in a["error"]["message"] and str(room + 7) in a["error"]["message"] and a["error"]["code"] == "context_length_exceeded", a)
+    check("both numbers are told", status == 400 and str(room) in a["error"]["message"] and str(room + 7) in a["error"]["message"] and f"This model's maximum context length is {room} tokens" in a["error"]["message"] and a["error"]["code"] == "context_length_exceeded", a)
     both = [None, None]
 
     def one(i): both[i] = s.request("POST", COMPLETIONS, {**CANARY, "prompt": f"{i} and"}, {"X-Request-Id": "same"})

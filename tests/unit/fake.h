@@ -381,7 +381,7 @@ static void fake_oracle(const llm_request *r, int32_t index, int32_t max_new, fa
         if (matcher && !fake_allowed(r, matcher, k.allowed)) rules.n_output = INT32_MAX; /* it may end before min_tokens */
         rules.allowed = matcher ? k.allowed : NULL;
         llm__choice c = llm__choose(x, FAKE_VOCAB, &rules, (uint64_t)r->sampling.seed + (uint64_t)index, w->n, &k);
-        int ends = w->n + 1 >= r->sampling.min_tokens &&
+        int ends = (w->n + 1 >= r->sampling.min_tokens || matcher) &&
                    ((c.id == FAKE_EOS && !r->sampling.ignore_eos) || (r->sampling.n_stop_token_ids && c.id == FAKE_STOP));
         int hit = 0;
         if (r->sampling.early_stop.enable) {

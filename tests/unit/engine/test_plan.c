@@ -192,6 +192,10 @@ static void plan_is_eos(void) {
                     r.sampling.min_tokens = min, r.sampling.ignore_eos = ignore;
                     CHECK(llm__is_eos(&e, &r, n, id) == (n >= min && !ignore && (id == FAKE_EOS || id == 5)));
                 }
+    r.sampling.grammar = (llm_grammar *)&e; /* it lets an early EOS through where its text is complete */
+    CHECK(r.sampling.ignore_eos && !llm__is_eos(&e, &r, 1, FAKE_EOS));
+    r.sampling.ignore_eos = 0;
+    CHECK(llm__is_eos(&e, &r, 1, FAKE_EOS) && !llm__is_eos(&e, &r, 1, FAKE_EOS + 1));
 }
 
 /* ---- ends ---- */
