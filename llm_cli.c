@@ -199,7 +199,7 @@ static const llm_option cli_table[] = {
     LLM_OPT_TEXT(cli_options, grammar, CLI_ANSWERS, "grammar|guided-grammar", "GBNF|@FILE", "the answer follows its rule root"),
     LLM_OPT_BOOL(cli_options, skip_special, CLI_ANSWERS, "skip-special-tokens", "--no-: special tokens appear in the text"),
     LLM_OPT_TEXT(cli_options, template_kwargs, CLI_ANSWERS, "chat-template-kwargs", "JSON", "template variables: '{\"enable_thinking\": false}'"),
-    LLM_OPT_TEXT(cli_options, prompt, CLI_IO, "p|prompt", "TEXT", "the prompt; bench: number of prompt tokens (512)"),
+    LLM_OPT_TEXT(cli_options, prompt, CLI_IO, "p|prompt", "TEXT", "the prompt"),
     LLM_OPT_TEXT(cli_options, file, CLI_IO, "f|file", "FILE", "the prompt from a file; -: standard input"),
     LLM_OPT_TEXT(cli_options, token_ids, CLI_IO, "token-ids", "IDS", "the prompt as ids: '[1,2]'"),
     LLM_OPT_TEXT(cli_options, system, CLI_IO, "system|sys|system-prompt", "TEXT", "system message of a chat"),
@@ -2664,8 +2664,8 @@ static void cli_talk_show(CLI_UNUSED char *rest) {
     const llm_sampling *s = &cli.service.defaults;
     llm_engine_stats stats;
     llm_engine_get_stats(cli.engine, &stats);
-    fprintf(stderr, "%s (%s, %s), %s, context %d of %d tokens\n", i->path, i->architecture, i->file_type ? i->file_type : "", stats.backend,
-            stats.max_model_len, i->max_model_len);
+    fprintf(stderr, "%s (%s, %s)\n", i->path, i->architecture, i->file_type ? i->file_type : "");
+    cli_say("", "%.*s, context %d of %d tokens", (int)strcspn(stats.backend, ";"), stats.backend, stats.max_model_len, i->max_model_len);
     cli_say("", "temperature %g, top-p %g, top-k %d, min-p %g, repetition-penalty %g, max-tokens %d", (double)s->temperature,
             (double)s->top_p, s->top_k, (double)s->min_p, (double)s->repetition_penalty, cli.service.max_tokens);
     cli_say("", "system: %s", opt.system ? opt.system : "(none)");
@@ -2677,7 +2677,7 @@ static const struct cli_said { const char *name, *value, *help; void (*run)(char
     {"/reset", "", NULL, cli_talk_reset},
     {"/regen", "", "answer the last message again", cli_talk_ask},
     {"/set", "NAME VALUE", "temperature, top-p, max-tokens, seed, system, ...", cli_talk_set},
-    {"/system", "TEXT", "another system message for what follows; without TEXT: which there is", cli_talk_system},
+    {"/system", "TEXT", "the system message from here on; without TEXT: shows it", cli_talk_system},
     {"/image", "FILE", "a picture that the next message is about", cli_talk_image},
     {"/show", "", "model and settings", cli_talk_show},
     {"/save", "FILE", "the conversation as JSON", cli_talk_save},
@@ -2729,8 +2729,8 @@ static int cli_talk_command(char *line) {
     if (strcmp(line, "/help")) fputs("no such command; these are there:\n", stderr);
     for (const struct cli_said *c = cli_talk_commands; c->name; c++)
         if (c->help) fprintf(stderr, "%-7s %-11s %s\n", c->name, c->value, c->help);
-    fputs("Alt-Enter begins a new line, a paste or what stands between " CLI_QUOTES
-          " stays one message, Tab completes, Ctrl-C stops an answer.\n",
+    fputs("Alt-Enter begins a new line; a paste, or what stands between " CLI_QUOTES ",\n"
+          "stays one message. Tab completes, Ctrl-C stops an answer.\n",
           stderr);
     return 1;
 }
@@ -2906,13 +2906,47 @@ static void cli_help(void) {
     cli_out(&t);
 }
 
+/* What an option is in one command, where the line of --help-all, which is for all of them, says something else. */
+static const struct cli_sense {
+    const char *command, *option, *help;
+} cli_senses[] = {
+    {"bench", "prompt", "tokens of the prompt (512); 0: no prompt"},
+    {"bench", "max-tokens", "tokens that are decoded, also -n (128); 0: none"},
+    {"rerank", "file", "the documents, one a line"},
+    {"imatrix", "prompt", "the text that the model reads"},
+    {"imatrix", "file", "the same from a file; -: standard input"},
+    {"imatrix", "output-file", "the matrix (imatrix.gguf)"},
+    {"quantize", "file", "a folder's: the text to calibrate with (one that is built in)"},
+    {"quantize", "input", "the folder to read, as MODEL"},
+    {"quantize", "output-file", "the file or folder to write, as OUT"},
+    {"convert", "type", "f16, bf16, f32, q8_0, ... (as the weights are)"},
+    {"convert-eagle", "output-file", "the folder to write, as TO"},
+};
+
+/* The help of a row for one command: its own, or the general one without the commands that this begins with. */
+static const char *cli_sense(const struct cli_command *c, const llm_option *row) {
+    for (int i = 0; i < CLI_COUNT(cli_senses); i++)
+        if (!strcmp(c->name, cli_senses[i].command) &&
+            llm_options_find(&cli_names, cli_senses[i].option, strlen(cli_senses[i].option)) == row)
+            return cli_senses[i].help;
+    const size_t n = row->help ? strcspn(row->help, ",:") : 0;
+    for (int i = 0; i < CLI_COUNT(cli_commands); i++)
+        if (n && strlen(cli_commands[i].name) == n && !strncmp(cli_commands[i].name, row->help, n)) return strstr(row->help, ": ") + 2;
+    return row->help;
+}
+
 /* A command's own options. */
 static void cli_help_command(const struct cli_command *c) {
+    static llm_option rows[CLI_COUNT(cli_table)];
+    llm_options own = cli_names;
     llm_text t = {0};
+    memcpy(rows, cli_table, sizeof rows);
+    for (int i = 0; i < CLI_COUNT(rows); i++) rows[i].help = cli_sense(c, &cli_table[i]);
+    own.table = rows;
     printf("usage: llm_cli %s %s%s[options]\n%s\n\n", c->name, c->words, *c->words ? " " : "", c->help);
-    llm_options_rows(&cli_names, -1, c->options, &t);
+    llm_options_rows(&own, -1, c->options, &t);
     if (c->group >= 0)
-        llm_text_str(&t, c->group == CLI_BENCH ? "\nMeasuring\n" : "\nAnswers\n"), llm_options_rows(&cli_names, c->group, NULL, &t);
+        llm_text_str(&t, c->group == CLI_BENCH ? "\nMeasuring\n" : "\nAnswers\n"), llm_options_rows(&own, c->group, NULL, &t);
     llm_text_str(&t, "\nOptions of the model and the engine: llm_cli --help-all\n");
     cli_out(&t);
 }

@@ -508,8 +508,10 @@ LLM_API void llm_options_rows(const llm_options *o, int group, const char *among
         if (among && !llm__alias_among(among, a, NULL)) continue;
         if (p->kind == LLM_OPTION_ENUM || p->kind == LLM_OPTION_CHOICE) value = "NAME";
         const int two = a.n <= 2 && llm__list_next(&names, "|", &b) && *b.p != '$';
-        int n = two ? snprintf(left, sizeof left, "  -%.*s, --%.*s %s", (int)a.n, a.p, (int)b.n, b.p, value)
-                    : snprintf(left, sizeof left, "      --%.*s %s", (int)a.n, a.p, value);
+        const int variable = *a.p == '$'; /* of the environment only */
+        int n = two ? snprintf(left, sizeof left, "  -%.*s, --%.*s", (int)a.n, a.p, (int)b.n, b.p)
+                    : snprintf(left, sizeof left, "      %s%.*s", variable ? "" : "--", (int)a.n - variable, a.p + variable);
+        if (*value) n += snprintf(left + n, sizeof left - (size_t)n, variable ? "=%s" : " %s", value);
         llm_text_str(out, left);
         if (n > 32) llm_text_str(out, "\n"), n = 0;
         for (; n < 34; n++) llm_text_str(out, " ");

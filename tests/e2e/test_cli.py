@@ -80,6 +80,9 @@ def test_usage():
         own = run(name, "--help")
         check(f"{name} --help", own.code == 0 and f"usage: llm_cli {name}" in own.out or name == "help", own)
         check(f"help {name}", run("help", name).out == own.out or name == "help", own)
+        check(f"{name} --help is about it alone", name == "help" or not re.search(r" (batch|bench|convert|convert-eagle|explain|imatrix|quantize|rerank|rm|score|tokenize)[:,] |--\$| $", own.out, re.M), own)
+    check("--help-all", not re.search(r"--\$| $", everything, re.M) and "VLLM_IMAGE_FETCH_TIMEOUT=X" in everything, everything)
+    check("what -n, -i and -f are there", "decoded" in run("bench", "--help").out and "folder to read" in run("quantize", "--help").out and "one a line" in run("rerank", "--help").out)
     check("a command's own options", "--top-logprobs" in run("score", "--help").out and "--top-p" not in run("score", "--help").out and "--top-p" in run("chat", "--help").out)
     for typo in ("draft-weight-nam", "hst", "hekp", "aliass", "max-tok", "swap-spce", "usev2-block-manger", "verion"):
         nearest = run("--" + typo, "1").err.rsplit("--", 1)[-1].strip()
