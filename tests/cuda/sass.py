@@ -170,10 +170,11 @@ def threads_resident(block, registers, shared):
 
 
 def waits(k, few):
-    """What is wrong with how a kernel waits for the one before, or ''. Of products the first wait is that of groups, the second everybody's."""
+    """What is wrong with how a kernel waits for the one before, or ''. Of products for few rows one wait is that of groups, one that of
+    blocks without work, in an order that is the compiler's; the weights stand before everybody's."""
     at = [i for i, op in enumerate(k.ops) if op.startswith("ACQBULK")]
     if not at: return "no wait for the kernel before"
-    return "" if not few or len(at) > 1 and k.count("LDG.E.128", at[0], at[1]) else "no weights before the wait"
+    return "" if not few or any(k.count("LDG.E.128", a, b) for a, b in zip(at, at[1:])) else "no weights before the wait"
 
 
 CONVERSIONS = ("F2F", "F2I", "I2F", "I2FP", "F2FP", "HADD2.F32", "PRMT")
