@@ -276,6 +276,10 @@ vision-shapes: all data ## models that see, of shapes that the tests have not, b
 sanitize-vision: build/.deps ## of make sanitize, models that see: ASan+UBSan and TSan (20 minutes)
 	@python3 tests/tools/run.py sanitize_vision
 
+quant-campaign: all data ## 400 tiny folders, each of any family, quantised by any method with any settings, against folders of the floats that they mean (5 minutes)
+	@python3 tests/tools/setup.py test
+	@MIXES=400 build/python/bin/python tests/e2e/test_quantised.py mixes
+
 grammar-campaign: lib model data ## 300 schemas, 1,000 random walks through the masks of each, against jsonschema
 	@python3 tests/tools/setup.py test
 	@GRAMMAR_WALKS=1000 build/python/bin/python tests/e2e/test_grammar.py

@@ -26334,6 +26334,7 @@ typedef struct llm__loader {
     int rank, n_ranks, layer; /* layer -1: weights of the whole model */
     int n_group;              /* ranks of a stage of the pipeline */
     llm__segments list[2];    /* of the weight, and of its bias */
+    int64_t no_bias;          /* rows of the latter that are zeros, for matrices that have none */
     llm__arena keep;          /* unpacked experts, until the backend has packed them; all ranks take their rows from one copy */
     const uint8_t *mxfp4[LLM__MAX_LAYERS][2]; /* of a layer: gate and up, down */
     int64_t n_params, bytes, step_bytes; /* what is tied counts once; of what was taken, the part that a token reads; the sum of these */
@@ -27271,12 +27272,15 @@ static const llm__tensor *llm__seek_must(const llm__seek_look *q, const char *en
     return t;
 }
 
-/* Columns of a group where a row has so many scales: the config's, if it fits, else what divides evenly. 0: neither. */
+/* Columns of a group where a row has so many scales, of which the last may have fewer: the config's, if it fits; of matrices that have a
+ * group of their own the power of two that does, of which there is one at most, else what divides evenly. 0: none. */
 static int64_t llm__seek_group(const llm__seek_look *q, int64_t groups) {
     const int64_t said = q->L->m->source.quant.group;
     if (groups < 1) return 0;
     if (groups == 1) return q->cols;
     if (said > 0 && (q->cols + said - 1) / said == groups) return said;
+    for (int64_t power = 1; power < q->cols; power *= 2)
+        if ((q->cols + power - 1) / power == groups) return power;
     return q->cols % groups ? 0 : q->cols / groups;
 }
 
@@ -27951,6 +27955,22 @@ static void llm__adapter_experts(llm__loader *L, int slot, llm__slice rows, llm_
  * >>take   Handing weights to a backend.
  * ============================================================================ */
 
+/* Zeros for a matrix without a bias: those that it is stacked with may have one that quantising has made (Ascend), where it was left as it
+ * is. If none has, llm__make drops them. */
+static void llm__take_no_bias(llm__loader *L, int64_t n) {
+    if (L->m->source.quant.method != LLM__QUANT_ASCEND) return;
+    llm_segment *s = llm__loader_segment(L, 1, n);
+    float *zeros = s ? (float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n) : NULL;
+    if (!zeros && !L->r) L->r = llm__nomem();
+    if (!zeros) return;
+    s->data = zeros;
+    s->type = LLM_TYPE_F32;
+    s->transposed = 1;
+    s->stored_cols = n;
+    s->n_cols = 1;
+    L->no_bias += n;
+}
+
 /* Adds rows of a stored matrix, cut to some columns, to the weight that is put together; without columns (size 0)
  * values of a vector. bias: required (1), used where there is one (0), never (-1). Of a product that is summed over
  * ranks one rank has it. */
@@ -27967,7 +27987,10 @@ static void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice row
         const llm__tensor *b = k ? llm__loader_find(L, slot, (int)which.first, 1, name) : NULL;
         if (k && ((bias < 0 && !(b && b->type == LLM_TYPE_I32)) || (L->rank % L->n_group && cols.n < cols.size && slot != LLM__W_FC)))
             return;
-        if (k && bias <= 0 && !b) return; /* integers: what quantising has folded in */
+        if (k && bias <= 0 && !b) { /* integers: what quantising has folded in */
+            llm__take_no_bias(L, rows.n);
+            return;
+        }
         llm_segment *s = llm__loader_segment(L, k, rows.n);
         if (!s || !llm__loader_seek(L, slot, which, rows.size, k ? 0 : cols.size, k, s)) return;
         s->row = rows.first;
@@ -28010,6 +28033,8 @@ static void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_experts
     /* Gemma stores norm weights minus one; random norms must be near one to keep dummy models finite */
     int plus1 = role == LLM_ROLE_VECTOR && (L->m->dummy || (L->a->flags & LLM__NORM_PLUS1 && !L->a->gguf));
     llm__loader_find(L, slot, 0, 0, name);
+    if (L->no_bias == L->list[1].rows) L->list[1].n = 0, L->list[1].rows = 0;
+    L->no_bias = 0;
     if (!L->r && L->list[1].n && L->list[1].rows != L->list[0].rows)
         L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s: of it and those stacked with it only some have a bias", L->m->path, name);
     llm__hand_over(L, 0, role, name, n_experts, plus1 ? 1.0f : 0.0f, &out->w);

@@ -167,6 +167,7 @@ typedef struct llm__loader {
     int rank, n_ranks, layer; /* layer -1: weights of the whole model */
     int n_group;              /* ranks of a stage of the pipeline */
     llm__segments list[2];    /* of the weight, and of its bias */
+    int64_t no_bias;          /* rows of the latter that are zeros, for matrices that have none */
     llm__arena keep;          /* unpacked experts, until the backend has packed them; all ranks take their rows from one copy */
     const uint8_t *mxfp4[LLM__MAX_LAYERS][2]; /* of a layer: gate and up, down */
     int64_t n_params, bytes, step_bytes; /* what is tied counts once; of what was taken, the part that a token reads; the sum of these */

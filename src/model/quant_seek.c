@@ -65,12 +65,15 @@ static const llm__tensor *llm__seek_must(const llm__seek_look *q, const char *en
     return t;
 }
 
-/* Columns of a group where a row has so many scales: the config's, if it fits, else what divides evenly. 0: neither. */
+/* Columns of a group where a row has so many scales, of which the last may have fewer: the config's, if it fits; of matrices that have a
+ * group of their own the power of two that does, of which there is one at most, else what divides evenly. 0: none. */
 static int64_t llm__seek_group(const llm__seek_look *q, int64_t groups) {
     const int64_t said = q->L->m->source.quant.group;
     if (groups < 1) return 0;
     if (groups == 1) return q->cols;
     if (said > 0 && (q->cols + said - 1) / said == groups) return said;
+    for (int64_t power = 1; power < q->cols; power *= 2)
+        if ((q->cols + power - 1) / power == groups) return power;
     return q->cols % groups ? 0 : q->cols / groups;
 }
 

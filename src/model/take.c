@@ -7,8 +7,25 @@
 #include "cpu/dtypes.h"
 #include "model/tensors.h"
 #include "model/families.h"
+#include "model/quant.h"
 #include "model/loader.h"
 #include "model/loader_adapters.h"
+
+/* Zeros for a matrix without a bias: those that it is stacked with may have one that quantising has made (Ascend), where it was left as it
+ * is. If none has, llm__make drops them. */
+static void llm__take_no_bias(llm__loader *L, int64_t n) {
+    if (L->m->source.quant.method != LLM__QUANT_ASCEND) return;
+    llm_segment *s = llm__loader_segment(L, 1, n);
+    float *zeros = s ? (float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n) : NULL;
+    if (!zeros && !L->r) L->r = llm__nomem();
+    if (!zeros) return;
+    s->data = zeros;
+    s->type = LLM_TYPE_F32;
+    s->transposed = 1;
+    s->stored_cols = n;
+    s->n_cols = 1;
+    L->no_bias += n;
+}
 
 LLM__PRIVATE void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice rows, llm__slice cols, int bias) {
     char name[256];
@@ -23,7 +40,10 @@ LLM__PRIVATE void llm__take(llm__loader *L, int slot, llm__slice which, llm__sli
         const llm__tensor *b = k ? llm__loader_find(L, slot, (int)which.first, 1, name) : NULL;
         if (k && ((bias < 0 && !(b && b->type == LLM_TYPE_I32)) || (L->rank % L->n_group && cols.n < cols.size && slot != LLM__W_FC)))
             return;
-        if (k && bias <= 0 && !b) return; /* integers: what quantising has folded in */
+        if (k && bias <= 0 && !b) { /* integers: what quantising has folded in */
+            llm__take_no_bias(L, rows.n);
+            return;
+        }
         llm_segment *s = llm__loader_segment(L, k, rows.n);
         if (!s || !llm__loader_seek(L, slot, which, rows.size, k ? 0 : cols.size, k, s)) return;
         s->row = rows.first;
@@ -65,6 +85,8 @@ LLM__PRIVATE void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_e
     /* Gemma stores norm weights minus one; random norms must be near one to keep dummy models finite */
     int plus1 = role == LLM_ROLE_VECTOR && (L->m->dummy || (L->a->flags & LLM__NORM_PLUS1 && !L->a->gguf));
     llm__loader_find(L, slot, 0, 0, name);
+    if (L->no_bias == L->list[1].rows) L->list[1].n = 0, L->list[1].rows = 0;
+    L->no_bias = 0;
     if (!L->r && L->list[1].n && L->list[1].rows != L->list[0].rows)
         L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s: of it and those stacked with it only some have a bias", L->m->path, name);
     llm__hand_over(L, 0, role, name, n_experts, plus1 ? 1.0f : 0.0f, &out->w);

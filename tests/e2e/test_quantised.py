@@ -7,6 +7,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -21,11 +22,14 @@ CLI = os.environ.get("LLM_CLI", "./llm_cli")
 TMP = tempfile.mkdtemp(prefix="llm_quantised_")
 FIRST = next((i for i, x in enumerate(sys.argv) if x.startswith("-")), len(sys.argv)) # of the options
 IDS = [5, 17, 300, 44, 9, 101, 7, 256]
+FAMILIES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../data/checkpoints")
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
 E2M1 += [-x for x in E2M1]
 NF4 = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634,
        0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0]
+FP4 = [0, 0.0052083333, 0.66666667, 1, 0.33333333, 0.5, 0.16666667, 0.25]
+FP4 += [-x for x in FP4]
 
 
 def score(model, *extra):
@@ -58,6 +62,7 @@ def scaled(rng, rows, groups, dtype):
     return [adapters.floats(dtype, adapters.pack(dtype, [rng.uniform(0.005, 0.02) for _ in range(groups)])) for _ in range(rows)]
 
 
+def f32s(values): return adapters.floats("F32", adapters.pack("F32", values))
 def flat(table, down=False): return [x for r in (zip(*table) if down else table) for x in r]
 
 
@@ -133,10 +138,25 @@ def fp8_blocks(rng, rows, cols, block=32):
     return {"weight": ("F8_E4M3", [rows, cols], bytes(u)), "weight_scale_inv": ("F32", [down, over], adapters.pack("F32", flat(s)))}, [e4m3(u[r * cols + c]) * s[r // block][c // block] for r in range(rows) for c in range(cols)]
 
 
+def fp8_rows(each):
+    """A scale a row, or one of all."""
+    def pack(rng, rows, cols):
+        u, dtype, n = [rng.randrange(0x48) | rng.choice((0, 128)) for _ in range(rows * cols)], rng.choice(("F32", "BF16")), rows if each == "row" else 1
+        s = adapters.floats(dtype, adapters.pack(dtype, [rng.uniform(0.001, 0.004) for _ in range(n)]))
+        return {"weight": ("F8_E4M3", [rows, cols], bytes(u)), "weight_scale": (dtype, rng.choice(([rows, 1], [rows]) if each == "row" else ([], [1])), adapters.pack(dtype, s))}, [e4m3(x) * s[i // cols if n > 1 else 0] for i, x in enumerate(u)]
+    return pack
+
+
 def nvfp4(rng, rows, cols):
     u, s, whole = [rng.randrange(16) for _ in range(rows * cols)], [rng.randrange(8, 64) for _ in range(rows * cols // 16)], 128.0
     return {"weight_packed": ("U8", [rows, cols // 2], bytes(u[i] | u[i + 1] << 4 for i in range(0, len(u), 2))), "weight_scale": ("F8_E4M3", [rows, cols // 16], bytes(s)),
             "weight_global_scale": ("F32", [1], adapters.pack("F32", [whole]))}, [E2M1[x] * e4m3(s[i // 16]) / whole for i, x in enumerate(u)]
+
+
+def modelopt_nvfp4(rng, rows, cols):
+    parts, meant = nvfp4(rng, rows, cols)
+    whole = f32s([rng.choice((1 / 64, 0.013))])[0]
+    return {"weight": parts["weight_packed"], "weight_scale": parts["weight_scale"], "weight_scale_2": ("F32", rng.choice(([], [1])), adapters.pack("F32", [whole])), "input_scale": ("F32", [], adapters.pack("F32", [0.5]))}, [x * 128 * whole for x in meant]
 
 
 def mxfp4(rng, rows, cols):
@@ -144,12 +164,24 @@ def mxfp4(rng, rows, cols):
     return {"weight_packed": ("U8", [rows, cols // 2], bytes(u[i] | u[i + 1] << 4 for i in range(0, len(u), 2))), "weight_scale": ("U8", [rows, cols // 32], bytes(s))}, [E2M1[x] * 2.0 ** (s[i // 32] - 127) for i, x in enumerate(u)]
 
 
-def nf4(rng, rows, cols):
-    n = rows * cols
-    u, s = [rng.randrange(16) for _ in range(n)], adapters.floats("F32", adapters.pack("F32", [rng.uniform(0.02, 0.1) for _ in range((n + 63) // 64)]))
-    state = json.dumps({"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [rows, cols]}).encode()
-    return {"weight": ("U8", [n // 2, 1], bytes(u[i] << 4 | u[i + 1] for i in range(0, n, 2))), "weight.absmax": ("F32", [len(s)], adapters.pack("F32", s)), "weight.quant_map": ("F32", [16], adapters.pack("F32", NF4)),
-            "weight.quant_state.bitsandbytes__nf4": ("U8", [len(state)], state)}, [NF4[x] * s[i // 64] for i, x in enumerate(u)]
+def bnb4(block=64, kind="nf4", nested=0):
+    """bitsandbytes' nibbles, of which `block` share a scale; nested: so many scales are bytes with a scale of their own."""
+    def pack(rng, rows, cols):
+        n = rows * cols
+        count = (n + block - 1) // block
+        table = f32s(NF4 if kind == "nf4" else FP4)
+        u, s = [rng.randrange(16) for _ in range(n)], f32s([rng.uniform(0.02, 0.1) for _ in range(count)])
+        state = {"quant_type": kind, "blocksize": block, "dtype": "bfloat16", "shape": [rows, cols]}
+        parts = {"weight": ("U8", [(n + 1) // 2, 1], bytes(u[i] << 4 | (u[i + 1] if i + 1 < n else 0) for i in range(0, n, 2))), "weight.quant_map": ("F32", [16], adapters.pack("F32", table)),
+                 "weight.absmax": ("F32", [count], adapters.pack("F32", s))}
+        if nested:
+            codes, values, scales, offset = [rng.randrange(256) for _ in range(count)], f32s(sorted(rng.uniform(-1, 1) for _ in range(256))), f32s([rng.uniform(0.01, 0.03) for _ in range((count + nested - 1) // nested)]), f32s([0.05])[0]
+            state.update(nested_blocksize=nested, nested_dtype="float32", nested_offset=offset)
+            parts.update({"weight.absmax": ("U8", [count], bytes(codes)), "weight.nested_absmax": ("F32", [len(scales)], adapters.pack("F32", scales)), "weight.nested_quant_map": ("F32", [256], adapters.pack("F32", values))})
+            s = [values[code] * scales[i // nested] + offset for i, code in enumerate(codes)]
+        text = json.dumps(state).encode()
+        return {**parts, f"weight.quant_state.bitsandbytes__{kind}": ("U8", [len(text)], text)}, [table[x] * s[i // block] for i, x in enumerate(u)]
+    return pack
 
 
 def int8(name, per=1.0, zeros=False):
@@ -175,7 +207,7 @@ METHODS = {
     **{f"gptq {b} bits": gptq(b, 32) for b in (2, 3, 4, 8)}, "gptq v2": gptq(4, 32, v2=True), "gptq symmetric, whole rows": gptq(4, -1, sym=True), "gptq act-order": gptq(4, 32, shuffled="own"), "gptq act-order by input": gptq(4, 32, shuffled="input"), "gptq act-order 8 bits": gptq(8, 64, sym=True, shuffled="input"), "gptq groups of 16": gptq(4, 16),
     "awq": awq(32), "awq gemv": awq(32, gemv=True), "packed 4": packed(4, 32), "packed 4 with zeros": packed(4, 32, symmetric=False), "packed 8 by row": packed(8, 0), "packed act-order": packed(4, 32, shuffled="input"),
     "fp8 blocks": ({"quant_method": "fp8", "weight_block_size": [32, 32]}, fp8_blocks), "fp8 blocks of 128": ({"quant_method": "fp8", "weight_block_size": [128, 128]}, lambda *a: fp8_blocks(*a, 128)), "nvfp4": ({**COMPRESSED, "format": "nvfp4-pack-quantized"}, nvfp4), "mxfp4": ({**COMPRESSED, "format": "mxfp4-pack-quantized"}, mxfp4),
-    "nf4": ({"quant_method": "bitsandbytes", "load_in_4bit": True}, nf4), "bitsandbytes int8": ({"quant_method": "bitsandbytes", "load_in_8bit": True}, int8("SCB", 127.0)), "int8 with zeros": ({**COMPRESSED, "format": "int-quantized"}, int8("weight_scale", zeros=True)),
+    "modelopt nvfp4": ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, modelopt_nvfp4), "nf4": ({"quant_method": "bitsandbytes", "load_in_4bit": True}, bnb4()), "bitsandbytes int8": ({"quant_method": "bitsandbytes", "load_in_8bit": True}, int8("SCB", 127.0)), "int8 with zeros": ({**COMPRESSED, "format": "int-quantized"}, int8("weight_scale", zeros=True)),
     "smooth_quant": ({"quant_method": "smooth_quant"}, int8("scale")), "ascend": ({"quant_method": "ascend", "model_quant_type": "W8A8"}, ascend),
 }
 
@@ -210,6 +242,75 @@ def methods():
             for extra, far in (((), 1e-4), (("-tp", "2"), 1e-4), (("--dtype", "auto"), 0.15)):
                 got = score(quant, *extra)
                 check(f"{name}, {method} {' '.join(extra)}", distance(want, got) < far, (distance(want, got), got if isinstance(got, str) else ""))
+
+
+def mix(rng):
+    """A method of any settings: what it is, its config, ways to pack a matrix, what shapes they take, and whether an output layer may be packed."""
+    group, v2, sym, shuffled, several = rng.choice((16, 32, 64, 128, -1)), rng.random() < 0.3, rng.random() < 0.5, rng.choice((None, None, "own", "input")), rng.random() < 0.4
+    which, block = rng.choice(("gptq", "gptq", "awq", "packed", "packed", "fp8 blocks", "fp8", "bitsandbytes", "bytes", "e2m1")), rng.choice((16, 32, 64, 128))
+    said = f"{which}, group {group}, v2 {v2:d}, symmetric {sym:d}, {shuffled}, {'several' if several else 'one'}"
+    if which == "gptq":
+        config, one = gptq(rng.choice((2, 3, 4, 4, 8)), group, v2, sym, shuffled)
+        return f"{said}, {config['bits']} bits", config, [one, *(gptq(b, g, v2, sym, shuffled)[1] for b in (2, 4, 8) for g in (group, 32) if several)], lambda r, c: r % 32 == c % 32 == 0, True
+    if which == "awq":
+        config, one = awq(group if group > 0 else 1 << 20, v2)
+        return said, {**config, "group_size": group}, [one], lambda r, c: r % 8 == c % 8 == 0, False
+    if which == "packed":
+        config, one = packed(rng.choice((4, 4, 8)), max(group, 0), sym, shuffled if group > 0 else None)
+        return said, {**config, "format": "mixed-precision"} if several else config, [one, *((packed(8, 32, sym)[1], packed(4, 0)[1], int8("weight_scale"), fp8_rows("row"), fp8_rows("all")) if several else ())], lambda r, c: r % 8 == c % 8 == 0, True
+    if which == "fp8 blocks": return f"{said}, {block}", {"quant_method": "fp8", "weight_block_size": [block, block]}, [lambda *a: fp8_blocks(*a, block)], lambda r, c: True, False
+    if which == "fp8":
+        config, each = rng.choice((({"quant_method": "fp8"}, "all"), ({"quant_method": "fbgemm_fp8"}, "row"), ({"quant_method": "modelopt", "quant_algo": "FP8"}, "all"), ({**COMPRESSED, "format": "float-quantized"}, "row"), ({**COMPRESSED, "format": "float-quantized"}, "all")))
+        return f"{said}, {config}", config, [fp8_rows(each)], lambda r, c: True, False
+    if which == "bitsandbytes": return f"{said}, {block}", {"quant_method": "bitsandbytes", "load_in_4bit": True}, [bnb4(2 * block, "nf4" if sym else "fp4", 256 if several else 0)], lambda r, c: True, False
+    method = rng.choice(("smooth_quant", "bitsandbytes int8", "ascend") if which == "bytes" else ("nvfp4", "mxfp4", "modelopt nvfp4"))
+    config, one = METHODS[method]
+    return method, config, [one], (lambda r, c: True) if which == "bytes" else lambda r, c: c % 32 == 0, False
+
+
+def any_folder(seed, rng, name, config, packs, fits, head):
+    """A quantised folder of a family and one of floats, some matrices left as they are; and how many are not."""
+    model, across_ = str(checkpoint(name)), name == "gpt2" # which stores floats as (in, out)
+    tensors, settings, left, n = adapters.folder_tensors(model), json.load(open(f"{model}/config.json")), rng.choice((0, 0, 0.3)), 0
+    floats, heads = dict(tensors), head and not settings.get("tie_word_embeddings") and rng.random() < 0.4
+    for stem in [x[:-7] for x, (_, shape, _) in tensors.items() if len(shape) == 2 and x.endswith(".weight")]:
+        is_head = re.search(r"(lm_head|output_layer|^output)$", stem)
+        if (is_head and not heads) or re.search(r"wpe|embed|wte|norm|shared_expert_gate$|router$|(mlp|moe)\.gate$", stem): continue
+        turned = across_ and not is_head
+        rows, cols = tensors[stem + ".weight"][1][::-1] if turned else tensors[stem + ".weight"][1]
+        if not fits(rows, cols) or rng.random() < left: continue
+        parts, meant = rng.choice(packs)(rng, rows, cols)
+        if "quant_bias" in parts and stem + ".bias" in tensors: # Ascend folds it in, and lets it stand
+            deq, kept = adapters.floats("F32", parts["deq_scale"][2]), tensors[stem + ".bias"]
+            folded = [round(b / d) for b, d in zip(adapters.floats(kept[0], kept[2]), deq)]
+            parts["quant_bias"] = ("I32", [rows], struct.pack(f"<{rows}i", *(a + b for a, b in zip(folded, struct.unpack(f"<{rows}i", parts["quant_bias"][2])))))
+            floats[stem + ".bias"] = ("F32", [rows], adapters.pack("F32", [a * d for a, d in zip(folded, deq)]))
+        del tensors[stem + ".weight"]
+        n += 1
+        for end, tensor in parts.items(): tensors[f"{stem}.{end}"] = tensor
+        floats[stem + ".weight"] = ("F32", [cols, rows], adapters.pack("F32", [meant[r * cols + c] for c in range(cols) for r in range(rows)])) if turned else ("F32", [rows, cols], adapters.pack("F32", meant))
+    quant, plain = f"{TMP}/mix{seed}.q", f"{TMP}/mix{seed}.f"
+    for folder, parts, more in ((quant, tensors, {"quantization_config": config}), (plain, floats, {})):
+        os.mkdir(folder)
+        for file in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+            if os.path.exists(f"{model}/{file}"): shutil.copy(f"{model}/{file}", folder)
+        json.dump({**settings, **more}, open(f"{folder}/config.json", "w"))
+        adapters.write_safetensors(f"{folder}/model.safetensors", parts)
+    return quant, plain, n
+
+
+def mixes():
+    """Any family with any method, any settings of it, several in one folder, some matrices as they were: six, or MIXES of them (make quant-campaign)."""
+    names = sorted(x for x in os.listdir(FAMILIES) if os.path.exists(f"{FAMILIES}/{x}/tensors.txt"))
+    for seed in range(int(os.environ["MIXES"])) if "MIXES" in os.environ else (2, 33, 40, 106, 108, 115): # most of which have found something
+        rng = random.Random(seed)
+        name, (what, config, packs, fits, head) = rng.choice(names), mix(rng)
+        quant, plain, n = any_folder(seed, rng, name, config, packs, fits, head)
+        want = score(plain)
+        for extra, far in (((), 1e-4), (("-tp", "2"), 1e-4)):
+            got = score(quant, *extra)
+            check(f"mix {seed}: {name}, {what}, {n} matrices {' '.join(extra)}", distance(want, got) < far, (distance(want, got), got if isinstance(got, str) else ""))
+        shutil.rmtree(quant), shutil.rmtree(plain)
 
 
 def families():
@@ -365,6 +466,6 @@ def bad():
 
 
 try:
-    for part in sys.argv[1:FIRST] or ("methods", "families", "sizes", "names", "at_load", "bad"): globals()[part]()
+    for part in sys.argv[1:FIRST] or ("methods", "families", "sizes", "names", "at_load", "bad", "mixes"): globals()[part]()
 finally: shutil.rmtree(TMP, ignore_errors=True)
 finish()
