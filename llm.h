@@ -51627,6 +51627,7 @@ typedef struct llm__oai_choice {
     int32_t n_told;             /* in a stream: calls that were announced */
     size_t told;                /* bytes of the last one's arguments that were written */
     int64_t chars;              /* code points of content so far */
+    int64_t offset;             /* where in them the text of the next token begins, of those whose log-probabilities are written */
     double last;                /* when its latest token came; 0: none yet */
     int32_t n_reasoning;        /* tokens of thoughts */
     int32_t started;            /* in a stream: something was written */
@@ -53381,7 +53382,8 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
         llm_result r = LLM_OK;
         if (shown) llm__add_str(before, given);
         else if (before)
-            r = llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, 0, before); /* what the model sees, as the echo's logprobs */
+            r = llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, k->skip_special ? 0 : LLM_DETOK_KEEP_SPECIAL,
+                               before); /* what the model sees, as the echo's logprobs */
         if (r) return llm__oai_failed(k, r, NULL);
         if (before) first[i].chars = llm_text_chars(before->data, before->len);
         llm_reasoning_begin(&first[i].reasoning, chat ? s->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);
@@ -53519,9 +53521,10 @@ static void llm__oai_token(const llm_openai_call *k, int32_t id, llm_text *bytes
     if (!whole) llm_text_str(out, "\"");
 }
 
-/* The four parallel lists of completions: tokens, their log-probabilities, the likeliest, and where each one's text begins, from `chars`
- * on. First those of an echoed prompt (NULL: none), then the answer's. */
-static void llm__oai_lists(const llm_openai_call *k, const llm_output *echo, const llm_output *rows, int64_t chars, llm_text *out) {
+/* The four parallel lists of completions: tokens, their log-probabilities, the likeliest, and where each one's text begins, from *chars
+ * on, which goes on behind them: a special token that is not shown takes no room, and what a stop string still holds back does. First those
+ * of an echoed prompt (NULL: none), then the answer's. */
+static void llm__oai_lists(const llm_openai_call *k, const llm_output *echo, const llm_output *rows, int64_t *chars, llm_text *out) {
     LLM__SCOPED(llm_text_free) llm_text bytes = LLM__ZERO;
     llm_text likely = LLM__ZERO, logprobs = LLM__ZERO, offsets = LLM__ZERO;
     llm_text_str(out, "{\"tokens\":[");
@@ -53530,10 +53533,11 @@ static void llm__oai_lists(const llm_openai_call *k, const llm_output *echo, con
         for (size_t i = 0; o && i < o->n_token_ids && llm__oai_goes_on(k, &likely); i++) {
             llm_token_logprob a;
             int none = !o->logprobs || (!part && !i);
-            llm_text_format(&offsets, offsets.len ? ",%l" : "%l", chars);
+            llm_text_format(&offsets, offsets.len ? ",%l" : "%l", *chars);
             llm_text_format(out, "%,");
             llm__oai_token(k, o->token_ids[i], &bytes, out);
-            chars += llm_text_chars(bytes.data, bytes.len);
+            const int hidden = k->skip_special && llm_token_is_special(k->service.model, o->token_ids[i]);
+            *chars += hidden ? 0 : llm_text_chars(bytes.data, bytes.len);
             if (logprobs.len) llm_text_str(&logprobs, ","), llm_text_str(&likely, ",");
             llm_text_format(&logprobs, none ? "null" : "%f", none ? 0.0 : llm__oai_shown(o->logprobs[i]));
             llm_text_str(&likely, none ? "null" : "{");
@@ -53720,7 +53724,7 @@ static void llm__oai_write_choice(const llm_openai_call *k, const llm__oai_piece
         llm__oai_chat_rows(k, p->rows, out);
         llm_text_str(out, "],\"refusal\":null}");
     }
-    if (rows && !chat) llm__oai_lists(k, p->echo, p->rows, c->chars - llm_text_chars(c->content.data, c->content.len), out);
+    if (rows && !chat) llm__oai_lists(k, p->echo, p->rows, &k->choice[p->at].offset, out);
     llm_text_format(out, ",'finish_reason':%q",
                     !end                                          ? NULL
                     : p->called && end->finish == LLM_FINISH_STOP ? "tool_calls"

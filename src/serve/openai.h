@@ -93,6 +93,7 @@ typedef struct llm__oai_choice {
     int32_t n_told;             /* in a stream: calls that were announced */
     size_t told;                /* bytes of the last one's arguments that were written */
     int64_t chars;              /* code points of content so far */
+    int64_t offset;             /* where in them the text of the next token begins, of those whose log-probabilities are written */
     double last;                /* when its latest token came; 0: none yet */
     int32_t n_reasoning;        /* tokens of thoughts */
     int32_t started;            /* in a stream: something was written */

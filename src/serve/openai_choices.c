@@ -60,7 +60,7 @@ LLM__PRIVATE void llm__oai_write_choice(const llm_openai_call *k, const llm__oai
         llm__oai_chat_rows(k, p->rows, out);
         llm_text_str(out, "],\"refusal\":null}");
     }
-    if (rows && !chat) llm__oai_lists(k, p->echo, p->rows, c->chars - llm_text_chars(c->content.data, c->content.len), out);
+    if (rows && !chat) llm__oai_lists(k, p->echo, p->rows, &k->choice[p->at].offset, out);
     llm_text_format(out, ",'finish_reason':%q",
                     !end                                          ? NULL
                     : p->called && end->finish == LLM_FINISH_STOP ? "tool_calls"

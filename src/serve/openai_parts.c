@@ -66,7 +66,7 @@ LLM__PRIVATE void llm__oai_token(const llm_openai_call *k, int32_t id, llm_text 
     if (!whole) llm_text_str(out, "\"");
 }
 
-LLM__PRIVATE void llm__oai_lists(const llm_openai_call *k, const llm_output *echo, const llm_output *rows, int64_t chars, llm_text *out) {
+LLM__PRIVATE void llm__oai_lists(const llm_openai_call *k, const llm_output *echo, const llm_output *rows, int64_t *chars, llm_text *out) {
     LLM__SCOPED(llm_text_free) llm_text bytes = LLM__ZERO;
     llm_text likely = LLM__ZERO, logprobs = LLM__ZERO, offsets = LLM__ZERO;
     llm_text_str(out, "{\"tokens\":[");
@@ -75,10 +75,11 @@ LLM__PRIVATE void llm__oai_lists(const llm_openai_call *k, const llm_output *ech
         for (size_t i = 0; o && i < o->n_token_ids && llm__oai_goes_on(k, &likely); i++) {
             llm_token_logprob a;
             int none = !o->logprobs || (!part && !i);
-            llm_text_format(&offsets, offsets.len ? ",%l" : "%l", chars);
+            llm_text_format(&offsets, offsets.len ? ",%l" : "%l", *chars);
             llm_text_format(out, "%,");
             llm__oai_token(k, o->token_ids[i], &bytes, out);
-            chars += llm_text_chars(bytes.data, bytes.len);
+            const int hidden = k->skip_special && llm_token_is_special(k->service.model, o->token_ids[i]);
+            *chars += hidden ? 0 : llm_text_chars(bytes.data, bytes.len);
             if (logprobs.len) llm_text_str(&logprobs, ","), llm_text_str(&likely, ",");
             llm_text_format(&logprobs, none ? "null" : "%f", none ? 0.0 : llm__oai_shown(o->logprobs[i]));
             llm_text_str(&likely, none ? "null" : "{");

@@ -31,9 +31,10 @@ LLM__PRIVATE llm_output llm__oai_event_rows(const llm_event *e);
  * "token_id:N" (vLLM's return_tokens_as_token_ids), which no two tokens share. `bytes` gets its bytes, in place of what is there. */
 LLM__PRIVATE void llm__oai_token(const llm_openai_call *k, int32_t id, llm_text *bytes, llm_text *out);
 
-/* The four parallel lists of completions: tokens, their log-probabilities, the likeliest, and where each one's text begins, from `chars`
- * on. First those of an echoed prompt (NULL: none), then the answer's. */
-LLM__PRIVATE void llm__oai_lists(const llm_openai_call *k, const llm_output *echo, const llm_output *rows, int64_t chars, llm_text *out);
+/* The four parallel lists of completions: tokens, their log-probabilities, the likeliest, and where each one's text begins, from *chars
+ * on, which goes on behind them: a special token that is not shown takes no room, and what a stop string still holds back does. First those
+ * of an echoed prompt (NULL: none), then the answer's. */
+LLM__PRIVATE void llm__oai_lists(const llm_openai_call *k, const llm_output *echo, const llm_output *rows, int64_t *chars, llm_text *out);
 
 /* Entries of OpenAI's list of objects: a token with its bytes, and the likeliest at its place. */
 LLM__PRIVATE void llm__oai_chat_rows(const llm_openai_call *k, const llm_output *o, llm_text *out);

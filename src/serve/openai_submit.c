@@ -294,7 +294,8 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
         llm_result r = LLM_OK;
         if (shown) llm__add_str(before, given);
         else if (before)
-            r = llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, 0, before); /* what the model sees, as the echo's logprobs */
+            r = llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, k->skip_special ? 0 : LLM_DETOK_KEEP_SPECIAL,
+                               before); /* what the model sees, as the echo's logprobs */
         if (r) return llm__oai_failed(k, r, NULL);
         if (before) first[i].chars = llm_text_chars(before->data, before->len);
         llm_reasoning_begin(&first[i].reasoning, chat ? s->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);

@@ -118,6 +118,9 @@ def guided(s):
     check("plain as before", canary(s) == canary(s))
 
 
+def ids_of(s, text): return s.post("/tokenize", {"prompt": text, "add_special_tokens": False})[1]["tokens"]
+
+
 def answers(s):
     status, a = s.post("/v1/chat/completions", CHAT)
     message = a["choices"][0]["message"]
@@ -137,6 +140,13 @@ def answers(s):
     check("two prompts", [c["index"] for c in a["choices"]] == [0, 1] and a["choices"][0]["text"].startswith("The sky is"), a)
     lp = a["choices"][0]["logprobs"]
     check("echo logprobs", lp["token_logprobs"][0] is None and len({len(lp[k]) for k in lp}) == 1 and lp["text_offset"][0] == 0 and "".join(lp["tokens"]) == a["choices"][0]["text"], lp)
+    for extra in ({"stop": [lp["tokens"][-1][-1] + "\ufffd", lp["tokens"][-2][-1] + lp["tokens"][-1] + "x"]}, {"echo": True}, {"echo": True, "skip_special_tokens": False}, {"echo": True, "prompt": ids_of(s, "Hi") + [2] + ids_of(s, " there")}):
+        asked = {"prompt": "The sky is", "max_tokens": 3, "temperature": 0, "logprobs": 0, **extra}
+        whole = s.post("/v1/completions", asked)[1]["choices"][0]
+        parts = [json.loads(x)["choices"][0] for x in s.stream("/v1/completions", asked)[1][:-1]]
+        streamed = [o for p in parts if p["logprobs"] for o in p["logprobs"]["text_offset"]]
+        places = zip(whole["logprobs"]["tokens"], whole["logprobs"]["text_offset"])
+        check(f"text_offset {str(extra)[:40]}", streamed == whole["logprobs"]["text_offset"] and (not REAL or all(whole["text"][o:].startswith(t) or t == "<|im_end|>" for t, o in places)), (whole, streamed))
     check("argmax is printed twice alike", lp["token_logprobs"][-1] == max(lp["top_logprobs"][-1].values()), lp)
     ids = s.post("/tokenize", {"prompt": "The sky is", "add_special_tokens": False})[1]["tokens"]
     b = s.post("/v1/completions", {"prompt": ids, "max_tokens": 3, "temperature": 0})[1]

@@ -267,7 +267,8 @@ static void parts_rows(void) {
     for (int i = 0; i < 6; i++) snprintf(t[i], sizeof t[i], "token_id:%d", 40 + i);
     echo.token_ids = prompt, echo.n_token_ids = 2, echo.logprobs = prompt_logprobs;
     o.token_ids = said, o.n_token_ids = 2, o.logprobs = logprobs, o.top = top, o.top_counts = counts, o.top_stride = 2;
-    llm__oai_lists(k, &echo, &o, 0, &out);
+    int64_t chars = 0;
+    llm__oai_lists(k, &echo, &o, &chars, &out);
     int at[4] = {0};
     for (int i = 1; i < 4; i++) {
         llm_text bytes = LLM__ZERO;
