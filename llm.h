@@ -26,15 +26,16 @@
  *     llm_free(l);
  *
  * WHAT IT IS
- *   Loads GGUF files (v2, v3), Hugging Face folders (safetensors, pytorch_model.bin) and Meta's (consolidated.*.pth) as they are, those
- *   quantised by AWQ, GPTQ, compressed-tensors, fp8, bitsandbytes and SmoothQuant too. Runs Llama 1-3, Mistral, Qwen 1-3, SmolLM 2-3, InternLM
- *   1-3, Baichuan, Granite, OLMo 2, Phi-3, StarCoder 2, Cohere, Gemma 2-3, ERNIE 4.5, GLM-4, ChatGLM 3, GPT-2, OPT, and the mixtures of experts
- *   Mixtral, Qwen2/3-MoE, ERNIE 4.5-MoE, DeepSeek V2/V3 (latent attention), GLM-4-MoE and gpt-oss. Models that see: LLaVA 1.5,
- *   NeXT and OneVision, InternVL, MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, SmolVLM, Idefics 3, Gemma 3 and Mistral 3,
- *   as folders, or (but for ERNIE) as GGUF with llama.cpp's second file, mmproj. Executes
- *   tokenizer.json and chat templates itself. Serves many requests in one ragged batch with paged KV memory and a prefix cache. Requests of one batch may have different LoRA
- *   adapters; what a long text has in the cache can be kept in a file. On one machine and instruction set the logits of a token
- *   are the same to the bit alone, in a batch, in chunks, from the cache and with any number of threads.
+ *   Loads GGUF files (v2, v3), Hugging Face folders (safetensors, pytorch_model.bin) and Meta's (consolidated.*.pth) as they are,
+ *   those quantised by AWQ, GPTQ, compressed-tensors, fp8, bitsandbytes and SmoothQuant too. Runs Llama 1-3, Mistral, Qwen 1-3, SmolLM
+ *   2-3, InternLM 1-3, Baichuan, Granite, OLMo 2, Phi-3, StarCoder 2, Cohere, Gemma 2-3, ERNIE 4.5, GLM-4, ChatGLM 3, GPT-2, OPT,
+ *   EXAONE 4, Ministral 3, and the mixtures of experts Mixtral, Qwen2/3-MoE, ERNIE 4.5-MoE, DeepSeek V2/V3 (latent attention),
+ *   GLM-4-MoE and gpt-oss. Models that see: LLaVA 1.5, NeXT and OneVision, InternVL, MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL,
+ *   SmolVLM, Idefics 3, Gemma 3 and Mistral 3, as folders, or (but for ERNIE) as GGUF with llama.cpp's second file, mmproj. Executes
+ *   tokenizer.json and chat templates itself. Serves many requests in one ragged batch with paged KV memory and a prefix cache.
+ *   Requests of one batch may have different LoRA adapters; what a long text has in the cache can be kept in a file. On one machine
+ *   and instruction set the logits of a token are the same to the bit alone, in a batch, in chunks, from the cache and with any number
+ *   of threads.
  *
  * WHAT IT IS NOT
  *   No training. No network: models are files, which llm_hub_pull has curl fetch. No Windows or macOS yet.
@@ -54,7 +55,7 @@
  *     >>api-engine           Threads, backend, KV pages and scheduler for one model.
  *     >>api-request          One prompt, n answers. Submit from any thread; one thread steps the engine.
  *     >>api-batch            Many prompts or chats at once: the offline interface of FastDeploy (LLM, generate, chat) and LMDeploy (pipeline).
- *     >>api-tokenizer        Text to ids and back, with the model's own tokenizer. All of it may be called from any thread; a model without a tokenizer
+ *     >>api-tokenizer        Text to ids and back, with the model's own tokenizer.
  *     >>api-json             Strict RFC 8259 reading, the parser that everything here uses.
  *     >>api-template         Chat templates (Jinja).
  *     >>api-chat             What a chat template can do; reasoning ("thinking") and tool calls apart from the answer.
@@ -886,7 +887,7 @@ typedef struct llm_early_stop {
 /* All zero: greedy, at most 256 tokens. llm_sampling_default fills in what the model's generation_config.json and vLLM say. */
 typedef struct llm_sampling {
     int32_t max_tokens;       /* of the answer; 0: 256; -1: up to the context's end */
-    int32_t min_tokens;       /* EOS and stops are forbidden before */
+    int32_t min_tokens;       /* EOS and stops are forbidden before, but where a grammar's text is complete */
     float temperature;        /* 0 to 2; below 1e-5: greedy */
     float top_p;              /* 0 to 1; 0 or 1: off */
     float min_p;              /* 0 to 1; 0: off */
@@ -1358,10 +1359,10 @@ LLM_API llm_outputs *llm_chat_batch(llm *l, const llm_prompt *prompts, int32_t n
 LLM_API void llm_outputs_free(llm_outputs *o); /* NULL is fine */
 
 /* ---------------------------------------------------------------------------
- * >>api-tokenizer   Text to ids and back, with the model's own tokenizer. All of it may be called from any thread; a model without a tokenizer
+ * >>api-tokenizer   Text to ids and back, with the model's own tokenizer.
  * ---------------------------------------------------------------------------
- *                   (dummy weights in a bare folder) answers LLM_ERR_UNSUPPORTED, an empty vocabulary, or no token.
- */
+ * All of it may be called from any thread; a model without a tokenizer (dummy weights in a bare folder) answers LLM_ERR_UNSUPPORTED, an
+ * empty vocabulary, or no token. */
 
 enum {
     LLM_TOK_ADD_SPECIAL = 1,    /* put BOS/EOS where the model's own tokenizer does */

@@ -21,7 +21,7 @@ typedef struct llm_early_stop {
 /* All zero: greedy, at most 256 tokens. llm_sampling_default fills in what the model's generation_config.json and vLLM say. */
 typedef struct llm_sampling {
     int32_t max_tokens;       /* of the answer; 0: 256; -1: up to the context's end */
-    int32_t min_tokens;       /* EOS and stops are forbidden before */
+    int32_t min_tokens;       /* EOS and stops are forbidden before, but where a grammar's text is complete */
     float temperature;        /* 0 to 2; below 1e-5: greedy */
     float top_p;              /* 0 to 1; 0 or 1: off */
     float min_p;              /* 0 to 1; 0: off */

@@ -1,7 +1,7 @@
-/* tokenizer: Text to ids and back, with the model's own tokenizer. All of it may be called from any thread; a model without a tokenizer
+/* tokenizer: Text to ids and back, with the model's own tokenizer.
  *
- *                   (dummy weights in a bare folder) answers LLM_ERR_UNSUPPORTED, an empty vocabulary, or no token.
- */
+ * All of it may be called from any thread; a model without a tokenizer (dummy weights in a bare folder) answers LLM_ERR_UNSUPPORTED, an
+ * empty vocabulary, or no token. */
 #pragma once
 #include "api/linkage.h"
 #include "api/config.h"
