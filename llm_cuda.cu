@@ -1425,13 +1425,15 @@ static __global__ void __launch_bounds__(128)
     }
 }
 
-/* Computes: to (rows, cols) of plain f32, for vectors, kv_b and adapters' matrices: value * scale + add. Grid: one thread a value. Twin:
- * llm__weight_pack, of a plain weight. */
+/* Computes: to (rows, cols) of plain f32, for vectors, kv_b and adapters' matrices: value * scale + add, where a row may have a scale of its
+ * own. Grid: one thread a value. Twin: llm__weight_pack, of a plain weight. */
 static __global__ void __launch_bounds__(128, 4)
-    kernel_plain(float *to, raw_rows s, int64_t first, int64_t n_rows, int64_t cols, float scale, float add) {
+    kernel_plain(float *to, raw_rows s, int64_t first, int64_t n_rows, int64_t cols, float scale, const float *row_scale, float add) {
     grid_wait();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n_rows * cols) to[first * cols + i] = raw_value(s, format_of(s.type), i / cols, i % cols) * scale + add;
+    if (i >= n_rows * cols) return;
+    float by = row_scale ? row_scale[first + i / cols] : scale;
+    to[first * cols + i] = raw_value(s, format_of(s.type), i / cols, i % cols) * by + add;
 }
 
 /* ============================================================================
@@ -1602,7 +1604,7 @@ static void load_segment(rank *r, llm_weight *w, const llm_segment *s, int64_t f
         raw.seed = seed;
         if (w->f32)
             launch<kernel_plain>(r, dim3((unsigned)ceil_div(n * w->cols, 128)), 128, 0, w->f32, raw, first + at, n, w->cols,
-                                 s->scale != 0 ? s->scale : 1.0f, add);
+                                 s->scale != 0 ? s->scale : 1.0f, (const float *)w->row_scale, add);
         for (int i = 0; i < w->n_parts && !w->f32; i++) {
             const part &p = w->parts[i];
             if (w->n_parts > 1 && (first + at < p.row || first + at >= p.row + p.n_rows)) continue;
@@ -1654,7 +1656,7 @@ static void weight_parts(rank *r, llm_weight *w, const llm_weight_desc *d) {
 static void weight_scales(rank *r, llm_weight *w, const llm_weight_desc *d) {
     int any = 0;
     for (int i = 0; i < d->n_segments; i++) any |= (d->segments[i].scale != 0 && d->segments[i].scale != 1) || d->segments[i].scales;
-    if (!any || w->f32) return;
+    if (!any) return;
     float *host = (float *)malloc((size_t)w->rows * sizeof *host);
     w->row_scale = (float *)device_memory(r, (size_t)w->rows * sizeof *host, d->name);
     if (!host || !w->row_scale) {

@@ -813,10 +813,11 @@ enum { TC_MLA_ROWS = 42 + 59 + 6, TC_MLA_LONG_ROWS = 155 + 150 + 6 }; /* of all 
 /* Rank and rope of tc_mla_wide are DeepSeek-V2's. Long: single rows have keys of two splits, with `prompt` the same rows are two of a prompt. */
 static const struct tc_mla {
     int heads, nope, rope, v, rank, page, chunk[4][3];
-} tc_mla_small = {18, 12, 8, 10, 24, TC_PAGE, {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}}},
-  tc_mla_wide = {16, 4, 64, 4, 512, TC_PAGE, {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}}},
-  tc_mla_long = {18, 140, 16, 10, 32, 48, {{150, 5, 0}, {140, 10, 0}, {1, 1, 1}, {1, 1, 1}}},
-  tc_mla_prompt = {18, 140, 16, 10, 32, 48, {{150, 5, 0}, {140, 10, 0}, {2, 0, 0}, {0, 2, 2}}};
+    int32_t type; /* of kv_b */
+} tc_mla_small = {18, 12, 8, 10, 24, TC_PAGE, {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}}, LLM_TYPE_F32},
+  tc_mla_wide = {16, 4, 64, 4, 512, TC_PAGE, {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}}, LLM_TYPE_I8},
+  tc_mla_long = {18, 140, 16, 10, 32, 48, {{150, 5, 0}, {140, 10, 0}, {1, 1, 1}, {1, 1, 1}}, LLM_TYPE_F32},
+  tc_mla_prompt = {18, 140, 16, 10, 32, 48, {{150, 5, 0}, {140, 10, 0}, {2, 0, 0}, {0, 2, 2}}, LLM_TYPE_F32};
 
 /* An adapter of kv_b in a slot: A (r, rank) and B (r, rows of kv_b). */
 static void tc_mla_put(const struct tc_mla *m, const tc_side *s, llm_lora_site *site, int slot, int r) {
@@ -843,6 +844,8 @@ static void tc_mla_put(const struct tc_mla *m, const tc_side *s, llm_lora_site *
  * one's slot is empty. */
 static void tc_mla_side(const struct tc_mla *d, const llm_backend *be, llm_kv_type kv, int adapted, float *out) {
     const int Q = d->heads * (d->nope + d->rope), A = d->rank + d->rope, V = d->heads * d->v;
+    const int rows = d->heads * (d->nope + d->v);
+    const void *kv_b = d->type == LLM_TYPE_I8 ? (const void *)tc_stored(d->type, rows, d->rank, 4) : tc_floats(rows * d->rank, 4, 0, 0.3f);
     static const int32_t slots[3] = {1, 0, 2};
     llm_lora_site *site = NULL;
     llm_backend_config c = tc_config(LLM_COMPUTE_F32, kv);
@@ -860,8 +863,7 @@ static void tc_mla_side(const struct tc_mla *d, const llm_backend *be, llm_kv_ty
     op.kv_a = tc_buffer(&s, TC_ROWS, A);
     op.rope = rope.dst = tc_buffer(&s, TC_ROWS, d->rope);
     op.kv_norm = tc_weight(&s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(d->rank, 3, 1, 0.5f), 1, d->rank, 0);
-    op.kv_b = tc_weight_of_heads(&s, LLM_ROLE_MLA_UP, LLM_TYPE_F32, tc_floats(d->heads * (d->nope + d->v) * d->rank, 4, 0, 0.3f),
-                                 d->heads * (d->nope + d->v), d->rank, 0, d->heads, d->nope);
+    op.kv_b = tc_weight_of_heads(&s, LLM_ROLE_MLA_UP, d->type, kv_b, rows, d->rank, 0, d->heads, d->nope);
     rope.inv_freq = tc_weight(&s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(d->rope / 2, 5, 0.5f, 0.4f), 1, d->rope / 2, 0);
     rope.n_variants = 1;
     rope.rope_dim = op.rope_dim = d->rope;
@@ -923,7 +925,7 @@ static void tc_latent(void) {
     }
 }
 
-/* Latents as wide as DeepSeek-V2's, and on devices whose blocks have less shared memory than a tile of 16 heads takes. */
+/* Latents as wide as DeepSeek-V2's, kv_b in bytes with a scale a row, and on devices whose blocks have less shared memory than a tile of 16 heads takes. */
 static void tc_latent_wide(void) {
     enum { N = TC_MLA_ROWS * 16 * 4 };
     static float want[N], got[N], small[N];
