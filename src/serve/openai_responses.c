@@ -90,10 +90,11 @@ static const llm_tool_call *llm__oai_told(const llm__oai_choice *c) {
     return llm_tool_parser_calls(c->tools, &n) + c->n_told - 1;
 }
 
-/* The open item; done: with all its text. A function call is the last of those that were announced. */
-static llm_text llm__oai_item_text(const llm_openai_call *k, int done) {
+/* The open item with a status, if it has ended ("completed", or "incomplete" where the length cut it) with all its text; NULL: it has just
+ * begun. A function call is the last of those that were announced. */
+static llm_text llm__oai_item_text(const llm_openai_call *k, const char *ended) {
     const llm__oai_choice *c = &k->choice[0];
-    const char *status = done ? "completed" : "in_progress";
+    const char *status = ended ? ended : "in_progress";
     llm_text t = LLM__ZERO, part = LLM__ZERO;
     llm_text_format(&t, "{'id':'%s_%s%d',", llm__oai_items[k->item_kind].prefix, k->id + 5, k->n_items);
     if (k->item_kind == LLM__OAI_CALL) {
@@ -104,18 +105,18 @@ static llm_text llm__oai_item_text(const llm_openai_call *k, int done) {
                         call->name.len, k->item.data, k->item.len);
         return t;
     }
-    if (done) part = llm__oai_part(k);
+    if (ended) part = llm__oai_part(k);
     if (k->item_kind == LLM__OAI_MESSAGE)
         llm_text_format(&t, "'type':'message','role':'assistant','status':%q,'content':[%t]}", status, &part);
     else llm_text_format(&t, "'type':'reasoning','summary':[],'content':[%t]}", &part);
     return t;
 }
 
-/* Ends the open item, if there is one, and keeps it. */
-static void llm__oai_item_end(llm_openai_call *k, llm_text *out) {
+/* Ends the open item, if there is one, with this status, and keeps it. */
+static void llm__oai_item_end(llm_openai_call *k, const char *status, llm_text *out) {
     const int kind = k->item_kind;
     if (!kind) return;
-    llm_text item = llm__oai_item_text(k, 1), part = LLM__ZERO, name = LLM__ZERO, logs = llm__oai_item_logs(k, 0, k->logs_told);
+    llm_text item = llm__oai_item_text(k, status), part = LLM__ZERO, name = LLM__ZERO, logs = llm__oai_item_logs(k, 0, k->logs_told);
     const llm_tool_call *call = kind == LLM__OAI_CALL ? llm__oai_told(&k->choice[0]) : NULL;
     if (call) llm_text_format(&name, ",'name':%Q", call->name.data, call->name.len);
     llm__oai_say(k, out, 1, llm__oai_items[kind].event, ".done", "'%s':%Q%t%t", llm__oai_items[kind].member, k->item.data, k->item.len,
@@ -133,10 +134,10 @@ static void llm__oai_item_end(llm_openai_call *k, llm_text *out) {
  * most one item is open: k->item_kind says of which kind, k->item has its text so far, k->n_items is its number. */
 static void llm__oai_item_grows(llm_openai_call *k, llm__oai_item kind, const char *text, size_t n, llm_text *out) {
     if ((int)kind != k->item_kind) {
-        llm__oai_item_end(k, out);
+        llm__oai_item_end(k, "completed", out);
         k->item_kind = kind;
         llm_text_str(&k->item, "");
-        llm_text item = llm__oai_item_text(k, 0), part = LLM__ZERO;
+        llm_text item = llm__oai_item_text(k, NULL), part = LLM__ZERO;
         llm__oai_say(k, out, 0, "output_item", ".added", "'output_index':%d,'item':%t", k->n_items, &item);
         if (llm__oai_items[kind].part) part = llm__oai_part(k), llm__oai_say(k, out, 1, "content_part", ".added", "'part':%t", &part);
     }
@@ -157,7 +158,7 @@ static void llm__oai_items_grow(llm_openai_call *k, llm_text *out) {
     if (c->content.len) llm__oai_item_grows(k, LLM__OAI_MESSAGE, c->content.data, c->content.len, out);
     for (const llm_tool_call *call; (call = llm__oai_call_news(c, &fresh, &from)) != NULL;) {
         llm__oai_item_grows(k, LLM__OAI_CALL, call->arguments.data + from, c->told - from, out);
-        if (call->done && c->told == call->arguments.len) llm__oai_item_end(k, out);
+        if (call->done && c->told == call->arguments.len) llm__oai_item_end(k, "completed", out);
     }
     c->thoughts.len = c->content.len = 0;
 }
@@ -195,14 +196,15 @@ static llm_text llm__oai_response(const llm_openai_call *k, const char *status, 
     return t;
 }
 
-/* Closes what is open; an answer without anything is an empty message. Returns the status. */
+/* Closes what is open; an answer without anything is an empty message. Returns the status, which an item that was open has too. */
 static const char *llm__oai_items_end(llm_openai_call *k, llm_text *out) {
     llm_output o;
     llm__oai_items_grow(k, out);
     if (!k->n_items && !k->item_kind) llm__oai_item_grows(k, LLM__OAI_MESSAGE, "", 0, out);
-    llm__oai_item_end(k, out);
     llm_request_get_output(k->request[0], 0, &o);
-    return o.finish == LLM_FINISH_STOP ? "completed" : "incomplete";
+    const char *status = o.finish == LLM_FINISH_STOP ? "completed" : "incomplete";
+    llm__oai_item_end(k, status, out);
+    return status;
 }
 
 /* The answer without a stream: everything has been polled, so each item grows once, and by all of its text. */

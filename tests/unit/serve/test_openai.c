@@ -111,7 +111,7 @@ static void openai_responses(const llm_openai_service *s) {
     int pieces;
     snprintf(text, sizeof text, body, 3, "\"ignore_eos\":true,", "false");
     if (!CHECK(openai_call(s, LLM_OPENAI_RESPONSE, text, &pieces) == 200)) printf("  %s\n", openai_out.data);
-    CHECK(openai_count("\"object\":\"response\"") == 1 && openai_count("\"status\":\"incomplete\"") == 1 &&
+    CHECK(openai_count("\"object\":\"response\"") == 1 && openai_count("\"status\":\"incomplete\"") == 2 &&
           openai_count("\"type\":\"output_text\"") == 1 && openai_count("\"output_tokens\":3,") == 1 &&
           openai_count("\"input_tokens_details\":{\"cached_tokens\":") == 1 && openai_count(",\"cache_write_tokens\":0}") == 1);
     snprintf(text, sizeof text, body, 90, tools, "false");
@@ -119,7 +119,8 @@ static void openai_responses(const llm_openai_service *s) {
           openai_count("\"status\":\"completed\"") == 2);
     snprintf(text, sizeof text, body, 90, tools, "true");
     CHECK(openai_call(s, LLM_OPENAI_RESPONSE, text, &pieces) == 200 && openai_count("event: response.completed\n") == 1 &&
-          openai_count("event: response.output_item.done\n") == 1 && openai_count("event: response.function_call_arguments.delta\n") > 3);
+          openai_count("event: response.output_item.done\n") == 1 && openai_count("\"status\":\"incomplete\"") == 0 &&
+          openai_count("event: response.function_call_arguments.delta\n") > 3);
     CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":\"a\",\"temperature\":7,\"stream\":true}", &pieces) == 400 && pieces == 1 &&
           strstr(openai_out.data, "\"param\":\"temperature\""));
     CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":[{\"role\":\"user\"}]}", &pieces) == 400 &&
