@@ -2305,7 +2305,7 @@ LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *m
  * operation makes the context remember the first error; wait() returns it.
  */
 
-#define LLM_BACKEND_ABI 11
+#define LLM_BACKEND_ABI 12
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -2522,7 +2522,8 @@ typedef enum llm_act {
     LLM_ACT_RELU,
     LLM_ACT_RELU2,
     LLM_ACT_SWIGLU_OAI, /* gpt-oss: g = min(g, limit), u = clamp(u, -limit, limit); (u + 1) * g * sigmoid(1.702 g) */
-    LLM_ACT_QUICK_GELU  /* g * sigmoid(1.702 g) */
+    LLM_ACT_QUICK_GELU, /* g * sigmoid(1.702 g) */
+    LLM_ACT_XIELU       /* of numbers p, n, b, e (Apertus): g > 0: p g^2 + b g, else n (expm1(min(g, e)) - g) + b g */
 } llm_act;
 
 /* What a row is given instead of its token's row of the table: columns [given_col, given_col + hidden) of llm_step's given. */
@@ -2591,6 +2592,7 @@ typedef struct llm_linear_op {
     int32_t dst_col, src_col;
     float scale;            /* 0 means 1 */
     float limit;            /* SWIGLU_OAI */
+    const float *xielu;     /* XIELU: (4) p, n, b, e; constant */
     const llm_buffer *plus; /* (rows, out) of llm_lora_op, added before the activation; NULL: none */
 } llm_linear_op;
 
@@ -2620,14 +2622,20 @@ typedef struct llm_lora_op {
     float scale;            /* 0 means 1 */
 } llm_lora_op;
 
-typedef enum llm_qk_norm { LLM_QK_NORM_NONE = 0, LLM_QK_NORM_HEAD_RMS, LLM_QK_NORM_HEAD_LAYER, LLM_QK_NORM_WHOLE_RMS } llm_qk_norm;
+typedef enum llm_qk_norm {
+    LLM_QK_NORM_NONE = 0,
+    LLM_QK_NORM_HEAD_RMS,
+    LLM_QK_NORM_HEAD_LAYER,
+    LLM_QK_NORM_WHOLE_RMS,
+    LLM_QK_NORM_HEAD_RMS_LAST /* as HEAD_RMS, but behind RoPE (Hunyuan) */
+} llm_qk_norm;
 
-/* Finishes q, k, v of every row: q/k norm, RoPE, then K and V go to the cache. q stays in qkv. */
+/* Finishes q, k, v of every row: q/k norm, RoPE (or RoPE, then the norm), then K and V go to the cache. q stays in qkv. */
 typedef struct llm_qkv_op {
     llm_buffer *qkv;             /* (n_rows, ...) */
     int32_t q_col, k_col, v_col; /* where this rank's heads start */
     int32_t n_heads, n_kv_heads, head_dim, v_head_dim;
-    llm_qk_norm norm; /* HEAD_RMS: weights (head_dim); HEAD_LAYER: (heads, head_dim), this rank's; WHOLE_RMS: see below */
+    llm_qk_norm norm; /* HEAD_RMS and _LAST: weights (head_dim); HEAD_LAYER: (heads, head_dim), this rank's; WHOLE_RMS: see below */
     const llm_weight *q_norm, *k_norm;
     float eps;
     int32_t whole_q_col, whole_q, whole_k_col,
@@ -2667,20 +2675,28 @@ typedef struct llm_mla_op {
     const llm_lora_site *lora; /* what adapters add to kv_b; NULL: nothing */
 } llm_mla_op;
 
-typedef enum llm_route_score { LLM_ROUTE_SOFTMAX = 0, LLM_ROUTE_SIGMOID = 1, LLM_ROUTE_TOPK_SOFTMAX = 2 } llm_route_score;
+typedef enum llm_route_score {
+    LLM_ROUTE_SOFTMAX = 0,
+    LLM_ROUTE_SIGMOID = 1,
+    LLM_ROUTE_TOPK_SOFTMAX = 2,
+    LLM_ROUTE_SPARSEMIXER = 3
+} llm_route_score;
 
 /* Chooses k experts a row. dst holds them for llm_experts_op. Ties: the lower index. */
 typedef struct llm_route_op {
     llm_buffer *dst;          /* (n_rows, 2 * k): ids, then weights */
     const llm_buffer *logits; /* (n_rows, n_experts) */
     int32_t n_experts, k;
-    llm_route_score score;        /* TOPK_SOFTMAX: softmax over the chosen logits */
+    /* TOPK_SOFTMAX: softmax over the chosen logits. SPARSEMIXER (Phi-3.5-MoE): each is weighed by a softmax over itself and those not yet
+     * chosen whose logit l is near its own, t: (t - l) / max(|l|, t) at most `near` */
+    llm_route_score score;
     const llm_weight *correction; /* VECTOR (n_experts) added for the choice only; NULL: none */
     int32_t n_group, topk_group;  /* 0 or 1: no groups */
     int32_t group_top2;           /* group score: sum of its two best (DeepSeek-V3), else its best */
     int32_t normalize;            /* chosen weights divided by their sum */
     float normalize_min;          /* the sum is at least this */
     float scale;                  /* of the weights; 0 means 1 */
+    float near;                   /* SPARSEMIXER */
     int32_t set; /* 0: all rows choose. Else those whose row_set is set - 1; the others choose none, and experts add nothing to them */
 } llm_route_op;
 
@@ -14118,6 +14134,7 @@ typedef struct llm__finish {
     const float *plus;         /* (tokens, outputs from first_row on) of adapters, or NULL */
     int64_t plus_stride;
     float scale, limit, softcap;
+    const float *xielu; /* see llm_linear_op */
     llm_act act;
     int add, gate_up, per; /* per: places of a tile that a token takes */
 } llm__finish;
@@ -14638,14 +14655,20 @@ LLM__INLINE void llm__body_quantise(const llm__act *act, size_t at, const float 
 
 /* ---- The end of a product ---- */
 
+/* xIELU (Huang and Schlag 2024): a parabola that meets an exponential at 0; p, n, b, e as in llm_act. */
+LLM__INLINE float llm__xielu(const float *c, float x) {
+    return x > 0 ? (c[0] * x + c[2]) * x : c[1] * (expm1f(x < c[3] ? x : c[3]) - x) + c[2] * x;
+}
+
 /* act(g), times u where there is one. Three of them are a product with a sigmoid. */
-LLM__INLINE llm__v16 llm__act16(llm_act act, float limit, llm__v16 g, const llm__v16 *u) {
+LLM__INLINE llm__v16 llm__act16(llm_act act, float limit, const float *xielu, llm__v16 g, const llm__v16 *u) {
     const int oai = act == LLM_ACT_SWIGLU_OAI, tanh = act == LLM_ACT_GELU_TANH, quick = act == LLM_ACT_QUICK_GELU;
     llm__v16 x;
     if (oai) LLM__EACH(i) g.v[i] = g.v[i] < limit ? g.v[i] : limit;
     if (act == LLM_ACT_GELU) LLM__EACH(i) g.v[i] *= 0.5f * (1 + erff(g.v[i] * 0.70710678f));
     if (act == LLM_ACT_RELU) LLM__EACH(i) g.v[i] = g.v[i] > 0 ? g.v[i] : 0;
     if (act == LLM_ACT_RELU2) LLM__EACH(i) g.v[i] = g.v[i] > 0 ? g.v[i] * g.v[i] : 0;
+    if (act == LLM_ACT_XIELU) LLM__EACH(i) g.v[i] = llm__xielu(xielu, g.v[i]);
     if (oai || tanh || quick || act == LLM_ACT_SILU) {
         x = g;
         if (tanh) LLM__EACH(i) x.v[i] = g.v[i] + 0.044715f * g.v[i] * g.v[i] * g.v[i]; /* (1 + tanh y) / 2 = sigmoid(2 y) */
@@ -14702,7 +14725,7 @@ LLM__INLINE void llm__finish_rows(const llm__finish *f, const llm__block *b, con
         llm__v16 x = llm__finish_sums(f, b, g, plus, how), y;
         if (gate_up) y = llm__finish_sums(f, b + 1, u, plus, how);
         if (plus) plus += f->plus_stride;
-        if (how.act || gate_up) x = llm__act16(how.act, f->limit, x, gate_up ? &y : NULL);
+        if (how.act || gate_up) x = llm__act16(how.act, f->limit, f->xielu, x, gate_up ? &y : NULL);
         if (!plain && f->scale != 1) LLM__EACH(i) x.v[i] *= f->scale;
         if (!plain && f->softcap > 0) x = llm__softcap16(x, f->softcap);
         llm__store16(dst, width, how.add ? llm__add16(x, dst, 1, width) : x);
@@ -18974,6 +18997,7 @@ static void llm__run_linear(const llm__exec *e, const llm_linear_op *op) {
     f.dst = op->dst->data + op->dst_col;
     f.stride = op->dst->stride;
     f.limit = op->limit;
+    f.xielu = op->xielu;
     f.act = op->act;
     f.add = op->add;
     llm__run_product(e, op->weight, op->bias, op->plus, op->scale, &in, &f);
@@ -20200,6 +20224,7 @@ static void llm__finish_head(const llm__kernels *k, const llm_qkv_op *op, const 
     else if (op->norm == LLM_QK_NORM_HEAD_LAYER) llm__norm_row(k, LLM_NORM_LAYER, x, x, n, w + column, NULL, op->eps);
     else if (op->norm == LLM_QK_NORM_WHOLE_RMS) k->affine(x, x, 0, whole, w + column, NULL, n);
     if (rope) k->rotate(x, rope, op->rope_dim / 2, op->rope_interleaved);
+    if (op->norm == LLM_QK_NORM_HEAD_RMS_LAST) llm__norm_row(k, LLM_NORM_RMS, x, x, n, w, NULL, op->eps);
 }
 
 /* The factor that brings a row of all heads to unit mean square. */
@@ -20508,6 +20533,15 @@ static void llm__softmax(float *x, int n) {
     for (int i = 0; i < n; i++) x[i] /= sum;
 }
 
+/* What SparseMixer (Liu et al. 2023) gives the best of those left: its part of a softmax over those near it. Chosen ones have a choice of
+ * -INFINITY. Of 4, 3.95 and 1 with `near` 0.02 the first has 1 / (1 + e^-0.05), for 1 is not near; then the second, alone, has 1. */
+static float llm__route_near(const llm_route_op *op, const float *logit, const float *choice, int best) {
+    float top = logit[best], sum = 0;
+    for (int i = 0; i < op->n_experts; i++)
+        if (choice[i] > -INFINITY && !((top - logit[i]) / LLM__MAX(fabsf(logit[i]), top) > op->near)) sum += expf(logit[i] - top);
+    return 1 / sum;
+}
+
 /* DeepSeek-V3, for instance: sigmoids of 256 scores in 8 groups; the 4 groups whose two best sum to most; in these the 8 best experts;
  * their weights divided by their sum.
  *
@@ -20529,9 +20563,9 @@ static void llm__run_route(const llm__run *r, int row) {
     if (op->n_group > 1 && op->topk_group < op->n_group) llm__route_groups(op, choice, choice + op->n_experts);
     for (int i = 0; i < op->k; i++) {
         int best = llm__arg_max(choice, op->n_experts);
-        choice[best] = -INFINITY;
         out[i] = (float)best;
-        weight[i] = score[best];
+        weight[i] = op->score == LLM_ROUTE_SPARSEMIXER ? llm__route_near(op, score, choice, best) : score[best];
+        choice[best] = -INFINITY;
     }
     if (op->score == LLM_ROUTE_TOPK_SOFTMAX) llm__softmax(weight, op->k);
     for (int i = 0; i < op->k; i++) sum += weight[i];
@@ -25421,6 +25455,7 @@ enum {
     LLM__QWEN_WINDOW = 1 << 21,   /* sliding_window counts only with use_sliding_window, from max_window_layers on */
     LLM__DIVIDE_LOGITS = 1 << 22, /* GGUF's logit_scale is a divisor */
     LLM__TOPK_SOFTMAX = 1 << 23,  /* router: softmax over the chosen */
+    LLM__QK_LAST = 1 << 24,       /* norms of q and k a head stand behind RoPE */
     LLM__GPT_BIAS = LLM__LAYER_NORM | LLM__ALL_BIAS | LLM__NO_GATE
 };
 
@@ -25482,7 +25517,8 @@ static const llm__family llm__families[] = {
     {"ernie4_5_moe ernie4_5_vl_moe_text ernie4_5_moe_vl", "ernie4_5-moe", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK,
      LLM_ACT_SILU, 5e5f, 1},
     {"granite", "granite", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS, LLM_ACT_SILU, 1e4f, 1},
-    {"granitemoe granitemoeshared", "granitemoe", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS | LLM__TOPK_SOFTMAX, LLM_ACT_SILU, 1e4f, 1},
+    {"granitemoe granitemoeshared granitemoehybrid", "granitemoe", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS | LLM__TOPK_SOFTMAX, LLM_ACT_SILU,
+     1e4f, 1},
     {"olmo", "olmo", LLM__LAYER_NORM | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"olmo2 olmo3", "olmo2", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_WHOLE, LLM_ACT_SILU, 5e5f, 1},
     {"olmoe", "olmoe", LLM__QK_WHOLE, LLM_ACT_SILU, 1e4f, 1},
@@ -25490,6 +25526,11 @@ static const llm__family llm__families[] = {
     {"seed_oss", "seed_oss", LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 1},
     {"smollm3", "smollm3", LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 2e6f, 1},
     {"helium", "", LLM__PAIRS | LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e5f, 1},
+    {"hunyuan_v1_dense", "hunyuan-dense", LLM__QK_HEAD | LLM__QK_LAST, LLM_ACT_SILU, 1e4f, 1},
+    {"hunyuan_v1_moe", "hunyuan-moe", LLM__QK_HEAD | LLM__QK_LAST | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
+    {"minimax_m2", "minimax-m2", LLM__QK_WHOLE | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 5e6f, 1},
+    {"phimoe", "phimoe", LLM__LAYER_NORM, LLM_ACT_SILU, 1e6f, 1},
+    {"apertus", "apertus", LLM__QK_HEAD | LLM__NO_GATE, LLM_ACT_XIELU, 1.2e7f, 1},
     {"gpt_oss", "gpt-oss", LLM__QKV_BIAS | LLM__ALL_BIAS | LLM__TOPK_SOFTMAX, LLM_ACT_SWIGLU_OAI, 1.5e5f, 1},
 };
 
@@ -25516,6 +25557,7 @@ typedef struct llm__arch_layer {
     int8_t rope;    /* which of arch.rope; -1: no positions here */
     int8_t moe;     /* 1: a mixture of experts */
     int32_t window; /* a query sees so many positions, its own included; 0: all */
+    float xielu[4]; /* see llm_linear_op */
 } llm__arch_layer;
 
 /* Everything that the forward pass must know of a family and a size. Written once, by llm__arch_read; every number
@@ -25554,7 +25596,7 @@ typedef struct llm__arch {
     int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
     llm_route_score score;
     int32_t normalize, n_group, topk_group;
-    float normalize_min, route_scale;
+    float normalize_min, route_scale, near; /* near: see llm_route_op */
     llm__arch_layer layer[LLM__MAX_LAYERS];
 } llm__arch;
 
@@ -25593,6 +25635,16 @@ static const char *llm__text_defaults(const char *type) {
     return NULL;
 }
 
+/* The row of the family whose first name it is. */
+static const llm__family *llm__family_of(const char *name) {
+    for (int i = 0; i < LLM__COUNT(llm__families); i++)
+        if (llm__str_eq(llm__s(llm__families[i].names, strcspn(llm__families[i].names, " ")), name)) return &llm__families[i];
+    return NULL;
+}
+
+/* How many experts Granite 4 has: eight where its file is silent. */
+static int32_t llm__arch_hybrid_experts(llm__facts *f) { return llm__fact_int(f, "num_local_experts", 8, 0, LLM_MAX_EXPERTS); }
+
 /* Finds the family, and where in config.json its values stand: a model that also sees or hears has those of its text
  * part in an object of their own, with a model_type of its own or that of the whole. */
 static llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
@@ -25610,6 +25662,8 @@ static llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
     }
     for (int i = 0; !f->r && i < LLM__COUNT(llm__families) && !a->family; i++)
         if (llm__word_in(f->json ? llm__families[i].names : llm__families[i].gguf, a->name)) a->family = &llm__families[i];
+    /* Granite 4 without experts is Granite: what its mixtures call the shared expert is its MLP */
+    if (a->family && !f->r && !strcmp(a->name, "granitemoehybrid") && !llm__arch_hybrid_experts(f)) a->family = llm__family_of("granite");
     if (f->r) return f->r;
     if (!a->name[0]) return llm__error(LLM_ERR_FORMAT, "%s: config.json: model_type is missing", f->path);
     if (!a->family) return llm__arch_unknown(f->path, a->name);
@@ -25638,6 +25692,8 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->v_head_dim = llm__fact_int(f, ".attention.value_length", a->head_dim, 1, 4096);
     a->ff = llm__fact_int(f, "intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length", 4 * a->hidden, 1, 1 << 21);
     if (llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
+    if (!strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granite"))
+        a->ff = llm__fact_int(f, "shared_intermediate_size", 1024, 1, 1 << 21);
     a->vocab = llm__fact_int(f, "padded_vocab_size vocab_size .vocab_size", a->gguf ? a->vocab : LLM__MUST, 1, 1 << 24);
     a->max_positions =
         llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len .context_length", 2048, 1, 1 << 30);
@@ -25653,8 +25709,8 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->n_kv_heads = a->n_heads;
 }
 
-/* The activation that Hugging Face calls `name`. */
-static llm_act llm__act_of(llm__facts *f, const char *name) {
+/* The activation that Hugging Face calls `name`. xIELU has numbers of its own in every layer, and only its family has them. */
+static llm_act llm__act_of(llm__facts *f, const char *name, llm_act family) {
     static const struct {
         const char *names;
         llm_act act;
@@ -25664,9 +25720,10 @@ static llm_act llm__act_of(llm__facts *f, const char *name) {
         {"gelu_new gelu_pytorch_tanh gelu_fast gelu_python_tanh", LLM_ACT_GELU_TANH},
         {"relu", LLM_ACT_RELU},
         {"relu2 relu_squared", LLM_ACT_RELU2},
+        {"xielu", LLM_ACT_XIELU},
     };
     for (int i = 0; i < LLM__COUNT(table); i++)
-        if (llm__word_in(table[i].names, name)) return table[i].act;
+        if (llm__word_in(table[i].names, name) && (table[i].act != LLM_ACT_XIELU || family == LLM_ACT_XIELU)) return table[i].act;
     if (!f->r) f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: hidden_act: \"%.40s\" is not supported", f->path, name);
     return LLM_ACT_NONE;
 }
@@ -25681,6 +25738,31 @@ static void llm__arch_tied(llm__facts *f, llm__arch *a) {
     whole.n_nodes = 1;
     if (llm__fact_bool(&whole, "tie_word_embeddings", a->tied) != a->tied) a->tied = -1;
     if (!f->r) f->r = whole.r;
+}
+
+/* The numbers of xIELU in a layer: what training has found for p and n is p = softplus(alpha_p), n = b + softplus(alpha_n). A folder has
+ * them as tensors, GGUF as lists of metadata; without either, as with weights made at random, they are those that training begins with. */
+static void llm__arch_xielu(llm__facts *f, llm__arch *a, const llm__tensors *tensors, int layer) {
+    static const char *const names[4] = {"alpha_p", "alpha_n", "beta", "eps"};
+    static const double usual[4] = {0.203567, -1.05013, 0.5, -1e-6}; /* softplus of them: 0.8 and 0.3 */
+    double v[4];
+    for (int i = 0; i < 4; i++) {
+        char name[96];
+        if (a->gguf) snprintf(name, sizeof name, "xielu.%s", names[i]);
+        else snprintf(name, sizeof name, "model.layers.%d.mlp.act_fn.%s", layer, names[i]);
+        const llm__gguf_kv *kv = f->gguf ? llm__gguf_find(f->gguf, name) : NULL;
+        const llm__tensor *t = a->gguf ? NULL : llm__tensors_find(tensors, name);
+        v[i] = usual[i];
+        int ok = !(kv || t) || (kv && llm__gguf_num_at(kv, kv->is_array ? (uint64_t)layer : 0, &v[i]));
+        if (t && llm__word_in("F32 F16 BF16", llm__type_name(t->type)) && t->bytes == llm__row_bytes(t->type, 1))
+            v[i] = (double)llm__element(t->type, t->data, 0), ok = 1;
+        if ((!ok || !(fabs(v[i]) < 1e4)) && !f->r)
+            f->r = llm__error(LLM_ERR_FORMAT, "%s: %s: a number below 10000 expected", f->path, name);
+    }
+    a->layer[layer].xielu[0] = (float)log1p(exp(v[0]));
+    a->layer[layer].xielu[1] = (float)(v[2] + log1p(exp(v[1])));
+    a->layer[layer].xielu[2] = (float)v[2];
+    a->layer[layer].xielu[3] = (float)v[3];
 }
 
 /* Which biases and norms there are, and the activation. A bias is required where the config or the family asks for
@@ -25702,7 +25784,8 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
     const llm__tensor *norm = a->gguf ? llm__tensors_find(tensors, "blk.0.attn_q_norm.weight") : NULL;
     if (norm && !a->qk_norm) a->qk_norm = norm->shape[0] == a->head_dim ? LLM_QK_NORM_HEAD_RMS : LLM_QK_NORM_WHOLE_RMS;
     if (norm && norm->n_dims > 1) a->qk_norm = LLM_QK_NORM_HEAD_LAYER;
-    if (llm__fact_bool(f, "use_qk_norm qk_layernorm", 0))
+    if (a->flags & LLM__QK_LAST) a->qk_norm = LLM_QK_NORM_HEAD_RMS_LAST;
+    if (llm__fact_bool(f, "use_qk_norm qk_layernorm", 0) && !a->qk_norm)
         a->qk_norm = llm__arch_is(a, "cohere stablelm") ? LLM_QK_NORM_HEAD_LAYER : LLM_QK_NORM_HEAD_RMS;
     int parallel = llm__fact_bool(f, "use_parallel_residual parallel_attn .use_parallel_residual", (a->flags & LLM__PARALLEL) != 0);
     a->flags = parallel ? a->flags | LLM__PARALLEL : a->flags & ~(uint32_t)LLM__PARALLEL;
@@ -25710,10 +25793,27 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
     a->act = a->family->act;
     /* Gemma's first config.json says gelu and its code takes the tanh form whatever it says */
     llm__fact_str(f, "hidden_activation hidden_act activation_function activation", text);
-    if (text[0] && a->act != LLM_ACT_SWIGLU_OAI && !llm__arch_is(a, "gemma")) a->act = llm__act_of(f, text);
+    if (text[0] && a->act != LLM_ACT_SWIGLU_OAI && !llm__arch_is(a, "gemma")) a->act = llm__act_of(f, text, a->family->act);
     a->act_limit = (float)llm__fact_num(f, "swiglu_limit", 7, 1e-3, 1e6);
+    for (int i = 0; i < a->n_layers && a->act == LLM_ACT_XIELU; i++) llm__arch_xielu(f, a, tensors, i);
     if (f->json && llm__arch_is(a, "gpt_bigcode") && a->n_kv_heads > 1) a->flags |= LLM__GROUPED;
     if (llm__arch_is(a, "opt")) a->position_offset = 2;
+}
+
+/* Words of a config.json that only some publisher's code heeds, and that would change what is computed. */
+static void llm__arch_refused(llm__facts *f, const llm__arch *a) {
+    static const struct {
+        const char *families, *key;
+    } table[] = {
+        {"hunyuan_v1_dense hunyuan_v1_moe", "use_cla"},
+        {"apertus", "post_norm"},
+    };
+    for (int i = 0; i < LLM__COUNT(table); i++)
+        if (f->json && llm__arch_is(a, table[i].families) && llm__fact_bool(f, table[i].key, 0) && !f->r)
+            f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s: true is not supported", f->path, table[i].key);
+    if (f->json && llm__arch_is(a, "hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus") &&
+        llm__facts_find(f, "sliding_window").node >= 0 && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: sliding_window: %s has no window, null expected", f->path, a->name);
 }
 
 /* Variants of a family that compute something else under the same name: refused rather than run wrongly. */
@@ -25731,6 +25831,7 @@ static void llm__arch_variants(llm__facts *f, llm__arch *a, const llm__tensors *
     const int sees = llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name);
     other |= a->mlp_bias > 0 && a->tied && llm__arch_is(a, "ernie4_5_moe") && !sees;
     other |= a->tied > 0 && llm__tensors_find(tensors, "lm_head.bias") != NULL;
+    llm__arch_refused(f, a);
     if (f->r) return;
     if (llm__arch_is(a, "baichuan") && a->vocab == 125696)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: Baichuan 2 (its output layer is normalised as it runs) is not supported", f->path);
@@ -25776,18 +25877,53 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
         a->logn_from = llm__fact_int(f, "seq_length max_position_embeddings", a->max_positions, 2, 1 << 30);
 }
 
+/* Where a config lists a number for each layer, one that all of them have is expected. */
+static void llm__arch_alike(llm__facts *f, const char *key) {
+    const llm__fact fact = llm__facts_find(f, key);
+    int64_t first = 0, other = 0;
+    const int list = llm__fact_list(f, key);
+    llm_json_int(f->json, list, &first);
+    for (int v = list; v >= 0; v = llm_json_next(f->json, v))
+        if ((!llm_json_int(f->json, v, &other) || other != first) && !f->r)
+            f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s: the same whole number for all layers expected", f->path, fact.key);
+}
+
+/* Families whose code asks few questions: experts of intermediate_size, weights that are always normalised or (SparseMixer's) never, and
+ * beside them an MLP as wide as one expert (Hunyuan) or none. */
+static void llm__arch_fixed_experts(llm__facts *f, llm__arch *a) {
+    if (!f->json || !llm__arch_is(a, "hunyuan_v1_moe minimax_m2 phimoe")) return;
+    a->ff_expert = a->ff;
+    a->ff_shared = llm__arch_is(a, "hunyuan_v1_moe") ? a->ff : 0;
+    a->normalize = (a->flags & LLM__NORM_TOPK) != 0;
+    a->route_scale = 1;
+    a->n_group = 1;
+    llm__arch_alike(f, "num_local_experts");
+    llm__arch_alike(f, "num_experts");
+    llm__arch_alike(f, "moe_topk");
+}
+
+/* SparseMixer takes two experts, whatever the router's noise was in training: how near they are is told by its size. */
+static void llm__arch_sparsemixer(llm__facts *f, llm__arch *a) {
+    if (!llm__arch_is(a, "phimoe")) return;
+    a->score = LLM_ROUTE_SPARSEMIXER;
+    a->near = (float)(2 * llm__fact_num(f, "router_jitter_noise", 0.01, 0, 1e3));
+    a->normalize = 0;
+    if (a->n_used != 2 && !f->r) f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: %d experts a token: %s takes 2", f->path, a->n_used, a->name);
+}
+
 /* The mixture of experts: E = n_experts MLPs of width ff_expert, of which a token takes n_used (Shazeer et al. 2017),
  * and one of width ff_shared that every token takes. The router scores all; softmax over all or over the chosen, or a
  * sigmoid of each (DeepSeek-V3), whose choice alone may be corrected by a bias; with groups, only the best topk_group
  * of n_group groups of experts are looked at. */
 static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
+    const int64_t silent = !strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granitemoe") ? llm__arch_hybrid_experts(f) : 0;
     a->n_experts =
-        llm__fact_item(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, 0, 0, LLM_MAX_EXPERTS);
+        llm__fact_item(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, silent, 0, LLM_MAX_EXPERTS);
     a->n_sets = llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name) ? 2 : 1;
     if (!a->n_experts) return;
     int32_t most = LLM__MIN(a->n_experts, 256);
-    a->n_used = llm__fact_int(f, "num_experts_per_tok moe_k num_experts_per_token moe_topk .expert_used_count", LLM__MUST, 1, most);
+    a->n_used = llm__fact_item(f, "num_experts_per_tok moe_k num_experts_per_token moe_topk .expert_used_count", 0, LLM__MUST, 1, most);
     a->ff_expert = llm__fact_item(f, "moe_intermediate_size intermediate_size .expert_feed_forward_length", 0, a->ff, 1, 1 << 20);
     if (a->n_sets > 1) a->ff_expert2 = llm__fact_item(f, "moe_intermediate_size", 1, a->ff_expert, 1, 1 << 20);
     int64_t n_shared = llm__fact_int(f, "n_shared_experts moe_num_shared_experts num_shared_experts .expert_shared_count", 0, 0, 1024);
@@ -25814,6 +25950,8 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
     a->n_group = llm__fact_int(f, "n_group .expert_group_count", 1, 0, a->n_experts);
     a->topk_group = llm__fact_int(f, "topk_group .expert_group_used_count", 1, 0, LLM__MAX(a->n_group, 1));
     if (!strcmp(llm__fact_str(f, "topk_method", text), "greedy")) a->n_group = 1;
+    llm__arch_fixed_experts(f, a);
+    llm__arch_sparsemixer(f, a);
     int size = a->n_experts / LLM__MAX(a->n_group, 1);
     if (!f->r && (int64_t)a->n_experts * a->ff_expert > INT32_MAX / 2)
         f->r = llm__error(LLM_ERR_LIMIT, "%s: %d experts of width %d are too many", f->path, a->n_experts, a->ff_expert);
@@ -25849,6 +25987,27 @@ static const char *llm__arch_letters(llm__facts *f, char out[64]) {
     return out;
 }
 
+/* 1 if layer i sees a window by the entry `type` of layer_types. */
+static int llm__arch_slides(llm__facts *f, const llm__arch *a, int type, int i) {
+    const int hybrid = !strcmp(a->name, "granitemoehybrid");
+    const char *name = llm_json_str(f->json, type, NULL);
+    if (f->r) return 0;
+    if (hybrid && name && llm__word_in("mamba linear_attention", name))
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%s\": Mamba layers are not supported", f->path,
+                          i, name);
+    else if (!name || !llm__word_in(hybrid ? "attention full_attention" : "sliding_attention full_attention", name))
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", %s or full_attention expected",
+                          f->path, i, name ? name : "", hybrid ? "attention" : "sliding_attention");
+    return name && !strcmp(name, "sliding_attention");
+}
+
+/* What Granite 4 is refused for before anything else is asked of it: its layers are of Mamba where nothing is said of them. */
+static void llm__arch_hybrid(llm__facts *f, const llm__arch *a) {
+    if (!strcmp(a->name, "granitemoehybrid") && llm__facts_find(f, "layer_types layers_block_type").node < 0 && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED,
+                          "%s: config.json: layer_types is missing, so all layers are Mamba's, which are not supported", f->path);
+}
+
 /* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. Layers that
  * see a window stand in a pattern with layers that see everything: every 2nd in Gemma 2 and gpt-oss, 6th in Gemma 3,
  * 4th in OLMo 3 and Cohere 2; in Qwen 2 the layers from max_window_layers on. SmolLM 3, Cohere 2 and EXAONE 4 leave
@@ -25856,8 +26015,9 @@ static const char *llm__arch_letters(llm__facts *f, char out[64]) {
 static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     char text[64];
     const char *letters = llm__arch_letters(f, text);
-    int types = llm__facts_find(f, "layer_types").node, type = llm_json_first(f->json, types);
+    int types = llm__facts_find(f, "layer_types layers_block_type").node, type = llm_json_first(f->json, types);
     int ropes = llm__facts_find(f, "no_rope_layers").node, rope = llm_json_first(f->json, ropes);
+    llm__arch_hybrid(f, a);
     int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, f->json || llm__arch_is(a, "phi3") ? 0 : 1, 1 << 30);
     int hybrid = llm__arch_is(a, "cohere2 exaone4") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0, smol = llm__arch_is(a, "smollm3");
     /* every so many layers one sees everything */
@@ -25877,13 +26037,8 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
             f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: no_rope_layers: 0 or 1 for each layer expected", f->path);
         int slides = smol ? !uses_rope : i >= from && (!pattern || (i + 1) % pattern != 0);
         if (letters && !f->r) slides = i + 1 < a->n_layers && letters[(size_t)i % strlen(letters)] == 'L';
-        const char *name = llm_json_str(f->json, type, NULL);
-        if (name) slides = !strcmp(name, "sliding_attention");
+        if (types >= 0) slides = llm__arch_slides(f, a, type, i);
         if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;
-        if (!f->r && types >= 0 && (!name || !llm__word_in("sliding_attention full_attention", name)))
-            f->r = llm__error(LLM_ERR_UNSUPPORTED,
-                              "%s: config.json: layer_types: entry %d is \"%.40s\", sliding_attention or full_attention expected", f->path,
-                              i, name ? name : "");
         l->window = slides ? window : 0;
         l->rope = slides && window && a->n_rope > 1;
         if (!uses_rope || (hybrid && !slides) || !a->n_rope) l->rope = -1;
@@ -25974,6 +26129,13 @@ static int32_t llm__rope_original(llm__facts *f, const llm__arch *a) {
     return llm__fact_int(f, "original_max_position_embeddings .rope.scaling.original_context_length", a->max_positions, 1, 1 << 30);
 }
 
+/* A multiplier of cosines and sines that must be there. */
+static double llm__rope_mscale(llm__facts *f, const char *key) {
+    const llm__fact fact = llm__facts_find(f, key);
+    if (fact.node < 0) llm__facts_bad(f, &fact, "missing");
+    return llm__fact_num(f, key, 1, 1e-6, 1e6);
+}
+
 /* LongRoPE (Ding et al. 2024): own factors for every frequency, one set for short prompts and one for long ones. A
  * request keeps the set that its prompt's length asks for; attention is stretched by the same amount in both. */
 static void llm__rope_long(llm__facts *f, llm__arch *a, const llm__tensors *tensors, llm__rope *out) {
@@ -25986,8 +26148,33 @@ static void llm__rope_long(llm__facts *f, llm__arch *a, const llm__tensors *tens
     if (!ok && f->json && !f->r) f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: short_factor: missing", f->path);
     if (!ok) return;
     memcpy(out->inv_freq, near, (size_t)half * sizeof *near);
-    out->scale[0] = out->scale[1] = (float)llm__fact_num(f, "attention_factor .rope.scaling.attn_factor", usual, 1e-6, 1e6);
     a->long_from = (int32_t)original;
+    if (f->json && llm__arch_is(a, "phimoe")) { /* transformers has two multipliers here, and the short factors for all lengths */
+        memcpy(out->inv_freq + half, near, (size_t)half * sizeof *near);
+        out->scale[0] = (float)llm__rope_mscale(f, "short_mscale"), out->scale[1] = (float)llm__rope_mscale(f, "long_mscale");
+        return;
+    }
+    out->scale[0] = out->scale[1] = (float)llm__fact_num(f, "attention_factor .rope.scaling.attn_factor", usual, 1e-6, 1e6);
+}
+
+/* Hunyuan's alpha, which stretches the base once and for all lengths though its scheme is called dynamic; 0: there is none. */
+static double llm__rope_alpha(llm__facts *f, const llm__arch *a) {
+    return f->json && llm__arch_is(a, "hunyuan_v1_dense hunyuan_v1_moe") ? llm__fact_num(f, "alpha", 0, 0, 1e9) : 0;
+}
+
+/* 1 where Apertus says nothing of RoPE: then its class has Llama 3's scheme, with a base that no other word changes. */
+static int llm__rope_silent(const llm__facts *f, const llm__arch *a) {
+    return f->json && llm__arch_is(a, "apertus") && llm__facts_find(f, "rope_parameters rope_scaling").node < 0;
+}
+
+/* The base of the frequencies: the files' own, or `base`, stretched where a family's scheme does only that. */
+static double llm__rope_base(llm__facts *f, const llm__arch *a, double base) {
+    char type[64];
+    if (llm__rope_silent(f, a)) return base;
+    base = llm__fact_num(f, "rope_theta rotary_emb_base rope_base .rope.freq_base", base, 1.0001, 1e18);
+    if (llm__arch_is(a, "chatglm")) base *= llm__fact_num(f, "rope_ratio", 1, 1e-3, 1e6);
+    const double alpha = strcmp(llm__fact_str(f, "rope_type type", type), "dynamic") ? 0 : llm__rope_alpha(f, a);
+    return alpha > 0 && a->rope_dim > 2 ? base * pow(alpha, a->rope_dim / (a->rope_dim - 2.0)) : base;
 }
 
 /* One set of frequencies. Values are looked for in the RoPE object first (f->node[0]). `local`: the set of sliding
@@ -25995,8 +26182,7 @@ static void llm__rope_long(llm__facts *f, llm__arch *a, const llm__tensors *tens
 static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tensors, double base, int local, llm__rope *out) {
     char type[64];
     int half = a->rope_dim / 2;
-    base = llm__fact_num(f, local ? ".rope.freq_base_swa" : "rope_theta rotary_emb_base rope_base .rope.freq_base", base, 1.0001, 1e18);
-    if (llm__arch_is(a, "chatglm")) base *= llm__fact_num(f, "rope_ratio", 1, 1e-3, 1e6);
+    base = local ? llm__fact_num(f, ".rope.freq_base_swa", base, 1.0001, 1e18) : llm__rope_base(f, a, base);
     /* w[i] = base^(-2i/d): from one turn in 2 pi tokens down to one in 2 pi * base */
     for (int i = 0; i < half; i++) out->inv_freq[i] = out->inv_freq[half + i] = (float)pow(base, -2.0 * i / a->rope_dim);
     out->scale[0] = out->scale[1] = 1;
@@ -26010,10 +26196,15 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
         llm__rope_long(f, a, tensors, out);
         return;
     }
-    if (!type[0] || llm__word_in("default none mrope", type)) return;
+    const int silent = llm__rope_silent(f, a);
+    if (silent) snprintf(type, sizeof type, "llama3");
+    const int alpha = !strcmp(type, "dynamic") && llm__rope_alpha(f, a) > 0;
+    if (!type[0] || alpha || llm__word_in("default none mrope", type)) return;
     a->scaled |= strcmp(type, "dynamic") != 0;
-    double original = llm__rope_original(f, a);
-    double factor = llm__fact_num(f, "factor .rope.scaling.factor", a->max_positions / original, 1e-2, 1e6);
+    double original = silent ? 8192 : llm__rope_original(f, a);
+    double factor = silent ? 8 : llm__fact_num(f, "factor .rope.scaling.factor", a->max_positions / original, 1e-2, 1e6);
+    if (llm__arch_is(a, "phimoe") && !f->r) /* it would have a multiplier of its own for each */
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: rope_scaling: type \"%.40s\" of phimoe is not supported", f->path, type);
     if (!strcmp(type, "linear")) {
         for (int i = 0; i < half; i++) out->inv_freq[i] = (float)(out->inv_freq[i] / factor);
     } else if (!strcmp(type, "yarn")) {
@@ -26029,6 +26220,13 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
     }
 }
 
+/* 1 for those of Granite 4 that have no positions at all. */
+static int llm__rope_none(llm__facts *f, const llm__arch *a) {
+    char type[64];
+    if (a->gguf) return llm__arch_is(a, "granite granitemoe") && !llm__fact_bool(f, ".rope.scaling.finetuned", 1);
+    return !strcmp(a->name, "granitemoehybrid") && strcmp(llm__fact_str(f, "position_embedding_type", type), "rope") != 0;
+}
+
 /* How many values of a head turn (the others carry no position), and which are pairs: (2i, 2i + 1), or (i, i +
  * rope_dim / 2). */
 static void llm__rope_turned(llm__facts *f, llm__arch *a) {
@@ -26036,8 +26234,11 @@ static void llm__rope_turned(llm__facts *f, llm__arch *a) {
     if (a->flags & LLM__MLA) a->rope_pairs = llm__fact_bool(f, "rope_interleave", a->rope_pairs);
     double partial = llm__fact_num(f, "partial_rotary_factor rotary_pct rope_pct", a->family->partial, 1e-3, 1);
     int dim = LLM__MIN((int)(a->head_dim * partial), (int)LLM__MAX_ROPE);
-    if (!(a->flags & LLM__MLA)) a->rope_dim = llm__fact_int(f, "rotary_dim .rope.dimension_count", dim, 2, LLM__MAX_ROPE);
-    if (a->flags & (LLM__LEARNED | LLM__ALIBI)) a->rope_dim = 0;
+    /* MiniMax's rotary_dim is an older word for a share, which beats it */
+    const int share = llm__arch_is(a, "minimax_m2") && llm__facts_find(f, "partial_rotary_factor").node >= 0;
+    const char *words = share ? ".rope.dimension_count" : "rotary_dim .rope.dimension_count";
+    if (!(a->flags & LLM__MLA)) a->rope_dim = llm__fact_int(f, words, dim, 2, LLM__MAX_ROPE);
+    if (a->flags & (LLM__LEARNED | LLM__ALIBI) || llm__rope_none(f, a)) a->rope_dim = 0;
     if (!f->r && (a->rope_dim % 2 || a->rope_dim > a->head_dim))
         f->r = llm__error(LLM_ERR_FORMAT, "%s: RoPE turns %d of %d values of a head, an even number of at most all was expected", f->path,
                           a->rope_dim, a->head_dim);
@@ -26231,7 +26432,7 @@ struct llm_model {
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     SLOT(FC, "fc model.fc") /* of an EAGLE head */ \
     /* of a layer: attention */ \
-    SLOT(ATTN_NORM, "input_layernorm attention_norm ln_1 self_attn_layer_norm ln_attn attn_norm") \
+    SLOT(ATTN_NORM, "input_layernorm attention_norm attention_layernorm ln_1 self_attn_layer_norm ln_attn attn_norm") \
     SLOT(QKV, "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value " \
               "attn.c_attn attn_qkv") \
     SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj attn_q") \
@@ -26239,8 +26440,8 @@ struct llm_model {
     SLOT(V, "self_attn.v_proj attention.wv attn.v_proj attn_v") \
     SLOT(O, "self_attn.o_proj self_attn.out_proj self_attn.dense attention.wo self_attention.dense attention.dense " \
             "attn.c_proj attn.out_proj attn_output") \
-    SLOT(Q_NORM, "self_attn.q_norm self_attn.q_layernorm attn_q_norm") \
-    SLOT(K_NORM, "self_attn.k_norm self_attn.k_layernorm attn_k_norm") \
+    SLOT(Q_NORM, "self_attn.q_norm self_attn.q_layernorm self_attn.query_layernorm attn_q_norm") \
+    SLOT(K_NORM, "self_attn.k_norm self_attn.k_layernorm self_attn.key_layernorm attn_k_norm") \
     SLOT(SINKS, "self_attn.sinks attn_sinks") \
     SLOT(POST_ATTN, "post_self_attn_layernorm post_attention_layernorm post_attention_norm") \
     /* latent attention */ \
@@ -26253,25 +26454,31 @@ struct llm_model {
     SLOT(K_B, "attn_k_b") \
     SLOT(V_B, "attn_v_b") \
     /* the MLP */ \
-    SLOT(FFN_NORM, "pre_feedforward_layernorm post_attention_layernorm ffn_norm ln_2 final_layer_norm ln_mlp post_attention_norm") \
-    SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h") \
+    SLOT(FFN_NORM, "pre_feedforward_layernorm post_attention_layernorm feedforward_layernorm ffn_norm ln_2 final_layer_norm ln_mlp " \
+                   "post_attention_norm") \
+    SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear") \
     SLOT(GATE, "mlp.gate_proj feed_forward.w1 mlp.w2 ffn_gate") \
     SLOT(UP, "mlp.up_proj feed_forward.w3 mlp.w1 mlp.c_fc mlp.fc1 mlp.fc_in fc1 mlp.dense_h_to_4h ffn_up") \
-    SLOT(DOWN, "mlp.down_proj feed_forward.w2 mlp.c_proj mlp.fc2 mlp.fc_out fc2 mlp.dense_4h_to_h ffn_down") \
+    SLOT(DOWN, "mlp.down_proj feed_forward.w2 mlp.c_proj mlp.fc2 mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear " \
+               "ffn_down") \
     SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm") \
     /* the mixture of experts */ \
-    SLOT(ROUTER, "mlp.gate mlp.router feed_forward.gate block_sparse_moe.gate block_sparse_moe.router.layer ffn_gate_inp") \
+    SLOT(ROUTER, "mlp.gate mlp.router feed_forward.gate block_sparse_moe.gate block_sparse_moe.router.layer " \
+                 "block_sparse_moe.router mlp.gate.wg ffn_gate_inp") \
     SLOT(ROUTER2, "mlp.gate.weight_1") /* of the experts for pictures */ \
-    SLOT(CORRECTION, "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias exp_probs_b.bias exp_probs_b") \
-    SLOT(E_GATE_UP, "mlp.experts.gate_up_proj mlp.experts.#.up_gate_proj block_sparse_moe.input_linear ffn_gate_up_exps") \
+    SLOT(CORRECTION, "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias mlp.e_score_correction_bias " \
+                     "block_sparse_moe.e_score_correction_bias exp_probs_b.bias exp_probs_b") \
+    SLOT(E_GATE_UP, "mlp.experts.gate_up_proj mlp.experts.#.up_gate_proj block_sparse_moe.input_linear " \
+                    "block_sparse_moe.experts.gate_up_proj ffn_gate_up_exps") \
     SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 feed_forward.experts.#.w1 ffn_gate_exps") \
     SLOT(E_UP, "mlp.experts.#.up_proj block_sparse_moe.experts.#.w3 feed_forward.experts.#.w3 ffn_up_exps") \
     SLOT(E_DOWN, "mlp.experts.#.down_proj block_sparse_moe.experts.#.w2 feed_forward.experts.#.w2 mlp.experts.down_proj " \
-                 "block_sparse_moe.output_linear ffn_down_exps") \
+                 "block_sparse_moe.output_linear block_sparse_moe.experts.down_proj ffn_down_exps") \
     SLOT(S_GATE_UP, "shared_mlp.input_linear mlp.shared_experts.up_gate_proj") \
-    SLOT(S_GATE, "mlp.shared_experts.gate_proj mlp.shared_expert.gate_proj ffn_gate_shexp") \
-    SLOT(S_UP, "mlp.shared_experts.up_proj mlp.shared_expert.up_proj ffn_up_shexp") \
-    SLOT(S_DOWN, "mlp.shared_experts.down_proj mlp.shared_expert.down_proj shared_mlp.output_linear ffn_down_shexp") \
+    SLOT(S_GATE, "mlp.shared_experts.gate_proj mlp.shared_expert.gate_proj mlp.shared_mlp.gate_proj ffn_gate_shexp") \
+    SLOT(S_UP, "mlp.shared_experts.up_proj mlp.shared_expert.up_proj mlp.shared_mlp.up_proj ffn_up_shexp") \
+    SLOT(S_DOWN, "mlp.shared_experts.down_proj mlp.shared_expert.down_proj mlp.shared_mlp.down_proj shared_mlp.output_linear " \
+                 "ffn_down_shexp") \
     SLOT(S_SCALE, "mlp.shared_expert_gate ffn_gate_inp_shexp")
 
 typedef enum llm__slot {
@@ -28245,8 +28452,9 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_la
     }
     llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, &layer->qkv);
     if (!a->qk_norm) return;
-    if (a->qk_norm == LLM_QK_NORM_HEAD_RMS) q = k = llm__all(d); /* the same for all heads */
-    if (L->balance && a->qk_norm == LLM_QK_NORM_HEAD_RMS) {
+    const int alike = a->qk_norm == LLM_QK_NORM_HEAD_RMS || a->qk_norm == LLM_QK_NORM_HEAD_RMS_LAST; /* the same for all heads */
+    if (alike) q = k = llm__all(d);
+    if (L->balance && alike) {
         llm__load_balanced(L, layer);
         return;
     }
@@ -28799,9 +29007,10 @@ typedef struct llm__pass {
     int rank_index;            /* the operations' `rank` */
     const llm__net_rank *rank; /* its weights and buffers */
     const llm__arch *a;
-    int lora;        /* a sequence has an adapter */
-    int given;       /* some rows are given: pictures */
-    int first_layer; /* of the KV cache: where it has the model's layer 0, or would have */
+    int lora;           /* a sequence has an adapter */
+    int given;          /* some rows are given: pictures */
+    int first_layer;    /* of the KV cache: where it has the model's layer 0, or would have */
+    const float *xielu; /* of the current layer, see llm_linear_op */
 } llm__pass;
 
 /* What adapters add to w src, in `plus`; NULL: nothing in this step. */
@@ -28892,6 +29101,7 @@ static void llm__pass_linear(const llm__pass *p, llm_rows rows, llm_buffer *dst,
                         .add = add,
                         .scale = 1,
                         .limit = p->a->act_limit,
+                        .xielu = p->xielu,
                         .plus = plus};
     p->be->linear(p->ctx, p->rank_index, &op);
 }
@@ -29074,6 +29284,7 @@ static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int s
                           .normalize = a->normalize,
                           .normalize_min = a->normalize_min,
                           .scale = a->route_scale,
+                          .near = a->near,
                           .set = a->n_sets > 1 ? set + 1 : 0};
     llm_experts_op experts = {.dst = rank->token.y,
                               .src = src,
@@ -29145,14 +29356,14 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
     const llm__arch *a = net->a;
     const llm__net_rank *rank = &net->rank[rank_index];
     const llm__net_lane *lane = &rank->token, *out = &rank->out;
-    const llm__pass p = {.be = net->cfg.backend,
-                         .ctx = net->cfg.ctx,
-                         .rank_index = rank_index,
-                         .rank = rank,
-                         .a = a,
-                         .lora = shape->lora,
-                         .given = shape->given,
-                         .first_layer = net->cfg.first_layer - rank->begin};
+    llm__pass p = {.be = net->cfg.backend,
+                   .ctx = net->cfg.ctx,
+                   .rank_index = rank_index,
+                   .rank = rank,
+                   .a = a,
+                   .lora = shape->lora,
+                   .given = shape->given,
+                   .first_layer = net->cfg.first_layer - rank->begin};
     const int parallel = (a->flags & LLM__PARALLEL) != 0, pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
     const int attn_norm = pre && (!a->eagle || rank->layer[0].attn_norm.w), out_norm = !a->eagle || rank->out_norm.w;
     /* x (T, D) = embedding; h = the first norm of it */
@@ -29164,6 +29375,7 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
         const llm__net_layer *layer = &rank->layer[i];
         const int last = rank->last && i == a->n_layers - 1, moe = a->layer[i].moe;
         const llm_buffer *src = attn_norm ? lane->h : lane->x;
+        p.xielu = a->layer[i].xielu;
         /* att = attention over src, and the KV pages of layer i get this step's keys and values */
         if (a->flags & LLM__MLA) llm__pass_mla(&p, i, layer, src);
         else llm__pass_attention(&p, i, layer, src);
@@ -30121,9 +30333,7 @@ static llm__facts llm__convert_facts(const llm_model *m) {
     return llm__facts_in(&f, global >= 0 ? global : object);
 }
 
-static double llm__convert_base(llm__facts *f, const llm_model *m) {
-    return llm__fact_num(f, "rope_theta rotary_emb_base rope_base", (double)m->arch.family->theta, 1.0001, 1e18);
-}
+static double llm__convert_base(llm__facts *f, const llm_model *m) { return llm__rope_base(f, &m->arch, (double)m->arch.family->theta); }
 
 /* Whether frequencies are changed one by one: 1 by one set of divisors (Llama 3), 2 by two (LongRoPE); 0: not so. */
 static int llm__convert_rope_form(const llm_model *m) {

@@ -1837,6 +1837,7 @@ typedef struct linear_args {
     const int32_t *row_of; /* the row of x of each row here; NULL: the same */
     int32_t n_groups, act, add;
     float scale, limit, softcap;
+    float xielu[4];
     int32_t rms; /* x is normed by its root mean square first, times norm; of few rows only */
     const float *norm;
     float eps;
@@ -1892,7 +1893,7 @@ static __device__ tile tile_at(const linear_args &a, int i, int size) {
 static __device__ __forceinline__ float sigmoid(float x) { return 1 / (1 + expf(-x)); }
 
 /* act(g) * u; u is 1 where there is no gate. Twin: llm__act16. */
-static __device__ float activate(int act, float limit, float g, float u, int gated) {
+static __device__ float activate(int act, float limit, const float *xielu, float g, float u, int gated) {
     switch (act) {
     case LLM_ACT_SILU: return g * sigmoid(g) * u;
     case LLM_ACT_GELU: return g * (0.5f * (1 + erff(g * 0.70710678f))) * u;
@@ -1904,6 +1905,9 @@ static __device__ float activate(int act, float limit, float g, float u, int gat
         g = g < limit ? g : limit;
         u = gated ? (u < -limit ? -limit : u > limit ? limit : u) + 1 : 1;
         return g * sigmoid(1.702f * g) * u;
+    case LLM_ACT_XIELU:
+        if (g > 0) return (xielu[0] * g + xielu[2]) * g * u;
+        return (xielu[1] * (expm1f(fminf(g, xielu[3])) - g) + xielu[2] * g) * u;
     default: return g * u;
     }
 }
@@ -1933,7 +1937,7 @@ static __device__ void finish_pair(const linear_args &a, const tile &t, int row,
         int64_t col = first / 2, half = a.per_group / 2;
         if (a.bias) v0 += a.bias[base + col], v1 += a.bias[base + half + col];
         if (a.plus) v0 += a.plus[row * a.plus_stride + col], v1 += a.plus[row * a.plus_stride + half + col];
-        finish_one(a, row, col, activate(a.act, a.limit, v0, v1, 1));
+        finish_one(a, row, col, activate(a.act, a.limit, a.xielu, v0, v1, 1));
         return;
     }
     if (a.bias) {
@@ -1944,8 +1948,8 @@ static __device__ void finish_pair(const linear_args &a, const tile &t, int row,
         v0 += a.plus[row * a.plus_stride + first];
         if (two) v1 += a.plus[row * a.plus_stride + first + 1];
     }
-    finish_one(a, row, first, activate(a.act, a.limit, v0, 1, 0));
-    if (two) finish_one(a, row, first + 1, activate(a.act, a.limit, v1, 1, 0));
+    finish_one(a, row, first, activate(a.act, a.limit, a.xielu, v0, 1, 0));
+    if (two) finish_one(a, row, first + 1, activate(a.act, a.limit, a.xielu, v1, 1, 0));
 }
 
 /* Four activations from column c on, zeros outside. `whole`: rows start on 16 bytes. */
@@ -3089,6 +3093,7 @@ static void run_linear(rank *r, const record *rec) {
                      .add = op->add || rec->onto,
                      .scale = (op->scale != 0 ? op->scale : 1) * (rec->onto ? rec->by : 1),
                      .limit = op->limit};
+    for (int i = 0; i < 4 && op->xielu; i++) a.xielu[i] = op->xielu[i];
     if (rec->norm) a.rms = 1, a.norm = rec->norm->weight ? rec->norm->weight->f32 : NULL, a.eps = rec->norm->eps;
     run_product(r, op->weight, op->bias, op->plus, a, padded_rows(r, op->rows));
 }
@@ -3698,8 +3703,13 @@ static __device__ __forceinline__ void warp_finish_head(const llm_qkv_op &op, fl
         factor = 1 / sqrtf(warp_sum(sum) / (float)n + op.eps);
         if (op.norm == LLM_QK_NORM_HEAD_RMS) column = 0;
     }
-    for (int i = lane; i < n && op.norm; i += 32) x[i] = (x[i] - mean) * factor * (w ? w[column + i] : 1);
+    for (int i = lane; i < n && op.norm && op.norm != LLM_QK_NORM_HEAD_RMS_LAST; i += 32)
+        x[i] = (x[i] - mean) * factor * (w ? w[column + i] : 1);
     if (rope) warp_rotate(x, rope, op.rope_dim / 2, op.rope_interleaved);
+    if (op.norm != LLM_QK_NORM_HEAD_RMS_LAST) return;
+    for (int i = lane; i < n; i += 32) sum = __fmaf_rn(x[i], x[i], sum);
+    factor = 1 / sqrtf(warp_sum(sum) / (float)n + op.eps);
+    for (int i = lane; i < n; i += 32) x[i] *= factor * (w ? w[i] : 1);
 }
 
 /* A warp: query h of a row in place, as attention multiplies it. `whole`: the factor of heads that are normed as one. */
@@ -5780,6 +5790,14 @@ static __device__ void warp_route_groups(const route_args &a, float *choice, flo
     }
 }
 
+/* What SparseMixer gives the best of those left; a warp. Twin: llm__route_near. */
+static __device__ float warp_route_near(const llm_route_op &op, const float *logit, const float *choice, int best) {
+    float top = logit[best], sum = 0;
+    for (int i = threadIdx.x & 31; i < op.n_experts; i += 32)
+        if (choice[i] > -INFINITY && !((top - logit[i]) / fmaxf(fabsf(logit[i]), top) > op.near)) sum += expf(logit[i] - top);
+    return 1 / warp_sum(sum);
+}
+
 /* Computes: routes (T, 2 k) = ids and weights of the k best experts. A warp a row, in shared memory: scores, choices, groups. Grid: one
  * block of 32 threads a row. Twin: llm__run_route. */
 static __global__ void __launch_bounds__(32) kernel_route(step_view s, route_args a) {
@@ -5806,8 +5824,9 @@ static __global__ void __launch_bounds__(32) kernel_route(step_view s, route_arg
     if (a.op.n_group > 1 && a.op.topk_group < a.op.n_group) warp_route_groups(a, choice, choice + a.op.n_experts);
     for (int i = 0; i < a.op.k; i++) {
         int best = warp_arg_max(choice, a.op.n_experts, &ignored);
+        float w = a.op.score == LLM_ROUTE_SPARSEMIXER ? warp_route_near(a.op, score, choice, best) : score[best];
         __syncwarp();
-        if (lane == 0) choice[best] = -INFINITY, out[i] = (float)best, weight[i] = score[best];
+        if (lane == 0) choice[best] = -INFINITY, out[i] = (float)best, weight[i] = w;
         __syncwarp();
     }
     if (a.op.score == LLM_ROUTE_TOPK_SOFTMAX) warp_softmax(weight, a.op.k);

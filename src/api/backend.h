@@ -14,7 +14,7 @@
 #include "api/config.h"
 #include "api/sampler.h"
 
-#define LLM_BACKEND_ABI 11
+#define LLM_BACKEND_ABI 12
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -231,7 +231,8 @@ typedef enum llm_act {
     LLM_ACT_RELU,
     LLM_ACT_RELU2,
     LLM_ACT_SWIGLU_OAI, /* gpt-oss: g = min(g, limit), u = clamp(u, -limit, limit); (u + 1) * g * sigmoid(1.702 g) */
-    LLM_ACT_QUICK_GELU  /* g * sigmoid(1.702 g) */
+    LLM_ACT_QUICK_GELU, /* g * sigmoid(1.702 g) */
+    LLM_ACT_XIELU       /* of numbers p, n, b, e (Apertus): g > 0: p g^2 + b g, else n (expm1(min(g, e)) - g) + b g */
 } llm_act;
 
 /* What a row is given instead of its token's row of the table: columns [given_col, given_col + hidden) of llm_step's given. */
@@ -300,6 +301,7 @@ typedef struct llm_linear_op {
     int32_t dst_col, src_col;
     float scale;            /* 0 means 1 */
     float limit;            /* SWIGLU_OAI */
+    const float *xielu;     /* XIELU: (4) p, n, b, e; constant */
     const llm_buffer *plus; /* (rows, out) of llm_lora_op, added before the activation; NULL: none */
 } llm_linear_op;
 
@@ -329,14 +331,20 @@ typedef struct llm_lora_op {
     float scale;            /* 0 means 1 */
 } llm_lora_op;
 
-typedef enum llm_qk_norm { LLM_QK_NORM_NONE = 0, LLM_QK_NORM_HEAD_RMS, LLM_QK_NORM_HEAD_LAYER, LLM_QK_NORM_WHOLE_RMS } llm_qk_norm;
+typedef enum llm_qk_norm {
+    LLM_QK_NORM_NONE = 0,
+    LLM_QK_NORM_HEAD_RMS,
+    LLM_QK_NORM_HEAD_LAYER,
+    LLM_QK_NORM_WHOLE_RMS,
+    LLM_QK_NORM_HEAD_RMS_LAST /* as HEAD_RMS, but behind RoPE (Hunyuan) */
+} llm_qk_norm;
 
-/* Finishes q, k, v of every row: q/k norm, RoPE, then K and V go to the cache. q stays in qkv. */
+/* Finishes q, k, v of every row: q/k norm, RoPE (or RoPE, then the norm), then K and V go to the cache. q stays in qkv. */
 typedef struct llm_qkv_op {
     llm_buffer *qkv;             /* (n_rows, ...) */
     int32_t q_col, k_col, v_col; /* where this rank's heads start */
     int32_t n_heads, n_kv_heads, head_dim, v_head_dim;
-    llm_qk_norm norm; /* HEAD_RMS: weights (head_dim); HEAD_LAYER: (heads, head_dim), this rank's; WHOLE_RMS: see below */
+    llm_qk_norm norm; /* HEAD_RMS and _LAST: weights (head_dim); HEAD_LAYER: (heads, head_dim), this rank's; WHOLE_RMS: see below */
     const llm_weight *q_norm, *k_norm;
     float eps;
     int32_t whole_q_col, whole_q, whole_k_col,
@@ -376,20 +384,28 @@ typedef struct llm_mla_op {
     const llm_lora_site *lora; /* what adapters add to kv_b; NULL: nothing */
 } llm_mla_op;
 
-typedef enum llm_route_score { LLM_ROUTE_SOFTMAX = 0, LLM_ROUTE_SIGMOID = 1, LLM_ROUTE_TOPK_SOFTMAX = 2 } llm_route_score;
+typedef enum llm_route_score {
+    LLM_ROUTE_SOFTMAX = 0,
+    LLM_ROUTE_SIGMOID = 1,
+    LLM_ROUTE_TOPK_SOFTMAX = 2,
+    LLM_ROUTE_SPARSEMIXER = 3
+} llm_route_score;
 
 /* Chooses k experts a row. dst holds them for llm_experts_op. Ties: the lower index. */
 typedef struct llm_route_op {
     llm_buffer *dst;          /* (n_rows, 2 * k): ids, then weights */
     const llm_buffer *logits; /* (n_rows, n_experts) */
     int32_t n_experts, k;
-    llm_route_score score;        /* TOPK_SOFTMAX: softmax over the chosen logits */
+    /* TOPK_SOFTMAX: softmax over the chosen logits. SPARSEMIXER (Phi-3.5-MoE): each is weighed by a softmax over itself and those not yet
+     * chosen whose logit l is near its own, t: (t - l) / max(|l|, t) at most `near` */
+    llm_route_score score;
     const llm_weight *correction; /* VECTOR (n_experts) added for the choice only; NULL: none */
     int32_t n_group, topk_group;  /* 0 or 1: no groups */
     int32_t group_top2;           /* group score: sum of its two best (DeepSeek-V3), else its best */
     int32_t normalize;            /* chosen weights divided by their sum */
     float normalize_min;          /* the sum is at least this */
     float scale;                  /* of the weights; 0 means 1 */
+    float near;                   /* SPARSEMIXER */
     int32_t set; /* 0: all rows choose. Else those whose row_set is set - 1; the others choose none, and experts add nothing to them */
 } llm_route_op;
 

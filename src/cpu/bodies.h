@@ -279,14 +279,20 @@ LLM__INLINE void llm__body_quantise(const llm__act *act, size_t at, const float 
 
 /* ---- The end of a product ---- */
 
+/* xIELU (Huang and Schlag 2024): a parabola that meets an exponential at 0; p, n, b, e as in llm_act. */
+LLM__INLINE float llm__xielu(const float *c, float x) {
+    return x > 0 ? (c[0] * x + c[2]) * x : c[1] * (expm1f(x < c[3] ? x : c[3]) - x) + c[2] * x;
+}
+
 /* act(g), times u where there is one. Three of them are a product with a sigmoid. */
-LLM__INLINE llm__v16 llm__act16(llm_act act, float limit, llm__v16 g, const llm__v16 *u) {
+LLM__INLINE llm__v16 llm__act16(llm_act act, float limit, const float *xielu, llm__v16 g, const llm__v16 *u) {
     const int oai = act == LLM_ACT_SWIGLU_OAI, tanh = act == LLM_ACT_GELU_TANH, quick = act == LLM_ACT_QUICK_GELU;
     llm__v16 x;
     if (oai) LLM__EACH(i) g.v[i] = g.v[i] < limit ? g.v[i] : limit;
     if (act == LLM_ACT_GELU) LLM__EACH(i) g.v[i] *= 0.5f * (1 + erff(g.v[i] * 0.70710678f));
     if (act == LLM_ACT_RELU) LLM__EACH(i) g.v[i] = g.v[i] > 0 ? g.v[i] : 0;
     if (act == LLM_ACT_RELU2) LLM__EACH(i) g.v[i] = g.v[i] > 0 ? g.v[i] * g.v[i] : 0;
+    if (act == LLM_ACT_XIELU) LLM__EACH(i) g.v[i] = llm__xielu(xielu, g.v[i]);
     if (oai || tanh || quick || act == LLM_ACT_SILU) {
         x = g;
         if (tanh) LLM__EACH(i) x.v[i] = g.v[i] + 0.044715f * g.v[i] * g.v[i] * g.v[i]; /* (1 + tanh y) / 2 = sigmoid(2 y) */
@@ -343,7 +349,7 @@ LLM__INLINE void llm__finish_rows(const llm__finish *f, const llm__block *b, con
         llm__v16 x = llm__finish_sums(f, b, g, plus, how), y;
         if (gate_up) y = llm__finish_sums(f, b + 1, u, plus, how);
         if (plus) plus += f->plus_stride;
-        if (how.act || gate_up) x = llm__act16(how.act, f->limit, x, gate_up ? &y : NULL);
+        if (how.act || gate_up) x = llm__act16(how.act, f->limit, f->xielu, x, gate_up ? &y : NULL);
         if (!plain && f->scale != 1) LLM__EACH(i) x.v[i] *= f->scale;
         if (!plain && f->softcap > 0) x = llm__softcap16(x, f->softcap);
         llm__store16(dst, width, how.add ? llm__add16(x, dst, 1, width) : x);

@@ -18,6 +18,7 @@ typedef struct llm__finish {
     const float *plus;         /* (tokens, outputs from first_row on) of adapters, or NULL */
     int64_t plus_stride;
     float scale, limit, softcap;
+    const float *xielu; /* see llm_linear_op */
     llm_act act;
     int add, gate_up, per; /* per: places of a tile that a token takes */
 } llm__finish;

@@ -104,6 +104,7 @@ static void llm__finish_head(const llm__kernels *k, const llm_qkv_op *op, const 
     else if (op->norm == LLM_QK_NORM_HEAD_LAYER) llm__norm_row(k, LLM_NORM_LAYER, x, x, n, w + column, NULL, op->eps);
     else if (op->norm == LLM_QK_NORM_WHOLE_RMS) k->affine(x, x, 0, whole, w + column, NULL, n);
     if (rope) k->rotate(x, rope, op->rope_dim / 2, op->rope_interleaved);
+    if (op->norm == LLM_QK_NORM_HEAD_RMS_LAST) llm__norm_row(k, LLM_NORM_RMS, x, x, n, w, NULL, op->eps);
 }
 
 /* The factor that brings a row of all heads to unit mean square. */
@@ -399,6 +400,15 @@ static void llm__softmax(float *x, int n) {
     for (int i = 0; i < n; i++) x[i] /= sum;
 }
 
+/* What SparseMixer (Liu et al. 2023) gives the best of those left: its part of a softmax over those near it. Chosen ones have a choice of
+ * -INFINITY. Of 4, 3.95 and 1 with `near` 0.02 the first has 1 / (1 + e^-0.05), for 1 is not near; then the second, alone, has 1. */
+static float llm__route_near(const llm_route_op *op, const float *logit, const float *choice, int best) {
+    float top = logit[best], sum = 0;
+    for (int i = 0; i < op->n_experts; i++)
+        if (choice[i] > -INFINITY && !((top - logit[i]) / LLM__MAX(fabsf(logit[i]), top) > op->near)) sum += expf(logit[i] - top);
+    return 1 / sum;
+}
+
 LLM__PRIVATE void llm__run_route(const llm__run *r, int row) {
     const llm_route_op *op = &r->rec->op.route;
     float *out = llm__row(op->dst, row), *score = (float *)r->e->scratch, *choice = score + op->n_experts, *weight = out + op->k, sum = 0,
@@ -415,9 +425,9 @@ LLM__PRIVATE void llm__run_route(const llm__run *r, int row) {
     if (op->n_group > 1 && op->topk_group < op->n_group) llm__route_groups(op, choice, choice + op->n_experts);
     for (int i = 0; i < op->k; i++) {
         int best = llm__arg_max(choice, op->n_experts);
-        choice[best] = -INFINITY;
         out[i] = (float)best;
-        weight[i] = score[best];
+        weight[i] = op->score == LLM_ROUTE_SPARSEMIXER ? llm__route_near(op, score, choice, best) : score[best];
+        choice[best] = -INFINITY;
     }
     if (op->score == LLM_ROUTE_TOPK_SOFTMAX) llm__softmax(weight, op->k);
     for (int i = 0; i < op->k; i++) sum += weight[i];

@@ -226,6 +226,7 @@ LLM__PRIVATE void llm__run_linear(const llm__exec *e, const llm_linear_op *op) {
     f.dst = op->dst->data + op->dst_col;
     f.stride = op->dst->stride;
     f.limit = op->limit;
+    f.xielu = op->xielu;
     f.act = op->act;
     f.add = op->add;
     llm__run_product(e, op->weight, op->bias, op->plus, op->scale, &in, &f);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/json.h"
+#include "cpu/dtypes.h"
 #include "model/tensors.h"
 #include "model/gguf.h"
 #include "model/facts.h"
@@ -46,6 +47,16 @@ static const char *llm__text_defaults(const char *type) {
     return NULL;
 }
 
+/* The row of the family whose first name it is. */
+static const llm__family *llm__family_of(const char *name) {
+    for (int i = 0; i < LLM__COUNT(llm__families); i++)
+        if (llm__str_eq(llm__s(llm__families[i].names, strcspn(llm__families[i].names, " ")), name)) return &llm__families[i];
+    return NULL;
+}
+
+/* How many experts Granite 4 has: eight where its file is silent. */
+static int32_t llm__arch_hybrid_experts(llm__facts *f) { return llm__fact_int(f, "num_local_experts", 8, 0, LLM_MAX_EXPERTS); }
+
 LLM__PRIVATE llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
     snprintf(a->name, sizeof a->name, "%s", f->arch);
     snprintf(a->class_name, sizeof a->class_name, "%s", f->arch);
@@ -61,6 +72,8 @@ LLM__PRIVATE llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
     }
     for (int i = 0; !f->r && i < LLM__COUNT(llm__families) && !a->family; i++)
         if (llm__word_in(f->json ? llm__families[i].names : llm__families[i].gguf, a->name)) a->family = &llm__families[i];
+    /* Granite 4 without experts is Granite: what its mixtures call the shared expert is its MLP */
+    if (a->family && !f->r && !strcmp(a->name, "granitemoehybrid") && !llm__arch_hybrid_experts(f)) a->family = llm__family_of("granite");
     if (f->r) return f->r;
     if (!a->name[0]) return llm__error(LLM_ERR_FORMAT, "%s: config.json: model_type is missing", f->path);
     if (!a->family) return llm__arch_unknown(f->path, a->name);
@@ -85,6 +98,8 @@ LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->v_head_dim = llm__fact_int(f, ".attention.value_length", a->head_dim, 1, 4096);
     a->ff = llm__fact_int(f, "intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length", 4 * a->hidden, 1, 1 << 21);
     if (llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
+    if (!strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granite"))
+        a->ff = llm__fact_int(f, "shared_intermediate_size", 1024, 1, 1 << 21);
     a->vocab = llm__fact_int(f, "padded_vocab_size vocab_size .vocab_size", a->gguf ? a->vocab : LLM__MUST, 1, 1 << 24);
     a->max_positions =
         llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len .context_length", 2048, 1, 1 << 30);
@@ -100,8 +115,8 @@ LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->n_kv_heads = a->n_heads;
 }
 
-/* The activation that Hugging Face calls `name`. */
-static llm_act llm__act_of(llm__facts *f, const char *name) {
+/* The activation that Hugging Face calls `name`. xIELU has numbers of its own in every layer, and only its family has them. */
+static llm_act llm__act_of(llm__facts *f, const char *name, llm_act family) {
     static const struct {
         const char *names;
         llm_act act;
@@ -111,9 +126,10 @@ static llm_act llm__act_of(llm__facts *f, const char *name) {
         {"gelu_new gelu_pytorch_tanh gelu_fast gelu_python_tanh", LLM_ACT_GELU_TANH},
         {"relu", LLM_ACT_RELU},
         {"relu2 relu_squared", LLM_ACT_RELU2},
+        {"xielu", LLM_ACT_XIELU},
     };
     for (int i = 0; i < LLM__COUNT(table); i++)
-        if (llm__word_in(table[i].names, name)) return table[i].act;
+        if (llm__word_in(table[i].names, name) && (table[i].act != LLM_ACT_XIELU || family == LLM_ACT_XIELU)) return table[i].act;
     if (!f->r) f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: hidden_act: \"%.40s\" is not supported", f->path, name);
     return LLM_ACT_NONE;
 }
@@ -128,6 +144,31 @@ static void llm__arch_tied(llm__facts *f, llm__arch *a) {
     whole.n_nodes = 1;
     if (llm__fact_bool(&whole, "tie_word_embeddings", a->tied) != a->tied) a->tied = -1;
     if (!f->r) f->r = whole.r;
+}
+
+/* The numbers of xIELU in a layer: what training has found for p and n is p = softplus(alpha_p), n = b + softplus(alpha_n). A folder has
+ * them as tensors, GGUF as lists of metadata; without either, as with weights made at random, they are those that training begins with. */
+static void llm__arch_xielu(llm__facts *f, llm__arch *a, const llm__tensors *tensors, int layer) {
+    static const char *const names[4] = {"alpha_p", "alpha_n", "beta", "eps"};
+    static const double usual[4] = {0.203567, -1.05013, 0.5, -1e-6}; /* softplus of them: 0.8 and 0.3 */
+    double v[4];
+    for (int i = 0; i < 4; i++) {
+        char name[96];
+        if (a->gguf) snprintf(name, sizeof name, "xielu.%s", names[i]);
+        else snprintf(name, sizeof name, "model.layers.%d.mlp.act_fn.%s", layer, names[i]);
+        const llm__gguf_kv *kv = f->gguf ? llm__gguf_find(f->gguf, name) : NULL;
+        const llm__tensor *t = a->gguf ? NULL : llm__tensors_find(tensors, name);
+        v[i] = usual[i];
+        int ok = !(kv || t) || (kv && llm__gguf_num_at(kv, kv->is_array ? (uint64_t)layer : 0, &v[i]));
+        if (t && llm__word_in("F32 F16 BF16", llm__type_name(t->type)) && t->bytes == llm__row_bytes(t->type, 1))
+            v[i] = (double)llm__element(t->type, t->data, 0), ok = 1;
+        if ((!ok || !(fabs(v[i]) < 1e4)) && !f->r)
+            f->r = llm__error(LLM_ERR_FORMAT, "%s: %s: a number below 10000 expected", f->path, name);
+    }
+    a->layer[layer].xielu[0] = (float)log1p(exp(v[0]));
+    a->layer[layer].xielu[1] = (float)(v[2] + log1p(exp(v[1])));
+    a->layer[layer].xielu[2] = (float)v[2];
+    a->layer[layer].xielu[3] = (float)v[3];
 }
 
 LLM__PRIVATE void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
@@ -146,7 +187,8 @@ LLM__PRIVATE void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__ten
     const llm__tensor *norm = a->gguf ? llm__tensors_find(tensors, "blk.0.attn_q_norm.weight") : NULL;
     if (norm && !a->qk_norm) a->qk_norm = norm->shape[0] == a->head_dim ? LLM_QK_NORM_HEAD_RMS : LLM_QK_NORM_WHOLE_RMS;
     if (norm && norm->n_dims > 1) a->qk_norm = LLM_QK_NORM_HEAD_LAYER;
-    if (llm__fact_bool(f, "use_qk_norm qk_layernorm", 0))
+    if (a->flags & LLM__QK_LAST) a->qk_norm = LLM_QK_NORM_HEAD_RMS_LAST;
+    if (llm__fact_bool(f, "use_qk_norm qk_layernorm", 0) && !a->qk_norm)
         a->qk_norm = llm__arch_is(a, "cohere stablelm") ? LLM_QK_NORM_HEAD_LAYER : LLM_QK_NORM_HEAD_RMS;
     int parallel = llm__fact_bool(f, "use_parallel_residual parallel_attn .use_parallel_residual", (a->flags & LLM__PARALLEL) != 0);
     a->flags = parallel ? a->flags | LLM__PARALLEL : a->flags & ~(uint32_t)LLM__PARALLEL;
@@ -154,10 +196,27 @@ LLM__PRIVATE void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__ten
     a->act = a->family->act;
     /* Gemma's first config.json says gelu and its code takes the tanh form whatever it says */
     llm__fact_str(f, "hidden_activation hidden_act activation_function activation", text);
-    if (text[0] && a->act != LLM_ACT_SWIGLU_OAI && !llm__arch_is(a, "gemma")) a->act = llm__act_of(f, text);
+    if (text[0] && a->act != LLM_ACT_SWIGLU_OAI && !llm__arch_is(a, "gemma")) a->act = llm__act_of(f, text, a->family->act);
     a->act_limit = (float)llm__fact_num(f, "swiglu_limit", 7, 1e-3, 1e6);
+    for (int i = 0; i < a->n_layers && a->act == LLM_ACT_XIELU; i++) llm__arch_xielu(f, a, tensors, i);
     if (f->json && llm__arch_is(a, "gpt_bigcode") && a->n_kv_heads > 1) a->flags |= LLM__GROUPED;
     if (llm__arch_is(a, "opt")) a->position_offset = 2;
+}
+
+/* Words of a config.json that only some publisher's code heeds, and that would change what is computed. */
+static void llm__arch_refused(llm__facts *f, const llm__arch *a) {
+    static const struct {
+        const char *families, *key;
+    } table[] = {
+        {"hunyuan_v1_dense hunyuan_v1_moe", "use_cla"},
+        {"apertus", "post_norm"},
+    };
+    for (int i = 0; i < LLM__COUNT(table); i++)
+        if (f->json && llm__arch_is(a, table[i].families) && llm__fact_bool(f, table[i].key, 0) && !f->r)
+            f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s: true is not supported", f->path, table[i].key);
+    if (f->json && llm__arch_is(a, "hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus") &&
+        llm__facts_find(f, "sliding_window").node >= 0 && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: sliding_window: %s has no window, null expected", f->path, a->name);
 }
 
 LLM__PRIVATE void llm__arch_variants(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
@@ -174,6 +233,7 @@ LLM__PRIVATE void llm__arch_variants(llm__facts *f, llm__arch *a, const llm__ten
     const int sees = llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name);
     other |= a->mlp_bias > 0 && a->tied && llm__arch_is(a, "ernie4_5_moe") && !sees;
     other |= a->tied > 0 && llm__tensors_find(tensors, "lm_head.bias") != NULL;
+    llm__arch_refused(f, a);
     if (f->r) return;
     if (llm__arch_is(a, "baichuan") && a->vocab == 125696)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: Baichuan 2 (its output layer is normalised as it runs) is not supported", f->path);
@@ -216,14 +276,49 @@ LLM__PRIVATE void llm__arch_numbers(llm__facts *f, llm__arch *a) {
         a->logn_from = llm__fact_int(f, "seq_length max_position_embeddings", a->max_positions, 2, 1 << 30);
 }
 
+/* Where a config lists a number for each layer, one that all of them have is expected. */
+static void llm__arch_alike(llm__facts *f, const char *key) {
+    const llm__fact fact = llm__facts_find(f, key);
+    int64_t first = 0, other = 0;
+    const int list = llm__fact_list(f, key);
+    llm_json_int(f->json, list, &first);
+    for (int v = list; v >= 0; v = llm_json_next(f->json, v))
+        if ((!llm_json_int(f->json, v, &other) || other != first) && !f->r)
+            f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s: the same whole number for all layers expected", f->path, fact.key);
+}
+
+/* Families whose code asks few questions: experts of intermediate_size, weights that are always normalised or (SparseMixer's) never, and
+ * beside them an MLP as wide as one expert (Hunyuan) or none. */
+static void llm__arch_fixed_experts(llm__facts *f, llm__arch *a) {
+    if (!f->json || !llm__arch_is(a, "hunyuan_v1_moe minimax_m2 phimoe")) return;
+    a->ff_expert = a->ff;
+    a->ff_shared = llm__arch_is(a, "hunyuan_v1_moe") ? a->ff : 0;
+    a->normalize = (a->flags & LLM__NORM_TOPK) != 0;
+    a->route_scale = 1;
+    a->n_group = 1;
+    llm__arch_alike(f, "num_local_experts");
+    llm__arch_alike(f, "num_experts");
+    llm__arch_alike(f, "moe_topk");
+}
+
+/* SparseMixer takes two experts, whatever the router's noise was in training: how near they are is told by its size. */
+static void llm__arch_sparsemixer(llm__facts *f, llm__arch *a) {
+    if (!llm__arch_is(a, "phimoe")) return;
+    a->score = LLM_ROUTE_SPARSEMIXER;
+    a->near = (float)(2 * llm__fact_num(f, "router_jitter_noise", 0.01, 0, 1e3));
+    a->normalize = 0;
+    if (a->n_used != 2 && !f->r) f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: %d experts a token: %s takes 2", f->path, a->n_used, a->name);
+}
+
 LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
+    const int64_t silent = !strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granitemoe") ? llm__arch_hybrid_experts(f) : 0;
     a->n_experts =
-        llm__fact_item(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, 0, 0, LLM_MAX_EXPERTS);
+        llm__fact_item(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, silent, 0, LLM_MAX_EXPERTS);
     a->n_sets = llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name) ? 2 : 1;
     if (!a->n_experts) return;
     int32_t most = LLM__MIN(a->n_experts, 256);
-    a->n_used = llm__fact_int(f, "num_experts_per_tok moe_k num_experts_per_token moe_topk .expert_used_count", LLM__MUST, 1, most);
+    a->n_used = llm__fact_item(f, "num_experts_per_tok moe_k num_experts_per_token moe_topk .expert_used_count", 0, LLM__MUST, 1, most);
     a->ff_expert = llm__fact_item(f, "moe_intermediate_size intermediate_size .expert_feed_forward_length", 0, a->ff, 1, 1 << 20);
     if (a->n_sets > 1) a->ff_expert2 = llm__fact_item(f, "moe_intermediate_size", 1, a->ff_expert, 1, 1 << 20);
     int64_t n_shared = llm__fact_int(f, "n_shared_experts moe_num_shared_experts num_shared_experts .expert_shared_count", 0, 0, 1024);
@@ -250,6 +345,8 @@ LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tens
     a->n_group = llm__fact_int(f, "n_group .expert_group_count", 1, 0, a->n_experts);
     a->topk_group = llm__fact_int(f, "topk_group .expert_group_used_count", 1, 0, LLM__MAX(a->n_group, 1));
     if (!strcmp(llm__fact_str(f, "topk_method", text), "greedy")) a->n_group = 1;
+    llm__arch_fixed_experts(f, a);
+    llm__arch_sparsemixer(f, a);
     int size = a->n_experts / LLM__MAX(a->n_group, 1);
     if (!f->r && (int64_t)a->n_experts * a->ff_expert > INT32_MAX / 2)
         f->r = llm__error(LLM_ERR_LIMIT, "%s: %d experts of width %d are too many", f->path, a->n_experts, a->ff_expert);
@@ -283,11 +380,33 @@ static const char *llm__arch_letters(llm__facts *f, char out[64]) {
     return out;
 }
 
+/* 1 if layer i sees a window by the entry `type` of layer_types. */
+static int llm__arch_slides(llm__facts *f, const llm__arch *a, int type, int i) {
+    const int hybrid = !strcmp(a->name, "granitemoehybrid");
+    const char *name = llm_json_str(f->json, type, NULL);
+    if (f->r) return 0;
+    if (hybrid && name && llm__word_in("mamba linear_attention", name))
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%s\": Mamba layers are not supported", f->path,
+                          i, name);
+    else if (!name || !llm__word_in(hybrid ? "attention full_attention" : "sliding_attention full_attention", name))
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", %s or full_attention expected",
+                          f->path, i, name ? name : "", hybrid ? "attention" : "sliding_attention");
+    return name && !strcmp(name, "sliding_attention");
+}
+
+/* What Granite 4 is refused for before anything else is asked of it: its layers are of Mamba where nothing is said of them. */
+static void llm__arch_hybrid(llm__facts *f, const llm__arch *a) {
+    if (!strcmp(a->name, "granitemoehybrid") && llm__facts_find(f, "layer_types layers_block_type").node < 0 && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED,
+                          "%s: config.json: layer_types is missing, so all layers are Mamba's, which are not supported", f->path);
+}
+
 LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
     char text[64];
     const char *letters = llm__arch_letters(f, text);
-    int types = llm__facts_find(f, "layer_types").node, type = llm_json_first(f->json, types);
+    int types = llm__facts_find(f, "layer_types layers_block_type").node, type = llm_json_first(f->json, types);
     int ropes = llm__facts_find(f, "no_rope_layers").node, rope = llm_json_first(f->json, ropes);
+    llm__arch_hybrid(f, a);
     int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, f->json || llm__arch_is(a, "phi3") ? 0 : 1, 1 << 30);
     int hybrid = llm__arch_is(a, "cohere2 exaone4") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0, smol = llm__arch_is(a, "smollm3");
     /* every so many layers one sees everything */
@@ -307,13 +426,8 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
             f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: no_rope_layers: 0 or 1 for each layer expected", f->path);
         int slides = smol ? !uses_rope : i >= from && (!pattern || (i + 1) % pattern != 0);
         if (letters && !f->r) slides = i + 1 < a->n_layers && letters[(size_t)i % strlen(letters)] == 'L';
-        const char *name = llm_json_str(f->json, type, NULL);
-        if (name) slides = !strcmp(name, "sliding_attention");
+        if (types >= 0) slides = llm__arch_slides(f, a, type, i);
         if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;
-        if (!f->r && types >= 0 && (!name || !llm__word_in("sliding_attention full_attention", name)))
-            f->r = llm__error(LLM_ERR_UNSUPPORTED,
-                              "%s: config.json: layer_types: entry %d is \"%.40s\", sliding_attention or full_attention expected", f->path,
-                              i, name ? name : "");
         l->window = slides ? window : 0;
         l->rope = slides && window && a->n_rope > 1;
         if (!uses_rope || (hybrid && !slides) || !a->n_rope) l->rope = -1;

@@ -27,6 +27,7 @@ typedef struct llm__arch_layer {
     int8_t rope;    /* which of arch.rope; -1: no positions here */
     int8_t moe;     /* 1: a mixture of experts */
     int32_t window; /* a query sees so many positions, its own included; 0: all */
+    float xielu[4]; /* see llm_linear_op */
 } llm__arch_layer;
 
 /* Everything that the forward pass must know of a family and a size. Written once, by llm__arch_read; every number
@@ -65,7 +66,7 @@ typedef struct llm__arch {
     int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
     llm_route_score score;
     int32_t normalize, n_group, topk_group;
-    float normalize_min, route_scale;
+    float normalize_min, route_scale, near; /* near: see llm_route_op */
     llm__arch_layer layer[LLM__MAX_LAYERS];
 } llm__arch;
 

@@ -56,9 +56,7 @@ static llm__facts llm__convert_facts(const llm_model *m) {
     return llm__facts_in(&f, global >= 0 ? global : object);
 }
 
-static double llm__convert_base(llm__facts *f, const llm_model *m) {
-    return llm__fact_num(f, "rope_theta rotary_emb_base rope_base", (double)m->arch.family->theta, 1.0001, 1e18);
-}
+static double llm__convert_base(llm__facts *f, const llm_model *m) { return llm__rope_base(f, &m->arch, (double)m->arch.family->theta); }
 
 LLM__PRIVATE int llm__convert_rope_form(const llm_model *m) {
     llm__facts f = llm__convert_facts(m);

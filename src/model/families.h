@@ -45,6 +45,7 @@ enum {
     LLM__QWEN_WINDOW = 1 << 21,   /* sliding_window counts only with use_sliding_window, from max_window_layers on */
     LLM__DIVIDE_LOGITS = 1 << 22, /* GGUF's logit_scale is a divisor */
     LLM__TOPK_SOFTMAX = 1 << 23,  /* router: softmax over the chosen */
+    LLM__QK_LAST = 1 << 24,       /* norms of q and k a head stand behind RoPE */
     LLM__GPT_BIAS = LLM__LAYER_NORM | LLM__ALL_BIAS | LLM__NO_GATE
 };
 
@@ -106,7 +107,8 @@ static const llm__family llm__families[] = {
     {"ernie4_5_moe ernie4_5_vl_moe_text ernie4_5_moe_vl", "ernie4_5-moe", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK,
      LLM_ACT_SILU, 5e5f, 1},
     {"granite", "granite", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS, LLM_ACT_SILU, 1e4f, 1},
-    {"granitemoe granitemoeshared", "granitemoe", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS | LLM__TOPK_SOFTMAX, LLM_ACT_SILU, 1e4f, 1},
+    {"granitemoe granitemoeshared granitemoehybrid", "granitemoe", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS | LLM__TOPK_SOFTMAX, LLM_ACT_SILU,
+     1e4f, 1},
     {"olmo", "olmo", LLM__LAYER_NORM | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"olmo2 olmo3", "olmo2", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_WHOLE, LLM_ACT_SILU, 5e5f, 1},
     {"olmoe", "olmoe", LLM__QK_WHOLE, LLM_ACT_SILU, 1e4f, 1},
@@ -114,5 +116,10 @@ static const llm__family llm__families[] = {
     {"seed_oss", "seed_oss", LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 1},
     {"smollm3", "smollm3", LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 2e6f, 1},
     {"helium", "", LLM__PAIRS | LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e5f, 1},
+    {"hunyuan_v1_dense", "hunyuan-dense", LLM__QK_HEAD | LLM__QK_LAST, LLM_ACT_SILU, 1e4f, 1},
+    {"hunyuan_v1_moe", "hunyuan-moe", LLM__QK_HEAD | LLM__QK_LAST | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
+    {"minimax_m2", "minimax-m2", LLM__QK_WHOLE | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 5e6f, 1},
+    {"phimoe", "phimoe", LLM__LAYER_NORM, LLM_ACT_SILU, 1e6f, 1},
+    {"apertus", "apertus", LLM__QK_HEAD | LLM__NO_GATE, LLM_ACT_XIELU, 1.2e7f, 1},
     {"gpt_oss", "gpt-oss", LLM__QKV_BIAS | LLM__ALL_BIAS | LLM__TOPK_SOFTMAX, LLM_ACT_SWIGLU_OAI, 1.5e5f, 1},
 };

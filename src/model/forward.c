@@ -22,6 +22,7 @@ static void llm__pass_linear(const llm__pass *p, llm_rows rows, llm_buffer *dst,
                         .add = add,
                         .scale = 1,
                         .limit = p->a->act_limit,
+                        .xielu = p->xielu,
                         .plus = plus};
     p->be->linear(p->ctx, p->rank_index, &op);
 }
@@ -204,6 +205,7 @@ static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int s
                           .normalize = a->normalize,
                           .normalize_min = a->normalize_min,
                           .scale = a->route_scale,
+                          .near = a->near,
                           .set = a->n_sets > 1 ? set + 1 : 0};
     llm_experts_op experts = {.dst = rank->token.y,
                               .src = src,
@@ -275,14 +277,14 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
     const llm__arch *a = net->a;
     const llm__net_rank *rank = &net->rank[rank_index];
     const llm__net_lane *lane = &rank->token, *out = &rank->out;
-    const llm__pass p = {.be = net->cfg.backend,
-                         .ctx = net->cfg.ctx,
-                         .rank_index = rank_index,
-                         .rank = rank,
-                         .a = a,
-                         .lora = shape->lora,
-                         .given = shape->given,
-                         .first_layer = net->cfg.first_layer - rank->begin};
+    llm__pass p = {.be = net->cfg.backend,
+                   .ctx = net->cfg.ctx,
+                   .rank_index = rank_index,
+                   .rank = rank,
+                   .a = a,
+                   .lora = shape->lora,
+                   .given = shape->given,
+                   .first_layer = net->cfg.first_layer - rank->begin};
     const int parallel = (a->flags & LLM__PARALLEL) != 0, pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
     const int attn_norm = pre && (!a->eagle || rank->layer[0].attn_norm.w), out_norm = !a->eagle || rank->out_norm.w;
     /* x (T, D) = embedding; h = the first norm of it */
@@ -294,6 +296,7 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
         const llm__net_layer *layer = &rank->layer[i];
         const int last = rank->last && i == a->n_layers - 1, moe = a->layer[i].moe;
         const llm_buffer *src = attn_norm ? lane->h : lane->x;
+        p.xielu = a->layer[i].xielu;
         /* att = attention over src, and the KV pages of layer i get this step's keys and values */
         if (a->flags & LLM__MLA) llm__pass_mla(&p, i, layer, src);
         else llm__pass_attention(&p, i, layer, src);

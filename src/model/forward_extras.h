@@ -22,9 +22,10 @@ typedef struct llm__pass {
     int rank_index;            /* the operations' `rank` */
     const llm__net_rank *rank; /* its weights and buffers */
     const llm__arch *a;
-    int lora;        /* a sequence has an adapter */
-    int given;       /* some rows are given: pictures */
-    int first_layer; /* of the KV cache: where it has the model's layer 0, or would have */
+    int lora;           /* a sequence has an adapter */
+    int given;          /* some rows are given: pictures */
+    int first_layer;    /* of the KV cache: where it has the model's layer 0, or would have */
+    const float *xielu; /* of the current layer, see llm_linear_op */
 } llm__pass;
 
 /* What adapters add to w src, in `plus`; NULL: nothing in this step. */

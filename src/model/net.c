@@ -107,8 +107,9 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_la
     }
     llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, &layer->qkv);
     if (!a->qk_norm) return;
-    if (a->qk_norm == LLM_QK_NORM_HEAD_RMS) q = k = llm__all(d); /* the same for all heads */
-    if (L->balance && a->qk_norm == LLM_QK_NORM_HEAD_RMS) {
+    const int alike = a->qk_norm == LLM_QK_NORM_HEAD_RMS || a->qk_norm == LLM_QK_NORM_HEAD_RMS_LAST; /* the same for all heads */
+    if (alike) q = k = llm__all(d);
+    if (L->balance && alike) {
         llm__load_balanced(L, layer);
         return;
     }

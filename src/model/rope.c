@@ -79,6 +79,13 @@ static int32_t llm__rope_original(llm__facts *f, const llm__arch *a) {
     return llm__fact_int(f, "original_max_position_embeddings .rope.scaling.original_context_length", a->max_positions, 1, 1 << 30);
 }
 
+/* A multiplier of cosines and sines that must be there. */
+static double llm__rope_mscale(llm__facts *f, const char *key) {
+    const llm__fact fact = llm__facts_find(f, key);
+    if (fact.node < 0) llm__facts_bad(f, &fact, "missing");
+    return llm__fact_num(f, key, 1, 1e-6, 1e6);
+}
+
 /* LongRoPE (Ding et al. 2024): own factors for every frequency, one set for short prompts and one for long ones. A
  * request keeps the set that its prompt's length asks for; attention is stretched by the same amount in both. */
 static void llm__rope_long(llm__facts *f, llm__arch *a, const llm__tensors *tensors, llm__rope *out) {
@@ -91,8 +98,32 @@ static void llm__rope_long(llm__facts *f, llm__arch *a, const llm__tensors *tens
     if (!ok && f->json && !f->r) f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: short_factor: missing", f->path);
     if (!ok) return;
     memcpy(out->inv_freq, near, (size_t)half * sizeof *near);
-    out->scale[0] = out->scale[1] = (float)llm__fact_num(f, "attention_factor .rope.scaling.attn_factor", usual, 1e-6, 1e6);
     a->long_from = (int32_t)original;
+    if (f->json && llm__arch_is(a, "phimoe")) { /* transformers has two multipliers here, and the short factors for all lengths */
+        memcpy(out->inv_freq + half, near, (size_t)half * sizeof *near);
+        out->scale[0] = (float)llm__rope_mscale(f, "short_mscale"), out->scale[1] = (float)llm__rope_mscale(f, "long_mscale");
+        return;
+    }
+    out->scale[0] = out->scale[1] = (float)llm__fact_num(f, "attention_factor .rope.scaling.attn_factor", usual, 1e-6, 1e6);
+}
+
+/* Hunyuan's alpha, which stretches the base once and for all lengths though its scheme is called dynamic; 0: there is none. */
+static double llm__rope_alpha(llm__facts *f, const llm__arch *a) {
+    return f->json && llm__arch_is(a, "hunyuan_v1_dense hunyuan_v1_moe") ? llm__fact_num(f, "alpha", 0, 0, 1e9) : 0;
+}
+
+/* 1 where Apertus says nothing of RoPE: then its class has Llama 3's scheme, with a base that no other word changes. */
+static int llm__rope_silent(const llm__facts *f, const llm__arch *a) {
+    return f->json && llm__arch_is(a, "apertus") && llm__facts_find(f, "rope_parameters rope_scaling").node < 0;
+}
+
+LLM__PRIVATE double llm__rope_base(llm__facts *f, const llm__arch *a, double base) {
+    char type[64];
+    if (llm__rope_silent(f, a)) return base;
+    base = llm__fact_num(f, "rope_theta rotary_emb_base rope_base .rope.freq_base", base, 1.0001, 1e18);
+    if (llm__arch_is(a, "chatglm")) base *= llm__fact_num(f, "rope_ratio", 1, 1e-3, 1e6);
+    const double alpha = strcmp(llm__fact_str(f, "rope_type type", type), "dynamic") ? 0 : llm__rope_alpha(f, a);
+    return alpha > 0 && a->rope_dim > 2 ? base * pow(alpha, a->rope_dim / (a->rope_dim - 2.0)) : base;
 }
 
 /* One set of frequencies. Values are looked for in the RoPE object first (f->node[0]). `local`: the set of sliding
@@ -100,8 +131,7 @@ static void llm__rope_long(llm__facts *f, llm__arch *a, const llm__tensors *tens
 static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tensors, double base, int local, llm__rope *out) {
     char type[64];
     int half = a->rope_dim / 2;
-    base = llm__fact_num(f, local ? ".rope.freq_base_swa" : "rope_theta rotary_emb_base rope_base .rope.freq_base", base, 1.0001, 1e18);
-    if (llm__arch_is(a, "chatglm")) base *= llm__fact_num(f, "rope_ratio", 1, 1e-3, 1e6);
+    base = local ? llm__fact_num(f, ".rope.freq_base_swa", base, 1.0001, 1e18) : llm__rope_base(f, a, base);
     /* w[i] = base^(-2i/d): from one turn in 2 pi tokens down to one in 2 pi * base */
     for (int i = 0; i < half; i++) out->inv_freq[i] = out->inv_freq[half + i] = (float)pow(base, -2.0 * i / a->rope_dim);
     out->scale[0] = out->scale[1] = 1;
@@ -115,10 +145,15 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
         llm__rope_long(f, a, tensors, out);
         return;
     }
-    if (!type[0] || llm__word_in("default none mrope", type)) return;
+    const int silent = llm__rope_silent(f, a);
+    if (silent) snprintf(type, sizeof type, "llama3");
+    const int alpha = !strcmp(type, "dynamic") && llm__rope_alpha(f, a) > 0;
+    if (!type[0] || alpha || llm__word_in("default none mrope", type)) return;
     a->scaled |= strcmp(type, "dynamic") != 0;
-    double original = llm__rope_original(f, a);
-    double factor = llm__fact_num(f, "factor .rope.scaling.factor", a->max_positions / original, 1e-2, 1e6);
+    double original = silent ? 8192 : llm__rope_original(f, a);
+    double factor = silent ? 8 : llm__fact_num(f, "factor .rope.scaling.factor", a->max_positions / original, 1e-2, 1e6);
+    if (llm__arch_is(a, "phimoe") && !f->r) /* it would have a multiplier of its own for each */
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: rope_scaling: type \"%.40s\" of phimoe is not supported", f->path, type);
     if (!strcmp(type, "linear")) {
         for (int i = 0; i < half; i++) out->inv_freq[i] = (float)(out->inv_freq[i] / factor);
     } else if (!strcmp(type, "yarn")) {
@@ -134,6 +169,13 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
     }
 }
 
+/* 1 for those of Granite 4 that have no positions at all. */
+static int llm__rope_none(llm__facts *f, const llm__arch *a) {
+    char type[64];
+    if (a->gguf) return llm__arch_is(a, "granite granitemoe") && !llm__fact_bool(f, ".rope.scaling.finetuned", 1);
+    return !strcmp(a->name, "granitemoehybrid") && strcmp(llm__fact_str(f, "position_embedding_type", type), "rope") != 0;
+}
+
 /* How many values of a head turn (the others carry no position), and which are pairs: (2i, 2i + 1), or (i, i +
  * rope_dim / 2). */
 static void llm__rope_turned(llm__facts *f, llm__arch *a) {
@@ -141,8 +183,11 @@ static void llm__rope_turned(llm__facts *f, llm__arch *a) {
     if (a->flags & LLM__MLA) a->rope_pairs = llm__fact_bool(f, "rope_interleave", a->rope_pairs);
     double partial = llm__fact_num(f, "partial_rotary_factor rotary_pct rope_pct", a->family->partial, 1e-3, 1);
     int dim = LLM__MIN((int)(a->head_dim * partial), (int)LLM__MAX_ROPE);
-    if (!(a->flags & LLM__MLA)) a->rope_dim = llm__fact_int(f, "rotary_dim .rope.dimension_count", dim, 2, LLM__MAX_ROPE);
-    if (a->flags & (LLM__LEARNED | LLM__ALIBI)) a->rope_dim = 0;
+    /* MiniMax's rotary_dim is an older word for a share, which beats it */
+    const int share = llm__arch_is(a, "minimax_m2") && llm__facts_find(f, "partial_rotary_factor").node >= 0;
+    const char *words = share ? ".rope.dimension_count" : "rotary_dim .rope.dimension_count";
+    if (!(a->flags & LLM__MLA)) a->rope_dim = llm__fact_int(f, words, dim, 2, LLM__MAX_ROPE);
+    if (a->flags & (LLM__LEARNED | LLM__ALIBI) || llm__rope_none(f, a)) a->rope_dim = 0;
     if (!f->r && (a->rope_dim % 2 || a->rope_dim > a->head_dim))
         f->r = llm__error(LLM_ERR_FORMAT, "%s: RoPE turns %d of %d values of a head, an even number of at most all was expected", f->path,
                           a->rope_dim, a->head_dim);

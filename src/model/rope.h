@@ -14,11 +14,15 @@
 #include "api/config.h"
 #include "base/platform.h"
 #include "model/source.h"
+#include "model/facts.h"
 #include "model/arch.h"
 
 /* Reads the architecture of an opened model. `dummy`: there are no tensors to look at, so the family's habit decides
  * about the output matrix. For GGUF the vocabulary is the embedding's height: files may lack the key. */
 LLM__PRIVATE llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a);
+
+/* The base of the frequencies: the files' own, or `base`, stretched where a family's scheme does only that. */
+LLM__PRIVATE double llm__rope_base(llm__facts *f, const llm__arch *a, double base);
 
 /* What a caller says over the files: TurboMind's rope_scaling_factor, dynamic NTK by the prompt's length (0: as the files say), and
  * use_logn_attn. path: for messages. */

@@ -187,6 +187,7 @@ typedef struct tc_linear_side {
     tc_side s;
     llm_weight *table, *w, *bias, *routes_table;
     llm_buffer *x, *y, *routes;
+    int xielu; /* what products without a gate end with */
 } tc_linear_side;
 
 static void tc_linear_open(tc_linear_side *l, const llm_backend *be, llm_compute compute, int32_t type, llm_role role, int out, int cols) {
@@ -198,6 +199,7 @@ static void tc_linear_open(tc_linear_side *l, const llm_backend *be, llm_compute
     l->bias = tc_weight(&l->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(out, 2, 0, 1), 1, out, 0);
     l->x = tc_buffer(&l->s, TC_ROWS, cols);
     l->y = tc_buffer(&l->s, TC_ROWS, out);
+    l->xielu = 0;
     CHECK(be->weights_done(l->s.ctx) == LLM_OK);
 }
 
@@ -211,7 +213,9 @@ static void tc_linear_run(const tc_linear_side *l, int rows, int gate_up) {
     op.src = l->x;
     op.weight = l->w;
     op.bias = l->bias;
-    op.act = gate_up ? LLM_ACT_GELU_TANH : LLM_ACT_NONE;
+    static const float xielu[4] = {0.75f, 1.25f, 0.5f, -0.25f};
+    op.act = gate_up ? LLM_ACT_GELU_TANH : l->xielu ? LLM_ACT_XIELU : LLM_ACT_NONE;
+    op.xielu = xielu;
     CHECK(l->s.be->begin_step(l->s.ctx, &t.s) == LLM_OK);
     tc_embed(&l->s, l->x, l->table);
     l->s.be->linear(l->s.ctx, 0, &op);
@@ -241,6 +245,7 @@ static void tc_linear(void) {
             llm_role role = gate_up ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR;
             tc_linear_open(&cpu, llm_backend_cpu(), LLM_COMPUTE_F32, formats[i].type, role, out, formats[i].cols);
             tc_linear_open(&cuda, tc_cuda, LLM_COMPUTE_AUTO, formats[i].type, role, out, formats[i].cols);
+            cpu.xielu = cuda.xielu = formats[i].type == LLM_TYPE_F16 || formats[i].type == LLM_TYPE_Q4_0;
             for (int k = 0; k < LLM__COUNT(rows); k++) {
                 if (k == LLM__COUNT(rows) - 1) {
                     if (i % 6) break; /* of each sixth format */
@@ -634,6 +639,8 @@ static void tc_attend_run(const tc_attend *a, const tc_case *c, const test_step 
 static const tc_case tc_cases[] = {
     {"llama", 6, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F32, 1e-5, 0, 0},
     {"f16, pairs", 6, 3, 64, 64, 64, 1, LLM_QK_NORM_HEAD_RMS, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3, 0, 0},
+    {"norm behind RoPE", 6, 2, 64, 64, 48, 0, LLM_QK_NORM_HEAD_RMS_LAST, 0, 0, 0, 0, 0, LLM_KV_F32, 1e-5, 0, 0},
+    {"f16, norm behind pairs", 6, 3, 48, 48, 48, 1, LLM_QK_NORM_HEAD_RMS_LAST, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3, 0, 0},
     {"bf16, wide heads", 3, 1, 160, 160, 64, 0, LLM_QK_NORM_NONE, 21, 0, 0, 0, 0, LLM_KV_BF16, 1e-2, 0, 0},
     {"e4m3", 4, 2, 48, 48, 48, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_FP8_E4M3, 1e-2, 0, 0},
     {"e5m2", 4, 2, 48, 48, 48, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_FP8_E5M2, 1e-2, 0, 0},
@@ -970,7 +977,7 @@ static void tc_mixtures(void) {
         float scale;
     } cases[] = {{8, 2, LLM_ROUTE_SOFTMAX, 0, 0, 0, 0, 1, LLM_TYPE_F32, 0},    {64, 6, LLM_ROUTE_SOFTMAX, 0, 8, 3, 0, 0, LLM_TYPE_BF16, 16},
                  {32, 4, LLM_ROUTE_TOPK_SOFTMAX, 0, 0, 0, 0, 0, LLM_TYPE_Q4_0, 0}, {64, 8, LLM_ROUTE_SIGMOID, 1, 8, 4, 1, 1, LLM_TYPE_Q8_0, 2.5f},
-                 {4, 4, LLM_ROUTE_SOFTMAX, 0, 0, 0, 0, 0, LLM_TYPE_F8_E4M3, 0}};
+                 {4, 4, LLM_ROUTE_SOFTMAX, 0, 0, 0, 0, 0, LLM_TYPE_F8_E4M3, 0},    {40, 2, LLM_ROUTE_SPARSEMIXER, 0, 0, 0, 0, 0, LLM_TYPE_F32, 0}};
     /* clang-format on */
     for (int i = 0; i < LLM__COUNT(cases); i++) {
         int n = cases[i].n;
@@ -1009,7 +1016,7 @@ static void tc_mixtures(void) {
                     op[k].add = i % 2;
                     route[k].score = (llm_route_score)cases[i].score;
                     route[k].n_group = cases[i].groups, route[k].topk_group = cases[i].keep, route[k].group_top2 = cases[i].top2;
-                    route[k].normalize = cases[i].normalize, route[k].scale = cases[i].scale;
+                    route[k].normalize = cases[i].normalize, route[k].scale = cases[i].scale, route[k].near = 0.5f;
                     CHECK(s[k].be->weights_done(s[k].ctx) == LLM_OK);
                 }
                 memset(&line, 0, sizeof line);

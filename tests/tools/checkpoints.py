@@ -8,7 +8,7 @@ tests/data/checkpoints/FAMILY holds everything but the weights; its tensors.txt 
     seed 0                                                  another number gives other weights
     shards 2                                                files that the tensors are spread over (1 where the line is missing)
     model.layers.{0..2}.mlp.up_proj.weight bf16 160x64 normal 0 0.125
-                                                            name ({a..b}: each of these numbers), type, shape, distribution
+                                                            name ({a..b}: each of these numbers), type, shape (-: one number without any), distribution
 
     normal MEAN DEVIATION                                   256 values, the quantiles of a normal distribution
     signed CENTRE DISTANCE DEVIATION                        CENTRE plus or minus a normal number about DISTANCE
@@ -97,7 +97,7 @@ def read(family, seed=None):
         if words[0] in settings:
             settings[words[0]] = int(words[1])
             continue
-        dtype, shape = words[1], [int(x) for x in words[2].split("x")]
+        dtype, shape = words[1], [int(x) for x in words[2].split("x") if x != "-"]
         for name in expanded(words[0]):
             tensors[name] = (dtype, shape, tensor(f"{family}/{settings['seed'] if seed is None else seed}/{name}", dtype, shape, words[3:]))
     return tensors, settings["shards"]

@@ -10,6 +10,7 @@ of up to 100 tokens, relative to the range of the logits: a right engine is unde
 itself refuses is skipped; one that llm_cli refuses counts as refused, with its sentence: some are variants that nobody published.
 """
 import argparse
+import copy
 import json
 import os
 import pathlib
@@ -29,9 +30,18 @@ CLI = os.environ.get("LLM_CLI", str(ROOT / "llm_cli"))
 VOCABULARY = 512
 FAMILIES = """llama mistral ministral ministral3 cwm mixtral qwen2 qwen2_moe qwen3 qwen3_moe gemma gemma2 vaultgemma gemma3_text phi3 phi gpt2 gpt_bigcode gpt_neox gptj opt bloom
 falcon stablelm starcoder2 nemotron arcee glm glm4 glm4_moe dots1 cohere cohere2 deepseek_v2 deepseek_v3 glm4_moe_lite ernie4_5 ernie4_5_moe granite granitemoe granitemoeshared olmo
-olmo2 olmo3 olmoe exaone4 seed_oss smollm3 helium gpt_oss minicpm3""".split()
+olmo2 olmo3 olmoe exaone4 seed_oss smollm3 helium gpt_oss minicpm3 hunyuan_v1_dense hunyuan_v1_moe minimax_m2 granitemoehybrid phimoe apertus""".split()
 SWITCHES = """tie_word_embeddings attention_bias attention_out_bias mlp_bias use_qkv_bias qk_layernorm use_parallel_residual parallel_attn norm_topk_prob bias new_decoder_architecture
 multi_query use_bias qkv_bias use_qk_norm alibi scale_embedding moe_norm_topk_prob""".split()
+ALPHA = [{"rope_type": "dynamic", "alpha": 50.0, "factor": 1.0, "rope_theta": 10000.0}, {"rope_type": "default", "rope_theta": 500.0}, {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10000.0, "original_max_position_embeddings": 32}]
+LONG = {"rope_type": "longrope", "short_mscale": 1.1, "long_mscale": 1.3, "rope_theta": 10000.0, "original_max_position_embeddings": 64}
+OWN = {"hunyuan_v1_dense": {"rope_parameters": ALPHA}, "hunyuan_v1_moe": {"rope_parameters": ALPHA}, # what a family's configuration may say, and others' do not
+       "minimax_m2": {"rope_parameters": [{"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5}, {"rope_type": "default", "rope_theta": 5e6}]},
+       "granitemoehybrid": {"position_embedding_type": ["rope", None], "num_local_experts": [0, 0, 5], "attention_multiplier": [1.0, 0.2], "embedding_multiplier": [3.0], "logits_scaling": [1.0, 4.0],
+                            "residual_multiplier": [0.3, 1.0]},
+       "phimoe": {"lm_head_bias": [False, True], "router_jitter_noise": [0.01, 0.3, 0.0], "sliding_window": [None, 11], "num_experts_per_tok": [2], "rope_parameters": [LONG, {"rope_type": "default", "rope_theta": 1e4}]},
+       "apertus": {"hidden_act": ["xielu", "xielu", "relu2"], "rope_parameters": [{"rope_type": "default", "rope_theta": 1e4}, {"rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0,
+                   "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}]}}
 WIDTHS = "intermediate_size ffn_dim moe_intermediate_size shared_expert_intermediate_size shared_intermediate_size".split()
 
 
@@ -45,13 +55,18 @@ def shape(default, rng):
     new = {"head_dim": head, "num_attention_heads": heads, "n_head": heads, "num_heads": heads, "num_key_value_heads": heads if latent else groups, "num_kv_heads": groups,
            "hidden_size": hidden, "n_embd": hidden, "word_embed_proj_dim": hidden, "num_hidden_layers": few, "n_layer": few, "vocab_size": VOCABULARY, "max_position_embeddings": 4096,
            "n_positions": 256, "sliding_window": rng.choice([7, 30]), "num_local_experts": 8, "n_routed_experts": 8, "num_experts": 8, "moe_num_experts": 8, "num_experts_per_tok": top,
-           "moe_k": top, "n_group": 1, "topk_group": 1, "kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "qk_head_dim": 24, "v_head_dim": 12,
+           "moe_k": top, "moe_topk": top, "n_group": 1, "topk_group": 1, "kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "qk_head_dim": 24, "v_head_dim": 12,
            "rotary_dim": 8, "first_k_dense_replace": rng.choice([0, 1]), "bos_token_id": 0, "pad_token_id": 0, "eos_token_id": 1, **{k: rng.choice([40, 56, 96]) for k in WIDTHS}}
     if latent: del new["head_dim"]
+    if "mamba_n_heads" in default: new |= {"layer_types": ["full_attention"] * few, "mamba_n_heads": 2, "mamba_d_head": hidden}
     always = {"ffn_dim", "head_dim", "bos_token_id", "pad_token_id", "eos_token_id"}
     changed = {k: v for k, v in new.items() if k in default and (default[k] is not None or k in always)}
-    changed |= {k: None for k in ("layer_types", "no_rope_layers", "mlp_layer_types") if k in default} # made anew for so many layers
-    return changed | {k: not default[k] for k in SWITCHES if isinstance(default.get(k), bool) and rng.random() < 0.35}
+    changed |= {k: None for k in ("layer_types", "no_rope_layers", "mlp_layer_types") if k in default and "mamba_n_heads" not in default} # made anew for so many layers
+    changed |= {k: not default[k] for k in SWITCHES if isinstance(default.get(k), bool) and rng.random() < 0.35}
+    own = {k: copy.deepcopy(rng.choice(v)) for k, v in OWN.get(default["model_type"], {}).items()}
+    if (own.get("rope_parameters") or {}).get("rope_type") == "longrope": own["rope_parameters"] |= {f"{k}_factor": [rng.uniform(1, 4) for _ in range(head // 2)] for k in ("short", "long")}
+    if own.get("lm_head_bias"): own["tie_word_embeddings"] = False # else refused
+    return changed | own
 
 
 def weights(model, seed):

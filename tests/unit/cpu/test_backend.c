@@ -103,7 +103,9 @@ typedef struct be_net {
 
 static int be_columns(const be_case *c) { return c->n_heads * c->hd + c->n_kv * (c->hd + c->vd); }
 
-static int be_norm_size(const be_case *c, int heads) { return c->norm == LLM_QK_NORM_HEAD_RMS ? c->hd : heads * c->hd; }
+static int be_norm_alike(const be_case *c) { return c->norm == LLM_QK_NORM_HEAD_RMS || c->norm == LLM_QK_NORM_HEAD_RMS_LAST; }
+
+static int be_norm_size(const be_case *c, int heads) { return be_norm_alike(c) ? c->hd : heads * c->hd; }
 
 static float be_freq(int i, int half) { return (float)pow(10000.0, -(double)i / half); }
 
@@ -227,8 +229,8 @@ static void be_ref_head(const be_case *c, int id, int position, int base, int he
     for (int d = 0; d < heads * c->hd && c->norm == LLM_QK_NORM_WHOLE_RMS; d++)
         all += pow((double)be_input(c, id, position, base + d), 2) / (heads * c->hd);
     for (int d = 0; d < c->hd && c->norm; d++) {
-        uint32_t at = (uint32_t)(c->norm == LLM_QK_NORM_HEAD_RMS ? d : h * c->hd + d);
-        double w = (double)(1 + 0.5f * be_value(seed, at, 0, 0));
+        uint32_t at = (uint32_t)(be_norm_alike(c) ? d : h * c->hd + d);
+        double w = c->norm == LLM_QK_NORM_HEAD_RMS_LAST ? 1 : (double)(1 + 0.5f * be_value(seed, at, 0, 0)); /* turns change no length */
         x[d] = (x[d] - mean) / sqrt((c->norm == LLM_QK_NORM_WHOLE_RMS ? all : square) + 1e-5) * w;
     }
     for (int i = 0; i < c->rope_dim / 2; i++) {
@@ -237,6 +239,7 @@ static void be_ref_head(const be_case *c, int id, int position, int base, int he
         x[a] = u * cos(angle) - v * sin(angle);
         x[b] = v * cos(angle) + u * sin(angle);
     }
+    for (int d = 0; d < c->hd && c->norm == LLM_QK_NORM_HEAD_RMS_LAST; d++) x[d] *= (double)(1 + 0.5f * be_value(seed, (uint32_t)d, 0, 0));
     for (int d = 0; d < c->hd && is_q && c->logn && position + 1 > c->logn; d++)
         x[d] *= c->logn_beta > 0 ? 1 + (double)c->logn_beta * log(1.0 + floor((double)position / c->logn))
                                  : log(position + 1.0) / log((double)c->logn);
@@ -304,6 +307,9 @@ static const be_case be_cases[] = {
     {"int8, odd", 3, 1, 17, 19, 16, 0, 64, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, 0, LLM_KV_INT8, 2e-2},
     {"int4", 6, 2, 48, 48, 48, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, 0, LLM_KV_INT4, 0.3},
     {"int4, odd", 3, 1, 17, 19, 16, 0, 16, LLM_QK_NORM_NONE, 50, 0, 0, 0, 0, 0, 0, LLM_KV_INT4, 0.3},
+    {"norm behind RoPE", 4, 2, 32, 24, 24, 0, 16, LLM_QK_NORM_HEAD_RMS_LAST, 0, 0, 0, 0, 20, 0.3f, 0, LLM_KV_F32, 2e-5},
+    {"norm behind pairs", 3, 1, 40, 40, 40, 1, 32, LLM_QK_NORM_HEAD_RMS_LAST, 0, 0, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
+    {"norm and no RoPE", 2, 2, 16, 16, 0, 0, 32, LLM_QK_NORM_HEAD_RMS_LAST, 0, 0, 0, 0, 0, 0, 0, LLM_KV_F32, 2e-5},
 };
 
 static void be_test_attention(const char *isa) {
@@ -502,6 +508,11 @@ static void be_test_rows(const char *isa, int ranks) {
 
 /* ---- routing ---- */
 
+/* 1 if SparseMixer leaves out a logit beside the best. */
+static int be_far(const llm_route_op *op, double best, double logit) {
+    return (best - logit) / LLM__MAX(fabs(logit), best) > (double)op->near;
+}
+
 /* The definition, by repeated search. */
 static void be_ref_route(const llm_route_op *op, const float *correction, const float *logits, int *ids, double *weights) {
     double score[64], choice[64], top = -1e300, sum = 0;
@@ -536,6 +547,9 @@ static void be_ref_route(const llm_route_op *op, const float *correction, const 
         used[best] = 1;
         ids[k] = best;
         weights[k] = op->score == LLM_ROUTE_TOPK_SOFTMAX ? exp(score[best] - (k ? (double)logits[ids[0]] : score[best])) : score[best];
+        double near = 1; /* SparseMixer's softmax over the best of those left and what is near it */
+        for (int i = 0; i < n; i++) near += used[i] || be_far(op, score[best], score[i]) ? 0 : exp(score[i] - score[best]);
+        if (op->score == LLM_ROUTE_SPARSEMIXER) weights[k] = 1 / near;
         sum += weights[k];
     }
     for (int k = 0; k < op->k; k++) {
@@ -550,7 +564,7 @@ static void be_test_route(void) {
     static const struct { int n, k, score, correction, groups, keep, top2, normalize; float min, scale; } cases[] = {
         {8, 2, LLM_ROUTE_SOFTMAX, 0, 0, 0, 0, 1, 0, 0}, {64, 6, LLM_ROUTE_SOFTMAX, 0, 8, 3, 0, 0, 0, 16}, {32, 4, LLM_ROUTE_TOPK_SOFTMAX, 0, 0, 0, 0, 0, 0, 0},
         {64, 8, LLM_ROUTE_SIGMOID, 1, 8, 4, 1, 1, 0, 2.5f}, {64, 6, LLM_ROUTE_SOFTMAX, 1, 1, 0, 0, 1, 0.5f, 0}, {4, 4, LLM_ROUTE_SOFTMAX, 0, 0, 0, 0, 0, 0, 0},
-        {6, 2, LLM_ROUTE_SIGMOID, 0, 6, 2, 1, 0, 0, 0},
+        {6, 2, LLM_ROUTE_SIGMOID, 0, 6, 2, 1, 0, 0, 0}, {16, 2, LLM_ROUTE_SPARSEMIXER, 0, 0, 0, 0, 0, 0, 0}, {5, 3, LLM_ROUTE_SPARSEMIXER, 0, 0, 0, 0, 0, 0, 0},
     };
     /* clang-format on */
     const llm_backend *t = llm_backend_cpu();
@@ -572,7 +586,7 @@ static void be_test_route(void) {
         op.dst = dst, op.logits = logits, op.n_experts = cases[i].n, op.k = cases[i].k, op.score = (llm_route_score)cases[i].score;
         op.correction = cases[i].correction ? w : NULL;
         op.n_group = cases[i].groups, op.topk_group = cases[i].keep, op.group_top2 = cases[i].top2;
-        op.normalize = cases[i].normalize, op.normalize_min = cases[i].min, op.scale = cases[i].scale;
+        op.normalize = cases[i].normalize, op.normalize_min = cases[i].min, op.scale = cases[i].scale, op.near = 0.5f;
         be_plain_step(&b, BE_ROWS, 0);
         CHECK(t->begin_step(ctx, &b.s) == LLM_OK);
         t->route(ctx, 0, &op);

@@ -596,6 +596,8 @@ static void linear_mac(void) {
 
 /* ---- Epilogues ---- */
 
+static const float linear_xielu[4] = {0.75f, 1.25f, 0.5f, -0.25f};
+
 static double linear_act(llm_act act, double limit, double g, double u, int has_u) {
     double s;
     switch (act) {
@@ -608,6 +610,10 @@ static double linear_act(llm_act act, double limit, double g, double u, int has_
         g = g < limit ? g : limit;
         s = g / (1 + exp(-1.702 * g));
         return has_u ? s * ((u > limit ? limit : u < -limit ? -limit : u) + 1) : s;
+    case LLM_ACT_QUICK_GELU: return g / (1 + exp(-1.702 * g)) * (has_u ? u : 1);
+    case LLM_ACT_XIELU: /* the numbers of linear_xielu */
+        s = g > 0 ? 0.75 * g * g + 0.5 * g : 1.25 * (expm1(g < -0.25 ? g : -0.25) - g) + 0.5 * g;
+        return s * (has_u ? u : 1);
     default: return g * (has_u ? u : 1);
     }
 }
@@ -653,6 +659,7 @@ static void linear_epilogue(llm__pool *pool, llm__isa isa, llm_act act, int gate
     op.add = add;
     op.scale = scale;
     op.limit = 0.7f;
+    op.xielu = linear_xielu;
     op.dst_col = 4;
     linear_job_init(&j, pool, isa, TOKENS);
     j.linear = &op;
@@ -686,7 +693,7 @@ static void linear_epilogues(void) {
     llm__pool *pool = llm__pool_open(2);
     for (int isa = 0; isa < LLM__ISA_COUNT; isa++) {
         if (!llm__isa_here((llm__isa)isa)) continue;
-        for (int act = LLM_ACT_NONE; act <= LLM_ACT_SWIGLU_OAI; act++)
+        for (int act = LLM_ACT_NONE; act <= LLM_ACT_XIELU; act++)
             for (int k = 0; k < 8; k++) linear_epilogue(pool, (llm__isa)isa, (llm_act)act, k & 1, k >> 1 & 1, k >> 2, k == 3 ? 0.25f : 0);
     }
     llm__pool_close(pool);

@@ -209,6 +209,40 @@ static void arch_lengths(void) {
 
 /* ---- shapes and layers ---- */
 
+/* Families of known parts in another arrangement: what their classes have whatever a config says, and what is refused. */
+static void arch_arranged(void) {
+    CHECK(!arch_of(
+        "\"max_position_embeddings\":64,\"model_type\":\"hunyuan_v1_moe\",\"num_experts\":8,\"moe_topk\":[2,2],\"norm_topk_prob\":false,"
+        "\"moe_intermediate_size\":[9,9],\"intermediate_size\":40,\"rope_scaling\":{\"type\":\"dynamic\",\"alpha\":1000,\"factor\":1}"));
+    CHECK(arch_read.ff_expert == 40 && arch_read.ff_shared == 40 && arch_read.n_used == 2 && arch_read.normalize && !arch_read.dynamic &&
+          arch_read.qk_norm == LLM_QK_NORM_HEAD_RMS_LAST);
+    CHECK(arch_near(arch_read.rope[0].inv_freq[1], pow(1e4 * pow(1000, 16 / 14.0), -1 / 8.0)));
+    CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"minimax_m2\",\"num_local_experts\":8,\"num_experts_per_tok\":2,"
+                   "\"use_qk_norm\":true,\"shared_intermediate_size\":5,\"rotary_dim\":8"));
+    CHECK(arch_read.qk_norm == LLM_QK_NORM_WHOLE_RMS && arch_read.ff_shared == 0 && arch_read.rope_dim == 8 &&
+          arch_read.score == LLM_ROUTE_SIGMOID);
+    CHECK(!arch_of(
+        "\"max_position_embeddings\":64,\"model_type\":\"granitemoehybrid\",\"num_local_experts\":0,\"shared_intermediate_size\":48,"
+        "\"layer_types\":[\"attention\",\"attention\",\"full_attention\",\"attention\"]"));
+    CHECK(arch_read.ff == 48 && llm__arch_is(&arch_read, "granite") && !arch_read.n_rope && arch_read.layer[3].rope < 0);
+    CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"phimoe\",\"num_local_experts\":8,\"num_experts_per_tok\":2"));
+    CHECK(arch_read.score == LLM_ROUTE_SPARSEMIXER && arch_read.near == 0.02f && !arch_read.normalize);
+    CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"apertus\",\"hidden_act\":\"xielu\",\"rope_theta\":100"));
+    CHECK(arch_near(arch_read.layer[3].xielu[0], 0.8) && arch_near(arch_read.layer[3].xielu[1], 0.8));
+    CHECK(arch_near(arch_read.rope[0].inv_freq[7], arch_plain(1.2e7, 7) / 8)); /* nothing is said of RoPE: its class's scheme */
+    arch_refused(
+        "\"max_position_embeddings\":64,\"model_type\":\"granitemoehybrid\",\"num_local_experts\":0,\"layer_types\":[\"attention\",\"mamba\"]",
+        "entry 1 is \"mamba\": Mamba layers are not supported");
+    arch_refused("\"max_position_embeddings\":64,\"model_type\":\"granitemoehybrid\",\"num_local_experts\":0", "layer_types is missing");
+    arch_refused("\"max_position_embeddings\":64,\"model_type\":\"hunyuan_v1_moe\",\"num_experts\":8,\"moe_topk\":[2,3]",
+                 "moe_topk: the same whole number for all layers");
+    arch_refused("\"max_position_embeddings\":64,\"model_type\":\"hunyuan_v1_dense\",\"use_cla\":true", "use_cla: true is not supported");
+    arch_refused("\"max_position_embeddings\":64,\"model_type\":\"minimax_m2\",\"sliding_window\":8", "minimax_m2 has no window");
+    arch_refused("\"max_position_embeddings\":64,\"model_type\":\"phimoe\",\"num_local_experts\":8,\"num_experts_per_tok\":3",
+                 "3 experts a token");
+    arch_refused("\"max_position_embeddings\":64,\"hidden_act\":\"xielu\"", "hidden_act: \"xielu\" is not supported");
+}
+
 static void arch_layers(void) {
     CHECK(!arch_of(
         "\"max_position_embeddings\":64,\"model_type\":\"gemma2\",\"sliding_window\":16,\"head_dim\":32,\"query_pre_attn_scalar\":64,"
@@ -231,6 +265,7 @@ static void arch_layers(void) {
     CHECK(arch_of("\"max_position_embeddings\":64,\"model_type\":\"deepseek_v3\",\"num_attention_heads\":7,\"kv_lora_rank\":16,"
                   "\"qk_rope_head_dim\":16") &&
           strstr(llm_last_error(), "qk_nope_head_dim: missing"));
+    arch_arranged();
     CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"exaone4\",\"sliding_window\":16,\"sliding_window_pattern\":\"LG\""));
     for (int i = 0; i < 4; i++) /* the last one sees everything whatever its letter says */
         CHECK(arch_read.layer[i].window == (i % 2 ? 0 : 16) && arch_read.layer[i].rope == (i % 2 ? -1 : 0));
