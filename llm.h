@@ -29,10 +29,11 @@
  *   Loads GGUF files (v2, v3), Hugging Face folders (safetensors, pytorch_model.bin) and Meta's (consolidated.*.pth) as they are,
  *   those quantised by AWQ, GPTQ, compressed-tensors, fp8, bitsandbytes and SmoothQuant too. Runs Llama 1-3, Mistral, Qwen 1-3, SmolLM
  *   2-3, InternLM 1-3, Baichuan, Granite, OLMo 2, Phi-3, StarCoder 2, Cohere, Gemma 2-3, ERNIE 4.5, GLM-4, ChatGLM 3, GPT-2, OPT,
- *   EXAONE 4, Ministral 3, and the mixtures of experts Mixtral, Qwen2/3-MoE, ERNIE 4.5-MoE, DeepSeek V2/V3 (latent attention),
- *   GLM-4-MoE and gpt-oss. Models that see: LLaVA 1.5, NeXT and OneVision, InternVL, MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL,
- *   SmolVLM, Idefics 3, Gemma 3 and Mistral 3, as folders, or (but for ERNIE) as GGUF with llama.cpp's second file, mmproj. Executes
- *   tokenizer.json and chat templates itself. Serves many requests in one ragged batch with paged KV memory and a prefix cache.
+ *   EXAONE 4, Ministral 3, Hunyuan, Apertus, Granite 4 without Mamba, and the mixtures of experts Mixtral, Qwen2/3-MoE, ERNIE
+ *   4.5-MoE, DeepSeek V2/V3 (latent attention), GLM-4-MoE, gpt-oss, Hunyuan, MiniMax-M2, Phi-3.5-MoE and Granite. Models that see:
+ *   LLaVA 1.5, NeXT and OneVision, InternVL, MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, SmolVLM, Idefics 3, Gemma 3 and Mistral 3,
+ *   as folders, or (but for ERNIE) as GGUF with llama.cpp's second file, mmproj. Executes tokenizer.json and chat templates itself.
+ *   Serves many requests in one ragged batch with paged KV memory and a prefix cache.
  *   Requests of one batch may have different LoRA adapters; what a long text has in the cache can be kept in a file. On one machine
  *   and instruction set the logits of a token are the same to the bit alone, in a batch, in chunks, from the cache and with any number
  *   of threads.
@@ -14655,7 +14656,12 @@ LLM__INLINE void llm__body_quantise(const llm__act *act, size_t at, const float 
 
 /* ---- The end of a product ---- */
 
-/* xIELU (Huang and Schlag 2024): a parabola that meets an exponential at 0; p, n, b, e as in llm_act. */
+/* xIELU (Huang and Schlag 2024): a parabola for positive x that meets an exponential below 0, both with the slope b there. p bends the one,
+ * n the other; both were learned, a layer at a time. With p 0.8, n 0.8, b 0.5:
+ *
+ *     x    -4    -1     0     1     2
+ *     y    0.41 -0.21   0    1.3   4.2
+ */
 LLM__INLINE float llm__xielu(const float *c, float x) {
     return x > 0 ? (c[0] * x + c[2]) * x : c[1] * (expm1f(x < c[3] ? x : c[3]) - x) + c[2] * x;
 }
@@ -20215,8 +20221,9 @@ static llm__kv_view llm__view(const llm__run *r, int layer, int seq, int head) {
     return v;
 }
 
-/* Norm and rotation of one head of q or k at x; `column` counts from the first head's first value. whole: of WHOLE_RMS, the factor of its
- * row. */
+/* Norm and rotation of one head of q or k at x, or rotation and norm: the length of a head is the same before and behind a turn, but the
+ * norm's weights fall on other values, for they do not turn with them. `column` counts from the first head's first value.
+ * whole: of WHOLE_RMS, the factor of its row. */
 static void llm__finish_head(const llm__kernels *k, const llm_qkv_op *op, const float *w, float *x, int column, float whole,
                              const float *rope) {
     int n = op->head_dim;
@@ -25414,6 +25421,10 @@ static llm__facts llm__facts_in(const llm__facts *f, int object) {
  * ============================================================================
  * A row says what a family does where its files keep silent; the rest is read. For a folder the code that comes with
  * the model knows these things, for GGUF the program that runs it.
+ * Where q and k are normalised, and over what, is what such parts differ in most:
+ *   QK_HEAD            q_h = rope(norm(q_h)), each head by itself       Qwen 3, Gemma 3, Apertus
+ *   QK_HEAD, QK_LAST   q_h = norm(rope(q_h))                            Hunyuan
+ *   QK_WHOLE           q = norm(q), all heads as one vector, then rope  OLMo 2, MiniMax-M2
  * What no flag can say stands in the functions below as llm__arch_is(a, "names"): search for a family's name to find
  * all that is special about it. To add a family of known parts is to add a row:
  *   1. find its modeling_*.py in transformers and, if there is one, its graph in llama.cpp
@@ -25765,9 +25776,9 @@ static void llm__arch_xielu(llm__facts *f, llm__arch *a, const llm__tensors *ten
     a->layer[layer].xielu[3] = (float)v[3];
 }
 
-/* Which biases and norms there are, and the activation. A bias is required where the config or the family asks for
- * it, else used if the file has one: GGUF metadata do not say. Of q/k norms GGUF tells only by the shape of the
- * tensors. */
+/* Which biases and norms there are, and the activation, with xIELU's numbers of each layer. A bias is required where the
+ * config or the family asks for it, else used if the file has one: GGUF metadata do not say. Of q/k norms GGUF tells
+ * only by the shape of the tensors. */
 static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
     int all = llm__fact_bool(f, "use_bias bias enable_bias add_bias_linear", (a->flags & LLM__ALL_BIAS) != 0);
@@ -25914,7 +25925,9 @@ static void llm__arch_sparsemixer(llm__facts *f, llm__arch *a) {
 /* The mixture of experts: E = n_experts MLPs of width ff_expert, of which a token takes n_used (Shazeer et al. 2017),
  * and one of width ff_shared that every token takes. The router scores all; softmax over all or over the chosen, or a
  * sigmoid of each (DeepSeek-V3), whose choice alone may be corrected by a bias; with groups, only the best topk_group
- * of n_group groups of experts are looked at. */
+ * of n_group groups of experts are looked at. Phi-3.5-MoE takes its two one after the other, each weighed by a softmax
+ * over those that come near it (SparseMixer, Liu et al. 2023). Where a family's code asks nothing, its config is not
+ * asked either: Hunyuan and MiniMax always normalise, and their experts are as wide as intermediate_size. */
 static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
     const int64_t silent = !strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granitemoe") ? llm__arch_hybrid_experts(f) : 0;
@@ -26011,7 +26024,8 @@ static void llm__arch_hybrid(llm__facts *f, const llm__arch *a) {
 /* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. Layers that
  * see a window stand in a pattern with layers that see everything: every 2nd in Gemma 2 and gpt-oss, 6th in Gemma 3,
  * 4th in OLMo 3 and Cohere 2; in Qwen 2 the layers from max_window_layers on. SmolLM 3, Cohere 2 and EXAONE 4 leave
- * out positions where others leave out the window. */
+ * out positions where others leave out the window. Granite 4 has layers of attention among layers of Mamba, most of its
+ * models with no positions anywhere: those with Mamba are refused. */
 static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     char text[64];
     const char *letters = llm__arch_letters(f, text);
@@ -26054,11 +26068,13 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
  * the score of a query and a key depends on how far apart they stand. A model trained on short texts (L tokens) reads
  * longer ones when its slow frequencies, which never came round in training, are slowed further by a factor s:
  *   linear     w'[i] = w[i] / s                                  (Chen et al. 2023)
- *   dynamic    base' = base * s^(d / (d - 2)), s from the length of the prompt, once it is longer than L
+ *   dynamic    base' = base * s^(d / (d - 2)), s from the length of the prompt, once it is longer than L; of Hunyuan s is
+ *              its alpha, for prompts of any length
  *   yarn       w'[i] = w[i] * (1 - r) + w[i] / s * r, r rises from 0 to 1 between two frequencies, given by how often
  *              they turn within L; cosines and sines are multiplied by 0.1 ln s + 1
  *   llama3     the same with r falling in the number of turns itself, and no multiplier
- *   longrope   w'[i] = w[i] / f[i], the f found by search, one set up to L and one beyond
+ *   longrope   w'[i] = w[i] / f[i], the f found by search, one set up to L and one beyond; of Phi-3.5-MoE both lengths
+ *              have the first set in transformers, and a multiplier each
  * All this is worked out once, here, in double; a step only multiplies positions by the frequencies. */
 
 /* How far YaRN stretches attention: 0.1 * mscale * ln(factor) + 1, found by trial in its paper. */

@@ -279,7 +279,12 @@ LLM__INLINE void llm__body_quantise(const llm__act *act, size_t at, const float 
 
 /* ---- The end of a product ---- */
 
-/* xIELU (Huang and Schlag 2024): a parabola that meets an exponential at 0; p, n, b, e as in llm_act. */
+/* xIELU (Huang and Schlag 2024): a parabola for positive x that meets an exponential below 0, both with the slope b there. p bends the one,
+ * n the other; both were learned, a layer at a time. With p 0.8, n 0.8, b 0.5:
+ *
+ *     x    -4    -1     0     1     2
+ *     y    0.41 -0.21   0    1.3   4.2
+ */
 LLM__INLINE float llm__xielu(const float *c, float x) {
     return x > 0 ? (c[0] * x + c[2]) * x : c[1] * (expm1f(x < c[3] ? x : c[3]) - x) + c[2] * x;
 }

@@ -95,8 +95,9 @@ static llm__kv_view llm__view(const llm__run *r, int layer, int seq, int head) {
     return v;
 }
 
-/* Norm and rotation of one head of q or k at x; `column` counts from the first head's first value. whole: of WHOLE_RMS, the factor of its
- * row. */
+/* Norm and rotation of one head of q or k at x, or rotation and norm: the length of a head is the same before and behind a turn, but the
+ * norm's weights fall on other values, for they do not turn with them. `column` counts from the first head's first value.
+ * whole: of WHOLE_RMS, the factor of its row. */
 static void llm__finish_head(const llm__kernels *k, const llm_qkv_op *op, const float *w, float *x, int column, float whole,
                              const float *rope) {
     int n = op->head_dim;

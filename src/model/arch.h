@@ -83,9 +83,9 @@ LLM__PRIVATE llm_result llm__arch_family(llm__facts *f, llm__arch *a);
  * values with. */
 LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a);
 
-/* Which biases and norms there are, and the activation. A bias is required where the config or the family asks for
- * it, else used if the file has one: GGUF metadata do not say. Of q/k norms GGUF tells only by the shape of the
- * tensors. */
+/* Which biases and norms there are, and the activation, with xIELU's numbers of each layer. A bias is required where the
+ * config or the family asks for it, else used if the file has one: GGUF metadata do not say. Of q/k norms GGUF tells
+ * only by the shape of the tensors. */
 LLM__PRIVATE void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *tensors);
 
 /* Variants of a family that compute something else under the same name: refused rather than run wrongly. */
@@ -99,7 +99,9 @@ LLM__PRIVATE void llm__arch_numbers(llm__facts *f, llm__arch *a);
 /* The mixture of experts: E = n_experts MLPs of width ff_expert, of which a token takes n_used (Shazeer et al. 2017),
  * and one of width ff_shared that every token takes. The router scores all; softmax over all or over the chosen, or a
  * sigmoid of each (DeepSeek-V3), whose choice alone may be corrected by a bias; with groups, only the best topk_group
- * of n_group groups of experts are looked at. */
+ * of n_group groups of experts are looked at. Phi-3.5-MoE takes its two one after the other, each weighed by a softmax
+ * over those that come near it (SparseMixer, Liu et al. 2023). Where a family's code asks nothing, its config is not
+ * asked either: Hunyuan and MiniMax always normalise, and their experts are as wide as intermediate_size. */
 LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors);
 
 /* Which layers are mixtures of experts: from `first` to `last`, every so many, but for those listed as dense.
@@ -109,5 +111,6 @@ LLM__PRIVATE void llm__arch_sparse(llm__facts *f, llm__arch *a);
 /* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. Layers that
  * see a window stand in a pattern with layers that see everything: every 2nd in Gemma 2 and gpt-oss, 6th in Gemma 3,
  * 4th in OLMo 3 and Cohere 2; in Qwen 2 the layers from max_window_layers on. SmolLM 3, Cohere 2 and EXAONE 4 leave
- * out positions where others leave out the window. */
+ * out positions where others leave out the window. Granite 4 has layers of attention among layers of Mamba, most of its
+ * models with no positions anywhere: those with Mamba are refused. */
 LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a);

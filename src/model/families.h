@@ -2,6 +2,10 @@
  *
  * A row says what a family does where its files keep silent; the rest is read. For a folder the code that comes with
  * the model knows these things, for GGUF the program that runs it.
+ * Where q and k are normalised, and over what, is what such parts differ in most:
+ *   QK_HEAD            q_h = rope(norm(q_h)), each head by itself       Qwen 3, Gemma 3, Apertus
+ *   QK_HEAD, QK_LAST   q_h = norm(rope(q_h))                            Hunyuan
+ *   QK_WHOLE           q = norm(q), all heads as one vector, then rope  OLMo 2, MiniMax-M2
  * What no flag can say stands in the functions below as llm__arch_is(a, "names"): search for a family's name to find
  * all that is special about it. To add a family of known parts is to add a row:
  *   1. find its modeling_*.py in transformers and, if there is one, its graph in llama.cpp

@@ -4,11 +4,13 @@
  * the score of a query and a key depends on how far apart they stand. A model trained on short texts (L tokens) reads
  * longer ones when its slow frequencies, which never came round in training, are slowed further by a factor s:
  *   linear     w'[i] = w[i] / s                                  (Chen et al. 2023)
- *   dynamic    base' = base * s^(d / (d - 2)), s from the length of the prompt, once it is longer than L
+ *   dynamic    base' = base * s^(d / (d - 2)), s from the length of the prompt, once it is longer than L; of Hunyuan s is
+ *              its alpha, for prompts of any length
  *   yarn       w'[i] = w[i] * (1 - r) + w[i] / s * r, r rises from 0 to 1 between two frequencies, given by how often
  *              they turn within L; cosines and sines are multiplied by 0.1 ln s + 1
  *   llama3     the same with r falling in the number of turns itself, and no multiplier
- *   longrope   w'[i] = w[i] / f[i], the f found by search, one set up to L and one beyond
+ *   longrope   w'[i] = w[i] / f[i], the f found by search, one set up to L and one beyond; of Phi-3.5-MoE both lengths
+ *              have the first set in transformers, and a multiplier each
  * All this is worked out once, here, in double; a step only multiplies positions by the frequencies. */
 #pragma once
 #include "api/config.h"
