@@ -25755,7 +25755,7 @@ static void llm__arch_tied(llm__facts *f, llm__arch *a) {
  * them as tensors, GGUF as lists of metadata; without either, as with weights made at random, they are those that training begins with. */
 static void llm__arch_xielu(llm__facts *f, llm__arch *a, const llm__tensors *tensors, int layer) {
     static const char *const names[4] = {"alpha_p", "alpha_n", "beta", "eps"};
-    static const double usual[4] = {0.203567, -1.05013, 0.5, -1e-6}; /* softplus of them: 0.8 and 0.3 */
+    static const double usual[4] = {0.2033823208, -1.0502256128, 0.5, -1e-6}; /* softplus of them: 0.8 and 0.3 */
     double v[4];
     for (int i = 0; i < 4; i++) {
         char name[96];
