@@ -30375,6 +30375,12 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     char type[64];
     const int form = llm__convert_rope_form(m);
     const int64_t original = llm__fact_int(&f, "original_max_position_embeddings", a->max_positions, 1, 1 << 30);
+    if (!a->rope_dim && llm__arch_is(a, "granite granitemoe")) { /* this word is how llama.cpp tells it */
+        char key[96];
+        snprintf(key, sizeof key, "%s.rope.scaling.finetuned", k->arch);
+        llm__gguf_put_bool(k->keys, key, 0);
+        ++*k->n;
+    }
     if (!a->rope_dim) return;
     llm__key_float(k, "rope.freq_base", llm__convert_base(&f, m));
     llm__key_int(k, "rope.dimension_count", a->rope_dim);
@@ -30457,6 +30463,21 @@ static void llm__convert_key_experts(const llm__keying *k) {
     ++*k->n;
 }
 
+/* xIELU's numbers of all layers, in lists whose names no family's begins. */
+static void llm__convert_key_xielu(const llm__keying *k) {
+    static const char *const names[4] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+    for (int i = 0; i < 4 && k->a->act == LLM_ACT_XIELU; i++) {
+        llm__gguf_put_array(k->keys, names[i], LLM__GGUF_F32, (uint64_t)k->a->n_layers);
+        for (int l = 0; l < k->a->n_layers; l++) {
+            const float *x = k->a->layer[l].xielu;
+            /* as they were learned: the inverse of softplus */
+            const double v[4] = {log(expm1((double)x[0])), log(expm1((double)(x[1] - x[2]))), (double)x[2], (double)x[3]};
+            llm__gguf_put_number(k->keys, llm__f32_bits((float)v[i]), 4);
+        }
+        ++*k->n;
+    }
+}
+
 /* Numbers that multiply or cap something; those that a family always has go without saying. */
 static void llm__convert_key_numbers(const llm__keying *k) {
     const llm__arch *a = k->a;
@@ -30494,6 +30515,7 @@ static llm_result llm__convert_keys(const llm_model *m, llm_text *keys, uint64_t
     llm__convert_key_rope(&k, m);
     llm__convert_key_experts(&k);
     llm__convert_key_numbers(&k);
+    llm__convert_key_xielu(&k);
     return keys->failed ? llm__nomem() : LLM_OK;
 }
 
@@ -30796,7 +30818,8 @@ typedef struct llm__conversion {
 
 /* Families whose settings and tensors are all known here, by their first names. */
 static const char llm__convertible[] = "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe gemma gemma2 gemma3_text phi3 glm4 deepseek_v2 "
-                                       "deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 cohere";
+                                       "deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 cohere "
+                                       "hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe";
 
 static void llm__convert_close(llm__conversion *c) {
     llm_model_close(c->model);
@@ -30867,6 +30890,22 @@ static void llm__convert_slot(llm__converting *g, int slot, const char *stem, in
         if (vector) shape[0] = shape[1];
         llm__convert_name(g, stem, bias, name);
         llm__convert_add(g, name, vector ? 1 : 2, shape, f32, &row);
+    }
+}
+
+/* Gate and up of an MLP that a folder of Granite 4 has in one matrix: rows of the gate, then those of up. */
+static void llm__convert_halves(llm__converting *g, int fused, int64_t rows, const char *gate, const char *up) {
+    for (int part = 0; part < 2; part++) {
+        const llm__tensor *t = llm__convert_find(g, fused, 0, 0);
+        const llm__tensor **list = t ? (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, 1) : NULL;
+        const int64_t shape[2] = {rows, g->L.a->hidden};
+        llm__convert_row row = LLM__ZERO;
+        char name[96];
+        if (!list) return;
+        list[0] = t;
+        row.stack = list, row.n = 1, row.first = part * rows;
+        llm__convert_name(g, part ? up : gate, 0, name);
+        llm__convert_add(g, name, 2, shape, 0, &row);
     }
 }
 
@@ -30942,8 +30981,10 @@ static void llm__convert_layer(llm__converting *g) {
     if (pre) llm__convert_slot(g, LLM__W_FFN_NORM, llm__arch_is(a, "glm4_moe") ? "post_attention_norm" : "ffn_norm", 0, 1);
     if (post) llm__convert_slot(g, LLM__W_POST_FFN, "post_ffw_norm", 0, 1);
     if (!a->layer[g->L.layer].moe) {
+        const int fused = llm__has(&g->L, LLM__W_GATE_UP);
         llm__convert_slot(g, LLM__W_GATE, "ffn_gate", 0, 0);
-        llm__convert_slot(g, llm__has(&g->L, LLM__W_GATE_UP) ? LLM__W_GATE_UP : LLM__W_UP, "ffn_up", 0, 0);
+        if (fused && llm__arch_is(a, "granite")) llm__convert_halves(g, LLM__W_GATE_UP, a->ff, "ffn_gate", "ffn_up");
+        else llm__convert_slot(g, fused ? LLM__W_GATE_UP : LLM__W_UP, "ffn_up", 0, 0);
         llm__convert_slot(g, LLM__W_DOWN, "ffn_down", 0, 0);
         return;
     }
@@ -30953,6 +30994,7 @@ static void llm__convert_layer(llm__converting *g) {
     llm__convert_experts(g, LLM__W_E_UP, LLM__W_E_GATE_UP, 1, "ffn_up_exps", a->ff_expert, a->hidden);
     llm__convert_experts(g, LLM__W_E_DOWN, LLM__W_E_DOWN, 0, "ffn_down_exps", a->hidden, a->ff_expert);
     if (!a->ff_shared) return;
+    llm__convert_halves(g, LLM__W_S_GATE_UP, a->ff_shared, "ffn_gate_shexp", "ffn_up_shexp");
     llm__convert_slot(g, LLM__W_S_GATE, "ffn_gate_shexp", 0, 0);
     llm__convert_slot(g, LLM__W_S_UP, "ffn_up_shexp", 0, 0);
     llm__convert_slot(g, LLM__W_S_DOWN, "ffn_down_shexp", 0, 0);
@@ -48639,6 +48681,7 @@ static const char *llm__revert_family(const llm_model *m) {
                  : llm__revert_window(a) ? "mistral"
                                          : "llama");
     if (!strcmp(type, "deepseek_v2") && a->score == LLM_ROUTE_SIGMOID) snprintf(type, sizeof type, "deepseek_v3");
+    if (!strcmp(type, "granite") && !a->n_rope) return NULL; /* without positions it is Granite 4's hybrid, whose tensors are others */
     const int row = llm__revert_row(type);
     return row < 0 ? NULL : llm__revertible[row].type;
 }

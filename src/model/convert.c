@@ -22,7 +22,8 @@
 
 /* Families whose settings and tensors are all known here, by their first names. */
 static const char llm__convertible[] = "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe gemma gemma2 gemma3_text phi3 glm4 deepseek_v2 "
-                                       "deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 cohere";
+                                       "deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 cohere "
+                                       "hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe";
 
 LLM__PRIVATE void llm__convert_close(llm__conversion *c) {
     llm_model_close(c->model);
@@ -93,6 +94,22 @@ static void llm__convert_slot(llm__converting *g, int slot, const char *stem, in
         if (vector) shape[0] = shape[1];
         llm__convert_name(g, stem, bias, name);
         llm__convert_add(g, name, vector ? 1 : 2, shape, f32, &row);
+    }
+}
+
+/* Gate and up of an MLP that a folder of Granite 4 has in one matrix: rows of the gate, then those of up. */
+static void llm__convert_halves(llm__converting *g, int fused, int64_t rows, const char *gate, const char *up) {
+    for (int part = 0; part < 2; part++) {
+        const llm__tensor *t = llm__convert_find(g, fused, 0, 0);
+        const llm__tensor **list = t ? (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, 1) : NULL;
+        const int64_t shape[2] = {rows, g->L.a->hidden};
+        llm__convert_row row = LLM__ZERO;
+        char name[96];
+        if (!list) return;
+        list[0] = t;
+        row.stack = list, row.n = 1, row.first = part * rows;
+        llm__convert_name(g, part ? up : gate, 0, name);
+        llm__convert_add(g, name, 2, shape, 0, &row);
     }
 }
 
@@ -168,8 +185,10 @@ static void llm__convert_layer(llm__converting *g) {
     if (pre) llm__convert_slot(g, LLM__W_FFN_NORM, llm__arch_is(a, "glm4_moe") ? "post_attention_norm" : "ffn_norm", 0, 1);
     if (post) llm__convert_slot(g, LLM__W_POST_FFN, "post_ffw_norm", 0, 1);
     if (!a->layer[g->L.layer].moe) {
+        const int fused = llm__has(&g->L, LLM__W_GATE_UP);
         llm__convert_slot(g, LLM__W_GATE, "ffn_gate", 0, 0);
-        llm__convert_slot(g, llm__has(&g->L, LLM__W_GATE_UP) ? LLM__W_GATE_UP : LLM__W_UP, "ffn_up", 0, 0);
+        if (fused && llm__arch_is(a, "granite")) llm__convert_halves(g, LLM__W_GATE_UP, a->ff, "ffn_gate", "ffn_up");
+        else llm__convert_slot(g, fused ? LLM__W_GATE_UP : LLM__W_UP, "ffn_up", 0, 0);
         llm__convert_slot(g, LLM__W_DOWN, "ffn_down", 0, 0);
         return;
     }
@@ -179,6 +198,7 @@ static void llm__convert_layer(llm__converting *g) {
     llm__convert_experts(g, LLM__W_E_UP, LLM__W_E_GATE_UP, 1, "ffn_up_exps", a->ff_expert, a->hidden);
     llm__convert_experts(g, LLM__W_E_DOWN, LLM__W_E_DOWN, 0, "ffn_down_exps", a->hidden, a->ff_expert);
     if (!a->ff_shared) return;
+    llm__convert_halves(g, LLM__W_S_GATE_UP, a->ff_shared, "ffn_gate_shexp", "ffn_up_shexp");
     llm__convert_slot(g, LLM__W_S_GATE, "ffn_gate_shexp", 0, 0);
     llm__convert_slot(g, LLM__W_S_UP, "ffn_up_shexp", 0, 0);
     llm__convert_slot(g, LLM__W_S_DOWN, "ffn_down_shexp", 0, 0);

@@ -7,6 +7,7 @@
 #include "base/platform.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "cpu/dtypes.h"
 #include "model/gguf.h"
 #include "model/facts.h"
 #include "model/families.h"
@@ -80,6 +81,12 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     char type[64];
     const int form = llm__convert_rope_form(m);
     const int64_t original = llm__fact_int(&f, "original_max_position_embeddings", a->max_positions, 1, 1 << 30);
+    if (!a->rope_dim && llm__arch_is(a, "granite granitemoe")) { /* this word is how llama.cpp tells it */
+        char key[96];
+        snprintf(key, sizeof key, "%s.rope.scaling.finetuned", k->arch);
+        llm__gguf_put_bool(k->keys, key, 0);
+        ++*k->n;
+    }
     if (!a->rope_dim) return;
     llm__key_float(k, "rope.freq_base", llm__convert_base(&f, m));
     llm__key_int(k, "rope.dimension_count", a->rope_dim);
@@ -162,6 +169,21 @@ static void llm__convert_key_experts(const llm__keying *k) {
     ++*k->n;
 }
 
+/* xIELU's numbers of all layers, in lists whose names no family's begins. */
+static void llm__convert_key_xielu(const llm__keying *k) {
+    static const char *const names[4] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+    for (int i = 0; i < 4 && k->a->act == LLM_ACT_XIELU; i++) {
+        llm__gguf_put_array(k->keys, names[i], LLM__GGUF_F32, (uint64_t)k->a->n_layers);
+        for (int l = 0; l < k->a->n_layers; l++) {
+            const float *x = k->a->layer[l].xielu;
+            /* as they were learned: the inverse of softplus */
+            const double v[4] = {log(expm1((double)x[0])), log(expm1((double)(x[1] - x[2]))), (double)x[2], (double)x[3]};
+            llm__gguf_put_number(k->keys, llm__f32_bits((float)v[i]), 4);
+        }
+        ++*k->n;
+    }
+}
+
 /* Numbers that multiply or cap something; those that a family always has go without saying. */
 static void llm__convert_key_numbers(const llm__keying *k) {
     const llm__arch *a = k->a;
@@ -198,5 +220,6 @@ LLM__PRIVATE llm_result llm__convert_keys(const llm_model *m, llm_text *keys, ui
     llm__convert_key_rope(&k, m);
     llm__convert_key_experts(&k);
     llm__convert_key_numbers(&k);
+    llm__convert_key_xielu(&k);
     return keys->failed ? llm__nomem() : LLM_OK;
 }
