@@ -162,8 +162,8 @@ static void llm__arch_xielu(llm__facts *f, llm__arch *a, const llm__tensors *ten
         int ok = !(kv || t) || (kv && llm__gguf_num_at(kv, kv->is_array ? (uint64_t)layer : 0, &v[i]));
         if (t && llm__word_in("F32 F16 BF16", llm__type_name(t->type)) && t->bytes == llm__row_bytes(t->type, 1))
             v[i] = (double)llm__element(t->type, t->data, 0), ok = 1;
-        if ((!ok || !(fabs(v[i]) < 1e4)) && !f->r)
-            f->r = llm__error(LLM_ERR_FORMAT, "%s: %s: a number below 10000 expected", f->path, name);
+        if ((!ok || !(fabs(v[i]) < 100)) && !f->r)
+            f->r = llm__error(LLM_ERR_FORMAT, "%s: %s: a number between -100 and 100 expected", f->path, name);
     }
     a->layer[layer].xielu[0] = (float)log1p(exp(v[0]));
     a->layer[layer].xielu[1] = (float)(v[2] + log1p(exp(v[1])));
