@@ -1251,6 +1251,8 @@ LLM_API const int32_t *llm_request_prompt(const llm_request *request, size_t *n)
  * for or not there yet. */
 LLM_API const float *llm_request_prompt_logprobs(const llm_request *request, const llm_token_logprob **top, const int32_t **top_counts,
                                                  int32_t *top_stride);
+/* How many tokens were likelier than each of the prompt's, and one: 1 for the likeliest. NULL as above. */
+LLM_API const int32_t *llm_request_prompt_ranks(const llm_request *request);
 /* The embedding (pooling), hidden_size values as they are, not normalised. NULL: not asked for, or the request has not ended well. */
 LLM_API const float *llm_request_embedding(const llm_request *request, int32_t *n);
 LLM_API const char *llm_request_id(const llm_request *request);
@@ -40748,6 +40750,7 @@ struct llm_request {
         int32_t score_from, score_end; /* rows whose results are wanted one by one: to score the next token, or to pool */
         int32_t top_stride;
         float *logprobs;        /* (n_prompt) or NULL */
+        int32_t *ranks;         /* (n_prompt) */
         llm_token_logprob *top; /* (n_prompt, top_stride) */
         int32_t *top_counts;    /* (n_prompt) */
     } prompt;
@@ -41825,14 +41828,18 @@ static int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
     return c.id;
 }
 
-/* Log-probability of a prompt token, from the row before it. 0: the logits are not finite. */
+/* Log-probability of a prompt token and its rank, from the row before it. 0: the logits are not finite. */
 static int llm__score_prompt(llm_engine *e, const llm__seq *s, int32_t at, const float *row, llm__scratch *k) {
     llm_request *r = s->request;
     int bad;
     float max = k->kernels->top(row, e->p.vocab, &bad);
     if (bad) return 0;
     double log_sum = (double)max + log(k->kernels->weigh(row, k->w, e->p.vocab, max, 1.0f));
-    r->prompt.logprobs[at] = (float)((double)row[s->ids[at]] - log_sum);
+    const float own = row[s->ids[at]];
+    int32_t rank = 1;
+    for (int32_t i = 0; i < e->p.vocab; i++) rank += row[i] > own;
+    r->prompt.ranks[at] = rank;
+    r->prompt.logprobs[at] = (float)((double)own - log_sum);
     r->prompt.top_counts[at] =
         llm__top_logprobs(row, e->p.vocab, r->prompt.top_stride, log_sum, r->prompt.top + (int64_t)at * r->prompt.top_stride);
     return 1;
@@ -44933,6 +44940,7 @@ static llm_result llm__request_scores(llm_request *r, size_t n) {
     r->prompt.top_stride = LLM__MIN(r->sampling.prompt_logprobs - 1, r->engine->p.vocab);
     uint64_t bytes = llm__mul(llm__mul(n, (uint64_t)r->prompt.top_stride, &ok), sizeof *r->prompt.top, &ok);
     r->prompt.logprobs = (float *)llm__arena_get(&r->arena, n * sizeof *r->prompt.logprobs);
+    r->prompt.ranks = (int32_t *)llm__arena_get(&r->arena, n * sizeof *r->prompt.ranks);
     r->prompt.top_counts = (int32_t *)llm__arena_get(&r->arena, n * sizeof *r->prompt.top_counts);
     r->prompt.top = ok ? (llm_token_logprob *)llm__arena_get(&r->arena, (size_t)bytes) : NULL;
     return ok && !r->arena.failed ? LLM_OK : llm__nomem();
@@ -44964,7 +44972,8 @@ enum {
 
 /* What a request takes while it waits: each of its answers has the prompt's ids; and room for scores of the prompt. */
 static int64_t llm__request_bytes(const llm_request *r, size_t n) {
-    const size_t scored = r->prompt.logprobs ? sizeof(float) + sizeof(int32_t) + (size_t)r->prompt.top_stride * sizeof *r->prompt.top : 0;
+    const size_t scored =
+        r->prompt.logprobs ? sizeof(float) + 2 * sizeof(int32_t) + (size_t)r->prompt.top_stride * sizeof *r->prompt.top : 0;
     return (int64_t)((size_t)r->n_seqs * (LLM__SEQ_BYTES + n * sizeof(int32_t)) + n * scored);
 }
 
@@ -45231,6 +45240,10 @@ LLM_API const float *llm_request_prompt_logprobs(const llm_request *r, const llm
     if (top_counts) *top_counts = there ? r->prompt.top_counts : NULL;
     if (top_stride) *top_stride = there ? r->prompt.top_stride : 0;
     return there ? r->prompt.logprobs : NULL;
+}
+
+LLM_API const int32_t *llm_request_prompt_ranks(const llm_request *r) {
+    return llm_request_prompt_logprobs(r, NULL, NULL, NULL) ? r->prompt.ranks : NULL;
 }
 
 /* Written by the stepping thread before the request ends, and never again. */
@@ -53846,16 +53859,18 @@ static void llm__oai_chat_rows(const llm_openai_call *k, const llm_output *o, ll
     }
 }
 
-/* prompt_logprobs as in vLLM: null for the first token, then an object {id: {logprob, decoded_token}} each. */
+/* prompt_logprobs as in vLLM: null for the first token, then an object {id: {logprob, rank, decoded_token}} each. */
 static void llm__oai_prompt_logprobs(const llm_openai_call *k, const llm_request *request, llm_text *out) {
     LLM__SCOPED(llm_text_free) llm_text bytes = LLM__ZERO;
     llm_output o = llm__oai_prompt_rows(request);
+    const int32_t *ranks = llm_request_prompt_ranks(request);
     llm_token_logprob a;
     llm_text_str(out, ",\"prompt_logprobs\":[null");
     for (size_t i = 1; o.logprobs && i < o.n_token_ids && llm__oai_goes_on(k, out); i++) {
         llm_text_str(out, ",{");
         for (int j = 0; llm__oai_alternative(&o, i, k->prompt_logprobs, 1, j, &a); j++) {
-            llm_text_format(out, "%,'%d':{'logprob':%f,'decoded_token':", a.id, llm__oai_shown(a.logprob));
+            const int rank = a.id == o.token_ids[i] ? ranks[i] : j + 1;
+            llm_text_format(out, "%,'%d':{'logprob':%f,'rank':%d,'decoded_token':", a.id, llm__oai_shown(a.logprob), rank);
             llm__oai_token(k, a.id, &bytes, out);
             llm_text_str(out, "}");
         }

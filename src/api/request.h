@@ -102,6 +102,8 @@ LLM_API const int32_t *llm_request_prompt(const llm_request *request, size_t *n)
  * for or not there yet. */
 LLM_API const float *llm_request_prompt_logprobs(const llm_request *request, const llm_token_logprob **top, const int32_t **top_counts,
                                                  int32_t *top_stride);
+/* How many tokens were likelier than each of the prompt's, and one: 1 for the likeliest. NULL as above. */
+LLM_API const int32_t *llm_request_prompt_ranks(const llm_request *request);
 /* The embedding (pooling), hidden_size values as they are, not normalised. NULL: not asked for, or the request has not ended well. */
 LLM_API const float *llm_request_embedding(const llm_request *request, int32_t *n);
 LLM_API const char *llm_request_id(const llm_request *request);

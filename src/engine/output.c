@@ -134,6 +134,10 @@ LLM_API const float *llm_request_prompt_logprobs(const llm_request *r, const llm
     return there ? r->prompt.logprobs : NULL;
 }
 
+LLM_API const int32_t *llm_request_prompt_ranks(const llm_request *r) {
+    return llm_request_prompt_logprobs(r, NULL, NULL, NULL) ? r->prompt.ranks : NULL;
+}
+
 /* Written by the stepping thread before the request ends, and never again. */
 LLM_API const float *llm_request_embedding(const llm_request *r, int32_t *n) {
     LLM__LOCKED(&r->mutex);

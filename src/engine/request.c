@@ -177,6 +177,7 @@ static llm_result llm__request_scores(llm_request *r, size_t n) {
     r->prompt.top_stride = LLM__MIN(r->sampling.prompt_logprobs - 1, r->engine->p.vocab);
     uint64_t bytes = llm__mul(llm__mul(n, (uint64_t)r->prompt.top_stride, &ok), sizeof *r->prompt.top, &ok);
     r->prompt.logprobs = (float *)llm__arena_get(&r->arena, n * sizeof *r->prompt.logprobs);
+    r->prompt.ranks = (int32_t *)llm__arena_get(&r->arena, n * sizeof *r->prompt.ranks);
     r->prompt.top_counts = (int32_t *)llm__arena_get(&r->arena, n * sizeof *r->prompt.top_counts);
     r->prompt.top = ok ? (llm_token_logprob *)llm__arena_get(&r->arena, (size_t)bytes) : NULL;
     return ok && !r->arena.failed ? LLM_OK : llm__nomem();
@@ -208,7 +209,8 @@ enum {
 
 /* What a request takes while it waits: each of its answers has the prompt's ids; and room for scores of the prompt. */
 static int64_t llm__request_bytes(const llm_request *r, size_t n) {
-    const size_t scored = r->prompt.logprobs ? sizeof(float) + sizeof(int32_t) + (size_t)r->prompt.top_stride * sizeof *r->prompt.top : 0;
+    const size_t scored =
+        r->prompt.logprobs ? sizeof(float) + 2 * sizeof(int32_t) + (size_t)r->prompt.top_stride * sizeof *r->prompt.top : 0;
     return (int64_t)((size_t)r->n_seqs * (LLM__SEQ_BYTES + n * sizeof(int32_t)) + n * scored);
 }
 

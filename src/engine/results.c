@@ -118,14 +118,18 @@ LLM__PRIVATE int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double 
     return c.id;
 }
 
-/* Log-probability of a prompt token, from the row before it. 0: the logits are not finite. */
+/* Log-probability of a prompt token and its rank, from the row before it. 0: the logits are not finite. */
 static int llm__score_prompt(llm_engine *e, const llm__seq *s, int32_t at, const float *row, llm__scratch *k) {
     llm_request *r = s->request;
     int bad;
     float max = k->kernels->top(row, e->p.vocab, &bad);
     if (bad) return 0;
     double log_sum = (double)max + log(k->kernels->weigh(row, k->w, e->p.vocab, max, 1.0f));
-    r->prompt.logprobs[at] = (float)((double)row[s->ids[at]] - log_sum);
+    const float own = row[s->ids[at]];
+    int32_t rank = 1;
+    for (int32_t i = 0; i < e->p.vocab; i++) rank += row[i] > own;
+    r->prompt.ranks[at] = rank;
+    r->prompt.logprobs[at] = (float)((double)own - log_sum);
     r->prompt.top_counts[at] =
         llm__top_logprobs(row, e->p.vocab, r->prompt.top_stride, log_sum, r->prompt.top + (int64_t)at * r->prompt.top_stride);
     return 1;

@@ -252,6 +252,7 @@ struct llm_request {
         int32_t score_from, score_end; /* rows whose results are wanted one by one: to score the next token, or to pool */
         int32_t top_stride;
         float *logprobs;        /* (n_prompt) or NULL */
+        int32_t *ranks;         /* (n_prompt) */
         llm_token_logprob *top; /* (n_prompt, top_stride) */
         int32_t *top_counts;    /* (n_prompt) */
     } prompt;

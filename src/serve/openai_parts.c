@@ -120,12 +120,14 @@ LLM__PRIVATE void llm__oai_chat_rows(const llm_openai_call *k, const llm_output 
 LLM__PRIVATE void llm__oai_prompt_logprobs(const llm_openai_call *k, const llm_request *request, llm_text *out) {
     LLM__SCOPED(llm_text_free) llm_text bytes = LLM__ZERO;
     llm_output o = llm__oai_prompt_rows(request);
+    const int32_t *ranks = llm_request_prompt_ranks(request);
     llm_token_logprob a;
     llm_text_str(out, ",\"prompt_logprobs\":[null");
     for (size_t i = 1; o.logprobs && i < o.n_token_ids && llm__oai_goes_on(k, out); i++) {
         llm_text_str(out, ",{");
         for (int j = 0; llm__oai_alternative(&o, i, k->prompt_logprobs, 1, j, &a); j++) {
-            llm_text_format(out, "%,'%d':{'logprob':%f,'decoded_token':", a.id, llm__oai_shown(a.logprob));
+            const int rank = a.id == o.token_ids[i] ? ranks[i] : j + 1;
+            llm_text_format(out, "%,'%d':{'logprob':%f,'rank':%d,'decoded_token':", a.id, llm__oai_shown(a.logprob), rank);
             llm__oai_token(k, a.id, &bytes, out);
             llm_text_str(out, "}");
         }

@@ -39,7 +39,7 @@ LLM__PRIVATE void llm__oai_lists(const llm_openai_call *k, const llm_output *ech
 /* Entries of OpenAI's list of objects: a token with its bytes, and the likeliest at its place. */
 LLM__PRIVATE void llm__oai_chat_rows(const llm_openai_call *k, const llm_output *o, llm_text *out);
 
-/* prompt_logprobs as in vLLM: null for the first token, then an object {id: {logprob, decoded_token}} each. */
+/* prompt_logprobs as in vLLM: null for the first token, then an object {id: {logprob, rank, decoded_token}} each. */
 LLM__PRIVATE void llm__oai_prompt_logprobs(const llm_openai_call *k, const llm_request *request, llm_text *out);
 
 /* "usage": tokens of all prompts and choices so far. A prompt counts once, however many answers it has; an EOS or stop token counts too,

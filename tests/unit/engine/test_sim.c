@@ -146,10 +146,11 @@ static int sim_scores_right(const llm_request *r) {
     const int32_t *counts;
     int32_t stride;
     const float *lp = llm_request_prompt_logprobs(r, &top, &counts, &stride);
+    const int32_t *ranks = llm_request_prompt_ranks(r);
     float x[FAKE_VOCAB], w[FAKE_VOCAB];
     uint64_t h = fake_hash_begin();
     int ok = 1, bad;
-    if (!lp) return 0;
+    if (!lp || !ranks) return 0;
     for (int32_t i = 1; i < r->seq[0].n_prompt; i++) {
         h = fake_hash_add(h, r->seq[0].ids[i - 1]);
         fake_logits(h, x);
@@ -157,6 +158,9 @@ static int sim_scores_right(const llm_request *r) {
         double log_sum = (double)max + log(fake_kernels()->weigh(x, w, FAKE_VOCAB, max, 1));
         ok &= lp[i] == (float)((double)x[r->seq[0].ids[i]] - log_sum) && counts[i] == stride;
         if (stride) ok &= top[i * stride].logprob >= lp[i];
+        int32_t rank = 1;
+        for (int32_t k = 0; k < FAKE_VOCAB; k++) rank += x[k] > x[r->seq[0].ids[i]];
+        ok &= ranks[i] == rank;
     }
     return ok;
 }

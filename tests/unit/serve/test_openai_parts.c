@@ -352,7 +352,7 @@ static void parts_run(void) {
     out.len = 0;
     llm__oai_prompt_logprobs(k, k->request[0], &out);
     CHECK(!strncmp(out.data, ",\"prompt_logprobs\":[null,{", 26) && strstr(out.data, "\"6\":{\"logprob\":") &&
-          strstr(out.data, "\"decoded_token\":"));
+          strstr(out.data, "\"decoded_token\":") && strstr(out.data, ",\"rank\":"));
     CHECK(!llm__oai_failure(k));
     parts_choice(k);
     llm_openai_free(k);
