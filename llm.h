@@ -76,7 +76,7 @@
  *     >>sha256               a checksum that nobody can aim at (FIPS 180-4), and what proves that somebody knows a secret (HMAC, RFC 2104).
  *     >>index                which of many strings does a text begin with?
  *     >>files                files are mapped, or read where mapping is refused.
- *     >>output               files that are there whole or not at all.
+ *     >>save                 files that are there whole or not at all.
  *     >>child                another program is run, its output read.
  *     >>host                 where the name of a server leads.
  *     >>threads              a pool that spins between short jobs and sleeps between long pauses.
@@ -254,13 +254,13 @@
  *   quant/
  *     >>codes                a rounded matrix, and the layouts that files have of it.
  *     >>shards               a folder of safetensors files that is written in any order, and gone on with after an interruption.
- *     >>plan                 which matrices of a folder become smaller, and which input each of them reads.
+ *     >>targets              which matrices of a folder become smaller, and which input each of them reads.
  *     >>job                  a folder that is being quantised: what all of its parts share.
  *     >>gram                 what is kept of the inputs of a matrix: sums of products of all pairs of columns, and sizes.
  *     >>methods              AWQ, GPTQ and SmoothQuant, input by input of a layer.
  *     >>awq                  scales of columns before rounding, and clipping, by activations.
  *     >>gptq                 column by column, what rounding loses going to the columns that come later.
- *     >>calibrate            what the layers of a model read when it reads a text.
+ *     >>inputs               what the layers of a model read when it reads a text.
  *     >>sample_text          what is calibrated with where nobody names a text.
  *     >>samples              token ids to calibrate with.
  *     >>folder_files         what stands in a quantised folder beside its tensors, and what an interrupted one is known by.
@@ -4268,7 +4268,7 @@ static void llm__user_home(llm_text *path) {
 }
 
 /* ============================================================================
- * >>output   Files that are there whole or not at all.
+ * >>save   Files that are there whole or not at all.
  * ============================================================================
  * A file is written as NAME.part and gets its name when all of it is on the disk; until then, and after errors, what stood under the name
  * stays. The first failure is kept, later calls do nothing.
@@ -4277,20 +4277,20 @@ static void llm__user_home(llm_text *path) {
  * mapped keeps it. What was written is on the disk before it gets its name (fsync), so a machine that loses its power has the old one or
  * the new one too.
  *
- *     LLM__SCOPED(llm__output_close) llm__output o = LLM__ZERO;
- *     r = llm__output_open(&o, path);
- *     llm__output_put(&o, data, n);
- *     if (!r) r = llm__output_done(&o);        // without it nothing is left */
+ *     LLM__SCOPED(llm__save_close) llm__save o = LLM__ZERO;
+ *     r = llm__save_open(&o, path);
+ *     llm__save_put(&o, data, n);
+ *     if (!r) r = llm__save_done(&o);        // without it nothing is left */
 
-typedef struct llm__output {
+typedef struct llm__save {
     const char *path;
     llm_text part; /* its first name */
     FILE *file;
     llm_result r;
-} llm__output;
+} llm__save;
 
 /* path must outlive it. */
-static llm_result llm__output_open(llm__output *o, const char *path) {
+static llm_result llm__save_open(llm__save *o, const char *path) {
     o->path = path;
     llm_text_format(&o->part, "%s.part", path);
     if (o->part.failed) return o->r = llm__nomem();
@@ -4298,12 +4298,12 @@ static llm_result llm__output_open(llm__output *o, const char *path) {
     return o->r = o->file ? LLM_OK : llm__error(LLM_ERR_IO, "%s: %s", o->part.data, strerror(errno));
 }
 
-static void llm__output_put(llm__output *o, const void *data, size_t n) {
+static void llm__save_put(llm__save *o, const void *data, size_t n) {
     if (!o->r && n && fwrite(data, 1, n, o->file) != n) o->r = llm__error(LLM_ERR_IO, "%s: %s", o->path, strerror(errno));
 }
 
 /* All of it is on the disk, still under the first name. */
-static llm_result llm__output_flush(llm__output *o) {
+static llm_result llm__save_flush(llm__save *o) {
     if (o->r || !o->file) return o->r;
     if (fflush(o->file) || fsync(fileno(o->file))) o->r = llm__error(LLM_ERR_IO, "%s: %s", o->path, strerror(errno));
     if (fclose(o->file) && !o->r) o->r = llm__error(LLM_ERR_IO, "%s: %s", o->path, strerror(errno));
@@ -4312,14 +4312,14 @@ static llm_result llm__output_flush(llm__output *o) {
 }
 
 /* Gives it its name. */
-static llm_result llm__output_done(llm__output *o) {
-    if (!llm__output_flush(o) && rename(o->part.data, o->path)) o->r = llm__error(LLM_ERR_IO, "%s: %s", o->path, strerror(errno));
+static llm_result llm__save_done(llm__save *o) {
+    if (!llm__save_flush(o) && rename(o->part.data, o->path)) o->r = llm__error(LLM_ERR_IO, "%s: %s", o->path, strerror(errno));
     if (!o->r) llm_text_free(&o->part);
     return o->r;
 }
 
 /* Removes what was not done. */
-static void llm__output_close(llm__output *o) {
+static void llm__save_close(llm__save *o) {
     if (o->file) fclose(o->file);
     o->file = NULL;
     if (o->part.len && !o->part.failed) remove(o->part.data);
@@ -31307,7 +31307,7 @@ typedef struct llm__quantizing {
     const llm__mixture *mixture;
     llm__imatrix imatrix;
     int64_t n_unweighted;
-    llm__output file;
+    llm__save file;
     llm__pool *pool;
     uint8_t *out;      /* a chunk of rows as they are written */
     float *scratch;    /* (threads, widest) */
@@ -31323,7 +31323,7 @@ typedef struct llm__quantizing {
 } llm__quantizing;
 
 static void llm__quantizing_close(llm__quantizing *q) {
-    llm__output_close(&q->file);
+    llm__save_close(&q->file);
     llm__pool_close(q->pool);
     LLM_FREE(q->order);
     LLM_FREE(q->type);
@@ -31373,7 +31373,7 @@ static void llm__quantize_part(void *arg, int pass, int part, int n_parts) {
 
 /* Writes n bytes; the first failure stays. */
 static void llm__quantize_put(llm__quantizing *q, const void *p, size_t n) {
-    llm__output_put(&q->file, p, n);
+    llm__save_put(&q->file, p, n);
     if (!q->r) q->r = q->file.r;
 }
 
@@ -31579,16 +31579,16 @@ static llm_result llm__quantize_write(llm__quantizing *q) {
     LLM__SCOPED(llm_text_free) llm_text head = LLM__ZERO;
     q->r = llm__quantize_head(q, &head);
     if (q->r) return q->r;
-    q->r = llm__output_open(&q->file, q->to);
+    q->r = llm__save_open(&q->file, q->to);
     if (q->r) return q->r;
     llm__quantize_tell(q);
     llm__quantize_put(q, head.data, head.len);
     for (size_t i = 0; i < q->n && !q->r; i++) llm__quantize_tensor(q, q->order[i], q->type[i]);
-    if (!q->r) q->r = llm__output_flush(&q->file);
+    if (!q->r) q->r = llm__save_flush(&q->file);
     if (!q->r) q->r = llm__source_whole(&q->source);
     if (!q->r) q->r = llm__quantize_check(q);
     if (!q->r && q->folder) q->r = llm__convert_check(q->folder->model, q->file.part.data, "in GGUF");
-    return q->r ? q->r : llm__output_done(&q->file);
+    return q->r ? q->r : llm__save_done(&q->file);
 }
 
 /* The source: a GGUF file, of split ones the first, or a folder. */
@@ -45737,23 +45737,23 @@ static void llm__importance_tensor(const llm__importance_entry *e, llm_text *ten
 }
 
 /* n numbers as the file has them; x NULL: zeros. *done: of the tensor so far. */
-static void llm__importance_put(llm__output *o, const double *x, int64_t n, int64_t *done) {
+static void llm__importance_put(llm__save *o, const double *x, int64_t n, int64_t *done) {
     for (int64_t i = 0; i < n; i++) {
         const float v = x ? (float)x[i] : 0;
-        llm__output_put(o, &v, 4);
+        llm__save_put(o, &v, 4);
     }
     *done += n;
 }
 
-static void llm__importance_pad(llm__output *o, int64_t done) {
+static void llm__importance_pad(llm__save *o, int64_t done) {
     static const char zeros[LLM__GGUF_ALIGN] = {0};
-    llm__output_put(o, zeros, (size_t)(-done * 4 & (LLM__GGUF_ALIGN - 1)));
+    llm__save_put(o, zeros, (size_t)(-done * 4 & (LLM__GGUF_ALIGN - 1)));
 }
 
 /* Writes the file. */
 static llm_result llm__importance_write(const llm__importance_list *l, const char *to, const char *dataset, int64_t chunks, int32_t chunk) {
     LLM__SCOPED(llm_text_free) llm_text keys = LLM__ZERO, tensors = LLM__ZERO, head = LLM__ZERO;
-    LLM__SCOPED(llm__output_close) llm__output o = LLM__ZERO;
+    LLM__SCOPED(llm__save_close) llm__save o = LLM__ZERO;
     uint64_t at = 0;
     llm__gguf_put_str(&keys, "general.type", llm__lit("imatrix"));
     llm__gguf_put_array(&keys, "imatrix.datasets", LLM__GGUF_STR, 1);
@@ -45763,9 +45763,9 @@ static llm_result llm__importance_write(const llm__importance_list *l, const cha
     for (size_t i = 0; i < l->n; i++) llm__importance_tensor(&l->entry[i], &tensors, &at);
     llm__gguf_put_head(&head, &keys, 4, &tensors, 2 * l->n);
     if (head.failed || keys.failed || tensors.failed) return llm__nomem();
-    llm_result r = llm__output_open(&o, to);
+    llm_result r = llm__save_open(&o, to);
     if (r) return r;
-    llm__output_put(&o, head.data, head.len);
+    llm__save_put(&o, head.data, head.len);
     for (size_t i = 0; i < l->n; i++) {
         const llm__importance_entry *e = &l->entry[i];
         int64_t done = 0, counted = 0;
@@ -45777,7 +45777,7 @@ static llm_result llm__importance_write(const llm__importance_list *l, const cha
         for (int k = 0; k < e->n; k++) llm__importance_put(&o, e->of[k] ? e->of[k]->count : NULL, e->n_counts / e->n, &counted);
         llm__importance_pad(&o, counted);
     }
-    return llm__output_done(&o);
+    return llm__save_done(&o);
 }
 
 /* What was made, and matrices to which no token came. */
@@ -46429,7 +46429,7 @@ static void llm__out_index(llm__out *o) {
 }
 
 /* ============================================================================
- * >>plan   Which matrices of a folder become smaller, and which input each of them reads.
+ * >>targets   Which matrices of a folder become smaller, and which input each of them reads.
  * ============================================================================
  * The linear layers of all decoder layers, experts and latent attention's too; not the embedding, the output layer, routers and the gate of
  * a shared expert, nor what packing cannot take (sizes that are no multiples of 32, all experts in one tensor). Matrices that read one
@@ -47603,7 +47603,7 @@ static void llm__method_round(llm__qjob *j, llm__rounded_list *rounded) {
 }
 
 /* ============================================================================
- * >>calibrate   What the layers of a model read when it reads a text.
+ * >>inputs   What the layers of a model read when it reads a text.
  * ============================================================================
  * One layer is a net of its own (llm__net_config.alone): it reads the residual stream of all samples from a file, and what it gives is the
  * stream that the next one reads. A layer is run twice: with the weights of the source, to record what its matrices are multiplied with
@@ -48364,10 +48364,10 @@ static void llm__folder_name(llm__qjob *j) {
  * The reading path of this layer. llm_quantize_folder
  *
  *   1. opens the source as a model, so that whatever is wrong with it is told now
- *   2. plans: which matrices become codes, by which layout, in groups of how many columns (>>plan)
+ *   2. plans: which matrices become codes, by which layout, in groups of how many columns (>>targets)
  *   3. reads what to calibrate with (>>samples)
  *   4. makes TO.part with the headers of all files, so places are known before there is data (>>shards)
- *   5. layer by layer: records what its matrices are multiplied with (>>calibrate, >>gram), lets the method change or round them
+ *   5. layer by layer: records what its matrices are multiplied with (>>inputs, >>gram), lets the method change or round them
  *      (>>methods, >>awq, >>gptq), packs them (>>codes) and writes them to their places, flushed to the disk before the state says so
  *   6. adds config.json, the tokenizer's files and whatever else stands beside the weights (>>folder_files)
  *   7. opens what was made as anybody would, and lets both read the samples: the perplexities of the report

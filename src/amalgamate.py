@@ -166,12 +166,14 @@ def whole(lines, parts):
 
 
 def contents(parts):
-    """A line for each part."""
-    out, folder = "", ""
+    """A line for each part. A tag names one of them."""
+    out, folder, seen = "", "", {}
     for p in parts:
         if not p.sentence: continue
         if p.folder != folder: out, folder = out + f" *   {p.folder}/\n", p.folder
         tag = ">>" + ("api-" if folder == "api" else "") + p.name
+        if tag in seen: sys.exit(f"amalgamate: {tag} names {seen[tag]} and {folder}/{p.name}: give one of them another name")
+        seen[tag] = f"{folder}/{p.name}"
         out += f" *     {tag:22s} {p.sentence}\n"
     return out
 

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/files.h"
-#include "base/output.h"
+#include "base/save.h"
 #include "model/tensors.h"
 #include "model/gguf.h"
 #include "model/loader.h"
@@ -166,23 +166,23 @@ static void llm__importance_tensor(const llm__importance_entry *e, llm_text *ten
 }
 
 /* n numbers as the file has them; x NULL: zeros. *done: of the tensor so far. */
-static void llm__importance_put(llm__output *o, const double *x, int64_t n, int64_t *done) {
+static void llm__importance_put(llm__save *o, const double *x, int64_t n, int64_t *done) {
     for (int64_t i = 0; i < n; i++) {
         const float v = x ? (float)x[i] : 0;
-        llm__output_put(o, &v, 4);
+        llm__save_put(o, &v, 4);
     }
     *done += n;
 }
 
-static void llm__importance_pad(llm__output *o, int64_t done) {
+static void llm__importance_pad(llm__save *o, int64_t done) {
     static const char zeros[LLM__GGUF_ALIGN] = {0};
-    llm__output_put(o, zeros, (size_t)(-done * 4 & (LLM__GGUF_ALIGN - 1)));
+    llm__save_put(o, zeros, (size_t)(-done * 4 & (LLM__GGUF_ALIGN - 1)));
 }
 
 /* Writes the file. */
 static llm_result llm__importance_write(const llm__importance_list *l, const char *to, const char *dataset, int64_t chunks, int32_t chunk) {
     LLM__SCOPED(llm_text_free) llm_text keys = LLM__ZERO, tensors = LLM__ZERO, head = LLM__ZERO;
-    LLM__SCOPED(llm__output_close) llm__output o = LLM__ZERO;
+    LLM__SCOPED(llm__save_close) llm__save o = LLM__ZERO;
     uint64_t at = 0;
     llm__gguf_put_str(&keys, "general.type", llm__lit("imatrix"));
     llm__gguf_put_array(&keys, "imatrix.datasets", LLM__GGUF_STR, 1);
@@ -192,9 +192,9 @@ static llm_result llm__importance_write(const llm__importance_list *l, const cha
     for (size_t i = 0; i < l->n; i++) llm__importance_tensor(&l->entry[i], &tensors, &at);
     llm__gguf_put_head(&head, &keys, 4, &tensors, 2 * l->n);
     if (head.failed || keys.failed || tensors.failed) return llm__nomem();
-    llm_result r = llm__output_open(&o, to);
+    llm_result r = llm__save_open(&o, to);
     if (r) return r;
-    llm__output_put(&o, head.data, head.len);
+    llm__save_put(&o, head.data, head.len);
     for (size_t i = 0; i < l->n; i++) {
         const llm__importance_entry *e = &l->entry[i];
         int64_t done = 0, counted = 0;
@@ -206,7 +206,7 @@ static llm_result llm__importance_write(const llm__importance_list *l, const cha
         for (int k = 0; k < e->n; k++) llm__importance_put(&o, e->of[k] ? e->of[k]->count : NULL, e->n_counts / e->n, &counted);
         llm__importance_pad(&o, counted);
     }
-    return llm__output_done(&o);
+    return llm__save_done(&o);
 }
 
 /* What was made, and matrices to which no token came. */

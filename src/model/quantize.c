@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/files.h"
-#include "base/output.h"
+#include "base/save.h"
 #include "base/threads.h"
 #include "cpu/dtypes.h"
 #include "cpu/quantise.h"
@@ -39,7 +39,7 @@ typedef struct llm__quantizing {
     const llm__mixture *mixture;
     llm__imatrix imatrix;
     int64_t n_unweighted;
-    llm__output file;
+    llm__save file;
     llm__pool *pool;
     uint8_t *out;      /* a chunk of rows as they are written */
     float *scratch;    /* (threads, widest) */
@@ -55,7 +55,7 @@ typedef struct llm__quantizing {
 } llm__quantizing;
 
 static void llm__quantizing_close(llm__quantizing *q) {
-    llm__output_close(&q->file);
+    llm__save_close(&q->file);
     llm__pool_close(q->pool);
     LLM_FREE(q->order);
     LLM_FREE(q->type);
@@ -105,7 +105,7 @@ static void llm__quantize_part(void *arg, int pass, int part, int n_parts) {
 
 /* Writes n bytes; the first failure stays. */
 static void llm__quantize_put(llm__quantizing *q, const void *p, size_t n) {
-    llm__output_put(&q->file, p, n);
+    llm__save_put(&q->file, p, n);
     if (!q->r) q->r = q->file.r;
 }
 
@@ -311,16 +311,16 @@ static llm_result llm__quantize_write(llm__quantizing *q) {
     LLM__SCOPED(llm_text_free) llm_text head = LLM__ZERO;
     q->r = llm__quantize_head(q, &head);
     if (q->r) return q->r;
-    q->r = llm__output_open(&q->file, q->to);
+    q->r = llm__save_open(&q->file, q->to);
     if (q->r) return q->r;
     llm__quantize_tell(q);
     llm__quantize_put(q, head.data, head.len);
     for (size_t i = 0; i < q->n && !q->r; i++) llm__quantize_tensor(q, q->order[i], q->type[i]);
-    if (!q->r) q->r = llm__output_flush(&q->file);
+    if (!q->r) q->r = llm__save_flush(&q->file);
     if (!q->r) q->r = llm__source_whole(&q->source);
     if (!q->r) q->r = llm__quantize_check(q);
     if (!q->r && q->folder) q->r = llm__convert_check(q->folder->model, q->file.part.data, "in GGUF");
-    return q->r ? q->r : llm__output_done(&q->file);
+    return q->r ? q->r : llm__save_done(&q->file);
 }
 
 /* The source: a GGUF file, of split ones the first, or a folder. */

@@ -3,10 +3,10 @@
  * The reading path of this layer. llm_quantize_folder
  *
  *   1. opens the source as a model, so that whatever is wrong with it is told now
- *   2. plans: which matrices become codes, by which layout, in groups of how many columns (>>plan)
+ *   2. plans: which matrices become codes, by which layout, in groups of how many columns (>>targets)
  *   3. reads what to calibrate with (>>samples)
  *   4. makes TO.part with the headers of all files, so places are known before there is data (>>shards)
- *   5. layer by layer: records what its matrices are multiplied with (>>calibrate, >>gram), lets the method change or round them
+ *   5. layer by layer: records what its matrices are multiplied with (>>inputs, >>gram), lets the method change or round them
  *      (>>methods, >>awq, >>gptq), packs them (>>codes) and writes them to their places, flushed to the disk before the state says so
  *   6. adds config.json, the tokenizer's files and whatever else stands beside the weights (>>folder_files)
  *   7. opens what was made as anybody would, and lets both read the samples: the perplexities of the report
@@ -38,9 +38,9 @@
 #include "model/tensors.h"
 #include "quant/codes.h"
 #include "quant/shards.h"
-#include "quant/plan.h"
+#include "quant/targets.h"
 #include "quant/job.h"
-#include "quant/calibrate.h"
+#include "quant/inputs.h"
 #include "quant/folder_files.h"
 
 enum { LLM__COPY_SOME = 1 << 20 };

@@ -17,7 +17,7 @@
 #include "model/source.h"
 #include "engine/scheduler.h"
 #include "quant/shards.h"
-#include "quant/plan.h"
+#include "quant/targets.h"
 #include "quant/job.h"
 
 enum { LLM__MEASURED = 16, LLM__SCORED = 64 }; /* samples that are measured; rows of logits at a time */

@@ -20,7 +20,7 @@
 #include "base/threads.h"
 #include "cpu/kernels.h"
 #include "quant/codes.h"
-#include "quant/plan.h"
+#include "quant/targets.h"
 #include "quant/job.h"
 #include "quant/gram.h"
 #include "quant/methods.h"

@@ -16,7 +16,7 @@
 #include "base/platform.h"
 #include "base/threads.h"
 #include "cpu/kernels.h"
-#include "quant/plan.h"
+#include "quant/targets.h"
 
 typedef struct llm__gram {
     int64_t n, wide; /* columns; the same up to a multiple of 32, the further ones are zero */

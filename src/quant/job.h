@@ -20,7 +20,7 @@
 #include "cpu/kernels.h"
 #include "model/tensors.h"
 #include "quant/shards.h"
-#include "quant/plan.h"
+#include "quant/targets.h"
 
 /* A tensor of the layer whose values are no longer the file's: a matrix, a norm, a bias. */
 typedef struct llm__patch {

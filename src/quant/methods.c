@@ -10,7 +10,7 @@
 #include "model/loader.h"
 #include "model/net.h"
 #include "quant/codes.h"
-#include "quant/plan.h"
+#include "quant/targets.h"
 #include "quant/job.h"
 #include "quant/gram.h"
 

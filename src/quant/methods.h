@@ -22,7 +22,7 @@
 #pragma once
 #include "base/platform.h"
 #include "quant/codes.h"
-#include "quant/plan.h"
+#include "quant/targets.h"
 #include "quant/job.h"
 #include "quant/gram.h"
 

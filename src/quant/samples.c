@@ -18,9 +18,9 @@
 #include "base/text.h"
 #include "base/files.h"
 #include "base/json.h"
-#include "quant/plan.h"
+#include "quant/targets.h"
 #include "quant/job.h"
-#include "quant/calibrate.h"
+#include "quant/inputs.h"
 #include "quant/sample_text.h"
 
 enum { LLM__SAMPLES = 128, LLM__SAMPLE_LEN = 512, LLM__SAMPLE_FILE = 1 << 30 };

@@ -4,7 +4,7 @@
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/files.h"
-#include "base/output.h"
+#include "base/save.h"
 
 static char files_folder[64];
 
@@ -197,15 +197,15 @@ static void files_output(void) {
     snprintf(path, sizeof path, "%s", folder_file(&f, "out"));
     snprintf(part, sizeof part, "%s.part", path);
     for (int done = 0; done < 2; done++) {
-        LLM__SCOPED(llm__output_close) llm__output o = LLM__ZERO;
-        CHECK(!llm__output_open(&o, path));
-        llm__output_put(&o, "four", 4);
-        CHECK(!llm__output_flush(&o) && test_exists(part) && !test_exists(path));
-        if (done) CHECK(!llm__output_done(&o) && !test_exists(part));
+        LLM__SCOPED(llm__save_close) llm__save o = LLM__ZERO;
+        CHECK(!llm__save_open(&o, path));
+        llm__save_put(&o, "four", 4);
+        CHECK(!llm__save_flush(&o) && test_exists(part) && !test_exists(path));
+        if (done) CHECK(!llm__save_done(&o) && !test_exists(part));
     }
     CHECK(!test_exists(part) && !stat(path, &st) && st.st_size == 4);
-    LLM__SCOPED(llm__output_close) llm__output none = LLM__ZERO;
-    CHECK(llm__output_open(&none, folder_file(&f, "none/out")) == LLM_ERR_IO && llm__output_done(&none) == LLM_ERR_IO);
+    LLM__SCOPED(llm__save_close) llm__save none = LLM__ZERO;
+    CHECK(llm__save_open(&none, folder_file(&f, "none/out")) == LLM_ERR_IO && llm__save_done(&none) == LLM_ERR_IO);
     folder_close(&f);
 }
 

@@ -3,7 +3,7 @@
 #include "../folder.h"
 #include "api/quantize.h"
 #include "base/files.h"
-#include "base/output.h"
+#include "base/save.h"
 #include "model/imatrix.h"
 #include "model/gguf_write.h"
 #include "model/loader.h"

@@ -8,13 +8,13 @@
 #include "cpu/isa.h"
 #include "cpu/kernels.h"
 #include "model/safetensors.h"
-#include "quant/calibrate.h"
+#include "quant/inputs.h"
 #include "quant/codes.h"
 #include "quant/folder_files.h"
 #include "quant/gram.h"
 #include "quant/job.h"
 #include "quant/methods.h"
-#include "quant/plan.h"
+#include "quant/targets.h"
 #include "quant/shards.h"
 
 enum { QF_HIDDEN = 64, QF_FF = 96, QF_LAYERS = 2, QF_VOCAB = 40, QF_TOKENS = 48 };

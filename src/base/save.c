@@ -1,10 +1,10 @@
-#include "base/output.h"
+#include "base/save.h"
 #include "api/config.h"
 #include "api/text.h"
 #include "base/platform.h"
 #include "base/log.h"
 
-LLM__PRIVATE llm_result llm__output_open(llm__output *o, const char *path) {
+LLM__PRIVATE llm_result llm__save_open(llm__save *o, const char *path) {
     o->path = path;
     llm_text_format(&o->part, "%s.part", path);
     if (o->part.failed) return o->r = llm__nomem();
@@ -12,11 +12,11 @@ LLM__PRIVATE llm_result llm__output_open(llm__output *o, const char *path) {
     return o->r = o->file ? LLM_OK : llm__error(LLM_ERR_IO, "%s: %s", o->part.data, strerror(errno));
 }
 
-LLM__PRIVATE void llm__output_put(llm__output *o, const void *data, size_t n) {
+LLM__PRIVATE void llm__save_put(llm__save *o, const void *data, size_t n) {
     if (!o->r && n && fwrite(data, 1, n, o->file) != n) o->r = llm__error(LLM_ERR_IO, "%s: %s", o->path, strerror(errno));
 }
 
-LLM__PRIVATE llm_result llm__output_flush(llm__output *o) {
+LLM__PRIVATE llm_result llm__save_flush(llm__save *o) {
     if (o->r || !o->file) return o->r;
     if (fflush(o->file) || fsync(fileno(o->file))) o->r = llm__error(LLM_ERR_IO, "%s: %s", o->path, strerror(errno));
     if (fclose(o->file) && !o->r) o->r = llm__error(LLM_ERR_IO, "%s: %s", o->path, strerror(errno));
@@ -24,13 +24,13 @@ LLM__PRIVATE llm_result llm__output_flush(llm__output *o) {
     return o->r;
 }
 
-LLM__PRIVATE llm_result llm__output_done(llm__output *o) {
-    if (!llm__output_flush(o) && rename(o->part.data, o->path)) o->r = llm__error(LLM_ERR_IO, "%s: %s", o->path, strerror(errno));
+LLM__PRIVATE llm_result llm__save_done(llm__save *o) {
+    if (!llm__save_flush(o) && rename(o->part.data, o->path)) o->r = llm__error(LLM_ERR_IO, "%s: %s", o->path, strerror(errno));
     if (!o->r) llm_text_free(&o->part);
     return o->r;
 }
 
-LLM__PRIVATE void llm__output_close(llm__output *o) {
+LLM__PRIVATE void llm__save_close(llm__save *o) {
     if (o->file) fclose(o->file);
     o->file = NULL;
     if (o->part.len && !o->part.failed) remove(o->part.data);

@@ -1,4 +1,4 @@
-/* plan: which matrices of a folder become smaller, and which input each of them reads.
+/* targets: which matrices of a folder become smaller, and which input each of them reads.
  *
  * The linear layers of all decoder layers, experts and latent attention's too; not the embedding, the output layer, routers and the gate of
  * a shared expert, nor what packing cannot take (sizes that are no multiples of 32, all experts in one tensor). Matrices that read one

@@ -1,4 +1,4 @@
-/* calibrate: what the layers of a model read when it reads a text.
+/* inputs: what the layers of a model read when it reads a text.
  *
  * One layer is a net of its own (llm__net_config.alone): it reads the residual stream of all samples from a file, and what it gives is the
  * stream that the next one reads. A layer is run twice: with the weights of the source, to record what its matrices are multiplied with

@@ -1,4 +1,4 @@
-#include "quant/plan.h"
+#include "quant/targets.h"
 #include "api/config.h"
 #include "api/model.h"
 #include "api/quantize.h"
