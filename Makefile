@@ -154,7 +154,7 @@ tsan_CC = $(CC) $(TSAN)
 cov_CC = $(CC) -O2 -g -fPIC --coverage
 # Without optimisation each line is one; the programs would say so in every answer.
 build/cov/src/%.o build/cov/llm_cli.o build/cov/llm_serve.o: cov_CC = $(CC) -O0 -D__OPTIMIZE__ -g -fPIC --coverage -fprofile-update=atomic
-build/cov/src/cpu/%.o: cov_CC = $(CC) -O2 -g -fPIC --coverage
+build/cov/src/cpu/%.o build/cov/src/vision/stb.o: cov_CC = $(CC) -O2 -g -fPIC --coverage
 fuzz_CC = clang -O1 -g -DLLM_NO_SIMD -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 # The AVX-512 kernels on a CPU without AVX-512: intrinsics from SIMDe (Debian libsimde-dev), which takes the compiler long to read, so what does
 # not ask for them is taken from dev. ARM runs under qemu-user: right figures, slowly.

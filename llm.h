@@ -2526,7 +2526,8 @@ typedef enum llm_act {
     LLM_ACT_RELU2,
     LLM_ACT_SWIGLU_OAI, /* gpt-oss: g = min(g, limit), u = clamp(u, -limit, limit); (u + 1) * g * sigmoid(1.702 g) */
     LLM_ACT_QUICK_GELU, /* g * sigmoid(1.702 g) */
-    LLM_ACT_XIELU       /* of numbers p, n, b, e (Apertus): g > 0: p g^2 + b g, else n (expm1(min(g, e)) - g) + b g */
+    LLM_ACT_XIELU       /* of numbers p, n, b, e (Apertus): g > 0: p g^2 + b g, else n (expm1(min(g, e)) - g) + b g; a GPU has it
+                           without a gate, and not with `add` */
 } llm_act;
 
 /* What a row is given instead of its token's row of the table: columns [given_col, given_col + hidden) of llm_step's given. */

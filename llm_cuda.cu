@@ -44,6 +44,7 @@
  *     kernel_embed, kernel_rope          T                            128, 64   x (T, D); cosines and sines (T, rope_dim)
  *     kernel_residual, _norm, _sum       T                                256   x += y, h = norm(x); dst = norm(src); sums over ranks
  *     kernel_gather, kernel_gate         n_out; T                         128   chosen rows; rows times the sigmoid of a value
+ *     kernel_xielu                       (T, n / 128)                     128   xIELU of what a product gave
  *     kernel_qkv                         T                                128   norms and RoPE of q and k, k and v to the pages
  *     kernel_attention_split<stored, HD> (blocks, KV heads x tiles)   128, 64   the same, and out (T, heads vd), of single rows
  *     kernel_attention_chunk<stored, HD> T / rows x KV heads             128   the same for prompts, on tensor cores
@@ -1837,7 +1838,6 @@ typedef struct linear_args {
     const int32_t *row_of; /* the row of x of each row here; NULL: the same */
     int32_t n_groups, act, add;
     float scale, limit, softcap;
-    float xielu[4];
     int32_t rms; /* x is normed by its root mean square first, times norm; of few rows only */
     const float *norm;
     float eps;
@@ -1893,7 +1893,7 @@ static __device__ tile tile_at(const linear_args &a, int i, int size) {
 static __device__ __forceinline__ float sigmoid(float x) { return 1 / (1 + expf(-x)); }
 
 /* act(g) * u; u is 1 where there is no gate. Twin: llm__act16. */
-static __device__ float activate(int act, float limit, const float *xielu, float g, float u, int gated) {
+static __device__ float activate(int act, float limit, float g, float u, int gated) {
     switch (act) {
     case LLM_ACT_SILU: return g * sigmoid(g) * u;
     case LLM_ACT_GELU: return g * (0.5f * (1 + erff(g * 0.70710678f))) * u;
@@ -1905,9 +1905,6 @@ static __device__ float activate(int act, float limit, const float *xielu, float
         g = g < limit ? g : limit;
         u = gated ? (u < -limit ? -limit : u > limit ? limit : u) + 1 : 1;
         return g * sigmoid(1.702f * g) * u;
-    case LLM_ACT_XIELU:
-        if (g > 0) return (xielu[0] * g + xielu[2]) * g * u;
-        return (xielu[1] * (expm1f(fminf(g, xielu[3])) - g) + xielu[2] * g) * u;
     default: return g * u;
     }
 }
@@ -1937,7 +1934,7 @@ static __device__ void finish_pair(const linear_args &a, const tile &t, int row,
         int64_t col = first / 2, half = a.per_group / 2;
         if (a.bias) v0 += a.bias[base + col], v1 += a.bias[base + half + col];
         if (a.plus) v0 += a.plus[row * a.plus_stride + col], v1 += a.plus[row * a.plus_stride + half + col];
-        finish_one(a, row, col, activate(a.act, a.limit, a.xielu, v0, v1, 1));
+        finish_one(a, row, col, activate(a.act, a.limit, v0, v1, 1));
         return;
     }
     if (a.bias) {
@@ -1948,8 +1945,8 @@ static __device__ void finish_pair(const linear_args &a, const tile &t, int row,
         v0 += a.plus[row * a.plus_stride + first];
         if (two) v1 += a.plus[row * a.plus_stride + first + 1];
     }
-    finish_one(a, row, first, activate(a.act, a.limit, a.xielu, v0, 1, 0));
-    if (two) finish_one(a, row, first + 1, activate(a.act, a.limit, a.xielu, v1, 1, 0));
+    finish_one(a, row, first, activate(a.act, a.limit, v0, 1, 0));
+    if (two) finish_one(a, row, first + 1, activate(a.act, a.limit, v1, 1, 0));
 }
 
 /* Four activations from column c on, zeros outside. `whole`: rows start on 16 bytes. */
@@ -3080,22 +3077,46 @@ static void run_product(rank *r, const llm_weight *w, const llm_weight *bias, co
 static int padded_rows(const rank *r, llm_rows rows) { return rows == LLM_ROWS_OUT ? r->ctx->padded.n_out : r->ctx->padded.n_rows; }
 static const int32_t *device_rows(const rank *r, llm_rows rows) { return r->view.head + (rows == LLM_ROWS_OUT ? HEAD_OUT : HEAD_ROWS); }
 
+typedef struct xielu_numbers {
+    float p, n, b, e; /* see LLM_ACT_XIELU */
+} xielu_numbers;
+
+/* Computes: x (rows, n) = xIELU(x) * scale. Grid: (rows, n / 128). A kernel of its own, for in the epilogue, where one family would have it, all
+ * products take more registers. Twin: llm__xielu. */
+static __global__ void __launch_bounds__(128)
+    kernel_xielu(const int32_t *n_rows, float *x, int64_t stride, int n, xielu_numbers a, float scale) {
+    grid_wait();
+    int i = (int)(blockIdx.y * blockDim.x + threadIdx.x);
+    if ((int)blockIdx.x >= *n_rows || i >= n) return;
+    float *at = x + (int64_t)blockIdx.x * stride + i, g = *at;
+    *at = (g > 0 ? (a.p * g + a.b) * g : a.n * (expm1f(fminf(g, a.e)) - g) + a.b * g) * scale;
+}
+
+static void run_xielu(rank *r, const llm_linear_op *op) {
+    const xielu_numbers a = {op->xielu[0], op->xielu[1], op->xielu[2], op->xielu[3]};
+    const int n = (int)op->weight->rows;
+    if (op->weight->gate_up || op->add) return rank_fail(r, LLM_ERR_UNSUPPORTED, "xIELU with a gate, or added to what is there");
+    launch<kernel_xielu>(r, dim3((unsigned)padded_rows(r, op->rows), (unsigned)ceil_div(n, 128)), 128, 0, device_rows(r, op->rows),
+                         op->dst->data + op->dst_col, op->dst->stride, n, a, op->scale != 0 ? op->scale : 1.0f);
+}
+
 /* Twin: llm__run_linear_op; with what list_fuse has joined to it. */
 static void run_linear(rank *r, const record *rec) {
     const llm_linear_op *op = &rec->op.linear;
+    const int xielu = op->act == LLM_ACT_XIELU;
     const llm_buffer *src = rec->norm ? rec->norm->x : op->src, *dst = rec->onto ? rec->onto : op->dst;
     linear_args a = {.x = src->data + op->src_col,
                      .x_stride = src->stride,
                      .out = dst->data + op->dst_col,
                      .out_stride = dst->stride,
                      .n_rows = device_rows(r, op->rows),
-                     .act = op->act,
+                     .act = xielu ? LLM_ACT_NONE : op->act,
                      .add = op->add || rec->onto,
-                     .scale = (op->scale != 0 ? op->scale : 1) * (rec->onto ? rec->by : 1),
+                     .scale = (op->scale != 0 && !xielu ? op->scale : 1) * (rec->onto ? rec->by : 1),
                      .limit = op->limit};
-    for (int i = 0; i < 4 && op->xielu; i++) a.xielu[i] = op->xielu[i];
     if (rec->norm) a.rms = 1, a.norm = rec->norm->weight ? rec->norm->weight->f32 : NULL, a.eps = rec->norm->eps;
     run_product(r, op->weight, op->bias, op->plus, a, padded_rows(r, op->rows));
+    if (xielu) run_xielu(r, op);
 }
 
 /* ---- Products that do what stands around them ---- */

@@ -93,6 +93,7 @@ def autoawq(out, method):
     import torch
     from transformers import AutoTokenizer
     from awq import AutoAWQForCausalLM
+    torch.Tensor.cpu = lambda x: x.clone() # else, on a CPU, the weights that its search keeps to bring back are those that it changes
     model = AutoAWQForCausalLM.from_pretrained(SOURCE, device_map="cpu", torch_dtype=torch.float32)
     model.quantize(AutoTokenizer.from_pretrained(SOURCE), quant_config={"zero_point": True, "q_group_size": GROUP, "w_bit": 4, "version": "GEMM"}, calib_data=calibration(), max_calib_samples=SEQUENCES, max_calib_seq_len=LENGTH)
     model.save_quantized(out)

@@ -219,7 +219,7 @@ static void tc_linear_run(const tc_linear_side *l, int rows, int gate_up) {
     CHECK(l->s.be->begin_step(l->s.ctx, &t.s) == LLM_OK);
     tc_embed(&l->s, l->x, l->table);
     l->s.be->linear(l->s.ctx, 0, &op);
-    op.add = 1;
+    op.add = op.act != LLM_ACT_XIELU;
     op.scale = 0.5f;
     l->s.be->linear(l->s.ctx, 0, &op);
     tc_run(&l->s);
