@@ -11,19 +11,24 @@
 #include "model/loader.h"
 #include "model/loader_adapters.h"
 
-/* Zeros for a matrix without a bias: those that it is stacked with may have one that quantising has made (Ascend), where it was left as it
- * is. If none has, llm__make drops them. */
-static void llm__take_no_bias(llm__loader *L, int64_t n) {
-    if (L->m->source.quant.method != LLM__QUANT_ASCEND) return;
-    llm_segment *s = llm__loader_segment(L, 1, n);
-    float *zeros = s ? (float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n) : NULL;
-    if (!zeros && !L->r) L->r = llm__nomem();
-    if (!zeros) return;
-    s->data = zeros;
+/* A segment of n rows, each a number of its own; the numbers stay where they are. */
+static void llm__take_numbers(llm__loader *L, int list, const float *numbers, int64_t n) {
+    llm_segment *s = llm__loader_segment(L, list, n);
+    if (!s) return;
+    s->data = numbers;
     s->type = LLM_TYPE_F32;
     s->transposed = 1;
     s->stored_cols = n;
     s->n_cols = 1;
+}
+
+/* Zeros for a matrix without a bias: those that it is stacked with may have one that quantising has made (Ascend), where it was left as it
+ * is. If none has, llm__make drops them. */
+static void llm__take_no_bias(llm__loader *L, int64_t n) {
+    if (L->r || L->m->source.quant.method != LLM__QUANT_ASCEND) return;
+    const float *zeros = (const float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n);
+    if (!zeros) L->r = llm__nomem();
+    llm__take_numbers(L, 1, zeros, n);
     L->no_bias += n;
 }
 
@@ -104,12 +109,6 @@ LLM__PRIVATE void llm__load_vector(llm__loader *L, int slot, llm__slice values, 
 }
 
 LLM__PRIVATE void llm__load_numbers(llm__loader *L, const char *name, const float *numbers, int64_t n, llm_weight **out) {
-    llm_segment *s = llm__loader_segment(L, 0, n);
-    if (!s) return;
-    s->data = numbers;
-    s->type = LLM_TYPE_F32;
-    s->transposed = 1;
-    s->stored_cols = n;
-    s->n_cols = 1;
-    llm__hand_over(L, 0, LLM_ROLE_VECTOR, name, 0, 0, out);
+    llm__take_numbers(L, 0, numbers, n);
+    if (!L->r) llm__hand_over(L, 0, LLM_ROLE_VECTOR, name, 0, 0, out);
 }
