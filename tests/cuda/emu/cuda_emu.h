@@ -40,6 +40,11 @@ struct dim {
 enum Kind { SYNCWARP, SHFL, VOTE, REDUCE, MATCH, MMA, LDMATRIX };
 // --- core (cuda_emu.cpp, never built with -fsanitize=thread) ---
 const char *warp_gather(unsigned mask, const void *v, unsigned n, int kind, int line); // 32 slots of 64 B
+const int TREE = 48;                                                                   // where in the first slot a shuffle keeps a Tree
+struct Tree {
+    int joined;
+    float sum;
+};
 unsigned live_mask();
 void block_sync(int id, int nthreads, int line); // bar.sync id, n (n = 0: whole block)
 int block_reduce(int pred, int op, int line);    // __syncthreads_count/and/or
@@ -140,15 +145,21 @@ template <class T> T __shfl_up_sync(unsigned m, T v, unsigned d, int w = 32, CUE
     int l = cuemu_lane();
     return cuemu_shfl(m, v, (l & (w - 1)) >= (int)d ? l - d : l, line);
 }
-// What shuffles by 16, 8, 4, 2 and 1 give, each joined with what a lane has, where the order of both does not matter: one meeting for five
+// What shuffles by 16, 8, 4, 2 and 1 give, each joined with what a lane has, where the order of both does not matter: one meeting for five,
+// and one lane that joins for all. It leaves the result behind its own slot's value (TREE), for which the meeting's end has made room.
 namespace cuemu {
 template <class F> float warp_tree(float v, F join, CUEMU_L) {
-    const char *b = warp_gather(~0u, &v, sizeof v, SHFL, line);
+    char *b = const_cast<char *>(warp_gather(~0u, &v, sizeof v, SHFL, line));
     SlotRead sr;
+    Tree tree;
+    memcpy(&tree, b + TREE, sizeof tree);
+    if (tree.joined) return tree.sum;
     float s[32];
     for (int i = 0; i < 32; i++) memcpy(&s[i], b + 64 * i, sizeof v);
     for (int o = 16; o; o /= 2)
         for (int i = 0; i < o; i++) s[i] = join(s[i], s[i + o]);
+    tree = {1, s[0]};
+    memcpy(b + TREE, &tree, sizeof tree);
     return s[0];
 }
 } // namespace cuemu
