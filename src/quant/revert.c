@@ -271,7 +271,7 @@ static void llm__revert_plan(llm__revert *v) {
     for (size_t i = 0; i < t->n && !v->r; i++) {
         const llm__tensor *x = &t->item[i];
         char stem[64];
-        int layer, bias;
+        int layer, bias = 0;
         if (!llm__revert_parse(x->name.p, &layer, stem, &bias))
             v->r = llm__bad(v->model->path, "tensor", x->name, "it has no place in a folder of %s that is known here", v->type);
         else if (layer >= a->n_layers || llm__word_in(elsewhere, stem)) continue;
