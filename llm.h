@@ -51264,6 +51264,10 @@ static llm_result llm__option_unknown(const llm_options *o, llm__str said, size_
             listed = llm__option_name(&o->table[i]);
         }
     }
+    /* A name of which half would have to change means none of them. */
+    if ((size_t)least > 1 + name.n / 2)
+        return llm__error(LLM_ERR_ARG, "unknown option %.*s%s", (int)LLM__MIN(said.n, (size_t)66), said.p,
+                          dashes ? "; --help lists them" : "");
     int n = snprintf(near, sizeof near, "%s%.*s", dashes ? "--" : "", (int)listed.n, listed.p);
     for (int i = 0; i < n && !dashes; i++)
         if (near[i] == '-') near[i] = '_';
@@ -52027,7 +52031,7 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_BOOL(LLM__OAI_OPENAI, metrics, "return_metrics"),
     LLM__OAI_BOOL(LLM__OAI_ANSWERS, early_stop, "enable_early_stop"), LLM__OAI_BOOL(LLM__OAI_CHATS, tool_many, "parallel_tool_calls"),
     LLM__OAI_BOOL(LLM__OAI_BIT(RESPONSE), background, "background"), LLM__OAI_BOOL(LLM__OAI_BIT(RESPONSE), store, "store"),
-    LLM__OAI_INT64(LLM__OAI_PROMPTED, truncate_prompt, "truncate_prompt_tokens", 1, 9e18),
+    LLM__OAI_INT64(LLM__OAI_PROMPTED, truncate_prompt, "truncate_prompt_tokens", -1, 9e18),
     LLM_OPT_INT(llm_openai_call, priority, LLM__OAI_PROMPTED, "priority", -1000000, 1000000, NULL),
     LLM__OAI_TEXT(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT, cache_salt, "cache_salt", 1, 128),
     LLM__OAI_TEXT(LLM__OAI_PROMPTED, user_name, "user", 0, 512), LLM__OAI_TEXT(LLM__OAI_ALL, request_id, "request_id", 1, 128),
@@ -53159,6 +53163,13 @@ static int llm__oai_embedding(llm_openai_call *k) {
     return k->dimensions <= size || llm__oai_bad(k, "dimensions", "must be 1 to %d, got %lld", size, (long long)k->dimensions);
 }
 
+/* No prompt is cut to nothing. */
+static int llm__oai_truncation(llm_openai_call *k) {
+    const int v = llm__oai_get(k->body, 0, "truncate_prompt_tokens");
+    if (k->truncate_prompt || v < 0 || llm_json_type_of(k->body, v) == LLM_JSON_NULL) return 1;
+    return llm__oai_bad(k, "truncate_prompt_tokens", "must be -1, or 1 or more, got 0");
+}
+
 /* The answer's id, if the request chooses it. It stands in headers and logs, so it is plain. */
 static int llm__oai_id(llm_openai_call *k) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-";
@@ -53176,7 +53187,7 @@ static int llm__oai_read(llm_openai_call *k) {
     llm_result r = llm_options_json(&k->fields, k->body, 0, LLM_FROM_REQUEST, &k->ignored);
     if (r) return llm__oai_refused(k, r, k->fields.at);
     llm__oai_reports(k);
-    if (!llm__oai_id(k)) return 0;
+    if (!llm__oai_id(k) || !llm__oai_truncation(k)) return 0;
     if (k->info.kind >= LLM_OPENAI_TOKENIZE) return k->info.stream = 0, 1; /* these come whole, whatever was asked for */
     if (!llm__oai_stops(k) || !llm__oai_bias(k) || !llm__oai_stream_options(k) || !llm__oai_tools(k)) return 0;
     if (k->info.kind == LLM_OPENAI_EMBEDDING) return llm__oai_embedding(k);
@@ -53637,12 +53648,19 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
     return 1;
 }
 
-/* Hands one prompt to the engine, which copies it, and prepares its choices. truncate_prompt_tokens keeps the last ids, as in vLLM. The
- * choices come first, for the request may have news before llm_request_submit returns; n_requests counts only those that run. given: the
- * prompt's text as it was sent, if it was one. */
+/* How many of a prompt's n ids are kept, its last ones: all, truncate_prompt_tokens of them, or for -1 what the context has room for beside
+ * the answer, as in vLLM. */
+static size_t llm__oai_kept(const llm_openai_call *k, size_t n) {
+    const int64_t room = k->service.engine->p.max_len, answer = k->s.max_tokens < 0 ? 1 : LLM__MIN(k->s.max_tokens, room - 1);
+    const int64_t most = k->truncate_prompt < 0 ? room - answer : k->truncate_prompt;
+    return most && (uint64_t)most < n ? (size_t)most : n;
+}
+
+/* Hands one prompt to the engine, which copies it, and prepares its choices. The choices come first, for the request may have news before
+ * llm_request_submit returns; n_requests counts only those that run. given: the prompt's text as it was sent, if it was one. */
 static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__str given) {
     const llm_openai_service *s = &k->service;
-    size_t skip = k->truncate_prompt && (uint64_t)k->truncate_prompt < ids->len ? ids->len - (size_t)k->truncate_prompt : 0;
+    const size_t skip = ids->len - llm__oai_kept(k, ids->len);
     const size_t most = k->keep_first ? (size_t)s->engine->p.max_len - 1 : ids->len;
     int chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
     llm_request_config c = LLM__ZERO;

@@ -237,7 +237,7 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_BOOL(LLM__OAI_OPENAI, metrics, "return_metrics"),
     LLM__OAI_BOOL(LLM__OAI_ANSWERS, early_stop, "enable_early_stop"), LLM__OAI_BOOL(LLM__OAI_CHATS, tool_many, "parallel_tool_calls"),
     LLM__OAI_BOOL(LLM__OAI_BIT(RESPONSE), background, "background"), LLM__OAI_BOOL(LLM__OAI_BIT(RESPONSE), store, "store"),
-    LLM__OAI_INT64(LLM__OAI_PROMPTED, truncate_prompt, "truncate_prompt_tokens", 1, 9e18),
+    LLM__OAI_INT64(LLM__OAI_PROMPTED, truncate_prompt, "truncate_prompt_tokens", -1, 9e18),
     LLM_OPT_INT(llm_openai_call, priority, LLM__OAI_PROMPTED, "priority", -1000000, 1000000, NULL),
     LLM__OAI_TEXT(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT, cache_salt, "cache_salt", 1, 128),
     LLM__OAI_TEXT(LLM__OAI_PROMPTED, user_name, "user", 0, 512), LLM__OAI_TEXT(LLM__OAI_ALL, request_id, "request_id", 1, 128),

@@ -43,6 +43,13 @@ static int llm__oai_embedding(llm_openai_call *k) {
     return k->dimensions <= size || llm__oai_bad(k, "dimensions", "must be 1 to %d, got %lld", size, (long long)k->dimensions);
 }
 
+/* No prompt is cut to nothing. */
+static int llm__oai_truncation(llm_openai_call *k) {
+    const int v = llm__oai_get(k->body, 0, "truncate_prompt_tokens");
+    if (k->truncate_prompt || v < 0 || llm_json_type_of(k->body, v) == LLM_JSON_NULL) return 1;
+    return llm__oai_bad(k, "truncate_prompt_tokens", "must be -1, or 1 or more, got 0");
+}
+
 /* The answer's id, if the request chooses it. It stands in headers and logs, so it is plain. */
 static int llm__oai_id(llm_openai_call *k) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-";
@@ -60,7 +67,7 @@ static int llm__oai_read(llm_openai_call *k) {
     llm_result r = llm_options_json(&k->fields, k->body, 0, LLM_FROM_REQUEST, &k->ignored);
     if (r) return llm__oai_refused(k, r, k->fields.at);
     llm__oai_reports(k);
-    if (!llm__oai_id(k)) return 0;
+    if (!llm__oai_id(k) || !llm__oai_truncation(k)) return 0;
     if (k->info.kind >= LLM_OPENAI_TOKENIZE) return k->info.stream = 0, 1; /* these come whole, whatever was asked for */
     if (!llm__oai_stops(k) || !llm__oai_bias(k) || !llm__oai_stream_options(k) || !llm__oai_tools(k)) return 0;
     if (k->info.kind == LLM_OPENAI_EMBEDDING) return llm__oai_embedding(k);

@@ -263,12 +263,19 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
     return 1;
 }
 
-/* Hands one prompt to the engine, which copies it, and prepares its choices. truncate_prompt_tokens keeps the last ids, as in vLLM. The
- * choices come first, for the request may have news before llm_request_submit returns; n_requests counts only those that run. given: the
- * prompt's text as it was sent, if it was one. */
+/* How many of a prompt's n ids are kept, its last ones: all, truncate_prompt_tokens of them, or for -1 what the context has room for beside
+ * the answer, as in vLLM. */
+static size_t llm__oai_kept(const llm_openai_call *k, size_t n) {
+    const int64_t room = k->service.engine->p.max_len, answer = k->s.max_tokens < 0 ? 1 : LLM__MIN(k->s.max_tokens, room - 1);
+    const int64_t most = k->truncate_prompt < 0 ? room - answer : k->truncate_prompt;
+    return most && (uint64_t)most < n ? (size_t)most : n;
+}
+
+/* Hands one prompt to the engine, which copies it, and prepares its choices. The choices come first, for the request may have news before
+ * llm_request_submit returns; n_requests counts only those that run. given: the prompt's text as it was sent, if it was one. */
 static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__str given) {
     const llm_openai_service *s = &k->service;
-    size_t skip = k->truncate_prompt && (uint64_t)k->truncate_prompt < ids->len ? ids->len - (size_t)k->truncate_prompt : 0;
+    const size_t skip = ids->len - llm__oai_kept(k, ids->len);
     const size_t most = k->keep_first ? (size_t)s->engine->p.max_len - 1 : ids->len;
     int chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
     llm_request_config c = LLM__ZERO;

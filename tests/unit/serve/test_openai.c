@@ -170,6 +170,35 @@ static void openai_sizes(const llm_openai_service *s) {
     llm_text_free(&body);
 }
 
+/* A prompt is cut from its front to what was asked for, -1: to what the context has room for beside the answer; never to nothing. */
+static void openai_truncated(const llm_openai_service *s) {
+    const int room = s->engine->p.max_len;
+    const struct {
+        const char *fields;
+        int status, kept;
+    } rows[] = {
+        {"", 400, 0},
+        {",\"truncate_prompt_tokens\":7", 200, 7},
+        {",\"truncate_prompt_tokens\":-1", 200, room - 3},
+        {",\"truncate_prompt_tokens\":null", 400, 0},
+        {",\"truncate_prompt_tokens\":0", 400, 0},
+    };
+    llm_text body = {0};
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        char want[64];
+        int pieces;
+        body.len = 0;
+        llm_text_str(&body, "{\"max_tokens\":3,\"ignore_eos\":true,\"temperature\":0,\"prompt\":[5");
+        for (int k = 1; k < room + 9; k++) llm_text_format(&body, ",%d", 5 + k % 50);
+        llm_text_format(&body, "]%s}", rows[i].fields);
+        snprintf(want, sizeof want, "\"prompt_tokens\":%d,", rows[i].kept);
+        CHECK(openai_call(s, LLM_OPENAI_COMPLETION, body.data, &pieces) == rows[i].status);
+        CHECK(rows[i].status != 200 || strstr(openai_out.data, want));
+    }
+    CHECK(strstr(openai_out.data, "must be -1, or 1 or more, got 0"));
+    llm_text_free(&body);
+}
+
 /* A whole answer larger than it may be is an error instead, of each kind; streams have no such bound. One for which nobody waits any more is
  * dropped where it is, and llm_openai_fail says why; and what answers may keep until the last has ended is bounded before they begin. */
 static void openai_bounds(llm_openai_service s) {
@@ -260,6 +289,7 @@ static void openai_calls(llm *l) {
     openai_defaults(s);
     openai_bounds(s);
     openai_sizes(&s);
+    openai_truncated(&s);
     CHECK(openai_call(
               &s, LLM_OPENAI_COMPLETION,
               "{\"prompt\":[5,6,7],\"max_tokens\":3,\"temperature\":0,\"ignore_eos\":true,\"echo\":true,\"logprobs\":1,\"model\":\"m\"}",
