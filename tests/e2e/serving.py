@@ -1,4 +1,5 @@
 """What the tests of llm_serve share: a server as a child process, requests, streams, raw sockets, figures. Standard library only."""
+import atexit
 import http.client
 import json
 import os
@@ -55,6 +56,7 @@ class Server:
             if files: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
             if file_size: resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log or subprocess.PIPE, env=dict(os.environ, **(env or {})), preexec_fn=limit)
+        atexit.register(self.process.kill)  # one that a test which broke off has left; does nothing to one that has ended
         self.err = []
         if not log: threading.Thread(target=lambda: self.err.extend(self.process.stderr), daemon=True).start()
         line = self.first = self.process.stdout.readline().decode()
