@@ -301,7 +301,7 @@ fuzz: ## every fuzzer for FUZZ_S seconds
 	@python3 tests/tools/setup.py test
 	@FUZZ_S=$(FUZZ_S) python3 tests/tools/run.py fuzz
 
-coverage: all data ## which tests run which part of src/, and how many of its lines: unit tests and some end to end (10 minutes)
+coverage: all data build/libllm_cuda_emu.so ## which tests run which part of src/, and how many of its lines: unit tests and some end to end (12 minutes)
 	@python3 tests/tools/setup.py test
 	@$(MAKE) --no-print-directory -j$(JOBS) build/cov/unit build/cov/llm_cli build/cov/llm_serve build/cov/libllm.so
 	@build/python/bin/python tests/tools/coverage.py
