@@ -6,6 +6,8 @@
 #include "cpu/kernels.h"
 #include "cpu/lanes.h"
 #include "cpu/unpack.h"
+#include "cpu/unpack_avx2.h"
+#include "cpu/fine_avx2.h"
 
 #if LLM__X86
 
@@ -130,128 +132,9 @@ LLM__PRIVATE LLM__AVX2 void llm__avx2_quantise_fine(const llm__act *act, size_t 
     for (int i = 0; i < n; i++, x += stride, at++) llm__avx2_round_fine(&a, at, x);
 }
 
-/* ---- Unpacking ---- */
-
-/* What a kind asks of a product; constants where the kind is one. */
-typedef struct llm__avx2_form {
-    int bits;            /* of a weight, where it is read; 8: unpacked */
-    int wide;            /* signed bytes: pair sums are widened at once; 2: their signs stand apart, see llm__avx2_cook_signs */
-    int zero;            /* what sums of integers take from every weight */
-    int x2, super, min;  /* two scales; small integers as scales; minimums */
-    const int8_t *table; /* nibbles are looked up in it */
-} llm__avx2_form;
-
-/* Of packed weights; `bits` 8 and no table: of unpacked ones. MXFP4's values, 12 added, are numbers of 5 bits, NF4's and FP4's, 64 added,
- * of 8 bits that no pair of products is too large for. */
-LLM__AVX2_INLINE llm__avx2_form llm__avx2_form_of(const llm__kind kind) {
-    const llm__kind_desc k = llm__kind_info(kind);
-    llm__avx2_form f;
-    f.bits = k.bits;
-    f.table = llm__kind_table(kind);
-    f.wide = llm__kind_signed(kind) && kind != LLM__KIND_MXFP4 && !llm__kind_low(kind);
-    f.zero = kind == LLM__KIND_MXFP4 ? 12 : llm__kind_low(kind) ? 64 : k.bits == 5 ? 16 : k.zero;
-    f.x2 = llm__kind_x2(kind);
-    f.super = k.scale >= LLM__SCALE_SUPER;
-    f.min = k.min != LLM__SCALE_NONE;
-    return f;
-}
-
-/* Blocks of Q4A stand 304 bytes apart: at multiples of 16. */
-LLM__AVX2_INLINE __m256i llm__avx2_load(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
-LLM__AVX2_INLINE __m256 llm__avx2_widen_bf16(const uint8_t *p) {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)), 16));
-}
-LLM__AVX2_INLINE __m256 llm__avx2_widen(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
-
-LLM__AVX2_INLINE __m256i llm__avx2_piece(const int bits, const int i, const int p, const uint8_t *w) {
-    const llm__piece piece = llm__piece_of(bits, i, p);
-    return _mm256_and_si256(_mm256_srli_epi16(llm__avx2_load(w + 64 * piece.from), piece.shift), _mm256_set1_epi8((char)piece.mask));
-}
-
-/* Half of vector i of a block, w: that half of its first. */
-LLM__AVX2_INLINE __m256i llm__avx2_vector(const llm__avx2_form f, const int i, const uint8_t *w) {
-    __m256i x;
-    if (f.bits == 8) return llm__avx2_load(w + 64 * i);
-    if (i < f.bits) x = _mm256_and_si256(llm__avx2_load(w + 64 * i), _mm256_set1_epi8((char)((1 << f.bits) - 1)));
-    else {
-        x = llm__avx2_piece(f.bits, i, 0, w);
-        if (llm__piece_of(f.bits, i, 1).mask) x = _mm256_or_si256(x, llm__avx2_piece(f.bits, i, 1, w));
-        if (llm__piece_of(f.bits, i, 2).mask) x = _mm256_or_si256(x, llm__avx2_piece(f.bits, i, 2, w));
-    }
-    if (!f.table) return x;
-    __m256i values = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)f.table));
-    if (!f.wide) values = _mm256_add_epi8(values, _mm256_set1_epi8((char)f.zero));
-    return _mm256_shuffle_epi8(values, x);
-}
-
-/* Scales and minimums of a block, as products want them: [part][row]. m of two parts is as in llm__cooked; that of super-blocks comes
- * without their f16, and m[1] there is zero * scale, for what the sums have lost. */
-typedef struct llm__avx2_scales {
-    union {
-        float d[2][LLM__ROWS];
-        int16_t small[2][2 * LLM__ROWS]; /* of super-blocks: each twice */
-    } of;
-    union {
-        float m[2][LLM__ROWS];
-        int32_t lost[LLM__ROWS]; /* of signed bytes whose signs stand apart */
-    };
-} __attribute__((aligned(64))) llm__avx2_scales;
-
-/* 8 bytes from p + 8 h on, each in two lanes of 16 bits. */
-LLM__AVX2_INLINE __m256i llm__avx2_pairs(const uint8_t *p, const int h, const int is_signed) {
-    const __m256i lanes =
-        _mm256_setr_epi8(-1, 0, -1, 0, -1, 1, -1, 1, -1, 2, -1, 2, -1, 3, -1, 3, -1, 4, -1, 4, -1, 5, -1, 5, -1, 6, -1, 6, -1, 7, -1, 7);
-    const __m256i x = _mm256_shuffle_epi8(_mm256_set1_epi64x((int64_t)llm__word(p + 8 * h)), lanes);
-    return is_signed ? _mm256_srai_epi16(x, 8) : _mm256_srli_epi16(x, 8);
-}
-
-LLM__AVX2_INLINE __m256 llm__avx2_bytes8(const uint8_t *p) {
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
-}
-
-/* Of the 8 rows of half h, in a part. */
-LLM__AVX2_INLINE void llm__avx2_unpack_scale(const llm__kind kind, const int part, const int h, const uint8_t *scales, const uint8_t *mins,
-                                             llm__avx2_scales *to) {
-    const llm__kind_desc k = llm__kind_info(kind);
-    const llm__avx2_form f = llm__avx2_form_of(kind);
-    const __m256 zero = _mm256_set1_ps((float)f.zero);
-    if (f.super) {
-        _mm256_store_si256((__m256i *)(void *)&to->of.small[part][16 * h], llm__avx2_pairs(scales + 16 * part, h, kind == LLM__KIND_Q6K));
-        if (f.min) _mm256_store_ps(&to->m[0][8 * h], llm__avx2_bytes8(mins + 8 * h));
-        if (f.min && f.zero) _mm256_store_ps(&to->m[1][8 * h], _mm256_mul_ps(llm__avx2_bytes8(scales + 8 * h), zero));
-        return;
-    }
-    const __m256 d = k.scale == LLM__SCALE_NONE    ? _mm256_set1_ps(1)
-                     : k.scale == LLM__SCALE_BF16  ? llm__avx2_widen_bf16(scales + 16 * h)
-                     : k.scale <= LLM__SCALE_F16X2 ? llm__avx2_widen(scales + 32 * part + 16 * h)
-                                                   : _mm256_loadu_ps((const float *)(const void *)(scales + 64 * part) + 8 * h);
-    _mm256_store_ps(&to->of.d[part][8 * h], d);
-    if (!f.min) return;
-    __m256 m = k.min == LLM__SCALE_F16    ? llm__avx2_widen(mins + 16 * h)
-               : k.min == LLM__SCALE_ZERO ? _mm256_mul_ps(llm__avx2_bytes8(mins + 8 * h), _mm256_sub_ps(_mm256_setzero_ps(), d))
-                                          : _mm256_loadu_ps((const float *)(const void *)(mins + 64 * part) + 8 * h);
-    if (f.zero) m = _mm256_fmadd_ps(d, zero, m);
-    if (part) m = _mm256_sub_ps(m, _mm256_load_ps(&to->m[0][8 * h]));
-    _mm256_store_ps(&to->m[part][8 * h], m);
-}
-
-/* Of the block at w, which is number `place` of a pair. */
-LLM__AVX2_INLINE void llm__avx2_unpack_scales(const llm__kind kind, int pair, int place, const uint8_t *w, llm__avx2_scales *to) {
-    const llm__kind_desc k = llm__kind_info(kind);
-    const int scale_bytes = llm__scale_bytes(k.scale), min_bytes = llm__scale_bytes(k.min);
-    const uint8_t *scales = w + pair * 64 * k.bits + place * scale_bytes,
-                  *mins = w + pair * (64 * k.bits + scale_bytes) + place * min_bytes;
-    LLM__UNROLL
-    for (int part = 0; part <= llm__kind_x2(kind); part++) LLM__UNROLL
-    for (int h = 0; h < 2; h++) llm__avx2_unpack_scale(kind, part, h, scales, mins, to);
-}
-
 /* ---- Sums ---- */
 
-/* In these functions n tokens and `halves` of 8 rows are constants: 2 halves of one block, or 4 of the two of a pair. w: where the halves'
- * vectors are. A sum stays in its register, and additions in their order: compilers would make trees of them that do not fit. */
-#define LLM__AVX2_KEEP(x) __asm__("" : "+x"(x))
-
+/* w: where the halves' vectors are. n and `halves` are constants, see LLM__AVX2_KEEP. */
 LLM__AVX2_INLINE __m256i llm__avx2_product_sum(const llm__avx2_form f, __m256i v, __m256i sign, __m256i x, __m256i sum) {
     const __m256i p = f.wide == 2 ? _mm256_maddubs_epi16(v, _mm256_xor_si256(x, sign))
                       : f.wide    ? _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(x, v))
@@ -296,15 +179,6 @@ LLM__AVX2_INLINE __m256i llm__avx2_begin_with(const llm__avx2_form f, const int 
     __m256i x = _mm256_set1_epi32(a->n[2 * at + (size_t)part]);
     if (f.x2 && !part) x = _mm256_sub_epi16(x, _mm256_set1_epi32(a->n[2 * at + 1]));
     return _mm256_mullo_epi16(x, _mm256_set1_epi16((int16_t)f.zero));
-}
-
-/* One product: acc += its sum times its scales. s: the scales, m: the minimums of its 8 rows. */
-LLM__AVX2_INLINE __m256 llm__avx2_scaled(const llm__avx2_form f, const float *s, const float *m, float d, float inputs, __m256i sum,
-                                         __m256 acc) {
-    if (f.super) acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_set1_ps(d), acc);
-    if (f.min && (f.zero || !f.super)) acc = _mm256_fmadd_ps(_mm256_load_ps(m), _mm256_set1_ps(inputs), acc);
-    if (!f.super) acc = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_load_ps(s), _mm256_set1_ps(d)), _mm256_cvtepi32_ps(sum), acc);
-    return acc;
 }
 
 /* A block's products with n tokens, whose roundings stand from `at` on, added to acc. s: scales of one block, or of two. Of two parts the
@@ -359,23 +233,6 @@ LLM__AVX2_INLINE void llm__avx2_super(const llm__avx2_form f, const int n, const
             if (f.min) x = _mm256_fmadd_ps(m, low[t][h], x);
             _mm256_storeu_ps(to, _mm256_fmadd_ps(d, acc[t][h], x));
         }
-    }
-}
-
-LLM__AVX2_INLINE void llm__avx2_clear(const int n, const int halves, __m256 (*acc)[4]) {
-    LLM__UNROLL
-    for (int t = 0; t < n; t++) LLM__UNROLL
-    for (int h = 0; h < halves; h++) acc[t][h] = _mm256_setzero_ps();
-}
-
-/* acc to memory (n, 16), of two blocks LLM__OUT apart; or back. */
-LLM__AVX2_INLINE void llm__avx2_move(const int n, const int halves, __m256 (*acc)[4], float *out, const int store) {
-    LLM__UNROLL
-    for (int t = 0; t < n; t++) LLM__UNROLL
-    for (int h = 0; h < halves; h++) {
-        float *at = out + h / 2 * LLM__OUT + LLM__ROWS * t + 8 * (h % 2);
-        if (store) _mm256_storeu_ps(at, acc[t][h]);
-        else acc[t][h] = _mm256_loadu_ps(at);
     }
 }
 
@@ -457,27 +314,6 @@ typedef struct llm__avx2_blocks {
     int step, n, place;
 } llm__avx2_blocks;
 
-/* What is read next is asked for evenly while this is multiplied: a core keeps track of some 16 lines that it waits for, and asked for all
- * at once they hold up whatever else it loads. */
-typedef struct llm__avx2_fetch {
-    const uint8_t *at;
-    int step, lines; /* bytes for each block of each group; lines that they touch, the first at `at` */
-} llm__avx2_fetch;
-
-LLM__AVX2_INLINE void llm__avx2_fetch_more(llm__avx2_fetch *f) {
-    const uint8_t *at = f->at;
-    f->at += f->step;
-    for (int i = f->lines; i > 0; i--, at += 64) __builtin_prefetch(at);
-}
-
-/* For `blocks` blocks, or pairs, of a super-block at w, which groups of four tokens are multiplied with. */
-LLM__AVX2_INLINE void llm__avx2_fetch_begin(llm__avx2_fetch *f, const llm__kind kind, const uint8_t *w, int blocks, const llm__product *p) {
-    const int bytes = p->pair * (llm__kind_head(kind) + blocks * llm__kind_block(kind));
-    f->step = bytes / (p->pair * blocks * ((p->n + 3) / 4)) + 1;
-    f->lines = (f->step + 63) / 64;
-    f->at = w + p->ahead;
-}
-
 LLM__AVX2_INLINE void llm__avx2_cook_values(const llm__avx2_form f, const uint8_t *w, llm__avx2_cooked *to) {
     LLM__UNROLL
     for (int i = 0; i < 16; i++) _mm256_store_si256((__m256i *)(void *)(to->u + 32 * i), llm__avx2_vector(f, i / 2, w + i % 2 * 32));
@@ -558,142 +394,6 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, 
     }
 }
 
-/* ---- Inputs of 16 bits ----
- * Those of an output layer of signed bytes. A vector of these becomes two of 16 bits, columns 0 and 2 of each four and columns 1 and 3,
- * whose products are added up two by two in 32 bits: nothing is lost, so few tokens and many have the same sums. Two roundings to bytes
- * take 104 cycles each for 16 rows, 32 columns and 4 tokens on Zen 3, this takes the time of one. Weights of fewer bits, whose pairs of
- * products add up in 16 bits, are as fast with two roundings: in Q6_K this took 1.1 times as long. */
-
-/* An unpacked block: (8 vectors, columns 0 2 or 1 3, 2 halves, 16). */
-typedef struct llm__avx2_fine {
-    int16_t w[8][2][2][16];
-    llm__avx2_scales s;
-} llm__avx2_fine;
-
-/* Columns 0 and 2 (odd 0) or 1 and 3 of each four, so that no byte has to leave its lane: a lane of 32 bits is a row's four columns,
- *
- *     bytes  c0 c1 c2 c3      odd 0  c0 c2      odd 1  c1 c3      inputs of a row  x0 x2 x1 x3
- *
- * and vpmaddwd adds c0 x0 + c2 x2, then c1 x1 + c3 x3, to the row's sum. */
-LLM__AVX2_INLINE __m256i llm__avx2_fine_vector(__m256i v, const int odd) { return _mm256_srai_epi16(odd ? v : _mm256_slli_epi16(v, 8), 8); }
-
-/* All 16 rows and 32 columns of a block whose first vector is at w; its scales are not touched. */
-LLM__AVX2_INLINE void llm__avx2_fine_cook(const llm__avx2_form f, const uint8_t *w, llm__avx2_fine *to) {
-    LLM__UNROLL
-    for (int i = 0; i < 8; i++) LLM__UNROLL
-    for (int h = 0; h < 2; h++) {
-        const __m256i v = llm__avx2_vector(f, i, w + 32 * h);
-        _mm256_store_si256((__m256i *)(void *)to->w[i][0][h], llm__avx2_fine_vector(v, 0));
-        _mm256_store_si256((__m256i *)(void *)to->w[i][1][h], llm__avx2_fine_vector(v, 1));
-    }
-}
-
-/* A block's products with n tokens, added to acc: see llm__avx2_step. `cooked`: w has unpacked vectors, as in llm__avx2_fine. */
-LLM__AVX2_INLINE void llm__avx2_fine_step(const llm__avx2_form f, const int cooked, const int n, const int halves, const uint8_t *const *w,
-                                          const llm__avx2_scales *s, const llm__act *a, size_t at, __m256 (*acc)[4]) {
-    const int8_t *q = a->q + 64 * at;
-    __m256i sum[4][4], v[2][2], x[2];
-    LLM__UNROLL
-    for (int t = 0; t < n; t++) LLM__UNROLL
-    for (int h = 0; h < halves; h++) sum[t][h] = _mm256_setzero_si256();
-    LLM__UNROLL
-    for (int i = 0; i < 8; i++) LLM__UNROLL
-    for (int h = 0; h < halves; h += 2) {
-        LLM__UNROLL
-        for (int k = 0; k < 4; k++) { /* k / 2: the half */
-            v[k / 2][k % 2] = cooked ? llm__avx2_load(w[0] + 128 * i + 64 * (k % 2) + 32 * (k / 2))
-                                     : llm__avx2_fine_vector(llm__avx2_vector(f, i, w[h + k / 2]), k % 2);
-            LLM__AVX2_KEEP(v[k / 2][k % 2]); /* loaded once for all tokens */
-        }
-        LLM__UNROLL
-        for (int t = 0; t < n; t++) {
-            x[0] = llm__avx2_four(q + 64 * t + 8 * i), x[1] = llm__avx2_four(q + 64 * t + 8 * i + 4);
-            LLM__UNROLL
-            for (int k = 0; k < 4; k++) {
-                __m256i *to = &sum[t][h + k % 2];
-                *to = _mm256_add_epi32(*to, _mm256_madd_epi16(v[k % 2][k / 2], x[k / 2]));
-                LLM__AVX2_KEEP(*to);
-            }
-        }
-    }
-    LLM__UNROLL
-    for (int t = 0; t < n; t++) LLM__UNROLL
-    for (int h = 0; h < halves; h++)
-        acc[t][h] = llm__avx2_scaled(f, &s[h / 2].of.d[0][8 * (h % 2)], NULL, a->d[at + (size_t)t], 0, sum[t][h], acc[t][h]);
-}
-
-/* One or two tokens' products with both blocks of a pair. */
-LLM__AVX2_INLINE void llm__avx2_fine_few(const llm__kind kind, const int8_t *table, const int n, const llm__product *p) {
-    llm__avx2_form f = llm__avx2_form_of(kind);
-    const llm__act a = p->act; /* its pointers in registers */
-    enum { pair = 2, halves = 4 };
-    const uint8_t *w = p->w, *row[4];
-    size_t at = p->at;
-    llm__avx2_scales scales[2];
-    __m256 acc[4][4];
-    if (f.table) f.table = table;
-    f.wide = 1; /* values as they are */
-    llm__avx2_clear(n, halves, acc);
-    for (int64_t b = 0; b < p->n_blocks; b++, w += pair * llm__kind_block(kind), at += (size_t)n) {
-        llm__fetch(w + p->ahead, pair * llm__kind_block(kind), 0, 1);
-        LLM__UNROLL
-        for (int h = 0; h < halves; h++) row[h] = w + h / 2 * 64 * f.bits + 32 * (h % 2);
-        LLM__UNROLL
-        for (int i = 0; i < pair; i++) llm__avx2_unpack_scales(kind, pair, i, w, &scales[i]);
-        llm__avx2_fine_step(f, 0, n, halves, row, scales, &a, at, acc);
-    }
-    llm__avx2_move(n, halves, acc, p->out, 1);
-}
-
-/* n tokens' products with `blocks` unpacked blocks, added to out (n, 16). */
-LLM__AVX2_INLINE void llm__avx2_fine_group(const int n, const llm__avx2_fine *c, int blocks, const llm__product *p, size_t at, float *out,
-                                           llm__avx2_fetch *fetch) {
-    const llm__avx2_form f = llm__avx2_form_of(LLM__KIND_Q8);
-    const llm__act a = p->act;
-    __m256 acc[4][4];
-    for (int b = 0; b < blocks; b++) {
-        const uint8_t *w = (const uint8_t *)c[b].w;
-        llm__avx2_move(n, 2, acc, out, 0);
-        llm__avx2_fine_step(f, 1, n, 2, &w, &c[b].s, &a, at + (size_t)(b * p->n), acc);
-        llm__avx2_move(n, 2, acc, out, 1);
-        llm__avx2_fetch_more(fetch);
-    }
-}
-
-/* All tokens of a tile: four at a time, then those that are left. */
-LLM__AVX2 static LLM__NOINLINE void llm__avx2_fine_loop(const llm__avx2_fine *c, int blocks, const llm__product *p, size_t at, float *out,
-                                                        llm__avx2_fetch *fetch) {
-    int t = 0;
-    for (; t + 4 <= p->n; t += 4, at += 4, out += 4 * LLM__ROWS) llm__avx2_fine_group(4, c, blocks, p, at, out, fetch);
-    for (; t + 2 <= p->n; t += 2, at += 2, out += 2 * LLM__ROWS) llm__avx2_fine_group(2, c, blocks, p, at, out, fetch);
-    if (t < p->n) llm__avx2_fine_group(1, c, blocks, p, at, out, fetch);
-}
-
-/* All tokens of a tile: a super-block is unpacked once for them, and the sums of its blocks stay in p->out between groups of tokens. */
-LLM__AVX2_INLINE void llm__avx2_fine_many(const llm__kind kind, const int8_t *table, const llm__product *p) {
-    llm__avx2_form f = llm__avx2_form_of(kind);
-    llm__avx2_fine cooked[LLM__SUPER];
-    llm__avx2_fetch fetch;
-    const uint8_t *w = p->w;
-    size_t at = p->at;
-    if (f.table) f.table = table;
-    f.wide = 1; /* values as they are */
-    for (int i = 0; i < p->pair; i++) memset(p->out + i * LLM__OUT, 0, sizeof(float) * LLM__ROWS * (size_t)p->n);
-    for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
-        const int blocks = (int)LLM__MIN(left, (int64_t)LLM__SUPER), step = p->pair * llm__kind_block(kind);
-        llm__avx2_fetch_begin(&fetch, kind, w, blocks, p);
-        for (int place = 0; place < p->pair; place++) {
-            for (int b = 0; b < blocks; b++) {
-                llm__avx2_fine_cook(f, w + b * step + place * 64 * f.bits, &cooked[b]);
-                llm__avx2_unpack_scales(kind, p->pair, place, w + b * step, &cooked[b].s);
-            }
-            llm__avx2_fine_loop(cooked, blocks, p, at, p->out + place * LLM__OUT, &fetch);
-        }
-        w += blocks * step;
-        at += (size_t)blocks * (size_t)p->n;
-    }
-}
-
 /* ---- The table's entry ---- */
 /* clang-format off */
 
@@ -744,13 +444,6 @@ LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_signs(int zero, const llm__av
 #define LLM__AVX2_OTHERS(each) \
     each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16)
 
-#define LLM__AVX2_FINE(kind) \
-    LLM__AVX2 static LLM__NOINLINE void llm__avx2_fine_##kind(const int8_t *table, const llm__product *p) { \
-        if (p->pair == 2 && p->n == 1) llm__avx2_fine_few(LLM__KIND_##kind, table, 1, p); \
-        else if (p->pair == 2 && p->n == 2) llm__avx2_fine_few(LLM__KIND_##kind, table, 2, p); \
-        else llm__avx2_fine_many(LLM__KIND_##kind, table, p); \
-    }
-
 LLM__AVX2_LOOP(Q4Z, 1)
 LLM__AVX2_LOOP(Q4M, 1)
 LLM__AVX2_LOOP(Q5M, 0)
@@ -762,20 +455,13 @@ LLM__AVX2_LOOP(G16, 0)
 LLM__AVX2_LOOP(G16M, 0)
 LLM__AVX2_LOOP(G32, 0)
 LLM__AVX2_COMMON(LLM__AVX2_FEW)
-LLM__AVX2_FINE(Q8)
-LLM__AVX2_FINE(IQ4)
-LLM__AVX2_FINE(I8)
-LLM__AVX2_FINE(NF4)
 LLM__AVX2_COMMON(LLM__AVX2_MANY)
 LLM__AVX2_OTHERS(LLM__AVX2_MANY)
 
 LLM__PRIVATE LLM__AVX2 void llm__avx2_product(llm__kind kind, const llm__product *p) {
     const int8_t *table = llm__kind_table(kind);
     if (p->fine) {
-        if (kind == LLM__KIND_Q8) llm__avx2_fine_Q8(table, p);
-        else if (kind == LLM__KIND_I8) llm__avx2_fine_I8(table, p);
-        else if (kind == LLM__KIND_IQ4) llm__avx2_fine_IQ4(table, p);
-        else llm__avx2_fine_NF4(table, p); /* or FP4 */
+        llm__avx2_fine_product(kind, p);
         return;
     }
     switch (kind == LLM__KIND_FP4 ? LLM__KIND_NF4 : kind) { /* these differ in their tables alone */

@@ -22,18 +22,8 @@
 #include "cpu/dtypes.h"
 #include "cpu/packed.h"
 #include "cpu/kernels.h"
-#include "cpu/lanes.h"
 
 #if LLM__X86
-
-#define LLM__AVX2 __attribute__((target("avx2,fma,f16c,tune=skylake-avx512")))
-#define LLM__AVX2_INLINE LLM__FORCE LLM__AVX2
-
-LLM__AVX2_INLINE __m256i llm__avx2_four(const int8_t *q) { /* 4 inputs in every lane */
-    int32_t four;
-    memcpy(&four, q, 4);
-    return _mm256_set1_epi32(four);
-}
 
 /* The table's entries. act.n has of each block of bytes the sums of the inputs of even and of odd 16-bit lanes, times -1, as a pair of 16
  * bits: of all 32 columns, and of the latter 16; of a block of 16 bits the sums themselves, times -1. */

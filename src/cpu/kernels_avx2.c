@@ -10,6 +10,7 @@
 #include "cpu/bodies.h"
 #include "cpu/unpack.h"
 #include "cpu/mac.h"
+#include "cpu/unpack_avx2.h"
 #include "cpu/bytes_avx2.h"
 
 #if LLM__X86

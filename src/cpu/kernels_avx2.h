@@ -6,7 +6,7 @@
 #include "cpu/intrinsics.h"
 #include "cpu/kernels.h"
 #include "cpu/lanes.h"
-#include "cpu/bytes_avx2.h"
+#include "cpu/unpack_avx2.h"
 /* clang-format off */
 
 #if LLM__X86

@@ -34,7 +34,7 @@ REASONS = {
 }
 # Parts whose functions are only reached through a table, and what tests call to have it.
 THROUGH = {f"cpu/{part}": table for parts, table in (
-    ("bodies mac unpack bytes_avx2 kernels_avx2 kernels_avx512 kernels_amx kernels_neon", "llm__kernels_of"),
+    ("bodies mac unpack unpack_avx2 fine_avx2 bytes_avx2 kernels_avx2 kernels_avx512 kernels_amx kernels_neon", "llm__kernels_of"),
     ("cpu_open operations record run", "llm_backend_cpu")) for part in parts.split()}
 JOBS = int(os.environ.get("JOBS") or os.cpu_count() or 2)
 TINY = {"LLM_TEST_MODEL": serving.tiny_model, "LLM_TEST_SLOW": "8"}
