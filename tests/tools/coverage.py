@@ -30,7 +30,6 @@ GATED, LEAST = ("base", "text", "tokenizer", "chat", "grammar", "engine", "serve
 REASONS = {
     "base/child": "what a forked process does before exec, which takes its counters with it",
     "base/platform": "a system without random bytes; AMX tiles, which only a CPU that has them is asked for",
-    "engine/engine_open": "a GPU's library is opened and asked for its memory: make test-cuda runs that",
 }
 # Parts whose functions are only reached through a table, and what tests call to have it.
 THROUGH = {f"cpu/{part}": table for parts, table in (
