@@ -128,7 +128,7 @@
  *     >>unpack               packed blocks to bytes and scales, and the walk over the blocks of a product.
  *     >>mac                  products of floats: what all instruction sets do alike.
  *     >>kernels_scalar       the kernels in plain C, which say what all others do.
- *     >>unpack_avx2          packed blocks in vectors of 32 bytes, their scales and sums, as >>bytes_avx2 and >>fine_avx2 need them.
+ *     >>unpack_avx2          packed blocks in vectors of 32 bytes, their scales and sums, as bytes_avx2 and fine_avx2 need them.
  *     >>fine_avx2            products of weights with inputs of 16 bits in vectors of 32 bytes.
  *     >>bytes_avx2           products of bytes with 16 registers of 32 bytes, and without VNNI.
  *     >>kernels_avx2         the kernels with 16 registers of 32 bytes, without and with VNNI.
@@ -15310,7 +15310,7 @@ static const llm__kernels llm__kernels_scalar = {
 };
 
 /* ============================================================================
- * >>unpack_avx2   Packed blocks in vectors of 32 bytes, their scales and sums, as >>bytes_avx2 and >>fine_avx2 need them.
+ * >>unpack_avx2   Packed blocks in vectors of 32 bytes, their scales and sums, as bytes_avx2 and fine_avx2 need them.
  * ============================================================================ */
 
 #if LLM__X86

@@ -1,4 +1,4 @@
-/* unpack_avx2: packed blocks in vectors of 32 bytes, their scales and sums, as >>bytes_avx2 and >>fine_avx2 need them. */
+/* unpack_avx2: packed blocks in vectors of 32 bytes, their scales and sums, as bytes_avx2 and fine_avx2 need them. */
 #pragma once
 #include "cpu/intrinsics.h"
 #include "cpu/dtypes.h"
