@@ -172,7 +172,7 @@ objects = $(foreach f,$(2),build/$(if $(filter $(EMULATED),$(f)),$(1),$(1:emu=de
 WITH_SERVER = tests/unit/serve/test_connections.o tests/unit/serve/test_exhausted.o tests/fuzz/fuzz_http.o
 
 # Everything but kernels compiles in two thirds of the time so, and runs as fast; unit tests but those of kernels in a third.
-QUICKER_dev = -O1
+QUICKER_dev = -Og
 QUICKER_arm = -O1
 QUICKEST_dev = -O0
 
