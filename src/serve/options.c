@@ -85,8 +85,8 @@ LLM__PRIVATE llm_result llm__option_unknown(const llm_options *o, llm__str said,
             listed = llm__option_name(&o->table[i]);
         }
     }
-    /* A name of which half would have to change means none of them. */
-    if ((size_t)least > 1 + name.n / 2)
+    /* A name of which half would have to change means none of them, unless it is the beginning of one. */
+    if ((size_t)least > 1 + name.n / 2 && (best.n < name.n || strncmp(best.p, name.p, name.n)))
         return llm__error(LLM_ERR_ARG, "unknown option %.*s%s", (int)LLM__MIN(said.n, (size_t)66), said.p,
                           dashes ? "; --help lists them" : "");
     int n = snprintf(near, sizeof near, "%s%.*s", dashes ? "--" : "", (int)listed.n, listed.p);
