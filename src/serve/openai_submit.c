@@ -263,12 +263,12 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
     return 1;
 }
 
-/* How many of a prompt's n ids are kept, its last ones: all, truncate_prompt_tokens of them, or for -1 what the context has room for beside
- * the answer, as in vLLM. */
+/* How many of a prompt's n ids are kept, its last ones: all, truncate_prompt_tokens of them, or for -1 all that the context holds. Of a prompt
+ * that it does not hold that is what leaves room for max_tokens, as in vLLM, or for one where these would fill it. */
 static size_t llm__oai_kept(const llm_openai_call *k, size_t n) {
-    const int64_t room = k->service.engine->p.max_len, answer = k->s.max_tokens < 0 ? 1 : LLM__MIN(k->s.max_tokens, room - 1);
-    const int64_t most = k->truncate_prompt < 0 ? room - answer : k->truncate_prompt;
-    return most && (uint64_t)most < n ? (size_t)most : n;
+    const int64_t room = k->service.engine->p.max_len, asked = k->s.max_tokens;
+    if (k->truncate_prompt >= 0) return k->truncate_prompt && (uint64_t)k->truncate_prompt < n ? (size_t)k->truncate_prompt : n;
+    return n < (size_t)room ? n : (size_t)(room - (asked > 0 && asked < room ? asked : 1));
 }
 
 /* Hands one prompt to the engine, which copies it, and prepares its choices. The choices come first, for the request may have news before

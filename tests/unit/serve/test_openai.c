@@ -170,30 +170,36 @@ static void openai_sizes(const llm_openai_service *s) {
     llm_text_free(&body);
 }
 
-/* A prompt is cut from its front to what was asked for, -1: to what the context has room for beside the answer; never to nothing. */
+/* A prompt is cut from its front to what was asked for, -1: to what the context holds, beside the answer where that fits; never to nothing. */
 static void openai_truncated(const llm_openai_service *s) {
     const int room = s->engine->p.max_len;
     const struct {
+        int sent;
         const char *fields;
         int status, kept;
     } rows[] = {
-        {"", 400, 0},
-        {",\"truncate_prompt_tokens\":7", 200, 7},
-        {",\"truncate_prompt_tokens\":-1", 200, room - 3},
-        {",\"truncate_prompt_tokens\":null", 400, 0},
-        {",\"truncate_prompt_tokens\":0", 400, 0},
+        {room + 9, "\"max_tokens\":3", 400, 0},
+        {room + 9, "\"max_tokens\":3,\"truncate_prompt_tokens\":7", 200, 7},
+        {room + 9, "\"max_tokens\":3,\"truncate_prompt_tokens\":-1", 200, room - 3},
+        {room + 9, "\"max_tokens\":100000,\"truncate_prompt_tokens\":-1", 200, room - 1},
+        {room, "\"max_tokens\":3,\"truncate_prompt_tokens\":-1", 200, room - 3},
+        {room - 1, "\"max_tokens\":3,\"truncate_prompt_tokens\":-1", 200, room - 1}, /* as without it */
+        {4, "\"max_tokens\":100000,\"truncate_prompt_tokens\":-1", 200, 4},
+        {room + 9, "\"max_tokens\":3,\"truncate_prompt_tokens\":null", 400, 0},
+        {4, "\"max_tokens\":3,\"truncate_prompt_tokens\":0", 400, 0},
     };
     llm_text body = {0};
     for (int i = 0; i < LLM__COUNT(rows); i++) {
         char want[64];
         int pieces;
         body.len = 0;
-        llm_text_str(&body, "{\"max_tokens\":3,\"ignore_eos\":true,\"temperature\":0,\"prompt\":[5");
-        for (int k = 1; k < room + 9; k++) llm_text_format(&body, ",%d", 5 + k % 50);
-        llm_text_format(&body, "]%s}", rows[i].fields);
+        llm_text_str(&body, "{\"temperature\":0,\"prompt\":[5");
+        for (int k = 1; k < rows[i].sent; k++) llm_text_format(&body, ",%d", 5 + k % 50);
+        llm_text_format(&body, "],%s}", rows[i].fields);
         snprintf(want, sizeof want, "\"prompt_tokens\":%d,", rows[i].kept);
-        CHECK(openai_call(s, LLM_OPENAI_COMPLETION, body.data, &pieces) == rows[i].status);
-        CHECK(rows[i].status != 200 || strstr(openai_out.data, want));
+        if (!CHECK(openai_call(s, LLM_OPENAI_COMPLETION, body.data, &pieces) == rows[i].status &&
+                   (rows[i].status != 200 || strstr(openai_out.data, want))))
+            printf("  row %d: %s\n", i, openai_out.data);
     }
     CHECK(strstr(openai_out.data, "must be -1, or 1 or more, got 0"));
     llm_text_free(&body);
