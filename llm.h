@@ -53678,8 +53678,8 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
     return 1;
 }
 
-/* How many of a prompt's n ids are kept, its last ones: all, truncate_prompt_tokens of them, or for -1 all that the context holds. Of a prompt
- * that it does not hold that is what leaves room for max_tokens, as in vLLM, or for one where these would fill it. */
+/* How many of a prompt's n ids are kept, its last ones: all, truncate_prompt_tokens of them, or for -1 all that the context holds. Of a
+ * prompt that it does not hold, that is what leaves room for max_tokens, as in vLLM, or for one where these would fill it. */
 static size_t llm__oai_kept(const llm_openai_call *k, size_t n) {
     const int64_t room = k->service.engine->p.max_len, asked = k->s.max_tokens;
     if (k->truncate_prompt >= 0) return k->truncate_prompt && (uint64_t)k->truncate_prompt < n ? (size_t)k->truncate_prompt : n;
