@@ -1114,7 +1114,7 @@ typedef struct llm_estimate {
     int32_t max_model_len;   /* tokens of a sequence at most */
     int32_t fits;            /* 1: it can be opened now */
     const char *isa;         /* "avx2": instructions it would use */
-    char tuning[96];         /* as in llm_engine_stats.backend: "ahead=8192,band=4,signs=16,bits=1 (AMD Zen 3)" */
+    char tuning[96];         /* as in llm_engine_stats.backend: "ahead=8192,near=0,band=4,signs=16,bits=1 (AMD Zen 3)" */
 } llm_estimate;
 
 /* What llm_engine_open would take with this configuration (cfg may be NULL), on the CPU, without reading a weight: milliseconds. Where it
@@ -1135,7 +1135,7 @@ typedef struct llm_engine_stats {
     int64_t memory_bytes; /* weights, KV and buffers of the backend */
     int64_t prompt_tokens, generation_tokens, cached_tokens, steps, preemptions;
     double step_seconds, model_seconds;                 /* in llm_engine_step; of these in the forward pass */
-    const char *backend;                                /* "cpu: avx2, 2 threads; ahead=8192,band=4,signs=16,bits=1 (AMD Zen 3)" */
+    const char *backend;                                /* "cpu: avx2, 2 threads; ahead=8192,near=0,band=4,signs=16,bits=1 (AMD Zen 3)" */
     int64_t drafts, draft_tokens, accepted_tokens;      /* speculation, and jumps of grammars: checks, tokens guessed, of these right */
     int64_t accepted_per_position[LLM_SPECULATIVE_MAX]; /* first, second ... token of a draft that was right */
     int64_t media_queries, media_hits, media_bytes;     /* pictures that requests brought, of these known already; bytes that are kept */
@@ -1799,7 +1799,7 @@ LLM_API void llm_options_free(llm_options *o);
                      "GPU: logits do not depend on who else is in the batch (a CPU always)"), \
         LLM_OPT_TEXT(T, e.isa, group, "isa", "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, avx512bf16, amx, neon"), \
         LLM_OPT_TEXT(T, e.tuning, group, "tuning", "LIST", \
-                     "what changes times and no answer: auto, measure, ahead=BYTES, band=N, signs=N, bits=0|1 (auto: by the processor)"), \
+                     "what changes no answer: auto, measure, ahead=BYTES, near=BYTES, band=N, signs=N, bits=0|1 (auto: by processor)"), \
         LLM_OPT_FIELD(T, e, pipeline_parallel_size, group, "pp|pipeline-parallel-size", \
                       "pieces into which the layers are cut, each on devices of its own"), \
         LLM_OPT_FIELD(T, e, tensor_parallel_size, group, "tp|tensor-parallel-size", "ranks that share every layer"), \
@@ -13910,9 +13910,9 @@ LLM__COLD_END
  * >>tuning   What the processor at hand decides beside its instruction set: numbers that change the time of a step and no bit of it.
  * ============================================================================
  * A processor that was measured has a row in a table (AMD's and Intel's families and models are numbers that it tells). On any other one
- * the distance of fetching, which has cost a third on one kind what it gained on another, is measured while the weights are loaded: one
- * token's products with the packed weights themselves, on all threads, for at most 20 ms; another distance than the usual one is taken
- * only where it was faster every time and by more than the noise. `--tuning` forces any of it.
+ * how weights are fetched, which has cost a third on one kind what it gained on another, is measured while they are loaded: one token's
+ * products with the packed weights themselves, on all threads, for at most 20 ms; another way than the usual one is taken only
+ * where it was faster every time and by more than the noise. `--tuning` forces any of it.
  *
  * What would change bits is no matter of measuring, for then one machine could answer differently from day to day. It follows from the
  * instruction set and the vendor alone: inputs of 16 bits for output layers of signed bytes where there is AVX2 without VNNI
@@ -13921,6 +13921,8 @@ LLM__COLD_END
 
 typedef struct llm__tuning {
     int32_t ahead; /* bytes that weights are fetched ahead of their use */
+    int32_t near;  /* 0: into the first cache; else into the second, and so many bytes ahead of their use from there into the
+                    * first; of AVX-512, whose blocks ask for many lines at once */
     int32_t band;  /* pairs of row blocks that a tile's inputs are multiplied with while they are in the cache */
     int32_t signs; /* AVX2 without VNNI: tokens from which on signs of weights apart save more than it costs to find them */
     int32_t
@@ -14166,11 +14168,11 @@ typedef struct llm__product {
     size_t at;
     int n;
     float *out;
-    int fine;             /* the roundings are of 16 bits: where the table has quantise_fine */
-    int ahead, signs;     /* see llm__tuning */
-    const uint8_t *fetch; /* of a block that is multiplied: what llm__fetch is to be given */
-    int *tiles;           /* see llm__kernels.rest */
-    struct llm__amx *amx; /* see >>kernels_amx */
+    int fine;               /* the roundings are of 16 bits: where the table has quantise_fine */
+    int ahead, near, signs; /* see llm__tuning */
+    const uint8_t *fetch;   /* where a block is that is multiplied, for llm__fetch */
+    int *tiles;             /* see llm__kernels.rest */
+    struct llm__amx *amx;   /* see >>kernels_amx */
 } llm__product;
 
 /* A product of floats: c[i][p][j] = start + sum over k of a[i][k] * b[p][k][j], for i < n, two panels p and j < 16. It serves linear layers
@@ -14907,9 +14909,13 @@ LLM__INLINE double llm__body_weigh(const float *x, float *w, int32_t n, float ma
 /* What token t of n asks for while a block, or a pair, of so many bytes is multiplied: every n-th of as many lines further on. A core keeps
  * track of some 16 lines that it waits for; asked for all at once, they hold up whatever else it loads. Without this one answer reads the
  * weights at half the speed (Zen 3: 14 of 26 GB/s, with it 24): rows of 16 stand together, so a block is 600 bytes that are gone through in
- * an order of their own, and what a core foresees by itself is streams. How far ahead hardly matters, 2 to 32 KB. */
-LLM__INLINE void llm__fetch(const uint8_t *ahead, const int bytes, int t, int n) {
-    for (int i = 64 * t; i < bytes; i += 64 * n) __builtin_prefetch(ahead + i);
+ * an order of their own, and what a core foresees by itself is streams. How far ahead hardly matters, 2 to 32 KB; some cores read more
+ * where lines come to the second cache first, and from there to the first in time (near, see llm__tuning). */
+LLM__INLINE void llm__fetch(const uint8_t *w, int ahead, int near, const int bytes, int t, int n) {
+    if (near)
+        for (int i = 64 * t; i < bytes; i += 64 * n) __builtin_prefetch(w + ahead + i, 0, 2), __builtin_prefetch(w + near + i);
+    else
+        for (int i = 64 * t; i < bytes; i += 64 * n) __builtin_prefetch(w + ahead + i);
 }
 
 /* Eight bytes at any address. */
@@ -15018,7 +15024,7 @@ LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offse
     const uint8_t *head = w;
     w += pair * llm__kind_head(kind);
     for (int b = 0; b < n; b++, w += pair * llm__kind_block(kind)) {
-        llm__fetch(w + ahead, pair * llm__kind_block(kind), 0, 1);
+        llm__fetch(w, ahead, 0, pair * llm__kind_block(kind), 0, 1);
         for (int place = 0; place < pair; place++)
             llm__unpack(kind, table, offset, pair, place, w, head, &to[b][place], half, bytes, look_up);
     }
@@ -15075,7 +15081,7 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int8_t *table, const int 
                 head = w;
                 w += pair * llm__kind_head(kind);
             }
-            p.fetch = w + p.ahead;
+            p.fetch = w;
             LLM__UNROLL
             for (int i = 0; i < take; i++) llm__unpack(kind, table, offset, pair, place + i, w, head, &to[i], half, bytes, look_up);
             block(kind, to, &p, at);
@@ -15581,7 +15587,7 @@ LLM__AVX2_INLINE void llm__avx2_fine_few(const llm__kind kind, const int8_t *tab
     f.wide = 1; /* values as they are */
     llm__avx2_clear(n, halves, acc);
     for (int64_t b = 0; b < p->n_blocks; b++, w += pair * llm__kind_block(kind), at += (size_t)n) {
-        llm__fetch(w + p->ahead, pair * llm__kind_block(kind), 0, 1);
+        llm__fetch(w, p->ahead, 0, pair * llm__kind_block(kind), 0, 1);
         LLM__UNROLL
         for (int h = 0; h < halves; h++) row[h] = w + h / 2 * 64 * f.bits + 32 * (h % 2);
         LLM__UNROLL
@@ -15935,7 +15941,7 @@ LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int8_t *table, c
         if (f.super) llm__avx2_clear(n, halves, acc);
         if (f.super) llm__avx2_clear(n, halves, low);
         for (int b = 0; b < LLM__SUPER && b < left; b++, w += pair * llm__kind_block(kind), at += (size_t)n) {
-            llm__fetch(w + p->ahead, pair * llm__kind_block(kind), 0, 1);
+            llm__fetch(w, p->ahead, 0, pair * llm__kind_block(kind), 0, 1);
             LLM__UNROLL
             for (int h = 0; h < halves; h++) row[h] = w + h / 2 * 64 * f.bits + 32 * (h % 2);
             LLM__UNROLL
@@ -16635,7 +16641,7 @@ LLM__AVX512_INLINE void llm__avx512_tile(const llm__kind kind, const int pair, c
         taken[r] = llm__avx512_taken(d[r][0]);
     }
     for (int t = 0; t < p->n; t++, at++, to += LLM__ROWS) {
-        llm__fetch(p->fetch, pair * llm__kind_block(kind), t, p->n);
+        llm__fetch(p->fetch, p->ahead, p->near, pair * llm__kind_block(kind), t, p->n);
         const int32_t *n = p->act.n + 2 * at;
         const __m512i former = _mm512_set1_epi32(LLM__MAGIC + zero * (x2 ? n[0] - n[1] : n[0])),
             latter = _mm512_set1_epi32(x2 ? zero * n[1] : 0);
@@ -16976,7 +16982,7 @@ LLM__AVX512_INLINE void llm__amx_scale(const llm__kind kind, const llm__cooked *
         taken[r] = llm__avx512_taken(d[r]);
     }
     for (int t = 0; t < p->n; t++, at++, to += LLM__ROWS) {
-        llm__fetch(p->fetch, 2 * llm__kind_block(kind), t, p->n);
+        llm__fetch(p->fetch, p->ahead, p->near, 2 * llm__kind_block(kind), t, p->n);
         const __m512 scale = _mm512_set1_ps(p->act.d[at]), s = _mm512_set1_ps(p->act.s[2 * at]);
         LLM__UNROLL
         for (int r = 0; r < 2; r++) {
@@ -18958,6 +18964,7 @@ static void llm__tile_sums(const llm__exec *e, const llm_weight *w, const llm__b
     p.n = t.n;
     p.fine = in->form == LLM__FORM_I16;
     p.ahead = e->tuning->ahead;
+    p.near = e->tuning->near;
     p.signs = e->tuning->signs;
     p.out = out;
     p.tiles = tiles;
@@ -21229,20 +21236,21 @@ static llm_result llm__cpu_wait(llm_backend_ctx *ctx) {
 
 /* What is usual: for a processor that nobody has measured. */
 static llm__tuning llm__tuning_usual(void) {
-    const llm__tuning t = {8192, 4, 16, 0};
+    const llm__tuning t = {8192, 0, 4, 16, 0};
     return t;
 }
 
-/* Those that were measured (tests/bench/RESULTS.md), and found to want nothing but the usual: no other distance gains on Zen 3; 4 KB costs
- * Sapphire Rapids a sixth, and on Zen 5 Q8_0 a seventh. */
+/* Those that were measured (tests/bench/RESULTS.md): no other distance gains on Zen 3; 4 KB costs Sapphire Rapids a sixth, and on Zen 5
+ * Q8_0 a seventh. Zen 4 (servers) reads weights a third faster by way of the second cache. */
 static const struct llm__tuned {
     const char *vendor, *name;
     int32_t family, first, last; /* first to last: models */
     llm__tuning use;
 } llm__tuned_table[] = {
-    {"AuthenticAMD", "AMD Zen 3", 0x19, 0x00, 0x0F, {8192, 4, 16, 1}},
-    {"AuthenticAMD", "AMD Zen 5", 0x1A, 0x00, 0xFF, {8192, 4, 16, 1}},
-    {"GenuineIntel", "Intel Sapphire Rapids", 0x06, 0x8F, 0x8F, {8192, 4, 16, 0}},
+    {"AuthenticAMD", "AMD Zen 3", 0x19, 0x00, 0x0F, {8192, 0, 4, 16, 1}},
+    {"AuthenticAMD", "AMD Zen 4", 0x19, 0x10, 0x1F, {8192, 2048, 4, 16, 1}},
+    {"AuthenticAMD", "AMD Zen 5", 0x1A, 0x00, 0xFF, {8192, 0, 4, 16, 1}},
+    {"GenuineIntel", "Intel Sapphire Rapids", 0x06, 0x8F, 0x8F, {8192, 0, 4, 16, 0}},
 };
 
 /* The one at hand: what it says of itself. */
@@ -21262,19 +21270,20 @@ static llm__chip llm__chip_here(void) {
 }
 
 /* One part of the text. 0: no such name or value. */
-static int llm__tuning_set(llm__str word, llm__tuning *t, int *ahead) {
+static int llm__tuning_set(llm__str word, llm__tuning *t, int *fetching) {
     static const struct {
         const char *name;
         int32_t least, most, step;
-    } fields[] = {{"ahead=", 0, 1 << 20, 64}, {"band=", 1, 1024, 1}, {"signs=", 1, LLM__TILE + 1, 1}, {"bits=", 0, 1, 1}};
-    int32_t *const to[] = {&t->ahead, &t->band, &t->signs, &t->bits};
+    } fields[] = {
+        {"ahead=", 0, 1 << 20, 64}, {"near=", 0, 1 << 20, 64}, {"band=", 1, 1024, 1}, {"signs=", 1, LLM__TILE + 1, 1}, {"bits=", 0, 1, 1}};
+    int32_t *const to[] = {&t->ahead, &t->near, &t->band, &t->signs, &t->bits};
     for (int i = 0; i < LLM__COUNT(fields); i++) {
         const size_t n = strlen(fields[i].name);
         int64_t x = 0;
         if (word.n <= n || memcmp(word.p, fields[i].name, n)) continue;
         if (!llm__parse_int(word.p + n, word.n - n, &x) || x < fields[i].least || x > fields[i].most || x % fields[i].step) return 0;
         *to[i] = (int32_t)x;
-        *ahead |= !i;
+        *fetching |= i < 2;
         return 1;
     }
     return 0;
@@ -21284,7 +21293,7 @@ static int llm__tuning_set(llm__str word, llm__tuning *t, int *ahead) {
  * where it comes from; NULL: the distance is to be measured. LLM_ERR_ARG with a sentence: no such name or value. */
 static llm_result llm__tuning_of(const char *text, const llm__chip *of, llm__tuning *out, const char **why) {
     const char *words = text ? text : "auto";
-    int measure = 0, ahead = 0, forced = 0;
+    int measure = 0, fetching = 0, forced = 0;
     llm__str word;
     *out = llm__tuning_usual();
     out->bits = !strcmp(of->vendor, "AuthenticAMD");
@@ -21298,34 +21307,35 @@ static llm_result llm__tuning_of(const char *text, const llm__chip *of, llm__tun
     while (llm__list_next(&words, ",", &word)) {
         if (llm__str_eq(word, "auto")) continue;
         if (llm__str_eq(word, "measure")) measure = 1;
-        else if (llm__tuning_set(word, out, &ahead)) forced = 1;
+        else if (llm__tuning_set(word, out, &fetching)) forced = 1;
         else
             return llm__error(LLM_ERR_ARG,
-                              "tuning: %.*s, auto, measure, ahead=N (bytes, whole lines of 64), band=N (1 to 1024), signs=N (1 to %d) "
-                              "or bits=0|1 was expected",
+                              "tuning: %.*s, auto, measure, ahead=N (bytes, whole lines of 64), near=N, band=N (1 to 1024), signs=N (1 "
+                              "to %d) or bits=0|1 was expected",
                               (int)LLM__MIN(word.n, (size_t)40), word.p, LLM__TILE + 1);
     }
     if (measure) *why = NULL;
-    if (forced && (ahead || *why)) *why = "forced"; /* else the distance is still open */
+    if (forced && (fetching || *why)) *why = "forced"; /* else fetching is still open */
     return LLM_OK;
 }
 
-/* "ahead=8192,band=4,signs=16,bits=1 (AMD Zen 3)" to `out` of n bytes. */
+/* "ahead=8192,near=0,band=4,signs=16,bits=1 (AMD Zen 3)" to `out` of n bytes. */
 static void llm__tuning_words(const llm__tuning *t, const char *why, char *out, size_t n) {
-    snprintf(out, n, "ahead=%d,band=%d,signs=%d,bits=%d (%s)", t->ahead, t->band, t->signs, t->bits, why);
+    snprintf(out, n, "ahead=%d,near=%d,band=%d,signs=%d,bits=%d (%s)", t->ahead, t->near, t->band, t->signs, t->bits, why);
 }
 
 /* ---- Measuring ----
- * Six passes of three milliseconds, distance by distance, twice:
+ * Eight passes of 2.5 milliseconds, four ways twice:
  *
- *     pass        0      1      2      3      4      5
- *     distance    8192   4096   16384  8192   4096   16384
+ *     pass        0      1      2      3      4      5      6      7
+ *     distance    8192   4096   16384  8192   8192   4096   16384  8192
+ *     near        0      0      0      2048   0      0      0      2048
  *
  * so that a neighbour who slows the machine down for a few milliseconds cannot decide alone. Each thread reads weights as in a step of one
  * answer, from a place of its own in each pass; inputs are zeros, for what is multiplied does not change the time. */
 
-enum { LLM__TRIALS = 3, LLM__TRIAL_ROUNDS = 2 }; /* the usual distance is the first one */
-static const int32_t llm__trial_ahead[LLM__TRIALS] = {8192, 4096, 16384};
+enum { LLM__TRIALS = 4, LLM__TRIAL_ROUNDS = 2 }; /* the usual way is the first one */
+static const struct { int32_t ahead, near; } llm__trial_way[LLM__TRIALS] = {{8192, 0}, {4096, 0}, {16384, 0}, {8192, 2048}};
 
 typedef struct llm__trial {
     const llm_backend_ctx *ctx;
@@ -21333,8 +21343,8 @@ typedef struct llm__trial {
     int64_t rate[LLM__TRIAL_ROUNDS * LLM__TRIALS]; /* of all threads */
 } llm__trial;
 
-/* The better of some distances by two rounds of rates (n each), in bytes a second and 0 where there was no time: the first one, unless
- * another was faster than it by a twentieth and more in whichever rounds they are compared. */
+/* The better of some ways of fetching by two rounds of rates (n each), in bytes a second and 0 where there was no time: the first one,
+ * unless another was faster than it by a twentieth and more in whichever rounds they are compared. */
 static int llm__tuning_better(const int64_t *rates, int n) {
     int best = 0;
     int64_t most = LLM__MAX(rates[0], rates[n]);
@@ -21361,13 +21371,13 @@ static int64_t llm__trial_weight(const llm__kernels *k, const llm_weight *w, llm
     return bytes;
 }
 
-/* Each pass tries a distance for three milliseconds, and begins at another weight: what was just read would come from the cache. */
+/* Each pass tries a way for 2.5 milliseconds, and begins at another weight: what was just read would come from the cache. */
 static void llm__trial_pass(void *arg, int pass, int part, int n_parts) {
     llm__trial *t = (llm__trial *)arg;
     const llm_backend_ctx *ctx = t->ctx;
     const llm__kernels *k = ctx->kernels;
     float out[2][LLM__OUT] __attribute__((aligned(64)));
-    const double begin = llm__now(), end = LLM__MIN(begin + 0.003, t->end);
+    const double begin = llm__now(), end = LLM__MIN(begin + 0.0025, t->end);
     const size_t n = ctx->n_weights, first = n * (size_t)(pass * n_parts + part) / (size_t)(LLM__COUNT(t->rate) * n_parts);
     int64_t bytes = 0;
     int tiles = 0;
@@ -21376,7 +21386,8 @@ static void llm__trial_pass(void *arg, int pass, int part, int n_parts) {
     p.n = 1;
     p.out = out[0];
     p.tiles = &tiles;
-    p.ahead = llm__trial_ahead[pass % LLM__TRIALS];
+    p.ahead = llm__trial_way[pass % LLM__TRIALS].ahead;
+    p.near = llm__trial_way[pass % LLM__TRIALS].near;
     p.signs = ctx->tuning.signs;
     uint8_t *scratch = (uint8_t *)ctx->scratch + (size_t)part * ctx->scratch_bytes;
     for (size_t i = 0; i < n && llm__now() < end; i++) {
@@ -21390,14 +21401,16 @@ static void llm__trial_pass(void *arg, int pass, int part, int n_parts) {
     if (bytes) __atomic_fetch_add(&t->rate[pass], (int64_t)((double)bytes / (llm__now() - begin)), __ATOMIC_RELAXED);
 }
 
-/* Measures the distance with the packed weights of an open backend, and sets it. 0: no weights are in bytes, or there was no time: then it
- * is the usual one. */
+/* Measures both distances with the packed weights of an open backend, and sets them. 0: no weights are in bytes, or there was no time: then
+ * they are the usual ones. */
 static int llm__tuning_measure(llm_backend_ctx *ctx) {
     llm__trial t = LLM__ZERO;
     t.ctx = ctx;
     t.end = llm__now() + 0.02;
     llm__pool_run(ctx->pool, llm__trial_pass, &t, LLM__COUNT(t.rate));
-    ctx->tuning.ahead = llm__trial_ahead[llm__tuning_better(t.rate, LLM__TRIALS)];
+    const int best = llm__tuning_better(t.rate, LLM__TRIALS);
+    ctx->tuning.ahead = llm__trial_way[best].ahead;
+    ctx->tuning.near = llm__trial_way[best].near;
     return t.rate[0] > 0;
 }
 
@@ -21550,7 +21563,7 @@ static llm_result llm__cpu_open(const llm_backend_config *cfg, llm_backend_ctx *
     return r;
 }
 
-/* "avx2, 2 threads; ahead=8192,band=4,signs=16 (AMD Zen 3)": and what the tuning is, and why. */
+/* "avx2, 2 threads; ahead=8192,near=0,band=4,signs=16 (AMD Zen 3)": and what the tuning is, and why. */
 static const char *llm__cpu_describe(llm_backend_ctx *ctx) {
     char tuning[96];
     llm__tuning_words(&ctx->tuning, ctx->tuned ? ctx->tuned : "usual", tuning, sizeof tuning);

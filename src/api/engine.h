@@ -122,7 +122,7 @@ typedef struct llm_estimate {
     int32_t max_model_len;   /* tokens of a sequence at most */
     int32_t fits;            /* 1: it can be opened now */
     const char *isa;         /* "avx2": instructions it would use */
-    char tuning[96];         /* as in llm_engine_stats.backend: "ahead=8192,band=4,signs=16,bits=1 (AMD Zen 3)" */
+    char tuning[96];         /* as in llm_engine_stats.backend: "ahead=8192,near=0,band=4,signs=16,bits=1 (AMD Zen 3)" */
 } llm_estimate;
 
 /* What llm_engine_open would take with this configuration (cfg may be NULL), on the CPU, without reading a weight: milliseconds. Where it
@@ -143,7 +143,7 @@ typedef struct llm_engine_stats {
     int64_t memory_bytes; /* weights, KV and buffers of the backend */
     int64_t prompt_tokens, generation_tokens, cached_tokens, steps, preemptions;
     double step_seconds, model_seconds;                 /* in llm_engine_step; of these in the forward pass */
-    const char *backend;                                /* "cpu: avx2, 2 threads; ahead=8192,band=4,signs=16,bits=1 (AMD Zen 3)" */
+    const char *backend;                                /* "cpu: avx2, 2 threads; ahead=8192,near=0,band=4,signs=16,bits=1 (AMD Zen 3)" */
     int64_t drafts, draft_tokens, accepted_tokens;      /* speculation, and jumps of grammars: checks, tokens guessed, of these right */
     int64_t accepted_per_position[LLM_SPECULATIVE_MAX]; /* first, second ... token of a draft that was right */
     int64_t media_queries, media_hits, media_bytes;     /* pictures that requests brought, of these known already; bytes that are kept */

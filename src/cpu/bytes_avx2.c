@@ -256,7 +256,7 @@ LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int8_t *table, c
         if (f.super) llm__avx2_clear(n, halves, acc);
         if (f.super) llm__avx2_clear(n, halves, low);
         for (int b = 0; b < LLM__SUPER && b < left; b++, w += pair * llm__kind_block(kind), at += (size_t)n) {
-            llm__fetch(w + p->ahead, pair * llm__kind_block(kind), 0, 1);
+            llm__fetch(w, p->ahead, 0, pair * llm__kind_block(kind), 0, 1);
             LLM__UNROLL
             for (int h = 0; h < halves; h++) row[h] = w + h / 2 * 64 * f.bits + 32 * (h % 2);
             LLM__UNROLL

@@ -18,7 +18,7 @@ LLM__PRIVATE void llm__cpu_close(llm_backend_ctx *ctx);
 /* Checks the ranges of the config. On error *out is NULL. */
 LLM__PRIVATE llm_result llm__cpu_open(const llm_backend_config *cfg, llm_backend_ctx **out);
 
-/* "avx2, 2 threads; ahead=8192,band=4,signs=16 (AMD Zen 3)": and what the tuning is, and why. */
+/* "avx2, 2 threads; ahead=8192,near=0,band=4,signs=16 (AMD Zen 3)": and what the tuning is, and why. */
 LLM__PRIVATE const char *llm__cpu_describe(llm_backend_ctx *ctx);
 
 /* Rows start on cache lines. The rounded copy is reserved, but takes memory only when a linear layer asks for it. */

@@ -81,7 +81,7 @@ LLM__AVX2_INLINE void llm__avx2_fine_few(const llm__kind kind, const int8_t *tab
     f.wide = 1; /* values as they are */
     llm__avx2_clear(n, halves, acc);
     for (int64_t b = 0; b < p->n_blocks; b++, w += pair * llm__kind_block(kind), at += (size_t)n) {
-        llm__fetch(w + p->ahead, pair * llm__kind_block(kind), 0, 1);
+        llm__fetch(w, p->ahead, 0, pair * llm__kind_block(kind), 0, 1);
         LLM__UNROLL
         for (int h = 0; h < halves; h++) row[h] = w + h / 2 * 64 * f.bits + 32 * (h % 2);
         LLM__UNROLL

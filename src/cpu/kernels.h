@@ -41,11 +41,11 @@ typedef struct llm__product {
     size_t at;
     int n;
     float *out;
-    int fine;             /* the roundings are of 16 bits: where the table has quantise_fine */
-    int ahead, signs;     /* see llm__tuning */
-    const uint8_t *fetch; /* of a block that is multiplied: what llm__fetch is to be given */
-    int *tiles;           /* see llm__kernels.rest */
-    struct llm__amx *amx; /* see >>kernels_amx */
+    int fine;               /* the roundings are of 16 bits: where the table has quantise_fine */
+    int ahead, near, signs; /* see llm__tuning */
+    const uint8_t *fetch;   /* where a block is that is multiplied, for llm__fetch */
+    int *tiles;             /* see llm__kernels.rest */
+    struct llm__amx *amx;   /* see >>kernels_amx */
 } llm__product;
 
 /* A product of floats: c[i][p][j] = start + sum over k of a[i][k] * b[p][k][j], for i < n, two panels p and j < 16. It serves linear layers

@@ -89,7 +89,7 @@ LLM__AVX512_INLINE void llm__amx_scale(const llm__kind kind, const llm__cooked *
         taken[r] = llm__avx512_taken(d[r]);
     }
     for (int t = 0; t < p->n; t++, at++, to += LLM__ROWS) {
-        llm__fetch(p->fetch, 2 * llm__kind_block(kind), t, p->n);
+        llm__fetch(p->fetch, p->ahead, p->near, 2 * llm__kind_block(kind), t, p->n);
         const __m512 scale = _mm512_set1_ps(p->act.d[at]), s = _mm512_set1_ps(p->act.s[2 * at]);
         LLM__UNROLL
         for (int r = 0; r < 2; r++) {

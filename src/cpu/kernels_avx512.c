@@ -75,7 +75,7 @@ LLM__AVX512_INLINE void llm__avx512_tile(const llm__kind kind, const int pair, c
         taken[r] = llm__avx512_taken(d[r][0]);
     }
     for (int t = 0; t < p->n; t++, at++, to += LLM__ROWS) {
-        llm__fetch(p->fetch, pair * llm__kind_block(kind), t, p->n);
+        llm__fetch(p->fetch, p->ahead, p->near, pair * llm__kind_block(kind), t, p->n);
         const int32_t *n = p->act.n + 2 * at;
         const __m512i former = _mm512_set1_epi32(LLM__MAGIC + zero * (x2 ? n[0] - n[1] : n[0])),
             latter = _mm512_set1_epi32(x2 ? zero * n[1] : 0);

@@ -152,6 +152,7 @@ static void llm__tile_sums(const llm__exec *e, const llm_weight *w, const llm__b
     p.n = t.n;
     p.fine = in->form == LLM__FORM_I16;
     p.ahead = e->tuning->ahead;
+    p.near = e->tuning->near;
     p.signs = e->tuning->signs;
     p.out = out;
     p.tiles = tiles;

@@ -14,20 +14,21 @@
 #include "cpu/backend.h"
 
 LLM__PRIVATE llm__tuning llm__tuning_usual(void) {
-    const llm__tuning t = {8192, 4, 16, 0};
+    const llm__tuning t = {8192, 0, 4, 16, 0};
     return t;
 }
 
-/* Those that were measured (tests/bench/RESULTS.md), and found to want nothing but the usual: no other distance gains on Zen 3; 4 KB costs
- * Sapphire Rapids a sixth, and on Zen 5 Q8_0 a seventh. */
+/* Those that were measured (tests/bench/RESULTS.md): no other distance gains on Zen 3; 4 KB costs Sapphire Rapids a sixth, and on Zen 5
+ * Q8_0 a seventh. Zen 4 (servers) reads weights a third faster by way of the second cache. */
 static const struct llm__tuned {
     const char *vendor, *name;
     int32_t family, first, last; /* first to last: models */
     llm__tuning use;
 } llm__tuned_table[] = {
-    {"AuthenticAMD", "AMD Zen 3", 0x19, 0x00, 0x0F, {8192, 4, 16, 1}},
-    {"AuthenticAMD", "AMD Zen 5", 0x1A, 0x00, 0xFF, {8192, 4, 16, 1}},
-    {"GenuineIntel", "Intel Sapphire Rapids", 0x06, 0x8F, 0x8F, {8192, 4, 16, 0}},
+    {"AuthenticAMD", "AMD Zen 3", 0x19, 0x00, 0x0F, {8192, 0, 4, 16, 1}},
+    {"AuthenticAMD", "AMD Zen 4", 0x19, 0x10, 0x1F, {8192, 2048, 4, 16, 1}},
+    {"AuthenticAMD", "AMD Zen 5", 0x1A, 0x00, 0xFF, {8192, 0, 4, 16, 1}},
+    {"GenuineIntel", "Intel Sapphire Rapids", 0x06, 0x8F, 0x8F, {8192, 0, 4, 16, 0}},
 };
 
 LLM__PRIVATE llm__chip llm__chip_here(void) {
@@ -46,19 +47,20 @@ LLM__PRIVATE llm__chip llm__chip_here(void) {
 }
 
 /* One part of the text. 0: no such name or value. */
-static int llm__tuning_set(llm__str word, llm__tuning *t, int *ahead) {
+static int llm__tuning_set(llm__str word, llm__tuning *t, int *fetching) {
     static const struct {
         const char *name;
         int32_t least, most, step;
-    } fields[] = {{"ahead=", 0, 1 << 20, 64}, {"band=", 1, 1024, 1}, {"signs=", 1, LLM__TILE + 1, 1}, {"bits=", 0, 1, 1}};
-    int32_t *const to[] = {&t->ahead, &t->band, &t->signs, &t->bits};
+    } fields[] = {
+        {"ahead=", 0, 1 << 20, 64}, {"near=", 0, 1 << 20, 64}, {"band=", 1, 1024, 1}, {"signs=", 1, LLM__TILE + 1, 1}, {"bits=", 0, 1, 1}};
+    int32_t *const to[] = {&t->ahead, &t->near, &t->band, &t->signs, &t->bits};
     for (int i = 0; i < LLM__COUNT(fields); i++) {
         const size_t n = strlen(fields[i].name);
         int64_t x = 0;
         if (word.n <= n || memcmp(word.p, fields[i].name, n)) continue;
         if (!llm__parse_int(word.p + n, word.n - n, &x) || x < fields[i].least || x > fields[i].most || x % fields[i].step) return 0;
         *to[i] = (int32_t)x;
-        *ahead |= !i;
+        *fetching |= i < 2;
         return 1;
     }
     return 0;
@@ -66,7 +68,7 @@ static int llm__tuning_set(llm__str word, llm__tuning *t, int *ahead) {
 
 LLM__PRIVATE llm_result llm__tuning_of(const char *text, const llm__chip *of, llm__tuning *out, const char **why) {
     const char *words = text ? text : "auto";
-    int measure = 0, ahead = 0, forced = 0;
+    int measure = 0, fetching = 0, forced = 0;
     llm__str word;
     *out = llm__tuning_usual();
     out->bits = !strcmp(of->vendor, "AuthenticAMD");
@@ -80,33 +82,34 @@ LLM__PRIVATE llm_result llm__tuning_of(const char *text, const llm__chip *of, ll
     while (llm__list_next(&words, ",", &word)) {
         if (llm__str_eq(word, "auto")) continue;
         if (llm__str_eq(word, "measure")) measure = 1;
-        else if (llm__tuning_set(word, out, &ahead)) forced = 1;
+        else if (llm__tuning_set(word, out, &fetching)) forced = 1;
         else
             return llm__error(LLM_ERR_ARG,
-                              "tuning: %.*s, auto, measure, ahead=N (bytes, whole lines of 64), band=N (1 to 1024), signs=N (1 to %d) "
-                              "or bits=0|1 was expected",
+                              "tuning: %.*s, auto, measure, ahead=N (bytes, whole lines of 64), near=N, band=N (1 to 1024), signs=N (1 "
+                              "to %d) or bits=0|1 was expected",
                               (int)LLM__MIN(word.n, (size_t)40), word.p, LLM__TILE + 1);
     }
     if (measure) *why = NULL;
-    if (forced && (ahead || *why)) *why = "forced"; /* else the distance is still open */
+    if (forced && (fetching || *why)) *why = "forced"; /* else fetching is still open */
     return LLM_OK;
 }
 
 LLM__PRIVATE void llm__tuning_words(const llm__tuning *t, const char *why, char *out, size_t n) {
-    snprintf(out, n, "ahead=%d,band=%d,signs=%d,bits=%d (%s)", t->ahead, t->band, t->signs, t->bits, why);
+    snprintf(out, n, "ahead=%d,near=%d,band=%d,signs=%d,bits=%d (%s)", t->ahead, t->near, t->band, t->signs, t->bits, why);
 }
 
 /* ---- Measuring ----
- * Six passes of three milliseconds, distance by distance, twice:
+ * Eight passes of 2.5 milliseconds, four ways twice:
  *
- *     pass        0      1      2      3      4      5
- *     distance    8192   4096   16384  8192   4096   16384
+ *     pass        0      1      2      3      4      5      6      7
+ *     distance    8192   4096   16384  8192   8192   4096   16384  8192
+ *     near        0      0      0      2048   0      0      0      2048
  *
  * so that a neighbour who slows the machine down for a few milliseconds cannot decide alone. Each thread reads weights as in a step of one
  * answer, from a place of its own in each pass; inputs are zeros, for what is multiplied does not change the time. */
 
-enum { LLM__TRIALS = 3, LLM__TRIAL_ROUNDS = 2 }; /* the usual distance is the first one */
-static const int32_t llm__trial_ahead[LLM__TRIALS] = {8192, 4096, 16384};
+enum { LLM__TRIALS = 4, LLM__TRIAL_ROUNDS = 2 }; /* the usual way is the first one */
+static const struct { int32_t ahead, near; } llm__trial_way[LLM__TRIALS] = {{8192, 0}, {4096, 0}, {16384, 0}, {8192, 2048}};
 
 typedef struct llm__trial {
     const llm_backend_ctx *ctx;
@@ -140,13 +143,13 @@ static int64_t llm__trial_weight(const llm__kernels *k, const llm_weight *w, llm
     return bytes;
 }
 
-/* Each pass tries a distance for three milliseconds, and begins at another weight: what was just read would come from the cache. */
+/* Each pass tries a way for 2.5 milliseconds, and begins at another weight: what was just read would come from the cache. */
 static void llm__trial_pass(void *arg, int pass, int part, int n_parts) {
     llm__trial *t = (llm__trial *)arg;
     const llm_backend_ctx *ctx = t->ctx;
     const llm__kernels *k = ctx->kernels;
     float out[2][LLM__OUT] __attribute__((aligned(64)));
-    const double begin = llm__now(), end = LLM__MIN(begin + 0.003, t->end);
+    const double begin = llm__now(), end = LLM__MIN(begin + 0.0025, t->end);
     const size_t n = ctx->n_weights, first = n * (size_t)(pass * n_parts + part) / (size_t)(LLM__COUNT(t->rate) * n_parts);
     int64_t bytes = 0;
     int tiles = 0;
@@ -155,7 +158,8 @@ static void llm__trial_pass(void *arg, int pass, int part, int n_parts) {
     p.n = 1;
     p.out = out[0];
     p.tiles = &tiles;
-    p.ahead = llm__trial_ahead[pass % LLM__TRIALS];
+    p.ahead = llm__trial_way[pass % LLM__TRIALS].ahead;
+    p.near = llm__trial_way[pass % LLM__TRIALS].near;
     p.signs = ctx->tuning.signs;
     uint8_t *scratch = (uint8_t *)ctx->scratch + (size_t)part * ctx->scratch_bytes;
     for (size_t i = 0; i < n && llm__now() < end; i++) {
@@ -174,6 +178,8 @@ LLM__PRIVATE int llm__tuning_measure(llm_backend_ctx *ctx) {
     t.ctx = ctx;
     t.end = llm__now() + 0.02;
     llm__pool_run(ctx->pool, llm__trial_pass, &t, LLM__COUNT(t.rate));
-    ctx->tuning.ahead = llm__trial_ahead[llm__tuning_better(t.rate, LLM__TRIALS)];
+    const int best = llm__tuning_better(t.rate, LLM__TRIALS);
+    ctx->tuning.ahead = llm__trial_way[best].ahead;
+    ctx->tuning.near = llm__trial_way[best].near;
     return t.rate[0] > 0;
 }

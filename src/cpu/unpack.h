@@ -11,9 +11,13 @@
 /* What token t of n asks for while a block, or a pair, of so many bytes is multiplied: every n-th of as many lines further on. A core keeps
  * track of some 16 lines that it waits for; asked for all at once, they hold up whatever else it loads. Without this one answer reads the
  * weights at half the speed (Zen 3: 14 of 26 GB/s, with it 24): rows of 16 stand together, so a block is 600 bytes that are gone through in
- * an order of their own, and what a core foresees by itself is streams. How far ahead hardly matters, 2 to 32 KB. */
-LLM__INLINE void llm__fetch(const uint8_t *ahead, const int bytes, int t, int n) {
-    for (int i = 64 * t; i < bytes; i += 64 * n) __builtin_prefetch(ahead + i);
+ * an order of their own, and what a core foresees by itself is streams. How far ahead hardly matters, 2 to 32 KB; some cores read more
+ * where lines come to the second cache first, and from there to the first in time (near, see llm__tuning). */
+LLM__INLINE void llm__fetch(const uint8_t *w, int ahead, int near, const int bytes, int t, int n) {
+    if (near)
+        for (int i = 64 * t; i < bytes; i += 64 * n) __builtin_prefetch(w + ahead + i, 0, 2), __builtin_prefetch(w + near + i);
+    else
+        for (int i = 64 * t; i < bytes; i += 64 * n) __builtin_prefetch(w + ahead + i);
 }
 
 /* Eight bytes at any address. */
@@ -122,7 +126,7 @@ LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offse
     const uint8_t *head = w;
     w += pair * llm__kind_head(kind);
     for (int b = 0; b < n; b++, w += pair * llm__kind_block(kind)) {
-        llm__fetch(w + ahead, pair * llm__kind_block(kind), 0, 1);
+        llm__fetch(w, ahead, 0, pair * llm__kind_block(kind), 0, 1);
         for (int place = 0; place < pair; place++)
             llm__unpack(kind, table, offset, pair, place, w, head, &to[b][place], half, bytes, look_up);
     }
@@ -179,7 +183,7 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int8_t *table, const int 
                 head = w;
                 w += pair * llm__kind_head(kind);
             }
-            p.fetch = w + p.ahead;
+            p.fetch = w;
             LLM__UNROLL
             for (int i = 0; i < take; i++) llm__unpack(kind, table, offset, pair, place + i, w, head, &to[i], half, bytes, look_up);
             block(kind, to, &p, at);

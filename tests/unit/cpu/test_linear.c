@@ -102,7 +102,7 @@ static uint8_t *linear_random_matrix(int32_t type, int64_t rows, int64_t cols) {
 
 /* ---- Running operations on a pool ---- */
 
-static const llm__tuning linear_tunings[] = {{8192, 4, 16, 1}, {0, 1, LLM__TILE + 1, 0}, {4096, 3, 1, 1}};
+static const llm__tuning linear_tunings[] = {{8192, 0, 4, 16, 1}, {0, 64, 1, LLM__TILE + 1, 0}, {4096, 1024, 3, 1, 1}};
 
 typedef struct linear_job {
     llm__pool *pool;

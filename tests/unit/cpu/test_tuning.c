@@ -16,8 +16,8 @@ static llm__tuning tun_of(const char *text, const char *vendor, int family, int 
     return t;
 }
 
-static int tun_is(llm__tuning t, int ahead, int band, int signs, int bits) {
-    return t.ahead == ahead && t.band == band && t.signs == signs && t.bits == bits;
+static int tun_is(llm__tuning t, int ahead, int near, int band, int signs, int bits) {
+    return t.ahead == ahead && t.near == near && t.band == band && t.signs == signs && t.bits == bits;
 }
 
 static void tun_choice(void) {
@@ -25,18 +25,20 @@ static void tun_choice(void) {
     const char *why;
     llm__tuning t = tun_of(NULL, "AuthenticAMD", 25, 1, &why);
     CHECK(why && !strcmp(why, "AMD Zen 3") && t.bits == 1);
-    t = tun_of("auto", "AuthenticAMD", 25, 0x61, &why); /* Zen 4 */
-    CHECK(!why && tun_is(t, u.ahead, u.band, u.signs, 1));
+    t = tun_of("auto", "AuthenticAMD", 25, 0x11, &why);
+    CHECK(why && !strcmp(why, "AMD Zen 4") && tun_is(t, u.ahead, 2048, u.band, u.signs, 1));
+    t = tun_of("auto", "AuthenticAMD", 25, 0x61, &why); /* Zen 4 beside another memory: not measured */
+    CHECK(!why && tun_is(t, u.ahead, u.near, u.band, u.signs, 1));
     t = tun_of(NULL, "GenuineIntel", 6, 143, &why);
     CHECK(why && strstr(why, "Sapphire") && t.bits == 0);
     t = tun_of(NULL, "GenuineIntel", 25, 1, &why);
-    CHECK(!why && tun_is(t, u.ahead, u.band, u.signs, 0));
+    CHECK(!why && tun_is(t, u.ahead, u.near, u.band, u.signs, 0));
     tun_of("measure", "AuthenticAMD", 25, 1, &why);
     CHECK(!why);
-    t = tun_of("ahead=4096,band=7,signs=33,bits=1", "", 0, 0, &why);
-    CHECK(why && !strcmp(why, "forced") && tun_is(t, 4096, 7, 33, 1));
+    t = tun_of("ahead=4096,near=1024,band=7,signs=33,bits=1", "", 0, 0, &why);
+    CHECK(why && !strcmp(why, "forced") && tun_is(t, 4096, 1024, 7, 33, 1));
     t = tun_of("ahead=0", "", 0, 0, &why);
-    CHECK(why && tun_is(t, 0, u.band, u.signs, 0));
+    CHECK(why && tun_is(t, 0, u.near, u.band, u.signs, 0));
     t = tun_of("band=9", "", 0, 0, &why); /* the distance is still to be measured */
     CHECK(!why && t.band == 9);
     t = tun_of("band=9", "AuthenticAMD", 25, 1, &why);
@@ -46,7 +48,7 @@ static void tun_choice(void) {
 static void tun_refused(void) {
     static const char *const bad[] = {"fast",      "ahead",  "ahead=",  "ahead=-64", "ahead=100",       "ahead=9999872",
                                       "band=0",    "band=x", "signs=0", "signs=34",  "ahead=64,what=1", "ahead =64",
-                                      "ahead=64 ", "bits=2", "bits="};
+                                      "ahead=64 ", "bits=2", "bits=",   "near=-64",  "near=1"};
     const llm__chip p = LLM__ZERO;
     for (int i = 0; i < LLM__COUNT(bad); i++) {
         llm__tuning t;
@@ -92,8 +94,9 @@ static void tun_measured(int32_t type, int threads, const char *text, const char
     d.segments = &s;
     d.n_segments = 1;
     CHECK(!be->weight(ctx, 0, &d, &w) && !be->weights_done(ctx));
-    const int ahead = ctx->tuning.ahead;
-    if (!CHECK(strstr(be->describe(ctx), want) && (ahead == 4096 || ahead == 8192 || ahead == 16384))) printf("  %s\n", be->describe(ctx));
+    const int ahead = ctx->tuning.ahead, near = ctx->tuning.near;
+    if (!CHECK(strstr(be->describe(ctx), want) && (ahead == 8192 || (!near && ahead == 16384) || ahead == 4096)))
+        printf("  %s\n", be->describe(ctx));
     be->close(ctx);
 }
 
@@ -104,5 +107,5 @@ TEST_GROUP(tuning) {
     tun_measured(LLM_TYPE_Q8_0, 2, "measure", "measured)");
     tun_measured(LLM_TYPE_Q4_K, 3, "measure", "measured)");
     tun_measured(LLM_TYPE_F32, 2, "measure", "(usual, nothing could be measured)");
-    tun_measured(LLM_TYPE_Q8_0, 1, "ahead=4096,bits=0", "1 thread; ahead=4096,band=4,signs=16,bits=0 (forced)");
+    tun_measured(LLM_TYPE_Q8_0, 1, "ahead=4096,near=64,bits=0", "1 thread; ahead=4096,near=64,band=4,signs=16,bits=0 (forced)");
 }
