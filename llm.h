@@ -2310,7 +2310,7 @@ LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *m
  * operation makes the context remember the first error; wait() returns it.
  */
 
-#define LLM_BACKEND_ABI 12
+#define LLM_BACKEND_ABI 13
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -2452,7 +2452,10 @@ typedef struct llm_backend_config {
     int (*lost)(void *nodes);                                 /* 1: another process has gone; asked while a step is waited for */
     void *nodes;
     const char *tuning; /* llm_engine_config.tuning */
+    int32_t n_flight;   /* GPU: steps that are begun before the first of them is waited for; 0: 2; at most LLM_FLIGHT_MAX */
 } llm_backend_config;
+
+enum { LLM_FLIGHT_MAX = 8 };
 
 /* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
  * keys and values, that were read; operations, where a multiply-add is two. */
@@ -2508,7 +2511,8 @@ typedef struct llm_step {
     int32_t page_stride;
     const int32_t *out_rows; /* (n_out) rows whose logits are wanted, ascending */
     /* For devices that run one step ahead of the host; else NULL. */
-    const int32_t *token_from; /* (n_rows) -1: tokens[row]; else the out row of the step before whose drawn token stands here */
+    const int32_t *token_from; /* (n_rows) -1: tokens[row]; else the out row of the step before whose drawn token stands here. Not of a
+                               pipeline, whose first stage has begun the next step when the last one draws */
     const llm_draw *draws;     /* (n_out); what they point to is copied, too */
     const int32_t *seq_lora;   /* (n_seqs) slot of each sequence's adapter, -1: none; NULL: nobody has one */
     /* What a row is besides its token (pictures); NULL: nothing. The values stay where they are until the step was waited for. */
@@ -40614,6 +40618,14 @@ static int32_t llm__draft_lookup(const int32_t *ids, int32_t n, int32_t low, int
  *     host     plan t+1  begin t+1  |  wait t, apply t  |  plan t+2  begin t+2  |  wait t+1, apply t+1  | ...
  *     device   ......... step t ....|................ step t+1 .................|.......... step t+2 ........
  *
+ * Pipelines. Where the layers are cut into stages, each on devices of its own, a step is in one stage at a time, and the others would stand
+ * still. So as many steps are in flight as there are stages (micro-batches, GPipe, Huang et al. 2019): lag is one less, a step has a share
+ * of the sequences that decode, and each of these waits for its token before it is planned again. Chunks of a prompt need no token, so they
+ * follow one another through the stages. Two stages, eight answers:
+ *
+ *     stage 1     a: 0 1 2 3 | b: 4 5 6 7 | a | b | a | b
+ *     stage 2                | a: 0 1 2 3 | b | a | b | a
+ *
  * What always holds between two steps (tests/unit/engine/test_sim.c checks it after each):
  *   - a page's references are the tables that name it; free, cached and used pages are all pages;
  *   - a page with two owners is full, computed, and of the same tokens and salt in both; nobody writes it;
@@ -40656,7 +40668,7 @@ typedef struct llm__engine_params {
     int32_t hidden;              /* length of a hidden_row */
     int32_t vocab, n_pages, max_len, max_out;
     int32_t n_swap;  /* pages of host memory; 0: preempted sequences are computed again */
-    int32_t lag;     /* 0 or 1 */
+    int32_t lag;     /* steps that stay in flight when one was begun: 0, 1; of a pipeline one less than its stages */
     int32_t n_draft; /* tokens that may be drafted at once; 0: no speculation */
     int32_t n_jump;  /* the same of those that a grammar drafts */
     int32_t n_loras; /* slots for adapters */
@@ -40939,8 +40951,8 @@ struct llm_engine {
     } budget;
     llm__seq **drafting; /* (max_seqs) sequences that get a draft in the step being planned */
     struct {
-        llm__flight ring[2]; /* in flight from `oldest` on, the one behind them is planned */
-        int32_t oldest, n;
+        llm__flight ring[LLM_FLIGHT_MAX]; /* (size) in flight from `oldest` on, the one behind them is planned */
+        int32_t size, oldest, n;
         llm__flight *applied; /* whose jobs are run */
         int next_job;         /* of these; atomic */
     } flights;
@@ -41415,24 +41427,31 @@ static int32_t llm__plan_budget(const llm_engine *e) {
     return (int32_t)LLM__MIN(most, LLM__MAX(least, rows) + e->running.n);
 }
 
+/* How many sequences may decode in one step: of a pipeline a share, so that each of its stages has one to compute. */
+static int32_t llm__plan_share(const llm_engine *e) {
+    const int32_t stages = e->p.lag ? LLM__MAX(e->p.c.pipeline_parallel_size, 1) : 1;
+    return (e->running.n + stages - 1) / stages;
+}
+
 /* Chooses the rows of the next step, f. None (f->n 0): nothing can be done before a step in flight is applied, or
  * nothing is there. After a preemption nobody is let in: the pages are for those that run. */
 static void llm__plan(llm_engine *e, llm__flight *f) {
     int64_t preempted = e->count.preemptions;
+    const int32_t share = llm__plan_share(e);
     f->n = f->n_rows = f->n_out = 0;
     e->budget.rows = llm__plan_budget(e);
     for (int32_t i = 0, can = 1; i < e->running.n; i += can) {
         llm__seq *s = e->running.seq[i];
         s->n_chunk = 0;
-        can = llm__decodes(s) ? llm__grow_pages(e, i) : 1;
+        can = llm__decodes(s) && f->n < share ? llm__grow_pages(e, i) : 1;
         if (can < 0) {
             f->n = 0;
             return;
         }
-        if (can && llm__decodes(s)) llm__plan_rows(e, f, s);
+        if (can && llm__decodes(s) && f->n < share) llm__plan_rows(e, f, s);
     }
     for (int32_t i = 0; i < e->running.n && f->n < e->running.n && f->n_rows < e->budget.rows; i++)
-        if (!e->running.seq[i]->n_chunk) llm__plan_rows(e, f, e->running.seq[i]);
+        if (!e->running.seq[i]->n_chunk && !llm__decodes(e->running.seq[i])) llm__plan_rows(e, f, e->running.seq[i]);
     if (preempted == e->count.preemptions && llm__admits(e)) llm__admit(e, f);
     e->since_admission++;
     /* Beams that are ready may stand in the way of one they wait for: they have what they need. */
@@ -41514,11 +41533,11 @@ static llm__job *llm__add_job(llm__flight *f, llm__seq *s, int32_t out_row, int3
 }
 
 /* The last row of an entry asks for the next token. If the device draws it and the answer may go on behind it, the
- * next step can be planned with it: the sequence is one token longer than its ids. */
+ * next step can be planned with it: the sequence is one token longer than its ids. Not of a pipeline, see >>scheduler. */
 static void llm__fill_choice(llm_engine *e, llm__flight *f, llm__seq *s, int32_t out_row) {
     llm__job *job = llm__add_job(f, s, out_row, -1);
     job->drawn = llm__draw_ahead(e, s, out_row);
-    if (!job->drawn || s->matcher || s->n_ids + s->n_ahead + 1 >= s->n_prompt + s->max_new) return;
+    if (!job->drawn || s->matcher || e->p.c.pipeline_parallel_size > 1 || s->n_ids + s->n_ahead + 1 >= s->n_prompt + s->max_new) return;
     s->n_ahead++;
     s->ahead_row = out_row;
 }
@@ -42595,7 +42614,8 @@ static int llm__engine_arrays(llm_engine *e) {
     e->drafter.job = (llm__job *)llm__arena_get(a, seqs * sizeof *e->drafter.job);
     e->swap.free = llm__engine_numbers(e, (size_t)e->p.n_swap);
     e->scratch = (llm__scratch *)llm__arena_get(a, (size_t)e->p.c.n_threads * sizeof *e->scratch);
-    for (int i = 0; i < 2; i++) {
+    e->flights.size = LLM__MAX(2, e->p.lag + 1);
+    for (int i = 0; i < e->flights.size; i++) {
         e->flights.ring[i].entry = (llm__entry *)llm__arena_get(a, seqs * sizeof *e->flights.ring[i].entry);
         e->flights.ring[i].jobs = (llm__job *)llm__arena_get(a, (out + seqs) * sizeof *e->flights.ring[i].jobs);
     }
@@ -42661,7 +42681,7 @@ static void llm__turn_give(llm_engine *e) {
 
 /* ---- the driver that runs a model ----
  * The CPU computes while the engine lets it (work, wait), so it is used with lag 0, and the engine samples on the backend's threads. A
- * backend that draws tokens itself is used with lag 1.
+ * backend that draws tokens itself is used with lag 1, or as many as keep all stages of its pipeline busy.
  * Only the stepping thread calls these functions. */
 
 /* Enqueues the step on all ranks. */
@@ -43372,7 +43392,7 @@ typedef struct llm__nodes_ctx {
     int32_t max_out;
     struct {
         int32_t n_out, rows;
-    } step[2]; /* begun and not waited for: rows with logits, and whether they are wanted */
+    } step[LLM_FLIGHT_MAX]; /* begun and not waited for: rows with logits, and whether they are wanted */
     unsigned begun, waited;
     float *logits; /* (max_out, vocab) of the step that was waited for */
     int has_rows;  /* they are in `logits`, not in the device's place */
@@ -43628,9 +43648,10 @@ static llm_result llm__nodes_begin_step(llm_backend_ctx *ctx, const llm_step *s)
     llm__nodes_ctx *n = llm__nodes_of(ctx);
     llm_result r = n->l->gone ? llm__error(LLM_ERR_BACKEND, "%s", n->l->why) : n->be->begin_step(n->ctx, s);
     if (r) return r;
-    n->step[n->begun & 1].n_out = s->shape.n_out;
-    n->step[n->begun & 1].rows = !s->draws;
-    for (int i = 0; i < s->shape.n_out && s->draws; i++) n->step[n->begun & 1].rows |= !s->draws[i].wanted || s->draws[i].row;
+    const unsigned at = n->begun % LLM_FLIGHT_MAX;
+    n->step[at].n_out = s->shape.n_out;
+    n->step[at].rows = !s->draws;
+    for (int i = 0; i < s->shape.n_out && s->draws; i++) n->step[at].rows |= !s->draws[i].wanted || s->draws[i].row;
     if (n->l->cfg.rank) return LLM_OK;
     llm_step said = *s;
     n->l->out.len = 0;
@@ -43737,7 +43758,7 @@ static llm_result llm__nodes_wait(llm_backend_ctx *ctx) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
     if (n->waited == n->begun) return n->l->gone ? llm__error(LLM_ERR_BACKEND, "%s", n->l->why) : n->be->wait(n->ctx);
     llm_result r = llm__nodes_checked(n, n->be->wait(n->ctx));
-    const unsigned turn = n->waited++ & 1;
+    const unsigned turn = n->waited++ % LLM_FLIGHT_MAX;
     const int32_t n_out = n->step[turn].rows ? n->step[turn].n_out : 0;
     if (r || n->l->cfg.rank) return r;
     int32_t begin, own = llm__nodes_part(n, 0, &begin);
@@ -43906,7 +43927,7 @@ static llm_result llm__follow_step(llm_engine *e, llm__nodes_ctx *n, llm_draw *d
 /* The end of the oldest step, and what process 0 wants of it: this process's columns of the logits, row after row, where it said in the
  * step that the host reads some. Which columns these are both sides know from the operations that they recorded. */
 static llm_result llm__follow_wait(llm__nodes_ctx *n) {
-    const unsigned turn = n->waited & 1;
+    const unsigned turn = n->waited % LLM_FLIGHT_MAX;
     int32_t begin, count;
     llm_result r = llm__nodes_wait((llm_backend_ctx *)(void *)n);
     llm__wire *w = &n->l->out;
@@ -44224,7 +44245,8 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.log = c->log;
     b.log_user = c->log_user;
     b.error = llm_backend_error;
-    b.device_draws = e->p.lag;
+    b.device_draws = e->p.lag > 0;
+    b.n_flight = LLM__MAX(2, e->p.lag + 1);
     b.enforce_eager = c->enforce_eager;
     b.kv_prealloc = c->kv_cache_prealloc;
     b.max_seq_len_to_capture = c->max_seq_len_to_capture;
@@ -44282,6 +44304,7 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->n_jump = LLM__JUMP_MAX;
     /* a draft model is waited for: no step may be in flight meanwhile */
     p->lag = e->backend->drawn != NULL && (!c->speculative_model || !strcmp(c->speculative_model, "[ngram]"));
+    if (p->lag) p->lag = LLM__MIN(LLM__MAX(c->pipeline_parallel_size, 2), LLM_FLIGHT_MAX) - 1;
     e->n_ranks = c->tensor_parallel_size * c->pipeline_parallel_size;
 }
 
@@ -44678,7 +44701,7 @@ static llm_result llm__flight_end(llm_engine *e) {
     f->seconds = e->p.driver.now(e) - began;
     if (f->dropped) f->n_jobs = 0;
     e->count.model_seconds += f->seconds;
-    e->flights.oldest ^= 1;
+    e->flights.oldest = (e->flights.oldest + 1) % e->flights.size;
     e->flights.n--;
     if (r) llm__flight_fail(e, f);
     llm__apply(e, f);
@@ -44754,7 +44777,7 @@ static int llm__paused(const llm_engine *e) { return e->backend->work && e->flig
  * applied at once. A step on which the engine works is left where it is when the time is over, and the next turn goes on with it; what it
  * gives is the same. An error is that of a step; its requests have ended with it, the engine goes on. */
 static llm_result llm__engine_turn(llm_engine *e, double until, int *left) {
-    llm__flight *f = &e->flights.ring[e->flights.oldest ^ e->flights.n];
+    llm__flight *f = &e->flights.ring[(e->flights.oldest + e->flights.n) % e->flights.size];
     llm_result r = LLM_OK, r2 = LLM_OK;
     llm__turn_take(e);
     e->now = e->p.driver.now(e);
@@ -44763,8 +44786,9 @@ static llm_result llm__engine_turn(llm_engine *e, double until, int *left) {
     if (begins) llm__sight_work(e, until);
     if (begins) llm__plan(e, f);
     if (begins && f->n) r = llm__flight_begin(e, f);
-    int ahead = begins && f->n && !r && !f->pools ? e->p.lag : 0; /* hidden states can be read of the latest step only */
-    while (e->flights.n > ahead && llm__flight_work(e, until)) {
+    int stay = f->n ? e->p.lag : e->flights.n - 1;    /* in flight */
+    if (!begins || r || (f->n && f->pools)) stay = 0; /* hidden states can be read of the latest step only */
+    while (e->flights.n > LLM__MAX(stay, 0) && llm__flight_work(e, until)) {
         llm_result ended = llm__flight_end(e);
         r2 = r2 ? r2 : ended;
     }

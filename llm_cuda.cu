@@ -438,7 +438,7 @@ static int max_int(int64_t a, int64_t b) { return (int)(a > b ? a : b); }
  * After the start nothing is allocated by this file but what an adapter needs that is larger than the one before it in its slot; the driver
  * takes some for the nodes of a graph when a batch size comes for the first time, for which kv_memory leaves a 256th of the device. */
 
-static constexpr int MAX_RANKS = 16, MAX_WORLD = 256, MAX_RECORDS = 8192, MAX_GRAPHS = 96, N_FLIGHT = 2, N_TIMES = 4, STEP_HEAD = 16;
+static constexpr int MAX_RANKS = 16, MAX_WORLD = 256, MAX_RECORDS = 8192, MAX_GRAPHS = 96, N_TIMES = 16, STEP_HEAD = 16;
 static constexpr int QUERIES = 16, KEYS = 32, MAX_VALUES = 512;       /* of >>attention */
 static constexpr int SPLIT = 256, MAX_SPLITS = 8192, MAX_TILES = 256; /* keys of a split; splits of a step; tiles of a row's heads */
 static constexpr int ONE_SHOT_ROWS = 16;                              /* of >>ranks: rows that are summed over peer memory */
@@ -572,6 +572,9 @@ typedef struct graph {
     cudaGraphExec_t exec;
 } graph;
 
+/* Who is connected: the ranks of a stage; all; the first of all and the first of the last stage. */
+enum { COMM_STAGE, COMM_PIPE, COMM_BACK, N_COMMS };
+
 /* A device as this process uses it. The thread that runs its list owns all of it while a step is launched. */
 typedef struct rank {
     struct llm_backend_ctx *ctx;
@@ -579,7 +582,9 @@ typedef struct rank {
     int sync_each;                                  /* LLM_CUDA_SYNC is set */
     int overlap;                                    /* a kernel may start before the one in front of it has ended: see launch */
     cudaStream_t stream;
-    cudaEvent_t done[N_FLIGHT], stage_free[2], from[N_TIMES], to[N_TIMES]; /* from, to: see note_times */
+    cudaEvent_t done[LLM_FLIGHT_MAX], stage_free[2], from[N_TIMES], to[N_TIMES]; /* from, to: see note_times */
+    cudaStream_t back;      /* of the first rank of a pipeline: on which what the last stage has drawn comes */
+    cudaEvent_t back_after; /* the end of its part of a step */
     cudaEvent_t around[2];                                                 /* of a record: see time_record */
     uint8_t *stage[2], *stage_device[2];                                   /* pinned and device memory through which weights are loaded */
     int64_t stage_bytes;
@@ -603,7 +608,7 @@ typedef struct rank {
     void *cublas, *product; /* handle and description of x W^T; NULL: cuBLASLt is not there */
     void *workspace;
     size_t workspace_bytes;
-    void *comm, *pipe; /* NCCL: of the ranks of this stage; of all */
+    void *comms[N_COMMS]; /* NCCL's communicators; NULL: not needed */
     peer_view peers;
     void **memory; /* what to free */
     int n_memory, memory_cap;
@@ -616,8 +621,8 @@ typedef struct rank {
     char why[256];
 } rank;
 
-/* Twin: llm_backend_ctx of >>backend. `begun` and `waited` count steps: their difference is how many are under way, their rest by N_FLIGHT
- * says which of the pinned pairs is meant. */
+/* Twin: llm_backend_ctx of >>backend. `begun` and `waited` count steps: their difference is how many are under way, at most n_flight, and
+ * their rest by that says which of the pinned blocks is meant. */
 struct llm_backend_ctx {
     llm_backend_config cfg;
     int n_ranks, n_group; /* of this process; of a stage */
@@ -631,11 +636,12 @@ struct llm_backend_ctx {
     char name[320], why[300];
     llm_result failed;
     size_t step_bytes;          /* of a step's block */
-    uint8_t *staged[N_FLIGHT];  /* pinned copies of steps */
-    uint8_t *more[N_FLIGHT];    /* and of what few steps have */
-    float *logits[N_FLIGHT];    /* pinned (max_out, vocab) */
-    llm_drawn *drawn[N_FLIGHT]; /* pinned (max_out) */
-    uint8_t *bent[N_FLIGHT];    /* pinned masks and changes of the draws */
+    unsigned n_flight;                /* of the five below */
+    uint8_t *staged[LLM_FLIGHT_MAX];  /* pinned copies of steps */
+    uint8_t *more[LLM_FLIGHT_MAX];    /* and of what few steps have */
+    float *logits[LLM_FLIGHT_MAX];    /* pinned (max_out, vocab) */
+    llm_drawn *drawn[LLM_FLIGHT_MAX]; /* pinned (max_out) */
+    uint8_t *bent[LLM_FLIGHT_MAX];    /* pinned masks and changes of the draws */
     int64_t vocab, widest;
     unsigned begun, waited;    /* steps */
     int times, each_record;    /* LLM_CUDA_TIMES is set; to `records` */
@@ -889,20 +895,34 @@ static int nccl_gone(rank *r) {
 
 /* In place. */
 static void nccl_all_reduce(rank *r, float *data, size_t n) {
-    if (!r->comm) rank_fail(r, LLM_ERR_BACKEND, "all-reduce: there is no NCCL");
+    if (!r->comms[COMM_STAGE]) rank_fail(r, LLM_ERR_BACKEND, "all-reduce: there is no NCCL");
     if (nccl_gone(r)) return;
-    nccl_ok(r, nccl.all_reduce(data, data, n, NCCL_F32, NCCL_SUM, r->comm, r->stream), "all-reduce");
+    nccl_ok(r, nccl.all_reduce(data, data, n, NCCL_F32, NCCL_SUM, r->comms[COMM_STAGE], r->stream), "all-reduce");
 }
 
 /* A rank's number among those of all processes. */
 static int world_rank(const rank *r) { return r->ctx->first + r->index; }
 
-/* To or from the same rank of the next stage (steps 1), the one before (-1), the last or the first. */
-static void run_send(rank *r, const void *from, size_t bytes, int steps) {
-    if (!nccl_gone(r)) nccl_ok(r, nccl.send(from, bytes, NCCL_I8, world_rank(r) + steps * r->ctx->n_group, r->pipe, r->stream), "send");
+/* Stages of the pipeline, and this rank's. */
+static int n_stages(const llm_backend_ctx *ctx) { return ctx->n_world / ctx->n_group; }
+static int stage_of(const rank *r) { return world_rank(r) / r->ctx->n_group; }
+
+/* To the same rank of the next stage; from that of the one before. */
+static void run_send(rank *r, const void *from, size_t bytes) {
+    if (nccl_gone(r)) return;
+    nccl_ok(r, nccl.send(from, bytes, NCCL_I8, world_rank(r) + r->ctx->n_group, r->comms[COMM_PIPE], r->stream), "send");
 }
-static void run_receive(rank *r, void *to, size_t bytes, int steps) {
-    if (!nccl_gone(r)) nccl_ok(r, nccl.receive(to, bytes, NCCL_I8, world_rank(r) + steps * r->ctx->n_group, r->pipe, r->stream), "receive");
+static void run_receive(rank *r, void *to, size_t bytes) {
+    if (nccl_gone(r)) return;
+    nccl_ok(r, nccl.receive(to, bytes, NCCL_I8, world_rank(r) - r->ctx->n_group, r->comms[COMM_PIPE], r->stream), "receive");
+}
+
+/* From the first rank of the last stage to the first of all, which takes it on a stream of its own: its next step need not wait. */
+static void run_send_back(rank *r, const void *from, size_t bytes) {
+    if (!nccl_gone(r)) nccl_ok(r, nccl.send(from, bytes, NCCL_I8, 0, r->comms[COMM_BACK], r->stream), "send back");
+}
+static void run_receive_back(rank *r, void *to, size_t bytes) {
+    if (!nccl_gone(r)) nccl_ok(r, nccl.receive(to, bytes, NCCL_I8, 1, r->comms[COMM_BACK], r->back), "receive back");
 }
 
 /* ---- cuBLASLt, by name ---- */
@@ -6895,8 +6915,15 @@ static __global__ void __launch_bounds__(DRAW_THREADS, 1) kernel_draw(step_view 
  *     1 ... 16            in kernel_residual, over peer memory           a write, a flag, a read: some microseconds
  *     17 ..., no peers    ncclAllReduce in front of kernel_residual      a launch and a ring, but each byte goes fewer ways
  *
- * A pipeline has stages of such groups. Rank i of one sends x to rank i of the next (ncclSend), and what the last has drawn goes back to
- * the first, whose next step embeds it. NCCL's few functions that are used are looked up by name, and only with more than one rank.
+ * A pipeline has stages of such groups. Rank i of one sends x to rank i of the next (ncclSend). What the last has drawn goes to the first
+ * rank of all, for the host that plans: by a communicator and a stream of its own, for the first stage has the next step to compute
+ * meanwhile. As many steps as there are stages may be under way (see >>scheduler of llm.h), so no stage waits for another but at the ends:
+ *
+ *     rank 0    step 1 | step 2             | step 3
+ *       back           .. tokens of step 1 .| .. tokens of step 2 .
+ *     rank 1           | step 1             | step 2
+ *
+ * NCCL's few functions that are used are looked up by name, and only with more than one rank.
  *
  * Ranks may be in several processes (llm_backend_config.n_processes): n_ranks counts those that are here, n_world all. A communicator is
  * made of an id that process 0 hands around; a stage that is in more than one process has no peer memory, and all its sums are NCCL's.
@@ -6963,8 +6990,8 @@ static void abort_ranks(llm_backend_ctx *ctx) {
     if (ctx->stop_waiting) __atomic_store_n(ctx->stop_waiting, 1, __ATOMIC_RELEASE);
     if (__atomic_exchange_n(&ctx->aborted, 1, __ATOMIC_ACQ_REL)) return;
     for (int i = 0; i < ctx->n_ranks; i++) {
-        if (ctx->ranks[i].comm) nccl.abort(ctx->ranks[i].comm);
-        if (ctx->ranks[i].pipe) nccl.abort(ctx->ranks[i].pipe);
+        for (void *comm : ctx->ranks[i].comms)
+            if (comm) nccl.abort(comm);
     }
 }
 
@@ -7000,8 +7027,8 @@ static void run_ranks(llm_backend_ctx *ctx, void (*job)(rank *r)) {
 /* ============================================================================
  * >>step   A step: its description goes up, its list runs or its graph is replayed, its results come down.
  * ============================================================================
- * Up to two steps are under way: begin_step copies what changes into one of two pinned blocks, and the copy to the device is the first
- * thing on the stream; results go to one of two pinned places, and an event says when they are there. Everything on the device exists once,
+ * Up to two steps are under way (of a pipeline one a stage): begin_step copies what changes into one of two pinned blocks, and the copy to
+ * the device is the first thing on the stream; results go to one of two pinned places, and an event says when they are there. Everything on the device exists once,
  * since one stream orders it.
  *
  * Steps in which every sequence has one row, with an output, are padded to 1, 2, 4, multiples of 8 rows up to 64, and then to eighths of a
@@ -7051,7 +7078,7 @@ static step_view step_at(const llm_backend_config *c, const uint8_t *p, size_t *
 /* The host's copy of the step that is being recorded. */
 static step_view step_staged(const llm_backend_ctx *ctx) {
     size_t bytes;
-    return step_at(&ctx->cfg, ctx->staged[ctx->begun % N_FLIGHT], &bytes);
+    return step_at(&ctx->cfg, ctx->staged[ctx->begun % ctx->n_flight], &bytes);
 }
 
 /* Refuses a step whose numbers would lead outside of memory: on the device nobody checks an index. A page that lies before a window may be
@@ -7080,6 +7107,8 @@ static llm_result step_check(const llm_backend_ctx *ctx, const llm_step *s) {
                                  (long long)ctx->n_pages);
         }
     }
+    for (int i = 0; i < n->n_rows && s->token_from && n_stages(ctx) > 1; i++)
+        if (s->token_from[i] >= 0) return fail_with(c, LLM_ERR_ARG, "step: row %d takes a token that was drawn, in a pipeline", i);
     for (int i = 0; i < n->n_rows && s->spans; i++)
         if (s->spans[i] < 0 || s->spans[i] >= s->spans[n->n_rows + i] || s->spans[n->n_rows + i] > s->seq_len[s->seq_of_row[i]])
             return fail_with(c, LLM_ERR_ARG, "step: row %d sees positions %d to %d of %d", i, s->spans[i], s->spans[n->n_rows + i],
@@ -7244,11 +7273,12 @@ static llm_result cuda_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     if (ctx->failed) return ctx_result(ctx);
     llm_result result = step_check(ctx, s);
     if (result) return result;
-    if (ctx->begun - ctx->waited == N_FLIGHT) return fail_with(&ctx->cfg, LLM_ERR_ARG, "step: two are under way already");
-    uint8_t *block = ctx->staged[ctx->begun % N_FLIGHT];
+    if (ctx->begun - ctx->waited == ctx->n_flight) return fail_with(&ctx->cfg, LLM_ERR_ARG, "step: %u are under way already", ctx->n_flight);
+    const unsigned turn = ctx->begun % ctx->n_flight;
+    uint8_t *block = ctx->staged[turn];
     size_t bytes = step_write(ctx, s, block), masks = 0, changes = 0, more = 0;
-    ((int32_t *)block)[HEAD_HAS] = more_write(ctx, s, ctx->more[ctx->begun % N_FLIGHT], &more);
-    result = step_draws(ctx, s, (draw *)step_staged(ctx).draws, ctx->bent[ctx->begun % N_FLIGHT], &masks, &changes);
+    ((int32_t *)block)[HEAD_HAS] = more_write(ctx, s, ctx->more[turn], &more);
+    result = step_draws(ctx, s, (draw *)step_staged(ctx).draws, ctx->bent[turn], &masks, &changes);
     if (result) return result;
     const llm_shape *n = &s->shape;
     ctx->shape = ctx->padded = *n;
@@ -7262,26 +7292,27 @@ static llm_result cuda_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
         r->n = 0;
         select_device(r);
         rank_ok(r, cudaMemcpyAsync(r->step, block, bytes, cudaMemcpyHostToDevice, r->stream), "step");
-        if (more) rank_ok(r, cudaMemcpyAsync(r->more, ctx->more[ctx->begun % N_FLIGHT], more, cudaMemcpyHostToDevice, r->stream), "step");
+        if (more) rank_ok(r, cudaMemcpyAsync(r->more, ctx->more[turn], more, cudaMemcpyHostToDevice, r->stream), "step");
         if (ctx->times && !i) rank_ok(r, cudaEventRecord(r->from[ctx->begun % N_TIMES], r->stream), "event");
-        rules_copy(r, ctx->bent[ctx->begun % N_FLIGHT], masks, changes);
+        rules_copy(r, ctx->bent[turn], masks, changes);
         if (r->failed) return rank_result(r);
     }
     return LLM_OK;
 }
 
+/* Of the draws of a step: both turns. */
+static size_t drawn_bytes(int n_out) { return 2 * (size_t)n_out * sizeof(llm_drawn); }
+
 /* Gathers the logits of the stage's ranks and draws tokens from them. With one rank they lie as the sampler wants them, but for the
- * stride. In a pipeline the first stage gets what the last has drawn, for the next step's embedding. */
+ * stride. */
 static void run_draws(rank *r) {
     llm_backend_ctx *ctx = r->ctx;
-    int n_out = ctx->padded.n_out, last = ctx->n_world / ctx->n_group - 1, first = world_rank(r) / ctx->n_group * ctx->n_group;
+    int n_out = ctx->padded.n_out, first = stage_of(r) * ctx->n_group;
     const float *logits = r->logits;
-    size_t bytes = 2 * (size_t)n_out * sizeof(llm_drawn); /* both turns */
-    if (last && world_rank(r) < ctx->n_group) run_receive(r, r->drawn, bytes, last);
     if (!r->weights) return;
     if (ctx->n_group > 1) {
         size_t share = (size_t)ctx->widest * (size_t)n_out, begin = 0;
-        if (!nccl_gone(r)) nccl_ok(r, nccl.all_gather(r->logits, r->gathered, share, NCCL_F32, r->comm, r->stream), "all-gather");
+        if (!nccl_gone(r)) nccl_ok(r, nccl.all_gather(r->logits, r->gathered, share, NCCL_F32, r->comms[COMM_STAGE], r->stream), "all-gather");
         for (int i = 0; i < ctx->n_group; begin += (size_t)ctx->vocabs[first + i++])
             rank_ok(r,
                     cudaMemcpy2DAsync(r->flat + begin, (size_t)ctx->vocab * 4, r->gathered + share * (size_t)i, (size_t)ctx->widest * 4,
@@ -7293,7 +7324,7 @@ static void run_draws(rank *r) {
     const draw_args a = {logits, r->weights, r->parts, r->drawn, (int)ctx->vocab, n_parts};
     launch<kernel_draw_parts>(r, dim3((unsigned)(n_out * n_parts)), DRAW_THREADS, 0, r->view, a);
     launch<kernel_draw>(r, dim3((unsigned)n_out), DRAW_THREADS, 0, r->view, a);
-    if (last) run_send(r, r->drawn, bytes, -last);
+    if (r->comms[COMM_BACK]) run_send_back(r, r->drawn, drawn_bytes(n_out));
 }
 
 /* Of the token rows of a buffer, strides too. */
@@ -7317,8 +7348,8 @@ static void run_record(rank *r, const record *rec) {
     case OP_ALL_REDUCE: run_all_reduce(r, rec->op.reduce.rows, rec->op.reduce.buf, padded_rows(r, rec->op.reduce.rows)); return;
     case OP_LOGITS: run_logits(r, &rec->op.logits); return;
     case OP_LORA: run_lora(r, &rec->op.lora); return;
-    case OP_SEND: run_send(r, rec->op.gather.src->data, rows_bytes(r, rec->op.gather.src), 1); return;
-    case OP_RECEIVE: run_receive(r, rec->op.gather.dst->data, rows_bytes(r, rec->op.gather.dst), -1); return;
+    case OP_SEND: run_send(r, rec->op.gather.src->data, rows_bytes(r, rec->op.gather.src)); return;
+    case OP_RECEIVE: run_receive(r, rec->op.gather.dst->data, rows_bytes(r, rec->op.gather.dst)); return;
     case OP_STATE: run_state(r, &rec->op.state); return;
     case OP_COUNT: return;
     }
@@ -7349,7 +7380,7 @@ static void run_list(rank *r) {
 }
 
 /* The place of this step's shape in the table; a new one, or that of the shape that was not used for longest, has no graph yet. Of the
- * steps that still run (N_FLIGHT) none has it. */
+ * steps that still run none has it. */
 static graph *graph_find(rank *r) {
     const llm_backend_ctx *ctx = r->ctx;
     const graph now = {ctx->padded.n_rows, ctx->any_draws, ctx->shape.lora, ctx->shape.program, ctx->shape.given, ctx->begun, NULL};
@@ -7392,8 +7423,9 @@ static void run_graph(rank *r) {
  * the event that tells that all of it is there. */
 static void rank_end_step(rank *r) {
     llm_backend_ctx *ctx = r->ctx;
-    unsigned turn = ctx->begun % N_FLIGHT;
+    unsigned turn = ctx->begun % ctx->n_flight;
     int64_t begin = 0;
+    cudaStream_t end = r->stream;
     if (ctx->capture) run_graph(r);
     else run_list(r);
     for (int i = 0; i < world_rank(r); i++) begin += ctx->vocabs[i];
@@ -7402,12 +7434,20 @@ static void rank_end_step(rank *r) {
                 cudaMemcpy2DAsync(ctx->logits[turn] + begin, (size_t)ctx->vocab * 4, r->logits, (size_t)ctx->widest * 4,
                                   (size_t)r->vocab * 4, (size_t)ctx->shape.n_out, cudaMemcpyDeviceToHost, r->stream),
                 "logits");
-    if (ctx->any_draws && !r->index) /* the first stage has what the last has drawn */
+    if (ctx->any_draws && r->back) {
+        end = r->back;
+        run_receive_back(r, r->drawn, drawn_bytes(ctx->padded.n_out));
+    }
+    if (ctx->any_draws && !world_rank(r))
         rank_ok(r,
-                cudaMemcpy2DAsync(ctx->drawn[turn], sizeof(llm_drawn), r->drawn + turn, 2 * sizeof(llm_drawn), sizeof(llm_drawn),
-                                  (size_t)ctx->shape.n_out, cudaMemcpyDeviceToHost, r->stream),
+                cudaMemcpy2DAsync(ctx->drawn[turn], sizeof(llm_drawn), r->drawn + (ctx->begun & 1), 2 * sizeof(llm_drawn),
+                                  sizeof(llm_drawn), (size_t)ctx->shape.n_out, cudaMemcpyDeviceToHost, end),
                 "draws");
-    rank_ok(r, cudaEventRecord(r->done[turn], r->stream), "event");
+    if (end != r->stream) {
+        rank_ok(r, cudaEventRecord(r->back_after, r->stream), "event");
+        rank_ok(r, cudaStreamWaitEvent(end, r->back_after, 0), "event");
+    }
+    rank_ok(r, cudaEventRecord(r->done[turn], end), "event");
     if (ctx->times && !r->index) rank_ok(r, cudaEventRecord(r->to[ctx->begun % N_TIMES], r->stream), "event");
 }
 
@@ -7428,13 +7468,12 @@ static llm_result cuda_end_step(llm_backend_ctx *ctx) {
 
 /* Whether a rank's step has ended; 1 also after a mistake, which is noted. */
 static int rank_done(rank *r, unsigned turn, int ask_nccl) {
-    void *const comms[2] = {r->comm, r->pipe};
     select_device(r);
     cudaError_t e = r->failed ? cudaSuccess : cudaEventQuery(r->done[turn]);
     if (e != cudaErrorNotReady) return rank_ok(r, e, "a kernel failed"), 1;
-    for (int k = 0; k < 2 && ask_nccl; k++) {
+    for (int k = 0; k < N_COMMS && ask_nccl; k++) {
         int lost = 0;
-        if (comms[k] && !r->ctx->aborted) nccl_ok(r, nccl.async_error(comms[k], &lost), "NCCL");
+        if (r->comms[k] && !r->ctx->aborted) nccl_ok(r, nccl.async_error(r->comms[k], &lost), "NCCL");
         if (lost) nccl_ok(r, lost, "a rank was lost");
     }
     return r->failed != LLM_OK;
@@ -7464,8 +7503,8 @@ static void ranks_wait(llm_backend_ctx *ctx, unsigned turn) {
     }
 }
 
-/* For tests/cuda/gpu.sh: what the first device computed in the step that has just ended, and how long it stood still before it. Two later steps may
- * have been begun, so there are events for four. */
+/* For tests/cuda/gpu.sh: what the first device computed in the step that has just ended, and how long it stood still before it. Later steps may
+ * have been begun, so there are events for more than those. */
 static void note_times(llm_backend_ctx *ctx) {
     rank *r = &ctx->ranks[0];
     unsigned at = ctx->waited % N_TIMES, before = (ctx->waited - 1) % N_TIMES;
@@ -7479,7 +7518,7 @@ static void note_times(llm_backend_ctx *ctx) {
  * that NCCL reports as lost, makes the context fail for good; aborting lets the others' kernels end. */
 static llm_result cuda_wait(llm_backend_ctx *ctx) {
     if (ctx->waited != ctx->begun) {
-        ranks_wait(ctx, ctx->waited % N_FLIGHT);
+        ranks_wait(ctx, ctx->waited % ctx->n_flight);
         if (ctx->times && !ctx->failed) note_times(ctx);
         ctx->waited++;
         if (ctx->failed && ctx->n_world > 1) abort_ranks(ctx);
@@ -7489,11 +7528,11 @@ static llm_result cuda_wait(llm_backend_ctx *ctx) {
 
 /* Of the step that was waited for last: host memory that stays as it is until wait is called again. */
 static const float *cuda_logits_row(llm_backend_ctx *ctx, int out_row) {
-    return ctx->logits[(ctx->waited - 1) % N_FLIGHT] + (int64_t)out_row * ctx->vocab;
+    return ctx->logits[(ctx->waited - 1) % ctx->n_flight] + (int64_t)out_row * ctx->vocab;
 }
 
 /* Of the same step. */
-static const llm_drawn *cuda_drawn(llm_backend_ctx *ctx, int out_row) { return ctx->drawn[(ctx->waited - 1) % N_FLIGHT] + out_row; }
+static const llm_drawn *cuda_drawn(llm_backend_ctx *ctx, int out_row) { return ctx->drawn[(ctx->waited - 1) % ctx->n_flight] + out_row; }
 
 /* Of the latest step; for tests and embeddings, so it may wait. The row is overwritten by the next call. */
 static const float *cuda_buffer_row(llm_backend_ctx *ctx, int index, const llm_buffer *b, int row) {
@@ -7733,9 +7772,9 @@ static llm_result cuda_buffer(llm_backend_ctx *ctx, int index, int64_t rows, int
     return rank_result(r);
 }
 
-/* Pinned memory of both steps that may be under way, in the place of what was there; 0: none. Pinned, for only from there a copy runs beside the kernels. */
-static int pinned_pair(llm_backend_ctx *ctx, void **to, size_t bytes) {
-    for (int i = 0; i < N_FLIGHT; i++) {
+/* Pinned memory of all steps that may be under way, in the place of what was there; 0: none. Pinned, for only from there a copy runs beside the kernels. */
+static int pinned_blocks(llm_backend_ctx *ctx, void **to, size_t bytes) {
+    for (unsigned i = 0; i < ctx->n_flight; i++) {
         cudaFreeHost(to[i]);
         to[i] = NULL;
         if (!rank_ok(&ctx->ranks[0], cudaMallocHost(&to[i], bytes ? bytes : 16), "pinned memory")) return 0;
@@ -7842,9 +7881,9 @@ static llm_result cuda_weights_done(llm_backend_ctx *ctx) {
     peers_open(ctx);
     for (int i = 0; i < ctx->n_ranks; i++)
         if (ctx->ranks[i].failed) return rank_result(&ctx->ranks[i]);
-    if (ctx->vocab && (!pinned_pair(ctx, (void **)ctx->logits, out * (size_t)ctx->vocab * 4) ||
-                       !pinned_pair(ctx, (void **)ctx->drawn, out * sizeof(llm_drawn)) ||
-                       (ctx->cfg.device_draws && !pinned_pair(ctx, (void **)ctx->bent, bent))))
+    if (ctx->vocab && (!pinned_blocks(ctx, (void **)ctx->logits, out * (size_t)ctx->vocab * 4) ||
+                       !pinned_blocks(ctx, (void **)ctx->drawn, out * sizeof(llm_drawn)) ||
+                       (ctx->cfg.device_draws && !pinned_blocks(ctx, (void **)ctx->bent, bent))))
         return rank_result(&ctx->ranks[0]);
     return ctx_result(ctx);
 }
@@ -7959,8 +7998,11 @@ static void rank_close(rank *r) {
     for (int i = 0; i < 2; i++) {
         if (r->stage[i]) cudaFreeHost(r->stage[i]);
         if (r->stage_free[i]) cudaEventDestroy(r->stage_free[i]);
-        if (r->done[i]) cudaEventDestroy(r->done[i]);
     }
+    for (cudaEvent_t event : r->done)
+        if (event) cudaEventDestroy(event);
+    if (r->back_after) cudaEventDestroy(r->back_after);
+    if (r->back) cudaStreamDestroy(r->back);
     for (int i = 0; i < 2; i++)
         if (r->around[i]) cudaEventDestroy(r->around[i]);
     for (int i = 0; i < N_TIMES; i++) {
@@ -8004,13 +8046,13 @@ static int devices_end(llm_backend_ctx *ctx) {
 /* All ranks' communicators at once: to end one waits for its others. */
 static void comms_close(llm_backend_ctx *ctx) {
     int any = 0;
-    for (int i = 0; i < ctx->n_ranks; i++) any |= ctx->ranks[i].comm || ctx->ranks[i].pipe;
+    for (int i = 0; i < ctx->n_ranks; i++)
+        for (void *comm : ctx->ranks[i].comms) any |= comm != NULL;
     if (!any || ctx->aborted) return;
     nccl.group_start();
-    for (int i = 0; i < ctx->n_ranks; i++) {
-        if (ctx->ranks[i].comm) nccl.destroy(ctx->ranks[i].comm);
-        if (ctx->ranks[i].pipe) nccl.destroy(ctx->ranks[i].pipe);
-    }
+    for (int i = 0; i < ctx->n_ranks; i++)
+        for (void *comm : ctx->ranks[i].comms)
+            if (comm) nccl.destroy(comm);
     nccl.group_end();
 }
 
@@ -8037,13 +8079,14 @@ static void cuda_close(llm_backend_ctx *ctx) {
     for (int i = 0; i < ctx->n_ranks; i++) {
         cudaSetDevice(ctx->ranks[i].device);
         if (ctx->ranks[i].stream) cudaStreamSynchronize(ctx->ranks[i].stream);
+        if (ctx->ranks[i].back) cudaStreamSynchronize(ctx->ranks[i].back);
     }
     comms_close(ctx);
     for (int i = 0; i < ctx->n_ranks; i++) rank_close(&ctx->ranks[i]);
     for (int i = 0; i < ctx->n_ranks && ctx->loaders; i++) rank_close(&ctx->loaders[i]);
     cudaFreeHost(ctx->stop_waiting);
     if (ctx->pinned) cudaHostUnregister(ctx->pinned);
-    for (int i = 0; i < N_FLIGHT; i++) {
+    for (unsigned i = 0; i < ctx->n_flight; i++) {
         cudaFreeHost(ctx->staged[i]);
         cudaFreeHost(ctx->more[i]);
         cudaFreeHost(ctx->logits[i]);
@@ -8085,7 +8128,11 @@ static void rank_open(rank *r) {
     size_t left = 0, total = 0;
     select_device(r);
     rank_ok(r, cudaStreamCreateWithFlags(&r->stream, cudaStreamNonBlocking), "stream");
-    for (int i = 0; i < N_FLIGHT; i++) rank_ok(r, cudaEventCreateWithFlags(&r->done[i], cudaEventDisableTiming), "event");
+    for (unsigned i = 0; i < ctx->n_flight; i++) rank_ok(r, cudaEventCreateWithFlags(&r->done[i], cudaEventDisableTiming), "event");
+    if (n_stages(ctx) > 1 && !world_rank(r)) {
+        rank_ok(r, cudaStreamCreateWithFlags(&r->back, cudaStreamNonBlocking), "stream");
+        rank_ok(r, cudaEventCreateWithFlags(&r->back_after, cudaEventDisableTiming), "event");
+    }
     for (int i = 0; i < N_TIMES && ctx->times && !r->index; i++) {
         rank_ok(r, cudaEventCreateWithFlags(&r->from[i], cudaEventDefault), "event");
         rank_ok(r, cudaEventCreateWithFlags(&r->to[i], cudaEventDefault), "event");
@@ -8118,15 +8165,15 @@ static void rank_open(rank *r) {
     r->drawn = (llm_drawn *)device_memory(r, 2 * (size_t)max_int(ctx->cfg.max_out, 1) * sizeof(llm_drawn), "step");
 }
 
-/* NCCL's communicators of ranks [first, first + n) of all processes, to each of them that is here. id: the same everywhere. */
-static llm_result open_comms(llm_backend_ctx *ctx, int first, int n, nccl_id id, void *rank::*comm) {
+/* NCCL's communicators of ranks first, first + apart, ..., n of all processes' ranks, to each of them that is here. id: the same everywhere. */
+static llm_result open_comms(llm_backend_ctx *ctx, int which, int first, int n, int apart, nccl_id id) {
     int e = nccl.group_start();
     for (int i = 0; i < ctx->n_ranks && !e; i++) {
         rank *r = &ctx->ranks[i];
         int at = world_rank(r) - first;
-        if (at < 0 || at >= n) continue;
+        if (at < 0 || at % apart || at / apart >= n) continue;
         select_device(r);
-        e = nccl.init_rank(&(r->*comm), n, id, at);
+        e = nccl.init_rank(&r->comms[which], n, id, at / apart);
     }
     int end = nccl.group_end();
     if (!e && !end) return LLM_OK;
@@ -8140,7 +8187,7 @@ static llm_result try_nccl(llm_backend_ctx *ctx) {
     nccl_id id;
     if (!nccl_load()) return fail_with(&ctx->cfg, LLM_ERR_IO, "cuda backend: libnccl.so.2 is not there");
     if (!r->failed) nccl_ok(r, nccl.unique_id(&id), "NCCL");
-    llm_result result = r->failed ? LLM_OK : open_comms(ctx, 0, 1, id, &rank::comm);
+    llm_result result = r->failed ? LLM_OK : open_comms(ctx, COMM_STAGE, 0, 1, 1, id);
     if (result) return result;
     if (!r->failed) nccl_all_reduce(r, (float *)data, 16);
     rank_ok(r, cudaMemcpyAsync(&seen, data, sizeof seen, cudaMemcpyDeviceToHost, r->stream), "NCCL");
@@ -8155,30 +8202,34 @@ static void rank_connect(rank *r) {
     llm_backend_ctx *ctx = r->ctx;
     size_t each = 16;
     float *data = (float *)device_memory(r, each * sizeof *data * (size_t)(ctx->n_group + 1), "NCCL");
-    if (r->comm && !nccl_gone(r)) nccl_all_reduce(r, data, each);
-    if (r->comm && !nccl_gone(r)) nccl_ok(r, nccl.all_gather(data, data + each, each, NCCL_F32, r->comm, r->stream), "all-gather");
-    int stage = world_rank(r) / ctx->n_group, last = ctx->n_world / ctx->n_group - 1;
-    if (stage < last) run_send(r, data, 16, 1);
-    if (stage > 0) run_receive(r, data, 16, -1);
-    if (last && stage == last) run_send(r, data, 16, -last); /* as drawn tokens go */
-    if (last && stage == 0) run_receive(r, data, 16, last);
+    void *comm = r->comms[COMM_STAGE];
+    if (comm && !nccl_gone(r)) nccl_all_reduce(r, data, each);
+    if (comm && !nccl_gone(r)) nccl_ok(r, nccl.all_gather(data, data + each, each, NCCL_F32, comm, r->stream), "all-gather");
+    if (stage_of(r) + 1 < n_stages(ctx)) run_send(r, data, 16);
+    if (stage_of(r)) run_receive(r, data, 16);
+    if (r->back) {
+        run_receive_back(r, r->drawn, 16);
+        rank_ok(r, cudaStreamSynchronize(r->back), "NCCL");
+    } else if (r->comms[COMM_BACK]) run_send_back(r, r->drawn, 16);
     rank_ok(r, cudaStreamSynchronize(r->stream), "NCCL");
 }
 
 /* Communicators of each stage, and of the pipeline; threads. */
 static llm_result open_ranks(llm_backend_ctx *ctx) {
-    int n_stages = ctx->n_world / ctx->n_group, n_here = ctx->n_world / ctx->n_ranks, e = 0;
+    const int stages = n_stages(ctx), n_here = ctx->n_world / ctx->n_ranks;
+    int e = 0;
     if (!ctx->one_device && !nccl_load())
         return fail_with(&ctx->cfg, LLM_ERR_IO, "cuda backend: %d devices need NCCL, but libnccl.so.2 is not there", ctx->n_world);
-    size_t each = (size_t)(n_stages + 1) * sizeof(nccl_id); /* of each stage, and of all */
+    size_t each = (size_t)(stages + 2) * sizeof(nccl_id); /* of each stage, of all, of the way back */
     nccl_id *ids = (nccl_id *)calloc((size_t)n_here, each);
     if (!ids) return fail_with(&ctx->cfg, LLM_ERR_NOMEM, "out of memory");
-    for (int i = 0; i <= n_stages && !ctx->first && !e && !ctx->one_device; i++) e = nccl.unique_id(&ids[i]);
+    for (int i = 0; i < stages + 2 && !ctx->first && !e && !ctx->one_device; i++) e = nccl.unique_id(&ids[i]);
     llm_result result =
         e ? fail_with(&ctx->cfg, LLM_ERR_BACKEND, "cuda backend: NCCL: %s", nccl.error_string(e)) : world_share(ctx, ids, each);
-    for (int i = 0; i < n_stages && ctx->n_group > 1 && !result && !ctx->one_device; i++)
-        result = open_comms(ctx, i * ctx->n_group, ctx->n_group, ids[i], &rank::comm);
-    if (n_stages > 1 && !result) result = open_comms(ctx, 0, ctx->n_world, ids[n_stages], &rank::pipe);
+    for (int i = 0; i < stages && ctx->n_group > 1 && !result && !ctx->one_device; i++)
+        result = open_comms(ctx, COMM_STAGE, i * ctx->n_group, ctx->n_group, 1, ids[i]);
+    if (stages > 1 && !result) result = open_comms(ctx, COMM_PIPE, 0, ctx->n_world, 1, ids[stages]);
+    if (stages > 1 && !result) result = open_comms(ctx, COMM_BACK, 0, 2, ctx->n_world - ctx->n_group, ids[stages + 1]);
     free(ids);
     for (int i = 0; i < ctx->n_ranks && !result; i++) {
         if (pthread_create(&ctx->ranks[i].thread, NULL, rank_thread, &ctx->ranks[i]))
@@ -8203,8 +8254,8 @@ static llm_result open_parts(llm_backend_ctx *ctx) {
         if (r->failed) return rank_result(r);
     }
     select_device(&ctx->ranks[0]);
-    if (!pinned_pair(ctx, (void **)ctx->staged, ctx->step_bytes)) return rank_result(&ctx->ranks[0]);
-    if (!pinned_pair(ctx, (void **)ctx->more, more_place(&ctx->cfg).bytes)) return rank_result(&ctx->ranks[0]);
+    if (!pinned_blocks(ctx, (void **)ctx->staged, ctx->step_bytes)) return rank_result(&ctx->ranks[0]);
+    if (!pinned_blocks(ctx, (void **)ctx->more, more_place(&ctx->cfg).bytes)) return rank_result(&ctx->ranks[0]);
     if (!rank_ok(&ctx->ranks[0], cudaMallocHost((void **)&ctx->stop_waiting, sizeof *ctx->stop_waiting), "pinned memory"))
         return rank_result(&ctx->ranks[0]);
     *ctx->stop_waiting = 0;
@@ -8251,6 +8302,8 @@ static llm_result cuda_open(const llm_backend_config *cfg, llm_backend_ctx **out
         cfg->kv_type > LLM_KV_INT4)
         return fail_with(cfg, LLM_ERR_ARG, "cuda backend: n_ranks %d (1 to %d), kv_type %d: out of range", ranks, MAX_RANKS,
                          (int)cfg->kv_type);
+    if (cfg->n_flight < 0 || cfg->n_flight > LLM_FLIGHT_MAX)
+        return fail_with(cfg, LLM_ERR_ARG, "cuda backend: n_flight %d: 0 to %d expected", cfg->n_flight, LLM_FLIGHT_MAX);
     if (processes > 1 && (world % processes || (group % ranks && ranks % group)))
         return fail_with(cfg, LLM_ERR_ARG,
                          "cuda backend: %d ranks in %d processes, %d a stage: whole stages a process, or whole processes a stage, expected",
@@ -8279,6 +8332,7 @@ static llm_result cuda_open(const llm_backend_config *cfg, llm_backend_ctx **out
     ctx->n_ranks = ranks;
     ctx->n_group = group;
     ctx->n_world = world;
+    ctx->n_flight = cfg->n_flight ? (unsigned)cfg->n_flight : 2;
     ctx->first = cfg->process * ranks;
     ctx->times = getenv("LLM_CUDA_TIMES") != NULL;
     ctx->each_record = ctx->times && !strcmp(getenv("LLM_CUDA_TIMES"), "records");

@@ -14,7 +14,7 @@
 #include "api/config.h"
 #include "api/sampler.h"
 
-#define LLM_BACKEND_ABI 12
+#define LLM_BACKEND_ABI 13
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -156,7 +156,10 @@ typedef struct llm_backend_config {
     int (*lost)(void *nodes);                                 /* 1: another process has gone; asked while a step is waited for */
     void *nodes;
     const char *tuning; /* llm_engine_config.tuning */
+    int32_t n_flight;   /* GPU: steps that are begun before the first of them is waited for; 0: 2; at most LLM_FLIGHT_MAX */
 } llm_backend_config;
+
+enum { LLM_FLIGHT_MAX = 8 };
 
 /* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
  * keys and values, that were read; operations, where a multiply-add is two. */
@@ -212,7 +215,8 @@ typedef struct llm_step {
     int32_t page_stride;
     const int32_t *out_rows; /* (n_out) rows whose logits are wanted, ascending */
     /* For devices that run one step ahead of the host; else NULL. */
-    const int32_t *token_from; /* (n_rows) -1: tokens[row]; else the out row of the step before whose drawn token stands here */
+    const int32_t *token_from; /* (n_rows) -1: tokens[row]; else the out row of the step before whose drawn token stands here. Not of a
+                               pipeline, whose first stage has begun the next step when the last one draws */
     const llm_draw *draws;     /* (n_out); what they point to is copied, too */
     const int32_t *seq_lora;   /* (n_seqs) slot of each sequence's adapter, -1: none; NULL: nobody has one */
     /* What a row is besides its token (pictures); NULL: nothing. The values stay where they are until the step was waited for. */

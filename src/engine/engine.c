@@ -66,7 +66,8 @@ static int llm__engine_arrays(llm_engine *e) {
     e->drafter.job = (llm__job *)llm__arena_get(a, seqs * sizeof *e->drafter.job);
     e->swap.free = llm__engine_numbers(e, (size_t)e->p.n_swap);
     e->scratch = (llm__scratch *)llm__arena_get(a, (size_t)e->p.c.n_threads * sizeof *e->scratch);
-    for (int i = 0; i < 2; i++) {
+    e->flights.size = LLM__MAX(2, e->p.lag + 1);
+    for (int i = 0; i < e->flights.size; i++) {
         e->flights.ring[i].entry = (llm__entry *)llm__arena_get(a, seqs * sizeof *e->flights.ring[i].entry);
         e->flights.ring[i].jobs = (llm__job *)llm__arena_get(a, (out + seqs) * sizeof *e->flights.ring[i].jobs);
     }
@@ -125,7 +126,7 @@ LLM__PRIVATE void llm__turn_give(llm_engine *e) {
 
 /* ---- the driver that runs a model ----
  * The CPU computes while the engine lets it (work, wait), so it is used with lag 0, and the engine samples on the backend's threads. A
- * backend that draws tokens itself is used with lag 1.
+ * backend that draws tokens itself is used with lag 1, or as many as keep all stages of its pipeline busy.
  * Only the stepping thread calls these functions. */
 
 /* Enqueues the step on all ranks. */

@@ -266,7 +266,8 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.log = c->log;
     b.log_user = c->log_user;
     b.error = llm_backend_error;
-    b.device_draws = e->p.lag;
+    b.device_draws = e->p.lag > 0;
+    b.n_flight = LLM__MAX(2, e->p.lag + 1);
     b.enforce_eager = c->enforce_eager;
     b.kv_prealloc = c->kv_cache_prealloc;
     b.max_seq_len_to_capture = c->max_seq_len_to_capture;
@@ -324,6 +325,7 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->n_jump = LLM__JUMP_MAX;
     /* a draft model is waited for: no step may be in flight meanwhile */
     p->lag = e->backend->drawn != NULL && (!c->speculative_model || !strcmp(c->speculative_model, "[ngram]"));
+    if (p->lag) p->lag = LLM__MIN(LLM__MAX(c->pipeline_parallel_size, 2), LLM_FLIGHT_MAX) - 1;
     e->n_ranks = c->tensor_parallel_size * c->pipeline_parallel_size;
 }
 

@@ -33,7 +33,7 @@ typedef struct llm__nodes_ctx {
     int32_t max_out;
     struct {
         int32_t n_out, rows;
-    } step[2]; /* begun and not waited for: rows with logits, and whether they are wanted */
+    } step[LLM_FLIGHT_MAX]; /* begun and not waited for: rows with logits, and whether they are wanted */
     unsigned begun, waited;
     float *logits; /* (max_out, vocab) of the step that was waited for */
     int has_rows;  /* they are in `logits`, not in the device's place */
@@ -289,9 +289,10 @@ static llm_result llm__nodes_begin_step(llm_backend_ctx *ctx, const llm_step *s)
     llm__nodes_ctx *n = llm__nodes_of(ctx);
     llm_result r = n->l->gone ? llm__error(LLM_ERR_BACKEND, "%s", n->l->why) : n->be->begin_step(n->ctx, s);
     if (r) return r;
-    n->step[n->begun & 1].n_out = s->shape.n_out;
-    n->step[n->begun & 1].rows = !s->draws;
-    for (int i = 0; i < s->shape.n_out && s->draws; i++) n->step[n->begun & 1].rows |= !s->draws[i].wanted || s->draws[i].row;
+    const unsigned at = n->begun % LLM_FLIGHT_MAX;
+    n->step[at].n_out = s->shape.n_out;
+    n->step[at].rows = !s->draws;
+    for (int i = 0; i < s->shape.n_out && s->draws; i++) n->step[at].rows |= !s->draws[i].wanted || s->draws[i].row;
     if (n->l->cfg.rank) return LLM_OK;
     llm_step said = *s;
     n->l->out.len = 0;
@@ -398,7 +399,7 @@ static llm_result llm__nodes_wait(llm_backend_ctx *ctx) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
     if (n->waited == n->begun) return n->l->gone ? llm__error(LLM_ERR_BACKEND, "%s", n->l->why) : n->be->wait(n->ctx);
     llm_result r = llm__nodes_checked(n, n->be->wait(n->ctx));
-    const unsigned turn = n->waited++ & 1;
+    const unsigned turn = n->waited++ % LLM_FLIGHT_MAX;
     const int32_t n_out = n->step[turn].rows ? n->step[turn].n_out : 0;
     if (r || n->l->cfg.rank) return r;
     int32_t begin, own = llm__nodes_part(n, 0, &begin);
@@ -566,7 +567,7 @@ static llm_result llm__follow_step(llm_engine *e, llm__nodes_ctx *n, llm_draw *d
 /* The end of the oldest step, and what process 0 wants of it: this process's columns of the logits, row after row, where it said in the
  * step that the host reads some. Which columns these are both sides know from the operations that they recorded. */
 static llm_result llm__follow_wait(llm__nodes_ctx *n) {
-    const unsigned turn = n->waited & 1;
+    const unsigned turn = n->waited % LLM_FLIGHT_MAX;
     int32_t begin, count;
     llm_result r = llm__nodes_wait((llm_backend_ctx *)(void *)n);
     llm__wire *w = &n->l->out;

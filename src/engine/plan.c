@@ -162,22 +162,29 @@ static int32_t llm__plan_budget(const llm_engine *e) {
     return (int32_t)LLM__MIN(most, LLM__MAX(least, rows) + e->running.n);
 }
 
+/* How many sequences may decode in one step: of a pipeline a share, so that each of its stages has one to compute. */
+static int32_t llm__plan_share(const llm_engine *e) {
+    const int32_t stages = e->p.lag ? LLM__MAX(e->p.c.pipeline_parallel_size, 1) : 1;
+    return (e->running.n + stages - 1) / stages;
+}
+
 LLM__PRIVATE void llm__plan(llm_engine *e, llm__flight *f) {
     int64_t preempted = e->count.preemptions;
+    const int32_t share = llm__plan_share(e);
     f->n = f->n_rows = f->n_out = 0;
     e->budget.rows = llm__plan_budget(e);
     for (int32_t i = 0, can = 1; i < e->running.n; i += can) {
         llm__seq *s = e->running.seq[i];
         s->n_chunk = 0;
-        can = llm__decodes(s) ? llm__grow_pages(e, i) : 1;
+        can = llm__decodes(s) && f->n < share ? llm__grow_pages(e, i) : 1;
         if (can < 0) {
             f->n = 0;
             return;
         }
-        if (can && llm__decodes(s)) llm__plan_rows(e, f, s);
+        if (can && llm__decodes(s) && f->n < share) llm__plan_rows(e, f, s);
     }
     for (int32_t i = 0; i < e->running.n && f->n < e->running.n && f->n_rows < e->budget.rows; i++)
-        if (!e->running.seq[i]->n_chunk) llm__plan_rows(e, f, e->running.seq[i]);
+        if (!e->running.seq[i]->n_chunk && !llm__decodes(e->running.seq[i])) llm__plan_rows(e, f, e->running.seq[i]);
     if (preempted == e->count.preemptions && llm__admits(e)) llm__admit(e, f);
     e->since_admission++;
     /* Beams that are ready may stand in the way of one they wait for: they have what they need. */

@@ -48,6 +48,14 @@
  *     host     plan t+1  begin t+1  |  wait t, apply t  |  plan t+2  begin t+2  |  wait t+1, apply t+1  | ...
  *     device   ......... step t ....|................ step t+1 .................|.......... step t+2 ........
  *
+ * Pipelines. Where the layers are cut into stages, each on devices of its own, a step is in one stage at a time, and the others would stand
+ * still. So as many steps are in flight as there are stages (micro-batches, GPipe, Huang et al. 2019): lag is one less, a step has a share
+ * of the sequences that decode, and each of these waits for its token before it is planned again. Chunks of a prompt need no token, so they
+ * follow one another through the stages. Two stages, eight answers:
+ *
+ *     stage 1     a: 0 1 2 3 | b: 4 5 6 7 | a | b | a | b
+ *     stage 2                | a: 0 1 2 3 | b | a | b | a
+ *
  * What always holds between two steps (tests/unit/engine/test_sim.c checks it after each):
  *   - a page's references are the tables that name it; free, cached and used pages are all pages;
  *   - a page with two owners is full, computed, and of the same tokens and salt in both; nobody writes it;
@@ -112,7 +120,7 @@ typedef struct llm__engine_params {
     int32_t hidden;              /* length of a hidden_row */
     int32_t vocab, n_pages, max_len, max_out;
     int32_t n_swap;  /* pages of host memory; 0: preempted sequences are computed again */
-    int32_t lag;     /* 0 or 1 */
+    int32_t lag;     /* steps that stay in flight when one was begun: 0, 1; of a pipeline one less than its stages */
     int32_t n_draft; /* tokens that may be drafted at once; 0: no speculation */
     int32_t n_jump;  /* the same of those that a grammar drafts */
     int32_t n_loras; /* slots for adapters */
@@ -395,8 +403,8 @@ struct llm_engine {
     } budget;
     llm__seq **drafting; /* (max_seqs) sequences that get a draft in the step being planned */
     struct {
-        llm__flight ring[2]; /* in flight from `oldest` on, the one behind them is planned */
-        int32_t oldest, n;
+        llm__flight ring[LLM_FLIGHT_MAX]; /* (size) in flight from `oldest` on, the one behind them is planned */
+        int32_t size, oldest, n;
         llm__flight *applied; /* whose jobs are run */
         int next_job;         /* of these; atomic */
     } flights;

@@ -71,11 +71,11 @@ LLM__PRIVATE llm__job *llm__add_job(llm__flight *f, llm__seq *s, int32_t out_row
 }
 
 /* The last row of an entry asks for the next token. If the device draws it and the answer may go on behind it, the
- * next step can be planned with it: the sequence is one token longer than its ids. */
+ * next step can be planned with it: the sequence is one token longer than its ids. Not of a pipeline, see >>scheduler. */
 static void llm__fill_choice(llm_engine *e, llm__flight *f, llm__seq *s, int32_t out_row) {
     llm__job *job = llm__add_job(f, s, out_row, -1);
     job->drawn = llm__draw_ahead(e, s, out_row);
-    if (!job->drawn || s->matcher || s->n_ids + s->n_ahead + 1 >= s->n_prompt + s->max_new) return;
+    if (!job->drawn || s->matcher || e->p.c.pipeline_parallel_size > 1 || s->n_ids + s->n_ahead + 1 >= s->n_prompt + s->max_new) return;
     s->n_ahead++;
     s->ahead_row = out_row;
 }

@@ -90,7 +90,7 @@ static llm_result llm__flight_end(llm_engine *e) {
     f->seconds = e->p.driver.now(e) - began;
     if (f->dropped) f->n_jobs = 0;
     e->count.model_seconds += f->seconds;
-    e->flights.oldest ^= 1;
+    e->flights.oldest = (e->flights.oldest + 1) % e->flights.size;
     e->flights.n--;
     if (r) llm__flight_fail(e, f);
     llm__apply(e, f);
@@ -166,7 +166,7 @@ static int llm__paused(const llm_engine *e) { return e->backend->work && e->flig
  * applied at once. A step on which the engine works is left where it is when the time is over, and the next turn goes on with it; what it
  * gives is the same. An error is that of a step; its requests have ended with it, the engine goes on. */
 static llm_result llm__engine_turn(llm_engine *e, double until, int *left) {
-    llm__flight *f = &e->flights.ring[e->flights.oldest ^ e->flights.n];
+    llm__flight *f = &e->flights.ring[(e->flights.oldest + e->flights.n) % e->flights.size];
     llm_result r = LLM_OK, r2 = LLM_OK;
     llm__turn_take(e);
     e->now = e->p.driver.now(e);
@@ -175,8 +175,9 @@ static llm_result llm__engine_turn(llm_engine *e, double until, int *left) {
     if (begins) llm__sight_work(e, until);
     if (begins) llm__plan(e, f);
     if (begins && f->n) r = llm__flight_begin(e, f);
-    int ahead = begins && f->n && !r && !f->pools ? e->p.lag : 0; /* hidden states can be read of the latest step only */
-    while (e->flights.n > ahead && llm__flight_work(e, until)) {
+    int stay = f->n ? e->p.lag : e->flights.n - 1;    /* in flight */
+    if (!begins || r || (f->n && f->pools)) stay = 0; /* hidden states can be read of the latest step only */
+    while (e->flights.n > LLM__MAX(stay, 0) && llm__flight_work(e, until)) {
         llm_result ended = llm__flight_end(e);
         r2 = r2 ? r2 : ended;
     }

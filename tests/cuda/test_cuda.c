@@ -2002,6 +2002,49 @@ static void tc_whole(const llm_model *m) {
     }
 }
 
+/* Seconds that n answers of 6 tokens take a pipeline of two stages whose every operation takes its time. */
+static double tc_pipeline_seconds(const llm_model *m, int n) {
+    llm_engine_config c = LLM__ZERO;
+    llm_engine *e = NULL;
+    llm_request *r[4];
+    int busy = 1;
+    c.backend = tc_cuda;
+    c.max_model_len = 64;
+    c.num_gpu_blocks = 64;
+    c.block_size = 16;
+    c.max_num_seqs = 4;
+    c.n_threads = 1;
+    c.enforce_eager = 1;
+    c.pipeline_parallel_size = 2;
+    if (!CHECK(llm_engine_open(m, &c, &e) == LLM_OK)) return 0;
+    for (int i = 0; i < n; i++) {
+        llm_request_config q = LLM__ZERO;
+        int32_t ids[4] = {i, 5, 9, 2};
+        q.prompt_ids = ids;
+        q.n_prompt_ids = 4;
+        q.sampling.max_tokens = 6;
+        q.sampling.ignore_eos = 1;
+        CHECK(llm_request_submit(e, &q, &r[i]) == LLM_OK);
+    }
+    const double start = llm__now();
+    while (busy) CHECK(llm_engine_step(e, &busy) == LLM_OK);
+    const double end = llm__now();
+    for (int i = 0; i < n; i++) llm_request_free(r[i]);
+    llm_engine_close(e);
+    return end - start;
+}
+
+/* While the second stage computes a step the first one computes another: two answers, each in steps of its own, take as long as one. That is
+ * told by the emulation alone, whose operations can be made to take long (CUEMU_DELAY_US), however fast the machine is. */
+static void tc_overlap(const llm_model *m) {
+    if (!tc_emulated()) SKIP("overlap: not the emulation");
+    if (!tc_emulated()) return;
+    setenv("CUEMU_DELAY_US", "5000", 1);
+    const double one = tc_pipeline_seconds(m, 1), two = tc_pipeline_seconds(m, 2);
+    unsetenv("CUEMU_DELAY_US");
+    if (!CHECK(one > 0.5 && two < 1.6 * one)) printf("    one answer %.3f s, two %.3f s\n", one, two);
+}
+
 /* No memory is taken after the start, however the batches come; and the memory for pages that give way is pinned until close. */
 static void tc_memory_taken(const llm_model *m) {
     llm_engine_config c;
@@ -2110,6 +2153,7 @@ int main(int argc, char **argv) {
     if (test_made(TC_LLAMA, "checkpoints") && CHECK(!llm_model_open(TC_LLAMA, NULL, &m))) {
         tc_invariant(m);
         tc_memory_taken(m);
+        tc_overlap(m);
         tc_whole(m);
         printf("-- models: %.1f s\n", llm__now() - start);
         CHECK(!tc_late || !*tc_late);

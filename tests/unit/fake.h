@@ -22,16 +22,17 @@
 #include "engine/results.h"
 #include "engine/engine.h"
 
-enum { FAKE_VOCAB = 24, FAKE_EOS = 23, FAKE_STOP = 22 };
+enum { FAKE_VOCAB = 24, FAKE_EOS = 23, FAKE_STOP = 22, FAKE_FLIGHT = LLM_FLIGHT_MAX };
 
 typedef struct fake_device {
     int32_t page_tokens, n_pages;
-    int32_t *kv;                           /* (n_pages, page_tokens) token ids */
-    float *logits;                         /* (2, max_out, FAKE_VOCAB) of the latest two steps */
-    llm_drawn *drawn;                      /* (2, max_out) */
-    int32_t *in_flight[2], n_in_flight[2]; /* (max_seqs, max_pages) pages of a step until it is collected */
-    long begun, collected;                 /* steps */
-    llm_result result[2];                  /* what collect will say */
+    int32_t *kv;                     /* (n_pages, page_tokens) token ids */
+    float *logits;                   /* (FAKE_FLIGHT, max_out, FAKE_VOCAB) of the latest steps */
+    llm_drawn *drawn;                /* (FAKE_FLIGHT, max_out) */
+    int32_t *in_flight[FAKE_FLIGHT]; /* (max_seqs, max_pages) pages of a step until it is collected */
+    int32_t n_in_flight[FAKE_FLIGHT];
+    long begun, collected;          /* steps */
+    llm_result result[FAKE_FLIGHT]; /* what collect will say */
     llm_engine *engine;
     llm_backend table;
     int32_t fail, fail_late, fail_copy, fail_swap, not_finite; /* so many calls fail; not_finite: which logit is not a number */
@@ -81,6 +82,11 @@ static llm_drawn fake_draw(const float *row, const llm_draw *d, int32_t own) {
     return llm__choose(row, FAKE_VOCAB, &r, d->seed, d->position, &k);
 }
 
+/* What the step before that of a slot has drawn. */
+static const llm_drawn *fake_before(const fake_device *f, int slot) {
+    return f->drawn + (slot + FAKE_FLIGHT - 1) % FAKE_FLIGHT * f->max_out;
+}
+
 /* Checks and writes the rows' keys; placeholders take what the step before drew. Returns 0 for a step that is wrong. */
 static int fake_write(fake_device *f, const llm_step *s, int slot) {
     int ok = s->shape.n_rows > 0 && s->shape.n_rows <= f->max_rows && s->shape.n_seqs <= f->max_seqs && s->shape.n_out <= f->max_out;
@@ -96,7 +102,7 @@ static int fake_write(fake_device *f, const llm_step *s, int slot) {
             f->placeholders += from >= 0;
             ok &= at < f->max_len;
             ok &= from < 0 || (from < f->max_out && f->begun - f->collected == 1);
-            f->kv[page * f->page_tokens + at % f->page_tokens] = from < 0 ? s->tokens[row] : f->drawn[!slot * f->max_out + from].id;
+            f->kv[page * f->page_tokens + at % f->page_tokens] = from < 0 ? s->tokens[row] : fake_before(f, slot)[from].id;
         }
     }
     return ok;
@@ -108,19 +114,19 @@ static double fake_now(llm_engine *ctx) { return (double)__atomic_load_n(&fake_o
 
 static llm_result fake_forward(llm_engine *ctx, const llm_step *s) {
     fake_device *f = fake_of(ctx);
-    int slot = f->begun & 1;
+    int slot;
     int32_t n_out = 0;
     f->steps++;
     __atomic_add_fetch(&f->clock_ms, 10, __ATOMIC_RELAXED);
     if (f->fail > 0) return f->fail--, llm__error(LLM_ERR_BACKEND, "the fake device fails");
     if (f->pieces && f->begun != f->collected) { /* the step before was not wanted any more: it is forgotten */
         f->bad_steps += !f->n_pieces;
-        f->n_in_flight[f->collected++ & 1] = 0;
+        f->n_in_flight[f->collected++ % FAKE_FLIGHT] = 0;
         f->dropped++;
     }
-    slot = f->begun & 1;
+    slot = (int)(f->begun % FAKE_FLIGHT);
     f->n_pieces = f->pieces ? (int32_t)(llm__mix((uint64_t)f->steps) % (uint64_t)(f->pieces + 1)) : 0;
-    int ok = fake_write(f, s, slot) && f->begun - f->collected < 2;
+    int ok = fake_write(f, s, slot) && f->begun - f->collected <= f->engine->p.lag;
     for (int32_t i = 0; i < s->shape.n_seqs; i++)
         for (int32_t row = s->seq_begin[i]; row < s->seq_begin[i + 1]; row++) {
             if (n_out == s->shape.n_out || s->out_rows[n_out] != row) continue;
@@ -129,7 +135,7 @@ static llm_result fake_forward(llm_engine *ctx, const llm_step *s) {
             for (int32_t at = 0; at <= s->positions[row]; at++) h = fake_hash_add(h, fake_token(f, s, i, at));
             fake_logits(h, x);
             if (f->not_finite && !n_out) x[f->not_finite] = NAN, f->not_finite = 0;
-            int32_t from = s->token_from ? s->token_from[row] : -1, own = from < 0 ? -1 : f->drawn[!slot * f->max_out + from].id;
+            int32_t from = s->token_from ? s->token_from[row] : -1, own = from < 0 ? -1 : fake_before(f, slot)[from].id;
             if (s->draws && s->draws[n_out].wanted) f->drawn[slot * f->max_out + n_out] = fake_draw(x, &s->draws[n_out], own);
             n_out++;
         }
@@ -141,7 +147,7 @@ static llm_result fake_forward(llm_engine *ctx, const llm_step *s) {
 
 static llm_result fake_wait(llm_backend_ctx *ctx) {
     fake_device *f = (fake_device *)(void *)ctx;
-    int slot = f->collected++ & 1;
+    int slot = (int)(f->collected++ % FAKE_FLIGHT);
     f->bad_steps += f->collected > f->begun;
     f->n_pieces = 0;
     f->n_in_flight[slot] = 0;
@@ -158,7 +164,7 @@ static int fake_work(llm_backend_ctx *ctx, double until, double *longest) {
     return !f->n_pieces;
 }
 
-static int64_t fake_row_at(const fake_device *f, int out_row) { return ((f->collected - 1) & 1) * f->max_out + out_row; }
+static int64_t fake_row_at(const fake_device *f, int out_row) { return (f->collected - 1) % FAKE_FLIGHT * f->max_out + out_row; }
 static const float *fake_row(llm_backend_ctx *ctx, int out_row) {
     fake_device *f = (fake_device *)(void *)ctx;
     return f->logits + fake_row_at(f, out_row) * FAKE_VOCAB;
@@ -323,9 +329,9 @@ static llm_engine *fake_open(fake_device *f, llm__engine_params p) {
     f->max_out = p.max_out;
     f->max_len = p.max_len;
     f->kv = (int32_t *)calloc((size_t)p.n_pages * (size_t)p.c.block_size, sizeof *f->kv);
-    f->logits = (float *)calloc(2 * (size_t)f->max_out * FAKE_VOCAB, sizeof *f->logits);
-    f->drawn = (llm_drawn *)calloc(2 * (size_t)f->max_out, sizeof *f->drawn);
-    for (int i = 0; i < 2; i++)
+    f->logits = (float *)calloc(FAKE_FLIGHT * (size_t)f->max_out * FAKE_VOCAB, sizeof *f->logits);
+    f->drawn = (llm_drawn *)calloc(FAKE_FLIGHT * (size_t)f->max_out, sizeof *f->drawn);
+    for (int i = 0; i < FAKE_FLIGHT; i++)
         f->in_flight[i] = (int32_t *)calloc((size_t)p.c.max_num_seqs * ((size_t)p.max_len / (size_t)p.c.block_size + 1), sizeof(int32_t));
     f->clock_ms = 100000;
     CHECK(!fake_engine(f, &p, &f->engine));
@@ -338,7 +344,7 @@ static void fake_close(fake_device *f) {
     free(f->kv);
     free(f->logits);
     free(f->drawn);
-    for (int i = 0; i < 2; i++) free(f->in_flight[i]);
+    for (int i = 0; i < FAKE_FLIGHT; i++) free(f->in_flight[i]);
 }
 
 /* ---- what a request must give, computed without pages, batches or steps ---- */
@@ -493,7 +499,7 @@ static void fake_whole(void *ctx, const int32_t *ids, int32_t n, float *row) {
 static const char *fake_check_seq(const llm_engine *e, const llm__seq *s, int32_t *refs, const llm__seq **first) {
     int32_t size = e->kv.page_tokens, done = s->state == LLM__SEQ_DONE;
     if (s->n_computed < 0 || s->n_fed < s->n_computed || s->n_ids > s->n_prompt + s->max_new) return "K17: a sequence's counts";
-    if (!done && (s->n_ahead < 0 || s->n_ahead > e->p.lag)) return "K17: tokens ahead";
+    if (!done && (s->n_ahead < 0 || s->n_ahead > (e->p.lag && e->p.c.pipeline_parallel_size < 2))) return "K17: tokens ahead";
     if (!done && (s->n_fed > s->n_ids + s->n_ahead || (s->n_fed == s->n_ids + s->n_ahead && !s->n_flight && !s->beam.n_next)))
         return "K17: a sequence has nothing to feed";
     if (!done && s->pages.n < llm__pages_of(e, s->n_fed)) return "K8: a page table is too short";
@@ -578,7 +584,7 @@ static const char *fake_books(const llm_engine *e) {
 /* Pages of a step in flight belong to somebody, so nobody else gets them. */
 static const char *fake_check_flight(const fake_device *f) {
     if (f->pieces && !f->engine->flights.n) return NULL; /* what was in flight was dropped */
-    for (int slot = 0; slot < 2; slot++)
+    for (int slot = 0; slot < FAKE_FLIGHT; slot++)
         for (int32_t i = 0; i < f->n_in_flight[slot]; i++)
             if (!f->engine->kv.ref[f->in_flight[slot][i]]) return "K9: a step in flight lost a page";
     return NULL;

@@ -114,6 +114,37 @@ static void plan_step(void) {
     fake_close(&f);
 }
 
+/* Of a pipeline as many steps are under way as it has stages: each has its share of the answers, and none one whose token is not there yet;
+ * chunks of prompts follow one another. */
+static void plan_pipeline(int stages, int n, int32_t prompt) {
+    int32_t ids[40] = {0}, most = 0, full = 0, chunks = 0;
+    fake_device f;
+    llm_request *r[8];
+    llm_request_config c = LLM__ZERO;
+    llm__engine_params params = fake_params(64, 4, 8, 8, 60);
+    params.c.pipeline_parallel_size = stages, params.lag = stages - 1;
+    llm_engine *e = fake_open(&f, params);
+    c.sampling.max_tokens = 20;
+    for (int i = 0; i < n; i++) ids[0] = i, r[i] = plan_submit(e, ids, prompt, &c);
+    for (int busy = 1; busy;) {
+        int32_t seen = 0, told = 0;
+        CHECK(!llm_engine_step(e, &busy));
+        for (int32_t i = 0; i < e->flights.n; i++) seen += e->flights.ring[(e->flights.oldest + i) % e->flights.size].n;
+        for (int i = 0; i < n; i++) {
+            const llm__seq *s = r[i]->seq;
+            told += s->n_ids > s->n_prompt && s->state == LLM__SEQ_RUNNING;
+            chunks = LLM__MAX(chunks, s->n_flight);
+            CHECK(!s->n_ahead && (s->n_ids == s->n_prompt || s->n_flight <= 1));
+        }
+        most = LLM__MAX(most, e->flights.n);
+        if (told == n) full += e->flights.n == stages - 1 && seen >= n / stages * (stages - 1) && seen < n;
+    }
+    if (!CHECK(most == stages - 1 && !f.placeholders && (n < stages || full > 20) && (prompt < 16 || chunks >= stages - 1)))
+        printf("    %d stages, %d answers: %d in flight, %d full, %d chunks\n", stages, n, most, full, chunks);
+    for (int i = 0; i < n; i++) llm_request_free(r[i]);
+    fake_close(&f);
+}
+
 /* A row and a sequence of a step, and jobs, as they are written down. */
 static void plan_rows(void) {
     int32_t ids[20] = {0};
@@ -322,6 +353,8 @@ TEST_GROUP(plan) {
     plan_lists();
     plan_step();
     plan_rows();
+    for (int stages = 2; stages < 5; stages++)
+        plan_pipeline(stages, 8, 1), plan_pipeline(stages, 8, 5), plan_pipeline(stages, stages, 37), plan_pipeline(stages, 1, 37);
     plan_stops();
     plan_is_eos();
     for (int state = LLM__SEQ_HELD; state <= LLM__SEQ_RUNNING; state++)

@@ -264,6 +264,7 @@ static void sim_open(sim *m) {
     m->fault_rate = sim_dice(m, 2) ? 20 + sim_dice(m, 200) : 0;
     m->arrival_rate = 1 + sim_dice(m, 12);
     m->long_prompts = sim_one_in(m, 3);
+    if (m->p.lag && sim_one_in(m, 3)) m->p.c.pipeline_parallel_size = 2 + sim_dice(m, 3), m->p.lag = m->p.c.pipeline_parallel_size - 1;
     m->e = fake_open(&m->f, m->p);
     if (m->p.lag || sim_dice(m, 2)) return;
     m->f.pieces = 1 + sim_dice(m, 6);
@@ -331,7 +332,8 @@ static void sim_step(sim *m, int arrivals, int faults) {
     uint64_t released = m->e->kv.released;
     sim_clients(m, arrivals);
     if (faults && sim_one_in(m, m->fault_rate)) sim_fault(m);
-    m->failing = m->f.result[0] || m->f.result[1];
+    m->failing = 0;
+    for (int i = 0; i < FAKE_FLIGHT; i++) m->failing |= m->f.result[i] != LLM_OK;
     allocations = test_allocations;
     llm_result r = m->f.pieces && sim_dice(m, 4) ? llm_engine_step_for(m->e, sim_dice(m, 12), NULL) : llm_engine_step(m->e, NULL);
     sim_total.paused += m->f.pieces && m->e->flights.n;
@@ -351,7 +353,8 @@ static void sim_step(sim *m, int arrivals, int faults) {
         m->oldest = LLM__MAX(m->oldest, m->step - c->born);
         if (llm_request_done(c->request)) sim_judge(m, c);
     }
-    const llm__flight *f = &m->e->flights.ring[m->e->flights.n ? m->e->flights.oldest : !m->e->flights.oldest];
+    const llm__flight *f =
+        &m->e->flights.ring[(m->e->flights.oldest + (m->e->flights.n ? 0 : m->e->flights.size - 1)) % m->e->flights.size];
     if (m->trace)
         printf("step %ld: %d rows of %d sequences, %d run, %d wait, %d free, %d cached, %lld preemptions, %d in flight\n", m->step,
                f->n_rows, f->n, m->e->running.n, m->e->waiting.n, m->e->kv.n_free, m->e->kv.n_cached, (long long)m->e->count.preemptions,
