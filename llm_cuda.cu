@@ -1,4 +1,4 @@
-/* llm_cuda.cu - the backend table of llm.h for NVIDIA GPUs, one or several.
+/* llm_cuda.cu - the backend table of llm.h for NVIDIA GPUs, one or several. Made from src/cuda/ by make llm.h: edit there.
  *
  *   make cuda                    builds libllm_cuda.so with nvcc, and build/libllm_cuda_emu.so without it
  *   ./llm_cli --device cuda ...  loads libllm_cuda.so, which stands beside the program
@@ -80,8 +80,31 @@
  * kernel_attention KV type. `make sass` prints what nvcc made of each, `make counts` what each asks of memory. No kernel of a step keeps
  * anything in local memory: sums are in arrays whose indexes are all known when compiling, and launch bounds give registers enough.
  *
- * CONTENTS  >>prims >>device >>formats >>weights >>linear >>norm >>attention >>latent >>experts >>lora >>sampler >>ranks >>step
- *           >>backend */
+ * CONTENTS
+ *
+ *     >>prims                what is not plain C++: shared memory, conversions, tensor cores, launches.
+ *     >>device               the open devices: memory, streams, errors.
+ *     >>libraries            NCCL and cuBLASLt, whose functions are looked up by name.
+ *     >>formats              how weights lie in device memory.
+ *     >>weights              from segments of the mapped file to packed parts.
+ *     >>linear               products of weights and activations.
+ *     >>linear_rows          few rows, on tensor cores.
+ *     >>linear_bands         some rows of packed weights, on tensor cores.
+ *     >>linear_tiles         tiles of 64 rows: many rows of each expert, and what stays f32.
+ *     >>linear_many          many rows, by NVIDIA's own products; and which way a product takes.
+ *     >>linear_fused         products that do what stands around them.
+ *     >>norm                 embedding, rotary tables, norms, gathering: one block a row.
+ *     >>attention            KV pages, and attention over them.
+ *     >>attention_split      single rows, on tensor cores.
+ *     >>attention_chunk      prompts, on tensor cores; and which way attention takes.
+ *     >>latent               latent attention (DeepSeek-V2) in its absorbed form.
+ *     >>experts              mixtures of experts: choice, grouped products, sum.
+ *     >>lora                 adapters: what each row's own low-rank matrices add to a layer.
+ *     >>sampler              the next token, chosen where the logits are.
+ *     >>ranks                several devices: a thread each, and NCCL between them.
+ *     >>step                 a step: its description goes up, its list runs or its graph is replayed, its results come down.
+ *     >>backend              the table: opening, recording, closing.
+ */
 
 #include "llm.h"
 #include <cuda_runtime.h>
@@ -108,8 +131,8 @@
  * sum, added up in the same tree. Sums over a block are the sum of the warps' sums, again by a warp. Nothing is added by atomics but whole
  * numbers: a float's bits never depend on which thread was first. */
 
-/* Of arrays in shared memory: vectors and ldmatrix read them, and cp.async asks memory for a sector once only where its 32 bytes stay together,
- * and for a line where 128 do. */
+/* Of arrays in shared memory: vectors and ldmatrix read them, and cp.async asks memory for a sector once only where its 32 bytes stay
+ * together, and for a line where 128 do. */
 enum { SMEM_ALIGN = 128 };
 
 #if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ >= 1000 || __CUDA_ARCH__ == 890)
@@ -389,8 +412,8 @@ static __device__ float block_sum(float v, float *scratch) {
     return v;
 }
 
-/* Calls f with one of the constants FIRST to LAST, as a type: the one that `value` is. Anything else is the last. f is compiled for the side
- * that calls. */
+/* Calls f with one of the constants FIRST to LAST, as a type: the one that `value` is. Anything else is the last. f is compiled for the
+ * side that calls. */
 #pragma nv_exec_check_disable
 template <int FIRST, int LAST, class F> static __host__ __device__ __forceinline__ void with_constant(int value, F f) {
     if constexpr (FIRST < LAST) {
@@ -479,8 +502,8 @@ typedef struct draw {
 enum { HEAD_ROWS = 0, HEAD_SEQS, HEAD_OUT, HEAD_POSITIONS, HEAD_STRIDE, HEAD_TURN, HEAD_HAS, HEAD_WORK, HEAD_N_WORK };
 enum { HAS_GIVEN = 1, HAS_SPANS = 2, HAS_SETS = 4 }; /* bits of head[HEAD_HAS] */
 
-/* What a block of kernel_attention_split does next: n rows of the step, of one sequence. Of a single row one split of its keys, of n_splits;
- * with split -1 all of them, one after the other. */
+/* What a block of kernel_attention_split does next: n rows of the step, of one sequence. Of a single row one split of its keys, of
+ * n_splits; with split -1 all of them, one after the other. */
 typedef struct work_item {
     int32_t row, n, split, n_splits;
 } work_item;
@@ -583,10 +606,10 @@ typedef struct rank {
     int overlap;                                    /* a kernel may start before the one in front of it has ended: see launch */
     cudaStream_t stream;
     cudaEvent_t done[LLM_FLIGHT_MAX], stage_free[2], from[N_TIMES], to[N_TIMES]; /* from, to: see note_times */
-    cudaStream_t back;      /* of the first rank of a pipeline: on which what the last stage has drawn comes */
-    cudaEvent_t back_after; /* the end of its part of a step */
-    cudaEvent_t around[2];                                                 /* of a record: see time_record */
-    uint8_t *stage[2], *stage_device[2];                                   /* pinned and device memory through which weights are loaded */
+    cudaStream_t back;                   /* of the first rank of a pipeline: on which what the last stage has drawn comes */
+    cudaEvent_t back_after;              /* the end of its part of a step */
+    cudaEvent_t around[2];               /* of a record: see time_record */
+    uint8_t *stage[2], *stage_device[2]; /* pinned and device memory through which weights are loaded */
     int64_t stage_bytes;
     int stage_turn, stage_used[2];
     record *list; /* (MAX_RECORDS) */
@@ -635,7 +658,7 @@ struct llm_backend_ctx {
     rank *loaders; /* of adapters, one a rank; NULL: there are no sites */
     char name[320], why[300];
     llm_result failed;
-    size_t step_bytes;          /* of a step's block */
+    size_t step_bytes;                /* of a step's block */
     unsigned n_flight;                /* of the five below */
     uint8_t *staged[LLM_FLIGHT_MAX];  /* pinned copies of steps */
     uint8_t *more[LLM_FLIGHT_MAX];    /* and of what few steps have */
@@ -838,15 +861,18 @@ static void launch_entry(rank *r, const kernel_entry *e, void (*kernel)(P...), d
 /* The one way to start a kernel. A grid with nothing in it is not launched, which CUDA would call a mistake. What may be many (rows) goes
  * into x: y and z end at 65,535.
  *
- * From sm_90 on a kernel may start when all blocks of the one before have passed their grid_wait and there is room beside them (programmatic
- * dependent launch); its own lets it through when the other has ended. So what a start costs, and the first weights' way from memory, lie
- * under the end of the kernel before. The step's block was copied before the first of them started, which is why it may be read at once.
- * Ranks that share a device do without: blocks that stand in their grid_wait would take the room of those whom another rank waits for. */
+ * From sm_90 on a kernel may start when all blocks of the one before have passed their grid_wait and there is room beside them
+ * (programmatic dependent launch); its own lets it through when the other has ended. So what a start costs, and the first weights' way from
+ * memory, lie under the end of the kernel before. The step's block was copied before the first of them started, which is why it may be read
+ * at once. Ranks that share a device do without: blocks that stand in their grid_wait would take the room of those whom another rank waits
+ * for. */
 template <auto K, class... A> static void launch(rank *r, dim3 grid, int threads, size_t smem, A... args) {
     launch_entry(r, &kernel_of<K>::entry, K, grid, threads, smem, args...);
 }
 
-/* ---- NCCL, by name ---- */
+/* ============================================================================
+ * >>libraries   NCCL and cuBLASLt, whose functions are looked up by name.
+ * ============================================================================ */
 
 enum { NCCL_I8 = 0, NCCL_F32 = 7, NCCL_SUM = 0 };
 
@@ -967,8 +993,8 @@ static void cublas_open(rank *r, size_t workspace) {
     r->workspace_bytes = r->workspace ? workspace : 0;
 }
 
-/* y (T, V) of stride y_stride = (add: +=) x (T, K) w (V, K)^T, floats of a type whose rows are K apart. The library counts by columns: to it
- * these are y^T = w x^T. */
+/* y (T, V) of stride y_stride = (add: +=) x (T, K) w (V, K)^T, floats of a type whose rows are K apart. The library counts by columns: to
+ * it these are y^T = w x^T. */
 static void cublas_multiply(rank *r, int type, const void *x, const void *w, float *y, int64_t T, int64_t V, int64_t K, int64_t y_stride,
                             int add) {
     const float one = 1, beta = (float)add;
@@ -1125,8 +1151,8 @@ static __device__ __forceinline__ uint32_t word_bytes(uint32_t w, int apart, uin
     return (w & mask) | (w >> 8 & mask << 8) | (w << (16 - apart) & mask << 16) | (w << (8 - apart) & mask << 24);
 }
 
-/* Four values from words of a brick, of which the bits of their row and step come first; `scale`: what is stored beside their half h. A byte
- * n below 0x4b000000 is the float 2^23 + n, so a byte takes a permutation and a subtraction, which is exact. */
+/* Four values from words of a brick, of which the bits of their row and step come first; `scale`: what is stored beside their half h. A
+ * byte n below 0x4b000000 is the float 2^23 + n, so a byte takes a permutation and a subtraction, which is exact. */
 template <int K>
 static __device__ __forceinline__ void scaled4(uint32_t q, uint32_t high, uint32_t scale, int h, const uint64_t *table, float *v) {
     const float d = K == KIND_T4 ? bits_to_f32(scale) : half_to_f32((uint16_t)(K == KIND_Q6 && h ? scale >> 16 : scale));
@@ -1290,8 +1316,9 @@ static __device__ __forceinline__ float table_value(const uint64_t *table, uint3
 /* What a code stands for in units of its scale; of types whose tables are rounded for kernels exactly. Twin: llm__type_values. */
 static __device__ float code_value(int type, const uint64_t *table, uint32_t u) {
     /* clang-format off */
-    const float nf4[16] = {-1, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f, -0.28444138169288635f, -0.18477343022823334f,
-                           -0.09105003625154495f, 0, 0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f, 0.33791524171829224f,
+    const float nf4[16] = {-1, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f,
+                           -0.28444138169288635f, -0.18477343022823334f, -0.09105003625154495f, 0,
+                           0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f, 0.33791524171829224f,
                            0.44070982933044434f, 0.5626170039176941f, 0.7229568362236023f, 1};
     /* clang-format on */
     const float fp4[8] = {0, 0.005208333334f, 0.66666667f, 1, 0.33333333f, 0.5f, 0.16666667f, 0.25f};
@@ -1446,8 +1473,8 @@ static __global__ void __launch_bounds__(128)
     }
 }
 
-/* Computes: to (rows, cols) of plain f32, for vectors, kv_b and adapters' matrices: value * scale + add, where a row may have a scale of its
- * own. Grid: one thread a value. Twin: llm__weight_pack, of a plain weight. */
+/* Computes: to (rows, cols) of plain f32, for vectors, kv_b and adapters' matrices: value * scale + add, where a row may have a scale of
+ * its own. Grid: one thread a value. Twin: llm__weight_pack, of a plain weight. */
 static __global__ void __launch_bounds__(128, 4)
     kernel_plain(float *to, raw_rows s, int64_t first, int64_t n_rows, int64_t cols, float scale, const float *row_scale, float add) {
     grid_wait();
@@ -1466,9 +1493,9 @@ static __global__ void __launch_bounds__(128, 4)
  *     file (mapped)  --memcpy-->  stage[0]  --DMA-->  stage_device[0]  --kernel_pack-->  parts
  *                                 stage[1]            stage_device[1]
  *
- * What a load of 16 GB costs: the link of a GPU takes 25 to 50 GB/s, and one core copies out of the page cache at 3 to 8, as it meets a page
- * for the first time every 4 KiB. So up to eight threads share a chunk's rows (copy_shared), and chunks are 32 MiB on a real device, that
- * starting threads does not count; packing is a kernel's matter of microseconds, and runs behind the next chunk's copy.
+ * What a load of 16 GB costs: the link of a GPU takes 25 to 50 GB/s, and one core copies out of the page cache at 3 to 8, as it meets a
+ * page for the first time every 4 KiB. So up to eight threads share a chunk's rows (copy_shared), and chunks are 32 MiB on a real device,
+ * that starting threads does not count; packing is a kernel's matter of microseconds, and runs behind the next chunk's copy.
  *
  * Two of each: while the device packs one chunk the host fills the other. An event behind each kernel says when its pair is free again, so
  * the host waits for the device only when it is two chunks ahead.
@@ -1553,8 +1580,8 @@ static void *copy_rows(void *arg) {
     return NULL;
 }
 
-/* One core reads the page cache, with a fault for each page that is mapped first, several times slower than a device can take it, so several
- * share the rows of a chunk. A thread's start is nothing beside its share of a chunk. */
+/* One core reads the page cache, with a fault for each page that is mapped first, several times slower than a device can take it, so
+ * several share the rows of a chunk. A thread's start is nothing beside its share of a chunk. */
 static void copy_shared(int n_threads, copy_job all) {
     copy_job job[MAX_COPIERS];
     for (; !all.made && all.stride == all.bytes && all.bytes % 2 == 0 && all.bytes > 4096; all.stride = all.bytes /= 2)
@@ -2004,10 +2031,10 @@ template <int K> static __device__ __forceinline__ float few_product(const uint4
 /* Blocks of kernel_linear_few that a multiprocessor has registers for, without one that spills. */
 static constexpr int few_blocks(int kind, int rows) { return rows == 1 && kind != KIND_F32 ? 3 : 2; }
 
-/* Computes: out (n, p) = finish(x (n, cols) W^T), n <= R rows a tile, of weights of 32 and 16 bits. Grid: (rows of W / 16, tiles), 8 warps: a
- * warp has two rows of W, a lane every 32nd vector of 16 bytes of them. Reads: W once a tile, x from L2 to shared memory. Two rows a warp:
- * each vector of x from shared memory is used twice. W is asked for before x is staged, so both ways to memory are gone at once. Lane r ends
- * row r, so that all rows of the tile are finished at once. Twin: llm__run_linear. */
+/* Computes: out (n, p) = finish(x (n, cols) W^T), n <= R rows a tile, of weights of 32 and 16 bits. Grid: (rows of W / 16, tiles), 8 warps:
+ * a warp has two rows of W, a lane every 32nd vector of 16 bytes of them. Reads: W once a tile, x from L2 to shared memory. Two rows a
+ * warp: each vector of x from shared memory is used twice. W is asked for before x is staged, so both ways to memory are gone at once. Lane
+ * r ends row r, so that all rows of the tile are finished at once. Twin: llm__run_linear. */
 template <int K, int R> static __global__ void __launch_bounds__(256, few_blocks(K, R)) kernel_linear_few(linear_args a) {
     SMEM(float4, xs, R * (128 + FEW_HALF));
     SMEM(int32_t, from, R);        /* registers are for sums */
@@ -2096,20 +2123,22 @@ template <bool HALF> static __device__ __forceinline__ void store_narrow(uint16_
 
 static constexpr int TILE = 64; /* rows of W and of x that a block of kernel_linear_f32 has */
 
-/* ---- Few rows, on tensor cores ----
- * An instruction multiplies 16 rows of W by 8 columns of x over 16 values each. Activations are f32: of each two bf16 are taken whose sum has
- * 16 bits, as two neighbouring columns, so that 4 rows of x fill an instruction, and a lane has both sums of an output. What is multiplied is
- * exact: whole numbers of a sub before their scale are bf16 without loss, and so is e4m3; of f16 weights two bf16 are taken as well. Scales,
- * and minimums times the sum of x, come to the sums of a sub. Nibbles are put behind the exponent of 128 and nothing is taken off: the sum of
- * x, which an instruction adds up, takes 128 and the kind's zero back with the minimum.
+/* ============================================================================
+ * >>linear_rows   Few rows, on tensor cores.
+ * ============================================================================
+ * An instruction multiplies 16 rows of W by 8 columns of x over 16 values each. Activations are f32: of each two bf16 are taken whose sum
+ * has 16 bits, as two neighbouring columns, so that 4 rows of x fill an instruction, and a lane has both sums of an output. What is
+ * multiplied is exact: whole numbers of a sub before their scale are bf16 without loss, and so is e4m3; of f16 weights two bf16 are taken
+ * as well. Scales, and minimums times the sum of x, come to the sums of a sub. Nibbles are put behind the exponent of 128 and nothing is
+ * taken off: the sum of x, which an instruction adds up, takes 128 and the kind's zero back with the minimum.
  *
- * A block has 32 rows of W, and its warps, 8 or 16, share the columns, 64 at a time, which are called a span: warp w has spans w, w + 8, ...
- * A warp works for itself until the end. Spans of W come through a ring in shared memory, STAGES of them, of which all but one are on their
- * way: so a multiprocessor has 40 to 100 KB under way, without a register, and the first ones are asked for while the kernel before ends.
- * Lanes copy what they will read, bricks as they lie; of floats lane 4 g + t copies 16 bytes of rows g and g + 8, from place t of a sub
- * (e4m3: of a span) on. Which columns a lane's four values of a step are is free, as long as W and x agree:
+ * A block has 32 rows of W, and its warps, 8 or 16, share the columns, 64 at a time, which are called a span: warp w has spans w, w + 8,
+ * ... A warp works for itself until the end. Spans of W come through a ring in shared memory, STAGES of them, of which all but one are on
+ * their way: so a multiprocessor has 40 to 100 KB under way, without a register, and the first ones are asked for while the kernel before
+ * ends. Lanes copy what they will read, bricks as they lie; of floats lane 4 g + t copies 16 bytes of rows g and g + 8, from place t of a
+ * sub (e4m3: of a span) on. Which columns a lane's four values of a step are is free, as long as W and x agree:
  *
- *     a step's columns of lane t        bricks   16 h + 4 t of a sub      16 bits   8 t + 4 h of a sub       e4m3   16 t + 4 (2 s + h) of a span
+ *     a step's columns of lane t     bricks   16 h + 4 t of a sub     16 bits   8 t + 4 h of a sub     e4m3   16 t + 4 (2 s + h) of a span
  *
  * Of x a lane loads columns 2 l and 2 l + 1 of each row of the tile, one span ahead, in registers, and stores them as two words, pairs of
  * bf16: so each value is split up once a block. X_STRIDE is how far rows of words are apart so that no two lanes meet a bank. */
@@ -2428,19 +2457,22 @@ static __global__ void __launch_bounds__(rows_threads(), WIDE_ARCH &&T == 1 ? 2 
     rows_finish<T>(a, t, p0, sums, squares);
 }
 
-/* ---- Some rows of packed weights, on tensor cores ----
- * From 9 rows on it pays to make of a packed weight what tensor cores take, a half with its scale in it: three instructions a pair, once for
- * 16, 32 or 64 rows of x. These are halves as well, which kernel_narrow has made, in the order of bricks.
+/* ============================================================================
+ * >>linear_bands   Some rows of packed weights, on tensor cores.
+ * ============================================================================
+ * From 9 rows on it pays to make of a packed weight what tensor cores take, a half with its scale in it: three instructions a pair, once
+ * for 16, 32 or 64 rows of x. These are halves as well, which kernel_narrow has made, in the order of bricks.
  *
- * A block has T rows of x and 128 of W, a band, of which four of its warps have 32 each; the other four have the same rows, and the second of
- * the two spans that are a unit of columns. Units come through a ring of STAGES in shared memory:
+ * A block has T rows of x and 128 of W, a band, of which four of its warps have 32 each; the other four have the same rows, and the second
+ * of the two spans that are a unit of columns. Units come through a ring of STAGES in shared memory:
  *
  *     x     T rows of 256 bytes, vector c of row r at place c ^ (r & 7), so that ldmatrix meets no bank twice
  *     W     bricks as they lie: of each sixteen of rows the two of the unit
  *
- * All units of W, band after band, are cut into equal pieces, one a block: so multiprocessors have equal shares whatever the shape is. A band
- * that is cut is added up from its pieces in their order, by the block that is last to have one. Where the cuts are depends on the shape of W
- * and on the device alone, and tiles of any T multiply in the same order: so a row has the same bits among any number of rows from 9 on. */
+ * All units of W, band after band, are cut into equal pieces, one a block: so multiprocessors have equal shares whatever the shape is. A
+ * band that is cut is added up from its pieces in their order, by the block that is last to have one. Where the cuts are depends on the
+ * shape of W and on the device alone, and tiles of any T multiply in the same order: so a row has the same bits among any number of rows
+ * from 9 on. */
 
 /* BAND_X: bytes of a row of x in a unit; BAND_STRIDE: floats between rows of sums; BAND_TILES: of 64 rows that a launch has at most. */
 static constexpr int BAND_WARPS = 8, BAND_ROWS = 128, BAND_SUBS = 2 * BRICK_SUBS, BAND_X = 64 * BAND_SUBS, BAND_STRIDE = BAND_ROWS + 4,
@@ -2560,8 +2592,8 @@ static __device__ __forceinline__ float2 band_pair(const float *sums, int rows, 
     return make_float2(u.x + v.x, u.y + v.y);
 }
 
-/* Ends a band whose units [job[0], job[1]) this block has had, or leaves that piece, and ends the band if it was the last one: then job[2] is
- * not 0. sums (2, T, BAND_STRIDE): of either half of the warps. */
+/* Ends a band whose units [job[0], job[1]) this block has had, or leaves that piece, and ends the band if it was the last one: then job[2]
+ * is not 0. sums (2, T, BAND_STRIDE): of either half of the warps. */
 template <int T> static __device__ __forceinline__ void band_end(const linear_args &a, const band_args &b, float *sums, int *job) {
     enum { THREADS = 32 * BAND_WARPS, PAIRS = BAND_ROWS / 2, BATCH = T / 8 };
     const int row0 = b.row0 + (int)blockIdx.x * T, n = min(T, *a.n_rows - row0), units = band_units(a.subs), band = job[0] / units,
@@ -2613,12 +2645,12 @@ template <int T> static __device__ __forceinline__ void band_end(const linear_ar
     }
 }
 
-/* Computes: out (n, p) = finish(x (n, cols) W^T) of packed weights, n <= T rows a tile. Grid: (tiles, blocks), 8 warps. Reads: W once a tile;
- * x, T * 256 bytes a unit of 128 x 128 weights, from L2. Of Q4_0 a unit takes a warp 218, 242 and 317 instructions (T 16, 32 and 64), 16, 32
- * and 64 of which are products: of 14,336 x 4,096 an H200's schedulers have 54 such units each, so 6.1, 6.7 and 8.8 us of their slots, 3, 6
- * and 12 us of tensor cores (6.5 clocks a product), 8 us of memory, and 48, 63 and 92 MB of L2, at 5.5 TB/s 9, 11 and 17 us. With the narrowing
- * before it and both ends 15, 18 and 25 us are expected; widening takes 66 for any number of rows, so cuBLASLt wins from some 200 on.
- * Twin: llm__run_linear. */
+/* Computes: out (n, p) = finish(x (n, cols) W^T) of packed weights, n <= T rows a tile. Grid: (tiles, blocks), 8 warps. Reads: W once a
+ * tile; x, T * 256 bytes a unit of 128 x 128 weights, from L2. Of Q4_0 a unit takes a warp 218, 242 and 317 instructions (T 16, 32 and 64),
+ * 16, 32 and 64 of which are products: of 14,336 x 4,096 an H200's schedulers have 54 such units each, so 6.1, 6.7 and 8.8 us of their
+ * slots, 3, 6 and 12 us of tensor cores (6.5 clocks a product), 8 us of memory, and 48, 63 and 92 MB of L2, at 5.5 TB/s 9, 11 and 17 us.
+ * With the narrowing before it and both ends 15, 18 and 25 us are expected; widening takes 66 for any number of rows, so cuBLASLt wins from
+ * some 200 on. Twin: llm__run_linear. */
 template <int K, int T> static __global__ void __launch_bounds__(32 * BAND_WARPS, 2) kernel_linear_band(linear_args a, band_args b) {
     typedef band<K, T> B;
     DYN_SMEM(uint8_t, memory);
@@ -2695,7 +2727,9 @@ template <int K, int T> static __global__ void __launch_bounds__(32 * BAND_WARPS
     }
 }
 
-/* ---- Many rows of each expert ---- */
+/* ============================================================================
+ * >>linear_tiles   Tiles of 64 rows: many rows of each expert, and what stays f32.
+ * ============================================================================ */
 
 static constexpr int TILE_STRIDE = 40; /* 16-bit values between rows of 32 in shared memory */
 
@@ -2855,7 +2889,9 @@ static void launch_product(rank *r, const linear_args &a, int rows, int size, in
     });
 }
 
-/* ---- Many rows: NVIDIA's own products ---- */
+/* ============================================================================
+ * >>linear_many   Many rows, by NVIDIA's own products; and which way a product takes.
+ * ============================================================================ */
 
 /* From so many rows on cuBLASLt is faster than our tiles, as an H200 has it: packed weights are widened first, and e4m3 is multiplied by
  * e4m3. */
@@ -2871,9 +2907,10 @@ static __device__ float block_most(float most, float *top) {
     return most;
 }
 
-/* Computes: to (T, K) = x (T, cols) as 16-bit floats, zeros behind its columns and rows; of halves, a row times its half_scale, and one over
- * that in scales. `bricks`: of each 16 columns the first two of each four come first, and then the other two, as instructions meet those of a
- * brick. Grid: T, a thread every 256th four. A row is read again only if a value of it fits no half. Twin: what llm__run_linear reads. */
+/* Computes: to (T, K) = x (T, cols) as 16-bit floats, zeros behind its columns and rows; of halves, a row times its half_scale, and one
+ * over that in scales. `bricks`: of each 16 columns the first two of each four come first, and then the other two, as instructions meet
+ * those of a brick. Grid: T, a thread every 256th four. A row is read again only if a value of it fits no half. Twin: what llm__run_linear
+ * reads. */
 static __global__ void __launch_bounds__(256) kernel_narrow(linear_args a, int half, int bricks, int K, float *scales, uint32_t *to) {
     grid_wait();
     SMEM(float, top, 8);
@@ -2956,8 +2993,8 @@ template <int K> static __global__ void __launch_bounds__(128) kernel_widen(part
     }
 }
 
-/* Computes: out (T, ...) = finish(y (T, n) * scales (T)), of rows [first, first + n) of a part; scales NULL: 1. Grid: (T, n / 256), a thread
- * two rows of W. Twin: llm__body_finish. */
+/* Computes: out (T, ...) = finish(y (T, n) * scales (T)), of rows [first, first + n) of a part; scales NULL: 1. Grid: (T, n / 256), a
+ * thread two rows of W. Twin: llm__body_finish. */
 static __global__ void __launch_bounds__(128) kernel_finish(linear_args a, const float *y, const float *scales, int first, int n) {
     grid_wait();
     int row = (int)blockIdx.x, p = 2 * ((int)blockIdx.y * 128 + (int)threadIdx.x);
@@ -2968,8 +3005,8 @@ static __global__ void __launch_bounds__(128) kernel_finish(linear_args a, const
     finish_pair(a, t, row, first + p, y[0] * by, p + 1 < n ? y[1] * by : 0);
 }
 
-/* e4m3 weights are multiplied as they are where tensor cores take them (sm_89 on), by activations of the same type: half the bytes and twice
- * the rate of halves. The library wants sizes by the 16. */
+/* e4m3 weights are multiplied as they are where tensor cores take them (sm_89 on), by activations of the same type: half the bytes and
+ * twice the rate of halves. The library wants sizes by the 16. */
 static int native_f8(const rank *r, const linear_args &a) { return a.w.kind == KIND_F8 && r->capability >= 89 && a.w.n_rows % 16 == 0; }
 
 /* One part by cuBLASLt: x is narrowed; packed weights are widened, as many rows as the scratch memory has room for, which costs little
@@ -3101,8 +3138,8 @@ typedef struct xielu_numbers {
     float p, n, b, e; /* see LLM_ACT_XIELU */
 } xielu_numbers;
 
-/* Computes: x (rows, n) = xIELU(x) * scale. Grid: (rows, n / 128). A kernel of its own, for in the epilogue, where one family would have it, all
- * products take more registers. Twin: llm__xielu. */
+/* Computes: x (rows, n) = xIELU(x) * scale. Grid: (rows, n / 128). A kernel of its own, for in the epilogue, where one family would have
+ * it, all products take more registers. Twin: llm__xielu. */
 static __global__ void __launch_bounds__(128)
     kernel_xielu(const int32_t *n_rows, float *x, int64_t stride, int n, xielu_numbers a, float scale) {
     grid_wait();
@@ -3139,7 +3176,9 @@ static void run_linear(rank *r, const record *rec) {
     if (xielu) run_xielu(r, op);
 }
 
-/* ---- Products that do what stands around them ---- */
+/* ============================================================================
+ * >>linear_fused   Products that do what stands around them.
+ * ============================================================================ */
 
 enum { USE_NONE, USE_READ, USE_WRITE };
 
@@ -3263,8 +3302,8 @@ typedef struct given_args {
     int32_t given, col, add, n, cols; /* n columns from col on of rows that have cols */
 } given_args;
 
-/* Computes: x (T, D) = scale * table[token] (+ positions[position + offset]); zeros where another rank has the token's row; or what is given. The token may
- * be one that the step before drew. Grid: one block a row, a thread half a sub. Twin: llm__run_embed_row. */
+/* Computes: x (T, D) = scale * table[token] (+ positions[position + offset]); zeros where another rank has the token's row; or what is
+ * given. The token may be one that the step before drew. Grid: one block a row, a thread half a sub. Twin: llm__run_embed_row. */
 static __global__ void __launch_bounds__(128)
     kernel_embed(step_view s, float *x, int64_t stride, table_view t, table_view p, const float *row_scale, int32_t offset,
                  int32_t vocab_begin, float scale, const llm_drawn *drawn, given_args g) {
@@ -3519,13 +3558,13 @@ static void run_gate(rank *r, const llm_gate_op *op) {
  *
  * Three kernels read pages:
  *
- *     kernel_attention_split   sequences with one row: what decoding is. Limited by memory: keys and values are read once for the heads that
- *                              share them, in pieces of 256 positions, which as many blocks as there are take from the step's work list
+ *     kernel_attention_split   sequences with one row: what decoding is. Limited by memory: keys and values are read once for the heads
+ *                              that share them, in pieces of 256 positions, which blocks take from the step's work list
  *     kernel_attention_chunk   sequences with several rows, 128 queries at a time. Limited by arithmetic
  *     kernel_attention         what both have no shape for: latents, whose keys are their values, keys in f32, heads of no multiple of 8
  *
- * All three take keys in order of position with the online softmax of >>attention in llm.h. A query keeps m, the largest score so far, and l,
- * the sum of exp2(score - m). When a block of keys has a larger score, what was summed before is multiplied by exp2(m - m'). Scores are
+ * All three take keys in order of position with the online softmax of >>attention in llm.h. A query keeps m, the largest score so far, and
+ * l, the sum of exp2(score - m). When a block of keys has a larger score, what was summed before is multiplied by exp2(m - m'). Scores are
  * taken times log2(e), as exp2 is one instruction. A sink is a score without a value: it is where a query begins.
  *
  * For instance one sequence of 4,000 tokens, 32 heads that share 8 KV heads: a tile is a row's 4 heads of a group, and the work list has 16
@@ -3533,8 +3572,8 @@ static void run_gate(rank *r, const llm_gate_op *op) {
  * one that comes last folds them in order of position. Beside 31 other sequences it would be the same items of 256 positions with the same
  * results: so a row's bits do not tell what came with it.
  *
- * kernel_attention works on a tile of up to 16 (row, head) queries that share a KV head. Keys are taken 32 at a time: a warp has a query's 32
- * scores, one a lane. A query's result depends on its own blocks only, so tiles may hold rows of several sequences, one after the other.
+ * kernel_attention works on a tile of up to 16 (row, head) queries that share a KV head. Keys are taken 32 at a time: a warp has a query's
+ * 32 scores, one a lane. A query's result depends on its own blocks only, so tiles may hold rows of several sequences, one after the other.
  *
  *     page      (layer, KV head): keys (page_tokens, head_dim), values (page_tokens, v_head_dim), 4 floats a token for one-byte types
  *     tile      queries (16, hd)  x  keys (32, hd)  ->  scores (16, 32)  ->  weights p (16, 32)  x  values (32, vd)  ->  acc (16, vd)
@@ -3673,8 +3712,9 @@ static __device__ void warp_rotate(float *x, const float *rope, int half, int pa
     __syncwarp();
 }
 
-/* Pages of one byte an element and less keep keys and values turned by a Hadamard matrix, which spreads a head's few large values over all of
- * it; queries are turned alike, and results back. `size`: the largest power of two that divides n. Twins: llm__kv_turn_size, llm__kv_turn.
+/* Pages of one byte an element and less keep keys and values turned by a Hadamard matrix, which spreads a head's few large values over all
+ * of it; queries are turned alike, and results back. `size`: the largest power of two that divides n. Twins: llm__kv_turn_size,
+ * llm__kv_turn.
  *
  * Of four values, in two rounds of sums and differences of what stands h apart, then times 1 / sqrt(4):
  *
@@ -4028,7 +4068,9 @@ static size_t attention_smem(int queries, int hd) {
     return sizeof(float) * (size_t)(queries * hd + KEYS * (hd | 1) + QUERIES * KEYS + QUERIES);
 }
 
-/* ---- Single rows, on tensor cores ---- */
+/* ============================================================================
+ * >>attention_split   Single rows, on tensor cores.
+ * ============================================================================ */
 
 /* How elements lie in shared memory: as the products take them, or as bytes that are widened on the way. */
 enum { STORED_F16, STORED_BF16, STORED_BYTES };
@@ -4064,16 +4106,16 @@ typedef struct split_tile {
     const int32_t *pages;
 } split_tile;
 
-/* A query of the tile, that of lanes 4 g to 4 g + 3: position, the positions that it sees, what its scores are multiplied by, the sum of its
- * values. In shared memory: registers are for sums. */
+/* A query of the tile, that of lanes 4 g to 4 g + 3: position, the positions that it sees, what its scores are multiplied by, the sum of
+ * its values. In shared memory: registers are for sums. */
 typedef struct split_query {
     int at, from, to;
     float slope, scale, sum;
 } split_query;
 
 /* How bytes of a type become halves, exactly, before scale and offset: two are set into the places of two halves, beside `filler`; all but
- * the sign moves down by `shift`; then times mul, plus add. A whole number below 0x64 is the half 1024 + n; e5m2 is the upper byte of a half;
- * e4m3's exponent has one bit less, and its zero is 2^8 higher. No branch, so that one kernel does for all of them. */
+ * the sign moves down by `shift`; then times mul, plus add. A whole number below 0x64 is the half 1024 + n; e5m2 is the upper byte of a
+ * half; e4m3's exponent has one bit less, and its zero is 2^8 higher. No branch, so that one kernel does for all of them. */
 typedef struct byte_form {
     uint32_t filler, first, second, mul, add;
     int shift, nibbles;
@@ -4107,8 +4149,8 @@ static __device__ __forceinline__ uint32_t bytes_at(const byte_form &f, const ui
     return *(const uint32_t *)(row + d - (above ? n / 2 : 0)) >> (above ? 4 : 0) & (f.nibbles ? 0x0f0f0f0fu : ~0u);
 }
 
-/* Starts the copy of the keys and values [from, to) of positions [16 block, 16 block + 16), which are of one page, into a stage; zeros where
- * there are none, as even what is not seen takes part in a product with 0. A warp. */
+/* Starts the copy of the keys and values [from, to) of positions [16 block, 16 block + 16), which are of one page, into a stage; zeros
+ * where there are none, as even what is not seen takes part in a product with 0. A warp. */
 template <int STORED, int HD> static __device__ void split_load(const kv_view &kv, const split_tile &a, int block, uint8_t *stage) {
     const int lane = threadIdx.x & 31, first = block * STEP_KEYS, from = a.from - first, to = a.to - first, at = first % kv.page_tokens;
     const uint8_t *page = kv_part(kv, a.pages, first, a.kv_head);
@@ -4286,8 +4328,8 @@ typedef struct split_cursor {
     int block, end, stage;
 } split_cursor;
 
-/* A warp's part of a split: every step whose number its own is in turn. The copy for the split behind it is under way when it is done, so that
- * memory has no pause. `ring`: the warp's stages; m, l: of its queries. Returns the stage where its sums (8, HD) are left. */
+/* A warp's part of a split: every step whose number its own is in turn. The copy for the split behind it is under way when it is done, so
+ * that memory has no pause. `ring`: the warp's stages; m, l: of its queries. Returns the stage where its sums (8, HD) are left. */
 template <int STORED, int HD>
 static __device__ __forceinline__ int split_attend(const kv_view &kv, const attention_args &a, const split_tile &tile, int split,
                                                    split_cursor *c, const uint4 *qf, const split_query *queries, uint8_t *ring, float *m,
@@ -4385,8 +4427,8 @@ static __device__ __forceinline__ void split_queries(const step_view &s, const a
     }
 }
 
-/* What a split adds to what the splits before it gave, of one query: the running maximum and sum, and the factors by which values before and
- * now are multiplied. The same roundings wherever it is done, so that nobody can tell which block did it. */
+/* What a split adds to what the splits before it gave, of one query: the running maximum and sum, and the factors by which values before
+ * and now are multiplied. The same roundings wherever it is done, so that nobody can tell which block did it. */
 typedef struct split_fold {
     float m, l, before, now;
 } split_fold;
@@ -4502,8 +4544,8 @@ static __device__ __forceinline__ void split_gather(const attention_args &a, con
     if (x < TILE_QUERIES) sh.end[x] = f.l > 0 ? 1 / f.l : 0;
 }
 
-/* One thread: what the block does next, to `job`, whose n is 0 if there is nothing. A ticket is for some items of the list side by side; the
- * next one is drawn while one begins, unless each block has one at most. The block that drew the last of all sets the count back. */
+/* One thread: what the block does next, to `job`, whose n is 0 if there is nothing. A ticket is for some items of the list side by side;
+ * the next one is drawn while one begins, unless each block has one at most. The block that drew the last of all sets the count back. */
 static __device__ __forceinline__ void split_next(const step_view &s, const attention_args &a, split_shared &sh, split_job *job) {
     const work_item *work = (const work_item *)(s.head + s.head[HEAD_WORK]);
     const int first_head = (int)blockIdx.y % a.head_tiles * a.heads, n_heads = min(a.heads, a.group - first_head),
@@ -4548,9 +4590,9 @@ static __device__ __forceinline__ void split_next(const step_view &s, const atte
     sh.ticket = ticket;
 }
 
-/* Does job k of both; the one behind it is looked for in the meantime. If it has not all splits of its tile, their sums go to place `slot` of
- * a.partial and the next ones, and the block that finds those of the others there adds them up: `n` there are, from `slot0` on. `write`: see
- * split_fetch. The first copies are under way while queries are made. `memory`: stages, queries, results. */
+/* Does job k of both; the one behind it is looked for in the meantime. If it has not all splits of its tile, their sums go to place `slot`
+ * of a.partial and the next ones, and the block that finds those of the others there adds them up: `n` there are, from `slot0` on. `write`:
+ * see split_fetch. The first copies are under way while queries are made. `memory`: stages, queries, results. */
 template <int STORED, int HD>
 static __device__ __forceinline__ void split_run(const step_view &s, const kv_view &kv, const attention_args &a, split_shared &sh, int k,
                                                  uint8_t *memory) {
@@ -4618,13 +4660,13 @@ static __device__ __forceinline__ void split_run(const step_view &s, const kv_vi
 /* Computes: out (rows, heads * vd) = softmax(q k^T * scale) v over the pages, for rows of the step's work list. Grid: (blocks, KV heads x
  * tiles of heads), 4 warps (2 with wide heads). A ticket is for some items of the list side by side; a block draws the next one while it
  * works on one: so a block that adds up a row is given less to do, where with items at even distances it would be the last of every row. A
- * tile is up to 8 queries of a KV head: a row's heads of a group, or several rows'. What is fresh is normed, rotated and written to its page
- * first, see split_fetch. A split is 256 keys, by position: a warp takes every fourth step of 16, copies its keys and values into shared
- * memory while it multiplies those of the step before, and waits for the others only at the end of a split, with the copies for the next one
- * under way. Queries and weights stand in the 16 rows of a product twice, the nearest 16-bit value and what is left of it: so they lose
- * nothing, and nothing is lost by that, for 8 rows would stand empty. What a split gives depends on the row's own keys alone and splits are folded in order, so a row's bits do not tell which
- * rows came with it, nor how many blocks worked on it. Reads: each key and value once a tile. After FlashDecoding (Dao et al. 2023). Twins:
- * llm__run_attention, llm__qkv_heads. */
+ * tile is up to 8 queries of a KV head: a row's heads of a group, or several rows'. What is fresh is normed, rotated and written to its
+ * page first, see split_fetch. A split is 256 keys, by position: a warp takes every fourth step of 16, copies its keys and values into
+ * shared memory while it multiplies those of the step before, and waits for the others only at the end of a split, with the copies for the
+ * next one under way. Queries and weights stand in the 16 rows of a product twice, the nearest 16-bit value and what is left of it: so they
+ * lose nothing, and nothing is lost by that, for 8 rows would stand empty. What a split gives depends on the row's own keys alone and
+ * splits are folded in order, so a row's bits do not tell which rows came with it, nor how many blocks worked on it. Reads: each key and
+ * value once a tile. After FlashDecoding (Dao et al. 2023). Twins: llm__run_attention, llm__qkv_heads. */
 template <int STORED, int HD>
 static __global__ void __launch_bounds__(32 * split_warps(HD), split_blocks(STORED, HD))
     kernel_attention_split(step_view s, kv_view kv, attention_args a) {
@@ -4664,7 +4706,9 @@ static void run_splits(rank *r, const kv_view &kv, attention_args a, int n_kv_he
     });
 }
 
-/* ---- Prompts, on tensor cores ---- */
+/* ============================================================================
+ * >>attention_chunk   Prompts, on tensor cores; and which way attention takes.
+ * ============================================================================ */
 
 static constexpr int CHUNK_THREADS = 128;
 
@@ -4854,9 +4898,9 @@ static __device__ __forceinline__ void chunk_mask(const attention_args &a, const
     }
 }
 
-/* Scores become weights of the online softmax, in place: exp2(s - m). m follows the largest score only when that is more than 2^8 above: then
- * acc and l are brought to it. So each query has it for itself, and most steps change nothing. m, l: of query 8 i + g; l: of the keys that
- * the lane has. Twin: llm__body_soften. */
+/* Scores become weights of the online softmax, in place: exp2(s - m). m follows the largest score only when that is more than 2^8 above:
+ * then acc and l are brought to it. So each query has it for itself, and most steps change nothing. m, l: of query 8 i + g; l: of the keys
+ * that the lane has. Twin: llm__body_soften. */
 template <int HD>
 static __device__ __forceinline__ void chunk_soften(float *m, float *l, float (*s)[chunk_keys(HD) / 8][4], float (*acc)[HD / 8][4]) {
     const int N = chunk_keys(HD) / 8, ROWS = 2 * chunk_sixteens(HD);
@@ -5089,8 +5133,8 @@ static int on_tensor_cores(const rank *r, const llm_attention_op *op) {
 }
 
 /* Where every sequence has one row, attention does by itself what a qkv record before it says: so a layer is five launches instead of six.
- * A row's queries are done again for each split of its keys, which is little beside the keys. Then nobody may read what the record would have
- * left in its buffer. Heads that are normed as one are for a block that has all of them. */
+ * A row's queries are done again for each split of its keys, which is little beside the keys. Then nobody may read what the record would
+ * have left in its buffer. Heads that are normed as one are for a block that has all of them. */
 static void list_fuse_heads(rank *r) {
     for (int i = 0; i + 1 < r->n; i++) {
         const llm_qkv_op *q = &r->list[i].op.qkv;
@@ -5159,9 +5203,9 @@ static void run_attention(rank *r, const record *rec) {
  * So a token costs rank + rope_dim values of cache whatever the number of heads (576 instead of 40,960 in DeepSeek-V2), and kv_b is read
  * for the step's rows, never for those in the cache. */
 
-/* Of one turn of rows. absorbed (rows of the turn, heads, rank + rope_dim) and attended (.., rank) lie in the scratch memory, and behind them
- * what splits of single rows leave, `slots` times (heads, rank + 4): values, maximum, sum. place (rows, 2): the first slot of a row and how
- * many it has; 0: its results are in attended. place NULL: those of all rows are. */
+/* Of one turn of rows. absorbed (rows of the turn, heads, rank + rope_dim) and attended (.., rank) lie in the scratch memory, and behind
+ * them what splits of single rows leave, `slots` times (heads, rank + 4): values, maximum, sum. place (rows, 2): the first slot of a row
+ * and how many it has; 0: its results are in attended. place NULL: those of all rows are. */
 typedef struct latent_args {
     llm_mla_op op;
     float *q, *kv_a, *out;
@@ -5189,8 +5233,8 @@ static __device__ __forceinline__ int latent_end(const step_view &s, const laten
     return min(a.first_row + a.n_rows, s.head[HEAD_ROWS]);
 }
 
-/* Norm of a row's latent, rotation of the shared key and of every head's query, which is copied to absorbed; latent and key to the cache. All
- * 8 warps. Twin: llm__run_mla_write. */
+/* Norm of a row's latent, rotation of the shared key and of every head's query, which is copied to absorbed; latent and key to the cache.
+ * All 8 warps. Twin: llm__run_mla_write. */
 static __device__ __forceinline__ void latent_write(const step_view &s, const kv_view &kv, const latent_args &a, int row, float *scratch) {
     int seq = s.seq_of_row[row], head = a.op.nope + a.op.rope_dim, hd = a.op.rank + a.op.rope_dim, warp = threadIdx.x >> 5;
     float *latent = a.kv_a + row * a.kv_stride, *q = a.q + row * a.q_stride + a.op.nope,
@@ -5209,10 +5253,11 @@ static __device__ __forceinline__ void latent_write(const step_view &s, const kv
     warp_write_token(kv, s.pages + (int64_t)seq * s.head[HEAD_STRIDE], row_position(s, row), 0, latent, NULL);
 }
 
-/* Computes: absorbed (rows, heads, rank + rope_dim) = q_nope^T up of each head, the rotated part as it is, and the rows' latents to the pages.
- * Grid: (rank / 64 + 1, heads, rows / 64), 8 warps; the last of x does latent_write for the rows, the heads' blocks in turn. A block has 128 x
- * 64 weights of a head, a thread 8 rows of 4 columns, in registers, asked for before the kernel before has ended, and goes through its rows
- * by eights; 16 threads' sums of a column are added in one order. Reads: kv_b's keys once for 64 rows. Twin: llm__run_mla. */
+/* Computes: absorbed (rows, heads, rank + rope_dim) = q_nope^T up of each head, the rotated part as it is, and the rows' latents to the
+ * pages. Grid: (rank / 64 + 1, heads, rows / 64), 8 warps; the last of x does latent_write for the rows, the heads' blocks in turn. A block
+ * has 128 x 64 weights of a head, a thread 8 rows of 4 columns, in registers, asked for before the kernel before has ended, and goes
+ * through its rows by eights; 16 threads' sums of a column are added in one order. Reads: kv_b's keys once for 64 rows. Twin: llm__run_mla.
+ * */
 static __global__ void __launch_bounds__(256, 2) kernel_latent_absorb(step_view s, kv_view kv, latent_args a) {
     SMEM(float, x, LATENT_TILE *ABSORB_K);
     SMEM(float, sums, 8 * LATENT_TILE * ABSORB_N);
@@ -5301,9 +5346,9 @@ static __device__ __forceinline__ float4 latent_result(const latent_args &a, int
     return v;
 }
 
-/* Computes: out (rows, heads * v_dim) = value rows of kv_b times what attention gave, whose splits it folds. Grid: (v_dim / 16, heads, rows /
- * 64), 8 warps of two outputs: a lane has 16 columns of both in registers, asked for before the kernel before has ended. Reads: kv_b's values
- * once for 64 rows. Twin: llm__run_mla. */
+/* Computes: out (rows, heads * v_dim) = value rows of kv_b times what attention gave, whose splits it folds. Grid: (v_dim / 16, heads, rows
+ * / 64), 8 warps of two outputs: a lane has 16 columns of both in registers, asked for before the kernel before has ended. Reads: kv_b's
+ * values once for 64 rows. Twin: llm__run_mla. */
 static __global__ void __launch_bounds__(256, 2) kernel_latent_values(step_view s, latent_args a) {
     SMEM(float, x, LATENT_TILE *VALUES_K);
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, h = (int)blockIdx.y, d0 = (int)blockIdx.x * VALUES_N + 2 * warp,
@@ -5369,7 +5414,8 @@ typedef struct latent_shared {
     float most[8][LATENT_HEADS], scale[LATENT_HEADS], by[LATENT_HEADS], before[LATENT_HEADS], now[LATENT_HEADS], end[LATENT_HEADS];
 } latent_shared;
 
-/* Starts the copy of keys [32 tile, 32 tile + 32) below `to` into a stage, zeros behind; page: of its halves. A warp has every eighth key. */
+/* Starts the copy of keys [32 tile, 32 tile + 32) below `to` into a stage, zeros behind; page: of its halves. A warp has every eighth key.
+ * */
 static __device__ __forceinline__ void latent_load(const kv_view &kv, const int *page, int tile, int to, int hd, uint8_t *stage) {
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
 #pragma unroll
@@ -5394,8 +5440,8 @@ static __device__ __forceinline__ void latent_pages(const kv_view &kv, const int
     }
 }
 
-/* A warp's share of the queries (steps warp, warp + 8, ... of 16 values) as a product wants them, each in two parts; halves are brought down
- * to what they can hold. All threads. */
+/* A warp's share of the queries (steps warp, warp + 8, ... of 16 values) as a product wants them, each in two parts; halves are brought
+ * down to what they can hold. All threads. */
 template <bool HALF>
 static __device__ __forceinline__ void latent_queries(const latent_args &a, const float *q, int n_heads, uint32_t (*high)[4],
                                                       uint32_t (*low)[4], latent_shared &sh) {
@@ -5458,8 +5504,8 @@ static __device__ __forceinline__ void latent_scores(int hd, const uint32_t (*hi
             *(float2 *)(parts + ((lane >> 2) + 8 * e) * LATENT_STRIDE + 8 * j + 2 * (lane & 3)) = make_float2(s[j][2 * e], s[j][2 * e + 1]);
 }
 
-/* The online softmax of queries 2 warp and 2 warp + 1: a lane has a key. Weights, in two parts, go to p (2, 16, 40). Twin: llm__body_soften.
- */
+/* The online softmax of queries 2 warp and 2 warp + 1: a lane has a key. Weights, in two parts, go to p (2, 16, 40). Twin:
+ * llm__body_soften. */
 template <bool HALF>
 static __device__ __forceinline__ void latent_soften(const float *parts, int seen, latent_shared &sh, float *m, float *l, uint16_t *p) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -5598,11 +5644,11 @@ static __device__ __forceinline__ void latent_run(const kv_view &kv, const laten
 
 /* Computes: attended (rows, heads, rank) = softmax(absorbed c^T * scale) c over the pages, of latents that lie there as 16-bit floats; of a
  * single row, which is in the step's work list, each split by another block, for kernel_latent_values to fold. Grid: (blocks that take rows
- * and items in turn, heads / 16), 8 warps. The 16 rows of a product are a row's heads, which share the keys, and keys are the values: so all
- * is read once for 16 heads. Keys come by 32 into a ring of stages; a warp has every eighth step of 16 values of the scores' products, whose
- * parts are added in one order, two heads of the softmax, and 64 values of the result. Queries and weights are multiplied in two parts, so
- * that nothing is lost. A row's bits depend on its own keys alone: the roundings of a fold are the same wherever it is done. After FlashMLA
- * (DeepSeek 2025). Twin: llm__run_mla. */
+ * and items in turn, heads / 16), 8 warps. The 16 rows of a product are a row's heads, which share the keys, and keys are the values: so
+ * all is read once for 16 heads. Keys come by 32 into a ring of stages; a warp has every eighth step of 16 values of the scores' products,
+ * whose parts are added in one order, two heads of the softmax, and 64 values of the result. Queries and weights are multiplied in two
+ * parts, so that nothing is lost. A row's bits depend on its own keys alone: the roundings of a fold are the same wherever it is done.
+ * After FlashMLA (DeepSeek 2025). Twin: llm__run_mla. */
 template <bool HALF> static __global__ void __launch_bounds__(256, 1) kernel_latent_split(step_view s, kv_view kv, latent_args a) {
     grid_wait();
     DYN_SMEM(uint8_t, memory);
@@ -5640,9 +5686,9 @@ typedef struct lora_slot {
     int32_t n;
 } lora_slot;
 
-/* Computes: y += Y^T (X x), what the row's adapter adds to kv_b of a head; x the query and y absorbed, or (values) x what attention gave and y
- * out. X and Y are its A (r, rank) and the head's columns of B (r, n), or the other way round. 32 of the r at a time: a warp one of X x, then a
- * thread an output. Grid: (rows, heads). Twin: llm__mla_adapt. */
+/* Computes: y += Y^T (X x), what the row's adapter adds to kv_b of a head; x the query and y absorbed, or (values) x what attention gave
+ * and y out. X and Y are its A (r, rank) and the head's columns of B (r, n), or the other way round. 32 of the r at a time: a warp one of X
+ * x, then a thread an output. Grid: (rows, heads). Twin: llm__mla_adapt. */
 static __global__ void __launch_bounds__(128) kernel_latent_adapt(step_view s, latent_args a, const lora_slot *slots, int values) {
     grid_wait();
     SMEM(float, low, 32);
@@ -5898,9 +5944,9 @@ static __device__ __forceinline__ int route_of(const float *routes, int64_t stri
     return id >= 0 && id < (float)n_experts ? (int)id : -1;
 }
 
-/* Computes: slots of rows [first, first + n) sorted by expert, rows ascending. Grid: one block; a warp has a piece of the slots, counts those
- * of each expert, and puts each behind what the warps before and its own lanes before have of that expert: so the order does not depend on
- * time. Shared memory: counts (warps, experts), and where each expert begins. Twin: llm__slots_sort. */
+/* Computes: slots of rows [first, first + n) sorted by expert, rows ascending. Grid: one block; a warp has a piece of the slots, counts
+ * those of each expert, and puts each behind what the warps before and its own lanes before have of that expert: so the order does not
+ * depend on time. Shared memory: counts (warps, experts), and where each expert begins. Twin: llm__slots_sort. */
 static __global__ void __launch_bounds__(1024)
     kernel_slots(const int32_t *n_rows, const float *routes, int64_t stride, slots s, int first, int most, int k, int n_experts) {
     grid_wait();
@@ -6266,9 +6312,9 @@ static void lora_load(rank *l, const llm_weight_desc *d, float *to) {
         load_segment(l, &w, &d->segments[i], row, 0, 0);
 }
 
-/* Memory of an adapter, NULL and a noted error if there is none; and back. In the order of the loader's stream, from a pool that keeps what it
- * has got: cudaMalloc and cudaFree may wait for all that a device does, and hold up every launch meanwhile, which ranks that wait for each
- * other in kernels would never end. */
+/* Memory of an adapter, NULL and a noted error if there is none; and back. In the order of the loader's stream, from a pool that keeps what
+ * it has got: cudaMalloc and cudaFree may wait for all that a device does, and hold up every launch meanwhile, which ranks that wait for
+ * each other in kernels would never end. */
 static uint8_t *adapter_memory(rank *l, size_t bytes) {
     void *p = NULL;
     if (l->failed || !memory_ok(l, cudaMallocAsync(&p, bytes, l->stream), bytes, "an adapter")) return NULL;
@@ -6307,8 +6353,8 @@ static void lora_fill(rank *l, llm_lora_site *site, int slot, const llm_lora_par
         int64_t high = d[1]->rows / experts, wide = d[1]->cols;
         int across = d[1]->role == LLM_ROLE_MLA_UP;
         /* clang-format off */
-        lora_part p = {to[0], to[1], (int32_t)(across ? high : wide), (int32_t)d[0]->cols, (int32_t)parts[i].row, (int32_t)(across ? wide : high),
-                       (int32_t)d[0]->rows};
+        lora_part p = {to[0], to[1], (int32_t)(across ? high : wide), (int32_t)d[0]->cols, (int32_t)parts[i].row,
+                       (int32_t)(across ? wide : high), (int32_t)d[0]->rows};
         /* clang-format on */
         s.part[s.n++] = p;
     }
@@ -6338,21 +6384,21 @@ static llm_result cuda_lora_put(llm_backend_ctx *ctx, int index, llm_lora_site *
  * >>sampler   The next token, chosen where the logits are.
  * ============================================================================
  * Says what llm_sample says: the same random number, the same weights (the polynomial of llm__exp_neg, operation by operation), candidates
- * cut by min-p, top-k and top-p, drawn in order of id. No row is sorted: the k-th value and the end of top-p come from a radix select over the
- * bits of the weights, whose histograms are integers (a weight times 2^45), so that they do not depend on the order in which threads add.
- * Sums go in another order than on the host, which can differ in the last of 53 bits, of cut rows in the last of 45; a draw changes when its
- * random number falls into that gap. Log-probabilities are those of the host but for a rounding of the weights' f32. */
+ * cut by min-p, top-k and top-p, drawn in order of id. No row is sorted: the k-th value and the end of top-p come from a radix select over
+ * the bits of the weights, whose histograms are integers (a weight times 2^45), so that they do not depend on the order in which threads
+ * add. Sums go in another order than on the host, which can differ in the last of 53 bits, of cut rows in the last of 45; a draw changes
+ * when its random number falls into that gap. Log-probabilities are those of the host but for a rounding of the weights' f32. */
 
-/* A row is cut into parts of at most 8,192 tokens, by the vocabulary alone, so that a row has the same bits in any batch. A block copies its
- * part into shared memory, bends it, and notes its maximum, the first place of it, and sums of weights by its own maximum, which are brought
- * to the row's by kernel_draw, a block a row: with that greedy rows are done.
+/* A row is cut into parts of at most 8,192 tokens, by the vocabulary alone, so that a row has the same bits in any batch. A block copies
+ * its part into shared memory, bends it, and notes its maximum, the first place of it, and sums of weights by its own maximum, which are
+ * brought to the row's by kernel_draw, a block a row: with that greedy rows are done.
  *
- * top-k up to 128 needs no second pass: two threads' values are a group, and if 40 groups have a maximum of 3.2 or more, then 40 tokens have:
- * what is less than 3.2 is not among the 40 first. Of 8,192 values some 45 are left, which the block writes down; some 800 of 19 parts meet in
- * kernel_draw's shared memory. It finds the k-th there, the end of top-p, sorts by id the few that stay, and draws.
+ * top-k up to 128 needs no second pass: two threads' values are a group, and if 40 groups have a maximum of 3.2 or more, then 40 tokens
+ * have: what is less than 3.2 is not among the 40 first. Of 8,192 values some 45 are left, which the block writes down; some 800 of 19
+ * parts meet in kernel_draw's shared memory. It finds the k-th there, the end of top-p, sorts by id the few that stay, and draws.
  *
- * All else reads the row once more: temperature alone sums weights and then walks; of top-p and min-p alone what is too small is left out, as
- * on the host, and if at most 3,072 are left they go the way above. Only flat rows, and a large k, are selected from memory.
+ * All else reads the row once more: temperature alone sums weights and then walks; of top-p and min-p alone what is too small is left out,
+ * as on the host, and if at most 3,072 are left they go the way above. Only flat rows, and a large k, are selected from memory.
  *
  * Radix select, for instance the 40th largest of 152,000 weights: as positive floats order as their bits do, the first pass counts them by
  * their upper 11 bits, and a scan from the largest bin down says where 40 are passed: in bin 507, say, whose larger ones are 12. The
@@ -6362,16 +6408,16 @@ static llm_result cuda_lora_put(llm_backend_ctx *ctx, int index, llm_lora_site *
  * The draw itself is one walk over ids, as on the host: a warp has a range of them and its sum, the ranges' sums say in which one u times
  * the whole falls, and that one is cut into ranges again. */
 
-/* What bends a row (block_bend) comes in with the step: a bit a token of a grammar's mask, and a list of changes, (id, bias) or (id, how often
- * the answer has it). Of a sequence that runs one step ahead the host does not know the latest token when it writes the list; but that token
- * is the row's own input, which the device knows: so its count is one more than the list says.
+/* What bends a row (block_bend) comes in with the step: a bit a token of a grammar's mask, and a list of changes, (id, bias) or (id, how
+ * often the answer has it). Of a sequence that runs one step ahead the host does not know the latest token when it writes the list; but
+ * that token is the row's own input, which the device knows: so its count is one more than the list says.
  *
  *     step    host knows        list for the draw of this step        the row's token
  *     7       a b a             a: 2, b: 1                            a, known
  *     8       a b a             a: 2, b: 1                            drawn in step 7, say b: counts as b: 2
  *
- * Masks cannot be made ahead: a sequence with a grammar waits for each of its tokens, and is drawn here if its mask is made already. Else the
- * host makes it while the device computes, and draws by itself from the row, which is copied to it then. */
+ * Masks cannot be made ahead: a sequence with a grammar waits for each of its tokens, and is drawn here if its mask is made already. Else
+ * the host makes it while the device computes, and draws by itself from the row, which is copied to it then. */
 
 static constexpr int DRAW_THREADS = 512, DRAW_WARPS = DRAW_THREADS / 32, DRAW_PART = 8192, DRAW_BINS = 2048;
 static constexpr int DRAW_TOP = 128, DRAW_KEPT = 256, DRAW_FEW = 3072,
@@ -6701,9 +6747,9 @@ static __device__ float penalise(const draw &d, float x, int count) {
     return count > 0 ? __fsub_rn(v, d.presence) : v;
 }
 
-/* The rules of tokens begin ... end - 1 of a row of n, in x: what a mask forbids becomes -infinity, then biases, then penalties. `last`: the
- * row's own token if the device drew it, which the host's list cannot have yet, else -1. Ids of `used` differ, those of `bias` need not: the
- * first of equal ones adds all of them, in order. A block. Twin: llm__rules_apply. */
+/* The rules of tokens begin ... end - 1 of a row of n, in x: what a mask forbids becomes -infinity, then biases, then penalties. `last`:
+ * the row's own token if the device drew it, which the host's list cannot have yet, else -1. Ids of `used` differ, those of `bias` need
+ * not: the first of equal ones adds all of them, in order. A block. Twin: llm__rules_apply. */
 static __device__ void block_bend(const step_view &s, const draw &d, float *x, int begin, int end, int n, int last) {
     const uint32_t *mask = s.masks + (int64_t)max(d.mask, 0) * ((n + 31) / 32);
     const change *bias = s.changes + d.bias, *used = s.changes + d.used;
@@ -6742,9 +6788,9 @@ static __device__ double part_weigh(const float *v, float scale, float *max, dra
     return draw_sum(sum, s);
 }
 
-/* Notes the part's values that can be among the row's k largest, for k to DRAW_TOP. At least k groups have a maximum of `least` or more. What
- * is a little less may get the same weight by rounding: by its last bit of (x - max) * scale, which is at most 2^-17 where the weight is not
- * 0. A block. */
+/* Notes the part's values that can be among the row's k largest, for k to DRAW_TOP. At least k groups have a maximum of `least` or more.
+ * What is a little less may get the same weight by rounding: by its last bit of (x - max) * scale, which is at most 2^-17 where the weight
+ * is not 0. A block. */
 static __device__ void part_keep(const float *v, int begin, int k_most, float temperature, draw_part *out, draw_shared *s) {
     const int x = threadIdx.x, groups = DRAW_THREADS / 2;
     float top = -INFINITY;
@@ -6928,9 +6974,9 @@ static __global__ void __launch_bounds__(DRAW_THREADS, 1) kernel_draw(step_view 
  * Ranks may be in several processes (llm_backend_config.n_processes): n_ranks counts those that are here, n_world all. A communicator is
  * made of an id that process 0 hands around; a stage that is in more than one process has no peer memory, and all its sums are NCCL's.
  *
- * Why two boxes are enough: rank a writes box 1 of turn 3 only after it has seen everybody's flag of turn 2, and each of them raised that one
- * behind its reading of box 1 of turn 1. Ranks on one device (LLM_CUDA_ONE_DEVICE) do the same; their grids are small enough to be there
- * together, which waiting for each other takes.
+ * Why two boxes are enough: rank a writes box 1 of turn 3 only after it has seen everybody's flag of turn 2, and each of them raised that
+ * one behind its reading of box 1 of turn 1. Ranks on one device (LLM_CUDA_ONE_DEVICE) do the same; their grids are small enough to be
+ * there together, which waiting for each other takes.
  *
  * A rank that does not come leaves the others waiting inside NCCL, or for a flag, on the device or in the call that launches. end_step and
  * wait find that out by time, say so, abort the communicators and set the word that those look at who wait for flags: so everybody goes on.
@@ -7028,12 +7074,12 @@ static void run_ranks(llm_backend_ctx *ctx, void (*job)(rank *r)) {
  * >>step   A step: its description goes up, its list runs or its graph is replayed, its results come down.
  * ============================================================================
  * Up to two steps are under way (of a pipeline one a stage): begin_step copies what changes into one of two pinned blocks, and the copy to
- * the device is the first thing on the stream; results go to one of two pinned places, and an event says when they are there. Everything on the device exists once,
- * since one stream orders it.
+ * the device is the first thing on the stream; results go to one of two pinned places, and an event says when they are there. Everything on
+ * the device exists once, since one stream orders it.
  *
  * Steps in which every sequence has one row, with an output, are padded to 1, 2, 4, multiples of 8 rows up to 64, and then to eighths of a
- * power of two; such a size is captured when it is met for the second time. Kernels end at once in rows that are not there. All other steps, and sequences longer than max_seq_len_to_capture, run as
- * they are.
+ * power of two; such a size is captured when it is met for the second time. Kernels end at once in rows that are not there. All other
+ * steps, and sequences longer than max_seq_len_to_capture, run as they are.
  *
  *     host    begin 1 | begin 2          | wait 1 | begin 3          | wait 2      steps 1 and 2 are under way at once: while the device
  * has device          [   1              ][   2                ][   3              step 2 the host reads 1 and writes 3
@@ -7053,9 +7099,10 @@ static void run_ranks(llm_backend_ctx *ctx, void (*job)(rank *r)) {
  *
  *     r->drawn    row 0: [even steps][odd steps]   row 1: [even][odd]   ...      head[HEAD_TURN] says which of both this step writes
  *
- * Masks, biases and counts of the draws have a block of their own, of which only what is there is copied: most steps have none. A graph is known by its padded rows, whether it draws, whether adapters compute, and the program (which
- * of the model's lists: target or draft). Capturing launches nothing: the same step is replayed right behind it. When the table of graphs
- * is full, the one that was not used for longest makes room. */
+ * Masks, biases and counts of the draws have a block of their own, of which only what is there is copied: most steps have none. A graph is
+ * known by its padded rows, whether it draws, whether adapters compute, and the program (which of the model's lists: target or draft).
+ * Capturing launches nothing: the same step is replayed right behind it. When the table of graphs is full, the one that was not used for
+ * longest makes room. */
 
 /* The arrays of the largest step in a block at p, on 16 bytes each; pages last, so that one copy of what is used can stop short of the end.
  * *bytes: of the block, with the work behind them. */
@@ -7273,7 +7320,8 @@ static llm_result cuda_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     if (ctx->failed) return ctx_result(ctx);
     llm_result result = step_check(ctx, s);
     if (result) return result;
-    if (ctx->begun - ctx->waited == ctx->n_flight) return fail_with(&ctx->cfg, LLM_ERR_ARG, "step: %u are under way already", ctx->n_flight);
+    if (ctx->begun - ctx->waited == ctx->n_flight)
+        return fail_with(&ctx->cfg, LLM_ERR_ARG, "step: %u are under way already", ctx->n_flight);
     const unsigned turn = ctx->begun % ctx->n_flight;
     uint8_t *block = ctx->staged[turn];
     size_t bytes = step_write(ctx, s, block), masks = 0, changes = 0, more = 0;
@@ -7312,7 +7360,8 @@ static void run_draws(rank *r) {
     if (!r->weights) return;
     if (ctx->n_group > 1) {
         size_t share = (size_t)ctx->widest * (size_t)n_out, begin = 0;
-        if (!nccl_gone(r)) nccl_ok(r, nccl.all_gather(r->logits, r->gathered, share, NCCL_F32, r->comms[COMM_STAGE], r->stream), "all-gather");
+        if (!nccl_gone(r))
+            nccl_ok(r, nccl.all_gather(r->logits, r->gathered, share, NCCL_F32, r->comms[COMM_STAGE], r->stream), "all-gather");
         for (int i = 0; i < ctx->n_group; begin += (size_t)ctx->vocabs[first + i++])
             rank_ok(r,
                     cudaMemcpy2DAsync(r->flat + begin, (size_t)ctx->vocab * 4, r->gathered + share * (size_t)i, (size_t)ctx->widest * 4,
@@ -7503,8 +7552,8 @@ static void ranks_wait(llm_backend_ctx *ctx, unsigned turn) {
     }
 }
 
-/* For tests/cuda/gpu.sh: what the first device computed in the step that has just ended, and how long it stood still before it. Later steps may
- * have been begun, so there are events for more than those. */
+/* For tests/cuda/gpu.sh: what the first device computed in the step that has just ended, and how long it stood still before it. Later steps
+ * may have been begun, so there are events for more than those. */
 static void note_times(llm_backend_ctx *ctx) {
     rank *r = &ctx->ranks[0];
     unsigned at = ctx->waited % N_TIMES, before = (ctx->waited - 1) % N_TIMES;
@@ -7772,7 +7821,8 @@ static llm_result cuda_buffer(llm_backend_ctx *ctx, int index, int64_t rows, int
     return rank_result(r);
 }
 
-/* Pinned memory of all steps that may be under way, in the place of what was there; 0: none. Pinned, for only from there a copy runs beside the kernels. */
+/* Pinned memory of all steps that may be under way, in the place of what was there; 0: none. Pinned, for only from there a copy runs beside
+ * the kernels. */
 static int pinned_blocks(llm_backend_ctx *ctx, void **to, size_t bytes) {
     for (unsigned i = 0; i < ctx->n_flight; i++) {
         cudaFreeHost(to[i]);
@@ -7940,8 +7990,8 @@ static void profile_products(rank *r) {
     rank_ok(r, cudaStreamSynchronize(r->stream), "profile run");
 }
 
-/* What a rank may use for pages: its share of the memory, less what is used after a profile run, by others too, and a little for graphs; or (all) what is free. The least of all ranks
- * counts, since a page is one number for all of them. */
+/* What a rank may use for pages: its share of the memory, less what is used after a profile run, by others too, and a little for graphs; or
+ * (all) what is free. The least of all ranks counts, since a page is one number for all of them. */
 static int64_t cuda_kv_memory(llm_backend_ctx *ctx, int all) {
     int64_t least = INT64_MAX;
     double share = ctx->cfg.memory_utilization > 0 ? ctx->cfg.memory_utilization : 0.9;
@@ -8033,11 +8083,13 @@ static int threads_end(llm_backend_ctx *ctx) {
 /* After a mistake: whether all devices have ended what they were given. */
 static int devices_end(llm_backend_ctx *ctx) {
     double until = seconds() + close_limit(ctx);
-    for (int i = 0; i < ctx->n_ranks; i++) {
+    for (int i = 0; i < 2 * ctx->n_ranks; i++) {
+        const rank *r = &ctx->ranks[i / 2];
+        const cudaStream_t stream = i % 2 ? r->back : r->stream;
         cudaError_t e = cudaErrorNotReady;
-        if (!ctx->ranks[i].stream) continue;
-        cudaSetDevice(ctx->ranks[i].device);
-        while ((e = cudaStreamQuery(ctx->ranks[i].stream)) == cudaErrorNotReady && seconds() < until) usleep(1000);
+        if (!stream) continue;
+        cudaSetDevice(r->device);
+        while ((e = cudaStreamQuery(stream)) == cudaErrorNotReady && seconds() < until) usleep(1000);
         if (e == cudaErrorNotReady) return 0;
     }
     return 1;
@@ -8165,7 +8217,8 @@ static void rank_open(rank *r) {
     r->drawn = (llm_drawn *)device_memory(r, 2 * (size_t)max_int(ctx->cfg.max_out, 1) * sizeof(llm_drawn), "step");
 }
 
-/* NCCL's communicators of ranks first, first + apart, ..., n of all processes' ranks, to each of them that is here. id: the same everywhere. */
+/* NCCL's communicators of ranks first, first + apart, ..., n of all processes' ranks, to each of them that is here. id: the same
+ * everywhere. */
 static llm_result open_comms(llm_backend_ctx *ctx, int which, int first, int n, int apart, nccl_id id) {
     int e = nccl.group_start();
     for (int i = 0; i < ctx->n_ranks && !e; i++) {

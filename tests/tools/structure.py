@@ -4,7 +4,7 @@
     structure.py          checks; the last line is "N passed, N failed, 0 skipped"
     structure.py --fix    writes the include lines anew first
 
-- llm.h is what src/ gives;
+- llm.h and llm_cuda.cu are what src/ gives;
 - folders include only what stands below them (NEEDS), files include exactly the headers whose names they use, and call nothing that is
   static in another file;
 - what a header offers is used by another file, has a comment, and is defined;
@@ -31,7 +31,7 @@ NEEDS = {
     "quant": ["base", "tokenizer", "cpu", "model", "engine"],
     "serve": ["base", "text", "tokenizer", "chat", "cpu", "model", "vision", "grammar", "engine"],
 }
-LONGEST = {"file": 1500, "median file": 400, "function": 60, "line": 140}
+LONGEST = {"file": 1500, "median file": 400, "function": 60, "kernel": 90, "line": 140}
 # Functions that are longer: name -> (lines, why).
 LONG_FUNCTIONS = {}
 PROGRAMS = ["llm_cli.c", "llm_serve.c"]
@@ -191,6 +191,19 @@ def sizes(files):
     print(f"src/: {len(lengths)} files, {sum(lengths)} lines, median {median:.0f}, longest {max(lengths)}")
 
 
+def cuda():
+    """The parts of llm_cuda.cu: all in its frame; a kernel, whose registers are one function's, may be longer than other functions."""
+    frame = re.findall(r"^@part cuda/(\S+)$", (SRC / "llm_cuda.cu.in").read_text(), re.M)
+    there = sorted(SRC.glob("cuda/*"))
+    check("llm_cuda.cu: its parts", sorted(frame) == [p.name for p in there], f"the frame has {frame}")
+    for p in there:
+        lines = p.read_text().splitlines()
+        check(f"cuda/{p.name}: length", len(lines) <= LONGEST["file"], f"{len(lines)} lines, at most {LONGEST['file']}")
+        check(f"cuda/{p.name}: width", max(map(len, lines)) <= LONGEST["line"], f"a line is wider than {LONGEST['line']}")
+        long = [f"{i.names[0]}: {i.lines}" for i in csource.items(p.read_text()) if i.kind == "function" and i.names and i.lines > LONGEST["kernel"]]
+        check(f"cuda/{p.name}: functions", not long, f"{long}, at most {LONGEST['kernel']} lines")
+
+
 def system_calls(files):
     for places, calls in SYSTEM.items():
         pattern = re.compile(r"(?<![\w.>*])(" + calls.replace(" ", "|") + r")\(")
@@ -232,11 +245,12 @@ def main():
         files = read()
     own = owners(files)
     made = subprocess.run([sys.executable, "src/amalgamate.py", "--check"], capture_output=True, text=True)
-    check("llm.h is what src/ gives", made.returncode == 0, made.stderr)
+    check("llm.h and llm_cuda.cu are what src/ gives", made.returncode == 0, made.stderr)
     includes(files, own)
     inner(files, own)
     interfaces(files, own)
     sizes(files)
+    cuda()
     system_calls(files)
     clocks(files)
     api_order()
