@@ -41287,10 +41287,11 @@ static int32_t llm__rows_out(const llm__seq *s, int32_t n) {
  * logits for each of its rows, so max_out limits its chunks: echo never holds tokens x vocabulary. */
 static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
     int32_t n = llm__goes_on(e, s) ? LLM__MIN(llm__seq_left(s), e->budget.rows - f->n_rows) : 0, over;
+    s->n_chunk = 0;                                                     /* of one that has just come back it is what it was before */
     if (e->p.c.disable_chunked_prefill && n < llm__seq_left(s)) return; /* all of a prompt, or it waits */
     n = llm__sight_may_feed(e, s, n);
     while (n > 0 && (over = llm__rows_out(s, n) - (e->p.max_out - f->n_out)) > 0) n = llm__sight_may_feed(e, s, n - over);
-    if (n <= 0) return;
+    if (n <= 0 || (e->p.c.disable_chunked_prefill && n < llm__seq_left(s) && !s->request->prompt.score_end)) return;
     f->entry[f->n++].seq = s;
     f->n_rows += n;
     f->n_out += llm__rows_out(s, n);
