@@ -39,7 +39,7 @@ build/.deps: | build
 	@printf '#include <stb/stb_image.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 || { echo "stb_image.h is missing: run make deps (installs libstb-dev)" >&2; exit 1; }
 	@touch $@
 
-# llm.h, llm_cuda.cu and the page in llm_serve.c are made from src/ and committed, so that whoever takes them needs no Python.
+# llm.h and the page in llm_serve.c are made from src/ and committed, so that whoever takes them needs no Python.
 llm.h: $(wildcard src/*.* src/*/*)
 	@if command -v python3 >/dev/null; then echo python3 src/amalgamate.py; python3 src/amalgamate.py; \
 	else echo "llm.h is taken as it is: without python3 it is not made from src/" >&2; touch $@; fi

@@ -1,4 +1,4 @@
-/* llm_cuda.cu - the backend table of llm.h for NVIDIA GPUs, one or several. Made from src/cuda/ by make llm.h: edit there.
+/* llm_cuda.cu - the backend table of llm.h for NVIDIA GPUs, one or several.
  *
  *   make cuda                    builds libllm_cuda.so with nvcc, and build/libllm_cuda_emu.so without it
  *   ./llm_cli --device cuda ...  loads libllm_cuda.so, which stands beside the program

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes llm.h from src/, llm_cuda.cu from src/cuda/, and the chat page inside llm_serve.c from src/page/.
+"""Makes llm.h from src/, and the chat page inside llm_serve.c from src/page/.
 
-    src/amalgamate.py          writes ../llm.h, ../llm_cuda.cu and the page in ../llm_serve.c
+    src/amalgamate.py          writes ../llm.h and the page in ../llm_serve.c
     src/amalgamate.py --check  exit 1 if they are not what src/ gives
 
 llm.h.in is the frame: its lines "@part FOLDER/NAME" are replaced by NAME.h and NAME.c of that folder (or one of them, where it is named with
@@ -14,9 +14,6 @@ the way
   above the definitions instead, so that the text reads from top to bottom. Only a function that is called above its definition (two that
   call each other) keeps its prototype;
 - parts marked "small" stand between LLM__COLD_BEGIN and LLM__COLD_END.
-
-llm_cuda.cu.in is the frame of llm_cuda.cu in the same way. Its parts have one file each, NAME.cu, and what a part offers stands above those
-that use it, so they are put one behind the other as they are, but for their banners.
 
 The page is page.html, page.css and the scripts that page.html names, which are served as one, page.js. Each becomes an array of its lines in
 llm_serve.c, between the comments "generated: begin" and "generated: end", without what is only for the reader of the source (squeeze.py).
@@ -181,19 +178,6 @@ def contents(parts):
     return out
 
 
-def cuda():
-    """The text of llm_cuda.cu."""
-    toc = ""
-    def part(m):
-        nonlocal toc
-        sentence, text = banner((SRC / m[1]).read_text(), "cuda", pathlib.Path(m[1]).stem)
-        if not sentence: sys.exit(f"amalgamate: {m[1]}: a first comment with its name was expected")
-        toc += f" *     {'>>' + pathlib.Path(m[1]).stem:22s} {sentence}\n"
-        return text + "\n"
-    made = re.sub(r"^@part (\S+)\n", part, (SRC / "llm_cuda.cu.in").read_text(), flags=re.M)
-    return squeeze(made.replace("@toc\n", toc)).rstrip("\n") + "\n"
-
-
 PAGE = re.compile(r"(?<=/\* generated: begin \*/\n).*?(?=/\* generated: end \*/\n)", re.S)
 
 
@@ -232,9 +216,9 @@ def server_text(program):
 
 
 def main():
-    header, device, server = SRC.parent / "llm.h", SRC.parent / "llm_cuda.cu", SRC.parent / "llm_serve.c"
+    header, server = SRC.parent / "llm.h", SRC.parent / "llm_serve.c"
     program = server.read_text()
-    made = {header: make(), device: cuda(), server: server_text(program)}
+    made = {header: make(), server: server_text(program)}
     if sys.argv[1:] == ["--check"]:
         for path, text in made.items():
             if path.read_text() != text: sys.exit(f"{path.name} is not what src/ gives: edit src/, then run make llm.h")
@@ -242,8 +226,7 @@ def main():
         sys.exit(__doc__)
     else:
         header.write_text(made[header])
-        for path in (device, server):
-            if not path.exists() or path.read_text() != made[path]: path.write_text(made[path])
+        if made[server] != program: server.write_text(made[server])
 
 
 if __name__ == "__main__": main()

@@ -5,7 +5,7 @@
     format.py --check  names what it would write; the last line is "N passed, N failed[, N skipped]"
 
 Other versions of clang-format set some lines otherwise, so they are refused. Tables that are set by hand stand between the comments
-"clang-format off" and "clang-format on". llm.h and llm_cuda.cu are made from src/ and are not touched.
+"clang-format off" and "clang-format on". llm.h is made from src/ and is not touched.
 """
 import os
 import pathlib
@@ -21,8 +21,8 @@ DATA = pathlib.Path("tests/data") # inputs of tests stay as they are
 
 
 def sources():
-    """All text of the project but what is made and what is no source: (C files, others)."""
-    top = [p for p in pathlib.Path().iterdir() if p.is_file() and p.name not in ("llm.h", "llm_cuda.cu")]
+    """All text of the project but llm.h and what is no source: (C files, others)."""
+    top = [p for p in pathlib.Path().iterdir() if p.is_file() and p.name != "llm.h"]
     below = [p for folder in ("src", "tests", "models", ".github") for p in pathlib.Path(folder).rglob("*") if DATA not in p.parents]
     files = sorted(p for p in top + below if p.is_file())
     text = lambda p: p.suffix in TEXT or p.name in ("Makefile", "Dockerfile", ".clang-format", ".editorconfig", ".gitattributes", ".gitignore")

@@ -4,7 +4,7 @@
     structure.py          checks; the last line is "N passed, N failed, 0 skipped"
     structure.py --fix    writes the include lines anew first
 
-- llm.h and llm_cuda.cu are what src/ gives;
+- llm.h is what src/ gives;
 - folders include only what stands below them (NEEDS), files include exactly the headers whose names they use, and call nothing that is
   static in another file;
 - what a header offers is used by another file, has a comment, and is defined;
@@ -192,16 +192,17 @@ def sizes(files):
 
 
 def cuda():
-    """The parts of llm_cuda.cu: all in its frame; a kernel, whose registers are one function's, may be longer than other functions."""
-    frame = re.findall(r"^@part cuda/(\S+)$", (SRC / "llm_cuda.cu.in").read_text(), re.M)
-    there = sorted(SRC.glob("cuda/*"))
-    check("llm_cuda.cu: its parts", sorted(frame) == [p.name for p in there], f"the frame has {frame}")
-    for p in there:
-        lines = p.read_text().splitlines()
-        check(f"cuda/{p.name}: length", len(lines) <= LONGEST["file"], f"{len(lines)} lines, at most {LONGEST['file']}")
-        check(f"cuda/{p.name}: width", max(map(len, lines)) <= LONGEST["line"], f"a line is wider than {LONGEST['line']}")
-        long = [f"{i.names[0]}: {i.lines}" for i in csource.items(p.read_text()) if i.kind == "function" and i.names and i.lines > LONGEST["kernel"]]
-        check(f"cuda/{p.name}: functions", not long, f"{long}, at most {LONGEST['kernel']} lines")
+    """The sections of llm_cuda.cu are no longer than a file of src/; a kernel, whose registers are one function's, may be longer than other functions."""
+    text = pathlib.Path("llm_cuda.cu").read_text()
+    wide = [i + 1 for i, line in enumerate(text.splitlines()) if len(line) > LONGEST["line"]]
+    check("llm_cuda.cu: width", not wide, f"lines {wide[:8]} are wider than {LONGEST['line']}")
+    sections = re.split(r"^/\* =+\n \* >>(\w+) ", text, flags=re.M)[1:]
+    listed = re.findall(r"^ \*     >>(\w+) ", text, re.M)
+    check("llm_cuda.cu: its contents", listed == sections[::2], f"{listed} are listed, {sections[::2]} are there")
+    long = [name for name, body in zip(sections[::2], sections[1::2]) if body.count("\n") > LONGEST["file"]]
+    check("llm_cuda.cu: sections", not long, f"{long}: at most {LONGEST['file']} lines")
+    long = [f"{i.names[0]}: {i.lines}" for i in csource.items(text) if i.kind == "function" and i.names and i.lines > LONGEST["kernel"]]
+    check("llm_cuda.cu: functions", not long, f"{long}, at most {LONGEST['kernel']} lines")
 
 
 def system_calls(files):
@@ -245,7 +246,7 @@ def main():
         files = read()
     own = owners(files)
     made = subprocess.run([sys.executable, "src/amalgamate.py", "--check"], capture_output=True, text=True)
-    check("llm.h and llm_cuda.cu are what src/ gives", made.returncode == 0, made.stderr)
+    check("llm.h is what src/ gives", made.returncode == 0, made.stderr)
     includes(files, own)
     inner(files, own)
     interfaces(files, own)
