@@ -163,7 +163,8 @@ LLM_API void llm_options_free(llm_options *o);
                      "GPU: logits do not depend on who else is in the batch (a CPU always)"), \
         LLM_OPT_TEXT(T, e.isa, group, "isa", "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, avx512bf16, amx, neon"), \
         LLM_OPT_TEXT(T, e.tuning, group, "tuning", "LIST", \
-                     "what changes no answer: auto, measure, ahead=BYTES, near=BYTES, band=N, signs=N, bits=0|1 (auto: by processor)"), \
+                     "what changes times and no answer: auto, measure, ahead=BYTES, near=BYTES (AVX-512), band=N, signs=N (AVX2), " \
+                     "bits=0|1 (auto: by the processor)"), \
         LLM_OPT_FIELD(T, e, pipeline_parallel_size, group, "pp|pipeline-parallel-size", \
                       "pieces into which the layers are cut, each on devices of its own"), \
         LLM_OPT_FIELD(T, e, tensor_parallel_size, group, "tp|tensor-parallel-size", "ranks that share every layer"), \
