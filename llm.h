@@ -25614,15 +25614,17 @@ enum { LLM__EAGLE = 1, LLM__EAGLE_BEFORE = 2, LLM__EAGLE_BEHIND = 4 };
 
 /* One way to turn q and k. Two variants, which differ with longrope only: short and long prompts. */
 typedef struct llm__rope {
-    float inv_freq[LLM__MAX_ROPE]; /* (2, rope_dim / 2) */
+    int32_t dim;                   /* values of a head that turn */
+    float inv_freq[LLM__MAX_ROPE]; /* (2, dim / 2) */
     float scale[2];                /* of cosines and sines */
 } llm__rope;
 
 typedef struct llm__arch_layer {
-    int8_t rope;    /* which of arch.rope; -1: no positions here */
-    int8_t moe;     /* 1: a mixture of experts */
-    int32_t window; /* a query sees so many positions, its own included; 0: all */
-    float xielu[4]; /* see llm_linear_op */
+    int8_t rope;                                  /* which of arch.rope; -1: no positions here */
+    int8_t moe;                                   /* 1: a mixture of experts */
+    int32_t window;                               /* a query sees so many positions, its own included; 0: all */
+    int32_t n_kv_heads, head_dim, v_head_dim, ff; /* its shapes; arch.n_heads is the same for all */
+    float xielu[4];                               /* see llm_linear_op */
 } llm__arch_layer;
 
 /* Everything that the forward pass must know of a family and a size. Written once, by llm__arch_read; every number
@@ -25633,8 +25635,9 @@ typedef struct llm__arch {
     char class_name[64]; /* architectures[0] */
     uint32_t flags;      /* the family's, corrected by the config */
     int gguf;            /* from a GGUF file, else from a folder */
-    int32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, v_head_dim, ff, vocab, max_positions, max_len;
-    int32_t position_offset; /* of the table of learned positions */
+    int32_t n_layers, hidden, n_heads, vocab, max_positions, max_len;
+    int32_t n_kv_heads, head_dim, v_head_dim, ff; /* of most layers, as a config tells them; what computes asks each layer for its own */
+    int32_t position_offset;                      /* of the table of learned positions */
     llm_norm_kind norm;
     llm_qk_norm qk_norm;
     float eps, embed_scale, residual_scale, logit_scale, attn_scale, attn_softcap, logit_softcap;
@@ -25645,7 +25648,7 @@ typedef struct llm__arch {
     int eagle;                                 /* not 0: an EAGLE head, which may have norms: LLM__EAGLE_* */
     llm__rope rope[2];                         /* global, local */
     float alibi[LLM__MAX_HEADS];               /* slopes */
-    int32_t n_rope, rope_dim, rope_pairs;
+    int32_t n_rope, rope_pairs;
     int32_t position_rows;              /* 3: of time, height and width, for pictures (M-RoPE, Qwen2-VL 2024); else 1 */
     int8_t rope_row[LLM__MAX_ROPE / 2]; /* which of them each frequency takes */
     int32_t n_deepstack;                /* the first so many layers add further values of pictures to x (DeepStack, Qwen3-VL) */
@@ -25766,11 +25769,11 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     if (!latent) return;
     a->q_rank = llm__fact_int(f, "q_lora_rank .attention.q_lora_rank", 0, 0, 1 << 16);
     a->kv_rank = llm__fact_int(f, "kv_lora_rank .attention.kv_lora_rank", LLM__MUST, 1, 1 << 16);
-    a->rope_dim = llm__fact_int(f, "qk_rope_head_dim .rope.dimension_count", LLM__MUST, 2, LLM__MAX_ROPE);
+    a->rope[0].dim = llm__fact_int(f, "qk_rope_head_dim .rope.dimension_count", LLM__MUST, 2, LLM__MAX_ROPE);
     int64_t key = llm__fact_int(f, ".attention.key_length_mla", a->head_dim, 1, 4096);
-    a->nope = llm__fact_int(f, "qk_nope_head_dim", key > a->rope_dim ? key - a->rope_dim : LLM__MUST, 1, 4096);
+    a->nope = llm__fact_int(f, "qk_nope_head_dim", key > a->rope[0].dim ? key - a->rope[0].dim : LLM__MUST, 1, 4096);
     a->v_head_dim = llm__fact_int(f, "v_head_dim .attention.value_length_mla", a->v_head_dim, 1, 4096);
-    a->head_dim = a->nope + a->rope_dim;
+    a->head_dim = a->nope + a->rope[0].dim;
     a->n_kv_heads = a->n_heads;
 }
 
@@ -26108,6 +26111,7 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
         if (types >= 0) slides = llm__arch_slides(f, a, type, i);
         if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;
         l->window = slides ? window : 0;
+        l->n_kv_heads = a->n_kv_heads, l->head_dim = a->head_dim, l->v_head_dim = a->v_head_dim, l->ff = a->ff;
         l->rope = slides && window && a->n_rope > 1;
         if (!uses_rope || (hybrid && !slides) || !a->n_rope) l->rope = -1;
         if (type >= 0) type = llm_json_next(f->json, type);
@@ -26150,7 +26154,7 @@ static void llm__rope_yarn(llm__facts *f, const llm__arch *a, double base, doubl
     double slow = llm__fact_num(f, "beta_slow .rope.scaling.yarn_beta_slow", 1, 1e-3, 1e6);
     double all = llm__yarn_all(f, a, "mscale_all_dim"), mscale = llm__yarn_all(f, a, "mscale");
     double usual = mscale > 0 && all > 0 ? llm__yarn_mscale(factor, mscale) / llm__yarn_mscale(factor, all) : llm__yarn_mscale(factor, 1);
-    int truncate = llm__fact_bool(f, "truncate", !llm__arch_is(a, "gpt_oss")), d = a->rope_dim;
+    int truncate = llm__fact_bool(f, "truncate", !llm__arch_is(a, "gpt_oss")), d = out->dim;
     double low = d * log(original / (fast * two_pi)) / (2 * log(base)), high = d * log(original / (slow * two_pi)) / (2 * log(base));
     low = LLM__MAX(truncate ? floor(low) : low, 0);
     high = LLM__MIN(truncate ? ceil(high) : high, d - 1);
@@ -26163,9 +26167,9 @@ static void llm__rope_yarn(llm__facts *f, const llm__arch *a, double base, doubl
 }
 
 /* Llama 3.1: the same idea by wavelength. `turns`: how often a frequency turns within the original length. */
-static void llm__rope_llama3(llm__facts *f, const llm__arch *a, double factor, double original, llm__rope *out) {
+static void llm__rope_llama3(llm__facts *f, double factor, double original, llm__rope *out) {
     double low = llm__fact_num(f, "low_freq_factor", 1, 1e-6, 1e6), high = llm__fact_num(f, "high_freq_factor", 4, 1e-6, 1e6);
-    for (int i = 0; i < a->rope_dim / 2; i++) {
+    for (int i = 0; i < out->dim / 2; i++) {
         /* fewer than `low`: divided by the factor, more than `high`: kept, between: a mix */
         double turns = original * out->inv_freq[i] / (2 * 3.14159265358979323846), keep = (turns - low) / LLM__MAX(high - low, 1e-9);
         if (turns < low) keep = 0;
@@ -26209,7 +26213,7 @@ static double llm__rope_mscale(llm__facts *f, const char *key) {
 /* LongRoPE (Ding et al. 2024): own factors for every frequency, one set for short prompts and one for long ones. A
  * request keeps the set that its prompt's length asks for; attention is stretched by the same amount in both. */
 static void llm__rope_long(llm__facts *f, llm__arch *a, const llm__tensors *tensors, llm__rope *out) {
-    int half = a->rope_dim / 2;
+    int half = out->dim / 2;
     double original = llm__rope_original(f, a), stretch = llm__fact_num(f, "factor", a->max_positions / original, 1e-3, 1e6);
     double usual = stretch <= 1 || original <= 1 ? 1 : sqrt(1 + log(stretch) / log(original));
     float near[LLM__MAX_ROPE / 2]; /* both sets are made of the same frequencies, whose place the short one takes */
@@ -26244,17 +26248,17 @@ static double llm__rope_base(llm__facts *f, const llm__arch *a, double base) {
     base = llm__fact_num(f, "rope_theta rotary_emb_base rope_base .rope.freq_base", base, 1.0001, 1e18);
     if (llm__arch_is(a, "chatglm")) base *= llm__fact_num(f, "rope_ratio", 1, 1e-3, 1e6);
     const double alpha = strcmp(llm__fact_str(f, "rope_type type", type), "dynamic") ? 0 : llm__rope_alpha(f, a);
-    return alpha > 0 && a->rope_dim > 2 ? base * pow(alpha, a->rope_dim / (a->rope_dim - 2.0)) : base;
+    return alpha > 0 && a->rope[0].dim > 2 ? base * pow(alpha, a->rope[0].dim / (a->rope[0].dim - 2.0)) : base;
 }
 
 /* One set of frequencies. Values are looked for in the RoPE object first (f->node[0]). `local`: the set of sliding
  * layers when the file has no object for them: a base, and no scaling. */
 static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tensors, double base, int local, llm__rope *out) {
     char type[64];
-    int half = a->rope_dim / 2;
+    int half = out->dim / 2;
     base = local ? llm__fact_num(f, ".rope.freq_base_swa", base, 1.0001, 1e18) : llm__rope_base(f, a, base);
     /* w[i] = base^(-2i/d): from one turn in 2 pi tokens down to one in 2 pi * base */
-    for (int i = 0; i < half; i++) out->inv_freq[i] = out->inv_freq[half + i] = (float)pow(base, -2.0 * i / a->rope_dim);
+    for (int i = 0; i < half; i++) out->inv_freq[i] = out->inv_freq[half + i] = (float)pow(base, -2.0 * i / out->dim);
     out->scale[0] = out->scale[1] = 1;
     if (local) return;
     /* the scheme: an older word and a newer one; without any, or with a name that says none, nothing is stretched */
@@ -26280,7 +26284,7 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
     } else if (!strcmp(type, "yarn")) {
         llm__rope_yarn(f, a, base, factor, original, out);
     } else if (!strcmp(type, "llama3")) {
-        llm__rope_llama3(f, a, factor, original, out);
+        llm__rope_llama3(f, factor, original, out);
     } else if (!strcmp(type, "dynamic")) { /* the base grows with the prompt: llm__net_rope_of */
         a->dynamic = 1;
         a->dynamic_factor = LLM__MIN(factor, 1000);
@@ -26307,11 +26311,11 @@ static void llm__rope_turned(llm__facts *f, llm__arch *a) {
     /* MiniMax's rotary_dim is an older word for a share, which beats it */
     const int share = llm__arch_is(a, "minimax_m2") && llm__facts_find(f, "partial_rotary_factor").node >= 0;
     const char *words = share ? ".rope.dimension_count" : "rotary_dim .rope.dimension_count";
-    if (!(a->flags & LLM__MLA)) a->rope_dim = llm__fact_int(f, words, dim, 2, LLM__MAX_ROPE);
-    if (a->flags & (LLM__LEARNED | LLM__ALIBI) || llm__rope_none(f, a)) a->rope_dim = 0;
-    if (!f->r && (a->rope_dim % 2 || a->rope_dim > a->head_dim))
+    if (!(a->flags & LLM__MLA)) a->rope[0].dim = llm__fact_int(f, words, dim, 2, LLM__MAX_ROPE);
+    if (a->flags & (LLM__LEARNED | LLM__ALIBI) || llm__rope_none(f, a)) a->rope[0].dim = 0;
+    if (!f->r && (a->rope[0].dim % 2 || a->rope[0].dim > a->head_dim))
         f->r = llm__error(LLM_ERR_FORMAT, "%s: RoPE turns %d of %d values of a head, an even number of at most all was expected", f->path,
-                          a->rope_dim, a->head_dim);
+                          a->rope[0].dim, a->head_dim);
 }
 
 /* What a stretched length changes besides the frequencies: the scale of attention, and how long texts may be. */
@@ -26337,13 +26341,14 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
     int olmo = llm__arch_is(a, "olmo2") && (!strcmp(a->name, "olmo3") || llm__facts_find(f, ".attention.sliding_window").kv);
     llm__facts in = llm__facts_in(f, global >= 0 ? global : object), near = llm__facts_in(f, local);
     llm__rope_turned(&in, a);
-    if (!in.r && a->rope_dim) {
+    if (!in.r && a->rope[0].dim) {
         llm__rope_fill(&in, a, tensors, a->family->theta, 0, &a->rope[0]);
         a->n_rope = 1;
     }
-    if (!in.r && a->rope_dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text"))) {
+    if (!in.r && a->rope[0].dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text"))) {
         double base = olmo ? llm__fact_num(&in, "rope_theta .rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4;
         base = llm__fact_num(&in, "rope_local_base_freq", base, 1.0001, 1e18);
+        a->rope[1].dim = a->rope[0].dim;
         llm__rope_fill(&near, a, tensors, base, local < 0, &a->rope[1]);
         a->n_rope = 2;
         if (!in.r) in.r = near.r;
@@ -26356,7 +26361,7 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
  * in blocks (Qwen2-VL), by turns as far as they go (Qwen3-VL), or height and width by turns and then time (ERNIE 4.5 VL). */
 static void llm__arch_sections(llm__facts *f, llm__arch *a) {
     llm__facts in = llm__facts_in(f, llm__facts_find(f, "rope_parameters rope_scaling").node);
-    const int half = a->rope_dim / 2, ernie = a->n_sets > 1 || llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name);
+    const int half = a->rope[0].dim / 2, ernie = a->n_sets > 1 || llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name);
     const int qwen3 = llm__word_in("qwen3vl qwen3vlmoe qwen3_vl_text qwen3_vl_moe_text", a->name);
     const int turns = qwen3 || llm__fact_bool(&in, "mrope_interleaved", 0);
     const char *key = a->gguf ? ".rope.dimension_sections" : "mrope_section";
@@ -26399,7 +26404,7 @@ static llm_result llm__arch_check(const llm__facts *f, const llm__arch *a) {
     if (a->n_heads % a->n_kv_heads)
         return llm__error(LLM_ERR_FORMAT, "%s: %d query heads cannot share %d key heads evenly", f->path, a->n_heads, a->n_kv_heads);
     if (a->flags & LLM__MLA && a->nope < 1)
-        return llm__error(LLM_ERR_FORMAT, "%s: a latent key of %d values, of which %d turn", f->path, a->head_dim, a->rope_dim);
+        return llm__error(LLM_ERR_FORMAT, "%s: a latent key of %d values, of which %d turn", f->path, a->head_dim, a->rope[0].dim);
     if (a->flags & LLM__LEARNED && a->max_positions > 1 << 20)
         return llm__error(LLM_ERR_LIMIT, "%s: a table of %d positions is too long", f->path, a->max_positions);
     if ((int64_t)a->n_heads * LLM__MAX(a->head_dim, a->v_head_dim) > 1 << 20)
@@ -26452,9 +26457,9 @@ static llm_result llm__rope_override(llm__arch *a, double factor, int logn, cons
     if (logn && !a->logn_from) a->logn_from = LLM__MAX(a->max_positions, 2);
     if (factor == 0) return LLM_OK;
     if (factor < 1) return llm__error(LLM_ERR_ARG, "rope_scaling_factor: %g, must be at least 1 (0: as the files say)", factor);
-    if (!a->rope_dim || a->scaled)
+    if (!a->rope[0].dim || a->scaled)
         return llm__error(LLM_ERR_ARG, "rope_scaling_factor: %g, but %s %s", factor, path,
-                          a->rope_dim ? "has a scheme of its own for long texts" : "has no rotary positions");
+                          a->rope[0].dim ? "has a scheme of its own for long texts" : "has no rotary positions");
     a->dynamic = 1;
     a->dynamic_factor = factor;
     a->dynamic_from = a->max_positions;
@@ -28124,9 +28129,9 @@ static void llm__factor_values(llm__loader *L, const llm__tensor *t, int64_t at,
 /* Where the adapter has row `at` of a matrix: files order the rows of q and k differently (see PAIRS_GGUF). */
 static int64_t llm__adapter_row(const llm__loader *L, int slot, int64_t at) {
     const llm__arch *a = L->a;
-    const int64_t d = a->head_dim, half = d / 2, k = at % d;
     int differ = L->adapter->gguf != a->gguf && a->flags & LLM__PAIRS_GGUF && !(a->flags & LLM__PAIRS);
     if (!differ || (slot != LLM__W_Q && slot != LLM__W_K)) return at;
+    const int64_t d = a->layer[L->layer].head_dim, half = d / 2, k = at % d;
     return at - k + (a->gguf ? k % 2 * half + k / 2 : k % half * 2 + k / half);
 }
 
@@ -28389,6 +28394,9 @@ typedef struct llm__net_moe {
 
 /* One layer on one rank. What a family lacks is NULL. */
 typedef struct llm__net_layer {
+    llm__slice kv_heads, ff;                                 /* this rank's shares */
+    int32_t q_width, k_width;                                /* columns of q and k in qkv; with norms over the whole width: of all ranks */
+    int32_t kv;                                              /* which of llm__net.kv has its keys and values */
     llm__net_pair attn_norm, post_attn, ffn_norm, post_ffn;  /* (D) */
     llm__net_pair qkv, o;                                    /* (q_width + k_width + v, D), (D, n_heads * v_head_dim) */
     llm__net_pair q_norm, k_norm, sinks;                     /* sinks: (n_heads) */
@@ -28406,9 +28414,8 @@ typedef struct llm__net_lane {
 
 /* One rank: a device of its own, or on a CPU a part of the work. */
 typedef struct llm__net_rank {
-    int begin, end, first, last;                                    /* its layers; first, last: of the pipeline's stages */
-    llm__slice heads, kv_heads, ff, ff_expert[2], ff_shared, vocab; /* this rank's shares; ff_expert: of each set */
-    int32_t q_width, k_width; /* columns of q and k in qkv; with norms over the whole width: of all ranks */
+    int begin, end, first, last;                      /* its layers; first, last: of the pipeline's stages */
+    llm__slice heads, ff_expert[2], ff_shared, vocab; /* this rank's shares; ff_expert: of each set */
     llm__net_pair embed, positions, embed_norm, out_norm, head;
     llm__net_pair fc[2]; /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
     llm_weight *alibi, *inv_freq[2];
@@ -28424,8 +28431,8 @@ typedef struct llm__net {
     const llm__arch *a;
     llm__net_rank *rank;   /* (n_ranks) */
     llm__net_layer *layer; /* (n_ranks, n_layers) */
-    int n_group, n_kv;     /* ranks of a stage; layers of the largest stage, which are what a rank's KV cache has */
-    llm_kv_layer kv;       /* the KV geometry of every layer on one rank */
+    int n_group, n_kv;     /* ranks of a stage; layers of a rank's KV cache */
+    llm_kv_layer *kv;      /* (n_kv) their geometry: see llm__net_kv */
     int64_t weight_bytes;  /* of a dry one: that the backend would keep */
     int64_t unpacked;      /* of a dry one: weights that would stand unpacked until the backend has packed them */
 } llm__net;
@@ -28440,24 +28447,33 @@ static llm__slice llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks)
 /* Shares of a rank, and whether the model can be shared so at all. With fewer key heads than ranks several ranks hold
  * the same one: their queries differ. */
 static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm__net_rank *rank) {
-    const int32_t widths[4] = {a->ff, a->ff_expert, a->ff_expert2, a->ff_shared};
-    llm__slice *const cuts[4] = {&rank->ff, &rank->ff_expert[0], &rank->ff_expert[1], &rank->ff_shared};
+    const int32_t widths[3] = {a->ff_expert, a->ff_expert2, a->ff_shared};
+    llm__slice *const cuts[3] = {&rank->ff_expert[0], &rank->ff_expert[1], &rank->ff_shared};
+    int narrow = a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->n_sets > 1 && a->ff_expert2 < n);
     if (a->n_heads % n)
         return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).", a->n_heads,
                           n); /* as vLLM says it */
-    if (a->n_kv_heads % n && n % a->n_kv_heads)
-        return llm__error(LLM_ERR_ARG, "%d key heads can be neither divided nor repeated evenly among %d ranks", a->n_kv_heads, n);
-    if (a->ff < n || a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->n_sets > 1 && a->ff_expert2 < n) ||
-        (a->ff_shared && a->ff_shared < n))
-        return llm__error(LLM_ERR_ARG, "the model is too narrow for %d ranks", n);
+    for (int i = 0; i < a->n_layers; i++) {
+        const int32_t kv = a->layer[i].n_kv_heads;
+        if (kv % n && n % kv)
+            return llm__error(LLM_ERR_ARG, "%d key heads can be neither divided nor repeated evenly among %d ranks", kv, n);
+        narrow |= a->layer[i].ff < n;
+    }
+    if (narrow || (a->ff_shared && a->ff_shared < n)) return llm__error(LLM_ERR_ARG, "the model is too narrow for %d ranks", n);
     rank->heads = llm__slice_of(a->n_heads, rank_index * (a->n_heads / n), a->n_heads / n);
-    rank->kv_heads = llm__slice_of(a->n_kv_heads, (int64_t)a->n_kv_heads * rank_index / n, LLM__MAX(a->n_kv_heads / n, 1));
     rank->vocab = llm__net_split(a->vocab, 64, rank_index, n);
-    for (int i = 0; i < 4; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank_index, n);
-    int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
-    rank->q_width = (int32_t)(whole ? a->n_heads : rank->heads.n) * a->head_dim;
-    rank->k_width = (int32_t)(whole ? a->n_kv_heads : rank->kv_heads.n) * a->head_dim;
+    for (int i = 0; i < 3; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank_index, n);
     return LLM_OK;
+}
+
+/* The same of a layer. */
+static void llm__layer_share(const llm__arch *a, int i, int rank_index, int n, llm__net_layer *layer) {
+    const llm__arch_layer *own = &a->layer[i];
+    const int32_t K = own->n_kv_heads, whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
+    layer->kv_heads = llm__slice_of(K, (int64_t)K * rank_index / n, LLM__MAX(K / n, 1));
+    layer->ff = llm__net_split(own->ff, own->ff % 256 ? 32 : 256, rank_index, n);
+    layer->q_width = (whole ? a->n_heads : a->n_heads / n) * own->head_dim;
+    layer->k_width = (int32_t)(whole ? K : layer->kv_heads.n) * own->head_dim;
 }
 
 /* The weights of both norms for keys that will be turned and rounded. These err equally in all dimensions, in proportion to their length,
@@ -28468,7 +28484,8 @@ static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm_
  *     weights of q 8 1, of k 2 1    sums 65 * 5 = 325    f 2 1    q 4 1, k 4 1    sums 17 * 17 = 289 */
 static void llm__load_balanced(llm__loader *L, llm__net_layer *layer) {
     const llm__arch *a = L->a;
-    const int d = a->head_dim, half = a->rope_dim / 2;
+    const llm__arch_layer *own = &a->layer[L->layer];
+    const int d = own->head_dim, half = own->rope < 0 ? 0 : a->rope[own->rope].dim / 2;
     float *q = (float *)llm__arena_get(&L->keep, 2 * sizeof(float) * (size_t)d), *k = q ? q + d : NULL;
     if (!q && !L->r) L->r = llm__nomem();
     for (int both = 0; both < 2 && !L->r; both++) {
@@ -28496,18 +28513,19 @@ static void llm__load_balanced(llm__loader *L, llm__net_layer *layer) {
 static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
     const llm__arch *a = L->a;
     int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS, fused = llm__has(L, LLM__W_QKV), bias = a->qkv_bias;
-    int64_t d = a->head_dim, group = a->n_heads / a->n_kv_heads;
+    const llm__arch_layer *own = &a->layer[L->layer];
+    int64_t d = own->head_dim, group = a->n_heads / own->n_kv_heads;
     llm__slice one = llm__all(1), D = llm__all(a->hidden);
     llm__slice q = llm__slice_times(whole ? llm__all(a->n_heads) : rank->heads, d);
-    llm__slice k = llm__slice_times(whole ? llm__all(a->n_kv_heads) : rank->kv_heads, d);
-    llm__slice v = llm__slice_times(rank->kv_heads, a->v_head_dim);
+    llm__slice k = llm__slice_times(whole ? llm__all(own->n_kv_heads) : layer->kv_heads, d);
+    llm__slice v = llm__slice_times(layer->kv_heads, own->v_head_dim);
     /* grouped: kv head g has rows q of its `group` queries, then k, then v: (group + 2) * d of them */
     if (fused && a->flags & LLM__GROUPED && !a->gguf) {
-        int64_t all = a->n_kv_heads * (group + 2) * d;
+        int64_t all = own->n_kv_heads * (group + 2) * d;
         for (int64_t h = rank->heads.first; h < rank->heads.first + rank->heads.n; h++)
             llm__take(L, LLM__W_QKV, one, llm__slice_of(all, (h / group * (group + 2) + h % group) * d, d), D, bias);
         for (int64_t kv = 0; kv < 2; kv++)
-            for (int64_t h = rank->kv_heads.first; h < rank->kv_heads.first + rank->kv_heads.n; h++)
+            for (int64_t h = layer->kv_heads.first; h < layer->kv_heads.first + layer->kv_heads.n; h++)
                 llm__take(L, LLM__W_QKV, one, llm__slice_of(all, (h * (group + 2) + group + kv) * d, d), D, bias);
     } else if (fused) {
         int64_t all = q.size + k.size + v.size;
@@ -28545,7 +28563,7 @@ static void llm__load_mla(llm__loader *L, const llm__net_rank *rank, llm__net_la
         llm__load_vector(L, LLM__W_Q_A_NORM, q_rank, 1, -1, &layer->q_a_norm);
     }
     llm__load(L, LLM_ROLE_LINEAR, a->q_rank ? LLM__W_Q_B : LLM__W_Q, q, a->q_rank ? q_rank : D, 0, &layer->q_b);
-    llm__load(L, LLM_ROLE_LINEAR, LLM__W_KV_A, llm__all(a->kv_rank + a->rope_dim), D, 0, &layer->kv_a);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_KV_A, llm__all(a->kv_rank + a->rope[0].dim), D, 0, &layer->kv_a);
     llm__load_vector(L, LLM__W_KV_A_NORM, kv_rank, 1, -1, &layer->kv_a_norm);
     int apart = !L->adapter && llm__has(L, LLM__W_K_B); /* GGUF: keys head by head as (rank, nope), values as (v, rank) */
     if (!apart) llm__take(L, LLM__W_KV_B, llm__all(1), up, kv_rank, -1);
@@ -28597,16 +28615,17 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
     const llm__arch *a = L->a;
     int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
     llm__slice D = llm__all(a->hidden), E = llm__all(a->n_experts);
+    llm__layer_share(a, L->layer, L->rank % L->n_group, L->n_group, layer);
     if (pre && (!a->eagle || a->eagle & LLM__EAGLE_BEFORE)) llm__load_norm(L, LLM__W_ATTN_NORM, !a->eagle, &layer->attn_norm);
     if (a->flags & LLM__MLA) llm__load_mla(L, rank, layer);
     else llm__load_qkv(L, rank, layer);
-    llm__load(L, LLM_ROLE_LINEAR, LLM__W_O, D, llm__slice_times(rank->heads, a->v_head_dim), a->o_bias, &layer->o);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_O, D, llm__slice_times(rank->heads, a->layer[L->layer].v_head_dim), a->o_bias, &layer->o);
     if (llm__arch_is(a, "gpt_oss")) llm__load_vector(L, LLM__W_SINKS, rank->heads, 1, -1, &layer->sinks);
     if (post) llm__load_norm(L, LLM__W_POST_ATTN, 1, &layer->post_attn);
     if (pre) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &layer->ffn_norm);
     if (post) llm__load_norm(L, LLM__W_POST_FFN, 1, &layer->post_ffn);
     if (!a->layer[L->layer].moe) {
-        llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, rank->ff, a->mlp_bias, &layer->up, &layer->down);
+        llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, layer->ff, a->mlp_bias, &layer->up, &layer->down);
         return;
     }
     for (int s = 0; s < a->n_sets; s++) { /* experts and corrections of the second set follow those of the first */
@@ -28677,7 +28696,7 @@ static void llm__load_rank(llm__loader *L, llm__net_rank *rank, const llm__net_c
     if (!L->r && L->a->eagle) llm__load_eagle(L, rank, cfg ? cfg->model_net : NULL);
     else if (!L->r) llm__load_model(L, rank);
     for (int i = 0; i < L->a->n_rope; i++)
-        llm__load_numbers(L, "rotary frequencies", L->a->rope[i].inv_freq, L->a->rope_dim, &rank->inv_freq[i]);
+        llm__load_numbers(L, "rotary frequencies", L->a->rope[i].inv_freq, L->a->rope[i].dim, &rank->inv_freq[i]);
     for (L->layer = rank->begin; L->layer < rank->end && !L->r; L->layer++) {
         /* a layer at a time: the progress hook may cancel between two */
         double done = (L->rank + (double)(L->layer - rank->begin) / (rank->end - rank->begin)) / L->n_ranks;
@@ -28725,8 +28744,8 @@ static llm_result llm__net_check(llm_model *m) {
 
 /* All buffers of a rank. A step has at most max_rows tokens, so they are made once, and every layer uses them again:
  *   x, h, y     residual stream, its norm, what a block adds (T, D); once more for the rows whose logits are wanted
- *   qkv, att    what attention reads and gives (T, q_width + k_width + v), (T, n_heads * v_head_dim)
- *   rope        cosines and sines of this step's positions (T, rope_dim), for each set of frequencies
+ *   qkv, att    what attention reads and gives (T, q_width + k_width + v), (T, n_heads * v_head_dim), as wide as the widest layer
+ *   rope        cosines and sines of this step's positions (T, rope.dim), for each set of frequencies
  *   ff_act      act(gate) * up of the MLP, or of the shared expert (T, ff)
  *   router, routes  scores of the experts (T, E), the chosen and their weights (T, 2 n_used)
  *   q_a, q, kv_a    latent attention's narrow and wide queries, its latent
@@ -28737,9 +28756,16 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
     const llm__arch *a = net->a;
     llm__net_rank *rank = &net->rank[rank_index];
     int64_t rows = LLM__MAX(net->cfg.max_rows, net->cfg.max_out), out = LLM__MAX(net->cfg.max_out, 1), D = a->hidden;
-    int64_t att = rank->heads.n * a->v_head_dim, is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
+    int64_t att = 0, qkv = 0, ff = rank->ff_shared.n, is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
     int64_t wide_expert = LLM__MAX(2 * LLM__MAX(rank->ff_expert[0].n, rank->ff_expert[1].n), D);
     int64_t choices = LLM__MAX(a->n_used, LLM__MIN(rows * a->n_used, ((int64_t)64 << 20) / 4 / wide_expert));
+    for (int i = rank->begin; i < rank->end; i++) { /* as wide as the widest layer */
+        const llm__net_layer *layer = &rank->layer[i];
+        const int32_t v = a->layer[i].v_head_dim;
+        att = LLM__MAX(att, rank->heads.n * v);
+        ff = LLM__MAX(ff, layer->ff.n);
+        if (!is_mla) qkv = LLM__MAX(qkv, layer->q_width + layer->k_width + layer->kv_heads.n * v);
+    }
     const struct {
         int64_t rows, cols;
         llm_buffer **to;
@@ -28752,13 +28778,13 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
         {out, D, &rank->out.h},
         {out, D, &rank->out.y},
         {out, att, &rank->out.att},
-        {rows, a->n_rope > 0 ? a->rope_dim : 0, &rank->rope[0]},
-        {rows, a->n_rope > 1 ? a->rope_dim : 0, &rank->rope[1]},
-        {rows, is_mla ? 0 : rank->q_width + rank->k_width + rank->kv_heads.n * a->v_head_dim, &rank->qkv},
-        {rows, LLM__MAX(rank->ff.n, rank->ff_shared.n), &rank->ff_act},
+        {rows, a->n_rope > 0 ? a->rope[0].dim : 0, &rank->rope[0]},
+        {rows, a->n_rope > 1 ? a->rope[1].dim : 0, &rank->rope[1]},
+        {rows, qkv, &rank->qkv},
+        {rows, ff, &rank->ff_act},
         {rows, is_mla * a->q_rank, &rank->q_a},
         {rows, is_mla * rank->heads.n * a->head_dim, &rank->q},
-        {rows, is_mla * (a->kv_rank + a->rope_dim), &rank->kv_a},
+        {rows, is_mla * (a->kv_rank + a->rope[0].dim), &rank->kv_a},
         {rows, a->n_experts, &rank->router},
         {rows, 2 * a->n_used, &rank->routes},
         {rows, a->shared_gate, &rank->gate},
@@ -28781,7 +28807,33 @@ static void llm__net_close(llm__net *net) {
     if (!net) return;
     LLM_FREE(net->rank);
     LLM_FREE(net->layer);
+    LLM_FREE(net->kv);
     LLM_FREE(net);
+}
+
+/* Which layers a rank's KV cache has, and where each layer of the net stands among them. All ranks have pages of one form, so stages of a
+ * pipeline take layers of the same shape in the same places, and what one of them has more of than the others stays unused there:
+ *
+ *     stage 0 s s f, stage 1 s f f (s: 2 heads of 256, f: 1 of 512)     cache s s f f     stage 1 has its layers at 0, 2, 3
+ */
+static void llm__net_kv(llm__net *net) {
+    const llm__arch *a = net->a;
+    const int latent = (a->flags & LLM__MLA) != 0;
+    for (int r = 0; r < net->cfg.n_ranks; r++) {
+        const llm__net_rank *rank = &net->rank[r];
+        uint8_t taken[LLM__MAX_LAYERS] = {0};
+        for (int i = rank->begin; i < rank->end; i++) {
+            const llm__arch_layer *own = &a->layer[i];
+            llm_kv_layer kv = {(int32_t)rank->layer[i].kv_heads.n, own->head_dim, own->v_head_dim};
+            if (latent) kv.n_kv_heads = 1, kv.head_dim = a->kv_rank + a->rope[0].dim, kv.v_head_dim = 0;
+            int at = 0;
+            while (at < net->n_kv && (taken[at] || memcmp(&net->kv[at], &kv, sizeof kv))) at++;
+            net->kv[at] = kv;
+            net->n_kv = LLM__MAX(net->n_kv, at + 1);
+            taken[at] = 1;
+            rank->layer[i].kv = at;
+        }
+    }
 }
 
 /* Makes weights and buffers of every rank; the backend frees them when it is closed. Not the KV pages: how many there are
@@ -28796,13 +28848,13 @@ static llm_result llm__net_open(const llm__net_config *cfg, llm__net **out) {
     llm__net *net = LLM__NEW(llm__net, 1);
     if (!net) return llm__nomem();
     net->cfg = *cfg;
-    int n = net->cfg.n_ranks = LLM__MAX(cfg->n_ranks, 1), latent = (a->flags & LLM__MLA) != 0;
+    int n = net->cfg.n_ranks = LLM__MAX(cfg->n_ranks, 1);
     net->a = a;
     net->n_group = n / n_stages;
-    net->n_kv = (a->n_layers + n_stages - 1) / n_stages;
     net->rank = LLM__NEW(llm__net_rank, n);
     net->layer = LLM__NEW(llm__net_layer, n * a->n_layers);
-    llm_result r = net->rank && net->layer ? LLM_OK : llm__nomem();
+    net->kv = LLM__NEW(llm_kv_layer, a->n_layers);
+    llm_result r = net->rank && net->layer && net->kv ? LLM_OK : llm__nomem();
     llm__loader L;
     llm__loader_begin(&L, cfg->model, n, net->n_group);
     L.backend = cfg->backend;
@@ -28828,9 +28880,7 @@ static llm_result llm__net_open(const llm__net_config *cfg, llm__net **out) {
         llm__net_close(net);
         return r;
     }
-    net->kv.n_kv_heads = latent ? 1 : (int32_t)net->rank[0].kv_heads.n;
-    net->kv.head_dim = latent ? a->kv_rank + a->rope_dim : a->head_dim;
-    net->kv.v_head_dim = latent ? 0 : a->v_head_dim;
+    llm__net_kv(net);
     *out = net;
     return LLM_OK;
 }
@@ -28845,7 +28895,7 @@ static void llm__net_rope_of(const llm__net *net, int32_t prompt_len, int32_t *v
     *variant = a->long_from > 0 && prompt_len > a->long_from;
     if (a->dynamic == 1 && length > 1) grow = a->dynamic_factor * length - (a->dynamic_factor - 1);
     if (a->dynamic == 2 && length > 1) grow = exp2(ceil(log2(length) + 1)) - 1; /* Qwen 1 grows in steps */
-    *base = a->rope_dim > 2 && grow > 1 ? (float)pow(grow, a->rope_dim / (a->rope_dim - 2.0)) : 1.0f;
+    *base = a->rope[0].dim > 2 && grow > 1 ? (float)pow(grow, a->rope[0].dim / (a->rope[0].dim - 2.0)) : 1.0f;
 }
 
 /* The last hidden state of an out row of the latest step: what the head has read, (hidden) values. */
@@ -28935,7 +28985,7 @@ static void llm__ref_norm(const llm__matrix *w, const float *x, int32_t T, float
 /* Turns pairs of numbers of a head by an angle that grows with the position, the faster the earlier the pair stands (RoPE, Su et al. 2021):
  * the product of a query and a key then depends on how far apart they are. Which two make a pair depends on the file. x: (T, heads d). */
 static void llm__ref_rotate(const llm__arch *a, int32_t heads, int32_t T, float *x) {
-    const int32_t d = a->head_dim, half = a->rope_dim / 2;
+    const int32_t d = a->head_dim, half = a->rope[0].dim / 2;
     for (int32_t t = 0; t < T; t++)
         for (int32_t h = 0; h < heads; h++)
             for (int32_t i = 0; i < half; i++) {
@@ -29078,7 +29128,7 @@ typedef struct llm__pass {
     const llm__arch *a;
     int lora;           /* a sequence has an adapter */
     int given;          /* some rows are given: pictures */
-    int first_layer;    /* of the KV cache: where it has the model's layer 0, or would have */
+    int first_layer;    /* of the KV cache: where it has the net's first */
     const float *xielu; /* of the current layer, see llm_linear_op */
 } llm__pass;
 
@@ -29133,11 +29183,11 @@ static void llm__extra_begin(const llm__pass *p, const llm__net *net) {
     if (p->a->eagle) llm__extra_eagle(p, net->cfg.kept_layer);
 }
 
-/* Columns of this rank's queries and keys in qkv: with norms over the whole width other ranks' heads stand before them. */
-static void llm__extra_columns(const llm__pass *p, int32_t *q, int32_t *k) {
+/* Columns of this rank's queries and keys in a layer's qkv: with norms over the whole width other ranks' heads stand before them. */
+static void llm__extra_columns(const llm__pass *p, const llm__net_layer *layer, int32_t head_dim, int32_t *q, int32_t *k) {
     const int whole = p->a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
-    *q = whole ? (int32_t)p->rank->heads.first * p->a->head_dim : 0;
-    *k = p->rank->q_width + (whole ? (int32_t)p->rank->kv_heads.first * p->a->head_dim : 0);
+    *q = whole ? (int32_t)p->rank->heads.first * head_dim : 0;
+    *k = layer->q_width + (whole ? (int32_t)layer->kv_heads.first * head_dim : 0);
 }
 
 /* Behind the last layer, where an EAGLE head wants hidden states: they are kept in pages, of the model those of all rows (lane), of the
@@ -29236,7 +29286,7 @@ static void llm__pass_rope(const llm__pass *p) {
         llm_rope_op rope = {.dst = rank->rope[i],
                             .inv_freq = rank->inv_freq[i],
                             .n_variants = 2,
-                            .rope_dim = a->rope_dim,
+                            .rope_dim = a->rope[i].dim,
                             .scale = a->rope[i].scale,
                             .row_of = a->position_rows == 3 ? a->rope_row : NULL};
         p->be->rope(p->ctx, p->rank_index, &rope);
@@ -29249,40 +29299,41 @@ static void llm__pass_rope(const llm__pass *p) {
 static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
-    int32_t n_heads = (int32_t)rank->heads.n, n_kv_heads = (int32_t)rank->kv_heads.n, d = a->head_dim, q_col, k_col;
-    llm__extra_columns(p, &q_col, &k_col);
+    const llm__arch_layer *own = &a->layer[i];
+    int32_t n_heads = (int32_t)rank->heads.n, n_kv_heads = (int32_t)layer->kv_heads.n, d = own->head_dim, q_col, k_col;
+    llm__extra_columns(p, layer, d, &q_col, &k_col);
     llm_qkv_op qkv = {.qkv = rank->qkv,
                       .q_col = q_col,
                       .k_col = k_col,
-                      .v_col = rank->q_width + rank->k_width,
+                      .v_col = layer->q_width + layer->k_width,
                       .n_heads = n_heads,
                       .n_kv_heads = n_kv_heads,
                       .head_dim = d,
-                      .v_head_dim = a->v_head_dim,
+                      .v_head_dim = own->v_head_dim,
                       .norm = a->qk_norm,
                       .q_norm = layer->q_norm.w,
                       .k_norm = layer->k_norm.w,
                       .eps = a->eps,
-                      .whole_q = rank->q_width,
-                      .whole_k_col = rank->q_width,
-                      .whole_k = rank->k_width,
-                      .rope = a->layer[i].rope >= 0 ? rank->rope[a->layer[i].rope] : NULL,
-                      .rope_dim = a->rope_dim,
+                      .whole_q = layer->q_width,
+                      .whole_k_col = layer->q_width,
+                      .whole_k = layer->k_width,
+                      .rope = own->rope >= 0 ? rank->rope[own->rope] : NULL,
+                      .rope_dim = own->rope >= 0 ? a->rope[own->rope].dim : 0,
                       .rope_interleaved = a->rope_pairs,
-                      .layer = p->first_layer + i,
+                      .layer = p->first_layer + layer->kv,
                       .logn_from = a->logn_from,
                       .logn_beta = a->logn_beta};
     llm_attention_op attention = {.dst = rank->token.att,
                                   .qkv = rank->qkv,
                                   .q_col = q_col,
-                                  .layer = p->first_layer + i,
+                                  .layer = p->first_layer + layer->kv,
                                   .n_heads = n_heads,
                                   .n_kv_heads = n_kv_heads,
                                   .head_dim = d,
-                                  .v_head_dim = a->v_head_dim,
+                                  .v_head_dim = own->v_head_dim,
                                   .scale = a->attn_scale,
                                   .softcap = a->attn_softcap,
-                                  .window = a->layer[i].window,
+                                  .window = own->window,
                                   .sinks = layer->sinks.w,
                                   .alibi = rank->alibi,
                                   .spans = a->both_ways};
@@ -29292,7 +29343,7 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
 }
 
 /* att = latent attention(src) (DeepSeek-V2). The norms inside use 1e-6 whatever the config says. */
-static void llm__pass_mla(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src) {
+static void llm__pass_mla(const llm__pass *p, const llm__net_layer *layer, const llm_buffer *src) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
     const float eps = 1e-6f;
@@ -29305,10 +29356,10 @@ static void llm__pass_mla(const llm__pass *p, int i, const llm__net_layer *layer
                       .eps = eps,
                       .scale = a->attn_scale,
                       .rope_interleaved = a->rope_pairs,
-                      .layer = p->first_layer + i,
+                      .layer = p->first_layer + layer->kv,
                       .n_heads = (int32_t)rank->heads.n,
                       .nope = a->nope,
-                      .rope_dim = a->rope_dim,
+                      .rope_dim = a->rope[0].dim,
                       .v_dim = a->v_head_dim,
                       .rank = a->kv_rank,
                       .lora = p->lora ? layer->kv_b.lora : NULL};
@@ -29432,7 +29483,7 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
                    .a = a,
                    .lora = shape->lora,
                    .given = shape->given,
-                   .first_layer = net->cfg.first_layer - rank->begin};
+                   .first_layer = net->cfg.first_layer};
     const int parallel = (a->flags & LLM__PARALLEL) != 0, pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
     const int attn_norm = pre && (!a->eagle || rank->layer[0].attn_norm.w), out_norm = !a->eagle || rank->out_norm.w;
     /* x (T, D) = embedding; h = the first norm of it */
@@ -29446,7 +29497,7 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
         const llm_buffer *src = attn_norm ? lane->h : lane->x;
         p.xielu = a->layer[i].xielu;
         /* att = attention over src, and the KV pages of layer i get this step's keys and values */
-        if (a->flags & LLM__MLA) llm__pass_mla(&p, i, layer, src);
+        if (a->flags & LLM__MLA) llm__pass_mla(&p, layer, src);
         else llm__pass_attention(&p, i, layer, src);
         const int deep = shape->given && !net->cfg.alone && i < a->n_deepstack; /* pictures have something to add behind this layer */
         if (last && !moe && !deep && !net->cfg.whole &&
@@ -30415,10 +30466,10 @@ static int llm__convert_rope_form(const llm_model *m) {
 /* These divisors: (rope_dim / 2); of LongRoPE the set for long texts, or for short ones. */
 static void llm__convert_divisors(const llm_model *m, int is_long, float *out) {
     llm__facts f = llm__convert_facts(m);
-    const int half = m->arch.rope_dim / 2;
+    const int half = m->arch.rope[0].dim / 2;
     const double base = llm__convert_base(&f, m);
     for (int i = 0; i < half; i++)
-        out[i] = (float)(pow(base, -2.0 * i / m->arch.rope_dim) / (double)m->arch.rope[0].inv_freq[is_long ? half + i : i]);
+        out[i] = (float)(pow(base, -2.0 * i / m->arch.rope[0].dim) / (double)m->arch.rope[0].inv_freq[is_long ? half + i : i]);
 }
 
 /* How positions turn, and how far they are stretched. */
@@ -30428,15 +30479,15 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     char type[64];
     const int form = llm__convert_rope_form(m);
     const int64_t original = llm__fact_int(&f, "original_max_position_embeddings", a->max_positions, 1, 1 << 30);
-    if (!a->rope_dim && llm__arch_is(a, "granite granitemoe")) { /* this word is how llama.cpp tells it */
+    if (!a->rope[0].dim && llm__arch_is(a, "granite granitemoe")) { /* this word is how llama.cpp tells it */
         char key[96];
         snprintf(key, sizeof key, "%s.rope.scaling.finetuned", k->arch);
         llm__gguf_put_bool(k->keys, key, 0);
         ++*k->n;
     }
-    if (!a->rope_dim) return;
+    if (!a->rope[0].dim) return;
     llm__key_float(k, "rope.freq_base", llm__convert_base(&f, m));
-    llm__key_int(k, "rope.dimension_count", a->rope_dim);
+    llm__key_int(k, "rope.dimension_count", a->rope[0].dim);
     llm__fact_str(&f, "rope_type type", type);
     if (form == 2) {
         llm__key_int(k, "rope.scaling.original_context_length", original);
@@ -30484,14 +30535,14 @@ static void llm__convert_key_heads(const llm__keying *k) {
     const int mla = (a->flags & LLM__MLA) != 0;
     llm__key_int(k, "attention.head_count", a->n_heads);
     llm__key_int(k, "attention.head_count_kv", mla ? 1 : a->n_kv_heads);
-    llm__key_int(k, "attention.key_length", mla ? a->kv_rank + a->rope_dim : a->head_dim);
+    llm__key_int(k, "attention.key_length", mla ? a->kv_rank + a->rope[0].dim : a->head_dim);
     llm__key_int(k, "attention.value_length", mla ? a->kv_rank : a->v_head_dim);
     llm__key_float(k, a->norm == LLM_NORM_LAYER ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", (double)a->eps);
     llm__convert_key_windows(k);
     if (!mla) return;
     if (a->q_rank) llm__key_int(k, "attention.q_lora_rank", a->q_rank);
     llm__key_int(k, "attention.kv_lora_rank", a->kv_rank);
-    llm__key_int(k, "attention.key_length_mla", a->nope + a->rope_dim);
+    llm__key_int(k, "attention.key_length_mla", a->nope + a->rope[0].dim);
     llm__key_int(k, "attention.value_length_mla", a->v_head_dim);
 }
 
@@ -31008,7 +31059,8 @@ static void llm__convert_kv_b(llm__converting *g) {
 /* Attention of the current layer. */
 static void llm__convert_attention(llm__converting *g) {
     const llm__arch *a = g->L.a;
-    const int pairs = (a->flags & LLM__PAIRS_GGUF) && !(a->flags & LLM__PAIRS) && !(a->flags & LLM__MLA) ? a->head_dim : 0;
+    const int pairs =
+        (a->flags & LLM__PAIRS_GGUF) && !(a->flags & LLM__PAIRS) && !(a->flags & LLM__MLA) ? a->layer[g->L.layer].head_dim : 0;
     llm__convert_slot(g, LLM__W_QKV, "attn_qkv", 0, 0);
     llm__convert_slot(g, LLM__W_Q, "attn_q", pairs, 0);
     llm__convert_slot(g, LLM__W_K, "attn_k", pairs, 0);
@@ -31057,7 +31109,7 @@ static void llm__convert_layer(llm__converting *g) {
 /* Divisors of the frequencies, where a scheme has them for each: Llama 3's and LongRoPE's. */
 static void llm__convert_rope(llm__converting *g) {
     const llm__arch *a = g->L.a;
-    const int64_t half = a->rope_dim / 2;
+    const int64_t half = a->rope[0].dim / 2;
     static const char *const names[3] = {"rope_freqs", "rope_factors_short", "rope_factors_long"};
     const int form = llm__convert_rope_form(g->c->model);
     for (int i = form == 2; form && i < (form == 2 ? 3 : 1); i++) {
@@ -44341,7 +44393,7 @@ static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, co
     int n_layers = e->net->n_kv, n_draft = e->drafter.net ? e->drafter.net->n_kv : 0, n = n_layers + n_draft;
     llm_kv_layer *layers = (llm_kv_layer *)llm__arena_get(&e->arena, (size_t)(n + 1) * sizeof *layers);
     if (!layers) return llm__nomem();
-    for (int i = 0; i < n; i++) layers[i] = i < n_layers ? e->net->kv : e->drafter.net->kv;
+    for (int i = 0; i < n; i++) layers[i] = i < n_layers ? e->net->kv[i] : e->drafter.net->kv[i - n_layers];
     if (e->net->cfg.kept_layer) layers[n++] = llm__kept_layer(e->net->a->hidden);
     e->p.vocab = e->net->a->vocab;
     e->page_bytes = e->backend->kv_page_bytes(e->ctx, n, layers, c->block_size);
@@ -47767,7 +47819,7 @@ static llm_result llm__layer_pass_open(llm__layer_pass *p) {
     llm_result r = p->backend->open(&b, &p->ctx);
     n.ctx = p->ctx;
     if (!r) r = llm__net_open(&n, &p->net);
-    return r ? r : p->backend->kv_open(p->ctx, 1, &p->net->kv, LLM__PASS_PAGE, (int64_t)LLM__PASS_SEQS * p->stride);
+    return r ? r : p->backend->kv_open(p->ctx, p->net->n_kv, p->net->kv, LLM__PASS_PAGE, (int64_t)LLM__PASS_SEQS * p->stride);
 }
 
 /* The step of samples [first, first + n): its arrays. */
@@ -48779,7 +48831,7 @@ static int llm__revert_has(const llm__reverting *r, const char *name) { return l
 /* A tensor of numbers, one a frequency; NULL: there is none. */
 static const llm__tensor *llm__revert_divisors(const llm__reverting *r, const char *name) {
     const llm__tensor *t = llm__tensors_find(&r->m->source.tensors, name);
-    return t && t->type == LLM_TYPE_F32 && t->shape[0] == r->a->rope_dim / 2 ? t : NULL;
+    return t && t->type == LLM_TYPE_F32 && t->shape[0] == r->a->rope[0].dim / 2 ? t : NULL;
 }
 
 /* "name": [numbers], */
@@ -48809,7 +48861,7 @@ static llm_result llm__revert_stretched(const llm__reverting *r, const llm__tens
     for (int k = 0; k < LLM__COUNT(originals); k++) {
         double far = 0;
         for (int64_t i = 0; i < half; i++) {
-            const double wavelength = 2 * 3.14159265358979323846 * pow(base, 2.0 * (double)i / r->a->rope_dim);
+            const double wavelength = 2 * 3.14159265358979323846 * pow(base, 2.0 * (double)i / r->a->rope[0].dim);
             const double is = (double)llm__element(t->type, t->data, i), want = llm__revert_llama3(wavelength, factor, 1, 4, originals[k]);
             far = LLM__MAX(far, fabs(is - want) / want);
         }
@@ -48834,8 +48886,8 @@ static llm_result llm__revert_rope(llm__reverting *r) {
     const int64_t original = llm__fact_int(&r->f, ".rope.scaling.original_context_length", a->max_positions, 1, 1 << 30);
     llm__revert_float(r->out, "rope_theta", base);
     if (llm__revert_is(r, "gemma3_text")) llm_text_str(r->out, ", \"rope_local_base_freq\": 10000.0");
-    if (!(a->flags & LLM__MLA) && a->rope_dim != a->head_dim)
-        llm__revert_float(r->out, "partial_rotary_factor", (double)a->rope_dim / a->head_dim);
+    if (!(a->flags & LLM__MLA) && a->rope[0].dim != a->head_dim)
+        llm__revert_float(r->out, "partial_rotary_factor", (double)a->rope[0].dim / a->head_dim);
     if (freqs) return llm__revert_stretched(r, freqs, base);
     if (shorts && longs) {
         llm_text_format(r->out, ", 'original_max_position_embeddings': %l, 'rope_scaling': {'type': 'longrope', ", original);
@@ -48896,7 +48948,7 @@ static void llm__revert_heads(const llm__reverting *r) {
     else if (mla) llm_text_str(r->out, ", \"q_lora_rank\": null");
     if (mla)
         llm_text_format(r->out, ", 'kv_lora_rank': %d, 'qk_nope_head_dim': %d, 'qk_rope_head_dim': %d, 'v_head_dim': %d", a->kv_rank,
-                        a->nope, a->rope_dim, a->v_head_dim);
+                        a->nope, a->rope[0].dim, a->v_head_dim);
     if (llm__revert_is(r, "starcoder2 ernie4_5 ernie4_5_moe"))
         llm_text_format(r->out, ", 'use_bias': %b", bias || llm__revert_has(r, "blk.0.ffn_down.bias"));
     else if (!llm__revert_is(r, "qwen2 qwen2_moe mixtral mistral")) llm_text_format(r->out, ", 'attention_bias': %b", bias);

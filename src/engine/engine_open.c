@@ -357,7 +357,7 @@ LLM__PRIVATE llm_result llm__engine_assemble(llm_engine *e, const llm_model *mod
     int n_layers = e->net->n_kv, n_draft = e->drafter.net ? e->drafter.net->n_kv : 0, n = n_layers + n_draft;
     llm_kv_layer *layers = (llm_kv_layer *)llm__arena_get(&e->arena, (size_t)(n + 1) * sizeof *layers);
     if (!layers) return llm__nomem();
-    for (int i = 0; i < n; i++) layers[i] = i < n_layers ? e->net->kv : e->drafter.net->kv;
+    for (int i = 0; i < n; i++) layers[i] = i < n_layers ? e->net->kv[i] : e->drafter.net->kv[i - n_layers];
     if (e->net->cfg.kept_layer) layers[n++] = llm__kept_layer(e->net->a->hidden);
     e->p.vocab = e->net->a->vocab;
     e->page_bytes = e->backend->kv_page_bytes(e->ctx, n, layers, c->block_size);

@@ -107,11 +107,11 @@ LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     if (!latent) return;
     a->q_rank = llm__fact_int(f, "q_lora_rank .attention.q_lora_rank", 0, 0, 1 << 16);
     a->kv_rank = llm__fact_int(f, "kv_lora_rank .attention.kv_lora_rank", LLM__MUST, 1, 1 << 16);
-    a->rope_dim = llm__fact_int(f, "qk_rope_head_dim .rope.dimension_count", LLM__MUST, 2, LLM__MAX_ROPE);
+    a->rope[0].dim = llm__fact_int(f, "qk_rope_head_dim .rope.dimension_count", LLM__MUST, 2, LLM__MAX_ROPE);
     int64_t key = llm__fact_int(f, ".attention.key_length_mla", a->head_dim, 1, 4096);
-    a->nope = llm__fact_int(f, "qk_nope_head_dim", key > a->rope_dim ? key - a->rope_dim : LLM__MUST, 1, 4096);
+    a->nope = llm__fact_int(f, "qk_nope_head_dim", key > a->rope[0].dim ? key - a->rope[0].dim : LLM__MUST, 1, 4096);
     a->v_head_dim = llm__fact_int(f, "v_head_dim .attention.value_length_mla", a->v_head_dim, 1, 4096);
-    a->head_dim = a->nope + a->rope_dim;
+    a->head_dim = a->nope + a->rope[0].dim;
     a->n_kv_heads = a->n_heads;
 }
 
@@ -429,6 +429,7 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
         if (types >= 0) slides = llm__arch_slides(f, a, type, i);
         if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;
         l->window = slides ? window : 0;
+        l->n_kv_heads = a->n_kv_heads, l->head_dim = a->head_dim, l->v_head_dim = a->v_head_dim, l->ff = a->ff;
         l->rope = slides && window && a->n_rope > 1;
         if (!uses_rope || (hybrid && !slides) || !a->n_rope) l->rope = -1;
         if (type >= 0) type = llm_json_next(f->json, type);

@@ -19,15 +19,17 @@ enum { LLM__EAGLE = 1, LLM__EAGLE_BEFORE = 2, LLM__EAGLE_BEHIND = 4 };
 
 /* One way to turn q and k. Two variants, which differ with longrope only: short and long prompts. */
 typedef struct llm__rope {
-    float inv_freq[LLM__MAX_ROPE]; /* (2, rope_dim / 2) */
+    int32_t dim;                   /* values of a head that turn */
+    float inv_freq[LLM__MAX_ROPE]; /* (2, dim / 2) */
     float scale[2];                /* of cosines and sines */
 } llm__rope;
 
 typedef struct llm__arch_layer {
-    int8_t rope;    /* which of arch.rope; -1: no positions here */
-    int8_t moe;     /* 1: a mixture of experts */
-    int32_t window; /* a query sees so many positions, its own included; 0: all */
-    float xielu[4]; /* see llm_linear_op */
+    int8_t rope;                                  /* which of arch.rope; -1: no positions here */
+    int8_t moe;                                   /* 1: a mixture of experts */
+    int32_t window;                               /* a query sees so many positions, its own included; 0: all */
+    int32_t n_kv_heads, head_dim, v_head_dim, ff; /* its shapes; arch.n_heads is the same for all */
+    float xielu[4];                               /* see llm_linear_op */
 } llm__arch_layer;
 
 /* Everything that the forward pass must know of a family and a size. Written once, by llm__arch_read; every number
@@ -38,8 +40,9 @@ typedef struct llm__arch {
     char class_name[64]; /* architectures[0] */
     uint32_t flags;      /* the family's, corrected by the config */
     int gguf;            /* from a GGUF file, else from a folder */
-    int32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, v_head_dim, ff, vocab, max_positions, max_len;
-    int32_t position_offset; /* of the table of learned positions */
+    int32_t n_layers, hidden, n_heads, vocab, max_positions, max_len;
+    int32_t n_kv_heads, head_dim, v_head_dim, ff; /* of most layers, as a config tells them; what computes asks each layer for its own */
+    int32_t position_offset;                      /* of the table of learned positions */
     llm_norm_kind norm;
     llm_qk_norm qk_norm;
     float eps, embed_scale, residual_scale, logit_scale, attn_scale, attn_softcap, logit_softcap;
@@ -50,7 +53,7 @@ typedef struct llm__arch {
     int eagle;                                 /* not 0: an EAGLE head, which may have norms: LLM__EAGLE_* */
     llm__rope rope[2];                         /* global, local */
     float alibi[LLM__MAX_HEADS];               /* slopes */
-    int32_t n_rope, rope_dim, rope_pairs;
+    int32_t n_rope, rope_pairs;
     int32_t position_rows;              /* 3: of time, height and width, for pictures (M-RoPE, Qwen2-VL 2024); else 1 */
     int8_t rope_row[LLM__MAX_ROPE / 2]; /* which of them each frequency takes */
     int32_t n_deepstack;                /* the first so many layers add further values of pictures to x (DeepStack, Qwen3-VL) */

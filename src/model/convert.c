@@ -159,7 +159,8 @@ static void llm__convert_kv_b(llm__converting *g) {
 /* Attention of the current layer. */
 static void llm__convert_attention(llm__converting *g) {
     const llm__arch *a = g->L.a;
-    const int pairs = (a->flags & LLM__PAIRS_GGUF) && !(a->flags & LLM__PAIRS) && !(a->flags & LLM__MLA) ? a->head_dim : 0;
+    const int pairs =
+        (a->flags & LLM__PAIRS_GGUF) && !(a->flags & LLM__PAIRS) && !(a->flags & LLM__MLA) ? a->layer[g->L.layer].head_dim : 0;
     llm__convert_slot(g, LLM__W_QKV, "attn_qkv", 0, 0);
     llm__convert_slot(g, LLM__W_Q, "attn_q", pairs, 0);
     llm__convert_slot(g, LLM__W_K, "attn_k", pairs, 0);
@@ -208,7 +209,7 @@ static void llm__convert_layer(llm__converting *g) {
 /* Divisors of the frequencies, where a scheme has them for each: Llama 3's and LongRoPE's. */
 static void llm__convert_rope(llm__converting *g) {
     const llm__arch *a = g->L.a;
-    const int64_t half = a->rope_dim / 2;
+    const int64_t half = a->rope[0].dim / 2;
     static const char *const names[3] = {"rope_freqs", "rope_factors_short", "rope_factors_long"};
     const int form = llm__convert_rope_form(g->c->model);
     for (int i = form == 2; form && i < (form == 2 ? 3 : 1); i++) {

@@ -68,10 +68,10 @@ LLM__PRIVATE int llm__convert_rope_form(const llm_model *m) {
 
 LLM__PRIVATE void llm__convert_divisors(const llm_model *m, int is_long, float *out) {
     llm__facts f = llm__convert_facts(m);
-    const int half = m->arch.rope_dim / 2;
+    const int half = m->arch.rope[0].dim / 2;
     const double base = llm__convert_base(&f, m);
     for (int i = 0; i < half; i++)
-        out[i] = (float)(pow(base, -2.0 * i / m->arch.rope_dim) / (double)m->arch.rope[0].inv_freq[is_long ? half + i : i]);
+        out[i] = (float)(pow(base, -2.0 * i / m->arch.rope[0].dim) / (double)m->arch.rope[0].inv_freq[is_long ? half + i : i]);
 }
 
 /* How positions turn, and how far they are stretched. */
@@ -81,15 +81,15 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     char type[64];
     const int form = llm__convert_rope_form(m);
     const int64_t original = llm__fact_int(&f, "original_max_position_embeddings", a->max_positions, 1, 1 << 30);
-    if (!a->rope_dim && llm__arch_is(a, "granite granitemoe")) { /* this word is how llama.cpp tells it */
+    if (!a->rope[0].dim && llm__arch_is(a, "granite granitemoe")) { /* this word is how llama.cpp tells it */
         char key[96];
         snprintf(key, sizeof key, "%s.rope.scaling.finetuned", k->arch);
         llm__gguf_put_bool(k->keys, key, 0);
         ++*k->n;
     }
-    if (!a->rope_dim) return;
+    if (!a->rope[0].dim) return;
     llm__key_float(k, "rope.freq_base", llm__convert_base(&f, m));
-    llm__key_int(k, "rope.dimension_count", a->rope_dim);
+    llm__key_int(k, "rope.dimension_count", a->rope[0].dim);
     llm__fact_str(&f, "rope_type type", type);
     if (form == 2) {
         llm__key_int(k, "rope.scaling.original_context_length", original);
@@ -137,14 +137,14 @@ static void llm__convert_key_heads(const llm__keying *k) {
     const int mla = (a->flags & LLM__MLA) != 0;
     llm__key_int(k, "attention.head_count", a->n_heads);
     llm__key_int(k, "attention.head_count_kv", mla ? 1 : a->n_kv_heads);
-    llm__key_int(k, "attention.key_length", mla ? a->kv_rank + a->rope_dim : a->head_dim);
+    llm__key_int(k, "attention.key_length", mla ? a->kv_rank + a->rope[0].dim : a->head_dim);
     llm__key_int(k, "attention.value_length", mla ? a->kv_rank : a->v_head_dim);
     llm__key_float(k, a->norm == LLM_NORM_LAYER ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", (double)a->eps);
     llm__convert_key_windows(k);
     if (!mla) return;
     if (a->q_rank) llm__key_int(k, "attention.q_lora_rank", a->q_rank);
     llm__key_int(k, "attention.kv_lora_rank", a->kv_rank);
-    llm__key_int(k, "attention.key_length_mla", a->nope + a->rope_dim);
+    llm__key_int(k, "attention.key_length_mla", a->nope + a->rope[0].dim);
     llm__key_int(k, "attention.value_length_mla", a->v_head_dim);
 }
 

@@ -88,7 +88,7 @@ static void llm__pass_rope(const llm__pass *p) {
         llm_rope_op rope = {.dst = rank->rope[i],
                             .inv_freq = rank->inv_freq[i],
                             .n_variants = 2,
-                            .rope_dim = a->rope_dim,
+                            .rope_dim = a->rope[i].dim,
                             .scale = a->rope[i].scale,
                             .row_of = a->position_rows == 3 ? a->rope_row : NULL};
         p->be->rope(p->ctx, p->rank_index, &rope);
@@ -101,40 +101,41 @@ static void llm__pass_rope(const llm__pass *p) {
 static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
-    int32_t n_heads = (int32_t)rank->heads.n, n_kv_heads = (int32_t)rank->kv_heads.n, d = a->head_dim, q_col, k_col;
-    llm__extra_columns(p, &q_col, &k_col);
+    const llm__arch_layer *own = &a->layer[i];
+    int32_t n_heads = (int32_t)rank->heads.n, n_kv_heads = (int32_t)layer->kv_heads.n, d = own->head_dim, q_col, k_col;
+    llm__extra_columns(p, layer, d, &q_col, &k_col);
     llm_qkv_op qkv = {.qkv = rank->qkv,
                       .q_col = q_col,
                       .k_col = k_col,
-                      .v_col = rank->q_width + rank->k_width,
+                      .v_col = layer->q_width + layer->k_width,
                       .n_heads = n_heads,
                       .n_kv_heads = n_kv_heads,
                       .head_dim = d,
-                      .v_head_dim = a->v_head_dim,
+                      .v_head_dim = own->v_head_dim,
                       .norm = a->qk_norm,
                       .q_norm = layer->q_norm.w,
                       .k_norm = layer->k_norm.w,
                       .eps = a->eps,
-                      .whole_q = rank->q_width,
-                      .whole_k_col = rank->q_width,
-                      .whole_k = rank->k_width,
-                      .rope = a->layer[i].rope >= 0 ? rank->rope[a->layer[i].rope] : NULL,
-                      .rope_dim = a->rope_dim,
+                      .whole_q = layer->q_width,
+                      .whole_k_col = layer->q_width,
+                      .whole_k = layer->k_width,
+                      .rope = own->rope >= 0 ? rank->rope[own->rope] : NULL,
+                      .rope_dim = own->rope >= 0 ? a->rope[own->rope].dim : 0,
                       .rope_interleaved = a->rope_pairs,
-                      .layer = p->first_layer + i,
+                      .layer = p->first_layer + layer->kv,
                       .logn_from = a->logn_from,
                       .logn_beta = a->logn_beta};
     llm_attention_op attention = {.dst = rank->token.att,
                                   .qkv = rank->qkv,
                                   .q_col = q_col,
-                                  .layer = p->first_layer + i,
+                                  .layer = p->first_layer + layer->kv,
                                   .n_heads = n_heads,
                                   .n_kv_heads = n_kv_heads,
                                   .head_dim = d,
-                                  .v_head_dim = a->v_head_dim,
+                                  .v_head_dim = own->v_head_dim,
                                   .scale = a->attn_scale,
                                   .softcap = a->attn_softcap,
-                                  .window = a->layer[i].window,
+                                  .window = own->window,
                                   .sinks = layer->sinks.w,
                                   .alibi = rank->alibi,
                                   .spans = a->both_ways};
@@ -144,7 +145,7 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
 }
 
 /* att = latent attention(src) (DeepSeek-V2). The norms inside use 1e-6 whatever the config says. */
-static void llm__pass_mla(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src) {
+static void llm__pass_mla(const llm__pass *p, const llm__net_layer *layer, const llm_buffer *src) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
     const float eps = 1e-6f;
@@ -157,10 +158,10 @@ static void llm__pass_mla(const llm__pass *p, int i, const llm__net_layer *layer
                       .eps = eps,
                       .scale = a->attn_scale,
                       .rope_interleaved = a->rope_pairs,
-                      .layer = p->first_layer + i,
+                      .layer = p->first_layer + layer->kv,
                       .n_heads = (int32_t)rank->heads.n,
                       .nope = a->nope,
-                      .rope_dim = a->rope_dim,
+                      .rope_dim = a->rope[0].dim,
                       .v_dim = a->v_head_dim,
                       .rank = a->kv_rank,
                       .lora = p->lora ? layer->kv_b.lora : NULL};
@@ -284,7 +285,7 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
                    .a = a,
                    .lora = shape->lora,
                    .given = shape->given,
-                   .first_layer = net->cfg.first_layer - rank->begin};
+                   .first_layer = net->cfg.first_layer};
     const int parallel = (a->flags & LLM__PARALLEL) != 0, pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
     const int attn_norm = pre && (!a->eagle || rank->layer[0].attn_norm.w), out_norm = !a->eagle || rank->out_norm.w;
     /* x (T, D) = embedding; h = the first norm of it */
@@ -298,7 +299,7 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
         const llm_buffer *src = attn_norm ? lane->h : lane->x;
         p.xielu = a->layer[i].xielu;
         /* att = attention over src, and the KV pages of layer i get this step's keys and values */
-        if (a->flags & LLM__MLA) llm__pass_mla(&p, i, layer, src);
+        if (a->flags & LLM__MLA) llm__pass_mla(&p, layer, src);
         else llm__pass_attention(&p, i, layer, src);
         const int deep = shape->given && !net->cfg.alone && i < a->n_deepstack; /* pictures have something to add behind this layer */
         if (last && !moe && !deep && !net->cfg.whole &&

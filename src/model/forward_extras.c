@@ -52,10 +52,10 @@ LLM__PRIVATE void llm__extra_begin(const llm__pass *p, const llm__net *net) {
     if (p->a->eagle) llm__extra_eagle(p, net->cfg.kept_layer);
 }
 
-LLM__PRIVATE void llm__extra_columns(const llm__pass *p, int32_t *q, int32_t *k) {
+LLM__PRIVATE void llm__extra_columns(const llm__pass *p, const llm__net_layer *layer, int32_t head_dim, int32_t *q, int32_t *k) {
     const int whole = p->a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
-    *q = whole ? (int32_t)p->rank->heads.first * p->a->head_dim : 0;
-    *k = p->rank->q_width + (whole ? (int32_t)p->rank->kv_heads.first * p->a->head_dim : 0);
+    *q = whole ? (int32_t)p->rank->heads.first * head_dim : 0;
+    *k = layer->q_width + (whole ? (int32_t)layer->kv_heads.first * head_dim : 0);
 }
 
 LLM__PRIVATE void llm__extra_keep(const llm__pass *p, const llm__net *net, const llm__net_lane *lane, llm_buffer *src) {

@@ -24,7 +24,7 @@ typedef struct llm__pass {
     const llm__arch *a;
     int lora;           /* a sequence has an adapter */
     int given;          /* some rows are given: pictures */
-    int first_layer;    /* of the KV cache: where it has the model's layer 0, or would have */
+    int first_layer;    /* of the KV cache: where it has the net's first */
     const float *xielu; /* of the current layer, see llm_linear_op */
 } llm__pass;
 
@@ -41,8 +41,8 @@ LLM__PRIVATE void llm__extra_embed(const llm__pass *p, const llm__net *net, llm_
 /* Before the first layer of this rank: x of a stage that is not the first; what an EAGLE head makes of the embedding. */
 LLM__PRIVATE void llm__extra_begin(const llm__pass *p, const llm__net *net);
 
-/* Columns of this rank's queries and keys in qkv: with norms over the whole width other ranks' heads stand before them. */
-LLM__PRIVATE void llm__extra_columns(const llm__pass *p, int32_t *q, int32_t *k);
+/* Columns of this rank's queries and keys in a layer's qkv: with norms over the whole width other ranks' heads stand before them. */
+LLM__PRIVATE void llm__extra_columns(const llm__pass *p, const llm__net_layer *layer, int32_t head_dim, int32_t *q, int32_t *k);
 
 /* Behind the last layer, where an EAGLE head wants hidden states: they are kept in pages, of the model those of all rows (lane), of the
  * head itself those that it guesses from again (src). */

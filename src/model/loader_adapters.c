@@ -126,9 +126,9 @@ static void llm__factor_values(llm__loader *L, const llm__tensor *t, int64_t at,
 /* Where the adapter has row `at` of a matrix: files order the rows of q and k differently (see PAIRS_GGUF). */
 static int64_t llm__adapter_row(const llm__loader *L, int slot, int64_t at) {
     const llm__arch *a = L->a;
-    const int64_t d = a->head_dim, half = d / 2, k = at % d;
     int differ = L->adapter->gguf != a->gguf && a->flags & LLM__PAIRS_GGUF && !(a->flags & LLM__PAIRS);
     if (!differ || (slot != LLM__W_Q && slot != LLM__W_K)) return at;
+    const int64_t d = a->layer[L->layer].head_dim, half = d / 2, k = at % d;
     return at - k + (a->gguf ? k % 2 * half + k / 2 : k % half * 2 + k / half);
 }
 

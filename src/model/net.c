@@ -10,6 +10,7 @@
 #include "cpu/dtypes.h"
 #include "model/tensors.h"
 #include "model/source.h"
+#include "model/facts.h"
 #include "model/families.h"
 #include "model/arch.h"
 #include "model/loader.h"
@@ -26,24 +27,33 @@ static llm__slice llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks)
 /* Shares of a rank, and whether the model can be shared so at all. With fewer key heads than ranks several ranks hold
  * the same one: their queries differ. */
 static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm__net_rank *rank) {
-    const int32_t widths[4] = {a->ff, a->ff_expert, a->ff_expert2, a->ff_shared};
-    llm__slice *const cuts[4] = {&rank->ff, &rank->ff_expert[0], &rank->ff_expert[1], &rank->ff_shared};
+    const int32_t widths[3] = {a->ff_expert, a->ff_expert2, a->ff_shared};
+    llm__slice *const cuts[3] = {&rank->ff_expert[0], &rank->ff_expert[1], &rank->ff_shared};
+    int narrow = a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->n_sets > 1 && a->ff_expert2 < n);
     if (a->n_heads % n)
         return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).", a->n_heads,
                           n); /* as vLLM says it */
-    if (a->n_kv_heads % n && n % a->n_kv_heads)
-        return llm__error(LLM_ERR_ARG, "%d key heads can be neither divided nor repeated evenly among %d ranks", a->n_kv_heads, n);
-    if (a->ff < n || a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->n_sets > 1 && a->ff_expert2 < n) ||
-        (a->ff_shared && a->ff_shared < n))
-        return llm__error(LLM_ERR_ARG, "the model is too narrow for %d ranks", n);
+    for (int i = 0; i < a->n_layers; i++) {
+        const int32_t kv = a->layer[i].n_kv_heads;
+        if (kv % n && n % kv)
+            return llm__error(LLM_ERR_ARG, "%d key heads can be neither divided nor repeated evenly among %d ranks", kv, n);
+        narrow |= a->layer[i].ff < n;
+    }
+    if (narrow || (a->ff_shared && a->ff_shared < n)) return llm__error(LLM_ERR_ARG, "the model is too narrow for %d ranks", n);
     rank->heads = llm__slice_of(a->n_heads, rank_index * (a->n_heads / n), a->n_heads / n);
-    rank->kv_heads = llm__slice_of(a->n_kv_heads, (int64_t)a->n_kv_heads * rank_index / n, LLM__MAX(a->n_kv_heads / n, 1));
     rank->vocab = llm__net_split(a->vocab, 64, rank_index, n);
-    for (int i = 0; i < 4; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank_index, n);
-    int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
-    rank->q_width = (int32_t)(whole ? a->n_heads : rank->heads.n) * a->head_dim;
-    rank->k_width = (int32_t)(whole ? a->n_kv_heads : rank->kv_heads.n) * a->head_dim;
+    for (int i = 0; i < 3; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank_index, n);
     return LLM_OK;
+}
+
+/* The same of a layer. */
+static void llm__layer_share(const llm__arch *a, int i, int rank_index, int n, llm__net_layer *layer) {
+    const llm__arch_layer *own = &a->layer[i];
+    const int32_t K = own->n_kv_heads, whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
+    layer->kv_heads = llm__slice_of(K, (int64_t)K * rank_index / n, LLM__MAX(K / n, 1));
+    layer->ff = llm__net_split(own->ff, own->ff % 256 ? 32 : 256, rank_index, n);
+    layer->q_width = (whole ? a->n_heads : a->n_heads / n) * own->head_dim;
+    layer->k_width = (int32_t)(whole ? K : layer->kv_heads.n) * own->head_dim;
 }
 
 /* The weights of both norms for keys that will be turned and rounded. These err equally in all dimensions, in proportion to their length,
@@ -54,7 +64,8 @@ static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm_
  *     weights of q 8 1, of k 2 1    sums 65 * 5 = 325    f 2 1    q 4 1, k 4 1    sums 17 * 17 = 289 */
 static void llm__load_balanced(llm__loader *L, llm__net_layer *layer) {
     const llm__arch *a = L->a;
-    const int d = a->head_dim, half = a->rope_dim / 2;
+    const llm__arch_layer *own = &a->layer[L->layer];
+    const int d = own->head_dim, half = own->rope < 0 ? 0 : a->rope[own->rope].dim / 2;
     float *q = (float *)llm__arena_get(&L->keep, 2 * sizeof(float) * (size_t)d), *k = q ? q + d : NULL;
     if (!q && !L->r) L->r = llm__nomem();
     for (int both = 0; both < 2 && !L->r; both++) {
@@ -82,18 +93,19 @@ static void llm__load_balanced(llm__loader *L, llm__net_layer *layer) {
 static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
     const llm__arch *a = L->a;
     int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS, fused = llm__has(L, LLM__W_QKV), bias = a->qkv_bias;
-    int64_t d = a->head_dim, group = a->n_heads / a->n_kv_heads;
+    const llm__arch_layer *own = &a->layer[L->layer];
+    int64_t d = own->head_dim, group = a->n_heads / own->n_kv_heads;
     llm__slice one = llm__all(1), D = llm__all(a->hidden);
     llm__slice q = llm__slice_times(whole ? llm__all(a->n_heads) : rank->heads, d);
-    llm__slice k = llm__slice_times(whole ? llm__all(a->n_kv_heads) : rank->kv_heads, d);
-    llm__slice v = llm__slice_times(rank->kv_heads, a->v_head_dim);
+    llm__slice k = llm__slice_times(whole ? llm__all(own->n_kv_heads) : layer->kv_heads, d);
+    llm__slice v = llm__slice_times(layer->kv_heads, own->v_head_dim);
     /* grouped: kv head g has rows q of its `group` queries, then k, then v: (group + 2) * d of them */
     if (fused && a->flags & LLM__GROUPED && !a->gguf) {
-        int64_t all = a->n_kv_heads * (group + 2) * d;
+        int64_t all = own->n_kv_heads * (group + 2) * d;
         for (int64_t h = rank->heads.first; h < rank->heads.first + rank->heads.n; h++)
             llm__take(L, LLM__W_QKV, one, llm__slice_of(all, (h / group * (group + 2) + h % group) * d, d), D, bias);
         for (int64_t kv = 0; kv < 2; kv++)
-            for (int64_t h = rank->kv_heads.first; h < rank->kv_heads.first + rank->kv_heads.n; h++)
+            for (int64_t h = layer->kv_heads.first; h < layer->kv_heads.first + layer->kv_heads.n; h++)
                 llm__take(L, LLM__W_QKV, one, llm__slice_of(all, (h * (group + 2) + group + kv) * d, d), D, bias);
     } else if (fused) {
         int64_t all = q.size + k.size + v.size;
@@ -131,7 +143,7 @@ static void llm__load_mla(llm__loader *L, const llm__net_rank *rank, llm__net_la
         llm__load_vector(L, LLM__W_Q_A_NORM, q_rank, 1, -1, &layer->q_a_norm);
     }
     llm__load(L, LLM_ROLE_LINEAR, a->q_rank ? LLM__W_Q_B : LLM__W_Q, q, a->q_rank ? q_rank : D, 0, &layer->q_b);
-    llm__load(L, LLM_ROLE_LINEAR, LLM__W_KV_A, llm__all(a->kv_rank + a->rope_dim), D, 0, &layer->kv_a);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_KV_A, llm__all(a->kv_rank + a->rope[0].dim), D, 0, &layer->kv_a);
     llm__load_vector(L, LLM__W_KV_A_NORM, kv_rank, 1, -1, &layer->kv_a_norm);
     int apart = !L->adapter && llm__has(L, LLM__W_K_B); /* GGUF: keys head by head as (rank, nope), values as (v, rank) */
     if (!apart) llm__take(L, LLM__W_KV_B, llm__all(1), up, kv_rank, -1);
@@ -183,16 +195,17 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
     const llm__arch *a = L->a;
     int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
     llm__slice D = llm__all(a->hidden), E = llm__all(a->n_experts);
+    llm__layer_share(a, L->layer, L->rank % L->n_group, L->n_group, layer);
     if (pre && (!a->eagle || a->eagle & LLM__EAGLE_BEFORE)) llm__load_norm(L, LLM__W_ATTN_NORM, !a->eagle, &layer->attn_norm);
     if (a->flags & LLM__MLA) llm__load_mla(L, rank, layer);
     else llm__load_qkv(L, rank, layer);
-    llm__load(L, LLM_ROLE_LINEAR, LLM__W_O, D, llm__slice_times(rank->heads, a->v_head_dim), a->o_bias, &layer->o);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_O, D, llm__slice_times(rank->heads, a->layer[L->layer].v_head_dim), a->o_bias, &layer->o);
     if (llm__arch_is(a, "gpt_oss")) llm__load_vector(L, LLM__W_SINKS, rank->heads, 1, -1, &layer->sinks);
     if (post) llm__load_norm(L, LLM__W_POST_ATTN, 1, &layer->post_attn);
     if (pre) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &layer->ffn_norm);
     if (post) llm__load_norm(L, LLM__W_POST_FFN, 1, &layer->post_ffn);
     if (!a->layer[L->layer].moe) {
-        llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, rank->ff, a->mlp_bias, &layer->up, &layer->down);
+        llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, layer->ff, a->mlp_bias, &layer->up, &layer->down);
         return;
     }
     for (int s = 0; s < a->n_sets; s++) { /* experts and corrections of the second set follow those of the first */
@@ -262,7 +275,7 @@ LLM__PRIVATE void llm__load_rank(llm__loader *L, llm__net_rank *rank, const llm_
     if (!L->r && L->a->eagle) llm__load_eagle(L, rank, cfg ? cfg->model_net : NULL);
     else if (!L->r) llm__load_model(L, rank);
     for (int i = 0; i < L->a->n_rope; i++)
-        llm__load_numbers(L, "rotary frequencies", L->a->rope[i].inv_freq, L->a->rope_dim, &rank->inv_freq[i]);
+        llm__load_numbers(L, "rotary frequencies", L->a->rope[i].inv_freq, L->a->rope[i].dim, &rank->inv_freq[i]);
     for (L->layer = rank->begin; L->layer < rank->end && !L->r; L->layer++) {
         /* a layer at a time: the progress hook may cancel between two */
         double done = (L->rank + (double)(L->layer - rank->begin) / (rank->end - rank->begin)) / L->n_ranks;
@@ -306,8 +319,8 @@ LLM__PRIVATE llm_result llm__net_check(llm_model *m) {
 
 /* All buffers of a rank. A step has at most max_rows tokens, so they are made once, and every layer uses them again:
  *   x, h, y     residual stream, its norm, what a block adds (T, D); once more for the rows whose logits are wanted
- *   qkv, att    what attention reads and gives (T, q_width + k_width + v), (T, n_heads * v_head_dim)
- *   rope        cosines and sines of this step's positions (T, rope_dim), for each set of frequencies
+ *   qkv, att    what attention reads and gives (T, q_width + k_width + v), (T, n_heads * v_head_dim), as wide as the widest layer
+ *   rope        cosines and sines of this step's positions (T, rope.dim), for each set of frequencies
  *   ff_act      act(gate) * up of the MLP, or of the shared expert (T, ff)
  *   router, routes  scores of the experts (T, E), the chosen and their weights (T, 2 n_used)
  *   q_a, q, kv_a    latent attention's narrow and wide queries, its latent
@@ -318,9 +331,16 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
     const llm__arch *a = net->a;
     llm__net_rank *rank = &net->rank[rank_index];
     int64_t rows = LLM__MAX(net->cfg.max_rows, net->cfg.max_out), out = LLM__MAX(net->cfg.max_out, 1), D = a->hidden;
-    int64_t att = rank->heads.n * a->v_head_dim, is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
+    int64_t att = 0, qkv = 0, ff = rank->ff_shared.n, is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
     int64_t wide_expert = LLM__MAX(2 * LLM__MAX(rank->ff_expert[0].n, rank->ff_expert[1].n), D);
     int64_t choices = LLM__MAX(a->n_used, LLM__MIN(rows * a->n_used, ((int64_t)64 << 20) / 4 / wide_expert));
+    for (int i = rank->begin; i < rank->end; i++) { /* as wide as the widest layer */
+        const llm__net_layer *layer = &rank->layer[i];
+        const int32_t v = a->layer[i].v_head_dim;
+        att = LLM__MAX(att, rank->heads.n * v);
+        ff = LLM__MAX(ff, layer->ff.n);
+        if (!is_mla) qkv = LLM__MAX(qkv, layer->q_width + layer->k_width + layer->kv_heads.n * v);
+    }
     const struct {
         int64_t rows, cols;
         llm_buffer **to;
@@ -333,13 +353,13 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
         {out, D, &rank->out.h},
         {out, D, &rank->out.y},
         {out, att, &rank->out.att},
-        {rows, a->n_rope > 0 ? a->rope_dim : 0, &rank->rope[0]},
-        {rows, a->n_rope > 1 ? a->rope_dim : 0, &rank->rope[1]},
-        {rows, is_mla ? 0 : rank->q_width + rank->k_width + rank->kv_heads.n * a->v_head_dim, &rank->qkv},
-        {rows, LLM__MAX(rank->ff.n, rank->ff_shared.n), &rank->ff_act},
+        {rows, a->n_rope > 0 ? a->rope[0].dim : 0, &rank->rope[0]},
+        {rows, a->n_rope > 1 ? a->rope[1].dim : 0, &rank->rope[1]},
+        {rows, qkv, &rank->qkv},
+        {rows, ff, &rank->ff_act},
         {rows, is_mla * a->q_rank, &rank->q_a},
         {rows, is_mla * rank->heads.n * a->head_dim, &rank->q},
-        {rows, is_mla * (a->kv_rank + a->rope_dim), &rank->kv_a},
+        {rows, is_mla * (a->kv_rank + a->rope[0].dim), &rank->kv_a},
         {rows, a->n_experts, &rank->router},
         {rows, 2 * a->n_used, &rank->routes},
         {rows, a->shared_gate, &rank->gate},
@@ -361,7 +381,33 @@ LLM__PRIVATE void llm__net_close(llm__net *net) {
     if (!net) return;
     LLM_FREE(net->rank);
     LLM_FREE(net->layer);
+    LLM_FREE(net->kv);
     LLM_FREE(net);
+}
+
+/* Which layers a rank's KV cache has, and where each layer of the net stands among them. All ranks have pages of one form, so stages of a
+ * pipeline take layers of the same shape in the same places, and what one of them has more of than the others stays unused there:
+ *
+ *     stage 0 s s f, stage 1 s f f (s: 2 heads of 256, f: 1 of 512)     cache s s f f     stage 1 has its layers at 0, 2, 3
+ */
+static void llm__net_kv(llm__net *net) {
+    const llm__arch *a = net->a;
+    const int latent = (a->flags & LLM__MLA) != 0;
+    for (int r = 0; r < net->cfg.n_ranks; r++) {
+        const llm__net_rank *rank = &net->rank[r];
+        uint8_t taken[LLM__MAX_LAYERS] = {0};
+        for (int i = rank->begin; i < rank->end; i++) {
+            const llm__arch_layer *own = &a->layer[i];
+            llm_kv_layer kv = {(int32_t)rank->layer[i].kv_heads.n, own->head_dim, own->v_head_dim};
+            if (latent) kv.n_kv_heads = 1, kv.head_dim = a->kv_rank + a->rope[0].dim, kv.v_head_dim = 0;
+            int at = 0;
+            while (at < net->n_kv && (taken[at] || memcmp(&net->kv[at], &kv, sizeof kv))) at++;
+            net->kv[at] = kv;
+            net->n_kv = LLM__MAX(net->n_kv, at + 1);
+            taken[at] = 1;
+            rank->layer[i].kv = at;
+        }
+    }
 }
 
 LLM__PRIVATE llm_result llm__net_open(const llm__net_config *cfg, llm__net **out) {
@@ -374,13 +420,13 @@ LLM__PRIVATE llm_result llm__net_open(const llm__net_config *cfg, llm__net **out
     llm__net *net = LLM__NEW(llm__net, 1);
     if (!net) return llm__nomem();
     net->cfg = *cfg;
-    int n = net->cfg.n_ranks = LLM__MAX(cfg->n_ranks, 1), latent = (a->flags & LLM__MLA) != 0;
+    int n = net->cfg.n_ranks = LLM__MAX(cfg->n_ranks, 1);
     net->a = a;
     net->n_group = n / n_stages;
-    net->n_kv = (a->n_layers + n_stages - 1) / n_stages;
     net->rank = LLM__NEW(llm__net_rank, n);
     net->layer = LLM__NEW(llm__net_layer, n * a->n_layers);
-    llm_result r = net->rank && net->layer ? LLM_OK : llm__nomem();
+    net->kv = LLM__NEW(llm_kv_layer, a->n_layers);
+    llm_result r = net->rank && net->layer && net->kv ? LLM_OK : llm__nomem();
     llm__loader L;
     llm__loader_begin(&L, cfg->model, n, net->n_group);
     L.backend = cfg->backend;
@@ -406,9 +452,7 @@ LLM__PRIVATE llm_result llm__net_open(const llm__net_config *cfg, llm__net **out
         llm__net_close(net);
         return r;
     }
-    net->kv.n_kv_heads = latent ? 1 : (int32_t)net->rank[0].kv_heads.n;
-    net->kv.head_dim = latent ? a->kv_rank + a->rope_dim : a->head_dim;
-    net->kv.v_head_dim = latent ? 0 : a->v_head_dim;
+    llm__net_kv(net);
     *out = net;
     return LLM_OK;
 }
@@ -420,7 +464,7 @@ LLM__PRIVATE void llm__net_rope_of(const llm__net *net, int32_t prompt_len, int3
     *variant = a->long_from > 0 && prompt_len > a->long_from;
     if (a->dynamic == 1 && length > 1) grow = a->dynamic_factor * length - (a->dynamic_factor - 1);
     if (a->dynamic == 2 && length > 1) grow = exp2(ceil(log2(length) + 1)) - 1; /* Qwen 1 grows in steps */
-    *base = a->rope_dim > 2 && grow > 1 ? (float)pow(grow, a->rope_dim / (a->rope_dim - 2.0)) : 1.0f;
+    *base = a->rope[0].dim > 2 && grow > 1 ? (float)pow(grow, a->rope[0].dim / (a->rope[0].dim - 2.0)) : 1.0f;
 }
 
 LLM__PRIVATE const float *llm__net_hidden(const llm__net *net, int out_row) {

@@ -51,6 +51,9 @@ typedef struct llm__net_moe {
 
 /* One layer on one rank. What a family lacks is NULL. */
 typedef struct llm__net_layer {
+    llm__slice kv_heads, ff;                                 /* this rank's shares */
+    int32_t q_width, k_width;                                /* columns of q and k in qkv; with norms over the whole width: of all ranks */
+    int32_t kv;                                              /* which of llm__net.kv has its keys and values */
     llm__net_pair attn_norm, post_attn, ffn_norm, post_ffn;  /* (D) */
     llm__net_pair qkv, o;                                    /* (q_width + k_width + v, D), (D, n_heads * v_head_dim) */
     llm__net_pair q_norm, k_norm, sinks;                     /* sinks: (n_heads) */
@@ -68,9 +71,8 @@ typedef struct llm__net_lane {
 
 /* One rank: a device of its own, or on a CPU a part of the work. */
 typedef struct llm__net_rank {
-    int begin, end, first, last;                                    /* its layers; first, last: of the pipeline's stages */
-    llm__slice heads, kv_heads, ff, ff_expert[2], ff_shared, vocab; /* this rank's shares; ff_expert: of each set */
-    int32_t q_width, k_width; /* columns of q and k in qkv; with norms over the whole width: of all ranks */
+    int begin, end, first, last;                      /* its layers; first, last: of the pipeline's stages */
+    llm__slice heads, ff_expert[2], ff_shared, vocab; /* this rank's shares; ff_expert: of each set */
     llm__net_pair embed, positions, embed_norm, out_norm, head;
     llm__net_pair fc[2]; /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
     llm_weight *alibi, *inv_freq[2];
@@ -86,8 +88,8 @@ typedef struct llm__net {
     const llm__arch *a;
     llm__net_rank *rank;   /* (n_ranks) */
     llm__net_layer *layer; /* (n_ranks, n_layers) */
-    int n_group, n_kv;     /* ranks of a stage; layers of the largest stage, which are what a rank's KV cache has */
-    llm_kv_layer kv;       /* the KV geometry of every layer on one rank */
+    int n_group, n_kv;     /* ranks of a stage; layers of a rank's KV cache */
+    llm_kv_layer *kv;      /* (n_kv) their geometry: see llm__net_kv */
     int64_t weight_bytes;  /* of a dry one: that the backend would keep */
     int64_t unpacked;      /* of a dry one: weights that would stand unpacked until the backend has packed them */
 } llm__net;

@@ -61,7 +61,7 @@ static void llm__ref_norm(const llm__matrix *w, const float *x, int32_t T, float
 /* Turns pairs of numbers of a head by an angle that grows with the position, the faster the earlier the pair stands (RoPE, Su et al. 2021):
  * the product of a query and a key then depends on how far apart they are. Which two make a pair depends on the file. x: (T, heads d). */
 static void llm__ref_rotate(const llm__arch *a, int32_t heads, int32_t T, float *x) {
-    const int32_t d = a->head_dim, half = a->rope_dim / 2;
+    const int32_t d = a->head_dim, half = a->rope[0].dim / 2;
     for (int32_t t = 0; t < T; t++)
         for (int32_t h = 0; h < heads; h++)
             for (int32_t i = 0; i < half; i++) {

@@ -30,7 +30,7 @@ static void llm__rope_yarn(llm__facts *f, const llm__arch *a, double base, doubl
     double slow = llm__fact_num(f, "beta_slow .rope.scaling.yarn_beta_slow", 1, 1e-3, 1e6);
     double all = llm__yarn_all(f, a, "mscale_all_dim"), mscale = llm__yarn_all(f, a, "mscale");
     double usual = mscale > 0 && all > 0 ? llm__yarn_mscale(factor, mscale) / llm__yarn_mscale(factor, all) : llm__yarn_mscale(factor, 1);
-    int truncate = llm__fact_bool(f, "truncate", !llm__arch_is(a, "gpt_oss")), d = a->rope_dim;
+    int truncate = llm__fact_bool(f, "truncate", !llm__arch_is(a, "gpt_oss")), d = out->dim;
     double low = d * log(original / (fast * two_pi)) / (2 * log(base)), high = d * log(original / (slow * two_pi)) / (2 * log(base));
     low = LLM__MAX(truncate ? floor(low) : low, 0);
     high = LLM__MIN(truncate ? ceil(high) : high, d - 1);
@@ -43,9 +43,9 @@ static void llm__rope_yarn(llm__facts *f, const llm__arch *a, double base, doubl
 }
 
 /* Llama 3.1: the same idea by wavelength. `turns`: how often a frequency turns within the original length. */
-static void llm__rope_llama3(llm__facts *f, const llm__arch *a, double factor, double original, llm__rope *out) {
+static void llm__rope_llama3(llm__facts *f, double factor, double original, llm__rope *out) {
     double low = llm__fact_num(f, "low_freq_factor", 1, 1e-6, 1e6), high = llm__fact_num(f, "high_freq_factor", 4, 1e-6, 1e6);
-    for (int i = 0; i < a->rope_dim / 2; i++) {
+    for (int i = 0; i < out->dim / 2; i++) {
         /* fewer than `low`: divided by the factor, more than `high`: kept, between: a mix */
         double turns = original * out->inv_freq[i] / (2 * 3.14159265358979323846), keep = (turns - low) / LLM__MAX(high - low, 1e-9);
         if (turns < low) keep = 0;
@@ -89,7 +89,7 @@ static double llm__rope_mscale(llm__facts *f, const char *key) {
 /* LongRoPE (Ding et al. 2024): own factors for every frequency, one set for short prompts and one for long ones. A
  * request keeps the set that its prompt's length asks for; attention is stretched by the same amount in both. */
 static void llm__rope_long(llm__facts *f, llm__arch *a, const llm__tensors *tensors, llm__rope *out) {
-    int half = a->rope_dim / 2;
+    int half = out->dim / 2;
     double original = llm__rope_original(f, a), stretch = llm__fact_num(f, "factor", a->max_positions / original, 1e-3, 1e6);
     double usual = stretch <= 1 || original <= 1 ? 1 : sqrt(1 + log(stretch) / log(original));
     float near[LLM__MAX_ROPE / 2]; /* both sets are made of the same frequencies, whose place the short one takes */
@@ -123,17 +123,17 @@ LLM__PRIVATE double llm__rope_base(llm__facts *f, const llm__arch *a, double bas
     base = llm__fact_num(f, "rope_theta rotary_emb_base rope_base .rope.freq_base", base, 1.0001, 1e18);
     if (llm__arch_is(a, "chatglm")) base *= llm__fact_num(f, "rope_ratio", 1, 1e-3, 1e6);
     const double alpha = strcmp(llm__fact_str(f, "rope_type type", type), "dynamic") ? 0 : llm__rope_alpha(f, a);
-    return alpha > 0 && a->rope_dim > 2 ? base * pow(alpha, a->rope_dim / (a->rope_dim - 2.0)) : base;
+    return alpha > 0 && a->rope[0].dim > 2 ? base * pow(alpha, a->rope[0].dim / (a->rope[0].dim - 2.0)) : base;
 }
 
 /* One set of frequencies. Values are looked for in the RoPE object first (f->node[0]). `local`: the set of sliding
  * layers when the file has no object for them: a base, and no scaling. */
 static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tensors, double base, int local, llm__rope *out) {
     char type[64];
-    int half = a->rope_dim / 2;
+    int half = out->dim / 2;
     base = local ? llm__fact_num(f, ".rope.freq_base_swa", base, 1.0001, 1e18) : llm__rope_base(f, a, base);
     /* w[i] = base^(-2i/d): from one turn in 2 pi tokens down to one in 2 pi * base */
-    for (int i = 0; i < half; i++) out->inv_freq[i] = out->inv_freq[half + i] = (float)pow(base, -2.0 * i / a->rope_dim);
+    for (int i = 0; i < half; i++) out->inv_freq[i] = out->inv_freq[half + i] = (float)pow(base, -2.0 * i / out->dim);
     out->scale[0] = out->scale[1] = 1;
     if (local) return;
     /* the scheme: an older word and a newer one; without any, or with a name that says none, nothing is stretched */
@@ -159,7 +159,7 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
     } else if (!strcmp(type, "yarn")) {
         llm__rope_yarn(f, a, base, factor, original, out);
     } else if (!strcmp(type, "llama3")) {
-        llm__rope_llama3(f, a, factor, original, out);
+        llm__rope_llama3(f, factor, original, out);
     } else if (!strcmp(type, "dynamic")) { /* the base grows with the prompt: llm__net_rope_of */
         a->dynamic = 1;
         a->dynamic_factor = LLM__MIN(factor, 1000);
@@ -186,11 +186,11 @@ static void llm__rope_turned(llm__facts *f, llm__arch *a) {
     /* MiniMax's rotary_dim is an older word for a share, which beats it */
     const int share = llm__arch_is(a, "minimax_m2") && llm__facts_find(f, "partial_rotary_factor").node >= 0;
     const char *words = share ? ".rope.dimension_count" : "rotary_dim .rope.dimension_count";
-    if (!(a->flags & LLM__MLA)) a->rope_dim = llm__fact_int(f, words, dim, 2, LLM__MAX_ROPE);
-    if (a->flags & (LLM__LEARNED | LLM__ALIBI) || llm__rope_none(f, a)) a->rope_dim = 0;
-    if (!f->r && (a->rope_dim % 2 || a->rope_dim > a->head_dim))
+    if (!(a->flags & LLM__MLA)) a->rope[0].dim = llm__fact_int(f, words, dim, 2, LLM__MAX_ROPE);
+    if (a->flags & (LLM__LEARNED | LLM__ALIBI) || llm__rope_none(f, a)) a->rope[0].dim = 0;
+    if (!f->r && (a->rope[0].dim % 2 || a->rope[0].dim > a->head_dim))
         f->r = llm__error(LLM_ERR_FORMAT, "%s: RoPE turns %d of %d values of a head, an even number of at most all was expected", f->path,
-                          a->rope_dim, a->head_dim);
+                          a->rope[0].dim, a->head_dim);
 }
 
 /* What a stretched length changes besides the frequencies: the scale of attention, and how long texts may be. */
@@ -216,13 +216,14 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
     int olmo = llm__arch_is(a, "olmo2") && (!strcmp(a->name, "olmo3") || llm__facts_find(f, ".attention.sliding_window").kv);
     llm__facts in = llm__facts_in(f, global >= 0 ? global : object), near = llm__facts_in(f, local);
     llm__rope_turned(&in, a);
-    if (!in.r && a->rope_dim) {
+    if (!in.r && a->rope[0].dim) {
         llm__rope_fill(&in, a, tensors, a->family->theta, 0, &a->rope[0]);
         a->n_rope = 1;
     }
-    if (!in.r && a->rope_dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text"))) {
+    if (!in.r && a->rope[0].dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text"))) {
         double base = olmo ? llm__fact_num(&in, "rope_theta .rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4;
         base = llm__fact_num(&in, "rope_local_base_freq", base, 1.0001, 1e18);
+        a->rope[1].dim = a->rope[0].dim;
         llm__rope_fill(&near, a, tensors, base, local < 0, &a->rope[1]);
         a->n_rope = 2;
         if (!in.r) in.r = near.r;
@@ -235,7 +236,7 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
  * in blocks (Qwen2-VL), by turns as far as they go (Qwen3-VL), or height and width by turns and then time (ERNIE 4.5 VL). */
 static void llm__arch_sections(llm__facts *f, llm__arch *a) {
     llm__facts in = llm__facts_in(f, llm__facts_find(f, "rope_parameters rope_scaling").node);
-    const int half = a->rope_dim / 2, ernie = a->n_sets > 1 || llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name);
+    const int half = a->rope[0].dim / 2, ernie = a->n_sets > 1 || llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name);
     const int qwen3 = llm__word_in("qwen3vl qwen3vlmoe qwen3_vl_text qwen3_vl_moe_text", a->name);
     const int turns = qwen3 || llm__fact_bool(&in, "mrope_interleaved", 0);
     const char *key = a->gguf ? ".rope.dimension_sections" : "mrope_section";
@@ -278,7 +279,7 @@ static llm_result llm__arch_check(const llm__facts *f, const llm__arch *a) {
     if (a->n_heads % a->n_kv_heads)
         return llm__error(LLM_ERR_FORMAT, "%s: %d query heads cannot share %d key heads evenly", f->path, a->n_heads, a->n_kv_heads);
     if (a->flags & LLM__MLA && a->nope < 1)
-        return llm__error(LLM_ERR_FORMAT, "%s: a latent key of %d values, of which %d turn", f->path, a->head_dim, a->rope_dim);
+        return llm__error(LLM_ERR_FORMAT, "%s: a latent key of %d values, of which %d turn", f->path, a->head_dim, a->rope[0].dim);
     if (a->flags & LLM__LEARNED && a->max_positions > 1 << 20)
         return llm__error(LLM_ERR_LIMIT, "%s: a table of %d positions is too long", f->path, a->max_positions);
     if ((int64_t)a->n_heads * LLM__MAX(a->head_dim, a->v_head_dim) > 1 << 20)
@@ -327,9 +328,9 @@ LLM__PRIVATE llm_result llm__rope_override(llm__arch *a, double factor, int logn
     if (logn && !a->logn_from) a->logn_from = LLM__MAX(a->max_positions, 2);
     if (factor == 0) return LLM_OK;
     if (factor < 1) return llm__error(LLM_ERR_ARG, "rope_scaling_factor: %g, must be at least 1 (0: as the files say)", factor);
-    if (!a->rope_dim || a->scaled)
+    if (!a->rope[0].dim || a->scaled)
         return llm__error(LLM_ERR_ARG, "rope_scaling_factor: %g, but %s %s", factor, path,
-                          a->rope_dim ? "has a scheme of its own for long texts" : "has no rotary positions");
+                          a->rope[0].dim ? "has a scheme of its own for long texts" : "has no rotary positions");
     a->dynamic = 1;
     a->dynamic_factor = factor;
     a->dynamic_from = a->max_positions;

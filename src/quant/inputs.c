@@ -92,7 +92,7 @@ static llm_result llm__layer_pass_open(llm__layer_pass *p) {
     llm_result r = p->backend->open(&b, &p->ctx);
     n.ctx = p->ctx;
     if (!r) r = llm__net_open(&n, &p->net);
-    return r ? r : p->backend->kv_open(p->ctx, 1, &p->net->kv, LLM__PASS_PAGE, (int64_t)LLM__PASS_SEQS * p->stride);
+    return r ? r : p->backend->kv_open(p->ctx, p->net->n_kv, p->net->kv, LLM__PASS_PAGE, (int64_t)LLM__PASS_SEQS * p->stride);
 }
 
 /* The step of samples [first, first + n): its arrays. */

@@ -98,7 +98,7 @@ static int llm__revert_has(const llm__reverting *r, const char *name) { return l
 /* A tensor of numbers, one a frequency; NULL: there is none. */
 static const llm__tensor *llm__revert_divisors(const llm__reverting *r, const char *name) {
     const llm__tensor *t = llm__tensors_find(&r->m->source.tensors, name);
-    return t && t->type == LLM_TYPE_F32 && t->shape[0] == r->a->rope_dim / 2 ? t : NULL;
+    return t && t->type == LLM_TYPE_F32 && t->shape[0] == r->a->rope[0].dim / 2 ? t : NULL;
 }
 
 /* "name": [numbers], */
@@ -128,7 +128,7 @@ static llm_result llm__revert_stretched(const llm__reverting *r, const llm__tens
     for (int k = 0; k < LLM__COUNT(originals); k++) {
         double far = 0;
         for (int64_t i = 0; i < half; i++) {
-            const double wavelength = 2 * 3.14159265358979323846 * pow(base, 2.0 * (double)i / r->a->rope_dim);
+            const double wavelength = 2 * 3.14159265358979323846 * pow(base, 2.0 * (double)i / r->a->rope[0].dim);
             const double is = (double)llm__element(t->type, t->data, i), want = llm__revert_llama3(wavelength, factor, 1, 4, originals[k]);
             far = LLM__MAX(far, fabs(is - want) / want);
         }
@@ -153,8 +153,8 @@ static llm_result llm__revert_rope(llm__reverting *r) {
     const int64_t original = llm__fact_int(&r->f, ".rope.scaling.original_context_length", a->max_positions, 1, 1 << 30);
     llm__revert_float(r->out, "rope_theta", base);
     if (llm__revert_is(r, "gemma3_text")) llm_text_str(r->out, ", \"rope_local_base_freq\": 10000.0");
-    if (!(a->flags & LLM__MLA) && a->rope_dim != a->head_dim)
-        llm__revert_float(r->out, "partial_rotary_factor", (double)a->rope_dim / a->head_dim);
+    if (!(a->flags & LLM__MLA) && a->rope[0].dim != a->head_dim)
+        llm__revert_float(r->out, "partial_rotary_factor", (double)a->rope[0].dim / a->head_dim);
     if (freqs) return llm__revert_stretched(r, freqs, base);
     if (shorts && longs) {
         llm_text_format(r->out, ", 'original_max_position_embeddings': %l, 'rope_scaling': {'type': 'longrope', ", original);
@@ -215,7 +215,7 @@ static void llm__revert_heads(const llm__reverting *r) {
     else if (mla) llm_text_str(r->out, ", \"q_lora_rank\": null");
     if (mla)
         llm_text_format(r->out, ", 'kv_lora_rank': %d, 'qk_nope_head_dim': %d, 'qk_rope_head_dim': %d, 'v_head_dim': %d", a->kv_rank,
-                        a->nope, a->rope_dim, a->v_head_dim);
+                        a->nope, a->rope[0].dim, a->v_head_dim);
     if (llm__revert_is(r, "starcoder2 ernie4_5 ernie4_5_moe"))
         llm_text_format(r->out, ", 'use_bias': %b", bias || llm__revert_has(r, "blk.0.ffn_down.bias"));
     else if (!llm__revert_is(r, "qwen2 qwen2_moe mixtral mistral")) llm_text_format(r->out, ", 'attention_bias': %b", bias);

@@ -129,7 +129,7 @@ static double arch_llama3(int i, double factor, double original, double low, dou
 static void arch_schemes(void) {
     const llm__rope *r = &arch_read.rope[0];
     double far;
-    CHECK(!arch_of("\"max_position_embeddings\":256") && arch_read.rope_dim == 16 && arch_read.n_rope == 1 && arch_read.max_len == 256);
+    CHECK(!arch_of("\"max_position_embeddings\":256") && arch_read.rope[0].dim == 16 && arch_read.n_rope == 1 && arch_read.max_len == 256);
     CHECK(r->scale[0] == 1 && r->inv_freq[0] == 1 && arch_near(r->inv_freq[2], 0.1) && arch_near(r->inv_freq[4], 0.01) &&
           arch_near(r->inv_freq[6], 0.001));
     CHECK(!arch_of("\"max_position_embeddings\":256,\"rope_theta\":81"));
@@ -219,7 +219,7 @@ static void arch_arranged(void) {
     CHECK(arch_near(arch_read.rope[0].inv_freq[1], pow(1e4 * pow(1000, 16 / 14.0), -1 / 8.0)));
     CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"minimax_m2\",\"num_local_experts\":8,\"num_experts_per_tok\":2,"
                    "\"use_qk_norm\":true,\"shared_intermediate_size\":5,\"rotary_dim\":8"));
-    CHECK(arch_read.qk_norm == LLM_QK_NORM_WHOLE_RMS && arch_read.ff_shared == 0 && arch_read.rope_dim == 8 &&
+    CHECK(arch_read.qk_norm == LLM_QK_NORM_WHOLE_RMS && arch_read.ff_shared == 0 && arch_read.rope[0].dim == 8 &&
           arch_read.score == LLM_ROUTE_SIGMOID);
     CHECK(!arch_of(
         "\"max_position_embeddings\":64,\"model_type\":\"granitemoehybrid\",\"num_local_experts\":0,\"shared_intermediate_size\":48,"
@@ -283,7 +283,7 @@ static void arch_layers(void) {
     CHECK(!arch_of(
         "\"max_position_embeddings\":64,\"model_type\":\"bloom\",\"n_head\":4,\"num_attention_heads\":4,\"layer_norm_epsilon\":1e-5"));
     for (int h = 0; h < 4; h++) CHECK(arch_near(arch_read.alibi[h], pow(2, -2.0 * (h + 1)))); /* 8 / 4 heads */
-    CHECK(arch_read.rope_dim == 0 && arch_read.n_rope == 0);
+    CHECK(arch_read.rope[0].dim == 0 && arch_read.n_rope == 0);
 }
 
 TEST_GROUP(arch) {

@@ -72,7 +72,7 @@ static void cnv_families(void) {
         float divisors[LLM__MAX_ROPE];
         CHECK(llm__convert_rope_form(c.model) == 1 && llm__tensors_find(&c.tensors, "rope_freqs.weight"));
         llm__convert_divisors(c.model, 0, divisors);
-        CHECK(divisors[0] == 1 && fabs((double)divisors[c.model->arch.rope_dim / 2 - 1] - 8) < 1e-4);
+        CHECK(divisors[0] == 1 && fabs((double)divisors[c.model->arch.rope[0].dim / 2 - 1] - 8) < 1e-4);
     }
     llm__convert_close(&c);
 }

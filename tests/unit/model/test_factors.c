@@ -53,7 +53,7 @@ static void fac_begin(int gguf) {
     fac = zero;
     memset(&fac_kept, 0, sizeof fac_kept);
     fac.family.names = "llama", fac.arch.family = &fac.family;
-    fac.arch.hidden = FAC_HIDDEN, fac.arch.head_dim = 4, fac.arch.n_experts = FAC_EXPERTS;
+    fac.arch.hidden = FAC_HIDDEN, fac.arch.layer[1].head_dim = 4, fac.arch.n_experts = FAC_EXPERTS;
     fac.adapter.path = "adapter", fac.adapter.gguf = gguf, fac.adapter.max_rank = 4, fac.adapter.alpha = 6, fac.adapter.used = fac.used;
     fac.adapter.prefix = gguf ? "" : "base_model.model.", fac.adapter.base = gguf ? "blk." : "model.layers.";
     fac.to.lora = (llm_lora_site *)&fac; /* only passed on */
@@ -182,7 +182,7 @@ static void fac_order(void) {
         for (int own = 0; own < 2; own++) {
             float b[12];
             fac_begin(own ? gguf : !gguf);
-            fac.arch.gguf = gguf, fac.arch.flags = LLM__PAIRS_GGUF, fac.arch.head_dim = 6, fac.adapter.alpha = 1;
+            fac.arch.gguf = gguf, fac.arch.flags = LLM__PAIRS_GGUF, fac.arch.layer[1].head_dim = 6, fac.adapter.alpha = 1;
             const int file = fac.adapter.gguf;
             fac_add(file ? "blk.1.attn_q.weight.lora_a" : "base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight", 0, 1, 2, 0);
             fac_add(file ? "blk.1.attn_q.weight.lora_b" : "base_model.model.model.layers.1.self_attn.q_proj.lora_B.weight", 0, 12, 1, 0);

@@ -55,7 +55,7 @@ static llm_result tm_open(tm_run *t, const char *path, const llm_model_config *m
     nc.max_rows = nc.max_out = max;
     if (!r) r = llm__net_open(&nc, &t->net);
     llm_kv_layer layers[8];
-    for (int i = 0; !r && i < t->net->n_kv && i < LLM__COUNT(layers); i++) layers[i] = t->net->kv;
+    for (int i = 0; !r && i < t->net->n_kv && i < LLM__COUNT(layers); i++) layers[i] = t->net->kv[i];
     if (!r) r = be->kv_open(t->ctx, t->net->n_kv, layers, 32, bc.max_pages_per_seq);
     t->pages = (int32_t *)calloc((size_t)bc.max_pages_per_seq, sizeof *t->pages);
     for (int i = 0; i < bc.max_pages_per_seq; i++) t->pages[i] = i;

@@ -151,13 +151,13 @@ static void net_is(int rank, const char *name, llm_role role, int64_t rows, int6
 static void net_ranks(int n, int stages) {
     llm__net *net = net_open(net_model, n * stages, stages);
     if (!net) return;
-    CHECK(net->n_group == n && net->n_kv == (stages == 1 ? 3 : 2) && net->kv.n_kv_heads == 2 / n && net->kv.head_dim == 16);
+    CHECK(net->n_group == n && net->n_kv == (stages == 1 ? 3 : 2) && net->kv->n_kv_heads == 2 / n && net->kv->head_dim == 16);
     int64_t ff_sum = 0;
     for (int rank = 0; rank < n * stages; rank++) {
         const int64_t g = rank % n, heads = 6 / n, kv = 2 / n, v = 512 / n;
         const llm__net_rank *own = &net->rank[rank];
-        const llm__slice ff = own->ff;
-        CHECK(ff.size == 176 && ff.first == (g ? net->rank[rank - 1].ff.first + net->rank[rank - 1].ff.n : 0) && ff.n >= 80);
+        const llm__slice ff = own->layer[own->begin].ff, before = g ? net->rank[rank - 1].layer[own->begin].ff : llm__all(0);
+        CHECK(ff.size == 176 && ff.first == before.first + before.n && ff.n >= 80);
         ff_sum += ff.n;
         for (int layer = own->begin; layer < own->end; layer++) {
             net_add(net_name(layer, "self_attn.q_proj"), g * heads * 16, heads * 16, 0, 96);
@@ -348,7 +348,7 @@ static void net_adapts(int n, const char *alpha, const char *more, float scale) 
               net_factor_is(&qkv->part[0][1], NET_Q_B, rank * heads, heads, 0, 4, scale));
         CHECK(net_factor_is(&qkv->part[1][0], NET_V_A, 0, 4, 0, 96, 1) &&
               net_factor_is(&qkv->part[1][1], NET_V_B, rank * kv, kv, 0, 4, scale));
-        CHECK(net_factor_is(&down->part[0][0], NET_DOWN_A, 0, 4, own->ff.first, own->ff.n, 1) &&
+        CHECK(net_factor_is(&down->part[0][0], NET_DOWN_A, 0, 4, own->layer[2].ff.first, own->layer[2].ff.n, 1) &&
               net_factor_is(&down->part[0][1], NET_DOWN_B, 0, 96, 0, 4, scale));
     }
     llm__adapter_close(&d);
@@ -439,20 +439,20 @@ static void net_content(void) {
 static void net_extras(void) {
     static llm__arch a;
     static llm__net_rank rank;
+    static llm__net_layer layer;
     llm_buffer *const x = (llm_buffer *)&a, *const h = (llm_buffer *)&rank; /* are only compared */
     llm__pass p = {.rank = &rank, .a = &a};
     llm__net_pair w = {.rows = 8};
     int32_t q, k;
-    a.head_dim = 4;
-    rank.heads.first = 2, rank.kv_heads.first = 1, rank.q_width = 16;
+    rank.heads.first = 2, layer.kv_heads.first = 1, layer.q_width = 16;
     rank.token.x = x, rank.token.h = h;
-    llm__extra_columns(&p, &q, &k);
+    llm__extra_columns(&p, &layer, 4, &q, &k);
     CHECK(q == 0 && k == 16 && llm__extra_embedding(&p) == x && !llm__extra_plus(&p, LLM_ROWS_TOKENS, x, h, &w));
     p.lora = 1; /* a sequence has an adapter, which has nothing for this weight */
     CHECK(!llm__extra_plus(&p, LLM_ROWS_TOKENS, x, h, &w));
     a.qk_norm = LLM_QK_NORM_WHOLE_RMS;
     a.eagle = 1;
-    llm__extra_columns(&p, &q, &k);
+    llm__extra_columns(&p, &layer, 4, &q, &k);
     CHECK(q == 8 && k == 20 && llm__extra_embedding(&p) == h);
 }
 
