@@ -42,7 +42,8 @@
  *     kernel_narrow, _f8, _rescale       T                                256   x before cuBLASLt, with a scale a row; that scale behind it
  *     kernel_widen<kind>, _finish        (K / 256, V / 16), (T, V / 256)  128   packed weights before it, what an epilogue does behind it
  *     kernel_embed, kernel_rope          T                            128, 64   x (T, D); cosines and sines (T, rope_dim)
- *     kernel_residual, _norm, _sum       T                                256   x += y, h = norm(x); dst = norm(src); sums over ranks
+ *     kernel_residual, _norm             T                                256   x += y, h = norm(x); dst = norm(src)
+ *     kernel_residual, _sum              T, 2 a multiprocessor at most    512   the same with a sum over ranks before; that alone
  *     kernel_gather, kernel_gate         n_out; T                         128   chosen rows; rows times the sigmoid of a value
  *     kernel_xielu                       (T, n / 128)                     128   xIELU of what a product gave
  *     kernel_qkv                         T                                128   norms and RoPE of q and k, k and v to the pages
@@ -462,9 +463,10 @@ static int max_int(int64_t a, int64_t b) { return (int)(a > b ? a : b); }
  * takes some for the nodes of a graph when a batch size comes for the first time, for which kv_memory leaves a 256th of the device. */
 
 static constexpr int MAX_RANKS = 16, MAX_WORLD = 256, MAX_RECORDS = 8192, MAX_GRAPHS = 96, N_TIMES = 16, STEP_HEAD = 16;
-static constexpr int QUERIES = 16, KEYS = 32, MAX_VALUES = 512;       /* of >>attention */
-static constexpr int SPLIT = 256, MAX_SPLITS = 8192, MAX_TILES = 256; /* keys of a split; splits of a step; tiles of a row's heads */
-static constexpr int ONE_SHOT_ROWS = 16;                              /* of >>ranks: rows that are summed over peer memory */
+static constexpr int QUERIES = 16, KEYS = 32, MAX_VALUES = 512;          /* of >>attention */
+static constexpr int SPLIT = 256, MAX_SPLITS = 8192, MAX_TILES = 256;    /* keys of a split; splits of a step; tiles of a row's heads */
+static constexpr int ONE_SHOT_ROWS = 16, TWO_SHOT_ROWS = 512;            /* of >>ranks: rows that are summed over peer memory */
+static constexpr int SUM_THREADS = 512, SUM_LOADS = 8, STOP_TURNS = 256; /* vectors loaded at once; looks at a flag for one at `stop` */
 
 /* Twin: llm__cpu_buffer. Rows start on 16 bytes, so kernels may load vectors of four. */
 struct llm_buffer {
@@ -580,12 +582,12 @@ typedef struct record {
 
 /* Memory through which the ranks of a stage sum up rows without NCCL: see >>ranks. n 0: there is none. Passed by value. */
 typedef struct peer_view {
-    int32_t n, index, rows;
-    int64_t width;              /* floats of a row */
-    float *box[MAX_RANKS];      /* (rows, 2, width) of every rank */
-    uint32_t *flags[MAX_RANKS]; /* (rows, MAX_RANKS) of every rank */
-    uint32_t *turn;             /* (rows) of this one: sums so far */
-    const uint32_t *stop;       /* pinned: 1 lets everybody go who waits */
+    int32_t n, index, blocks, two; /* blocks that sum, at most; two: in two shots */
+    int64_t width;                 /* floats of a box, a multiple of 4 */
+    float *box[MAX_RANKS];         /* (blocks + 2 ONE_SHOT_ROWS, width) of every rank */
+    uint32_t *flags[MAX_RANKS];    /* (blocks, MAX_RANKS) of every rank */
+    uint32_t *turn;                /* (blocks) of this one: flags that it has raised */
+    const uint32_t *stop;          /* pinned: 1 lets everybody go who waits */
 } peer_view;
 
 /* The list of one shape on one rank. exec NULL: it has run once as it was, and is captured when it comes again. */
@@ -3405,88 +3407,143 @@ static __device__ __forceinline__ float norm_value(const norm_view &v, float x, 
     return v.bias ? y + v.bias[i] : y;
 }
 
-/* One row of n values becomes its sum over the ranks of the stage, added up in their order: the same bits on all. One block on each rank,
- * the same number everywhere, which is the row of the boxes. Each writes its part to its box and its turn to a flag of every other, waits
- * for their flags, and reads their boxes: one way instead of the several of a ring. Two boxes in turn: who writes one has seen the flags of
- * the turn between, and those are written after the reading. */
-static __device__ void one_shot_sum(const peer_view &v, float *y, int n) {
-    const int row = (int)blockIdx.x, t = (int)threadIdx.x;
-    const uint32_t turn = v.turn[row] + 1;
-    const int64_t at = (2 * row + (turn & 1)) * v.width;
-    float *mine = v.box[v.index] + at;
-    for (int i = t; i < n; i += blockDim.x) mine[i] = y[i];
-    __threadfence_system();
+/* The blocks of this number of all ranks wait for each other: what they wrote before is there behind it. */
+static __device__ void meet_ranks(const peer_view &v, uint32_t turn) {
+    const int t = (int)threadIdx.x, at = (int)blockIdx.x * MAX_RANKS;
     __syncthreads();
     if (t < v.n) {
-        const uint32_t *flag = v.flags[v.index] + row * MAX_RANKS + t;
-        store_release(v.flags[t] + row * MAX_RANKS + v.index, turn);
-        while ((int32_t)(load_acquire(flag) - turn) < 0 && !load_acquire(v.stop)) __nanosleep(40);
+        const uint32_t *flag = v.flags[v.index] + at + t;
+        store_release(v.flags[t] + at + v.index, turn);
+        for (int i = 1; (int32_t)(load_acquire(flag) - turn) < 0; i++) {
+            if (i % STOP_TURNS == 0 && load_acquire(v.stop)) break; /* over PCIe: seldom */
+            __nanosleep(40);
+        }
     }
     __syncthreads();
-    for (int i = t; i < n; i += blockDim.x) {
-        float sum = v.box[0][at + i];
-        for (int k = 1; k < v.n; k++) sum += v.box[k][at + i];
-        y[i] = sum;
-    }
-    if (t == 0) v.turn[row] = turn;
 }
 
-/* Computes: y (rows, n) = its sum over ranks. Grid: one block a row. Twin: llm__run_all_reduce. */
-static __global__ void __launch_bounds__(256) kernel_sum(const int32_t *n_rows, float *y, int64_t stride, int n, peer_view peers) {
+/* A thread's part of n vectors that the block copies, of which SUM_LOADS are under way at once. */
+static __device__ __forceinline__ void copy_vectors(float4 *to, const float4 *from, int n) {
+    const int step = (int)blockDim.x;
+    for (int i = threadIdx.x; i < n; i += SUM_LOADS * step) {
+        float4 part[SUM_LOADS] = {};
+#pragma unroll
+        for (int k = 0; k < SUM_LOADS; k++)
+            if (i + k * step < n) part[k] = from[i + k * step];
+#pragma unroll
+        for (int k = 0; k < SUM_LOADS; k++)
+            if (i + k * step < n) to[i + k * step] = part[k];
+    }
+}
+
+/* Four values of all ranks' boxes, added up in the order of ranks: SUM_LOADS ranks' are under way before the first is added. Every value
+ * stays what it is when -0 is added to it: so they begin, and so are ranks that are not there. */
+static __device__ __forceinline__ float4 boxes_sum(const peer_view &v, int64_t at) {
+    const float4 nothing = make_float4(-0.0f, -0.0f, -0.0f, -0.0f);
+    float4 sum = nothing;
+    for (int first = 0; first < v.n; first += SUM_LOADS) {
+        float4 part[SUM_LOADS];
+#pragma unroll
+        for (int k = 0; k < SUM_LOADS; k++) {
+            part[k] = nothing;
+            if (first + k < v.n) part[k] = ((const float4 *)v.box[first + k])[at];
+        }
+#pragma unroll
+        for (int k = 0; k < SUM_LOADS; k++) sum = make_float4(sum.x + part[k].x, sum.y + part[k].y, sum.z + part[k].z, sum.w + part[k].w);
+    }
+    return sum;
+}
+
+/* One row of n values, and what its last vector has behind them, becomes its sum over the ranks of the stage: the same bits on all, in one
+ * shot and in two. Each rank writes its part to its box and raises its flag. In one shot it then reads all boxes; in two it sums its share
+ * of the columns, writes that into everybody's box over the parts, which nobody else reads, and raises its flag again: see >>ranks. */
+static __device__ void sum_ranks(const peer_view &v, float *row, int n) {
+    const int block = (int)blockIdx.x, t = (int)threadIdx.x, step = (int)blockDim.x, n4 = ceil_div(n, 4);
+    const int begin = (int)((int64_t)n4 * v.index / v.n), end = (int)((int64_t)n4 * (v.index + 1) / v.n);
+    const uint32_t turn = v.turn[block] + 1;
+    const int64_t at = (v.two ? block : v.blocks + 2 * block + (turn & 1)) * (v.width / 4);
+    float4 *y = (float4 *)row, *mine = (float4 *)v.box[v.index] + at;
+    copy_vectors(mine, y, n4);
+    meet_ranks(v, turn);
+    if (!v.two)
+        for (int i = t; i < n4; i += step) y[i] = boxes_sum(v, at + i);
+    else {
+        for (int i = begin + t; i < end; i += step) {
+            const float4 sum = boxes_sum(v, at + i);
+            for (int k = 0, to = v.index; k < v.n; k++, to = to + 1 < v.n ? to + 1 : 0) ((float4 *)v.box[to])[at + i] = sum;
+        }
+        meet_ranks(v, turn + 1);
+        copy_vectors(y, mine, n4);
+    }
+    if (t == 0) v.turn[block] = turn + (uint32_t)v.two;
+    __syncthreads();
+}
+
+/* Computes: y (rows, n) = its sum over ranks. Grid: sum_grid. Twin: llm__run_all_reduce. */
+static __global__ void __launch_bounds__(SUM_THREADS, 2)
+    kernel_sum(const int32_t *n_rows, float *y, int64_t stride, int n, peer_view peers) {
     grid_wait();
-    if ((int)blockIdx.x < *n_rows) one_shot_sum(peers, y + (int)blockIdx.x * stride, n);
+    for (int row = (int)blockIdx.x; row < *n_rows; row += (int)gridDim.x) sum_ranks(peers, y + row * stride, n);
 }
 
 /* Computes: x += scale * post(y); h = norm(x); with replace x = h. y NULL: nothing is added; h NULL: no norm; peers.n > 0: y is a part of a
- * sum over ranks, and gets the whole. Grid: one block a row. A thread meets its own values again in every pass, so only sums need barriers.
- * Twin: llm__run_residual. */
-static __global__ void __launch_bounds__(256)
+ * sum over ranks, and gets the whole. Grid: one block a row, or sum_grid. A thread meets its own values again in every pass, so only sums
+ * need barriers. Twin: llm__run_residual. */
+static __global__ void __launch_bounds__(SUM_THREADS, 2)
     kernel_residual(const int32_t *n_rows, float *x, float *y, float *h, int64_t x_stride, int64_t y_stride, int64_t h_stride, int n,
                     float scale, norm_view post, norm_view norm, int replace, peer_view peers) {
     grid_wait();
     SMEM(float, scratch, 32);
-    int row = (int)blockIdx.x;
-    float mean, factor;
-    if (row >= *n_rows) return;
-    x += row * x_stride;
-    if (y) {
-        y += row * y_stride;
-        if (peers.n) one_shot_sum(peers, y, n);
-        norm_factors(post, y, n, scratch, &mean, &factor);
-        for (int i = threadIdx.x; i < n; i += blockDim.x)
-            x[i] += scale * (post.kind ? norm_value(post, y[i], i, mean, factor) : post.weight ? y[i] * post.weight[i] : y[i]);
-    }
-    if (!h || !norm.kind) return;
-    norm_factors(norm, x, n, scratch, &mean, &factor);
-    for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        float v = norm_value(norm, x[i], i, mean, factor);
-        h[row * h_stride + i] = v;
-        if (replace) x[i] = v;
+    for (int row = (int)blockIdx.x; row < *n_rows; row += (int)gridDim.x) {
+        float *to = x + row * x_stride, *part = y + row * y_stride, mean, factor;
+        if (y) {
+            if (peers.n) sum_ranks(peers, part, n);
+            norm_factors(post, part, n, scratch, &mean, &factor);
+            for (int i = threadIdx.x; i < n; i += blockDim.x)
+                to[i] += scale * (post.kind     ? norm_value(post, part[i], i, mean, factor)
+                                  : post.weight ? part[i] * post.weight[i]
+                                                : part[i]);
+        }
+        if (!h || !norm.kind) continue;
+        norm_factors(norm, to, n, scratch, &mean, &factor);
+        for (int i = threadIdx.x; i < n; i += blockDim.x) {
+            float v = norm_value(norm, to[i], i, mean, factor);
+            h[row * h_stride + i] = v;
+            if (replace) to[i] = v;
+        }
     }
 }
 
-/* Whether the ranks sum up these rows by themselves: few of them, so that what counts is the way and not the bytes; with batch_invariant
- * all, as the order in which NCCL adds depends on how many there are. */
-static int one_shot(const rank *r, int rows, int64_t width) { return r->peers.n && rows <= r->peers.rows && width <= r->peers.width; }
+/* How the ranks sum up these rows by themselves; n 0: NCCL does. */
+static peer_view peers_of(const rank *r, int rows, int64_t width) {
+    peer_view v = r->peers;
+    v.two = rows > ONE_SHOT_ROWS;
+    if (width > v.width || (rows > TWO_SHOT_ROWS && !r->ctx->cfg.batch_invariant)) v.n = 0;
+    return v;
+}
+
+/* Blocks that are there together walk over the rows. */
+static dim3 sum_grid(const peer_view &v, int rows) { return dim3((unsigned)min_int(rows, v.blocks)); }
 
 /* Sums the first `rows` rows of a buffer over the ranks of the stage; NCCL takes whole strides. */
 static void run_all_reduce(rank *r, llm_rows which, const llm_buffer *b, int rows) {
+    const peer_view peers = peers_of(r, rows, b->cols);
     if (r->ctx->n_group == 1 || r->failed) return;
-    if (one_shot(r, rows, b->cols))
-        launch<kernel_sum>(r, dim3((unsigned)rows), 256, 0, device_rows(r, which), b->data, b->stride, (int)b->cols, r->peers);
+    if (peers.n)
+        launch<kernel_sum>(r, sum_grid(peers, rows), SUM_THREADS, 0, device_rows(r, which), b->data, b->stride, (int)b->cols, peers);
     else nccl_all_reduce(r, b->data, (size_t)(b->stride * rows));
 }
 
-/* A sum of few rows over the ranks is a part of the kernel. */
+/* A sum over peer memory is a part of the kernel. */
 static void run_residual(rank *r, const llm_residual_op *op) {
-    peer_view peers;
-    memset(&peers, 0, sizeof peers);
-    if (op->y && one_shot(r, padded_rows(r, op->rows), op->y->cols)) peers = r->peers;
-    else if (op->y) run_all_reduce(r, op->rows, op->y, padded_rows(r, op->rows));
-    launch<kernel_residual>(r, dim3((unsigned)padded_rows(r, op->rows)), 256, 0, device_rows(r, op->rows), op->x->data,
-                            op->y ? op->y->data : NULL, op->h && op->kind ? op->h->data : NULL, op->x->stride, op->y ? op->y->stride : 0,
-                            op->h ? op->h->stride : 0, (int)op->x->cols, op->scale != 0 ? op->scale : 1.0f,
-                            norm_of(op->post_kind, op->post_weight, op->post_bias, op->eps),
+    const int rows = padded_rows(r, op->rows);
+    peer_view peers = {};
+    if (op->y) peers = peers_of(r, rows, op->y->cols);
+    if (op->y && !peers.n) run_all_reduce(r, op->rows, op->y, rows);
+    launch<kernel_residual>(r, peers.n ? sum_grid(peers, rows) : dim3((unsigned)rows), peers.n ? SUM_THREADS : 256, 0,
+                            device_rows(r, op->rows), op->x->data, op->y ? op->y->data : NULL, op->h && op->kind ? op->h->data : NULL,
+                            op->x->stride, op->y ? op->y->stride : 0, op->h ? op->h->stride : 0, (int)op->x->cols,
+                            op->scale != 0 ? op->scale : 1.0f, norm_of(op->post_kind, op->post_weight, op->post_bias, op->eps),
                             norm_of(op->kind, op->weight, op->bias, op->eps), op->replace, peers);
 }
 
@@ -6958,8 +7015,9 @@ static __global__ void __launch_bounds__(DRAW_THREADS, 1) kernel_draw(step_view 
  * where the residual reads them. Logits stay cut until somebody draws (all-gather) or the host copies them, share by share.
  *
  *     rows of a step      the sum                                        costs
- *     1 ... 16            in kernel_residual, over peer memory           a write, a flag, a read: some microseconds
- *     17 ..., no peers    ncclAllReduce in front of kernel_residual      a launch and a ring, but each byte goes fewer ways
+ *     1 ... 16            in kernel_residual, in one shot                a write, a flag, a read of n - 1 boxes: some microseconds
+ *     17 ... 512          in kernel_residual, in two shots               a flag more, but 2 (n - 1) / n ways of each byte, not n - 1
+ *     513 ..., no peers   ncclAllReduce in front of kernel_residual      a launch and a ring; with batch_invariant in two shots, too
  *
  * A pipeline has stages of such groups. Rank i of one sends x to rank i of the next (ncclSend). What the last has drawn goes to the first
  * rank of all, for the host that plans: by a communicator and a stream of its own, for the first stage has the next step to compute
@@ -6974,9 +7032,18 @@ static __global__ void __launch_bounds__(DRAW_THREADS, 1) kernel_draw(step_view 
  * Ranks may be in several processes (llm_backend_config.n_processes): n_ranks counts those that are here, n_world all. A communicator is
  * made of an id that process 0 hands around; a stage that is in more than one process has no peer memory, and all its sums are NCCL's.
  *
- * Why two boxes are enough: rank a writes box 1 of turn 3 only after it has seen everybody's flag of turn 2, and each of them raised that
- * one behind its reading of box 1 of turn 1. Ranks on one device (LLM_CUDA_ONE_DEVICE) do the same; their grids are small enough to be
- * there together, which waiting for each other takes.
+ * Sums over peer memory. Parts stay f32 and are added up in the order of ranks, whoever does it, so one shot and two give the same bits.
+ * Boxes, flags and turns belong to a block of a grid, whichever rows it walks over: 9.25 MiB at 8,192 columns and 132 multiprocessors.
+ *
+ * Why two boxes are enough for one shot: rank a writes box 1 of turn 3 only after it has seen everybody's flag of turn 2, and each of them
+ * raised that one behind its reading of box 1 of turn 1. For two shots one is: who has seen all second flags knows that all parts have been
+ * read, and a block's own threads read the sums where they write the next parts. Two shots are two turns, so boxes of one shot still
+ * alternate; each kind has its own, as a turn of the other may be under way where one begins.
+ *
+ * Why nobody waits for ever: a block waits only for those of its number, on other ranks, which walk over the same rows. All blocks of a
+ * grid are there at once, or will be when kernels that wait for nobody have ended: the launch bounds let two stand on a multiprocessor,
+ * and there are no more (sum_blocks). So each comes to its next flag, whichever row the others are at. On one device (LLM_CUDA_ONE_DEVICE)
+ * all ranks' blocks together take half of its multiprocessors at most, for a kernel of another rank may need one for itself.
  *
  * A rank that does not come leaves the others waiting inside NCCL, or for a flag, on the device or in the call that launches. end_step and
  * wait find that out by time, say so, abort the communicators and set the word that those look at who wait for flags: so everybody goes on.
@@ -7849,13 +7916,22 @@ static int peers_reach(llm_backend_ctx *ctx, int first, int n) {
     return 1;
 }
 
+/* Blocks that may wait for other ranks': what every device has room for at once, see >>ranks. */
+static int sum_blocks(const llm_backend_ctx *ctx) {
+    int blocks = min_int(TWO_SHOT_ROWS, ctx->cfg.max_rows);
+    for (int i = 0; i < ctx->n_ranks; i++)
+        blocks = min_int(blocks, ctx->one_device ? max_int(ctx->ranks[i].n_sms / (2 * ctx->n_ranks), 1) : 2 * ctx->ranks[i].n_sms);
+    return blocks;
+}
+
 /* Boxes and flags of every rank for sums over the residual stream, as wide as the widest embedding or head. Where devices cannot reach
  * each other, NCCL does all. */
 static void peers_open(llm_backend_ctx *ctx) {
-    int64_t width = 0, rows = ctx->cfg.batch_invariant ? ctx->cfg.max_rows : min_int(ONE_SHOT_ROWS, ctx->cfg.max_rows);
+    const int blocks = sum_blocks(ctx);
+    int64_t width = 0;
     for (int i = 0; i < ctx->n_weights; i++)
         if (ctx->all_weights[i]->role == LLM_ROLE_EMBED || ctx->all_weights[i]->role == LLM_ROLE_HEAD)
-            width = ctx->all_weights[i]->cols > width ? ctx->all_weights[i]->cols : width;
+            width = ctx->all_weights[i]->cols > width ? (ctx->all_weights[i]->cols + 3) & ~(int64_t)3 : width;
     if (ctx->n_group == 1 || ctx->n_group > ctx->n_ranks || width <= ctx->peer_width) return; /* in another process: NCCL does all */
     ctx->peer_width = width;
     for (int first = 0; first < ctx->n_ranks; first += ctx->n_group) {
@@ -7863,15 +7939,15 @@ static void peers_open(llm_backend_ctx *ctx) {
         for (int i = first; i < first + ctx->n_group; i++) {
             rank *r = &ctx->ranks[i];
             select_device(r);
-            float *box = (float *)device_memory(r, (size_t)(2 * rows * width) * sizeof *box, "sums over ranks");
-            uint32_t *flags = (uint32_t *)device_memory(r, (size_t)(rows * MAX_RANKS) * sizeof *flags, "sums over ranks");
-            r->peers.turn = (uint32_t *)device_memory(r, (size_t)rows * sizeof *flags, "sums over ranks");
+            float *box = (float *)device_memory(r, (size_t)((blocks + 2 * ONE_SHOT_ROWS) * width) * sizeof *box, "sums over ranks");
+            uint32_t *flags = (uint32_t *)device_memory(r, (size_t)(blocks * MAX_RANKS) * sizeof *flags, "sums over ranks");
+            r->peers.turn = (uint32_t *)device_memory(r, (size_t)blocks * sizeof *flags, "sums over ranks");
             for (int k = first; k < first + ctx->n_group; k++) {
                 ctx->ranks[k].peers.box[i - first] = box;
                 ctx->ranks[k].peers.flags[i - first] = flags;
             }
             r->peers.index = i - first;
-            r->peers.rows = (int32_t)rows;
+            r->peers.blocks = blocks;
             r->peers.width = width;
             r->peers.stop = ctx->stop_waiting;
             r->peers.n = ctx->n_group;

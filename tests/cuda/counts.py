@@ -4,7 +4,7 @@
     counts.py [--rows] [PATTERN]    a table in Markdown, the card of each kernel; --rows: of each line of its source, worst first
 
 A llama of one and of two layers with noise for weights is run for some tokens more and less. The difference is what a step launches, and a layer.
-A run with pages of a byte a value, and products of every kind of weight (test_cuda linear), stand beside. Then of each kernel: launches; of all its accesses in
+A run with pages of a byte a value, and products of every kind of weight and sums over ranks (test_cuda linear, sums), stand beside. Then of each kernel: launches; of all its accesses in
 device memory, the sectors of 32 bytes that each warp took, beside what their bytes would fill; of those in shared memory the rounds that its banks
 needed, beside the least.
 
@@ -77,7 +77,7 @@ MOST = {"gr": 1.35, "gw": 1.05, "sr": 1.05, "sw": 1.05}  # times the least, and 
 BUDGET = {("kernel_linear_mma", "gr"): 2.25, ("kernel_linear_mma", "sw"): 2.05, ("kernel_linear_mma", "gw"): 1.85,  # a thread takes 64 bytes of a row in four loads: neighbours use the rest of the sectors, from the cache
           ("kernel_linear_few", "gw"): 4.2, ("kernel_linear_rows", "gw"): 1.45, ("kernel_linear_f32", "gw"): 2.7, ("kernel_finish", "gw"): 1.3, ("kernel_linear_band", "gw"): 1.3,  # pairs of outputs, of each row
           ("kernel_linear_band", "sr"): 1.2, ("kernel_narrow", "gw"): 2.05,  # a sub of nibbles is half of each lane's vector; pairs in the order of bricks
-          ("kernel_widen", "gr"): 2.05, ("kernel_widen", "gw"): 2.05, ("kernel_embed", "gw"): 8.05, ("kernel_embed", "gr"): 1.55,  # e4m3, and rows of tables, by halves of a sub; scales one by one
+          ("kernel_widen", "gr"): 2.05, ("kernel_widen", "gw"): 2.05, ("kernel_embed", "gw"): 8.05, ("kernel_embed", "gr"): 1.7, ("kernel_residual", "gw"): 1.1,  # e4m3, and rows of tables, by halves of a sub; scales one by one; flags
           ("kernel_attention_chunk", "gr"): 2.2, ("kernel_attention_chunk", "sr"): 1.1, ("kernel_attention_split", "gr"): 1.6, ("kernel_attention_split", "sr"): 1.2, ("kernel_attention_split", "sw"): 1.4,  # scales of bytes; the first rounds of a head that is turned
           ("kernel_qkv", "gw"): 1.25, ("kernel_turn", "gr"): 1.35, ("kernel_turn", "gw"): 1.35,
           ("kernel_pack", "gr"): 32, ("kernel_pack", "gw"): 32, ("kernel_plain", "gr"): 32, ("kernel_plain", "gw"): 32}  # while weights are loaded
@@ -98,7 +98,7 @@ def main():
     p.add_argument("pattern", nargs="?", default="")
     a = p.parse_args()
     runs = {(layers, tokens): run(layers, tokens, 20) for layers in (1, 2) for tokens in (2, 4)}
-    more = [run(1, 2, 20, "--kv-cache-dtype", "fp8"), operations("linear")]
+    more = [run(1, 2, 20, "--kv-cache-dtype", "fp8"), operations("linear"), operations("sums")]
     asked = [runs[1, 4][1], *(x for _, x in more)]
     named = names({k for ran, _ in [*runs.values(), *more] for k in ran} | {pc for each in asked for _, pc, _ in each})
     short = {k: kernel(name) for k, (name, _) in named.items()}

@@ -1184,63 +1184,116 @@ static llm_weight *tc_embedding(const tc_side *s, int rank, int cols, const floa
     return w;
 }
 
-/* Two ranks, on two devices or (as on a machine with one) both on the first: few rows are summed over peer memory inside the residual, and
- * alone. NCCL is asked for nothing then, or, with one rank, for a sum. */
-static void tc_sums(void) {
-    enum { N = 100 };
-    for (int one = 0; one < 2; one++) {
-        llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
-        tc_side s[2];
-        llm_buffer *x[2][2], *y[2][2], *h[2][2];
-        c.n_ranks = 2;
-        c.device_draws = 0;
-        if (one) setenv("LLM_CUDA_ONE_DEVICE", "1", 1);
-        if (tc_cuda->open(&c, &s[1].ctx)) { /* one device only: the second round is for it */
-            CHECK(!one && strstr(llm_last_error(), "but there is 1 device"));
-            continue;
+enum { TC_SUM_RANKS = 4, TC_SUM_ROWS = 513 };
+
+/* How rows are summed: what is not 0 differs from devices that read each other's memory. */
+typedef struct tc_sum_way {
+    int ranks, cols, one, invariant, nccl, least, most; /* rows of the steps that are tried */
+    const char *variable, *value;                       /* of the emulation */
+} tc_sum_way;
+
+/* Of each rank, buffers of TC_SUM_ROWS rows and embeddings. */
+typedef struct tc_sum_side {
+    llm_buffer *x[TC_SUM_RANKS], *y[TC_SUM_RANKS], *h[TC_SUM_RANKS], *z[TC_SUM_RANKS];
+    llm_weight *table[TC_SUM_RANKS], *part[TC_SUM_RANKS];
+} tc_sum_side;
+
+static void tc_sum_open(const tc_side *s, tc_sum_side *b, const tc_sum_way *way) {
+    for (int r = 0; r < way->ranks; r++) {
+        llm_buffer **const all[4] = {&b->x[r], &b->y[r], &b->h[r], &b->z[r]};
+        for (int i = 0; i < 4; i++) CHECK(s->be->buffer(s->ctx, r, TC_SUM_ROWS, way->cols, all[i]) == LLM_OK);
+        b->table[r] = tc_embedding(s, r, way->cols, tc_floats(TC_ROWS * way->cols, 1, 0, 1));
+        b->part[r] = tc_embedding(s, r, way->cols, tc_floats(TC_ROWS * way->cols, (uint32_t)(2 + r), 0, 1));
+    }
+    CHECK(s->be->weights_done(s->ctx) == LLM_OK && s->be->kv_open(s->ctx, 0, NULL, 16, 1) == LLM_OK);
+}
+
+/* One step: x and its norm h, with the sum of parts added; then z and those rows of x that are outputs are summed in turn, four times: of
+ * many rows and of few, at once. */
+static void tc_sum_step(const tc_side *s, const tc_sum_side *b, const tc_sum_way *way, int rows) {
+    test_step t;
+    step_begin(&t, TC_PAGES);
+    for (int id = 0, at = 0, n; at < rows; id++, at += n) {
+        n = LLM__MIN(rows - at, TC_PAGES * TC_PAGE);
+        tc_add(&t, id, 0, n, 0);
+    }
+    CHECK(s->be->begin_step(s->ctx, &t.s) == LLM_OK);
+    for (int r = 0; r < way->ranks; r++) {
+        const llm_residual_op op = {.x = b->x[r], .y = b->y[r], .h = b->h[r], .kind = LLM_NORM_RMS, .eps = 1e-5f};
+        llm_embed_op e = {b->x[r], b->table[r], NULL, 0, 0, 1, LLM_GIVEN_NONE, 0, 0};
+        s->be->embed(s->ctx, r, &e);
+        e.table = b->part[r], e.dst = b->y[r];
+        s->be->embed(s->ctx, r, &e);
+        e.dst = b->z[r];
+        s->be->embed(s->ctx, r, &e);
+        s->be->residual(s->ctx, r, &op);
+        for (int k = 0; k < 8; k++)
+            s->be->all_reduce(s->ctx, r, k & 1 ? LLM_ROWS_OUT : LLM_ROWS_TOKENS, k & 1 ? b->x[r] : b->z[r], way->cols);
+    }
+    tc_run(s);
+}
+
+/* The worst difference of what the ranks of both sides have; NaN counts. */
+static double tc_sum_error(const tc_side *s, const tc_sum_way *way, llm_buffer *const *a, llm_buffer *const *b, int rows) {
+    double worst = 0;
+    for (int r = 0; r < way->ranks; r++)
+        for (int i = 0; i < rows; i++) {
+            const float *want = s[0].be->buffer_row(s[0].ctx, r, a[r], i), *got = s[1].be->buffer_row(s[1].ctx, r, b[r], i);
+            for (int k = 0; k < way->cols; k++) {
+                const double e = fabs((double)want[k] - (double)got[k]);
+                if (!(e <= worst)) worst = e;
+            }
         }
-        s[1].be = tc_cuda;
+    return worst;
+}
+
+/* Sums over peer memory have the bits of the CPU's, which adds rank by rank: in one shot (up to 16 rows) and in two, so a row's do not
+ * depend on how many there are. NCCL's order is its own but on the emulation. */
+static void tc_sums_of(const tc_sum_way *way) {
+    static const int rows[] = {1, 16, 17, 64, 200, 512, 513, 3};
+    llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
+    tc_side s[2];
+    tc_sum_side b[2];
+    c.n_ranks = way->ranks;
+    c.max_rows = TC_SUM_ROWS;
+    c.device_draws = 0;
+    c.batch_invariant = way->invariant;
+    if (way->one) setenv("LLM_CUDA_ONE_DEVICE", "1", 1);
+    if (way->nccl) setenv("LLM_CUDA_NO_PEERS", "1", 1);
+    if (way->variable) setenv(way->variable, way->value, 1);
+    if (tc_cuda->open(&c, &s[1].ctx)) CHECK(!way->one && strstr(llm_last_error(), "but there "));
+    else {
         s[0] = tc_open(llm_backend_cpu(), &c);
-        for (int k = 0; k < 2; k++) {
-            llm_weight *table[2], *other[2];
-            for (int r = 0; r < 2; r++) {
-                table[r] = tc_embedding(&s[k], r, N, tc_floats(TC_ROWS * N, 1, 0, 1));
-                other[r] = tc_embedding(&s[k], r, N, tc_floats(TC_ROWS * N, (uint32_t)(2 + r), 0, 1));
-                llm_buffer **const all[3] = {&x[k][r], &y[k][r], &h[k][r]};
-                for (int i = 0; i < 3; i++) CHECK(s[k].be->buffer(s[k].ctx, r, TC_ROWS, N, all[i]) == LLM_OK);
-            }
-            CHECK(s[k].be->weights_done(s[k].ctx) == LLM_OK && s[k].be->kv_open(s[k].ctx, 0, NULL, 16, 1) == LLM_OK);
-            for (int round = 0; round < 4; round++) {
-                test_step t;
-                step_begin(&t, TC_PAGES);
-                tc_add(&t, 0, 0, 3 + 4 * round, 0);
-                CHECK(s[k].be->begin_step(s[k].ctx, &t.s) == LLM_OK);
-                for (int r = 0; r < 2; r++) {
-                    llm_embed_op e = {x[k][r], table[r], NULL, 0, 0, 1, LLM_GIVEN_NONE, 0, 0};
-                    llm_residual_op op;
-                    memset(&op, 0, sizeof op);
-                    s[k].be->embed(s[k].ctx, r, &e);
-                    e.dst = y[k][r], e.table = other[r];
-                    s[k].be->embed(s[k].ctx, r, &e);
-                    op.x = x[k][r], op.y = y[k][r], op.h = h[k][r];
-                    op.kind = LLM_NORM_RMS;
-                    op.eps = 1e-5f;
-                    s[k].be->residual(s[k].ctx, r, &op);
-                    s[k].be->all_reduce(s[k].ctx, r, LLM_ROWS_TOKENS, h[k][r], N);
-                }
-                tc_run(&s[k]);
-            }
+        s[1].be = tc_cuda;
+        for (int k = 0; k < 2; k++) tc_sum_open(&s[k], &b[k], way);
+        for (int i = 0; i < LLM__COUNT(rows); i++) {
+            const int exact = tc_emulated() || (!way->nccl && (rows[i] <= 512 || way->invariant));
+            if (rows[i] < way->least || rows[i] > way->most || (getenv("LLM_TEST_SLOW") && rows[i] > 64)) continue;
+            for (int k = 0; k < 2; k++) tc_sum_step(&s[k], &b[k], way, rows[i]);
+            const double x = tc_sum_error(s, way, b[0].x, b[1].x, rows[i]), z = tc_sum_error(s, way, b[0].z, b[1].z, rows[i]);
+            if (!CHECK((exact ? x == 0 && z == 0 : x < 1e-2 && z < 1e-2) && tc_sum_error(s, way, b[0].h, b[1].h, rows[i]) < 1e-4))
+                printf("    %d ranks, %d columns, %d rows: x %g, z %g\n", way->ranks, way->cols, rows[i], x, z);
         }
-        for (int r = 0; r < 2; r++)
-            for (int i = 0; i < 15; i++) {
-                const float *want = s[0].be->buffer_row(s[0].ctx, r, h[0][r], i), *got = s[1].be->buffer_row(s[1].ctx, r, h[1][r], i);
-                double worst = 0;
-                for (int k = 0; k < N; k++) worst = fmax(worst, fabs((double)want[k] - (double)got[k]));
-                CHECK(worst < 1e-4);
-            }
         for (int k = 0; k < 2; k++) s[k].be->close(s[k].ctx);
-        unsetenv("LLM_CUDA_ONE_DEVICE");
-        llm__arena_free(&tc_memory);
+    }
+    if (way->variable) unsetenv(way->variable);
+    unsetenv("LLM_CUDA_NO_PEERS");
+    unsetenv("LLM_CUDA_ONE_DEVICE");
+    llm__arena_free(&tc_memory);
+}
+
+/* Ranks on devices of their own or (as on a machine with one) all on the first. Blocks that stand still at any barrier, and devices that
+ * take their blocks in other orders, show who does not wait. With one rank NCCL alone is asked for a sum. */
+static void tc_sums(void) {
+    static const tc_sum_way ways[] = {{2, 100, 0, 0, 0, 0, 513, NULL, NULL},         {2, 100, 1, 0, 0, 0, 200, NULL, NULL},
+                                      {3, 61, 0, 0, 0, 0, 64, NULL, NULL},           {4, 1030, 0, 1, 0, 16, 17, NULL, NULL},
+                                      {4, 258, 1, 1, 0, 3, 17, NULL, NULL},          {2, 3, 0, 1, 0, 513, 513, NULL, NULL},
+                                      {2, 100, 0, 0, 1, 0, 64, NULL, NULL},          {2, 2050, 0, 0, 0, 0, 64, "CUEMU_PAUSE_US", "400"},
+                                      {2, 61, 0, 0, 0, 16, 64, "CUEMU_THREADS", "8"}};
+    for (int i = 0; i < LLM__COUNT(ways); i++) {
+        const double start = llm__now();
+        tc_sums_of(&ways[i]);
+        if (getenv("LLM_TEST_TIMES")) printf("-- %d ranks, %d columns: %.1f s\n", ways[i].ranks, ways[i].cols, llm__now() - start);
     }
     llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
     llm_backend_ctx *ctx = NULL;
@@ -2073,12 +2126,13 @@ static void tc_memory_taken(const llm_model *m) {
 
 /* ---- what breaks ---- */
 
-/* One request while a variable of the emulation is set: before the engine is opened, or (late) between opening and the first step. */
+/* One request while a variable of the emulation is set: before the engine is opened, or (late) between opening and the first step. Its
+ * sums over ranks go in two shots. */
 static void tc_fault(const llm_model *m, const char *variable, const char *value, int late, int ranks, const char *sentence) {
     llm_engine_config c;
     llm_engine *e = NULL;
     float *row = (float *)malloc((size_t)llm_model_get_info(m)->vocab_size * 4);
-    int32_t ids[2] = {1, 2};
+    int32_t ids[24] = {1, 2};
     double start;
     memset(&c, 0, sizeof c);
     c.tensor_parallel_size = ranks;
@@ -2091,7 +2145,7 @@ static void tc_fault(const llm_model *m, const char *variable, const char *value
     llm_result r = llm_engine_open(m, &c, &e);
     if (late) setenv(variable, value, 1);
     start = llm__now();
-    if (!r) r = llm_forward(e, 0, 0, ids, 2, row, 1);
+    if (!r) r = llm_forward(e, 0, 0, ids, LLM__COUNT(ids), row, 1);
     if (!CHECK(r != LLM_OK && strstr(llm_last_error(), sentence))) printf("    %s=%s: %s\n", variable, value, llm_last_error());
     CHECK(llm__now() - start < 30); /* 0.5 s on a quiet machine */
     llm_engine_close(e);

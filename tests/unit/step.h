@@ -3,7 +3,7 @@
 #define STEP_H
 #include "test.h"
 
-enum { STEP_ROWS = 160, STEP_SEQS = 40, STEP_OUT = 40, STEP_PAGES = 16 };
+enum { STEP_ROWS = 520, STEP_SEQS = 40, STEP_OUT = 40, STEP_PAGES = 16 };
 
 typedef struct test_step {
     llm_step s;

@@ -297,6 +297,13 @@ static void bar_try(Block *b, Bar &r, int need) {
         wake(b, r.wait);
     }
 }
+// With CUEMU_PAUSE_US a block stands still for up to so long behind every fourth barrier, while those of other devices go on.
+static void stand_still() {
+    static std::atomic<unsigned> threads;
+    static thread_local const unsigned most = (unsigned)env_int("CUEMU_PAUSE_US", 0);
+    static thread_local std::minstd_rand rng(seed + 7919 * ++threads);
+    if (most && rng() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(rng() % most));
+}
 void block_sync(int id, int n, int line) {
     TS(Ign ig;)
     Block *b = B;
@@ -308,8 +315,10 @@ void block_sync(int id, int n, int line) {
     r.arrived++;
     f->epoch++;
     TS(char *ts = &r.ts[r.gen & 1]; __tsan_release(ts);)
-    if (r.arrived >= (n ? n : b->live)) bar_try(b, r, 0);
-    else {
+    if (r.arrived >= (n ? n : b->live)) {
+        stand_still();
+        bar_try(b, r, 0);
+    } else {
         r.wait.push_back(f);
         wait_here(f, id ? "bar.sync" : "__syncthreads", line);
     }
@@ -572,7 +581,8 @@ struct Run {
         unsigned j = order[i];
         block_start(body, {j % g.x, j / g.x % g.y, j / (g.x * g.y)}, b, g, smem, gb, name);
     }
-    void begin() { // what can be done before the kernel in front has run
+    void begin() { // what can be done before the kernel in front has run; of several threads each has its blocks to itself
+        if (env_int("CUEMU_THREADS", 1) > 1) return;
         Block *mine = B;
         for (unsigned i = 0; i < std::min<size_t>(order.size(), AHEAD); i++) {
             B = t_spare.empty() ? new Block : t_spare.back();
@@ -797,7 +807,8 @@ cudaError_t launch(const void *k, dim3 g, dim3 b, size_t smem, cudaStream_t st, 
     auto run = std::make_shared<Run>(Run{k, g, b, smem, coop, early && !coop, std::move(body), kernel_name(k), {}, {}});
     for (size_t i = 0; i < nb; i++) run->order.push_back((unsigned)i);
     if (seed == 1) std::reverse(run->order.begin(), run->order.end());
-    if (seed >= 2) std::shuffle(run->order.begin(), run->order.end(), std::mt19937(seed));
+    const int dev = env_int("CUEMU_THREADS", 1) > 1 ? t_dev : 0;
+    if (seed >= 2) std::shuffle(run->order.begin(), run->order.end(), std::mt19937(seed + 7919 * dev));
     enqueue(st, {[run] { run->finish(); }, run});
     return cudaSuccess;
 }

@@ -15,8 +15,9 @@
  * waits in the calling thread for the other ranks'; ncclCommDestroy for theirs, unless all are in one group. A wait of CUEMU_WAIT_S
  * seconds (60) ends the process with a sentence. Arrays in shared memory lie no better than they ask for: at an odd multiple of their alignment.
  *
- * Switches in the environment: CUEMU_SEED, CUEMU_THREADS (threads that run blocks: 1), CUEMU_DEVICES (8), CUEMU_SMS (4), CUEMU_MEMORY
- * (bytes of a device: 1 GiB), CUEMU_DELAY_US (before each stream operation), CUEMU_FAIL_LAUNCH (the kernel of that number fails),
+ * Switches in the environment: CUEMU_SEED, CUEMU_THREADS (threads that run blocks: 1; with more each device takes them in an order of
+ * its own), CUEMU_DEVICES (8), CUEMU_SMS (4), CUEMU_MEMORY (bytes of a device: 1 GiB), CUEMU_DELAY_US (before each stream operation),
+ * CUEMU_PAUSE_US (of blocks at barriers, at random up to this), CUEMU_FAIL_LAUNCH (the kernel of that number fails),
  * CUEMU_DEAD_RANK (this NCCL rank never comes), CUEMU_DEAD_DEVICE (its next
  * kernel takes 2 s and fails), CUEMU_DRIVER (its version: 13000), CUEMU_NO_PEERS (devices cannot read each other's memory),
  * CUEMU_ARCH (90: capability and shared memory of a block), CUEMU_STUCK_LAUNCH (launches on this device do not return until a communicator
