@@ -16,7 +16,7 @@
  *
  * WORDS. T: rows (tokens) of a step; D: hidden size; a sub: 32 columns of a packed row; a slot: of an adapter, or one (row, chosen expert)
  * pair; padded: the shape a graph is made for, of which the step may fill less. Buffers are f32 (rows, stride); what is narrow is weights,
- * pages and what tensor cores multiply.
+ * pages and what tensor cores multiply, which is written to a buffer where nothing else reads it (list_narrow).
  *
  * A STEP on one rank, of a llama of L layers: what is recorded, in order. With several ranks run_record sums what a rank has only a part
  * of, in front of the residual that reads it, and the embedding; adapters put a lora record in front of each linear one.
@@ -39,7 +39,7 @@
  *     kernel_linear_band<kind, R>        (T / R, 1 or 2 a multiprocessor) 256   the same of packed weights, R = 16, 32 or 64
  *     kernel_linear_mma<kind>            (V / 64, T / 64)                 128   the same for experts of many rows
  *     kernel_linear_f32                  (V / 64, T / 64)                 256   the same in f32
- *     kernel_narrow, _f8, _rescale       T                                256   x before cuBLASLt, with a scale a row; that scale behind it
+ *     kernel_narrow, _rescale            T                                256   x before cuBLASLt, with a scale a row; that scale behind it
  *     kernel_widen<kind>, _finish        (K / 256, V / 16), (T, V / 256)  128   packed weights before it, what an epilogue does behind it
  *     kernel_embed, kernel_rope          T                            128, 64   x (T, D); cosines and sines (T, rope_dim)
  *     kernel_residual, _norm             T                                256   x += y, h = norm(x); dst = norm(src)
@@ -72,7 +72,8 @@
  *
  * NUMBERS. Sums are f32, of tensor cores too. Products of one row and weights of 16 or 32 bits round nothing, the others take activations
  * as two bf16 each, 16 bits together, and weights as they are. From 9 rows on packed weights and activations are rounded to f16 (bf16
- * for bf16 weights), rows of activations that do not fit f16 times a power of two that is taken back. So a prompt and the same tokens one
+ * for bf16 weights), rows of activations that do not fit f16 times a power of two that is taken back; who makes activations writes them so
+ * at once where it can, with the same bits. So a prompt and the same tokens one
  * by one differ by rounding, unless batch_invariant takes the same way for both. Between two runs of the same steps there is no
  * difference: no float is added by an atomic, and no order depends on time.
  *
@@ -462,7 +463,7 @@ static int max_int(int64_t a, int64_t b) { return (int)(a > b ? a : b); }
  * After the start nothing is allocated by this file but what an adapter needs that is larger than the one before it in its slot; the driver
  * takes some for the nodes of a graph when a batch size comes for the first time, for which kv_memory leaves a 256th of the device. */
 
-static constexpr int MAX_RANKS = 16, MAX_WORLD = 256, MAX_RECORDS = 8192, MAX_GRAPHS = 96, N_TIMES = 16, STEP_HEAD = 16;
+static constexpr int N_CHOICES = 512, MAX_RANKS = 16, MAX_WORLD = 256, MAX_RECORDS = 8192, MAX_GRAPHS = 96, N_TIMES = 16, STEP_HEAD = 16;
 static constexpr int QUERIES = 16, KEYS = 32, MAX_VALUES = 512;          /* of >>attention */
 static constexpr int SPLIT = 256, MAX_SPLITS = 8192, MAX_TILES = 256;    /* keys of a split; splits of a step; tiles of a row's heads */
 static constexpr int ONE_SHOT_ROWS = 16, TWO_SHOT_ROWS = 512;            /* of >>ranks: rows that are summed over peer memory */
@@ -470,7 +471,7 @@ static constexpr int SUM_THREADS = 512, SUM_LOADS = 8, STOP_TURNS = 256; /* vect
 
 /* Twin: llm__cpu_buffer. Rows start on 16 bytes, so kernels may load vectors of four. */
 struct llm_buffer {
-    float *data; /* (rows, stride) on its rank's device */
+    float *data; /* (rows, stride) on its rank's device; see also narrow_view */
     int64_t rows, cols, stride;
     int rank;
 };
@@ -549,6 +550,10 @@ static const char *const op_names[OP_COUNT] = {"embed",      "rope",   "residual
                                                "attention",  "latent", "route",    "experts", "gate",    "gather",
                                                "all_reduce", "logits", "lora",     "send",    "receive", "state"};
 
+/* How products of many rows take activations. Halves: a row times its half_scale. BRICKS: halves too, of each 16 columns the first two of
+ * each four first, and then the other two, as instructions meet those of a brick. E4M3: a row over its scale, largest / 448. */
+typedef enum narrow_form { NARROW_NONE, NARROW_BF16, NARROW_HALF, NARROW_BRICKS, NARROW_E4M3 } narrow_form;
+
 typedef struct record {
     op_kind kind;
     int32_t done;                /* by another record: see list_fuse */
@@ -556,6 +561,8 @@ typedef struct record {
     float by;                    /* ... times this */
     const llm_residual_op *norm; /* ... and the norm that it does of its src */
     const llm_qkv_op *qkv;       /* of attention: what it does before, see list_fuse_heads */
+    narrow_form leaves, finds;   /* how what it makes, and what it reads, lie in their buffers; NONE: as f32. See list_narrow */
+    int32_t scaled;              /* ... what it reads with a scale a row */
     union {
         llm_embed_op embed;
         llm_rope_op rope;
@@ -627,12 +634,15 @@ typedef struct rank {
     struct draw_part *parts; /* (max_out, parts of a row) of the sampler */
     llm_drawn *drawn;        /* (max_out, 2) on the device: of steps in turn, see row_token */
     uint8_t *bent;           /* masks and changes of the step, see step_draws */
+    unsigned *most;          /* (max_rows) bits of a row's largest value where it fits no half; 0 between operations */
     unsigned *arrived; /* (max_seqs, MAX_TILES) splits that are there, (MAX_TILES) tickets; or pieces of bands. 0 between operations */
     uint8_t *scratch;  /* of the operation that runs */
     size_t scratch_bytes;
     void *cublas, *product; /* handle and description of x W^T; NULL: cuBLASLt is not there */
     void *workspace;
     size_t workspace_bytes;
+    struct cublas_choice *choices; /* (N_CHOICES) */
+    int n_choices;
     void *comms[N_COMMS]; /* NCCL's communicators; NULL: not needed */
     peer_view peers;
     void **memory; /* what to free */
@@ -955,7 +965,16 @@ static void run_receive_back(rank *r, void *to, size_t bytes) {
 
 /* ---- cuBLASLt, by name ---- */
 
-enum { CUBLAS_F32 = 0, CUBLAS_F16 = 2, CUBLAS_BF16 = 14, CUBLAS_E4M3 = 28, CUBLAS_SUM_F32 = 68, CUBLAS_TURN_A = 3 };
+enum { CUBLAS_F32 = 0, CUBLAS_F16 = 2, CUBLAS_BF16 = 14, CUBLAS_E4M3 = 28, CUBLAS_SUM_F32 = 68, CUBLAS_TURN_A = 3, CUBLAS_WORKSPACE = 1 };
+
+/* What the library thinks of a product, as its manual lays it out. */
+typedef struct cublas_answer {
+    uint64_t algorithm[8];
+    size_t workspace;
+    int state; /* 0: it can be used */
+    float waves;
+    int reserved[4];
+} cublas_answer;
 
 /* The functions of libcublasLt, by its manual's signatures. */
 static struct cublas_api {
@@ -968,7 +987,20 @@ static struct cublas_api {
     int (*multiply)(void *handle, void *product, const void *alpha, const void *a, void *a_layout, const void *b, void *b_layout,
                     const void *beta, const void *c, void *c_layout, void *d, void *d_layout, const void *algorithm, void *workspace,
                     size_t workspace_bytes, cudaStream_t stream);
+    int (*wish)(void **wish); /* these four may be missing */
+    int (*wish_set)(void *wish, int attribute, const void *value, size_t bytes);
+    int (*wish_free)(void *wish);
+    int (*ask)(void *handle, void *product, void *a_layout, void *b_layout, void *c_layout, void *d_layout, void *wish, int wanted,
+               cublas_answer *answers, int *n_answers);
 } cublas;
+
+/* Algorithms that the library was asked for; key[0] 0: a free place. Asked by itself it would think of a product again at each call, and
+ * use no workspace. */
+typedef struct cublas_choice {
+    int64_t key[6]; /* type, T, V, K, strides of x and y */
+    int known;      /* 0: it has none to offer */
+    uint64_t algorithm[8];
+} cublas_choice;
 
 /* Opens the library on a rank's device; without it, or when it fails, r->cublas stays NULL. */
 static void cublas_open(rank *r, size_t workspace) {
@@ -978,13 +1010,18 @@ static void cublas_open(rank *r, size_t workspace) {
                                         "cublasLtMatmulDescSetAttribute",
                                         "cublasLtMatrixLayoutCreate",
                                         "cublasLtMatrixLayoutDestroy",
-                                        "cublasLtMatmul"};
-    const int turned = 1;
+                                        "cublasLtMatmul",
+                                        "cublasLtMatmulPreferenceCreate",
+                                        "cublasLtMatmulPreferenceSetAttribute",
+                                        "cublasLtMatmulPreferenceDestroy",
+                                        "cublasLtMatmulAlgoGetHeuristic"};
+    const int turned = 1, n_names = (int)(sizeof names / sizeof *names);
     void *found[sizeof names / sizeof *names];
     if (r->cublas || getenv("LLM_CUDA_NO_CUBLAS")) return;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!(found[i] = cublas_function(names[i]))) return;
+    for (int i = 0; i < n_names; i++)
+        if (!(found[i] = cublas_function(names[i])) && i < n_names - 4) return;
     memcpy(&cublas, found, sizeof cublas);
+    if (!cublas.wish || !cublas.wish_set || !cublas.wish_free) cublas.ask = NULL;
     if (cublas.create(&r->cublas)) r->cublas = NULL;
     if (!r->cublas || cublas.product(&r->product, CUBLAS_SUM_F32, CUBLAS_F32) ||
         cublas.product_set(r->product, CUBLAS_TURN_A, &turned, sizeof turned)) {
@@ -993,20 +1030,65 @@ static void cublas_open(rank *r, size_t workspace) {
     }
     if (workspace) r->workspace = device_memory(r, workspace, "cuBLASLt");
     r->workspace_bytes = r->workspace ? workspace : 0;
+    r->choices = (cublas_choice *)calloc(N_CHOICES, sizeof *r->choices);
+    if (!r->choices) rank_ok(r, cudaErrorMemoryAllocation, "cuBLASLt");
 }
 
-/* y (T, V) of stride y_stride = (add: +=) x (T, K) w (V, K)^T, floats of a type whose rows are K apart. The library counts by columns: to
- * it these are y^T = w x^T. */
-static void cublas_multiply(rank *r, int type, const void *x, const void *w, float *y, int64_t T, int64_t V, int64_t K, int64_t y_stride,
-                            int add) {
+/* Rows for which an algorithm is asked that T take: four sizes in each power of two. Asked for the size and not for T, so that bits do not
+ * depend on which T came first. */
+static int64_t cublas_rows(int64_t T) {
+    int64_t each = 2;
+    while (8 * each < T) each *= 2;
+    return (T + each - 1) / each * each;
+}
+
+/* The algorithm for a product, NULL: the library's own. wl: layout of w. It is asked for when a shape comes for the first time, which is
+ * before a graph with it is captured; and no more once three quarters of the table are full. */
+static const void *cublas_choose(rank *r, int type, int64_t T, int64_t V, int64_t K, int64_t x_stride, int64_t y_stride, void *wl) {
+    const int64_t key[6] = {type, cublas_rows(T), V, K, x_stride, y_stride};
+    uint64_t at = 0;
+    cublas_answer a = {};
+    void *xl = NULL, *yl = NULL, *wish = NULL;
+    int n = 0;
+    if (!cublas.ask) return NULL;
+    for (int64_t k : key) at = (at ^ (uint64_t)k) * 0x9e3779b97f4a7c15u;
+    for (at >>= 32;; at++) {
+        cublas_choice *c = &r->choices[at % N_CHOICES];
+        if (c->key[0] && !memcmp(c->key, key, sizeof key)) return c->known ? c->algorithm : NULL;
+        if (c->key[0]) continue;
+        if (4 * r->n_choices > 3 * N_CHOICES) return NULL;
+        r->n_choices++;
+        int e = cublas.layout(&xl, type, (uint64_t)K, (uint64_t)key[1], x_stride);
+        if (!e) e = cublas.layout(&yl, CUBLAS_F32, (uint64_t)V, (uint64_t)key[1], y_stride);
+        if (!e) e = cublas.wish(&wish);
+        if (!e) e = cublas.wish_set(wish, CUBLAS_WORKSPACE, &r->workspace_bytes, sizeof r->workspace_bytes);
+        if (!e) e = cublas.ask(r->cublas, r->product, wl, xl, yl, yl, wish, 1, &a, &n);
+        c->known = !e && n && !a.state;
+        memcpy(c->key, key, sizeof key);
+        memcpy(c->algorithm, a.algorithm, sizeof a.algorithm);
+        if (wish) cublas.wish_free(wish);
+        if (yl) cublas.layout_free(yl);
+        if (xl) cublas.layout_free(xl);
+        return c->known ? c->algorithm : NULL;
+    }
+}
+
+/* y (T, V) of stride y_stride = (add: +=) x (T, K) of stride x_stride times w (V, K)^T, x and w of a type. The library counts by columns:
+ * to it these are y^T = w x^T. An algorithm may refuse a number of rows for which it was not asked. */
+static void cublas_multiply(rank *r, int type, const void *x, int64_t x_stride, const void *w, float *y, int64_t T, int64_t V, int64_t K,
+                            int64_t y_stride, int add) {
     const float one = 1, beta = (float)add;
     void *wl = NULL, *xl = NULL, *yl = NULL;
     int e = cublas.layout(&wl, type, (uint64_t)K, (uint64_t)V, K);
-    if (!e) e = cublas.layout(&xl, type, (uint64_t)K, (uint64_t)T, K);
+    if (!e) e = cublas.layout(&xl, type, (uint64_t)K, (uint64_t)T, x_stride);
     if (!e) e = cublas.layout(&yl, CUBLAS_F32, (uint64_t)V, (uint64_t)T, y_stride);
-    if (!e)
-        e = cublas.multiply(r->cublas, r->product, &one, w, wl, x, xl, &beta, y, yl, y, yl, NULL, r->workspace, r->workspace_bytes,
-                            r->stream);
+    const void *algorithm = e ? NULL : cublas_choose(r, type, T, V, K, x_stride, y_stride, wl);
+    auto multiply = [&](const void *how) {
+        return cublas.multiply(r->cublas, r->product, &one, w, wl, x, xl, &beta, y, yl, y, yl, how, r->workspace, r->workspace_bytes,
+                               r->stream);
+    };
+    if (!e) e = multiply(algorithm);
+    if (e && algorithm) e = multiply(NULL);
     if (wl) cublas.layout_free(wl);
     if (xl) cublas.layout_free(xl);
     if (yl) cublas.layout_free(yl);
@@ -1890,6 +1972,7 @@ typedef struct linear_args {
     int32_t rms; /* x is normed by its root mean square first, times norm; of few rows only */
     const float *norm;
     float eps;
+    narrow_form out_form; /* rows of out are written so, by kernel_finish alone */
 } linear_args;
 
 typedef struct tile {
@@ -1958,11 +2041,14 @@ static __device__ float activate(int act, float limit, float g, float u, int gat
     }
 }
 
-/* The end of one output: scale, soft cap, store or add. */
+/* The end of one output: scale, soft cap; store or add. */
+static __device__ __forceinline__ float finish_value(const linear_args &a, float v) {
+    v *= a.scale;
+    return a.softcap > 0 ? a.softcap * tanhf(v / a.softcap) : v;
+}
 static __device__ __forceinline__ void finish_one(const linear_args &a, int row, int64_t col, float v) {
     float *to = a.out + row * a.out_stride + col;
-    v *= a.scale;
-    if (a.softcap > 0) v = a.softcap * tanhf(v / a.softcap);
+    v = finish_value(a, v);
     *to = a.add ? *to + v : v;
 }
 
@@ -1970,32 +2056,37 @@ static __device__ __forceinline__ void finish_one(const linear_args &a, int row,
 static __device__ __forceinline__ int group_rows(const linear_args &a) { return a.n_groups == 1 ? (int)a.w.n_rows : a.per_group; }
 static __device__ __forceinline__ int64_t group_row(const linear_args &a, const tile &t, int p) { return t.group * a.w.apart + p; }
 
-/* Sums v0 and v1 of rows p and p + 1 of the group (p even; the second may not be there). Of gate and up they are the two halves of one
- * output, whose biases and adapters lie where the file has them: gates first, then ups. Twin: llm__body_finish. */
-static __device__ void finish_pair(const linear_args &a, const tile &t, int row, int p, float v0, float v1) {
-    int64_t base = (int64_t)t.group * a.per_group, first = a.w.row + p;
-    int two = p + 1 < group_rows(a);
+/* Sums v of rows p and p + 1 of the group (p even; the second may not be there) become outputs, from column *col on; returns how many. Of
+ * gate and up they are the two halves of one, whose biases and adapters lie where the file has them: gates first, then ups. Twin:
+ * llm__body_finish. */
+static __device__ __forceinline__ int finish_sums(const linear_args &a, const tile &t, int row, int p, float *v, int64_t *col) {
+    int64_t base = (int64_t)t.group * a.per_group, first = a.w.row + p, half = 1;
+    const int two = p + 1 < group_rows(a);
     if (a.row_scale) {
-        v0 *= a.row_scale[base + first];
-        if (two) v1 *= a.row_scale[base + first + 1];
+        v[0] *= a.row_scale[base + first];
+        if (two) v[1] *= a.row_scale[base + first + 1];
     }
-    if (a.gate_up) {
-        int64_t col = first / 2, half = a.per_group / 2;
-        if (a.bias) v0 += a.bias[base + col], v1 += a.bias[base + half + col];
-        if (a.plus) v0 += a.plus[row * a.plus_stride + col], v1 += a.plus[row * a.plus_stride + half + col];
-        finish_one(a, row, col, activate(a.act, a.limit, v0, v1, 1));
-        return;
-    }
+    if (a.gate_up) first /= 2, half = a.per_group / 2;
     if (a.bias) {
-        v0 += a.bias[base + first];
-        if (two) v1 += a.bias[base + first + 1];
+        v[0] += a.bias[base + first];
+        if (two) v[1] += a.bias[base + first + half];
     }
     if (a.plus) {
-        v0 += a.plus[row * a.plus_stride + first];
-        if (two) v1 += a.plus[row * a.plus_stride + first + 1];
+        v[0] += a.plus[row * a.plus_stride + first];
+        if (two) v[1] += a.plus[row * a.plus_stride + first + half];
     }
-    finish_one(a, row, first, activate(a.act, a.limit, v0, 1, 0));
-    if (two) finish_one(a, row, first + 1, activate(a.act, a.limit, v1, 1, 0));
+    *col = first;
+    v[0] = activate(a.act, a.limit, v[0], a.gate_up ? v[1] : 1, a.gate_up);
+    if (a.gate_up || !two) return 1;
+    v[1] = activate(a.act, a.limit, v[1], 1, 0);
+    return 2;
+}
+static __device__ void finish_pair(const linear_args &a, const tile &t, int row, int p, float v0, float v1) {
+    float v[2] = {v0, v1};
+    int64_t col;
+    const int n = finish_sums(a, t, row, p, v, &col);
+    finish_one(a, row, col, v[0]);
+    if (n == 2) finish_one(a, row, col + 1, v[1]);
 }
 
 /* Four activations from column c on, zeros outside. `whole`: rows start on 16 bytes. */
@@ -2121,6 +2212,69 @@ template <bool HALF> static __device__ __forceinline__ void store_narrow(uint16_
     for (int i = 0; i < 8; i++) u[i] = narrow_pair<HALF>(v[2 * i], v[2 * i + 1]);
     ((uint4 *)to)[0] = make_uint4(u[0], u[1], u[2], u[3]);
     ((uint4 *)to)[1] = make_uint4(u[4], u[5], u[6], u[7]);
+}
+
+/* Rows in such a form: in scratch memory, or in the rows of the buffer that would have them in f32. Zeros behind their values. */
+typedef struct narrow_view {
+    narrow_form form;
+    int32_t cols;
+    uint8_t *x;
+    int64_t stride; /* bytes between rows */
+    float *scales;  /* of each row, as far apart: what brings its sums back; NULL: 1 */
+} narrow_view;
+
+/* Where values c and c + 1 of a row are, c even, counted in pairs. */
+static __device__ __forceinline__ int narrow_place(narrow_form form, int c) {
+    return form == NARROW_BRICKS ? c / 16 * 8 + c % 16 / 4 + 2 * (c & 2) : c / 2;
+}
+static __device__ __forceinline__ uint32_t narrow_two(narrow_form form, float a, float b) {
+    return form == NARROW_BF16 ? narrow_pair<false>(a, b) : narrow_pair<true>(a, b);
+}
+
+/* The largest of what a block's threads have, for all of them. `top`: 32 floats of shared memory. */
+static __device__ float block_most(float most, float *top) {
+    most = warp_max(most);
+    __syncthreads(); /* what was there before has been read */
+    if ((threadIdx.x & 31) == 0) top[threadIdx.x >> 5] = most;
+    __syncthreads();
+    for (int i = 0; i < (int)blockDim.x / 32; i++) most = fmaxf(most, top[i]);
+    return most;
+}
+
+/* A row of activations to row `row` of v, by a block: four(c) has values c to c + 3. Halves are gone through again only if one of the
+ * row does not fit; for e4m3 the largest must be known before. */
+template <class F> static __device__ __forceinline__ void narrow_row(const narrow_view &v, int row, F four) {
+    SMEM(float, top, 32);
+    uint32_t *to = (uint32_t *)(v.x + row * v.stride);
+    const int f8 = v.form == NARROW_E4M3;
+    float by = 1, next = 1;
+    do {
+        float most = 0;
+        by = next;
+#pragma unroll 4
+        for (int c = 4 * (int)threadIdx.x; c < v.cols; c += 4 * (int)blockDim.x) {
+            const float4 y = four(c);
+            most = fmaxf(fmaxf(fmaxf(most, fabsf(y.x)), fmaxf(fabsf(y.y), fabsf(y.z))), fabsf(y.w));
+            const uint32_t two = narrow_two(v.form, y.x * by, y.y * by), more = narrow_two(v.form, y.z * by, y.w * by);
+            if (v.form == NARROW_BRICKS) to[narrow_place(v.form, c)] = two, to[narrow_place(v.form, c + 2)] = more;
+            else if (!f8) *(uint2 *)(to + c / 2) = make_uint2(two, more);
+        }
+        if (v.form == NARROW_BF16) return;
+        most = block_most(most, top);
+        next = !f8 ? half_scale(most) : most > 0 ? most / 448 : 1;
+    } while (!f8 && next != by);
+    if (threadIdx.x == 0) *(float *)((uint8_t *)v.scales + row * v.stride) = f8 ? next : 1 / next;
+#pragma unroll 1
+    for (int c = 4 * (int)threadIdx.x; f8 && c < v.cols; c += 4 * (int)blockDim.x) {
+        const float4 y = four(c);
+        auto narrow = [&](float x) { return f32_narrow(x / next, 4, 3, 0x7e, 0x7f); };
+        to[c / 4] = narrow(y.x) | narrow(y.y) << 8 | narrow(y.z) << 16 | narrow(y.w) << 24;
+    }
+}
+
+/* What brings the sums of a row back. */
+static __device__ __forceinline__ float narrow_back(const narrow_view &v, int row) {
+    return v.scales ? *(const float *)((const uint8_t *)v.scales + row * v.stride) : 1;
 }
 
 static constexpr int TILE = 64; /* rows of W and of x that a block of kernel_linear_f32 has */
@@ -2463,7 +2617,7 @@ static __global__ void __launch_bounds__(rows_threads(), WIDE_ARCH &&T == 1 ? 2 
  * >>linear_bands   Some rows of packed weights, on tensor cores.
  * ============================================================================
  * From 9 rows on it pays to make of a packed weight what tensor cores take, a half with its scale in it: three instructions a pair, once
- * for 16, 32 or 64 rows of x. These are halves as well, which kernel_narrow has made, in the order of bricks.
+ * for 16, 32 or 64 rows of x. These are halves as well, see narrow_row, in the order of bricks.
  *
  * A block has T rows of x and 128 of W, a band, of which four of its warps have 32 each; the other four have the same rows, and the second
  * of the two spans that are a unit of columns. Units come through a ring of STAGES in shared memory:
@@ -2490,11 +2644,10 @@ template <int K, int T> struct band {
 template <int K> static constexpr int band_most(void) { return K == KIND_G8 ? 32 : 64; }
 
 typedef struct band_args {
-    const uint16_t *x;   /* (rows, units of 128 columns) halves */
-    const float *scales; /* (rows) what brings their sums back, see half_scale */
-    float *pieces;       /* (tiles, blocks, 2, T, BAND_ROWS) of the band that a block goes on with, and of the one that it begins */
-    unsigned *arrived;   /* (tiles, blocks) pieces that are there of the band that a block begins; all 0 */
-    int32_t row0;        /* of the first tile */
+    narrow_view x;     /* (rows, units of 128 columns) in the order of bricks */
+    float *pieces;     /* (tiles, blocks, 2, T, BAND_ROWS) of the band that a block goes on with, and of the one that it begins */
+    unsigned *arrived; /* (tiles, blocks) pieces that are there of the band that a block begins; all 0 */
+    int32_t row0;      /* of the first tile */
 } band_args;
 
 /* Scales of step h of sub s, of rows g and g + 8, and what comes to the products, each twice. */
@@ -2642,7 +2795,7 @@ template <int T> static __device__ __forceinline__ void band_end(const linear_ar
     for (int k = threadIdx.x; k < n * PAIRS; k += THREADS) {
         const int row = k / PAIRS, two = k % PAIRS * 2, p = band * BAND_ROWS + two;
         const float2 v = cut ? *(const float2 *)(sums + row * BAND_STRIDE + two) : band_pair(sums, T, row, two);
-        const float by = b.scales[row0 + row];
+        const float by = narrow_back(b.x, row0 + row);
         if (p < group_rows(a)) finish_pair(a, t, row0 + row, p, v.x * by, v.y * by);
     }
 }
@@ -2660,6 +2813,7 @@ template <int K, int T> static __global__ void __launch_bounds__(32 * BAND_WARPS
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, half = warp >> 2, row0 = b.row0 + (int)blockIdx.x * T,
               n = min(T, *a.n_rows - row0);
     const int units = band_units(a.subs);
+    const uint32_t x_row = (uint32_t)(b.x.stride / 16);
     const uint64_t table[2] = {a.w.table[0] ^ 0x8080808080808080u, a.w.table[1] ^ 0x8080808080808080u};
     uint8_t *to_w = memory + T * BAND_X + 2 * warp * brick_bytes(K) + 16 * lane;
     uint8_t *to_x = memory + (threadIdx.x >> 4) * BAND_X + ((threadIdx.x & 15) ^ (threadIdx.x >> 4 & 7)) * 16;
@@ -2674,7 +2828,7 @@ template <int K, int T> static __global__ void __launch_bounds__(32 * BAND_WARPS
                   p = p0 + 16 * warp < group_rows(a) ? p0 + 16 * warp : p0;
         /* where the next unit of either begins, in vectors */
         uint32_t w = (uint32_t)(p / BRICK_ROWS * bricks + 2 * first) * (brick_bytes(K) / 16) + (uint32_t)lane,
-                 x = (uint32_t)((row0 + (int)(threadIdx.x >> 4)) * units + first) * (BAND_X / 16) + (threadIdx.x & 15);
+                 x = (uint32_t)(row0 + (int)(threadIdx.x >> 4)) * x_row + (uint32_t)first * (BAND_X / 16) + (threadIdx.x & 15);
         auto copy_w = [&](int stage) {
             const int vectors = 2 * brick_bytes(K) / 16;
 #pragma unroll
@@ -2685,7 +2839,7 @@ template <int K, int T> static __global__ void __launch_bounds__(32 * BAND_WARPS
         auto copy_x = [&](int stage) {
 #pragma unroll
             for (int j = 0; j < T / 16; j++)
-                copy_async_16(to_x + stage + j * 16 * BAND_X, (const uint4 *)b.x + (x + (uint32_t)(j * BAND_X * units)),
+                copy_async_16(to_x + stage + j * 16 * BAND_X, (const uint4 *)b.x.x + (x + 16 * j * x_row),
                               (int)(threadIdx.x >> 4) + 16 * j < n ? 16 : 0);
             x += BAND_X / 16;
         };
@@ -2899,66 +3053,21 @@ static void launch_product(rank *r, const linear_args &a, int rows, int size, in
  * e4m3. */
 static int library_rows(int kind) { return kind <= KIND_F8 ? 9 : 193; }
 
-/* The largest of what 256 threads have, for all of them. `top`: 8 floats of shared memory. */
-static __device__ float block_most(float most, float *top) {
-    most = warp_max(most);
-    __syncthreads(); /* what was there before has been read */
-    if ((threadIdx.x & 31) == 0) top[threadIdx.x >> 5] = most;
-    __syncthreads();
-    for (int i = 0; i < 8; i++) most = fmaxf(most, top[i]);
-    return most;
-}
-
-/* Computes: to (T, K) = x (T, cols) as 16-bit floats, zeros behind its columns and rows; of halves, a row times its half_scale, and one
- * over that in scales. `bricks`: of each 16 columns the first two of each four come first, and then the other two, as instructions meet
- * those of a brick. Grid: T, a thread every 256th four. A row is read again only if a value of it fits no half. Twin: what llm__run_linear
- * reads. */
-static __global__ void __launch_bounds__(256) kernel_narrow(linear_args a, int half, int bricks, int K, float *scales, uint32_t *to) {
+/* Computes: to (T, K) = x (T, cols) in a narrow form, zeros in rows that are not there. Grid: T, a thread every 256th four. Twin: what
+ * llm__run_linear reads, e4m3 rounded as fp8 weights are. */
+static __global__ void __launch_bounds__(256) kernel_narrow(linear_args a, narrow_view to) {
     grid_wait();
-    SMEM(float, top, 8);
     const int row = (int)blockIdx.x, there = row < *a.n_rows, whole = x_whole(a);
     const float *x = a.x + row * a.x_stride;
-    to += (int64_t)row * (K / 2);
-    for (float by = 1;;) {
-        float most = 0;
-#pragma unroll 4
-        for (int c = 4 * (int)threadIdx.x; c < K; c += 1024) {
-            const float4 v = there ? load_x4(a, x, c, whole) : make_float4(0, 0, 0, 0);
-            const uint32_t two = half ? narrow_pair<true>(v.x * by, v.y * by) : narrow_pair<false>(v.x, v.y),
-                           more = half ? narrow_pair<true>(v.z * by, v.w * by) : narrow_pair<false>(v.z, v.w);
-            most = fmaxf(fmaxf(fmaxf(most, fabsf(v.x)), fmaxf(fabsf(v.y), fabsf(v.z))), fabsf(v.w));
-            if (bricks) to[c / 16 * 8 + c % 16 / 4] = two, to[c / 16 * 8 + c % 16 / 4 + 4] = more;
-            else *(uint2 *)(to + c / 2) = make_uint2(two, more);
-        }
-        if (!half) return;
-        const float next = half_scale(block_most(most, top));
-        if (threadIdx.x == 0) scales[row] = 1 / next;
-        if (next == by) return;
-        by = next;
-    }
+    narrow_row(to, row, [&](int c) { return there ? load_x4(a, x, c, whole) : make_float4(0, 0, 0, 0); });
 }
 
-/* Computes: out (T, n) *= scales (T), in rows whose scale is not 1. Grid: T. Twin: none, what it does is in llm__run_linear's sums. */
-static __global__ void __launch_bounds__(256)
-    kernel_rescale(const int32_t *n_rows, const float *scales, float *out, int64_t stride, int n) {
+/* Computes: out (T, n) *= what brings rows of x back, where that is not 1. Grid: T. Twin: none, what it does is in llm__run_linear's
+ * sums. */
+static __global__ void __launch_bounds__(256) kernel_rescale(const int32_t *n_rows, narrow_view x, float *out, int64_t stride, int n) {
     grid_wait();
-    float by = (int)blockIdx.x < *n_rows ? scales[blockIdx.x] : 1;
+    float by = (int)blockIdx.x < *n_rows ? narrow_back(x, (int)blockIdx.x) : 1;
     for (int i = threadIdx.x; i < n && by != 1; i += 256) out[blockIdx.x * stride + i] *= by;
-}
-
-/* Computes: to (T, K) = x (T, cols) as e4m3, each row over its scale, largest / 448; zeros behind columns and rows. Grid: T, a thread every
- * 256th value. Twin: what llm__run_linear reads, rounded as fp8 weights are. */
-static __global__ void __launch_bounds__(256) kernel_narrow_f8(linear_args a, float *scales, uint8_t *to) {
-    grid_wait();
-    SMEM(float, top, 8);
-    int row = (int)blockIdx.x, K = a.subs * 32, n = row < *a.n_rows ? a.cols : 0;
-    const float *x = a.x + row * a.x_stride;
-    float most = 0;
-    for (int i = threadIdx.x; i < n; i += 256) most = fmaxf(most, fabsf(x[i]));
-    most = block_most(most, top);
-    float scale = most > 0 ? most / 448 : 1;
-    if (threadIdx.x == 0) scales[row] = scale;
-    for (int i = threadIdx.x; i < K; i += 256) to[(int64_t)row * K + i] = (uint8_t)(i < n ? f32_narrow(x[i] / scale, 4, 3, 0x7e, 0x7f) : 0);
 }
 
 /* Computes: to (n, K) = rows [first, first + n) of a packed part as halves; first by the 16. Grid: (bricks of a row / 4, n / 16), a warp a
@@ -2995,67 +3104,115 @@ template <int K> static __global__ void __launch_bounds__(128) kernel_widen(part
     }
 }
 
-/* Computes: out (T, ...) = finish(y (T, n) * scales (T)), of rows [first, first + n) of a part; scales NULL: 1. Grid: (T, n / 256), a
- * thread two rows of W. Twin: llm__body_finish. */
-static __global__ void __launch_bounds__(128) kernel_finish(linear_args a, const float *y, const float *scales, int first, int n) {
+/* Computes: out (T, ...) = finish(y (T, n) * what brings rows of x back), of rows [first, first + n) of a part; or `to` so. Halves that do
+ * not fit are cut off, and `most` (T) of the row, else 0, says so: a second launch with `again` has y still, and does such rows once more,
+ * smaller. Grid: (T, n / 256), again (T, 1), a thread two rows of W. Twin: llm__body_finish. */
+static __global__ void __launch_bounds__(128)
+    kernel_finish(linear_args a, const float *y, narrow_view x, int first, int n, narrow_view to, unsigned *most, int again) {
     grid_wait();
-    int row = (int)blockIdx.x, p = 2 * ((int)blockIdx.y * 128 + (int)threadIdx.x);
+    const int row = (int)blockIdx.x;
     const tile t = {0, 0, 0};
-    if (row >= *a.n_rows || p >= n) return;
-    y += (int64_t)row * n + p;
-    float by = scales ? scales[row] : 1;
-    finish_pair(a, t, row, first + p, y[0] * by, p + 1 < n ? y[1] * by : 0);
+    if (row >= *a.n_rows) return;
+    const float back = narrow_back(x, row), by = again ? half_scale(__uint_as_float(most[row])) : 1;
+    uint16_t *narrow = (uint16_t *)(to.x + row * to.stride);
+    float top = 0;
+    y += (int64_t)row * n;
+    if (again) {
+        __syncthreads();
+        if (threadIdx.x == 0) most[row] = 0, *(float *)((uint8_t *)to.scales + row * to.stride) = 1 / by;
+        if (by == 1) return;
+    }
+    for (int p = 2 * ((int)blockIdx.y * 128 + (int)threadIdx.x); p < n; p += 256 * (int)gridDim.y) {
+        float v[2] = {y[p] * back, p + 1 < n ? y[p + 1] * back : 0};
+        int64_t col;
+        const int outs = finish_sums(a, t, row, first + p, v, &col);
+        if (to.form) {
+            const float u0 = finish_value(a, v[0]), u1 = outs == 2 ? finish_value(a, v[1]) : 0;
+            const uint32_t two = narrow_two(to.form, u0 * by, u1 * by);
+            top = fmaxf(top, fmaxf(fabsf(u0), fabsf(u1)));
+            narrow[col] = (uint16_t)two;
+            if (outs == 2) narrow[col + 1] = (uint16_t)(two >> 16);
+        } else {
+            finish_one(a, row, col, v[0]);
+            if (outs == 2) finish_one(a, row, col + 1, v[1]);
+        }
+    }
+    if (to.form == NARROW_HALF && !again && top > 65504.0f) atomicMax(most + row, __float_as_uint(top));
 }
 
 /* e4m3 weights are multiplied as they are where tensor cores take them (sm_89 on), by activations of the same type: half the bytes and
  * twice the rate of halves. The library wants sizes by the 16. */
 static int native_f8(const rank *r, const linear_args &a) { return a.w.kind == KIND_F8 && r->capability >= 89 && a.w.n_rows % 16 == 0; }
 
-/* One part by cuBLASLt: x is narrowed; packed weights are widened, as many rows as the scratch memory has room for, which costs little
- * beside a product of so many rows; what the epilogue does is a kernel behind, unless there is nothing to do. 0: not enough memory.
+/* Values of a row in a form, and bytes, on 16 each, with the scale behind them. */
+static int narrow_cols(narrow_form form, int subs) { return form == NARROW_BRICKS ? band_units(subs) * 32 * BAND_SUBS : 32 * subs; }
+static size_t narrow_bytes(narrow_form form, int subs) { return (size_t)narrow_cols(form, subs) * (form == NARROW_E4M3 ? 1 : 2) + 16; }
+
+/* Rows of `stride` bytes at x; scales are in their last four. */
+static narrow_view narrow_at(narrow_form form, int subs, void *x, int64_t stride) {
+    narrow_view v = {form, narrow_cols(form, subs), (uint8_t *)x, stride, NULL};
+    if (form != NARROW_BF16) v.scales = (float *)(v.x + stride) - 1;
+    return v;
+}
+
+/* How cuBLASLt multiplies a part. */
+typedef struct library_plan {
+    narrow_form form;
+    int as_is, direct; /* weights are not widened; the library writes the result */
+    size_t before;     /* bytes of scratch for x */
+    int64_t most;      /* rows of W at once; 0: there is no memory for it */
+} library_plan;
+
+/* Packed weights are widened, as many rows as the scratch memory has room for, which costs little beside a product of so many rows; what
+ * the epilogue does is a kernel behind, unless there is nothing to do.
  *
- *     scratch    x (T, K) narrowed | scales of its rows (T) | widened (most, K) | y (T, most)
+ *     scratch    x (T, K) narrowed, with scales of its rows | widened (most, K) | y (T, most)
  *
  * The library may write the result itself; then a row that was scaled is brought back behind it, which a sum with what was there does not
  * allow. */
-static int run_library(rank *r, const linear_args &a, int n_rows) {
-    const int f8 = native_f8(r, a), type = f8 ? CUBLAS_E4M3 : a.w.kind == KIND_BF16 ? CUBLAS_BF16 : CUBLAS_F16, bytes = f8 ? 1 : 2;
-    const int as_is = f8 || a.w.kind == KIND_F16 || a.w.kind == KIND_BF16;
-    const int half = type == CUBLAS_F16;
-    const int direct = !f8 && !(half && a.add) && !a.gate_up && !a.row_scale && !a.bias && !a.plus && a.act == LLM_ACT_NONE &&
-                       a.scale == 1 && a.softcap <= 0 &&
-                       (uintptr_t)(a.out + a.w.row) % 256 == 0; /* which is what the library takes addresses for */
+static library_plan library_plan_of(const rank *r, const linear_args &a, int n_rows) {
+    library_plan p = {native_f8(r, a) ? NARROW_E4M3 : a.w.kind == KIND_BF16 ? NARROW_BF16 : NARROW_HALF};
+    const int64_t V = a.w.n_rows;
+    p.as_is = p.form == NARROW_E4M3 || a.w.kind == KIND_F16 || a.w.kind == KIND_BF16;
+    p.direct = p.form != NARROW_E4M3 && !(p.form == NARROW_HALF && a.add) && !a.gate_up && !a.row_scale && !a.bias && !a.plus &&
+               a.act == LLM_ACT_NONE && a.scale == 1 && a.softcap <= 0 &&
+               (uintptr_t)(a.out + a.w.row) % 256 == 0; /* which is what the library takes addresses for */
+    p.before = align256((size_t)n_rows * narrow_bytes(p.form, a.subs));
+    const size_t each = (p.as_is ? 0 : (size_t)a.subs * 64) + (p.direct ? 0 : (size_t)n_rows * 4);
+    if (p.before + 256 >= r->scratch_bytes) return p;
+    p.most = each ? (int64_t)((r->scratch_bytes - p.before - 256) / each) : V;
+    p.most = p.most < V ? p.most / 64 * 64 : V;
+    return p;
+}
+
+/* One part by cuBLASLt, of x in the plan's form. */
+static void run_library(rank *r, const linear_args &a, const library_plan &plan, const narrow_view &x, int n_rows) {
+    const int bytes = plan.form == NARROW_E4M3 ? 1 : 2, most = (int)plan.most;
+    const int type = plan.form == NARROW_E4M3 ? CUBLAS_E4M3 : plan.form == NARROW_BF16 ? CUBLAS_BF16 : CUBLAS_F16;
     const int64_t V = a.w.n_rows, K = (int64_t)a.subs * 32;
-    size_t x_bytes = align256((size_t)n_rows * (size_t)K * (size_t)bytes), before = x_bytes + align256((size_t)n_rows * 4),
-           each = (as_is ? 0 : (size_t)K * 2) + (direct ? 0 : (size_t)n_rows * 4);
-    if (before + 256 >= r->scratch_bytes) return 0;
-    int64_t most = each ? (int64_t)((r->scratch_bytes - before - 256) / each) : V;
-    most = most < V ? most / 64 * 64 : V;
-    if (!most) return 0;
-    float *scales = type == CUBLAS_BF16 ? NULL : (float *)(r->scratch + x_bytes);
-    uint8_t *widened = r->scratch + before;
-    float *y = (float *)(widened + (as_is ? 0 : align256((size_t)most * (size_t)K * 2)));
-    if (f8) launch<kernel_narrow_f8>(r, dim3((unsigned)n_rows), 256, 0, a, scales, r->scratch);
-    else launch<kernel_narrow>(r, dim3((unsigned)n_rows), 256, 0, a, half, 0, (int)K, scales, (uint32_t *)r->scratch);
+    uint8_t *widened = r->scratch + plan.before;
+    float *y = (float *)(widened + (plan.as_is ? 0 : align256((size_t)most * (size_t)K * 2)));
+    narrow_view to = {};
+    if (a.out_form) to = narrow_at(a.out_form, 0, a.out, a.out_stride * 4);
     for (int64_t first = 0, n; first < V && !r->failed; first += n) {
-        const uint8_t *w = as_is ? a.w.q + first * K * bytes : widened;
+        const uint8_t *w = plan.as_is ? a.w.q + first * K * bytes : widened;
         n = V - first < most ? V - first : most;
-        if (!as_is)
+        if (!plan.as_is)
             with_constant<KIND_F8, KIND_COUNT - 1>(a.w.kind, [&](auto kind) {
                 launch<kernel_widen<kind.value>>(r, dim3((unsigned)ceil_div(a.subs, 4 * BRICK_SUBS), (unsigned)ceil_div(n, BRICK_ROWS)),
                                                  128, 0, a.w, first, n, (uint16_t *)widened);
             });
         float *out = a.out + a.w.row + first;
-        if (direct) {
-            cublas_multiply(r, type, r->scratch, w, out, n_rows, n, K, a.out_stride, a.add);
-            if (half) launch<kernel_rescale>(r, dim3((unsigned)n_rows), 256, 0, a.n_rows, (const float *)scales, out, a.out_stride, (int)n);
-        } else {
-            cublas_multiply(r, type, r->scratch, w, y, n_rows, n, K, n, 0);
-            launch<kernel_finish>(r, dim3((unsigned)n_rows, (unsigned)ceil_div(n, 256)), 128, 0, a, (const float *)y, (const float *)scales,
-                                  (int)first, (int)n);
+        if (plan.direct) {
+            cublas_multiply(r, type, x.x, x.stride / bytes, w, out, n_rows, n, K, a.out_stride, a.add);
+            if (x.scales) launch<kernel_rescale>(r, dim3((unsigned)n_rows), 256, 0, a.n_rows, x, out, a.out_stride, (int)n);
+            continue;
         }
+        cublas_multiply(r, type, x.x, x.stride / bytes, w, y, n_rows, n, K, n, 0);
+        for (int again = 0; again <= (a.out_form == NARROW_HALF); again++)
+            launch<kernel_finish>(r, dim3((unsigned)n_rows, again ? 1 : (unsigned)ceil_div(n, 256)), 128, 0, a, (const float *)y, x,
+                                  (int)first, (int)n, to, r->most, again);
     }
-    return 1;
 }
 
 /* Tiles of T rows of x, from row b.row0 on. */
@@ -3067,44 +3224,54 @@ template <int T> static void launch_bands(rank *r, const linear_args &a, const b
     });
 }
 
-/* One part, packed, by kernel_linear_band; `narrowed`: x has been for another one. 0: not enough memory.
+/* How kernel_linear_band multiplies a part. A multiprocessor has two blocks where there is work for them, else one: each piece of a band
+ * goes through memory once more.
  *
- *     scratch    x (T, K) narrowed | scales of its rows (T) | pieces of bands
- *
- * A multiprocessor has two blocks where there is work for them, else one: each piece of a band goes through memory once more. */
-static int run_bands(rank *r, const linear_args &a, int n_rows, int narrowed) {
-    const int units = band_units(a.subs), total = ceil_div(a.w.n_rows, BAND_ROWS) * units,
-              blocks = total >= 16 * r->n_sms ? 2 * r->n_sms : min_int(total, r->n_sms);
-    int large = 32;
+ *     scratch    x (T, K) narrowed, with scales of its rows | pieces of bands */
+typedef struct band_plan {
+    int blocks, large, most; /* rows of a tile, at most; tiles of a launch, 0: there is no memory for one */
+    size_t before;           /* bytes of scratch for x */
+} band_plan;
+
+static band_plan band_plan_of(const rank *r, const linear_args &a, int n_rows) {
+    const int total = ceil_div(a.w.n_rows, BAND_ROWS) * band_units(a.subs);
+    band_plan p = {total >= 16 * r->n_sms ? 2 * r->n_sms : min_int(total, r->n_sms), 32};
     with_constant<KIND_F8 + 1, KIND_COUNT - 1>(a.w.kind, [&](auto kind) {
-        if (band_most<kind.value>() == 64 && band<kind.value, 64>::SMEM_BYTES <= r->max_smem - 1024) large = 64;
+        if (band_most<kind.value>() == 64 && band<kind.value, 64>::SMEM_BYTES <= r->max_smem - 1024) p.large = 64;
     });
-    const size_t x_bytes = align256((size_t)n_rows * (size_t)units * BAND_X), before = x_bytes + align256((size_t)n_rows * 4),
-                 each = (size_t)blocks * 2 * (size_t)large * BAND_ROWS * sizeof(float);
-    if (before + each > r->scratch_bytes) return 0;
-    const int most = min_int((int64_t)((r->scratch_bytes - before) / each), BAND_TILES);
-    band_args b = {.x = (uint16_t *)r->scratch,
-                   .scales = (float *)(r->scratch + x_bytes),
-                   .pieces = (float *)(r->scratch + before),
-                   .arrived = r->arrived};
-    if (!narrowed)
-        launch<kernel_narrow>(r, dim3((unsigned)n_rows), 256, 0, a, 1, 1, units * (BAND_X / 2), (float *)(r->scratch + x_bytes),
-                              (uint32_t *)r->scratch);
+    p.before = align256((size_t)n_rows * narrow_bytes(NARROW_BRICKS, a.subs));
+    const size_t each = (size_t)p.blocks * 2 * (size_t)p.large * BAND_ROWS * sizeof(float);
+    if (p.before < r->scratch_bytes) p.most = min_int((int64_t)((r->scratch_bytes - p.before) / each), BAND_TILES);
+    return p;
+}
+
+/* One part, packed, by kernel_linear_band, of x in the order of bricks. */
+static void run_bands(rank *r, const linear_args &a, const band_plan &plan, const narrow_view &x, int n_rows) {
+    const int large = plan.large, blocks = plan.blocks;
+    band_args b = {.x = x, .pieces = (float *)(r->scratch + plan.before), .arrived = r->arrived};
     while (b.row0 < n_rows) {
-        const int left = n_rows - b.row0, tiles = max_int(1, min_int(left / large, most));
+        const int left = n_rows - b.row0, tiles = max_int(1, min_int(left / large, plan.most));
         if (left <= 16) launch_bands<16>(r, a, b, 1, blocks);
         else if (left <= 32) launch_bands<32>(r, a, b, 1, blocks);
         else if (large == 64) launch_bands<64>(r, a, b, tiles, blocks);
         else launch_bands<32>(r, a, b, tiles, blocks);
         b.row0 += left <= 32 ? left : tiles * large;
     }
-    return 1;
 }
 
-/* Everything of `a` that depends on the weight, then one launch a part. n_rows: of this launch at most; with groups, in all. */
-static void run_product(rank *r, const llm_weight *w, const llm_weight *bias, const llm_buffer *plus, linear_args a, int n_rows) {
-    int groups = a.begin ? w->n_groups : 1, each = ceil_div(n_rows, groups), narrowed = 0;
-    const int any = !a.begin && !a.rms && !r->ctx->cfg.batch_invariant, library = any && r->cublas, bands = any && n_rows > FEW_ROWS;
+/* The form in which a part's product takes activations, and so which way it goes; NONE: by kernels that read f32. */
+static narrow_form product_form(const rank *r, const linear_args &a, int n_rows) {
+    const int kind = a.w.kind;
+    if (a.begin || a.rms || r->ctx->cfg.batch_invariant) return NARROW_NONE;
+    if (r->cublas && kind != KIND_F32 && n_rows >= library_rows(kind)) {
+        const library_plan plan = library_plan_of(r, a, n_rows);
+        if (plan.most) return plan.form;
+    }
+    return n_rows > FEW_ROWS && kind_bricks(kind) && band_plan_of(r, a, n_rows).most ? NARROW_BRICKS : NARROW_NONE;
+}
+
+/* `a` with everything in it that depends on the weight, but for the part. */
+static linear_args product_args(const llm_weight *w, const llm_weight *bias, const llm_buffer *plus, linear_args a) {
     a.cols = (int32_t)w->cols;
     a.subs = w->subs;
     a.n_groups = w->n_groups;
@@ -3114,20 +3281,27 @@ static void run_product(rank *r, const llm_weight *w, const llm_weight *bias, co
     a.bias = bias ? bias->f32 : NULL;
     a.plus = plus ? plus->data : NULL;
     a.plus_stride = plus ? plus->stride : 0;
+    return a;
+}
+
+/* One launch a part, or some. n_rows: of this launch at most; with groups, in all. x: activations that are narrow already; where a part
+ * takes another form, a.x is narrowed. */
+static void run_product(rank *r, const llm_weight *w, linear_args a, int n_rows, narrow_view x = {}) {
+    const int groups = a.begin ? w->n_groups : 1, each = ceil_div(n_rows, groups);
     for (int i = 0; i < w->n_parts; i++) {
-        int rows = w->n_groups == 1 ? (int)w->parts[i].n_rows : a.per_group;
         a.w = w->parts[i];
-        if (library && a.w.kind != KIND_F32 && n_rows >= library_rows(a.w.kind) && run_library(r, a, n_rows)) {
-            narrowed = 0;
-            continue;
+        const narrow_form form = product_form(r, a, n_rows);
+        if (form && form != x.form) {
+            x = narrow_at(form, a.subs, r->scratch, (int64_t)narrow_bytes(form, a.subs));
+            launch<kernel_narrow>(r, dim3((unsigned)n_rows), 256, 0, a, x);
         }
-        if (bands && kind_bricks(a.w.kind) && run_bands(r, a, n_rows, narrowed)) {
-            narrowed = 1;
-            continue;
+        if (form == NARROW_BRICKS) run_bands(r, a, band_plan_of(r, a, n_rows), x, n_rows);
+        else if (form) run_library(r, a, library_plan_of(r, a, n_rows), x, n_rows);
+        else {
+            const int rows = w->n_groups == 1 ? (int)a.w.n_rows : a.per_group, size = tile_rows(r, a, n_rows, each);
+            const int tiles = a.begin ? min_int(n_rows, (int64_t)ceil_div(n_rows, size) + groups) : ceil_div(n_rows, size);
+            launch_product(r, a, rows, size, tiles);
         }
-        int size = tile_rows(r, a, n_rows, each), tiles = ceil_div(n_rows, size);
-        if (a.begin) tiles = min_int(n_rows, (int64_t)tiles + groups);
-        launch_product(r, a, rows, size, tiles);
     }
 }
 
@@ -3159,8 +3333,8 @@ static void run_xielu(rank *r, const llm_linear_op *op) {
                          op->dst->data + op->dst_col, op->dst->stride, n, a, op->scale != 0 ? op->scale : 1.0f);
 }
 
-/* Twin: llm__run_linear_op; with what list_fuse has joined to it. */
-static void run_linear(rank *r, const record *rec) {
+/* A record's product, with what list_fuse has joined to it. */
+static linear_args linear_args_of(const rank *r, const record *rec) {
     const llm_linear_op *op = &rec->op.linear;
     const int xielu = op->act == LLM_ACT_XIELU;
     const llm_buffer *src = rec->norm ? rec->norm->x : op->src, *dst = rec->onto ? rec->onto : op->dst;
@@ -3172,10 +3346,20 @@ static void run_linear(rank *r, const record *rec) {
                      .act = xielu ? LLM_ACT_NONE : op->act,
                      .add = op->add || rec->onto,
                      .scale = (op->scale != 0 && !xielu ? op->scale : 1) * (rec->onto ? rec->by : 1),
-                     .limit = op->limit};
+                     .limit = op->limit,
+                     .out_form = rec->leaves};
     if (rec->norm) a.rms = 1, a.norm = rec->norm->weight ? rec->norm->weight->f32 : NULL, a.eps = rec->norm->eps;
-    run_product(r, op->weight, op->bias, op->plus, a, padded_rows(r, op->rows));
-    if (xielu) run_xielu(r, op);
+    return product_args(op->weight, op->bias, op->plus, a);
+}
+
+/* Twin: llm__run_linear_op. */
+static void run_linear(rank *r, const record *rec) {
+    const llm_linear_op *op = &rec->op.linear;
+    narrow_view x = {};
+    if (rec->finds) x = narrow_at(rec->finds, op->weight->subs, op->src->data, op->src->stride * 4);
+    if (!rec->scaled) x.scales = NULL;
+    run_product(r, op->weight, linear_args_of(r, rec), padded_rows(r, op->rows), x);
+    if (op->act == LLM_ACT_XIELU) run_xielu(r, op);
 }
 
 /* ============================================================================
@@ -3240,7 +3424,10 @@ static int record_only_adds(const rank *r, int i, const llm_residual_op *res) {
 /* Of few rows a norm between two products is done by both: the one before adds to x, the one behind norms what it reads, and the record
  * itself goes. So a layer is two launches less. Sums over ranks stand between, and other norms than RMS or with more to do. */
 static void list_fuse(rank *r) {
-    for (int i = 0; i < r->n; i++) r->list[i].done = 0, r->list[i].onto = NULL, r->list[i].norm = NULL, r->list[i].qkv = NULL;
+    for (int i = 0; i < r->n; i++) {
+        record *rec = &r->list[i];
+        rec->done = rec->scaled = 0, rec->onto = NULL, rec->norm = NULL, rec->qkv = NULL, rec->leaves = rec->finds = NARROW_NONE;
+    }
     for (int i = 0; i < r->n && r->ctx->n_group == 1; i++) {
         const llm_residual_op *res = &r->list[i].op.residual;
         if (r->list[i].kind != OP_RESIDUAL || res->kind != LLM_NORM_RMS || res->bias || res->replace || res->post_kind || res->post_weight)
@@ -3263,7 +3450,7 @@ static void run_logits(rank *r, const llm_logits_op *op) {
                            .n_rows = device_rows(r, LLM_ROWS_OUT),
                            .scale = op->scale != 0 ? op->scale : 1,
                            .softcap = op->softcap};
-    run_product(r, op->head, op->bias, op->plus, a, padded_rows(r, LLM_ROWS_OUT));
+    run_product(r, op->head, product_args(op->head, op->bias, op->plus, a), padded_rows(r, LLM_ROWS_OUT));
 }
 
 /* ============================================================================
@@ -3400,11 +3587,22 @@ static __device__ void norm_factors(const norm_view &v, const float *x, int n, f
     *factor = 1 / sqrtf(block_sum(square, scratch) / (float)n + v.eps);
 }
 
-/* Value i of a row, by the factors that norm_factors found. */
-static __device__ __forceinline__ float norm_value(const norm_view &v, float x, int i, float mean, float factor) {
+/* Value i of a row, by the factors that norm_factors found; values i to i + 3 of n, both by the 4, zeros behind them. */
+static __device__ __forceinline__ float norm_by(const norm_view &v, float x, float weight, float bias, float mean, float factor) {
     float y = (x - mean) * factor;
-    if (v.weight) y *= v.weight[i];
-    return v.bias ? y + v.bias[i] : y;
+    if (v.weight) y *= weight;
+    return v.bias ? y + bias : y;
+}
+static __device__ __forceinline__ float norm_value(const norm_view &v, float x, int i, float mean, float factor) {
+    return norm_by(v, x, v.weight ? v.weight[i] : 0, v.bias ? v.bias[i] : 0, mean, factor);
+}
+static __device__ __forceinline__ float4 norm_four(const norm_view &v, const float *x, int i, int n, float mean, float factor) {
+    const float4 none = make_float4(0, 0, 0, 0);
+    if (i >= n) return none;
+    const float4 y = *(const float4 *)(x + i), w = v.weight ? *(const float4 *)(v.weight + i) : none,
+                 b = v.bias ? *(const float4 *)(v.bias + i) : none;
+    return make_float4(norm_by(v, y.x, w.x, b.x, mean, factor), norm_by(v, y.y, w.y, b.y, mean, factor),
+                       norm_by(v, y.z, w.z, b.z, mean, factor), norm_by(v, y.w, w.w, b.w, mean, factor));
 }
 
 /* The blocks of this number of all ranks wait for each other: what they wrote before is there behind it. */
@@ -3486,12 +3684,12 @@ static __global__ void __launch_bounds__(SUM_THREADS, 2)
     for (int row = (int)blockIdx.x; row < *n_rows; row += (int)gridDim.x) sum_ranks(peers, y + row * stride, n);
 }
 
-/* Computes: x += scale * post(y); h = norm(x); with replace x = h. y NULL: nothing is added; h NULL: no norm; peers.n > 0: y is a part of a
- * sum over ranks, and gets the whole. Grid: one block a row, or sum_grid. A thread meets its own values again in every pass, so only sums
- * need barriers. Twin: llm__run_residual. */
+/* Computes: x += scale * post(y); h = norm(x), or `narrow` so; with replace x = h. y NULL: nothing is added; h NULL: no norm; peers.n > 0: y
+ * is a part of a sum over ranks, and gets the whole. Grid: one block a row, or sum_grid. A thread meets its own values again in every pass
+ * but the narrow one, which stands behind a sum, so only sums need barriers. Twin: llm__run_residual. */
 static __global__ void __launch_bounds__(SUM_THREADS, 2)
     kernel_residual(const int32_t *n_rows, float *x, float *y, float *h, int64_t x_stride, int64_t y_stride, int64_t h_stride, int n,
-                    float scale, norm_view post, norm_view norm, int replace, peer_view peers) {
+                    float scale, norm_view post, norm_view norm, int replace, narrow_view narrow, peer_view peers) {
     grid_wait();
     SMEM(float, scratch, 32);
     for (int row = (int)blockIdx.x; row < *n_rows; row += (int)gridDim.x) {
@@ -3506,6 +3704,10 @@ static __global__ void __launch_bounds__(SUM_THREADS, 2)
         }
         if (!h || !norm.kind) continue;
         norm_factors(norm, to, n, scratch, &mean, &factor);
+        if (narrow.form) {
+            narrow_row(narrow, row, [&](int c) { return norm_four(norm, to, c, n, mean, factor); });
+            continue;
+        }
         for (int i = threadIdx.x; i < n; i += blockDim.x) {
             float v = norm_value(norm, to[i], i, mean, factor);
             h[row * h_stride + i] = v;
@@ -3535,16 +3737,19 @@ static void run_all_reduce(rank *r, llm_rows which, const llm_buffer *b, int row
 }
 
 /* A sum over peer memory is a part of the kernel. */
-static void run_residual(rank *r, const llm_residual_op *op) {
+static void run_residual(rank *r, const record *rec) {
+    const llm_residual_op *op = &rec->op.residual;
     const int rows = padded_rows(r, op->rows);
+    narrow_view narrow = {};
     peer_view peers = {};
+    if (rec->leaves) narrow = narrow_at(rec->leaves, ceil_div(op->x->cols, 32), op->h->data, op->h->stride * 4);
     if (op->y) peers = peers_of(r, rows, op->y->cols);
     if (op->y && !peers.n) run_all_reduce(r, op->rows, op->y, rows);
     launch<kernel_residual>(r, peers.n ? sum_grid(peers, rows) : dim3((unsigned)rows), peers.n ? SUM_THREADS : 256, 0,
                             device_rows(r, op->rows), op->x->data, op->y ? op->y->data : NULL, op->h && op->kind ? op->h->data : NULL,
                             op->x->stride, op->y ? op->y->stride : 0, op->h ? op->h->stride : 0, (int)op->x->cols,
                             op->scale != 0 ? op->scale : 1.0f, norm_of(op->post_kind, op->post_weight, op->post_bias, op->eps),
-                            norm_of(op->kind, op->weight, op->bias, op->eps), op->replace, peers);
+                            norm_of(op->kind, op->weight, op->bias, op->eps), op->replace, narrow, peers);
 }
 
 /* Computes: dst (T, n) = norm(columns [col, col + n) of src). Grid: one block a row. dst may be src: a thread writes only what it alone
@@ -3942,12 +4147,20 @@ typedef struct attention_args {
     int32_t q_col, n_heads, group, heads, head_tiles; /* heads: of a tile */
     int32_t rows, first_row, n_rows;                  /* rows of a tile; of this launch */
     int32_t hd, vd, window, not_causal, spans, latent, n_splits;
+    narrow_form out_form;      /* how rows of out are written; of halves each must fit */
     int32_t not_single;        /* only sequences with several rows */
     unsigned *arrived, *drawn; /* (max_seqs, MAX_TILES) and (MAX_TILES), all 0 */
     float scale, softcap;
     int32_t fresh; /* of single rows: queries, keys and values are as the product left them, and what qkv says is still to be done */
     qkv_args qkv;
 } attention_args;
+
+/* Two results of a row from column c on, c even. */
+static __device__ __forceinline__ void attend_store(const attention_args &a, int row, int c, float v0, float v1) {
+    float *to = a.out + row * a.out_stride;
+    if (a.out_form) ((uint32_t *)to)[narrow_place(a.out_form, c)] = narrow_two(a.out_form, v0, v1);
+    else *(float2 *)(to + c) = make_float2(v0, v1);
+}
 
 /* One sequence's part [qa, qb) of a tile's queries, and the positions that any of them sees. */
 typedef struct attend_part {
@@ -4548,10 +4761,12 @@ static __device__ __forceinline__ void split_end(const kv_view &kv, const attent
                                                  float *total) {
     __syncthreads();
     for (int query = threadIdx.x >> 5; query < tile.n; query += split_warps(HD)) {
-        float *x = total + query * HD, by = sh.end[query],
-              *to = a.out + (tile.row0 + query / tile.n_heads) * a.out_stride + (tile.first_head + query % tile.n_heads) * a.vd;
+        const float by = sh.end[query];
+        float *x = total + query * HD;
         if (kv.scaled) warp_turn(x, a.vd, kv_turn_size(a.vd));
-        for (int d = threadIdx.x & 31; d < a.vd; d += 32) to[d] = x[d] * by;
+        for (int d = 2 * (threadIdx.x & 31); d < a.vd; d += 64)
+            attend_store(a, tile.row0 + query / tile.n_heads, (tile.first_head + query % tile.n_heads) * a.vd + d, x[d] * by,
+                         x[d + 1] * by);
     }
     __syncthreads();
 }
@@ -5060,10 +5275,10 @@ static __device__ __forceinline__ void chunk_end(const step_view &s, const atten
         sum += __shfl_xor_sync(~0u, sum, 2);
         by = sum > 0 ? 1 / sum : 0;
         if (i >= tile.n || !part_wanted(s, a.not_single, s.seq_of_row[row])) continue;
-        float *to = a.out + row * a.out_stride + (tile.first_head + i % tile.n_heads) * a.vd + 2 * (lane & 3);
+        const int c = (tile.first_head + i % tile.n_heads) * a.vd + 2 * (lane & 3);
 #pragma unroll
         for (int j = 0; j < HD / 8; j++)
-            if (8 * j < a.vd) *(float2 *)(to + 8 * j) = make_float2(acc[k / 2][j][2 * (k & 1)] * by, acc[k / 2][j][2 * (k & 1) + 1] * by);
+            if (8 * j < a.vd) attend_store(a, row, c + 8 * j, acc[k / 2][j][2 * (k & 1)] * by, acc[k / 2][j][2 * (k & 1) + 1] * by);
     }
 }
 
@@ -5227,6 +5442,7 @@ static void run_attention(rank *r, const record *rec) {
                         .window = op->window,
                         .not_causal = op->not_causal,
                         .spans = op->spans,
+                        .out_form = rec->leaves,
                         .scale = op->scale,
                         .softcap = op->softcap,
                         .fresh = rec->qkv != NULL};
@@ -6128,9 +6344,9 @@ static void run_experts(rank *r, const llm_experts_op *op) {
                                   .scale = 1,
                                   .limit = op->limit};
         const llm_buffer *plus = run_slots_lora(r, op->up_lora, op, s, op->src->data, op->src->stride, n * op->k, 2 * ff);
-        run_product(r, op->gate_up, op->gate_up_bias, plus, up, n * op->k);
+        run_product(r, op->gate_up, product_args(op->gate_up, op->gate_up_bias, plus, up), n * op->k);
         plus = run_slots_lora(r, op->down_lora, op, s, NULL, 0, n * op->k, hidden);
-        run_product(r, op->down, op->down_bias, plus, down, n * op->k);
+        run_product(r, op->down, product_args(op->down, op->down_bias, plus, down), n * op->k);
         launch<kernel_combine>(r, dim3((unsigned)n, (unsigned)ceil_div(hidden, 128)), 128, 0, device_rows(r, LLM_ROWS_TOKENS),
                                op->dst->data, op->routes->data, op->dst->stride, op->routes->stride, s, first, op->k, (int)hidden, op->add);
     }
@@ -7446,12 +7662,104 @@ static void run_draws(rank *r) {
 /* Of the token rows of a buffer, strides too. */
 static size_t rows_bytes(const rank *r, const llm_buffer *b) { return (size_t)(b->stride * r->ctx->padded.n_rows) * sizeof(float); }
 
+/* The form in which a record's product reads a buffer that has `cols` columns of such rows; NONE: another one, or not so. */
+static narrow_form record_form(const rank *r, const record *rec, const llm_buffer *b, llm_rows rows, int64_t cols) {
+    const llm_linear_op *op = &rec->op.linear;
+    narrow_form form = NARROW_NONE;
+    if (rec->kind != OP_LINEAR || op->src != b || op->dst == b || op->plus == b || op->src_col || op->rows != rows ||
+        op->weight->cols != cols)
+        return NARROW_NONE;
+    linear_args a = linear_args_of(r, rec);
+    for (int i = 0; i < op->weight->n_parts; i++) {
+        a.w = op->weight->parts[i];
+        const narrow_form one = product_form(r, a, padded_rows(r, rows));
+        if (!one || (i && one != form)) return NARROW_NONE;
+        form = one;
+    }
+    return form;
+}
+
+/* The one form in which all read what a buffer has behind record i, until it is written anew. */
+static narrow_form readers_form(const rank *r, int i, const llm_buffer *b, llm_rows rows, int64_t cols) {
+    narrow_form form = NARROW_NONE;
+    while (++i < r->n) {
+        const int use = record_uses(&r->list[i], b);
+        if (use == USE_WRITE) return form;
+        if (use == USE_NONE) continue;
+        const narrow_form one = record_form(r, &r->list[i], b, rows, cols);
+        if (!one || (form && one != form)) return NARROW_NONE;
+        form = one;
+    }
+    return NARROW_NONE; /* behind the list somebody may read it */
+}
+
+/* Whether a record can leave its result so. A residual has a whole row in a block, so every form, by fours. Attention's results are weighted means of
+ * values, which fit halves if those do. Products end in kernel_finish, of halves with all of a row's sums still there; for e4m3 a row's
+ * largest value would have to be known before: y read twice costs what writing and reading f32 does. */
+static int record_leaves(const rank *r, const record *rec, narrow_form form) {
+    const llm_attention_op *att = &rec->op.attention;
+    const llm_linear_op *lin = &rec->op.linear;
+    if (rec->kind == OP_RESIDUAL) return rec->op.residual.x->cols % 4 == 0;
+    if (rec->kind == OP_ATTENTION)
+        return on_tensor_cores(r, att) && r->ctx->kv_type <= LLM_KV_BF16 && form != NARROW_E4M3 &&
+               (form == NARROW_BF16 || r->ctx->kv_type == LLM_KV_F16);
+    linear_args a = linear_args_of(r, rec);
+    if (lin->act == LLM_ACT_XIELU || (form == NARROW_HALF ? lin->weight->n_parts != 1 : form != NARROW_BF16)) return 0;
+    for (int i = 0; i < lin->weight->n_parts; i++) {
+        a.w = lin->weight->parts[i];
+        const narrow_form way = product_form(r, a, padded_rows(r, lin->rows));
+        if (!way || way == NARROW_BRICKS) return 0;
+        const library_plan plan = library_plan_of(r, a, padded_rows(r, lin->rows));
+        if (plan.direct || (form == NARROW_HALF && plan.most < a.w.n_rows)) return 0;
+    }
+    return 1;
+}
+
+/* What a record writes whole: rows of a buffer and how many columns; NULL: nothing, or nothing that is for products alone. */
+static const llm_buffer *record_makes(const record *rec, llm_rows *rows, int64_t *cols) {
+    const llm_residual_op *res = &rec->op.residual;
+    const llm_attention_op *att = &rec->op.attention;
+    const llm_linear_op *lin = &rec->op.linear;
+    switch (rec->kind) {
+    case OP_RESIDUAL:
+        *rows = res->rows, *cols = res->x->cols;
+        return rec->done || !res->kind || res->replace || one_of(res->h, {res->x, res->y}) ? NULL : res->h;
+    case OP_ATTENTION: *rows = LLM_ROWS_TOKENS, *cols = att->n_heads * att->v_head_dim; return att->dst;
+    case OP_LINEAR:
+        *rows = lin->rows, *cols = lin->weight->rows / (lin->weight->gate_up ? 2 : 1);
+        return rec->onto || lin->add || lin->dst_col ? NULL : lin->dst;
+    default: return NULL;
+    }
+}
+
+/* Of many rows each product would first make bf16, halves or e4m3 of what it reads (kernel_narrow). Where products that want one form are
+ * all that reads a buffer, who makes the rows writes them so, in the buffer itself, and f32 is never there: a launch less, and two bytes a
+ * value are written where four were, and read, and two written. Of 8B at 8,192 rows (two norms and attention of 4,096, 14,336 between
+ * gate and down) that is 1.7 GB less a layer, 0.4 ms of an H200's memory. What must hold: the next that becomes of the buffer is that all
+ * of it is written, and a row has room for the form with its scale. */
+static void list_narrow(rank *r) {
+    for (int i = 0; i < r->n; i++) {
+        record *rec = &r->list[i];
+        llm_rows rows = LLM_ROWS_TOKENS;
+        int64_t cols = 0;
+        const llm_buffer *b = record_makes(rec, &rows, &cols);
+        const narrow_form form = b ? readers_form(r, i, b, rows, cols) : NARROW_NONE;
+        const int subs = ceil_div(cols, 32);
+        if (!form || (int64_t)narrow_bytes(form, subs) > b->stride * 4) continue;
+        if (rec->kind != OP_RESIDUAL && narrow_cols(form, subs) != cols) continue; /* who would write the zeros? */
+        if (!record_leaves(r, rec, form)) continue;
+        rec->leaves = form;
+        for (int j = i + 1; record_uses(&r->list[j], b) != USE_WRITE; j++)
+            if (record_uses(&r->list[j], b)) r->list[j].finds = form, r->list[j].scaled = rec->kind != OP_ATTENTION;
+    }
+}
+
 /* One record: its kernels, from the operation's arguments and the padded shape. */
 static void run_record(rank *r, const record *rec) {
     switch (rec->kind) {
     case OP_EMBED: run_embed(r, &rec->op.embed); return;
     case OP_ROPE: run_rope(r, &rec->op.rope); return;
-    case OP_RESIDUAL: run_residual(r, &rec->op.residual); return;
+    case OP_RESIDUAL: run_residual(r, rec); return;
     case OP_NORM: run_norm(r, &rec->op.norm); return;
     case OP_LINEAR: run_linear(r, rec); return;
     case OP_QKV: run_qkv(r, &rec->op.qkv); return;
@@ -7488,6 +7796,7 @@ static void time_record(rank *r, const record *rec) {
 static void run_list(rank *r) {
     list_fuse(r);
     list_fuse_heads(r);
+    list_narrow(r);
     for (int i = 0; i < r->n && !r->failed; i++)
         if (r->list[i].done) continue;
         else if (r->ctx->each_record && !r->index) time_record(r, &r->list[i]);
@@ -8060,7 +8369,7 @@ static void profile_products(rank *r) {
         for (int k = 0; k < 3 && !known; k++) {
             float *none = (float *)r->scratch;                                                  /* is not touched */
             const linear_args a = {.x = none, .out = none, .n_rows = r->view.head, .scale = 2}; /* no rows before the first step */
-            run_product(r, w, NULL, NULL, a, rows[k]);
+            run_product(r, w, product_args(w, NULL, NULL, a), rows[k]);
         }
     }
     rank_ok(r, cudaStreamSynchronize(r->stream), "profile run");
@@ -8138,6 +8447,7 @@ static void rank_close(rank *r) {
     if (r->stream) cudaStreamDestroy(r->stream);
     free(r->memory);
     free(r->list);
+    free(r->choices);
 }
 
 /* Seconds that a thread or a device gets to come back. */
@@ -8289,6 +8599,7 @@ static void rank_open(rank *r) {
     r->view.row_set = (const int32_t *)(r->more + l.row_set);
     r->view.given = (const float *)(r->more + l.given);
     const size_t counters = ((size_t)ctx->cfg.max_seqs + 1) * MAX_TILES, pieces = (size_t)(BAND_TILES * 2 * r->n_sms);
+    r->most = (unsigned *)device_memory(r, (size_t)max_int(ctx->cfg.max_rows, ctx->cfg.max_out) * sizeof *r->most, "step");
     r->arrived = (unsigned *)device_memory(r, (counters > pieces ? counters : pieces) * sizeof *r->arrived, "step");
     r->drawn = (llm_drawn *)device_memory(r, 2 * (size_t)max_int(ctx->cfg.max_out, 1) * sizeof(llm_drawn), "step");
 }

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""What a decode step asks of memory, kernel by kernel, counted on the emulation: make counts
+"""What a step asks of memory, kernel by kernel, counted on the emulation: make counts
 
     counts.py [--rows] [PATTERN]    a table in Markdown, the card of each kernel; --rows: of each line of its source, worst first
 
 A llama of one and of two layers with noise for weights is run for some tokens more and less. The difference is what a step launches, and a layer.
+The same of a prompt, with the bytes that a layer's kernels ask for (cuBLASLt's products are not among them).
 A run with pages of a byte a value, and products of every kind of weight and sums over ranks (test_cuda linear, sums), stand beside. Then of each kernel: launches; of all its accesses in
 device memory, the sectors of 32 bytes that each warp took, beside what their bytes would fill; of those in shared memory the rounds that its banks
 needed, beside the least.
 
-Ends with 1 if a layer takes more launches, or a kernel more sectors or rounds, than BUDGET says.
+Ends with 1 if a layer takes more launches or bytes, or a kernel more sectors or rounds, than BUDGET says.
 """
 import argparse
 import collections
@@ -72,7 +73,8 @@ def names(addresses):
 
 
 KINDS = ("F32", "F16", "BF16", "F8", "Q4Z", "Q4M", "Q5Z", "Q5M", "Q6", "Q8", "T4", "G8")
-LAYER = 5  # launches
+LAYER, PROMPT = 5, 20  # launches of decoding; tokens of the prompt
+PROMPT_LAYER = 5, 664064  # launches of a prompt: two residuals, heads, attention, gate and up's end; bytes
 MOST = {"gr": 1.35, "gw": 1.05, "sr": 1.05, "sw": 1.05}  # times the least, and more than that in:
 BUDGET = {("kernel_linear_mma", "gr"): 2.25, ("kernel_linear_mma", "sw"): 2.05, ("kernel_linear_mma", "gw"): 1.85,  # a thread takes 64 bytes of a row in four loads: neighbours use the rest of the sectors, from the cache
           ("kernel_linear_few", "gw"): 4.2, ("kernel_linear_rows", "gw"): 1.45, ("kernel_linear_f32", "gw"): 2.7, ("kernel_finish", "gw"): 1.3, ("kernel_linear_band", "gw"): 1.3,  # pairs of outputs, of each row
@@ -97,13 +99,16 @@ def main():
     p.add_argument("--rows", action="store_true")
     p.add_argument("pattern", nargs="?", default="")
     a = p.parse_args()
-    runs = {(layers, tokens): run(layers, tokens, 20) for layers in (1, 2) for tokens in (2, 4)}
-    more = [run(1, 2, 20, "--kv-cache-dtype", "fp8"), operations("linear"), operations("sums")]
+    runs = {(layers, tokens): run(layers, tokens, PROMPT) for layers in (1, 2) for tokens in (1, 2, 4)}
+    more = [run(1, 2, PROMPT, "--kv-cache-dtype", "fp8"), operations("linear"), operations("sums")]
     asked = [runs[1, 4][1], *(x for _, x in more)]
     named = names({k for ran, _ in [*runs.values(), *more] for k in ran} | {pc for each in asked for _, pc, _ in each})
     short = {k: kernel(name) for k, (name, _) in named.items()}
     step = {n: {k: (runs[n, 4][0][k] - runs[n, 2][0][k]) / 2 for k in runs[n, 4][0]} for n in (1, 2)}
     layer, wrong = sum(step[2].values()) - sum(step[1].values()), []
+    loading = {k for k, name in short.items() if name.startswith(("kernel_pack", "kernel_plain"))}
+    prompt = {n: (sum(v for k, v in ran.items() if k not in loading), 32 * sum(v[1] for (k, _, space), v in each.items() if space[0] == "g" and k not in loading)) for n in (1, 2) for ran, each in [runs[n, 1]]}
+    prompt_layer = [y - x for x, y in zip(prompt[1], prompt[2])]
     sums = collections.defaultdict(lambda: [0] * 4)
     for each in asked:
         for (k, pc, space), v in each.items():
@@ -114,6 +119,8 @@ def main():
             if a.pattern in k: print(f"{k:44s} {line:22s} {space} {n:8d} accesses {units:9d} of {least:9d} at least: {units / max(least, 1):.2f} x, {size} bytes")
         return
     if layer > LAYER: wrong.append(f"{layer:g} launches a layer, {LAYER} expected")
+    for have, most, what in zip(prompt_layer, PROMPT_LAYER, ("launches", "bytes")):
+        if have > most: wrong.append(f"{have} {what} a layer of a prompt of {PROMPT} tokens, {most} expected")
     print("| kernel | launches a step of one layer | a layer more | loads: sectors / least | stores: sectors / least | shared loads: rounds / least | shared stores: rounds / least |\n" + "| --- " * 7 + "|")
     launched = {short[k]: (n, step[2].get(k, 0) - n) for k, n in step[1].items()}
     for k in sorted({k for k, _ in sums}):
@@ -127,7 +134,7 @@ def main():
             most = BUDGET.get((k.split("<")[0], s), MOST[s])
             if units > most * least: wrong.append(f"{k}, {s}: {units} where {least} would do, {units / least:.2f} times, {most} expected")
         if a.pattern in k: print(f"| {k} | " + " | ".join(cells) + " |")
-    print(f"\n{sum(step[1].values()):g} launches a step of one layer, {layer:g} for each layer more; {len(sums)} figures of {len({k for k, _ in sums})} kernels")
+    print(f"\n{sum(step[1].values()):g} launches a step of one layer, {layer:g} for each layer more; of a prompt of {PROMPT} tokens {prompt_layer[0]} launches and {prompt_layer[1]} bytes a layer; {len(sums)} figures of {len({k for k, _ in sums})} kernels")
     if len(sums) < 40: wrong.append(f"{len(sums)} figures, at least 40 expected")
     for line in wrong: print("WRONG: " + line)
     print(f"{len(sums) + 1 - len(wrong)} passed, {len(wrong)} failed")

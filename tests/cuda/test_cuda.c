@@ -9,8 +9,8 @@
 #include "engine/sampler.h"
 
 static const llm_backend *tc_cuda;
-static const long *tc_late, *tc_taken,
-    *tc_pinned; /* of the emulation: kernels launched before they were loaded, allocations, pinned bytes */
+static const long *tc_late, *tc_taken,   /* of the emulation: kernels launched before they were loaded, allocations, */
+    *tc_pinned, *tc_launched, *tc_asked; /* pinned bytes, kernels so far, questions to cuBLASLt */
 
 /* 1: the library is the emulation, and its variables (CUEMU_...) mean something. All else holds on a device as well. */
 static int tc_emulated(void) { return tc_late != NULL; }
@@ -456,6 +456,31 @@ static void tc_massive(void) {
         }
 }
 
+/* cuBLASLt is asked for an algorithm once for a shape and numbers of rows near each other; 29 rows are refused by the one for 32, and go by
+ * the library's own choice, as all do where it cannot be asked. */
+static void tc_asking(void) {
+    static const struct { int rows, asks; } steps[] = {{20, 1}, {20, 0}, {19, 0}, {33, 1}, {29, 1}, {29, 0}, {20, 0}};
+    for (int old = 0; old < 2; old++) {
+        tc_linear_side cpu, cuda;
+        tc_linear_open(&cpu, llm_backend_cpu(), LLM_COMPUTE_F32, LLM_TYPE_BF16, LLM_ROLE_LINEAR, 64, 96);
+        if (old) setenv("CUEMU_OLD_CUBLAS", "1", 1);
+        tc_linear_open(&cuda, tc_cuda, LLM_COMPUTE_AUTO, LLM_TYPE_BF16, LLM_ROLE_LINEAR, 64, 96);
+        unsetenv("CUEMU_OLD_CUBLAS");
+        for (int i = 0; i < LLM__COUNT(steps); i++) {
+            const long before = tc_asked ? *tc_asked : 0;
+            tc_linear_run(&cpu, steps[i].rows, 0);
+            tc_linear_run(&cuda, steps[i].rows, 0);
+            const double e = tc_compare(&cpu.s, cpu.y, &cuda.s, cuda.y, steps[i].rows, 64);
+            const long asks = tc_asked ? *tc_asked - before : 0;
+            if (!CHECK(e < 1e-2 && (!tc_asked || asks == (old ? 0 : steps[i].asks))))
+                printf("    step %d, %d rows: %.2e, %ld questions\n", i, steps[i].rows, e, asks);
+        }
+        cpu.s.be->close(cpu.s.ctx);
+        cuda.s.be->close(cuda.s.ctx);
+        llm__arena_free(&tc_memory);
+    }
+}
+
 /* More rows than a grid's y has blocks. */
 static void tc_many_rows(void) {
     enum { ROWS = 66000, OUT = 16, COLS = 32 };
@@ -563,9 +588,11 @@ typedef struct tc_attend {
     llm_buffer *qkv, *rope, *out;
 } tc_attend;
 
+static llm_compute tc_attend_compute = LLM_COMPUTE_F32; /* with which sides are opened */
+
 static void tc_attend_open(tc_attend *a, const llm_backend *be, const tc_case *c) {
     int cols = c->n_heads * c->hd + c->n_kv * (c->hd + c->vd);
-    llm_backend_config cfg = tc_config(LLM_COMPUTE_F32, c->kv);
+    llm_backend_config cfg = tc_config(tc_attend_compute, c->kv);
     llm_kv_layer layers[2];
     cfg.batch_invariant = c->invariant;
     layers[0].n_kv_heads = 1, layers[0].head_dim = layers[0].v_head_dim = 16;
@@ -585,7 +612,7 @@ static void tc_attend_open(tc_attend *a, const llm_backend *be, const tc_case *c
 }
 
 /* With `write` 1 keys and values go to the pages, and that is all; with 2 the queries are read again behind attention. */
-static void tc_attend_run(const tc_attend *a, const tc_case *c, const test_step *t, int write) {
+static void tc_attend_list(const tc_attend *a, const tc_case *c, const test_step *t, int write) {
     llm_rope_op rope;
     llm_qkv_op qkv;
     llm_attention_op at;
@@ -633,6 +660,10 @@ static void tc_attend_run(const tc_attend *a, const tc_case *c, const test_step 
         copy.dst = a->out, copy.src = a->qkv, copy.n = c->n_heads * c->hd;
         a->s.be->norm(a->s.ctx, 0, &copy);
     }
+}
+
+static void tc_attend_run(const tc_attend *a, const tc_case *c, const test_step *t, int write) {
+    tc_attend_list(a, c, t, write);
     tc_run(&a->s);
 }
 
@@ -1165,6 +1196,193 @@ static void tc_joined(void) {
     }
     for (int k = 0; k < 2; k++) s[k].be->close(s[k].ctx);
     llm__arena_free(&tc_memory);
+}
+
+/* ---- activations that are written as products take them ---- */
+
+enum { TC_NARROW = 200, TC_NARROW_OUT = 48 };
+
+/* x += post(y), h = norm(x), z = act(h W1 + plus), o = z W2. Some rows of h, and so of z, have values that no half holds, one is not a number. */
+typedef struct tc_narrow_side {
+    tc_side s;
+    int cols, ff, gate_up;
+    llm_weight *table[3], *norm, *post, *bias, *up, *down, *again;
+    llm_buffer *x, *y, *h, *z, *o, *copy, *plus;
+} tc_narrow_side;
+
+static void tc_narrow_open(tc_narrow_side *n, int32_t type, int32_t other, int cols, int ff, int gate_up) {
+    llm_backend_config c = tc_config(LLM_COMPUTE_AUTO, LLM_KV_AUTO);
+    const int up = gate_up ? 2 * ff : ff;
+    float *x = tc_floats(TC_ROWS * cols, 1, 0, 1), *norm = tc_floats(cols, 2, 1, 0.5f);
+    memset(n, 0, sizeof *n);
+    c.max_rows = TC_NARROW;
+    n->s = tc_open(tc_cuda, &c), n->cols = cols, n->ff = ff, n->gate_up = gate_up;
+    for (int r = 0; r < TC_ROWS; r++) x[r * cols + 7] = r % 3 ? 0 : 1;
+    x[35 * cols + 3] = NAN, x[40 * cols] = 1e25f; /* whose square is infinite */
+    norm[7] = 1e6f;
+    n->table[0] = tc_weight(&n->s, LLM_ROLE_EMBED, LLM_TYPE_F32, x, TC_ROWS, cols, 0);
+    n->table[1] = tc_weight(&n->s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * cols, 3, 0, 1e-3f), TC_ROWS, cols, 0);
+    n->table[2] = tc_weight(&n->s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * up, 4, 0, 1), TC_ROWS, up, 0);
+    n->norm = tc_weight(&n->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, norm, cols, 1, 0);
+    n->post = tc_weight(&n->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(cols, 5, 0, 1e-3f), cols, 1, 0);
+    n->bias = tc_weight(&n->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(cols, 6, 0, 1), cols, 1, 0);
+    n->up = other >= 0 ? tc_two_types(&n->s, type, other, up, cols)
+                       : tc_weight(&n->s, gate_up ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, type, tc_stored(type, up, cols, 7), up, cols, 0);
+    n->down = tc_weight(&n->s, LLM_ROLE_LINEAR, type, tc_stored(type, TC_NARROW_OUT, ff, 8), TC_NARROW_OUT, ff, 0);
+    n->again = tc_weight(&n->s, LLM_ROLE_LINEAR, LLM_TYPE_F32, tc_stored(LLM_TYPE_F32, 16, cols, 9), 16, cols, 0);
+    n->x = tc_buffer(&n->s, TC_NARROW, cols), n->y = tc_buffer(&n->s, TC_NARROW, cols), n->h = tc_buffer(&n->s, TC_NARROW, cols);
+    n->z = tc_buffer(&n->s, TC_NARROW, ff), n->o = tc_buffer(&n->s, TC_NARROW, TC_NARROW_OUT);
+    n->copy = tc_buffer(&n->s, TC_NARROW, LLM__MAX(cols, ff)), n->plus = tc_buffer(&n->s, TC_NARROW, up);
+    CHECK(tc_cuda->weights_done(n->s.ctx) == LLM_OK && tc_cuda->kv_open(n->s.ctx, 0, NULL, 16, 1) == LLM_OK);
+}
+
+enum { TC_PLAIN, TC_GATED, TC_KEPT };
+
+/* Steps whose h and z nobody else reads, or (read) somebody does. Behind that h and z are written anew, so that what they had is not wanted
+ * any more, but for KEPT; GATED: a gate behind z reads and writes it. Returns how many kernels there were. */
+static long tc_narrow_run(const tc_narrow_side *n, int rows, int id, int way, int form, int read) {
+    const llm_backend *be = n->s.be;
+    llm_residual_op r;
+    llm_linear_op up, down;
+    llm_norm_op copy;
+    test_step t;
+    const long before = tc_launched ? *tc_launched : 0;
+    memset(&r, 0, sizeof r), memset(&up, 0, sizeof up), memset(&down, 0, sizeof down), memset(&copy, 0, sizeof copy);
+    step_begin(&t, TC_PAGES);
+    tc_add(&t, id, 0, rows, 0);
+    CHECK(be->begin_step(n->s.ctx, &t.s) == LLM_OK);
+    tc_embed(&n->s, n->x, n->table[0]), tc_embed(&n->s, n->y, n->table[1]), tc_embed(&n->s, n->plus, n->table[2]);
+    r.x = n->x, r.y = n->y, r.h = n->h, r.weight = n->norm, r.eps = 1e-5f, r.scale = 0.5f;
+    r.kind = way & 1 ? LLM_NORM_LAYER : LLM_NORM_RMS;
+    if (way & 1) r.bias = n->bias;
+    if (way & 2) r.post_kind = LLM_NORM_RMS, r.post_weight = n->post;
+    be->residual(n->s.ctx, 0, &r);
+    copy.dst = n->copy, copy.src = n->h, copy.n = n->cols;
+    if (read) be->norm(n->s.ctx, 0, &copy);
+    up.dst = n->z, up.src = n->h, up.weight = n->up, up.act = n->gate_up ? LLM_ACT_SILU : LLM_ACT_RELU2;
+    if (way & 2) up.plus = n->plus;
+    be->linear(n->s.ctx, 0, &up);
+    const llm_gate_op gate = {n->z, n->y, n->ff};
+    if (form == TC_GATED) be->gate(n->s.ctx, 0, &gate);
+    copy.src = n->z, copy.n = n->ff;
+    if (read) be->norm(n->s.ctx, 0, &copy);
+    down.dst = n->o, down.src = n->z, down.weight = n->down;
+    be->linear(n->s.ctx, 0, &down);
+    r.y = NULL;
+    if (form != TC_KEPT) be->residual(n->s.ctx, 0, &r);
+    up.rows = LLM_ROWS_OUT, up.weight = n->again, up.plus = NULL, up.act = LLM_ACT_NONE;
+    if (form != TC_KEPT) be->linear(n->s.ctx, 0, &up);
+    tc_run(&n->s);
+    return (tc_launched ? *tc_launched : 0) - before;
+}
+
+/* The same bits as of activations in f32 that are narrowed then, and fewer kernels: of every kind of weight. `saves`: launches, of bf16 two;
+ * of halves z has a kernel for rows that do not fit, instead of the narrowing. */
+static void tc_narrow(void) {
+    /* clang-format off */
+    static const struct {
+        int32_t type, other, cols;
+        int plain, gated;
+    } formats[] = {{LLM_TYPE_F32, -1, 256, 0, 0}, {LLM_TYPE_BF16, -1, 248, 2, 1}, {LLM_TYPE_F16, -1, 248, 1, 1}, {LLM_TYPE_BF16, -1, 256, 2, 1},
+                   {LLM_TYPE_F8_E4M3, -1, 248, 1, 1}, {LLM_TYPE_I8, -1, 256, 1, 1}, {LLM_TYPE_Q4_0, -1, 256, 1, 1}, {LLM_TYPE_Q4_1, -1, 256, 1, 1},
+                   {LLM_TYPE_Q5_0, -1, 256, 1, 1}, {LLM_TYPE_Q5_1, -1, 256, 1, 1}, {LLM_TYPE_Q8_0, -1, 256, 1, 1}, {LLM_TYPE_MXFP4, -1, 256, 1, 1},
+                   {LLM_TYPE_Q2_K, -1, 256, 1, 1}, {LLM_TYPE_Q4_K, -1, 256, 1, 1}, {LLM_TYPE_Q5_K, -1, 256, 1, 1}, {LLM_TYPE_Q6_K, -1, 256, 1, 1},
+                   {LLM_TYPE_Q4_0, LLM_TYPE_Q8_0, 256, 1, 1}, {LLM_TYPE_BF16, LLM_TYPE_F16, 256, 1, 0}};
+    /* clang-format on */
+    static const int rows[] = {200, 33, 9};
+    for (int i = 0; i < LLM__COUNT(formats); i++) {
+        const int ff = llm__type_block_bytes(formats[i].type) > 80 ? 256 : 128;
+        tc_narrow_side n;
+        if (TEST_BRIEF && i > 6 && i < 16 && i % 2) continue;
+        tc_narrow_open(&n, formats[i].type, formats[i].other, formats[i].cols, ff, i % 2 && formats[i].other < 0);
+        float *first = (float *)llm__arena_get(&tc_memory, sizeof(float) * TC_NARROW * 3 * 256);
+        for (int k = 0; k < (TEST_BRIEF ? 4 : 3 * LLM__COUNT(rows)); k++) {
+            const int n_rows = rows[k / 3], form = k % 3;
+            const llm_buffer *looked[3] = {n.o, n.h, n.z};
+            const int64_t wide[3] = {TC_NARROW_OUT, n.cols, ff};
+            long ran[2];
+            int same = 1;
+            for (int read = 1; read >= 0; read--) {
+                ran[read] = tc_narrow_run(&n, n_rows, k, i + k, form, read);
+                for (int r = 0; r < n_rows * (form == TC_KEPT ? 3 : 1); r++) {
+                    const float *v = tc_cuda->buffer_row(n.s.ctx, 0, looked[r / n_rows], r % n_rows);
+                    if (read) memcpy(first + r * 256, v, sizeof(float) * (size_t)wide[r / n_rows]);
+                    else if (memcmp(first + r * 256, v, sizeof(float) * (size_t)wide[r / n_rows])) same = 0;
+                }
+            }
+            const long saves = form == TC_KEPT ? 0 : form == TC_GATED ? formats[i].gated : formats[i].plain;
+            if (!CHECK(same && (!tc_launched || ran[1] - 2 - ran[0] == saves)))
+                printf("    %s, %d rows, %s: %s, %ld kernels instead of %ld\n", llm__type_name(formats[i].type), n_rows,
+                       form == TC_KEPT    ? "h and z looked at"
+                       : form == TC_GATED ? "a gate"
+                                          : "alone",
+                       same ? "the same bits" : "other bits", ran[0], ran[1] - 2);
+        }
+        n.s.be->close(n.s.ctx);
+        llm__arena_free(&tc_memory);
+    }
+}
+
+/* o = attention W, where nobody else reads what attention leaves, and where somebody does: chunks of prompts, single rows among them, decoding
+ * with graphs. Pages of halves, of bf16 (whose values may fit no half), of bytes. */
+static void tc_narrow_heads(void) {
+    static const struct {
+        llm_kv_type kv;
+        int32_t type;
+        int n_heads, saves;
+    } cases[] = {{LLM_KV_F16, LLM_TYPE_BF16, 4, 1},    {LLM_KV_F16, LLM_TYPE_F16, 4, 2},   {LLM_KV_F16, LLM_TYPE_Q4_0, 4, 1},
+                 {LLM_KV_F16, LLM_TYPE_Q4_0, 5, 0},    {LLM_KV_BF16, LLM_TYPE_BF16, 4, 1}, {LLM_KV_BF16, LLM_TYPE_F16, 4, 0},
+                 {LLM_KV_F16, LLM_TYPE_F8_E4M3, 4, 0}, {LLM_KV_INT8, LLM_TYPE_BF16, 4, 0}, {LLM_KV_F32, LLM_TYPE_BF16, 4, 0}};
+    static const int chunk[][3] = {{37, 5, 0}, {9, 20, 1}, {1, 1, 40}};
+    enum { OUT = 64, HD = 64, DECODING = 12 };
+    for (int i = 0; i < LLM__COUNT(cases); i++) {
+        const tc_case c = {.n_heads = cases[i].n_heads, .n_kv = 1, .hd = HD, .vd = HD, .rope_dim = HD, .kv = cases[i].kv};
+        const int cols = c.n_heads * HD;
+        tc_attend a;
+        tc_attend_compute = LLM_COMPUTE_AUTO;
+        tc_attend_open(&a, tc_cuda, &c);
+        tc_attend_compute = LLM_COMPUTE_F32;
+        llm_weight *w = tc_weight(&a.s, LLM_ROLE_LINEAR, cases[i].type, tc_stored(cases[i].type, OUT, cols, 5), OUT, cols, 0);
+        llm_weight *again = tc_weight(&a.s, LLM_ROLE_LINEAR, LLM_TYPE_F32, tc_floats(16 * OUT, 6, 0, 1), 16, OUT, 0);
+        llm_buffer *o = tc_buffer(&a.s, TC_ROWS, OUT), *copy = tc_buffer(&a.s, TC_ROWS, cols);
+        CHECK(tc_cuda->weights_done(a.s.ctx) == LLM_OK);
+        float first[TC_ROWS * OUT];
+        for (int k = 0; k < LLM__COUNT(chunk) + 2; k++) {
+            const int decoding = k >= LLM__COUNT(chunk);
+            long ran[2];
+            int same = 1;
+            test_step t;
+            step_begin(&t, TC_PAGES);
+            for (int s = 0; s < (decoding ? DECODING : 3); s++)
+                if (decoding || chunk[k][s]) tc_add(&t, s, decoding ? 3 + s : 0, decoding ? 1 : chunk[k][s], 0);
+            for (int read = 1; read >= 0; read--) {
+                llm_linear_op op;
+                llm_norm_op look;
+                memset(&op, 0, sizeof op), memset(&look, 0, sizeof look);
+                const long before = tc_launched ? *tc_launched : 0;
+                t.s.shape.program = read;
+                tc_attend_list(&a, &c, &t, 0);
+                look.dst = copy, look.src = a.out, look.n = cols;
+                if (read) tc_cuda->norm(a.s.ctx, 0, &look);
+                op.dst = o, op.src = a.out, op.weight = w;
+                tc_cuda->linear(a.s.ctx, 0, &op);
+                op.dst = a.out, op.src = o, op.weight = again, op.rows = LLM_ROWS_OUT;
+                tc_cuda->linear(a.s.ctx, 0, &op);
+                tc_run(&a.s);
+                ran[read] = (tc_launched ? *tc_launched : 0) - before;
+                for (int r = 0; r < t.s.shape.n_rows; r++) {
+                    const float *v = tc_cuda->buffer_row(a.s.ctx, 0, o, r);
+                    if (read) memcpy(first + r * OUT, v, sizeof(float) * OUT);
+                    else if (memcmp(first + r * OUT, v, sizeof(float) * OUT)) same = 0;
+                }
+            }
+            if (!CHECK(same && (!tc_launched || ran[1] - 1 - ran[0] == cases[i].saves)))
+                printf("    case %d, step %d: %s, %ld kernels instead of %ld\n", i, k, same ? "the same bits" : "other bits", ran[0],
+                       ran[1] - 1);
+        }
+        a.s.be->close(a.s.ctx);
+        llm__arena_free(&tc_memory);
+    }
 }
 
 /* ---- sums over ranks ---- */
@@ -2186,13 +2404,15 @@ int main(int argc, char **argv) {
         tc_late = (const long *)dlsym(library, "cuemu_late_loads");
         tc_taken = (const long *)dlsym(library, "cuemu_allocations");
         tc_pinned = (const long *)dlsym(library, "cuemu_pinned");
+        tc_launched = (const long *)dlsym(library, "cuemu_launched");
+        tc_asked = (const long *)dlsym(library, "cuemu_asked");
     }
     /* clang-format off */
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {{"linear", tc_linear}, {"linear_long", tc_linear_long}, {"bands", tc_bands}, {"fp8", tc_fp8}, {"massive", tc_massive}, {"many_rows", tc_many_rows}, {"loading", tc_loading}, {"attention", tc_attention}, {"heads", tc_heads_read}, {"splits", tc_splits}, {"prompts", tc_prompts}, {"latent", tc_latent}, {"latent_wide", tc_latent_wide}, {"latent_long", tc_latent_long},
-                 {"mixtures", tc_mixtures}, {"rows", tc_rows}, {"joined", tc_joined}, {"sums", tc_sums}, {"beside", tc_beside}, {"adapters", tc_lora},   {"experts", tc_experts},     {"draws", tc_draws},
+    } parts[] = {{"linear", tc_linear}, {"linear_long", tc_linear_long}, {"bands", tc_bands}, {"fp8", tc_fp8}, {"massive", tc_massive}, {"asking", tc_asking}, {"many_rows", tc_many_rows}, {"loading", tc_loading}, {"attention", tc_attention}, {"heads", tc_heads_read}, {"splits", tc_splits}, {"prompts", tc_prompts}, {"latent", tc_latent}, {"latent_wide", tc_latent_wide}, {"latent_long", tc_latent_long},
+                 {"mixtures", tc_mixtures}, {"rows", tc_rows}, {"joined", tc_joined}, {"narrow", tc_narrow}, {"narrow_heads", tc_narrow_heads}, {"sums", tc_sums}, {"beside", tc_beside}, {"adapters", tc_lora},   {"experts", tc_experts},     {"draws", tc_draws},
                  {"pages", tc_pages},       {"states", tc_states}};
     /* clang-format on */
     for (int i = 0; i < LLM__COUNT(parts); i++, start = llm__now()) {

@@ -689,7 +689,7 @@ struct CUevent_st {
     unsigned long rec = 0, done = 0;
     std::chrono::steady_clock::time_point t;
 };
-extern "C" long cuemu_late_loads;
+extern "C" long cuemu_late_loads, cuemu_launched, cuemu_asked;
 namespace cuemu {
 bool launch_fails();
 static std::vector<CUstream_st *> g_streams;
@@ -826,6 +826,7 @@ static cudaError_t state() { return g_bad[t_dev] ? fail(cudaErrorIllegalAddress)
 
 namespace cuemu {
 bool launch_fails() { // called where a kernel would run
+    __atomic_add_fetch(&cuemu_launched, 1, __ATOMIC_RELAXED);
     int at = env_int("CUEMU_FAIL_LAUNCH", 0);
     if (env_int("CUEMU_DEAD_DEVICE", -1) == t_dev && !g_bad[t_dev]) {
         std::this_thread::sleep_for(std::chrono::seconds(2));
@@ -952,8 +953,9 @@ cudaError_t cudaStreamQuery(cudaStream_t st) {
     if (state()) return cudaErrorIllegalAddress;
     return S(st)->done() ? cudaSuccess : cudaErrorNotReady;
 }
-// calls so far; bytes that cudaHostRegister has now; kernels that were launched before they were loaded
-__attribute__((visibility("default"))) long cuemu_allocations, cuemu_pinned, cuemu_late_loads;
+// calls so far; bytes that cudaHostRegister has now; kernels that were launched before they were loaded, and all that were; questions to
+// cuBLASLt
+__attribute__((visibility("default"))) long cuemu_allocations, cuemu_pinned, cuemu_late_loads, cuemu_launched, cuemu_asked;
 cudaError_t cudaMallocHost(void **p, size_t n) {
     cuemu_allocations++;
     return posix_memalign(p, 4096, n ? n : 1) ? fail(cudaErrorMemoryAllocation) : cudaSuccess;
@@ -1355,11 +1357,46 @@ static int lt_layout_free(void *l) {
     delete (Layout *)l;
     return 0;
 }
+// An algorithm is for the sizes and the workspace that it was asked for, and fewer columns; some it refuses.
+struct Algorithm {
+    uint64_t type, rows, cols, depth, strides, workspace, none[2];
+};
+static Algorithm lt_algorithm(const Layout &A, const Layout &B, const Layout &D, size_t workspace) {
+    return {(uint64_t)A.type, A.cols, B.cols, A.rows, (uint64_t)(B.stride << 32 ^ D.stride), workspace, {}};
+}
+static int lt_wish(void **w) {
+    *w = new size_t(0);
+    return 0;
+}
+static int lt_wish_set(void *w, int attribute, const void *value, size_t n) {
+    if (attribute != 1 || n != sizeof(size_t)) return 7;
+    memcpy(w, value, n);
+    return 0;
+}
+static int lt_wish_free(void *w) {
+    delete (size_t *)w;
+    return 0;
+}
+static int lt_ask(void *, void *, void *al, void *bl, void *cl, void *dl, void *wish, int wanted, char *to, int *n) {
+    if (cl != dl || wanted != 1) return 7;
+    __atomic_add_fetch(&cuemu_asked, 1, __ATOMIC_RELAXED);
+    const Algorithm a = lt_algorithm(*(Layout *)al, *(Layout *)bl, *(Layout *)dl, *(size_t *)wish);
+    memset(to, 0, 96);
+    memcpy(to, &a, sizeof a);
+    memcpy(to + 64, &a.workspace, 8);
+    return *n = 1, 0;
+}
 static int lt_multiply(void *, void *, const void *alpha, const void *a, void *al, const void *b, void *bl, const void *beta, const void *c,
-                       void *cl, void *d, void *dl, const void *, void *, size_t, cudaStream_t st) {
+                       void *cl, void *d, void *dl, const void *how, void *, size_t workspace, cudaStream_t st) {
     Layout A = *(Layout *)al, B = *(Layout *)bl, D = *(Layout *)dl;
     float beta1 = *(const float *)beta;
     size_t bytes = A.type == 28 ? 1 : 2;
+    if (how) {
+        Algorithm want = lt_algorithm(A, B, D, workspace), has = *(const Algorithm *)how;
+        if (want.cols > has.cols || 4 * want.cols < 3 * has.cols || want.cols % 16 == 13) return 15;
+        want.cols = has.cols;
+        if (memcmp(&want, &has, sizeof has)) die("cuBLASLt: an algorithm that was asked for another product");
+    }
     if (bytes == 1 && (A.rows % 16 || A.cols % 16 || D.stride % 4)) return 7; // what its manual asks for
     if (*(const float *)alpha != 1 || c != d || cl != dl || A.type != B.type || !A.type || D.type || A.rows != B.rows || A.cols != D.rows ||
         B.cols != D.cols || (size_t)a % 16 || (size_t)b % 16)
@@ -1396,7 +1433,12 @@ void *cuemu::cublas_symbol(const char *name) {
                  {"cublasLtMatmulDescSetAttribute", (void *)lt_product_set},
                  {"cublasLtMatrixLayoutCreate", (void *)lt_layout},
                  {"cublasLtMatrixLayoutDestroy", (void *)lt_layout_free},
-                 {"cublasLtMatmul", (void *)lt_multiply}};
+                 {"cublasLtMatmul", (void *)lt_multiply},
+                 {"cublasLtMatmulPreferenceCreate", (void *)lt_wish},
+                 {"cublasLtMatmulPreferenceSetAttribute", (void *)lt_wish_set},
+                 {"cublasLtMatmulPreferenceDestroy", (void *)lt_wish_free},
+                 {"cublasLtMatmulAlgoGetHeuristic", (void *)lt_ask}};
+    if (getenv("CUEMU_OLD_CUBLAS") && strstr(name, "Heuristic")) return nullptr;
     for (auto &t : table)
         if (!strcmp(t.name, name)) return t.f;
     return nullptr;
