@@ -74,7 +74,7 @@ def names(addresses):
 
 KINDS = ("F32", "F16", "BF16", "F8", "Q4Z", "Q4M", "Q5Z", "Q5M", "Q6", "Q8", "T4", "G8")
 LAYER, PROMPT = 5, 20  # launches of decoding; tokens of the prompt
-PROMPT_LAYER = 5, 664064  # launches of a prompt: two residuals, heads, attention, gate and up's end; bytes
+PROMPT_LAYER = 5, 674304  # launches of a prompt: two residuals, heads, attention, gate and up's end; bytes
 MOST = {"gr": 1.35, "gw": 1.05, "sr": 1.05, "sw": 1.05}  # times the least, and more than that in:
 BUDGET = {("kernel_linear_mma", "gr"): 2.25, ("kernel_linear_mma", "sw"): 2.05, ("kernel_linear_mma", "gw"): 1.85,  # a thread takes 64 bytes of a row in four loads: neighbours use the rest of the sectors, from the cache
           ("kernel_linear_few", "gw"): 4.2, ("kernel_linear_rows", "gw"): 1.45, ("kernel_linear_f32", "gw"): 2.7, ("kernel_finish", "gw"): 1.3, ("kernel_linear_band", "gw"): 1.3,  # pairs of outputs, of each row

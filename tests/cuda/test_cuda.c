@@ -61,6 +61,8 @@ static tc_side tc_open(const llm_backend *be, const llm_backend_config *c) {
     return s;
 }
 
+static int tc_rank; /* of which weights, buffers and embeddings are */
+
 /* Of heads, kv_b's, n_keys rows of each make keys. */
 static llm_weight *tc_weight_of_heads(const tc_side *s, llm_role role, int32_t type, const void *data, int64_t rows, int64_t cols,
                                       int32_t n_experts, int32_t n_heads, int32_t n_keys) {
@@ -82,7 +84,7 @@ static llm_weight *tc_weight_of_heads(const tc_side *s, llm_role role, int32_t t
     d.n_experts = n_experts;
     d.n_heads = n_heads;
     d.n_keys = n_keys;
-    CHECK(s->be->weight(s->ctx, 0, &d, &w) == LLM_OK);
+    CHECK(s->be->weight(s->ctx, tc_rank, &d, &w) == LLM_OK);
     return w;
 }
 
@@ -93,7 +95,7 @@ static llm_weight *tc_weight(const tc_side *s, llm_role role, int32_t type, cons
 
 static llm_buffer *tc_buffer(const tc_side *s, int64_t rows, int64_t cols) {
     llm_buffer *b = NULL;
-    CHECK(s->be->buffer(s->ctx, 0, rows, cols, &b) == LLM_OK);
+    CHECK(s->be->buffer(s->ctx, tc_rank, rows, cols, &b) == LLM_OK);
     return b;
 }
 
@@ -113,7 +115,7 @@ static void tc_embed(const tc_side *s, llm_buffer *dst, const llm_weight *table)
     memset(&op, 0, sizeof op);
     op.dst = dst;
     op.table = table;
-    s->be->embed(s->ctx, 0, &op);
+    s->be->embed(s->ctx, tc_rank, &op);
 }
 
 static void tc_run(const tc_side *s) { CHECK(s->be->end_step(s->ctx) == LLM_OK && s->be->wait(s->ctx) == LLM_OK); }
@@ -177,7 +179,7 @@ static llm_weight *tc_two_types(const tc_side *s, int32_t type, int32_t other, i
     d.role = LLM_ROLE_LINEAR;
     d.rows = out, d.cols = cols;
     d.segments = g, d.n_segments = 2;
-    CHECK(s->be->weight(s->ctx, 0, &d, &w) == LLM_OK);
+    CHECK(s->be->weight(s->ctx, tc_rank, &d, &w) == LLM_OK);
     return w;
 }
 
@@ -1210,13 +1212,14 @@ typedef struct tc_narrow_side {
     llm_buffer *x, *y, *h, *z, *o, *copy, *plus;
 } tc_narrow_side;
 
-static void tc_narrow_open(tc_narrow_side *n, int32_t type, int32_t other, int cols, int ff, int gate_up) {
-    llm_backend_config c = tc_config(LLM_COMPUTE_AUTO, LLM_KV_AUTO);
+enum { TC_PLAIN, TC_GATED, TC_KEPT };
+
+/* On rank tc_rank of a side. */
+static void tc_narrow_open(tc_narrow_side *n, const tc_side *s, int32_t type, int32_t other, int cols, int ff, int gate_up) {
     const int up = gate_up ? 2 * ff : ff;
     float *x = tc_floats(TC_ROWS * cols, 1, 0, 1), *norm = tc_floats(cols, 2, 1, 0.5f);
     memset(n, 0, sizeof *n);
-    c.max_rows = TC_NARROW;
-    n->s = tc_open(tc_cuda, &c), n->cols = cols, n->ff = ff, n->gate_up = gate_up;
+    n->s = *s, n->cols = cols, n->ff = ff, n->gate_up = gate_up;
     for (int r = 0; r < TC_ROWS; r++) x[r * cols + 7] = r % 3 ? 0 : 1;
     x[35 * cols + 3] = NAN, x[40 * cols] = 1e25f; /* whose square is infinite */
     norm[7] = 1e6f;
@@ -1233,45 +1236,48 @@ static void tc_narrow_open(tc_narrow_side *n, int32_t type, int32_t other, int c
     n->x = tc_buffer(&n->s, TC_NARROW, cols), n->y = tc_buffer(&n->s, TC_NARROW, cols), n->h = tc_buffer(&n->s, TC_NARROW, cols);
     n->z = tc_buffer(&n->s, TC_NARROW, ff), n->o = tc_buffer(&n->s, TC_NARROW, TC_NARROW_OUT);
     n->copy = tc_buffer(&n->s, TC_NARROW, LLM__MAX(cols, ff)), n->plus = tc_buffer(&n->s, TC_NARROW, up);
-    CHECK(tc_cuda->weights_done(n->s.ctx) == LLM_OK && tc_cuda->kv_open(n->s.ctx, 0, NULL, 16, 1) == LLM_OK);
 }
 
-enum { TC_PLAIN, TC_GATED, TC_KEPT };
-
-/* Steps whose h and z nobody else reads, or (read) somebody does. Behind that h and z are written anew, so that what they had is not wanted
- * any more, but for KEPT; GATED: a gate behind z reads and writes it. Returns how many kernels there were. */
-static long tc_narrow_run(const tc_narrow_side *n, int rows, int id, int way, int form, int read) {
+/* A rank's list, in which nobody else reads h and z, or (read) somebody does. Behind that h and z are written anew, so that what they had is
+ * not wanted any more, but for KEPT; GATED: a gate behind z reads and writes it. y is summed over ranks. */
+static void tc_narrow_list(const tc_narrow_side *n, int way, int form, int read) {
     const llm_backend *be = n->s.be;
     llm_residual_op r;
     llm_linear_op up, down;
     llm_norm_op copy;
-    test_step t;
-    const long before = tc_launched ? *tc_launched : 0;
     memset(&r, 0, sizeof r), memset(&up, 0, sizeof up), memset(&down, 0, sizeof down), memset(&copy, 0, sizeof copy);
-    step_begin(&t, TC_PAGES);
-    tc_add(&t, id, 0, rows, 0);
-    CHECK(be->begin_step(n->s.ctx, &t.s) == LLM_OK);
     tc_embed(&n->s, n->x, n->table[0]), tc_embed(&n->s, n->y, n->table[1]), tc_embed(&n->s, n->plus, n->table[2]);
     r.x = n->x, r.y = n->y, r.h = n->h, r.weight = n->norm, r.eps = 1e-5f, r.scale = 0.5f;
     r.kind = way & 1 ? LLM_NORM_LAYER : LLM_NORM_RMS;
     if (way & 1) r.bias = n->bias;
     if (way & 2) r.post_kind = LLM_NORM_RMS, r.post_weight = n->post;
-    be->residual(n->s.ctx, 0, &r);
+    be->residual(n->s.ctx, tc_rank, &r);
     copy.dst = n->copy, copy.src = n->h, copy.n = n->cols;
-    if (read) be->norm(n->s.ctx, 0, &copy);
+    if (read) be->norm(n->s.ctx, tc_rank, &copy);
     up.dst = n->z, up.src = n->h, up.weight = n->up, up.act = n->gate_up ? LLM_ACT_SILU : LLM_ACT_RELU2;
     if (way & 2) up.plus = n->plus;
-    be->linear(n->s.ctx, 0, &up);
+    be->linear(n->s.ctx, tc_rank, &up);
     const llm_gate_op gate = {n->z, n->y, n->ff};
-    if (form == TC_GATED) be->gate(n->s.ctx, 0, &gate);
+    if (form == TC_GATED) be->gate(n->s.ctx, tc_rank, &gate);
     copy.src = n->z, copy.n = n->ff;
-    if (read) be->norm(n->s.ctx, 0, &copy);
+    if (read) be->norm(n->s.ctx, tc_rank, &copy);
     down.dst = n->o, down.src = n->z, down.weight = n->down;
-    be->linear(n->s.ctx, 0, &down);
+    be->linear(n->s.ctx, tc_rank, &down);
     r.y = NULL;
-    if (form != TC_KEPT) be->residual(n->s.ctx, 0, &r);
+    if (form != TC_KEPT) be->residual(n->s.ctx, tc_rank, &r);
     up.rows = LLM_ROWS_OUT, up.weight = n->again, up.plus = NULL, up.act = LLM_ACT_NONE;
-    if (form != TC_KEPT) be->linear(n->s.ctx, 0, &up);
+    if (form != TC_KEPT) be->linear(n->s.ctx, tc_rank, &up);
+}
+
+/* A step of all ranks; how many kernels there were. */
+static long tc_narrow_run(const tc_narrow_side *n, int ranks, int rows, int id, int way, int form, int read) {
+    const long before = tc_launched ? *tc_launched : 0;
+    test_step t;
+    step_begin(&t, TC_PAGES);
+    tc_add(&t, id, 0, rows, 0);
+    CHECK(tc_cuda->begin_step(n->s.ctx, &t.s) == LLM_OK);
+    for (tc_rank = 0; tc_rank < ranks; tc_rank++) tc_narrow_list(&n[tc_rank], way, form, read);
+    tc_rank = 0;
     tc_run(&n->s);
     return (tc_launched ? *tc_launched : 0) - before;
 }
@@ -1291,34 +1297,43 @@ static void tc_narrow(void) {
     /* clang-format on */
     static const int rows[] = {200, 33, 9};
     for (int i = 0; i < LLM__COUNT(formats); i++) {
-        const int ff = llm__type_block_bytes(formats[i].type) > 80 ? 256 : 128;
-        tc_narrow_side n;
+        const int ff = llm__type_block_bytes(formats[i].type) > 80 ? 256 : 128, ranks = i % 4 == 2 ? 2 : 1;
+        llm_backend_config c = tc_config(LLM_COMPUTE_AUTO, LLM_KV_AUTO);
+        tc_narrow_side n[2];
         if (TEST_BRIEF && i > 6 && i < 16 && i % 2) continue;
-        tc_narrow_open(&n, formats[i].type, formats[i].other, formats[i].cols, ff, i % 2 && formats[i].other < 0);
+        c.max_rows = TC_NARROW, c.n_ranks = ranks;
+        if (ranks > 1) setenv("LLM_CUDA_ONE_DEVICE", "1", 1), c.device_draws = 0;
+        const tc_side s = tc_open(tc_cuda, &c);
+        unsetenv("LLM_CUDA_ONE_DEVICE");
+        for (tc_rank = 0; tc_rank < ranks; tc_rank++)
+            tc_narrow_open(&n[tc_rank], &s, formats[i].type, formats[i].other, formats[i].cols, ff, i % 2 && formats[i].other < 0);
+        tc_rank = 0;
+        CHECK(tc_cuda->weights_done(s.ctx) == LLM_OK && tc_cuda->kv_open(s.ctx, 0, NULL, 16, 1) == LLM_OK);
         float *first = (float *)llm__arena_get(&tc_memory, sizeof(float) * TC_NARROW * 3 * 256);
         for (int k = 0; k < (TEST_BRIEF ? 4 : 3 * LLM__COUNT(rows)); k++) {
             const int n_rows = rows[k / 3], form = k % 3;
-            const llm_buffer *looked[3] = {n.o, n.h, n.z};
-            const int64_t wide[3] = {TC_NARROW_OUT, n.cols, ff};
+            const tc_narrow_side *last = &n[ranks - 1];
+            const llm_buffer *looked[3] = {last->o, last->h, last->z};
+            const int64_t wide[3] = {TC_NARROW_OUT, last->cols, ff};
             long ran[2];
             int same = 1;
             for (int read = 1; read >= 0; read--) {
-                ran[read] = tc_narrow_run(&n, n_rows, k, i + k, form, read);
+                ran[read] = tc_narrow_run(n, ranks, n_rows, k, i + k, form, read);
                 for (int r = 0; r < n_rows * (form == TC_KEPT ? 3 : 1); r++) {
-                    const float *v = tc_cuda->buffer_row(n.s.ctx, 0, looked[r / n_rows], r % n_rows);
+                    const float *v = tc_cuda->buffer_row(s.ctx, ranks - 1, looked[r / n_rows], r % n_rows);
                     if (read) memcpy(first + r * 256, v, sizeof(float) * (size_t)wide[r / n_rows]);
                     else if (memcmp(first + r * 256, v, sizeof(float) * (size_t)wide[r / n_rows])) same = 0;
                 }
             }
-            const long saves = form == TC_KEPT ? 0 : form == TC_GATED ? formats[i].gated : formats[i].plain;
-            if (!CHECK(same && (!tc_launched || ran[1] - 2 - ran[0] == saves)))
-                printf("    %s, %d rows, %s: %s, %ld kernels instead of %ld\n", llm__type_name(formats[i].type), n_rows,
+            const long saves = ranks * (form == TC_KEPT ? 0 : form == TC_GATED ? formats[i].gated : formats[i].plain);
+            if (!CHECK(same && (!tc_launched || ran[1] - 2 * ranks - ran[0] == saves)))
+                printf("    %s, %d ranks, %d rows, %s: %s, %ld kernels instead of %ld\n", llm__type_name(formats[i].type), ranks, n_rows,
                        form == TC_KEPT    ? "h and z looked at"
                        : form == TC_GATED ? "a gate"
                                           : "alone",
-                       same ? "the same bits" : "other bits", ran[0], ran[1] - 2);
+                       same ? "the same bits" : "other bits", ran[0], ran[1] - 2 * ranks);
         }
-        n.s.be->close(n.s.ctx);
+        tc_cuda->close(s.ctx);
         llm__arena_free(&tc_memory);
     }
 }
