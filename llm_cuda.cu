@@ -3684,9 +3684,9 @@ static __global__ void __launch_bounds__(SUM_THREADS, 2)
     for (int row = (int)blockIdx.x; row < *n_rows; row += (int)gridDim.x) sum_ranks(peers, y + row * stride, n);
 }
 
-/* Computes: x += scale * post(y); h = norm(x), or `narrow` so; with replace x = h. y NULL: nothing is added; h NULL: no norm; peers.n > 0: y
- * is a part of a sum over ranks, and gets the whole. Grid: one block a row, or sum_grid. A thread meets its own values again in every pass
- * but the narrow one, which stands behind a sum, so only sums need barriers. Twin: llm__run_residual. */
+/* Computes: x += scale * post(y); h = norm(x), or `narrow` so; with replace x = h. y NULL: nothing is added; h NULL: no norm; peers.n >
+ * 0: y is a part of a sum over ranks, and gets the whole. Grid: one block a row, or sum_grid. A thread meets its own values again in
+ * every pass but the narrow one, which stands behind a sum, so only sums need barriers. Twin: llm__run_residual. */
 static __global__ void __launch_bounds__(SUM_THREADS, 2)
     kernel_residual(const int32_t *n_rows, float *x, float *y, float *h, int64_t x_stride, int64_t y_stride, int64_t h_stride, int n,
                     float scale, norm_view post, norm_view norm, int replace, narrow_view narrow, peer_view peers) {
@@ -7693,9 +7693,9 @@ static narrow_form readers_form(const rank *r, int i, const llm_buffer *b, llm_r
     return NARROW_NONE; /* behind the list somebody may read it */
 }
 
-/* Whether a record can leave its result so. A residual has a whole row in a block, so every form, by fours. Attention's results are weighted means of
- * values, which fit halves if those do. Products end in kernel_finish, of halves with all of a row's sums still there; for e4m3 a row's
- * largest value would have to be known before: y read twice costs what writing and reading f32 does. */
+/* Whether a record can leave its result so. A residual has a whole row in a block, so every form, by fours. Attention's results are
+ * weighted means of values, which fit halves if those do. Products end in kernel_finish, of halves with all of a row's sums still there;
+ * for e4m3 a row's largest value would have to be known before: y read twice costs what writing and reading f32 does. */
 static int record_leaves(const rank *r, const record *rec, narrow_form form) {
     const llm_attention_op *att = &rec->op.attention;
     const llm_linear_op *lin = &rec->op.linear;
