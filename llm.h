@@ -169,6 +169,7 @@
  *     >>facts                one way to ask config.json and GGUF metadata.
  *     >>families             families as data.
  *     >>arch                 the architecture: shapes and switches.
+ *     >>arch_gemma4          what layers of Gemma 4 differ in, and what they share.
  *     >>rope                 rotary positions.
  *     >>loader               finding the tensors of a weight, whatever they are called.
  *     >>requant              quantising while loading: --quantization q4_k of a folder whose weights are floats.
@@ -2311,7 +2312,7 @@ LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *m
  * operation makes the context remember the first error; wait() returns it.
  */
 
-#define LLM_BACKEND_ABI 13
+#define LLM_BACKEND_ABI 14
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -2566,8 +2567,8 @@ typedef struct llm_rope_op {
     const int8_t *row_of; /* (rope_dim / 2) with 3 position rows: which of them each frequency takes; constant; NULL: the first */
 } llm_rope_op;
 
-/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h
- * too. A post_weight without a post_norm multiplies y. */
+/* x += scale * post_norm(sum over ranks of y); x *= x_scale; then h = norm(x). y NULL: nothing is added. norm NONE: only the sum. With
+ * `replace`, x = h too. A post_weight without a post_norm multiplies y. */
 typedef struct llm_residual_op {
     llm_rows rows;
     llm_buffer *x;       /* (rows, hidden) */
@@ -2580,16 +2581,20 @@ typedef struct llm_residual_op {
     const llm_weight *weight, *bias; /* NULL: 1 and 0 */
     float eps;
     int32_t replace;
+    float x_scale; /* 0 means 1 */
 } llm_residual_op;
 
-typedef struct llm_norm_op { /* dst = norm(src), columns [src_col, src_col + n) */
+/* dst = norm(src), columns [src_col, src_col + n); with `parts` so many norms of n columns each, side by side in both. */
+typedef struct llm_norm_op {
     llm_rows rows;
     llm_buffer *dst;
     const llm_buffer *src;
     int32_t src_col, n;
     llm_norm_kind kind;
-    const llm_weight *weight, *bias;
+    const llm_weight *weight, *bias; /* (n), the same for all parts */
     float eps;
+    int32_t parts; /* 0 means 1 */
+    int32_t add;   /* dst += instead of dst = */
 } llm_norm_op;
 
 /* dst[:, dst_col ...] = act(src W^T + bias) * scale. GATE_UP weights: dst = act(gate) * up. add: dst += instead of dst =. */
@@ -2656,6 +2661,8 @@ typedef struct llm_qkv_op {
     int32_t layer;                      /* of the KV cache */
     int32_t logn_from;                  /* > 0: q *= log(position + 1) / log(logn_from) beyond it (Qwen 1, InternLM) */
     float logn_beta; /* > 0: instead q *= 1 + logn_beta log(1 + position / logn_from), that quotient whole (Ministral 3) */
+    int32_t v_norm;  /* 1: v is brought to unit mean square, each head by itself (Gemma 4) */
+    int32_t shared;  /* 1: q alone, for `layer` has the keys and values of another one, written before; k_col and v_col count for nothing */
 } llm_qkv_op;
 
 typedef struct llm_attention_op {
@@ -2707,6 +2714,7 @@ typedef struct llm_route_op {
     int32_t normalize;            /* chosen weights divided by their sum */
     float normalize_min;          /* the sum is at least this */
     float scale;                  /* of the weights; 0 means 1 */
+    const llm_weight *by;         /* VECTOR (n_experts): what the weights of each are multiplied by, last of all; NULL: 1 */
     float near;                   /* SPARSEMIXER */
     int32_t set; /* 0: all rows choose. Else those whose row_set is set - 1; the others choose none, and experts add nothing to them */
 } llm_route_op;
@@ -2738,20 +2746,22 @@ typedef struct llm_state_op {
     int32_t layer;
 } llm_state_op;
 
-/* dst[:, j] *= sigmoid(src . w): the gate of Qwen2-MoE's shared expert. */
+/* dst[:, j] *= sigmoid(gate[:, 0]): the gate of Qwen2-MoE's shared expert. With `each`, dst[:, j] *= gate[:, col + j] (Gemma 4). */
 typedef struct llm_gate_op {
-    llm_buffer *dst;        /* (n_rows, n) */
-    const llm_buffer *gate; /* (n_rows, 1) */
-    int32_t n;
+    llm_rows rows;
+    llm_buffer *dst;        /* (rows, n) */
+    const llm_buffer *gate; /* (rows, 1); with `each` (rows, col + n or more) */
+    int32_t n, each, col;
 } llm_gate_op;
 
-/* dst row i, from column dst_col on = src rows out_rows[i], out_rows[i] + 1, ... side by side, as many as `parts`; or their mean. */
+/* dst row i, from column dst_col on = src rows out_rows[i], out_rows[i] + 1, ... side by side, as many as `parts`; or their mean. Of a row
+ * all columns from src_col on that dst has room for. */
 typedef struct llm_gather_op {
     llm_buffer *dst;       /* (n_out, dst_col + parts * cols or more), of a mean (n_out, dst_col + cols or more) */
     const llm_buffer *src; /* (n_rows, cols) */
     int32_t parts;         /* 0 means 1 */
     int32_t mean;
-    int32_t dst_col;
+    int32_t dst_col, src_col;
 } llm_gather_op;
 
 /* Logits of the out rows: softcap(scale * (src head^T + bias)). Rows [0, n_out) of dst on the host after wait(): logits(). */
@@ -20243,6 +20253,7 @@ static void llm__run_residual(const llm__run *r, int row) {
         if (op->post_kind || op->post_weight) y = scratch;
         k->add(x, y, op->scale ? op->scale : 1, n);
     }
+    if (op->x_scale != 0 && op->x_scale != 1) k->affine(x, x, 0, op->x_scale, NULL, NULL, n);
     if (!op->kind || !op->h) return;
     llm__norm_row(k, op->kind, llm__row(op->h, row), x, n, llm__vector(op->weight), llm__vector(op->bias), op->eps);
     if (op->replace) memcpy(x, llm__row(op->h, row), (size_t)n * sizeof *x);
@@ -20251,8 +20262,13 @@ static void llm__run_residual(const llm__run *r, int row) {
 /* One row: n columns of src, from src_col on, to the first n of dst, which may be src. */
 static void llm__run_norm(const llm__run *r, int row) {
     const llm_norm_op *op = &r->rec->op.norm;
-    llm__norm_row(r->ctx->kernels, op->kind, llm__row(op->dst, row), llm__row(op->src, row) + op->src_col, op->n, llm__vector(op->weight),
-                  llm__vector(op->bias), op->eps);
+    const llm__kernels *k = r->ctx->kernels;
+    const float *src = llm__row(op->src, row) + op->src_col, *w = llm__vector(op->weight), *b = llm__vector(op->bias);
+    float *dst = llm__row(op->dst, row), *scratch = (float *)r->e->scratch;
+    for (int i = 0; i < LLM__MAX(op->parts, 1); i++, src += op->n, dst += op->n) {
+        llm__norm_row(k, op->kind, op->add ? scratch : dst, src, op->n, w, b, op->eps);
+        if (op->add) k->add(dst, scratch, 1, op->n);
+    }
 }
 
 static void llm__run_linear_op(const llm__run *r) { llm__run_linear(r->e, &r->rec->op.linear); }
@@ -20293,8 +20309,24 @@ static float llm__query_stretch(const llm_qkv_op *op, int position) {
     return (float)(log((double)position + 1) / log((double)from));
 }
 
-/* One row's KV heads [g0, g1) and the query heads that go with them: norm and rotation in place, then key and value to the cache, rounded
- * to its type there. A thread has these columns of the row to itself, but for norms over the whole width (see llm__run_qkv). */
+/* One row's KV head g: norm and rotation in place, then key and value to the cache, rounded to its type there. whole: see above. */
+static void llm__qkv_key(const llm__run *r, int row, int g, float whole, const float *rope) {
+    const llm_qkv_op *op = &r->rec->op.qkv;
+    const llm__kernels *k = r->ctx->kernels;
+    llm__kv_view view = llm__view(r, op->layer, r->ctx->step.seq_of_row[row], g);
+    float *key = llm__row(op->qkv, row) + op->k_col + g * op->head_dim, *value = llm__row(op->qkv, row) + op->v_col + g * op->v_head_dim;
+    const int before = op->norm == LLM_QK_NORM_WHOLE_RMS ? op->k_col - op->whole_k_col : 0;
+    llm__finish_head(k, op, llm__vector(op->k_norm), key, g * op->head_dim + before, whole, rope);
+    if (op->v_norm) llm__norm_row(k, LLM_NORM_RMS, value, value, op->v_head_dim, NULL, NULL, op->eps);
+    if (r->ctx->kv.scaled) {
+        llm__kv_turn(key, op->head_dim, llm__kv_turn_size(op->head_dim));
+        llm__kv_turn(value, op->v_head_dim, llm__kv_turn_size(op->v_head_dim));
+    }
+    llm__kv_write_token(k, &view, llm__row_position(&r->ctx->step, row), key, value, (uint8_t *)r->e->scratch);
+}
+
+/* One row's KV heads [g0, g1) and the query heads that go with them. A thread has these columns of the row to itself, but for norms over
+ * the whole width (see llm__run_qkv). */
 static void llm__qkv_heads(const llm__run *r, int row, int g0, int g1) {
     const llm_qkv_op *op = &r->rec->op.qkv;
     const llm__kernels *k = r->ctx->kernels;
@@ -20302,7 +20334,7 @@ static void llm__qkv_heads(const llm__run *r, int row, int g0, int g1) {
     int group = op->n_heads / op->n_kv_heads, position = s->positions[row], whole = op->norm == LLM_QK_NORM_WHOLE_RMS;
     const float stretch = llm__query_stretch(op, position);
     float *x = llm__row(op->qkv, row), rq = 0, rk = 0;
-    const float *rope = op->rope ? llm__row(op->rope, row) : NULL, *qw = llm__vector(op->q_norm), *kw = llm__vector(op->k_norm);
+    const float *rope = op->rope ? llm__row(op->rope, row) : NULL, *qw = llm__vector(op->q_norm);
     if (whole) {
         rq = llm__whole_rms(k, x + op->whole_q_col, op->whole_q, op->eps);
         rk = llm__whole_rms(k, x + op->whole_k_col, op->whole_k, op->eps);
@@ -20312,17 +20344,7 @@ static void llm__qkv_heads(const llm__run *r, int row, int g0, int g1) {
         llm__finish_head(k, op, qw, q, h * op->head_dim + (whole ? op->q_col - op->whole_q_col : 0), rq, rope);
         if (stretch != 1) k->affine(q, q, 0, stretch, NULL, NULL, op->head_dim);
     }
-    for (int g = g0; g < g1; g++) {
-        llm__kv_view view = llm__view(r, op->layer, s->seq_of_row[row], g);
-        float *key = x + op->k_col + g * op->head_dim;
-        llm__finish_head(k, op, kw, key, g * op->head_dim + (whole ? op->k_col - op->whole_k_col : 0), rk, rope);
-        float *value = x + op->v_col + g * op->v_head_dim;
-        if (r->ctx->kv.scaled) {
-            llm__kv_turn(key, op->head_dim, llm__kv_turn_size(op->head_dim));
-            llm__kv_turn(value, op->v_head_dim, llm__kv_turn_size(op->v_head_dim));
-        }
-        llm__kv_write_token(k, &view, llm__row_position(s, row), key, value, (uint8_t *)r->e->scratch);
-    }
+    for (int g = g0; g < g1 && !op->shared; g++) llm__qkv_key(r, row, g, rk, rope);
 }
 
 /* Split by (row, KV head), so that a single row keeps several threads busy. */
@@ -20625,7 +20647,7 @@ static void llm__run_route(const llm__run *r, int row) {
     if (op->score == LLM_ROUTE_TOPK_SOFTMAX) llm__softmax(weight, op->k);
     for (int i = 0; i < op->k; i++) sum += weight[i];
     if (op->normalize) scale /= LLM__MAX(sum, LLM__MAX(op->normalize_min, 1e-20f));
-    for (int i = 0; i < op->k; i++) weight[i] *= scale;
+    for (int i = 0; i < op->k; i++) weight[i] *= op->by ? scale * op->by->f32[(int)out[i]] : scale;
 }
 
 /* Experts use scratch that all threads share. */
@@ -20640,7 +20662,8 @@ static void llm__run_experts_op(const llm__run *r) {
 static void llm__run_gate(const llm__run *r, int row) {
     const llm_gate_op *op = &r->rec->op.gate;
     float *x = llm__row(op->dst, row);
-    r->ctx->kernels->affine(x, x, 0, 1 / (1 + expf(-*llm__row(op->gate, row))), NULL, NULL, op->n);
+    const float *gate = llm__row(op->gate, row) + op->col;
+    r->ctx->kernels->affine(x, x, 0, op->each ? 1 : 1 / (1 + expf(-*gate)), op->each ? gate : NULL, NULL, op->n);
 }
 
 /* Row i of dst = the i-th wanted row of src. RECEIVE: a row of the stage before, whose lists have ended; the thread that reads it has
@@ -20648,10 +20671,10 @@ static void llm__run_gate(const llm__run *r, int row) {
 static void llm__run_gather(const llm__run *r, int row) {
     const llm_gather_op *op = &r->rec->op.gather;
     const int from = r->rec->kind == LLM__OP_RECEIVE ? row : r->ctx->step.out_rows[row], parts = LLM__MAX(op->parts, 1);
-    const int64_t cols = LLM__MIN(op->dst->cols - op->dst_col, op->src->cols);
+    const int64_t cols = LLM__MIN(op->dst->cols - op->dst_col, op->src->cols - op->src_col);
     float *dst = llm__row(op->dst, row) + op->dst_col;
     for (int i = 0; i < parts; i++) {
-        const float *src = llm__row(op->src, from + i);
+        const float *src = llm__row(op->src, from + i) + op->src_col;
         if (i && op->mean) r->ctx->kernels->add(dst, src, 1, (int)cols);
         else memcpy(dst + i * cols, src, (size_t)cols * sizeof(float));
     }
@@ -21054,12 +21077,12 @@ static void llm__cpu_rope(llm_backend_ctx *ctx, int rank, const llm_rope_op *op)
 
 /* y NULL: x is only read, unless it is replaced by its norm. Sums over ranks read the other ranks' y too: see llm__run_residual. */
 static void llm__cpu_residual(llm_backend_ctx *ctx, int rank, const llm_residual_op *op) {
-    llm__record_op(ctx, rank, LLM__OP_RESIDUAL, op->rows, op, op->y, op->x, op->kind ? op->h : NULL, op->y || op->replace ? op->x : NULL,
-                   LLM__TOUCH_NONE);
+    llm__record_op(ctx, rank, LLM__OP_RESIDUAL, op->rows, op, op->y, op->x, op->kind ? op->h : NULL,
+                   op->y || op->replace || op->x_scale != 0 ? op->x : NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_norm(llm_backend_ctx *ctx, int rank, const llm_norm_op *op) {
-    llm__record_op(ctx, rank, LLM__OP_NORM, op->rows, op, op->src, NULL, op->dst, NULL, LLM__TOUCH_NONE);
+    llm__record_op(ctx, rank, LLM__OP_NORM, op->rows, op, op->src, op->add ? op->dst : NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 /* What adapters add, if they add something in this step. */
@@ -21111,7 +21134,7 @@ static void llm__cpu_qkv(llm_backend_ctx *ctx, int rank, const llm_qkv_op *op) {
     llm__check_heads(ctx, "qkv: layer or heads do not fit the KV cache", op->layer, op->n_heads, op->n_kv_heads);
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_QKV, LLM_ROWS_TOKENS, op);
     if (rec && op->norm != LLM_QK_NORM_WHOLE_RMS) rec->split = llm__split_heads(ctx, op->n_kv_heads);
-    llm__record_uses(ctx, rank, rec, rec ? rec->split : 0, op->rope, NULL, op->qkv, NULL, LLM__TOUCH_WRITE);
+    llm__record_uses(ctx, rank, rec, rec ? rec->split : 0, op->rope, NULL, op->qkv, NULL, op->shared ? LLM__TOUCH_NONE : LLM__TOUCH_WRITE);
 }
 
 static void llm__cpu_attention(llm_backend_ctx *ctx, int rank, const llm_attention_op *op) {
@@ -21160,13 +21183,13 @@ static void llm__cpu_experts(llm_backend_ctx *ctx, int rank, const llm_experts_o
 }
 
 static void llm__cpu_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *op) {
-    llm__record_op(ctx, rank, LLM__OP_GATE, LLM_ROWS_TOKENS, op, op->gate, NULL, op->dst, NULL, LLM__TOUCH_NONE);
+    llm__record_op(ctx, rank, LLM__OP_GATE, op->rows, op, op->gate, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 /* Reads rows by another split than it writes them. */
 static void llm__cpu_gather(llm_backend_ctx *ctx, int rank, const llm_gather_op *op) {
     const int parts = LLM__MAX(op->parts, 1), n_out = ctx->step.shape.n_out;
-    if ((parts > 1 || op->dst_col) && (op->mean ? 1 : parts) * op->src->cols > op->dst->cols - op->dst_col)
+    if ((parts > 1 || op->dst_col) && (op->mean ? 1 : parts) * (op->src->cols - op->src_col) > op->dst->cols - op->dst_col)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "gather: the rows do not fit side by side");
     for (int i = 0; i < n_out && parts > 1; i++)
         if (ctx->step.out_rows[i] > ctx->step.shape.n_rows - parts) llm__cpu_fail(ctx, LLM_ERR_ARG, "gather: rows behind the last one");
@@ -21183,7 +21206,7 @@ static void llm__cpu_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, l
 static void llm__cpu_send(llm_backend_ctx *ctx, int rank, const llm_buffer *src) { (void)ctx, (void)rank, (void)src; }
 
 static void llm__cpu_receive(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
-    const llm_gather_op op = {dst, src, 1, 0, 0};
+    const llm_gather_op op = {.dst = dst, .src = src};
     llm__record_op(ctx, rank, LLM__OP_RECEIVE, LLM_ROWS_TOKENS, &op, NULL, NULL, dst, NULL, LLM__TOUCH_NONE);
 }
 
@@ -22180,11 +22203,12 @@ static llm__plain_query llm__trace_query(const llm__tracer *t, const llm_attenti
     return x;
 }
 
-/* The weights with which each token of the first sequence looks at those before it, head by head: (T, T). */
+/* The weights with which each token of the first sequence looks at those before it, head by head: (T, T). Not of a layer that reads
+ * another one's keys, which the buffer has no longer. */
 static void llm__trace_weights(llm__tracer *t, const llm_attention_op *op) {
     const int32_t T = t->step.seq_begin[1];
-    const int whole =
-        !t->inputs && t->step.seq_len[0] == T && t->kv_type < LLM_KV_FP8_E4M3 && !op->not_causal && !t->failed && !t->step.shape.program;
+    const int whole = !t->inputs && t->step.seq_len[0] == T && t->kv_type < LLM_KV_FP8_E4M3 && !op->not_causal && !t->qkv.shared &&
+                      !t->failed && !t->step.shape.program;
     LLM__SCOPED(llm__drop) float *weight = whole ? LLM__NEW(float, (int64_t)T *T) : NULL;
     for (int32_t h = 0; weight && h < op->n_heads; h++) {
         const llm_trace x = {"attention_weights", NULL, t->layer, h, T, T, weight, T, NULL};
@@ -22241,11 +22265,12 @@ static void llm__trace_norm(llm_backend_ctx *ctx, int rank, const llm_norm_op *o
     llm__tracer *t = llm__tracer_of(ctx);
     t->inner->norm(t->ctx, rank, op);
     llm__trace_run(t);
-    llm__trace_tell(t, "norm", op->weight, op->rows, op->dst, op->src_col, op->n);
+    llm__trace_tell(t, "norm", op->weight, op->rows, op->dst, 0, (int64_t)LLM__MAX(op->parts, 1) * op->n);
 }
 
 static void llm__trace_linear(llm_backend_ctx *ctx, int rank, const llm_linear_op *op) {
     llm__tracer *t = llm__tracer_of(ctx);
+    t->layer = llm__trace_layer(t, llm__trace_name_of(t, op->weight));
     llm__trace_input(t, op->weight, -1, op->rows == LLM_ROWS_OUT ? t->step.shape.n_out : t->step.shape.n_rows, op->src->data + op->src_col,
                      op->src->stride);
     t->inner->linear(t->ctx, rank, op);
@@ -22256,10 +22281,10 @@ static void llm__trace_linear(llm_backend_ctx *ctx, int rank, const llm_linear_o
 static void llm__trace_qkv(llm_backend_ctx *ctx, int rank, const llm_qkv_op *op) {
     llm__tracer *t = llm__tracer_of(ctx);
     t->qkv = *op;
-    t->layer = op->layer;
     t->inner->qkv(t->ctx, rank, op);
     llm__trace_run(t);
     llm__trace_tell(t, "q", NULL, LLM_ROWS_TOKENS, op->qkv, op->q_col, (int64_t)op->n_heads * op->head_dim);
+    if (op->shared) return;
     llm__trace_tell(t, "k", NULL, LLM_ROWS_TOKENS, op->qkv, op->k_col, (int64_t)op->n_kv_heads * op->head_dim);
     llm__trace_tell(t, "v", NULL, LLM_ROWS_TOKENS, op->qkv, op->v_col, (int64_t)op->n_kv_heads * op->v_head_dim);
 }
@@ -22274,7 +22299,6 @@ static void llm__trace_attention(llm_backend_ctx *ctx, int rank, const llm_atten
 
 static void llm__trace_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
     llm__tracer *t = llm__tracer_of(ctx);
-    t->layer = op->layer;
     llm__trace_latents(t, op);
     t->inner->mla(t->ctx, rank, op);
     llm__trace_run(t);
@@ -22300,7 +22324,7 @@ static void llm__trace_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *o
     llm__tracer *t = llm__tracer_of(ctx);
     t->inner->gate(t->ctx, rank, op);
     llm__trace_run(t);
-    llm__trace_tell(t, "gate", NULL, LLM_ROWS_TOKENS, op->dst, 0, op->n);
+    llm__trace_tell(t, "gate", NULL, op->rows, op->dst, 0, op->n);
 }
 
 static void llm__trace_gather(llm_backend_ctx *ctx, int rank, const llm_gather_op *op) {
@@ -25430,6 +25454,17 @@ static int32_t llm__fact_item(llm__facts *f, const char *keys, int i, int64_t fa
     return (int32_t)lo;
 }
 
+/* The same of a layer, where GGUF may have a list with one for each. */
+static int32_t llm__fact_layer(llm__facts *f, const char *keys, int layer, int64_t fallback, int64_t lo, int64_t hi) {
+    const llm__fact fact = llm__facts_find(f, keys);
+    double v = 0;
+    if (!fact.kv || !fact.kv->is_array) return llm__fact_int(f, keys, fallback, lo, hi);
+    const int there = (uint64_t)layer < fact.kv->count && llm__gguf_num_at(fact.kv, (uint64_t)layer, &v) > 1;
+    if (there && v >= (double)lo && v <= (double)hi) return (int32_t)v;
+    llm__facts_bad(f, &fact, there ? "a whole number is out of range" : "a whole number for each layer expected");
+    return (int32_t)lo;
+}
+
 /* A number between lo and hi, or `fallback`. */
 static double llm__fact_num(llm__facts *f, const char *keys, double fallback, double lo, double hi) {
     double v = llm__fact_any(f, keys, -1, lo, hi, 0);
@@ -25550,6 +25585,7 @@ static const llm__family llm__families[] = {
     {"gemma2", "gemma2", LLM__NORM_PLUS1 | LLM__TIED | LLM__POST_NORM, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"vaultgemma", "", LLM__NORM_PLUS1 | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"gemma3_text gemma3", "gemma3", LLM__NORM_PLUS1 | LLM__TIED | LLM__POST_NORM | LLM__QK_HEAD, LLM_ACT_GELU_TANH, 1e6f, 1},
+    {"gemma4_text gemma4", "gemma4", LLM__TIED | LLM__POST_NORM | LLM__QK_HEAD | LLM__NORM_TOPK, LLM_ACT_GELU_TANH, 1e6f, 1},
     {"phi3", "phi3", 0, LLM_ACT_SILU, 1e4f, 1},
     {"phi", "phi2", LLM__GPT_BIAS | LLM__PARALLEL, LLM_ACT_GELU_TANH, 1e4f, 0.5f},
     {"gpt2", "gpt2", LLM__GPT_BIAS | LLM__CONV1D | LLM__LEARNED | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
@@ -25624,6 +25660,8 @@ typedef struct llm__arch_layer {
     int8_t moe;                                   /* 1: a mixture of experts */
     int32_t window;                               /* a query sees so many positions, its own included; 0: all */
     int32_t n_kv_heads, head_dim, v_head_dim, ff; /* its shapes; arch.n_heads is the same for all */
+    int32_t kv_of;                                /* the layer whose keys and values it reads: itself, or one before that alone has them */
+    int8_t kv_shared, k_is_v;                     /* 1: other layers read its own; its values are its keys before norm and RoPE */
     float xielu[4];                               /* see llm_linear_op */
 } llm__arch_layer;
 
@@ -25651,6 +25689,10 @@ typedef struct llm__arch {
     int32_t n_rope, rope_pairs;
     int32_t position_rows;              /* 3: of time, height and width, for pictures (M-RoPE, Qwen2-VL 2024); else 1 */
     int8_t rope_row[LLM__MAX_ROPE / 2]; /* which of them each frequency takes */
+    int32_t full_head_dim;              /* of layers that see everything, where it is another; 0: it is not */
+    int32_t v_norm;                     /* see llm_qkv_op */
+    int32_t per_layer;                  /* values that each layer has of its own for a token (Gemma 4); 0: none */
+    int32_t beside;                     /* experts stand beside the MLP, each with norms before and behind (Gemma 4) */
     int32_t n_deepstack;                /* the first so many layers add further values of pictures to x (DeepStack, Qwen3-VL) */
     int32_t both_ways;                  /* the tokens of a picture see each other both ways (Gemma 3) */
     int32_t n_sets, ff_expert2;         /* 2: a set of experts for text and one for pictures, of another width (ERNIE 4.5 VL); else 1 */
@@ -25697,7 +25739,10 @@ static const char *llm__text_defaults(const char *type) {
          "max_position_embeddings 32768 rms_norm_eps 1e-6"},
         {"gemma3_text",
          "hidden_size 2304 intermediate_size 9216 num_hidden_layers 26 num_attention_heads 8 num_key_value_heads 4 head_dim 256 "
-         "vocab_size 262208 max_position_embeddings 131072 query_pre_attn_scalar 256 sliding_window 4096 rms_norm_eps 1e-6"}};
+         "vocab_size 262208 max_position_embeddings 131072 query_pre_attn_scalar 256 sliding_window 4096 rms_norm_eps 1e-6"},
+        {"gemma4_text",
+         "hidden_size 2304 intermediate_size 9216 num_hidden_layers 30 num_attention_heads 8 num_key_value_heads 4 head_dim 256 "
+         "vocab_size 262144 max_position_embeddings 131072 sliding_window 512 rms_norm_eps 1e-6"}};
     for (int i = 0; i < LLM__COUNT(table); i++)
         if (!strcmp(type, table[i][0])) return table[i][1];
     return NULL;
@@ -25749,8 +25794,8 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->n_layers -= llm__fact_int(f, ".nextn_predict_layers", 0, 0, a->n_layers - 1); /* GGUF counts the multi-token prediction too */
     a->hidden = llm__fact_int(f, "hidden_size n_embd d_model .embedding_length", LLM__MUST, 1, 1 << 17);
     a->n_heads = llm__fact_int(f, "num_attention_heads n_head n_heads .attention.head_count", LLM__MUST, 1, LLM__MAX_HEADS);
-    a->n_kv_heads = llm__fact_int(f, "num_key_value_heads multi_query_group_num num_kv_heads n_head_kv .attention.head_count_kv",
-                                  a->n_heads, 1, a->n_heads);
+    a->n_kv_heads = llm__fact_layer(f, "num_key_value_heads multi_query_group_num num_kv_heads n_head_kv .attention.head_count_kv", 0,
+                                    a->n_heads, 1, a->n_heads);
     int one_kv = f->json && llm__fact_bool(f, "multi_query", llm__arch_is(a, "gpt_bigcode falcon"));
     if (one_kv && !llm__fact_bool(f, "new_decoder_architecture", 0)) a->n_kv_heads = 1;
     /* heads share the hidden size evenly unless said otherwise; where they cannot, it must be said */
@@ -25758,7 +25803,7 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     int64_t even = a->hidden % a->n_heads && !latent ? LLM__MUST : LLM__MAX(a->hidden / a->n_heads, 1);
     a->head_dim = llm__fact_int(f, "head_dim kv_channels attention_head_dim .attention.key_length", even, 1, 4096);
     a->v_head_dim = llm__fact_int(f, ".attention.value_length", a->head_dim, 1, 4096);
-    a->ff = llm__fact_int(f, "intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length", 4 * a->hidden, 1, 1 << 21);
+    a->ff = llm__fact_layer(f, "intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length", 0, 4 * a->hidden, 1, 1 << 21);
     if (llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
     if (!strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granite"))
         a->ff = llm__fact_int(f, "shared_intermediate_size", 1024, 1, 1 << 21);
@@ -25920,7 +25965,7 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
                                   "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps "
                                   ".attention.layer_norm_epsilon .attention.layer_norm_rms_epsilon",
                                   1e-5, 1e-20, 1);
-    double embed = llm__arch_is(a, "gemma gemma2 gemma3_text vaultgemma") ? sqrt(a->hidden) : 1;
+    double embed = llm__arch_is(a, "gemma gemma2 gemma3_text gemma4_text vaultgemma") ? sqrt(a->hidden) : 1;
     a->embed_scale = (float)llm__fact_num(f, "embedding_multiplier scale_emb .embedding_scale", embed, -big, big);
     a->residual_scale = (float)llm__fact_num(f, "residual_multiplier .residual_scale", 1, -big, big);
     if (minicpm) a->residual_scale = (float)(llm__fact_num(f, "scale_depth", sqrt(a->n_layers), 0, big) / sqrt(a->n_layers));
@@ -25934,7 +25979,7 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     double query = a->head_dim; /* attention scale = 1 / sqrt(query) */
     if (a->gguf && a->n_layers == (gemma2 ? 46 : llm__arch_is(a, "gemma3_text") ? 62 : 0)) query = (double)a->hidden / a->n_heads;
     query = llm__fact_num(f, "query_pre_attn_scalar", query, 1e-6, big);
-    const int unscaled = !a->gguf && llm__arch_is(a, "granite granitemoe");
+    const int unscaled = (!a->gguf && llm__arch_is(a, "granite granitemoe")) || llm__arch_is(a, "gemma4_text");
     a->attn_scale = (float)llm__fact_num(f, "attention_multiplier .attention.scale", unscaled ? 1 : 1 / sqrt(query), -big, big);
     if (!llm__fact_bool(f, "scale_attn_weights", 1)) a->attn_scale = 1;
     a->attn_softcap = (float)llm__fact_num(f, "attn_logit_softcapping .attn_logit_softcapping", gemma2 ? 50 : 0, 0, big);
@@ -25990,10 +26035,12 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
     const int64_t silent = !strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granitemoe") ? llm__arch_hybrid_experts(f) : 0;
     a->n_experts =
         llm__fact_item(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, silent, 0, LLM_MAX_EXPERTS);
+    if (llm__arch_is(a, "gemma4_text") && f->json && !llm__fact_bool(f, "enable_moe_block", 0)) a->n_experts = 0;
     a->n_sets = llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name) ? 2 : 1;
     if (!a->n_experts) return;
     int32_t most = LLM__MIN(a->n_experts, 256);
-    a->n_used = llm__fact_item(f, "num_experts_per_tok moe_k num_experts_per_token moe_topk .expert_used_count", 0, LLM__MUST, 1, most);
+    a->n_used = llm__fact_item(f, "num_experts_per_tok moe_k num_experts_per_token moe_topk top_k_experts .expert_used_count", 0, LLM__MUST,
+                               1, most);
     a->ff_expert = llm__fact_item(f, "moe_intermediate_size intermediate_size .expert_feed_forward_length", 0, a->ff, 1, 1 << 20);
     if (a->n_sets > 1) a->ff_expert2 = llm__fact_item(f, "moe_intermediate_size", 1, a->ff_expert, 1, 1 << 20);
     int64_t n_shared = llm__fact_int(f, "n_shared_experts moe_num_shared_experts num_shared_experts .expert_shared_count", 0, 0, 1024);
@@ -26078,6 +26125,37 @@ static void llm__arch_hybrid(llm__facts *f, const llm__arch *a) {
                           "%s: config.json: layer_types is missing, so all layers are Mamba's, which are not supported", f->path);
 }
 
+/* A layer's shapes, before a family says more. GGUF may list them. */
+static void llm__arch_layer_shapes(llm__facts *f, llm__arch *a, int i) {
+    llm__arch_layer *l = &a->layer[i];
+    l->n_kv_heads = a->n_kv_heads, l->head_dim = a->head_dim, l->v_head_dim = a->v_head_dim, l->ff = a->ff;
+    l->kv_of = i;
+    if (!a->gguf || a->flags & LLM__MLA) return;
+    l->n_kv_heads = llm__fact_layer(f, ".attention.head_count_kv", i, a->n_kv_heads, 1, a->n_heads);
+    if (!llm__arch_is(a, "qwen")) l->ff = llm__fact_layer(f, ".feed_forward_length", i, a->ff, 1, 1 << 21);
+}
+
+/* What no single layer's value can tell: heads that share keys evenly, products that must stay small. */
+static llm_result llm__arch_layers_check(const llm__facts *f, const llm__arch *a) {
+    for (int i = 0; i < a->n_layers; i++) {
+        const llm__arch_layer *l = &a->layer[i];
+        if (a->n_heads % l->n_kv_heads)
+            return llm__error(LLM_ERR_FORMAT, "%s: layer %d: %d query heads cannot share %d key heads evenly", f->path, i, a->n_heads,
+                              l->n_kv_heads);
+        if ((int64_t)a->n_heads * LLM__MAX(l->head_dim, l->v_head_dim) > 1 << 20)
+            return llm__error(LLM_ERR_LIMIT, "%s: layer %d: %d heads of %d values are more than %d", f->path, i, a->n_heads, l->head_dim,
+                              1 << 20);
+    }
+    for (int i = 0; i < a->n_rope; i++)
+        if (a->rope[i].dim % 2 || a->rope[i].dim > LLM__MAX(a->head_dim, a->full_head_dim) || (i && a->rope[i].dim > a->head_dim))
+            return llm__error(LLM_ERR_FORMAT, "%s: RoPE turns %d values of a head, an even number of at most all was expected", f->path,
+                              a->rope[i].dim);
+    if ((int64_t)a->per_layer * a->n_layers > 1 << 22)
+        return llm__error(LLM_ERR_LIMIT, "%s: %d values of their own for each of %d layers are too many", f->path, a->per_layer,
+                          a->n_layers);
+    return LLM_OK;
+}
+
 /* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. Layers that
  * see a window stand in a pattern with layers that see everything: every 2nd in Gemma 2 and gpt-oss, 6th in Gemma 3,
  * 4th in OLMo 3 and Cohere 2; in Qwen 2 the layers from max_window_layers on. SmolLM 3, Cohere 2 and EXAONE 4 leave
@@ -26092,7 +26170,10 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, f->json || llm__arch_is(a, "phi3") ? 0 : 1, 1 << 30);
     int hybrid = llm__arch_is(a, "cohere2 exaone4") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0, smol = llm__arch_is(a, "smollm3");
     /* every so many layers one sees everything */
-    int usual = llm__arch_is(a, "gemma2 gpt_oss") ? 2 : llm__arch_is(a, "gemma3_text") ? 6 : hybrid || llm__arch_is(a, "olmo2") ? 4 : 0;
+    int usual = llm__arch_is(a, "gemma2 gpt_oss")            ? 2
+                : llm__arch_is(a, "gemma3_text gemma4_text") ? 6
+                : hybrid || llm__arch_is(a, "olmo2")         ? 4
+                                                             : 0;
     const llm__fact key = llm__facts_find(f, ".attention.sliding_window_pattern");
     const llm__gguf_kv *each = key.kv && key.kv->is_array ? key.kv : NULL; /* GGUF's list, true where a layer slides; else a number */
     if (each && (each->type == LLM__GGUF_STR || each->count < (uint64_t)a->n_layers)) llm__facts_bad(f, &key, "one value a layer expected");
@@ -26111,12 +26192,78 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
         if (types >= 0) slides = llm__arch_slides(f, a, type, i);
         if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;
         l->window = slides ? window : 0;
-        l->n_kv_heads = a->n_kv_heads, l->head_dim = a->head_dim, l->v_head_dim = a->v_head_dim, l->ff = a->ff;
+        llm__arch_layer_shapes(f, a, i);
         l->rope = slides && window && a->n_rope > 1;
         if (!uses_rope || (hybrid && !slides) || !a->n_rope) l->rope = -1;
         if (type >= 0) type = llm_json_next(f->json, type);
         if (rope >= 0) rope = llm_json_next(f->json, rope);
     }
+}
+
+/* ============================================================================
+ * >>arch_gemma4   What layers of Gemma 4 differ in, and what they share.
+ * ============================================================================
+ *   sliding layers   num_key_value_heads heads of head_dim, a window, RoPE over the whole head
+ *   full layers      heads of global_head_dim; with attention_k_eq_v num_global_key_value_heads of them, whose values are the raw keys.
+ *                    "proportional" RoPE: pairs stand half a head apart, but only the first share of them turns
+ *   the last num_kv_shared_layers have queries alone, and attend to the keys and values of the last layer of their kind before them;
+ *                    with use_double_wide_mlp their MLP is twice as wide
+ *   every layer      with hidden_size_per_layer_input reads values of its own for each token, from a second table and a projection of the
+ *                    embedding; its output is multiplied by a number, layer_scalar
+ *   enable_moe_block experts beside the MLP, each with norms before and behind
+ *
+ * Source: modeling_gemma4.py of transformers, and for GGUF llama.cpp's gemma4. */
+
+/* Widths of heads, before anything is asked of RoPE. */
+static void llm__arch_gemma4_shapes(llm__facts *f, llm__arch *a) {
+    if (!llm__arch_is(a, "gemma4_text")) return;
+    if (a->gguf) { /* the key without an ending is that of layers that see everything */
+        a->full_head_dim = a->head_dim;
+        a->head_dim = llm__fact_int(f, ".attention.key_length_swa", a->head_dim, 1, 4096);
+    } else {
+        a->full_head_dim = llm__fact_int(f, "global_head_dim", 512, 1, 4096);
+    }
+    a->v_head_dim = a->head_dim;
+    a->v_norm = 1;
+    a->per_layer = llm__fact_int(f, "hidden_size_per_layer_input .embedding_length_per_layer_input", a->gguf ? 0 : 256, 0, 1 << 14);
+}
+
+/* The last layers read the keys and values of the last layer before them that sees as far. */
+static void llm__gemma4_shared(llm__facts *f, llm__arch *a) {
+    const int32_t shared = llm__fact_int(f, "num_kv_shared_layers .attention.shared_kv_layers", 0, 0, a->n_layers - 1);
+    const int wide = f->json && llm__fact_bool(f, "use_double_wide_mlp", 0);
+    for (int i = a->n_layers - shared; i < a->n_layers && !f->r; i++) {
+        llm__arch_layer *l = &a->layer[i];
+        int from = a->n_layers - shared - 1;
+        while (from >= 0 && !a->layer[from].window != !l->window) from--;
+        if (from < 0)
+            f->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d has no keys of its own, and no layer of its kind before it has", f->path, i);
+        else l->kv_of = from, a->layer[from].kv_shared = 1;
+        if (wide) l->ff *= 2;
+    }
+}
+
+/* All else, when the windows of the layers are known. GGUF tells by a missing tensor that values are keys. */
+static void llm__arch_gemma4(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
+    if (!llm__arch_is(a, "gemma4_text")) return;
+    const int alike = f->json && llm__fact_bool(f, "attention_k_eq_v", 0);
+    const int32_t full = alike ? llm__fact_int(f, "num_global_key_value_heads", a->n_kv_heads, 1, a->n_heads) : a->n_kv_heads;
+    char text[64];
+    if (f->json && !strcmp(llm__fact_str(f, "use_bidirectional_attention", text), "all") && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: use_bidirectional_attention: \"all\" is not supported", f->path);
+    a->beside = a->n_experts > 0;
+    if (f->json) a->layer[a->n_layers - 1].window = a->layer[a->n_layers - 1].rope = 0; /* the last one sees everything whatever is said */
+    for (int i = 0; i < a->n_layers; i++) {
+        llm__arch_layer *l = &a->layer[i];
+        char v[64];
+        snprintf(v, sizeof v, "blk.%d.attn_v.weight", i);
+        if (!l->window) {
+            l->head_dim = l->v_head_dim = a->full_head_dim;
+            if (f->json) l->n_kv_heads = full;
+        }
+        l->k_is_v = f->json ? alike && !l->window : !llm__tensors_find(tensors, v);
+    }
+    llm__gemma4_shared(f, a);
 }
 
 /* ============================================================================
@@ -26191,7 +26338,7 @@ static int llm__rope_divide(llm__facts *f, const llm__tensors *tensors, const ch
         float x;
         if (t) memcpy(&x, t->data + 4 * i, 4), factor = x;
         else llm_json_num(f->json, v, &factor), v = llm_json_next(f->json, v);
-        ok = factor > 1e-6 && factor < 1e9;
+        ok = factor > 1e-6 && factor < 2e30; /* llama.cpp writes 1e30 for what does not turn */
         to[i] = (float)(from[i] / factor);
     }
     if (!ok && !f->r) f->r = llm__error(LLM_ERR_FORMAT, "%s: %s: %d positive numbers expected", f->path, f->json ? key : tensor, n);
@@ -26251,6 +26398,13 @@ static double llm__rope_base(llm__facts *f, const llm__arch *a, double base) {
     return alpha > 0 && a->rope[0].dim > 2 ? base * pow(alpha, a->rope[0].dim / (a->rope[0].dim - 2.0)) : base;
 }
 
+/* Gemma 4's "proportional": as if all of a head turned, but only the first share of its frequencies is not 0. */
+static void llm__rope_part(llm__facts *f, double usual, llm__rope *out) {
+    const int half = out->dim / 2, turns = (int)(llm__fact_num(f, "partial_rotary_factor", usual, 0, 1) * out->dim) / 2;
+    const double factor = llm__fact_num(f, "factor", 1, 1e-2, 1e6);
+    for (int i = 0; i < half; i++) out->inv_freq[i] = out->inv_freq[half + i] = i < turns ? (float)(out->inv_freq[i] / factor) : 0;
+}
+
 /* One set of frequencies. Values are looked for in the RoPE object first (f->node[0]). `local`: the set of sliding
  * layers when the file has no object for them: a base, and no scaling. */
 static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tensors, double base, int local, llm__rope *out) {
@@ -26270,7 +26424,11 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
         llm__rope_long(f, a, tensors, out);
         return;
     }
-    const int silent = llm__rope_silent(f, a);
+    const int silent = llm__rope_silent(f, a), whole = f->json && llm__arch_is(a, "gemma4_text") && !type[0];
+    if (whole || !strcmp(type, "proportional")) {
+        llm__rope_part(f, whole ? 0.25 : 1, out);
+        return;
+    }
     if (silent) snprintf(type, sizeof type, "llama3");
     const int alpha = !strcmp(type, "dynamic") && llm__rope_alpha(f, a) > 0;
     if (!type[0] || alpha || llm__word_in("default none mrope", type)) return;
@@ -26306,16 +26464,18 @@ static int llm__rope_none(llm__facts *f, const llm__arch *a) {
 static void llm__rope_turned(llm__facts *f, llm__arch *a) {
     a->rope_pairs = (a->flags & (a->gguf ? LLM__PAIRS_GGUF : LLM__PAIRS)) != 0;
     if (a->flags & LLM__MLA) a->rope_pairs = llm__fact_bool(f, "rope_interleave", a->rope_pairs);
+    const int32_t head = a->full_head_dim ? a->full_head_dim : a->head_dim;
     double partial = llm__fact_num(f, "partial_rotary_factor rotary_pct rope_pct", a->family->partial, 1e-3, 1);
-    int dim = LLM__MIN((int)(a->head_dim * partial), (int)LLM__MAX_ROPE);
+    if (llm__arch_is(a, "gemma4_text")) partial = 1; /* its share is one of frequencies */
+    int dim = LLM__MIN((int)(head * partial), (int)LLM__MAX_ROPE);
     /* MiniMax's rotary_dim is an older word for a share, which beats it */
     const int share = llm__arch_is(a, "minimax_m2") && llm__facts_find(f, "partial_rotary_factor").node >= 0;
     const char *words = share ? ".rope.dimension_count" : "rotary_dim .rope.dimension_count";
     if (!(a->flags & LLM__MLA)) a->rope[0].dim = llm__fact_int(f, words, dim, 2, LLM__MAX_ROPE);
     if (a->flags & (LLM__LEARNED | LLM__ALIBI) || llm__rope_none(f, a)) a->rope[0].dim = 0;
-    if (!f->r && (a->rope[0].dim % 2 || a->rope[0].dim > a->head_dim))
+    if (!f->r && (a->rope[0].dim % 2 || a->rope[0].dim > head))
         f->r = llm__error(LLM_ERR_FORMAT, "%s: RoPE turns %d of %d values of a head, an even number of at most all was expected", f->path,
-                          a->rope[0].dim, a->head_dim);
+                          a->rope[0].dim, head);
 }
 
 /* What a stretched length changes besides the frequencies: the scale of attention, and how long texts may be. */
@@ -26345,10 +26505,11 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
         llm__rope_fill(&in, a, tensors, a->family->theta, 0, &a->rope[0]);
         a->n_rope = 1;
     }
-    if (!in.r && a->rope[0].dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text"))) {
+    if (!in.r && a->rope[0].dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text gemma4_text"))) {
         double base = olmo ? llm__fact_num(&in, "rope_theta .rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4;
         base = llm__fact_num(&in, "rope_local_base_freq", base, 1.0001, 1e18);
         a->rope[1].dim = a->rope[0].dim;
+        if (a->full_head_dim) a->rope[1].dim = llm__fact_int(&near, ".rope.dimension_count_swa", a->head_dim, 2, LLM__MAX_ROPE);
         llm__rope_fill(&near, a, tensors, base, local < 0, &a->rope[1]);
         a->n_rope = 2;
         if (!in.r) in.r = near.r;
@@ -26435,6 +26596,7 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
     if (r) return r;
     /* wrong values leave their fallbacks behind, so every step can run; what follows from several is asked only of good ones */
     llm__arch_shapes(&f, a);
+    llm__arch_gemma4_shapes(&f, a);
     llm__arch_switches(&f, a, &s->tensors);
     llm__arch_variants(&f, a, &s->tensors);
     if (!f.r) f.r = llm__arch_check(&f, a);
@@ -26446,7 +26608,9 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
         llm__arch_experts(&f, a, &s->tensors);
         llm__arch_sparse(&f, a);
         llm__arch_layers(&f, a);
+        llm__arch_gemma4(&f, a, &s->tensors);
     }
+    if (!f.r) f.r = llm__arch_layers_check(&f, a);
     if (a->tied < 0 && dummy) a->tied = (a->flags & LLM__TIED) != 0;
     return f.r;
 }
@@ -26506,6 +26670,12 @@ struct llm_model {
                    "llm.model.norm ernie.norm") \
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     SLOT(FC, "fc model.fc") /* of an EAGLE head */ \
+    SLOT(PL_EMBED, "model.language_model.embed_tokens_per_layer model.embed_tokens_per_layer " \
+                   "language_model.model.embed_tokens_per_layer per_layer_token_embd") /* what layers have of their own for a token */ \
+    SLOT(PL_MODEL, "model.language_model.per_layer_model_projection model.per_layer_model_projection " \
+                   "language_model.model.per_layer_model_projection per_layer_model_proj") \
+    SLOT(PL_MODEL_NORM, "model.language_model.per_layer_projection_norm model.per_layer_projection_norm " \
+                        "language_model.model.per_layer_projection_norm per_layer_proj_norm") \
     /* of a layer: attention */ \
     SLOT(ATTN_NORM, "input_layernorm attention_norm attention_layernorm ln_1 self_attn_layer_norm ln_attn attn_norm") \
     SLOT(QKV, "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value " \
@@ -26537,18 +26707,28 @@ struct llm_model {
     SLOT(DOWN, "mlp.down_proj feed_forward.w2 mlp.c_proj mlp.fc2 mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear " \
                "ffn_down") \
     SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm") \
+    SLOT(FFN_NORM2, "pre_feedforward_layernorm_2 pre_ffw_norm_2") /* of experts beside the MLP */ \
+    SLOT(POST_FFN1, "post_feedforward_layernorm_1 post_ffw_norm_1") \
+    SLOT(POST_FFN2, "post_feedforward_layernorm_2 post_ffw_norm_2") \
+    /* a layer's own values for a token, and the number that its output is multiplied by */ \
+    SLOT(PL_GATE, "per_layer_input_gate inp_gate") \
+    SLOT(PL_PROJ, "per_layer_projection proj") \
+    SLOT(PL_NORM, "post_per_layer_input_norm post_norm") \
+    SLOT(SCALAR, "layer_scalar layer_output_scale") \
     /* the mixture of experts */ \
     SLOT(ROUTER, "mlp.gate mlp.router feed_forward.gate block_sparse_moe.gate block_sparse_moe.router.layer " \
-                 "block_sparse_moe.router mlp.gate.wg ffn_gate_inp") \
+                 "block_sparse_moe.router mlp.gate.wg router.proj ffn_gate_inp") \
+    SLOT(ROUTER_SCALE, "router.scale ffn_gate_inp.scale") /* of each value that the router reads */ \
+    SLOT(EXPERT_SCALE, "router.per_expert_scale ffn_down_exps.scale") \
     SLOT(ROUTER2, "mlp.gate.weight_1") /* of the experts for pictures */ \
     SLOT(CORRECTION, "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias mlp.e_score_correction_bias " \
                      "block_sparse_moe.e_score_correction_bias exp_probs_b.bias exp_probs_b") \
     SLOT(E_GATE_UP, "mlp.experts.gate_up_proj mlp.experts.#.up_gate_proj block_sparse_moe.input_linear " \
-                    "block_sparse_moe.experts.gate_up_proj ffn_gate_up_exps") \
-    SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 feed_forward.experts.#.w1 ffn_gate_exps") \
-    SLOT(E_UP, "mlp.experts.#.up_proj block_sparse_moe.experts.#.w3 feed_forward.experts.#.w3 ffn_up_exps") \
+                    "block_sparse_moe.experts.gate_up_proj experts.gate_up_proj ffn_gate_up_exps") \
+    SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 feed_forward.experts.#.w1 experts.#.gate_proj ffn_gate_exps") \
+    SLOT(E_UP, "mlp.experts.#.up_proj block_sparse_moe.experts.#.w3 feed_forward.experts.#.w3 experts.#.up_proj ffn_up_exps") \
     SLOT(E_DOWN, "mlp.experts.#.down_proj block_sparse_moe.experts.#.w2 feed_forward.experts.#.w2 mlp.experts.down_proj " \
-                 "block_sparse_moe.output_linear block_sparse_moe.experts.down_proj ffn_down_exps") \
+                 "block_sparse_moe.output_linear block_sparse_moe.experts.down_proj experts.down_proj experts.#.down_proj ffn_down_exps") \
     SLOT(S_GATE_UP, "shared_mlp.input_linear mlp.shared_experts.up_gate_proj") \
     SLOT(S_GATE, "mlp.shared_experts.gate_proj mlp.shared_expert.gate_proj mlp.shared_mlp.gate_proj ffn_gate_shexp") \
     SLOT(S_UP, "mlp.shared_experts.up_proj mlp.shared_expert.up_proj mlp.shared_mlp.up_proj ffn_up_shexp") \
@@ -28390,6 +28570,7 @@ typedef struct llm__net_config {
 /* A mixture of experts. */
 typedef struct llm__net_moe {
     llm__net_pair router, correction, up, down; /* (E, D), (E), (E, 2 ff, D), (E, D, ff) */
+    llm__net_pair by;                           /* (E) see llm_route_op */
 } llm__net_moe;
 
 /* One layer on one rank. What a family lacks is NULL. */
@@ -28404,6 +28585,10 @@ typedef struct llm__net_layer {
     llm__net_pair up, down;                                  /* (2 ff: gate rows, up rows; or ff, D), (D, ff) */
     llm__net_moe moe[2];                                     /* for text, or everything; for pictures */
     llm__net_pair s_up, s_down, s_gate;                      /* the shared expert; s_gate: (1, D), Qwen2-MoE's */
+    llm__net_pair ffn_norm2, post_ffn1, post_ffn2;           /* (D) of experts beside the MLP: before them, behind the MLP, behind them */
+    llm__net_pair router_norm;                               /* (D) of what their router reads */
+    llm__net_pair pl_gate, pl_proj, pl_norm; /* (P, D), (D, P), (D) of the layer's own values for a token: see arch.per_layer */
+    float scalar;                            /* multiplies x behind the layer; 0: nothing does */
 } llm__net_layer;
 
 /* Buffers that hold some rows of the residual stream: all tokens, or only those whose logits are wanted. */
@@ -28416,12 +28601,16 @@ typedef struct llm__net_lane {
 typedef struct llm__net_rank {
     int begin, end, first, last;                      /* its layers; first, last: of the pipeline's stages */
     llm__slice heads, ff_expert[2], ff_shared, vocab; /* this rank's shares; ff_expert: of each set */
+    llm__slice per_layer;                             /* of arch.per_layer */
+    llm__net_pair pl_embed, pl_model, pl_model_norm;  /* (vocab, n_layers * P), (n_layers * P, D), (P) */
     llm__net_pair embed, positions, embed_norm, out_norm, head;
     llm__net_pair fc[2]; /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
     llm_weight *alibi, *inv_freq[2];
     llm__net_layer *layer; /* (n_layers), of which it has some */
     llm__net_lane token, out;
     llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate; /* see llm__net_buffers */
+    llm_buffer *router_in, *sum;                                                  /* of experts beside the MLP */
+    llm_buffer *pl, *pl_new, *pl_act, *pl_out;                                    /* of layers' own values for a token */
     llm_buffer *low, *plus, *head_plus, *e_low, *e_plus;                          /* of adapters */
 } llm__net_rank;
 
@@ -28447,8 +28636,8 @@ static llm__slice llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks)
 /* Shares of a rank, and whether the model can be shared so at all. With fewer key heads than ranks several ranks hold
  * the same one: their queries differ. */
 static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm__net_rank *rank) {
-    const int32_t widths[3] = {a->ff_expert, a->ff_expert2, a->ff_shared};
-    llm__slice *const cuts[3] = {&rank->ff_expert[0], &rank->ff_expert[1], &rank->ff_shared};
+    const int32_t widths[4] = {a->ff_expert, a->ff_expert2, a->ff_shared, a->per_layer};
+    llm__slice *const cuts[4] = {&rank->ff_expert[0], &rank->ff_expert[1], &rank->ff_shared, &rank->per_layer};
     int narrow = a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->n_sets > 1 && a->ff_expert2 < n);
     if (a->n_heads % n)
         return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).", a->n_heads,
@@ -28459,10 +28648,11 @@ static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm_
             return llm__error(LLM_ERR_ARG, "%d key heads can be neither divided nor repeated evenly among %d ranks", kv, n);
         narrow |= a->layer[i].ff < n;
     }
-    if (narrow || (a->ff_shared && a->ff_shared < n)) return llm__error(LLM_ERR_ARG, "the model is too narrow for %d ranks", n);
+    narrow |= (a->ff_shared && a->ff_shared < n) || (a->per_layer && a->per_layer < n);
+    if (narrow) return llm__error(LLM_ERR_ARG, "the model is too narrow for %d ranks", n);
     rank->heads = llm__slice_of(a->n_heads, rank_index * (a->n_heads / n), a->n_heads / n);
     rank->vocab = llm__net_split(a->vocab, 64, rank_index, n);
-    for (int i = 0; i < 3; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank_index, n);
+    for (int i = 0; i < 4; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank_index, n);
     return LLM_OK;
 }
 
@@ -28513,6 +28703,7 @@ static void llm__load_balanced(llm__loader *L, llm__net_layer *layer) {
 static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
     const llm__arch *a = L->a;
     int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS, fused = llm__has(L, LLM__W_QKV), bias = a->qkv_bias;
+    const int shared = a->layer[L->layer].kv_of != L->layer; /* it has queries alone */
     const llm__arch_layer *own = &a->layer[L->layer];
     int64_t d = own->head_dim, group = a->n_heads / own->n_kv_heads;
     llm__slice one = llm__all(1), D = llm__all(a->hidden);
@@ -28534,19 +28725,20 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_la
         llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.size + v.first, v.n), D, bias);
     } else {
         llm__take(L, LLM__W_Q, one, q, D, bias);
-        llm__take(L, LLM__W_K, one, k, D, bias);
-        llm__take(L, LLM__W_V, one, v, D, bias);
+        if (!shared) llm__take(L, LLM__W_K, one, k, D, bias);
+        if (!shared) llm__take(L, own->k_is_v ? LLM__W_K : LLM__W_V, one, v, D, bias);
+        if (!shared && own->k_is_v) L->n_params -= v.n * a->hidden; /* the same matrix again */
     }
     llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, &layer->qkv);
     if (!a->qk_norm) return;
     const int alike = a->qk_norm == LLM_QK_NORM_HEAD_RMS || a->qk_norm == LLM_QK_NORM_HEAD_RMS_LAST; /* the same for all heads */
     if (alike) q = k = llm__all(d);
-    if (L->balance && alike) {
+    if (L->balance && alike && !shared && !own->kv_shared) { /* queries of other layers would need the same factors */
         llm__load_balanced(L, layer);
         return;
     }
     llm__load_vector(L, LLM__W_Q_NORM, q, 1, -1, &layer->q_norm);
-    llm__load_vector(L, LLM__W_K_NORM, k, 1, -1, &layer->k_norm);
+    if (!shared) llm__load_vector(L, LLM__W_K_NORM, k, 1, -1, &layer->k_norm);
 }
 
 /* Latent attention (DeepSeek-V2): instead of keys and values the cache holds one latent of kv_rank values a token, and a
@@ -28609,6 +28801,43 @@ static void llm__load_norm(llm__loader *L, int slot, int must, llm__net_pair *no
     llm__load_vector(L, slot, llm__all(L->a->hidden), must && !llm__arch_is(L->a, "olmo"), bias, norm);
 }
 
+/* n numbers of a slot times `by`; a model of random weights has `by` alone. NULL: an error, or an adapter is loaded, which changes none. */
+static float *llm__load_values(llm__loader *L, int slot, int64_t n, float by) {
+    float *x = L->adapter ? NULL : (float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n);
+    if (L->adapter) return NULL;
+    if (!x && !L->r) L->r = llm__nomem();
+    llm__take(L, slot, llm__all(1), llm__all(n), llm__all(0), -1);
+    for (int64_t i = 0; i < n && !L->r; i++) {
+        x[i] = 1;
+        if (!L->m->dummy) llm__segment_values(L->list[0].segment, 0, i, 0, 1, &x[i]);
+        x[i] *= by * (L->m->dummy ? 1 : llm__segment_scale(L->list[0].segment));
+    }
+    L->list[0].n = 0, L->list[0].rows = 0;
+    return L->r ? NULL : x;
+}
+
+/* What else experts beside the MLP have: norms, and a router that reads x / rms(x) * scale * D^-0.5. */
+static void llm__load_beside(llm__loader *L, llm__net_layer *layer) {
+    const llm__arch *a = L->a;
+    llm__load_norm(L, LLM__W_POST_FFN1, 1, &layer->post_ffn1);
+    llm__load_norm(L, LLM__W_FFN_NORM2, 1, &layer->ffn_norm2);
+    llm__load_norm(L, LLM__W_POST_FFN2, 1, &layer->post_ffn2);
+    llm__load_vector(L, LLM__W_EXPERT_SCALE, llm__all(a->n_experts), 1, -1, &layer->moe[0].by);
+    const float *scale = llm__load_values(L, LLM__W_ROUTER_SCALE, a->hidden, 1 / sqrtf((float)a->hidden));
+    if (scale) llm__load_numbers(L, "scale of what the router reads", scale, a->hidden, &layer->router_norm.w);
+}
+
+/* What Gemma 4 has behind the MLP: the layer's own values for a token are cut by columns as the MLP's width is. */
+static void llm__load_behind(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
+    const llm__slice D = llm__all(L->a->hidden);
+    const float *scalar = llm__has(L, LLM__W_SCALAR) ? llm__load_values(L, LLM__W_SCALAR, 1, 1) : NULL;
+    if (scalar) layer->scalar = *scalar;
+    if (!L->a->per_layer) return;
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_PL_GATE, rank->per_layer, D, -1, &layer->pl_gate);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_PL_PROJ, D, rank->per_layer, -1, &layer->pl_proj);
+    llm__load_norm(L, LLM__W_PL_NORM, 1, &layer->pl_norm);
+}
+
 /* Everything of the current layer, in the order in which a token meets it. A GGUF converter may have folded a
  * family's habits in: what is optional is looked for, what the family cannot do without is a must. */
 static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
@@ -28624,21 +28853,34 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
     if (post) llm__load_norm(L, LLM__W_POST_ATTN, 1, &layer->post_attn);
     if (pre) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &layer->ffn_norm);
     if (post) llm__load_norm(L, LLM__W_POST_FFN, 1, &layer->post_ffn);
-    if (!a->layer[L->layer].moe) {
-        llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, layer->ff, a->mlp_bias, &layer->up, &layer->down);
-        return;
-    }
+    const int moe = a->layer[L->layer].moe;
+    if (!moe || a->beside) llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, layer->ff, a->mlp_bias, &layer->up, &layer->down);
+    if (llm__arch_is(a, "gemma4_text")) llm__load_behind(L, rank, layer);
+    if (moe && a->beside) llm__load_beside(L, layer);
+    if (!moe) return;
     for (int s = 0; s < a->n_sets; s++) { /* experts and corrections of the second set follow those of the first */
-        llm__net_moe *moe = &layer->moe[s];
+        llm__net_moe *set = &layer->moe[s];
         const int32_t all = a->n_experts;
-        llm__load(L, LLM_ROLE_LINEAR, s ? LLM__W_ROUTER2 : LLM__W_ROUTER, E, D, 0, &moe->router);
+        llm__load(L, LLM_ROLE_LINEAR, s ? LLM__W_ROUTER2 : LLM__W_ROUTER, E, D, 0, &set->router);
         llm__load_vector(L, LLM__W_CORRECTION, llm__slice_of((int64_t)a->n_sets * all, s * all, all),
-                         L->m->dummy && a->score == LLM_ROUTE_SIGMOID, -1, &moe->correction);
-        llm__load_mlp(L, LLM__W_E_GATE_UP, all, s * all, rank->ff_expert[s], llm__arch_is(a, "gpt_oss"), &moe->up, &moe->down);
+                         L->m->dummy && a->score == LLM_ROUTE_SIGMOID, -1, &set->correction);
+        llm__load_mlp(L, LLM__W_E_GATE_UP, all, s * all, rank->ff_expert[s], llm__arch_is(a, "gpt_oss"), &set->up, &set->down);
     }
     int bias = llm__arch_is(a, "ernie4_5_moe") && a->mlp_bias; /* not of the experts among which tokens choose */
     if (a->ff_shared) llm__load_mlp(L, LLM__W_S_GATE_UP, 0, 0, rank->ff_shared, bias, &layer->s_up, &layer->s_down);
     if (a->shared_gate) llm__load(L, LLM_ROLE_LINEAR, LLM__W_S_SCALE, llm__all(1), D, -1, &layer->s_gate);
+}
+
+/* What makes the layers' own values for a token: a table, cut as the vocabulary is, and a projection of the embedding, whole on every rank.
+ * Their sum is divided by the root of 2, which the norm's weights take in. */
+static void llm__load_per_layer(llm__loader *L, llm__net_rank *rank) {
+    const llm__arch *a = L->a;
+    const llm__slice all = llm__all((int64_t)a->n_layers * a->per_layer);
+    if (!a->per_layer) return;
+    llm__load(L, LLM_ROLE_EMBED, LLM__W_PL_EMBED, rank->vocab, all, -1, &rank->pl_embed);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_PL_MODEL, all, llm__all(a->hidden), -1, &rank->pl_model);
+    const float *norm = llm__load_values(L, LLM__W_PL_MODEL_NORM, a->per_layer, sqrtf(0.5f));
+    if (norm) llm__load_numbers(L, "norm of layers' own values", norm, a->per_layer, &rank->pl_model_norm.w);
 }
 
 /* Weights of the whole model: embedding, positions, final norm, output layer (which many families tie to the
@@ -28654,6 +28896,7 @@ static void llm__load_model(llm__loader *L, llm__net_rank *rank) {
         llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom"), &rank->embed_norm);
         if (a->flags & LLM__LEARNED)
             llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &rank->positions);
+        llm__load_per_layer(L, rank);
     }
     if (rank->last) {
         L->heading = 1;
@@ -28749,6 +28992,9 @@ static llm_result llm__net_check(llm_model *m) {
  *   ff_act      act(gate) * up of the MLP, or of the shared expert (T, ff)
  *   router, routes  scores of the experts (T, E), the chosen and their weights (T, 2 n_used)
  *   q_a, q, kv_a    latent attention's narrow and wide queries, its latent
+ *   router_in, sum  with experts beside the MLP: what their router reads, what both have made (T, D)
+ *   pl, pl_new      layers' own values for a token (T, n_layers * P), and what of them is made from the embedding; pl_act, pl_out: of one
+ *                   layer, this rank's columns
  *   low, plus       what adapters make: A x (T, 3 r), and B A x, as wide as the widest layer; head_plus: of the output layer; e_low,
  *                   e_plus: of experts, for every choice of a row, but at most 64 MB (then rows go in turns)
  * What has no columns is not needed. */
@@ -28788,6 +29034,12 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
         {rows, a->n_experts, &rank->router},
         {rows, 2 * a->n_used, &rank->routes},
         {rows, a->shared_gate, &rank->gate},
+        {rows, a->beside ? D : 0, &rank->router_in},
+        {rows, a->beside ? D : 0, &rank->sum},
+        {rows, (int64_t)a->n_layers * a->per_layer, &rank->pl},
+        {rows, rank->first ? (int64_t)a->n_layers * a->per_layer : 0, &rank->pl_new},
+        {rows, rank->per_layer.n, &rank->pl_act},
+        {out, rank->per_layer.n, &rank->pl_out},
         {rows, lora * LLM_LORA_PARTS * net->cfg.max_lora_rank, &rank->low},
         {rows, lora * wide, &rank->plus},
         {out, lora * rank->vocab.n, &rank->head_plus},
@@ -28816,7 +29068,7 @@ static void llm__net_close(llm__net *net) {
  *
  *     stage 0 s s f, stage 1 s f f (s: 2 heads of 256, f: 1 of 512)     cache s s f f     stage 1 has its layers at 0, 2, 3
  */
-static void llm__net_kv(llm__net *net) {
+static llm_result llm__net_kv(llm__net *net) {
     const llm__arch *a = net->a;
     const int latent = (a->flags & LLM__MLA) != 0;
     for (int r = 0; r < net->cfg.n_ranks; r++) {
@@ -28824,6 +29076,11 @@ static void llm__net_kv(llm__net *net) {
         uint8_t taken[LLM__MAX_LAYERS] = {0};
         for (int i = rank->begin; i < rank->end; i++) {
             const llm__arch_layer *own = &a->layer[i];
+            if (own->kv_of < rank->begin)
+                return llm__error(LLM_ERR_UNSUPPORTED, "%s: layer %d reads the keys of layer %d, which cannot be in another stage",
+                                  net->cfg.model->path, i, own->kv_of);
+            rank->layer[i].kv = rank->layer[own->kv_of].kv;
+            if (own->kv_of < i) continue;
             llm_kv_layer kv = {(int32_t)rank->layer[i].kv_heads.n, own->head_dim, own->v_head_dim};
             if (latent) kv.n_kv_heads = 1, kv.head_dim = a->kv_rank + a->rope[0].dim, kv.v_head_dim = 0;
             int at = 0;
@@ -28834,6 +29091,7 @@ static void llm__net_kv(llm__net *net) {
             rank->layer[i].kv = at;
         }
     }
+    return LLM_OK;
 }
 
 /* Makes weights and buffers of every rank; the backend frees them when it is closed. Not the KV pages: how many there are
@@ -28845,6 +29103,8 @@ static llm_result llm__net_open(const llm__net_config *cfg, llm__net **out) {
     int n_stages = LLM__MAX(cfg->n_stages, 1);
     if (a->n_layers < n_stages)
         return llm__error(LLM_ERR_ARG, "pipeline_parallel_size %d: %s has %d layers", n_stages, cfg->model->path, a->n_layers);
+    if (a->per_layer && cfg->alone)
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s has layers that cannot be computed alone", cfg->model->path, a->name);
     llm__net *net = LLM__NEW(llm__net, 1);
     if (!net) return llm__nomem();
     net->cfg = *cfg;
@@ -28870,6 +29130,7 @@ static llm_result llm__net_open(const llm__net_config *cfg, llm__net **out) {
         if (cfg->dry) net->weight_bytes += cfg->backend->memory_used(cfg->ctx) - before;
         r = L.r ? L.r : llm__net_buffers(net, L.rank, L.wide);
     }
+    if (!r) r = llm__net_kv(net);
     if (!r && !cfg->dry) r = llm__source_whole(&cfg->model->source);
     if (!r && !cfg->dry) r = cfg->backend->weights_done(cfg->ctx);
     net->unpacked = L.unpacked + (int64_t)L.keep.total;
@@ -28880,7 +29141,6 @@ static llm_result llm__net_open(const llm__net_config *cfg, llm__net **out) {
         llm__net_close(net);
         return r;
     }
-    llm__net_kv(net);
     *out = net;
     return LLM_OK;
 }
@@ -29123,7 +29383,7 @@ static llm_result llm__reference_forward(const llm_model *m, const int32_t *ids,
 typedef struct llm__pass {
     const llm_backend *be;
     llm_backend_ctx *ctx;
-    int rank_index;            /* the operations' `rank` */
+    int rank_index, n_group;   /* the operations' `rank`; ranks that share sums */
     const llm__net_rank *rank; /* its weights and buffers */
     const llm__arch *a;
     int lora;           /* a sequence has an adapter */
@@ -29179,8 +29439,18 @@ static void llm__extra_eagle(const llm__pass *p, int kept_layer) {
 static void llm__extra_begin(const llm__pass *p, const llm__net *net) {
     const llm_embed_op stream = {.dst = p->rank->token.x, .given = LLM_GIVEN_ROW};
     if (!p->rank->first && net->cfg.alone) p->be->embed(p->ctx, p->rank_index, &stream);
-    else if (!p->rank->first) p->be->receive(p->ctx, p->rank_index, p->rank->token.x, net->rank[p->rank_index - net->n_group].token.x);
+    else if (!p->rank->first) {
+        const llm__net_rank *before = &net->rank[p->rank_index - net->n_group];
+        p->be->receive(p->ctx, p->rank_index, p->rank->token.x, before->token.x);
+        if (p->a->per_layer) p->be->receive(p->ctx, p->rank_index, p->rank->pl, before->pl);
+    }
     if (p->a->eagle) llm__extra_eagle(p, net->cfg.kept_layer);
+}
+
+/* Behind the last layer of a stage that is not the last: x goes on, and with it what later layers read besides. */
+static void llm__extra_send(const llm__pass *p, const llm__net_lane *lane) {
+    p->be->send(p->ctx, p->rank_index, lane->x);
+    if (p->a->per_layer) p->be->send(p->ctx, p->rank_index, p->rank->pl);
 }
 
 /* Columns of this rank's queries and keys in a layer's qkv: with norms over the whole width other ranks' heads stand before them. */
@@ -29238,9 +29508,9 @@ static void llm__pass_gather(const llm__pass *p, llm_buffer *dst, const llm_buff
     p->be->gather(p->ctx, p->rank_index, &op);
 }
 
-/* x += post_norm(sum over ranks of y); h = norm(x). Either norm may be NULL: none; y may be NULL: nothing to add. */
+/* x += post_norm(sum over ranks of y); x *= x_scale (0: 1); h = norm(x). Either norm may be NULL: none; y may be NULL: nothing to add. */
 static void llm__pass_residual(const llm__pass *p, const llm__net_lane *lane, const llm_buffer *y, const llm__net_pair *post,
-                               const llm__net_pair *norm) {
+                               const llm__net_pair *norm, float x_scale) {
     static const llm__net_pair none = {NULL, NULL, NULL, 0};
     const llm__net_pair *after = post ? post : &none, *before = norm ? norm : &none;
     llm_residual_op op = {.rows = lane->rows,
@@ -29254,7 +29524,8 @@ static void llm__pass_residual(const llm__pass *p, const llm__net_lane *lane, co
                           .kind = norm ? p->a->norm : LLM_NORM_NONE,
                           .weight = before->w,
                           .bias = before->b,
-                          .eps = p->a->eps};
+                          .eps = p->a->eps,
+                          .x_scale = x_scale};
     p->be->residual(p->ctx, p->rank_index, &op);
 }
 
@@ -29322,7 +29593,9 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
                       .rope_interleaved = a->rope_pairs,
                       .layer = p->first_layer + layer->kv,
                       .logn_from = a->logn_from,
-                      .logn_beta = a->logn_beta};
+                      .logn_beta = a->logn_beta,
+                      .v_norm = a->v_norm,
+                      .shared = own->kv_of != i};
     llm_attention_op attention = {.dst = rank->token.att,
                                   .qkv = rank->qkv,
                                   .q_col = q_col,
@@ -29386,10 +29659,11 @@ static void llm__pass_mlp(const llm__pass *p, const llm__net_lane *lane, const l
     llm__pass_linear(p, lane->rows, lane->y, rank->ff_act, down, LLM_ACT_NONE, add);
 }
 
-/* y (+)= the chosen experts of each token:
+/* y (+)= the chosen experts of each token, for which the router reads `seen`:
  *   p = score(router src) (T, E);  y += sum over the n_used best e of p_e * down_e(act(gate_e src) * up_e src)
  * Of two sets only rows of its own kind choose of set `set`. */
-static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int set, const llm_buffer *src, int add) {
+static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int set, const llm_buffer *seen, const llm_buffer *src,
+                              int add) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
     llm_route_op route = {.dst = rank->routes,
@@ -29404,6 +29678,7 @@ static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int s
                           .normalize = a->normalize,
                           .normalize_min = a->normalize_min,
                           .scale = a->route_scale,
+                          .by = moe->by.w,
                           .near = a->near,
                           .set = a->n_sets > 1 ? set + 1 : 0};
     llm_experts_op experts = {.dst = rank->token.y,
@@ -29423,7 +29698,7 @@ static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int s
                               .down_lora = p->lora ? moe->down.lora : NULL,
                               .low = rank->e_low,
                               .plus = rank->e_plus};
-    llm__pass_linear(p, LLM_ROWS_TOKENS, rank->router, src, &moe->router, LLM_ACT_NONE, 0);
+    llm__pass_linear(p, LLM_ROWS_TOKENS, rank->router, seen, &moe->router, LLM_ACT_NONE, 0);
     p->be->route(p->ctx, p->rank_index, &route);
     p->be->experts(p->ctx, p->rank_index, &experts);
 }
@@ -29431,7 +29706,7 @@ static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int s
 /* y (+)= the experts' part, and the shared one's. */
 static void llm__pass_moe(const llm__pass *p, const llm__net_layer *layer, const llm_buffer *src, int add) {
     const llm__arch *a = p->a;
-    for (int s = 0; s < a->n_sets; s++) llm__pass_experts(p, &layer->moe[s], s, src, add || s);
+    for (int s = 0; s < a->n_sets; s++) llm__pass_experts(p, &layer->moe[s], s, src, src, add || s);
     if (a->ff_shared) llm__pass_mlp(p, &p->rank->token, &layer->s_up, &layer->s_down, a->shared_gate ? &layer->s_gate : NULL, src, 1);
 }
 
@@ -29461,7 +29736,95 @@ static void llm__pass_deepstack(const llm__pass *p, int layer, const llm__net_pa
     const llm__net_lane *lane = &p->rank->token;
     llm_embed_op more = {.dst = lane->x, .given = LLM_GIVEN_ROW, .given_col = (1 + layer) * D, .given_add = 1};
     p->be->embed(p->ctx, p->rank_index, &more);
-    llm__pass_residual(p, lane, NULL, NULL, norm);
+    llm__pass_residual(p, lane, NULL, NULL, norm, 0);
+}
+
+/* dst (T, D) (+)= norm(sum over ranks of y). */
+static void llm__pass_whole(const llm__pass *p, llm_buffer *dst, llm_buffer *y, const llm__net_pair *norm, int add) {
+    llm_norm_op op = {.rows = LLM_ROWS_TOKENS,
+                      .dst = dst,
+                      .src = y,
+                      .n = p->a->hidden,
+                      .kind = p->a->norm,
+                      .weight = norm->w,
+                      .eps = p->a->eps,
+                      .add = add};
+    if (p->n_group > 1 && y != p->rank->sum) p->be->all_reduce(p->ctx, p->rank_index, LLM_ROWS_TOKENS, y, p->a->hidden);
+    p->be->norm(p->ctx, p->rank_index, &op);
+}
+
+/* Experts beside the MLP (Gemma 4); the router reads neither norm's result:
+ *   x += norm(norm1(mlp(h)) + norm2(experts(norm3(x)))),  h the norm of x that the MLP reads */
+static void llm__pass_beside(const llm__pass *p, const llm__net_layer *layer) {
+    const llm__net_lane *lane = &p->rank->token;
+    llm__pass_norm(p, lane->rows, p->rank->router_in, lane->x, p->a->hidden, p->a->norm, &layer->router_norm, p->a->eps);
+    llm__pass_mlp(p, lane, &layer->up, &layer->down, NULL, lane->h, 0);
+    llm__pass_whole(p, p->rank->sum, lane->y, &layer->post_ffn1, 0);
+    llm__pass_norm(p, lane->rows, lane->h, lane->x, p->a->hidden, p->a->norm, &layer->ffn_norm2, p->a->eps);
+    llm__pass_experts(p, &layer->moe[0], 0, p->rank->router_in, lane->h, 0);
+    llm__pass_whole(p, p->rank->sum, lane->y, &layer->post_ffn2, 1);
+    llm__pass_whole(p, lane->x, p->rank->sum, &layer->post_ffn, 1);
+}
+
+/* pl (T, n_layers P): what each layer has of its own for a token, from a table and from the embedding x (Gemma 4):
+ *   pl = (norm(W x D^-0.5) + table[token] P^0.5) 2^-0.5,  the norm over the P values of each layer, its weights times 2^-0.5 */
+static void llm__pass_per_layer(const llm__pass *p) {
+    const llm__arch *a = p->a;
+    const llm__net_rank *rank = p->rank;
+    const llm_embed_op embed = {
+        .dst = rank->pl, .table = rank->pl_embed.w, .vocab_begin = (int32_t)rank->vocab.first, .scale = sqrtf(0.5f * (float)a->per_layer)};
+    const llm_linear_op model = {.rows = LLM_ROWS_TOKENS,
+                                 .dst = rank->pl_new,
+                                 .src = rank->token.x,
+                                 .weight = rank->pl_model.w,
+                                 .scale = 1 / sqrtf((float)a->hidden),
+                                 .plus = llm__extra_plus(p, LLM_ROWS_TOKENS, rank->plus, rank->token.x, &rank->pl_model)};
+    const llm_norm_op norm = {.rows = LLM_ROWS_TOKENS,
+                              .dst = rank->pl,
+                              .src = rank->pl_new,
+                              .n = a->per_layer,
+                              .kind = a->norm,
+                              .weight = rank->pl_model_norm.w,
+                              .eps = a->eps,
+                              .parts = a->n_layers,
+                              .add = 1};
+    p->be->embed(p->ctx, p->rank_index, &embed);
+    if (p->n_group > 1) p->be->all_reduce(p->ctx, p->rank_index, LLM_ROWS_TOKENS, rank->pl, a->n_layers * a->per_layer);
+    p->be->linear(p->ctx, p->rank_index, &model);
+    p->be->norm(p->ctx, p->rank_index, &norm);
+}
+
+/* y = proj(gelu(gate x) * pl of layer i), each rank with a part of pl's columns. */
+static void llm__pass_own(const llm__pass *p, int i, const llm__net_layer *layer, const llm__net_lane *lane) {
+    const llm__net_rank *rank = p->rank;
+    llm_gather_op gather = {.dst = rank->pl_out, .src = rank->pl, .src_col = i * p->a->per_layer + (int32_t)rank->per_layer.first};
+    llm_gate_op own = {
+        .rows = lane->rows, .dst = rank->pl_act, .gate = rank->pl, .n = (int32_t)rank->per_layer.n, .each = 1, .col = gather.src_col};
+    llm__pass_linear(p, lane->rows, rank->pl_act, lane->x, &layer->pl_gate, p->a->act, 0);
+    if (lane == &rank->out) {
+        p->be->gather(p->ctx, p->rank_index, &gather);
+        own.gate = rank->pl_out, own.col = 0;
+    }
+    p->be->gate(p->ctx, p->rank_index, &own);
+    llm__pass_linear(p, lane->rows, lane->y, rank->pl_act, &layer->pl_proj, LLM_ACT_NONE, 0);
+}
+
+/* The second half of layer i: y = mlp(src), added to what attention left there with PARALLEL; then it joins x, and h is what comes next
+ * reads, `next` its norm. */
+static void llm__pass_second(const llm__pass *p, int i, const llm__net_layer *layer, const llm__net_lane *lane, const llm_buffer *src,
+                             const llm__net_pair *next) {
+    const llm__arch *a = p->a;
+    const int parallel = (a->flags & LLM__PARALLEL) != 0, moe = a->layer[i].moe, beside = moe && a->beside;
+    const llm__net_pair *post = a->flags & LLM__POST_NORM ? &layer->post_ffn : NULL;
+    if (beside) llm__pass_beside(p, layer);
+    else if (moe) llm__pass_moe(p, layer, src, parallel);
+    else llm__pass_mlp(p, lane, &layer->up, &layer->down, NULL, src, parallel);
+    if (a->per_layer) {
+        if (!beside) llm__pass_residual(p, lane, lane->y, post, NULL, 0);
+        llm__pass_own(p, i, layer, lane);
+        post = &layer->pl_norm;
+    }
+    llm__pass_residual(p, lane, beside && !a->per_layer ? NULL : lane->y, post, next, layer->scalar);
 }
 
 /* One step on one rank, top to bottom. Families differ in where norms stand:
@@ -29479,6 +29842,7 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
     llm__pass p = {.be = net->cfg.backend,
                    .ctx = net->cfg.ctx,
                    .rank_index = rank_index,
+                   .n_group = net->n_group,
                    .rank = rank,
                    .a = a,
                    .lora = shape->lora,
@@ -29488,9 +29852,10 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
     const int attn_norm = pre && (!a->eagle || rank->layer[0].attn_norm.w), out_norm = !a->eagle || rank->out_norm.w;
     /* x (T, D) = embedding; h = the first norm of it */
     if (rank->first) llm__pass_embed(&p, net);
+    if (rank->first && a->per_layer) llm__pass_per_layer(&p);
     llm__pass_rope(&p);
     llm__extra_begin(&p, net);
-    if (attn_norm) llm__pass_residual(&p, lane, NULL, NULL, &rank->layer[rank->begin].attn_norm);
+    if (attn_norm) llm__pass_residual(&p, lane, NULL, NULL, &rank->layer[rank->begin].attn_norm, 0);
     for (int i = rank->begin; i < rank->end; i++) {
         const llm__net_layer *layer = &rank->layer[i];
         const int last = rank->last && i == a->n_layers - 1, moe = a->layer[i].moe;
@@ -29509,19 +29874,15 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
         }
         /* y = o att; without PARALLEL it joins x, and h is the norm of that; with it h stays, or is another norm of x */
         llm__pass_linear(&p, lane->rows, lane->y, lane->att, &layer->o, LLM_ACT_NONE, 0);
-        if (!parallel) llm__pass_residual(&p, lane, lane->y, post ? &layer->post_attn : NULL, pre ? &layer->ffn_norm : NULL);
+        if (!parallel) llm__pass_residual(&p, lane, lane->y, post ? &layer->post_attn : NULL, pre ? &layer->ffn_norm : NULL, 0);
         else if (layer->ffn_norm.w) llm__pass_norm(&p, lane->rows, lane->h, lane->x, a->hidden, a->norm, &layer->ffn_norm, a->eps);
-        /* y = mlp(src), added to what attention left there with PARALLEL; then it joins x, and h is what comes next reads */
-        src = pre ? lane->h : lane->x;
-        if (moe) llm__pass_moe(&p, layer, src, parallel);
-        else llm__pass_mlp(&p, lane, &layer->up, &layer->down, NULL, src, parallel);
         const llm__net_pair *next = pre && i + 1 < rank->end ? &rank->layer[i + 1].attn_norm : NULL;
         if (last) next = out_norm ? &rank->out_norm : NULL;
-        llm__pass_residual(&p, lane, lane->y, post ? &layer->post_ffn : NULL, deep ? NULL : next);
+        llm__pass_second(&p, i, layer, lane, pre ? lane->h : lane->x, deep ? NULL : next);
         if (deep) llm__pass_deepstack(&p, i, next);
     }
     if (rank->last) llm__pass_head(&p, net, lane, out_norm);
-    else if (!net->cfg.alone) p.be->send(p.ctx, rank_index, lane->x);
+    else if (!net->cfg.alone) llm__extra_send(&p, lane);
 }
 
 /* Refuses what would read outside the tables. The scheduler never asks for it; raw callers of llm_forward may. */
@@ -29625,11 +29986,17 @@ static llm_result llm__model_senses(const llm_model *m, const llm_model_config *
     static const char *const senses[] = {"vision_config", "mm_vision_tower", "vision_tower", "audio_config"};
     if (m->source.gguf || m->vision || m->blind || (cfg && (cfg->language_model_only || cfg->vocab_only))) return LLM_OK;
     for (int i = 0; i < LLM__COUNT(senses); i++)
-        if (llm_json_find(m->source.config, 0, senses[i]) >= 0)
+        if (llm_json_type_of(m->source.config, llm_json_find(m->source.config, 0, senses[i])) > LLM_JSON_NULL) {
+            if (llm__arch_is(&m->arch, "gemma4_text")) { /* most people have it for its text */
+                llm__log(&m->source.log, LLM_LOG_WARN, "%s: config.json: %s: it is read as a model that neither sees nor hears", m->path,
+                         senses[i]);
+                return LLM_OK;
+            }
             return llm__error(LLM_ERR_UNSUPPORTED,
                               "%s: config.json: %s: this model's way of seeing is not in this version; language_model_only takes the text "
                               "part alone",
                               m->path, senses[i]);
+        }
     return LLM_OK;
 }
 

@@ -3430,7 +3430,8 @@ static void list_fuse(rank *r) {
     }
     for (int i = 0; i < r->n && r->ctx->n_group == 1; i++) {
         const llm_residual_op *res = &r->list[i].op.residual;
-        if (r->list[i].kind != OP_RESIDUAL || res->kind != LLM_NORM_RMS || res->bias || res->replace || res->post_kind || res->post_weight)
+        if (r->list[i].kind != OP_RESIDUAL || res->kind != LLM_NORM_RMS || res->bias || res->replace || res->post_kind ||
+            res->post_weight || (res->x_scale != 0 && res->x_scale != 1))
             continue;
         if (!few_rows(r, padded_rows(r, res->rows))) continue;
         if (!record_alone_reads(r, i + 1, res) || (res->y && !record_only_adds(r, i - 1, res))) continue;
@@ -3684,12 +3685,12 @@ static __global__ void __launch_bounds__(SUM_THREADS, 2)
     for (int row = (int)blockIdx.x; row < *n_rows; row += (int)gridDim.x) sum_ranks(peers, y + row * stride, n);
 }
 
-/* Computes: x += scale * post(y); h = norm(x), or `narrow` so; with replace x = h. y NULL: nothing is added; h NULL: no norm; peers.n >
- * 0: y is a part of a sum over ranks, and gets the whole. Grid: one block a row, or sum_grid. A thread meets its own values again in
- * every pass but the narrow one, which stands behind a sum, so only sums need barriers. Twin: llm__run_residual. */
+/* Computes: x += scale * post(y); x *= x_scale; h = norm(x), or `narrow` so; with replace x = h. y NULL: nothing is added; h NULL: no norm;
+ * peers.n > 0: y is a part of a sum over ranks, and gets the whole. Grid: one block a row, or sum_grid. A thread meets its own values again
+ * in every pass but the narrow one, which stands behind a sum, so only sums need barriers. Twin: llm__run_residual. */
 static __global__ void __launch_bounds__(SUM_THREADS, 2)
     kernel_residual(const int32_t *n_rows, float *x, float *y, float *h, int64_t x_stride, int64_t y_stride, int64_t h_stride, int n,
-                    float scale, norm_view post, norm_view norm, int replace, narrow_view narrow, peer_view peers) {
+                    float scale, float x_scale, norm_view post, norm_view norm, int replace, narrow_view narrow, peer_view peers) {
     grid_wait();
     SMEM(float, scratch, 32);
     for (int row = (int)blockIdx.x; row < *n_rows; row += (int)gridDim.x) {
@@ -3702,6 +3703,7 @@ static __global__ void __launch_bounds__(SUM_THREADS, 2)
                                   : post.weight ? part[i] * post.weight[i]
                                                 : part[i]);
         }
+        for (int i = threadIdx.x; i < n && x_scale != 1; i += blockDim.x) to[i] *= x_scale;
         if (!h || !norm.kind) continue;
         norm_factors(norm, to, n, scratch, &mean, &factor);
         if (narrow.form) {
@@ -3748,28 +3750,33 @@ static void run_residual(rank *r, const record *rec) {
     launch<kernel_residual>(r, peers.n ? sum_grid(peers, rows) : dim3((unsigned)rows), peers.n ? SUM_THREADS : 256, 0,
                             device_rows(r, op->rows), op->x->data, op->y ? op->y->data : NULL, op->h && op->kind ? op->h->data : NULL,
                             op->x->stride, op->y ? op->y->stride : 0, op->h ? op->h->stride : 0, (int)op->x->cols,
-                            op->scale != 0 ? op->scale : 1.0f, norm_of(op->post_kind, op->post_weight, op->post_bias, op->eps),
+                            op->scale != 0 ? op->scale : 1.0f, op->x_scale != 0 ? op->x_scale : 1.0f,
+                            norm_of(op->post_kind, op->post_weight, op->post_bias, op->eps),
                             norm_of(op->kind, op->weight, op->bias, op->eps), op->replace, narrow, peers);
 }
 
-/* Computes: dst (T, n) = norm(columns [col, col + n) of src). Grid: one block a row. dst may be src: a thread writes only what it alone
- * reads after the sums. Twin: llm__run_norm. */
+/* Computes: dst (T, parts n) = norm(columns [col, col + parts n) of src), n at a time; with add dst += that. Grid: one block a row and
+ * part. dst may be src: a thread writes only what it alone reads after the sums. Twin: llm__run_norm. */
 static __global__ void __launch_bounds__(256) kernel_norm(const int32_t *n_rows, float *dst, const float *src, int64_t dst_stride,
-                                                          int64_t src_stride, int col, int n, norm_view norm) {
+                                                          int64_t src_stride, int col, int n, int add, norm_view norm) {
     grid_wait();
     SMEM(float, scratch, 32);
     int row = (int)blockIdx.x;
     float mean, factor;
     if (row >= *n_rows) return;
-    src += row * src_stride + col;
+    src += row * src_stride + col + (int64_t)blockIdx.y * n;
+    dst += row * dst_stride + (int64_t)blockIdx.y * n;
     norm_factors(norm, src, n, scratch, &mean, &factor);
-    for (int i = threadIdx.x; i < n; i += blockDim.x)
-        dst[row * dst_stride + i] = norm.kind ? norm_value(norm, src[i], i, mean, factor) : src[i];
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        const float v = norm.kind ? norm_value(norm, src[i], i, mean, factor) : src[i];
+        dst[i] = add ? dst[i] + v : v;
+    }
 }
 
 static void run_norm(rank *r, const llm_norm_op *op) {
-    launch<kernel_norm>(r, dim3((unsigned)padded_rows(r, op->rows)), 256, 0, device_rows(r, op->rows), op->dst->data, op->src->data,
-                        op->dst->stride, op->src->stride, op->src_col, op->n, norm_of(op->kind, op->weight, op->bias, op->eps));
+    launch<kernel_norm>(r, dim3((unsigned)padded_rows(r, op->rows), (unsigned)max_int(op->parts, 1)), 256, 0, device_rows(r, op->rows),
+                        op->dst->data, op->src->data, op->dst->stride, op->src->stride, op->src_col, op->n, op->add,
+                        norm_of(op->kind, op->weight, op->bias, op->eps));
 }
 
 /* Computes: row i of dst = rows out_rows[i], out_rows[i] + 1, ... of src side by side, or their mean. Grid: one block an out row. Twin:
@@ -3792,24 +3799,25 @@ static __global__ void __launch_bounds__(128)
 }
 
 static void run_gather(rank *r, const llm_gather_op *op) {
-    launch<kernel_gather>(r, dim3((unsigned)r->ctx->padded.n_out), 128, 0, r->view, op->dst->data + op->dst_col, op->src->data,
-                          op->dst->stride, op->src->stride, min_int(op->dst->cols - op->dst_col, op->src->cols), max_int(op->parts, 1),
-                          op->mean);
+    launch<kernel_gather>(r, dim3((unsigned)r->ctx->padded.n_out), 128, 0, r->view, op->dst->data + op->dst_col,
+                          op->src->data + op->src_col, op->dst->stride, op->src->stride,
+                          min_int(op->dst->cols - op->dst_col, op->src->cols - op->src_col), max_int(op->parts, 1), op->mean);
 }
 
-/* Computes: dst (T, n) *= sigmoid(gate (T, 1)). Grid: one block a row. Twin: llm__run_gate. */
+/* Computes: dst (T, n) *= sigmoid(gate (T, 1)); with each *= gate (T, n). Grid: one block a row. Twin: llm__run_gate. */
 static __global__ void __launch_bounds__(128)
-    kernel_gate(const int32_t *n_rows, float *dst, const float *gate, int64_t dst_stride, int64_t gate_stride, int n) {
+    kernel_gate(const int32_t *n_rows, float *dst, const float *gate, int64_t dst_stride, int64_t gate_stride, int n, int each) {
     grid_wait();
     int row = (int)blockIdx.x;
     if (row >= *n_rows) return;
-    float by = sigmoid(gate[row * gate_stride]);
-    for (int i = threadIdx.x; i < n; i += blockDim.x) dst[row * dst_stride + i] *= by;
+    gate += row * gate_stride;
+    float by = each ? 1 : sigmoid(gate[0]);
+    for (int i = threadIdx.x; i < n; i += blockDim.x) dst[row * dst_stride + i] *= each ? gate[i] : by;
 }
 
 static void run_gate(rank *r, const llm_gate_op *op) {
-    launch<kernel_gate>(r, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, device_rows(r, LLM_ROWS_TOKENS), op->dst->data, op->gate->data,
-                        op->dst->stride, op->gate->stride, op->n);
+    launch<kernel_gate>(r, dim3((unsigned)padded_rows(r, op->rows)), 128, 0, device_rows(r, op->rows), op->dst->data,
+                        op->gate->data + op->col, op->dst->stride, op->gate->stride, op->n, op->each);
 }
 
 /* ============================================================================
@@ -4072,6 +4080,12 @@ static __device__ __forceinline__ void warp_finish_query(const step_view &s, con
 static __device__ __forceinline__ void warp_finish_key(const step_view &s, const kv_view &kv, const qkv_args &a, int row, int g,
                                                        float whole, float *k, float *v) {
     const int n = a.op.head_dim, vd = a.op.v_head_dim;
+    if (a.op.v_norm) {
+        float sum = 0;
+        for (int i = threadIdx.x & 31; i < vd; i += 32) sum = __fmaf_rn(v[i], v[i], sum);
+        const float by = 1 / sqrtf(warp_sum(sum) / (float)vd + a.op.eps);
+        for (int i = threadIdx.x & 31; i < vd; i += 32) v[i] *= by;
+    }
     warp_finish_head(a.op, k, a.k_norm, g * n + (a.op.norm == LLM_QK_NORM_WHOLE_RMS ? a.op.k_col - a.op.whole_k_col : 0), whole,
                      a.rope ? a.rope + row * a.rope_stride : NULL);
     __syncwarp();
@@ -4101,7 +4115,7 @@ static __global__ void __launch_bounds__(128, 6) kernel_qkv(step_view s, kv_view
         rq = block_rms(x + op.whole_q_col, op.whole_q, op.eps, scratch);
         rk = block_rms(x + op.whole_k_col, op.whole_k, op.eps, scratch);
     }
-    for (int h = threadIdx.x >> 5; h < op.n_heads + op.n_kv_heads; h += 4) {
+    for (int h = threadIdx.x >> 5; h < op.n_heads + (op.shared ? 0 : op.n_kv_heads); h += 4) {
         int g = h - op.n_heads;
         if (g < 0) warp_finish_query(s, kv, a, row, h, rq, x + op.q_col + h * op.head_dim);
         else warp_finish_key(s, kv, a, row, g, rk, x + op.k_col + g * op.head_dim, x + op.v_col + g * op.v_head_dim);
@@ -5411,7 +5425,7 @@ static void list_fuse_heads(rank *r) {
     for (int i = 0; i + 1 < r->n; i++) {
         const llm_qkv_op *q = &r->list[i].op.qkv;
         const llm_attention_op *a = &r->list[i + 1].op.attention;
-        if (r->list[i].kind != OP_QKV || r->list[i + 1].kind != OP_ATTENTION || q->norm == LLM_QK_NORM_WHOLE_RMS) continue;
+        if (r->list[i].kind != OP_QKV || r->list[i + 1].kind != OP_ATTENTION || q->norm == LLM_QK_NORM_WHOLE_RMS || q->shared) continue;
         if (a->qkv != q->qkv || a->layer != q->layer || a->q_col != q->q_col || a->n_heads != q->n_heads) continue;
         if (a->n_kv_heads != q->n_kv_heads || a->head_dim != q->head_dim || a->v_head_dim != q->v_head_dim) continue;
         if (r->ctx->padded.n_rows > r->ctx->padded.n_seqs || !on_tensor_cores(r, a) || record_next_use(r, i + 1, q->qkv) == USE_READ)
@@ -6094,7 +6108,7 @@ static void run_latent(rank *r, const llm_mla_op *op) {
 typedef struct route_args { /* as qkv_args */
     llm_route_op op;
     float *out;
-    const float *logits, *correction;
+    const float *logits, *correction, *by;
     int64_t out_stride, logits_stride;
 } route_args;
 
@@ -6193,12 +6207,18 @@ static __global__ void __launch_bounds__(32) kernel_route(step_view s, route_arg
     for (int i = 0; i < a.op.k; i++) sum += weight[i];
     __syncwarp();
     if (a.op.normalize) scale /= fmaxf(sum, fmaxf(a.op.normalize_min, 1e-20f));
-    for (int i = lane; i < a.op.k; i += 32) weight[i] *= scale;
+    for (int i = lane; i < a.op.k; i += 32) weight[i] *= a.by ? scale * a.by[(int)out[i]] : scale;
 }
 
 /* Shared memory: scores, choices, groups, of one row. */
 static void run_route(rank *r, const llm_route_op *op) {
-    route_args a = {*op, op->dst->data, op->logits->data, op->correction ? op->correction->f32 : NULL, op->dst->stride, op->logits->stride};
+    route_args a = {*op,
+                    op->dst->data,
+                    op->logits->data,
+                    op->correction ? op->correction->f32 : NULL,
+                    op->by ? op->by->f32 : NULL,
+                    op->dst->stride,
+                    op->logits->stride};
     launch<kernel_route>(r, dim3((unsigned)r->ctx->padded.n_rows), 32, sizeof(float) * (size_t)(2 * op->n_experts + op->n_group + 1),
                          r->view, a);
 }
@@ -8132,7 +8152,7 @@ static void cuda_gate(llm_backend_ctx *ctx, int index, const llm_gate_op *op) { 
 static void cuda_gather(llm_backend_ctx *ctx, int index, const llm_gather_op *op) {
     const int parts = max_int(op->parts, 1);
     const int32_t *rows = step_staged(ctx).out_rows;
-    if ((op->mean ? 1 : parts) * op->src->cols > op->dst->cols - op->dst_col)
+    if ((parts > 1 || op->dst_col) && (op->mean ? 1 : parts) * (op->src->cols - op->src_col) > op->dst->cols - op->dst_col)
         ctx_fail(ctx, LLM_ERR_ARG, "gather: the rows do not fit side by side");
     for (int i = 0; i < ctx->shape.n_out && parts > 1; i++)
         if (rows[i] > ctx->shape.n_rows - parts) ctx_fail(ctx, LLM_ERR_ARG, "gather: rows behind the last one");

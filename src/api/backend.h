@@ -14,7 +14,7 @@
 #include "api/config.h"
 #include "api/sampler.h"
 
-#define LLM_BACKEND_ABI 13
+#define LLM_BACKEND_ABI 14
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -269,8 +269,8 @@ typedef struct llm_rope_op {
     const int8_t *row_of; /* (rope_dim / 2) with 3 position rows: which of them each frequency takes; constant; NULL: the first */
 } llm_rope_op;
 
-/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h
- * too. A post_weight without a post_norm multiplies y. */
+/* x += scale * post_norm(sum over ranks of y); x *= x_scale; then h = norm(x). y NULL: nothing is added. norm NONE: only the sum. With
+ * `replace`, x = h too. A post_weight without a post_norm multiplies y. */
 typedef struct llm_residual_op {
     llm_rows rows;
     llm_buffer *x;       /* (rows, hidden) */
@@ -283,16 +283,20 @@ typedef struct llm_residual_op {
     const llm_weight *weight, *bias; /* NULL: 1 and 0 */
     float eps;
     int32_t replace;
+    float x_scale; /* 0 means 1 */
 } llm_residual_op;
 
-typedef struct llm_norm_op { /* dst = norm(src), columns [src_col, src_col + n) */
+/* dst = norm(src), columns [src_col, src_col + n); with `parts` so many norms of n columns each, side by side in both. */
+typedef struct llm_norm_op {
     llm_rows rows;
     llm_buffer *dst;
     const llm_buffer *src;
     int32_t src_col, n;
     llm_norm_kind kind;
-    const llm_weight *weight, *bias;
+    const llm_weight *weight, *bias; /* (n), the same for all parts */
     float eps;
+    int32_t parts; /* 0 means 1 */
+    int32_t add;   /* dst += instead of dst = */
 } llm_norm_op;
 
 /* dst[:, dst_col ...] = act(src W^T + bias) * scale. GATE_UP weights: dst = act(gate) * up. add: dst += instead of dst =. */
@@ -359,6 +363,8 @@ typedef struct llm_qkv_op {
     int32_t layer;                      /* of the KV cache */
     int32_t logn_from;                  /* > 0: q *= log(position + 1) / log(logn_from) beyond it (Qwen 1, InternLM) */
     float logn_beta; /* > 0: instead q *= 1 + logn_beta log(1 + position / logn_from), that quotient whole (Ministral 3) */
+    int32_t v_norm;  /* 1: v is brought to unit mean square, each head by itself (Gemma 4) */
+    int32_t shared;  /* 1: q alone, for `layer` has the keys and values of another one, written before; k_col and v_col count for nothing */
 } llm_qkv_op;
 
 typedef struct llm_attention_op {
@@ -410,6 +416,7 @@ typedef struct llm_route_op {
     int32_t normalize;            /* chosen weights divided by their sum */
     float normalize_min;          /* the sum is at least this */
     float scale;                  /* of the weights; 0 means 1 */
+    const llm_weight *by;         /* VECTOR (n_experts): what the weights of each are multiplied by, last of all; NULL: 1 */
     float near;                   /* SPARSEMIXER */
     int32_t set; /* 0: all rows choose. Else those whose row_set is set - 1; the others choose none, and experts add nothing to them */
 } llm_route_op;
@@ -441,20 +448,22 @@ typedef struct llm_state_op {
     int32_t layer;
 } llm_state_op;
 
-/* dst[:, j] *= sigmoid(src . w): the gate of Qwen2-MoE's shared expert. */
+/* dst[:, j] *= sigmoid(gate[:, 0]): the gate of Qwen2-MoE's shared expert. With `each`, dst[:, j] *= gate[:, col + j] (Gemma 4). */
 typedef struct llm_gate_op {
-    llm_buffer *dst;        /* (n_rows, n) */
-    const llm_buffer *gate; /* (n_rows, 1) */
-    int32_t n;
+    llm_rows rows;
+    llm_buffer *dst;        /* (rows, n) */
+    const llm_buffer *gate; /* (rows, 1); with `each` (rows, col + n or more) */
+    int32_t n, each, col;
 } llm_gate_op;
 
-/* dst row i, from column dst_col on = src rows out_rows[i], out_rows[i] + 1, ... side by side, as many as `parts`; or their mean. */
+/* dst row i, from column dst_col on = src rows out_rows[i], out_rows[i] + 1, ... side by side, as many as `parts`; or their mean. Of a row
+ * all columns from src_col on that dst has room for. */
 typedef struct llm_gather_op {
     llm_buffer *dst;       /* (n_out, dst_col + parts * cols or more), of a mean (n_out, dst_col + cols or more) */
     const llm_buffer *src; /* (n_rows, cols) */
     int32_t parts;         /* 0 means 1 */
     int32_t mean;
-    int32_t dst_col;
+    int32_t dst_col, src_col;
 } llm_gather_op;
 
 /* Logits of the out rows: softcap(scale * (src head^T + bias)). Rows [0, n_out) of dst on the host after wait(): logits(). */

@@ -70,6 +70,7 @@ LLM__PRIVATE void llm__run_residual(const llm__run *r, int row) {
         if (op->post_kind || op->post_weight) y = scratch;
         k->add(x, y, op->scale ? op->scale : 1, n);
     }
+    if (op->x_scale != 0 && op->x_scale != 1) k->affine(x, x, 0, op->x_scale, NULL, NULL, n);
     if (!op->kind || !op->h) return;
     llm__norm_row(k, op->kind, llm__row(op->h, row), x, n, llm__vector(op->weight), llm__vector(op->bias), op->eps);
     if (op->replace) memcpy(x, llm__row(op->h, row), (size_t)n * sizeof *x);
@@ -77,8 +78,13 @@ LLM__PRIVATE void llm__run_residual(const llm__run *r, int row) {
 
 LLM__PRIVATE void llm__run_norm(const llm__run *r, int row) {
     const llm_norm_op *op = &r->rec->op.norm;
-    llm__norm_row(r->ctx->kernels, op->kind, llm__row(op->dst, row), llm__row(op->src, row) + op->src_col, op->n, llm__vector(op->weight),
-                  llm__vector(op->bias), op->eps);
+    const llm__kernels *k = r->ctx->kernels;
+    const float *src = llm__row(op->src, row) + op->src_col, *w = llm__vector(op->weight), *b = llm__vector(op->bias);
+    float *dst = llm__row(op->dst, row), *scratch = (float *)r->e->scratch;
+    for (int i = 0; i < LLM__MAX(op->parts, 1); i++, src += op->n, dst += op->n) {
+        llm__norm_row(k, op->kind, op->add ? scratch : dst, src, op->n, w, b, op->eps);
+        if (op->add) k->add(dst, scratch, 1, op->n);
+    }
 }
 
 LLM__PRIVATE void llm__run_linear_op(const llm__run *r) { llm__run_linear(r->e, &r->rec->op.linear); }
@@ -119,8 +125,24 @@ static float llm__query_stretch(const llm_qkv_op *op, int position) {
     return (float)(log((double)position + 1) / log((double)from));
 }
 
-/* One row's KV heads [g0, g1) and the query heads that go with them: norm and rotation in place, then key and value to the cache, rounded
- * to its type there. A thread has these columns of the row to itself, but for norms over the whole width (see llm__run_qkv). */
+/* One row's KV head g: norm and rotation in place, then key and value to the cache, rounded to its type there. whole: see above. */
+static void llm__qkv_key(const llm__run *r, int row, int g, float whole, const float *rope) {
+    const llm_qkv_op *op = &r->rec->op.qkv;
+    const llm__kernels *k = r->ctx->kernels;
+    llm__kv_view view = llm__view(r, op->layer, r->ctx->step.seq_of_row[row], g);
+    float *key = llm__row(op->qkv, row) + op->k_col + g * op->head_dim, *value = llm__row(op->qkv, row) + op->v_col + g * op->v_head_dim;
+    const int before = op->norm == LLM_QK_NORM_WHOLE_RMS ? op->k_col - op->whole_k_col : 0;
+    llm__finish_head(k, op, llm__vector(op->k_norm), key, g * op->head_dim + before, whole, rope);
+    if (op->v_norm) llm__norm_row(k, LLM_NORM_RMS, value, value, op->v_head_dim, NULL, NULL, op->eps);
+    if (r->ctx->kv.scaled) {
+        llm__kv_turn(key, op->head_dim, llm__kv_turn_size(op->head_dim));
+        llm__kv_turn(value, op->v_head_dim, llm__kv_turn_size(op->v_head_dim));
+    }
+    llm__kv_write_token(k, &view, llm__row_position(&r->ctx->step, row), key, value, (uint8_t *)r->e->scratch);
+}
+
+/* One row's KV heads [g0, g1) and the query heads that go with them. A thread has these columns of the row to itself, but for norms over
+ * the whole width (see llm__run_qkv). */
 static void llm__qkv_heads(const llm__run *r, int row, int g0, int g1) {
     const llm_qkv_op *op = &r->rec->op.qkv;
     const llm__kernels *k = r->ctx->kernels;
@@ -128,7 +150,7 @@ static void llm__qkv_heads(const llm__run *r, int row, int g0, int g1) {
     int group = op->n_heads / op->n_kv_heads, position = s->positions[row], whole = op->norm == LLM_QK_NORM_WHOLE_RMS;
     const float stretch = llm__query_stretch(op, position);
     float *x = llm__row(op->qkv, row), rq = 0, rk = 0;
-    const float *rope = op->rope ? llm__row(op->rope, row) : NULL, *qw = llm__vector(op->q_norm), *kw = llm__vector(op->k_norm);
+    const float *rope = op->rope ? llm__row(op->rope, row) : NULL, *qw = llm__vector(op->q_norm);
     if (whole) {
         rq = llm__whole_rms(k, x + op->whole_q_col, op->whole_q, op->eps);
         rk = llm__whole_rms(k, x + op->whole_k_col, op->whole_k, op->eps);
@@ -138,17 +160,7 @@ static void llm__qkv_heads(const llm__run *r, int row, int g0, int g1) {
         llm__finish_head(k, op, qw, q, h * op->head_dim + (whole ? op->q_col - op->whole_q_col : 0), rq, rope);
         if (stretch != 1) k->affine(q, q, 0, stretch, NULL, NULL, op->head_dim);
     }
-    for (int g = g0; g < g1; g++) {
-        llm__kv_view view = llm__view(r, op->layer, s->seq_of_row[row], g);
-        float *key = x + op->k_col + g * op->head_dim;
-        llm__finish_head(k, op, kw, key, g * op->head_dim + (whole ? op->k_col - op->whole_k_col : 0), rk, rope);
-        float *value = x + op->v_col + g * op->v_head_dim;
-        if (r->ctx->kv.scaled) {
-            llm__kv_turn(key, op->head_dim, llm__kv_turn_size(op->head_dim));
-            llm__kv_turn(value, op->v_head_dim, llm__kv_turn_size(op->v_head_dim));
-        }
-        llm__kv_write_token(k, &view, llm__row_position(s, row), key, value, (uint8_t *)r->e->scratch);
-    }
+    for (int g = g0; g < g1 && !op->shared; g++) llm__qkv_key(r, row, g, rk, rope);
 }
 
 LLM__PRIVATE void llm__run_qkv(const llm__run *r) {
@@ -433,7 +445,7 @@ LLM__PRIVATE void llm__run_route(const llm__run *r, int row) {
     if (op->score == LLM_ROUTE_TOPK_SOFTMAX) llm__softmax(weight, op->k);
     for (int i = 0; i < op->k; i++) sum += weight[i];
     if (op->normalize) scale /= LLM__MAX(sum, LLM__MAX(op->normalize_min, 1e-20f));
-    for (int i = 0; i < op->k; i++) weight[i] *= scale;
+    for (int i = 0; i < op->k; i++) weight[i] *= op->by ? scale * op->by->f32[(int)out[i]] : scale;
 }
 
 LLM__PRIVATE void llm__run_experts_op(const llm__run *r) {
@@ -446,16 +458,17 @@ LLM__PRIVATE void llm__run_experts_op(const llm__run *r) {
 LLM__PRIVATE void llm__run_gate(const llm__run *r, int row) {
     const llm_gate_op *op = &r->rec->op.gate;
     float *x = llm__row(op->dst, row);
-    r->ctx->kernels->affine(x, x, 0, 1 / (1 + expf(-*llm__row(op->gate, row))), NULL, NULL, op->n);
+    const float *gate = llm__row(op->gate, row) + op->col;
+    r->ctx->kernels->affine(x, x, 0, op->each ? 1 : 1 / (1 + expf(-*gate)), op->each ? gate : NULL, NULL, op->n);
 }
 
 LLM__PRIVATE void llm__run_gather(const llm__run *r, int row) {
     const llm_gather_op *op = &r->rec->op.gather;
     const int from = r->rec->kind == LLM__OP_RECEIVE ? row : r->ctx->step.out_rows[row], parts = LLM__MAX(op->parts, 1);
-    const int64_t cols = LLM__MIN(op->dst->cols - op->dst_col, op->src->cols);
+    const int64_t cols = LLM__MIN(op->dst->cols - op->dst_col, op->src->cols - op->src_col);
     float *dst = llm__row(op->dst, row) + op->dst_col;
     for (int i = 0; i < parts; i++) {
-        const float *src = llm__row(op->src, from + i);
+        const float *src = llm__row(op->src, from + i) + op->src_col;
         if (i && op->mean) r->ctx->kernels->add(dst, src, 1, (int)cols);
         else memcpy(dst + i * cols, src, (size_t)cols * sizeof(float));
     }

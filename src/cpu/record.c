@@ -118,12 +118,12 @@ LLM__PRIVATE void llm__cpu_rope(llm_backend_ctx *ctx, int rank, const llm_rope_o
 }
 
 LLM__PRIVATE void llm__cpu_residual(llm_backend_ctx *ctx, int rank, const llm_residual_op *op) {
-    llm__record_op(ctx, rank, LLM__OP_RESIDUAL, op->rows, op, op->y, op->x, op->kind ? op->h : NULL, op->y || op->replace ? op->x : NULL,
-                   LLM__TOUCH_NONE);
+    llm__record_op(ctx, rank, LLM__OP_RESIDUAL, op->rows, op, op->y, op->x, op->kind ? op->h : NULL,
+                   op->y || op->replace || op->x_scale != 0 ? op->x : NULL, LLM__TOUCH_NONE);
 }
 
 LLM__PRIVATE void llm__cpu_norm(llm_backend_ctx *ctx, int rank, const llm_norm_op *op) {
-    llm__record_op(ctx, rank, LLM__OP_NORM, op->rows, op, op->src, NULL, op->dst, NULL, LLM__TOUCH_NONE);
+    llm__record_op(ctx, rank, LLM__OP_NORM, op->rows, op, op->src, op->add ? op->dst : NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 LLM__PRIVATE const llm_buffer *llm__cpu_plus(const llm_buffer *plus) { return plus && !llm__own(plus)->nothing ? plus : NULL; }
@@ -171,7 +171,7 @@ LLM__PRIVATE void llm__cpu_qkv(llm_backend_ctx *ctx, int rank, const llm_qkv_op 
     llm__check_heads(ctx, "qkv: layer or heads do not fit the KV cache", op->layer, op->n_heads, op->n_kv_heads);
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_QKV, LLM_ROWS_TOKENS, op);
     if (rec && op->norm != LLM_QK_NORM_WHOLE_RMS) rec->split = llm__split_heads(ctx, op->n_kv_heads);
-    llm__record_uses(ctx, rank, rec, rec ? rec->split : 0, op->rope, NULL, op->qkv, NULL, LLM__TOUCH_WRITE);
+    llm__record_uses(ctx, rank, rec, rec ? rec->split : 0, op->rope, NULL, op->qkv, NULL, op->shared ? LLM__TOUCH_NONE : LLM__TOUCH_WRITE);
 }
 
 LLM__PRIVATE void llm__cpu_attention(llm_backend_ctx *ctx, int rank, const llm_attention_op *op) {
@@ -217,12 +217,12 @@ LLM__PRIVATE void llm__cpu_experts(llm_backend_ctx *ctx, int rank, const llm_exp
 }
 
 LLM__PRIVATE void llm__cpu_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *op) {
-    llm__record_op(ctx, rank, LLM__OP_GATE, LLM_ROWS_TOKENS, op, op->gate, NULL, op->dst, NULL, LLM__TOUCH_NONE);
+    llm__record_op(ctx, rank, LLM__OP_GATE, op->rows, op, op->gate, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 LLM__PRIVATE void llm__cpu_gather(llm_backend_ctx *ctx, int rank, const llm_gather_op *op) {
     const int parts = LLM__MAX(op->parts, 1), n_out = ctx->step.shape.n_out;
-    if ((parts > 1 || op->dst_col) && (op->mean ? 1 : parts) * op->src->cols > op->dst->cols - op->dst_col)
+    if ((parts > 1 || op->dst_col) && (op->mean ? 1 : parts) * (op->src->cols - op->src_col) > op->dst->cols - op->dst_col)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "gather: the rows do not fit side by side");
     for (int i = 0; i < n_out && parts > 1; i++)
         if (ctx->step.out_rows[i] > ctx->step.shape.n_rows - parts) llm__cpu_fail(ctx, LLM_ERR_ARG, "gather: rows behind the last one");
@@ -238,7 +238,7 @@ LLM__PRIVATE void llm__cpu_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows r
 LLM__PRIVATE void llm__cpu_send(llm_backend_ctx *ctx, int rank, const llm_buffer *src) { (void)ctx, (void)rank, (void)src; }
 
 LLM__PRIVATE void llm__cpu_receive(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
-    const llm_gather_op op = {dst, src, 1, 0, 0};
+    const llm_gather_op op = {.dst = dst, .src = src};
     llm__record_op(ctx, rank, LLM__OP_RECEIVE, LLM_ROWS_TOKENS, &op, NULL, NULL, dst, NULL, LLM__TOUCH_NONE);
 }
 

@@ -170,11 +170,12 @@ static llm__plain_query llm__trace_query(const llm__tracer *t, const llm_attenti
     return x;
 }
 
-/* The weights with which each token of the first sequence looks at those before it, head by head: (T, T). */
+/* The weights with which each token of the first sequence looks at those before it, head by head: (T, T). Not of a layer that reads
+ * another one's keys, which the buffer has no longer. */
 static void llm__trace_weights(llm__tracer *t, const llm_attention_op *op) {
     const int32_t T = t->step.seq_begin[1];
-    const int whole =
-        !t->inputs && t->step.seq_len[0] == T && t->kv_type < LLM_KV_FP8_E4M3 && !op->not_causal && !t->failed && !t->step.shape.program;
+    const int whole = !t->inputs && t->step.seq_len[0] == T && t->kv_type < LLM_KV_FP8_E4M3 && !op->not_causal && !t->qkv.shared &&
+                      !t->failed && !t->step.shape.program;
     LLM__SCOPED(llm__drop) float *weight = whole ? LLM__NEW(float, (int64_t)T *T) : NULL;
     for (int32_t h = 0; weight && h < op->n_heads; h++) {
         const llm_trace x = {"attention_weights", NULL, t->layer, h, T, T, weight, T, NULL};
@@ -231,11 +232,12 @@ static void llm__trace_norm(llm_backend_ctx *ctx, int rank, const llm_norm_op *o
     llm__tracer *t = llm__tracer_of(ctx);
     t->inner->norm(t->ctx, rank, op);
     llm__trace_run(t);
-    llm__trace_tell(t, "norm", op->weight, op->rows, op->dst, op->src_col, op->n);
+    llm__trace_tell(t, "norm", op->weight, op->rows, op->dst, 0, (int64_t)LLM__MAX(op->parts, 1) * op->n);
 }
 
 static void llm__trace_linear(llm_backend_ctx *ctx, int rank, const llm_linear_op *op) {
     llm__tracer *t = llm__tracer_of(ctx);
+    t->layer = llm__trace_layer(t, llm__trace_name_of(t, op->weight));
     llm__trace_input(t, op->weight, -1, op->rows == LLM_ROWS_OUT ? t->step.shape.n_out : t->step.shape.n_rows, op->src->data + op->src_col,
                      op->src->stride);
     t->inner->linear(t->ctx, rank, op);
@@ -246,10 +248,10 @@ static void llm__trace_linear(llm_backend_ctx *ctx, int rank, const llm_linear_o
 static void llm__trace_qkv(llm_backend_ctx *ctx, int rank, const llm_qkv_op *op) {
     llm__tracer *t = llm__tracer_of(ctx);
     t->qkv = *op;
-    t->layer = op->layer;
     t->inner->qkv(t->ctx, rank, op);
     llm__trace_run(t);
     llm__trace_tell(t, "q", NULL, LLM_ROWS_TOKENS, op->qkv, op->q_col, (int64_t)op->n_heads * op->head_dim);
+    if (op->shared) return;
     llm__trace_tell(t, "k", NULL, LLM_ROWS_TOKENS, op->qkv, op->k_col, (int64_t)op->n_kv_heads * op->head_dim);
     llm__trace_tell(t, "v", NULL, LLM_ROWS_TOKENS, op->qkv, op->v_col, (int64_t)op->n_kv_heads * op->v_head_dim);
 }
@@ -264,7 +266,6 @@ static void llm__trace_attention(llm_backend_ctx *ctx, int rank, const llm_atten
 
 static void llm__trace_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
     llm__tracer *t = llm__tracer_of(ctx);
-    t->layer = op->layer;
     llm__trace_latents(t, op);
     t->inner->mla(t->ctx, rank, op);
     llm__trace_run(t);
@@ -290,7 +291,7 @@ static void llm__trace_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *o
     llm__tracer *t = llm__tracer_of(ctx);
     t->inner->gate(t->ctx, rank, op);
     llm__trace_run(t);
-    llm__trace_tell(t, "gate", NULL, LLM_ROWS_TOKENS, op->dst, 0, op->n);
+    llm__trace_tell(t, "gate", NULL, op->rows, op->dst, 0, op->n);
 }
 
 static void llm__trace_gather(llm_backend_ctx *ctx, int rank, const llm_gather_op *op) {

@@ -41,7 +41,10 @@ static const char *llm__text_defaults(const char *type) {
          "max_position_embeddings 32768 rms_norm_eps 1e-6"},
         {"gemma3_text",
          "hidden_size 2304 intermediate_size 9216 num_hidden_layers 26 num_attention_heads 8 num_key_value_heads 4 head_dim 256 "
-         "vocab_size 262208 max_position_embeddings 131072 query_pre_attn_scalar 256 sliding_window 4096 rms_norm_eps 1e-6"}};
+         "vocab_size 262208 max_position_embeddings 131072 query_pre_attn_scalar 256 sliding_window 4096 rms_norm_eps 1e-6"},
+        {"gemma4_text",
+         "hidden_size 2304 intermediate_size 9216 num_hidden_layers 30 num_attention_heads 8 num_key_value_heads 4 head_dim 256 "
+         "vocab_size 262144 max_position_embeddings 131072 sliding_window 512 rms_norm_eps 1e-6"}};
     for (int i = 0; i < LLM__COUNT(table); i++)
         if (!strcmp(type, table[i][0])) return table[i][1];
     return NULL;
@@ -87,8 +90,8 @@ LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->n_layers -= llm__fact_int(f, ".nextn_predict_layers", 0, 0, a->n_layers - 1); /* GGUF counts the multi-token prediction too */
     a->hidden = llm__fact_int(f, "hidden_size n_embd d_model .embedding_length", LLM__MUST, 1, 1 << 17);
     a->n_heads = llm__fact_int(f, "num_attention_heads n_head n_heads .attention.head_count", LLM__MUST, 1, LLM__MAX_HEADS);
-    a->n_kv_heads = llm__fact_int(f, "num_key_value_heads multi_query_group_num num_kv_heads n_head_kv .attention.head_count_kv",
-                                  a->n_heads, 1, a->n_heads);
+    a->n_kv_heads = llm__fact_layer(f, "num_key_value_heads multi_query_group_num num_kv_heads n_head_kv .attention.head_count_kv", 0,
+                                    a->n_heads, 1, a->n_heads);
     int one_kv = f->json && llm__fact_bool(f, "multi_query", llm__arch_is(a, "gpt_bigcode falcon"));
     if (one_kv && !llm__fact_bool(f, "new_decoder_architecture", 0)) a->n_kv_heads = 1;
     /* heads share the hidden size evenly unless said otherwise; where they cannot, it must be said */
@@ -96,7 +99,7 @@ LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     int64_t even = a->hidden % a->n_heads && !latent ? LLM__MUST : LLM__MAX(a->hidden / a->n_heads, 1);
     a->head_dim = llm__fact_int(f, "head_dim kv_channels attention_head_dim .attention.key_length", even, 1, 4096);
     a->v_head_dim = llm__fact_int(f, ".attention.value_length", a->head_dim, 1, 4096);
-    a->ff = llm__fact_int(f, "intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length", 4 * a->hidden, 1, 1 << 21);
+    a->ff = llm__fact_layer(f, "intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length", 0, 4 * a->hidden, 1, 1 << 21);
     if (llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
     if (!strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granite"))
         a->ff = llm__fact_int(f, "shared_intermediate_size", 1024, 1, 1 << 21);
@@ -251,7 +254,7 @@ LLM__PRIVATE void llm__arch_numbers(llm__facts *f, llm__arch *a) {
                                   "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps "
                                   ".attention.layer_norm_epsilon .attention.layer_norm_rms_epsilon",
                                   1e-5, 1e-20, 1);
-    double embed = llm__arch_is(a, "gemma gemma2 gemma3_text vaultgemma") ? sqrt(a->hidden) : 1;
+    double embed = llm__arch_is(a, "gemma gemma2 gemma3_text gemma4_text vaultgemma") ? sqrt(a->hidden) : 1;
     a->embed_scale = (float)llm__fact_num(f, "embedding_multiplier scale_emb .embedding_scale", embed, -big, big);
     a->residual_scale = (float)llm__fact_num(f, "residual_multiplier .residual_scale", 1, -big, big);
     if (minicpm) a->residual_scale = (float)(llm__fact_num(f, "scale_depth", sqrt(a->n_layers), 0, big) / sqrt(a->n_layers));
@@ -265,7 +268,7 @@ LLM__PRIVATE void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     double query = a->head_dim; /* attention scale = 1 / sqrt(query) */
     if (a->gguf && a->n_layers == (gemma2 ? 46 : llm__arch_is(a, "gemma3_text") ? 62 : 0)) query = (double)a->hidden / a->n_heads;
     query = llm__fact_num(f, "query_pre_attn_scalar", query, 1e-6, big);
-    const int unscaled = !a->gguf && llm__arch_is(a, "granite granitemoe");
+    const int unscaled = (!a->gguf && llm__arch_is(a, "granite granitemoe")) || llm__arch_is(a, "gemma4_text");
     a->attn_scale = (float)llm__fact_num(f, "attention_multiplier .attention.scale", unscaled ? 1 : 1 / sqrt(query), -big, big);
     if (!llm__fact_bool(f, "scale_attn_weights", 1)) a->attn_scale = 1;
     a->attn_softcap = (float)llm__fact_num(f, "attn_logit_softcapping .attn_logit_softcapping", gemma2 ? 50 : 0, 0, big);
@@ -315,10 +318,12 @@ LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tens
     const int64_t silent = !strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granitemoe") ? llm__arch_hybrid_experts(f) : 0;
     a->n_experts =
         llm__fact_item(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, silent, 0, LLM_MAX_EXPERTS);
+    if (llm__arch_is(a, "gemma4_text") && f->json && !llm__fact_bool(f, "enable_moe_block", 0)) a->n_experts = 0;
     a->n_sets = llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name) ? 2 : 1;
     if (!a->n_experts) return;
     int32_t most = LLM__MIN(a->n_experts, 256);
-    a->n_used = llm__fact_item(f, "num_experts_per_tok moe_k num_experts_per_token moe_topk .expert_used_count", 0, LLM__MUST, 1, most);
+    a->n_used = llm__fact_item(f, "num_experts_per_tok moe_k num_experts_per_token moe_topk top_k_experts .expert_used_count", 0, LLM__MUST,
+                               1, most);
     a->ff_expert = llm__fact_item(f, "moe_intermediate_size intermediate_size .expert_feed_forward_length", 0, a->ff, 1, 1 << 20);
     if (a->n_sets > 1) a->ff_expert2 = llm__fact_item(f, "moe_intermediate_size", 1, a->ff_expert, 1, 1 << 20);
     int64_t n_shared = llm__fact_int(f, "n_shared_experts moe_num_shared_experts num_shared_experts .expert_shared_count", 0, 0, 1024);
@@ -401,6 +406,36 @@ static void llm__arch_hybrid(llm__facts *f, const llm__arch *a) {
                           "%s: config.json: layer_types is missing, so all layers are Mamba's, which are not supported", f->path);
 }
 
+/* A layer's shapes, before a family says more. GGUF may list them. */
+static void llm__arch_layer_shapes(llm__facts *f, llm__arch *a, int i) {
+    llm__arch_layer *l = &a->layer[i];
+    l->n_kv_heads = a->n_kv_heads, l->head_dim = a->head_dim, l->v_head_dim = a->v_head_dim, l->ff = a->ff;
+    l->kv_of = i;
+    if (!a->gguf || a->flags & LLM__MLA) return;
+    l->n_kv_heads = llm__fact_layer(f, ".attention.head_count_kv", i, a->n_kv_heads, 1, a->n_heads);
+    if (!llm__arch_is(a, "qwen")) l->ff = llm__fact_layer(f, ".feed_forward_length", i, a->ff, 1, 1 << 21);
+}
+
+LLM__PRIVATE llm_result llm__arch_layers_check(const llm__facts *f, const llm__arch *a) {
+    for (int i = 0; i < a->n_layers; i++) {
+        const llm__arch_layer *l = &a->layer[i];
+        if (a->n_heads % l->n_kv_heads)
+            return llm__error(LLM_ERR_FORMAT, "%s: layer %d: %d query heads cannot share %d key heads evenly", f->path, i, a->n_heads,
+                              l->n_kv_heads);
+        if ((int64_t)a->n_heads * LLM__MAX(l->head_dim, l->v_head_dim) > 1 << 20)
+            return llm__error(LLM_ERR_LIMIT, "%s: layer %d: %d heads of %d values are more than %d", f->path, i, a->n_heads, l->head_dim,
+                              1 << 20);
+    }
+    for (int i = 0; i < a->n_rope; i++)
+        if (a->rope[i].dim % 2 || a->rope[i].dim > LLM__MAX(a->head_dim, a->full_head_dim) || (i && a->rope[i].dim > a->head_dim))
+            return llm__error(LLM_ERR_FORMAT, "%s: RoPE turns %d values of a head, an even number of at most all was expected", f->path,
+                              a->rope[i].dim);
+    if ((int64_t)a->per_layer * a->n_layers > 1 << 22)
+        return llm__error(LLM_ERR_LIMIT, "%s: %d values of their own for each of %d layers are too many", f->path, a->per_layer,
+                          a->n_layers);
+    return LLM_OK;
+}
+
 LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
     char text[64];
     const char *letters = llm__arch_letters(f, text);
@@ -410,7 +445,10 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
     int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, f->json || llm__arch_is(a, "phi3") ? 0 : 1, 1 << 30);
     int hybrid = llm__arch_is(a, "cohere2 exaone4") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0, smol = llm__arch_is(a, "smollm3");
     /* every so many layers one sees everything */
-    int usual = llm__arch_is(a, "gemma2 gpt_oss") ? 2 : llm__arch_is(a, "gemma3_text") ? 6 : hybrid || llm__arch_is(a, "olmo2") ? 4 : 0;
+    int usual = llm__arch_is(a, "gemma2 gpt_oss")            ? 2
+                : llm__arch_is(a, "gemma3_text gemma4_text") ? 6
+                : hybrid || llm__arch_is(a, "olmo2")         ? 4
+                                                             : 0;
     const llm__fact key = llm__facts_find(f, ".attention.sliding_window_pattern");
     const llm__gguf_kv *each = key.kv && key.kv->is_array ? key.kv : NULL; /* GGUF's list, true where a layer slides; else a number */
     if (each && (each->type == LLM__GGUF_STR || each->count < (uint64_t)a->n_layers)) llm__facts_bad(f, &key, "one value a layer expected");
@@ -429,7 +467,7 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
         if (types >= 0) slides = llm__arch_slides(f, a, type, i);
         if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;
         l->window = slides ? window : 0;
-        l->n_kv_heads = a->n_kv_heads, l->head_dim = a->head_dim, l->v_head_dim = a->v_head_dim, l->ff = a->ff;
+        llm__arch_layer_shapes(f, a, i);
         l->rope = slides && window && a->n_rope > 1;
         if (!uses_rope || (hybrid && !slides) || !a->n_rope) l->rope = -1;
         if (type >= 0) type = llm_json_next(f->json, type);

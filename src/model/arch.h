@@ -29,6 +29,8 @@ typedef struct llm__arch_layer {
     int8_t moe;                                   /* 1: a mixture of experts */
     int32_t window;                               /* a query sees so many positions, its own included; 0: all */
     int32_t n_kv_heads, head_dim, v_head_dim, ff; /* its shapes; arch.n_heads is the same for all */
+    int32_t kv_of;                                /* the layer whose keys and values it reads: itself, or one before that alone has them */
+    int8_t kv_shared, k_is_v;                     /* 1: other layers read its own; its values are its keys before norm and RoPE */
     float xielu[4];                               /* see llm_linear_op */
 } llm__arch_layer;
 
@@ -56,6 +58,10 @@ typedef struct llm__arch {
     int32_t n_rope, rope_pairs;
     int32_t position_rows;              /* 3: of time, height and width, for pictures (M-RoPE, Qwen2-VL 2024); else 1 */
     int8_t rope_row[LLM__MAX_ROPE / 2]; /* which of them each frequency takes */
+    int32_t full_head_dim;              /* of layers that see everything, where it is another; 0: it is not */
+    int32_t v_norm;                     /* see llm_qkv_op */
+    int32_t per_layer;                  /* values that each layer has of its own for a token (Gemma 4); 0: none */
+    int32_t beside;                     /* experts stand beside the MLP, each with norms before and behind (Gemma 4) */
     int32_t n_deepstack;                /* the first so many layers add further values of pictures to x (DeepStack, Qwen3-VL) */
     int32_t both_ways;                  /* the tokens of a picture see each other both ways (Gemma 3) */
     int32_t n_sets, ff_expert2;         /* 2: a set of experts for text and one for pictures, of another width (ERNIE 4.5 VL); else 1 */
@@ -110,6 +116,9 @@ LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tens
 /* Which layers are mixtures of experts: from `first` to `last`, every so many, but for those listed as dense.
  * (moe_layer_freq counts from 0, the others from 1.) */
 LLM__PRIVATE void llm__arch_sparse(llm__facts *f, llm__arch *a);
+
+/* What no single layer's value can tell: heads that share keys evenly, products that must stay small. */
+LLM__PRIVATE llm_result llm__arch_layers_check(const llm__facts *f, const llm__arch *a);
 
 /* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. Layers that
  * see a window stand in a pattern with layers that see everything: every 2nd in Gemma 2 and gpt-oss, 6th in Gemma 3,

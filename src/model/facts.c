@@ -89,6 +89,16 @@ LLM__PRIVATE int32_t llm__fact_item(llm__facts *f, const char *keys, int i, int6
     return (int32_t)lo;
 }
 
+LLM__PRIVATE int32_t llm__fact_layer(llm__facts *f, const char *keys, int layer, int64_t fallback, int64_t lo, int64_t hi) {
+    const llm__fact fact = llm__facts_find(f, keys);
+    double v = 0;
+    if (!fact.kv || !fact.kv->is_array) return llm__fact_int(f, keys, fallback, lo, hi);
+    const int there = (uint64_t)layer < fact.kv->count && llm__gguf_num_at(fact.kv, (uint64_t)layer, &v) > 1;
+    if (there && v >= (double)lo && v <= (double)hi) return (int32_t)v;
+    llm__facts_bad(f, &fact, there ? "a whole number is out of range" : "a whole number for each layer expected");
+    return (int32_t)lo;
+}
+
 LLM__PRIVATE double llm__fact_num(llm__facts *f, const char *keys, double fallback, double lo, double hi) {
     double v = llm__fact_any(f, keys, -1, lo, hi, 0);
     return v == v ? v : fallback;

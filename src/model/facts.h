@@ -70,6 +70,9 @@ LLM__PRIVATE int32_t llm__fact_int(llm__facts *f, const char *keys, int64_t fall
 /* The same of the i-th in a list, where the value is one: families with two kinds of experts have a list of two, others a number. */
 LLM__PRIVATE int32_t llm__fact_item(llm__facts *f, const char *keys, int i, int64_t fallback, int64_t lo, int64_t hi);
 
+/* The same of a layer, where GGUF may have a list with one for each. */
+LLM__PRIVATE int32_t llm__fact_layer(llm__facts *f, const char *keys, int layer, int64_t fallback, int64_t lo, int64_t hi);
+
 /* A number between lo and hi, or `fallback`. */
 LLM__PRIVATE double llm__fact_num(llm__facts *f, const char *keys, double fallback, double lo, double hi);
 

@@ -40,9 +40,9 @@ static void llm__pass_gather(const llm__pass *p, llm_buffer *dst, const llm_buff
     p->be->gather(p->ctx, p->rank_index, &op);
 }
 
-/* x += post_norm(sum over ranks of y); h = norm(x). Either norm may be NULL: none; y may be NULL: nothing to add. */
+/* x += post_norm(sum over ranks of y); x *= x_scale (0: 1); h = norm(x). Either norm may be NULL: none; y may be NULL: nothing to add. */
 static void llm__pass_residual(const llm__pass *p, const llm__net_lane *lane, const llm_buffer *y, const llm__net_pair *post,
-                               const llm__net_pair *norm) {
+                               const llm__net_pair *norm, float x_scale) {
     static const llm__net_pair none = {NULL, NULL, NULL, 0};
     const llm__net_pair *after = post ? post : &none, *before = norm ? norm : &none;
     llm_residual_op op = {.rows = lane->rows,
@@ -56,7 +56,8 @@ static void llm__pass_residual(const llm__pass *p, const llm__net_lane *lane, co
                           .kind = norm ? p->a->norm : LLM_NORM_NONE,
                           .weight = before->w,
                           .bias = before->b,
-                          .eps = p->a->eps};
+                          .eps = p->a->eps,
+                          .x_scale = x_scale};
     p->be->residual(p->ctx, p->rank_index, &op);
 }
 
@@ -124,7 +125,9 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
                       .rope_interleaved = a->rope_pairs,
                       .layer = p->first_layer + layer->kv,
                       .logn_from = a->logn_from,
-                      .logn_beta = a->logn_beta};
+                      .logn_beta = a->logn_beta,
+                      .v_norm = a->v_norm,
+                      .shared = own->kv_of != i};
     llm_attention_op attention = {.dst = rank->token.att,
                                   .qkv = rank->qkv,
                                   .q_col = q_col,
@@ -188,10 +191,11 @@ static void llm__pass_mlp(const llm__pass *p, const llm__net_lane *lane, const l
     llm__pass_linear(p, lane->rows, lane->y, rank->ff_act, down, LLM_ACT_NONE, add);
 }
 
-/* y (+)= the chosen experts of each token:
+/* y (+)= the chosen experts of each token, for which the router reads `seen`:
  *   p = score(router src) (T, E);  y += sum over the n_used best e of p_e * down_e(act(gate_e src) * up_e src)
  * Of two sets only rows of its own kind choose of set `set`. */
-static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int set, const llm_buffer *src, int add) {
+static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int set, const llm_buffer *seen, const llm_buffer *src,
+                              int add) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
     llm_route_op route = {.dst = rank->routes,
@@ -206,6 +210,7 @@ static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int s
                           .normalize = a->normalize,
                           .normalize_min = a->normalize_min,
                           .scale = a->route_scale,
+                          .by = moe->by.w,
                           .near = a->near,
                           .set = a->n_sets > 1 ? set + 1 : 0};
     llm_experts_op experts = {.dst = rank->token.y,
@@ -225,7 +230,7 @@ static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int s
                               .down_lora = p->lora ? moe->down.lora : NULL,
                               .low = rank->e_low,
                               .plus = rank->e_plus};
-    llm__pass_linear(p, LLM_ROWS_TOKENS, rank->router, src, &moe->router, LLM_ACT_NONE, 0);
+    llm__pass_linear(p, LLM_ROWS_TOKENS, rank->router, seen, &moe->router, LLM_ACT_NONE, 0);
     p->be->route(p->ctx, p->rank_index, &route);
     p->be->experts(p->ctx, p->rank_index, &experts);
 }
@@ -233,7 +238,7 @@ static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int s
 /* y (+)= the experts' part, and the shared one's. */
 static void llm__pass_moe(const llm__pass *p, const llm__net_layer *layer, const llm_buffer *src, int add) {
     const llm__arch *a = p->a;
-    for (int s = 0; s < a->n_sets; s++) llm__pass_experts(p, &layer->moe[s], s, src, add || s);
+    for (int s = 0; s < a->n_sets; s++) llm__pass_experts(p, &layer->moe[s], s, src, src, add || s);
     if (a->ff_shared) llm__pass_mlp(p, &p->rank->token, &layer->s_up, &layer->s_down, a->shared_gate ? &layer->s_gate : NULL, src, 1);
 }
 
@@ -263,7 +268,95 @@ static void llm__pass_deepstack(const llm__pass *p, int layer, const llm__net_pa
     const llm__net_lane *lane = &p->rank->token;
     llm_embed_op more = {.dst = lane->x, .given = LLM_GIVEN_ROW, .given_col = (1 + layer) * D, .given_add = 1};
     p->be->embed(p->ctx, p->rank_index, &more);
-    llm__pass_residual(p, lane, NULL, NULL, norm);
+    llm__pass_residual(p, lane, NULL, NULL, norm, 0);
+}
+
+/* dst (T, D) (+)= norm(sum over ranks of y). */
+static void llm__pass_whole(const llm__pass *p, llm_buffer *dst, llm_buffer *y, const llm__net_pair *norm, int add) {
+    llm_norm_op op = {.rows = LLM_ROWS_TOKENS,
+                      .dst = dst,
+                      .src = y,
+                      .n = p->a->hidden,
+                      .kind = p->a->norm,
+                      .weight = norm->w,
+                      .eps = p->a->eps,
+                      .add = add};
+    if (p->n_group > 1 && y != p->rank->sum) p->be->all_reduce(p->ctx, p->rank_index, LLM_ROWS_TOKENS, y, p->a->hidden);
+    p->be->norm(p->ctx, p->rank_index, &op);
+}
+
+/* Experts beside the MLP (Gemma 4); the router reads neither norm's result:
+ *   x += norm(norm1(mlp(h)) + norm2(experts(norm3(x)))),  h the norm of x that the MLP reads */
+static void llm__pass_beside(const llm__pass *p, const llm__net_layer *layer) {
+    const llm__net_lane *lane = &p->rank->token;
+    llm__pass_norm(p, lane->rows, p->rank->router_in, lane->x, p->a->hidden, p->a->norm, &layer->router_norm, p->a->eps);
+    llm__pass_mlp(p, lane, &layer->up, &layer->down, NULL, lane->h, 0);
+    llm__pass_whole(p, p->rank->sum, lane->y, &layer->post_ffn1, 0);
+    llm__pass_norm(p, lane->rows, lane->h, lane->x, p->a->hidden, p->a->norm, &layer->ffn_norm2, p->a->eps);
+    llm__pass_experts(p, &layer->moe[0], 0, p->rank->router_in, lane->h, 0);
+    llm__pass_whole(p, p->rank->sum, lane->y, &layer->post_ffn2, 1);
+    llm__pass_whole(p, lane->x, p->rank->sum, &layer->post_ffn, 1);
+}
+
+/* pl (T, n_layers P): what each layer has of its own for a token, from a table and from the embedding x (Gemma 4):
+ *   pl = (norm(W x D^-0.5) + table[token] P^0.5) 2^-0.5,  the norm over the P values of each layer, its weights times 2^-0.5 */
+static void llm__pass_per_layer(const llm__pass *p) {
+    const llm__arch *a = p->a;
+    const llm__net_rank *rank = p->rank;
+    const llm_embed_op embed = {
+        .dst = rank->pl, .table = rank->pl_embed.w, .vocab_begin = (int32_t)rank->vocab.first, .scale = sqrtf(0.5f * (float)a->per_layer)};
+    const llm_linear_op model = {.rows = LLM_ROWS_TOKENS,
+                                 .dst = rank->pl_new,
+                                 .src = rank->token.x,
+                                 .weight = rank->pl_model.w,
+                                 .scale = 1 / sqrtf((float)a->hidden),
+                                 .plus = llm__extra_plus(p, LLM_ROWS_TOKENS, rank->plus, rank->token.x, &rank->pl_model)};
+    const llm_norm_op norm = {.rows = LLM_ROWS_TOKENS,
+                              .dst = rank->pl,
+                              .src = rank->pl_new,
+                              .n = a->per_layer,
+                              .kind = a->norm,
+                              .weight = rank->pl_model_norm.w,
+                              .eps = a->eps,
+                              .parts = a->n_layers,
+                              .add = 1};
+    p->be->embed(p->ctx, p->rank_index, &embed);
+    if (p->n_group > 1) p->be->all_reduce(p->ctx, p->rank_index, LLM_ROWS_TOKENS, rank->pl, a->n_layers * a->per_layer);
+    p->be->linear(p->ctx, p->rank_index, &model);
+    p->be->norm(p->ctx, p->rank_index, &norm);
+}
+
+/* y = proj(gelu(gate x) * pl of layer i), each rank with a part of pl's columns. */
+static void llm__pass_own(const llm__pass *p, int i, const llm__net_layer *layer, const llm__net_lane *lane) {
+    const llm__net_rank *rank = p->rank;
+    llm_gather_op gather = {.dst = rank->pl_out, .src = rank->pl, .src_col = i * p->a->per_layer + (int32_t)rank->per_layer.first};
+    llm_gate_op own = {
+        .rows = lane->rows, .dst = rank->pl_act, .gate = rank->pl, .n = (int32_t)rank->per_layer.n, .each = 1, .col = gather.src_col};
+    llm__pass_linear(p, lane->rows, rank->pl_act, lane->x, &layer->pl_gate, p->a->act, 0);
+    if (lane == &rank->out) {
+        p->be->gather(p->ctx, p->rank_index, &gather);
+        own.gate = rank->pl_out, own.col = 0;
+    }
+    p->be->gate(p->ctx, p->rank_index, &own);
+    llm__pass_linear(p, lane->rows, lane->y, rank->pl_act, &layer->pl_proj, LLM_ACT_NONE, 0);
+}
+
+/* The second half of layer i: y = mlp(src), added to what attention left there with PARALLEL; then it joins x, and h is what comes next
+ * reads, `next` its norm. */
+static void llm__pass_second(const llm__pass *p, int i, const llm__net_layer *layer, const llm__net_lane *lane, const llm_buffer *src,
+                             const llm__net_pair *next) {
+    const llm__arch *a = p->a;
+    const int parallel = (a->flags & LLM__PARALLEL) != 0, moe = a->layer[i].moe, beside = moe && a->beside;
+    const llm__net_pair *post = a->flags & LLM__POST_NORM ? &layer->post_ffn : NULL;
+    if (beside) llm__pass_beside(p, layer);
+    else if (moe) llm__pass_moe(p, layer, src, parallel);
+    else llm__pass_mlp(p, lane, &layer->up, &layer->down, NULL, src, parallel);
+    if (a->per_layer) {
+        if (!beside) llm__pass_residual(p, lane, lane->y, post, NULL, 0);
+        llm__pass_own(p, i, layer, lane);
+        post = &layer->pl_norm;
+    }
+    llm__pass_residual(p, lane, beside && !a->per_layer ? NULL : lane->y, post, next, layer->scalar);
 }
 
 /* One step on one rank, top to bottom. Families differ in where norms stand:
@@ -281,6 +374,7 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
     llm__pass p = {.be = net->cfg.backend,
                    .ctx = net->cfg.ctx,
                    .rank_index = rank_index,
+                   .n_group = net->n_group,
                    .rank = rank,
                    .a = a,
                    .lora = shape->lora,
@@ -290,9 +384,10 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
     const int attn_norm = pre && (!a->eagle || rank->layer[0].attn_norm.w), out_norm = !a->eagle || rank->out_norm.w;
     /* x (T, D) = embedding; h = the first norm of it */
     if (rank->first) llm__pass_embed(&p, net);
+    if (rank->first && a->per_layer) llm__pass_per_layer(&p);
     llm__pass_rope(&p);
     llm__extra_begin(&p, net);
-    if (attn_norm) llm__pass_residual(&p, lane, NULL, NULL, &rank->layer[rank->begin].attn_norm);
+    if (attn_norm) llm__pass_residual(&p, lane, NULL, NULL, &rank->layer[rank->begin].attn_norm, 0);
     for (int i = rank->begin; i < rank->end; i++) {
         const llm__net_layer *layer = &rank->layer[i];
         const int last = rank->last && i == a->n_layers - 1, moe = a->layer[i].moe;
@@ -311,19 +406,15 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
         }
         /* y = o att; without PARALLEL it joins x, and h is the norm of that; with it h stays, or is another norm of x */
         llm__pass_linear(&p, lane->rows, lane->y, lane->att, &layer->o, LLM_ACT_NONE, 0);
-        if (!parallel) llm__pass_residual(&p, lane, lane->y, post ? &layer->post_attn : NULL, pre ? &layer->ffn_norm : NULL);
+        if (!parallel) llm__pass_residual(&p, lane, lane->y, post ? &layer->post_attn : NULL, pre ? &layer->ffn_norm : NULL, 0);
         else if (layer->ffn_norm.w) llm__pass_norm(&p, lane->rows, lane->h, lane->x, a->hidden, a->norm, &layer->ffn_norm, a->eps);
-        /* y = mlp(src), added to what attention left there with PARALLEL; then it joins x, and h is what comes next reads */
-        src = pre ? lane->h : lane->x;
-        if (moe) llm__pass_moe(&p, layer, src, parallel);
-        else llm__pass_mlp(&p, lane, &layer->up, &layer->down, NULL, src, parallel);
         const llm__net_pair *next = pre && i + 1 < rank->end ? &rank->layer[i + 1].attn_norm : NULL;
         if (last) next = out_norm ? &rank->out_norm : NULL;
-        llm__pass_residual(&p, lane, lane->y, post ? &layer->post_ffn : NULL, deep ? NULL : next);
+        llm__pass_second(&p, i, layer, lane, pre ? lane->h : lane->x, deep ? NULL : next);
         if (deep) llm__pass_deepstack(&p, i, next);
     }
     if (rank->last) llm__pass_head(&p, net, lane, out_norm);
-    else if (!net->cfg.alone) p.be->send(p.ctx, rank_index, lane->x);
+    else if (!net->cfg.alone) llm__extra_send(&p, lane);
 }
 
 /* Refuses what would read outside the tables. The scheduler never asks for it; raw callers of llm_forward may. */

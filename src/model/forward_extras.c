@@ -48,8 +48,17 @@ static void llm__extra_eagle(const llm__pass *p, int kept_layer) {
 LLM__PRIVATE void llm__extra_begin(const llm__pass *p, const llm__net *net) {
     const llm_embed_op stream = {.dst = p->rank->token.x, .given = LLM_GIVEN_ROW};
     if (!p->rank->first && net->cfg.alone) p->be->embed(p->ctx, p->rank_index, &stream);
-    else if (!p->rank->first) p->be->receive(p->ctx, p->rank_index, p->rank->token.x, net->rank[p->rank_index - net->n_group].token.x);
+    else if (!p->rank->first) {
+        const llm__net_rank *before = &net->rank[p->rank_index - net->n_group];
+        p->be->receive(p->ctx, p->rank_index, p->rank->token.x, before->token.x);
+        if (p->a->per_layer) p->be->receive(p->ctx, p->rank_index, p->rank->pl, before->pl);
+    }
     if (p->a->eagle) llm__extra_eagle(p, net->cfg.kept_layer);
+}
+
+LLM__PRIVATE void llm__extra_send(const llm__pass *p, const llm__net_lane *lane) {
+    p->be->send(p->ctx, p->rank_index, lane->x);
+    if (p->a->per_layer) p->be->send(p->ctx, p->rank_index, p->rank->pl);
 }
 
 LLM__PRIVATE void llm__extra_columns(const llm__pass *p, const llm__net_layer *layer, int32_t head_dim, int32_t *q, int32_t *k) {

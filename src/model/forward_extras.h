@@ -19,7 +19,7 @@
 typedef struct llm__pass {
     const llm_backend *be;
     llm_backend_ctx *ctx;
-    int rank_index;            /* the operations' `rank` */
+    int rank_index, n_group;   /* the operations' `rank`; ranks that share sums */
     const llm__net_rank *rank; /* its weights and buffers */
     const llm__arch *a;
     int lora;           /* a sequence has an adapter */
@@ -40,6 +40,9 @@ LLM__PRIVATE void llm__extra_embed(const llm__pass *p, const llm__net *net, llm_
 
 /* Before the first layer of this rank: x of a stage that is not the first; what an EAGLE head makes of the embedding. */
 LLM__PRIVATE void llm__extra_begin(const llm__pass *p, const llm__net *net);
+
+/* Behind the last layer of a stage that is not the last: x goes on, and with it what later layers read besides. */
+LLM__PRIVATE void llm__extra_send(const llm__pass *p, const llm__net_lane *lane);
 
 /* Columns of this rank's queries and keys in a layer's qkv: with norms over the whole width other ranks' heads stand before them. */
 LLM__PRIVATE void llm__extra_columns(const llm__pass *p, const llm__net_layer *layer, int32_t head_dim, int32_t *q, int32_t *k);

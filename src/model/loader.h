@@ -49,6 +49,12 @@ struct llm_model {
                    "llm.model.norm ernie.norm") \
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     SLOT(FC, "fc model.fc") /* of an EAGLE head */ \
+    SLOT(PL_EMBED, "model.language_model.embed_tokens_per_layer model.embed_tokens_per_layer " \
+                   "language_model.model.embed_tokens_per_layer per_layer_token_embd") /* what layers have of their own for a token */ \
+    SLOT(PL_MODEL, "model.language_model.per_layer_model_projection model.per_layer_model_projection " \
+                   "language_model.model.per_layer_model_projection per_layer_model_proj") \
+    SLOT(PL_MODEL_NORM, "model.language_model.per_layer_projection_norm model.per_layer_projection_norm " \
+                        "language_model.model.per_layer_projection_norm per_layer_proj_norm") \
     /* of a layer: attention */ \
     SLOT(ATTN_NORM, "input_layernorm attention_norm attention_layernorm ln_1 self_attn_layer_norm ln_attn attn_norm") \
     SLOT(QKV, "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value " \
@@ -80,18 +86,28 @@ struct llm_model {
     SLOT(DOWN, "mlp.down_proj feed_forward.w2 mlp.c_proj mlp.fc2 mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear " \
                "ffn_down") \
     SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm") \
+    SLOT(FFN_NORM2, "pre_feedforward_layernorm_2 pre_ffw_norm_2") /* of experts beside the MLP */ \
+    SLOT(POST_FFN1, "post_feedforward_layernorm_1 post_ffw_norm_1") \
+    SLOT(POST_FFN2, "post_feedforward_layernorm_2 post_ffw_norm_2") \
+    /* a layer's own values for a token, and the number that its output is multiplied by */ \
+    SLOT(PL_GATE, "per_layer_input_gate inp_gate") \
+    SLOT(PL_PROJ, "per_layer_projection proj") \
+    SLOT(PL_NORM, "post_per_layer_input_norm post_norm") \
+    SLOT(SCALAR, "layer_scalar layer_output_scale") \
     /* the mixture of experts */ \
     SLOT(ROUTER, "mlp.gate mlp.router feed_forward.gate block_sparse_moe.gate block_sparse_moe.router.layer " \
-                 "block_sparse_moe.router mlp.gate.wg ffn_gate_inp") \
+                 "block_sparse_moe.router mlp.gate.wg router.proj ffn_gate_inp") \
+    SLOT(ROUTER_SCALE, "router.scale ffn_gate_inp.scale") /* of each value that the router reads */ \
+    SLOT(EXPERT_SCALE, "router.per_expert_scale ffn_down_exps.scale") \
     SLOT(ROUTER2, "mlp.gate.weight_1") /* of the experts for pictures */ \
     SLOT(CORRECTION, "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias mlp.e_score_correction_bias " \
                      "block_sparse_moe.e_score_correction_bias exp_probs_b.bias exp_probs_b") \
     SLOT(E_GATE_UP, "mlp.experts.gate_up_proj mlp.experts.#.up_gate_proj block_sparse_moe.input_linear " \
-                    "block_sparse_moe.experts.gate_up_proj ffn_gate_up_exps") \
-    SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 feed_forward.experts.#.w1 ffn_gate_exps") \
-    SLOT(E_UP, "mlp.experts.#.up_proj block_sparse_moe.experts.#.w3 feed_forward.experts.#.w3 ffn_up_exps") \
+                    "block_sparse_moe.experts.gate_up_proj experts.gate_up_proj ffn_gate_up_exps") \
+    SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 feed_forward.experts.#.w1 experts.#.gate_proj ffn_gate_exps") \
+    SLOT(E_UP, "mlp.experts.#.up_proj block_sparse_moe.experts.#.w3 feed_forward.experts.#.w3 experts.#.up_proj ffn_up_exps") \
     SLOT(E_DOWN, "mlp.experts.#.down_proj block_sparse_moe.experts.#.w2 feed_forward.experts.#.w2 mlp.experts.down_proj " \
-                 "block_sparse_moe.output_linear block_sparse_moe.experts.down_proj ffn_down_exps") \
+                 "block_sparse_moe.output_linear block_sparse_moe.experts.down_proj experts.down_proj experts.#.down_proj ffn_down_exps") \
     SLOT(S_GATE_UP, "shared_mlp.input_linear mlp.shared_experts.up_gate_proj") \
     SLOT(S_GATE, "mlp.shared_experts.gate_proj mlp.shared_expert.gate_proj mlp.shared_mlp.gate_proj ffn_gate_shexp") \
     SLOT(S_UP, "mlp.shared_experts.up_proj mlp.shared_expert.up_proj mlp.shared_mlp.up_proj ffn_up_shexp") \

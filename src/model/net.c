@@ -27,8 +27,8 @@ static llm__slice llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks)
 /* Shares of a rank, and whether the model can be shared so at all. With fewer key heads than ranks several ranks hold
  * the same one: their queries differ. */
 static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm__net_rank *rank) {
-    const int32_t widths[3] = {a->ff_expert, a->ff_expert2, a->ff_shared};
-    llm__slice *const cuts[3] = {&rank->ff_expert[0], &rank->ff_expert[1], &rank->ff_shared};
+    const int32_t widths[4] = {a->ff_expert, a->ff_expert2, a->ff_shared, a->per_layer};
+    llm__slice *const cuts[4] = {&rank->ff_expert[0], &rank->ff_expert[1], &rank->ff_shared, &rank->per_layer};
     int narrow = a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->n_sets > 1 && a->ff_expert2 < n);
     if (a->n_heads % n)
         return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).", a->n_heads,
@@ -39,10 +39,11 @@ static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm_
             return llm__error(LLM_ERR_ARG, "%d key heads can be neither divided nor repeated evenly among %d ranks", kv, n);
         narrow |= a->layer[i].ff < n;
     }
-    if (narrow || (a->ff_shared && a->ff_shared < n)) return llm__error(LLM_ERR_ARG, "the model is too narrow for %d ranks", n);
+    narrow |= (a->ff_shared && a->ff_shared < n) || (a->per_layer && a->per_layer < n);
+    if (narrow) return llm__error(LLM_ERR_ARG, "the model is too narrow for %d ranks", n);
     rank->heads = llm__slice_of(a->n_heads, rank_index * (a->n_heads / n), a->n_heads / n);
     rank->vocab = llm__net_split(a->vocab, 64, rank_index, n);
-    for (int i = 0; i < 3; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank_index, n);
+    for (int i = 0; i < 4; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank_index, n);
     return LLM_OK;
 }
 
@@ -93,6 +94,7 @@ static void llm__load_balanced(llm__loader *L, llm__net_layer *layer) {
 static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
     const llm__arch *a = L->a;
     int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS, fused = llm__has(L, LLM__W_QKV), bias = a->qkv_bias;
+    const int shared = a->layer[L->layer].kv_of != L->layer; /* it has queries alone */
     const llm__arch_layer *own = &a->layer[L->layer];
     int64_t d = own->head_dim, group = a->n_heads / own->n_kv_heads;
     llm__slice one = llm__all(1), D = llm__all(a->hidden);
@@ -114,19 +116,20 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_la
         llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.size + v.first, v.n), D, bias);
     } else {
         llm__take(L, LLM__W_Q, one, q, D, bias);
-        llm__take(L, LLM__W_K, one, k, D, bias);
-        llm__take(L, LLM__W_V, one, v, D, bias);
+        if (!shared) llm__take(L, LLM__W_K, one, k, D, bias);
+        if (!shared) llm__take(L, own->k_is_v ? LLM__W_K : LLM__W_V, one, v, D, bias);
+        if (!shared && own->k_is_v) L->n_params -= v.n * a->hidden; /* the same matrix again */
     }
     llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, &layer->qkv);
     if (!a->qk_norm) return;
     const int alike = a->qk_norm == LLM_QK_NORM_HEAD_RMS || a->qk_norm == LLM_QK_NORM_HEAD_RMS_LAST; /* the same for all heads */
     if (alike) q = k = llm__all(d);
-    if (L->balance && alike) {
+    if (L->balance && alike && !shared && !own->kv_shared) { /* queries of other layers would need the same factors */
         llm__load_balanced(L, layer);
         return;
     }
     llm__load_vector(L, LLM__W_Q_NORM, q, 1, -1, &layer->q_norm);
-    llm__load_vector(L, LLM__W_K_NORM, k, 1, -1, &layer->k_norm);
+    if (!shared) llm__load_vector(L, LLM__W_K_NORM, k, 1, -1, &layer->k_norm);
 }
 
 /* Latent attention (DeepSeek-V2): instead of keys and values the cache holds one latent of kv_rank values a token, and a
@@ -189,6 +192,43 @@ static void llm__load_norm(llm__loader *L, int slot, int must, llm__net_pair *no
     llm__load_vector(L, slot, llm__all(L->a->hidden), must && !llm__arch_is(L->a, "olmo"), bias, norm);
 }
 
+/* n numbers of a slot times `by`; a model of random weights has `by` alone. NULL: an error, or an adapter is loaded, which changes none. */
+static float *llm__load_values(llm__loader *L, int slot, int64_t n, float by) {
+    float *x = L->adapter ? NULL : (float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n);
+    if (L->adapter) return NULL;
+    if (!x && !L->r) L->r = llm__nomem();
+    llm__take(L, slot, llm__all(1), llm__all(n), llm__all(0), -1);
+    for (int64_t i = 0; i < n && !L->r; i++) {
+        x[i] = 1;
+        if (!L->m->dummy) llm__segment_values(L->list[0].segment, 0, i, 0, 1, &x[i]);
+        x[i] *= by * (L->m->dummy ? 1 : llm__segment_scale(L->list[0].segment));
+    }
+    L->list[0].n = 0, L->list[0].rows = 0;
+    return L->r ? NULL : x;
+}
+
+/* What else experts beside the MLP have: norms, and a router that reads x / rms(x) * scale * D^-0.5. */
+static void llm__load_beside(llm__loader *L, llm__net_layer *layer) {
+    const llm__arch *a = L->a;
+    llm__load_norm(L, LLM__W_POST_FFN1, 1, &layer->post_ffn1);
+    llm__load_norm(L, LLM__W_FFN_NORM2, 1, &layer->ffn_norm2);
+    llm__load_norm(L, LLM__W_POST_FFN2, 1, &layer->post_ffn2);
+    llm__load_vector(L, LLM__W_EXPERT_SCALE, llm__all(a->n_experts), 1, -1, &layer->moe[0].by);
+    const float *scale = llm__load_values(L, LLM__W_ROUTER_SCALE, a->hidden, 1 / sqrtf((float)a->hidden));
+    if (scale) llm__load_numbers(L, "scale of what the router reads", scale, a->hidden, &layer->router_norm.w);
+}
+
+/* What Gemma 4 has behind the MLP: the layer's own values for a token are cut by columns as the MLP's width is. */
+static void llm__load_behind(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
+    const llm__slice D = llm__all(L->a->hidden);
+    const float *scalar = llm__has(L, LLM__W_SCALAR) ? llm__load_values(L, LLM__W_SCALAR, 1, 1) : NULL;
+    if (scalar) layer->scalar = *scalar;
+    if (!L->a->per_layer) return;
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_PL_GATE, rank->per_layer, D, -1, &layer->pl_gate);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_PL_PROJ, D, rank->per_layer, -1, &layer->pl_proj);
+    llm__load_norm(L, LLM__W_PL_NORM, 1, &layer->pl_norm);
+}
+
 /* Everything of the current layer, in the order in which a token meets it. A GGUF converter may have folded a
  * family's habits in: what is optional is looked for, what the family cannot do without is a must. */
 static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
@@ -204,21 +244,34 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
     if (post) llm__load_norm(L, LLM__W_POST_ATTN, 1, &layer->post_attn);
     if (pre) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &layer->ffn_norm);
     if (post) llm__load_norm(L, LLM__W_POST_FFN, 1, &layer->post_ffn);
-    if (!a->layer[L->layer].moe) {
-        llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, layer->ff, a->mlp_bias, &layer->up, &layer->down);
-        return;
-    }
+    const int moe = a->layer[L->layer].moe;
+    if (!moe || a->beside) llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, layer->ff, a->mlp_bias, &layer->up, &layer->down);
+    if (llm__arch_is(a, "gemma4_text")) llm__load_behind(L, rank, layer);
+    if (moe && a->beside) llm__load_beside(L, layer);
+    if (!moe) return;
     for (int s = 0; s < a->n_sets; s++) { /* experts and corrections of the second set follow those of the first */
-        llm__net_moe *moe = &layer->moe[s];
+        llm__net_moe *set = &layer->moe[s];
         const int32_t all = a->n_experts;
-        llm__load(L, LLM_ROLE_LINEAR, s ? LLM__W_ROUTER2 : LLM__W_ROUTER, E, D, 0, &moe->router);
+        llm__load(L, LLM_ROLE_LINEAR, s ? LLM__W_ROUTER2 : LLM__W_ROUTER, E, D, 0, &set->router);
         llm__load_vector(L, LLM__W_CORRECTION, llm__slice_of((int64_t)a->n_sets * all, s * all, all),
-                         L->m->dummy && a->score == LLM_ROUTE_SIGMOID, -1, &moe->correction);
-        llm__load_mlp(L, LLM__W_E_GATE_UP, all, s * all, rank->ff_expert[s], llm__arch_is(a, "gpt_oss"), &moe->up, &moe->down);
+                         L->m->dummy && a->score == LLM_ROUTE_SIGMOID, -1, &set->correction);
+        llm__load_mlp(L, LLM__W_E_GATE_UP, all, s * all, rank->ff_expert[s], llm__arch_is(a, "gpt_oss"), &set->up, &set->down);
     }
     int bias = llm__arch_is(a, "ernie4_5_moe") && a->mlp_bias; /* not of the experts among which tokens choose */
     if (a->ff_shared) llm__load_mlp(L, LLM__W_S_GATE_UP, 0, 0, rank->ff_shared, bias, &layer->s_up, &layer->s_down);
     if (a->shared_gate) llm__load(L, LLM_ROLE_LINEAR, LLM__W_S_SCALE, llm__all(1), D, -1, &layer->s_gate);
+}
+
+/* What makes the layers' own values for a token: a table, cut as the vocabulary is, and a projection of the embedding, whole on every rank.
+ * Their sum is divided by the root of 2, which the norm's weights take in. */
+static void llm__load_per_layer(llm__loader *L, llm__net_rank *rank) {
+    const llm__arch *a = L->a;
+    const llm__slice all = llm__all((int64_t)a->n_layers * a->per_layer);
+    if (!a->per_layer) return;
+    llm__load(L, LLM_ROLE_EMBED, LLM__W_PL_EMBED, rank->vocab, all, -1, &rank->pl_embed);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_PL_MODEL, all, llm__all(a->hidden), -1, &rank->pl_model);
+    const float *norm = llm__load_values(L, LLM__W_PL_MODEL_NORM, a->per_layer, sqrtf(0.5f));
+    if (norm) llm__load_numbers(L, "norm of layers' own values", norm, a->per_layer, &rank->pl_model_norm.w);
 }
 
 /* Weights of the whole model: embedding, positions, final norm, output layer (which many families tie to the
@@ -234,6 +287,7 @@ static void llm__load_model(llm__loader *L, llm__net_rank *rank) {
         llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom"), &rank->embed_norm);
         if (a->flags & LLM__LEARNED)
             llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &rank->positions);
+        llm__load_per_layer(L, rank);
     }
     if (rank->last) {
         L->heading = 1;
@@ -324,6 +378,9 @@ LLM__PRIVATE llm_result llm__net_check(llm_model *m) {
  *   ff_act      act(gate) * up of the MLP, or of the shared expert (T, ff)
  *   router, routes  scores of the experts (T, E), the chosen and their weights (T, 2 n_used)
  *   q_a, q, kv_a    latent attention's narrow and wide queries, its latent
+ *   router_in, sum  with experts beside the MLP: what their router reads, what both have made (T, D)
+ *   pl, pl_new      layers' own values for a token (T, n_layers * P), and what of them is made from the embedding; pl_act, pl_out: of one
+ *                   layer, this rank's columns
  *   low, plus       what adapters make: A x (T, 3 r), and B A x, as wide as the widest layer; head_plus: of the output layer; e_low,
  *                   e_plus: of experts, for every choice of a row, but at most 64 MB (then rows go in turns)
  * What has no columns is not needed. */
@@ -363,6 +420,12 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
         {rows, a->n_experts, &rank->router},
         {rows, 2 * a->n_used, &rank->routes},
         {rows, a->shared_gate, &rank->gate},
+        {rows, a->beside ? D : 0, &rank->router_in},
+        {rows, a->beside ? D : 0, &rank->sum},
+        {rows, (int64_t)a->n_layers * a->per_layer, &rank->pl},
+        {rows, rank->first ? (int64_t)a->n_layers * a->per_layer : 0, &rank->pl_new},
+        {rows, rank->per_layer.n, &rank->pl_act},
+        {out, rank->per_layer.n, &rank->pl_out},
         {rows, lora * LLM_LORA_PARTS * net->cfg.max_lora_rank, &rank->low},
         {rows, lora * wide, &rank->plus},
         {out, lora * rank->vocab.n, &rank->head_plus},
@@ -390,7 +453,7 @@ LLM__PRIVATE void llm__net_close(llm__net *net) {
  *
  *     stage 0 s s f, stage 1 s f f (s: 2 heads of 256, f: 1 of 512)     cache s s f f     stage 1 has its layers at 0, 2, 3
  */
-static void llm__net_kv(llm__net *net) {
+static llm_result llm__net_kv(llm__net *net) {
     const llm__arch *a = net->a;
     const int latent = (a->flags & LLM__MLA) != 0;
     for (int r = 0; r < net->cfg.n_ranks; r++) {
@@ -398,6 +461,11 @@ static void llm__net_kv(llm__net *net) {
         uint8_t taken[LLM__MAX_LAYERS] = {0};
         for (int i = rank->begin; i < rank->end; i++) {
             const llm__arch_layer *own = &a->layer[i];
+            if (own->kv_of < rank->begin)
+                return llm__error(LLM_ERR_UNSUPPORTED, "%s: layer %d reads the keys of layer %d, which cannot be in another stage",
+                                  net->cfg.model->path, i, own->kv_of);
+            rank->layer[i].kv = rank->layer[own->kv_of].kv;
+            if (own->kv_of < i) continue;
             llm_kv_layer kv = {(int32_t)rank->layer[i].kv_heads.n, own->head_dim, own->v_head_dim};
             if (latent) kv.n_kv_heads = 1, kv.head_dim = a->kv_rank + a->rope[0].dim, kv.v_head_dim = 0;
             int at = 0;
@@ -408,6 +476,7 @@ static void llm__net_kv(llm__net *net) {
             rank->layer[i].kv = at;
         }
     }
+    return LLM_OK;
 }
 
 LLM__PRIVATE llm_result llm__net_open(const llm__net_config *cfg, llm__net **out) {
@@ -417,6 +486,8 @@ LLM__PRIVATE llm_result llm__net_open(const llm__net_config *cfg, llm__net **out
     int n_stages = LLM__MAX(cfg->n_stages, 1);
     if (a->n_layers < n_stages)
         return llm__error(LLM_ERR_ARG, "pipeline_parallel_size %d: %s has %d layers", n_stages, cfg->model->path, a->n_layers);
+    if (a->per_layer && cfg->alone)
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s has layers that cannot be computed alone", cfg->model->path, a->name);
     llm__net *net = LLM__NEW(llm__net, 1);
     if (!net) return llm__nomem();
     net->cfg = *cfg;
@@ -442,6 +513,7 @@ LLM__PRIVATE llm_result llm__net_open(const llm__net_config *cfg, llm__net **out
         if (cfg->dry) net->weight_bytes += cfg->backend->memory_used(cfg->ctx) - before;
         r = L.r ? L.r : llm__net_buffers(net, L.rank, L.wide);
     }
+    if (!r) r = llm__net_kv(net);
     if (!r && !cfg->dry) r = llm__source_whole(&cfg->model->source);
     if (!r && !cfg->dry) r = cfg->backend->weights_done(cfg->ctx);
     net->unpacked = L.unpacked + (int64_t)L.keep.total;
@@ -452,7 +524,6 @@ LLM__PRIVATE llm_result llm__net_open(const llm__net_config *cfg, llm__net **out
         llm__net_close(net);
         return r;
     }
-    llm__net_kv(net);
     *out = net;
     return LLM_OK;
 }

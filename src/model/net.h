@@ -47,6 +47,7 @@ typedef struct llm__net_config {
 /* A mixture of experts. */
 typedef struct llm__net_moe {
     llm__net_pair router, correction, up, down; /* (E, D), (E), (E, 2 ff, D), (E, D, ff) */
+    llm__net_pair by;                           /* (E) see llm_route_op */
 } llm__net_moe;
 
 /* One layer on one rank. What a family lacks is NULL. */
@@ -61,6 +62,10 @@ typedef struct llm__net_layer {
     llm__net_pair up, down;                                  /* (2 ff: gate rows, up rows; or ff, D), (D, ff) */
     llm__net_moe moe[2];                                     /* for text, or everything; for pictures */
     llm__net_pair s_up, s_down, s_gate;                      /* the shared expert; s_gate: (1, D), Qwen2-MoE's */
+    llm__net_pair ffn_norm2, post_ffn1, post_ffn2;           /* (D) of experts beside the MLP: before them, behind the MLP, behind them */
+    llm__net_pair router_norm;                               /* (D) of what their router reads */
+    llm__net_pair pl_gate, pl_proj, pl_norm; /* (P, D), (D, P), (D) of the layer's own values for a token: see arch.per_layer */
+    float scalar;                            /* multiplies x behind the layer; 0: nothing does */
 } llm__net_layer;
 
 /* Buffers that hold some rows of the residual stream: all tokens, or only those whose logits are wanted. */
@@ -73,12 +78,16 @@ typedef struct llm__net_lane {
 typedef struct llm__net_rank {
     int begin, end, first, last;                      /* its layers; first, last: of the pipeline's stages */
     llm__slice heads, ff_expert[2], ff_shared, vocab; /* this rank's shares; ff_expert: of each set */
+    llm__slice per_layer;                             /* of arch.per_layer */
+    llm__net_pair pl_embed, pl_model, pl_model_norm;  /* (vocab, n_layers * P), (n_layers * P, D), (P) */
     llm__net_pair embed, positions, embed_norm, out_norm, head;
     llm__net_pair fc[2]; /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
     llm_weight *alibi, *inv_freq[2];
     llm__net_layer *layer; /* (n_layers), of which it has some */
     llm__net_lane token, out;
     llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate; /* see llm__net_buffers */
+    llm_buffer *router_in, *sum;                                                  /* of experts beside the MLP */
+    llm_buffer *pl, *pl_new, *pl_act, *pl_out;                                    /* of layers' own values for a token */
     llm_buffer *low, *plus, *head_plus, *e_low, *e_plus;                          /* of adapters */
 } llm__net_rank;
 

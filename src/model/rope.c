@@ -11,6 +11,7 @@
 #include "model/facts.h"
 #include "model/families.h"
 #include "model/arch.h"
+#include "model/arch_gemma4.h"
 
 /* How far YaRN stretches attention: 0.1 * mscale * ln(factor) + 1, found by trial in its paper. */
 static double llm__yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
@@ -67,7 +68,7 @@ static int llm__rope_divide(llm__facts *f, const llm__tensors *tensors, const ch
         float x;
         if (t) memcpy(&x, t->data + 4 * i, 4), factor = x;
         else llm_json_num(f->json, v, &factor), v = llm_json_next(f->json, v);
-        ok = factor > 1e-6 && factor < 1e9;
+        ok = factor > 1e-6 && factor < 2e30; /* llama.cpp writes 1e30 for what does not turn */
         to[i] = (float)(from[i] / factor);
     }
     if (!ok && !f->r) f->r = llm__error(LLM_ERR_FORMAT, "%s: %s: %d positive numbers expected", f->path, f->json ? key : tensor, n);
@@ -126,6 +127,13 @@ LLM__PRIVATE double llm__rope_base(llm__facts *f, const llm__arch *a, double bas
     return alpha > 0 && a->rope[0].dim > 2 ? base * pow(alpha, a->rope[0].dim / (a->rope[0].dim - 2.0)) : base;
 }
 
+/* Gemma 4's "proportional": as if all of a head turned, but only the first share of its frequencies is not 0. */
+static void llm__rope_part(llm__facts *f, double usual, llm__rope *out) {
+    const int half = out->dim / 2, turns = (int)(llm__fact_num(f, "partial_rotary_factor", usual, 0, 1) * out->dim) / 2;
+    const double factor = llm__fact_num(f, "factor", 1, 1e-2, 1e6);
+    for (int i = 0; i < half; i++) out->inv_freq[i] = out->inv_freq[half + i] = i < turns ? (float)(out->inv_freq[i] / factor) : 0;
+}
+
 /* One set of frequencies. Values are looked for in the RoPE object first (f->node[0]). `local`: the set of sliding
  * layers when the file has no object for them: a base, and no scaling. */
 static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tensors, double base, int local, llm__rope *out) {
@@ -145,7 +153,11 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
         llm__rope_long(f, a, tensors, out);
         return;
     }
-    const int silent = llm__rope_silent(f, a);
+    const int silent = llm__rope_silent(f, a), whole = f->json && llm__arch_is(a, "gemma4_text") && !type[0];
+    if (whole || !strcmp(type, "proportional")) {
+        llm__rope_part(f, whole ? 0.25 : 1, out);
+        return;
+    }
     if (silent) snprintf(type, sizeof type, "llama3");
     const int alpha = !strcmp(type, "dynamic") && llm__rope_alpha(f, a) > 0;
     if (!type[0] || alpha || llm__word_in("default none mrope", type)) return;
@@ -181,16 +193,18 @@ static int llm__rope_none(llm__facts *f, const llm__arch *a) {
 static void llm__rope_turned(llm__facts *f, llm__arch *a) {
     a->rope_pairs = (a->flags & (a->gguf ? LLM__PAIRS_GGUF : LLM__PAIRS)) != 0;
     if (a->flags & LLM__MLA) a->rope_pairs = llm__fact_bool(f, "rope_interleave", a->rope_pairs);
+    const int32_t head = a->full_head_dim ? a->full_head_dim : a->head_dim;
     double partial = llm__fact_num(f, "partial_rotary_factor rotary_pct rope_pct", a->family->partial, 1e-3, 1);
-    int dim = LLM__MIN((int)(a->head_dim * partial), (int)LLM__MAX_ROPE);
+    if (llm__arch_is(a, "gemma4_text")) partial = 1; /* its share is one of frequencies */
+    int dim = LLM__MIN((int)(head * partial), (int)LLM__MAX_ROPE);
     /* MiniMax's rotary_dim is an older word for a share, which beats it */
     const int share = llm__arch_is(a, "minimax_m2") && llm__facts_find(f, "partial_rotary_factor").node >= 0;
     const char *words = share ? ".rope.dimension_count" : "rotary_dim .rope.dimension_count";
     if (!(a->flags & LLM__MLA)) a->rope[0].dim = llm__fact_int(f, words, dim, 2, LLM__MAX_ROPE);
     if (a->flags & (LLM__LEARNED | LLM__ALIBI) || llm__rope_none(f, a)) a->rope[0].dim = 0;
-    if (!f->r && (a->rope[0].dim % 2 || a->rope[0].dim > a->head_dim))
+    if (!f->r && (a->rope[0].dim % 2 || a->rope[0].dim > head))
         f->r = llm__error(LLM_ERR_FORMAT, "%s: RoPE turns %d of %d values of a head, an even number of at most all was expected", f->path,
-                          a->rope[0].dim, a->head_dim);
+                          a->rope[0].dim, head);
 }
 
 /* What a stretched length changes besides the frequencies: the scale of attention, and how long texts may be. */
@@ -220,10 +234,11 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
         llm__rope_fill(&in, a, tensors, a->family->theta, 0, &a->rope[0]);
         a->n_rope = 1;
     }
-    if (!in.r && a->rope[0].dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text"))) {
+    if (!in.r && a->rope[0].dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text gemma4_text"))) {
         double base = olmo ? llm__fact_num(&in, "rope_theta .rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4;
         base = llm__fact_num(&in, "rope_local_base_freq", base, 1.0001, 1e18);
         a->rope[1].dim = a->rope[0].dim;
+        if (a->full_head_dim) a->rope[1].dim = llm__fact_int(&near, ".rope.dimension_count_swa", a->head_dim, 2, LLM__MAX_ROPE);
         llm__rope_fill(&near, a, tensors, base, local < 0, &a->rope[1]);
         a->n_rope = 2;
         if (!in.r) in.r = near.r;
@@ -308,6 +323,7 @@ LLM__PRIVATE llm_result llm__arch_read(const llm__source *s, int dummy, llm__arc
     if (r) return r;
     /* wrong values leave their fallbacks behind, so every step can run; what follows from several is asked only of good ones */
     llm__arch_shapes(&f, a);
+    llm__arch_gemma4_shapes(&f, a);
     llm__arch_switches(&f, a, &s->tensors);
     llm__arch_variants(&f, a, &s->tensors);
     if (!f.r) f.r = llm__arch_check(&f, a);
@@ -319,7 +335,9 @@ LLM__PRIVATE llm_result llm__arch_read(const llm__source *s, int dummy, llm__arc
         llm__arch_experts(&f, a, &s->tensors);
         llm__arch_sparse(&f, a);
         llm__arch_layers(&f, a);
+        llm__arch_gemma4(&f, a, &s->tensors);
     }
+    if (!f.r) f.r = llm__arch_layers_check(&f, a);
     if (a->tied < 0 && dummy) a->tied = (a->flags & LLM__TIED) != 0;
     return f.r;
 }

@@ -1093,10 +1093,12 @@ static void tc_rows_side(const tc_side *s, const test_step *t, llm_buffer **x, l
     CHECK(s->be->weights_done(s->ctx) == LLM_OK && s->be->kv_open(s->ctx, 0, NULL, 16, 1) == LLM_OK);
     memset(&r, 0, sizeof r);
     memset(&n, 0, sizeof n);
+    memset(&g, 0, sizeof g);
     r.x = *x;
     r.y = y;
     r.h = *h;
     r.scale = 0.7f;
+    r.x_scale = 0.75f;
     r.post_kind = LLM_NORM_RMS;
     r.post_weight = r.weight = n.weight = w;
     r.kind = LLM_NORM_LAYER;
@@ -1119,9 +1121,14 @@ static void tc_rows_side(const tc_side *s, const test_step *t, llm_buffer **x, l
     r.replace = 1;
     s->be->residual(s->ctx, 0, &r);
     s->be->gate(s->ctx, 0, &g);
-    const llm_gather_op left = {*o, y, 1, 0, 0}, right = {*o, y, 1, 0, 101};
+    const llm_gather_op left = {*o, y, 1, 0, 0, 0}, right = {*o, y, 1, 0, 101, 0}, later = {*o, y, 1, 0, 0, 60};
     s->be->gather(s->ctx, 0, &left);
     s->be->gather(s->ctx, 0, &right);
+    s->be->gather(s->ctx, 0, &later);
+    n.dst = *x, n.src = y, n.src_col = 5, n.n = 30, n.parts = 3, n.add = 1;
+    g.gate = *h, g.n = 50, g.each = 1, g.col = 7;
+    s->be->norm(s->ctx, 0, &n);
+    s->be->gate(s->ctx, 0, &g);
     tc_run(s);
 }
 
@@ -1257,7 +1264,7 @@ static void tc_narrow_list(const tc_narrow_side *n, int way, int form, int read)
     up.dst = n->z, up.src = n->h, up.weight = n->up, up.act = n->gate_up ? LLM_ACT_SILU : LLM_ACT_RELU2;
     if (way & 2) up.plus = n->plus;
     be->linear(n->s.ctx, tc_rank, &up);
-    const llm_gate_op gate = {n->z, n->y, n->ff};
+    const llm_gate_op gate = {.dst = n->z, .gate = n->y, .n = n->ff};
     if (form == TC_GATED) be->gate(n->s.ctx, tc_rank, &gate);
     copy.src = n->z, copy.n = n->ff;
     if (read) be->norm(n->s.ctx, tc_rank, &copy);
@@ -1735,7 +1742,7 @@ static void tc_lora_run(const tc_lora_side *l, test_step *t, const int32_t *slot
     w.dst = l->g;
     w.weight = l->gate_up;
     be->linear(l->s.ctx, 0, &w);
-    const llm_gather_op gather = {l->o, l->x, 1, 0, 0};
+    const llm_gather_op gather = {l->o, l->x, 1, 0, 0, 0};
     be->gather(l->s.ctx, 0, &gather);
     be->lora(l->s.ctx, 0, &outs);
     o.src = l->o;
@@ -2033,7 +2040,7 @@ static void tc_draw_rows(int vocab, float scale) {
         t.s.draws = t.draws;
         CHECK(s.be->begin_step(s.ctx, &t.s) == LLM_OK);
         tc_embed(&s, x, table);
-        const llm_gather_op gather = {o, x, 1, 0, 0};
+        const llm_gather_op gather = {o, x, 1, 0, 0, 0};
         s.be->gather(s.ctx, 0, &gather);
         s.be->logits(s.ctx, 0, &op);
         tc_run(&s);
@@ -2093,7 +2100,7 @@ static void tc_states_side(const tc_side *s, test_step *t, llm_buffer **x, llm_b
     for (int i = 0; i < t->s.shape.n_rows; i++) t->tokens[i] = TC_ROWS - 1 - t->tokens[i];
     CHECK(s->be->begin_step(s->ctx, &t->s) == LLM_OK);
     tc_embed(s, *x, table);
-    const llm_gather_op gather = {o, *x, 1, 0, 0};
+    const llm_gather_op gather = {o, *x, 1, 0, 0, 0};
     s->be->gather(s->ctx, 0, &gather);
     s->be->state(s->ctx, 0, &last);
     tc_run(s);

@@ -403,6 +403,7 @@ static void be_test_residual(const char *isa, int ranks, int threads) {
             op.kind = kind, op.weight = w[r], op.bias = pick % 5 ? bias[r] : NULL;
             op.eps = 1e-4f;
             op.replace = replace;
+            op.x_scale = pick % 4 == 3 ? 0.75f : 0;
             t->residual(ctx, r, &op);
         }
         CHECK(t->end_step(ctx) == LLM_OK && t->wait(ctx) == LLM_OK);
@@ -415,6 +416,7 @@ static void be_test_residual(const char *isa, int ranks, int threads) {
                 be_ref_norm(post, sum, BE_WIDE, 3, 0, 1e-4, sum);
                 for (int k = 0; k < BE_WIDE; k++)
                     want_x[k] = (double)(3 * be_value(5, (uint32_t)i, (uint32_t)k, 9)) + (has_y ? sum[k] * (pick % 2 ? 0.5 : 1) : 0);
+                for (int k = 0; k < BE_WIDE && pick % 4 == 3; k++) want_x[k] *= 0.75;
                 be_ref_norm(kind, want_x, BE_WIDE, 1, pick % 5 ? 2 : 0, 1e-4, want_h);
                 for (int k = 0; k < BE_WIDE; k++) {
                     double got_x = x[r]->data[i * x[r]->stride + k], got_h = h[r]->data[i * h[r]->stride + k];
@@ -456,6 +458,7 @@ static void be_test_rows(const char *isa, int ranks) {
         llm_gate_op go;
         memset(&ro, 0, sizeof ro);
         memset(&no, 0, sizeof no);
+        memset(&go, 0, sizeof go);
         ro.dst = rope[r], ro.inv_freq = freq[r], ro.n_variants = 2, ro.rope_dim = 20, ro.scale = scale;
         static const int8_t row_of[] = {0, 0, 1, 1, 1, 2, 2, 2, 2, 2};
         ro.row_of = row_of;
@@ -465,7 +468,8 @@ static void be_test_rows(const char *isa, int ranks) {
         t->norm(ctx, r, &no);
         t->gate(ctx, r, &go);
         t->all_reduce(ctx, r, LLM_ROWS_TOKENS, a[r], 17);
-        const llm_gather_op gather = {c[r], a[r], 1, 0, 0}, left = {wide[r], a[r], 1, 0, 0}, right = {wide[r], a[r], 1, 0, BE_WIDE + 1};
+        const llm_gather_op gather = {c[r], a[r], 1, 0, 0, 0}, left = {wide[r], a[r], 1, 0, 0, 0},
+                            right = {wide[r], a[r], 1, 0, BE_WIDE + 1, 0};
         t->gather(ctx, r, &gather);
         t->gather(ctx, r, &right);
         t->gather(ctx, r, &left);
@@ -503,6 +507,57 @@ static void be_test_rows(const char *isa, int ranks) {
             const float *left = t->buffer_row(ctx, r, wide[r], i), *from = t->buffer_row(ctx, r, a[r], 6 + i);
             CHECK(!memcmp(left, from, BE_WIDE * sizeof *left) && !memcmp(left + BE_WIDE + 1, from, BE_WIDE * sizeof *left));
         }
+    t->close(ctx);
+}
+
+/* Norms side by side that are added to what is there, a gate for each value, and columns of rows that are gathered from further right. */
+static void be_test_own(const char *isa) {
+    const llm_backend *t = llm_backend_cpu();
+    llm_backend_ctx *ctx = be_open(isa, 2, 1, LLM_KV_F32);
+    llm_buffer *a = be_buffer(ctx, 0, BE_ROWS, BE_WIDE), *c = be_buffer(ctx, 0, BE_ROWS, 60), *out = be_buffer(ctx, 0, BE_ROWS, 40);
+    const llm_weight *w = be_random_vector(ctx, 0, 20, 5);
+    double worst = 0, row[20], want[60];
+    be_done(ctx);
+    test_step b;
+    be_plain_step(&b, 9, 3);
+    be_fill(a, 20, 1), be_fill(c, 30, 2);
+    const llm_norm_op norm = {.rows = LLM_ROWS_TOKENS,
+                              .dst = c,
+                              .src = a,
+                              .src_col = 11,
+                              .n = 20,
+                              .kind = LLM_NORM_RMS,
+                              .weight = w,
+                              .eps = 1e-5f,
+                              .parts = 3,
+                              .add = 1};
+    const llm_gate_op gate = {.rows = LLM_ROWS_TOKENS, .dst = c, .gate = a, .n = 50, .each = 1, .col = 7},
+                      chosen = {.rows = LLM_ROWS_OUT, .dst = out, .gate = c, .n = 40, .each = 1, .col = 3};
+    const llm_gather_op gather = {.dst = out, .src = c, .src_col = 15};
+    CHECK(t->begin_step(ctx, &b.s) == LLM_OK);
+    t->norm(ctx, 0, &norm);
+    t->gate(ctx, 0, &gate);
+    t->gather(ctx, 0, &gather);
+    t->gate(ctx, 0, &chosen); /* of rows that were gathered, by rows of the same number */
+    CHECK(t->end_step(ctx) == LLM_OK && t->wait(ctx) == LLM_OK);
+    for (int i = 0; i < 9; i++) {
+        const uint32_t r = (uint32_t)i;
+        for (int part = 0; part < 3; part++) {
+            for (int k = 0; k < 20; k++) row[k] = (double)be_value(20, r, (uint32_t)(11 + 20 * part + k), 9);
+            be_ref_norm(LLM_NORM_RMS, row, 20, 5, 0, 1e-5, want + 20 * part);
+        }
+        for (int k = 0; k < 60; k++) {
+            want[k] += 2 * (double)be_value(30, r, (uint32_t)k, 9);
+            if (k < 50) want[k] *= (double)be_value(20, r, (uint32_t)(7 + k), 9);
+            worst = LLM__MAX(worst, fabs(want[k] - (double)t->buffer_row(ctx, 0, c, i)[k]));
+        }
+    }
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < 40; k++) {
+            const double from = (double)t->buffer_row(ctx, 0, c, 6 + i)[15 + k], by = (double)t->buffer_row(ctx, 0, c, i)[3 + k];
+            worst = LLM__MAX(worst, fabs((double)t->buffer_row(ctx, 0, out, i)[k] - from * by));
+        }
+    if (!CHECK(worst < 6e-6)) printf("  own values, %s: error %g\n", isa, worst);
     t->close(ctx);
 }
 
@@ -585,6 +640,7 @@ static void be_test_route(void) {
         memset(&op, 0, sizeof op);
         op.dst = dst, op.logits = logits, op.n_experts = cases[i].n, op.k = cases[i].k, op.score = (llm_route_score)cases[i].score;
         op.correction = cases[i].correction ? w : NULL;
+        op.by = i % 3 == 1 ? w : NULL;
         op.n_group = cases[i].groups, op.topk_group = cases[i].keep, op.group_top2 = cases[i].top2;
         op.normalize = cases[i].normalize, op.normalize_min = cases[i].min, op.scale = cases[i].scale, op.near = 0.5f;
         be_plain_step(&b, BE_ROWS, 0);
@@ -597,6 +653,7 @@ static void be_test_route(void) {
             double weights[64];
             be_ref_route(&op, cases[i].correction ? kept : NULL, logits->data + r * logits->stride, ids, weights);
             for (int k = 0; k < op.k; k++) {
+                if (op.by) weights[k] *= (double)kept[ids[k]];
                 const float *got = dst->data + r * dst->stride;
                 same &= (int)got[k] == ids[k] && fabs((double)got[op.k + k] - weights[k]) < 1e-5 * (1 + fabs(weights[k]));
             }
@@ -821,10 +878,11 @@ static void be_program_op(be_program *p, int r, uint32_t seed, int fresh) {
         t->norm(p->ctx, r, &op);
     } else if (kind == 6) {
         llm_gate_op op;
+        memset(&op, 0, sizeof op);
         op.dst = x, op.gate = p->gate[r], op.n = BE_PROGRAM_COLS;
         t->gate(p->ctx, r, &op);
     } else if (pick % 2 && x != y) {
-        const llm_gather_op gather = {x, y, 1, 0, 0};
+        const llm_gather_op gather = {x, y, 1, 0, 0, 0};
         t->gather(p->ctx, r, &gather);
     } else {
         t->all_reduce(p->ctx, r, rows, x, BE_PROGRAM_COLS);
@@ -926,6 +984,7 @@ static void be_test_pages(void) {
     b.seq_len[0] = 2;
     CHECK(t->begin_step(n.ctx, &b.s) == LLM_OK);
     llm_gate_op gate;
+    memset(&gate, 0, sizeof gate);
     gate.dst = n.out, gate.gate = n.rope, gate.n = 1;
     for (int i = 0; i <= LLM__MAX_RECORDS; i++) t->gate(n.ctx, 0, &gate);
     CHECK(t->end_step(n.ctx) == LLM_ERR_LIMIT);
@@ -1263,6 +1322,7 @@ static void be_test_turn(void) {
 static void be_test_isa(const char *isa) {
     for (int ranks = 1; ranks <= 3; ranks++) be_test_residual(isa, ranks, 4 - ranks);
     be_test_rows(isa, 1);
+    be_test_own(isa);
     be_test_rows(isa, 2);
     for (int adapted = 0; adapted < 2; adapted++) {
         be_test_mla(isa, LLM_KV_F32, adapted, 2e-5);

@@ -2,6 +2,7 @@
  * papers, shapes, layers. */
 #include "../gguf.h"
 #include "model/arch.h"
+#include "model/arch_gemma4.h"
 #include "model/facts.h"
 #include "model/net.h"
 #include "model/rope.h"
@@ -286,6 +287,36 @@ static void arch_layers(void) {
     CHECK(arch_read.rope[0].dim == 0 && arch_read.n_rope == 0);
 }
 
+/* Gemma 4: shapes by layer, who reads whose keys, and how much of a head turns. Other families are not touched. */
+static void arch_gemma4(void) {
+    static const char config[] =
+        "\"model_type\":\"gemma4_text\",\"head_dim\":16,\"global_head_dim\":32,\"sliding_window\":8,\"hidden_size_per_layer_input\":4,"
+        "\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\",\"sliding_attention\"]";
+    const llm__arch_layer *l = arch_read.layer;
+    char more[800];
+    snprintf(more, sizeof more, "%s,\"num_kv_shared_layers\":2,\"use_double_wide_mlp\":true", config);
+    if (!CHECK(!arch_of(more))) printf("  %s\n", llm_last_error());
+    CHECK(l[0].head_dim == 16 && l[1].head_dim == 32 && l[1].v_head_dim == 32 && l[0].n_kv_heads == 2 && l[1].n_kv_heads == 2);
+    CHECK(l[0].kv_of == 0 && l[1].kv_of == 1 && l[2].kv_of == 0 && l[3].kv_of == 1 && l[0].kv_shared && l[1].kv_shared);
+    CHECK(l[0].window == 8 && !l[1].window && !l[3].window && l[3].rope == 0 && l[2].rope == 1 && l[1].ff == 96 && l[2].ff == 192);
+    CHECK(arch_read.rope[0].dim == 32 && arch_read.rope[1].dim == 16 && arch_read.attn_scale == 1 && arch_read.per_layer == 4);
+    for (int i = 0; i < 16; i++)
+        CHECK(i < 4 ? arch_near((double)arch_read.rope[0].inv_freq[i], pow(1e6, -i / 16.0)) : arch_read.rope[0].inv_freq[i] == 0);
+    snprintf(more, sizeof more, "%s,\"attention_k_eq_v\":true,\"num_global_key_value_heads\":1", config);
+    CHECK(!arch_of(more) && l[1].k_is_v && l[1].n_kv_heads == 1 && !l[0].k_is_v && l[0].n_kv_heads == 2 && l[3].kv_of == 3);
+    snprintf(more, sizeof more, "%s,\"num_kv_shared_layers\":3", config);
+    arch_refused(more, "layer 1 has no keys of its own");
+    snprintf(more, sizeof more, "%s,\"use_bidirectional_attention\":\"all\"", config);
+    arch_refused(more, "use_bidirectional_attention");
+    snprintf(more, sizeof more, "%s,\"attention_k_eq_v\":true,\"num_global_key_value_heads\":3", config);
+    arch_refused(more, "4 query heads cannot share 3 key heads evenly");
+    if (CHECK(!arch_of(""))) {
+        llm__facts f = LLM__ZERO;
+        llm__arch_gemma4_shapes(&f, &arch_read);
+        CHECK(!arch_read.v_norm && !arch_read.full_head_dim && arch_read.layer[3].kv_of == 3 && !arch_read.layer[3].kv_shared);
+    }
+}
+
 TEST_GROUP(arch) {
     arch_folder_facts();
     arch_gguf_facts();
@@ -293,4 +324,5 @@ TEST_GROUP(arch) {
     arch_bad_schemes();
     arch_lengths();
     arch_layers();
+    arch_gemma4();
 }

@@ -1,0 +1,57 @@
+#include "model/arch_gemma4.h"
+#include "api/config.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "model/tensors.h"
+#include "model/facts.h"
+#include "model/arch.h"
+
+LLM__PRIVATE void llm__arch_gemma4_shapes(llm__facts *f, llm__arch *a) {
+    if (!llm__arch_is(a, "gemma4_text")) return;
+    if (a->gguf) { /* the key without an ending is that of layers that see everything */
+        a->full_head_dim = a->head_dim;
+        a->head_dim = llm__fact_int(f, ".attention.key_length_swa", a->head_dim, 1, 4096);
+    } else {
+        a->full_head_dim = llm__fact_int(f, "global_head_dim", 512, 1, 4096);
+    }
+    a->v_head_dim = a->head_dim;
+    a->v_norm = 1;
+    a->per_layer = llm__fact_int(f, "hidden_size_per_layer_input .embedding_length_per_layer_input", a->gguf ? 0 : 256, 0, 1 << 14);
+}
+
+/* The last layers read the keys and values of the last layer before them that sees as far. */
+static void llm__gemma4_shared(llm__facts *f, llm__arch *a) {
+    const int32_t shared = llm__fact_int(f, "num_kv_shared_layers .attention.shared_kv_layers", 0, 0, a->n_layers - 1);
+    const int wide = f->json && llm__fact_bool(f, "use_double_wide_mlp", 0);
+    for (int i = a->n_layers - shared; i < a->n_layers && !f->r; i++) {
+        llm__arch_layer *l = &a->layer[i];
+        int from = a->n_layers - shared - 1;
+        while (from >= 0 && !a->layer[from].window != !l->window) from--;
+        if (from < 0)
+            f->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d has no keys of its own, and no layer of its kind before it has", f->path, i);
+        else l->kv_of = from, a->layer[from].kv_shared = 1;
+        if (wide) l->ff *= 2;
+    }
+}
+
+LLM__PRIVATE void llm__arch_gemma4(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
+    if (!llm__arch_is(a, "gemma4_text")) return;
+    const int alike = f->json && llm__fact_bool(f, "attention_k_eq_v", 0);
+    const int32_t full = alike ? llm__fact_int(f, "num_global_key_value_heads", a->n_kv_heads, 1, a->n_heads) : a->n_kv_heads;
+    char text[64];
+    if (f->json && !strcmp(llm__fact_str(f, "use_bidirectional_attention", text), "all") && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: use_bidirectional_attention: \"all\" is not supported", f->path);
+    a->beside = a->n_experts > 0;
+    if (f->json) a->layer[a->n_layers - 1].window = a->layer[a->n_layers - 1].rope = 0; /* the last one sees everything whatever is said */
+    for (int i = 0; i < a->n_layers; i++) {
+        llm__arch_layer *l = &a->layer[i];
+        char v[64];
+        snprintf(v, sizeof v, "blk.%d.attn_v.weight", i);
+        if (!l->window) {
+            l->head_dim = l->v_head_dim = a->full_head_dim;
+            if (f->json) l->n_kv_heads = full;
+        }
+        l->k_is_v = f->json ? alike && !l->window : !llm__tensors_find(tensors, v);
+    }
+    llm__gemma4_shared(f, a);
+}

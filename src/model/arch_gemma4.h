@@ -1,0 +1,23 @@
+/* arch_gemma4: what layers of Gemma 4 differ in, and what they share.
+ *
+ *   sliding layers   num_key_value_heads heads of head_dim, a window, RoPE over the whole head
+ *   full layers      heads of global_head_dim; with attention_k_eq_v num_global_key_value_heads of them, whose values are the raw keys.
+ *                    "proportional" RoPE: pairs stand half a head apart, but only the first share of them turns
+ *   the last num_kv_shared_layers have queries alone, and attend to the keys and values of the last layer of their kind before them;
+ *                    with use_double_wide_mlp their MLP is twice as wide
+ *   every layer      with hidden_size_per_layer_input reads values of its own for each token, from a second table and a projection of the
+ *                    embedding; its output is multiplied by a number, layer_scalar
+ *   enable_moe_block experts beside the MLP, each with norms before and behind
+ *
+ * Source: modeling_gemma4.py of transformers, and for GGUF llama.cpp's gemma4. */
+#pragma once
+#include "base/platform.h"
+#include "model/tensors.h"
+#include "model/facts.h"
+#include "model/arch.h"
+
+/* Widths of heads, before anything is asked of RoPE. */
+LLM__PRIVATE void llm__arch_gemma4_shapes(llm__facts *f, llm__arch *a);
+
+/* All else, when the windows of the layers are known. GGUF tells by a missing tensor that values are keys. */
+LLM__PRIVATE void llm__arch_gemma4(llm__facts *f, llm__arch *a, const llm__tensors *tensors);
