@@ -277,6 +277,10 @@ def cuda_bugs():
                ("communicators that end one by one", "ncclCommDestroy waits" in said("cuda_bugs", "destroyed", 0).stderr),
                ("a kernel that reads before it has waited", all(said("cuda_bugs", name, s).stdout == "wrong\n" for s in (0, 1, 2) for name in ("early", "early graph"))),
                ("a kernel that never waits", all("has not waited" in said("cuda_bugs", name, 0).stderr for name in ("early never", "early never graph"))),
+               ("products of a warpgroup are right", all(said("cuda_bugs", "group", s).stdout == "right\n" for s in (0, 1, 2, 3, 4, 6))),
+               ("such a product of what was stored without a fence", all("without a fence.proxy.async" in said("cuda_bugs", "group stores", s).stderr for s in (0, 1))),
+               ("one without a fence of its sums", "no wgmma.fence for d" in said("cuda_bugs", "group fence", 0).stderr), ("one whose sums are touched", "touched before wgmma.wait_group" in said("cuda_bugs", "group touched", 0).stderr),
+               ("one whose tile is overwritten too early", said("cuda_bugs", "group overwritten", 0).stdout == "wrong\n"),
                ("early kernels that wait are right", all(said("cuda_bugs", name, s).stdout == "right\n" for s in (0, 1, 2, 3, 4, 6) for name in ("early wait", "early wait graph")))]
     counted("CUDA emulation, planted bugs", sum(ok for _, ok in results), ["not found by the emulation: " + name for name, ok in results if not ok])
 

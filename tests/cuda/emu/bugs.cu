@@ -66,6 +66,28 @@ static __global__ void kernel_shared(float *out) {
     out[threadIdx.x] = s[threadIdx.x] + d[threadIdx.x];
 }
 
+/* d (64 x 64) = a product of ones, by a warpgroup: without what makes stores visible to it, without the fence of its registers, with d touched,
+ * or its tile overwritten, before the wait. */
+static __global__ void kernel_group(float *out, const char *bug) {
+    DYN_SMEM(uint8_t, memory);
+    uint8_t *tile = memory + (-cuemu::shared_address(memory) & 1023);
+    const uint64_t told = (uint64_t)1 << 62 | (uint64_t)64 << 32 | cuemu::shared_address(tile) / 16;
+    float d[32] = {};
+    for (int i = threadIdx.x; i < 512; i += 128) {
+        for (int k = 0; k < 8; k++) ((uint16_t *)tile)[8 * i + k] = 0x3c00;
+        cuemu::shared_written(tile + 16 * i, 16);
+    }
+    if (strcmp(bug, "stores")) cuemu::fence_proxy_async();
+    __syncthreads();
+    if (strcmp(bug, "fence")) cuemu::wgmma_fence(d, sizeof d);
+    cuemu::wgmma({d, nullptr, told, told, 64, true, false, true});
+    cuemu::wgmma_commit();
+    if (!strcmp(bug, "touched")) d[5] = 1;
+    if (!strcmp(bug, "overwritten")) memset(tile + 64 * threadIdx.x, 0, 64);
+    cuemu::wgmma_wait(0);
+    out[threadIdx.x] = 24 * d[threadIdx.x & 31];
+}
+
 /* One waits for what the other writes. */
 static __global__ void kernel_waits(int *flag) {
     while (!__atomic_load_n(flag, __ATOMIC_ACQUIRE)) __nanosleep(40);
@@ -92,7 +114,7 @@ template <class... P, class... A> static void launch(void (*kernel)(P...), int t
     c.attrs = &early;
     c.numAttrs = (void *)kernel == (void *)kernel_reads || (void *)kernel == (void *)kernel_writes;
     c.blockDim = dim3((unsigned)threads);
-    c.dynamicSmemBytes = (void *)kernel == (void *)kernel_shared ? 100000 : 0;
+    c.dynamicSmemBytes = (void *)kernel == (void *)kernel_shared ? 100000 : (void *)kernel == (void *)kernel_group ? 10000 : 0;
     c.stream = stream;
     if (cudaLaunchKernelEx(&c, kernel, static_cast<P>(a)...) != cudaSuccess) exit(3);
 }
@@ -162,12 +184,13 @@ int main(int argc, char **argv) {
     if (!strcmp(name, "aligned")) launch(kernel_aligned, 32, stream, out);
     if (!strcmp(name, "shared")) cudaFuncSetAttribute((const void *)kernel_shared, cudaFuncAttributeMaxDynamicSharedMemorySize, 100000);
     if (!strcmp(name, "shared")) launch(kernel_shared, 32, stream, out);
+    if (!strncmp(name, "group", 5)) launch(kernel_group, 128, stream, out, name[5] ? name + 6 : "");
     if (!strcmp(name, "late") || !strcmp(name, "freed") || !strcmp(name, "loaded")) waits(name, stream);
     if (!strcmp(name, "destroyed")) destroyed();
     if (ahead) early(stream, out, x, strstr(name, "wait") ? 1 : strstr(name, "never") ? 0 : 2, strstr(name, "graph") != NULL);
     cudaMemcpyAsync(host, out, sizeof host, cudaMemcpyDeviceToHost, stream);
     cudaStreamSynchronize(stream);
-    for (int i = 0; i < 128 && (right || ahead || !strcmp(name, "race")); i++) wrong |= !(host[i] == 384);
+    for (int i = 0; i < 128 && (right || ahead || !strncmp(name, "group", 5) || !strcmp(name, "race")); i++) wrong |= !(host[i] == 384);
     for (int i = 0; i < 32 && !strcmp(name, "sync"); i++) wrong |= host[i] != (float)((i + 1) & 31);
     printf("%s\n", wrong ? "wrong" : "right");
     return wrong;

@@ -102,6 +102,19 @@ struct Copy {
     size_t n, sn;
     copy_fn f;
 };
+struct Fenced { // registers of a thread that a wgmma.fence has seen, or a product has left, and what they were
+    const char *r;
+    std::vector<char> was;
+};
+struct Product { // of a warp
+    Wgmma w;     // of its first lane
+    float *d[32];
+    const uint32_t *a[32];
+    uint32_t a_was[32][4];
+    std::vector<float> a_wide, b_wide; // (16, 16), (16, n) once they are read
+    std::vector<float> d_was;          // (32, n / 2), until it is computed; empty: a product before it has the same sums
+    int line;
+};
 struct Fiber {
     Ctx ctx;
     char *stack = nullptr;
@@ -114,6 +127,9 @@ struct Fiber {
     int static_i;
     std::vector<Copy> open;
     std::deque<std::vector<Copy>> groups;
+    std::vector<Fenced> fenced;
+    std::vector<uint32_t> unfenced; // pieces of 16 bytes that it wrote since its last fence.proxy.async
+    int meetings;                   // of its warp for wgmma, in which it took part
     void *fake = nullptr, *ts = nullptr;
 };
 struct Coll {
@@ -128,6 +144,9 @@ struct Warp {
     unsigned exited, all;
     std::vector<std::unique_ptr<Coll>> colls;
     int used;
+    int meetings, products; // for wgmma; what the first lane behind one has done
+    std::vector<Product> open;
+    std::vector<std::vector<Product>> groups;
 };
 struct Bar {
     int arrived = 0;
@@ -169,6 +188,7 @@ struct Block { // one per OS thread that runs blocks; reused
     char *dyn = nullptr;
     void *dyn_base = nullptr;
     size_t dyn_n = 0, static_n = 0;
+    std::vector<uint8_t> unfenced; // of each 16 bytes of dyn: who wrote it last has had no fence.proxy.async since
     std::map<const void *, std::pair<void *, void *>> statics; // where it is, what to free
     long spin;
     std::chrono::steady_clock::time_point spins_since;
@@ -246,7 +266,8 @@ static void coll_try(Block *b, Warp &w, Coll &c) {
     c.arrived = 0;
     wake(b, c.wait);
 }
-static const char *kinds[] = {"__syncwarp", "__shfl_sync", "vote", "reduce", "match", "mma.sync", "ldmatrix"};
+static const char *kinds[] = {"__syncwarp",      "__shfl_sync",     "vote", "reduce", "match", "mma.sync", "ldmatrix",
+                              "wgmma.mma_async", "wgmma.wait_group"};
 const char *warp_gather(unsigned mask, const void *v, unsigned n, int kind, int line) {
     TS(Ign ig;)
     Block *b = B;
@@ -395,7 +416,7 @@ void cp_async(void *d, const void *s, size_t n, size_t sn, copy_fn f) {
     if (seed == 0 ? cp_async_late : seed == 1 ? 0 : B->rng() & 1) B->cur->open.push_back({d, s, n, sn, f});
     else {
         TS(ign_off();) f(d, s, n, sn);
-        TS(ign_on();)
+        TS(ign_on();) shared_written(d, n);
     }
 }
 void cp_async_commit() {
@@ -408,7 +429,172 @@ void cp_async_wait(int keep) {
     Fiber *f = B->cur;
     while ((int)f->groups.size() > keep) {
         TS(ign_off();) for (Copy &c : f->groups.front()) c.f(c.d, c.s, c.n, c.sn);
-        TS(ign_on();) f->groups.pop_front();
+        TS(ign_on();) for (Copy &c : f->groups.front()) shared_written(c.d, c.n);
+        f->groups.pop_front();
+    }
+}
+// ------------------------------------------------------------------ wgmma
+static const size_t WINDOW = 1024; // where dynamic shared memory begins, as kernels see it; pointers have the same low bits
+static uintptr_t window() { return ((uintptr_t)B->dyn & ~(WINDOW - 1)) - WINDOW; }
+uint32_t shared_address(const void *p) {
+    if ((char *)p < B->dyn || (char *)p > B->dyn + B->dyn_n) die("%p is not in dynamic shared memory", p);
+    return (uint32_t)((uintptr_t)p - window());
+}
+void shared_written(const void *p, size_t n) {
+    if (!B->dyn || (char *)p < B->dyn || (char *)p >= B->dyn + B->dyn_n) return;
+    for (size_t i = (size_t)((char *)p - B->dyn) / 16, end = ((size_t)((char *)p - B->dyn) + n + 15) / 16; i < end; i++) {
+        B->unfenced[i] = 1;
+        B->cur->unfenced.push_back((uint32_t)i);
+    }
+}
+void fence_proxy_async() {
+    for (uint32_t i : B->cur->unfenced) B->unfenced[i] = 0;
+    B->cur->unfenced.clear();
+}
+// A 16-bit value of a matrix that a descriptor tells of: row 0 to 15 of K, or of M or N.
+static float tile_value(uint64_t tile, bool turned, bool half, int k, int mn, int line) {
+    const uint64_t leading = (tile >> 16 & 0x3fff) * 16, stride = (tile >> 32 & 0x3fff) * 16;
+    uint64_t at = (tile & 0x3fff) * 16;
+    if (tile >> 62 != 1 || tile >> 46 & 0xffff)
+        die("wgmma at line %d: descriptor %016llx is not of 128-byte swizzle", line, (long long)tile);
+    if (at & 0x380) die("wgmma at line %d: tile at %llx does not begin with a pattern of 1,024 bytes", line, (long long)at);
+    if (turned) at += (uint64_t)(mn / 64) * leading + (uint64_t)(mn % 64) * 2 + (uint64_t)(k / 8) * stride + (uint64_t)(k % 8) * 128;
+    else at += (uint64_t)(mn / 8) * stride + (uint64_t)(mn % 8) * 128 + (uint64_t)k * 2;
+    at ^= (at >> 7 & 7) << 4;
+    const char *p = (const char *)(window() + at);
+    if (p < B->dyn || p + 2 > B->dyn + B->dyn_n) die("wgmma at line %d reads past shared memory", line);
+    if (B->unfenced[(size_t)(p - B->dyn) / 16]) die("wgmma at line %d reads what was written without a fence.proxy.async", line);
+    uint16_t h;
+    memcpy(&h, p, 2);
+    return half ? cuemu_half_to_float(h) : __uint_as_float((uint32_t)h << 16);
+}
+static void product_read(Product &p, int warp) {
+    const Wgmma &w = p.w;
+    if (!p.b_wide.empty()) return;
+    p.a_wide.resize(256), p.b_wide.resize(16 * (size_t)w.n);
+    for (int m = 0; m < 16; m++)
+        for (int k = 0; k < 16; k++) {
+            uint32_t two = p.a_was[m % 8 * 4 + k % 8 / 2][m / 8 + k / 8 * 2];
+            p.a_wide[16 * m + k] = !w.a     ? tile_value(w.a_tile, false, w.half, k, warp % 4 * 16 + m, p.line)
+                                   : w.half ? hf(two, k & 1)
+                                            : bf(two, k & 1);
+        }
+    for (int k = 0; k < 16; k++)
+        for (int n = 0; n < w.n; n++) p.b_wide[k * w.n + n] = tile_value(w.b_tile, w.turned, w.half, k, n, p.line);
+}
+void wgmma_fence(const void *r, size_t bytes) {
+    TS(Ign ig;)
+    const char *from = (const char *)r, *to = from + bytes;
+    std::vector<Fenced> &all = B->cur->fenced;
+    all.erase(std::remove_if(all.begin(), all.end(), [=](const Fenced &x) { return x.r < to && from < x.r + x.was.size(); }), all.end());
+    all.push_back({from, std::vector<char>(from, to)});
+}
+static const uint32_t IN_FLIGHT = 0x7fc0beef; // a NaN
+// Takes the sums of a product away until it is computed.
+static void product_hide(Product &p) {
+    const size_t each = p.w.n / 2;
+    p.d_was.resize(32 * each);
+    for (int lane = 0; lane < 32; lane++)
+        for (size_t i = 0; i < each; i++) p.d_was[lane * each + i] = p.d[lane][i], memcpy(p.d[lane] + i, &IN_FLIGHT, 4);
+}
+// Whether registers of a thread are as its fence saw them.
+static void check_fenced(int warp, int lane, const void *r, size_t bytes, const char *what, int line) {
+    for (const Fenced &x : B->f[warp * 32 + lane]->fenced) {
+        if (x.r > (const char *)r || x.r + x.was.size() < (const char *)r + bytes) continue;
+        if (memcmp(x.was.data() + ((const char *)r - x.r), r, bytes))
+            die("wgmma at line %d: %s was touched behind wgmma.fence", line, what);
+        return;
+    }
+    die("wgmma at line %d: no wgmma.fence for %s", line, what);
+}
+template <class F> static void each_product(Warp &w, F f) { // that is under way, in order
+    for (auto &g : w.groups)
+        for (Product &p : g) f(p);
+    for (Product &p : w.open) f(p);
+}
+static bool first_behind(Fiber *f, Warp &w) { return ++f->meetings > w.meetings && (w.meetings = f->meetings); }
+void wgmma(const Wgmma &w, int line) {
+    TS(Ign ig;)
+    const char *all = warp_gather(~0u, &w, sizeof w, WGMMA, line);
+    const int at = B->cur->warp;
+    Warp &warp = B->w[at];
+    if (!first_behind(B->cur, warp)) return;
+    if (warp.all != ~0u || warp.exited) die("wgmma at line %d: a warp has 32 threads", line);
+    warp.open.emplace_back();
+    Product &p = warp.open.back();
+    p.line = line;
+    bool begun = false;
+    for (int lane = 0; lane < 32; lane++) {
+        Wgmma x;
+        memcpy(&x, all + 64 * lane, sizeof x);
+        if (!lane) p.w = x;
+        if (x.a_tile != p.w.a_tile || x.b_tile != p.w.b_tile || x.n != p.w.n || x.add != p.w.add)
+            die("wgmma at line %d: lanes differ", line);
+        p.d[lane] = x.d, p.a[lane] = x.a;
+    }
+    each_product(warp, [&](Product &q) { begun |= &q != &p && q.d[0] == p.d[0]; });
+    for (int lane = 0; lane < 32; lane++) {
+        if (!begun) check_fenced(at, lane, p.d[lane], p.w.n / 2 * 4, "d", line);
+        if (p.w.a) check_fenced(at, lane, p.a[lane], 16, "a", line), memcpy(p.a_was[lane], p.a[lane], 16);
+    }
+    if (!begun) product_hide(p);
+    if (seed == 1 || (seed > 1 && B->rng() & 1)) product_read(p, at);
+    warp.products++;
+}
+void wgmma_commit(int line) {
+    TS(Ign ig;)
+    int z = 0;
+    warp_gather(~0u, &z, 4, SYNCWARP, line);
+    Warp &w = B->w[B->cur->warp];
+    if (first_behind(B->cur, w)) w.groups.push_back(std::move(w.open)), w.open.clear();
+}
+static void product_end(Warp &w, Product &p, int warp) {
+    const int n = p.w.n, each = n / 2;
+    std::vector<float> sum(16 * (size_t)n);
+    product_read(p, warp);
+    for (int m = 0; m < 16; m++)
+        for (int k = 0; k < 16; k++)
+            for (int c = 0; c < n; c++) sum[m * n + c] += p.a_wide[16 * m + k] * p.b_wide[k * n + c];
+    for (int lane = 0; lane < 32; lane++) {
+        if (p.w.a && memcmp(p.a[lane], p.a_was[lane], 16)) die("wgmma at line %d: a was touched before wgmma.wait_group", p.line);
+        for (int i = 0; i < each; i++) {
+            uint32_t now;
+            memcpy(&now, p.d[lane] + i, 4);
+            if (now != IN_FLIGHT) die("wgmma at line %d: d was touched before wgmma.wait_group", p.line);
+            p.d[lane][i] =
+                (p.w.add ? p.d_was[lane * each + i] : 0) + sum[((lane >> 2) + (i >> 1 & 1) * 8) * n + i / 4 * 8 + (lane & 3) * 2 + (i & 1)];
+        }
+    }
+    bool hidden = false;
+    each_product(w, [&](Product &q) {
+        if (hidden || &q == &p || q.d[0] != p.d[0]) return;
+        product_hide(q); // the next one with these sums
+        hidden = true;
+    });
+    for (int lane = 0; lane < 32 && !hidden; lane++)
+        for (Fenced &x : B->f[warp * 32 + lane]->fenced)
+            if (x.r <= (char *)p.d[lane] && (char *)p.d[lane] + 4 * each <= x.r + x.was.size())
+                memcpy(x.was.data() + ((char *)p.d[lane] - x.r), p.d[lane], 4 * each);
+}
+void wgmma_wait(int keep, int line) {
+    TS(Ign ig;)
+    warp_gather(~0u, &keep, 4, WGMMA_WAIT, line);
+    const int at = B->cur->warp;
+    Warp &w = B->w[at];
+    if (!first_behind(B->cur, w)) return;
+    while ((int)w.groups.size() > keep) {
+        while (!w.groups.front().empty()) {
+            product_end(w, w.groups.front().front(), at);
+            w.groups.front().erase(w.groups.front().begin());
+        }
+        w.groups.erase(w.groups.begin());
+    }
+}
+// Of a block that ends.
+static void products_over(Block *b) {
+    for (size_t i = 0; i < b->w.size(); i++) {
+        if (!b->w[i].groups.empty() || !b->w[i].open.empty()) die("the block ends with wgmma products that it has not waited for");
+        if (b->w[i].products != b->w[i / 4 * 4].products) die("warps of a warpgroup have issued different numbers of wgmma products");
     }
 }
 static void fiber_main() {
@@ -462,6 +648,7 @@ static void block_start(const function<void()> &body, uint3 bi, dim3 bd, dim3 gd
         Warp &w = b->w[i];
         w.exited = 0;
         w.used = 0;
+        w.meetings = w.products = 0;
         w.all = n - 32 * i >= 32 ? ~0u : (1u << (n - 32 * i)) - 1;
     }
     for (Bar &r : b->bar) {
@@ -478,6 +665,9 @@ static void block_start(const function<void()> &body, uint3 bi, dim3 bd, dim3 gd
         f->done = false;
         f->epoch = 0;
         f->why = nullptr;
+        f->meetings = 0;
+        f->fenced.clear();
+        f->unfenced.clear();
         f->prio = ((seed * 2654435761u + (i >> 5) * 40503u) * 2246822519u & ~31u) | ((i ^ seed) & 31);
         f->tid = {i % bd.x, i / bd.x % bd.y, i / (bd.x * bd.y)};
         ready(b, f);
@@ -485,6 +675,7 @@ static void block_start(const function<void()> &body, uint3 bi, dim3 bd, dim3 gd
     b->dyn_n = smem;
     b->static_n = 0;
     b->dyn = smem ? place(smem, 16, &b->dyn_base) : nullptr;
+    b->unfenced.assign(smem / 16 + 1, 0);
 }
 // Runs the block of this thread to its end; one that is ahead until it can only go on behind its griddepcontrol.wait: false.
 static bool block_go() {
@@ -538,6 +729,7 @@ static bool block_go() {
 static void block_end(const void *kernel, bool early) {
     Block *b = B;
     if (early && !b->waited) die("the block ends, and has not waited for the kernel before (griddepcontrol.wait)");
+    products_over(b);
     COUNT(count_block(kernel);)
     (void)kernel;
     if (b->dyn) free(b->dyn_base);

@@ -38,7 +38,7 @@ namespace cuemu {
 struct dim {
     unsigned x, y, z;
 };
-enum Kind { SYNCWARP, SHFL, VOTE, REDUCE, MATCH, MMA, LDMATRIX };
+enum Kind { SYNCWARP, SHFL, VOTE, REDUCE, MATCH, MMA, LDMATRIX, WGMMA, WGMMA_WAIT };
 // --- core (cuda_emu.cpp, never built with -fsanitize=thread) ---
 const char *warp_gather(unsigned mask, const void *v, unsigned n, int kind, int line); // 32 slots of 64 B
 const int TREE = 48;                                                                   // where in the first slot a shuffle keeps a Tree
@@ -59,6 +59,23 @@ void cp_async(void *d, const void *s, size_t n, size_t src_n, copy_fn f);
 void cp_async_commit();
 void count_access(const void *p, size_t n, int written, const void *pc); // see count.h
 void cp_async_wait(int keep);
+// wgmma.mma_async.m64nNk16 of 16-bit floats with f32 sums, as PTX says it. A product reads shared memory when it is issued or when it is
+// waited for, by the seed; until then its sums are NaN. Ends the process: registers touched without a wgmma.fence or before the wait, and
+// shared memory that was written without a fence.proxy.async since.
+struct Wgmma {
+    float *d;
+    const uint32_t *a;       // in registers, or nullptr: at the descriptor
+    uint64_t a_tile, b_tile; // descriptors of matrices in shared memory
+    int n;                   // columns
+    bool half, turned, add;  // f16 or bf16; b MN-major; d += instead of d =
+};
+void wgmma(const Wgmma &w, int line = __builtin_LINE());
+void wgmma_fence(const void *registers, size_t bytes);
+void wgmma_commit(int line = __builtin_LINE());
+void wgmma_wait(int keep, int line = __builtin_LINE());
+void fence_proxy_async();
+void shared_written(const void *p, size_t n); // by a thread's own stores
+uint32_t shared_address(const void *p);       // of dynamic shared memory, as it has 18 bits on a device
 [[noreturn]] void die(const char *fmt, ...);
 cudaError_t launch(const void *k, dim3 g, dim3 b, size_t smem, cudaStream_t st, bool coop, bool early, std::function<void()> body);
 void enqueue(cudaStream_t st, std::function<void()> f);
