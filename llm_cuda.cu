@@ -49,6 +49,7 @@
  *     kernel_qkv                         T                                128   norms and RoPE of q and k, k and v to the pages
  *     kernel_attention_split<stored, HD> (blocks, KV heads x tiles)   128, 64   the same, and out (T, heads vd), of single rows
  *     kernel_attention_chunk<stored, HD> T / rows x KV heads             128   the same for prompts, on tensor cores
+ *     kernel_attention_groups<.., HD>    T / rows x KV heads             256   the same by warpgroups of Hopper, heads of 64 and 128
  *     kernel_attention<type, ND>         (T / rows, KV heads, splits)     128   the same for latents, pages in f32, odd heads
  *     kernel_attention_join              (T, heads)                       128   its splits added up
  *     kernel_turn                        (T, heads)                        32   heads times a Hadamard matrix, for small elements
@@ -73,14 +74,18 @@
  * NUMBERS. Sums are f32, of tensor cores too. Products of one row and weights of 16 or 32 bits round nothing, the others take activations
  * as two bf16 each, 16 bits together, and weights as they are. From 9 rows on packed weights and activations are rounded to f16 (bf16
  * for bf16 weights), rows of activations that do not fit f16 times a power of two that is taken back; who makes activations writes them so
- * at once where it can, with the same bits. So a prompt and the same tokens one
- * by one differ by rounding, unless batch_invariant takes the same way for both. Between two runs of the same steps there is no
- * difference: no float is added by an atomic, and no order depends on time.
+ * at once where it can, with the same bits. So a prompt and the same tokens one by one differ by rounding, unless batch_invariant takes
+ * the same way for both. Between two runs of the same steps there is no difference: no float is added by an atomic, and no order depends on
+ * time; but of the two kernels for prompts on Hopper each start chooses one (chunk_try), and describe says which.
+ *
+ * Hopper's tensor cores give all they have to products of four warps only (wgmma), which attention to prompts uses where a trial at the
+ * start finds that it gives the same and is not slower; no device has been measured with it yet.
  *
  * TEMPLATES. Compile time is what limits one .cu file, so the list is short: kernel_linear_few, _rows, _band and _mma have weight kind,
- * kernel_attention_split {f16, bf16, bytes} x {64, 128, 256} values of a head, kernel_attention_chunk the same,
- * kernel_attention KV type. `make sass` prints what nvcc made of each, `make counts` what each asks of memory. No kernel of a step keeps
- * anything in local memory: sums are in arrays whose indexes are all known when compiling, and launch bounds give registers enough.
+ * kernel_attention_split {f16, bf16, bytes} x {64, 128, 256} values of a head, kernel_attention_chunk the same, kernel_attention_groups
+ * without 256, kernel_attention KV type. `make sass` prints what nvcc made of each, `make counts` what each asks of memory. No kernel of a
+ * step keeps anything in local memory: sums are in arrays whose indexes are all known when compiling, and launch bounds give registers
+ * enough.
  *
  * CONTENTS
  *
@@ -148,6 +153,10 @@ enum { WIDE_ARCH = 1 }; /* and few enough here for blocks of 16 warps */
 enum { WIDE_ARCH = 0 };
 #endif
 
+#if defined(CUDA_EMU) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define HAS_GROUPS /* products of warpgroups, on sm_90a alone */
+#endif
+
 #ifdef CUDA_EMU
 #define SMEM(T, name, n) \
     static char name##_key; \
@@ -156,6 +165,19 @@ enum { WIDE_ARCH = 0 };
 static inline float half_to_f32(uint16_t h) { return cuemu_half_to_float(h); }
 static inline uint16_t f32_to_half(float f) { return cuemu_float_to_half(f); }
 template <bool HALF> static inline void mma_16x8x16(float *d, const uint32_t *a, const uint32_t *b) { cuemu::mma_m16n8k16<HALF>(d, a, b); }
+template <bool HALF, int N> static inline void group_product(float *d, uint64_t a, uint64_t b, int add) {
+    cuemu::wgmma({d, NULL, a, b, N, HALF, false, add != 0});
+}
+template <bool HALF, int N> static inline void group_product_turned(float *d, const uint32_t *a, uint64_t b) {
+    cuemu::wgmma({d, a, 0, b, N, HALF, true, true});
+}
+static inline void finish_first(float) {}
+template <int N, class T> static inline void group_fence(T *r) { cuemu::wgmma_fence(r, N * sizeof *r); }
+static inline void group_end(void) { cuemu::wgmma_commit(); }
+template <int KEEP, int N> static inline void group_wait(float *) { cuemu::wgmma_wait(KEEP); }
+static inline uint32_t shared_address(const void *p) { return cuemu::shared_address(p); }
+static inline void shared_fence(void) { cuemu::fence_proxy_async(); }
+static inline void store_shared_16(void *to, uint4 v) { memcpy(to, &v, sizeof v), cuemu::shared_written(to, sizeof v); }
 static inline void load_matrix_x4(uint32_t *r, const void *row) { cuemu::ldmatrix_x4(r, row, false); }
 static inline void load_matrix_x4_turned(uint32_t *r, const void *row) { cuemu::ldmatrix_x4(r, row, true); }
 static inline void copy_async_16(void *to, const void *from, int n) { cuemu::cp_async(to, from, 16, (size_t)n, cuemu::plain_copy); }
@@ -189,6 +211,7 @@ static inline uint32_t bits_and_or(uint32_t a, uint32_t mask, uint32_t or_this) 
 static inline float exp2_near(float f) { return exp2f(f); }
 static inline void store_release(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 static inline uint32_t load_acquire(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+enum { EMULATED = 1 }; /* what something takes tells nothing */
 static void *nccl_function(const char *name) { return cuemu::nccl_symbol(name); }
 static void *cublas_function(const char *name) { return cuemu::cublas_symbol(name); }
 static const char *driver_missing(void) { return NULL; }
@@ -216,6 +239,80 @@ template <bool HALF> static __device__ __forceinline__ void mma_16x8x16(float *d
                      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+
+static __device__ __forceinline__ uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+static __device__ __forceinline__ void store_shared_16(void *to, uint4 v) { *(uint4 *)to = v; }
+
+#ifdef HAS_GROUPS
+/* d (64 x N, f32) = or += a (64 x 16) b (16 x N), of a warpgroup: four warps, the first a multiple of four. Warp w of them has rows 16 w
+ * and on, where mma_16x8x16 has them: d[4 j + e] is of columns 8 j and on. group_product: a and b in shared memory, 64 and N rows of 16;
+ * group_product_turned: a in registers, as mma_16x8x16 takes it, and b 16 rows of N. shared_tile tells of what is in shared memory.
+ *
+ * Products run beside the threads: those up to a group_end are one group, of which group_wait lets the KEEP latest be under way; until then
+ * nobody may touch d, a in registers, or what the product reads. A group_fence of each array comes before the first product that has it,
+ * and after the threads themselves have touched it; a shared_fence comes behind what threads or copy_async wrote to shared memory, and then
+ * a barrier, before products read that. Source: PTX manual, "Asynchronous Warpgroup Level Matrix Instructions". */
+#define EIGHT(d, i) \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define FLOATS_32(d, i) EIGHT(d, i), EIGHT(d, i + 8), EIGHT(d, i + 16), EIGHT(d, i + 24)
+#define NAMES_32 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define NAMES_64 \
+    NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61," \
+             "%62,%63"
+#define PRODUCT(N, TYPE) "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE
+#define PRODUCT_128(TYPE) \
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %66, 0; " PRODUCT(128, TYPE) " {" NAMES_64 "}, %64, %65, p, 1, 1, 0, 0; }" \
+                 : FLOATS_32(d, 0), FLOATS_32(d, 32) \
+                 : "l"(a), "l"(b), "r"(add))
+#define TURNED_128(TYPE) \
+    asm volatile(PRODUCT(128, TYPE) " {" NAMES_64 "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;" \
+                 : FLOATS_32(d, 0), FLOATS_32(d, 32) \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+#define TURNED_64(TYPE) \
+    asm volatile(PRODUCT(64, TYPE) " {" NAMES_32 "}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;" \
+                 : FLOATS_32(d, 0) \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+template <bool HALF, int N> static __device__ __forceinline__ void group_product(float *d, uint64_t a, uint64_t b, int add) {
+    static_assert(N == 128, "the one width that is needed");
+    if (HALF) PRODUCT_128("f16");
+    else PRODUCT_128("bf16");
+}
+template <bool HALF, int N> static __device__ __forceinline__ void group_product_turned(float *d, const uint32_t *a, uint64_t b) {
+    static_assert(N == 64 || N == 128, "the widths that are needed");
+    if constexpr (N == 128) {
+        if (HALF) TURNED_128("f16");
+        else TURNED_128("bf16");
+    } else {
+        if (HALF) TURNED_64("f16");
+        else TURNED_64("bf16");
+    }
+}
+
+/* For the compiler an array is written here: what is done to it stays on its side of the fence, or of the wait. */
+template <int N> static __device__ __forceinline__ void group_keep(float *r) {
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+f"(r[i])::"memory");
+}
+template <int N> static __device__ __forceinline__ void group_keep(uint32_t *r) {
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+r"(r[i])::"memory");
+}
+template <int N, class T> static __device__ __forceinline__ void group_fence(T *r) {
+    group_keep<N>(r);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+static __device__ __forceinline__ void group_end(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int KEEP, int N> static __device__ __forceinline__ void group_wait(float *d) {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(KEEP) : "memory");
+    group_keep<N>(d);
+}
+
+/* What `sum`, which is never negative, is made of is computed before what follows: the compiler puts a wait as far in front as it can. */
+static __device__ __forceinline__ void finish_first(float sum) {
+    asm volatile("{ .reg .pred p; setp.lt.f32 p, %0, 0f00000000; @p trap; }" ::"f"(sum) : "memory");
+}
+static __device__ __forceinline__ void shared_fence(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+#endif
 
 /* Four 8 x 8 matrices of 16-bit values from shared memory; lane i names row i % 8 of matrix i / 8. */
 static __device__ __forceinline__ void load_matrix_x4(uint32_t *r, const void *row) {
@@ -305,6 +402,8 @@ static __device__ __forceinline__ uint32_t load_acquire(const uint32_t *p) {
     return v;
 }
 
+enum { EMULATED = 0 };
+
 /* NCCL is opened only for more than one device. */
 static void *nccl_function(const char *name) {
     static void *library; /* opened once, by the one thread that opens backends first */
@@ -326,6 +425,15 @@ static void *cublas_function(const char *name) {
 static const char *driver_missing(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     return driver ? NULL : "no NVIDIA driver is installed (libcuda.so.1 is not there)";
+}
+#endif
+
+#ifdef HAS_GROUPS
+/* How group_product is told of a tile in shared memory: rows of 64 values of 16 bits, eights of a row in the order of chunk_at. p: a
+ * multiple of 1,024 bytes, and 32 more for each 16 columns further; next: bytes to the next 64 columns, of tiles that are turned. Fields in
+ * units of 16 bytes: address, that distance, distance of 8 rows; the top bits: eights change places over 128 bytes. */
+static __device__ __forceinline__ uint64_t shared_tile(const void *p, int next) {
+    return (uint64_t)1 << 62 | (uint64_t)(1024 / 16) << 32 | (uint64_t)(next / 16) << 16 | shared_address(p) / 16;
 }
 #endif
 
@@ -457,6 +565,7 @@ static int max_int(int64_t a, int64_t b) { return (int)(a > b ? a : b); }
  *     LLM_CUDA_TRY_NCCL     with one rank: opens NCCL all the same, and sums something
  *     LLM_CUDA_NO_CUBLAS    cuBLASLt is not opened: large products are our own
  *     LLM_CUDA_NO_PEERS     devices do not read each other's memory: all sums over ranks are NCCL's
+ *     LLM_CUDA_NO_WGMMA     attention to prompts goes by kernel_attention_chunk on Hopper, too
  *     LLM_CUDA_NO_OVERLAP   each kernel starts when the one before has ended
  *     LLM_CUDA_SYNC         no graphs, and each kernel is waited for: an error names the kernel that made it
  *
@@ -613,6 +722,7 @@ typedef struct rank {
     int index, device, n_sms, max_smem, capability; /* max_smem: bytes a block may have; capability: 90 for sm_90 */
     int sync_each;                                  /* LLM_CUDA_SYNC is set */
     int overlap;                                    /* a kernel may start before the one in front of it has ended: see launch */
+    int groups[2];                                  /* heads of 64, 128 values: prompts go by warpgroups' products, see chunk_try */
     cudaStream_t stream;
     cudaEvent_t done[LLM_FLIGHT_MAX], stage_free[2], from[N_TIMES], to[N_TIMES]; /* from, to: see note_times */
     cudaStream_t back;                   /* of the first rank of a pipeline: on which what the last stage has drawn comes */
@@ -4996,28 +5106,35 @@ static void run_splits(rank *r, const kv_view &kv, attention_args a, int n_kv_he
  * >>attention_chunk   Prompts, on tensor cores; and which way attention takes.
  * ============================================================================ */
 
-static constexpr int CHUNK_THREADS = 128;
+/* Whose products: a warp's (mma.sync), or a warpgroup's (wgmma), of heads up to 128. */
+enum { BY_WARPS, BY_GROUPS };
 
-/* A warp has that many times 16 queries, so that keys it has read are used as often: as many as registers have room for beside heads of HD
- * values. Keys of a step likewise. */
-static constexpr __host__ __device__ int chunk_sixteens(int hd) { return hd <= 128 ? 2 : 1; }
-static constexpr __host__ __device__ int chunk_queries(int hd) { return CHUNK_THREADS / 32 * 16 * chunk_sixteens(hd); }
-static constexpr __host__ __device__ int chunk_keys(int hd) { return hd <= 64 ? 64 : 32; }
+/* Threads of a block. A warp has sixteens times 16 queries: of warps as many as registers have room for beside heads of HD values, so that
+ * keys it has read are used as often. Keys of a step likewise. */
+static constexpr __host__ __device__ int chunk_threads(int by) { return by == BY_WARPS ? 128 : 256; }
+static constexpr __host__ __device__ int chunk_sixteens(int hd, int by) { return by == BY_WARPS && hd <= 128 ? 2 : 1; }
+static constexpr __host__ __device__ int chunk_queries(int hd, int by) { return chunk_threads(by) / 32 * 16 * chunk_sixteens(hd, by); }
+static constexpr __host__ __device__ int chunk_keys(int hd, int by) { return by == BY_GROUPS ? 128 : hd <= 64 ? 64 : 32; }
 
-/* Shared memory, in bytes: queries, two stages of keys and values; of bytes one, and them as they are stored, with their scales. */
-static constexpr __host__ __device__ int chunk_stage(int hd) { return 2 * chunk_keys(hd) * hd * 2; }
-static constexpr __host__ __device__ int chunk_smem(int stored, int hd) {
-    return chunk_queries(hd) * hd * 2 + (stored == STORED_BYTES ? chunk_stage(hd) / 2 * 3 + 16 * chunk_keys(hd) : 2 * chunk_stage(hd));
+/* Shared memory, in bytes: queries, two stages of keys and values; of bytes one, and them as they are stored, with their scales. What
+ * warpgroups multiply begins at a multiple of TILE_ALIGN. */
+static constexpr int TILE_ALIGN = 1024;
+static constexpr __host__ __device__ int chunk_stage(int hd, int by) { return 2 * chunk_keys(hd, by) * hd * 2; }
+static constexpr __host__ __device__ int chunk_smem(int stored, int hd, int by) {
+    return (by == BY_GROUPS ? TILE_ALIGN : 0) + chunk_queries(hd, by) * hd * 2 +
+           (stored == STORED_BYTES ? chunk_stage(hd, by) / 2 * 3 + 16 * chunk_keys(hd, by) : 2 * chunk_stage(hd, by));
 }
 
-/* Where eight values c of a row are in a tile of rows of HD 16-bit values: eights change places within a row, so that ldmatrix, which reads
- * the same of eight rows at once, meets each bank once. */
-template <int HD> static __device__ __forceinline__ int chunk_at(int row, int c) {
-    return row * (2 * HD) + (c & ~7) * 16 + (((c ^ row) & 7) * 16);
+/* Where eight values c of a row are in a tile of ROWS rows of 16-bit values: in planes of 64 values, in which eights of a row change
+ * places, so that ldmatrix, which reads the same of eight rows at once, meets each bank once, and that shared_tile can tell of it. */
+template <int ROWS> static __device__ __forceinline__ int chunk_at(int row, int c) {
+    return (c >> 3) * (ROWS * 128) + row * 128 + ((c ^ row) & 7) * 16;
 }
 
 /* The same for a lane of ldmatrix: from chunk_at of its row and of eight c < 2, where c + d is, d even. */
-static __device__ __forceinline__ int chunk_step(int at, int d) { return (at ^ (d & 7) * 16) + (d & ~7) * 16; }
+template <int ROWS> static __device__ __forceinline__ int chunk_step(int at, int d) {
+    return (at ^ (d & 7) * 16) + (d >> 3) * (ROWS * 128);
+}
 
 /* What a query is and sees: positions [from, to). */
 typedef struct __align__(16) chunk_query {
@@ -5041,92 +5158,84 @@ typedef struct chunk_tile {
 typedef struct chunk_shared {
     chunk_tile tile;
     chunk_query query[128];
-    chunk_place place[2][4]; /* of a step's keys; steps in turn */
+    chunk_place place[4][8]; /* of a step's keys; steps in turn */
 } chunk_shared;
 
 /* Notes where keys of the step at `block` are. Threads that have none do nothing. */
-template <int HD>
+template <int NK>
 static __device__ __forceinline__ void chunk_look(const kv_view &kv, const int32_t *pages, int head, int block, const attend_part &part,
                                                   chunk_place *place) {
     const int first = block + 16 * (int)threadIdx.x, at = first % kv.page_tokens;
-    if ((int)threadIdx.x >= chunk_keys(HD) / 16) return;
+    if ((int)threadIdx.x >= NK / 16) return;
     const uint8_t *p = first < part.to && first + 16 > part.from ? kv_part(kv, pages, first, head) : kv.base;
     place[threadIdx.x].keys = p + (int64_t)at * kv.place.k_elements * kv.element_bytes;
     place[threadIdx.x].values = p + kv.place.v_offset + (int64_t)at * kv.place.v_elements * kv.element_bytes;
     place[threadIdx.x].scales = (const float *)(p + kv.place.scale_offset) + at;
 }
 
-/* Starts the copy of the keys and values of positions [block, block + keys of a step) into a stage, zeros where part has none, as even what
- * is not seen takes part in a product with 0. All threads. */
-template <int HD>
+/* Starts the copy of the keys (or values) of positions [block, block + keys of a step) to their half of a stage, zeros where part has none,
+ * as even what is not seen takes part in a product with 0. All threads. */
+template <int HD, int BY>
 static __device__ __forceinline__ void chunk_load(const kv_view &kv, const chunk_place *place, int block, const attend_part &part,
-                                                  uint8_t *stage) {
-    const int EIGHTS = HD / 8, EACH = CHUNK_THREADS / EIGHTS, c = threadIdx.x % EIGHTS, j0 = threadIdx.x / EIGHTS;
-    const int k_row = 2 * kv.place.head_dim, v_row = 2 * kv.place.v_head_dim;
-    const unsigned k_at = j0 * k_row + 16 * c, v_at = j0 * v_row + 16 * c;
-    const int k_bytes = 16 * c < k_row ? 16 : 0, v_bytes = 16 * c < v_row ? 16 : 0, before = part.from - block - j0;
-    const unsigned n = part.to - part.from;
+                                                  int values, uint8_t *half) {
+    const int EIGHTS = HD / 8, EACH = chunk_threads(BY) / EIGHTS, c = threadIdx.x % EIGHTS, j0 = threadIdx.x / EIGHTS;
+    const int row = 2 * (values ? kv.place.v_head_dim : kv.place.head_dim), bytes = 16 * c < row ? 16 : 0, before = part.from - block - j0;
+    const unsigned at = (EACH > 16 ? j0 % 16 : j0) * row + 16 * c, n = part.to - part.from;
+    if (EACH > 16) place += j0 / 16;
 #pragma unroll
-    for (int j = 0; j < chunk_keys(HD); j += EACH) {
-        const int there = (unsigned)(j - before) < n;
-        uint8_t *to = stage + chunk_at<HD>(j + j0, c);
-        copy_async_16(to, place[j / 16].keys + (k_at + j % 16 * k_row), there ? k_bytes : 0);
-        copy_async_16(to + chunk_stage(HD) / 2, place[j / 16].values + (v_at + j % 16 * v_row), there ? v_bytes : 0);
-    }
+    for (int j = 0; j < chunk_keys(HD, BY); j += EACH)
+        copy_async_16(half + chunk_at<chunk_keys(HD, BY)>(j + j0, c),
+                      (values ? place[j / 16].values : place[j / 16].keys) + (at + j % 16 * row), (unsigned)(j - before) < n ? bytes : 0);
 }
 
-/* The same of bytes: as they are stored, in rows of HD, and the four floats of each token. */
-template <int HD>
-static __device__ void chunk_load_bytes(const kv_view &kv, const chunk_place *place, int block, const attend_part &part, uint8_t *raw) {
-    const int NK = chunk_keys(HD);
-#pragma unroll
-    for (int values = 0; values < 2; values++) {
-        const int row = values ? kv.place.v_elements : kv.place.k_elements, unit = row % 16 ? 4 : 16, units = ceil_div(row, unit);
+/* The same of bytes: as they are stored, in rows of HD, and the two floats of each token. */
+template <int HD, int BY>
+static __device__ void chunk_load_bytes(const kv_view &kv, const chunk_place *place, int block, const attend_part &part, int values,
+                                        uint8_t *raw) {
+    const int NK = chunk_keys(HD, BY), row = values ? kv.place.v_elements : kv.place.k_elements, unit = row % 16 ? 4 : 16,
+              units = ceil_div(row, unit);
 #pragma unroll 1
-        for (int i = threadIdx.x; i < NK * units; i += CHUNK_THREADS) {
-            const int j = i / units, c = i % units * unit, there = block + j >= part.from && block + j < part.to;
-            const uint8_t *from = (values ? place[j / 16].values : place[j / 16].keys) + j % 16 * row + c;
-            uint8_t *to = raw + (values * NK + j) * HD + c;
-            if (unit == 16) copy_async_16(to, from, there ? 16 : 0);
-            else copy_async_4(to, from, there ? 4 : 0);
-        }
+    for (int i = threadIdx.x; i < NK * units; i += chunk_threads(BY)) {
+        const int j = i / units, c = i % units * unit, there = block + j >= part.from && block + j < part.to;
+        const uint8_t *from = (values ? place[j / 16].values : place[j / 16].keys) + j % 16 * row + c;
+        uint8_t *to = raw + (values * NK + j) * HD + c;
+        if (unit == 16) copy_async_16(to, from, there ? 16 : 0);
+        else copy_async_4(to, from, there ? 4 : 0);
     }
-    for (int i = threadIdx.x; i < 4 * NK; i += CHUNK_THREADS) {
-        const int j = i % NK, there = block + j >= part.from && block + j < part.to;
-        copy_async_4(raw + 2 * NK * HD + 4 * i, place[j / 16].scales + i / NK * kv.page_tokens + j % 16, there ? 4 : 0);
+    for (int i = threadIdx.x; i < 2 * NK; i += chunk_threads(BY)) {
+        const int j = i % NK, there = block + j >= part.from && block + j < part.to, k = i / NK + 2 * values;
+        copy_async_4(raw + 2 * NK * HD + 4 * (k * NK + j), place[j / 16].scales + k * kv.page_tokens + j % 16, there ? 4 : 0);
     }
 }
 
-/* Bytes of a step to halves, with their scales. All threads. */
-template <int HD> static __device__ __forceinline__ void chunk_widen(const kv_view &kv, const uint8_t *raw, uint8_t *stage) {
-    const int NK = chunk_keys(HD), EIGHTS = HD / 8, EACH = CHUNK_THREADS / EIGHTS, c = threadIdx.x % EIGHTS, j0 = threadIdx.x / EIGHTS;
+/* Keys or values of a step, of bytes, to halves, with their scales. All threads. */
+template <int HD, int BY>
+static __device__ __forceinline__ void chunk_widen(const kv_view &kv, const uint8_t *raw, int values, uint8_t *half) {
+    const int NK = chunk_keys(HD, BY), EIGHTS = HD / 8, EACH = chunk_threads(BY) / EIGHTS, c = threadIdx.x % EIGHTS;
+    const int n = values ? kv.place.v_head_dim : kv.place.head_dim;
     const byte_form form = byte_form_of(kv.type);
-#pragma unroll
-    for (int values = 0; values < 2; values++) {
-        const int n = values ? kv.place.v_head_dim : kv.place.head_dim;
-        const float *scales = (const float *)(raw + 2 * NK * HD) + values * 2 * NK;
+    const float *scales = (const float *)(raw + 2 * NK * HD) + values * 2 * NK;
 #pragma unroll 1
-        for (int j = j0; j < NK; j += EACH) {
-            uint32_t two[4] = {};
-            const float by = scales[j], plus = scales[NK + j];
+    for (int j = threadIdx.x / EIGHTS; j < NK; j += EACH) {
+        uint32_t two[4] = {};
+        const float by = scales[j], plus = scales[NK + j];
 #pragma unroll
-            for (int h = 0; h < 2 && 8 * c < n; h++)
-                bytes_to_halves(form, bytes_at(form, raw + (values * NK + j) * HD, 8 * c + 4 * h, n), two + 2 * h);
+        for (int h = 0; h < 2 && 8 * c < n; h++)
+            bytes_to_halves(form, bytes_at(form, raw + (values * NK + j) * HD, 8 * c + 4 * h, n), two + 2 * h);
 #pragma unroll
-            for (int h = 0; h < 4 && 8 * c < n; h++)
-                two[h] = narrow_pair<true>(__fmaf_rn(by, half_to_f32((uint16_t)two[h]), plus),
-                                           __fmaf_rn(by, half_to_f32((uint16_t)(two[h] >> 16)), plus));
-            *(uint4 *)(stage + values * chunk_stage(HD) / 2 + chunk_at<HD>(j, c)) = make_uint4(two[0], two[1], two[2], two[3]);
-        }
+        for (int h = 0; h < 4 && 8 * c < n; h++)
+            two[h] = narrow_pair<true>(__fmaf_rn(by, half_to_f32((uint16_t)two[h]), plus),
+                                       __fmaf_rn(by, half_to_f32((uint16_t)(two[h] >> 16)), plus));
+        store_shared_16(half + chunk_at<NK>(j, c), make_uint4(two[0], two[1], two[2], two[3]));
     }
 }
 
 /* Queries of the tile to shared memory, times scale and log2(e), zeros where there are none. */
-template <bool HALF, int HD>
+template <bool HALF, int HD, int BY>
 static __device__ __forceinline__ void chunk_fetch(const attention_args &a, const chunk_tile &tile, uint8_t *q) {
     const float by = a.scale * 1.44269504f;
 #pragma unroll 4
-    for (int i = threadIdx.x; i < chunk_queries(HD) * (HD / 8); i += CHUNK_THREADS) {
+    for (int i = threadIdx.x; i < chunk_queries(HD, BY) * (HD / 8); i += chunk_threads(BY)) {
         const int k = i / (HD / 8), c = i % (HD / 8), row = k / tile.n_heads, there = row < tile.n_rows && 8 * c < a.hd;
         const int head = tile.first_head + k % tile.n_heads;
         const float2 *x = (const float2 *)(a.q + (tile.row0 + row) * a.q_stride + a.q_col + head * a.hd + 8 * c);
@@ -5136,23 +5245,23 @@ static __device__ __forceinline__ void chunk_fetch(const attention_args &a, cons
             const float2 v = there ? x[h] : make_float2(0, 0);
             two[h] = narrow_pair<HALF>(by * v.x, by * v.y);
         }
-        *(uint4 *)(q + chunk_at<HD>(k, c)) = make_uint4(two[0], two[1], two[2], two[3]);
+        store_shared_16(q + chunk_at<chunk_queries(HD, BY)>(k, c), make_uint4(two[0], two[1], two[2], two[3]));
     }
 }
 
 /* s (queries of a warp, NK) = q k^T. s[i][j][e]: query 16 i + 8 (e / 2) + g, key 8 j + 2 t + e % 2; g = lane / 4, t = lane % 4. */
 template <bool HALF, int HD>
 static __device__ __forceinline__ void chunk_scores(const uint8_t *q, const uint8_t *keys, int q_at, int k_at,
-                                                    float (*s)[chunk_keys(HD) / 8][4]) {
-    const int M = chunk_sixteens(HD);
+                                                    float (*s)[chunk_keys(HD, BY_WARPS) / 8][4]) {
+    const int M = chunk_sixteens(HD, BY_WARPS), NK = chunk_keys(HD, BY_WARPS);
 #pragma unroll
     for (int k = 0; k < HD / 16; k++) {
         uint32_t qf[M][4], kf[4];
 #pragma unroll
-        for (int i = 0; i < M; i++) load_matrix_x4(qf[i], q + chunk_step(q_at, 2 * k) + i * 32 * HD);
+        for (int i = 0; i < M; i++) load_matrix_x4(qf[i], q + chunk_step<chunk_queries(HD, BY_WARPS)>(q_at, 2 * k) + i * 16 * 128);
 #pragma unroll
-        for (int j = 0; j < chunk_keys(HD) / 16; j++) {
-            load_matrix_x4(kf, keys + chunk_step(k_at, 2 * k) + j * 32 * HD);
+        for (int j = 0; j < NK / 16; j++) {
+            load_matrix_x4(kf, keys + chunk_step<NK>(k_at, 2 * k) + j * 16 * 128);
 #pragma unroll
             for (int i = 0; i < M; i++) {
                 mma_16x8x16<HALF>(s[i][2 * j], qf[i], kf);
@@ -5163,34 +5272,33 @@ static __device__ __forceinline__ void chunk_scores(const uint8_t *q, const uint
 }
 
 /* What few models want of scores, and what the borders of what a query sees ask for: there they become -INFINITY. */
-template <int HD>
+template <int M, int NK>
 static __device__ __forceinline__ void chunk_mask(const attention_args &a, const chunk_query *queries, int block, int border,
-                                                  float (*s)[chunk_keys(HD) / 8][4]) {
+                                                  float (*s)[NK / 8][4]) {
     const int lane = threadIdx.x & 31, first = block + 2 * (lane & 3);
-    const float cap = a.softcap * 1.44269504f, by = a.softcap > 0 ? 2 / a.softcap : 0;
+    const auto each = [&](auto f) { /* f(score, query, position) */
 #pragma unroll
-    for (int i = 0; i < 2 * chunk_sixteens(HD); i++) {
-        const chunk_query q = queries[8 * i + (lane >> 2)];
+                                    for (int i = 0; i < 2 * M; i++) {
+                                        const chunk_query q = queries[8 * i + (lane >> 2)];
 #pragma unroll
-        for (int j = 0; j < chunk_keys(HD) / 8; j++)
+                                        for (int j = 0; j < NK / 8; j++)
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                float *x = &s[i / 2][j][2 * (i & 1) + h];
-                const int position = first + 8 * j + h;
-                if (a.softcap > 0) *x = cap - __fdividef(2 * cap, exp2_near(*x * by) + 1); /* cap tanh(x / cap) */
-                if (a.alibi) *x += q.slope * (float)(position - q.at);
-                if (border) *x = position >= q.from && position < q.to ? *x : -INFINITY;
-            }
+                                            for (int h = 0; h < 2; h++) f(s[i / 2][j][2 * (i & 1) + h], q, first + 8 * j + h);
+                                    }
+    };
+    if (a.softcap > 0) { /* cap tanh(x / cap) */
+        const float cap = a.softcap * 1.44269504f, by = 2 / a.softcap;
+        each([&](float &x, const chunk_query &, int) { x = cap - __fdividef(2 * cap, exp2_near(x * by) + 1); });
     }
+    if (a.alibi) each([](float &x, const chunk_query &q, int position) { x += q.slope * (float)(position - q.at); });
+    if (border) each([](float &x, const chunk_query &q, int position) { x = position >= q.from && position < q.to ? x : -INFINITY; });
 }
 
 /* Scores become weights of the online softmax, in place: exp2(s - m). m follows the largest score only when that is more than 2^8 above:
- * then acc and l are brought to it. So each query has it for itself, and most steps change nothing. m, l: of query 8 i + g; l: of the keys
- * that the lane has. Twin: llm__body_soften. */
-template <int HD>
-static __device__ __forceinline__ void chunk_soften(float *m, float *l, float (*s)[chunk_keys(HD) / 8][4], float (*acc)[HD / 8][4]) {
-    const int N = chunk_keys(HD) / 8, ROWS = 2 * chunk_sixteens(HD);
-    float c[ROWS];
+ * then what was summed is to be brought to it, by c, and 1 comes back. So each query has it for itself, and most steps change nothing. m,
+ * l, c: of query 8 i + g; l: of the keys that the lane has. Twin: llm__body_soften. */
+template <int M, int NK> static __device__ __forceinline__ int chunk_soften(float *m, float *l, float (*s)[NK / 8][4], float *c) {
+    const int N = NK / 8, ROWS = 2 * M;
     int far = 0;
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
@@ -5203,39 +5311,44 @@ static __device__ __forceinline__ void chunk_soften(float *m, float *l, float (*
         const int up = top > m[i] + 8;
         c[i] = up ? exp2_near(m[i] - top) : 1;
         m[i] = up ? top : m[i];
+        l[i] *= c[i];
         far |= up;
     }
-    if (__any_sync(~0u, far))
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            l[i] *= c[i];
-#pragma unroll
-            for (int j = 0; j < HD / 8; j++) acc[i / 2][j][2 * (i & 1)] *= c[i], acc[i / 2][j][2 * (i & 1) + 1] *= c[i];
-        }
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
 #pragma unroll
         for (int j = 0; j < N; j++)
 #pragma unroll
             for (int k = 2 * (i & 1); k < 2 * (i & 1) + 2; k++) l[i] += s[i / 2][j][k] = exp2_near(s[i / 2][j][k] - m[i]);
+    return __any_sync(~0u, far);
 }
 
-/* acc (queries of a warp, HD) += s v. The weights go from the place where one product leaves them to where the next wants them without
- * leaving their thread. */
-template <bool HALF, int HD>
-static __device__ __forceinline__ void chunk_sum(const uint8_t *values, int v_at, const float (*s)[chunk_keys(HD) / 8][4],
-                                                 float (*acc)[HD / 8][4]) {
-    const int M = chunk_sixteens(HD);
+template <int M, int HD> static __device__ __forceinline__ void chunk_rescale(const float *c, float (*acc)[HD / 8][4]) {
 #pragma unroll
-    for (int j = 0; j < chunk_keys(HD) / 16; j++) {
+    for (int i = 0; i < 2 * M; i++)
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++) acc[i / 2][j][2 * (i & 1)] *= c[i], acc[i / 2][j][2 * (i & 1) + 1] *= c[i];
+}
+
+/* Weights of keys 16 j and on, of 16 queries, from the place where one product leaves them to where the next wants them. */
+template <bool HALF> static __device__ __forceinline__ void chunk_weights(const float (*s)[4], int j, uint32_t *p) {
+#pragma unroll
+    for (int k = 0; k < 4; k++) p[k] = narrow_pair<HALF>(s[2 * j + k / 2][2 * (k & 1)], s[2 * j + k / 2][2 * (k & 1) + 1]);
+}
+
+/* acc (queries of a warp, HD) += s v. */
+template <bool HALF, int HD>
+static __device__ __forceinline__ void chunk_sum(const uint8_t *values, int v_at, const float (*s)[chunk_keys(HD, BY_WARPS) / 8][4],
+                                                 float (*acc)[HD / 8][4]) {
+    const int M = chunk_sixteens(HD, BY_WARPS), NK = chunk_keys(HD, BY_WARPS);
+#pragma unroll
+    for (int j = 0; j < NK / 16; j++) {
         uint32_t p[M][4], vf[4];
 #pragma unroll
-        for (int i = 0; i < M; i++)
-#pragma unroll
-            for (int k = 0; k < 4; k++) p[i][k] = narrow_pair<HALF>(s[i][2 * j + k / 2][2 * (k & 1)], s[i][2 * j + k / 2][2 * (k & 1) + 1]);
+        for (int i = 0; i < M; i++) chunk_weights<HALF>(s[i], j, p[i]);
 #pragma unroll
         for (int d = 0; d < HD / 8; d += 2) {
-            load_matrix_x4_turned(vf, values + chunk_step(v_at, d) + j * 32 * HD);
+            load_matrix_x4_turned(vf, values + chunk_step<NK>(v_at, d) + j * 16 * 128);
 #pragma unroll
             for (int i = 0; i < M; i++) {
                 mma_16x8x16<HALF>(acc[i][d], p[i], vf);
@@ -5251,11 +5364,10 @@ typedef struct chunk_range {
 } chunk_range;
 
 /* A warp's queries of one part of its tile: what each sees, which goes to `queries`, and what they see together. */
-template <int HD>
+template <int M>
 static __device__ __forceinline__ chunk_range chunk_sees(const step_view &s, const attention_args &a, const attend_part &part, int seq,
                                                          const chunk_tile &tile, chunk_query *queries) {
-    const int each = 16 * chunk_sixteens(HD), lane = threadIdx.x & 31, i = each * (threadIdx.x >> 5) + lane % each,
-              row = tile.row0 + i / tile.n_heads;
+    const int each = 16 * M, lane = threadIdx.x & 31, i = each * (threadIdx.x >> 5) + lane % each, row = tile.row0 + i / tile.n_heads;
     const int mine = i >= part.qa && i < part.qb;
     chunk_query q = {0, 0, 0, 0};
     chunk_range r = {1 << 30, 0, 0, 1 << 30}; /* of a query that is none */
@@ -5278,10 +5390,10 @@ static __device__ __forceinline__ chunk_range chunk_sees(const step_view &s, con
 }
 
 /* A warp's results to `out`. */
-template <int HD>
+template <int M, int HD>
 static __device__ __forceinline__ void chunk_end(const step_view &s, const attention_args &a, const chunk_tile &tile, const float *l,
                                                  const float (*acc)[HD / 8][4]) {
-    const int lane = threadIdx.x & 31, ROWS = 2 * chunk_sixteens(HD);
+    const int lane = threadIdx.x & 31, ROWS = 2 * M;
 #pragma unroll
     for (int k = 0; k < ROWS; k++) {
         const int i = 8 * ROWS * (threadIdx.x >> 5) + 8 * k + (lane >> 2), row = tile.row0 + i / tile.n_heads;
@@ -5304,6 +5416,24 @@ static __device__ __forceinline__ chunk_tile chunk_tile_of(const step_view &s, c
     return {row0, n_rows, kv_head * a.group + in_group, n_heads, kv_head, n_rows * n_heads};
 }
 
+/* What a block begins with: its tile, 0: it has none; queries in shared memory, their largest score and sum of weights so far. */
+template <bool HALF, int HD, int BY>
+static __device__ __forceinline__ int chunk_begin(const step_view &s, const attention_args &a, chunk_tile *tile, uint8_t *q, float *m,
+                                                  float *l) {
+    const int M = chunk_sixteens(HD, BY), warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    if (threadIdx.x == 0) *tile = chunk_tile_of(s, a);
+    __syncthreads();
+    if (tile->n <= 0) return 0;
+    chunk_fetch<HALF, HD, BY>(a, *tile, q);
+#pragma unroll
+    for (int k = 0; k < 2 * M; k++) {
+        const int i = 16 * M * warp + 8 * k + (lane >> 2), sink = a.sinks && i < tile->n;
+        m[k] = sink ? a.sinks[tile->first_head + i % tile->n_heads] * 1.44269504f : -1e30f;
+        l[k] = sink && (lane & 3) == 0 ? 1 : 0; /* a lane has its keys' part of the sum */
+    }
+    return 1;
+}
+
 /* Computes: out (T, heads * vd) = softmax(q k^T * scale) v over the pages, for sequences with several rows, in 16-bit products and f32
  * sums. Grid: KV heads x tiles of heads x tiles of rows, the last rows first, as they see most; 4 warps, each with 32 queries (16 of wide
  * heads); query i is row i / heads of the tile, head i % heads. While keys of a step of 64 positions (32) are multiplied those of the next
@@ -5311,79 +5441,194 @@ static __device__ __forceinline__ chunk_tile chunk_tile_of(const step_view &s, c
  * tell what else its tile has. Reads: keys and values once a tile of 128 queries (64). After FlashAttention-2 (Dao 2023). Twin:
  * llm__run_attention. */
 template <int STORED, int HD>
-static __global__ void __launch_bounds__(CHUNK_THREADS, 2) kernel_attention_chunk(step_view s, kv_view kv, attention_args a) {
+static __global__ void __launch_bounds__(128, 2) kernel_attention_chunk(step_view s, kv_view kv, attention_args a) {
     grid_wait();
     DYN_SMEM(uint8_t, q);
     SMEM(chunk_shared, shared, 1);
-    const bool HALF = STORED != STORED_BF16;
-    const int NK = chunk_keys(HD), M = chunk_sixteens(HD), warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    const bool HALF = STORED != STORED_BF16, BYTES = STORED == STORED_BYTES;
+    const int NK = chunk_keys(HD, BY_WARPS), M = chunk_sixteens(HD, BY_WARPS), NQ = chunk_queries(HD, BY_WARPS);
+    const int HALF_STAGE = chunk_stage(HD, BY_WARPS) / 2, warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     const chunk_tile &tile = shared->tile;
-    const int q_at = chunk_at<HD>(lane & 15, lane >> 4), k_at = chunk_at<HD>((lane & 7) + (lane >> 4) * 8, lane >> 3 & 1);
-    uint8_t *stages = q + chunk_queries(HD) * HD * 2, *raw = stages + chunk_stage(HD);
+    const int q_at = chunk_at<NQ>(lane & 15, lane >> 4), k_at = chunk_at<NK>((lane & 7) + (lane >> 4) * 8, lane >> 3 & 1);
+    uint8_t *stages = q + NQ * HD * 2, *raw = stages + 2 * HALF_STAGE;
     chunk_query *queries = shared->query + 16 * M * warp;
-    float acc[M][HD / 8][4] = {}, m[2 * M], l[2 * M];
-    if (threadIdx.x == 0) shared->tile = chunk_tile_of(s, a);
-    __syncthreads();
-    if (tile.n <= 0) return;
-    chunk_fetch<HALF, HD>(a, tile, q);
-#pragma unroll
-    for (int k = 0; k < 2 * M; k++) {
-        const int i = 16 * M * warp + 8 * k + (lane >> 2), sink = a.sinks && i < tile.n;
-        m[k] = sink ? a.sinks[tile.first_head + i % tile.n_heads] * 1.44269504f : -1e30f;
-        l[k] = sink && (lane & 3) == 0 ? 1 : 0; /* a lane has its keys' part of the sum */
-    }
+    float acc[M][HD / 8][4] = {}, m[2 * M], l[2 * M], c[2 * M];
+    if (!chunk_begin<HALF, HD, BY_WARPS>(s, a, &shared->tile, q, m, l)) return;
     for (int row = tile.row0, end; row < tile.row0 + tile.n_rows; row = end) { /* the tile's sequences */
         const int seq = s.seq_of_row[row];
         end = min(s.seq_begin[seq + 1], tile.row0 + tile.n_rows);
         if (!part_wanted(s, a.not_single, seq)) continue;
         const int32_t *pages = s.pages + (int64_t)seq * s.head[HEAD_STRIDE];
         const attend_part part = part_of(s, a, seq, tile.row0, row, end, tile.n_heads);
-        const chunk_range range = chunk_sees<HD>(s, a, part, seq, tile, queries);
+        const chunk_range range = chunk_sees<M>(s, a, part, seq, tile, queries);
         const int first = part.from / NK * NK;
+        const auto load = [&](int block, int turn) {
+            for (int values = 0; values < 2; values++)
+                if (BYTES) chunk_load_bytes<HD, BY_WARPS>(kv, shared->place[turn], block, part, values, raw);
+                else chunk_load<HD, BY_WARPS>(kv, shared->place[turn], block, part, values, stages + (2 * turn + values) * HALF_STAGE);
+            copy_async_end();
+        };
         __syncthreads();
-        chunk_look<HD>(kv, pages, tile.kv_head, first, part, shared->place[0]);
-        chunk_look<HD>(kv, pages, tile.kv_head, first + NK, part, shared->place[1]);
+        chunk_look<NK>(kv, pages, tile.kv_head, first, part, shared->place[0]);
+        chunk_look<NK>(kv, pages, tile.kv_head, first + NK, part, shared->place[1]);
         __syncthreads();
-        if (STORED == STORED_BYTES) chunk_load_bytes<HD>(kv, shared->place[0], first, part, raw);
-        else chunk_load<HD>(kv, shared->place[0], first, part, stages);
-        copy_async_end();
+        load(first, 0);
         for (int block = first, turn = 0; block < part.to; block += NK, turn ^= 1) {
-            uint8_t *stage = stages + (STORED == STORED_BYTES ? 0 : turn * chunk_stage(HD));
+            uint8_t *stage = stages + (BYTES ? 0 : turn * 2 * HALF_STAGE);
             copy_async_wait<0>();
             __syncthreads();
-            if (STORED == STORED_BYTES) {
-                chunk_widen<HD>(kv, raw, stage);
+            if (BYTES) {
+                for (int values = 0; values < 2; values++) chunk_widen<HD, BY_WARPS>(kv, raw, values, stage + values * HALF_STAGE);
                 __syncthreads();
             }
             if (block + NK < part.to) {
-                if (STORED == STORED_BYTES) chunk_load_bytes<HD>(kv, shared->place[turn ^ 1], block + NK, part, raw);
-                else chunk_load<HD>(kv, shared->place[turn ^ 1], block + NK, part, stages + (turn ^ 1) * chunk_stage(HD));
-                copy_async_end();
-                chunk_look<HD>(kv, pages, tile.kv_head, block + 2 * NK, part, shared->place[turn]);
+                load(block + NK, turn ^ 1);
+                chunk_look<NK>(kv, pages, tile.kv_head, block + 2 * NK, part, shared->place[turn]);
             }
             if (block >= range.to || block + NK <= range.from) continue;
             const int border = block < range.all_from || block + NK > range.all_to;
             float scores[M][NK / 8][4] = {};
-            chunk_scores<HALF, HD>(q + 16 * M * warp * HD * 2, stage, q_at, k_at, scores);
-            if (border || a.softcap > 0 || a.alibi) chunk_mask<HD>(a, queries, block, border, scores);
-            chunk_soften<HD>(m, l, scores, acc);
-            chunk_sum<HALF, HD>(stage + chunk_stage(HD) / 2, q_at, scores, acc);
+            chunk_scores<HALF, HD>(q + 16 * M * warp * 128, stage, q_at, k_at, scores);
+            if (border || a.softcap > 0 || a.alibi) chunk_mask<M, NK>(a, queries, block, border, scores);
+            if (chunk_soften<M, NK>(m, l, scores, c)) chunk_rescale<M, HD>(c, acc);
+            chunk_sum<HALF, HD>(stage + HALF_STAGE, q_at, scores, acc);
         }
     }
-    chunk_end<HD>(s, a, tile, l, acc);
+    chunk_end<M, HD>(s, a, tile, l, acc);
+}
+
+/* scores (64, 128) = q k^T of a warpgroup, and acc (64, HD) += p v: both begin, and go on beside the threads. */
+#ifdef HAS_GROUPS
+template <bool HALF, int HD>
+static __device__ __forceinline__ void chunk_group_scores(const uint8_t *q, const uint8_t *keys, float *scores) {
+    const int NK = chunk_keys(HD, BY_GROUPS), NQ = chunk_queries(HD, BY_GROUPS);
+    const uint64_t from_q = shared_tile(q, 0), from_k = shared_tile(keys, 0);
+    group_fence<NK / 2>(scores);
+#pragma unroll
+    for (int k = 0; k < HD / 16; k++)
+        group_product<HALF, NK>(scores, from_q + (k / 4 * NQ * 128 + k % 4 * 32) / 16, from_k + (k / 4 * NK * 128 + k % 4 * 32) / 16,
+                                k > 0);
+    group_end();
+}
+
+template <bool HALF, int HD> static __device__ __forceinline__ void chunk_group_sum(uint32_t (*p)[4], const uint8_t *values, float *acc) {
+    const int NK = chunk_keys(HD, BY_GROUPS);
+    const uint64_t from_v = shared_tile(values, NK * 128);
+    group_fence<NK / 4>(*p);
+    group_fence<HD / 2>(acc);
+#pragma unroll
+    for (int j = 0; j < NK / 16; j++) group_product_turned<HALF, HD>(acc, p[j], from_v + j * 16 * 128 / 16);
+    group_end();
+}
+#endif
+
+/* Computes what kernel_attention_chunk does, for heads of at most 128 values, with the products of warpgroups: grid and order are the same,
+ * but two warpgroups have 64 queries each, and steps 128 positions. What a step does is shifted: its scores are multiplied, and softened
+ * when they are there, while the weights of the step before are multiplied by its values; so keys are copied a step before values. A step
+ * has one barrier, behind which stages of the step before are free.
+ *
+ * By arithmetic, heads of 128: a step takes tensor cores 2,048 clocks (32 products of 64 x 128 x 16, 64 each), powers of two 1,024 (16 a
+ * clock), other instructions 1,200 issue slots (600 a warp), which may lie under the half of the products that needs no scores. Not
+ * measured on a device yet: chunk_try does it at each start. After FlashAttention-3 (Shah and others 2024). Twin:
+ * kernel_attention_chunk. */
+template <int STORED, int HD>
+static __global__ void __launch_bounds__(256, 1) kernel_attention_groups(step_view s, kv_view kv, attention_args a) {
+    grid_wait();
+#ifdef HAS_GROUPS
+    DYN_SMEM(uint8_t, memory);
+    SMEM(chunk_shared, shared, 1);
+    const bool HALF = STORED != STORED_BF16, BYTES = STORED == STORED_BYTES;
+    const int NK = chunk_keys(HD, BY_GROUPS), NQ = chunk_queries(HD, BY_GROUPS), HALF_STAGE = chunk_stage(HD, BY_GROUPS) / 2;
+    const int warp = threadIdx.x >> 5;
+    const chunk_tile &tile = shared->tile;
+    uint8_t *q = memory + (-shared_address(memory) & (TILE_ALIGN - 1)), *stages = q + NQ * HD * 2, *raw = stages + 2 * HALF_STAGE;
+    const uint8_t *my_q = q + warp / 4 * 64 * 128;
+    chunk_query *queries = shared->query + 16 * warp;
+    float acc[1][HD / 8][4] = {}, m[2], l[2];
+    if (!chunk_begin<HALF, HD, BY_GROUPS>(s, a, &shared->tile, q, m, l)) return;
+    for (int row = tile.row0, end; row < tile.row0 + tile.n_rows; row = end) { /* the tile's sequences */
+        const int seq = s.seq_of_row[row];
+        end = min(s.seq_begin[seq + 1], tile.row0 + tile.n_rows);
+        if (!part_wanted(s, a.not_single, seq)) continue;
+        const int32_t *pages = s.pages + (int64_t)seq * s.head[HEAD_STRIDE];
+        const attend_part part = part_of(s, a, seq, tile.row0, row, end, tile.n_heads);
+        const chunk_range range = chunk_sees<1>(s, a, part, seq, tile, queries);
+        const int first = part.from / NK * NK, steps = ceil_div(part.to - first, NK);
+        uint32_t p[NK / 16][4];
+        const auto half = [&](int n, int values) { return stages + (BYTES ? values : 2 * (n & 1) + values) * HALF_STAGE; };
+        const auto load = [&](int n, int values) {
+            if (BYTES) chunk_load_bytes<HD, BY_GROUPS>(kv, shared->place[n & 3], first + n * NK, part, values, raw);
+            else chunk_load<HD, BY_GROUPS>(kv, shared->place[n & 3], first + n * NK, part, values, half(n, values));
+        };
+        /* Scores of step n, where KEYS is 1, and the sum of step n - 1, where SUM is. */
+        const auto step = [&](int n, auto keys, auto sum) {
+            constexpr int KEYS = decltype(keys)::value, SUM = decltype(sum)::value;
+            copy_async_wait<0>();
+            if (BYTES) {
+                __syncthreads();
+                if (KEYS) chunk_widen<HD, BY_GROUPS>(kv, raw, 0, half(n, 0));
+                if (SUM) chunk_widen<HD, BY_GROUPS>(kv, raw, 1, half(n - 1, 1));
+            }
+            shared_fence();
+            __syncthreads();
+            if (KEYS) {
+                if (n + 1 < steps) load(n + 1, 0);
+                load(n, 1);
+                copy_async_end();
+                chunk_look<NK>(kv, pages, tile.kv_head, first + (n + 2) * NK, part, shared->place[(n + 2) & 3]);
+            }
+            float scores[1][NK / 8][4], c[2];
+            if (KEYS) chunk_group_scores<HALF, HD>(my_q, half(n, 0), scores[0][0]);
+            if (SUM) chunk_group_sum<HALF, HD>(p, half(n - 1, 1), acc[0][0]);
+            int far = 0;
+            if (KEYS) {
+                const int block = first + n * NK, border = block < range.all_from || block + NK > range.all_to;
+                group_wait<SUM, NK / 2>(scores[0][0]);
+                if (border || a.softcap > 0 || a.alibi) chunk_mask<1, NK>(a, queries, block, border, scores);
+                far = chunk_soften<1, NK>(m, l, scores, c);
+                finish_first(l[0] + l[1]);
+            }
+            if (SUM) group_wait<0, HD / 2>(acc[0][0]);
+            if (far) chunk_rescale<1, HD>(c, acc);
+#pragma unroll
+            for (int j = 0; j < NK / 16 && KEYS; j++) chunk_weights<HALF>(scores[0], j, p[j]);
+        };
+        const std::integral_constant<int, 0> no;
+        const std::integral_constant<int, 1> yes;
+        __syncthreads();
+        chunk_look<NK>(kv, pages, tile.kv_head, first, part, shared->place[0]);
+        chunk_look<NK>(kv, pages, tile.kv_head, first + NK, part, shared->place[1]);
+        __syncthreads();
+        load(0, 0);
+        copy_async_end();
+        step(0, yes, no);
+        for (int n = 1; n < steps; n++) step(n, yes, yes);
+        step(steps, no, yes);
+    }
+    chunk_end<1, HD>(s, a, tile, l, acc);
+#endif
 }
 
 static void run_chunks(rank *r, const kv_view &kv, attention_args a, int n_kv_heads) {
     int stored = kv.type == LLM_KV_F16 ? STORED_F16 : kv.type == LLM_KV_BF16 ? STORED_BF16 : STORED_BYTES;
+    const auto start = [&](auto form, auto log, auto by) {
+        const int STORED = form.value, HD = 1 << log.value, BY = by.value;
+        a.heads = min_int(a.group, chunk_queries(HD, BY));
+        a.head_tiles = ceil_div(a.group, a.heads);
+        a.rows = chunk_queries(HD, BY) / a.heads;
+        const dim3 grid((unsigned)(ceil_div(a.n_rows, a.rows) * n_kv_heads * a.head_tiles));
+        if constexpr (by.value == BY_GROUPS)
+            launch<kernel_attention_groups<form.value, 1 << log.value>>(r, grid, chunk_threads(BY), (size_t)chunk_smem(STORED, HD, BY),
+                                                                        r->view, kv, a);
+        else
+            launch<kernel_attention_chunk<form.value, 1 << log.value>>(r, grid, chunk_threads(BY), (size_t)chunk_smem(STORED, HD, BY),
+                                                                       r->view, kv, a);
+    };
     with_constant<STORED_F16, STORED_BYTES>(stored, [&](auto form) {
         with_constant<6, 8>(width_log(a), [&](auto log) {
-            const int HD = 1 << log.value;
-            a.heads = min_int(a.group, chunk_queries(HD));
-            a.head_tiles = ceil_div(a.group, a.heads);
-            a.rows = chunk_queries(HD) / a.heads;
-            launch<kernel_attention_chunk<form.value, 1 << log.value>>(
-                r, dim3((unsigned)(ceil_div(a.n_rows, a.rows) * n_kv_heads * a.head_tiles)), CHUNK_THREADS,
-                (size_t)chunk_smem(form.value, HD), r->view, kv, a);
+            if constexpr (log.value < 8)
+                if (r->groups[log.value - 6]) return start(form, log, std::integral_constant<int, BY_GROUPS>());
+            start(form, log, std::integral_constant<int, BY_WARPS>());
         });
     });
 }
@@ -8411,6 +8656,146 @@ static int64_t cuda_kv_memory(llm_backend_ctx *ctx, int all) {
     return least < 0 ? 0 : least;
 }
 
+/* A made-up problem of attention: one sequence of 2 T positions, of which the step has the last T as rows, of 4 heads a KV head. It lies in
+ * one piece of device memory: the step's block, pages, queries, two results. */
+typedef struct chunk_trial {
+    step_view view;
+    kv_view kv;
+    attention_args a;
+    int n_kv_heads;
+    uint8_t *memory;
+    size_t bytes, out_bytes;
+} chunk_trial;
+
+/* Makes it: values of 0.25 to 2 in size, bytes with scales that make them so. 0: no memory. */
+static int chunk_trial_open(rank *r, const llm_kv_layer *layer, chunk_trial *t) {
+    enum { TOKENS = 64, GROUP = 4 };
+    const int type = r->ctx->kv_type, bytes = type <= LLM_KV_BF16 ? 2 : 1, T = 8 * r->n_sms + 1, n_pages = ceil_div(2 * T, TOKENS);
+    const llm_kv_layer l = {.n_kv_heads = max_int(1, r->n_sms / 16), .head_dim = layer->head_dim, .v_head_dim = layer->v_head_dim};
+    kv_place place;
+    const size_t page_bytes = (size_t)kv_layout(type, 1, &l, TOKENS, &place), kv_bytes = page_bytes * n_pages;
+    const size_t at = align256((size_t)(STEP_HEAD + T + 3 + n_pages) * 4), q = align256(at + kv_bytes);
+    const int heads = GROUP * l.n_kv_heads, q_stride = heads * l.head_dim, out_stride = heads * l.v_head_dim;
+    const size_t out = align256(q + (size_t)T * q_stride * 4);
+    t->out_bytes = align256((size_t)T * out_stride * 4);
+    t->bytes = out + 2 * t->out_bytes;
+    t->memory = (uint8_t *)device_memory(r, t->bytes, "a trial of attention");
+    uint8_t *host = (uint8_t *)calloc(1, out);
+    if (!t->memory || !host) return free(host), 0;
+    int32_t *head = (int32_t *)host, *begin = head + STEP_HEAD + T, *pages = begin + 3;
+    head[HEAD_ROWS] = begin[1] = T, head[HEAD_SEQS] = 1, head[HEAD_STRIDE] = n_pages, begin[2] = 2 * T;
+    for (int i = 0; i < n_pages; i++) pages[i] = n_pages - 1 - i;
+    uint8_t *kv = host + at;
+    uint32_t x = 1;
+    const auto next = [&] { return (x = x * 1664525 + 1013904223) >> 16; };
+    for (size_t i = 0; i < kv_bytes / 2; i++) {
+        const uint32_t v = next();
+        const uint16_t h = (uint16_t)(type == LLM_KV_F16    ? (v & 0x8bff) | 0x3400
+                                      : type == LLM_KV_BF16 ? (v & 0x80ff) | 0x3f00
+                                                            : v & 0xbfbf);
+        memcpy(kv + 2 * i, &h, 2);
+    }
+    for (size_t i = 0; i < kv_bytes && bytes == 1; i += (size_t)place.head_bytes)
+        for (int k = 0; k < 4 * TOKENS; k++) ((float *)(kv + i + place.scale_offset))[k] = type == LLM_KV_INT8 ? 0.02f : 0.5f;
+    for (size_t i = 0; i < (size_t)T * q_stride; i++) ((float *)(host + q))[i] = (float)next() / 32768 - 1;
+    rank_ok(r, cudaMemcpyAsync(t->memory, host, out, cudaMemcpyHostToDevice, r->stream), "trial");
+    rank_ok(r, cudaMemsetAsync(t->memory + out, 0xff, 2 * t->out_bytes, r->stream), "trial"); /* NaN */
+    rank_ok(r, cudaStreamSynchronize(r->stream), "trial");
+    free(host);
+    const int32_t *on = (const int32_t *)t->memory;
+    t->view = {.head = on,
+               .seq_of_row = on + STEP_HEAD,
+               .seq_begin = on + STEP_HEAD + T,
+               .seq_len = on + STEP_HEAD + T + 2,
+               .pages = on + STEP_HEAD + T + 3};
+    t->kv = {t->memory + at, place, (int64_t)page_bytes, TOKENS, type, bytes == 1, bytes};
+    t->n_kv_heads = l.n_kv_heads;
+    t->a = {.q = (const float *)(t->memory + q),
+            .out = (float *)(t->memory + out),
+            .q_stride = q_stride,
+            .out_stride = out_stride,
+            .n_heads = heads,
+            .group = GROUP,
+            .n_rows = T,
+            .hd = l.head_dim,
+            .vd = l.v_head_dim,
+            .scale = 1 / sqrtf((float)l.head_dim)};
+    return !r->failed;
+}
+
+/* Whether both results are the same but for rounding. What was not written is NaN, and fails. */
+static int chunk_trial_agrees(rank *r, const chunk_trial *t) {
+    const size_t n = (size_t)t->a.n_rows * t->a.out_stride;
+    float *both = (float *)malloc(2 * t->out_bytes), top = 0, worst = 0;
+    int right = both && rank_ok(r, cudaMemcpyAsync(both, t->a.out, 2 * t->out_bytes, cudaMemcpyDeviceToHost, r->stream), "trial") &&
+                rank_ok(r, cudaStreamSynchronize(r->stream), "trial");
+    for (size_t i = 0; i < n && right; i++) {
+        const float x = both[i], y = both[t->out_bytes / 4 + i];
+        right = x == x && y == y;
+        top = fmaxf(top, fabsf(x)), worst = fmaxf(worst, fabsf(x - y));
+    }
+    free(both);
+    return right && worst <= top / 64;
+}
+
+/* Milliseconds of the kernel that run_chunks takes now, the least of some tries. */
+static float chunk_trial_ms(rank *r, const chunk_trial *t, int groups, int width) {
+    attention_args a = t->a;
+    cudaEvent_t from = NULL, to = NULL;
+    float best = INFINITY, ms = 0;
+    a.out += groups * (int64_t)(t->out_bytes / 4);
+    r->groups[width] = groups;
+    rank_ok(r, cudaEventCreateWithFlags(&from, cudaEventDefault), "event");
+    rank_ok(r, cudaEventCreateWithFlags(&to, cudaEventDefault), "event");
+    for (int i = 0; i < (EMULATED ? 1 : 6) && !r->failed; i++) {
+        cudaEventRecord(from, r->stream);
+        run_chunks(r, t->kv, a, t->n_kv_heads);
+        cudaEventRecord(to, r->stream);
+        rank_ok(r, cudaEventSynchronize(to), "kernel_attention_groups");
+        if (!r->failed && cudaEventElapsedTime(&ms, from, to) == cudaSuccess) best = fminf(best, ms);
+    }
+    if (from) cudaEventDestroy(from);
+    if (to) cudaEventDestroy(to);
+    return best;
+}
+
+/* Chooses, before the first step and for all of them, whether heads of a layer's width go by kernel_attention_groups: on Hopper, where both
+ * kernels give the same for a made-up problem and the other is not the faster one. What was found is told by describe. */
+static void chunk_try(rank *r, const llm_kv_layer *layer, char *say, size_t size) {
+    const int width = max_int(layer->head_dim, layer->v_head_dim) > 64;
+    chunk_trial t = {};
+    const step_view mine = r->view;
+    int right = 0;
+    float by_warps = 0, by_groups = 0;
+    if (chunk_trial_open(r, layer, &t)) {
+        r->view = t.view;
+        by_warps = chunk_trial_ms(r, &t, 0, width), by_groups = chunk_trial_ms(r, &t, 1, width);
+        r->view = mine;
+        right = chunk_trial_agrees(r, &t);
+    }
+    device_free(r, t.memory, t.bytes);
+    r->groups[width] = right && (EMULATED || by_groups <= by_warps);
+    snprintf(say, size, ", heads up to %d by %s", 64 << width,
+             r->groups[width] ? "wgmma"
+             : right          ? "mma.sync, as wgmma is slower"
+                              : "mma.sync, as wgmma gives something else");
+}
+
+/* chunk_try for each width that layers have. */
+static void chunks_choose(rank *r, int n_layers, const llm_kv_layer *layers) {
+    llm_backend_ctx *ctx = r->ctx;
+    int tried[2] = {};
+    if (r->capability != 90 || ctx->kv_type == LLM_KV_F32 || ctx->cfg.batch_invariant || getenv("LLM_CUDA_NO_WGMMA")) return;
+    for (int i = 0; i < n_layers && !r->failed; i++) {
+        const llm_kv_layer *l = &layers[i];
+        const int most = max_int(l->head_dim, l->v_head_dim);
+        char said[96];
+        if (!l->v_head_dim || l->head_dim % 8 || l->v_head_dim % 8 || most > 128 || tried[most > 64]++) continue;
+        chunk_try(r, l, said, sizeof said);
+        if (!r->index) strncat(ctx->name, said, sizeof ctx->name - strlen(ctx->name) - 1);
+    }
+}
+
 /* Takes the pages of every rank, zeroed. Twin: llm__cpu_kv_open. */
 static llm_result cuda_kv_open(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens, int64_t n_pages) {
     if (ctx->places) return fail_with(&ctx->cfg, LLM_ERR_ARG, "kv_open: called twice");
@@ -8428,6 +8813,7 @@ static llm_result cuda_kv_open(llm_backend_ctx *ctx, int n_layers, const llm_kv_
     for (int i = 0; i < ctx->n_ranks; i++) {
         rank *r = &ctx->ranks[i];
         select_device(r);
+        chunks_choose(r, n_layers, layers);
         r->kv = (uint8_t *)device_memory(r, (size_t)(ctx->page_bytes * n_pages), "the KV cache");
         if (r->failed) return rank_result(r);
     }

@@ -33,7 +33,8 @@ SUB = {"F32": 128, "F16": 64, "BF16": 64, "F8": 32, "Q4Z": 18, "Q4M": 20, "Q5Z":
 PAGES = ("AUTO", "F32", "F16", "BF16", "E4M3", "E5M2", "INT8", "INT4")
 KINDS = ("F32", "F16", "BF16", "F8", "Q4Z", "Q4M", "Q5Z", "Q5M", "Q6", "Q8", "T4", "G8")
 # What arithmetic limits: instructions a product of tensor cores count.
-PRODUCTS = ("kernel_attention_chunk", "kernel_linear_mma")
+PRODUCTS = ("kernel_attention_chunk", "kernel_attention_groups", "kernel_linear_mma")
+TENSOR = ("HMMA", "HGMMA")  # of a warp, of four
 # What has its values in registers and goes over them again and again: all instructions count, for so many bytes a thread.
 WHOLE = {"kernel_draw_parts": 64}
 # Instructions as nvcc 13.0 makes them for sm_90a, the ways that are rarely taken with them; a twentieth more is let pass. Of every kernel of a step there is a row.
@@ -46,7 +47,8 @@ BUDGET |= {f"kernel_linear_band<{kind}, {rows}>": n for rows, each in ((16, (6.0
 BUDGET |= {f"kernel_widen<{kind}>": n for kind, n in zip(KINDS[3:], (3.19, 12.41, 8.46, 13.06, 9.04, 10.12, 7.27, 10.56, 5.00))}
 BUDGET |= {f"kernel_linear_mma<{kind}>": n for kind, n in zip(KINDS[1:], (21.30, 18.30, 22.10, 26.38, 26.44, 29.56, 29.62, 29.75, 23.90, 29.38, 23.90))}
 BUDGET |= {f"kernel_attention_split<{stored}, {hd}>": n for stored, each in zip(STORED, ((4.32, 2.88, 2.12), (4.29, 2.84, 2.12), (12.46, 10.16, 8.83))) for hd, n in zip(WIDTHS, each)}
-BUDGET |= {f"kernel_attention_chunk<{stored}, {hd}>": n for stored, each in zip(STORED, ((12.9, 9.23, 7.98), (12.9, 9.23, 7.98), (17.6, 14.1, 12.3))) for hd, n in zip(WIDTHS, each)}
+BUDGET |= {f"kernel_attention_chunk<{stored}, {hd}>": n for stored, each in zip(STORED, ((12.5, 9.23, 8.50), (12.5, 9.23, 8.50), (15.5, 12.2, 10.4))) for hd, n in zip(WIDTHS, each)}
+BUDGET |= {f"kernel_attention_groups<{stored}, {hd}>": n for stored, each in zip(STORED, ((121, 101), (121, 101), (184, 142))) for hd, n in zip(WIDTHS, each)}
 BUDGET |= {f"kernel_attention<{pages}, 4>": n for pages, n in zip(PAGES[1:], (6.70, 9.61, 9.45, 13.48, 12.40, 11.89, 12.20))}
 BUDGET |= {"kernel_linear_few<F32, 4>": 2.97, "kernel_linear_f32": 6.61, "kernel_narrow": 2.29, "kernel_rescale": 0.86, "kernel_finish": 15.95,
            "kernel_embed": 3.56, "kernel_rope": 2.07, "kernel_sum": 1.34, "kernel_residual": 2.66, "kernel_norm": 2.17, "kernel_gather": 2.05, "kernel_gate": 3.25, "kernel_state": 0.69, "kernel_turn": 0.86, "kernel_xielu": 9.20, "kernel_qkv": 3.39,
@@ -82,7 +84,7 @@ def kernel_name(mangled):
     values = re.findall(r"L([ib])(\d+)E", rest[:rest.index("EE") + 1]) if rest.startswith("I") and "EE" in rest else []
     words = [("true" if v == "1" else "false") if t == "b" else v for t, v in values]
     if name.startswith(("kernel_linear", "kernel_widen")) and words: words[0] = KINDS[int(words[0])]
-    if name in ("kernel_attention_split", "kernel_attention_chunk"): words[0] = ("F16", "BF16", "BYTES")[int(words[0])]
+    if name in ("kernel_attention_split", "kernel_attention_chunk", "kernel_attention_groups"): words[0] = ("F16", "BF16", "BYTES")[int(words[0])]
     if name == "kernel_attention": words[0] = PAGES[int(words[0])]
     return name + (f"<{', '.join(words)}>" if words else "")
 
@@ -138,10 +140,10 @@ class Kernel:
         count: of one row what is read through the cache of constants (__ldg), in vectors. Of a kernel that
         copies past the registers to multiply it is the innermost loop that does both, of one without such a loop all of it."""
         if name in WHOLE: return sum(not op.startswith("NOP") for op in self.ops), WHOLE[name], 0
-        best, copies = None, self.count("LDGSTS") > 0 and self.count("HMMA") > 0
+        best, copies = None, self.count("LDGSTS") > 0 and self.count(TENSOR) > 0
         few, rows, band = (re.match(rf"kernel_linear_{which}<(\w+)", name) for which in ("few", "rows", "band"))
         for begin, at in self.loops:
-            ops, products = self.ops[begin:at + 1], self.count("HMMA", begin, at + 1)
+            ops, products = self.ops[begin:at + 1], self.count(TENSOR, begin, at + 1)
             loaded = sum(w * n for w, n in self.loads(begin, at + 1).items())
             if few: loaded = sum(op.startswith("LDG.E.128.CONSTANT") for op in ops) * 16
             if copies: loaded = sum(load_width(op) for op in ops if op.startswith("LDGSTS")) if products else 0
@@ -149,9 +151,9 @@ class Kernel:
             size = sum(not op.startswith("NOP") for op in ops)
             if band and loaded:  # a unit of 128 x 128 weights; of tiles of 64 rows its two steps are a loop inside, which is counted again
                 again = [self.ops[b:e + 1] for b, e in self.loops if begin < b and e < at]
-                size, products, loaded = size + sum(not op.startswith("NOP") for loop in again for op in loop), products + sum(op.startswith("HMMA") for loop in again for op in loop), 2 * SUB[band[1]]
+                size, products, loaded = size + sum(not op.startswith("NOP") for loop in again for op in loop), products + sum(op.startswith(TENSOR) for loop in again for op in loop), 2 * SUB[band[1]]
             if loaded and (best is None or (size < best[0] if copies else (loaded, -size) > (best[1], -best[0]))): best = (size, loaded, products)
-        return best or (sum(not op.startswith("NOP") for op in self.ops), sum(w * n for w, n in self.loads().items()), self.count("HMMA"))
+        return best or (sum(not op.startswith("NOP") for op in self.ops), sum(w * n for w, n in self.loads().items()), self.count(TENSOR))
 
 
 def disassemble(cubin):
@@ -201,7 +203,7 @@ def main():
         late = waits(k, name.startswith("kernel_linear_few<")) if int(a.arch.rstrip("a")) >= 90 else ""
         if late: wrong.append(f"{name}: {late}")
         if a.arch == "90a" and not loading and each > BUDGET.get(name, 0) * 1.05: wrong.append(f"{name}: {each:.2f} instructions a {'product' if family in PRODUCTS else 'byte'}, {BUDGET.get(name, 0):.2f} expected")
-        rows.append((name, registers, shared, local, loads[16], loads[8], loads[4], loads[1] + loads[2], k.count("LDGSTS"), k.count("LDS"), k.count("HMMA") + k.count("QMMA") + k.count("HGMMA") + k.count("IMMA"),
+        rows.append((name, registers, shared, local, loads[16], loads[8], loads[4], loads[1] + loads[2], k.count("LDGSTS"), k.count("LDS"), k.count(TENSOR) + k.count("QMMA") + k.count("IMMA"),
                      sum(k.count(c) for c in CONVERSIONS), size, loaded, products, f"{each:.2f}", f"{BUDGET[name]:.2f}" if name in BUDGET else "-", "-" if family in PRODUCTS else f"{ceiling:.2f}", f"{flight:.0f}"))
     wrong += [line for line in said.splitlines() if "warning" in line]
     if a.arch == "90a": wrong += [f"{name}: has a budget, but is not there" for name in sorted(set(BUDGET) - {r[0] for r in rows})]

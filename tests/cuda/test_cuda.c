@@ -648,6 +648,7 @@ static void tc_attend_list(const tc_attend *a, const tc_case *c, const test_step
     at.scale = (float)(1 / sqrt(c->hd));
     at.softcap = c->softcap;
     at.window = c->window;
+    at.spans = t->s.spans != NULL;
     at.not_causal = c->not_causal;
     at.sinks = c->sinks ? a->sinks : NULL;
     at.alibi = c->alibi ? a->alibi : NULL;
@@ -804,13 +805,13 @@ static void tc_splits(void) {
 static void tc_prompts(void) {
     /* clang-format off */
     static const tc_case cases[] = {
-        {"bf16, window", 8, 2, 128, 128, 64, 0, LLM_QK_NORM_NONE, 50, 0, 0, 0, 0, LLM_KV_BF16, 1e-2, 0, 0},
-        {"int8", 4, 1, 128, 128, 64, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_INT8, 1e-2, 0, 0},
-        {"int4, odd rows, cap", 3, 1, 72, 56, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 4, LLM_KV_INT4, 2e-2, 0, 0},
+        {"bf16, window", 8, 2, 128, 128, 64, 0, LLM_QK_NORM_NONE, 50, 0, 0, 0, 0, LLM_KV_BF16, 1e-2, 48, 0},
+        {"int8", 4, 1, 128, 128, 64, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_INT8, 1e-2, 48, 0},
+        {"int4, odd rows, cap", 3, 1, 72, 56, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 4, LLM_KV_INT4, 2e-2, 48, 0},
         {"f16, alibi", 5, 5, 64, 64, 0, 0, LLM_QK_NORM_NONE, 0, 0, 0, 1, 0, LLM_KV_F16, 2e-3, 48, 0},
-        {"e4m3, wide heads", 2, 2, 192, 168, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_FP8_E4M3, 1e-2, 0, 0}};
+        {"e4m3, wide heads", 2, 2, 192, 168, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_FP8_E4M3, 1e-2, 48, 0}};
     /* clang-format on */
-    enum { BEFORE = 75, ROWS = 50, OTHERS = 23 };
+    enum { BEFORE = 150, ROWS = 50, OTHERS = 23 };
     for (int i = 0; i < LLM__COUNT(cases); i++) {
         const tc_case *c = &cases[i];
         const int cols = c->n_heads * c->vd;
@@ -843,6 +844,79 @@ static void tc_prompts(void) {
         cuda.s.be->close(cuda.s.ctx);
         llm__arena_free(&tc_memory);
         free(alone);
+    }
+}
+
+/* One side of tc_groups: three sequences, of which the first two have something in the pages, with rows of all of them in one tile; what comes
+ * out goes to `out`. spans: what rows see is told by the step. */
+static void tc_groups_side(const tc_case *c, const llm_backend *be, int spans, float *out, char *described) {
+    static const int before[3] = {301, 41, 0}, rows[3] = {45, 23, 30};
+    const int cols = c->n_heads * c->vd;
+    int32_t span[2 * TC_ROWS];
+    tc_attend a;
+    test_step t;
+    tc_attend_open(&a, be, c);
+    snprintf(described, 320, "%s", be->describe(a.s.ctx));
+    for (int s = 0; s < 2; s++)
+        for (int at = 0, n; at < before[s]; at += n) {
+            step_begin(&t, TC_PAGES);
+            tc_add(&t, s, at, n = LLM__MIN(TC_ROWS, before[s] - at), 0);
+            tc_attend_run(&a, c, &t, 1);
+        }
+    step_begin(&t, TC_PAGES);
+    for (int s = 0; s < 3; s++) tc_add(&t, s, before[s], rows[s], 0);
+    const int n = t.s.shape.n_rows;
+    for (int i = 0, s = 0; i < n; i++) { /* as if pictures of 40 tokens stood there, and nothing far behind counted */
+        s += i == t.seq_begin[s + 1];
+        const int at = t.seq_len[s] - (t.seq_begin[s + 1] - i);
+        span[i] = LLM__MAX(0, at - 170), span[n + i] = LLM__MIN(t.seq_len[s], at / 40 * 40 + 40);
+    }
+    if (spans) t.s.spans = span;
+    tc_attend_run(&a, c, &t, 0);
+    for (int i = 0; i < n; i++) memcpy(out + i * cols, be->buffer_row(a.s.ctx, 0, a.out, i), (size_t)cols * sizeof *out);
+    be->close(a.s.ctx);
+    llm__arena_free(&tc_memory);
+}
+
+static double tc_worst(const float *a, const float *b, int n) {
+    double worst = 0;
+    for (int i = 0; i < n; i++) worst = a[i] == a[i] && b[i] == b[i] ? LLM__MAX(worst, fabs(a[i] - b[i])) : 1e30;
+    return worst;
+}
+
+/* Prompts by the products of warpgroups, several steps of keys long: beside the CPU, and beside those of warps. */
+static void tc_groups(void) {
+    /* clang-format off */
+    static const tc_case cases[] = {
+        {"f16, 4 heads of a key", 8, 2, 64, 64, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3, 48, 0},
+        {"bf16, 7 heads of a key, window, sinks, cap", 7, 1, 128, 128, 64, 0, LLM_QK_NORM_NONE, 150, 0, 1, 0, 5, LLM_KV_BF16, 1e-2, 48, 0},
+        {"f16, heads of 80, alibi", 3, 3, 80, 80, 0, 0, LLM_QK_NORM_NONE, 0, 0, 0, 1, 0, LLM_KV_F16, 2e-3, 48, 0},
+        {"bf16, heads of 96 and 72, spans", 4, 1, 96, 72, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_BF16, 1e-2, 48, 0},
+        {"f16, spans, window", 7, 1, 64, 48, 32, 0, LLM_QK_NORM_NONE, 100, 0, 0, 0, 0, LLM_KV_F16, 2e-3, 48, 0},
+        {"f16, both ways", 2, 2, 128, 128, 32, 0, LLM_QK_NORM_NONE, 140, 1, 0, 0, 0, LLM_KV_F16, 2e-3, 48, 0},
+        {"int8", 4, 1, 128, 128, 64, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_INT8, 1e-2, 48, 0},
+        {"e4m3, sinks", 7, 1, 64, 64, 64, 0, LLM_QK_NORM_NONE, 0, 0, 1, 0, 0, LLM_KV_FP8_E4M3, 1e-2, 48, 0},
+        {"int4, odd bytes", 3, 1, 72, 56, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 4, LLM_KV_INT4, 2e-2, 48, 0}};
+    /* clang-format on */
+    const char *arch = getenv("CUEMU_ARCH");
+    for (int i = 0; i < LLM__COUNT(cases); i++) {
+        const tc_case *c = &cases[i];
+        const int n = 98 * c->n_heads * c->vd, spans = strstr(c->name, "spans") != NULL;
+        float *out = (float *)malloc(3 * (size_t)n * sizeof *out);
+        char described[3][320];
+        tc_groups_side(c, llm_backend_cpu(), spans, out, described[0]);
+        tc_groups_side(c, tc_cuda, spans, out + n, described[1]);
+        setenv("LLM_CUDA_NO_WGMMA", "1", 1);
+        tc_groups_side(c, tc_cuda, spans, out + 2 * n, described[2]);
+        unsetenv("LLM_CUDA_NO_WGMMA");
+        const double cpu = tc_worst(out, out + n, n), other = tc_worst(out + n, out + 2 * n, n);
+        if (!CHECK(cpu < c->tolerance && other < c->tolerance)) printf("    %s: %.2e, beside mma.sync %.2e\n", c->name, cpu, other);
+        if (tc_emulated() && (!arch || !strcmp(arch, "90"))) { /* a device chooses */
+            const char *wanted = LLM__MAX(c->hd, c->vd) > 64 ? "up to 128 by wgmma" : "up to 64 by wgmma";
+            if (!CHECK(strstr(described[1], wanted) != NULL)) printf("    %s\n", described[1]);
+            CHECK(strstr(described[2], "wgmma") == NULL);
+        }
+        free(out);
     }
 }
 
@@ -2433,7 +2507,7 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {{"linear", tc_linear}, {"linear_long", tc_linear_long}, {"bands", tc_bands}, {"fp8", tc_fp8}, {"massive", tc_massive}, {"asking", tc_asking}, {"many_rows", tc_many_rows}, {"loading", tc_loading}, {"attention", tc_attention}, {"heads", tc_heads_read}, {"splits", tc_splits}, {"prompts", tc_prompts}, {"latent", tc_latent}, {"latent_wide", tc_latent_wide}, {"latent_long", tc_latent_long},
+    } parts[] = {{"linear", tc_linear}, {"linear_long", tc_linear_long}, {"bands", tc_bands}, {"fp8", tc_fp8}, {"massive", tc_massive}, {"asking", tc_asking}, {"many_rows", tc_many_rows}, {"loading", tc_loading}, {"attention", tc_attention}, {"heads", tc_heads_read}, {"splits", tc_splits}, {"prompts", tc_prompts}, {"groups", tc_groups}, {"latent", tc_latent}, {"latent_wide", tc_latent_wide}, {"latent_long", tc_latent_long},
                  {"mixtures", tc_mixtures}, {"rows", tc_rows}, {"joined", tc_joined}, {"narrow", tc_narrow}, {"narrow_heads", tc_narrow_heads}, {"sums", tc_sums}, {"beside", tc_beside}, {"adapters", tc_lora},   {"experts", tc_experts},     {"draws", tc_draws},
                  {"pages", tc_pages},       {"states", tc_states}};
     /* clang-format on */
