@@ -30827,7 +30827,7 @@ static int llm__convert_rope_form(const llm_model *m) {
     llm__facts f = llm__convert_facts(m);
     char type[64];
     llm__fact_str(&f, "rope_type type", type);
-    return llm__word_in("longrope su", type) ? 2 : !strcmp(type, "llama3");
+    return llm__word_in("longrope su", type) ? 2 : !strcmp(type, "llama3") || llm__arch_is(&m->arch, "gemma4_text");
 }
 
 /* These divisors: (rope_dim / 2); of LongRoPE the set for long texts, or for short ones. */
@@ -30835,8 +30835,10 @@ static void llm__convert_divisors(const llm_model *m, int is_long, float *out) {
     llm__facts f = llm__convert_facts(m);
     const int half = m->arch.rope[0].dim / 2;
     const double base = llm__convert_base(&f, m);
-    for (int i = 0; i < half; i++)
-        out[i] = (float)(pow(base, -2.0 * i / m->arch.rope[0].dim) / (double)m->arch.rope[0].inv_freq[is_long ? half + i : i]);
+    for (int i = 0; i < half; i++) {
+        const double is = (double)m->arch.rope[0].inv_freq[is_long ? half + i : i];
+        out[i] = is > 0 ? (float)(pow(base, -2.0 * i / m->arch.rope[0].dim) / is) : 1e30f; /* llama.cpp's number for what does not turn */
+    }
 }
 
 /* How positions turn, and how far they are stretched. */
@@ -30855,6 +30857,14 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     if (!a->rope[0].dim) return;
     llm__key_float(k, "rope.freq_base", llm__convert_base(&f, m));
     llm__key_int(k, "rope.dimension_count", a->rope[0].dim);
+    if (a->full_head_dim) { /* sliding layers have a base and a width of their own */
+        llm__facts near = f;
+        const int object = llm__facts_find(&f, "rope_parameters rope_scaling").node;
+        const int local = llm_json_find(f.json, object, "sliding_attention");
+        if (local >= 0) near.node[0] = local; /* where the global one stood */
+        llm__key_float(k, "rope.freq_base_swa", local >= 0 ? llm__fact_num(&near, "rope_theta", 1e4, 1.0001, 1e18) : 1e4);
+        llm__key_int(k, "rope.dimension_count_swa", a->rope[1].dim);
+    }
     llm__fact_str(&f, "rope_type type", type);
     if (form == 2) {
         llm__key_int(k, "rope.scaling.original_context_length", original);
@@ -30886,7 +30896,7 @@ static void llm__convert_key_windows(const llm__keying *k) {
     llm__key_int(k, "attention.sliding_window", window);
     for (int i = 0; i < a->n_layers; i++) regular &= !a->layer[i].window == (every && (i + 1) % every == 0);
     if (!every) return;
-    if (regular) {
+    if (regular && !llm__arch_is(a, "gemma4_text")) {
         llm__key_int(k, "attention.sliding_window_pattern", every);
         return;
     }
@@ -30896,14 +30906,54 @@ static void llm__convert_key_windows(const llm__keying *k) {
     ++*k->n;
 }
 
+/* Gemma 4's heads, of which the layers that see everything have others; the keys with an ending are those of sliding layers. */
+static void llm__convert_key_gemma4(const llm__keying *k) {
+    const llm__arch *a = k->a;
+    int shared = 0;
+    char key[96];
+    snprintf(key, sizeof key, "%s.attention.head_count_kv", k->arch);
+    llm__gguf_put_array(k->keys, key, LLM__GGUF_U32, (uint64_t)a->n_layers);
+    for (int i = 0; i < a->n_layers; i++) {
+        llm__gguf_put_number(k->keys, (uint64_t)a->layer[i].n_kv_heads, 4);
+        shared += a->layer[i].kv_of != i;
+    }
+    ++*k->n;
+    llm__key_int(k, "attention.key_length", a->full_head_dim);
+    llm__key_int(k, "attention.value_length", a->full_head_dim);
+    llm__key_int(k, "attention.key_length_swa", a->head_dim);
+    llm__key_int(k, "attention.value_length_swa", a->head_dim);
+    llm__key_int(k, "attention.shared_kv_layers", shared);
+    llm__key_int(k, "embedding_length_per_layer_input", a->per_layer);
+}
+
+/* The width of MLPs, as a list where layers differ. */
+static void llm__convert_key_ff(const llm__keying *k) {
+    const llm__arch *a = k->a;
+    int alike = 1;
+    char key[96];
+    for (int i = 0; i < a->n_layers; i++) alike &= a->layer[i].ff == a->ff;
+    snprintf(key, sizeof key, "%s.feed_forward_length", k->arch);
+    if (alike) {
+        llm__key_int(k, "feed_forward_length", a->ff);
+        return;
+    }
+    llm__gguf_put_array(k->keys, key, LLM__GGUF_U32, (uint64_t)a->n_layers);
+    for (int i = 0; i < a->n_layers; i++) llm__gguf_put_number(k->keys, (uint64_t)a->layer[i].ff, 4);
+    ++*k->n;
+}
+
 /* Heads, and the widths of latent attention: what the cache of such a model has as one head. */
 static void llm__convert_key_heads(const llm__keying *k) {
     const llm__arch *a = k->a;
     const int mla = (a->flags & LLM__MLA) != 0;
     llm__key_int(k, "attention.head_count", a->n_heads);
-    llm__key_int(k, "attention.head_count_kv", mla ? 1 : a->n_kv_heads);
-    llm__key_int(k, "attention.key_length", mla ? a->kv_rank + a->rope[0].dim : a->head_dim);
-    llm__key_int(k, "attention.value_length", mla ? a->kv_rank : a->v_head_dim);
+    if (a->full_head_dim) {
+        llm__convert_key_gemma4(k);
+    } else {
+        llm__key_int(k, "attention.head_count_kv", mla ? 1 : a->n_kv_heads);
+        llm__key_int(k, "attention.key_length", mla ? a->kv_rank + a->rope[0].dim : a->head_dim);
+        llm__key_int(k, "attention.value_length", mla ? a->kv_rank : a->v_head_dim);
+    }
     llm__key_float(k, a->norm == LLM_NORM_LAYER ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", (double)a->eps);
     llm__convert_key_windows(k);
     if (!mla) return;
@@ -30953,7 +31003,8 @@ static void llm__convert_key_xielu(const llm__keying *k) {
 static void llm__convert_key_numbers(const llm__keying *k) {
     const llm__arch *a = k->a;
     const double logits = (double)a->logit_scale, plain = 1 / sqrt((double)a->head_dim);
-    if (a->embed_scale != 1 && !llm__arch_is(a, "gemma gemma2 gemma3_text")) llm__key_float(k, "embedding_scale", (double)a->embed_scale);
+    if (a->embed_scale != 1 && !llm__arch_is(a, "gemma gemma2 gemma3_text gemma4_text"))
+        llm__key_float(k, "embedding_scale", (double)a->embed_scale);
     if (a->residual_scale != 1) llm__key_float(k, "residual_scale", (double)a->residual_scale);
     if (a->logit_scale != 1) llm__key_float(k, "logit_scale", a->flags & LLM__DIVIDE_LOGITS ? 1 / logits : logits);
     if (!(a->flags & LLM__MLA) && fabs((double)a->attn_scale - plain) > 1e-6 * plain)
@@ -30980,7 +31031,7 @@ static llm_result llm__convert_keys(const llm_model *m, llm_text *keys, uint64_t
     llm__key_int(&k, "block_count", a->n_layers);
     llm__key_int(&k, "context_length", a->max_positions);
     llm__key_int(&k, "embedding_length", a->hidden);
-    llm__key_int(&k, "feed_forward_length", a->ff);
+    llm__convert_key_ff(&k);
     llm__key_int(&k, "vocab_size", a->vocab);
     llm__convert_key_heads(&k);
     llm__convert_key_rope(&k, m);
@@ -31288,9 +31339,10 @@ typedef struct llm__conversion {
 } llm__conversion;
 
 /* Families whose settings and tensors are all known here, by their first names. */
-static const char llm__convertible[] = "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe gemma gemma2 gemma3_text phi3 glm4 deepseek_v2 "
-                                       "deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 cohere "
-                                       "hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe";
+static const char llm__convertible[] =
+    "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe gemma gemma2 gemma3_text gemma4_text phi3 glm4 deepseek_v2 "
+    "deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 cohere "
+    "hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe";
 
 static void llm__convert_close(llm__conversion *c) {
     llm_model_close(c->model);
@@ -31443,6 +31495,25 @@ static void llm__convert_attention(llm__converting *g) {
     llm__convert_kv_b(g);
 }
 
+/* What only layers of Gemma 4 have. */
+static void llm__convert_gemma4(llm__converting *g) {
+    static const struct {
+        int slot;
+        const char *stem;
+        int f32;
+    } table[] = {{LLM__W_SCALAR, "layer_output_scale", 1},
+                 {LLM__W_PL_GATE, "inp_gate", 0},
+                 {LLM__W_PL_PROJ, "proj", 0},
+                 {LLM__W_PL_NORM, "post_norm", 1},
+                 {LLM__W_POST_FFN1, "post_ffw_norm_1", 1},
+                 {LLM__W_FFN_NORM2, "pre_ffw_norm_2", 1},
+                 {LLM__W_POST_FFN2, "post_ffw_norm_2", 1},
+                 {LLM__W_ROUTER_SCALE, "ffn_gate_inp.scale", 1},
+                 {LLM__W_EXPERT_SCALE, "ffn_down_exps.scale", 1}};
+    for (int i = 0; i < LLM__COUNT(table) && llm__arch_is(g->L.a, "gemma4_text"); i++)
+        llm__convert_slot(g, table[i].slot, table[i].stem, 0, table[i].f32);
+}
+
 /* All of the current layer. */
 static void llm__convert_layer(llm__converting *g) {
     const llm__arch *a = g->L.a;
@@ -31452,14 +31523,15 @@ static void llm__convert_layer(llm__converting *g) {
     if (post) llm__convert_slot(g, LLM__W_POST_ATTN, "post_attention_norm", 0, 1);
     if (pre) llm__convert_slot(g, LLM__W_FFN_NORM, llm__arch_is(a, "glm4_moe") ? "post_attention_norm" : "ffn_norm", 0, 1);
     if (post) llm__convert_slot(g, LLM__W_POST_FFN, "post_ffw_norm", 0, 1);
-    if (!a->layer[g->L.layer].moe) {
+    llm__convert_gemma4(g);
+    if (!a->layer[g->L.layer].moe || a->beside) {
         const int fused = llm__has(&g->L, LLM__W_GATE_UP);
         llm__convert_slot(g, LLM__W_GATE, "ffn_gate", 0, 0);
         if (fused && llm__arch_is(a, "granite")) llm__convert_halves(g, LLM__W_GATE_UP, a->ff, "ffn_gate", "ffn_up");
         else llm__convert_slot(g, fused ? LLM__W_GATE_UP : LLM__W_UP, "ffn_up", 0, 0);
         llm__convert_slot(g, LLM__W_DOWN, "ffn_down", 0, 0);
-        return;
     }
+    if (!a->layer[g->L.layer].moe) return;
     llm__convert_slot(g, LLM__W_ROUTER, "ffn_gate_inp", 0, 1);
     llm__convert_slot(g, LLM__W_CORRECTION, "exp_probs_b.bias", 0, 1);
     llm__convert_experts(g, LLM__W_E_GATE, LLM__W_E_GATE_UP, 0, "ffn_gate_exps", a->ff_expert, a->hidden);
@@ -31537,6 +31609,11 @@ static llm_result llm__convert_open(const char *folder, llm__conversion *c) {
     llm__convert_slot(&g, LLM__W_EMBED, "token_embd", 0, 0);
     llm__convert_slot(&g, LLM__W_OUT_NORM, "output_norm", 0, 1);
     if (a->tied <= 0) llm__convert_slot(&g, LLM__W_HEAD, "output", 0, 0);
+    if (a->per_layer) {
+        llm__convert_slot(&g, LLM__W_PL_EMBED, "per_layer_token_embd", 0, 0);
+        llm__convert_slot(&g, LLM__W_PL_MODEL, "per_layer_model_proj", 0, 0);
+        llm__convert_slot(&g, LLM__W_PL_MODEL_NORM, "per_layer_proj_norm", 0, 1);
+    }
     llm__convert_rope(&g);
     for (g.L.layer = 0; g.L.layer < a->n_layers && !g.r; g.L.layer++) llm__convert_layer(&g);
     llm__loader_end(&g.L);

@@ -21,9 +21,10 @@
 #include "model/convert_vocab.h"
 
 /* Families whose settings and tensors are all known here, by their first names. */
-static const char llm__convertible[] = "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe gemma gemma2 gemma3_text phi3 glm4 deepseek_v2 "
-                                       "deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 cohere "
-                                       "hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe";
+static const char llm__convertible[] =
+    "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe gemma gemma2 gemma3_text gemma4_text phi3 glm4 deepseek_v2 "
+    "deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 cohere "
+    "hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe";
 
 LLM__PRIVATE void llm__convert_close(llm__conversion *c) {
     llm_model_close(c->model);
@@ -176,6 +177,25 @@ static void llm__convert_attention(llm__converting *g) {
     llm__convert_kv_b(g);
 }
 
+/* What only layers of Gemma 4 have. */
+static void llm__convert_gemma4(llm__converting *g) {
+    static const struct {
+        int slot;
+        const char *stem;
+        int f32;
+    } table[] = {{LLM__W_SCALAR, "layer_output_scale", 1},
+                 {LLM__W_PL_GATE, "inp_gate", 0},
+                 {LLM__W_PL_PROJ, "proj", 0},
+                 {LLM__W_PL_NORM, "post_norm", 1},
+                 {LLM__W_POST_FFN1, "post_ffw_norm_1", 1},
+                 {LLM__W_FFN_NORM2, "pre_ffw_norm_2", 1},
+                 {LLM__W_POST_FFN2, "post_ffw_norm_2", 1},
+                 {LLM__W_ROUTER_SCALE, "ffn_gate_inp.scale", 1},
+                 {LLM__W_EXPERT_SCALE, "ffn_down_exps.scale", 1}};
+    for (int i = 0; i < LLM__COUNT(table) && llm__arch_is(g->L.a, "gemma4_text"); i++)
+        llm__convert_slot(g, table[i].slot, table[i].stem, 0, table[i].f32);
+}
+
 /* All of the current layer. */
 static void llm__convert_layer(llm__converting *g) {
     const llm__arch *a = g->L.a;
@@ -185,14 +205,15 @@ static void llm__convert_layer(llm__converting *g) {
     if (post) llm__convert_slot(g, LLM__W_POST_ATTN, "post_attention_norm", 0, 1);
     if (pre) llm__convert_slot(g, LLM__W_FFN_NORM, llm__arch_is(a, "glm4_moe") ? "post_attention_norm" : "ffn_norm", 0, 1);
     if (post) llm__convert_slot(g, LLM__W_POST_FFN, "post_ffw_norm", 0, 1);
-    if (!a->layer[g->L.layer].moe) {
+    llm__convert_gemma4(g);
+    if (!a->layer[g->L.layer].moe || a->beside) {
         const int fused = llm__has(&g->L, LLM__W_GATE_UP);
         llm__convert_slot(g, LLM__W_GATE, "ffn_gate", 0, 0);
         if (fused && llm__arch_is(a, "granite")) llm__convert_halves(g, LLM__W_GATE_UP, a->ff, "ffn_gate", "ffn_up");
         else llm__convert_slot(g, fused ? LLM__W_GATE_UP : LLM__W_UP, "ffn_up", 0, 0);
         llm__convert_slot(g, LLM__W_DOWN, "ffn_down", 0, 0);
-        return;
     }
+    if (!a->layer[g->L.layer].moe) return;
     llm__convert_slot(g, LLM__W_ROUTER, "ffn_gate_inp", 0, 1);
     llm__convert_slot(g, LLM__W_CORRECTION, "exp_probs_b.bias", 0, 1);
     llm__convert_experts(g, LLM__W_E_GATE, LLM__W_E_GATE_UP, 0, "ffn_gate_exps", a->ff_expert, a->hidden);
@@ -269,6 +290,11 @@ LLM__PRIVATE llm_result llm__convert_open(const char *folder, llm__conversion *c
     llm__convert_slot(&g, LLM__W_EMBED, "token_embd", 0, 0);
     llm__convert_slot(&g, LLM__W_OUT_NORM, "output_norm", 0, 1);
     if (a->tied <= 0) llm__convert_slot(&g, LLM__W_HEAD, "output", 0, 0);
+    if (a->per_layer) {
+        llm__convert_slot(&g, LLM__W_PL_EMBED, "per_layer_token_embd", 0, 0);
+        llm__convert_slot(&g, LLM__W_PL_MODEL, "per_layer_model_proj", 0, 0);
+        llm__convert_slot(&g, LLM__W_PL_MODEL_NORM, "per_layer_proj_norm", 0, 1);
+    }
     llm__convert_rope(&g);
     for (g.L.layer = 0; g.L.layer < a->n_layers && !g.r; g.L.layer++) llm__convert_layer(&g);
     llm__loader_end(&g.L);

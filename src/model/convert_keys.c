@@ -63,15 +63,17 @@ LLM__PRIVATE int llm__convert_rope_form(const llm_model *m) {
     llm__facts f = llm__convert_facts(m);
     char type[64];
     llm__fact_str(&f, "rope_type type", type);
-    return llm__word_in("longrope su", type) ? 2 : !strcmp(type, "llama3");
+    return llm__word_in("longrope su", type) ? 2 : !strcmp(type, "llama3") || llm__arch_is(&m->arch, "gemma4_text");
 }
 
 LLM__PRIVATE void llm__convert_divisors(const llm_model *m, int is_long, float *out) {
     llm__facts f = llm__convert_facts(m);
     const int half = m->arch.rope[0].dim / 2;
     const double base = llm__convert_base(&f, m);
-    for (int i = 0; i < half; i++)
-        out[i] = (float)(pow(base, -2.0 * i / m->arch.rope[0].dim) / (double)m->arch.rope[0].inv_freq[is_long ? half + i : i]);
+    for (int i = 0; i < half; i++) {
+        const double is = (double)m->arch.rope[0].inv_freq[is_long ? half + i : i];
+        out[i] = is > 0 ? (float)(pow(base, -2.0 * i / m->arch.rope[0].dim) / is) : 1e30f; /* llama.cpp's number for what does not turn */
+    }
 }
 
 /* How positions turn, and how far they are stretched. */
@@ -90,6 +92,14 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     if (!a->rope[0].dim) return;
     llm__key_float(k, "rope.freq_base", llm__convert_base(&f, m));
     llm__key_int(k, "rope.dimension_count", a->rope[0].dim);
+    if (a->full_head_dim) { /* sliding layers have a base and a width of their own */
+        llm__facts near = f;
+        const int object = llm__facts_find(&f, "rope_parameters rope_scaling").node;
+        const int local = llm_json_find(f.json, object, "sliding_attention");
+        if (local >= 0) near.node[0] = local; /* where the global one stood */
+        llm__key_float(k, "rope.freq_base_swa", local >= 0 ? llm__fact_num(&near, "rope_theta", 1e4, 1.0001, 1e18) : 1e4);
+        llm__key_int(k, "rope.dimension_count_swa", a->rope[1].dim);
+    }
     llm__fact_str(&f, "rope_type type", type);
     if (form == 2) {
         llm__key_int(k, "rope.scaling.original_context_length", original);
@@ -121,7 +131,7 @@ static void llm__convert_key_windows(const llm__keying *k) {
     llm__key_int(k, "attention.sliding_window", window);
     for (int i = 0; i < a->n_layers; i++) regular &= !a->layer[i].window == (every && (i + 1) % every == 0);
     if (!every) return;
-    if (regular) {
+    if (regular && !llm__arch_is(a, "gemma4_text")) {
         llm__key_int(k, "attention.sliding_window_pattern", every);
         return;
     }
@@ -131,14 +141,54 @@ static void llm__convert_key_windows(const llm__keying *k) {
     ++*k->n;
 }
 
+/* Gemma 4's heads, of which the layers that see everything have others; the keys with an ending are those of sliding layers. */
+static void llm__convert_key_gemma4(const llm__keying *k) {
+    const llm__arch *a = k->a;
+    int shared = 0;
+    char key[96];
+    snprintf(key, sizeof key, "%s.attention.head_count_kv", k->arch);
+    llm__gguf_put_array(k->keys, key, LLM__GGUF_U32, (uint64_t)a->n_layers);
+    for (int i = 0; i < a->n_layers; i++) {
+        llm__gguf_put_number(k->keys, (uint64_t)a->layer[i].n_kv_heads, 4);
+        shared += a->layer[i].kv_of != i;
+    }
+    ++*k->n;
+    llm__key_int(k, "attention.key_length", a->full_head_dim);
+    llm__key_int(k, "attention.value_length", a->full_head_dim);
+    llm__key_int(k, "attention.key_length_swa", a->head_dim);
+    llm__key_int(k, "attention.value_length_swa", a->head_dim);
+    llm__key_int(k, "attention.shared_kv_layers", shared);
+    llm__key_int(k, "embedding_length_per_layer_input", a->per_layer);
+}
+
+/* The width of MLPs, as a list where layers differ. */
+static void llm__convert_key_ff(const llm__keying *k) {
+    const llm__arch *a = k->a;
+    int alike = 1;
+    char key[96];
+    for (int i = 0; i < a->n_layers; i++) alike &= a->layer[i].ff == a->ff;
+    snprintf(key, sizeof key, "%s.feed_forward_length", k->arch);
+    if (alike) {
+        llm__key_int(k, "feed_forward_length", a->ff);
+        return;
+    }
+    llm__gguf_put_array(k->keys, key, LLM__GGUF_U32, (uint64_t)a->n_layers);
+    for (int i = 0; i < a->n_layers; i++) llm__gguf_put_number(k->keys, (uint64_t)a->layer[i].ff, 4);
+    ++*k->n;
+}
+
 /* Heads, and the widths of latent attention: what the cache of such a model has as one head. */
 static void llm__convert_key_heads(const llm__keying *k) {
     const llm__arch *a = k->a;
     const int mla = (a->flags & LLM__MLA) != 0;
     llm__key_int(k, "attention.head_count", a->n_heads);
-    llm__key_int(k, "attention.head_count_kv", mla ? 1 : a->n_kv_heads);
-    llm__key_int(k, "attention.key_length", mla ? a->kv_rank + a->rope[0].dim : a->head_dim);
-    llm__key_int(k, "attention.value_length", mla ? a->kv_rank : a->v_head_dim);
+    if (a->full_head_dim) {
+        llm__convert_key_gemma4(k);
+    } else {
+        llm__key_int(k, "attention.head_count_kv", mla ? 1 : a->n_kv_heads);
+        llm__key_int(k, "attention.key_length", mla ? a->kv_rank + a->rope[0].dim : a->head_dim);
+        llm__key_int(k, "attention.value_length", mla ? a->kv_rank : a->v_head_dim);
+    }
     llm__key_float(k, a->norm == LLM_NORM_LAYER ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", (double)a->eps);
     llm__convert_key_windows(k);
     if (!mla) return;
@@ -188,7 +238,8 @@ static void llm__convert_key_xielu(const llm__keying *k) {
 static void llm__convert_key_numbers(const llm__keying *k) {
     const llm__arch *a = k->a;
     const double logits = (double)a->logit_scale, plain = 1 / sqrt((double)a->head_dim);
-    if (a->embed_scale != 1 && !llm__arch_is(a, "gemma gemma2 gemma3_text")) llm__key_float(k, "embedding_scale", (double)a->embed_scale);
+    if (a->embed_scale != 1 && !llm__arch_is(a, "gemma gemma2 gemma3_text gemma4_text"))
+        llm__key_float(k, "embedding_scale", (double)a->embed_scale);
     if (a->residual_scale != 1) llm__key_float(k, "residual_scale", (double)a->residual_scale);
     if (a->logit_scale != 1) llm__key_float(k, "logit_scale", a->flags & LLM__DIVIDE_LOGITS ? 1 / logits : logits);
     if (!(a->flags & LLM__MLA) && fabs((double)a->attn_scale - plain) > 1e-6 * plain)
@@ -214,7 +265,7 @@ LLM__PRIVATE llm_result llm__convert_keys(const llm_model *m, llm_text *keys, ui
     llm__key_int(&k, "block_count", a->n_layers);
     llm__key_int(&k, "context_length", a->max_positions);
     llm__key_int(&k, "embedding_length", a->hidden);
-    llm__key_int(&k, "feed_forward_length", a->ff);
+    llm__convert_key_ff(&k);
     llm__key_int(&k, "vocab_size", a->vocab);
     llm__convert_key_heads(&k);
     llm__convert_key_rope(&k, m);

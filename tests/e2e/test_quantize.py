@@ -88,7 +88,7 @@ def imatrix():
 
 CONVERTED = "llama ministral3 mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe gemma2 gemma3_text phi3 phi3_longrope glm4 glm4_moe deepseek_v2 deepseek_v2_lite deepseek_v3 ernie4_5 ernie4_5_moe starcoder2 granite olmo2 smollm3 cohere llama_rope_linear llama_rope_llama3 llama_rope_yarn"
 
-FORTH = "hunyuan_v1_dense hunyuan_v1_moe minimax_m2 granitemoehybrid granitemoehybrid_dense apertus" # not back
+FORTH = "hunyuan_v1_dense hunyuan_v1_moe minimax_m2 granitemoehybrid granitemoehybrid_dense apertus gemma4 gemma4_moe" # not back
 
 
 def convert():
