@@ -26212,6 +26212,17 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
  *                    embedding; its output is multiplied by a number, layer_scalar
  *   enable_moe_block experts beside the MLP, each with norms before and behind
  *
+ * Five layers s f s s f (s: sliding, f: full) of which two share, heads of 16 and 32 values, an MLP of 96:
+ *
+ *     layer             0     1     2     3     4
+ *     kind              s     f     s     s     f
+ *     width of a head  16    32    16    16    32
+ *     keys of layer     0     1     2     2     1     so the cache has three layers, of two shapes
+ *     MLP              96    96    96   192   192
+ *
+ * The share of a full head of 32 values that turns is told as 0.25: pairs (0, 16) to (3, 19) turn by base^(-2i / 32), the other twelve
+ * stay.
+ *
  * Source: modeling_gemma4.py of transformers, and for GGUF llama.cpp's gemma4. */
 
 /* Widths of heads, before anything is asked of RoPE. */
@@ -28546,7 +28557,8 @@ static void llm__load_numbers(llm__loader *L, const char *name, const float *num
  * the last one the head, and x, the residual stream, is all that goes from one to the next:
  *   stage 0 (ranks 0, 1)    embed, layers 0 ... 15     x of rank 0 -> rank 2, x of rank 1 -> rank 3
  *   stage 1 (ranks 2, 3)    layers 16 ... 31, head
- * A token passes them one after the other, so it is memory that is won, not time. */
+ * A token passes them one after the other, so it is memory that is won, not time. What layers have of their own for a token (Gemma 4) is
+ * made where the embedding is, and goes on with x. */
 
 /* What an engine asks for. Rows and outputs of a step are bounded, so that buffers can be made once. */
 typedef struct llm__net_config {
@@ -30906,7 +30918,13 @@ static void llm__convert_key_windows(const llm__keying *k) {
     ++*k->n;
 }
 
-/* Gemma 4's heads, of which the layers that see everything have others; the keys with an ending are those of sliding layers. */
+/* Gemma 4's heads, of which the layers that see everything have others; the keys with an ending are those of sliding layers:
+ *
+ *     attention.head_count_kv   [2, 1, 2, 1]     a number for each layer, those that read another's keys too
+ *     attention.key_length      32               of full layers, and value_length
+ *     attention.key_length_swa  16               of sliding ones
+ *     attention.shared_kv_layers 2               the last two
+ */
 static void llm__convert_key_gemma4(const llm__keying *k) {
     const llm__arch *a = k->a;
     int shared = 0;

@@ -9,6 +9,17 @@
  *                    embedding; its output is multiplied by a number, layer_scalar
  *   enable_moe_block experts beside the MLP, each with norms before and behind
  *
+ * Five layers s f s s f (s: sliding, f: full) of which two share, heads of 16 and 32 values, an MLP of 96:
+ *
+ *     layer             0     1     2     3     4
+ *     kind              s     f     s     s     f
+ *     width of a head  16    32    16    16    32
+ *     keys of layer     0     1     2     2     1     so the cache has three layers, of two shapes
+ *     MLP              96    96    96   192   192
+ *
+ * The share of a full head of 32 values that turns is told as 0.25: pairs (0, 16) to (3, 19) turn by base^(-2i / 32), the other twelve
+ * stay.
+ *
  * Source: modeling_gemma4.py of transformers, and for GGUF llama.cpp's gemma4. */
 #pragma once
 #include "base/platform.h"

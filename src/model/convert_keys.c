@@ -141,7 +141,13 @@ static void llm__convert_key_windows(const llm__keying *k) {
     ++*k->n;
 }
 
-/* Gemma 4's heads, of which the layers that see everything have others; the keys with an ending are those of sliding layers. */
+/* Gemma 4's heads, of which the layers that see everything have others; the keys with an ending are those of sliding layers:
+ *
+ *     attention.head_count_kv   [2, 1, 2, 1]     a number for each layer, those that read another's keys too
+ *     attention.key_length      32               of full layers, and value_length
+ *     attention.key_length_swa  16               of sliding ones
+ *     attention.shared_kv_layers 2               the last two
+ */
 static void llm__convert_key_gemma4(const llm__keying *k) {
     const llm__arch *a = k->a;
     int shared = 0;

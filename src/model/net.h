@@ -16,7 +16,8 @@
  * the last one the head, and x, the residual stream, is all that goes from one to the next:
  *   stage 0 (ranks 0, 1)    embed, layers 0 ... 15     x of rank 0 -> rank 2, x of rank 1 -> rank 3
  *   stage 1 (ranks 2, 3)    layers 16 ... 31, head
- * A token passes them one after the other, so it is memory that is won, not time. */
+ * A token passes them one after the other, so it is memory that is won, not time. What layers have of their own for a token (Gemma 4) is
+ * made where the embedding is, and goes on with x. */
 #pragma once
 #include "api/config.h"
 #include "api/model.h"
