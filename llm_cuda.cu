@@ -240,10 +240,11 @@ template <bool HALF> static __device__ __forceinline__ void mma_16x8x16(float *d
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-static __device__ __forceinline__ uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 static __device__ __forceinline__ void store_shared_16(void *to, uint4 v) { *(uint4 *)to = v; }
 
 #ifdef HAS_GROUPS
+static __device__ __forceinline__ uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+
 /* d (64 x N, f32) = or += a (64 x 16) b (16 x N), of a warpgroup: four warps, the first a multiple of four. Warp w of them has rows 16 w
  * and on, where mma_16x8x16 has them: d[4 j + e] is of columns 8 j and on. group_product: a and b in shared memory, 64 and N rows of 16;
  * group_product_turned: a in registers, as mma_16x8x16 takes it, and b 16 rows of N. shared_tile tells of what is in shared memory.
@@ -5294,10 +5295,10 @@ static __device__ __forceinline__ void chunk_mask(const attention_args &a, const
     if (border) each([](float &x, const chunk_query &q, int position) { x = position >= q.from && position < q.to ? x : -INFINITY; });
 }
 
-/* Scores become weights of the online softmax, in place: exp2(s - m). m follows the largest score only when that is more than 2^8 above:
- * then what was summed is to be brought to it, by c, and 1 comes back. So each query has it for itself, and most steps change nothing. m,
- * l, c: of query 8 i + g; l: of the keys that the lane has. Twin: llm__body_soften. */
-template <int M, int NK> static __device__ __forceinline__ int chunk_soften(float *m, float *l, float (*s)[NK / 8][4], float *c) {
+/* m follows the largest score of each query only when that is more than 2^8 above: then what was summed is to be brought to it, by c, and 1
+ * comes back. So each query has it for itself, and most steps change nothing. m, l, c: of query 8 i + g; l: of the keys that the lane has.
+ */
+template <int M, int NK> static __device__ __forceinline__ int chunk_follow(float *m, float *l, const float (*s)[NK / 8][4], float *c) {
     const int N = NK / 8, ROWS = 2 * M;
     int far = 0;
 #pragma unroll
@@ -5314,13 +5315,18 @@ template <int M, int NK> static __device__ __forceinline__ int chunk_soften(floa
         l[i] *= c[i];
         far |= up;
     }
+    return __any_sync(~0u, far);
+}
+
+/* Scores become weights of the online softmax, in place: exp2(s - m). Twin, of both: llm__body_soften. */
+template <int M, int NK> static __device__ __forceinline__ void chunk_soften(const float *m, float *l, float (*s)[NK / 8][4]) {
+    const int N = NK / 8, ROWS = 2 * M;
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
 #pragma unroll
         for (int j = 0; j < N; j++)
 #pragma unroll
             for (int k = 2 * (i & 1); k < 2 * (i & 1) + 2; k++) l[i] += s[i / 2][j][k] = exp2_near(s[i / 2][j][k] - m[i]);
-    return __any_sync(~0u, far);
 }
 
 template <int M, int HD> static __device__ __forceinline__ void chunk_rescale(const float *c, float (*acc)[HD / 8][4]) {
@@ -5490,7 +5496,8 @@ static __global__ void __launch_bounds__(128, 2) kernel_attention_chunk(step_vie
             float scores[M][NK / 8][4] = {};
             chunk_scores<HALF, HD>(q + 16 * M * warp * 128, stage, q_at, k_at, scores);
             if (border || a.softcap > 0 || a.alibi) chunk_mask<M, NK>(a, queries, block, border, scores);
-            if (chunk_soften<M, NK>(m, l, scores, c)) chunk_rescale<M, HD>(c, acc);
+            if (chunk_follow<M, NK>(m, l, scores, c)) chunk_rescale<M, HD>(c, acc);
+            chunk_soften<M, NK>(m, l, scores);
             chunk_sum<HALF, HD>(stage + HALF_STAGE, q_at, scores, acc);
         }
     }
@@ -5585,7 +5592,8 @@ static __global__ void __launch_bounds__(256, 1) kernel_attention_groups(step_vi
                 const int block = first + n * NK, border = block < range.all_from || block + NK > range.all_to;
                 group_wait<SUM, NK / 2>(scores[0][0]);
                 if (border || a.softcap > 0 || a.alibi) chunk_mask<1, NK>(a, queries, block, border, scores);
-                far = chunk_soften<1, NK>(m, l, scores, c);
+                far = chunk_follow<1, NK>(m, l, scores, c);
+                chunk_soften<1, NK>(m, l, scores);
                 finish_first(l[0] + l[1]);
             }
             if (SUM) group_wait<0, HD / 2>(acc[0][0]);
