@@ -125,6 +125,7 @@
  *     >>kernels              the table of kernels, and what they are called with.
  *     >>lanes                sixteen floats at a time, in plain C that compilers make vectors of.
  *     >>bodies               every kernel but the products, once for all instruction sets.
+ *     >>recur_bodies         the kernels of recurrent layers, once for all instruction sets, as those of >>bodies.
  *     >>unpack               packed blocks to bytes and scales, and the walk over the blocks of a product.
  *     >>mac                  products of floats: what all instruction sets do alike.
  *     >>kernels_scalar       the kernels in plain C, which say what all others do.
@@ -147,6 +148,7 @@
  *     >>attention            attention over pages.
  *     >>backend              the CPU's table of operations: what it keeps.
  *     >>operations           what each operation computes.
+ *     >>recurrent            layers that keep a state of the past instead of keys and values.
  *     >>run                  running a list of recorded operations on all threads.
  *     >>record               what the backend is asked for, written down as a list of operations.
  *     >>cpu_open             opening the backend: buffers, weights, pages.
@@ -170,6 +172,7 @@
  *     >>families             families as data.
  *     >>arch                 the architecture: shapes and switches.
  *     >>arch_gemma4          what layers of Gemma 4 differ in, and what they share.
+ *     >>arch_recurrent       families some of whose layers keep a state instead of keys and values.
  *     >>rope                 rotary positions.
  *     >>loader               finding the tensors of a weight, whatever they are called.
  *     >>requant              quantising while loading: --quantization q4_k of a folder whose weights are floats.
@@ -178,8 +181,10 @@
  *     >>loader_adapters      adapters on their way through the loader.
  *     >>take                 handing weights to a backend.
  *     >>net                  the weights and buffers of every rank.
+ *     >>load_recurrent       weights of recurrent layers, and how ranks share them.
  *     >>reference            the forward pass of a model like Llama, written plainly.
  *     >>forward_extras       what adapters, EAGLE heads, ranks and pipelines add to the forward pass.
+ *     >>forward_recurrent    the forward pass of layers that keep a state.
  *     >>forward              the forward pass.
  *     >>model                the model object and its public side.
  *     >>lora                 what a fine-tuning has learnt, beside the weights.
@@ -1022,8 +1027,8 @@ typedef struct llm_engine_config {
     int32_t allow_long_max_model_len;
     int32_t max_num_seqs;           /* sequences that run together; 0: 1 */
     int32_t max_num_batched_tokens; /* rows of one step; 0: 512 */
-    int32_t block_size;             /* tokens of a KV page: 16, 32, 64, 128; 0: 32 */
-    int32_t max_queue;              /* waiting requests; 0: 1024; -1: none may wait: what cannot run at once is LLM_ERR_BUSY */
+    int32_t block_size; /* tokens of a KV page: 16, 32, 64 ... 1024; 0: 32, with recurrent layers as many as are worth a state */
+    int32_t max_queue;  /* waiting requests; 0: 1024; -1: none may wait: what cannot run at once is LLM_ERR_BUSY */
     int32_t disable_prefix_caching;
     float gpu_memory_utilization; /* 0: 0.9 */
     int32_t batch_invariant;      /* GPU; a CPU always is */
@@ -1085,7 +1090,7 @@ enum { LLM_SPECULATIVE_MAX = 32 };
 #define LLM_FIELD_max_model_len           INT, 1, 2147483647, 0, "tokens; 0: the model's"
 #define LLM_FIELD_max_num_seqs            INT, 1, 65536, 1, "sequences"
 #define LLM_FIELD_max_num_batched_tokens  INT, 1, 1048576, 512, "tokens"
-#define LLM_FIELD_block_size              ENUM, 0, 0, 32, "16=16|32=32|64=64|128=128"
+#define LLM_FIELD_block_size              ENUM, 0, 0, 32, "16=16|32=32|64=64|128=128|256=256|512=512|1024=1024"
 #define LLM_FIELD_max_queue               INT, -1, 2147483647, 1024, "requests; -1: none may wait"
 #define LLM_FIELD_cache_max_entry_count   FLOAT, 1e-3, 4194304, 0, "share of free memory, above 1 pages"
 #define LLM_FIELD_gpu_memory_utilization  FLOAT, 0.01, 1, 0.9, "of a GPU's memory"
@@ -1782,7 +1787,7 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_FIELD(T, e, max_num_batched_tokens, group, "max-num-batched-tokens|batch-size|max-prefill-token-num", \
                       "tokens of one step (512)"), \
         LLM_OPT_FIELD(T, e, max_queue, group, "max-queue", "requests that may wait (1024); 0: none, who finds no place gets 429"), \
-        LLM_OPT_FIELD(T, e, block_size, group, "block-size", "tokens of a KV page (32)"), \
+        LLM_OPT_FIELD(T, e, block_size, group, "block-size", "tokens of a KV page (32; of models with recurrent layers 64 to 1024)"), \
         LLM_OPT_FIELD(T, e, kv_cache_memory_bytes, group, "kv-cache-memory-bytes", "memory of the KV cache"), \
         LLM_OPT_BOOL(T, e.kv_cache_prealloc, group, "kv-cache-prealloc", "take that memory at start, not when it is first used"), \
         LLM_OPT_ENUM(T, e.kv_cache_dtype, group, "kv-cache-dtype|ctk|ctv", \
@@ -2312,7 +2317,7 @@ LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *m
  * operation makes the context remember the first error; wait() returns it.
  */
 
-#define LLM_BACKEND_ABI 14
+#define LLM_BACKEND_ABI 15
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -2411,9 +2416,10 @@ typedef struct llm_weight_desc {
     int32_t n_heads, n_keys; /* MLA_UP: heads, and how many of a head's rows make keys; 0 in adapters */
 } llm_weight_desc;
 
-/* KV geometry of one layer on one rank. Latent attention: n_kv_heads 1, head_dim rank + rope, v_head_dim 0. */
+/* KV geometry of one layer on one rank. Latent attention: n_kv_heads 1, head_dim rank + rope, v_head_dim 0. A recurrent layer has n_state
+ * values of f32 a page besides, or with n_kv_heads 0 nothing else. */
 typedef struct llm_kv_layer {
-    int32_t n_kv_heads, head_dim, v_head_dim;
+    int32_t n_kv_heads, head_dim, v_head_dim, n_state;
 } llm_kv_layer;
 
 typedef struct llm_backend_config {
@@ -2746,13 +2752,56 @@ typedef struct llm_state_op {
     int32_t layer;
 } llm_state_op;
 
-/* dst[:, j] *= sigmoid(gate[:, 0]): the gate of Qwen2-MoE's shared expert. With `each`, dst[:, j] *= gate[:, col + j] (Gemma 4). */
+/* dst *= act(gate): of a row as a whole (the shared expert of Qwen2-MoE), or column by column. With `part` > 0 RMS norms stand around it,
+ * each over so many columns: dst = norm(dst) * weight * act(gate) (gated delta nets), or with gate_first norm(dst * act(gate)) * weight
+ * (Mamba 2). */
+typedef enum llm_gate_act { LLM_GATE_SIGMOID = 0, LLM_GATE_SILU, LLM_GATE_PLAIN } llm_gate_act; /* sigmoid(g), g sigmoid(g), g */
 typedef struct llm_gate_op {
     llm_rows rows;
     llm_buffer *dst;        /* (rows, n) */
-    const llm_buffer *gate; /* (rows, 1); with `each` (rows, col + n or more) */
+    const llm_buffer *gate; /* (rows, col + 1 or more); with `each` (rows, col + n or more) */
     int32_t n, each, col;
+    llm_gate_act act;
+    int32_t part, gate_first;
+    const llm_weight *weight; /* VECTOR (part), the same for all parts, or (n); NULL: 1 */
+    float eps;
 } llm_gate_op;
+
+/* Recurrent layers keep what they need of the past as a state in pages: layer `layer` of the KV cache, its f32 values from `state` on. A
+ * page has the state behind the last of its tokens that were computed: a page that is full, shared or copied takes its state along, the
+ * first token of a page reads that of the page before, position 0 zeros. The rows of a sequence follow one another as they would one by
+ * one, so bits do not depend on how a text was cut. Nothing is taken back: a token that was computed stays in the state.
+ *
+ * Causal convolution of each column by itself (Mamba, Gu and Dao 2023; LFM2):
+ *     y_t = act(bias + sum over j < taps of weight[j] x_(t - taps + 1 + j)), over columns [col, col + n) of buf
+ * With before_col >= 0 x is first multiplied by the n columns from there on, with after_col >= 0 y at the end. State: (taps - 1, n), x of
+ * the tokens before. */
+enum { LLM_CONV_TAPS = 16 };
+typedef struct llm_conv_op {
+    llm_buffer *buf, *dst; /* (n_rows, ...); (n_rows, n) takes y, NULL: y stands where x was */
+    int32_t col, n, taps, before_col, after_col;
+    const llm_weight *weight, *bias; /* VECTOR (n, taps), the last tap is the newest; (n) or NULL */
+    int32_t silu;                    /* act; 0: none */
+    int32_t layer, state;
+} llm_conv_op;
+
+/* Linear attention with a state S (dk, dv) a head (gated delta rule, Yang et al. 2024; Mamba 2, Dao and Gu 2024). In each row a head has k
+ * and q (dk), which the heads of a group share, v (dv), and s = clamp(softplus(src[decay_col + h] + decay_bias[h]), step_min, step_max):
+ *     S = exp(decay[h] s) S;  u = w (v - S^T k), without delta w v;  S += k u^T;  dst = S^T q + skip[h] v
+ * w is sigmoid(src[write_col + h]), or s where write_col is -1. With by_key each of the dk rows of S has a decay of its own: decay_col has
+ * (n_heads, dk) columns then, and decay_bias as many values. With unit k and q are brought to length 1 (1e-6 under the root), and q divided
+ * by root dk. State: (n_heads, dk, dv). */
+typedef struct llm_recur_op {
+    llm_buffer *dst;       /* (n_rows, n_heads * dv) */
+    const llm_buffer *src; /* (n_rows, ...) */
+    int32_t q_col, k_col, v_col, decay_col, write_col;
+    int32_t n_heads, n_groups, dk, dv;
+    int32_t tiled; /* 0: head h is of group h / (n_heads / n_groups); 1: of h % n_groups */
+    int32_t delta, by_key, unit;
+    const llm_weight *decay, *decay_bias, *skip; /* VECTOR (n_heads), below 0; (n_heads) or (n_heads, dk); (n_heads) or NULL */
+    float step_min, step_max;                    /* step_max 0: no limit */
+    int32_t layer, state;
+} llm_recur_op;
 
 /* dst row i, from column dst_col on = src rows out_rows[i], out_rows[i] + 1, ... side by side, as many as `parts`; or their mean. Of a row
  * all columns from src_col on that dst has room for. */
@@ -2840,6 +2889,9 @@ typedef struct llm_backend {
     int (*work)(llm_backend_ctx *ctx, double until, double *longest);
     /* After wait(): n rows of a buffer, from `row` on, to host memory (n, cols). */
     llm_result (*buffer_rows)(llm_backend_ctx *ctx, int rank, const llm_buffer *buf, int row, int n, float *to);
+    /* Recurrent layers; both NULL in a backend without them. */
+    void (*conv)(llm_backend_ctx *ctx, int rank, const llm_conv_op *op);
+    void (*recur)(llm_backend_ctx *ctx, int rank, const llm_recur_op *op);
 } llm_backend;
 
 /* Keeps a sentence for llm_last_error and returns r. */
@@ -14238,6 +14290,30 @@ typedef struct llm__attend {
     int tiles; /* see llm__kernels.rest */
 } llm__attend;
 
+/* Some columns of a convolution over rows of a sequence: see llm_conv_op. past: (taps - 1, LLM__CONV), x before the first row; when
+ * it is done, before the one behind the last. */
+enum { LLM__CONV = 64, LLM__CONV_PAST = 64 * LLM_CONV_TAPS };
+typedef struct llm__conv {
+    const float *x;
+    float *y;                    /* where it goes, which may be x: rows y_stride apart */
+    const float *before, *after; /* columns to multiply by, in the rows of x; NULL: none */
+    int64_t stride, y_stride;
+    int n, rows, taps, silu;    /* n <= LLM__CONV columns */
+    const float *weight, *bias; /* (taps, LLM__CONV), (LLM__CONV) */
+    float *past;
+} llm__conv;
+
+/* Some columns of a head's state over rows of a sequence: see llm_recur_op. */
+typedef struct llm__recur {
+    float *state;               /* (dk, n), rows `stride` apart */
+    const float *q, *k, *decay; /* (rows, dk) of q and k, key_stride apart; decay: (rows), or by_key (rows, dk) */
+    const float *write, *v;     /* (rows); (rows, n), v_stride apart */
+    float *out;                 /* (rows, n), out_stride apart */
+    int64_t stride, key_stride, v_stride, out_stride;
+    int rows, dk, n, delta, by_key;
+    float skip;
+} llm__recur;
+
 /* Bytes of a stored element of the KV cache (int4: of two). */
 LLM__INLINE int llm__kv_size(llm_kv_type type) { return type == LLM_KV_F32 ? 4 : type == LLM_KV_F16 || type == LLM_KV_BF16 ? 2 : 1; }
 
@@ -14260,6 +14336,9 @@ typedef struct llm__kernels {
     void (*expand)(llm_kv_type type, const uint8_t *src, int n, float *low, float *high);
     void (*bias)(llm__attend *t, int block);
     void (*soften)(llm__attend *t, int block);
+    void (*conv)(const llm__conv *c);
+    void (*recur)(const llm__recur *c);
+    void (*gate)(float *x, const float *gate, int n, int silu); /* x *= sigmoid(gate), and with silu times gate */
     float (*top)(const float *x, int32_t n, int *bad);
     double (*weigh)(const float *x, float *w, int32_t n, float max, float scale);
     void (*mac)(const llm__mac *m);
@@ -14918,6 +14997,130 @@ LLM__INLINE double llm__body_weigh(const float *x, float *w, int32_t n, float ma
 }
 
 /* ============================================================================
+ * >>recur_bodies   The kernels of recurrent layers, once for all instruction sets, as those of >>bodies.
+ * ============================================================================ */
+
+/* x * sigmoid(g), and with silu times g: 16 at a time. */
+LLM__INLINE llm__v16 llm__gate16(llm__v16 x, const llm__v16 g, const int silu) {
+    const llm__v16 s = llm__sigmoid16(g, 1);
+    LLM__EACH(i) x.v[i] *= s.v[i];
+    if (silu) LLM__EACH(i) x.v[i] *= g.v[i];
+    return x;
+}
+
+LLM__INLINE void llm__body_gate(float *x, const float *gate, int n, int silu) {
+#define LLM__STEP(m) llm__store16(x + k, m, llm__gate16(llm__load16(x + k, m), llm__load16(gate + k, m), silu))
+    LLM__VECTORS(k, n, LLM__STEP);
+#undef LLM__STEP
+}
+
+/* 16 columns of a row: the past and the new value, oldest first, a tap after the other. */
+LLM__INLINE llm__v16 llm__conv16(const llm__conv *c, int at, const llm__v16 x) {
+    llm__v16 y = llm__load16(c->bias + at, LLM__ROWS), w;
+    for (int j = 0; j + 1 < c->taps; j++) {
+        const llm__v16 p = llm__load16(c->past + j * LLM__CONV + at, LLM__ROWS);
+        w = llm__load16(c->weight + j * LLM__CONV + at, LLM__ROWS);
+        LLM__EACH(i) y.v[i] += w.v[i] * p.v[i];
+    }
+    w = llm__load16(c->weight + (c->taps - 1) * LLM__CONV + at, LLM__ROWS);
+    LLM__EACH(i) y.v[i] += w.v[i] * x.v[i];
+    return y;
+}
+
+/* The past moves up by a row. It is a few values, which stay in the first cache. */
+LLM__INLINE void llm__conv_shift(const llm__conv *c, int at, const llm__v16 x) {
+    for (int j = 0; j + 2 < c->taps; j++)
+        llm__store16(c->past + j * LLM__CONV + at, LLM__ROWS, llm__load16(c->past + (j + 1) * LLM__CONV + at, LLM__ROWS));
+    llm__store16(c->past + (c->taps - 2) * LLM__CONV + at, LLM__ROWS, x);
+}
+
+LLM__INLINE void llm__body_conv(const llm__conv *c) {
+    const llm__v16 one = llm__all16(1);
+    for (int at = 0; at < c->n; at += LLM__ROWS)
+        for (int row = 0; row < c->rows; row++) {
+            const int n = c->n - at;
+            llm__v16 x = llm__load16(c->x + row * c->stride + at, n), y, by = one;
+            if (c->before) by = llm__load16(c->before + row * c->stride + at, n);
+            if (c->before) LLM__EACH(i) x.v[i] *= by.v[i];
+            y = llm__conv16(c, at, x);
+            llm__conv_shift(c, at, x);
+            if (c->silu) y = llm__gate16(one, y, 1);
+            if (c->after) by = llm__load16(c->after + row * c->stride + at, n);
+            if (c->after) LLM__EACH(i) y.v[i] *= by.v[i];
+            llm__store16(c->y + row * c->y_stride + at, n, y);
+        }
+}
+
+/* What 16 columns of the state hold of a key: the sum over i of k_i d_i S_i; four chains hide the latency of the additions. */
+LLM__INLINE llm__v16 llm__recur_read(const llm__recur *c, const float *s, const int n, const float *k, const float *d) {
+    llm__v16 sum[4];
+    const float by = c->by_key ? 1 : *d;
+    int i = 0;
+    for (int j = 0; j < 4; j++) sum[j] = llm__all16(0);
+    for (; i + 4 <= c->dk; i += 4)
+        LLM__UNROLL
+        for (int j = 0; j < 4; j++) {
+            const llm__v16 x = llm__load16(s + (i + j) * c->stride, n);
+            const float f = k[i + j] * (c->by_key ? d[i + j] : 1);
+            LLM__EACH(e) sum[j].v[e] += f * x.v[e];
+        }
+    for (; i < c->dk; i++) {
+        const llm__v16 x = llm__load16(s + i * c->stride, n);
+        const float f = k[i] * (c->by_key ? d[i] : 1);
+        LLM__EACH(e) sum[0].v[e] += f * x.v[e];
+    }
+    LLM__EACH(e) sum[0].v[e] = (sum[0].v[e] + sum[1].v[e] + (sum[2].v[e] + sum[3].v[e])) * by;
+    return sum[0];
+}
+
+/* S_i = d_i S_i + k_i u; returns the sum over i of q_i S_i. */
+LLM__INLINE llm__v16 llm__recur_write(const llm__recur *c, float *s, const int n, const float *q, const float *k, const float *d,
+                                      const llm__v16 u) {
+    llm__v16 sum[4];
+    int i = 0;
+    for (int j = 0; j < 4; j++) sum[j] = llm__all16(0);
+    for (; i + 4 <= c->dk; i += 4)
+        LLM__UNROLL
+        for (int j = 0; j < 4; j++) {
+            const float f = c->by_key ? d[i + j] : *d, key = k[i + j], query = q[i + j];
+            llm__v16 x = llm__load16(s + (i + j) * c->stride, n);
+            LLM__EACH(e) x.v[e] = f * x.v[e] + key * u.v[e];
+            llm__store16(s + (i + j) * c->stride, n, x);
+            LLM__EACH(e) sum[j].v[e] += query * x.v[e];
+        }
+    for (; i < c->dk; i++) {
+        const float f = c->by_key ? d[i] : *d;
+        llm__v16 x = llm__load16(s + i * c->stride, n);
+        LLM__EACH(e) x.v[e] = f * x.v[e] + k[i] * u.v[e];
+        llm__store16(s + i * c->stride, n, x);
+        LLM__EACH(e) sum[0].v[e] += q[i] * x.v[e];
+    }
+    LLM__EACH(e) sum[0].v[e] += sum[1].v[e] + (sum[2].v[e] + sum[3].v[e]);
+    return sum[0];
+}
+
+/* Sixteen columns of all rows: so much of a state stays in the first cache. */
+LLM__INLINE void llm__recur_rows(const llm__recur *c, int at, const int n) {
+    for (int row = 0; row < c->rows; row++) {
+        const float *q = c->q + row * c->key_stride, *k = c->k + row * c->key_stride, write = c->write[row];
+        const float *d = c->decay + (c->by_key ? (int64_t)row * c->dk : row);
+        const llm__v16 v = llm__load16(c->v + row * c->v_stride + at, n);
+        llm__v16 u = v, o = llm__all16(0);
+        if (c->delta) o = llm__recur_read(c, c->state + at, n, k, d);
+        LLM__EACH(i) u.v[i] = write * (v.v[i] - o.v[i]);
+        o = llm__recur_write(c, c->state + at, n, q, k, d, u);
+        LLM__EACH(i) o.v[i] += c->skip * v.v[i];
+        llm__store16(c->out + row * c->out_stride + at, n, o);
+    }
+}
+
+LLM__INLINE void llm__body_recur(const llm__recur *c) {
+    int at = 0;
+    for (; at + LLM__ROWS <= c->n; at += LLM__ROWS) llm__recur_rows(c, at, LLM__ROWS);
+    if (at < c->n) llm__recur_rows(c, at, c->n - at);
+}
+
+/* ============================================================================
  * >>unpack   Packed blocks to bytes and scales, and the walk over the blocks of a product.
  * ============================================================================ */
 
@@ -15315,6 +15518,9 @@ LLM__COLD static void llm__scalar_expand(llm_kv_type type, const uint8_t *src, i
 
 LLM__COLD static void llm__scalar_bias(llm__attend *t, int block) { llm__body_bias(t, block); }
 LLM__COLD static void llm__scalar_soften(llm__attend *t, int block) { llm__body_soften(t, block, 0, 0); }
+LLM__COLD static void llm__scalar_conv(const llm__conv *c) { llm__body_conv(c); }
+LLM__COLD static void llm__scalar_recur(const llm__recur *c) { llm__body_recur(c); }
+LLM__COLD static void llm__scalar_gate(float *x, const float *gate, int n, int silu) { llm__body_gate(x, gate, n, silu); }
 LLM__COLD static float llm__scalar_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }
 
 LLM__COLD static double llm__scalar_weigh(const float *x, float *w, int32_t n, float max, float scale) {
@@ -15326,6 +15532,7 @@ static const llm__kernels llm__kernels_scalar = {
     .quantise = llm__scalar_quantise, .finish = llm__scalar_finish, .sum = llm__scalar_sum, .dot = llm__scalar_dot,
     .add = llm__scalar_add, .affine = llm__scalar_affine, .rotate = llm__scalar_rotate, .to_half = llm__scalar_to_half,
     .to_bf16 = llm__scalar_to_bf16, .expand = llm__scalar_expand, .bias = llm__scalar_bias, .soften = llm__scalar_soften,
+    .conv = llm__scalar_conv, .recur = llm__scalar_recur, .gate = llm__scalar_gate,
     .top = llm__scalar_top, .weigh = llm__scalar_weigh, .mac = llm__scalar_mac,
     .widen_f8 = llm__scalar_widen_f8, .product = llm__scalar_product,
 };
@@ -16431,6 +16638,9 @@ LLM__AVX2 static void llm__avx2_expand(llm_kv_type type, const uint8_t *src, int
 
 LLM__AVX2 static void llm__avx2_bias(llm__attend *t, int block) { llm__body_bias(t, block); }
 LLM__AVX2 static void llm__avx2_soften(llm__attend *t, int block) { llm__body_soften(t, block, 1, 0); }
+LLM__AVX2 static void llm__avx2_conv(const llm__conv *c) { llm__body_conv(c); }
+LLM__AVX2 static void llm__avx2_recur(const llm__recur *c) { llm__body_recur(c); }
+LLM__AVX2 static void llm__avx2_gate(float *x, const float *gate, int n, int silu) { llm__body_gate(x, gate, n, silu); }
 LLM__AVX2 static float llm__avx2_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }
 
 LLM__AVX2 static double llm__avx2_weigh(const float *x, float *w, int32_t n, float max, float scale) {
@@ -16451,7 +16661,8 @@ static const llm__kernels llm__kernels_avx2 = {
     .quantise = llm__avx2_quantise, .quantise_fine = llm__avx2_quantise_fine, .quantise_low = llm__avx2_quantise_low,
     .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
     .affine = llm__avx2_affine, .rotate = llm__avx2_rotate, .to_half = llm__avx2_to_half, .to_bf16 = llm__avx2_to_bf16,
-    .expand = llm__avx2_expand, .bias = llm__avx2_bias, .soften = llm__avx2_soften, .top = llm__avx2_top, .weigh = llm__avx2_weigh,
+    .expand = llm__avx2_expand, .bias = llm__avx2_bias, .soften = llm__avx2_soften,
+    .conv = llm__avx2_conv, .recur = llm__avx2_recur, .gate = llm__avx2_gate, .top = llm__avx2_top, .weigh = llm__avx2_weigh,
     .mac = llm__avx2_mac, .mac_f8 = llm__avx2_mac_f8, .widen_f8 = llm__avx2_widen_f8, .product = llm__avx2_product, .peak = llm__avx2_peak,
 };
 
@@ -16541,7 +16752,8 @@ LLM__AVXVNNI static double llm__avxvnni_peak(int64_t turns) { return llm__peak_o
 static const llm__kernels llm__kernels_avxvnni = {
     .quantise = llm__avx2_quantise, .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
     .affine = llm__avx2_affine, .rotate = llm__avx2_rotate, .to_half = llm__avx2_to_half, .to_bf16 = llm__avx2_to_bf16,
-    .expand = llm__avx2_expand, .bias = llm__avx2_bias, .soften = llm__avx2_soften, .top = llm__avx2_top, .weigh = llm__avx2_weigh,
+    .expand = llm__avx2_expand, .bias = llm__avx2_bias, .soften = llm__avx2_soften,
+    .conv = llm__avx2_conv, .recur = llm__avx2_recur, .gate = llm__avx2_gate, .top = llm__avx2_top, .weigh = llm__avx2_weigh,
     .mac = llm__avx2_mac, .widen_f8 = llm__avx2_widen_f8, .product = llm__avxvnni_product, .peak = llm__avxvnni_peak,
 };
 
@@ -16811,6 +17023,9 @@ static LLM__AVX512 void llm__avx512_expand(llm_kv_type type, const uint8_t *src,
 
 static LLM__AVX512 void llm__avx512_bias(llm__attend *t, int block) { llm__body_bias(t, block); }
 static LLM__AVX512 void llm__avx512_soften(llm__attend *t, int block) { llm__body_soften(t, block, 1, 1); }
+static LLM__AVX512 void llm__avx512_conv(const llm__conv *c) { llm__body_conv(c); }
+static LLM__AVX512 void llm__avx512_recur(const llm__recur *c) { llm__body_recur(c); }
+static LLM__AVX512 void llm__avx512_gate(float *x, const float *gate, int n, int silu) { llm__body_gate(x, gate, n, silu); }
 static LLM__AVX512 float llm__avx512_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }
 
 static LLM__AVX512 double llm__avx512_weigh(const float *x, float *w, int32_t n, float max, float scale) {
@@ -16840,6 +17055,7 @@ static const llm__kernels llm__kernels_avx512 = {
     .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
     .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
     .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
+    .conv = llm__avx512_conv, .recur = llm__avx512_recur, .gate = llm__avx512_gate,
     .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512_mac,
     .widen_f8 = llm__avx512_widen_f8, .product = llm__avx512_product, .peak = llm__avx512_peak,
 };
@@ -16848,6 +17064,7 @@ static const llm__kernels llm__kernels_avx512vnni = {
     .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
     .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
     .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
+    .conv = llm__avx512_conv, .recur = llm__avx512_recur, .gate = llm__avx512_gate,
     .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512_mac,
     .widen_f8 = llm__avx512_widen_f8, .product = llm__avx512vnni_product,
     .peak = llm__avx512vnni_peak,
@@ -16890,6 +17107,7 @@ static const llm__kernels llm__kernels_avx512bf16 = {
     .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
     .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
     .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
+    .conv = llm__avx512_conv, .recur = llm__avx512_recur, .gate = llm__avx512_gate,
     .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512bf16_mac,
     .widen_f8 = llm__avx512_widen_f8, .product = llm__avx512vnni_product, .bf16 = 1,
     .peak = llm__avx512vnni_peak,
@@ -17134,6 +17352,7 @@ static const llm__kernels llm__kernels_amx = {
     .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
     .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
     .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
+    .conv = llm__avx512_conv, .recur = llm__avx512_recur, .gate = llm__avx512_gate,
     .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__amx_mac,
     .widen_f8 = llm__avx512_widen_f8, .product = llm__amx_product, .bf16 = 1,
     .rest = llm__amx_rest, .peak = llm__avx512vnni_peak,
@@ -17355,6 +17574,9 @@ LLM__NEON_TARGET static void llm__neon_expand(llm_kv_type type, const uint8_t *s
 
 LLM__NEON_TARGET static void llm__neon_bias(llm__attend *t, int block) { llm__body_bias(t, block); }
 LLM__NEON_TARGET static void llm__neon_soften(llm__attend *t, int block) { llm__body_soften(t, block, 1, 0); }
+LLM__NEON_TARGET static void llm__neon_conv(const llm__conv *c) { llm__body_conv(c); }
+LLM__NEON_TARGET static void llm__neon_recur(const llm__recur *c) { llm__body_recur(c); }
+LLM__NEON_TARGET static void llm__neon_gate(float *x, const float *gate, int n, int silu) { llm__body_gate(x, gate, n, silu); }
 LLM__NEON_TARGET static float llm__neon_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }
 
 LLM__NEON_TARGET static double llm__neon_weigh(const float *x, float *w, int32_t n, float max, float scale) {
@@ -17372,7 +17594,8 @@ LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) { return llm__peak_
 static const llm__kernels llm__kernels_neon = {
     .quantise = llm__neon_quantise, .finish = llm__neon_finish, .sum = llm__neon_sum, .dot = llm__neon_dot, .add = llm__neon_add,
     .affine = llm__neon_affine, .rotate = llm__neon_rotate, .to_half = llm__neon_to_half, .to_bf16 = llm__neon_to_bf16,
-    .expand = llm__neon_expand, .bias = llm__neon_bias, .soften = llm__neon_soften, .top = llm__neon_top, .weigh = llm__neon_weigh,
+    .expand = llm__neon_expand, .bias = llm__neon_bias, .soften = llm__neon_soften,
+    .conv = llm__neon_conv, .recur = llm__neon_recur, .gate = llm__neon_gate, .top = llm__neon_top, .weigh = llm__neon_weigh,
     .mac = llm__neon_mac, .widen_f8 = llm__neon_widen_f8, .product = llm__neon_product, .peak = llm__neon_peak,
 };
 
@@ -19501,7 +19724,8 @@ LLM__COLD_END
  * that a query does not see are exactly 0. So the pages before a window may be given back, and what lies in unused positions never matters.
  *
  * A tile is up to 48 (query, head) pairs of one sequence and one KV head: each block of keys and values is loaded once for all heads of
- * the group. Latent attention is the same with one KV head, whose values are the first dimensions of its keys.
+ * the group. Latent attention is the same with one KV head, whose values are the first dimensions of its keys. A recurrent layer has the
+ * floats of its state behind its heads, if it has any.
  *
  * The online softmax (Milakov and Gimelshein 2018; FlashAttention, Dao et al. 2022) needs no row of scores. Per query it keeps the largest
  * score m so far, the sum l of exp(score - m), and the weighted sum o (v_head_dim) of values. For a block with scores s and values V:
@@ -19515,6 +19739,7 @@ LLM__COLD_END
 typedef struct llm__kv_place {
     llm_kv_layer shape;
     int64_t offset, head_bytes, v_offset, scale_offset;
+    int64_t state_offset;       /* in the page, of shape.n_state floats */
     int k_elements, v_elements; /* stored elements of a token */
     int pair;                   /* 2: of bf16, two and two; else 1 */
 } llm__kv_place;
@@ -19541,6 +19766,11 @@ typedef struct llm__kv_view {
 /* The part of the view's layer and head in the page that holds this position. */
 LLM__INLINE uint8_t *llm__kv_part(const llm__kv_view *v, int position) {
     return v->base + v->pages[position / v->kv->page_tokens] * v->kv->page_bytes + v->place->offset + v->head * v->place->head_bytes;
+}
+
+/* The state of a recurrent layer in the page that holds this position. */
+LLM__INLINE float *llm__kv_state(const llm__kv_view *v, int position) {
+    return (float *)(void *)(v->base + v->pages[position / v->kv->page_tokens] * v->kv->page_bytes + v->place->state_offset);
 }
 
 /* Where the group of 16 keys at `position` lies, and the value of a position (of bf16: of its pair of positions). */
@@ -19583,7 +19813,9 @@ static uint64_t llm__kv_place_layer(const llm__kv_cache *kv, const llm_kv_layer 
     p->scale_offset = (int64_t)at;
     if (kv->scaled) at = llm__add(at, tokens * 4 * sizeof(float), ok);
     p->head_bytes = (int64_t)llm__align_up(at, 64, ok);
-    return llm__add(offset, llm__mul((uint64_t)p->head_bytes, (uint64_t)shape->n_kv_heads, ok), ok);
+    at = llm__add(offset, llm__mul((uint64_t)p->head_bytes, (uint64_t)shape->n_kv_heads, ok), ok);
+    p->state_offset = (int64_t)at;
+    return llm__add(at, llm__align_up((uint64_t)shape->n_state * sizeof(float), 64, ok), ok);
 }
 
 /* Of types of one byte and less keys and values are turned before they are rounded, and so are queries; what comes out is turned back. A
@@ -20034,7 +20266,7 @@ enum { LLM__MAX_RECORDS = 8192, LLM__MAX_RANKS = 64, LLM__MAX_PASSES = 8 * LLM__
 typedef enum llm__op_kind {
     LLM__OP_EMBED, LLM__OP_ROPE, LLM__OP_RESIDUAL, LLM__OP_NORM, LLM__OP_LINEAR, LLM__OP_QKV, LLM__OP_ATTENTION, LLM__OP_MLA_WRITE,
     LLM__OP_MLA, LLM__OP_ROUTE, LLM__OP_EXPERTS, LLM__OP_GATE, LLM__OP_GATHER, LLM__OP_ALL_REDUCE, LLM__OP_LOGITS, LLM__OP_LORA_DOWN,
-    LLM__OP_LORA_UP, LLM__OP_RECEIVE, LLM__OP_STATE
+    LLM__OP_LORA_UP, LLM__OP_RECEIVE, LLM__OP_STATE, LLM__OP_CONV, LLM__OP_RECUR
 } llm__op_kind;
 
 /* How an operation is split between threads. Two of the same kind, other than ANY, need no barrier between them. */
@@ -20076,6 +20308,8 @@ typedef struct llm__record {
         llm_logits_op logits;
         llm_lora_op lora;
         llm_state_op state;
+        llm_conv_op conv;
+        llm_recur_op recur;
     } op;
 } __attribute__((aligned(64))) llm__record;
 
@@ -20658,14 +20892,6 @@ static void llm__run_experts_op(const llm__run *r) {
     llm__run_experts(&shared, &r->rec->op.experts, r->sub);
 }
 
-/* dst *= sigmoid of the one gate value of the row. */
-static void llm__run_gate(const llm__run *r, int row) {
-    const llm_gate_op *op = &r->rec->op.gate;
-    float *x = llm__row(op->dst, row);
-    const float *gate = llm__row(op->gate, row) + op->col;
-    r->ctx->kernels->affine(x, x, 0, op->each ? 1 : 1 / (1 + expf(-*gate)), op->each ? gate : NULL, NULL, op->n);
-}
-
 /* Row i of dst = the i-th wanted row of src. RECEIVE: a row of the stage before, whose lists have ended; the thread that reads it has
  * written it. */
 static void llm__run_gather(const llm__run *r, int row) {
@@ -20736,6 +20962,203 @@ static void llm__run_all_reduce(const llm__run *r, int row) {
 }
 
 /* ============================================================================
+ * >>recurrent   Layers that keep a state of the past instead of keys and values.
+ * ============================================================================
+ * A state lies in the pages of its sequence: see llm_conv_op. A thread has some columns of some heads to itself, of all sequences, and
+ * walks through the rows of each in order, page by page: the state comes from the page before, and then is changed in place.
+ *
+ *     page 0 (16 tokens)      page 1                       a chunk of positions 10 to 20:
+ *     keys, values 0 ... 15   keys, values 16 ... 31       rows 10 ... 15   S of page 0 is what 0 ... 9 left, and becomes that of 0 ... 15
+ *     S behind 15             S behind 20                  rows 16 ... 20   S of page 1 begins as that of page 0, which stays as it is
+ *
+ * So whatever is done with pages (sharing, copying, swapping, keeping in files) is done with states, too, and the prefix cache finds a
+ * state wherever it finds a page. The price: a page has a state whatever it has of tokens, so it should be a long one
+ * (llm__state_page), and what is shared is whole pages. vLLM aligns its pages with states in the same way.
+ *
+ * One row costs dk dv multiply-adds three times a head, from the first cache. The chunked form of the papers multiplies matrices instead,
+ * which gains on devices; but its bits depend on where chunks begin. */
+
+/* RMS norms of a row, each over `part` values of it. */
+static void llm__gate_norms(const llm__run *r, const llm_gate_op *op, float *x) {
+    const llm__kernels *k = r->ctx->kernels;
+    const float *w = llm__vector(op->weight);
+    const int shared = w && op->weight->rows * op->weight->cols == op->part; /* one set of weights for all parts */
+    for (int at = 0; op->part && at < op->n; at += op->part) {
+        const float by = 1 / sqrtf(k->dot(x + at, x + at, op->part) / (float)op->part + op->eps);
+        k->affine(x + at, x + at, 0, by, w && !shared ? w + at : w, NULL, op->part);
+    }
+}
+
+/* One row: dst *= act(gate), with the norms that belong to it. */
+static void llm__run_gate(const llm__run *r, int row) {
+    const llm_gate_op *op = &r->rec->op.gate;
+    const llm__kernels *k = r->ctx->kernels;
+    float *x = llm__row(op->dst, row);
+    const float *gate = llm__row(op->gate, row) + op->col;
+    const float sigmoid = op->each || op->act == LLM_GATE_PLAIN ? 1 : 1 / (1 + expf(-*gate));
+    if (!op->gate_first) llm__gate_norms(r, op, x);
+    if (op->each && op->act != LLM_GATE_PLAIN) k->gate(x, gate, op->n, op->act == LLM_GATE_SILU);
+    else if (op->each) k->affine(x, x, 0, 1, gate, NULL, op->n);
+    else k->affine(x, x, 0, op->act == LLM_GATE_SIGMOID ? sigmoid : *gate * sigmoid, NULL, NULL, op->n);
+    if (op->gate_first) llm__gate_norms(r, op, x);
+}
+
+/* Rows of a sequence that are of one page. */
+typedef struct llm__recur_span {
+    int row, rows;     /* of the step */
+    const float *from; /* the state before them; NULL: zeros */
+    float *to;         /* where it is to be behind them, which may be the same place */
+} llm__recur_span;
+
+/* The rows from `row` on. 0: the sequence has no more. */
+static int llm__recur_next(const llm__run *r, int seq, int layer, int64_t state, int row, llm__recur_span *span) {
+    const llm_step *s = &r->ctx->step;
+    const llm__kv_cache *kv = &r->ctx->kv;
+    const llm__kv_view view = {kv, &kv->layer[layer], kv->base[r->rank], s->pages + (size_t)seq * (size_t)s->page_stride, 0};
+    if (row >= s->seq_begin[seq + 1]) return 0;
+    const int at = llm__row_position(s, row);
+    span->row = row;
+    span->rows = LLM__MIN(s->seq_begin[seq + 1] - row, kv->page_tokens - at % kv->page_tokens);
+    span->from = at ? llm__kv_state(&view, at - 1) + state : NULL;
+    span->to = llm__kv_state(&view, at) + state;
+    return 1;
+}
+
+/* Columns [at, at + n) of a convolution's weights, tap by tap in whole vectors. */
+static void llm__conv_weights(const llm_conv_op *op, int at, int n, float *weight, float *bias) {
+    memset(weight, 0, sizeof(float) * LLM__CONV_PAST);
+    memset(bias, 0, sizeof(float) * LLM__CONV);
+    for (int i = 0; i < n; i++) {
+        for (int j = 0; j < op->taps; j++) weight[j * LLM__CONV + i] = op->weight->f32[(int64_t)(at + i) * op->taps + j];
+        if (op->bias) bias[i] = op->bias->f32[at + i];
+    }
+}
+
+/* Columns [at, at + n), of all sequences. */
+static void llm__conv_columns(const llm__run *r, int at, int n) {
+    const llm_conv_op *op = &r->rec->op.conv;
+    float weight[LLM__CONV_PAST], bias[LLM__CONV], past[LLM__CONV_PAST];
+    llm__conv c = {.stride = op->buf->stride,
+                   .y_stride = op->dst ? op->dst->stride : op->buf->stride,
+                   .n = n,
+                   .taps = op->taps,
+                   .silu = op->silu,
+                   .weight = weight,
+                   .bias = bias,
+                   .past = past};
+    llm__recur_span span;
+    llm__conv_weights(op, at, n, weight, bias);
+    for (int seq = 0; seq < r->ctx->step.shape.n_seqs; seq++) {
+        memset(past, 0, sizeof past);
+        for (int row = r->ctx->step.seq_begin[seq]; llm__recur_next(r, seq, op->layer, (int64_t)op->state + at, row, &span);
+             row += span.rows) {
+            float *x = llm__row(op->buf, row);
+            for (int j = 0; j + 1 < op->taps && span.from; j++)
+                memcpy(past + j * LLM__CONV, span.from + (int64_t)j * op->n, (size_t)n * sizeof *past);
+            c.x = x + op->col + at;
+            c.y = op->dst ? llm__row(op->dst, row) + at : x + op->col + at;
+            c.before = op->before_col < 0 ? NULL : x + op->before_col + at;
+            c.after = op->after_col < 0 ? NULL : x + op->after_col + at;
+            c.rows = span.rows;
+            r->ctx->kernels->conv(&c);
+            for (int j = 0; j + 1 < op->taps; j++) memcpy(span.to + (int64_t)j * op->n, past + j * LLM__CONV, (size_t)n * sizeof *past);
+        }
+    }
+}
+
+static void llm__run_conv(const llm__run *r) {
+    const llm_conv_op *op = &r->rec->op.conv;
+    int64_t from, to;
+    llm__share(r->e, (op->n + LLM__CONV - 1) / LLM__CONV, &from, &to);
+    for (int64_t i = from; i < to; i++) {
+        const int at = (int)i * LLM__CONV;
+        llm__conv_columns(r, at, LLM__MIN(op->n - at, (int)LLM__CONV));
+    }
+}
+
+/* ln(1 + e^x), within limits. */
+static float llm__recur_step(const llm_recur_op *op, float x) {
+    const float s = LLM__MAX(x > 20 ? x : log1pf(expf(x)), op->step_min);
+    return op->step_max > 0 ? LLM__MIN(s, op->step_max) : s;
+}
+
+/* k or q of a group, brought to the length `scale` if the operation says so. */
+static void llm__recur_key(const llm__run *r, const float *x, float scale, float *to) {
+    const llm_recur_op *op = &r->rec->op.recur;
+    const llm__kernels *k = r->ctx->kernels;
+    const float by = op->unit ? scale / sqrtf(k->dot(x, x, op->dk) + 1e-6f) : 1;
+    k->affine(to, x, 0, by, NULL, NULL, op->dk);
+}
+
+/* What the kernel reads of c->rows rows from `row` on, of head h, into memory: k and q (rows, dk), write (rows), decay. */
+static void llm__recur_inputs(const llm__run *r, int h, int row, llm__recur *c, float *memory) {
+    const llm_recur_op *op = &r->rec->op.recur;
+    const int dk = op->dk, group = op->tiled ? h % op->n_groups : h / (op->n_heads / op->n_groups), n = op->by_key ? dk : 1;
+    float *k = memory, *q = k + (int64_t)c->rows * dk, *write = q + (int64_t)c->rows * dk, *decay = write + c->rows;
+    const float *bias = op->decay_bias->f32 + (int64_t)h * n;
+    for (int i = 0; i < c->rows; i++) {
+        const float *x = llm__row(op->src, row + i);
+        float s = 0;
+        llm__recur_key(r, x + op->k_col + group * dk, 1, k + (int64_t)i * dk);
+        llm__recur_key(r, x + op->q_col + group * dk, 1 / sqrtf((float)dk), q + (int64_t)i * dk);
+        for (int j = 0; j < n; j++) {
+            s = llm__recur_step(op, x[op->decay_col + h * n + j] + bias[j]);
+            decay[(int64_t)i * n + j] = expf(op->decay->f32[h] * s);
+        }
+        write[i] = op->write_col < 0 ? s : 1 / (1 + expf(-x[op->write_col + h]));
+    }
+    c->q = q, c->k = k, c->write = write, c->decay = decay, c->key_stride = dk;
+}
+
+/* Brings n columns of the state to where they are changed. */
+static void llm__recur_fetch(const llm_recur_op *op, const llm__recur_span *span, int n) {
+    for (int i = 0; i < op->dk && span->from != span->to; i++) {
+        float *to = span->to + (int64_t)i * op->dv;
+        if (span->from) memcpy(to, span->from + (int64_t)i * op->dv, (size_t)n * sizeof *to);
+        else memset(to, 0, (size_t)n * sizeof *to);
+    }
+}
+
+/* Columns [at, at + n) of head h, of all sequences. */
+static void llm__recur_columns(const llm__run *r, int h, int at, int n) {
+    const llm_recur_op *op = &r->rec->op.recur;
+    const int64_t each = (int64_t)op->dk * (op->by_key ? 3 : 2) + 2, most = (int64_t)(r->e->scratch_bytes / sizeof(float)) / each;
+    llm__recur c = {.stride = op->dv,
+                    .v_stride = op->src->stride,
+                    .out_stride = op->dst->stride,
+                    .dk = op->dk,
+                    .n = n,
+                    .delta = op->delta,
+                    .by_key = op->by_key,
+                    .skip = op->skip ? op->skip->f32[h] : 0};
+    const int64_t state = op->state + (int64_t)h * op->dk * op->dv + at;
+    llm__recur_span span;
+    for (int seq = 0; seq < r->ctx->step.shape.n_seqs; seq++)
+        for (int row = r->ctx->step.seq_begin[seq]; llm__recur_next(r, seq, op->layer, state, row, &span); row += span.rows) {
+            llm__recur_fetch(op, &span, n);
+            c.state = span.to;
+            for (int i = 0; i < span.rows; i += c.rows) {
+                c.rows = (int)LLM__MIN(most, span.rows - i);
+                llm__recur_inputs(r, h, row + i, &c, (float *)r->e->scratch);
+                c.v = llm__row(op->src, row + i) + op->v_col + h * op->dv + at;
+                c.out = llm__row(op->dst, row + i) + h * op->dv + at;
+                r->ctx->kernels->recur(&c);
+            }
+        }
+}
+
+static void llm__run_recur(const llm__run *r) {
+    const llm_recur_op *op = &r->rec->op.recur;
+    const int parts = (op->dv + LLM__CONV - 1) / LLM__CONV;
+    int64_t from, to;
+    llm__share(r->e, (int64_t)op->n_heads * parts, &from, &to);
+    for (int64_t i = from; i < to; i++) {
+        const int at = (int)(i % parts) * LLM__CONV;
+        llm__recur_columns(r, (int)(i / parts), at, LLM__MIN(op->dv - at, (int)LLM__CONV));
+    }
+}
+
+/* ============================================================================
  * >>run   Running a list of recorded operations on all threads.
  * ============================================================================
  * The same function runs on all threads, each with its number; who has which share follows from that number, the number of threads
@@ -20764,6 +21187,7 @@ static const llm__op_row llm__ops[] = {
     {llm__run_all_reduce, NULL, sizeof(llm__reduce_op), LLM_SPENT_NORM}, {NULL, llm__run_logits_op, sizeof(llm_logits_op), LLM_SPENT_HEAD},
     {NULL, llm__run_lora_down, sizeof(llm_lora_op), LLM_SPENT_LINEAR}, {NULL, llm__run_lora_up, sizeof(llm_lora_op), LLM_SPENT_LINEAR},
     {llm__run_gather, NULL, sizeof(llm_gather_op), LLM_SPENT_NORM}, {llm__run_state, NULL, sizeof(llm_state_op), LLM_SPENT_NORM},
+    {NULL, llm__run_conv, sizeof(llm_conv_op), LLM_SPENT_ATTENTION}, {NULL, llm__run_recur, sizeof(llm_recur_op), LLM_SPENT_ATTENTION},
 };
 
 /* The row of a kind of operation. */
@@ -21165,6 +21589,29 @@ static void llm__cpu_state(llm_backend_ctx *ctx, int rank, const llm_state_op *o
         llm__cpu_fail(ctx, LLM_ERR_ARG, "state: the layer does not fit the KV cache");
     if (op->recall) llm__record_op(ctx, rank, LLM__OP_STATE, op->rows, op, NULL, NULL, op->buf, op->clear, LLM__TOUCH_READ);
     else llm__record_op(ctx, rank, LLM__OP_STATE, op->rows, op, op->buf, NULL, NULL, NULL, LLM__TOUCH_WRITE);
+}
+
+/* Refuses values [state, state + n) that a layer does not have. */
+static void llm__check_state(llm_backend_ctx *ctx, int layer, int64_t state, int64_t n) {
+    if (layer < 0 || layer >= ctx->kv.n_layers || state < 0 || n < 0 || state + n > ctx->kv.layer[layer].shape.n_state)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "the state of a recurrent layer does not fit the KV cache");
+}
+
+/* Both refuse a state for which the layer's pages have no room. */
+static void llm__cpu_conv(llm_backend_ctx *ctx, int rank, const llm_conv_op *op) {
+    const int64_t last = LLM__MAX(op->col, LLM__MAX(op->before_col, op->after_col));
+    llm__check_state(ctx, op->layer, op->state, (int64_t)(op->taps - 1) * op->n);
+    if (op->taps < 2 || op->taps > LLM_CONV_TAPS || op->n < 1 || op->col < 0 || last + op->n > op->buf->cols ||
+        (op->dst && op->dst->cols < op->n))
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "conv: taps or columns out of range");
+    llm__record_op(ctx, rank, LLM__OP_CONV, LLM_ROWS_TOKENS, op, op->buf, NULL, op->dst ? op->dst : op->buf, NULL, LLM__TOUCH_WRITE);
+}
+
+static void llm__cpu_recur(llm_backend_ctx *ctx, int rank, const llm_recur_op *op) {
+    llm__check_state(ctx, op->layer, op->state, (int64_t)op->n_heads * op->dk * op->dv);
+    if (op->n_groups < 1 || op->n_heads % op->n_groups || op->dk < 1 || op->dv < 1 || op->dst->cols < (int64_t)op->n_heads * op->dv)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "recur: heads, groups or widths out of range");
+    llm__record_op(ctx, rank, LLM__OP_RECUR, LLM_ROWS_TOKENS, op, op->src, NULL, op->dst, NULL, LLM__TOUCH_WRITE);
 }
 
 /* Refuses what could choose an expert twice, or none: more of them than there are in the groups that stay. */
@@ -21744,8 +22191,9 @@ static int64_t llm__kv_layout(const llm__kv_cache *kv, int n_layers, const llm_k
     uint64_t at = 0;
     for (int i = 0; ok && i < n_layers; i++) {
         llm__kv_place place;
-        if (layers[i].n_kv_heads < 1 || layers[i].head_dim < 1 || layers[i].head_dim > 8192 || layers[i].v_head_dim < 0 ||
-            layers[i].v_head_dim > 8192)
+        const llm_kv_layer *l = &layers[i];
+        if (l->n_state < 0 || l->n_kv_heads < !l->n_state || l->head_dim < (l->n_kv_heads > 0) || l->head_dim > 8192 || l->v_head_dim < 0 ||
+            l->v_head_dim > 8192)
             return 0;
         at = llm__kv_place_layer(kv, &layers[i], page_tokens, at, &place, &ok);
         if (layer) layer[i] = place;
@@ -22026,7 +22474,9 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
                                       llm__cpu_state,
                                       NULL,
                                       llm__cpu_work,
-                                      llm__cpu_buffer_rows};
+                                      llm__cpu_buffer_rows,
+                                      llm__cpu_conv,
+                                      llm__cpu_recur};
     return &table;
 }
 
@@ -22364,6 +22814,22 @@ static void llm__trace_state(llm_backend_ctx *ctx, int rank, const llm_state_op 
     llm__trace_run(t);
 }
 
+static void llm__trace_conv(llm_backend_ctx *ctx, int rank, const llm_conv_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->layer = op->layer;
+    t->inner->conv(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "convolution", op->weight, LLM_ROWS_TOKENS, op->dst ? op->dst : op->buf, op->dst ? 0 : op->col, op->n);
+}
+
+static void llm__trace_recur(llm_backend_ctx *ctx, int rank, const llm_recur_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->layer = op->layer;
+    t->inner->recur(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "recurrence", NULL, LLM_ROWS_TOKENS, op->dst, 0, (int64_t)op->n_heads * op->dv);
+}
+
 /* ---- what is handed on as it is ---- */
 
 static const char *llm__trace_describe(llm_backend_ctx *ctx) { return llm__tracer_of(ctx)->inner->describe(llm__tracer_of(ctx)->ctx); }
@@ -22463,7 +22929,9 @@ static const llm_backend *llm__trace_backend(void) {
                                       .lora_put = llm__trace_lora_put,
                                       .lora = llm__trace_lora,
                                       .state = llm__trace_state,
-                                      .buffer_rows = llm__trace_buffer_rows};
+                                      .buffer_rows = llm__trace_buffer_rows,
+                                      .conv = llm__trace_conv,
+                                      .recur = llm__trace_recur};
     return &table;
 }
 
@@ -25581,6 +26049,9 @@ static const llm__family llm__families[] = {
     {"qwen2_moe", "qwen2moe", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen3 qwen3_vl_text", "qwen3 qwen3vl", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen3_moe qwen3_vl_moe_text", "qwen3moe qwen3vlmoe", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
+    {"qwen3_next", "qwen3next", LLM__QK_HEAD | LLM__NORM_PLUS1 | LLM__NORM_TOPK, LLM_ACT_SILU, 1e7f, 0.25f},
+    {"qwen3_5_text qwen3_5", "qwen35", LLM__QK_HEAD | LLM__NORM_PLUS1, LLM_ACT_SILU, 1e7f, 0.25f},
+    {"qwen3_5_moe_text qwen3_5_moe", "qwen35moe", LLM__QK_HEAD | LLM__NORM_PLUS1 | LLM__NORM_TOPK, LLM_ACT_SILU, 1e7f, 0.25f},
     {"gemma", "gemma", LLM__NORM_PLUS1 | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"gemma2", "gemma2", LLM__NORM_PLUS1 | LLM__TIED | LLM__POST_NORM, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"vaultgemma", "", LLM__NORM_PLUS1 | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
@@ -25618,13 +26089,17 @@ static const llm__family llm__families[] = {
     {"ernie4_5_moe ernie4_5_vl_moe_text ernie4_5_moe_vl", "ernie4_5-moe", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK,
      LLM_ACT_SILU, 5e5f, 1},
     {"granite", "granite", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS, LLM_ACT_SILU, 1e4f, 1},
-    {"granitemoe granitemoeshared granitemoehybrid", "granitemoe", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS | LLM__TOPK_SOFTMAX, LLM_ACT_SILU,
-     1e4f, 1},
+    {"granitemoe granitemoeshared granitemoehybrid", "granitemoe granitehybrid", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS | LLM__TOPK_SOFTMAX,
+     LLM_ACT_SILU, 1e4f, 1},
     {"olmo", "olmo", LLM__LAYER_NORM | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"olmo2 olmo3", "olmo2", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_WHOLE, LLM_ACT_SILU, 5e5f, 1},
     {"olmoe", "olmoe", LLM__QK_WHOLE, LLM_ACT_SILU, 1e4f, 1},
     {"exaone4", "exaone4", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_HEAD, LLM_ACT_SILU, 1e6f, 1},
     {"seed_oss", "seed_oss", LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 1},
+    {"lfm2", "lfm2", LLM__QK_HEAD | LLM__TIED, LLM_ACT_SILU, 1e6f, 1},
+    {"lfm2_moe", "lfm2moe", LLM__QK_HEAD | LLM__TIED | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
+    {"mamba2", "mamba2", LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
+    {"nemotron_h", "nemotron_h", LLM__NO_GATE, LLM_ACT_RELU2, 1e4f, 1},
     {"smollm3", "smollm3", LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 2e6f, 1},
     {"helium", "", LLM__PAIRS | LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e5f, 1},
     {"hunyuan_v1_dense", "hunyuan-dense", LLM__QK_HEAD | LLM__QK_LAST, LLM_ACT_SILU, 1e4f, 1},
@@ -25655,9 +26130,21 @@ typedef struct llm__rope {
     float scale[2];                /* of cosines and sines */
 } llm__rope;
 
+/* What a layer does with other positions: nothing (an MLP alone), attention, or what keeps a state: see >>arch_recurrent. */
+typedef enum llm__mixer { LLM__MIX_ATTENTION = 0, LLM__MIX_NONE, LLM__MIX_CONV, LLM__MIX_DELTA, LLM__MIX_SSM } llm__mixer;
+
+/* Shapes of what recurrent layers keep: see llm_conv_op and llm_recur_op. */
+typedef struct llm__arch_state {
+    int32_t taps, n_heads, n_groups, dk, dv;
+    int32_t tiled; /* GGUF's order of Qwen3.5's heads */
+    float step_min, step_max;
+} llm__arch_state;
+
 typedef struct llm__arch_layer {
     int8_t rope;                                  /* which of arch.rope; -1: no positions here */
     int8_t moe;                                   /* 1: a mixture of experts */
+    int8_t mixer;                                 /* llm__mixer */
+    int8_t no_mlp;                                /* 1: nothing behind the mixer */
     int32_t window;                               /* a query sees so many positions, its own included; 0: all */
     int32_t n_kv_heads, head_dim, v_head_dim, ff; /* its shapes; arch.n_heads is the same for all */
     int32_t kv_of;                                /* the layer whose keys and values it reads: itself, or one before that alone has them */
@@ -25704,6 +26191,9 @@ typedef struct llm__arch {
     float logn_beta;               /* see llm_qkv_op */
     int32_t q_rank, kv_rank, nope; /* latent attention; q_rank 0: plain q */
     int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
+    int32_t recurrent; /* 1: a layer keeps a state */
+    int32_t attn_gate; /* 1: what attention gives is multiplied by sigmoids that q's matrix makes, head by head (Qwen3.5) */
+    llm__arch_state state;
     llm_route_score score;
     int32_t normalize, n_group, topk_group;
     float normalize_min, route_scale, near; /* near: see llm_route_op */
@@ -25785,6 +26275,17 @@ static llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
     return LLM_OK;
 }
 
+/* LFM2 works the width of its MLP out: two thirds of intermediate_size, times a number, up to a multiple; unless it is said. */
+static void llm__arch_lfm2_ff(llm__facts *f, llm__arch *a) {
+    if (!f->json || !llm__arch_is(a, "lfm2")) return;
+    const int32_t multiple = llm__fact_int(f, "block_multiple_of", 256, 1, 1 << 20), said = llm__fact_int(f, "block_ff_dim", 0, 0, 1 << 21);
+    const double times = llm__fact_num(f, "block_ffn_dim_multiplier", 1, 1e-3, 1e3);
+    if (said) a->ff = said;
+    if (!llm__fact_bool(f, "block_auto_adjust_ff_dim", 1)) return;
+    a->ff = (int32_t)LLM__MIN(floor(times * floor(2.0 * a->ff / 3)), 1 << 21);
+    a->ff = (a->ff + multiple - 1) / multiple * multiple;
+}
+
 /* Counts and widths: D = hidden, H = n_heads, K = n_kv_heads (K < H: groups of queries share a key, Ainslie et al.
  * 2023; K = 1: all do, Shazeer 2019), ff the width between an MLP's matrices. With latent attention (DeepSeek-V2,
  * 2024) q and kv pass through q_rank and kv_rank values, and a head is `nope` values without positions, then rope_dim
@@ -25793,7 +26294,10 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->n_layers = llm__fact_int(f, "num_hidden_layers num_layers n_layer .block_count", LLM__MUST, 1, LLM__MAX_LAYERS);
     a->n_layers -= llm__fact_int(f, ".nextn_predict_layers", 0, 0, a->n_layers - 1); /* GGUF counts the multi-token prediction too */
     a->hidden = llm__fact_int(f, "hidden_size n_embd d_model .embedding_length", LLM__MUST, 1, 1 << 17);
-    a->n_heads = llm__fact_int(f, "num_attention_heads n_head n_heads .attention.head_count", LLM__MUST, 1, LLM__MAX_HEADS);
+    const int alone = llm__arch_is(a, "mamba2"); /* no attention, and no limit of positions */
+    a->n_heads =
+        llm__fact_int(f, "num_attention_heads n_head n_heads .attention.head_count", alone ? 1 : LLM__MUST, alone ? 0 : 1, LLM__MAX_HEADS);
+    a->n_heads = LLM__MAX(a->n_heads, 1);
     a->n_kv_heads = llm__fact_layer(f, "num_key_value_heads multi_query_group_num num_kv_heads n_head_kv .attention.head_count_kv", 0,
                                     a->n_heads, 1, a->n_heads);
     int one_kv = f->json && llm__fact_bool(f, "multi_query", llm__arch_is(a, "gpt_bigcode falcon"));
@@ -25807,9 +26311,10 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     if (llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
     if (!strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granite"))
         a->ff = llm__fact_int(f, "shared_intermediate_size", 1024, 1, 1 << 21);
+    llm__arch_lfm2_ff(f, a);
     a->vocab = llm__fact_int(f, "padded_vocab_size vocab_size .vocab_size", a->gguf ? a->vocab : LLM__MUST, 1, 1 << 24);
-    a->max_positions =
-        llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len .context_length", 2048, 1, 1 << 30);
+    a->max_positions = llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len .context_length",
+                                     alone ? 1 << 20 : 2048, 1, 1 << 30);
     a->max_len = a->max_positions;
     if (!latent) return;
     a->q_rank = llm__fact_int(f, "q_lora_rank .attention.q_lora_rank", 0, 0, 1 << 16);
@@ -26057,7 +26562,7 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
     }
     if (gating == 2 || (!gating && corrected && (a->flags & LLM__MLA))) a->score = LLM_ROUTE_SIGMOID; /* V3 as GGUF is "deepseek2" */
     if (!strcmp(llm__fact_str(f, "scoring_func", text), "sigmoid")) a->score = LLM_ROUTE_SIGMOID;
-    a->shared_gate = llm__arch_is(a, "qwen2_moe");
+    a->shared_gate = llm__arch_is(a, "qwen2_moe qwen3_next qwen3_5_moe_text");
     int usual = (a->flags & LLM__NORM_TOPK) || llm__arch_is(a, "llama") || (a->gguf && llm__arch_is(a, "qwen3_moe")); /* GGUF's Mixtral */
     a->normalize = llm__fact_bool(f, "norm_topk_prob .expert_weights_norm", usual);
     if (f->json && llm__arch_is(a, "deepseek_v2")) a->normalize = 0; /* its code ignores the key */
@@ -26082,7 +26587,8 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
  * (moe_layer_freq counts from 0, the others from 1.) */
 static void llm__arch_sparse(llm__facts *f, llm__arch *a) {
     if (!a->n_experts) return;
-    int64_t first = llm__fact_item(f, "first_k_dense_replace moe_layer_start_index .leading_dense_block_count", 0, 0, 0, 1 << 20);
+    int64_t first =
+        llm__fact_item(f, "first_k_dense_replace moe_layer_start_index num_dense_layers .leading_dense_block_count", 0, 0, 0, 1 << 20);
     int64_t last = llm__fact_item(f, "moe_layer_end_index", 0, -1, -1, 1 << 20), index;
     int64_t every = llm__fact_int(f, "decoder_sparse_step moe_layer_interval .interleave_moe_layer_step", 1, 0, 1 << 20);
     int64_t each = llm__fact_int(f, "moe_layer_freq", 1, 1, 1 << 20);
@@ -26104,25 +26610,15 @@ static const char *llm__arch_letters(llm__facts *f, char out[64]) {
     return out;
 }
 
-/* 1 if layer i sees a window by the entry `type` of layer_types. */
+/* 1 if layer i sees a window by the entry `type` of layer_types. Of families with recurrent layers see >>arch_recurrent. */
 static int llm__arch_slides(llm__facts *f, const llm__arch *a, int type, int i) {
-    const int hybrid = !strcmp(a->name, "granitemoehybrid");
     const char *name = llm_json_str(f->json, type, NULL);
-    if (f->r) return 0;
-    if (hybrid && name && llm__word_in("mamba linear_attention", name))
-        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%s\": Mamba layers are not supported", f->path,
-                          i, name);
-    else if (!name || !llm__word_in(hybrid ? "attention full_attention" : "sliding_attention full_attention", name))
-        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", %s or full_attention expected",
-                          f->path, i, name ? name : "", hybrid ? "attention" : "sliding_attention");
-    return name && !strcmp(name, "sliding_attention");
-}
-
-/* What Granite 4 is refused for before anything else is asked of it: its layers are of Mamba where nothing is said of them. */
-static void llm__arch_hybrid(llm__facts *f, const llm__arch *a) {
-    if (!strcmp(a->name, "granitemoehybrid") && llm__facts_find(f, "layer_types layers_block_type").node < 0 && !f->r)
+    if (f->r || a->recurrent || !strcmp(a->name, "granitemoehybrid")) return 0;
+    if (!name || !llm__word_in("sliding_attention full_attention", name))
         f->r = llm__error(LLM_ERR_UNSUPPORTED,
-                          "%s: config.json: layer_types is missing, so all layers are Mamba's, which are not supported", f->path);
+                          "%s: config.json: layer_types: entry %d is \"%.40s\", sliding_attention or full_attention expected", f->path, i,
+                          name ? name : "");
+    return name && !strcmp(name, "sliding_attention");
 }
 
 /* A layer's shapes, before a family says more. GGUF may list them. */
@@ -26159,14 +26655,13 @@ static llm_result llm__arch_layers_check(const llm__facts *f, const llm__arch *a
 /* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. Layers that
  * see a window stand in a pattern with layers that see everything: every 2nd in Gemma 2 and gpt-oss, 6th in Gemma 3,
  * 4th in OLMo 3 and Cohere 2; in Qwen 2 the layers from max_window_layers on. SmolLM 3, Cohere 2 and EXAONE 4 leave
- * out positions where others leave out the window. Granite 4 has layers of attention among layers of Mamba, most of its
- * models with no positions anywhere: those with Mamba are refused. */
+ * out positions where others leave out the window. What families with recurrent layers have, >>arch_recurrent
+ * reads before. */
 static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     char text[64];
     const char *letters = llm__arch_letters(f, text);
     int types = llm__facts_find(f, "layer_types layers_block_type").node, type = llm_json_first(f->json, types);
     int ropes = llm__facts_find(f, "no_rope_layers").node, rope = llm_json_first(f->json, ropes);
-    llm__arch_hybrid(f, a);
     int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, f->json || llm__arch_is(a, "phi3") ? 0 : 1, 1 << 30);
     int hybrid = llm__arch_is(a, "cohere2 exaone4") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0, smol = llm__arch_is(a, "smollm3");
     /* every so many layers one sees everything */
@@ -26194,7 +26689,7 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
         l->window = slides ? window : 0;
         llm__arch_layer_shapes(f, a, i);
         l->rope = slides && window && a->n_rope > 1;
-        if (!uses_rope || (hybrid && !slides) || !a->n_rope) l->rope = -1;
+        if (!uses_rope || (hybrid && !slides) || !a->n_rope || llm__arch_is(a, "nemotron_h")) l->rope = -1;
         if (type >= 0) type = llm_json_next(f->json, type);
         if (rope >= 0) rope = llm_json_next(f->json, rope);
     }
@@ -26275,6 +26770,144 @@ static void llm__arch_gemma4(llm__facts *f, llm__arch *a, const llm__tensors *te
         l->k_is_v = f->json ? alike && !l->window : !llm__tensors_find(tensors, v);
     }
     llm__gemma4_shared(f, a);
+}
+
+/* ============================================================================
+ * >>arch_recurrent   Families some of whose layers keep a state instead of keys and values.
+ * ============================================================================
+ *     LFM2, LFM2-MoE                      short convolutions, and attention
+ *     Qwen3-Next, Qwen3.5, Qwen3.5-MoE    gated delta nets (Yang et al. 2024), and attention whose result is gated
+ *     Mamba 2                             Mamba 2 alone: one block a layer, no MLP
+ *     Granite 4                           Mamba 2, and attention without positions
+ *     Nemotron-H                          one block a layer: Mamba 2, attention without positions, or an MLP */
+
+/* How families call their recurrent layers in layer_types. */
+static const struct {
+    const char *families, *word;
+    llm__mixer mixer;
+} llm__recurrent_words[] = {
+    {"lfm2 lfm2_moe", "conv", LLM__MIX_CONV},
+    {"qwen3_next qwen3_5_text qwen3_5_moe_text", "linear_attention", LLM__MIX_DELTA},
+    {"mamba2 nemotron_h", "mamba", LLM__MIX_SSM},
+    {"granitemoe granite", "mamba", LLM__MIX_SSM},
+};
+
+/* The family's row of the table; -1: none. Granite without "hybrid" in its name has attention alone. */
+static int llm__recurrent_row(const llm__arch *a) {
+    for (int i = 0; i < LLM__COUNT(llm__recurrent_words); i++)
+        if (llm__arch_is(a, llm__recurrent_words[i].families) &&
+            (!llm__arch_is(a, "granitemoe granite") || llm__word_in("granitemoehybrid granitehybrid", a->name)))
+            return i;
+    return -1;
+}
+
+/* The kind of layer i by an entry of layer_types. */
+static llm__mixer llm__recurrent_kind(llm__facts *f, int row, int type, int i) {
+    const char *word = llm_json_str(f->json, type, NULL);
+    if (word && !strcmp(word, llm__recurrent_words[row].word)) return llm__recurrent_words[row].mixer;
+    if ((!word || !llm__word_in("attention full_attention", word)) && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", %s or full_attention expected",
+                          f->path, i, word ? word : "", llm__recurrent_words[row].word);
+    return LLM__MIX_ATTENTION;
+}
+
+/* LFM2's first config.json lists the layers with attention. */
+static void llm__recurrent_listed(llm__facts *f, llm__arch *a, int row) {
+    int64_t index;
+    for (int i = 0; i < a->n_layers; i++) a->layer[i].mixer = (int8_t)llm__recurrent_words[row].mixer;
+    for (int v = llm__fact_list(f, "full_attn_idxs"); v >= 0; v = llm_json_next(f->json, v))
+        if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].mixer = LLM__MIX_ATTENTION;
+}
+
+/* Nemotron-H's pattern, a letter a layer: M, *, - and E. */
+static void llm__recurrent_letters(llm__facts *f, llm__arch *a) {
+    const llm__fact fact = llm__facts_find(f, "hybrid_override_pattern");
+    llm__str s = LLM__ZERO;
+    if (fact.node >= 0) s.p = llm_json_str(f->json, fact.node, &s.n);
+    if (!s.p || s.n != (size_t)a->n_layers || strspn(s.p, "M*-E") < s.n) {
+        llm__facts_bad(f, &fact, "a letter of M, *, - and E for each layer expected");
+        return;
+    }
+    for (int i = 0; i < a->n_layers; i++) {
+        llm__arch_layer *l = &a->layer[i];
+        l->mixer = s.p[i] == 'M' ? LLM__MIX_SSM : s.p[i] == '*' ? LLM__MIX_ATTENTION : LLM__MIX_NONE;
+        l->no_mlp = l->mixer != LLM__MIX_NONE;
+        l->moe = s.p[i] == 'E';
+        if (l->moe && !f->r) f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: experts without a gate (Nemotron-H's) are not supported", f->path);
+    }
+}
+
+/* What layer i is where no list of texts says so: GGUF counts 0 key heads where there is no attention, Qwen's families have attention in
+ * every so many layers, others nowhere. */
+static llm__mixer llm__recurrent_usual(const llm__fact *heads, int64_t every, llm__mixer mixer, int i) {
+    double n = 0;
+    if (heads->kv && heads->kv->is_array) return llm__gguf_num_at(heads->kv, (uint64_t)i, &n) && n > 0 ? LLM__MIX_ATTENTION : mixer;
+    return mixer == LLM__MIX_DELTA && (i + 1) % every == 0 ? LLM__MIX_ATTENTION : mixer;
+}
+
+static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
+    int type = llm__fact_list(f, "layer_types layers_block_type");
+    const llm__fact heads = llm__facts_find(f, ".attention.head_count_kv");
+    const int64_t every = llm__fact_int(f, "full_attention_interval .full_attention_interval", 4, 1, LLM__MAX_LAYERS);
+    if (f->json && llm__arch_is(a, "nemotron_h")) llm__recurrent_letters(f, a);
+    else if (f->json && type < 0 && llm__arch_is(a, "lfm2 lfm2_moe")) llm__recurrent_listed(f, a, row);
+    else
+        for (int i = 0; i < a->n_layers; i++) {
+            const llm__mixer usual = llm__recurrent_usual(&heads, every, llm__recurrent_words[row].mixer, i);
+            a->layer[i].mixer = (int8_t)(type >= 0 ? llm__recurrent_kind(f, row, type, i) : usual);
+            a->layer[i].no_mlp = llm__arch_is(a, "mamba2");
+            if (type >= 0) type = llm_json_next(f->json, type);
+        }
+}
+
+/* Words for taps, heads, groups, dk and dv: of Mamba 2, of gated delta nets. */
+static const char *const llm__state_keys[2][5] = {
+    {"mamba_d_conv conv_kernel .ssm.conv_kernel", "mamba_n_heads mamba_num_heads num_heads .ssm.time_step_rank",
+     "mamba_n_groups n_groups .ssm.group_count", "mamba_d_state ssm_state_size state_size .ssm.state_size",
+     "mamba_d_head mamba_head_dim head_dim"},
+    {"linear_conv_kernel_dim .ssm.conv_kernel", "linear_num_value_heads .ssm.time_step_rank", "linear_num_key_heads .ssm.group_count",
+     "linear_key_head_dim .ssm.state_size", "linear_value_head_dim"},
+};
+
+/* Heads, groups and widths of the states. GGUF has one set of words, in which `inner_size` is heads times width. */
+static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer) {
+    llm__arch_state *s = &a->state;
+    if (mixer == LLM__MIX_CONV) {
+        s->taps = llm__fact_int(f, "conv_L_cache .shortconv.l_cache", 3, 2, LLM_CONV_TAPS);
+        s->n_heads = a->hidden, s->n_groups = s->dv = 1;
+        return;
+    }
+    const int delta = mixer == LLM__MIX_DELTA;
+    const char *const *key = llm__state_keys[delta];
+    s->taps = llm__fact_int(f, key[0], 4, 2, LLM_CONV_TAPS);
+    s->n_heads = llm__fact_int(f, key[1], LLM__MUST, 1, LLM__MAX_HEADS);
+    s->n_groups = llm__fact_int(f, key[2], delta ? LLM__MUST : 1, 1, s->n_heads);
+    s->dk = llm__fact_int(f, key[3], LLM__MUST, 1, 4096);
+    const int32_t inner = llm__fact_int(f, ".ssm.inner_size", 0, 0, 1 << 20);
+    s->dv = inner ? LLM__MAX(inner / s->n_heads, 1) : llm__fact_int(f, key[4], LLM__MUST, 1, 4096);
+    if (!f->json && delta) s->tiled = !llm__arch_is(a, "qwen3_next");
+    if (s->n_heads % s->n_groups && !f->r)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: %d heads of state cannot share %d groups evenly", f->path, s->n_heads, s->n_groups);
+    if ((int64_t)s->n_heads * s->dk * s->dv > 1 << 26 && !f->r)
+        f->r = llm__error(LLM_ERR_LIMIT, "%s: a state of %d heads of %d x %d values is more than %d", f->path, s->n_heads, s->dk, s->dv,
+                          1 << 26);
+    const int limits = llm__fact_list(f, "time_step_limit");
+    double low = 0, high = 0;
+    if (limits >= 0) {
+        llm_json_num(f->json, limits, &low);
+        if (!llm_json_num(f->json, llm_json_next(f->json, limits), &high)) high = 0; /* Infinity is no number of JSON's */
+    }
+    s->step_min = (float)low, s->step_max = (float)high;
+}
+
+/* Shapes of the states, and what each layer is (llm__arch_layer.mixer). A family without such layers stays as it is. */
+static void llm__arch_recurrent(llm__facts *f, llm__arch *a) {
+    const int row = llm__recurrent_row(a);
+    if (row < 0) return;
+    llm__recurrent_layers(f, a, row);
+    for (int i = 0; i < a->n_layers; i++) a->recurrent |= a->layer[i].mixer > LLM__MIX_NONE;
+    if (a->recurrent) llm__recurrent_shapes(f, a, llm__recurrent_words[row].mixer);
+    a->attn_gate = llm__recurrent_words[row].mixer == LLM__MIX_DELTA;
 }
 
 /* ============================================================================
@@ -26618,6 +27251,7 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
         llm__arch_alibi(a);
         llm__arch_experts(&f, a, &s->tensors);
         llm__arch_sparse(&f, a);
+        llm__arch_recurrent(&f, a);
         llm__arch_layers(&f, a);
         llm__arch_gemma4(&f, a, &s->tensors);
     }
@@ -26653,7 +27287,7 @@ struct llm_model {
     llm_model_info info;
     int dummy;                  /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
     struct llm__vision *vision; /* what it sees with (>>vision); NULL: it does not see */
-    int blind;                  /* 1: its files say that it sees, but no token stands for a picture */
+    int blind;                  /* 1: its files say that it sees, but how is not known, or no token stands for a picture */
     char *path;
     int requant;           /* quantised while it is loaded: as what (>>requant); 0: it is not */
     char quantization[96]; /* how the files are quantised, in words */
@@ -26672,13 +27306,14 @@ struct llm_model {
          "model.embed_tokens model.decoder.embed_tokens wte transformer.wte transformer.word_embeddings " \
          "transformer.embedding.word_embeddings word_embeddings model.tok_embeddings gpt_neox.embed_in " \
          "model.language_model.embed_tokens language_model.model.embed_tokens token_embd embed_tokens decoder.embed_tokens " \
-         "model.text_model.embed_tokens llm.model.embed_tokens language_model.model.tok_embeddings tok_embeddings ernie.embed_tokens") \
+         "model.text_model.embed_tokens llm.model.embed_tokens language_model.model.tok_embeddings tok_embeddings ernie.embed_tokens " \
+         "backbone.embeddings model.backbone.embeddings") \
     SLOT(POSITIONS, "wpe transformer.wpe model.decoder.embed_positions position_embd decoder.embed_positions") \
     SLOT(EMBED_NORM, "transformer.word_embeddings_layernorm word_embeddings_layernorm token_embd_norm") \
     SLOT(OUT_NORM, "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f " \
                    "transformer.encoder.final_layernorm gpt_neox.final_layer_norm model.language_model.norm " \
                    "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm model.text_model.norm " \
-                   "llm.model.norm ernie.norm") \
+                   "llm.model.norm ernie.norm model.embedding_norm backbone.norm_f model.backbone.norm_f") \
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     SLOT(FC, "fc model.fc") /* of an EAGLE head */ \
     SLOT(PL_EMBED, "model.language_model.embed_tokens_per_layer model.embed_tokens_per_layer " \
@@ -26688,14 +27323,14 @@ struct llm_model {
     SLOT(PL_MODEL_NORM, "model.language_model.per_layer_projection_norm model.per_layer_projection_norm " \
                         "language_model.model.per_layer_projection_norm per_layer_proj_norm") \
     /* of a layer: attention */ \
-    SLOT(ATTN_NORM, "input_layernorm attention_norm attention_layernorm ln_1 self_attn_layer_norm ln_attn attn_norm") \
+    SLOT(ATTN_NORM, "input_layernorm attention_norm attention_layernorm ln_1 self_attn_layer_norm ln_attn operator_norm attn_norm norm") \
     SLOT(QKV, "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value " \
               "attn.c_attn attn_qkv") \
-    SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj attn_q") \
-    SLOT(K, "self_attn.k_proj attention.wk attn.k_proj attn_k") \
-    SLOT(V, "self_attn.v_proj attention.wv attn.v_proj attn_v") \
+    SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj mixer.q_proj attn_q") \
+    SLOT(K, "self_attn.k_proj attention.wk attn.k_proj mixer.k_proj attn_k") \
+    SLOT(V, "self_attn.v_proj attention.wv attn.v_proj mixer.v_proj attn_v") \
     SLOT(O, "self_attn.o_proj self_attn.out_proj self_attn.dense attention.wo self_attention.dense attention.dense " \
-            "attn.c_proj attn.out_proj attn_output") \
+            "attn.c_proj attn.out_proj mixer.o_proj attn_output") \
     SLOT(Q_NORM, "self_attn.q_norm self_attn.q_layernorm self_attn.query_layernorm attn_q_norm") \
     SLOT(K_NORM, "self_attn.k_norm self_attn.k_layernorm self_attn.key_layernorm attn_k_norm") \
     SLOT(SINKS, "self_attn.sinks attn_sinks") \
@@ -26714,9 +27349,9 @@ struct llm_model {
                    "post_attention_norm") \
     SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear") \
     SLOT(GATE, "mlp.gate_proj feed_forward.w1 mlp.w2 ffn_gate") \
-    SLOT(UP, "mlp.up_proj feed_forward.w3 mlp.w1 mlp.c_fc mlp.fc1 mlp.fc_in fc1 mlp.dense_h_to_4h ffn_up") \
+    SLOT(UP, "mlp.up_proj feed_forward.w3 mlp.w1 mlp.c_fc mlp.fc1 mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj ffn_up") \
     SLOT(DOWN, "mlp.down_proj feed_forward.w2 mlp.c_proj mlp.fc2 mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear " \
-               "ffn_down") \
+               "mixer.down_proj ffn_down") \
     SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm") \
     SLOT(FFN_NORM2, "pre_feedforward_layernorm_2 pre_ffw_norm_2") /* of experts beside the MLP */ \
     SLOT(POST_FFN1, "post_feedforward_layernorm_1 post_ffw_norm_1") \
@@ -26733,7 +27368,7 @@ struct llm_model {
     SLOT(EXPERT_SCALE, "router.per_expert_scale ffn_down_exps.scale") \
     SLOT(ROUTER2, "mlp.gate.weight_1") /* of the experts for pictures */ \
     SLOT(CORRECTION, "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias mlp.e_score_correction_bias " \
-                     "block_sparse_moe.e_score_correction_bias exp_probs_b.bias exp_probs_b") \
+                     "block_sparse_moe.e_score_correction_bias feed_forward.expert_bias exp_probs_b.bias exp_probs_b") \
     SLOT(E_GATE_UP, "mlp.experts.gate_up_proj mlp.experts.#.up_gate_proj block_sparse_moe.input_linear " \
                     "block_sparse_moe.experts.gate_up_proj experts.gate_up_proj ffn_gate_up_exps") \
     SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 feed_forward.experts.#.w1 experts.#.gate_proj ffn_gate_exps") \
@@ -26745,7 +27380,22 @@ struct llm_model {
     SLOT(S_UP, "mlp.shared_experts.up_proj mlp.shared_expert.up_proj mlp.shared_mlp.up_proj ffn_up_shexp") \
     SLOT(S_DOWN, "mlp.shared_experts.down_proj mlp.shared_expert.down_proj mlp.shared_mlp.down_proj shared_mlp.output_linear " \
                  "ffn_down_shexp") \
-    SLOT(S_SCALE, "mlp.shared_expert_gate ffn_gate_inp_shexp")
+    SLOT(S_SCALE, "mlp.shared_expert_gate ffn_gate_inp_shexp") \
+    /* recurrent layers; nothing of these is stored minus one */ \
+    SLOT(R_IN, "mamba.in_proj mixer.in_proj conv.in_proj shortconv.in_proj ssm_in") \
+    SLOT(R_QKV, "linear_attn.in_proj_qkv attn_qkv") \
+    SLOT(R_Z, "linear_attn.in_proj_z attn_gate") \
+    SLOT(R_A, "linear_attn.in_proj_a ssm_alpha") \
+    SLOT(R_B, "linear_attn.in_proj_b ssm_beta") \
+    SLOT(R_QKVZ, "linear_attn.in_proj_qkvz") /* key head by key head: its q, its k, v and z of its value heads */ \
+    SLOT(R_BA, "linear_attn.in_proj_ba ssm_ba") \
+    SLOT(R_CONV, "mamba.conv1d mixer.conv1d linear_attn.conv1d conv.conv shortconv.conv ssm_conv1d") \
+    SLOT(R_CONV_BIAS, "mamba.conv1d.bias mixer.conv1d.bias conv.conv.bias shortconv.conv.bias ssm_conv1d.bias") \
+    SLOT(R_DECAY, "mamba.A_log mixer.A_log linear_attn.A_log ssm_a") \
+    SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias ssm_dt.bias") \
+    SLOT(R_SKIP, "mamba.D mixer.D ssm_d") \
+    SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm ssm_norm") \
+    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj shortconv.out_proj ssm_out")
 
 typedef enum llm__slot {
 #define LLM__SLOT_ENUM(slot, names) LLM__W_##slot,
@@ -26855,7 +27505,9 @@ static const char *llm__layer_base(const llm__tensors *t, size_t skip) {
                                         "llm.model.layers.",
                                         "layers.",
                                         "decoder.layers.",
-                                        "ernie.layers."};
+                                        "ernie.layers.",
+                                        "backbone.layers.",
+                                        "model.backbone.layers."};
     for (int b = 0; b < LLM__COUNT(bases); b++)
         for (size_t i = 0; i < t->n; i++)
             if (t->item[i].name.n > skip && !strncmp(t->item[i].name.p + skip, bases[b], strlen(bases[b]))) return bases[b];
@@ -28510,7 +29162,7 @@ static void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_experts
     if (role == LLM_ROLE_LINEAR || role == LLM_ROLE_GATE_UP) L->wide = LLM__MAX(L->wide, out->rows);
     if (L->n_slots && adapts && !L->r) L->r = L->backend->lora_site(L->ctx, L->rank, L->n_slots, &out->lora);
     /* Gemma stores norm weights minus one; random norms must be near one to keep dummy models finite */
-    int plus1 = role == LLM_ROLE_VECTOR && (L->m->dummy || (L->a->flags & LLM__NORM_PLUS1 && !L->a->gguf));
+    int plus1 = role == LLM_ROLE_VECTOR && slot < LLM__W_R_IN && (L->m->dummy || (L->a->flags & LLM__NORM_PLUS1 && !L->a->gguf));
     llm__loader_find(L, slot, 0, 0, name);
     if (L->no_bias == L->list[1].rows) L->list[1].n = 0, L->list[1].rows = 0;
     L->no_bias = 0;
@@ -28537,6 +29189,8 @@ static void llm__load_numbers(llm__loader *L, const char *name, const float *num
     llm__take_numbers(L, 0, numbers, n);
     if (!L->r) llm__hand_over(L, 0, LLM_ROLE_VECTOR, name, 0, 0, out);
 }
+
+LLM__COLD_END
 
 /* ============================================================================
  * >>net   The weights and buffers of every rank.
@@ -28599,8 +29253,10 @@ typedef struct llm__net_layer {
     llm__net_pair s_up, s_down, s_gate;                      /* the shared expert; s_gate: (1, D), Qwen2-MoE's */
     llm__net_pair ffn_norm2, post_ffn1, post_ffn2;           /* (D) of experts beside the MLP: before them, behind the MLP, behind them */
     llm__net_pair router_norm;                               /* (D) of what their router reads */
-    llm__net_pair pl_gate, pl_proj, pl_norm; /* (P, D), (D, P), (D) of the layer's own values for a token: see arch.per_layer */
-    float scalar;                            /* multiplies x behind the layer; 0: nothing does */
+    llm__net_pair pl_gate, pl_proj, pl_norm;       /* (P, D), (D, P), (D) of the layer's own values for a token: see arch.per_layer */
+    float scalar;                                  /* multiplies x behind the layer; 0: nothing does */
+    llm__net_pair mix, conv, conv_bias, gate_norm; /* of a recurrent layer: see llm__net_state; o leads back */
+    llm_weight *decay, *step_bias, *skip;
 } llm__net_layer;
 
 /* Buffers that hold some rows of the residual stream: all tokens, or only those whose logits are wanted. */
@@ -28609,21 +29265,33 @@ typedef struct llm__net_lane {
     llm_buffer *x, *h, *y, *att; /* residual stream, normalised, what a block adds (rows, D); attention's result (rows, heads) */
 } llm__net_lane;
 
+/* What a rank has of recurrent layers: its heads and groups, and the columns of the buffer `mix`, which the layers' first matrix makes of
+ * the residual stream:
+ *   CONV     before | after | x                     LFM2's B, C and x
+ *   DELTA    q | k | v | z | decay | write          the first three go through the convolution
+ *   SSM      v | k | q | z | decay                  Mamba's x, B and C; then its z and dt */
+typedef struct llm__net_state {
+    llm__slice heads, groups;
+    int32_t q, k, v, z, decay, write, conv; /* conv: columns that go through the convolution */
+    int32_t cols, n_state;                  /* of mix; of a layer's state */
+} llm__net_state;
+
 /* One rank: a device of its own, or on a CPU a part of the work. */
 typedef struct llm__net_rank {
     int begin, end, first, last;                      /* its layers; first, last: of the pipeline's stages */
     llm__slice heads, ff_expert[2], ff_shared, vocab; /* this rank's shares; ff_expert: of each set */
     llm__slice per_layer;                             /* of arch.per_layer */
     llm__net_pair pl_embed, pl_model, pl_model_norm;  /* (vocab, n_layers * P), (n_layers * P, D), (P) */
+    llm__net_state state;
     llm__net_pair embed, positions, embed_norm, out_norm, head;
     llm__net_pair fc[2]; /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
     llm_weight *alibi, *inv_freq[2];
     llm__net_layer *layer; /* (n_layers), of which it has some */
     llm__net_lane token, out;
-    llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate; /* see llm__net_buffers */
-    llm_buffer *router_in, *sum;                                                  /* of experts beside the MLP */
-    llm_buffer *pl, *pl_new, *pl_act, *pl_out;                                    /* of layers' own values for a token */
-    llm_buffer *low, *plus, *head_plus, *e_low, *e_plus;                          /* of adapters */
+    llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate, *mix; /* see llm__net_buffers */
+    llm_buffer *router_in, *sum;                                                        /* of experts beside the MLP */
+    llm_buffer *pl, *pl_new, *pl_act, *pl_out;                                          /* of layers' own values for a token */
+    llm_buffer *low, *plus, *head_plus, *e_low, *e_plus;                                /* of adapters */
 } llm__net_rank;
 
 /* A model on a backend. Weights and buffers belong to the backend, the structs to the net. */
@@ -28637,6 +29305,163 @@ typedef struct llm__net {
     int64_t weight_bytes;  /* of a dry one: that the backend would keep */
     int64_t unpacked;      /* of a dry one: weights that would stand unpacked until the backend has packed them */
 } llm__net;
+
+LLM__COLD_BEGIN
+
+/* ============================================================================
+ * >>load_recurrent   Weights of recurrent layers, and how ranks share them.
+ * ============================================================================
+ * What files store in different ways becomes one matrix that leads in, its rows in the order of llm__net_state:
+ *   Qwen3.5      rows of in_proj_qkv, in_proj_z, in_proj_a, in_proj_b; GGUF calls them attn_qkv, attn_gate, ssm_alpha, ssm_beta
+ *   Qwen3-Next   in_proj_qkvz and in_proj_ba go key head by key head: of each its q, its k, then v and z of its value heads
+ *   Mamba 2      in_proj has z, x, B, C, dt
+ *   LFM2         in_proj has B, C, x
+ * Ranks share heads; a rank has its heads' columns of the convolution, and their part of the state. */
+
+/* The kind of a model's recurrent layers: it has one. */
+static llm__mixer llm__state_kind(const llm__arch *a) {
+    int i = 0;
+    while (a->layer[i].mixer <= LLM__MIX_NONE) i++;
+    return (llm__mixer)a->layer[i].mixer;
+}
+
+/* Columns of mix, and what a layer keeps. */
+static void llm__state_columns(const llm__arch *a, llm__mixer kind, llm__net_state *s) {
+    const int32_t heads = (int32_t)s->heads.n, keys = (int32_t)s->groups.n * a->state.dk, values = heads * a->state.dv;
+    if (kind == LLM__MIX_CONV) {
+        s->conv = heads;
+        s->cols = 3 * heads;
+    } else {
+        s->conv = 2 * keys + values;
+        s->q = kind == LLM__MIX_DELTA ? 0 : values + keys;
+        s->k = kind == LLM__MIX_DELTA ? keys : values;
+        s->v = kind == LLM__MIX_DELTA ? 2 * keys : 0;
+        s->z = s->conv;
+        s->decay = s->z + values;
+        s->write = kind == LLM__MIX_DELTA ? s->decay + heads : -1;
+        s->cols = s->decay + heads * (kind == LLM__MIX_DELTA ? 2 : 1);
+    }
+    s->n_state = (a->state.taps - 1) * s->conv + values * a->state.dk;
+}
+
+/* A rank's heads, and where its columns are. Refuses what cannot be divided among n ranks. */
+static llm_result llm__state_share(const llm__arch *a, int rank_index, int n, llm__net_state *s) {
+    const int32_t heads = a->state.n_heads, groups = a->state.n_groups;
+    if (!a->recurrent) return LLM_OK;
+    const llm__mixer kind = llm__state_kind(a);
+    const int conv = kind == LLM__MIX_CONV;
+    if (n > 1 && (heads % n || (!conv && groups % n) || a->state.tiled))
+        return llm__error(LLM_ERR_UNSUPPORTED,
+                          "tensor_parallel_size %d: the states of %s (%d heads in %d groups%s) cannot be divided among so many ranks", n,
+                          a->name, heads, groups, a->state.tiled ? ", in GGUF's order" : "");
+    s->heads = llm__slice_of(heads, rank_index * (heads / n), heads / n);
+    s->groups = conv ? llm__all(1) : llm__slice_of(groups, rank_index * (groups / n), groups / n);
+    llm__state_columns(a, kind, s);
+    return LLM_OK;
+}
+
+/* This rank's part of a piece that begins at row `at` of a stored matrix of `all` rows. */
+static void llm__take_rows(llm__loader *L, int slot, int64_t all, int64_t at, llm__slice part) {
+    llm__take(L, slot, llm__all(1), llm__slice_of(all, at + part.first, part.n), llm__all(L->a->hidden), 0);
+}
+
+/* The same of a matrix that goes key head by key head, `each` rows of each: n rows from `from` on, of every key head of the rank. */
+static void llm__take_grouped(llm__loader *L, int slot, llm__slice groups, int64_t each, int64_t from, int64_t n) {
+    for (int64_t g = groups.first; g < groups.first + groups.n; g++)
+        llm__take_rows(L, slot, groups.size * each, g * each + from, llm__all(n));
+}
+
+/* q, k, v and z, then decay and write, of a gated delta net. */
+static void llm__take_delta(llm__loader *L, const llm__net_state *s) {
+    const llm__arch_state *a = &L->a->state;
+    const llm__slice keys = llm__slice_times(s->groups, a->dk), values = llm__slice_times(s->heads, a->dv);
+    const int64_t heads = s->heads.size / s->groups.size, v = heads * a->dv, each = 2 * a->dk + 2 * v, all = 2 * keys.size + values.size;
+    if (llm__has(L, LLM__W_R_QKVZ)) {
+        llm__take_grouped(L, LLM__W_R_QKVZ, s->groups, each, 0, a->dk);
+        llm__take_grouped(L, LLM__W_R_QKVZ, s->groups, each, a->dk, a->dk);
+        llm__take_grouped(L, LLM__W_R_QKVZ, s->groups, each, 2 * a->dk, v);
+        llm__take_grouped(L, LLM__W_R_QKVZ, s->groups, each, 2 * a->dk + v, v);
+    } else {
+        llm__take_rows(L, LLM__W_R_QKV, all, 0, keys);
+        llm__take_rows(L, LLM__W_R_QKV, all, keys.size, keys);
+        llm__take_rows(L, LLM__W_R_QKV, all, 2 * keys.size, values);
+        llm__take_rows(L, LLM__W_R_Z, values.size, 0, values);
+    }
+    if (llm__has(L, LLM__W_R_BA)) {
+        llm__take_grouped(L, LLM__W_R_BA, s->groups, 2 * heads, heads, heads);
+        llm__take_grouped(L, LLM__W_R_BA, s->groups, 2 * heads, 0, heads);
+    } else {
+        llm__take_rows(L, LLM__W_R_A, s->heads.size, 0, s->heads);
+        llm__take_rows(L, LLM__W_R_B, s->heads.size, 0, s->heads);
+    }
+}
+
+/* Mamba 2 stores z, x, B, C and dt in one matrix. */
+static void llm__take_ssm(llm__loader *L, const llm__net_state *s) {
+    const llm__slice keys = llm__slice_times(s->groups, L->a->state.dk), values = llm__slice_times(s->heads, L->a->state.dv);
+    const int64_t all = 2 * values.size + 2 * keys.size + s->heads.size;
+    llm__take_rows(L, LLM__W_R_IN, all, values.size, values);
+    llm__take_rows(L, LLM__W_R_IN, all, 2 * values.size, keys);
+    llm__take_rows(L, LLM__W_R_IN, all, 2 * values.size + keys.size, keys);
+    llm__take_rows(L, LLM__W_R_IN, all, 0, values);
+    llm__take_rows(L, LLM__W_R_IN, all, 2 * values.size + 2 * keys.size, s->heads);
+}
+
+/* A convolution's weights (columns, taps), or with taps 1 its bias: this rank's columns, in the order of mix, which is the stored one. */
+static void llm__load_conv(llm__loader *L, const llm__net_state *s, llm__mixer kind, int slot, int64_t taps, llm__net_pair *out) {
+    const llm__slice keys = llm__slice_times(s->groups, L->a->state.dk * taps), values = llm__slice_times(s->heads, L->a->state.dv * taps);
+    const llm__slice part[3] = {kind == LLM__MIX_DELTA ? keys : values, keys, kind == LLM__MIX_DELTA ? values : keys};
+    const int n = kind == LLM__MIX_CONV ? 1 : 3;
+    int64_t all = 0, at = 0;
+    for (int i = 0; i < n; i++) all += part[i].size;
+    for (int i = 0; i < n; at += part[i++].size)
+        llm__take(L, slot, llm__all(1), llm__slice_of(all, at + part[i].first, part[i].n), llm__all(0), -1);
+    llm__make(L, LLM_ROLE_VECTOR, slot, 0, out);
+}
+
+/* How fast each head's state decays: -e^A_log, which GGUF has worked out. */
+static void llm__load_decay(llm__loader *L, const llm__net_state *s, llm_weight **out) {
+    const int64_t n = s->heads.n;
+    float *numbers = (float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n);
+    if (!numbers && !L->r) L->r = llm__nomem();
+    llm__take(L, LLM__W_R_DECAY, llm__all(1), s->heads, llm__all(0), -1);
+    for (int64_t i = 0; i < n && !L->r; i++) {
+        numbers[i] = -1;
+        if (L->m->dummy || L->adapter) continue;
+        llm__segment_values(L->list[0].segment, 0, i, 0, 1, &numbers[i]);
+        numbers[i] *= llm__segment_scale(L->list[0].segment);
+        if (!L->a->gguf) numbers[i] = -expf(numbers[i]);
+        if (!(numbers[i] <= 0 && numbers[i] > -1e30f))
+            L->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d: the state of head %d decays by %g, a number of at most 0 expected", L->path,
+                              L->layer, (int)i, (double)numbers[i]);
+    }
+    L->list[0].n = 0, L->list[0].rows = 0;
+    llm__load_numbers(L, "decay of states", numbers, n, out);
+}
+
+/* What leads into a recurrent layer, lies in it, and leads out of it. */
+static void llm__load_recurrent(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
+    const llm__arch *a = L->a;
+    const llm__net_state *s = &rank->state;
+    const llm__mixer kind = (llm__mixer)a->layer[L->layer].mixer;
+    const llm__slice values = llm__slice_times(s->heads, a->state.dv);
+    llm__net_pair step = LLM__ZERO, skip = LLM__ZERO;
+    const int slot = kind != LLM__MIX_DELTA ? LLM__W_R_IN : llm__has(L, LLM__W_R_QKVZ) ? LLM__W_R_QKVZ : LLM__W_R_QKV;
+    if (kind == LLM__MIX_SSM) llm__take_ssm(L, s);
+    if (kind == LLM__MIX_DELTA) llm__take_delta(L, s);
+    for (int i = 0; i < 3 && kind == LLM__MIX_CONV; i++) llm__take_rows(L, slot, 3 * s->heads.size, i * s->heads.size, s->heads);
+    llm__make(L, LLM_ROLE_LINEAR, slot, 0, &layer->mix);
+    llm__load_conv(L, s, kind, LLM__W_R_CONV, a->state.taps, &layer->conv);
+    if (llm__has(L, LLM__W_R_CONV_BIAS)) llm__load_conv(L, s, kind, LLM__W_R_CONV_BIAS, 1, &layer->conv_bias);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_R_OUT, llm__all(a->hidden), values, 0, &layer->o);
+    if (kind == LLM__MIX_CONV) return;
+    llm__load_decay(L, s, &layer->decay);
+    llm__load_vector(L, LLM__W_R_STEP, s->heads, 1, -1, &step);
+    llm__load_vector(L, LLM__W_R_SKIP, s->heads, kind == LLM__MIX_SSM, -1, &skip);
+    llm__load_vector(L, LLM__W_R_NORM, kind == LLM__MIX_SSM ? values : llm__all(a->state.dv), 1, -1, &layer->gate_norm);
+    layer->step_bias = step.w;
+    layer->skip = skip.w;
+}
 
 /* The rank's part of n, in whole units where there are enough: quantised columns are cut between blocks. */
 static llm__slice llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks) {
@@ -28663,6 +29488,8 @@ static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm_
     narrow |= (a->ff_shared && a->ff_shared < n) || (a->per_layer && a->per_layer < n);
     if (narrow) return llm__error(LLM_ERR_ARG, "the model is too narrow for %d ranks", n);
     rank->heads = llm__slice_of(a->n_heads, rank_index * (a->n_heads / n), a->n_heads / n);
+    const llm_result r = llm__state_share(a, rank_index, n, &rank->state);
+    if (r) return r;
     rank->vocab = llm__net_split(a->vocab, 64, rank_index, n);
     for (int i = 0; i < 4; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank_index, n);
     return LLM_OK;
@@ -28710,6 +29537,12 @@ static void llm__load_balanced(llm__loader *L, llm__net_layer *layer) {
     llm__load_numbers(L, "balanced norm of keys", k, d, &layer->k_norm.w);
 }
 
+/* Where a head has d rows of q and then d of its gate: d rows from `from` on, of each head of the rank. */
+static void llm__take_halves(llm__loader *L, const llm__net_rank *rank, int64_t d, int64_t from, int bias) {
+    for (int64_t h = rank->heads.first; h < rank->heads.first + rank->heads.n; h++)
+        llm__take(L, LLM__W_Q, llm__all(1), llm__slice_of(2 * d * rank->heads.size, 2 * d * h + from, d), llm__all(L->a->hidden), bias);
+}
+
 /* q, k and v in one matrix: from three stored ones, from one with all q, all k, all v, or from one that goes kv head
  * by kv head (its queries, its k, its v). Norms over the whole width need q and k of all ranks. */
 static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
@@ -28736,10 +29569,12 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_la
         llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.first, k.n), D, bias);
         llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.size + v.first, v.n), D, bias);
     } else {
-        llm__take(L, LLM__W_Q, one, q, D, bias);
+        if (a->attn_gate) llm__take_halves(L, rank, d, 0, bias);
+        else llm__take(L, LLM__W_Q, one, q, D, bias);
         if (!shared) llm__take(L, LLM__W_K, one, k, D, bias);
         if (!shared) llm__take(L, own->k_is_v ? LLM__W_K : LLM__W_V, one, v, D, bias);
         if (!shared && own->k_is_v) L->n_params -= v.n * a->hidden; /* the same matrix again */
+        if (a->attn_gate) llm__take_halves(L, rank, d, d, bias);
     }
     llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, &layer->qkv);
     if (!a->qk_norm) return;
@@ -28850,20 +29685,30 @@ static void llm__load_behind(llm__loader *L, const llm__net_rank *rank, llm__net
     llm__load_norm(L, LLM__W_PL_NORM, 1, &layer->pl_norm);
 }
 
+/* Attention, with what leads back from it. */
+static void llm__load_heads(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
+    const llm__arch *a = L->a;
+    if (a->flags & LLM__MLA) llm__load_mla(L, rank, layer);
+    else llm__load_qkv(L, rank, layer);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_O, llm__all(a->hidden), llm__slice_times(rank->heads, a->layer[L->layer].v_head_dim), a->o_bias,
+              &layer->o);
+    if (llm__arch_is(a, "gpt_oss")) llm__load_vector(L, LLM__W_SINKS, rank->heads, 1, -1, &layer->sinks);
+}
+
 /* Everything of the current layer, in the order in which a token meets it. A GGUF converter may have folded a
  * family's habits in: what is optional is looked for, what the family cannot do without is a must. */
 static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
     const llm__arch *a = L->a;
-    int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
+    int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0, mixer = a->layer[L->layer].mixer;
     llm__slice D = llm__all(a->hidden), E = llm__all(a->n_experts);
     llm__layer_share(a, L->layer, L->rank % L->n_group, L->n_group, layer);
-    if (pre && (!a->eagle || a->eagle & LLM__EAGLE_BEFORE)) llm__load_norm(L, LLM__W_ATTN_NORM, !a->eagle, &layer->attn_norm);
-    if (a->flags & LLM__MLA) llm__load_mla(L, rank, layer);
-    else llm__load_qkv(L, rank, layer);
-    llm__load(L, LLM_ROLE_LINEAR, LLM__W_O, D, llm__slice_times(rank->heads, a->layer[L->layer].v_head_dim), a->o_bias, &layer->o);
-    if (llm__arch_is(a, "gpt_oss")) llm__load_vector(L, LLM__W_SINKS, rank->heads, 1, -1, &layer->sinks);
+    llm__net_pair *first = mixer == LLM__MIX_NONE ? &layer->ffn_norm : &layer->attn_norm;
+    if (pre && (!a->eagle || a->eagle & LLM__EAGLE_BEFORE)) llm__load_norm(L, LLM__W_ATTN_NORM, !a->eagle, first);
+    if (mixer > LLM__MIX_NONE) llm__load_recurrent(L, rank, layer);
+    else if (mixer == LLM__MIX_ATTENTION) llm__load_heads(L, rank, layer);
     if (post) llm__load_norm(L, LLM__W_POST_ATTN, 1, &layer->post_attn);
-    if (pre) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &layer->ffn_norm);
+    if (a->layer[L->layer].no_mlp) return;
+    if (pre && mixer != LLM__MIX_NONE) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &layer->ffn_norm);
     if (post) llm__load_norm(L, LLM__W_POST_FFN, 1, &layer->post_ffn);
     const int moe = a->layer[L->layer].moe;
     if (!moe || a->beside) llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, layer->ff, a->mlp_bias, &layer->up, &layer->down);
@@ -29002,6 +29847,7 @@ static llm_result llm__net_check(llm_model *m) {
  *   qkv, att    what attention reads and gives (T, q_width + k_width + v), (T, n_heads * v_head_dim), as wide as the widest layer
  *   rope        cosines and sines of this step's positions (T, rope.dim), for each set of frequencies
  *   ff_act      act(gate) * up of the MLP, or of the shared expert (T, ff)
+ *   mix         what recurrent layers make of the residual stream: see llm__net_state
  *   router, routes  scores of the experts (T, E), the chosen and their weights (T, 2 n_used)
  *   q_a, q, kv_a    latent attention's narrow and wide queries, its latent
  *   router_in, sum  with experts beside the MLP: what their router reads, what both have made (T, D)
@@ -29014,7 +29860,8 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
     const llm__arch *a = net->a;
     llm__net_rank *rank = &net->rank[rank_index];
     int64_t rows = LLM__MAX(net->cfg.max_rows, net->cfg.max_out), out = LLM__MAX(net->cfg.max_out, 1), D = a->hidden;
-    int64_t att = 0, qkv = 0, ff = rank->ff_shared.n, is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
+    int64_t att = a->recurrent ? rank->state.heads.n * a->state.dv : 0, qkv = 0, ff = rank->ff_shared.n,
+            is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
     int64_t wide_expert = LLM__MAX(2 * LLM__MAX(rank->ff_expert[0].n, rank->ff_expert[1].n), D);
     int64_t choices = LLM__MAX(a->n_used, LLM__MIN(rows * a->n_used, ((int64_t)64 << 20) / 4 / wide_expert));
     for (int i = rank->begin; i < rank->end; i++) { /* as wide as the widest layer */
@@ -29022,7 +29869,7 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
         const int32_t v = a->layer[i].v_head_dim;
         att = LLM__MAX(att, rank->heads.n * v);
         ff = LLM__MAX(ff, layer->ff.n);
-        if (!is_mla) qkv = LLM__MAX(qkv, layer->q_width + layer->k_width + layer->kv_heads.n * v);
+        if (!is_mla) qkv = LLM__MAX(qkv, layer->q_width + layer->k_width + layer->kv_heads.n * v + a->attn_gate * layer->q_width);
     }
     const struct {
         int64_t rows, cols;
@@ -29039,6 +29886,7 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
         {rows, a->n_rope > 0 ? a->rope[0].dim : 0, &rank->rope[0]},
         {rows, a->n_rope > 1 ? a->rope[1].dim : 0, &rank->rope[1]},
         {rows, qkv, &rank->qkv},
+        {rows, rank->state.cols, &rank->mix},
         {rows, ff, &rank->ff_act},
         {rows, is_mla * a->q_rank, &rank->q_a},
         {rows, is_mla * rank->heads.n * a->head_dim, &rank->q},
@@ -29092,8 +29940,9 @@ static llm_result llm__net_kv(llm__net *net) {
                 return llm__error(LLM_ERR_UNSUPPORTED, "%s: layer %d reads the keys of layer %d, which cannot be in another stage",
                                   net->cfg.model->path, i, own->kv_of);
             rank->layer[i].kv = rank->layer[own->kv_of].kv;
-            if (own->kv_of < i) continue;
-            llm_kv_layer kv = {(int32_t)rank->layer[i].kv_heads.n, own->head_dim, own->v_head_dim};
+            if (own->kv_of < i || own->mixer == LLM__MIX_NONE) continue;
+            llm_kv_layer kv = {(int32_t)rank->layer[i].kv_heads.n, own->head_dim, own->v_head_dim, 0};
+            if (own->mixer > LLM__MIX_NONE) kv.n_kv_heads = kv.head_dim = kv.v_head_dim = 0, kv.n_state = rank->state.n_state;
             if (latent) kv.n_kv_heads = 1, kv.head_dim = a->kv_rank + a->rope[0].dim, kv.v_head_dim = 0;
             int at = 0;
             while (at < net->n_kv && (taken[at] || memcmp(&net->kv[at], &kv, sizeof kv))) at++;
@@ -29155,6 +30004,22 @@ static llm_result llm__net_open(const llm__net_config *cfg, llm__net **out) {
     }
     *out = net;
     return LLM_OK;
+}
+
+/* How many tokens a page should have where each page keeps a state: the power of two from 64 to 1024 with which keys and values take half
+ * as much as the state, or more; 0: the layers keep none. Qwen3.5-0.8B: 18 MB of states, 12 KB of keys and values a token: 1,024.
+ * LFM2-1.2B: 160 KB and 12 KB: 64. */
+static int32_t llm__state_page(const llm__arch *a) {
+    llm__net_state all = LLM__ZERO;
+    int64_t state = 0, token = 0, page = 64;
+    if (!a->recurrent || llm__state_share(a, 0, 1, &all)) return 0;
+    for (int i = 0; i < a->n_layers; i++) {
+        if (a->layer[i].mixer > LLM__MIX_NONE) state += all.n_state * (int64_t)sizeof(float);
+        if (a->layer[i].mixer == LLM__MIX_ATTENTION)
+            token += (int64_t)a->layer[i].n_kv_heads * (a->layer[i].head_dim + a->layer[i].v_head_dim) * 2;
+    }
+    while (page < 1024 && 2 * page * token < state) page *= 2;
+    return (int32_t)page;
 }
 
 /* seq_rope and seq_rope_base of a request with this prompt: both depend on the prompt's length and stay for the
@@ -29481,6 +30346,80 @@ static void llm__extra_keep(const llm__pass *p, const llm__net *net, const llm__
 }
 
 /* ============================================================================
+ * >>forward_recurrent   The forward pass of layers that keep a state.
+ * ============================================================================ */
+
+/* What the states give for each row, then its gate. */
+static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *layer) {
+    const llm__arch_state *a = &p->a->state;
+    const llm__net_state *s = &p->rank->state;
+    const int delta = p->a->layer[i].mixer == LLM__MIX_DELTA;
+    const int32_t n = (int32_t)s->heads.n * a->dv;
+    const llm_recur_op recur = {.dst = p->rank->token.att,
+                                .src = p->rank->mix,
+                                .q_col = s->q,
+                                .k_col = s->k,
+                                .v_col = s->v,
+                                .decay_col = s->decay,
+                                .write_col = s->write,
+                                .n_heads = (int32_t)s->heads.n,
+                                .n_groups = (int32_t)s->groups.n,
+                                .dk = a->dk,
+                                .dv = a->dv,
+                                .tiled = a->tiled,
+                                .delta = delta,
+                                .unit = delta,
+                                .decay = layer->decay,
+                                .decay_bias = layer->step_bias,
+                                .skip = layer->skip,
+                                .step_min = a->step_min,
+                                .step_max = a->step_max,
+                                .layer = p->first_layer + layer->kv,
+                                .state = (a->taps - 1) * s->conv};
+    const llm_gate_op gate = {.dst = p->rank->token.att,
+                              .gate = p->rank->mix,
+                              .n = n,
+                              .each = 1,
+                              .col = s->z,
+                              .act = LLM_GATE_SILU,
+                              .part = delta ? a->dv : n / (int32_t)s->groups.n,
+                              .gate_first = !delta,
+                              .weight = layer->gate_norm.w,
+                              .eps = p->a->eps};
+    p->be->recur(p->ctx, p->rank_index, &recur);
+    p->be->gate(p->ctx, p->rank_index, &gate);
+}
+
+/* att = what layer i, which is recurrent, makes of src:
+ *   LFM2               B, C, x = W src;  att = C conv(B x)
+ *   gated delta net    q, k, v, z, a, b = W src;  q, k, v = silu(conv(q, k, v));  att_h = norm(delta_h(q, k, v, a, b)) silu(z_h)
+ *   Mamba 2            x, B, C, z, dt = W src;  x, B, C = silu(conv(x, B, C));  att = norm(ssm(C, B, x, dt) silu(z)), a norm a group */
+static void llm__pass_recurrent(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src) {
+    const llm__net_state *s = &p->rank->state;
+    const int alone = p->a->layer[i].mixer == LLM__MIX_CONV;
+    const llm_linear_op in = {.rows = LLM_ROWS_TOKENS,
+                              .dst = p->rank->mix,
+                              .src = src,
+                              .weight = layer->mix.w,
+                              .bias = layer->mix.b,
+                              .plus = llm__extra_plus(p, LLM_ROWS_TOKENS, p->rank->plus, src, &layer->mix)};
+    const llm_conv_op conv = {.buf = p->rank->mix,
+                              .dst = alone ? p->rank->token.att : NULL,
+                              .col = alone ? 2 * s->conv : 0,
+                              .n = s->conv,
+                              .taps = p->a->state.taps,
+                              .before_col = alone ? 0 : -1,
+                              .after_col = alone ? s->conv : -1,
+                              .weight = layer->conv.w,
+                              .bias = layer->conv_bias.w,
+                              .silu = !alone,
+                              .layer = p->first_layer + layer->kv};
+    p->be->linear(p->ctx, p->rank_index, &in);
+    p->be->conv(p->ctx, p->rank_index, &conv);
+    if (!alone) llm__pass_states(p, i, layer);
+}
+
+/* ============================================================================
  * >>forward   The forward pass.
  * ============================================================================
  * Read >>reference first: it is the same for one family, written plainly. This is the path of every family; what adapters, EAGLE heads,
@@ -29625,6 +30564,11 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
     llm__pass_linear(p, LLM_ROWS_TOKENS, rank->qkv, src, &layer->qkv, LLM_ACT_NONE, 0);
     p->be->qkv(p->ctx, p->rank_index, &qkv);
     p->be->attention(p->ctx, p->rank_index, &attention);
+    if (a->attn_gate) {
+        const int32_t n = n_heads * d;
+        const llm_gate_op gate = {.dst = rank->token.att, .gate = rank->qkv, .n = n, .each = 1, .col = qkv.v_col + n_kv_heads * d};
+        p->be->gate(p->ctx, p->rank_index, &gate);
+    }
 }
 
 /* att = latent attention(src) (DeepSeek-V2). The norms inside use 1e-6 whatever the config says. */
@@ -29810,8 +30754,13 @@ static void llm__pass_per_layer(const llm__pass *p) {
 static void llm__pass_own(const llm__pass *p, int i, const llm__net_layer *layer, const llm__net_lane *lane) {
     const llm__net_rank *rank = p->rank;
     llm_gather_op gather = {.dst = rank->pl_out, .src = rank->pl, .src_col = i * p->a->per_layer + (int32_t)rank->per_layer.first};
-    llm_gate_op own = {
-        .rows = lane->rows, .dst = rank->pl_act, .gate = rank->pl, .n = (int32_t)rank->per_layer.n, .each = 1, .col = gather.src_col};
+    llm_gate_op own = {.rows = lane->rows,
+                       .dst = rank->pl_act,
+                       .gate = rank->pl,
+                       .n = (int32_t)rank->per_layer.n,
+                       .each = 1,
+                       .col = gather.src_col,
+                       .act = LLM_GATE_PLAIN};
     llm__pass_linear(p, lane->rows, rank->pl_act, lane->x, &layer->pl_gate, p->a->act, 0);
     if (lane == &rank->out) {
         p->be->gather(p->ctx, p->rank_index, &gather);
@@ -29839,18 +30788,76 @@ static void llm__pass_second(const llm__pass *p, int i, const llm__net_layer *la
     llm__pass_residual(p, lane, beside && !a->per_layer ? NULL : lane->y, post, next, layer->scalar);
 }
 
-/* One step on one rank, top to bottom. Families differ in where norms stand:
+/* att = what layer i makes of src with other positions; it leaves keys and values, or a state, in the pages. */
+static void llm__pass_mixer(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src) {
+    if (p->a->layer[i].mixer > LLM__MIX_NONE) llm__pass_recurrent(p, i, layer, src);
+    else if (p->a->flags & LLM__MLA) llm__pass_mla(p, layer, src);
+    else llm__pass_attention(p, i, layer, src);
+}
+
+/* The norm that a layer begins with. */
+static const llm__net_pair *llm__first_norm(const llm__pass *p, int i) {
+    return p->a->layer[i].mixer == LLM__MIX_NONE ? &p->rank->layer[i].ffn_norm : &p->rank->layer[i].attn_norm;
+}
+
+/* What comes behind the residual stream of layer i: the norm of the next, or the last one; NULL: none. */
+static const llm__net_pair *llm__next_norm(const llm__pass *p, int i) {
+    const int pre = !(p->a->flags & LLM__NO_PRE_NORM);
+    if (p->rank->last && i == p->a->n_layers - 1) return !p->a->eagle || p->rank->out_norm.w ? &p->rank->out_norm : NULL;
+    return pre && i + 1 < p->rank->end ? llm__first_norm(p, i + 1) : NULL;
+}
+
+/* The rows whose logits are wanted, of all that the last layer still needs. */
+static const llm__net_lane *llm__pass_narrow(const llm__pass *p, const llm__net_lane *lane) {
+    const llm__net_lane *out = &p->rank->out;
+    llm__pass_gather(p, out->x, lane->x);
+    llm__pass_gather(p, out->att, lane->att);
+    if (p->a->flags & LLM__PARALLEL) llm__pass_gather(p, out->h, lane->h);
+    return out;
+}
+
+/* Layer i on the rows of a lane; returns that of the rows behind it. Families differ in where norms stand:
  *   most          h = norm(x);  x += att(h);         h = norm(x);  x += mlp(h)
  *   POST_NORM     h = norm(x);  x += norm(att(h));   h = norm(x);  x += norm(mlp(h))     Gemma 2, GLM-4
  *   NO_PRE_NORM                 x += norm(att(x));                 x += norm(mlp(x))     OLMo 2
  *   PARALLEL      h = norm(x);  x += att(h) + mlp(h)                                     Cohere, GPT-NeoX
+ *   one block     h = norm(x);  x += att(h), or x += mlp(h)                              Mamba 2, Nemotron-H
  * A residual operation does the end of one block and the beginning of the next in one: x += norm(sum of y), h = norm(x).
  * The last layer's MLP and the head see only the rows whose logits are wanted: they are gathered into the lane `out`. But a mixture of
  * experts, or hidden states that an EAGLE head wants of all rows, need the whole lane to the end. */
+static const llm__net_lane *llm__pass_layer(const llm__pass *p, const llm__net *net, int i, const llm__net_lane *lane) {
+    const llm__arch *a = p->a;
+    const llm__net_layer *layer = &p->rank->layer[i];
+    const int parallel = (a->flags & LLM__PARALLEL) != 0, pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
+    const int last = p->rank->last && i == a->n_layers - 1, moe = a->layer[i].moe, no_mlp = a->layer[i].no_mlp;
+    const int deep = p->given && !net->cfg.alone && i < a->n_deepstack; /* pictures have something to add behind this layer */
+    const llm_buffer *src = pre && (!a->eagle || layer->attn_norm.w) ? lane->h : lane->x;
+    if (a->layer[i].mixer != LLM__MIX_NONE) {
+        llm__pass_mixer(p, i, layer, src);
+        if (last && !moe && !deep && !net->cfg.whole &&
+            (a->eagle || !net->cfg.kept_layer)) /* other layers need all rows for the keys and values that follow */
+            lane = llm__pass_narrow(p, lane);
+        /* y = o att; without PARALLEL it joins x, and h is the norm of that; with it h stays, or is another norm of x */
+        llm__pass_linear(p, lane->rows, lane->y, lane->att, &layer->o, LLM_ACT_NONE, 0);
+        if (!parallel)
+            llm__pass_residual(p, lane, lane->y, post ? &layer->post_attn : NULL,
+                               no_mlp ? llm__next_norm(p, i)
+                               : pre  ? &layer->ffn_norm
+                                      : NULL,
+                               0);
+        else if (layer->ffn_norm.w) llm__pass_norm(p, lane->rows, lane->h, lane->x, a->hidden, a->norm, &layer->ffn_norm, a->eps);
+    }
+    if (no_mlp) return lane;
+    llm__pass_second(p, i, layer, lane, pre ? lane->h : lane->x, deep ? NULL : llm__next_norm(p, i));
+    if (deep) llm__pass_deepstack(p, i, llm__next_norm(p, i));
+    return lane;
+}
+
+/* One step on one rank, top to bottom. */
 static void llm__forward(const llm__net *net, int rank_index, const llm_shape *shape) {
     const llm__arch *a = net->a;
     const llm__net_rank *rank = &net->rank[rank_index];
-    const llm__net_lane *lane = &rank->token, *out = &rank->out;
+    const llm__net_lane *lane = &rank->token;
     llm__pass p = {.be = net->cfg.backend,
                    .ctx = net->cfg.ctx,
                    .rank_index = rank_index,
@@ -29860,38 +30867,16 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
                    .lora = shape->lora,
                    .given = shape->given,
                    .first_layer = net->cfg.first_layer};
-    const int parallel = (a->flags & LLM__PARALLEL) != 0, pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
-    const int attn_norm = pre && (!a->eagle || rank->layer[0].attn_norm.w), out_norm = !a->eagle || rank->out_norm.w;
+    const int pre = !(a->flags & LLM__NO_PRE_NORM), out_norm = !a->eagle || rank->out_norm.w;
     /* x (T, D) = embedding; h = the first norm of it */
     if (rank->first) llm__pass_embed(&p, net);
     if (rank->first && a->per_layer) llm__pass_per_layer(&p);
     llm__pass_rope(&p);
     llm__extra_begin(&p, net);
-    if (attn_norm) llm__pass_residual(&p, lane, NULL, NULL, &rank->layer[rank->begin].attn_norm, 0);
+    if (pre && (!a->eagle || rank->layer[0].attn_norm.w)) llm__pass_residual(&p, lane, NULL, NULL, llm__first_norm(&p, rank->begin), 0);
     for (int i = rank->begin; i < rank->end; i++) {
-        const llm__net_layer *layer = &rank->layer[i];
-        const int last = rank->last && i == a->n_layers - 1, moe = a->layer[i].moe;
-        const llm_buffer *src = attn_norm ? lane->h : lane->x;
         p.xielu = a->layer[i].xielu;
-        /* att = attention over src, and the KV pages of layer i get this step's keys and values */
-        if (a->flags & LLM__MLA) llm__pass_mla(&p, layer, src);
-        else llm__pass_attention(&p, i, layer, src);
-        const int deep = shape->given && !net->cfg.alone && i < a->n_deepstack; /* pictures have something to add behind this layer */
-        if (last && !moe && !deep && !net->cfg.whole &&
-            (a->eagle || !net->cfg.kept_layer)) { /* other layers need all rows for the keys and values that follow */
-            llm__pass_gather(&p, out->x, lane->x);
-            llm__pass_gather(&p, out->att, lane->att);
-            if (parallel) llm__pass_gather(&p, out->h, lane->h);
-            lane = out;
-        }
-        /* y = o att; without PARALLEL it joins x, and h is the norm of that; with it h stays, or is another norm of x */
-        llm__pass_linear(&p, lane->rows, lane->y, lane->att, &layer->o, LLM_ACT_NONE, 0);
-        if (!parallel) llm__pass_residual(&p, lane, lane->y, post ? &layer->post_attn : NULL, pre ? &layer->ffn_norm : NULL, 0);
-        else if (layer->ffn_norm.w) llm__pass_norm(&p, lane->rows, lane->h, lane->x, a->hidden, a->norm, &layer->ffn_norm, a->eps);
-        const llm__net_pair *next = pre && i + 1 < rank->end ? &rank->layer[i + 1].attn_norm : NULL;
-        if (last) next = out_norm ? &rank->out_norm : NULL;
-        llm__pass_second(&p, i, layer, lane, pre ? lane->h : lane->x, deep ? NULL : next);
-        if (deep) llm__pass_deepstack(&p, i, next);
+        lane = llm__pass_layer(&p, net, i, lane);
     }
     if (rank->last) llm__pass_head(&p, net, lane, out_norm);
     else if (!net->cfg.alone) llm__extra_send(&p, lane);
@@ -29992,24 +30977,16 @@ LLM_API void llm_model_close(llm_model *model) {
     LLM_FREE(model);
 }
 
-/* A model that sees or hears is not taken for one that reads, unless its text part alone is asked for: LLM_ERR_UNSUPPORTED where its files
- * have more senses than m->vision has. */
-static llm_result llm__model_senses(const llm_model *m, const llm_model_config *cfg) {
+/* A model whose files have more senses than m->vision has is read as one that reads alone, which is told, unless that was asked for. */
+static void llm__model_senses(llm_model *m, const llm_model_config *cfg) {
     static const char *const senses[] = {"vision_config", "mm_vision_tower", "vision_tower", "audio_config"};
-    if (m->source.gguf || m->vision || m->blind || (cfg && (cfg->language_model_only || cfg->vocab_only))) return LLM_OK;
+    if (m->source.gguf || m->vision || m->blind || (cfg && (cfg->language_model_only || cfg->vocab_only))) return;
     for (int i = 0; i < LLM__COUNT(senses); i++)
-        if (llm_json_type_of(m->source.config, llm_json_find(m->source.config, 0, senses[i])) > LLM_JSON_NULL) {
-            if (llm__arch_is(&m->arch, "gemma4_text")) { /* most people have it for its text */
-                llm__log(&m->source.log, LLM_LOG_WARN, "%s: config.json: %s: it is read as a model that neither sees nor hears", m->path,
-                         senses[i]);
-                return LLM_OK;
-            }
-            return llm__error(LLM_ERR_UNSUPPORTED,
-                              "%s: config.json: %s: this model's way of seeing is not in this version; language_model_only takes the text "
-                              "part alone",
-                              m->path, senses[i]);
+        if (!m->blind && llm_json_type_of(m->source.config, llm_json_find(m->source.config, 0, senses[i])) > LLM_JSON_NULL) {
+            m->blind = 1;
+            llm__log(&m->source.log, LLM_LOG_WARN, "%s: config.json: %s: this part is not read, the model answers texts alone", m->path,
+                     senses[i]);
         }
-    return LLM_OK;
 }
 
 /* `quantization` says what the files say too, so one that they contradict is a mistake: another model was meant. Of files that are not
@@ -35494,7 +36471,7 @@ static int32_t llm__tower_given(const llm__tower *t) {
 static llm_result llm__tower_make(llm__tower *t, const llm__tower_config *cfg, llm__tower_loader *L) {
     llm_backend_config b = cfg->backend_config;
     const llm__vision *v = t->v;
-    llm_kv_layer kv[2] = {{v->n_heads, v->head_dim, v->head_dim}, {1, 1, 1}};
+    llm_kv_layer kv[2] = {{v->n_heads, v->head_dim, v->head_dim, 0}, {1, 1, 1, 0}};
     /* the lists are made without a backend first: their widths say how wide what is given is */
     llm__tower_loader plan = *L;
     plan.t = NULL;
@@ -35518,7 +36495,7 @@ static llm_result llm__tower_make(llm__tower *t, const llm__tower_config *cfg, l
     t->weight_bytes += t->be->memory_used(t->ctx);
     if (!r) r = llm__tower_buffers(t);
     if (!r && !cfg->dry) r = t->be->weights_done(t->ctx);
-    const llm_kv_layer queries = {t->resampler.n_heads, t->resampler.head_dim, t->resampler.head_dim};
+    const llm_kv_layer queries = {t->resampler.n_heads, t->resampler.head_dim, t->resampler.head_dim, 0};
     if (t->resampler.n_heads) kv[1] = queries;
     const int n_kv = t->resampler.n_heads ? 2 : 1;
     if (!r && !cfg->dry) r = t->be->kv_open(t->ctx, n_kv, kv, t->page_tokens, t->max_pages);
@@ -36189,7 +37166,7 @@ static llm_result llm__see_open(const char *path, const llm__place *place, const
     r = llm__vision_open(*out, cfg);
     (*out)->info.vision = (*out)->vision != NULL;
     (*out)->source.place = none;
-    if (!r) r = llm__model_senses(*out, cfg);
+    if (!r) llm__model_senses(*out, cfg);
     if (!r && (*out)->vision) r = llm__tower_check(*out, (*out)->vision);
     if (!r && (*out)->vision && (*out)->vision->gguf) {
         (*out)->info.n_params += (*out)->vision->n_params;
@@ -41182,12 +42159,13 @@ typedef struct llm__engine_params {
     int32_t n_eos, eos_id;       /* eos_id: the one written where early stop ends it, -1: none */
     int32_t hidden;              /* length of a hidden_row */
     int32_t vocab, n_pages, max_len, max_out;
-    int32_t n_swap;  /* pages of host memory; 0: preempted sequences are computed again */
-    int32_t lag;     /* steps that stay in flight when one was begun: 0, 1; of a pipeline one less than its stages */
-    int32_t n_draft; /* tokens that may be drafted at once; 0: no speculation */
-    int32_t n_jump;  /* the same of those that a grammar drafts */
-    int32_t n_loras; /* slots for adapters */
-    int32_t dry;     /* 1: the engine is only planned; pages: as planned, else 0 */
+    int32_t n_swap;    /* pages of host memory; 0: preempted sequences are computed again */
+    int32_t lag;       /* steps that stay in flight when one was begun: 0, 1; of a pipeline one less than its stages */
+    int32_t n_draft;   /* tokens that may be drafted at once; 0: no speculation */
+    int32_t n_jump;    /* the same of those that a grammar drafts */
+    int32_t recurrent; /* 1: layers keep a state, so a token that was computed cannot be taken back */
+    int32_t n_loras;   /* slots for adapters */
+    int32_t dry;       /* 1: the engine is only planned; pages: as planned, else 0 */
     int32_t planned_pages;
 } llm__engine_params;
 
@@ -41483,7 +42461,7 @@ struct llm_engine {
         llm_draw *draws;                         /* (max_out) */
         uint32_t *masks;                         /* (max_out, (vocab + 31) / 32) of draws */
         int32_t *seq_lora;                       /* (max_seqs) */
-        int32_t *raw_prompt;                     /* (max_seqs) lengths of the prompts that llm_forward was given */
+        int32_t *raw_prompt, *raw_len;           /* (max_seqs) lengths of the prompts that llm_forward was given, and of all that it was */
     } step;
 
     /* Shared with other threads, under `mutex`. */
@@ -42053,7 +43031,9 @@ static llm__job *llm__add_job(llm__flight *f, llm__seq *s, int32_t out_row, int3
 static void llm__fill_choice(llm_engine *e, llm__flight *f, llm__seq *s, int32_t out_row) {
     llm__job *job = llm__add_job(f, s, out_row, -1);
     job->drawn = llm__draw_ahead(e, s, out_row);
-    if (!job->drawn || s->matcher || e->p.c.pipeline_parallel_size > 1 || s->n_ids + s->n_ahead + 1 >= s->n_prompt + s->max_new) return;
+    const int forks = e->p.recurrent && s->request->n_seqs > 1; /* others will need the state as it is now */
+    if (!job->drawn || s->matcher || forks || e->p.c.pipeline_parallel_size > 1 || s->n_ids + s->n_ahead + 1 >= s->n_prompt + s->max_new)
+        return;
     s->n_ahead++;
     s->ahead_row = out_row;
 }
@@ -43122,6 +44102,7 @@ static int llm__engine_arrays(llm_engine *e) {
     e->step.seq_rope = llm__engine_numbers(e, seqs);
     e->step.seq_lora = llm__engine_numbers(e, seqs);
     e->step.raw_prompt = llm__engine_numbers(e, seqs);
+    e->step.raw_len = llm__engine_numbers(e, seqs);
     e->step.seq_rope_base = (float *)llm__arena_get(a, seqs * sizeof *e->step.seq_rope_base);
     e->step.pages = llm__engine_numbers(e, seqs * (size_t)e->max_pages);
     e->step.out_rows = llm__engine_numbers(e, out);
@@ -44197,6 +45178,8 @@ LLM__NODES_OP(experts, llm_experts_op)
 LLM__NODES_OP(gate, llm_gate_op)
 LLM__NODES_OP(gather, llm_gather_op)
 LLM__NODES_OP(state, llm_state_op)
+LLM__NODES_OP(conv, llm_conv_op)
+LLM__NODES_OP(recur, llm_recur_op)
 
 static void llm__nodes_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t cols) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
@@ -44365,6 +45348,18 @@ static void llm__nodes_pin(llm_backend_ctx *ctx, void *host, size_t bytes) {
     if (llm__nodes_of(ctx)->be->pin) llm__nodes_of(ctx)->be->pin(llm__nodes_of(ctx)->ctx, host, bytes);
 }
 
+/* Refuses what several processes cannot do together. */
+static llm_result llm__nodes_fit(const llm_nodes *l, const llm_backend *inner, const llm_model *model, const llm_backend_config *b) {
+    if (!inner->drawn || !inner->kv_memory || !inner->state)
+        return llm__error(LLM_ERR_UNSUPPORTED, "nodes: backend %s computes in one process: device cuda was expected", inner->name);
+    if (model->vision) return llm__error(LLM_ERR_UNSUPPORTED, "nodes: a model that sees pictures is served by one process");
+    if (b->n_ranks % l->cfg.n)
+        return llm__error(LLM_ERR_ARG,
+                          "nodes: %d processes for tensor_parallel_size * pipeline_parallel_size = %d ranks: as many each expected",
+                          (int)l->cfg.n, (int)b->n_ranks);
+    return LLM_OK;
+}
+
 /* The table whose ranks are those of all processes, over the one that has this process's. *b is what it is to be opened with. */
 static llm_result llm__nodes_wrap(llm_nodes *l, const llm_backend *inner, const llm_model *model, llm_backend_config *b,
                                         const llm_backend **out) {
@@ -44407,14 +45402,11 @@ static llm_result llm__nodes_wrap(llm_nodes *l, const llm_backend *inner, const 
                                       .send = llm__nodes_send,
                                       .receive = llm__nodes_receive,
                                       .state = llm__nodes_state,
-                                      .pin = llm__nodes_pin};
-    if (!inner->drawn || !inner->kv_memory || !inner->state)
-        return llm__error(LLM_ERR_UNSUPPORTED, "nodes: backend %s computes in one process: device cuda was expected", inner->name);
-    if (model->vision) return llm__error(LLM_ERR_UNSUPPORTED, "nodes: a model that sees pictures is served by one process");
-    if (b->n_ranks % l->cfg.n)
-        return llm__error(LLM_ERR_ARG,
-                          "nodes: %d processes for tensor_parallel_size * pipeline_parallel_size = %d ranks: as many each expected",
-                          (int)l->cfg.n, (int)b->n_ranks);
+                                      .pin = llm__nodes_pin,
+                                      .conv = llm__nodes_conv,
+                                      .recur = llm__nodes_recur};
+    const llm_result r = llm__nodes_fit(l, inner, model, b);
+    if (r) return r;
     l->backend = inner;
     l->model = model;
     b->n_processes = l->cfg.n;
@@ -44523,7 +45515,7 @@ enum { LLM__ENGINE_FIELDS = 27 };
 /* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have
  * them. */
 static llm_kv_layer llm__kept_layer(int32_t hidden) {
-    llm_kv_layer kept = {1, 1, LLM__MIN(hidden, 128)};
+    llm_kv_layer kept = {1, 1, LLM__MIN(hidden, 128), 0};
     while (hidden % kept.v_head_dim) kept.v_head_dim--;
     kept.n_kv_heads = hidden / kept.v_head_dim;
     return kept;
@@ -44621,6 +45613,10 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     if (c->max_model_len > own && own > 0 && !c->allow_long_max_model_len)
         return llm__error(LLM_ERR_ARG, "max_model_len: %d is more than the model's own %d tokens (allow_long_max_model_len lifts this)",
                           (int)c->max_model_len, (int)own);
+    if (model->arch.recurrent && c->speculative_model)
+        return llm__error(LLM_ERR_UNSUPPORTED,
+                          "speculative_model: %s keeps a state in some layers, from which a draft cannot be taken back", model->arch.name);
+    if (!c->block_size) c->block_size = llm__state_page(&model->arch);
     const int32_t longest = c->max_model_len ? c->max_model_len : own, whole = c->disable_chunked_prefill ? longest : 0;
     llm__engine_defaults(c, LLM__MIN(whole, 1048576));
     if (c->max_num_batched_tokens < whole)
@@ -44778,6 +45774,9 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     if (!r && c->max_loras && !e->backend->lora)
         r = llm__error(LLM_ERR_UNSUPPORTED, "backend %s%s: it has no adapters (LoRA)", e->backend->name,
                        c->nodes ? " of several processes" : "");
+    if (!r && e->p.recurrent && !e->backend->recur)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no recurrent layers, which %s has", e->backend->name,
+                       e->p.model->arch.name);
     if (!r) r = e->backend->open(&b, &e->ctx);
     if (r) return r;
     n.n_loras = e->p.n_loras;
@@ -44817,7 +45816,8 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     e->kv_type = c->kv_cache_dtype || e->backend != llm_backend_cpu() ? c->kv_cache_dtype : llm__kv_auto(isa, c->dtype);
     p->n_loras = c->max_loras ? c->max_cpu_loras : 0;
     p->n_draft = c->speculative_model ? c->num_speculative_tokens : 0;
-    p->n_jump = LLM__JUMP_MAX;
+    p->recurrent = model->arch.recurrent;
+    p->n_jump = p->recurrent ? 0 : LLM__JUMP_MAX;
     /* a draft model is waited for: no step may be in flight meanwhile */
     p->lag = e->backend->drawn != NULL && (!c->speculative_model || !strcmp(c->speculative_model, "[ngram]"));
     if (p->lag) p->lag = LLM__MIN(LLM__MAX(c->pipeline_parallel_size, 2), LLM_FLIGHT_MAX) - 1;
@@ -45880,6 +46880,7 @@ static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, c
             if (k >= counts[i] - n_logits) e->step.out_rows[n_out++] = row;
         }
     }
+    for (int32_t i = 0; i < n; i++) e->step.raw_len[seqs[i]] = at[i] + counts[i];
     llm__step_over(e, &step, row, n, n_out);
     step.shape.lora = e->adapters.own >= 0;
     llm_result r = e->p.driver.forward(e, &step);
@@ -45898,6 +46899,9 @@ static llm_result llm__raw_check(llm_engine *e, int32_t seq, int32_t position, i
                           (int)LLM__MIN((int64_t)e->p.c.max_num_seqs, e->kv.n_pages / e->max_pages) - 1);
     if (position < 0 || n < 1 || n > e->p.max_len - position)
         return llm__error(LLM_ERR_LIMIT, "position: %d + %d tokens, the context has %d", (int)position, (int)n, (int)e->p.max_len);
+    if (e->p.recurrent && position && position != e->step.raw_len[seq])
+        return llm__error(LLM_ERR_ARG, "position: %d, but sequence %d has %d tokens, and a recurrent state goes on from there or from 0",
+                          (int)position, (int)seq, (int)e->step.raw_len[seq]);
     for (int32_t i = 0; i < n; i++)
         if (llm__check_id("ids", ids[i], e->p.vocab)) return LLM_ERR_ARG;
     llm__kv_flush(&e->kv); /* these pages are about to hold something else */

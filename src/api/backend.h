@@ -14,7 +14,7 @@
 #include "api/config.h"
 #include "api/sampler.h"
 
-#define LLM_BACKEND_ABI 14
+#define LLM_BACKEND_ABI 15
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -113,9 +113,10 @@ typedef struct llm_weight_desc {
     int32_t n_heads, n_keys; /* MLA_UP: heads, and how many of a head's rows make keys; 0 in adapters */
 } llm_weight_desc;
 
-/* KV geometry of one layer on one rank. Latent attention: n_kv_heads 1, head_dim rank + rope, v_head_dim 0. */
+/* KV geometry of one layer on one rank. Latent attention: n_kv_heads 1, head_dim rank + rope, v_head_dim 0. A recurrent layer has n_state
+ * values of f32 a page besides, or with n_kv_heads 0 nothing else. */
 typedef struct llm_kv_layer {
-    int32_t n_kv_heads, head_dim, v_head_dim;
+    int32_t n_kv_heads, head_dim, v_head_dim, n_state;
 } llm_kv_layer;
 
 typedef struct llm_backend_config {
@@ -448,13 +449,56 @@ typedef struct llm_state_op {
     int32_t layer;
 } llm_state_op;
 
-/* dst[:, j] *= sigmoid(gate[:, 0]): the gate of Qwen2-MoE's shared expert. With `each`, dst[:, j] *= gate[:, col + j] (Gemma 4). */
+/* dst *= act(gate): of a row as a whole (the shared expert of Qwen2-MoE), or column by column. With `part` > 0 RMS norms stand around it,
+ * each over so many columns: dst = norm(dst) * weight * act(gate) (gated delta nets), or with gate_first norm(dst * act(gate)) * weight
+ * (Mamba 2). */
+typedef enum llm_gate_act { LLM_GATE_SIGMOID = 0, LLM_GATE_SILU, LLM_GATE_PLAIN } llm_gate_act; /* sigmoid(g), g sigmoid(g), g */
 typedef struct llm_gate_op {
     llm_rows rows;
     llm_buffer *dst;        /* (rows, n) */
-    const llm_buffer *gate; /* (rows, 1); with `each` (rows, col + n or more) */
+    const llm_buffer *gate; /* (rows, col + 1 or more); with `each` (rows, col + n or more) */
     int32_t n, each, col;
+    llm_gate_act act;
+    int32_t part, gate_first;
+    const llm_weight *weight; /* VECTOR (part), the same for all parts, or (n); NULL: 1 */
+    float eps;
 } llm_gate_op;
+
+/* Recurrent layers keep what they need of the past as a state in pages: layer `layer` of the KV cache, its f32 values from `state` on. A
+ * page has the state behind the last of its tokens that were computed: a page that is full, shared or copied takes its state along, the
+ * first token of a page reads that of the page before, position 0 zeros. The rows of a sequence follow one another as they would one by
+ * one, so bits do not depend on how a text was cut. Nothing is taken back: a token that was computed stays in the state.
+ *
+ * Causal convolution of each column by itself (Mamba, Gu and Dao 2023; LFM2):
+ *     y_t = act(bias + sum over j < taps of weight[j] x_(t - taps + 1 + j)), over columns [col, col + n) of buf
+ * With before_col >= 0 x is first multiplied by the n columns from there on, with after_col >= 0 y at the end. State: (taps - 1, n), x of
+ * the tokens before. */
+enum { LLM_CONV_TAPS = 16 };
+typedef struct llm_conv_op {
+    llm_buffer *buf, *dst; /* (n_rows, ...); (n_rows, n) takes y, NULL: y stands where x was */
+    int32_t col, n, taps, before_col, after_col;
+    const llm_weight *weight, *bias; /* VECTOR (n, taps), the last tap is the newest; (n) or NULL */
+    int32_t silu;                    /* act; 0: none */
+    int32_t layer, state;
+} llm_conv_op;
+
+/* Linear attention with a state S (dk, dv) a head (gated delta rule, Yang et al. 2024; Mamba 2, Dao and Gu 2024). In each row a head has k
+ * and q (dk), which the heads of a group share, v (dv), and s = clamp(softplus(src[decay_col + h] + decay_bias[h]), step_min, step_max):
+ *     S = exp(decay[h] s) S;  u = w (v - S^T k), without delta w v;  S += k u^T;  dst = S^T q + skip[h] v
+ * w is sigmoid(src[write_col + h]), or s where write_col is -1. With by_key each of the dk rows of S has a decay of its own: decay_col has
+ * (n_heads, dk) columns then, and decay_bias as many values. With unit k and q are brought to length 1 (1e-6 under the root), and q divided
+ * by root dk. State: (n_heads, dk, dv). */
+typedef struct llm_recur_op {
+    llm_buffer *dst;       /* (n_rows, n_heads * dv) */
+    const llm_buffer *src; /* (n_rows, ...) */
+    int32_t q_col, k_col, v_col, decay_col, write_col;
+    int32_t n_heads, n_groups, dk, dv;
+    int32_t tiled; /* 0: head h is of group h / (n_heads / n_groups); 1: of h % n_groups */
+    int32_t delta, by_key, unit;
+    const llm_weight *decay, *decay_bias, *skip; /* VECTOR (n_heads), below 0; (n_heads) or (n_heads, dk); (n_heads) or NULL */
+    float step_min, step_max;                    /* step_max 0: no limit */
+    int32_t layer, state;
+} llm_recur_op;
 
 /* dst row i, from column dst_col on = src rows out_rows[i], out_rows[i] + 1, ... side by side, as many as `parts`; or their mean. Of a row
  * all columns from src_col on that dst has room for. */
@@ -542,6 +586,9 @@ typedef struct llm_backend {
     int (*work)(llm_backend_ctx *ctx, double until, double *longest);
     /* After wait(): n rows of a buffer, from `row` on, to host memory (n, cols). */
     llm_result (*buffer_rows)(llm_backend_ctx *ctx, int rank, const llm_buffer *buf, int row, int n, float *to);
+    /* Recurrent layers; both NULL in a backend without them. */
+    void (*conv)(llm_backend_ctx *ctx, int rank, const llm_conv_op *op);
+    void (*recur)(llm_backend_ctx *ctx, int rank, const llm_recur_op *op);
 } llm_backend;
 
 /* Keeps a sentence for llm_last_error and returns r. */

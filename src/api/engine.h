@@ -27,8 +27,8 @@ typedef struct llm_engine_config {
     int32_t allow_long_max_model_len;
     int32_t max_num_seqs;           /* sequences that run together; 0: 1 */
     int32_t max_num_batched_tokens; /* rows of one step; 0: 512 */
-    int32_t block_size;             /* tokens of a KV page: 16, 32, 64, 128; 0: 32 */
-    int32_t max_queue;              /* waiting requests; 0: 1024; -1: none may wait: what cannot run at once is LLM_ERR_BUSY */
+    int32_t block_size; /* tokens of a KV page: 16, 32, 64 ... 1024; 0: 32, with recurrent layers as many as are worth a state */
+    int32_t max_queue;  /* waiting requests; 0: 1024; -1: none may wait: what cannot run at once is LLM_ERR_BUSY */
     int32_t disable_prefix_caching;
     float gpu_memory_utilization; /* 0: 0.9 */
     int32_t batch_invariant;      /* GPU; a CPU always is */
@@ -91,7 +91,7 @@ enum { LLM_SPECULATIVE_MAX = 32 };
 #define LLM_FIELD_max_model_len           INT, 1, 2147483647, 0, "tokens; 0: the model's"
 #define LLM_FIELD_max_num_seqs            INT, 1, 65536, 1, "sequences"
 #define LLM_FIELD_max_num_batched_tokens  INT, 1, 1048576, 512, "tokens"
-#define LLM_FIELD_block_size              ENUM, 0, 0, 32, "16=16|32=32|64=64|128=128"
+#define LLM_FIELD_block_size              ENUM, 0, 0, 32, "16=16|32=32|64=64|128=128|256=256|512=512|1024=1024"
 #define LLM_FIELD_max_queue               INT, -1, 2147483647, 1024, "requests; -1: none may wait"
 #define LLM_FIELD_cache_max_entry_count   FLOAT, 1e-3, 4194304, 0, "share of free memory, above 1 pages"
 #define LLM_FIELD_gpu_memory_utilization  FLOAT, 0.01, 1, 0.9, "of a GPU's memory"

@@ -145,7 +145,7 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_FIELD(T, e, max_num_batched_tokens, group, "max-num-batched-tokens|batch-size|max-prefill-token-num", \
                       "tokens of one step (512)"), \
         LLM_OPT_FIELD(T, e, max_queue, group, "max-queue", "requests that may wait (1024); 0: none, who finds no place gets 429"), \
-        LLM_OPT_FIELD(T, e, block_size, group, "block-size", "tokens of a KV page (32)"), \
+        LLM_OPT_FIELD(T, e, block_size, group, "block-size", "tokens of a KV page (32; of models with recurrent layers 64 to 1024)"), \
         LLM_OPT_FIELD(T, e, kv_cache_memory_bytes, group, "kv-cache-memory-bytes", "memory of the KV cache"), \
         LLM_OPT_BOOL(T, e.kv_cache_prealloc, group, "kv-cache-prealloc", "take that memory at start, not when it is first used"), \
         LLM_OPT_ENUM(T, e.kv_cache_dtype, group, "kv-cache-dtype|ctk|ctv", \

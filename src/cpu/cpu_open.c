@@ -304,8 +304,9 @@ static int64_t llm__kv_layout(const llm__kv_cache *kv, int n_layers, const llm_k
     uint64_t at = 0;
     for (int i = 0; ok && i < n_layers; i++) {
         llm__kv_place place;
-        if (layers[i].n_kv_heads < 1 || layers[i].head_dim < 1 || layers[i].head_dim > 8192 || layers[i].v_head_dim < 0 ||
-            layers[i].v_head_dim > 8192)
+        const llm_kv_layer *l = &layers[i];
+        if (l->n_state < 0 || l->n_kv_heads < !l->n_state || l->head_dim < (l->n_kv_heads > 0) || l->head_dim > 8192 || l->v_head_dim < 0 ||
+            l->v_head_dim > 8192)
             return 0;
         at = llm__kv_place_layer(kv, &layers[i], page_tokens, at, &place, &ok);
         if (layer) layer[i] = place;

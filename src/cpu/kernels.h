@@ -96,6 +96,30 @@ typedef struct llm__attend {
     int tiles; /* see llm__kernels.rest */
 } llm__attend;
 
+/* Some columns of a convolution over rows of a sequence: see llm_conv_op. past: (taps - 1, LLM__CONV), x before the first row; when
+ * it is done, before the one behind the last. */
+enum { LLM__CONV = 64, LLM__CONV_PAST = 64 * LLM_CONV_TAPS };
+typedef struct llm__conv {
+    const float *x;
+    float *y;                    /* where it goes, which may be x: rows y_stride apart */
+    const float *before, *after; /* columns to multiply by, in the rows of x; NULL: none */
+    int64_t stride, y_stride;
+    int n, rows, taps, silu;    /* n <= LLM__CONV columns */
+    const float *weight, *bias; /* (taps, LLM__CONV), (LLM__CONV) */
+    float *past;
+} llm__conv;
+
+/* Some columns of a head's state over rows of a sequence: see llm_recur_op. */
+typedef struct llm__recur {
+    float *state;               /* (dk, n), rows `stride` apart */
+    const float *q, *k, *decay; /* (rows, dk) of q and k, key_stride apart; decay: (rows), or by_key (rows, dk) */
+    const float *write, *v;     /* (rows); (rows, n), v_stride apart */
+    float *out;                 /* (rows, n), out_stride apart */
+    int64_t stride, key_stride, v_stride, out_stride;
+    int rows, dk, n, delta, by_key;
+    float skip;
+} llm__recur;
+
 /* Bytes of a stored element of the KV cache (int4: of two). */
 LLM__INLINE int llm__kv_size(llm_kv_type type) { return type == LLM_KV_F32 ? 4 : type == LLM_KV_F16 || type == LLM_KV_BF16 ? 2 : 1; }
 
@@ -118,6 +142,9 @@ typedef struct llm__kernels {
     void (*expand)(llm_kv_type type, const uint8_t *src, int n, float *low, float *high);
     void (*bias)(llm__attend *t, int block);
     void (*soften)(llm__attend *t, int block);
+    void (*conv)(const llm__conv *c);
+    void (*recur)(const llm__recur *c);
+    void (*gate)(float *x, const float *gate, int n, int silu); /* x *= sigmoid(gate), and with silu times gate */
     float (*top)(const float *x, int32_t n, int *bad);
     double (*weigh)(const float *x, float *w, int32_t n, float max, float scale);
     void (*mac)(const llm__mac *m);

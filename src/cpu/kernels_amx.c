@@ -225,6 +225,7 @@ LLM__PRIVATE const llm__kernels llm__kernels_amx = {
     .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
     .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
     .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
+    .conv = llm__avx512_conv, .recur = llm__avx512_recur, .gate = llm__avx512_gate,
     .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__amx_mac,
     .widen_f8 = llm__avx512_widen_f8, .product = llm__amx_product, .bf16 = 1,
     .rest = llm__amx_rest, .peak = llm__avx512vnni_peak,

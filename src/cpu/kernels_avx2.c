@@ -8,6 +8,7 @@
 #include "cpu/kernels.h"
 #include "cpu/lanes.h"
 #include "cpu/bodies.h"
+#include "cpu/recur_bodies.h"
 #include "cpu/unpack.h"
 #include "cpu/mac.h"
 #include "cpu/unpack_avx2.h"
@@ -245,6 +246,9 @@ LLM__AVX2 static void llm__avx2_expand(llm_kv_type type, const uint8_t *src, int
 
 LLM__AVX2 static void llm__avx2_bias(llm__attend *t, int block) { llm__body_bias(t, block); }
 LLM__AVX2 static void llm__avx2_soften(llm__attend *t, int block) { llm__body_soften(t, block, 1, 0); }
+LLM__AVX2 static void llm__avx2_conv(const llm__conv *c) { llm__body_conv(c); }
+LLM__AVX2 static void llm__avx2_recur(const llm__recur *c) { llm__body_recur(c); }
+LLM__AVX2 static void llm__avx2_gate(float *x, const float *gate, int n, int silu) { llm__body_gate(x, gate, n, silu); }
 LLM__AVX2 static float llm__avx2_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }
 
 LLM__AVX2 static double llm__avx2_weigh(const float *x, float *w, int32_t n, float max, float scale) {
@@ -264,7 +268,8 @@ LLM__PRIVATE const llm__kernels llm__kernels_avx2 = {
     .quantise = llm__avx2_quantise, .quantise_fine = llm__avx2_quantise_fine, .quantise_low = llm__avx2_quantise_low,
     .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
     .affine = llm__avx2_affine, .rotate = llm__avx2_rotate, .to_half = llm__avx2_to_half, .to_bf16 = llm__avx2_to_bf16,
-    .expand = llm__avx2_expand, .bias = llm__avx2_bias, .soften = llm__avx2_soften, .top = llm__avx2_top, .weigh = llm__avx2_weigh,
+    .expand = llm__avx2_expand, .bias = llm__avx2_bias, .soften = llm__avx2_soften,
+    .conv = llm__avx2_conv, .recur = llm__avx2_recur, .gate = llm__avx2_gate, .top = llm__avx2_top, .weigh = llm__avx2_weigh,
     .mac = llm__avx2_mac, .mac_f8 = llm__avx2_mac_f8, .widen_f8 = llm__avx2_widen_f8, .product = llm__avx2_product, .peak = llm__avx2_peak,
 };
 
@@ -354,7 +359,8 @@ LLM__AVXVNNI static double llm__avxvnni_peak(int64_t turns) { return llm__peak_o
 LLM__PRIVATE const llm__kernels llm__kernels_avxvnni = {
     .quantise = llm__avx2_quantise, .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
     .affine = llm__avx2_affine, .rotate = llm__avx2_rotate, .to_half = llm__avx2_to_half, .to_bf16 = llm__avx2_to_bf16,
-    .expand = llm__avx2_expand, .bias = llm__avx2_bias, .soften = llm__avx2_soften, .top = llm__avx2_top, .weigh = llm__avx2_weigh,
+    .expand = llm__avx2_expand, .bias = llm__avx2_bias, .soften = llm__avx2_soften,
+    .conv = llm__avx2_conv, .recur = llm__avx2_recur, .gate = llm__avx2_gate, .top = llm__avx2_top, .weigh = llm__avx2_weigh,
     .mac = llm__avx2_mac, .widen_f8 = llm__avx2_widen_f8, .product = llm__avxvnni_product, .peak = llm__avxvnni_peak,
 };
 

@@ -8,6 +8,7 @@
 #include "cpu/kernels.h"
 #include "cpu/lanes.h"
 #include "cpu/bodies.h"
+#include "cpu/recur_bodies.h"
 #include "cpu/unpack.h"
 #include "cpu/mac.h"
 #include "cpu/kernels_avx2.h"
@@ -228,6 +229,9 @@ LLM__PRIVATE LLM__AVX512 void llm__avx512_expand(llm_kv_type type, const uint8_t
 
 LLM__PRIVATE LLM__AVX512 void llm__avx512_bias(llm__attend *t, int block) { llm__body_bias(t, block); }
 LLM__PRIVATE LLM__AVX512 void llm__avx512_soften(llm__attend *t, int block) { llm__body_soften(t, block, 1, 1); }
+LLM__PRIVATE LLM__AVX512 void llm__avx512_conv(const llm__conv *c) { llm__body_conv(c); }
+LLM__PRIVATE LLM__AVX512 void llm__avx512_recur(const llm__recur *c) { llm__body_recur(c); }
+LLM__PRIVATE LLM__AVX512 void llm__avx512_gate(float *x, const float *gate, int n, int silu) { llm__body_gate(x, gate, n, silu); }
 LLM__PRIVATE LLM__AVX512 float llm__avx512_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }
 
 LLM__PRIVATE LLM__AVX512 double llm__avx512_weigh(const float *x, float *w, int32_t n, float max, float scale) {
@@ -255,6 +259,7 @@ LLM__PRIVATE const llm__kernels llm__kernels_avx512 = {
     .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
     .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
     .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
+    .conv = llm__avx512_conv, .recur = llm__avx512_recur, .gate = llm__avx512_gate,
     .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512_mac,
     .widen_f8 = llm__avx512_widen_f8, .product = llm__avx512_product, .peak = llm__avx512_peak,
 };
@@ -263,6 +268,7 @@ LLM__PRIVATE const llm__kernels llm__kernels_avx512vnni = {
     .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
     .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
     .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
+    .conv = llm__avx512_conv, .recur = llm__avx512_recur, .gate = llm__avx512_gate,
     .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512_mac,
     .widen_f8 = llm__avx512_widen_f8, .product = llm__avx512vnni_product,
     .peak = llm__avx512vnni_peak,
@@ -305,6 +311,7 @@ LLM__PRIVATE const llm__kernels llm__kernels_avx512bf16 = {
     .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
     .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
     .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
+    .conv = llm__avx512_conv, .recur = llm__avx512_recur, .gate = llm__avx512_gate,
     .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512bf16_mac,
     .widen_f8 = llm__avx512_widen_f8, .product = llm__avx512vnni_product, .bf16 = 1,
     .peak = llm__avx512vnni_peak,

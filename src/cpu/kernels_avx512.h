@@ -66,6 +66,9 @@ LLM__PRIVATE LLM__AVX512 void llm__avx512_to_bf16(uint16_t *dst, const float *sr
 LLM__PRIVATE LLM__AVX512 void llm__avx512_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high);
 LLM__PRIVATE LLM__AVX512 void llm__avx512_bias(llm__attend *t, int block);
 LLM__PRIVATE LLM__AVX512 void llm__avx512_soften(llm__attend *t, int block);
+LLM__PRIVATE LLM__AVX512 void llm__avx512_conv(const llm__conv *c);
+LLM__PRIVATE LLM__AVX512 void llm__avx512_recur(const llm__recur *c);
+LLM__PRIVATE LLM__AVX512 void llm__avx512_gate(float *x, const float *gate, int n, int silu);
 LLM__PRIVATE LLM__AVX512 float llm__avx512_top(const float *x, int32_t n, int *bad);
 LLM__PRIVATE LLM__AVX512 double llm__avx512_weigh(const float *x, float *w, int32_t n, float max, float scale);
 

@@ -8,6 +8,7 @@
 #include "cpu/kernels.h"
 #include "cpu/lanes.h"
 #include "cpu/bodies.h"
+#include "cpu/recur_bodies.h"
 #include "cpu/unpack.h"
 #include "cpu/mac.h"
 
@@ -214,6 +215,9 @@ LLM__NEON_TARGET static void llm__neon_expand(llm_kv_type type, const uint8_t *s
 
 LLM__NEON_TARGET static void llm__neon_bias(llm__attend *t, int block) { llm__body_bias(t, block); }
 LLM__NEON_TARGET static void llm__neon_soften(llm__attend *t, int block) { llm__body_soften(t, block, 1, 0); }
+LLM__NEON_TARGET static void llm__neon_conv(const llm__conv *c) { llm__body_conv(c); }
+LLM__NEON_TARGET static void llm__neon_recur(const llm__recur *c) { llm__body_recur(c); }
+LLM__NEON_TARGET static void llm__neon_gate(float *x, const float *gate, int n, int silu) { llm__body_gate(x, gate, n, silu); }
 LLM__NEON_TARGET static float llm__neon_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }
 
 LLM__NEON_TARGET static double llm__neon_weigh(const float *x, float *w, int32_t n, float max, float scale) {
@@ -230,7 +234,8 @@ LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) { return llm__peak_
 LLM__PRIVATE const llm__kernels llm__kernels_neon = {
     .quantise = llm__neon_quantise, .finish = llm__neon_finish, .sum = llm__neon_sum, .dot = llm__neon_dot, .add = llm__neon_add,
     .affine = llm__neon_affine, .rotate = llm__neon_rotate, .to_half = llm__neon_to_half, .to_bf16 = llm__neon_to_bf16,
-    .expand = llm__neon_expand, .bias = llm__neon_bias, .soften = llm__neon_soften, .top = llm__neon_top, .weigh = llm__neon_weigh,
+    .expand = llm__neon_expand, .bias = llm__neon_bias, .soften = llm__neon_soften,
+    .conv = llm__neon_conv, .recur = llm__neon_recur, .gate = llm__neon_gate, .top = llm__neon_top, .weigh = llm__neon_weigh,
     .mac = llm__neon_mac, .widen_f8 = llm__neon_widen_f8, .product = llm__neon_product, .peak = llm__neon_peak,
 };
 

@@ -7,6 +7,7 @@
 #include "cpu/kernels.h"
 #include "cpu/lanes.h"
 #include "cpu/bodies.h"
+#include "cpu/recur_bodies.h"
 #include "cpu/unpack.h"
 
 LLM__FORCE llm__v16 llm__scalar_half(const uint16_t *p) {
@@ -129,6 +130,9 @@ LLM__COLD static void llm__scalar_expand(llm_kv_type type, const uint8_t *src, i
 
 LLM__COLD static void llm__scalar_bias(llm__attend *t, int block) { llm__body_bias(t, block); }
 LLM__COLD static void llm__scalar_soften(llm__attend *t, int block) { llm__body_soften(t, block, 0, 0); }
+LLM__COLD static void llm__scalar_conv(const llm__conv *c) { llm__body_conv(c); }
+LLM__COLD static void llm__scalar_recur(const llm__recur *c) { llm__body_recur(c); }
+LLM__COLD static void llm__scalar_gate(float *x, const float *gate, int n, int silu) { llm__body_gate(x, gate, n, silu); }
 LLM__COLD static float llm__scalar_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }
 
 LLM__COLD static double llm__scalar_weigh(const float *x, float *w, int32_t n, float max, float scale) {
@@ -139,6 +143,7 @@ LLM__PRIVATE const llm__kernels llm__kernels_scalar = {
     .quantise = llm__scalar_quantise, .finish = llm__scalar_finish, .sum = llm__scalar_sum, .dot = llm__scalar_dot,
     .add = llm__scalar_add, .affine = llm__scalar_affine, .rotate = llm__scalar_rotate, .to_half = llm__scalar_to_half,
     .to_bf16 = llm__scalar_to_bf16, .expand = llm__scalar_expand, .bias = llm__scalar_bias, .soften = llm__scalar_soften,
+    .conv = llm__scalar_conv, .recur = llm__scalar_recur, .gate = llm__scalar_gate,
     .top = llm__scalar_top, .weigh = llm__scalar_weigh, .mac = llm__scalar_mac,
     .widen_f8 = llm__scalar_widen_f8, .product = llm__scalar_product,
 };

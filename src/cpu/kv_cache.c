@@ -34,7 +34,9 @@ LLM__PRIVATE uint64_t llm__kv_place_layer(const llm__kv_cache *kv, const llm_kv_
     p->scale_offset = (int64_t)at;
     if (kv->scaled) at = llm__add(at, tokens * 4 * sizeof(float), ok);
     p->head_bytes = (int64_t)llm__align_up(at, 64, ok);
-    return llm__add(offset, llm__mul((uint64_t)p->head_bytes, (uint64_t)shape->n_kv_heads, ok), ok);
+    at = llm__add(offset, llm__mul((uint64_t)p->head_bytes, (uint64_t)shape->n_kv_heads, ok), ok);
+    p->state_offset = (int64_t)at;
+    return llm__add(at, llm__align_up((uint64_t)shape->n_state * sizeof(float), 64, ok), ok);
 }
 
 LLM__PRIVATE int llm__kv_turn_size(int n) { return n & -n; }

@@ -14,7 +14,8 @@
  * that a query does not see are exactly 0. So the pages before a window may be given back, and what lies in unused positions never matters.
  *
  * A tile is up to 48 (query, head) pairs of one sequence and one KV head: each block of keys and values is loaded once for all heads of
- * the group. Latent attention is the same with one KV head, whose values are the first dimensions of its keys.
+ * the group. Latent attention is the same with one KV head, whose values are the first dimensions of its keys. A recurrent layer has the
+ * floats of its state behind its heads, if it has any.
  *
  * The online softmax (Milakov and Gimelshein 2018; FlashAttention, Dao et al. 2022) needs no row of scores. Per query it keeps the largest
  * score m so far, the sum l of exp(score - m), and the weighted sum o (v_head_dim) of values. For a block with scores s and values V:
@@ -35,6 +36,7 @@
 typedef struct llm__kv_place {
     llm_kv_layer shape;
     int64_t offset, head_bytes, v_offset, scale_offset;
+    int64_t state_offset;       /* in the page, of shape.n_state floats */
     int k_elements, v_elements; /* stored elements of a token */
     int pair;                   /* 2: of bf16, two and two; else 1 */
 } llm__kv_place;
@@ -71,6 +73,11 @@ typedef struct llm__kv_view {
 /* The part of the view's layer and head in the page that holds this position. */
 LLM__INLINE uint8_t *llm__kv_part(const llm__kv_view *v, int position) {
     return v->base + v->pages[position / v->kv->page_tokens] * v->kv->page_bytes + v->place->offset + v->head * v->place->head_bytes;
+}
+
+/* The state of a recurrent layer in the page that holds this position. */
+LLM__INLINE float *llm__kv_state(const llm__kv_view *v, int position) {
+    return (float *)(void *)(v->base + v->pages[position / v->kv->page_tokens] * v->kv->page_bytes + v->place->state_offset);
 }
 
 /* Where the group of 16 keys at `position` lies, and the value of a position (of bf16: of its pair of positions). */

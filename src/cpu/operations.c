@@ -455,13 +455,6 @@ LLM__PRIVATE void llm__run_experts_op(const llm__run *r) {
     llm__run_experts(&shared, &r->rec->op.experts, r->sub);
 }
 
-LLM__PRIVATE void llm__run_gate(const llm__run *r, int row) {
-    const llm_gate_op *op = &r->rec->op.gate;
-    float *x = llm__row(op->dst, row);
-    const float *gate = llm__row(op->gate, row) + op->col;
-    r->ctx->kernels->affine(x, x, 0, op->each ? 1 : 1 / (1 + expf(-*gate)), op->each ? gate : NULL, NULL, op->n);
-}
-
 LLM__PRIVATE void llm__run_gather(const llm__run *r, int row) {
     const llm_gather_op *op = &r->rec->op.gather;
     const int from = r->rec->kind == LLM__OP_RECEIVE ? row : r->ctx->step.out_rows[row], parts = LLM__MAX(op->parts, 1);

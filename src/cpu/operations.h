@@ -71,9 +71,6 @@ LLM__PRIVATE void llm__run_route(const llm__run *r, int row);
 /* Experts use scratch that all threads share. */
 LLM__PRIVATE void llm__run_experts_op(const llm__run *r);
 
-/* dst *= sigmoid of the one gate value of the row. */
-LLM__PRIVATE void llm__run_gate(const llm__run *r, int row);
-
 /* Row i of dst = the i-th wanted row of src. RECEIVE: a row of the stage before, whose lists have ended; the thread that reads it has
  * written it. */
 LLM__PRIVATE void llm__run_gather(const llm__run *r, int row);

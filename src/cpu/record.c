@@ -202,6 +202,28 @@ LLM__PRIVATE void llm__cpu_state(llm_backend_ctx *ctx, int rank, const llm_state
     else llm__record_op(ctx, rank, LLM__OP_STATE, op->rows, op, op->buf, NULL, NULL, NULL, LLM__TOUCH_WRITE);
 }
 
+/* Refuses values [state, state + n) that a layer does not have. */
+static void llm__check_state(llm_backend_ctx *ctx, int layer, int64_t state, int64_t n) {
+    if (layer < 0 || layer >= ctx->kv.n_layers || state < 0 || n < 0 || state + n > ctx->kv.layer[layer].shape.n_state)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "the state of a recurrent layer does not fit the KV cache");
+}
+
+LLM__PRIVATE void llm__cpu_conv(llm_backend_ctx *ctx, int rank, const llm_conv_op *op) {
+    const int64_t last = LLM__MAX(op->col, LLM__MAX(op->before_col, op->after_col));
+    llm__check_state(ctx, op->layer, op->state, (int64_t)(op->taps - 1) * op->n);
+    if (op->taps < 2 || op->taps > LLM_CONV_TAPS || op->n < 1 || op->col < 0 || last + op->n > op->buf->cols ||
+        (op->dst && op->dst->cols < op->n))
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "conv: taps or columns out of range");
+    llm__record_op(ctx, rank, LLM__OP_CONV, LLM_ROWS_TOKENS, op, op->buf, NULL, op->dst ? op->dst : op->buf, NULL, LLM__TOUCH_WRITE);
+}
+
+LLM__PRIVATE void llm__cpu_recur(llm_backend_ctx *ctx, int rank, const llm_recur_op *op) {
+    llm__check_state(ctx, op->layer, op->state, (int64_t)op->n_heads * op->dk * op->dv);
+    if (op->n_groups < 1 || op->n_heads % op->n_groups || op->dk < 1 || op->dv < 1 || op->dst->cols < (int64_t)op->n_heads * op->dv)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "recur: heads, groups or widths out of range");
+    llm__record_op(ctx, rank, LLM__OP_RECUR, LLM_ROWS_TOKENS, op, op->src, NULL, op->dst, NULL, LLM__TOUCH_WRITE);
+}
+
 LLM__PRIVATE void llm__cpu_route(llm_backend_ctx *ctx, int rank, const llm_route_op *op) {
     int size = op->n_group > 1 ? op->n_experts / op->n_group : op->n_experts;
     if (op->k < 1 || op->k > op->n_experts || (op->n_group > 1 && (op->n_experts % op->n_group || op->k > size * op->topk_group)))

@@ -43,6 +43,11 @@ LLM__PRIVATE void llm__cpu_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op 
 /* What is read was written by another step, or by no row of this one. */
 LLM__PRIVATE void llm__cpu_state(llm_backend_ctx *ctx, int rank, const llm_state_op *op);
 
+/* Both refuse a state for which the layer's pages have no room. */
+LLM__PRIVATE void llm__cpu_conv(llm_backend_ctx *ctx, int rank, const llm_conv_op *op);
+
+LLM__PRIVATE void llm__cpu_recur(llm_backend_ctx *ctx, int rank, const llm_recur_op *op);
+
 /* Refuses what could choose an expert twice, or none: more of them than there are in the groups that stay. */
 LLM__PRIVATE void llm__cpu_route(llm_backend_ctx *ctx, int rank, const llm_route_op *op);
 

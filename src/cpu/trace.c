@@ -331,6 +331,22 @@ static void llm__trace_state(llm_backend_ctx *ctx, int rank, const llm_state_op 
     llm__trace_run(t);
 }
 
+static void llm__trace_conv(llm_backend_ctx *ctx, int rank, const llm_conv_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->layer = op->layer;
+    t->inner->conv(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "convolution", op->weight, LLM_ROWS_TOKENS, op->dst ? op->dst : op->buf, op->dst ? 0 : op->col, op->n);
+}
+
+static void llm__trace_recur(llm_backend_ctx *ctx, int rank, const llm_recur_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->layer = op->layer;
+    t->inner->recur(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "recurrence", NULL, LLM_ROWS_TOKENS, op->dst, 0, (int64_t)op->n_heads * op->dv);
+}
+
 /* ---- what is handed on as it is ---- */
 
 static const char *llm__trace_describe(llm_backend_ctx *ctx) { return llm__tracer_of(ctx)->inner->describe(llm__tracer_of(ctx)->ctx); }
@@ -429,6 +445,8 @@ LLM__PRIVATE const llm_backend *llm__trace_backend(void) {
                                       .lora_put = llm__trace_lora_put,
                                       .lora = llm__trace_lora,
                                       .state = llm__trace_state,
-                                      .buffer_rows = llm__trace_buffer_rows};
+                                      .buffer_rows = llm__trace_buffer_rows,
+                                      .conv = llm__trace_conv,
+                                      .recur = llm__trace_recur};
     return &table;
 }

@@ -30,7 +30,7 @@
 /* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have
  * them. */
 static llm_kv_layer llm__kept_layer(int32_t hidden) {
-    llm_kv_layer kept = {1, 1, LLM__MIN(hidden, 128)};
+    llm_kv_layer kept = {1, 1, LLM__MIN(hidden, 128), 0};
     while (hidden % kept.v_head_dim) kept.v_head_dim--;
     kept.n_kv_heads = hidden / kept.v_head_dim;
     return kept;
@@ -126,6 +126,10 @@ LLM__PRIVATE llm_result llm__engine_resolve(const llm_model *model, llm_engine_c
     if (c->max_model_len > own && own > 0 && !c->allow_long_max_model_len)
         return llm__error(LLM_ERR_ARG, "max_model_len: %d is more than the model's own %d tokens (allow_long_max_model_len lifts this)",
                           (int)c->max_model_len, (int)own);
+    if (model->arch.recurrent && c->speculative_model)
+        return llm__error(LLM_ERR_UNSUPPORTED,
+                          "speculative_model: %s keeps a state in some layers, from which a draft cannot be taken back", model->arch.name);
+    if (!c->block_size) c->block_size = llm__state_page(&model->arch);
     const int32_t longest = c->max_model_len ? c->max_model_len : own, whole = c->disable_chunked_prefill ? longest : 0;
     llm__engine_defaults(c, LLM__MIN(whole, 1048576));
     if (c->max_num_batched_tokens < whole)
@@ -283,6 +287,9 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     if (!r && c->max_loras && !e->backend->lora)
         r = llm__error(LLM_ERR_UNSUPPORTED, "backend %s%s: it has no adapters (LoRA)", e->backend->name,
                        c->nodes ? " of several processes" : "");
+    if (!r && e->p.recurrent && !e->backend->recur)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no recurrent layers, which %s has", e->backend->name,
+                       e->p.model->arch.name);
     if (!r) r = e->backend->open(&b, &e->ctx);
     if (r) return r;
     n.n_loras = e->p.n_loras;
@@ -322,7 +329,8 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     e->kv_type = c->kv_cache_dtype || e->backend != llm_backend_cpu() ? c->kv_cache_dtype : llm__kv_auto(isa, c->dtype);
     p->n_loras = c->max_loras ? c->max_cpu_loras : 0;
     p->n_draft = c->speculative_model ? c->num_speculative_tokens : 0;
-    p->n_jump = LLM__JUMP_MAX;
+    p->recurrent = model->arch.recurrent;
+    p->n_jump = p->recurrent ? 0 : LLM__JUMP_MAX;
     /* a draft model is waited for: no step may be in flight meanwhile */
     p->lag = e->backend->drawn != NULL && (!c->speculative_model || !strcmp(c->speculative_model, "[ngram]"));
     if (p->lag) p->lag = LLM__MIN(LLM__MAX(c->pipeline_parallel_size, 2), LLM_FLIGHT_MAX) - 1;

@@ -322,6 +322,8 @@ LLM__NODES_OP(experts, llm_experts_op)
 LLM__NODES_OP(gate, llm_gate_op)
 LLM__NODES_OP(gather, llm_gather_op)
 LLM__NODES_OP(state, llm_state_op)
+LLM__NODES_OP(conv, llm_conv_op)
+LLM__NODES_OP(recur, llm_recur_op)
 
 static void llm__nodes_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t cols) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
@@ -490,6 +492,18 @@ static void llm__nodes_pin(llm_backend_ctx *ctx, void *host, size_t bytes) {
     if (llm__nodes_of(ctx)->be->pin) llm__nodes_of(ctx)->be->pin(llm__nodes_of(ctx)->ctx, host, bytes);
 }
 
+/* Refuses what several processes cannot do together. */
+static llm_result llm__nodes_fit(const llm_nodes *l, const llm_backend *inner, const llm_model *model, const llm_backend_config *b) {
+    if (!inner->drawn || !inner->kv_memory || !inner->state)
+        return llm__error(LLM_ERR_UNSUPPORTED, "nodes: backend %s computes in one process: device cuda was expected", inner->name);
+    if (model->vision) return llm__error(LLM_ERR_UNSUPPORTED, "nodes: a model that sees pictures is served by one process");
+    if (b->n_ranks % l->cfg.n)
+        return llm__error(LLM_ERR_ARG,
+                          "nodes: %d processes for tensor_parallel_size * pipeline_parallel_size = %d ranks: as many each expected",
+                          (int)l->cfg.n, (int)b->n_ranks);
+    return LLM_OK;
+}
+
 LLM__PRIVATE llm_result llm__nodes_wrap(llm_nodes *l, const llm_backend *inner, const llm_model *model, llm_backend_config *b,
                                         const llm_backend **out) {
     static const llm_backend table = {.abi = LLM_BACKEND_ABI,
@@ -531,14 +545,11 @@ LLM__PRIVATE llm_result llm__nodes_wrap(llm_nodes *l, const llm_backend *inner, 
                                       .send = llm__nodes_send,
                                       .receive = llm__nodes_receive,
                                       .state = llm__nodes_state,
-                                      .pin = llm__nodes_pin};
-    if (!inner->drawn || !inner->kv_memory || !inner->state)
-        return llm__error(LLM_ERR_UNSUPPORTED, "nodes: backend %s computes in one process: device cuda was expected", inner->name);
-    if (model->vision) return llm__error(LLM_ERR_UNSUPPORTED, "nodes: a model that sees pictures is served by one process");
-    if (b->n_ranks % l->cfg.n)
-        return llm__error(LLM_ERR_ARG,
-                          "nodes: %d processes for tensor_parallel_size * pipeline_parallel_size = %d ranks: as many each expected",
-                          (int)l->cfg.n, (int)b->n_ranks);
+                                      .pin = llm__nodes_pin,
+                                      .conv = llm__nodes_conv,
+                                      .recur = llm__nodes_recur};
+    const llm_result r = llm__nodes_fit(l, inner, model, b);
+    if (r) return r;
     l->backend = inner;
     l->model = model;
     b->n_processes = l->cfg.n;

@@ -38,6 +38,7 @@ static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, c
             if (k >= counts[i] - n_logits) e->step.out_rows[n_out++] = row;
         }
     }
+    for (int32_t i = 0; i < n; i++) e->step.raw_len[seqs[i]] = at[i] + counts[i];
     llm__step_over(e, &step, row, n, n_out);
     step.shape.lora = e->adapters.own >= 0;
     llm_result r = e->p.driver.forward(e, &step);
@@ -56,6 +57,9 @@ static llm_result llm__raw_check(llm_engine *e, int32_t seq, int32_t position, i
                           (int)LLM__MIN((int64_t)e->p.c.max_num_seqs, e->kv.n_pages / e->max_pages) - 1);
     if (position < 0 || n < 1 || n > e->p.max_len - position)
         return llm__error(LLM_ERR_LIMIT, "position: %d + %d tokens, the context has %d", (int)position, (int)n, (int)e->p.max_len);
+    if (e->p.recurrent && position && position != e->step.raw_len[seq])
+        return llm__error(LLM_ERR_ARG, "position: %d, but sequence %d has %d tokens, and a recurrent state goes on from there or from 0",
+                          (int)position, (int)seq, (int)e->step.raw_len[seq]);
     for (int32_t i = 0; i < n; i++)
         if (llm__check_id("ids", ids[i], e->p.vocab)) return LLM_ERR_ARG;
     llm__kv_flush(&e->kv); /* these pages are about to hold something else */

@@ -119,12 +119,13 @@ typedef struct llm__engine_params {
     int32_t n_eos, eos_id;       /* eos_id: the one written where early stop ends it, -1: none */
     int32_t hidden;              /* length of a hidden_row */
     int32_t vocab, n_pages, max_len, max_out;
-    int32_t n_swap;  /* pages of host memory; 0: preempted sequences are computed again */
-    int32_t lag;     /* steps that stay in flight when one was begun: 0, 1; of a pipeline one less than its stages */
-    int32_t n_draft; /* tokens that may be drafted at once; 0: no speculation */
-    int32_t n_jump;  /* the same of those that a grammar drafts */
-    int32_t n_loras; /* slots for adapters */
-    int32_t dry;     /* 1: the engine is only planned; pages: as planned, else 0 */
+    int32_t n_swap;    /* pages of host memory; 0: preempted sequences are computed again */
+    int32_t lag;       /* steps that stay in flight when one was begun: 0, 1; of a pipeline one less than its stages */
+    int32_t n_draft;   /* tokens that may be drafted at once; 0: no speculation */
+    int32_t n_jump;    /* the same of those that a grammar drafts */
+    int32_t recurrent; /* 1: layers keep a state, so a token that was computed cannot be taken back */
+    int32_t n_loras;   /* slots for adapters */
+    int32_t dry;       /* 1: the engine is only planned; pages: as planned, else 0 */
     int32_t planned_pages;
 } llm__engine_params;
 
@@ -420,7 +421,7 @@ struct llm_engine {
         llm_draw *draws;                         /* (max_out) */
         uint32_t *masks;                         /* (max_out, (vocab + 31) / 32) of draws */
         int32_t *seq_lora;                       /* (max_seqs) */
-        int32_t *raw_prompt;                     /* (max_seqs) lengths of the prompts that llm_forward was given */
+        int32_t *raw_prompt, *raw_len;           /* (max_seqs) lengths of the prompts that llm_forward was given, and of all that it was */
     } step;
 
     /* Shared with other threads, under `mutex`. */

@@ -75,7 +75,9 @@ LLM__PRIVATE llm__job *llm__add_job(llm__flight *f, llm__seq *s, int32_t out_row
 static void llm__fill_choice(llm_engine *e, llm__flight *f, llm__seq *s, int32_t out_row) {
     llm__job *job = llm__add_job(f, s, out_row, -1);
     job->drawn = llm__draw_ahead(e, s, out_row);
-    if (!job->drawn || s->matcher || e->p.c.pipeline_parallel_size > 1 || s->n_ids + s->n_ahead + 1 >= s->n_prompt + s->max_new) return;
+    const int forks = e->p.recurrent && s->request->n_seqs > 1; /* others will need the state as it is now */
+    if (!job->drawn || s->matcher || forks || e->p.c.pipeline_parallel_size > 1 || s->n_ids + s->n_ahead + 1 >= s->n_prompt + s->max_new)
+        return;
     s->n_ahead++;
     s->ahead_row = out_row;
 }

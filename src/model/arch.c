@@ -85,11 +85,25 @@ LLM__PRIVATE llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
     return LLM_OK;
 }
 
+/* LFM2 works the width of its MLP out: two thirds of intermediate_size, times a number, up to a multiple; unless it is said. */
+static void llm__arch_lfm2_ff(llm__facts *f, llm__arch *a) {
+    if (!f->json || !llm__arch_is(a, "lfm2")) return;
+    const int32_t multiple = llm__fact_int(f, "block_multiple_of", 256, 1, 1 << 20), said = llm__fact_int(f, "block_ff_dim", 0, 0, 1 << 21);
+    const double times = llm__fact_num(f, "block_ffn_dim_multiplier", 1, 1e-3, 1e3);
+    if (said) a->ff = said;
+    if (!llm__fact_bool(f, "block_auto_adjust_ff_dim", 1)) return;
+    a->ff = (int32_t)LLM__MIN(floor(times * floor(2.0 * a->ff / 3)), 1 << 21);
+    a->ff = (a->ff + multiple - 1) / multiple * multiple;
+}
+
 LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->n_layers = llm__fact_int(f, "num_hidden_layers num_layers n_layer .block_count", LLM__MUST, 1, LLM__MAX_LAYERS);
     a->n_layers -= llm__fact_int(f, ".nextn_predict_layers", 0, 0, a->n_layers - 1); /* GGUF counts the multi-token prediction too */
     a->hidden = llm__fact_int(f, "hidden_size n_embd d_model .embedding_length", LLM__MUST, 1, 1 << 17);
-    a->n_heads = llm__fact_int(f, "num_attention_heads n_head n_heads .attention.head_count", LLM__MUST, 1, LLM__MAX_HEADS);
+    const int alone = llm__arch_is(a, "mamba2"); /* no attention, and no limit of positions */
+    a->n_heads =
+        llm__fact_int(f, "num_attention_heads n_head n_heads .attention.head_count", alone ? 1 : LLM__MUST, alone ? 0 : 1, LLM__MAX_HEADS);
+    a->n_heads = LLM__MAX(a->n_heads, 1);
     a->n_kv_heads = llm__fact_layer(f, "num_key_value_heads multi_query_group_num num_kv_heads n_head_kv .attention.head_count_kv", 0,
                                     a->n_heads, 1, a->n_heads);
     int one_kv = f->json && llm__fact_bool(f, "multi_query", llm__arch_is(a, "gpt_bigcode falcon"));
@@ -103,9 +117,10 @@ LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     if (llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
     if (!strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granite"))
         a->ff = llm__fact_int(f, "shared_intermediate_size", 1024, 1, 1 << 21);
+    llm__arch_lfm2_ff(f, a);
     a->vocab = llm__fact_int(f, "padded_vocab_size vocab_size .vocab_size", a->gguf ? a->vocab : LLM__MUST, 1, 1 << 24);
-    a->max_positions =
-        llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len .context_length", 2048, 1, 1 << 30);
+    a->max_positions = llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len .context_length",
+                                     alone ? 1 << 20 : 2048, 1, 1 << 30);
     a->max_len = a->max_positions;
     if (!latent) return;
     a->q_rank = llm__fact_int(f, "q_lora_rank .attention.q_lora_rank", 0, 0, 1 << 16);
@@ -340,7 +355,7 @@ LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tens
     }
     if (gating == 2 || (!gating && corrected && (a->flags & LLM__MLA))) a->score = LLM_ROUTE_SIGMOID; /* V3 as GGUF is "deepseek2" */
     if (!strcmp(llm__fact_str(f, "scoring_func", text), "sigmoid")) a->score = LLM_ROUTE_SIGMOID;
-    a->shared_gate = llm__arch_is(a, "qwen2_moe");
+    a->shared_gate = llm__arch_is(a, "qwen2_moe qwen3_next qwen3_5_moe_text");
     int usual = (a->flags & LLM__NORM_TOPK) || llm__arch_is(a, "llama") || (a->gguf && llm__arch_is(a, "qwen3_moe")); /* GGUF's Mixtral */
     a->normalize = llm__fact_bool(f, "norm_topk_prob .expert_weights_norm", usual);
     if (f->json && llm__arch_is(a, "deepseek_v2")) a->normalize = 0; /* its code ignores the key */
@@ -363,7 +378,8 @@ LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tens
 
 LLM__PRIVATE void llm__arch_sparse(llm__facts *f, llm__arch *a) {
     if (!a->n_experts) return;
-    int64_t first = llm__fact_item(f, "first_k_dense_replace moe_layer_start_index .leading_dense_block_count", 0, 0, 0, 1 << 20);
+    int64_t first =
+        llm__fact_item(f, "first_k_dense_replace moe_layer_start_index num_dense_layers .leading_dense_block_count", 0, 0, 0, 1 << 20);
     int64_t last = llm__fact_item(f, "moe_layer_end_index", 0, -1, -1, 1 << 20), index;
     int64_t every = llm__fact_int(f, "decoder_sparse_step moe_layer_interval .interleave_moe_layer_step", 1, 0, 1 << 20);
     int64_t each = llm__fact_int(f, "moe_layer_freq", 1, 1, 1 << 20);
@@ -385,25 +401,15 @@ static const char *llm__arch_letters(llm__facts *f, char out[64]) {
     return out;
 }
 
-/* 1 if layer i sees a window by the entry `type` of layer_types. */
+/* 1 if layer i sees a window by the entry `type` of layer_types. Of families with recurrent layers see >>arch_recurrent. */
 static int llm__arch_slides(llm__facts *f, const llm__arch *a, int type, int i) {
-    const int hybrid = !strcmp(a->name, "granitemoehybrid");
     const char *name = llm_json_str(f->json, type, NULL);
-    if (f->r) return 0;
-    if (hybrid && name && llm__word_in("mamba linear_attention", name))
-        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%s\": Mamba layers are not supported", f->path,
-                          i, name);
-    else if (!name || !llm__word_in(hybrid ? "attention full_attention" : "sliding_attention full_attention", name))
-        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", %s or full_attention expected",
-                          f->path, i, name ? name : "", hybrid ? "attention" : "sliding_attention");
-    return name && !strcmp(name, "sliding_attention");
-}
-
-/* What Granite 4 is refused for before anything else is asked of it: its layers are of Mamba where nothing is said of them. */
-static void llm__arch_hybrid(llm__facts *f, const llm__arch *a) {
-    if (!strcmp(a->name, "granitemoehybrid") && llm__facts_find(f, "layer_types layers_block_type").node < 0 && !f->r)
+    if (f->r || a->recurrent || !strcmp(a->name, "granitemoehybrid")) return 0;
+    if (!name || !llm__word_in("sliding_attention full_attention", name))
         f->r = llm__error(LLM_ERR_UNSUPPORTED,
-                          "%s: config.json: layer_types is missing, so all layers are Mamba's, which are not supported", f->path);
+                          "%s: config.json: layer_types: entry %d is \"%.40s\", sliding_attention or full_attention expected", f->path, i,
+                          name ? name : "");
+    return name && !strcmp(name, "sliding_attention");
 }
 
 /* A layer's shapes, before a family says more. GGUF may list them. */
@@ -441,7 +447,6 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
     const char *letters = llm__arch_letters(f, text);
     int types = llm__facts_find(f, "layer_types layers_block_type").node, type = llm_json_first(f->json, types);
     int ropes = llm__facts_find(f, "no_rope_layers").node, rope = llm_json_first(f->json, ropes);
-    llm__arch_hybrid(f, a);
     int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, f->json || llm__arch_is(a, "phi3") ? 0 : 1, 1 << 30);
     int hybrid = llm__arch_is(a, "cohere2 exaone4") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0, smol = llm__arch_is(a, "smollm3");
     /* every so many layers one sees everything */
@@ -469,7 +474,7 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
         l->window = slides ? window : 0;
         llm__arch_layer_shapes(f, a, i);
         l->rope = slides && window && a->n_rope > 1;
-        if (!uses_rope || (hybrid && !slides) || !a->n_rope) l->rope = -1;
+        if (!uses_rope || (hybrid && !slides) || !a->n_rope || llm__arch_is(a, "nemotron_h")) l->rope = -1;
         if (type >= 0) type = llm_json_next(f->json, type);
         if (rope >= 0) rope = llm_json_next(f->json, rope);
     }

@@ -24,9 +24,21 @@ typedef struct llm__rope {
     float scale[2];                /* of cosines and sines */
 } llm__rope;
 
+/* What a layer does with other positions: nothing (an MLP alone), attention, or what keeps a state: see >>arch_recurrent. */
+typedef enum llm__mixer { LLM__MIX_ATTENTION = 0, LLM__MIX_NONE, LLM__MIX_CONV, LLM__MIX_DELTA, LLM__MIX_SSM } llm__mixer;
+
+/* Shapes of what recurrent layers keep: see llm_conv_op and llm_recur_op. */
+typedef struct llm__arch_state {
+    int32_t taps, n_heads, n_groups, dk, dv;
+    int32_t tiled; /* GGUF's order of Qwen3.5's heads */
+    float step_min, step_max;
+} llm__arch_state;
+
 typedef struct llm__arch_layer {
     int8_t rope;                                  /* which of arch.rope; -1: no positions here */
     int8_t moe;                                   /* 1: a mixture of experts */
+    int8_t mixer;                                 /* llm__mixer */
+    int8_t no_mlp;                                /* 1: nothing behind the mixer */
     int32_t window;                               /* a query sees so many positions, its own included; 0: all */
     int32_t n_kv_heads, head_dim, v_head_dim, ff; /* its shapes; arch.n_heads is the same for all */
     int32_t kv_of;                                /* the layer whose keys and values it reads: itself, or one before that alone has them */
@@ -73,6 +85,9 @@ typedef struct llm__arch {
     float logn_beta;               /* see llm_qkv_op */
     int32_t q_rank, kv_rank, nope; /* latent attention; q_rank 0: plain q */
     int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
+    int32_t recurrent; /* 1: a layer keeps a state */
+    int32_t attn_gate; /* 1: what attention gives is multiplied by sigmoids that q's matrix makes, head by head (Qwen3.5) */
+    llm__arch_state state;
     llm_route_score score;
     int32_t normalize, n_group, topk_group;
     float normalize_min, route_scale, near; /* near: see llm_route_op */
@@ -123,6 +138,6 @@ LLM__PRIVATE llm_result llm__arch_layers_check(const llm__facts *f, const llm__a
 /* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. Layers that
  * see a window stand in a pattern with layers that see everything: every 2nd in Gemma 2 and gpt-oss, 6th in Gemma 3,
  * 4th in OLMo 3 and Cohere 2; in Qwen 2 the layers from max_window_layers on. SmolLM 3, Cohere 2 and EXAONE 4 leave
- * out positions where others leave out the window. Granite 4 has layers of attention among layers of Mamba, most of its
- * models with no positions anywhere: those with Mamba are refused. */
+ * out positions where others leave out the window. What families with recurrent layers have, >>arch_recurrent
+ * reads before. */
 LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a);

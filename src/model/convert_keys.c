@@ -12,8 +12,8 @@
 #include "model/facts.h"
 #include "model/families.h"
 #include "model/arch.h"
-#include "model/loader.h"
 #include "model/rope.h"
+#include "model/loader.h"
 #include "model/gguf_write.h"
 
 /* Keys ARCHITECTURE.*, as they are appended. */

@@ -8,6 +8,7 @@
 #include "model/loader.h"
 #include "model/net.h"
 #include "model/forward_extras.h"
+#include "model/forward_recurrent.h"
 
 /* dst (+)= act(w src + b + what adapters add). */
 static void llm__pass_linear(const llm__pass *p, llm_rows rows, llm_buffer *dst, const llm_buffer *src, const llm__net_pair *w, llm_act act,
@@ -145,6 +146,11 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
     llm__pass_linear(p, LLM_ROWS_TOKENS, rank->qkv, src, &layer->qkv, LLM_ACT_NONE, 0);
     p->be->qkv(p->ctx, p->rank_index, &qkv);
     p->be->attention(p->ctx, p->rank_index, &attention);
+    if (a->attn_gate) {
+        const int32_t n = n_heads * d;
+        const llm_gate_op gate = {.dst = rank->token.att, .gate = rank->qkv, .n = n, .each = 1, .col = qkv.v_col + n_kv_heads * d};
+        p->be->gate(p->ctx, p->rank_index, &gate);
+    }
 }
 
 /* att = latent attention(src) (DeepSeek-V2). The norms inside use 1e-6 whatever the config says. */
@@ -330,8 +336,13 @@ static void llm__pass_per_layer(const llm__pass *p) {
 static void llm__pass_own(const llm__pass *p, int i, const llm__net_layer *layer, const llm__net_lane *lane) {
     const llm__net_rank *rank = p->rank;
     llm_gather_op gather = {.dst = rank->pl_out, .src = rank->pl, .src_col = i * p->a->per_layer + (int32_t)rank->per_layer.first};
-    llm_gate_op own = {
-        .rows = lane->rows, .dst = rank->pl_act, .gate = rank->pl, .n = (int32_t)rank->per_layer.n, .each = 1, .col = gather.src_col};
+    llm_gate_op own = {.rows = lane->rows,
+                       .dst = rank->pl_act,
+                       .gate = rank->pl,
+                       .n = (int32_t)rank->per_layer.n,
+                       .each = 1,
+                       .col = gather.src_col,
+                       .act = LLM_GATE_PLAIN};
     llm__pass_linear(p, lane->rows, rank->pl_act, lane->x, &layer->pl_gate, p->a->act, 0);
     if (lane == &rank->out) {
         p->be->gather(p->ctx, p->rank_index, &gather);
@@ -359,18 +370,76 @@ static void llm__pass_second(const llm__pass *p, int i, const llm__net_layer *la
     llm__pass_residual(p, lane, beside && !a->per_layer ? NULL : lane->y, post, next, layer->scalar);
 }
 
-/* One step on one rank, top to bottom. Families differ in where norms stand:
+/* att = what layer i makes of src with other positions; it leaves keys and values, or a state, in the pages. */
+static void llm__pass_mixer(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src) {
+    if (p->a->layer[i].mixer > LLM__MIX_NONE) llm__pass_recurrent(p, i, layer, src);
+    else if (p->a->flags & LLM__MLA) llm__pass_mla(p, layer, src);
+    else llm__pass_attention(p, i, layer, src);
+}
+
+/* The norm that a layer begins with. */
+static const llm__net_pair *llm__first_norm(const llm__pass *p, int i) {
+    return p->a->layer[i].mixer == LLM__MIX_NONE ? &p->rank->layer[i].ffn_norm : &p->rank->layer[i].attn_norm;
+}
+
+/* What comes behind the residual stream of layer i: the norm of the next, or the last one; NULL: none. */
+static const llm__net_pair *llm__next_norm(const llm__pass *p, int i) {
+    const int pre = !(p->a->flags & LLM__NO_PRE_NORM);
+    if (p->rank->last && i == p->a->n_layers - 1) return !p->a->eagle || p->rank->out_norm.w ? &p->rank->out_norm : NULL;
+    return pre && i + 1 < p->rank->end ? llm__first_norm(p, i + 1) : NULL;
+}
+
+/* The rows whose logits are wanted, of all that the last layer still needs. */
+static const llm__net_lane *llm__pass_narrow(const llm__pass *p, const llm__net_lane *lane) {
+    const llm__net_lane *out = &p->rank->out;
+    llm__pass_gather(p, out->x, lane->x);
+    llm__pass_gather(p, out->att, lane->att);
+    if (p->a->flags & LLM__PARALLEL) llm__pass_gather(p, out->h, lane->h);
+    return out;
+}
+
+/* Layer i on the rows of a lane; returns that of the rows behind it. Families differ in where norms stand:
  *   most          h = norm(x);  x += att(h);         h = norm(x);  x += mlp(h)
  *   POST_NORM     h = norm(x);  x += norm(att(h));   h = norm(x);  x += norm(mlp(h))     Gemma 2, GLM-4
  *   NO_PRE_NORM                 x += norm(att(x));                 x += norm(mlp(x))     OLMo 2
  *   PARALLEL      h = norm(x);  x += att(h) + mlp(h)                                     Cohere, GPT-NeoX
+ *   one block     h = norm(x);  x += att(h), or x += mlp(h)                              Mamba 2, Nemotron-H
  * A residual operation does the end of one block and the beginning of the next in one: x += norm(sum of y), h = norm(x).
  * The last layer's MLP and the head see only the rows whose logits are wanted: they are gathered into the lane `out`. But a mixture of
  * experts, or hidden states that an EAGLE head wants of all rows, need the whole lane to the end. */
+static const llm__net_lane *llm__pass_layer(const llm__pass *p, const llm__net *net, int i, const llm__net_lane *lane) {
+    const llm__arch *a = p->a;
+    const llm__net_layer *layer = &p->rank->layer[i];
+    const int parallel = (a->flags & LLM__PARALLEL) != 0, pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
+    const int last = p->rank->last && i == a->n_layers - 1, moe = a->layer[i].moe, no_mlp = a->layer[i].no_mlp;
+    const int deep = p->given && !net->cfg.alone && i < a->n_deepstack; /* pictures have something to add behind this layer */
+    const llm_buffer *src = pre && (!a->eagle || layer->attn_norm.w) ? lane->h : lane->x;
+    if (a->layer[i].mixer != LLM__MIX_NONE) {
+        llm__pass_mixer(p, i, layer, src);
+        if (last && !moe && !deep && !net->cfg.whole &&
+            (a->eagle || !net->cfg.kept_layer)) /* other layers need all rows for the keys and values that follow */
+            lane = llm__pass_narrow(p, lane);
+        /* y = o att; without PARALLEL it joins x, and h is the norm of that; with it h stays, or is another norm of x */
+        llm__pass_linear(p, lane->rows, lane->y, lane->att, &layer->o, LLM_ACT_NONE, 0);
+        if (!parallel)
+            llm__pass_residual(p, lane, lane->y, post ? &layer->post_attn : NULL,
+                               no_mlp ? llm__next_norm(p, i)
+                               : pre  ? &layer->ffn_norm
+                                      : NULL,
+                               0);
+        else if (layer->ffn_norm.w) llm__pass_norm(p, lane->rows, lane->h, lane->x, a->hidden, a->norm, &layer->ffn_norm, a->eps);
+    }
+    if (no_mlp) return lane;
+    llm__pass_second(p, i, layer, lane, pre ? lane->h : lane->x, deep ? NULL : llm__next_norm(p, i));
+    if (deep) llm__pass_deepstack(p, i, llm__next_norm(p, i));
+    return lane;
+}
+
+/* One step on one rank, top to bottom. */
 static void llm__forward(const llm__net *net, int rank_index, const llm_shape *shape) {
     const llm__arch *a = net->a;
     const llm__net_rank *rank = &net->rank[rank_index];
-    const llm__net_lane *lane = &rank->token, *out = &rank->out;
+    const llm__net_lane *lane = &rank->token;
     llm__pass p = {.be = net->cfg.backend,
                    .ctx = net->cfg.ctx,
                    .rank_index = rank_index,
@@ -380,38 +449,16 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
                    .lora = shape->lora,
                    .given = shape->given,
                    .first_layer = net->cfg.first_layer};
-    const int parallel = (a->flags & LLM__PARALLEL) != 0, pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
-    const int attn_norm = pre && (!a->eagle || rank->layer[0].attn_norm.w), out_norm = !a->eagle || rank->out_norm.w;
+    const int pre = !(a->flags & LLM__NO_PRE_NORM), out_norm = !a->eagle || rank->out_norm.w;
     /* x (T, D) = embedding; h = the first norm of it */
     if (rank->first) llm__pass_embed(&p, net);
     if (rank->first && a->per_layer) llm__pass_per_layer(&p);
     llm__pass_rope(&p);
     llm__extra_begin(&p, net);
-    if (attn_norm) llm__pass_residual(&p, lane, NULL, NULL, &rank->layer[rank->begin].attn_norm, 0);
+    if (pre && (!a->eagle || rank->layer[0].attn_norm.w)) llm__pass_residual(&p, lane, NULL, NULL, llm__first_norm(&p, rank->begin), 0);
     for (int i = rank->begin; i < rank->end; i++) {
-        const llm__net_layer *layer = &rank->layer[i];
-        const int last = rank->last && i == a->n_layers - 1, moe = a->layer[i].moe;
-        const llm_buffer *src = attn_norm ? lane->h : lane->x;
         p.xielu = a->layer[i].xielu;
-        /* att = attention over src, and the KV pages of layer i get this step's keys and values */
-        if (a->flags & LLM__MLA) llm__pass_mla(&p, layer, src);
-        else llm__pass_attention(&p, i, layer, src);
-        const int deep = shape->given && !net->cfg.alone && i < a->n_deepstack; /* pictures have something to add behind this layer */
-        if (last && !moe && !deep && !net->cfg.whole &&
-            (a->eagle || !net->cfg.kept_layer)) { /* other layers need all rows for the keys and values that follow */
-            llm__pass_gather(&p, out->x, lane->x);
-            llm__pass_gather(&p, out->att, lane->att);
-            if (parallel) llm__pass_gather(&p, out->h, lane->h);
-            lane = out;
-        }
-        /* y = o att; without PARALLEL it joins x, and h is the norm of that; with it h stays, or is another norm of x */
-        llm__pass_linear(&p, lane->rows, lane->y, lane->att, &layer->o, LLM_ACT_NONE, 0);
-        if (!parallel) llm__pass_residual(&p, lane, lane->y, post ? &layer->post_attn : NULL, pre ? &layer->ffn_norm : NULL, 0);
-        else if (layer->ffn_norm.w) llm__pass_norm(&p, lane->rows, lane->h, lane->x, a->hidden, a->norm, &layer->ffn_norm, a->eps);
-        const llm__net_pair *next = pre && i + 1 < rank->end ? &rank->layer[i + 1].attn_norm : NULL;
-        if (last) next = out_norm ? &rank->out_norm : NULL;
-        llm__pass_second(&p, i, layer, lane, pre ? lane->h : lane->x, deep ? NULL : next);
-        if (deep) llm__pass_deepstack(&p, i, next);
+        lane = llm__pass_layer(&p, net, i, lane);
     }
     if (rank->last) llm__pass_head(&p, net, lane, out_norm);
     else if (!net->cfg.alone) llm__extra_send(&p, lane);

@@ -28,7 +28,9 @@ LLM__PRIVATE const char *llm__layer_base(const llm__tensors *t, size_t skip) {
                                         "llm.model.layers.",
                                         "layers.",
                                         "decoder.layers.",
-                                        "ernie.layers."};
+                                        "ernie.layers.",
+                                        "backbone.layers.",
+                                        "model.backbone.layers."};
     for (int b = 0; b < LLM__COUNT(bases); b++)
         for (size_t i = 0; i < t->n; i++)
             if (t->item[i].name.n > skip && !strncmp(t->item[i].name.p + skip, bases[b], strlen(bases[b]))) return bases[b];

@@ -21,7 +21,7 @@ struct llm_model {
     llm_model_info info;
     int dummy;                  /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
     struct llm__vision *vision; /* what it sees with (>>vision); NULL: it does not see */
-    int blind;                  /* 1: its files say that it sees, but no token stands for a picture */
+    int blind;                  /* 1: its files say that it sees, but how is not known, or no token stands for a picture */
     char *path;
     int requant;           /* quantised while it is loaded: as what (>>requant); 0: it is not */
     char quantization[96]; /* how the files are quantised, in words */
@@ -40,13 +40,14 @@ struct llm_model {
          "model.embed_tokens model.decoder.embed_tokens wte transformer.wte transformer.word_embeddings " \
          "transformer.embedding.word_embeddings word_embeddings model.tok_embeddings gpt_neox.embed_in " \
          "model.language_model.embed_tokens language_model.model.embed_tokens token_embd embed_tokens decoder.embed_tokens " \
-         "model.text_model.embed_tokens llm.model.embed_tokens language_model.model.tok_embeddings tok_embeddings ernie.embed_tokens") \
+         "model.text_model.embed_tokens llm.model.embed_tokens language_model.model.tok_embeddings tok_embeddings ernie.embed_tokens " \
+         "backbone.embeddings model.backbone.embeddings") \
     SLOT(POSITIONS, "wpe transformer.wpe model.decoder.embed_positions position_embd decoder.embed_positions") \
     SLOT(EMBED_NORM, "transformer.word_embeddings_layernorm word_embeddings_layernorm token_embd_norm") \
     SLOT(OUT_NORM, "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f " \
                    "transformer.encoder.final_layernorm gpt_neox.final_layer_norm model.language_model.norm " \
                    "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm model.text_model.norm " \
-                   "llm.model.norm ernie.norm") \
+                   "llm.model.norm ernie.norm model.embedding_norm backbone.norm_f model.backbone.norm_f") \
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     SLOT(FC, "fc model.fc") /* of an EAGLE head */ \
     SLOT(PL_EMBED, "model.language_model.embed_tokens_per_layer model.embed_tokens_per_layer " \
@@ -56,14 +57,14 @@ struct llm_model {
     SLOT(PL_MODEL_NORM, "model.language_model.per_layer_projection_norm model.per_layer_projection_norm " \
                         "language_model.model.per_layer_projection_norm per_layer_proj_norm") \
     /* of a layer: attention */ \
-    SLOT(ATTN_NORM, "input_layernorm attention_norm attention_layernorm ln_1 self_attn_layer_norm ln_attn attn_norm") \
+    SLOT(ATTN_NORM, "input_layernorm attention_norm attention_layernorm ln_1 self_attn_layer_norm ln_attn operator_norm attn_norm norm") \
     SLOT(QKV, "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value " \
               "attn.c_attn attn_qkv") \
-    SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj attn_q") \
-    SLOT(K, "self_attn.k_proj attention.wk attn.k_proj attn_k") \
-    SLOT(V, "self_attn.v_proj attention.wv attn.v_proj attn_v") \
+    SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj mixer.q_proj attn_q") \
+    SLOT(K, "self_attn.k_proj attention.wk attn.k_proj mixer.k_proj attn_k") \
+    SLOT(V, "self_attn.v_proj attention.wv attn.v_proj mixer.v_proj attn_v") \
     SLOT(O, "self_attn.o_proj self_attn.out_proj self_attn.dense attention.wo self_attention.dense attention.dense " \
-            "attn.c_proj attn.out_proj attn_output") \
+            "attn.c_proj attn.out_proj mixer.o_proj attn_output") \
     SLOT(Q_NORM, "self_attn.q_norm self_attn.q_layernorm self_attn.query_layernorm attn_q_norm") \
     SLOT(K_NORM, "self_attn.k_norm self_attn.k_layernorm self_attn.key_layernorm attn_k_norm") \
     SLOT(SINKS, "self_attn.sinks attn_sinks") \
@@ -82,9 +83,9 @@ struct llm_model {
                    "post_attention_norm") \
     SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear") \
     SLOT(GATE, "mlp.gate_proj feed_forward.w1 mlp.w2 ffn_gate") \
-    SLOT(UP, "mlp.up_proj feed_forward.w3 mlp.w1 mlp.c_fc mlp.fc1 mlp.fc_in fc1 mlp.dense_h_to_4h ffn_up") \
+    SLOT(UP, "mlp.up_proj feed_forward.w3 mlp.w1 mlp.c_fc mlp.fc1 mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj ffn_up") \
     SLOT(DOWN, "mlp.down_proj feed_forward.w2 mlp.c_proj mlp.fc2 mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear " \
-               "ffn_down") \
+               "mixer.down_proj ffn_down") \
     SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm") \
     SLOT(FFN_NORM2, "pre_feedforward_layernorm_2 pre_ffw_norm_2") /* of experts beside the MLP */ \
     SLOT(POST_FFN1, "post_feedforward_layernorm_1 post_ffw_norm_1") \
@@ -101,7 +102,7 @@ struct llm_model {
     SLOT(EXPERT_SCALE, "router.per_expert_scale ffn_down_exps.scale") \
     SLOT(ROUTER2, "mlp.gate.weight_1") /* of the experts for pictures */ \
     SLOT(CORRECTION, "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias mlp.e_score_correction_bias " \
-                     "block_sparse_moe.e_score_correction_bias exp_probs_b.bias exp_probs_b") \
+                     "block_sparse_moe.e_score_correction_bias feed_forward.expert_bias exp_probs_b.bias exp_probs_b") \
     SLOT(E_GATE_UP, "mlp.experts.gate_up_proj mlp.experts.#.up_gate_proj block_sparse_moe.input_linear " \
                     "block_sparse_moe.experts.gate_up_proj experts.gate_up_proj ffn_gate_up_exps") \
     SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 feed_forward.experts.#.w1 experts.#.gate_proj ffn_gate_exps") \
@@ -113,7 +114,22 @@ struct llm_model {
     SLOT(S_UP, "mlp.shared_experts.up_proj mlp.shared_expert.up_proj mlp.shared_mlp.up_proj ffn_up_shexp") \
     SLOT(S_DOWN, "mlp.shared_experts.down_proj mlp.shared_expert.down_proj mlp.shared_mlp.down_proj shared_mlp.output_linear " \
                  "ffn_down_shexp") \
-    SLOT(S_SCALE, "mlp.shared_expert_gate ffn_gate_inp_shexp")
+    SLOT(S_SCALE, "mlp.shared_expert_gate ffn_gate_inp_shexp") \
+    /* recurrent layers; nothing of these is stored minus one */ \
+    SLOT(R_IN, "mamba.in_proj mixer.in_proj conv.in_proj shortconv.in_proj ssm_in") \
+    SLOT(R_QKV, "linear_attn.in_proj_qkv attn_qkv") \
+    SLOT(R_Z, "linear_attn.in_proj_z attn_gate") \
+    SLOT(R_A, "linear_attn.in_proj_a ssm_alpha") \
+    SLOT(R_B, "linear_attn.in_proj_b ssm_beta") \
+    SLOT(R_QKVZ, "linear_attn.in_proj_qkvz") /* key head by key head: its q, its k, v and z of its value heads */ \
+    SLOT(R_BA, "linear_attn.in_proj_ba ssm_ba") \
+    SLOT(R_CONV, "mamba.conv1d mixer.conv1d linear_attn.conv1d conv.conv shortconv.conv ssm_conv1d") \
+    SLOT(R_CONV_BIAS, "mamba.conv1d.bias mixer.conv1d.bias conv.conv.bias shortconv.conv.bias ssm_conv1d.bias") \
+    SLOT(R_DECAY, "mamba.A_log mixer.A_log linear_attn.A_log ssm_a") \
+    SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias ssm_dt.bias") \
+    SLOT(R_SKIP, "mamba.D mixer.D ssm_d") \
+    SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm ssm_norm") \
+    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj shortconv.out_proj ssm_out")
 
 typedef enum llm__slot {
 #define LLM__SLOT_ENUM(slot, names) LLM__W_##slot,

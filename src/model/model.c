@@ -90,22 +90,15 @@ LLM_API void llm_model_close(llm_model *model) {
     LLM_FREE(model);
 }
 
-LLM__PRIVATE llm_result llm__model_senses(const llm_model *m, const llm_model_config *cfg) {
+LLM__PRIVATE void llm__model_senses(llm_model *m, const llm_model_config *cfg) {
     static const char *const senses[] = {"vision_config", "mm_vision_tower", "vision_tower", "audio_config"};
-    if (m->source.gguf || m->vision || m->blind || (cfg && (cfg->language_model_only || cfg->vocab_only))) return LLM_OK;
+    if (m->source.gguf || m->vision || m->blind || (cfg && (cfg->language_model_only || cfg->vocab_only))) return;
     for (int i = 0; i < LLM__COUNT(senses); i++)
-        if (llm_json_type_of(m->source.config, llm_json_find(m->source.config, 0, senses[i])) > LLM_JSON_NULL) {
-            if (llm__arch_is(&m->arch, "gemma4_text")) { /* most people have it for its text */
-                llm__log(&m->source.log, LLM_LOG_WARN, "%s: config.json: %s: it is read as a model that neither sees nor hears", m->path,
-                         senses[i]);
-                return LLM_OK;
-            }
-            return llm__error(LLM_ERR_UNSUPPORTED,
-                              "%s: config.json: %s: this model's way of seeing is not in this version; language_model_only takes the text "
-                              "part alone",
-                              m->path, senses[i]);
+        if (!m->blind && llm_json_type_of(m->source.config, llm_json_find(m->source.config, 0, senses[i])) > LLM_JSON_NULL) {
+            m->blind = 1;
+            llm__log(&m->source.log, LLM_LOG_WARN, "%s: config.json: %s: this part is not read, the model answers texts alone", m->path,
+                     senses[i]);
         }
-    return LLM_OK;
 }
 
 /* `quantization` says what the files say too, so one that they contradict is a mistake: another model was meant. Of files that are not

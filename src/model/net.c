@@ -16,6 +16,7 @@
 #include "model/loader.h"
 #include "model/loader_adapters.h"
 #include "model/take.h"
+#include "model/load_recurrent.h"
 
 /* The rank's part of n, in whole units where there are enough: quantised columns are cut between blocks. */
 static llm__slice llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks) {
@@ -42,6 +43,8 @@ static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm_
     narrow |= (a->ff_shared && a->ff_shared < n) || (a->per_layer && a->per_layer < n);
     if (narrow) return llm__error(LLM_ERR_ARG, "the model is too narrow for %d ranks", n);
     rank->heads = llm__slice_of(a->n_heads, rank_index * (a->n_heads / n), a->n_heads / n);
+    const llm_result r = llm__state_share(a, rank_index, n, &rank->state);
+    if (r) return r;
     rank->vocab = llm__net_split(a->vocab, 64, rank_index, n);
     for (int i = 0; i < 4; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank_index, n);
     return LLM_OK;
@@ -89,6 +92,12 @@ static void llm__load_balanced(llm__loader *L, llm__net_layer *layer) {
     llm__load_numbers(L, "balanced norm of keys", k, d, &layer->k_norm.w);
 }
 
+/* Where a head has d rows of q and then d of its gate: d rows from `from` on, of each head of the rank. */
+static void llm__take_halves(llm__loader *L, const llm__net_rank *rank, int64_t d, int64_t from, int bias) {
+    for (int64_t h = rank->heads.first; h < rank->heads.first + rank->heads.n; h++)
+        llm__take(L, LLM__W_Q, llm__all(1), llm__slice_of(2 * d * rank->heads.size, 2 * d * h + from, d), llm__all(L->a->hidden), bias);
+}
+
 /* q, k and v in one matrix: from three stored ones, from one with all q, all k, all v, or from one that goes kv head
  * by kv head (its queries, its k, its v). Norms over the whole width need q and k of all ranks. */
 static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
@@ -115,10 +124,12 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_la
         llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.first, k.n), D, bias);
         llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.size + v.first, v.n), D, bias);
     } else {
-        llm__take(L, LLM__W_Q, one, q, D, bias);
+        if (a->attn_gate) llm__take_halves(L, rank, d, 0, bias);
+        else llm__take(L, LLM__W_Q, one, q, D, bias);
         if (!shared) llm__take(L, LLM__W_K, one, k, D, bias);
         if (!shared) llm__take(L, own->k_is_v ? LLM__W_K : LLM__W_V, one, v, D, bias);
         if (!shared && own->k_is_v) L->n_params -= v.n * a->hidden; /* the same matrix again */
+        if (a->attn_gate) llm__take_halves(L, rank, d, d, bias);
     }
     llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, &layer->qkv);
     if (!a->qk_norm) return;
@@ -229,20 +240,30 @@ static void llm__load_behind(llm__loader *L, const llm__net_rank *rank, llm__net
     llm__load_norm(L, LLM__W_PL_NORM, 1, &layer->pl_norm);
 }
 
+/* Attention, with what leads back from it. */
+static void llm__load_heads(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
+    const llm__arch *a = L->a;
+    if (a->flags & LLM__MLA) llm__load_mla(L, rank, layer);
+    else llm__load_qkv(L, rank, layer);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_O, llm__all(a->hidden), llm__slice_times(rank->heads, a->layer[L->layer].v_head_dim), a->o_bias,
+              &layer->o);
+    if (llm__arch_is(a, "gpt_oss")) llm__load_vector(L, LLM__W_SINKS, rank->heads, 1, -1, &layer->sinks);
+}
+
 /* Everything of the current layer, in the order in which a token meets it. A GGUF converter may have folded a
  * family's habits in: what is optional is looked for, what the family cannot do without is a must. */
 static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
     const llm__arch *a = L->a;
-    int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
+    int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0, mixer = a->layer[L->layer].mixer;
     llm__slice D = llm__all(a->hidden), E = llm__all(a->n_experts);
     llm__layer_share(a, L->layer, L->rank % L->n_group, L->n_group, layer);
-    if (pre && (!a->eagle || a->eagle & LLM__EAGLE_BEFORE)) llm__load_norm(L, LLM__W_ATTN_NORM, !a->eagle, &layer->attn_norm);
-    if (a->flags & LLM__MLA) llm__load_mla(L, rank, layer);
-    else llm__load_qkv(L, rank, layer);
-    llm__load(L, LLM_ROLE_LINEAR, LLM__W_O, D, llm__slice_times(rank->heads, a->layer[L->layer].v_head_dim), a->o_bias, &layer->o);
-    if (llm__arch_is(a, "gpt_oss")) llm__load_vector(L, LLM__W_SINKS, rank->heads, 1, -1, &layer->sinks);
+    llm__net_pair *first = mixer == LLM__MIX_NONE ? &layer->ffn_norm : &layer->attn_norm;
+    if (pre && (!a->eagle || a->eagle & LLM__EAGLE_BEFORE)) llm__load_norm(L, LLM__W_ATTN_NORM, !a->eagle, first);
+    if (mixer > LLM__MIX_NONE) llm__load_recurrent(L, rank, layer);
+    else if (mixer == LLM__MIX_ATTENTION) llm__load_heads(L, rank, layer);
     if (post) llm__load_norm(L, LLM__W_POST_ATTN, 1, &layer->post_attn);
-    if (pre) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &layer->ffn_norm);
+    if (a->layer[L->layer].no_mlp) return;
+    if (pre && mixer != LLM__MIX_NONE) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &layer->ffn_norm);
     if (post) llm__load_norm(L, LLM__W_POST_FFN, 1, &layer->post_ffn);
     const int moe = a->layer[L->layer].moe;
     if (!moe || a->beside) llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, layer->ff, a->mlp_bias, &layer->up, &layer->down);
@@ -376,6 +397,7 @@ LLM__PRIVATE llm_result llm__net_check(llm_model *m) {
  *   qkv, att    what attention reads and gives (T, q_width + k_width + v), (T, n_heads * v_head_dim), as wide as the widest layer
  *   rope        cosines and sines of this step's positions (T, rope.dim), for each set of frequencies
  *   ff_act      act(gate) * up of the MLP, or of the shared expert (T, ff)
+ *   mix         what recurrent layers make of the residual stream: see llm__net_state
  *   router, routes  scores of the experts (T, E), the chosen and their weights (T, 2 n_used)
  *   q_a, q, kv_a    latent attention's narrow and wide queries, its latent
  *   router_in, sum  with experts beside the MLP: what their router reads, what both have made (T, D)
@@ -388,7 +410,8 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
     const llm__arch *a = net->a;
     llm__net_rank *rank = &net->rank[rank_index];
     int64_t rows = LLM__MAX(net->cfg.max_rows, net->cfg.max_out), out = LLM__MAX(net->cfg.max_out, 1), D = a->hidden;
-    int64_t att = 0, qkv = 0, ff = rank->ff_shared.n, is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
+    int64_t att = a->recurrent ? rank->state.heads.n * a->state.dv : 0, qkv = 0, ff = rank->ff_shared.n,
+            is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
     int64_t wide_expert = LLM__MAX(2 * LLM__MAX(rank->ff_expert[0].n, rank->ff_expert[1].n), D);
     int64_t choices = LLM__MAX(a->n_used, LLM__MIN(rows * a->n_used, ((int64_t)64 << 20) / 4 / wide_expert));
     for (int i = rank->begin; i < rank->end; i++) { /* as wide as the widest layer */
@@ -396,7 +419,7 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
         const int32_t v = a->layer[i].v_head_dim;
         att = LLM__MAX(att, rank->heads.n * v);
         ff = LLM__MAX(ff, layer->ff.n);
-        if (!is_mla) qkv = LLM__MAX(qkv, layer->q_width + layer->k_width + layer->kv_heads.n * v);
+        if (!is_mla) qkv = LLM__MAX(qkv, layer->q_width + layer->k_width + layer->kv_heads.n * v + a->attn_gate * layer->q_width);
     }
     const struct {
         int64_t rows, cols;
@@ -413,6 +436,7 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
         {rows, a->n_rope > 0 ? a->rope[0].dim : 0, &rank->rope[0]},
         {rows, a->n_rope > 1 ? a->rope[1].dim : 0, &rank->rope[1]},
         {rows, qkv, &rank->qkv},
+        {rows, rank->state.cols, &rank->mix},
         {rows, ff, &rank->ff_act},
         {rows, is_mla * a->q_rank, &rank->q_a},
         {rows, is_mla * rank->heads.n * a->head_dim, &rank->q},
@@ -465,8 +489,9 @@ static llm_result llm__net_kv(llm__net *net) {
                 return llm__error(LLM_ERR_UNSUPPORTED, "%s: layer %d reads the keys of layer %d, which cannot be in another stage",
                                   net->cfg.model->path, i, own->kv_of);
             rank->layer[i].kv = rank->layer[own->kv_of].kv;
-            if (own->kv_of < i) continue;
-            llm_kv_layer kv = {(int32_t)rank->layer[i].kv_heads.n, own->head_dim, own->v_head_dim};
+            if (own->kv_of < i || own->mixer == LLM__MIX_NONE) continue;
+            llm_kv_layer kv = {(int32_t)rank->layer[i].kv_heads.n, own->head_dim, own->v_head_dim, 0};
+            if (own->mixer > LLM__MIX_NONE) kv.n_kv_heads = kv.head_dim = kv.v_head_dim = 0, kv.n_state = rank->state.n_state;
             if (latent) kv.n_kv_heads = 1, kv.head_dim = a->kv_rank + a->rope[0].dim, kv.v_head_dim = 0;
             int at = 0;
             while (at < net->n_kv && (taken[at] || memcmp(&net->kv[at], &kv, sizeof kv))) at++;
@@ -526,6 +551,19 @@ LLM__PRIVATE llm_result llm__net_open(const llm__net_config *cfg, llm__net **out
     }
     *out = net;
     return LLM_OK;
+}
+
+LLM__PRIVATE int32_t llm__state_page(const llm__arch *a) {
+    llm__net_state all = LLM__ZERO;
+    int64_t state = 0, token = 0, page = 64;
+    if (!a->recurrent || llm__state_share(a, 0, 1, &all)) return 0;
+    for (int i = 0; i < a->n_layers; i++) {
+        if (a->layer[i].mixer > LLM__MIX_NONE) state += all.n_state * (int64_t)sizeof(float);
+        if (a->layer[i].mixer == LLM__MIX_ATTENTION)
+            token += (int64_t)a->layer[i].n_kv_heads * (a->layer[i].head_dim + a->layer[i].v_head_dim) * 2;
+    }
+    while (page < 1024 && 2 * page * token < state) page *= 2;
+    return (int32_t)page;
 }
 
 LLM__PRIVATE void llm__net_rope_of(const llm__net *net, int32_t prompt_len, int32_t *variant, float *base) {

@@ -65,8 +65,10 @@ typedef struct llm__net_layer {
     llm__net_pair s_up, s_down, s_gate;                      /* the shared expert; s_gate: (1, D), Qwen2-MoE's */
     llm__net_pair ffn_norm2, post_ffn1, post_ffn2;           /* (D) of experts beside the MLP: before them, behind the MLP, behind them */
     llm__net_pair router_norm;                               /* (D) of what their router reads */
-    llm__net_pair pl_gate, pl_proj, pl_norm; /* (P, D), (D, P), (D) of the layer's own values for a token: see arch.per_layer */
-    float scalar;                            /* multiplies x behind the layer; 0: nothing does */
+    llm__net_pair pl_gate, pl_proj, pl_norm;       /* (P, D), (D, P), (D) of the layer's own values for a token: see arch.per_layer */
+    float scalar;                                  /* multiplies x behind the layer; 0: nothing does */
+    llm__net_pair mix, conv, conv_bias, gate_norm; /* of a recurrent layer: see llm__net_state; o leads back */
+    llm_weight *decay, *step_bias, *skip;
 } llm__net_layer;
 
 /* Buffers that hold some rows of the residual stream: all tokens, or only those whose logits are wanted. */
@@ -75,21 +77,33 @@ typedef struct llm__net_lane {
     llm_buffer *x, *h, *y, *att; /* residual stream, normalised, what a block adds (rows, D); attention's result (rows, heads) */
 } llm__net_lane;
 
+/* What a rank has of recurrent layers: its heads and groups, and the columns of the buffer `mix`, which the layers' first matrix makes of
+ * the residual stream:
+ *   CONV     before | after | x                     LFM2's B, C and x
+ *   DELTA    q | k | v | z | decay | write          the first three go through the convolution
+ *   SSM      v | k | q | z | decay                  Mamba's x, B and C; then its z and dt */
+typedef struct llm__net_state {
+    llm__slice heads, groups;
+    int32_t q, k, v, z, decay, write, conv; /* conv: columns that go through the convolution */
+    int32_t cols, n_state;                  /* of mix; of a layer's state */
+} llm__net_state;
+
 /* One rank: a device of its own, or on a CPU a part of the work. */
 typedef struct llm__net_rank {
     int begin, end, first, last;                      /* its layers; first, last: of the pipeline's stages */
     llm__slice heads, ff_expert[2], ff_shared, vocab; /* this rank's shares; ff_expert: of each set */
     llm__slice per_layer;                             /* of arch.per_layer */
     llm__net_pair pl_embed, pl_model, pl_model_norm;  /* (vocab, n_layers * P), (n_layers * P, D), (P) */
+    llm__net_state state;
     llm__net_pair embed, positions, embed_norm, out_norm, head;
     llm__net_pair fc[2]; /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
     llm_weight *alibi, *inv_freq[2];
     llm__net_layer *layer; /* (n_layers), of which it has some */
     llm__net_lane token, out;
-    llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate; /* see llm__net_buffers */
-    llm_buffer *router_in, *sum;                                                  /* of experts beside the MLP */
-    llm_buffer *pl, *pl_new, *pl_act, *pl_out;                                    /* of layers' own values for a token */
-    llm_buffer *low, *plus, *head_plus, *e_low, *e_plus;                          /* of adapters */
+    llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate, *mix; /* see llm__net_buffers */
+    llm_buffer *router_in, *sum;                                                        /* of experts beside the MLP */
+    llm_buffer *pl, *pl_new, *pl_act, *pl_out;                                          /* of layers' own values for a token */
+    llm_buffer *low, *plus, *head_plus, *e_low, *e_plus;                                /* of adapters */
 } llm__net_rank;
 
 /* A model on a backend. Weights and buffers belong to the backend, the structs to the net. */
@@ -119,6 +133,11 @@ LLM__PRIVATE llm_result llm__net_check(llm_model *m);
 
 /* NULL is fine. Weights and buffers belong to the backend. */
 LLM__PRIVATE void llm__net_close(llm__net *net);
+
+/* How many tokens a page should have where each page keeps a state: the power of two from 64 to 1024 with which keys and values take half
+ * as much as the state, or more; 0: the layers keep none. Qwen3.5-0.8B: 18 MB of states, 12 KB of keys and values a token: 1,024.
+ * LFM2-1.2B: 160 KB and 12 KB: 64. */
+LLM__PRIVATE int32_t llm__state_page(const llm__arch *a);
 
 /* Makes weights and buffers of every rank; the backend frees them when it is closed. Not the KV pages: how many there are
  * depends on the memory that is left now, so the engine makes them afterwards, from the geometry that is kept here. */

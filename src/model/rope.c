@@ -12,6 +12,7 @@
 #include "model/families.h"
 #include "model/arch.h"
 #include "model/arch_gemma4.h"
+#include "model/arch_recurrent.h"
 
 /* How far YaRN stretches attention: 0.1 * mscale * ln(factor) + 1, found by trial in its paper. */
 static double llm__yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
@@ -334,6 +335,7 @@ LLM__PRIVATE llm_result llm__arch_read(const llm__source *s, int dummy, llm__arc
         llm__arch_alibi(a);
         llm__arch_experts(&f, a, &s->tensors);
         llm__arch_sparse(&f, a);
+        llm__arch_recurrent(&f, a);
         llm__arch_layers(&f, a);
         llm__arch_gemma4(&f, a, &s->tensors);
     }

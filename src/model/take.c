@@ -6,8 +6,8 @@
 #include "base/log.h"
 #include "cpu/dtypes.h"
 #include "model/tensors.h"
-#include "model/families.h"
 #include "model/quant.h"
+#include "model/families.h"
 #include "model/loader.h"
 #include "model/loader_adapters.h"
 
@@ -88,7 +88,7 @@ LLM__PRIVATE void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_e
     if (role == LLM_ROLE_LINEAR || role == LLM_ROLE_GATE_UP) L->wide = LLM__MAX(L->wide, out->rows);
     if (L->n_slots && adapts && !L->r) L->r = L->backend->lora_site(L->ctx, L->rank, L->n_slots, &out->lora);
     /* Gemma stores norm weights minus one; random norms must be near one to keep dummy models finite */
-    int plus1 = role == LLM_ROLE_VECTOR && (L->m->dummy || (L->a->flags & LLM__NORM_PLUS1 && !L->a->gguf));
+    int plus1 = role == LLM_ROLE_VECTOR && slot < LLM__W_R_IN && (L->m->dummy || (L->a->flags & LLM__NORM_PLUS1 && !L->a->gguf));
     llm__loader_find(L, slot, 0, 0, name);
     if (L->no_bias == L->list[1].rows) L->list[1].n = 0, L->list[1].rows = 0;
     L->no_bias = 0;

@@ -12,8 +12,8 @@
 #include "model/facts.h"
 #include "model/families.h"
 #include "model/arch.h"
-#include "model/loader.h"
 #include "model/rope.h"
+#include "model/loader.h"
 
 /* model_type, and the class of transformers. */
 static const struct {

@@ -20,7 +20,7 @@ static llm_result llm__see_open(const char *path, const llm__place *place, const
     r = llm__vision_open(*out, cfg);
     (*out)->info.vision = (*out)->vision != NULL;
     (*out)->source.place = none;
-    if (!r) r = llm__model_senses(*out, cfg);
+    if (!r) llm__model_senses(*out, cfg);
     if (!r && (*out)->vision) r = llm__tower_check(*out, (*out)->vision);
     if (!r && (*out)->vision && (*out)->vision->gguf) {
         (*out)->info.n_params += (*out)->vision->n_params;

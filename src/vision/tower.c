@@ -163,7 +163,7 @@ static int32_t llm__tower_given(const llm__tower *t) {
 static llm_result llm__tower_make(llm__tower *t, const llm__tower_config *cfg, llm__tower_loader *L) {
     llm_backend_config b = cfg->backend_config;
     const llm__vision *v = t->v;
-    llm_kv_layer kv[2] = {{v->n_heads, v->head_dim, v->head_dim}, {1, 1, 1}};
+    llm_kv_layer kv[2] = {{v->n_heads, v->head_dim, v->head_dim, 0}, {1, 1, 1, 0}};
     /* the lists are made without a backend first: their widths say how wide what is given is */
     llm__tower_loader plan = *L;
     plan.t = NULL;
@@ -187,7 +187,7 @@ static llm_result llm__tower_make(llm__tower *t, const llm__tower_config *cfg, l
     t->weight_bytes += t->be->memory_used(t->ctx);
     if (!r) r = llm__tower_buffers(t);
     if (!r && !cfg->dry) r = t->be->weights_done(t->ctx);
-    const llm_kv_layer queries = {t->resampler.n_heads, t->resampler.head_dim, t->resampler.head_dim};
+    const llm_kv_layer queries = {t->resampler.n_heads, t->resampler.head_dim, t->resampler.head_dim, 0};
     if (t->resampler.n_heads) kv[1] = queries;
     const int n_kv = t->resampler.n_heads ? 2 : 1;
     if (!r && !cfg->dry) r = t->be->kv_open(t->ctx, n_kv, kv, t->page_tokens, t->max_pages);

@@ -595,7 +595,7 @@ static llm_compute tc_attend_compute = LLM_COMPUTE_F32; /* with which sides are 
 static void tc_attend_open(tc_attend *a, const llm_backend *be, const tc_case *c) {
     int cols = c->n_heads * c->hd + c->n_kv * (c->hd + c->vd);
     llm_backend_config cfg = tc_config(tc_attend_compute, c->kv);
-    llm_kv_layer layers[2];
+    llm_kv_layer layers[2] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
     cfg.batch_invariant = c->invariant;
     layers[0].n_kv_heads = 1, layers[0].head_dim = layers[0].v_head_dim = 16;
     layers[1].n_kv_heads = c->n_kv, layers[1].head_dim = c->hd, layers[1].v_head_dim = c->vd;
@@ -964,7 +964,7 @@ static void tc_mla_side(const struct tc_mla *d, const llm_backend *be, llm_kv_ty
     llm_lora_site *site = NULL;
     llm_backend_config c = tc_config(LLM_COMPUTE_F32, kv);
     tc_side s = tc_open(be, &c);
-    llm_kv_layer layer = {1, A, 0};
+    llm_kv_layer layer = {1, A, 0, 0};
     llm_weight *table[2] = {tc_weight(&s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * Q, 1, 0, 1.5f), TC_ROWS, Q, 0),
                             tc_weight(&s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * A, 2, 0, 1.5f), TC_ROWS, A, 0)};
     llm_rope_op rope;
@@ -1200,7 +1200,7 @@ static void tc_rows_side(const tc_side *s, const test_step *t, llm_buffer **x, l
     s->be->gather(s->ctx, 0, &right);
     s->be->gather(s->ctx, 0, &later);
     n.dst = *x, n.src = y, n.src_col = 5, n.n = 30, n.parts = 3, n.add = 1;
-    g.gate = *h, g.n = 50, g.each = 1, g.col = 7;
+    g.gate = *h, g.n = 50, g.each = 1, g.col = 7, g.act = LLM_GATE_PLAIN;
     s->be->norm(s->ctx, 0, &n);
     s->be->gate(s->ctx, 0, &g);
     tc_run(s);
@@ -2139,7 +2139,7 @@ static void tc_draws(void) {
 static void tc_pages(void) {
     llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_F32);
     tc_side s = tc_open(tc_cuda, &c);
-    llm_kv_layer layer = {2, 16, 16};
+    llm_kv_layer layer = {2, 16, 16, 0};
     int32_t from = 1, to = 3;
     CHECK(s.be->weights_done(s.ctx) == LLM_OK && s.be->kv_open(s.ctx, 1, &layer, 16, 4) == LLM_OK);
     size_t bytes = (size_t)s.be->kv_page_bytes(s.ctx, 1, &layer, 16);
@@ -2158,7 +2158,7 @@ static void tc_pages(void) {
 
 /* Hidden states of all rows to pages, then of the last rows others, then all back, one position later. */
 static void tc_states_side(const tc_side *s, test_step *t, llm_buffer **x, llm_buffer **clear) {
-    llm_kv_layer layers[2] = {{1, 16, 16}, {3, 1, 40}};
+    llm_kv_layer layers[2] = {{1, 16, 16, 0}, {3, 1, 40, 0}};
     llm_weight *table = tc_weight(s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * 120, 9, 0.2f, 1), TC_ROWS, 120, 0);
     llm_buffer *o = tc_buffer(s, TC_OUT, 120);
     *x = tc_buffer(s, TC_ROWS, 120), *clear = tc_buffer(s, TC_ROWS, 120);

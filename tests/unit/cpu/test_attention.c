@@ -140,7 +140,7 @@ typedef struct att_cache {
 } att_cache;
 
 static int att_open(att_cache *c, llm_kv_type type, int head_dim, int v_dim) {
-    const llm_kv_layer shape = {2, head_dim, v_dim};
+    const llm_kv_layer shape = {2, head_dim, v_dim, 0};
     int ok = 1;
     memset(c, 0, sizeof *c);
     llm__kv_type_set(&c->kv, type);

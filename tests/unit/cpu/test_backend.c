@@ -110,7 +110,7 @@ static int be_norm_size(const be_case *c, int heads) { return be_norm_alike(c) ?
 static float be_freq(int i, int half) { return (float)pow(10000.0, -(double)i / half); }
 
 static void be_net_open(be_net *n, const be_case *c, const char *isa, int threads) {
-    llm_kv_layer layers[2] = {{1, 16, 16}, {c->n_kv, c->hd, c->vd}};
+    llm_kv_layer layers[2] = {{1, 16, 16, 0}, {c->n_kv, c->hd, c->vd, 0}};
     float *freq = be_floats(256, 0, 0, 0);
     memset(n, 0, sizeof *n);
     n->c = c;
@@ -463,6 +463,7 @@ static void be_test_rows(const char *isa, int ranks) {
         static const int8_t row_of[] = {0, 0, 1, 1, 1, 2, 2, 2, 2, 2};
         ro.row_of = row_of;
         no.dst = c[r], no.src = a[r], no.src_col = 11, no.n = 90, no.kind = LLM_NORM_RMS, no.weight = w[r], no.eps = 1e-5f;
+        memset(&go, 0, sizeof go);
         go.dst = c[r], go.gate = g[r], go.n = 40;
         t->rope(ctx, r, &ro);
         t->norm(ctx, r, &no);
@@ -531,8 +532,8 @@ static void be_test_own(const char *isa) {
                               .eps = 1e-5f,
                               .parts = 3,
                               .add = 1};
-    const llm_gate_op gate = {.rows = LLM_ROWS_TOKENS, .dst = c, .gate = a, .n = 50, .each = 1, .col = 7},
-                      chosen = {.rows = LLM_ROWS_OUT, .dst = out, .gate = c, .n = 40, .each = 1, .col = 3};
+    const llm_gate_op gate = {.rows = LLM_ROWS_TOKENS, .dst = c, .gate = a, .n = 50, .each = 1, .col = 7, .act = LLM_GATE_PLAIN},
+                      chosen = {.rows = LLM_ROWS_OUT, .dst = out, .gate = c, .n = 40, .each = 1, .col = 3, .act = LLM_GATE_PLAIN};
     const llm_gather_op gather = {.dst = out, .src = c, .src_col = 15};
     CHECK(t->begin_step(ctx, &b.s) == LLM_OK);
     t->norm(ctx, 0, &norm);
@@ -740,7 +741,7 @@ static void be_test_mla(const char *isa, llm_kv_type kv, int adapted, double tol
     static float first[BE_MLA_LEN * OUT], out[BE_MLA_LEN * OUT], up_kept[UP], norm_kept[BE_MLA_RANK];
     for (int run = 0; run < 3; run++) {
         llm_backend_ctx *ctx = be_open(isa, 1 + run, 1, kv);
-        llm_kv_layer layer = {1, BE_MLA_RANK + BE_MLA_ROPE, 0};
+        llm_kv_layer layer = {1, BE_MLA_RANK + BE_MLA_ROPE, 0, 0};
         llm_buffer *q = be_buffer(ctx, 0, BE_ROWS, BE_MLA_HEADS * (BE_MLA_NOPE + BE_MLA_ROPE)),
                    *kv_a = be_buffer(ctx, 0, BE_ROWS, BE_MLA_RANK + BE_MLA_ROPE);
         llm_buffer *rope = be_buffer(ctx, 0, BE_ROWS, BE_MLA_ROPE), *dst = be_buffer(ctx, 0, BE_ROWS, OUT);
@@ -950,7 +951,7 @@ static void be_test_pages(void) {
     step_add(&b, 0, 0, 60, pages);
     be_net_step(&n, &b, out);
     CHECK(t->kv_copy(n.ctx, from, to, 4) == LLM_OK);
-    llm_kv_layer layers[2] = {{1, 16, 16}, {c->n_kv, c->hd, c->vd}};
+    llm_kv_layer layers[2] = {{1, 16, 16, 0}, {c->n_kv, c->hd, c->vd, 0}};
     int64_t bytes = t->kv_page_bytes(n.ctx, 2, layers, 16);
     void *host = malloc((size_t)bytes);
     CHECK(bytes == n.ctx->kv.page_bytes && t->kv_read(n.ctx, 0, 3, host) == LLM_OK && t->kv_write(n.ctx, 0, 120, host) == LLM_OK);
@@ -1005,7 +1006,7 @@ static void be_test_states(int threads) {
     const llm_backend *t = llm_backend_cpu();
     for (int i = 0; i < LLM__COUNT(rows); i++) {
         llm_backend_ctx *ctx = be_open(NULL, threads, 1, rows[i].type);
-        llm_kv_layer layers[2] = {{1, 16, 16}, {3, 1, 35}};
+        llm_kv_layer layers[2] = {{1, 16, 16, 0}, {3, 1, 35, 0}};
         llm_buffer *x = be_buffer(ctx, 0, BE_ROWS, 105), *o = be_buffer(ctx, 0, BE_OUT, 105), *back = be_buffer(ctx, 0, BE_ROWS, 105),
                    *clear = be_buffer(ctx, 0, BE_ROWS, 105);
         llm_state_op keep = {0, LLM_ROWS_TOKENS, x, NULL, 1}, last = {0, LLM_ROWS_OUT, o, NULL, 1},
@@ -1159,7 +1160,7 @@ static void be_test_open(void) {
     const llm_backend *t = llm_backend_cpu();
     llm_backend_config c;
     llm_backend_ctx *ctx = NULL;
-    llm_kv_layer layer = {1, 8, 8}, wrong = {1, 0, 8};
+    llm_kv_layer layer = {1, 8, 8, 0}, wrong = {1, 0, 8, 0};
     memset(&c, 0, sizeof c);
     CHECK(t->abi == LLM_BACKEND_ABI && t->struct_size == sizeof(llm_backend) && !strcmp(t->name, "cpu"));
     CHECK(t->open(&c, &ctx) == LLM_ERR_ARG && !ctx);

@@ -210,6 +210,36 @@ static void arch_lengths(void) {
 
 /* ---- shapes and layers ---- */
 
+/* What the layers of families with states are, a letter each: A attention, C convolution, D delta net, S Mamba 2, m an MLP alone. */
+static void arch_mixer(const char *members, const char *letters) {
+    char found[8] = "";
+    if (!CHECK(!arch_of(members))) printf("  %s: %s\n", members, llm_last_error());
+    for (int i = 0; i < arch_read.n_layers && i < 7; i++) found[i] = "AmCDS"[arch_read.layer[i].mixer];
+    if (!CHECK(!strcmp(found, letters))) printf("  %s: %s, %s expected\n", members, found, letters);
+}
+
+static void arch_mixers(void) {
+#define DELTA "\"linear_num_value_heads\":8,\"linear_num_key_heads\":4,\"linear_key_head_dim\":6,\"linear_value_head_dim\":10"
+    arch_mixer("\"model_type\":\"qwen3_5_text\"," DELTA, "DDDA");
+    CHECK(arch_read.attn_gate && arch_read.state.dv == 10 && arch_read.state.n_groups == 4 && !arch_read.state.tiled);
+    arch_mixer("\"model_type\":\"qwen3_next\",\"full_attention_interval\":2," DELTA, "DADA");
+    arch_mixer(
+        "\"model_type\":\"qwen3_5_text\",\"layer_types\":[\"full_attention\",\"linear_attention\",\"full_attention\",\"full_attention\"]," DELTA,
+        "ADAA");
+#undef DELTA
+    arch_mixer("\"model_type\":\"lfm2\",\"full_attn_idxs\":[1,3],\"block_multiple_of\":16", "CACA");
+    CHECK(arch_read.ff == 64 && arch_read.state.taps == 3 && arch_read.state.n_heads == 64); /* two thirds of 96 */
+    arch_mixer("\"model_type\":\"mamba2\",\"num_heads\":8,\"head_dim\":16,\"state_size\":32,\"conv_kernel\":5", "SSSS");
+    CHECK(arch_read.layer[3].no_mlp && arch_read.state.taps == 5 && arch_read.state.dk == 32 && arch_read.state.n_groups == 1);
+    arch_mixer(
+        "\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"M-*M\",\"mamba_num_heads\":8,\"mamba_head_dim\":16,\"ssm_state_size\":32",
+        "SmAS");
+    CHECK(!arch_read.layer[1].no_mlp && arch_read.layer[2].no_mlp && arch_read.layer[2].rope < 0);
+    arch_mixer("\"model_type\":\"granitemoehybrid\",\"num_local_experts\":0,\"mamba_n_heads\":8,\"mamba_d_head\":16,\"mamba_d_state\":32",
+               "SSSS");
+    CHECK(!arch_of("\"model_type\":\"granite\"") && !arch_read.recurrent);
+}
+
 /* Families of known parts in another arrangement: what their classes have whatever a config says, and what is refused. */
 static void arch_arranged(void) {
     CHECK(!arch_of(
@@ -226,6 +256,7 @@ static void arch_arranged(void) {
         "\"max_position_embeddings\":64,\"model_type\":\"granitemoehybrid\",\"num_local_experts\":0,\"shared_intermediate_size\":48,"
         "\"layer_types\":[\"attention\",\"attention\",\"full_attention\",\"attention\"]"));
     CHECK(arch_read.ff == 48 && llm__arch_is(&arch_read, "granite") && !arch_read.n_rope && arch_read.layer[3].rope < 0);
+    arch_mixers();
     CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"phimoe\",\"num_local_experts\":8,\"num_experts_per_tok\":2"));
     CHECK(arch_read.score == LLM_ROUTE_SPARSEMIXER && arch_read.near == 0.02f && !arch_read.normalize);
     CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"apertus\",\"hidden_act\":\"xielu\",\"rope_theta\":100"));
@@ -233,8 +264,14 @@ static void arch_arranged(void) {
     CHECK(arch_near(arch_read.rope[0].inv_freq[7], arch_plain(1.2e7, 7) / 8)); /* nothing is said of RoPE: its class's scheme */
     arch_refused(
         "\"max_position_embeddings\":64,\"model_type\":\"granitemoehybrid\",\"num_local_experts\":0,\"layer_types\":[\"attention\",\"mamba\"]",
-        "entry 1 is \"mamba\": Mamba layers are not supported");
-    arch_refused("\"max_position_embeddings\":64,\"model_type\":\"granitemoehybrid\",\"num_local_experts\":0", "layer_types is missing");
+        "mamba_n_heads: missing");
+    arch_refused("\"max_position_embeddings\":64,\"model_type\":\"lfm2\",\"layer_types\":[\"conv\",\"mamba\"]",
+                 "entry 1 is \"mamba\", conv or full_attention expected");
+    arch_refused("\"max_position_embeddings\":64,\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"MM\"",
+                 "a letter of M, *, - and E");
+    arch_refused("\"max_position_embeddings\":64,\"model_type\":\"qwen3_5_text\",\"linear_num_value_heads\":6,\"linear_num_key_heads\":4,"
+                 "\"linear_key_head_dim\":8,\"linear_value_head_dim\":8",
+                 "6 heads of state cannot share 4 groups evenly");
     arch_refused("\"max_position_embeddings\":64,\"model_type\":\"hunyuan_v1_moe\",\"num_experts\":8,\"moe_topk\":[2,3]",
                  "moe_topk: the same whole number for all layers");
     arch_refused("\"max_position_embeddings\":64,\"model_type\":\"hunyuan_v1_dense\",\"use_cla\":true", "use_cla: true is not supported");

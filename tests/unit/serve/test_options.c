@@ -355,7 +355,7 @@ TEST_GROUP(ranges) {
     CHECK(!strcmp(llm_last_error(), "max_num_seqs: 70000, must be in [1, 65536] (sequences; 0: 1)"));
     c.max_num_seqs = 0, c.block_size = 20;
     CHECK(llm__fields_check(llm__engine_fields, LLM__ENGINE_FIELDS, &c) == LLM_ERR_ARG);
-    CHECK(!strcmp(llm_last_error(), "block_size: 20, must be one of 16, 32, 64, 128 (0: 32)"));
+    CHECK(!strcmp(llm_last_error(), "block_size: 20, must be one of 16, 32, 64, 128, 256, 512, 1024 (0: 32)"));
     c.block_size = 0, c.kv_cache_memory_bytes = -1;
     CHECK(llm__fields_check(llm__engine_fields, LLM__ENGINE_FIELDS, &c) == LLM_ERR_ARG);
     CHECK(!strcmp(llm_last_error(), "kv_cache_memory_bytes: -1, must be at least 1 (bytes; 0: what all sequences need)"));

@@ -1,0 +1,138 @@
+#include "model/arch_recurrent.h"
+#include "api/config.h"
+#include "api/json.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "model/gguf.h"
+#include "model/facts.h"
+#include "model/arch.h"
+
+/* How families call their recurrent layers in layer_types. */
+static const struct {
+    const char *families, *word;
+    llm__mixer mixer;
+} llm__recurrent_words[] = {
+    {"lfm2 lfm2_moe", "conv", LLM__MIX_CONV},
+    {"qwen3_next qwen3_5_text qwen3_5_moe_text", "linear_attention", LLM__MIX_DELTA},
+    {"mamba2 nemotron_h", "mamba", LLM__MIX_SSM},
+    {"granitemoe granite", "mamba", LLM__MIX_SSM},
+};
+
+/* The family's row of the table; -1: none. Granite without "hybrid" in its name has attention alone. */
+static int llm__recurrent_row(const llm__arch *a) {
+    for (int i = 0; i < LLM__COUNT(llm__recurrent_words); i++)
+        if (llm__arch_is(a, llm__recurrent_words[i].families) &&
+            (!llm__arch_is(a, "granitemoe granite") || llm__word_in("granitemoehybrid granitehybrid", a->name)))
+            return i;
+    return -1;
+}
+
+/* The kind of layer i by an entry of layer_types. */
+static llm__mixer llm__recurrent_kind(llm__facts *f, int row, int type, int i) {
+    const char *word = llm_json_str(f->json, type, NULL);
+    if (word && !strcmp(word, llm__recurrent_words[row].word)) return llm__recurrent_words[row].mixer;
+    if ((!word || !llm__word_in("attention full_attention", word)) && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", %s or full_attention expected",
+                          f->path, i, word ? word : "", llm__recurrent_words[row].word);
+    return LLM__MIX_ATTENTION;
+}
+
+/* LFM2's first config.json lists the layers with attention. */
+static void llm__recurrent_listed(llm__facts *f, llm__arch *a, int row) {
+    int64_t index;
+    for (int i = 0; i < a->n_layers; i++) a->layer[i].mixer = (int8_t)llm__recurrent_words[row].mixer;
+    for (int v = llm__fact_list(f, "full_attn_idxs"); v >= 0; v = llm_json_next(f->json, v))
+        if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].mixer = LLM__MIX_ATTENTION;
+}
+
+/* Nemotron-H's pattern, a letter a layer: M, *, - and E. */
+static void llm__recurrent_letters(llm__facts *f, llm__arch *a) {
+    const llm__fact fact = llm__facts_find(f, "hybrid_override_pattern");
+    llm__str s = LLM__ZERO;
+    if (fact.node >= 0) s.p = llm_json_str(f->json, fact.node, &s.n);
+    if (!s.p || s.n != (size_t)a->n_layers || strspn(s.p, "M*-E") < s.n) {
+        llm__facts_bad(f, &fact, "a letter of M, *, - and E for each layer expected");
+        return;
+    }
+    for (int i = 0; i < a->n_layers; i++) {
+        llm__arch_layer *l = &a->layer[i];
+        l->mixer = s.p[i] == 'M' ? LLM__MIX_SSM : s.p[i] == '*' ? LLM__MIX_ATTENTION : LLM__MIX_NONE;
+        l->no_mlp = l->mixer != LLM__MIX_NONE;
+        l->moe = s.p[i] == 'E';
+        if (l->moe && !f->r) f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: experts without a gate (Nemotron-H's) are not supported", f->path);
+    }
+}
+
+/* What layer i is where no list of texts says so: GGUF counts 0 key heads where there is no attention, Qwen's families have attention in
+ * every so many layers, others nowhere. */
+static llm__mixer llm__recurrent_usual(const llm__fact *heads, int64_t every, llm__mixer mixer, int i) {
+    double n = 0;
+    if (heads->kv && heads->kv->is_array) return llm__gguf_num_at(heads->kv, (uint64_t)i, &n) && n > 0 ? LLM__MIX_ATTENTION : mixer;
+    return mixer == LLM__MIX_DELTA && (i + 1) % every == 0 ? LLM__MIX_ATTENTION : mixer;
+}
+
+static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
+    int type = llm__fact_list(f, "layer_types layers_block_type");
+    const llm__fact heads = llm__facts_find(f, ".attention.head_count_kv");
+    const int64_t every = llm__fact_int(f, "full_attention_interval .full_attention_interval", 4, 1, LLM__MAX_LAYERS);
+    if (f->json && llm__arch_is(a, "nemotron_h")) llm__recurrent_letters(f, a);
+    else if (f->json && type < 0 && llm__arch_is(a, "lfm2 lfm2_moe")) llm__recurrent_listed(f, a, row);
+    else
+        for (int i = 0; i < a->n_layers; i++) {
+            const llm__mixer usual = llm__recurrent_usual(&heads, every, llm__recurrent_words[row].mixer, i);
+            a->layer[i].mixer = (int8_t)(type >= 0 ? llm__recurrent_kind(f, row, type, i) : usual);
+            a->layer[i].no_mlp = llm__arch_is(a, "mamba2");
+            if (type >= 0) type = llm_json_next(f->json, type);
+        }
+}
+
+/* Words for taps, heads, groups, dk and dv: of Mamba 2, of gated delta nets. */
+static const char *const llm__state_keys[2][5] = {
+    {"mamba_d_conv conv_kernel .ssm.conv_kernel", "mamba_n_heads mamba_num_heads num_heads .ssm.time_step_rank",
+     "mamba_n_groups n_groups .ssm.group_count", "mamba_d_state ssm_state_size state_size .ssm.state_size",
+     "mamba_d_head mamba_head_dim head_dim"},
+    {"linear_conv_kernel_dim .ssm.conv_kernel", "linear_num_value_heads .ssm.time_step_rank", "linear_num_key_heads .ssm.group_count",
+     "linear_key_head_dim .ssm.state_size", "linear_value_head_dim"},
+};
+
+/* Heads, groups and widths of the states. GGUF has one set of words, in which `inner_size` is heads times width. */
+static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer) {
+    llm__arch_state *s = &a->state;
+    if (mixer == LLM__MIX_CONV) {
+        s->taps = llm__fact_int(f, "conv_L_cache .shortconv.l_cache", 3, 2, LLM_CONV_TAPS);
+        s->n_heads = a->hidden, s->n_groups = s->dv = 1;
+        return;
+    }
+    const int delta = mixer == LLM__MIX_DELTA;
+    const char *const *key = llm__state_keys[delta];
+    s->taps = llm__fact_int(f, key[0], 4, 2, LLM_CONV_TAPS);
+    s->n_heads = llm__fact_int(f, key[1], LLM__MUST, 1, LLM__MAX_HEADS);
+    s->n_groups = llm__fact_int(f, key[2], delta ? LLM__MUST : 1, 1, s->n_heads);
+    s->dk = llm__fact_int(f, key[3], LLM__MUST, 1, 4096);
+    const int32_t inner = llm__fact_int(f, ".ssm.inner_size", 0, 0, 1 << 20);
+    s->dv = inner ? LLM__MAX(inner / s->n_heads, 1) : llm__fact_int(f, key[4], LLM__MUST, 1, 4096);
+    if (!f->json && delta) s->tiled = !llm__arch_is(a, "qwen3_next");
+    if (s->n_heads % s->n_groups && !f->r)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: %d heads of state cannot share %d groups evenly", f->path, s->n_heads, s->n_groups);
+    if ((int64_t)s->n_heads * s->dk * s->dv > 1 << 26 && !f->r)
+        f->r = llm__error(LLM_ERR_LIMIT, "%s: a state of %d heads of %d x %d values is more than %d", f->path, s->n_heads, s->dk, s->dv,
+                          1 << 26);
+    const int limits = llm__fact_list(f, "time_step_limit");
+    double low = 0, high = 0;
+    if (limits >= 0) {
+        llm_json_num(f->json, limits, &low);
+        if (!llm_json_num(f->json, llm_json_next(f->json, limits), &high)) high = 0; /* Infinity is no number of JSON's */
+    }
+    s->step_min = (float)low, s->step_max = (float)high;
+}
+
+LLM__PRIVATE void llm__arch_recurrent(llm__facts *f, llm__arch *a) {
+    const int row = llm__recurrent_row(a);
+    if (row < 0) return;
+    llm__recurrent_layers(f, a, row);
+    for (int i = 0; i < a->n_layers; i++) a->recurrent |= a->layer[i].mixer > LLM__MIX_NONE;
+    if (a->recurrent) llm__recurrent_shapes(f, a, llm__recurrent_words[row].mixer);
+    a->attn_gate = llm__recurrent_words[row].mixer == LLM__MIX_DELTA;
+}

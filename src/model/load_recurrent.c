@@ -1,0 +1,154 @@
+#include "model/load_recurrent.h"
+#include "api/config.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "cpu/dtypes.h"
+#include "model/arch.h"
+#include "model/loader.h"
+#include "model/take.h"
+#include "model/net.h"
+
+/* The kind of a model's recurrent layers: it has one. */
+static llm__mixer llm__state_kind(const llm__arch *a) {
+    int i = 0;
+    while (a->layer[i].mixer <= LLM__MIX_NONE) i++;
+    return (llm__mixer)a->layer[i].mixer;
+}
+
+/* Columns of mix, and what a layer keeps. */
+static void llm__state_columns(const llm__arch *a, llm__mixer kind, llm__net_state *s) {
+    const int32_t heads = (int32_t)s->heads.n, keys = (int32_t)s->groups.n * a->state.dk, values = heads * a->state.dv;
+    if (kind == LLM__MIX_CONV) {
+        s->conv = heads;
+        s->cols = 3 * heads;
+    } else {
+        s->conv = 2 * keys + values;
+        s->q = kind == LLM__MIX_DELTA ? 0 : values + keys;
+        s->k = kind == LLM__MIX_DELTA ? keys : values;
+        s->v = kind == LLM__MIX_DELTA ? 2 * keys : 0;
+        s->z = s->conv;
+        s->decay = s->z + values;
+        s->write = kind == LLM__MIX_DELTA ? s->decay + heads : -1;
+        s->cols = s->decay + heads * (kind == LLM__MIX_DELTA ? 2 : 1);
+    }
+    s->n_state = (a->state.taps - 1) * s->conv + values * a->state.dk;
+}
+
+LLM__PRIVATE llm_result llm__state_share(const llm__arch *a, int rank_index, int n, llm__net_state *s) {
+    const int32_t heads = a->state.n_heads, groups = a->state.n_groups;
+    if (!a->recurrent) return LLM_OK;
+    const llm__mixer kind = llm__state_kind(a);
+    const int conv = kind == LLM__MIX_CONV;
+    if (n > 1 && (heads % n || (!conv && groups % n) || a->state.tiled))
+        return llm__error(LLM_ERR_UNSUPPORTED,
+                          "tensor_parallel_size %d: the states of %s (%d heads in %d groups%s) cannot be divided among so many ranks", n,
+                          a->name, heads, groups, a->state.tiled ? ", in GGUF's order" : "");
+    s->heads = llm__slice_of(heads, rank_index * (heads / n), heads / n);
+    s->groups = conv ? llm__all(1) : llm__slice_of(groups, rank_index * (groups / n), groups / n);
+    llm__state_columns(a, kind, s);
+    return LLM_OK;
+}
+
+/* This rank's part of a piece that begins at row `at` of a stored matrix of `all` rows. */
+static void llm__take_rows(llm__loader *L, int slot, int64_t all, int64_t at, llm__slice part) {
+    llm__take(L, slot, llm__all(1), llm__slice_of(all, at + part.first, part.n), llm__all(L->a->hidden), 0);
+}
+
+/* The same of a matrix that goes key head by key head, `each` rows of each: n rows from `from` on, of every key head of the rank. */
+static void llm__take_grouped(llm__loader *L, int slot, llm__slice groups, int64_t each, int64_t from, int64_t n) {
+    for (int64_t g = groups.first; g < groups.first + groups.n; g++)
+        llm__take_rows(L, slot, groups.size * each, g * each + from, llm__all(n));
+}
+
+/* q, k, v and z, then decay and write, of a gated delta net. */
+static void llm__take_delta(llm__loader *L, const llm__net_state *s) {
+    const llm__arch_state *a = &L->a->state;
+    const llm__slice keys = llm__slice_times(s->groups, a->dk), values = llm__slice_times(s->heads, a->dv);
+    const int64_t heads = s->heads.size / s->groups.size, v = heads * a->dv, each = 2 * a->dk + 2 * v, all = 2 * keys.size + values.size;
+    if (llm__has(L, LLM__W_R_QKVZ)) {
+        llm__take_grouped(L, LLM__W_R_QKVZ, s->groups, each, 0, a->dk);
+        llm__take_grouped(L, LLM__W_R_QKVZ, s->groups, each, a->dk, a->dk);
+        llm__take_grouped(L, LLM__W_R_QKVZ, s->groups, each, 2 * a->dk, v);
+        llm__take_grouped(L, LLM__W_R_QKVZ, s->groups, each, 2 * a->dk + v, v);
+    } else {
+        llm__take_rows(L, LLM__W_R_QKV, all, 0, keys);
+        llm__take_rows(L, LLM__W_R_QKV, all, keys.size, keys);
+        llm__take_rows(L, LLM__W_R_QKV, all, 2 * keys.size, values);
+        llm__take_rows(L, LLM__W_R_Z, values.size, 0, values);
+    }
+    if (llm__has(L, LLM__W_R_BA)) {
+        llm__take_grouped(L, LLM__W_R_BA, s->groups, 2 * heads, heads, heads);
+        llm__take_grouped(L, LLM__W_R_BA, s->groups, 2 * heads, 0, heads);
+    } else {
+        llm__take_rows(L, LLM__W_R_A, s->heads.size, 0, s->heads);
+        llm__take_rows(L, LLM__W_R_B, s->heads.size, 0, s->heads);
+    }
+}
+
+/* Mamba 2 stores z, x, B, C and dt in one matrix. */
+static void llm__take_ssm(llm__loader *L, const llm__net_state *s) {
+    const llm__slice keys = llm__slice_times(s->groups, L->a->state.dk), values = llm__slice_times(s->heads, L->a->state.dv);
+    const int64_t all = 2 * values.size + 2 * keys.size + s->heads.size;
+    llm__take_rows(L, LLM__W_R_IN, all, values.size, values);
+    llm__take_rows(L, LLM__W_R_IN, all, 2 * values.size, keys);
+    llm__take_rows(L, LLM__W_R_IN, all, 2 * values.size + keys.size, keys);
+    llm__take_rows(L, LLM__W_R_IN, all, 0, values);
+    llm__take_rows(L, LLM__W_R_IN, all, 2 * values.size + 2 * keys.size, s->heads);
+}
+
+/* A convolution's weights (columns, taps), or with taps 1 its bias: this rank's columns, in the order of mix, which is the stored one. */
+static void llm__load_conv(llm__loader *L, const llm__net_state *s, llm__mixer kind, int slot, int64_t taps, llm__net_pair *out) {
+    const llm__slice keys = llm__slice_times(s->groups, L->a->state.dk * taps), values = llm__slice_times(s->heads, L->a->state.dv * taps);
+    const llm__slice part[3] = {kind == LLM__MIX_DELTA ? keys : values, keys, kind == LLM__MIX_DELTA ? values : keys};
+    const int n = kind == LLM__MIX_CONV ? 1 : 3;
+    int64_t all = 0, at = 0;
+    for (int i = 0; i < n; i++) all += part[i].size;
+    for (int i = 0; i < n; at += part[i++].size)
+        llm__take(L, slot, llm__all(1), llm__slice_of(all, at + part[i].first, part[i].n), llm__all(0), -1);
+    llm__make(L, LLM_ROLE_VECTOR, slot, 0, out);
+}
+
+/* How fast each head's state decays: -e^A_log, which GGUF has worked out. */
+static void llm__load_decay(llm__loader *L, const llm__net_state *s, llm_weight **out) {
+    const int64_t n = s->heads.n;
+    float *numbers = (float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n);
+    if (!numbers && !L->r) L->r = llm__nomem();
+    llm__take(L, LLM__W_R_DECAY, llm__all(1), s->heads, llm__all(0), -1);
+    for (int64_t i = 0; i < n && !L->r; i++) {
+        numbers[i] = -1;
+        if (L->m->dummy || L->adapter) continue;
+        llm__segment_values(L->list[0].segment, 0, i, 0, 1, &numbers[i]);
+        numbers[i] *= llm__segment_scale(L->list[0].segment);
+        if (!L->a->gguf) numbers[i] = -expf(numbers[i]);
+        if (!(numbers[i] <= 0 && numbers[i] > -1e30f))
+            L->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d: the state of head %d decays by %g, a number of at most 0 expected", L->path,
+                              L->layer, (int)i, (double)numbers[i]);
+    }
+    L->list[0].n = 0, L->list[0].rows = 0;
+    llm__load_numbers(L, "decay of states", numbers, n, out);
+}
+
+LLM__PRIVATE void llm__load_recurrent(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
+    const llm__arch *a = L->a;
+    const llm__net_state *s = &rank->state;
+    const llm__mixer kind = (llm__mixer)a->layer[L->layer].mixer;
+    const llm__slice values = llm__slice_times(s->heads, a->state.dv);
+    llm__net_pair step = LLM__ZERO, skip = LLM__ZERO;
+    const int slot = kind != LLM__MIX_DELTA ? LLM__W_R_IN : llm__has(L, LLM__W_R_QKVZ) ? LLM__W_R_QKVZ : LLM__W_R_QKV;
+    if (kind == LLM__MIX_SSM) llm__take_ssm(L, s);
+    if (kind == LLM__MIX_DELTA) llm__take_delta(L, s);
+    for (int i = 0; i < 3 && kind == LLM__MIX_CONV; i++) llm__take_rows(L, slot, 3 * s->heads.size, i * s->heads.size, s->heads);
+    llm__make(L, LLM_ROLE_LINEAR, slot, 0, &layer->mix);
+    llm__load_conv(L, s, kind, LLM__W_R_CONV, a->state.taps, &layer->conv);
+    if (llm__has(L, LLM__W_R_CONV_BIAS)) llm__load_conv(L, s, kind, LLM__W_R_CONV_BIAS, 1, &layer->conv_bias);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_R_OUT, llm__all(a->hidden), values, 0, &layer->o);
+    if (kind == LLM__MIX_CONV) return;
+    llm__load_decay(L, s, &layer->decay);
+    llm__load_vector(L, LLM__W_R_STEP, s->heads, 1, -1, &step);
+    llm__load_vector(L, LLM__W_R_SKIP, s->heads, kind == LLM__MIX_SSM, -1, &skip);
+    llm__load_vector(L, LLM__W_R_NORM, kind == LLM__MIX_SSM ? values : llm__all(a->state.dv), 1, -1, &layer->gate_norm);
+    layer->step_bias = step.w;
+    layer->skip = skip.w;
+}
