@@ -125,7 +125,7 @@
  *     >>kernels              the table of kernels, and what they are called with.
  *     >>lanes                sixteen floats at a time, in plain C that compilers make vectors of.
  *     >>bodies               every kernel but the products, once for all instruction sets.
- *     >>recur_bodies         the kernels of recurrent layers, once for all instruction sets, as those of >>bodies.
+ *     >>recur_bodies         the kernels of recurrent layers, once for all instruction sets.
  *     >>unpack               packed blocks to bytes and scales, and the walk over the blocks of a product.
  *     >>mac                  products of floats: what all instruction sets do alike.
  *     >>kernels_scalar       the kernels in plain C, which say what all others do.
@@ -14997,8 +14997,20 @@ LLM__INLINE double llm__body_weigh(const float *x, float *w, int32_t n, float ma
 }
 
 /* ============================================================================
- * >>recur_bodies   The kernels of recurrent layers, once for all instruction sets, as those of >>bodies.
- * ============================================================================ */
+ * >>recur_bodies   The kernels of recurrent layers, once for all instruction sets.
+ * ============================================================================
+ * A state S (dk, dv) is walked in stripes of sixteen columns: dk vectors, 8 KB for a head of 128, which stay in the first cache while all rows
+ * of a chunk pass over them. For a row, with its key k, query q and value v, a stripe is read twice:
+ *
+ *     first pass     r = sum over i of k_i S_i                     what the state says for this key now
+ *                    u = write (v - decay r)                       what it should say, less what it does: the delta rule's error
+ *     second pass    S_i = decay S_i + k_i u;  o += q_i S_i        written, and asked by the query in one go
+ *
+ * Without the delta (Mamba 2) there is no first pass: u = write v. With 4 keys, decay 1, write 1, S zero, k = (1, 0, 0, 0), v = 5 a row
+ * leaves S_0 = 5; the same row again has r = 5, u = 0, and changes nothing: what is known is not learnt twice.
+ *
+ * Each pass has four chains of additions, rows i, i + 1, i + 2, i + 3 of S, put together at the end: one chain would wait for itself. Their
+ * order depends on dk alone, so the bits are the same in any chunk and on any thread. */
 
 /* x * sigmoid(g), and with silu times g: 16 at a time. */
 LLM__INLINE llm__v16 llm__gate16(llm__v16 x, const llm__v16 g, const int silu) {
@@ -26779,7 +26791,17 @@ static void llm__arch_gemma4(llm__facts *f, llm__arch *a, const llm__tensors *te
  *     Qwen3-Next, Qwen3.5, Qwen3.5-MoE    gated delta nets (Yang et al. 2024), and attention whose result is gated
  *     Mamba 2                             Mamba 2 alone: one block a layer, no MLP
  *     Granite 4                           Mamba 2, and attention without positions
- *     Nemotron-H                          one block a layer: Mamba 2, attention without positions, or an MLP */
+ *     Nemotron-H                          one block a layer: Mamba 2, attention without positions, or an MLP
+ *
+ * What layer a layer is, files say in five ways:
+ *     layer_types            a word each: "linear_attention" (Qwen), "conv" (LFM2), "mamba" (Granite), "full_attention" or "attention"
+ *     full_attn_idxs         the numbers of those with attention (the first LFM2)
+ *     full_attention_interval    every fourth, if nothing is said (Qwen)
+ *     hybrid_override_pattern    a letter each, M * - E (Nemotron-H); E, experts without a gate, is refused
+ *     GGUF                   a list of key heads, 0 where there is no attention; Qwen's as above
+ *
+ * A state has n_heads heads of (dk, dv) values, keys and queries are those of n_groups groups of heads. Qwen3.5-0.8B, of 24 layers 18 with
+ * 16 heads of 128 x 128 values: 18 MB a sequence, as much as its 6 other layers' keys and values of 1,500 tokens take. */
 
 /* How families call their recurrent layers in layer_types. */
 static const struct {

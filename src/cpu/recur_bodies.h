@@ -1,4 +1,17 @@
-/* recur_bodies: the kernels of recurrent layers, once for all instruction sets, as those of >>bodies. */
+/* recur_bodies: the kernels of recurrent layers, once for all instruction sets.
+ *
+ * A state S (dk, dv) is walked in stripes of sixteen columns: dk vectors, 8 KB for a head of 128, which stay in the first cache while all rows
+ * of a chunk pass over them. For a row, with its key k, query q and value v, a stripe is read twice:
+ *
+ *     first pass     r = sum over i of k_i S_i                     what the state says for this key now
+ *                    u = write (v - decay r)                       what it should say, less what it does: the delta rule's error
+ *     second pass    S_i = decay S_i + k_i u;  o += q_i S_i        written, and asked by the query in one go
+ *
+ * Without the delta (Mamba 2) there is no first pass: u = write v. With 4 keys, decay 1, write 1, S zero, k = (1, 0, 0, 0), v = 5 a row
+ * leaves S_0 = 5; the same row again has r = 5, u = 0, and changes nothing: what is known is not learnt twice.
+ *
+ * Each pass has four chains of additions, rows i, i + 1, i + 2, i + 3 of S, put together at the end: one chain would wait for itself. Their
+ * order depends on dk alone, so the bits are the same in any chunk and on any thread. */
 #pragma once
 #include "base/platform.h"
 #include "cpu/packed.h"
