@@ -14999,8 +14999,8 @@ LLM__INLINE double llm__body_weigh(const float *x, float *w, int32_t n, float ma
 /* ============================================================================
  * >>recur_bodies   The kernels of recurrent layers, once for all instruction sets.
  * ============================================================================
- * A state S (dk, dv) is walked in stripes of sixteen columns: dk vectors, 8 KB for a head of 128, which stay in the first cache while all rows
- * of a chunk pass over them. For a row, with its key k, query q and value v, a stripe is read twice:
+ * A state S (dk, dv) is walked in stripes of sixteen columns: dk vectors, 8 KB for a head of 128, which stay in the first cache while all
+ * rows of a chunk pass over them. For a row, with its key k, query q and value v, a stripe is read twice:
  *
  *     first pass     r = sum over i of k_i S_i                     what the state says for this key now
  *                    u = write (v - decay r)                       what it should say, less what it does: the delta rule's error
