@@ -28,10 +28,11 @@
  * WHAT IT IS
  *   Loads GGUF files (v2, v3), Hugging Face folders (safetensors, pytorch_model.bin) and Meta's (consolidated.*.pth) as they are,
  *   those quantised by AWQ, GPTQ, compressed-tensors, fp8, bitsandbytes and SmoothQuant too. Runs Llama 1-3, Mistral, Qwen 1-3, SmolLM
- *   2-3, InternLM 1-3, Baichuan, Granite, OLMo 2, Phi-3, StarCoder 2, Cohere, Gemma 2-3, ERNIE 4.5, GLM-4, ChatGLM 3, GPT-2, OPT,
- *   EXAONE 4, Ministral 3, Hunyuan, Apertus, Granite 4 without Mamba, and the mixtures of experts Mixtral, Qwen2/3-MoE, ERNIE
- *   4.5-MoE, DeepSeek V2/V3 (latent attention), GLM-4-MoE, gpt-oss, Hunyuan, MiniMax-M2, Phi-3.5-MoE and Granite. Models that see:
- *   LLaVA 1.5, NeXT and OneVision, InternVL, MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, SmolVLM, Idefics 3, Gemma 3 and Mistral 3,
+ *   2-3, InternLM 1-3, Baichuan, Granite, OLMo 2, Phi-3, StarCoder 2, Cohere, Gemma 2-4, ERNIE 4.5, GLM-4, ChatGLM 3, GPT-2, OPT,
+ *   EXAONE 4, Ministral 3, Hunyuan, Apertus, and the mixtures of experts Mixtral, Qwen2/3-MoE, ERNIE 4.5-MoE, DeepSeek V2/V3 (latent
+ *   attention), GLM-4-MoE, gpt-oss, Hunyuan, MiniMax-M2, Phi-3.5-MoE, Granite and Gemma 4. On the CPU, from folders, those whose layers
+ *   keep a state: Qwen3-Next, Qwen3.5, LFM2, Mamba 2 and Granite 4. Models that see: LLaVA 1.5, NeXT and OneVision, InternVL,
+ *   MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, SmolVLM, Idefics 3, Gemma 3 and Mistral 3,
  *   as folders, or (but for ERNIE) as GGUF with llama.cpp's second file, mmproj. Executes tokenizer.json and chat templates itself.
  *   Serves many requests in one ragged batch with paged KV memory and a prefix cache.
  *   Requests of one batch may have different LoRA adapters; what a long text has in the cache can be kept in a file. On one machine
@@ -2796,7 +2797,6 @@ typedef struct llm_recur_op {
     const llm_buffer *src; /* (n_rows, ...) */
     int32_t q_col, k_col, v_col, decay_col, write_col;
     int32_t n_heads, n_groups, dk, dv;
-    int32_t tiled; /* 0: head h is of group h / (n_heads / n_groups); 1: of h % n_groups */
     int32_t delta, by_key, unit;
     const llm_weight *decay, *decay_bias, *skip; /* VECTOR (n_heads), below 0; (n_heads) or (n_heads, dk); (n_heads) or NULL */
     float step_min, step_max;                    /* step_max 0: no limit */
@@ -21105,7 +21105,7 @@ static void llm__recur_key(const llm__run *r, const float *x, float scale, float
 /* What the kernel reads of c->rows rows from `row` on, of head h, into memory: k and q (rows, dk), write (rows), decay. */
 static void llm__recur_inputs(const llm__run *r, int h, int row, llm__recur *c, float *memory) {
     const llm_recur_op *op = &r->rec->op.recur;
-    const int dk = op->dk, group = op->tiled ? h % op->n_groups : h / (op->n_heads / op->n_groups), n = op->by_key ? dk : 1;
+    const int dk = op->dk, group = h / (op->n_heads / op->n_groups), n = op->by_key ? dk : 1;
     float *k = memory, *q = k + (int64_t)c->rows * dk, *write = q + (int64_t)c->rows * dk, *decay = write + c->rows;
     const float *bias = op->decay_bias->f32 + (int64_t)h * n;
     for (int i = 0; i < c->rows; i++) {
@@ -26061,9 +26061,9 @@ static const llm__family llm__families[] = {
     {"qwen2_moe", "qwen2moe", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen3 qwen3_vl_text", "qwen3 qwen3vl", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen3_moe qwen3_vl_moe_text", "qwen3moe qwen3vlmoe", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
-    {"qwen3_next", "qwen3next", LLM__QK_HEAD | LLM__NORM_PLUS1 | LLM__NORM_TOPK, LLM_ACT_SILU, 1e7f, 0.25f},
-    {"qwen3_5_text qwen3_5", "qwen35", LLM__QK_HEAD | LLM__NORM_PLUS1, LLM_ACT_SILU, 1e7f, 0.25f},
-    {"qwen3_5_moe_text qwen3_5_moe", "qwen35moe", LLM__QK_HEAD | LLM__NORM_PLUS1 | LLM__NORM_TOPK, LLM_ACT_SILU, 1e7f, 0.25f},
+    {"qwen3_next", "", LLM__QK_HEAD | LLM__NORM_PLUS1 | LLM__NORM_TOPK, LLM_ACT_SILU, 1e7f, 0.25f},
+    {"qwen3_5_text qwen3_5", "", LLM__QK_HEAD | LLM__NORM_PLUS1, LLM_ACT_SILU, 1e7f, 0.25f},
+    {"qwen3_5_moe_text qwen3_5_moe", "", LLM__QK_HEAD | LLM__NORM_PLUS1 | LLM__NORM_TOPK, LLM_ACT_SILU, 1e7f, 0.25f},
     {"gemma", "gemma", LLM__NORM_PLUS1 | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"gemma2", "gemma2", LLM__NORM_PLUS1 | LLM__TIED | LLM__POST_NORM, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"vaultgemma", "", LLM__NORM_PLUS1 | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
@@ -26101,17 +26101,17 @@ static const llm__family llm__families[] = {
     {"ernie4_5_moe ernie4_5_vl_moe_text ernie4_5_moe_vl", "ernie4_5-moe", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK,
      LLM_ACT_SILU, 5e5f, 1},
     {"granite", "granite", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS, LLM_ACT_SILU, 1e4f, 1},
-    {"granitemoe granitemoeshared granitemoehybrid", "granitemoe granitehybrid", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS | LLM__TOPK_SOFTMAX,
-     LLM_ACT_SILU, 1e4f, 1},
+    {"granitemoe granitemoeshared granitemoehybrid", "granitemoe", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS | LLM__TOPK_SOFTMAX, LLM_ACT_SILU,
+     1e4f, 1},
     {"olmo", "olmo", LLM__LAYER_NORM | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"olmo2 olmo3", "olmo2", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_WHOLE, LLM_ACT_SILU, 5e5f, 1},
     {"olmoe", "olmoe", LLM__QK_WHOLE, LLM_ACT_SILU, 1e4f, 1},
     {"exaone4", "exaone4", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_HEAD, LLM_ACT_SILU, 1e6f, 1},
     {"seed_oss", "seed_oss", LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 1},
-    {"lfm2", "lfm2", LLM__QK_HEAD | LLM__TIED, LLM_ACT_SILU, 1e6f, 1},
-    {"lfm2_moe", "lfm2moe", LLM__QK_HEAD | LLM__TIED | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
-    {"mamba2", "mamba2", LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
-    {"nemotron_h", "nemotron_h", LLM__NO_GATE, LLM_ACT_RELU2, 1e4f, 1},
+    {"lfm2", "", LLM__QK_HEAD | LLM__TIED, LLM_ACT_SILU, 1e6f, 1},
+    {"lfm2_moe", "", LLM__QK_HEAD | LLM__TIED | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
+    {"mamba2", "", LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
+    {"nemotron_h", "", LLM__NO_GATE, LLM_ACT_RELU2, 1e4f, 1},
     {"smollm3", "smollm3", LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 2e6f, 1},
     {"helium", "", LLM__PAIRS | LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e5f, 1},
     {"hunyuan_v1_dense", "hunyuan-dense", LLM__QK_HEAD | LLM__QK_LAST, LLM_ACT_SILU, 1e4f, 1},
@@ -26148,7 +26148,6 @@ typedef enum llm__mixer { LLM__MIX_ATTENTION = 0, LLM__MIX_NONE, LLM__MIX_CONV, 
 /* Shapes of what recurrent layers keep: see llm_conv_op and llm_recur_op. */
 typedef struct llm__arch_state {
     int32_t taps, n_heads, n_groups, dk, dv;
-    int32_t tiled; /* GGUF's order of Qwen3.5's heads */
     float step_min, step_max;
 } llm__arch_state;
 
@@ -26793,12 +26792,11 @@ static void llm__arch_gemma4(llm__facts *f, llm__arch *a, const llm__tensors *te
  *     Granite 4                           Mamba 2, and attention without positions
  *     Nemotron-H                          one block a layer: Mamba 2, attention without positions, or an MLP
  *
- * What layer a layer is, files say in five ways:
+ * What layer a layer is, files say in four ways:
  *     layer_types            a word each: "linear_attention" (Qwen), "conv" (LFM2), "mamba" (Granite), "full_attention" or "attention"
  *     full_attn_idxs         the numbers of those with attention (the first LFM2)
  *     full_attention_interval    every fourth, if nothing is said (Qwen)
  *     hybrid_override_pattern    a letter each, M * - E (Nemotron-H); E, experts without a gate, is refused
- *     GGUF                   a list of key heads, 0 where there is no attention; Qwen's as above
  *
  * A state has n_heads heads of (dk, dv) values, keys and queries are those of n_groups groups of heads. Qwen3.5-0.8B, of 24 layers 18 with
  * 16 heads of 128 x 128 values: 18 MB a sequence, as much as its 6 other layers' keys and values of 1,500 tokens take. */
@@ -26818,7 +26816,7 @@ static const struct {
 static int llm__recurrent_row(const llm__arch *a) {
     for (int i = 0; i < LLM__COUNT(llm__recurrent_words); i++)
         if (llm__arch_is(a, llm__recurrent_words[i].families) &&
-            (!llm__arch_is(a, "granitemoe granite") || llm__word_in("granitemoehybrid granitehybrid", a->name)))
+            (!llm__arch_is(a, "granitemoe granite") || !strcmp(a->name, "granitemoehybrid")))
             return i;
     return -1;
 }
@@ -26859,23 +26857,16 @@ static void llm__recurrent_letters(llm__facts *f, llm__arch *a) {
     }
 }
 
-/* What layer i is where no list of texts says so: GGUF counts 0 key heads where there is no attention, Qwen's families have attention in
- * every so many layers, others nowhere. */
-static llm__mixer llm__recurrent_usual(const llm__fact *heads, int64_t every, llm__mixer mixer, int i) {
-    double n = 0;
-    if (heads->kv && heads->kv->is_array) return llm__gguf_num_at(heads->kv, (uint64_t)i, &n) && n > 0 ? LLM__MIX_ATTENTION : mixer;
-    return mixer == LLM__MIX_DELTA && (i + 1) % every == 0 ? LLM__MIX_ATTENTION : mixer;
-}
-
+/* Where nothing is said, Qwen's families have attention in every so many layers, others nowhere. */
 static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
+    const llm__mixer mixer = llm__recurrent_words[row].mixer;
+    const int32_t every = llm__fact_int(f, "full_attention_interval", 4, 1, LLM__MAX_LAYERS);
     int type = llm__fact_list(f, "layer_types layers_block_type");
-    const llm__fact heads = llm__facts_find(f, ".attention.head_count_kv");
-    const int64_t every = llm__fact_int(f, "full_attention_interval .full_attention_interval", 4, 1, LLM__MAX_LAYERS);
-    if (f->json && llm__arch_is(a, "nemotron_h")) llm__recurrent_letters(f, a);
-    else if (f->json && type < 0 && llm__arch_is(a, "lfm2 lfm2_moe")) llm__recurrent_listed(f, a, row);
+    if (llm__arch_is(a, "nemotron_h")) llm__recurrent_letters(f, a);
+    else if (type < 0 && llm__arch_is(a, "lfm2 lfm2_moe")) llm__recurrent_listed(f, a, row);
     else
         for (int i = 0; i < a->n_layers; i++) {
-            const llm__mixer usual = llm__recurrent_usual(&heads, every, llm__recurrent_words[row].mixer, i);
+            const llm__mixer usual = mixer == LLM__MIX_DELTA && (i + 1) % every == 0 ? LLM__MIX_ATTENTION : mixer;
             a->layer[i].mixer = (int8_t)(type >= 0 ? llm__recurrent_kind(f, row, type, i) : usual);
             a->layer[i].no_mlp = llm__arch_is(a, "mamba2");
             if (type >= 0) type = llm_json_next(f->json, type);
@@ -26884,18 +26875,16 @@ static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
 
 /* Words for taps, heads, groups, dk and dv: of Mamba 2, of gated delta nets. */
 static const char *const llm__state_keys[2][5] = {
-    {"mamba_d_conv conv_kernel .ssm.conv_kernel", "mamba_n_heads mamba_num_heads num_heads .ssm.time_step_rank",
-     "mamba_n_groups n_groups .ssm.group_count", "mamba_d_state ssm_state_size state_size .ssm.state_size",
-     "mamba_d_head mamba_head_dim head_dim"},
-    {"linear_conv_kernel_dim .ssm.conv_kernel", "linear_num_value_heads .ssm.time_step_rank", "linear_num_key_heads .ssm.group_count",
-     "linear_key_head_dim .ssm.state_size", "linear_value_head_dim"},
+    {"mamba_d_conv conv_kernel", "mamba_n_heads mamba_num_heads num_heads", "mamba_n_groups n_groups",
+     "mamba_d_state ssm_state_size state_size", "mamba_d_head mamba_head_dim head_dim"},
+    {"linear_conv_kernel_dim", "linear_num_value_heads", "linear_num_key_heads", "linear_key_head_dim", "linear_value_head_dim"},
 };
 
-/* Heads, groups and widths of the states. GGUF has one set of words, in which `inner_size` is heads times width. */
+/* Heads, groups and widths of the states. */
 static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer) {
     llm__arch_state *s = &a->state;
     if (mixer == LLM__MIX_CONV) {
-        s->taps = llm__fact_int(f, "conv_L_cache .shortconv.l_cache", 3, 2, LLM_CONV_TAPS);
+        s->taps = llm__fact_int(f, "conv_L_cache", 3, 2, LLM_CONV_TAPS);
         s->n_heads = a->hidden, s->n_groups = s->dv = 1;
         return;
     }
@@ -26905,9 +26894,7 @@ static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer)
     s->n_heads = llm__fact_int(f, key[1], LLM__MUST, 1, LLM__MAX_HEADS);
     s->n_groups = llm__fact_int(f, key[2], delta ? LLM__MUST : 1, 1, s->n_heads);
     s->dk = llm__fact_int(f, key[3], LLM__MUST, 1, 4096);
-    const int32_t inner = llm__fact_int(f, ".ssm.inner_size", 0, 0, 1 << 20);
-    s->dv = inner ? LLM__MAX(inner / s->n_heads, 1) : llm__fact_int(f, key[4], LLM__MUST, 1, 4096);
-    if (!f->json && delta) s->tiled = !llm__arch_is(a, "qwen3_next");
+    s->dv = llm__fact_int(f, key[4], LLM__MUST, 1, 4096);
     if (s->n_heads % s->n_groups && !f->r)
         f->r = llm__error(LLM_ERR_FORMAT, "%s: %d heads of state cannot share %d groups evenly", f->path, s->n_heads, s->n_groups);
     if ((int64_t)s->n_heads * s->dk * s->dv > 1 << 26 && !f->r)
@@ -27404,20 +27391,20 @@ struct llm_model {
                  "ffn_down_shexp") \
     SLOT(S_SCALE, "mlp.shared_expert_gate ffn_gate_inp_shexp") \
     /* recurrent layers; nothing of these is stored minus one */ \
-    SLOT(R_IN, "mamba.in_proj mixer.in_proj conv.in_proj shortconv.in_proj ssm_in") \
-    SLOT(R_QKV, "linear_attn.in_proj_qkv attn_qkv") \
-    SLOT(R_Z, "linear_attn.in_proj_z attn_gate") \
-    SLOT(R_A, "linear_attn.in_proj_a ssm_alpha") \
-    SLOT(R_B, "linear_attn.in_proj_b ssm_beta") \
+    SLOT(R_IN, "mamba.in_proj mixer.in_proj conv.in_proj") \
+    SLOT(R_QKV, "linear_attn.in_proj_qkv") \
+    SLOT(R_Z, "linear_attn.in_proj_z") \
+    SLOT(R_A, "linear_attn.in_proj_a") \
+    SLOT(R_B, "linear_attn.in_proj_b") \
     SLOT(R_QKVZ, "linear_attn.in_proj_qkvz") /* key head by key head: its q, its k, v and z of its value heads */ \
-    SLOT(R_BA, "linear_attn.in_proj_ba ssm_ba") \
-    SLOT(R_CONV, "mamba.conv1d mixer.conv1d linear_attn.conv1d conv.conv shortconv.conv ssm_conv1d") \
-    SLOT(R_CONV_BIAS, "mamba.conv1d.bias mixer.conv1d.bias conv.conv.bias shortconv.conv.bias ssm_conv1d.bias") \
-    SLOT(R_DECAY, "mamba.A_log mixer.A_log linear_attn.A_log ssm_a") \
-    SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias ssm_dt.bias") \
-    SLOT(R_SKIP, "mamba.D mixer.D ssm_d") \
-    SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm ssm_norm") \
-    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj shortconv.out_proj ssm_out")
+    SLOT(R_BA, "linear_attn.in_proj_ba") \
+    SLOT(R_CONV, "mamba.conv1d mixer.conv1d linear_attn.conv1d conv.conv") \
+    SLOT(R_CONV_BIAS, "mamba.conv1d.bias mixer.conv1d.bias conv.conv.bias") \
+    SLOT(R_DECAY, "mamba.A_log mixer.A_log linear_attn.A_log") \
+    SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias") \
+    SLOT(R_SKIP, "mamba.D mixer.D") \
+    SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm") \
+    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj")
 
 typedef enum llm__slot {
 #define LLM__SLOT_ENUM(slot, names) LLM__W_##slot,
@@ -29334,7 +29321,7 @@ LLM__COLD_BEGIN
  * >>load_recurrent   Weights of recurrent layers, and how ranks share them.
  * ============================================================================
  * What files store in different ways becomes one matrix that leads in, its rows in the order of llm__net_state:
- *   Qwen3.5      rows of in_proj_qkv, in_proj_z, in_proj_a, in_proj_b; GGUF calls them attn_qkv, attn_gate, ssm_alpha, ssm_beta
+ *   Qwen3.5      rows of in_proj_qkv, in_proj_z, in_proj_a, in_proj_b
  *   Qwen3-Next   in_proj_qkvz and in_proj_ba go key head by key head: of each its q, its k, then v and z of its value heads
  *   Mamba 2      in_proj has z, x, B, C, dt
  *   LFM2         in_proj has B, C, x
@@ -29372,10 +29359,10 @@ static llm_result llm__state_share(const llm__arch *a, int rank_index, int n, ll
     if (!a->recurrent) return LLM_OK;
     const llm__mixer kind = llm__state_kind(a);
     const int conv = kind == LLM__MIX_CONV;
-    if (n > 1 && (heads % n || (!conv && groups % n) || a->state.tiled))
+    if (n > 1 && (heads % n || (!conv && groups % n)))
         return llm__error(LLM_ERR_UNSUPPORTED,
-                          "tensor_parallel_size %d: the states of %s (%d heads in %d groups%s) cannot be divided among so many ranks", n,
-                          a->name, heads, groups, a->state.tiled ? ", in GGUF's order" : "");
+                          "tensor_parallel_size %d: the states of %s (%d heads in %d groups) cannot be divided among so many ranks", n,
+                          a->name, heads, groups);
     s->heads = llm__slice_of(heads, rank_index * (heads / n), heads / n);
     s->groups = conv ? llm__all(1) : llm__slice_of(groups, rank_index * (groups / n), groups / n);
     llm__state_columns(a, kind, s);
@@ -29441,7 +29428,7 @@ static void llm__load_conv(llm__loader *L, const llm__net_state *s, llm__mixer k
     llm__make(L, LLM_ROLE_VECTOR, slot, 0, out);
 }
 
-/* How fast each head's state decays: -e^A_log, which GGUF has worked out. */
+/* How fast each head's state decays: -e^A_log. */
 static void llm__load_decay(llm__loader *L, const llm__net_state *s, llm_weight **out) {
     const int64_t n = s->heads.n;
     float *numbers = (float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n);
@@ -29452,7 +29439,7 @@ static void llm__load_decay(llm__loader *L, const llm__net_state *s, llm_weight 
         if (L->m->dummy || L->adapter) continue;
         llm__segment_values(L->list[0].segment, 0, i, 0, 1, &numbers[i]);
         numbers[i] *= llm__segment_scale(L->list[0].segment);
-        if (!L->a->gguf) numbers[i] = -expf(numbers[i]);
+        numbers[i] = -expf(numbers[i]);
         if (!(numbers[i] <= 0 && numbers[i] > -1e30f))
             L->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d: the state of head %d decays by %g, a number of at most 0 expected", L->path,
                               L->layer, (int)i, (double)numbers[i]);
@@ -29498,7 +29485,7 @@ static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm_
     const int32_t widths[4] = {a->ff_expert, a->ff_expert2, a->ff_shared, a->per_layer};
     llm__slice *const cuts[4] = {&rank->ff_expert[0], &rank->ff_expert[1], &rank->ff_shared, &rank->per_layer};
     int narrow = a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->n_sets > 1 && a->ff_expert2 < n);
-    if (a->n_heads % n)
+    if (a->n_heads % n && !llm__arch_is(a, "mamba2"))
         return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).", a->n_heads,
                           n); /* as vLLM says it */
     for (int i = 0; i < a->n_layers; i++) {
@@ -30388,7 +30375,6 @@ static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *la
                                 .n_groups = (int32_t)s->groups.n,
                                 .dk = a->dk,
                                 .dv = a->dv,
-                                .tiled = a->tiled,
                                 .delta = delta,
                                 .unit = delta,
                                 .decay = layer->decay,

@@ -493,7 +493,6 @@ typedef struct llm_recur_op {
     const llm_buffer *src; /* (n_rows, ...) */
     int32_t q_col, k_col, v_col, decay_col, write_col;
     int32_t n_heads, n_groups, dk, dv;
-    int32_t tiled; /* 0: head h is of group h / (n_heads / n_groups); 1: of h % n_groups */
     int32_t delta, by_key, unit;
     const llm_weight *decay, *decay_bias, *skip; /* VECTOR (n_heads), below 0; (n_heads) or (n_heads, dk); (n_heads) or NULL */
     float step_min, step_max;                    /* step_max 0: no limit */

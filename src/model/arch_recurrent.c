@@ -5,7 +5,6 @@
 #include "base/platform.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "model/gguf.h"
 #include "model/facts.h"
 #include "model/arch.h"
 
@@ -24,7 +23,7 @@ static const struct {
 static int llm__recurrent_row(const llm__arch *a) {
     for (int i = 0; i < LLM__COUNT(llm__recurrent_words); i++)
         if (llm__arch_is(a, llm__recurrent_words[i].families) &&
-            (!llm__arch_is(a, "granitemoe granite") || llm__word_in("granitemoehybrid granitehybrid", a->name)))
+            (!llm__arch_is(a, "granitemoe granite") || !strcmp(a->name, "granitemoehybrid")))
             return i;
     return -1;
 }
@@ -65,23 +64,16 @@ static void llm__recurrent_letters(llm__facts *f, llm__arch *a) {
     }
 }
 
-/* What layer i is where no list of texts says so: GGUF counts 0 key heads where there is no attention, Qwen's families have attention in
- * every so many layers, others nowhere. */
-static llm__mixer llm__recurrent_usual(const llm__fact *heads, int64_t every, llm__mixer mixer, int i) {
-    double n = 0;
-    if (heads->kv && heads->kv->is_array) return llm__gguf_num_at(heads->kv, (uint64_t)i, &n) && n > 0 ? LLM__MIX_ATTENTION : mixer;
-    return mixer == LLM__MIX_DELTA && (i + 1) % every == 0 ? LLM__MIX_ATTENTION : mixer;
-}
-
+/* Where nothing is said, Qwen's families have attention in every so many layers, others nowhere. */
 static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
+    const llm__mixer mixer = llm__recurrent_words[row].mixer;
+    const int32_t every = llm__fact_int(f, "full_attention_interval", 4, 1, LLM__MAX_LAYERS);
     int type = llm__fact_list(f, "layer_types layers_block_type");
-    const llm__fact heads = llm__facts_find(f, ".attention.head_count_kv");
-    const int64_t every = llm__fact_int(f, "full_attention_interval .full_attention_interval", 4, 1, LLM__MAX_LAYERS);
-    if (f->json && llm__arch_is(a, "nemotron_h")) llm__recurrent_letters(f, a);
-    else if (f->json && type < 0 && llm__arch_is(a, "lfm2 lfm2_moe")) llm__recurrent_listed(f, a, row);
+    if (llm__arch_is(a, "nemotron_h")) llm__recurrent_letters(f, a);
+    else if (type < 0 && llm__arch_is(a, "lfm2 lfm2_moe")) llm__recurrent_listed(f, a, row);
     else
         for (int i = 0; i < a->n_layers; i++) {
-            const llm__mixer usual = llm__recurrent_usual(&heads, every, llm__recurrent_words[row].mixer, i);
+            const llm__mixer usual = mixer == LLM__MIX_DELTA && (i + 1) % every == 0 ? LLM__MIX_ATTENTION : mixer;
             a->layer[i].mixer = (int8_t)(type >= 0 ? llm__recurrent_kind(f, row, type, i) : usual);
             a->layer[i].no_mlp = llm__arch_is(a, "mamba2");
             if (type >= 0) type = llm_json_next(f->json, type);
@@ -90,18 +82,16 @@ static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
 
 /* Words for taps, heads, groups, dk and dv: of Mamba 2, of gated delta nets. */
 static const char *const llm__state_keys[2][5] = {
-    {"mamba_d_conv conv_kernel .ssm.conv_kernel", "mamba_n_heads mamba_num_heads num_heads .ssm.time_step_rank",
-     "mamba_n_groups n_groups .ssm.group_count", "mamba_d_state ssm_state_size state_size .ssm.state_size",
-     "mamba_d_head mamba_head_dim head_dim"},
-    {"linear_conv_kernel_dim .ssm.conv_kernel", "linear_num_value_heads .ssm.time_step_rank", "linear_num_key_heads .ssm.group_count",
-     "linear_key_head_dim .ssm.state_size", "linear_value_head_dim"},
+    {"mamba_d_conv conv_kernel", "mamba_n_heads mamba_num_heads num_heads", "mamba_n_groups n_groups",
+     "mamba_d_state ssm_state_size state_size", "mamba_d_head mamba_head_dim head_dim"},
+    {"linear_conv_kernel_dim", "linear_num_value_heads", "linear_num_key_heads", "linear_key_head_dim", "linear_value_head_dim"},
 };
 
-/* Heads, groups and widths of the states. GGUF has one set of words, in which `inner_size` is heads times width. */
+/* Heads, groups and widths of the states. */
 static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer) {
     llm__arch_state *s = &a->state;
     if (mixer == LLM__MIX_CONV) {
-        s->taps = llm__fact_int(f, "conv_L_cache .shortconv.l_cache", 3, 2, LLM_CONV_TAPS);
+        s->taps = llm__fact_int(f, "conv_L_cache", 3, 2, LLM_CONV_TAPS);
         s->n_heads = a->hidden, s->n_groups = s->dv = 1;
         return;
     }
@@ -111,9 +101,7 @@ static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer)
     s->n_heads = llm__fact_int(f, key[1], LLM__MUST, 1, LLM__MAX_HEADS);
     s->n_groups = llm__fact_int(f, key[2], delta ? LLM__MUST : 1, 1, s->n_heads);
     s->dk = llm__fact_int(f, key[3], LLM__MUST, 1, 4096);
-    const int32_t inner = llm__fact_int(f, ".ssm.inner_size", 0, 0, 1 << 20);
-    s->dv = inner ? LLM__MAX(inner / s->n_heads, 1) : llm__fact_int(f, key[4], LLM__MUST, 1, 4096);
-    if (!f->json && delta) s->tiled = !llm__arch_is(a, "qwen3_next");
+    s->dv = llm__fact_int(f, key[4], LLM__MUST, 1, 4096);
     if (s->n_heads % s->n_groups && !f->r)
         f->r = llm__error(LLM_ERR_FORMAT, "%s: %d heads of state cannot share %d groups evenly", f->path, s->n_heads, s->n_groups);
     if ((int64_t)s->n_heads * s->dk * s->dv > 1 << 26 && !f->r)

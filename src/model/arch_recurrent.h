@@ -6,12 +6,11 @@
  *     Granite 4                           Mamba 2, and attention without positions
  *     Nemotron-H                          one block a layer: Mamba 2, attention without positions, or an MLP
  *
- * What layer a layer is, files say in five ways:
+ * What layer a layer is, files say in four ways:
  *     layer_types            a word each: "linear_attention" (Qwen), "conv" (LFM2), "mamba" (Granite), "full_attention" or "attention"
  *     full_attn_idxs         the numbers of those with attention (the first LFM2)
  *     full_attention_interval    every fourth, if nothing is said (Qwen)
  *     hybrid_override_pattern    a letter each, M * - E (Nemotron-H); E, experts without a gate, is refused
- *     GGUF                   a list of key heads, 0 where there is no attention; Qwen's as above
  *
  * A state has n_heads heads of (dk, dv) values, keys and queries are those of n_groups groups of heads. Qwen3.5-0.8B, of 24 layers 18 with
  * 16 heads of 128 x 128 values: 18 MB a sequence, as much as its 6 other layers' keys and values of 1,500 tokens take. */

@@ -22,7 +22,6 @@ static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *la
                                 .n_groups = (int32_t)s->groups.n,
                                 .dk = a->dk,
                                 .dv = a->dv,
-                                .tiled = a->tiled,
                                 .delta = delta,
                                 .unit = delta,
                                 .decay = layer->decay,

@@ -41,10 +41,10 @@ LLM__PRIVATE llm_result llm__state_share(const llm__arch *a, int rank_index, int
     if (!a->recurrent) return LLM_OK;
     const llm__mixer kind = llm__state_kind(a);
     const int conv = kind == LLM__MIX_CONV;
-    if (n > 1 && (heads % n || (!conv && groups % n) || a->state.tiled))
+    if (n > 1 && (heads % n || (!conv && groups % n)))
         return llm__error(LLM_ERR_UNSUPPORTED,
-                          "tensor_parallel_size %d: the states of %s (%d heads in %d groups%s) cannot be divided among so many ranks", n,
-                          a->name, heads, groups, a->state.tiled ? ", in GGUF's order" : "");
+                          "tensor_parallel_size %d: the states of %s (%d heads in %d groups) cannot be divided among so many ranks", n,
+                          a->name, heads, groups);
     s->heads = llm__slice_of(heads, rank_index * (heads / n), heads / n);
     s->groups = conv ? llm__all(1) : llm__slice_of(groups, rank_index * (groups / n), groups / n);
     llm__state_columns(a, kind, s);
@@ -110,7 +110,7 @@ static void llm__load_conv(llm__loader *L, const llm__net_state *s, llm__mixer k
     llm__make(L, LLM_ROLE_VECTOR, slot, 0, out);
 }
 
-/* How fast each head's state decays: -e^A_log, which GGUF has worked out. */
+/* How fast each head's state decays: -e^A_log. */
 static void llm__load_decay(llm__loader *L, const llm__net_state *s, llm_weight **out) {
     const int64_t n = s->heads.n;
     float *numbers = (float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n);
@@ -121,7 +121,7 @@ static void llm__load_decay(llm__loader *L, const llm__net_state *s, llm_weight 
         if (L->m->dummy || L->adapter) continue;
         llm__segment_values(L->list[0].segment, 0, i, 0, 1, &numbers[i]);
         numbers[i] *= llm__segment_scale(L->list[0].segment);
-        if (!L->a->gguf) numbers[i] = -expf(numbers[i]);
+        numbers[i] = -expf(numbers[i]);
         if (!(numbers[i] <= 0 && numbers[i] > -1e30f))
             L->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d: the state of head %d decays by %g, a number of at most 0 expected", L->path,
                               L->layer, (int)i, (double)numbers[i]);

@@ -1,7 +1,7 @@
 /* load_recurrent: weights of recurrent layers, and how ranks share them.
  *
  * What files store in different ways becomes one matrix that leads in, its rows in the order of llm__net_state:
- *   Qwen3.5      rows of in_proj_qkv, in_proj_z, in_proj_a, in_proj_b; GGUF calls them attn_qkv, attn_gate, ssm_alpha, ssm_beta
+ *   Qwen3.5      rows of in_proj_qkv, in_proj_z, in_proj_a, in_proj_b
  *   Qwen3-Next   in_proj_qkvz and in_proj_ba go key head by key head: of each its q, its k, then v and z of its value heads
  *   Mamba 2      in_proj has z, x, B, C, dt
  *   LFM2         in_proj has B, C, x

@@ -116,20 +116,20 @@ struct llm_model {
                  "ffn_down_shexp") \
     SLOT(S_SCALE, "mlp.shared_expert_gate ffn_gate_inp_shexp") \
     /* recurrent layers; nothing of these is stored minus one */ \
-    SLOT(R_IN, "mamba.in_proj mixer.in_proj conv.in_proj shortconv.in_proj ssm_in") \
-    SLOT(R_QKV, "linear_attn.in_proj_qkv attn_qkv") \
-    SLOT(R_Z, "linear_attn.in_proj_z attn_gate") \
-    SLOT(R_A, "linear_attn.in_proj_a ssm_alpha") \
-    SLOT(R_B, "linear_attn.in_proj_b ssm_beta") \
+    SLOT(R_IN, "mamba.in_proj mixer.in_proj conv.in_proj") \
+    SLOT(R_QKV, "linear_attn.in_proj_qkv") \
+    SLOT(R_Z, "linear_attn.in_proj_z") \
+    SLOT(R_A, "linear_attn.in_proj_a") \
+    SLOT(R_B, "linear_attn.in_proj_b") \
     SLOT(R_QKVZ, "linear_attn.in_proj_qkvz") /* key head by key head: its q, its k, v and z of its value heads */ \
-    SLOT(R_BA, "linear_attn.in_proj_ba ssm_ba") \
-    SLOT(R_CONV, "mamba.conv1d mixer.conv1d linear_attn.conv1d conv.conv shortconv.conv ssm_conv1d") \
-    SLOT(R_CONV_BIAS, "mamba.conv1d.bias mixer.conv1d.bias conv.conv.bias shortconv.conv.bias ssm_conv1d.bias") \
-    SLOT(R_DECAY, "mamba.A_log mixer.A_log linear_attn.A_log ssm_a") \
-    SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias ssm_dt.bias") \
-    SLOT(R_SKIP, "mamba.D mixer.D ssm_d") \
-    SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm ssm_norm") \
-    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj shortconv.out_proj ssm_out")
+    SLOT(R_BA, "linear_attn.in_proj_ba") \
+    SLOT(R_CONV, "mamba.conv1d mixer.conv1d linear_attn.conv1d conv.conv") \
+    SLOT(R_CONV_BIAS, "mamba.conv1d.bias mixer.conv1d.bias conv.conv.bias") \
+    SLOT(R_DECAY, "mamba.A_log mixer.A_log linear_attn.A_log") \
+    SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias") \
+    SLOT(R_SKIP, "mamba.D mixer.D") \
+    SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm") \
+    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj")
 
 typedef enum llm__slot {
 #define LLM__SLOT_ENUM(slot, names) LLM__W_##slot,

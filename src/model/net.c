@@ -31,7 +31,7 @@ static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm_
     const int32_t widths[4] = {a->ff_expert, a->ff_expert2, a->ff_shared, a->per_layer};
     llm__slice *const cuts[4] = {&rank->ff_expert[0], &rank->ff_expert[1], &rank->ff_shared, &rank->per_layer};
     int narrow = a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->n_sets > 1 && a->ff_expert2 < n);
-    if (a->n_heads % n)
+    if (a->n_heads % n && !llm__arch_is(a, "mamba2"))
         return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).", a->n_heads,
                           n); /* as vLLM says it */
     for (int i = 0; i < a->n_layers; i++) {

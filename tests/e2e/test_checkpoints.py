@@ -18,9 +18,12 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
 import checkpoints
-from answers import ask, log_softmax
+from answers import CLI, ask, log_softmax
 
 TOLERANCE = 2e-3
+# What is refused, and with which words: families with states on a GPU, and heads of one group among several ranks.
+RECURRENT = ("granitemoehybrid_mamba", "lfm2", "lfm2_moe", "mamba2", "qwen3_5", "qwen3_next")
+ONE_GROUP = ("granitemoehybrid_mamba",)
 PROMPTS = 3
 STEPS = 32
 COUNT = {True: 0, False: 0}
@@ -67,6 +70,17 @@ def check_family(family, extra):
     COUNT[False] += 1 + 3 * PROMPTS - (sum(COUNT.values()) - done) # those that it did not come to
 
 
+def refusal(family, args):
+    """The words with which these options are refused; None: they are not."""
+    if family in RECURRENT and "cuda" in args: return "it has no recurrent layers"
+    return "cannot be divided among so many ranks" if family in ONE_GROUP and "-tp" in args else None
+
+
+def check_refused(family, args, words):
+    p = subprocess.run([CLI, "-m", str(checkpoints.BUILD / family), "-p", "a", "-n", "1", *args], capture_output=True, text=True)
+    check(family, p.returncode and words in p.stderr, f"refused with \"{words}\" expected: exit {p.returncode}: {p.stderr[-300:]}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("family", nargs="*")
@@ -74,7 +88,11 @@ def main():
     options = parser.parse_args()
     unknown = set(options.family) - set(checkpoints.FAMILIES)
     if unknown: parser.error(f"no family {', '.join(sorted(unknown))}")
-    for family in options.family or checkpoints.FAMILIES: check_family(family, shlex.split(options.args))
+    for family in options.family or checkpoints.FAMILIES:
+        args = shlex.split(options.args)
+        words = refusal(family, args)
+        if words: check_refused(family, args, words)
+        else: check_family(family, args)
     print(f"{COUNT[True]} passed, {COUNT[False]} failed, 0 skipped")
     sys.exit(1 if COUNT[False] or not COUNT[True] else 0)
 

@@ -30,18 +30,18 @@ static uint32_t re_next(uint32_t *state) {
 typedef struct re_case {
     const char *name;
     int taps, bias, conv_silu, products; /* products: LFM2's two columns by columns */
-    int n_heads, n_groups, dk, dv, tiled, delta, by_key, unit, write, skip;
+    int n_heads, n_groups, dk, dv, delta, by_key, unit, write, skip;
     float step_min, step_max;
     int part, gate_first, silu, gate_weights; /* gate_weights 0: none, 1: (part), 2: (n) */
 } re_case;
 
 static const re_case re_cases[] = {
-    {"gated delta net", 4, 0, 1, 0, 4, 2, 16, 24, 0, 1, 0, 1, 1, 0, 0, 0, 24, 0, 1, 1},
-    {"tiled heads", 4, 0, 1, 0, 6, 3, 20, 16, 1, 1, 0, 1, 1, 0, 0, 0, 16, 0, 1, 1},
-    {"Mamba 2", 4, 1, 1, 0, 6, 2, 16, 8, 0, 0, 0, 0, 0, 1, 0.01f, 0.9f, 24, 1, 1, 2},
-    {"decay by key", 3, 0, 1, 0, 3, 3, 17, 33, 0, 1, 1, 1, 1, 0, 0, 0, 33, 0, 0, 1},
-    {"short convolution", 3, 1, 0, 1, 2, 1, 5, 70, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"wide head", 2, 0, 0, 0, 1, 1, 64, 130, 0, 1, 0, 1, 1, 1, 0, 0, 130, 1, 0, 0},
+    {"gated delta net", 4, 0, 1, 0, 4, 2, 16, 24, 1, 0, 1, 1, 0, 0, 0, 24, 0, 1, 1},
+    {"three groups", 4, 0, 1, 0, 6, 3, 20, 16, 1, 0, 1, 1, 0, 0, 0, 16, 0, 1, 1},
+    {"Mamba 2", 4, 1, 1, 0, 6, 2, 16, 8, 0, 0, 0, 0, 1, 0.01f, 0.9f, 24, 1, 1, 2},
+    {"decay by key", 3, 0, 1, 0, 3, 3, 17, 33, 1, 1, 1, 1, 0, 0, 0, 33, 0, 0, 1},
+    {"short convolution", 3, 1, 0, 1, 2, 1, 5, 70, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"wide head", 2, 0, 0, 0, 1, 1, 64, 130, 1, 0, 1, 1, 1, 0, 0, 130, 1, 0, 0},
 };
 
 /* Columns of the buffer: q, k of all groups, v of all heads; decay; write; gate; two times as many as the former for products. */
@@ -154,7 +154,6 @@ static void re_record(re_net *n) {
                                 .n_groups = c->n_groups,
                                 .dk = c->dk,
                                 .dv = c->dv,
-                                .tiled = c->tiled,
                                 .delta = c->delta,
                                 .by_key = c->by_key,
                                 .unit = c->unit,
@@ -243,7 +242,7 @@ static double re_conv(const re_case *c, int seq, int position, int col) {
 /* One head over a sequence, in double, to o (len, dv). */
 static void re_head(const re_case *c, int seq, int h, double *o) {
     const re_columns at = re_columns_of(c);
-    const int dk = c->dk, dv = c->dv, g = c->tiled ? h % c->n_groups : h / (c->n_heads / c->n_groups);
+    const int dk = c->dk, dv = c->dv, g = h / (c->n_heads / c->n_groups);
     double *S = LLM__NEW(double, dk *dv), *q = LLM__NEW(double, dk), *k = LLM__NEW(double, dk), *d = LLM__NEW(double, dk);
     for (int p = 0; p < re_len[seq]; p++) {
         double kk = 1e-6, qq = 1e-6, s = 0, w;
@@ -441,9 +440,7 @@ static void re_test_shares(void) {
     CHECK(s.q == 0 && s.k == 8 && s.v == 16 && s.z == 36 && s.decay == 56 && s.write == 58 && s.cols == 60);
     CHECK(s.n_state == 3 * 36 + 2 * 8 * 10 && llm__state_page(&a) == 64);
     CHECK(llm__state_share(&a, 0, 4, &s) == LLM_ERR_UNSUPPORTED && strstr(llm_last_error(), "4 heads in 2 groups"));
-    a.state.tiled = 1;
-    CHECK(llm__state_share(&a, 0, 2, &s) == LLM_ERR_UNSUPPORTED && !llm__state_share(&a, 0, 1, &s));
-    a.layer[1].mixer = LLM__MIX_SSM, a.state.tiled = 0;
+    a.layer[1].mixer = LLM__MIX_SSM;
     CHECK(!llm__state_share(&a, 0, 1, &s) && s.v == 0 && s.k == 40 && s.q == 56 && s.z == 72 && s.decay == 112 && s.write == -1);
 }
 

@@ -182,10 +182,13 @@ static void tm_family(const char *name, int ranks, const char *isa) {
 
 /* clang-format off */
 static const char *const tm_names[] = {
-    "apertus", "baichuan", "chatglm3", "cohere", "deepseek_v2", "deepseek_v2_lite", "deepseek_v3", "ernie4_5", "ernie4_5_moe", "exaone4", "gemma2", "gemma3_text", "glm", "glm4", "glm4_moe",
-    "gpt2", "gpt_oss", "granite", "granitemoehybrid", "granitemoehybrid_dense", "hunyuan_v1_dense", "hunyuan_v1_moe", "internlm2", "internlm3", "llama", "llama_rope_dynamic", "llama_rope_linear", "llama_rope_llama3", "llama_rope_yarn", "minimax_m2", "ministral3", "mistral", "mixtral",
-    "olmo2", "opt", "phi3", "phi3_longrope", "phimoe", "qwen1", "qwen2", "qwen2_moe", "qwen2_window", "qwen3", "qwen3_moe", "smollm3", "starcoder2"};
+    "apertus", "baichuan", "chatglm3", "cohere", "deepseek_v2", "deepseek_v2_lite", "deepseek_v3", "ernie4_5", "ernie4_5_moe", "exaone4", "gemma2", "gemma3_text", "gemma4", "gemma4_moe", "glm", "glm4", "glm4_moe",
+    "gpt2", "gpt_oss", "granite", "granitemoehybrid", "granitemoehybrid_dense", "granitemoehybrid_mamba", "hunyuan_v1_dense", "hunyuan_v1_moe", "internlm2", "internlm3", "llama", "llama_rope_dynamic", "llama_rope_linear", "llama_rope_llama3", "llama_rope_yarn", "lfm2", "lfm2_moe", "mamba2", "minimax_m2", "ministral3", "mistral", "mixtral",
+    "olmo2", "opt", "phi3", "phi3_longrope", "phimoe", "qwen1", "qwen2", "qwen2_moe", "qwen2_window", "qwen3", "qwen3_5", "qwen3_moe", "qwen3_next", "smollm3", "starcoder2"};
 /* clang-format on */
+
+/* Heads of states in one group cannot be shared. */
+static int tm_ranks(const char *name, int ranks) { return strcmp(name, "granitemoehybrid_mamba") ? ranks : 1; }
 
 /* ---- Hostile settings ---- */
 
@@ -531,9 +534,10 @@ TEST_GROUP(model) {
     for (int i = 0; i < LLM__COUNT(tm_names); i++) {
         if (getenv("TM_ONLY") && !strstr(tm_names[i], getenv("TM_ONLY"))) continue;
         if (!TEST_BRIEF || i % 2) tm_family(tm_names[i], 1, "scalar");
-        if (!TEST_BRIEF || !(i % 2)) tm_family(tm_names[i], 2, isas[n - 1 - i % n]);
+        if (!TEST_BRIEF || !(i % 2)) tm_family(tm_names[i], tm_ranks(tm_names[i], 2), isas[n - 1 - i % n]);
+        if (!strcmp(tm_names[i], "gemma4")) continue; /* its last layers read keys of the first stage's: refused */
         tm_stages = 2;
-        tm_family(tm_names[i], 1 + i % 2, isas[i % n]);
+        tm_family(tm_names[i], tm_ranks(tm_names[i], 1 + i % 2), isas[i % n]);
         tm_stages = 1;
     }
 }
