@@ -5469,7 +5469,7 @@ static __global__ void __launch_bounds__(128, 2) kernel_attention_chunk(step_vie
         const chunk_range range = chunk_sees<M>(s, a, part, seq, tile, queries);
         const int first = part.from / NK * NK;
         const auto load = [&](int block, int turn) {
-#pragma unroll(LATE_ARCH ? 1 : 2)
+#pragma unroll(LATE_ARCH || BYTES ? 1 : 2)
             for (int values = 0; values < 2; values++)
                 if (BYTES) chunk_load_bytes<HD, BY_WARPS>(kv, shared->place[turn], block, part, values, raw);
                 else chunk_load<HD, BY_WARPS>(kv, shared->place[turn], block, part, values, stages + (2 * turn + values) * HALF_STAGE);
