@@ -2789,16 +2789,15 @@ typedef struct llm_conv_op {
 /* Linear attention with a state S (dk, dv) a head (gated delta rule, Yang et al. 2024; Mamba 2, Dao and Gu 2024). In each row a head has k
  * and q (dk), which the heads of a group share, v (dv), and s = clamp(softplus(src[decay_col + h] + decay_bias[h]), step_min, step_max):
  *     S = exp(decay[h] s) S;  u = w (v - S^T k), without delta w v;  S += k u^T;  dst = S^T q + skip[h] v
- * w is sigmoid(src[write_col + h]), or s where write_col is -1. With by_key each of the dk rows of S has a decay of its own: decay_col has
- * (n_heads, dk) columns then, and decay_bias as many values. With unit k and q are brought to length 1 (1e-6 under the root), and q divided
- * by root dk. State: (n_heads, dk, dv). */
+ * w is sigmoid(src[write_col + h]), or s where write_col is -1. With unit k and q are brought to length 1 (1e-6 under the root), and q
+ * divided by root dk. State: (n_heads, dk, dv). */
 typedef struct llm_recur_op {
     llm_buffer *dst;       /* (n_rows, n_heads * dv) */
     const llm_buffer *src; /* (n_rows, ...) */
     int32_t q_col, k_col, v_col, decay_col, write_col;
     int32_t n_heads, n_groups, dk, dv;
-    int32_t delta, by_key, unit;
-    const llm_weight *decay, *decay_bias, *skip; /* VECTOR (n_heads), below 0; (n_heads) or (n_heads, dk); (n_heads) or NULL */
+    int32_t delta, unit;
+    const llm_weight *decay, *decay_bias, *skip; /* VECTOR (n_heads), below 0; (n_heads); (n_heads) or NULL */
     float step_min, step_max;                    /* step_max 0: no limit */
     int32_t layer, state;
 } llm_recur_op;
@@ -14306,11 +14305,11 @@ typedef struct llm__conv {
 /* Some columns of a head's state over rows of a sequence: see llm_recur_op. */
 typedef struct llm__recur {
     float *state;               /* (dk, n), rows `stride` apart */
-    const float *q, *k, *decay; /* (rows, dk) of q and k, key_stride apart; decay: (rows), or by_key (rows, dk) */
+    const float *q, *k, *decay; /* (rows, dk) of q and k, key_stride apart; decay: (rows) */
     const float *write, *v;     /* (rows); (rows, n), v_stride apart */
     float *out;                 /* (rows, n), out_stride apart */
     int64_t stride, key_stride, v_stride, out_stride;
-    int rows, dk, n, delta, by_key;
+    int rows, dk, n, delta;
     float skip;
 } llm__recur;
 
@@ -15063,30 +15062,29 @@ LLM__INLINE void llm__body_conv(const llm__conv *c) {
         }
 }
 
-/* What 16 columns of the state hold of a key: the sum over i of k_i d_i S_i; four chains hide the latency of the additions. */
-LLM__INLINE llm__v16 llm__recur_read(const llm__recur *c, const float *s, const int n, const float *k, const float *d) {
+/* What 16 columns of the decayed state hold of a key: the sum over i of k_i d S_i; four chains hide the latency of the additions. */
+LLM__INLINE llm__v16 llm__recur_read(const llm__recur *c, const float *s, const int n, const float *k, const float decay) {
     llm__v16 sum[4];
-    const float by = c->by_key ? 1 : *d;
     int i = 0;
     for (int j = 0; j < 4; j++) sum[j] = llm__all16(0);
     for (; i + 4 <= c->dk; i += 4)
         LLM__UNROLL
         for (int j = 0; j < 4; j++) {
             const llm__v16 x = llm__load16(s + (i + j) * c->stride, n);
-            const float f = k[i + j] * (c->by_key ? d[i + j] : 1);
-            LLM__EACH(e) sum[j].v[e] += f * x.v[e];
+            const float key = k[i + j];
+            LLM__EACH(e) sum[j].v[e] += key * x.v[e];
         }
     for (; i < c->dk; i++) {
         const llm__v16 x = llm__load16(s + i * c->stride, n);
-        const float f = k[i] * (c->by_key ? d[i] : 1);
-        LLM__EACH(e) sum[0].v[e] += f * x.v[e];
+        const float key = k[i];
+        LLM__EACH(e) sum[0].v[e] += key * x.v[e];
     }
-    LLM__EACH(e) sum[0].v[e] = (sum[0].v[e] + sum[1].v[e] + (sum[2].v[e] + sum[3].v[e])) * by;
+    LLM__EACH(e) sum[0].v[e] = (sum[0].v[e] + sum[1].v[e] + (sum[2].v[e] + sum[3].v[e])) * decay;
     return sum[0];
 }
 
-/* S_i = d_i S_i + k_i u; returns the sum over i of q_i S_i. */
-LLM__INLINE llm__v16 llm__recur_write(const llm__recur *c, float *s, const int n, const float *q, const float *k, const float *d,
+/* S_i = d S_i + k_i u; returns the sum over i of q_i S_i. */
+LLM__INLINE llm__v16 llm__recur_write(const llm__recur *c, float *s, const int n, const float *q, const float *k, const float decay,
                                       const llm__v16 u) {
     llm__v16 sum[4];
     int i = 0;
@@ -15094,16 +15092,15 @@ LLM__INLINE llm__v16 llm__recur_write(const llm__recur *c, float *s, const int n
     for (; i + 4 <= c->dk; i += 4)
         LLM__UNROLL
         for (int j = 0; j < 4; j++) {
-            const float f = c->by_key ? d[i + j] : *d, key = k[i + j], query = q[i + j];
+            const float key = k[i + j], query = q[i + j];
             llm__v16 x = llm__load16(s + (i + j) * c->stride, n);
-            LLM__EACH(e) x.v[e] = f * x.v[e] + key * u.v[e];
+            LLM__EACH(e) x.v[e] = decay * x.v[e] + key * u.v[e];
             llm__store16(s + (i + j) * c->stride, n, x);
             LLM__EACH(e) sum[j].v[e] += query * x.v[e];
         }
     for (; i < c->dk; i++) {
-        const float f = c->by_key ? d[i] : *d;
         llm__v16 x = llm__load16(s + i * c->stride, n);
-        LLM__EACH(e) x.v[e] = f * x.v[e] + k[i] * u.v[e];
+        LLM__EACH(e) x.v[e] = decay * x.v[e] + k[i] * u.v[e];
         llm__store16(s + i * c->stride, n, x);
         LLM__EACH(e) sum[0].v[e] += q[i] * x.v[e];
     }
@@ -15115,12 +15112,12 @@ LLM__INLINE llm__v16 llm__recur_write(const llm__recur *c, float *s, const int n
 LLM__INLINE void llm__recur_rows(const llm__recur *c, int at, const int n) {
     for (int row = 0; row < c->rows; row++) {
         const float *q = c->q + row * c->key_stride, *k = c->k + row * c->key_stride, write = c->write[row];
-        const float *d = c->decay + (c->by_key ? (int64_t)row * c->dk : row);
+        const float decay = c->decay[row];
         const llm__v16 v = llm__load16(c->v + row * c->v_stride + at, n);
         llm__v16 u = v, o = llm__all16(0);
-        if (c->delta) o = llm__recur_read(c, c->state + at, n, k, d);
+        if (c->delta) o = llm__recur_read(c, c->state + at, n, k, decay);
         LLM__EACH(i) u.v[i] = write * (v.v[i] - o.v[i]);
-        o = llm__recur_write(c, c->state + at, n, q, k, d, u);
+        o = llm__recur_write(c, c->state + at, n, q, k, decay, u);
         LLM__EACH(i) o.v[i] += c->skip * v.v[i];
         llm__store16(c->out + row * c->out_stride + at, n, o);
     }
@@ -21102,21 +21099,16 @@ static void llm__recur_key(const llm__run *r, const float *x, float scale, float
     k->affine(to, x, 0, by, NULL, NULL, op->dk);
 }
 
-/* What the kernel reads of c->rows rows from `row` on, of head h, into memory: k and q (rows, dk), write (rows), decay. */
+/* What the kernel reads of c->rows rows from `row` on, of head h, into memory: k and q (rows, dk), write and decay (rows). */
 static void llm__recur_inputs(const llm__run *r, int h, int row, llm__recur *c, float *memory) {
     const llm_recur_op *op = &r->rec->op.recur;
-    const int dk = op->dk, group = h / (op->n_heads / op->n_groups), n = op->by_key ? dk : 1;
+    const int dk = op->dk, group = h / (op->n_heads / op->n_groups);
     float *k = memory, *q = k + (int64_t)c->rows * dk, *write = q + (int64_t)c->rows * dk, *decay = write + c->rows;
-    const float *bias = op->decay_bias->f32 + (int64_t)h * n;
     for (int i = 0; i < c->rows; i++) {
-        const float *x = llm__row(op->src, row + i);
-        float s = 0;
+        const float *x = llm__row(op->src, row + i), s = llm__recur_step(op, x[op->decay_col + h] + op->decay_bias->f32[h]);
         llm__recur_key(r, x + op->k_col + group * dk, 1, k + (int64_t)i * dk);
         llm__recur_key(r, x + op->q_col + group * dk, 1 / sqrtf((float)dk), q + (int64_t)i * dk);
-        for (int j = 0; j < n; j++) {
-            s = llm__recur_step(op, x[op->decay_col + h * n + j] + bias[j]);
-            decay[(int64_t)i * n + j] = expf(op->decay->f32[h] * s);
-        }
+        decay[i] = expf(op->decay->f32[h] * s);
         write[i] = op->write_col < 0 ? s : 1 / (1 + expf(-x[op->write_col + h]));
     }
     c->q = q, c->k = k, c->write = write, c->decay = decay, c->key_stride = dk;
@@ -21134,14 +21126,13 @@ static void llm__recur_fetch(const llm_recur_op *op, const llm__recur_span *span
 /* Columns [at, at + n) of head h, of all sequences. */
 static void llm__recur_columns(const llm__run *r, int h, int at, int n) {
     const llm_recur_op *op = &r->rec->op.recur;
-    const int64_t each = (int64_t)op->dk * (op->by_key ? 3 : 2) + 2, most = (int64_t)(r->e->scratch_bytes / sizeof(float)) / each;
+    const int64_t each = 2 * ((int64_t)op->dk + 1), most = (int64_t)(r->e->scratch_bytes / sizeof(float)) / each;
     llm__recur c = {.stride = op->dv,
                     .v_stride = op->src->stride,
                     .out_stride = op->dst->stride,
                     .dk = op->dk,
                     .n = n,
                     .delta = op->delta,
-                    .by_key = op->by_key,
                     .skip = op->skip ? op->skip->f32[h] : 0};
     const int64_t state = op->state + (int64_t)h * op->dk * op->dv + at;
     llm__recur_span span;
@@ -26900,6 +26891,10 @@ static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer)
     if ((int64_t)s->n_heads * s->dk * s->dv > 1 << 26 && !f->r)
         f->r = llm__error(LLM_ERR_LIMIT, "%s: a state of %d heads of %d x %d values is more than %d", f->path, s->n_heads, s->dk, s->dv,
                           1 << 26);
+    char act[64];
+    llm__fact_str(f, "mamba_hidden_act hidden_act", act);
+    if (act[0] && !llm__word_in("silu swish", act) && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: hidden_act: \"%.40s\", recurrent layers have silu", f->path, act);
     const int limits = llm__fact_list(f, "time_step_limit");
     double low = 0, high = 0;
     if (limits >= 0) {

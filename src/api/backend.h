@@ -485,16 +485,15 @@ typedef struct llm_conv_op {
 /* Linear attention with a state S (dk, dv) a head (gated delta rule, Yang et al. 2024; Mamba 2, Dao and Gu 2024). In each row a head has k
  * and q (dk), which the heads of a group share, v (dv), and s = clamp(softplus(src[decay_col + h] + decay_bias[h]), step_min, step_max):
  *     S = exp(decay[h] s) S;  u = w (v - S^T k), without delta w v;  S += k u^T;  dst = S^T q + skip[h] v
- * w is sigmoid(src[write_col + h]), or s where write_col is -1. With by_key each of the dk rows of S has a decay of its own: decay_col has
- * (n_heads, dk) columns then, and decay_bias as many values. With unit k and q are brought to length 1 (1e-6 under the root), and q divided
- * by root dk. State: (n_heads, dk, dv). */
+ * w is sigmoid(src[write_col + h]), or s where write_col is -1. With unit k and q are brought to length 1 (1e-6 under the root), and q
+ * divided by root dk. State: (n_heads, dk, dv). */
 typedef struct llm_recur_op {
     llm_buffer *dst;       /* (n_rows, n_heads * dv) */
     const llm_buffer *src; /* (n_rows, ...) */
     int32_t q_col, k_col, v_col, decay_col, write_col;
     int32_t n_heads, n_groups, dk, dv;
-    int32_t delta, by_key, unit;
-    const llm_weight *decay, *decay_bias, *skip; /* VECTOR (n_heads), below 0; (n_heads) or (n_heads, dk); (n_heads) or NULL */
+    int32_t delta, unit;
+    const llm_weight *decay, *decay_bias, *skip; /* VECTOR (n_heads), below 0; (n_heads); (n_heads) or NULL */
     float step_min, step_max;                    /* step_max 0: no limit */
     int32_t layer, state;
 } llm_recur_op;

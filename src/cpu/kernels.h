@@ -112,11 +112,11 @@ typedef struct llm__conv {
 /* Some columns of a head's state over rows of a sequence: see llm_recur_op. */
 typedef struct llm__recur {
     float *state;               /* (dk, n), rows `stride` apart */
-    const float *q, *k, *decay; /* (rows, dk) of q and k, key_stride apart; decay: (rows), or by_key (rows, dk) */
+    const float *q, *k, *decay; /* (rows, dk) of q and k, key_stride apart; decay: (rows) */
     const float *write, *v;     /* (rows); (rows, n), v_stride apart */
     float *out;                 /* (rows, n), out_stride apart */
     int64_t stride, key_stride, v_stride, out_stride;
-    int rows, dk, n, delta, by_key;
+    int rows, dk, n, delta;
     float skip;
 } llm__recur;
 

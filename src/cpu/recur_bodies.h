@@ -71,30 +71,29 @@ LLM__INLINE void llm__body_conv(const llm__conv *c) {
         }
 }
 
-/* What 16 columns of the state hold of a key: the sum over i of k_i d_i S_i; four chains hide the latency of the additions. */
-LLM__INLINE llm__v16 llm__recur_read(const llm__recur *c, const float *s, const int n, const float *k, const float *d) {
+/* What 16 columns of the decayed state hold of a key: the sum over i of k_i d S_i; four chains hide the latency of the additions. */
+LLM__INLINE llm__v16 llm__recur_read(const llm__recur *c, const float *s, const int n, const float *k, const float decay) {
     llm__v16 sum[4];
-    const float by = c->by_key ? 1 : *d;
     int i = 0;
     for (int j = 0; j < 4; j++) sum[j] = llm__all16(0);
     for (; i + 4 <= c->dk; i += 4)
         LLM__UNROLL
         for (int j = 0; j < 4; j++) {
             const llm__v16 x = llm__load16(s + (i + j) * c->stride, n);
-            const float f = k[i + j] * (c->by_key ? d[i + j] : 1);
-            LLM__EACH(e) sum[j].v[e] += f * x.v[e];
+            const float key = k[i + j];
+            LLM__EACH(e) sum[j].v[e] += key * x.v[e];
         }
     for (; i < c->dk; i++) {
         const llm__v16 x = llm__load16(s + i * c->stride, n);
-        const float f = k[i] * (c->by_key ? d[i] : 1);
-        LLM__EACH(e) sum[0].v[e] += f * x.v[e];
+        const float key = k[i];
+        LLM__EACH(e) sum[0].v[e] += key * x.v[e];
     }
-    LLM__EACH(e) sum[0].v[e] = (sum[0].v[e] + sum[1].v[e] + (sum[2].v[e] + sum[3].v[e])) * by;
+    LLM__EACH(e) sum[0].v[e] = (sum[0].v[e] + sum[1].v[e] + (sum[2].v[e] + sum[3].v[e])) * decay;
     return sum[0];
 }
 
-/* S_i = d_i S_i + k_i u; returns the sum over i of q_i S_i. */
-LLM__INLINE llm__v16 llm__recur_write(const llm__recur *c, float *s, const int n, const float *q, const float *k, const float *d,
+/* S_i = d S_i + k_i u; returns the sum over i of q_i S_i. */
+LLM__INLINE llm__v16 llm__recur_write(const llm__recur *c, float *s, const int n, const float *q, const float *k, const float decay,
                                       const llm__v16 u) {
     llm__v16 sum[4];
     int i = 0;
@@ -102,16 +101,15 @@ LLM__INLINE llm__v16 llm__recur_write(const llm__recur *c, float *s, const int n
     for (; i + 4 <= c->dk; i += 4)
         LLM__UNROLL
         for (int j = 0; j < 4; j++) {
-            const float f = c->by_key ? d[i + j] : *d, key = k[i + j], query = q[i + j];
+            const float key = k[i + j], query = q[i + j];
             llm__v16 x = llm__load16(s + (i + j) * c->stride, n);
-            LLM__EACH(e) x.v[e] = f * x.v[e] + key * u.v[e];
+            LLM__EACH(e) x.v[e] = decay * x.v[e] + key * u.v[e];
             llm__store16(s + (i + j) * c->stride, n, x);
             LLM__EACH(e) sum[j].v[e] += query * x.v[e];
         }
     for (; i < c->dk; i++) {
-        const float f = c->by_key ? d[i] : *d;
         llm__v16 x = llm__load16(s + i * c->stride, n);
-        LLM__EACH(e) x.v[e] = f * x.v[e] + k[i] * u.v[e];
+        LLM__EACH(e) x.v[e] = decay * x.v[e] + k[i] * u.v[e];
         llm__store16(s + i * c->stride, n, x);
         LLM__EACH(e) sum[0].v[e] += q[i] * x.v[e];
     }
@@ -123,12 +121,12 @@ LLM__INLINE llm__v16 llm__recur_write(const llm__recur *c, float *s, const int n
 LLM__INLINE void llm__recur_rows(const llm__recur *c, int at, const int n) {
     for (int row = 0; row < c->rows; row++) {
         const float *q = c->q + row * c->key_stride, *k = c->k + row * c->key_stride, write = c->write[row];
-        const float *d = c->decay + (c->by_key ? (int64_t)row * c->dk : row);
+        const float decay = c->decay[row];
         const llm__v16 v = llm__load16(c->v + row * c->v_stride + at, n);
         llm__v16 u = v, o = llm__all16(0);
-        if (c->delta) o = llm__recur_read(c, c->state + at, n, k, d);
+        if (c->delta) o = llm__recur_read(c, c->state + at, n, k, decay);
         LLM__EACH(i) u.v[i] = write * (v.v[i] - o.v[i]);
-        o = llm__recur_write(c, c->state + at, n, q, k, d, u);
+        o = llm__recur_write(c, c->state + at, n, q, k, decay, u);
         LLM__EACH(i) o.v[i] += c->skip * v.v[i];
         llm__store16(c->out + row * c->out_stride + at, n, o);
     }

@@ -119,21 +119,16 @@ static void llm__recur_key(const llm__run *r, const float *x, float scale, float
     k->affine(to, x, 0, by, NULL, NULL, op->dk);
 }
 
-/* What the kernel reads of c->rows rows from `row` on, of head h, into memory: k and q (rows, dk), write (rows), decay. */
+/* What the kernel reads of c->rows rows from `row` on, of head h, into memory: k and q (rows, dk), write and decay (rows). */
 static void llm__recur_inputs(const llm__run *r, int h, int row, llm__recur *c, float *memory) {
     const llm_recur_op *op = &r->rec->op.recur;
-    const int dk = op->dk, group = h / (op->n_heads / op->n_groups), n = op->by_key ? dk : 1;
+    const int dk = op->dk, group = h / (op->n_heads / op->n_groups);
     float *k = memory, *q = k + (int64_t)c->rows * dk, *write = q + (int64_t)c->rows * dk, *decay = write + c->rows;
-    const float *bias = op->decay_bias->f32 + (int64_t)h * n;
     for (int i = 0; i < c->rows; i++) {
-        const float *x = llm__row(op->src, row + i);
-        float s = 0;
+        const float *x = llm__row(op->src, row + i), s = llm__recur_step(op, x[op->decay_col + h] + op->decay_bias->f32[h]);
         llm__recur_key(r, x + op->k_col + group * dk, 1, k + (int64_t)i * dk);
         llm__recur_key(r, x + op->q_col + group * dk, 1 / sqrtf((float)dk), q + (int64_t)i * dk);
-        for (int j = 0; j < n; j++) {
-            s = llm__recur_step(op, x[op->decay_col + h * n + j] + bias[j]);
-            decay[(int64_t)i * n + j] = expf(op->decay->f32[h] * s);
-        }
+        decay[i] = expf(op->decay->f32[h] * s);
         write[i] = op->write_col < 0 ? s : 1 / (1 + expf(-x[op->write_col + h]));
     }
     c->q = q, c->k = k, c->write = write, c->decay = decay, c->key_stride = dk;
@@ -151,14 +146,13 @@ static void llm__recur_fetch(const llm_recur_op *op, const llm__recur_span *span
 /* Columns [at, at + n) of head h, of all sequences. */
 static void llm__recur_columns(const llm__run *r, int h, int at, int n) {
     const llm_recur_op *op = &r->rec->op.recur;
-    const int64_t each = (int64_t)op->dk * (op->by_key ? 3 : 2) + 2, most = (int64_t)(r->e->scratch_bytes / sizeof(float)) / each;
+    const int64_t each = 2 * ((int64_t)op->dk + 1), most = (int64_t)(r->e->scratch_bytes / sizeof(float)) / each;
     llm__recur c = {.stride = op->dv,
                     .v_stride = op->src->stride,
                     .out_stride = op->dst->stride,
                     .dk = op->dk,
                     .n = n,
                     .delta = op->delta,
-                    .by_key = op->by_key,
                     .skip = op->skip ? op->skip->f32[h] : 0};
     const int64_t state = op->state + (int64_t)h * op->dk * op->dv + at;
     llm__recur_span span;

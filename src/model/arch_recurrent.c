@@ -107,6 +107,10 @@ static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer)
     if ((int64_t)s->n_heads * s->dk * s->dv > 1 << 26 && !f->r)
         f->r = llm__error(LLM_ERR_LIMIT, "%s: a state of %d heads of %d x %d values is more than %d", f->path, s->n_heads, s->dk, s->dv,
                           1 << 26);
+    char act[64];
+    llm__fact_str(f, "mamba_hidden_act hidden_act", act);
+    if (act[0] && !llm__word_in("silu swish", act) && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: hidden_act: \"%.40s\", recurrent layers have silu", f->path, act);
     const int limits = llm__fact_list(f, "time_step_limit");
     double low = 0, high = 0;
     if (limits >= 0) {

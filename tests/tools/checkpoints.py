@@ -37,6 +37,20 @@ FAMILIES = sorted(x.parent.name for x in DATA.glob("*/tensors.txt"))
 SAFETENSORS = {"bf16": "BF16", "f16": "F16", "f32": "F32", "u8": "U8"}
 
 
+def prompts(family):
+    """Three: of 1 token, of 17, and of 70 to 120, which is longer than every sliding window and original context of these models."""
+    raw = hashlib.shake_128(f"{family}/prompts".encode()).digest(1024)
+    ids = [(raw[i] << 8 | raw[i + 1]) % 512 for i in range(2, 1024, 2)]
+    return [ids[:1], ids[1:18], ids[18:88 + raw[0] % 51]]
+
+
+def expected_text(found):
+    """expected.json with a line for each list."""
+    lines = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in found.items() if k != "prompts"]
+    asked = [",\n ".join(f"{json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in p.items()) for p in found["prompts"]]
+    return "{" + ",\n".join(lines) + ',\n"prompts": [\n{' + "},\n{".join(asked) + "}]}\n"
+
+
 def encode(value, dtype):
     """The little-endian bytes of a number, rounded to nearest, ties to even."""
     if dtype == "f32": return struct.pack("<f", value)

@@ -9,7 +9,6 @@ one that computes the same. Of the seeds 0, 1, 2, ... the first is taken with wh
 rounding; it is written into tensors.txt. Takes a few minutes; no test runs it.
 """
 import contextlib
-import hashlib
 import json
 import logging
 import pathlib
@@ -149,13 +148,6 @@ def logits(model, ids):
     with torch.no_grad(): return model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
 
 
-def prompts(family):
-    """Three: of 1 token, of 17, and of 70 to 120, which is longer than every sliding window and original context of these models."""
-    raw = hashlib.shake_128(f"{family}/prompts".encode()).digest(1024)
-    ids = [(raw[i] << 8 | raw[i + 1]) % 512 for i in range(2, 1024, 2)]
-    return [ids[:1], ids[1:18], ids[18:88 + raw[0] % 51]]
-
-
 def answer(model, ids):
     """The expected results of one prompt."""
     all_logits = logits(model, ids)
@@ -191,13 +183,6 @@ def compute(family, folder, tensors, asked):
             "min_margin": min(p["min_margin"] for p in out), **mixture, "prompts": out}
 
 
-def text(found):
-    """JSON with a line for each list."""
-    lines = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in found.items() if k != "prompts"]
-    asked = [",\n ".join(f"{json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in p.items()) for p in found["prompts"]]
-    return "{" + ",\n".join(lines) + ',\n"prompts": [\n{' + "},\n{".join(asked) + "}]}\n"
-
-
 def make(family):
     for seed in range(1000):
         with tempfile.TemporaryDirectory() as work:
@@ -205,12 +190,12 @@ def make(family):
             checkpoints.write(family, folder, seed)
             raw = checkpoints.read(family, seed)[0]
             tensors = {name: torch.frombuffer(bytearray(data), dtype=TYPES[dtype]).view(shape) for name, (dtype, shape, data) in raw.items()}
-            found = compute(family, folder, tensors, prompts(family))
+            found = compute(family, folder, tensors, checkpoints.prompts(family))
         if found["min_margin"] >= MIN_MARGIN and found.get("min_route_gap", 1) >= MIN_ROUTE_GAP and found["float32_noise"] <= MAX_NOISE: break
     else: sys.exit(f"{family}: no seed is good")
     found = {"weights_sha256": checkpoints.digest(family, seed), **found}
     target = checkpoints.DATA / family
-    (target / "expected.json").write_text(text(found))
+    (target / "expected.json").write_text(checkpoints.expected_text(found))
     lines = (target / "tensors.txt").read_text().splitlines()
     (target / "tensors.txt").write_text("\n".join([f"seed {seed}"] + [x for x in lines if not x.startswith("seed ")]) + "\n")
     print(family, f"seed {seed}", {k: v for k, v in found.items() if k != "prompts"}, flush=True)

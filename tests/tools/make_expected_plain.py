@@ -7,7 +7,6 @@
 Was written from transformers 5.23.0 where torch was not to be had. Everything is computed in float32, whole passes
 without a cache; float64 tells the noise. Needs numpy; no test runs it.
 """
-import hashlib
 import json
 import math
 import pathlib
@@ -275,13 +274,6 @@ def model_of(folder):
     return Gemma4 if c["model_type"].startswith("gemma4") else Recurrent
 
 
-def prompts(family):
-    """Those of make_expected.py."""
-    raw = hashlib.shake_128(f"{family}/prompts".encode()).digest(1024)
-    ids = [(raw[i] << 8 | raw[i + 1]) % 512 for i in range(2, 1024, 2)]
-    return [ids[:1], ids[1:18], ids[18:88 + raw[0] % 51]]
-
-
 def answer(model, ids):
     every, greedy, margin = model.logits(ids), [], math.inf
     logprobs = np.log(softmax(every.astype(np.float64)))
@@ -310,23 +302,16 @@ def compute(folder, asked):
     return {"numpy": np.__version__, "logit_range": round(span, 2), "float32_noise": float(f"{noise:.1e}"), "min_margin": min(p["min_margin"] for p in out), **mixture, "prompts": out}
 
 
-def text(found):
-    """JSON with a line for each list."""
-    lines = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in found.items() if k != "prompts"]
-    asked = [",\n ".join(f"{json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in p.items()) for p in found["prompts"]]
-    return "{" + ",\n".join(lines) + ',\n"prompts": [\n{' + "},\n{".join(asked) + "}]}\n"
-
-
 def make(family):
     for seed in range(1000):
         with tempfile.TemporaryDirectory() as work:
             folder = pathlib.Path(work) / family
             checkpoints.write(family, folder, seed)
-            found = compute(folder, prompts(family))
+            found = compute(folder, checkpoints.prompts(family))
         if found: break
     else: sys.exit(f"{family}: no seed is good")
     target = checkpoints.DATA / family
-    (target / "expected.json").write_text(text({"weights_sha256": checkpoints.digest(family, seed), **found}))
+    (target / "expected.json").write_text(checkpoints.expected_text({"weights_sha256": checkpoints.digest(family, seed), **found}))
     lines = (target / "tensors.txt").read_text().splitlines()
     (target / "tensors.txt").write_text("\n".join([f"seed {seed}"] + [x for x in lines if not x.startswith("seed ")]) + "\n")
     print(family, f"seed {seed}", {k: v for k, v in found.items() if k != "prompts"}, flush=True)

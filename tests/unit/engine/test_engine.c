@@ -911,8 +911,7 @@ static void eng_whole(void *ctx, const int32_t *ids, int32_t n, float *row) {
 
 /* A beam search over a tiny checkpoint, in pages that are shared, copied, taken away and given back, against the plain one that computes each
  * beam whole from its first token: the same tokens and the same bits. */
-static void eng_test_beams(void) {
-    static const char path[] = TEST_CHECKPOINT("llama");
+static void eng_test_beams(const char *path) {
     static fake_beam pool[FAKE_BEAMS];
     int32_t ids[21];
     llm_engine_config c;
@@ -958,6 +957,32 @@ static void eng_test_beams(void) {
     llm_model_close(m);
 }
 
+/* Where layers keep a state the raw calls go on where they ended or begin again, in any pieces to the same bits; drafts are refused. */
+static void eng_test_states(void) {
+    static const char path[] = TEST_CHECKPOINT("qwen3_5");
+    static float whole[512], piece[512];
+    int32_t ids[40];
+    llm_engine_config c;
+    llm_engine *e = NULL;
+    llm_model *m;
+    if (!test_made(path, "checkpoints")) return;
+    memset(&c, 0, sizeof c);
+    for (int i = 0; i < 40; i++) ids[i] = 5 + (int32_t)(llm__mix((uint64_t)i) % 200);
+    c.n_threads = 1, c.max_model_len = 64, c.block_size = 16, c.max_num_seqs = 2;
+    if (!CHECK(!llm_model_open(path, NULL, &m)) || !CHECK(!llm_engine_open(m, &c, &e))) return;
+    CHECK(!llm_forward(e, 0, 0, ids, 40, whole, 1));
+    for (int each = 1; each < 40; each += 6) {
+        for (int at = 0; at < 40; at += each) CHECK(!llm_forward(e, 1, at, ids + at, LLM__MIN(each, 40 - at), piece, 1));
+        CHECK(!memcmp(whole, piece, sizeof piece));
+    }
+    CHECK(llm_forward(e, 0, 20, ids, 1, piece, 1) == LLM_ERR_ARG && strstr(llm_last_error(), "position: 20, but sequence 0 has 40 tokens"));
+    CHECK(llm_forward(e, 0, 41, ids, 1, piece, 1) == LLM_ERR_ARG && !llm_forward(e, 0, 40, ids, 1, piece, 1));
+    llm_engine_close(e);
+    c.speculative_model = "[ngram]", c.num_speculative_tokens = 4;
+    CHECK(llm_engine_open(m, &c, &e) == LLM_ERR_UNSUPPORTED && strstr(llm_last_error(), "from which a draft cannot be taken back"));
+    llm_model_close(m);
+}
+
 static void eng_test_real(void) {
     static const char path[] = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
     int32_t ids[ENG_LONG];
@@ -976,7 +1001,10 @@ static void eng_test_real(void) {
 }
 
 TEST_GROUP(engine) {
-    eng_test_beams();
+    eng_test_beams(TEST_CHECKPOINT("llama"));
+    eng_test_beams(TEST_CHECKPOINT("qwen3_5"));
+    eng_test_beams(TEST_CHECKPOINT("mamba2"));
+    eng_test_states();
     eng_test_real();
     eng_test_early_stop();
     eng_test_no_queue();

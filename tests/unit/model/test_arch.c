@@ -272,6 +272,9 @@ static void arch_arranged(void) {
     arch_refused("\"max_position_embeddings\":64,\"model_type\":\"qwen3_5_text\",\"linear_num_value_heads\":6,\"linear_num_key_heads\":4,"
                  "\"linear_key_head_dim\":8,\"linear_value_head_dim\":8",
                  "6 heads of state cannot share 4 groups evenly");
+    arch_refused(
+        "\"max_position_embeddings\":64,\"model_type\":\"mamba2\",\"num_heads\":8,\"head_dim\":16,\"state_size\":8,\"hidden_act\":\"gelu\"",
+        "hidden_act: \"gelu\", recurrent layers have silu");
     arch_refused("\"max_position_embeddings\":64,\"model_type\":\"hunyuan_v1_moe\",\"num_experts\":8,\"moe_topk\":[2,3]",
                  "moe_topk: the same whole number for all layers");
     arch_refused("\"max_position_embeddings\":64,\"model_type\":\"hunyuan_v1_dense\",\"use_cla\":true", "use_cla: true is not supported");
