@@ -674,6 +674,7 @@ typedef struct llm_model_info {
     int32_t vision;             /* 1: pictures and videos may stand in a prompt */
     const char *quantization;   /* the method of a quantised folder and what it says of it, "gptq, 4 bits, groups of 128"; "none"; "gguf" */
     double bits_per_weight;     /* of the files' tensors, scales and all; 0: random weights */
+    int32_t n_states;           /* layers that keep a state instead of keys and values; their sequences cannot go back (llm_forward) */
 } llm_model_info;
 
 /* Opens a GGUF file (the first of split files) or a Hugging Face folder. Every header, setting and tensor shape is checked here, so what
@@ -30961,7 +30962,10 @@ static void llm__model_info_fill(llm_model *m) {
     o->max_model_len = a->max_len;
     o->n_experts = a->n_experts;
     o->n_experts_used = a->n_used;
-    for (int i = 0; i < a->n_layers; i++) o->sliding_window = LLM__MAX(o->sliding_window, a->layer[i].window);
+    for (int i = 0; i < a->n_layers; i++) {
+        o->sliding_window = LLM__MAX(o->sliding_window, a->layer[i].window);
+        o->n_states += a->layer[i].mixer > LLM__MIX_NONE;
+    }
     o->bos_id = s->bos_id;
     o->eos_id = s->eos_id;
     o->pad_id = s->pad_id;

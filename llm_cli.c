@@ -1674,8 +1674,10 @@ static void cli_cmd_info(void) {
                     i->format, i->architecture, i->family, i->file_type, i->tokenizer_kind);
     llm_text_format(&t, "'n_params': %l, 'n_layers': %d, 'hidden_size': %d, 'n_heads': %d, 'n_kv_heads': %d, 'head_dim': %d, ", i->n_params,
                     i->n_layers, i->hidden_size, i->n_heads, i->n_kv_heads, i->head_dim);
-    llm_text_format(&t, "'vocab_size': %d, 'max_position_embeddings': %d, 'sliding_window': %d, 'n_experts': %d, 'n_experts_used': %d, ",
-                    i->vocab_size, i->max_position_embeddings, i->sliding_window, i->n_experts, i->n_experts_used);
+    llm_text_format(
+        &t,
+        "'vocab_size': %d, 'max_position_embeddings': %d, 'sliding_window': %d, 'n_experts': %d, 'n_experts_used': %d, 'n_states': %d, ",
+        i->vocab_size, i->max_position_embeddings, i->sliding_window, i->n_experts, i->n_experts_used, i->n_states);
     llm_text_format(&t, "'bos_id': %d, 'eos_id': %d, 'stop_ids': %i, 'n_tensors': %d, 'tensor_types': {", i->bos_id, i->eos_id, i->stop_ids,
                     (size_t)i->n_stop_ids, i->n_tensors);
     for (int k = 0; types[k].name; k++)
@@ -1980,13 +1982,14 @@ static double cli_bench_prompt(int32_t seq, int n, unsigned seed) {
     return llm_now() - begin;
 }
 
-/* Decodes n tokens of `width` sequences behind prompts of different lengths, which are fed if this is the first time. Returns the seconds. */
+/* Decodes n tokens of `width` sequences behind prompts of different lengths, which are fed if this is the first time, or where a state cannot
+ * go back to them. Returns the seconds. */
 static double cli_bench_decode(int n, int32_t width, int first) {
     const llm_sampling greedy = {0};
     static int32_t seqs[CLI_WIDEST], positions[CLI_WIDEST], counts[CLI_WIDEST], ids[CLI_WIDEST];
     for (int32_t s = 0; s < width; s++) {
         seqs[s] = ids[s] = s, counts[s] = 1, positions[s] = 1 + s % 16 + opt.depth;
-        if (first) cli_bench_prompt(s, positions[s], (unsigned)s);
+        if (first || llm_model_get_info(cli.model)->n_states) cli_bench_prompt(s, positions[s], (unsigned)s);
     }
     double begin = llm_now();
     for (int i = 0; i < n; i++) {

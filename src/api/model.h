@@ -58,6 +58,7 @@ typedef struct llm_model_info {
     int32_t vision;             /* 1: pictures and videos may stand in a prompt */
     const char *quantization;   /* the method of a quantised folder and what it says of it, "gptq, 4 bits, groups of 128"; "none"; "gguf" */
     double bits_per_weight;     /* of the files' tensors, scales and all; 0: random weights */
+    int32_t n_states;           /* layers that keep a state instead of keys and values; their sequences cannot go back (llm_forward) */
 } llm_model_info;
 
 /* Opens a GGUF file (the first of split files) or a Hugging Face folder. Every header, setting and tensor shape is checked here, so what

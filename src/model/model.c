@@ -71,7 +71,10 @@ static void llm__model_info_fill(llm_model *m) {
     o->max_model_len = a->max_len;
     o->n_experts = a->n_experts;
     o->n_experts_used = a->n_used;
-    for (int i = 0; i < a->n_layers; i++) o->sliding_window = LLM__MAX(o->sliding_window, a->layer[i].window);
+    for (int i = 0; i < a->n_layers; i++) {
+        o->sliding_window = LLM__MAX(o->sliding_window, a->layer[i].window);
+        o->n_states += a->layer[i].mixer > LLM__MIX_NONE;
+    }
     o->bos_id = s->bos_id;
     o->eos_id = s->eos_id;
     o->pad_id = s->pad_id;

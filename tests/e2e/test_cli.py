@@ -685,6 +685,10 @@ def test_taken():
             long = {"-v": "--verbose", "-y": "--yes"}.get(option, option)
             if long in taken[name] or option == "--json" and name == "list": continue
             refused(f"{name} {option}", 2, name, "-m", TINY, *[x for x in (option, value) if x], says=(f"{option}: {name} " + ("takes no pictures but in --messages" if (option, name) == ("--image", "score") else "does not take it"),), stdin="{}")
+    r = run("bench", "-m", "build/checkpoints/qwen3_5", "-p", "4", "-n", "2", "-b", "1,2", "-r", "2", "--json")
+    check("bench of a model that keeps states", r.code == 0 and r.out.count("tokens_per_s") == 3, r.err)
+    r = run("info", "build/checkpoints/qwen3_5", "--json")
+    check("info: layers that keep a state", json.loads(r.out)["n_states"] == 3, r.out)
     r = run("bench", "-m", TINY, "-p", "4", "-n", "2", "-b", "1,2", "-r", "1")
     check("bench: nothing to be noted", r.code == 0 and not r.err, r)
     r = run("score", "-m", TINY, "-p", "A text", "--temp", "0", "-s", "3")
