@@ -2319,7 +2319,7 @@ LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *m
  * operation makes the context remember the first error; wait() returns it.
  */
 
-#define LLM_BACKEND_ABI 15
+#define LLM_BACKEND_ABI 16
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -2791,13 +2791,13 @@ typedef struct llm_conv_op {
  * and q (dk), which the heads of a group share, v (dv), and s = clamp(softplus(src[decay_col + h] + decay_bias[h]), step_min, step_max):
  *     S = exp(decay[h] s) S;  u = w (v - S^T k), without delta w v;  S += k u^T;  dst = S^T q + skip[h] v
  * w is sigmoid(src[write_col + h]), or s where write_col is -1. With unit k and q are brought to length 1 (1e-6 under the root), and q
- * divided by root dk. State: (n_heads, dk, dv). */
+ * divided by root dk. State: (n_heads, dk, dv). Of 4 heads in 2 groups the first has 0 and 1, but with turns 0 and 2. */
 typedef struct llm_recur_op {
     llm_buffer *dst;       /* (n_rows, n_heads * dv) */
     const llm_buffer *src; /* (n_rows, ...) */
     int32_t q_col, k_col, v_col, decay_col, write_col;
     int32_t n_heads, n_groups, dk, dv;
-    int32_t delta, unit;
+    int32_t delta, unit, turns;
     const llm_weight *decay, *decay_bias, *skip; /* VECTOR (n_heads), below 0; (n_heads); (n_heads) or NULL */
     float step_min, step_max;                    /* step_max 0: no limit */
     int32_t layer, state;
@@ -21103,7 +21103,7 @@ static void llm__recur_key(const llm__run *r, const float *x, float scale, float
 /* What the kernel reads of c->rows rows from `row` on, of head h, into memory: k and q (rows, dk), write and decay (rows). */
 static void llm__recur_inputs(const llm__run *r, int h, int row, llm__recur *c, float *memory) {
     const llm_recur_op *op = &r->rec->op.recur;
-    const int dk = op->dk, group = h / (op->n_heads / op->n_groups);
+    const int dk = op->dk, group = op->turns ? h % op->n_groups : h / (op->n_heads / op->n_groups);
     float *k = memory, *q = k + (int64_t)c->rows * dk, *write = q + (int64_t)c->rows * dk, *decay = write + c->rows;
     for (int i = 0; i < c->rows; i++) {
         const float *x = llm__row(op->src, row + i), s = llm__recur_step(op, x[op->decay_col + h] + op->decay_bias->f32[h]);
@@ -26140,6 +26140,7 @@ typedef enum llm__mixer { LLM__MIX_ATTENTION = 0, LLM__MIX_NONE, LLM__MIX_CONV, 
 /* Shapes of what recurrent layers keep: see llm_conv_op and llm_recur_op. */
 typedef struct llm__arch_state {
     int32_t taps, n_heads, n_groups, dk, dv;
+    int32_t turns; /* see llm_recur_op */
     float step_min, step_max;
 } llm__arch_state;
 
@@ -29354,13 +29355,16 @@ static llm_result llm__state_share(const llm__arch *a, int rank_index, int n, ll
     const int32_t heads = a->state.n_heads, groups = a->state.n_groups;
     if (!a->recurrent) return LLM_OK;
     const llm__mixer kind = llm__state_kind(a);
-    const int conv = kind == LLM__MIX_CONV;
-    if (n > 1 && (heads % n || (!conv && groups % n)))
+    const int conv = kind == LLM__MIX_CONV, turns = a->state.turns;
+    const int32_t own = heads / n;
+    if (n > 1 && (heads % n || (!conv && (turns ? own % groups && groups % own : groups % n))))
         return llm__error(LLM_ERR_UNSUPPORTED,
                           "tensor_parallel_size %d: the states of %s (%d heads in %d groups) cannot be divided among so many ranks", n,
                           a->name, heads, groups);
-    s->heads = llm__slice_of(heads, rank_index * (heads / n), heads / n);
-    s->groups = conv ? llm__all(1) : llm__slice_of(groups, rank_index * (groups / n), groups / n);
+    s->heads = llm__slice_of(heads, rank_index * own, own);
+    if (conv) s->groups = llm__all(1);
+    else if (turns) s->groups = llm__slice_of(groups, rank_index * own % groups, LLM__MIN(own, groups));
+    else s->groups = llm__slice_of(groups, rank_index * (groups / n), groups / n);
     llm__state_columns(a, kind, s);
     return LLM_OK;
 }
@@ -30373,6 +30377,7 @@ static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *la
                                 .dv = a->dv,
                                 .delta = delta,
                                 .unit = delta,
+                                .turns = a->turns,
                                 .decay = layer->decay,
                                 .decay_bias = layer->step_bias,
                                 .skip = layer->skip,

@@ -14,7 +14,7 @@
 #include "api/config.h"
 #include "api/sampler.h"
 
-#define LLM_BACKEND_ABI 15
+#define LLM_BACKEND_ABI 16
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -486,13 +486,13 @@ typedef struct llm_conv_op {
  * and q (dk), which the heads of a group share, v (dv), and s = clamp(softplus(src[decay_col + h] + decay_bias[h]), step_min, step_max):
  *     S = exp(decay[h] s) S;  u = w (v - S^T k), without delta w v;  S += k u^T;  dst = S^T q + skip[h] v
  * w is sigmoid(src[write_col + h]), or s where write_col is -1. With unit k and q are brought to length 1 (1e-6 under the root), and q
- * divided by root dk. State: (n_heads, dk, dv). */
+ * divided by root dk. State: (n_heads, dk, dv). Of 4 heads in 2 groups the first has 0 and 1, but with turns 0 and 2. */
 typedef struct llm_recur_op {
     llm_buffer *dst;       /* (n_rows, n_heads * dv) */
     const llm_buffer *src; /* (n_rows, ...) */
     int32_t q_col, k_col, v_col, decay_col, write_col;
     int32_t n_heads, n_groups, dk, dv;
-    int32_t delta, unit;
+    int32_t delta, unit, turns;
     const llm_weight *decay, *decay_bias, *skip; /* VECTOR (n_heads), below 0; (n_heads); (n_heads) or NULL */
     float step_min, step_max;                    /* step_max 0: no limit */
     int32_t layer, state;

@@ -40,13 +40,16 @@ LLM__PRIVATE llm_result llm__state_share(const llm__arch *a, int rank_index, int
     const int32_t heads = a->state.n_heads, groups = a->state.n_groups;
     if (!a->recurrent) return LLM_OK;
     const llm__mixer kind = llm__state_kind(a);
-    const int conv = kind == LLM__MIX_CONV;
-    if (n > 1 && (heads % n || (!conv && groups % n)))
+    const int conv = kind == LLM__MIX_CONV, turns = a->state.turns;
+    const int32_t own = heads / n;
+    if (n > 1 && (heads % n || (!conv && (turns ? own % groups && groups % own : groups % n))))
         return llm__error(LLM_ERR_UNSUPPORTED,
                           "tensor_parallel_size %d: the states of %s (%d heads in %d groups) cannot be divided among so many ranks", n,
                           a->name, heads, groups);
-    s->heads = llm__slice_of(heads, rank_index * (heads / n), heads / n);
-    s->groups = conv ? llm__all(1) : llm__slice_of(groups, rank_index * (groups / n), groups / n);
+    s->heads = llm__slice_of(heads, rank_index * own, own);
+    if (conv) s->groups = llm__all(1);
+    else if (turns) s->groups = llm__slice_of(groups, rank_index * own % groups, LLM__MIN(own, groups));
+    else s->groups = llm__slice_of(groups, rank_index * (groups / n), groups / n);
     llm__state_columns(a, kind, s);
     return LLM_OK;
 }

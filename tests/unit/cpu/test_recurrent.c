@@ -33,15 +33,17 @@ typedef struct re_case {
     int n_heads, n_groups, dk, dv, delta, unit, write, skip;
     float step_min, step_max;
     int part, gate_first, silu, gate_weights; /* gate_weights 0: none, 1: (part), 2: (n) */
+    int turns;
 } re_case;
 
 static const re_case re_cases[] = {
-    {"gated delta net", 4, 0, 1, 0, 4, 2, 16, 24, 1, 1, 1, 0, 0, 0, 24, 0, 1, 1},
-    {"three groups", 4, 0, 1, 0, 6, 3, 20, 16, 1, 1, 1, 0, 0, 0, 16, 0, 1, 1},
-    {"Mamba 2", 4, 1, 1, 0, 6, 2, 16, 8, 0, 0, 0, 1, 0.01f, 0.9f, 24, 1, 1, 2},
-    {"odd widths", 3, 0, 1, 0, 3, 3, 17, 33, 1, 1, 1, 0, 0, 0, 33, 0, 0, 1},
-    {"short convolution", 3, 1, 0, 1, 2, 1, 5, 70, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"wide head", 2, 0, 0, 0, 1, 1, 64, 130, 1, 1, 1, 1, 0, 0, 130, 1, 0, 0},
+    {"gated delta net", 4, 0, 1, 0, 4, 2, 16, 24, 1, 1, 1, 0, 0, 0, 24, 0, 1, 1, 0},
+    {"three groups", 4, 0, 1, 0, 6, 3, 20, 16, 1, 1, 1, 0, 0, 0, 16, 0, 1, 1, 0},
+    {"three groups by turns", 4, 0, 1, 0, 6, 3, 20, 16, 1, 1, 1, 0, 0, 0, 16, 0, 1, 1, 1},
+    {"Mamba 2", 4, 1, 1, 0, 6, 2, 16, 8, 0, 0, 0, 1, 0.01f, 0.9f, 24, 1, 1, 2, 0},
+    {"odd widths", 3, 0, 1, 0, 3, 3, 17, 33, 1, 1, 1, 0, 0, 0, 33, 0, 0, 1, 0},
+    {"short convolution", 3, 1, 0, 1, 2, 1, 5, 70, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"wide head", 2, 0, 0, 0, 1, 1, 64, 130, 1, 1, 1, 1, 0, 0, 130, 1, 0, 0, 0},
 };
 
 /* Columns of the buffer: q, k of all groups, v of all heads; decay; write; gate; two times as many as the former for products. */
@@ -156,6 +158,7 @@ static void re_record(re_net *n) {
                                 .dv = c->dv,
                                 .delta = c->delta,
                                 .unit = c->unit,
+                                .turns = c->turns,
                                 .decay = n->decay,
                                 .decay_bias = n->decay_bias,
                                 .skip = n->skip,
@@ -241,7 +244,7 @@ static double re_conv(const re_case *c, int seq, int position, int col) {
 /* One head over a sequence, in double, to o (len, dv). */
 static void re_head(const re_case *c, int seq, int h, double *o) {
     const re_columns at = re_columns_of(c);
-    const int dk = c->dk, dv = c->dv, g = h / (c->n_heads / c->n_groups);
+    const int dk = c->dk, dv = c->dv, g = c->turns ? h % c->n_groups : h / (c->n_heads / c->n_groups);
     double *S = LLM__NEW(double, dk *dv), *q = LLM__NEW(double, dk), *k = LLM__NEW(double, dk);
     for (int p = 0; p < re_len[seq]; p++) {
         double kk = 1e-6, qq = 1e-6, s = log1p(exp((double)(re_input(seq, p, at.decay + h) + re_weight(4, h)))), w;
@@ -436,6 +439,12 @@ static void re_test_shares(void) {
     CHECK(s.q == 0 && s.k == 8 && s.v == 16 && s.z == 36 && s.decay == 56 && s.write == 58 && s.cols == 60);
     CHECK(s.n_state == 3 * 36 + 2 * 8 * 10 && llm__state_page(&a) == 64);
     CHECK(llm__state_share(&a, 0, 4, &s) == LLM_ERR_UNSUPPORTED && strstr(llm_last_error(), "4 heads in 2 groups"));
+    a.state.turns = 1; /* heads 2 and 3 have the keys of groups 0 and 1, head 3 alone those of 1 */
+    CHECK(!llm__state_share(&a, 1, 2, &s) && s.heads.first == 2 && s.heads.n == 2 && s.groups.first == 0 && s.groups.n == 2);
+    CHECK(!llm__state_share(&a, 3, 4, &s) && s.heads.first == 3 && s.groups.first == 1 && s.groups.n == 1 && s.conv == 2 * 8 + 10);
+    a.state.n_heads = 6, a.state.n_groups = 3;
+    CHECK(llm__state_share(&a, 0, 3, &s) == LLM_ERR_UNSUPPORTED && strstr(llm_last_error(), "6 heads in 3 groups"));
+    a.state.n_heads = 4, a.state.n_groups = 2, a.state.turns = 0;
     a.layer[1].mixer = LLM__MIX_SSM;
     CHECK(!llm__state_share(&a, 0, 1, &s) && s.v == 0 && s.k == 40 && s.q == 56 && s.z == 72 && s.decay == 112 && s.write == -1);
 }
@@ -462,7 +471,7 @@ static void re_test_pass(void) {
     memset(&a, 0, sizeof a);
     layer.kv = 2;
     a.n_layers = a.recurrent = 1;
-    a.state.taps = 4, a.state.n_heads = 4, a.state.n_groups = 2, a.state.dk = 8, a.state.dv = 10;
+    a.state.taps = 4, a.state.n_heads = 4, a.state.n_groups = 2, a.state.dk = 8, a.state.dv = 10, a.state.turns = 1;
     for (int kind = LLM__MIX_CONV; kind <= LLM__MIX_SSM; kind++) {
         a.layer[0].mixer = (int8_t)kind;
         memset(&re_said, 0, sizeof re_said);
@@ -472,7 +481,7 @@ static void re_test_pass(void) {
         CHECK((re_said.conv.before_col == 0) == (kind == LLM__MIX_CONV));
         if (kind == LLM__MIX_CONV) continue;
         CHECK(re_said.recur.layer == 5 && re_said.recur.state == 3 * rank.state.conv && re_said.recur.delta == (kind == LLM__MIX_DELTA));
-        CHECK(re_said.gate.n == 40 && re_said.gate.part == (kind == LLM__MIX_DELTA ? 10 : 20) &&
+        CHECK(re_said.recur.turns && re_said.gate.n == 40 && re_said.gate.part == (kind == LLM__MIX_DELTA ? 10 : 20) &&
               re_said.gate.gate_first == (kind == LLM__MIX_SSM));
     }
 }
