@@ -2668,9 +2668,10 @@ typedef struct llm_qkv_op {
     int32_t rope_dim, rope_interleaved; /* the first rope_dim of head_dim; pairs (2i, 2i+1) or (i, i + rope_dim/2) */
     int32_t layer;                      /* of the KV cache */
     int32_t logn_from;                  /* > 0: q *= log(position + 1) / log(logn_from) beyond it (Qwen 1, InternLM) */
-    float logn_beta; /* > 0: instead q *= 1 + logn_beta log(1 + position / logn_from), that quotient whole (Ministral 3) */
-    int32_t v_norm;  /* 1: v is brought to unit mean square, each head by itself (Gemma 4) */
-    int32_t shared;  /* 1: q alone, for `layer` has the keys and values of another one, written before; k_col and v_col count for nothing */
+    float logn_beta; /* > 0: instead q *= 1 + logn_beta log(1 + (position + logn_ahead) / logn_from), that quotient whole (Ministral 3) */
+    int32_t logn_ahead; /* 0 or 1 (Llama 4) */
+    int32_t v_norm;     /* 1: v is brought to unit mean square, each head by itself (Gemma 4) */
+    int32_t shared; /* 1: q alone, for `layer` has the keys and values of another one, written before; k_col and v_col count for nothing */
 } llm_qkv_op;
 
 typedef struct llm_attention_op {
@@ -2681,6 +2682,7 @@ typedef struct llm_attention_op {
     float scale;             /* of q k, usually 1/sqrt(head_dim) */
     float softcap;           /* 0: none; s = softcap * tanh(s / softcap) */
     int32_t window;          /* 0: none; a query sees the latest `window` positions, its own included */
+    int32_t chunked;         /* 1: windows do not slide but stand side by side: a query sees its own from its beginning on (Llama 4) */
     int32_t not_causal;      /* 1: every row of the sequence sees all rows of it */
     const llm_weight *sinks; /* VECTOR (n_heads): a logit that takes part in the softmax only; NULL: none */
     const llm_weight *alibi; /* VECTOR (n_heads) slopes; NULL: none */
@@ -2729,16 +2731,18 @@ typedef struct llm_route_op {
 
 enum { LLM_MAX_EXPERTS = 65536 }; /* of one operation */
 
-/* dst (+)= sum over the chosen experts e of weight_e * down_e(act(gate_e x) * up_e x). */
+/* dst (+)= sum over the chosen experts e of weight_e * down_e(act(gate_e x) * up_e x); with weigh_input, of down_e(act(gate_e x') * up_e x')
+ * where x' = weight_e x (Llama 4). */
 typedef struct llm_experts_op {
     llm_buffer *dst; /* (n_rows, hidden) */
     const llm_buffer *src, *routes;
-    const llm_weight *gate_up, *gate_up_bias; /* EXPERTS_GATE_UP; bias VECTOR (n_experts * 2 ff): gate, then up, of each */
+    const llm_weight *gate_up, *gate_up_bias; /* EXPERTS_GATE_UP; bias VECTOR (n_experts * 2 ff): gate, then up, of each. Without a gate
+                                                 EXPERTS and (n_experts * ff): down_e(act(up_e x)) */
     const llm_weight *down, *down_bias;       /* EXPERTS; bias VECTOR (n_experts * hidden) */
     llm_act act;
     float limit;
     int32_t k, n_experts, ff;
-    int32_t add;
+    int32_t add, weigh_input;
     const llm_lora_site *up_lora, *down_lora; /* what adapters add to gate_up and down: see llm_lora_part; NULL: nothing */
     llm_buffer *low, *plus; /* for adapters: (choices, LLM_LORA_PARTS * the largest r) and (choices, the larger of 2 ff and hidden), of as
                                     many choices (row, expert) at a time as the operation takes together: k at least */
@@ -19576,6 +19580,20 @@ static void llm__slots_pass(const llm__exec *e, const llm__slots *s, const llm_e
     if (pass == 2) llm__slots_product(e, s, y, plus, f, done);
 }
 
+/* The slots' inputs: a row for each of its choices, times its weight if that counts here. */
+static void llm__slots_gather(const llm__exec *e, const llm__slots *s, const llm_experts_op *op, int64_t row0, int rows) {
+    int64_t begin, end, hidden = op->gate_up->cols;
+    llm__share(e, (int64_t)rows * op->k, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t row = row0 + i / op->k;
+        const float *x = op->src->data + row * op->src->stride, by = op->routes->data[row * op->routes->stride + op->k + i % op->k];
+        float *to = s->x + s->slot_of[i] * hidden;
+        if (s->slot_of[i] < 0) continue;
+        if (!op->weigh_input) memcpy(to, x, sizeof(float) * (size_t)hidden);
+        for (int64_t c = 0; c < hidden && op->weigh_input; c++) to[c] = by * x[c];
+    }
+}
+
 /* dst (+)= sum over the choices, in their order, of weight * y. */
 static void llm__slots_combine(const llm__exec *e, const llm__slots *s, const llm_experts_op *op, int64_t row0, int rows) {
     int64_t begin, end, hidden = op->down->rows / op->n_experts;
@@ -19586,8 +19604,8 @@ static void llm__slots_combine(const llm__exec *e, const llm__slots *s, const ll
         if (!op->add) memset(to, 0, sizeof(float) * (size_t)hidden);
         for (int j = 0; j < op->k; j++) {
             int32_t slot = s->slot_of[i * op->k + j];
-            const float *y = s->y + slot * hidden;
-            for (int64_t c = 0; c < hidden && slot >= 0; c++) to[c] += weights[j] * y[c];
+            const float *y = s->y + slot * hidden, by = op->weigh_input ? 1 : weights[j];
+            for (int64_t c = 0; c < hidden && slot >= 0; c++) to[c] += by * y[c];
         }
     }
 }
@@ -19630,7 +19648,6 @@ static void llm__run_experts(const llm__exec *e, const llm_experts_op *op, int p
     const int64_t hidden = op->gate_up->cols, ff = op->down->cols, out = op->down->rows / op->n_experts, wide = LLM__MAX(hidden, out);
     const int turn = llm__experts_turn(op, e->n_rows, e->scratch_bytes), row0 = pass / LLM__EXPERT_PASSES * turn;
     const int rows = LLM__MIN(turn, e->n_rows - row0);
-    int64_t begin, end;
     llm__finish f;
     llm__slots s;
     llm__slots_place(&s, (uint8_t *)e->scratch, (size_t)turn * (size_t)op->k, (size_t)op->n_experts, (size_t)wide, (size_t)ff);
@@ -19642,11 +19659,7 @@ static void llm__run_experts(const llm__exec *e, const llm_experts_op *op, int p
     f.limit = op->limit;
     f.act = sub < 5 ? op->act : LLM_ACT_NONE;
     if (sub == 0 && e->thread == 0) llm__slots_sort(&s, op, row0, rows);
-    if (sub == 1) {
-        llm__share(e, s.begin[op->n_experts], &begin, &end);
-        for (int64_t i = begin; i < end; i++)
-            memcpy(s.x + i * hidden, op->src->data + s.row[i] * op->src->stride, sizeof(float) * (size_t)hidden);
-    }
+    if (sub == 1) llm__slots_gather(e, &s, op, row0, rows);
     if (sub >= 2 && sub < 8)
         llm__slots_pass(e, &s, op, sub < 5 ? &up : &down, &f, (sub - 2) % 3, pass / LLM__EXPERT_PASSES * 2 + (sub >= 5));
     if (sub == 8) llm__slots_combine(e, &s, op, row0, rows);
@@ -19975,6 +19988,12 @@ typedef struct llm__attend_jobs {
 typedef struct llm__attend_job {
     int seq, row, n_rows, kv_head, head, n_heads; /* rows of the step; head: first query head */
 } llm__attend_job;
+
+/* The first position that a query at position `at` sees. */
+LLM__INLINE int llm__window_from(const llm_attention_op *op, int at) {
+    if (!op->window) return 0;
+    return op->chunked ? at / op->window * op->window : LLM__MAX(0, at + 1 - op->window);
+}
 
 /* Position in the cache of a row of the step. */
 LLM__INLINE int llm__row_position(const llm_step *s, int row) {
@@ -20548,8 +20567,8 @@ static float llm__whole_rms(const llm__kernels *k, const float *x, int n, float 
 /* What attention of long texts multiplies the query at a position by. */
 static float llm__query_stretch(const llm_qkv_op *op, int position) {
     const int from = op->logn_from;
-    if (from <= 0 || position + 1 <= from) return 1;
-    if (op->logn_beta > 0) return (float)(1 + (double)op->logn_beta * log1p(position / from));
+    if (from <= 0 || position + 1 < from + !op->logn_ahead) return 1;
+    if (op->logn_beta > 0) return (float)(1 + (double)op->logn_beta * log1p((position + op->logn_ahead) / from));
     return (float)(log((double)position + 1) / log((double)from));
 }
 
@@ -20610,8 +20629,8 @@ static void llm__attend_query(const llm_step *s, const llm_attention_op *op, llm
     int at = llm__row_position(s, row);
     t->at[i] = at;
     t->to[i] = op->not_causal ? s->seq_len[s->seq_of_row[row]] : at + 1;
-    if (op->not_causal && op->window) t->to[i] = LLM__MIN(t->to[i], at + op->window);
-    t->from[i] = op->window ? LLM__MAX(0, at + 1 - op->window) : 0;
+    t->from[i] = llm__window_from(op, at);
+    if (op->not_causal && op->window) t->to[i] = LLM__MIN(t->to[i], (op->chunked ? t->from[i] : at) + op->window);
     if (op->spans && s->spans) {
         t->from[i] = LLM__MAX(t->from[i], s->spans[row]);
         t->to[i] = s->spans[s->shape.n_rows + row];
@@ -20645,7 +20664,7 @@ static void llm__run_attention(const llm__run *r) {
             next = llm__view(r, op->layer, ahead.seq, ahead.kv_head);
             t.next = &next;
             t.next_to = r->ctx->step.seq_len[ahead.seq];
-            t.next_from = op->window ? LLM__MAX(0, t.next_to - op->window) : 0;
+            t.next_from = llm__window_from(op, t.next_to - 1);
         }
         t.n = job.n_rows * job.n_heads;
         for (int q = 0; q < t.n; q++) {
@@ -22647,7 +22666,7 @@ static llm__plain_query llm__trace_query(const llm__tracer *t, const llm_attenti
     x.k = op->qkv->data + t->qkv.k_col + (int64_t)shared * op->head_dim;
     x.k_stride = op->qkv->stride;
     x.d = op->head_dim;
-    x.from = op->window ? LLM__MAX(0, row + 1 - op->window) : 0;
+    x.from = llm__window_from(op, row);
     x.to = row + 1;
     x.at = row;
     x.scale = op->scale;
@@ -26044,6 +26063,7 @@ typedef struct llm__family {
  * is "llama" with experts, DeepSeek-V3 "deepseek2" with sigmoids. */
 static const llm__family llm__families[] = {
     {"llama mistral ministral ministral3 xverse aquila cwm eagle", "llama mistral3 xverse", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
+    {"llama4_text llama4", "", LLM__PAIRS | LLM__SIGMOID, LLM_ACT_SILU, 5e5f, 1},
     {"mixtral", "llama", LLM__NORM_TOPK | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"llama_meta", "", LLM__PAIRS, LLM_ACT_SILU, 1e4f, 1}, /* files of Meta and Mistral: see >>meta */
     {"mixtral_meta", "", LLM__PAIRS | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
@@ -26192,7 +26212,10 @@ typedef struct llm__arch {
     int32_t scaled;    /* the files have another scheme for long texts */
     int32_t long_from; /* prompts longer than this take RoPE variant 1; 0: none */
     int32_t logn_from;
-    float logn_beta;               /* see llm_qkv_op */
+    float logn_beta; /* see llm_qkv_op */
+    int32_t logn_ahead;
+    int32_t by_rope; /* 1: only layers with RoPE norm q and k, without weights, and only those without stretch queries (Llama 4) */
+    int32_t chunked; /* 1: windows stand side by side: see llm_attention_op */
     int32_t q_rank, kv_rank, nope; /* latent attention; q_rank 0: plain q */
     int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
     int32_t recurrent; /* 1: a layer keeps a state */
@@ -26201,6 +26224,7 @@ typedef struct llm__arch {
     llm_route_score score;
     int32_t normalize, n_group, topk_group;
     float normalize_min, route_scale, near; /* near: see llm_route_op */
+    int32_t weigh_input;                    /* see llm_experts_op */
     llm__arch_layer layer[LLM__MAX_LAYERS];
 } llm__arch;
 
@@ -26225,6 +26249,9 @@ static const char *llm__text_defaults(const char *type) {
     static const char *const table[][2] = {
         {"llama",
          "hidden_size 4096 intermediate_size 11008 num_hidden_layers 32 num_attention_heads 32 vocab_size 32000 rms_norm_eps 1e-6"},
+        {"llama4_text",
+         "hidden_size 5120 intermediate_size 8192 intermediate_size_mlp 16384 num_hidden_layers 48 num_attention_heads 40 "
+         "num_key_value_heads 8 head_dim 128 vocab_size 202048 max_position_embeddings 131072 num_experts_per_tok 1 rms_norm_eps 1e-5"},
         {"mistral",
          "hidden_size 4096 intermediate_size 14336 num_hidden_layers 32 num_attention_heads 32 num_key_value_heads 8 vocab_size 32000 "
          "max_position_embeddings 131072 rms_norm_eps 1e-6"},
@@ -26311,7 +26338,8 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     int64_t even = a->hidden % a->n_heads && !latent ? LLM__MUST : LLM__MAX(a->hidden / a->n_heads, 1);
     a->head_dim = llm__fact_int(f, "head_dim kv_channels attention_head_dim .attention.key_length", even, 1, 4096);
     a->v_head_dim = llm__fact_int(f, ".attention.value_length", a->head_dim, 1, 4096);
-    a->ff = llm__fact_layer(f, "intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length", 0, 4 * a->hidden, 1, 1 << 21);
+    a->ff = llm__fact_layer(f, "intermediate_size_mlp intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length", 0,
+                            4 * a->hidden, 1, 1 << 21);
     if (llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
     if (!strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granite"))
         a->ff = llm__fact_int(f, "shared_intermediate_size", 1024, 1, 1 << 21);
@@ -26420,6 +26448,8 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
     for (int i = 0; i < a->n_layers && a->act == LLM_ACT_XIELU; i++) llm__arch_xielu(f, a, tensors, i);
     if (f->json && llm__arch_is(a, "gpt_bigcode") && a->n_kv_heads > 1) a->flags |= LLM__GROUPED;
     if (llm__arch_is(a, "opt")) a->position_offset = 2;
+    a->by_rope = a->chunked = llm__arch_is(a, "llama4_text");
+    if (a->by_rope) a->qk_norm = llm__fact_bool(f, "use_qk_norm", 1) ? LLM_QK_NORM_HEAD_RMS_LAST : LLM_QK_NORM_NONE;
 }
 
 /* Words of a config.json that only some publisher's code heeds, and that would change what is computed. */
@@ -26510,12 +26540,13 @@ static void llm__arch_alike(llm__facts *f, const char *key) {
             f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s: the same whole number for all layers expected", f->path, fact.key);
 }
 
-/* Families whose code asks few questions: experts of intermediate_size, weights that are always normalised or (SparseMixer's) never, and
- * beside them an MLP as wide as one expert (Hunyuan) or none. */
+/* Families whose code asks few questions: experts of intermediate_size, weights that are always normalised or (SparseMixer's, Llama 4's)
+ * never, and beside them an MLP as wide as one expert (Hunyuan, Llama 4) or none. */
 static void llm__arch_fixed_experts(llm__facts *f, llm__arch *a) {
-    if (!f->json || !llm__arch_is(a, "hunyuan_v1_moe minimax_m2 phimoe")) return;
-    a->ff_expert = a->ff;
-    a->ff_shared = llm__arch_is(a, "hunyuan_v1_moe") ? a->ff : 0;
+    if (!f->json || !llm__arch_is(a, "hunyuan_v1_moe minimax_m2 phimoe llama4_text")) return;
+    a->ff_expert = llm__fact_int(f, "intermediate_size", a->ff, 1, 1 << 20);
+    a->ff_shared = llm__arch_is(a, "hunyuan_v1_moe llama4_text") ? a->ff_expert : 0;
+    a->weigh_input = llm__arch_is(a, "llama4_text");
     a->normalize = (a->flags & LLM__NORM_TOPK) != 0;
     a->route_scale = 1;
     a->n_group = 1;
@@ -26541,7 +26572,8 @@ static void llm__arch_sparsemixer(llm__facts *f, llm__arch *a) {
  * asked either: Hunyuan and MiniMax always normalise, and their experts are as wide as intermediate_size. */
 static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
-    const int64_t silent = !strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granitemoe") ? llm__arch_hybrid_experts(f) : 0;
+    int64_t silent = !strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granitemoe") ? llm__arch_hybrid_experts(f) : 0;
+    if (llm__arch_is(a, "llama4_text")) silent = 16;
     a->n_experts =
         llm__fact_item(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, silent, 0, LLM_MAX_EXPERTS);
     if (llm__arch_is(a, "gemma4_text") && f->json && !llm__fact_bool(f, "enable_moe_block", 0)) a->n_experts = 0;
@@ -26594,12 +26626,17 @@ static void llm__arch_sparse(llm__facts *f, llm__arch *a) {
     int64_t first =
         llm__fact_item(f, "first_k_dense_replace moe_layer_start_index num_dense_layers .leading_dense_block_count", 0, 0, 0, 1 << 20);
     int64_t last = llm__fact_item(f, "moe_layer_end_index", 0, -1, -1, 1 << 20), index;
-    int64_t every = llm__fact_int(f, "decoder_sparse_step moe_layer_interval .interleave_moe_layer_step", 1, 0, 1 << 20);
+    int64_t every =
+        llm__fact_int(f, "decoder_sparse_step moe_layer_interval interleave_moe_layer_step .interleave_moe_layer_step", 1, 0, 1 << 20);
     int64_t each = llm__fact_int(f, "moe_layer_freq", 1, 1, 1 << 20);
     for (int i = 0; i < a->n_layers && every; i++)
         a->layer[i].moe = i >= first && (last < 0 || i <= last) && (i + 1) % every == 0 && i % each == 0;
     for (int v = llm__fact_list(f, "mlp_only_layers"); v >= 0; v = llm_json_next(f->json, v))
         if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].moe = 0;
+    const int listed = llm__facts_find(f, "moe_layers").node;
+    for (int i = 0; i < a->n_layers && listed >= 0; i++) a->layer[i].moe = 0;
+    for (int v = llm_json_first(f->json, listed); v >= 0; v = llm_json_next(f->json, v))
+        if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].moe = 1;
     int type = llm__fact_list(f, "mlp_layer_types");
     for (int i = 0; i < a->n_layers && type >= 0; i++, type = llm_json_next(f->json, type))
         a->layer[i].moe = llm__str_eq(llm__json_text(f->json, type), "sparse");
@@ -26618,11 +26655,11 @@ static const char *llm__arch_letters(llm__facts *f, char out[64]) {
 static int llm__arch_slides(llm__facts *f, const llm__arch *a, int type, int i) {
     const char *name = llm_json_str(f->json, type, NULL);
     if (f->r || a->recurrent || !strcmp(a->name, "granitemoehybrid")) return 0;
-    if (!name || !llm__word_in("sliding_attention full_attention", name))
-        f->r = llm__error(LLM_ERR_UNSUPPORTED,
-                          "%s: config.json: layer_types: entry %d is \"%.40s\", sliding_attention or full_attention expected", f->path, i,
-                          name ? name : "");
-    return name && !strcmp(name, "sliding_attention");
+    const char *near = a->chunked ? "chunked_attention" : "sliding_attention";
+    if (!name || (strcmp(name, near) && strcmp(name, "full_attention")))
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", %s or full_attention expected",
+                          f->path, i, name ? name : "", near);
+    return name && !strcmp(name, near);
 }
 
 /* A layer's shapes, before a family says more. GGUF may list them. */
@@ -26665,8 +26702,10 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     char text[64];
     const char *letters = llm__arch_letters(f, text);
     int types = llm__facts_find(f, "layer_types layers_block_type").node, type = llm_json_first(f->json, types);
-    int ropes = llm__facts_find(f, "no_rope_layers").node, rope = llm_json_first(f->json, ropes);
+    int rope = llm__fact_list(f, "no_rope_layers");
+    const int ropes = rope >= 0;
     int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, f->json || llm__arch_is(a, "phi3") ? 0 : 1, 1 << 30);
+    if (a->chunked) window = llm__fact_int(f, "attention_chunk_size", 8192, 1, 1 << 30);
     int hybrid = llm__arch_is(a, "cohere2 exaone4") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0, smol = llm__arch_is(a, "smollm3");
     /* every so many layers one sees everything */
     int usual = llm__arch_is(a, "gemma2 gpt_oss")            ? 2
@@ -26683,10 +26722,10 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     /* what the config lists layer by layer beats the pattern, and the pattern is what the family's code has when all is silent */
     for (int i = 0; i < a->n_layers; i++) {
         llm__arch_layer *l = &a->layer[i];
-        int64_t uses_rope = !smol || (i + 1) % interval != 0;
-        if (ropes >= 0 && !llm_json_int(f->json, rope, &uses_rope) && !f->r)
+        int64_t uses_rope = !(smol || a->chunked) || (i + 1) % interval != 0;
+        if (ropes && !llm_json_int(f->json, rope, &uses_rope) && !f->r)
             f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: no_rope_layers: 0 or 1 for each layer expected", f->path);
-        int slides = smol ? !uses_rope : i >= from && (!pattern || (i + 1) % pattern != 0);
+        int slides = smol ? !uses_rope : a->chunked ? uses_rope != 0 : i >= from && (!pattern || (i + 1) % pattern != 0);
         if (letters && !f->r) slides = i + 1 < a->n_layers && letters[(size_t)i % strlen(letters)] == 'L';
         if (types >= 0) slides = llm__arch_slides(f, a, type, i);
         if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;
@@ -27128,6 +27167,13 @@ static void llm__rope_turned(llm__facts *f, llm__arch *a) {
                           a->rope[0].dim, head);
 }
 
+/* Whether Llama 4 stretches queries: true or false, or a number as its first files have it. */
+static int llm__rope_tempered(llm__facts *f) {
+    const llm__fact fact = llm__facts_find(f, "attn_temperature_tuning");
+    if (llm_json_type_of(f->json, fact.node) == LLM_JSON_NUMBER) return llm__fact_int(f, "attn_temperature_tuning", 0, 0, 1 << 20) != 0;
+    return llm__fact_bool(f, "attn_temperature_tuning", 1);
+}
+
 /* What a stretched length changes besides the frequencies: the scale of attention, and how long texts may be. */
 static void llm__rope_reach(llm__facts *f, llm__arch *a) {
     double all = llm__yarn_all(f, a, "mscale_all_dim");
@@ -27141,6 +27187,10 @@ static void llm__rope_reach(llm__facts *f, llm__arch *a) {
         a->max_len = (int32_t)LLM__MIN(LLM__MAX(a->max_positions * LLM__MAX(a->dynamic_factor, 1), 2048), 1 << 30);
     a->logn_beta = (float)llm__fact_num(f, "llama_4_scaling_beta .attention.temperature_scale", 0, 0, 1e6);
     if (a->logn_beta > 0) a->logn_from = llm__rope_original(f, a);
+    if (!llm__arch_is(a, "llama4_text") || !llm__rope_tempered(f)) return;
+    a->logn_beta = (float)llm__fact_num(f, "attn_scale", 0.1, 0, 1e6);
+    a->logn_from = a->logn_beta > 0 ? llm__fact_int(f, "floor_scale", 8192, 1, 1 << 30) : 0;
+    a->logn_ahead = 1;
 }
 
 /* The sets of frequencies of a model: one, or a global and a local one (Gemma 3, OLMo 3: rope_parameters by layer
@@ -27354,10 +27404,13 @@ struct llm_model {
     SLOT(FFN_NORM, "pre_feedforward_layernorm post_attention_layernorm feedforward_layernorm ffn_norm ln_2 final_layer_norm ln_mlp " \
                    "post_attention_norm") \
     SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear") \
-    SLOT(GATE, "mlp.gate_proj feed_forward.w1 mlp.w2 ffn_gate") \
-    SLOT(UP, "mlp.up_proj feed_forward.w3 mlp.w1 mlp.c_fc mlp.fc1 mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj ffn_up") \
-    SLOT(DOWN, "mlp.down_proj feed_forward.w2 mlp.c_proj mlp.fc2 mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear " \
-               "mixer.down_proj ffn_down") \
+    SLOT(GATE, "mlp.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 ffn_gate") \
+    SLOT(UP, "mlp.up_proj feed_forward.w3 feed_forward.up_proj mlp.w1 mlp.c_fc mlp.fc1 mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj " \
+             "ffn_up") \
+    SLOT( \
+        DOWN, \
+        "mlp.down_proj feed_forward.w2 feed_forward.down_proj mlp.c_proj mlp.fc2 mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear " \
+        "mixer.down_proj ffn_down") \
     SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm") \
     SLOT(FFN_NORM2, "pre_feedforward_layernorm_2 pre_ffw_norm_2") /* of experts beside the MLP */ \
     SLOT(POST_FFN1, "post_feedforward_layernorm_1 post_ffw_norm_1") \
@@ -27368,7 +27421,7 @@ struct llm_model {
     SLOT(PL_NORM, "post_per_layer_input_norm post_norm") \
     SLOT(SCALAR, "layer_scalar layer_output_scale") \
     /* the mixture of experts */ \
-    SLOT(ROUTER, "mlp.gate mlp.router feed_forward.gate block_sparse_moe.gate block_sparse_moe.router.layer " \
+    SLOT(ROUTER, "mlp.gate mlp.router feed_forward.gate feed_forward.router block_sparse_moe.gate block_sparse_moe.router.layer " \
                  "block_sparse_moe.router mlp.gate.wg router.proj ffn_gate_inp") \
     SLOT(ROUTER_SCALE, "router.scale ffn_gate_inp.scale") /* of each value that the router reads */ \
     SLOT(EXPERT_SCALE, "router.per_expert_scale ffn_down_exps.scale") \
@@ -27376,16 +27429,23 @@ struct llm_model {
     SLOT(CORRECTION, "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias mlp.e_score_correction_bias " \
                      "block_sparse_moe.e_score_correction_bias feed_forward.expert_bias exp_probs_b.bias exp_probs_b") \
     SLOT(E_GATE_UP, "mlp.experts.gate_up_proj mlp.experts.#.up_gate_proj block_sparse_moe.input_linear " \
-                    "block_sparse_moe.experts.gate_up_proj experts.gate_up_proj ffn_gate_up_exps") \
-    SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 feed_forward.experts.#.w1 experts.#.gate_proj ffn_gate_exps") \
-    SLOT(E_UP, "mlp.experts.#.up_proj block_sparse_moe.experts.#.w3 feed_forward.experts.#.w3 experts.#.up_proj ffn_up_exps") \
-    SLOT(E_DOWN, "mlp.experts.#.down_proj block_sparse_moe.experts.#.w2 feed_forward.experts.#.w2 mlp.experts.down_proj " \
-                 "block_sparse_moe.output_linear block_sparse_moe.experts.down_proj experts.down_proj experts.#.down_proj ffn_down_exps") \
+                    "block_sparse_moe.experts.gate_up_proj feed_forward.experts.gate_up_proj experts.gate_up_proj ffn_gate_up_exps") \
+    SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 feed_forward.experts.#.w1 " \
+                 "feed_forward.experts.#.gate_proj experts.#.gate_proj ffn_gate_exps") \
+    SLOT(E_UP, "mlp.experts.#.up_proj block_sparse_moe.experts.#.w3 feed_forward.experts.#.w3 feed_forward.experts.#.up_proj " \
+               "experts.#.up_proj ffn_up_exps") \
+    SLOT( \
+        E_DOWN, \
+        "mlp.experts.#.down_proj block_sparse_moe.experts.#.w2 feed_forward.experts.#.w2 mlp.experts.down_proj " \
+        "block_sparse_moe.output_linear block_sparse_moe.experts.down_proj feed_forward.experts.down_proj feed_forward.experts.#.down_proj " \
+        "experts.down_proj experts.#.down_proj ffn_down_exps") \
     SLOT(S_GATE_UP, "shared_mlp.input_linear mlp.shared_experts.up_gate_proj") \
-    SLOT(S_GATE, "mlp.shared_experts.gate_proj mlp.shared_expert.gate_proj mlp.shared_mlp.gate_proj ffn_gate_shexp") \
-    SLOT(S_UP, "mlp.shared_experts.up_proj mlp.shared_expert.up_proj mlp.shared_mlp.up_proj ffn_up_shexp") \
+    SLOT(S_GATE, "mlp.shared_experts.gate_proj mlp.shared_expert.gate_proj mlp.shared_mlp.gate_proj " \
+                 "feed_forward.shared_expert.gate_proj ffn_gate_shexp") \
+    SLOT(S_UP, "mlp.shared_experts.up_proj mlp.shared_expert.up_proj mlp.shared_mlp.up_proj feed_forward.shared_expert.up_proj " \
+               "ffn_up_shexp") \
     SLOT(S_DOWN, "mlp.shared_experts.down_proj mlp.shared_expert.down_proj mlp.shared_mlp.down_proj shared_mlp.output_linear " \
-                 "ffn_down_shexp") \
+                 "feed_forward.shared_expert.down_proj ffn_down_shexp") \
     SLOT(S_SCALE, "mlp.shared_expert_gate ffn_gate_inp_shexp") \
     /* recurrent layers; nothing of these is stored minus one */ \
     SLOT(R_IN, "mamba.in_proj mixer.in_proj conv.in_proj") \
@@ -27675,11 +27735,12 @@ static int llm__paddle_across(const llm__loader *L, int slot) {
     return L->layer >= 0 || (t && t->n_dims == 2 && t->shape[0] == L->a->hidden && t->shape[1] == L->a->vocab);
 }
 
-/* 1 if a matrix stands as (in, out): GPT-2's Conv1D, gpt-oss's experts, the keys of latent attention in GGUF, and Paddle's. */
+/* 1 if a matrix stands as (in, out): GPT-2's Conv1D, gpt-oss's experts, Llama 4's where all are in one tensor, the keys of latent attention in GGUF, and Paddle's. */
 static int llm__stored_across(const llm__loader *L, int slot) {
     if (!strcmp(L->base, "ernie.layers.")) return llm__paddle_across(L, slot);
     if (L->a->gguf) return slot == LLM__W_K_B;
     if (L->a->n_sets > 1 && (slot == LLM__W_ROUTER || slot == LLM__W_ROUTER2)) return 1;
+    if (llm__arch_is(L->a, "llama4_text")) return llm__is_experts(slot) && llm__has(L, LLM__W_E_GATE_UP);
     return (L->a->flags & LLM__CONV1D && L->layer >= 0) || (llm__is_experts(slot) && llm__arch_is(L->a, "gpt_oss"));
 }
 
@@ -29586,7 +29647,7 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_la
         if (a->attn_gate) llm__take_halves(L, rank, d, d, bias);
     }
     llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, &layer->qkv);
-    if (!a->qk_norm) return;
+    if (!a->qk_norm || a->by_rope) return;
     const int alike = a->qk_norm == LLM_QK_NORM_HEAD_RMS || a->qk_norm == LLM_QK_NORM_HEAD_RMS_LAST; /* the same for all heads */
     if (alike) q = k = llm__all(d);
     if (L->balance && alike && !shared && !own->kv_shared) { /* queries of other layers would need the same factors */
@@ -30541,7 +30602,7 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
                       .n_kv_heads = n_kv_heads,
                       .head_dim = d,
                       .v_head_dim = own->v_head_dim,
-                      .norm = a->qk_norm,
+                      .norm = a->by_rope && own->rope < 0 ? LLM_QK_NORM_NONE : a->qk_norm,
                       .q_norm = layer->q_norm.w,
                       .k_norm = layer->k_norm.w,
                       .eps = a->eps,
@@ -30552,8 +30613,9 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
                       .rope_dim = own->rope >= 0 ? a->rope[own->rope].dim : 0,
                       .rope_interleaved = a->rope_pairs,
                       .layer = p->first_layer + layer->kv,
-                      .logn_from = a->logn_from,
+                      .logn_from = a->by_rope && own->rope >= 0 ? 0 : a->logn_from,
                       .logn_beta = a->logn_beta,
+                      .logn_ahead = a->logn_ahead,
                       .v_norm = a->v_norm,
                       .shared = own->kv_of != i};
     llm_attention_op attention = {.dst = rank->token.att,
@@ -30567,6 +30629,7 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
                                   .scale = a->attn_scale,
                                   .softcap = a->attn_softcap,
                                   .window = own->window,
+                                  .chunked = a->chunked,
                                   .sinks = layer->sinks.w,
                                   .alibi = rank->alibi,
                                   .spans = a->both_ways};
@@ -30659,6 +30722,7 @@ static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int s
                               .n_experts = a->n_experts,
                               .ff = (int32_t)rank->ff_expert[set].n,
                               .add = add,
+                              .weigh_input = a->weigh_input,
                               .up_lora = p->lora ? moe->up.lora : NULL,
                               .down_lora = p->lora ? moe->down.lora : NULL,
                               .low = rank->e_low,

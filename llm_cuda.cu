@@ -60,6 +60,7 @@
  *     kernel_state                       (T or n_out, parts)               32   hidden states to the pages, or from them
  *     kernel_route                       T                                 32   the k best experts of a row
  *     kernel_slots, kernel_combine       1; (T, D / 128)            1024, 128   rows by expert; the weighted sum of a row
+ *     kernel_weigh                       (T k, D / 128)                   128   inputs of experts times their weights (Llama 4)
  *     kernel_lora_down, kernel_lora_up   (T / 8, 3 r / 8), (T / 8, V / 128)     256, 128   low = A x; plus = B low
  *     kernel_draw_parts                  n_out x parts of 8,192 tokens    512   what is needed of a row to draw
  *     kernel_draw                        n_out                            512   one token a row
@@ -4180,9 +4181,9 @@ static __device__ __forceinline__ void warp_finish_query(const step_view &s, con
     const int n = a.op.head_dim, place = s.positions[row], from = a.op.logn_from;
     warp_finish_head(a.op, q, a.q_norm, h * n + (a.op.norm == LLM_QK_NORM_WHOLE_RMS ? a.op.q_col - a.op.whole_q_col : 0), whole,
                      a.rope ? a.rope + row * a.rope_stride : NULL);
-    float stretch = from <= 0 || place + 1 <= from ? 1
-                    : a.op.logn_beta > 0           ? (float)(1 + (double)a.op.logn_beta * log1p((double)(place / from)))
-                                                   : (float)(log((double)place + 1) / log((double)from));
+    float stretch = from <= 0 || place + 1 < from + !a.op.logn_ahead ? 1
+                    : a.op.logn_beta > 0 ? (float)(1 + (double)a.op.logn_beta * log1p((double)((place + a.op.logn_ahead) / from)))
+                                         : (float)(log((double)place + 1) / log((double)from));
     for (int i = threadIdx.x & 31; i < n && stretch != 1; i += 32) q[i] *= stretch;
     if (kv.scaled) warp_turn(q, n, kv_turn_size(n));
 }
@@ -4271,7 +4272,7 @@ typedef struct attention_args {
     int64_t q_stride, out_stride;
     int32_t q_col, n_heads, group, heads, head_tiles; /* heads: of a tile */
     int32_t rows, first_row, n_rows;                  /* rows of a tile; of this launch */
-    int32_t hd, vd, window, not_causal, spans, latent, n_splits;
+    int32_t hd, vd, window, chunked, not_causal, spans, latent, n_splits;
     narrow_form out_form;      /* how rows of out are written; of halves each must fit */
     int32_t not_single;        /* only sequences with several rows */
     unsigned *arrived, *drawn; /* (max_seqs, MAX_TILES) and (MAX_TILES), all 0 */
@@ -4292,10 +4293,15 @@ typedef struct attend_part {
     int qa, qb, from, to;
 } attend_part;
 
+/* The first position that a query at position `at` sees. Twin: llm__window_from. */
+static __device__ __forceinline__ int window_from(const attention_args &a, int at) {
+    return !a.window ? 0 : a.chunked ? at / a.window * a.window : max(0, at + 1 - a.window);
+}
+
 /* The positions [*from, *to) that a row sees of `len`. Twin: llm__attend_query. */
 static __device__ __forceinline__ void row_sees(const step_view &s, const attention_args &a, int row, int at, int len, int *from, int *to) {
-    *from = a.window ? max(0, at + 1 - a.window) : 0;
-    *to = a.not_causal ? (a.window ? min(len, at + a.window) : len) : at + 1;
+    *from = window_from(a, at);
+    *to = !a.not_causal ? at + 1 : a.window ? min(len, (a.chunked ? *from : at) + a.window) : len;
     if (!a.spans || !(s.head[HEAD_HAS] & HAS_SPANS)) return;
     *from = max(*from, s.spans[row]);
     *to = s.spans[s.head[HEAD_ROWS] + row];
@@ -4305,7 +4311,7 @@ static __device__ __forceinline__ void row_sees(const step_view &s, const attent
 static __device__ __forceinline__ attend_part part_of(const step_view &s, const attention_args &a, int seq, int row0, int row, int end,
                                                       int n_heads) {
     attend_part p = {(row - row0) * n_heads, (end - row0) * n_heads, 0, 0};
-    p.from = a.window ? max(0, row_position(s, row) + 1 - a.window) : 0;
+    p.from = window_from(a, row_position(s, row));
     p.to = a.not_causal ? s.seq_len[seq] : row_position(s, end - 1) + 1;
     for (int i = row; i < end && a.spans && s.head[HEAD_HAS] & HAS_SPANS; i++) {
         p.from = i == row ? s.spans[i] : min(p.from, s.spans[i]);
@@ -5708,6 +5714,7 @@ static void run_attention(rank *r, const record *rec) {
                         .hd = op->head_dim,
                         .vd = op->v_head_dim,
                         .window = op->window,
+                        .chunked = op->chunked,
                         .not_causal = op->not_causal,
                         .spans = op->spans,
                         .out_form = rec->leaves,
@@ -6541,12 +6548,22 @@ static __global__ void __launch_bounds__(1024)
     }
 }
 
+/* Computes: y (slots, hidden) = weight * x, where weights count so; up reads it there, and down writes over it. Grid: (rows * k, hidden /
+ * 128), a thread a column. Twin: llm__slots_gather. */
+static __global__ void __launch_bounds__(128) kernel_weigh(const int32_t *n_rows, const float *x, const float *routes, int64_t x_stride,
+                                                           int64_t stride, slots s, int first, int k, int hidden) {
+    grid_wait();
+    const int i = (int)blockIdx.x, row = first + i / k, c = (int)blockIdx.y * 128 + (int)threadIdx.x;
+    const int slot = row < *n_rows ? s.slot_of[i] : -1;
+    if (slot >= 0 && c < hidden) s.y[(int64_t)slot * hidden + c] = routes[row * stride + k + i % k] * x[row * x_stride + c];
+}
+
 static constexpr int COMBINE_CHOICES = 32; /* whose slots and weights a block has at once */
 
 /* Computes: dst (+)= sum over the choices, in their order, of weight * y. Grid: (rows, hidden / 128), a thread a column. Twin:
  * llm__slots_combine. */
 static __global__ void __launch_bounds__(128) kernel_combine(const int32_t *n_rows, float *dst, const float *routes, int64_t dst_stride,
-                                                             int64_t stride, slots s, int first, int k, int hidden, int add) {
+                                                             int64_t stride, slots s, int first, int k, int hidden, int add, int weigh) {
     grid_wait();
     SMEM(int32_t, slot, COMBINE_CHOICES);
     SMEM(float, weight, COMBINE_CHOICES);
@@ -6558,7 +6575,7 @@ static __global__ void __launch_bounds__(128) kernel_combine(const int32_t *n_ro
         __syncthreads();
         if ((int)threadIdx.x < some) {
             slot[threadIdx.x] = s.slot_of[(int)blockIdx.x * k + j0 + threadIdx.x];
-            weight[threadIdx.x] = routes[row * stride + k + j0 + threadIdx.x];
+            weight[threadIdx.x] = weigh ? routes[row * stride + k + j0 + threadIdx.x] : 1;
         }
         __syncthreads();
 #pragma unroll 8
@@ -6598,13 +6615,16 @@ static void run_experts(rank *r, const llm_experts_op *op) {
         launch<kernel_slots>(r, dim3(1), 32 * warps, sizeof(int32_t) * (size_t)((warps + 1) * op->n_experts),
                              device_rows(r, LLM_ROWS_TOKENS), op->routes->data, op->routes->stride, s, first, n, op->k, op->n_experts);
         const int32_t *n_slots = s.begin + op->n_experts + 1;
-        const linear_args up = {.x = op->src->data,
-                                .x_stride = op->src->stride,
+        if (op->weigh_input)
+            launch<kernel_weigh>(r, dim3((unsigned)(n * op->k), (unsigned)ceil_div(hidden, 128)), 128, 0, device_rows(r, LLM_ROWS_TOKENS),
+                                 op->src->data, op->routes->data, op->src->stride, op->routes->stride, s, first, op->k, (int)hidden);
+        const linear_args up = {.x = op->weigh_input ? s.y : op->src->data,
+                                .x_stride = op->weigh_input ? hidden : op->src->stride,
                                 .out = s.h,
                                 .out_stride = ff,
                                 .n_rows = n_slots,
                                 .begin = s.begin,
-                                .row_of = s.row,
+                                .row_of = op->weigh_input ? NULL : s.row,
                                 .act = op->act,
                                 .scale = 1,
                                 .limit = op->limit};
@@ -6617,12 +6637,13 @@ static void run_experts(rank *r, const llm_experts_op *op) {
                                   .act = LLM_ACT_NONE,
                                   .scale = 1,
                                   .limit = op->limit};
-        const llm_buffer *plus = run_slots_lora(r, op->up_lora, op, s, op->src->data, op->src->stride, n * op->k, 2 * ff);
+        const llm_buffer *plus = run_slots_lora(r, op->up_lora, op, s, up.x, up.x_stride, n * op->k, op->gate_up->rows / op->n_experts);
         run_product(r, op->gate_up, product_args(op->gate_up, op->gate_up_bias, plus, up), n * op->k);
         plus = run_slots_lora(r, op->down_lora, op, s, NULL, 0, n * op->k, hidden);
         run_product(r, op->down, product_args(op->down, op->down_bias, plus, down), n * op->k);
         launch<kernel_combine>(r, dim3((unsigned)n, (unsigned)ceil_div(hidden, 128)), 128, 0, device_rows(r, LLM_ROWS_TOKENS),
-                               op->dst->data, op->routes->data, op->dst->stride, op->routes->stride, s, first, op->k, (int)hidden, op->add);
+                               op->dst->data, op->routes->data, op->dst->stride, op->routes->stride, s, first, op->k, (int)hidden, op->add,
+                               !op->weigh_input);
     }
 }
 
@@ -6783,13 +6804,13 @@ static void run_lora(rank *r, const llm_lora_op *op) {
 }
 
 /* What adapters add to n outputs of one layer of the experts, for all slots: the buffer with it, or NULL without a site. x: of the step's
- * rows; NULL: the slots' h. Twin: llm__slots_run. */
+ * rows, or weighed, of the slots; NULL: the slots' h. Twin: llm__slots_run. */
 static const llm_buffer *run_slots_lora(rank *r, const llm_lora_site *site, const llm_experts_op *op, const slots &s, const float *x,
                                         int64_t x_stride, int n_slots, int64_t n) {
     lora_args a;
     if (!site) return NULL;
     memset(&a, 0, sizeof a);
-    a.gather = x != NULL;
+    a.gather = x != NULL && !op->weigh_input;
     a.x = x ? x : s.h;
     a.x_stride = x ? x_stride : op->down->cols;
     a.begin = s.begin;

@@ -363,9 +363,10 @@ typedef struct llm_qkv_op {
     int32_t rope_dim, rope_interleaved; /* the first rope_dim of head_dim; pairs (2i, 2i+1) or (i, i + rope_dim/2) */
     int32_t layer;                      /* of the KV cache */
     int32_t logn_from;                  /* > 0: q *= log(position + 1) / log(logn_from) beyond it (Qwen 1, InternLM) */
-    float logn_beta; /* > 0: instead q *= 1 + logn_beta log(1 + position / logn_from), that quotient whole (Ministral 3) */
-    int32_t v_norm;  /* 1: v is brought to unit mean square, each head by itself (Gemma 4) */
-    int32_t shared;  /* 1: q alone, for `layer` has the keys and values of another one, written before; k_col and v_col count for nothing */
+    float logn_beta; /* > 0: instead q *= 1 + logn_beta log(1 + (position + logn_ahead) / logn_from), that quotient whole (Ministral 3) */
+    int32_t logn_ahead; /* 0 or 1 (Llama 4) */
+    int32_t v_norm;     /* 1: v is brought to unit mean square, each head by itself (Gemma 4) */
+    int32_t shared; /* 1: q alone, for `layer` has the keys and values of another one, written before; k_col and v_col count for nothing */
 } llm_qkv_op;
 
 typedef struct llm_attention_op {
@@ -376,6 +377,7 @@ typedef struct llm_attention_op {
     float scale;             /* of q k, usually 1/sqrt(head_dim) */
     float softcap;           /* 0: none; s = softcap * tanh(s / softcap) */
     int32_t window;          /* 0: none; a query sees the latest `window` positions, its own included */
+    int32_t chunked;         /* 1: windows do not slide but stand side by side: a query sees its own from its beginning on (Llama 4) */
     int32_t not_causal;      /* 1: every row of the sequence sees all rows of it */
     const llm_weight *sinks; /* VECTOR (n_heads): a logit that takes part in the softmax only; NULL: none */
     const llm_weight *alibi; /* VECTOR (n_heads) slopes; NULL: none */
@@ -424,16 +426,18 @@ typedef struct llm_route_op {
 
 enum { LLM_MAX_EXPERTS = 65536 }; /* of one operation */
 
-/* dst (+)= sum over the chosen experts e of weight_e * down_e(act(gate_e x) * up_e x). */
+/* dst (+)= sum over the chosen experts e of weight_e * down_e(act(gate_e x) * up_e x); with weigh_input, of down_e(act(gate_e x') * up_e x')
+ * where x' = weight_e x (Llama 4). */
 typedef struct llm_experts_op {
     llm_buffer *dst; /* (n_rows, hidden) */
     const llm_buffer *src, *routes;
-    const llm_weight *gate_up, *gate_up_bias; /* EXPERTS_GATE_UP; bias VECTOR (n_experts * 2 ff): gate, then up, of each */
+    const llm_weight *gate_up, *gate_up_bias; /* EXPERTS_GATE_UP; bias VECTOR (n_experts * 2 ff): gate, then up, of each. Without a gate
+                                                 EXPERTS and (n_experts * ff): down_e(act(up_e x)) */
     const llm_weight *down, *down_bias;       /* EXPERTS; bias VECTOR (n_experts * hidden) */
     llm_act act;
     float limit;
     int32_t k, n_experts, ff;
-    int32_t add;
+    int32_t add, weigh_input;
     const llm_lora_site *up_lora, *down_lora; /* what adapters add to gate_up and down: see llm_lora_part; NULL: nothing */
     llm_buffer *low, *plus; /* for adapters: (choices, LLM_LORA_PARTS * the largest r) and (choices, the larger of 2 ff and hidden), of as
                                     many choices (row, expert) at a time as the operation takes together: k at least */

@@ -43,6 +43,12 @@ LLM__PRIVATE void llm__share_heads(const llm__exec *e, int n_kv, int64_t *begin,
  * context) down. 0: there is none. */
 LLM__PRIVATE int llm__jobs_next(llm__attend_jobs *j, int *next, llm__attend_job *job);
 
+/* The first position that a query at position `at` sees. */
+LLM__INLINE int llm__window_from(const llm_attention_op *op, int at) {
+    if (!op->window) return 0;
+    return op->chunked ? at / op->window * op->window : LLM__MAX(0, at + 1 - op->window);
+}
+
 /* Position in the cache of a row of the step. */
 LLM__INLINE int llm__row_position(const llm_step *s, int row) {
     int seq = s->seq_of_row[row];

@@ -170,6 +170,20 @@ static void llm__slots_pass(const llm__exec *e, const llm__slots *s, const llm_e
     if (pass == 2) llm__slots_product(e, s, y, plus, f, done);
 }
 
+/* The slots' inputs: a row for each of its choices, times its weight if that counts here. */
+static void llm__slots_gather(const llm__exec *e, const llm__slots *s, const llm_experts_op *op, int64_t row0, int rows) {
+    int64_t begin, end, hidden = op->gate_up->cols;
+    llm__share(e, (int64_t)rows * op->k, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t row = row0 + i / op->k;
+        const float *x = op->src->data + row * op->src->stride, by = op->routes->data[row * op->routes->stride + op->k + i % op->k];
+        float *to = s->x + s->slot_of[i] * hidden;
+        if (s->slot_of[i] < 0) continue;
+        if (!op->weigh_input) memcpy(to, x, sizeof(float) * (size_t)hidden);
+        for (int64_t c = 0; c < hidden && op->weigh_input; c++) to[c] = by * x[c];
+    }
+}
+
 /* dst (+)= sum over the choices, in their order, of weight * y. */
 static void llm__slots_combine(const llm__exec *e, const llm__slots *s, const llm_experts_op *op, int64_t row0, int rows) {
     int64_t begin, end, hidden = op->down->rows / op->n_experts;
@@ -180,8 +194,8 @@ static void llm__slots_combine(const llm__exec *e, const llm__slots *s, const ll
         if (!op->add) memset(to, 0, sizeof(float) * (size_t)hidden);
         for (int j = 0; j < op->k; j++) {
             int32_t slot = s->slot_of[i * op->k + j];
-            const float *y = s->y + slot * hidden;
-            for (int64_t c = 0; c < hidden && slot >= 0; c++) to[c] += weights[j] * y[c];
+            const float *y = s->y + slot * hidden, by = op->weigh_input ? 1 : weights[j];
+            for (int64_t c = 0; c < hidden && slot >= 0; c++) to[c] += by * y[c];
         }
     }
 }
@@ -221,7 +235,6 @@ LLM__PRIVATE void llm__run_experts(const llm__exec *e, const llm_experts_op *op,
     const int64_t hidden = op->gate_up->cols, ff = op->down->cols, out = op->down->rows / op->n_experts, wide = LLM__MAX(hidden, out);
     const int turn = llm__experts_turn(op, e->n_rows, e->scratch_bytes), row0 = pass / LLM__EXPERT_PASSES * turn;
     const int rows = LLM__MIN(turn, e->n_rows - row0);
-    int64_t begin, end;
     llm__finish f;
     llm__slots s;
     llm__slots_place(&s, (uint8_t *)e->scratch, (size_t)turn * (size_t)op->k, (size_t)op->n_experts, (size_t)wide, (size_t)ff);
@@ -233,11 +246,7 @@ LLM__PRIVATE void llm__run_experts(const llm__exec *e, const llm_experts_op *op,
     f.limit = op->limit;
     f.act = sub < 5 ? op->act : LLM_ACT_NONE;
     if (sub == 0 && e->thread == 0) llm__slots_sort(&s, op, row0, rows);
-    if (sub == 1) {
-        llm__share(e, s.begin[op->n_experts], &begin, &end);
-        for (int64_t i = begin; i < end; i++)
-            memcpy(s.x + i * hidden, op->src->data + s.row[i] * op->src->stride, sizeof(float) * (size_t)hidden);
-    }
+    if (sub == 1) llm__slots_gather(e, &s, op, row0, rows);
     if (sub >= 2 && sub < 8)
         llm__slots_pass(e, &s, op, sub < 5 ? &up : &down, &f, (sub - 2) % 3, pass / LLM__EXPERT_PASSES * 2 + (sub >= 5));
     if (sub == 8) llm__slots_combine(e, &s, op, row0, rows);

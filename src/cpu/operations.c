@@ -120,8 +120,8 @@ static float llm__whole_rms(const llm__kernels *k, const float *x, int n, float 
 /* What attention of long texts multiplies the query at a position by. */
 static float llm__query_stretch(const llm_qkv_op *op, int position) {
     const int from = op->logn_from;
-    if (from <= 0 || position + 1 <= from) return 1;
-    if (op->logn_beta > 0) return (float)(1 + (double)op->logn_beta * log1p(position / from));
+    if (from <= 0 || position + 1 < from + !op->logn_ahead) return 1;
+    if (op->logn_beta > 0) return (float)(1 + (double)op->logn_beta * log1p((position + op->logn_ahead) / from));
     return (float)(log((double)position + 1) / log((double)from));
 }
 
@@ -181,8 +181,8 @@ static void llm__attend_query(const llm_step *s, const llm_attention_op *op, llm
     int at = llm__row_position(s, row);
     t->at[i] = at;
     t->to[i] = op->not_causal ? s->seq_len[s->seq_of_row[row]] : at + 1;
-    if (op->not_causal && op->window) t->to[i] = LLM__MIN(t->to[i], at + op->window);
-    t->from[i] = op->window ? LLM__MAX(0, at + 1 - op->window) : 0;
+    t->from[i] = llm__window_from(op, at);
+    if (op->not_causal && op->window) t->to[i] = LLM__MIN(t->to[i], (op->chunked ? t->from[i] : at) + op->window);
     if (op->spans && s->spans) {
         t->from[i] = LLM__MAX(t->from[i], s->spans[row]);
         t->to[i] = s->spans[s->shape.n_rows + row];
@@ -213,7 +213,7 @@ LLM__PRIVATE void llm__run_attention(const llm__run *r) {
             next = llm__view(r, op->layer, ahead.seq, ahead.kv_head);
             t.next = &next;
             t.next_to = r->ctx->step.seq_len[ahead.seq];
-            t.next_from = op->window ? LLM__MAX(0, t.next_to - op->window) : 0;
+            t.next_from = llm__window_from(op, t.next_to - 1);
         }
         t.n = job.n_rows * job.n_heads;
         for (int q = 0; q < t.n; q++) {

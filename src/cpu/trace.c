@@ -7,6 +7,7 @@
 #include "cpu/packed.h"
 #include "cpu/linear.h"
 #include "cpu/experts.h"
+#include "cpu/attention.h"
 #include "cpu/plain_attention.h"
 #include "cpu/backend.h"
 
@@ -160,7 +161,7 @@ static llm__plain_query llm__trace_query(const llm__tracer *t, const llm_attenti
     x.k = op->qkv->data + t->qkv.k_col + (int64_t)shared * op->head_dim;
     x.k_stride = op->qkv->stride;
     x.d = op->head_dim;
-    x.from = op->window ? LLM__MAX(0, row + 1 - op->window) : 0;
+    x.from = llm__window_from(op, row);
     x.to = row + 1;
     x.at = row;
     x.scale = op->scale;

@@ -33,6 +33,9 @@ static const char *llm__text_defaults(const char *type) {
     static const char *const table[][2] = {
         {"llama",
          "hidden_size 4096 intermediate_size 11008 num_hidden_layers 32 num_attention_heads 32 vocab_size 32000 rms_norm_eps 1e-6"},
+        {"llama4_text",
+         "hidden_size 5120 intermediate_size 8192 intermediate_size_mlp 16384 num_hidden_layers 48 num_attention_heads 40 "
+         "num_key_value_heads 8 head_dim 128 vocab_size 202048 max_position_embeddings 131072 num_experts_per_tok 1 rms_norm_eps 1e-5"},
         {"mistral",
          "hidden_size 4096 intermediate_size 14336 num_hidden_layers 32 num_attention_heads 32 num_key_value_heads 8 vocab_size 32000 "
          "max_position_embeddings 131072 rms_norm_eps 1e-6"},
@@ -113,7 +116,8 @@ LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     int64_t even = a->hidden % a->n_heads && !latent ? LLM__MUST : LLM__MAX(a->hidden / a->n_heads, 1);
     a->head_dim = llm__fact_int(f, "head_dim kv_channels attention_head_dim .attention.key_length", even, 1, 4096);
     a->v_head_dim = llm__fact_int(f, ".attention.value_length", a->head_dim, 1, 4096);
-    a->ff = llm__fact_layer(f, "intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length", 0, 4 * a->hidden, 1, 1 << 21);
+    a->ff = llm__fact_layer(f, "intermediate_size_mlp intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length", 0,
+                            4 * a->hidden, 1, 1 << 21);
     if (llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
     if (!strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granite"))
         a->ff = llm__fact_int(f, "shared_intermediate_size", 1024, 1, 1 << 21);
@@ -219,6 +223,8 @@ LLM__PRIVATE void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__ten
     for (int i = 0; i < a->n_layers && a->act == LLM_ACT_XIELU; i++) llm__arch_xielu(f, a, tensors, i);
     if (f->json && llm__arch_is(a, "gpt_bigcode") && a->n_kv_heads > 1) a->flags |= LLM__GROUPED;
     if (llm__arch_is(a, "opt")) a->position_offset = 2;
+    a->by_rope = a->chunked = llm__arch_is(a, "llama4_text");
+    if (a->by_rope) a->qk_norm = llm__fact_bool(f, "use_qk_norm", 1) ? LLM_QK_NORM_HEAD_RMS_LAST : LLM_QK_NORM_NONE;
 }
 
 /* Words of a config.json that only some publisher's code heeds, and that would change what is computed. */
@@ -305,12 +311,13 @@ static void llm__arch_alike(llm__facts *f, const char *key) {
             f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s: the same whole number for all layers expected", f->path, fact.key);
 }
 
-/* Families whose code asks few questions: experts of intermediate_size, weights that are always normalised or (SparseMixer's) never, and
- * beside them an MLP as wide as one expert (Hunyuan) or none. */
+/* Families whose code asks few questions: experts of intermediate_size, weights that are always normalised or (SparseMixer's, Llama 4's)
+ * never, and beside them an MLP as wide as one expert (Hunyuan, Llama 4) or none. */
 static void llm__arch_fixed_experts(llm__facts *f, llm__arch *a) {
-    if (!f->json || !llm__arch_is(a, "hunyuan_v1_moe minimax_m2 phimoe")) return;
-    a->ff_expert = a->ff;
-    a->ff_shared = llm__arch_is(a, "hunyuan_v1_moe") ? a->ff : 0;
+    if (!f->json || !llm__arch_is(a, "hunyuan_v1_moe minimax_m2 phimoe llama4_text")) return;
+    a->ff_expert = llm__fact_int(f, "intermediate_size", a->ff, 1, 1 << 20);
+    a->ff_shared = llm__arch_is(a, "hunyuan_v1_moe llama4_text") ? a->ff_expert : 0;
+    a->weigh_input = llm__arch_is(a, "llama4_text");
     a->normalize = (a->flags & LLM__NORM_TOPK) != 0;
     a->route_scale = 1;
     a->n_group = 1;
@@ -330,7 +337,8 @@ static void llm__arch_sparsemixer(llm__facts *f, llm__arch *a) {
 
 LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
-    const int64_t silent = !strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granitemoe") ? llm__arch_hybrid_experts(f) : 0;
+    int64_t silent = !strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granitemoe") ? llm__arch_hybrid_experts(f) : 0;
+    if (llm__arch_is(a, "llama4_text")) silent = 16;
     a->n_experts =
         llm__fact_item(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, silent, 0, LLM_MAX_EXPERTS);
     if (llm__arch_is(a, "gemma4_text") && f->json && !llm__fact_bool(f, "enable_moe_block", 0)) a->n_experts = 0;
@@ -381,12 +389,17 @@ LLM__PRIVATE void llm__arch_sparse(llm__facts *f, llm__arch *a) {
     int64_t first =
         llm__fact_item(f, "first_k_dense_replace moe_layer_start_index num_dense_layers .leading_dense_block_count", 0, 0, 0, 1 << 20);
     int64_t last = llm__fact_item(f, "moe_layer_end_index", 0, -1, -1, 1 << 20), index;
-    int64_t every = llm__fact_int(f, "decoder_sparse_step moe_layer_interval .interleave_moe_layer_step", 1, 0, 1 << 20);
+    int64_t every =
+        llm__fact_int(f, "decoder_sparse_step moe_layer_interval interleave_moe_layer_step .interleave_moe_layer_step", 1, 0, 1 << 20);
     int64_t each = llm__fact_int(f, "moe_layer_freq", 1, 1, 1 << 20);
     for (int i = 0; i < a->n_layers && every; i++)
         a->layer[i].moe = i >= first && (last < 0 || i <= last) && (i + 1) % every == 0 && i % each == 0;
     for (int v = llm__fact_list(f, "mlp_only_layers"); v >= 0; v = llm_json_next(f->json, v))
         if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].moe = 0;
+    const int listed = llm__facts_find(f, "moe_layers").node;
+    for (int i = 0; i < a->n_layers && listed >= 0; i++) a->layer[i].moe = 0;
+    for (int v = llm_json_first(f->json, listed); v >= 0; v = llm_json_next(f->json, v))
+        if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].moe = 1;
     int type = llm__fact_list(f, "mlp_layer_types");
     for (int i = 0; i < a->n_layers && type >= 0; i++, type = llm_json_next(f->json, type))
         a->layer[i].moe = llm__str_eq(llm__json_text(f->json, type), "sparse");
@@ -405,11 +418,11 @@ static const char *llm__arch_letters(llm__facts *f, char out[64]) {
 static int llm__arch_slides(llm__facts *f, const llm__arch *a, int type, int i) {
     const char *name = llm_json_str(f->json, type, NULL);
     if (f->r || a->recurrent || !strcmp(a->name, "granitemoehybrid")) return 0;
-    if (!name || !llm__word_in("sliding_attention full_attention", name))
-        f->r = llm__error(LLM_ERR_UNSUPPORTED,
-                          "%s: config.json: layer_types: entry %d is \"%.40s\", sliding_attention or full_attention expected", f->path, i,
-                          name ? name : "");
-    return name && !strcmp(name, "sliding_attention");
+    const char *near = a->chunked ? "chunked_attention" : "sliding_attention";
+    if (!name || (strcmp(name, near) && strcmp(name, "full_attention")))
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", %s or full_attention expected",
+                          f->path, i, name ? name : "", near);
+    return name && !strcmp(name, near);
 }
 
 /* A layer's shapes, before a family says more. GGUF may list them. */
@@ -446,8 +459,10 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
     char text[64];
     const char *letters = llm__arch_letters(f, text);
     int types = llm__facts_find(f, "layer_types layers_block_type").node, type = llm_json_first(f->json, types);
-    int ropes = llm__facts_find(f, "no_rope_layers").node, rope = llm_json_first(f->json, ropes);
+    int rope = llm__fact_list(f, "no_rope_layers");
+    const int ropes = rope >= 0;
     int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, f->json || llm__arch_is(a, "phi3") ? 0 : 1, 1 << 30);
+    if (a->chunked) window = llm__fact_int(f, "attention_chunk_size", 8192, 1, 1 << 30);
     int hybrid = llm__arch_is(a, "cohere2 exaone4") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0, smol = llm__arch_is(a, "smollm3");
     /* every so many layers one sees everything */
     int usual = llm__arch_is(a, "gemma2 gpt_oss")            ? 2
@@ -464,10 +479,10 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
     /* what the config lists layer by layer beats the pattern, and the pattern is what the family's code has when all is silent */
     for (int i = 0; i < a->n_layers; i++) {
         llm__arch_layer *l = &a->layer[i];
-        int64_t uses_rope = !smol || (i + 1) % interval != 0;
-        if (ropes >= 0 && !llm_json_int(f->json, rope, &uses_rope) && !f->r)
+        int64_t uses_rope = !(smol || a->chunked) || (i + 1) % interval != 0;
+        if (ropes && !llm_json_int(f->json, rope, &uses_rope) && !f->r)
             f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: no_rope_layers: 0 or 1 for each layer expected", f->path);
-        int slides = smol ? !uses_rope : i >= from && (!pattern || (i + 1) % pattern != 0);
+        int slides = smol ? !uses_rope : a->chunked ? uses_rope != 0 : i >= from && (!pattern || (i + 1) % pattern != 0);
         if (letters && !f->r) slides = i + 1 < a->n_layers && letters[(size_t)i % strlen(letters)] == 'L';
         if (types >= 0) slides = llm__arch_slides(f, a, type, i);
         if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;

@@ -82,7 +82,10 @@ typedef struct llm__arch {
     int32_t scaled;    /* the files have another scheme for long texts */
     int32_t long_from; /* prompts longer than this take RoPE variant 1; 0: none */
     int32_t logn_from;
-    float logn_beta;               /* see llm_qkv_op */
+    float logn_beta; /* see llm_qkv_op */
+    int32_t logn_ahead;
+    int32_t by_rope; /* 1: only layers with RoPE norm q and k, without weights, and only those without stretch queries (Llama 4) */
+    int32_t chunked; /* 1: windows stand side by side: see llm_attention_op */
     int32_t q_rank, kv_rank, nope; /* latent attention; q_rank 0: plain q */
     int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
     int32_t recurrent; /* 1: a layer keeps a state */
@@ -91,6 +94,7 @@ typedef struct llm__arch {
     llm_route_score score;
     int32_t normalize, n_group, topk_group;
     float normalize_min, route_scale, near; /* near: see llm_route_op */
+    int32_t weigh_input;                    /* see llm_experts_op */
     llm__arch_layer layer[LLM__MAX_LAYERS];
 } llm__arch;
 

@@ -132,7 +132,7 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_la
         if (a->attn_gate) llm__take_halves(L, rank, d, d, bias);
     }
     llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, &layer->qkv);
-    if (!a->qk_norm) return;
+    if (!a->qk_norm || a->by_rope) return;
     const int alike = a->qk_norm == LLM_QK_NORM_HEAD_RMS || a->qk_norm == LLM_QK_NORM_HEAD_RMS_LAST; /* the same for all heads */
     if (alike) q = k = llm__all(d);
     if (L->balance && alike && !shared && !own->kv_shared) { /* queries of other layers would need the same factors */

@@ -208,6 +208,13 @@ static void llm__rope_turned(llm__facts *f, llm__arch *a) {
                           a->rope[0].dim, head);
 }
 
+/* Whether Llama 4 stretches queries: true or false, or a number as its first files have it. */
+static int llm__rope_tempered(llm__facts *f) {
+    const llm__fact fact = llm__facts_find(f, "attn_temperature_tuning");
+    if (llm_json_type_of(f->json, fact.node) == LLM_JSON_NUMBER) return llm__fact_int(f, "attn_temperature_tuning", 0, 0, 1 << 20) != 0;
+    return llm__fact_bool(f, "attn_temperature_tuning", 1);
+}
+
 /* What a stretched length changes besides the frequencies: the scale of attention, and how long texts may be. */
 static void llm__rope_reach(llm__facts *f, llm__arch *a) {
     double all = llm__yarn_all(f, a, "mscale_all_dim");
@@ -221,6 +228,10 @@ static void llm__rope_reach(llm__facts *f, llm__arch *a) {
         a->max_len = (int32_t)LLM__MIN(LLM__MAX(a->max_positions * LLM__MAX(a->dynamic_factor, 1), 2048), 1 << 30);
     a->logn_beta = (float)llm__fact_num(f, "llama_4_scaling_beta .attention.temperature_scale", 0, 0, 1e6);
     if (a->logn_beta > 0) a->logn_from = llm__rope_original(f, a);
+    if (!llm__arch_is(a, "llama4_text") || !llm__rope_tempered(f)) return;
+    a->logn_beta = (float)llm__fact_num(f, "attn_scale", 0.1, 0, 1e6);
+    a->logn_from = a->logn_beta > 0 ? llm__fact_int(f, "floor_scale", 8192, 1, 1 << 30) : 0;
+    a->logn_ahead = 1;
 }
 
 /* The sets of frequencies of a model: one, or a global and a local one (Gemma 3, OLMo 3: rope_parameters by layer

@@ -577,7 +577,7 @@ static void tc_loading(void) {
 
 typedef struct tc_case {
     const char *name;
-    int n_heads, n_kv, hd, vd, rope_dim, pairs, norm, window, not_causal, sinks, alibi;
+    int n_heads, n_kv, hd, vd, rope_dim, pairs, norm, window, not_causal, sinks, alibi; /* window below 0: they stand side by side */
     float softcap;
     llm_kv_type kv;
     double tolerance;
@@ -643,11 +643,13 @@ static void tc_attend_list(const tc_attend *a, const tc_case *c, const test_step
     qkv.layer = at.layer = 1;
     qkv.logn_from = 20;
     qkv.logn_beta = c->hd % 3 ? 0 : 0.3f;
+    qkv.logn_ahead = c->window < 0;
     at.dst = a->out;
     at.qkv = a->qkv;
     at.scale = (float)(1 / sqrt(c->hd));
     at.softcap = c->softcap;
-    at.window = c->window;
+    at.window = abs(c->window);
+    at.chunked = c->window < 0;
     at.spans = t->s.spans != NULL;
     at.not_causal = c->not_causal;
     at.sinks = c->sinks ? a->sinks : NULL;
@@ -684,6 +686,9 @@ static const tc_case tc_cases[] = {
     {"int4, turned", 4, 2, 48, 32, 32, 1, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_INT4, 1e-3, 0, 0},
     {"soft cap", 4, 2, 24, 24, 12, 1, LLM_QK_NORM_HEAD_LAYER, 0, 0, 0, 0, 3, LLM_KV_F32, 1e-5, 0, 0},
     {"sinks, window", 8, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 33, 0, 1, 0, 0, LLM_KV_F32, 1e-5, 0, 0},
+    {"windows side by side", 4, 2, 24, 24, 24, 1, LLM_QK_NORM_NONE, -20, 0, 0, 0, 0, LLM_KV_F32, 1e-5, 0, 0},
+    {"f16, windows side by side", 6, 2, 48, 48, 48, 0, LLM_QK_NORM_NONE, -24, 0, 0, 0, 0, LLM_KV_F16, 2e-3, 0, 0},
+    {"bf16, windows side by side", 4, 2, 128, 128, 0, 0, LLM_QK_NORM_NONE, -32, 0, 0, 0, 0, LLM_KV_BF16, 1e-2, 0, 0},
     {"alibi, whole norm", 5, 5, 40, 40, 0, 0, LLM_QK_NORM_WHOLE_RMS, 0, 0, 0, 1, 0, LLM_KV_F32, 1e-5, 0, 0},
     {"both ways", 4, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 20, 1, 0, 0, 0, LLM_KV_F32, 1e-5, 0, 0},
     {"20 heads of one key", 20, 1, 24, 16, 24, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F32, 1e-5, 0, 0},
@@ -1082,9 +1087,11 @@ static void tc_mixtures(void) {
     static const struct {
         int n, k, score, correction, groups, keep, top2, normalize, type;
         float scale;
-    } cases[] = {{8, 2, LLM_ROUTE_SOFTMAX, 0, 0, 0, 0, 1, LLM_TYPE_F32, 0},    {64, 6, LLM_ROUTE_SOFTMAX, 0, 8, 3, 0, 0, LLM_TYPE_BF16, 16},
-                 {32, 4, LLM_ROUTE_TOPK_SOFTMAX, 0, 0, 0, 0, 0, LLM_TYPE_Q4_0, 0}, {64, 8, LLM_ROUTE_SIGMOID, 1, 8, 4, 1, 1, LLM_TYPE_Q8_0, 2.5f},
-                 {4, 4, LLM_ROUTE_SOFTMAX, 0, 0, 0, 0, 0, LLM_TYPE_F8_E4M3, 0},    {40, 2, LLM_ROUTE_SPARSEMIXER, 0, 0, 0, 0, 0, LLM_TYPE_F32, 0}};
+        int weigh, plain; /* weights multiply what experts read; no gate */
+    } cases[] = {{8, 2, LLM_ROUTE_SIGMOID, 0, 0, 0, 0, 0, LLM_TYPE_F32, 0, 1, 0},  {16, 3, LLM_ROUTE_SIGMOID, 1, 0, 0, 0, 1, LLM_TYPE_Q8_0, 2, 0, 1},
+                 {12, 3, LLM_ROUTE_SIGMOID, 0, 0, 0, 0, 1, LLM_TYPE_BF16, 0, 1, 1}, {8, 2, LLM_ROUTE_SOFTMAX, 0, 0, 0, 0, 1, LLM_TYPE_F32, 0, 0, 0},    {64, 6, LLM_ROUTE_SOFTMAX, 0, 8, 3, 0, 0, LLM_TYPE_BF16, 16, 0, 0},
+                 {32, 4, LLM_ROUTE_TOPK_SOFTMAX, 0, 0, 0, 0, 0, LLM_TYPE_Q4_0, 0, 0, 0}, {64, 8, LLM_ROUTE_SIGMOID, 1, 8, 4, 1, 1, LLM_TYPE_Q8_0, 2.5f, 0, 0},
+                 {4, 4, LLM_ROUTE_SOFTMAX, 0, 0, 0, 0, 0, LLM_TYPE_F8_E4M3, 0, 0, 0},    {40, 2, LLM_ROUTE_SPARSEMIXER, 0, 0, 0, 0, 0, LLM_TYPE_F32, 0, 0, 0}};
     /* clang-format on */
     for (int i = 0; i < LLM__COUNT(cases); i++) {
         int n = cases[i].n;
@@ -1105,11 +1112,11 @@ static void tc_mixtures(void) {
                     memset(&op[k], 0, sizeof *op);
                     table[k] = tc_weight(&s[k], LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * D, 1, 0, 1), TC_ROWS, D, 0);
                     logits[k] = tc_weight(&s[k], LLM_ROLE_LINEAR, LLM_TYPE_F32, tc_floats(n * D, 2, 0, 0.3f), n, D, 0);
-                    op[k].gate_up = tc_weight(&s[k], LLM_ROLE_EXPERTS_GATE_UP, cases[i].type, tc_stored(cases[i].type, n * 2 * FF, D, 5),
-                                              n * 2 * FF, D, n);
+                    const int up = n * (cases[i].plain ? 1 : 2) * FF;
+                    op[k].gate_up = tc_weight(&s[k], cases[i].plain ? LLM_ROLE_EXPERTS : LLM_ROLE_EXPERTS_GATE_UP, cases[i].type,
+                                              tc_stored(cases[i].type, up, D, 5), up, D, n);
                     op[k].down = tc_weight(&s[k], LLM_ROLE_EXPERTS, cases[i].type, tc_stored(cases[i].type, n * D, FF, 6), n * D, FF, n);
-                    op[k].gate_up_bias =
-                        tc_weight(&s[k], LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(n * 2 * FF, 7, 0, 0.5f), 1, n * 2 * FF, 0);
+                    op[k].gate_up_bias = tc_weight(&s[k], LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(up, 7, 0, 0.5f), 1, up, 0);
                     route[k].correction =
                         cases[i].correction ? tc_weight(&s[k], LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(n, 8, 0, 0.2f), 1, n, 0) : NULL;
                     op[k].src = x[k] = tc_buffer(&s[k], TC_ROWS, D);
@@ -1119,8 +1126,9 @@ static void tc_mixtures(void) {
                     op[k].n_experts = route[k].n_experts = n;
                     op[k].k = route[k].k = cases[i].k;
                     op[k].ff = FF;
-                    op[k].act = i % 2 ? LLM_ACT_GELU_TANH : LLM_ACT_SILU;
+                    op[k].act = cases[i].plain ? LLM_ACT_RELU2 : i % 2 ? LLM_ACT_GELU_TANH : LLM_ACT_SILU;
                     op[k].add = i % 2;
+                    op[k].weigh_input = cases[i].weigh;
                     route[k].score = (llm_route_score)cases[i].score;
                     route[k].n_group = cases[i].groups, route[k].topk_group = cases[i].keep, route[k].group_top2 = cases[i].top2;
                     route[k].normalize = cases[i].normalize, route[k].scale = cases[i].scale, route[k].near = 0.5f;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes expected.json of Gemma 4 and of families with recurrent layers as make_expected.py does of the others, by plain passes of its own in numpy.
+"""Makes expected.json of Gemma 4, Llama 4 and of families with recurrent layers as make_expected.py does of the others, by plain passes of its own in numpy.
 
     make_expected_plain.py [FAMILY...]       (default: all that it knows)
     make_expected_plain.py --check FOLDER    how far its logits are from those of a folder's own expected.json, relative to their range
@@ -18,7 +18,7 @@ import numpy as np
 
 import checkpoints
 
-KNOWN = ("gemma4", "gemma4_moe", "granitemoehybrid_mamba", "lfm2", "lfm2_moe", "mamba2", "qwen3_5", "qwen3_next")
+KNOWN = ("gemma4", "gemma4_moe", "granitemoehybrid_mamba", "lfm2", "lfm2_moe", "llama4", "mamba2", "qwen3_5", "qwen3_next")
 MIN_MARGIN, MIN_ROUTE_GAP, MAX_NOISE, STEPS = 0.02, 1e-4, 1e-5, 32 # as in make_expected.py
 
 
@@ -32,7 +32,7 @@ def weights(folder, kind):
         data = raw[8 + n + x["data_offsets"][0]:8 + n + x["data_offsets"][1]]
         if x["dtype"] == "BF16": values = (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
         else: values = np.frombuffer(data, {"F16": "<f2", "F32": "<f4"}[x["dtype"]])
-        for beginning in ("model.language_model.", "model.", "backbone."): name = name.replace(beginning, "")
+        for beginning in ("model.language_model.", "language_model.model.", "language_model.", "model.", "backbone."): name = name.replace(beginning, "")
         out[name] = values.reshape(x["shape"]).astype(kind)
     return out
 
@@ -269,9 +269,56 @@ class Recurrent:
         return x @ head.T / self.kind(c.get("logits_scaling", 1))
 
 
+class Llama4(Recurrent):
+    """Windows that stand side by side, layers without positions, experts whose weights multiply what they read."""
+
+    def turns(self, l):
+        c = self.c
+        every = c.get("no_rope_layer_interval", 4)
+        return (c.get("no_rope_layers") or [(i + 1) % every != 0 for i in range(c["num_hidden_layers"])])[l]
+
+    def frequencies(self, d):
+        c, f = self.c, self.c["rope_theta"] ** (-np.arange(0, d, 2) / d)
+        how = c.get("rope_scaling") or {}
+        if how.get("rope_type") != "llama3": return f
+        length, old = 2 * math.pi / f, how["original_max_position_embeddings"]
+        near, far = how["high_freq_factor"], how["low_freq_factor"]
+        part = np.clip((old / length - far) / (near - far), 0, 1)
+        return f * (part + (1 - part) / how["factor"])
+
+    def attention(self, l, x):
+        c, p, T, kind = self.c, f"layers.{l}.self_attn.", len(x), self.kind
+        H, K, d = c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"]
+        q, k, v = ((x @ self.w[p + n + "_proj.weight"].T).reshape(T, -1, d) for n in "qkv")
+        turns, chunk, at = self.turns(l), c["attention_chunk_size"], np.arange(T)
+        if turns:
+            angle = at[:, None, None] * self.frequencies(d)
+            co, si = np.cos(angle).astype(kind), np.sin(angle).astype(kind)
+            q, k = (np.stack([y[..., ::2] * co - y[..., 1::2] * si, y[..., 1::2] * co + y[..., ::2] * si], -1).reshape(y.shape) for y in (q, k))
+            if c["use_qk_norm"]: q, k = (y / np.sqrt((y * y).mean(-1, keepdims=True) + self.eps) for y in (q, k))
+        elif c["attn_temperature_tuning"]:
+            q = q * (1 + c["attn_scale"] * np.log1p((at + 1) // c["floor_scale"])).astype(kind)[:, None, None]
+        k, v = (np.repeat(y, H // K, 1) for y in (k, v))
+        seen = (at[:, None] >= at) & (at[:, None] // chunk == at // chunk if turns else True)
+        score = np.where(seen, np.einsum("thd,shd->hts", q, k) * kind(d ** -0.5), kind(-1e30))
+        return np.einsum("hts,shd->thd", softmax(score), v).reshape(T, -1) @ self.w[p + "o_proj.weight"].T
+
+    def mlp(self, l, x):
+        c, w, q = self.c, self.w, f"layers.{l}.feed_forward."
+        half = lambda n, y: (silu(y @ w[q + n + "gate_proj.weight"].T) * (y @ w[q + n + "up_proj.weight"].T)) @ w[q + n + "down_proj.weight"].T
+        if (l + 1) % c["interleave_moe_layer_step"]: return half("", x)
+        score, out = x @ w[q + "router.weight"].T, half("shared_expert.", x)
+        order, weight = self.chosen(score, score, c["num_experts_per_tok"])
+        for t in range(len(x)):
+            for e, by in zip(order[t], sigmoid(weight[t])):
+                gate, up = np.split(x[t] * by @ w[q + "experts.gate_up_proj"][e], 2)
+                out[t] += (silu(gate) * up) @ w[q + "experts.down_proj"][e]
+        return out
+
+
 def model_of(folder):
     c = json.loads((folder / "config.json").read_text())
-    return Gemma4 if c["model_type"].startswith("gemma4") else Recurrent
+    return Gemma4 if c["model_type"].startswith("gemma4") else Llama4 if c["model_type"].startswith("llama4") else Recurrent
 
 
 def answer(model, ids):

@@ -86,8 +86,8 @@ typedef struct be_case {
     const char *name;
     int n_heads, n_kv, hd, vd, rope_dim, interleaved, page_tokens;
     llm_qk_norm norm;
-    int window, not_causal, sinks, alibi, logn;
-    float logn_beta, softcap;
+    int window, not_causal, sinks, alibi, logn; /* window below 0: windows stand side by side */
+    float logn_beta, softcap;                   /* logn_beta below 0: of the position that follows */
     llm_kv_type kv;
     double tolerance;
 } be_case;
@@ -170,13 +170,15 @@ static void be_net_step(be_net *n, test_step *b, float *out) {
     qkv.rope_interleaved = c->interleaved;
     qkv.layer = at.layer = 1;
     qkv.logn_from = c->logn;
-    qkv.logn_beta = c->logn_beta;
+    qkv.logn_beta = fabsf(c->logn_beta);
+    qkv.logn_ahead = c->logn_beta < 0;
     at.dst = n->out;
     at.qkv = n->qkv;
     at.q_col = 3;
     at.scale = (float)(1 / sqrt(c->hd));
     at.softcap = c->softcap;
-    at.window = c->window;
+    at.window = abs(c->window);
+    at.chunked = c->window < 0;
     at.not_causal = c->not_causal;
     at.sinks = c->sinks ? n->sinks : NULL;
     at.alibi = c->alibi ? n->alibi : NULL;
@@ -240,9 +242,10 @@ static void be_ref_head(const be_case *c, int id, int position, int base, int he
         x[b] = v * cos(angle) + u * sin(angle);
     }
     for (int d = 0; d < c->hd && c->norm == LLM_QK_NORM_HEAD_RMS_LAST; d++) x[d] *= (double)(1 + 0.5f * be_value(seed, (uint32_t)d, 0, 0));
-    for (int d = 0; d < c->hd && is_q && c->logn && position + 1 > c->logn; d++)
-        x[d] *= c->logn_beta > 0 ? 1 + (double)c->logn_beta * log(1.0 + floor((double)position / c->logn))
-                                 : log(position + 1.0) / log((double)c->logn);
+    const double next = c->logn_beta < 0; /* the position counts from 1 */
+    for (int d = 0; d < c->hd && is_q && c->logn && position + 1 > c->logn - next; d++)
+        x[d] *= c->logn_beta != 0 ? 1 + fabs((double)c->logn_beta) * log(1.0 + floor((position + next) / c->logn))
+                                  : log(position + 1.0) / log((double)c->logn);
 }
 
 static double be_ref_error(const be_case *c, int id, int len, const float *out) {
@@ -260,7 +263,8 @@ static double be_ref_error(const be_case *c, int id, int len, const float *out) 
                 for (int d = 0; d < c->hd; d++) s[j] += q[d] * k[(j * c->n_kv + g) * c->hd + d] / sqrt(c->hd);
                 if (c->softcap != 0) s[j] = (double)c->softcap * tanh(s[j] / (double)c->softcap);
                 if (c->alibi) s[j] += slope * (j - p);
-                if (c->window && (j <= p - c->window || j >= p + c->window)) s[j] = -1e300;
+                if (c->window > 0 && (j <= p - c->window || j >= p + c->window)) s[j] = -1e300;
+                if (c->window < 0 && j / -c->window != p / -c->window) s[j] = -1e300;
                 top = LLM__MAX(top, s[j]);
             }
             for (int j = 0; j <= last; j++) {
@@ -287,6 +291,9 @@ static const be_case be_cases[] = {
     {"llama f16", 9, 3, 64, 64, 64, 1, 16, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
     {"gemma", 4, 1, 256, 256, 256, 0, 64, LLM_QK_NORM_HEAD_RMS, 40, 0, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
     {"window 17", 2, 2, 16, 16, 16, 0, 16, LLM_QK_NORM_HEAD_RMS, 17, 0, 0, 0, 0, 0, 0, LLM_KV_F32, 2e-5},
+    {"windows side by side", 4, 2, 16, 16, 16, 1, 16, LLM_QK_NORM_HEAD_RMS, -20, 0, 0, 0, 30, -0.3f, 0, LLM_KV_F32, 2e-5},
+    {"windows of a page", 4, 1, 32, 32, 0, 0, 32, LLM_QK_NORM_NONE, -32, 0, 1, 0, 0, 0, 0, LLM_KV_BF16, 2e-2},
+    {"both ways, windows side by side", 4, 2, 32, 32, 32, 0, 32, LLM_QK_NORM_NONE, -20, 1, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
     {"soft cap", 4, 2, 24, 24, 12, 1, 16, LLM_QK_NORM_HEAD_LAYER, 0, 0, 0, 0, 0, 0, 3, LLM_KV_F32, 2e-5},
     {"sinks, window", 8, 2, 32, 32, 32, 0, 32, LLM_QK_NORM_NONE, 33, 0, 1, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
     {"alibi, no rope", 5, 5, 40, 40, 0, 0, 128, LLM_QK_NORM_WHOLE_RMS, 0, 0, 0, 1, 0, 0, 0, LLM_KV_F32, 2e-5},

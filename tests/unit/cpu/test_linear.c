@@ -910,14 +910,15 @@ static void linear_experts_exact(const llm_experts_op *op, llm__isa isa, int r, 
     for (int i = 0; i < LINEAR_HIDDEN; i++) out[i] = 0;
     for (int j = 0; j < op->k; j++) {
         int e = (int)route[j];
+        const double by = (double)route[op->k + j], in = op->weigh_input ? by : 1;
+        const int gated = op->gate_up->gate_up;
         for (int i = 0; i < LINEAR_FF; i++) {
-            int64_t gate = e * 2 * LINEAR_FF + i, up = gate + LINEAR_FF;
-            h[i] = linear_act(op->act, op->limit, linear_exact(op->gate_up, gate, x) + (double)op->gate_up_bias->f32[gate],
-                              linear_exact(op->gate_up, up, x) + (double)op->gate_up_bias->f32[up], 1);
+            int64_t gate = e * (1 + gated) * LINEAR_FF + i, up = gate + gated * LINEAR_FF;
+            h[i] = linear_act(op->act, op->limit, in * linear_exact(op->gate_up, gate, x) + (double)op->gate_up_bias->f32[gate],
+                              in * linear_exact(op->gate_up, up, x) + (double)op->gate_up_bias->f32[up], gated);
         }
         for (int i = 0; i < LINEAR_HIDDEN; i++)
-            out[i] += (double)route[op->k + j] *
-                      (linear_exact(op->down, e * LINEAR_HIDDEN + i, h) + (double)op->down_bias->f32[e * LINEAR_HIDDEN + i]);
+            out[i] += by / in * (linear_exact(op->down, e * LINEAR_HIDDEN + i, h) + (double)op->down_bias->f32[e * LINEAR_HIDDEN + i]);
     }
 }
 
@@ -947,9 +948,10 @@ static void linear_chosen(void) {
     CHECK(llm__experts_chosen(&op, 0, &experts) == 0 && experts == 0);
 }
 
-static void linear_experts(int32_t up_type, int32_t down_type, double tolerance) {
+/* weigh: weights multiply what experts read; gated: 1 as usual, 0 down(relu(up x)^2). */
+static void linear_experts(int32_t up_type, int32_t down_type, int weigh, int gated, double tolerance) {
     llm__pool *one = llm__pool_open(1), *two = llm__pool_open(2);
-    int64_t up_rows = LINEAR_EXPERTS * 2 * LINEAR_FF, down_rows = LINEAR_EXPERTS * LINEAR_HIDDEN;
+    int64_t up_rows = LINEAR_EXPERTS * (1 + gated) * LINEAR_FF, down_rows = LINEAR_EXPERTS * LINEAR_HIDDEN;
     uint8_t *up_data = linear_random_matrix(up_type, up_rows, LINEAR_HIDDEN),
             *down_data = linear_random_matrix(down_type, down_rows, LINEAR_FF);
     llm_segment up = linear_segment(up_type, up_data, up_rows, LINEAR_HIDDEN),
@@ -957,7 +959,8 @@ static void linear_experts(int32_t up_type, int32_t down_type, double tolerance)
     llm_experts_op op;
     memset(&op, 0, sizeof op);
     llm_weight *w[4];
-    op.gate_up = w[0] = linear_weight(two, LLM_ROLE_EXPERTS_GATE_UP, &up, 1, LINEAR_EXPERTS, up_rows, LINEAR_HIDDEN, LLM_COMPUTE_AUTO);
+    op.gate_up = w[0] = linear_weight(two, gated ? LLM_ROLE_EXPERTS_GATE_UP : LLM_ROLE_EXPERTS, &up, 1, LINEAR_EXPERTS, up_rows,
+                                      LINEAR_HIDDEN, LLM_COMPUTE_AUTO);
     op.down = w[1] = linear_weight(two, LLM_ROLE_EXPERTS, &down, 1, LINEAR_EXPERTS, down_rows, LINEAR_FF, LLM_COMPUTE_AUTO);
     op.gate_up_bias = w[2] = linear_vector(two, (int)up_rows);
     op.down_bias = w[3] = linear_vector(two, (int)down_rows);
@@ -973,7 +976,8 @@ static void linear_experts(int32_t up_type, int32_t down_type, double tolerance)
     }
     op.src = src;
     op.routes = routes;
-    op.act = LLM_ACT_SILU;
+    op.act = gated ? LLM_ACT_SILU : LLM_ACT_RELU2;
+    op.weigh_input = weigh;
     op.k = LINEAR_K;
     op.n_experts = LINEAR_EXPERTS;
     op.ff = LINEAR_FF;
@@ -1000,7 +1004,8 @@ static void linear_experts(int32_t up_type, int32_t down_type, double tolerance)
         linear_experts_run(two, (llm__isa)isa, &op, 1, 1, 0);
         same &= !memcmp(all->data, dst->data, sizeof(float) * LINEAR_HIDDEN);
         if (!CHECK(same && worst < tolerance))
-            printf("  experts %s, %s: same %d, error %g\n", llm__type_name(up_type), llm__isa_name((llm__isa)isa), same, worst);
+            printf("  experts %s, %s, %d %d: same %d, error %g\n", llm__type_name(up_type), llm__isa_name((llm__isa)isa), weigh, gated,
+                   same, worst);
     }
     for (int i = 0; i < 4; i++) llm__weight_free(w[i]);
     linear_buffer_free(src);
@@ -1196,7 +1201,9 @@ TEST_GROUP(linear) {
     linear_latent(LLM_TYPE_Q4_K, LLM_COMPUTE_AUTO, 256, 8, 33, 0.02);
     linear_latent(LLM_TYPE_Q8_0, LLM_COMPUTE_F32, 32, 8, 5, 1e-4);
     linear_chosen();
-    linear_experts(LLM_TYPE_BF16, LLM_TYPE_F16, 2e-5); /* sums of floats: plain C is off by 0.94e-5, NEON by 1.07e-5 */
-    linear_experts(LLM_TYPE_BF16, LLM_TYPE_BF16, 0.2); /* what goes between them may be rounded to bf16 */
-    linear_experts(LLM_TYPE_Q8_0, LLM_TYPE_F32, 0.5);  /* int8 inputs: the sums are of size 50 */
+    linear_experts(LLM_TYPE_BF16, LLM_TYPE_F16, 0, 1, 2e-5); /* sums of floats: plain C is off by 0.94e-5, NEON by 1.07e-5 */
+    linear_experts(LLM_TYPE_F32, LLM_TYPE_F16, 1, 1, 2e-5);
+    linear_experts(LLM_TYPE_BF16, LLM_TYPE_F16, 0, 0, 4e-5); /* squares */
+    linear_experts(LLM_TYPE_BF16, LLM_TYPE_BF16, 0, 1, 0.2); /* what goes between them may be rounded to bf16 */
+    linear_experts(LLM_TYPE_Q8_0, LLM_TYPE_F32, 0, 1, 0.5);  /* int8 inputs: the sums are of size 50 */
 }

@@ -240,6 +240,30 @@ static void arch_mixers(void) {
     CHECK(!arch_of("\"model_type\":\"granite\"") && !arch_read.recurrent);
 }
 
+/* Llama 4: windows side by side and RoPE stand together unless layers are told apart, experts by a step or a list. */
+static void arch_llama4(void) {
+#define LLAMA4 "\"max_position_embeddings\":64,\"model_type\":\"llama4_text\",\"num_local_experts\":4,\"num_experts_per_tok\":1,"
+    CHECK(!arch_of(LLAMA4 "\"attention_chunk_size\":16,\"interleave_moe_layer_step\":2,\"intermediate_size_mlp\":80,\"no_rope_layers\":[],"
+                          "\"intermediate_size\":40,\"attn_temperature_tuning\":4"));
+    for (int i = 0; i < 4; i++)
+        CHECK(arch_read.layer[i].window == (i == 3 ? 0 : 16) && arch_read.layer[i].rope == (i == 3 ? -1 : 0) &&
+              arch_read.layer[i].moe == i % 2);
+    CHECK(arch_read.chunked && arch_read.weigh_input && arch_read.ff == 80 && arch_read.ff_expert == 40 && arch_read.ff_shared == 40);
+    CHECK(arch_read.logn_from == 8192 && arch_near(arch_read.logn_beta, 0.1) && arch_read.logn_ahead && !arch_read.normalize &&
+          arch_read.score == LLM_ROUTE_SIGMOID && arch_read.qk_norm == LLM_QK_NORM_HEAD_RMS_LAST);
+    CHECK(!arch_of(LLAMA4 "\"moe_layers\":[0,2],\"no_rope_layers\":[0,1,1,1],\"attn_temperature_tuning\":false,\"use_qk_norm\":false,"
+                          "\"layer_types\":[\"chunked_attention\",\"full_attention\",\"chunked_attention\",\"chunked_attention\"]"));
+    for (int i = 0; i < 4; i++)
+        CHECK(arch_read.layer[i].window == (i == 1 ? 0 : 8192) && arch_read.layer[i].rope == (i ? 0 : -1) &&
+              arch_read.layer[i].moe == !(i % 2));
+    CHECK(!arch_read.logn_from && !arch_read.qk_norm);
+    arch_refused(LLAMA4 "\"layer_types\":[\"sliding_attention\"]",
+                 "entry 0 is \"sliding_attention\", chunked_attention or full_attention expected");
+    arch_refused(LLAMA4 "\"no_rope_layers\":[1,1]", "no_rope_layers: 0 or 1 for each layer");
+    arch_refused(LLAMA4 "\"attention_chunk_size\":0", "attention_chunk_size: 0 is outside 1 to");
+#undef LLAMA4
+}
+
 /* Families of known parts in another arrangement: what their classes have whatever a config says, and what is refused. */
 static void arch_arranged(void) {
     CHECK(!arch_of(
@@ -257,6 +281,7 @@ static void arch_arranged(void) {
         "\"layer_types\":[\"attention\",\"attention\",\"full_attention\",\"attention\"]"));
     CHECK(arch_read.ff == 48 && llm__arch_is(&arch_read, "granite") && !arch_read.n_rope && arch_read.layer[3].rope < 0);
     arch_mixers();
+    arch_llama4();
     CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"phimoe\",\"num_local_experts\":8,\"num_experts_per_tok\":2"));
     CHECK(arch_read.score == LLM_ROUTE_SPARSEMIXER && arch_read.near == 0.02f && !arch_read.normalize);
     CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"apertus\",\"hidden_act\":\"xielu\",\"rope_theta\":100"));
