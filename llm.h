@@ -2319,7 +2319,7 @@ LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *m
  * operation makes the context remember the first error; wait() returns it.
  */
 
-#define LLM_BACKEND_ABI 16
+#define LLM_BACKEND_ABI 17
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -2731,8 +2731,8 @@ typedef struct llm_route_op {
 
 enum { LLM_MAX_EXPERTS = 65536 }; /* of one operation */
 
-/* dst (+)= sum over the chosen experts e of weight_e * down_e(act(gate_e x) * up_e x); with weigh_input, of down_e(act(gate_e x') * up_e x')
- * where x' = weight_e x (Llama 4). */
+/* dst (+)= sum over the chosen experts e of weight_e * down_e(act(gate_e x) * up_e x). With weigh_input (Llama 4) weights multiply what is
+ * read: down_e(act(gate_e y) * up_e y), y = weight_e x. */
 typedef struct llm_experts_op {
     llm_buffer *dst; /* (n_rows, hidden) */
     const llm_buffer *src, *routes;
@@ -26123,7 +26123,7 @@ static const llm__family llm__families[] = {
     {"lfm2", "", LLM__QK_HEAD | LLM__TIED, LLM_ACT_SILU, 1e6f, 1},
     {"lfm2_moe", "", LLM__QK_HEAD | LLM__TIED | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
     {"mamba2", "", LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
-    {"nemotron_h", "", LLM__NO_GATE, LLM_ACT_RELU2, 1e4f, 1},
+    {"nemotron_h", "", LLM__NO_GATE | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_RELU2, 1e4f, 1},
     {"smollm3", "smollm3", LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 2e6f, 1},
     {"helium", "", LLM__PAIRS | LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e5f, 1},
     {"hunyuan_v1_dense", "hunyuan-dense", LLM__QK_HEAD | LLM__QK_LAST, LLM_ACT_SILU, 1e4f, 1},
@@ -26218,6 +26218,7 @@ typedef struct llm__arch {
     int32_t chunked; /* 1: windows stand side by side: see llm_attention_op */
     int32_t q_rank, kv_rank, nope; /* latent attention; q_rank 0: plain q */
     int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
+    int32_t ff_latent; /* width of what experts read and give, between two matrices (Nemotron-H); 0: the hidden size */
     int32_t recurrent; /* 1: a layer keeps a state */
     int32_t attn_gate; /* 1: what attention gives is multiplied by sigmoids that q's matrix makes, head by head (Qwen3.5) */
     llm__arch_state state;
@@ -26442,7 +26443,7 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
     llm__arch_tied(f, a);
     a->act = a->family->act;
     /* Gemma's first config.json says gelu and its code takes the tanh form whatever it says */
-    llm__fact_str(f, "hidden_activation hidden_act activation_function activation", text);
+    llm__fact_str(f, "mlp_hidden_act hidden_activation hidden_act activation_function activation", text);
     if (text[0] && a->act != LLM_ACT_SWIGLU_OAI && !llm__arch_is(a, "gemma")) a->act = llm__act_of(f, text, a->family->act);
     a->act_limit = (float)llm__fact_num(f, "swiglu_limit", 7, 1e-3, 1e6);
     for (int i = 0; i < a->n_layers && a->act == LLM_ACT_XIELU; i++) llm__arch_xielu(f, a, tensors, i);
@@ -26584,9 +26585,12 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
                                1, most);
     a->ff_expert = llm__fact_item(f, "moe_intermediate_size intermediate_size .expert_feed_forward_length", 0, a->ff, 1, 1 << 20);
     if (a->n_sets > 1) a->ff_expert2 = llm__fact_item(f, "moe_intermediate_size", 1, a->ff_expert, 1, 1 << 20);
+    a->ff_latent = llm__fact_int(f, "moe_latent_size", 0, 0, 1 << 17);
     int64_t n_shared = llm__fact_int(f, "n_shared_experts moe_num_shared_experts num_shared_experts .expert_shared_count", 0, 0, 1024);
-    a->ff_shared = llm__fact_int(f, "shared_expert_intermediate_size shared_intermediate_size .expert_shared_feed_forward_length",
-                                 n_shared * a->ff_expert, 0, 1 << 21);
+    a->ff_shared = llm__fact_int(
+        f,
+        "shared_expert_intermediate_size shared_intermediate_size moe_shared_expert_intermediate_size .expert_shared_feed_forward_length",
+        n_shared * a->ff_expert, 0, 1 << 21);
     a->score = a->flags & LLM__SIGMOID ? LLM_ROUTE_SIGMOID : a->flags & LLM__TOPK_SOFTMAX ? LLM_ROUTE_TOPK_SOFTMAX : LLM_ROUTE_SOFTMAX;
     int gating = llm__fact_int(f, ".expert_gating_func", 0, 0, 3), corrected = 0;
     for (int i = 0; a->gguf && i < a->n_layers; i++) { /* some converters write another width than the tensors have */
@@ -26822,13 +26826,13 @@ static void llm__arch_gemma4(llm__facts *f, llm__arch *a, const llm__tensors *te
  *     Qwen3-Next, Qwen3.5, Qwen3.5-MoE    gated delta nets (Yang et al. 2024), and attention whose result is gated
  *     Mamba 2                             Mamba 2 alone: one block a layer, no MLP
  *     Granite 4                           Mamba 2, and attention without positions
- *     Nemotron-H                          one block a layer: Mamba 2, attention without positions, or an MLP
+ *     Nemotron-H                          one block a layer: Mamba 2, attention without positions, an MLP or experts without gates
  *
  * What layer a layer is, files say in four ways:
  *     layer_types            a word each: "linear_attention" (Qwen), "conv" (LFM2), "mamba" (Granite), "full_attention" or "attention"
  *     full_attn_idxs         the numbers of those with attention (the first LFM2)
  *     full_attention_interval    every fourth, if nothing is said (Qwen)
- *     hybrid_override_pattern    a letter each, M * - E (Nemotron-H); E, experts without a gate, is refused
+ *     hybrid_override_pattern    a letter each, M * - E (Nemotron-H)
  *
  * A state has n_heads heads of (dk, dv) values, keys and queries are those of n_groups groups of heads. Qwen3.5-0.8B, of 24 layers 18 with
  * 16 heads of 128 x 128 values: 18 MB a sequence, as much as its 6 other layers' keys and values of 1,500 tokens take. */
@@ -26871,11 +26875,20 @@ static void llm__recurrent_listed(llm__facts *f, llm__arch *a, int row) {
         if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].mixer = LLM__MIX_ATTENTION;
 }
 
-/* Nemotron-H's pattern, a letter a layer: M, *, - and E. */
+/* Nemotron-H's pattern, a letter a layer: M, *, - and E; or a word for each. */
 static void llm__recurrent_letters(llm__facts *f, llm__arch *a) {
+    static const char *const words[] = {"mamba", "attention full_attention", "mlp", "moe"};
     const llm__fact fact = llm__facts_find(f, "hybrid_override_pattern");
     llm__str s = LLM__ZERO;
+    char letters[LLM__MAX_LAYERS + 1] = "";
     if (fact.node >= 0) s.p = llm_json_str(f->json, fact.node, &s.n);
+    int type = fact.node < 0 ? llm__fact_list(f, "layers_block_type layer_types") : -1;
+    for (s.p = type < 0 ? s.p : letters; type >= 0 && s.n < LLM__MAX_LAYERS; type = llm_json_next(f->json, type)) {
+        const char *word = llm_json_str(f->json, type, NULL);
+        int kind = 0;
+        while (kind < 4 && !(word && llm__word_in(words[kind], word))) kind++;
+        letters[s.n++] = "M*-E?"[kind];
+    }
     if (!s.p || s.n != (size_t)a->n_layers || strspn(s.p, "M*-E") < s.n) {
         llm__facts_bad(f, &fact, "a letter of M, *, - and E for each layer expected");
         return;
@@ -26885,7 +26898,8 @@ static void llm__recurrent_letters(llm__facts *f, llm__arch *a) {
         l->mixer = s.p[i] == 'M' ? LLM__MIX_SSM : s.p[i] == '*' ? LLM__MIX_ATTENTION : LLM__MIX_NONE;
         l->no_mlp = l->mixer != LLM__MIX_NONE;
         l->moe = s.p[i] == 'E';
-        if (l->moe && !f->r) f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: experts without a gate (Nemotron-H's) are not supported", f->path);
+        if (l->moe && !a->n_experts && !f->r)
+            f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: n_routed_experts: layer %d has none", f->path, i);
     }
 }
 
@@ -27407,10 +27421,8 @@ struct llm_model {
     SLOT(GATE, "mlp.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 ffn_gate") \
     SLOT(UP, "mlp.up_proj feed_forward.w3 feed_forward.up_proj mlp.w1 mlp.c_fc mlp.fc1 mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj " \
              "ffn_up") \
-    SLOT( \
-        DOWN, \
-        "mlp.down_proj feed_forward.w2 feed_forward.down_proj mlp.c_proj mlp.fc2 mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear " \
-        "mixer.down_proj ffn_down") \
+    SLOT(DOWN, "mlp.down_proj feed_forward.w2 feed_forward.down_proj mlp.c_proj mlp.fc2 mlp.fc_out fc2 mlp.dense_4h_to_h " \
+               "shared_mlp.output_linear mixer.down_proj ffn_down") \
     SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm") \
     SLOT(FFN_NORM2, "pre_feedforward_layernorm_2 pre_ffw_norm_2") /* of experts beside the MLP */ \
     SLOT(POST_FFN1, "post_feedforward_layernorm_1 post_ffw_norm_1") \
@@ -27422,30 +27434,32 @@ struct llm_model {
     SLOT(SCALAR, "layer_scalar layer_output_scale") \
     /* the mixture of experts */ \
     SLOT(ROUTER, "mlp.gate mlp.router feed_forward.gate feed_forward.router block_sparse_moe.gate block_sparse_moe.router.layer " \
-                 "block_sparse_moe.router mlp.gate.wg router.proj ffn_gate_inp") \
+                 "block_sparse_moe.router mlp.gate.wg mixer.gate router.proj ffn_gate_inp") \
     SLOT(ROUTER_SCALE, "router.scale ffn_gate_inp.scale") /* of each value that the router reads */ \
     SLOT(EXPERT_SCALE, "router.per_expert_scale ffn_down_exps.scale") \
     SLOT(ROUTER2, "mlp.gate.weight_1") /* of the experts for pictures */ \
     SLOT(CORRECTION, "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias mlp.e_score_correction_bias " \
-                     "block_sparse_moe.e_score_correction_bias feed_forward.expert_bias exp_probs_b.bias exp_probs_b") \
+                     "block_sparse_moe.e_score_correction_bias feed_forward.expert_bias " \
+                     "mixer.gate.e_score_correction_bias exp_probs_b.bias exp_probs_b") \
     SLOT(E_GATE_UP, "mlp.experts.gate_up_proj mlp.experts.#.up_gate_proj block_sparse_moe.input_linear " \
                     "block_sparse_moe.experts.gate_up_proj feed_forward.experts.gate_up_proj experts.gate_up_proj ffn_gate_up_exps") \
     SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 feed_forward.experts.#.w1 " \
                  "feed_forward.experts.#.gate_proj experts.#.gate_proj ffn_gate_exps") \
     SLOT(E_UP, "mlp.experts.#.up_proj block_sparse_moe.experts.#.w3 feed_forward.experts.#.w3 feed_forward.experts.#.up_proj " \
-               "experts.#.up_proj ffn_up_exps") \
-    SLOT( \
-        E_DOWN, \
-        "mlp.experts.#.down_proj block_sparse_moe.experts.#.w2 feed_forward.experts.#.w2 mlp.experts.down_proj " \
-        "block_sparse_moe.output_linear block_sparse_moe.experts.down_proj feed_forward.experts.down_proj feed_forward.experts.#.down_proj " \
-        "experts.down_proj experts.#.down_proj ffn_down_exps") \
+               "mixer.experts.up_proj mixer.experts.#.up_proj experts.#.up_proj ffn_up_exps") \
+    SLOT(E_DOWN, "mlp.experts.#.down_proj block_sparse_moe.experts.#.w2 feed_forward.experts.#.w2 mlp.experts.down_proj " \
+                 "block_sparse_moe.output_linear block_sparse_moe.experts.down_proj feed_forward.experts.down_proj " \
+                 "feed_forward.experts.#.down_proj mixer.experts.down_proj mixer.experts.#.down_proj experts.down_proj " \
+                 "experts.#.down_proj ffn_down_exps") \
+    SLOT(E_IN, "mixer.fc1_latent_proj") /* before experts and behind them, where they are narrower (Nemotron-H) */ \
+    SLOT(E_OUT, "mixer.fc2_latent_proj") \
     SLOT(S_GATE_UP, "shared_mlp.input_linear mlp.shared_experts.up_gate_proj") \
     SLOT(S_GATE, "mlp.shared_experts.gate_proj mlp.shared_expert.gate_proj mlp.shared_mlp.gate_proj " \
                  "feed_forward.shared_expert.gate_proj ffn_gate_shexp") \
-    SLOT(S_UP, "mlp.shared_experts.up_proj mlp.shared_expert.up_proj mlp.shared_mlp.up_proj feed_forward.shared_expert.up_proj " \
-               "ffn_up_shexp") \
+    SLOT(S_UP, "mlp.shared_experts.up_proj mlp.shared_expert.up_proj mlp.shared_mlp.up_proj mixer.shared_experts.up_proj " \
+               "feed_forward.shared_expert.up_proj ffn_up_shexp") \
     SLOT(S_DOWN, "mlp.shared_experts.down_proj mlp.shared_expert.down_proj mlp.shared_mlp.down_proj shared_mlp.output_linear " \
-                 "feed_forward.shared_expert.down_proj ffn_down_shexp") \
+                 "feed_forward.shared_expert.down_proj mixer.shared_experts.down_proj ffn_down_shexp") \
     SLOT(S_SCALE, "mlp.shared_expert_gate ffn_gate_inp_shexp") \
     /* recurrent layers; nothing of these is stored minus one */ \
     SLOT(R_IN, "mamba.in_proj mixer.in_proj conv.in_proj") \
@@ -27735,7 +27749,8 @@ static int llm__paddle_across(const llm__loader *L, int slot) {
     return L->layer >= 0 || (t && t->n_dims == 2 && t->shape[0] == L->a->hidden && t->shape[1] == L->a->vocab);
 }
 
-/* 1 if a matrix stands as (in, out): GPT-2's Conv1D, gpt-oss's experts, Llama 4's where all are in one tensor, the keys of latent attention in GGUF, and Paddle's. */
+/* 1 if a matrix stands as (in, out): GPT-2's Conv1D, experts of gpt-oss and, all in one tensor, of Llama 4, the keys of latent attention in
+ * GGUF, and Paddle's. */
 static int llm__stored_across(const llm__loader *L, int slot) {
     if (!strcmp(L->base, "ernie.layers.")) return llm__paddle_across(L, slot);
     if (L->a->gguf) return slot == LLM__W_K_B;
@@ -29317,6 +29332,7 @@ typedef struct llm__net_layer {
     llm__net_pair q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b; /* latent attention; without q_a, q_b is the whole q */
     llm__net_pair up, down;                                  /* (2 ff: gate rows, up rows; or ff, D), (D, ff) */
     llm__net_moe moe[2];                                     /* for text, or everything; for pictures */
+    llm__net_pair e_in, e_out;                               /* (latent, D), (D, latent): see arch.ff_latent */
     llm__net_pair s_up, s_down, s_gate;                      /* the shared expert; s_gate: (1, D), Qwen2-MoE's */
     llm__net_pair ffn_norm2, post_ffn1, post_ffn2;           /* (D) of experts beside the MLP: before them, behind the MLP, behind them */
     llm__net_pair router_norm;                               /* (D) of what their router reads */
@@ -29356,6 +29372,7 @@ typedef struct llm__net_rank {
     llm__net_layer *layer; /* (n_layers), of which it has some */
     llm__net_lane token, out;
     llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate, *mix; /* see llm__net_buffers */
+    llm_buffer *e_in, *e_out;                                                           /* see llm__net_buffers */
     llm_buffer *router_in, *sum;                                                        /* of experts beside the MLP */
     llm_buffer *pl, *pl_new, *pl_act, *pl_out;                                          /* of layers' own values for a token */
     llm_buffer *low, *plus, *head_plus, *e_low, *e_plus;                                /* of adapters */
@@ -29689,13 +29706,13 @@ static void llm__load_mla(llm__loader *L, const llm__net_rank *rank, llm__net_la
 static void llm__load_mlp(llm__loader *L, int slot, int n_experts, int first, llm__slice ff, int bias, llm__net_pair *up,
                           llm__net_pair *down) {
     const llm__arch *a = L->a;
-    int n = LLM__MAX(n_experts, 1), gated = n_experts || !(a->flags & LLM__NO_GATE);
+    int n = LLM__MAX(n_experts, 1), gated = !(a->flags & LLM__NO_GATE);
     int turns = n_experts && llm__arch_is(a, "gpt_oss") && !a->gguf;
     int apart = L->m->dummy || llm__has(L, slot + 1) || (n_experts && !llm__has(L, slot));
     int both = llm__has(L, slot) ? slot : slot + 2; /* GGUF: ffn_up may hold both */
-    llm__slice D = llm__all(a->hidden);
+    llm__slice D = llm__all(n_experts && a->ff_latent ? a->ff_latent : a->hidden);
     if (n_experts && L->adapter) {
-        llm__adapter_experts(L, slot + 1, ff, D, llm__arch_is(a, "gpt_oss"), up);
+        llm__adapter_experts(L, slot + (gated ? 1 : 2), ff, D, llm__arch_is(a, "gpt_oss"), up);
         llm__adapter_experts(L, slot + 3, D, ff, 0, down);
         return;
     }
@@ -29707,7 +29724,8 @@ static void llm__load_mlp(llm__loader *L, int slot, int n_experts, int first, ll
             if (gated && !apart && turns) rows.step = 2;
             llm__take(L, gated && !apart ? both : slot + 1 + part, which, rows, D, bias);
         }
-    llm__make(L, n_experts ? LLM_ROLE_EXPERTS_GATE_UP : gated ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, slot + 2, n_experts, up);
+    const llm_role role = gated ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, of_experts = gated ? LLM_ROLE_EXPERTS_GATE_UP : LLM_ROLE_EXPERTS;
+    llm__make(L, n_experts ? of_experts : role, slot + 2, n_experts, up);
     for (int e = 0; e < n; e++) llm__take(L, slot + 3, llm__slice_of(n, first + e, 1), D, ff, bias);
     llm__make(L, n_experts ? LLM_ROLE_EXPERTS : LLM_ROLE_LINEAR, slot + 3, n_experts, down);
 }
@@ -29792,6 +29810,11 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
         llm__load_vector(L, LLM__W_CORRECTION, llm__slice_of((int64_t)a->n_sets * all, s * all, all),
                          L->m->dummy && a->score == LLM_ROUTE_SIGMOID, -1, &set->correction);
         llm__load_mlp(L, LLM__W_E_GATE_UP, all, s * all, rank->ff_expert[s], llm__arch_is(a, "gpt_oss"), &set->up, &set->down);
+    }
+    if (a->ff_latent) {
+        const llm__slice narrow = llm__all(a->ff_latent);
+        llm__load(L, LLM_ROLE_LINEAR, LLM__W_E_IN, narrow, D, 0, &layer->e_in);
+        llm__load(L, LLM_ROLE_LINEAR, LLM__W_E_OUT, D, narrow, L->rank % L->n_group ? -1 : 0, &layer->e_out);
     }
     int bias = llm__arch_is(a, "ernie4_5_moe") && a->mlp_bias; /* not of the experts among which tokens choose */
     if (a->ff_shared) llm__load_mlp(L, LLM__W_S_GATE_UP, 0, 0, rank->ff_shared, bias, &layer->s_up, &layer->s_down);
@@ -29920,6 +29943,7 @@ static llm_result llm__net_check(llm_model *m) {
  *   mix         what recurrent layers make of the residual stream: see llm__net_state
  *   router, routes  scores of the experts (T, E), the chosen and their weights (T, 2 n_used)
  *   q_a, q, kv_a    latent attention's narrow and wide queries, its latent
+ *   e_in, e_out     what experts read and give, where it is narrower than the residual stream
  *   router_in, sum  with experts beside the MLP: what their router reads, what both have made (T, D)
  *   pl, pl_new      layers' own values for a token (T, n_layers * P), and what of them is made from the embedding; pl_act, pl_out: of one
  *                   layer, this rank's columns
@@ -29964,6 +29988,8 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
         {rows, a->n_experts, &rank->router},
         {rows, 2 * a->n_used, &rank->routes},
         {rows, a->shared_gate, &rank->gate},
+        {rows, a->n_experts ? a->ff_latent : 0, &rank->e_in},
+        {rows, a->n_experts ? a->ff_latent : 0, &rank->e_out},
         {rows, a->beside ? D : 0, &rank->router_in},
         {rows, a->beside ? D : 0, &rank->sum},
         {rows, (int64_t)a->n_layers * a->per_layer, &rank->pl},
@@ -30687,11 +30713,11 @@ static void llm__pass_mlp(const llm__pass *p, const llm__net_lane *lane, const l
     llm__pass_linear(p, lane->rows, lane->y, rank->ff_act, down, LLM_ACT_NONE, add);
 }
 
-/* y (+)= the chosen experts of each token, for which the router reads `seen`:
+/* dst (+)= the chosen experts of each token, for which the router reads `seen`:
  *   p = score(router src) (T, E);  y += sum over the n_used best e of p_e * down_e(act(gate_e src) * up_e src)
  * Of two sets only rows of its own kind choose of set `set`. */
 static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int set, const llm_buffer *seen, const llm_buffer *src,
-                              int add) {
+                              llm_buffer *dst, int add) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
     llm_route_op route = {.dst = rank->routes,
@@ -30709,7 +30735,7 @@ static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int s
                           .by = moe->by.w,
                           .near = a->near,
                           .set = a->n_sets > 1 ? set + 1 : 0};
-    llm_experts_op experts = {.dst = rank->token.y,
+    llm_experts_op experts = {.dst = dst,
                               .src = src,
                               .routes = rank->routes,
                               .gate_up = moe->up.w,
@@ -30735,8 +30761,14 @@ static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int s
 /* y (+)= the experts' part, and the shared one's. */
 static void llm__pass_moe(const llm__pass *p, const llm__net_layer *layer, const llm_buffer *src, int add) {
     const llm__arch *a = p->a;
-    for (int s = 0; s < a->n_sets; s++) llm__pass_experts(p, &layer->moe[s], s, src, src, add || s);
-    if (a->ff_shared) llm__pass_mlp(p, &p->rank->token, &layer->s_up, &layer->s_down, a->shared_gate ? &layer->s_gate : NULL, src, 1);
+    const llm__net_rank *rank = p->rank;
+    for (int s = 0; s < a->n_sets && !a->ff_latent; s++) llm__pass_experts(p, &layer->moe[s], s, src, src, rank->token.y, add || s);
+    if (a->ff_latent) {
+        llm__pass_linear(p, LLM_ROWS_TOKENS, rank->e_in, src, &layer->e_in, LLM_ACT_NONE, 0);
+        llm__pass_experts(p, &layer->moe[0], 0, src, rank->e_in, rank->e_out, 0);
+        llm__pass_linear(p, LLM_ROWS_TOKENS, rank->token.y, rank->e_out, &layer->e_out, LLM_ACT_NONE, add);
+    }
+    if (a->ff_shared) llm__pass_mlp(p, &rank->token, &layer->s_up, &layer->s_down, a->shared_gate ? &layer->s_gate : NULL, src, 1);
 }
 
 /* After the last layer: gathers the rows whose logits are wanted, unless the last MLP has done so, and multiplies them with the output
@@ -30790,7 +30822,7 @@ static void llm__pass_beside(const llm__pass *p, const llm__net_layer *layer) {
     llm__pass_mlp(p, lane, &layer->up, &layer->down, NULL, lane->h, 0);
     llm__pass_whole(p, p->rank->sum, lane->y, &layer->post_ffn1, 0);
     llm__pass_norm(p, lane->rows, lane->h, lane->x, p->a->hidden, p->a->norm, &layer->ffn_norm2, p->a->eps);
-    llm__pass_experts(p, &layer->moe[0], 0, p->rank->router_in, lane->h, 0);
+    llm__pass_experts(p, &layer->moe[0], 0, p->rank->router_in, lane->h, lane->y, 0);
     llm__pass_whole(p, p->rank->sum, lane->y, &layer->post_ffn2, 1);
     llm__pass_whole(p, lane->x, p->rank->sum, &layer->post_ffn, 1);
 }

@@ -14,7 +14,7 @@
 #include "api/config.h"
 #include "api/sampler.h"
 
-#define LLM_BACKEND_ABI 16
+#define LLM_BACKEND_ABI 17
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -426,8 +426,8 @@ typedef struct llm_route_op {
 
 enum { LLM_MAX_EXPERTS = 65536 }; /* of one operation */
 
-/* dst (+)= sum over the chosen experts e of weight_e * down_e(act(gate_e x) * up_e x); with weigh_input, of down_e(act(gate_e x') * up_e x')
- * where x' = weight_e x (Llama 4). */
+/* dst (+)= sum over the chosen experts e of weight_e * down_e(act(gate_e x) * up_e x). With weigh_input (Llama 4) weights multiply what is
+ * read: down_e(act(gate_e y) * up_e y), y = weight_e x. */
 typedef struct llm_experts_op {
     llm_buffer *dst; /* (n_rows, hidden) */
     const llm_buffer *src, *routes;

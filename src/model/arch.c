@@ -217,7 +217,7 @@ LLM__PRIVATE void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__ten
     llm__arch_tied(f, a);
     a->act = a->family->act;
     /* Gemma's first config.json says gelu and its code takes the tanh form whatever it says */
-    llm__fact_str(f, "hidden_activation hidden_act activation_function activation", text);
+    llm__fact_str(f, "mlp_hidden_act hidden_activation hidden_act activation_function activation", text);
     if (text[0] && a->act != LLM_ACT_SWIGLU_OAI && !llm__arch_is(a, "gemma")) a->act = llm__act_of(f, text, a->family->act);
     a->act_limit = (float)llm__fact_num(f, "swiglu_limit", 7, 1e-3, 1e6);
     for (int i = 0; i < a->n_layers && a->act == LLM_ACT_XIELU; i++) llm__arch_xielu(f, a, tensors, i);
@@ -349,9 +349,12 @@ LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tens
                                1, most);
     a->ff_expert = llm__fact_item(f, "moe_intermediate_size intermediate_size .expert_feed_forward_length", 0, a->ff, 1, 1 << 20);
     if (a->n_sets > 1) a->ff_expert2 = llm__fact_item(f, "moe_intermediate_size", 1, a->ff_expert, 1, 1 << 20);
+    a->ff_latent = llm__fact_int(f, "moe_latent_size", 0, 0, 1 << 17);
     int64_t n_shared = llm__fact_int(f, "n_shared_experts moe_num_shared_experts num_shared_experts .expert_shared_count", 0, 0, 1024);
-    a->ff_shared = llm__fact_int(f, "shared_expert_intermediate_size shared_intermediate_size .expert_shared_feed_forward_length",
-                                 n_shared * a->ff_expert, 0, 1 << 21);
+    a->ff_shared = llm__fact_int(
+        f,
+        "shared_expert_intermediate_size shared_intermediate_size moe_shared_expert_intermediate_size .expert_shared_feed_forward_length",
+        n_shared * a->ff_expert, 0, 1 << 21);
     a->score = a->flags & LLM__SIGMOID ? LLM_ROUTE_SIGMOID : a->flags & LLM__TOPK_SOFTMAX ? LLM_ROUTE_TOPK_SOFTMAX : LLM_ROUTE_SOFTMAX;
     int gating = llm__fact_int(f, ".expert_gating_func", 0, 0, 3), corrected = 0;
     for (int i = 0; a->gguf && i < a->n_layers; i++) { /* some converters write another width than the tensors have */

@@ -88,6 +88,7 @@ typedef struct llm__arch {
     int32_t chunked; /* 1: windows stand side by side: see llm_attention_op */
     int32_t q_rank, kv_rank, nope; /* latent attention; q_rank 0: plain q */
     int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
+    int32_t ff_latent; /* width of what experts read and give, between two matrices (Nemotron-H); 0: the hidden size */
     int32_t recurrent; /* 1: a layer keeps a state */
     int32_t attn_gate; /* 1: what attention gives is multiplied by sigmoids that q's matrix makes, head by head (Qwen3.5) */
     llm__arch_state state;

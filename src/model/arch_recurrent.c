@@ -46,11 +46,20 @@ static void llm__recurrent_listed(llm__facts *f, llm__arch *a, int row) {
         if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].mixer = LLM__MIX_ATTENTION;
 }
 
-/* Nemotron-H's pattern, a letter a layer: M, *, - and E. */
+/* Nemotron-H's pattern, a letter a layer: M, *, - and E; or a word for each. */
 static void llm__recurrent_letters(llm__facts *f, llm__arch *a) {
+    static const char *const words[] = {"mamba", "attention full_attention", "mlp", "moe"};
     const llm__fact fact = llm__facts_find(f, "hybrid_override_pattern");
     llm__str s = LLM__ZERO;
+    char letters[LLM__MAX_LAYERS + 1] = "";
     if (fact.node >= 0) s.p = llm_json_str(f->json, fact.node, &s.n);
+    int type = fact.node < 0 ? llm__fact_list(f, "layers_block_type layer_types") : -1;
+    for (s.p = type < 0 ? s.p : letters; type >= 0 && s.n < LLM__MAX_LAYERS; type = llm_json_next(f->json, type)) {
+        const char *word = llm_json_str(f->json, type, NULL);
+        int kind = 0;
+        while (kind < 4 && !(word && llm__word_in(words[kind], word))) kind++;
+        letters[s.n++] = "M*-E?"[kind];
+    }
     if (!s.p || s.n != (size_t)a->n_layers || strspn(s.p, "M*-E") < s.n) {
         llm__facts_bad(f, &fact, "a letter of M, *, - and E for each layer expected");
         return;
@@ -60,7 +69,8 @@ static void llm__recurrent_letters(llm__facts *f, llm__arch *a) {
         l->mixer = s.p[i] == 'M' ? LLM__MIX_SSM : s.p[i] == '*' ? LLM__MIX_ATTENTION : LLM__MIX_NONE;
         l->no_mlp = l->mixer != LLM__MIX_NONE;
         l->moe = s.p[i] == 'E';
-        if (l->moe && !f->r) f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: experts without a gate (Nemotron-H's) are not supported", f->path);
+        if (l->moe && !a->n_experts && !f->r)
+            f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: n_routed_experts: layer %d has none", f->path, i);
     }
 }
 

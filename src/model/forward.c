@@ -199,11 +199,11 @@ static void llm__pass_mlp(const llm__pass *p, const llm__net_lane *lane, const l
     llm__pass_linear(p, lane->rows, lane->y, rank->ff_act, down, LLM_ACT_NONE, add);
 }
 
-/* y (+)= the chosen experts of each token, for which the router reads `seen`:
+/* dst (+)= the chosen experts of each token, for which the router reads `seen`:
  *   p = score(router src) (T, E);  y += sum over the n_used best e of p_e * down_e(act(gate_e src) * up_e src)
  * Of two sets only rows of its own kind choose of set `set`. */
 static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int set, const llm_buffer *seen, const llm_buffer *src,
-                              int add) {
+                              llm_buffer *dst, int add) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
     llm_route_op route = {.dst = rank->routes,
@@ -221,7 +221,7 @@ static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int s
                           .by = moe->by.w,
                           .near = a->near,
                           .set = a->n_sets > 1 ? set + 1 : 0};
-    llm_experts_op experts = {.dst = rank->token.y,
+    llm_experts_op experts = {.dst = dst,
                               .src = src,
                               .routes = rank->routes,
                               .gate_up = moe->up.w,
@@ -247,8 +247,14 @@ static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int s
 /* y (+)= the experts' part, and the shared one's. */
 static void llm__pass_moe(const llm__pass *p, const llm__net_layer *layer, const llm_buffer *src, int add) {
     const llm__arch *a = p->a;
-    for (int s = 0; s < a->n_sets; s++) llm__pass_experts(p, &layer->moe[s], s, src, src, add || s);
-    if (a->ff_shared) llm__pass_mlp(p, &p->rank->token, &layer->s_up, &layer->s_down, a->shared_gate ? &layer->s_gate : NULL, src, 1);
+    const llm__net_rank *rank = p->rank;
+    for (int s = 0; s < a->n_sets && !a->ff_latent; s++) llm__pass_experts(p, &layer->moe[s], s, src, src, rank->token.y, add || s);
+    if (a->ff_latent) {
+        llm__pass_linear(p, LLM_ROWS_TOKENS, rank->e_in, src, &layer->e_in, LLM_ACT_NONE, 0);
+        llm__pass_experts(p, &layer->moe[0], 0, src, rank->e_in, rank->e_out, 0);
+        llm__pass_linear(p, LLM_ROWS_TOKENS, rank->token.y, rank->e_out, &layer->e_out, LLM_ACT_NONE, add);
+    }
+    if (a->ff_shared) llm__pass_mlp(p, &rank->token, &layer->s_up, &layer->s_down, a->shared_gate ? &layer->s_gate : NULL, src, 1);
 }
 
 /* After the last layer: gathers the rows whose logits are wanted, unless the last MLP has done so, and multiplies them with the output
@@ -302,7 +308,7 @@ static void llm__pass_beside(const llm__pass *p, const llm__net_layer *layer) {
     llm__pass_mlp(p, lane, &layer->up, &layer->down, NULL, lane->h, 0);
     llm__pass_whole(p, p->rank->sum, lane->y, &layer->post_ffn1, 0);
     llm__pass_norm(p, lane->rows, lane->h, lane->x, p->a->hidden, p->a->norm, &layer->ffn_norm2, p->a->eps);
-    llm__pass_experts(p, &layer->moe[0], 0, p->rank->router_in, lane->h, 0);
+    llm__pass_experts(p, &layer->moe[0], 0, p->rank->router_in, lane->h, lane->y, 0);
     llm__pass_whole(p, p->rank->sum, lane->y, &layer->post_ffn2, 1);
     llm__pass_whole(p, lane->x, p->rank->sum, &layer->post_ffn, 1);
 }

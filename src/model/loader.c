@@ -181,7 +181,8 @@ static int llm__paddle_across(const llm__loader *L, int slot) {
     return L->layer >= 0 || (t && t->n_dims == 2 && t->shape[0] == L->a->hidden && t->shape[1] == L->a->vocab);
 }
 
-/* 1 if a matrix stands as (in, out): GPT-2's Conv1D, gpt-oss's experts, Llama 4's where all are in one tensor, the keys of latent attention in GGUF, and Paddle's. */
+/* 1 if a matrix stands as (in, out): GPT-2's Conv1D, experts of gpt-oss and, all in one tensor, of Llama 4, the keys of latent attention in
+ * GGUF, and Paddle's. */
 static int llm__stored_across(const llm__loader *L, int slot) {
     if (!strcmp(L->base, "ernie.layers.")) return llm__paddle_across(L, slot);
     if (L->a->gguf) return slot == LLM__W_K_B;

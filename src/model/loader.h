@@ -85,10 +85,8 @@ struct llm_model {
     SLOT(GATE, "mlp.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 ffn_gate") \
     SLOT(UP, "mlp.up_proj feed_forward.w3 feed_forward.up_proj mlp.w1 mlp.c_fc mlp.fc1 mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj " \
              "ffn_up") \
-    SLOT( \
-        DOWN, \
-        "mlp.down_proj feed_forward.w2 feed_forward.down_proj mlp.c_proj mlp.fc2 mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear " \
-        "mixer.down_proj ffn_down") \
+    SLOT(DOWN, "mlp.down_proj feed_forward.w2 feed_forward.down_proj mlp.c_proj mlp.fc2 mlp.fc_out fc2 mlp.dense_4h_to_h " \
+               "shared_mlp.output_linear mixer.down_proj ffn_down") \
     SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm") \
     SLOT(FFN_NORM2, "pre_feedforward_layernorm_2 pre_ffw_norm_2") /* of experts beside the MLP */ \
     SLOT(POST_FFN1, "post_feedforward_layernorm_1 post_ffw_norm_1") \
@@ -100,30 +98,32 @@ struct llm_model {
     SLOT(SCALAR, "layer_scalar layer_output_scale") \
     /* the mixture of experts */ \
     SLOT(ROUTER, "mlp.gate mlp.router feed_forward.gate feed_forward.router block_sparse_moe.gate block_sparse_moe.router.layer " \
-                 "block_sparse_moe.router mlp.gate.wg router.proj ffn_gate_inp") \
+                 "block_sparse_moe.router mlp.gate.wg mixer.gate router.proj ffn_gate_inp") \
     SLOT(ROUTER_SCALE, "router.scale ffn_gate_inp.scale") /* of each value that the router reads */ \
     SLOT(EXPERT_SCALE, "router.per_expert_scale ffn_down_exps.scale") \
     SLOT(ROUTER2, "mlp.gate.weight_1") /* of the experts for pictures */ \
     SLOT(CORRECTION, "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias mlp.e_score_correction_bias " \
-                     "block_sparse_moe.e_score_correction_bias feed_forward.expert_bias exp_probs_b.bias exp_probs_b") \
+                     "block_sparse_moe.e_score_correction_bias feed_forward.expert_bias " \
+                     "mixer.gate.e_score_correction_bias exp_probs_b.bias exp_probs_b") \
     SLOT(E_GATE_UP, "mlp.experts.gate_up_proj mlp.experts.#.up_gate_proj block_sparse_moe.input_linear " \
                     "block_sparse_moe.experts.gate_up_proj feed_forward.experts.gate_up_proj experts.gate_up_proj ffn_gate_up_exps") \
     SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 feed_forward.experts.#.w1 " \
                  "feed_forward.experts.#.gate_proj experts.#.gate_proj ffn_gate_exps") \
     SLOT(E_UP, "mlp.experts.#.up_proj block_sparse_moe.experts.#.w3 feed_forward.experts.#.w3 feed_forward.experts.#.up_proj " \
-               "experts.#.up_proj ffn_up_exps") \
-    SLOT( \
-        E_DOWN, \
-        "mlp.experts.#.down_proj block_sparse_moe.experts.#.w2 feed_forward.experts.#.w2 mlp.experts.down_proj " \
-        "block_sparse_moe.output_linear block_sparse_moe.experts.down_proj feed_forward.experts.down_proj feed_forward.experts.#.down_proj " \
-        "experts.down_proj experts.#.down_proj ffn_down_exps") \
+               "mixer.experts.up_proj mixer.experts.#.up_proj experts.#.up_proj ffn_up_exps") \
+    SLOT(E_DOWN, "mlp.experts.#.down_proj block_sparse_moe.experts.#.w2 feed_forward.experts.#.w2 mlp.experts.down_proj " \
+                 "block_sparse_moe.output_linear block_sparse_moe.experts.down_proj feed_forward.experts.down_proj " \
+                 "feed_forward.experts.#.down_proj mixer.experts.down_proj mixer.experts.#.down_proj experts.down_proj " \
+                 "experts.#.down_proj ffn_down_exps") \
+    SLOT(E_IN, "mixer.fc1_latent_proj") /* before experts and behind them, where they are narrower (Nemotron-H) */ \
+    SLOT(E_OUT, "mixer.fc2_latent_proj") \
     SLOT(S_GATE_UP, "shared_mlp.input_linear mlp.shared_experts.up_gate_proj") \
     SLOT(S_GATE, "mlp.shared_experts.gate_proj mlp.shared_expert.gate_proj mlp.shared_mlp.gate_proj " \
                  "feed_forward.shared_expert.gate_proj ffn_gate_shexp") \
-    SLOT(S_UP, "mlp.shared_experts.up_proj mlp.shared_expert.up_proj mlp.shared_mlp.up_proj feed_forward.shared_expert.up_proj " \
-               "ffn_up_shexp") \
+    SLOT(S_UP, "mlp.shared_experts.up_proj mlp.shared_expert.up_proj mlp.shared_mlp.up_proj mixer.shared_experts.up_proj " \
+               "feed_forward.shared_expert.up_proj ffn_up_shexp") \
     SLOT(S_DOWN, "mlp.shared_experts.down_proj mlp.shared_expert.down_proj mlp.shared_mlp.down_proj shared_mlp.output_linear " \
-                 "feed_forward.shared_expert.down_proj ffn_down_shexp") \
+                 "feed_forward.shared_expert.down_proj mixer.shared_experts.down_proj ffn_down_shexp") \
     SLOT(S_SCALE, "mlp.shared_expert_gate ffn_gate_inp_shexp") \
     /* recurrent layers; nothing of these is stored minus one */ \
     SLOT(R_IN, "mamba.in_proj mixer.in_proj conv.in_proj") \

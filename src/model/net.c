@@ -174,13 +174,13 @@ static void llm__load_mla(llm__loader *L, const llm__net_rank *rank, llm__net_la
 static void llm__load_mlp(llm__loader *L, int slot, int n_experts, int first, llm__slice ff, int bias, llm__net_pair *up,
                           llm__net_pair *down) {
     const llm__arch *a = L->a;
-    int n = LLM__MAX(n_experts, 1), gated = n_experts || !(a->flags & LLM__NO_GATE);
+    int n = LLM__MAX(n_experts, 1), gated = !(a->flags & LLM__NO_GATE);
     int turns = n_experts && llm__arch_is(a, "gpt_oss") && !a->gguf;
     int apart = L->m->dummy || llm__has(L, slot + 1) || (n_experts && !llm__has(L, slot));
     int both = llm__has(L, slot) ? slot : slot + 2; /* GGUF: ffn_up may hold both */
-    llm__slice D = llm__all(a->hidden);
+    llm__slice D = llm__all(n_experts && a->ff_latent ? a->ff_latent : a->hidden);
     if (n_experts && L->adapter) {
-        llm__adapter_experts(L, slot + 1, ff, D, llm__arch_is(a, "gpt_oss"), up);
+        llm__adapter_experts(L, slot + (gated ? 1 : 2), ff, D, llm__arch_is(a, "gpt_oss"), up);
         llm__adapter_experts(L, slot + 3, D, ff, 0, down);
         return;
     }
@@ -192,7 +192,8 @@ static void llm__load_mlp(llm__loader *L, int slot, int n_experts, int first, ll
             if (gated && !apart && turns) rows.step = 2;
             llm__take(L, gated && !apart ? both : slot + 1 + part, which, rows, D, bias);
         }
-    llm__make(L, n_experts ? LLM_ROLE_EXPERTS_GATE_UP : gated ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, slot + 2, n_experts, up);
+    const llm_role role = gated ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, of_experts = gated ? LLM_ROLE_EXPERTS_GATE_UP : LLM_ROLE_EXPERTS;
+    llm__make(L, n_experts ? of_experts : role, slot + 2, n_experts, up);
     for (int e = 0; e < n; e++) llm__take(L, slot + 3, llm__slice_of(n, first + e, 1), D, ff, bias);
     llm__make(L, n_experts ? LLM_ROLE_EXPERTS : LLM_ROLE_LINEAR, slot + 3, n_experts, down);
 }
@@ -277,6 +278,11 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
         llm__load_vector(L, LLM__W_CORRECTION, llm__slice_of((int64_t)a->n_sets * all, s * all, all),
                          L->m->dummy && a->score == LLM_ROUTE_SIGMOID, -1, &set->correction);
         llm__load_mlp(L, LLM__W_E_GATE_UP, all, s * all, rank->ff_expert[s], llm__arch_is(a, "gpt_oss"), &set->up, &set->down);
+    }
+    if (a->ff_latent) {
+        const llm__slice narrow = llm__all(a->ff_latent);
+        llm__load(L, LLM_ROLE_LINEAR, LLM__W_E_IN, narrow, D, 0, &layer->e_in);
+        llm__load(L, LLM_ROLE_LINEAR, LLM__W_E_OUT, D, narrow, L->rank % L->n_group ? -1 : 0, &layer->e_out);
     }
     int bias = llm__arch_is(a, "ernie4_5_moe") && a->mlp_bias; /* not of the experts among which tokens choose */
     if (a->ff_shared) llm__load_mlp(L, LLM__W_S_GATE_UP, 0, 0, rank->ff_shared, bias, &layer->s_up, &layer->s_down);
@@ -400,6 +406,7 @@ LLM__PRIVATE llm_result llm__net_check(llm_model *m) {
  *   mix         what recurrent layers make of the residual stream: see llm__net_state
  *   router, routes  scores of the experts (T, E), the chosen and their weights (T, 2 n_used)
  *   q_a, q, kv_a    latent attention's narrow and wide queries, its latent
+ *   e_in, e_out     what experts read and give, where it is narrower than the residual stream
  *   router_in, sum  with experts beside the MLP: what their router reads, what both have made (T, D)
  *   pl, pl_new      layers' own values for a token (T, n_layers * P), and what of them is made from the embedding; pl_act, pl_out: of one
  *                   layer, this rank's columns
@@ -444,6 +451,8 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
         {rows, a->n_experts, &rank->router},
         {rows, 2 * a->n_used, &rank->routes},
         {rows, a->shared_gate, &rank->gate},
+        {rows, a->n_experts ? a->ff_latent : 0, &rank->e_in},
+        {rows, a->n_experts ? a->ff_latent : 0, &rank->e_out},
         {rows, a->beside ? D : 0, &rank->router_in},
         {rows, a->beside ? D : 0, &rank->sum},
         {rows, (int64_t)a->n_layers * a->per_layer, &rank->pl},

@@ -62,6 +62,7 @@ typedef struct llm__net_layer {
     llm__net_pair q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b; /* latent attention; without q_a, q_b is the whole q */
     llm__net_pair up, down;                                  /* (2 ff: gate rows, up rows; or ff, D), (D, ff) */
     llm__net_moe moe[2];                                     /* for text, or everything; for pictures */
+    llm__net_pair e_in, e_out;                               /* (latent, D), (D, latent): see arch.ff_latent */
     llm__net_pair s_up, s_down, s_gate;                      /* the shared expert; s_gate: (1, D), Qwen2-MoE's */
     llm__net_pair ffn_norm2, post_ffn1, post_ffn2;           /* (D) of experts beside the MLP: before them, behind the MLP, behind them */
     llm__net_pair router_norm;                               /* (D) of what their router reads */
@@ -101,6 +102,7 @@ typedef struct llm__net_rank {
     llm__net_layer *layer; /* (n_layers), of which it has some */
     llm__net_lane token, out;
     llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate, *mix; /* see llm__net_buffers */
+    llm_buffer *e_in, *e_out;                                                           /* see llm__net_buffers */
     llm_buffer *router_in, *sum;                                                        /* of experts beside the MLP */
     llm_buffer *pl, *pl_new, *pl_act, *pl_out;                                          /* of layers' own values for a token */
     llm_buffer *low, *plus, *head_plus, *e_low, *e_plus;                                /* of adapters */

@@ -18,7 +18,7 @@ import numpy as np
 
 import checkpoints
 
-KNOWN = ("gemma4", "gemma4_moe", "granitemoehybrid_mamba", "lfm2", "lfm2_moe", "llama4", "mamba2", "qwen3_5", "qwen3_next")
+KNOWN = ("gemma4", "gemma4_moe", "granitemoehybrid_mamba", "lfm2", "lfm2_moe", "llama4", "mamba2", "nemotron_h", "qwen3_5", "qwen3_next")
 MIN_MARGIN, MIN_ROUTE_GAP, MAX_NOISE, STEPS = 0.02, 1e-4, 1e-5, 32 # as in make_expected.py
 
 
@@ -130,7 +130,7 @@ class Recurrent:
         c = json.loads((folder / "config.json").read_text())
         self.c, self.w, self.kind, self.gaps = c.get("text_config", c), weights(folder, kind), kind, []
         self.type = self.c["model_type"]
-        self.qwen = self.type.startswith("qwen")
+        self.qwen, self.alone = self.type.startswith("qwen"), self.type in ("mamba2", "nemotron_h") # one block a layer
         self.eps = kind(next(self.c[k] for k in ("rms_norm_eps", "norm_eps", "layer_norm_epsilon") if k in self.c))
 
     def norm(self, x, name, plus=None):
@@ -171,8 +171,9 @@ class Recurrent:
         return (self.norm(o, p + "norm", False) * silu(z.reshape(T, H, dv))).reshape(T, -1) @ self.w[p + "out_proj.weight"].T
 
     def mamba(self, l, x):
-        c, p, T = self.c, f"layers.{l}." + ("mixer." if self.type == "mamba2" else "mamba."), len(x)
-        H, P, N, G = (c.get(a, c.get(b)) for a, b in (("num_heads", "mamba_n_heads"), ("head_dim", "mamba_d_head"), ("state_size", "mamba_d_state"), ("n_groups", "mamba_n_groups")))
+        c, p, T = self.c, f"layers.{l}." + ("mixer." if self.alone else "mamba."), len(x)
+        H, P, N, G = (next(c[k] for k in (*("mamba_" + n for n in names), *("ssm_" + n for n in names), *names) if k in c)
+                      for names in (("n_heads", "num_heads"), ("d_head", "head_dim"), ("d_state", "state_size"), ("n_groups",)))
         z, xbc, dt = np.split(x @ self.w[p + "in_proj.weight"].T, [H * P, 2 * H * P + 2 * G * N], 1)
         v, B, C = np.split(self.conv(xbc, p + "conv1d"), [H * P, H * P + G * N], 1)
         v, B, C = v.reshape(T, H, P), *(np.repeat(y.reshape(T, G, N), H // G, 1) for y in (B, C))
@@ -188,7 +189,7 @@ class Recurrent:
         return (C * self.conv(B * u, p + "conv", lambda y: y)) @ self.w[p + "out_proj.weight"].T
 
     def attention(self, l, x):
-        c, p, T = self.c, f"layers.{l}.self_attn.", len(x)
+        c, p, T = self.c, f"layers.{l}." + ("mixer." if self.alone else "self_attn."), len(x)
         H, K = c["num_attention_heads"], c["num_key_value_heads"]
         d = c.get("head_dim", c["hidden_size"] // H)
         q, k, v = (x @ self.w[p + n + "_proj.weight"].T for n in "qkv")
@@ -196,7 +197,7 @@ class Recurrent:
         q, gate = q[..., :d], q[..., d:]
         for n in ("norm", "layernorm"):
             if p + f"q_{n}.weight" in self.w: q, k = self.norm(q, p + f"q_{n}"), self.norm(k, p + f"k_{n}")
-        if c.get("position_embedding_type") != "nope":
+        if c.get("position_embedding_type") != "nope" and self.type != "nemotron_h":
             how = c.get("rope_parameters", c)
             r = int(d * how.get("partial_rotary_factor", 1))
             angle = np.arange(T)[:, None, None] * how["rope_theta"] ** (-np.arange(0, r, 2) / r)
@@ -260,13 +261,46 @@ class Recurrent:
         c, w = self.c, self.w
         by = self.kind(c.get("residual_multiplier", 1))
         x = w["embed_tokens.weight" if "embed_tokens.weight" in w else "embeddings.weight"][ids] * self.kind(c.get("embedding_multiplier", 1))
-        before, behind = ("operator_norm", "ffn_norm") if self.type.startswith("lfm2") else ("norm", None) if self.type == "mamba2" else ("input_layernorm", "post_attention_layernorm")
+        before, behind = ("operator_norm", "ffn_norm") if self.type.startswith("lfm2") else ("norm", None) if self.alone else ("input_layernorm", "post_attention_layernorm")
         for l in range(c["num_hidden_layers"]):
             x = x + by * self.mixer(l, self.norm(x, f"layers.{l}.{before}"))
             if behind: x = x + by * self.mlp(l, self.norm(x, f"layers.{l}.{behind}"))
         x = self.norm(x, next(n for n in ("embedding_norm", "norm_f", "norm") if n + ".weight" in w))
         head = next(w[n] for n in ("lm_head.weight", "embed_tokens.weight", "embeddings.weight") if n in w)
         return x @ head.T / self.kind(c.get("logits_scaling", 1))
+
+
+class NemotronH(Recurrent):
+    """A letter of hybrid_override_pattern says what a layer is."""
+
+    def plain(self, p, x): return np.maximum(x @ self.w[p + "up_proj.weight"].T, 0) ** 2 @ self.w[p + "down_proj.weight"].T
+
+    def experts(self, p, x):
+        c, k = self.c, self.c["num_experts_per_tok"]
+        score = sigmoid(x @ self.w[p + "gate.weight"].T)
+        choice = score + self.w[p + "gate.e_score_correction_bias"]
+        if c["n_group"] > 1:
+            groups = choice.reshape(len(x), c["n_group"], -1)
+            best = np.sort(groups, -1)[..., -2:].sum(-1)
+            order = np.argsort(-best, -1, kind="stable")
+            ranked = np.take_along_axis(best, order, -1)
+            self.gaps.append(float((ranked[:, c["topk_group"] - 1] - ranked[:, c["topk_group"]]).min()))
+            kept = np.zeros(best.shape, bool)
+            np.put_along_axis(kept, order[:, :c["topk_group"]], True, -1)
+            choice = np.where(kept[..., None], groups, self.kind(-1e9)).reshape(choice.shape)
+        order, weight = self.chosen(score, choice, k)
+        weight = weight / weight.sum(-1, keepdims=True) * self.kind(c["routed_scaling_factor"])
+        narrow = x @ self.w[p + "fc1_latent_proj.weight"].T if c.get("moe_latent_size") else x
+        out = np.zeros_like(narrow)
+        for t in range(len(x)):
+            for e, by in zip(order[t], weight[t]): out[t] += by * self.plain(p + f"experts.{e}.", narrow[t])
+        if c.get("moe_latent_size"): out = out @ self.w[p + "fc2_latent_proj.weight"].T
+        return out + self.plain(p + "shared_experts.", x)
+
+    def mixer(self, l, x):
+        how = self.c["hybrid_override_pattern"][l]
+        if how in "-E": return (self.plain if how == "-" else self.experts)(f"layers.{l}.mixer.", x)
+        return self.mamba(l, x) if how == "M" else self.attention(l, x)
 
 
 class Llama4(Recurrent):
@@ -317,8 +351,8 @@ class Llama4(Recurrent):
 
 
 def model_of(folder):
-    c = json.loads((folder / "config.json").read_text())
-    return Gemma4 if c["model_type"].startswith("gemma4") else Llama4 if c["model_type"].startswith("llama4") else Recurrent
+    kind = json.loads((folder / "config.json").read_text())["model_type"]
+    return next((m for name, m in (("gemma4", Gemma4), ("llama4", Llama4), ("nemotron_h", NemotronH)) if kind.startswith(name)), Recurrent)
 
 
 def answer(model, ids):

@@ -235,6 +235,16 @@ static void arch_mixers(void) {
         "\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"M-*M\",\"mamba_num_heads\":8,\"mamba_head_dim\":16,\"ssm_state_size\":32",
         "SmAS");
     CHECK(!arch_read.layer[1].no_mlp && arch_read.layer[2].no_mlp && arch_read.layer[2].rope < 0);
+#define NEMOTRON "\"model_type\":\"nemotron_h\",\"mamba_num_heads\":8,\"mamba_head_dim\":16,\"ssm_state_size\":32,"
+    arch_mixer(NEMOTRON "\"layers_block_type\":[\"moe\",\"mamba\",\"attention\",\"mlp\"],\"n_routed_experts\":4,\"num_experts_per_tok\":2,"
+                        "\"moe_latent_size\":24,\"moe_shared_expert_intermediate_size\":40",
+               "mSAm");
+    CHECK(arch_read.layer[0].moe && !arch_read.layer[3].moe && arch_read.ff_latent == 24 && arch_read.ff_shared == 40 &&
+          arch_read.score == LLM_ROUTE_SIGMOID && arch_read.normalize);
+    arch_refused(NEMOTRON "\"max_position_embeddings\":64,\"hybrid_override_pattern\":\"MEM*\"", "n_routed_experts: layer 1 has none");
+    arch_refused(NEMOTRON "\"max_position_embeddings\":64,\"layers_block_type\":[\"mamba\",\"conv\",\"mamba\",\"mamba\"]",
+                 "a letter of M, *, - and E");
+#undef NEMOTRON
     arch_mixer("\"model_type\":\"granitemoehybrid\",\"num_local_experts\":0,\"mamba_n_heads\":8,\"mamba_d_head\":16,\"mamba_d_state\":32",
                "SSSS");
     CHECK(!arch_of("\"model_type\":\"granite\"") && !arch_read.recurrent);
