@@ -19411,6 +19411,10 @@ static void llm__lora_down(const llm__exec *e, const llm__lora_job *j, int64_t n
  *     expert    2   2   2   5   5   7        begin of expert 2: 0, of 5: 3, of 7: 5
  *     row       0   1   2   0   2   1        slot_of row 0: 3, 0; row 1: 1, 5; row 2: 4, 2
  *
+ * Llama 4 multiplies what an expert reads by its weight, not what it gives: y = down(act(gate w x) * up w x). Then the weights are taken in
+ * where rows are gathered, and the sum at the end has none. Experts without a gate (Nemotron-H: down(relu(up x)^2)) have one matrix of ff
+ * rows instead of one of 2 ff, whose products end in the activation.
+ *
  * The passes: sort (one thread); gather the slots' rows; for gate and up, then for down: round, beside A x of adapters, then their B low,
  * then the product; add up by row. In a product the experts' grids are laid end to end and cut into parts of the same
  * cost, so threads share the work evenly however uneven the routing is; of many rows they take the parts in turn. */
@@ -19989,7 +19993,11 @@ typedef struct llm__attend_job {
     int seq, row, n_rows, kv_head, head, n_heads; /* rows of the step; head: first query head */
 } llm__attend_job;
 
-/* The first position that a query at position `at` sees. */
+/* The first position that a query at position `at` sees. With windows of 4:
+ *
+ *     they slide       position 5 sees 2 3 4 5     6 sees 3 4 5 6     8 sees 5 6 7 8
+ *     side by side     position 5 sees 4 5         6 sees 4 5 6       8 sees 8
+ */
 LLM__INLINE int llm__window_from(const llm_attention_op *op, int at) {
     if (!op->window) return 0;
     return op->chunked ? at / op->window * op->window : LLM__MAX(0, at + 1 - op->window);
@@ -26122,6 +26130,7 @@ static const llm__family llm__families[] = {
     {"seed_oss", "seed_oss", LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 1},
     {"lfm2", "", LLM__QK_HEAD | LLM__TIED, LLM_ACT_SILU, 1e6f, 1},
     {"lfm2_moe", "", LLM__QK_HEAD | LLM__TIED | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
+    {"falcon_h1", "", 0, LLM_ACT_SILU, 1e5f, 1},
     {"mamba2", "", LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
     {"nemotron_h", "", LLM__NO_GATE | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_RELU2, 1e4f, 1},
     {"smollm3", "smollm3", LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 2e6f, 1},
@@ -26160,14 +26169,22 @@ typedef enum llm__mixer { LLM__MIX_ATTENTION = 0, LLM__MIX_NONE, LLM__MIX_CONV, 
 /* Shapes of what recurrent layers keep: see llm_conv_op and llm_recur_op. */
 typedef struct llm__arch_state {
     int32_t taps, n_heads, n_groups, dk, dv;
-    int32_t turns; /* see llm_recur_op */
+    int32_t no_norm, norm_first; /* what they give has no norm, or one before its gate instead of behind (Mamba 2) */
+    int32_t turns;               /* see llm_recur_op */
     float step_min, step_max;
 } llm__arch_state;
+
+/* Numbers that Falcon-H1 multiplies by in many places, and that go into the weights: 0 stands for 1. */
+typedef struct llm__arch_fold {
+    float attn_in, key, attn_out, ssm_in, ssm_out, gate, down;
+    float ssm[5]; /* z, x, B, C, dt */
+} llm__arch_fold;
 
 typedef struct llm__arch_layer {
     int8_t rope;                                  /* which of arch.rope; -1: no positions here */
     int8_t moe;                                   /* 1: a mixture of experts */
     int8_t mixer;                                 /* llm__mixer */
+    int8_t both;                                  /* 1: attention stands beside its states (Falcon-H1) */
     int8_t no_mlp;                                /* 1: nothing behind the mixer */
     int32_t window;                               /* a query sees so many positions, its own included; 0: all */
     int32_t n_kv_heads, head_dim, v_head_dim, ff; /* its shapes; arch.n_heads is the same for all */
@@ -26222,6 +26239,8 @@ typedef struct llm__arch {
     int32_t recurrent; /* 1: a layer keeps a state */
     int32_t attn_gate; /* 1: what attention gives is multiplied by sigmoids that q's matrix makes, head by head (Qwen3.5) */
     llm__arch_state state;
+    llm__arch_fold fold;
+    int32_t folded; /* 1: fold counts */
     llm_route_score score;
     int32_t normalize, n_group, topk_group;
     float normalize_min, route_scale, near; /* near: see llm_route_op */
@@ -26509,7 +26528,8 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     a->embed_scale = (float)llm__fact_num(f, "embedding_multiplier scale_emb .embedding_scale", embed, -big, big);
     a->residual_scale = (float)llm__fact_num(f, "residual_multiplier .residual_scale", 1, -big, big);
     if (minicpm) a->residual_scale = (float)(llm__fact_num(f, "scale_depth", sqrt(a->n_layers), 0, big) / sqrt(a->n_layers));
-    double scale = llm__fact_num(f, "logit_scale .logit_scale", llm__arch_is(a, "cohere cohere2") ? 0.0625 : 1, -big, big);
+    double scale =
+        llm__fact_num(f, "logit_scale lm_head_multiplier .logit_scale", llm__arch_is(a, "cohere cohere2") ? 0.0625 : 1, -big, big);
     /* logits are multiplied by one word and divided by another; GGUF has one word for both, and the family says which */
     double divisor = llm__fact_num(f, "logits_scaling", 1, 1e-9, big);
     if (minicpm) divisor = a->hidden / llm__fact_num(f, "dim_model_base", a->hidden, 1, big);
@@ -26570,7 +26590,10 @@ static void llm__arch_sparsemixer(llm__facts *f, llm__arch *a) {
  * sigmoid of each (DeepSeek-V3), whose choice alone may be corrected by a bias; with groups, only the best topk_group
  * of n_group groups of experts are looked at. Phi-3.5-MoE takes its two one after the other, each weighed by a softmax
  * over those that come near it (SparseMixer, Liu et al. 2023). Where a family's code asks nothing, its config is not
- * asked either: Hunyuan and MiniMax always normalise, and their experts are as wide as intermediate_size. */
+ * asked either: Hunyuan and MiniMax always normalise, and their experts are as wide as intermediate_size. Llama 4 has both words the other
+ * way round: intermediate_size is that of an expert and of the shared one, intermediate_size_mlp that of layers without experts.
+ * Nemotron-H's experts may be narrower than the residual stream (moe_latent_size L): y = out (sum of w_e down_e relu(up_e (in x))^2),
+ * with matrices in (L, D) and out (D, L) of the layer, while router and shared expert read x. */
 static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
     int64_t silent = !strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granitemoe") ? llm__arch_hybrid_experts(f) : 0;
@@ -26700,7 +26723,9 @@ static llm_result llm__arch_layers_check(const llm__facts *f, const llm__arch *a
 /* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. Layers that
  * see a window stand in a pattern with layers that see everything: every 2nd in Gemma 2 and gpt-oss, 6th in Gemma 3,
  * 4th in OLMo 3 and Cohere 2; in Qwen 2 the layers from max_window_layers on. SmolLM 3, Cohere 2 and EXAONE 4 leave
- * out positions where others leave out the window. What families with recurrent layers have, >>arch_recurrent
+ * out positions where others leave out the window; so does Llama 4, whose windows stand side by side (attention_chunk_size) and whose
+ * layers without positions multiply queries by 1 + attn_scale ln(1 + floor((position + 1) / floor_scale)). What families with recurrent
+ * layers have, >>arch_recurrent
  * reads before. */
 static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     char text[64];
@@ -26826,6 +26851,7 @@ static void llm__arch_gemma4(llm__facts *f, llm__arch *a, const llm__tensors *te
  *     Qwen3-Next, Qwen3.5, Qwen3.5-MoE    gated delta nets (Yang et al. 2024), and attention whose result is gated
  *     Mamba 2                             Mamba 2 alone: one block a layer, no MLP
  *     Granite 4                           Mamba 2, and attention without positions
+ *     Falcon-H1                           Mamba 2 and attention side by side in every layer, which read one norm and are added
  *     Nemotron-H                          one block a layer: Mamba 2, attention without positions, an MLP or experts without gates
  *
  * What layer a layer is, files say in four ways:
@@ -26833,6 +26859,15 @@ static void llm__arch_gemma4(llm__facts *f, llm__arch *a, const llm__tensors *te
  *     full_attn_idxs         the numbers of those with attention (the first LFM2)
  *     full_attention_interval    every fourth, if nothing is said (Qwen)
  *     hybrid_override_pattern    a letter each, M * - E (Nemotron-H)
+ *
+ * What Falcon-H1 multiplies by goes into the weights when they are loaded (llm__arch_fold), so that nothing is left of it in a step:
+ *
+ *     attention_in_multiplier     rows of q, k and v         ssm_in_multiplier     all rows of the states' first matrix
+ *     key_multiplier              rows of k, its bias        ssm_multipliers       its rows of z, x, B, C and dt, and their biases
+ *     attention_out_multiplier    o and its bias             ssm_out_multiplier    the matrix that leads back, and its bias
+ *     mlp_multipliers             gate, down                 embedding_multiplier, lm_head_multiplier    scales that others have too
+ *
+ * So a product with a bias b, y = m (W n x + b), is y = (m n W) x + m b. An adapter's product would want the same factors: it is refused.
  *
  * A state has n_heads heads of (dk, dv) values, keys and queries are those of n_groups groups of heads. Qwen3.5-0.8B, of 24 layers 18 with
  * 16 heads of 128 x 128 values: 18 MB a sequence, as much as its 6 other layers' keys and values of 1,500 tokens take. */
@@ -26842,10 +26877,9 @@ static const struct {
     const char *families, *word;
     llm__mixer mixer;
 } llm__recurrent_words[] = {
-    {"lfm2 lfm2_moe", "conv", LLM__MIX_CONV},
-    {"qwen3_next qwen3_5_text qwen3_5_moe_text", "linear_attention", LLM__MIX_DELTA},
-    {"mamba2 nemotron_h", "mamba", LLM__MIX_SSM},
-    {"granitemoe granite", "mamba", LLM__MIX_SSM},
+    {"lfm2 lfm2_moe", "conv", LLM__MIX_CONV},     {"qwen3_next qwen3_5_text qwen3_5_moe_text", "linear_attention", LLM__MIX_DELTA},
+    {"mamba2 nemotron_h", "mamba", LLM__MIX_SSM}, {"granitemoe granite", "mamba", LLM__MIX_SSM},
+    {"falcon_h1", "hybrid", LLM__MIX_SSM},
 };
 
 /* The family's row of the table; -1: none. Granite without "hybrid" in its name has attention alone. */
@@ -26915,6 +26949,7 @@ static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
             const llm__mixer usual = mixer == LLM__MIX_DELTA && (i + 1) % every == 0 ? LLM__MIX_ATTENTION : mixer;
             a->layer[i].mixer = (int8_t)(type >= 0 ? llm__recurrent_kind(f, row, type, i) : usual);
             a->layer[i].no_mlp = llm__arch_is(a, "mamba2");
+            a->layer[i].both = llm__arch_is(a, "falcon_h1") && a->layer[i].mixer == LLM__MIX_SSM;
             if (type >= 0) type = llm_json_next(f->json, type);
         }
 }
@@ -26959,6 +26994,44 @@ static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer)
     s->step_min = (float)low, s->step_max = (float)high;
 }
 
+/* n numbers of a list, or 1 each. */
+static void llm__recurrent_numbers(llm__facts *f, const char *key, int n, float *to) {
+    const llm__fact fact = llm__facts_find(f, key);
+    int v = llm_json_first(f->json, fact.node);
+    for (int i = 0; i < n; i++, v = v < 0 ? v : llm_json_next(f->json, v)) {
+        double x = 1;
+        if (fact.node >= 0 && (!llm_json_num(f->json, v, &x) || !(fabs(x) <= 1e6))) llm__facts_bad(f, &fact, "a list of numbers expected");
+        to[i] = (float)x;
+    }
+}
+
+/* Falcon-H1 multiplies in a dozen places, and its states may have no norm. */
+static void llm__arch_falcon_h1(llm__facts *f, llm__arch *a) {
+    if (!llm__arch_is(a, "falcon_h1")) return;
+    llm__arch_fold *m = &a->fold;
+    llm__arch_state *s = &a->state;
+    const struct {
+        const char *key;
+        float *to;
+    } one[] = {{"attention_in_multiplier", &m->attn_in},
+               {"key_multiplier", &m->key},
+               {"attention_out_multiplier", &m->attn_out},
+               {"ssm_in_multiplier", &m->ssm_in},
+               {"ssm_out_multiplier", &m->ssm_out}};
+    float mlp[2];
+    for (int i = 0; i < LLM__COUNT(one); i++) *one[i].to = (float)llm__fact_num(f, one[i].key, 1, -1e6, 1e6);
+    llm__recurrent_numbers(f, "ssm_multipliers", 5, m->ssm);
+    llm__recurrent_numbers(f, "mlp_multipliers", 2, mlp);
+    m->gate = mlp[0], m->down = mlp[1];
+    a->folded = 1;
+    s->no_norm = !llm__fact_bool(f, "mamba_rms_norm", 0);
+    s->norm_first = llm__fact_bool(f, "mamba_norm_before_gate", 1);
+    const int32_t width = s->n_heads * s->dv, said = llm__fact_int(f, "mamba_d_ssm", width, 1, 1 << 24);
+    if (said != width && !f->r)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: mamba_d_ssm: %d, %d heads of %d values expected", f->path, said, s->n_heads,
+                          s->dv);
+}
+
 /* Shapes of the states, and what each layer is (llm__arch_layer.mixer). A family without such layers stays as it is. */
 static void llm__arch_recurrent(llm__facts *f, llm__arch *a) {
     const int row = llm__recurrent_row(a);
@@ -26966,6 +27039,7 @@ static void llm__arch_recurrent(llm__facts *f, llm__arch *a) {
     llm__recurrent_layers(f, a, row);
     for (int i = 0; i < a->n_layers; i++) a->recurrent |= a->layer[i].mixer > LLM__MIX_NONE;
     if (a->recurrent) llm__recurrent_shapes(f, a, llm__recurrent_words[row].mixer);
+    llm__arch_falcon_h1(f, a);
     a->attn_gate = llm__recurrent_words[row].mixer == LLM__MIX_DELTA;
 }
 
@@ -27415,8 +27489,10 @@ struct llm_model {
     SLOT(K_B, "attn_k_b") \
     SLOT(V_B, "attn_v_b") \
     /* the MLP */ \
-    SLOT(FFN_NORM, "pre_feedforward_layernorm post_attention_layernorm feedforward_layernorm ffn_norm ln_2 final_layer_norm ln_mlp " \
-                   "post_attention_norm") \
+    SLOT( \
+        FFN_NORM, \
+        "pre_feedforward_layernorm pre_ff_layernorm post_attention_layernorm feedforward_layernorm ffn_norm ln_2 final_layer_norm ln_mlp " \
+        "post_attention_norm") \
     SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear") \
     SLOT(GATE, "mlp.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 ffn_gate") \
     SLOT(UP, "mlp.up_proj feed_forward.w3 feed_forward.up_proj mlp.w1 mlp.c_fc mlp.fc1 mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj " \
@@ -27545,6 +27621,7 @@ typedef struct llm__loader {
     int n_slots;                         /* of every site; 0: no sites */
     int64_t wide;                        /* rows of the widest layer that adapters may add to, but for the output layer and experts */
     int heading;                         /* it is the output layer that is loaded, which may be the embedding's tensor */
+    int part;                            /* i + 1: the i-th of what a recurrent layer's matrix makes is taken: see llm__arch_fold.ssm */
     int dry;                             /* nothing is unpacked */
     int64_t unpacked;                    /* bytes that would be */
     int balance;                         /* keys will be rounded: see llm__load_balanced */
@@ -29184,6 +29261,32 @@ static void llm__take_no_bias(llm__loader *L, int64_t n) {
     L->no_bias += n;
 }
 
+/* What a slot's values are multiplied by: see llm__arch_fold. A bias is added behind what multiplies the input. */
+static float llm__take_by(const llm__loader *L, int slot, int bias) {
+    const llm__arch_fold *m = &L->a->fold;
+    const float in = bias ? 1 : m->attn_in;
+    switch (slot) {
+    case LLM__W_Q:
+    case LLM__W_V: return in;
+    case LLM__W_K: return in * m->key;
+    case LLM__W_O: return m->attn_out;
+    case LLM__W_GATE: return m->gate;
+    case LLM__W_DOWN: return m->down;
+    case LLM__W_R_IN: return m->ssm[L->part - 1] * (bias ? 1 : m->ssm_in);
+    case LLM__W_R_OUT: return m->ssm_out;
+    default: return 1;
+    }
+}
+
+/* Takes it into the scale of a segment, where 0 stands for 1. */
+static void llm__take_scale(llm__loader *L, int slot, int bias, llm_segment *s) {
+    const float by = L->a->folded ? llm__take_by(L, slot, bias) : 1;
+    if (by == 1) return;
+    s->scale = llm__segment_scale(s) * by;
+    if (s->scale == 0) s->scale = 1e-30f;
+    s->sorted = NULL; /* which has a scale of its own */
+}
+
 /* Adds rows of a stored matrix, cut to some columns, to the weight that is put together; without columns (size 0)
  * values of a vector. bias: required (1), used where there is one (0), never (-1). Of a product that is summed over
  * ranks one rank has it. */
@@ -29206,6 +29309,7 @@ static void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice row
         }
         llm_segment *s = llm__loader_segment(L, k, rows.n);
         if (!s || !llm__loader_seek(L, slot, which, rows.size, k ? 0 : cols.size, k, s)) return;
+        llm__take_scale(L, slot, k, s);
         s->row = rows.first;
         s->row_step = rows.step;
         s->col = k ? 0 : cols.first;
@@ -29339,12 +29443,14 @@ typedef struct llm__net_layer {
     llm__net_pair pl_gate, pl_proj, pl_norm;       /* (P, D), (D, P), (D) of the layer's own values for a token: see arch.per_layer */
     float scalar;                                  /* multiplies x behind the layer; 0: nothing does */
     llm__net_pair mix, conv, conv_bias, gate_norm; /* of a recurrent layer: see llm__net_state; o leads back */
+    llm__net_pair state_o;                         /* but this, where attention stands beside */
     llm_weight *decay, *step_bias, *skip;
 } llm__net_layer;
 
 /* Buffers that hold some rows of the residual stream: all tokens, or only those whose logits are wanted. */
 typedef struct llm__net_lane {
     llm_rows rows;
+    llm_buffer *states;          /* see llm__net_buffers */
     llm_buffer *x, *h, *y, *att; /* residual stream, normalised, what a block adds (rows, D); attention's result (rows, heads) */
 } llm__net_lane;
 
@@ -29486,12 +29592,15 @@ static void llm__take_delta(llm__loader *L, const llm__net_state *s) {
 /* Mamba 2 stores z, x, B, C and dt in one matrix. */
 static void llm__take_ssm(llm__loader *L, const llm__net_state *s) {
     const llm__slice keys = llm__slice_times(s->groups, L->a->state.dk), values = llm__slice_times(s->heads, L->a->state.dv);
-    const int64_t all = 2 * values.size + 2 * keys.size + s->heads.size;
-    llm__take_rows(L, LLM__W_R_IN, all, values.size, values);
-    llm__take_rows(L, LLM__W_R_IN, all, 2 * values.size, keys);
-    llm__take_rows(L, LLM__W_R_IN, all, 2 * values.size + keys.size, keys);
-    llm__take_rows(L, LLM__W_R_IN, all, 0, values);
-    llm__take_rows(L, LLM__W_R_IN, all, 2 * values.size + 2 * keys.size, s->heads);
+    const int64_t all = 2 * values.size + 2 * keys.size + s->heads.size,
+                  at[5] = {0, values.size, 2 * values.size, 2 * values.size + keys.size, all - s->heads.size};
+    const llm__slice part[5] = {values, values, keys, keys, s->heads};
+    static const int8_t order[5] = {1, 2, 3, 0, 4}; /* x, B, C, z, dt */
+    for (int i = 0; i < 5; i++) {
+        L->part = order[i] + 1;
+        llm__take_rows(L, LLM__W_R_IN, all, at[order[i]], part[order[i]]);
+    }
+    L->part = 0;
 }
 
 /* A convolution's weights (columns, taps), or with taps 1 its bias: this rank's columns, in the order of mix, which is the stored one. */
@@ -29540,12 +29649,14 @@ static void llm__load_recurrent(llm__loader *L, const llm__net_rank *rank, llm__
     llm__make(L, LLM_ROLE_LINEAR, slot, 0, &layer->mix);
     llm__load_conv(L, s, kind, LLM__W_R_CONV, a->state.taps, &layer->conv);
     if (llm__has(L, LLM__W_R_CONV_BIAS)) llm__load_conv(L, s, kind, LLM__W_R_CONV_BIAS, 1, &layer->conv_bias);
-    llm__load(L, LLM_ROLE_LINEAR, LLM__W_R_OUT, llm__all(a->hidden), values, 0, &layer->o);
+    const int both = a->layer[L->layer].both;
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_R_OUT, llm__all(a->hidden), values, 0, both ? &layer->state_o : &layer->o);
     if (kind == LLM__MIX_CONV) return;
     llm__load_decay(L, s, &layer->decay);
     llm__load_vector(L, LLM__W_R_STEP, s->heads, 1, -1, &step);
     llm__load_vector(L, LLM__W_R_SKIP, s->heads, kind == LLM__MIX_SSM, -1, &skip);
-    llm__load_vector(L, LLM__W_R_NORM, kind == LLM__MIX_SSM ? values : llm__all(a->state.dv), 1, -1, &layer->gate_norm);
+    if (!a->state.no_norm)
+        llm__load_vector(L, LLM__W_R_NORM, kind == LLM__MIX_SSM ? values : llm__all(a->state.dv), 1, -1, &layer->gate_norm);
     layer->step_bias = step.w;
     layer->skip = skip.w;
 }
@@ -29793,7 +29904,7 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
     llm__net_pair *first = mixer == LLM__MIX_NONE ? &layer->ffn_norm : &layer->attn_norm;
     if (pre && (!a->eagle || a->eagle & LLM__EAGLE_BEFORE)) llm__load_norm(L, LLM__W_ATTN_NORM, !a->eagle, first);
     if (mixer > LLM__MIX_NONE) llm__load_recurrent(L, rank, layer);
-    else if (mixer == LLM__MIX_ATTENTION) llm__load_heads(L, rank, layer);
+    if (mixer == LLM__MIX_ATTENTION || a->layer[L->layer].both) llm__load_heads(L, rank, layer);
     if (post) llm__load_norm(L, LLM__W_POST_ATTN, 1, &layer->post_attn);
     if (a->layer[L->layer].no_mlp) return;
     if (pre && mixer != LLM__MIX_NONE) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &layer->ffn_norm);
@@ -29935,9 +30046,30 @@ static llm_result llm__net_check(llm_model *m) {
  * Weights go to the backend rank by rank and layer by layer, in the order in which a step reads them, so that a backend
  * which lays them out as they come gets memory that is read from front to back. */
 
+/* Columns of buffers that are as wide as the widest layer of a rank wants them; states: see llm__net_buffers. */
+typedef struct llm__net_widths {
+    int64_t att, qkv, ff, states;
+} llm__net_widths;
+
+static llm__net_widths llm__net_widths_of(const llm__arch *a, const llm__net_rank *rank) {
+    const int64_t states = a->recurrent ? rank->state.heads.n * a->state.dv : 0;
+    llm__net_widths w = {states, 0, rank->ff_shared.n, 0};
+    for (int i = rank->begin; i < rank->end; i++) {
+        const llm__net_layer *layer = &rank->layer[i];
+        const int32_t v = a->layer[i].v_head_dim;
+        const int64_t gates = a->attn_gate ? layer->q_width : 0;
+        w.att = LLM__MAX(w.att, rank->heads.n * v);
+        w.ff = LLM__MAX(w.ff, layer->ff.n);
+        w.states = a->layer[i].both ? states : w.states;
+        if (!(a->flags & LLM__MLA)) w.qkv = LLM__MAX(w.qkv, layer->q_width + layer->k_width + layer->kv_heads.n * v + gates);
+    }
+    return w;
+}
+
 /* All buffers of a rank. A step has at most max_rows tokens, so they are made once, and every layer uses them again:
  *   x, h, y     residual stream, its norm, what a block adds (T, D); once more for the rows whose logits are wanted
  *   qkv, att    what attention reads and gives (T, q_width + k_width + v), (T, n_heads * v_head_dim), as wide as the widest layer
+ *   states      what states give beside attention (T, heads * dv)
  *   rope        cosines and sines of this step's positions (T, rope.dim), for each set of frequencies
  *   ff_act      act(gate) * up of the MLP, or of the shared expert (T, ff)
  *   mix         what recurrent layers make of the residual stream: see llm__net_state
@@ -29954,17 +30086,10 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
     const llm__arch *a = net->a;
     llm__net_rank *rank = &net->rank[rank_index];
     int64_t rows = LLM__MAX(net->cfg.max_rows, net->cfg.max_out), out = LLM__MAX(net->cfg.max_out, 1), D = a->hidden;
-    int64_t att = a->recurrent ? rank->state.heads.n * a->state.dv : 0, qkv = 0, ff = rank->ff_shared.n,
-            is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
+    const llm__net_widths w = llm__net_widths_of(a, rank);
+    const int64_t is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
     int64_t wide_expert = LLM__MAX(2 * LLM__MAX(rank->ff_expert[0].n, rank->ff_expert[1].n), D);
     int64_t choices = LLM__MAX(a->n_used, LLM__MIN(rows * a->n_used, ((int64_t)64 << 20) / 4 / wide_expert));
-    for (int i = rank->begin; i < rank->end; i++) { /* as wide as the widest layer */
-        const llm__net_layer *layer = &rank->layer[i];
-        const int32_t v = a->layer[i].v_head_dim;
-        att = LLM__MAX(att, rank->heads.n * v);
-        ff = LLM__MAX(ff, layer->ff.n);
-        if (!is_mla) qkv = LLM__MAX(qkv, layer->q_width + layer->k_width + layer->kv_heads.n * v + a->attn_gate * layer->q_width);
-    }
     const struct {
         int64_t rows, cols;
         llm_buffer **to;
@@ -29972,16 +30097,18 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
         {rows, D, &rank->token.x},
         {rows, D, &rank->token.h},
         {rows, D, &rank->token.y},
-        {rows, att, &rank->token.att},
+        {rows, w.att, &rank->token.att},
         {out, D, &rank->out.x},
         {out, D, &rank->out.h},
         {out, D, &rank->out.y},
-        {out, att, &rank->out.att},
+        {out, w.att, &rank->out.att},
+        {rows, w.states, &rank->token.states},
+        {out, w.states, &rank->out.states},
         {rows, a->n_rope > 0 ? a->rope[0].dim : 0, &rank->rope[0]},
         {rows, a->n_rope > 1 ? a->rope[1].dim : 0, &rank->rope[1]},
-        {rows, qkv, &rank->qkv},
+        {rows, w.qkv, &rank->qkv},
         {rows, rank->state.cols, &rank->mix},
-        {rows, ff, &rank->ff_act},
+        {rows, w.ff, &rank->ff_act},
         {rows, is_mla * a->q_rank, &rank->q_a},
         {rows, is_mla * rank->heads.n * a->head_dim, &rank->q},
         {rows, is_mla * (a->kv_rank + a->rope[0].dim), &rank->kv_a},
@@ -30038,7 +30165,8 @@ static llm_result llm__net_kv(llm__net *net) {
             rank->layer[i].kv = rank->layer[own->kv_of].kv;
             if (own->kv_of < i || own->mixer == LLM__MIX_NONE) continue;
             llm_kv_layer kv = {(int32_t)rank->layer[i].kv_heads.n, own->head_dim, own->v_head_dim, 0};
-            if (own->mixer > LLM__MIX_NONE) kv.n_kv_heads = kv.head_dim = kv.v_head_dim = 0, kv.n_state = rank->state.n_state;
+            if (own->mixer > LLM__MIX_NONE) kv.n_state = rank->state.n_state;
+            if (kv.n_state && !own->both) kv.n_kv_heads = kv.head_dim = kv.v_head_dim = 0;
             if (latent) kv.n_kv_heads = 1, kv.head_dim = a->kv_rank + a->rope[0].dim, kv.v_head_dim = 0;
             int at = 0;
             while (at < net->n_kv && (taken[at] || memcmp(&net->kv[at], &kv, sizeof kv))) at++;
@@ -30111,7 +30239,7 @@ static int32_t llm__state_page(const llm__arch *a) {
     if (!a->recurrent || llm__state_share(a, 0, 1, &all)) return 0;
     for (int i = 0; i < a->n_layers; i++) {
         if (a->layer[i].mixer > LLM__MIX_NONE) state += all.n_state * (int64_t)sizeof(float);
-        if (a->layer[i].mixer == LLM__MIX_ATTENTION)
+        if (a->layer[i].mixer == LLM__MIX_ATTENTION || a->layer[i].both)
             token += (int64_t)a->layer[i].n_kv_heads * (a->layer[i].head_dim + a->layer[i].v_head_dim) * 2;
     }
     while (page < 1024 && 2 * page * token < state) page *= 2;
@@ -30254,7 +30382,8 @@ static const char *llm__ref_lacks(const llm__arch *a) {
     for (int i = 0; i < LLM__COUNT(one); i++)
         if (one[i] != 1 && one[i] != 0) return "scales";
     for (int i = 0; i < a->n_layers; i++)
-        if (a->layer[i].window || a->layer[i].moe || a->layer[i].rope) return "windows, experts or layers of different kinds";
+        if (a->layer[i].window || a->layer[i].moe || a->layer[i].rope || a->layer[i].mixer)
+            return "windows, experts or layers of different kinds";
     if (a->norm != LLM_NORM_RMS || a->qk_norm) return "another norm";
     if (a->act != LLM_ACT_SILU || a->qkv_bias || a->o_bias || a->mlp_bias) return "another MLP, or biases";
     if (a->attn_softcap > 0 || a->logit_softcap > 0 || a->dynamic || a->logn_from || a->eagle)
@@ -30446,12 +30575,12 @@ static void llm__extra_keep(const llm__pass *p, const llm__net *net, const llm__
  * ============================================================================ */
 
 /* What the states give for each row, then its gate. */
-static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *layer) {
+static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *layer, llm_buffer *dst) {
     const llm__arch_state *a = &p->a->state;
     const llm__net_state *s = &p->rank->state;
     const int delta = p->a->layer[i].mixer == LLM__MIX_DELTA;
     const int32_t n = (int32_t)s->heads.n * a->dv;
-    const llm_recur_op recur = {.dst = p->rank->token.att,
+    const llm_recur_op recur = {.dst = dst,
                                 .src = p->rank->mix,
                                 .q_col = s->q,
                                 .k_col = s->k,
@@ -30472,25 +30601,27 @@ static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *la
                                 .step_max = a->step_max,
                                 .layer = p->first_layer + layer->kv,
                                 .state = (a->taps - 1) * s->conv};
-    const llm_gate_op gate = {.dst = p->rank->token.att,
+    const llm_gate_op gate = {.dst = dst,
                               .gate = p->rank->mix,
                               .n = n,
                               .each = 1,
                               .col = s->z,
                               .act = LLM_GATE_SILU,
-                              .part = delta ? a->dv : n / (int32_t)s->groups.n,
-                              .gate_first = !delta,
+                              .part = a->no_norm ? 0
+                                      : delta    ? a->dv
+                                                 : n / (int32_t)s->groups.n,
+                              .gate_first = !delta && !a->norm_first,
                               .weight = layer->gate_norm.w,
                               .eps = p->a->eps};
     p->be->recur(p->ctx, p->rank_index, &recur);
     p->be->gate(p->ctx, p->rank_index, &gate);
 }
 
-/* att = what layer i, which is recurrent, makes of src:
- *   LFM2               B, C, x = W src;  att = C conv(B x)
- *   gated delta net    q, k, v, z, a, b = W src;  q, k, v = silu(conv(q, k, v));  att_h = norm(delta_h(q, k, v, a, b)) silu(z_h)
- *   Mamba 2            x, B, C, z, dt = W src;  x, B, C = silu(conv(x, B, C));  att = norm(ssm(C, B, x, dt) silu(z)), a norm a group */
-static void llm__pass_recurrent(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src) {
+/* dst = what layer i, which is recurrent, makes of src:
+ *   LFM2               B, C, x = W src;  dst = C conv(B x)
+ *   gated delta net    q, k, v, z, a, b = W src;  q, k, v = silu(conv(q, k, v));  dst_h = norm(delta_h(q, k, v, a, b)) silu(z_h)
+ *   Mamba 2            x, B, C, z, dt = W src;  x, B, C = silu(conv(x, B, C));  dst = norm(ssm(C, B, x, dt) silu(z)), a norm a group */
+static void llm__pass_recurrent(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src, llm_buffer *dst) {
     const llm__net_state *s = &p->rank->state;
     const int alone = p->a->layer[i].mixer == LLM__MIX_CONV;
     const llm_linear_op in = {.rows = LLM_ROWS_TOKENS,
@@ -30500,7 +30631,7 @@ static void llm__pass_recurrent(const llm__pass *p, int i, const llm__net_layer 
                               .bias = layer->mix.b,
                               .plus = llm__extra_plus(p, LLM_ROWS_TOKENS, p->rank->plus, src, &layer->mix)};
     const llm_conv_op conv = {.buf = p->rank->mix,
-                              .dst = alone ? p->rank->token.att : NULL,
+                              .dst = alone ? dst : NULL,
                               .col = alone ? 2 * s->conv : 0,
                               .n = s->conv,
                               .taps = p->a->state.taps,
@@ -30512,7 +30643,7 @@ static void llm__pass_recurrent(const llm__pass *p, int i, const llm__net_layer 
                               .layer = p->first_layer + layer->kv};
     p->be->linear(p->ctx, p->rank_index, &in);
     p->be->conv(p->ctx, p->rank_index, &conv);
-    if (!alone) llm__pass_states(p, i, layer);
+    if (!alone) llm__pass_states(p, i, layer, dst);
 }
 
 /* ============================================================================
@@ -30895,8 +31026,10 @@ static void llm__pass_second(const llm__pass *p, int i, const llm__net_layer *la
 
 /* att = what layer i makes of src with other positions; it leaves keys and values, or a state, in the pages. */
 static void llm__pass_mixer(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src) {
-    if (p->a->layer[i].mixer > LLM__MIX_NONE) llm__pass_recurrent(p, i, layer, src);
-    else if (p->a->flags & LLM__MLA) llm__pass_mla(p, layer, src);
+    const int both = p->a->layer[i].both;
+    if (p->a->layer[i].mixer > LLM__MIX_NONE) llm__pass_recurrent(p, i, layer, src, both ? p->rank->token.states : p->rank->token.att);
+    if (p->a->layer[i].mixer > LLM__MIX_NONE && !both) return;
+    if (p->a->flags & LLM__MLA) llm__pass_mla(p, layer, src);
     else llm__pass_attention(p, i, layer, src);
 }
 
@@ -30917,6 +31050,7 @@ static const llm__net_lane *llm__pass_narrow(const llm__pass *p, const llm__net_
     const llm__net_lane *out = &p->rank->out;
     llm__pass_gather(p, out->x, lane->x);
     llm__pass_gather(p, out->att, lane->att);
+    if (lane->states) llm__pass_gather(p, out->states, lane->states);
     if (p->a->flags & LLM__PARALLEL) llm__pass_gather(p, out->h, lane->h);
     return out;
 }
@@ -30927,6 +31061,7 @@ static const llm__net_lane *llm__pass_narrow(const llm__pass *p, const llm__net_
  *   NO_PRE_NORM                 x += norm(att(x));                 x += norm(mlp(x))     OLMo 2
  *   PARALLEL      h = norm(x);  x += att(h) + mlp(h)                                     Cohere, GPT-NeoX
  *   one block     h = norm(x);  x += att(h), or x += mlp(h)                              Mamba 2, Nemotron-H
+ *   both          h = norm(x);  x += att(h) + states(h);   h = norm(x);  x += mlp(h)     Falcon-H1
  * A residual operation does the end of one block and the beginning of the next in one: x += norm(sum of y), h = norm(x).
  * The last layer's MLP and the head see only the rows whose logits are wanted: they are gathered into the lane `out`. But a mixture of
  * experts, or hidden states that an EAGLE head wants of all rows, need the whole lane to the end. */
@@ -30944,6 +31079,7 @@ static const llm__net_lane *llm__pass_layer(const llm__pass *p, const llm__net *
             lane = llm__pass_narrow(p, lane);
         /* y = o att; without PARALLEL it joins x, and h is the norm of that; with it h stays, or is another norm of x */
         llm__pass_linear(p, lane->rows, lane->y, lane->att, &layer->o, LLM_ACT_NONE, 0);
+        if (a->layer[i].both) llm__pass_linear(p, lane->rows, lane->y, lane->states, &layer->state_o, LLM_ACT_NONE, 1);
         if (!parallel)
             llm__pass_residual(p, lane, lane->y, post ? &layer->post_attn : NULL,
                                no_mlp ? llm__next_norm(p, i)
@@ -31371,6 +31507,8 @@ static int llm__adapter_copy(const llm__loader *L, const llm__tensor *t) {
 static llm_result llm__net_adapt(const llm__net *net, int slot, llm__adapter *d) {
     llm__loader L;
     size_t n = 0, odd = 0;
+    if (net->a->folded)
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s, whose multipliers are in its weights, takes no adapters", d->path, net->a->name);
     llm__loader_begin(&L, net->cfg.model, net->cfg.n_ranks, net->n_group);
     L.path = d->path;
     L.backend = net->cfg.backend;

@@ -43,7 +43,11 @@ LLM__PRIVATE void llm__share_heads(const llm__exec *e, int n_kv, int64_t *begin,
  * context) down. 0: there is none. */
 LLM__PRIVATE int llm__jobs_next(llm__attend_jobs *j, int *next, llm__attend_job *job);
 
-/* The first position that a query at position `at` sees. */
+/* The first position that a query at position `at` sees. With windows of 4:
+ *
+ *     they slide       position 5 sees 2 3 4 5     6 sees 3 4 5 6     8 sees 5 6 7 8
+ *     side by side     position 5 sees 4 5         6 sees 4 5 6       8 sees 8
+ */
 LLM__INLINE int llm__window_from(const llm_attention_op *op, int at) {
     if (!op->window) return 0;
     return op->chunked ? at / op->window * op->window : LLM__MAX(0, at + 1 - op->window);

@@ -9,6 +9,10 @@
  *     expert    2   2   2   5   5   7        begin of expert 2: 0, of 5: 3, of 7: 5
  *     row       0   1   2   0   2   1        slot_of row 0: 3, 0; row 1: 1, 5; row 2: 4, 2
  *
+ * Llama 4 multiplies what an expert reads by its weight, not what it gives: y = down(act(gate w x) * up w x). Then the weights are taken in
+ * where rows are gathered, and the sum at the end has none. Experts without a gate (Nemotron-H: down(relu(up x)^2)) have one matrix of ff
+ * rows instead of one of 2 ff, whose products end in the activation.
+ *
  * The passes: sort (one thread); gather the slots' rows; for gate and up, then for down: round, beside A x of adapters, then their B low,
  * then the product; add up by row. In a product the experts' grids are laid end to end and cut into parts of the same
  * cost, so threads share the work evenly however uneven the routing is; of many rows they take the parts in turn. */

@@ -279,7 +279,8 @@ LLM__PRIVATE void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     a->embed_scale = (float)llm__fact_num(f, "embedding_multiplier scale_emb .embedding_scale", embed, -big, big);
     a->residual_scale = (float)llm__fact_num(f, "residual_multiplier .residual_scale", 1, -big, big);
     if (minicpm) a->residual_scale = (float)(llm__fact_num(f, "scale_depth", sqrt(a->n_layers), 0, big) / sqrt(a->n_layers));
-    double scale = llm__fact_num(f, "logit_scale .logit_scale", llm__arch_is(a, "cohere cohere2") ? 0.0625 : 1, -big, big);
+    double scale =
+        llm__fact_num(f, "logit_scale lm_head_multiplier .logit_scale", llm__arch_is(a, "cohere cohere2") ? 0.0625 : 1, -big, big);
     /* logits are multiplied by one word and divided by another; GGUF has one word for both, and the family says which */
     double divisor = llm__fact_num(f, "logits_scaling", 1, 1e-9, big);
     if (minicpm) divisor = a->hidden / llm__fact_num(f, "dim_model_base", a->hidden, 1, big);

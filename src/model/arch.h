@@ -30,14 +30,22 @@ typedef enum llm__mixer { LLM__MIX_ATTENTION = 0, LLM__MIX_NONE, LLM__MIX_CONV, 
 /* Shapes of what recurrent layers keep: see llm_conv_op and llm_recur_op. */
 typedef struct llm__arch_state {
     int32_t taps, n_heads, n_groups, dk, dv;
-    int32_t turns; /* see llm_recur_op */
+    int32_t no_norm, norm_first; /* what they give has no norm, or one before its gate instead of behind (Mamba 2) */
+    int32_t turns;               /* see llm_recur_op */
     float step_min, step_max;
 } llm__arch_state;
+
+/* Numbers that Falcon-H1 multiplies by in many places, and that go into the weights: 0 stands for 1. */
+typedef struct llm__arch_fold {
+    float attn_in, key, attn_out, ssm_in, ssm_out, gate, down;
+    float ssm[5]; /* z, x, B, C, dt */
+} llm__arch_fold;
 
 typedef struct llm__arch_layer {
     int8_t rope;                                  /* which of arch.rope; -1: no positions here */
     int8_t moe;                                   /* 1: a mixture of experts */
     int8_t mixer;                                 /* llm__mixer */
+    int8_t both;                                  /* 1: attention stands beside its states (Falcon-H1) */
     int8_t no_mlp;                                /* 1: nothing behind the mixer */
     int32_t window;                               /* a query sees so many positions, its own included; 0: all */
     int32_t n_kv_heads, head_dim, v_head_dim, ff; /* its shapes; arch.n_heads is the same for all */
@@ -92,6 +100,8 @@ typedef struct llm__arch {
     int32_t recurrent; /* 1: a layer keeps a state */
     int32_t attn_gate; /* 1: what attention gives is multiplied by sigmoids that q's matrix makes, head by head (Qwen3.5) */
     llm__arch_state state;
+    llm__arch_fold fold;
+    int32_t folded; /* 1: fold counts */
     llm_route_score score;
     int32_t normalize, n_group, topk_group;
     float normalize_min, route_scale, near; /* near: see llm_route_op */
@@ -130,7 +140,10 @@ LLM__PRIVATE void llm__arch_numbers(llm__facts *f, llm__arch *a);
  * sigmoid of each (DeepSeek-V3), whose choice alone may be corrected by a bias; with groups, only the best topk_group
  * of n_group groups of experts are looked at. Phi-3.5-MoE takes its two one after the other, each weighed by a softmax
  * over those that come near it (SparseMixer, Liu et al. 2023). Where a family's code asks nothing, its config is not
- * asked either: Hunyuan and MiniMax always normalise, and their experts are as wide as intermediate_size. */
+ * asked either: Hunyuan and MiniMax always normalise, and their experts are as wide as intermediate_size. Llama 4 has both words the other
+ * way round: intermediate_size is that of an expert and of the shared one, intermediate_size_mlp that of layers without experts.
+ * Nemotron-H's experts may be narrower than the residual stream (moe_latent_size L): y = out (sum of w_e down_e relu(up_e (in x))^2),
+ * with matrices in (L, D) and out (D, L) of the layer, while router and shared expert read x. */
 LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors);
 
 /* Which layers are mixtures of experts: from `first` to `last`, every so many, but for those listed as dense.
@@ -143,6 +156,8 @@ LLM__PRIVATE llm_result llm__arch_layers_check(const llm__facts *f, const llm__a
 /* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. Layers that
  * see a window stand in a pattern with layers that see everything: every 2nd in Gemma 2 and gpt-oss, 6th in Gemma 3,
  * 4th in OLMo 3 and Cohere 2; in Qwen 2 the layers from max_window_layers on. SmolLM 3, Cohere 2 and EXAONE 4 leave
- * out positions where others leave out the window. What families with recurrent layers have, >>arch_recurrent
+ * out positions where others leave out the window; so does Llama 4, whose windows stand side by side (attention_chunk_size) and whose
+ * layers without positions multiply queries by 1 + attn_scale ln(1 + floor((position + 1) / floor_scale)). What families with recurrent
+ * layers have, >>arch_recurrent
  * reads before. */
 LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a);

@@ -13,10 +13,9 @@ static const struct {
     const char *families, *word;
     llm__mixer mixer;
 } llm__recurrent_words[] = {
-    {"lfm2 lfm2_moe", "conv", LLM__MIX_CONV},
-    {"qwen3_next qwen3_5_text qwen3_5_moe_text", "linear_attention", LLM__MIX_DELTA},
-    {"mamba2 nemotron_h", "mamba", LLM__MIX_SSM},
-    {"granitemoe granite", "mamba", LLM__MIX_SSM},
+    {"lfm2 lfm2_moe", "conv", LLM__MIX_CONV},     {"qwen3_next qwen3_5_text qwen3_5_moe_text", "linear_attention", LLM__MIX_DELTA},
+    {"mamba2 nemotron_h", "mamba", LLM__MIX_SSM}, {"granitemoe granite", "mamba", LLM__MIX_SSM},
+    {"falcon_h1", "hybrid", LLM__MIX_SSM},
 };
 
 /* The family's row of the table; -1: none. Granite without "hybrid" in its name has attention alone. */
@@ -86,6 +85,7 @@ static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
             const llm__mixer usual = mixer == LLM__MIX_DELTA && (i + 1) % every == 0 ? LLM__MIX_ATTENTION : mixer;
             a->layer[i].mixer = (int8_t)(type >= 0 ? llm__recurrent_kind(f, row, type, i) : usual);
             a->layer[i].no_mlp = llm__arch_is(a, "mamba2");
+            a->layer[i].both = llm__arch_is(a, "falcon_h1") && a->layer[i].mixer == LLM__MIX_SSM;
             if (type >= 0) type = llm_json_next(f->json, type);
         }
 }
@@ -130,11 +130,50 @@ static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer)
     s->step_min = (float)low, s->step_max = (float)high;
 }
 
+/* n numbers of a list, or 1 each. */
+static void llm__recurrent_numbers(llm__facts *f, const char *key, int n, float *to) {
+    const llm__fact fact = llm__facts_find(f, key);
+    int v = llm_json_first(f->json, fact.node);
+    for (int i = 0; i < n; i++, v = v < 0 ? v : llm_json_next(f->json, v)) {
+        double x = 1;
+        if (fact.node >= 0 && (!llm_json_num(f->json, v, &x) || !(fabs(x) <= 1e6))) llm__facts_bad(f, &fact, "a list of numbers expected");
+        to[i] = (float)x;
+    }
+}
+
+/* Falcon-H1 multiplies in a dozen places, and its states may have no norm. */
+static void llm__arch_falcon_h1(llm__facts *f, llm__arch *a) {
+    if (!llm__arch_is(a, "falcon_h1")) return;
+    llm__arch_fold *m = &a->fold;
+    llm__arch_state *s = &a->state;
+    const struct {
+        const char *key;
+        float *to;
+    } one[] = {{"attention_in_multiplier", &m->attn_in},
+               {"key_multiplier", &m->key},
+               {"attention_out_multiplier", &m->attn_out},
+               {"ssm_in_multiplier", &m->ssm_in},
+               {"ssm_out_multiplier", &m->ssm_out}};
+    float mlp[2];
+    for (int i = 0; i < LLM__COUNT(one); i++) *one[i].to = (float)llm__fact_num(f, one[i].key, 1, -1e6, 1e6);
+    llm__recurrent_numbers(f, "ssm_multipliers", 5, m->ssm);
+    llm__recurrent_numbers(f, "mlp_multipliers", 2, mlp);
+    m->gate = mlp[0], m->down = mlp[1];
+    a->folded = 1;
+    s->no_norm = !llm__fact_bool(f, "mamba_rms_norm", 0);
+    s->norm_first = llm__fact_bool(f, "mamba_norm_before_gate", 1);
+    const int32_t width = s->n_heads * s->dv, said = llm__fact_int(f, "mamba_d_ssm", width, 1, 1 << 24);
+    if (said != width && !f->r)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: mamba_d_ssm: %d, %d heads of %d values expected", f->path, said, s->n_heads,
+                          s->dv);
+}
+
 LLM__PRIVATE void llm__arch_recurrent(llm__facts *f, llm__arch *a) {
     const int row = llm__recurrent_row(a);
     if (row < 0) return;
     llm__recurrent_layers(f, a, row);
     for (int i = 0; i < a->n_layers; i++) a->recurrent |= a->layer[i].mixer > LLM__MIX_NONE;
     if (a->recurrent) llm__recurrent_shapes(f, a, llm__recurrent_words[row].mixer);
+    llm__arch_falcon_h1(f, a);
     a->attn_gate = llm__recurrent_words[row].mixer == LLM__MIX_DELTA;
 }

@@ -4,6 +4,7 @@
  *     Qwen3-Next, Qwen3.5, Qwen3.5-MoE    gated delta nets (Yang et al. 2024), and attention whose result is gated
  *     Mamba 2                             Mamba 2 alone: one block a layer, no MLP
  *     Granite 4                           Mamba 2, and attention without positions
+ *     Falcon-H1                           Mamba 2 and attention side by side in every layer, which read one norm and are added
  *     Nemotron-H                          one block a layer: Mamba 2, attention without positions, an MLP or experts without gates
  *
  * What layer a layer is, files say in four ways:
@@ -11,6 +12,15 @@
  *     full_attn_idxs         the numbers of those with attention (the first LFM2)
  *     full_attention_interval    every fourth, if nothing is said (Qwen)
  *     hybrid_override_pattern    a letter each, M * - E (Nemotron-H)
+ *
+ * What Falcon-H1 multiplies by goes into the weights when they are loaded (llm__arch_fold), so that nothing is left of it in a step:
+ *
+ *     attention_in_multiplier     rows of q, k and v         ssm_in_multiplier     all rows of the states' first matrix
+ *     key_multiplier              rows of k, its bias        ssm_multipliers       its rows of z, x, B, C and dt, and their biases
+ *     attention_out_multiplier    o and its bias             ssm_out_multiplier    the matrix that leads back, and its bias
+ *     mlp_multipliers             gate, down                 embedding_multiplier, lm_head_multiplier    scales that others have too
+ *
+ * So a product with a bias b, y = m (W n x + b), is y = (m n W) x + m b. An adapter's product would want the same factors: it is refused.
  *
  * A state has n_heads heads of (dk, dv) values, keys and queries are those of n_groups groups of heads. Qwen3.5-0.8B, of 24 layers 18 with
  * 16 heads of 128 x 128 values: 18 MB a sequence, as much as its 6 other layers' keys and values of 1,500 tokens take. */

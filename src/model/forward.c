@@ -381,8 +381,10 @@ static void llm__pass_second(const llm__pass *p, int i, const llm__net_layer *la
 
 /* att = what layer i makes of src with other positions; it leaves keys and values, or a state, in the pages. */
 static void llm__pass_mixer(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src) {
-    if (p->a->layer[i].mixer > LLM__MIX_NONE) llm__pass_recurrent(p, i, layer, src);
-    else if (p->a->flags & LLM__MLA) llm__pass_mla(p, layer, src);
+    const int both = p->a->layer[i].both;
+    if (p->a->layer[i].mixer > LLM__MIX_NONE) llm__pass_recurrent(p, i, layer, src, both ? p->rank->token.states : p->rank->token.att);
+    if (p->a->layer[i].mixer > LLM__MIX_NONE && !both) return;
+    if (p->a->flags & LLM__MLA) llm__pass_mla(p, layer, src);
     else llm__pass_attention(p, i, layer, src);
 }
 
@@ -403,6 +405,7 @@ static const llm__net_lane *llm__pass_narrow(const llm__pass *p, const llm__net_
     const llm__net_lane *out = &p->rank->out;
     llm__pass_gather(p, out->x, lane->x);
     llm__pass_gather(p, out->att, lane->att);
+    if (lane->states) llm__pass_gather(p, out->states, lane->states);
     if (p->a->flags & LLM__PARALLEL) llm__pass_gather(p, out->h, lane->h);
     return out;
 }
@@ -413,6 +416,7 @@ static const llm__net_lane *llm__pass_narrow(const llm__pass *p, const llm__net_
  *   NO_PRE_NORM                 x += norm(att(x));                 x += norm(mlp(x))     OLMo 2
  *   PARALLEL      h = norm(x);  x += att(h) + mlp(h)                                     Cohere, GPT-NeoX
  *   one block     h = norm(x);  x += att(h), or x += mlp(h)                              Mamba 2, Nemotron-H
+ *   both          h = norm(x);  x += att(h) + states(h);   h = norm(x);  x += mlp(h)     Falcon-H1
  * A residual operation does the end of one block and the beginning of the next in one: x += norm(sum of y), h = norm(x).
  * The last layer's MLP and the head see only the rows whose logits are wanted: they are gathered into the lane `out`. But a mixture of
  * experts, or hidden states that an EAGLE head wants of all rows, need the whole lane to the end. */
@@ -430,6 +434,7 @@ static const llm__net_lane *llm__pass_layer(const llm__pass *p, const llm__net *
             lane = llm__pass_narrow(p, lane);
         /* y = o att; without PARALLEL it joins x, and h is the norm of that; with it h stays, or is another norm of x */
         llm__pass_linear(p, lane->rows, lane->y, lane->att, &layer->o, LLM_ACT_NONE, 0);
+        if (a->layer[i].both) llm__pass_linear(p, lane->rows, lane->y, lane->states, &layer->state_o, LLM_ACT_NONE, 1);
         if (!parallel)
             llm__pass_residual(p, lane, lane->y, post ? &layer->post_attn : NULL,
                                no_mlp ? llm__next_norm(p, i)

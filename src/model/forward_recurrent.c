@@ -6,12 +6,12 @@
 #include "model/forward_extras.h"
 
 /* What the states give for each row, then its gate. */
-static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *layer) {
+static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *layer, llm_buffer *dst) {
     const llm__arch_state *a = &p->a->state;
     const llm__net_state *s = &p->rank->state;
     const int delta = p->a->layer[i].mixer == LLM__MIX_DELTA;
     const int32_t n = (int32_t)s->heads.n * a->dv;
-    const llm_recur_op recur = {.dst = p->rank->token.att,
+    const llm_recur_op recur = {.dst = dst,
                                 .src = p->rank->mix,
                                 .q_col = s->q,
                                 .k_col = s->k,
@@ -32,21 +32,23 @@ static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *la
                                 .step_max = a->step_max,
                                 .layer = p->first_layer + layer->kv,
                                 .state = (a->taps - 1) * s->conv};
-    const llm_gate_op gate = {.dst = p->rank->token.att,
+    const llm_gate_op gate = {.dst = dst,
                               .gate = p->rank->mix,
                               .n = n,
                               .each = 1,
                               .col = s->z,
                               .act = LLM_GATE_SILU,
-                              .part = delta ? a->dv : n / (int32_t)s->groups.n,
-                              .gate_first = !delta,
+                              .part = a->no_norm ? 0
+                                      : delta    ? a->dv
+                                                 : n / (int32_t)s->groups.n,
+                              .gate_first = !delta && !a->norm_first,
                               .weight = layer->gate_norm.w,
                               .eps = p->a->eps};
     p->be->recur(p->ctx, p->rank_index, &recur);
     p->be->gate(p->ctx, p->rank_index, &gate);
 }
 
-LLM__PRIVATE void llm__pass_recurrent(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src) {
+LLM__PRIVATE void llm__pass_recurrent(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src, llm_buffer *dst) {
     const llm__net_state *s = &p->rank->state;
     const int alone = p->a->layer[i].mixer == LLM__MIX_CONV;
     const llm_linear_op in = {.rows = LLM_ROWS_TOKENS,
@@ -56,7 +58,7 @@ LLM__PRIVATE void llm__pass_recurrent(const llm__pass *p, int i, const llm__net_
                               .bias = layer->mix.b,
                               .plus = llm__extra_plus(p, LLM_ROWS_TOKENS, p->rank->plus, src, &layer->mix)};
     const llm_conv_op conv = {.buf = p->rank->mix,
-                              .dst = alone ? p->rank->token.att : NULL,
+                              .dst = alone ? dst : NULL,
                               .col = alone ? 2 * s->conv : 0,
                               .n = s->conv,
                               .taps = p->a->state.taps,
@@ -68,5 +70,5 @@ LLM__PRIVATE void llm__pass_recurrent(const llm__pass *p, int i, const llm__net_
                               .layer = p->first_layer + layer->kv};
     p->be->linear(p->ctx, p->rank_index, &in);
     p->be->conv(p->ctx, p->rank_index, &conv);
-    if (!alone) llm__pass_states(p, i, layer);
+    if (!alone) llm__pass_states(p, i, layer, dst);
 }

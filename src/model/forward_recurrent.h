@@ -5,8 +5,8 @@
 #include "model/net.h"
 #include "model/forward_extras.h"
 
-/* att = what layer i, which is recurrent, makes of src:
- *   LFM2               B, C, x = W src;  att = C conv(B x)
- *   gated delta net    q, k, v, z, a, b = W src;  q, k, v = silu(conv(q, k, v));  att_h = norm(delta_h(q, k, v, a, b)) silu(z_h)
- *   Mamba 2            x, B, C, z, dt = W src;  x, B, C = silu(conv(x, B, C));  att = norm(ssm(C, B, x, dt) silu(z)), a norm a group */
-LLM__PRIVATE void llm__pass_recurrent(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src);
+/* dst = what layer i, which is recurrent, makes of src:
+ *   LFM2               B, C, x = W src;  dst = C conv(B x)
+ *   gated delta net    q, k, v, z, a, b = W src;  q, k, v = silu(conv(q, k, v));  dst_h = norm(delta_h(q, k, v, a, b)) silu(z_h)
+ *   Mamba 2            x, B, C, z, dt = W src;  x, B, C = silu(conv(x, B, C));  dst = norm(ssm(C, B, x, dt) silu(z)), a norm a group */
+LLM__PRIVATE void llm__pass_recurrent(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src, llm_buffer *dst);

@@ -93,12 +93,15 @@ static void llm__take_delta(llm__loader *L, const llm__net_state *s) {
 /* Mamba 2 stores z, x, B, C and dt in one matrix. */
 static void llm__take_ssm(llm__loader *L, const llm__net_state *s) {
     const llm__slice keys = llm__slice_times(s->groups, L->a->state.dk), values = llm__slice_times(s->heads, L->a->state.dv);
-    const int64_t all = 2 * values.size + 2 * keys.size + s->heads.size;
-    llm__take_rows(L, LLM__W_R_IN, all, values.size, values);
-    llm__take_rows(L, LLM__W_R_IN, all, 2 * values.size, keys);
-    llm__take_rows(L, LLM__W_R_IN, all, 2 * values.size + keys.size, keys);
-    llm__take_rows(L, LLM__W_R_IN, all, 0, values);
-    llm__take_rows(L, LLM__W_R_IN, all, 2 * values.size + 2 * keys.size, s->heads);
+    const int64_t all = 2 * values.size + 2 * keys.size + s->heads.size,
+                  at[5] = {0, values.size, 2 * values.size, 2 * values.size + keys.size, all - s->heads.size};
+    const llm__slice part[5] = {values, values, keys, keys, s->heads};
+    static const int8_t order[5] = {1, 2, 3, 0, 4}; /* x, B, C, z, dt */
+    for (int i = 0; i < 5; i++) {
+        L->part = order[i] + 1;
+        llm__take_rows(L, LLM__W_R_IN, all, at[order[i]], part[order[i]]);
+    }
+    L->part = 0;
 }
 
 /* A convolution's weights (columns, taps), or with taps 1 its bias: this rank's columns, in the order of mix, which is the stored one. */
@@ -146,12 +149,14 @@ LLM__PRIVATE void llm__load_recurrent(llm__loader *L, const llm__net_rank *rank,
     llm__make(L, LLM_ROLE_LINEAR, slot, 0, &layer->mix);
     llm__load_conv(L, s, kind, LLM__W_R_CONV, a->state.taps, &layer->conv);
     if (llm__has(L, LLM__W_R_CONV_BIAS)) llm__load_conv(L, s, kind, LLM__W_R_CONV_BIAS, 1, &layer->conv_bias);
-    llm__load(L, LLM_ROLE_LINEAR, LLM__W_R_OUT, llm__all(a->hidden), values, 0, &layer->o);
+    const int both = a->layer[L->layer].both;
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_R_OUT, llm__all(a->hidden), values, 0, both ? &layer->state_o : &layer->o);
     if (kind == LLM__MIX_CONV) return;
     llm__load_decay(L, s, &layer->decay);
     llm__load_vector(L, LLM__W_R_STEP, s->heads, 1, -1, &step);
     llm__load_vector(L, LLM__W_R_SKIP, s->heads, kind == LLM__MIX_SSM, -1, &skip);
-    llm__load_vector(L, LLM__W_R_NORM, kind == LLM__MIX_SSM ? values : llm__all(a->state.dv), 1, -1, &layer->gate_norm);
+    if (!a->state.no_norm)
+        llm__load_vector(L, LLM__W_R_NORM, kind == LLM__MIX_SSM ? values : llm__all(a->state.dv), 1, -1, &layer->gate_norm);
     layer->step_bias = step.w;
     layer->skip = skip.w;
 }

@@ -79,8 +79,10 @@ struct llm_model {
     SLOT(K_B, "attn_k_b") \
     SLOT(V_B, "attn_v_b") \
     /* the MLP */ \
-    SLOT(FFN_NORM, "pre_feedforward_layernorm post_attention_layernorm feedforward_layernorm ffn_norm ln_2 final_layer_norm ln_mlp " \
-                   "post_attention_norm") \
+    SLOT( \
+        FFN_NORM, \
+        "pre_feedforward_layernorm pre_ff_layernorm post_attention_layernorm feedforward_layernorm ffn_norm ln_2 final_layer_norm ln_mlp " \
+        "post_attention_norm") \
     SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear") \
     SLOT(GATE, "mlp.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 ffn_gate") \
     SLOT(UP, "mlp.up_proj feed_forward.w3 feed_forward.up_proj mlp.w1 mlp.c_fc mlp.fc1 mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj " \
@@ -222,6 +224,7 @@ typedef struct llm__loader {
     int n_slots;                         /* of every site; 0: no sites */
     int64_t wide;                        /* rows of the widest layer that adapters may add to, but for the output layer and experts */
     int heading;                         /* it is the output layer that is loaded, which may be the embedding's tensor */
+    int part;                            /* i + 1: the i-th of what a recurrent layer's matrix makes is taken: see llm__arch_fold.ssm */
     int dry;                             /* nothing is unpacked */
     int64_t unpacked;                    /* bytes that would be */
     int balance;                         /* keys will be rounded: see llm__load_balanced */

@@ -261,7 +261,7 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
     llm__net_pair *first = mixer == LLM__MIX_NONE ? &layer->ffn_norm : &layer->attn_norm;
     if (pre && (!a->eagle || a->eagle & LLM__EAGLE_BEFORE)) llm__load_norm(L, LLM__W_ATTN_NORM, !a->eagle, first);
     if (mixer > LLM__MIX_NONE) llm__load_recurrent(L, rank, layer);
-    else if (mixer == LLM__MIX_ATTENTION) llm__load_heads(L, rank, layer);
+    if (mixer == LLM__MIX_ATTENTION || a->layer[L->layer].both) llm__load_heads(L, rank, layer);
     if (post) llm__load_norm(L, LLM__W_POST_ATTN, 1, &layer->post_attn);
     if (a->layer[L->layer].no_mlp) return;
     if (pre && mixer != LLM__MIX_NONE) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &layer->ffn_norm);
@@ -398,9 +398,30 @@ LLM__PRIVATE llm_result llm__net_check(llm_model *m) {
  * Weights go to the backend rank by rank and layer by layer, in the order in which a step reads them, so that a backend
  * which lays them out as they come gets memory that is read from front to back. */
 
+/* Columns of buffers that are as wide as the widest layer of a rank wants them; states: see llm__net_buffers. */
+typedef struct llm__net_widths {
+    int64_t att, qkv, ff, states;
+} llm__net_widths;
+
+static llm__net_widths llm__net_widths_of(const llm__arch *a, const llm__net_rank *rank) {
+    const int64_t states = a->recurrent ? rank->state.heads.n * a->state.dv : 0;
+    llm__net_widths w = {states, 0, rank->ff_shared.n, 0};
+    for (int i = rank->begin; i < rank->end; i++) {
+        const llm__net_layer *layer = &rank->layer[i];
+        const int32_t v = a->layer[i].v_head_dim;
+        const int64_t gates = a->attn_gate ? layer->q_width : 0;
+        w.att = LLM__MAX(w.att, rank->heads.n * v);
+        w.ff = LLM__MAX(w.ff, layer->ff.n);
+        w.states = a->layer[i].both ? states : w.states;
+        if (!(a->flags & LLM__MLA)) w.qkv = LLM__MAX(w.qkv, layer->q_width + layer->k_width + layer->kv_heads.n * v + gates);
+    }
+    return w;
+}
+
 /* All buffers of a rank. A step has at most max_rows tokens, so they are made once, and every layer uses them again:
  *   x, h, y     residual stream, its norm, what a block adds (T, D); once more for the rows whose logits are wanted
  *   qkv, att    what attention reads and gives (T, q_width + k_width + v), (T, n_heads * v_head_dim), as wide as the widest layer
+ *   states      what states give beside attention (T, heads * dv)
  *   rope        cosines and sines of this step's positions (T, rope.dim), for each set of frequencies
  *   ff_act      act(gate) * up of the MLP, or of the shared expert (T, ff)
  *   mix         what recurrent layers make of the residual stream: see llm__net_state
@@ -417,17 +438,10 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
     const llm__arch *a = net->a;
     llm__net_rank *rank = &net->rank[rank_index];
     int64_t rows = LLM__MAX(net->cfg.max_rows, net->cfg.max_out), out = LLM__MAX(net->cfg.max_out, 1), D = a->hidden;
-    int64_t att = a->recurrent ? rank->state.heads.n * a->state.dv : 0, qkv = 0, ff = rank->ff_shared.n,
-            is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
+    const llm__net_widths w = llm__net_widths_of(a, rank);
+    const int64_t is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
     int64_t wide_expert = LLM__MAX(2 * LLM__MAX(rank->ff_expert[0].n, rank->ff_expert[1].n), D);
     int64_t choices = LLM__MAX(a->n_used, LLM__MIN(rows * a->n_used, ((int64_t)64 << 20) / 4 / wide_expert));
-    for (int i = rank->begin; i < rank->end; i++) { /* as wide as the widest layer */
-        const llm__net_layer *layer = &rank->layer[i];
-        const int32_t v = a->layer[i].v_head_dim;
-        att = LLM__MAX(att, rank->heads.n * v);
-        ff = LLM__MAX(ff, layer->ff.n);
-        if (!is_mla) qkv = LLM__MAX(qkv, layer->q_width + layer->k_width + layer->kv_heads.n * v + a->attn_gate * layer->q_width);
-    }
     const struct {
         int64_t rows, cols;
         llm_buffer **to;
@@ -435,16 +449,18 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
         {rows, D, &rank->token.x},
         {rows, D, &rank->token.h},
         {rows, D, &rank->token.y},
-        {rows, att, &rank->token.att},
+        {rows, w.att, &rank->token.att},
         {out, D, &rank->out.x},
         {out, D, &rank->out.h},
         {out, D, &rank->out.y},
-        {out, att, &rank->out.att},
+        {out, w.att, &rank->out.att},
+        {rows, w.states, &rank->token.states},
+        {out, w.states, &rank->out.states},
         {rows, a->n_rope > 0 ? a->rope[0].dim : 0, &rank->rope[0]},
         {rows, a->n_rope > 1 ? a->rope[1].dim : 0, &rank->rope[1]},
-        {rows, qkv, &rank->qkv},
+        {rows, w.qkv, &rank->qkv},
         {rows, rank->state.cols, &rank->mix},
-        {rows, ff, &rank->ff_act},
+        {rows, w.ff, &rank->ff_act},
         {rows, is_mla * a->q_rank, &rank->q_a},
         {rows, is_mla * rank->heads.n * a->head_dim, &rank->q},
         {rows, is_mla * (a->kv_rank + a->rope[0].dim), &rank->kv_a},
@@ -500,7 +516,8 @@ static llm_result llm__net_kv(llm__net *net) {
             rank->layer[i].kv = rank->layer[own->kv_of].kv;
             if (own->kv_of < i || own->mixer == LLM__MIX_NONE) continue;
             llm_kv_layer kv = {(int32_t)rank->layer[i].kv_heads.n, own->head_dim, own->v_head_dim, 0};
-            if (own->mixer > LLM__MIX_NONE) kv.n_kv_heads = kv.head_dim = kv.v_head_dim = 0, kv.n_state = rank->state.n_state;
+            if (own->mixer > LLM__MIX_NONE) kv.n_state = rank->state.n_state;
+            if (kv.n_state && !own->both) kv.n_kv_heads = kv.head_dim = kv.v_head_dim = 0;
             if (latent) kv.n_kv_heads = 1, kv.head_dim = a->kv_rank + a->rope[0].dim, kv.v_head_dim = 0;
             int at = 0;
             while (at < net->n_kv && (taken[at] || memcmp(&net->kv[at], &kv, sizeof kv))) at++;
@@ -568,7 +585,7 @@ LLM__PRIVATE int32_t llm__state_page(const llm__arch *a) {
     if (!a->recurrent || llm__state_share(a, 0, 1, &all)) return 0;
     for (int i = 0; i < a->n_layers; i++) {
         if (a->layer[i].mixer > LLM__MIX_NONE) state += all.n_state * (int64_t)sizeof(float);
-        if (a->layer[i].mixer == LLM__MIX_ATTENTION)
+        if (a->layer[i].mixer == LLM__MIX_ATTENTION || a->layer[i].both)
             token += (int64_t)a->layer[i].n_kv_heads * (a->layer[i].head_dim + a->layer[i].v_head_dim) * 2;
     }
     while (page < 1024 && 2 * page * token < state) page *= 2;

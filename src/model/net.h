@@ -69,12 +69,14 @@ typedef struct llm__net_layer {
     llm__net_pair pl_gate, pl_proj, pl_norm;       /* (P, D), (D, P), (D) of the layer's own values for a token: see arch.per_layer */
     float scalar;                                  /* multiplies x behind the layer; 0: nothing does */
     llm__net_pair mix, conv, conv_bias, gate_norm; /* of a recurrent layer: see llm__net_state; o leads back */
+    llm__net_pair state_o;                         /* but this, where attention stands beside */
     llm_weight *decay, *step_bias, *skip;
 } llm__net_layer;
 
 /* Buffers that hold some rows of the residual stream: all tokens, or only those whose logits are wanted. */
 typedef struct llm__net_lane {
     llm_rows rows;
+    llm_buffer *states;          /* see llm__net_buffers */
     llm_buffer *x, *h, *y, *att; /* residual stream, normalised, what a block adds (rows, D); attention's result (rows, heads) */
 } llm__net_lane;
 

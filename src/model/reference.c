@@ -97,7 +97,8 @@ static const char *llm__ref_lacks(const llm__arch *a) {
     for (int i = 0; i < LLM__COUNT(one); i++)
         if (one[i] != 1 && one[i] != 0) return "scales";
     for (int i = 0; i < a->n_layers; i++)
-        if (a->layer[i].window || a->layer[i].moe || a->layer[i].rope) return "windows, experts or layers of different kinds";
+        if (a->layer[i].window || a->layer[i].moe || a->layer[i].rope || a->layer[i].mixer)
+            return "windows, experts or layers of different kinds";
     if (a->norm != LLM_NORM_RMS || a->qk_norm) return "another norm";
     if (a->act != LLM_ACT_SILU || a->qkv_bias || a->o_bias || a->mlp_bias) return "another MLP, or biases";
     if (a->attn_softcap > 0 || a->logit_softcap > 0 || a->dynamic || a->logn_from || a->eagle)

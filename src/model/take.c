@@ -8,6 +8,7 @@
 #include "model/tensors.h"
 #include "model/quant.h"
 #include "model/families.h"
+#include "model/arch.h"
 #include "model/loader.h"
 #include "model/loader_adapters.h"
 
@@ -32,6 +33,32 @@ static void llm__take_no_bias(llm__loader *L, int64_t n) {
     L->no_bias += n;
 }
 
+/* What a slot's values are multiplied by: see llm__arch_fold. A bias is added behind what multiplies the input. */
+static float llm__take_by(const llm__loader *L, int slot, int bias) {
+    const llm__arch_fold *m = &L->a->fold;
+    const float in = bias ? 1 : m->attn_in;
+    switch (slot) {
+    case LLM__W_Q:
+    case LLM__W_V: return in;
+    case LLM__W_K: return in * m->key;
+    case LLM__W_O: return m->attn_out;
+    case LLM__W_GATE: return m->gate;
+    case LLM__W_DOWN: return m->down;
+    case LLM__W_R_IN: return m->ssm[L->part - 1] * (bias ? 1 : m->ssm_in);
+    case LLM__W_R_OUT: return m->ssm_out;
+    default: return 1;
+    }
+}
+
+/* Takes it into the scale of a segment, where 0 stands for 1. */
+static void llm__take_scale(llm__loader *L, int slot, int bias, llm_segment *s) {
+    const float by = L->a->folded ? llm__take_by(L, slot, bias) : 1;
+    if (by == 1) return;
+    s->scale = llm__segment_scale(s) * by;
+    if (s->scale == 0) s->scale = 1e-30f;
+    s->sorted = NULL; /* which has a scale of its own */
+}
+
 LLM__PRIVATE void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice rows, llm__slice cols, int bias) {
     char name[256];
     if (L->adapter) {
@@ -51,6 +78,7 @@ LLM__PRIVATE void llm__take(llm__loader *L, int slot, llm__slice which, llm__sli
         }
         llm_segment *s = llm__loader_segment(L, k, rows.n);
         if (!s || !llm__loader_seek(L, slot, which, rows.size, k ? 0 : cols.size, k, s)) return;
+        llm__take_scale(L, slot, k, s);
         s->row = rows.first;
         s->row_step = rows.step;
         s->col = k ? 0 : cols.first;

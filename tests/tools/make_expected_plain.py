@@ -18,7 +18,7 @@ import numpy as np
 
 import checkpoints
 
-KNOWN = ("gemma4", "gemma4_moe", "granitemoehybrid_mamba", "lfm2", "lfm2_moe", "llama4", "mamba2", "nemotron_h", "qwen3_5", "qwen3_next")
+KNOWN = ("falcon_h1", "gemma4", "gemma4_moe", "granitemoehybrid_mamba", "lfm2", "lfm2_moe", "llama4", "mamba2", "nemotron_h", "qwen3_5", "qwen3_next")
 MIN_MARGIN, MIN_ROUTE_GAP, MAX_NOISE, STEPS = 0.02, 1e-4, 1e-5, 32 # as in make_expected.py
 
 
@@ -270,6 +270,54 @@ class Recurrent:
         return x @ head.T / self.kind(c.get("logits_scaling", 1))
 
 
+class FalconH1(Recurrent):
+    """Mamba 2 and attention side by side; every multiplier where transformers has it."""
+
+    def linear(self, name, x): return x @ self.w[name + ".weight"].T + self.w.get(name + ".bias", self.kind(0))
+
+    def mamba(self, l, x):
+        c, p, T, kind = self.c, f"layers.{l}.mamba.", len(x), self.kind
+        H, P, N, G = (c["mamba_" + n] for n in ("n_heads", "d_head", "d_state", "n_groups"))
+        mup = np.repeat(np.array(c["ssm_multipliers"], kind), [H * P, H * P, G * N, G * N, H])
+        z, xbc, dt = np.split(self.linear(p + "in_proj", x * kind(c["ssm_in_multiplier"])) * mup, [H * P, 2 * H * P + 2 * G * N], 1)
+        v, B, C = np.split(self.conv(xbc, p + "conv1d"), [H * P, H * P + G * N], 1)
+        v, B, C = v.reshape(T, H, P), *(np.repeat(y.reshape(T, G, N), H // G, 1) for y in (B, C))
+        dt = np.logaddexp(kind(0), dt + self.w[p + "dt_bias"])
+        y = self.recur(C, B, v, np.exp(-np.exp(self.w[p + "A_log"]) * dt), dt, False) + self.w[p + "D"][:, None] * v
+        y, first = y.reshape(T, -1), c["mamba_norm_before_gate"]
+        if not first or not c["mamba_rms_norm"]: y = y * silu(z)
+        if c["mamba_rms_norm"]:
+            y = y.reshape(T, G, -1)
+            y = (y / np.sqrt((y * y).mean(-1, keepdims=True) + self.eps)).reshape(T, -1) * self.w[p + "norm.weight"]
+            if first: y = y * silu(z)
+        return self.linear(p + "out_proj", y) * kind(c["ssm_out_multiplier"])
+
+    def attention(self, l, x):
+        c, p, T, kind = self.c, f"layers.{l}.self_attn.", len(x), self.kind
+        H, K, d = c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"]
+        x = x * kind(c["attention_in_multiplier"])
+        q, k, v = (self.linear(p + n + "_proj", x).reshape(T, -1, d) for n in "qkv")
+        angle = np.arange(T)[:, None, None] * c["rope_theta"] ** (-np.arange(0, d, 2) / d)
+        co, si = np.cos(angle).astype(kind), np.sin(angle).astype(kind)
+        q, k = (np.concatenate([y[..., :d // 2] * co - y[..., d // 2:] * si, y[..., d // 2:] * co + y[..., :d // 2] * si], -1) for y in (q, k * kind(c["key_multiplier"])))
+        k, v = (np.repeat(y, H // K, 1) for y in (k, v))
+        seen = np.arange(T)[:, None] >= np.arange(T)
+        score = np.where(seen, np.einsum("thd,shd->hts", q, k) * kind(d ** -0.5), kind(-1e30))
+        return self.linear(p + "o_proj", np.einsum("hts,shd->thd", softmax(score), v).reshape(T, -1)) * kind(c["attention_out_multiplier"])
+
+    def logits(self, ids):
+        c, w, kind = self.c, self.w, self.kind
+        gate, down = (kind(x) for x in c["mlp_multipliers"])
+        x = w["embed_tokens.weight"][ids] * kind(c["embedding_multiplier"])
+        for l in range(c["num_hidden_layers"]):
+            p = f"layers.{l}."
+            y = self.norm(x, p + "input_layernorm")
+            x = x + self.mamba(l, y) + self.attention(l, y)
+            y = self.norm(x, p + "pre_ff_layernorm")
+            x = x + self.linear(p + "feed_forward.down_proj", silu(self.linear(p + "feed_forward.gate_proj", y) * gate) * self.linear(p + "feed_forward.up_proj", y)) * down
+        return self.norm(x, "final_layernorm") @ w["embed_tokens.weight" if c["tie_word_embeddings"] else "lm_head.weight"].T * kind(c["lm_head_multiplier"])
+
+
 class NemotronH(Recurrent):
     """A letter of hybrid_override_pattern says what a layer is."""
 
@@ -352,7 +400,7 @@ class Llama4(Recurrent):
 
 def model_of(folder):
     kind = json.loads((folder / "config.json").read_text())["model_type"]
-    return next((m for name, m in (("gemma4", Gemma4), ("llama4", Llama4), ("nemotron_h", NemotronH)) if kind.startswith(name)), Recurrent)
+    return next((m for name, m in (("falcon_h1", FalconH1), ("gemma4", Gemma4), ("llama4", Llama4), ("nemotron_h", NemotronH)) if kind.startswith(name)), Recurrent)
 
 
 def answer(model, ids):

@@ -476,7 +476,7 @@ static void re_test_pass(void) {
         a.layer[0].mixer = (int8_t)kind;
         memset(&re_said, 0, sizeof re_said);
         CHECK(!llm__state_share(&a, 0, 1, &rank.state));
-        llm__pass_recurrent(&p, 0, &layer, NULL);
+        llm__pass_recurrent(&p, 0, &layer, NULL, NULL);
         CHECK(re_said.conv.layer == 5 && re_said.conv.n == rank.state.conv && re_said.conv.silu == (kind != LLM__MIX_CONV));
         CHECK((re_said.conv.before_col == 0) == (kind == LLM__MIX_CONV));
         if (kind == LLM__MIX_CONV) continue;

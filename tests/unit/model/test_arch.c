@@ -235,6 +235,13 @@ static void arch_mixers(void) {
         "\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"M-*M\",\"mamba_num_heads\":8,\"mamba_head_dim\":16,\"ssm_state_size\":32",
         "SmAS");
     CHECK(!arch_read.layer[1].no_mlp && arch_read.layer[2].no_mlp && arch_read.layer[2].rope < 0);
+#define FALCON "\"model_type\":\"falcon_h1\",\"mamba_n_heads\":8,\"mamba_d_head\":16,\"mamba_d_state\":32,"
+    arch_mixer(FALCON "\"ssm_multipliers\":[2,3,4,5,6],\"mlp_multipliers\":[0.5,7],\"key_multiplier\":0.25,\"mamba_d_ssm\":128", "SSSS");
+    CHECK(arch_read.layer[2].both && arch_read.state.no_norm && arch_read.fold.ssm[4] == 6 && arch_read.fold.gate == 0.5f &&
+          arch_read.fold.down == 7 && arch_read.fold.key == 0.25f && arch_read.fold.ssm_in == 1);
+    arch_refused(FALCON "\"max_position_embeddings\":64,\"mamba_d_ssm\":64", "mamba_d_ssm: 64, 8 heads of 16 values expected");
+    arch_refused(FALCON "\"max_position_embeddings\":64,\"ssm_multipliers\":[1,2]", "ssm_multipliers");
+#undef FALCON
 #define NEMOTRON "\"model_type\":\"nemotron_h\",\"mamba_num_heads\":8,\"mamba_head_dim\":16,\"ssm_state_size\":32,"
     arch_mixer(NEMOTRON "\"layers_block_type\":[\"moe\",\"mamba\",\"attention\",\"mlp\"],\"n_routed_experts\":4,\"num_experts_per_tok\":2,"
                         "\"moe_latent_size\":24,\"moe_shared_expert_intermediate_size\":40",
