@@ -163,6 +163,7 @@
  *     >>pickle               the values of a Python pickle, as far as a file of tensors needs them.
  *     >>torch                the tensors of a file that torch.save wrote (pytorch_model.bin, consolidated.00.pth).
  *     >>quant                what a folder says about how its weights are quantised.
+ *     >>modules              what sentence-transformers puts behind a model.
  *     >>source               the files a model is opened from.
  *     >>meta                 folders as Meta publishes Llama: params.json, consolidated.00.pth and so on, tokenizer.model.
  *     >>gguf_pre             how GGUF vocabularies cut text into words, by the names of tokenizer.ggml.pre, as data.
@@ -173,8 +174,10 @@
  *     >>families             families as data.
  *     >>arch                 the architecture: shapes and switches.
  *     >>arch_gemma4          what layers of Gemma 4 differ in, and what they share.
+ *     >>arch_encoder         models that give vectors of texts, and generate nothing.
  *     >>arch_recurrent       families some of whose layers keep a state instead of keys and values.
  *     >>rope                 rotary positions.
+ *     >>pooler               from hidden states to an embedding, or to a score.
  *     >>loader               finding the tensors of a weight, whatever they are called.
  *     >>requant              quantising while loading: --quantization q4_k of a folder whose weights are floats.
  *     >>quant_rows           rows of quantised matrices, whatever the order in which a method packs them.
@@ -239,6 +242,7 @@
  *     >>kv                   which page of the KV cache belongs to which sequences, and what may be used again.
  *     >>speculate            guesses what comes next, so that one step can check several tokens.
  *     >>scheduler            which sequence computes what in the next step.
+ *     >>pooling              from the rows of a prompt to one vector.
  *     >>sight                pictures of requests: when their tower runs, what it made, and what the step is told of it.
  *     >>pages                the pages of a sequence.
  *     >>plan                 planning a step.
@@ -293,6 +297,7 @@
  *     >>openai_messages      messages of chats and items of responses.
  *     >>openai_body          a body from begin to end.
  *     >>openai_submit        from a body to requests.
+ *     >>openai_rank          how well documents answer a query.
  *     >>openai_parts         parts of answers.
  *     >>openai_choices       one writer for the choices of chats and prompts, whole and streamed.
  *     >>openai_stream        answers as they come.
@@ -675,6 +680,11 @@ typedef struct llm_model_info {
     const char *quantization;   /* the method of a quantised folder and what it says of it, "gptq, 4 bits, groups of 128"; "none"; "gguf" */
     double bits_per_weight;     /* of the files' tensors, scales and all; 0: random weights */
     int32_t n_states;           /* layers that keep a state instead of keys and values; their sequences cannot go back (llm_forward) */
+    int32_t encoder;            /* 1: it gives vectors of texts (llm_request_config.pooling) and no answers */
+    int32_t embedding_size;     /* numbers of an embedding */
+    int32_t n_labels;           /* of an encoder's classifier; 1: a reranker (LLM_POOLING_SCORE); 0: it has none */
+    int32_t n_token_types;      /* kinds of tokens (BERT: 2, of the first and of the second text); 0: all are alike */
+    int32_t raw_embeddings;     /* 1: its files say that embeddings are not brought to length 1 */
 } llm_model_info;
 
 /* Opens a GGUF file (the first of split files) or a Hugging Face folder. Every header, setting and tensor shape is checked here, so what
@@ -1173,8 +1183,17 @@ typedef struct llm_token_logprob {
     float logprob;
 } llm_token_logprob;
 
-/* How a prompt becomes one vector: the last hidden state (the head's input) of its last token, or the mean over all its tokens. */
-typedef enum llm_pooling { LLM_POOLING_NONE = 0, LLM_POOLING_LAST, LLM_POOLING_MEAN } llm_pooling;
+/* How a prompt becomes one vector: the last hidden state (the head's input) of its last token, the mean over all its tokens, or the state
+ * of its first token. OWN: as the model's files say (modules.json, GGUF's pooling_type), else LAST, of an encoder FIRST or MEAN. What the
+ * files have behind that (dense modules) follows in any case. SCORE: the values of an encoder's classifier. */
+typedef enum llm_pooling {
+    LLM_POOLING_NONE = 0,
+    LLM_POOLING_LAST,
+    LLM_POOLING_MEAN,
+    LLM_POOLING_FIRST,
+    LLM_POOLING_OWN,
+    LLM_POOLING_SCORE
+} llm_pooling;
 
 typedef struct llm_request_config {
     const char *prompt; /* text; or NULL with prompt_ids */
@@ -1199,6 +1218,7 @@ typedef struct llm_request_config {
      * picture has tokens (llm_media_tokenize); a text's are replaced. The caller may free them when this returns. */
     struct llm_media *const *media;
     int64_t n_media;
+    const int32_t *prompt_types; /* (n_prompt_ids) the kind of each token, below llm_model_info.n_token_types; NULL: 0, or of a text 0 */
 } llm_request_config;
 
 /* Checks everything, copies the config and queues. LLM_ERR_ARG, LLM_ERR_LIMIT (prompt over the context, both numbers said), LLM_ERR_BUSY.
@@ -1263,7 +1283,8 @@ LLM_API const float *llm_request_prompt_logprobs(const llm_request *request, con
                                                  int32_t *top_stride);
 /* How many tokens were likelier than each of the prompt's, and one: 1 for the likeliest. NULL as above. */
 LLM_API const int32_t *llm_request_prompt_ranks(const llm_request *request);
-/* The embedding (pooling), hidden_size values as they are, not normalised. NULL: not asked for, or the request has not ended well. */
+/* The embedding (pooling), embedding_size values as they are, not normalised, or the values of the labels. NULL: not asked for, or the
+ * request has not ended well. */
 LLM_API const float *llm_request_embedding(const llm_request *request, int32_t *n);
 LLM_API const char *llm_request_id(const llm_request *request);
 LLM_API int64_t llm_request_seed(const llm_request *request);
@@ -1386,6 +1407,10 @@ enum {
 
 /* Appends the ids of `len` bytes of UTF-8 (a bad byte counts as U+FFFD). */
 LLM_API llm_result llm_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_tokens *out);
+/* Appends the ids of two texts side by side, as a reranker of BERT's kind reads a query and a document, and the kinds of their tokens
+ * (llm_request_config.prompt_types). most above 0: so many tokens at most, of which the longer text loses its last ones first. */
+LLM_API llm_result llm_tokenize_pair(const llm_model *model, const char *a, size_t a_len, const char *b, size_t b_len, int flags,
+                                     size_t most, llm_tokens *ids, llm_tokens *types);
 /* Appends the text of n ids: bytes, which are UTF-8 if the model keeps to it. Ids without a token add nothing. */
 LLM_API llm_result llm_detokenize(const llm_model *model, const int32_t *ids, size_t n, int flags, llm_text *out);
 
@@ -1941,7 +1966,7 @@ typedef struct llm_setup {
     llm_option_list lora_modules;     /* NAME=PATH or {"name", "path"}: for llm_setup_adapters */
     int32_t enable_lora, chunked_prefill, quant_policy, num_scheduler_steps;
     int32_t do_preprocess;     /* LMDeploy's: 0: prompts go to the model without the chat template */
-    int32_t raw_embeddings;    /* 1: pooler_config says "normalize": false */
+    int32_t raw_embeddings;    /* 1: pooler_config says "normalize": false; -1: true; 0: nothing */
     const char *pooler_config; /* vLLM's JSON {"pooling_type", "normalize"} */
     const char *revision;      /* of ORG/NAME in the Hugging Face cache; NULL: main */
     /* Pictures and videos: vLLM's JSON {"image": 4, "video": 1}; parameters of the model's processor, JSON; a folder that requests may
@@ -1970,10 +1995,10 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
                      "ernie-45-vl, deepseek-r1, qwen3, none, ... (from the template)"), \
         LLM_OPT_TEXT(T, setup.tool_parser, LLM_HELP_MODEL, "tool-call-parser", "NAME", \
                      "hermes, llama3_json, mistral, deepseek_v3, qwen3_coder, json, ... (from the template)"), \
-        LLM_OPT_ENUM(T, setup.pooling, LLM_HELP_MODEL, "pooling", "last=1|mean=2", \
-                     "what becomes an embedding: the last token's state, or the mean"), \
+        LLM_OPT_ENUM(T, setup.pooling, LLM_HELP_MODEL, "pooling", "last=1|mean=2|cls=3", \
+                     "an embedding is the state of the last token, of the first (cls), or the mean (as the model says)"), \
         LLM_OPT_TEXT(T, setup.pooler_config, LLM_HELP_MODEL, "pooler-config|override-pooler-config", "JSON", \
-                     "the same as {\"pooling_type\": \"LAST\", \"normalize\": true}"), \
+                     "the same as {\"pooling_type\": \"CLS\", \"normalize\": true}"), \
         LLM_OPTIONS_ENGINE(T, setup.engine, LLM_HELP_ENGINE), \
         LLM_OPT_BOOL(T, setup.prefix_caching, LLM_HELP_ENGINE, "enable-prefix-caching|cache-prompt", \
                      "keep prompts' KV pages for the next request (on)"), \
@@ -2098,11 +2123,13 @@ typedef enum llm_openai_kind {
     LLM_OPENAI_CONTEXT_SAVE,
     LLM_OPENAI_CONTEXT_LOAD, /* /v1/contexts/save, /v1/contexts/load */
     /* Ollama's; but for the first they are read as the kinds above, which info->kind is then */
-    LLM_OPENAI_OLLAMA_SHOW,      /* /api/show: no engine needed */
-    LLM_OPENAI_OLLAMA_CHAT,      /* /api/chat */
-    LLM_OPENAI_OLLAMA_GENERATE,  /* /api/generate */
-    LLM_OPENAI_OLLAMA_EMBED,     /* /api/embed */
-    LLM_OPENAI_OLLAMA_EMBEDDINGS /* /api/embeddings */
+    LLM_OPENAI_OLLAMA_SHOW,       /* /api/show: no engine needed */
+    LLM_OPENAI_OLLAMA_CHAT,       /* /api/chat */
+    LLM_OPENAI_OLLAMA_GENERATE,   /* /api/generate */
+    LLM_OPENAI_OLLAMA_EMBED,      /* /api/embed */
+    LLM_OPENAI_OLLAMA_EMBEDDINGS, /* /api/embeddings */
+    LLM_OPENAI_RERANK,            /* /v1/rerank */
+    LLM_OPENAI_SCORE              /* /v1/score */
 } llm_openai_kind;
 
 typedef struct llm_openai_call llm_openai_call; /* one request body and its answer */
@@ -2113,7 +2140,7 @@ typedef struct llm_openai_service {
     llm_engine *engine;            /* NULL: tokenizing kinds only */
     llm_template_caps caps;        /* of the chat template */
     llm_reasoning_kind reasoning;  /* how thoughts are marked; found in the chat template */
-    llm_pooling pooling;           /* of embeddings; NONE: LAST */
+    llm_pooling pooling;           /* of embeddings; NONE: OWN */
     int32_t raw_embeddings;        /* 1: not normalised, unless a request says otherwise */
     int32_t tool_format;           /* how tool calls are written (llm_tools_named); found there too */
     char fingerprint[24];          /* system_fingerprint: the same model on the same backend */
@@ -7776,6 +7803,17 @@ typedef struct llm__merge {
     int32_t left, right, rank, id; /* id < 0: free */
 } llm__merge;
 
+/* What stands at a place of two texts: the first, the second, or a token; and the kind of its tokens. "Who?" and "She." as BERT reads them:
+ *
+ *     place    [CLS]   first    [SEP]   second   [SEP]
+ *     tokens   [CLS]   who ?    [SEP]   she .    [SEP]
+ *     kinds      0     0   0      0      1  1      1
+ */
+enum { LLM__PLACE_FIRST = -1, LLM__PLACE_SECOND = -2, LLM__TOK_PLACES = 16 };
+typedef struct llm__tok_place {
+    int32_t what, type; /* LLM__PLACE_* or an id */
+} llm__tok_place;
+
 typedef struct llm__charsmap { /* SentencePiece's replacements: a double array of units, then NUL-terminated strings */
     const uint8_t *units;
     size_t n_units;
@@ -7816,9 +7854,11 @@ typedef struct llm__tokenizer {
     /* Encoding around the model */
     llm__added *added;
     size_t n_added, added_cap;
-    llm__index early, late;            /* added tokens sought before and after normalizing */
-    llm__tok_steps normalizers, words; /* each begins with ADDED; words goes on with UNGUARD */
-    llm_tokens before, after;          /* the frame */
+    llm__index early, late;               /* added tokens sought before and after normalizing */
+    llm__tok_steps normalizers, words;    /* each begins with ADDED; words goes on with UNGUARD */
+    llm_tokens before, after;             /* the frame */
+    llm__tok_place pair[LLM__TOK_PLACES]; /* (n_pair) the same of two texts; 0: there is none */
+    int n_pair;
     llm__uni_norm *norm;
     llm__charsmap charsmap;
     /* Decoding */
@@ -8658,6 +8698,31 @@ static llm_result llm__tokenizer_encode_until(const llm__tokenizer *t, const cha
     return e.result;
 }
 
+/* The ids of two texts as the model's tokenizer puts them side by side, and the kinds of their tokens, appended to both lists; with `most`
+ * above 0 so many at most: the longer text loses its end first. LLM_ERR_UNSUPPORTED: the tokenizer has no form for two. */
+static llm_result llm__tokenizer_pair(const llm__tokenizer *t, llm__str a, llm__str b, int flags, size_t most, llm_tokens *ids,
+                                            llm_tokens *types) {
+    LLM__SCOPED(llm_tokens_free) llm_tokens first = LLM__ZERO;
+    LLM__SCOPED(llm_tokens_free) llm_tokens second = LLM__ZERO;
+    flags &= ~LLM_TOK_ADD_SPECIAL;
+    if (!t->n_pair) return llm__error(LLM_ERR_UNSUPPORTED, "the model's tokenizer has no form for two texts (post_processor, pair)");
+    llm_result r = llm__tokenizer_encode(t, a.p, a.n, flags, &first);
+    if (!r) r = llm__tokenizer_encode(t, b.p, b.n, flags, &second);
+    if (r) return r;
+    size_t rest = 0;
+    for (int i = 0; i < t->n_pair; i++) rest += t->pair[i].what >= 0;
+    while (most && first.len + second.len > 0 && first.len + second.len + rest > most) (first.len > second.len ? &first : &second)->len--;
+    for (int i = 0; i < t->n_pair; i++) {
+        const llm__tok_place *p = &t->pair[i];
+        const llm_tokens *text = p->what == LLM__PLACE_FIRST ? &first : &second;
+        for (size_t k = 0; k < (p->what >= 0 ? 1 : text->len); k++) {
+            llm_tokens_add(ids, p->what >= 0 ? p->what : text->data[k]);
+            llm_tokens_add(types, p->type);
+        }
+    }
+    return ids->failed || types->failed ? llm__nomem() : LLM_OK;
+}
+
 /* ============================================================================
  * >>decode   From tokens to text, as a chain of stages.
  * ============================================================================
@@ -9246,6 +9311,17 @@ static void llm__frame_add(llm__tokenizer *t, llm_tokens *frame, size_t at, int6
     frame->data[at] = (int32_t)id;
 }
 
+/* Adds a place of two texts: LLM__PLACE_*, or the id of a token, and the kind of what stands there. */
+static void llm__pair_add(llm__tokenizer *t, int64_t what, int64_t type) {
+    if (what < LLM__PLACE_SECOND || what >= t->n_vocab || type < 0 || type > UINT16_MAX)
+        LLM__TOK_BAD(t, "tokenizer.json: post_processor: pair: the id of a token and a type_id of at most %d expected", UINT16_MAX);
+    if (t->n_pair >= LLM__TOK_PLACES)
+        LLM__TOK_FAIL(t, LLM_ERR_LIMIT, "tokenizer.json: post_processor: pair: at most %d pieces expected", LLM__TOK_PLACES);
+    if (t->result) return;
+    t->pair[t->n_pair].what = (int32_t)what;
+    t->pair[t->n_pair++].type = (int32_t)type;
+}
+
 /* ============================================================================
  * >>components   The components of tokenizer.json as data.
  * ============================================================================
@@ -9505,16 +9581,41 @@ static void llm__tok_load_template(llm__tokenizer *t, const llm_json *d, int nod
     }
 }
 
-/* A post-processor. Of several each stands around those before. 0: its type is unknown. */
+/* The same of two texts, "pair": {"SpecialToken": {"id", "type_id"}} and {"Sequence": {"id": "A" or "B", "type_id"}}. */
+static void llm__tok_load_pair(llm__tokenizer *t, const llm_json *d, int node) {
+    const int specials = llm_json_find(d, node, "special_tokens");
+    t->n_pair = 0;
+    for (int v = llm_json_first(d, llm_json_find(d, node, "pair")); v >= 0; v = llm_json_next(d, v)) {
+        const int special = llm_json_find(d, v, "SpecialToken"), piece = special >= 0 ? special : llm_json_find(d, v, "Sequence");
+        const llm__str name = llm__json_text_at(d, piece, "id");
+        const int64_t type = llm__json_whole(d, llm_json_find(d, piece, "type_id"), 0);
+        if (special < 0) llm__pair_add(t, llm__str_eq(name, "A") ? LLM__PLACE_FIRST : LLM__PLACE_SECOND, type);
+        const int found = special >= 0 && name.p ? llm__json_member(d, specials, name) : -1;
+        for (int k = llm_json_first(d, llm_json_find(d, found, "ids")); k >= 0; k = llm_json_next(d, k)) {
+            const int64_t id = llm__json_whole(d, k, -1);
+            llm__pair_add(t, id < 0 ? INT64_MAX : id, type);
+        }
+    }
+}
+
+/* A post-processor. Of several each stands around those before. 0: its type is unknown. BERT puts [CLS] A [SEP] B [SEP], of which the
+ * second text and what is behind it are of kind 1; RoBERTa <s> A </s></s> B </s>. */
 static int llm__tok_load_post(llm__tokenizer *t, const llm_json *d, int node, llm__str type) {
     if (llm__str_eq(type, "ByteLevel")) return 1; /* moves offsets only */
-    if (llm__str_eq(type, "TemplateProcessing")) return llm__tok_load_template(t, d, node), 1;
+    if (llm__str_eq(type, "TemplateProcessing")) return llm__tok_load_template(t, d, node), llm__tok_load_pair(t, d, node), 1;
     if (!llm__str_eq(type, "BertProcessing") && !llm__str_eq(type, "RobertaProcessing")) return 0;
+    const int roberta = llm__str_eq(type, "RobertaProcessing");
+    int64_t ids[2] = {0, 0};
     for (int k = 0; k < 2; k++) {
         int pair = llm_json_find(d, node, k ? "sep" : "cls");
         int64_t id = llm__json_whole(d, llm_json_next(d, llm_json_first(d, pair)), -1);
         llm__frame_add(t, k ? &t->after : &t->before, k ? t->after.len : 0, id, "post_processor: cls and sep: [token, id] expected");
+        ids[k] = id < 0 ? INT64_MAX : id;
     }
+    t->n_pair = 0;
+    llm__pair_add(t, ids[0], 0), llm__pair_add(t, LLM__PLACE_FIRST, 0), llm__pair_add(t, ids[1], 0);
+    if (roberta) llm__pair_add(t, ids[1], 0);
+    llm__pair_add(t, LLM__PLACE_SECOND, !roberta), llm__pair_add(t, ids[1], !roberta);
     return 1;
 }
 
@@ -24706,6 +24807,61 @@ static llm_result llm__quant_read(const llm_json *doc, int node, const char *fil
     }
 }
 
+LLM__COLD_END
+
+/* ============================================================================
+ * >>modules   What sentence-transformers puts behind a model.
+ * ============================================================================
+ * modules.json of a folder lists steps, each with a folder of its own, in this order:
+ *
+ *   Transformer   the model; sentence_bert_config.json says how long a text may be
+ *   Pooling       1_Pooling/config.json: the first token's state (cls), the last one's, or the mean of all
+ *   Dense         2_Dense/config.json and model.safetensors: act(W x + b), as many as there are
+ *   Normalize     x / |x|
+ *
+ * EmbeddingGemma's, whose folders 3_Dense and 4_Normalize follow in the same way:
+ *
+ *   [{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
+ *    {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+ *    {"idx": 2, "path": "2_Dense", "type": "sentence_transformers.models.Dense"}, ...]
+ *   1_Pooling/config.json    {"word_embedding_dimension": 768, "pooling_mode_mean_tokens": true, "pooling_mode_cls_token": false, ...}
+ *   2_Dense/config.json      {"in_features": 768, "out_features": 3072, "bias": false, "activation_function": "torch.nn...Identity"}
+ *
+ * What is here are their settings and tensors; >>pooler computes. All names are checked: the folders are those of the model's own. */
+
+enum { LLM__MODULES_DENSE = 4 };
+
+/* Activations of dense modules, and of classifiers. */
+typedef enum llm__dense_act {
+    LLM__DENSE_IDENTITY = 0,
+    LLM__DENSE_TANH,
+    LLM__DENSE_RELU,
+    LLM__DENSE_GELU,
+    LLM__DENSE_SIGMOID,
+    LLM__DENSE_SILU
+} llm__dense_act;
+
+typedef struct llm__modules {
+    int there; /* 1: there is a modules.json */
+    llm_pooling pooling;
+    int normalize, lower; /* lower: texts are brought to lower case */
+    int32_t max_len;      /* 0: not said */
+    int32_t n_dense;
+    struct {
+        llm__tensors tensors;
+        int act, bias; /* llm__dense_act */
+        int32_t in, out;
+    } dense[LLM__MODULES_DENSE];
+} llm__modules;
+
+struct llm__source;
+
+/* Reads the modules of a folder, without `weights` no tensors. A kind of module, of pooling or of activation that is not known is refused
+ * by its name. */
+static llm_result llm__modules_read(struct llm__source *s, const char *folder, int weights, llm__modules *out);
+
+LLM__COLD_BEGIN
+
 /* ============================================================================
  * >>source   The files a model is opened from.
  * ============================================================================
@@ -24716,6 +24872,7 @@ static llm_result llm__quant_read(const llm_json *doc, int node, const char *fil
  *   model.safetensors                  the tensors, or shards of them with model.safetensors.index.json
  *   pytorch_model.bin                  the same in older folders, by torch.save, with pytorch_model.bin.index.json
  *   params.json, consolidated.*.pth    in place of both as Meta publishes models: see >>meta
+ *   modules.json                       of a model of embeddings what stands behind it: see >>modules
  *   quantize_config.json and its like  how the tensors are quantised, where config.json is silent: see >>quant
  *   tokenizer.json, tokenizer.model, *.tiktoken    one of them; read by >>tokenizer
  *   tokenizer_config.json              names of special tokens, and in many models the chat template
@@ -24730,6 +24887,7 @@ typedef struct llm__source {
     llm__gguf *gguf;                                         /* keys of the (first) file; NULL: a folder */
     llm_json *config, *generation_config, *tokenizer_config; /* of a folder; NULL: absent. Roots are objects */
     llm__quant quant;                                        /* of a folder */
+    llm__modules modules;                                    /* the same: what stands behind the model */
     llm__tensors tensors;                                    /* of all parts and shards; empty with vocab_only or dummy_weights */
     llm__tensors mmproj;                                     /* of a second GGUF file, with what the model sees; mostly empty */
     llm__tokenizer *tokenizer;   /* without any token only with dummy_weights in a folder without tokenizer files */
@@ -24963,7 +25121,144 @@ static llm_result llm__source_folder(llm__source *s, const char *path, const llm
     llm_result r = llm__folder_json(s, path, "config.json", 16000000, &s->config);
     if (!r && !s->config && !cfg->vocab_only) r = llm__folder_lacks(s, path, "config.json");
     if (!r) r = llm__folder_json(s, path, "generation_config.json", 16000000, &s->generation_config);
-    return r || cfg->vocab_only ? r : llm__source_quantised(s, path, !cfg->dummy_weights);
+    if (!r && !cfg->vocab_only) r = llm__source_quantised(s, path, !cfg->dummy_weights);
+    return r || cfg->vocab_only ? r : llm__modules_read(s, path, !cfg->dummy_weights, &s->modules);
+}
+
+/* The activation that a class of torch names ("torch.nn.modules.activation.Tanh"), or config.json ("gelu"); -1: none of these. */
+static int llm__dense_act_of(const char *name) {
+    static const struct {
+        const char *names;
+        llm__dense_act act;
+    } table[] = {{"Identity", LLM__DENSE_IDENTITY}, {"Tanh tanh", LLM__DENSE_TANH},  {"ReLU relu", LLM__DENSE_RELU},
+                 {"GELU gelu", LLM__DENSE_GELU},    {"Sigmoid", LLM__DENSE_SIGMOID}, {"SiLU silu", LLM__DENSE_SILU}};
+    const char *dot = strrchr(name, '.');
+    for (int i = 0; i < LLM__COUNT(table); i++)
+        if (llm__word_index(table[i].names, llm__lit(dot ? dot + 1 : name)) >= 0) return (int)table[i].act;
+    return -1;
+}
+
+/* FOLDER/PATH/NAME, whose PATH stands in modules.json: the plain name of a folder, or nothing. NULL: it is none. */
+static const char *llm__modules_path(llm__source *s, const char *folder, const char *path, const char *name) {
+    const llm__str p = llm__lit(path);
+    if (!p.n) return llm__source_path(s, folder, name);
+    if (!llm__plain_text(p, 100) || strchr(path, '/') || path[0] == '.') return NULL;
+    const char *inner = llm__source_path(s, folder, path);
+    return inner ? llm__source_path(s, inner, name) : NULL;
+}
+
+/* A JSON object of a module. `must`: it has to be there. */
+static llm_result llm__modules_json(llm__source *s, const char *folder, const char *path, const char *name, int must, llm_json **out) {
+    const char *file = llm__modules_path(s, folder, path, name);
+    *out = NULL;
+    if (!file) return llm__error(LLM_ERR_FORMAT, "%s: modules.json: path: \"%.100s\": the plain name of a folder expected", folder, path);
+    if (llm__place_kind(&s->place, file) == LLM__PATH_NONE)
+        return must ? llm__error(LLM_ERR_IO, "%s: no such file, which modules.json asks for", file) : LLM_OK;
+    const llm_result r = llm__place_json(&s->place, file, 1000000, out);
+    if (!r && llm_json_type_of(*out, 0) != LLM_JSON_OBJECT) return llm__error(LLM_ERR_FORMAT, "%s: an object expected", file);
+    return r;
+}
+
+/* Pooling: one mode of those that are known; where the file says nothing, the mean. */
+static llm_result llm__modules_pooling(llm__source *s, const char *folder, const char *path, llm__modules *m) {
+    static const struct {
+        const char *key, *mode;
+        llm_pooling pooling;
+    } table[] = {{"pooling_mode_cls_token", "cls", LLM_POOLING_FIRST},
+                 {"pooling_mode_mean_tokens", "mean", LLM_POOLING_MEAN},
+                 {"pooling_mode_lasttoken", "lasttoken", LLM_POOLING_LAST}};
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    llm_result r = llm__modules_json(s, folder, path, "config.json", 1, &doc);
+    if (r) return r;
+    const char *mode = llm_json_str(doc, llm_json_find(doc, 0, "pooling_mode"), NULL);
+    int n = 0, any = mode != NULL;
+    for (int v = llm_json_first(doc, 0); v >= 0 && !mode; v = llm_json_next(doc, v)) {
+        const char *key = llm_json_key(doc, v, NULL);
+        int on = 0, known = -1;
+        any |= !strncmp(key, "pooling_mode_", 13);
+        if (strncmp(key, "pooling_mode_", 13) || !llm_json_bool(doc, v, &on) || !on) continue;
+        for (int i = 0; i < LLM__COUNT(table); i++)
+            if (!strcmp(key, table[i].key)) known = i;
+        if (known < 0)
+            return llm__error(LLM_ERR_UNSUPPORTED, "%s: %.100s: %.60s is not supported: cls, mean or lasttoken expected", folder, path,
+                              key);
+        m->pooling = table[known].pooling;
+        n++;
+    }
+    for (int i = 0; i < LLM__COUNT(table) && mode; i++)
+        if (!strcmp(mode, table[i].mode)) m->pooling = table[i].pooling, n++;
+    if (!any) m->pooling = LLM_POOLING_MEAN, n = 1;
+    if (n == 1) return LLM_OK;
+    return llm__error(LLM_ERR_UNSUPPORTED, "%s: %.100s: %d ways of pooling that are known, one of cls, mean and lasttoken expected", folder,
+                      path, n);
+}
+
+/* A dense module: its settings, and its file of tensors. */
+static llm_result llm__modules_dense(llm__source *s, const char *folder, const char *path, int weights, llm__modules *m) {
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    int64_t in = 0, out = 0;
+    if (m->n_dense >= LLM__MODULES_DENSE)
+        return llm__error(LLM_ERR_LIMIT, "%s: modules.json: at most %d dense modules expected", folder, LLM__MODULES_DENSE);
+    llm_result r = llm__modules_json(s, folder, path, "config.json", 1, &doc);
+    if (r) return r;
+    const int at = m->n_dense++;
+    const char *act = llm_json_str(doc, llm_json_find(doc, 0, "activation_function"), NULL);
+    m->dense[at].bias = llm__json_flag(doc, 0, "bias", 1);
+    m->dense[at].act = act ? llm__dense_act_of(act) : (int)LLM__DENSE_TANH;
+    if (m->dense[at].act < 0)
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: %.100s: activation_function: \"%.80s\" is not supported", folder, path, act);
+    if (!llm_json_int(doc, llm_json_find(doc, 0, "in_features"), &in) || !llm_json_int(doc, llm_json_find(doc, 0, "out_features"), &out) ||
+        in < 1 || out < 1 || in > 1 << 17 || out > 1 << 17)
+        return llm__error(LLM_ERR_FORMAT, "%s: %.100s: in_features and out_features: numbers from 1 to %d expected", folder, path, 1 << 17);
+    m->dense[at].in = (int32_t)in, m->dense[at].out = (int32_t)out;
+    if (!weights) return LLM_OK;
+    const char *file = llm__modules_path(s, folder, path, "model.safetensors");
+    if (file && llm__place_kind(&s->place, file) == LLM__PATH_NONE) file = llm__modules_path(s, folder, path, "pytorch_model.bin");
+    return llm__source_shard(s, file, &m->dense[at].tensors);
+}
+
+/* How long a text may be, and whether it is brought to lower case. */
+static llm_result llm__modules_transformer(llm__source *s, const char *folder, const char *path, llm__modules *m) {
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    int64_t n = 0;
+    if (*path) return llm__error(LLM_ERR_UNSUPPORTED, "%s: modules.json: the model is in %.100s: give that folder", folder, path);
+    llm_result r = llm__modules_json(s, folder, path, "sentence_bert_config.json", 0, &doc);
+    if (r || !doc) return r;
+    if (llm_json_int(doc, llm_json_find(doc, 0, "max_seq_length"), &n) && (n < 1 || n > 1 << 30))
+        return llm__error(LLM_ERR_FORMAT, "%s: sentence_bert_config.json: max_seq_length: %lld, 1 or more expected", folder, (long long)n);
+    m->max_len = (int32_t)n;
+    m->lower = llm__json_flag(doc, 0, "do_lower_case", 0);
+    return LLM_OK;
+}
+
+static llm_result llm__modules_read(llm__source *s, const char *folder, int weights, llm__modules *out) {
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    const char *list = llm__source_path(s, folder, "modules.json");
+    llm_result r = list ? LLM_OK : llm__nomem();
+    if (r || llm__place_kind(&s->place, list) == LLM__PATH_NONE) return r;
+    r = llm__place_json(&s->place, list, 1000000, &doc);
+    if (!r && llm_json_type_of(doc, 0) != LLM_JSON_ARRAY) r = llm__error(LLM_ERR_FORMAT, "%s: a list of modules expected", list);
+    out->there = !r;
+    for (int v = r ? -1 : llm_json_first(doc, 0), i = 0; v >= 0 && !r; v = llm_json_next(doc, v), i++) {
+        const char *type = llm_json_str(doc, llm_json_find(doc, v, "type"), NULL);
+        const char *path = llm_json_str(doc, llm_json_find(doc, v, "path"), NULL), *dot = type ? strrchr(type, '.') : NULL;
+        const char *name = dot ? dot + 1 : type;
+        if (!name || !path) return llm__error(LLM_ERR_FORMAT, "%s: module %d: type and path, two texts, expected", list, i);
+        if (!strcmp(name, "Transformer") && !i) r = llm__modules_transformer(s, folder, path, out);
+        else if (!strcmp(name, "Pooling") && i && !out->pooling) r = llm__modules_pooling(s, folder, path, out);
+        else if (!strcmp(name, "Dense") && out->pooling && !out->normalize) r = llm__modules_dense(s, folder, path, weights, out);
+        else if (!strcmp(name, "Normalize") && out->pooling) out->normalize = 1;
+        else if (strcmp(name, "Dropout"))
+            r = llm__error(LLM_ERR_UNSUPPORTED,
+                           "%s: module %d is %.100s: Transformer, Pooling, any Dense and Normalize, in this order, expected", list, i,
+                           type);
+    }
+    if (!r && !out->pooling) r = llm__error(LLM_ERR_UNSUPPORTED, "%s: no Pooling among its modules", list);
+    return r;
+}
+
+static void llm__modules_free(llm__modules *m) {
+    for (int i = 0; i < LLM__MODULES_DENSE; i++) llm__tensors_free(&m->dense[i].tensors);
 }
 
 /* ============================================================================
@@ -25432,6 +25727,12 @@ static void llm__vocab_frame(llm__tokenizer *t, const llm__gguf *g, int kind, in
     if (bos && t->bos_id >= 0) llm__frame_add(t, &t->before, 0, t->bos_id, "");
     if (eos && last >= 0) llm__frame_add(t, &t->after, 0, last, "");
     if (t->model != LLM__TOK_BPE && t->unk_id < 0) LLM__TOK_BAD(t, "tokenizer.ggml.unknown_token_id: missing");
+    if (!t->before.len || !t->after.len || t->result) return;
+    /* two texts as llama.cpp puts them: each has EOS behind it, and SEP stands between where the file says so; BERT has SEP behind both */
+    const int sep = !bert && id[LLM__ID_SEP] >= 0 && llm__gguf_bool(g, "tokenizer.ggml.add_sep_token", 0);
+    llm__pair_add(t, t->bos_id, 0), llm__pair_add(t, LLM__PLACE_FIRST, 0), llm__pair_add(t, last, 0);
+    if (sep) llm__pair_add(t, id[LLM__ID_SEP], 0);
+    llm__pair_add(t, LLM__PLACE_SECOND, 0), llm__pair_add(t, last, 0);
 }
 
 /* Reads the vocabulary of a GGUF file; a tokenizer.json inside it wins. */
@@ -25706,6 +26007,7 @@ static void llm__source_close(llm__source *s) {
     llm_json_free(s->tokenizer_config);
     llm__tensors_free(&s->tensors);
     llm__tensors_free(&s->mmproj);
+    llm__modules_free(&s->modules);
     for (size_t i = 0; i < s->n_files; i++) llm__file_close(&s->files[i]);
     LLM_FREE(s->files);
     llm__arena_free(&s->arena);
@@ -26055,7 +26357,10 @@ enum {
     LLM__DIVIDE_LOGITS = 1 << 22, /* GGUF's logit_scale is a divisor */
     LLM__TOPK_SOFTMAX = 1 << 23,  /* router: softmax over the chosen */
     LLM__QK_LAST = 1 << 24,       /* norms of q and k a head stand behind RoPE */
-    LLM__GPT_BIAS = LLM__LAYER_NORM | LLM__ALL_BIAS | LLM__NO_GATE
+    LLM__BOTH_WAYS = 1 << 25,     /* an encoder: tokens see those behind them too, and nothing is generated */
+    LLM__NORM_AFTER = 1 << 26,    /* with NO_PRE_NORM: the residual stream itself is normalised behind each block */
+    LLM__GPT_BIAS = LLM__LAYER_NORM | LLM__ALL_BIAS | LLM__NO_GATE,
+    LLM__BERT = LLM__BOTH_WAYS | LLM__LAYER_NORM | LLM__NO_PRE_NORM | LLM__NORM_AFTER
 };
 
 /* One family, or several that differ in numbers only. */
@@ -26087,8 +26392,10 @@ static const llm__family llm__families[] = {
     {"gemma", "gemma", LLM__NORM_PLUS1 | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"gemma2", "gemma2", LLM__NORM_PLUS1 | LLM__TIED | LLM__POST_NORM, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"vaultgemma", "", LLM__NORM_PLUS1 | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
-    {"gemma3_text gemma3", "gemma3", LLM__NORM_PLUS1 | LLM__TIED | LLM__POST_NORM | LLM__QK_HEAD, LLM_ACT_GELU_TANH, 1e6f, 1},
-    {"gemma4_text gemma4", "gemma4", LLM__TIED | LLM__POST_NORM | LLM__QK_HEAD | LLM__NORM_TOPK, LLM_ACT_GELU_TANH, 1e6f, 1},
+    {"gemma3_text gemma3", "gemma3 gemma-embedding", LLM__NORM_PLUS1 | LLM__TIED | LLM__POST_NORM | LLM__QK_HEAD, LLM_ACT_GELU_TANH, 1e6f,
+     1},
+    {"gemma4_text gemma4 embedding_gemma2_text embedding_gemma2", "gemma4", LLM__TIED | LLM__POST_NORM | LLM__QK_HEAD | LLM__NORM_TOPK,
+     LLM_ACT_GELU_TANH, 1e6f, 1},
     {"phi3", "phi3", 0, LLM_ACT_SILU, 1e4f, 1},
     {"phi", "phi2", LLM__GPT_BIAS | LLM__PARALLEL, LLM_ACT_GELU_TANH, 1e4f, 0.5f},
     {"gpt2", "gpt2", LLM__GPT_BIAS | LLM__CONV1D | LLM__LEARNED | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
@@ -26141,6 +26448,10 @@ static const llm__family llm__families[] = {
     {"phimoe", "phimoe", LLM__LAYER_NORM, LLM_ACT_SILU, 1e6f, 1},
     {"apertus", "apertus", LLM__QK_HEAD | LLM__NO_GATE, LLM_ACT_XIELU, 1.2e7f, 1},
     {"gpt_oss", "gpt-oss", LLM__QKV_BIAS | LLM__ALL_BIAS | LLM__TOPK_SOFTMAX, LLM_ACT_SWIGLU_OAI, 1.5e5f, 1},
+    {"bert", "bert", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
+    {"roberta xlm-roberta xlm_roberta camembert", "", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
+    {"nomic_bert", "nomic-bert", LLM__BERT, LLM_ACT_SILU, 1e3f, 1},
+    {"modernbert", "modern-bert", LLM__BOTH_WAYS | LLM__LAYER_NORM, LLM_ACT_GELU, 1.6e5f, 1},
 };
 
 /* ============================================================================
@@ -26186,6 +26497,7 @@ typedef struct llm__arch_layer {
     int8_t mixer;                                 /* llm__mixer */
     int8_t both;                                  /* 1: attention stands beside its states (Falcon-H1) */
     int8_t no_mlp;                                /* 1: nothing behind the mixer */
+    int8_t slides, bare;                          /* 1: it has a window; attention reads x, though other layers read its norm */
     int32_t window;                               /* a query sees so many positions, its own included; 0: all */
     int32_t n_kv_heads, head_dim, v_head_dim, ff; /* its shapes; arch.n_heads is the same for all */
     int32_t kv_of;                                /* the layer whose keys and values it reads: itself, or one before that alone has them */
@@ -26223,6 +26535,8 @@ typedef struct llm__arch {
     int32_t beside;                     /* experts stand beside the MLP, each with norms before and behind (Gemma 4) */
     int32_t n_deepstack;                /* the first so many layers add further values of pictures to x (DeepStack, Qwen3-VL) */
     int32_t both_ways;                  /* the tokens of a picture see each other both ways (Gemma 3) */
+    int32_t encoder;                    /* 1: all tokens do, and nothing is generated: see >>arch_encoder */
+    int32_t n_types;                    /* kinds of tokens, whose embeddings are added to theirs (BERT); 0: none */
     int32_t n_sets, ff_expert2;         /* 2: a set of experts for text and one for pictures, of another width (ERNIE 4.5 VL); else 1 */
     int32_t dynamic;                    /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
     double dynamic_factor, dynamic_from;
@@ -26385,8 +26699,8 @@ static llm_act llm__act_of(llm__facts *f, const char *name, llm_act family) {
         const char *names;
         llm_act act;
     } table[] = {
-        {"silu swish", LLM_ACT_SILU},
-        {"gelu", LLM_ACT_GELU},
+        {"silu swish swiglu", LLM_ACT_SILU},
+        {"gelu gelu_python geglu", LLM_ACT_GELU},
         {"gelu_new gelu_pytorch_tanh gelu_fast gelu_python_tanh", LLM_ACT_GELU_TANH},
         {"relu", LLM_ACT_RELU},
         {"relu2 relu_squared", LLM_ACT_RELU2},
@@ -26523,7 +26837,7 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     a->eps = (float)llm__fact_num(f,
                                   "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps "
                                   ".attention.layer_norm_epsilon .attention.layer_norm_rms_epsilon",
-                                  1e-5, 1e-20, 1);
+                                  llm__arch_is(a, "bert roberta nomic_bert") ? 1e-12 : 1e-5, 1e-20, 1);
     double embed = llm__arch_is(a, "gemma gemma2 gemma3_text gemma4_text vaultgemma") ? sqrt(a->hidden) : 1;
     a->embed_scale = (float)llm__fact_num(f, "embedding_multiplier scale_emb .embedding_scale", embed, -big, big);
     a->residual_scale = (float)llm__fact_num(f, "residual_multiplier .residual_scale", 1, -big, big);
@@ -26758,6 +27072,7 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
         if (letters && !f->r) slides = i + 1 < a->n_layers && letters[(size_t)i % strlen(letters)] == 'L';
         if (types >= 0) slides = llm__arch_slides(f, a, type, i);
         if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;
+        l->slides = slides != 0;
         l->window = slides ? window : 0;
         llm__arch_layer_shapes(f, a, i);
         l->rope = slides && window && a->n_rope > 1;
@@ -26821,13 +27136,24 @@ static void llm__gemma4_shared(llm__facts *f, llm__arch *a) {
     }
 }
 
+/* Key heads of a layer that sees everything, in an encoder of this family: its config has no word for them, its tensor has. */
+static int32_t llm__gemma4_full(llm__facts *f, const llm__arch *a, const llm__tensors *tensors, int i) {
+    const int64_t same = LLM__MAX((int64_t)a->n_kv_heads * a->head_dim / LLM__MAX(a->full_head_dim, 1), 1); /* as wide as the others' */
+    const int32_t said = llm__fact_int(f, "num_global_key_value_heads", LLM__MIN(same, a->n_heads), 1, a->n_heads);
+    char name[64];
+    snprintf(name, sizeof name, "layers.%d.self_attn.k_proj.weight", i);
+    const llm__tensor *t = llm__tensors_find(tensors, name);
+    const int64_t heads = t ? t->shape[0] / LLM__MAX(a->full_head_dim, 1) : said;
+    return heads >= 1 && heads <= a->n_heads ? (int32_t)heads : said;
+}
+
 /* All else, when the windows of the layers are known. GGUF tells by a missing tensor that values are keys. */
 static void llm__arch_gemma4(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     if (!llm__arch_is(a, "gemma4_text")) return;
     const int alike = f->json && llm__fact_bool(f, "attention_k_eq_v", 0);
     const int32_t full = alike ? llm__fact_int(f, "num_global_key_value_heads", a->n_kv_heads, 1, a->n_heads) : a->n_kv_heads;
     char text[64];
-    if (f->json && !strcmp(llm__fact_str(f, "use_bidirectional_attention", text), "all") && !f->r)
+    if (f->json && !a->encoder && !strcmp(llm__fact_str(f, "use_bidirectional_attention", text), "all") && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: use_bidirectional_attention: \"all\" is not supported", f->path);
     a->beside = a->n_experts > 0;
     if (f->json) a->layer[a->n_layers - 1].window = a->layer[a->n_layers - 1].rope = 0; /* the last one sees everything whatever is said */
@@ -26837,11 +27163,134 @@ static void llm__arch_gemma4(llm__facts *f, llm__arch *a, const llm__tensors *te
         snprintf(v, sizeof v, "blk.%d.attn_v.weight", i);
         if (!l->window) {
             l->head_dim = l->v_head_dim = a->full_head_dim;
-            if (f->json) l->n_kv_heads = full;
+            if (f->json) l->n_kv_heads = a->encoder ? llm__gemma4_full(f, a, tensors, i) : full;
         }
         l->k_is_v = f->json ? alike && !l->window : !llm__tensors_find(tensors, v);
     }
     llm__gemma4_shared(f, a);
+}
+
+/* ============================================================================
+ * >>arch_encoder   Models that give vectors of texts, and generate nothing.
+ * ============================================================================
+ * In an encoder every token sees those before and behind it (Devlin et al. 2019), so a text is computed in one step, and nothing of it can
+ * be used for another. Where norms and positions stand:
+ *
+ *   bert, roberta     x = norm(word + position + kind);  x = norm(x + att(x));  x = norm(x + mlp(x))
+ *   nomic_bert        the same with a gated MLP, and RoPE in place of the table of positions
+ *   modernbert        x = norm(word);  x += att(norm(x)), in the first layer att(x);  x += mlp(norm(x));  RoPE
+ *   gemma3, gemma4    as these generate, where config.json says that attention has two directions
+ *
+ * A window has two sides: with |i - j| <= 2, the fifth token of nine sees tokens 2 to 6. An operation's window is the side and one:
+ *
+ *   modernbert        local_attention 128            64 on each side
+ *   gemma3            sliding_window 512            256 on each side (less than 512 / 2 + 1)
+ *   embedding_gemma2  sliding_window 512            512 on each side
+ *
+ * Layers of a ModernBERT of seven, every third of which sees everything, with a base of RoPE of its own; the first has no norm before it:
+ *
+ *     layer     0      1     2     3     4     5     6
+ *     sees     all   window       all   window      all
+ *     base    160k    10k   10k  160k   10k   10k  160k
+ *     reads    x      norm  norm  norm  norm  norm  norm
+ *
+ * What becomes of the last hidden states is >>pooler. Sources: modeling_*.py of transformers, of nomic_bert that of its publisher,
+ * and for GGUF llama.cpp's bert, nomic-bert, modern-bert and gemma-embedding. */
+
+/* Words that change what an encoder computes, and the only value of each that is computed here. */
+static void llm__encoder_refused(llm__facts *f, const llm__arch *a) {
+    static const struct {
+        const char *families, *key;
+        int expected;
+    } flags[] = {
+        {"bert roberta", "is_decoder", 0}, {"bert roberta", "add_cross_attention", 0}, {"nomic_bert", "prenorm", 0},
+        {"nomic_bert", "use_rms_norm", 0}, {"nomic_bert", "parallel_block", 0},        {"nomic_bert", "causal", 0},
+    };
+    char text[64];
+    for (int i = 0; i < LLM__COUNT(flags); i++)
+        if (llm__arch_is(a, flags[i].families) && llm__fact_bool(f, flags[i].key, flags[i].expected) != flags[i].expected && !f->r)
+            f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s: %s is not supported", f->path, flags[i].key,
+                              flags[i].expected ? "false" : "true");
+    llm__fact_str(f, "position_embedding_type", text);
+    if (text[0] && strcmp(text, "absolute") && strcmp(text, "rotary") && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: position_embedding_type: \"%.40s\", absolute expected", f->path, text);
+    if (!llm__arch_is(a, "nomic_bert")) return;
+    llm__fact_str(f, "activation_function", text);
+    if (text[0] && !llm__word_in("swiglu geglu", text) && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: activation_function: \"%.40s\", swiglu or geglu expected", f->path, text);
+    if ((llm__fact_int(f, "num_experts", 0, 0, 1 << 20) > 0 || llm__fact_num(f, "rotary_scaling_factor", 0, 0, 1e9) > 0) && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: num_experts and rotary_scaling_factor are not supported", f->path);
+}
+
+/* A model that generates is trained to see what is before it; one that says otherwise has changed into something that is not known here. */
+static void llm__decoder_refused(llm__facts *f, const llm__arch *a) {
+    static const char *const keys[] = {"use_bidirectional_attention", "is_causal"};
+    char text[64];
+    for (int i = 0; i < LLM__COUNT(keys) && f->json; i++) {
+        const int node = llm__facts_find(f, keys[i]).node;
+        int on = i;
+        if (llm_json_type_of(f->json, node) == LLM_JSON_STRING) /* "vision": pictures alone */
+            on = !strcmp(llm__fact_str(f, keys[i], text), "all");
+        else on = llm__fact_bool(f, keys[i], i);
+        if (on != i && !f->r)
+            f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s: %s with attention to both sides is not supported", f->path,
+                              keys[i], a->name);
+    }
+    if (f->json && llm__ends_with(a->class_name, "ForSequenceClassification") && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: architectures: %.60s: a classifier over %s is not supported", f->path,
+                          a->class_name, a->name);
+}
+
+/* Whether it is an encoder, its kinds of tokens and places, and variants that are refused: when shapes are known. */
+static void llm__arch_encoder_shapes(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
+    const int gemma3 = llm__arch_is(a, "gemma3_text");
+    a->encoder = (a->flags & LLM__BOTH_WAYS) || llm__word_in("gemma-embedding embedding_gemma2_text embedding_gemma2", a->name);
+    if (gemma3 && f->json) a->encoder = llm__fact_bool(f, "use_bidirectional_attention", 0);
+    if (!a->encoder) {
+        if (!llm__arch_is(a, "gemma4_text")) llm__decoder_refused(f, a);
+        return;
+    }
+    if (f->json) llm__encoder_refused(f, a);
+    if (llm__arch_is(a, "bert roberta nomic_bert")) { /* GGUF tells by the tensor */
+        const llm__tensor *types = llm__tensors_find(tensors, "token_types.weight");
+        a->n_types = f->json ? llm__fact_int(f, "type_vocab_size", 2, 0, 1 << 16) : types ? (int32_t)LLM__MIN(types->shape[0], 1 << 16) : 0;
+    }
+    if (f->json && llm__arch_is(a, "roberta")) { /* its table of positions begins behind that of padding */
+        a->position_offset = llm__fact_int(f, "pad_token_id", 1, 0, 1 << 16) + 1;
+        a->max_positions -= a->position_offset;
+        if (a->max_positions < 1 && !f->r)
+            f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: max_position_embeddings: more than pad_token_id + 1 expected", f->path);
+        a->max_positions = LLM__MAX(a->max_positions, 1);
+        a->max_len = a->max_positions;
+    }
+    a->max_len = LLM__MIN(a->max_len, llm__fact_int(f, "max_trained_positions", a->max_len, 1, 1 << 30));
+}
+
+/* ModernBERT: every so many layers one, from the first on, sees everything; the others have a window and a RoPE base of their own. */
+static void llm__encoder_modern(llm__facts *f, llm__arch *a) {
+    const int32_t wide = llm__fact_int(f, "local_attention .attention.sliding_window", 128, 0, 1 << 30);
+    const llm__fact each = llm__facts_find(f, ".attention.sliding_window_pattern"); /* of GGUF: read with the layers, if it is a list */
+    const int listed = llm__fact_list(f, "layer_types") >= 0 || (each.kv && each.kv->is_array);
+    const int32_t every =
+        listed ? 1 : llm__fact_int(f, "global_attn_every_n_layers .attention.sliding_window_pattern", 3, 1, LLM__MAX_LAYERS);
+    for (int i = 0; i < a->n_layers; i++) {
+        llm__arch_layer *l = &a->layer[i];
+        const int slides = listed ? l->slides : i % every != 0;
+        l->window = slides ? wide / 2 + 1 : 0;
+        l->rope = slides && a->n_rope > 1;
+        l->bare = i == 0;
+    }
+}
+
+/* What each layer sees, when the layers are known. */
+static void llm__arch_encoder(llm__facts *f, llm__arch *a) {
+    if (!a->encoder) return;
+    if (llm__arch_is(a, "modernbert")) llm__encoder_modern(f, a);
+    for (int i = 0; i < a->n_layers; i++) {
+        llm__arch_layer *l = &a->layer[i];
+        if (l->window && llm__arch_is(a, "gemma3_text")) l->window = l->window / 2 + 1;
+        if (l->window && llm__arch_is(a, "gemma4_text")) l->window++;
+    }
 }
 
 /* ============================================================================
@@ -27169,7 +27618,7 @@ static int llm__rope_silent(const llm__facts *f, const llm__arch *a) {
 static double llm__rope_base(llm__facts *f, const llm__arch *a, double base) {
     char type[64];
     if (llm__rope_silent(f, a)) return base;
-    base = llm__fact_num(f, "rope_theta rotary_emb_base rope_base .rope.freq_base", base, 1.0001, 1e18);
+    base = llm__fact_num(f, "rope_theta global_rope_theta rotary_emb_base rope_base .rope.freq_base", base, 1.0001, 1e18);
     if (llm__arch_is(a, "chatglm")) base *= llm__fact_num(f, "rope_ratio", 1, 1e-3, 1e6);
     const double alpha = strcmp(llm__fact_str(f, "rope_type type", type), "dynamic") ? 0 : llm__rope_alpha(f, a);
     return alpha > 0 && a->rope[0].dim > 2 ? base * pow(alpha, a->rope[0].dim / (a->rope[0].dim - 2.0)) : base;
@@ -27201,7 +27650,7 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
         llm__rope_long(f, a, tensors, out);
         return;
     }
-    const int silent = llm__rope_silent(f, a), whole = f->json && llm__arch_is(a, "gemma4_text") && !type[0];
+    const int silent = llm__rope_silent(f, a), whole = f->json && llm__arch_is(a, "gemma4_text") && !a->encoder && !type[0];
     if (whole || !strcmp(type, "proportional")) {
         llm__rope_part(f, whole ? 0.25 : 1, out);
         return;
@@ -27242,7 +27691,7 @@ static void llm__rope_turned(llm__facts *f, llm__arch *a) {
     a->rope_pairs = (a->flags & (a->gguf ? LLM__PAIRS_GGUF : LLM__PAIRS)) != 0;
     if (a->flags & LLM__MLA) a->rope_pairs = llm__fact_bool(f, "rope_interleave", a->rope_pairs);
     const int32_t head = a->full_head_dim ? a->full_head_dim : a->head_dim;
-    double partial = llm__fact_num(f, "partial_rotary_factor rotary_pct rope_pct", a->family->partial, 1e-3, 1);
+    double partial = llm__fact_num(f, "partial_rotary_factor rotary_pct rope_pct rotary_emb_fraction", a->family->partial, 1e-3, 1);
     if (llm__arch_is(a, "gemma4_text")) partial = 1; /* its share is one of frequencies */
     int dim = LLM__MIN((int)(head * partial), (int)LLM__MAX_ROPE);
     /* MiniMax's rotary_dim is an older word for a share, which beats it */
@@ -27293,9 +27742,9 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
         llm__rope_fill(&in, a, tensors, a->family->theta, 0, &a->rope[0]);
         a->n_rope = 1;
     }
-    if (!in.r && a->rope[0].dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text gemma4_text"))) {
+    if (!in.r && a->rope[0].dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text gemma4_text modernbert"))) {
         double base = olmo ? llm__fact_num(&in, "rope_theta .rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4;
-        base = llm__fact_num(&in, "rope_local_base_freq", base, 1.0001, 1e18);
+        base = llm__fact_num(&in, "rope_local_base_freq local_rope_theta", base, 1.0001, 1e18);
         a->rope[1].dim = a->rope[0].dim;
         if (a->full_head_dim) a->rope[1].dim = llm__fact_int(&near, ".rope.dimension_count_swa", a->head_dim, 2, LLM__MAX_ROPE);
         llm__rope_fill(&near, a, tensors, base, local < 0, &a->rope[1]);
@@ -27385,6 +27834,7 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
     /* wrong values leave their fallbacks behind, so every step can run; what follows from several is asked only of good ones */
     llm__arch_shapes(&f, a);
     llm__arch_gemma4_shapes(&f, a);
+    llm__arch_encoder_shapes(&f, a, &s->tensors);
     llm__arch_switches(&f, a, &s->tensors);
     llm__arch_variants(&f, a, &s->tensors);
     if (!f.r) f.r = llm__arch_check(&f, a);
@@ -27398,6 +27848,7 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
         llm__arch_recurrent(&f, a);
         llm__arch_layers(&f, a);
         llm__arch_gemma4(&f, a, &s->tensors);
+        llm__arch_encoder(&f, a);
     }
     if (!f.r) f.r = llm__arch_layers_check(&f, a);
     if (a->tied < 0 && dummy) a->tied = (a->flags & LLM__TIED) != 0;
@@ -27420,6 +27871,50 @@ static llm_result llm__rope_override(llm__arch *a, double factor, int logn, cons
     return LLM_OK;
 }
 
+LLM__COLD_END
+
+/* ============================================================================
+ * >>pooler   From hidden states to an embedding, or to a score.
+ * ============================================================================
+ * The last hidden states of a text (n, D) become one vector: the first row, the last one, or the mean of all. Then come dense layers,
+ * act(W x + b), as modules.json lists them (>>modules), or those of a classifier, whose last one has as many rows as there are labels:
+ *
+ *   BERT          classifier(tanh(pooler(x))),  x the first row       RoBERTa the same under other names
+ *   ModernBERT    classifier(norm(gelu(dense(x)))),  x the first row or the mean (classifier_pooling)
+ *
+ * Widths, of EmbeddingGemma and of a reranker of BERT's kind, for a text of n tokens:
+ *
+ *   (n, 768) -> mean -> 768 -> dense -> 3072 -> dense -> 768, an embedding
+ *   (n, 768) -> first -> 768 -> dense, tanh -> 768 -> classifier -> 1, a score
+ *
+ * A reranker has one label: how well a document answers a query that stand in one text, as a number, or its sigmoid. All this is some
+ * millions of products a text beside those of the model for each token, so the host computes it (>>pooling), in f32, the same on every
+ * device. The weights are kept as f32 in memory of the model. What tokens are given for their kind (BERT's token types) is
+ * kept here too. */
+
+enum { LLM__POOLER_DENSE = LLM__MODULES_DENSE + 1 };
+
+/* y = norm(act(w x + b)). */
+typedef struct llm__dense {
+    const float *w, *b, *norm, *norm_b; /* (out, in), (out); norm: LayerNorm; b, norm and norm_b may be NULL */
+    int32_t in, out;
+    llm__dense_act act;
+    float eps;
+} llm__dense;
+
+typedef struct llm__pooler {
+    llm_pooling kind, class_kind; /* how an embedding is made, and what a classifier reads */
+    int32_t normalize;            /* 1: embeddings are to have length 1 */
+    int32_t n_dense, n_class;     /* of dense and of classes */
+    llm__dense dense[LLM__POOLER_DENSE], classes[2];
+    int32_t size, n_labels; /* of an embedding; of a classifier, 0: there is none */
+    int32_t sigmoid;        /* 1: a score is the sigmoid of the label's value */
+    int32_t wide;           /* the widest vector in between */
+    const float *types;     /* (n_types, D) or NULL */
+} llm__pooler;
+
+LLM__COLD_BEGIN
+
 /* ============================================================================
  * >>loader   Finding the tensors of a weight, whatever they are called.
  * ============================================================================ */
@@ -27433,6 +27928,7 @@ struct llm_model {
     struct llm__vision *vision; /* what it sees with (>>vision); NULL: it does not see */
     int blind;                  /* 1: its files say that it sees, but how is not known, or no token stands for a picture */
     char *path;
+    llm__pooler pooler;    /* from its hidden states to embeddings and scores */
     int requant;           /* quantised while it is loaded: as what (>>requant); 0: it is not */
     char quantization[96]; /* how the files are quantised, in words */
     int plain_sampling;    /* no_generation_config of the config */
@@ -27451,34 +27947,41 @@ struct llm_model {
          "transformer.embedding.word_embeddings word_embeddings model.tok_embeddings gpt_neox.embed_in " \
          "model.language_model.embed_tokens language_model.model.embed_tokens token_embd embed_tokens decoder.embed_tokens " \
          "model.text_model.embed_tokens llm.model.embed_tokens language_model.model.tok_embeddings tok_embeddings ernie.embed_tokens " \
-         "backbone.embeddings model.backbone.embeddings") \
-    SLOT(POSITIONS, "wpe transformer.wpe model.decoder.embed_positions position_embd decoder.embed_positions") \
-    SLOT(EMBED_NORM, "transformer.word_embeddings_layernorm word_embeddings_layernorm token_embd_norm") \
+         "backbone.embeddings model.backbone.embeddings embeddings.word_embeddings bert.embeddings.word_embeddings " \
+         "roberta.embeddings.word_embeddings embeddings.tok_embeddings model.embeddings.tok_embeddings") \
+    SLOT(POSITIONS, \
+         "wpe transformer.wpe model.decoder.embed_positions position_embd decoder.embed_positions embeddings.position_embeddings " \
+         "bert.embeddings.position_embeddings roberta.embeddings.position_embeddings") \
+    SLOT(EMBED_NORM, "transformer.word_embeddings_layernorm word_embeddings_layernorm token_embd_norm embeddings.LayerNorm " \
+                     "bert.embeddings.LayerNorm roberta.embeddings.LayerNorm emb_ln bert.emb_ln embeddings.norm model.embeddings.norm") \
     SLOT(OUT_NORM, "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f " \
                    "transformer.encoder.final_layernorm gpt_neox.final_layer_norm model.language_model.norm " \
                    "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm model.text_model.norm " \
-                   "llm.model.norm ernie.norm model.embedding_norm backbone.norm_f model.backbone.norm_f") \
+                   "llm.model.norm ernie.norm model.embedding_norm backbone.norm_f model.backbone.norm_f final_norm model.final_norm") \
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     SLOT(FC, "fc model.fc") /* of an EAGLE head */ \
     SLOT(PL_EMBED, "model.language_model.embed_tokens_per_layer model.embed_tokens_per_layer " \
                    "language_model.model.embed_tokens_per_layer per_layer_token_embd") /* what layers have of their own for a token */ \
     SLOT(PL_MODEL, "model.language_model.per_layer_model_projection model.per_layer_model_projection " \
-                   "language_model.model.per_layer_model_projection per_layer_model_proj") \
+                   "language_model.model.per_layer_model_projection per_layer_model_proj ple.per_layer_model_projection " \
+                   "model.ple.per_layer_model_projection") \
     SLOT(PL_MODEL_NORM, "model.language_model.per_layer_projection_norm model.per_layer_projection_norm " \
-                        "language_model.model.per_layer_projection_norm per_layer_proj_norm") \
+                        "language_model.model.per_layer_projection_norm per_layer_proj_norm ple.per_layer_projection_norm " \
+                        "model.ple.per_layer_projection_norm") \
     /* of a layer: attention */ \
     SLOT(ATTN_NORM, "input_layernorm attention_norm attention_layernorm ln_1 self_attn_layer_norm ln_attn operator_norm attn_norm norm") \
     SLOT(QKV, "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value " \
-              "attn.c_attn attn_qkv") \
-    SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj mixer.q_proj attn_q") \
-    SLOT(K, "self_attn.k_proj attention.wk attn.k_proj mixer.k_proj attn_k") \
-    SLOT(V, "self_attn.v_proj attention.wv attn.v_proj mixer.v_proj attn_v") \
+              "attn.c_attn attn.Wqkv attn_qkv") \
+    SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj mixer.q_proj attention.self.query attn_q") \
+    SLOT(K, "self_attn.k_proj attention.wk attn.k_proj mixer.k_proj attention.self.key attn_k") \
+    SLOT(V, "self_attn.v_proj attention.wv attn.v_proj mixer.v_proj attention.self.value attn_v") \
     SLOT(O, "self_attn.o_proj self_attn.out_proj self_attn.dense attention.wo self_attention.dense attention.dense " \
-            "attn.c_proj attn.out_proj mixer.o_proj attn_output") \
+            "attn.c_proj attn.out_proj mixer.o_proj attention.output.dense attn.Wo attn_output") \
     SLOT(Q_NORM, "self_attn.q_norm self_attn.q_layernorm self_attn.query_layernorm attn_q_norm") \
     SLOT(K_NORM, "self_attn.k_norm self_attn.k_layernorm self_attn.key_layernorm attn_k_norm") \
     SLOT(SINKS, "self_attn.sinks attn_sinks") \
-    SLOT(POST_ATTN, "post_self_attn_layernorm post_attention_layernorm post_attention_norm") \
+    SLOT(POST_ATTN, \
+         "post_self_attn_layernorm post_attention_layernorm post_attention_norm attention.output.LayerNorm norm1 attn_output_norm") \
     /* latent attention */ \
     SLOT(Q_A, "self_attn.q_a_proj attn_q_a") \
     SLOT(Q_A_NORM, "self_attn.q_a_layernorm attn_q_a_norm") \
@@ -27492,21 +27995,21 @@ struct llm_model {
     SLOT( \
         FFN_NORM, \
         "pre_feedforward_layernorm pre_ff_layernorm post_attention_layernorm feedforward_layernorm ffn_norm ln_2 final_layer_norm ln_mlp " \
-        "post_attention_norm") \
-    SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear") \
-    SLOT(GATE, "mlp.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 ffn_gate") \
+        "post_attention_norm mlp_norm") \
+    SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear mlp.Wi") \
+    SLOT(GATE, "mlp.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 mlp.fc12 ffn_gate") \
     SLOT(UP, "mlp.up_proj feed_forward.w3 feed_forward.up_proj mlp.w1 mlp.c_fc mlp.fc1 mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj " \
-             "ffn_up") \
+             "intermediate.dense mlp.fc11 ffn_up") \
     SLOT(DOWN, "mlp.down_proj feed_forward.w2 feed_forward.down_proj mlp.c_proj mlp.fc2 mlp.fc_out fc2 mlp.dense_4h_to_h " \
-               "shared_mlp.output_linear mixer.down_proj ffn_down") \
-    SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm") \
+               "shared_mlp.output_linear mixer.down_proj output.dense mlp.Wo ffn_down") \
+    SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm output.LayerNorm norm2 layer_output_norm") \
     SLOT(FFN_NORM2, "pre_feedforward_layernorm_2 pre_ffw_norm_2") /* of experts beside the MLP */ \
     SLOT(POST_FFN1, "post_feedforward_layernorm_1 post_ffw_norm_1") \
     SLOT(POST_FFN2, "post_feedforward_layernorm_2 post_ffw_norm_2") \
     /* a layer's own values for a token, and the number that its output is multiplied by */ \
-    SLOT(PL_GATE, "per_layer_input_gate inp_gate") \
-    SLOT(PL_PROJ, "per_layer_projection proj") \
-    SLOT(PL_NORM, "post_per_layer_input_norm post_norm") \
+    SLOT(PL_GATE, "per_layer_input_gate ple_block.per_layer_input_gate inp_gate") \
+    SLOT(PL_PROJ, "per_layer_projection ple_block.per_layer_projection proj") \
+    SLOT(PL_NORM, "post_per_layer_input_norm ple_block.post_per_layer_input_norm post_norm") \
     SLOT(SCALAR, "layer_scalar layer_output_scale") \
     /* the mixture of experts */ \
     SLOT(ROUTER, "mlp.gate mlp.router feed_forward.gate feed_forward.router block_sparse_moe.gate block_sparse_moe.router.layer " \
@@ -27551,7 +28054,16 @@ struct llm_model {
     SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias") \
     SLOT(R_SKIP, "mamba.D mixer.D") \
     SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm") \
-    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj")
+    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj") \
+    /* of encoders: see >>pooler */ \
+    SLOT(TYPES, "embeddings.token_type_embeddings bert.embeddings.token_type_embeddings roberta.embeddings.token_type_embeddings " \
+                "token_types") \
+    SLOT(PROJECTION, "embedding_projection model.embedding_projection") \
+    SLOT(CLASS_DENSE, "bert.pooler.dense classifier.dense head.dense cls") \
+    SLOT(CLASS_NORM, "head.norm cls.norm") \
+    SLOT(CLASS, "classifier.out_proj classifier cls.output") \
+    SLOT(DENSE2, "dense_2") \
+    SLOT(DENSE3, "dense_3")
 
 typedef enum llm__slot {
 #define LLM__SLOT_ENUM(slot, names) LLM__W_##slot,
@@ -27664,7 +28176,12 @@ static const char *llm__layer_base(const llm__tensors *t, size_t skip) {
                                         "decoder.layers.",
                                         "ernie.layers.",
                                         "backbone.layers.",
-                                        "model.backbone.layers."};
+                                        "model.backbone.layers.",
+                                        "encoder.layer.",
+                                        "bert.encoder.layer.",
+                                        "roberta.encoder.layer.",
+                                        "encoder.layers.",
+                                        "bert.encoder.layers."};
     for (int b = 0; b < LLM__COUNT(bases); b++)
         for (size_t i = 0; i < t->n; i++)
             if (t->item[i].name.n > skip && !strncmp(t->item[i].name.p + skip, bases[b], strlen(bases[b]))) return bases[b];
@@ -27710,11 +28227,12 @@ static void llm__slot_name(const llm__loader *L, const char *prefix, const char 
 /* The tensor of a slot (or of the bias that belongs to it), or NULL. `name` holds 256 bytes: what it is called, or
  * would be. All experts in one tensor may have a name without ".weight", or be stored as MXFP4. */
 static const llm__tensor *llm__loader_find(const llm__loader *L, int slot, int expert, int bias, char *name) {
-    static const char *const suffixes[2][5] = {{".weight", ".qweight", ".weight_packed", "", "_blocks"}, {".quant_bias", ".bias", "_bias"}};
+    static const char *const suffixes[2][6] = {{".weight", ".qweight", ".weight_packed", "", ".gamma", "_blocks"},
+                                               {".quant_bias", ".bias", "_bias", ".beta"}};
     char first[256] = "";
     llm__str word;
     int mxfp4 = !bias && (slot == LLM__W_E_GATE_UP || slot == LLM__W_E_DOWN);
-    for (int i = 0; i < (bias ? 3 : 4 + mxfp4); i++)
+    for (int i = 0; i < (bias ? 4 : 5 + mxfp4); i++)
         for (const char *words = llm__slot_names[slot]; llm__list_next(&words, " ", &word);) {
             llm__slot_name(L, "", L->base, word, expert, suffixes[bias][i], name);
             const llm__tensor *t = llm__tensors_find(&L->m->source.tensors, name);
@@ -27887,6 +28405,151 @@ static llm_segment *llm__loader_segment(llm__loader *L, int list, int64_t n) {
     s->n_rows = n;
     to->rows += n;
     return s;
+}
+
+/* A loader that only checks, for rank 0; the caller sets the backend. */
+static void llm__loader_begin(llm__loader *L, const llm_model *m, int n_ranks, int n_group);
+
+/* Frees what the backend had to see until weights_done: it plans at once, and reads the data when it packs. */
+static void llm__loader_end(llm__loader *L);
+
+/* The values of a tensor (rows, cols) as f32, in memory of the model; cols 0: a vector. NULL: an error. */
+static const float *llm__pooler_values(llm__loader *L, const llm__tensor *t, const char *name, int64_t rows, int64_t cols) {
+    const int64_t want[2] = {rows, cols}, n = LLM__MAX(cols, 1), each = cols ? cols : rows;
+    if (L->r) return NULL;
+    if (!t) return L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", L->path, name), (const float *)NULL;
+    if (!llm__loader_type(L, t) || !llm__loader_fits(L, t, want, cols ? 2 : 1)) return NULL;
+    if (!t->data || t->type == LLM_TYPE_I8 || each % llm__type_block(t->type))
+        return L->r =
+                   llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s: its type %s is not read here", L->path, name, llm__type_name(t->type)),
+               (const float *)NULL;
+    float *to = (float *)llm__arena_get((llm__arena *)(uintptr_t)&L->m->source.arena, sizeof(float) * (size_t)(rows * n));
+    if (!to) return L->r = llm__nomem(), (const float *)NULL;
+    for (int64_t i = 0; i < (cols ? rows : 1); i++)
+        llm__dequant_columns(t->type, t->data + i * llm__row_bytes(t->type, each), 0, each, to + i * each);
+    return to;
+}
+
+/* The same of a slot of the model's own tensors, or of the bias that belongs to it. must 0: NULL where there is none. */
+static const float *llm__pooler_slot(llm__loader *L, int slot, int bias, int must, int64_t rows, int64_t cols) {
+    char name[256];
+    const llm__tensor *t = llm__loader_find(L, slot, 0, bias, name);
+    return t || must ? llm__pooler_values(L, t, name, rows, cols) : NULL;
+}
+
+/* A dense layer of a slot: its rows are asked of the tensor, if they are not given. */
+static void llm__pooler_dense(llm__loader *L, int slot, int32_t in, int32_t out, llm__dense_act act, llm__dense *d) {
+    char name[256];
+    const llm__tensor *t = llm__loader_find(L, slot, 0, 0, name);
+    d->in = in;
+    d->out = out ? out : t ? (int32_t)LLM__MIN(t->shape[0], 1 << 17) : 1;
+    d->act = act;
+    d->w = llm__pooler_slot(L, slot, 0, 1, d->out, in);
+    d->b = llm__pooler_slot(L, slot, 1, 0, d->out, 0);
+}
+
+/* What stands behind pooling in the files: dense modules, of GGUF tensors of the model's own, and EmbeddingGemma 2's projection of each
+ * state, which is the same behind a mean of them. */
+static void llm__pooler_modules(llm__loader *L, llm__pooler *p) {
+    const llm__modules *m = &L->m->source.modules;
+    static const int slots[2] = {LLM__W_DENSE2, LLM__W_DENSE3};
+    p->size = L->a->hidden;
+    if (llm__has(L, LLM__W_PROJECTION)) llm__pooler_dense(L, LLM__W_PROJECTION, p->size, 0, LLM__DENSE_IDENTITY, &p->dense[p->n_dense++]);
+    for (int i = 0; i < 2 && L->a->gguf && llm__has(L, slots[i]); i++) {
+        if (p->n_dense) p->size = p->dense[p->n_dense - 1].out;
+        llm__pooler_dense(L, slots[i], p->size, 0, LLM__DENSE_IDENTITY, &p->dense[p->n_dense++]);
+    }
+    for (int i = 0; i < m->n_dense && !L->r; i++) {
+        llm__dense *d = &p->dense[p->n_dense];
+        if (p->n_dense) p->size = p->dense[p->n_dense - 1].out;
+        if (m->dense[i].in != p->size)
+            L->r = llm__error(LLM_ERR_FORMAT, "%s: dense module %d: in_features is %d, %d expected", L->path, i, m->dense[i].in, p->size);
+        d->in = m->dense[i].in, d->out = m->dense[i].out, d->act = (llm__dense_act)m->dense[i].act;
+        d->w = llm__pooler_values(L, llm__tensors_find(&m->dense[i].tensors, "linear.weight"), "linear.weight", d->out, d->in);
+        if (m->dense[i].bias)
+            d->b = llm__pooler_values(L, llm__tensors_find(&m->dense[i].tensors, "linear.bias"), "linear.bias", d->out, 0);
+        p->n_dense++;
+    }
+    if (p->n_dense) p->size = p->dense[p->n_dense - 1].out;
+}
+
+/* The value of a text in config.json, in one of its objects; "": none. */
+static const char *llm__pooler_word(const llm_model *m, const char *object, const char *key) {
+    const llm_json *d = m->source.config;
+    const char *word = llm_json_str(d, llm_json_find(d, object ? llm_json_find(d, 0, object) : 0, key), NULL);
+    return word ? word : "";
+}
+
+/* What becomes of the label's value: a sigmoid, unless the files say that it stays as it is. */
+static void llm__pooler_activation(llm__loader *L, llm__pooler *p) {
+    const char *name = llm__pooler_word(L->m, "sentence_transformers", "activation_fn");
+    if (!*name) name = llm__pooler_word(L->m, NULL, "sbert_ce_default_activation_function");
+    const int act = *name ? llm__dense_act_of(name) : (int)LLM__DENSE_SIGMOID;
+    if (act != LLM__DENSE_IDENTITY && act != LLM__DENSE_SIGMOID && !L->r)
+        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: activation_fn: \"%.80s\": Sigmoid or Identity expected", L->path, name);
+    p->sigmoid = act == LLM__DENSE_SIGMOID;
+    if (!*name && !strcmp(llm__pooler_word(L->m, NULL, "problem_type"), "regression")) p->sigmoid = 0;
+}
+
+/* The layers of a classifier, if the model has one. */
+static void llm__pooler_class(llm__loader *L, llm__pooler *p) {
+    const llm__arch *a = L->a;
+    const int modern = llm__arch_is(a, "modernbert"), rank = a->gguf && llm__has(L, LLM__W_CLASS);
+    const char *pooling = llm__pooler_word(L->m, NULL, "classifier_pooling"), *act = llm__pooler_word(L->m, NULL, "classifier_activation");
+    const int own = *act ? llm__dense_act_of(act) : (int)LLM__DENSE_GELU;
+    if (!rank && !llm__ends_with(a->class_name, "ForSequenceClassification")) return;
+    if (!llm__arch_is(a, "bert roberta modernbert") && !L->r)
+        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: a classifier over %s is not supported", L->path, a->name);
+    if (modern && (own < 0 || (*pooling && llm__word_index("cls mean", llm__lit(pooling)) < 0)) && !L->r)
+        L->r = llm__error(LLM_ERR_UNSUPPORTED,
+                          "%s: config.json: classifier_pooling \"%.40s\", classifier_activation \"%.40s\" are not supported", L->path,
+                          pooling, act);
+    p->class_kind = modern && (a->gguf || !strcmp(pooling, "mean")) ? LLM_POOLING_MEAN : LLM_POOLING_FIRST;
+    if (!a->gguf || llm__has(L, LLM__W_CLASS_DENSE)) {
+        llm__dense *d = &p->classes[p->n_class++];
+        llm__pooler_dense(L, LLM__W_CLASS_DENSE, a->hidden, a->hidden, modern ? (llm__dense_act)own : LLM__DENSE_TANH, d);
+        if (modern) d->norm = llm__pooler_slot(L, LLM__W_CLASS_NORM, 0, 1, a->hidden, 0), d->eps = a->eps;
+        if (modern) d->norm_b = llm__pooler_slot(L, LLM__W_CLASS_NORM, 1, 0, a->hidden, 0);
+    }
+    llm__pooler_dense(L, LLM__W_CLASS, a->hidden, 0, LLM__DENSE_IDENTITY, &p->classes[p->n_class]);
+    p->n_labels = p->classes[p->n_class++].out;
+    llm__pooler_activation(L, p);
+}
+
+/* How an embedding is pooled: as modules.json or GGUF says, else as the family's first models are. */
+static void llm__pooler_kind(llm__loader *L, llm__pooler *p) {
+    static const llm_pooling types[] = {LLM_POOLING_NONE, LLM_POOLING_MEAN, LLM_POOLING_FIRST, LLM_POOLING_LAST};
+    const llm__source *s = &L->m->source;
+    char key[96];
+    snprintf(key, sizeof key, "%.60s.pooling_type", L->a->name);
+    const int64_t type = s->gguf ? llm__gguf_int(s->gguf, key, 0) : 0;
+    p->normalize = !s->modules.there || s->modules.normalize;
+    p->kind = s->modules.pooling;
+    if (type > 0 && type < LLM__COUNT(types)) p->kind = types[type];
+    if (p->kind) return;
+    p->kind = !L->a->encoder ? LLM_POOLING_LAST : llm__arch_is(L->a, "gemma3_text gemma4_text") ? LLM_POOLING_MEAN : LLM_POOLING_FIRST;
+}
+
+/* Reads it of the files of a model, whose architecture is known. */
+static llm_result llm__pooler_open(llm_model *m) {
+    llm__pooler *p = &m->pooler;
+    llm__loader L;
+    llm__loader_begin(&L, m, 1, 1);
+    L.layer = -1;
+    llm__pooler_kind(&L, p);
+    p->size = m->arch.hidden;
+    if (!m->dummy) llm__pooler_modules(&L, p);
+    if (!m->dummy && m->arch.encoder) llm__pooler_class(&L, p);
+    if (m->arch.n_types && m->dummy) {
+        p->types = (const float *)llm__arena_get(&m->source.arena, sizeof(float) * (size_t)m->arch.n_types * (size_t)m->arch.hidden);
+        if (!p->types && !L.r) L.r = llm__nomem();
+    } else if (m->arch.n_types) p->types = llm__pooler_slot(&L, LLM__W_TYPES, 0, 1, m->arch.n_types, m->arch.hidden);
+    p->wide = m->arch.hidden;
+    for (int i = 0; i < p->n_dense; i++) p->wide = LLM__MAX(p->wide, p->dense[i].out);
+    for (int i = 0; i < p->n_class; i++) p->wide = LLM__MAX(p->wide, p->classes[i].out);
+    if (m->source.modules.max_len) m->arch.max_len = LLM__MIN(m->arch.max_len, m->source.modules.max_len);
+    llm__loader_end(&L);
+    return L.r;
 }
 
 /* ============================================================================
@@ -29898,11 +30561,12 @@ static void llm__load_heads(llm__loader *L, const llm__net_rank *rank, llm__net_
  * family's habits in: what is optional is looked for, what the family cannot do without is a must. */
 static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
     const llm__arch *a = L->a;
-    int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0, mixer = a->layer[L->layer].mixer;
+    int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & (LLM__POST_NORM | LLM__NORM_AFTER)) != 0, mixer = a->layer[L->layer].mixer;
     llm__slice D = llm__all(a->hidden), E = llm__all(a->n_experts);
     llm__layer_share(a, L->layer, L->rank % L->n_group, L->n_group, layer);
     llm__net_pair *first = mixer == LLM__MIX_NONE ? &layer->ffn_norm : &layer->attn_norm;
-    if (pre && (!a->eagle || a->eagle & LLM__EAGLE_BEFORE)) llm__load_norm(L, LLM__W_ATTN_NORM, !a->eagle, first);
+    if (pre && (!a->eagle || a->eagle & LLM__EAGLE_BEFORE) && !a->layer[L->layer].bare)
+        llm__load_norm(L, LLM__W_ATTN_NORM, !a->eagle, first);
     if (mixer > LLM__MIX_NONE) llm__load_recurrent(L, rank, layer);
     if (mixer == LLM__MIX_ATTENTION || a->layer[L->layer].both) llm__load_heads(L, rank, layer);
     if (post) llm__load_norm(L, LLM__W_POST_ATTN, 1, &layer->post_attn);
@@ -29933,14 +30597,14 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
 }
 
 /* What makes the layers' own values for a token: a table, cut as the vocabulary is, and a projection of the embedding, whole on every rank.
- * Their sum is divided by the root of 2, which the norm's weights take in. */
+ * Their sum is divided by the root of 2, which the norm's weights take in. An encoder has the projection alone, which is not divided. */
 static void llm__load_per_layer(llm__loader *L, llm__net_rank *rank) {
     const llm__arch *a = L->a;
     const llm__slice all = llm__all((int64_t)a->n_layers * a->per_layer);
     if (!a->per_layer) return;
-    llm__load(L, LLM_ROLE_EMBED, LLM__W_PL_EMBED, rank->vocab, all, -1, &rank->pl_embed);
+    if (!a->encoder) llm__load(L, LLM_ROLE_EMBED, LLM__W_PL_EMBED, rank->vocab, all, -1, &rank->pl_embed);
     llm__load(L, LLM_ROLE_LINEAR, LLM__W_PL_MODEL, all, llm__all(a->hidden), -1, &rank->pl_model);
-    const float *norm = llm__load_values(L, LLM__W_PL_MODEL_NORM, a->per_layer, sqrtf(0.5f));
+    const float *norm = llm__load_values(L, LLM__W_PL_MODEL_NORM, a->per_layer, a->encoder ? 1 : sqrtf(0.5f));
     if (norm) llm__load_numbers(L, "norm of layers' own values", norm, a->per_layer, &rank->pl_model_norm.w);
 }
 
@@ -29954,18 +30618,18 @@ static void llm__load_model(llm__loader *L, llm__net_rank *rank) {
     int tied = a->tied > 0 || (a->tied < 0 && !llm__has(L, LLM__W_HEAD));
     if (rank->first) {
         llm__load(L, LLM_ROLE_EMBED, LLM__W_EMBED, rank->vocab, D, -1, &rank->embed);
-        llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom"), &rank->embed_norm);
+        llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom bert roberta nomic_bert modernbert"), &rank->embed_norm);
         if (a->flags & LLM__LEARNED)
             llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &rank->positions);
         llm__load_per_layer(L, rank);
     }
-    if (rank->last) {
+    if (rank->last && !a->encoder) {
         L->heading = 1;
         llm__load(L, LLM_ROLE_HEAD, tied ? LLM__W_EMBED : LLM__W_HEAD, rank->vocab, D, tied ? -1 : 0, &rank->head);
         L->heading = 0;
         if (tied) L->n_params -= rank->vocab.n * a->hidden;
-        llm__load_norm(L, LLM__W_OUT_NORM, 1, &rank->out_norm);
     }
+    if (rank->last && !(a->flags & LLM__NORM_AFTER)) llm__load_norm(L, LLM__W_OUT_NORM, 1, &rank->out_norm);
     if (a->flags & LLM__ALIBI) llm__load_numbers(L, "ALiBi slopes", a->alibi + rank->heads.first, rank->heads.n, &rank->alibi);
 }
 
@@ -30011,7 +30675,6 @@ static void llm__load_rank(llm__loader *L, llm__net_rank *rank, const llm__net_c
     }
 }
 
-/* A loader that only checks, for rank 0; the caller sets the backend. */
 static void llm__loader_begin(llm__loader *L, const llm_model *m, int n_ranks, int n_group) {
     memset(L, 0, sizeof *L);
     L->m = m;
@@ -30022,7 +30685,6 @@ static void llm__loader_begin(llm__loader *L, const llm_model *m, int n_ranks, i
     L->n_group = n_group;
 }
 
-/* Frees what the backend had to see until weights_done: it plans at once, and reads the data when it packs. */
 static void llm__loader_end(llm__loader *L) {
     for (int k = 0; k < 2; k++) LLM_FREE(L->list[k].segment);
     LLM_FREE(L->taken);
@@ -30703,12 +31365,13 @@ static void llm__pass_residual(const llm__pass *p, const llm__net_lane *lane, co
                           .weight = before->w,
                           .bias = before->b,
                           .eps = p->a->eps,
+                          .replace = (p->a->flags & LLM__NORM_AFTER) != 0,
                           .x_scale = x_scale};
     p->be->residual(p->ctx, p->rank_index, &op);
 }
 
 /* x = embedding of the tokens (T, D). Each rank has a part of the table; learned positions are added on one rank: the sum over ranks has
- * them once. */
+ * them once. What rows are given for the kind of their token is added to the sum. */
 static void llm__pass_embed(const llm__pass *p, const llm__net *net) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
@@ -30719,11 +31382,13 @@ static void llm__pass_embed(const llm__pass *p, const llm__net *net) {
                           .position_offset = a->position_offset,
                           .vocab_begin = (int32_t)rank->vocab.first,
                           .scale = a->embed_scale,
-                          .given = !p->given       ? LLM_GIVEN_NONE
-                                   : p->rank_index ? LLM_GIVEN_ZERO
-                                                   : LLM_GIVEN_ROW};
+                          .given = !p->given || a->n_types ? LLM_GIVEN_NONE
+                                   : p->rank_index         ? LLM_GIVEN_ZERO
+                                                           : LLM_GIVEN_ROW};
+    const llm_embed_op kind = {.dst = x, .given = LLM_GIVEN_ROW, .given_add = 1};
     p->be->embed(p->ctx, p->rank_index, &embed);
     llm__extra_embed(p, net, x);
+    if (a->n_types) p->be->embed(p->ctx, p->rank_index, &kind);
     if (rank->embed_norm.w) llm__pass_norm(p, LLM_ROWS_TOKENS, x, x, a->hidden, a->norm, &rank->embed_norm, a->eps);
 }
 
@@ -30787,6 +31452,7 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
                                   .softcap = a->attn_softcap,
                                   .window = own->window,
                                   .chunked = a->chunked,
+                                  .not_causal = a->encoder,
                                   .sinks = layer->sinks.w,
                                   .alibi = rank->alibi,
                                   .spans = a->both_ways};
@@ -30903,13 +31569,14 @@ static void llm__pass_moe(const llm__pass *p, const llm__net_layer *layer, const
 }
 
 /* After the last layer: gathers the rows whose logits are wanted, unless the last MLP has done so, and multiplies them with the output
- * layer. */
+ * layer; of an encoder the rows are all that is wanted. */
 static void llm__pass_head(const llm__pass *p, const llm__net *net, const llm__net_lane *lane, int has_norm) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
     llm_buffer *src = has_norm ? rank->out.h : rank->out.x;
     if (lane != &rank->out) llm__pass_gather(p, src, has_norm ? lane->h : lane->x);
     llm__extra_keep(p, net, lane, src);
+    if (a->encoder) return;
     const llm_buffer *plus = llm__extra_plus(p, LLM_ROWS_OUT, rank->head_plus, src, &rank->head);
     llm_logits_op logits = {.src = src,
                             .head = rank->head.w,
@@ -30959,7 +31626,8 @@ static void llm__pass_beside(const llm__pass *p, const llm__net_layer *layer) {
 }
 
 /* pl (T, n_layers P): what each layer has of its own for a token, from a table and from the embedding x (Gemma 4):
- *   pl = (norm(W x D^-0.5) + table[token] P^0.5) 2^-0.5,  the norm over the P values of each layer, its weights times 2^-0.5 */
+ *   pl = (norm(W x D^-0.5) + table[token] P^0.5) 2^-0.5,  the norm over the P values of each layer, its weights times 2^-0.5
+ * An encoder has no table: pl = norm(W x D^-0.5). */
 static void llm__pass_per_layer(const llm__pass *p) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
@@ -30979,9 +31647,9 @@ static void llm__pass_per_layer(const llm__pass *p) {
                               .weight = rank->pl_model_norm.w,
                               .eps = a->eps,
                               .parts = a->n_layers,
-                              .add = 1};
-    p->be->embed(p->ctx, p->rank_index, &embed);
-    if (p->n_group > 1) p->be->all_reduce(p->ctx, p->rank_index, LLM_ROWS_TOKENS, rank->pl, a->n_layers * a->per_layer);
+                              .add = !a->encoder};
+    if (!a->encoder) p->be->embed(p->ctx, p->rank_index, &embed);
+    if (p->n_group > 1 && !a->encoder) p->be->all_reduce(p->ctx, p->rank_index, LLM_ROWS_TOKENS, rank->pl, a->n_layers * a->per_layer);
     p->be->linear(p->ctx, p->rank_index, &model);
     p->be->norm(p->ctx, p->rank_index, &norm);
 }
@@ -31041,6 +31709,7 @@ static const llm__net_pair *llm__first_norm(const llm__pass *p, int i) {
 /* What comes behind the residual stream of layer i: the norm of the next, or the last one; NULL: none. */
 static const llm__net_pair *llm__next_norm(const llm__pass *p, int i) {
     const int pre = !(p->a->flags & LLM__NO_PRE_NORM);
+    if (p->a->flags & LLM__NORM_AFTER) return &p->rank->layer[i].post_ffn;
     if (p->rank->last && i == p->a->n_layers - 1) return !p->a->eagle || p->rank->out_norm.w ? &p->rank->out_norm : NULL;
     return pre && i + 1 < p->rank->end ? llm__first_norm(p, i + 1) : NULL;
 }
@@ -31059,6 +31728,7 @@ static const llm__net_lane *llm__pass_narrow(const llm__pass *p, const llm__net_
  *   most          h = norm(x);  x += att(h);         h = norm(x);  x += mlp(h)
  *   POST_NORM     h = norm(x);  x += norm(att(h));   h = norm(x);  x += norm(mlp(h))     Gemma 2, GLM-4
  *   NO_PRE_NORM                 x += norm(att(x));                 x += norm(mlp(x))     OLMo 2
+ *   NORM_AFTER                  x = norm(x + att(x));              x = norm(x + mlp(x))  BERT
  *   PARALLEL      h = norm(x);  x += att(h) + mlp(h)                                     Cohere, GPT-NeoX
  *   one block     h = norm(x);  x += att(h), or x += mlp(h)                              Mamba 2, Nemotron-H
  *   both          h = norm(x);  x += att(h) + states(h);   h = norm(x);  x += mlp(h)     Falcon-H1
@@ -31071,7 +31741,7 @@ static const llm__net_lane *llm__pass_layer(const llm__pass *p, const llm__net *
     const int parallel = (a->flags & LLM__PARALLEL) != 0, pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
     const int last = p->rank->last && i == a->n_layers - 1, moe = a->layer[i].moe, no_mlp = a->layer[i].no_mlp;
     const int deep = p->given && !net->cfg.alone && i < a->n_deepstack; /* pictures have something to add behind this layer */
-    const llm_buffer *src = pre && (!a->eagle || layer->attn_norm.w) ? lane->h : lane->x;
+    const llm_buffer *src = pre && (!a->eagle || layer->attn_norm.w) && !a->layer[i].bare ? lane->h : lane->x;
     if (a->layer[i].mixer != LLM__MIX_NONE) {
         llm__pass_mixer(p, i, layer, src);
         if (last && !moe && !deep && !net->cfg.whole &&
@@ -31082,9 +31752,10 @@ static const llm__net_lane *llm__pass_layer(const llm__pass *p, const llm__net *
         if (a->layer[i].both) llm__pass_linear(p, lane->rows, lane->y, lane->states, &layer->state_o, LLM_ACT_NONE, 1);
         if (!parallel)
             llm__pass_residual(p, lane, lane->y, post ? &layer->post_attn : NULL,
-                               no_mlp ? llm__next_norm(p, i)
-                               : pre  ? &layer->ffn_norm
-                                      : NULL,
+                               no_mlp                       ? llm__next_norm(p, i)
+                               : pre                        ? &layer->ffn_norm
+                               : a->flags & LLM__NORM_AFTER ? &layer->post_attn
+                                                            : NULL,
                                0);
         else if (layer->ffn_norm.w) llm__pass_norm(p, lane->rows, lane->h, lane->x, a->hidden, a->norm, &layer->ffn_norm, a->eps);
     }
@@ -31114,7 +31785,8 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
     if (rank->first && a->per_layer) llm__pass_per_layer(&p);
     llm__pass_rope(&p);
     llm__extra_begin(&p, net);
-    if (pre && (!a->eagle || rank->layer[0].attn_norm.w)) llm__pass_residual(&p, lane, NULL, NULL, llm__first_norm(&p, rank->begin), 0);
+    if (pre && (!a->eagle || rank->layer[0].attn_norm.w) && !a->layer[rank->begin].bare)
+        llm__pass_residual(&p, lane, NULL, NULL, llm__first_norm(&p, rank->begin), 0);
     for (int i = rank->begin; i < rank->end; i++) {
         p.xielu = a->layer[i].xielu;
         lane = llm__pass_layer(&p, net, i, lane);
@@ -31203,6 +31875,11 @@ static void llm__model_info_fill(llm_model *m) {
         o->sliding_window = LLM__MAX(o->sliding_window, a->layer[i].window);
         o->n_states += a->layer[i].mixer > LLM__MIX_NONE;
     }
+    o->encoder = a->encoder;
+    o->embedding_size = m->pooler.size;
+    o->n_labels = m->pooler.n_labels;
+    o->n_token_types = a->n_types;
+    o->raw_embeddings = a->n_layers && !m->pooler.normalize;
     o->bos_id = s->bos_id;
     o->eos_id = s->eos_id;
     o->pad_id = s->pad_id;
@@ -31268,6 +31945,7 @@ static llm_result llm__model_open(const char *path, const llm__place *place, con
     if (!r && !vocab_only) llm__source_bound(&m->source, m->arch.vocab);
     if (!r && !vocab_only && cfg) r = llm__rope_override(&m->arch, (double)cfg->rope_scaling_factor, cfg->use_logn_attn, m->path);
     if (!r && !vocab_only) r = llm__net_check(m);
+    if (!r && !vocab_only) r = llm__pooler_open(m);
     if (r) {
         llm_model_close(m);
         return r;
@@ -31298,6 +31976,11 @@ LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **
 LLM_API llm_result llm_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_tokens *out) {
     llm_result r = llm__tokenizer_encode(model->source.tokenizer, text, len, flags, out);
     return r == LLM_ERR_UNSUPPORTED ? llm__error(r, "%s: the model has no tokenizer", model->path) : r;
+}
+
+LLM_API llm_result llm_tokenize_pair(const llm_model *model, const char *a, size_t a_len, const char *b, size_t b_len, int flags,
+                                     size_t most, llm_tokens *ids, llm_tokens *types) {
+    return llm__tokenizer_pair(model->source.tokenizer, llm__s(a, a_len), llm__s(b, b_len), flags, most, ids, types);
 }
 
 LLM_API llm_result llm_detokenize(const llm_model *model, const int32_t *ids, size_t n, int flags, llm_text *out) {
@@ -42410,8 +43093,10 @@ typedef struct llm__engine_params {
     int32_t n_draft;   /* tokens that may be drafted at once; 0: no speculation */
     int32_t n_jump;    /* the same of those that a grammar drafts */
     int32_t recurrent; /* 1: layers keep a state, so a token that was computed cannot be taken back */
-    int32_t n_loras;   /* slots for adapters */
-    int32_t dry;       /* 1: the engine is only planned; pages: as planned, else 0 */
+    int32_t encoder;   /* 1: a prompt is computed in one step, and gives a vector */
+    const llm__pooler *pooler;
+    int32_t n_loras; /* slots for adapters */
+    int32_t dry;     /* 1: the engine is only planned; pages: as planned, else 0 */
     int32_t planned_pages;
 } llm__engine_params;
 
@@ -42558,10 +43243,13 @@ struct llm_request {
         int32_t *places, n_places,
             next_place; /* (3, n_places) of the prompt's tokens in time, height and width, and of the first behind them */
     } sight;
-    struct { /* of an embedding */
-        llm_pooling kind;
+    struct {              /* of an embedding */
+        llm_pooling kind; /* LAST, MEAN or FIRST */
+        int32_t scores;   /* 1: a classifier's values are wanted */
+        int32_t size;     /* of what it has become; 0: not yet */
         double *sum;      /* (hidden) so far, or NULL */
-        float *embedding; /* (hidden) behind it */
+        float *embedding; /* (2, as wide as the widest that stands behind the model) behind it */
+        uint16_t *types;  /* (n_prompt) kinds of tokens; NULL: 0 */
     } pooling;
     llm_request_metrics metrics;
     char *id;
@@ -42800,6 +43488,115 @@ static void llm__note_news(llm_engine *e, llm_request *r) {
     e->news = r;
 }
 
+/* ============================================================================
+ * >>pooling   From the rows of a prompt to one vector.
+ * ============================================================================
+ * A request with `pooling` asks for the hidden states of some rows of its prompt, as one that is scored asks for logits: of the first, of
+ * the last, or of all (prompt.score_from, score_end). Each is added to a sum when its step has been computed, and the last one makes the
+ * mean; then come the layers that the model's files have behind it (>>pooler). A prompt of five tokens in two chunks, all rows wanted:
+ *
+ *     step 1   rows 0 1 2   sum = h0 + h1 + h2
+ *     step 2   rows 3 4     sum += h3 + h4;  x = sum / 5;  x = act(W x + b) ...
+ *
+ * The prompt of an encoder is never cut: see llm__plan_rows. */
+
+/* How the prompt becomes a vector, and the kinds of its tokens. */
+static llm_result llm__pooling_submit(llm_request *r, const llm_request_config *cfg, size_t n) {
+    const llm_engine *e = r->engine;
+    const llm__pooler *p = e->p.pooler;
+    const char *path = e->p.model ? e->p.model->path : "the model";
+    const int32_t n_types = e->p.model ? LLM__MAX(e->p.model->arch.n_types, 1) : 1;
+    if (cfg->pooling < LLM_POOLING_NONE || cfg->pooling > LLM_POOLING_SCORE)
+        return llm__error(LLM_ERR_ARG, "pooling: %d, must be 0 to %d", (int)cfg->pooling, LLM_POOLING_SCORE);
+    if (e->p.encoder && !cfg->pooling)
+        return llm__error(LLM_ERR_UNSUPPORTED,
+                          "%s is an encoder, which gives vectors of texts and no answers: an embedding or a score was expected", path);
+    r->pooling.kind = cfg->pooling;
+    r->pooling.scores = cfg->pooling == LLM_POOLING_SCORE;
+    if (r->pooling.scores && !(p && p->n_labels))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s has no classifier: a reranker of BERT's kind was expected", path);
+    if (r->pooling.scores) r->pooling.kind = p->class_kind;
+    if (cfg->pooling == LLM_POOLING_OWN) r->pooling.kind = p ? p->kind : LLM_POOLING_LAST;
+    if (!cfg->prompt_types) return LLM_OK;
+    if (cfg->prompt) return llm__error(LLM_ERR_ARG, "prompt_types: beside a text; they go with prompt_ids");
+    for (size_t i = 0; i < n; i++)
+        if (cfg->prompt_types[i] < 0 || cfg->prompt_types[i] >= n_types)
+            return llm__error(LLM_ERR_ARG, "prompt_types: entry %zu is %d, %s has kinds of tokens below %d", i, (int)cfg->prompt_types[i],
+                              path, (int)n_types);
+    r->pooling.types = (uint16_t *)llm__arena_get(&r->arena, n * sizeof *r->pooling.types);
+    for (size_t i = 0; i < n && r->pooling.types; i++) r->pooling.types[i] = (uint16_t)cfg->prompt_types[i];
+    return r->pooling.types ? LLM_OK : llm__nomem();
+}
+
+/* Room for the vector of a prompt of n tokens, and which of its rows are wanted. */
+static llm_result llm__pooling_room(llm_request *r, size_t n) {
+    const size_t size = (size_t)r->engine->p.hidden, wide = r->engine->p.pooler ? (size_t)r->engine->p.pooler->wide : size;
+    r->pooling.sum = (double *)llm__arena_get(&r->arena, size * sizeof *r->pooling.sum + 2 * wide * sizeof *r->pooling.embedding);
+    r->pooling.embedding = r->pooling.sum ? (float *)(r->pooling.sum + size) : NULL;
+    r->prompt.score_from = r->pooling.kind == LLM_POOLING_LAST ? (int32_t)n - 1 : 0;
+    r->prompt.score_end = r->pooling.kind == LLM_POOLING_FIRST ? 1 : (int32_t)n;
+    return r->pooling.sum ? LLM_OK : llm__nomem();
+}
+
+/* What a row is given for the kind of its token. */
+static void llm__pooling_type(llm_engine *e, const llm__seq *s, int32_t at, int32_t row) {
+    const uint16_t *types = s->request->pooling.types;
+    if (!e->p.pooler || !e->p.pooler->types) return;
+    e->step.given[row] = e->p.pooler->types + (size_t)(types && at < s->n_prompt ? types[at] : 0) * (size_t)e->p.hidden;
+    e->step.any_given = 1;
+}
+
+/* What a dense layer does with each of its values. */
+static float llm__dense_value(llm__dense_act act, float x) {
+    switch (act) {
+    case LLM__DENSE_TANH: return tanhf(x);
+    case LLM__DENSE_RELU: return x > 0 ? x : 0;
+    case LLM__DENSE_GELU: return 0.5f * x * (1 + erff(x * 0.70710678f));
+    case LLM__DENSE_SIGMOID: return 1 / (1 + expf(-x));
+    case LLM__DENSE_SILU: return x / (1 + expf(-x));
+    default: return x;
+    }
+}
+
+/* Computes in x (wide), which holds the pooled state (D); scratch (wide). Returns how many values x has then. scores: the classifier's. */
+static int32_t llm__pooling_run(const llm__pooler *p, const llm__kernels *k, int scores, float *x, float *scratch) {
+    const llm__dense *list = scores ? p->classes : p->dense;
+    int32_t n = list[0].in;
+    for (int i = 0; i < (scores ? p->n_class : p->n_dense); i++) {
+        const llm__dense *d = &list[i];
+        double mean = 0, square = 0;
+        n = d->out;
+        for (int32_t r = 0; r < n; r++)
+            scratch[r] = llm__dense_value(d->act, k->dot(d->w + (int64_t)r * d->in, x, d->in) + (d->b ? d->b[r] : 0));
+        for (int32_t r = 0; r < n; r++) mean += (double)scratch[r] / n;
+        for (int32_t r = 0; r < n; r++) square += ((double)scratch[r] - mean) * ((double)scratch[r] - mean) / n;
+        for (int32_t r = 0; r < n; r++) {
+            x[r] = scratch[r];
+            if (!d->norm) continue;
+            x[r] = (float)(((double)x[r] - mean) / sqrt(square + (double)d->eps)) * d->norm[r] + (d->norm_b ? d->norm_b[r] : 0);
+        }
+    }
+    return scores || p->n_dense ? n : p->size;
+}
+
+/* Adds the hidden state of a row of the prompt, in order of position: the sum is the same however the prompt was cut. The last row
+ * makes the embedding, and what stands behind the model turns it into what was asked for. 0: it is not finite. */
+static int llm__pooling_row(llm_engine *e, llm_request *r, const llm__job *job) {
+    const float *row = llm__net_hidden(e->net, job->out_row);
+    const llm__pooler *p = e->p.pooler;
+    float *x = r->pooling.embedding;
+    double finite = 0;
+    for (int32_t i = 0; i < e->p.hidden; i++) {
+        r->pooling.sum[i] += (double)row[i];
+        finite += (double)(row[i] - row[i]);
+    }
+    if (job->scored < r->prompt.score_end) return finite == 0;
+    for (int32_t i = 0; i < e->p.hidden; i++) x[i] = (float)(r->pooling.sum[i] / (r->prompt.score_end - r->prompt.score_from));
+    r->pooling.size = p ? llm__pooling_run(p, e->scratch[0].kernels, r->pooling.scores, x, x + p->wide) : e->p.hidden;
+    for (int32_t i = 0; i < r->pooling.size; i++) finite += (double)(x[i] - x[i]);
+    return finite == 0;
+}
+
 LLM__COLD_END
 
 /* ============================================================================
@@ -43030,7 +43827,8 @@ static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
     if (e->p.c.disable_chunked_prefill && n < llm__seq_left(s)) return; /* all of a prompt, or it waits */
     n = llm__sight_may_feed(e, s, n);
     while (n > 0 && (over = llm__rows_out(s, n) - (e->p.max_out - f->n_out)) > 0) n = llm__sight_may_feed(e, s, n - over);
-    if (n <= 0 || (e->p.c.disable_chunked_prefill && n < llm__seq_left(s) && !s->request->prompt.score_end)) return;
+    const int whole = e->p.encoder || (e->p.c.disable_chunked_prefill && !s->request->prompt.score_end);
+    if (n <= 0 || (whole && n < llm__seq_left(s))) return;
     f->entry[f->n++].seq = s;
     f->n_rows += n;
     f->n_out += llm__rows_out(s, n);
@@ -43324,6 +44122,7 @@ static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t
     for (int32_t at = begin; at < drafts_end; at++, row++) {
         int draft = at >= end, ahead = !draft && at >= s->n_ids, score = at >= first && at < s->request->prompt.score_end;
         llm__step_row(e, row, i, at, draft ? s->draft.ids[at - end] : ahead ? 0 : s->ids[at], ahead ? s->ahead_row : -1);
+        llm__pooling_type(e, s, at, row);
         llm__sight_row(e, s, at, row);
         if (!draft && !score && (at + 1 < end || left || s->request->score_only)) continue;
         e->step.out_rows[*n_out] = row;
@@ -43657,7 +44456,7 @@ static int llm__score_prompt(llm_engine *e, const llm__seq *s, int32_t at, const
 static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     llm__seq *s = job->seq;
     const llm_request *r = s->request;
-    const float *row = e->backend->logits_row(e->ctx, job->out_row);
+    const float *row = r->pooling.kind ? NULL : e->backend->logits_row(e->ctx, job->out_row);
     int32_t n = s->n_ids - s->n_prompt;
     llm__rules rules = llm__seq_rules(e, s);
     if (s->state == LLM__SEQ_DONE) return;
@@ -44196,19 +44995,6 @@ static int llm__draft_kept(llm_engine *e, llm__job *job, int32_t id) {
     return 0;
 }
 
-/* Adds the hidden state of a row of the prompt, in order of position: the sum is the same however the prompt was cut. The last row
- * makes the embedding. 0: it is not finite. */
-static int llm__pool_row(llm_engine *e, llm_request *r, const llm__job *job) {
-    const float *row = llm__net_hidden(e->net, job->out_row);
-    double finite = 0;
-    for (int32_t i = 0; i < e->p.hidden; i++) {
-        r->pooling.sum[i] += (double)row[i];
-        r->pooling.embedding[i] = (float)(r->pooling.sum[i] / (r->prompt.score_end - r->prompt.score_from));
-        finite += (double)(row[i] - row[i]);
-    }
-    return finite == 0;
-}
-
 /* Uses what a job has found. Returns 1 if it is to be run again, on the row behind. */
 static int llm__use_job(llm_engine *e, llm__job *job, double now) {
     llm__seq *s = job->seq;
@@ -44220,7 +45006,7 @@ static int llm__use_job(llm_engine *e, llm__job *job, double now) {
                                   : "the grammar leaves no token that could come next");
     else if (job->choice.id == LLM__CHOICE_GAVE_UP) s->output.lost = s->matcher->failed, llm__seq_finish(e, s, LLM_FINISH_ERROR);
     else if (job->choice.id < 0) llm__request_end(e, r, LLM_FINISH_ERROR, "the model's logits are not finite");
-    else if (r->pooling.kind && !llm__pool_row(e, r, job))
+    else if (r->pooling.kind && !llm__pooling_row(e, r, job))
         llm__request_end(e, r, LLM_FINISH_ERROR, "the model's hidden states are not finite");
     else if (job->scored >= 0) s->n_scored = job->scored;
     else if (r->sampling.use_beam_search) llm__beams_advance(e, r, now);
@@ -45849,6 +46635,17 @@ static void llm__engine_defaults(llm_engine_config *c, int32_t whole) {
     llm__fields_default(llm__engine_fields, LLM__ENGINE_FIELDS, c);
 }
 
+/* A text of an encoder is computed in one step, as a whole, and nothing of it serves another. */
+static llm_result llm__resolve_encoder(const llm_model *model, llm_engine_config *c) {
+    const char *refused = c->speculative_model ? "speculative_model" : c->max_loras || c->lora ? "max_loras" : NULL;
+    if (!model->arch.encoder) return LLM_OK;
+    if (refused)
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s is an encoder, which gives vectors: it has no %s", refused, model->path,
+                          c->speculative_model ? "drafts" : "adapters");
+    c->disable_chunked_prefill = c->disable_prefix_caching = 1;
+    return LLM_OK;
+}
+
 /* Fills in c. Zero means default; contradictions are refused with a sentence that has both numbers, before any memory is taken. */
 static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config *c) {
     int32_t own = model->arch.max_len;
@@ -45862,6 +46659,8 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     if (model->arch.recurrent && c->speculative_model)
         return llm__error(LLM_ERR_UNSUPPORTED,
                           "speculative_model: %s keeps a state in some layers, from which a draft cannot be taken back", model->arch.name);
+    r = llm__resolve_encoder(model, c);
+    if (r) return r;
     if (!c->block_size) c->block_size = llm__state_page(&model->arch);
     const int32_t longest = c->max_model_len ? c->max_model_len : own, whole = c->disable_chunked_prefill ? longest : 0;
     llm__engine_defaults(c, LLM__MIN(whole, 1048576));
@@ -45892,7 +46691,7 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
 /* Bytes of everything on a CPU but KV pages: what the backend has, logits, for which there is memory once the weights are packed, and the
  * scheduler's own. */
 static int64_t llm__engine_bytes(const llm_engine *e) {
-    const int64_t logits = (int64_t)e->p.max_out * ((e->p.vocab + 15) & ~15) * (int64_t)sizeof(float);
+    const int64_t logits = e->p.encoder ? 0 : (int64_t)e->p.max_out * ((e->p.vocab + 15) & ~15) * (int64_t)sizeof(float);
     return e->backend->memory_used(e->ctx) + logits + (int64_t)e->arena.total + llm__sight_memory(e);
 }
 
@@ -46011,6 +46810,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.step_timeout = (double)c->step_timeout;
     b.spent = c->spent;
     b.given_cols = e->p.model->vision ? e->p.model->arch.hidden * (1 + e->p.model->arch.n_deepstack) : 0;
+    if (e->p.model->arch.n_types) b.given_cols = e->p.model->arch.hidden;
     b.trace = c->trace;
     b.trace_user = c->trace_user;
     b.trace_inputs = c->trace_inputs != 0;
@@ -46057,6 +46857,9 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->eos_id = info->eos_id >= 0 || !info->n_stop_ids ? info->eos_id : info->stop_ids[0];
     p->max_len = c->max_model_len ? c->max_model_len : model->arch.max_len;
     p->max_out = c->max_num_seqs + 32; /* rows of prompts that are scored find place beside those that decode */
+    p->encoder = model->arch.encoder;
+    p->pooler = &model->pooler;
+    if (p->encoder) p->max_out = LLM__MAX(p->max_out, c->max_num_batched_tokens);       /* a mean is over all rows of a step */
     if (model->arch.both_ways) p->max_out += LLM__MIN(c->max_num_batched_tokens, 1024); /* and those of a whole picture */
     if (!llm__isa_find(c->isa, &isa)) p->kernels = llm__kernels_of(isa);
     e->kv_type = c->kv_cache_dtype || e->backend != llm_backend_cpu() ? c->kv_cache_dtype : llm__kv_auto(isa, c->dtype);
@@ -46066,6 +46869,7 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->n_jump = p->recurrent ? 0 : LLM__JUMP_MAX;
     /* a draft model is waited for: no step may be in flight meanwhile */
     p->lag = e->backend->drawn != NULL && (!c->speculative_model || !strcmp(c->speculative_model, "[ngram]"));
+    if (p->encoder) p->lag = 0;
     if (p->lag) p->lag = LLM__MIN(LLM__MAX(c->pipeline_parallel_size, 2), LLM_FLIGHT_MAX) - 1;
     e->n_ranks = c->tensor_parallel_size * c->pipeline_parallel_size;
 }
@@ -46758,14 +47562,7 @@ static llm_result llm__request_limits(llm_request *r, const int32_t *prompt, siz
 /* Room for an embedding, or for the log-probabilities of the prompt: per token the number asked for, never a row of the vocabulary. */
 static llm_result llm__request_scores(llm_request *r, size_t n) {
     int ok = 1;
-    if (r->pooling.kind) {
-        size_t size = (size_t)r->engine->p.hidden;
-        r->pooling.sum = (double *)llm__arena_get(&r->arena, size * (sizeof *r->pooling.sum + sizeof *r->pooling.embedding));
-        r->pooling.embedding = r->pooling.sum ? (float *)(r->pooling.sum + size) : NULL;
-        r->prompt.score_from = r->pooling.kind == LLM_POOLING_LAST ? (int32_t)n - 1 : 0;
-        r->prompt.score_end = (int32_t)n;
-        return r->pooling.sum ? LLM_OK : llm__nomem();
-    }
+    if (r->pooling.kind) return llm__pooling_room(r, n);
     if (r->score_only && !r->sampling.prompt_logprobs) r->sampling.prompt_logprobs = 1;
     if (!r->sampling.prompt_logprobs) return LLM_OK;
     r->prompt.score_end = (int32_t)n - 1;
@@ -46818,7 +47615,8 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     r->sampling.early_stop = llm__early_resolve(&cfg->sampling.early_stop, &e->p.c.early_stop);
     llm__sampling_resolve(&r->sampling);
     if (!r->sampling.has_seed) llm__random_bytes(&r->sampling.seed, sizeof r->sampling.seed), r->sampling.seed &= INT64_MAX;
-    r->pooling.kind = cfg->pooling;
+    llm_result result = llm__pooling_submit(r, cfg, n);
+    if (result) return result;
     r->score_only = cfg->score_only || r->pooling.kind;
     if (r->pooling.kind) r->sampling.prompt_logprobs = 0;
     r->sampling.use_beam_search = r->sampling.use_beam_search && !r->score_only;
@@ -46826,7 +47624,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     r->priority = cfg->priority;
     r->on_news = cfg->on_news;
     r->user = cfg->user;
-    llm_result result = llm__request_limits(r, prompt, n, &max_new);
+    result = llm__request_limits(r, prompt, n, &max_new);
     if (!result) result = llm__request_values(r, max_new);
     if (!result) result = llm__request_root(r, cfg, (int32_t)n);
     if (!result) result = llm__request_copies(r, cfg);
@@ -47082,7 +47880,7 @@ LLM_API const int32_t *llm_request_prompt_ranks(const llm_request *r) {
 LLM_API const float *llm_request_embedding(const llm_request *r, int32_t *n) {
     LLM__LOCKED(&r->mutex);
     int there = r->pooling.embedding && r->n_done && r->seq[0].output.finish == LLM_FINISH_LENGTH;
-    *n = there ? r->engine->p.hidden : 0;
+    *n = there ? r->pooling.size : 0;
     return there ? r->pooling.embedding : NULL;
 }
 
@@ -47140,6 +47938,8 @@ static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, c
  * tokens. Cached prefixes are given up: raw sequences write to fixed pages. */
 static llm_result llm__raw_check(llm_engine *e, int32_t seq, int32_t position, int32_t n, const int32_t *ids) {
     if (e->live || e->inbox.first) return llm__error(LLM_ERR_ARG, "llm_forward: requests are running on this engine");
+    if (e->p.encoder)
+        return llm__error(LLM_ERR_UNSUPPORTED, "llm_forward: %s is an encoder, which gives vectors and no logits", e->p.model->path);
     if (seq < 0 || seq >= e->p.c.max_num_seqs || (int64_t)(seq + 1) * e->max_pages > e->kv.n_pages)
         return llm__error(LLM_ERR_ARG, "seq: %d, must be 0 to %d", (int)seq,
                           (int)LLM__MIN((int64_t)e->p.c.max_num_seqs, e->kv.n_pages / e->max_pages) - 1);
@@ -53716,7 +54516,7 @@ static llm_result llm__speculative_parse(const llm_options *outer, llm_engine_co
 enum {
     LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
     LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_CHOICES = 2048, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64,
-    LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 80,
+    LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 96,
     LLM__OAI_VALUES = 1 << 25, /* tokens and log-probabilities that all answers to a body may have */
     LLM__OAI_MEDIA = 128, LLM__OAI_FRAMES = 1024, LLM__OAI_FETCHED = 128 << 20
 };
@@ -53739,7 +54539,13 @@ static const struct {
     {"lora-", NULL, NULL, NULL},
     {"kept-", NULL, NULL, "prompt"},
     {"kept-", NULL, NULL, "prompt"},
-    {"show-", NULL, NULL, NULL}};
+    {"show-", NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL}, /* Ollama's are read as others */
+    {NULL, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL},
+    {"rerank-", NULL, NULL, "query"},
+    {"score-", "list", NULL, "text_1"}};
 
 /* One answer of one prompt, as far as it has been polled. */
 typedef struct llm__oai_choice {
@@ -53818,6 +54624,9 @@ struct llm_openai_call {
     /* Of Ollama's: ids that stand before the prompt; nothing is to be done; of a text that is too long the beginning is taken. */
     llm_tokens before;
     int32_t idle, keep_first;
+    /* Of rerank and score: how many documents are wanted, 0: all; whether with their texts, -1: not said; no sigmoid; of Qwen3-Reranker. */
+    int32_t top_n, return_documents, raw_scores;
+    const char *instruction;
 };
 
 /* Kinds of calls as bits: the group of a row is where it has an effect. Elsewhere it is named as ignored. */
@@ -53832,7 +54641,8 @@ enum {
     LLM__OAI_RENDERS = LLM__OAI_CHATS | LLM__OAI_IDS | LLM__OAI_BIT(TEMPLATE),
     LLM__OAI_LORA = LLM__OAI_BIT(LORA_LOAD) | LLM__OAI_BIT(LORA_UNLOAD),
     LLM__OAI_CONTEXT = LLM__OAI_BIT(CONTEXT_SAVE) | LLM__OAI_BIT(CONTEXT_LOAD),
-    LLM__OAI_ALL = LLM__OAI_BIT(CONTEXT_LOAD) * 2 - 1
+    LLM__OAI_RANKS = LLM__OAI_BIT(RERANK) | LLM__OAI_BIT(SCORE),
+    LLM__OAI_ALL = (LLM__OAI_BIT(CONTEXT_LOAD) * 2 - 1) | LLM__OAI_RANKS
 };
 
 #define LLM__OAI_BOOL(where, member, names) LLM_OPT_BOOL(llm_openai_call, member, where, names, NULL)
@@ -53864,10 +54674,16 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_BOOL(LLM__OAI_OPENAI, metrics, "return_metrics"),
     LLM__OAI_BOOL(LLM__OAI_ANSWERS, early_stop, "enable_early_stop"), LLM__OAI_BOOL(LLM__OAI_CHATS, tool_many, "parallel_tool_calls"),
     LLM__OAI_BOOL(LLM__OAI_BIT(RESPONSE), background, "background"), LLM__OAI_BOOL(LLM__OAI_BIT(RESPONSE), store, "store"),
-    LLM__OAI_INT64(LLM__OAI_PROMPTED, truncate_prompt, "truncate_prompt_tokens", -1, 9e18),
-    LLM_OPT_INT(llm_openai_call, priority, LLM__OAI_PROMPTED, "priority", -1000000, 1000000, NULL),
-    LLM__OAI_TEXT(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT, cache_salt, "cache_salt", 1, 128),
-    LLM__OAI_TEXT(LLM__OAI_PROMPTED, user_name, "user", 0, 512), LLM__OAI_TEXT(LLM__OAI_ALL, request_id, "request_id", 1, 128),
+    LLM__OAI_INT64(LLM__OAI_PROMPTED | LLM__OAI_RANKS, truncate_prompt, "truncate_prompt_tokens", -1, 9e18),
+    LLM_OPT_INT(llm_openai_call, priority, LLM__OAI_PROMPTED | LLM__OAI_RANKS, "priority", -1000000, 1000000, NULL),
+    LLM__OAI_TEXT(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT | LLM__OAI_RANKS, cache_salt, "cache_salt", 1, 128),
+    LLM__OAI_TEXT(LLM__OAI_PROMPTED | LLM__OAI_RANKS, user_name, "user", 0, 512),
+    LLM__OAI_TEXT(LLM__OAI_ALL, request_id, "request_id", 1, 128),
+    LLM_OPT_INT(llm_openai_call, top_n, LLM__OAI_BIT(RERANK), "top_n", 0, INT32_MAX, NULL),
+    LLM__OAI_BOOL(LLM__OAI_BIT(RERANK), return_documents, "return_documents|return_text"),
+    LLM__OAI_BOOL(LLM__OAI_RANKS, raw_scores, "raw_scores"), LLM__OAI_TEXT(LLM__OAI_RANKS, instruction, "instruction|instruct", 0, 8192),
+    LLM__OAI_READ(LLM__OAI_BIT(RERANK), "query|texts"), LLM__OAI_READ(LLM__OAI_BIT(SCORE), "text_1|text_2"),
+    LLM__OAI_READ(LLM__OAI_RENDERS | LLM__OAI_BIT(RERANK), "documents"),
     LLM__OAI_TEXT(LLM__OAI_ANSWERS, form.space, "guided_whitespace_pattern", 0, 512),
     LLM__OAI_INT64(LLM__OAI_BIT(EMBEDDING), dimensions, "dimensions", 1, 1e9),
     LLM__OAI_BOOL(LLM__OAI_BIT(EMBEDDING), normalize, "normalize"),
@@ -53887,7 +54703,7 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_READ(LLM__OAI_ANSWERS, "response_format|stop_token_ids|logit_bias|early_stop_config|early_stopping|guided_json|guided_regex|"
                   "guided_choice|guided_grammar|guided_json_object|structural_tag|json_schema|grammar|regex|structured_outputs"),
     LLM__OAI_READ(LLM__OAI_OPENAI, "stream_options|logprobs"), LLM__OAI_READ(LLM__OAI_CHATS, "top_logprobs"),
-    LLM__OAI_READ(LLM__OAI_RENDERS, "chat_template|chat_template_kwargs|documents|enable_thinking|reasoning_effort"),
+    LLM__OAI_READ(LLM__OAI_RENDERS, "chat_template|chat_template_kwargs|enable_thinking|reasoning_effort"),
     LLM__OAI_READ(LLM__OAI_LORA, "lora_name|lora_path"), LLM__OAI_READ(LLM__OAI_CONTEXT, "name"),
     LLM_OPT_NONE_OF("guided_decoding_backend", LLM_GUIDED_BACKENDS, "there is one, built in"),
     LLM_OPT_NONE(IGNORED, "lora_int_id", "adapters go by their names"),
@@ -53900,7 +54716,11 @@ static int llm__oai_get(const llm_json *d, int object, const char *name);
 /* A chat, whichever way it was asked for. */
 static int llm__oai_chats(const llm_openai_call *k) { return k->info.kind == LLM_OPENAI_CHAT || k->info.kind == LLM_OPENAI_RESPONSE; }
 /* Asked for in Ollama's words. */
-static int llm__oai_is_ollama(const llm_openai_call *k) { return k->dialect >= LLM_OPENAI_OLLAMA_SHOW; }
+static int llm__oai_is_ollama(const llm_openai_call *k) {
+    return k->dialect >= LLM_OPENAI_OLLAMA_SHOW && k->dialect <= LLM_OPENAI_OLLAMA_EMBEDDINGS;
+}
+/* Asks how well texts answer others. */
+static int llm__oai_ranks(const llm_openai_call *k) { return k->info.kind == LLM_OPENAI_RERANK || k->info.kind == LLM_OPENAI_SCORE; }
 
 /* ---- errors
  * OpenAI's clients read {"error": {"message", "type", "param", "code"}} and the status: 400 and 404 are told to the user at once, 408, 409,
@@ -54988,7 +55808,7 @@ static int llm__ollama_body(llm_openai_call *k);
 
 /* An embedding takes what depends on the prompt, and nothing that depends on an answer. */
 static int llm__oai_embedding(llm_openai_call *k) {
-    int32_t size = llm_model_get_info(k->service.model)->hidden_size;
+    const int32_t size = llm_model_get_info(k->service.model)->embedding_size;
     k->s = k->service.defaults;
     k->s.n = k->s.best_of = k->s.max_tokens = 1;
     k->tools = -1;
@@ -55102,6 +55922,7 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
     s->model = model;
     s->engine = engine;
     s->max_logprobs = 20;
+    s->raw_embeddings = info->raw_embeddings;
     llm_sampling_default(model, &s->defaults);
     s->reasoning = llm_reasoning_detect(info->chat_template);
     s->tool_format = llm_tools_detect(info->chat_template);
@@ -55134,7 +55955,7 @@ LLM_API llm_openai_call *llm_openai_parse(llm_openai_kind kind, const char *body
     k->generation_prompt = k->parse_special = k->tool_many = 1;
     k->add_special = k->messages = k->tools = k->tool_only = k->prompt_logprobs = -1;
     k->max_tokens = k->max_completion_tokens = -1;
-    k->media_data = -1;
+    k->media_data = k->return_documents = -1;
     k->mark = bits[0] ^ bits[1] * 0x9E3779B97F4A7C15u;
     const llm_options fields = {llm__oai_fields, LLM__COUNT(llm__oai_fields), k, k->given, NULL, NULL, k->fields.owned, NULL};
     k->fields = fields;
@@ -55489,12 +56310,25 @@ static size_t llm__oai_kept(const llm_openai_call *k, size_t n) {
     return n < (size_t)room ? n : (size_t)(room - (asked > 0 && asked < room ? asked : 1));
 }
 
+/* Of a text that an encoder reads the end is cut, but for what the tokenizer has put behind it. */
+static int llm__oai_cut(const llm_openai_call *k, const llm_tokens *from, size_t most, llm_tokens *to) {
+    const size_t behind = LLM__MIN(k->service.model->source.tokenizer->after.len, most);
+    if (!k->service.model->arch.encoder || from->len <= most) return 0;
+    for (size_t i = 0; i < most; i++) llm_tokens_add(to, from->data[i < most - behind ? i : from->len - most + i]);
+    return 1;
+}
+
 /* Hands one prompt to the engine, which copies it, and prepares its choices. The choices come first, for the request may have news before
  * llm_request_submit returns; n_requests counts only those that run. given: the prompt's text as it was sent, if it was one. */
 static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__str given) {
     const llm_openai_service *s = &k->service;
-    const size_t skip = ids->len - llm__oai_kept(k, ids->len);
-    const size_t most = k->keep_first ? (size_t)s->engine->p.max_len - 1 : ids->len;
+    const int whole = s->model->arch.encoder && (k->truncate_prompt < 0 || k->keep_first); /* it needs no place for an answer */
+    const size_t kept = whole ? (size_t)s->engine->p.max_len : llm__oai_kept(k, ids->len);
+    LLM__SCOPED(llm_tokens_free) llm_tokens cut = LLM__ZERO;
+    if (llm__oai_cut(k, ids, kept, &cut)) ids = &cut;
+    if (cut.failed) return llm__oai_failed(k, llm__nomem(), NULL);
+    const size_t skip = ids->len - LLM__MIN(kept, ids->len);
+    const size_t most = k->keep_first && !whole ? (size_t)s->engine->p.max_len - 1 : ids->len;
     int chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
     llm_request_config c = LLM__ZERO;
     c.prompt_ids = ids->data + skip;
@@ -55503,7 +56337,7 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
     c.cache_salt = k->cache_salt;
     c.lora = k->lora;
     c.score_only = k->max_tokens == 0;
-    if (k->info.kind == LLM_OPENAI_EMBEDDING) c.pooling = s->pooling ? s->pooling : LLM_POOLING_LAST;
+    if (k->info.kind == LLM_OPENAI_EMBEDDING) c.pooling = s->pooling ? s->pooling : LLM_POOLING_OWN;
     c.deadline_s = s->deadline_s;
     c.id = k->info.id;
     c.received = k->received;
@@ -55583,6 +56417,207 @@ static int llm__oai_submit_all(llm_openai_call *k) {
         e = many ? llm_json_next(d, e) : -1;
     } while (e >= 0);
     return 1;
+}
+
+/* ============================================================================
+ * >>openai_rank   How well documents answer a query.
+ * ============================================================================
+ * /v1/rerank has a query and documents and gives the documents best first, as vLLM, Jina and Cohere write it; with `texts` in place of
+ * `documents`, as text-embeddings-inference does. /v1/score has texts on two sides, one and many or as many on each, and gives a number for
+ * each pair, as vLLM does. Each pair is a request of its own, so they are computed side by side. Two kinds of models tell the number:
+ *
+ *   a reranker of BERT's kind    both texts stand in one, and its classifier gives one value, mostly as a sigmoid (>>pooler)
+ *   Qwen3-Reranker               a chat asks whether the document meets the query (Zhang et al. 2025): the probability of "yes" beside that
+ *                                of "no" as the next token. All pairs of a query share the chat's begin, which is computed once */
+
+/* "usage": tokens of all prompts and choices so far. A prompt counts once, however many answers it has; an EOS or stop token counts too,
+ * though it is not shown. Of these, so many were found in the prefix cache, or were thoughts. A response has other names for the same. */
+static void llm__oai_usage(const llm_openai_call *k, llm_text *out);
+
+static const char llm__rank_system[] =
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. "
+    "Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n";
+static const char llm__rank_answer[] = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
+static const char llm__rank_instruction[] = "Given a web search query, retrieve relevant passages that answer the query";
+
+/* The chat about a document. What the user gave never becomes a special token. */
+static llm_result llm__rank_chat(const llm_openai_call *k, llm__str query, llm__str document, llm_tokens *ids) {
+    const llm_model *m = k->service.model;
+    LLM__SCOPED(llm_text_free) llm_text t = LLM__ZERO;
+    llm_text_format(&t, "<Instruct>: %s\n<Query>: ", k->instruction ? k->instruction : llm__rank_instruction);
+    llm__add_str(&t, query);
+    llm_text_str(&t, "\n<Document>: ");
+    llm__add_str(&t, document);
+    if (t.failed) return llm__nomem();
+    llm_result r = llm_tokenize(m, llm__rank_system, sizeof llm__rank_system - 1, LLM_TOK_PARSE_SPECIAL, ids);
+    if (!r) r = llm_tokenize(m, t.data, t.len, 0, ids);
+    return r ? r : llm_tokenize(m, llm__rank_answer, sizeof llm__rank_answer - 1, LLM_TOK_PARSE_SPECIAL, ids);
+}
+
+/* The token of "yes" or "no"; -1: it is none of this model. */
+static int32_t llm__rank_word(const llm_model *m, const char *word) {
+    LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
+    return llm_tokenize(m, word, strlen(word), 0, &ids) || ids.len != 1 ? -1 : ids.data[0];
+}
+
+/* 1 if the model can tell how well a text answers another. */
+static int llm__rank_can(llm_openai_call *k) {
+    const llm_model *m = k->service.model;
+    const int labels = m->pooler.n_labels;
+    if (labels == 1) return 1;
+    if (labels > 1) return llm__oai_bad(k, "model", ": its classifier has %d labels, a reranker has one", labels);
+    if (m->arch.encoder)
+        return llm__oai_bad(k, "model", ": it is an encoder without a classifier, which gives vectors: ask /v1/embeddings");
+    if (llm__rank_word(m, "yes") >= 0 && llm__rank_word(m, "no") >= 0) return 1;
+    return llm__oai_bad(k, "model", ": \"yes\" and \"no\" are no tokens of its own: it is no Qwen3-Reranker, and has no classifier");
+}
+
+/* Hands one pair to the engine. */
+static int llm__rank_pair(llm_openai_call *k, llm__str query, llm__str document) {
+    const llm_openai_service *s = &k->service;
+    const size_t room = (size_t)s->engine->p.max_len, most = k->truncate_prompt < 0 ? room : (size_t)k->truncate_prompt;
+    LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
+    LLM__SCOPED(llm_tokens_free) llm_tokens types = LLM__ZERO;
+    llm_request_config c = LLM__ZERO;
+    llm_result r = llm__prompt_fits(s->engine, query.n + document.n, k->truncate_prompt ? (size_t)4 << 20 : 0);
+    if (!r && s->model->arch.encoder)
+        r = llm_tokenize_pair(s->model, query.p, query.n, document.p, document.n, 0, LLM__MIN(most, k->truncate_prompt ? room : SIZE_MAX),
+                              &ids, &types);
+    else if (!r) r = llm__rank_chat(k, query, document, &ids);
+    if (r) return llm__oai_failed(k, r, NULL);
+    c.prompt_ids = ids.data;
+    c.n_prompt_ids = ids.len;
+    if (s->model->arch.n_types) c.prompt_types = types.data;
+    if (s->model->arch.encoder) c.pooling = LLM_POOLING_SCORE;
+    c.sampling.max_tokens = 1;
+    if (!c.pooling) c.sampling.logprobs = llm_vocab_size(s->model) + 1;
+    c.priority = k->priority;
+    c.cache_salt = k->cache_salt;
+    c.deadline_s = s->deadline_s;
+    c.id = k->info.id;
+    c.received = k->received;
+    c.user = k;
+    if (s->on_news) c.on_news = llm__oai_news;
+    r = llm_request_submit(s->engine, &c, &k->request[k->info.n_requests]);
+    if (r) return llm__oai_failed(k, r, NULL);
+    k->info.n_requests++;
+    return 1;
+}
+
+/* A text, or a document that is an object with one. */
+static llm__str llm__rank_text(const llm_json *d, int v) {
+    return llm_json_type_of(d, v) == LLM_JSON_OBJECT ? llm__json_text_at(d, v, "text") : llm__json_text(d, v);
+}
+
+/* How many texts a side has: a text is one. 0: an error was kept. */
+static int llm__rank_side(llm_openai_call *k, const char *name, int v) {
+    const int list = llm_json_type_of(k->body, v) == LLM_JSON_ARRAY, n = list ? llm_json_size(k->body, v) : 1;
+    llm__oai_at(k, "%s", name);
+    if (!n) return llm__oai_bad(k, NULL, ": at least one text expected");
+    if (n > LLM__OAI_INPUTS) return llm__oai_bad(k, NULL, ": at most %d texts, got %d", LLM__OAI_INPUTS, n);
+    for (int e = list ? llm_json_first(k->body, v) : v, i = 0; i < n; e = list ? llm_json_next(k->body, e) : e, i++)
+        if (!llm__rank_text(k->body, e).p) return llm__oai_bad(k, NULL, "must be a text, or a list of texts");
+    return n;
+}
+
+/* Reads the pairs and submits them. 0: an error was kept. */
+static int llm__rank_submit(llm_openai_call *k) {
+    const llm_json *d = k->body;
+    const int score = k->info.kind == LLM_OPENAI_SCORE, texts = llm__oai_get(d, 0, "texts");
+    const char *names[2] = {score ? "text_1" : "query", score ? "text_2" : texts >= 0 ? "texts" : "documents"};
+    int side[2], n[2], e[2];
+    if (!llm__rank_can(k)) return 0;
+    for (int i = 0; i < 2; i++) {
+        side[i] = llm__oai_get(d, 0, names[i]);
+        if (!(n[i] = llm__rank_side(k, names[i], side[i]))) return 0;
+        e[i] = llm_json_type_of(d, side[i]) == LLM_JSON_ARRAY ? llm_json_first(d, side[i]) : side[i];
+    }
+    if (n[0] > 1 && (!score || n[0] != n[1]))
+        return llm__oai_bad(k, names[0], score ? ": %d texts beside %d of text_2: one, or as many, expected" : ": %d texts, one expected",
+                            n[0], n[1]);
+    k->s.n = k->s.best_of = 1;
+    k->n_room = n[1];
+    k->request = LLM__NEW(llm_request *, k->n_room);
+    k->choice = LLM__NEW(llm__oai_choice, k->n_room);
+    k->info.requests = k->request;
+    k->info.n_choices = 1;
+    if (!k->request || !k->choice) return llm__oai_failed(k, llm__nomem(), NULL);
+    for (int i = 0; i < n[1]; i++) {
+        if (!llm__oai_awaited(k) || !llm__rank_pair(k, llm__rank_text(d, e[0]), llm__rank_text(d, e[1]))) return 0;
+        if (n[0] > 1) e[0] = llm_json_next(d, e[0]);
+        if (n[1] > 1) e[1] = llm_json_next(d, e[1]);
+    }
+    return 1;
+}
+
+/* ---- The answer ---- */
+
+typedef struct llm__ranked {
+    double score;
+    int32_t index;
+    int text; /* node of the document */
+} llm__ranked;
+
+/* What the model says of a pair: the value of its label, or log(yes / no), through a sigmoid unless that is declined. */
+static double llm__rank_score(const llm_openai_call *k, const llm_request *request, int32_t yes, int32_t no) {
+    const llm_model *m = k->service.model;
+    int32_t n = 0;
+    llm_output out;
+    double x = 0, lp[2] = {-1e30, -1e30};
+    if (m->arch.encoder) {
+        const float *label = llm_request_embedding(request, &n);
+        x = label ? (double)label[0] : (double)NAN;
+        return m->pooler.sigmoid && !k->raw_scores ? 1 / (1 + exp(-x)) : x;
+    }
+    llm_request_get_output(request, 0, &out);
+    for (int32_t i = 0; i < (out.top && out.n_token_ids ? out.top_counts[0] : 0); i++) {
+        if (out.top[i].id == yes) lp[0] = (double)out.top[i].logprob;
+        if (out.top[i].id == no) lp[1] = (double)out.top[i].logprob;
+    }
+    return k->raw_scores ? lp[0] - lp[1] : 1 / (1 + exp(lp[1] - lp[0]));
+}
+
+/* Best first; equal ones stay in their order. */
+static int llm__rank_better(const void *a, const void *b) {
+    const llm__ranked *x = (const llm__ranked *)a, *y = (const llm__ranked *)b;
+    return x->score != y->score ? (x->score < y->score ? 1 : -1) : x->index - y->index;
+}
+
+/* A row of the answer in the words of whom it is for: 0 /v1/score, 1 /v1/rerank, 2 the same of text-embeddings-inference. */
+static void llm__rank_row(const llm_openai_call *k, const llm__ranked *row, int form, llm_text *out) {
+    const llm__str text = llm__rank_text(k->body, row->text);
+    const int shown = k->return_documents < 0 ? form == 1 : k->return_documents;
+    static const char *const rows[] = {"%,{'object':'score','index':%d,'score':%f", "%,{'index':%d,'relevance_score':%f",
+                                       "%,{'index':%d,'score':%f"};
+    llm_text_format(out, rows[form], (int)row->index, row->score);
+    if (shown && form) llm_text_format(out, form == 1 ? ",'document':{'text':%Q}" : ",'text':%Q", text.p, text.n);
+    llm_text_str(out, "}");
+}
+
+/* The whole answer, when all have ended. */
+static void llm__rank_whole(llm_openai_call *k, llm_text *out) {
+    const llm_json *d = k->body;
+    const llm_model *m = k->service.model;
+    const int texts = llm__oai_get(d, 0, "texts"), form = k->info.kind == LLM_OPENAI_SCORE ? 0 : texts >= 0 ? 2 : 1;
+    const int side = form == 0 ? llm__oai_get(d, 0, "text_2") : form == 2 ? texts : llm__oai_get(d, 0, "documents");
+    const int32_t n = k->info.n_requests, yes = m->arch.encoder ? -1 : llm__rank_word(m, "yes"),
+                  no = yes < 0 ? -1 : llm__rank_word(m, "no");
+    llm__ranked *row = LLM__NEW(llm__ranked, n);
+    out->failed |= !row;
+    for (int32_t i = 0, v = llm_json_type_of(d, side) == LLM_JSON_ARRAY ? llm_json_first(d, side) : side; i < n && row; i++) {
+        const llm__ranked one = {llm__rank_score(k, k->request[i], yes, no), i, v};
+        row[i] = one;
+        v = llm_json_type_of(d, side) == LLM_JSON_ARRAY ? llm_json_next(d, v) : v;
+    }
+    if (form && row) qsort(row, (size_t)n, sizeof *row, llm__rank_better);
+    if (form == 0) llm_text_format(out, "{'id':%q,'object':'list','created':%l,'model':%q,'data':[", k->info.id, k->created, k->model);
+    else if (form == 1) llm_text_format(out, "{'id':%q,'model':%q,'results':[", k->info.id, k->model);
+    else llm_text_str(out, "[");
+    for (int32_t i = 0; i < n && row && (!k->top_n || i < k->top_n || !form) && llm__oai_goes_on(k, out); i++)
+        llm__rank_row(k, &row[i], form, out);
+    llm_text_str(out, "]");
+    if (form < 2) llm__oai_usage(k, out), llm_text_str(out, "}");
+    LLM_FREE(row);
 }
 
 /* ============================================================================
@@ -55733,8 +56768,6 @@ static void llm__oai_prompt_logprobs(const llm_openai_call *k, const llm_request
     llm_text_str(out, "]");
 }
 
-/* "usage": tokens of all prompts and choices so far. A prompt counts once, however many answers it has; an EOS or stop token counts too,
- * though it is not shown. Of these, so many were found in the prefix cache, or were thoughts. A response has other names for the same. */
 static void llm__oai_usage(const llm_openai_call *k, llm_text *out) {
     int64_t prompt = 0, completion = 0, cached = 0, reasoning = 0;
     int response = k->info.kind == LLM_OPENAI_RESPONSE;
@@ -55750,7 +56783,8 @@ static void llm__oai_usage(const llm_openai_call *k, llm_text *out) {
             reasoning += k->choice[r * k->info.n_choices + i].n_reasoning;
         }
     }
-    if (k->info.kind == LLM_OPENAI_EMBEDDING) llm_text_format(out, ",'usage':{'prompt_tokens':%l,'total_tokens':%l}", prompt, prompt);
+    if (k->info.kind == LLM_OPENAI_EMBEDDING || llm__oai_ranks(k))
+        llm_text_format(out, ",'usage':{'prompt_tokens':%l,'total_tokens':%l}", prompt, prompt);
     else
         llm_text_format(out,
                         ",'usage':{'%s_tokens':%l,'%s_tokens':%l,'total_tokens':%l,'%s_tokens_details':{'cached_tokens':%l%s},"
@@ -56850,6 +57884,9 @@ static const struct {
      "{'type':'array','items':{'type':'object','required':['role'],'properties':{'role':{'enum':['system','developer','user',"
      "'assistant','tool','function']},'content':{'type':['string','array','null']},'images':{'type':'array','items':{'type':'string',"
      "'contentEncoding':'base64'}},'tool_calls':{'type':['array','null']}}}}"},
+    {"query", "{'type':'string'}"},
+    {"texts", "{'type':['array','null'],'items':{'type':'string'}}"},
+    {"text_1|text_2", "{'type':['string','array'],'items':{'type':'string'}}"},
     {"prompt|input", "{'type':['string','array'],'items':{'type':['string','integer','array','object']}}"},
     {"content", "{'type':'string'}"},
     {"images", "{'type':['array','null'],'items':{'type':'string','contentEncoding':'base64'}}"},
@@ -56969,7 +58006,7 @@ static void llm__schema_ollama(llm_openai_kind kind, int options, llm_text *out)
 }
 
 LLM_API void llm_openai_schema(llm_openai_kind kind, llm_text *out) {
-    const int ollama = kind >= LLM_OPENAI_OLLAMA_SHOW;
+    const int ollama = kind >= LLM_OPENAI_OLLAMA_SHOW && kind <= LLM_OPENAI_OLLAMA_EMBEDDINGS;
     const char *prompt = ollama ? NULL : llm__oai_kinds[kind].prompt, *needed = kind == LLM_OPENAI_TOKENIZE ? NULL : prompt;
     LLM__SCOPED(llm_text_free) llm_text known = LLM__ZERO;
     if (kind == LLM_OPENAI_CONTEXT_SAVE || kind == LLM_OPENAI_CONTEXT_LOAD) needed = "name";
@@ -57257,6 +58294,7 @@ static int llm__oai_next(llm_openai_call *k, llm_text *out) {
         if (failure) llm__oai_bad(k, blamed ? NULL : "", "%s", failure), k->info.status = k->failed ? k->failed : blamed ? 400 : 500;
         else if (llm__oai_is_ollama(k)) llm__ollama_whole(k, out);
         else if (k->info.kind == LLM_OPENAI_RESPONSE) llm__oai_response_whole(k, out);
+        else if (llm__oai_ranks(k)) llm__rank_whole(k, out);
         else llm__oai_whole(k, out);
     } else if (k->info.status == 200) {
         llm_text_format(out, "%t", &k->text);
@@ -57473,6 +58511,8 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
     case LLM_OPENAI_CONTEXT_SAVE:
     case LLM_OPENAI_CONTEXT_LOAD: return llm__oai_contexts(k);
     case LLM_OPENAI_OLLAMA_SHOW: return llm__ollama_show(k, &k->text), 1;
+    case LLM_OPENAI_RERANK:
+    case LLM_OPENAI_SCORE: return llm__rank_submit(k);
     default: return llm__oai_submit_all(k);
     }
 }
@@ -57795,17 +58835,17 @@ static llm_result llm__setup_pooler(llm_setup *s, const llm_options *o) {
         int32_t type, normalize;
     };
     static const llm_option table[] = {
-        LLM_OPT_ENUM(struct config, type, 0, "pooling_type", "LAST=1|last=1|MEAN=2|mean=2", NULL),
+        LLM_OPT_ENUM(struct config, type, 0, "pooling_type", "LAST=1|last=1|MEAN=2|mean=2|CLS=3|cls=3", NULL),
         LLM_OPT_BOOL(struct config, normalize, 0, "normalize", NULL),
         LLM_OPT_NONE(REFUSED, "softmax|activation|step_tag_id|returned_token_ids|dimensions|enable_chunked_processing|max_embed_len",
                      "embeddings that are not a token's state or the mean of them")};
     unsigned char given[LLM__COUNT(table)];
-    struct config read = {0, 1};
+    struct config read = {0, 2}; /* 2: it does not say */
     LLM__SCOPED(llm_options_free) llm_options inner;
     llm_result r = llm__options_inner(&inner, table, LLM__COUNT(table), &read, given, o, "pooler_config", s->pooler_config, LLM_FROM_USER);
     if (r) return r;
     if (read.type) s->pooling = read.type;
-    s->raw_embeddings = !read.normalize;
+    if (read.normalize < 2) s->raw_embeddings = read.normalize ? -1 : 1;
     return LLM_OK;
 }
 
@@ -57971,7 +59011,7 @@ static void llm__setup_service(const llm_setup *s, const llm_options *o, size_t 
     out->limit_images = s->limit_images;
     out->limit_videos = s->limit_videos;
     out->pooling = (llm_pooling)s->pooling;
-    out->raw_embeddings = s->raw_embeddings;
+    if (s->raw_embeddings) out->raw_embeddings = s->raw_embeddings > 0;
     if (s->reasoning_parser) out->reasoning = (llm_reasoning_kind)llm_reasoning_named(s->reasoning_parser);
     if (s->tool_parser) out->tool_format = llm_tools_named(s->tool_parser);
 }

@@ -1414,59 +1414,8 @@ static void cli_cmd_embed(void) {
 }
 
 /* ---------------------------------------------------------------------------
- * rerank: how well documents answer a query, as Qwen3-Reranker tells it (Zhang et al. 2025): a chat asks for "yes" or "no", and a
- * document's score is the probability of the one beside the other. All documents share the chat's begin, which is computed once.
+ * rerank: how well documents answer a query, as /v1/rerank tells it: a reranker of BERT's kind, or Qwen3-Reranker.
  * --------------------------------------------------------------------------- */
-
-static const char rerank_system[] =
-    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. "
-    "Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n";
-static const char rerank_answer[] = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
-static const char rerank_instruction[] = "Given a web search query, retrieve relevant passages that answer the query";
-
-enum { RERANK_TOGETHER = 16 }; /* documents that are read at once, when the first one has left the chat's begin in the cache */
-
-typedef struct rerank_document {
-    llm_tokens ids;
-    llm_request *request;
-    double score;
-    int index;
-} rerank_document;
-
-/* The chat about a document. What the user gave never becomes a special token. */
-static void rerank_ids(const char *document, llm_tokens *ids) {
-    CLI_TEXT t = {0};
-    llm_text_format(&t, "<Instruct>: %s\n<Query>: %s\n<Document>: %s", opt.instruction ? opt.instruction : rerank_instruction, opt.query,
-                    document);
-    cli_whole(&t);
-    cli_check(llm_tokenize(cli.model, rerank_system, sizeof rerank_system - 1, LLM_TOK_PARSE_SPECIAL, ids));
-    cli_check(llm_tokenize(cli.model, t.data, t.len, 0, ids));
-    cli_check(llm_tokenize(cli.model, rerank_answer, sizeof rerank_answer - 1, LLM_TOK_PARSE_SPECIAL, ids));
-}
-
-static int32_t rerank_word(const char *word) {
-    CLI_TOKENS ids = {0};
-    cli_check(llm_tokenize(cli.model, word, strlen(word), 0, &ids));
-    if (ids.len != 1) cli_die(1, "rerank: \"%s\" is %zu tokens of this model, one was expected: it is no Qwen3-Reranker", word, ids.len);
-    return ids.data[0];
-}
-
-/* p(yes) / (p(yes) + p(no)) of the token after the chat. */
-static double rerank_score(const llm_request *request, int32_t yes, int32_t no) {
-    llm_output out = {0};
-    double lp[2] = {-INFINITY, -INFINITY};
-    llm_request_get_output(request, 0, &out);
-    for (int i = 0; i < (out.top && out.n_token_ids ? out.top_counts[0] : 0); i++) {
-        if (out.top[i].id == yes) lp[0] = (double)out.top[i].logprob;
-        if (out.top[i].id == no) lp[1] = (double)out.top[i].logprob;
-    }
-    return 1 / (1 + exp(lp[1] - lp[0]));
-}
-
-static int rerank_better(const void *a, const void *b) {
-    const rerank_document *x = (const rerank_document *)a, *y = (const rerank_document *)b;
-    return x->score != y->score ? (x->score < y->score ? 1 : -1) : x->index - y->index;
-}
 
 /* The documents are words of the command line, or with -f lines of a file. */
 static void rerank_documents(void) {
@@ -1484,12 +1433,16 @@ static void rerank_documents(void) {
     if (!opt.documents.n) cli_die(2, "rerank: no documents: -q QUERY DOC..., or -f FILE with one a line, was expected");
 }
 
-/* The answer's first token, with the log-probability of every other one. */
-static void rerank_submit(rerank_document *d, int index) {
-    const llm_request_config cfg = {
-        .prompt_ids = d->ids.data, .n_prompt_ids = d->ids.len, .sampling = {.max_tokens = 1, .logprobs = llm_vocab_size(cli.model) + 1}};
-    d->index = index;
-    cli_check(llm_request_submit(cli.engine, &cfg, &d->request));
+enum { RERANK_TOGETHER = 512, RERANK_BESIDE = 16 }; /* documents of a call; of them those that are read side by side */
+
+typedef struct rerank_document {
+    double score;
+    int index;
+} rerank_document;
+
+static int rerank_better(const void *a, const void *b) {
+    const rerank_document *x = (const rerank_document *)a, *y = (const rerank_document *)b;
+    return x->score != y->score ? (x->score < y->score ? 1 : -1) : x->index - y->index;
 }
 
 static void cli_cmd_rerank(void) {
@@ -1497,22 +1450,33 @@ static void cli_cmd_rerank(void) {
     size_t longest = 0;
     rerank_documents();
     cli_open_model(0);
+    cli_service(1);
     const int n = opt.documents.n;
-    const int32_t yes = rerank_word("yes"), no = rerank_word("no");
     rerank_document *docs = (rerank_document *)calloc((size_t)n, sizeof *docs);
     if (!docs) cli_die(1, "memory: %d documents did not fit", n);
-    for (int i = 0; i < n; i++) {
-        rerank_ids(opt.documents.items[i], &docs[i].ids);
-        if (docs[i].ids.len > longest) longest = docs[i].ids.len;
-    }
-    cli_open_engine((int64_t)longest + 1, n < RERANK_TOGETHER ? n : RERANK_TOGETHER);
-    for (int i = 0, sent = 0; i < n; i++) {
-        for (; sent < n && sent < (i ? i + RERANK_TOGETHER : 1); sent++) rerank_submit(&docs[sent], sent);
-        cli_check(llm_request_run(cli.engine, docs[i].request));
-        docs[i].score = rerank_score(docs[i].request, yes, no);
-        llm_request_free(docs[i].request);
-        llm_tokens_free(&docs[i].ids);
-        cli_progress(NULL, "reading", (i + 1.0) / n);
+    for (int i = 0; i < n; i++)
+        if (strlen(opt.documents.items[i]) > longest) longest = strlen(opt.documents.items[i]);
+    /* a token has a byte at least, and beside the texts stand those of a chat */
+    longest += strlen(opt.query) + (opt.instruction ? strlen(opt.instruction) : 0) + 256;
+    const int32_t own = llm_model_get_info(cli.model)->max_model_len;
+    cli_open_engine((int64_t)longest < own ? (int64_t)longest : own, n < RERANK_BESIDE ? n : RERANK_BESIDE);
+    for (int done = 0, end; done < n; done = end) {
+        CLI_TEXT what = {0};
+        CLI_JSON *doc = NULL;
+        end = done + RERANK_TOGETHER < n ? done + RERANK_TOGETHER : n;
+        llm_text_format(&what, "'query':%q,'return_documents':false,", opt.query);
+        if (opt.instruction) llm_text_format(&what, "'instruction':%q,", opt.instruction);
+        llm_text_str(&what, "\"documents\":[");
+        for (int i = done; i < end; i++) llm_text_format(&what, "%,%q", opt.documents.items[i]);
+        llm_text_str(&what, "]");
+        cli_check(cli_call(LLM_OPENAI_RERANK, &what, &doc));
+        for (int v = llm_json_first(doc, llm_json_find(doc, 0, "results")); v >= 0; v = llm_json_next(doc, v)) {
+            int64_t index = 0;
+            llm_json_int(doc, llm_json_find(doc, v, "index"), &index);
+            docs[done + index].index = done + (int)index;
+            llm_json_num(doc, llm_json_find(doc, v, "relevance_score"), &docs[done + index].score);
+        }
+        cli_progress(NULL, "reading", (double)end / n);
     }
     qsort(docs, (size_t)n, sizeof *docs, rerank_better);
     if (opt.json) llm_text_str(&t, "{\"results\": [");
@@ -2824,7 +2788,7 @@ static const struct cli_command {
     {"explain", "[MODEL] [PROMPT]", "how one token is made, with all its numbers, in five screens", "p|f|system|json|layer|head|temperature|top-k|top-p|min-p|seed", -1, cli_cmd_explain},
     {"score", "[MODEL]", "log-probability of every token of a text", "p|f|token-ids|messages|json|top-logprobs", -1, cli_cmd_score},
     {"embed", "[MODEL]", "the vector of a text, its numbers a line each", "p|f|token-ids|json", -1, cli_cmd_embed},
-    {"rerank", "[MODEL] -q QUERY DOC...", "how well documents answer a query, best first (Qwen3-Reranker)", "query|f|instruction|json", -1, cli_cmd_rerank},
+    {"rerank", "[MODEL] -q QUERY DOC...", "how well documents answer a query, best first", "query|f|instruction|json", -1, cli_cmd_rerank},
     {"tokenize", "[MODEL]", "text on standard input to ids", "jsonl|add-special|parse-special", -1, cli_cmd_tokenize},
     {"detokenize", "[MODEL]", "ids on standard input to text", "jsonl|skip-special-tokens", -1, cli_cmd_detokenize},
     {"render", "[MODEL]", "a chat template: JSON {messages, ...} to the prompt's text", "jsonl|chat-template|chat-template-kwargs", -1, cli_cmd_render},

@@ -2062,8 +2062,9 @@ static void call_weigh(call *k) {
     if (k->stage == CALL_BEGIN || now == k->held) return;
     net.bodies[k->large] += now - k->held;
     k->held = now;
-    const int runs = k->api && llm_openai_get_info(k->api)->kind <
-                                   LLM_OPENAI_TOKENIZE; /* others have their answer now, and nothing is gained by refusing it */
+    const int kind = k->api ? (int)llm_openai_get_info(k->api)->kind : LLM_OPENAI_TOKENIZE;
+    const int runs = kind < LLM_OPENAI_TOKENIZE || kind == LLM_OPENAI_RERANK ||
+                     kind == LLM_OPENAI_SCORE; /* others have their answer now, and nothing is gained by refusing it */
     if (runs && net.bodies[k->large] > NET_MAX_BODIES) k->why = "the server holds as many request bodies as it may";
 }
 
@@ -3725,6 +3726,9 @@ static const route routes[] = {
     {"POST", "/v1/completions", NULL, LLM_OPENAI_COMPLETION, 0, 0, "What follows a prompt (OpenAI)"},
     {"POST", "/v1/responses", NULL, LLM_OPENAI_RESPONSE, 0, 0, "The same as a chat, in items (OpenAI); nothing is kept"},
     {"POST", "/v1/embeddings", NULL, LLM_OPENAI_EMBEDDING, 0, 0, "Vectors of texts (OpenAI)"},
+    {"POST", "/v1/rerank", NULL, LLM_OPENAI_RERANK, 0, 0, "Documents by how well they answer a query, best first (vLLM, Jina, Cohere)"},
+    {"POST", "/v2/rerank", NULL, LLM_OPENAI_RERANK, 0, 0, "The same (Cohere)"},
+    {"POST", "/v1/score", NULL, LLM_OPENAI_SCORE, 0, 0, "How well texts answer others (vLLM)"},
     {"POST", "/generate", NULL, LLM_OPENAI_GENERATE, 0, 0, "What follows a prompt, as vLLM's demonstration server has it"},
     {"POST", "/tokenize", NULL, LLM_OPENAI_TOKENIZE, 0, 0, "The token ids of a text or a chat (vLLM, llama.cpp)"},
     {"POST", "/detokenize", NULL, LLM_OPENAI_DETOKENIZE, 0, 0, "The text of token ids"},

@@ -59,6 +59,11 @@ typedef struct llm_model_info {
     const char *quantization;   /* the method of a quantised folder and what it says of it, "gptq, 4 bits, groups of 128"; "none"; "gguf" */
     double bits_per_weight;     /* of the files' tensors, scales and all; 0: random weights */
     int32_t n_states;           /* layers that keep a state instead of keys and values; their sequences cannot go back (llm_forward) */
+    int32_t encoder;            /* 1: it gives vectors of texts (llm_request_config.pooling) and no answers */
+    int32_t embedding_size;     /* numbers of an embedding */
+    int32_t n_labels;           /* of an encoder's classifier; 1: a reranker (LLM_POOLING_SCORE); 0: it has none */
+    int32_t n_token_types;      /* kinds of tokens (BERT: 2, of the first and of the second text); 0: all are alike */
+    int32_t raw_embeddings;     /* 1: its files say that embeddings are not brought to length 1 */
 } llm_model_info;
 
 /* Opens a GGUF file (the first of split files) or a Hugging Face folder. Every header, setting and tensor shape is checked here, so what

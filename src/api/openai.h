@@ -38,11 +38,13 @@ typedef enum llm_openai_kind {
     LLM_OPENAI_CONTEXT_SAVE,
     LLM_OPENAI_CONTEXT_LOAD, /* /v1/contexts/save, /v1/contexts/load */
     /* Ollama's; but for the first they are read as the kinds above, which info->kind is then */
-    LLM_OPENAI_OLLAMA_SHOW,      /* /api/show: no engine needed */
-    LLM_OPENAI_OLLAMA_CHAT,      /* /api/chat */
-    LLM_OPENAI_OLLAMA_GENERATE,  /* /api/generate */
-    LLM_OPENAI_OLLAMA_EMBED,     /* /api/embed */
-    LLM_OPENAI_OLLAMA_EMBEDDINGS /* /api/embeddings */
+    LLM_OPENAI_OLLAMA_SHOW,       /* /api/show: no engine needed */
+    LLM_OPENAI_OLLAMA_CHAT,       /* /api/chat */
+    LLM_OPENAI_OLLAMA_GENERATE,   /* /api/generate */
+    LLM_OPENAI_OLLAMA_EMBED,      /* /api/embed */
+    LLM_OPENAI_OLLAMA_EMBEDDINGS, /* /api/embeddings */
+    LLM_OPENAI_RERANK,            /* /v1/rerank */
+    LLM_OPENAI_SCORE              /* /v1/score */
 } llm_openai_kind;
 
 typedef struct llm_openai_call llm_openai_call; /* one request body and its answer */
@@ -53,7 +55,7 @@ typedef struct llm_openai_service {
     llm_engine *engine;            /* NULL: tokenizing kinds only */
     llm_template_caps caps;        /* of the chat template */
     llm_reasoning_kind reasoning;  /* how thoughts are marked; found in the chat template */
-    llm_pooling pooling;           /* of embeddings; NONE: LAST */
+    llm_pooling pooling;           /* of embeddings; NONE: OWN */
     int32_t raw_embeddings;        /* 1: not normalised, unless a request says otherwise */
     int32_t tool_format;           /* how tool calls are written (llm_tools_named); found there too */
     char fingerprint[24];          /* system_fingerprint: the same model on the same backend */

@@ -297,7 +297,7 @@ typedef struct llm_setup {
     llm_option_list lora_modules;     /* NAME=PATH or {"name", "path"}: for llm_setup_adapters */
     int32_t enable_lora, chunked_prefill, quant_policy, num_scheduler_steps;
     int32_t do_preprocess;     /* LMDeploy's: 0: prompts go to the model without the chat template */
-    int32_t raw_embeddings;    /* 1: pooler_config says "normalize": false */
+    int32_t raw_embeddings;    /* 1: pooler_config says "normalize": false; -1: true; 0: nothing */
     const char *pooler_config; /* vLLM's JSON {"pooling_type", "normalize"} */
     const char *revision;      /* of ORG/NAME in the Hugging Face cache; NULL: main */
     /* Pictures and videos: vLLM's JSON {"image": 4, "video": 1}; parameters of the model's processor, JSON; a folder that requests may
@@ -326,10 +326,10 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
                      "ernie-45-vl, deepseek-r1, qwen3, none, ... (from the template)"), \
         LLM_OPT_TEXT(T, setup.tool_parser, LLM_HELP_MODEL, "tool-call-parser", "NAME", \
                      "hermes, llama3_json, mistral, deepseek_v3, qwen3_coder, json, ... (from the template)"), \
-        LLM_OPT_ENUM(T, setup.pooling, LLM_HELP_MODEL, "pooling", "last=1|mean=2", \
-                     "what becomes an embedding: the last token's state, or the mean"), \
+        LLM_OPT_ENUM(T, setup.pooling, LLM_HELP_MODEL, "pooling", "last=1|mean=2|cls=3", \
+                     "an embedding is the state of the last token, of the first (cls), or the mean (as the model says)"), \
         LLM_OPT_TEXT(T, setup.pooler_config, LLM_HELP_MODEL, "pooler-config|override-pooler-config", "JSON", \
-                     "the same as {\"pooling_type\": \"LAST\", \"normalize\": true}"), \
+                     "the same as {\"pooling_type\": \"CLS\", \"normalize\": true}"), \
         LLM_OPTIONS_ENGINE(T, setup.engine, LLM_HELP_ENGINE), \
         LLM_OPT_BOOL(T, setup.prefix_caching, LLM_HELP_ENGINE, "enable-prefix-caching|cache-prompt", \
                      "keep prompts' KV pages for the next request (on)"), \

@@ -14,8 +14,17 @@ typedef struct llm_token_logprob {
     float logprob;
 } llm_token_logprob;
 
-/* How a prompt becomes one vector: the last hidden state (the head's input) of its last token, or the mean over all its tokens. */
-typedef enum llm_pooling { LLM_POOLING_NONE = 0, LLM_POOLING_LAST, LLM_POOLING_MEAN } llm_pooling;
+/* How a prompt becomes one vector: the last hidden state (the head's input) of its last token, the mean over all its tokens, or the state
+ * of its first token. OWN: as the model's files say (modules.json, GGUF's pooling_type), else LAST, of an encoder FIRST or MEAN. What the
+ * files have behind that (dense modules) follows in any case. SCORE: the values of an encoder's classifier. */
+typedef enum llm_pooling {
+    LLM_POOLING_NONE = 0,
+    LLM_POOLING_LAST,
+    LLM_POOLING_MEAN,
+    LLM_POOLING_FIRST,
+    LLM_POOLING_OWN,
+    LLM_POOLING_SCORE
+} llm_pooling;
 
 typedef struct llm_request_config {
     const char *prompt; /* text; or NULL with prompt_ids */
@@ -40,6 +49,7 @@ typedef struct llm_request_config {
      * picture has tokens (llm_media_tokenize); a text's are replaced. The caller may free them when this returns. */
     struct llm_media *const *media;
     int64_t n_media;
+    const int32_t *prompt_types; /* (n_prompt_ids) the kind of each token, below llm_model_info.n_token_types; NULL: 0, or of a text 0 */
 } llm_request_config;
 
 /* Checks everything, copies the config and queues. LLM_ERR_ARG, LLM_ERR_LIMIT (prompt over the context, both numbers said), LLM_ERR_BUSY.
@@ -104,7 +114,8 @@ LLM_API const float *llm_request_prompt_logprobs(const llm_request *request, con
                                                  int32_t *top_stride);
 /* How many tokens were likelier than each of the prompt's, and one: 1 for the likeliest. NULL as above. */
 LLM_API const int32_t *llm_request_prompt_ranks(const llm_request *request);
-/* The embedding (pooling), hidden_size values as they are, not normalised. NULL: not asked for, or the request has not ended well. */
+/* The embedding (pooling), embedding_size values as they are, not normalised, or the values of the labels. NULL: not asked for, or the
+ * request has not ended well. */
 LLM_API const float *llm_request_embedding(const llm_request *request, int32_t *n);
 LLM_API const char *llm_request_id(const llm_request *request);
 LLM_API int64_t llm_request_seed(const llm_request *request);

@@ -17,6 +17,10 @@ enum {
 
 /* Appends the ids of `len` bytes of UTF-8 (a bad byte counts as U+FFFD). */
 LLM_API llm_result llm_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_tokens *out);
+/* Appends the ids of two texts side by side, as a reranker of BERT's kind reads a query and a document, and the kinds of their tokens
+ * (llm_request_config.prompt_types). most above 0: so many tokens at most, of which the longer text loses its last ones first. */
+LLM_API llm_result llm_tokenize_pair(const llm_model *model, const char *a, size_t a_len, const char *b, size_t b_len, int flags,
+                                     size_t most, llm_tokens *ids, llm_tokens *types);
 /* Appends the text of n ids: bytes, which are UTF-8 if the model keeps to it. Ids without a token add nothing. */
 LLM_API llm_result llm_detokenize(const llm_model *model, const int32_t *ids, size_t n, int flags, llm_text *out);
 

@@ -3,12 +3,12 @@
 #include "api/engine.h"
 #include "api/request.h"
 #include "base/platform.h"
-#include "model/net.h"
 #include "engine/sampler.h"
 #include "engine/speculate.h"
 #include "engine/scheduler.h"
 #include "engine/pages.h"
 #include "engine/ends.h"
+#include "engine/pooling.h"
 #include "engine/results.h"
 #include "engine/beam.h"
 
@@ -55,19 +55,6 @@ static int llm__draft_kept(llm_engine *e, llm__job *job, int32_t id) {
     return 0;
 }
 
-/* Adds the hidden state of a row of the prompt, in order of position: the sum is the same however the prompt was cut. The last row
- * makes the embedding. 0: it is not finite. */
-static int llm__pool_row(llm_engine *e, llm_request *r, const llm__job *job) {
-    const float *row = llm__net_hidden(e->net, job->out_row);
-    double finite = 0;
-    for (int32_t i = 0; i < e->p.hidden; i++) {
-        r->pooling.sum[i] += (double)row[i];
-        r->pooling.embedding[i] = (float)(r->pooling.sum[i] / (r->prompt.score_end - r->prompt.score_from));
-        finite += (double)(row[i] - row[i]);
-    }
-    return finite == 0;
-}
-
 /* Uses what a job has found. Returns 1 if it is to be run again, on the row behind. */
 static int llm__use_job(llm_engine *e, llm__job *job, double now) {
     llm__seq *s = job->seq;
@@ -79,7 +66,7 @@ static int llm__use_job(llm_engine *e, llm__job *job, double now) {
                                   : "the grammar leaves no token that could come next");
     else if (job->choice.id == LLM__CHOICE_GAVE_UP) s->output.lost = s->matcher->failed, llm__seq_finish(e, s, LLM_FINISH_ERROR);
     else if (job->choice.id < 0) llm__request_end(e, r, LLM_FINISH_ERROR, "the model's logits are not finite");
-    else if (r->pooling.kind && !llm__pool_row(e, r, job))
+    else if (r->pooling.kind && !llm__pooling_row(e, r, job))
         llm__request_end(e, r, LLM_FINISH_ERROR, "the model's hidden states are not finite");
     else if (job->scored >= 0) s->n_scored = job->scored;
     else if (r->sampling.use_beam_search) llm__beams_advance(e, r, now);

@@ -117,6 +117,17 @@ static void llm__engine_defaults(llm_engine_config *c, int32_t whole) {
     llm__fields_default(llm__engine_fields, LLM__ENGINE_FIELDS, c);
 }
 
+/* A text of an encoder is computed in one step, as a whole, and nothing of it serves another. */
+static llm_result llm__resolve_encoder(const llm_model *model, llm_engine_config *c) {
+    const char *refused = c->speculative_model ? "speculative_model" : c->max_loras || c->lora ? "max_loras" : NULL;
+    if (!model->arch.encoder) return LLM_OK;
+    if (refused)
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s is an encoder, which gives vectors: it has no %s", refused, model->path,
+                          c->speculative_model ? "drafts" : "adapters");
+    c->disable_chunked_prefill = c->disable_prefix_caching = 1;
+    return LLM_OK;
+}
+
 LLM__PRIVATE llm_result llm__engine_resolve(const llm_model *model, llm_engine_config *c) {
     int32_t own = model->arch.max_len;
     llm_result r = llm__fields_check(llm__engine_fields, LLM__ENGINE_FIELDS, c);
@@ -129,6 +140,8 @@ LLM__PRIVATE llm_result llm__engine_resolve(const llm_model *model, llm_engine_c
     if (model->arch.recurrent && c->speculative_model)
         return llm__error(LLM_ERR_UNSUPPORTED,
                           "speculative_model: %s keeps a state in some layers, from which a draft cannot be taken back", model->arch.name);
+    r = llm__resolve_encoder(model, c);
+    if (r) return r;
     if (!c->block_size) c->block_size = llm__state_page(&model->arch);
     const int32_t longest = c->max_model_len ? c->max_model_len : own, whole = c->disable_chunked_prefill ? longest : 0;
     llm__engine_defaults(c, LLM__MIN(whole, 1048576));
@@ -159,7 +172,7 @@ LLM__PRIVATE llm_result llm__engine_resolve(const llm_model *model, llm_engine_c
 /* Bytes of everything on a CPU but KV pages: what the backend has, logits, for which there is memory once the weights are packed, and the
  * scheduler's own. */
 static int64_t llm__engine_bytes(const llm_engine *e) {
-    const int64_t logits = (int64_t)e->p.max_out * ((e->p.vocab + 15) & ~15) * (int64_t)sizeof(float);
+    const int64_t logits = e->p.encoder ? 0 : (int64_t)e->p.max_out * ((e->p.vocab + 15) & ~15) * (int64_t)sizeof(float);
     return e->backend->memory_used(e->ctx) + logits + (int64_t)e->arena.total + llm__sight_memory(e);
 }
 
@@ -278,6 +291,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.step_timeout = (double)c->step_timeout;
     b.spent = c->spent;
     b.given_cols = e->p.model->vision ? e->p.model->arch.hidden * (1 + e->p.model->arch.n_deepstack) : 0;
+    if (e->p.model->arch.n_types) b.given_cols = e->p.model->arch.hidden;
     b.trace = c->trace;
     b.trace_user = c->trace_user;
     b.trace_inputs = c->trace_inputs != 0;
@@ -324,6 +338,9 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->eos_id = info->eos_id >= 0 || !info->n_stop_ids ? info->eos_id : info->stop_ids[0];
     p->max_len = c->max_model_len ? c->max_model_len : model->arch.max_len;
     p->max_out = c->max_num_seqs + 32; /* rows of prompts that are scored find place beside those that decode */
+    p->encoder = model->arch.encoder;
+    p->pooler = &model->pooler;
+    if (p->encoder) p->max_out = LLM__MAX(p->max_out, c->max_num_batched_tokens);       /* a mean is over all rows of a step */
     if (model->arch.both_ways) p->max_out += LLM__MIN(c->max_num_batched_tokens, 1024); /* and those of a whole picture */
     if (!llm__isa_find(c->isa, &isa)) p->kernels = llm__kernels_of(isa);
     e->kv_type = c->kv_cache_dtype || e->backend != llm_backend_cpu() ? c->kv_cache_dtype : llm__kv_auto(isa, c->dtype);
@@ -333,6 +350,7 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->n_jump = p->recurrent ? 0 : LLM__JUMP_MAX;
     /* a draft model is waited for: no step may be in flight meanwhile */
     p->lag = e->backend->drawn != NULL && (!c->speculative_model || !strcmp(c->speculative_model, "[ngram]"));
+    if (p->encoder) p->lag = 0;
     if (p->lag) p->lag = LLM__MIN(LLM__MAX(c->pipeline_parallel_size, 2), LLM_FLIGHT_MAX) - 1;
     e->n_ranks = c->tensor_parallel_size * c->pipeline_parallel_size;
 }

@@ -142,7 +142,7 @@ LLM_API const int32_t *llm_request_prompt_ranks(const llm_request *r) {
 LLM_API const float *llm_request_embedding(const llm_request *r, int32_t *n) {
     LLM__LOCKED(&r->mutex);
     int there = r->pooling.embedding && r->n_done && r->seq[0].output.finish == LLM_FINISH_LENGTH;
-    *n = there ? r->engine->p.hidden : 0;
+    *n = there ? r->pooling.size : 0;
     return there ? r->pooling.embedding : NULL;
 }
 

@@ -52,6 +52,8 @@ static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, c
  * tokens. Cached prefixes are given up: raw sequences write to fixed pages. */
 static llm_result llm__raw_check(llm_engine *e, int32_t seq, int32_t position, int32_t n, const int32_t *ids) {
     if (e->live || e->inbox.first) return llm__error(LLM_ERR_ARG, "llm_forward: requests are running on this engine");
+    if (e->p.encoder)
+        return llm__error(LLM_ERR_UNSUPPORTED, "llm_forward: %s is an encoder, which gives vectors and no logits", e->p.model->path);
     if (seq < 0 || seq >= e->p.c.max_num_seqs || (int64_t)(seq + 1) * e->max_pages > e->kv.n_pages)
         return llm__error(LLM_ERR_ARG, "seq: %d, must be 0 to %d", (int)seq,
                           (int)LLM__MIN((int64_t)e->p.c.max_num_seqs, e->kv.n_pages / e->max_pages) - 1);

@@ -20,6 +20,7 @@
 #include "engine/earlystop.h"
 #include "engine/speculate.h"
 #include "engine/scheduler.h"
+#include "engine/pooling.h"
 #include "engine/sight.h"
 #include "engine/pages.h"
 #include "engine/ends.h"
@@ -163,14 +164,7 @@ static llm_result llm__request_limits(llm_request *r, const int32_t *prompt, siz
 /* Room for an embedding, or for the log-probabilities of the prompt: per token the number asked for, never a row of the vocabulary. */
 static llm_result llm__request_scores(llm_request *r, size_t n) {
     int ok = 1;
-    if (r->pooling.kind) {
-        size_t size = (size_t)r->engine->p.hidden;
-        r->pooling.sum = (double *)llm__arena_get(&r->arena, size * (sizeof *r->pooling.sum + sizeof *r->pooling.embedding));
-        r->pooling.embedding = r->pooling.sum ? (float *)(r->pooling.sum + size) : NULL;
-        r->prompt.score_from = r->pooling.kind == LLM_POOLING_LAST ? (int32_t)n - 1 : 0;
-        r->prompt.score_end = (int32_t)n;
-        return r->pooling.sum ? LLM_OK : llm__nomem();
-    }
+    if (r->pooling.kind) return llm__pooling_room(r, n);
     if (r->score_only && !r->sampling.prompt_logprobs) r->sampling.prompt_logprobs = 1;
     if (!r->sampling.prompt_logprobs) return LLM_OK;
     r->prompt.score_end = (int32_t)n - 1;
@@ -223,7 +217,8 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     r->sampling.early_stop = llm__early_resolve(&cfg->sampling.early_stop, &e->p.c.early_stop);
     llm__sampling_resolve(&r->sampling);
     if (!r->sampling.has_seed) llm__random_bytes(&r->sampling.seed, sizeof r->sampling.seed), r->sampling.seed &= INT64_MAX;
-    r->pooling.kind = cfg->pooling;
+    llm_result result = llm__pooling_submit(r, cfg, n);
+    if (result) return result;
     r->score_only = cfg->score_only || r->pooling.kind;
     if (r->pooling.kind) r->sampling.prompt_logprobs = 0;
     r->sampling.use_beam_search = r->sampling.use_beam_search && !r->score_only;
@@ -231,7 +226,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     r->priority = cfg->priority;
     r->on_news = cfg->on_news;
     r->user = cfg->user;
-    llm_result result = llm__request_limits(r, prompt, n, &max_new);
+    result = llm__request_limits(r, prompt, n, &max_new);
     if (!result) result = llm__request_values(r, max_new);
     if (!result) result = llm__request_root(r, cfg, (int32_t)n);
     if (!result) result = llm__request_copies(r, cfg);

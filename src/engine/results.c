@@ -140,7 +140,7 @@ static int llm__score_prompt(llm_engine *e, const llm__seq *s, int32_t at, const
 static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     llm__seq *s = job->seq;
     const llm_request *r = s->request;
-    const float *row = e->backend->logits_row(e->ctx, job->out_row);
+    const float *row = r->pooling.kind ? NULL : e->backend->logits_row(e->ctx, job->out_row);
     int32_t n = s->n_ids - s->n_prompt;
     llm__rules rules = llm__seq_rules(e, s);
     if (s->state == LLM__SEQ_DONE) return;

@@ -90,6 +90,7 @@
 #include "base/alloc.h"
 #include "cpu/kernels.h"
 #include "cpu/backend.h"
+#include "model/pooler.h"
 #include "model/loader.h"
 #include "model/net.h"
 #include "grammar/machine.h"
@@ -124,8 +125,10 @@ typedef struct llm__engine_params {
     int32_t n_draft;   /* tokens that may be drafted at once; 0: no speculation */
     int32_t n_jump;    /* the same of those that a grammar drafts */
     int32_t recurrent; /* 1: layers keep a state, so a token that was computed cannot be taken back */
-    int32_t n_loras;   /* slots for adapters */
-    int32_t dry;       /* 1: the engine is only planned; pages: as planned, else 0 */
+    int32_t encoder;   /* 1: a prompt is computed in one step, and gives a vector */
+    const llm__pooler *pooler;
+    int32_t n_loras; /* slots for adapters */
+    int32_t dry;     /* 1: the engine is only planned; pages: as planned, else 0 */
     int32_t planned_pages;
 } llm__engine_params;
 
@@ -272,10 +275,13 @@ struct llm_request {
         int32_t *places, n_places,
             next_place; /* (3, n_places) of the prompt's tokens in time, height and width, and of the first behind them */
     } sight;
-    struct { /* of an embedding */
-        llm_pooling kind;
+    struct {              /* of an embedding */
+        llm_pooling kind; /* LAST, MEAN or FIRST */
+        int32_t scores;   /* 1: a classifier's values are wanted */
+        int32_t size;     /* of what it has become; 0: not yet */
         double *sum;      /* (hidden) so far, or NULL */
-        float *embedding; /* (hidden) behind it */
+        float *embedding; /* (2, as wide as the widest that stands behind the model) behind it */
+        uint16_t *types;  /* (n_prompt) kinds of tokens; NULL: 0 */
     } pooling;
     llm_request_metrics metrics;
     char *id;

@@ -10,6 +10,7 @@
 #include "engine/scheduler.h"
 #include "engine/sight.h"
 #include "engine/pages.h"
+#include "engine/pooling.h"
 
 LLM__PRIVATE llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
     const llm_request *r = s->request;
@@ -120,6 +121,7 @@ static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t
     for (int32_t at = begin; at < drafts_end; at++, row++) {
         int draft = at >= end, ahead = !draft && at >= s->n_ids, score = at >= first && at < s->request->prompt.score_end;
         llm__step_row(e, row, i, at, draft ? s->draft.ids[at - end] : ahead ? 0 : s->ids[at], ahead ? s->ahead_row : -1);
+        llm__pooling_type(e, s, at, row);
         llm__sight_row(e, s, at, row);
         if (!draft && !score && (at + 1 < end || left || s->request->score_only)) continue;
         e->step.out_rows[*n_out] = row;

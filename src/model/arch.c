@@ -143,8 +143,8 @@ static llm_act llm__act_of(llm__facts *f, const char *name, llm_act family) {
         const char *names;
         llm_act act;
     } table[] = {
-        {"silu swish", LLM_ACT_SILU},
-        {"gelu", LLM_ACT_GELU},
+        {"silu swish swiglu", LLM_ACT_SILU},
+        {"gelu gelu_python geglu", LLM_ACT_GELU},
         {"gelu_new gelu_pytorch_tanh gelu_fast gelu_python_tanh", LLM_ACT_GELU_TANH},
         {"relu", LLM_ACT_RELU},
         {"relu2 relu_squared", LLM_ACT_RELU2},
@@ -274,7 +274,7 @@ LLM__PRIVATE void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     a->eps = (float)llm__fact_num(f,
                                   "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps "
                                   ".attention.layer_norm_epsilon .attention.layer_norm_rms_epsilon",
-                                  1e-5, 1e-20, 1);
+                                  llm__arch_is(a, "bert roberta nomic_bert") ? 1e-12 : 1e-5, 1e-20, 1);
     double embed = llm__arch_is(a, "gemma gemma2 gemma3_text gemma4_text vaultgemma") ? sqrt(a->hidden) : 1;
     a->embed_scale = (float)llm__fact_num(f, "embedding_multiplier scale_emb .embedding_scale", embed, -big, big);
     a->residual_scale = (float)llm__fact_num(f, "residual_multiplier .residual_scale", 1, -big, big);
@@ -490,6 +490,7 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
         if (letters && !f->r) slides = i + 1 < a->n_layers && letters[(size_t)i % strlen(letters)] == 'L';
         if (types >= 0) slides = llm__arch_slides(f, a, type, i);
         if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;
+        l->slides = slides != 0;
         l->window = slides ? window : 0;
         llm__arch_layer_shapes(f, a, i);
         l->rope = slides && window && a->n_rope > 1;

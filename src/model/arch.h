@@ -47,6 +47,7 @@ typedef struct llm__arch_layer {
     int8_t mixer;                                 /* llm__mixer */
     int8_t both;                                  /* 1: attention stands beside its states (Falcon-H1) */
     int8_t no_mlp;                                /* 1: nothing behind the mixer */
+    int8_t slides, bare;                          /* 1: it has a window; attention reads x, though other layers read its norm */
     int32_t window;                               /* a query sees so many positions, its own included; 0: all */
     int32_t n_kv_heads, head_dim, v_head_dim, ff; /* its shapes; arch.n_heads is the same for all */
     int32_t kv_of;                                /* the layer whose keys and values it reads: itself, or one before that alone has them */
@@ -84,6 +85,8 @@ typedef struct llm__arch {
     int32_t beside;                     /* experts stand beside the MLP, each with norms before and behind (Gemma 4) */
     int32_t n_deepstack;                /* the first so many layers add further values of pictures to x (DeepStack, Qwen3-VL) */
     int32_t both_ways;                  /* the tokens of a picture see each other both ways (Gemma 3) */
+    int32_t encoder;                    /* 1: all tokens do, and nothing is generated: see >>arch_encoder */
+    int32_t n_types;                    /* kinds of tokens, whose embeddings are added to theirs (BERT); 0: none */
     int32_t n_sets, ff_expert2;         /* 2: a set of experts for text and one for pictures, of another width (ERNIE 4.5 VL); else 1 */
     int32_t dynamic;                    /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
     double dynamic_factor, dynamic_from;

@@ -34,12 +34,23 @@ static void llm__gemma4_shared(llm__facts *f, llm__arch *a) {
     }
 }
 
+/* Key heads of a layer that sees everything, in an encoder of this family: its config has no word for them, its tensor has. */
+static int32_t llm__gemma4_full(llm__facts *f, const llm__arch *a, const llm__tensors *tensors, int i) {
+    const int64_t same = LLM__MAX((int64_t)a->n_kv_heads * a->head_dim / LLM__MAX(a->full_head_dim, 1), 1); /* as wide as the others' */
+    const int32_t said = llm__fact_int(f, "num_global_key_value_heads", LLM__MIN(same, a->n_heads), 1, a->n_heads);
+    char name[64];
+    snprintf(name, sizeof name, "layers.%d.self_attn.k_proj.weight", i);
+    const llm__tensor *t = llm__tensors_find(tensors, name);
+    const int64_t heads = t ? t->shape[0] / LLM__MAX(a->full_head_dim, 1) : said;
+    return heads >= 1 && heads <= a->n_heads ? (int32_t)heads : said;
+}
+
 LLM__PRIVATE void llm__arch_gemma4(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     if (!llm__arch_is(a, "gemma4_text")) return;
     const int alike = f->json && llm__fact_bool(f, "attention_k_eq_v", 0);
     const int32_t full = alike ? llm__fact_int(f, "num_global_key_value_heads", a->n_kv_heads, 1, a->n_heads) : a->n_kv_heads;
     char text[64];
-    if (f->json && !strcmp(llm__fact_str(f, "use_bidirectional_attention", text), "all") && !f->r)
+    if (f->json && !a->encoder && !strcmp(llm__fact_str(f, "use_bidirectional_attention", text), "all") && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: use_bidirectional_attention: \"all\" is not supported", f->path);
     a->beside = a->n_experts > 0;
     if (f->json) a->layer[a->n_layers - 1].window = a->layer[a->n_layers - 1].rope = 0; /* the last one sees everything whatever is said */
@@ -49,7 +60,7 @@ LLM__PRIVATE void llm__arch_gemma4(llm__facts *f, llm__arch *a, const llm__tenso
         snprintf(v, sizeof v, "blk.%d.attn_v.weight", i);
         if (!l->window) {
             l->head_dim = l->v_head_dim = a->full_head_dim;
-            if (f->json) l->n_kv_heads = full;
+            if (f->json) l->n_kv_heads = a->encoder ? llm__gemma4_full(f, a, tensors, i) : full;
         }
         l->k_is_v = f->json ? alike && !l->window : !llm__tensors_find(tensors, v);
     }

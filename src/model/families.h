@@ -50,7 +50,10 @@ enum {
     LLM__DIVIDE_LOGITS = 1 << 22, /* GGUF's logit_scale is a divisor */
     LLM__TOPK_SOFTMAX = 1 << 23,  /* router: softmax over the chosen */
     LLM__QK_LAST = 1 << 24,       /* norms of q and k a head stand behind RoPE */
-    LLM__GPT_BIAS = LLM__LAYER_NORM | LLM__ALL_BIAS | LLM__NO_GATE
+    LLM__BOTH_WAYS = 1 << 25,     /* an encoder: tokens see those behind them too, and nothing is generated */
+    LLM__NORM_AFTER = 1 << 26,    /* with NO_PRE_NORM: the residual stream itself is normalised behind each block */
+    LLM__GPT_BIAS = LLM__LAYER_NORM | LLM__ALL_BIAS | LLM__NO_GATE,
+    LLM__BERT = LLM__BOTH_WAYS | LLM__LAYER_NORM | LLM__NO_PRE_NORM | LLM__NORM_AFTER
 };
 
 /* One family, or several that differ in numbers only. */
@@ -82,8 +85,10 @@ static const llm__family llm__families[] = {
     {"gemma", "gemma", LLM__NORM_PLUS1 | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"gemma2", "gemma2", LLM__NORM_PLUS1 | LLM__TIED | LLM__POST_NORM, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"vaultgemma", "", LLM__NORM_PLUS1 | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
-    {"gemma3_text gemma3", "gemma3", LLM__NORM_PLUS1 | LLM__TIED | LLM__POST_NORM | LLM__QK_HEAD, LLM_ACT_GELU_TANH, 1e6f, 1},
-    {"gemma4_text gemma4", "gemma4", LLM__TIED | LLM__POST_NORM | LLM__QK_HEAD | LLM__NORM_TOPK, LLM_ACT_GELU_TANH, 1e6f, 1},
+    {"gemma3_text gemma3", "gemma3 gemma-embedding", LLM__NORM_PLUS1 | LLM__TIED | LLM__POST_NORM | LLM__QK_HEAD, LLM_ACT_GELU_TANH, 1e6f,
+     1},
+    {"gemma4_text gemma4 embedding_gemma2_text embedding_gemma2", "gemma4", LLM__TIED | LLM__POST_NORM | LLM__QK_HEAD | LLM__NORM_TOPK,
+     LLM_ACT_GELU_TANH, 1e6f, 1},
     {"phi3", "phi3", 0, LLM_ACT_SILU, 1e4f, 1},
     {"phi", "phi2", LLM__GPT_BIAS | LLM__PARALLEL, LLM_ACT_GELU_TANH, 1e4f, 0.5f},
     {"gpt2", "gpt2", LLM__GPT_BIAS | LLM__CONV1D | LLM__LEARNED | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
@@ -136,4 +141,8 @@ static const llm__family llm__families[] = {
     {"phimoe", "phimoe", LLM__LAYER_NORM, LLM_ACT_SILU, 1e6f, 1},
     {"apertus", "apertus", LLM__QK_HEAD | LLM__NO_GATE, LLM_ACT_XIELU, 1.2e7f, 1},
     {"gpt_oss", "gpt-oss", LLM__QKV_BIAS | LLM__ALL_BIAS | LLM__TOPK_SOFTMAX, LLM_ACT_SWIGLU_OAI, 1.5e5f, 1},
+    {"bert", "bert", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
+    {"roberta xlm-roberta xlm_roberta camembert", "", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
+    {"nomic_bert", "nomic-bert", LLM__BERT, LLM_ACT_SILU, 1e3f, 1},
+    {"modernbert", "modern-bert", LLM__BOTH_WAYS | LLM__LAYER_NORM, LLM_ACT_GELU, 1.6e5f, 1},
 };

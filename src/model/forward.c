@@ -58,12 +58,13 @@ static void llm__pass_residual(const llm__pass *p, const llm__net_lane *lane, co
                           .weight = before->w,
                           .bias = before->b,
                           .eps = p->a->eps,
+                          .replace = (p->a->flags & LLM__NORM_AFTER) != 0,
                           .x_scale = x_scale};
     p->be->residual(p->ctx, p->rank_index, &op);
 }
 
 /* x = embedding of the tokens (T, D). Each rank has a part of the table; learned positions are added on one rank: the sum over ranks has
- * them once. */
+ * them once. What rows are given for the kind of their token is added to the sum. */
 static void llm__pass_embed(const llm__pass *p, const llm__net *net) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
@@ -74,11 +75,13 @@ static void llm__pass_embed(const llm__pass *p, const llm__net *net) {
                           .position_offset = a->position_offset,
                           .vocab_begin = (int32_t)rank->vocab.first,
                           .scale = a->embed_scale,
-                          .given = !p->given       ? LLM_GIVEN_NONE
-                                   : p->rank_index ? LLM_GIVEN_ZERO
-                                                   : LLM_GIVEN_ROW};
+                          .given = !p->given || a->n_types ? LLM_GIVEN_NONE
+                                   : p->rank_index         ? LLM_GIVEN_ZERO
+                                                           : LLM_GIVEN_ROW};
+    const llm_embed_op kind = {.dst = x, .given = LLM_GIVEN_ROW, .given_add = 1};
     p->be->embed(p->ctx, p->rank_index, &embed);
     llm__extra_embed(p, net, x);
+    if (a->n_types) p->be->embed(p->ctx, p->rank_index, &kind);
     if (rank->embed_norm.w) llm__pass_norm(p, LLM_ROWS_TOKENS, x, x, a->hidden, a->norm, &rank->embed_norm, a->eps);
 }
 
@@ -142,6 +145,7 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
                                   .softcap = a->attn_softcap,
                                   .window = own->window,
                                   .chunked = a->chunked,
+                                  .not_causal = a->encoder,
                                   .sinks = layer->sinks.w,
                                   .alibi = rank->alibi,
                                   .spans = a->both_ways};
@@ -258,13 +262,14 @@ static void llm__pass_moe(const llm__pass *p, const llm__net_layer *layer, const
 }
 
 /* After the last layer: gathers the rows whose logits are wanted, unless the last MLP has done so, and multiplies them with the output
- * layer. */
+ * layer; of an encoder the rows are all that is wanted. */
 static void llm__pass_head(const llm__pass *p, const llm__net *net, const llm__net_lane *lane, int has_norm) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
     llm_buffer *src = has_norm ? rank->out.h : rank->out.x;
     if (lane != &rank->out) llm__pass_gather(p, src, has_norm ? lane->h : lane->x);
     llm__extra_keep(p, net, lane, src);
+    if (a->encoder) return;
     const llm_buffer *plus = llm__extra_plus(p, LLM_ROWS_OUT, rank->head_plus, src, &rank->head);
     llm_logits_op logits = {.src = src,
                             .head = rank->head.w,
@@ -314,7 +319,8 @@ static void llm__pass_beside(const llm__pass *p, const llm__net_layer *layer) {
 }
 
 /* pl (T, n_layers P): what each layer has of its own for a token, from a table and from the embedding x (Gemma 4):
- *   pl = (norm(W x D^-0.5) + table[token] P^0.5) 2^-0.5,  the norm over the P values of each layer, its weights times 2^-0.5 */
+ *   pl = (norm(W x D^-0.5) + table[token] P^0.5) 2^-0.5,  the norm over the P values of each layer, its weights times 2^-0.5
+ * An encoder has no table: pl = norm(W x D^-0.5). */
 static void llm__pass_per_layer(const llm__pass *p) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
@@ -334,9 +340,9 @@ static void llm__pass_per_layer(const llm__pass *p) {
                               .weight = rank->pl_model_norm.w,
                               .eps = a->eps,
                               .parts = a->n_layers,
-                              .add = 1};
-    p->be->embed(p->ctx, p->rank_index, &embed);
-    if (p->n_group > 1) p->be->all_reduce(p->ctx, p->rank_index, LLM_ROWS_TOKENS, rank->pl, a->n_layers * a->per_layer);
+                              .add = !a->encoder};
+    if (!a->encoder) p->be->embed(p->ctx, p->rank_index, &embed);
+    if (p->n_group > 1 && !a->encoder) p->be->all_reduce(p->ctx, p->rank_index, LLM_ROWS_TOKENS, rank->pl, a->n_layers * a->per_layer);
     p->be->linear(p->ctx, p->rank_index, &model);
     p->be->norm(p->ctx, p->rank_index, &norm);
 }
@@ -396,6 +402,7 @@ static const llm__net_pair *llm__first_norm(const llm__pass *p, int i) {
 /* What comes behind the residual stream of layer i: the norm of the next, or the last one; NULL: none. */
 static const llm__net_pair *llm__next_norm(const llm__pass *p, int i) {
     const int pre = !(p->a->flags & LLM__NO_PRE_NORM);
+    if (p->a->flags & LLM__NORM_AFTER) return &p->rank->layer[i].post_ffn;
     if (p->rank->last && i == p->a->n_layers - 1) return !p->a->eagle || p->rank->out_norm.w ? &p->rank->out_norm : NULL;
     return pre && i + 1 < p->rank->end ? llm__first_norm(p, i + 1) : NULL;
 }
@@ -414,6 +421,7 @@ static const llm__net_lane *llm__pass_narrow(const llm__pass *p, const llm__net_
  *   most          h = norm(x);  x += att(h);         h = norm(x);  x += mlp(h)
  *   POST_NORM     h = norm(x);  x += norm(att(h));   h = norm(x);  x += norm(mlp(h))     Gemma 2, GLM-4
  *   NO_PRE_NORM                 x += norm(att(x));                 x += norm(mlp(x))     OLMo 2
+ *   NORM_AFTER                  x = norm(x + att(x));              x = norm(x + mlp(x))  BERT
  *   PARALLEL      h = norm(x);  x += att(h) + mlp(h)                                     Cohere, GPT-NeoX
  *   one block     h = norm(x);  x += att(h), or x += mlp(h)                              Mamba 2, Nemotron-H
  *   both          h = norm(x);  x += att(h) + states(h);   h = norm(x);  x += mlp(h)     Falcon-H1
@@ -426,7 +434,7 @@ static const llm__net_lane *llm__pass_layer(const llm__pass *p, const llm__net *
     const int parallel = (a->flags & LLM__PARALLEL) != 0, pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
     const int last = p->rank->last && i == a->n_layers - 1, moe = a->layer[i].moe, no_mlp = a->layer[i].no_mlp;
     const int deep = p->given && !net->cfg.alone && i < a->n_deepstack; /* pictures have something to add behind this layer */
-    const llm_buffer *src = pre && (!a->eagle || layer->attn_norm.w) ? lane->h : lane->x;
+    const llm_buffer *src = pre && (!a->eagle || layer->attn_norm.w) && !a->layer[i].bare ? lane->h : lane->x;
     if (a->layer[i].mixer != LLM__MIX_NONE) {
         llm__pass_mixer(p, i, layer, src);
         if (last && !moe && !deep && !net->cfg.whole &&
@@ -437,9 +445,10 @@ static const llm__net_lane *llm__pass_layer(const llm__pass *p, const llm__net *
         if (a->layer[i].both) llm__pass_linear(p, lane->rows, lane->y, lane->states, &layer->state_o, LLM_ACT_NONE, 1);
         if (!parallel)
             llm__pass_residual(p, lane, lane->y, post ? &layer->post_attn : NULL,
-                               no_mlp ? llm__next_norm(p, i)
-                               : pre  ? &layer->ffn_norm
-                                      : NULL,
+                               no_mlp                       ? llm__next_norm(p, i)
+                               : pre                        ? &layer->ffn_norm
+                               : a->flags & LLM__NORM_AFTER ? &layer->post_attn
+                                                            : NULL,
                                0);
         else if (layer->ffn_norm.w) llm__pass_norm(p, lane->rows, lane->h, lane->x, a->hidden, a->norm, &layer->ffn_norm, a->eps);
     }
@@ -469,7 +478,8 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
     if (rank->first && a->per_layer) llm__pass_per_layer(&p);
     llm__pass_rope(&p);
     llm__extra_begin(&p, net);
-    if (pre && (!a->eagle || rank->layer[0].attn_norm.w)) llm__pass_residual(&p, lane, NULL, NULL, llm__first_norm(&p, rank->begin), 0);
+    if (pre && (!a->eagle || rank->layer[0].attn_norm.w) && !a->layer[rank->begin].bare)
+        llm__pass_residual(&p, lane, NULL, NULL, llm__first_norm(&p, rank->begin), 0);
     for (int i = rank->begin; i < rank->end; i++) {
         p.xielu = a->layer[i].xielu;
         lane = llm__pass_layer(&p, net, i, lane);

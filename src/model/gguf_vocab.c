@@ -197,6 +197,12 @@ static void llm__vocab_frame(llm__tokenizer *t, const llm__gguf *g, int kind, in
     if (bos && t->bos_id >= 0) llm__frame_add(t, &t->before, 0, t->bos_id, "");
     if (eos && last >= 0) llm__frame_add(t, &t->after, 0, last, "");
     if (t->model != LLM__TOK_BPE && t->unk_id < 0) LLM__TOK_BAD(t, "tokenizer.ggml.unknown_token_id: missing");
+    if (!t->before.len || !t->after.len || t->result) return;
+    /* two texts as llama.cpp puts them: each has EOS behind it, and SEP stands between where the file says so; BERT has SEP behind both */
+    const int sep = !bert && id[LLM__ID_SEP] >= 0 && llm__gguf_bool(g, "tokenizer.ggml.add_sep_token", 0);
+    llm__pair_add(t, t->bos_id, 0), llm__pair_add(t, LLM__PLACE_FIRST, 0), llm__pair_add(t, last, 0);
+    if (sep) llm__pair_add(t, id[LLM__ID_SEP], 0);
+    llm__pair_add(t, LLM__PLACE_SECOND, 0), llm__pair_add(t, last, 0);
 }
 
 /* Reads the vocabulary of a GGUF file; a tokenizer.json inside it wins. */

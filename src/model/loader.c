@@ -30,7 +30,12 @@ LLM__PRIVATE const char *llm__layer_base(const llm__tensors *t, size_t skip) {
                                         "decoder.layers.",
                                         "ernie.layers.",
                                         "backbone.layers.",
-                                        "model.backbone.layers."};
+                                        "model.backbone.layers.",
+                                        "encoder.layer.",
+                                        "bert.encoder.layer.",
+                                        "roberta.encoder.layer.",
+                                        "encoder.layers.",
+                                        "bert.encoder.layers."};
     for (int b = 0; b < LLM__COUNT(bases); b++)
         for (size_t i = 0; i < t->n; i++)
             if (t->item[i].name.n > skip && !strncmp(t->item[i].name.p + skip, bases[b], strlen(bases[b]))) return bases[b];
@@ -70,11 +75,12 @@ LLM__PRIVATE void llm__slot_name(const llm__loader *L, const char *prefix, const
 }
 
 LLM__PRIVATE const llm__tensor *llm__loader_find(const llm__loader *L, int slot, int expert, int bias, char *name) {
-    static const char *const suffixes[2][5] = {{".weight", ".qweight", ".weight_packed", "", "_blocks"}, {".quant_bias", ".bias", "_bias"}};
+    static const char *const suffixes[2][6] = {{".weight", ".qweight", ".weight_packed", "", ".gamma", "_blocks"},
+                                               {".quant_bias", ".bias", "_bias", ".beta"}};
     char first[256] = "";
     llm__str word;
     int mxfp4 = !bias && (slot == LLM__W_E_GATE_UP || slot == LLM__W_E_DOWN);
-    for (int i = 0; i < (bias ? 3 : 4 + mxfp4); i++)
+    for (int i = 0; i < (bias ? 4 : 5 + mxfp4); i++)
         for (const char *words = llm__slot_names[slot]; llm__list_next(&words, " ", &word);) {
             llm__slot_name(L, "", L->base, word, expert, suffixes[bias][i], name);
             const llm__tensor *t = llm__tensors_find(&L->m->source.tensors, name);

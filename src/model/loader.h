@@ -13,6 +13,7 @@
 #include "model/source.h"
 #include "model/facts.h"
 #include "model/arch.h"
+#include "model/pooler.h"
 
 /* Read-only once llm_model_open has returned it: threads need no lock. */
 struct llm_model {
@@ -23,6 +24,7 @@ struct llm_model {
     struct llm__vision *vision; /* what it sees with (>>vision); NULL: it does not see */
     int blind;                  /* 1: its files say that it sees, but how is not known, or no token stands for a picture */
     char *path;
+    llm__pooler pooler;    /* from its hidden states to embeddings and scores */
     int requant;           /* quantised while it is loaded: as what (>>requant); 0: it is not */
     char quantization[96]; /* how the files are quantised, in words */
     int plain_sampling;    /* no_generation_config of the config */
@@ -41,34 +43,41 @@ struct llm_model {
          "transformer.embedding.word_embeddings word_embeddings model.tok_embeddings gpt_neox.embed_in " \
          "model.language_model.embed_tokens language_model.model.embed_tokens token_embd embed_tokens decoder.embed_tokens " \
          "model.text_model.embed_tokens llm.model.embed_tokens language_model.model.tok_embeddings tok_embeddings ernie.embed_tokens " \
-         "backbone.embeddings model.backbone.embeddings") \
-    SLOT(POSITIONS, "wpe transformer.wpe model.decoder.embed_positions position_embd decoder.embed_positions") \
-    SLOT(EMBED_NORM, "transformer.word_embeddings_layernorm word_embeddings_layernorm token_embd_norm") \
+         "backbone.embeddings model.backbone.embeddings embeddings.word_embeddings bert.embeddings.word_embeddings " \
+         "roberta.embeddings.word_embeddings embeddings.tok_embeddings model.embeddings.tok_embeddings") \
+    SLOT(POSITIONS, \
+         "wpe transformer.wpe model.decoder.embed_positions position_embd decoder.embed_positions embeddings.position_embeddings " \
+         "bert.embeddings.position_embeddings roberta.embeddings.position_embeddings") \
+    SLOT(EMBED_NORM, "transformer.word_embeddings_layernorm word_embeddings_layernorm token_embd_norm embeddings.LayerNorm " \
+                     "bert.embeddings.LayerNorm roberta.embeddings.LayerNorm emb_ln bert.emb_ln embeddings.norm model.embeddings.norm") \
     SLOT(OUT_NORM, "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f " \
                    "transformer.encoder.final_layernorm gpt_neox.final_layer_norm model.language_model.norm " \
                    "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm model.text_model.norm " \
-                   "llm.model.norm ernie.norm model.embedding_norm backbone.norm_f model.backbone.norm_f") \
+                   "llm.model.norm ernie.norm model.embedding_norm backbone.norm_f model.backbone.norm_f final_norm model.final_norm") \
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     SLOT(FC, "fc model.fc") /* of an EAGLE head */ \
     SLOT(PL_EMBED, "model.language_model.embed_tokens_per_layer model.embed_tokens_per_layer " \
                    "language_model.model.embed_tokens_per_layer per_layer_token_embd") /* what layers have of their own for a token */ \
     SLOT(PL_MODEL, "model.language_model.per_layer_model_projection model.per_layer_model_projection " \
-                   "language_model.model.per_layer_model_projection per_layer_model_proj") \
+                   "language_model.model.per_layer_model_projection per_layer_model_proj ple.per_layer_model_projection " \
+                   "model.ple.per_layer_model_projection") \
     SLOT(PL_MODEL_NORM, "model.language_model.per_layer_projection_norm model.per_layer_projection_norm " \
-                        "language_model.model.per_layer_projection_norm per_layer_proj_norm") \
+                        "language_model.model.per_layer_projection_norm per_layer_proj_norm ple.per_layer_projection_norm " \
+                        "model.ple.per_layer_projection_norm") \
     /* of a layer: attention */ \
     SLOT(ATTN_NORM, "input_layernorm attention_norm attention_layernorm ln_1 self_attn_layer_norm ln_attn operator_norm attn_norm norm") \
     SLOT(QKV, "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value " \
-              "attn.c_attn attn_qkv") \
-    SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj mixer.q_proj attn_q") \
-    SLOT(K, "self_attn.k_proj attention.wk attn.k_proj mixer.k_proj attn_k") \
-    SLOT(V, "self_attn.v_proj attention.wv attn.v_proj mixer.v_proj attn_v") \
+              "attn.c_attn attn.Wqkv attn_qkv") \
+    SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj mixer.q_proj attention.self.query attn_q") \
+    SLOT(K, "self_attn.k_proj attention.wk attn.k_proj mixer.k_proj attention.self.key attn_k") \
+    SLOT(V, "self_attn.v_proj attention.wv attn.v_proj mixer.v_proj attention.self.value attn_v") \
     SLOT(O, "self_attn.o_proj self_attn.out_proj self_attn.dense attention.wo self_attention.dense attention.dense " \
-            "attn.c_proj attn.out_proj mixer.o_proj attn_output") \
+            "attn.c_proj attn.out_proj mixer.o_proj attention.output.dense attn.Wo attn_output") \
     SLOT(Q_NORM, "self_attn.q_norm self_attn.q_layernorm self_attn.query_layernorm attn_q_norm") \
     SLOT(K_NORM, "self_attn.k_norm self_attn.k_layernorm self_attn.key_layernorm attn_k_norm") \
     SLOT(SINKS, "self_attn.sinks attn_sinks") \
-    SLOT(POST_ATTN, "post_self_attn_layernorm post_attention_layernorm post_attention_norm") \
+    SLOT(POST_ATTN, \
+         "post_self_attn_layernorm post_attention_layernorm post_attention_norm attention.output.LayerNorm norm1 attn_output_norm") \
     /* latent attention */ \
     SLOT(Q_A, "self_attn.q_a_proj attn_q_a") \
     SLOT(Q_A_NORM, "self_attn.q_a_layernorm attn_q_a_norm") \
@@ -82,21 +91,21 @@ struct llm_model {
     SLOT( \
         FFN_NORM, \
         "pre_feedforward_layernorm pre_ff_layernorm post_attention_layernorm feedforward_layernorm ffn_norm ln_2 final_layer_norm ln_mlp " \
-        "post_attention_norm") \
-    SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear") \
-    SLOT(GATE, "mlp.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 ffn_gate") \
+        "post_attention_norm mlp_norm") \
+    SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear mlp.Wi") \
+    SLOT(GATE, "mlp.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 mlp.fc12 ffn_gate") \
     SLOT(UP, "mlp.up_proj feed_forward.w3 feed_forward.up_proj mlp.w1 mlp.c_fc mlp.fc1 mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj " \
-             "ffn_up") \
+             "intermediate.dense mlp.fc11 ffn_up") \
     SLOT(DOWN, "mlp.down_proj feed_forward.w2 feed_forward.down_proj mlp.c_proj mlp.fc2 mlp.fc_out fc2 mlp.dense_4h_to_h " \
-               "shared_mlp.output_linear mixer.down_proj ffn_down") \
-    SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm") \
+               "shared_mlp.output_linear mixer.down_proj output.dense mlp.Wo ffn_down") \
+    SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm output.LayerNorm norm2 layer_output_norm") \
     SLOT(FFN_NORM2, "pre_feedforward_layernorm_2 pre_ffw_norm_2") /* of experts beside the MLP */ \
     SLOT(POST_FFN1, "post_feedforward_layernorm_1 post_ffw_norm_1") \
     SLOT(POST_FFN2, "post_feedforward_layernorm_2 post_ffw_norm_2") \
     /* a layer's own values for a token, and the number that its output is multiplied by */ \
-    SLOT(PL_GATE, "per_layer_input_gate inp_gate") \
-    SLOT(PL_PROJ, "per_layer_projection proj") \
-    SLOT(PL_NORM, "post_per_layer_input_norm post_norm") \
+    SLOT(PL_GATE, "per_layer_input_gate ple_block.per_layer_input_gate inp_gate") \
+    SLOT(PL_PROJ, "per_layer_projection ple_block.per_layer_projection proj") \
+    SLOT(PL_NORM, "post_per_layer_input_norm ple_block.post_per_layer_input_norm post_norm") \
     SLOT(SCALAR, "layer_scalar layer_output_scale") \
     /* the mixture of experts */ \
     SLOT(ROUTER, "mlp.gate mlp.router feed_forward.gate feed_forward.router block_sparse_moe.gate block_sparse_moe.router.layer " \
@@ -141,7 +150,16 @@ struct llm_model {
     SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias") \
     SLOT(R_SKIP, "mamba.D mixer.D") \
     SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm") \
-    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj")
+    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj") \
+    /* of encoders: see >>pooler */ \
+    SLOT(TYPES, "embeddings.token_type_embeddings bert.embeddings.token_type_embeddings roberta.embeddings.token_type_embeddings " \
+                "token_types") \
+    SLOT(PROJECTION, "embedding_projection model.embedding_projection") \
+    SLOT(CLASS_DENSE, "bert.pooler.dense classifier.dense head.dense cls") \
+    SLOT(CLASS_NORM, "head.norm cls.norm") \
+    SLOT(CLASS, "classifier.out_proj classifier cls.output") \
+    SLOT(DENSE2, "dense_2") \
+    SLOT(DENSE3, "dense_3")
 
 typedef enum llm__slot {
 #define LLM__SLOT_ENUM(slot, names) LLM__W_##slot,

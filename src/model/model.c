@@ -26,6 +26,7 @@
 #include "model/source_open.h"
 #include "model/arch.h"
 #include "model/rope.h"
+#include "model/pooler.h"
 #include "model/loader.h"
 #include "model/requant.h"
 #include "model/net.h"
@@ -75,6 +76,11 @@ static void llm__model_info_fill(llm_model *m) {
         o->sliding_window = LLM__MAX(o->sliding_window, a->layer[i].window);
         o->n_states += a->layer[i].mixer > LLM__MIX_NONE;
     }
+    o->encoder = a->encoder;
+    o->embedding_size = m->pooler.size;
+    o->n_labels = m->pooler.n_labels;
+    o->n_token_types = a->n_types;
+    o->raw_embeddings = a->n_layers && !m->pooler.normalize;
     o->bos_id = s->bos_id;
     o->eos_id = s->eos_id;
     o->pad_id = s->pad_id;
@@ -138,6 +144,7 @@ LLM__PRIVATE llm_result llm__model_open(const char *path, const llm__place *plac
     if (!r && !vocab_only) llm__source_bound(&m->source, m->arch.vocab);
     if (!r && !vocab_only && cfg) r = llm__rope_override(&m->arch, (double)cfg->rope_scaling_factor, cfg->use_logn_attn, m->path);
     if (!r && !vocab_only) r = llm__net_check(m);
+    if (!r && !vocab_only) r = llm__pooler_open(m);
     if (r) {
         llm_model_close(m);
         return r;
@@ -168,6 +175,11 @@ LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **
 LLM_API llm_result llm_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_tokens *out) {
     llm_result r = llm__tokenizer_encode(model->source.tokenizer, text, len, flags, out);
     return r == LLM_ERR_UNSUPPORTED ? llm__error(r, "%s: the model has no tokenizer", model->path) : r;
+}
+
+LLM_API llm_result llm_tokenize_pair(const llm_model *model, const char *a, size_t a_len, const char *b, size_t b_len, int flags,
+                                     size_t most, llm_tokens *ids, llm_tokens *types) {
+    return llm__tokenizer_pair(model->source.tokenizer, llm__s(a, a_len), llm__s(b, b_len), flags, most, ids, types);
 }
 
 LLM_API llm_result llm_detokenize(const llm_model *model, const int32_t *ids, size_t n, int flags, llm_text *out) {

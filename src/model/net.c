@@ -255,11 +255,12 @@ static void llm__load_heads(llm__loader *L, const llm__net_rank *rank, llm__net_
  * family's habits in: what is optional is looked for, what the family cannot do without is a must. */
 static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
     const llm__arch *a = L->a;
-    int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0, mixer = a->layer[L->layer].mixer;
+    int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & (LLM__POST_NORM | LLM__NORM_AFTER)) != 0, mixer = a->layer[L->layer].mixer;
     llm__slice D = llm__all(a->hidden), E = llm__all(a->n_experts);
     llm__layer_share(a, L->layer, L->rank % L->n_group, L->n_group, layer);
     llm__net_pair *first = mixer == LLM__MIX_NONE ? &layer->ffn_norm : &layer->attn_norm;
-    if (pre && (!a->eagle || a->eagle & LLM__EAGLE_BEFORE)) llm__load_norm(L, LLM__W_ATTN_NORM, !a->eagle, first);
+    if (pre && (!a->eagle || a->eagle & LLM__EAGLE_BEFORE) && !a->layer[L->layer].bare)
+        llm__load_norm(L, LLM__W_ATTN_NORM, !a->eagle, first);
     if (mixer > LLM__MIX_NONE) llm__load_recurrent(L, rank, layer);
     if (mixer == LLM__MIX_ATTENTION || a->layer[L->layer].both) llm__load_heads(L, rank, layer);
     if (post) llm__load_norm(L, LLM__W_POST_ATTN, 1, &layer->post_attn);
@@ -290,14 +291,14 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
 }
 
 /* What makes the layers' own values for a token: a table, cut as the vocabulary is, and a projection of the embedding, whole on every rank.
- * Their sum is divided by the root of 2, which the norm's weights take in. */
+ * Their sum is divided by the root of 2, which the norm's weights take in. An encoder has the projection alone, which is not divided. */
 static void llm__load_per_layer(llm__loader *L, llm__net_rank *rank) {
     const llm__arch *a = L->a;
     const llm__slice all = llm__all((int64_t)a->n_layers * a->per_layer);
     if (!a->per_layer) return;
-    llm__load(L, LLM_ROLE_EMBED, LLM__W_PL_EMBED, rank->vocab, all, -1, &rank->pl_embed);
+    if (!a->encoder) llm__load(L, LLM_ROLE_EMBED, LLM__W_PL_EMBED, rank->vocab, all, -1, &rank->pl_embed);
     llm__load(L, LLM_ROLE_LINEAR, LLM__W_PL_MODEL, all, llm__all(a->hidden), -1, &rank->pl_model);
-    const float *norm = llm__load_values(L, LLM__W_PL_MODEL_NORM, a->per_layer, sqrtf(0.5f));
+    const float *norm = llm__load_values(L, LLM__W_PL_MODEL_NORM, a->per_layer, a->encoder ? 1 : sqrtf(0.5f));
     if (norm) llm__load_numbers(L, "norm of layers' own values", norm, a->per_layer, &rank->pl_model_norm.w);
 }
 
@@ -311,18 +312,18 @@ static void llm__load_model(llm__loader *L, llm__net_rank *rank) {
     int tied = a->tied > 0 || (a->tied < 0 && !llm__has(L, LLM__W_HEAD));
     if (rank->first) {
         llm__load(L, LLM_ROLE_EMBED, LLM__W_EMBED, rank->vocab, D, -1, &rank->embed);
-        llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom"), &rank->embed_norm);
+        llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom bert roberta nomic_bert modernbert"), &rank->embed_norm);
         if (a->flags & LLM__LEARNED)
             llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &rank->positions);
         llm__load_per_layer(L, rank);
     }
-    if (rank->last) {
+    if (rank->last && !a->encoder) {
         L->heading = 1;
         llm__load(L, LLM_ROLE_HEAD, tied ? LLM__W_EMBED : LLM__W_HEAD, rank->vocab, D, tied ? -1 : 0, &rank->head);
         L->heading = 0;
         if (tied) L->n_params -= rank->vocab.n * a->hidden;
-        llm__load_norm(L, LLM__W_OUT_NORM, 1, &rank->out_norm);
     }
+    if (rank->last && !(a->flags & LLM__NORM_AFTER)) llm__load_norm(L, LLM__W_OUT_NORM, 1, &rank->out_norm);
     if (a->flags & LLM__ALIBI) llm__load_numbers(L, "ALiBi slopes", a->alibi + rank->heads.first, rank->heads.n, &rank->alibi);
 }
 

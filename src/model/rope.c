@@ -11,6 +11,7 @@
 #include "model/facts.h"
 #include "model/families.h"
 #include "model/arch.h"
+#include "model/arch_encoder.h"
 #include "model/arch_gemma4.h"
 #include "model/arch_recurrent.h"
 
@@ -122,7 +123,7 @@ static int llm__rope_silent(const llm__facts *f, const llm__arch *a) {
 LLM__PRIVATE double llm__rope_base(llm__facts *f, const llm__arch *a, double base) {
     char type[64];
     if (llm__rope_silent(f, a)) return base;
-    base = llm__fact_num(f, "rope_theta rotary_emb_base rope_base .rope.freq_base", base, 1.0001, 1e18);
+    base = llm__fact_num(f, "rope_theta global_rope_theta rotary_emb_base rope_base .rope.freq_base", base, 1.0001, 1e18);
     if (llm__arch_is(a, "chatglm")) base *= llm__fact_num(f, "rope_ratio", 1, 1e-3, 1e6);
     const double alpha = strcmp(llm__fact_str(f, "rope_type type", type), "dynamic") ? 0 : llm__rope_alpha(f, a);
     return alpha > 0 && a->rope[0].dim > 2 ? base * pow(alpha, a->rope[0].dim / (a->rope[0].dim - 2.0)) : base;
@@ -154,7 +155,7 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
         llm__rope_long(f, a, tensors, out);
         return;
     }
-    const int silent = llm__rope_silent(f, a), whole = f->json && llm__arch_is(a, "gemma4_text") && !type[0];
+    const int silent = llm__rope_silent(f, a), whole = f->json && llm__arch_is(a, "gemma4_text") && !a->encoder && !type[0];
     if (whole || !strcmp(type, "proportional")) {
         llm__rope_part(f, whole ? 0.25 : 1, out);
         return;
@@ -195,7 +196,7 @@ static void llm__rope_turned(llm__facts *f, llm__arch *a) {
     a->rope_pairs = (a->flags & (a->gguf ? LLM__PAIRS_GGUF : LLM__PAIRS)) != 0;
     if (a->flags & LLM__MLA) a->rope_pairs = llm__fact_bool(f, "rope_interleave", a->rope_pairs);
     const int32_t head = a->full_head_dim ? a->full_head_dim : a->head_dim;
-    double partial = llm__fact_num(f, "partial_rotary_factor rotary_pct rope_pct", a->family->partial, 1e-3, 1);
+    double partial = llm__fact_num(f, "partial_rotary_factor rotary_pct rope_pct rotary_emb_fraction", a->family->partial, 1e-3, 1);
     if (llm__arch_is(a, "gemma4_text")) partial = 1; /* its share is one of frequencies */
     int dim = LLM__MIN((int)(head * partial), (int)LLM__MAX_ROPE);
     /* MiniMax's rotary_dim is an older word for a share, which beats it */
@@ -246,9 +247,9 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
         llm__rope_fill(&in, a, tensors, a->family->theta, 0, &a->rope[0]);
         a->n_rope = 1;
     }
-    if (!in.r && a->rope[0].dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text gemma4_text"))) {
+    if (!in.r && a->rope[0].dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text gemma4_text modernbert"))) {
         double base = olmo ? llm__fact_num(&in, "rope_theta .rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4;
-        base = llm__fact_num(&in, "rope_local_base_freq", base, 1.0001, 1e18);
+        base = llm__fact_num(&in, "rope_local_base_freq local_rope_theta", base, 1.0001, 1e18);
         a->rope[1].dim = a->rope[0].dim;
         if (a->full_head_dim) a->rope[1].dim = llm__fact_int(&near, ".rope.dimension_count_swa", a->head_dim, 2, LLM__MAX_ROPE);
         llm__rope_fill(&near, a, tensors, base, local < 0, &a->rope[1]);
@@ -336,6 +337,7 @@ LLM__PRIVATE llm_result llm__arch_read(const llm__source *s, int dummy, llm__arc
     /* wrong values leave their fallbacks behind, so every step can run; what follows from several is asked only of good ones */
     llm__arch_shapes(&f, a);
     llm__arch_gemma4_shapes(&f, a);
+    llm__arch_encoder_shapes(&f, a, &s->tensors);
     llm__arch_switches(&f, a, &s->tensors);
     llm__arch_variants(&f, a, &s->tensors);
     if (!f.r) f.r = llm__arch_check(&f, a);
@@ -349,6 +351,7 @@ LLM__PRIVATE llm_result llm__arch_read(const llm__source *s, int dummy, llm__arc
         llm__arch_recurrent(&f, a);
         llm__arch_layers(&f, a);
         llm__arch_gemma4(&f, a, &s->tensors);
+        llm__arch_encoder(&f, a);
     }
     if (!f.r) f.r = llm__arch_layers_check(&f, a);
     if (a->tied < 0 && dummy) a->tied = (a->flags & LLM__TIED) != 0;

@@ -16,6 +16,7 @@
 #include "model/safetensors.h"
 #include "model/torch.h"
 #include "model/quant.h"
+#include "model/modules.h"
 
 LLM__PRIVATE llm_result llm__source_file(llm__source *s, const char *path, llm__file *out) {
     if (!llm__grow((void **)&s->files, &s->files_cap, s->n_files + 1, sizeof *s->files)) return llm__nomem();
@@ -221,5 +222,6 @@ LLM__PRIVATE llm_result llm__source_folder(llm__source *s, const char *path, con
     llm_result r = llm__folder_json(s, path, "config.json", 16000000, &s->config);
     if (!r && !s->config && !cfg->vocab_only) r = llm__folder_lacks(s, path, "config.json");
     if (!r) r = llm__folder_json(s, path, "generation_config.json", 16000000, &s->generation_config);
-    return r || cfg->vocab_only ? r : llm__source_quantised(s, path, !cfg->dummy_weights);
+    if (!r && !cfg->vocab_only) r = llm__source_quantised(s, path, !cfg->dummy_weights);
+    return r || cfg->vocab_only ? r : llm__modules_read(s, path, !cfg->dummy_weights, &s->modules);
 }

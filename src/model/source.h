@@ -7,6 +7,7 @@
  *   model.safetensors                  the tensors, or shards of them with model.safetensors.index.json
  *   pytorch_model.bin                  the same in older folders, by torch.save, with pytorch_model.bin.index.json
  *   params.json, consolidated.*.pth    in place of both as Meta publishes models: see >>meta
+ *   modules.json                       of a model of embeddings what stands behind it: see >>modules
  *   quantize_config.json and its like  how the tensors are quantised, where config.json is silent: see >>quant
  *   tokenizer.json, tokenizer.model, *.tiktoken    one of them; read by >>tokenizer
  *   tokenizer_config.json              names of special tokens, and in many models the chat template
@@ -30,6 +31,7 @@
 #include "model/tensors.h"
 #include "model/gguf.h"
 #include "model/quant.h"
+#include "model/modules.h"
 
 typedef struct llm__source {
     const char *path;
@@ -37,6 +39,7 @@ typedef struct llm__source {
     llm__gguf *gguf;                                         /* keys of the (first) file; NULL: a folder */
     llm_json *config, *generation_config, *tokenizer_config; /* of a folder; NULL: absent. Roots are objects */
     llm__quant quant;                                        /* of a folder */
+    llm__modules modules;                                    /* the same: what stands behind the model */
     llm__tensors tensors;                                    /* of all parts and shards; empty with vocab_only or dummy_weights */
     llm__tensors mmproj;                                     /* of a second GGUF file, with what the model sees; mostly empty */
     llm__tokenizer *tokenizer;   /* without any token only with dummy_weights in a folder without tokenizer files */

@@ -20,6 +20,7 @@
 #include "model/gguf.h"
 #include "model/safetensors.h"
 #include "model/torch.h"
+#include "model/modules.h"
 #include "model/source.h"
 #include "model/meta.h"
 #include "model/gguf_vocab.h"
@@ -234,6 +235,7 @@ LLM__PRIVATE void llm__source_close(llm__source *s) {
     llm_json_free(s->tokenizer_config);
     llm__tensors_free(&s->tensors);
     llm__tensors_free(&s->mmproj);
+    llm__modules_free(&s->modules);
     for (size_t i = 0; i < s->n_files; i++) llm__file_close(&s->files[i]);
     LLM_FREE(s->files);
     llm__arena_free(&s->arena);

@@ -18,7 +18,10 @@
 #include "serve/reports.h"
 
 LLM__PRIVATE int llm__oai_chats(const llm_openai_call *k) { return k->info.kind == LLM_OPENAI_CHAT || k->info.kind == LLM_OPENAI_RESPONSE; }
-LLM__PRIVATE int llm__oai_is_ollama(const llm_openai_call *k) { return k->dialect >= LLM_OPENAI_OLLAMA_SHOW; }
+LLM__PRIVATE int llm__oai_is_ollama(const llm_openai_call *k) {
+    return k->dialect >= LLM_OPENAI_OLLAMA_SHOW && k->dialect <= LLM_OPENAI_OLLAMA_EMBEDDINGS;
+}
+LLM__PRIVATE int llm__oai_ranks(const llm_openai_call *k) { return k->info.kind == LLM_OPENAI_RERANK || k->info.kind == LLM_OPENAI_SCORE; }
 
 /* ---- errors
  * OpenAI's clients read {"error": {"message", "type", "param", "code"}} and the status: 400 and 404 are told to the user at once, 408, 409,

@@ -56,7 +56,7 @@
 enum {
     LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
     LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_CHOICES = 2048, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64,
-    LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 80,
+    LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 96,
     LLM__OAI_VALUES = 1 << 25, /* tokens and log-probabilities that all answers to a body may have */
     LLM__OAI_MEDIA = 128, LLM__OAI_FRAMES = 1024, LLM__OAI_FETCHED = 128 << 20
 };
@@ -81,7 +81,13 @@ static const struct {
     {"lora-", NULL, NULL, NULL},
     {"kept-", NULL, NULL, "prompt"},
     {"kept-", NULL, NULL, "prompt"},
-    {"show-", NULL, NULL, NULL}};
+    {"show-", NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL}, /* Ollama's are read as others */
+    {NULL, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL},
+    {"rerank-", NULL, NULL, "query"},
+    {"score-", "list", NULL, "text_1"}};
 /* clang-format on */
 
 /* One answer of one prompt, as far as it has been polled. */
@@ -161,6 +167,9 @@ struct llm_openai_call {
     /* Of Ollama's: ids that stand before the prompt; nothing is to be done; of a text that is too long the beginning is taken. */
     llm_tokens before;
     int32_t idle, keep_first;
+    /* Of rerank and score: how many documents are wanted, 0: all; whether with their texts, -1: not said; no sigmoid; of Qwen3-Reranker. */
+    int32_t top_n, return_documents, raw_scores;
+    const char *instruction;
 };
 
 /* Whether the writing of an answer goes on at `out`: of a whole one while somebody waits for it and it is no larger than it may be. */
@@ -171,6 +180,9 @@ LLM__PRIVATE int llm__oai_chats(const llm_openai_call *k);
 
 /* Asked for in Ollama's words. */
 LLM__PRIVATE int llm__oai_is_ollama(const llm_openai_call *k);
+
+/* Asks how well texts answer others. */
+LLM__PRIVATE int llm__oai_ranks(const llm_openai_call *k);
 
 /* Says which field the errors that follow are about. Returns 1. */
 LLM__PRIVATE LLM__PRINTF(2, 3) int llm__oai_at(llm_openai_call *k, const char *format, ...);
@@ -204,7 +216,8 @@ enum {
     LLM__OAI_RENDERS = LLM__OAI_CHATS | LLM__OAI_IDS | LLM__OAI_BIT(TEMPLATE),
     LLM__OAI_LORA = LLM__OAI_BIT(LORA_LOAD) | LLM__OAI_BIT(LORA_UNLOAD),
     LLM__OAI_CONTEXT = LLM__OAI_BIT(CONTEXT_SAVE) | LLM__OAI_BIT(CONTEXT_LOAD),
-    LLM__OAI_ALL = LLM__OAI_BIT(CONTEXT_LOAD) * 2 - 1
+    LLM__OAI_RANKS = LLM__OAI_BIT(RERANK) | LLM__OAI_BIT(SCORE),
+    LLM__OAI_ALL = (LLM__OAI_BIT(CONTEXT_LOAD) * 2 - 1) | LLM__OAI_RANKS
 };
 
 /* clang-format off */
@@ -237,10 +250,16 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_BOOL(LLM__OAI_OPENAI, metrics, "return_metrics"),
     LLM__OAI_BOOL(LLM__OAI_ANSWERS, early_stop, "enable_early_stop"), LLM__OAI_BOOL(LLM__OAI_CHATS, tool_many, "parallel_tool_calls"),
     LLM__OAI_BOOL(LLM__OAI_BIT(RESPONSE), background, "background"), LLM__OAI_BOOL(LLM__OAI_BIT(RESPONSE), store, "store"),
-    LLM__OAI_INT64(LLM__OAI_PROMPTED, truncate_prompt, "truncate_prompt_tokens", -1, 9e18),
-    LLM_OPT_INT(llm_openai_call, priority, LLM__OAI_PROMPTED, "priority", -1000000, 1000000, NULL),
-    LLM__OAI_TEXT(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT, cache_salt, "cache_salt", 1, 128),
-    LLM__OAI_TEXT(LLM__OAI_PROMPTED, user_name, "user", 0, 512), LLM__OAI_TEXT(LLM__OAI_ALL, request_id, "request_id", 1, 128),
+    LLM__OAI_INT64(LLM__OAI_PROMPTED | LLM__OAI_RANKS, truncate_prompt, "truncate_prompt_tokens", -1, 9e18),
+    LLM_OPT_INT(llm_openai_call, priority, LLM__OAI_PROMPTED | LLM__OAI_RANKS, "priority", -1000000, 1000000, NULL),
+    LLM__OAI_TEXT(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT | LLM__OAI_RANKS, cache_salt, "cache_salt", 1, 128),
+    LLM__OAI_TEXT(LLM__OAI_PROMPTED | LLM__OAI_RANKS, user_name, "user", 0, 512),
+    LLM__OAI_TEXT(LLM__OAI_ALL, request_id, "request_id", 1, 128),
+    LLM_OPT_INT(llm_openai_call, top_n, LLM__OAI_BIT(RERANK), "top_n", 0, INT32_MAX, NULL),
+    LLM__OAI_BOOL(LLM__OAI_BIT(RERANK), return_documents, "return_documents|return_text"),
+    LLM__OAI_BOOL(LLM__OAI_RANKS, raw_scores, "raw_scores"), LLM__OAI_TEXT(LLM__OAI_RANKS, instruction, "instruction|instruct", 0, 8192),
+    LLM__OAI_READ(LLM__OAI_BIT(RERANK), "query|texts"), LLM__OAI_READ(LLM__OAI_BIT(SCORE), "text_1|text_2"),
+    LLM__OAI_READ(LLM__OAI_RENDERS | LLM__OAI_BIT(RERANK), "documents"),
     LLM__OAI_TEXT(LLM__OAI_ANSWERS, form.space, "guided_whitespace_pattern", 0, 512),
     LLM__OAI_INT64(LLM__OAI_BIT(EMBEDDING), dimensions, "dimensions", 1, 1e9),
     LLM__OAI_BOOL(LLM__OAI_BIT(EMBEDDING), normalize, "normalize"),
@@ -260,7 +279,7 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_READ(LLM__OAI_ANSWERS, "response_format|stop_token_ids|logit_bias|early_stop_config|early_stopping|guided_json|guided_regex|"
                   "guided_choice|guided_grammar|guided_json_object|structural_tag|json_schema|grammar|regex|structured_outputs"),
     LLM__OAI_READ(LLM__OAI_OPENAI, "stream_options|logprobs"), LLM__OAI_READ(LLM__OAI_CHATS, "top_logprobs"),
-    LLM__OAI_READ(LLM__OAI_RENDERS, "chat_template|chat_template_kwargs|documents|enable_thinking|reasoning_effort"),
+    LLM__OAI_READ(LLM__OAI_RENDERS, "chat_template|chat_template_kwargs|enable_thinking|reasoning_effort"),
     LLM__OAI_READ(LLM__OAI_LORA, "lora_name|lora_path"), LLM__OAI_READ(LLM__OAI_CONTEXT, "name"),
     LLM_OPT_NONE_OF("guided_decoding_backend", LLM_GUIDED_BACKENDS, "there is one, built in"),
     LLM_OPT_NONE(IGNORED, "lora_int_id", "adapters go by their names"),

@@ -22,6 +22,7 @@
 #include "serve/openai_body.h"
 #include "serve/openai_submit.h"
 #include "serve/openai_parts.h"
+#include "serve/openai_rank.h"
 #include "serve/ollama.h"
 
 /* What a chat's prompt is made of. */
@@ -206,6 +207,8 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
     case LLM_OPENAI_CONTEXT_SAVE:
     case LLM_OPENAI_CONTEXT_LOAD: return llm__oai_contexts(k);
     case LLM_OPENAI_OLLAMA_SHOW: return llm__ollama_show(k, &k->text), 1;
+    case LLM_OPENAI_RERANK:
+    case LLM_OPENAI_SCORE: return llm__rank_submit(k);
     default: return llm__oai_submit_all(k);
     }
 }

@@ -35,7 +35,7 @@
 
 /* An embedding takes what depends on the prompt, and nothing that depends on an answer. */
 static int llm__oai_embedding(llm_openai_call *k) {
-    int32_t size = llm_model_get_info(k->service.model)->hidden_size;
+    const int32_t size = llm_model_get_info(k->service.model)->embedding_size;
     k->s = k->service.defaults;
     k->s.n = k->s.best_of = k->s.max_tokens = 1;
     k->tools = -1;
@@ -148,6 +148,7 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
     s->model = model;
     s->engine = engine;
     s->max_logprobs = 20;
+    s->raw_embeddings = info->raw_embeddings;
     llm_sampling_default(model, &s->defaults);
     s->reasoning = llm_reasoning_detect(info->chat_template);
     s->tool_format = llm_tools_detect(info->chat_template);
@@ -180,7 +181,7 @@ LLM_API llm_openai_call *llm_openai_parse(llm_openai_kind kind, const char *body
     k->generation_prompt = k->parse_special = k->tool_many = 1;
     k->add_special = k->messages = k->tools = k->tool_only = k->prompt_logprobs = -1;
     k->max_tokens = k->max_completion_tokens = -1;
-    k->media_data = -1;
+    k->media_data = k->return_documents = -1;
     k->mark = bits[0] ^ bits[1] * 0x9E3779B97F4A7C15u;
     const llm_options fields = {llm__oai_fields, LLM__COUNT(llm__oai_fields), k, k->given, NULL, NULL, k->fields.owned, NULL};
     k->fields = fields;

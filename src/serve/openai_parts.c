@@ -151,7 +151,8 @@ LLM__PRIVATE void llm__oai_usage(const llm_openai_call *k, llm_text *out) {
             reasoning += k->choice[r * k->info.n_choices + i].n_reasoning;
         }
     }
-    if (k->info.kind == LLM_OPENAI_EMBEDDING) llm_text_format(out, ",'usage':{'prompt_tokens':%l,'total_tokens':%l}", prompt, prompt);
+    if (k->info.kind == LLM_OPENAI_EMBEDDING || llm__oai_ranks(k))
+        llm_text_format(out, ",'usage':{'prompt_tokens':%l,'total_tokens':%l}", prompt, prompt);
     else
         llm_text_format(out,
                         ",'usage':{'%s_tokens':%l,'%s_tokens':%l,'total_tokens':%l,'%s_tokens_details':{'cached_tokens':%l%s},"

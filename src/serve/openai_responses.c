@@ -39,6 +39,7 @@
 #include "serve/openai_parts.h"
 #include "serve/openai_choices.h"
 #include "serve/openai_stream.h"
+#include "serve/openai_rank.h"
 #include "serve/ollama.h"
 
 typedef enum llm__oai_item { LLM__OAI_NO_ITEM = 0, LLM__OAI_THOUGHTS, LLM__OAI_MESSAGE, LLM__OAI_CALL } llm__oai_item;
@@ -283,6 +284,7 @@ static int llm__oai_next(llm_openai_call *k, llm_text *out) {
         if (failure) llm__oai_bad(k, blamed ? NULL : "", "%s", failure), k->info.status = k->failed ? k->failed : blamed ? 400 : 500;
         else if (llm__oai_is_ollama(k)) llm__ollama_whole(k, out);
         else if (k->info.kind == LLM_OPENAI_RESPONSE) llm__oai_response_whole(k, out);
+        else if (llm__oai_ranks(k)) llm__rank_whole(k, out);
         else llm__oai_whole(k, out);
     } else if (k->info.status == 200) {
         llm_text_format(out, "%t", &k->text);

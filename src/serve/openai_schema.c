@@ -21,6 +21,9 @@ static const struct {
      "{'type':'array','items':{'type':'object','required':['role'],'properties':{'role':{'enum':['system','developer','user',"
      "'assistant','tool','function']},'content':{'type':['string','array','null']},'images':{'type':'array','items':{'type':'string',"
      "'contentEncoding':'base64'}},'tool_calls':{'type':['array','null']}}}}"},
+    {"query", "{'type':'string'}"},
+    {"texts", "{'type':['array','null'],'items':{'type':'string'}}"},
+    {"text_1|text_2", "{'type':['string','array'],'items':{'type':'string'}}"},
     {"prompt|input", "{'type':['string','array'],'items':{'type':['string','integer','array','object']}}"},
     {"content", "{'type':'string'}"},
     {"images", "{'type':['array','null'],'items':{'type':'string','contentEncoding':'base64'}}"},
@@ -140,7 +143,7 @@ static void llm__schema_ollama(llm_openai_kind kind, int options, llm_text *out)
 }
 
 LLM_API void llm_openai_schema(llm_openai_kind kind, llm_text *out) {
-    const int ollama = kind >= LLM_OPENAI_OLLAMA_SHOW;
+    const int ollama = kind >= LLM_OPENAI_OLLAMA_SHOW && kind <= LLM_OPENAI_OLLAMA_EMBEDDINGS;
     const char *prompt = ollama ? NULL : llm__oai_kinds[kind].prompt, *needed = kind == LLM_OPENAI_TOKENIZE ? NULL : prompt;
     LLM__SCOPED(llm_text_free) llm_text known = LLM__ZERO;
     if (kind == LLM_OPENAI_CONTEXT_SAVE || kind == LLM_OPENAI_CONTEXT_LOAD) needed = "name";

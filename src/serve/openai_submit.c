@@ -237,8 +237,7 @@ LLM__PRIVATE int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special,
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
 
-/* In the stepping thread, with no lock of ours: only passed on. The call is alive: its requests are freed before it is. */
-static void llm__oai_news(void *user, LLM__UNUSED llm_request *request) {
+LLM__PRIVATE void llm__oai_news(void *user, LLM__UNUSED llm_request *request) {
     llm_openai_call *k = (llm_openai_call *)user;
     k->service.on_news(k->user, k);
 }
@@ -271,12 +270,25 @@ static size_t llm__oai_kept(const llm_openai_call *k, size_t n) {
     return n < (size_t)room ? n : (size_t)(room - (asked > 0 && asked < room ? asked : 1));
 }
 
+/* Of a text that an encoder reads the end is cut, but for what the tokenizer has put behind it. */
+static int llm__oai_cut(const llm_openai_call *k, const llm_tokens *from, size_t most, llm_tokens *to) {
+    const size_t behind = LLM__MIN(k->service.model->source.tokenizer->after.len, most);
+    if (!k->service.model->arch.encoder || from->len <= most) return 0;
+    for (size_t i = 0; i < most; i++) llm_tokens_add(to, from->data[i < most - behind ? i : from->len - most + i]);
+    return 1;
+}
+
 /* Hands one prompt to the engine, which copies it, and prepares its choices. The choices come first, for the request may have news before
  * llm_request_submit returns; n_requests counts only those that run. given: the prompt's text as it was sent, if it was one. */
 static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__str given) {
     const llm_openai_service *s = &k->service;
-    const size_t skip = ids->len - llm__oai_kept(k, ids->len);
-    const size_t most = k->keep_first ? (size_t)s->engine->p.max_len - 1 : ids->len;
+    const int whole = s->model->arch.encoder && (k->truncate_prompt < 0 || k->keep_first); /* it needs no place for an answer */
+    const size_t kept = whole ? (size_t)s->engine->p.max_len : llm__oai_kept(k, ids->len);
+    LLM__SCOPED(llm_tokens_free) llm_tokens cut = LLM__ZERO;
+    if (llm__oai_cut(k, ids, kept, &cut)) ids = &cut;
+    if (cut.failed) return llm__oai_failed(k, llm__nomem(), NULL);
+    const size_t skip = ids->len - LLM__MIN(kept, ids->len);
+    const size_t most = k->keep_first && !whole ? (size_t)s->engine->p.max_len - 1 : ids->len;
     int chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
     llm_request_config c = LLM__ZERO;
     c.prompt_ids = ids->data + skip;
@@ -285,7 +297,7 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
     c.cache_salt = k->cache_salt;
     c.lora = k->lora;
     c.score_only = k->max_tokens == 0;
-    if (k->info.kind == LLM_OPENAI_EMBEDDING) c.pooling = s->pooling ? s->pooling : LLM_POOLING_LAST;
+    if (k->info.kind == LLM_OPENAI_EMBEDDING) c.pooling = s->pooling ? s->pooling : LLM_POOLING_OWN;
     c.deadline_s = s->deadline_s;
     c.id = k->info.id;
     c.received = k->received;

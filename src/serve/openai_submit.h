@@ -17,6 +17,7 @@
 #pragma once
 #include "api/text.h"
 #include "api/easy.h"
+#include "api/request.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "serve/openai.h"
@@ -39,3 +40,6 @@ LLM__PRIVATE int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special,
 /* All prompts of a call that generates or embeds, one request each. The arrays are sized once, before the first request runs: its news may
  * come while the second is being tokenized. What has no text has no embedding, whatever the tokenizer puts around it. */
 LLM__PRIVATE int llm__oai_submit_all(llm_openai_call *k);
+
+/* In the stepping thread, with no lock of ours: only passed on. The call is alive: its requests are freed before it is. */
+LLM__PRIVATE void llm__oai_news(void *user, llm_request *request);

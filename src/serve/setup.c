@@ -152,17 +152,17 @@ static llm_result llm__setup_pooler(llm_setup *s, const llm_options *o) {
         int32_t type, normalize;
     };
     static const llm_option table[] = {
-        LLM_OPT_ENUM(struct config, type, 0, "pooling_type", "LAST=1|last=1|MEAN=2|mean=2", NULL),
+        LLM_OPT_ENUM(struct config, type, 0, "pooling_type", "LAST=1|last=1|MEAN=2|mean=2|CLS=3|cls=3", NULL),
         LLM_OPT_BOOL(struct config, normalize, 0, "normalize", NULL),
         LLM_OPT_NONE(REFUSED, "softmax|activation|step_tag_id|returned_token_ids|dimensions|enable_chunked_processing|max_embed_len",
                      "embeddings that are not a token's state or the mean of them")};
     unsigned char given[LLM__COUNT(table)];
-    struct config read = {0, 1};
+    struct config read = {0, 2}; /* 2: it does not say */
     LLM__SCOPED(llm_options_free) llm_options inner;
     llm_result r = llm__options_inner(&inner, table, LLM__COUNT(table), &read, given, o, "pooler_config", s->pooler_config, LLM_FROM_USER);
     if (r) return r;
     if (read.type) s->pooling = read.type;
-    s->raw_embeddings = !read.normalize;
+    if (read.normalize < 2) s->raw_embeddings = read.normalize ? -1 : 1;
     return LLM_OK;
 }
 
@@ -324,7 +324,7 @@ LLM__PRIVATE void llm__setup_service(const llm_setup *s, const llm_options *o, s
     out->limit_images = s->limit_images;
     out->limit_videos = s->limit_videos;
     out->pooling = (llm_pooling)s->pooling;
-    out->raw_embeddings = s->raw_embeddings;
+    if (s->raw_embeddings) out->raw_embeddings = s->raw_embeddings > 0;
     if (s->reasoning_parser) out->reasoning = (llm_reasoning_kind)llm_reasoning_named(s->reasoning_parser);
     if (s->tool_parser) out->tool_format = llm_tools_named(s->tool_parser);
 }

@@ -221,3 +221,13 @@ LLM__PRIVATE void llm__frame_add(llm__tokenizer *t, llm_tokens *frame, size_t at
     memmove(frame->data + at + 1, frame->data + at, (frame->len - 1 - at) * sizeof *frame->data);
     frame->data[at] = (int32_t)id;
 }
+
+LLM__PRIVATE void llm__pair_add(llm__tokenizer *t, int64_t what, int64_t type) {
+    if (what < LLM__PLACE_SECOND || what >= t->n_vocab || type < 0 || type > UINT16_MAX)
+        LLM__TOK_BAD(t, "tokenizer.json: post_processor: pair: the id of a token and a type_id of at most %d expected", UINT16_MAX);
+    if (t->n_pair >= LLM__TOK_PLACES)
+        LLM__TOK_FAIL(t, LLM_ERR_LIMIT, "tokenizer.json: post_processor: pair: at most %d pieces expected", LLM__TOK_PLACES);
+    if (t->result) return;
+    t->pair[t->n_pair].what = (int32_t)what;
+    t->pair[t->n_pair++].type = (int32_t)type;
+}

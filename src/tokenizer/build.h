@@ -64,5 +64,8 @@ LLM__PRIVATE void llm__tok_add_spaces(llm__tokenizer *t, int merge, int front, i
 /* Decoding for files that name no steps: LITERAL, with LLM__LITERAL_* and LLM__SPACES_*, and UTF8. */
 LLM__PRIVATE void llm__tok_add_literal(llm__tokenizer *t, int tokens, int spaces);
 
+/* Adds a place of two texts: LLM__PLACE_*, or the id of a token, and the kind of what stands there. */
+LLM__PRIVATE void llm__pair_add(llm__tokenizer *t, int64_t what, int64_t type);
+
 /* Inserts an id into a frame at a place of it; one that is no token's is an error, with the sentence given. */
 LLM__PRIVATE void llm__frame_add(llm__tokenizer *t, llm_tokens *frame, size_t at, int64_t id, const char *otherwise);

@@ -324,3 +324,26 @@ LLM__PRIVATE llm_result llm__tokenizer_encode_until(const llm__tokenizer *t, con
     llm__encode_close(&e);
     return e.result;
 }
+
+LLM__PRIVATE llm_result llm__tokenizer_pair(const llm__tokenizer *t, llm__str a, llm__str b, int flags, size_t most, llm_tokens *ids,
+                                            llm_tokens *types) {
+    LLM__SCOPED(llm_tokens_free) llm_tokens first = LLM__ZERO;
+    LLM__SCOPED(llm_tokens_free) llm_tokens second = LLM__ZERO;
+    flags &= ~LLM_TOK_ADD_SPECIAL;
+    if (!t->n_pair) return llm__error(LLM_ERR_UNSUPPORTED, "the model's tokenizer has no form for two texts (post_processor, pair)");
+    llm_result r = llm__tokenizer_encode(t, a.p, a.n, flags, &first);
+    if (!r) r = llm__tokenizer_encode(t, b.p, b.n, flags, &second);
+    if (r) return r;
+    size_t rest = 0;
+    for (int i = 0; i < t->n_pair; i++) rest += t->pair[i].what >= 0;
+    while (most && first.len + second.len > 0 && first.len + second.len + rest > most) (first.len > second.len ? &first : &second)->len--;
+    for (int i = 0; i < t->n_pair; i++) {
+        const llm__tok_place *p = &t->pair[i];
+        const llm_tokens *text = p->what == LLM__PLACE_FIRST ? &first : &second;
+        for (size_t k = 0; k < (p->what >= 0 ? 1 : text->len); k++) {
+            llm_tokens_add(ids, p->what >= 0 ? p->what : text->data[k]);
+            llm_tokens_add(types, p->type);
+        }
+    }
+    return ids->failed || types->failed ? llm__nomem() : LLM_OK;
+}

@@ -27,5 +27,10 @@ LLM__PRIVATE llm_result llm__tokenizer_encode(const llm__tokenizer *t, const cha
 LLM__PRIVATE llm_result llm__tokenizer_encode_until(const llm__tokenizer *t, const char *text, size_t len, int flags, const int *stop,
                                                     llm_tokens *out);
 
+/* The ids of two texts as the model's tokenizer puts them side by side, and the kinds of their tokens, appended to both lists; with `most`
+ * above 0 so many at most: the longer text loses its end first. LLM_ERR_UNSUPPORTED: the tokenizer has no form for two. */
+LLM__PRIVATE llm_result llm__tokenizer_pair(const llm__tokenizer *t, llm__str a, llm__str b, int flags, size_t most, llm_tokens *ids,
+                                            llm_tokens *types);
+
 /* Bytes of the longest token, but at least 64: a text with more than so many bytes a token is none that anybody writes. */
 LLM__PRIVATE size_t llm__tokenizer_longest(const llm__tokenizer *t);

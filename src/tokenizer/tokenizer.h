@@ -136,6 +136,17 @@ typedef struct llm__merge {
     int32_t left, right, rank, id; /* id < 0: free */
 } llm__merge;
 
+/* What stands at a place of two texts: the first, the second, or a token; and the kind of its tokens. "Who?" and "She." as BERT reads them:
+ *
+ *     place    [CLS]   first    [SEP]   second   [SEP]
+ *     tokens   [CLS]   who ?    [SEP]   she .    [SEP]
+ *     kinds      0     0   0      0      1  1      1
+ */
+enum { LLM__PLACE_FIRST = -1, LLM__PLACE_SECOND = -2, LLM__TOK_PLACES = 16 };
+typedef struct llm__tok_place {
+    int32_t what, type; /* LLM__PLACE_* or an id */
+} llm__tok_place;
+
 typedef struct llm__charsmap { /* SentencePiece's replacements: a double array of units, then NUL-terminated strings */
     const uint8_t *units;
     size_t n_units;
@@ -176,9 +187,11 @@ typedef struct llm__tokenizer {
     /* Encoding around the model */
     llm__added *added;
     size_t n_added, added_cap;
-    llm__index early, late;            /* added tokens sought before and after normalizing */
-    llm__tok_steps normalizers, words; /* each begins with ADDED; words goes on with UNGUARD */
-    llm_tokens before, after;          /* the frame */
+    llm__index early, late;               /* added tokens sought before and after normalizing */
+    llm__tok_steps normalizers, words;    /* each begins with ADDED; words goes on with UNGUARD */
+    llm_tokens before, after;             /* the frame */
+    llm__tok_place pair[LLM__TOK_PLACES]; /* (n_pair) the same of two texts; 0: there is none */
+    int n_pair;
     llm__uni_norm *norm;
     llm__charsmap charsmap;
     /* Decoding */

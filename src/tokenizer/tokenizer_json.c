@@ -164,16 +164,41 @@ static void llm__tok_load_template(llm__tokenizer *t, const llm_json *d, int nod
     }
 }
 
-/* A post-processor. Of several each stands around those before. 0: its type is unknown. */
+/* The same of two texts, "pair": {"SpecialToken": {"id", "type_id"}} and {"Sequence": {"id": "A" or "B", "type_id"}}. */
+static void llm__tok_load_pair(llm__tokenizer *t, const llm_json *d, int node) {
+    const int specials = llm_json_find(d, node, "special_tokens");
+    t->n_pair = 0;
+    for (int v = llm_json_first(d, llm_json_find(d, node, "pair")); v >= 0; v = llm_json_next(d, v)) {
+        const int special = llm_json_find(d, v, "SpecialToken"), piece = special >= 0 ? special : llm_json_find(d, v, "Sequence");
+        const llm__str name = llm__json_text_at(d, piece, "id");
+        const int64_t type = llm__json_whole(d, llm_json_find(d, piece, "type_id"), 0);
+        if (special < 0) llm__pair_add(t, llm__str_eq(name, "A") ? LLM__PLACE_FIRST : LLM__PLACE_SECOND, type);
+        const int found = special >= 0 && name.p ? llm__json_member(d, specials, name) : -1;
+        for (int k = llm_json_first(d, llm_json_find(d, found, "ids")); k >= 0; k = llm_json_next(d, k)) {
+            const int64_t id = llm__json_whole(d, k, -1);
+            llm__pair_add(t, id < 0 ? INT64_MAX : id, type);
+        }
+    }
+}
+
+/* A post-processor. Of several each stands around those before. 0: its type is unknown. BERT puts [CLS] A [SEP] B [SEP], of which the
+ * second text and what is behind it are of kind 1; RoBERTa <s> A </s></s> B </s>. */
 static int llm__tok_load_post(llm__tokenizer *t, const llm_json *d, int node, llm__str type) {
     if (llm__str_eq(type, "ByteLevel")) return 1; /* moves offsets only */
-    if (llm__str_eq(type, "TemplateProcessing")) return llm__tok_load_template(t, d, node), 1;
+    if (llm__str_eq(type, "TemplateProcessing")) return llm__tok_load_template(t, d, node), llm__tok_load_pair(t, d, node), 1;
     if (!llm__str_eq(type, "BertProcessing") && !llm__str_eq(type, "RobertaProcessing")) return 0;
+    const int roberta = llm__str_eq(type, "RobertaProcessing");
+    int64_t ids[2] = {0, 0};
     for (int k = 0; k < 2; k++) {
         int pair = llm_json_find(d, node, k ? "sep" : "cls");
         int64_t id = llm__json_whole(d, llm_json_next(d, llm_json_first(d, pair)), -1);
         llm__frame_add(t, k ? &t->after : &t->before, k ? t->after.len : 0, id, "post_processor: cls and sep: [token, id] expected");
+        ids[k] = id < 0 ? INT64_MAX : id;
     }
+    t->n_pair = 0;
+    llm__pair_add(t, ids[0], 0), llm__pair_add(t, LLM__PLACE_FIRST, 0), llm__pair_add(t, ids[1], 0);
+    if (roberta) llm__pair_add(t, ids[1], 0);
+    llm__pair_add(t, LLM__PLACE_SECOND, !roberta), llm__pair_add(t, ids[1], !roberta);
     return 1;
 }
 

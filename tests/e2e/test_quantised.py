@@ -17,12 +17,12 @@ import tempfile
 sys.path.insert(0, os.path.dirname(__file__))
 import adapters
 from serving import SERVE, Server, check, checkpoint, finish
+import checkpoints
 
 CLI = os.environ.get("LLM_CLI", "./llm_cli")
 TMP = tempfile.mkdtemp(prefix="llm_quantised_")
 FIRST = next((i for i, x in enumerate(sys.argv) if x.startswith("-")), len(sys.argv)) # of the options
 IDS = [5, 17, 300, 44, 9, 101, 7, 256]
-FAMILIES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../data/checkpoints")
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
 E2M1 += [-x for x in E2M1]
@@ -301,7 +301,7 @@ def any_folder(seed, rng, name, config, packs, fits, head):
 
 def mixes():
     """Any family with any method, any settings of it, several in one folder, some matrices as they were: six, or MIXES of them (make quant-campaign)."""
-    names = sorted(x for x in os.listdir(FAMILIES) if os.path.exists(f"{FAMILIES}/{x}/tensors.txt"))
+    names = checkpoints.FAMILIES
     for seed in range(int(os.environ["MIXES"])) if "MIXES" in os.environ else (2, 33, 40, 106, 108, 115): # most of which have found something
         rng = random.Random(seed)
         name, (what, config, packs, fits, head) = rng.choice(names), mix(rng)

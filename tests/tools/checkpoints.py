@@ -14,7 +14,8 @@ tests/data/checkpoints/FAMILY holds everything but the weights; its tensors.txt 
     signed CENTRE DISTANCE DEVIATION                        CENTRE plus or minus a normal number about DISTANCE
     causal                                                  1 where the column is not after the row, else 0
 
-Element i of a tensor is the value whose number is byte i of SHAKE-128("FAMILY/SEED/NAME"), so that the weights are the same everywhere and
+A name such as 2_Dense/linear.weight stands in a file of that folder. tokenizer_with.json has members that stand in place of those of the common
+tokenizer.json. Element i of a tensor is the value whose number is byte i of SHAKE-128("FAMILY/SEED/NAME"), so that the weights are the same everywhere and
 each tensor is independent of the others. Needs Python's standard library only; all families take about a second.
 """
 import hashlib
@@ -33,7 +34,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DATA = ROOT / "tests/data/checkpoints"
 BUILD = ROOT / "build/checkpoints"
 COMMON = DATA / "common"
-FAMILIES = sorted(x.parent.name for x in DATA.glob("*/tensors.txt"))
+ENCODERS = sorted(x.parent.name for x in DATA.glob("*/expected.json") if x.read_text()[:7] == '{"kind"') # they give vectors: see README
+FAMILIES = sorted(x.parent.name for x in DATA.glob("*/tensors.txt") if x.parent.name not in ENCODERS)
 SAFETENSORS = {"bf16": "BF16", "f16": "F16", "f32": "F32", "u8": "U8"}
 
 
@@ -46,9 +48,10 @@ def prompts(family):
 
 def expected_text(found):
     """expected.json with a line for each list."""
-    lines = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in found.items() if k != "prompts"]
-    asked = [",\n ".join(f"{json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in p.items()) for p in found["prompts"]]
-    return "{" + ",\n".join(lines) + ',\n"prompts": [\n{' + "},\n{".join(asked) + "}]}\n"
+    what = next(x for x in ("prompts", "texts", "pairs") if x in found)
+    lines = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in found.items() if k != what]
+    asked = [",\n ".join(f"{json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in p.items()) for p in found[what]]
+    return "{" + ",\n".join(lines) + f',\n"{what}": [\n{{' + "},\n{".join(asked) + "}]}\n"
 
 
 def encode(value, dtype):
@@ -154,15 +157,23 @@ def write(family, folder, seed=None):
     """Writes a family's whole folder; its own files count before the common ones."""
     folder.mkdir(parents=True)
     for source in (COMMON, DATA / family):
-        for file in source.iterdir():
-            if file.name != "tensors.txt": shutil.copyfile(file, folder / file.name)
-    write_weights(folder, *read(family, seed))
+        for file in source.rglob("*"):
+            target = folder / file.relative_to(source)
+            if file.is_file() and file.name not in ("tensors.txt", "tokenizer_with.json"):
+                target.parent.mkdir(exist_ok=True)
+                shutil.copyfile(file, target)
+    other = DATA / family / "tokenizer_with.json"
+    if other.exists(): (folder / "tokenizer.json").write_text(json.dumps(json.loads((COMMON / "tokenizer.json").read_text()) | json.loads(other.read_text())))
+    tensors, shards = read(family, seed)
+    write_weights(folder, {name: x for name, x in tensors.items() if "/" not in name}, shards)
+    for inner in sorted({name.split("/")[0] for name in tensors if "/" in name}):
+        write_safetensors(folder / inner / "model.safetensors", {name.split("/")[1]: x for name, x in tensors.items() if name.startswith(inner + "/")})
 
 
 def fingerprint(family):
     """Of all that a folder is made from."""
     h = hashlib.sha256(pathlib.Path(__file__).read_bytes())
-    for file in sorted([*COMMON.iterdir(), *(DATA / family).iterdir()]): h.update(file.name.encode() + b"\0" + file.read_bytes())
+    for file in sorted(x for source in (COMMON, DATA / family) for x in source.rglob("*") if x.is_file()): h.update(file.name.encode() + b"\0" + file.read_bytes())
     return h.hexdigest()
 
 
@@ -181,9 +192,9 @@ def folder(family):
 
 
 def main():
-    unknown = [x for x in sys.argv[1:] if x not in FAMILIES]
+    unknown = [x for x in sys.argv[1:] if x not in FAMILIES + ENCODERS]
     if unknown: sys.exit(f"checkpoints: {', '.join(unknown)}: no such folder in {DATA.relative_to(ROOT)}")
-    for family in sys.argv[1:] or FAMILIES: folder(family)
+    for family in sys.argv[1:] or FAMILIES + ENCODERS: folder(family)
 
 
 if __name__ == "__main__":

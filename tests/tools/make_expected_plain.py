@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Makes expected.json of Gemma 4, Llama 4 and of families with recurrent layers as make_expected.py does of the others, by plain passes of its own in numpy.
+"""Makes expected.json of Gemma 4, of Llama 4, of families with recurrent layers and of encoders as make_expected.py does of the others, by plain
+passes of its own in numpy.
 
     make_expected_plain.py [FAMILY...]       (default: all that it knows)
-    make_expected_plain.py --check FOLDER    how far its logits are from those of a folder's own expected.json, relative to their range
+    make_expected_plain.py --check FOLDER    how far its logits are from those of a folder's own expected.json, relative to their range; of an
+                                             encoder its vectors, relative to their length, or its scores
 
 Was written from transformers 5.23.0 where torch was not to be had. Everything is computed in float32, whole passes
-without a cache; float64 tells the noise. Needs numpy; no test runs it.
+without a cache; float64 tells the noise. Needs numpy, and for encoders tokenizers; no test runs it.
 """
 import json
 import math
@@ -19,10 +21,11 @@ import numpy as np
 import checkpoints
 
 KNOWN = ("falcon_h1", "gemma4", "gemma4_moe", "granitemoehybrid_mamba", "lfm2", "lfm2_moe", "llama4", "mamba2", "nemotron_h", "qwen3_5", "qwen3_next")
+VECTORS = ("bert", "bert_reranker", "embedding_gemma", "embedding_gemma2", "modernbert", "modernbert_reranker", "nomic_bert", "xlm_roberta_reranker")
 MIN_MARGIN, MIN_ROUTE_GAP, MAX_NOISE, STEPS = 0.02, 1e-4, 1e-5, 32 # as in make_expected.py
 
 
-def weights(folder, kind):
+def weights(folder, kind, beginnings=("model.language_model.", "language_model.model.", "language_model.", "model.", "backbone.")):
     """{name without its beginning: array} of a folder's only file, of bf16, f16 and f32."""
     raw = (folder / "model.safetensors").read_bytes()
     n = struct.unpack("<Q", raw[:8])[0]
@@ -32,7 +35,7 @@ def weights(folder, kind):
         data = raw[8 + n + x["data_offsets"][0]:8 + n + x["data_offsets"][1]]
         if x["dtype"] == "BF16": values = (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
         else: values = np.frombuffer(data, {"F16": "<f2", "F32": "<f4"}[x["dtype"]])
-        for beginning in ("model.language_model.", "language_model.model.", "language_model.", "model.", "backbone."): name = name.replace(beginning, "")
+        for beginning in beginnings: name = name.replace(beginning, "")
         out[name] = values.reshape(x["shape"]).astype(kind)
     return out
 
@@ -398,6 +401,164 @@ class Llama4(Recurrent):
         return out
 
 
+class Encoder:
+    """Vectors of texts, and scores of pairs, of all encoders."""
+    def __init__(self, folder, kind=np.float32):
+        self.folder, self.kind, self.c = folder, kind, json.loads((folder / "config.json").read_text())
+        self.w = {n.replace("gamma", "weight").replace("beta", "bias"): x for n, x in weights(folder, kind, ("roberta.", "bert.", "model.")).items()}
+        c, self.type = self.c, self.c["model_type"].replace("-", "_")
+        first = lambda *keys: next(c[k] for k in keys if c.get(k) is not None)
+        self.H, self.L = first("num_attention_heads", "n_head"), first("num_hidden_layers", "n_layer")
+        self.eps = kind(first("layer_norm_eps", "layer_norm_epsilon", "norm_eps", "rms_norm_eps"))
+
+    def tokens(self, text, other=None):
+        """Ids and kinds."""
+        import tokenizers
+        found = tokenizers.Tokenizer.from_file(str(self.folder / "tokenizer.json")).encode(text, other)
+        return found.ids, found.type_ids
+
+    def norm(self, x, name):
+        """LayerNorm, or of Gemma RMSNorm, in the third with the weight minus one."""
+        w = self.w.get(name + ".weight", 1)
+        if "gemma" in self.type: return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * (w + 1 if self.type == "gemma3_text" else w)
+        x = x - x.mean(-1, keepdims=True)
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * w + self.w.get(name + ".bias", 0)
+
+    def linear(self, x, name): return x @ self.w[name + ".weight"].T + self.w.get(name + ".bias", 0)
+
+    def act(self, name, x):
+        if name in ("silu", "swiglu"): return silu(x)
+        return gelu(x) if name == "gelu_pytorch_tanh" else x * self.kind(0.5) * (1 + np.vectorize(math.erf)(x / math.sqrt(2)).astype(self.kind))
+
+    def attend(self, q, k, v, theta, side, scale):
+        """(T, heads, d) each; side: how far a token sees on each side."""
+        T, H, d = q.shape
+        if theta:
+            angle = np.arange(T)[:, None, None] * theta ** (-np.arange(0, d, 2) / d)
+            c, s = np.cos(angle).astype(self.kind), np.sin(angle).astype(self.kind)
+            q, k = (np.concatenate([y[..., :d // 2] * c - y[..., d // 2:] * s, y[..., d // 2:] * c + y[..., :d // 2] * s], -1) for y in (q, k))
+        k, v = (np.repeat(y, H // y.shape[1], 1) for y in (k, v))
+        far = np.abs(np.arange(T)[:, None] - np.arange(T))
+        score = np.where(far <= side, np.einsum("thd,shd->hts", q, k) * self.kind(scale), self.kind(-1e30))
+        return np.einsum("hts,shd->thd", softmax(score), v).reshape(T, -1)
+
+    def bert(self, ids, types):
+        c, T, nomic = self.c, len(ids), self.type == "nomic_bert"
+        x = self.w["embeddings.word_embeddings.weight"][ids] + self.w["embeddings.token_type_embeddings.weight"][types]
+        if not nomic: x = x + self.w["embeddings.position_embeddings.weight"][np.arange(T) + (c["pad_token_id"] + 1 if "roberta" in self.type else 0)]
+        x = self.norm(x, "emb_ln" if nomic else "embeddings.LayerNorm")
+        for l in range(self.L):
+            p = f"encoder.layers.{l}." if nomic else f"encoder.layer.{l}."
+            if nomic: q, k, v = np.split(self.linear(x, p + "attn.Wqkv"), 3, -1)
+            else: q, k, v = (self.linear(x, p + "attention.self." + n) for n in ("query", "key", "value"))
+            q, k, v = (y.reshape(T, self.H, -1) for y in (q, k, v))
+            theta = c.get("rope_parameters", {}).get("rope_theta", c.get("rotary_emb_base")) if nomic else 0
+            a = self.attend(q, k, v, theta, T, q.shape[-1] ** -0.5)
+            x = self.norm(x + self.linear(a, p + ("attn.out_proj" if nomic else "attention.output.dense")), p + ("norm1" if nomic else "attention.output.LayerNorm"))
+            if nomic: y = self.linear(self.linear(x, p + "mlp.fc11") * self.act(c.get("hidden_act", "silu"), self.linear(x, p + "mlp.fc12")), p + "mlp.fc2")
+            else: y = self.linear(self.act(c["hidden_act"], self.linear(x, p + "intermediate.dense")), p + "output.dense")
+            x = self.norm(x + y, p + ("norm2" if nomic else "output.LayerNorm"))
+        return x
+
+    def modern(self, ids):
+        c, T = self.c, len(ids)
+        x = self.norm(self.w["embeddings.tok_embeddings.weight"][ids], "embeddings.norm")
+        for l in range(self.L):
+            p, local = f"layers.{l}.", l % c["global_attn_every_n_layers"] != 0
+            q, k, v = (y.reshape(T, self.H, -1) for y in np.split(self.linear(self.norm(x, p + "attn_norm") if l else x, p + "attn.Wqkv"), 3, -1))
+            x = x + self.linear(self.attend(q, k, v, c["local_rope_theta" if local else "global_rope_theta"], c["local_attention"] // 2 if local else T, q.shape[-1] ** -0.5), p + "attn.Wo")
+            a, g = np.split(self.linear(self.norm(x, p + "mlp_norm"), p + "mlp.Wi"), 2, -1)
+            x = x + self.linear(self.act(c["hidden_activation"], a) * g, p + "mlp.Wo")
+        return self.norm(x, "final_norm")
+
+    def gemma(self, ids):
+        c, T, second = self.c, len(ids), self.type == "embedding_gemma2_text"
+        x = self.w["embed_tokens.weight"][ids] * self.kind(math.sqrt(c["hidden_size"]))
+        if second: own = self.norm((self.linear(x, "ple.per_layer_model_projection") * self.kind(c["hidden_size"] ** -0.5)).reshape(T, self.L, -1), "ple.per_layer_projection_norm")
+        for l in range(self.L):
+            p, kind = f"layers.{l}.", c["layer_types"][l]
+            slides = kind == "sliding_attention"
+            d = c["global_head_dim"] if second and not slides else c["head_dim"]
+            theta = c["rope_parameters"][kind]["rope_theta"] if second else c["rope_local_base_freq"] if slides else c["rope_theta"]
+            q, k, v = (self.linear(self.norm(x, p + "input_layernorm"), p + f"self_attn.{n}_proj").reshape(T, -1, d) for n in "qkv")
+            q, k, v = self.norm(q, p + "self_attn.q_norm"), self.norm(k, p + "self_attn.k_norm"), self.norm(v, "") if second else v
+            side = T if not slides else c["sliding_window"] if second else c["sliding_window"] // 2
+            a = self.attend(q, k, v, theta, side, 1 if second else c["query_pre_attn_scalar"] ** -0.5)
+            x = x + self.norm(self.linear(a, p + "self_attn.o_proj"), p + "post_attention_layernorm")
+            y = self.norm(x, p + "pre_feedforward_layernorm")
+            y = self.linear(gelu(self.linear(y, p + "mlp.gate_proj")) * self.linear(y, p + "mlp.up_proj"), p + "mlp.down_proj")
+            x = x + self.norm(y, p + "post_feedforward_layernorm")
+            if second:
+                y = self.linear(gelu(self.linear(x, p + "ple_block.per_layer_input_gate")) * own[:, l], p + "ple_block.per_layer_projection")
+                x = (x + self.norm(y, p + "ple_block.post_per_layer_input_norm")) * self.w[p + "layer_scalar"]
+        x = self.norm(x, "norm")
+        return self.linear(x, "embedding_projection") if second else x
+
+    def states(self, ids, types):
+        if "gemma" in self.type: return self.gemma(ids)
+        return self.modern(ids) if self.type == "modernbert" else self.bert(ids, types)
+
+    def embedding(self, ids):
+        x = self.states(ids, [0] * len(ids))
+        for m in json.loads((self.folder / "modules.json").read_text()):
+            kind, f = m["type"].split(".")[-1], self.folder / m["path"]
+            c = json.loads((f / "config.json").read_text()) if kind in ("Pooling", "Dense") else {}
+            if kind == "Pooling": x = x.mean(0) if c["pooling_mode_mean_tokens"] else x[-1] if c["pooling_mode_lasttoken"] else x[0]
+            if kind == "Dense":
+                w = weights(f, self.kind, ())
+                x = x @ w["linear.weight"].T + w.get("linear.bias", 0)
+                if c["activation_function"].endswith("Tanh"): x = np.tanh(x)
+            if kind == "Normalize": x = x / np.sqrt((x * x).sum())
+        return x
+
+    def logit(self, ids, types):
+        x = self.states(ids, types)
+        if self.type == "modernbert":
+            x = x.mean(0) if self.c["classifier_pooling"] == "mean" else x[0]
+            return float(self.linear(self.norm(self.act("gelu", self.linear(x, "head.dense")), "head.norm"), "classifier")[0])
+        dense, out = ("classifier.dense", "classifier.out_proj") if "roberta" in self.type else ("pooler.dense", "classifier")
+        return float(self.linear(np.tanh(self.linear(x[0], dense)), out)[0])
+
+    def activation(self): # of its score
+        c = self.c
+        return "identity" if (c.get("sentence_transformers", {}).get("activation_fn") or c.get("sbert_ce_default_activation_function") or "").endswith("Identity") else "sigmoid"
+
+
+TEXTS = ("Stars", "The old library has 42 red stones; it's the question again, and nobody answered.", "Grüße aus Köln! 你好 naïve café 😀 for (int i = 0; i < 9; i++)",
+         "The river ran by a small green house near the bridge. A dog and a cat were waiting for the morning train. How many people are in the city at night? "
+         "Nobody in the garden had bread or water, and over the hill the light of the stars was bright.")
+QUERIES = ("Who answered the question?", "where is the bridge")
+DOCUMENTS = ("The old cat answered it again.", "A train is in the city.", "Stones: 42.", "It's an old bridge over the small river, in the morning light, as it always was; nobody asked.")
+
+
+def make_vectors(folder, family, seed):
+    """expected.json of an encoder."""
+    model, exact = Encoder(folder), Encoder(folder, np.float64)
+    out = {"kind": "reranker" if model.c["architectures"][0].endswith("SequenceClassification") else "embedding", "weights_sha256": checkpoints.digest(family, seed), "numpy": np.__version__}
+    if out["kind"] == "embedding":
+        rows = [{"text": t, "token_ids": model.tokens(t)[0]} for t in TEXTS]
+        for r in rows: r["embedding"] = [round(float(x), 6) for x in model.embedding(r["token_ids"])]
+        away = [exact.embedding(r["token_ids"]) for r in rows]
+        noise = max(float(np.linalg.norm(a - r["embedding"]) / np.linalg.norm(a)) for a, r in zip(away, rows))
+        return {**out, "float32_noise": float(f"{noise:.1e}"), "texts": rows}
+    rows, noise = [], 0
+    for query in QUERIES:
+        for document in DOCUMENTS:
+            ids, types = model.tokens(query, document)
+            logit = model.logit(ids, types)
+            noise = max(noise, abs(logit - exact.logit(ids, types)))
+            rows.append({"query": query, "document": document, "token_ids": ids, "token_type_ids": types, "logit": round(logit, 6), "score": round(logit if model.activation() == "identity" else 1 / (1 + math.exp(-logit)), 7)})
+    return {**out, "activation": model.activation(), "float32_noise": float(f"{noise:.1e}"), "pairs": rows}
+
+
+def check_vectors(folder):
+    model, want = Encoder(folder), json.loads((folder / "expected.json").read_text())
+    for t in want.get("texts", ()):
+        x = np.array(t["embedding"])
+        print(folder.name, len(t["token_ids"]), "tokens:", float(np.linalg.norm(model.embedding(t["token_ids"]) - x) / np.linalg.norm(x)), model.tokens(t["text"])[0] == t["token_ids"])
+    for p in want.get("pairs", ()): print(folder.name, len(p["token_ids"]), "tokens:", abs(model.logit(p["token_ids"], p.get("token_type_ids", [0] * len(p["token_ids"]))) - p["logit"]))
+
+
 def model_of(folder):
     kind = json.loads((folder / "config.json").read_text())["model_type"]
     return next((m for name, m in (("falcon_h1", FalconH1), ("gemma4", Gemma4), ("llama4", Llama4), ("nemotron_h", NemotronH)) if kind.startswith(name)), Recurrent)
@@ -432,6 +593,13 @@ def compute(folder, asked):
 
 
 def make(family):
+    if family in VECTORS:
+        with tempfile.TemporaryDirectory() as work:
+            folder = pathlib.Path(work) / family
+            checkpoints.write(family, folder)
+            found = make_vectors(folder, family, None)
+        (checkpoints.DATA / family / "expected.json").write_text(checkpoints.expected_text(found))
+        return print(family, {k: v for k, v in found.items() if k not in ("texts", "pairs")}, flush=True)
     for seed in range(1000):
         with tempfile.TemporaryDirectory() as work:
             folder = pathlib.Path(work) / family
@@ -454,6 +622,6 @@ def check(folder):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--check"]: check(pathlib.Path(sys.argv[2]))
+    if sys.argv[1:2] == ["--check"]: (check_vectors if "prompts" not in json.loads((pathlib.Path(sys.argv[2]) / "expected.json").read_text()) else check)(pathlib.Path(sys.argv[2]))
     else:
-        for name in sys.argv[1:] or [x for x in checkpoints.FAMILIES if x in KNOWN]: make(name)
+        for name in sys.argv[1:] or [*KNOWN, *VECTORS]: make(name)

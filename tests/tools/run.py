@@ -119,7 +119,7 @@ def outside_truth():
     goldens = [*sorted(glob.glob("build/data/token_goldens/*.jsonl")), *sorted(glob.glob("build/data/vocabularies/*.inp"))]
     return [("small KV caches", [sys.executable, "tests/e2e/test_kv.py"], MODELS),
             ("golden", [sys.executable, "tests/e2e/test_golden.py"]), ("tokens", [sys.executable, "tests/e2e/test_tokens.py", *goldens]),
-            ("templates", [sys.executable, "tests/e2e/test_templates.py"])]
+            ("templates", [sys.executable, "tests/e2e/test_templates.py"]), ("encoders", [sys.executable, "tests/e2e/test_encoders.py"])]
 
 
 def shared_tokens(name, goldens, options=()):

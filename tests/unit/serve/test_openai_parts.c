@@ -489,12 +489,18 @@ static void parts_vain(void) {
                                          "'lora_name':'a','lora_path':'b'",
                                          "'lora_name':'a'",
                                          "'name':'a','prompt':'a'",
-                                         "'name':'a'"};
+                                         "'name':'a'",
+                                         "'query':'a','documents':['a']",
+                                         "'text_1':'a','text_2':'b'"};
+    int32_t all = 0;
     const llm_options fields = {llm__oai_fields, LLM__COUNT(llm__oai_fields), NULL, NULL, NULL, NULL, {NULL, 0}, NULL};
-    CHECK(1 << LLM__COUNT(bodies) == LLM__OAI_ALL + 1);
-    for (int kind = 0; kind < LLM__COUNT(bodies); kind++)
+    for (int b = 0; b < LLM__COUNT(bodies); b++)
+        all |= 1 << (b > LLM_OPENAI_CONTEXT_LOAD ? LLM_OPENAI_RERANK + b - LLM_OPENAI_CONTEXT_LOAD - 1 : b);
+    CHECK(all == LLM__OAI_ALL);
+    for (int b = 0; b < LLM__COUNT(bodies); b++)
         for (int i = 0; i < LLM__COUNT(llm__oai_fields); i++) {
             const llm_option *p = &llm__oai_fields[i];
+            const int kind = b > LLM_OPENAI_CONTEXT_LOAD ? LLM_OPENAI_RERANK + b - LLM_OPENAI_CONTEXT_LOAD - 1 : b;
             const int vain = p->kind == LLM_OPTION_IGNORED || !(p->group & 1 << kind);
             llm__str name;
             for (const char *names = p->names; llm__list_next(&names, "|", &name);) {
@@ -502,9 +508,9 @@ static void parts_vain(void) {
                 llm_text body = LLM__ZERO;
                 char member[64];
                 snprintf(member, sizeof member, "'%.*s':", (int)name.n, name.p);
-                if (strstr(bodies[kind], member)) continue; /* a name twice is an error of its own */
+                if (strstr(bodies[b], member)) continue; /* a name twice is an error of its own */
                 llm_text_format(&body, "{");
-                for (const char *c = bodies[kind]; *c; c++) llm_text_add(&body, *c == '\'' ? "\"" : c, 1);
+                for (const char *c = bodies[b]; *c; c++) llm_text_add(&body, *c == '\'' ? "\"" : c, 1);
                 llm_text_format(&body, ",%Q:", name.p, name.n);
                 parts_value(p, &body);
                 llm_text_str(&body, "}");

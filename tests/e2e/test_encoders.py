@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Encoders: vectors and scores of the programs beside the results of a plain pass (tests/tools/make_expected_plain.py), by llm_cli and over HTTP.
+
+    test_encoders.py [FAMILY...]       env LLM_CLI, LLM_SERVE (default ./llm_cli, ./llm_serve)
+
+Vectors differ by at most TOLERANCE of their length, the logits behind scores by as much. What is served alone and beside others, in one body
+and in many, has the same bits. What an encoder cannot do is refused with a sentence.
+"""
+import concurrent.futures
+import json
+import math
+import subprocess
+import sys
+
+from answers import CLI, ask
+from serving import Server, check, finish
+import checkpoints
+
+TOLERANCE = 2e-4
+ENGINE = ("--max-num-seqs", "4", "--log-level", "warn", "--dtype", "float32", "--device", "cpu", "-t", "2")
+
+
+def expected(family): return json.loads((checkpoints.folder(family) / "expected.json").read_text())
+
+
+def away(got, want): # relative to the length
+    if len(got) != len(want): return math.inf
+    return math.sqrt(sum((a - b) ** 2 for a, b in zip(got, want)) / sum(b * b for b in want))
+
+
+def logit(score, want): return score if want["activation"] == "identity" else math.log(score / (1 - score))
+
+
+def check_family(family):
+    folder, want = str(checkpoints.folder(family)), expected(family)
+    check(f"{family}, weights", checkpoints.digest(family) == want["weights_sha256"], "others than expected.json was made with")
+    for i, t in enumerate(want.get("texts", ())):
+        for way in (("--token-ids", json.dumps(t["token_ids"])), ("-p", t["text"])):
+            got = ask("embed", "-m", folder, "--dtype", "float32", *way)
+            check(f"{family}, text {i} by {way[0]}", away(got["embedding"], t["embedding"]) < TOLERANCE and got["tokens"] == len(t["token_ids"]), got["tokens"])
+    for query in dict.fromkeys(p["query"] for p in want.get("pairs", ())):
+        pairs = [p for p in want["pairs"] if p["query"] == query]
+        got = ask("rerank", "-m", folder, "--dtype", "float32", "-q", query, *(p["document"] for p in pairs))["results"]
+        scores = [r["relevance_score"] for r in got]
+        check(f"{family}, {query}: all, best first", sorted(r["index"] for r in got) == list(range(len(pairs))) and scores == sorted(scores, reverse=True), got)
+        for r in got:
+            off = abs(logit(r["relevance_score"], want) - pairs[r["index"]]["logit"])
+            check(f"{family}, {query}, document {r['index']}", off < TOLERANCE, off)
+
+
+def check_served_vectors(family):
+    """One text a body, several at once, and all in one body: the same numbers."""
+    want = expected(family)["texts"]
+    server = Server(model=str(checkpoints.folder(family)), base=ENGINE)
+    def one(text): return server.post("/v1/embeddings", {"input": text, "model": "x"})
+    alone = [one(t["text"]) for t in want]
+    for (status, got), t in zip(alone, want):
+        ok = status == 200 and away(got["data"][0]["embedding"], t["embedding"]) < TOLERANCE
+        check(f"{family} served", ok and got["usage"] == {"prompt_tokens": len(t["token_ids"]), "total_tokens": len(t["token_ids"])}, got)
+    with concurrent.futures.ThreadPoolExecutor(12) as pool: beside = list(pool.map(one, [t["text"] for t in want] * 6))
+    check(f"{family}: the same beside others", all(a[1]["data"] == alone[i % len(want)][1]["data"] for i, a in enumerate(beside)))
+    status, whole = one([t["text"] for t in want])
+    check(f"{family}: the same in one body", status == 200 and [x["embedding"] for x in whole["data"]] == [a[1]["data"][0]["embedding"] for a in alone])
+    long = "bread and water " * 400
+    status, got = one(long)
+    check(f"{family}: a text that is too long", status == 400 and "maximum context length" in got["error"]["message"], got)
+    status, got = server.post("/v1/embeddings", {"input": long, "truncate_prompt_tokens": 20})
+    check(f"{family}: which is cut", status == 200 and got["usage"]["prompt_tokens"] == 20, got)
+    for path, body in (("/v1/completions", {"prompt": "a"}), ("/v1/rerank", {"query": "a", "documents": ["b"]}), ("/v1/score", {"text_1": "a", "text_2": "b"})):
+        status, got = server.post(path, body)
+        check(f"{family}: {path} is refused", status == 400 and "is an encoder" in got["error"]["message"], got)
+    server.stop()
+
+
+def check_served_scores(family):
+    want = expected(family)
+    server = Server(model=str(checkpoints.folder(family)), base=ENGINE)
+    queries = list(dict.fromkeys(p["query"] for p in want["pairs"]))
+    pairs = {q: [p for p in want["pairs"] if p["query"] == q] for q in queries}
+    def rank(q, **more): return server.post("/v1/rerank", {"query": q, "documents": [p["document"] for p in pairs[q]], **more})
+    with concurrent.futures.ThreadPoolExecutor(8) as pool: answers = list(pool.map(rank, queries * 4))
+    for i, (status, got) in enumerate(answers):
+        q = queries[i % len(queries)]
+        check(f"{family}, {q}: the same beside others", got.get("results") == answers[i % len(queries)][1]["results"] and status == 200, got)
+        check(f"{family}, {q} served", all(abs(logit(r["relevance_score"], want) - pairs[q][r["index"]]["logit"]) < TOLERANCE and
+              r["document"] == {"text": pairs[q][r["index"]]["document"]} for r in got["results"]), got)
+        check(f"{family}, {q}: usage", got["usage"]["total_tokens"] == sum(len(p["token_ids"]) for p in pairs[q]), got["usage"])
+    best = answers[0][1]["results"]
+    status, got = rank(queries[0], top_n=2, return_documents=False)
+    check(f"{family}: the best two", [(r["index"], r["relevance_score"]) for r in got["results"]] == [(r["index"], r["relevance_score"]) for r in best[:2]] and "document" not in got["results"][0], got)
+    status, got = server.post("/rerank", {"query": queries[0], "texts": [p["document"] for p in pairs[queries[0]]], "raw_scores": True})
+    check(f"{family}: as text-embeddings-inference asks", status == 200 and all(set(r) == {"index", "score"} and abs(r["score"] - pairs[queries[0]][r["index"]]["logit"]) < TOLERANCE for r in got), got)
+    status, got = server.post("/v1/score", {"text_1": queries[0], "text_2": [p["document"] for p in pairs[queries[0]]]})
+    check(f"{family}: one beside many", status == 200 and [d["score"] for d in got["data"]] == [r["relevance_score"] for r in sorted(best, key=lambda r: r["index"])], got)
+    status, got = server.post("/v1/score", {"text_1": queries, "text_2": [pairs[q][0]["document"] for q in queries]})
+    check(f"{family}: pair by pair", status == 200 and all(abs(logit(d["score"], want) - pairs[q][0]["logit"]) < TOLERANCE for d, q in zip(got["data"], queries)), got)
+    for body, says in (({"query": "a"}, "documents"), ({"query": "a", "documents": []}, "at least one text"), ({"query": 3, "documents": ["b"]}, "must be a text"),
+                       ({"query": "a", "documents": ["bread and water " * 200]}, "maximum context length")):
+        status, got = server.post("/v1/rerank", body)
+        check(f"{family}: {says}", status == 400 and says in json.dumps(got["error"]), got)
+    status, got = server.post("/v1/score", {"text_1": ["a", "b"], "text_2": ["c"]})
+    check(f"{family}: two beside one", status == 400 and "as many" in got["error"]["message"], got)
+    status, got = server.post("/v1/rerank", {"query": "a", "documents": ["bread and water " * 200], "truncate_prompt_tokens": -1})
+    check(f"{family}: a document that is cut", status == 200 and len(got["results"]) == 1, got)
+    server.stop()
+
+
+def check_refused():
+    """llm_cli says in a sentence what an encoder is not for."""
+    folder = str(checkpoints.folder("bert"))
+    for args, says in ((("generate", "-p", "a"), "is an encoder, which gives vectors"), (("rerank", "-q", "a", "b"), "is an encoder without a classifier"),
+                       (("bench", "-p", "4", "-n", "1"), "gives vectors and no logits")):
+        p = subprocess.run([CLI, args[0], "-m", folder, *args[1:]], capture_output=True, text=True)
+        check(f"{args[0]} of an encoder", p.returncode == 1 and says in p.stderr, p.stderr)
+
+
+def main():
+    unknown = set(sys.argv[1:]) - set(checkpoints.ENCODERS)
+    if unknown: sys.exit(f"{', '.join(sorted(unknown))}: no such encoder in tests/data/checkpoints")
+    for family in sys.argv[1:] or checkpoints.ENCODERS: check_family(family)
+    check_served_vectors("bert")
+    check_served_vectors("embedding_gemma")
+    for family in ("bert_reranker", "modernbert_reranker"): check_served_scores(family)
+    check_refused()
+    finish()
+
+
+if __name__ == "__main__":
+    main()
