@@ -199,6 +199,8 @@
  *     >>convert_keys         the settings of a folder as keys of GGUF.
  *     >>convert_vocab        tokenizer.json as the lists of GGUF.
  *     >>convert              a Hugging Face folder seen as a GGUF file.
+ *     >>convert_add          the tensors of a GGUF file to be, one by one, while a folder is gone through.
+ *     >>convert_recurrent    layers that keep a state, in the form that llama.cpp has for them.
  *     >>imatrix              importance matrices: how large the inputs of each column of a matrix are, in llama.cpp's files.
  *     >>quantize             a GGUF file of smaller weights.
  *   vision/
@@ -2822,7 +2824,8 @@ typedef struct llm_conv_op {
  * and q (dk), which the heads of a group share, v (dv), and s = clamp(softplus(src[decay_col + h] + decay_bias[h]), step_min, step_max):
  *     S = exp(decay[h] s) S;  u = w (v - S^T k), without delta w v;  S += k u^T;  dst = S^T q + skip[h] v
  * w is sigmoid(src[write_col + h]), or s where write_col is -1. With unit k and q are brought to length 1 (1e-6 under the root), and q
- * divided by root dk. State: (n_heads, dk, dv). Of 4 heads in 2 groups the first has 0 and 1, but with turns 0 and 2. */
+ * divided by root dk. State: (n_heads, dk, dv). With turns head h has the keys of
+ * group (h + turns - 1) % n_groups, else those of h / (n_heads / n_groups). */
 typedef struct llm_recur_op {
     llm_buffer *dst;       /* (n_rows, n_heads * dv) */
     const llm_buffer *src; /* (n_rows, ...) */
@@ -21231,7 +21234,7 @@ static void llm__recur_key(const llm__run *r, const float *x, float scale, float
 /* What the kernel reads of c->rows rows from `row` on, of head h, into memory: k and q (rows, dk), write and decay (rows). */
 static void llm__recur_inputs(const llm__run *r, int h, int row, llm__recur *c, float *memory) {
     const llm_recur_op *op = &r->rec->op.recur;
-    const int dk = op->dk, group = op->turns ? h % op->n_groups : h / (op->n_heads / op->n_groups);
+    const int dk = op->dk, group = op->turns ? (h + op->turns - 1) % op->n_groups : h / (op->n_heads / op->n_groups);
     float *k = memory, *q = k + (int64_t)c->rows * dk, *write = q + (int64_t)c->rows * dk, *decay = write + c->rows;
     for (int i = 0; i < c->rows; i++) {
         const float *x = llm__row(op->src, row + i), s = llm__recur_step(op, x[op->decay_col + h] + op->decay_bias->f32[h]);
@@ -21741,7 +21744,8 @@ static void llm__cpu_conv(llm_backend_ctx *ctx, int rank, const llm_conv_op *op)
 
 static void llm__cpu_recur(llm_backend_ctx *ctx, int rank, const llm_recur_op *op) {
     llm__check_state(ctx, op->layer, op->state, (int64_t)op->n_heads * op->dk * op->dv);
-    if (op->n_groups < 1 || op->n_heads % op->n_groups || op->dk < 1 || op->dv < 1 || op->dst->cols < (int64_t)op->n_heads * op->dv)
+    if (op->n_groups < 1 || (!op->turns && op->n_heads % op->n_groups) || op->turns < 0 || op->dk < 1 || op->dv < 1 ||
+        op->dst->cols < (int64_t)op->n_heads * op->dv)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "recur: heads, groups or widths out of range");
     llm__record_op(ctx, rank, LLM__OP_RECUR, LLM_ROWS_TOKENS, op, op->src, NULL, op->dst, NULL, LLM__TOUCH_WRITE);
 }
@@ -26266,6 +26270,18 @@ static int32_t llm__fact_layer(llm__facts *f, const char *keys, int layer, int64
     return (int32_t)lo;
 }
 
+/* The same, and where GGUF has a list with one for each layer the largest of them, 0 where a layer has none. */
+static int32_t llm__fact_most(llm__facts *f, const char *keys, int64_t fallback, int64_t lo, int64_t hi) {
+    const llm__fact fact = llm__facts_find(f, keys);
+    double v = 0, most = (double)lo;
+    if (!fact.kv || !fact.kv->is_array) return llm__fact_int(f, keys, fallback, lo, hi);
+    for (uint64_t i = 0; i < fact.kv->count && !f->r; i++) {
+        if (llm__gguf_num_at(fact.kv, i, &v) > 1 && v >= 0 && v <= (double)hi) most = LLM__MAX(most, v);
+        else llm__facts_bad(f, &fact, "a whole number for each layer, each in range, expected");
+    }
+    return (int32_t)most;
+}
+
 /* A number between lo and hi, or `fallback`. */
 static double llm__fact_num(llm__facts *f, const char *keys, double fallback, double lo, double hi) {
     double v = llm__fact_any(f, keys, -1, lo, hi, 0);
@@ -26386,9 +26402,9 @@ static const llm__family llm__families[] = {
     {"qwen2_moe", "qwen2moe", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen3 qwen3_vl_text", "qwen3 qwen3vl", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen3_moe qwen3_vl_moe_text", "qwen3moe qwen3vlmoe", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
-    {"qwen3_next", "", LLM__QK_HEAD | LLM__NORM_PLUS1 | LLM__NORM_TOPK, LLM_ACT_SILU, 1e7f, 0.25f},
-    {"qwen3_5_text qwen3_5", "", LLM__QK_HEAD | LLM__NORM_PLUS1, LLM_ACT_SILU, 1e7f, 0.25f},
-    {"qwen3_5_moe_text qwen3_5_moe", "", LLM__QK_HEAD | LLM__NORM_PLUS1 | LLM__NORM_TOPK, LLM_ACT_SILU, 1e7f, 0.25f},
+    {"qwen3_next", "qwen3next", LLM__QK_HEAD | LLM__NORM_PLUS1 | LLM__NORM_TOPK, LLM_ACT_SILU, 1e7f, 0.25f},
+    {"qwen3_5_text qwen3_5", "qwen35", LLM__QK_HEAD | LLM__NORM_PLUS1, LLM_ACT_SILU, 1e7f, 0.25f},
+    {"qwen3_5_moe_text qwen3_5_moe", "qwen35moe", LLM__QK_HEAD | LLM__NORM_PLUS1 | LLM__NORM_TOPK, LLM_ACT_SILU, 1e7f, 0.25f},
     {"gemma", "gemma", LLM__NORM_PLUS1 | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"gemma2", "gemma2", LLM__NORM_PLUS1 | LLM__TIED | LLM__POST_NORM, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"vaultgemma", "", LLM__NORM_PLUS1 | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
@@ -26428,18 +26444,18 @@ static const llm__family llm__families[] = {
     {"ernie4_5_moe ernie4_5_vl_moe_text ernie4_5_moe_vl", "ernie4_5-moe", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK,
      LLM_ACT_SILU, 5e5f, 1},
     {"granite", "granite", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS, LLM_ACT_SILU, 1e4f, 1},
-    {"granitemoe granitemoeshared granitemoehybrid", "granitemoe", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS | LLM__TOPK_SOFTMAX, LLM_ACT_SILU,
-     1e4f, 1},
+    {"granitemoe granitemoeshared granitemoehybrid", "granitemoe granitehybrid", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS | LLM__TOPK_SOFTMAX,
+     LLM_ACT_SILU, 1e4f, 1},
     {"olmo", "olmo", LLM__LAYER_NORM | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"olmo2 olmo3", "olmo2", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_WHOLE, LLM_ACT_SILU, 5e5f, 1},
     {"olmoe", "olmoe", LLM__QK_WHOLE, LLM_ACT_SILU, 1e4f, 1},
     {"exaone4", "exaone4", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_HEAD, LLM_ACT_SILU, 1e6f, 1},
     {"seed_oss", "seed_oss", LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 1},
-    {"lfm2", "", LLM__QK_HEAD | LLM__TIED, LLM_ACT_SILU, 1e6f, 1},
-    {"lfm2_moe", "", LLM__QK_HEAD | LLM__TIED | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
+    {"lfm2", "lfm2", LLM__QK_HEAD | LLM__TIED, LLM_ACT_SILU, 1e6f, 1},
+    {"lfm2_moe", "lfm2moe", LLM__QK_HEAD | LLM__TIED | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
     {"falcon_h1", "", 0, LLM_ACT_SILU, 1e5f, 1},
-    {"mamba2", "", LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
-    {"nemotron_h", "", LLM__NO_GATE | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_RELU2, 1e4f, 1},
+    {"mamba2", "mamba2", LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
+    {"nemotron_h", "nemotron_h", LLM__NO_GATE | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_RELU2, 1e4f, 1},
     {"smollm3", "smollm3", LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 2e6f, 1},
     {"helium", "", LLM__PAIRS | LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e5f, 1},
     {"hunyuan_v1_dense", "hunyuan-dense", LLM__QK_HEAD | LLM__QK_LAST, LLM_ACT_SILU, 1e4f, 1},
@@ -26481,7 +26497,7 @@ typedef enum llm__mixer { LLM__MIX_ATTENTION = 0, LLM__MIX_NONE, LLM__MIX_CONV, 
 typedef struct llm__arch_state {
     int32_t taps, n_heads, n_groups, dk, dv;
     int32_t no_norm, norm_first; /* what they give has no norm, or one before its gate instead of behind (Mamba 2) */
-    int32_t turns;               /* see llm_recur_op */
+    int32_t turns;               /* 1: groups take turns, see llm_recur_op */
     float step_min, step_max;
 } llm__arch_state;
 
@@ -26610,8 +26626,13 @@ static const llm__family *llm__family_of(const char *name) {
     return NULL;
 }
 
-/* How many experts Granite 4 has: eight where its file is silent. */
-static int32_t llm__arch_hybrid_experts(llm__facts *f) { return llm__fact_int(f, "num_local_experts", 8, 0, LLM_MAX_EXPERTS); }
+/* 1 for Granite 4, whose layers may be Mamba 2. */
+static int llm__arch_hybrid(const llm__arch *a) { return llm__word_in("granitemoehybrid granitehybrid", a->name); }
+
+/* How many experts Granite 4 has: eight where its folder is silent. */
+static int32_t llm__arch_hybrid_experts(llm__facts *f) {
+    return llm__fact_int(f, "num_local_experts .expert_count", f->json ? 8 : 0, 0, LLM_MAX_EXPERTS);
+}
 
 /* Finds the family, and where in config.json its values stand: a model that also sees or hears has those of its text
  * part in an object of their own, with a model_type of its own or that of the whole. */
@@ -26631,7 +26652,7 @@ static llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
     for (int i = 0; !f->r && i < LLM__COUNT(llm__families) && !a->family; i++)
         if (llm__word_in(f->json ? llm__families[i].names : llm__families[i].gguf, a->name)) a->family = &llm__families[i];
     /* Granite 4 without experts is Granite: what its mixtures call the shared expert is its MLP */
-    if (a->family && !f->r && !strcmp(a->name, "granitemoehybrid") && !llm__arch_hybrid_experts(f)) a->family = llm__family_of("granite");
+    if (a->family && !f->r && llm__arch_hybrid(a) && !llm__arch_hybrid_experts(f)) a->family = llm__family_of("granite");
     if (f->r) return f->r;
     if (!a->name[0]) return llm__error(LLM_ERR_FORMAT, "%s: config.json: model_type is missing", f->path);
     if (!a->family) return llm__arch_unknown(f->path, a->name);
@@ -26661,10 +26682,10 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->hidden = llm__fact_int(f, "hidden_size n_embd d_model .embedding_length", LLM__MUST, 1, 1 << 17);
     const int alone = llm__arch_is(a, "mamba2"); /* no attention, and no limit of positions */
     a->n_heads =
-        llm__fact_int(f, "num_attention_heads n_head n_heads .attention.head_count", alone ? 1 : LLM__MUST, alone ? 0 : 1, LLM__MAX_HEADS);
+        llm__fact_most(f, "num_attention_heads n_head n_heads .attention.head_count", alone ? 1 : LLM__MUST, alone ? 0 : 1, LLM__MAX_HEADS);
     a->n_heads = LLM__MAX(a->n_heads, 1);
-    a->n_kv_heads = llm__fact_layer(f, "num_key_value_heads multi_query_group_num num_kv_heads n_head_kv .attention.head_count_kv", 0,
-                                    a->n_heads, 1, a->n_heads);
+    a->n_kv_heads = llm__fact_most(f, "num_key_value_heads multi_query_group_num num_kv_heads n_head_kv .attention.head_count_kv",
+                                   a->n_heads, 1, a->n_heads);
     int one_kv = f->json && llm__fact_bool(f, "multi_query", llm__arch_is(a, "gpt_bigcode falcon"));
     if (one_kv && !llm__fact_bool(f, "new_decoder_architecture", 0)) a->n_kv_heads = 1;
     /* heads share the hidden size evenly unless said otherwise; where they cannot, it must be said */
@@ -26672,10 +26693,11 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     int64_t even = a->hidden % a->n_heads && !latent ? LLM__MUST : LLM__MAX(a->hidden / a->n_heads, 1);
     a->head_dim = llm__fact_int(f, "head_dim kv_channels attention_head_dim .attention.key_length", even, 1, 4096);
     a->v_head_dim = llm__fact_int(f, ".attention.value_length", a->head_dim, 1, 4096);
-    a->ff = llm__fact_layer(f, "intermediate_size_mlp intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length", 0,
-                            4 * a->hidden, 1, 1 << 21);
+    a->ff = llm__fact_most(f, "intermediate_size_mlp intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length", 4 * a->hidden,
+                           !alone, 1 << 21);
+    if (!a->ff) a->ff = 4 * a->hidden;       /* Mamba 2 in GGUF has no MLP and says 0 */
     if (llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
-    if (!strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granite"))
+    if (f->json && llm__arch_hybrid(a) && llm__arch_is(a, "granite"))
         a->ff = llm__fact_int(f, "shared_intermediate_size", 1024, 1, 1 << 21);
     llm__arch_lfm2_ff(f, a);
     a->vocab = llm__fact_int(f, "padded_vocab_size vocab_size .vocab_size", a->gguf ? a->vocab : LLM__MUST, 1, 1 << 24);
@@ -26910,7 +26932,7 @@ static void llm__arch_sparsemixer(llm__facts *f, llm__arch *a) {
  * with matrices in (L, D) and out (D, L) of the layer, while router and shared expert read x. */
 static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
-    int64_t silent = !strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granitemoe") ? llm__arch_hybrid_experts(f) : 0;
+    int64_t silent = llm__arch_hybrid(a) && llm__arch_is(a, "granitemoe") ? llm__arch_hybrid_experts(f) : 0;
     if (llm__arch_is(a, "llama4_text")) silent = 16;
     a->n_experts =
         llm__fact_item(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, silent, 0, LLM_MAX_EXPERTS);
@@ -26995,7 +27017,7 @@ static const char *llm__arch_letters(llm__facts *f, char out[64]) {
 /* 1 if layer i sees a window by the entry `type` of layer_types. Of families with recurrent layers see >>arch_recurrent. */
 static int llm__arch_slides(llm__facts *f, const llm__arch *a, int type, int i) {
     const char *name = llm_json_str(f->json, type, NULL);
-    if (f->r || a->recurrent || !strcmp(a->name, "granitemoehybrid")) return 0;
+    if (f->r || a->recurrent || llm__arch_hybrid(a)) return 0;
     const char *near = a->chunked ? "chunked_attention" : "sliding_attention";
     if (!name || (strcmp(name, near) && strcmp(name, "full_attention")))
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", %s or full_attention expected",
@@ -27003,14 +27025,20 @@ static int llm__arch_slides(llm__facts *f, const llm__arch *a, int type, int i) 
     return name && !strcmp(name, near);
 }
 
-/* A layer's shapes, before a family says more. GGUF may list them. */
+/* A layer's shapes, before a family says more. GGUF may list them, with 0 where a layer has no attention or no MLP. */
 static void llm__arch_layer_shapes(llm__facts *f, llm__arch *a, int i) {
     llm__arch_layer *l = &a->layer[i];
     l->n_kv_heads = a->n_kv_heads, l->head_dim = a->head_dim, l->v_head_dim = a->v_head_dim, l->ff = a->ff;
     l->kv_of = i;
     if (!a->gguf || a->flags & LLM__MLA) return;
-    l->n_kv_heads = llm__fact_layer(f, ".attention.head_count_kv", i, a->n_kv_heads, 1, a->n_heads);
-    if (!llm__arch_is(a, "qwen")) l->ff = llm__fact_layer(f, ".feed_forward_length", i, a->ff, 1, 1 << 21);
+    const int attends = l->mixer == LLM__MIX_ATTENTION, q = llm__fact_layer(f, ".attention.head_count", i, a->n_heads, 0, a->n_heads);
+    const int32_t kv = llm__fact_layer(f, ".attention.head_count_kv", i, a->n_kv_heads, attends, a->n_heads);
+    const int32_t ff = llm__arch_is(a, "qwen") ? a->ff : llm__fact_layer(f, ".feed_forward_length", i, a->ff, !l->no_mlp, 1 << 21);
+    if (attends && q != a->n_heads && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: layer %d: %d query heads, as many as other layers have (%d) expected", f->path, i, q,
+                          a->n_heads);
+    if (kv) l->n_kv_heads = kv;
+    if (ff) l->ff = ff;
 }
 
 /* What no single layer's value can tell: heads that share keys evenly, products that must stay small. */
@@ -27303,11 +27331,13 @@ static void llm__arch_encoder(llm__facts *f, llm__arch *a) {
  *     Falcon-H1                           Mamba 2 and attention side by side in every layer, which read one norm and are added
  *     Nemotron-H                          one block a layer: Mamba 2, attention without positions, an MLP or experts without gates
  *
- * What layer a layer is, files say in four ways:
+ * What a layer is, folders say in four ways:
  *     layer_types            a word each: "linear_attention" (Qwen), "conv" (LFM2), "mamba" (Granite), "full_attention" or "attention"
  *     full_attn_idxs         the numbers of those with attention (the first LFM2)
  *     full_attention_interval    every fourth, if nothing is said (Qwen)
  *     hybrid_override_pattern    a letter each, M * - E (Nemotron-H)
+ * and GGUF by attention.head_count_kv, a list with 0 for layers without attention, by full_attention_interval, or by
+ * attention.recurrent_layers, a list of true and false.
  *
  * What Falcon-H1 multiplies by goes into the weights when they are loaded (llm__arch_fold), so that nothing is left of it in a step:
  *
@@ -27334,9 +27364,7 @@ static const struct {
 /* The family's row of the table; -1: none. Granite without "hybrid" in its name has attention alone. */
 static int llm__recurrent_row(const llm__arch *a) {
     for (int i = 0; i < LLM__COUNT(llm__recurrent_words); i++)
-        if (llm__arch_is(a, llm__recurrent_words[i].families) &&
-            (!llm__arch_is(a, "granitemoe granite") || !strcmp(a->name, "granitemoehybrid")))
-            return i;
+        if (llm__arch_is(a, llm__recurrent_words[i].families) && (!llm__arch_is(a, "granitemoe granite") || llm__arch_hybrid(a))) return i;
     return -1;
 }
 
@@ -27386,12 +27414,40 @@ static void llm__recurrent_letters(llm__facts *f, llm__arch *a) {
     }
 }
 
+/* 1 if layer i of a GGUF file keeps a state: Qwen's by their own keys, others where they have no key heads, of which Nemotron-H's may be
+ * an MLP, which alone has a width. */
+static int llm__recurrent_key(llm__facts *f, llm__arch *a, llm__mixer mixer, int i) {
+    const int32_t every = llm__fact_int(f, ".full_attention_interval", 4, 1, LLM__MAX_LAYERS);
+    const llm__fact each = llm__facts_find(f, ".attention.recurrent_layers");
+    if (llm__arch_is(a, "mamba2")) return 1;
+    if (mixer == LLM__MIX_DELTA && each.kv) {
+        const int fits = each.kv->type == LLM__GGUF_BOOL && (uint64_t)i < each.kv->count;
+        if (!fits) llm__facts_bad(f, &each, "true or false for each layer expected");
+        return fits && each.kv->data[i];
+    }
+    if (mixer == LLM__MIX_DELTA) return (i + 1) % every != 0;
+    if (llm__arch_is(a, "nemotron_h") && llm__fact_layer(f, ".feed_forward_length", i, 0, 0, 1 << 21)) {
+        a->layer[i].mixer = LLM__MIX_NONE;
+        return 0;
+    }
+    return !llm__fact_layer(f, ".attention.head_count_kv", i, a->n_kv_heads, 0, a->n_heads);
+}
+
+static void llm__recurrent_keys(llm__facts *f, llm__arch *a, llm__mixer mixer) {
+    for (int i = 0; i < a->n_layers; i++) {
+        llm__arch_layer *l = &a->layer[i];
+        if (llm__recurrent_key(f, a, mixer, i)) l->mixer = (int8_t)mixer;
+        l->no_mlp = llm__arch_is(a, "mamba2 nemotron_h") && l->mixer != LLM__MIX_NONE;
+    }
+}
+
 /* Where nothing is said, Qwen's families have attention in every so many layers, others nowhere. */
 static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
     const llm__mixer mixer = llm__recurrent_words[row].mixer;
     const int32_t every = llm__fact_int(f, "full_attention_interval", 4, 1, LLM__MAX_LAYERS);
     int type = llm__fact_list(f, "layer_types layers_block_type");
-    if (llm__arch_is(a, "nemotron_h")) llm__recurrent_letters(f, a);
+    if (a->gguf) llm__recurrent_keys(f, a, mixer);
+    else if (llm__arch_is(a, "nemotron_h")) llm__recurrent_letters(f, a);
     else if (type < 0 && llm__arch_is(a, "lfm2 lfm2_moe")) llm__recurrent_listed(f, a, row);
     else
         for (int i = 0; i < a->n_layers; i++) {
@@ -27403,28 +27459,40 @@ static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
         }
 }
 
-/* Words for taps, heads, groups, dk and dv: of Mamba 2, of gated delta nets. */
+/* Words for taps, heads, groups, dk and dv: of Mamba 2, of gated delta nets. GGUF has the width of all heads. */
 static const char *const llm__state_keys[2][5] = {
-    {"mamba_d_conv conv_kernel", "mamba_n_heads mamba_num_heads num_heads", "mamba_n_groups n_groups",
-     "mamba_d_state ssm_state_size state_size", "mamba_d_head mamba_head_dim head_dim"},
-    {"linear_conv_kernel_dim", "linear_num_value_heads", "linear_num_key_heads", "linear_key_head_dim", "linear_value_head_dim"},
+    {"mamba_d_conv conv_kernel .ssm.conv_kernel", "mamba_n_heads mamba_num_heads num_heads .ssm.time_step_rank",
+     "mamba_n_groups n_groups .ssm.group_count", "mamba_d_state ssm_state_size state_size .ssm.state_size",
+     "mamba_d_head mamba_head_dim head_dim"},
+    {"linear_conv_kernel_dim .ssm.conv_kernel", "linear_num_value_heads .ssm.time_step_rank", "linear_num_key_heads .ssm.group_count",
+     "linear_key_head_dim .ssm.state_size", "linear_value_head_dim"},
 };
+
+/* dv of a GGUF file. */
+static int32_t llm__state_width(llm__facts *f, int32_t heads) {
+    const int32_t all = llm__fact_int(f, ".ssm.inner_size", LLM__MUST, 1, 1 << 24);
+    if ((all % heads || all / heads > 4096) && !f->r)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: %s.ssm.inner_size: %d, heads of at most 4096 values, of which it has %d, expected", f->path,
+                          f->arch, all, heads);
+    return LLM__MIN(LLM__MAX(all / heads, 1), 4096);
+}
 
 /* Heads, groups and widths of the states. */
 static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer) {
     llm__arch_state *s = &a->state;
     if (mixer == LLM__MIX_CONV) {
-        s->taps = llm__fact_int(f, "conv_L_cache", 3, 2, LLM_CONV_TAPS);
+        s->taps = llm__fact_int(f, "conv_L_cache .shortconv.l_cache", a->gguf ? LLM__MUST : 3, 2, LLM_CONV_TAPS);
         s->n_heads = a->hidden, s->n_groups = s->dv = 1;
         return;
     }
     const int delta = mixer == LLM__MIX_DELTA;
     const char *const *key = llm__state_keys[delta];
-    s->taps = llm__fact_int(f, key[0], 4, 2, LLM_CONV_TAPS);
+    s->taps = llm__fact_int(f, key[0], a->gguf ? LLM__MUST : 4, 2, LLM_CONV_TAPS);
     s->n_heads = llm__fact_int(f, key[1], LLM__MUST, 1, LLM__MAX_HEADS);
-    s->n_groups = llm__fact_int(f, key[2], delta ? LLM__MUST : 1, 1, s->n_heads);
+    s->n_groups = llm__fact_int(f, key[2], delta || a->gguf ? LLM__MUST : 1, 1, s->n_heads);
     s->dk = llm__fact_int(f, key[3], LLM__MUST, 1, 4096);
-    s->dv = llm__fact_int(f, key[4], LLM__MUST, 1, 4096);
+    s->dv = a->gguf ? llm__state_width(f, s->n_heads) : llm__fact_int(f, key[4], LLM__MUST, 1, 4096);
+    s->turns = a->gguf && llm__arch_is(a, "qwen3_5_text qwen3_5_moe_text");
     if (s->n_heads % s->n_groups && !f->r)
         f->r = llm__error(LLM_ERR_FORMAT, "%s: %d heads of state cannot share %d groups evenly", f->path, s->n_heads, s->n_groups);
     if ((int64_t)s->n_heads * s->dk * s->dv > 1 << 26 && !f->r)
@@ -27682,7 +27750,7 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
 static int llm__rope_none(llm__facts *f, const llm__arch *a) {
     char type[64];
     if (a->gguf) return llm__arch_is(a, "granite granitemoe") && !llm__fact_bool(f, ".rope.scaling.finetuned", 1);
-    return !strcmp(a->name, "granitemoehybrid") && strcmp(llm__fact_str(f, "position_embedding_type", type), "rope") != 0;
+    return llm__arch_hybrid(a) && strcmp(llm__fact_str(f, "position_embedding_type", type), "rope") != 0;
 }
 
 /* How many values of a head turn (the others carry no position), and which are pairs: (2i, 2i + 1), or (i, i +
@@ -27761,7 +27829,7 @@ static void llm__arch_sections(llm__facts *f, llm__arch *a) {
     llm__facts in = llm__facts_in(f, llm__facts_find(f, "rope_parameters rope_scaling").node);
     const int half = a->rope[0].dim / 2, ernie = a->n_sets > 1 || llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name);
     const int qwen3 = llm__word_in("qwen3vl qwen3vlmoe qwen3_vl_text qwen3_vl_moe_text", a->name);
-    const int turns = qwen3 || llm__fact_bool(&in, "mrope_interleaved", 0);
+    const int turns = qwen3 || llm__word_in("qwen35 qwen35moe", a->name) || llm__fact_bool(&in, "mrope_interleaved", 0);
     const char *key = a->gguf ? ".rope.dimension_sections" : "mrope_section";
     int n[3] = {0, 0, 0};
     const llm__fact list = llm__facts_find(&in, key);
@@ -27957,7 +28025,8 @@ struct llm_model {
     SLOT(OUT_NORM, "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f " \
                    "transformer.encoder.final_layernorm gpt_neox.final_layer_norm model.language_model.norm " \
                    "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm model.text_model.norm " \
-                   "llm.model.norm ernie.norm model.embedding_norm backbone.norm_f model.backbone.norm_f final_norm model.final_norm") \
+                   "llm.model.norm ernie.norm model.embedding_norm backbone.norm_f model.backbone.norm_f final_norm model.final_norm " \
+                   "token_embd_norm") /* of LFM2 in GGUF */ \
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     SLOT(FC, "fc model.fc") /* of an EAGLE head */ \
     SLOT(PL_EMBED, "model.language_model.embed_tokens_per_layer model.embed_tokens_per_layer " \
@@ -28041,20 +28110,20 @@ struct llm_model {
                  "feed_forward.shared_expert.down_proj mixer.shared_experts.down_proj ffn_down_shexp") \
     SLOT(S_SCALE, "mlp.shared_expert_gate ffn_gate_inp_shexp") \
     /* recurrent layers; nothing of these is stored minus one */ \
-    SLOT(R_IN, "mamba.in_proj mixer.in_proj conv.in_proj") \
-    SLOT(R_QKV, "linear_attn.in_proj_qkv") \
-    SLOT(R_Z, "linear_attn.in_proj_z") \
-    SLOT(R_A, "linear_attn.in_proj_a") \
-    SLOT(R_B, "linear_attn.in_proj_b") \
-    SLOT(R_QKVZ, "linear_attn.in_proj_qkvz") /* key head by key head: its q, its k, v and z of its value heads */ \
-    SLOT(R_BA, "linear_attn.in_proj_ba") \
-    SLOT(R_CONV, "mamba.conv1d mixer.conv1d linear_attn.conv1d conv.conv") \
-    SLOT(R_CONV_BIAS, "mamba.conv1d.bias mixer.conv1d.bias conv.conv.bias") \
-    SLOT(R_DECAY, "mamba.A_log mixer.A_log linear_attn.A_log") \
-    SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias") \
-    SLOT(R_SKIP, "mamba.D mixer.D") \
-    SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm") \
-    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj") \
+    SLOT(R_IN, "mamba.in_proj mixer.in_proj conv.in_proj ssm_in shortconv.in_proj") \
+    SLOT(R_QKV, "linear_attn.in_proj_qkv attn_qkv") \
+    SLOT(R_Z, "linear_attn.in_proj_z attn_gate") \
+    SLOT(R_A, "linear_attn.in_proj_a ssm_alpha") \
+    SLOT(R_B, "linear_attn.in_proj_b ssm_beta") \
+    SLOT(R_QKVZ, "linear_attn.in_proj_qkvz ssm_in") /* key head by key head: its q, its k, v and z of its value heads */ \
+    SLOT(R_BA, "linear_attn.in_proj_ba ssm_ba") \
+    SLOT(R_CONV, "mamba.conv1d mixer.conv1d linear_attn.conv1d conv.conv ssm_conv1d shortconv.conv") \
+    SLOT(R_CONV_BIAS, "mamba.conv1d.bias mixer.conv1d.bias conv.conv.bias ssm_conv1d.bias") \
+    SLOT(R_DECAY, "mamba.A_log mixer.A_log linear_attn.A_log ssm_a") \
+    SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias ssm_dt.bias") \
+    SLOT(R_SKIP, "mamba.D mixer.D ssm_d") \
+    SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm ssm_norm") \
+    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj ssm_out shortconv.out_proj") \
     /* of encoders: see >>pooler */ \
     SLOT(TYPES, "embeddings.token_type_embeddings bert.embeddings.token_type_embeddings roberta.embeddings.token_type_embeddings " \
                 "token_types") \
@@ -30124,6 +30193,7 @@ typedef struct llm__net_lane {
  *   SSM      v | k | q | z | decay                  Mamba's x, B and C; then its z and dt */
 typedef struct llm__net_state {
     llm__slice heads, groups;
+    int32_t turns;                          /* see llm_recur_op */
     int32_t q, k, v, z, decay, write, conv; /* conv: columns that go through the convolution */
     int32_t cols, n_state;                  /* of mix; of a layer's state */
 } llm__net_state;
@@ -30169,6 +30239,8 @@ LLM__COLD_BEGIN
  *   Qwen3-Next   in_proj_qkvz and in_proj_ba go key head by key head: of each its q, its k, then v and z of its value heads
  *   Mamba 2      in_proj has z, x, B, C, dt
  *   LFM2         in_proj has B, C, x
+ * GGUF has the same, Qwen3-Next's q, k, v and z apart, and Qwen3.5's value heads in another order, which stays as it is: of 4 heads whose
+ * keys two groups have, 0 1 2 3, it has 0 2 1 3, so that groups take turns (llm_recur_op.turns).
  * Ranks share heads; a rank has its heads' columns of the convolution, and their part of the state. */
 
 /* The kind of a model's recurrent layers: it has one. */
@@ -30203,15 +30275,17 @@ static llm_result llm__state_share(const llm__arch *a, int rank_index, int n, ll
     if (!a->recurrent) return LLM_OK;
     const llm__mixer kind = llm__state_kind(a);
     const int conv = kind == LLM__MIX_CONV, turns = a->state.turns;
-    const int32_t own = heads / n;
-    if (n > 1 && (heads % n || (!conv && (turns ? own % groups && groups % own : groups % n))))
+    const int32_t own = heads / n, first = rank_index * own;
+    if (n > 1 && (heads % n || (!conv && !turns && groups % n)))
         return llm__error(LLM_ERR_UNSUPPORTED,
                           "tensor_parallel_size %d: the states of %s (%d heads in %d groups) cannot be divided among so many ranks", n,
                           a->name, heads, groups);
-    s->heads = llm__slice_of(heads, rank_index * own, own);
+    s->heads = llm__slice_of(heads, first, own);
+    s->turns = turns;
     if (conv) s->groups = llm__all(1);
-    else if (turns) s->groups = llm__slice_of(groups, rank_index * own % groups, LLM__MIN(own, groups));
-    else s->groups = llm__slice_of(groups, rank_index * (groups / n), groups / n);
+    else if (!turns) s->groups = llm__slice_of(groups, rank_index * (groups / n), groups / n);
+    else if (groups % own == 0) s->groups = llm__slice_of(groups, first % groups, own); /* a head each */
+    else s->groups = llm__all(groups), s->turns += first % groups;
     llm__state_columns(a, kind, s);
     return LLM_OK;
 }
@@ -30232,6 +30306,9 @@ static void llm__take_delta(llm__loader *L, const llm__net_state *s) {
     const llm__arch_state *a = &L->a->state;
     const llm__slice keys = llm__slice_times(s->groups, a->dk), values = llm__slice_times(s->heads, a->dv);
     const int64_t heads = s->heads.size / s->groups.size, v = heads * a->dv, each = 2 * a->dk + 2 * v, all = 2 * keys.size + values.size;
+    if (a->turns && (llm__has(L, LLM__W_R_QKVZ) || llm__has(L, LLM__W_R_BA)) && !L->r)
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d: ssm_in or ssm_ba go key head by key head, as value heads of %s do not", L->path,
+                          L->layer, L->a->name);
     if (llm__has(L, LLM__W_R_QKVZ)) {
         llm__take_grouped(L, LLM__W_R_QKVZ, s->groups, each, 0, a->dk);
         llm__take_grouped(L, LLM__W_R_QKVZ, s->groups, each, a->dk, a->dk);
@@ -30278,7 +30355,7 @@ static void llm__load_conv(llm__loader *L, const llm__net_state *s, llm__mixer k
     llm__make(L, LLM_ROLE_VECTOR, slot, 0, out);
 }
 
-/* How fast each head's state decays: -e^A_log. */
+/* How fast each head's state decays: -e^A_log, which GGUF has worked out. */
 static void llm__load_decay(llm__loader *L, const llm__net_state *s, llm_weight **out) {
     const int64_t n = s->heads.n;
     float *numbers = (float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n);
@@ -30289,7 +30366,7 @@ static void llm__load_decay(llm__loader *L, const llm__net_state *s, llm_weight 
         if (L->m->dummy || L->adapter) continue;
         llm__segment_values(L->list[0].segment, 0, i, 0, 1, &numbers[i]);
         numbers[i] *= llm__segment_scale(L->list[0].segment);
-        numbers[i] = -expf(numbers[i]);
+        if (!L->a->gguf) numbers[i] = -expf(numbers[i]);
         if (!(numbers[i] <= 0 && numbers[i] > -1e30f))
             L->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d: the state of head %d decays by %g, a number of at most 0 expected", L->path,
                               L->layer, (int)i, (double)numbers[i]);
@@ -30618,7 +30695,8 @@ static void llm__load_model(llm__loader *L, llm__net_rank *rank) {
     int tied = a->tied > 0 || (a->tied < 0 && !llm__has(L, LLM__W_HEAD));
     if (rank->first) {
         llm__load(L, LLM_ROLE_EMBED, LLM__W_EMBED, rank->vocab, D, -1, &rank->embed);
-        llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom bert roberta nomic_bert modernbert"), &rank->embed_norm);
+        if (!llm__arch_is(a, "lfm2 lfm2_moe"))
+            llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom bert roberta nomic_bert modernbert"), &rank->embed_norm);
         if (a->flags & LLM__LEARNED)
             llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &rank->positions);
         llm__load_per_layer(L, rank);
@@ -31255,7 +31333,7 @@ static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *la
                                 .dv = a->dv,
                                 .delta = delta,
                                 .unit = delta,
-                                .turns = a->turns,
+                                .turns = s->turns,
                                 .decay = layer->decay,
                                 .decay_bias = layer->step_bias,
                                 .skip = layer->skip,
@@ -32726,6 +32804,28 @@ static void llm__key_str(const llm__keying *k, const char *name, const char *v) 
     ++*k->n;
 }
 
+static void llm__key_bool(const llm__keying *k, const char *name, int v) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", k->arch, name);
+    llm__gguf_put_bool(k->keys, key, v);
+    ++*k->n;
+}
+
+/* A list with a number for each layer. */
+static void llm__key_layers(const llm__keying *k, const char *name, int32_t type, int32_t (*of)(const llm__arch_layer *l)) {
+    const llm__arch *a = k->a;
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", k->arch, name);
+    llm__gguf_put_array(k->keys, key, type, (uint64_t)a->n_layers);
+    for (int i = 0; i < a->n_layers; i++) llm__gguf_put_number(k->keys, (uint64_t)of(&a->layer[i]), type == LLM__GGUF_BOOL ? 1 : 4);
+    ++*k->n;
+}
+
+static int32_t llm__layer_slides(const llm__arch_layer *l) { return l->window != 0; }
+static int32_t llm__layer_recurs(const llm__arch_layer *l) { return l->mixer > LLM__MIX_NONE; }
+static int32_t llm__layer_kv(const llm__arch_layer *l) { return l->mixer == LLM__MIX_ATTENTION ? l->n_kv_heads : 0; }
+static int32_t llm__layer_ff(const llm__arch_layer *l) { return l->no_mlp ? 0 : l->ff; }
+
 /* The facts of a folder's config.json, those of its (global) RoPE object first. */
 static llm__facts llm__convert_facts(const llm_model *m) {
     llm__facts f = LLM__ZERO;
@@ -32766,13 +32866,8 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     char type[64];
     const int form = llm__convert_rope_form(m);
     const int64_t original = llm__fact_int(&f, "original_max_position_embeddings", a->max_positions, 1, 1 << 30);
-    if (!a->rope[0].dim && llm__arch_is(a, "granite granitemoe")) { /* this word is how llama.cpp tells it */
-        char key[96];
-        snprintf(key, sizeof key, "%s.rope.scaling.finetuned", k->arch);
-        llm__gguf_put_bool(k->keys, key, 0);
-        ++*k->n;
-    }
-    if (!a->rope[0].dim) return;
+    if (llm__arch_hybrid(a)) llm__key_bool(k, "rope.scaling.finetuned", a->rope[0].dim > 0); /* this word is how llama.cpp tells it */
+    if (!a->rope[0].dim || llm__arch_is(a, "mamba2 nemotron_h")) return;
     llm__key_float(k, "rope.freq_base", llm__convert_base(&f, m));
     llm__key_int(k, "rope.dimension_count", a->rope[0].dim);
     if (a->full_head_dim) { /* sliding layers have a base and a width of their own */
@@ -32805,7 +32900,6 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
 static void llm__convert_key_windows(const llm__keying *k) {
     const llm__arch *a = k->a;
     int32_t window = 0, every = 0, regular = 1;
-    char key[96];
     for (int i = a->n_layers - 1; i >= 0; i--) {
         window = LLM__MAX(window, a->layer[i].window);
         if (!a->layer[i].window) every = i + 1;
@@ -32818,10 +32912,7 @@ static void llm__convert_key_windows(const llm__keying *k) {
         llm__key_int(k, "attention.sliding_window_pattern", every);
         return;
     }
-    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", k->arch);
-    llm__gguf_put_array(k->keys, key, LLM__GGUF_BOOL, (uint64_t)a->n_layers);
-    for (int i = 0; i < a->n_layers; i++) llm__gguf_put_number(k->keys, a->layer[i].window != 0, 1);
-    ++*k->n;
+    llm__key_layers(k, "attention.sliding_window_pattern", LLM__GGUF_BOOL, llm__layer_slides);
 }
 
 /* Gemma 4's heads, of which the layers that see everything have others; the keys with an ending are those of sliding layers:
@@ -32834,14 +32925,8 @@ static void llm__convert_key_windows(const llm__keying *k) {
 static void llm__convert_key_gemma4(const llm__keying *k) {
     const llm__arch *a = k->a;
     int shared = 0;
-    char key[96];
-    snprintf(key, sizeof key, "%s.attention.head_count_kv", k->arch);
-    llm__gguf_put_array(k->keys, key, LLM__GGUF_U32, (uint64_t)a->n_layers);
-    for (int i = 0; i < a->n_layers; i++) {
-        llm__gguf_put_number(k->keys, (uint64_t)a->layer[i].n_kv_heads, 4);
-        shared += a->layer[i].kv_of != i;
-    }
-    ++*k->n;
+    llm__key_layers(k, "attention.head_count_kv", LLM__GGUF_U32, llm__layer_kv);
+    for (int i = 0; i < a->n_layers; i++) shared += a->layer[i].kv_of != i;
     llm__key_int(k, "attention.key_length", a->full_head_dim);
     llm__key_int(k, "attention.value_length", a->full_head_dim);
     llm__key_int(k, "attention.key_length_swa", a->head_dim);
@@ -32850,36 +32935,63 @@ static void llm__convert_key_gemma4(const llm__keying *k) {
     llm__key_int(k, "embedding_length_per_layer_input", a->per_layer);
 }
 
-/* The width of MLPs, as a list where layers differ. */
+/* The width of MLPs, as a list where layers differ; 0: there is none. */
 static void llm__convert_key_ff(const llm__keying *k) {
     const llm__arch *a = k->a;
     int alike = 1;
-    char key[96];
-    for (int i = 0; i < a->n_layers; i++) alike &= a->layer[i].ff == a->ff;
-    snprintf(key, sizeof key, "%s.feed_forward_length", k->arch);
-    if (alike) {
-        llm__key_int(k, "feed_forward_length", a->ff);
+    for (int i = 0; i < a->n_layers; i++) alike &= llm__layer_ff(&a->layer[i]) == llm__layer_ff(&a->layer[0]);
+    if (alike) llm__key_int(k, "feed_forward_length", llm__layer_ff(&a->layer[0]));
+    else llm__key_layers(k, "feed_forward_length", LLM__GGUF_U32, llm__layer_ff);
+}
+
+/* Shapes of what layers keep, and which do: by attention.head_count_kv, see below, or with gated delta nets by a word of their own. */
+static void llm__convert_key_states(const llm__keying *k) {
+    const llm__arch *a = k->a;
+    const llm__arch_state *s = &a->state;
+    int every = 0, regular = 1;
+    if (!a->recurrent) return;
+    if (llm__arch_is(a, "lfm2 lfm2_moe")) {
+        llm__key_int(k, "shortconv.l_cache", s->taps);
         return;
     }
-    llm__gguf_put_array(k->keys, key, LLM__GGUF_U32, (uint64_t)a->n_layers);
-    for (int i = 0; i < a->n_layers; i++) llm__gguf_put_number(k->keys, (uint64_t)a->layer[i].ff, 4);
+    llm__key_int(k, "ssm.conv_kernel", s->taps);
+    llm__key_int(k, "ssm.state_size", s->dk);
+    llm__key_int(k, "ssm.group_count", s->n_groups);
+    llm__key_int(k, "ssm.time_step_rank", s->n_heads);
+    llm__key_int(k, "ssm.inner_size", (int64_t)s->n_heads * s->dv);
+    if (!a->attn_gate) return;
+    while (every < a->n_layers && llm__layer_recurs(&a->layer[every])) every++;
+    every++;
+    for (int i = 0; i < a->n_layers; i++) regular &= llm__layer_recurs(&a->layer[i]) == ((i + 1) % every != 0);
+    if (regular) llm__key_int(k, "full_attention_interval", every);
+    else llm__key_layers(k, "attention.recurrent_layers", LLM__GGUF_BOOL, llm__layer_recurs);
+    if (llm__arch_is(a, "qwen3_next")) return;
+    char key[96]; /* how many frequencies turn by time, height and width: where config.json is silent, a third each */
+    int n[4] = {0, 0, 0, 0};
+    for (int i = 0; i < a->rope[0].dim / 2; i++) n[a->position_rows > 1 ? a->rope_row[i] : i % 3]++;
+    snprintf(key, sizeof key, "%s.rope.dimension_sections", k->arch);
+    llm__gguf_put_array(k->keys, key, LLM__GGUF_I32, 4);
+    for (int i = 0; i < 4; i++) llm__gguf_put_number(k->keys, (uint64_t)n[i], 4);
     ++*k->n;
 }
 
 /* Heads, and the widths of latent attention: what the cache of such a model has as one head. */
 static void llm__convert_key_heads(const llm__keying *k) {
     const llm__arch *a = k->a;
-    const int mla = (a->flags & LLM__MLA) != 0;
-    llm__key_int(k, "attention.head_count", a->n_heads);
+    const int mla = (a->flags & LLM__MLA) != 0, alone = llm__arch_is(a, "mamba2");
+    llm__key_int(k, "attention.head_count", alone ? 0 : a->n_heads);
     if (a->full_head_dim) {
         llm__convert_key_gemma4(k);
-    } else {
-        llm__key_int(k, "attention.head_count_kv", mla ? 1 : a->n_kv_heads);
+    } else if (!alone) {
+        if (a->recurrent && !a->attn_gate) llm__key_layers(k, "attention.head_count_kv", LLM__GGUF_U32, llm__layer_kv);
+        else llm__key_int(k, "attention.head_count_kv", mla ? 1 : a->n_kv_heads);
         llm__key_int(k, "attention.key_length", mla ? a->kv_rank + a->rope[0].dim : a->head_dim);
         llm__key_int(k, "attention.value_length", mla ? a->kv_rank : a->v_head_dim);
     }
     llm__key_float(k, a->norm == LLM_NORM_LAYER ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", (double)a->eps);
+    if (llm__arch_is(a, "nemotron_h")) llm__key_float(k, "attention.layer_norm_epsilon", (double)a->eps); /* llama.cpp asks for both */
     llm__convert_key_windows(k);
+    llm__convert_key_states(k);
     if (!mla) return;
     if (a->q_rank) llm__key_int(k, "attention.q_lora_rank", a->q_rank);
     llm__key_int(k, "attention.kv_lora_rank", a->kv_rank);
@@ -32898,14 +33010,11 @@ static void llm__convert_key_experts(const llm__keying *k) {
     if (a->ff_shared && !a->shared_gate) llm__key_int(k, "expert_shared_count", a->ff_shared / LLM__MAX(a->ff_expert, 1));
     if (a->ff_shared) llm__key_int(k, "expert_shared_feed_forward_length", a->ff_shared);
     if (llm__arch_is(a, "ernie4_5_moe")) llm__key_int(k, "interleave_moe_layer_step", 1);
-    if (dense || a->flags & LLM__MLA) llm__key_int(k, "leading_dense_block_count", dense);
+    if (dense || a->flags & LLM__MLA || llm__arch_is(a, "lfm2_moe")) llm__key_int(k, "leading_dense_block_count", dense);
     if (a->n_group > 1) llm__key_int(k, "expert_group_count", a->n_group), llm__key_int(k, "expert_group_used_count", a->topk_group);
     if (a->route_scale != 1 || a->flags & LLM__MLA) llm__key_float(k, "expert_weights_scale", (double)a->route_scale);
     if (a->flags & (LLM__MLA | LLM__SIGMOID)) llm__key_int(k, "expert_gating_func", a->score == LLM_ROUTE_SIGMOID ? 2 : 1);
-    char key[96];
-    snprintf(key, sizeof key, "%s.expert_weights_norm", k->arch);
-    llm__gguf_put_bool(k->keys, key, a->normalize);
-    ++*k->n;
+    llm__key_bool(k, "expert_weights_norm", a->normalize);
 }
 
 /* xIELU's numbers of all layers, in lists whose names no family's begins. */
@@ -32943,6 +33052,7 @@ static llm_result llm__convert_keys(const llm_model *m, llm_text *keys, uint64_t
     llm__keying k = LLM__ZERO;
     k.a = a, k.keys = keys, k.n = n_keys;
     snprintf(k.arch, sizeof k.arch, "%.*s", (int)strcspn(a->family->gguf, " "), a->family->gguf);
+    if (llm__arch_hybrid(a) && a->recurrent) snprintf(k.arch, sizeof k.arch, "granitehybrid");
     if (a->logn_beta > 0) snprintf(k.arch, sizeof k.arch, "mistral3"); /* llama.cpp scales queries under this name alone */
     llm__str name = llm__lit(m->path);
     while (name.n > 1 && name.p[name.n - 1] == '/') name.n--;
@@ -33100,6 +33210,7 @@ static void llm__wording_cuts(const llm_json *d, int node, int depth, llm_text *
 /* The name of a way to cut; NULL: none is known. */
 static const char *llm__wording_pre(const llm__wording *w) {
     static const char numbers[] = "\\p{N}{1,3}", words[] = "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+", cased[] = "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+";
+    static const char marks[] = "[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+"; /* Qwen3.5's */
     LLM__SCOPED(llm_text_free) llm_text cuts = LLM__ZERO;
     const int whole = llm__json_flag(w->doc, llm_json_find(w->doc, 0, "model"), "ignore_merges", 0);
     llm__wording_cuts(w->doc, llm_json_find(w->doc, 0, "pre_tokenizer"), 0, &cuts);
@@ -33111,6 +33222,7 @@ static const char *llm__wording_pre(const llm__wording *w) {
     if (strstr(s, "Split \\p{N}{1,3}\n") && strstr(s, "\xe4\xb8\x80-\xe9\xbe\xa5")) return "deepseek-v3";
     if (strstr(s, "\\s?\\p{L}+")) return "deepseek-coder";
     if (strstr(s, "\xce\x86\xce\x88-\xce\x8a")) return "deepseek-llm";
+    if (strstr(s, marks) && !strstr(s, numbers)) return "qwen35";
     if (!strstr(s, words)) return NULL;
     if (llm__arch_is(&w->m->arch, "glm4 glm4_moe chatglm")) return "glm4";
     return !strstr(s, numbers) ? "qwen2" : whole ? "llama-bpe" : "smaug-bpe";
@@ -33209,6 +33321,8 @@ static llm_result llm__convert_vocab(const llm_model *m, llm_text *keys, uint64_
     return r ? r : keys->failed ? llm__nomem() : LLM_OK;
 }
 
+LLM__COLD_END
+
 /* ============================================================================
  * >>convert   A Hugging Face folder seen as a GGUF file.
  * ============================================================================
@@ -33219,6 +33333,7 @@ static llm_result llm__convert_vocab(const llm_model *m, llm_text *keys, uint64_
  *     norms      that are stored minus one get it back
  *     experts    become one tensor of as many matrices
  *     kv_b       of latent attention is cut into keys, (heads, rank, nope), and values, (heads, v, rank)
+ *     states     of layers that keep one: see >>convert_recurrent
  *     settings   as keys ARCHITECTURE.*; frequencies that Llama 3 and LongRoPE change as tensors of divisors
  *     words      tokenizer.json as lists; how text is cut by a name, which must give what tokenizer.json gives (>>convert_vocab)
  *
@@ -33249,6 +33364,10 @@ typedef struct llm__convert_row {
     int32_t cut;         /* 1: keys, 2: values of kv_b */
     int32_t nope, v;     /* of its heads */
     float add;
+    int decay;           /* 1: the value x becomes -e^x */
+    const int32_t *rows; /* not NULL: row r is the stored row rows[r] */
+    const int32_t *cols; /* not NULL: of the columns, `unit` at a time, the i-th are the stored ones cols[i] */
+    int32_t unit;
     const float *numbers; /* not NULL: these, and no tensor */
 } llm__convert_row;
 
@@ -33262,21 +33381,11 @@ typedef struct llm__conversion {
     llm__arena memory;
 } llm__conversion;
 
-/* Families whose settings and tensors are all known here, by their first names. */
-static const char llm__convertible[] =
-    "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe gemma gemma2 gemma3_text gemma4_text phi3 glm4 deepseek_v2 "
-    "deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 cohere "
-    "hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe";
+LLM__COLD_BEGIN
 
-static void llm__convert_close(llm__conversion *c) {
-    llm_model_close(c->model);
-    llm_text_free(&c->head);
-    llm__gguf_free(&c->keys);
-    llm__tensors_free(&c->tensors);
-    LLM_FREE(c->row);
-    llm__arena_free(&c->memory);
-    memset(c, 0, sizeof *c);
-}
+/* ============================================================================
+ * >>convert_add   The tensors of a GGUF file to be, one by one, while a folder is gone through.
+ * ============================================================================ */
 
 /* What is asked for while tensors are collected. After the first failure all calls do nothing. */
 typedef struct llm__converting {
@@ -33286,7 +33395,8 @@ typedef struct llm__converting {
 } llm__converting;
 
 /* Adds a tensor of `shape`; the type is that of the stored matrices, or F32 where it is a vector or is kept so. */
-static void llm__convert_add(llm__converting *g, const char *name, int n_dims, const int64_t *shape, int f32, const llm__convert_row *row) {
+static void llm__convert_add(llm__converting *g, const char *name, int n_dims, const int64_t *shape, int f32,
+                                   const llm__convert_row *row) {
     llm__conversion *c = g->c;
     llm__tensor x = LLM__ZERO;
     if (g->r) return;
@@ -33306,13 +33416,14 @@ static const llm__tensor *llm__convert_find(const llm__converting *g, int slot, 
     return g->r ? NULL : llm__loader_find(&g->L, slot, expert, bias, name);
 }
 
+/* What a tensor of the current layer is called, with ".weight" or ".bias" unless the stem has a dot. */
 static void llm__convert_name(const llm__converting *g, const char *stem, int bias, char out[96]) {
     const char *end = strchr(stem, '.') ? "" : bias ? ".bias" : ".weight";
     if (g->L.layer < 0) snprintf(out, 96, "%s%s", stem, end);
     else snprintf(out, 96, "blk.%d.%s%s", g->L.layer, stem, end);
 }
 
-/* A list of one tensor that lives as long as the conversion. */
+/* A list of n tensors that lives as long as the conversion. */
 static const llm__tensor *const *llm__convert_list(llm__converting *g, size_t n) {
     const llm__tensor **list = (const llm__tensor **)llm__arena_get(&g->c->memory, n * sizeof *list);
     if (!list && !g->r) g->r = llm__nomem();
@@ -33338,6 +33449,156 @@ static void llm__convert_slot(llm__converting *g, int slot, const char *stem, in
         llm__convert_name(g, stem, bias, name);
         llm__convert_add(g, name, vector ? 1 : 2, shape, f32, &row);
     }
+}
+
+/* ============================================================================
+ * >>convert_recurrent   Layers that keep a state, in the form that llama.cpp has for them.
+ * ============================================================================
+ *     Mamba 2       in_proj, conv1d, D, norm, out_proj   ssm_in, ssm_conv1d, ssm_d, ssm_norm (groups, width), ssm_out
+ *                   A_log, dt_bias                       ssm_a = -e^A_log (heads, 1), ssm_dt.bias
+ *     LFM2          conv.in_proj, conv, out_proj         shortconv.in_proj, conv, out_proj
+ *     Qwen3.5       in_proj_qkv, z, a, b                 attn_qkv, attn_gate, ssm_alpha, ssm_beta
+ *     Qwen3-Next    in_proj_qkvz                         attn_qkv and attn_gate: all q, all k, all v, and all z
+ *                   in_proj_ba                           ssm_ba, as it is
+ *
+ * Where several value heads of Qwen3.5 read one key head they change places, in all that has a row, a column or a number for each of
+ * them: heads 0 1 2 3, which read key heads 0 0 1 1, become 0 2 1 3, which read 0 1 0 1. Those of Qwen3-Next stay. */
+
+/* A tensor (rows, cols), or with rows 0 a vector of cols values, of a slot that must be there, made as `how` says. */
+static void llm__state_add(llm__converting *g, int slot, const char *name, int64_t rows, int64_t cols, int f32, llm__convert_row how) {
+    char full[96], missing[256];
+    const int64_t shape[2] = {rows, cols};
+    const llm__tensor *t = g->r ? NULL : llm__loader_find(&g->L, slot, 0, 0, missing);
+    const llm__tensor **list = g->r ? NULL : (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, 1);
+    if (!list) return;
+    if (!t) {
+        g->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s is missing: states stored like this are not converted", g->L.path, missing);
+        return;
+    }
+    list[0] = t;
+    how.stack = list, how.n = 1;
+    snprintf(full, sizeof full, "blk.%d.%s", g->L.layer, name);
+    llm__convert_add(g, full, rows ? 2 : 1, rows ? shape : shape + 1, f32, &how);
+}
+
+/* n numbers of the conversion. */
+static int32_t *llm__state_numbers(llm__converting *g, int64_t n) {
+    int32_t *out = (int32_t *)llm__arena_get(&g->c->memory, sizeof(int32_t) * (size_t)n);
+    if (!out && !g->r) g->r = llm__nomem();
+    return g->r ? NULL : out;
+}
+
+/* Which stored value head comes t-th: in GGUF Qwen3.5's groups take turns. */
+static int32_t llm__state_head(const llm__arch *a, int32_t t) {
+    const int32_t groups = a->state.n_groups, each = a->state.n_heads / groups;
+    return llm__arch_is(a, "qwen3_next") ? t : t % groups * each + t / groups;
+}
+
+/* The stored row of each of the rows that become q, k and v, or with z those that become z. Grouped: key head by key head stands its q,
+ * its k, then v and z of its value heads. */
+static const int32_t *llm__state_rows(llm__converting *g, int grouped, int z) {
+    const llm__arch *a = g->L.a;
+    const llm__arch_state *s = &a->state;
+    const int32_t keys = s->n_groups * s->dk, per = s->n_heads / s->n_groups, each = 2 * s->dk + 2 * per * s->dv;
+    int32_t *rows = llm__state_numbers(g, 2 * (int64_t)keys + (int64_t)s->n_heads * s->dv), n = 0;
+    for (int32_t i = 0; rows && !z && i < 2 * keys; i++) rows[n++] = grouped ? i % keys / s->dk * each + i / keys * s->dk + i % s->dk : i;
+    for (int32_t i = 0; rows && i < s->n_heads * s->dv; i++) {
+        const int32_t head = llm__state_head(a, i / s->dv), at = head % per * s->dv + i % s->dv;
+        if (grouped) rows[n++] = head / per * each + 2 * s->dk + z * per * s->dv + at;
+        else rows[n++] = (z ? 0 : 2 * keys) + head * s->dv + i % s->dv;
+    }
+    return rows;
+}
+
+static void llm__state_delta(llm__converting *g) {
+    const llm__arch *a = g->L.a;
+    const llm__arch_state *s = &a->state;
+    const int64_t hidden = a->hidden, values = (int64_t)s->n_heads * s->dv, all = 2 * (int64_t)s->n_groups * s->dk + values;
+    const int grouped = llm__has(&g->L, LLM__W_R_QKVZ), both = llm__arch_is(a, "qwen3_next");
+    const int from = grouped ? LLM__W_R_QKVZ : LLM__W_R_QKV;
+    int32_t *order = llm__state_numbers(g, s->n_heads);
+    for (int32_t t = 0; order && t < s->n_heads; t++) order[t] = llm__state_head(a, t);
+    const llm__convert_row plain = LLM__ZERO, qkv = {.rows = llm__state_rows(g, grouped, 0)}, z = {.rows = llm__state_rows(g, grouped, 1)};
+    const llm__convert_row conv = {.rows = llm__state_rows(g, 0, 0)}, rows = {.rows = order}, numbers = {.cols = order, .unit = 1};
+    const llm__convert_row decay = {.decay = 1, .cols = order, .unit = 1}, out = {.cols = order, .unit = s->dv};
+    llm__state_add(g, from, "attn_qkv.weight", all, hidden, 0, qkv);
+    llm__state_add(g, grouped ? from : LLM__W_R_Z, "attn_gate.weight", values, hidden, 0, z);
+    if (both) llm__state_add(g, LLM__W_R_BA, "ssm_ba.weight", 2 * (int64_t)s->n_heads, hidden, 0, plain);
+    else llm__state_add(g, LLM__W_R_A, "ssm_alpha.weight", s->n_heads, hidden, 0, rows);
+    if (!both) llm__state_add(g, LLM__W_R_B, "ssm_beta.weight", s->n_heads, hidden, 0, rows);
+    llm__state_add(g, LLM__W_R_CONV, "ssm_conv1d.weight", all, s->taps, 1, conv);
+    llm__state_add(g, LLM__W_R_STEP, "ssm_dt.bias", 0, s->n_heads, 1, numbers);
+    llm__state_add(g, LLM__W_R_DECAY, "ssm_a", 0, s->n_heads, 1, decay);
+    llm__state_add(g, LLM__W_R_NORM, "ssm_norm.weight", 0, s->dv, 1, plain);
+    llm__state_add(g, LLM__W_R_OUT, "ssm_out.weight", hidden, values, 0, out);
+}
+
+/* Of Mamba 2 llama.cpp wants a bias of the convolution. */
+static void llm__state_no_bias(llm__converting *g, int64_t n) {
+    float *zeros = (float *)llm__arena_get(&g->c->memory, sizeof(float) * (size_t)n);
+    llm__convert_row how = LLM__ZERO;
+    char name[96];
+    if (!zeros && !g->r) g->r = llm__nomem();
+    if (g->r) return;
+    memset(zeros, 0, sizeof(float) * (size_t)n);
+    how.numbers = zeros;
+    llm__convert_name(g, "ssm_conv1d.bias", 0, name);
+    llm__convert_add(g, name, 1, &n, 1, &how);
+}
+
+static void llm__state_mamba(llm__converting *g) {
+    const llm__arch *a = g->L.a;
+    const llm__arch_state *s = &a->state;
+    const int64_t values = (int64_t)s->n_heads * s->dv, all = values + 2 * (int64_t)s->n_groups * s->dk;
+    const llm__convert_row plain = LLM__ZERO, decay = {.decay = 1};
+    llm__state_add(g, LLM__W_R_IN, "ssm_in.weight", values + all + s->n_heads, a->hidden, 0, plain);
+    llm__state_add(g, LLM__W_R_CONV, "ssm_conv1d.weight", all, s->taps, 1, plain);
+    if (llm__has(&g->L, LLM__W_R_CONV_BIAS)) llm__state_add(g, LLM__W_R_CONV_BIAS, "ssm_conv1d.bias", 0, all, 1, plain);
+    else llm__state_no_bias(g, all);
+    llm__state_add(g, LLM__W_R_STEP, "ssm_dt.bias", 0, s->n_heads, 1, plain);
+    llm__state_add(g, LLM__W_R_DECAY, "ssm_a", s->n_heads, 1, 1, decay);
+    llm__state_add(g, LLM__W_R_SKIP, "ssm_d", s->n_heads, 1, 1, plain);
+    llm__state_add(g, LLM__W_R_NORM, "ssm_norm.weight", s->n_groups, values / s->n_groups, 1, plain);
+    llm__state_add(g, LLM__W_R_OUT, "ssm_out.weight", a->hidden, values, 0, plain);
+}
+
+static void llm__state_conv(llm__converting *g) {
+    const int64_t hidden = g->L.a->hidden;
+    const llm__convert_row plain = LLM__ZERO;
+    llm__state_add(g, LLM__W_R_IN, "shortconv.in_proj.weight", 3 * hidden, hidden, 0, plain);
+    llm__state_add(g, LLM__W_R_CONV, "shortconv.conv.weight", hidden, g->L.a->state.taps, 1, plain);
+    llm__state_add(g, LLM__W_R_OUT, "shortconv.out_proj.weight", hidden, hidden, 0, plain);
+}
+
+/* What leads into the current layer's state, lies in it, and leads out of it. LLM_ERR_UNSUPPORTED: a bias that GGUF has no name for. */
+static void llm__convert_recurrent(llm__converting *g) {
+    const llm__arch *a = g->L.a;
+    const int mixer = a->layer[g->L.layer].mixer;
+    const int bias = llm__convert_find(g, LLM__W_R_IN, 0, 1) || llm__convert_find(g, LLM__W_R_OUT, 0, 1);
+    if (!g->r && (bias || (mixer == LLM__MIX_CONV && llm__has(&g->L, LLM__W_R_CONV_BIAS))))
+        g->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: layer %d: its state has biases, which have no name in GGUF", g->L.path, g->L.layer);
+    if (!g->r && (a->state.step_min > 0 || a->state.step_max > 0))
+        g->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: time_step_limit: %g to %g has no key in GGUF", g->L.path,
+                          (double)a->state.step_min, (double)a->state.step_max);
+    if (mixer == LLM__MIX_DELTA) llm__state_delta(g);
+    else if (mixer == LLM__MIX_SSM) llm__state_mamba(g);
+    else llm__state_conv(g);
+}
+
+/* Families whose settings and tensors are all known here, by their first names. */
+static const char llm__convertible[] =
+    "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen3_5_text qwen3_5_moe_text gemma gemma2 gemma3_text "
+    "gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 "
+    "cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h";
+
+static void llm__convert_close(llm__conversion *c) {
+    llm_model_close(c->model);
+    llm_text_free(&c->head);
+    llm__gguf_free(&c->keys);
+    llm__tensors_free(&c->tensors);
+    LLM_FREE(c->row);
+    llm__arena_free(&c->memory);
+    memset(c, 0, sizeof *c);
 }
 
 /* Gate and up of an MLP that a folder of Granite 4 has in one matrix: rows of the gate, then those of up. */
@@ -33442,10 +33703,14 @@ static void llm__convert_gemma4(llm__converting *g) {
 static void llm__convert_layer(llm__converting *g) {
     const llm__arch *a = g->L.a;
     const int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
+    const int behind = llm__arch_is(a, "glm4_moe qwen3_next qwen3_5_text qwen3_5_moe_text"); /* the MLP's norm is called so there */
+    const int mixer = a->layer[g->L.layer].mixer;
     if (pre) llm__convert_slot(g, LLM__W_ATTN_NORM, "attn_norm", 0, 1);
-    llm__convert_attention(g);
+    if (mixer == LLM__MIX_ATTENTION) llm__convert_attention(g);
+    else if (mixer > LLM__MIX_NONE) llm__convert_recurrent(g);
+    if (a->layer[g->L.layer].no_mlp) return;
     if (post) llm__convert_slot(g, LLM__W_POST_ATTN, "post_attention_norm", 0, 1);
-    if (pre) llm__convert_slot(g, LLM__W_FFN_NORM, llm__arch_is(a, "glm4_moe") ? "post_attention_norm" : "ffn_norm", 0, 1);
+    if (pre && mixer != LLM__MIX_NONE) llm__convert_slot(g, LLM__W_FFN_NORM, behind ? "post_attention_norm" : "ffn_norm", 0, 1);
     if (post) llm__convert_slot(g, LLM__W_POST_FFN, "post_ffw_norm", 0, 1);
     llm__convert_gemma4(g);
     if (!a->layer[g->L.layer].moe || a->beside) {
@@ -33496,13 +33761,15 @@ static llm_result llm__convert_refuse(const llm_model *m) {
     if (window && a->flags & LLM__QWEN_WINDOW)
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: use_sliding_window: GGUF has no key for it", m->path);
     if (m->source.gguf) return llm__error(LLM_ERR_ARG, "%s: GGUF already", m->path);
+    if (a->act != a->family->act)
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: hidden_act: GGUF has no key for another than %s has", m->path, a->name);
     if (m->vision)
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: a model that sees: only models of text become GGUF in this version", m->path);
     if (strcmp(m->info.quantization, "none"))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: quantised already (%s): GGUF is made of F32, F16 or BF16", m->path,
                           m->info.quantization);
-    if (!llm__arch_is(a, llm__convertible) || !a->family->gguf[0] || (a->flags & LLM__CONV1D) || a->dynamic ||
-        (a->flags & LLM__MLA && !a->rope_pairs))
+    if (!llm__arch_is(a, llm__convertible) || (llm__arch_is(a, "nemotron_h") && a->n_experts) || !a->family->gguf[0] ||
+        (a->flags & LLM__CONV1D) || a->dynamic || (a->flags & LLM__MLA && !a->rope_pairs))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s%s is not converted in this version; these are: %s", m->path, a->name,
                           a->dynamic ? " with dynamic RoPE" : "", llm__convertible);
     return LLM_OK;
@@ -33531,7 +33798,7 @@ static llm_result llm__convert_open(const char *folder, llm__conversion *c) {
     g.L.layer = -1;
     const llm__arch *a = &c->model->arch;
     llm__convert_slot(&g, LLM__W_EMBED, "token_embd", 0, 0);
-    llm__convert_slot(&g, LLM__W_OUT_NORM, "output_norm", 0, 1);
+    llm__convert_slot(&g, LLM__W_OUT_NORM, llm__arch_is(a, "lfm2 lfm2_moe") ? "token_embd_norm" : "output_norm", 0, 1);
     if (a->tied <= 0) llm__convert_slot(&g, LLM__W_HEAD, "output", 0, 0);
     if (a->per_layer) {
         llm__convert_slot(&g, LLM__W_PL_EMBED, "per_layer_token_embd", 0, 0);
@@ -33562,14 +33829,19 @@ static void llm__convert_values(const llm__conversion *c, const llm__tensor *t, 
     int64_t m = row / rows, r = row % rows;
     const llm__tensor *from = how->stack[how->n > 1 ? m : 0];
     const int64_t half = how->head / 2;
+    if (how->rows) r = how->rows[r];
     if (how->head && t->n_dims > 1) r = r / how->head * how->head + r % how->head % 2 * half + r % how->head / 2;
-    llm__tensor_values(from, (how->n > 1 ? 0 : m * how->each) + how->first + r, cols, 0, cols, out);
+    r += (how->n > 1 ? 0 : m * how->each) + how->first;
+    if (!how->cols) llm__tensor_values(from, r, cols, 0, cols, out);
+    for (int64_t i = 0; how->cols && i < cols; i += how->unit)
+        llm__tensor_values(from, r, cols, (int64_t)how->cols[i / how->unit] * how->unit, how->unit, out + i);
     if (how->head && t->n_dims == 1) /* a bias: its values are what its matrix has as rows */
         for (int64_t i = 0; i < cols; i++) {
             const int64_t k = i / how->head * how->head + i % how->head % 2 * half + i % how->head / 2;
             llm__tensor_values(from, 0, cols, k, 1, out + i);
         }
     for (int64_t i = 0; i < cols && how->add != 0; i++) out[i] += how->add;
+    for (int64_t i = 0; i < cols && how->decay; i++) out[i] = -expf(out[i]);
 }
 
 /* The memory of the stored tensors of t, which are not needed any more, is given back to the system. */

@@ -490,7 +490,8 @@ typedef struct llm_conv_op {
  * and q (dk), which the heads of a group share, v (dv), and s = clamp(softplus(src[decay_col + h] + decay_bias[h]), step_min, step_max):
  *     S = exp(decay[h] s) S;  u = w (v - S^T k), without delta w v;  S += k u^T;  dst = S^T q + skip[h] v
  * w is sigmoid(src[write_col + h]), or s where write_col is -1. With unit k and q are brought to length 1 (1e-6 under the root), and q
- * divided by root dk. State: (n_heads, dk, dv). Of 4 heads in 2 groups the first has 0 and 1, but with turns 0 and 2. */
+ * divided by root dk. State: (n_heads, dk, dv). With turns head h has the keys of
+ * group (h + turns - 1) % n_groups, else those of h / (n_heads / n_groups). */
 typedef struct llm_recur_op {
     llm_buffer *dst;       /* (n_rows, n_heads * dv) */
     const llm_buffer *src; /* (n_rows, ...) */

@@ -219,7 +219,8 @@ LLM__PRIVATE void llm__cpu_conv(llm_backend_ctx *ctx, int rank, const llm_conv_o
 
 LLM__PRIVATE void llm__cpu_recur(llm_backend_ctx *ctx, int rank, const llm_recur_op *op) {
     llm__check_state(ctx, op->layer, op->state, (int64_t)op->n_heads * op->dk * op->dv);
-    if (op->n_groups < 1 || op->n_heads % op->n_groups || op->dk < 1 || op->dv < 1 || op->dst->cols < (int64_t)op->n_heads * op->dv)
+    if (op->n_groups < 1 || (!op->turns && op->n_heads % op->n_groups) || op->turns < 0 || op->dk < 1 || op->dv < 1 ||
+        op->dst->cols < (int64_t)op->n_heads * op->dv)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "recur: heads, groups or widths out of range");
     llm__record_op(ctx, rank, LLM__OP_RECUR, LLM_ROWS_TOKENS, op, op->src, NULL, op->dst, NULL, LLM__TOUCH_WRITE);
 }

@@ -122,7 +122,7 @@ static void llm__recur_key(const llm__run *r, const float *x, float scale, float
 /* What the kernel reads of c->rows rows from `row` on, of head h, into memory: k and q (rows, dk), write and decay (rows). */
 static void llm__recur_inputs(const llm__run *r, int h, int row, llm__recur *c, float *memory) {
     const llm_recur_op *op = &r->rec->op.recur;
-    const int dk = op->dk, group = op->turns ? h % op->n_groups : h / (op->n_heads / op->n_groups);
+    const int dk = op->dk, group = op->turns ? (h + op->turns - 1) % op->n_groups : h / (op->n_heads / op->n_groups);
     float *k = memory, *q = k + (int64_t)c->rows * dk, *write = q + (int64_t)c->rows * dk, *decay = write + c->rows;
     for (int i = 0; i < c->rows; i++) {
         const float *x = llm__row(op->src, row + i), s = llm__recur_step(op, x[op->decay_col + h] + op->decay_bias->f32[h]);

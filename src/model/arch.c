@@ -60,8 +60,12 @@ static const llm__family *llm__family_of(const char *name) {
     return NULL;
 }
 
-/* How many experts Granite 4 has: eight where its file is silent. */
-static int32_t llm__arch_hybrid_experts(llm__facts *f) { return llm__fact_int(f, "num_local_experts", 8, 0, LLM_MAX_EXPERTS); }
+LLM__PRIVATE int llm__arch_hybrid(const llm__arch *a) { return llm__word_in("granitemoehybrid granitehybrid", a->name); }
+
+/* How many experts Granite 4 has: eight where its folder is silent. */
+static int32_t llm__arch_hybrid_experts(llm__facts *f) {
+    return llm__fact_int(f, "num_local_experts .expert_count", f->json ? 8 : 0, 0, LLM_MAX_EXPERTS);
+}
 
 LLM__PRIVATE llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
     snprintf(a->name, sizeof a->name, "%s", f->arch);
@@ -79,7 +83,7 @@ LLM__PRIVATE llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
     for (int i = 0; !f->r && i < LLM__COUNT(llm__families) && !a->family; i++)
         if (llm__word_in(f->json ? llm__families[i].names : llm__families[i].gguf, a->name)) a->family = &llm__families[i];
     /* Granite 4 without experts is Granite: what its mixtures call the shared expert is its MLP */
-    if (a->family && !f->r && !strcmp(a->name, "granitemoehybrid") && !llm__arch_hybrid_experts(f)) a->family = llm__family_of("granite");
+    if (a->family && !f->r && llm__arch_hybrid(a) && !llm__arch_hybrid_experts(f)) a->family = llm__family_of("granite");
     if (f->r) return f->r;
     if (!a->name[0]) return llm__error(LLM_ERR_FORMAT, "%s: config.json: model_type is missing", f->path);
     if (!a->family) return llm__arch_unknown(f->path, a->name);
@@ -105,10 +109,10 @@ LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->hidden = llm__fact_int(f, "hidden_size n_embd d_model .embedding_length", LLM__MUST, 1, 1 << 17);
     const int alone = llm__arch_is(a, "mamba2"); /* no attention, and no limit of positions */
     a->n_heads =
-        llm__fact_int(f, "num_attention_heads n_head n_heads .attention.head_count", alone ? 1 : LLM__MUST, alone ? 0 : 1, LLM__MAX_HEADS);
+        llm__fact_most(f, "num_attention_heads n_head n_heads .attention.head_count", alone ? 1 : LLM__MUST, alone ? 0 : 1, LLM__MAX_HEADS);
     a->n_heads = LLM__MAX(a->n_heads, 1);
-    a->n_kv_heads = llm__fact_layer(f, "num_key_value_heads multi_query_group_num num_kv_heads n_head_kv .attention.head_count_kv", 0,
-                                    a->n_heads, 1, a->n_heads);
+    a->n_kv_heads = llm__fact_most(f, "num_key_value_heads multi_query_group_num num_kv_heads n_head_kv .attention.head_count_kv",
+                                   a->n_heads, 1, a->n_heads);
     int one_kv = f->json && llm__fact_bool(f, "multi_query", llm__arch_is(a, "gpt_bigcode falcon"));
     if (one_kv && !llm__fact_bool(f, "new_decoder_architecture", 0)) a->n_kv_heads = 1;
     /* heads share the hidden size evenly unless said otherwise; where they cannot, it must be said */
@@ -116,10 +120,11 @@ LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     int64_t even = a->hidden % a->n_heads && !latent ? LLM__MUST : LLM__MAX(a->hidden / a->n_heads, 1);
     a->head_dim = llm__fact_int(f, "head_dim kv_channels attention_head_dim .attention.key_length", even, 1, 4096);
     a->v_head_dim = llm__fact_int(f, ".attention.value_length", a->head_dim, 1, 4096);
-    a->ff = llm__fact_layer(f, "intermediate_size_mlp intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length", 0,
-                            4 * a->hidden, 1, 1 << 21);
+    a->ff = llm__fact_most(f, "intermediate_size_mlp intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length", 4 * a->hidden,
+                           !alone, 1 << 21);
+    if (!a->ff) a->ff = 4 * a->hidden;       /* Mamba 2 in GGUF has no MLP and says 0 */
     if (llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
-    if (!strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granite"))
+    if (f->json && llm__arch_hybrid(a) && llm__arch_is(a, "granite"))
         a->ff = llm__fact_int(f, "shared_intermediate_size", 1024, 1, 1 << 21);
     llm__arch_lfm2_ff(f, a);
     a->vocab = llm__fact_int(f, "padded_vocab_size vocab_size .vocab_size", a->gguf ? a->vocab : LLM__MUST, 1, 1 << 24);
@@ -338,7 +343,7 @@ static void llm__arch_sparsemixer(llm__facts *f, llm__arch *a) {
 
 LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
-    int64_t silent = !strcmp(a->name, "granitemoehybrid") && llm__arch_is(a, "granitemoe") ? llm__arch_hybrid_experts(f) : 0;
+    int64_t silent = llm__arch_hybrid(a) && llm__arch_is(a, "granitemoe") ? llm__arch_hybrid_experts(f) : 0;
     if (llm__arch_is(a, "llama4_text")) silent = 16;
     a->n_experts =
         llm__fact_item(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, silent, 0, LLM_MAX_EXPERTS);
@@ -421,7 +426,7 @@ static const char *llm__arch_letters(llm__facts *f, char out[64]) {
 /* 1 if layer i sees a window by the entry `type` of layer_types. Of families with recurrent layers see >>arch_recurrent. */
 static int llm__arch_slides(llm__facts *f, const llm__arch *a, int type, int i) {
     const char *name = llm_json_str(f->json, type, NULL);
-    if (f->r || a->recurrent || !strcmp(a->name, "granitemoehybrid")) return 0;
+    if (f->r || a->recurrent || llm__arch_hybrid(a)) return 0;
     const char *near = a->chunked ? "chunked_attention" : "sliding_attention";
     if (!name || (strcmp(name, near) && strcmp(name, "full_attention")))
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", %s or full_attention expected",
@@ -429,14 +434,20 @@ static int llm__arch_slides(llm__facts *f, const llm__arch *a, int type, int i) 
     return name && !strcmp(name, near);
 }
 
-/* A layer's shapes, before a family says more. GGUF may list them. */
+/* A layer's shapes, before a family says more. GGUF may list them, with 0 where a layer has no attention or no MLP. */
 static void llm__arch_layer_shapes(llm__facts *f, llm__arch *a, int i) {
     llm__arch_layer *l = &a->layer[i];
     l->n_kv_heads = a->n_kv_heads, l->head_dim = a->head_dim, l->v_head_dim = a->v_head_dim, l->ff = a->ff;
     l->kv_of = i;
     if (!a->gguf || a->flags & LLM__MLA) return;
-    l->n_kv_heads = llm__fact_layer(f, ".attention.head_count_kv", i, a->n_kv_heads, 1, a->n_heads);
-    if (!llm__arch_is(a, "qwen")) l->ff = llm__fact_layer(f, ".feed_forward_length", i, a->ff, 1, 1 << 21);
+    const int attends = l->mixer == LLM__MIX_ATTENTION, q = llm__fact_layer(f, ".attention.head_count", i, a->n_heads, 0, a->n_heads);
+    const int32_t kv = llm__fact_layer(f, ".attention.head_count_kv", i, a->n_kv_heads, attends, a->n_heads);
+    const int32_t ff = llm__arch_is(a, "qwen") ? a->ff : llm__fact_layer(f, ".feed_forward_length", i, a->ff, !l->no_mlp, 1 << 21);
+    if (attends && q != a->n_heads && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: layer %d: %d query heads, as many as other layers have (%d) expected", f->path, i, q,
+                          a->n_heads);
+    if (kv) l->n_kv_heads = kv;
+    if (ff) l->ff = ff;
 }
 
 LLM__PRIVATE llm_result llm__arch_layers_check(const llm__facts *f, const llm__arch *a) {

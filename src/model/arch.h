@@ -31,7 +31,7 @@ typedef enum llm__mixer { LLM__MIX_ATTENTION = 0, LLM__MIX_NONE, LLM__MIX_CONV, 
 typedef struct llm__arch_state {
     int32_t taps, n_heads, n_groups, dk, dv;
     int32_t no_norm, norm_first; /* what they give has no norm, or one before its gate instead of behind (Mamba 2) */
-    int32_t turns;               /* see llm_recur_op */
+    int32_t turns;               /* 1: groups take turns, see llm_recur_op */
     float step_min, step_max;
 } llm__arch_state;
 
@@ -114,6 +114,9 @@ typedef struct llm__arch {
 
 /* 1 if the first name of the model's family is one of `names`. */
 LLM__PRIVATE int llm__arch_is(const llm__arch *a, const char *names);
+
+/* 1 for Granite 4, whose layers may be Mamba 2. */
+LLM__PRIVATE int llm__arch_hybrid(const llm__arch *a);
 
 /* Finds the family, and where in config.json its values stand: a model that also sees or hears has those of its text
  * part in an object of their own, with a model_type of its own or that of the whole. */

@@ -5,6 +5,7 @@
 #include "base/platform.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "model/gguf.h"
 #include "model/facts.h"
 #include "model/arch.h"
 
@@ -21,9 +22,7 @@ static const struct {
 /* The family's row of the table; -1: none. Granite without "hybrid" in its name has attention alone. */
 static int llm__recurrent_row(const llm__arch *a) {
     for (int i = 0; i < LLM__COUNT(llm__recurrent_words); i++)
-        if (llm__arch_is(a, llm__recurrent_words[i].families) &&
-            (!llm__arch_is(a, "granitemoe granite") || !strcmp(a->name, "granitemoehybrid")))
-            return i;
+        if (llm__arch_is(a, llm__recurrent_words[i].families) && (!llm__arch_is(a, "granitemoe granite") || llm__arch_hybrid(a))) return i;
     return -1;
 }
 
@@ -73,12 +72,40 @@ static void llm__recurrent_letters(llm__facts *f, llm__arch *a) {
     }
 }
 
+/* 1 if layer i of a GGUF file keeps a state: Qwen's by their own keys, others where they have no key heads, of which Nemotron-H's may be
+ * an MLP, which alone has a width. */
+static int llm__recurrent_key(llm__facts *f, llm__arch *a, llm__mixer mixer, int i) {
+    const int32_t every = llm__fact_int(f, ".full_attention_interval", 4, 1, LLM__MAX_LAYERS);
+    const llm__fact each = llm__facts_find(f, ".attention.recurrent_layers");
+    if (llm__arch_is(a, "mamba2")) return 1;
+    if (mixer == LLM__MIX_DELTA && each.kv) {
+        const int fits = each.kv->type == LLM__GGUF_BOOL && (uint64_t)i < each.kv->count;
+        if (!fits) llm__facts_bad(f, &each, "true or false for each layer expected");
+        return fits && each.kv->data[i];
+    }
+    if (mixer == LLM__MIX_DELTA) return (i + 1) % every != 0;
+    if (llm__arch_is(a, "nemotron_h") && llm__fact_layer(f, ".feed_forward_length", i, 0, 0, 1 << 21)) {
+        a->layer[i].mixer = LLM__MIX_NONE;
+        return 0;
+    }
+    return !llm__fact_layer(f, ".attention.head_count_kv", i, a->n_kv_heads, 0, a->n_heads);
+}
+
+static void llm__recurrent_keys(llm__facts *f, llm__arch *a, llm__mixer mixer) {
+    for (int i = 0; i < a->n_layers; i++) {
+        llm__arch_layer *l = &a->layer[i];
+        if (llm__recurrent_key(f, a, mixer, i)) l->mixer = (int8_t)mixer;
+        l->no_mlp = llm__arch_is(a, "mamba2 nemotron_h") && l->mixer != LLM__MIX_NONE;
+    }
+}
+
 /* Where nothing is said, Qwen's families have attention in every so many layers, others nowhere. */
 static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
     const llm__mixer mixer = llm__recurrent_words[row].mixer;
     const int32_t every = llm__fact_int(f, "full_attention_interval", 4, 1, LLM__MAX_LAYERS);
     int type = llm__fact_list(f, "layer_types layers_block_type");
-    if (llm__arch_is(a, "nemotron_h")) llm__recurrent_letters(f, a);
+    if (a->gguf) llm__recurrent_keys(f, a, mixer);
+    else if (llm__arch_is(a, "nemotron_h")) llm__recurrent_letters(f, a);
     else if (type < 0 && llm__arch_is(a, "lfm2 lfm2_moe")) llm__recurrent_listed(f, a, row);
     else
         for (int i = 0; i < a->n_layers; i++) {
@@ -90,28 +117,40 @@ static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
         }
 }
 
-/* Words for taps, heads, groups, dk and dv: of Mamba 2, of gated delta nets. */
+/* Words for taps, heads, groups, dk and dv: of Mamba 2, of gated delta nets. GGUF has the width of all heads. */
 static const char *const llm__state_keys[2][5] = {
-    {"mamba_d_conv conv_kernel", "mamba_n_heads mamba_num_heads num_heads", "mamba_n_groups n_groups",
-     "mamba_d_state ssm_state_size state_size", "mamba_d_head mamba_head_dim head_dim"},
-    {"linear_conv_kernel_dim", "linear_num_value_heads", "linear_num_key_heads", "linear_key_head_dim", "linear_value_head_dim"},
+    {"mamba_d_conv conv_kernel .ssm.conv_kernel", "mamba_n_heads mamba_num_heads num_heads .ssm.time_step_rank",
+     "mamba_n_groups n_groups .ssm.group_count", "mamba_d_state ssm_state_size state_size .ssm.state_size",
+     "mamba_d_head mamba_head_dim head_dim"},
+    {"linear_conv_kernel_dim .ssm.conv_kernel", "linear_num_value_heads .ssm.time_step_rank", "linear_num_key_heads .ssm.group_count",
+     "linear_key_head_dim .ssm.state_size", "linear_value_head_dim"},
 };
+
+/* dv of a GGUF file. */
+static int32_t llm__state_width(llm__facts *f, int32_t heads) {
+    const int32_t all = llm__fact_int(f, ".ssm.inner_size", LLM__MUST, 1, 1 << 24);
+    if ((all % heads || all / heads > 4096) && !f->r)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: %s.ssm.inner_size: %d, heads of at most 4096 values, of which it has %d, expected", f->path,
+                          f->arch, all, heads);
+    return LLM__MIN(LLM__MAX(all / heads, 1), 4096);
+}
 
 /* Heads, groups and widths of the states. */
 static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer) {
     llm__arch_state *s = &a->state;
     if (mixer == LLM__MIX_CONV) {
-        s->taps = llm__fact_int(f, "conv_L_cache", 3, 2, LLM_CONV_TAPS);
+        s->taps = llm__fact_int(f, "conv_L_cache .shortconv.l_cache", a->gguf ? LLM__MUST : 3, 2, LLM_CONV_TAPS);
         s->n_heads = a->hidden, s->n_groups = s->dv = 1;
         return;
     }
     const int delta = mixer == LLM__MIX_DELTA;
     const char *const *key = llm__state_keys[delta];
-    s->taps = llm__fact_int(f, key[0], 4, 2, LLM_CONV_TAPS);
+    s->taps = llm__fact_int(f, key[0], a->gguf ? LLM__MUST : 4, 2, LLM_CONV_TAPS);
     s->n_heads = llm__fact_int(f, key[1], LLM__MUST, 1, LLM__MAX_HEADS);
-    s->n_groups = llm__fact_int(f, key[2], delta ? LLM__MUST : 1, 1, s->n_heads);
+    s->n_groups = llm__fact_int(f, key[2], delta || a->gguf ? LLM__MUST : 1, 1, s->n_heads);
     s->dk = llm__fact_int(f, key[3], LLM__MUST, 1, 4096);
-    s->dv = llm__fact_int(f, key[4], LLM__MUST, 1, 4096);
+    s->dv = a->gguf ? llm__state_width(f, s->n_heads) : llm__fact_int(f, key[4], LLM__MUST, 1, 4096);
+    s->turns = a->gguf && llm__arch_is(a, "qwen3_5_text qwen3_5_moe_text");
     if (s->n_heads % s->n_groups && !f->r)
         f->r = llm__error(LLM_ERR_FORMAT, "%s: %d heads of state cannot share %d groups evenly", f->path, s->n_heads, s->n_groups);
     if ((int64_t)s->n_heads * s->dk * s->dv > 1 << 26 && !f->r)

@@ -7,11 +7,13 @@
  *     Falcon-H1                           Mamba 2 and attention side by side in every layer, which read one norm and are added
  *     Nemotron-H                          one block a layer: Mamba 2, attention without positions, an MLP or experts without gates
  *
- * What layer a layer is, files say in four ways:
+ * What a layer is, folders say in four ways:
  *     layer_types            a word each: "linear_attention" (Qwen), "conv" (LFM2), "mamba" (Granite), "full_attention" or "attention"
  *     full_attn_idxs         the numbers of those with attention (the first LFM2)
  *     full_attention_interval    every fourth, if nothing is said (Qwen)
  *     hybrid_override_pattern    a letter each, M * - E (Nemotron-H)
+ * and GGUF by attention.head_count_kv, a list with 0 for layers without attention, by full_attention_interval, or by
+ * attention.recurrent_layers, a list of true and false.
  *
  * What Falcon-H1 multiplies by goes into the weights when they are loaded (llm__arch_fold), so that nothing is left of it in a step:
  *

@@ -3,13 +3,10 @@
 #include "api/text.h"
 #include "api/model.h"
 #include "api/tokenizer.h"
-#include "api/backend.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "base/files.h"
-#include "cpu/dtypes.h"
 #include "model/tensors.h"
 #include "model/gguf.h"
 #include "model/families.h"
@@ -19,12 +16,14 @@
 #include "model/gguf_write.h"
 #include "model/convert_keys.h"
 #include "model/convert_vocab.h"
+#include "model/convert_add.h"
+#include "model/convert_recurrent.h"
 
 /* Families whose settings and tensors are all known here, by their first names. */
 static const char llm__convertible[] =
-    "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe gemma gemma2 gemma3_text gemma4_text phi3 glm4 deepseek_v2 "
-    "deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 cohere "
-    "hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe";
+    "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen3_5_text qwen3_5_moe_text gemma gemma2 gemma3_text "
+    "gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 "
+    "cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h";
 
 LLM__PRIVATE void llm__convert_close(llm__conversion *c) {
     llm_model_close(c->model);
@@ -34,68 +33,6 @@ LLM__PRIVATE void llm__convert_close(llm__conversion *c) {
     LLM_FREE(c->row);
     llm__arena_free(&c->memory);
     memset(c, 0, sizeof *c);
-}
-
-/* What is asked for while tensors are collected. After the first failure all calls do nothing. */
-typedef struct llm__converting {
-    llm__conversion *c;
-    llm__loader L; /* only to find tensors */
-    llm_result r;
-} llm__converting;
-
-/* Adds a tensor of `shape`; the type is that of the stored matrices, or F32 where it is a vector or is kept so. */
-static void llm__convert_add(llm__converting *g, const char *name, int n_dims, const int64_t *shape, int f32, const llm__convert_row *row) {
-    llm__conversion *c = g->c;
-    llm__tensor x = LLM__ZERO;
-    if (g->r) return;
-    x.type = n_dims < 2 || f32 || row->numbers ? (int32_t)LLM_TYPE_F32 : row->stack[0]->type;
-    if (llm__type_block(x.type) > 1 || (x.type != LLM_TYPE_F32 && x.type != LLM_TYPE_F16)) x.type = LLM_TYPE_BF16;
-    x.n_dims = n_dims;
-    for (int i = 0; i < 4; i++) x.shape[i] = i < n_dims ? shape[i] : 1;
-    const llm__str own = {llm__arena_str(&c->memory, llm__lit(name)), strlen(name)};
-    if (!own.p || !llm__grow((void **)&c->row, &c->cap, c->tensors.n + 1, sizeof *c->row)) g->r = llm__nomem();
-    if (!g->r) g->r = llm__tensors_add(&c->tensors, c->model->path, own, &x);
-    if (!g->r) c->row[c->tensors.n - 1] = *row;
-}
-
-/* The stored tensor of a slot; NULL: there is none. */
-static const llm__tensor *llm__convert_find(const llm__converting *g, int slot, int expert, int bias) {
-    char name[256];
-    return g->r ? NULL : llm__loader_find(&g->L, slot, expert, bias, name);
-}
-
-static void llm__convert_name(const llm__converting *g, const char *stem, int bias, char out[96]) {
-    const char *end = strchr(stem, '.') ? "" : bias ? ".bias" : ".weight";
-    if (g->L.layer < 0) snprintf(out, 96, "%s%s", stem, end);
-    else snprintf(out, 96, "blk.%d.%s%s", g->L.layer, stem, end);
-}
-
-/* A list of one tensor that lives as long as the conversion. */
-static const llm__tensor *const *llm__convert_list(llm__converting *g, size_t n) {
-    const llm__tensor **list = (const llm__tensor **)llm__arena_get(&g->c->memory, n * sizeof *list);
-    if (!list && !g->r) g->r = llm__nomem();
-    return list;
-}
-
-/* A matrix or a vector of a slot, and its bias, where the folder has them. head: rows of a head that are put in pairs; 0: none. */
-static void llm__convert_slot(llm__converting *g, int slot, const char *stem, int head, int f32) {
-    const int plus1 = (g->L.a->flags & LLM__NORM_PLUS1) && strstr(stem, "_norm") != NULL;
-    for (int bias = 0; bias < 2; bias++) {
-        char name[96];
-        const llm__tensor *t = llm__convert_find(g, slot, 0, bias);
-        const llm__tensor **list = t ? (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, 1) : NULL;
-        llm__convert_row row = LLM__ZERO;
-        int64_t shape[2];
-        if (!list) continue;
-        list[0] = t;
-        row.stack = list, row.n = 1, row.head = head, row.add = plus1 && !bias ? 1.0f : 0.0f;
-        shape[0] = t->n_dims > 1 ? t->shape[t->n_dims - 2] : t->shape[0];
-        shape[1] = t->shape[LLM__MAX(t->n_dims, 1) - 1];
-        const int vector = t->n_dims < 2 || (shape[0] == 1 && f32);
-        if (vector) shape[0] = shape[1];
-        llm__convert_name(g, stem, bias, name);
-        llm__convert_add(g, name, vector ? 1 : 2, shape, f32, &row);
-    }
 }
 
 /* Gate and up of an MLP that a folder of Granite 4 has in one matrix: rows of the gate, then those of up. */
@@ -200,10 +137,14 @@ static void llm__convert_gemma4(llm__converting *g) {
 static void llm__convert_layer(llm__converting *g) {
     const llm__arch *a = g->L.a;
     const int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
+    const int behind = llm__arch_is(a, "glm4_moe qwen3_next qwen3_5_text qwen3_5_moe_text"); /* the MLP's norm is called so there */
+    const int mixer = a->layer[g->L.layer].mixer;
     if (pre) llm__convert_slot(g, LLM__W_ATTN_NORM, "attn_norm", 0, 1);
-    llm__convert_attention(g);
+    if (mixer == LLM__MIX_ATTENTION) llm__convert_attention(g);
+    else if (mixer > LLM__MIX_NONE) llm__convert_recurrent(g);
+    if (a->layer[g->L.layer].no_mlp) return;
     if (post) llm__convert_slot(g, LLM__W_POST_ATTN, "post_attention_norm", 0, 1);
-    if (pre) llm__convert_slot(g, LLM__W_FFN_NORM, llm__arch_is(a, "glm4_moe") ? "post_attention_norm" : "ffn_norm", 0, 1);
+    if (pre && mixer != LLM__MIX_NONE) llm__convert_slot(g, LLM__W_FFN_NORM, behind ? "post_attention_norm" : "ffn_norm", 0, 1);
     if (post) llm__convert_slot(g, LLM__W_POST_FFN, "post_ffw_norm", 0, 1);
     llm__convert_gemma4(g);
     if (!a->layer[g->L.layer].moe || a->beside) {
@@ -254,13 +195,15 @@ static llm_result llm__convert_refuse(const llm_model *m) {
     if (window && a->flags & LLM__QWEN_WINDOW)
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: use_sliding_window: GGUF has no key for it", m->path);
     if (m->source.gguf) return llm__error(LLM_ERR_ARG, "%s: GGUF already", m->path);
+    if (a->act != a->family->act)
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: hidden_act: GGUF has no key for another than %s has", m->path, a->name);
     if (m->vision)
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: a model that sees: only models of text become GGUF in this version", m->path);
     if (strcmp(m->info.quantization, "none"))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: quantised already (%s): GGUF is made of F32, F16 or BF16", m->path,
                           m->info.quantization);
-    if (!llm__arch_is(a, llm__convertible) || !a->family->gguf[0] || (a->flags & LLM__CONV1D) || a->dynamic ||
-        (a->flags & LLM__MLA && !a->rope_pairs))
+    if (!llm__arch_is(a, llm__convertible) || (llm__arch_is(a, "nemotron_h") && a->n_experts) || !a->family->gguf[0] ||
+        (a->flags & LLM__CONV1D) || a->dynamic || (a->flags & LLM__MLA && !a->rope_pairs))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s%s is not converted in this version; these are: %s", m->path, a->name,
                           a->dynamic ? " with dynamic RoPE" : "", llm__convertible);
     return LLM_OK;
@@ -288,7 +231,7 @@ LLM__PRIVATE llm_result llm__convert_open(const char *folder, llm__conversion *c
     g.L.layer = -1;
     const llm__arch *a = &c->model->arch;
     llm__convert_slot(&g, LLM__W_EMBED, "token_embd", 0, 0);
-    llm__convert_slot(&g, LLM__W_OUT_NORM, "output_norm", 0, 1);
+    llm__convert_slot(&g, LLM__W_OUT_NORM, llm__arch_is(a, "lfm2 lfm2_moe") ? "token_embd_norm" : "output_norm", 0, 1);
     if (a->tied <= 0) llm__convert_slot(&g, LLM__W_HEAD, "output", 0, 0);
     if (a->per_layer) {
         llm__convert_slot(&g, LLM__W_PL_EMBED, "per_layer_token_embd", 0, 0);
@@ -318,14 +261,19 @@ LLM__PRIVATE void llm__convert_values(const llm__conversion *c, const llm__tenso
     int64_t m = row / rows, r = row % rows;
     const llm__tensor *from = how->stack[how->n > 1 ? m : 0];
     const int64_t half = how->head / 2;
+    if (how->rows) r = how->rows[r];
     if (how->head && t->n_dims > 1) r = r / how->head * how->head + r % how->head % 2 * half + r % how->head / 2;
-    llm__tensor_values(from, (how->n > 1 ? 0 : m * how->each) + how->first + r, cols, 0, cols, out);
+    r += (how->n > 1 ? 0 : m * how->each) + how->first;
+    if (!how->cols) llm__tensor_values(from, r, cols, 0, cols, out);
+    for (int64_t i = 0; how->cols && i < cols; i += how->unit)
+        llm__tensor_values(from, r, cols, (int64_t)how->cols[i / how->unit] * how->unit, how->unit, out + i);
     if (how->head && t->n_dims == 1) /* a bias: its values are what its matrix has as rows */
         for (int64_t i = 0; i < cols; i++) {
             const int64_t k = i / how->head * how->head + i % how->head % 2 * half + i % how->head / 2;
             llm__tensor_values(from, 0, cols, k, 1, out + i);
         }
     for (int64_t i = 0; i < cols && how->add != 0; i++) out[i] += how->add;
+    for (int64_t i = 0; i < cols && how->decay; i++) out[i] = -expf(out[i]);
 }
 
 LLM__PRIVATE void llm__convert_rest(const llm__conversion *c, const llm__tensor *t) {

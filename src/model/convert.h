@@ -7,6 +7,7 @@
  *     norms      that are stored minus one get it back
  *     experts    become one tensor of as many matrices
  *     kv_b       of latent attention is cut into keys, (heads, rank, nope), and values, (heads, v, rank)
+ *     states     of layers that keep one: see >>convert_recurrent
  *     settings   as keys ARCHITECTURE.*; frequencies that Llama 3 and LongRoPE change as tensors of divisors
  *     words      tokenizer.json as lists; how text is cut by a name, which must give what tokenizer.json gives (>>convert_vocab)
  *
@@ -45,6 +46,10 @@ typedef struct llm__convert_row {
     int32_t cut;         /* 1: keys, 2: values of kv_b */
     int32_t nope, v;     /* of its heads */
     float add;
+    int decay;           /* 1: the value x becomes -e^x */
+    const int32_t *rows; /* not NULL: row r is the stored row rows[r] */
+    const int32_t *cols; /* not NULL: of the columns, `unit` at a time, the i-th are the stored ones cols[i] */
+    int32_t unit;
     const float *numbers; /* not NULL: these, and no tensor */
 } llm__convert_row;
 

@@ -45,6 +45,28 @@ static void llm__key_str(const llm__keying *k, const char *name, const char *v) 
     ++*k->n;
 }
 
+static void llm__key_bool(const llm__keying *k, const char *name, int v) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", k->arch, name);
+    llm__gguf_put_bool(k->keys, key, v);
+    ++*k->n;
+}
+
+/* A list with a number for each layer. */
+static void llm__key_layers(const llm__keying *k, const char *name, int32_t type, int32_t (*of)(const llm__arch_layer *l)) {
+    const llm__arch *a = k->a;
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", k->arch, name);
+    llm__gguf_put_array(k->keys, key, type, (uint64_t)a->n_layers);
+    for (int i = 0; i < a->n_layers; i++) llm__gguf_put_number(k->keys, (uint64_t)of(&a->layer[i]), type == LLM__GGUF_BOOL ? 1 : 4);
+    ++*k->n;
+}
+
+static int32_t llm__layer_slides(const llm__arch_layer *l) { return l->window != 0; }
+static int32_t llm__layer_recurs(const llm__arch_layer *l) { return l->mixer > LLM__MIX_NONE; }
+static int32_t llm__layer_kv(const llm__arch_layer *l) { return l->mixer == LLM__MIX_ATTENTION ? l->n_kv_heads : 0; }
+static int32_t llm__layer_ff(const llm__arch_layer *l) { return l->no_mlp ? 0 : l->ff; }
+
 /* The facts of a folder's config.json, those of its (global) RoPE object first. */
 static llm__facts llm__convert_facts(const llm_model *m) {
     llm__facts f = LLM__ZERO;
@@ -83,13 +105,8 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     char type[64];
     const int form = llm__convert_rope_form(m);
     const int64_t original = llm__fact_int(&f, "original_max_position_embeddings", a->max_positions, 1, 1 << 30);
-    if (!a->rope[0].dim && llm__arch_is(a, "granite granitemoe")) { /* this word is how llama.cpp tells it */
-        char key[96];
-        snprintf(key, sizeof key, "%s.rope.scaling.finetuned", k->arch);
-        llm__gguf_put_bool(k->keys, key, 0);
-        ++*k->n;
-    }
-    if (!a->rope[0].dim) return;
+    if (llm__arch_hybrid(a)) llm__key_bool(k, "rope.scaling.finetuned", a->rope[0].dim > 0); /* this word is how llama.cpp tells it */
+    if (!a->rope[0].dim || llm__arch_is(a, "mamba2 nemotron_h")) return;
     llm__key_float(k, "rope.freq_base", llm__convert_base(&f, m));
     llm__key_int(k, "rope.dimension_count", a->rope[0].dim);
     if (a->full_head_dim) { /* sliding layers have a base and a width of their own */
@@ -122,7 +139,6 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
 static void llm__convert_key_windows(const llm__keying *k) {
     const llm__arch *a = k->a;
     int32_t window = 0, every = 0, regular = 1;
-    char key[96];
     for (int i = a->n_layers - 1; i >= 0; i--) {
         window = LLM__MAX(window, a->layer[i].window);
         if (!a->layer[i].window) every = i + 1;
@@ -135,10 +151,7 @@ static void llm__convert_key_windows(const llm__keying *k) {
         llm__key_int(k, "attention.sliding_window_pattern", every);
         return;
     }
-    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", k->arch);
-    llm__gguf_put_array(k->keys, key, LLM__GGUF_BOOL, (uint64_t)a->n_layers);
-    for (int i = 0; i < a->n_layers; i++) llm__gguf_put_number(k->keys, a->layer[i].window != 0, 1);
-    ++*k->n;
+    llm__key_layers(k, "attention.sliding_window_pattern", LLM__GGUF_BOOL, llm__layer_slides);
 }
 
 /* Gemma 4's heads, of which the layers that see everything have others; the keys with an ending are those of sliding layers:
@@ -151,14 +164,8 @@ static void llm__convert_key_windows(const llm__keying *k) {
 static void llm__convert_key_gemma4(const llm__keying *k) {
     const llm__arch *a = k->a;
     int shared = 0;
-    char key[96];
-    snprintf(key, sizeof key, "%s.attention.head_count_kv", k->arch);
-    llm__gguf_put_array(k->keys, key, LLM__GGUF_U32, (uint64_t)a->n_layers);
-    for (int i = 0; i < a->n_layers; i++) {
-        llm__gguf_put_number(k->keys, (uint64_t)a->layer[i].n_kv_heads, 4);
-        shared += a->layer[i].kv_of != i;
-    }
-    ++*k->n;
+    llm__key_layers(k, "attention.head_count_kv", LLM__GGUF_U32, llm__layer_kv);
+    for (int i = 0; i < a->n_layers; i++) shared += a->layer[i].kv_of != i;
     llm__key_int(k, "attention.key_length", a->full_head_dim);
     llm__key_int(k, "attention.value_length", a->full_head_dim);
     llm__key_int(k, "attention.key_length_swa", a->head_dim);
@@ -167,36 +174,63 @@ static void llm__convert_key_gemma4(const llm__keying *k) {
     llm__key_int(k, "embedding_length_per_layer_input", a->per_layer);
 }
 
-/* The width of MLPs, as a list where layers differ. */
+/* The width of MLPs, as a list where layers differ; 0: there is none. */
 static void llm__convert_key_ff(const llm__keying *k) {
     const llm__arch *a = k->a;
     int alike = 1;
-    char key[96];
-    for (int i = 0; i < a->n_layers; i++) alike &= a->layer[i].ff == a->ff;
-    snprintf(key, sizeof key, "%s.feed_forward_length", k->arch);
-    if (alike) {
-        llm__key_int(k, "feed_forward_length", a->ff);
+    for (int i = 0; i < a->n_layers; i++) alike &= llm__layer_ff(&a->layer[i]) == llm__layer_ff(&a->layer[0]);
+    if (alike) llm__key_int(k, "feed_forward_length", llm__layer_ff(&a->layer[0]));
+    else llm__key_layers(k, "feed_forward_length", LLM__GGUF_U32, llm__layer_ff);
+}
+
+/* Shapes of what layers keep, and which do: by attention.head_count_kv, see below, or with gated delta nets by a word of their own. */
+static void llm__convert_key_states(const llm__keying *k) {
+    const llm__arch *a = k->a;
+    const llm__arch_state *s = &a->state;
+    int every = 0, regular = 1;
+    if (!a->recurrent) return;
+    if (llm__arch_is(a, "lfm2 lfm2_moe")) {
+        llm__key_int(k, "shortconv.l_cache", s->taps);
         return;
     }
-    llm__gguf_put_array(k->keys, key, LLM__GGUF_U32, (uint64_t)a->n_layers);
-    for (int i = 0; i < a->n_layers; i++) llm__gguf_put_number(k->keys, (uint64_t)a->layer[i].ff, 4);
+    llm__key_int(k, "ssm.conv_kernel", s->taps);
+    llm__key_int(k, "ssm.state_size", s->dk);
+    llm__key_int(k, "ssm.group_count", s->n_groups);
+    llm__key_int(k, "ssm.time_step_rank", s->n_heads);
+    llm__key_int(k, "ssm.inner_size", (int64_t)s->n_heads * s->dv);
+    if (!a->attn_gate) return;
+    while (every < a->n_layers && llm__layer_recurs(&a->layer[every])) every++;
+    every++;
+    for (int i = 0; i < a->n_layers; i++) regular &= llm__layer_recurs(&a->layer[i]) == ((i + 1) % every != 0);
+    if (regular) llm__key_int(k, "full_attention_interval", every);
+    else llm__key_layers(k, "attention.recurrent_layers", LLM__GGUF_BOOL, llm__layer_recurs);
+    if (llm__arch_is(a, "qwen3_next")) return;
+    char key[96]; /* how many frequencies turn by time, height and width: where config.json is silent, a third each */
+    int n[4] = {0, 0, 0, 0};
+    for (int i = 0; i < a->rope[0].dim / 2; i++) n[a->position_rows > 1 ? a->rope_row[i] : i % 3]++;
+    snprintf(key, sizeof key, "%s.rope.dimension_sections", k->arch);
+    llm__gguf_put_array(k->keys, key, LLM__GGUF_I32, 4);
+    for (int i = 0; i < 4; i++) llm__gguf_put_number(k->keys, (uint64_t)n[i], 4);
     ++*k->n;
 }
 
 /* Heads, and the widths of latent attention: what the cache of such a model has as one head. */
 static void llm__convert_key_heads(const llm__keying *k) {
     const llm__arch *a = k->a;
-    const int mla = (a->flags & LLM__MLA) != 0;
-    llm__key_int(k, "attention.head_count", a->n_heads);
+    const int mla = (a->flags & LLM__MLA) != 0, alone = llm__arch_is(a, "mamba2");
+    llm__key_int(k, "attention.head_count", alone ? 0 : a->n_heads);
     if (a->full_head_dim) {
         llm__convert_key_gemma4(k);
-    } else {
-        llm__key_int(k, "attention.head_count_kv", mla ? 1 : a->n_kv_heads);
+    } else if (!alone) {
+        if (a->recurrent && !a->attn_gate) llm__key_layers(k, "attention.head_count_kv", LLM__GGUF_U32, llm__layer_kv);
+        else llm__key_int(k, "attention.head_count_kv", mla ? 1 : a->n_kv_heads);
         llm__key_int(k, "attention.key_length", mla ? a->kv_rank + a->rope[0].dim : a->head_dim);
         llm__key_int(k, "attention.value_length", mla ? a->kv_rank : a->v_head_dim);
     }
     llm__key_float(k, a->norm == LLM_NORM_LAYER ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", (double)a->eps);
+    if (llm__arch_is(a, "nemotron_h")) llm__key_float(k, "attention.layer_norm_epsilon", (double)a->eps); /* llama.cpp asks for both */
     llm__convert_key_windows(k);
+    llm__convert_key_states(k);
     if (!mla) return;
     if (a->q_rank) llm__key_int(k, "attention.q_lora_rank", a->q_rank);
     llm__key_int(k, "attention.kv_lora_rank", a->kv_rank);
@@ -215,14 +249,11 @@ static void llm__convert_key_experts(const llm__keying *k) {
     if (a->ff_shared && !a->shared_gate) llm__key_int(k, "expert_shared_count", a->ff_shared / LLM__MAX(a->ff_expert, 1));
     if (a->ff_shared) llm__key_int(k, "expert_shared_feed_forward_length", a->ff_shared);
     if (llm__arch_is(a, "ernie4_5_moe")) llm__key_int(k, "interleave_moe_layer_step", 1);
-    if (dense || a->flags & LLM__MLA) llm__key_int(k, "leading_dense_block_count", dense);
+    if (dense || a->flags & LLM__MLA || llm__arch_is(a, "lfm2_moe")) llm__key_int(k, "leading_dense_block_count", dense);
     if (a->n_group > 1) llm__key_int(k, "expert_group_count", a->n_group), llm__key_int(k, "expert_group_used_count", a->topk_group);
     if (a->route_scale != 1 || a->flags & LLM__MLA) llm__key_float(k, "expert_weights_scale", (double)a->route_scale);
     if (a->flags & (LLM__MLA | LLM__SIGMOID)) llm__key_int(k, "expert_gating_func", a->score == LLM_ROUTE_SIGMOID ? 2 : 1);
-    char key[96];
-    snprintf(key, sizeof key, "%s.expert_weights_norm", k->arch);
-    llm__gguf_put_bool(k->keys, key, a->normalize);
-    ++*k->n;
+    llm__key_bool(k, "expert_weights_norm", a->normalize);
 }
 
 /* xIELU's numbers of all layers, in lists whose names no family's begins. */
@@ -259,6 +290,7 @@ LLM__PRIVATE llm_result llm__convert_keys(const llm_model *m, llm_text *keys, ui
     llm__keying k = LLM__ZERO;
     k.a = a, k.keys = keys, k.n = n_keys;
     snprintf(k.arch, sizeof k.arch, "%.*s", (int)strcspn(a->family->gguf, " "), a->family->gguf);
+    if (llm__arch_hybrid(a) && a->recurrent) snprintf(k.arch, sizeof k.arch, "granitehybrid");
     if (a->logn_beta > 0) snprintf(k.arch, sizeof k.arch, "mistral3"); /* llama.cpp scales queries under this name alone */
     llm__str name = llm__lit(m->path);
     while (name.n > 1 && name.p[name.n - 1] == '/') name.n--;

@@ -134,6 +134,7 @@ static void llm__wording_cuts(const llm_json *d, int node, int depth, llm_text *
 /* The name of a way to cut; NULL: none is known. */
 static const char *llm__wording_pre(const llm__wording *w) {
     static const char numbers[] = "\\p{N}{1,3}", words[] = "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+", cased[] = "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+";
+    static const char marks[] = "[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+"; /* Qwen3.5's */
     LLM__SCOPED(llm_text_free) llm_text cuts = LLM__ZERO;
     const int whole = llm__json_flag(w->doc, llm_json_find(w->doc, 0, "model"), "ignore_merges", 0);
     llm__wording_cuts(w->doc, llm_json_find(w->doc, 0, "pre_tokenizer"), 0, &cuts);
@@ -145,6 +146,7 @@ static const char *llm__wording_pre(const llm__wording *w) {
     if (strstr(s, "Split \\p{N}{1,3}\n") && strstr(s, "\xe4\xb8\x80-\xe9\xbe\xa5")) return "deepseek-v3";
     if (strstr(s, "\\s?\\p{L}+")) return "deepseek-coder";
     if (strstr(s, "\xce\x86\xce\x88-\xce\x8a")) return "deepseek-llm";
+    if (strstr(s, marks) && !strstr(s, numbers)) return "qwen35";
     if (!strstr(s, words)) return NULL;
     if (llm__arch_is(&w->m->arch, "glm4 glm4_moe chatglm")) return "glm4";
     return !strstr(s, numbers) ? "qwen2" : whole ? "llama-bpe" : "smaug-bpe";

@@ -99,6 +99,17 @@ LLM__PRIVATE int32_t llm__fact_layer(llm__facts *f, const char *keys, int layer,
     return (int32_t)lo;
 }
 
+LLM__PRIVATE int32_t llm__fact_most(llm__facts *f, const char *keys, int64_t fallback, int64_t lo, int64_t hi) {
+    const llm__fact fact = llm__facts_find(f, keys);
+    double v = 0, most = (double)lo;
+    if (!fact.kv || !fact.kv->is_array) return llm__fact_int(f, keys, fallback, lo, hi);
+    for (uint64_t i = 0; i < fact.kv->count && !f->r; i++) {
+        if (llm__gguf_num_at(fact.kv, i, &v) > 1 && v >= 0 && v <= (double)hi) most = LLM__MAX(most, v);
+        else llm__facts_bad(f, &fact, "a whole number for each layer, each in range, expected");
+    }
+    return (int32_t)most;
+}
+
 LLM__PRIVATE double llm__fact_num(llm__facts *f, const char *keys, double fallback, double lo, double hi) {
     double v = llm__fact_any(f, keys, -1, lo, hi, 0);
     return v == v ? v : fallback;

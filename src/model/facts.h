@@ -73,6 +73,9 @@ LLM__PRIVATE int32_t llm__fact_item(llm__facts *f, const char *keys, int i, int6
 /* The same of a layer, where GGUF may have a list with one for each. */
 LLM__PRIVATE int32_t llm__fact_layer(llm__facts *f, const char *keys, int layer, int64_t fallback, int64_t lo, int64_t hi);
 
+/* The same, and where GGUF has a list with one for each layer the largest of them, 0 where a layer has none. */
+LLM__PRIVATE int32_t llm__fact_most(llm__facts *f, const char *keys, int64_t fallback, int64_t lo, int64_t hi);
+
 /* A number between lo and hi, or `fallback`. */
 LLM__PRIVATE double llm__fact_num(llm__facts *f, const char *keys, double fallback, double lo, double hi);
 

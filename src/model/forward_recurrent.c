@@ -24,7 +24,7 @@ static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *la
                                 .dv = a->dv,
                                 .delta = delta,
                                 .unit = delta,
-                                .turns = a->turns,
+                                .turns = s->turns,
                                 .decay = layer->decay,
                                 .decay_bias = layer->step_bias,
                                 .skip = layer->skip,

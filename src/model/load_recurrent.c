@@ -41,15 +41,17 @@ LLM__PRIVATE llm_result llm__state_share(const llm__arch *a, int rank_index, int
     if (!a->recurrent) return LLM_OK;
     const llm__mixer kind = llm__state_kind(a);
     const int conv = kind == LLM__MIX_CONV, turns = a->state.turns;
-    const int32_t own = heads / n;
-    if (n > 1 && (heads % n || (!conv && (turns ? own % groups && groups % own : groups % n))))
+    const int32_t own = heads / n, first = rank_index * own;
+    if (n > 1 && (heads % n || (!conv && !turns && groups % n)))
         return llm__error(LLM_ERR_UNSUPPORTED,
                           "tensor_parallel_size %d: the states of %s (%d heads in %d groups) cannot be divided among so many ranks", n,
                           a->name, heads, groups);
-    s->heads = llm__slice_of(heads, rank_index * own, own);
+    s->heads = llm__slice_of(heads, first, own);
+    s->turns = turns;
     if (conv) s->groups = llm__all(1);
-    else if (turns) s->groups = llm__slice_of(groups, rank_index * own % groups, LLM__MIN(own, groups));
-    else s->groups = llm__slice_of(groups, rank_index * (groups / n), groups / n);
+    else if (!turns) s->groups = llm__slice_of(groups, rank_index * (groups / n), groups / n);
+    else if (groups % own == 0) s->groups = llm__slice_of(groups, first % groups, own); /* a head each */
+    else s->groups = llm__all(groups), s->turns += first % groups;
     llm__state_columns(a, kind, s);
     return LLM_OK;
 }
@@ -70,6 +72,9 @@ static void llm__take_delta(llm__loader *L, const llm__net_state *s) {
     const llm__arch_state *a = &L->a->state;
     const llm__slice keys = llm__slice_times(s->groups, a->dk), values = llm__slice_times(s->heads, a->dv);
     const int64_t heads = s->heads.size / s->groups.size, v = heads * a->dv, each = 2 * a->dk + 2 * v, all = 2 * keys.size + values.size;
+    if (a->turns && (llm__has(L, LLM__W_R_QKVZ) || llm__has(L, LLM__W_R_BA)) && !L->r)
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d: ssm_in or ssm_ba go key head by key head, as value heads of %s do not", L->path,
+                          L->layer, L->a->name);
     if (llm__has(L, LLM__W_R_QKVZ)) {
         llm__take_grouped(L, LLM__W_R_QKVZ, s->groups, each, 0, a->dk);
         llm__take_grouped(L, LLM__W_R_QKVZ, s->groups, each, a->dk, a->dk);
@@ -116,7 +121,7 @@ static void llm__load_conv(llm__loader *L, const llm__net_state *s, llm__mixer k
     llm__make(L, LLM_ROLE_VECTOR, slot, 0, out);
 }
 
-/* How fast each head's state decays: -e^A_log. */
+/* How fast each head's state decays: -e^A_log, which GGUF has worked out. */
 static void llm__load_decay(llm__loader *L, const llm__net_state *s, llm_weight **out) {
     const int64_t n = s->heads.n;
     float *numbers = (float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n);
@@ -127,7 +132,7 @@ static void llm__load_decay(llm__loader *L, const llm__net_state *s, llm_weight 
         if (L->m->dummy || L->adapter) continue;
         llm__segment_values(L->list[0].segment, 0, i, 0, 1, &numbers[i]);
         numbers[i] *= llm__segment_scale(L->list[0].segment);
-        numbers[i] = -expf(numbers[i]);
+        if (!L->a->gguf) numbers[i] = -expf(numbers[i]);
         if (!(numbers[i] <= 0 && numbers[i] > -1e30f))
             L->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d: the state of head %d decays by %g, a number of at most 0 expected", L->path,
                               L->layer, (int)i, (double)numbers[i]);

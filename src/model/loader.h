@@ -53,7 +53,8 @@ struct llm_model {
     SLOT(OUT_NORM, "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f " \
                    "transformer.encoder.final_layernorm gpt_neox.final_layer_norm model.language_model.norm " \
                    "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm model.text_model.norm " \
-                   "llm.model.norm ernie.norm model.embedding_norm backbone.norm_f model.backbone.norm_f final_norm model.final_norm") \
+                   "llm.model.norm ernie.norm model.embedding_norm backbone.norm_f model.backbone.norm_f final_norm model.final_norm " \
+                   "token_embd_norm") /* of LFM2 in GGUF */ \
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     SLOT(FC, "fc model.fc") /* of an EAGLE head */ \
     SLOT(PL_EMBED, "model.language_model.embed_tokens_per_layer model.embed_tokens_per_layer " \
@@ -137,20 +138,20 @@ struct llm_model {
                  "feed_forward.shared_expert.down_proj mixer.shared_experts.down_proj ffn_down_shexp") \
     SLOT(S_SCALE, "mlp.shared_expert_gate ffn_gate_inp_shexp") \
     /* recurrent layers; nothing of these is stored minus one */ \
-    SLOT(R_IN, "mamba.in_proj mixer.in_proj conv.in_proj") \
-    SLOT(R_QKV, "linear_attn.in_proj_qkv") \
-    SLOT(R_Z, "linear_attn.in_proj_z") \
-    SLOT(R_A, "linear_attn.in_proj_a") \
-    SLOT(R_B, "linear_attn.in_proj_b") \
-    SLOT(R_QKVZ, "linear_attn.in_proj_qkvz") /* key head by key head: its q, its k, v and z of its value heads */ \
-    SLOT(R_BA, "linear_attn.in_proj_ba") \
-    SLOT(R_CONV, "mamba.conv1d mixer.conv1d linear_attn.conv1d conv.conv") \
-    SLOT(R_CONV_BIAS, "mamba.conv1d.bias mixer.conv1d.bias conv.conv.bias") \
-    SLOT(R_DECAY, "mamba.A_log mixer.A_log linear_attn.A_log") \
-    SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias") \
-    SLOT(R_SKIP, "mamba.D mixer.D") \
-    SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm") \
-    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj") \
+    SLOT(R_IN, "mamba.in_proj mixer.in_proj conv.in_proj ssm_in shortconv.in_proj") \
+    SLOT(R_QKV, "linear_attn.in_proj_qkv attn_qkv") \
+    SLOT(R_Z, "linear_attn.in_proj_z attn_gate") \
+    SLOT(R_A, "linear_attn.in_proj_a ssm_alpha") \
+    SLOT(R_B, "linear_attn.in_proj_b ssm_beta") \
+    SLOT(R_QKVZ, "linear_attn.in_proj_qkvz ssm_in") /* key head by key head: its q, its k, v and z of its value heads */ \
+    SLOT(R_BA, "linear_attn.in_proj_ba ssm_ba") \
+    SLOT(R_CONV, "mamba.conv1d mixer.conv1d linear_attn.conv1d conv.conv ssm_conv1d shortconv.conv") \
+    SLOT(R_CONV_BIAS, "mamba.conv1d.bias mixer.conv1d.bias conv.conv.bias ssm_conv1d.bias") \
+    SLOT(R_DECAY, "mamba.A_log mixer.A_log linear_attn.A_log ssm_a") \
+    SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias ssm_dt.bias") \
+    SLOT(R_SKIP, "mamba.D mixer.D ssm_d") \
+    SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm ssm_norm") \
+    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj ssm_out shortconv.out_proj") \
     /* of encoders: see >>pooler */ \
     SLOT(TYPES, "embeddings.token_type_embeddings bert.embeddings.token_type_embeddings roberta.embeddings.token_type_embeddings " \
                 "token_types") \

@@ -312,7 +312,8 @@ static void llm__load_model(llm__loader *L, llm__net_rank *rank) {
     int tied = a->tied > 0 || (a->tied < 0 && !llm__has(L, LLM__W_HEAD));
     if (rank->first) {
         llm__load(L, LLM_ROLE_EMBED, LLM__W_EMBED, rank->vocab, D, -1, &rank->embed);
-        llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom bert roberta nomic_bert modernbert"), &rank->embed_norm);
+        if (!llm__arch_is(a, "lfm2 lfm2_moe"))
+            llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom bert roberta nomic_bert modernbert"), &rank->embed_norm);
         if (a->flags & LLM__LEARNED)
             llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &rank->positions);
         llm__load_per_layer(L, rank);

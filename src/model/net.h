@@ -87,6 +87,7 @@ typedef struct llm__net_lane {
  *   SSM      v | k | q | z | decay                  Mamba's x, B and C; then its z and dt */
 typedef struct llm__net_state {
     llm__slice heads, groups;
+    int32_t turns;                          /* see llm_recur_op */
     int32_t q, k, v, z, decay, write, conv; /* conv: columns that go through the convolution */
     int32_t cols, n_state;                  /* of mix; of a layer's state */
 } llm__net_state;

@@ -187,7 +187,7 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
 static int llm__rope_none(llm__facts *f, const llm__arch *a) {
     char type[64];
     if (a->gguf) return llm__arch_is(a, "granite granitemoe") && !llm__fact_bool(f, ".rope.scaling.finetuned", 1);
-    return !strcmp(a->name, "granitemoehybrid") && strcmp(llm__fact_str(f, "position_embedding_type", type), "rope") != 0;
+    return llm__arch_hybrid(a) && strcmp(llm__fact_str(f, "position_embedding_type", type), "rope") != 0;
 }
 
 /* How many values of a head turn (the others carry no position), and which are pairs: (2i, 2i + 1), or (i, i +
@@ -266,7 +266,7 @@ static void llm__arch_sections(llm__facts *f, llm__arch *a) {
     llm__facts in = llm__facts_in(f, llm__facts_find(f, "rope_parameters rope_scaling").node);
     const int half = a->rope[0].dim / 2, ernie = a->n_sets > 1 || llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name);
     const int qwen3 = llm__word_in("qwen3vl qwen3vlmoe qwen3_vl_text qwen3_vl_moe_text", a->name);
-    const int turns = qwen3 || llm__fact_bool(&in, "mrope_interleaved", 0);
+    const int turns = qwen3 || llm__word_in("qwen35 qwen35moe", a->name) || llm__fact_bool(&in, "mrope_interleaved", 0);
     const char *key = a->gguf ? ".rope.dimension_sections" : "mrope_section";
     int n[3] = {0, 0, 0};
     const llm__fact list = llm__facts_find(&in, key);

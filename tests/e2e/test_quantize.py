@@ -5,6 +5,8 @@
 """
 import json
 import os
+import pathlib
+import re
 import resource
 import shutil
 import signal
@@ -13,7 +15,8 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.dirname(__file__))
+sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "../tools")]
+import checkpoints
 from serving import MODEL, check, finish
 
 CLI = os.environ.get("LLM_CLI", "./llm_cli")
@@ -91,6 +94,38 @@ CONVERTED = "llama ministral3 mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe ge
 FORTH = "hunyuan_v1_dense hunyuan_v1_moe minimax_m2 granitemoehybrid granitemoehybrid_dense apertus gemma4 gemma4_moe" # not back
 
 
+# Folders like those of tests/data/checkpoints whose layers keep a state: of which, members of config.json, what is replaced in its tensors.txt, lines more.
+LIKE = {
+    "three heads a key": ("qwen3_5", {"linear_value_head_dim": 16, "linear_num_value_heads": 6, "layer_types": ["full_attention"] + 3 * ["linear_attention"]},
+                          [(r"\{0\.\.2\}(.linear_attn)", r"{1..3}\1"), (r"3(.self_attn)", r"0\1"), (r"(_[ab].weight bf16) 4x", r"\1 6x"), (r"(A_log|dt_bias) bf16 4", r"\1 bf16 6"), (r"(linear_attn.norm.weight bf16) 24", r"\1 16")], ""),
+    "no experts": ("granitemoehybrid_mamba", {"num_local_experts": 0}, [(r".*block_sparse_moe.*\n", "")], ""),
+    "no bias": ("mamba2", {"use_conv_bias": False}, [(r".*conv1d.bias.*\n", "")], ""),
+    "one block a layer": ("mamba2", {"model_type": "nemotron_h", "num_hidden_layers": 4, "hybrid_override_pattern": "MM-*", "mamba_num_heads": 8, "mamba_head_dim": 16, "ssm_state_size": 16, "head_dim": 16,
+                                     "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "hidden_act": None, "max_position_embeddings": 4096, "tie_word_embeddings": False},
+                          [(r"2\}.mixer", "1}.mixer"), (r"2\}.norm", "3}.norm")],
+                          "lm_head.weight bf16 512x64 normal 0 0.2\nbackbone.layers.2.mixer.up_proj.weight bf16 96x64 normal 0 0.15\nbackbone.layers.2.mixer.down_proj.weight bf16 64x96 normal 0 0.15\n"
+                          + "".join(f"backbone.layers.3.mixer.{x}_proj.weight bf16 {rows}x64 normal 0 0.2\n" for x, rows in zip("qkvo", (64, 32, 32, 64)))),
+}
+
+
+def like(name):
+    """A folder of LIKE."""
+    base, members, changes, more = LIKE[name]
+    folder = pathlib.Path(TMP) / name.replace(" ", "_")
+    shutil.copytree(checkpoints.folder(base), folder)
+    config = json.loads((folder / "config.json").read_text())
+    config.get("text_config", config).update(members)
+    (folder / "config.json").write_text(json.dumps(config))
+    text = (checkpoints.DATA / base / "tensors.txt").read_text() + more
+    for was, becomes in changes: text = re.sub(was, becomes, text)
+    tensors = {}
+    for words in (line.split() for line in text.splitlines()[1:]):
+        shape = [int(x) for x in words[2].split("x")]
+        for n in checkpoints.expanded(words[0]): tensors[n] = (words[1], shape, checkpoints.tensor(f"{name}/{n}", words[1], shape, words[3:]))
+    checkpoints.write_safetensors(folder / "model.safetensors", tensors)
+    return str(folder)
+
+
 def convert():
     """A folder as a GGUF file says what the folder says: log-probabilities of 70 tokens, behind windows and beyond lengths that are stretched; and the same of a text. As a folder again it says so to the bit."""
     ids = json.dumps([3 + i * 7 % 47 for i in range(70)])
@@ -126,6 +161,70 @@ def convert():
     for name, args, code, words in (("a family", ("build/checkpoints/gpt2", out), 1, "gpt2 is not converted in this version"), ("no folder", ("-m", f"{TMP}/none", out), 1, "none"), ("no output", (folder,), 2, "DIR OUT.gguf"), ("a file", (MODEL, out), 2, "--allow-requantize")):
         p = subprocess.run([CLI, "convert", *args], capture_output=True, text=True, timeout=100)
         check(f"refused: {name}", p.returncode == code and words in p.stderr and p.stderr.count("\n") <= 2 and left() == [], (p.returncode, p.stderr, left()))
+
+
+STATES = "qwen3_5 qwen3_next lfm2 lfm2_moe mamba2 granitemoehybrid_mamba".split()
+
+
+def states():
+    """Layers that keep a state: what a folder says its GGUF file says, to the bit where rows keep their places; shared by ranks; quantised but for what is small; damaged files."""
+    ids = json.dumps([3 + i * 7 % 47 for i in range(70)])
+
+    def said(model, *more):
+        p = subprocess.run([CLI, "score", "-m", model, "--token-ids", ids, "--json", "--dtype", "float32", *more], capture_output=True, text=True, timeout=100)
+        return json.loads(p.stdout)["logprobs"][1:] if p.returncode == 0 else p.stderr
+
+    def near(what, a, b, most=0): check(what, not isinstance(a, str) and not isinstance(b, str) and max(abs(x - y) for x, y in zip(a, b)) <= most, (a, b))
+
+    for name in STATES + list(LIKE):
+        folder, out = f"build/checkpoints/{name}" if name in STATES else like(name), f"{TMP}/out.gguf"
+        p = subprocess.run([CLI, "convert", folder, out], capture_output=True, text=True, timeout=100)
+        if not check(f"{name}: made", p.returncode == 0, p.stderr): continue
+        want, got = said(folder), said(out)
+        moved = name in ("qwen3_5", "three heads a key", "granitemoehybrid_mamba", "no experts") # value heads, or the rows of pairs, and sums with them
+        near(f"{name}: the same", want, got, 1e-4 if moved else 0)
+        if name in ("qwen3_5", "three heads a key", "mamba2"): near(f"{name}: shared by ranks", got, said(out, "-tp", "2"), 1e-4)
+        p = subprocess.run([CLI, "convert", out, f"{TMP}/x"], capture_output=True, text=True, timeout=100)
+        check(f"{name}: not back", p.returncode == 1 and "is not converted to a folder" in p.stderr, p.stderr)
+        p = subprocess.run([CLI, "quantize", folder, out + "q", "q4_k_m"], capture_output=True, text=True, timeout=100)
+        head = open(out + "q", "rb").read() if check(f"{name}: quantised", p.returncode == 0 and not isinstance(said(out + "q"), str), (p.stderr, said(out + "q"))) else b""
+        for part in (b"ssm_conv1d.weight", b"shortconv.conv.weight", b"ssm_a", b"ssm_d", b"ssm_norm.weight", b"ssm_dt.bias"):
+            full = b"blk.1." + part
+            rest = head.partition(len(full).to_bytes(8, "little") + full)[2] # the number of dimensions, each of 8 bytes, the type
+            check(f"{name}: {part.decode()} is F32", not rest or rest[4 + 8 * rest[0]:][:4] == bytes(4), rest[:40])
+        os.remove(out), os.remove(out + "q")
+        if name not in STATES: shutil.rmtree(folder)
+    damaged_states(f"{TMP}/out.gguf")
+
+
+def damaged_states(out):
+    """Keys that are missing, counts that do not fit, value heads in an order that cannot be."""
+    def number(key, v): return key.encode() + (4).to_bytes(4, "little") + v.to_bytes(4, "little")
+
+    for family, was, becomes, words in (
+            ("qwen3_5", b"ssm.inner_size", b"ssm.inner_sizf", "qwen35.ssm.inner_size: missing"),
+            ("qwen3_5", b"ssm.time_step_rank", b"ssm.time_step_ranc", "qwen35.ssm.time_step_rank: missing"),
+            ("qwen3_5", number("ssm.time_step_rank", 4), number("ssm.time_step_rank", 3), "3 heads of state cannot share 2 groups evenly"),
+            ("qwen3_5", number("ssm.group_count", 2), number("ssm.group_count", 0), "ssm.group_count: 0 is outside 1 to 4"),
+            ("qwen3_5", number("ssm.inner_size", 96), number("ssm.inner_size", 98), "ssm.inner_size: 98, heads of at most 4096 values, of which it has 4, expected"),
+            ("qwen3_5", number("ssm.inner_size", 96), number("ssm.inner_size", 192), "has shape"),
+            ("qwen3_5", number("ssm.conv_kernel", 4), number("ssm.conv_kernel", 17), "ssm.conv_kernel: 17 is outside 2 to 16"),
+            ("qwen3_5", number("full_attention_interval", 4), number("full_attention_interval", 0), "full_attention_interval: 0 is outside 1 to 512"),
+            ("qwen3_5", number("full_attention_interval", 4), number("full_attention_interval", 3), "blk.2.attn_qkv.weight has shape (160, 64)"),
+            ("qwen3_5", b"blk.0.ffn_up.weight", b"blk.0.ssm_in.weight", "go key head by key head, as value heads of qwen35 do not"),
+            ("qwen3_5", b"blk.1.ssm_dt.bias", b"blk.1.ssm_dx.bias", "dt_bias.weight is missing"),
+            ("lfm2", b"shortconv.l_cache", b"shortconv.l_cashe", "lfm2.shortconv.l_cache: missing"),
+            ("lfm2", bytes(8) + b"\2\0\0\0" + bytes(4), bytes(8) + b"\5\0\0\0" + bytes(4), "head_count_kv: a whole number for each layer, each in range, expected"),
+            ("lfm2", bytes(8) + b"\2\0\0\0" + bytes(4), bytes(8) + b"\0\0\0\0\2\0\0\0", "is missing"),
+            ("mamba2", number("ssm.state_size", 16), number("ssm.state_size", 5000), "ssm.state_size: 5000 is outside 1 to 4096"),
+            ("granitemoehybrid_mamba", b"ssm.group_count", b"ssm.group_cound", "granitehybrid.ssm.group_count: missing")):
+        subprocess.run([CLI, "convert", f"build/checkpoints/{family}", out], capture_output=True, timeout=100)
+        data = open(out, "rb").read()
+        if not check(f"{family} has {was}", was in data): continue
+        open(out, "wb").write(data.replace(was, becomes, 1))
+        p = subprocess.run([CLI, "info", "-m", out], capture_output=True, text=True, timeout=60)
+        check(f"refused: {family} with {becomes}", p.returncode == 1 and words in p.stderr and p.stderr.count("\n") == 1, (p.returncode, p.stderr))
+        os.remove(out)
 
 
 def back():
@@ -213,6 +312,6 @@ def refused():
 
 
 try:
-    for part in sys.argv[1:] or ("types", "imatrix", "convert", "back", "stopped", "refused"): globals()[part]()
+    for part in sys.argv[1:] or ("types", "imatrix", "convert", "states", "back", "stopped", "refused"): globals()[part]()
 finally: shutil.rmtree(TMP, ignore_errors=True)
 finish()

@@ -40,6 +40,7 @@ static const re_case re_cases[] = {
     {"gated delta net", 4, 0, 1, 0, 4, 2, 16, 24, 1, 1, 1, 0, 0, 0, 24, 0, 1, 1, 0},
     {"three groups", 4, 0, 1, 0, 6, 3, 20, 16, 1, 1, 1, 0, 0, 0, 16, 0, 1, 1, 0},
     {"three groups by turns", 4, 0, 1, 0, 6, 3, 20, 16, 1, 1, 1, 0, 0, 0, 16, 0, 1, 1, 1},
+    {"turns from the third on", 4, 0, 1, 0, 5, 3, 20, 16, 1, 1, 1, 0, 0, 0, 16, 0, 1, 1, 3},
     {"Mamba 2", 4, 1, 1, 0, 6, 2, 16, 8, 0, 0, 0, 1, 0.01f, 0.9f, 24, 1, 1, 2, 0},
     {"odd widths", 3, 0, 1, 0, 3, 3, 17, 33, 1, 1, 1, 0, 0, 0, 33, 0, 0, 1, 0},
     {"short convolution", 3, 1, 0, 1, 2, 1, 5, 70, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
@@ -244,7 +245,7 @@ static double re_conv(const re_case *c, int seq, int position, int col) {
 /* One head over a sequence, in double, to o (len, dv). */
 static void re_head(const re_case *c, int seq, int h, double *o) {
     const re_columns at = re_columns_of(c);
-    const int dk = c->dk, dv = c->dv, g = c->turns ? h % c->n_groups : h / (c->n_heads / c->n_groups);
+    const int dk = c->dk, dv = c->dv, g = c->turns ? (h + c->turns - 1) % c->n_groups : h / (c->n_heads / c->n_groups);
     double *S = LLM__NEW(double, dk *dv), *q = LLM__NEW(double, dk), *k = LLM__NEW(double, dk);
     for (int p = 0; p < re_len[seq]; p++) {
         double kk = 1e-6, qq = 1e-6, s = log1p(exp((double)(re_input(seq, p, at.decay + h) + re_weight(4, h)))), w;
@@ -441,9 +442,11 @@ static void re_test_shares(void) {
     CHECK(llm__state_share(&a, 0, 4, &s) == LLM_ERR_UNSUPPORTED && strstr(llm_last_error(), "4 heads in 2 groups"));
     a.state.turns = 1; /* heads 2 and 3 have the keys of groups 0 and 1, head 3 alone those of 1 */
     CHECK(!llm__state_share(&a, 1, 2, &s) && s.heads.first == 2 && s.heads.n == 2 && s.groups.first == 0 && s.groups.n == 2);
-    CHECK(!llm__state_share(&a, 3, 4, &s) && s.heads.first == 3 && s.groups.first == 1 && s.groups.n == 1 && s.conv == 2 * 8 + 10);
-    a.state.n_heads = 6, a.state.n_groups = 3;
-    CHECK(llm__state_share(&a, 0, 3, &s) == LLM_ERR_UNSUPPORTED && strstr(llm_last_error(), "6 heads in 3 groups"));
+    CHECK(!llm__state_share(&a, 3, 4, &s) && s.heads.first == 3 && s.groups.first == 1 && s.groups.n == 1 && s.conv == 2 * 8 + 10 &&
+          s.turns == 1);
+    a.state.n_heads = 6; /* heads 3, 4 and 5 those of 1, 0 and 1 */
+    CHECK(!llm__state_share(&a, 1, 2, &s) && s.heads.first == 3 && s.groups.n == 2 && s.turns == 2);
+    CHECK(llm__state_share(&a, 0, 4, &s) == LLM_ERR_UNSUPPORTED && strstr(llm_last_error(), "6 heads in 2 groups"));
     a.state.n_heads = 4, a.state.n_groups = 2, a.state.turns = 0;
     a.layer[1].mixer = LLM__MIX_SSM;
     CHECK(!llm__state_share(&a, 0, 1, &s) && s.v == 0 && s.k == 40 && s.q == 56 && s.z == 72 && s.decay == 112 && s.write == -1);

@@ -79,6 +79,10 @@ static void arch_gguf_facts(void) {
     CHECK(llm__fact_int(&f, ".other", 4, 0, 9) == 4 && f.r == LLM_ERR_FORMAT &&
           strstr(llm_last_error(), "m: x.other: a whole number expected"));
     f.r = LLM_OK;
+    CHECK(llm__fact_most(&f, ".other", 4, 1, 9) == 2 && llm__fact_most(&f, ".same", 4, 1, 9) == 5 &&
+          llm__fact_most(&f, ".n", 4, 1, 9) == 7 && llm__fact_most(&f, ".none", 4, 1, 9) == 4 && !f.r);
+    CHECK(llm__fact_most(&f, ".other", 4, 0, 1) == 1 && f.r && strstr(llm_last_error(), "x.other: a whole number for each layer, each in"));
+    f.r = LLM_OK;
     CHECK(llm__fact_int(&f, ".f", 4, 0, 9) == 4 && f.r);
     llm__gguf_free(&keys), llm__tensors_free(&none), llm_text_free(&t);
 }
@@ -281,6 +285,85 @@ static void arch_llama4(void) {
 #undef LLAMA4
 }
 
+/* A key "name number number ..."; "+name" for a list of whole numbers, "?name" for one of true and false. */
+static void arch_key(llm_text *t, const char *family, const char *text) {
+    const int list = *text == '+' ? LLM__GGUF_U32 : *text == '?' ? LLM__GGUF_BOOL : 0;
+    const char *name = text + (list > 0), *at = strchr(text, ' ');
+    char key[96], *end;
+    uint64_t count = 0;
+    snprintf(key, sizeof key, "%s.%.*s", family, (int)(at - name), name);
+    for (const char *p = at; *p; p++) count += *p == ' ';
+    if (list) gguf_kv_array(t, key, (uint32_t)list, count);
+    for (uint64_t k = 0; k < count; k++, at = end) {
+        const uint64_t v = strtoull(at, &end, 10);
+        if (list) gguf_u(t, v, list == LLM__GGUF_BOOL ? 1 : 4);
+        else gguf_kv(t, key, LLM__GGUF_U32, v, 4);
+    }
+}
+
+/* A GGUF file of four layers with these keys. */
+static llm_result arch_file(const char *family, const char *const *more, int n_more) {
+    static const char *const usual[] = {"block_count 4",     "context_length 64",  "embedding_length 64", "vocab_size 512",
+                                        "ssm.conv_kernel 4", "ssm.state_size 8",   "ssm.group_count 2",   "ssm.time_step_rank 6",
+                                        "ssm.inner_size 60", "shortconv.l_cache 3"};
+    llm_text t = gguf_head(3, 0, (uint64_t)(1 + LLM__COUNT(usual) + n_more));
+    llm__gguf keys = LLM__ZERO;
+    llm__source s = LLM__ZERO;
+    gguf_kv_str(&t, "general.architecture", family);
+    for (int i = 0; i < LLM__COUNT(usual); i++) arch_key(&t, family, usual[i]);
+    for (int i = 0; i < n_more; i++) arch_key(&t, family, more[i]);
+    llm_result r = llm__gguf_parse("m", (const uint8_t *)t.data, t.len, &keys, &s.tensors);
+    s.path = "m", s.gguf = &keys;
+    if (CHECK(!r)) r = llm__arch_read(&s, 1, &arch_read);
+    llm__gguf_free(&keys), llm__tensors_free(&s.tensors), llm_text_free(&t);
+    return r;
+}
+
+/* What layers are by their letters, see arch_mixer; or the words of an error. */
+#define ARCH_FILE(family, letters, ...) \
+    do { \
+        static const char *const more[] = {__VA_ARGS__}; \
+        const llm_result r = arch_file(family, more, LLM__COUNT(more)); \
+        char found[8] = ""; \
+        for (int i = 0; !r && i < arch_read.n_layers && i < 7; i++) found[i] = "AmCDS"[arch_read.layer[i].mixer]; \
+        if (!CHECK(r ? strstr(llm_last_error(), letters) != NULL : !strcmp(found, letters))) \
+            printf("  %s: %s, %s\n", family, found, r ? llm_last_error() : ""); \
+    } while (0)
+
+/* The same of GGUF, whose words are others. */
+static void arch_file_mixers(void) {
+    ARCH_FILE("qwen35", "DDDA", "attention.key_length 16", "attention.head_count 4");
+    CHECK(arch_read.state.turns && arch_read.state.dv == 10 && arch_read.state.dk == 8 && arch_read.attn_gate &&
+          arch_read.rope[0].dim == 4);
+    ARCH_FILE("qwen35", "DADA", "full_attention_interval 2", "attention.head_count 4");
+    ARCH_FILE("qwen35moe", "ADDA", "?attention.recurrent_layers 0 1 1 0", "expert_count 4", "expert_used_count 2",
+              "attention.head_count 4");
+    CHECK(arch_read.shared_gate && arch_read.normalize && arch_read.state.turns);
+    ARCH_FILE("qwen3next", "DDDA", "rope.dimension_count 8", "attention.head_count 4");
+    CHECK(!arch_read.state.turns && arch_read.rope[0].dim == 8);
+    ARCH_FILE("qwen35", "DDDA", "rope.dimension_count 8", "+rope.dimension_sections 2 1 1 0",
+              "attention.head_count 4"); /* time, height, width, time */
+    CHECK(arch_read.position_rows == 3 && arch_read.rope_row[1] == 1 && arch_read.rope_row[2] == 2 && arch_read.rope_row[3] == 0);
+    ARCH_FILE("lfm2", "CACC", "+attention.head_count_kv 0 2 0 0", "attention.head_count 4");
+    CHECK(arch_read.layer[1].n_kv_heads == 2 && arch_read.state.taps == 3 && arch_read.state.n_heads == 64);
+    ARCH_FILE("lfm2moe", "CACC", "+attention.head_count_kv 0 2 0 0", "expert_count 4", "expert_used_count 2", "leading_dense_block_count 1",
+              "attention.head_count 4");
+    CHECK(arch_read.score == LLM_ROUTE_SIGMOID && arch_read.normalize && !arch_read.layer[0].moe && arch_read.layer[1].moe);
+    ARCH_FILE("granitehybrid", "SASS", "+attention.head_count_kv 0 2 0 0", "attention.head_count 4");
+    CHECK(llm__arch_is(&arch_read, "granite") && !arch_read.state.turns && arch_read.state.dv == 10 && arch_read.n_rope == 1);
+    ARCH_FILE("granitehybrid", "SASS", "+attention.head_count_kv 0 2 0 0", "expert_count 4", "expert_used_count 2",
+              "attention.head_count 4");
+    CHECK(llm__arch_is(&arch_read, "granitemoe") && arch_read.layer[0].moe && arch_read.score == LLM_ROUTE_TOPK_SOFTMAX);
+    ARCH_FILE("mamba2", "SSSS", "attention.head_count 0", "feed_forward_length 0");
+    CHECK(arch_read.layer[0].no_mlp && arch_read.state.n_groups == 2);
+    ARCH_FILE("nemotron_h", "ASmA", "+attention.head_count_kv 2 0 0 2", "+feed_forward_length 0 0 96 0", "attention.head_count 4");
+    CHECK(arch_read.ff == 96 && !arch_read.layer[2].no_mlp && arch_read.layer[3].no_mlp && arch_read.layer[3].rope < 0);
+    ARCH_FILE("lfm2", "layer 1: 0 query heads", "+attention.head_count_kv 0 2 0 0", "+attention.head_count 4 0 4 4");
+    ARCH_FILE("lfm2", "head_count_kv: a whole number for each layer", "+attention.head_count_kv 0 2", "attention.head_count 4");
+    ARCH_FILE("qwen35", "recurrent_layers: true or false for each layer", "?attention.recurrent_layers 0 1", "attention.head_count 4");
+    ARCH_FILE("qwen35", "recurrent_layers: true or false for each layer", "+attention.recurrent_layers 0 1 1 1", "attention.head_count 4");
+}
+
 /* Families of known parts in another arrangement: what their classes have whatever a config says, and what is refused. */
 static void arch_arranged(void) {
     CHECK(!arch_of(
@@ -299,6 +382,7 @@ static void arch_arranged(void) {
     CHECK(arch_read.ff == 48 && llm__arch_is(&arch_read, "granite") && !arch_read.n_rope && arch_read.layer[3].rope < 0);
     arch_mixers();
     arch_llama4();
+    arch_file_mixers();
     CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"phimoe\",\"num_local_experts\":8,\"num_experts_per_tok\":2"));
     CHECK(arch_read.score == LLM_ROUTE_SPARSEMIXER && arch_read.near == 0.02f && !arch_read.normalize);
     CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"apertus\",\"hidden_act\":\"xielu\",\"rope_theta\":100"));

@@ -2,9 +2,12 @@
 #include "../folder.h"
 #include "api/quantize.h"
 #include "model/convert.h"
+#include "model/convert_add.h"
 #include "model/convert_keys.h"
+#include "model/convert_recurrent.h"
 #include "model/convert_vocab.h"
 #include "model/loader.h"
+#include "model/net.h"
 #include "model/tensors.h"
 
 /* Row r of a tensor of the folder, as f32. */
@@ -77,6 +80,74 @@ static void cnv_families(void) {
     llm__convert_close(&c);
 }
 
+/* Layers that keep a state: value heads by turns, rows that were grouped, numbers worked out. */
+static void cnv_states(void) {
+    llm__conversion c = LLM__ZERO;
+    float made[1024], from[1024];
+    static const int32_t head[4] = {0, 2, 1, 3}; /* of 2 key heads of 16, 4 value heads of 24 */
+    if (CHECK(!llm__convert_open(TEST_CHECKPOINT("qwen3_5"), &c))) {
+#define LAYER "model.language_model.layers.1.linear_attn."
+        for (int h = 0; h < 4; h++) {
+            cnv_same(&c, "blk.1.attn_qkv.weight", 64 + 24 * h + 5, LAYER "in_proj_qkv.weight", 64 + 24 * head[h] + 5, 0);
+            cnv_same(&c, "blk.1.attn_gate.weight", 24 * h + 23, LAYER "in_proj_z.weight", 24 * head[h] + 23, 0);
+            cnv_same(&c, "blk.1.ssm_alpha.weight", h, LAYER "in_proj_a.weight", head[h], 0);
+            cnv_same(&c, "blk.1.ssm_beta.weight", h, LAYER "in_proj_b.weight", head[h], 0);
+            for (int j = 0; j < 4; j++) from[j] = 0;
+            const llm__tensor *conv = llm__tensors_find(&c.model->source.tensors, LAYER "conv1d.weight");
+            llm__tensor_values(conv, 64 + 24 * head[h] + 7, 4, 0, 4, from);
+            llm__convert_values(&c, llm__tensors_find(&c.tensors, "blk.1.ssm_conv1d.weight"), 64 + 24 * h + 7, made);
+            CHECK(!memcmp(made, from, 4 * sizeof *made));
+            llm__convert_values(&c, llm__tensors_find(&c.tensors, "blk.1.ssm_a"), 0, made);
+            CHECK(made[h] == -expf(cnv_row(&c, LAYER "A_log", 0, from)[head[h]]));
+            llm__convert_values(&c, llm__tensors_find(&c.tensors, "blk.1.ssm_dt.bias"), 0, made);
+            CHECK(made[h] == cnv_row(&c, LAYER "dt_bias", 0, from)[head[h]]);
+            llm__convert_values(&c, llm__tensors_find(&c.tensors, "blk.1.ssm_out.weight"), 3, made);
+            CHECK(!memcmp(made + 24 * h, cnv_row(&c, LAYER "out_proj.weight", 3, from) + 24 * head[h], 24 * sizeof *made));
+        }
+        cnv_same(&c, "blk.1.attn_qkv.weight", 37, LAYER "in_proj_qkv.weight", 37, 0);
+        cnv_same(&c, "blk.1.ssm_norm.weight", 0, LAYER "norm.weight", 0, 0);
+        cnv_same(&c, "blk.1.post_attention_norm.weight", 0, "model.language_model.layers.1.post_attention_layernorm.weight", 0, 1);
+#undef LAYER
+    }
+    llm__convert_close(&c);
+    if (CHECK(!llm__convert_open(TEST_CHECKPOINT("qwen3_next"), &c))) { /* of each key head 16 rows of q, 16 of k, 48 of v, 48 of z */
+        const char *fused = "model.layers.0.linear_attn.in_proj_qkvz.weight";
+        cnv_same(&c, "blk.0.attn_qkv.weight", 16 + 3, fused, 128 + 3, 0);
+        cnv_same(&c, "blk.0.attn_qkv.weight", 32 + 3, fused, 16 + 3, 0);
+        cnv_same(&c, "blk.0.attn_qkv.weight", 64 + 48 + 3, fused, 128 + 32 + 3, 0);
+        cnv_same(&c, "blk.0.attn_gate.weight", 24 + 3, fused, 32 + 48 + 24 + 3, 0);
+        cnv_same(&c, "blk.0.ssm_ba.weight", 5, "model.layers.0.linear_attn.in_proj_ba.weight", 5, 0);
+        CHECK(!llm__tensors_find(&c.tensors, "blk.1.ssm_a") && llm__gguf_int(&c.keys, "qwen3next.full_attention_interval", 0) == 2);
+    }
+    llm__convert_close(&c);
+    if (CHECK(!llm__convert_open(TEST_CHECKPOINT("mamba2"), &c))) {
+        const llm__tensor *norm = llm__tensors_find(&c.tensors, "blk.2.ssm_norm.weight"), *a = llm__tensors_find(&c.tensors, "blk.2.ssm_a");
+        CHECK(norm && norm->n_dims == 2 && norm->shape[0] == 2 && norm->shape[1] == 64 && norm->type == LLM_TYPE_F32);
+        CHECK(a && a->n_dims == 2 && a->shape[0] == 8 && a->shape[1] == 1);
+        cnv_same(&c, "blk.2.ssm_in.weight", 300, "backbone.layers.2.mixer.in_proj.weight", 300, 0);
+        CHECK(!llm__tensors_find(&c.tensors, "blk.0.ffn_norm.weight") && llm__gguf_int(&c.keys, "mamba2.attention.head_count", 1) == 0);
+    }
+    llm__convert_close(&c);
+}
+
+/* Names, and what the states of a layer cannot become. */
+static void cnv_pieces(void) {
+    llm__conversion c = LLM__ZERO;
+    llm__converting g = LLM__ZERO;
+    char name[96];
+    if (CHECK(!llm__convert_open(TEST_CHECKPOINT("mamba2"), &c))) {
+        g.c = &c;
+        llm__loader_begin(&g.L, c.model, 1, 1);
+        llm__convert_name(&g, "ssm_in", 1, name);
+        CHECK(!strcmp(name, "blk.0.ssm_in.bias") && llm__convert_find(&g, LLM__W_R_IN, 0, 0) && !llm__convert_find(&g, LLM__W_R_IN, 0, 1));
+        c.model->arch.state.step_max = 0.5f;
+        llm__convert_recurrent(&g);
+        CHECK(g.r == LLM_ERR_UNSUPPORTED && strstr(llm_last_error(), "time_step_limit: 0 to 0.5 has no key in GGUF"));
+        llm__loader_end(&g.L);
+    }
+    llm__convert_close(&c);
+}
+
 static void cnv_refuse(const char *folder, llm_result want, const char *words) {
     llm__conversion c = LLM__ZERO;
     const llm_result r = llm__convert_open(folder, &c);
@@ -118,6 +189,8 @@ static void cnv_words(const char *from, const char *to, const char *words) {
 TEST_GROUP(convert) {
     if (!test_made(TEST_CHECKPOINT("llama"), "checkpoints")) return;
     cnv_families();
+    cnv_states();
+    cnv_pieces();
     cnv_refuse(TEST_CHECKPOINT("gpt2"), LLM_ERR_UNSUPPORTED, "gpt2 is not converted in this version; these are: llama mixtral");
     cnv_refuse(TEST_CHECKPOINT("llama_rope_dynamic"), LLM_ERR_UNSUPPORTED, "dynamic RoPE");
     cnv_refuse(TEST_CHECKPOINT("qwen2_window"), LLM_ERR_UNSUPPORTED, "use_sliding_window");
