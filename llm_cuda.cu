@@ -37,7 +37,7 @@
  *     kernel_linear_few<kind, R>         (V / 16, T / R)                  256   y (T, V) = finish(x W^T) of floats, R = 1, of f32 also 4
  *     kernel_linear_rows<kind, R>        (T / R, V / 32)             256, 512   the same on tensor cores, R = 1 or 8
  *     kernel_linear_band<kind, R>        (T / R, 1 or 2 a multiprocessor) 256   the same of packed weights, R = 16, 32 or 64
- *     kernel_linear_mma<kind>            (V / 64, T / 64)                 128   the same for experts of many rows
+ *     kernel_linear_mma<kind, by>        (V / 256, T / 64 or 128)         256   the same for experts of many rows
  *     kernel_linear_f32                  (V / 64, T / 64)                 256   the same in f32
  *     kernel_narrow, _rescale            T                                256   x before cuBLASLt, with a scale a row; that scale behind it
  *     kernel_widen<kind>, _finish        (K / 256, V / 16), (T, V / 256)  128   packed weights before it, what an epilogue does behind it
@@ -77,16 +77,17 @@
  * for bf16 weights), rows of activations that do not fit f16 times a power of two that is taken back; who makes activations writes them so
  * at once where it can, with the same bits. So a prompt and the same tokens one by one differ by rounding, unless batch_invariant takes
  * the same way for both. Between two runs of the same steps there is no difference: no float is added by an atomic, and no order depends on
- * time; but of the two kernels for prompts on Hopper each start chooses one (chunk_try), and describe says which.
+ * time; but of two kernels for prompts, and two for experts, each start on Hopper chooses one (chunk_try, experts_try), and describe says
+ * which.
  *
- * Hopper's tensor cores give all they have to products of four warps only (wgmma), which attention to prompts uses where a trial at the
- * start finds that it gives the same and is not slower; no device has been measured with it yet.
+ * Hopper's tensor cores give all they have to products of four warps only (wgmma), which attention to prompts and experts of many rows
+ * use where a trial at the start finds that they give the same and are not slower; no device has been measured with them yet.
  *
  * TEMPLATES. Compile time is what limits one .cu file, so the list is short: kernel_linear_few, _rows, _band and _mma have weight kind,
- * kernel_attention_split {f16, bf16, bytes} x {64, 128, 256} values of a head, kernel_attention_chunk the same, kernel_attention_groups
- * without 256, kernel_attention KV type. `make sass` prints what nvcc made of each, `make counts` what each asks of memory. No kernel of a
- * step keeps anything in local memory: sums are in arrays whose indexes are all known when compiling, and launch bounds give registers
- * enough.
+ * the last also for warps and for warpgroups, kernel_attention_split {f16, bf16, bytes} x {64, 128, 256} values of a head,
+ * kernel_attention_chunk the same, kernel_attention_groups without 256, kernel_attention KV type. `make sass` prints what nvcc made of
+ * each, `make counts` what each asks of memory. No kernel of a step keeps anything in local memory: sums are in arrays whose indexes are
+ * all known when compiling, and launch bounds give registers enough.
  *
  * CONTENTS
  *
@@ -98,7 +99,7 @@
  *     >>linear               products of weights and activations.
  *     >>linear_rows          few rows, on tensor cores.
  *     >>linear_bands         some rows of packed weights, on tensor cores.
- *     >>linear_tiles         tiles of 64 rows: many rows of each expert, and what stays f32.
+ *     >>linear_tiles         tiles: many rows of each expert, and what stays f32.
  *     >>linear_many          many rows, by NVIDIA's own products; and which way a product takes.
  *     >>linear_fused         products that do what stands around them.
  *     >>norm                 embedding, rotary tables, norms, gathering: one block a row.
@@ -169,13 +170,13 @@ template <bool HALF> static inline void mma_16x8x16(float *d, const uint32_t *a,
 template <bool HALF, int N> static inline void group_product(float *d, uint64_t a, uint64_t b, int add) {
     cuemu::wgmma({d, NULL, a, b, N, HALF, false, add != 0});
 }
-template <bool HALF, int N> static inline void group_product_turned(float *d, const uint32_t *a, uint64_t b) {
-    cuemu::wgmma({d, a, 0, b, N, HALF, true, true});
+template <bool HALF, int N, int TURNED> static inline void group_product_held(float *d, const uint32_t *a, uint64_t b) {
+    cuemu::wgmma({d, a, 0, b, N, HALF, TURNED, true});
 }
 static inline void finish_first(float) {}
 template <int N, class T> static inline void group_fence(T *r) { cuemu::wgmma_fence(r, N * sizeof *r); }
 static inline void group_end(void) { cuemu::wgmma_commit(); }
-template <int KEEP, int N> static inline void group_wait(float *) { cuemu::wgmma_wait(KEEP); }
+template <int KEEP, int N, class T> static inline void group_wait(T *) { cuemu::wgmma_wait(KEEP); }
 static inline uint32_t shared_address(const void *p) { return cuemu::shared_address(p); }
 static inline void shared_fence(void) { cuemu::fence_proxy_async(); }
 static inline void store_shared_16(void *to, uint4 v) { memcpy(to, &v, sizeof v), cuemu::shared_written(to, sizeof v); }
@@ -248,7 +249,8 @@ static __device__ __forceinline__ uint32_t shared_address(const void *p) { retur
 
 /* d (64 x N, f32) = or += a (64 x 16) b (16 x N), of a warpgroup: four warps, the first a multiple of four. Warp w of them has rows 16 w
  * and on, where mma_16x8x16 has them: d[4 j + e] is of columns 8 j and on. group_product: a and b in shared memory, 64 and N rows of 16;
- * group_product_turned: a in registers, as mma_16x8x16 takes it, and b 16 rows of N. shared_tile tells of what is in shared memory.
+ * group_product_held: a in registers, as mma_16x8x16 takes it, and b TURNED, 16 rows of N, or as there. shared_tile tells of what is in
+ * shared memory.
  *
  * Products run beside the threads: those up to a group_end are one group, of which group_wait lets the KEEP latest be under way; until then
  * nobody may touch d, a in registers, or what the product reads. A group_fence of each array comes before the first product that has it,
@@ -266,27 +268,27 @@ static __device__ __forceinline__ uint32_t shared_address(const void *p) { retur
     asm volatile("{ .reg .pred p; setp.ne.b32 p, %66, 0; " PRODUCT(128, TYPE) " {" NAMES_64 "}, %64, %65, p, 1, 1, 0, 0; }" \
                  : FLOATS_32(d, 0), FLOATS_32(d, 32) \
                  : "l"(a), "l"(b), "r"(add))
-#define TURNED_128(TYPE) \
-    asm volatile(PRODUCT(128, TYPE) " {" NAMES_64 "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;" \
+#define HELD_128(TYPE) \
+    asm volatile(PRODUCT(128, TYPE) " {" NAMES_64 "}, {%64,%65,%66,%67}, %68, 1, 1, 1, %69;" \
                  : FLOATS_32(d, 0), FLOATS_32(d, 32) \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
-#define TURNED_64(TYPE) \
-    asm volatile(PRODUCT(64, TYPE) " {" NAMES_32 "}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;" \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(TURNED))
+#define HELD_64(TYPE) \
+    asm volatile(PRODUCT(64, TYPE) " {" NAMES_32 "}, {%32,%33,%34,%35}, %36, 1, 1, 1, %37;" \
                  : FLOATS_32(d, 0) \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(TURNED))
 template <bool HALF, int N> static __device__ __forceinline__ void group_product(float *d, uint64_t a, uint64_t b, int add) {
     static_assert(N == 128, "the one width that is needed");
     if (HALF) PRODUCT_128("f16");
     else PRODUCT_128("bf16");
 }
-template <bool HALF, int N> static __device__ __forceinline__ void group_product_turned(float *d, const uint32_t *a, uint64_t b) {
+template <bool HALF, int N, int TURNED> static __device__ __forceinline__ void group_product_held(float *d, const uint32_t *a, uint64_t b) {
     static_assert(N == 64 || N == 128, "the widths that are needed");
     if constexpr (N == 128) {
-        if (HALF) TURNED_128("f16");
-        else TURNED_128("bf16");
+        if (HALF) HELD_128("f16");
+        else HELD_128("bf16");
     } else {
-        if (HALF) TURNED_64("f16");
-        else TURNED_64("bf16");
+        if (HALF) HELD_64("f16");
+        else HELD_64("bf16");
     }
 }
 
@@ -304,9 +306,9 @@ template <int N, class T> static __device__ __forceinline__ void group_fence(T *
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 static __device__ __forceinline__ void group_end(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int KEEP, int N> static __device__ __forceinline__ void group_wait(float *d) {
+template <int KEEP, int N, class T> static __device__ __forceinline__ void group_wait(T *r) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(KEEP) : "memory");
-    group_keep<N>(d);
+    group_keep<N>(r);
 }
 
 /* What `sum`, which is never negative, is made of is computed before what follows: the compiler puts a wait as far in front as it can. */
@@ -430,8 +432,12 @@ static const char *driver_missing(void) {
 }
 #endif
 
+/* Whose products a kernel takes: a warp's (mma.sync), or a warpgroup's (wgmma). TILE_ALIGN: where what the latter multiply begins. */
+enum { BY_WARPS, BY_GROUPS };
+static constexpr int TILE_ALIGN = 1024;
+
 #ifdef HAS_GROUPS
-/* How group_product is told of a tile in shared memory: rows of 64 values of 16 bits, eights of a row in the order of chunk_at. p: a
+/* How a product is told of a tile in shared memory: rows of 64 values of 16 bits, eights of a row in the order of chunk_at. p: a
  * multiple of 1,024 bytes, and 32 more for each 16 columns further; next: bytes to the next 64 columns, of tiles that are turned. Fields in
  * units of 16 bytes: address, that distance, distance of 8 rows; the top bits: eights change places over 128 bytes. */
 static __device__ __forceinline__ uint64_t shared_tile(const void *p, int next) {
@@ -661,9 +667,19 @@ static const char *const op_names[OP_COUNT] = {"embed",      "rope",   "residual
                                                "attention",  "latent", "route",    "experts", "gate",    "gather",
                                                "all_reduce", "logits", "lora",     "send",    "receive", "state"};
 
-/* How products of many rows take activations. Halves: a row times its half_scale. BRICKS: halves too, of each 16 columns the first two of
- * each four first, and then the other two, as instructions meet those of a brick. E4M3: a row over its scale, largest / 448. */
-typedef enum narrow_form { NARROW_NONE, NARROW_BF16, NARROW_HALF, NARROW_BRICKS, NARROW_E4M3 } narrow_form;
+/* How products of many rows take activations. Halves: a row times its half_scale. E4M3: a row over its scale, largest / 448. The others are
+ * halves (or bf16) in the order in which instructions meet columns of W, of which a lane has 4 side by side in bricks, 8 of 16 bits and 16
+ * of e4m3: of each 16 the first two of every lane's four, and then the other two. */
+typedef enum narrow_form {
+    NARROW_NONE,
+    NARROW_BF16,
+    NARROW_HALF,
+    NARROW_E4M3,
+    NARROW_BRICKS,
+    NARROW_EIGHTS,
+    NARROW_EIGHTS_BF16,
+    NARROW_SIXTEENS
+} narrow_form;
 
 typedef struct record {
     op_kind kind;
@@ -725,6 +741,7 @@ typedef struct rank {
     int sync_each;                                  /* LLM_CUDA_SYNC is set */
     int overlap;                                    /* a kernel may start before the one in front of it has ended: see launch */
     int groups[2];                                  /* heads of 64, 128 values: prompts go by warpgroups' products, see chunk_try */
+    uint32_t expert_groups;                         /* bits of kinds: experts of many rows go by them, see experts_try */
     cudaStream_t stream;
     cudaEvent_t done[LLM_FLIGHT_MAX], stage_free[2], from[N_TIMES], to[N_TIMES]; /* from, to: see note_times */
     cudaStream_t back;                   /* of the first rank of a pipeline: on which what the last stage has drawn comes */
@@ -2043,7 +2060,7 @@ static llm_result cuda_weight(llm_backend_ctx *ctx, int index, const llm_weight_
  *     1 to 8 of the others       kernel_linear_rows    once for 1, or 8       memory, and what unpacking packed weights takes
  *     9 ... of packed ones       kernel_linear_band    once for 16, 32, 64    memory to 32 rows, then the L2 cache and arithmetic
  *     9 ..., of packed ones 193  cuBLASLt              its own tiles          arithmetic; where the library is not there: as above
- *     17 ... of an expert        kernel_linear_mma     once for 64            arithmetic
+ *     17 ... of an expert        kernel_linear_mma     once for 64, or 128    arithmetic, and the L2 cache
  *     9 ..., f32                 kernel_linear_f32     once for 64            arithmetic, without tensor cores
  *
  * e4m3 weights have a way of their own from 9 rows on, where tensor cores multiply them as they are (native_f8). Then activations must be
@@ -2165,7 +2182,7 @@ static __device__ __forceinline__ void finish_one(const linear_args &a, int row,
 }
 
 /* Rows of the part in one group, and which row of the part in memory row p of it is. */
-static __device__ __forceinline__ int group_rows(const linear_args &a) { return a.n_groups == 1 ? (int)a.w.n_rows : a.per_group; }
+static __host__ __device__ __forceinline__ int group_rows(const linear_args &a) { return a.n_groups == 1 ? (int)a.w.n_rows : a.per_group; }
 static __device__ __forceinline__ int64_t group_row(const linear_args &a, const tile &t, int p) { return t.group * a.w.apart + p; }
 
 /* Sums v of rows p and p + 1 of the group (p even; the second may not be there) become outputs, from column *col on; returns how many. Of
@@ -2337,10 +2354,13 @@ typedef struct narrow_view {
 
 /* Where values c and c + 1 of a row are, c even, counted in pairs. */
 static __device__ __forceinline__ int narrow_place(narrow_form form, int c) {
-    return form == NARROW_BRICKS ? c / 16 * 8 + c % 16 / 4 + 2 * (c & 2) : c / 2;
+    if (form < NARROW_BRICKS) return c / 2;
+    const int more = form == NARROW_BRICKS ? 0 : form == NARROW_SIXTEENS ? 2 : 1, each = 4 << more; /* columns of a lane */
+    return ((c >> (4 + more) << more) + (c & (each - 1)) / 4) * 8 + (c >> (2 + more) & 3) + 2 * (c & 2);
 }
+static constexpr __host__ __device__ int narrow_bf16(narrow_form form) { return form == NARROW_BF16 || form == NARROW_EIGHTS_BF16; }
 static __device__ __forceinline__ uint32_t narrow_two(narrow_form form, float a, float b) {
-    return form == NARROW_BF16 ? narrow_pair<false>(a, b) : narrow_pair<true>(a, b);
+    return narrow_bf16(form) ? narrow_pair<false>(a, b) : narrow_pair<true>(a, b);
 }
 
 /* The largest of what a block's threads have, for all of them. `top`: 32 floats of shared memory. */
@@ -2368,10 +2388,10 @@ template <class F> static __device__ __forceinline__ void narrow_row(const narro
             const float4 y = four(c);
             most = fmaxf(fmaxf(fmaxf(most, fabsf(y.x)), fmaxf(fabsf(y.y), fabsf(y.z))), fabsf(y.w));
             const uint32_t two = narrow_two(v.form, y.x * by, y.y * by), more = narrow_two(v.form, y.z * by, y.w * by);
-            if (v.form == NARROW_BRICKS) to[narrow_place(v.form, c)] = two, to[narrow_place(v.form, c + 2)] = more;
+            if (v.form >= NARROW_BRICKS) to[narrow_place(v.form, c)] = two, to[narrow_place(v.form, c + 2)] = more;
             else if (!f8) *(uint2 *)(to + c / 2) = make_uint2(two, more);
         }
-        if (v.form == NARROW_BF16) return;
+        if (narrow_bf16(v.form)) return;
         most = block_most(most, top);
         next = !f8 ? half_scale(most) : most > 0 ? most / 448 : 1;
     } while (!f8 && next != by);
@@ -2775,11 +2795,28 @@ template <int K> static __device__ __forceinline__ void band_scales(const uint8_
     }
 }
 
-/* Step h of sub s as halves: what an instruction takes of W. A whole number below 1,024 is put behind the exponent of 1,024, or times 16
- * there; of tables the values over 128 behind that of 8, for their scales are 128 times as large: small ones would lose bits. */
+/* What a lane has of sub s of 16 rows. */
+template <int K> struct lane_sub { uint32_t words[kind_16bit(K) ? 8 : kind_nibbles(K) ? 2 : 4], high; };
+template <int K> static __device__ __forceinline__ lane_sub<K> lane_load_sub(const uint8_t *from, int lane, int s) {
+    lane_sub<K> p = {};
+    if (kind_16bit(K))
+        for (int r = 0; r < 2; r++) ((uint4 *)p.words)[r] = ((const uint4 *)from)[32 * (2 * r + s) + lane];
+    else if (K == KIND_F8)
+        for (int r = 0; r < 2; r++) ((uint2 *)p.words)[r] = ((const uint2 *)from)[64 * r + 2 * lane + s];
+    else if (kind_nibbles(K)) *(uint2 *)p.words = ((const uint2 *)from)[2 * lane + s];
+    else *(uint4 *)p.words = ((const uint4 *)from)[32 * s + lane];
+    if (kind_high_bytes(K) == 4) p.high = ((const uint32_t *)(from + brick_high(K)))[lane] >> (4 * s);
+    if (kind_high_bytes(K) == 8) p.high = ((const uint32_t *)(from + brick_high(K)))[2 * lane + s];
+    return p;
+}
+
+/* Step h of a sub as halves (of bf16: as it is): what an instruction takes of W. A whole number below 1,024 is put behind the exponent of
+ * 1,024, or times 16 there; of tables the values over 128 behind that of 8, for their scales are 128 times as large: small ones would lose
+ * bits. */
 template <int K>
-static __device__ __forceinline__ void band_step(const uint32_t *words, uint32_t high, int h, const uint64_t *table, const uint32_t *d,
-                                                 const uint32_t *m, uint32_t *to) {
+static __device__ __forceinline__ void band_step(const lane_sub<K> &p, int h, const uint64_t *table, const uint32_t *d, const uint32_t *m,
+                                                 uint32_t *to) {
+    const uint32_t *words = p.words, high = p.high;
     const uint32_t w = words[h];
     uint32_t low = 0, top = 0;
     if constexpr (K == KIND_T4) low = table_four(table, w), top = table_four(table, w >> 16);
@@ -2787,7 +2824,13 @@ static __device__ __forceinline__ void band_step(const uint32_t *words, uint32_t
     for (int k = 0; k < 4; k++) { /* r and c */
         const int r = k >> 1, c = k & 1, one = 8 * r + 2 * h + c - 4 - 4 * c, two = 8 * r + 4 * h + 2 * c - 4 - 4 * c;
         uint32_t u;
-        if constexpr (K == KIND_T4) {
+        if constexpr (kind_16bit(K)) {
+            u = words[4 * r + 2 * h + c];
+        } else if constexpr (K == KIND_F8) {
+            float v[2];
+            e4m3_pair(words[2 * r + h] >> (16 * c), v);
+            u = narrow_pair<true>(v[0], v[1]);
+        } else if constexpr (K == KIND_T4) {
             u = bits_and_or(__byte_perm(low, top, 0x1111 * k + 0x4400), 0x00ff00ff, 0x48004800);
             u = halves_fma(u, 0x3c003c00, 0xc880c880); /* - 9 */
         } else if constexpr (!kind_nibbles(K)) {
@@ -2801,7 +2844,7 @@ static __device__ __forceinline__ void band_step(const uint32_t *words, uint32_t
             const uint32_t zero = kind_zero(K); /* - 1024 - zero; over 16 - 64 - zero */
             u = halves_fma(u, c ? 0x2c002c00 : 0x3c003c00, c ? 0xd400d400 + (zero << 20 | zero << 4) : 0xe400e400 + (zero << 16 | zero));
         }
-        to[r + 2 * c] = halves_fma(u, d[r], m[r]);
+        to[r + 2 * c] = kind_bricks(K) ? halves_fma(u, d[r], m[r]) : u;
     }
 }
 
@@ -2815,15 +2858,9 @@ static __device__ __forceinline__ void band_multiply(const uint8_t *stage, int w
     const int place = (lane >> 3 & 1) ^ (lane & 7);
 #pragma unroll(T == 64 ? 1 : 2)
     for (int s = 0; s < BRICK_SUBS; s++) {
-        uint32_t words[2][4], high[2] = {};
+        lane_sub<K> p[2];
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const uint8_t *from = bricks + 2 * i * brick_bytes(K);
-            if (kind_nibbles(K)) *(uint2 *)words[i] = ((const uint2 *)from)[2 * lane + s];
-            else *(uint4 *)words[i] = ((const uint4 *)from)[32 * s + lane];
-            if (kind_high_bytes(K) == 4) high[i] = ((const uint32_t *)(from + brick_high(K)))[lane] >> (4 * s);
-            if (kind_high_bytes(K) == 8) high[i] = ((const uint32_t *)(from + brick_high(K)))[2 * lane + s];
-        }
+        for (int i = 0; i < 2; i++) p[i] = lane_load_sub<K>(bricks + 2 * i * brick_bytes(K), lane, s);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             uint32_t wf[2][4];
@@ -2831,7 +2868,7 @@ static __device__ __forceinline__ void band_multiply(const uint8_t *stage, int w
             for (int i = 0; i < 2; i++) {
                 uint32_t d[2], m[2];
                 band_scales<K>(bricks + 2 * i * brick_bytes(K), s, h, lane >> 2, d, m);
-                band_step<K>(words[i], high[i], h, table, d, m, wf[i]);
+                band_step<K>(p[i], h, table, d, m, wf[i]);
             }
 #pragma unroll
             for (int j = 0; j < T / 8; j += 2) {
@@ -2996,92 +3033,177 @@ template <int K, int T> static __global__ void __launch_bounds__(32 * BAND_WARPS
 }
 
 /* ============================================================================
- * >>linear_tiles   Tiles of 64 rows: many rows of each expert, and what stays f32.
- * ============================================================================ */
+ * >>linear_tiles   Tiles: many rows of each expert, and what stays f32.
+ * ============================================================================
+ * What an expert of many rows does with them is limited by arithmetic, and by how often x and W go through L2. So a block has 256 rows of W
+ * and as many of x as registers have room for sums of, in 16 bits both: x is narrowed before (narrow_row), gathered row by row on its way
+ * to shared memory, and W is made halves between shared memory and registers, as in bands. Columns go by in spans of 64, through a ring:
+ *
+ *     x     rows of 128 bytes, vector c of row r at place c ^ (r & 7)
+ *     W     spans of 16 rows, as a lane of span_copy has them; warp w has sixteens w % 4 and 4 more of the first or second eight
+ *
+ * An instruction takes of W its first matrix, from registers, and of x the second: a warp's takes 8 rows of x, one of a warpgroup all of
+ * them, straight from shared memory, while the next 16 columns of W are made. */
 
-static constexpr int TILE_STRIDE = 40; /* 16-bit values between rows of 32 in shared memory */
+static constexpr int MMA_ROWS = 256, MMA_THREADS = 256, MMA_STRIDE = MMA_ROWS + 4; /* rows of W; floats between rows of sums */
+static constexpr __host__ __device__ int mma_x(int by) { return by == BY_GROUPS ? 128 : 64; }
 
-/* Half a sub of activations of row `row` of the tile, zeros outside, times `by`; *most: the largest size before that. */
-static __device__ __forceinline__ void load_x(const linear_args &a, const tile &t, int row, int c, int whole, float by, float *v,
-                                              float *most) {
+/* KEEP: spans that products may still read when the next one comes; x of a stage first, then W. */
+template <int K, int BY> struct mma_ring {
+    static constexpr int KEEP = BY == BY_GROUPS, X_BYTES = mma_x(BY) * 2 * SPAN, BYTES = X_BYTES + MMA_ROWS / BRICK_ROWS * span<K>::BYTES,
+                         MOST = (BY == BY_GROUPS ? 200 : 80) * 1024 / BYTES, STAGES = MOST < 4 + KEEP ? MOST : 4 + KEEP,
+                         SUMS = 64 * MMA_STRIDE * 4, /* which take the ring's place */
+        SMEM_BYTES = (STAGES * BYTES > SUMS ? STAGES * BYTES : SUMS) + (BY == BY_GROUPS ? TILE_ALIGN : 0);
+    static_assert(STAGES >= 2 + KEEP && BYTES % TILE_ALIGN == 0, "");
+};
+
+/* The form that activations have for kernel_linear_mma. */
+static constexpr narrow_form mma_form(int kind) {
+    return kind == KIND_BF16 ? NARROW_EIGHTS_BF16 : kind == KIND_F16 ? NARROW_EIGHTS : kind == KIND_F8 ? NARROW_SIXTEENS : NARROW_BRICKS;
+}
+
+/* A warp's 32 rows of W of a span, from `w` and 4 spans of 16 rows behind it, times all rows of x, of which n count. */
+template <int K, int BY>
+static __device__ __forceinline__ void mma_multiply(const uint8_t *x, const uint8_t *w, int n, const uint64_t *table,
+                                                    float (*acc)[mma_x(BY) / 8][4]) {
+    const bool HALF = K != KIND_BF16;
+    const int lane = threadIdx.x & 31, place = (lane >> 3 & 1) ^ (lane & 7);
+    const uint8_t *my_x = x + ((lane >> 4) * 8 + (lane & 7)) * 2 * SPAN;
+    uint32_t wf[2][2][4]; /* of two steps: one is multiplied while the other is made */
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        float4 y = make_float4(0, 0, 0, 0);
-        if (row < t.n) y = load_x4(a, x_row(a, t, row), c + 4 * i, whole);
-        v[4 * i] = y.x, v[4 * i + 1] = y.y, v[4 * i + 2] = y.z, v[4 * i + 3] = y.w;
-    }
+    for (int s = 0; s < BRICK_SUBS; s++) {
+        lane_sub<K> p[2];
 #pragma unroll
-    for (int i = 0; i < 16; i++) {
-        *most = fmaxf(*most, fabsf(v[i]));
-        v[i] *= by;
+        for (int i = 0; i < 2; i++) p[i] = lane_load_sub<K>(w + 4 * i * span<K>::BYTES, lane, s);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int k = 2 * s + h;
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                uint32_t d[2] = {}, m[2] = {};
+                if constexpr (kind_bricks(K)) band_scales<K>(w + 4 * i * span<K>::BYTES, s, h, lane >> 2, d, m);
+                band_step<K>(p[i], h, table, d, m, wf[h][i]);
+            }
+            if constexpr (BY == BY_GROUPS) {
+#ifdef HAS_GROUPS
+                group_fence<8>(wf[h][0]);
+#pragma unroll
+                for (int i = 0; i < 2; i++) group_product_held<HALF, 128, 0>(acc[i][0], wf[h][i], shared_tile(x, 0) + 2 * k);
+                group_end();
+                group_wait<1, 8>(wf[h ^ 1][0]);
+#endif
+            } else {
+#pragma unroll
+                for (int j = 0; j < mma_x(BY) / 8; j += 2) {
+                    uint32_t xf[4];
+                    if (8 * j >= n) continue;
+                    load_matrix_x4(xf, my_x + (place ^ 2 * k) * 16 + 8 * j * 2 * SPAN);
+#pragma unroll
+                    for (int i = 0; i < 4; i++) mma_16x8x16<HALF>(acc[i >> 1][j + (i & 1)], wf[h][i >> 1], xf + 2 * (i & 1));
+                }
+            }
+        }
     }
 }
 
-/* Computes the same in tiles of 64 rows x 64 rows of W, 32 columns at a time. Grid: (rows of W / 64, tiles), 4 warps of 32 x 32 outputs.
- * While a tile is multiplied the next one is on its way into registers; W is widened between registers and shared memory, so its packed
- * bytes are all that is read. A thread loads half a sub of x and of W: thread i row i / 2, columns 16 (i % 2) and 15 more. Shared rows are
- * 40 values apart (80 bytes), which lets ldmatrix read 8 of them without meeting a bank twice. A tile with a value that no half holds is
- * done again, with its rows scaled: so a row's result depends on the row alone. Twin: llm__run_linear. */
-template <int K> static __global__ void __launch_bounds__(128, 4) kernel_linear_mma(linear_args a) {
-    const bool HALF = K != KIND_BF16;
-    SMEM(uint16_t, xs, TILE * TILE_STRIDE);
-    SMEM(uint16_t, ws, TILE * TILE_STRIDE);
-    SMEM(float, back, TILE); /* of each row, what brings its sums back */
-    if (a.begin) grid_wait();
-    tile t = tile_at(a, (int)blockIdx.y, TILE);
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rows = group_rows(a), n0 = (int)blockIdx.x * TILE;
-    int mine = threadIdx.x >> 1, h = threadIdx.x & 1, wm = (warp >> 1) * 32, wn = (warp & 1) * 32;
-    float sum[2][4][4], x[16], by = 1, most = 0;
-    packed<K> packed_w = {};
-    int again = 0, whole = x_whole(a);
-    if (!t.n) return grid_wait();
-    for (;; again = 1) {
-        memset(sum, 0, sizeof sum);
-        for (int sub = -1; sub < a.subs; sub++) {
-            if (sub >= 0) { /* what was loaded goes to shared memory */
-                store_narrow<HALF>(xs + mine * TILE_STRIDE + h * 16, x);
-                float w[16] = {};
-                if (n0 + mine < rows) scaled16<K>(packed_w, h, a.w.table, w);
-                store_narrow<HALF>(ws + mine * TILE_STRIDE + h * 16, w);
-                __syncthreads();
-            }
-            if (sub + 1 < a.subs) {
-                if (n0 + mine < rows) load_packed<K>(a.w, group_row(a, t, n0 + mine), sub + 1, h, &packed_w);
-                if (sub < 0) grid_wait();
-                load_x(a, t, mine, (sub + 1) * 32 + h * 16, whole, by, x, &most);
-            }
-            if (sub < 0) continue;
-#pragma unroll
-            for (int k = 0; k < 32; k += 16) {
-                uint32_t xf[2][4], wf[2][4];
-#pragma unroll
-                for (int i = 0; i < 2; i++) load_matrix_x4(xf[i], xs + (wm + 16 * i + (lane & 15)) * TILE_STRIDE + k + (lane >> 4) * 8);
-#pragma unroll
-                for (int j = 0; j < 2; j++)
-                    load_matrix_x4(wf[j], ws + (wn + 16 * j + (lane & 7) + (lane >> 4) * 8) * TILE_STRIDE + k + (lane >> 3 & 1) * 8);
-#pragma unroll
-                for (int i = 0; i < 2; i++)
-#pragma unroll
-                    for (int j = 0; j < 4; j++) mma_16x8x16<HALF>(sum[i][j], xf[i], wf[j >> 1] + 2 * (j & 1));
-            }
-            __syncthreads();
-        }
-        if (!HALF || again) break;
-        most = fmaxf(most, __shfl_xor_sync(~0u, most, 1)); /* both halves of a row */
-        by = half_scale(most);
-        back[mine] = 1 / by;
-        if (!__syncthreads_or(by != 1)) break;
-    }
+/* Outputs of rows [x0, x0 + 64) of x, by way of `sums` (64, MMA_STRIDE) in shared memory. */
+template <int BY>
+static __device__ __forceinline__ void mma_finish(const linear_args &a, const tile &t, int p0, int x0, const float (*acc)[mma_x(BY) / 8][4],
+                                                  const float *back, float *sums) {
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, n = min(64, t.n - x0), pairs = MMA_ROWS / 2;
+    float *mine = sums + 2 * (lane & 3) * MMA_STRIDE + 128 * (warp >> 2) + 16 * (warp & 3) + (lane >> 2);
+    __syncthreads(); /* what is there has been read */
 #pragma unroll
     for (int i = 0; i < 2; i++)
 #pragma unroll
-        for (int j = 0; j < 4; j++)
+        for (int j = 0; j < 8; j++)
 #pragma unroll
-            for (int b = 0; b < 2; b++) {
-                int row = wm + 16 * i + (lane >> 2) + 8 * b, p = n0 + wn + 8 * j + 2 * (lane & 3);
-                float up = again ? back[row] : 1;
-                if (row < t.n && p < rows) finish_pair(a, t, t.row + row, p, sum[i][j][2 * b] * up, sum[i][j][2 * b + 1] * up);
+            for (int e = 0; e < 4; e++)
+                mine[(8 * j + (e & 1)) * MMA_STRIDE + 64 * i + 8 * (e >> 1)] = acc[i][(x0 / 8 + j) % (mma_x(BY) / 8)][e];
+    __syncthreads();
+#pragma unroll 1
+    for (int k = threadIdx.x; k < n * pairs; k += MMA_THREADS) {
+        const int row = k / pairs, two = k % pairs * 2;
+        const float2 v = *(const float2 *)(sums + row * MMA_STRIDE + two);
+        if (p0 + two < group_rows(a)) finish_pair(a, t, t.row + x0 + row, p0 + two, v.x * back[x0 + row], v.y * back[x0 + row]);
+    }
+}
+
+/* Computes: out (n, p) = finish(x (n, cols) W^T) of an expert, n <= 64 or 128 rows a tile. Grid: (rows of W / 256, tiles), 8 warps. Reads:
+ * of a span 16 or 8 KB of x and 9 (Q4_0) to 32 KB (bf16) of W from L2. Of Q4_0 by warpgroups a span takes 1,024 clocks of tensor cores (16
+ * products of 64 x 128 x 16, 64 each) and 25 KB, which at 5.5 TB/s are 1,030 clocks of a multiprocessor's share; by warps 1,024 clocks for
+ * half the rows, and 17 KB. Not measured on a device yet. A row's bits depend on the row and on which of both ways it goes. Twin:
+ * llm__run_linear. */
+template <int K, int BY>
+static __global__ void __launch_bounds__(MMA_THREADS, BY == BY_GROUPS ? 1 : 2) kernel_linear_mma(linear_args a, narrow_view x) {
+    typedef mma_ring<K, BY> R;
+    enum { X = mma_x(BY), EACH = X / 32 };
+    grid_wait();
+    DYN_SMEM(uint8_t, memory);
+    SMEM(float, back, X); /* of each row, what brings its sums back */
+    const tile t = tile_at(a, (int)blockIdx.y, X);
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, p0 = (int)blockIdx.x * MMA_ROWS, rows = group_rows(a),
+              spans = (a.subs + BRICK_SUBS - 1) / BRICK_SUBS, sixteen = 8 * (warp >> 2) + (warp & 3), v = threadIdx.x & 7;
+    if (!t.n) return;
+    uint8_t *ring = memory;
+#ifdef HAS_GROUPS
+    if (BY == BY_GROUPS) ring += -shared_address(memory) & (TILE_ALIGN - 1);
+#endif
+    const uint64_t table[2] = {a.w.table[0] ^ 0x8080808080808080u, a.w.table[1] ^ 0x8080808080808080u};
+    const auto x_of = [&](int r) { return a.row_of ? a.row_of[t.row + r] : t.row + r; };
+    const uint8_t *begin[2], *from[EACH];
+#pragma unroll
+    for (int i = 0; i < 2; i++) { /* of sixteen that are not there, the first */
+        const int p = p0 + 16 * (sixteen + 4 * i);
+        begin[i] = span_begin<K>(a.w, group_row(a, t, p < rows ? p : p0), lane);
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int r = (int)(threadIdx.x >> 3) + 32 * i;
+        from[i] = x.x + (r < t.n ? x_of(r) * x.stride : 0) + 16 * v;
+    }
+    if ((int)threadIdx.x < t.n) back[threadIdx.x] = narrow_back(x, x_of((int)threadIdx.x));
+    const auto copy = [&](int at, int stage) {
+        uint8_t *to = ring + stage * R::BYTES;
+        if (at < spans) {
+#pragma unroll
+            for (int i = 0; i < 2; i++) span_copy<K>(begin[i], at, a.subs, lane, to + R::X_BYTES + (sixteen + 4 * i) * span<K>::BYTES);
+#pragma unroll
+            for (int i = 0; i < EACH; i++) {
+                const int r = (int)(threadIdx.x >> 3) + 32 * i;
+                copy_async_16(to + r * 2 * SPAN + (v ^ (r & 7)) * 16, from[i] + at * 2 * SPAN, r < t.n ? 16 : 0);
             }
+        }
+        copy_async_end();
+    };
+    float acc[2][X / 8][4] = {};
+#pragma unroll 1
+    for (int i = 0; i < R::STAGES - 1 - R::KEEP; i++) copy(i, i);
+    if constexpr (BY == BY_GROUPS) {
+#ifdef HAS_GROUPS
+        for (int i = 0; i < 2; i++) group_fence<X / 2>(acc[i][0]);
+#endif
+    }
+    int stage = 0, next = R::STAGES - 1 - R::KEEP;
+#pragma unroll 1
+    for (int at = 0; at < spans; at++) {
+        copy_async_wait<R::STAGES - 2 - R::KEEP>();
+#ifdef HAS_GROUPS
+        if (BY == BY_GROUPS) shared_fence();
+#endif
+        __syncthreads();
+        copy(at + R::STAGES - 1 - R::KEEP, next);
+        const uint8_t *here = ring + stage * R::BYTES;
+        mma_multiply<K, BY>(here, here + R::X_BYTES + sixteen * span<K>::BYTES, t.n, table, acc);
+        stage = stage + 1 < R::STAGES ? stage + 1 : 0, next = next + 1 < R::STAGES ? next + 1 : 0;
+    }
+    copy_async_wait<0>();
+#ifdef HAS_GROUPS
+    for (int i = 0; i < 2 && BY == BY_GROUPS; i++) group_wait<0, X / 2>(acc[i][0]);
+#endif
+#pragma unroll
+    for (int x0 = 0; x0 < X; x0 += 64)
+        if (x0 < t.n) mma_finish<BY>(a, t, p0, x0, acc, back, (float *)ring);
 }
 
 /* Computes the same in f32, for weights that stay f32. Grid: (rows of W / 64, tiles), 256 threads of 4 x 4 outputs. Tiles lie column by
@@ -3131,11 +3253,30 @@ template <int K, int T> static void launch_rows(rank *r, const linear_args &a, i
 static constexpr int FEW_ROWS = 8; /* up to so many rows a product takes the norm before it, see list_fuse */
 static int few_rows(const rank *r, int rows) { return rows <= FEW_ROWS && !r->ctx->cfg.batch_invariant; }
 
+/* The form in which kernel_linear_mma takes activations of experts that have about `each` rows; NONE: they go by kernels that read f32. */
+static narrow_form experts_form(const rank *r, const llm_weight *w, int each) {
+    const narrow_form form = mma_form(w->parts[0].kind);
+    for (int i = 0; i < w->n_parts; i++)
+        if (w->parts[i].kind == KIND_F32 || mma_form(w->parts[i].kind) != form) return NARROW_NONE;
+    return each > 16 && !r->ctx->cfg.batch_invariant ? form : NARROW_NONE;
+}
+
+/* One part of experts' rows, n_rows in all, of x in the kind's form. */
+static void launch_mma(rank *r, const linear_args &a, const narrow_view &x, int n_rows, int by) {
+    const dim3 grid((unsigned)ceil_div(group_rows(a), MMA_ROWS),
+                    (unsigned)min_int(n_rows, (int64_t)ceil_div(n_rows, mma_x(by)) + a.n_groups));
+    with_constant<KIND_F32 + 1, KIND_COUNT - 1>(a.w.kind, [&](auto kind) {
+        with_constant<BY_WARPS, BY_GROUPS>(by, [&](auto way) {
+            launch<kernel_linear_mma<kind.value, way.value>>(r, grid, MMA_THREADS, (size_t)mma_ring<kind.value, way.value>::SMEM_BYTES, a,
+                                                             x);
+        });
+    });
+}
+
 /* Rows of x a tile, of n in all, where a group has about `each`: as many as its kernel takes, and no more than needed. */
 static int tile_rows(const rank *r, const linear_args &a, int n, int each) {
     const int invariant = r->ctx->cfg.batch_invariant;
     if (a.w.kind == KIND_F32) return each <= 1 && !a.begin && !invariant ? 1 : few_rows(r, each) ? 4 : TILE;
-    if (a.begin && each > 16 && !invariant) return TILE;
     return (n <= 1 || (a.begin && n <= 8)) && !(invariant && kind_16bit(a.w.kind)) ? 1 : X_ROWS; /* a row, or an expert of a row */
 }
 
@@ -3148,8 +3289,7 @@ static void launch_product(rank *r, const linear_args &a, int rows, int size, in
             if (size == 1) launch<kernel_linear_few<K, 1>>(r, few, 256, 0, a);
             else if (size == 4) launch<kernel_linear_few<K, 4>>(r, few, 256, 0, a);
             else launch<kernel_linear_f32>(r, wide, 256, 0, a);
-        } else if (size == TILE) launch<kernel_linear_mma<K>>(r, wide, 128, 0, a);
-        else if constexpr (kind_16bit(K)) {
+        } else if constexpr (kind_16bit(K)) {
             if (size == 1) launch<kernel_linear_few<K, 1>>(r, few, 256, 0, a);
             else launch_rows<K, X_ROWS>(r, a, rows, tiles);
         } else if (size == 1) launch_rows<K, 1>(r, a, rows, tiles);
@@ -3257,13 +3397,15 @@ static __global__ void __launch_bounds__(128)
 static int native_f8(const rank *r, const linear_args &a) { return a.w.kind == KIND_F8 && r->capability >= 89 && a.w.n_rows % 16 == 0; }
 
 /* Values of a row in a form, and bytes, on 16 each, with the scale behind them. */
-static int narrow_cols(narrow_form form, int subs) { return form == NARROW_BRICKS ? band_units(subs) * 32 * BAND_SUBS : 32 * subs; }
+static int narrow_cols(narrow_form form, int subs) {
+    return form == NARROW_BRICKS ? band_units(subs) * 32 * BAND_SUBS : form > NARROW_BRICKS ? ceil_div(subs, BRICK_SUBS) * SPAN : 32 * subs;
+}
 static size_t narrow_bytes(narrow_form form, int subs) { return (size_t)narrow_cols(form, subs) * (form == NARROW_E4M3 ? 1 : 2) + 16; }
 
 /* Rows of `stride` bytes at x; scales are in their last four. */
 static narrow_view narrow_at(narrow_form form, int subs, void *x, int64_t stride) {
     narrow_view v = {form, narrow_cols(form, subs), (uint8_t *)x, stride, NULL};
-    if (form != NARROW_BF16) v.scales = (float *)(v.x + stride) - 1;
+    if (!narrow_bf16(form)) v.scales = (float *)(v.x + stride) - 1;
     return v;
 }
 
@@ -3407,7 +3549,10 @@ static void run_product(rank *r, const llm_weight *w, linear_args a, int n_rows,
             x = narrow_at(form, a.subs, r->scratch, (int64_t)narrow_bytes(form, a.subs));
             launch<kernel_narrow>(r, dim3((unsigned)n_rows), 256, 0, a, x);
         }
-        if (form == NARROW_BRICKS) run_bands(r, a, band_plan_of(r, a, n_rows), x, n_rows);
+        if (a.begin && x.form) {
+            const int wide = each > mma_x(BY_WARPS) && (r->expert_groups >> a.w.kind & 1);
+            launch_mma(r, a, x, n_rows, wide ? BY_GROUPS : BY_WARPS);
+        } else if (form == NARROW_BRICKS) run_bands(r, a, band_plan_of(r, a, n_rows), x, n_rows);
         else if (form) run_library(r, a, library_plan_of(r, a, n_rows), x, n_rows);
         else {
             const int rows = w->n_groups == 1 ? (int)a.w.n_rows : a.per_group, size = tile_rows(r, a, n_rows, each);
@@ -3702,9 +3847,7 @@ static __device__ void norm_factors(const norm_view &v, const float *x, int n, f
 
 /* Value i of a row, by the factors that norm_factors found; values i to i + 3 of n, both by the 4, zeros behind them. */
 static __device__ __forceinline__ float norm_by(const norm_view &v, float x, float weight, float bias, float mean, float factor) {
-    float y = (x - mean) * factor;
-    if (v.weight) y *= weight;
-    return v.bias ? y + bias : y;
+    return __fmaf_rn((x - mean) * factor, v.weight ? weight : 1, v.bias ? bias : 0); /* not as the compiler finds it here or there */
 }
 static __device__ __forceinline__ float norm_value(const norm_view &v, float x, int i, float mean, float factor) {
     return norm_by(v, x, v.weight ? v.weight[i] : 0, v.bias ? v.bias[i] : 0, mean, factor);
@@ -5113,9 +5256,6 @@ static void run_splits(rank *r, const kv_view &kv, attention_args a, int n_kv_he
  * >>attention_chunk   Prompts, on tensor cores; and which way attention takes.
  * ============================================================================ */
 
-/* Whose products: a warp's (mma.sync), or a warpgroup's (wgmma), of heads up to 128. */
-enum { BY_WARPS, BY_GROUPS };
-
 /* Threads of a block. A warp has sixteens times 16 queries: of warps as many as registers have room for beside heads of HD values, so that
  * keys it has read are used as often. Keys of a step likewise. */
 static constexpr __host__ __device__ int chunk_threads(int by) { return by == BY_WARPS ? 128 : 256; }
@@ -5123,9 +5263,7 @@ static constexpr __host__ __device__ int chunk_sixteens(int hd, int by) { return
 static constexpr __host__ __device__ int chunk_queries(int hd, int by) { return chunk_threads(by) / 32 * 16 * chunk_sixteens(hd, by); }
 static constexpr __host__ __device__ int chunk_keys(int hd, int by) { return by == BY_GROUPS ? 128 : hd <= 64 ? 64 : 32; }
 
-/* Shared memory, in bytes: queries, two stages of keys and values; of bytes one, and them as they are stored, with their scales. What
- * warpgroups multiply begins at a multiple of TILE_ALIGN. */
-static constexpr int TILE_ALIGN = 1024;
+/* Shared memory, in bytes: queries, two stages of keys and values; of bytes one, and them as they are stored, with their scales. */
 static constexpr __host__ __device__ int chunk_stage(int hd, int by) { return 2 * chunk_keys(hd, by) * hd * 2; }
 static constexpr __host__ __device__ int chunk_smem(int stored, int hd, int by) {
     return (by == BY_GROUPS ? TILE_ALIGN : 0) + chunk_queries(hd, by) * hd * 2 +
@@ -5531,7 +5669,7 @@ template <bool HALF, int HD> static __device__ __forceinline__ void chunk_group_
     group_fence<NK / 4>(*p);
     group_fence<HD / 2>(acc);
 #pragma unroll
-    for (int j = 0; j < NK / 16; j++) group_product_turned<HALF, HD>(acc, p[j], from_v + j * 16 * 128 / 16);
+    for (int j = 0; j < NK / 16; j++) group_product_held<HALF, HD, 1>(acc, p[j], from_v + j * 16 * 128 / 16);
     group_end();
 }
 #endif
@@ -6490,6 +6628,7 @@ typedef struct slots {
     int32_t *row;     /* (slots) */
     int32_t *slot_of; /* (rows, k) */
     float *h, *y;     /* (slots, ff), (slots, hidden) */
+    uint8_t *narrow;  /* (slots) h as the product behind it takes it */
 } slots;
 
 /* Twin: llm__route_of. */
@@ -6585,31 +6724,51 @@ static __global__ void __launch_bounds__(128) kernel_combine(const int32_t *n_ro
     if (c < hidden) dst[row * dst_stride + c] = v;
 }
 
-/* Lays the slots of n rows out in the scratch memory; returns the bytes. */
-static size_t slots_place(slots *s, uint8_t *at, int64_t n, int k, int n_experts, int64_t ff, int64_t hidden) {
-    size_t counts = ((size_t)(n_experts + 2) + (size_t)(2 * n * k)) * 4, floats = (size_t)(n * k * (ff + hidden)) * 4;
+/* Lays the slots of n rows out in the scratch memory; returns the bytes. narrow: bytes of a row of h in that form. */
+static size_t slots_place(slots *s, uint8_t *at, int64_t n, int k, int n_experts, int64_t ff, int64_t hidden, size_t narrow) {
+    size_t counts = ((size_t)(n_experts + 2) + (size_t)(2 * n * k)) * 4, floats = align256((size_t)(n * k * (ff + hidden)) * 4);
     counts = (counts + 255) & ~(size_t)255;
     s->begin = (int32_t *)at;
     s->row = s->begin + n_experts + 2;
     s->slot_of = s->row + n * k;
     s->h = (float *)(at + counts);
     s->y = s->h + n * k * ff;
-    return counts + floats;
+    s->narrow = at + counts + floats;
+    return counts + floats + (size_t)(n * k) * narrow;
 }
 
 /* See >>lora. */
 static const llm_buffer *run_slots_lora(rank *r, const llm_lora_site *site, const llm_experts_op *op, const slots &s, const float *x,
                                         int64_t x_stride, int n_slots, int64_t n);
 
-/* As many rows a turn as the scratch memory has room for. Twin: llm__run_experts. */
+/* The rows of a product's x in the form that it takes, at `to`. */
+static narrow_view slots_narrow(rank *r, const linear_args &a, narrow_form form, const int32_t *n_rows, int n, void *to) {
+    const narrow_view x = narrow_at(form, a.subs, to, (int64_t)narrow_bytes(form, a.subs));
+    linear_args all = a;
+    all.n_rows = n_rows;
+    launch<kernel_narrow>(r, dim3((unsigned)n), 256, 0, all, x);
+    return x;
+}
+
+/* As many rows a turn as the scratch memory has room for; in front of the slots are the rows of x, where their product takes them narrow.
+ * Twin: llm__run_experts. */
 static void run_experts(rank *r, const llm_experts_op *op) {
     int64_t hidden = op->down->rows / op->n_experts, ff = op->down->cols;
     int rows = r->ctx->padded.n_rows, turn = rows;
-    const int warps = max_int(1, min_int(32, (40 << 10) / (4 * op->n_experts) - 1));
+    const int warps = max_int(1, min_int(32, (40 << 10) / (4 * op->n_experts) - 1)), each = ceil_div((int64_t)rows * op->k, op->n_experts);
+    narrow_form up_form = experts_form(r, op->gate_up, each);
+    const narrow_form down_form = experts_form(r, op->down, each);
+    const size_t h_bytes = down_form ? narrow_bytes(down_form, op->down->subs) : 0;
+    const auto before =
+        [&] { /* bytes of x in that form: of all rows, or of a turn's slots */
+              return up_form ? align256((size_t)(op->weigh_input ? turn * op->k : rows) * narrow_bytes(up_form, op->gate_up->subs)) : 0;
+        };
     slots s;
+    if (!op->weigh_input && before() > r->scratch_bytes / 2) up_form = NARROW_NONE;
     if (op->up_lora || op->down_lora) turn = min_int(turn, op->low->rows / op->k > 1 ? op->low->rows / op->k : 1);
-    while (turn > 1 && slots_place(&s, r->scratch, turn, op->k, op->n_experts, ff, hidden) > r->scratch_bytes) turn = (turn + 1) / 2;
-    slots_place(&s, r->scratch, turn, op->k, op->n_experts, ff, hidden);
+    const auto place = [&] { return before() + slots_place(&s, r->scratch + before(), turn, op->k, op->n_experts, ff, hidden, h_bytes); };
+    while (place() > r->scratch_bytes && turn > 1) turn = (turn + 1) / 2;
+    narrow_view x = {}, h = {};
     for (int first = 0, n; first < rows; first += n) {
         n = min_int(turn, rows - first);
         launch<kernel_slots>(r, dim3(1), 32 * warps, sizeof(int32_t) * (size_t)((warps + 1) * op->n_experts),
@@ -6638,9 +6797,14 @@ static void run_experts(rank *r, const llm_experts_op *op) {
                                   .scale = 1,
                                   .limit = op->limit};
         const llm_buffer *plus = run_slots_lora(r, op->up_lora, op, s, up.x, up.x_stride, n * op->k, op->gate_up->rows / op->n_experts);
-        run_product(r, op->gate_up, product_args(op->gate_up, op->gate_up_bias, plus, up), n * op->k);
+        const linear_args first_args = product_args(op->gate_up, op->gate_up_bias, plus, up);
+        if (up_form && op->weigh_input) x = slots_narrow(r, first_args, up_form, n_slots, n * op->k, r->scratch);
+        else if (up_form && !first) x = slots_narrow(r, first_args, up_form, device_rows(r, LLM_ROWS_TOKENS), rows, r->scratch);
+        run_product(r, op->gate_up, first_args, n * op->k, x);
         plus = run_slots_lora(r, op->down_lora, op, s, NULL, 0, n * op->k, hidden);
-        run_product(r, op->down, product_args(op->down, op->down_bias, plus, down), n * op->k);
+        const linear_args second_args = product_args(op->down, op->down_bias, plus, down);
+        if (down_form) h = slots_narrow(r, second_args, down_form, n_slots, n * op->k, s.narrow);
+        run_product(r, op->down, second_args, n * op->k, h);
         launch<kernel_combine>(r, dim3((unsigned)n, (unsigned)ceil_div(hidden, 128)), 128, 0, device_rows(r, LLM_ROWS_TOKENS),
                                op->dst->data, op->routes->data, op->dst->stride, op->routes->stride, s, first, op->k, (int)hidden, op->add,
                                !op->weigh_input);
@@ -8753,14 +8917,14 @@ static int chunk_trial_open(rank *r, const llm_kv_layer *layer, chunk_trial *t) 
     return !r->failed;
 }
 
-/* Whether both results are the same but for rounding. What was not written is NaN, and fails. */
-static int chunk_trial_agrees(rank *r, const chunk_trial *t) {
-    const size_t n = (size_t)t->a.n_rows * t->a.out_stride;
-    float *both = (float *)malloc(2 * t->out_bytes), top = 0, worst = 0;
-    int right = both && rank_ok(r, cudaMemcpyAsync(both, t->a.out, 2 * t->out_bytes, cudaMemcpyDeviceToHost, r->stream), "trial") &&
+/* Whether both results on the device, of n floats and `bytes` apart, are the same but for rounding. What was not written is NaN, and
+ * fails. */
+static int trial_agrees(rank *r, const float *results, size_t n, size_t bytes) {
+    float *both = (float *)malloc(2 * bytes), top = 0, worst = 0;
+    int right = both && rank_ok(r, cudaMemcpyAsync(both, results, 2 * bytes, cudaMemcpyDeviceToHost, r->stream), "trial") &&
                 rank_ok(r, cudaStreamSynchronize(r->stream), "trial");
     for (size_t i = 0; i < n && right; i++) {
-        const float x = both[i], y = both[t->out_bytes / 4 + i];
+        const float x = both[i], y = both[bytes / 4 + i];
         right = x == x && y == y;
         top = fmaxf(top, fabsf(x)), worst = fmaxf(worst, fabsf(x - y));
     }
@@ -8768,25 +8932,27 @@ static int chunk_trial_agrees(rank *r, const chunk_trial *t) {
     return right && worst <= top / 64;
 }
 
-/* Milliseconds of the kernel that run_chunks takes now, the least of some tries. */
-static float chunk_trial_ms(rank *r, const chunk_trial *t, int groups, int width) {
-    attention_args a = t->a;
+/* Milliseconds of what run() launches, the least of some tries. */
+template <class F> static float trial_ms(rank *r, F run) {
     cudaEvent_t from = NULL, to = NULL;
     float best = INFINITY, ms = 0;
-    a.out += groups * (int64_t)(t->out_bytes / 4);
-    r->groups[width] = groups;
     rank_ok(r, cudaEventCreateWithFlags(&from, cudaEventDefault), "event");
     rank_ok(r, cudaEventCreateWithFlags(&to, cudaEventDefault), "event");
     for (int i = 0; i < (EMULATED ? 1 : 6) && !r->failed; i++) {
         cudaEventRecord(from, r->stream);
-        run_chunks(r, t->kv, a, t->n_kv_heads);
+        run();
         cudaEventRecord(to, r->stream);
-        rank_ok(r, cudaEventSynchronize(to), "kernel_attention_groups");
+        rank_ok(r, cudaEventSynchronize(to), "a trial of wgmma");
         if (!r->failed && cudaEventElapsedTime(&ms, from, to) == cudaSuccess) best = fminf(best, ms);
     }
     if (from) cudaEventDestroy(from);
     if (to) cudaEventDestroy(to);
     return best;
+}
+
+/* What describe says of a trial. */
+static const char *trial_says(int right, int taken) {
+    return taken ? "wgmma" : right ? "mma.sync, as wgmma is slower" : "mma.sync, as wgmma gives something else";
 }
 
 /* Chooses, before the first step and for all of them, whether heads of a layer's width go by kernel_attention_groups: on Hopper, where both
@@ -8798,17 +8964,18 @@ static void chunk_try(rank *r, const llm_kv_layer *layer, char *say, size_t size
     int right = 0;
     float by_warps = 0, by_groups = 0;
     if (chunk_trial_open(r, layer, &t)) {
+        const float *out = t.a.out;
+        const auto run = [&] { run_chunks(r, t.kv, t.a, t.n_kv_heads); };
         r->view = t.view;
-        by_warps = chunk_trial_ms(r, &t, 0, width), by_groups = chunk_trial_ms(r, &t, 1, width);
+        r->groups[width] = 0, by_warps = trial_ms(r, run);
+        t.a.out += t.out_bytes / 4;
+        r->groups[width] = 1, by_groups = trial_ms(r, run);
         r->view = mine;
-        right = chunk_trial_agrees(r, &t);
+        right = trial_agrees(r, out, (size_t)t.a.n_rows * t.a.out_stride, t.out_bytes);
     }
     device_free(r, t.memory, t.bytes);
     r->groups[width] = right && (EMULATED || by_groups <= by_warps);
-    snprintf(say, size, ", heads up to %d by %s", 64 << width,
-             r->groups[width] ? "wgmma"
-             : right          ? "mma.sync, as wgmma is slower"
-                              : "mma.sync, as wgmma gives something else");
+    snprintf(say, size, ", heads up to %d by %s", 64 << width, trial_says(right, r->groups[width]));
 }
 
 /* chunk_try for each width that layers have. */
@@ -8824,6 +8991,70 @@ static void chunks_choose(rank *r, int n_layers, const llm_kv_layer *layers) {
         chunk_try(r, l, said, sizeof said);
         if (!r->index) strncat(ctx->name, said, sizeof ctx->name - strlen(ctx->name) - 1);
     }
+}
+
+/* Whether some experts of a weight give the same by both kernels, for 200 made-up rows each; *faster: and as fast by warpgroups.
+ *
+ *     begin (n_groups + 1) | x (rows, cols) | the same narrow | both results (rows, per_group) */
+static int experts_try(rank *r, const llm_weight *w, int *faster) {
+    const int groups = w->n_groups, some = min_int(groups, EMULATED ? 2 : 32), rows = 200 * some;
+    const int64_t outs = w->rows / groups;
+    const narrow_form form = mma_form(w->parts[0].kind);
+    const size_t x = align256((size_t)(groups + 1) * 4), narrow = align256(x + (size_t)rows * (size_t)w->cols * 4);
+    const size_t out = align256(narrow + (size_t)rows * narrow_bytes(form, w->subs)), out_bytes = align256((size_t)(rows * outs) * 4);
+    uint8_t *memory = (uint8_t *)device_memory(r, out + 2 * out_bytes, "a trial of experts"), *host = (uint8_t *)calloc(1, narrow);
+    int right = memory && host;
+    if (right) {
+        uint32_t seed = 1;
+        for (int i = 0; i <= groups; i++) ((int32_t *)host)[i] = 200 * min_int(i, some);
+        for (int64_t i = 0; i < rows * w->cols; i++)
+            ((float *)(host + x))[i] = (float)((seed = seed * 1664525 + 1013904223) >> 16) / 32768 - 1;
+        linear_args a = {.x = (float *)(memory + x),
+                         .x_stride = w->cols,
+                         .out = (float *)(memory + out),
+                         .out_stride = outs,
+                         .n_rows = (int32_t *)memory + groups,
+                         .begin = (int32_t *)memory,
+                         .scale = 1};
+        a = product_args(w, NULL, NULL, a);
+        a.gate_up = 0; /* every sum is an output */
+        rank_ok(r, cudaMemcpyAsync(memory, host, narrow, cudaMemcpyHostToDevice, r->stream), "trial");
+        rank_ok(r, cudaMemsetAsync(memory + out, 0xff, 2 * out_bytes, r->stream), "trial"); /* NaN */
+        const narrow_view v = slots_narrow(r, a, form, a.n_rows, rows, memory + narrow);
+        float ms[2];
+        for (int by = BY_WARPS; by <= BY_GROUPS; by++) {
+            ms[by] = trial_ms(r, [&] {
+                for (int i = 0; i < w->n_parts; i++) a.w = w->parts[i], launch_mma(r, a, v, rows, by);
+            });
+            a.out += out_bytes / 4;
+        }
+        right = trial_agrees(r, (float *)(memory + out), (size_t)(rows * outs), out_bytes);
+        *faster = EMULATED || ms[BY_GROUPS] <= ms[BY_WARPS];
+    }
+    free(host);
+    device_free(r, memory, out + 2 * out_bytes);
+    return right;
+}
+
+/* experts_try of a weight of each kind that experts have. */
+static void experts_choose(rank *r) {
+    llm_backend_ctx *ctx = r->ctx;
+    uint32_t tried = 0;
+    int right = 1;
+    if (r->capability != 90 || ctx->cfg.batch_invariant || getenv("LLM_CUDA_NO_WGMMA")) return;
+    for (int i = 0; i < ctx->n_weights && !r->failed; i++) {
+        const llm_weight *w = ctx->all_weights[i];
+        uint32_t kinds = 0;
+        int same, faster = 0;
+        for (int k = 0; k < w->n_parts; k++) kinds |= 1u << w->parts[k].kind;
+        if (w->rank != r->index || w->n_groups < 2 || !(kinds & ~tried) || !experts_form(r, w, 17)) continue;
+        right &= same = experts_try(r, w, &faster);
+        tried |= kinds;
+        if (same && faster) r->expert_groups |= kinds;
+    }
+    if (!tried || r->index) return;
+    strncat(ctx->name, ", experts by ", sizeof ctx->name - strlen(ctx->name) - 1);
+    strncat(ctx->name, trial_says(right, tried == r->expert_groups), sizeof ctx->name - strlen(ctx->name) - 1);
 }
 
 /* Takes the pages of every rank, zeroed. Twin: llm__cpu_kv_open. */
@@ -8844,6 +9075,7 @@ static llm_result cuda_kv_open(llm_backend_ctx *ctx, int n_layers, const llm_kv_
         rank *r = &ctx->ranks[i];
         select_device(r);
         chunks_choose(r, n_layers, layers);
+        experts_choose(r);
         r->kv = (uint8_t *)device_memory(r, (size_t)(ctx->page_bytes * n_pages), "the KV cache");
         if (r->failed) return rank_result(r);
     }

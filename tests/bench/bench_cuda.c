@@ -497,14 +497,35 @@ static double decode_one(llm_engine *e) {
     return best;
 }
 
-static void one_row(int which, int dummy, double bytes, const char *what, const char *goal) {
+static void one_row_of(llm_model *m, int which, double bytes, const char *what, const char *goal) {
     const plan_engine p = {1, tiny ? 100 : 1024, tiny ? 64 : 512, 0, LLM_KV_AUTO};
-    llm_model *m = open_model(of(which), dummy);
     llm_engine *e = open_engine(m, &p);
     double took = decode_one(e);
     row(what, 1 / took, "tokens/s", took, weights_of(of(which)) * bytes, 0, 0, goal);
     llm_engine_close(e);
+}
+
+static void one_row(int which, int dummy, double bytes, const char *what, const char *goal) {
+    llm_model *m = open_model(of(which), dummy);
+    one_row_of(m, which, bytes, what, goal);
     llm_model_close(m);
+}
+
+/* n prompts of `length` tokens at once, the best of three times. */
+static void prompts_row(llm_model *m, int which, int n, int length, int fp8, const char *name, const char *goal) {
+    const plan_engine p = {n, length + 16, tiny ? 128 : 8192, 0, LLM_KV_AUTO};
+    const shape *s = of(which);
+    llm_engine *e = open_engine(m, &p);
+    double first, rest, best = 1e9, dense = weights_of(s) - (double)s->vocab * s->hidden;
+    for (int round = 0; round < 3; round++) {
+        serve(e, n, length, 1, &first, &rest);
+        best = LLM__MIN(best, first);
+    }
+    double work = n * length * (2 * dense + 2.0 * s->layers * s->heads * s->head_dim * length);
+    char what[64];
+    snprintf(what, sizeof what, "%s, %d prompts of %d", name, n, length);
+    row(what, n * length / best, "tokens/s", best, 0, work, fp8, goal);
+    llm_engine_close(e);
 }
 
 static void measure_one(void) {
@@ -515,7 +536,13 @@ static void measure_one(void) {
 }
 
 static void measure_mixtures(void) {
-    one_row(MIXTURE, DUMMY_BF16, 2, "Qwen3-30B-A3B, batch 1, bf16", "0.60");
+    llm_model *m = open_model(of(MIXTURE), DUMMY_BF16);
+    one_row_of(m, MIXTURE, 2, "Qwen3-30B-A3B, batch 1, bf16", "0.60");
+    prompts_row(m, MIXTURE, 1, tiny ? 60 : 8192, 0, "Qwen3-30B-A3B, bf16", "");
+    setenv("LLM_CUDA_NO_WGMMA", "1", 1);
+    prompts_row(m, MIXTURE, 1, tiny ? 60 : 8192, 0, "Qwen3-30B-A3B, bf16, no wgmma", "");
+    unsetenv("LLM_CUDA_NO_WGMMA");
+    llm_model_close(m);
     one_row(LATENT, DUMMY_BF16, 2, "DeepSeek-V2-Lite, batch 1, bf16", "0.60");
 }
 
@@ -551,24 +578,10 @@ static void measure_batches(void) {
 
 /* Prompts. */
 static void measure_prompts(void) {
-    const int lengths[2] = {tiny ? 40 : 2048, tiny ? 60 : 8192};
     for (int fp8 = 0; fp8 < 2; fp8++) {
         llm_model *m = open_model(of(LARGE), fp8 ? DUMMY_F8 : DUMMY_BF16);
-        for (int i = 0; i < 2; i++) {
-            const int n = i ? 1 : tiny ? 2 : 4, length = lengths[i];
-            const plan_engine p = {n, length + 16, tiny ? 128 : 8192, 0, LLM_KV_AUTO};
-            llm_engine *e = open_engine(m, &p);
-            double first, rest, best = 1e9, dense = weights_of(of(LARGE)) - (double)of(LARGE)->vocab * of(LARGE)->hidden;
-            for (int round = 0; round < 3; round++) {
-                serve(e, n, length, 1, &first, &rest);
-                best = LLM__MIN(best, first);
-            }
-            double work = n * length * (2 * dense + 2.0 * of(LARGE)->layers * of(LARGE)->heads * of(LARGE)->head_dim * length);
-            char what[64];
-            snprintf(what, sizeof what, "8B, %s, %d prompts of %d", fp8 ? "fp8" : "bf16", n, length);
-            row(what, n * length / best, "tokens/s", best, 0, work, fp8, "0.75");
-            llm_engine_close(e);
-        }
+        prompts_row(m, LARGE, tiny ? 2 : 4, tiny ? 40 : 2048, fp8, fp8 ? "8B, fp8" : "8B, bf16", "0.75");
+        prompts_row(m, LARGE, 1, tiny ? 60 : 8192, fp8, fp8 ? "8B, fp8" : "8B, bf16", "0.75");
         llm_model_close(m);
     }
 }
