@@ -3070,7 +3070,7 @@ static __device__ __forceinline__ void mma_multiply(const uint8_t *x, const uint
     const int lane = threadIdx.x & 31, place = (lane >> 3 & 1) ^ (lane & 7);
     const uint8_t *my_x = x + ((lane >> 4) * 8 + (lane & 7)) * 2 * SPAN;
     uint32_t wf[2][2][4]; /* of two steps: one is multiplied while the other is made */
-#pragma unroll
+#pragma unroll(BY == BY_WARPS ? 1 : 2)
     for (int s = 0; s < BRICK_SUBS; s++) {
         lane_sub<K> p[2];
 #pragma unroll
@@ -3135,12 +3135,15 @@ static __device__ __forceinline__ void mma_finish(const linear_args &a, const ti
  * half the rows, and 17 KB. Not measured on a device yet. A row's bits depend on the row and on which of both ways it goes. Twin:
  * llm__run_linear. */
 template <int K, int BY>
-static __global__ void __launch_bounds__(MMA_THREADS, BY == BY_GROUPS ? 1 : 2) kernel_linear_mma(linear_args a, narrow_view x) {
+static __global__ void __launch_bounds__(MMA_THREADS, BY == BY_GROUPS || (LATE_ARCH && kind_16bit(K)) ? 1 : 2)
+    kernel_linear_mma(linear_args a, narrow_view x) {
     typedef mma_ring<K, BY> R;
     enum { X = mma_x(BY), EACH = X / 32 };
     grid_wait();
     DYN_SMEM(uint8_t, memory);
-    SMEM(float, back, X); /* of each row, what brings its sums back */
+    SMEM(tile, kept, 1);     /* registers are for sums */
+    SMEM(uint32_t, from, X); /* where rows begin, in vectors of 16 bytes */
+    SMEM(float, back, X);    /* what brings a row's sums back */
     const tile t = tile_at(a, (int)blockIdx.y, X);
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, p0 = (int)blockIdx.x * MMA_ROWS, rows = group_rows(a),
               spans = (a.subs + BRICK_SUBS - 1) / BRICK_SUBS, sixteen = 8 * (warp >> 2) + (warp & 3), v = threadIdx.x & 7;
@@ -3150,28 +3153,27 @@ static __global__ void __launch_bounds__(MMA_THREADS, BY == BY_GROUPS ? 1 : 2) k
     if (BY == BY_GROUPS) ring += -shared_address(memory) & (TILE_ALIGN - 1);
 #endif
     const uint64_t table[2] = {a.w.table[0] ^ 0x8080808080808080u, a.w.table[1] ^ 0x8080808080808080u};
-    const auto x_of = [&](int r) { return a.row_of ? a.row_of[t.row + r] : t.row + r; };
-    const uint8_t *begin[2], *from[EACH];
-#pragma unroll
-    for (int i = 0; i < 2; i++) { /* of sixteen that are not there, the first */
-        const int p = p0 + 16 * (sixteen + 4 * i);
-        begin[i] = span_begin<K>(a.w, group_row(a, t, p < rows ? p : p0), lane);
+    if ((int)threadIdx.x < X) {
+        const int r = (int)threadIdx.x, row = r >= t.n ? 0 : a.row_of ? a.row_of[t.row + r] : t.row + r;
+        from[r] = (uint32_t)(row * x.stride / 16);
+        back[r] = r < t.n ? narrow_back(x, row) : 0;
     }
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        const int r = (int)(threadIdx.x >> 3) + 32 * i;
-        from[i] = x.x + (r < t.n ? x_of(r) * x.stride : 0) + 16 * v;
-    }
-    if ((int)threadIdx.x < t.n) back[threadIdx.x] = narrow_back(x, x_of((int)threadIdx.x));
+    if (threadIdx.x == 0) *kept = t;
+    __syncthreads();
     const auto copy = [&](int at, int stage) {
         uint8_t *to = ring + stage * R::BYTES;
         if (at < spans) {
 #pragma unroll
-            for (int i = 0; i < 2; i++) span_copy<K>(begin[i], at, a.subs, lane, to + R::X_BYTES + (sixteen + 4 * i) * span<K>::BYTES);
+            for (int i = 0; i < 2; i++) { /* of sixteen that are not there, the first */
+                const int p = p0 + 16 * (sixteen + 4 * i);
+                const uint8_t *w = span_begin<K>(a.w, group_row(a, *kept, p < rows ? p : p0), lane);
+                span_copy<K>(w, at, a.subs, lane, to + R::X_BYTES + (sixteen + 4 * i) * span<K>::BYTES);
+            }
 #pragma unroll
             for (int i = 0; i < EACH; i++) {
                 const int r = (int)(threadIdx.x >> 3) + 32 * i;
-                copy_async_16(to + r * 2 * SPAN + (v ^ (r & 7)) * 16, from[i] + at * 2 * SPAN, r < t.n ? 16 : 0);
+                copy_async_16(to + r * 2 * SPAN + (v ^ (r & 7)) * 16, (const uint4 *)x.x + from[r] + at * (SPAN / 8) + v,
+                              r < kept->n ? 16 : 0);
             }
         }
         copy_async_end();
@@ -3194,7 +3196,7 @@ static __global__ void __launch_bounds__(MMA_THREADS, BY == BY_GROUPS ? 1 : 2) k
         __syncthreads();
         copy(at + R::STAGES - 1 - R::KEEP, next);
         const uint8_t *here = ring + stage * R::BYTES;
-        mma_multiply<K, BY>(here, here + R::X_BYTES + sixteen * span<K>::BYTES, t.n, table, acc);
+        mma_multiply<K, BY>(here, here + R::X_BYTES + sixteen * span<K>::BYTES, kept->n, table, acc);
         stage = stage + 1 < R::STAGES ? stage + 1 : 0, next = next + 1 < R::STAGES ? next + 1 : 0;
     }
     copy_async_wait<0>();
@@ -3203,7 +3205,7 @@ static __global__ void __launch_bounds__(MMA_THREADS, BY == BY_GROUPS ? 1 : 2) k
 #endif
 #pragma unroll
     for (int x0 = 0; x0 < X; x0 += 64)
-        if (x0 < t.n) mma_finish<BY>(a, t, p0, x0, acc, back, (float *)ring);
+        if (x0 < kept->n) mma_finish<BY>(a, *kept, p0, x0, acc, back, (float *)ring);
 }
 
 /* Computes the same in f32, for weights that stay f32. Grid: (rows of W / 64, tiles), 256 threads of 4 x 4 outputs. Tiles lie column by

@@ -1218,7 +1218,7 @@ static void tc_tiles_run(const tc_tiles_side *m, int rows) {
 static void tc_tiles(void) {
     /* clang-format off */
     static const struct { int32_t type, D, ff; } formats[] = {
-        {LLM_TYPE_F16, 168, 152}, {LLM_TYPE_BF16, 168, 152}, {LLM_TYPE_F8_E4M3, 160, 96}, {LLM_TYPE_I8, 160, 96}, {LLM_TYPE_Q4_0, 160, 160}, {LLM_TYPE_Q4_1, 160, 160}, {LLM_TYPE_Q5_0, 96, 160},
+        {LLM_TYPE_F16, 168, 152}, {LLM_TYPE_BF16, 488, 152}, {LLM_TYPE_F8_E4M3, 160, 96}, {LLM_TYPE_I8, 160, 96}, {LLM_TYPE_Q4_0, 480, 160}, {LLM_TYPE_Q4_1, 160, 160}, {LLM_TYPE_Q5_0, 96, 160},
         {LLM_TYPE_Q5_1, 96, 160}, {LLM_TYPE_MXFP4, 160, 96}, {LLM_TYPE_Q6_K, 256, 256}, {LLM_TYPE_Q2_K, 256, 256}};
     /* clang-format on */
     static const int rows[] = {150, 140, 50, 20}; /* two by warpgroups, where there are some */
