@@ -1167,7 +1167,7 @@ typedef struct tc_tiles_side {
     llm_weight *table, *logits;
     llm_buffer *x, *l, *routes, *y;
     llm_weight *gate_up, *down, *bias;
-    int ff;
+    int ff, weigh; /* weigh: choices count by what they read */
 } tc_tiles_side;
 
 /* D: hidden size, ff: that of an expert. Each third row of x is too large for a half. */
@@ -1201,7 +1201,8 @@ static void tc_tiles_run(const tc_tiles_side *m, int rows) {
                                .n_experts = N,
                                .k = N,
                                .ff = m->ff,
-                               .act = LLM_ACT_RELU};
+                               .act = LLM_ACT_RELU,
+                               .weigh_input = m->weigh};
     test_step t;
     step_begin(&t, TC_PAGES);
     tc_add(&t, 0, 0, rows, 0);
@@ -1230,6 +1231,7 @@ static void tc_tiles(void) {
         for (int k = 0; k < 3; k++) {
             if (k == 2) setenv("LLM_CUDA_NO_WGMMA", "1", 1);
             tc_tiles_open(&m[k], k ? tc_cuda : llm_backend_cpu(), formats[i].type, D, formats[i].ff);
+            m[k].weigh = i % 4 == 2;
         }
         unsetenv("LLM_CUDA_NO_WGMMA");
         if (tc_emulated() && (!arch || !strcmp(arch, "90"))) CHECK(strstr(tc_cuda->describe(m[1].s.ctx), "experts by wgmma") != NULL);
