@@ -26455,7 +26455,7 @@ static const llm__family llm__families[] = {
     {"lfm2_moe", "lfm2moe", LLM__QK_HEAD | LLM__TIED | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
     {"falcon_h1", "", 0, LLM_ACT_SILU, 1e5f, 1},
     {"mamba2", "mamba2", LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
-    {"nemotron_h", "nemotron_h", LLM__NO_GATE | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_RELU2, 1e4f, 1},
+    {"nemotron_h", "nemotron_h nemotron_h_moe", LLM__NO_GATE | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_RELU2, 1e4f, 1},
     {"smollm3", "smollm3", LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 2e6f, 1},
     {"helium", "", LLM__PAIRS | LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e5f, 1},
     {"hunyuan_v1_dense", "hunyuan-dense", LLM__QK_HEAD | LLM__QK_LAST, LLM_ACT_SILU, 1e4f, 1},
@@ -26944,7 +26944,7 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
                                1, most);
     a->ff_expert = llm__fact_item(f, "moe_intermediate_size intermediate_size .expert_feed_forward_length", 0, a->ff, 1, 1 << 20);
     if (a->n_sets > 1) a->ff_expert2 = llm__fact_item(f, "moe_intermediate_size", 1, a->ff_expert, 1, 1 << 20);
-    a->ff_latent = llm__fact_int(f, "moe_latent_size", 0, 0, 1 << 17);
+    a->ff_latent = llm__fact_int(f, "moe_latent_size .moe_latent_size", 0, 0, 1 << 17);
     int64_t n_shared = llm__fact_int(f, "n_shared_experts moe_num_shared_experts num_shared_experts .expert_shared_count", 0, 0, 1024);
     a->ff_shared = llm__fact_int(
         f,
@@ -27438,6 +27438,7 @@ static void llm__recurrent_keys(llm__facts *f, llm__arch *a, llm__mixer mixer) {
         llm__arch_layer *l = &a->layer[i];
         if (llm__recurrent_key(f, a, mixer, i)) l->mixer = (int8_t)mixer;
         l->no_mlp = llm__arch_is(a, "mamba2 nemotron_h") && l->mixer != LLM__MIX_NONE;
+        if (l->no_mlp) l->moe = 0;
     }
 }
 
@@ -28099,8 +28100,8 @@ struct llm_model {
                  "block_sparse_moe.output_linear block_sparse_moe.experts.down_proj feed_forward.experts.down_proj " \
                  "feed_forward.experts.#.down_proj mixer.experts.down_proj mixer.experts.#.down_proj experts.down_proj " \
                  "experts.#.down_proj ffn_down_exps") \
-    SLOT(E_IN, "mixer.fc1_latent_proj") /* before experts and behind them, where they are narrower (Nemotron-H) */ \
-    SLOT(E_OUT, "mixer.fc2_latent_proj") \
+    SLOT(E_IN, "mixer.fc1_latent_proj ffn_latent_down") /* before experts and behind them, where they are narrower (Nemotron-H) */ \
+    SLOT(E_OUT, "mixer.fc2_latent_proj ffn_latent_up") \
     SLOT(S_GATE_UP, "shared_mlp.input_linear mlp.shared_experts.up_gate_proj") \
     SLOT(S_GATE, "mlp.shared_experts.gate_proj mlp.shared_expert.gate_proj mlp.shared_mlp.gate_proj " \
                  "feed_forward.shared_expert.gate_proj ffn_gate_shexp") \
@@ -33007,6 +33008,7 @@ static void llm__convert_key_experts(const llm__keying *k) {
     llm__key_int(k, "expert_count", a->n_experts);
     llm__key_int(k, "expert_used_count", a->n_used);
     llm__key_int(k, "expert_feed_forward_length", a->ff_expert);
+    if (a->ff_latent) llm__key_int(k, "moe_latent_size", a->ff_latent);
     if (a->ff_shared && !a->shared_gate) llm__key_int(k, "expert_shared_count", a->ff_shared / LLM__MAX(a->ff_expert, 1));
     if (a->ff_shared) llm__key_int(k, "expert_shared_feed_forward_length", a->ff_shared);
     if (llm__arch_is(a, "ernie4_5_moe")) llm__key_int(k, "interleave_moe_layer_step", 1);
@@ -33053,6 +33055,7 @@ static llm_result llm__convert_keys(const llm_model *m, llm_text *keys, uint64_t
     k.a = a, k.keys = keys, k.n = n_keys;
     snprintf(k.arch, sizeof k.arch, "%.*s", (int)strcspn(a->family->gguf, " "), a->family->gguf);
     if (llm__arch_hybrid(a) && a->recurrent) snprintf(k.arch, sizeof k.arch, "granitehybrid");
+    if (llm__arch_is(a, "nemotron_h") && a->n_experts) snprintf(k.arch, sizeof k.arch, "nemotron_h_moe");
     if (a->logn_beta > 0) snprintf(k.arch, sizeof k.arch, "mistral3"); /* llama.cpp scales queries under this name alone */
     llm__str name = llm__lit(m->path);
     while (name.n > 1 && name.p[name.n - 1] == '/') name.n--;
@@ -33723,9 +33726,12 @@ static void llm__convert_layer(llm__converting *g) {
     if (!a->layer[g->L.layer].moe) return;
     llm__convert_slot(g, LLM__W_ROUTER, "ffn_gate_inp", 0, 1);
     llm__convert_slot(g, LLM__W_CORRECTION, "exp_probs_b.bias", 0, 1);
-    llm__convert_experts(g, LLM__W_E_GATE, LLM__W_E_GATE_UP, 0, "ffn_gate_exps", a->ff_expert, a->hidden);
-    llm__convert_experts(g, LLM__W_E_UP, LLM__W_E_GATE_UP, 1, "ffn_up_exps", a->ff_expert, a->hidden);
-    llm__convert_experts(g, LLM__W_E_DOWN, LLM__W_E_DOWN, 0, "ffn_down_exps", a->hidden, a->ff_expert);
+    const int64_t width = a->ff_latent ? a->ff_latent : a->hidden;
+    const int gated = !(a->flags & LLM__NO_GATE), both = gated ? LLM__W_E_GATE_UP : LLM__W_E_UP;
+    if (gated) llm__convert_experts(g, LLM__W_E_GATE, both, 0, "ffn_gate_exps", a->ff_expert, width);
+    llm__convert_experts(g, LLM__W_E_UP, both, gated, "ffn_up_exps", a->ff_expert, width);
+    llm__convert_experts(g, LLM__W_E_DOWN, LLM__W_E_DOWN, 0, "ffn_down_exps", width, a->ff_expert);
+    if (a->ff_latent) llm__convert_slot(g, LLM__W_E_IN, "ffn_latent_down", 0, 0), llm__convert_slot(g, LLM__W_E_OUT, "ffn_latent_up", 0, 0);
     if (!a->ff_shared) return;
     llm__convert_halves(g, LLM__W_S_GATE_UP, a->ff_shared, "ffn_gate_shexp", "ffn_up_shexp");
     llm__convert_slot(g, LLM__W_S_GATE, "ffn_gate_shexp", 0, 0);
@@ -33765,11 +33771,14 @@ static llm_result llm__convert_refuse(const llm_model *m) {
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: hidden_act: GGUF has no key for another than %s has", m->path, a->name);
     if (m->vision)
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: a model that sees: only models of text become GGUF in this version", m->path);
+    int dense = 0;
+    for (int i = 0; i < a->n_layers; i++) dense |= a->n_experts && a->layer[i].mixer == LLM__MIX_NONE && !a->layer[i].moe;
+    if (dense) return llm__error(LLM_ERR_UNSUPPORTED, "%s: hybrid_override_pattern: GGUF has no form for MLPs beside experts", m->path);
     if (strcmp(m->info.quantization, "none"))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: quantised already (%s): GGUF is made of F32, F16 or BF16", m->path,
                           m->info.quantization);
-    if (!llm__arch_is(a, llm__convertible) || (llm__arch_is(a, "nemotron_h") && a->n_experts) || !a->family->gguf[0] ||
-        (a->flags & LLM__CONV1D) || a->dynamic || (a->flags & LLM__MLA && !a->rope_pairs))
+    if (!llm__arch_is(a, llm__convertible) || !a->family->gguf[0] || (a->flags & LLM__CONV1D) || a->dynamic ||
+        (a->flags & LLM__MLA && !a->rope_pairs))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s%s is not converted in this version; these are: %s", m->path, a->name,
                           a->dynamic ? " with dynamic RoPE" : "", llm__convertible);
     return LLM_OK;

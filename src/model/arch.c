@@ -355,7 +355,7 @@ LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tens
                                1, most);
     a->ff_expert = llm__fact_item(f, "moe_intermediate_size intermediate_size .expert_feed_forward_length", 0, a->ff, 1, 1 << 20);
     if (a->n_sets > 1) a->ff_expert2 = llm__fact_item(f, "moe_intermediate_size", 1, a->ff_expert, 1, 1 << 20);
-    a->ff_latent = llm__fact_int(f, "moe_latent_size", 0, 0, 1 << 17);
+    a->ff_latent = llm__fact_int(f, "moe_latent_size .moe_latent_size", 0, 0, 1 << 17);
     int64_t n_shared = llm__fact_int(f, "n_shared_experts moe_num_shared_experts num_shared_experts .expert_shared_count", 0, 0, 1024);
     a->ff_shared = llm__fact_int(
         f,

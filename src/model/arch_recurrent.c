@@ -96,6 +96,7 @@ static void llm__recurrent_keys(llm__facts *f, llm__arch *a, llm__mixer mixer) {
         llm__arch_layer *l = &a->layer[i];
         if (llm__recurrent_key(f, a, mixer, i)) l->mixer = (int8_t)mixer;
         l->no_mlp = llm__arch_is(a, "mamba2 nemotron_h") && l->mixer != LLM__MIX_NONE;
+        if (l->no_mlp) l->moe = 0;
     }
 }
 

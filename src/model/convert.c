@@ -157,9 +157,12 @@ static void llm__convert_layer(llm__converting *g) {
     if (!a->layer[g->L.layer].moe) return;
     llm__convert_slot(g, LLM__W_ROUTER, "ffn_gate_inp", 0, 1);
     llm__convert_slot(g, LLM__W_CORRECTION, "exp_probs_b.bias", 0, 1);
-    llm__convert_experts(g, LLM__W_E_GATE, LLM__W_E_GATE_UP, 0, "ffn_gate_exps", a->ff_expert, a->hidden);
-    llm__convert_experts(g, LLM__W_E_UP, LLM__W_E_GATE_UP, 1, "ffn_up_exps", a->ff_expert, a->hidden);
-    llm__convert_experts(g, LLM__W_E_DOWN, LLM__W_E_DOWN, 0, "ffn_down_exps", a->hidden, a->ff_expert);
+    const int64_t width = a->ff_latent ? a->ff_latent : a->hidden;
+    const int gated = !(a->flags & LLM__NO_GATE), both = gated ? LLM__W_E_GATE_UP : LLM__W_E_UP;
+    if (gated) llm__convert_experts(g, LLM__W_E_GATE, both, 0, "ffn_gate_exps", a->ff_expert, width);
+    llm__convert_experts(g, LLM__W_E_UP, both, gated, "ffn_up_exps", a->ff_expert, width);
+    llm__convert_experts(g, LLM__W_E_DOWN, LLM__W_E_DOWN, 0, "ffn_down_exps", width, a->ff_expert);
+    if (a->ff_latent) llm__convert_slot(g, LLM__W_E_IN, "ffn_latent_down", 0, 0), llm__convert_slot(g, LLM__W_E_OUT, "ffn_latent_up", 0, 0);
     if (!a->ff_shared) return;
     llm__convert_halves(g, LLM__W_S_GATE_UP, a->ff_shared, "ffn_gate_shexp", "ffn_up_shexp");
     llm__convert_slot(g, LLM__W_S_GATE, "ffn_gate_shexp", 0, 0);
@@ -199,11 +202,14 @@ static llm_result llm__convert_refuse(const llm_model *m) {
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: hidden_act: GGUF has no key for another than %s has", m->path, a->name);
     if (m->vision)
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: a model that sees: only models of text become GGUF in this version", m->path);
+    int dense = 0;
+    for (int i = 0; i < a->n_layers; i++) dense |= a->n_experts && a->layer[i].mixer == LLM__MIX_NONE && !a->layer[i].moe;
+    if (dense) return llm__error(LLM_ERR_UNSUPPORTED, "%s: hybrid_override_pattern: GGUF has no form for MLPs beside experts", m->path);
     if (strcmp(m->info.quantization, "none"))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: quantised already (%s): GGUF is made of F32, F16 or BF16", m->path,
                           m->info.quantization);
-    if (!llm__arch_is(a, llm__convertible) || (llm__arch_is(a, "nemotron_h") && a->n_experts) || !a->family->gguf[0] ||
-        (a->flags & LLM__CONV1D) || a->dynamic || (a->flags & LLM__MLA && !a->rope_pairs))
+    if (!llm__arch_is(a, llm__convertible) || !a->family->gguf[0] || (a->flags & LLM__CONV1D) || a->dynamic ||
+        (a->flags & LLM__MLA && !a->rope_pairs))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s%s is not converted in this version; these are: %s", m->path, a->name,
                           a->dynamic ? " with dynamic RoPE" : "", llm__convertible);
     return LLM_OK;

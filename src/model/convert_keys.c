@@ -246,6 +246,7 @@ static void llm__convert_key_experts(const llm__keying *k) {
     llm__key_int(k, "expert_count", a->n_experts);
     llm__key_int(k, "expert_used_count", a->n_used);
     llm__key_int(k, "expert_feed_forward_length", a->ff_expert);
+    if (a->ff_latent) llm__key_int(k, "moe_latent_size", a->ff_latent);
     if (a->ff_shared && !a->shared_gate) llm__key_int(k, "expert_shared_count", a->ff_shared / LLM__MAX(a->ff_expert, 1));
     if (a->ff_shared) llm__key_int(k, "expert_shared_feed_forward_length", a->ff_shared);
     if (llm__arch_is(a, "ernie4_5_moe")) llm__key_int(k, "interleave_moe_layer_step", 1);
@@ -291,6 +292,7 @@ LLM__PRIVATE llm_result llm__convert_keys(const llm_model *m, llm_text *keys, ui
     k.a = a, k.keys = keys, k.n = n_keys;
     snprintf(k.arch, sizeof k.arch, "%.*s", (int)strcspn(a->family->gguf, " "), a->family->gguf);
     if (llm__arch_hybrid(a) && a->recurrent) snprintf(k.arch, sizeof k.arch, "granitehybrid");
+    if (llm__arch_is(a, "nemotron_h") && a->n_experts) snprintf(k.arch, sizeof k.arch, "nemotron_h_moe");
     if (a->logn_beta > 0) snprintf(k.arch, sizeof k.arch, "mistral3"); /* llama.cpp scales queries under this name alone */
     llm__str name = llm__lit(m->path);
     while (name.n > 1 && name.p[name.n - 1] == '/') name.n--;

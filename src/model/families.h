@@ -132,7 +132,7 @@ static const llm__family llm__families[] = {
     {"lfm2_moe", "lfm2moe", LLM__QK_HEAD | LLM__TIED | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
     {"falcon_h1", "", 0, LLM_ACT_SILU, 1e5f, 1},
     {"mamba2", "mamba2", LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
-    {"nemotron_h", "nemotron_h", LLM__NO_GATE | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_RELU2, 1e4f, 1},
+    {"nemotron_h", "nemotron_h nemotron_h_moe", LLM__NO_GATE | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_RELU2, 1e4f, 1},
     {"smollm3", "smollm3", LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 2e6f, 1},
     {"helium", "", LLM__PAIRS | LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e5f, 1},
     {"hunyuan_v1_dense", "hunyuan-dense", LLM__QK_HEAD | LLM__QK_LAST, LLM_ACT_SILU, 1e4f, 1},

@@ -127,8 +127,8 @@ struct llm_model {
                  "block_sparse_moe.output_linear block_sparse_moe.experts.down_proj feed_forward.experts.down_proj " \
                  "feed_forward.experts.#.down_proj mixer.experts.down_proj mixer.experts.#.down_proj experts.down_proj " \
                  "experts.#.down_proj ffn_down_exps") \
-    SLOT(E_IN, "mixer.fc1_latent_proj") /* before experts and behind them, where they are narrower (Nemotron-H) */ \
-    SLOT(E_OUT, "mixer.fc2_latent_proj") \
+    SLOT(E_IN, "mixer.fc1_latent_proj ffn_latent_down") /* before experts and behind them, where they are narrower (Nemotron-H) */ \
+    SLOT(E_OUT, "mixer.fc2_latent_proj ffn_latent_up") \
     SLOT(S_GATE_UP, "shared_mlp.input_linear mlp.shared_experts.up_gate_proj") \
     SLOT(S_GATE, "mlp.shared_experts.gate_proj mlp.shared_expert.gate_proj mlp.shared_mlp.gate_proj " \
                  "feed_forward.shared_expert.gate_proj ffn_gate_shexp") \

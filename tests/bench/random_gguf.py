@@ -3,7 +3,7 @@
 
     random_gguf.py SHAPE FILE [--layers N] [--experts N] [--mix q4_k_m] [--tower MMPROJ] [--tower-type f16]
 
-Shapes: llama1b, qwen600m, qwen4b, llama8b; qwen3moe (128 experts, 8 used), dsv2lite (latent attention; 64 experts, 6 used, 2 shared). llama.cpp
+Shapes: llama1b, qwen600m, qwen4b, llama8b; qwen35 (0.8B: states in three layers of four), qwen3moe (128 experts, 8 used), dsv2lite (latent attention; 64 experts, 6 used, 2 shared). llama.cpp
 takes dsv2lite with all of its 27 layers only: --experts 16 makes it smaller. Models that see, with llama.cpp's second file by --tower: smolvlm500m, qwenvl3b.
 Mixes: q4_k_m, q5_k_m (v and every third down in Q6_K), q6_k, q8_0, q4_0, iq4_xs, bf16. Rows that no super-block fits become Q8_0.
 """
@@ -22,6 +22,7 @@ SHAPES = {
     "qwen600m": dict(arch="qwen3", width=1024, layers=28, heads=16, kv=8, head=128, ff=3072, vocab=151936, tied=True),
     "qwen4b": dict(arch="qwen3", width=2560, layers=36, heads=32, kv=8, head=128, ff=9728, vocab=151936, tied=True),
     "llama8b": dict(arch="llama", width=4096, layers=32, heads=32, kv=8, head=128, ff=14336, vocab=128256, tied=False),
+    "qwen35": dict(arch="qwen35", width=1024, layers=24, heads=8, kv=2, head=256, ff=3584, vocab=248320, tied=True, rope=64, state=(16, 16, 128)),  # key heads, value heads, width
     "qwen3moe": dict(arch="qwen3moe", width=2048, layers=48, heads=32, kv=4, head=128, ff=6144, vocab=151936, tied=False, experts=128, used=8, expert_ff=768),
     "dsv2lite": dict(arch="deepseek2", width=2048, layers=27, heads=16, kv=16, head=192, ff=10944, vocab=102400, tied=False, experts=64, used=6,
                      expert_ff=1408, shared=2, dense=1, latent=512, rope=64, nope=128, value=128),
@@ -80,8 +81,13 @@ def settings(keys, s, layers, file_type):
         for name, value in (("attention.key_length", s["nope"] + s["rope"]), ("attention.value_length", s["value"]), ("attention.kv_lora_rank", s["latent"]), ("rope.dimension_count", s["rope"]),
                             ("leading_dense_block_count", s["dense"]), ("expert_shared_count", s["shared"]), ("expert_weights_scale", 1.0)): put(name, value)
     else:
-        for name in ("attention.key_length", "attention.value_length", "rope.dimension_count"): put(name, s["head"])
+        for name in ("attention.key_length", "attention.value_length"): put(name, s["head"])
+        put("rope.dimension_count", s.get("rope", s["head"]))
     if a == "qwen2vl": keys.i32s(a + ".rope.dimension_sections", (16, 24, 24, 0))
+    if "state" in s:
+        keys.i32s(a + ".rope.dimension_sections", (11, 11, 10, 0))
+        groups, values, width = s["state"]
+        for name, value in (("full_attention_interval", 4), ("ssm.conv_kernel", 4), ("ssm.state_size", width), ("ssm.group_count", groups), ("ssm.time_step_rank", values), ("ssm.inner_size", values * width)): put(name, value)
     if "experts" in s:
         for name, value in (("expert_count", s["experts"]), ("expert_used_count", s["used"]), ("expert_feed_forward_length", s["expert_ff"])): put(name, value)
 
@@ -98,15 +104,22 @@ def tensors(s, layers, usual, more):
     for i in range(layers):
         p, best = f"blk.{i}.", more if i < layers // 8 or i >= 7 * layers // 8 or (i - layers // 8) % 3 == 2 else usual
         vector(p + "attn_norm", d)
-        vector(p + "ffn_norm", d)
-        if "latent" in s:
+        vector(p + ("post_attention_norm" if "state" in s else "ffn_norm"), d)
+        if "state" in s and (i + 1) % 4:
+            groups, values, width = s["state"]
+            matrix(p + "attn_qkv", "Q5_K" if usual == "Q4_K" else usual, (2 * groups + values) * width, d)
+            for name, rows in (("attn_gate", values * width), ("ssm_alpha", values), ("ssm_beta", values)): matrix(p + name, usual, rows, d)
+            matrix(p + "ssm_out", usual, d, values * width)
+            vector(p + "ssm_norm", width)
+            out += [(p + "ssm_conv1d.weight", "F32", ((2 * groups + values) * width, 4)), (p + "ssm_a", "F32", (values,)), (p + "ssm_dt.bias", "F32", (values,))]
+        elif "latent" in s:
             matrix(p + "attn_q", usual, s["heads"] * s["head"], d)
             matrix(p + "attn_kv_a_mqa", usual, s["latent"] + s["rope"], d)
             vector(p + "attn_kv_a_norm", s["latent"])
             matrix(p + "attn_kv_b", usual, s["heads"] * (s["nope"] + s["value"]), s["latent"])
             matrix(p + "attn_output", usual, d, s["heads"] * s["value"])
         else:
-            for name, t, heads in (("q", usual, s["heads"]), ("k", usual, s["kv"]), ("v", best, s["kv"])): matrix(p + "attn_" + name, t, heads * s["head"], d)
+            for name, t, heads in (("q", usual, s["heads"]), ("k", usual, s["kv"]), ("v", best, s["kv"])): matrix(p + "attn_" + name, t, heads * s["head"] * (1 + (name == "q" and "state" in s)), d)
             matrix(p + "attn_output", usual, d, s["heads"] * s["head"])
             if s["arch"] == "qwen2vl": out += [(f"{p}attn_{name}.bias", "F32", (heads * s["head"],)) for name, heads in (("q", s["heads"]), ("k", s["kv"]), ("v", s["kv"]))]
             if s["arch"].startswith("qwen3"):
@@ -194,14 +207,14 @@ def write(path, keys, list_of, rng):
         for x in dims: n *= x
         n //= weights
         infos += text(name) + struct.pack("<I", len(dims)) + struct.pack(f"<{len(dims)}Q", *reversed(dims)) + struct.pack("<IQ", number, at)
-        places.append((t, dims, n, name.endswith(".bias")))
+        places.append((t, dims, n, 0 if name.endswith(".bias") else -1 if name.endswith("ssm_a") else 1))
         at += -(-n // 32) * 32
     pools = {t: pool(rng, t) for t in {p[0] for p in places}}
     with open(path, "wb") as f:
         f.write(b"GGUF" + struct.pack("<IQQ", 3, len(places), keys.n) + keys.data + infos)
         f.write(b"\0" * (-f.tell() % 32))
-        for t, dims, n, bias in places:
-            if len(dims) == 1: f.write(struct.pack(f"<{dims[0]}f", *((not bias) + 0.05 * rng.gauss(0, 1) for _ in range(dims[0]))))
+        for t, dims, n, mean in places:
+            if len(dims) == 1: f.write(struct.pack(f"<{dims[0]}f", *(mean + 0.05 * rng.gauss(0, 1) for _ in range(dims[0]))))
             else: fill(f, pools[t], TYPES[t][2], rng, n)
             f.write(b"\0" * (-n % 32))
 

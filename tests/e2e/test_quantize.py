@@ -105,6 +105,7 @@ LIKE = {
                           [(r"2\}.mixer", "1}.mixer"), (r"2\}.norm", "3}.norm")],
                           "lm_head.weight bf16 512x64 normal 0 0.2\nbackbone.layers.2.mixer.up_proj.weight bf16 96x64 normal 0 0.15\nbackbone.layers.2.mixer.down_proj.weight bf16 64x96 normal 0 0.15\n"
                           + "".join(f"backbone.layers.3.mixer.{x}_proj.weight bf16 {rows}x64 normal 0 0.2\n" for x, rows in zip("qkvo", (64, 32, 32, 64)))),
+    "experts without gates": ("nemotron_h", {"hybrid_override_pattern": "MME*E"}, [(r".*layers.2.mixer.*\n", ""), (r"layers.1.mixer", "layers.2.mixer"), (r"layers.0.mixer", "layers.{0..1}.mixer")], ""),
 }
 
 
@@ -158,7 +159,7 @@ def convert():
     infos = [json.loads(subprocess.run([CLI, "info", "-m", m, "--json"], capture_output=True, text=True, timeout=100).stdout) for m in (folder, out)]
     check("the same ids and template", all(infos[0].get(k) == infos[1].get(k) for k in ("bos_id", "eos_id", "pad_id", "chat_template", "vocab_size", "hidden_size")), infos)
     os.remove(out)
-    for name, args, code, words in (("a family", ("build/checkpoints/gpt2", out), 1, "gpt2 is not converted in this version"), ("no folder", ("-m", f"{TMP}/none", out), 1, "none"), ("no output", (folder,), 2, "DIR OUT.gguf"), ("a file", (MODEL, out), 2, "--allow-requantize")):
+    for name, args, code, words in (("a family", ("build/checkpoints/gpt2", out), 1, "gpt2 is not converted in this version"), ("layers of two kinds", ("build/checkpoints/nemotron_h", out), 1, "GGUF has no form for MLPs beside experts"), ("no folder", ("-m", f"{TMP}/none", out), 1, "none"), ("no output", (folder,), 2, "DIR OUT.gguf"), ("a file", (MODEL, out), 2, "--allow-requantize")):
         p = subprocess.run([CLI, "convert", *args], capture_output=True, text=True, timeout=100)
         check(f"refused: {name}", p.returncode == code and words in p.stderr and p.stderr.count("\n") <= 2 and left() == [], (p.returncode, p.stderr, left()))
 

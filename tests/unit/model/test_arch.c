@@ -358,6 +358,9 @@ static void arch_file_mixers(void) {
     CHECK(arch_read.layer[0].no_mlp && arch_read.state.n_groups == 2);
     ARCH_FILE("nemotron_h", "ASmA", "+attention.head_count_kv 2 0 0 2", "+feed_forward_length 0 0 96 0", "attention.head_count 4");
     CHECK(arch_read.ff == 96 && !arch_read.layer[2].no_mlp && arch_read.layer[3].no_mlp && arch_read.layer[3].rope < 0);
+    ARCH_FILE("nemotron_h_moe", "SAmm", "+attention.head_count_kv 0 2 0 0", "+feed_forward_length 0 0 40 40", "attention.head_count 4",
+              "expert_count 4", "expert_used_count 2", "moe_latent_size 32");
+    CHECK(arch_read.layer[2].moe && !arch_read.layer[1].moe && arch_read.ff_latent == 32 && arch_read.score == LLM_ROUTE_SIGMOID);
     ARCH_FILE("lfm2", "layer 1: 0 query heads", "+attention.head_count_kv 0 2 0 0", "+attention.head_count 4 0 4 4");
     ARCH_FILE("lfm2", "head_count_kv: a whole number for each layer", "+attention.head_count_kv 0 2", "attention.head_count 4");
     ARCH_FILE("qwen35", "recurrent_layers: true or false for each layer", "?attention.recurrent_layers 0 1", "attention.head_count 4");
