@@ -156,8 +156,8 @@ static void cnv_refuse(const char *folder, llm_result want, const char *words) {
     llm__convert_close(&c);
 }
 
-/* A file with a changed piece of text, a piece found in it exactly once or the whole thing. */
-static void cnv_words(const char *from, const char *to, const char *words) {
+/* tokenizer.json with a changed piece of text: refused with these words, or cut as GGUF calls `pre`. */
+static void cnv_words(const char *from, const char *to, const char *words, const char *pre) {
     test_folder f;
     static const char *const links[] = {"config.json", "generation_config.json", "model.safetensors", "tokenizer_config.json"};
     char folder[300];
@@ -180,7 +180,10 @@ static void cnv_words(const char *from, const char *to, const char *words) {
         llm_text_str(&made, at + strlen(from));
         folder_write(&f, "tokenizer.json", made.data, made.len);
         llm_text_free(&made);
-        cnv_refuse(f.path, LLM_ERR_UNSUPPORTED, words);
+        llm__conversion c = LLM__ZERO;
+        if (words) cnv_refuse(f.path, LLM_ERR_UNSUPPORTED, words);
+        else CHECK(!llm__convert_open(f.path, &c) && llm__str_eq(llm__gguf_str(&c.keys, "tokenizer.ggml.pre"), pre));
+        llm__convert_close(&c);
     }
     llm_text_free(&text);
     folder_close(&f);
@@ -204,5 +207,11 @@ TEST_GROUP(convert) {
     cnv_words(
         "\"pre_tokenizer\": {",
         "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[aeiou]+\"},\"behavior\":\"Isolated\",\"invert\":false},\"was\": {",
-        "how it cuts text is a regex");
+        "how it cuts text is a regex", NULL);
+    cnv_words(/* Qwen3.5's, whose words have marks */
+              "\"pre_tokenizer\": {",
+              "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{L}\\\\p{M}]+|"
+              "\\\\p{N}| ?[^\\\\s\\\\p{L}\\\\p{M}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"},\"behavior\":\"Isolated\",\"invert\":false},"
+              "\"was\": {",
+              NULL, "qwen35");
 }
