@@ -2621,12 +2621,12 @@ typedef struct llm_residual_op {
     float x_scale; /* 0 means 1 */
 } llm_residual_op;
 
-/* dst = norm(src), columns [src_col, src_col + n); with `parts` so many norms of n columns each, side by side in both. */
+/* dst, from dst_col on, = norm(src), columns [src_col, src_col + n); with `parts` so many norms of n columns each, side by side in both. */
 typedef struct llm_norm_op {
     llm_rows rows;
     llm_buffer *dst;
     const llm_buffer *src;
-    int32_t src_col, n;
+    int32_t src_col, dst_col, n;
     llm_norm_kind kind;
     const llm_weight *weight, *bias; /* (n), the same for all parts */
     float eps;
@@ -2725,7 +2725,7 @@ typedef struct llm_mla_op {
     llm_buffer *kv_a;          /* (n_rows, rank + rope) before its norm */
     const llm_weight *kv_norm; /* VECTOR (rank) */
     const llm_weight *kv_b;    /* MLA_UP */
-    const llm_buffer *rope;
+    const llm_buffer *rope;    /* NULL: no positions (Kimi Linear) */
     float eps, scale;
     int32_t rope_interleaved;
     int32_t layer, n_heads, nope, rope_dim, v_dim, rank;
@@ -2825,15 +2825,18 @@ typedef struct llm_conv_op {
  *     S = exp(decay[h] s) S;  u = w (v - S^T k), without delta w v;  S += k u^T;  dst = S^T q + skip[h] v
  * w is sigmoid(src[write_col + h]), or s where write_col is -1. With unit k and q are brought to length 1 (1e-6 under the root), and q
  * divided by root dk. State: (n_heads, dk, dv). With turns head h has the keys of
- * group (h + turns - 1) % n_groups, else those of h / (n_heads / n_groups). */
+ * group (h + turns - 1) % n_groups, else those of h / (n_heads / n_groups).
+ * With step_keys (Kimi Linear) there is an s for each key of a head, of src[decay_col + h dk + i], with decay_keys (Mamba, Gu and Dao 2023)
+ * a decay: either way row i of S decays by itself. */
 typedef struct llm_recur_op {
     llm_buffer *dst;       /* (n_rows, n_heads * dv) */
     const llm_buffer *src; /* (n_rows, ...) */
     int32_t q_col, k_col, v_col, decay_col, write_col;
     int32_t n_heads, n_groups, dk, dv;
-    int32_t delta, unit, turns;
-    const llm_weight *decay, *decay_bias, *skip; /* VECTOR (n_heads), below 0; (n_heads); (n_heads) or NULL */
-    float step_min, step_max;                    /* step_max 0: no limit */
+    int32_t delta, unit, turns, step_keys, decay_keys;
+    /* VECTOR (n_heads), with decay_keys (n_heads, dk), below 0; (n_heads), with step_keys (n_heads, dk); (n_heads) or NULL */
+    const llm_weight *decay, *decay_bias, *skip;
+    float step_min, step_max; /* step_max 0: no limit */
     int32_t layer, state;
 } llm_recur_op;
 
@@ -14414,11 +14417,12 @@ typedef struct llm__conv {
 /* Some columns of a head's state over rows of a sequence: see llm_recur_op. */
 typedef struct llm__recur {
     float *state;               /* (dk, n), rows `stride` apart */
-    const float *q, *k, *decay; /* (rows, dk) of q and k, key_stride apart; decay: (rows) */
+    const float *q, *k, *decay; /* (rows, dk) of q and k, key_stride apart; decay: (rows), or keyed (rows, dk), too */
+    const float *read;          /* keyed: (rows, dk) k times decay */
     const float *write, *v;     /* (rows); (rows, n), v_stride apart */
     float *out;                 /* (rows, n), out_stride apart */
     int64_t stride, key_stride, v_stride, out_stride;
-    int rows, dk, n, delta;
+    int rows, dk, n, delta, keyed;
     float skip;
 } llm__recur;
 
@@ -15114,6 +15118,8 @@ LLM__INLINE double llm__body_weigh(const float *x, float *w, int32_t n, float ma
  *                    u = write (v - decay r)                       what it should say, less what it does: the delta rule's error
  *     second pass    S_i = decay S_i + k_i u;  o += q_i S_i        written, and asked by the query in one go
  *
+ * Where every key decays by itself (keyed: Kimi's delta nets, Mamba), S_i is written with decay_i, and read with decay_i k_i for k_i.
+ *
  * Without the delta (Mamba 2) there is no first pass: u = write v. With 4 keys, decay 1, write 1, S zero, k = (1, 0, 0, 0), v = 5 a row
  * leaves S_0 = 5; the same row again has r = 5, u = 0, and changes nothing: what is known is not learnt twice.
  *
@@ -15192,22 +15198,23 @@ LLM__INLINE llm__v16 llm__recur_read(const llm__recur *c, const float *s, const 
     return sum[0];
 }
 
-/* S_i = d S_i + k_i u; returns the sum over i of q_i S_i. */
-LLM__INLINE llm__v16 llm__recur_write(const llm__recur *c, float *s, const int n, const float *q, const float *k, const float decay,
-                                      const llm__v16 u) {
+/* S_i = d S_i + k_i u, or keyed d_i S_i + k_i u; returns the sum over i of q_i S_i. */
+LLM__INLINE llm__v16 llm__recur_write(const llm__recur *c, float *s, const int n, const float *q, const float *k, const float *d,
+                                      const int keyed, const llm__v16 u) {
     llm__v16 sum[4];
     int i = 0;
     for (int j = 0; j < 4; j++) sum[j] = llm__all16(0);
     for (; i + 4 <= c->dk; i += 4)
         LLM__UNROLL
         for (int j = 0; j < 4; j++) {
-            const float key = k[i + j], query = q[i + j];
+            const float key = k[i + j], query = q[i + j], decay = d[keyed ? i + j : 0];
             llm__v16 x = llm__load16(s + (i + j) * c->stride, n);
             LLM__EACH(e) x.v[e] = decay * x.v[e] + key * u.v[e];
             llm__store16(s + (i + j) * c->stride, n, x);
             LLM__EACH(e) sum[j].v[e] += query * x.v[e];
         }
     for (; i < c->dk; i++) {
+        const float decay = d[keyed ? i : 0];
         llm__v16 x = llm__load16(s + i * c->stride, n);
         LLM__EACH(e) x.v[e] = decay * x.v[e] + k[i] * u.v[e];
         llm__store16(s + i * c->stride, n, x);
@@ -15218,24 +15225,29 @@ LLM__INLINE llm__v16 llm__recur_write(const llm__recur *c, float *s, const int n
 }
 
 /* Sixteen columns of all rows: so much of a state stays in the first cache. */
-LLM__INLINE void llm__recur_rows(const llm__recur *c, int at, const int n) {
+LLM__INLINE void llm__recur_rows(const llm__recur *c, int at, const int n, const int keyed) {
     for (int row = 0; row < c->rows; row++) {
-        const float *q = c->q + row * c->key_stride, *k = c->k + row * c->key_stride, write = c->write[row];
-        const float decay = c->decay[row];
+        const int64_t key = row * c->key_stride;
+        const float *q = c->q + key, *k = c->k + key, write = c->write[row], *d = c->decay + (keyed ? key : row);
         const llm__v16 v = llm__load16(c->v + row * c->v_stride + at, n);
         llm__v16 u = v, o = llm__all16(0);
-        if (c->delta) o = llm__recur_read(c, c->state + at, n, k, decay);
+        if (c->delta) o = keyed ? llm__recur_read(c, c->state + at, n, c->read + key, 1) : llm__recur_read(c, c->state + at, n, k, *d);
         LLM__EACH(i) u.v[i] = write * (v.v[i] - o.v[i]);
-        o = llm__recur_write(c, c->state + at, n, q, k, decay, u);
+        o = llm__recur_write(c, c->state + at, n, q, k, d, keyed, u);
         LLM__EACH(i) o.v[i] += c->skip * v.v[i];
         llm__store16(c->out + row * c->out_stride + at, n, o);
     }
 }
 
-LLM__INLINE void llm__body_recur(const llm__recur *c) {
+LLM__INLINE void llm__recur_all(const llm__recur *c, const int keyed) {
     int at = 0;
-    for (; at + LLM__ROWS <= c->n; at += LLM__ROWS) llm__recur_rows(c, at, LLM__ROWS);
-    if (at < c->n) llm__recur_rows(c, at, c->n - at);
+    for (; at + LLM__ROWS <= c->n; at += LLM__ROWS) llm__recur_rows(c, at, LLM__ROWS, keyed);
+    if (at < c->n) llm__recur_rows(c, at, c->n - at, keyed);
+}
+
+LLM__INLINE void llm__body_recur(const llm__recur *c) {
+    if (c->keyed) llm__recur_all(c, 1);
+    else llm__recur_all(c, 0);
 }
 
 /* ============================================================================
@@ -20639,7 +20651,7 @@ static void llm__run_norm(const llm__run *r, int row) {
     const llm_norm_op *op = &r->rec->op.norm;
     const llm__kernels *k = r->ctx->kernels;
     const float *src = llm__row(op->src, row) + op->src_col, *w = llm__vector(op->weight), *b = llm__vector(op->bias);
-    float *dst = llm__row(op->dst, row), *scratch = (float *)r->e->scratch;
+    float *dst = llm__row(op->dst, row) + op->dst_col, *scratch = (float *)r->e->scratch;
     for (int i = 0; i < LLM__MAX(op->parts, 1); i++, src += op->n, dst += op->n) {
         llm__norm_row(k, op->kind, op->add ? scratch : dst, src, op->n, w, b, op->eps);
         if (op->add) k->add(dst, scratch, 1, op->n);
@@ -20801,11 +20813,12 @@ static void llm__run_mla_write(const llm__run *r, int row) {
     const llm_mla_op *op = &r->rec->op.mla;
     const llm__kernels *k = r->ctx->kernels;
     float *latent = llm__row(op->kv_a, row), *q = llm__row(op->q, row) + op->nope;
-    const float *rope = llm__row(op->rope, row);
+    const float *rope = op->rope ? llm__row(op->rope, row) : NULL;
     llm__kv_view view = llm__view(r, op->layer, r->ctx->step.seq_of_row[row], 0);
     llm__norm_row(k, LLM_NORM_RMS, latent, latent, op->rank, llm__vector(op->kv_norm), NULL, op->eps);
-    k->rotate(latent + op->rank, rope, op->rope_dim / 2, op->rope_interleaved);
-    for (int h = 0; h < op->n_heads; h++) k->rotate(q + h * (op->nope + op->rope_dim), rope, op->rope_dim / 2, op->rope_interleaved);
+    if (rope) k->rotate(latent + op->rank, rope, op->rope_dim / 2, op->rope_interleaved);
+    for (int h = 0; h < op->n_heads && rope; h++)
+        k->rotate(q + h * (op->nope + op->rope_dim), rope, op->rope_dim / 2, op->rope_interleaved);
     if (r->ctx->kv.scaled) llm__kv_turn(latent, op->rank + op->rope_dim, llm__kv_turn_size(op->rank | op->rope_dim));
     llm__kv_write_token(k, &view, llm__row_position(&r->ctx->step, row), latent, NULL, (uint8_t *)r->e->scratch);
 }
@@ -21231,19 +21244,40 @@ static void llm__recur_key(const llm__run *r, const float *x, float scale, float
     k->affine(to, x, 0, by, NULL, NULL, op->dk);
 }
 
-/* What the kernel reads of c->rows rows from `row` on, of head h, into memory: k and q (rows, dk), write and decay (rows). */
+/* 1 if each key of a head decays by itself. */
+static int llm__recur_keyed(const llm_recur_op *op) { return op->step_keys || op->decay_keys; }
+
+/* How much is left of a state after the row x, of head h, to decay: one number, or keyed dk of them, and then k times them to read. Returns
+ * the head's step. */
+static float llm__recur_decays(const llm_recur_op *op, const float *x, int h, const float *k, float *decay, float *read) {
+    const float *steps = x + op->decay_col, *bias = op->decay_bias->f32;
+    const int64_t at = (int64_t)h * op->dk;
+    float s = op->step_keys ? 0 : llm__recur_step(op, steps[h] + bias[h]);
+    if (!llm__recur_keyed(op)) *decay = expf(op->decay->f32[h] * s);
+    for (int i = 0; i < op->dk && llm__recur_keyed(op); i++) {
+        if (op->step_keys) s = llm__recur_step(op, steps[at + i] + bias[at + i]);
+        decay[i] = expf(op->decay->f32[op->decay_keys ? at + i : h] * s);
+        read[i] = k[i] * decay[i];
+    }
+    return s;
+}
+
+/* What the kernel reads of c->rows rows from `row` on, of head h, into memory: k and q (rows, dk), write (rows), decay (rows), keyed decay
+ * and read (rows, dk). */
 static void llm__recur_inputs(const llm__run *r, int h, int row, llm__recur *c, float *memory) {
     const llm_recur_op *op = &r->rec->op.recur;
     const int dk = op->dk, group = op->turns ? (h + op->turns - 1) % op->n_groups : h / (op->n_heads / op->n_groups);
-    float *k = memory, *q = k + (int64_t)c->rows * dk, *write = q + (int64_t)c->rows * dk, *decay = write + c->rows;
+    const int64_t keys = (int64_t)c->rows * dk;
+    float *k = memory, *q = k + keys, *write = q + keys, *decay = write + c->rows, *read = decay + keys;
     for (int i = 0; i < c->rows; i++) {
-        const float *x = llm__row(op->src, row + i), s = llm__recur_step(op, x[op->decay_col + h] + op->decay_bias->f32[h]);
-        llm__recur_key(r, x + op->k_col + group * dk, 1, k + (int64_t)i * dk);
-        llm__recur_key(r, x + op->q_col + group * dk, 1 / sqrtf((float)dk), q + (int64_t)i * dk);
-        decay[i] = expf(op->decay->f32[h] * s);
+        const float *x = llm__row(op->src, row + i);
+        const int64_t at = (int64_t)i * dk;
+        llm__recur_key(r, x + op->k_col + group * dk, 1, k + at);
+        llm__recur_key(r, x + op->q_col + group * dk, 1 / sqrtf((float)dk), q + at);
+        const float s = llm__recur_decays(op, x, h, k + at, decay + (c->keyed ? at : i), read + at);
         write[i] = op->write_col < 0 ? s : 1 / (1 + expf(-x[op->write_col + h]));
     }
-    c->q = q, c->k = k, c->write = write, c->decay = decay, c->key_stride = dk;
+    c->q = q, c->k = k, c->write = write, c->decay = decay, c->read = read, c->key_stride = dk;
 }
 
 /* Brings n columns of the state to where they are changed. */
@@ -21258,13 +21292,15 @@ static void llm__recur_fetch(const llm_recur_op *op, const llm__recur_span *span
 /* Columns [at, at + n) of head h, of all sequences. */
 static void llm__recur_columns(const llm__run *r, int h, int at, int n) {
     const llm_recur_op *op = &r->rec->op.recur;
-    const int64_t each = 2 * ((int64_t)op->dk + 1), most = (int64_t)(r->e->scratch_bytes / sizeof(float)) / each;
+    const int64_t each = (llm__recur_keyed(op) ? 4 : 2) * ((int64_t)op->dk + 1),
+                  most = (int64_t)(r->e->scratch_bytes / sizeof(float)) / each;
     llm__recur c = {.stride = op->dv,
                     .v_stride = op->src->stride,
                     .out_stride = op->dst->stride,
                     .dk = op->dk,
                     .n = n,
                     .delta = op->delta,
+                    .keyed = llm__recur_keyed(op),
                     .skip = op->skip ? op->skip->f32[h] : 0};
     const int64_t state = op->state + (int64_t)h * op->dk * op->dv + at;
     llm__recur_span span;
@@ -21742,11 +21778,17 @@ static void llm__cpu_conv(llm_backend_ctx *ctx, int rank, const llm_conv_op *op)
     llm__record_op(ctx, rank, LLM__OP_CONV, LLM_ROWS_TOKENS, op, op->buf, NULL, op->dst ? op->dst : op->buf, NULL, LLM__TOUCH_WRITE);
 }
 
+/* How many values a weight has. */
+static int64_t llm__cpu_size(const llm_weight *w) { return w->rows * w->cols; }
+
 static void llm__cpu_recur(llm_backend_ctx *ctx, int rank, const llm_recur_op *op) {
     llm__check_state(ctx, op->layer, op->state, (int64_t)op->n_heads * op->dk * op->dv);
     if (op->n_groups < 1 || (!op->turns && op->n_heads % op->n_groups) || op->turns < 0 || op->dk < 1 || op->dv < 1 ||
         op->dst->cols < (int64_t)op->n_heads * op->dv)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "recur: heads, groups or widths out of range");
+    else if (!op->decay || !op->decay_bias || llm__cpu_size(op->decay) != (int64_t)op->n_heads * (op->decay_keys ? op->dk : 1) ||
+             llm__cpu_size(op->decay_bias) != (int64_t)op->n_heads * (op->step_keys ? op->dk : 1) || (op->step_keys && op->write_col < 0))
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "recur: decays and steps do not fit the heads");
     llm__record_op(ctx, rank, LLM__OP_RECUR, LLM_ROWS_TOKENS, op, op->src, NULL, op->dst, NULL, LLM__TOUCH_WRITE);
 }
 
@@ -26453,6 +26495,8 @@ static const llm__family llm__families[] = {
     {"seed_oss", "seed_oss", LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 1},
     {"lfm2", "lfm2", LLM__QK_HEAD | LLM__TIED, LLM_ACT_SILU, 1e6f, 1},
     {"lfm2_moe", "lfm2moe", LLM__QK_HEAD | LLM__TIED | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
+    {"jamba", "", 0, LLM_ACT_SILU, 1e4f, 1},
+    {"kimi_linear", "", LLM__MLA | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"falcon_h1", "", 0, LLM_ACT_SILU, 1e5f, 1},
     {"mamba2", "mamba2", LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
     {"nemotron_h", "nemotron_h nemotron_h_moe", LLM__NO_GATE | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_RELU2, 1e4f, 1},
@@ -26491,11 +26535,20 @@ typedef struct llm__rope {
 } llm__rope;
 
 /* What a layer does with other positions: nothing (an MLP alone), attention, or what keeps a state: see >>arch_recurrent. */
-typedef enum llm__mixer { LLM__MIX_ATTENTION = 0, LLM__MIX_NONE, LLM__MIX_CONV, LLM__MIX_DELTA, LLM__MIX_SSM } llm__mixer;
+typedef enum llm__mixer {
+    LLM__MIX_ATTENTION = 0,
+    LLM__MIX_NONE,
+    LLM__MIX_CONV,
+    LLM__MIX_DELTA,
+    LLM__MIX_SSM,
+    LLM__MIX_KDA,
+    LLM__MIX_S6
+} llm__mixer;
 
 /* Shapes of what recurrent layers keep: see llm_conv_op and llm_recur_op. */
 typedef struct llm__arch_state {
     int32_t taps, n_heads, n_groups, dk, dv;
+    int32_t rank;                /* of what makes the steps (Mamba 1) */
     int32_t no_norm, norm_first; /* what they give has no norm, or one before its gate instead of behind (Mamba 2) */
     int32_t turns;               /* 1: groups take turns, see llm_recur_op */
     float step_min, step_max;
@@ -26816,6 +26869,8 @@ static void llm__arch_refused(llm__facts *f, const llm__arch *a) {
         {"hunyuan_v1_dense hunyuan_v1_moe", "use_cla"},
         {"apertus", "post_norm"},
     };
+    if (llm__arch_is(a, "kimi_linear") && !llm__fact_bool(f, "mla_use_nope", 1) && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: mla_use_nope: false is not supported", f->path);
     for (int i = 0; i < LLM__COUNT(table); i++)
         if (f->json && llm__arch_is(a, table[i].families) && llm__fact_bool(f, table[i].key, 0) && !f->r)
             f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s: true is not supported", f->path, table[i].key);
@@ -26933,10 +26988,11 @@ static void llm__arch_sparsemixer(llm__facts *f, llm__arch *a) {
 static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
     int64_t silent = llm__arch_hybrid(a) && llm__arch_is(a, "granitemoe") ? llm__arch_hybrid_experts(f) : 0;
-    if (llm__arch_is(a, "llama4_text")) silent = 16;
+    if (llm__arch_is(a, "llama4_text jamba")) silent = 16;
     a->n_experts =
         llm__fact_item(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, silent, 0, LLM_MAX_EXPERTS);
     if (llm__arch_is(a, "gemma4_text") && f->json && !llm__fact_bool(f, "enable_moe_block", 0)) a->n_experts = 0;
+    if (llm__arch_is(a, "jamba") && a->n_experts == 1) a->n_experts = 0;
     a->n_sets = llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name) ? 2 : 1;
     if (!a->n_experts) return;
     int32_t most = LLM__MIN(a->n_experts, 256);
@@ -26960,17 +27016,19 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
         corrected |= llm__tensors_find(tensors, text) != NULL;
     }
     if (gating == 2 || (!gating && corrected && (a->flags & LLM__MLA))) a->score = LLM_ROUTE_SIGMOID; /* V3 as GGUF is "deepseek2" */
-    if (!strcmp(llm__fact_str(f, "scoring_func", text), "sigmoid")) a->score = LLM_ROUTE_SIGMOID;
+    llm__fact_str(f, "scoring_func moe_router_activation_func", text);
+    if (!strcmp(text, "sigmoid")) a->score = LLM_ROUTE_SIGMOID;
+    if (!strcmp(text, "softmax") && llm__arch_is(a, "kimi_linear")) a->score = LLM_ROUTE_SOFTMAX;
     a->shared_gate = llm__arch_is(a, "qwen2_moe qwen3_next qwen3_5_moe_text");
     int usual = (a->flags & LLM__NORM_TOPK) || llm__arch_is(a, "llama") || (a->gguf && llm__arch_is(a, "qwen3_moe")); /* GGUF's Mixtral */
-    a->normalize = llm__fact_bool(f, "norm_topk_prob .expert_weights_norm", usual);
+    a->normalize = llm__fact_bool(f, "norm_topk_prob moe_renormalize .expert_weights_norm", usual);
     if (f->json && llm__arch_is(a, "deepseek_v2")) a->normalize = 0; /* its code ignores the key */
     a->normalize_min = (float)llm__fact_num(f, "moe_norm_min", 0, 0, 1);
     a->route_scale = (float)llm__fact_num(f, "routed_scaling_factor .expert_weights_scale", 1, -1e6, 1e6);
     if (a->gguf && a->route_scale == 0) a->route_scale = 1;
-    a->n_group = llm__fact_int(f, "n_group .expert_group_count", 1, 0, a->n_experts);
+    a->n_group = llm__fact_int(f, "n_group num_expert_group .expert_group_count", 1, 0, a->n_experts);
     a->topk_group = llm__fact_int(f, "topk_group .expert_group_used_count", 1, 0, LLM__MAX(a->n_group, 1));
-    if (!strcmp(llm__fact_str(f, "topk_method", text), "greedy")) a->n_group = 1;
+    if (!strcmp(llm__fact_str(f, "topk_method", text), "greedy") || !llm__fact_bool(f, "use_grouped_topk", 1)) a->n_group = 1;
     llm__arch_fixed_experts(f, a);
     llm__arch_sparsemixer(f, a);
     int size = a->n_experts / LLM__MAX(a->n_group, 1);
@@ -26996,6 +27054,11 @@ static void llm__arch_sparse(llm__facts *f, llm__arch *a) {
         a->layer[i].moe = i >= first && (last < 0 || i <= last) && (i + 1) % every == 0 && i % each == 0;
     for (int v = llm__fact_list(f, "mlp_only_layers"); v >= 0; v = llm_json_next(f->json, v))
         if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].moe = 0;
+    if (llm__arch_is(a, "jamba")) {
+        every = llm__fact_int(f, "expert_layer_period", 2, 1, LLM__MAX_LAYERS);
+        const int32_t offset = llm__fact_int(f, "expert_layer_offset", 1, 0, every - 1);
+        for (int i = 0; i < a->n_layers; i++) a->layer[i].moe = a->n_experts > 1 && i % every == offset;
+    }
     const int listed = llm__facts_find(f, "moe_layers").node;
     for (int i = 0; i < a->n_layers && listed >= 0; i++) a->layer[i].moe = 0;
     for (int v = llm_json_first(f->json, listed); v >= 0; v = llm_json_next(f->json, v))
@@ -27104,7 +27167,7 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
         l->window = slides ? window : 0;
         llm__arch_layer_shapes(f, a, i);
         l->rope = slides && window && a->n_rope > 1;
-        if (!uses_rope || (hybrid && !slides) || !a->n_rope || llm__arch_is(a, "nemotron_h")) l->rope = -1;
+        if (!uses_rope || (hybrid && !slides) || !a->n_rope || llm__arch_is(a, "nemotron_h jamba")) l->rope = -1;
         if (type >= 0) type = llm_json_next(f->json, type);
         if (rope >= 0) rope = llm_json_next(f->json, rope);
     }
@@ -27326,6 +27389,8 @@ static void llm__arch_encoder(llm__facts *f, llm__arch *a) {
  * ============================================================================
  *     LFM2, LFM2-MoE                      short convolutions, and attention
  *     Qwen3-Next, Qwen3.5, Qwen3.5-MoE    gated delta nets (Yang et al. 2024), and attention whose result is gated
+ *     Kimi Linear                         delta nets in which every key decays by itself ("KDA"), and latent attention without positions
+ *     Jamba                               Mamba 1 (Gu and Dao 2023: "S6"), and attention without positions
  *     Mamba 2                             Mamba 2 alone: one block a layer, no MLP
  *     Granite 4                           Mamba 2, and attention without positions
  *     Falcon-H1                           Mamba 2 and attention side by side in every layer, which read one norm and are added
@@ -27335,6 +27400,8 @@ static void llm__arch_encoder(llm__facts *f, llm__arch *a) {
  *     layer_types            a word each: "linear_attention" (Qwen), "conv" (LFM2), "mamba" (Granite), "full_attention" or "attention"
  *     full_attn_idxs         the numbers of those with attention (the first LFM2)
  *     full_attention_interval    every fourth, if nothing is said (Qwen)
+ *     linear_attn_config     those with attention, counted from 1 (Kimi Linear)
+ *     attn_layer_period      attention in every so many, from attn_layer_offset on (Jamba)
  *     hybrid_override_pattern    a letter each, M * - E (Nemotron-H)
  * and GGUF by attention.head_count_kv, a list with 0 for layers without attention, by full_attention_interval, or by
  * attention.recurrent_layers, a list of true and false.
@@ -27348,6 +27415,12 @@ static void llm__arch_encoder(llm__facts *f, llm__arch *a) {
  *
  * So a product with a bias b, y = m (W n x + b), is y = (m n W) x + m b. An adapter's product would want the same factors: it is refused.
  *
+ * Kimi's and Jamba's states in the words of llm_recur_op, where all others have one decay a head and row:
+ *
+ *     KDA    a step for each of the dk keys of a head, through a narrow matrix: s_i = softplus(f_i + bias_i), decay e^(-e^A s_i)
+ *     S6     a head for each channel, dv = 1, with one step, but a number A_i for each of the dk keys: decay e^(-e^A_i s); all heads
+ *            have the same keys and queries (B and C), and what they write is weighed by the step
+ *
  * A state has n_heads heads of (dk, dv) values, keys and queries are those of n_groups groups of heads. Qwen3.5-0.8B, of 24 layers 18 with
  * 16 heads of 128 x 128 values: 18 MB a sequence, as much as its 6 other layers' keys and values of 1,500 tokens take. */
 
@@ -27356,9 +27429,13 @@ static const struct {
     const char *families, *word;
     llm__mixer mixer;
 } llm__recurrent_words[] = {
-    {"lfm2 lfm2_moe", "conv", LLM__MIX_CONV},     {"qwen3_next qwen3_5_text qwen3_5_moe_text", "linear_attention", LLM__MIX_DELTA},
-    {"mamba2 nemotron_h", "mamba", LLM__MIX_SSM}, {"granitemoe granite", "mamba", LLM__MIX_SSM},
+    {"lfm2 lfm2_moe", "conv", LLM__MIX_CONV},
+    {"qwen3_next qwen3_5_text qwen3_5_moe_text", "linear_attention", LLM__MIX_DELTA},
+    {"mamba2 nemotron_h", "mamba", LLM__MIX_SSM},
+    {"granitemoe granite", "mamba", LLM__MIX_SSM},
     {"falcon_h1", "hybrid", LLM__MIX_SSM},
+    {"kimi_linear", "linear_attention", LLM__MIX_KDA},
+    {"jamba", "mamba", LLM__MIX_S6},
 };
 
 /* The family's row of the table; -1: none. Granite without "hybrid" in its name has attention alone. */
@@ -27442,6 +27519,19 @@ static void llm__recurrent_keys(llm__facts *f, llm__arch *a, llm__mixer mixer) {
     }
 }
 
+/* Kimi Linear lists its layers with attention, from 1 on, in an object of their own; Jamba has them every so many. */
+static void llm__recurrent_apart(llm__facts *f, llm__arch *a, int row) {
+    const int kimi = llm__arch_is(a, "kimi_linear");
+    const llm__facts in = llm__facts_in(f, llm__facts_find(f, "linear_attn_config").node);
+    const int32_t every = llm__fact_int(f, "attn_layer_period", 8, 1, LLM__MAX_LAYERS);
+    const int32_t from = llm__fact_int(f, "attn_layer_offset", 4, 0, every - 1);
+    int64_t number;
+    for (int i = 0; i < a->n_layers; i++)
+        a->layer[i].mixer = (int8_t)(kimi || i % every != from ? llm__recurrent_words[row].mixer : LLM__MIX_ATTENTION);
+    for (int v = kimi ? llm__fact_list(&in, "full_attn_layers") : -1; v >= 0; v = llm_json_next(f->json, v))
+        if (llm_json_int(f->json, v, &number) && number > 0 && number <= a->n_layers) a->layer[number - 1].mixer = LLM__MIX_ATTENTION;
+}
+
 /* Where nothing is said, Qwen's families have attention in every so many layers, others nowhere. */
 static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
     const llm__mixer mixer = llm__recurrent_words[row].mixer;
@@ -27450,6 +27540,7 @@ static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
     if (a->gguf) llm__recurrent_keys(f, a, mixer);
     else if (llm__arch_is(a, "nemotron_h")) llm__recurrent_letters(f, a);
     else if (type < 0 && llm__arch_is(a, "lfm2 lfm2_moe")) llm__recurrent_listed(f, a, row);
+    else if (type < 0 && llm__arch_is(a, "kimi_linear jamba")) llm__recurrent_apart(f, a, row);
     else
         for (int i = 0; i < a->n_layers; i++) {
             const llm__mixer usual = mixer == LLM__MIX_DELTA && (i + 1) % every == 0 ? LLM__MIX_ATTENTION : mixer;
@@ -27460,13 +27551,14 @@ static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
         }
 }
 
-/* Words for taps, heads, groups, dk and dv: of Mamba 2, of gated delta nets. GGUF has the width of all heads. */
-static const char *const llm__state_keys[2][5] = {
+/* Words for taps, heads, groups, dk and dv: of Mamba 2, of gated delta nets, of Kimi's. GGUF has the width of all heads. */
+static const char *const llm__state_keys[3][5] = {
     {"mamba_d_conv conv_kernel .ssm.conv_kernel", "mamba_n_heads mamba_num_heads num_heads .ssm.time_step_rank",
      "mamba_n_groups n_groups .ssm.group_count", "mamba_d_state ssm_state_size state_size .ssm.state_size",
      "mamba_d_head mamba_head_dim head_dim"},
     {"linear_conv_kernel_dim .ssm.conv_kernel", "linear_num_value_heads .ssm.time_step_rank", "linear_num_key_heads .ssm.group_count",
      "linear_key_head_dim .ssm.state_size", "linear_value_head_dim"},
+    {"short_conv_kernel_size", "num_heads", "num_heads", "head_dim", "head_dim"},
 };
 
 /* dv of a GGUF file. */
@@ -27478,6 +27570,19 @@ static int32_t llm__state_width(llm__facts *f, int32_t heads) {
     return LLM__MIN(LLM__MAX(all / heads, 1), 4096);
 }
 
+/* Mamba 1 has a head for each channel, of one value, and keys and queries for all of them. */
+static void llm__recurrent_mamba(llm__facts *f, llm__arch *a) {
+    llm__arch_state *s = &a->state;
+    const llm__fact rank = llm__facts_find(f, "mamba_dt_rank"); /* "auto": a sixteenth of the hidden size */
+    const int said = llm_json_type_of(f->json, rank.node) == LLM_JSON_NUMBER;
+    s->taps = llm__fact_int(f, "mamba_d_conv", 4, 2, LLM_CONV_TAPS);
+    s->n_heads = llm__fact_int(f, "mamba_expand", 2, 1, 64) * a->hidden;
+    s->n_groups = s->dv = 1;
+    s->dk = llm__fact_int(f, "mamba_d_state", 16, 1, 4096);
+    s->rank = said ? llm__fact_int(f, "mamba_dt_rank", 0, 1, 1 << 16) : (a->hidden + 15) / 16;
+    s->no_norm = 1;
+}
+
 /* Heads, groups and widths of the states. */
 static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer) {
     llm__arch_state *s = &a->state;
@@ -27486,13 +27591,18 @@ static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer)
         s->n_heads = a->hidden, s->n_groups = s->dv = 1;
         return;
     }
-    const int delta = mixer == LLM__MIX_DELTA;
-    const char *const *key = llm__state_keys[delta];
-    s->taps = llm__fact_int(f, key[0], a->gguf ? LLM__MUST : 4, 2, LLM_CONV_TAPS);
-    s->n_heads = llm__fact_int(f, key[1], LLM__MUST, 1, LLM__MAX_HEADS);
-    s->n_groups = llm__fact_int(f, key[2], delta || a->gguf ? LLM__MUST : 1, 1, s->n_heads);
-    s->dk = llm__fact_int(f, key[3], LLM__MUST, 1, 4096);
-    s->dv = a->gguf ? llm__state_width(f, s->n_heads) : llm__fact_int(f, key[4], LLM__MUST, 1, 4096);
+    const int delta = mixer == LLM__MIX_DELTA, kimi = mixer == LLM__MIX_KDA;
+    const char *const *key = llm__state_keys[kimi ? 2 : delta];
+    llm__facts in = kimi ? llm__facts_in(f, llm__facts_find(f, "linear_attn_config").node) : *f;
+    if (mixer == LLM__MIX_S6) llm__recurrent_mamba(f, a);
+    else {
+        s->taps = llm__fact_int(&in, key[0], a->gguf ? LLM__MUST : 4, 2, LLM_CONV_TAPS);
+        s->n_heads = llm__fact_int(&in, key[1], LLM__MUST, 1, LLM__MAX_HEADS);
+        s->n_groups = llm__fact_int(&in, key[2], delta || a->gguf ? LLM__MUST : 1, 1, s->n_heads);
+        s->dk = llm__fact_int(&in, key[3], LLM__MUST, 1, 4096);
+        s->dv = a->gguf ? llm__state_width(&in, s->n_heads) : llm__fact_int(&in, key[4], LLM__MUST, 1, 4096);
+        f->r = in.r;
+    }
     s->turns = a->gguf && llm__arch_is(a, "qwen3_5_text qwen3_5_moe_text");
     if (s->n_heads % s->n_groups && !f->r)
         f->r = llm__error(LLM_ERR_FORMAT, "%s: %d heads of state cannot share %d groups evenly", f->path, s->n_heads, s->n_groups);
@@ -27809,7 +27919,7 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
     llm__rope_turned(&in, a);
     if (!in.r && a->rope[0].dim) {
         llm__rope_fill(&in, a, tensors, a->family->theta, 0, &a->rope[0]);
-        a->n_rope = 1;
+        a->n_rope = !llm__arch_is(a, "kimi_linear"); /* whose heads have values for it that do not turn */
     }
     if (!in.r && a->rope[0].dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text gemma4_text modernbert"))) {
         double base = olmo ? llm__fact_num(&in, "rope_theta .rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4;
@@ -28067,11 +28177,11 @@ struct llm_model {
         "pre_feedforward_layernorm pre_ff_layernorm post_attention_layernorm feedforward_layernorm ffn_norm ln_2 final_layer_norm ln_mlp " \
         "post_attention_norm mlp_norm") \
     SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear mlp.Wi") \
-    SLOT(GATE, "mlp.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 mlp.fc12 ffn_gate") \
-    SLOT(UP, "mlp.up_proj feed_forward.w3 feed_forward.up_proj mlp.w1 mlp.c_fc mlp.fc1 mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj " \
-             "intermediate.dense mlp.fc11 ffn_up") \
-    SLOT(DOWN, "mlp.down_proj feed_forward.w2 feed_forward.down_proj mlp.c_proj mlp.fc2 mlp.fc_out fc2 mlp.dense_4h_to_h " \
-               "shared_mlp.output_linear mixer.down_proj output.dense mlp.Wo ffn_down") \
+    SLOT(GATE, "mlp.gate_proj block_sparse_moe.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 mlp.fc12 ffn_gate") \
+    SLOT(UP, "mlp.up_proj block_sparse_moe.up_proj feed_forward.w3 feed_forward.up_proj mlp.w1 mlp.c_fc mlp.fc1 " \
+             "mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj intermediate.dense mlp.fc11 ffn_up") \
+    SLOT(DOWN, "mlp.down_proj block_sparse_moe.down_proj feed_forward.w2 feed_forward.down_proj mlp.c_proj mlp.fc2 " \
+               "mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear mixer.down_proj output.dense mlp.Wo ffn_down") \
     SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm output.LayerNorm norm2 layer_output_norm") \
     SLOT(FFN_NORM2, "pre_feedforward_layernorm_2 pre_ffw_norm_2") /* of experts beside the MLP */ \
     SLOT(POST_FFN1, "post_feedforward_layernorm_1 post_ffw_norm_1") \
@@ -28088,7 +28198,7 @@ struct llm_model {
     SLOT(EXPERT_SCALE, "router.per_expert_scale ffn_down_exps.scale") \
     SLOT(ROUTER2, "mlp.gate.weight_1") /* of the experts for pictures */ \
     SLOT(CORRECTION, "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias mlp.e_score_correction_bias " \
-                     "block_sparse_moe.e_score_correction_bias feed_forward.expert_bias " \
+                     "block_sparse_moe.e_score_correction_bias block_sparse_moe.gate.e_score_correction_bias feed_forward.expert_bias " \
                      "mixer.gate.e_score_correction_bias exp_probs_b.bias exp_probs_b") \
     SLOT(E_GATE_UP, "mlp.experts.gate_up_proj mlp.experts.#.up_gate_proj block_sparse_moe.input_linear " \
                     "block_sparse_moe.experts.gate_up_proj feed_forward.experts.gate_up_proj experts.gate_up_proj ffn_gate_up_exps") \
@@ -28103,11 +28213,14 @@ struct llm_model {
     SLOT(E_IN, "mixer.fc1_latent_proj ffn_latent_down") /* before experts and behind them, where they are narrower (Nemotron-H) */ \
     SLOT(E_OUT, "mixer.fc2_latent_proj ffn_latent_up") \
     SLOT(S_GATE_UP, "shared_mlp.input_linear mlp.shared_experts.up_gate_proj") \
-    SLOT(S_GATE, "mlp.shared_experts.gate_proj mlp.shared_expert.gate_proj mlp.shared_mlp.gate_proj " \
-                 "feed_forward.shared_expert.gate_proj ffn_gate_shexp") \
-    SLOT(S_UP, "mlp.shared_experts.up_proj mlp.shared_expert.up_proj mlp.shared_mlp.up_proj mixer.shared_experts.up_proj " \
-               "feed_forward.shared_expert.up_proj ffn_up_shexp") \
-    SLOT(S_DOWN, "mlp.shared_experts.down_proj mlp.shared_expert.down_proj mlp.shared_mlp.down_proj shared_mlp.output_linear " \
+    SLOT(S_GATE, \
+         "mlp.shared_experts.gate_proj block_sparse_moe.shared_experts.gate_proj mlp.shared_expert.gate_proj mlp.shared_mlp.gate_proj " \
+         "feed_forward.shared_expert.gate_proj ffn_gate_shexp") \
+    SLOT(S_UP, "mlp.shared_experts.up_proj block_sparse_moe.shared_experts.up_proj mlp.shared_expert.up_proj " \
+               "mlp.shared_mlp.up_proj mixer.shared_experts.up_proj feed_forward.shared_expert.up_proj " \
+               "ffn_up_shexp") \
+    SLOT(S_DOWN, "mlp.shared_experts.down_proj block_sparse_moe.shared_experts.down_proj " \
+                 "mlp.shared_expert.down_proj mlp.shared_mlp.down_proj shared_mlp.output_linear " \
                  "feed_forward.shared_expert.down_proj mixer.shared_experts.down_proj ffn_down_shexp") \
     SLOT(S_SCALE, "mlp.shared_expert_gate ffn_gate_inp_shexp") \
     /* recurrent layers; nothing of these is stored minus one */ \
@@ -28120,11 +28233,24 @@ struct llm_model {
     SLOT(R_BA, "linear_attn.in_proj_ba ssm_ba") \
     SLOT(R_CONV, "mamba.conv1d mixer.conv1d linear_attn.conv1d conv.conv ssm_conv1d shortconv.conv") \
     SLOT(R_CONV_BIAS, "mamba.conv1d.bias mixer.conv1d.bias conv.conv.bias ssm_conv1d.bias") \
-    SLOT(R_DECAY, "mamba.A_log mixer.A_log linear_attn.A_log ssm_a") \
-    SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias ssm_dt.bias") \
+    SLOT(R_DECAY, "mamba.A_log mixer.A_log linear_attn.A_log self_attn.A_log ssm_a") \
+    SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias self_attn.dt_bias mamba.dt_proj.bias ssm_dt.bias") \
     SLOT(R_SKIP, "mamba.D mixer.D ssm_d") \
-    SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm ssm_norm") \
-    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj ssm_out shortconv.out_proj") \
+    SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm self_attn.o_norm ssm_norm") \
+    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj self_attn.o_proj ssm_out shortconv.out_proj") \
+    SLOT(R_WRITE, "self_attn.b_proj") /* Kimi Linear's, by itself; then its narrow matrices and convolutions */ \
+    SLOT(R_F_A, "self_attn.f_a_proj") \
+    SLOT(R_F_B, "self_attn.f_b_proj") \
+    SLOT(R_G_A, "self_attn.g_a_proj") \
+    SLOT(R_G_B, "self_attn.g_b_proj") \
+    SLOT(R_CONV_Q, "self_attn.q_conv1d") \
+    SLOT(R_CONV_K, "self_attn.k_conv1d") \
+    SLOT(R_CONV_V, "self_attn.v_conv1d") \
+    SLOT(R_X, "mamba.x_proj") /* Mamba 1: dt, B and C of what the convolution gives, their norms, and what makes steps of dt */ \
+    SLOT(R_DT, "mamba.dt_proj") \
+    SLOT(R_DT_NORM, "mamba.dt_layernorm") \
+    SLOT(R_B_NORM, "mamba.b_layernorm") \
+    SLOT(R_C_NORM, "mamba.c_layernorm") \
     /* of encoders: see >>pooler */ \
     SLOT(TYPES, "embeddings.token_type_embeddings bert.embeddings.token_type_embeddings roberta.embeddings.token_type_embeddings " \
                 "token_types") \
@@ -30176,6 +30302,8 @@ typedef struct llm__net_layer {
     llm__net_pair pl_gate, pl_proj, pl_norm;       /* (P, D), (D, P), (D) of the layer's own values for a token: see arch.per_layer */
     float scalar;                                  /* multiplies x behind the layer; 0: nothing does */
     llm__net_pair mix, conv, conv_bias, gate_norm; /* of a recurrent layer: see llm__net_state; o leads back */
+    llm__net_pair low[2], wide[2];                 /* KDA: (dk, D), (heads * dk, dk) of decays, of the gate; S6: dt, B and C; steps */
+    llm__net_pair dt_norm, b_norm, c_norm;         /* S6 */
     llm__net_pair state_o;                         /* but this, where attention stands beside */
     llm_weight *decay, *step_bias, *skip;
 } llm__net_layer;
@@ -30191,11 +30319,14 @@ typedef struct llm__net_lane {
  * the residual stream:
  *   CONV     before | after | x                     LFM2's B, C and x
  *   DELTA    q | k | v | z | decay | write          the first three go through the convolution
- *   SSM      v | k | q | z | decay                  Mamba's x, B and C; then its z and dt */
+ *   SSM      v | k | q | z | decay                  Mamba's x, B and C; then its z and dt
+ *   KDA      q | k | v | write | z | decay          z and a decay for each key by way of `low`, dk columns of each
+ *   S6       v | z | decay | k | q                  Mamba 1: all behind z by way of `low`, from what the convolution has made of v */
 typedef struct llm__net_state {
     llm__slice heads, groups;
     int32_t turns;                          /* see llm_recur_op */
     int32_t q, k, v, z, decay, write, conv; /* conv: columns that go through the convolution */
+    int32_t low[2];                         /* columns of the buffers low: 0: there are none */
     int32_t cols, n_state;                  /* of mix; of a layer's state */
 } llm__net_state;
 
@@ -30211,11 +30342,11 @@ typedef struct llm__net_rank {
     llm_weight *alibi, *inv_freq[2];
     llm__net_layer *layer; /* (n_layers), of which it has some */
     llm__net_lane token, out;
-    llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate, *mix; /* see llm__net_buffers */
-    llm_buffer *e_in, *e_out;                                                           /* see llm__net_buffers */
-    llm_buffer *router_in, *sum;                                                        /* of experts beside the MLP */
-    llm_buffer *pl, *pl_new, *pl_act, *pl_out;                                          /* of layers' own values for a token */
-    llm_buffer *low, *plus, *head_plus, *e_low, *e_plus;                                /* of adapters */
+    llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate, *mix, *state_low[2]; /* see llm__net_buffers */
+    llm_buffer *e_in, *e_out;                                                                          /* see llm__net_buffers */
+    llm_buffer *router_in, *sum;                                                                       /* of experts beside the MLP */
+    llm_buffer *pl, *pl_new, *pl_act, *pl_out;           /* of layers' own values for a token */
+    llm_buffer *low, *plus, *head_plus, *e_low, *e_plus; /* of adapters */
 } llm__net_rank;
 
 /* A model on a backend. Weights and buffers belong to the backend, the structs to the net. */
@@ -30257,6 +30388,21 @@ static void llm__state_columns(const llm__arch *a, llm__mixer kind, llm__net_sta
     if (kind == LLM__MIX_CONV) {
         s->conv = heads;
         s->cols = 3 * heads;
+    } else if (kind == LLM__MIX_KDA) {
+        s->conv = 2 * keys + values;
+        s->k = keys, s->v = 2 * keys;
+        s->write = s->conv;
+        s->z = s->write + heads;
+        s->decay = s->z + values;
+        s->cols = s->decay + keys;
+        s->low[0] = s->low[1] = a->state.dk;
+    } else if (kind == LLM__MIX_S6) {
+        s->conv = s->z = values;
+        s->decay = 2 * values;
+        s->k = 3 * values, s->q = s->k + keys;
+        s->write = -1;
+        s->cols = s->q + keys;
+        s->low[0] = a->state.rank + 2 * keys;
     } else {
         s->conv = 2 * keys + values;
         s->q = kind == LLM__MIX_DELTA ? 0 : values + keys;
@@ -30275,7 +30421,7 @@ static llm_result llm__state_share(const llm__arch *a, int rank_index, int n, ll
     const int32_t heads = a->state.n_heads, groups = a->state.n_groups;
     if (!a->recurrent) return LLM_OK;
     const llm__mixer kind = llm__state_kind(a);
-    const int conv = kind == LLM__MIX_CONV, turns = a->state.turns;
+    const int conv = kind == LLM__MIX_CONV || kind == LLM__MIX_S6, turns = a->state.turns;
     const int32_t own = heads / n, first = rank_index * own;
     if (n > 1 && (heads % n || (!conv && !turns && groups % n)))
         return llm__error(LLM_ERR_UNSUPPORTED,
@@ -30344,11 +30490,44 @@ static void llm__take_ssm(llm__loader *L, const llm__net_state *s) {
     L->part = 0;
 }
 
+/* Kimi's q, k, v and what is written; the matrices before and behind the narrow values are loads of their own. */
+static void llm__load_kda(llm__loader *L, const llm__net_state *s, llm__net_layer *layer) {
+    static const int in[2] = {LLM__W_R_F_A, LLM__W_R_G_A}, out[2] = {LLM__W_R_F_B, LLM__W_R_G_B};
+    static const int conv[3] = {LLM__W_R_CONV_Q, LLM__W_R_CONV_K, LLM__W_R_CONV_V};
+    const llm__arch_state *a = &L->a->state;
+    const llm__slice keys = llm__slice_times(s->groups, a->dk), values = llm__slice_times(s->heads, a->dv), low = llm__all(a->dk);
+    llm__take_rows(L, LLM__W_Q, keys.size, 0, keys);
+    llm__take_rows(L, LLM__W_K, keys.size, 0, keys);
+    llm__take_rows(L, LLM__W_V, values.size, 0, values);
+    llm__take_rows(L, LLM__W_R_WRITE, s->heads.size, 0, s->heads);
+    llm__make(L, LLM_ROLE_LINEAR, LLM__W_Q, 0, &layer->mix);
+    for (int i = 0; i < 2; i++) {
+        llm__load(L, LLM_ROLE_LINEAR, in[i], low, llm__all(L->a->hidden), 0, &layer->low[i]);
+        llm__load(L, LLM_ROLE_LINEAR, out[i], i ? values : keys, low, 0, &layer->wide[i]);
+    }
+    for (int i = 0; i < 3; i++) llm__take(L, conv[i], llm__all(1), llm__slice_times(i == 2 ? values : keys, a->taps), llm__all(0), -1);
+    llm__make(L, LLM_ROLE_VECTOR, conv[0], 0, &layer->conv);
+}
+
+/* Mamba 1's x and z, and what makes dt, B and C of x behind the convolution: this is cut by columns, so its sum goes over ranks. */
+static void llm__load_s6(llm__loader *L, const llm__net_state *s, llm__net_layer *layer) {
+    const llm__arch_state *a = &L->a->state;
+    const llm__slice values = s->heads, rank = llm__all(a->rank), keys = llm__all(a->dk);
+    llm__take_rows(L, LLM__W_R_IN, 2 * values.size, 0, values);
+    llm__take_rows(L, LLM__W_R_IN, 2 * values.size, values.size, values);
+    llm__make(L, LLM_ROLE_LINEAR, LLM__W_R_IN, 0, &layer->mix);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_R_X, llm__all(a->rank + 2 * a->dk), values, -1, &layer->low[0]);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_R_DT, values, rank, -1, &layer->wide[0]);
+    llm__load_vector(L, LLM__W_R_DT_NORM, rank, 1, -1, &layer->dt_norm);
+    llm__load_vector(L, LLM__W_R_B_NORM, keys, 1, -1, &layer->b_norm);
+    llm__load_vector(L, LLM__W_R_C_NORM, keys, 1, -1, &layer->c_norm);
+}
+
 /* A convolution's weights (columns, taps), or with taps 1 its bias: this rank's columns, in the order of mix, which is the stored one. */
 static void llm__load_conv(llm__loader *L, const llm__net_state *s, llm__mixer kind, int slot, int64_t taps, llm__net_pair *out) {
     const llm__slice keys = llm__slice_times(s->groups, L->a->state.dk * taps), values = llm__slice_times(s->heads, L->a->state.dv * taps);
     const llm__slice part[3] = {kind == LLM__MIX_DELTA ? keys : values, keys, kind == LLM__MIX_DELTA ? values : keys};
-    const int n = kind == LLM__MIX_CONV ? 1 : 3;
+    const int n = kind == LLM__MIX_CONV || kind == LLM__MIX_S6 ? 1 : 3;
     int64_t all = 0, at = 0;
     for (int i = 0; i < n; i++) all += part[i].size;
     for (int i = 0; i < n; at += part[i++].size)
@@ -30356,12 +30535,12 @@ static void llm__load_conv(llm__loader *L, const llm__net_state *s, llm__mixer k
     llm__make(L, LLM_ROLE_VECTOR, slot, 0, out);
 }
 
-/* How fast each head's state decays: -e^A_log, which GGUF has worked out. */
-static void llm__load_decay(llm__loader *L, const llm__net_state *s, llm_weight **out) {
-    const int64_t n = s->heads.n;
+/* How fast the states of heads, or of their keys, decay: -e^A_log, which GGUF has worked out. */
+static void llm__load_decay(llm__loader *L, llm__slice decays, llm_weight **out) {
+    const int64_t n = decays.n;
     float *numbers = (float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n);
     if (!numbers && !L->r) L->r = llm__nomem();
-    llm__take(L, LLM__W_R_DECAY, llm__all(1), s->heads, llm__all(0), -1);
+    llm__take(L, LLM__W_R_DECAY, llm__all(1), decays, llm__all(0), -1);
     for (int64_t i = 0; i < n && !L->r; i++) {
         numbers[i] = -1;
         if (L->m->dummy || L->adapter) continue;
@@ -30369,11 +30548,23 @@ static void llm__load_decay(llm__loader *L, const llm__net_state *s, llm_weight 
         numbers[i] *= llm__segment_scale(L->list[0].segment);
         if (!L->a->gguf) numbers[i] = -expf(numbers[i]);
         if (!(numbers[i] <= 0 && numbers[i] > -1e30f))
-            L->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d: the state of head %d decays by %g, a number of at most 0 expected", L->path,
+            L->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d: decay %d of the state is %g, a number of at most 0 expected", L->path,
                               L->layer, (int)i, (double)numbers[i]);
     }
     L->list[0].n = 0, L->list[0].rows = 0;
     llm__load_numbers(L, "decay of states", numbers, n, out);
+}
+
+/* The first matrix of a layer: what the residual stream is made into. */
+static void llm__load_mix(llm__loader *L, const llm__net_state *s, llm__mixer kind, llm__net_layer *layer) {
+    const int slot = kind != LLM__MIX_DELTA ? LLM__W_R_IN : llm__has(L, LLM__W_R_QKVZ) ? LLM__W_R_QKVZ : LLM__W_R_QKV;
+    if (kind == LLM__MIX_KDA) llm__load_kda(L, s, layer);
+    if (kind == LLM__MIX_S6) llm__load_s6(L, s, layer);
+    if (kind == LLM__MIX_KDA || kind == LLM__MIX_S6) return;
+    if (kind == LLM__MIX_SSM) llm__take_ssm(L, s);
+    if (kind == LLM__MIX_DELTA) llm__take_delta(L, s);
+    for (int i = 0; i < 3 && kind == LLM__MIX_CONV; i++) llm__take_rows(L, slot, 3 * s->heads.size, i * s->heads.size, s->heads);
+    llm__make(L, LLM_ROLE_LINEAR, slot, 0, &layer->mix);
 }
 
 /* What leads into a recurrent layer, lies in it, and leads out of it. */
@@ -30381,21 +30572,17 @@ static void llm__load_recurrent(llm__loader *L, const llm__net_rank *rank, llm__
     const llm__arch *a = L->a;
     const llm__net_state *s = &rank->state;
     const llm__mixer kind = (llm__mixer)a->layer[L->layer].mixer;
-    const llm__slice values = llm__slice_times(s->heads, a->state.dv);
+    const llm__slice values = llm__slice_times(s->heads, a->state.dv), keys = llm__slice_times(s->heads, a->state.dk);
+    const int skips = kind == LLM__MIX_SSM || kind == LLM__MIX_S6, both = a->layer[L->layer].both;
     llm__net_pair step = LLM__ZERO, skip = LLM__ZERO;
-    const int slot = kind != LLM__MIX_DELTA ? LLM__W_R_IN : llm__has(L, LLM__W_R_QKVZ) ? LLM__W_R_QKVZ : LLM__W_R_QKV;
-    if (kind == LLM__MIX_SSM) llm__take_ssm(L, s);
-    if (kind == LLM__MIX_DELTA) llm__take_delta(L, s);
-    for (int i = 0; i < 3 && kind == LLM__MIX_CONV; i++) llm__take_rows(L, slot, 3 * s->heads.size, i * s->heads.size, s->heads);
-    llm__make(L, LLM_ROLE_LINEAR, slot, 0, &layer->mix);
-    llm__load_conv(L, s, kind, LLM__W_R_CONV, a->state.taps, &layer->conv);
+    llm__load_mix(L, s, kind, layer);
+    if (kind != LLM__MIX_KDA) llm__load_conv(L, s, kind, LLM__W_R_CONV, a->state.taps, &layer->conv);
     if (llm__has(L, LLM__W_R_CONV_BIAS)) llm__load_conv(L, s, kind, LLM__W_R_CONV_BIAS, 1, &layer->conv_bias);
-    const int both = a->layer[L->layer].both;
     llm__load(L, LLM_ROLE_LINEAR, LLM__W_R_OUT, llm__all(a->hidden), values, 0, both ? &layer->state_o : &layer->o);
     if (kind == LLM__MIX_CONV) return;
-    llm__load_decay(L, s, &layer->decay);
-    llm__load_vector(L, LLM__W_R_STEP, s->heads, 1, -1, &step);
-    llm__load_vector(L, LLM__W_R_SKIP, s->heads, kind == LLM__MIX_SSM, -1, &skip);
+    llm__load_decay(L, kind == LLM__MIX_S6 ? keys : s->heads, &layer->decay);
+    llm__load_vector(L, LLM__W_R_STEP, kind == LLM__MIX_KDA ? keys : s->heads, 1, -1, &step);
+    llm__load_vector(L, LLM__W_R_SKIP, s->heads, skips, -1, &skip);
     if (!a->state.no_norm)
         llm__load_vector(L, LLM__W_R_NORM, kind == LLM__MIX_SSM ? values : llm__all(a->state.dv), 1, -1, &layer->gate_norm);
     layer->step_bias = step.w;
@@ -30814,6 +31001,7 @@ static llm__net_widths llm__net_widths_of(const llm__arch *a, const llm__net_ran
  *   rope        cosines and sines of this step's positions (T, rope.dim), for each set of frequencies
  *   ff_act      act(gate) * up of the MLP, or of the shared expert (T, ff)
  *   mix         what recurrent layers make of the residual stream: see llm__net_state
+ *   state_low   narrow values between two matrices of theirs
  *   router, routes  scores of the experts (T, E), the chosen and their weights (T, 2 n_used)
  *   q_a, q, kv_a    latent attention's narrow and wide queries, its latent
  *   e_in, e_out     what experts read and give, where it is narrower than the residual stream
@@ -30849,6 +31037,8 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
         {rows, a->n_rope > 1 ? a->rope[1].dim : 0, &rank->rope[1]},
         {rows, w.qkv, &rank->qkv},
         {rows, rank->state.cols, &rank->mix},
+        {rows, rank->state.low[0], &rank->state_low[0]},
+        {rows, rank->state.low[1], &rank->state_low[1]},
         {rows, w.ff, &rank->ff_act},
         {rows, is_mla * a->q_rank, &rank->q_a},
         {rows, is_mla * rank->heads.n * a->head_dim, &rank->q},
@@ -30908,7 +31098,7 @@ static llm_result llm__net_kv(llm__net *net) {
             llm_kv_layer kv = {(int32_t)rank->layer[i].kv_heads.n, own->head_dim, own->v_head_dim, 0};
             if (own->mixer > LLM__MIX_NONE) kv.n_state = rank->state.n_state;
             if (kv.n_state && !own->both) kv.n_kv_heads = kv.head_dim = kv.v_head_dim = 0;
-            if (latent) kv.n_kv_heads = 1, kv.head_dim = a->kv_rank + a->rope[0].dim, kv.v_head_dim = 0;
+            if (latent && own->mixer == LLM__MIX_ATTENTION) kv.n_kv_heads = 1, kv.head_dim = a->kv_rank + a->rope[0].dim, kv.v_head_dim = 0;
             int at = 0;
             while (at < net->n_kv && (taken[at] || memcmp(&net->kv[at], &kv, sizeof kv))) at++;
             net->kv[at] = kv;
@@ -30980,8 +31170,9 @@ static int32_t llm__state_page(const llm__arch *a) {
     if (!a->recurrent || llm__state_share(a, 0, 1, &all)) return 0;
     for (int i = 0; i < a->n_layers; i++) {
         if (a->layer[i].mixer > LLM__MIX_NONE) state += all.n_state * (int64_t)sizeof(float);
+        const int64_t each = (int64_t)a->layer[i].n_kv_heads * (a->layer[i].head_dim + a->layer[i].v_head_dim) * 2;
         if (a->layer[i].mixer == LLM__MIX_ATTENTION || a->layer[i].both)
-            token += (int64_t)a->layer[i].n_kv_heads * (a->layer[i].head_dim + a->layer[i].v_head_dim) * 2;
+            token += a->flags & LLM__MLA ? 2 * ((int64_t)a->kv_rank + a->rope[0].dim) : each;
     }
     while (page < 1024 && 2 * page * token < state) page *= 2;
     return (int32_t)page;
@@ -31319,7 +31510,7 @@ static void llm__extra_keep(const llm__pass *p, const llm__net *net, const llm__
 static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *layer, llm_buffer *dst) {
     const llm__arch_state *a = &p->a->state;
     const llm__net_state *s = &p->rank->state;
-    const int delta = p->a->layer[i].mixer == LLM__MIX_DELTA;
+    const int kda = p->a->layer[i].mixer == LLM__MIX_KDA, delta = kda || p->a->layer[i].mixer == LLM__MIX_DELTA;
     const int32_t n = (int32_t)s->heads.n * a->dv;
     const llm_recur_op recur = {.dst = dst,
                                 .src = p->rank->mix,
@@ -31335,6 +31526,8 @@ static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *la
                                 .delta = delta,
                                 .unit = delta,
                                 .turns = s->turns,
+                                .step_keys = kda,
+                                .decay_keys = p->a->layer[i].mixer == LLM__MIX_S6,
                                 .decay = layer->decay,
                                 .decay_bias = layer->step_bias,
                                 .skip = layer->skip,
@@ -31347,7 +31540,7 @@ static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *la
                               .n = n,
                               .each = 1,
                               .col = s->z,
-                              .act = LLM_GATE_SILU,
+                              .act = kda ? LLM_GATE_SIGMOID : LLM_GATE_SILU,
                               .part = a->no_norm ? 0
                                       : delta    ? a->dv
                                                  : n / (int32_t)s->groups.n,
@@ -31358,19 +31551,56 @@ static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *la
     p->be->gate(p->ctx, p->rank_index, &gate);
 }
 
+/* dst, from column col on, = w src, and what adapters add. */
+static void llm__pass_state_linear(const llm__pass *p, const llm__net_pair *w, const llm_buffer *src, llm_buffer *dst, int32_t col) {
+    const llm_linear_op op = {.rows = LLM_ROWS_TOKENS,
+                              .dst = dst,
+                              .src = src,
+                              .weight = w->w,
+                              .bias = w->b,
+                              .dst_col = col,
+                              .plus = llm__extra_plus(p, LLM_ROWS_TOKENS, p->rank->plus, src, w)};
+    p->be->linear(p->ctx, p->rank_index, &op);
+}
+
+/* Mamba 1: dt, B and C of what the convolution has given, their norms, and the steps that dt makes. */
+static void llm__pass_s6(const llm__pass *p, const llm__net_layer *layer) {
+    const llm__arch_state *a = &p->a->state;
+    const llm__net_state *s = &p->rank->state;
+    llm_buffer *low = p->rank->state_low[0], *mix = p->rank->mix;
+    const struct {
+        llm_buffer *dst;
+        const llm__net_pair *norm;
+        int32_t from, to, n;
+    } norms[] = {{low, &layer->dt_norm, 0, 0, a->rank},
+                 {mix, &layer->b_norm, a->rank, s->k, a->dk},
+                 {mix, &layer->c_norm, a->rank + a->dk, s->q, a->dk}};
+    llm__pass_state_linear(p, &layer->low[0], mix, low, 0);
+    if (p->n_group > 1) p->be->all_reduce(p->ctx, p->rank_index, LLM_ROWS_TOKENS, low, s->low[0]);
+    for (int i = 0; i < LLM__COUNT(norms); i++) {
+        const llm_norm_op op = {.rows = LLM_ROWS_TOKENS,
+                                .dst = norms[i].dst,
+                                .src = low,
+                                .src_col = norms[i].from,
+                                .dst_col = norms[i].to,
+                                .n = norms[i].n,
+                                .kind = LLM_NORM_RMS,
+                                .weight = norms[i].norm->w,
+                                .eps = p->a->eps};
+        p->be->norm(p->ctx, p->rank_index, &op);
+    }
+    llm__pass_state_linear(p, &layer->wide[0], low, mix, s->decay);
+}
+
 /* dst = what layer i, which is recurrent, makes of src:
  *   LFM2               B, C, x = W src;  dst = C conv(B x)
  *   gated delta net    q, k, v, z, a, b = W src;  q, k, v = silu(conv(q, k, v));  dst_h = norm(delta_h(q, k, v, a, b)) silu(z_h)
- *   Mamba 2            x, B, C, z, dt = W src;  x, B, C = silu(conv(x, B, C));  dst = norm(ssm(C, B, x, dt) silu(z)), a norm a group */
+ *   Mamba 2            x, B, C, z, dt = W src;  x, B, C = silu(conv(x, B, C));  dst = norm(ssm(C, B, x, dt) silu(z)), a norm a group
+ *   Kimi's delta net   q, k, v, b = W src;  z = W2 W1 src;  f = W4 W3 src, a decay for each key;  z goes through a sigmoid
+ *   Mamba 1            x, z = W src;  x = silu(conv(x));  dt, B, C = norms of W1 x;  dst = s6(C, B, x, W2 dt) silu(z), a head a channel */
 static void llm__pass_recurrent(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src, llm_buffer *dst) {
     const llm__net_state *s = &p->rank->state;
-    const int alone = p->a->layer[i].mixer == LLM__MIX_CONV;
-    const llm_linear_op in = {.rows = LLM_ROWS_TOKENS,
-                              .dst = p->rank->mix,
-                              .src = src,
-                              .weight = layer->mix.w,
-                              .bias = layer->mix.b,
-                              .plus = llm__extra_plus(p, LLM_ROWS_TOKENS, p->rank->plus, src, &layer->mix)};
+    const int kind = p->a->layer[i].mixer, alone = kind == LLM__MIX_CONV;
     const llm_conv_op conv = {.buf = p->rank->mix,
                               .dst = alone ? dst : NULL,
                               .col = alone ? 2 * s->conv : 0,
@@ -31382,8 +31612,13 @@ static void llm__pass_recurrent(const llm__pass *p, int i, const llm__net_layer 
                               .bias = layer->conv_bias.w,
                               .silu = !alone,
                               .layer = p->first_layer + layer->kv};
-    p->be->linear(p->ctx, p->rank_index, &in);
+    llm__pass_state_linear(p, &layer->mix, src, p->rank->mix, 0);
+    for (int k = 0; k < 2 && kind == LLM__MIX_KDA; k++) {
+        llm__pass_state_linear(p, &layer->low[k], src, p->rank->state_low[k], 0);
+        llm__pass_state_linear(p, &layer->wide[k], p->rank->state_low[k], p->rank->mix, k ? s->z : s->decay);
+    }
     p->be->conv(p->ctx, p->rank_index, &conv);
+    if (kind == LLM__MIX_S6) llm__pass_s6(p, layer);
     if (!alone) llm__pass_states(p, i, layer, dst);
 }
 

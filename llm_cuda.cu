@@ -8540,7 +8540,10 @@ static void cuda_rope(llm_backend_ctx *ctx, int index, const llm_rope_op *op) {
 static void cuda_residual(llm_backend_ctx *ctx, int index, const llm_residual_op *op) {
     record_add(ctx, index, OP_RESIDUAL)->op.residual = *op;
 }
-static void cuda_norm(llm_backend_ctx *ctx, int index, const llm_norm_op *op) { record_add(ctx, index, OP_NORM)->op.norm = *op; }
+static void cuda_norm(llm_backend_ctx *ctx, int index, const llm_norm_op *op) {
+    if (op->dst_col) ctx_fail(ctx, LLM_ERR_UNSUPPORTED, "norm: a first column of the result is not supported");
+    record_add(ctx, index, OP_NORM)->op.norm = *op;
+}
 static void cuda_linear(llm_backend_ctx *ctx, int index, const llm_linear_op *op) { record_add(ctx, index, OP_LINEAR)->op.linear = *op; }
 
 /* A layer and heads that the KV cache has. Twin: llm__check_heads. */
@@ -8570,6 +8573,7 @@ static void cuda_mla(llm_backend_ctx *ctx, int index, const llm_mla_op *op) {
     if (op->layer < 0 || op->layer >= ctx->n_layers || ctx->places[op->layer].head_dim != op->rank + op->rope_dim ||
         ctx->places[op->layer].v_head_dim)
         ctx_fail(ctx, LLM_ERR_ARG, "mla: the layer does not fit the KV cache");
+    if (!op->rope) ctx_fail(ctx, LLM_ERR_UNSUPPORTED, "mla: latent attention without positions is not supported");
     lora_check(ctx, op->lora);
     record_add(ctx, index, OP_MLA)->op.mla = *op;
 }

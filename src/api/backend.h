@@ -287,12 +287,12 @@ typedef struct llm_residual_op {
     float x_scale; /* 0 means 1 */
 } llm_residual_op;
 
-/* dst = norm(src), columns [src_col, src_col + n); with `parts` so many norms of n columns each, side by side in both. */
+/* dst, from dst_col on, = norm(src), columns [src_col, src_col + n); with `parts` so many norms of n columns each, side by side in both. */
 typedef struct llm_norm_op {
     llm_rows rows;
     llm_buffer *dst;
     const llm_buffer *src;
-    int32_t src_col, n;
+    int32_t src_col, dst_col, n;
     llm_norm_kind kind;
     const llm_weight *weight, *bias; /* (n), the same for all parts */
     float eps;
@@ -391,7 +391,7 @@ typedef struct llm_mla_op {
     llm_buffer *kv_a;          /* (n_rows, rank + rope) before its norm */
     const llm_weight *kv_norm; /* VECTOR (rank) */
     const llm_weight *kv_b;    /* MLA_UP */
-    const llm_buffer *rope;
+    const llm_buffer *rope;    /* NULL: no positions (Kimi Linear) */
     float eps, scale;
     int32_t rope_interleaved;
     int32_t layer, n_heads, nope, rope_dim, v_dim, rank;
@@ -491,15 +491,18 @@ typedef struct llm_conv_op {
  *     S = exp(decay[h] s) S;  u = w (v - S^T k), without delta w v;  S += k u^T;  dst = S^T q + skip[h] v
  * w is sigmoid(src[write_col + h]), or s where write_col is -1. With unit k and q are brought to length 1 (1e-6 under the root), and q
  * divided by root dk. State: (n_heads, dk, dv). With turns head h has the keys of
- * group (h + turns - 1) % n_groups, else those of h / (n_heads / n_groups). */
+ * group (h + turns - 1) % n_groups, else those of h / (n_heads / n_groups).
+ * With step_keys (Kimi Linear) there is an s for each key of a head, of src[decay_col + h dk + i], with decay_keys (Mamba, Gu and Dao 2023)
+ * a decay: either way row i of S decays by itself. */
 typedef struct llm_recur_op {
     llm_buffer *dst;       /* (n_rows, n_heads * dv) */
     const llm_buffer *src; /* (n_rows, ...) */
     int32_t q_col, k_col, v_col, decay_col, write_col;
     int32_t n_heads, n_groups, dk, dv;
-    int32_t delta, unit, turns;
-    const llm_weight *decay, *decay_bias, *skip; /* VECTOR (n_heads), below 0; (n_heads); (n_heads) or NULL */
-    float step_min, step_max;                    /* step_max 0: no limit */
+    int32_t delta, unit, turns, step_keys, decay_keys;
+    /* VECTOR (n_heads), with decay_keys (n_heads, dk), below 0; (n_heads), with step_keys (n_heads, dk); (n_heads) or NULL */
+    const llm_weight *decay, *decay_bias, *skip;
+    float step_min, step_max; /* step_max 0: no limit */
     int32_t layer, state;
 } llm_recur_op;
 

@@ -112,11 +112,12 @@ typedef struct llm__conv {
 /* Some columns of a head's state over rows of a sequence: see llm_recur_op. */
 typedef struct llm__recur {
     float *state;               /* (dk, n), rows `stride` apart */
-    const float *q, *k, *decay; /* (rows, dk) of q and k, key_stride apart; decay: (rows) */
+    const float *q, *k, *decay; /* (rows, dk) of q and k, key_stride apart; decay: (rows), or keyed (rows, dk), too */
+    const float *read;          /* keyed: (rows, dk) k times decay */
     const float *write, *v;     /* (rows); (rows, n), v_stride apart */
     float *out;                 /* (rows, n), out_stride apart */
     int64_t stride, key_stride, v_stride, out_stride;
-    int rows, dk, n, delta;
+    int rows, dk, n, delta, keyed;
     float skip;
 } llm__recur;
 

@@ -80,7 +80,7 @@ LLM__PRIVATE void llm__run_norm(const llm__run *r, int row) {
     const llm_norm_op *op = &r->rec->op.norm;
     const llm__kernels *k = r->ctx->kernels;
     const float *src = llm__row(op->src, row) + op->src_col, *w = llm__vector(op->weight), *b = llm__vector(op->bias);
-    float *dst = llm__row(op->dst, row), *scratch = (float *)r->e->scratch;
+    float *dst = llm__row(op->dst, row) + op->dst_col, *scratch = (float *)r->e->scratch;
     for (int i = 0; i < LLM__MAX(op->parts, 1); i++, src += op->n, dst += op->n) {
         llm__norm_row(k, op->kind, op->add ? scratch : dst, src, op->n, w, b, op->eps);
         if (op->add) k->add(dst, scratch, 1, op->n);
@@ -236,11 +236,12 @@ LLM__PRIVATE void llm__run_mla_write(const llm__run *r, int row) {
     const llm_mla_op *op = &r->rec->op.mla;
     const llm__kernels *k = r->ctx->kernels;
     float *latent = llm__row(op->kv_a, row), *q = llm__row(op->q, row) + op->nope;
-    const float *rope = llm__row(op->rope, row);
+    const float *rope = op->rope ? llm__row(op->rope, row) : NULL;
     llm__kv_view view = llm__view(r, op->layer, r->ctx->step.seq_of_row[row], 0);
     llm__norm_row(k, LLM_NORM_RMS, latent, latent, op->rank, llm__vector(op->kv_norm), NULL, op->eps);
-    k->rotate(latent + op->rank, rope, op->rope_dim / 2, op->rope_interleaved);
-    for (int h = 0; h < op->n_heads; h++) k->rotate(q + h * (op->nope + op->rope_dim), rope, op->rope_dim / 2, op->rope_interleaved);
+    if (rope) k->rotate(latent + op->rank, rope, op->rope_dim / 2, op->rope_interleaved);
+    for (int h = 0; h < op->n_heads && rope; h++)
+        k->rotate(q + h * (op->nope + op->rope_dim), rope, op->rope_dim / 2, op->rope_interleaved);
     if (r->ctx->kv.scaled) llm__kv_turn(latent, op->rank + op->rope_dim, llm__kv_turn_size(op->rank | op->rope_dim));
     llm__kv_write_token(k, &view, llm__row_position(&r->ctx->step, row), latent, NULL, (uint8_t *)r->e->scratch);
 }

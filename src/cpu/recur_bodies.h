@@ -7,6 +7,8 @@
  *                    u = write (v - decay r)                       what it should say, less what it does: the delta rule's error
  *     second pass    S_i = decay S_i + k_i u;  o += q_i S_i        written, and asked by the query in one go
  *
+ * Where every key decays by itself (keyed: Kimi's delta nets, Mamba), S_i is written with decay_i, and read with decay_i k_i for k_i.
+ *
  * Without the delta (Mamba 2) there is no first pass: u = write v. With 4 keys, decay 1, write 1, S zero, k = (1, 0, 0, 0), v = 5 a row
  * leaves S_0 = 5; the same row again has r = 5, u = 0, and changes nothing: what is known is not learnt twice.
  *
@@ -92,22 +94,23 @@ LLM__INLINE llm__v16 llm__recur_read(const llm__recur *c, const float *s, const 
     return sum[0];
 }
 
-/* S_i = d S_i + k_i u; returns the sum over i of q_i S_i. */
-LLM__INLINE llm__v16 llm__recur_write(const llm__recur *c, float *s, const int n, const float *q, const float *k, const float decay,
-                                      const llm__v16 u) {
+/* S_i = d S_i + k_i u, or keyed d_i S_i + k_i u; returns the sum over i of q_i S_i. */
+LLM__INLINE llm__v16 llm__recur_write(const llm__recur *c, float *s, const int n, const float *q, const float *k, const float *d,
+                                      const int keyed, const llm__v16 u) {
     llm__v16 sum[4];
     int i = 0;
     for (int j = 0; j < 4; j++) sum[j] = llm__all16(0);
     for (; i + 4 <= c->dk; i += 4)
         LLM__UNROLL
         for (int j = 0; j < 4; j++) {
-            const float key = k[i + j], query = q[i + j];
+            const float key = k[i + j], query = q[i + j], decay = d[keyed ? i + j : 0];
             llm__v16 x = llm__load16(s + (i + j) * c->stride, n);
             LLM__EACH(e) x.v[e] = decay * x.v[e] + key * u.v[e];
             llm__store16(s + (i + j) * c->stride, n, x);
             LLM__EACH(e) sum[j].v[e] += query * x.v[e];
         }
     for (; i < c->dk; i++) {
+        const float decay = d[keyed ? i : 0];
         llm__v16 x = llm__load16(s + i * c->stride, n);
         LLM__EACH(e) x.v[e] = decay * x.v[e] + k[i] * u.v[e];
         llm__store16(s + i * c->stride, n, x);
@@ -118,22 +121,27 @@ LLM__INLINE llm__v16 llm__recur_write(const llm__recur *c, float *s, const int n
 }
 
 /* Sixteen columns of all rows: so much of a state stays in the first cache. */
-LLM__INLINE void llm__recur_rows(const llm__recur *c, int at, const int n) {
+LLM__INLINE void llm__recur_rows(const llm__recur *c, int at, const int n, const int keyed) {
     for (int row = 0; row < c->rows; row++) {
-        const float *q = c->q + row * c->key_stride, *k = c->k + row * c->key_stride, write = c->write[row];
-        const float decay = c->decay[row];
+        const int64_t key = row * c->key_stride;
+        const float *q = c->q + key, *k = c->k + key, write = c->write[row], *d = c->decay + (keyed ? key : row);
         const llm__v16 v = llm__load16(c->v + row * c->v_stride + at, n);
         llm__v16 u = v, o = llm__all16(0);
-        if (c->delta) o = llm__recur_read(c, c->state + at, n, k, decay);
+        if (c->delta) o = keyed ? llm__recur_read(c, c->state + at, n, c->read + key, 1) : llm__recur_read(c, c->state + at, n, k, *d);
         LLM__EACH(i) u.v[i] = write * (v.v[i] - o.v[i]);
-        o = llm__recur_write(c, c->state + at, n, q, k, decay, u);
+        o = llm__recur_write(c, c->state + at, n, q, k, d, keyed, u);
         LLM__EACH(i) o.v[i] += c->skip * v.v[i];
         llm__store16(c->out + row * c->out_stride + at, n, o);
     }
 }
 
-LLM__INLINE void llm__body_recur(const llm__recur *c) {
+LLM__INLINE void llm__recur_all(const llm__recur *c, const int keyed) {
     int at = 0;
-    for (; at + LLM__ROWS <= c->n; at += LLM__ROWS) llm__recur_rows(c, at, LLM__ROWS);
-    if (at < c->n) llm__recur_rows(c, at, c->n - at);
+    for (; at + LLM__ROWS <= c->n; at += LLM__ROWS) llm__recur_rows(c, at, LLM__ROWS, keyed);
+    if (at < c->n) llm__recur_rows(c, at, c->n - at, keyed);
+}
+
+LLM__INLINE void llm__body_recur(const llm__recur *c) {
+    if (c->keyed) llm__recur_all(c, 1);
+    else llm__recur_all(c, 0);
 }

@@ -119,19 +119,40 @@ static void llm__recur_key(const llm__run *r, const float *x, float scale, float
     k->affine(to, x, 0, by, NULL, NULL, op->dk);
 }
 
-/* What the kernel reads of c->rows rows from `row` on, of head h, into memory: k and q (rows, dk), write and decay (rows). */
+/* 1 if each key of a head decays by itself. */
+static int llm__recur_keyed(const llm_recur_op *op) { return op->step_keys || op->decay_keys; }
+
+/* How much is left of a state after the row x, of head h, to decay: one number, or keyed dk of them, and then k times them to read. Returns
+ * the head's step. */
+static float llm__recur_decays(const llm_recur_op *op, const float *x, int h, const float *k, float *decay, float *read) {
+    const float *steps = x + op->decay_col, *bias = op->decay_bias->f32;
+    const int64_t at = (int64_t)h * op->dk;
+    float s = op->step_keys ? 0 : llm__recur_step(op, steps[h] + bias[h]);
+    if (!llm__recur_keyed(op)) *decay = expf(op->decay->f32[h] * s);
+    for (int i = 0; i < op->dk && llm__recur_keyed(op); i++) {
+        if (op->step_keys) s = llm__recur_step(op, steps[at + i] + bias[at + i]);
+        decay[i] = expf(op->decay->f32[op->decay_keys ? at + i : h] * s);
+        read[i] = k[i] * decay[i];
+    }
+    return s;
+}
+
+/* What the kernel reads of c->rows rows from `row` on, of head h, into memory: k and q (rows, dk), write (rows), decay (rows), keyed decay
+ * and read (rows, dk). */
 static void llm__recur_inputs(const llm__run *r, int h, int row, llm__recur *c, float *memory) {
     const llm_recur_op *op = &r->rec->op.recur;
     const int dk = op->dk, group = op->turns ? (h + op->turns - 1) % op->n_groups : h / (op->n_heads / op->n_groups);
-    float *k = memory, *q = k + (int64_t)c->rows * dk, *write = q + (int64_t)c->rows * dk, *decay = write + c->rows;
+    const int64_t keys = (int64_t)c->rows * dk;
+    float *k = memory, *q = k + keys, *write = q + keys, *decay = write + c->rows, *read = decay + keys;
     for (int i = 0; i < c->rows; i++) {
-        const float *x = llm__row(op->src, row + i), s = llm__recur_step(op, x[op->decay_col + h] + op->decay_bias->f32[h]);
-        llm__recur_key(r, x + op->k_col + group * dk, 1, k + (int64_t)i * dk);
-        llm__recur_key(r, x + op->q_col + group * dk, 1 / sqrtf((float)dk), q + (int64_t)i * dk);
-        decay[i] = expf(op->decay->f32[h] * s);
+        const float *x = llm__row(op->src, row + i);
+        const int64_t at = (int64_t)i * dk;
+        llm__recur_key(r, x + op->k_col + group * dk, 1, k + at);
+        llm__recur_key(r, x + op->q_col + group * dk, 1 / sqrtf((float)dk), q + at);
+        const float s = llm__recur_decays(op, x, h, k + at, decay + (c->keyed ? at : i), read + at);
         write[i] = op->write_col < 0 ? s : 1 / (1 + expf(-x[op->write_col + h]));
     }
-    c->q = q, c->k = k, c->write = write, c->decay = decay, c->key_stride = dk;
+    c->q = q, c->k = k, c->write = write, c->decay = decay, c->read = read, c->key_stride = dk;
 }
 
 /* Brings n columns of the state to where they are changed. */
@@ -146,13 +167,15 @@ static void llm__recur_fetch(const llm_recur_op *op, const llm__recur_span *span
 /* Columns [at, at + n) of head h, of all sequences. */
 static void llm__recur_columns(const llm__run *r, int h, int at, int n) {
     const llm_recur_op *op = &r->rec->op.recur;
-    const int64_t each = 2 * ((int64_t)op->dk + 1), most = (int64_t)(r->e->scratch_bytes / sizeof(float)) / each;
+    const int64_t each = (llm__recur_keyed(op) ? 4 : 2) * ((int64_t)op->dk + 1),
+                  most = (int64_t)(r->e->scratch_bytes / sizeof(float)) / each;
     llm__recur c = {.stride = op->dv,
                     .v_stride = op->src->stride,
                     .out_stride = op->dst->stride,
                     .dk = op->dk,
                     .n = n,
                     .delta = op->delta,
+                    .keyed = llm__recur_keyed(op),
                     .skip = op->skip ? op->skip->f32[h] : 0};
     const int64_t state = op->state + (int64_t)h * op->dk * op->dv + at;
     llm__recur_span span;

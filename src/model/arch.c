@@ -240,6 +240,8 @@ static void llm__arch_refused(llm__facts *f, const llm__arch *a) {
         {"hunyuan_v1_dense hunyuan_v1_moe", "use_cla"},
         {"apertus", "post_norm"},
     };
+    if (llm__arch_is(a, "kimi_linear") && !llm__fact_bool(f, "mla_use_nope", 1) && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: mla_use_nope: false is not supported", f->path);
     for (int i = 0; i < LLM__COUNT(table); i++)
         if (f->json && llm__arch_is(a, table[i].families) && llm__fact_bool(f, table[i].key, 0) && !f->r)
             f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s: true is not supported", f->path, table[i].key);
@@ -344,10 +346,11 @@ static void llm__arch_sparsemixer(llm__facts *f, llm__arch *a) {
 LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
     int64_t silent = llm__arch_hybrid(a) && llm__arch_is(a, "granitemoe") ? llm__arch_hybrid_experts(f) : 0;
-    if (llm__arch_is(a, "llama4_text")) silent = 16;
+    if (llm__arch_is(a, "llama4_text jamba")) silent = 16;
     a->n_experts =
         llm__fact_item(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, silent, 0, LLM_MAX_EXPERTS);
     if (llm__arch_is(a, "gemma4_text") && f->json && !llm__fact_bool(f, "enable_moe_block", 0)) a->n_experts = 0;
+    if (llm__arch_is(a, "jamba") && a->n_experts == 1) a->n_experts = 0;
     a->n_sets = llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name) ? 2 : 1;
     if (!a->n_experts) return;
     int32_t most = LLM__MIN(a->n_experts, 256);
@@ -371,17 +374,19 @@ LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tens
         corrected |= llm__tensors_find(tensors, text) != NULL;
     }
     if (gating == 2 || (!gating && corrected && (a->flags & LLM__MLA))) a->score = LLM_ROUTE_SIGMOID; /* V3 as GGUF is "deepseek2" */
-    if (!strcmp(llm__fact_str(f, "scoring_func", text), "sigmoid")) a->score = LLM_ROUTE_SIGMOID;
+    llm__fact_str(f, "scoring_func moe_router_activation_func", text);
+    if (!strcmp(text, "sigmoid")) a->score = LLM_ROUTE_SIGMOID;
+    if (!strcmp(text, "softmax") && llm__arch_is(a, "kimi_linear")) a->score = LLM_ROUTE_SOFTMAX;
     a->shared_gate = llm__arch_is(a, "qwen2_moe qwen3_next qwen3_5_moe_text");
     int usual = (a->flags & LLM__NORM_TOPK) || llm__arch_is(a, "llama") || (a->gguf && llm__arch_is(a, "qwen3_moe")); /* GGUF's Mixtral */
-    a->normalize = llm__fact_bool(f, "norm_topk_prob .expert_weights_norm", usual);
+    a->normalize = llm__fact_bool(f, "norm_topk_prob moe_renormalize .expert_weights_norm", usual);
     if (f->json && llm__arch_is(a, "deepseek_v2")) a->normalize = 0; /* its code ignores the key */
     a->normalize_min = (float)llm__fact_num(f, "moe_norm_min", 0, 0, 1);
     a->route_scale = (float)llm__fact_num(f, "routed_scaling_factor .expert_weights_scale", 1, -1e6, 1e6);
     if (a->gguf && a->route_scale == 0) a->route_scale = 1;
-    a->n_group = llm__fact_int(f, "n_group .expert_group_count", 1, 0, a->n_experts);
+    a->n_group = llm__fact_int(f, "n_group num_expert_group .expert_group_count", 1, 0, a->n_experts);
     a->topk_group = llm__fact_int(f, "topk_group .expert_group_used_count", 1, 0, LLM__MAX(a->n_group, 1));
-    if (!strcmp(llm__fact_str(f, "topk_method", text), "greedy")) a->n_group = 1;
+    if (!strcmp(llm__fact_str(f, "topk_method", text), "greedy") || !llm__fact_bool(f, "use_grouped_topk", 1)) a->n_group = 1;
     llm__arch_fixed_experts(f, a);
     llm__arch_sparsemixer(f, a);
     int size = a->n_experts / LLM__MAX(a->n_group, 1);
@@ -405,6 +410,11 @@ LLM__PRIVATE void llm__arch_sparse(llm__facts *f, llm__arch *a) {
         a->layer[i].moe = i >= first && (last < 0 || i <= last) && (i + 1) % every == 0 && i % each == 0;
     for (int v = llm__fact_list(f, "mlp_only_layers"); v >= 0; v = llm_json_next(f->json, v))
         if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].moe = 0;
+    if (llm__arch_is(a, "jamba")) {
+        every = llm__fact_int(f, "expert_layer_period", 2, 1, LLM__MAX_LAYERS);
+        const int32_t offset = llm__fact_int(f, "expert_layer_offset", 1, 0, every - 1);
+        for (int i = 0; i < a->n_layers; i++) a->layer[i].moe = a->n_experts > 1 && i % every == offset;
+    }
     const int listed = llm__facts_find(f, "moe_layers").node;
     for (int i = 0; i < a->n_layers && listed >= 0; i++) a->layer[i].moe = 0;
     for (int v = llm_json_first(f->json, listed); v >= 0; v = llm_json_next(f->json, v))
@@ -505,7 +515,7 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
         l->window = slides ? window : 0;
         llm__arch_layer_shapes(f, a, i);
         l->rope = slides && window && a->n_rope > 1;
-        if (!uses_rope || (hybrid && !slides) || !a->n_rope || llm__arch_is(a, "nemotron_h")) l->rope = -1;
+        if (!uses_rope || (hybrid && !slides) || !a->n_rope || llm__arch_is(a, "nemotron_h jamba")) l->rope = -1;
         if (type >= 0) type = llm_json_next(f->json, type);
         if (rope >= 0) rope = llm_json_next(f->json, rope);
     }

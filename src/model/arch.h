@@ -25,11 +25,20 @@ typedef struct llm__rope {
 } llm__rope;
 
 /* What a layer does with other positions: nothing (an MLP alone), attention, or what keeps a state: see >>arch_recurrent. */
-typedef enum llm__mixer { LLM__MIX_ATTENTION = 0, LLM__MIX_NONE, LLM__MIX_CONV, LLM__MIX_DELTA, LLM__MIX_SSM } llm__mixer;
+typedef enum llm__mixer {
+    LLM__MIX_ATTENTION = 0,
+    LLM__MIX_NONE,
+    LLM__MIX_CONV,
+    LLM__MIX_DELTA,
+    LLM__MIX_SSM,
+    LLM__MIX_KDA,
+    LLM__MIX_S6
+} llm__mixer;
 
 /* Shapes of what recurrent layers keep: see llm_conv_op and llm_recur_op. */
 typedef struct llm__arch_state {
     int32_t taps, n_heads, n_groups, dk, dv;
+    int32_t rank;                /* of what makes the steps (Mamba 1) */
     int32_t no_norm, norm_first; /* what they give has no norm, or one before its gate instead of behind (Mamba 2) */
     int32_t turns;               /* 1: groups take turns, see llm_recur_op */
     float step_min, step_max;

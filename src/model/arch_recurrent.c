@@ -14,9 +14,13 @@ static const struct {
     const char *families, *word;
     llm__mixer mixer;
 } llm__recurrent_words[] = {
-    {"lfm2 lfm2_moe", "conv", LLM__MIX_CONV},     {"qwen3_next qwen3_5_text qwen3_5_moe_text", "linear_attention", LLM__MIX_DELTA},
-    {"mamba2 nemotron_h", "mamba", LLM__MIX_SSM}, {"granitemoe granite", "mamba", LLM__MIX_SSM},
+    {"lfm2 lfm2_moe", "conv", LLM__MIX_CONV},
+    {"qwen3_next qwen3_5_text qwen3_5_moe_text", "linear_attention", LLM__MIX_DELTA},
+    {"mamba2 nemotron_h", "mamba", LLM__MIX_SSM},
+    {"granitemoe granite", "mamba", LLM__MIX_SSM},
     {"falcon_h1", "hybrid", LLM__MIX_SSM},
+    {"kimi_linear", "linear_attention", LLM__MIX_KDA},
+    {"jamba", "mamba", LLM__MIX_S6},
 };
 
 /* The family's row of the table; -1: none. Granite without "hybrid" in its name has attention alone. */
@@ -100,6 +104,19 @@ static void llm__recurrent_keys(llm__facts *f, llm__arch *a, llm__mixer mixer) {
     }
 }
 
+/* Kimi Linear lists its layers with attention, from 1 on, in an object of their own; Jamba has them every so many. */
+static void llm__recurrent_apart(llm__facts *f, llm__arch *a, int row) {
+    const int kimi = llm__arch_is(a, "kimi_linear");
+    const llm__facts in = llm__facts_in(f, llm__facts_find(f, "linear_attn_config").node);
+    const int32_t every = llm__fact_int(f, "attn_layer_period", 8, 1, LLM__MAX_LAYERS);
+    const int32_t from = llm__fact_int(f, "attn_layer_offset", 4, 0, every - 1);
+    int64_t number;
+    for (int i = 0; i < a->n_layers; i++)
+        a->layer[i].mixer = (int8_t)(kimi || i % every != from ? llm__recurrent_words[row].mixer : LLM__MIX_ATTENTION);
+    for (int v = kimi ? llm__fact_list(&in, "full_attn_layers") : -1; v >= 0; v = llm_json_next(f->json, v))
+        if (llm_json_int(f->json, v, &number) && number > 0 && number <= a->n_layers) a->layer[number - 1].mixer = LLM__MIX_ATTENTION;
+}
+
 /* Where nothing is said, Qwen's families have attention in every so many layers, others nowhere. */
 static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
     const llm__mixer mixer = llm__recurrent_words[row].mixer;
@@ -108,6 +125,7 @@ static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
     if (a->gguf) llm__recurrent_keys(f, a, mixer);
     else if (llm__arch_is(a, "nemotron_h")) llm__recurrent_letters(f, a);
     else if (type < 0 && llm__arch_is(a, "lfm2 lfm2_moe")) llm__recurrent_listed(f, a, row);
+    else if (type < 0 && llm__arch_is(a, "kimi_linear jamba")) llm__recurrent_apart(f, a, row);
     else
         for (int i = 0; i < a->n_layers; i++) {
             const llm__mixer usual = mixer == LLM__MIX_DELTA && (i + 1) % every == 0 ? LLM__MIX_ATTENTION : mixer;
@@ -118,13 +136,14 @@ static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
         }
 }
 
-/* Words for taps, heads, groups, dk and dv: of Mamba 2, of gated delta nets. GGUF has the width of all heads. */
-static const char *const llm__state_keys[2][5] = {
+/* Words for taps, heads, groups, dk and dv: of Mamba 2, of gated delta nets, of Kimi's. GGUF has the width of all heads. */
+static const char *const llm__state_keys[3][5] = {
     {"mamba_d_conv conv_kernel .ssm.conv_kernel", "mamba_n_heads mamba_num_heads num_heads .ssm.time_step_rank",
      "mamba_n_groups n_groups .ssm.group_count", "mamba_d_state ssm_state_size state_size .ssm.state_size",
      "mamba_d_head mamba_head_dim head_dim"},
     {"linear_conv_kernel_dim .ssm.conv_kernel", "linear_num_value_heads .ssm.time_step_rank", "linear_num_key_heads .ssm.group_count",
      "linear_key_head_dim .ssm.state_size", "linear_value_head_dim"},
+    {"short_conv_kernel_size", "num_heads", "num_heads", "head_dim", "head_dim"},
 };
 
 /* dv of a GGUF file. */
@@ -136,6 +155,19 @@ static int32_t llm__state_width(llm__facts *f, int32_t heads) {
     return LLM__MIN(LLM__MAX(all / heads, 1), 4096);
 }
 
+/* Mamba 1 has a head for each channel, of one value, and keys and queries for all of them. */
+static void llm__recurrent_mamba(llm__facts *f, llm__arch *a) {
+    llm__arch_state *s = &a->state;
+    const llm__fact rank = llm__facts_find(f, "mamba_dt_rank"); /* "auto": a sixteenth of the hidden size */
+    const int said = llm_json_type_of(f->json, rank.node) == LLM_JSON_NUMBER;
+    s->taps = llm__fact_int(f, "mamba_d_conv", 4, 2, LLM_CONV_TAPS);
+    s->n_heads = llm__fact_int(f, "mamba_expand", 2, 1, 64) * a->hidden;
+    s->n_groups = s->dv = 1;
+    s->dk = llm__fact_int(f, "mamba_d_state", 16, 1, 4096);
+    s->rank = said ? llm__fact_int(f, "mamba_dt_rank", 0, 1, 1 << 16) : (a->hidden + 15) / 16;
+    s->no_norm = 1;
+}
+
 /* Heads, groups and widths of the states. */
 static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer) {
     llm__arch_state *s = &a->state;
@@ -144,13 +176,18 @@ static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer)
         s->n_heads = a->hidden, s->n_groups = s->dv = 1;
         return;
     }
-    const int delta = mixer == LLM__MIX_DELTA;
-    const char *const *key = llm__state_keys[delta];
-    s->taps = llm__fact_int(f, key[0], a->gguf ? LLM__MUST : 4, 2, LLM_CONV_TAPS);
-    s->n_heads = llm__fact_int(f, key[1], LLM__MUST, 1, LLM__MAX_HEADS);
-    s->n_groups = llm__fact_int(f, key[2], delta || a->gguf ? LLM__MUST : 1, 1, s->n_heads);
-    s->dk = llm__fact_int(f, key[3], LLM__MUST, 1, 4096);
-    s->dv = a->gguf ? llm__state_width(f, s->n_heads) : llm__fact_int(f, key[4], LLM__MUST, 1, 4096);
+    const int delta = mixer == LLM__MIX_DELTA, kimi = mixer == LLM__MIX_KDA;
+    const char *const *key = llm__state_keys[kimi ? 2 : delta];
+    llm__facts in = kimi ? llm__facts_in(f, llm__facts_find(f, "linear_attn_config").node) : *f;
+    if (mixer == LLM__MIX_S6) llm__recurrent_mamba(f, a);
+    else {
+        s->taps = llm__fact_int(&in, key[0], a->gguf ? LLM__MUST : 4, 2, LLM_CONV_TAPS);
+        s->n_heads = llm__fact_int(&in, key[1], LLM__MUST, 1, LLM__MAX_HEADS);
+        s->n_groups = llm__fact_int(&in, key[2], delta || a->gguf ? LLM__MUST : 1, 1, s->n_heads);
+        s->dk = llm__fact_int(&in, key[3], LLM__MUST, 1, 4096);
+        s->dv = a->gguf ? llm__state_width(&in, s->n_heads) : llm__fact_int(&in, key[4], LLM__MUST, 1, 4096);
+        f->r = in.r;
+    }
     s->turns = a->gguf && llm__arch_is(a, "qwen3_5_text qwen3_5_moe_text");
     if (s->n_heads % s->n_groups && !f->r)
         f->r = llm__error(LLM_ERR_FORMAT, "%s: %d heads of state cannot share %d groups evenly", f->path, s->n_heads, s->n_groups);

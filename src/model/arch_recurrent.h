@@ -2,6 +2,8 @@
  *
  *     LFM2, LFM2-MoE                      short convolutions, and attention
  *     Qwen3-Next, Qwen3.5, Qwen3.5-MoE    gated delta nets (Yang et al. 2024), and attention whose result is gated
+ *     Kimi Linear                         delta nets in which every key decays by itself ("KDA"), and latent attention without positions
+ *     Jamba                               Mamba 1 (Gu and Dao 2023: "S6"), and attention without positions
  *     Mamba 2                             Mamba 2 alone: one block a layer, no MLP
  *     Granite 4                           Mamba 2, and attention without positions
  *     Falcon-H1                           Mamba 2 and attention side by side in every layer, which read one norm and are added
@@ -11,6 +13,8 @@
  *     layer_types            a word each: "linear_attention" (Qwen), "conv" (LFM2), "mamba" (Granite), "full_attention" or "attention"
  *     full_attn_idxs         the numbers of those with attention (the first LFM2)
  *     full_attention_interval    every fourth, if nothing is said (Qwen)
+ *     linear_attn_config     those with attention, counted from 1 (Kimi Linear)
+ *     attn_layer_period      attention in every so many, from attn_layer_offset on (Jamba)
  *     hybrid_override_pattern    a letter each, M * - E (Nemotron-H)
  * and GGUF by attention.head_count_kv, a list with 0 for layers without attention, by full_attention_interval, or by
  * attention.recurrent_layers, a list of true and false.
@@ -23,6 +27,12 @@
  *     mlp_multipliers             gate, down                 embedding_multiplier, lm_head_multiplier    scales that others have too
  *
  * So a product with a bias b, y = m (W n x + b), is y = (m n W) x + m b. An adapter's product would want the same factors: it is refused.
+ *
+ * Kimi's and Jamba's states in the words of llm_recur_op, where all others have one decay a head and row:
+ *
+ *     KDA    a step for each of the dk keys of a head, through a narrow matrix: s_i = softplus(f_i + bias_i), decay e^(-e^A s_i)
+ *     S6     a head for each channel, dv = 1, with one step, but a number A_i for each of the dk keys: decay e^(-e^A_i s); all heads
+ *            have the same keys and queries (B and C), and what they write is weighed by the step
  *
  * A state has n_heads heads of (dk, dv) values, keys and queries are those of n_groups groups of heads. Qwen3.5-0.8B, of 24 layers 18 with
  * 16 heads of 128 x 128 values: 18 MB a sequence, as much as its 6 other layers' keys and values of 1,500 tokens take. */

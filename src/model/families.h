@@ -130,6 +130,8 @@ static const llm__family llm__families[] = {
     {"seed_oss", "seed_oss", LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 1},
     {"lfm2", "lfm2", LLM__QK_HEAD | LLM__TIED, LLM_ACT_SILU, 1e6f, 1},
     {"lfm2_moe", "lfm2moe", LLM__QK_HEAD | LLM__TIED | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
+    {"jamba", "", 0, LLM_ACT_SILU, 1e4f, 1},
+    {"kimi_linear", "", LLM__MLA | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"falcon_h1", "", 0, LLM_ACT_SILU, 1e5f, 1},
     {"mamba2", "mamba2", LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
     {"nemotron_h", "nemotron_h nemotron_h_moe", LLM__NO_GATE | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_RELU2, 1e4f, 1},

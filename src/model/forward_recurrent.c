@@ -2,6 +2,7 @@
 #include "api/backend.h"
 #include "base/platform.h"
 #include "model/arch.h"
+#include "model/loader.h"
 #include "model/net.h"
 #include "model/forward_extras.h"
 
@@ -9,7 +10,7 @@
 static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *layer, llm_buffer *dst) {
     const llm__arch_state *a = &p->a->state;
     const llm__net_state *s = &p->rank->state;
-    const int delta = p->a->layer[i].mixer == LLM__MIX_DELTA;
+    const int kda = p->a->layer[i].mixer == LLM__MIX_KDA, delta = kda || p->a->layer[i].mixer == LLM__MIX_DELTA;
     const int32_t n = (int32_t)s->heads.n * a->dv;
     const llm_recur_op recur = {.dst = dst,
                                 .src = p->rank->mix,
@@ -25,6 +26,8 @@ static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *la
                                 .delta = delta,
                                 .unit = delta,
                                 .turns = s->turns,
+                                .step_keys = kda,
+                                .decay_keys = p->a->layer[i].mixer == LLM__MIX_S6,
                                 .decay = layer->decay,
                                 .decay_bias = layer->step_bias,
                                 .skip = layer->skip,
@@ -37,7 +40,7 @@ static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *la
                               .n = n,
                               .each = 1,
                               .col = s->z,
-                              .act = LLM_GATE_SILU,
+                              .act = kda ? LLM_GATE_SIGMOID : LLM_GATE_SILU,
                               .part = a->no_norm ? 0
                                       : delta    ? a->dv
                                                  : n / (int32_t)s->groups.n,
@@ -48,15 +51,50 @@ static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *la
     p->be->gate(p->ctx, p->rank_index, &gate);
 }
 
+/* dst, from column col on, = w src, and what adapters add. */
+static void llm__pass_state_linear(const llm__pass *p, const llm__net_pair *w, const llm_buffer *src, llm_buffer *dst, int32_t col) {
+    const llm_linear_op op = {.rows = LLM_ROWS_TOKENS,
+                              .dst = dst,
+                              .src = src,
+                              .weight = w->w,
+                              .bias = w->b,
+                              .dst_col = col,
+                              .plus = llm__extra_plus(p, LLM_ROWS_TOKENS, p->rank->plus, src, w)};
+    p->be->linear(p->ctx, p->rank_index, &op);
+}
+
+/* Mamba 1: dt, B and C of what the convolution has given, their norms, and the steps that dt makes. */
+static void llm__pass_s6(const llm__pass *p, const llm__net_layer *layer) {
+    const llm__arch_state *a = &p->a->state;
+    const llm__net_state *s = &p->rank->state;
+    llm_buffer *low = p->rank->state_low[0], *mix = p->rank->mix;
+    const struct {
+        llm_buffer *dst;
+        const llm__net_pair *norm;
+        int32_t from, to, n;
+    } norms[] = {{low, &layer->dt_norm, 0, 0, a->rank},
+                 {mix, &layer->b_norm, a->rank, s->k, a->dk},
+                 {mix, &layer->c_norm, a->rank + a->dk, s->q, a->dk}};
+    llm__pass_state_linear(p, &layer->low[0], mix, low, 0);
+    if (p->n_group > 1) p->be->all_reduce(p->ctx, p->rank_index, LLM_ROWS_TOKENS, low, s->low[0]);
+    for (int i = 0; i < LLM__COUNT(norms); i++) {
+        const llm_norm_op op = {.rows = LLM_ROWS_TOKENS,
+                                .dst = norms[i].dst,
+                                .src = low,
+                                .src_col = norms[i].from,
+                                .dst_col = norms[i].to,
+                                .n = norms[i].n,
+                                .kind = LLM_NORM_RMS,
+                                .weight = norms[i].norm->w,
+                                .eps = p->a->eps};
+        p->be->norm(p->ctx, p->rank_index, &op);
+    }
+    llm__pass_state_linear(p, &layer->wide[0], low, mix, s->decay);
+}
+
 LLM__PRIVATE void llm__pass_recurrent(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src, llm_buffer *dst) {
     const llm__net_state *s = &p->rank->state;
-    const int alone = p->a->layer[i].mixer == LLM__MIX_CONV;
-    const llm_linear_op in = {.rows = LLM_ROWS_TOKENS,
-                              .dst = p->rank->mix,
-                              .src = src,
-                              .weight = layer->mix.w,
-                              .bias = layer->mix.b,
-                              .plus = llm__extra_plus(p, LLM_ROWS_TOKENS, p->rank->plus, src, &layer->mix)};
+    const int kind = p->a->layer[i].mixer, alone = kind == LLM__MIX_CONV;
     const llm_conv_op conv = {.buf = p->rank->mix,
                               .dst = alone ? dst : NULL,
                               .col = alone ? 2 * s->conv : 0,
@@ -68,7 +106,12 @@ LLM__PRIVATE void llm__pass_recurrent(const llm__pass *p, int i, const llm__net_
                               .bias = layer->conv_bias.w,
                               .silu = !alone,
                               .layer = p->first_layer + layer->kv};
-    p->be->linear(p->ctx, p->rank_index, &in);
+    llm__pass_state_linear(p, &layer->mix, src, p->rank->mix, 0);
+    for (int k = 0; k < 2 && kind == LLM__MIX_KDA; k++) {
+        llm__pass_state_linear(p, &layer->low[k], src, p->rank->state_low[k], 0);
+        llm__pass_state_linear(p, &layer->wide[k], p->rank->state_low[k], p->rank->mix, k ? s->z : s->decay);
+    }
     p->be->conv(p->ctx, p->rank_index, &conv);
+    if (kind == LLM__MIX_S6) llm__pass_s6(p, layer);
     if (!alone) llm__pass_states(p, i, layer, dst);
 }

@@ -94,11 +94,11 @@ struct llm_model {
         "pre_feedforward_layernorm pre_ff_layernorm post_attention_layernorm feedforward_layernorm ffn_norm ln_2 final_layer_norm ln_mlp " \
         "post_attention_norm mlp_norm") \
     SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear mlp.Wi") \
-    SLOT(GATE, "mlp.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 mlp.fc12 ffn_gate") \
-    SLOT(UP, "mlp.up_proj feed_forward.w3 feed_forward.up_proj mlp.w1 mlp.c_fc mlp.fc1 mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj " \
-             "intermediate.dense mlp.fc11 ffn_up") \
-    SLOT(DOWN, "mlp.down_proj feed_forward.w2 feed_forward.down_proj mlp.c_proj mlp.fc2 mlp.fc_out fc2 mlp.dense_4h_to_h " \
-               "shared_mlp.output_linear mixer.down_proj output.dense mlp.Wo ffn_down") \
+    SLOT(GATE, "mlp.gate_proj block_sparse_moe.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 mlp.fc12 ffn_gate") \
+    SLOT(UP, "mlp.up_proj block_sparse_moe.up_proj feed_forward.w3 feed_forward.up_proj mlp.w1 mlp.c_fc mlp.fc1 " \
+             "mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj intermediate.dense mlp.fc11 ffn_up") \
+    SLOT(DOWN, "mlp.down_proj block_sparse_moe.down_proj feed_forward.w2 feed_forward.down_proj mlp.c_proj mlp.fc2 " \
+               "mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear mixer.down_proj output.dense mlp.Wo ffn_down") \
     SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm output.LayerNorm norm2 layer_output_norm") \
     SLOT(FFN_NORM2, "pre_feedforward_layernorm_2 pre_ffw_norm_2") /* of experts beside the MLP */ \
     SLOT(POST_FFN1, "post_feedforward_layernorm_1 post_ffw_norm_1") \
@@ -115,7 +115,7 @@ struct llm_model {
     SLOT(EXPERT_SCALE, "router.per_expert_scale ffn_down_exps.scale") \
     SLOT(ROUTER2, "mlp.gate.weight_1") /* of the experts for pictures */ \
     SLOT(CORRECTION, "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias mlp.e_score_correction_bias " \
-                     "block_sparse_moe.e_score_correction_bias feed_forward.expert_bias " \
+                     "block_sparse_moe.e_score_correction_bias block_sparse_moe.gate.e_score_correction_bias feed_forward.expert_bias " \
                      "mixer.gate.e_score_correction_bias exp_probs_b.bias exp_probs_b") \
     SLOT(E_GATE_UP, "mlp.experts.gate_up_proj mlp.experts.#.up_gate_proj block_sparse_moe.input_linear " \
                     "block_sparse_moe.experts.gate_up_proj feed_forward.experts.gate_up_proj experts.gate_up_proj ffn_gate_up_exps") \
@@ -130,11 +130,14 @@ struct llm_model {
     SLOT(E_IN, "mixer.fc1_latent_proj ffn_latent_down") /* before experts and behind them, where they are narrower (Nemotron-H) */ \
     SLOT(E_OUT, "mixer.fc2_latent_proj ffn_latent_up") \
     SLOT(S_GATE_UP, "shared_mlp.input_linear mlp.shared_experts.up_gate_proj") \
-    SLOT(S_GATE, "mlp.shared_experts.gate_proj mlp.shared_expert.gate_proj mlp.shared_mlp.gate_proj " \
-                 "feed_forward.shared_expert.gate_proj ffn_gate_shexp") \
-    SLOT(S_UP, "mlp.shared_experts.up_proj mlp.shared_expert.up_proj mlp.shared_mlp.up_proj mixer.shared_experts.up_proj " \
-               "feed_forward.shared_expert.up_proj ffn_up_shexp") \
-    SLOT(S_DOWN, "mlp.shared_experts.down_proj mlp.shared_expert.down_proj mlp.shared_mlp.down_proj shared_mlp.output_linear " \
+    SLOT(S_GATE, \
+         "mlp.shared_experts.gate_proj block_sparse_moe.shared_experts.gate_proj mlp.shared_expert.gate_proj mlp.shared_mlp.gate_proj " \
+         "feed_forward.shared_expert.gate_proj ffn_gate_shexp") \
+    SLOT(S_UP, "mlp.shared_experts.up_proj block_sparse_moe.shared_experts.up_proj mlp.shared_expert.up_proj " \
+               "mlp.shared_mlp.up_proj mixer.shared_experts.up_proj feed_forward.shared_expert.up_proj " \
+               "ffn_up_shexp") \
+    SLOT(S_DOWN, "mlp.shared_experts.down_proj block_sparse_moe.shared_experts.down_proj " \
+                 "mlp.shared_expert.down_proj mlp.shared_mlp.down_proj shared_mlp.output_linear " \
                  "feed_forward.shared_expert.down_proj mixer.shared_experts.down_proj ffn_down_shexp") \
     SLOT(S_SCALE, "mlp.shared_expert_gate ffn_gate_inp_shexp") \
     /* recurrent layers; nothing of these is stored minus one */ \
@@ -147,11 +150,24 @@ struct llm_model {
     SLOT(R_BA, "linear_attn.in_proj_ba ssm_ba") \
     SLOT(R_CONV, "mamba.conv1d mixer.conv1d linear_attn.conv1d conv.conv ssm_conv1d shortconv.conv") \
     SLOT(R_CONV_BIAS, "mamba.conv1d.bias mixer.conv1d.bias conv.conv.bias ssm_conv1d.bias") \
-    SLOT(R_DECAY, "mamba.A_log mixer.A_log linear_attn.A_log ssm_a") \
-    SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias ssm_dt.bias") \
+    SLOT(R_DECAY, "mamba.A_log mixer.A_log linear_attn.A_log self_attn.A_log ssm_a") \
+    SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias self_attn.dt_bias mamba.dt_proj.bias ssm_dt.bias") \
     SLOT(R_SKIP, "mamba.D mixer.D ssm_d") \
-    SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm ssm_norm") \
-    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj ssm_out shortconv.out_proj") \
+    SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm self_attn.o_norm ssm_norm") \
+    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj self_attn.o_proj ssm_out shortconv.out_proj") \
+    SLOT(R_WRITE, "self_attn.b_proj") /* Kimi Linear's, by itself; then its narrow matrices and convolutions */ \
+    SLOT(R_F_A, "self_attn.f_a_proj") \
+    SLOT(R_F_B, "self_attn.f_b_proj") \
+    SLOT(R_G_A, "self_attn.g_a_proj") \
+    SLOT(R_G_B, "self_attn.g_b_proj") \
+    SLOT(R_CONV_Q, "self_attn.q_conv1d") \
+    SLOT(R_CONV_K, "self_attn.k_conv1d") \
+    SLOT(R_CONV_V, "self_attn.v_conv1d") \
+    SLOT(R_X, "mamba.x_proj") /* Mamba 1: dt, B and C of what the convolution gives, their norms, and what makes steps of dt */ \
+    SLOT(R_DT, "mamba.dt_proj") \
+    SLOT(R_DT_NORM, "mamba.dt_layernorm") \
+    SLOT(R_B_NORM, "mamba.b_layernorm") \
+    SLOT(R_C_NORM, "mamba.c_layernorm") \
     /* of encoders: see >>pooler */ \
     SLOT(TYPES, "embeddings.token_type_embeddings bert.embeddings.token_type_embeddings roberta.embeddings.token_type_embeddings " \
                 "token_types") \

@@ -427,6 +427,7 @@ static llm__net_widths llm__net_widths_of(const llm__arch *a, const llm__net_ran
  *   rope        cosines and sines of this step's positions (T, rope.dim), for each set of frequencies
  *   ff_act      act(gate) * up of the MLP, or of the shared expert (T, ff)
  *   mix         what recurrent layers make of the residual stream: see llm__net_state
+ *   state_low   narrow values between two matrices of theirs
  *   router, routes  scores of the experts (T, E), the chosen and their weights (T, 2 n_used)
  *   q_a, q, kv_a    latent attention's narrow and wide queries, its latent
  *   e_in, e_out     what experts read and give, where it is narrower than the residual stream
@@ -462,6 +463,8 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
         {rows, a->n_rope > 1 ? a->rope[1].dim : 0, &rank->rope[1]},
         {rows, w.qkv, &rank->qkv},
         {rows, rank->state.cols, &rank->mix},
+        {rows, rank->state.low[0], &rank->state_low[0]},
+        {rows, rank->state.low[1], &rank->state_low[1]},
         {rows, w.ff, &rank->ff_act},
         {rows, is_mla * a->q_rank, &rank->q_a},
         {rows, is_mla * rank->heads.n * a->head_dim, &rank->q},
@@ -520,7 +523,7 @@ static llm_result llm__net_kv(llm__net *net) {
             llm_kv_layer kv = {(int32_t)rank->layer[i].kv_heads.n, own->head_dim, own->v_head_dim, 0};
             if (own->mixer > LLM__MIX_NONE) kv.n_state = rank->state.n_state;
             if (kv.n_state && !own->both) kv.n_kv_heads = kv.head_dim = kv.v_head_dim = 0;
-            if (latent) kv.n_kv_heads = 1, kv.head_dim = a->kv_rank + a->rope[0].dim, kv.v_head_dim = 0;
+            if (latent && own->mixer == LLM__MIX_ATTENTION) kv.n_kv_heads = 1, kv.head_dim = a->kv_rank + a->rope[0].dim, kv.v_head_dim = 0;
             int at = 0;
             while (at < net->n_kv && (taken[at] || memcmp(&net->kv[at], &kv, sizeof kv))) at++;
             net->kv[at] = kv;
@@ -587,8 +590,9 @@ LLM__PRIVATE int32_t llm__state_page(const llm__arch *a) {
     if (!a->recurrent || llm__state_share(a, 0, 1, &all)) return 0;
     for (int i = 0; i < a->n_layers; i++) {
         if (a->layer[i].mixer > LLM__MIX_NONE) state += all.n_state * (int64_t)sizeof(float);
+        const int64_t each = (int64_t)a->layer[i].n_kv_heads * (a->layer[i].head_dim + a->layer[i].v_head_dim) * 2;
         if (a->layer[i].mixer == LLM__MIX_ATTENTION || a->layer[i].both)
-            token += (int64_t)a->layer[i].n_kv_heads * (a->layer[i].head_dim + a->layer[i].v_head_dim) * 2;
+            token += a->flags & LLM__MLA ? 2 * ((int64_t)a->kv_rank + a->rope[0].dim) : each;
     }
     while (page < 1024 && 2 * page * token < state) page *= 2;
     return (int32_t)page;

@@ -69,6 +69,8 @@ typedef struct llm__net_layer {
     llm__net_pair pl_gate, pl_proj, pl_norm;       /* (P, D), (D, P), (D) of the layer's own values for a token: see arch.per_layer */
     float scalar;                                  /* multiplies x behind the layer; 0: nothing does */
     llm__net_pair mix, conv, conv_bias, gate_norm; /* of a recurrent layer: see llm__net_state; o leads back */
+    llm__net_pair low[2], wide[2];                 /* KDA: (dk, D), (heads * dk, dk) of decays, of the gate; S6: dt, B and C; steps */
+    llm__net_pair dt_norm, b_norm, c_norm;         /* S6 */
     llm__net_pair state_o;                         /* but this, where attention stands beside */
     llm_weight *decay, *step_bias, *skip;
 } llm__net_layer;
@@ -84,11 +86,14 @@ typedef struct llm__net_lane {
  * the residual stream:
  *   CONV     before | after | x                     LFM2's B, C and x
  *   DELTA    q | k | v | z | decay | write          the first three go through the convolution
- *   SSM      v | k | q | z | decay                  Mamba's x, B and C; then its z and dt */
+ *   SSM      v | k | q | z | decay                  Mamba's x, B and C; then its z and dt
+ *   KDA      q | k | v | write | z | decay          z and a decay for each key by way of `low`, dk columns of each
+ *   S6       v | z | decay | k | q                  Mamba 1: all behind z by way of `low`, from what the convolution has made of v */
 typedef struct llm__net_state {
     llm__slice heads, groups;
     int32_t turns;                          /* see llm_recur_op */
     int32_t q, k, v, z, decay, write, conv; /* conv: columns that go through the convolution */
+    int32_t low[2];                         /* columns of the buffers low: 0: there are none */
     int32_t cols, n_state;                  /* of mix; of a layer's state */
 } llm__net_state;
 
@@ -104,11 +109,11 @@ typedef struct llm__net_rank {
     llm_weight *alibi, *inv_freq[2];
     llm__net_layer *layer; /* (n_layers), of which it has some */
     llm__net_lane token, out;
-    llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate, *mix; /* see llm__net_buffers */
-    llm_buffer *e_in, *e_out;                                                           /* see llm__net_buffers */
-    llm_buffer *router_in, *sum;                                                        /* of experts beside the MLP */
-    llm_buffer *pl, *pl_new, *pl_act, *pl_out;                                          /* of layers' own values for a token */
-    llm_buffer *low, *plus, *head_plus, *e_low, *e_plus;                                /* of adapters */
+    llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate, *mix, *state_low[2]; /* see llm__net_buffers */
+    llm_buffer *e_in, *e_out;                                                                          /* see llm__net_buffers */
+    llm_buffer *router_in, *sum;                                                                       /* of experts beside the MLP */
+    llm_buffer *pl, *pl_new, *pl_act, *pl_out;           /* of layers' own values for a token */
+    llm_buffer *low, *plus, *head_plus, *e_low, *e_plus; /* of adapters */
 } llm__net_rank;
 
 /* A model on a backend. Weights and buffers belong to the backend, the structs to the net. */

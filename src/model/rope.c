@@ -245,7 +245,7 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
     llm__rope_turned(&in, a);
     if (!in.r && a->rope[0].dim) {
         llm__rope_fill(&in, a, tensors, a->family->theta, 0, &a->rope[0]);
-        a->n_rope = 1;
+        a->n_rope = !llm__arch_is(a, "kimi_linear"); /* whose heads have values for it that do not turn */
     }
     if (!in.r && a->rope[0].dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text gemma4_text modernbert"))) {
         double base = olmo ? llm__fact_num(&in, "rope_theta .rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4;

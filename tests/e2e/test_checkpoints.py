@@ -22,7 +22,7 @@ from answers import CLI, ask, log_softmax
 
 TOLERANCE = 2e-3
 # What is refused, and with which words: families with states on a GPU, and heads of one group among several ranks.
-RECURRENT = ("falcon_h1", "granitemoehybrid_mamba", "lfm2", "lfm2_moe", "mamba2", "nemotron_h", "qwen3_5", "qwen3_next")
+RECURRENT = ("falcon_h1", "granitemoehybrid_mamba", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "mamba2", "nemotron_h", "qwen3_5", "qwen3_next")
 ONE_GROUP = ("granitemoehybrid_mamba",)
 PROMPTS = 3
 STEPS = 32

@@ -20,7 +20,7 @@ import numpy as np
 
 import checkpoints
 
-KNOWN = ("falcon_h1", "gemma4", "gemma4_moe", "granitemoehybrid_mamba", "lfm2", "lfm2_moe", "llama4", "mamba2", "nemotron_h", "qwen3_5", "qwen3_next")
+KNOWN = ("falcon_h1", "gemma4", "gemma4_moe", "granitemoehybrid_mamba", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "llama4", "mamba2", "nemotron_h", "qwen3_5", "qwen3_next")
 VECTORS = ("bert", "bert_reranker", "embedding_gemma", "embedding_gemma2", "modernbert", "modernbert_reranker", "nomic_bert", "xlm_roberta_reranker")
 MIN_MARGIN, MIN_ROUTE_GAP, MAX_NOISE, STEPS = 0.02, 1e-4, 1e-5, 32 # as in make_expected.py
 
@@ -200,7 +200,7 @@ class Recurrent:
         q, gate = q[..., :d], q[..., d:]
         for n in ("norm", "layernorm"):
             if p + f"q_{n}.weight" in self.w: q, k = self.norm(q, p + f"q_{n}"), self.norm(k, p + f"k_{n}")
-        if c.get("position_embedding_type") != "nope" and self.type != "nemotron_h":
+        if c.get("position_embedding_type") != "nope" and self.type not in ("jamba", "nemotron_h"):
             how = c.get("rope_parameters", c)
             r = int(d * how.get("partial_rotary_factor", 1))
             angle = np.arange(T)[:, None, None] * how["rope_theta"] ** (-np.arange(0, r, 2) / r)
@@ -264,11 +264,11 @@ class Recurrent:
         c, w = self.c, self.w
         by = self.kind(c.get("residual_multiplier", 1))
         x = w["embed_tokens.weight" if "embed_tokens.weight" in w else "embeddings.weight"][ids] * self.kind(c.get("embedding_multiplier", 1))
-        before, behind = ("operator_norm", "ffn_norm") if self.type.startswith("lfm2") else ("norm", None) if self.alone else ("input_layernorm", "post_attention_layernorm")
+        before, behind = ("operator_norm", "ffn_norm") if self.type.startswith("lfm2") else ("norm", None) if self.alone else ("input_layernorm", "pre_ff_layernorm" if self.type == "jamba" else "post_attention_layernorm")
         for l in range(c["num_hidden_layers"]):
             x = x + by * self.mixer(l, self.norm(x, f"layers.{l}.{before}"))
             if behind: x = x + by * self.mlp(l, self.norm(x, f"layers.{l}.{behind}"))
-        x = self.norm(x, next(n for n in ("embedding_norm", "norm_f", "norm") if n + ".weight" in w))
+        x = self.norm(x, next(n for n in ("embedding_norm", "norm_f", "final_layernorm", "norm") if n + ".weight" in w))
         head = next(w[n] for n in ("lm_head.weight", "embed_tokens.weight", "embeddings.weight") if n in w)
         return x @ head.T / self.kind(c.get("logits_scaling", 1))
 
@@ -352,6 +352,85 @@ class NemotronH(Recurrent):
         how = self.c["hybrid_override_pattern"][l]
         if how in "-E": return (self.plain if how == "-" else self.experts)(f"layers.{l}.mixer.", x)
         return self.mamba(l, x) if how == "M" else self.attention(l, x)
+
+
+class Kimi(Recurrent):
+    """Delta nets in which each key decays by itself; latent attention that does not turn."""
+
+    def recur(self, q, k, v, decay, write):
+        """As in Recurrent, but decay (T, heads, dk)."""
+        S, out = np.zeros((q.shape[1], q.shape[2], v.shape[2]), self.kind), []
+        for t in range(len(q)):
+            S = S * decay[t][:, :, None]
+            S = S + k[t][:, :, None] * (write[t][:, None] * (v[t] - np.einsum("hkv,hk->hv", S, k[t])))[:, None]
+            out.append(np.einsum("hkv,hk->hv", S, q[t]))
+        return np.stack(out)
+
+    def delta_net(self, l, x):
+        p, T, w, kind = f"layers.{l}.self_attn.", len(x), self.w, self.kind
+        H, d = self.c["linear_attn_config"]["num_heads"], self.c["linear_attn_config"]["head_dim"]
+        q, k, v = (self.conv(x @ w[p + n + "_proj.weight"].T, p + n + "_conv1d").reshape(T, H, d) for n in "qkv")
+        q, k = (y / np.sqrt((y * y).sum(-1, keepdims=True) + kind(1e-6)) for y in (q, k))
+        step = np.logaddexp(kind(0), (x @ w[p + "f_a_proj.weight"].T) @ w[p + "f_b_proj.weight"].T + w[p + "dt_bias"]).reshape(T, H, d)
+        decay = np.exp(-np.exp(w[p + "A_log"].reshape(H, 1)) * step)
+        o = self.recur(q * kind(d ** -0.5), k, v, decay, sigmoid(x @ w[p + "b_proj.weight"].T))
+        gate = ((x @ w[p + "g_a_proj.weight"].T) @ w[p + "g_b_proj.weight"].T).reshape(T, H, d)
+        return (self.norm(o, p + "o_norm") * sigmoid(gate)).reshape(T, -1) @ w[p + "o_proj.weight"].T
+
+    def attention(self, l, x):
+        c, p, T, w, kind = self.c, f"layers.{l}.self_attn.", len(x), self.w, self.kind
+        H, n, r, dv, R = c["num_attention_heads"], c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"], c["kv_lora_rank"]
+        q = (x @ w[p + "q_proj.weight"].T).reshape(T, H, n + r)
+        low = x @ w[p + "kv_a_proj_with_mqa.weight"].T
+        latent = low[:, :R] / np.sqrt((low[:, :R] ** 2).mean(-1, keepdims=True) + kind(1e-6)) * w[p + "kv_a_layernorm.weight"]
+        kv = (latent @ w[p + "kv_b_proj.weight"].T).reshape(T, H, n + dv)
+        k = np.concatenate([kv[..., :n], np.repeat(low[:, None, R:], H, 1)], -1)
+        score = np.where(np.arange(T)[:, None] >= np.arange(T), np.einsum("thd,shd->hts", q, k) * kind((n + r) ** -0.5), kind(-1e30))
+        return np.einsum("hts,shd->thd", softmax(score), kv[..., n:]).reshape(T, -1) @ w[p + "o_proj.weight"].T
+
+    def mlp(self, l, x):
+        c, w = self.c, self.w
+        q = next(f"layers.{l}.{n}." for n in ("mlp", "block_sparse_moe") if any(k.startswith(f"layers.{l}.{n}.") for k in w))
+        half = lambda n, y: (silu(y @ w[q + n + "gate_proj.weight"].T) * (y @ w[q + n + "up_proj.weight"].T)) @ w[q + n + "down_proj.weight"].T
+        if l < c["first_k_dense_replace"] or l % c["moe_layer_freq"]: return half("", x)
+        score, out = sigmoid(x @ w[q + "gate.weight"].T), half("shared_experts.", x)
+        order, weight = self.chosen(score, score + w[q + "gate.e_score_correction_bias"], c["num_experts_per_token"])
+        if c["moe_renormalize"]: weight = weight / weight.sum(-1, keepdims=True)
+        for t in range(len(x)):
+            for e, by in zip(order[t], weight[t] * self.kind(c["routed_scaling_factor"])):
+                n = q + f"experts.{e}.w"
+                out[t] += by * (w[n + "2.weight"] @ (silu(w[n + "1.weight"] @ x[t]) * (w[n + "3.weight"] @ x[t])))
+        return out
+
+    def mixer(self, l, x): return self.attention(l, x) if l + 1 in self.c["linear_attn_config"]["full_attn_layers"] else self.delta_net(l, x)
+
+
+class Jamba(Recurrent):
+    """Mamba 1, and attention without positions."""
+
+    def mamba(self, l, x):
+        p, T, w, kind = f"layers.{l}.mamba.", len(x), self.w, self.kind
+        R, n = w[p + "dt_proj.weight"].shape[1], self.c["mamba_d_state"]
+        linear = lambda name, y: y @ w[p + name + ".weight"].T + w.get(p + name + ".bias", kind(0))
+        v, z = np.split(linear("in_proj", x), 2, 1)
+        v = self.conv(v, p + "conv1d")
+        dt, B, C = np.split(v @ w[p + "x_proj.weight"].T, [R, R + n], 1)
+        dt, B, C = (self.norm(y, p + m + "_layernorm") for m, y in (("dt", dt), ("b", B), ("c", C)))
+        dt, A, S, out = np.logaddexp(kind(0), linear("dt_proj", dt)), -np.exp(w[p + "A_log"]), np.zeros((v.shape[1], n), kind), []
+        for t in range(T):
+            S = np.exp(dt[t][:, None] * A) * S + (dt[t] * v[t])[:, None] * B[t]
+            out.append(S @ C[t])
+        return linear("out_proj", (np.stack(out) + w[p + "D"] * v) * silu(z))
+
+    def mlp(self, l, x):
+        c, w, q = self.c, self.w, f"layers.{l}.feed_forward."
+        half = lambda n, y: (silu(y @ w[q + n + "gate_proj.weight"].T) * (y @ w[q + n + "up_proj.weight"].T)) @ w[q + n + "down_proj.weight"].T
+        if q + "router.weight" not in w: return half("", x)
+        score, out = softmax(x @ w[q + "router.weight"].T), np.zeros_like(x)
+        order, weight = self.chosen(score, score, c["num_experts_per_tok"])
+        for t in range(len(x)):
+            for e, by in zip(order[t], weight[t]): out[t] += by * half(f"experts.{e}.", x[t])
+        return out
 
 
 class Llama4(Recurrent):
@@ -561,7 +640,7 @@ def check_vectors(folder):
 
 def model_of(folder):
     kind = json.loads((folder / "config.json").read_text())["model_type"]
-    return next((m for name, m in (("falcon_h1", FalconH1), ("gemma4", Gemma4), ("llama4", Llama4), ("nemotron_h", NemotronH)) if kind.startswith(name)), Recurrent)
+    return next((m for name, m in (("falcon_h1", FalconH1), ("gemma4", Gemma4), ("jamba", Jamba), ("kimi_linear", Kimi), ("llama4", Llama4), ("nemotron_h", NemotronH)) if kind.startswith(name)), Recurrent)
 
 
 def answer(model, ids):

@@ -34,17 +34,21 @@ typedef struct re_case {
     float step_min, step_max;
     int part, gate_first, silu, gate_weights; /* gate_weights 0: none, 1: (part), 2: (n) */
     int turns;
+    int keys; /* each key decays by itself: 1 by steps of its own, 2 by a number of its own */
 } re_case;
 
 static const re_case re_cases[] = {
-    {"gated delta net", 4, 0, 1, 0, 4, 2, 16, 24, 1, 1, 1, 0, 0, 0, 24, 0, 1, 1, 0},
-    {"three groups", 4, 0, 1, 0, 6, 3, 20, 16, 1, 1, 1, 0, 0, 0, 16, 0, 1, 1, 0},
-    {"three groups by turns", 4, 0, 1, 0, 6, 3, 20, 16, 1, 1, 1, 0, 0, 0, 16, 0, 1, 1, 1},
-    {"turns from the third on", 4, 0, 1, 0, 5, 3, 20, 16, 1, 1, 1, 0, 0, 0, 16, 0, 1, 1, 3},
-    {"Mamba 2", 4, 1, 1, 0, 6, 2, 16, 8, 0, 0, 0, 1, 0.01f, 0.9f, 24, 1, 1, 2, 0},
-    {"odd widths", 3, 0, 1, 0, 3, 3, 17, 33, 1, 1, 1, 0, 0, 0, 33, 0, 0, 1, 0},
-    {"short convolution", 3, 1, 0, 1, 2, 1, 5, 70, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"wide head", 2, 0, 0, 0, 1, 1, 64, 130, 1, 1, 1, 1, 0, 0, 130, 1, 0, 0, 0},
+    {"gated delta net", 4, 0, 1, 0, 4, 2, 16, 24, 1, 1, 1, 0, 0, 0, 24, 0, 1, 1, 0, 0},
+    {"three groups", 4, 0, 1, 0, 6, 3, 20, 16, 1, 1, 1, 0, 0, 0, 16, 0, 1, 1, 0, 0},
+    {"three groups by turns", 4, 0, 1, 0, 6, 3, 20, 16, 1, 1, 1, 0, 0, 0, 16, 0, 1, 1, 1, 0},
+    {"turns from the third on", 4, 0, 1, 0, 5, 3, 20, 16, 1, 1, 1, 0, 0, 0, 16, 0, 1, 1, 3, 0},
+    {"Mamba 2", 4, 1, 1, 0, 6, 2, 16, 8, 0, 0, 0, 1, 0.01f, 0.9f, 24, 1, 1, 2, 0, 0},
+    {"odd widths", 3, 0, 1, 0, 3, 3, 17, 33, 1, 1, 1, 0, 0, 0, 33, 0, 0, 1, 0, 0},
+    {"short convolution", 3, 1, 0, 1, 2, 1, 5, 70, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"wide head", 2, 0, 0, 0, 1, 1, 64, 130, 1, 1, 1, 1, 0, 0, 130, 1, 0, 0, 0, 0},
+    {"Kimi's delta net", 4, 0, 1, 0, 4, 4, 18, 20, 1, 1, 1, 0, 0, 0, 20, 0, 0, 1, 0, 1},
+    {"keys by themselves, in groups", 3, 0, 1, 0, 4, 2, 7, 35, 1, 0, 1, 1, 0, 0, 0, 0, 1, 0, 0, 1},
+    {"Mamba 1", 4, 1, 1, 0, 40, 1, 9, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 2},
 };
 
 /* Columns of the buffer: q, k of all groups, v of all heads; decay; write; gate; two times as many as the former for products. */
@@ -59,7 +63,7 @@ static re_columns re_columns_of(const re_case *c) {
     x.v = x.k + c->n_groups * c->dk;
     x.conv = 2 * c->n_groups * c->dk + c->n_heads * c->dv;
     x.decay = x.q + x.conv;
-    x.write = x.decay + c->n_heads;
+    x.write = x.decay + c->n_heads * (c->keys == 1 ? c->dk : 1);
     x.gate = x.write + c->n_heads;
     x.before = x.gate + c->n_heads * c->dv;
     x.after = x.before + x.conv;
@@ -119,8 +123,8 @@ static void re_open(re_net *n, const re_case *c, const char *isa, int threads) {
     CHECK(t->buffer(n->ctx, 0, RE_ROWS, at.all, &n->x) == LLM_OK && t->buffer(n->ctx, 0, RE_ROWS, width, &n->out) == LLM_OK);
     n->taps = re_vector(n, 1, at.conv, c->taps);
     n->bias = c->bias ? re_vector(n, 2, at.conv, 1) : NULL;
-    n->decay = re_vector(n, 3, c->n_heads, 1);
-    n->decay_bias = re_vector(n, 4, c->n_heads, 1);
+    n->decay = re_vector(n, 3, c->n_heads * (c->keys == 2 ? c->dk : 1), 1);
+    n->decay_bias = re_vector(n, 4, c->n_heads * (c->keys == 1 ? c->dk : 1), 1);
     n->skip = c->skip ? re_vector(n, 5, c->n_heads, 1) : NULL;
     n->norm = c->gate_weights ? re_vector(n, 6, c->gate_weights == 1 ? c->part : width, 1) : NULL;
     CHECK(t->weights_done(n->ctx) == LLM_OK && t->kv_open(n->ctx, 2, layers, RE_PAGE, RE_SEQS * RE_PAGES) == LLM_OK);
@@ -160,6 +164,8 @@ static void re_record(re_net *n) {
                                 .delta = c->delta,
                                 .unit = c->unit,
                                 .turns = c->turns,
+                                .step_keys = c->keys == 1,
+                                .decay_keys = c->keys == 2,
                                 .decay = n->decay,
                                 .decay_bias = n->decay_bias,
                                 .skip = n->skip,
@@ -248,11 +254,13 @@ static void re_head(const re_case *c, int seq, int h, double *o) {
     const int dk = c->dk, dv = c->dv, g = c->turns ? (h + c->turns - 1) % c->n_groups : h / (c->n_heads / c->n_groups);
     double *S = LLM__NEW(double, dk *dv), *q = LLM__NEW(double, dk), *k = LLM__NEW(double, dk);
     for (int p = 0; p < re_len[seq]; p++) {
-        double kk = 1e-6, qq = 1e-6, s = log1p(exp((double)(re_input(seq, p, at.decay + h) + re_weight(4, h)))), w;
-        s = LLM__MAX(s, (double)c->step_min);
-        if (c->step_max > 0) s = LLM__MIN(s, (double)c->step_max);
-        const double d = exp((double)re_weight(3, h) * s);
+        double kk = 1e-6, qq = 1e-6, s = 0, w, d[64];
         for (int i = 0; i < dk; i++) {
+            const int step = c->keys == 1 ? h * dk + i : h;
+            s = log1p(exp((double)(re_input(seq, p, at.decay + step) + re_weight(4, step))));
+            s = LLM__MAX(s, (double)c->step_min);
+            if (c->step_max > 0) s = LLM__MIN(s, (double)c->step_max);
+            d[i] = exp((double)re_weight(3, c->keys == 2 ? h * dk + i : h) * s);
             q[i] = re_conv(c, seq, p, g * dk + i), qq += q[i] * q[i];
             k[i] = re_conv(c, seq, p, (c->n_groups + g) * dk + i), kk += k[i] * k[i];
         }
@@ -261,7 +269,7 @@ static void re_head(const re_case *c, int seq, int h, double *o) {
         for (int j = 0; j < dv; j++) {
             const double v = re_conv(c, seq, p, 2 * c->n_groups * dk + h * dv + j);
             double read = 0, sum = c->skip ? (double)re_weight(5, h) * v : 0;
-            for (int i = 0; i < dk; i++) read += k[i] * (S[i * dv + j] *= d);
+            for (int i = 0; i < dk; i++) read += k[i] * (S[i * dv + j] *= d[i]);
             for (int i = 0; i < dk; i++) sum += q[i] * (S[i * dv + j] += k[i] * w * (v - (c->delta ? read : 0)));
             o[p * dv + j] = sum;
         }

@@ -218,7 +218,7 @@ static void arch_lengths(void) {
 static void arch_mixer(const char *members, const char *letters) {
     char found[8] = "";
     if (!CHECK(!arch_of(members))) printf("  %s: %s\n", members, llm_last_error());
-    for (int i = 0; i < arch_read.n_layers && i < 7; i++) found[i] = "AmCDS"[arch_read.layer[i].mixer];
+    for (int i = 0; i < arch_read.n_layers && i < 7; i++) found[i] = "AmCDSK6"[arch_read.layer[i].mixer];
     if (!CHECK(!strcmp(found, letters))) printf("  %s: %s, %s expected\n", members, found, letters);
 }
 
@@ -239,6 +239,19 @@ static void arch_mixers(void) {
         "\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"M-*M\",\"mamba_num_heads\":8,\"mamba_head_dim\":16,\"ssm_state_size\":32",
         "SmAS");
     CHECK(!arch_read.layer[1].no_mlp && arch_read.layer[2].no_mlp && arch_read.layer[2].rope < 0);
+    arch_mixer("\"model_type\":\"jamba\",\"num_experts\":4,\"num_experts_per_tok\":2,\"attn_layer_period\":2,\"attn_layer_offset\":1,"
+               "\"mamba_dt_rank\":\"auto\",\"mamba_d_state\":8",
+               "6A6A");
+    CHECK(arch_read.state.n_heads == 128 && arch_read.state.rank == 4 && arch_read.state.dk == 8 && arch_read.state.taps == 4 &&
+          arch_read.layer[1].moe && !arch_read.layer[0].moe && arch_read.layer[1].rope < 0 && !arch_read.normalize);
+#define KIMI \
+    "\"max_position_embeddings\":64,\"model_type\":\"kimi_linear\",\"kv_lora_rank\":16,\"qk_rope_head_dim\":8,\"qk_nope_head_dim\":10," \
+    "\"v_head_dim\":6,\"linear_attn_config\":{\"full_attn_layers\":[2],\"num_heads\":3,\"head_dim\":12},"
+    arch_mixer(KIMI "\"num_experts\":4,\"num_experts_per_token\":2,\"num_shared_experts\":1,\"moe_intermediate_size\":24", "KAKK");
+    CHECK(arch_read.state.n_heads == 3 && arch_read.state.n_groups == 3 && arch_read.state.dv == 12 && arch_read.n_heads == 4 &&
+          !arch_read.n_rope && arch_read.rope[0].dim == 8 && arch_read.ff_shared == 24 && arch_read.score == LLM_ROUTE_SIGMOID);
+    arch_refused(KIMI "\"mla_use_nope\":false", "mla_use_nope: false is not supported");
+#undef KIMI
 #define FALCON "\"model_type\":\"falcon_h1\",\"mamba_n_heads\":8,\"mamba_d_head\":16,\"mamba_d_state\":32,"
     arch_mixer(FALCON "\"ssm_multipliers\":[2,3,4,5,6],\"mlp_multipliers\":[0.5,7],\"key_multiplier\":0.25,\"mamba_d_ssm\":128", "SSSS");
     CHECK(arch_read.layer[2].both && arch_read.state.no_norm && arch_read.fold.ssm[4] == 6 && arch_read.fold.gate == 0.5f &&
