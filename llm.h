@@ -26482,6 +26482,7 @@ static const llm__family llm__families[] = {
     {"cohere2", "cohere2", LLM__LAYER_NORM | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v2", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v3 kimi_k2 glm4_moe_lite", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
+    {"deepseek_v32", "", LLM__MLA | LLM__PAIRS | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"ernie4_5", "ernie4_5", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 5e5f, 1},
     {"ernie4_5_moe ernie4_5_vl_moe_text ernie4_5_moe_vl", "ernie4_5-moe", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK,
      LLM_ACT_SILU, 5e5f, 1},
@@ -26614,8 +26615,9 @@ typedef struct llm__arch {
     int32_t logn_from;
     float logn_beta; /* see llm_qkv_op */
     int32_t logn_ahead;
-    int32_t by_rope; /* 1: only layers with RoPE norm q and k, without weights, and only those without stretch queries (Llama 4) */
-    int32_t chunked; /* 1: windows stand side by side: see llm_attention_op */
+    int32_t by_rope;    /* 1: only layers with RoPE norm q and k, without weights, and only those without stretch queries (Llama 4) */
+    int32_t chunked;    /* 1: windows stand side by side: see llm_attention_op */
+    int32_t index_topk; /* so many positions are the most that a token sees (DeepSeek V3.2); 0: all */
     int32_t q_rank, kv_rank, nope; /* latent attention; q_rank 0: plain q */
     int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
     int32_t ff_latent; /* width of what experts read and give, between two matrices (Nemotron-H); 0: the hidden size */
@@ -26757,6 +26759,7 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->max_positions = llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len .context_length",
                                      alone ? 1 << 20 : 2048, 1, 1 << 30);
     a->max_len = a->max_positions;
+    if (llm__arch_is(a, "deepseek_v32")) a->index_topk = llm__fact_int(f, "index_topk", 2048, 1, 1 << 30);
     if (!latent) return;
     a->q_rank = llm__fact_int(f, "q_lora_rank .attention.q_lora_rank", 0, 0, 1 << 16);
     a->kv_rank = llm__fact_int(f, "kv_lora_rank .attention.kv_lora_rank", LLM__MUST, 1, 1 << 16);
@@ -28030,6 +28033,7 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
         llm__arch_encoder(&f, a);
     }
     if (!f.r) f.r = llm__arch_layers_check(&f, a);
+    if (a->index_topk) a->max_len = LLM__MIN(a->max_len, a->index_topk); /* up to there its indexer leaves nothing out */
     if (a->tied < 0 && dummy) a->tied = (a->flags & LLM__TIED) != 0;
     return f.r;
 }
@@ -28040,6 +28044,8 @@ static llm_result llm__rope_override(llm__arch *a, double factor, int logn, cons
     if (logn && !a->logn_from) a->logn_from = LLM__MAX(a->max_positions, 2);
     if (factor == 0) return LLM_OK;
     if (factor < 1) return llm__error(LLM_ERR_ARG, "rope_scaling_factor: %g, must be at least 1 (0: as the files say)", factor);
+    if (a->index_topk)
+        return llm__error(LLM_ERR_ARG, "rope_scaling_factor: %g, but %s sees %d positions at most", factor, a->name, a->index_topk);
     if (!a->rope[0].dim || a->scaled)
         return llm__error(LLM_ERR_ARG, "rope_scaling_factor: %g, but %s %s", factor, path,
                           a->rope[0].dim ? "has a scheme of its own for long texts" : "has no rotary positions");
@@ -32258,6 +32264,10 @@ static llm_result llm__model_open(const char *path, const llm__place *place, con
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
     if (!r && !vocab_only) llm__source_bound(&m->source, m->arch.vocab);
     if (!r && !vocab_only && cfg) r = llm__rope_override(&m->arch, (double)cfg->rope_scaling_factor, cfg->use_logn_attn, m->path);
+    if (!r && !vocab_only && m->arch.index_topk)
+        llm__log(&m->source.log, LLM_LOG_WARN,
+                 "%s: its indexer is not read: up to %d positions it leaves nothing out, and more are refused", m->path,
+                 m->arch.index_topk);
     if (!r && !vocab_only) r = llm__net_check(m);
     if (!r && !vocab_only) r = llm__pooler_open(m);
     if (r) {
@@ -47172,6 +47182,9 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     if (c->max_model_len > own && own > 0 && !c->allow_long_max_model_len)
         return llm__error(LLM_ERR_ARG, "max_model_len: %d is more than the model's own %d tokens (allow_long_max_model_len lifts this)",
                           (int)c->max_model_len, (int)own);
+    if (model->arch.index_topk && c->max_model_len > model->arch.index_topk)
+        return llm__error(LLM_ERR_UNSUPPORTED, "max_model_len: %d: beyond %d positions %s asks an indexer, which is not supported",
+                          (int)c->max_model_len, (int)model->arch.index_topk, model->arch.name);
     if (model->arch.recurrent && c->speculative_model)
         return llm__error(LLM_ERR_UNSUPPORTED,
                           "speculative_model: %s keeps a state in some layers, from which a draft cannot be taken back", model->arch.name);

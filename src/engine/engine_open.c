@@ -137,6 +137,9 @@ LLM__PRIVATE llm_result llm__engine_resolve(const llm_model *model, llm_engine_c
     if (c->max_model_len > own && own > 0 && !c->allow_long_max_model_len)
         return llm__error(LLM_ERR_ARG, "max_model_len: %d is more than the model's own %d tokens (allow_long_max_model_len lifts this)",
                           (int)c->max_model_len, (int)own);
+    if (model->arch.index_topk && c->max_model_len > model->arch.index_topk)
+        return llm__error(LLM_ERR_UNSUPPORTED, "max_model_len: %d: beyond %d positions %s asks an indexer, which is not supported",
+                          (int)c->max_model_len, (int)model->arch.index_topk, model->arch.name);
     if (model->arch.recurrent && c->speculative_model)
         return llm__error(LLM_ERR_UNSUPPORTED,
                           "speculative_model: %s keeps a state in some layers, from which a draft cannot be taken back", model->arch.name);

@@ -131,6 +131,7 @@ LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->max_positions = llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len .context_length",
                                      alone ? 1 << 20 : 2048, 1, 1 << 30);
     a->max_len = a->max_positions;
+    if (llm__arch_is(a, "deepseek_v32")) a->index_topk = llm__fact_int(f, "index_topk", 2048, 1, 1 << 30);
     if (!latent) return;
     a->q_rank = llm__fact_int(f, "q_lora_rank .attention.q_lora_rank", 0, 0, 1 << 16);
     a->kv_rank = llm__fact_int(f, "kv_lora_rank .attention.kv_lora_rank", LLM__MUST, 1, 1 << 16);

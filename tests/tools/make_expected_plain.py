@@ -20,7 +20,7 @@ import numpy as np
 
 import checkpoints
 
-KNOWN = ("falcon_h1", "gemma4", "gemma4_moe", "granitemoehybrid_mamba", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "llama4", "mamba2", "nemotron_h", "qwen3_5", "qwen3_next")
+KNOWN = ("deepseek_v32", "falcon_h1", "gemma4", "gemma4_moe", "granitemoehybrid_mamba", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "llama4", "mamba2", "nemotron_h", "qwen3_5", "qwen3_next")
 VECTORS = ("bert", "bert_reranker", "embedding_gemma", "embedding_gemma2", "modernbert", "modernbert_reranker", "nomic_bert", "xlm_roberta_reranker")
 MIN_MARGIN, MIN_ROUTE_GAP, MAX_NOISE, STEPS = 0.02, 1e-4, 1e-5, 32 # as in make_expected.py
 
@@ -354,6 +354,57 @@ class NemotronH(Recurrent):
         return self.mamba(l, x) if how == "M" else self.attention(l, x)
 
 
+class DeepSeekV32(NemotronH):
+    """Latent attention to the positions that an indexer chooses."""
+
+    def turn(self, x, d, pairs):
+        """The first d values of x (T, heads, ...): neighbours, or value i with i + d / 2."""
+        angle = np.arange(len(x))[:, None, None] * self.c["rope_theta"] ** (-np.arange(0, d, 2) / d)
+        co, si = np.cos(angle).astype(self.kind), np.sin(angle).astype(self.kind)
+        a, b = (x[..., 0:d:2], x[..., 1:d:2]) if pairs else (x[..., :d // 2], x[..., d // 2:d])
+        a, b = a * co - b * si, b * co + a * si
+        turned = np.stack([a, b], -1).reshape(*a.shape[:-1], d) if pairs else np.concatenate([a, b], -1)
+        return np.concatenate([turned, x[..., d:]], -1)
+
+    def plain_norm(self, x, name): return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.kind(1e-6)) * self.w[name + ".weight"]
+
+    def chosen_positions(self, p, x, q):
+        """(T, T): what each token sees."""
+        c, w, T, d = self.c, self.w, len(x), self.c["index_head_dim"]
+        p += "indexer."
+        q = self.turn((q @ w[p + "wq_b.weight"].T).reshape(T, -1, d), c["qk_rope_head_dim"], False)
+        k = x @ w[p + "wk.weight"].T
+        k = k - k.mean(-1, keepdims=True)
+        k = k / np.sqrt((k * k).mean(-1, keepdims=True) + self.kind(1e-6)) * w[p + "k_norm.weight"] + w[p + "k_norm.bias"]
+        k = self.turn(k[:, None], c["qk_rope_head_dim"], False)[:, 0]
+        by = x @ w[p + "weights_proj.weight"].T * self.kind(c["index_n_heads"] ** -0.5)
+        score = np.einsum("thd,sd->ths", q, k) * self.kind(d ** -0.5)
+        seen = np.arange(T)[:, None] >= np.arange(T)
+        score = np.where(seen, np.einsum("ths,th->ts", np.maximum(score, 0), by), -np.inf)
+        kept = np.zeros((T, T), bool)
+        np.put_along_axis(kept, np.argsort(-score, -1, kind="stable")[:, :c["index_topk"]], True, -1)
+        return kept & seen
+
+    def attention(self, l, x):
+        c, p, T, w, kind = self.c, f"layers.{l}.self_attn.", len(x), self.w, self.kind
+        H, n, r, dv, R = c["num_attention_heads"], c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"], c["kv_lora_rank"]
+        narrow = self.plain_norm(x @ w[p + "q_a_proj.weight"].T, p + "q_a_layernorm")
+        q = (narrow @ w[p + "q_b_proj.weight"].T).reshape(T, H, n + r)
+        low = x @ w[p + "kv_a_proj_with_mqa.weight"].T
+        kv = (self.plain_norm(low[:, :R], p + "kv_a_layernorm") @ w[p + "kv_b_proj.weight"].T).reshape(T, H, n + dv)
+        q = np.concatenate([q[..., :n], self.turn(q[..., n:], r, True)], -1)
+        k = np.concatenate([kv[..., :n], np.repeat(self.turn(low[:, None, R:], r, True), H, 1)], -1)
+        score = np.einsum("thd,shd->hts", q, k) * kind((n + r) ** -0.5)
+        out = softmax(np.where(self.chosen_positions(p, x, narrow), score, kind(-1e30)))
+        return np.einsum("hts,shd->thd", out, kv[..., n:]).reshape(T, -1) @ w[p + "o_proj.weight"].T
+
+    def plain(self, p, x): return (silu(x @ self.w[p + "gate_proj.weight"].T) * (x @ self.w[p + "up_proj.weight"].T)) @ self.w[p + "down_proj.weight"].T
+
+    def mlp(self, l, x): return (self.plain if l < self.c["first_k_dense_replace"] else self.experts)(f"layers.{l}.mlp.", x)
+
+    def mixer(self, l, x): return self.attention(l, x)
+
+
 class Kimi(Recurrent):
     """Delta nets in which each key decays by itself; latent attention that does not turn."""
 
@@ -640,7 +691,7 @@ def check_vectors(folder):
 
 def model_of(folder):
     kind = json.loads((folder / "config.json").read_text())["model_type"]
-    return next((m for name, m in (("falcon_h1", FalconH1), ("gemma4", Gemma4), ("jamba", Jamba), ("kimi_linear", Kimi), ("llama4", Llama4), ("nemotron_h", NemotronH)) if kind.startswith(name)), Recurrent)
+    return next((m for name, m in (("deepseek_v32", DeepSeekV32), ("falcon_h1", FalconH1), ("gemma4", Gemma4), ("jamba", Jamba), ("kimi_linear", Kimi), ("llama4", Llama4), ("nemotron_h", NemotronH)) if kind.startswith(name)), Recurrent)
 
 
 def answer(model, ids):
