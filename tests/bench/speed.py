@@ -40,6 +40,7 @@ SHAPES = {
     "long": ("llama1b", "pp4096 tg32+4096"),
     "longer": ("llama1b", "pp16384 tg32+16384"),
     "bf16": ("qwen600m --mix bf16", "pp256 tg32 tg32@8"),
+    "states": ("qwen35", "pp512 tg32 tg16@8"),
 }
 USUAL = "smollm2,gemma,llama1b,qwen3moe,dsv2lite,llama1b-q6_k"
 
