@@ -196,10 +196,11 @@
  *     >>eagle_convert        the folder of an EAGLE head from SafeAILab's layout to vLLM's.
  *     >>mixture              which tensor of a GGUF file gets which type when a model is quantised.
  *     >>gguf_write           the bytes of a GGUF file's head, as they are read again.
- *     >>convert_keys         the settings of a folder as keys of GGUF.
- *     >>convert_vocab        tokenizer.json as the lists of GGUF.
  *     >>convert              a Hugging Face folder seen as a GGUF file.
  *     >>convert_add          the tensors of a GGUF file to be, one by one, while a folder is gone through.
+ *     >>convert_encoder      what GGUF files of encoders have, under llama.cpp's names.
+ *     >>convert_keys         the settings of a folder as keys of GGUF.
+ *     >>convert_vocab        tokenizer.json as the lists of GGUF.
  *     >>convert_recurrent    layers that keep a state, in the form that llama.cpp has for them.
  *     >>imatrix              importance matrices: how large the inputs of each column of a matrix are, in llama.cpp's files.
  *     >>quantize             a GGUF file of smaller weights.
@@ -25778,7 +25779,7 @@ static void llm__vocab_frame(llm__tokenizer *t, const llm__gguf *g, int kind, in
     const int sep = !bert && id[LLM__ID_SEP] >= 0 && llm__gguf_bool(g, "tokenizer.ggml.add_sep_token", 0);
     llm__pair_add(t, t->bos_id, 0), llm__pair_add(t, LLM__PLACE_FIRST, 0), llm__pair_add(t, last, 0);
     if (sep) llm__pair_add(t, id[LLM__ID_SEP], 0);
-    llm__pair_add(t, LLM__PLACE_SECOND, 0), llm__pair_add(t, last, 0);
+    llm__pair_add(t, LLM__PLACE_SECOND, bert), llm__pair_add(t, last, bert);
 }
 
 /* Reads the vocabulary of a GGUF file; a tokenizer.json inside it wins. */
@@ -26510,7 +26511,7 @@ static const llm__family llm__families[] = {
     {"apertus", "apertus", LLM__QK_HEAD | LLM__NO_GATE, LLM_ACT_XIELU, 1.2e7f, 1},
     {"gpt_oss", "gpt-oss", LLM__QKV_BIAS | LLM__ALL_BIAS | LLM__TOPK_SOFTMAX, LLM_ACT_SWIGLU_OAI, 1.5e5f, 1},
     {"bert", "bert", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
-    {"roberta xlm-roberta xlm_roberta camembert", "", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
+    {"roberta xlm-roberta xlm_roberta camembert", "bert", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
     {"nomic_bert", "nomic-bert", LLM__BERT, LLM_ACT_SILU, 1e3f, 1},
     {"modernbert", "modern-bert", LLM__BOTH_WAYS | LLM__LAYER_NORM, LLM_ACT_GELU, 1.6e5f, 1},
 };
@@ -26533,6 +26534,7 @@ typedef struct llm__rope {
     int32_t dim;                   /* values of a head that turn */
     float inv_freq[LLM__MAX_ROPE]; /* (2, dim / 2) */
     float scale[2];                /* of cosines and sines */
+    double base;                   /* of the frequencies, before any scheme */
 } llm__rope;
 
 /* What a layer does with other positions: nothing (an MLP alone), attention, or what keeps a state: see >>arch_recurrent. */
@@ -27347,7 +27349,8 @@ static void llm__arch_encoder_shapes(llm__facts *f, llm__arch *a, const llm__ten
     if (f->json) llm__encoder_refused(f, a);
     if (llm__arch_is(a, "bert roberta nomic_bert")) { /* GGUF tells by the tensor */
         const llm__tensor *types = llm__tensors_find(tensors, "token_types.weight");
-        a->n_types = f->json ? llm__fact_int(f, "type_vocab_size", 2, 0, 1 << 16) : types ? (int32_t)LLM__MIN(types->shape[0], 1 << 16) : 0;
+        if (f->json) a->n_types = llm__fact_int(f, "type_vocab_size", 2, 0, 1 << 16);
+        else if (types) a->n_types = types->n_dims < 2 ? 1 : (int32_t)LLM__MIN(types->shape[0], 1 << 16);
     }
     if (f->json && llm__arch_is(a, "roberta")) { /* its table of positions begins behind that of padding */
         a->position_offset = llm__fact_int(f, "pad_token_id", 1, 0, 1 << 16) + 1;
@@ -27822,6 +27825,7 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
     /* w[i] = base^(-2i/d): from one turn in 2 pi tokens down to one in 2 pi * base */
     for (int i = 0; i < half; i++) out->inv_freq[i] = out->inv_freq[half + i] = (float)pow(base, -2.0 * i / out->dim);
     out->scale[0] = out->scale[1] = 1;
+    out->base = base;
     if (local) return;
     /* the scheme: an older word and a newer one; without any, or with a name that says none, nothing is stretched */
     llm__fact_str(f, "rope_type type .rope.scaling.type", type);
@@ -28682,6 +28686,16 @@ static const char *llm__pooler_word(const llm_model *m, const char *object, cons
     return word ? word : "";
 }
 
+/* A number, or true and false, under the architecture's name in a GGUF file. */
+static int64_t llm__pooler_gguf(const llm_model *m, const char *name, int64_t otherwise) {
+    char key[128];
+    double v = (double)otherwise;
+    snprintf(key, sizeof key, "%.60s.%s", m->arch.name, name);
+    const llm__gguf_kv *kv = llm__gguf_find(m->source.gguf, key);
+    if (kv && !kv->is_array && kv->type == LLM__GGUF_BOOL) return kv->data[0] != 0;
+    return kv && llm__gguf_num_at(kv, 0, &v) ? (int64_t)v : otherwise;
+}
+
 /* What becomes of the label's value: a sigmoid, unless the files say that it stays as it is. */
 static void llm__pooler_activation(llm__loader *L, llm__pooler *p) {
     const char *name = llm__pooler_word(L->m, "sentence_transformers", "activation_fn");
@@ -28691,6 +28705,7 @@ static void llm__pooler_activation(llm__loader *L, llm__pooler *p) {
         L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: activation_fn: \"%.80s\": Sigmoid or Identity expected", L->path, name);
     p->sigmoid = act == LLM__DENSE_SIGMOID;
     if (!*name && !strcmp(llm__pooler_word(L->m, NULL, "problem_type"), "regression")) p->sigmoid = 0;
+    if (L->a->gguf) p->sigmoid = llm__pooler_gguf(L->m, "classifier.sigmoid", 1) != 0;
 }
 
 /* The layers of a classifier, if the model has one. */
@@ -28698,6 +28713,7 @@ static void llm__pooler_class(llm__loader *L, llm__pooler *p) {
     const llm__arch *a = L->a;
     const int modern = llm__arch_is(a, "modernbert"), rank = a->gguf && llm__has(L, LLM__W_CLASS);
     const char *pooling = llm__pooler_word(L->m, NULL, "classifier_pooling"), *act = llm__pooler_word(L->m, NULL, "classifier_activation");
+    int64_t read = 0;
     const int own = *act ? llm__dense_act_of(act) : (int)LLM__DENSE_GELU;
     if (!rank && !llm__ends_with(a->class_name, "ForSequenceClassification")) return;
     if (!llm__arch_is(a, "bert roberta modernbert") && !L->r)
@@ -28707,6 +28723,8 @@ static void llm__pooler_class(llm__loader *L, llm__pooler *p) {
                           "%s: config.json: classifier_pooling \"%.40s\", classifier_activation \"%.40s\" are not supported", L->path,
                           pooling, act);
     p->class_kind = modern && (a->gguf || !strcmp(pooling, "mean")) ? LLM_POOLING_MEAN : LLM_POOLING_FIRST;
+    if (a->gguf && (read = llm__pooler_gguf(L->m, "classifier.pooling_type", 0)) > 0)
+        p->class_kind = read == 1 ? LLM_POOLING_MEAN : LLM_POOLING_FIRST;
     if (!a->gguf || llm__has(L, LLM__W_CLASS_DENSE)) {
         llm__dense *d = &p->classes[p->n_class++];
         llm__pooler_dense(L, LLM__W_CLASS_DENSE, a->hidden, a->hidden, modern ? (llm__dense_act)own : LLM__DENSE_TANH, d);
@@ -28722,10 +28740,8 @@ static void llm__pooler_class(llm__loader *L, llm__pooler *p) {
 static void llm__pooler_kind(llm__loader *L, llm__pooler *p) {
     static const llm_pooling types[] = {LLM_POOLING_NONE, LLM_POOLING_MEAN, LLM_POOLING_FIRST, LLM_POOLING_LAST};
     const llm__source *s = &L->m->source;
-    char key[96];
-    snprintf(key, sizeof key, "%.60s.pooling_type", L->a->name);
-    const int64_t type = s->gguf ? llm__gguf_int(s->gguf, key, 0) : 0;
-    p->normalize = !s->modules.there || s->modules.normalize;
+    const int64_t type = s->gguf ? llm__pooler_gguf(L->m, "pooling_type", 0) : 0;
+    p->normalize = s->gguf ? llm__pooler_gguf(L->m, "embedding_normalize", 1) != 0 : !s->modules.there || s->modules.normalize;
     p->kind = s->modules.pooling;
     if (type > 0 && type < LLM__COUNT(types)) p->kind = types[type];
     if (p->kind) return;
@@ -32999,6 +33015,354 @@ static void llm__gguf_put_head(llm_text *head, const llm_text *keys, uint64_t n_
     while (!head->failed && head->len % LLM__GGUF_ALIGN) llm__gguf_put_number(head, 0, 1);
 }
 
+LLM__COLD_END
+
+/* ============================================================================
+ * >>convert   A Hugging Face folder seen as a GGUF file.
+ * ============================================================================
+ * What llama.cpp's converter does, so that the same file comes out in names, shapes and values; >>quantize writes it, in any type:
+ *
+ *     names      by the slots of >>loader: model.layers.3.mlp.up_proj.weight is blk.3.ffn_up.weight
+ *     rows       of q and k are put in another order for families whose pairs GGUF has side by side: row i and row i + d / 2 of a head
+ *     norms      that are stored minus one get it back
+ *     experts    become one tensor of as many matrices
+ *     kv_b       of latent attention is cut into keys, (heads, rank, nope), and values, (heads, v, rank)
+ *     states     of layers that keep one: see >>convert_recurrent
+ *     settings   as keys ARCHITECTURE.*; frequencies that Llama 3 and LongRoPE change as tensors of divisors
+ *     words      tokenizer.json as lists; how text is cut by a name, which must give what tokenizer.json gives (>>convert_vocab)
+ *
+ * A layer of Qwen3, and what is different in others:
+ *
+ *     input_layernorm             attn_norm       self_attn.q_norm, k_norm       attn_q_norm, attn_k_norm
+ *     self_attn.q_proj, k, v      attn_q, k, v    post_attention_layernorm       ffn_norm
+ *     self_attn.o_proj            attn_output     mlp.gate_proj, up, down        ffn_gate, ffn_up, ffn_down
+ *
+ *     mlp.experts.7.gate_proj     ffn_gate_exps, matrix 7; the router is ffn_gate_inp, the shared expert ffn_gate_shexp
+ *     gate_up_proj (Phi-3)        ffn_up, twice as wide: gate's rows, then up's
+ *     four norms (Gemma 2)        post_attention_layernorm is post_attention_norm there, post_feedforward_layernorm post_ffw_norm
+ *     kv_a_proj_with_mqa          attn_kv_a_mqa (DeepSeek)
+ *
+ * Rows of a head of 6 values, pairs (0, 3), (1, 4), (2, 5) in a folder:      0 1 2 3 4 5
+ * the same in GGUF, where the two of a pair stand side by side:                0 3 1 4 2 5
+ * q and k change alike, so scores are the same; v has no positions and stays.
+ *
+ * Vectors, norms and routers are F32, as llama.cpp wants them. Nothing is copied: a row is made when it is asked for. Source:
+ * convert_hf_to_gguf.py of llama.cpp, by its files. */
+
+/* How a tensor's rows come about. */
+typedef struct llm__convert_row {
+    const llm__tensor *const *stack; /* (n) a matrix each; or one */
+    int32_t n;
+    int64_t first, each; /* row r of matrix m is the stored row first + r, or of one tensor with all of them m * each + first + r */
+    int32_t head;        /* not 0: heads of so many rows, whose halves become neighbours */
+    int32_t cut;         /* 1: keys, 2: values of kv_b */
+    int32_t nope, v;     /* of its heads */
+    float add;
+    int decay;           /* 1: the value x becomes -e^x */
+    const int32_t *rows; /* not NULL: row r is the stored row rows[r] */
+    const int32_t *cols; /* not NULL: of the columns, `unit` at a time, the i-th are the stored ones cols[i] */
+    int32_t unit;
+    const float *numbers; /* not NULL: these, and no tensor */
+} llm__convert_row;
+
+typedef struct llm__conversion {
+    llm_model *model;
+    llm_text head; /* a GGUF file without tensors */
+    llm__gguf keys;
+    llm__tensors tensors;  /* as the file will have them; data NULL */
+    llm__convert_row *row; /* (tensors.n) */
+    size_t cap;
+    llm__arena memory;
+} llm__conversion;
+
+LLM__COLD_BEGIN
+
+/* ============================================================================
+ * >>convert_add   The tensors of a GGUF file to be, one by one, while a folder is gone through.
+ * ============================================================================ */
+
+/* What is asked for while tensors are collected. After the first failure all calls do nothing. */
+typedef struct llm__converting {
+    llm__conversion *c;
+    llm__loader L; /* only to find tensors */
+    llm_result r;
+} llm__converting;
+
+/* Adds a tensor of `shape`; the type is that of the stored matrices, or F32 where it is a vector or is kept so. */
+static void llm__convert_add(llm__converting *g, const char *name, int n_dims, const int64_t *shape, int f32,
+                                   const llm__convert_row *row) {
+    llm__conversion *c = g->c;
+    llm__tensor x = LLM__ZERO;
+    if (g->r) return;
+    x.type = n_dims < 2 || f32 || row->numbers ? (int32_t)LLM_TYPE_F32 : row->stack[0]->type;
+    if (llm__type_block(x.type) > 1 || (x.type != LLM_TYPE_F32 && x.type != LLM_TYPE_F16)) x.type = LLM_TYPE_BF16;
+    x.n_dims = n_dims;
+    for (int i = 0; i < 4; i++) x.shape[i] = i < n_dims ? shape[i] : 1;
+    const llm__str own = {llm__arena_str(&c->memory, llm__lit(name)), strlen(name)};
+    if (!own.p || !llm__grow((void **)&c->row, &c->cap, c->tensors.n + 1, sizeof *c->row)) g->r = llm__nomem();
+    if (!g->r) g->r = llm__tensors_add(&c->tensors, c->model->path, own, &x);
+    if (!g->r) c->row[c->tensors.n - 1] = *row;
+}
+
+/* The stored tensor of a slot; NULL: there is none. */
+static const llm__tensor *llm__convert_find(const llm__converting *g, int slot, int expert, int bias) {
+    char name[256];
+    return g->r ? NULL : llm__loader_find(&g->L, slot, expert, bias, name);
+}
+
+/* What a tensor of the current layer is called, with ".weight" or ".bias" unless the stem has a dot. */
+static void llm__convert_name(const llm__converting *g, const char *stem, int bias, char out[96]) {
+    const char *end = strchr(stem, '.') && strncmp(stem, "cls.", 4) ? "" : bias ? ".bias" : ".weight";
+    if (g->L.layer < 0) snprintf(out, 96, "%s%s", stem, end);
+    else snprintf(out, 96, "blk.%d.%s%s", g->L.layer, stem, end);
+}
+
+/* A list of n tensors that lives as long as the conversion. */
+static const llm__tensor *const *llm__convert_list(llm__converting *g, size_t n) {
+    const llm__tensor **list = (const llm__tensor **)llm__arena_get(&g->c->memory, n * sizeof *list);
+    if (!list && !g->r) g->r = llm__nomem();
+    return list;
+}
+
+/* A matrix or a vector of a slot, and its bias, where the folder has them. head: rows of a head that are put in pairs; 0: none. */
+static void llm__convert_slot(llm__converting *g, int slot, const char *stem, int head, int f32) {
+    const int plus1 = (g->L.a->flags & LLM__NORM_PLUS1) && strstr(stem, "_norm") != NULL;
+    for (int bias = 0; bias < 2; bias++) {
+        char name[96];
+        const llm__tensor *t = llm__convert_find(g, slot, 0, bias);
+        const llm__tensor **list = t ? (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, 1) : NULL;
+        llm__convert_row row = LLM__ZERO;
+        int64_t shape[2];
+        if (!list) continue;
+        list[0] = t;
+        row.stack = list, row.n = 1, row.head = head, row.add = plus1 && !bias ? 1.0f : 0.0f;
+        shape[0] = t->n_dims > 1 ? t->shape[t->n_dims - 2] : t->shape[0];
+        shape[1] = t->shape[LLM__MAX(t->n_dims, 1) - 1];
+        const int vector = t->n_dims < 2 || (shape[0] == 1 && f32);
+        if (vector) shape[0] = shape[1];
+        llm__convert_name(g, stem, bias, name);
+        llm__convert_add(g, name, vector ? 1 : 2, shape, f32, &row);
+    }
+}
+
+/* ============================================================================
+ * >>convert_encoder   What GGUF files of encoders have, under llama.cpp's names.
+ * ============================================================================
+ *     folder                              GGUF
+ *     word_embeddings, tok_embeddings     token_embd           LayerNorm behind them    token_embd_norm
+ *     position_embeddings                 position_embd, without RoBERTa's first rows, which are those of padding
+ *     token_type_embeddings               token_types          attention.output.LayerNorm, norm1    attn_output_norm
+ *     pooler.dense, classifier.dense,     cls                  output.LayerNorm, norm2              layer_output_norm
+ *       head.dense of ModernBERT
+ *     classifier, classifier.out_proj     cls.output           head.norm                            cls.norm
+ *     2_Dense, 3_Dense                    dense_2, dense_3
+ *
+ * How a window is told differs too: the whole width (ModernBERT, EmbeddingGemma), and every third or sixth layer, from the first on or to
+ * the last. A file of a reranker also says `classifier.sigmoid`, which llama.cpp passes over, and one whose vectors stay as they are
+ * `embedding_normalize`. WordPiece's words stand with U+2581 in front where they begin, and without ## where they go on. Source:
+ * conversion/bert.py and gemma.py of llama.cpp. */
+
+/* What an encoder has that GGUF has no form for. */
+static llm_result llm__convert_encoder_refuse(const llm_model *m) {
+    const llm__modules *s = &m->source.modules;
+    if (!m->arch.encoder) return LLM_OK;
+    if (llm__arch_is(&m->arch, "gemma4_text"))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s has no form in GGUF that is known here", m->path, m->arch.name);
+    if (s->n_dense > 2 || (s->n_dense && !llm__arch_is(&m->arch, "gemma3_text")))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: modules.json: %d dense modules of %s have no form in GGUF, two of gemma3_text have",
+                          m->path, s->n_dense, m->arch.name);
+    for (int i = 0; i < s->n_dense; i++)
+        if (s->dense[i].bias || s->dense[i].act != LLM__DENSE_IDENTITY)
+            return llm__error(LLM_ERR_UNSUPPORTED,
+                              "%s: modules.json: dense module %d has a bias or an activation, which GGUF has no form for", m->path, i);
+    return LLM_OK;
+}
+
+/* The name that llama.cpp has for the architecture; NULL: the family's own. */
+static const char *llm__convert_encoder_arch(const llm_model *m) {
+    return m->arch.encoder && llm__arch_is(&m->arch, "gemma3_text") ? "gemma-embedding" : NULL;
+}
+
+/* One key under the architecture's name. */
+typedef struct llm__pooling_keys {
+    const char *arch;
+    llm_text *keys;
+    uint64_t *n;
+} llm__pooling_keys;
+
+static const char *llm__pooling_key(const llm__pooling_keys *k, const char *name, char key[96]) {
+    snprintf(key, 96, "%s.%s", k->arch, name);
+    ++*k->n;
+    return key;
+}
+
+static void llm__pooling_int(const llm__pooling_keys *k, const char *name, int64_t v) {
+    char key[96];
+    llm__gguf_put_int(k->keys, llm__pooling_key(k, name, key), v);
+}
+
+static void llm__pooling_bool(const llm__pooling_keys *k, const char *name, int v) {
+    char key[96];
+    llm__gguf_put_bool(k->keys, llm__pooling_key(k, name, key), v);
+}
+
+/* The whole width of windows, and which layers have none: every so many, of ModernBERT from the first on; else a list. */
+static void llm__convert_sides(const llm__pooling_keys *k, const llm__arch *a) {
+    const int modern = llm__arch_is(a, "modernbert");
+    int32_t window = 0, every = 0, regular = 1;
+    char key[96];
+    for (int i = 0; i < a->n_layers; i++) {
+        window = LLM__MAX(window, a->layer[i].window);
+        if (!every && !a->layer[i].window && (i || !modern)) every = modern ? i : i + 1;
+    }
+    if (!window) return;
+    llm__pooling_int(k, "attention.sliding_window", 2 * ((int64_t)window - 1));
+    if (!every) every = a->n_layers + 1;
+    for (int i = 0; i < a->n_layers; i++) regular &= !a->layer[i].window == ((modern ? i : i + 1) % every == 0);
+    if (regular) {
+        llm__pooling_int(k, "attention.sliding_window_pattern", every);
+    } else {
+        llm__gguf_put_array(k->keys, llm__pooling_key(k, "attention.sliding_window_pattern", key), LLM__GGUF_BOOL, (uint64_t)a->n_layers);
+        for (int i = 0; i < a->n_layers; i++) llm__gguf_put_number(k->keys, a->layer[i].window != 0, 1);
+    }
+    if (a->n_rope < 2) return;
+    llm__gguf_put_float(k->keys, llm__pooling_key(k, "rope.freq_base_swa", key), a->rope[1].base);
+}
+
+/* Keys of pooling, dense layers, classifiers and windows, under `arch`. */
+static void llm__convert_encoder_keys(const llm_model *m, const char *arch, llm_text *keys, uint64_t *n_keys) {
+    static const int types[] = {0, 3, 1, 2}; /* of LLM_POOLING_* */
+    const llm__pooling_keys k = {arch, keys, n_keys};
+    const llm__pooler *p = &m->pooler;
+    char key[96];
+    if (!m->arch.encoder) return;
+    llm__pooling_bool(&k, "attention.causal", 0);
+    llm__pooling_int(&k, "pooling_type", p->n_labels ? 4 : types[p->kind]);
+    if (!p->normalize) llm__pooling_bool(&k, "embedding_normalize", 0);
+    for (int i = 0; i < m->source.modules.n_dense; i++) {
+        llm__pooling_int(&k, i ? "dense_3_feat_in" : "dense_2_feat_in", p->dense[i].in);
+        llm__pooling_int(&k, i ? "dense_3_feat_out" : "dense_2_feat_out", p->dense[i].out);
+    }
+    if (p->n_labels) {
+        llm__pooling_int(&k, "classifier.pooling_type", types[p->class_kind]);
+        llm__pooling_bool(&k, "classifier.sigmoid", p->sigmoid);
+        llm__gguf_put_array(keys, llm__pooling_key(&k, "classifier.output_labels", key), LLM__GGUF_STR, (uint64_t)p->n_labels);
+        for (int32_t i = 0; i < p->n_labels; i++) {
+            char name[24];
+            llm__gguf_put_text(keys, llm__s(name, (size_t)snprintf(name, sizeof name, "LABEL_%d", (int)i)));
+        }
+    }
+    if (llm__arch_is(&m->arch, "modernbert"))
+        llm__gguf_put_str(keys, llm__pooling_key(&k, "hidden_activation", key),
+                          llm__lit(m->arch.act == LLM_ACT_SILU        ? "silu"
+                                   : m->arch.act == LLM_ACT_GELU_TANH ? "gelu_pytorch_tanh"
+                                                                      : "gelu"));
+    llm__convert_sides(&k, &m->arch);
+}
+
+/* Ids around a text of an encoder, and between two. */
+static void llm__convert_frame(const llm_model *m, llm_text *keys, uint64_t *n_keys) {
+    static const char *const names[] = {"bos", "cls", "eos", "seperator"};
+    const llm__tokenizer *t = m->source.tokenizer;
+    char key[64];
+    if (t->before.len != 1 || t->after.len != 1) return;
+    for (int i = 0; i < LLM__COUNT(names); i++) {
+        snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", names[i]);
+        llm__gguf_put_int(keys, key, i < 2 ? t->before.data[0] : t->after.data[0]);
+    }
+    llm__gguf_put_bool(keys, "tokenizer.ggml.add_bos_token", 1);
+    llm__gguf_put_bool(keys, "tokenizer.ggml.add_eos_token", 1);
+    /* RoBERTa has two ends between two texts */
+    llm__gguf_put_bool(keys, "tokenizer.ggml.add_sep_token", t->n_pair > 3 && t->pair[2].what >= 0 && t->pair[3].what >= 0);
+    llm__gguf_put_int(keys, "tokenizer.ggml.token_type_count", LLM__MAX(m->arch.n_types, 1));
+    *n_keys += LLM__COUNT(names) + 4;
+}
+
+/* The normalizer's charsmap, if it has one, and what becomes of spaces. */
+static llm_result llm__convert_charsmap(const llm_model *m, const llm_json *d, llm_text *keys, uint64_t *n_keys) {
+    LLM__SCOPED(llm_text_free) llm_text bytes = LLM__ZERO;
+    const int norm = llm_json_find(d, 0, "normalizer");
+    llm__str map = llm__json_text_at(d, norm, "precompiled_charsmap");
+    for (int v = llm_json_first(d, llm_json_find(d, norm, "normalizers")); v >= 0 && !map.p; v = llm_json_next(d, v))
+        map = llm__json_text_at(d, v, "precompiled_charsmap");
+    llm__gguf_put_bool(keys, "tokenizer.ggml.add_space_prefix", 1);
+    llm__gguf_put_bool(keys, "tokenizer.ggml.remove_extra_whitespaces", 1);
+    *n_keys += 2;
+    if (!map.p) return LLM_OK;
+    if (!llm__base64(map, &bytes)) return llm__error(LLM_ERR_FORMAT, "%s: tokenizer.json: precompiled_charsmap: base64 expected", m->path);
+    llm__gguf_put_array(keys, "tokenizer.ggml.precompiled_charsmap", LLM__GGUF_U8, bytes.len);
+    llm_text_add(keys, bytes.data, bytes.len);
+    ++*n_keys;
+    return bytes.failed ? llm__nomem() : LLM_OK;
+}
+
+/* What a token is in GGUF. */
+static int llm__piece_type(const llm__tokenizer *t, int32_t id) {
+    const llm__token *token = &t->token[id];
+    if (!(token->type & LLM__TOKEN_KNOWN)) return LLM__VOCAB_UNUSED;
+    if (id == t->unk_id && t->model == LLM__TOK_UNIGRAM) return LLM__VOCAB_UNKNOWN;
+    return token->type & LLM__TOKEN_SPECIAL ? LLM__VOCAB_CONTROL : token->type & LLM__TOKEN_ADDED ? LLM__VOCAB_USER : LLM__VOCAB_NORMAL;
+}
+
+/* The words of a WordPiece or Unigram tokenizer.json, whose model is of this type. */
+static llm_result llm__convert_pieces(const llm_model *m, const llm_json *d, llm_text *keys, uint64_t *n_keys) {
+    const llm__tokenizer *t = m->source.tokenizer;
+    const int unigram = t->model == LLM__TOK_UNIGRAM;
+    const int32_t n = m->arch.vocab;
+    if (t->model != LLM__TOK_WORDPIECE && !unigram)
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: tokenizer.json: its model %s has no form in GGUF that is known here", m->path, t->kind);
+    llm__gguf_put_str(keys, "tokenizer.ggml.model", llm__lit(unigram ? "t5" : "bert"));
+    llm__gguf_put_str(keys, "tokenizer.ggml.pre", llm__lit("default"));
+    llm__gguf_put_array(keys, "tokenizer.ggml.tokens", LLM__GGUF_STR, (uint64_t)n);
+    for (int32_t i = 0; i < n; i++) {
+        LLM__SCOPED(llm_text_free) llm_text word = LLM__ZERO;
+        const int type = i < t->n_vocab ? llm__piece_type(t, i) : LLM__VOCAB_UNUSED;
+        const llm__str text = type == LLM__VOCAB_UNUSED ? llm__nothing : t->token[i].text;
+        const int goes_on = !unigram && t->prefix.n && llm__starts(text, t->prefix);
+        if (type == LLM__VOCAB_UNUSED) llm_text_format(&word, "[PAD%d]", (int)i);
+        else if (!unigram && type == LLM__VOCAB_NORMAL && !goes_on) llm__add_str(&word, llm__spm_mark);
+        llm__add_str(&word, goes_on && type == LLM__VOCAB_NORMAL ? llm__str_from(text, t->prefix.n) : text);
+        llm__gguf_put_text(keys, llm__text_str(&word));
+        keys->failed |= word.failed;
+    }
+    llm__gguf_put_array(keys, "tokenizer.ggml.token_type", LLM__GGUF_I32, (uint64_t)n);
+    for (int32_t i = 0; i < n; i++) llm__gguf_put_number(keys, (uint64_t)(i < t->n_vocab ? llm__piece_type(t, i) : LLM__VOCAB_UNUSED), 4);
+    if (unigram) {
+        llm__gguf_put_array(keys, "tokenizer.ggml.scores", LLM__GGUF_F32, (uint64_t)n);
+        for (int32_t i = 0; i < n; i++) llm__gguf_put_number(keys, llm__f32_bits(i < t->n_vocab ? t->token[i].score : 0), 4);
+    }
+    llm__gguf_put_int(keys, "tokenizer.ggml.unknown_token_id", t->unk_id);
+    *n_keys += 5 + (uint64_t)unigram;
+    if (m->source.pad_id >= 0) llm__gguf_put_int(keys, "tokenizer.ggml.padding_token_id", m->source.pad_id), ++*n_keys;
+    llm__convert_frame(m, keys, n_keys);
+    return unigram ? llm__convert_charsmap(m, d, keys, n_keys) : keys->failed ? llm__nomem() : LLM_OK;
+}
+
+/* Adds the tensors that no layer has. */
+static void llm__convert_encoder_tensors(llm__converting *g) {
+    const llm__arch *a = g->L.a;
+    const llm__modules *m = &g->c->model->source.modules;
+    const llm__tensor *positions = llm__convert_find(g, LLM__W_POSITIONS, 0, 0);
+    llm__convert_slot(g, LLM__W_EMBED_NORM, "token_embd_norm", 0, 1);
+    if (a->n_types) llm__convert_slot(g, LLM__W_TYPES, "token_types", 0, 1);
+    if (g->c->model->pooler.n_labels) {
+        llm__convert_slot(g, LLM__W_CLASS_DENSE, "cls", 0, 0);
+        llm__convert_slot(g, LLM__W_CLASS_NORM, "cls.norm", 0, 1);
+        llm__convert_slot(g, LLM__W_CLASS, "cls.output", 0, 0);
+    }
+    for (int i = -1; i < m->n_dense; i++) { /* the table of positions, then dense modules */
+        const llm__tensor *t =
+            i < 0 ? a->flags & LLM__LEARNED ? positions : NULL : llm__tensors_find(&m->dense[i].tensors, "linear.weight");
+        const llm__tensor **list = t ? (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, 1) : NULL;
+        const int64_t shape[2] = {i < 0 ? a->max_positions : m->dense[LLM__MAX(i, 0)].out, t ? t->shape[1] : 0};
+        llm__convert_row row = LLM__ZERO;
+        if (!list) continue;
+        list[0] = t;
+        row.stack = list, row.n = 1, row.first = i < 0 ? a->position_offset : 0;
+        llm__convert_add(g, i < 0 ? "position_embd.weight" : i ? "dense_3.weight" : "dense_2.weight", 2, shape, i < 0, &row);
+    }
+}
+
 /* ============================================================================
  * >>convert_keys   The settings of a folder as keys of GGUF.
  * ============================================================================
@@ -33150,7 +33514,7 @@ static void llm__convert_key_windows(const llm__keying *k) {
         window = LLM__MAX(window, a->layer[i].window);
         if (!a->layer[i].window) every = i + 1;
     }
-    if (!window) return;
+    if (!window || a->encoder) return;
     llm__key_int(k, "attention.sliding_window", window);
     for (int i = 0; i < a->n_layers; i++) regular &= !a->layer[i].window == (every && (i + 1) % every == 0);
     if (!every) return;
@@ -33302,6 +33666,7 @@ static llm_result llm__convert_keys(const llm_model *m, llm_text *keys, uint64_t
     if (llm__arch_hybrid(a) && a->recurrent) snprintf(k.arch, sizeof k.arch, "granitehybrid");
     if (llm__arch_is(a, "nemotron_h") && a->n_experts) snprintf(k.arch, sizeof k.arch, "nemotron_h_moe");
     if (a->logn_beta > 0) snprintf(k.arch, sizeof k.arch, "mistral3"); /* llama.cpp scales queries under this name alone */
+    if (llm__convert_encoder_arch(m)) snprintf(k.arch, sizeof k.arch, "%s", llm__convert_encoder_arch(m));
     llm__str name = llm__lit(m->path);
     while (name.n > 1 && name.p[name.n - 1] == '/') name.n--;
     for (size_t i = 0; i < name.n; i++)
@@ -33320,6 +33685,7 @@ static llm_result llm__convert_keys(const llm_model *m, llm_text *keys, uint64_t
     llm__convert_key_experts(&k);
     llm__convert_key_numbers(&k);
     llm__convert_key_xielu(&k);
+    llm__convert_encoder_keys(m, k.arch, keys, n_keys);
     return keys->failed ? llm__nomem() : LLM_OK;
 }
 
@@ -33521,7 +33887,8 @@ static void llm__wording_lists(const llm__wording *w, llm_text *keys, uint64_t *
 static llm_result llm__wording_special(const llm__wording *w, llm_text *keys, uint64_t *n_keys) {
     const llm_model *m = w->m;
     LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO, bare = LLM__ZERO;
-    const int32_t id[4] = {m->source.bos_id, m->source.eos_id, m->source.pad_id, m->source.unk_id};
+    const int32_t id[4] = {m->arch.encoder ? -1 : m->source.bos_id, m->arch.encoder ? -1 : m->source.eos_id, m->source.pad_id,
+                           m->source.unk_id};
     static const char *const names[4] = {"bos", "eos", "padding", "unknown"};
     char key[64];
     for (int i = 0; i < 4; i++) {
@@ -33529,6 +33896,10 @@ static llm_result llm__wording_special(const llm__wording *w, llm_text *keys, ui
         snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", names[i]);
         llm__gguf_put_int(keys, key, id[i]);
         ++*n_keys;
+    }
+    if (m->arch.encoder) {
+        llm__convert_frame(m, keys, n_keys);
+        return LLM_OK;
     }
     for (size_t i = 0; i < m->source.stop_ids.len; i++) /* a turn's end beside the text's */
         if (m->source.stop_ids.data[i] != m->source.eos_id && m->source.stop_ids.data[i] < w->n) {
@@ -33555,6 +33926,7 @@ static llm_result llm__convert_vocab(const llm_model *m, llm_text *keys, uint64_
     if (llm__path_kind_of(path) != LLM__PATH_FILE)
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: no tokenizer.json: its words are not converted in this version", m->path);
     llm_result r = llm__json_file(path, 200000000, &w.doc);
+    if (!r && m->source.tokenizer->model != LLM__TOK_BPE) return llm__convert_pieces(m, w.doc, keys, n_keys);
     if (!r) r = llm__wording_read(&w);
     if (!r && w.spm) r = llm__wording_scores(&w);
     if (r) return r;
@@ -33567,136 +33939,6 @@ static llm_result llm__convert_vocab(const llm_model *m, llm_text *keys, uint64_
     llm__wording_lists(&w, keys, n_keys);
     r = llm__wording_special(&w, keys, n_keys);
     return r ? r : keys->failed ? llm__nomem() : LLM_OK;
-}
-
-LLM__COLD_END
-
-/* ============================================================================
- * >>convert   A Hugging Face folder seen as a GGUF file.
- * ============================================================================
- * What llama.cpp's converter does, so that the same file comes out in names, shapes and values; >>quantize writes it, in any type:
- *
- *     names      by the slots of >>loader: model.layers.3.mlp.up_proj.weight is blk.3.ffn_up.weight
- *     rows       of q and k are put in another order for families whose pairs GGUF has side by side: row i and row i + d / 2 of a head
- *     norms      that are stored minus one get it back
- *     experts    become one tensor of as many matrices
- *     kv_b       of latent attention is cut into keys, (heads, rank, nope), and values, (heads, v, rank)
- *     states     of layers that keep one: see >>convert_recurrent
- *     settings   as keys ARCHITECTURE.*; frequencies that Llama 3 and LongRoPE change as tensors of divisors
- *     words      tokenizer.json as lists; how text is cut by a name, which must give what tokenizer.json gives (>>convert_vocab)
- *
- * A layer of Qwen3, and what is different in others:
- *
- *     input_layernorm             attn_norm       self_attn.q_norm, k_norm       attn_q_norm, attn_k_norm
- *     self_attn.q_proj, k, v      attn_q, k, v    post_attention_layernorm       ffn_norm
- *     self_attn.o_proj            attn_output     mlp.gate_proj, up, down        ffn_gate, ffn_up, ffn_down
- *
- *     mlp.experts.7.gate_proj     ffn_gate_exps, matrix 7; the router is ffn_gate_inp, the shared expert ffn_gate_shexp
- *     gate_up_proj (Phi-3)        ffn_up, twice as wide: gate's rows, then up's
- *     four norms (Gemma 2)        post_attention_layernorm is post_attention_norm there, post_feedforward_layernorm post_ffw_norm
- *     kv_a_proj_with_mqa          attn_kv_a_mqa (DeepSeek)
- *
- * Rows of a head of 6 values, pairs (0, 3), (1, 4), (2, 5) in a folder:      0 1 2 3 4 5
- * the same in GGUF, where the two of a pair stand side by side:                0 3 1 4 2 5
- * q and k change alike, so scores are the same; v has no positions and stays.
- *
- * Vectors, norms and routers are F32, as llama.cpp wants them. Nothing is copied: a row is made when it is asked for. Source:
- * convert_hf_to_gguf.py of llama.cpp, by its files. */
-
-/* How a tensor's rows come about. */
-typedef struct llm__convert_row {
-    const llm__tensor *const *stack; /* (n) a matrix each; or one */
-    int32_t n;
-    int64_t first, each; /* row r of matrix m is the stored row first + r, or of one tensor with all of them m * each + first + r */
-    int32_t head;        /* not 0: heads of so many rows, whose halves become neighbours */
-    int32_t cut;         /* 1: keys, 2: values of kv_b */
-    int32_t nope, v;     /* of its heads */
-    float add;
-    int decay;           /* 1: the value x becomes -e^x */
-    const int32_t *rows; /* not NULL: row r is the stored row rows[r] */
-    const int32_t *cols; /* not NULL: of the columns, `unit` at a time, the i-th are the stored ones cols[i] */
-    int32_t unit;
-    const float *numbers; /* not NULL: these, and no tensor */
-} llm__convert_row;
-
-typedef struct llm__conversion {
-    llm_model *model;
-    llm_text head; /* a GGUF file without tensors */
-    llm__gguf keys;
-    llm__tensors tensors;  /* as the file will have them; data NULL */
-    llm__convert_row *row; /* (tensors.n) */
-    size_t cap;
-    llm__arena memory;
-} llm__conversion;
-
-LLM__COLD_BEGIN
-
-/* ============================================================================
- * >>convert_add   The tensors of a GGUF file to be, one by one, while a folder is gone through.
- * ============================================================================ */
-
-/* What is asked for while tensors are collected. After the first failure all calls do nothing. */
-typedef struct llm__converting {
-    llm__conversion *c;
-    llm__loader L; /* only to find tensors */
-    llm_result r;
-} llm__converting;
-
-/* Adds a tensor of `shape`; the type is that of the stored matrices, or F32 where it is a vector or is kept so. */
-static void llm__convert_add(llm__converting *g, const char *name, int n_dims, const int64_t *shape, int f32,
-                                   const llm__convert_row *row) {
-    llm__conversion *c = g->c;
-    llm__tensor x = LLM__ZERO;
-    if (g->r) return;
-    x.type = n_dims < 2 || f32 || row->numbers ? (int32_t)LLM_TYPE_F32 : row->stack[0]->type;
-    if (llm__type_block(x.type) > 1 || (x.type != LLM_TYPE_F32 && x.type != LLM_TYPE_F16)) x.type = LLM_TYPE_BF16;
-    x.n_dims = n_dims;
-    for (int i = 0; i < 4; i++) x.shape[i] = i < n_dims ? shape[i] : 1;
-    const llm__str own = {llm__arena_str(&c->memory, llm__lit(name)), strlen(name)};
-    if (!own.p || !llm__grow((void **)&c->row, &c->cap, c->tensors.n + 1, sizeof *c->row)) g->r = llm__nomem();
-    if (!g->r) g->r = llm__tensors_add(&c->tensors, c->model->path, own, &x);
-    if (!g->r) c->row[c->tensors.n - 1] = *row;
-}
-
-/* The stored tensor of a slot; NULL: there is none. */
-static const llm__tensor *llm__convert_find(const llm__converting *g, int slot, int expert, int bias) {
-    char name[256];
-    return g->r ? NULL : llm__loader_find(&g->L, slot, expert, bias, name);
-}
-
-/* What a tensor of the current layer is called, with ".weight" or ".bias" unless the stem has a dot. */
-static void llm__convert_name(const llm__converting *g, const char *stem, int bias, char out[96]) {
-    const char *end = strchr(stem, '.') ? "" : bias ? ".bias" : ".weight";
-    if (g->L.layer < 0) snprintf(out, 96, "%s%s", stem, end);
-    else snprintf(out, 96, "blk.%d.%s%s", g->L.layer, stem, end);
-}
-
-/* A list of n tensors that lives as long as the conversion. */
-static const llm__tensor *const *llm__convert_list(llm__converting *g, size_t n) {
-    const llm__tensor **list = (const llm__tensor **)llm__arena_get(&g->c->memory, n * sizeof *list);
-    if (!list && !g->r) g->r = llm__nomem();
-    return list;
-}
-
-/* A matrix or a vector of a slot, and its bias, where the folder has them. head: rows of a head that are put in pairs; 0: none. */
-static void llm__convert_slot(llm__converting *g, int slot, const char *stem, int head, int f32) {
-    const int plus1 = (g->L.a->flags & LLM__NORM_PLUS1) && strstr(stem, "_norm") != NULL;
-    for (int bias = 0; bias < 2; bias++) {
-        char name[96];
-        const llm__tensor *t = llm__convert_find(g, slot, 0, bias);
-        const llm__tensor **list = t ? (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, 1) : NULL;
-        llm__convert_row row = LLM__ZERO;
-        int64_t shape[2];
-        if (!list) continue;
-        list[0] = t;
-        row.stack = list, row.n = 1, row.head = head, row.add = plus1 && !bias ? 1.0f : 0.0f;
-        shape[0] = t->n_dims > 1 ? t->shape[t->n_dims - 2] : t->shape[0];
-        shape[1] = t->shape[LLM__MAX(t->n_dims, 1) - 1];
-        const int vector = t->n_dims < 2 || (shape[0] == 1 && f32);
-        if (vector) shape[0] = shape[1];
-        llm__convert_name(g, stem, bias, name);
-        llm__convert_add(g, name, vector ? 1 : 2, shape, f32, &row);
-    }
 }
 
 /* ============================================================================
@@ -33837,7 +34079,8 @@ static void llm__convert_recurrent(llm__converting *g) {
 static const char llm__convertible[] =
     "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen3_5_text qwen3_5_moe_text gemma gemma2 gemma3_text "
     "gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 "
-    "cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h";
+    "cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h "
+    "bert roberta nomic_bert modernbert";
 
 static void llm__convert_close(llm__conversion *c) {
     llm_model_close(c->model);
@@ -33958,6 +34201,8 @@ static void llm__convert_layer(llm__converting *g) {
     else if (mixer > LLM__MIX_NONE) llm__convert_recurrent(g);
     if (a->layer[g->L.layer].no_mlp) return;
     if (post) llm__convert_slot(g, LLM__W_POST_ATTN, "post_attention_norm", 0, 1);
+    if (a->flags & LLM__NORM_AFTER) llm__convert_slot(g, LLM__W_POST_ATTN, "attn_output_norm", 0, 1);
+    if (a->flags & LLM__NORM_AFTER) llm__convert_slot(g, LLM__W_POST_FFN, "layer_output_norm", 0, 1);
     if (pre && mixer != LLM__MIX_NONE) llm__convert_slot(g, LLM__W_FFN_NORM, behind ? "post_attention_norm" : "ffn_norm", 0, 1);
     if (post) llm__convert_slot(g, LLM__W_POST_FFN, "post_ffw_norm", 0, 1);
     llm__convert_gemma4(g);
@@ -34038,6 +34283,7 @@ static llm_result llm__convert_open(const char *folder, llm__conversion *c) {
     cfg.language_model_only = 1;
     llm_result r = llm_model_open(folder, &cfg, &c->model);
     if (!r) r = llm__convert_refuse(c->model);
+    if (!r) r = llm__convert_encoder_refuse(c->model);
     if (!r) r = llm__convert_keys(c->model, &keys, &n_keys);
     if (!r) r = llm__convert_vocab(c->model, &keys, &n_keys);
     if (r) return r;
@@ -34053,7 +34299,8 @@ static llm_result llm__convert_open(const char *folder, llm__conversion *c) {
     const llm__arch *a = &c->model->arch;
     llm__convert_slot(&g, LLM__W_EMBED, "token_embd", 0, 0);
     llm__convert_slot(&g, LLM__W_OUT_NORM, llm__arch_is(a, "lfm2 lfm2_moe") ? "token_embd_norm" : "output_norm", 0, 1);
-    if (a->tied <= 0) llm__convert_slot(&g, LLM__W_HEAD, "output", 0, 0);
+    if (a->encoder) llm__convert_encoder_tensors(&g);
+    if (a->tied <= 0 && !a->encoder) llm__convert_slot(&g, LLM__W_HEAD, "output", 0, 0);
     if (a->per_layer) {
         llm__convert_slot(&g, LLM__W_PL_EMBED, "per_layer_token_embd", 0, 0);
         llm__convert_slot(&g, LLM__W_PL_MODEL, "per_layer_model_proj", 0, 0);
@@ -57016,7 +57263,7 @@ static int llm__rank_pair(llm_openai_call *k, llm__str query, llm__str document)
     if (r) return llm__oai_failed(k, r, NULL);
     c.prompt_ids = ids.data;
     c.n_prompt_ids = ids.len;
-    if (s->model->arch.n_types) c.prompt_types = types.data;
+    if (s->model->arch.n_types > 1) c.prompt_types = types.data;
     if (s->model->arch.encoder) c.pooling = LLM_POOLING_SCORE;
     c.sampling.max_tokens = 1;
     if (!c.pooling) c.sampling.logprobs = llm_vocab_size(s->model) + 1;

@@ -22,6 +22,7 @@ typedef struct llm__rope {
     int32_t dim;                   /* values of a head that turn */
     float inv_freq[LLM__MAX_ROPE]; /* (2, dim / 2) */
     float scale[2];                /* of cosines and sines */
+    double base;                   /* of the frequencies, before any scheme */
 } llm__rope;
 
 /* What a layer does with other positions: nothing (an MLP alone), attention, or what keeps a state: see >>arch_recurrent. */

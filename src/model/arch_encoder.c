@@ -64,7 +64,8 @@ LLM__PRIVATE void llm__arch_encoder_shapes(llm__facts *f, llm__arch *a, const ll
     if (f->json) llm__encoder_refused(f, a);
     if (llm__arch_is(a, "bert roberta nomic_bert")) { /* GGUF tells by the tensor */
         const llm__tensor *types = llm__tensors_find(tensors, "token_types.weight");
-        a->n_types = f->json ? llm__fact_int(f, "type_vocab_size", 2, 0, 1 << 16) : types ? (int32_t)LLM__MIN(types->shape[0], 1 << 16) : 0;
+        if (f->json) a->n_types = llm__fact_int(f, "type_vocab_size", 2, 0, 1 << 16);
+        else if (types) a->n_types = types->n_dims < 2 ? 1 : (int32_t)LLM__MIN(types->shape[0], 1 << 16);
     }
     if (f->json && llm__arch_is(a, "roberta")) { /* its table of positions begins behind that of padding */
         a->position_offset = llm__fact_int(f, "pad_token_id", 1, 0, 1 << 16) + 1;

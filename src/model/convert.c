@@ -15,6 +15,7 @@
 #include "model/net.h"
 #include "model/gguf_write.h"
 #include "model/convert_keys.h"
+#include "model/convert_encoder.h"
 #include "model/convert_vocab.h"
 #include "model/convert_add.h"
 #include "model/convert_recurrent.h"
@@ -23,7 +24,8 @@
 static const char llm__convertible[] =
     "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen3_5_text qwen3_5_moe_text gemma gemma2 gemma3_text "
     "gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 "
-    "cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h";
+    "cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h "
+    "bert roberta nomic_bert modernbert";
 
 LLM__PRIVATE void llm__convert_close(llm__conversion *c) {
     llm_model_close(c->model);
@@ -144,6 +146,8 @@ static void llm__convert_layer(llm__converting *g) {
     else if (mixer > LLM__MIX_NONE) llm__convert_recurrent(g);
     if (a->layer[g->L.layer].no_mlp) return;
     if (post) llm__convert_slot(g, LLM__W_POST_ATTN, "post_attention_norm", 0, 1);
+    if (a->flags & LLM__NORM_AFTER) llm__convert_slot(g, LLM__W_POST_ATTN, "attn_output_norm", 0, 1);
+    if (a->flags & LLM__NORM_AFTER) llm__convert_slot(g, LLM__W_POST_FFN, "layer_output_norm", 0, 1);
     if (pre && mixer != LLM__MIX_NONE) llm__convert_slot(g, LLM__W_FFN_NORM, behind ? "post_attention_norm" : "ffn_norm", 0, 1);
     if (post) llm__convert_slot(g, LLM__W_POST_FFN, "post_ffw_norm", 0, 1);
     llm__convert_gemma4(g);
@@ -223,6 +227,7 @@ LLM__PRIVATE llm_result llm__convert_open(const char *folder, llm__conversion *c
     cfg.language_model_only = 1;
     llm_result r = llm_model_open(folder, &cfg, &c->model);
     if (!r) r = llm__convert_refuse(c->model);
+    if (!r) r = llm__convert_encoder_refuse(c->model);
     if (!r) r = llm__convert_keys(c->model, &keys, &n_keys);
     if (!r) r = llm__convert_vocab(c->model, &keys, &n_keys);
     if (r) return r;
@@ -238,7 +243,8 @@ LLM__PRIVATE llm_result llm__convert_open(const char *folder, llm__conversion *c
     const llm__arch *a = &c->model->arch;
     llm__convert_slot(&g, LLM__W_EMBED, "token_embd", 0, 0);
     llm__convert_slot(&g, LLM__W_OUT_NORM, llm__arch_is(a, "lfm2 lfm2_moe") ? "token_embd_norm" : "output_norm", 0, 1);
-    if (a->tied <= 0) llm__convert_slot(&g, LLM__W_HEAD, "output", 0, 0);
+    if (a->encoder) llm__convert_encoder_tensors(&g);
+    if (a->tied <= 0 && !a->encoder) llm__convert_slot(&g, LLM__W_HEAD, "output", 0, 0);
     if (a->per_layer) {
         llm__convert_slot(&g, LLM__W_PL_EMBED, "per_layer_token_embd", 0, 0);
         llm__convert_slot(&g, LLM__W_PL_MODEL, "per_layer_model_proj", 0, 0);

@@ -15,6 +15,7 @@
 #include "model/rope.h"
 #include "model/loader.h"
 #include "model/gguf_write.h"
+#include "model/convert_encoder.h"
 
 /* Keys ARCHITECTURE.*, as they are appended. */
 typedef struct llm__keying {
@@ -143,7 +144,7 @@ static void llm__convert_key_windows(const llm__keying *k) {
         window = LLM__MAX(window, a->layer[i].window);
         if (!a->layer[i].window) every = i + 1;
     }
-    if (!window) return;
+    if (!window || a->encoder) return;
     llm__key_int(k, "attention.sliding_window", window);
     for (int i = 0; i < a->n_layers; i++) regular &= !a->layer[i].window == (every && (i + 1) % every == 0);
     if (!every) return;
@@ -294,6 +295,7 @@ LLM__PRIVATE llm_result llm__convert_keys(const llm_model *m, llm_text *keys, ui
     if (llm__arch_hybrid(a) && a->recurrent) snprintf(k.arch, sizeof k.arch, "granitehybrid");
     if (llm__arch_is(a, "nemotron_h") && a->n_experts) snprintf(k.arch, sizeof k.arch, "nemotron_h_moe");
     if (a->logn_beta > 0) snprintf(k.arch, sizeof k.arch, "mistral3"); /* llama.cpp scales queries under this name alone */
+    if (llm__convert_encoder_arch(m)) snprintf(k.arch, sizeof k.arch, "%s", llm__convert_encoder_arch(m));
     llm__str name = llm__lit(m->path);
     while (name.n > 1 && name.p[name.n - 1] == '/') name.n--;
     for (size_t i = 0; i < name.n; i++)
@@ -312,5 +314,6 @@ LLM__PRIVATE llm_result llm__convert_keys(const llm_model *m, llm_text *keys, ui
     llm__convert_key_experts(&k);
     llm__convert_key_numbers(&k);
     llm__convert_key_xielu(&k);
+    llm__convert_encoder_keys(m, k.arch, keys, n_keys);
     return keys->failed ? llm__nomem() : LLM_OK;
 }

@@ -17,6 +17,7 @@
 #include "model/arch.h"
 #include "model/loader.h"
 #include "model/gguf_write.h"
+#include "model/convert_encoder.h"
 
 /* The words of a model by their ids. */
 typedef struct llm__wording {
@@ -197,7 +198,8 @@ static void llm__wording_lists(const llm__wording *w, llm_text *keys, uint64_t *
 static llm_result llm__wording_special(const llm__wording *w, llm_text *keys, uint64_t *n_keys) {
     const llm_model *m = w->m;
     LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO, bare = LLM__ZERO;
-    const int32_t id[4] = {m->source.bos_id, m->source.eos_id, m->source.pad_id, m->source.unk_id};
+    const int32_t id[4] = {m->arch.encoder ? -1 : m->source.bos_id, m->arch.encoder ? -1 : m->source.eos_id, m->source.pad_id,
+                           m->source.unk_id};
     static const char *const names[4] = {"bos", "eos", "padding", "unknown"};
     char key[64];
     for (int i = 0; i < 4; i++) {
@@ -205,6 +207,10 @@ static llm_result llm__wording_special(const llm__wording *w, llm_text *keys, ui
         snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", names[i]);
         llm__gguf_put_int(keys, key, id[i]);
         ++*n_keys;
+    }
+    if (m->arch.encoder) {
+        llm__convert_frame(m, keys, n_keys);
+        return LLM_OK;
     }
     for (size_t i = 0; i < m->source.stop_ids.len; i++) /* a turn's end beside the text's */
         if (m->source.stop_ids.data[i] != m->source.eos_id && m->source.stop_ids.data[i] < w->n) {
@@ -230,6 +236,7 @@ LLM__PRIVATE llm_result llm__convert_vocab(const llm_model *m, llm_text *keys, u
     if (llm__path_kind_of(path) != LLM__PATH_FILE)
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: no tokenizer.json: its words are not converted in this version", m->path);
     llm_result r = llm__json_file(path, 200000000, &w.doc);
+    if (!r && m->source.tokenizer->model != LLM__TOK_BPE) return llm__convert_pieces(m, w.doc, keys, n_keys);
     if (!r) r = llm__wording_read(&w);
     if (!r && w.spm) r = llm__wording_scores(&w);
     if (r) return r;

@@ -202,7 +202,7 @@ static void llm__vocab_frame(llm__tokenizer *t, const llm__gguf *g, int kind, in
     const int sep = !bert && id[LLM__ID_SEP] >= 0 && llm__gguf_bool(g, "tokenizer.ggml.add_sep_token", 0);
     llm__pair_add(t, t->bos_id, 0), llm__pair_add(t, LLM__PLACE_FIRST, 0), llm__pair_add(t, last, 0);
     if (sep) llm__pair_add(t, id[LLM__ID_SEP], 0);
-    llm__pair_add(t, LLM__PLACE_SECOND, 0), llm__pair_add(t, last, 0);
+    llm__pair_add(t, LLM__PLACE_SECOND, bert), llm__pair_add(t, last, bert);
 }
 
 /* Reads the vocabulary of a GGUF file; a tokenizer.json inside it wins. */

@@ -84,6 +84,16 @@ static const char *llm__pooler_word(const llm_model *m, const char *object, cons
     return word ? word : "";
 }
 
+/* A number, or true and false, under the architecture's name in a GGUF file. */
+static int64_t llm__pooler_gguf(const llm_model *m, const char *name, int64_t otherwise) {
+    char key[128];
+    double v = (double)otherwise;
+    snprintf(key, sizeof key, "%.60s.%s", m->arch.name, name);
+    const llm__gguf_kv *kv = llm__gguf_find(m->source.gguf, key);
+    if (kv && !kv->is_array && kv->type == LLM__GGUF_BOOL) return kv->data[0] != 0;
+    return kv && llm__gguf_num_at(kv, 0, &v) ? (int64_t)v : otherwise;
+}
+
 /* What becomes of the label's value: a sigmoid, unless the files say that it stays as it is. */
 static void llm__pooler_activation(llm__loader *L, llm__pooler *p) {
     const char *name = llm__pooler_word(L->m, "sentence_transformers", "activation_fn");
@@ -93,6 +103,7 @@ static void llm__pooler_activation(llm__loader *L, llm__pooler *p) {
         L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: activation_fn: \"%.80s\": Sigmoid or Identity expected", L->path, name);
     p->sigmoid = act == LLM__DENSE_SIGMOID;
     if (!*name && !strcmp(llm__pooler_word(L->m, NULL, "problem_type"), "regression")) p->sigmoid = 0;
+    if (L->a->gguf) p->sigmoid = llm__pooler_gguf(L->m, "classifier.sigmoid", 1) != 0;
 }
 
 /* The layers of a classifier, if the model has one. */
@@ -100,6 +111,7 @@ static void llm__pooler_class(llm__loader *L, llm__pooler *p) {
     const llm__arch *a = L->a;
     const int modern = llm__arch_is(a, "modernbert"), rank = a->gguf && llm__has(L, LLM__W_CLASS);
     const char *pooling = llm__pooler_word(L->m, NULL, "classifier_pooling"), *act = llm__pooler_word(L->m, NULL, "classifier_activation");
+    int64_t read = 0;
     const int own = *act ? llm__dense_act_of(act) : (int)LLM__DENSE_GELU;
     if (!rank && !llm__ends_with(a->class_name, "ForSequenceClassification")) return;
     if (!llm__arch_is(a, "bert roberta modernbert") && !L->r)
@@ -109,6 +121,8 @@ static void llm__pooler_class(llm__loader *L, llm__pooler *p) {
                           "%s: config.json: classifier_pooling \"%.40s\", classifier_activation \"%.40s\" are not supported", L->path,
                           pooling, act);
     p->class_kind = modern && (a->gguf || !strcmp(pooling, "mean")) ? LLM_POOLING_MEAN : LLM_POOLING_FIRST;
+    if (a->gguf && (read = llm__pooler_gguf(L->m, "classifier.pooling_type", 0)) > 0)
+        p->class_kind = read == 1 ? LLM_POOLING_MEAN : LLM_POOLING_FIRST;
     if (!a->gguf || llm__has(L, LLM__W_CLASS_DENSE)) {
         llm__dense *d = &p->classes[p->n_class++];
         llm__pooler_dense(L, LLM__W_CLASS_DENSE, a->hidden, a->hidden, modern ? (llm__dense_act)own : LLM__DENSE_TANH, d);
@@ -124,10 +138,8 @@ static void llm__pooler_class(llm__loader *L, llm__pooler *p) {
 static void llm__pooler_kind(llm__loader *L, llm__pooler *p) {
     static const llm_pooling types[] = {LLM_POOLING_NONE, LLM_POOLING_MEAN, LLM_POOLING_FIRST, LLM_POOLING_LAST};
     const llm__source *s = &L->m->source;
-    char key[96];
-    snprintf(key, sizeof key, "%.60s.pooling_type", L->a->name);
-    const int64_t type = s->gguf ? llm__gguf_int(s->gguf, key, 0) : 0;
-    p->normalize = !s->modules.there || s->modules.normalize;
+    const int64_t type = s->gguf ? llm__pooler_gguf(L->m, "pooling_type", 0) : 0;
+    p->normalize = s->gguf ? llm__pooler_gguf(L->m, "embedding_normalize", 1) != 0 : !s->modules.there || s->modules.normalize;
     p->kind = s->modules.pooling;
     if (type > 0 && type < LLM__COUNT(types)) p->kind = types[type];
     if (p->kind) return;

@@ -145,6 +145,7 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
     /* w[i] = base^(-2i/d): from one turn in 2 pi tokens down to one in 2 pi * base */
     for (int i = 0; i < half; i++) out->inv_freq[i] = out->inv_freq[half + i] = (float)pow(base, -2.0 * i / out->dim);
     out->scale[0] = out->scale[1] = 1;
+    out->base = base;
     if (local) return;
     /* the scheme: an older word and a newer one; without any, or with a name that says none, nothing is stretched */
     llm__fact_str(f, "rope_type type .rope.scaling.type", type);

@@ -72,7 +72,7 @@ static int llm__rank_pair(llm_openai_call *k, llm__str query, llm__str document)
     if (r) return llm__oai_failed(k, r, NULL);
     c.prompt_ids = ids.data;
     c.n_prompt_ids = ids.len;
-    if (s->model->arch.n_types) c.prompt_types = types.data;
+    if (s->model->arch.n_types > 1) c.prompt_types = types.data;
     if (s->model->arch.encoder) c.pooling = LLM_POOLING_SCORE;
     c.sampling.max_tokens = 1;
     if (!c.pooling) c.sampling.logprobs = llm_vocab_size(s->model) + 1;

@@ -9,8 +9,11 @@ and in many, has the same bits. What an encoder cannot do is refused with a sent
 import concurrent.futures
 import json
 import math
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 
 from answers import CLI, ask
 from serving import Server, check, finish
@@ -105,6 +108,34 @@ def check_served_scores(family):
     server.stop()
 
 
+def check_gguf(family, folder, work):
+    """What is made of a folder gives the same bits."""
+    made = os.path.join(work, family + ".gguf")
+    p = subprocess.run([CLI, "convert", folder, made], capture_output=True, text=True)
+    if not check(f"{family} as GGUF", p.returncode == 0, p.stderr): return
+    want = expected(family)
+    def both(*args): return [ask(args[0], "-m", m, "--dtype", "float32", *args[1:]) for m in (folder, made)]
+    for t in want.get("texts", ()):
+        a, b = both("embed", "-p", t["text"])
+        check(f"{family} as GGUF: the same vector", a == b, (a["tokens"], b["tokens"]))
+    for query in dict.fromkeys(p["query"] for p in want.get("pairs", ())):
+        a, b = both("rerank", "-q", query, *(p["document"] for p in want["pairs"] if p["query"] == query))
+        check(f"{family} as GGUF: the same scores", a == b, (a, b))
+
+
+def check_ggufs():
+    with tempfile.TemporaryDirectory() as work:
+        for family in ("bert", "bert_reranker", "modernbert", "modernbert_reranker", "nomic_bert"): check_gguf(family, str(checkpoints.folder(family)), work)
+        for family, says in (("embedding_gemma", "dense module 1 has a bias or an activation"), ("embedding_gemma2", "has no form in GGUF"), ("xlm_roberta_reranker", "its tokenizer has no equal")):
+            p = subprocess.run([CLI, "convert", str(checkpoints.folder(family)), os.path.join(work, "none.gguf")], capture_output=True, text=True)
+            check(f"{family} is not converted", p.returncode == 1 and says in p.stderr, p.stderr)
+        plain = os.path.join(work, "plain") # dense modules as EmbeddingGemma is published with
+        shutil.copytree(checkpoints.folder("embedding_gemma"), plain)
+        settings = {"in_features": 112, "out_features": 48, "bias": False, "activation_function": "torch.nn.modules.linear.Identity"}
+        with open(os.path.join(plain, "3_Dense/config.json"), "w") as f: json.dump(settings, f)
+        check_gguf("embedding_gemma", plain, work)
+
+
 def check_refused():
     """llm_cli says in a sentence what an encoder is not for."""
     folder = str(checkpoints.folder("bert"))
@@ -121,6 +152,7 @@ def main():
     check_served_vectors("bert")
     check_served_vectors("embedding_gemma")
     for family in ("bert_reranker", "modernbert_reranker"): check_served_scores(family)
+    check_ggufs()
     check_refused()
     finish()
 

@@ -10,6 +10,7 @@
 #include "model/modules.h"
 #include "model/pooler.h"
 #include "model/net.h"
+#include "model/convert_encoder.h"
 #include "engine/pooling.h"
 #include "engine/scheduler.h"
 #include "tokenizer/subword.h"
@@ -275,6 +276,7 @@ static void enc_pooling(void) {
     llm_engine *e = NULL;
     const llm_engine_config plain = {.n_threads = 1};
     if (!CHECK(!llm_model_open(TEST_CHECKPOINT("embedding_gemma"), NULL, &m))) return;
+    CHECK(!strcmp(llm__convert_encoder_arch(m), "gemma-embedding") && llm__convert_encoder_refuse(m) == LLM_ERR_UNSUPPORTED);
     memset(&m->pooler, 0, sizeof m->pooler);
     CHECK(!llm__pooler_open(m) && m->pooler.kind == LLM_POOLING_MEAN && m->pooler.normalize && m->pooler.n_dense == 2);
     CHECK(m->pooler.size == 48 && m->pooler.wide == 112 && m->pooler.dense[1].act == LLM__DENSE_TANH && m->pooler.dense[1].b &&
