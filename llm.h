@@ -33157,6 +33157,10 @@ static void llm__convert_slot(llm__converting *g, int slot, const char *stem, in
  *     classifier, classifier.out_proj     cls.output           head.norm                            cls.norm
  *     2_Dense, 3_Dense                    dense_2, dense_3
  *
+ * A ModernBERT of four layers, whose layers 1 and 2 see 8 tokens on each side:
+ *
+ *     attention.sliding_window 16, attention.sliding_window_pattern 3, rope.freq_base 160000, rope.freq_base_swa 10000
+ *
  * How a window is told differs too: the whole width (ModernBERT, EmbeddingGemma), and every third or sixth layer, from the first on or to
  * the last. A file of a reranker also says `classifier.sigmoid`, which llama.cpp passes over, and one whose vectors stay as they are
  * `embedding_normalize`. WordPiece's words stand with U+2581 in front where they begin, and without ## where they go on. Source:
@@ -57204,7 +57208,18 @@ static int llm__oai_submit_all(llm_openai_call *k) {
  *
  *   a reranker of BERT's kind    both texts stand in one, and its classifier gives one value, mostly as a sigmoid (>>pooler)
  *   Qwen3-Reranker               a chat asks whether the document meets the query (Zhang et al. 2025): the probability of "yes" beside that
- *                                of "no" as the next token. All pairs of a query share the chat's begin, which is computed once */
+ *                                of "no" as the next token. All pairs of a query share the chat's begin, which is computed once
+ *
+ * A query with two documents, and what comes back; `return_documents` false leaves the documents out, `top_n` takes the best:
+ *
+ *   /v1/rerank  {"query": "Who painted it?", "documents": ["A river.", "Monet did."]}
+ *               {"id": "rerank-...", "model": "...", "results": [
+ *                  {"index": 1, "relevance_score": 0.98, "document": {"text": "Monet did."}},
+ *                  {"index": 0, "relevance_score": 0.01, "document": {"text": "A river."}}], "usage": {"prompt_tokens": 21, ...}}
+ *   /rerank     {"query": "Who painted it?", "texts": ["A river.", "Monet did."]}
+ *               [{"index": 1, "score": 0.98}, {"index": 0, "score": 0.01}]
+ *   /v1/score   {"text_1": "Who painted it?", "text_2": ["A river.", "Monet did."]}
+ *               {"object": "list", "data": [{"index": 0, "object": "score", "score": 0.01}, ...]} */
 
 /* "usage": tokens of all prompts and choices so far. A prompt counts once, however many answers it has; an EOS or stop token counts too,
  * though it is not shown. Of these, so many were found in the prefix cache, or were thoughts. A response has other names for the same. */

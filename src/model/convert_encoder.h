@@ -9,6 +9,10 @@
  *     classifier, classifier.out_proj     cls.output           head.norm                            cls.norm
  *     2_Dense, 3_Dense                    dense_2, dense_3
  *
+ * A ModernBERT of four layers, whose layers 1 and 2 see 8 tokens on each side:
+ *
+ *     attention.sliding_window 16, attention.sliding_window_pattern 3, rope.freq_base 160000, rope.freq_base_swa 10000
+ *
  * How a window is told differs too: the whole width (ModernBERT, EmbeddingGemma), and every third or sixth layer, from the first on or to
  * the last. A file of a reranker also says `classifier.sigmoid`, which llama.cpp passes over, and one whose vectors stay as they are
  * `embedding_normalize`. WordPiece's words stand with U+2581 in front where they begin, and without ## where they go on. Source:

@@ -6,7 +6,18 @@
  *
  *   a reranker of BERT's kind    both texts stand in one, and its classifier gives one value, mostly as a sigmoid (>>pooler)
  *   Qwen3-Reranker               a chat asks whether the document meets the query (Zhang et al. 2025): the probability of "yes" beside that
- *                                of "no" as the next token. All pairs of a query share the chat's begin, which is computed once */
+ *                                of "no" as the next token. All pairs of a query share the chat's begin, which is computed once
+ *
+ * A query with two documents, and what comes back; `return_documents` false leaves the documents out, `top_n` takes the best:
+ *
+ *   /v1/rerank  {"query": "Who painted it?", "documents": ["A river.", "Monet did."]}
+ *               {"id": "rerank-...", "model": "...", "results": [
+ *                  {"index": 1, "relevance_score": 0.98, "document": {"text": "Monet did."}},
+ *                  {"index": 0, "relevance_score": 0.01, "document": {"text": "A river."}}], "usage": {"prompt_tokens": 21, ...}}
+ *   /rerank     {"query": "Who painted it?", "texts": ["A river.", "Monet did."]}
+ *               [{"index": 1, "score": 0.98}, {"index": 0, "score": 0.01}]
+ *   /v1/score   {"text_1": "Who painted it?", "text_2": ["A river.", "Monet did."]}
+ *               {"object": "list", "data": [{"index": 0, "object": "score", "score": 0.01}, ...]} */
 #pragma once
 #include "api/text.h"
 #include "api/easy.h"
