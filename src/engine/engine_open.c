@@ -265,6 +265,16 @@ static llm_result llm__engine_graphs(llm_engine *e, const char *list, llm_backen
     return LLM_OK;
 }
 
+/* Whether the backend has the states that the model's layers keep. */
+static llm_result llm__engine_states(const llm_engine *e) {
+    const char *backend = e->backend->name, *name = e->p.model->arch.name;
+    if (e->p.model->arch.state.keyed && strcmp(backend, "cpu"))
+        return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no states whose keys decay by themselves, which %s has", backend, name);
+    if (e->p.recurrent && !e->backend->recur)
+        return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no recurrent layers, which %s has", backend, name);
+    return LLM_OK;
+}
+
 /* Opens the backend with the sizes of the largest step, then the weights on it (minutes for large models; the
  * progress callback may stop it). */
 static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
@@ -304,9 +314,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     if (!r && c->max_loras && !e->backend->lora)
         r = llm__error(LLM_ERR_UNSUPPORTED, "backend %s%s: it has no adapters (LoRA)", e->backend->name,
                        c->nodes ? " of several processes" : "");
-    if (!r && e->p.recurrent && !e->backend->recur)
-        r = llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no recurrent layers, which %s has", e->backend->name,
-                       e->p.model->arch.name);
+    if (!r) r = llm__engine_states(e);
     if (!r) r = e->backend->open(&b, &e->ctx);
     if (r) return r;
     n.n_loras = e->p.n_loras;

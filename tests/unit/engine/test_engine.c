@@ -3,6 +3,7 @@
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/map.h"
+#include "model/lora.h"
 #include "engine/kv.h"
 #include "engine/scheduler.h"
 #include "engine/ends.h"
@@ -880,6 +881,24 @@ static void eng_test_real_chat(const char *path) {
     llm_free(l);
 }
 
+/* Beyond index_topk an indexer would choose what a token sees; multipliers that are in the weights are in no adapter's. */
+static void eng_test_families(void) {
+    llm_model *m = NULL;
+    llm_engine_config c = LLM__ZERO;
+    llm_engine *e = NULL;
+    c.n_threads = 1, c.max_model_len = 161, c.allow_long_max_model_len = 1;
+    CHECK(!llm_model_open(TEST_CHECKPOINT("deepseek_v32"), NULL, &m));
+    CHECK(llm_engine_open(m, &c, &e) == LLM_ERR_UNSUPPORTED && !e && strstr(llm_last_error(), "beyond 160 positions"));
+    llm_model_close(m);
+    c.max_model_len = 64, c.max_loras = 1, c.max_lora_rank = 8;
+    CHECK(!llm_model_open(TEST_CHECKPOINT("falcon_h1"), NULL, &m) && !llm_engine_open(m, &c, &e));
+    llm__adapter d = LLM__ZERO;
+    d.path = "adapter";
+    CHECK(llm__net_adapt(e->net, 0, &d) == LLM_ERR_UNSUPPORTED && strstr(llm_last_error(), "takes no adapters"));
+    llm_engine_close(e);
+    llm_model_close(m);
+}
+
 /* What cannot work is refused before anything is computed, with the numbers. */
 static void eng_test_real_refusals(const llm_model *m) {
     const llm_backend *b;
@@ -995,6 +1014,7 @@ static void eng_test_real(void) {
         eng_test_real_tokens(m, ids);
     }
     eng_test_real_text(m);
+    eng_test_families();
     eng_test_real_refusals(m);
     llm_model_close(m);
     eng_test_real_chat(path);

@@ -250,6 +250,7 @@ static void arch_mixers(void) {
     arch_mixer(KIMI "\"num_experts\":4,\"num_experts_per_token\":2,\"num_shared_experts\":1,\"moe_intermediate_size\":24", "KAKK");
     CHECK(arch_read.state.n_heads == 3 && arch_read.state.n_groups == 3 && arch_read.state.dv == 12 && arch_read.n_heads == 4 &&
           !arch_read.n_rope && arch_read.rope[0].dim == 8 && arch_read.ff_shared == 24 && arch_read.score == LLM_ROUTE_SIGMOID);
+    CHECK(arch_read.state.keyed);
     arch_refused(KIMI "\"mla_use_nope\":false", "mla_use_nope: false is not supported");
 #undef KIMI
 #define FALCON "\"model_type\":\"falcon_h1\",\"mamba_n_heads\":8,\"mamba_d_head\":16,\"mamba_d_state\":32,"
@@ -448,6 +449,10 @@ static void arch_layers(void) {
     CHECK(arch_of("\"max_position_embeddings\":64,\"model_type\":\"deepseek_v3\",\"num_attention_heads\":7,\"kv_lora_rank\":16,"
                   "\"qk_rope_head_dim\":16") &&
           strstr(llm_last_error(), "qk_nope_head_dim: missing"));
+    CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"deepseek_v32\",\"kv_lora_rank\":16,\"qk_rope_head_dim\":8,"
+                   "\"qk_nope_head_dim\":10,\"v_head_dim\":6,\"first_k_dense_replace\":4,\"index_topk\":40") &&
+          arch_read.max_positions == 64 && arch_read.max_len == 40);
+    CHECK(llm__rope_override(&arch_read, 2, 0, "m") == LLM_ERR_ARG && strstr(llm_last_error(), "sees 40 positions at most"));
     arch_arranged();
     CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"exaone4\",\"sliding_window\":16,\"sliding_window_pattern\":\"LG\""));
     for (int i = 0; i < 4; i++) /* the last one sees everything whatever its letter says */
