@@ -1014,7 +1014,6 @@ static void eng_test_real(void) {
         eng_test_real_tokens(m, ids);
     }
     eng_test_real_text(m);
-    eng_test_families();
     eng_test_real_refusals(m);
     llm_model_close(m);
     eng_test_real_chat(path);
@@ -1025,6 +1024,7 @@ TEST_GROUP(engine) {
     eng_test_beams(TEST_CHECKPOINT("qwen3_5"));
     eng_test_beams(TEST_CHECKPOINT("mamba2"));
     eng_test_states();
+    eng_test_families();
     eng_test_real();
     eng_test_early_stop();
     eng_test_no_queue();
