@@ -27,8 +27,7 @@ static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
     if (e->p.c.disable_chunked_prefill && n < llm__seq_left(s)) return; /* all of a prompt, or it waits */
     n = llm__sight_may_feed(e, s, n);
     while (n > 0 && (over = llm__rows_out(s, n) - (e->p.max_out - f->n_out)) > 0) n = llm__sight_may_feed(e, s, n - over);
-    const int whole = e->p.encoder || (e->p.c.disable_chunked_prefill && !s->request->prompt.score_end);
-    if (n <= 0 || (whole && n < llm__seq_left(s))) return;
+    if (n <= 0 || (e->p.c.disable_chunked_prefill && n < llm__seq_left(s) && !s->request->prompt.score_end)) return;
     f->entry[f->n++].seq = s;
     f->n_rows += n;
     f->n_out += llm__rows_out(s, n);

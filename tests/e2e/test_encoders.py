@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Encoders: vectors and scores of the programs beside the results of a plain pass (tests/tools/make_expected_plain.py), by llm_cli and over HTTP.
 
-    test_encoders.py [FAMILY...]       env LLM_CLI, LLM_SERVE (default ./llm_cli, ./llm_serve)
+    test_encoders.py [FAMILY...]       env LLM_CLI, LLM_SERVE (default ./llm_cli, ./llm_serve), LLM_TEST_FLAGS (of vectors and scores, and of servers)
 
 Vectors differ by at most TOLERANCE of their length, the logits behind scores by as much. What is served alone and beside others, in one body
 and in many, has the same bits. What an encoder cannot do is refused with a sentence.
@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 from answers import CLI, ask
-from serving import Server, check, finish
+from serving import MORE, Server, check, finish
 import checkpoints
 
 TOLERANCE = 2e-4
@@ -39,11 +39,11 @@ def check_family(family):
     check(f"{family}, weights", checkpoints.digest(family) == want["weights_sha256"], "others than expected.json was made with")
     for i, t in enumerate(want.get("texts", ())):
         for way in (("--token-ids", json.dumps(t["token_ids"])), ("-p", t["text"])):
-            got = ask("embed", "-m", folder, "--dtype", "float32", *way)
+            got = ask("embed", "-m", folder, "--dtype", "float32", *way, *MORE)
             check(f"{family}, text {i} by {way[0]}", away(got["embedding"], t["embedding"]) < TOLERANCE and got["tokens"] == len(t["token_ids"]), got["tokens"])
     for query in dict.fromkeys(p["query"] for p in want.get("pairs", ())):
         pairs = [p for p in want["pairs"] if p["query"] == query]
-        got = ask("rerank", "-m", folder, "--dtype", "float32", "-q", query, *(p["document"] for p in pairs))["results"]
+        got = ask("rerank", "-m", folder, "--dtype", "float32", "-q", query, *(p["document"] for p in pairs), *MORE)["results"]
         scores = [r["relevance_score"] for r in got]
         check(f"{family}, {query}: all, best first", sorted(r["index"] for r in got) == list(range(len(pairs))) and scores == sorted(scores, reverse=True), got)
         for r in got:

@@ -338,6 +338,7 @@ def cuda():
         ("CUDA counts of launches and accesses", [sys.executable, "tests/cuda/counts.py"]),
         *(cuda_checkpoints(names, args) for args, names in (("", ()), ("-tp 2", ()), ("-tp 4", six), ("-pp 2", six))),
         ("CUDA quantised folders", [sys.executable, "tests/e2e/test_quantised.py", "methods", "families", "mixes", "--device", "cuda", "--cuda-library", library], {"MIXES": "40"}),
+        ("CUDA encoders", [sys.executable, "tests/e2e/test_encoders.py"], {"LLM_TEST_FLAGS": f"--device cuda --batch-invariant --cuda-library {library}"}),
         ("CUDA adapters", [sys.executable, "tests/e2e/test_lora.py", "families", "scaled"], on_it),
         ("CUDA llm_serve in several processes", [sys.executable, "tests/cuda/test_cuda_nodes.py"], on_it),
         ("CUDA llm_serve in Ray's workers", [sys.executable, "tests/cuda/test_cuda_ray.py"], on_it),

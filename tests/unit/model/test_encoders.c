@@ -131,10 +131,12 @@ static void enc_pairs(const char *path) {
         CHECK(enc_numbers(d, llm_json_find(d, v, "token_type_ids"), types) == n);
         LLM__SCOPED(llm_tokens_free) llm_tokens got = LLM__ZERO;
         LLM__SCOPED(llm_tokens_free) llm_tokens kinds = LLM__ZERO;
-        CHECK(!llm_tokenize_pair(m, a.p, a.n, b.p, b.n, 0, 0, &got, &kinds) && got.len == (size_t)n && kinds.len == (size_t)n);
+        CHECK(!llm_tokenize_pair(m, a.p, a.n, b.p, b.n, LLM_TOK_ADD_SPECIAL, 0, &got, &kinds) && got.len == (size_t)n &&
+              kinds.len == (size_t)n);
         CHECK(!memcmp(got.data, ids, got.len * sizeof *ids) && !memcmp(kinds.data, types, got.len * sizeof *ids));
         got.len = kinds.len = 0;
-        CHECK(!llm__tokenizer_pair(m->source.tokenizer, a, b, 0, 12, &got, &kinds) && got.len == 12 && got.data[11] == ids[n - 1]);
+        CHECK(!llm__tokenizer_pair(m->source.tokenizer, a, b, LLM_TOK_ADD_SPECIAL, 12, &got, &kinds) && got.len == 12 &&
+              got.data[11] == ids[n - 1]);
     }
     llm_json_free(d);
     llm_model_close(m);
@@ -253,6 +255,34 @@ static void enc_refused(void) {
     llm_model_close(m);
 }
 
+/* Prompts that do not fit a step together wait whole: a part of one would see a part of its text. */
+static void enc_whole(void) {
+    llm_model *m = NULL;
+    llm_engine *e = NULL;
+    static float alone[64];
+    static int32_t ids[100];
+    const llm_engine_config c = {.n_threads = 1, .max_num_seqs = 4, .max_num_batched_tokens = 150};
+    llm_request_config r = {.prompt_ids = ids, .n_prompt_ids = LLM__COUNT(ids), .pooling = LLM_POOLING_MEAN};
+    llm_request *request[4] = {NULL};
+    if (!CHECK(!llm_model_open(TEST_CHECKPOINT("bert"), NULL, &m) && !llm_engine_open(m, &c, &e))) return;
+    for (int i = 0; i < LLM__COUNT(ids); i++) ids[i] = 5 + i;
+    CHECK(e->p.c.max_num_batched_tokens < 2 * LLM__COUNT(ids));
+    for (int i = 0; i < 4; i++) {
+        if (i == 1)
+            for (int k = 1; k < 4; k++) CHECK(!llm_request_submit(e, &r, &request[k]));
+        else if (!i) CHECK(!llm_request_submit(e, &r, &request[0]));
+        int32_t n = 0;
+        if (!request[i] || !CHECK(!llm_request_run(e, request[i]))) continue;
+        const float *x = llm_request_embedding(request[i], &n);
+        if (!CHECK(x && n == LLM__COUNT(alone))) continue;
+        if (!i) memcpy(alone, x, sizeof alone);
+        CHECK(!memcmp(alone, x, sizeof alone));
+        llm_request_free(request[i]);
+    }
+    llm_engine_close(e);
+    llm_model_close(m);
+}
+
 /* RoBERTa's table of positions begins behind that of padding. */
 static void enc_positions(void) {
     static const char config[] = "{\"pad_token_id\":1,\"type_vocab_size\":1}";
@@ -349,6 +379,7 @@ TEST_GROUP(encoders) {
     enc_pairs(TEST_CHECKPOINT("xlm_roberta_reranker"));
     enc_pairs(TEST_CHECKPOINT("modernbert_reranker"));
     enc_windows();
+    enc_whole();
     enc_positions();
     enc_configs();
     enc_modules();
