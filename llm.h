@@ -30,8 +30,8 @@
  *   those quantised by AWQ, GPTQ, compressed-tensors, fp8, bitsandbytes and SmoothQuant too. Runs Llama 1-3, Mistral, Qwen 1-3, SmolLM
  *   2-3, InternLM 1-3, Baichuan, Granite, OLMo 2, Phi-3, StarCoder 2, Cohere, Gemma 2-4, ERNIE 4.5, GLM-4, ChatGLM 3, GPT-2, OPT,
  *   EXAONE 4, Ministral 3, Hunyuan, Apertus, and the mixtures of experts Mixtral, Qwen2/3-MoE, ERNIE 4.5-MoE, DeepSeek V2/V3 (latent
- *   attention), GLM-4-MoE, gpt-oss, Hunyuan, MiniMax-M2, Phi-3.5-MoE, Granite and Gemma 4. On the CPU, from folders, those whose layers
- *   keep a state: Qwen3-Next, Qwen3.5, LFM2, Mamba 2 and Granite 4. Models that see: LLaVA 1.5, NeXT and OneVision, InternVL,
+ *   attention), GLM-4-MoE, gpt-oss, Hunyuan, MiniMax-M2, Phi-3.5-MoE, Granite and Gemma 4; of those whose layers keep a state
+ *   Qwen3-Next, Qwen3.5, LFM2, Mamba 2 and Granite 4. Models that see: LLaVA 1.5, NeXT and OneVision, InternVL,
  *   MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, SmolVLM, Idefics 3, Gemma 3 and Mistral 3,
  *   as folders, or (but for ERNIE) as GGUF with llama.cpp's second file, mmproj. Executes tokenizer.json and chat templates itself.
  *   Serves many requests in one ragged batch with paged KV memory and a prefix cache.

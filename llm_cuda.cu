@@ -58,6 +58,8 @@
  *     kernel_latent_values               (V / 16, heads, T / 64)          256   its splits folded, results back
  *     kernel_latent_adapt                (T, heads)                       128   what adapters of kv_b add to either
  *     kernel_state                       (T or n_out, parts)               32   hidden states to the pages, or from them
+ *     kernel_conv<taps>                  (sequences, n / 64)              64   causal convolutions of columns, and their last inputs to the pages
+ *     kernel_recur<rows>                 (sequences, heads dv / 32)      128   linear attention over states (dk, dv) of heads, to the pages
  *     kernel_route                       T                                 32   the k best experts of a row
  *     kernel_slots, kernel_combine       1; (T, D / 128)            1024, 128   rows by expert; the weighted sum of a row
  *     kernel_weigh                       (T k, D / 128)                   128   inputs of experts times their weights (Llama 4)
@@ -107,6 +109,7 @@
  *     >>attention_split      single rows, on tensor cores.
  *     >>attention_chunk      prompts, on tensor cores; and which way attention takes.
  *     >>latent               latent attention (DeepSeek-V2) in its absorbed form.
+ *     >>recurrent            layers that keep a state: convolutions, linear attention.
  *     >>experts              mixtures of experts: choice, grouped products, sum.
  *     >>lora                 adapters: what each row's own low-rank matrices add to a layer.
  *     >>sampler              the next token, chosen where the logits are.
@@ -628,10 +631,11 @@ typedef struct work_item {
     int32_t row, n, split, n_splits;
 } work_item;
 
-/* Where one layer lies in a page, in bytes. Keys row by row, then values, then four floats a token: scale and offset of each. */
+/* Where one layer lies in a page, in bytes. Of each head keys row by row, then values, then four floats a token: scale and offset of each.
+ * Behind the heads the floats of a recurrent layer's state. */
 typedef struct kv_place {
-    int32_t n_kv_heads, head_dim, v_head_dim, k_elements, v_elements;
-    int64_t offset, head_bytes, v_offset, scale_offset;
+    int32_t n_kv_heads, head_dim, v_head_dim, k_elements, v_elements, n_state;
+    int64_t offset, head_bytes, v_offset, scale_offset, state_offset;
 } kv_place;
 
 typedef struct kv_view { /* of one layer, for kernels */
@@ -660,12 +664,14 @@ typedef enum op_kind {
     OP_SEND,
     OP_RECEIVE,
     OP_STATE,
+    OP_CONV,
+    OP_RECUR,
     OP_COUNT
 } op_kind;
 
-static const char *const op_names[OP_COUNT] = {"embed",      "rope",   "residual", "norm",    "linear",  "qkv",
-                                               "attention",  "latent", "route",    "experts", "gate",    "gather",
-                                               "all_reduce", "logits", "lora",     "send",    "receive", "state"};
+static const char *const op_names[OP_COUNT] = {"embed",  "rope",  "residual", "norm",  "linear", "qkv",        "attention",
+                                               "latent", "route", "experts",  "gate",  "gather", "all_reduce", "logits",
+                                               "lora",   "send",  "receive",  "state", "conv",   "recur"};
 
 /* How products of many rows take activations. Halves: a row times its half_scale. E4M3: a row over its scale, largest / 448. The others are
  * halves (or bf16) in the order in which instructions meet columns of W, of which a lane has 4 side by side in bricks, 8 of 16 bits and 16
@@ -705,6 +711,8 @@ typedef struct record {
         llm_logits_op logits;
         llm_lora_op lora;
         llm_state_op state;
+        llm_conv_op conv;
+        llm_recur_op recur;
         llm_gather_op gather;
         struct {
             llm_rows rows;
@@ -3654,6 +3662,8 @@ static int record_uses(const record *rec, const llm_buffer *b) {
     case OP_LOGITS: return one_of(b, {rec->op.logits.src, rec->op.logits.plus}) ? USE_READ : USE_NONE;
     case OP_LORA: return one_of(b, {lora->src, lora->low, lora->dst}) ? USE_READ : USE_NONE;
     case OP_ALL_REDUCE: return rec->op.reduce.buf == b ? USE_READ : USE_NONE;
+    case OP_CONV: return rec->op.conv.buf == b ? USE_READ : rec->op.conv.dst == b ? USE_WRITE : USE_NONE;
+    case OP_RECUR: return rec->op.recur.src == b ? USE_READ : rec->op.recur.dst == b ? USE_WRITE : USE_NONE;
     default: return USE_READ;
     }
 }
@@ -4061,20 +4071,39 @@ static void run_gather(rank *r, const llm_gather_op *op) {
                           min_int(op->dst->cols - op->dst_col, op->src->cols - op->src_col), max_int(op->parts, 1), op->mean);
 }
 
-/* Computes: dst (T, n) *= sigmoid(gate (T, 1)); with each *= gate (T, n). Grid: one block a row. Twin: llm__run_gate. */
+/* What a value of a gate multiplies by. */
+static __device__ __forceinline__ float gate_factor(llm_gate_act act, float g) {
+    return act == LLM_GATE_PLAIN ? g : act == LLM_GATE_SILU ? g * sigmoid(g) : sigmoid(g);
+}
+
+/* Computes: dst (T, n) *= act(gate (T, 1)); with each *= act(gate (T, n)). With `part` the mean square of so many columns, gated or not, is
+ * brought to 1 besides, and weight, of n columns or the same of all parts, multiplies. Grid: (T, n / width), width the part if there is
+ * one. A thread meets its own values again. Twin: llm__run_gate. */
 static __global__ void __launch_bounds__(128)
-    kernel_gate(const int32_t *n_rows, float *dst, const float *gate, int64_t dst_stride, int64_t gate_stride, int n, int each) {
+    kernel_gate(const int32_t *n_rows, float *dst, const float *gate, int64_t dst_stride, int64_t gate_stride, llm_gate_op op, int width,
+                const float *weight, int weight_step) {
     grid_wait();
-    int row = (int)blockIdx.x;
+    SMEM(float, scratch, 32);
+    const int row = (int)blockIdx.x, first = (int)blockIdx.y * width, n = min(width, op.n - first);
     if (row >= *n_rows) return;
-    gate += row * gate_stride;
-    float by = each ? 1 : sigmoid(gate[0]);
-    for (int i = threadIdx.x; i < n; i += blockDim.x) dst[row * dst_stride + i] *= each ? gate[i] : by;
+    float *x = dst + row * dst_stride + first, sum = 0, by = 1;
+    gate += row * gate_stride + (op.each ? first : 0);
+    if (weight) weight += (int)blockIdx.y * weight_step;
+    const float whole = op.each ? 1 : gate_factor(op.act, gate[0]);
+    const auto gated = [&](int i) { return x[i] * (op.each ? gate_factor(op.act, gate[i]) : whole); };
+    for (int i = threadIdx.x; i < n && op.part; i += blockDim.x) {
+        const float v = op.gate_first ? gated(i) : x[i];
+        sum += v * v;
+    }
+    if (op.part) by = 1 / sqrtf(block_sum(sum, scratch) / (float)n + op.eps);
+    for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = gated(i) * by * (weight ? weight[i] : 1);
 }
 
 static void run_gate(rank *r, const llm_gate_op *op) {
-    launch<kernel_gate>(r, dim3((unsigned)padded_rows(r, op->rows)), 128, 0, device_rows(r, op->rows), op->dst->data,
-                        op->gate->data + op->col, op->dst->stride, op->gate->stride, op->n, op->each);
+    const int width = op->part ? op->part : 512, own = op->weight && op->weight->rows * op->weight->cols != op->part;
+    launch<kernel_gate>(r, dim3((unsigned)padded_rows(r, op->rows), (unsigned)ceil_div(op->n, width)), 128, 0, device_rows(r, op->rows),
+                        op->dst->data, op->gate->data + op->col, op->dst->stride, op->gate->stride, *op, width,
+                        op->weight ? op->weight->f32 : NULL, own ? width : 0);
 }
 
 /* ============================================================================
@@ -6491,6 +6520,304 @@ static void run_latent(rank *r, const llm_mla_op *op) {
 }
 
 /* ============================================================================
+ * >>recurrent   Layers that keep a state: convolutions, linear attention.
+ * ============================================================================
+ * A state lies in the pages of its sequence, in f32: each page has it as it was behind the last of the page's tokens that were computed.
+ * So a block takes it from the page of the position before its first row, zeros at position 0, keeps it in registers while it walks over
+ * the rows of its sequence, one after the other, and writes it wherever a page ends and behind the last row. What is read was written by
+ * an earlier step, never by this one: so it is asked for before grid_wait. Columns of a state know nothing of one another, so
+ * they are what blocks share out, and a row's bits depend on nothing but the rows before it: not on chunks, pages or neighbours.
+ *
+ * For instance a gated delta net of 32 heads of 128 x 128, one sequence: 2 MB are read and written for each token, by 128 blocks of 32
+ * columns. A thread has 4 columns of 8 rows, 16 bytes each, which are under way at once; a token asks nothing else of memory but
+ * its key, query and values. Of a prompt these come 16 rows ahead, and the state stays where it is.
+ *
+ *     state     rows (dk) over 16 lanes, by fours: lane p has rows 4 p ... 4 p + 3, then 64 further on; 4 columns a lane, 8 a warp
+ *     a row     S^T d k and S^T d q in one pass, d what is left: a lane's own rows, then over the 16 lanes by halves, of 8 sums 4, then 2, then 1
+ *               u = w (v - S^T d k);  out = S^T d q + (q k) u + skip v;  S = d S + k u: one pass more, and nothing to wait for
+ *
+ * The last line is S'^T q of the new state S' = d S + k u^T, without reading it again. */
+
+/* The state of this layer in the page that holds a position. Twin: llm__kv_state. */
+static __device__ __forceinline__ float *kv_state(const kv_view &v, const int32_t *pages, int position) {
+    return (float *)(v.base + pages[position / v.page_tokens] * v.page_bytes + v.place.state_offset);
+}
+
+/* The rows [row, end) of a sequence, the position of the first, and its pages. None: no rows. Twin: llm__recur_next. */
+typedef struct recur_rows {
+    int row, end, at;
+    const int32_t *pages;
+} recur_rows;
+
+static __device__ __forceinline__ recur_rows recur_rows_of(const step_view &s, int seq) {
+    if (seq >= s.head[HEAD_SEQS]) return {};
+    const int row = s.seq_begin[seq], end = s.seq_begin[seq + 1];
+    return {row, end, s.seq_len[seq] - (end - row), s.pages + (int64_t)seq * s.head[HEAD_STRIDE]};
+}
+
+/* How many rows from `row` on, of `most`, are of one page. */
+static __device__ __forceinline__ int recur_part(const recur_rows &r, int row, int most, int page_tokens) {
+    return min(min(most, r.end - row), page_tokens - (r.at + row - r.row) % page_tokens);
+}
+
+/* Where the state behind these rows goes; NULL: nowhere, as their page goes on. */
+static __device__ __forceinline__ float *recur_keep(const kv_view &v, const recur_rows &r, int row, int n) {
+    const int at = r.at + row - r.row + n;
+    return row + n == r.end || at % v.page_tokens == 0 ? kv_state(v, r.pages, at - 1) : NULL;
+}
+
+/* An operation, and what its buffers and weights are on the device. y: where the first column of a row's result goes. */
+typedef struct conv_args {
+    llm_conv_op op;
+    float *x, *y;
+    const float *weight, *bias;
+    int64_t stride, y_stride;
+} conv_args;
+
+enum { CONV_ROWS = 16 }; /* that are asked for together */
+
+/* Computes: y (T, n) = act(bias + sum over taps of w x), a causal convolution of each column, x and y times other columns where the
+ * operation says so; the last x to the pages. Fewer taps than TAPS are led by zeros. Grid: (sequences, n / 64), a thread a column. Twin:
+ * llm__body_conv. */
+template <int TAPS> static __global__ void __launch_bounds__(64) kernel_conv(step_view s, kv_view v, conv_args a) {
+    constexpr int PAST = TAPS - 1;
+    const llm_conv_op &op = a.op;
+    const recur_rows r = recur_rows_of(s, (int)blockIdx.x);
+    const int c = (int)(blockIdx.y * blockDim.x + threadIdx.x), none = TAPS - op.taps;
+    const bool here = r.row < r.end && c < op.n;
+    const float bias = here && a.bias ? a.bias[c] : 0, *state = here && r.at ? kv_state(v, r.pages, r.at - 1) + op.state + c : NULL;
+    float w[TAPS], x[PAST + CONV_ROWS];
+#pragma unroll
+    for (int j = 0; j < TAPS; j++) w[j] = here && j >= none ? a.weight[(int64_t)c * op.taps + j - none] : 0;
+#pragma unroll
+    for (int j = 0; j < PAST; j++) x[j] = state && j >= none ? state[(int64_t)(j - none) * op.n] : 0;
+    grid_wait();
+    for (int row = r.row, n; here && row < r.end; row += n) {
+        n = recur_part(r, row, CONV_ROWS, v.page_tokens);
+        const float *from = a.x + row * a.stride + c, *after = from + max(0, op.after_col);
+        float *to = a.y + row * a.y_stride + c, *keep = recur_keep(v, r, row, n);
+        if (keep) keep += op.state + c;
+#pragma unroll
+        for (int i = 0; i < CONV_ROWS; i++, from += a.stride) {
+            x[PAST + i] = i < n ? from[op.col] : 0;
+            if (i < n && op.before_col >= 0) x[PAST + i] *= from[op.before_col];
+        }
+#pragma unroll
+        for (int i = 0; i < CONV_ROWS; i++, to += a.y_stride, after += a.stride) {
+            float y = bias;
+            if (i >= n) break;
+#pragma unroll
+            for (int j = 0; j < TAPS; j++) y += w[j] * x[i + j];
+            if (op.silu) y *= sigmoid(y);
+            *to = y * (op.after_col < 0 ? 1 : *after);
+            if (i + 1 < n) continue;
+#pragma unroll
+            for (int j = 0; j < PAST; j++) {
+                x[j] = x[i + 1 + j];
+                if (keep && j >= none) keep[(int64_t)(j - none) * op.n] = x[j];
+            }
+        }
+    }
+}
+
+static void run_conv(rank *r, const llm_conv_op *op) {
+    const conv_args a = {.op = *op,
+                         .x = op->buf->data,
+                         .y = op->dst ? op->dst->data : op->buf->data + op->col,
+                         .weight = op->weight->f32,
+                         .bias = op->bias ? op->bias->f32 : NULL,
+                         .stride = op->buf->stride,
+                         .y_stride = op->dst ? op->dst->stride : op->buf->stride};
+    const dim3 grid((unsigned)r->ctx->padded.n_seqs, (unsigned)ceil_div(op->n, 64));
+    if (op->taps <= 4) launch<kernel_conv<4>>(r, grid, 64, 0, r->view, kv_of(r, op->layer), a);
+    else launch<kernel_conv<LLM_CONV_TAPS>>(r, grid, 64, 0, r->view, kv_of(r, op->layer), a);
+}
+
+/* The same of linear attention. whole: the state's rows begin on vectors of four. */
+typedef struct recur_args {
+    llm_recur_op op;
+    const float *x, *decay, *decay_bias, *skip;
+    float *out;
+    int64_t stride, out_stride;
+    int32_t parts, whole; /* parts: of a head's columns, a block each */
+} recur_args;
+
+enum { RECUR_LANES = 16, RECUR_COLS = 32, RECUR_MOST = 256 }; /* lanes that share columns; columns of a block; rows of a state at most */
+
+/* What a block reads of some rows, EACH rows of the state a thread: what it asks for, twice, and what it makes of that. */
+template <int EACH> struct recur_stage {
+    static constexpr int KEYS = EACH * RECUR_LANES, ROWS = 1024 / KEYS;
+    float key[2][ROWS][KEYS], query[2][ROWS][KEYS], left[2][ROWS][KEYS], value[2][ROWS][RECUR_COLS],
+        given[2][ROWS][2];                      /* given: decay_col's, write_col's */
+    float write[ROWS], both[ROWS], by[2][ROWS]; /* both: query times key, which `by` brings to their lengths */
+};
+
+/* Asks for n rows from `row` on, zeros behind dk and dv: a warp a row. */
+template <int EACH> static __device__ __forceinline__ void recur_ask(recur_stage<EACH> *sh, int turn, const recur_args &a, int row, int n) {
+    const llm_recur_op &op = a.op;
+    const int lane = threadIdx.x & 31, h = (int)blockIdx.y / a.parts, c = (int)blockIdx.y % a.parts * RECUR_COLS + lane;
+    const int group = (op.turns ? (h + op.turns - 1) % op.n_groups : h / (op.n_heads / op.n_groups)) * op.dk,
+              given = lane ? op.write_col : op.decay_col;
+    for (int i = threadIdx.x >> 5; i < n; i += 4) {
+        const float *x = a.x + (row + i) * a.stride;
+        for (int k = lane; k < sh->KEYS; k += 32) {
+            const int there = k < op.dk ? 4 : 0, at = group + (there ? k : 0);
+            copy_async_4(&sh->key[turn][i][k], x + op.k_col + at, there);
+            copy_async_4(&sh->query[turn][i][k], x + op.q_col + at, there);
+            if (op.step_keys) copy_async_4(&sh->left[turn][i][k], x + op.decay_col + h * op.dk + (there ? k : 0), there);
+        }
+        copy_async_4(&sh->value[turn][i][lane], x + op.v_col + h * op.dv + (c < op.dv ? c : 0), c < op.dv ? 4 : 0);
+        if (lane < 2 && given >= 0 && (lane || !op.step_keys)) copy_async_4(&sh->given[turn][i][lane], x + given + h, 4);
+    }
+    copy_async_end();
+}
+
+/* The step of a number of the row and its bias. Twin: llm__recur_step. */
+static __device__ __forceinline__ float recur_step(const llm_recur_op &op, float z) {
+    const float step = fmaxf(z > 20 ? z : log1pf(expf(z)), op.step_min);
+    return op.step_max > 0 ? fminf(step, op.step_max) : step;
+}
+
+/* How much of a row is written, and of what was there is left: a warp a row. Twins: llm__recur_inputs, llm__recur_decays. */
+template <int EACH> static __device__ __forceinline__ void recur_numbers(recur_stage<EACH> *sh, int turn, const recur_args &a, int n) {
+    const llm_recur_op &op = a.op;
+    const int lane = threadIdx.x & 31, h = (int)blockIdx.y / a.parts;
+    const float *decay = a.decay + h * (op.decay_keys ? op.dk : 1), *bias = a.decay_bias + h * (op.step_keys ? op.dk : 1);
+    for (int i = threadIdx.x >> 5; i < n; i += 4) {
+        const float step = op.step_keys ? 0 : recur_step(op, sh->given[turn][i][0] + bias[0]);
+        const float left = op.step_keys || op.decay_keys ? 0 : expf(decay[0] * step);
+        float kk = 0, qq = 0, kq = 0;
+        for (int j = lane; j < sh->KEYS; j += 32) {
+            const float k = sh->key[turn][i][j], q = sh->query[turn][i][j];
+            float *to = &sh->left[turn][i][j];
+            kk = __fmaf_rn(k, k, kk), qq = __fmaf_rn(q, q, qq), kq = __fmaf_rn(k, q, kq);
+            if (j >= op.dk) *to = 0;
+            else if (op.step_keys) *to = expf(decay[op.decay_keys ? j : 0] * recur_step(op, *to + bias[j]));
+            else *to = op.decay_keys ? expf(decay[j] * step) : left;
+        }
+        kk = warp_sum(kk), qq = warp_sum(qq), kq = warp_sum(kq);
+        if (lane) continue;
+        const float by_k = op.unit ? 1 / sqrtf(kk + 1e-6f) : 1, by_q = op.unit ? 1 / sqrtf((float)op.dk) / sqrtf(qq + 1e-6f) : 1;
+        sh->write[i] = op.write_col < 0 ? step : sigmoid(sh->given[turn][i][1]);
+        sh->by[0][i] = by_k, sh->by[1][i] = by_q, sh->both[i] = kq * by_k * by_q;
+    }
+}
+
+/* A thread's part of a state from `state`, which is where its first column begins, NULL: zeros; with KEEP to there. */
+template <int EACH, bool KEEP> static __device__ __forceinline__ void recur_move(float (*S)[4], float *state, const recur_args &a, int c) {
+#pragma unroll
+    for (int m = 0; m < EACH; m++) {
+        const int k = 4 * (threadIdx.x & 15) + m / 4 * 64 + m % 4, n = state && k < a.op.dk ? a.op.dv - c : 0;
+        float *row = state + (int64_t)k * a.op.dv;
+        if (a.whole && KEEP && n > 0) *(float4 *)row = make_float4(S[m][0], S[m][1], S[m][2], S[m][3]);
+        if (a.whole && !KEEP) {
+            const float4 four = n > 0 ? *(const float4 *)row : make_float4(0, 0, 0, 0);
+            S[m][0] = four.x, S[m][1] = four.y, S[m][2] = four.z, S[m][3] = four.w;
+        }
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if (a.whole) break;
+            else if (!KEEP) S[m][e] = e < n ? row[e] : 0;
+            else if (e < n) row[e] = S[m][e];
+    }
+}
+
+/* Of 2 HALF sums of lanes 2 HALF apart each lane keeps one half, with the other's added. */
+template <int HALF> static __device__ __forceinline__ void recur_fold(float *sum, int p) {
+    const bool second = p & 2 * HALF;
+#pragma unroll
+    for (int c = 0; c < HALF; c++) {
+        const float other = __shfl_xor_sync(~0u, second ? sum[c] : sum[HALF + c], 2 * HALF);
+        sum[c] = (second ? sum[HALF + c] : sum[c]) + other;
+    }
+}
+
+/* One row passes over a warp's columns of the state. Returns the result of one of the lane's columns, the p / 2 % 4th, in lanes with 8 in
+ * p. Twin: llm__recur_rows. */
+template <int EACH>
+static __device__ __forceinline__ float recur_row(float (*S)[4], const recur_stage<EACH> &sh, int turn, int i, int delta, float skip) {
+    const int lane = threadIdx.x & 31, p = lane & 15;
+    const float4 *keys = (const float4 *)sh.key[turn][i] + p, *queries = (const float4 *)sh.query[turn][i] + p,
+                 *left = (const float4 *)sh.left[turn][i] + p;
+    const float v = sh.value[turn][i][threadIdx.x / 16 * 4 + p / 2 % 4];
+    float sum[8] = {};
+#pragma unroll
+    for (int m = 0; m < EACH; m += 4) {
+        const float4 k4 = keys[m / 4 * RECUR_LANES], q4 = queries[m / 4 * RECUR_LANES], d4 = left[m / 4 * RECUR_LANES];
+        const float k[4] = {k4.x * d4.x, k4.y * d4.y, k4.z * d4.z, k4.w * d4.w};
+        const float q[4] = {q4.x * d4.x, q4.y * d4.y, q4.z * d4.z, q4.w * d4.w};
+#pragma unroll
+        for (int e = 0; e < 16; e++) {
+            sum[e % 4] = __fmaf_rn(k[e / 4], S[m + e / 4][e % 4], sum[e % 4]);
+            sum[4 + e % 4] = __fmaf_rn(q[e / 4], S[m + e / 4][e % 4], sum[4 + e % 4]);
+        }
+    }
+    recur_fold<4>(sum, p), recur_fold<2>(sum, p), recur_fold<1>(sum, p);
+    const float read = (sum[0] + __shfl_xor_sync(~0u, sum[0], 1)) * sh.by[p / 8][i]; /* of the query where p has 8 */
+    const float u = __shfl_sync(~0u, sh.write[i] * (v - (delta ? read : 0)), lane & ~8);
+    float change[4];
+#pragma unroll
+    for (int c = 0; c < 4; c++) change[c] = __shfl_sync(~0u, u, (lane & 16) + 2 * c) * sh.by[0][i];
+#pragma unroll
+    for (int m = 0; m < EACH; m += 4) {
+        const float4 k4 = keys[m / 4 * RECUR_LANES], d4 = left[m / 4 * RECUR_LANES];
+        const float k[4] = {k4.x, k4.y, k4.z, k4.w}, d[4] = {d4.x, d4.y, d4.z, d4.w};
+#pragma unroll
+        for (int e = 0; e < 16; e++) S[m + e / 4][e % 4] = __fmaf_rn(k[e / 4], change[e % 4], __fmul_rn(d[e / 4], S[m + e / 4][e % 4]));
+    }
+    return __fmaf_rn(sh.both[i], u, __fmaf_rn(skip, v, read));
+}
+
+/* Computes: dst (T, heads dv) and the states (dk, dv) behind each row, as llm_recur_op says. Grid: (sequences, heads x parts of 32 columns),
+ * 16 threads a column of fours. EACH: rows of the state of a thread, dk at most 16 times as many. Twin: llm__run_recur. */
+template <int EACH> static __global__ void __launch_bounds__(128, EACH == 8 ? 4 : 2) kernel_recur(step_view s, kv_view v, recur_args a) {
+    constexpr int ROWS = recur_stage<EACH>::ROWS;
+    SMEM(recur_stage<EACH>, sh, 1);
+    const llm_recur_op &op = a.op;
+    const recur_rows r = recur_rows_of(s, (int)blockIdx.x);
+    const int h = (int)blockIdx.y / a.parts, p = threadIdx.x & 15;
+    const int c = (int)blockIdx.y % a.parts * RECUR_COLS + (int)threadIdx.x / 16 * 4, mine = c + p / 2 % 4;
+    const int64_t state = op.state + (int64_t)h * op.dk * op.dv + c;
+    const float skip = a.skip ? a.skip[h] : 0;
+    float S[EACH][4];
+    recur_move<EACH, false>(S, r.row < r.end && r.at ? kv_state(v, r.pages, r.at - 1) + state : NULL, a, c);
+    grid_wait();
+    int n = recur_part(r, r.row, ROWS, v.page_tokens);
+    if (n > 0) recur_ask(sh, 0, a, r.row, n);
+    for (int row = r.row, turn = 0; row < r.end; turn ^= 1) {
+        const int more = recur_part(r, row + n, ROWS, v.page_tokens);
+        copy_async_wait<0>();
+        __syncthreads();
+        if (more > 0) recur_ask(sh, turn ^ 1, a, row + n, more);
+        recur_numbers(sh, turn, a, n);
+        __syncthreads();
+        for (int i = 0; i < n; i++) {
+            const float out = recur_row(S, *sh, turn, i, op.delta, skip);
+            if (p % 2 == 0 && p & 8 && mine < op.dv) a.out[(row + i) * a.out_stride + h * op.dv + mine] = out;
+        }
+        float *keep = recur_keep(v, r, row, n);
+        if (keep) recur_move<EACH, true>(S, keep + state, a, c);
+        row += n, n = more;
+    }
+}
+
+static void run_recur(rank *r, const llm_recur_op *op) {
+    const recur_args a = {.op = *op,
+                          .x = op->src->data,
+                          .decay = op->decay->f32,
+                          .decay_bias = op->decay_bias->f32,
+                          .skip = op->skip ? op->skip->f32 : NULL,
+                          .out = op->dst->data,
+                          .stride = op->src->stride,
+                          .out_stride = op->dst->stride,
+                          .parts = ceil_div(op->dv, RECUR_COLS),
+                          .whole = op->dv % 4 == 0 && op->state % 4 == 0};
+    const dim3 grid((unsigned)r->ctx->padded.n_seqs, (unsigned)(op->n_heads * a.parts));
+    if (op->dk <= RECUR_MOST / 2) launch<kernel_recur<8>>(r, grid, 128, 0, r->view, kv_of(r, op->layer), a);
+    else launch<kernel_recur<16>>(r, grid, 128, 0, r->view, kv_of(r, op->layer), a);
+}
+
+/* ============================================================================
  * >>experts   Mixtures of experts: choice, grouped products, sum.
  * ============================================================================
  * The pairs (row, choice) are slots, sorted by expert; the products of >>linear then work on groups of slots. How many slots an expert has
@@ -8236,6 +8563,8 @@ static void run_record(rank *r, const record *rec) {
     case OP_SEND: run_send(r, rec->op.gather.src->data, rows_bytes(r, rec->op.gather.src)); return;
     case OP_RECEIVE: run_receive(r, rec->op.gather.dst->data, rows_bytes(r, rec->op.gather.dst)); return;
     case OP_STATE: run_state(r, &rec->op.state); return;
+    case OP_CONV: run_conv(r, &rec->op.conv); return;
+    case OP_RECUR: run_recur(r, &rec->op.recur); return;
     case OP_COUNT: return;
     }
 }
@@ -8644,6 +8973,40 @@ static void cuda_state(llm_backend_ctx *ctx, int index, const llm_state_op *op) 
     record_add(ctx, index, OP_STATE)->op.state = *op;
 }
 
+/* Refuses values [state, state + n) that a layer does not have. Twin: llm__check_state. */
+static void state_check(llm_backend_ctx *ctx, int layer, int64_t state, int64_t n) {
+    if (layer < 0 || layer >= ctx->n_layers || state < 0 || n < 0 || state + n > ctx->places[layer].n_state)
+        ctx_fail(ctx, LLM_ERR_ARG, "the state of a recurrent layer does not fit the KV cache");
+}
+
+/* Twin: llm__cpu_conv. */
+static void cuda_conv(llm_backend_ctx *ctx, int index, const llm_conv_op *op) {
+    const int64_t last = max_int(op->col, max_int(op->before_col, op->after_col));
+    state_check(ctx, op->layer, op->state, (int64_t)(op->taps - 1) * op->n);
+    if (op->taps < 2 || op->taps > LLM_CONV_TAPS || op->n < 1 || op->col < 0 || last + op->n > op->buf->cols ||
+        (op->dst && op->dst->cols < op->n))
+        ctx_fail(ctx, LLM_ERR_ARG, "conv: taps or columns out of range");
+    record_add(ctx, index, OP_CONV)->op.conv = *op;
+}
+
+/* How many values a weight has. */
+static int64_t weight_size(const llm_weight *w) { return w->rows * w->cols; }
+
+/* Twin: llm__cpu_recur, which has no limit of dk: here a state's column has to fit the registers of some lanes. */
+static void cuda_recur(llm_backend_ctx *ctx, int index, const llm_recur_op *op) {
+    char why[128];
+    state_check(ctx, op->layer, op->state, (int64_t)op->n_heads * op->dk * op->dv);
+    snprintf(why, sizeof why, "recur: heads with keys of %d values, expected at most %d", op->dk, RECUR_MOST);
+    if (op->dk > RECUR_MOST) ctx_fail(ctx, LLM_ERR_UNSUPPORTED, why);
+    if (op->n_groups < 1 || (!op->turns && op->n_heads % op->n_groups) || op->turns < 0 || op->dk < 1 || op->dv < 1 ||
+        op->dst->cols < (int64_t)op->n_heads * op->dv || (int64_t)op->n_heads * ceil_div(op->dv, RECUR_COLS) > 65535)
+        ctx_fail(ctx, LLM_ERR_ARG, "recur: heads, groups or widths out of range");
+    else if (!op->decay || !op->decay_bias || weight_size(op->decay) != (int64_t)op->n_heads * (op->decay_keys ? op->dk : 1) ||
+             weight_size(op->decay_bias) != (int64_t)op->n_heads * (op->step_keys ? op->dk : 1) || (op->step_keys && op->write_col < 0))
+        ctx_fail(ctx, LLM_ERR_ARG, "recur: decays and steps do not fit the heads");
+    record_add(ctx, index, OP_RECUR)->op.recur = *op;
+}
+
 /* Rows start on vectors of 16 bytes. */
 static llm_result cuda_buffer(llm_backend_ctx *ctx, int index, int64_t rows, int64_t cols, llm_buffer **out) {
     *out = NULL;
@@ -8795,7 +9158,9 @@ static int64_t kv_layout(int type, int n_layers, const llm_kv_layer *layers, int
     for (int i = 0; i < n_layers; i++) {
         const llm_kv_layer *s = &layers[i];
         int vd = s->v_head_dim ? s->v_head_dim : s->head_dim;
-        if (s->n_kv_heads < 1 || s->head_dim < 1 || s->head_dim > 1024 || s->v_head_dim < 0 || (s->v_head_dim && vd > MAX_VALUES)) return 0;
+        if (s->n_state < 0 || s->n_kv_heads < !s->n_state || s->head_dim < (s->n_kv_heads > 0) || s->head_dim > 1024 || s->v_head_dim < 0 ||
+            (s->v_head_dim && vd > MAX_VALUES))
+            return 0;
         kv_place p;
         p.n_kv_heads = s->n_kv_heads;
         p.head_dim = s->head_dim;
@@ -8806,7 +9171,9 @@ static int64_t kv_layout(int type, int n_layers, const llm_kv_layer *layers, int
         p.v_offset = (page_tokens * bytes * p.k_elements + 63) & ~(int64_t)63;
         p.scale_offset = (p.v_offset + page_tokens * bytes * p.v_elements + 63) & ~(int64_t)63;
         p.head_bytes = (p.scale_offset + (bytes == 1 ? page_tokens * 16 : 0) + 63) & ~(int64_t)63;
-        at += p.head_bytes * p.n_kv_heads;
+        p.state_offset = at + p.head_bytes * p.n_kv_heads;
+        p.n_state = s->n_state;
+        at = p.state_offset + ((s->n_state * (int64_t)sizeof(float) + 63) & ~(int64_t)63);
         if (places) places[i] = p;
     }
     return at;
@@ -9510,6 +9877,8 @@ extern "C" __attribute__((visibility("default"))) const llm_backend *llm_cuda_ba
                                       .receive = cuda_receive,
                                       .state = cuda_state,
                                       .pin = cuda_pin,
-                                      .buffer_rows = cuda_buffer_rows};
+                                      .buffer_rows = cuda_buffer_rows,
+                                      .conv = cuda_conv,
+                                      .recur = cuda_recur};
     return &table;
 }

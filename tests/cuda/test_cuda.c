@@ -1,7 +1,7 @@
 /* The CUDA backend, as the library LLM_CUDA_LIBRARY (build/libllm_cuda_emu.so: the same source on the CPU): operation by operation against the
  * CPU table, which is the specification; drawing against llm_sample; graphs, page copies, lag, and what happens when something breaks.
  * CUEMU_SEED orders the threads of a block; the whole program is run with several. */
-#include "../unit/step.h"
+#include "../unit/recur_net.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/map.h"
@@ -2315,6 +2315,41 @@ static void tc_states(void) {
     }
 }
 
+/* ---- layers that keep a state ---- */
+
+/* Convolutions, linear attention and gates against the plain reference; and whole, by tokens (with graphs), in chunks, pages and forks the same
+ * bits. What only a device refuses: more keys than a thread has registers for. */
+static void tc_recurrent(void) {
+    for (int i = 0; i < LLM__COUNT(re_cases); i++) {
+        const re_case *c = &re_cases[i];
+        float *first = NULL;
+        for (int plan = 0; plan < RE_PLANS; plan++) {
+            re_net n;
+            re_open(&n, tc_cuda, c, NULL, 1);
+            float *out = re_run(&n, plan, 5 + (uint32_t)plan);
+            const double error = plan ? 0 : re_error(c, out);
+            if (!CHECK(error < 2e-5)) printf("    %s: error %g\n", c->name, error);
+            if (plan && !CHECK(re_same(c, first, out))) printf("    %s: plan %d differs\n", c->name, plan);
+            LLM_FREE(plan ? out : NULL);
+            if (!plan) first = out;
+            re_close(&n);
+        }
+        LLM_FREE(first);
+    }
+    re_refusals(tc_cuda);
+    static const re_case wide = {"keys of 257", 2, 0, 0, 0, 1, 1, 257, 4, 1, 1, 1, 0, 0, 0, 4, 0, 1, 0, 0, 0, 0};
+    re_net n;
+    test_step b;
+    const int32_t pages[RE_PAGES] = {0};
+    re_open(&n, tc_cuda, &wide, NULL, 1);
+    step_begin(&b, RE_PAGES);
+    step_add(&b, 0, 0, 2, pages);
+    CHECK(tc_cuda->begin_step(n.ctx, &b.s) == LLM_OK);
+    re_record(&n);
+    CHECK(tc_cuda->end_step(n.ctx) == LLM_ERR_UNSUPPORTED && strstr(llm_last_error(), "keys of 257 values, expected at most 256"));
+    re_close(&n);
+}
+
 /* ---- whole models ---- */
 
 #define TC_LLAMA TEST_CHECKPOINT("llama")
@@ -2445,8 +2480,9 @@ static void tc_answers(const llm_model *m, const tc_way *way, float temperature,
     llm_grammar_close(g);
 }
 
-/* The same tokens whatever runs the model, drawn on the device one step ahead or on the host. */
+/* The same tokens whatever runs the model, drawn on the device one step ahead or on the host. Nobody drafts for a model with states. */
 static void tc_whole(const llm_model *m) {
+    const int states = llm_model_get_info(m)->n_states > 0;
     for (int t = 0; t < 2; t++) {
         llm_tokens right;
         memset(&right, 0, sizeof right);
@@ -2454,6 +2490,7 @@ static void tc_whole(const llm_model *m) {
             llm_tokens got;
             double start = llm__now();
             if (t && (i > 4 || TEST_BRIEF) && i != 8 && i > 1) continue;
+            if (states && (tc_ways[i].draft || (TEST_BRIEF && (t || (i > 1 && i != 4 && i != 10))))) continue;
             if (TEST_BRIEF && (i == 7 || i == 9 || i > 12)) continue;                 /* what others of these go through one by one */
             if (getenv("LLM_TEST_SLOW") && i && i != 1 && i != 4 && i != 8) continue; /* with sanitizers */
             if (!tc_ways[i].cpu && tc_ways[i].ranks * tc_ways[i].stages > tc_devices()) {
@@ -2472,6 +2509,20 @@ static void tc_whole(const llm_model *m) {
             llm_tokens_free(&got);
         }
         llm_tokens_free(&right);
+    }
+}
+
+/* Models with states of each kind: pieces of a prompt, and answers of several requests at once. */
+static void tc_whole_states(void) {
+    static const char *const models[] = {TEST_CHECKPOINT("qwen3_next"), TEST_CHECKPOINT("mamba2"), TEST_CHECKPOINT("lfm2")};
+    for (int i = 0; i < (TEST_BRIEF ? 1 : LLM__COUNT(models)); i++) {
+        const double start = llm__now();
+        llm_model *m = NULL;
+        if (!test_made(models[i], "checkpoints") || !CHECK(!llm_model_open(models[i], NULL, &m))) continue;
+        tc_invariant(m);
+        tc_whole(m);
+        llm_model_close(m);
+        printf("-- %s: %.1f s\n", strrchr(models[i], '/') + 1, llm__now() - start);
     }
 }
 
@@ -2617,7 +2668,7 @@ int main(int argc, char **argv) {
         void (*run)(void);
     } parts[] = {{"linear", tc_linear}, {"linear_long", tc_linear_long}, {"bands", tc_bands}, {"fp8", tc_fp8}, {"massive", tc_massive}, {"asking", tc_asking}, {"many_rows", tc_many_rows}, {"loading", tc_loading}, {"attention", tc_attention}, {"heads", tc_heads_read}, {"splits", tc_splits}, {"prompts", tc_prompts}, {"groups", tc_groups}, {"latent", tc_latent}, {"latent_wide", tc_latent_wide}, {"latent_long", tc_latent_long},
                  {"mixtures", tc_mixtures}, {"tiles", tc_tiles}, {"rows", tc_rows}, {"joined", tc_joined}, {"narrow", tc_narrow}, {"narrow_heads", tc_narrow_heads}, {"sums", tc_sums}, {"beside", tc_beside}, {"adapters", tc_lora},   {"experts", tc_experts},     {"draws", tc_draws},
-                 {"pages", tc_pages},       {"states", tc_states}};
+                 {"pages", tc_pages},       {"states", tc_states},     {"recurrent", tc_recurrent}};
     /* clang-format on */
     for (int i = 0; i < LLM__COUNT(parts); i++, start = llm__now()) {
         if (argc > 1 && strcmp(argv[1], parts[i].name) && strcmp(argv[1], "operations")) continue; /* one part alone, or all but models */
@@ -2628,6 +2679,8 @@ int main(int argc, char **argv) {
     }
     CHECK(!tc_late || !*tc_late); /* every kernel was loaded when its device was opened */
     if (argc > 1 && strcmp(argv[1], "models")) return test_done();
+    tc_whole_states();
+    start = llm__now();
     if (test_made(TC_LLAMA, "checkpoints") && CHECK(!llm_model_open(TC_LLAMA, NULL, &m))) {
         tc_invariant(m);
         tc_memory_taken(m);

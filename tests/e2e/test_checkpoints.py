@@ -21,10 +21,7 @@ import checkpoints
 from answers import CLI, ask, log_softmax
 
 TOLERANCE = 2e-3
-# What is refused, and with which words: families with states on a GPU, those whose keys decay by themselves for good, and heads of one group
-# among several ranks.
-RECURRENT = ("falcon_h1", "granitemoehybrid_mamba", "lfm2", "lfm2_moe", "mamba2", "nemotron_h", "qwen3_5", "qwen3_next")
-KEYED = ("jamba", "kimi_linear")
+# Refused among several ranks: heads of one group.
 ONE_GROUP = ("granitemoehybrid_mamba",)
 PROMPTS = 3
 STEPS = 32
@@ -74,8 +71,6 @@ def check_family(family, extra):
 
 def refusal(family, args):
     """The words with which these options are refused; None: they are not."""
-    if family in KEYED and "cuda" in args: return "it has no states whose keys decay by themselves"
-    if family in RECURRENT and "cuda" in args: return "it has no recurrent layers"
     return "cannot be divided among so many ranks" if family in ONE_GROUP and "-tp" in args else None
 
 

@@ -252,7 +252,7 @@ def arm():
 
 
 CUDA_SOME_NEEDS = ("build/libllm_cuda_emu.so", "build/dev/test_cuda", "build/cuda_bugs", "build/cuda_bugs_san")
-CUDA_SOME = ("gemma2", "gpt_oss", "deepseek_v2_lite", "qwen2_moe", "olmo2", "chatglm3")
+CUDA_SOME = ("gemma2", "gpt_oss", "deepseek_v2_lite", "qwen2_moe", "olmo2", "chatglm3", "mamba2")
 
 
 def cuda_checkpoints(names, args):
@@ -313,7 +313,7 @@ def cuda_compiled():
 
 
 def cuda_some():
-    """Three minutes of the CUDA code, as steps that can stand side by side: each operation once, six checkpoints on two devices."""
+    """Three minutes of the CUDA code, as steps that can stand side by side: each operation once, some checkpoints on two devices."""
     return [("CUDA operations", ["build/dev/test_cuda"], {"CUEMU_SEED": "1", "LLM_TEST_BRIEF": "1"}), cuda_checkpoints(CUDA_SOME, "-tp 2"),
             ("CUDA llm_serve in two processes", [sys.executable, "tests/cuda/test_cuda_nodes.py", "brief"]),
             cuda_sees("-tp 2", "minicpmv", "qwen2_5_vl", "--chats", "two images"), cuda_bugs, cuda_absent]
