@@ -4042,7 +4042,7 @@ static __global__ void __launch_bounds__(256) kernel_norm(const int32_t *n_rows,
 
 static void run_norm(rank *r, const llm_norm_op *op) {
     launch<kernel_norm>(r, dim3((unsigned)padded_rows(r, op->rows), (unsigned)max_int(op->parts, 1)), 256, 0, device_rows(r, op->rows),
-                        op->dst->data, op->src->data, op->dst->stride, op->src->stride, op->src_col, op->n, op->add,
+                        op->dst->data + op->dst_col, op->src->data, op->dst->stride, op->src->stride, op->src_col, op->n, op->add,
                         norm_of(op->kind, op->weight, op->bias, op->eps));
 }
 
@@ -5956,14 +5956,14 @@ static __device__ __forceinline__ void latent_write(const step_view &s, const kv
     int seq = s.seq_of_row[row], head = a.op.nope + a.op.rope_dim, hd = a.op.rank + a.op.rope_dim, warp = threadIdx.x >> 5;
     float *latent = a.kv_a + row * a.kv_stride, *q = a.q + row * a.q_stride + a.op.nope,
           *to = a.absorbed + (int64_t)(row - a.first_row) * a.op.n_heads * hd + a.op.rank;
-    const float *rope = a.rope + row * a.rope_stride;
+    const float *rope = a.rope ? a.rope + row * a.rope_stride : NULL;
     float by = block_rms(latent, a.op.rank, a.op.eps, scratch);
     for (int i = threadIdx.x; i < a.op.rank; i += blockDim.x) latent[i] *= by * a.norm[i];
     for (int h = warp; h < a.op.n_heads; h += 8) {
-        warp_rotate(q + h * head, rope, a.op.rope_dim / 2, a.op.rope_interleaved);
+        if (rope) warp_rotate(q + h * head, rope, a.op.rope_dim / 2, a.op.rope_interleaved);
         for (int i = threadIdx.x & 31; i < a.op.rope_dim; i += 32) to[(int64_t)h * hd + i] = q[h * head + i];
     }
-    if (warp == 0) warp_rotate(latent + a.op.rank, rope, a.op.rope_dim / 2, a.op.rope_interleaved);
+    if (warp == 0 && rope) warp_rotate(latent + a.op.rank, rope, a.op.rope_dim / 2, a.op.rope_interleaved);
     __syncthreads();
     if (warp) return;
     if (kv.scaled) warp_turn(latent, a.op.rank + a.op.rope_dim, kv_turn_size(a.op.rank | a.op.rope_dim));
@@ -6487,7 +6487,7 @@ static void run_latent(rank *r, const llm_mla_op *op) {
     a.q = op->q->data, a.q_stride = op->q->stride;
     a.kv_a = op->kv_a->data, a.kv_stride = op->kv_a->stride;
     a.out = op->dst->data, a.out_stride = op->dst->stride;
-    a.rope = op->rope->data, a.rope_stride = op->rope->stride;
+    if (op->rope) a.rope = op->rope->data, a.rope_stride = op->rope->stride;
     a.norm = op->kv_norm->f32;
     a.up = op->kv_b->f32;
     a.partial = (float *)(r->scratch + r->scratch_bytes / 2);
@@ -8869,10 +8869,7 @@ static void cuda_rope(llm_backend_ctx *ctx, int index, const llm_rope_op *op) {
 static void cuda_residual(llm_backend_ctx *ctx, int index, const llm_residual_op *op) {
     record_add(ctx, index, OP_RESIDUAL)->op.residual = *op;
 }
-static void cuda_norm(llm_backend_ctx *ctx, int index, const llm_norm_op *op) {
-    if (op->dst_col) ctx_fail(ctx, LLM_ERR_UNSUPPORTED, "norm: a first column of the result is not supported");
-    record_add(ctx, index, OP_NORM)->op.norm = *op;
-}
+static void cuda_norm(llm_backend_ctx *ctx, int index, const llm_norm_op *op) { record_add(ctx, index, OP_NORM)->op.norm = *op; }
 static void cuda_linear(llm_backend_ctx *ctx, int index, const llm_linear_op *op) { record_add(ctx, index, OP_LINEAR)->op.linear = *op; }
 
 /* A layer and heads that the KV cache has. Twin: llm__check_heads. */
@@ -8902,7 +8899,6 @@ static void cuda_mla(llm_backend_ctx *ctx, int index, const llm_mla_op *op) {
     if (op->layer < 0 || op->layer >= ctx->n_layers || ctx->places[op->layer].head_dim != op->rank + op->rope_dim ||
         ctx->places[op->layer].v_head_dim)
         ctx_fail(ctx, LLM_ERR_ARG, "mla: the layer does not fit the KV cache");
-    if (!op->rope) ctx_fail(ctx, LLM_ERR_UNSUPPORTED, "mla: latent attention without positions is not supported");
     lora_check(ctx, op->lora);
     record_add(ctx, index, OP_MLA)->op.mla = *op;
 }
