@@ -26551,7 +26551,6 @@ typedef enum llm__mixer {
 /* Shapes of what recurrent layers keep: see llm_conv_op and llm_recur_op. */
 typedef struct llm__arch_state {
     int32_t taps, n_heads, n_groups, dk, dv;
-    int32_t keyed;               /* 1: each key of a head decays by itself: see llm_recur_op */
     int32_t rank;                /* of what makes the steps (Mamba 1) */
     int32_t no_norm, norm_first; /* what they give has no norm, or one before its gate instead of behind (Mamba 2) */
     int32_t turns;               /* 1: groups take turns, see llm_recur_op */
@@ -27674,7 +27673,6 @@ static void llm__arch_recurrent(llm__facts *f, llm__arch *a) {
     llm__recurrent_layers(f, a, row);
     for (int i = 0; i < a->n_layers; i++) a->recurrent |= a->layer[i].mixer > LLM__MIX_NONE;
     if (a->recurrent) llm__recurrent_shapes(f, a, llm__recurrent_words[row].mixer);
-    a->state.keyed = a->recurrent && llm__arch_is(a, "kimi_linear jamba");
     llm__arch_falcon_h1(f, a);
     a->attn_gate = llm__recurrent_words[row].mixer == LLM__MIX_DELTA;
 }
@@ -47565,8 +47563,6 @@ static llm_result llm__engine_graphs(llm_engine *e, const char *list, llm_backen
 /* Whether the backend has the states that the model's layers keep. */
 static llm_result llm__engine_states(const llm_engine *e) {
     const char *backend = e->backend->name, *name = e->p.model->arch.name;
-    if (e->p.model->arch.state.keyed && strcmp(backend, "cpu"))
-        return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no states whose keys decay by themselves, which %s has", backend, name);
     if (e->p.recurrent && !e->backend->recur)
         return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no recurrent layers, which %s has", backend, name);
     return LLM_OK;

@@ -58,7 +58,7 @@
  *     kernel_latent_values               (V / 16, heads, T / 64)          256   its splits folded, results back
  *     kernel_latent_adapt                (T, heads)                       128   what adapters of kv_b add to either
  *     kernel_state                       (T or n_out, parts)               32   hidden states to the pages, or from them
- *     kernel_conv<taps>                  (sequences, n / 64)              64   causal convolutions of columns, and their last inputs to the pages
+ *     kernel_conv<taps>                  (sequences, n / 64)              64   causal convolutions; their last inputs to the pages
  *     kernel_recur<rows>                 (sequences, heads dv / 32)      128   linear attention over states (dk, dv) of heads, to the pages
  *     kernel_route                       T                                 32   the k best experts of a row
  *     kernel_slots, kernel_combine       1; (T, D / 128)            1024, 128   rows by expert; the weighted sum of a row
@@ -6533,7 +6533,8 @@ static void run_latent(rank *r, const llm_mla_op *op) {
  * its key, query and values. Of a prompt these come 16 rows ahead, and the state stays where it is.
  *
  *     state     rows (dk) over 16 lanes, by fours: lane p has rows 4 p ... 4 p + 3, then 64 further on; 4 columns a lane, 8 a warp
- *     a row     S^T d k and S^T d q in one pass, d what is left: a lane's own rows, then over the 16 lanes by halves, of 8 sums 4, then 2, then 1
+ *     a row     S^T d k and S^T d q in one pass, d what is left: a lane's own rows, then over the 16 lanes by halves, of 8 sums 4, then 2,
+ *               then 1
  *               u = w (v - S^T d k);  out = S^T d q + (q k) u + skip v;  S = d S + k u: one pass more, and nothing to wait for
  *
  * The last line is S'^T q of the new state S' = d S + k u^T, without reading it again. */
@@ -6768,8 +6769,8 @@ static __device__ __forceinline__ float recur_row(float (*S)[4], const recur_sta
     return __fmaf_rn(sh.both[i], u, __fmaf_rn(skip, v, read));
 }
 
-/* Computes: dst (T, heads dv) and the states (dk, dv) behind each row, as llm_recur_op says. Grid: (sequences, heads x parts of 32 columns),
- * 16 threads a column of fours. EACH: rows of the state of a thread, dk at most 16 times as many. Twin: llm__run_recur. */
+/* Computes: dst (T, heads dv) and the states (dk, dv) behind each row, as llm_recur_op says. Grid: (sequences, heads x parts of 32
+ * columns), 16 threads a column of fours. EACH: rows of the state of a thread, dk at most 16 times as many. Twin: llm__run_recur. */
 template <int EACH> static __global__ void __launch_bounds__(128, EACH == 8 ? 4 : 2) kernel_recur(step_view s, kv_view v, recur_args a) {
     constexpr int ROWS = recur_stage<EACH>::ROWS;
     SMEM(recur_stage<EACH>, sh, 1);

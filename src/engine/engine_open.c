@@ -268,8 +268,6 @@ static llm_result llm__engine_graphs(llm_engine *e, const char *list, llm_backen
 /* Whether the backend has the states that the model's layers keep. */
 static llm_result llm__engine_states(const llm_engine *e) {
     const char *backend = e->backend->name, *name = e->p.model->arch.name;
-    if (e->p.model->arch.state.keyed && strcmp(backend, "cpu"))
-        return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no states whose keys decay by themselves, which %s has", backend, name);
     if (e->p.recurrent && !e->backend->recur)
         return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no recurrent layers, which %s has", backend, name);
     return LLM_OK;

@@ -39,7 +39,6 @@ typedef enum llm__mixer {
 /* Shapes of what recurrent layers keep: see llm_conv_op and llm_recur_op. */
 typedef struct llm__arch_state {
     int32_t taps, n_heads, n_groups, dk, dv;
-    int32_t keyed;               /* 1: each key of a head decays by itself: see llm_recur_op */
     int32_t rank;                /* of what makes the steps (Mamba 1) */
     int32_t no_norm, norm_first; /* what they give has no norm, or one before its gate instead of behind (Mamba 2) */
     int32_t turns;               /* 1: groups take turns, see llm_recur_op */

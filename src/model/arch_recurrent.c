@@ -251,7 +251,6 @@ LLM__PRIVATE void llm__arch_recurrent(llm__facts *f, llm__arch *a) {
     llm__recurrent_layers(f, a, row);
     for (int i = 0; i < a->n_layers; i++) a->recurrent |= a->layer[i].mixer > LLM__MIX_NONE;
     if (a->recurrent) llm__recurrent_shapes(f, a, llm__recurrent_words[row].mixer);
-    a->state.keyed = a->recurrent && llm__arch_is(a, "kimi_linear jamba");
     llm__arch_falcon_h1(f, a);
     a->attn_gate = llm__recurrent_words[row].mixer == LLM__MIX_DELTA;
 }

@@ -217,9 +217,9 @@ static void re_step(re_net *n, test_step *b, float *out) {
 
 static const int re_len[RE_SEQS] = {37, 1, RE_LEN};
 
-/* plan 0: whole sequences (in as many rows as a step has); 1: token by token, all together; 2: random chunks and pages; 3: as 2, and now and
- * then a sequence goes on with a copy of its last page, as a fork does; 4: as 0, then each again from the end of a page in its middle on, as
- * one that shares its first pages. */
+/* plan 0: whole sequences (in as many rows as a step has); 1: token by token, all together; 2: random chunks and pages; 3: as 2, and now
+ * and then a sequence goes on with a copy of its last page, as a fork does; 4: as 0, then each again from the end of a page in its middle
+ * on, as one that shares its first pages. */
 enum { RE_PLANS = 5 };
 
 static float *re_run(re_net *n, int plan, uint32_t seed) {

@@ -250,7 +250,6 @@ static void arch_mixers(void) {
     arch_mixer(KIMI "\"num_experts\":4,\"num_experts_per_token\":2,\"num_shared_experts\":1,\"moe_intermediate_size\":24", "KAKK");
     CHECK(arch_read.state.n_heads == 3 && arch_read.state.n_groups == 3 && arch_read.state.dv == 12 && arch_read.n_heads == 4 &&
           !arch_read.n_rope && arch_read.rope[0].dim == 8 && arch_read.ff_shared == 24 && arch_read.score == LLM_ROUTE_SIGMOID);
-    CHECK(arch_read.state.keyed);
     arch_refused(KIMI "\"mla_use_nope\":false", "mla_use_nope: false is not supported");
 #undef KIMI
 #define FALCON "\"model_type\":\"falcon_h1\",\"mamba_n_heads\":8,\"mamba_d_head\":16,\"mamba_d_state\":32,"
