@@ -30018,6 +30018,17 @@ static int64_t llm__adapter_row(const llm__loader *L, int slot, int64_t at) {
     return at - k + (a->gguf ? k % 2 * half + k / 2 : k % half * 2 + k / half);
 }
 
+/* Refuses factors of states whose value heads stand in another order in the adapter's files than in the model's, as Qwen3.5's may (see
+ * what >>convert_recurrent says): of what leads out of them the columns would have to change places. */
+static void llm__adapter_turned(llm__loader *L, int slot) {
+    const llm__arch *a = L->a;
+    const int heads = slot == LLM__W_R_QKV || slot == LLM__W_R_Z || slot == LLM__W_R_A || slot == LLM__W_R_B || slot == LLM__W_R_OUT;
+    if (L->adapter->gguf == a->gguf || !llm__arch_is(a, "qwen3_5_text qwen3_5_moe_text") || a->state.n_heads == a->state.n_groups) return;
+    if (heads && !L->r)
+        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: layer %d: GGUF has value heads in another order than folders: an adapter %s expected",
+                          L->path, L->layer, a->gguf ? "in GGUF" : "of PEFT");
+}
+
 /* What goes into a slot of a site, with all that it points to. */
 typedef struct llm__adapter_parts {
     int n;
@@ -30036,7 +30047,10 @@ static void llm__adapter_part(llm__loader *L, llm__adapter_parts *p, llm_role ro
     int64_t r = 0, rows = 0;
     for (int g = 0; g < n_groups; g++) r = LLM__MAX(r, f[g].a ? f[g].r : 0);
     for (size_t i = 0; i < n_takes; i++) rows += t[i].rows.n;
-    if (!r || L->r || p->n == LLM_LORA_PARTS) return;
+    if (r && !L->r && p->n == LLM_LORA_PARTS)
+        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: layer %d: factors of more than %d matrices that are computed as one", L->path, L->layer,
+                          (int)LLM_LORA_PARTS);
+    if (!r || L->r) return;
     float *a = (float *)llm__arena_get(&p->memory, (size_t)(n_groups * r * cols) * sizeof *a);
     float *b = (float *)llm__arena_get(&p->memory, (size_t)(n_groups * r * rows) * sizeof *b), *to = b;
     if (!a || !b) {
@@ -30044,6 +30058,7 @@ static void llm__adapter_part(llm__loader *L, llm__adapter_parts *p, llm_role ro
         return;
     }
     for (int g = 0; g < n_groups; g++, f++) {
+        if (f->a && n_takes) llm__adapter_turned(L, t->slot);
         float scale = f->a ? llm__adapter_scale(L->adapter, f->b, (int32_t)f->r) : 0;
         if (f->a && embed) llm__factor_values(L, f->a, f->a_at + t->cols.first * f->a_col, f->a_col, f->a_row, cols, r, 1, a, r);
         else if (f->a)
@@ -30607,6 +30622,7 @@ static void llm__load_recurrent(llm__loader *L, const llm__net_rank *rank, llm__
     llm__load_vector(L, LLM__W_R_SKIP, s->heads, skips, -1, &skip);
     if (!a->state.no_norm)
         llm__load_vector(L, LLM__W_R_NORM, kind == LLM__MIX_SSM ? values : llm__all(a->state.dv), 1, -1, &layer->gate_norm);
+    if (L->adapter) return; /* it makes nothing */
     layer->step_bias = step.w;
     layer->skip = skip.w;
 }

@@ -218,6 +218,7 @@ LLM__PRIVATE void llm__load_recurrent(llm__loader *L, const llm__net_rank *rank,
     llm__load_vector(L, LLM__W_R_SKIP, s->heads, skips, -1, &skip);
     if (!a->state.no_norm)
         llm__load_vector(L, LLM__W_R_NORM, kind == LLM__MIX_SSM ? values : llm__all(a->state.dv), 1, -1, &layer->gate_norm);
+    if (L->adapter) return; /* it makes nothing */
     layer->step_bias = step.w;
     layer->skip = skip.w;
 }

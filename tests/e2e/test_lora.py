@@ -32,7 +32,8 @@ def cli(*args):
 
 def score(model, *extra):
     """Log-probabilities of all next tokens, or the error."""
-    vocab = json.load(open(f"{model}/config.json")).get("vocab_size") or json.load(open(f"{model}/config.json"))["padded_vocab_size"]
+    config = json.load(open(f"{model}/config.json"))
+    vocab = config.get("text_config", config).get("vocab_size") or config["padded_vocab_size"]
     code, out, err = cli("score", "-m", str(model), "--dtype", "float32", "--token-ids", json.dumps(IDS), "--json", "--top-logprobs", str(vocab), *extra)
     return {i: x for i, x in json.loads(out)["next"]} if not code else err
 
@@ -45,7 +46,7 @@ def distance(a, b):
 def families():
     """All matrices of a family at once, whatever it fuses, splits, ties or stores across; one rank and two."""
     for name in ("llama", "gemma3_text", "qwen2_moe", "gpt2", "phi3", "chatglm3", "internlm2", "deepseek_v2", "starcoder2", "ernie4_5_moe", "opt", "cohere", "mixtral",
-                 "qwen3_moe", "deepseek_v3", "glm4_moe"):
+                 "qwen3_moe", "deepseek_v3", "glm4_moe", "lfm2", "mamba2", "granitemoehybrid_mamba", "nemotron_h"):
         model, adapter, merged = checkpoint(name), f"{TMP}/{name}", f"{TMP}/{name}-merged"
         parts = adapters.make(str(model), adapter, dtype=("F32", "BF16", "F16")[len(name) % 3])
         adapters.merge(str(model), merged, parts)
@@ -54,6 +55,10 @@ def families():
         if name in ("llama", "phi3", "deepseek_v2", "qwen2_moe", "mixtral"):
             got = score(model, "--lora", adapter, "-tp", "2")
             check(f"{name}: two ranks", distance(want, got) < 1e-4, distance(want, got))
+    model, adapter = checkpoint("qwen3_5"), f"{TMP}/qwen3_5" # q's gates, or a and b beside q, k, v and z: not left out in silence
+    adapters.make(str(model), adapter)
+    got = score(model, "--lora", adapter)
+    check("more matrices than one product takes", isinstance(got, str) and "factors of more than 3 matrices that are computed as one" in got, got)
 
 
 def e4m3(byte):

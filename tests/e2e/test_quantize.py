@@ -185,6 +185,7 @@ def states():
         moved = name in ("qwen3_5", "three heads a key", "granitemoehybrid_mamba", "no experts") # value heads, or the rows of pairs, and sums with them
         near(f"{name}: the same", want, got, 1e-4 if moved else 0)
         if name in ("qwen3_5", "three heads a key", "mamba2"): near(f"{name}: shared by ranks", got, said(out, "-tp", "2"), 1e-4)
+        if name == "qwen3_5": adapter_states(folder, out)
         p = subprocess.run([CLI, "convert", out, f"{TMP}/x"], capture_output=True, text=True, timeout=100)
         check(f"{name}: not back", p.returncode == 1 and "is not converted to a folder" in p.stderr, p.stderr)
         p = subprocess.run([CLI, "quantize", folder, out + "q", "q4_k_m"], capture_output=True, text=True, timeout=100)
@@ -196,6 +197,20 @@ def states():
         os.remove(out), os.remove(out + "q")
         if name not in STATES: shutil.rmtree(folder)
     damaged_states(f"{TMP}/out.gguf")
+
+
+def adapter_states(folder, file):
+    """An adapter of PEFT beside a GGUF file: of MLPs it works, of value heads, which stand in another order, it is refused."""
+    for part, rows, cols in (("mlp.up_proj", 104, 64), ("linear_attn.in_proj_z", 96, 64), ("linear_attn.out_proj", 64, 96)):
+        own = pathlib.Path(TMP) / "adapter"
+        own.mkdir()
+        (own / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": [part.split(".")[1]]}))
+        stem = f"base_model.model.model.language_model.layers.1.{part}.lora_"
+        checkpoints.write_safetensors(own / "adapter_model.safetensors", {stem + x + ".weight": ("f32", shape, checkpoints.tensor(x, "f32", shape, ["normal", "0", "0.2"])) for x, shape in (("A", [2, cols]), ("B", [rows, 2]))})
+        said = [subprocess.run([CLI, "score", "-m", m, "--lora", str(own), "--token-ids", "[3, 10, 17, 24]", "--json", "--dtype", "float32"], capture_output=True, text=True, timeout=100) for m in (folder, file)]
+        if part == "mlp.up_proj": check("an adapter of MLPs", not said[1].returncode and abs(json.loads(said[0].stdout)["logprobs"][-1] - json.loads(said[1].stdout)["logprobs"][-1]) < 1e-4, [p.stderr for p in said])
+        else: check(f"an adapter of {part}", not said[0].returncode and said[1].returncode == 1 and "value heads in another order" in said[1].stderr, [p.stderr for p in said])
+        shutil.rmtree(own)
 
 
 def damaged_states(out):
