@@ -6728,8 +6728,8 @@ template <int HALF> static __device__ __forceinline__ void recur_fold(float *sum
     const bool second = p & 2 * HALF;
 #pragma unroll
     for (int c = 0; c < HALF; c++) {
-        const float other = __shfl_xor_sync(~0u, second ? sum[c] : sum[HALF + c], 2 * HALF);
-        sum[c] = (second ? sum[HALF + c] : sum[c]) + other;
+        const float low = sum[c], high = sum[HALF + c]; /* read here: of a choice of places nvcc makes an address, and local memory */
+        sum[c] = (second ? high : low) + __shfl_xor_sync(~0u, second ? low : high, 2 * HALF);
     }
 }
 
@@ -6792,6 +6792,7 @@ template <int EACH> static __global__ void __launch_bounds__(128, EACH == 8 ? 4 
         if (more > 0) recur_ask(sh, turn ^ 1, a, row + n, more);
         recur_numbers(sh, turn, a, n);
         __syncthreads();
+#pragma unroll 1
         for (int i = 0; i < n; i++) {
             const float out = recur_row(S, *sh, turn, i, op.delta, skip);
             if (p % 2 == 0 && p & 8 && mine < op.dv) a.out[(row + i) * a.out_stride + h * op.dv + mine] = out;
