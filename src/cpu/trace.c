@@ -7,8 +7,8 @@
 #include "cpu/packed.h"
 #include "cpu/linear.h"
 #include "cpu/experts.h"
-#include "cpu/attention.h"
 #include "cpu/plain_attention.h"
+#include "cpu/attention.h"
 #include "cpu/backend.h"
 
 /* What a weight is called. */

@@ -6,9 +6,9 @@
 #include "engine/sampler.h"
 #include "engine/speculate.h"
 #include "engine/scheduler.h"
+#include "engine/pooling.h"
 #include "engine/pages.h"
 #include "engine/ends.h"
-#include "engine/pooling.h"
 #include "engine/results.h"
 #include "engine/beam.h"
 

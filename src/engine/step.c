@@ -8,9 +8,9 @@
 #include "grammar/grammar.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "engine/pooling.h"
 #include "engine/sight.h"
 #include "engine/pages.h"
-#include "engine/pooling.h"
 
 LLM__PRIVATE llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
     const llm_request *r = s->request;

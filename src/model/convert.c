@@ -14,10 +14,10 @@
 #include "model/loader.h"
 #include "model/net.h"
 #include "model/gguf_write.h"
-#include "model/convert_keys.h"
-#include "model/convert_encoder.h"
-#include "model/convert_vocab.h"
 #include "model/convert_add.h"
+#include "model/convert_encoder.h"
+#include "model/convert_keys.h"
+#include "model/convert_vocab.h"
 #include "model/convert_recurrent.h"
 
 /* Families whose settings and tensors are all known here, by their first names. */

@@ -20,8 +20,8 @@
 #pragma once
 #include "api/config.h"
 #include "api/text.h"
-#include "api/json.h"
 #include "api/model.h"
+#include "api/json.h"
 #include "base/platform.h"
 #include "model/convert_add.h"
 

@@ -1,7 +1,7 @@
 #include "model/modules.h"
 #include "api/config.h"
-#include "api/json.h"
 #include "api/request.h"
+#include "api/json.h"
 #include "base/platform.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -102,7 +102,7 @@ static llm_result llm__modules_dense(llm__source *s, const char *folder, const c
     return llm__source_shard(s, file, &m->dense[at].tensors);
 }
 
-/* How long a text may be, and whether it is brought to lower case. */
+/* How long a text may be. */
 static llm_result llm__modules_transformer(llm__source *s, const char *folder, const char *path, llm__modules *m) {
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     int64_t n = 0;
@@ -112,7 +112,10 @@ static llm_result llm__modules_transformer(llm__source *s, const char *folder, c
     if (llm_json_int(doc, llm_json_find(doc, 0, "max_seq_length"), &n) && (n < 1 || n > 1 << 30))
         return llm__error(LLM_ERR_FORMAT, "%s: sentence_bert_config.json: max_seq_length: %lld, 1 or more expected", folder, (long long)n);
     m->max_len = (int32_t)n;
-    m->lower = llm__json_flag(doc, 0, "do_lower_case", 0);
+    if (llm__json_flag(doc, 0, "do_lower_case", 0))
+        llm__log(&s->log, LLM_LOG_WARN,
+                 "%s: sentence_bert_config.json: do_lower_case has no effect: texts are brought to lower case where tokenizer.json says so",
+                 folder);
     return LLM_OK;
 }
 

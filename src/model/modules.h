@@ -40,8 +40,8 @@ LLM__PRIVATE int llm__dense_act_of(const char *name);
 typedef struct llm__modules {
     int there; /* 1: there is a modules.json */
     llm_pooling pooling;
-    int normalize, lower; /* lower: texts are brought to lower case */
-    int32_t max_len;      /* 0: not said */
+    int normalize;
+    int32_t max_len; /* 0: not said */
     int32_t n_dense;
     struct {
         llm__tensors tensors;

@@ -11,8 +11,8 @@
 #include "model/facts.h"
 #include "model/families.h"
 #include "model/arch.h"
-#include "model/arch_encoder.h"
 #include "model/arch_gemma4.h"
+#include "model/arch_encoder.h"
 #include "model/arch_recurrent.h"
 
 /* How far YaRN stretches attention: 0.1 * mscale * ln(factor) + 1, found by trial in its paper. */

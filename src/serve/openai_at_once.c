@@ -21,8 +21,8 @@
 #include "serve/openai_messages.h"
 #include "serve/openai_body.h"
 #include "serve/openai_submit.h"
-#include "serve/openai_parts.h"
 #include "serve/openai_rank.h"
+#include "serve/openai_parts.h"
 #include "serve/ollama.h"
 
 /* What a chat's prompt is made of. */

@@ -16,8 +16,8 @@
 #include "engine/scheduler.h"
 #include "engine/request.h"
 #include "serve/openai.h"
-#include "serve/openai_parts.h"
 #include "serve/openai_submit.h"
+#include "serve/openai_parts.h"
 
 static const char llm__rank_system[] =
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. "

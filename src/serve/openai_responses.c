@@ -36,10 +36,10 @@
 #include "base/log.h"
 #include "base/json.h"
 #include "serve/openai.h"
+#include "serve/openai_rank.h"
 #include "serve/openai_parts.h"
 #include "serve/openai_choices.h"
 #include "serve/openai_stream.h"
-#include "serve/openai_rank.h"
 #include "serve/ollama.h"
 
 typedef enum llm__oai_item { LLM__OAI_NO_ITEM = 0, LLM__OAI_THOUGHTS, LLM__OAI_MESSAGE, LLM__OAI_CALL } llm__oai_item;

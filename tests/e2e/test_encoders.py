@@ -143,6 +143,12 @@ def check_refused():
                        (("bench", "-p", "4", "-n", "1"), "gives vectors and no logits")):
         p = subprocess.run([CLI, args[0], "-m", folder, *args[1:]], capture_output=True, text=True)
         check(f"{args[0]} of an encoder", p.returncode == 1 and says in p.stderr, p.stderr)
+    with tempfile.TemporaryDirectory() as work: # what has no effect is told
+        lowered = os.path.join(work, "lowered")
+        shutil.copytree(folder, lowered)
+        with open(os.path.join(lowered, "sentence_bert_config.json"), "w") as f: json.dump({"max_seq_length": 12, "do_lower_case": True}, f)
+        p = subprocess.run([CLI, "embed", "-m", lowered, "-p", "a", "--json"], capture_output=True, text=True)
+        check("do_lower_case is told", p.returncode == 0 and "do_lower_case has no effect" in p.stderr, p.stderr)
 
 
 def main():
