@@ -81,13 +81,14 @@ def names(addresses):
 KINDS = ("F32", "F16", "BF16", "F8", "Q4Z", "Q4M", "Q5Z", "Q5M", "Q6", "Q8", "T4", "G8")
 LAYER, PROMPT = 5, 20  # launches of decoding; tokens of the prompt
 PROMPT_LAYER = 5, 675456  # launches of a prompt: two residuals, heads, attention, gate and up's end; bytes
-STATE_LAYER, STATE_ASKED = 7, 1.05  # launches of a layer with states: conv, recur and gate for heads and attention; what its recur asks for in times of the state, read and written
+STATE_LAYER, STATE_ASKED = 7, 1.07  # launches of a layer with states: four products, conv, recur, gate; what its recur asks for, keys and values too, in times of the state, read and written
 MOST = {"gr": 1.35, "gw": 1.05, "sr": 1.05, "sw": 1.05}  # times the least, and more than that in:
 BUDGET = {("kernel_linear_mma", "gr"): 1.1, ("kernel_linear_mma", "sr"): 1.25, ("kernel_slots", "gr"): 1.7, ("kernel_slots", "gw"): 1.3,  # a sub of nibbles or of e4m3 is half of each lane's vector; where experts begin
           ("kernel_linear_few", "gw"): 4.2, ("kernel_linear_rows", "gw"): 1.45, ("kernel_linear_f32", "gw"): 2.7, ("kernel_finish", "gw"): 1.3, ("kernel_linear_band", "gw"): 1.3,  # pairs of outputs, of each row
           ("kernel_linear_band", "sr"): 1.2, ("kernel_narrow", "gw"): 2.05,  # a sub of nibbles is half of each lane's vector; pairs in the order of bricks
           ("kernel_widen", "gr"): 2.05, ("kernel_widen", "gw"): 2.05, ("kernel_embed", "gw"): 8.05, ("kernel_embed", "gr"): 1.7, ("kernel_residual", "gw"): 1.1,  # e4m3, and rows of tables, by halves of a sub; scales one by one; flags
           ("kernel_attention_chunk", "gr"): 2.2, ("kernel_attention_chunk", "sr"): 1.15, ("kernel_attention_groups", "gr"): 2.2, ("kernel_attention_groups", "sr"): 1.25, ("kernel_attention_split", "gr"): 1.6, ("kernel_attention_split", "sr"): 1.2, ("kernel_attention_split", "sw"): 1.4,  # scales of bytes; the first rounds of a head that is turned
+          ("kernel_conv", "gr"): 2.0, ("kernel_conv", "gw"): 1.1,  # a column's taps, one by one: neighbours use the rest of the sectors, from the cache
           ("kernel_qkv", "gw"): 1.25, ("kernel_turn", "gr"): 1.35, ("kernel_turn", "gw"): 1.35,
           ("kernel_pack", "gr"): 32, ("kernel_pack", "gw"): 32, ("kernel_plain", "gr"): 32, ("kernel_plain", "gw"): 32}  # while weights are loaded
 SPACES = ("gr", "gw", "sr", "sw")
