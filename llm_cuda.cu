@@ -3139,9 +3139,9 @@ static __device__ __forceinline__ void mma_finish(const linear_args &a, const ti
 
 /* Computes: out (n, p) = finish(x (n, cols) W^T) of an expert, n <= 64 or 128 rows a tile. Grid: (rows of W / 256, tiles), 8 warps. Reads:
  * of a span 16 or 8 KB of x and 9 (Q4_0) to 32 KB (bf16) of W from L2. Of Q4_0 by warpgroups a span takes 1,024 clocks of tensor cores (16
- * products of 64 x 128 x 16, 64 each) and 25 KB, which at 5.5 TB/s are 1,030 clocks of a multiprocessor's share; by warps 1,024 clocks for
- * half the rows, and 17 KB. Not measured on a device yet. A row's bits depend on the row and on which of both ways it goes. Twin:
- * llm__run_linear. */
+ * products of 64 x 128 x 16, 64 each), 680 slots of a scheduler (340 instructions of each of its two warps), and 25 KB, which at 5.5 TB/s
+ * are 1,030 clocks of a multiprocessor's share; by warps, of half the rows, 830 clocks (6.5 a product), 1,060 slots, and 17 KB. Not
+ * measured on a device yet. A row's bits depend on the row and on which of both ways it goes. Twin: llm__run_linear. */
 template <int K, int BY>
 static __global__ void __launch_bounds__(MMA_THREADS, BY == BY_GROUPS || (LATE_ARCH && kind_16bit(K)) ? 1 : 2)
     kernel_linear_mma(linear_args a, narrow_view x) {

@@ -45,7 +45,7 @@ BUDGET |= {f"kernel_linear_rows<{kind}, 8>": n for kind, n in zip(KINDS[1:], (5.
 BUDGET |= {f"kernel_linear_band<{kind}, {rows}>": n for rows, each in ((16, (6.06, 5.55, 6.52, 6.02, 5.18, 3.38, 9.10, 2.89)), (32, (6.72, 6.15, 7.07, 6.54, 5.57, 3.74, 9.72, 3.20)), (64, (8.81, 8.12, 8.95, 8.25, 6.98, 4.74, 12.43)))
            for kind, n in zip(KINDS[4:], each)}
 BUDGET |= {f"kernel_widen<{kind}>": n for kind, n in zip(KINDS[3:], (3.19, 12.41, 8.46, 13.06, 9.04, 10.12, 7.27, 10.56, 5.00))}
-BUDGET |= {f"kernel_linear_mma<{kind}, {by}>": n for by, each in ((0, (6.80, 6.80, 6.16, 7.38, 7.23, 6.50, 7.39, 6.97, 7.66, 9.64, 7.38)), (1, (21.75, 21.75, 34.62, 33.00, 35.50, 42.12, 44.75, 42.00, 34.00, 53.38, 34.50)))
+BUDGET |= {f"kernel_linear_mma<{kind}, {by}>": n for by, each in ((0, (10.66, 10.66, 10.38, 10.72, 10.69, 11.81, 11.72, 11.72, 10.75, 13.88, 10.59)), (1, (30.00, 30.00, 43.12, 42.25, 44.75, 51.38, 54.00, 51.25, 43.25, 62.50, 43.75)))
            for kind, n in zip(KINDS[1:], each)}
 BUDGET |= {f"kernel_attention_split<{stored}, {hd}>": n for stored, each in zip(STORED, ((4.32, 2.88, 2.12), (4.29, 2.84, 2.12), (12.46, 10.16, 8.83))) for hd, n in zip(WIDTHS, each)}
 BUDGET |= {f"kernel_attention_chunk<{stored}, {hd}>": n for stored, each in zip(STORED, ((12.5, 9.23, 8.50), (12.5, 9.23, 8.50), (15.5, 12.2, 10.4))) for hd, n in zip(WIDTHS, each)}
