@@ -175,7 +175,7 @@ def part_load():
         check("two at most", most[0] == 2, most)
         loads, gone = s.metric("model_loads_total"), s.metric("model_unloads_total")
         check("loads and unloads are counted", loads >= 3 and gone >= 1 and loads - gone == s.metric("model_loaded") == 2, (loads, gone))
-        check("each model's requests are counted", all(s.counted("generation_tokens_total", x) == 12 * len(jobs) / 3 for x in TINY))
+        check("each model's requests are counted", eventually(lambda: all(s.counted("generation_tokens_total", x) == 12 * len(jobs) / 3 for x in TINY), 20), [s.counted("generation_tokens_total", x) for x in TINY])
         for _ in range(3):
             for name in ("one", "two"): s.text(name)
         check("both are there", s.states() == {"one": "loaded", "two": "loaded", "three": "unloaded"}, s.states())

@@ -34,7 +34,8 @@ FP4 += [-x for x in FP4]
 
 def score(model, *extra):
     """Log-probabilities of all next tokens, or the error."""
-    vocab = json.load(open(f"{model}/config.json"))["vocab_size"]
+    config = json.load(open(f"{model}/config.json"))
+    vocab = config.get("text_config", config)["vocab_size"]
     p = subprocess.run([CLI, "score", "-m", str(model), "--dtype", "float32", "--token-ids", json.dumps(IDS), "--json", "--top-logprobs", str(vocab), *extra, *sys.argv[FIRST:]], capture_output=True, text=True, timeout=120)
     return {i: x for i, x in json.loads(p.stdout)["next"]} if not p.returncode else p.stderr
 
@@ -301,10 +302,11 @@ def any_folder(seed, rng, name, config, packs, fits, head):
 
 def mixes():
     """Any family with any method, any settings of it, several in one folder, some matrices as they were: six, or MIXES of them (make quant-campaign)."""
-    names = checkpoints.FAMILIES
-    for seed in range(int(os.environ["MIXES"])) if "MIXES" in os.environ else (2, 33, 40, 106, 108, 115): # most of which have found something
+    known = {2: "cohere", 33: "ministral3", 40: "llama", 106: "qwen2", 108: "ernie4_5_moe", 115: "gpt_oss"} # most of which have found something
+    for seed in range(int(os.environ["MIXES"])) if "MIXES" in os.environ else known:
         rng = random.Random(seed)
-        name, (what, config, packs, fits, head) = rng.choice(names), mix(rng)
+        name, (what, config, packs, fits, head) = rng.choice(checkpoints.FAMILIES), mix(rng)
+        if "MIXES" not in os.environ: name = known[seed]
         quant, plain, n = any_folder(seed, rng, name, config, packs, fits, head)
         want = score(plain)
         for extra, far in (((), 1e-4), (("-tp", "2"), 1e-4)):
