@@ -1224,7 +1224,7 @@ static void tc_tiles(void) {
     /* clang-format on */
     static const int rows[] = {150, 140, 50, 20}; /* two by warpgroups, where there are some */
     const char *arch = getenv("CUEMU_ARCH");
-    for (int i = 0; i < LLM__COUNT(formats); i += TEST_BRIEF ? 2 : 1) {
+    for (int i = 0; i < LLM__COUNT(formats); i += TEST_BRIEF ? 4 : 1) {
         const int D = formats[i].D;
         tc_tiles_side m[3]; /* CPU; CUDA; CUDA without wgmma */
         float *first = (float *)llm__arena_get(&tc_memory, sizeof(float) * (size_t)(2 * TC_ROWS * D));
@@ -2320,7 +2320,7 @@ static void tc_states(void) {
 /* Convolutions, linear attention and gates against the plain reference; and whole, by tokens (with graphs), in chunks, pages and forks the same
  * bits. What only a device refuses: more keys than a thread has registers for. */
 static void tc_recurrent(void) {
-    for (int i = 0; i < LLM__COUNT(re_cases); i++) {
+    for (int i = 0; i < LLM__COUNT(re_cases); i += TEST_BRIEF ? 2 : 1) {
         const re_case *c = &re_cases[i];
         float *first = NULL;
         for (int plan = 0; plan < RE_PLANS; plan++) {
