@@ -225,6 +225,8 @@ LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, c
         const char *slash = strrchr(model->path, '/'), *name = slash && slash[1] ? slash + 1 : model->path; /* clients see no folders */
         if (s->chat_template_error)
             return llm__error(LLM_ERR_TEMPLATE, "%s: the chat template cannot be used: %.700s", name, s->chat_template_error);
+        if (model->arch.encoder)
+            return llm__error(LLM_ERR_UNSUPPORTED, "%s is an encoder, which gives vectors of texts and no answers", name);
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: the model has no chat template; --chat-template gives it one", name);
     }
     if (!o.bos_token) o.bos_token = s->bos_token;

@@ -69,7 +69,7 @@ def check_served_vectors(family):
     check(f"{family}: a text that is too long", status == 400 and "maximum context length" in got["error"]["message"], got)
     status, got = server.post("/v1/embeddings", {"input": long, "truncate_prompt_tokens": 20})
     check(f"{family}: which is cut", status == 200 and got["usage"]["prompt_tokens"] == 20, got)
-    for path, body in (("/v1/completions", {"prompt": "a"}), ("/v1/rerank", {"query": "a", "documents": ["b"]}), ("/v1/score", {"text_1": "a", "text_2": "b"})):
+    for path, body in (("/v1/completions", {"prompt": "a"}), ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}), ("/v1/rerank", {"query": "a", "documents": ["b"]}), ("/v1/score", {"text_1": "a", "text_2": "b"})):
         status, got = server.post(path, body)
         check(f"{family}: {path} is refused", status == 400 and "is an encoder" in got["error"]["message"], got)
     server.stop()
