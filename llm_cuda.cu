@@ -3070,14 +3070,14 @@ static constexpr narrow_form mma_form(int kind) {
     return kind == KIND_BF16 ? NARROW_EIGHTS_BF16 : kind == KIND_F16 ? NARROW_EIGHTS : kind == KIND_F8 ? NARROW_SIXTEENS : NARROW_BRICKS;
 }
 
-/* A warp's 32 rows of W of a span, from `w` and 4 spans of 16 rows behind it, times all rows of x, of which n count. */
+/* A warp's 32 rows of W of a span, from `w` and 4 spans of 16 rows behind it, times all rows of x, of which n count. wf: W of two steps: one
+ * is multiplied while the other is made, by warpgroups still when this ends. */
 template <int K, int BY>
-static __device__ __forceinline__ void mma_multiply(const uint8_t *x, const uint8_t *w, int n, const uint64_t *table,
+static __device__ __forceinline__ void mma_multiply(const uint8_t *x, const uint8_t *w, int n, const uint64_t *table, uint32_t (*wf)[2][4],
                                                     float (*acc)[mma_x(BY) / 8][4]) {
     const bool HALF = K != KIND_BF16;
     const int lane = threadIdx.x & 31, place = (lane >> 3 & 1) ^ (lane & 7);
     const uint8_t *my_x = x + ((lane >> 4) * 8 + (lane & 7)) * 2 * SPAN;
-    uint32_t wf[2][2][4]; /* of two steps: one is multiplied while the other is made */
 #pragma unroll(BY == BY_WARPS ? 1 : 2)
     for (int s = 0; s < BRICK_SUBS; s++) {
         lane_sub<K> p[2];
@@ -3187,6 +3187,7 @@ static __global__ void __launch_bounds__(MMA_THREADS, BY == BY_GROUPS || (LATE_A
         copy_async_end();
     };
     float acc[2][X / 8][4] = {};
+    uint32_t wf[2][2][4] = {};
 #pragma unroll 1
     for (int i = 0; i < R::STAGES - 1 - R::KEEP; i++) copy(i, i);
     if constexpr (BY == BY_GROUPS) {
@@ -3204,7 +3205,7 @@ static __global__ void __launch_bounds__(MMA_THREADS, BY == BY_GROUPS || (LATE_A
         __syncthreads();
         copy(at + R::STAGES - 1 - R::KEEP, next);
         const uint8_t *here = ring + stage * R::BYTES;
-        mma_multiply<K, BY>(here, here + R::X_BYTES + sixteen * span<K>::BYTES, kept->n, table, acc);
+        mma_multiply<K, BY>(here, here + R::X_BYTES + sixteen * span<K>::BYTES, kept->n, table, wf, acc);
         stage = stage + 1 < R::STAGES ? stage + 1 : 0, next = next + 1 < R::STAGES ? next + 1 : 0;
     }
     copy_async_wait<0>();
