@@ -3070,8 +3070,8 @@ static constexpr narrow_form mma_form(int kind) {
     return kind == KIND_BF16 ? NARROW_EIGHTS_BF16 : kind == KIND_F16 ? NARROW_EIGHTS : kind == KIND_F8 ? NARROW_SIXTEENS : NARROW_BRICKS;
 }
 
-/* A warp's 32 rows of W of a span, from `w` and 4 spans of 16 rows behind it, times all rows of x, of which n count. wf: W of two steps: one
- * is multiplied while the other is made, by warpgroups still when this ends. */
+/* A warp's 32 rows of W of a span, from `w` and 4 spans of 16 rows behind it, times all rows of x, of which n count. wf: W of two steps:
+ * one is multiplied while the other is made, by warpgroups still when this ends. */
 template <int K, int BY>
 static __device__ __forceinline__ void mma_multiply(const uint8_t *x, const uint8_t *w, int n, const uint64_t *table, uint32_t (*wf)[2][4],
                                                     float (*acc)[mma_x(BY) / 8][4]) {

@@ -1242,9 +1242,9 @@ static void tc_tiles(void) {
                 int same = 1;
                 tc_tiles_run(&m[k], rows[n]);
                 for (int r = 0; r < rows[n] && k; r++) {
-                    const float *y = tc_cuda->buffer_row(m[k].s.ctx, 0, m[k].y, r);
                     float *before = first + (k - 1) * TC_ROWS * D + r * D;
                     worst = fmax(worst, tc_row_worst(&m[0].s, m[0].y, &m[k].s, m[k].y, r, D));
+                    const float *y = tc_cuda->buffer_row(m[k].s.ctx, 0, m[k].y, r); /* until the next call */
                     if (n == 0 || n == 2) memcpy(before, y, sizeof(float) * (size_t)D);
                     same &= !memcmp(before, y, sizeof(float) * (size_t)D);
                 }
