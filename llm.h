@@ -28,8 +28,8 @@
  * WHAT IT IS
  *   Loads GGUF files (v2, v3), Hugging Face folders (safetensors, pytorch_model.bin) and Meta's (consolidated.*.pth) as they are,
  *   those quantised by AWQ, GPTQ, compressed-tensors, fp8, bitsandbytes and SmoothQuant too. Runs Llama 1-3, Mistral, Qwen 1-3, SmolLM
- *   2-3, InternLM 1-3, Baichuan, Granite, OLMo 2, Phi-3, StarCoder 2, Cohere, Gemma 2-4, ERNIE 4.5, GLM-4, ChatGLM 3, GPT-2, OPT,
- *   EXAONE 4, Ministral 3, Hunyuan, Apertus, and the mixtures of experts Mixtral, Qwen2/3-MoE, ERNIE 4.5-MoE, DeepSeek V2/V3 (latent
+ *   2-3, InternLM 1-3, Baichuan, Granite, OLMo 2, Phi-3, StarCoder 2, Cohere, Gemma 2-4, 3n, ERNIE 4.5, GLM-4, ChatGLM 3, GPT-2,
+ *   OPT, EXAONE 4, Ministral 3, Hunyuan, Apertus, and the mixtures of experts Mixtral, Qwen2/3-MoE, ERNIE 4.5-MoE, DeepSeek V2/V3 (latent
  *   attention), GLM-4-MoE, gpt-oss, Hunyuan, MiniMax-M2, Phi-3.5-MoE, Granite and Gemma 4; of those whose layers keep a state
  *   Qwen3-Next, Qwen3.5, LFM2, Mamba 2 and Granite 4. Models that see: LLaVA 1.5, NeXT and OneVision, InternVL,
  *   MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, SmolVLM, Idefics 3, Gemma 3 and Mistral 3,
@@ -150,6 +150,7 @@
  *     >>backend              the CPU's table of operations: what it keeps.
  *     >>operations           what each operation computes.
  *     >>recurrent            layers that keep a state of the past instead of keys and values.
+ *     >>streams              several residual streams side by side.
  *     >>run                  running a list of recorded operations on all threads.
  *     >>record               what the backend is asked for, written down as a list of operations.
  *     >>cpu_open             opening the backend: buffers, weights, pages.
@@ -174,6 +175,7 @@
  *     >>families             families as data.
  *     >>arch                 the architecture: shapes and switches.
  *     >>arch_gemma4          what layers of Gemma 4 differ in, and what they share.
+ *     >>arch_gemma3n         what Gemma 3n has of its own.
  *     >>arch_encoder         models that give vectors of texts, and generate nothing.
  *     >>arch_recurrent       families some of whose layers keep a state instead of keys and values.
  *     >>rope                 rotary positions.
@@ -186,9 +188,11 @@
  *     >>take                 handing weights to a backend.
  *     >>net                  the weights and buffers of every rank.
  *     >>load_recurrent       weights of recurrent layers, and how ranks share them.
+ *     >>load_altup           weights of Gemma 3n's streams, detours and sparse MLPs, whole on every rank but for the MLP's up and down.
  *     >>reference            the forward pass of a model like Llama, written plainly.
  *     >>forward_extras       what adapters, EAGLE heads, ranks and pipelines add to the forward pass.
  *     >>forward_recurrent    the forward pass of layers that keep a state.
+ *     >>forward_altup        the forward pass where the residual is several streams (Gemma 3n).
  *     >>forward              the forward pass.
  *     >>model                the model object and its public side.
  *     >>lora                 what a fine-tuning has learnt, beside the weights.
@@ -202,6 +206,7 @@
  *     >>convert_keys         the settings of a folder as keys of GGUF.
  *     >>convert_vocab        tokenizer.json as the lists of GGUF.
  *     >>convert_recurrent    layers that keep a state, in the form that llama.cpp has for them.
+ *     >>convert_gemma3n      tensors of Gemma 3n, in the form that llama.cpp has for them.
  *     >>imatrix              importance matrices: how large the inputs of each column of a matrix are, in llama.cpp's files.
  *     >>quantize             a GGUF file of smaller weights.
  *   vision/
@@ -492,8 +497,8 @@ typedef void (*llm_log_fn)(void *user, int level, const char *message);
 /* What an operation of a step has given, for llm_engine_config.trace. */
 typedef struct llm_trace {
     const char *op;      /* "embed", "norm", "linear", "q", "k", "v" (turned by their positions), "attention_weights", "attention",
-                            "residual", "route" (ids of the chosen experts, then their weights), "experts", "gate", "lora", "logits"; with
-                            trace_inputs only "input", what a weight is multiplied with */
+                            "residual", "route" (ids of the chosen experts, then their weights), "experts", "gate", "streams", "lora",
+                            "logits"; with trace_inputs only "input", what a weight is multiplied with */
     const char *weight;  /* name of the weight in the model's files, of several that are one the first; NULL: none */
     int32_t layer, head; /* -1: of none; head: of attention_weights only; of the input of an expert, which one */
     int32_t rows, cols;  /* a row for each token of the step; of logits, and behind the last layer, for those whose logits are wanted */
@@ -2349,7 +2354,7 @@ LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *m
  * operation makes the context remember the first error; wait() returns it.
  */
 
-#define LLM_BACKEND_ABI 18
+#define LLM_BACKEND_ABI 19
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -2593,6 +2598,7 @@ typedef struct llm_embed_op {
     llm_given given;
     int32_t given_col;
     int32_t given_add; /* what is given is added to what dst has */
+    int32_t known;     /* > 0: tokens from there on take row 0 of the whole table */
 } llm_embed_op;
 
 /* cos and sin of every row's position, once a step: dst (n_rows, 2 * rope_dim / 2): cosines, then sines.
@@ -2791,7 +2797,13 @@ typedef struct llm_state_op {
 /* dst *= act(gate): of a row as a whole (the shared expert of Qwen2-MoE), or column by column. With `part` > 0 RMS norms stand around it,
  * each over so many columns: dst = norm(dst) * weight * act(gate) (gated delta nets), or with gate_first norm(dst * act(gate)) * weight
  * (Mamba 2). */
-typedef enum llm_gate_act { LLM_GATE_SIGMOID = 0, LLM_GATE_SILU, LLM_GATE_PLAIN } llm_gate_act; /* sigmoid(g), g sigmoid(g), g */
+typedef enum llm_gate_act {
+    LLM_GATE_SIGMOID = 0,
+    LLM_GATE_SILU,
+    LLM_GATE_PLAIN, /* sigmoid(g), g sigmoid(g), g */
+    LLM_GATE_GELU,  /* the last two: with `width` only */
+    LLM_GATE_GELU_TANH
+} llm_gate_act;
 typedef struct llm_gate_op {
     llm_rows rows;
     llm_buffer *dst;        /* (rows, n) */
@@ -2801,7 +2813,24 @@ typedef struct llm_gate_op {
     int32_t part, gate_first;
     const llm_weight *weight; /* VECTOR (part), the same for all parts, or (n); NULL: 1 */
     float eps;
+    int32_t width; /* > 0, with `each` and no part: g is max(0, g - mean - cut deviation), both over columns [0, width) (Gemma 3n) */
+    float cut;
 } llm_gate_op;
+
+/* Streams of the residual side by side (AltUp, Baykal et al. 2023): stream j is columns [j cols, (j + 1) cols) of x, m = tanh(gate).
+ *   LEVEL     streams j > 0 are brought to the root mean square of stream 0, their own square taken as 1e-5 at least; dst = mean of all
+ *   PREDICT   x_j += sum over i of (weight m)[j n + i] x_i, all at once; dst = x_active
+ *   CORRECT   x_j += (1 + (weight m)[j]) (y - x_active), as x_active was; dst = x_active * scale */
+typedef enum llm_streams_kind { LLM_STREAMS_LEVEL = 0, LLM_STREAMS_PREDICT, LLM_STREAMS_CORRECT } llm_streams_kind;
+enum { LLM_MAX_STREAMS = 16 };
+typedef struct llm_streams_op {
+    llm_rows rows;
+    llm_streams_kind kind;
+    llm_buffer *x, *dst;              /* (rows, n * cols), (rows, cols); dst NULL: it is not wanted */
+    const llm_buffer *gate, *y;       /* (rows, n), (rows, cols) */
+    const llm_weight *weight, *scale; /* VECTOR (n * n, n), or of CORRECT (n, n); (cols), NULL: 1 */
+    int32_t n, active, cols;
+} llm_streams_op;
 
 /* Recurrent layers keep what they need of the past as a state in pages: layer `layer` of the KV cache, its f32 values from `state` on. A
  * page has the state behind the last of its tokens that were computed: a page that is full, shared or copied takes its state along, the
@@ -2930,6 +2959,7 @@ typedef struct llm_backend {
     /* Recurrent layers; both NULL in a backend without them. */
     void (*conv)(llm_backend_ctx *ctx, int rank, const llm_conv_op *op);
     void (*recur)(llm_backend_ctx *ctx, int rank, const llm_recur_op *op);
+    void (*streams)(llm_backend_ctx *ctx, int rank, const llm_streams_op *op); /* NULL: no AltUp */
 } llm_backend;
 
 /* Keeps a sentence for llm_last_error and returns r. */
@@ -19436,8 +19466,8 @@ static void llm__run_logits(const llm__exec *e, const llm_logits_op *op, float *
 static void llm__run_embed_row(const llm__exec *e, const llm_embed_op *op, int i) {
     float place[256], *x = op->dst->data + i * op->dst->stride, scale = op->scale != 0 ? op->scale : 1;
     const float *given = op->given && e->step->given ? e->step->given[i] : NULL;
-    int64_t cols = op->dst->cols, row = (int64_t)e->step->tokens[i] - op->vocab_begin,
-            at = (int64_t)e->step->positions[i] + op->position_offset;
+    const int64_t token = op->known && e->step->tokens[i] >= op->known ? 0 : e->step->tokens[i];
+    int64_t cols = op->dst->cols, row = token - op->vocab_begin, at = (int64_t)e->step->positions[i] + op->position_offset;
     for (int64_t c = 0; given && op->given_add && c < cols; c++) x[c] += given[op->given_col + c];
     if (given && !op->given_add && op->given == LLM_GIVEN_ROW) memcpy(x, given + op->given_col, (size_t)cols * sizeof *x);
     if (given && !op->given_add && op->given == LLM_GIVEN_ZERO) memset(x, 0, (size_t)cols * sizeof *x);
@@ -20420,7 +20450,7 @@ enum { LLM__MAX_RECORDS = 8192, LLM__MAX_RANKS = 64, LLM__MAX_PASSES = 8 * LLM__
 typedef enum llm__op_kind {
     LLM__OP_EMBED, LLM__OP_ROPE, LLM__OP_RESIDUAL, LLM__OP_NORM, LLM__OP_LINEAR, LLM__OP_QKV, LLM__OP_ATTENTION, LLM__OP_MLA_WRITE,
     LLM__OP_MLA, LLM__OP_ROUTE, LLM__OP_EXPERTS, LLM__OP_GATE, LLM__OP_GATHER, LLM__OP_ALL_REDUCE, LLM__OP_LOGITS, LLM__OP_LORA_DOWN,
-    LLM__OP_LORA_UP, LLM__OP_RECEIVE, LLM__OP_STATE, LLM__OP_CONV, LLM__OP_RECUR
+    LLM__OP_LORA_UP, LLM__OP_RECEIVE, LLM__OP_STATE, LLM__OP_CONV, LLM__OP_RECUR, LLM__OP_STREAMS
 } llm__op_kind;
 
 /* How an operation is split between threads. Two of the same kind, other than ANY, need no barrier between them. */
@@ -20464,6 +20494,7 @@ typedef struct llm__record {
         llm_state_op state;
         llm_conv_op conv;
         llm_recur_op recur;
+        llm_streams_op streams;
     } op;
 } __attribute__((aligned(64))) llm__record;
 
@@ -21144,11 +21175,36 @@ static void llm__gate_norms(const llm__run *r, const llm_gate_op *op, float *x) 
     }
 }
 
+/* What a gate of value g multiplies by. */
+static float llm__gate_value(llm_gate_act act, float g) {
+    if (act == LLM_GATE_PLAIN) return g;
+    if (act == LLM_GATE_GELU) return 0.5f * g * (1 + erff(g * 0.70710678f));
+    if (act == LLM_GATE_SIGMOID) return 1 / (1 + expf(-g));
+    return g / (1 + expf(act == LLM_GATE_SILU ? -g : -1.59576912f * (g + 0.044715f * g * g * g))); /* (1 + tanh y) / 2 = sigmoid(2 y) */
+}
+
+/* x *= act of what of each gate is above the mean of the row's and so many deviations, 0 where nothing is. */
+static void llm__gate_sparse(const llm__run *r, const llm_gate_op *op, float *x, const float *gate) {
+    const llm__kernels *k = r->ctx->kernels;
+    float *away = (float *)r->e->scratch;
+    const float mean = k->sum(gate, op->width) / (float)op->width;
+    k->affine(away, gate, mean, 1, NULL, NULL, op->width);
+    const float least = op->cut * sqrtf(k->dot(away, away, op->width) / (float)op->width), none = llm__gate_value(op->act, 0);
+    for (int i = 0; i < op->n; i++) {
+        const float g = away[op->col + i] - least;
+        x[i] *= g > 0 ? llm__gate_value(op->act, g) : none;
+    }
+}
+
 /* One row: dst *= act(gate), with the norms that belong to it. */
 static void llm__run_gate(const llm__run *r, int row) {
     const llm_gate_op *op = &r->rec->op.gate;
     const llm__kernels *k = r->ctx->kernels;
     float *x = llm__row(op->dst, row);
+    if (op->width) {
+        llm__gate_sparse(r, op, x, llm__row(op->gate, row));
+        return;
+    }
     const float *gate = llm__row(op->gate, row) + op->col;
     const float sigmoid = op->each || op->act == LLM_GATE_PLAIN ? 1 : 1 / (1 + expf(-*gate));
     if (!op->gate_first) llm__gate_norms(r, op, x);
@@ -21331,6 +21387,68 @@ static void llm__run_recur(const llm__run *r) {
 }
 
 /* ============================================================================
+ * >>streams   Several residual streams side by side.
+ * ============================================================================
+ * AltUp (Alternating Updates, Baykal et al. 2023): a token has n streams of the hidden size, of which a layer computes one. The others are
+ * predicted before it and corrected behind it, by factors that a router of n outputs makes from the one: n D multiply-adds n times a row
+ * for a residual n times as wide. See >>forward_altup for who calls it.
+ *
+ *     two streams (1, 2) and (3, 0), the first active, factors ((0, 0.5), (0, 0))
+ *     PREDICT    (2.5, 2), (3, 0)         the first gets half of the second
+ *     a layer    (3.5, 4) for it
+ *     CORRECT    (1, 2) is what the layer has added; with factors (0, -0.5) streams get 1 and 0.5 of it: (3.5, 4), (3.5, 1) */
+
+/* Streams are brought to the size of the first; dst is their mean. */
+static void llm__streams_level(const llm__kernels *k, const llm_streams_op *op, float *x, float *dst) {
+    const int D = op->cols;
+    const float size = sqrtf(k->dot(x, x, D) / (float)D);
+    for (int j = 1; j < op->n; j++) {
+        float *own = x + j * D;
+        k->affine(own, own, 0, size / sqrtf(LLM__MAX(k->dot(own, own, D) / (float)D, 1e-5f)), NULL, NULL, D);
+    }
+    if (!dst) return;
+    memcpy(dst, x, (size_t)D * sizeof *dst);
+    for (int j = 1; j < op->n; j++) k->add(dst, x + j * D, 1, D);
+    k->affine(dst, dst, 0, 1 / (float)op->n, NULL, NULL, D);
+}
+
+/* c (rows of the weight) = weight tanh(gate), for at most LLM_MAX_STREAMS squared rows. */
+static void llm__streams_factors(const llm_streams_op *op, const float *gate, float *c) {
+    const float *w = op->weight->f32;
+    const int rows = op->kind == LLM_STREAMS_PREDICT ? op->n * op->n : op->n;
+    float m[LLM_MAX_STREAMS];
+    for (int i = 0; i < op->n; i++) m[i] = tanhf(gate[i]);
+    for (int j = 0; j < rows; j++, w += op->n) {
+        c[j] = 0;
+        for (int i = 0; i < op->n; i++) c[j] += w[i] * m[i];
+    }
+}
+
+/* One row: see llm_streams_op. */
+static void llm__run_streams(const llm__run *r, int row) {
+    const llm_streams_op *op = &r->rec->op.streams;
+    const llm__kernels *k = r->ctx->kernels;
+    const int D = op->cols, n = op->n;
+    float *x = llm__row(op->x, row), *was = (float *)r->e->scratch, *dst = op->dst ? llm__row(op->dst, row) : NULL;
+    float c[LLM_MAX_STREAMS * LLM_MAX_STREAMS];
+    if (op->kind == LLM_STREAMS_LEVEL) {
+        llm__streams_level(k, op, x, dst);
+        return;
+    }
+    llm__streams_factors(op, llm__row(op->gate, row), c);
+    if (op->kind == LLM_STREAMS_PREDICT) {
+        memcpy(was, x, (size_t)(n * D) * sizeof *was);
+        for (int j = 0; j < n; j++)
+            for (int i = 0; i < n; i++) k->add(x + j * D, was + i * D, c[j * n + i], D);
+    } else {
+        memcpy(was, llm__row(op->y, row), (size_t)D * sizeof *was);
+        k->add(was, x + op->active * D, -1, D);
+        for (int j = 0; j < n; j++) k->add(x + j * D, was, 1 + c[j], D);
+    }
+    if (dst) k->affine(dst, x + op->active * D, 0, 1, llm__vector(op->scale), NULL, D);
+}
+
+/* ============================================================================
  * >>run   Running a list of recorded operations on all threads.
  * ============================================================================
  * The same function runs on all threads, each with its number; who has which share follows from that number, the number of threads
@@ -21360,6 +21478,7 @@ static const llm__op_row llm__ops[] = {
     {NULL, llm__run_lora_down, sizeof(llm_lora_op), LLM_SPENT_LINEAR}, {NULL, llm__run_lora_up, sizeof(llm_lora_op), LLM_SPENT_LINEAR},
     {llm__run_gather, NULL, sizeof(llm_gather_op), LLM_SPENT_NORM}, {llm__run_state, NULL, sizeof(llm_state_op), LLM_SPENT_NORM},
     {NULL, llm__run_conv, sizeof(llm_conv_op), LLM_SPENT_ATTENTION}, {NULL, llm__run_recur, sizeof(llm_recur_op), LLM_SPENT_ATTENTION},
+    {llm__run_streams, NULL, sizeof(llm_streams_op), LLM_SPENT_NORM},
 };
 
 /* The row of a kind of operation. */
@@ -21793,6 +21912,17 @@ static void llm__cpu_recur(llm_backend_ctx *ctx, int rank, const llm_recur_op *o
     llm__record_op(ctx, rank, LLM__OP_RECUR, LLM_ROWS_TOKENS, op, op->src, NULL, op->dst, NULL, LLM__TOUCH_WRITE);
 }
 
+static void llm__cpu_streams(llm_backend_ctx *ctx, int rank, const llm_streams_op *op) {
+    const int64_t n = op->n, factors = op->kind == LLM_STREAMS_LEVEL ? 0 : op->kind == LLM_STREAMS_PREDICT ? n * n * n : n * n;
+    if (n < 1 || n > LLM_MAX_STREAMS || op->active < 0 || op->active >= n || op->cols < 1 || n * op->cols > op->x->cols ||
+        (op->dst && op->dst->cols < op->cols) || (op->y && op->y->cols < op->cols) || (op->scale && llm__cpu_size(op->scale) != op->cols))
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "streams: more of them than the buffers have columns for");
+    else if (factors && (!op->gate || op->gate->cols < n || !op->weight || llm__cpu_size(op->weight) != factors ||
+                         (op->kind == LLM_STREAMS_CORRECT && !op->y)))
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "streams: coefficients do not fit them");
+    llm__record_op(ctx, rank, LLM__OP_STREAMS, op->rows, op, op->gate, op->y, op->x, op->dst, LLM__TOUCH_NONE);
+}
+
 /* Refuses what could choose an expert twice, or none: more of them than there are in the groups that stay. */
 static void llm__cpu_route(llm_backend_ctx *ctx, int rank, const llm_route_op *op) {
     int size = op->n_group > 1 ? op->n_experts / op->n_group : op->n_experts;
@@ -21809,6 +21939,9 @@ static void llm__cpu_experts(llm_backend_ctx *ctx, int rank, const llm_experts_o
 }
 
 static void llm__cpu_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *op) {
+    if (op->width < 0 || op->width > op->gate->cols ||
+        (op->width && (!op->each || op->part || op->col < 0 || op->col + op->n > op->width)) || (op->act >= LLM_GATE_GELU && !op->width))
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "gate: columns of a sparse gate out of range");
     llm__record_op(ctx, rank, LLM__OP_GATE, op->rows, op, op->gate, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
@@ -22655,7 +22788,8 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
                                       llm__cpu_work,
                                       llm__cpu_buffer_rows,
                                       llm__cpu_conv,
-                                      llm__cpu_recur};
+                                      llm__cpu_recur,
+                                      llm__cpu_streams};
     return &table;
 }
 
@@ -23009,6 +23143,13 @@ static void llm__trace_recur(llm_backend_ctx *ctx, int rank, const llm_recur_op 
     llm__trace_tell(t, "recurrence", NULL, LLM_ROWS_TOKENS, op->dst, 0, (int64_t)op->n_heads * op->dv);
 }
 
+static void llm__trace_streams(llm_backend_ctx *ctx, int rank, const llm_streams_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->streams(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "streams", op->weight, op->rows, op->x, 0, (int64_t)op->n * op->cols);
+}
+
 /* ---- what is handed on as it is ---- */
 
 static const char *llm__trace_describe(llm_backend_ctx *ctx) { return llm__tracer_of(ctx)->inner->describe(llm__tracer_of(ctx)->ctx); }
@@ -23110,7 +23251,8 @@ static const llm_backend *llm__trace_backend(void) {
                                       .state = llm__trace_state,
                                       .buffer_rows = llm__trace_buffer_rows,
                                       .conv = llm__trace_conv,
-                                      .recur = llm__trace_recur};
+                                      .recur = llm__trace_recur,
+                                      .streams = llm__trace_streams};
     return &table;
 }
 
@@ -26458,6 +26600,7 @@ static const llm__family llm__families[] = {
      1},
     {"gemma4_text gemma4 embedding_gemma2_text embedding_gemma2", "gemma4", LLM__TIED | LLM__POST_NORM | LLM__QK_HEAD | LLM__NORM_TOPK,
      LLM_ACT_GELU_TANH, 1e6f, 1},
+    {"gemma3n_text gemma3n", "gemma3n", LLM__TIED | LLM__POST_NORM | LLM__QK_HEAD, LLM_ACT_GELU_TANH, 1e6f, 1},
     {"phi3", "phi3", 0, LLM_ACT_SILU, 1e4f, 1},
     {"phi", "phi2", LLM__GPT_BIAS | LLM__PARALLEL, LLM_ACT_GELU_TANH, 1e4f, 0.5f},
     {"gpt2", "gpt2", LLM__GPT_BIAS | LLM__CONV1D | LLM__LEARNED | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
@@ -26577,7 +26720,9 @@ typedef struct llm__arch_layer {
     int32_t n_kv_heads, head_dim, v_head_dim, ff; /* its shapes; arch.n_heads is the same for all */
     int32_t kv_of;                                /* the layer whose keys and values it reads: itself, or one before that alone has them */
     int8_t kv_shared, k_is_v;                     /* 1: other layers read its own; its values are its keys before norm and RoPE */
-    float xielu[4];                               /* see llm_linear_op */
+    int8_t sparse;                                /* 1: its MLP's gates count from their mean and `cut` deviations on: see llm_gate_op */
+    float cut;
+    float xielu[4]; /* see llm_linear_op */
 } llm__arch_layer;
 
 /* Everything that the forward pass must know of a family and a size. Written once, by llm__arch_read; every number
@@ -26607,13 +26752,16 @@ typedef struct llm__arch {
     int32_t full_head_dim;              /* of layers that see everything, where it is another; 0: it is not */
     int32_t v_norm;                     /* see llm_qkv_op */
     int32_t per_layer;                  /* values that each layer has of its own for a token (Gemma 4); 0: none */
-    int32_t beside;                     /* experts stand beside the MLP, each with norms before and behind (Gemma 4) */
-    int32_t n_deepstack;                /* the first so many layers add further values of pictures to x (DeepStack, Qwen3-VL) */
-    int32_t both_ways;                  /* the tokens of a picture see each other both ways (Gemma 3) */
-    int32_t encoder;                    /* 1: all tokens do, and nothing is generated: see >>arch_encoder */
-    int32_t n_types;                    /* kinds of tokens, whose embeddings are added to theirs (BERT); 0: none */
-    int32_t n_sets, ff_expert2;         /* 2: a set of experts for text and one for pictures, of another width (ERNIE 4.5 VL); else 1 */
-    int32_t dynamic;                    /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
+    int32_t per_layer_rows;             /* of their table; tokens beyond have what token 0 has */
+    int32_t n_streams;                  /* of the residual: see >>arch_gemma3n; 0: one, as everywhere else */
+    int32_t active_stream, stream_scale, laurel_rank;
+    int32_t beside;             /* experts stand beside the MLP, each with norms before and behind (Gemma 4) */
+    int32_t n_deepstack;        /* the first so many layers add further values of pictures to x (DeepStack, Qwen3-VL) */
+    int32_t both_ways;          /* the tokens of a picture see each other both ways (Gemma 3) */
+    int32_t encoder;            /* 1: all tokens do, and nothing is generated: see >>arch_encoder */
+    int32_t n_types;            /* kinds of tokens, whose embeddings are added to theirs (BERT); 0: none */
+    int32_t n_sets, ff_expert2; /* 2: a set of experts for text and one for pictures, of another width (ERNIE 4.5 VL); else 1 */
+    int32_t dynamic;            /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
     double dynamic_factor, dynamic_from;
     int32_t scaled;    /* the files have another scheme for long texts */
     int32_t long_from; /* prompts longer than this take RoPE variant 1; 0: none */
@@ -26637,6 +26785,9 @@ typedef struct llm__arch {
     int32_t weigh_input;                    /* see llm_experts_op */
     llm__arch_layer layer[LLM__MAX_LAYERS];
 } llm__arch;
+
+/* The widest MLP of config.json. */
+static int32_t llm__arch_gemma3n_ff(llm__facts *f, const llm__arch *a);
 
 /* 1 if the first name of the model's family is one of `names`. */
 static int llm__arch_is(const llm__arch *a, const char *names) {
@@ -26673,7 +26824,10 @@ static const char *llm__text_defaults(const char *type) {
          "vocab_size 262208 max_position_embeddings 131072 query_pre_attn_scalar 256 sliding_window 4096 rms_norm_eps 1e-6"},
         {"gemma4_text",
          "hidden_size 2304 intermediate_size 9216 num_hidden_layers 30 num_attention_heads 8 num_key_value_heads 4 head_dim 256 "
-         "vocab_size 262144 max_position_embeddings 131072 sliding_window 512 rms_norm_eps 1e-6"}};
+         "vocab_size 262144 max_position_embeddings 131072 sliding_window 512 rms_norm_eps 1e-6"},
+        {"gemma3n_text",
+         "hidden_size 2048 intermediate_size 16384 num_hidden_layers 35 num_attention_heads 8 num_key_value_heads 2 head_dim 256 "
+         "vocab_size 262400 max_position_embeddings 32768 sliding_window 512 rms_norm_eps 1e-6"}};
     for (int i = 0; i < LLM__COUNT(table); i++)
         if (!strcmp(type, table[i][0])) return table[i][1];
     return NULL;
@@ -26753,8 +26907,10 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     int64_t even = a->hidden % a->n_heads && !latent ? LLM__MUST : LLM__MAX(a->hidden / a->n_heads, 1);
     a->head_dim = llm__fact_int(f, "head_dim kv_channels attention_head_dim .attention.key_length", even, 1, 4096);
     a->v_head_dim = llm__fact_int(f, ".attention.value_length", a->head_dim, 1, 4096);
-    a->ff = llm__fact_most(f, "intermediate_size_mlp intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length", 4 * a->hidden,
-                           !alone, 1 << 21);
+    if (f->json && llm__arch_is(a, "gemma3n_text")) a->ff = llm__arch_gemma3n_ff(f, a);
+    else
+        a->ff = llm__fact_most(f, "intermediate_size_mlp intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length",
+                               4 * a->hidden, !alone, 1 << 21);
     if (!a->ff) a->ff = 4 * a->hidden;       /* Mamba 2 in GGUF has no MLP and says 0 */
     if (llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
     if (f->json && llm__arch_hybrid(a) && llm__arch_is(a, "granite"))
@@ -26923,7 +27079,7 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
                                   "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps "
                                   ".attention.layer_norm_epsilon .attention.layer_norm_rms_epsilon",
                                   llm__arch_is(a, "bert roberta nomic_bert") ? 1e-12 : 1e-5, 1e-20, 1);
-    double embed = llm__arch_is(a, "gemma gemma2 gemma3_text gemma4_text vaultgemma") ? sqrt(a->hidden) : 1;
+    double embed = llm__arch_is(a, "gemma gemma2 gemma3_text gemma3n_text gemma4_text vaultgemma") ? sqrt(a->hidden) : 1;
     a->embed_scale = (float)llm__fact_num(f, "embedding_multiplier scale_emb .embedding_scale", embed, -big, big);
     a->residual_scale = (float)llm__fact_num(f, "residual_multiplier .residual_scale", 1, -big, big);
     if (minicpm) a->residual_scale = (float)(llm__fact_num(f, "scale_depth", sqrt(a->n_layers), 0, big) / sqrt(a->n_layers));
@@ -26938,11 +27094,12 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     double query = a->head_dim; /* attention scale = 1 / sqrt(query) */
     if (a->gguf && a->n_layers == (gemma2 ? 46 : llm__arch_is(a, "gemma3_text") ? 62 : 0)) query = (double)a->hidden / a->n_heads;
     query = llm__fact_num(f, "query_pre_attn_scalar", query, 1e-6, big);
-    const int unscaled = (!a->gguf && llm__arch_is(a, "granite granitemoe")) || llm__arch_is(a, "gemma4_text");
+    const int unscaled = (!a->gguf && llm__arch_is(a, "granite granitemoe")) || llm__arch_is(a, "gemma3n_text gemma4_text");
     a->attn_scale = (float)llm__fact_num(f, "attention_multiplier .attention.scale", unscaled ? 1 : 1 / sqrt(query), -big, big);
     if (!llm__fact_bool(f, "scale_attn_weights", 1)) a->attn_scale = 1;
     a->attn_softcap = (float)llm__fact_num(f, "attn_logit_softcapping .attn_logit_softcapping", gemma2 ? 50 : 0, 0, big);
-    a->logit_softcap = (float)llm__fact_num(f, "final_logit_softcapping .final_logit_softcapping", gemma2 ? 30 : 0, 0, big);
+    const int caps = gemma2 || llm__arch_is(a, "gemma3n_text");
+    a->logit_softcap = (float)llm__fact_num(f, "final_logit_softcapping .final_logit_softcapping", caps ? 30 : 0, 0, big);
     if (llm__fact_num(f, "clip_qkv .attention.clamp_kqv", 0, 0, big) > 0 && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: clip_qkv (clamped q, k and v) is not supported", f->path);
     if (llm__fact_bool(f, "use_logn_attn", 0))
@@ -27152,6 +27309,7 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     /* every so many layers one sees everything */
     int usual = llm__arch_is(a, "gemma2 gpt_oss")            ? 2
                 : llm__arch_is(a, "gemma3_text gemma4_text") ? 6
+                : llm__arch_is(a, "gemma3n_text")            ? 5
                 : hybrid || llm__arch_is(a, "olmo2")         ? 4
                                                              : 0;
     const llm__fact key = llm__facts_find(f, ".attention.sliding_window_pattern");
@@ -27206,8 +27364,21 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
  *
  * Source: modeling_gemma4.py of transformers, and for GGUF llama.cpp's gemma4. */
 
+/* How many values each layer has of its own for a token, `usual` where a file says nothing, and for how many tokens. */
+static void llm__arch_own_values(llm__facts *f, llm__arch *a, const llm__tensors *tensors, int32_t least, int32_t usual) {
+    static const char *const names[] = {"model.language_model.embed_tokens_per_layer.weight", "model.embed_tokens_per_layer.weight",
+                                        "language_model.model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight"};
+    int64_t rows = a->vocab;
+    a->per_layer = llm__fact_int(f, "hidden_size_per_layer_input .embedding_length_per_layer_input", usual, least, 1 << 14);
+    for (int i = LLM__COUNT(names) - 1; i >= 0; i--) {
+        const llm__tensor *t = llm__tensors_find(tensors, names[i]);
+        if (t && t->n_dims == 2) rows = t->shape[0];
+    }
+    a->per_layer_rows = llm__fact_int(f, "vocab_size_per_layer_input", LLM__MIN(LLM__MAX(rows, 1), 1 << 24), 1, 1 << 24);
+}
+
 /* Widths of heads, before anything is asked of RoPE. */
-static void llm__arch_gemma4_shapes(llm__facts *f, llm__arch *a) {
+static void llm__arch_gemma4_shapes(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     if (!llm__arch_is(a, "gemma4_text")) return;
     if (a->gguf) { /* the key without an ending is that of layers that see everything */
         a->full_head_dim = a->head_dim;
@@ -27217,13 +27388,11 @@ static void llm__arch_gemma4_shapes(llm__facts *f, llm__arch *a) {
     }
     a->v_head_dim = a->head_dim;
     a->v_norm = 1;
-    a->per_layer = llm__fact_int(f, "hidden_size_per_layer_input .embedding_length_per_layer_input", a->gguf ? 0 : 256, 0, 1 << 14);
+    llm__arch_own_values(f, a, tensors, 0, a->gguf ? 0 : 256);
 }
 
-/* The last layers read the keys and values of the last layer before them that sees as far. */
-static void llm__gemma4_shared(llm__facts *f, llm__arch *a) {
-    const int32_t shared = llm__fact_int(f, "num_kv_shared_layers .attention.shared_kv_layers", 0, 0, a->n_layers - 1);
-    const int wide = f->json && llm__fact_bool(f, "use_double_wide_mlp", 0);
+/* The last `shared` layers read the keys and values of the last layer before them that sees as far. */
+static void llm__arch_shared_keys(llm__facts *f, llm__arch *a, int32_t shared) {
     for (int i = a->n_layers - shared; i < a->n_layers && !f->r; i++) {
         llm__arch_layer *l = &a->layer[i];
         int from = a->n_layers - shared - 1;
@@ -27231,7 +27400,6 @@ static void llm__gemma4_shared(llm__facts *f, llm__arch *a) {
         if (from < 0)
             f->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d has no keys of its own, and no layer of its kind before it has", f->path, i);
         else l->kv_of = from, a->layer[from].kv_shared = 1;
-        if (wide) l->ff *= 2;
     }
 }
 
@@ -27266,7 +27434,98 @@ static void llm__arch_gemma4(llm__facts *f, llm__arch *a, const llm__tensors *te
         }
         l->k_is_v = f->json ? alike && !l->window : !llm__tensors_find(tensors, v);
     }
-    llm__gemma4_shared(f, a);
+    const int32_t shared = llm__fact_int(f, "num_kv_shared_layers .attention.shared_kv_layers", 0, 0, a->n_layers - 1);
+    llm__arch_shared_keys(f, a, shared);
+    const int wide = f->json && llm__fact_bool(f, "use_double_wide_mlp", 0);
+    for (int i = a->n_layers - shared; i < a->n_layers && wide; i++) a->layer[i].ff *= 2;
+}
+
+/* ============================================================================
+ * >>arch_gemma3n   What Gemma 3n has of its own.
+ * ============================================================================
+ *   AltUp      a token has altup_num_inputs streams, of which a layer computes one, altup_active_idx: see >>forward_altup
+ *   LAUREL     a detour of rank laurel_rank around attention
+ *   sparse     activation_sparsity_pattern has a share q for each layer: of the MLP's gates only what is above their mean and z deviations
+ *              counts, z the quantile of the normal distribution at q. 0.95: z = 1.6449, one gate of twenty is open; 0: all are
+ *   shared     keys, and layers' own values, as in Gemma 4; these may be fewer than the tokens (vocab_size_per_layer_input)
+ *
+ * In GGUF activation_sparsity_scale is the list of z, minus infinity where all gates are open; where it is silent, llama.cpp's constants
+ * hold: ten layers of 0.95, keys of their own for the first twenty. Source: modeling_gemma3n.py of transformers, llama.cpp's gemma3n. */
+
+/* A list of config.json has a value for each layer; a plain number counts for all. */
+static void llm__gemma3n_list(llm__facts *f, const llm__arch *a, const char *key) {
+    const llm__fact fact = llm__facts_find(f, key);
+    if (llm_json_type_of(f->json, fact.node) == LLM_JSON_ARRAY && llm_json_size(f->json, fact.node) != a->n_layers)
+        llm__facts_bad(f, &fact, "one value for each layer expected");
+}
+
+static int32_t llm__gemma3n_ff(llm__facts *f, int layer) { return llm__fact_item(f, "intermediate_size", layer, 16384, 1, 1 << 21); }
+
+static int32_t llm__arch_gemma3n_ff(llm__facts *f, const llm__arch *a) {
+    int32_t most = 1;
+    llm__gemma3n_list(f, a, "intermediate_size");
+    for (int i = 0; i < a->n_layers && !f->r; i++) most = LLM__MAX(most, llm__gemma3n_ff(f, i));
+    return most;
+}
+
+/* Streams, LAUREL's rank and layers' own values. */
+static void llm__arch_gemma3n_shapes(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
+    if (!llm__arch_is(a, "gemma3n_text")) return;
+    const llm__tensor *left = llm__tensors_find(tensors, "blk.0.laurel_l.weight");
+    a->v_norm = 1;
+    llm__arch_own_values(f, a, tensors, 1, 256);
+    a->n_streams = llm__fact_int(f, "altup_num_inputs .altup.num_inputs", 4, 1, LLM_MAX_STREAMS);
+    a->active_stream = llm__fact_int(f, "altup_active_idx .altup.active_idx", 0, 0, a->n_streams - 1);
+    a->stream_scale = a->gguf || llm__fact_bool(f, "altup_correct_scale", 1);
+    a->laurel_rank = llm__fact_int(f, "laurel_rank", left && left->n_dims == 2 ? LLM__MIN(left->shape[0], 1 << 16) : 64, 1, 1 << 16);
+}
+
+/* z with as large a share q of the normal distribution below it, 0 < q < 1, halving the interval from -40 to 40. */
+static double llm__normal_quantile(double q) {
+    double low = -40, high = 40;
+    for (int i = 0; i < 64; i++) {
+        const double z = (low + high) / 2;
+        if (0.5 * erfc(-z * 0.70710678118654752) < q) low = z;
+        else high = z;
+    }
+    return (low + high) / 2;
+}
+
+/* Which MLPs are sparse, by a list of shares or, in GGUF, of z. */
+static void llm__gemma3n_sparse(llm__facts *f, llm__arch *a) {
+    const char *key = a->gguf ? ".activation_sparsity_scale" : "activation_sparsity_pattern";
+    const llm__fact fact = llm__facts_find(f, key);
+    const int told = fact.node >= 0 || fact.kv, ten = a->gguf || a->n_layers > 10;
+    int item = llm_json_type_of(f->json, fact.node) == LLM_JSON_ARRAY ? llm_json_first(f->json, fact.node) : fact.node;
+    llm__gemma3n_list(f, a, key);
+    if (fact.kv && (!fact.kv->is_array || fact.kv->count != (uint64_t)a->n_layers)) llm__facts_bad(f, &fact, "one number a layer expected");
+    for (int i = 0; i < a->n_layers && !f->r; i++) {
+        double v = ten && i < 10 ? 0.95 : 0;
+        int ok = !told || (fact.kv ? llm__gguf_num_at(fact.kv, (uint64_t)i, &v) : llm_json_num(f->json, item, &v));
+        if (fact.kv) ok = ok && v < 100 && (v > -100 || v == -(double)INFINITY);
+        else ok = ok && v >= 0 && v < 1;
+        if (!ok) llm__facts_bad(f, &fact, fact.kv ? "numbers below 100 expected" : "shares from 0 to less than 1 expected");
+        a->layer[i].sparse = fact.kv ? v > -100 : v > 0;
+        if (a->layer[i].sparse && !f->r) a->layer[i].cut = (float)(fact.kv ? v : llm__normal_quantile(v));
+        if (item != fact.node) item = llm_json_next(f->json, item);
+    }
+}
+
+/* What each layer has, when their windows are known. */
+static void llm__arch_gemma3n(llm__facts *f, llm__arch *a) {
+    if (!llm__arch_is(a, "gemma3n_text")) return;
+    const int32_t usual = a->gguf ? LLM__MAX(a->n_layers - 20, 0) : a->n_layers > 15 ? 15 : 0;
+    int sparse = 0;
+    llm__gemma3n_sparse(f, a);
+    for (int i = 0; i < a->n_layers && !f->r; i++) {
+        if (f->json) a->layer[i].ff = llm__gemma3n_ff(f, i);
+        sparse |= a->layer[i].sparse;
+    }
+    if (sparse && a->act != LLM_ACT_GELU_TANH && a->act != LLM_ACT_GELU && a->act != LLM_ACT_SILU && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED,
+                          "%s: config.json: activation_sparsity_pattern: gelu_pytorch_tanh, gelu or silu as hidden_activation expected",
+                          f->path);
+    llm__arch_shared_keys(f, a, llm__fact_int(f, "num_kv_shared_layers .attention.shared_kv_layers", usual, 0, a->n_layers - 1));
 }
 
 /* ============================================================================
@@ -27931,7 +28190,7 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
         llm__rope_fill(&in, a, tensors, a->family->theta, 0, &a->rope[0]);
         a->n_rope = !llm__arch_is(a, "kimi_linear"); /* whose heads have values for it that do not turn */
     }
-    if (!in.r && a->rope[0].dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text gemma4_text modernbert"))) {
+    if (!in.r && a->rope[0].dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text gemma3n_text gemma4_text modernbert"))) {
         double base = olmo ? llm__fact_num(&in, "rope_theta .rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4;
         base = llm__fact_num(&in, "rope_local_base_freq local_rope_theta", base, 1.0001, 1e18);
         a->rope[1].dim = a->rope[0].dim;
@@ -28022,7 +28281,8 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
     if (r) return r;
     /* wrong values leave their fallbacks behind, so every step can run; what follows from several is asked only of good ones */
     llm__arch_shapes(&f, a);
-    llm__arch_gemma4_shapes(&f, a);
+    llm__arch_gemma4_shapes(&f, a, &s->tensors);
+    llm__arch_gemma3n_shapes(&f, a, &s->tensors);
     llm__arch_encoder_shapes(&f, a, &s->tensors);
     llm__arch_switches(&f, a, &s->tensors);
     llm__arch_variants(&f, a, &s->tensors);
@@ -28037,6 +28297,7 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
         llm__arch_recurrent(&f, a);
         llm__arch_layers(&f, a);
         llm__arch_gemma4(&f, a, &s->tensors);
+        llm__arch_gemma3n(&f, a);
         llm__arch_encoder(&f, a);
     }
     if (!f.r) f.r = llm__arch_layers_check(&f, a);
@@ -28161,6 +28422,10 @@ struct llm_model {
     SLOT(PL_MODEL_NORM, "model.language_model.per_layer_projection_norm model.per_layer_projection_norm " \
                         "language_model.model.per_layer_projection_norm per_layer_proj_norm ple.per_layer_projection_norm " \
                         "model.ple.per_layer_projection_norm") \
+    SLOT(ALTUP_IN, "model.language_model.altup_projections.# model.altup_projections.# language_model.model.altup_projections.# " \
+                   "altup_proj") /* what makes streams of the first, and what leads back from each */ \
+    SLOT(ALTUP_OUT, "model.language_model.altup_unembed_projections.# model.altup_unembed_projections.# " \
+                    "language_model.model.altup_unembed_projections.# altup_unembd_proj") \
     /* of a layer: attention */ \
     SLOT(ATTN_NORM, "input_layernorm attention_norm attention_layernorm ln_1 self_attn_layer_norm ln_attn operator_norm attn_norm norm") \
     SLOT(QKV, "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value " \
@@ -28204,6 +28469,13 @@ struct llm_model {
     SLOT(PL_PROJ, "per_layer_projection ple_block.per_layer_projection proj") \
     SLOT(PL_NORM, "post_per_layer_input_norm ple_block.post_per_layer_input_norm post_norm") \
     SLOT(SCALAR, "layer_scalar layer_output_scale") \
+    /* the detour around attention, and what routes streams (Gemma 3n) */ \
+    SLOT(LAUREL_L, "laurel.linear_left laurel_l") \
+    SLOT(LAUREL_R, "laurel.linear_right laurel_r") \
+    SLOT(LAUREL_NORM, "laurel.post_laurel_norm laurel_post_norm") \
+    SLOT(ALTUP_ROUTER, "altup.modality_router altup_router") \
+    SLOT(ALTUP_NORM, "altup.router_norm altup_router_norm") \
+    SLOT(ALTUP_SCALE, "altup.correct_output_scale altup_correct_scale") \
     /* the mixture of experts */ \
     SLOT(ROUTER, "mlp.gate mlp.router feed_forward.gate feed_forward.router block_sparse_moe.gate block_sparse_moe.router.layer " \
                  "block_sparse_moe.router mlp.gate.wg mixer.gate router.proj ffn_gate_inp") \
@@ -28264,6 +28536,9 @@ struct llm_model {
     SLOT(R_DT_NORM, "mamba.dt_layernorm") \
     SLOT(R_B_NORM, "mamba.b_layernorm") \
     SLOT(R_C_NORM, "mamba.c_layernorm") \
+    /* factors of streams, about 0 as those of states */ \
+    SLOT(ALTUP_PREDICT, "altup.prediction_coefs altup_predict_coef") \
+    SLOT(ALTUP_CORRECT, "altup.correction_coefs altup_correct_coef") \
     /* of encoders: see >>pooler */ \
     SLOT(TYPES, "embeddings.token_type_embeddings bert.embeddings.token_type_embeddings roberta.embeddings.token_type_embeddings " \
                 "token_types") \
@@ -28946,6 +29221,7 @@ static void llm__requant(llm__loader *L, int slot, const llm__tensor *t, int64_t
     const int form = L->m->requant, gguf = form > 4;
     if (!form || L->r || (s->type != LLM_TYPE_F32 && s->type != LLM_TYPE_F16 && s->type != LLM_TYPE_BF16)) return;
     if (slot == LLM__W_ROUTER || slot == LLM__W_ROUTER2 || slot == LLM__W_S_SCALE) return;
+    if (slot == LLM__W_ALTUP_ROUTER || slot == LLM__W_LAUREL_L || slot == LLM__W_LAUREL_R) return; /* small ones, as in GGUF */
     if (L->layer < 0 && (!gguf || !L->heading)) return;
     int32_t type = llm__requant_forms[form].type;
     if (L->layer < 0 && type != LLM_TYPE_Q8_0) type = LLM_TYPE_Q6_K;
@@ -30241,6 +30517,7 @@ static void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_experts
         return;
     }
     int adapts = (role != LLM_ROLE_VECTOR && role != LLM_ROLE_EMBED) || slot == LLM__W_EMBED;
+    adapts &= slot != LLM__W_ALTUP_IN && slot != LLM__W_ALTUP_OUT; /* several of one name */
     if (role != LLM_ROLE_EMBED) L->step_bytes += L->bytes;
     L->bytes = 0;
     out->rows = (int32_t)LLM__MIN(L->list[0].rows, INT32_MAX);
@@ -30273,6 +30550,21 @@ static void llm__load_vector(llm__loader *L, int slot, llm__slice values, int mu
 static void llm__load_numbers(llm__loader *L, const char *name, const float *numbers, int64_t n, llm_weight **out) {
     llm__take_numbers(L, 0, numbers, n);
     if (!L->r) llm__hand_over(L, 0, LLM_ROLE_VECTOR, name, 0, 0, out);
+}
+
+/* n numbers of a slot times `by`; a model of random weights has `by` alone. NULL: an error, or an adapter is loaded, which changes none. */
+static float *llm__load_values(llm__loader *L, int slot, int64_t n, float by) {
+    float *x = L->adapter ? NULL : (float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n);
+    if (L->adapter) return NULL;
+    if (!x && !L->r) L->r = llm__nomem();
+    llm__take(L, slot, llm__all(1), llm__all(n), llm__all(0), -1);
+    for (int64_t i = 0; i < n && !L->r; i++) {
+        x[i] = 1;
+        if (!L->m->dummy) llm__segment_values(L->list[0].segment, 0, i, 0, 1, &x[i]);
+        x[i] *= by * (L->m->dummy ? 1 : llm__segment_scale(L->list[0].segment));
+    }
+    L->list[0].n = 0, L->list[0].rows = 0;
+    return L->r ? NULL : x;
 }
 
 LLM__COLD_END
@@ -30341,6 +30633,10 @@ typedef struct llm__net_layer {
     llm__net_pair router_norm;                               /* (D) of what their router reads */
     llm__net_pair pl_gate, pl_proj, pl_norm;       /* (P, D), (D, P), (D) of the layer's own values for a token: see arch.per_layer */
     float scalar;                                  /* multiplies x behind the layer; 0: nothing does */
+    llm__net_pair laurel[2], laurel_norm;          /* (rank, D), (D, rank), (D) of the detour around attention (Gemma 3n) */
+    llm__net_pair gates;                           /* (ff, D) of a sparse MLP, whole on every rank; up is (ff, D) then, this rank's rows */
+    llm__net_pair altup_router, predict, correct;  /* (n, D), (n n, n), (n, n) of n streams: see llm_streams_op; its norm is router_norm */
+    llm__net_pair stream_scale;                    /* (D) */
     llm__net_pair mix, conv, conv_bias, gate_norm; /* of a recurrent layer: see llm__net_state; o leads back */
     llm__net_pair low[2], wide[2];                 /* KDA: (dk, D), (heads * dk, dk) of decays, of the gate; S6: dt, B and C; steps */
     llm__net_pair dt_norm, b_norm, c_norm;         /* S6 */
@@ -30353,6 +30649,7 @@ typedef struct llm__net_lane {
     llm_rows rows;
     llm_buffer *states;          /* see llm__net_buffers */
     llm_buffer *x, *h, *y, *att; /* residual stream, normalised, what a block adds (rows, D); attention's result (rows, heads) */
+    llm_buffer *streams;         /* (rows, n D) of n streams, of which x is the one that a layer computes */
 } llm__net_lane;
 
 /* What a rank has of recurrent layers: its heads and groups, and the columns of the buffer `mix`, which the layers' first matrix makes of
@@ -30372,10 +30669,12 @@ typedef struct llm__net_state {
 
 /* One rank: a device of its own, or on a CPU a part of the work. */
 typedef struct llm__net_rank {
-    int begin, end, first, last;                      /* its layers; first, last: of the pipeline's stages */
-    llm__slice heads, ff_expert[2], ff_shared, vocab; /* this rank's shares; ff_expert: of each set */
-    llm__slice per_layer;                             /* of arch.per_layer */
-    llm__net_pair pl_embed, pl_model, pl_model_norm;  /* (vocab, n_layers * P), (n_layers * P, D), (P) */
+    int begin, end, first, last;                                           /* its layers; first, last: of the pipeline's stages */
+    llm__slice heads, ff_expert[2], ff_shared, vocab;                      /* this rank's shares; ff_expert: of each set */
+    llm__slice per_layer;                                                  /* of arch.per_layer */
+    llm__slice pl_vocab;                                                   /* of the first, which may have fewer rows than the vocabulary */
+    llm__net_pair pl_embed, pl_model, pl_model_norm;                       /* (vocab, n_layers * P), (n_layers * P, D), (P) */
+    llm__net_pair stream_in[LLM_MAX_STREAMS], stream_out[LLM_MAX_STREAMS]; /* (D, D) of streams 1 ... n - 1, from and to the first */
     llm__net_state state;
     llm__net_pair embed, positions, embed_norm, out_norm, head;
     llm__net_pair fc[2]; /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
@@ -30385,6 +30684,7 @@ typedef struct llm__net_rank {
     llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate, *mix, *state_low[2]; /* see llm__net_buffers */
     llm_buffer *e_in, *e_out;                                                                          /* see llm__net_buffers */
     llm_buffer *router_in, *sum;                                                                       /* of experts beside the MLP */
+    llm_buffer *modal, *gates;                                                                         /* of Gemma 3n */
     llm_buffer *pl, *pl_new, *pl_act, *pl_out;           /* of layers' own values for a token */
     llm_buffer *low, *plus, *head_plus, *e_low, *e_plus; /* of adapters */
 } llm__net_rank;
@@ -30630,6 +30930,48 @@ static void llm__load_recurrent(llm__loader *L, const llm__net_rank *rank, llm__
     layer->skip = skip.w;
 }
 
+/* ============================================================================
+ * >>load_altup   Weights of Gemma 3n's streams, detours and sparse MLPs, whole on every rank but for the MLP's up and down.
+ * ============================================================================
+ * They are small, or, as the gates, wanted whole: see >>forward_altup. */
+
+/* What leads from the embedding to the other streams (first stage), and back from them (last stage). */
+static void llm__load_streams(llm__loader *L, llm__net_rank *rank) {
+    const llm__arch *a = L->a;
+    const llm__slice D = llm__all(a->hidden);
+    for (int out = 0; out < 2; out++)
+        for (int i = 0; i < a->n_streams - 1 && (out ? rank->last : rank->first); i++) {
+            const int slot = out ? LLM__W_ALTUP_OUT : LLM__W_ALTUP_IN;
+            llm__take(L, slot, llm__slice_of(a->n_streams - 1, i, 1), D, D, -1);
+            llm__make(L, LLM_ROLE_LINEAR, slot, 0, out ? &rank->stream_out[i] : &rank->stream_in[i]);
+        }
+}
+
+/* What predicts and corrects streams in the current layer, and the detour around its attention. */
+static void llm__load_altup(llm__loader *L, llm__net_layer *layer) {
+    const llm__arch *a = L->a;
+    const int64_t n = a->n_streams;
+    const llm__slice D = llm__all(a->hidden), rank = llm__all(a->laurel_rank);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_LAUREL_L, rank, D, -1, &layer->laurel[0]);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_LAUREL_R, D, rank, -1, &layer->laurel[1]);
+    llm__load_vector(L, LLM__W_LAUREL_NORM, D, 1, -1, &layer->laurel_norm);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_ALTUP_ROUTER, llm__all(n), D, -1, &layer->altup_router);
+    llm__load_vector(L, LLM__W_ALTUP_PREDICT, llm__all(n * n * n), 1, -1, &layer->predict);
+    llm__load_vector(L, LLM__W_ALTUP_CORRECT, llm__all(n * n), 1, -1, &layer->correct);
+    if (a->stream_scale) llm__load_vector(L, LLM__W_ALTUP_SCALE, D, 1, -1, &layer->stream_scale);
+    const float *norm = llm__load_values(L, LLM__W_ALTUP_NORM, a->hidden, 1 / (float)a->hidden);
+    if (norm) llm__load_numbers(L, "norm of what routes streams", norm, a->hidden, &layer->router_norm.w);
+}
+
+/* A sparse MLP: gates by themselves, for their mean and deviation are wanted. */
+static void llm__load_sparse(llm__loader *L, llm__net_layer *layer) {
+    const llm__arch *a = L->a;
+    const llm__slice D = llm__all(a->hidden);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_GATE, llm__all(a->layer[L->layer].ff), D, a->mlp_bias, &layer->gates);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_UP, layer->ff, D, a->mlp_bias, &layer->up);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_DOWN, D, layer->ff, a->mlp_bias, &layer->down);
+}
+
 /* The rank's part of n, in whole units where there are enough: quantised columns are cut between blocks. */
 static llm__slice llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks) {
     if (n % unit || n / unit < n_ranks) unit = 1;
@@ -30642,7 +30984,8 @@ static llm__slice llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks)
 static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm__net_rank *rank) {
     const int32_t widths[4] = {a->ff_expert, a->ff_expert2, a->ff_shared, a->per_layer};
     llm__slice *const cuts[4] = {&rank->ff_expert[0], &rank->ff_expert[1], &rank->ff_shared, &rank->per_layer};
-    int narrow = a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->n_sets > 1 && a->ff_expert2 < n);
+    int narrow = a->vocab < n || (a->per_layer && a->per_layer_rows < n) || (a->n_experts && a->ff_expert < n) ||
+                 (a->n_sets > 1 && a->ff_expert2 < n);
     if (a->n_heads % n && !llm__arch_is(a, "mamba2"))
         return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).", a->n_heads,
                           n); /* as vLLM says it */
@@ -30658,6 +31001,8 @@ static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm_
     const llm_result r = llm__state_share(a, rank_index, n, &rank->state);
     if (r) return r;
     rank->vocab = llm__net_split(a->vocab, 64, rank_index, n);
+    rank->pl_vocab = llm__net_split(LLM__MIN(a->per_layer_rows, a->vocab), 64, rank_index, n);
+    rank->pl_vocab.size = a->per_layer_rows;
     for (int i = 0; i < 4; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank_index, n);
     return LLM_OK;
 }
@@ -30816,21 +31161,6 @@ static void llm__load_norm(llm__loader *L, int slot, int must, llm__net_pair *no
     llm__load_vector(L, slot, llm__all(L->a->hidden), must && !llm__arch_is(L->a, "olmo"), bias, norm);
 }
 
-/* n numbers of a slot times `by`; a model of random weights has `by` alone. NULL: an error, or an adapter is loaded, which changes none. */
-static float *llm__load_values(llm__loader *L, int slot, int64_t n, float by) {
-    float *x = L->adapter ? NULL : (float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n);
-    if (L->adapter) return NULL;
-    if (!x && !L->r) L->r = llm__nomem();
-    llm__take(L, slot, llm__all(1), llm__all(n), llm__all(0), -1);
-    for (int64_t i = 0; i < n && !L->r; i++) {
-        x[i] = 1;
-        if (!L->m->dummy) llm__segment_values(L->list[0].segment, 0, i, 0, 1, &x[i]);
-        x[i] *= by * (L->m->dummy ? 1 : llm__segment_scale(L->list[0].segment));
-    }
-    L->list[0].n = 0, L->list[0].rows = 0;
-    return L->r ? NULL : x;
-}
-
 /* What else experts beside the MLP have: norms, and a router that reads x / rms(x) * scale * D^-0.5. */
 static void llm__load_beside(llm__loader *L, llm__net_layer *layer) {
     const llm__arch *a = L->a;
@@ -30880,8 +31210,10 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
     if (pre && mixer != LLM__MIX_NONE) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &layer->ffn_norm);
     if (post) llm__load_norm(L, LLM__W_POST_FFN, 1, &layer->post_ffn);
     const int moe = a->layer[L->layer].moe;
-    if (!moe || a->beside) llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, layer->ff, a->mlp_bias, &layer->up, &layer->down);
-    if (llm__arch_is(a, "gemma4_text")) llm__load_behind(L, rank, layer);
+    if (a->layer[L->layer].sparse) llm__load_sparse(L, layer);
+    else if (!moe || a->beside) llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, layer->ff, a->mlp_bias, &layer->up, &layer->down);
+    if (llm__arch_is(a, "gemma3n_text gemma4_text")) llm__load_behind(L, rank, layer);
+    if (a->n_streams) llm__load_altup(L, layer);
     if (moe && a->beside) llm__load_beside(L, layer);
     if (!moe) return;
     for (int s = 0; s < a->n_sets; s++) { /* experts and corrections of the second set follow those of the first */
@@ -30908,7 +31240,7 @@ static void llm__load_per_layer(llm__loader *L, llm__net_rank *rank) {
     const llm__arch *a = L->a;
     const llm__slice all = llm__all((int64_t)a->n_layers * a->per_layer);
     if (!a->per_layer) return;
-    if (!a->encoder) llm__load(L, LLM_ROLE_EMBED, LLM__W_PL_EMBED, rank->vocab, all, -1, &rank->pl_embed);
+    if (!a->encoder) llm__load(L, LLM_ROLE_EMBED, LLM__W_PL_EMBED, rank->pl_vocab, all, -1, &rank->pl_embed);
     llm__load(L, LLM_ROLE_LINEAR, LLM__W_PL_MODEL, all, llm__all(a->hidden), -1, &rank->pl_model);
     const float *norm = llm__load_values(L, LLM__W_PL_MODEL_NORM, a->per_layer, a->encoder ? 1 : sqrtf(0.5f));
     if (norm) llm__load_numbers(L, "norm of layers' own values", norm, a->per_layer, &rank->pl_model_norm.w);
@@ -30930,6 +31262,7 @@ static void llm__load_model(llm__loader *L, llm__net_rank *rank) {
             llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &rank->positions);
         llm__load_per_layer(L, rank);
     }
+    if (a->n_streams) llm__load_streams(L, rank);
     if (rank->last && !a->encoder) {
         L->heading = 1;
         llm__load(L, LLM_ROLE_HEAD, tied ? LLM__W_EMBED : LLM__W_HEAD, rank->vocab, D, tied ? -1 : 0, &rank->head);
@@ -31017,12 +31350,12 @@ static llm_result llm__net_check(llm_model *m) {
 
 /* Columns of buffers that are as wide as the widest layer of a rank wants them; states: see llm__net_buffers. */
 typedef struct llm__net_widths {
-    int64_t att, qkv, ff, states;
+    int64_t att, qkv, ff, states, gates;
 } llm__net_widths;
 
 static llm__net_widths llm__net_widths_of(const llm__arch *a, const llm__net_rank *rank) {
     const int64_t states = a->recurrent ? rank->state.heads.n * a->state.dv : 0;
-    llm__net_widths w = {states, 0, rank->ff_shared.n, 0};
+    llm__net_widths w = {states, 0, rank->ff_shared.n, 0, a->laurel_rank};
     for (int i = rank->begin; i < rank->end; i++) {
         const llm__net_layer *layer = &rank->layer[i];
         const int32_t v = a->layer[i].v_head_dim;
@@ -31030,6 +31363,7 @@ static llm__net_widths llm__net_widths_of(const llm__arch *a, const llm__net_ran
         w.att = LLM__MAX(w.att, rank->heads.n * v);
         w.ff = LLM__MAX(w.ff, layer->ff.n);
         w.states = a->layer[i].both ? states : w.states;
+        if (a->layer[i].sparse) w.gates = LLM__MAX(w.gates, (int64_t)a->layer[i].ff);
         if (!(a->flags & LLM__MLA)) w.qkv = LLM__MAX(w.qkv, layer->q_width + layer->k_width + layer->kv_heads.n * v + gates);
     }
     return w;
@@ -31047,6 +31381,8 @@ static llm__net_widths llm__net_widths_of(const llm__arch *a, const llm__net_ran
  *   q_a, q, kv_a    latent attention's narrow and wide queries, its latent
  *   e_in, e_out     what experts read and give, where it is narrower than the residual stream
  *   router_in, sum  with experts beside the MLP: what their router reads, what both have made (T, D)
+ *   streams, modal  streams of the residual (T, n D), once more for the rows whose logits are wanted, and what routes them (T, n)
+ *   gates           gates of a sparse MLP (T, ff), of all ranks, and what is narrow in the detour around attention (T, rank)
  *   pl, pl_new      layers' own values for a token (T, n_layers * P), and what of them is made from the embedding; pl_act, pl_out: of one
  *                   layer, this rank's columns
  *   low, plus       what adapters make: A x (T, 3 r), and B A x, as wide as the widest layer; head_plus: of the output layer; e_low,
@@ -31091,6 +31427,10 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
         {rows, a->n_experts ? a->ff_latent : 0, &rank->e_out},
         {rows, a->beside ? D : 0, &rank->router_in},
         {rows, a->beside ? D : 0, &rank->sum},
+        {rows, a->n_streams * D, &rank->token.streams},
+        {out, a->n_streams * D, &rank->out.streams},
+        {rows, a->n_streams, &rank->modal},
+        {rows, w.gates, &rank->gates},
         {rows, (int64_t)a->n_layers * a->per_layer, &rank->pl},
         {rows, rank->first ? (int64_t)a->n_layers * a->per_layer : 0, &rank->pl_new},
         {rows, rank->per_layer.n, &rank->pl_act},
@@ -31476,6 +31816,19 @@ static const llm_buffer *llm__extra_plus(const llm__pass *p, llm_rows rows, llm_
     return plus;
 }
 
+/* dst, from column col on, = w src + b, and what adapters add. */
+static void llm__extra_linear(const llm__pass *p, llm_rows rows, const llm__net_pair *w, const llm_buffer *src, llm_buffer *dst,
+                                    int32_t col) {
+    const llm_linear_op op = {.rows = rows,
+                              .dst = dst,
+                              .src = src,
+                              .weight = w->w,
+                              .bias = w->b,
+                              .dst_col = col,
+                              .plus = llm__extra_plus(p, rows, p->rank->plus, src, w)};
+    p->be->linear(p->ctx, p->rank_index, &op);
+}
+
 /* Where embeddings go: an EAGLE head reads them elsewhere than a model. */
 static llm_buffer *llm__extra_embedding(const llm__pass *p) { return p->a->eagle ? p->rank->token.h : p->rank->token.x; }
 
@@ -31516,7 +31869,8 @@ static void llm__extra_begin(const llm__pass *p, const llm__net *net) {
     if (!p->rank->first && net->cfg.alone) p->be->embed(p->ctx, p->rank_index, &stream);
     else if (!p->rank->first) {
         const llm__net_rank *before = &net->rank[p->rank_index - net->n_group];
-        p->be->receive(p->ctx, p->rank_index, p->rank->token.x, before->token.x);
+        if (p->a->n_streams) p->be->receive(p->ctx, p->rank_index, p->rank->token.streams, before->token.streams);
+        else p->be->receive(p->ctx, p->rank_index, p->rank->token.x, before->token.x);
         if (p->a->per_layer) p->be->receive(p->ctx, p->rank_index, p->rank->pl, before->pl);
     }
     if (p->a->eagle) llm__extra_eagle(p, net->cfg.kept_layer);
@@ -31524,7 +31878,7 @@ static void llm__extra_begin(const llm__pass *p, const llm__net *net) {
 
 /* Behind the last layer of a stage that is not the last: x goes on, and with it what later layers read besides. */
 static void llm__extra_send(const llm__pass *p, const llm__net_lane *lane) {
-    p->be->send(p->ctx, p->rank_index, lane->x);
+    p->be->send(p->ctx, p->rank_index, p->a->n_streams ? lane->streams : lane->x);
     if (p->a->per_layer) p->be->send(p->ctx, p->rank_index, p->rank->pl);
 }
 
@@ -31592,18 +31946,6 @@ static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *la
     p->be->gate(p->ctx, p->rank_index, &gate);
 }
 
-/* dst, from column col on, = w src, and what adapters add. */
-static void llm__pass_state_linear(const llm__pass *p, const llm__net_pair *w, const llm_buffer *src, llm_buffer *dst, int32_t col) {
-    const llm_linear_op op = {.rows = LLM_ROWS_TOKENS,
-                              .dst = dst,
-                              .src = src,
-                              .weight = w->w,
-                              .bias = w->b,
-                              .dst_col = col,
-                              .plus = llm__extra_plus(p, LLM_ROWS_TOKENS, p->rank->plus, src, w)};
-    p->be->linear(p->ctx, p->rank_index, &op);
-}
-
 /* Mamba 1: dt, B and C of what the convolution has given, their norms, and the steps that dt makes. */
 static void llm__pass_s6(const llm__pass *p, const llm__net_layer *layer) {
     const llm__arch_state *a = &p->a->state;
@@ -31616,7 +31958,7 @@ static void llm__pass_s6(const llm__pass *p, const llm__net_layer *layer) {
     } norms[] = {{low, &layer->dt_norm, 0, 0, a->rank},
                  {mix, &layer->b_norm, a->rank, s->k, a->dk},
                  {mix, &layer->c_norm, a->rank + a->dk, s->q, a->dk}};
-    llm__pass_state_linear(p, &layer->low[0], mix, low, 0);
+    llm__extra_linear(p, LLM_ROWS_TOKENS, &layer->low[0], mix, low, 0);
     if (p->n_group > 1) p->be->all_reduce(p->ctx, p->rank_index, LLM_ROWS_TOKENS, low, s->low[0]);
     for (int i = 0; i < LLM__COUNT(norms); i++) {
         const llm_norm_op op = {.rows = LLM_ROWS_TOKENS,
@@ -31630,7 +31972,7 @@ static void llm__pass_s6(const llm__pass *p, const llm__net_layer *layer) {
                                 .eps = p->a->eps};
         p->be->norm(p->ctx, p->rank_index, &op);
     }
-    llm__pass_state_linear(p, &layer->wide[0], low, mix, s->decay);
+    llm__extra_linear(p, LLM_ROWS_TOKENS, &layer->wide[0], low, mix, s->decay);
 }
 
 /* dst = what layer i, which is recurrent, makes of src:
@@ -31653,14 +31995,132 @@ static void llm__pass_recurrent(const llm__pass *p, int i, const llm__net_layer 
                               .bias = layer->conv_bias.w,
                               .silu = !alone,
                               .layer = p->first_layer + layer->kv};
-    llm__pass_state_linear(p, &layer->mix, src, p->rank->mix, 0);
+    llm__extra_linear(p, LLM_ROWS_TOKENS, &layer->mix, src, p->rank->mix, 0);
     for (int k = 0; k < 2 && kind == LLM__MIX_KDA; k++) {
-        llm__pass_state_linear(p, &layer->low[k], src, p->rank->state_low[k], 0);
-        llm__pass_state_linear(p, &layer->wide[k], p->rank->state_low[k], p->rank->mix, k ? s->z : s->decay);
+        llm__extra_linear(p, LLM_ROWS_TOKENS, &layer->low[k], src, p->rank->state_low[k], 0);
+        llm__extra_linear(p, LLM_ROWS_TOKENS, &layer->wide[k], p->rank->state_low[k], p->rank->mix, k ? s->z : s->decay);
     }
     p->be->conv(p->ctx, p->rank_index, &conv);
     if (kind == LLM__MIX_S6) llm__pass_s6(p, layer);
     if (!alone) llm__pass_states(p, i, layer, dst);
+}
+
+/* ============================================================================
+ * >>forward_altup   The forward pass where the residual is several streams (Gemma 3n).
+ * ============================================================================
+ * A layer computes one of n streams s_j, the active one s_a; the others follow it (AltUp, see >>streams). The buffer `streams` has all of
+ * them, x the one at work:
+ *
+ *   spread     s_0 = x;  s_j = size(in_j x)                                    size: at the root mean square of s_0
+ *   layer      m = tanh(R norm(s_a) / D);  s_j += sum of c_ji s_i, c = P m;  x = s_a
+ *              h = norm(x);  x += h + norm(right left h)                       the detour (LAUREL)
+ *              x = (x + norm(att(h))) / root 2;  x += norm(mlp(norm(x)))       in >>forward, as other families'
+ *              m = tanh(R norm(x) / D);  s_j += (1 + k_j) (x - s_a), k = C m
+ *              s_j += norm(proj(gelu(gate(s_a * scale)) * own)), j > 0         layers' own values for a token, as in Gemma 4
+ *   join       x = mean of s_0 and size(out_j s_j);  h = norm(x)
+ *
+ * Every rank has all streams, as it has x. Routers read norm(...) / D, which the norm's weights take in. */
+
+/* dst, from dst_col on, (+)= norm(src), D values from src_col on; without a norm a copy. */
+static void llm__altup_norm(const llm__pass *p, llm_rows rows, llm_buffer *dst, int32_t dst_col, const llm_buffer *src, int32_t src_col,
+                            const llm__net_pair *norm, int add) {
+    const llm_norm_op op = {.rows = rows,
+                            .dst = dst,
+                            .src = src,
+                            .src_col = src_col,
+                            .dst_col = dst_col,
+                            .n = p->a->hidden,
+                            .kind = norm ? p->a->norm : LLM_NORM_NONE,
+                            .weight = norm ? norm->w : NULL,
+                            .eps = p->a->eps,
+                            .add = add};
+    p->be->norm(p->ctx, p->rank_index, &op);
+}
+
+/* An operation on a lane's streams. */
+static llm_streams_op llm__altup_op(const llm__pass *p, const llm__net_lane *lane, llm_streams_kind kind, llm_buffer *dst) {
+    const llm_streams_op op = {.rows = lane->rows,
+                               .kind = kind,
+                               .x = lane->streams,
+                               .dst = dst,
+                               .gate = kind == LLM_STREAMS_LEVEL ? NULL : p->rank->modal,
+                               .n = p->a->n_streams,
+                               .active = p->a->active_stream,
+                               .cols = p->a->hidden};
+    return op;
+}
+
+/* Streams of the embedding x. */
+static void llm__altup_spread(const llm__pass *p) {
+    const int32_t D = p->a->hidden;
+    const llm__net_lane *lane = &p->rank->token;
+    const llm_streams_op level = llm__altup_op(p, lane, LLM_STREAMS_LEVEL, NULL);
+    llm__altup_norm(p, lane->rows, lane->streams, 0, lane->x, 0, NULL, 0);
+    for (int i = 1; i < p->a->n_streams; i++) llm__extra_linear(p, lane->rows, &p->rank->stream_in[i - 1], lane->x, lane->streams, i * D);
+    p->be->streams(p->ctx, p->rank_index, &level);
+}
+
+/* A layer's beginning: streams are predicted, h is what attention reads, x all that joins its result. */
+static void llm__altup_predict(const llm__pass *p, const llm__net_layer *layer) {
+    const llm__net_lane *lane = &p->rank->token;
+    llm_streams_op predict = llm__altup_op(p, lane, LLM_STREAMS_PREDICT, lane->x);
+    predict.weight = layer->predict.w;
+    llm__altup_norm(p, lane->rows, lane->h, 0, lane->streams, p->a->active_stream * p->a->hidden, &layer->router_norm, 0);
+    llm__extra_linear(p, lane->rows, &layer->altup_router, lane->h, p->rank->modal, 0);
+    p->be->streams(p->ctx, p->rank_index, &predict);
+    llm__altup_norm(p, lane->rows, lane->h, 0, lane->x, 0, &layer->attn_norm, 0);
+    llm__extra_linear(p, lane->rows, &layer->laurel[0], lane->h, p->rank->gates, 0);
+    llm__extra_linear(p, lane->rows, &layer->laurel[1], p->rank->gates, lane->y, 0);
+    llm__altup_norm(p, lane->rows, lane->x, 0, lane->y, 0, &layer->laurel_norm, 1);
+    llm__altup_norm(p, lane->rows, lane->x, 0, lane->h, 0, NULL, 1);
+}
+
+/* ff_act = act(sparse gates) * up of an MLP that reads h: see llm_gate_op. */
+static void llm__altup_sparse(const llm__pass *p, int i, const llm__net_layer *layer, const llm__net_lane *lane) {
+    const llm__arch_layer *own = &p->a->layer[i];
+    const llm_gate_op gate = {.rows = lane->rows,
+                              .dst = p->rank->ff_act,
+                              .gate = p->rank->gates,
+                              .n = (int32_t)layer->ff.n,
+                              .each = 1,
+                              .col = (int32_t)layer->ff.first,
+                              .act = p->a->act == LLM_ACT_GELU   ? LLM_GATE_GELU
+                                     : p->a->act == LLM_ACT_SILU ? LLM_GATE_SILU
+                                                                 : LLM_GATE_GELU_TANH,
+                              .width = own->ff,
+                              .cut = own->cut};
+    llm__extra_linear(p, lane->rows, &layer->gates, lane->h, p->rank->gates, 0);
+    llm__extra_linear(p, lane->rows, &layer->up, lane->h, p->rank->ff_act, 0);
+    p->be->gate(p->ctx, p->rank_index, &gate);
+}
+
+/* Its end: streams are corrected by x, whose routing norm is h; then h is the active one, scaled. */
+static void llm__altup_correct(const llm__pass *p, const llm__net_layer *layer, const llm__net_lane *lane) {
+    llm_streams_op correct = llm__altup_op(p, lane, LLM_STREAMS_CORRECT, lane->h);
+    correct.weight = layer->correct.w;
+    correct.scale = layer->stream_scale.w;
+    correct.y = lane->x;
+    llm__extra_linear(p, lane->rows, &layer->altup_router, lane->h, p->rank->modal, 0);
+    p->be->streams(p->ctx, p->rank_index, &correct);
+}
+
+/* Streams but the first get norm(sum over ranks of y). */
+static void llm__altup_add(const llm__pass *p, const llm__net_layer *layer, const llm__net_lane *lane) {
+    const int32_t D = p->a->hidden;
+    if (p->n_group > 1) p->be->all_reduce(p->ctx, p->rank_index, lane->rows, lane->y, D);
+    for (int j = 1; j < p->a->n_streams; j++) llm__altup_norm(p, lane->rows, lane->streams, j * D, lane->y, 0, &layer->pl_norm, 1);
+}
+
+/* x of the streams, and h, its last norm. */
+static void llm__altup_join(const llm__pass *p, const llm__net_lane *lane) {
+    const int32_t D = p->a->hidden;
+    const llm_streams_op level = llm__altup_op(p, lane, LLM_STREAMS_LEVEL, lane->x);
+    for (int i = 1; i < p->a->n_streams; i++) {
+        llm__altup_norm(p, lane->rows, lane->h, 0, lane->streams, i * D, NULL, 0);
+        llm__extra_linear(p, lane->rows, &p->rank->stream_out[i - 1], lane->h, lane->streams, i * D);
+    }
+    p->be->streams(p->ctx, p->rank_index, &level);
+    llm__altup_norm(p, lane->rows, lane->h, 0, lane->x, 0, &p->rank->out_norm, 0);
 }
 
 /* ============================================================================
@@ -31986,8 +32446,11 @@ static void llm__pass_beside(const llm__pass *p, const llm__net_layer *layer) {
 static void llm__pass_per_layer(const llm__pass *p) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
-    const llm_embed_op embed = {
-        .dst = rank->pl, .table = rank->pl_embed.w, .vocab_begin = (int32_t)rank->vocab.first, .scale = sqrtf(0.5f * (float)a->per_layer)};
+    const llm_embed_op embed = {.dst = rank->pl,
+                                .table = rank->pl_embed.w,
+                                .vocab_begin = (int32_t)rank->pl_vocab.first,
+                                .scale = sqrtf(0.5f * (float)a->per_layer),
+                                .known = a->per_layer_rows < a->vocab ? a->per_layer_rows : 0};
     const llm_linear_op model = {.rows = LLM_ROWS_TOKENS,
                                  .dst = rank->pl_new,
                                  .src = rank->token.x,
@@ -32009,8 +32472,8 @@ static void llm__pass_per_layer(const llm__pass *p) {
     p->be->norm(p->ctx, p->rank_index, &norm);
 }
 
-/* y = proj(gelu(gate x) * pl of layer i), each rank with a part of pl's columns. */
-static void llm__pass_own(const llm__pass *p, int i, const llm__net_layer *layer, const llm__net_lane *lane) {
+/* y = proj(gelu(gate src) * pl of layer i), each rank with a part of pl's columns. */
+static void llm__pass_own(const llm__pass *p, int i, const llm__net_layer *layer, const llm__net_lane *lane, const llm_buffer *src) {
     const llm__net_rank *rank = p->rank;
     llm_gather_op gather = {.dst = rank->pl_out, .src = rank->pl, .src_col = i * p->a->per_layer + (int32_t)rank->per_layer.first};
     llm_gate_op own = {.rows = lane->rows,
@@ -32020,7 +32483,7 @@ static void llm__pass_own(const llm__pass *p, int i, const llm__net_layer *layer
                        .each = 1,
                        .col = gather.src_col,
                        .act = LLM_GATE_PLAIN};
-    llm__pass_linear(p, lane->rows, rank->pl_act, lane->x, &layer->pl_gate, p->a->act, 0);
+    llm__pass_linear(p, lane->rows, rank->pl_act, src, &layer->pl_gate, p->a->act, 0);
     if (lane == &rank->out) {
         p->be->gather(p->ctx, p->rank_index, &gather);
         own.gate = rank->pl_out, own.col = 0;
@@ -32041,7 +32504,7 @@ static void llm__pass_second(const llm__pass *p, int i, const llm__net_layer *la
     else llm__pass_mlp(p, lane, &layer->up, &layer->down, NULL, src, parallel);
     if (a->per_layer) {
         if (!beside) llm__pass_residual(p, lane, lane->y, post, NULL, 0);
-        llm__pass_own(p, i, layer, lane);
+        llm__pass_own(p, i, layer, lane, lane->x);
         post = &layer->pl_norm;
     }
     llm__pass_residual(p, lane, beside && !a->per_layer ? NULL : lane->y, post, next, layer->scalar);
@@ -32075,8 +32538,15 @@ static const llm__net_lane *llm__pass_narrow(const llm__pass *p, const llm__net_
     llm__pass_gather(p, out->x, lane->x);
     llm__pass_gather(p, out->att, lane->att);
     if (lane->states) llm__pass_gather(p, out->states, lane->states);
+    if (lane->streams) llm__pass_gather(p, out->streams, lane->streams);
     if (p->a->flags & LLM__PARALLEL) llm__pass_gather(p, out->h, lane->h);
     return out;
+}
+
+/* 1 if what follows attention in layer i is wanted only of rows whose logits are. */
+static int llm__pass_ends(const llm__pass *p, const llm__net *net, int i) {
+    const int last = p->rank->last && i == p->a->n_layers - 1;
+    return last && !net->cfg.whole && (p->a->eagle || !net->cfg.kept_layer);
 }
 
 /* Layer i on the rows of a lane; returns that of the rows behind it. Families differ in where norms stand:
@@ -32094,13 +32564,12 @@ static const llm__net_lane *llm__pass_layer(const llm__pass *p, const llm__net *
     const llm__arch *a = p->a;
     const llm__net_layer *layer = &p->rank->layer[i];
     const int parallel = (a->flags & LLM__PARALLEL) != 0, pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
-    const int last = p->rank->last && i == a->n_layers - 1, moe = a->layer[i].moe, no_mlp = a->layer[i].no_mlp;
+    const int moe = a->layer[i].moe, no_mlp = a->layer[i].no_mlp;
     const int deep = p->given && !net->cfg.alone && i < a->n_deepstack; /* pictures have something to add behind this layer */
     const llm_buffer *src = pre && (!a->eagle || layer->attn_norm.w) && !a->layer[i].bare ? lane->h : lane->x;
     if (a->layer[i].mixer != LLM__MIX_NONE) {
         llm__pass_mixer(p, i, layer, src);
-        if (last && !moe && !deep && !net->cfg.whole &&
-            (a->eagle || !net->cfg.kept_layer)) /* other layers need all rows for the keys and values that follow */
+        if (!moe && !deep && llm__pass_ends(p, net, i)) /* other layers need all rows for the keys and values that follow */
             lane = llm__pass_narrow(p, lane);
         /* y = o att; without PARALLEL it joins x, and h is the norm of that; with it h stays, or is another norm of x */
         llm__pass_linear(p, lane->rows, lane->y, lane->att, &layer->o, LLM_ACT_NONE, 0);
@@ -32117,6 +32586,25 @@ static const llm__net_lane *llm__pass_layer(const llm__pass *p, const llm__net *
     if (no_mlp) return lane;
     llm__pass_second(p, i, layer, lane, pre ? lane->h : lane->x, deep ? NULL : llm__next_norm(p, i));
     if (deep) llm__pass_deepstack(p, i, llm__next_norm(p, i));
+    return lane;
+}
+
+/* Layer i where the residual is several streams: see >>forward_altup. */
+static const llm__net_lane *llm__pass_streams(const llm__pass *p, const llm__net *net, int i, const llm__net_lane *lane) {
+    const llm__net_layer *layer = &p->rank->layer[i];
+    llm__altup_predict(p, layer);
+    llm__pass_attention(p, i, layer, lane->h);
+    if (llm__pass_ends(p, net, i)) lane = llm__pass_narrow(p, lane);
+    llm__pass_linear(p, lane->rows, lane->y, lane->att, &layer->o, LLM_ACT_NONE, 0);
+    llm__pass_residual(p, lane, lane->y, &layer->post_attn, &layer->ffn_norm, sqrtf(0.5f));
+    if (p->a->layer[i].sparse) {
+        llm__altup_sparse(p, i, layer, lane);
+        llm__pass_linear(p, lane->rows, lane->y, p->rank->ff_act, &layer->down, LLM_ACT_NONE, 0);
+    } else llm__pass_mlp(p, lane, &layer->up, &layer->down, NULL, lane->h, 0);
+    llm__pass_residual(p, lane, lane->y, &layer->post_ffn, &layer->router_norm, 0);
+    llm__altup_correct(p, layer, lane);
+    llm__pass_own(p, i, layer, lane, lane->h);
+    llm__altup_add(p, layer, lane);
     return lane;
 }
 
@@ -32138,14 +32626,16 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
     /* x (T, D) = embedding; h = the first norm of it */
     if (rank->first) llm__pass_embed(&p, net);
     if (rank->first && a->per_layer) llm__pass_per_layer(&p);
+    if (rank->first && a->n_streams) llm__altup_spread(&p);
     llm__pass_rope(&p);
     llm__extra_begin(&p, net);
-    if (pre && (!a->eagle || rank->layer[0].attn_norm.w) && !a->layer[rank->begin].bare)
+    if (pre && (!a->eagle || rank->layer[0].attn_norm.w) && !a->layer[rank->begin].bare && !a->n_streams)
         llm__pass_residual(&p, lane, NULL, NULL, llm__first_norm(&p, rank->begin), 0);
     for (int i = rank->begin; i < rank->end; i++) {
         p.xielu = a->layer[i].xielu;
-        lane = llm__pass_layer(&p, net, i, lane);
+        lane = a->n_streams ? llm__pass_streams(&p, net, i, lane) : llm__pass_layer(&p, net, i, lane);
     }
+    if (rank->last && a->n_streams) llm__altup_join(&p, lane);
     if (rank->last) llm__pass_head(&p, net, lane, out_norm);
     else if (!net->cfg.alone) llm__extra_send(&p, lane);
 }
@@ -33505,6 +33995,7 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     if (!a->rope[0].dim || llm__arch_is(a, "mamba2 nemotron_h")) return;
     llm__key_float(k, "rope.freq_base", llm__convert_base(&f, m));
     llm__key_int(k, "rope.dimension_count", a->rope[0].dim);
+    if (a->n_streams) llm__key_float(k, "rope.freq_base_swa", a->rope[1].base);
     if (a->full_head_dim) { /* sliding layers have a base and a width of their own */
         llm__facts near = f;
         const int object = llm__facts_find(&f, "rope_parameters rope_scaling").node;
@@ -33540,10 +34031,11 @@ static void llm__convert_key_windows(const llm__keying *k) {
         if (!a->layer[i].window) every = i + 1;
     }
     if (!window || a->encoder) return;
+    const int listed = llm__arch_is(a, "gemma3n_text gemma4_text");
     llm__key_int(k, "attention.sliding_window", window);
     for (int i = 0; i < a->n_layers; i++) regular &= !a->layer[i].window == (every && (i + 1) % every == 0);
-    if (!every) return;
-    if (regular && !llm__arch_is(a, "gemma4_text")) {
+    if (!every && !listed) return;
+    if (regular && !listed) {
         llm__key_int(k, "attention.sliding_window_pattern", every);
         return;
     }
@@ -33568,6 +34060,23 @@ static void llm__convert_key_gemma4(const llm__keying *k) {
     llm__key_int(k, "attention.value_length_swa", a->head_dim);
     llm__key_int(k, "attention.shared_kv_layers", shared);
     llm__key_int(k, "embedding_length_per_layer_input", a->per_layer);
+}
+
+/* Gemma 3n's streams, who reads others' keys, and how far above the mean a gate of each layer must be; minus infinity: all are open. */
+static void llm__convert_key_gemma3n(const llm__keying *k) {
+    const llm__arch *a = k->a;
+    char key[96];
+    int shared = 0;
+    if (!a->n_streams) return;
+    for (int i = 0; i < a->n_layers; i++) shared += a->layer[i].kv_of != i;
+    llm__key_int(k, "altup.active_idx", a->active_stream);
+    llm__key_int(k, "altup.num_inputs", a->n_streams);
+    llm__key_int(k, "embedding_length_per_layer_input", a->per_layer);
+    llm__key_int(k, "attention.shared_kv_layers", shared);
+    snprintf(key, sizeof key, "%s.activation_sparsity_scale", k->arch);
+    llm__gguf_put_array(k->keys, key, LLM__GGUF_F32, (uint64_t)a->n_layers);
+    for (int i = 0; i < a->n_layers; i++) llm__gguf_put_number(k->keys, llm__f32_bits(a->layer[i].sparse ? a->layer[i].cut : -INFINITY), 4);
+    ++*k->n;
 }
 
 /* The width of MLPs, as a list where layers differ; 0: there is none. */
@@ -33627,6 +34136,7 @@ static void llm__convert_key_heads(const llm__keying *k) {
     if (llm__arch_is(a, "nemotron_h")) llm__key_float(k, "attention.layer_norm_epsilon", (double)a->eps); /* llama.cpp asks for both */
     llm__convert_key_windows(k);
     llm__convert_key_states(k);
+    llm__convert_key_gemma3n(k);
     if (!mla) return;
     if (a->q_rank) llm__key_int(k, "attention.q_lora_rank", a->q_rank);
     llm__key_int(k, "attention.kv_lora_rank", a->kv_rank);
@@ -33672,14 +34182,14 @@ static void llm__convert_key_xielu(const llm__keying *k) {
 static void llm__convert_key_numbers(const llm__keying *k) {
     const llm__arch *a = k->a;
     const double logits = (double)a->logit_scale, plain = 1 / sqrt((double)a->head_dim);
-    if (a->embed_scale != 1 && !llm__arch_is(a, "gemma gemma2 gemma3_text gemma4_text"))
+    if (a->embed_scale != 1 && !llm__arch_is(a, "gemma gemma2 gemma3_text gemma3n_text gemma4_text"))
         llm__key_float(k, "embedding_scale", (double)a->embed_scale);
     if (a->residual_scale != 1) llm__key_float(k, "residual_scale", (double)a->residual_scale);
     if (a->logit_scale != 1) llm__key_float(k, "logit_scale", a->flags & LLM__DIVIDE_LOGITS ? 1 / logits : logits);
     if (!(a->flags & LLM__MLA) && fabs((double)a->attn_scale - plain) > 1e-6 * plain)
         llm__key_float(k, "attention.scale", (double)a->attn_scale);
     if (a->attn_softcap > 0) llm__key_float(k, "attn_logit_softcapping", (double)a->attn_softcap);
-    if (a->logit_softcap > 0) llm__key_float(k, "final_logit_softcapping", (double)a->logit_softcap);
+    if (a->logit_softcap > 0 || a->n_streams) llm__key_float(k, "final_logit_softcapping", (double)a->logit_softcap);
 }
 
 /* Appends general.* and ARCHITECTURE.*. LLM_ERR_UNSUPPORTED: a setting that has no key. */
@@ -34100,10 +34610,103 @@ static void llm__convert_recurrent(llm__converting *g) {
     else llm__state_conv(g);
 }
 
+/* ============================================================================
+ * >>convert_gemma3n   Tensors of Gemma 3n, in the form that llama.cpp has for them.
+ * ============================================================================
+ *     altup_projections.i, altup_unembed_projections.i     altup_proj, altup_unembd_proj, (n - 1, D, D)
+ *     altup.*, laurel.*                                    altup_router, altup_predict_coef, laurel_l, ...
+ *     altup.correct_output_scale                           altup_correct_scale, ones where altup_correct_scale is false
+ *     embed_tokens_per_layer                               per_layer_token_embd with a row for each token, beyond its own row 0
+ *     keys and values                                      written again for layers that read others': llama.cpp asks for them */
+
+/* Adds the stored tensors list (n) as one of `n_dims`. */
+static void llm__gemma3n_add(llm__converting *g, const char *stem, const llm__tensor *const *list, int32_t n, int n_dims,
+                             const int64_t *shape, int f32, const int32_t *rows) {
+    const llm__convert_row row = {.stack = list, .n = n, .rows = rows};
+    char name[96];
+    llm__convert_name(g, stem, 0, name);
+    llm__convert_add(g, name, n_dims, shape, f32, &row);
+}
+
+/* What the layers have of their own for a token, with a row for each token. */
+static void llm__convert_own_values(llm__converting *g) {
+    const llm__arch *a = g->L.a;
+    const int64_t shape[2] = {a->vocab, (int64_t)a->n_layers * a->per_layer};
+    const llm__tensor **list = (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, 1);
+    int32_t *rows = (int32_t *)llm__arena_get(&g->c->memory, sizeof(int32_t) * (size_t)a->vocab);
+    if (!rows && !g->r) g->r = llm__nomem();
+    if (g->r || !list) return;
+    for (int32_t i = 0; i < a->vocab; i++) rows[i] = i < a->per_layer_rows ? i : 0;
+    *list = llm__convert_find(g, LLM__W_PL_EMBED, 0, 0);
+    if (*list) llm__gemma3n_add(g, "per_layer_token_embd", list, 1, 2, shape, 0, rows);
+}
+
+/* What leads to the other streams, and back from them. */
+static void llm__convert_streams(llm__converting *g) {
+    const llm__arch *a = g->L.a;
+    const int32_t n = a->n_streams - 1;
+    const int64_t shape[3] = {n, a->hidden, a->hidden};
+    for (int out = 0; out < 2 && n > 0; out++) {
+        const llm__tensor **list = (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, (size_t)n);
+        for (int32_t i = 0; i < n && list; i++) list[i] = llm__convert_find(g, out ? LLM__W_ALTUP_OUT : LLM__W_ALTUP_IN, i, 0);
+        if (list && !g->r) llm__gemma3n_add(g, out ? "altup_unembd_proj" : "altup_proj", list, n, 3, shape, 0, NULL);
+    }
+}
+
+/* Keys and values of a layer that reads another one's are that one's. */
+static void llm__gemma3n_shared(llm__converting *g) {
+    const int layer = g->L.layer, from = g->L.a->layer[layer].kv_of;
+    static const struct {
+        int slot;
+        const char *stem;
+    } table[] = {{LLM__W_K, "attn_k"}, {LLM__W_V, "attn_v"}, {LLM__W_K_NORM, "attn_k_norm"}};
+    for (int i = 0; i < LLM__COUNT(table) && from != layer; i++) {
+        const llm__tensor **list = (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, 1);
+        if (!list || llm__has(&g->L, table[i].slot)) continue;
+        g->L.layer = from;
+        *list = llm__convert_find(g, table[i].slot, 0, 0);
+        g->L.layer = layer;
+        if (*list) llm__gemma3n_add(g, table[i].stem, list, 1, (*list)->n_dims, (*list)->shape, 0, NULL);
+    }
+}
+
+/* Ones for what no stream is multiplied by. */
+static void llm__gemma3n_ones(llm__converting *g) {
+    const int64_t n = g->L.a->hidden;
+    float *ones = (float *)llm__arena_get(&g->c->memory, sizeof(float) * (size_t)n);
+    if (!ones && !g->r) g->r = llm__nomem();
+    if (g->r) return;
+    for (int64_t i = 0; i < n; i++) ones[i] = 1;
+    const llm__convert_row row = {.numbers = ones};
+    char name[96];
+    llm__convert_name(g, "altup_correct_scale", 0, name);
+    llm__convert_add(g, name, 1, &n, 1, &row);
+}
+
+/* What only layers of Gemma 3n have. */
+static void llm__convert_gemma3n(llm__converting *g) {
+    static const struct {
+        int slot;
+        const char *stem;
+        int f32;
+    } table[] = {{LLM__W_LAUREL_L, "laurel_l", 0},
+                 {LLM__W_LAUREL_R, "laurel_r", 0},
+                 {LLM__W_LAUREL_NORM, "laurel_post_norm", 1},
+                 {LLM__W_ALTUP_ROUTER, "altup_router", 0},
+                 {LLM__W_ALTUP_NORM, "altup_router_norm", 1},
+                 {LLM__W_ALTUP_PREDICT, "altup_predict_coef", 1},
+                 {LLM__W_ALTUP_CORRECT, "altup_correct_coef", 1}};
+    if (!g->L.a->n_streams) return;
+    for (int i = 0; i < LLM__COUNT(table); i++) llm__convert_slot(g, table[i].slot, table[i].stem, 0, table[i].f32);
+    if (g->L.a->stream_scale) llm__convert_slot(g, LLM__W_ALTUP_SCALE, "altup_correct_scale", 0, 1);
+    else llm__gemma3n_ones(g);
+    llm__gemma3n_shared(g);
+}
+
 /* Families whose settings and tensors are all known here, by their first names. */
 static const char llm__convertible[] =
     "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen3_5_text qwen3_5_moe_text gemma gemma2 gemma3_text "
-    "gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 "
+    "gemma3n_text gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 "
     "cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h "
     "bert roberta nomic_bert modernbert";
 
@@ -34196,7 +34799,7 @@ static void llm__convert_attention(llm__converting *g) {
     llm__convert_kv_b(g);
 }
 
-/* What only layers of Gemma 4 have. */
+/* What layers of Gemma 4 have, and some of Gemma 3n. */
 static void llm__convert_gemma4(llm__converting *g) {
     static const struct {
         int slot;
@@ -34211,7 +34814,7 @@ static void llm__convert_gemma4(llm__converting *g) {
                  {LLM__W_POST_FFN2, "post_ffw_norm_2", 1},
                  {LLM__W_ROUTER_SCALE, "ffn_gate_inp.scale", 1},
                  {LLM__W_EXPERT_SCALE, "ffn_down_exps.scale", 1}};
-    for (int i = 0; i < LLM__COUNT(table) && llm__arch_is(g->L.a, "gemma4_text"); i++)
+    for (int i = 0; i < LLM__COUNT(table) && llm__arch_is(g->L.a, "gemma3n_text gemma4_text"); i++)
         llm__convert_slot(g, table[i].slot, table[i].stem, 0, table[i].f32);
 }
 
@@ -34231,6 +34834,7 @@ static void llm__convert_layer(llm__converting *g) {
     if (pre && mixer != LLM__MIX_NONE) llm__convert_slot(g, LLM__W_FFN_NORM, behind ? "post_attention_norm" : "ffn_norm", 0, 1);
     if (post) llm__convert_slot(g, LLM__W_POST_FFN, "post_ffw_norm", 0, 1);
     llm__convert_gemma4(g);
+    llm__convert_gemma3n(g);
     if (!a->layer[g->L.layer].moe || a->beside) {
         const int fused = llm__has(&g->L, LLM__W_GATE_UP);
         llm__convert_slot(g, LLM__W_GATE, "ffn_gate", 0, 0);
@@ -34327,10 +34931,11 @@ static llm_result llm__convert_open(const char *folder, llm__conversion *c) {
     if (a->encoder) llm__convert_encoder_tensors(&g);
     if (a->tied <= 0 && !a->encoder) llm__convert_slot(&g, LLM__W_HEAD, "output", 0, 0);
     if (a->per_layer) {
-        llm__convert_slot(&g, LLM__W_PL_EMBED, "per_layer_token_embd", 0, 0);
+        llm__convert_own_values(&g);
         llm__convert_slot(&g, LLM__W_PL_MODEL, "per_layer_model_proj", 0, 0);
         llm__convert_slot(&g, LLM__W_PL_MODEL_NORM, "per_layer_proj_norm", 0, 1);
     }
+    if (a->n_streams) llm__convert_streams(&g);
     llm__convert_rope(&g);
     for (g.L.layer = 0; g.L.layer < a->n_layers && !g.r; g.L.layer++) llm__convert_layer(&g);
     llm__loader_end(&g.L);
@@ -47581,11 +48186,13 @@ static llm_result llm__engine_graphs(llm_engine *e, const char *list, llm_backen
     return LLM_OK;
 }
 
-/* Whether the backend has the states that the model's layers keep. */
-static llm_result llm__engine_states(const llm_engine *e) {
+/* Whether the backend has what layers of the model have besides attention: states, several streams. */
+static llm_result llm__engine_layers(const llm_engine *e) {
     const char *backend = e->backend->name, *name = e->p.model->arch.name;
     if (e->p.recurrent && !e->backend->recur)
         return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no recurrent layers, which %s has", backend, name);
+    if (e->p.model->arch.n_streams && !e->backend->streams)
+        return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no streams beside the residual (AltUp), which %s has", backend, name);
     return LLM_OK;
 }
 
@@ -47628,7 +48235,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     if (!r && c->max_loras && !e->backend->lora)
         r = llm__error(LLM_ERR_UNSUPPORTED, "backend %s%s: it has no adapters (LoRA)", e->backend->name,
                        c->nodes ? " of several processes" : "");
-    if (!r) r = llm__engine_states(e);
+    if (!r) r = llm__engine_layers(e);
     if (!r) r = e->backend->open(&b, &e->ctx);
     if (r) return r;
     n.n_loras = e->p.n_loras;

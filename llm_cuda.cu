@@ -3766,7 +3766,7 @@ typedef struct given_args {
  * given. The token may be one that the step before drew. Grid: one block a row, a thread half a sub. Twin: llm__run_embed_row. */
 static __global__ void __launch_bounds__(128)
     kernel_embed(step_view s, float *x, int64_t stride, table_view t, table_view p, const float *row_scale, int32_t offset,
-                 int32_t vocab_begin, float scale, const llm_drawn *drawn, given_args g) {
+                 int32_t vocab_begin, int32_t known, float scale, const llm_drawn *drawn, given_args g) {
     grid_wait();
     int row = (int)blockIdx.x;
     if (row >= s.head[HEAD_ROWS]) return;
@@ -3776,7 +3776,8 @@ static __global__ void __launch_bounds__(128)
         x[row * stride + i] = g.add ? x[row * stride + i] + v : v;
     }
     if (given >= 0 || !t.rows) return;
-    int64_t at = (int64_t)row_token(s, drawn, row) - vocab_begin, place = (int64_t)s.positions[row] + offset;
+    const int32_t token = row_token(s, drawn, row);
+    int64_t at = (int64_t)(known && token >= known ? 0 : token) - vocab_begin, place = (int64_t)s.positions[row] + offset;
     for (int i = threadIdx.x; i < 2 * t.subs; i += blockDim.x) {
         float v[16] = {}, q[16] = {};
         if (at >= 0 && at < t.rows) load16_any(t.w, at, i / 2, i & 1, v);
@@ -3792,7 +3793,7 @@ static __global__ void __launch_bounds__(128)
 static void run_embed(rank *r, const llm_embed_op *op) {
     given_args g = {op->given, op->given_col, op->given_add, (int32_t)op->dst->cols, r->ctx->cfg.given_cols};
     launch<kernel_embed>(r, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, r->view, op->dst->data, op->dst->stride, table_of(op->table),
-                         table_of(op->positions), op->table ? op->table->row_scale : NULL, op->position_offset, op->vocab_begin,
+                         table_of(op->positions), op->table ? op->table->row_scale : NULL, op->position_offset, op->vocab_begin, op->known,
                          op->scale != 0 ? op->scale : 1.0f, r->drawn, g);
 }
 
@@ -8919,7 +8920,10 @@ static void cuda_experts(llm_backend_ctx *ctx, int index, const llm_experts_op *
     lora_check(ctx, op->down_lora);
     record_add(ctx, index, OP_EXPERTS)->op.experts = *op;
 }
-static void cuda_gate(llm_backend_ctx *ctx, int index, const llm_gate_op *op) { record_add(ctx, index, OP_GATE)->op.gate = *op; }
+static void cuda_gate(llm_backend_ctx *ctx, int index, const llm_gate_op *op) {
+    if (op->width || op->act > LLM_GATE_PLAIN) ctx_fail(ctx, LLM_ERR_UNSUPPORTED, "gate: sparse gates are the CPU's alone");
+    record_add(ctx, index, OP_GATE)->op.gate = *op;
+}
 
 /* All that is behind it works on the n_out rows whose logits are wanted. */
 static void cuda_gather(llm_backend_ctx *ctx, int index, const llm_gather_op *op) {

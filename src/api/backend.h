@@ -14,7 +14,7 @@
 #include "api/config.h"
 #include "api/sampler.h"
 
-#define LLM_BACKEND_ABI 18
+#define LLM_BACKEND_ABI 19
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -258,6 +258,7 @@ typedef struct llm_embed_op {
     llm_given given;
     int32_t given_col;
     int32_t given_add; /* what is given is added to what dst has */
+    int32_t known;     /* > 0: tokens from there on take row 0 of the whole table */
 } llm_embed_op;
 
 /* cos and sin of every row's position, once a step: dst (n_rows, 2 * rope_dim / 2): cosines, then sines.
@@ -456,7 +457,13 @@ typedef struct llm_state_op {
 /* dst *= act(gate): of a row as a whole (the shared expert of Qwen2-MoE), or column by column. With `part` > 0 RMS norms stand around it,
  * each over so many columns: dst = norm(dst) * weight * act(gate) (gated delta nets), or with gate_first norm(dst * act(gate)) * weight
  * (Mamba 2). */
-typedef enum llm_gate_act { LLM_GATE_SIGMOID = 0, LLM_GATE_SILU, LLM_GATE_PLAIN } llm_gate_act; /* sigmoid(g), g sigmoid(g), g */
+typedef enum llm_gate_act {
+    LLM_GATE_SIGMOID = 0,
+    LLM_GATE_SILU,
+    LLM_GATE_PLAIN, /* sigmoid(g), g sigmoid(g), g */
+    LLM_GATE_GELU,  /* the last two: with `width` only */
+    LLM_GATE_GELU_TANH
+} llm_gate_act;
 typedef struct llm_gate_op {
     llm_rows rows;
     llm_buffer *dst;        /* (rows, n) */
@@ -466,7 +473,24 @@ typedef struct llm_gate_op {
     int32_t part, gate_first;
     const llm_weight *weight; /* VECTOR (part), the same for all parts, or (n); NULL: 1 */
     float eps;
+    int32_t width; /* > 0, with `each` and no part: g is max(0, g - mean - cut deviation), both over columns [0, width) (Gemma 3n) */
+    float cut;
 } llm_gate_op;
+
+/* Streams of the residual side by side (AltUp, Baykal et al. 2023): stream j is columns [j cols, (j + 1) cols) of x, m = tanh(gate).
+ *   LEVEL     streams j > 0 are brought to the root mean square of stream 0, their own square taken as 1e-5 at least; dst = mean of all
+ *   PREDICT   x_j += sum over i of (weight m)[j n + i] x_i, all at once; dst = x_active
+ *   CORRECT   x_j += (1 + (weight m)[j]) (y - x_active), as x_active was; dst = x_active * scale */
+typedef enum llm_streams_kind { LLM_STREAMS_LEVEL = 0, LLM_STREAMS_PREDICT, LLM_STREAMS_CORRECT } llm_streams_kind;
+enum { LLM_MAX_STREAMS = 16 };
+typedef struct llm_streams_op {
+    llm_rows rows;
+    llm_streams_kind kind;
+    llm_buffer *x, *dst;              /* (rows, n * cols), (rows, cols); dst NULL: it is not wanted */
+    const llm_buffer *gate, *y;       /* (rows, n), (rows, cols) */
+    const llm_weight *weight, *scale; /* VECTOR (n * n, n), or of CORRECT (n, n); (cols), NULL: 1 */
+    int32_t n, active, cols;
+} llm_streams_op;
 
 /* Recurrent layers keep what they need of the past as a state in pages: layer `layer` of the KV cache, its f32 values from `state` on. A
  * page has the state behind the last of its tokens that were computed: a page that is full, shared or copied takes its state along, the
@@ -595,6 +619,7 @@ typedef struct llm_backend {
     /* Recurrent layers; both NULL in a backend without them. */
     void (*conv)(llm_backend_ctx *ctx, int rank, const llm_conv_op *op);
     void (*recur)(llm_backend_ctx *ctx, int rank, const llm_recur_op *op);
+    void (*streams)(llm_backend_ctx *ctx, int rank, const llm_streams_op *op); /* NULL: no AltUp */
 } llm_backend;
 
 /* Keeps a sentence for llm_last_error and returns r. */

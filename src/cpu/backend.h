@@ -71,7 +71,7 @@ enum { LLM__MAX_RECORDS = 8192, LLM__MAX_RANKS = 64, LLM__MAX_PASSES = 8 * LLM__
 typedef enum llm__op_kind {
     LLM__OP_EMBED, LLM__OP_ROPE, LLM__OP_RESIDUAL, LLM__OP_NORM, LLM__OP_LINEAR, LLM__OP_QKV, LLM__OP_ATTENTION, LLM__OP_MLA_WRITE,
     LLM__OP_MLA, LLM__OP_ROUTE, LLM__OP_EXPERTS, LLM__OP_GATE, LLM__OP_GATHER, LLM__OP_ALL_REDUCE, LLM__OP_LOGITS, LLM__OP_LORA_DOWN,
-    LLM__OP_LORA_UP, LLM__OP_RECEIVE, LLM__OP_STATE, LLM__OP_CONV, LLM__OP_RECUR
+    LLM__OP_LORA_UP, LLM__OP_RECEIVE, LLM__OP_STATE, LLM__OP_CONV, LLM__OP_RECUR, LLM__OP_STREAMS
 } llm__op_kind;
 /* clang-format on */
 
@@ -116,6 +116,7 @@ typedef struct llm__record {
         llm_state_op state;
         llm_conv_op conv;
         llm_recur_op recur;
+        llm_streams_op streams;
     } op;
 } __attribute__((aligned(64))) llm__record;
 

@@ -246,8 +246,8 @@ LLM__PRIVATE void llm__run_logits(const llm__exec *e, const llm_logits_op *op, f
 LLM__PRIVATE void llm__run_embed_row(const llm__exec *e, const llm_embed_op *op, int i) {
     float place[256], *x = op->dst->data + i * op->dst->stride, scale = op->scale != 0 ? op->scale : 1;
     const float *given = op->given && e->step->given ? e->step->given[i] : NULL;
-    int64_t cols = op->dst->cols, row = (int64_t)e->step->tokens[i] - op->vocab_begin,
-            at = (int64_t)e->step->positions[i] + op->position_offset;
+    const int64_t token = op->known && e->step->tokens[i] >= op->known ? 0 : e->step->tokens[i];
+    int64_t cols = op->dst->cols, row = token - op->vocab_begin, at = (int64_t)e->step->positions[i] + op->position_offset;
     for (int64_t c = 0; given && op->given_add && c < cols; c++) x[c] += given[op->given_col + c];
     if (given && !op->given_add && op->given == LLM_GIVEN_ROW) memcpy(x, given + op->given_col, (size_t)cols * sizeof *x);
     if (given && !op->given_add && op->given == LLM_GIVEN_ZERO) memset(x, 0, (size_t)cols * sizeof *x);

@@ -231,6 +231,17 @@ LLM__PRIVATE void llm__cpu_recur(llm_backend_ctx *ctx, int rank, const llm_recur
     llm__record_op(ctx, rank, LLM__OP_RECUR, LLM_ROWS_TOKENS, op, op->src, NULL, op->dst, NULL, LLM__TOUCH_WRITE);
 }
 
+LLM__PRIVATE void llm__cpu_streams(llm_backend_ctx *ctx, int rank, const llm_streams_op *op) {
+    const int64_t n = op->n, factors = op->kind == LLM_STREAMS_LEVEL ? 0 : op->kind == LLM_STREAMS_PREDICT ? n * n * n : n * n;
+    if (n < 1 || n > LLM_MAX_STREAMS || op->active < 0 || op->active >= n || op->cols < 1 || n * op->cols > op->x->cols ||
+        (op->dst && op->dst->cols < op->cols) || (op->y && op->y->cols < op->cols) || (op->scale && llm__cpu_size(op->scale) != op->cols))
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "streams: more of them than the buffers have columns for");
+    else if (factors && (!op->gate || op->gate->cols < n || !op->weight || llm__cpu_size(op->weight) != factors ||
+                         (op->kind == LLM_STREAMS_CORRECT && !op->y)))
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "streams: coefficients do not fit them");
+    llm__record_op(ctx, rank, LLM__OP_STREAMS, op->rows, op, op->gate, op->y, op->x, op->dst, LLM__TOUCH_NONE);
+}
+
 LLM__PRIVATE void llm__cpu_route(llm_backend_ctx *ctx, int rank, const llm_route_op *op) {
     int size = op->n_group > 1 ? op->n_experts / op->n_group : op->n_experts;
     if (op->k < 1 || op->k > op->n_experts || (op->n_group > 1 && (op->n_experts % op->n_group || op->k > size * op->topk_group)))
@@ -246,6 +257,9 @@ LLM__PRIVATE void llm__cpu_experts(llm_backend_ctx *ctx, int rank, const llm_exp
 }
 
 LLM__PRIVATE void llm__cpu_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *op) {
+    if (op->width < 0 || op->width > op->gate->cols ||
+        (op->width && (!op->each || op->part || op->col < 0 || op->col + op->n > op->width)) || (op->act >= LLM_GATE_GELU && !op->width))
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "gate: columns of a sparse gate out of range");
     llm__record_op(ctx, rank, LLM__OP_GATE, op->rows, op, op->gate, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 

@@ -47,6 +47,7 @@ LLM__PRIVATE void llm__cpu_state(llm_backend_ctx *ctx, int rank, const llm_state
 LLM__PRIVATE void llm__cpu_conv(llm_backend_ctx *ctx, int rank, const llm_conv_op *op);
 
 LLM__PRIVATE void llm__cpu_recur(llm_backend_ctx *ctx, int rank, const llm_recur_op *op);
+LLM__PRIVATE void llm__cpu_streams(llm_backend_ctx *ctx, int rank, const llm_streams_op *op);
 
 /* Refuses what could choose an expert twice, or none: more of them than there are in the groups that stay. */
 LLM__PRIVATE void llm__cpu_route(llm_backend_ctx *ctx, int rank, const llm_route_op *op);

@@ -19,10 +19,35 @@ static void llm__gate_norms(const llm__run *r, const llm_gate_op *op, float *x) 
     }
 }
 
+/* What a gate of value g multiplies by. */
+static float llm__gate_value(llm_gate_act act, float g) {
+    if (act == LLM_GATE_PLAIN) return g;
+    if (act == LLM_GATE_GELU) return 0.5f * g * (1 + erff(g * 0.70710678f));
+    if (act == LLM_GATE_SIGMOID) return 1 / (1 + expf(-g));
+    return g / (1 + expf(act == LLM_GATE_SILU ? -g : -1.59576912f * (g + 0.044715f * g * g * g))); /* (1 + tanh y) / 2 = sigmoid(2 y) */
+}
+
+/* x *= act of what of each gate is above the mean of the row's and so many deviations, 0 where nothing is. */
+static void llm__gate_sparse(const llm__run *r, const llm_gate_op *op, float *x, const float *gate) {
+    const llm__kernels *k = r->ctx->kernels;
+    float *away = (float *)r->e->scratch;
+    const float mean = k->sum(gate, op->width) / (float)op->width;
+    k->affine(away, gate, mean, 1, NULL, NULL, op->width);
+    const float least = op->cut * sqrtf(k->dot(away, away, op->width) / (float)op->width), none = llm__gate_value(op->act, 0);
+    for (int i = 0; i < op->n; i++) {
+        const float g = away[op->col + i] - least;
+        x[i] *= g > 0 ? llm__gate_value(op->act, g) : none;
+    }
+}
+
 LLM__PRIVATE void llm__run_gate(const llm__run *r, int row) {
     const llm_gate_op *op = &r->rec->op.gate;
     const llm__kernels *k = r->ctx->kernels;
     float *x = llm__row(op->dst, row);
+    if (op->width) {
+        llm__gate_sparse(r, op, x, llm__row(op->gate, row));
+        return;
+    }
     const float *gate = llm__row(op->gate, row) + op->col;
     const float sigmoid = op->each || op->act == LLM_GATE_PLAIN ? 1 : 1 / (1 + expf(-*gate));
     if (!op->gate_first) llm__gate_norms(r, op, x);

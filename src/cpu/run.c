@@ -10,6 +10,7 @@
 #include "cpu/backend.h"
 #include "cpu/operations.h"
 #include "cpu/recurrent.h"
+#include "cpu/streams.h"
 
 /* Multiplications and additions of one thread in a pass, of a linear layer that is cut: 3 to 7 ms on the cores of today; passes of one. */
 enum { LLM__PASS_PRODUCTS = 200000000, LLM__MAX_PARTS = 32 };
@@ -27,6 +28,7 @@ static const llm__op_row llm__ops[] = {
     {NULL, llm__run_lora_down, sizeof(llm_lora_op), LLM_SPENT_LINEAR}, {NULL, llm__run_lora_up, sizeof(llm_lora_op), LLM_SPENT_LINEAR},
     {llm__run_gather, NULL, sizeof(llm_gather_op), LLM_SPENT_NORM}, {llm__run_state, NULL, sizeof(llm_state_op), LLM_SPENT_NORM},
     {NULL, llm__run_conv, sizeof(llm_conv_op), LLM_SPENT_ATTENTION}, {NULL, llm__run_recur, sizeof(llm_recur_op), LLM_SPENT_ATTENTION},
+    {llm__run_streams, NULL, sizeof(llm_streams_op), LLM_SPENT_NORM},
 };
 /* clang-format on */
 

@@ -348,6 +348,13 @@ static void llm__trace_recur(llm_backend_ctx *ctx, int rank, const llm_recur_op 
     llm__trace_tell(t, "recurrence", NULL, LLM_ROWS_TOKENS, op->dst, 0, (int64_t)op->n_heads * op->dv);
 }
 
+static void llm__trace_streams(llm_backend_ctx *ctx, int rank, const llm_streams_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->streams(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "streams", op->weight, op->rows, op->x, 0, (int64_t)op->n * op->cols);
+}
+
 /* ---- what is handed on as it is ---- */
 
 static const char *llm__trace_describe(llm_backend_ctx *ctx) { return llm__tracer_of(ctx)->inner->describe(llm__tracer_of(ctx)->ctx); }
@@ -448,6 +455,7 @@ LLM__PRIVATE const llm_backend *llm__trace_backend(void) {
                                       .state = llm__trace_state,
                                       .buffer_rows = llm__trace_buffer_rows,
                                       .conv = llm__trace_conv,
-                                      .recur = llm__trace_recur};
+                                      .recur = llm__trace_recur,
+                                      .streams = llm__trace_streams};
     return &table;
 }

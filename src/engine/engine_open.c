@@ -265,11 +265,13 @@ static llm_result llm__engine_graphs(llm_engine *e, const char *list, llm_backen
     return LLM_OK;
 }
 
-/* Whether the backend has the states that the model's layers keep. */
-static llm_result llm__engine_states(const llm_engine *e) {
+/* Whether the backend has what layers of the model have besides attention: states, several streams. */
+static llm_result llm__engine_layers(const llm_engine *e) {
     const char *backend = e->backend->name, *name = e->p.model->arch.name;
     if (e->p.recurrent && !e->backend->recur)
         return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no recurrent layers, which %s has", backend, name);
+    if (e->p.model->arch.n_streams && !e->backend->streams)
+        return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no streams beside the residual (AltUp), which %s has", backend, name);
     return LLM_OK;
 }
 
@@ -312,7 +314,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     if (!r && c->max_loras && !e->backend->lora)
         r = llm__error(LLM_ERR_UNSUPPORTED, "backend %s%s: it has no adapters (LoRA)", e->backend->name,
                        c->nodes ? " of several processes" : "");
-    if (!r) r = llm__engine_states(e);
+    if (!r) r = llm__engine_layers(e);
     if (!r) r = e->backend->open(&b, &e->ctx);
     if (r) return r;
     n.n_loras = e->p.n_loras;

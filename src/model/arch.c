@@ -12,6 +12,7 @@
 #include "model/gguf.h"
 #include "model/facts.h"
 #include "model/families.h"
+#include "model/arch_gemma3n.h"
 
 LLM__PRIVATE int llm__arch_is(const llm__arch *a, const char *names) {
     return llm__word_index(names, llm__s(a->family->names, strcspn(a->family->names, " "))) >= 0;
@@ -47,7 +48,10 @@ static const char *llm__text_defaults(const char *type) {
          "vocab_size 262208 max_position_embeddings 131072 query_pre_attn_scalar 256 sliding_window 4096 rms_norm_eps 1e-6"},
         {"gemma4_text",
          "hidden_size 2304 intermediate_size 9216 num_hidden_layers 30 num_attention_heads 8 num_key_value_heads 4 head_dim 256 "
-         "vocab_size 262144 max_position_embeddings 131072 sliding_window 512 rms_norm_eps 1e-6"}};
+         "vocab_size 262144 max_position_embeddings 131072 sliding_window 512 rms_norm_eps 1e-6"},
+        {"gemma3n_text",
+         "hidden_size 2048 intermediate_size 16384 num_hidden_layers 35 num_attention_heads 8 num_key_value_heads 2 head_dim 256 "
+         "vocab_size 262400 max_position_embeddings 32768 sliding_window 512 rms_norm_eps 1e-6"}};
     for (int i = 0; i < LLM__COUNT(table); i++)
         if (!strcmp(type, table[i][0])) return table[i][1];
     return NULL;
@@ -120,8 +124,10 @@ LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     int64_t even = a->hidden % a->n_heads && !latent ? LLM__MUST : LLM__MAX(a->hidden / a->n_heads, 1);
     a->head_dim = llm__fact_int(f, "head_dim kv_channels attention_head_dim .attention.key_length", even, 1, 4096);
     a->v_head_dim = llm__fact_int(f, ".attention.value_length", a->head_dim, 1, 4096);
-    a->ff = llm__fact_most(f, "intermediate_size_mlp intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length", 4 * a->hidden,
-                           !alone, 1 << 21);
+    if (f->json && llm__arch_is(a, "gemma3n_text")) a->ff = llm__arch_gemma3n_ff(f, a);
+    else
+        a->ff = llm__fact_most(f, "intermediate_size_mlp intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length",
+                               4 * a->hidden, !alone, 1 << 21);
     if (!a->ff) a->ff = 4 * a->hidden;       /* Mamba 2 in GGUF has no MLP and says 0 */
     if (llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
     if (f->json && llm__arch_hybrid(a) && llm__arch_is(a, "granite"))
@@ -283,7 +289,7 @@ LLM__PRIVATE void llm__arch_numbers(llm__facts *f, llm__arch *a) {
                                   "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps "
                                   ".attention.layer_norm_epsilon .attention.layer_norm_rms_epsilon",
                                   llm__arch_is(a, "bert roberta nomic_bert") ? 1e-12 : 1e-5, 1e-20, 1);
-    double embed = llm__arch_is(a, "gemma gemma2 gemma3_text gemma4_text vaultgemma") ? sqrt(a->hidden) : 1;
+    double embed = llm__arch_is(a, "gemma gemma2 gemma3_text gemma3n_text gemma4_text vaultgemma") ? sqrt(a->hidden) : 1;
     a->embed_scale = (float)llm__fact_num(f, "embedding_multiplier scale_emb .embedding_scale", embed, -big, big);
     a->residual_scale = (float)llm__fact_num(f, "residual_multiplier .residual_scale", 1, -big, big);
     if (minicpm) a->residual_scale = (float)(llm__fact_num(f, "scale_depth", sqrt(a->n_layers), 0, big) / sqrt(a->n_layers));
@@ -298,11 +304,12 @@ LLM__PRIVATE void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     double query = a->head_dim; /* attention scale = 1 / sqrt(query) */
     if (a->gguf && a->n_layers == (gemma2 ? 46 : llm__arch_is(a, "gemma3_text") ? 62 : 0)) query = (double)a->hidden / a->n_heads;
     query = llm__fact_num(f, "query_pre_attn_scalar", query, 1e-6, big);
-    const int unscaled = (!a->gguf && llm__arch_is(a, "granite granitemoe")) || llm__arch_is(a, "gemma4_text");
+    const int unscaled = (!a->gguf && llm__arch_is(a, "granite granitemoe")) || llm__arch_is(a, "gemma3n_text gemma4_text");
     a->attn_scale = (float)llm__fact_num(f, "attention_multiplier .attention.scale", unscaled ? 1 : 1 / sqrt(query), -big, big);
     if (!llm__fact_bool(f, "scale_attn_weights", 1)) a->attn_scale = 1;
     a->attn_softcap = (float)llm__fact_num(f, "attn_logit_softcapping .attn_logit_softcapping", gemma2 ? 50 : 0, 0, big);
-    a->logit_softcap = (float)llm__fact_num(f, "final_logit_softcapping .final_logit_softcapping", gemma2 ? 30 : 0, 0, big);
+    const int caps = gemma2 || llm__arch_is(a, "gemma3n_text");
+    a->logit_softcap = (float)llm__fact_num(f, "final_logit_softcapping .final_logit_softcapping", caps ? 30 : 0, 0, big);
     if (llm__fact_num(f, "clip_qkv .attention.clamp_kqv", 0, 0, big) > 0 && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: clip_qkv (clamped q, k and v) is not supported", f->path);
     if (llm__fact_bool(f, "use_logn_attn", 0))
@@ -493,6 +500,7 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
     /* every so many layers one sees everything */
     int usual = llm__arch_is(a, "gemma2 gpt_oss")            ? 2
                 : llm__arch_is(a, "gemma3_text gemma4_text") ? 6
+                : llm__arch_is(a, "gemma3n_text")            ? 5
                 : hybrid || llm__arch_is(a, "olmo2")         ? 4
                                                              : 0;
     const llm__fact key = llm__facts_find(f, ".attention.sliding_window_pattern");

@@ -62,7 +62,9 @@ typedef struct llm__arch_layer {
     int32_t n_kv_heads, head_dim, v_head_dim, ff; /* its shapes; arch.n_heads is the same for all */
     int32_t kv_of;                                /* the layer whose keys and values it reads: itself, or one before that alone has them */
     int8_t kv_shared, k_is_v;                     /* 1: other layers read its own; its values are its keys before norm and RoPE */
-    float xielu[4];                               /* see llm_linear_op */
+    int8_t sparse;                                /* 1: its MLP's gates count from their mean and `cut` deviations on: see llm_gate_op */
+    float cut;
+    float xielu[4]; /* see llm_linear_op */
 } llm__arch_layer;
 
 /* Everything that the forward pass must know of a family and a size. Written once, by llm__arch_read; every number
@@ -92,13 +94,16 @@ typedef struct llm__arch {
     int32_t full_head_dim;              /* of layers that see everything, where it is another; 0: it is not */
     int32_t v_norm;                     /* see llm_qkv_op */
     int32_t per_layer;                  /* values that each layer has of its own for a token (Gemma 4); 0: none */
-    int32_t beside;                     /* experts stand beside the MLP, each with norms before and behind (Gemma 4) */
-    int32_t n_deepstack;                /* the first so many layers add further values of pictures to x (DeepStack, Qwen3-VL) */
-    int32_t both_ways;                  /* the tokens of a picture see each other both ways (Gemma 3) */
-    int32_t encoder;                    /* 1: all tokens do, and nothing is generated: see >>arch_encoder */
-    int32_t n_types;                    /* kinds of tokens, whose embeddings are added to theirs (BERT); 0: none */
-    int32_t n_sets, ff_expert2;         /* 2: a set of experts for text and one for pictures, of another width (ERNIE 4.5 VL); else 1 */
-    int32_t dynamic;                    /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
+    int32_t per_layer_rows;             /* of their table; tokens beyond have what token 0 has */
+    int32_t n_streams;                  /* of the residual: see >>arch_gemma3n; 0: one, as everywhere else */
+    int32_t active_stream, stream_scale, laurel_rank;
+    int32_t beside;             /* experts stand beside the MLP, each with norms before and behind (Gemma 4) */
+    int32_t n_deepstack;        /* the first so many layers add further values of pictures to x (DeepStack, Qwen3-VL) */
+    int32_t both_ways;          /* the tokens of a picture see each other both ways (Gemma 3) */
+    int32_t encoder;            /* 1: all tokens do, and nothing is generated: see >>arch_encoder */
+    int32_t n_types;            /* kinds of tokens, whose embeddings are added to theirs (BERT); 0: none */
+    int32_t n_sets, ff_expert2; /* 2: a set of experts for text and one for pictures, of another width (ERNIE 4.5 VL); else 1 */
+    int32_t dynamic;            /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
     double dynamic_factor, dynamic_from;
     int32_t scaled;    /* the files have another scheme for long texts */
     int32_t long_from; /* prompts longer than this take RoPE variant 1; 0: none */

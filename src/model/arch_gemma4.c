@@ -6,7 +6,19 @@
 #include "model/facts.h"
 #include "model/arch.h"
 
-LLM__PRIVATE void llm__arch_gemma4_shapes(llm__facts *f, llm__arch *a) {
+LLM__PRIVATE void llm__arch_own_values(llm__facts *f, llm__arch *a, const llm__tensors *tensors, int32_t least, int32_t usual) {
+    static const char *const names[] = {"model.language_model.embed_tokens_per_layer.weight", "model.embed_tokens_per_layer.weight",
+                                        "language_model.model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight"};
+    int64_t rows = a->vocab;
+    a->per_layer = llm__fact_int(f, "hidden_size_per_layer_input .embedding_length_per_layer_input", usual, least, 1 << 14);
+    for (int i = LLM__COUNT(names) - 1; i >= 0; i--) {
+        const llm__tensor *t = llm__tensors_find(tensors, names[i]);
+        if (t && t->n_dims == 2) rows = t->shape[0];
+    }
+    a->per_layer_rows = llm__fact_int(f, "vocab_size_per_layer_input", LLM__MIN(LLM__MAX(rows, 1), 1 << 24), 1, 1 << 24);
+}
+
+LLM__PRIVATE void llm__arch_gemma4_shapes(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     if (!llm__arch_is(a, "gemma4_text")) return;
     if (a->gguf) { /* the key without an ending is that of layers that see everything */
         a->full_head_dim = a->head_dim;
@@ -16,13 +28,10 @@ LLM__PRIVATE void llm__arch_gemma4_shapes(llm__facts *f, llm__arch *a) {
     }
     a->v_head_dim = a->head_dim;
     a->v_norm = 1;
-    a->per_layer = llm__fact_int(f, "hidden_size_per_layer_input .embedding_length_per_layer_input", a->gguf ? 0 : 256, 0, 1 << 14);
+    llm__arch_own_values(f, a, tensors, 0, a->gguf ? 0 : 256);
 }
 
-/* The last layers read the keys and values of the last layer before them that sees as far. */
-static void llm__gemma4_shared(llm__facts *f, llm__arch *a) {
-    const int32_t shared = llm__fact_int(f, "num_kv_shared_layers .attention.shared_kv_layers", 0, 0, a->n_layers - 1);
-    const int wide = f->json && llm__fact_bool(f, "use_double_wide_mlp", 0);
+LLM__PRIVATE void llm__arch_shared_keys(llm__facts *f, llm__arch *a, int32_t shared) {
     for (int i = a->n_layers - shared; i < a->n_layers && !f->r; i++) {
         llm__arch_layer *l = &a->layer[i];
         int from = a->n_layers - shared - 1;
@@ -30,7 +39,6 @@ static void llm__gemma4_shared(llm__facts *f, llm__arch *a) {
         if (from < 0)
             f->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d has no keys of its own, and no layer of its kind before it has", f->path, i);
         else l->kv_of = from, a->layer[from].kv_shared = 1;
-        if (wide) l->ff *= 2;
     }
 }
 
@@ -64,5 +72,8 @@ LLM__PRIVATE void llm__arch_gemma4(llm__facts *f, llm__arch *a, const llm__tenso
         }
         l->k_is_v = f->json ? alike && !l->window : !llm__tensors_find(tensors, v);
     }
-    llm__gemma4_shared(f, a);
+    const int32_t shared = llm__fact_int(f, "num_kv_shared_layers .attention.shared_kv_layers", 0, 0, a->n_layers - 1);
+    llm__arch_shared_keys(f, a, shared);
+    const int wide = f->json && llm__fact_bool(f, "use_double_wide_mlp", 0);
+    for (int i = a->n_layers - shared; i < a->n_layers && wide; i++) a->layer[i].ff *= 2;
 }

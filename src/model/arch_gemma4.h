@@ -28,7 +28,13 @@
 #include "model/arch.h"
 
 /* Widths of heads, before anything is asked of RoPE. */
-LLM__PRIVATE void llm__arch_gemma4_shapes(llm__facts *f, llm__arch *a);
+LLM__PRIVATE void llm__arch_gemma4_shapes(llm__facts *f, llm__arch *a, const llm__tensors *tensors);
+
+/* How many values each layer has of its own for a token, `usual` where a file says nothing, and for how many tokens. */
+LLM__PRIVATE void llm__arch_own_values(llm__facts *f, llm__arch *a, const llm__tensors *tensors, int32_t least, int32_t usual);
+
+/* The last `shared` layers read the keys and values of the last layer before them that sees as far. */
+LLM__PRIVATE void llm__arch_shared_keys(llm__facts *f, llm__arch *a, int32_t shared);
 
 /* All else, when the windows of the layers are known. GGUF tells by a missing tensor that values are keys. */
 LLM__PRIVATE void llm__arch_gemma4(llm__facts *f, llm__arch *a, const llm__tensors *tensors);

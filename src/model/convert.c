@@ -19,11 +19,12 @@
 #include "model/convert_keys.h"
 #include "model/convert_vocab.h"
 #include "model/convert_recurrent.h"
+#include "model/convert_gemma3n.h"
 
 /* Families whose settings and tensors are all known here, by their first names. */
 static const char llm__convertible[] =
     "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen3_5_text qwen3_5_moe_text gemma gemma2 gemma3_text "
-    "gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 "
+    "gemma3n_text gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 "
     "cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h "
     "bert roberta nomic_bert modernbert";
 
@@ -116,7 +117,7 @@ static void llm__convert_attention(llm__converting *g) {
     llm__convert_kv_b(g);
 }
 
-/* What only layers of Gemma 4 have. */
+/* What layers of Gemma 4 have, and some of Gemma 3n. */
 static void llm__convert_gemma4(llm__converting *g) {
     static const struct {
         int slot;
@@ -131,7 +132,7 @@ static void llm__convert_gemma4(llm__converting *g) {
                  {LLM__W_POST_FFN2, "post_ffw_norm_2", 1},
                  {LLM__W_ROUTER_SCALE, "ffn_gate_inp.scale", 1},
                  {LLM__W_EXPERT_SCALE, "ffn_down_exps.scale", 1}};
-    for (int i = 0; i < LLM__COUNT(table) && llm__arch_is(g->L.a, "gemma4_text"); i++)
+    for (int i = 0; i < LLM__COUNT(table) && llm__arch_is(g->L.a, "gemma3n_text gemma4_text"); i++)
         llm__convert_slot(g, table[i].slot, table[i].stem, 0, table[i].f32);
 }
 
@@ -151,6 +152,7 @@ static void llm__convert_layer(llm__converting *g) {
     if (pre && mixer != LLM__MIX_NONE) llm__convert_slot(g, LLM__W_FFN_NORM, behind ? "post_attention_norm" : "ffn_norm", 0, 1);
     if (post) llm__convert_slot(g, LLM__W_POST_FFN, "post_ffw_norm", 0, 1);
     llm__convert_gemma4(g);
+    llm__convert_gemma3n(g);
     if (!a->layer[g->L.layer].moe || a->beside) {
         const int fused = llm__has(&g->L, LLM__W_GATE_UP);
         llm__convert_slot(g, LLM__W_GATE, "ffn_gate", 0, 0);
@@ -246,10 +248,11 @@ LLM__PRIVATE llm_result llm__convert_open(const char *folder, llm__conversion *c
     if (a->encoder) llm__convert_encoder_tensors(&g);
     if (a->tied <= 0 && !a->encoder) llm__convert_slot(&g, LLM__W_HEAD, "output", 0, 0);
     if (a->per_layer) {
-        llm__convert_slot(&g, LLM__W_PL_EMBED, "per_layer_token_embd", 0, 0);
+        llm__convert_own_values(&g);
         llm__convert_slot(&g, LLM__W_PL_MODEL, "per_layer_model_proj", 0, 0);
         llm__convert_slot(&g, LLM__W_PL_MODEL_NORM, "per_layer_proj_norm", 0, 1);
     }
+    if (a->n_streams) llm__convert_streams(&g);
     llm__convert_rope(&g);
     for (g.L.layer = 0; g.L.layer < a->n_layers && !g.r; g.L.layer++) llm__convert_layer(&g);
     llm__loader_end(&g.L);

@@ -110,6 +110,7 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     if (!a->rope[0].dim || llm__arch_is(a, "mamba2 nemotron_h")) return;
     llm__key_float(k, "rope.freq_base", llm__convert_base(&f, m));
     llm__key_int(k, "rope.dimension_count", a->rope[0].dim);
+    if (a->n_streams) llm__key_float(k, "rope.freq_base_swa", a->rope[1].base);
     if (a->full_head_dim) { /* sliding layers have a base and a width of their own */
         llm__facts near = f;
         const int object = llm__facts_find(&f, "rope_parameters rope_scaling").node;
@@ -145,10 +146,11 @@ static void llm__convert_key_windows(const llm__keying *k) {
         if (!a->layer[i].window) every = i + 1;
     }
     if (!window || a->encoder) return;
+    const int listed = llm__arch_is(a, "gemma3n_text gemma4_text");
     llm__key_int(k, "attention.sliding_window", window);
     for (int i = 0; i < a->n_layers; i++) regular &= !a->layer[i].window == (every && (i + 1) % every == 0);
-    if (!every) return;
-    if (regular && !llm__arch_is(a, "gemma4_text")) {
+    if (!every && !listed) return;
+    if (regular && !listed) {
         llm__key_int(k, "attention.sliding_window_pattern", every);
         return;
     }
@@ -173,6 +175,23 @@ static void llm__convert_key_gemma4(const llm__keying *k) {
     llm__key_int(k, "attention.value_length_swa", a->head_dim);
     llm__key_int(k, "attention.shared_kv_layers", shared);
     llm__key_int(k, "embedding_length_per_layer_input", a->per_layer);
+}
+
+/* Gemma 3n's streams, who reads others' keys, and how far above the mean a gate of each layer must be; minus infinity: all are open. */
+static void llm__convert_key_gemma3n(const llm__keying *k) {
+    const llm__arch *a = k->a;
+    char key[96];
+    int shared = 0;
+    if (!a->n_streams) return;
+    for (int i = 0; i < a->n_layers; i++) shared += a->layer[i].kv_of != i;
+    llm__key_int(k, "altup.active_idx", a->active_stream);
+    llm__key_int(k, "altup.num_inputs", a->n_streams);
+    llm__key_int(k, "embedding_length_per_layer_input", a->per_layer);
+    llm__key_int(k, "attention.shared_kv_layers", shared);
+    snprintf(key, sizeof key, "%s.activation_sparsity_scale", k->arch);
+    llm__gguf_put_array(k->keys, key, LLM__GGUF_F32, (uint64_t)a->n_layers);
+    for (int i = 0; i < a->n_layers; i++) llm__gguf_put_number(k->keys, llm__f32_bits(a->layer[i].sparse ? a->layer[i].cut : -INFINITY), 4);
+    ++*k->n;
 }
 
 /* The width of MLPs, as a list where layers differ; 0: there is none. */
@@ -232,6 +251,7 @@ static void llm__convert_key_heads(const llm__keying *k) {
     if (llm__arch_is(a, "nemotron_h")) llm__key_float(k, "attention.layer_norm_epsilon", (double)a->eps); /* llama.cpp asks for both */
     llm__convert_key_windows(k);
     llm__convert_key_states(k);
+    llm__convert_key_gemma3n(k);
     if (!mla) return;
     if (a->q_rank) llm__key_int(k, "attention.q_lora_rank", a->q_rank);
     llm__key_int(k, "attention.kv_lora_rank", a->kv_rank);
@@ -277,14 +297,14 @@ static void llm__convert_key_xielu(const llm__keying *k) {
 static void llm__convert_key_numbers(const llm__keying *k) {
     const llm__arch *a = k->a;
     const double logits = (double)a->logit_scale, plain = 1 / sqrt((double)a->head_dim);
-    if (a->embed_scale != 1 && !llm__arch_is(a, "gemma gemma2 gemma3_text gemma4_text"))
+    if (a->embed_scale != 1 && !llm__arch_is(a, "gemma gemma2 gemma3_text gemma3n_text gemma4_text"))
         llm__key_float(k, "embedding_scale", (double)a->embed_scale);
     if (a->residual_scale != 1) llm__key_float(k, "residual_scale", (double)a->residual_scale);
     if (a->logit_scale != 1) llm__key_float(k, "logit_scale", a->flags & LLM__DIVIDE_LOGITS ? 1 / logits : logits);
     if (!(a->flags & LLM__MLA) && fabs((double)a->attn_scale - plain) > 1e-6 * plain)
         llm__key_float(k, "attention.scale", (double)a->attn_scale);
     if (a->attn_softcap > 0) llm__key_float(k, "attn_logit_softcapping", (double)a->attn_softcap);
-    if (a->logit_softcap > 0) llm__key_float(k, "final_logit_softcapping", (double)a->logit_softcap);
+    if (a->logit_softcap > 0 || a->n_streams) llm__key_float(k, "final_logit_softcapping", (double)a->logit_softcap);
 }
 
 LLM__PRIVATE llm_result llm__convert_keys(const llm_model *m, llm_text *keys, uint64_t *n_keys) {

@@ -9,6 +9,7 @@
 #include "model/net.h"
 #include "model/forward_extras.h"
 #include "model/forward_recurrent.h"
+#include "model/forward_altup.h"
 
 /* dst (+)= act(w src + b + what adapters add). */
 static void llm__pass_linear(const llm__pass *p, llm_rows rows, llm_buffer *dst, const llm_buffer *src, const llm__net_pair *w, llm_act act,
@@ -324,8 +325,11 @@ static void llm__pass_beside(const llm__pass *p, const llm__net_layer *layer) {
 static void llm__pass_per_layer(const llm__pass *p) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
-    const llm_embed_op embed = {
-        .dst = rank->pl, .table = rank->pl_embed.w, .vocab_begin = (int32_t)rank->vocab.first, .scale = sqrtf(0.5f * (float)a->per_layer)};
+    const llm_embed_op embed = {.dst = rank->pl,
+                                .table = rank->pl_embed.w,
+                                .vocab_begin = (int32_t)rank->pl_vocab.first,
+                                .scale = sqrtf(0.5f * (float)a->per_layer),
+                                .known = a->per_layer_rows < a->vocab ? a->per_layer_rows : 0};
     const llm_linear_op model = {.rows = LLM_ROWS_TOKENS,
                                  .dst = rank->pl_new,
                                  .src = rank->token.x,
@@ -347,8 +351,8 @@ static void llm__pass_per_layer(const llm__pass *p) {
     p->be->norm(p->ctx, p->rank_index, &norm);
 }
 
-/* y = proj(gelu(gate x) * pl of layer i), each rank with a part of pl's columns. */
-static void llm__pass_own(const llm__pass *p, int i, const llm__net_layer *layer, const llm__net_lane *lane) {
+/* y = proj(gelu(gate src) * pl of layer i), each rank with a part of pl's columns. */
+static void llm__pass_own(const llm__pass *p, int i, const llm__net_layer *layer, const llm__net_lane *lane, const llm_buffer *src) {
     const llm__net_rank *rank = p->rank;
     llm_gather_op gather = {.dst = rank->pl_out, .src = rank->pl, .src_col = i * p->a->per_layer + (int32_t)rank->per_layer.first};
     llm_gate_op own = {.rows = lane->rows,
@@ -358,7 +362,7 @@ static void llm__pass_own(const llm__pass *p, int i, const llm__net_layer *layer
                        .each = 1,
                        .col = gather.src_col,
                        .act = LLM_GATE_PLAIN};
-    llm__pass_linear(p, lane->rows, rank->pl_act, lane->x, &layer->pl_gate, p->a->act, 0);
+    llm__pass_linear(p, lane->rows, rank->pl_act, src, &layer->pl_gate, p->a->act, 0);
     if (lane == &rank->out) {
         p->be->gather(p->ctx, p->rank_index, &gather);
         own.gate = rank->pl_out, own.col = 0;
@@ -379,7 +383,7 @@ static void llm__pass_second(const llm__pass *p, int i, const llm__net_layer *la
     else llm__pass_mlp(p, lane, &layer->up, &layer->down, NULL, src, parallel);
     if (a->per_layer) {
         if (!beside) llm__pass_residual(p, lane, lane->y, post, NULL, 0);
-        llm__pass_own(p, i, layer, lane);
+        llm__pass_own(p, i, layer, lane, lane->x);
         post = &layer->pl_norm;
     }
     llm__pass_residual(p, lane, beside && !a->per_layer ? NULL : lane->y, post, next, layer->scalar);
@@ -413,8 +417,15 @@ static const llm__net_lane *llm__pass_narrow(const llm__pass *p, const llm__net_
     llm__pass_gather(p, out->x, lane->x);
     llm__pass_gather(p, out->att, lane->att);
     if (lane->states) llm__pass_gather(p, out->states, lane->states);
+    if (lane->streams) llm__pass_gather(p, out->streams, lane->streams);
     if (p->a->flags & LLM__PARALLEL) llm__pass_gather(p, out->h, lane->h);
     return out;
+}
+
+/* 1 if what follows attention in layer i is wanted only of rows whose logits are. */
+static int llm__pass_ends(const llm__pass *p, const llm__net *net, int i) {
+    const int last = p->rank->last && i == p->a->n_layers - 1;
+    return last && !net->cfg.whole && (p->a->eagle || !net->cfg.kept_layer);
 }
 
 /* Layer i on the rows of a lane; returns that of the rows behind it. Families differ in where norms stand:
@@ -432,13 +443,12 @@ static const llm__net_lane *llm__pass_layer(const llm__pass *p, const llm__net *
     const llm__arch *a = p->a;
     const llm__net_layer *layer = &p->rank->layer[i];
     const int parallel = (a->flags & LLM__PARALLEL) != 0, pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
-    const int last = p->rank->last && i == a->n_layers - 1, moe = a->layer[i].moe, no_mlp = a->layer[i].no_mlp;
+    const int moe = a->layer[i].moe, no_mlp = a->layer[i].no_mlp;
     const int deep = p->given && !net->cfg.alone && i < a->n_deepstack; /* pictures have something to add behind this layer */
     const llm_buffer *src = pre && (!a->eagle || layer->attn_norm.w) && !a->layer[i].bare ? lane->h : lane->x;
     if (a->layer[i].mixer != LLM__MIX_NONE) {
         llm__pass_mixer(p, i, layer, src);
-        if (last && !moe && !deep && !net->cfg.whole &&
-            (a->eagle || !net->cfg.kept_layer)) /* other layers need all rows for the keys and values that follow */
+        if (!moe && !deep && llm__pass_ends(p, net, i)) /* other layers need all rows for the keys and values that follow */
             lane = llm__pass_narrow(p, lane);
         /* y = o att; without PARALLEL it joins x, and h is the norm of that; with it h stays, or is another norm of x */
         llm__pass_linear(p, lane->rows, lane->y, lane->att, &layer->o, LLM_ACT_NONE, 0);
@@ -455,6 +465,25 @@ static const llm__net_lane *llm__pass_layer(const llm__pass *p, const llm__net *
     if (no_mlp) return lane;
     llm__pass_second(p, i, layer, lane, pre ? lane->h : lane->x, deep ? NULL : llm__next_norm(p, i));
     if (deep) llm__pass_deepstack(p, i, llm__next_norm(p, i));
+    return lane;
+}
+
+/* Layer i where the residual is several streams: see >>forward_altup. */
+static const llm__net_lane *llm__pass_streams(const llm__pass *p, const llm__net *net, int i, const llm__net_lane *lane) {
+    const llm__net_layer *layer = &p->rank->layer[i];
+    llm__altup_predict(p, layer);
+    llm__pass_attention(p, i, layer, lane->h);
+    if (llm__pass_ends(p, net, i)) lane = llm__pass_narrow(p, lane);
+    llm__pass_linear(p, lane->rows, lane->y, lane->att, &layer->o, LLM_ACT_NONE, 0);
+    llm__pass_residual(p, lane, lane->y, &layer->post_attn, &layer->ffn_norm, sqrtf(0.5f));
+    if (p->a->layer[i].sparse) {
+        llm__altup_sparse(p, i, layer, lane);
+        llm__pass_linear(p, lane->rows, lane->y, p->rank->ff_act, &layer->down, LLM_ACT_NONE, 0);
+    } else llm__pass_mlp(p, lane, &layer->up, &layer->down, NULL, lane->h, 0);
+    llm__pass_residual(p, lane, lane->y, &layer->post_ffn, &layer->router_norm, 0);
+    llm__altup_correct(p, layer, lane);
+    llm__pass_own(p, i, layer, lane, lane->h);
+    llm__altup_add(p, layer, lane);
     return lane;
 }
 
@@ -476,14 +505,16 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
     /* x (T, D) = embedding; h = the first norm of it */
     if (rank->first) llm__pass_embed(&p, net);
     if (rank->first && a->per_layer) llm__pass_per_layer(&p);
+    if (rank->first && a->n_streams) llm__altup_spread(&p);
     llm__pass_rope(&p);
     llm__extra_begin(&p, net);
-    if (pre && (!a->eagle || rank->layer[0].attn_norm.w) && !a->layer[rank->begin].bare)
+    if (pre && (!a->eagle || rank->layer[0].attn_norm.w) && !a->layer[rank->begin].bare && !a->n_streams)
         llm__pass_residual(&p, lane, NULL, NULL, llm__first_norm(&p, rank->begin), 0);
     for (int i = rank->begin; i < rank->end; i++) {
         p.xielu = a->layer[i].xielu;
-        lane = llm__pass_layer(&p, net, i, lane);
+        lane = a->n_streams ? llm__pass_streams(&p, net, i, lane) : llm__pass_layer(&p, net, i, lane);
     }
+    if (rank->last && a->n_streams) llm__altup_join(&p, lane);
     if (rank->last) llm__pass_head(&p, net, lane, out_norm);
     else if (!net->cfg.alone) llm__extra_send(&p, lane);
 }

@@ -13,6 +13,18 @@ LLM__PRIVATE const llm_buffer *llm__extra_plus(const llm__pass *p, llm_rows rows
     return plus;
 }
 
+LLM__PRIVATE void llm__extra_linear(const llm__pass *p, llm_rows rows, const llm__net_pair *w, const llm_buffer *src, llm_buffer *dst,
+                                    int32_t col) {
+    const llm_linear_op op = {.rows = rows,
+                              .dst = dst,
+                              .src = src,
+                              .weight = w->w,
+                              .bias = w->b,
+                              .dst_col = col,
+                              .plus = llm__extra_plus(p, rows, p->rank->plus, src, w)};
+    p->be->linear(p->ctx, p->rank_index, &op);
+}
+
 LLM__PRIVATE llm_buffer *llm__extra_embedding(const llm__pass *p) { return p->a->eagle ? p->rank->token.h : p->rank->token.x; }
 
 LLM__PRIVATE void llm__extra_embed(const llm__pass *p, const llm__net *net, llm_buffer *x) {
@@ -50,14 +62,15 @@ LLM__PRIVATE void llm__extra_begin(const llm__pass *p, const llm__net *net) {
     if (!p->rank->first && net->cfg.alone) p->be->embed(p->ctx, p->rank_index, &stream);
     else if (!p->rank->first) {
         const llm__net_rank *before = &net->rank[p->rank_index - net->n_group];
-        p->be->receive(p->ctx, p->rank_index, p->rank->token.x, before->token.x);
+        if (p->a->n_streams) p->be->receive(p->ctx, p->rank_index, p->rank->token.streams, before->token.streams);
+        else p->be->receive(p->ctx, p->rank_index, p->rank->token.x, before->token.x);
         if (p->a->per_layer) p->be->receive(p->ctx, p->rank_index, p->rank->pl, before->pl);
     }
     if (p->a->eagle) llm__extra_eagle(p, net->cfg.kept_layer);
 }
 
 LLM__PRIVATE void llm__extra_send(const llm__pass *p, const llm__net_lane *lane) {
-    p->be->send(p->ctx, p->rank_index, lane->x);
+    p->be->send(p->ctx, p->rank_index, p->a->n_streams ? lane->streams : lane->x);
     if (p->a->per_layer) p->be->send(p->ctx, p->rank_index, p->rank->pl);
 }
 

@@ -32,6 +32,10 @@ typedef struct llm__pass {
 LLM__PRIVATE const llm_buffer *llm__extra_plus(const llm__pass *p, llm_rows rows, llm_buffer *plus, const llm_buffer *src,
                                                const llm__net_pair *w);
 
+/* dst, from column col on, = w src + b, and what adapters add. */
+LLM__PRIVATE void llm__extra_linear(const llm__pass *p, llm_rows rows, const llm__net_pair *w, const llm_buffer *src, llm_buffer *dst,
+                                    int32_t col);
+
 /* Where embeddings go: an EAGLE head reads them elsewhere than a model. */
 LLM__PRIVATE llm_buffer *llm__extra_embedding(const llm__pass *p);
 

@@ -51,18 +51,6 @@ static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *la
     p->be->gate(p->ctx, p->rank_index, &gate);
 }
 
-/* dst, from column col on, = w src, and what adapters add. */
-static void llm__pass_state_linear(const llm__pass *p, const llm__net_pair *w, const llm_buffer *src, llm_buffer *dst, int32_t col) {
-    const llm_linear_op op = {.rows = LLM_ROWS_TOKENS,
-                              .dst = dst,
-                              .src = src,
-                              .weight = w->w,
-                              .bias = w->b,
-                              .dst_col = col,
-                              .plus = llm__extra_plus(p, LLM_ROWS_TOKENS, p->rank->plus, src, w)};
-    p->be->linear(p->ctx, p->rank_index, &op);
-}
-
 /* Mamba 1: dt, B and C of what the convolution has given, their norms, and the steps that dt makes. */
 static void llm__pass_s6(const llm__pass *p, const llm__net_layer *layer) {
     const llm__arch_state *a = &p->a->state;
@@ -75,7 +63,7 @@ static void llm__pass_s6(const llm__pass *p, const llm__net_layer *layer) {
     } norms[] = {{low, &layer->dt_norm, 0, 0, a->rank},
                  {mix, &layer->b_norm, a->rank, s->k, a->dk},
                  {mix, &layer->c_norm, a->rank + a->dk, s->q, a->dk}};
-    llm__pass_state_linear(p, &layer->low[0], mix, low, 0);
+    llm__extra_linear(p, LLM_ROWS_TOKENS, &layer->low[0], mix, low, 0);
     if (p->n_group > 1) p->be->all_reduce(p->ctx, p->rank_index, LLM_ROWS_TOKENS, low, s->low[0]);
     for (int i = 0; i < LLM__COUNT(norms); i++) {
         const llm_norm_op op = {.rows = LLM_ROWS_TOKENS,
@@ -89,7 +77,7 @@ static void llm__pass_s6(const llm__pass *p, const llm__net_layer *layer) {
                                 .eps = p->a->eps};
         p->be->norm(p->ctx, p->rank_index, &op);
     }
-    llm__pass_state_linear(p, &layer->wide[0], low, mix, s->decay);
+    llm__extra_linear(p, LLM_ROWS_TOKENS, &layer->wide[0], low, mix, s->decay);
 }
 
 LLM__PRIVATE void llm__pass_recurrent(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src, llm_buffer *dst) {
@@ -106,10 +94,10 @@ LLM__PRIVATE void llm__pass_recurrent(const llm__pass *p, int i, const llm__net_
                               .bias = layer->conv_bias.w,
                               .silu = !alone,
                               .layer = p->first_layer + layer->kv};
-    llm__pass_state_linear(p, &layer->mix, src, p->rank->mix, 0);
+    llm__extra_linear(p, LLM_ROWS_TOKENS, &layer->mix, src, p->rank->mix, 0);
     for (int k = 0; k < 2 && kind == LLM__MIX_KDA; k++) {
-        llm__pass_state_linear(p, &layer->low[k], src, p->rank->state_low[k], 0);
-        llm__pass_state_linear(p, &layer->wide[k], p->rank->state_low[k], p->rank->mix, k ? s->z : s->decay);
+        llm__extra_linear(p, LLM_ROWS_TOKENS, &layer->low[k], src, p->rank->state_low[k], 0);
+        llm__extra_linear(p, LLM_ROWS_TOKENS, &layer->wide[k], p->rank->state_low[k], p->rank->mix, k ? s->z : s->decay);
     }
     p->be->conv(p->ctx, p->rank_index, &conv);
     if (kind == LLM__MIX_S6) llm__pass_s6(p, layer);

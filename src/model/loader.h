@@ -65,6 +65,10 @@ struct llm_model {
     SLOT(PL_MODEL_NORM, "model.language_model.per_layer_projection_norm model.per_layer_projection_norm " \
                         "language_model.model.per_layer_projection_norm per_layer_proj_norm ple.per_layer_projection_norm " \
                         "model.ple.per_layer_projection_norm") \
+    SLOT(ALTUP_IN, "model.language_model.altup_projections.# model.altup_projections.# language_model.model.altup_projections.# " \
+                   "altup_proj") /* what makes streams of the first, and what leads back from each */ \
+    SLOT(ALTUP_OUT, "model.language_model.altup_unembed_projections.# model.altup_unembed_projections.# " \
+                    "language_model.model.altup_unembed_projections.# altup_unembd_proj") \
     /* of a layer: attention */ \
     SLOT(ATTN_NORM, "input_layernorm attention_norm attention_layernorm ln_1 self_attn_layer_norm ln_attn operator_norm attn_norm norm") \
     SLOT(QKV, "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value " \
@@ -108,6 +112,13 @@ struct llm_model {
     SLOT(PL_PROJ, "per_layer_projection ple_block.per_layer_projection proj") \
     SLOT(PL_NORM, "post_per_layer_input_norm ple_block.post_per_layer_input_norm post_norm") \
     SLOT(SCALAR, "layer_scalar layer_output_scale") \
+    /* the detour around attention, and what routes streams (Gemma 3n) */ \
+    SLOT(LAUREL_L, "laurel.linear_left laurel_l") \
+    SLOT(LAUREL_R, "laurel.linear_right laurel_r") \
+    SLOT(LAUREL_NORM, "laurel.post_laurel_norm laurel_post_norm") \
+    SLOT(ALTUP_ROUTER, "altup.modality_router altup_router") \
+    SLOT(ALTUP_NORM, "altup.router_norm altup_router_norm") \
+    SLOT(ALTUP_SCALE, "altup.correct_output_scale altup_correct_scale") \
     /* the mixture of experts */ \
     SLOT(ROUTER, "mlp.gate mlp.router feed_forward.gate feed_forward.router block_sparse_moe.gate block_sparse_moe.router.layer " \
                  "block_sparse_moe.router mlp.gate.wg mixer.gate router.proj ffn_gate_inp") \
@@ -168,6 +179,9 @@ struct llm_model {
     SLOT(R_DT_NORM, "mamba.dt_layernorm") \
     SLOT(R_B_NORM, "mamba.b_layernorm") \
     SLOT(R_C_NORM, "mamba.c_layernorm") \
+    /* factors of streams, about 0 as those of states */ \
+    SLOT(ALTUP_PREDICT, "altup.prediction_coefs altup_predict_coef") \
+    SLOT(ALTUP_CORRECT, "altup.correction_coefs altup_correct_coef") \
     /* of encoders: see >>pooler */ \
     SLOT(TYPES, "embeddings.token_type_embeddings bert.embeddings.token_type_embeddings roberta.embeddings.token_type_embeddings " \
                 "token_types") \

@@ -17,6 +17,7 @@
 #include "model/loader_adapters.h"
 #include "model/take.h"
 #include "model/load_recurrent.h"
+#include "model/load_altup.h"
 
 /* The rank's part of n, in whole units where there are enough: quantised columns are cut between blocks. */
 static llm__slice llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks) {
@@ -30,7 +31,8 @@ static llm__slice llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks)
 static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm__net_rank *rank) {
     const int32_t widths[4] = {a->ff_expert, a->ff_expert2, a->ff_shared, a->per_layer};
     llm__slice *const cuts[4] = {&rank->ff_expert[0], &rank->ff_expert[1], &rank->ff_shared, &rank->per_layer};
-    int narrow = a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->n_sets > 1 && a->ff_expert2 < n);
+    int narrow = a->vocab < n || (a->per_layer && a->per_layer_rows < n) || (a->n_experts && a->ff_expert < n) ||
+                 (a->n_sets > 1 && a->ff_expert2 < n);
     if (a->n_heads % n && !llm__arch_is(a, "mamba2"))
         return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).", a->n_heads,
                           n); /* as vLLM says it */
@@ -46,6 +48,8 @@ static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm_
     const llm_result r = llm__state_share(a, rank_index, n, &rank->state);
     if (r) return r;
     rank->vocab = llm__net_split(a->vocab, 64, rank_index, n);
+    rank->pl_vocab = llm__net_split(LLM__MIN(a->per_layer_rows, a->vocab), 64, rank_index, n);
+    rank->pl_vocab.size = a->per_layer_rows;
     for (int i = 0; i < 4; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank_index, n);
     return LLM_OK;
 }
@@ -204,21 +208,6 @@ static void llm__load_norm(llm__loader *L, int slot, int must, llm__net_pair *no
     llm__load_vector(L, slot, llm__all(L->a->hidden), must && !llm__arch_is(L->a, "olmo"), bias, norm);
 }
 
-/* n numbers of a slot times `by`; a model of random weights has `by` alone. NULL: an error, or an adapter is loaded, which changes none. */
-static float *llm__load_values(llm__loader *L, int slot, int64_t n, float by) {
-    float *x = L->adapter ? NULL : (float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n);
-    if (L->adapter) return NULL;
-    if (!x && !L->r) L->r = llm__nomem();
-    llm__take(L, slot, llm__all(1), llm__all(n), llm__all(0), -1);
-    for (int64_t i = 0; i < n && !L->r; i++) {
-        x[i] = 1;
-        if (!L->m->dummy) llm__segment_values(L->list[0].segment, 0, i, 0, 1, &x[i]);
-        x[i] *= by * (L->m->dummy ? 1 : llm__segment_scale(L->list[0].segment));
-    }
-    L->list[0].n = 0, L->list[0].rows = 0;
-    return L->r ? NULL : x;
-}
-
 /* What else experts beside the MLP have: norms, and a router that reads x / rms(x) * scale * D^-0.5. */
 static void llm__load_beside(llm__loader *L, llm__net_layer *layer) {
     const llm__arch *a = L->a;
@@ -268,8 +257,10 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
     if (pre && mixer != LLM__MIX_NONE) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &layer->ffn_norm);
     if (post) llm__load_norm(L, LLM__W_POST_FFN, 1, &layer->post_ffn);
     const int moe = a->layer[L->layer].moe;
-    if (!moe || a->beside) llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, layer->ff, a->mlp_bias, &layer->up, &layer->down);
-    if (llm__arch_is(a, "gemma4_text")) llm__load_behind(L, rank, layer);
+    if (a->layer[L->layer].sparse) llm__load_sparse(L, layer);
+    else if (!moe || a->beside) llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, layer->ff, a->mlp_bias, &layer->up, &layer->down);
+    if (llm__arch_is(a, "gemma3n_text gemma4_text")) llm__load_behind(L, rank, layer);
+    if (a->n_streams) llm__load_altup(L, layer);
     if (moe && a->beside) llm__load_beside(L, layer);
     if (!moe) return;
     for (int s = 0; s < a->n_sets; s++) { /* experts and corrections of the second set follow those of the first */
@@ -296,7 +287,7 @@ static void llm__load_per_layer(llm__loader *L, llm__net_rank *rank) {
     const llm__arch *a = L->a;
     const llm__slice all = llm__all((int64_t)a->n_layers * a->per_layer);
     if (!a->per_layer) return;
-    if (!a->encoder) llm__load(L, LLM_ROLE_EMBED, LLM__W_PL_EMBED, rank->vocab, all, -1, &rank->pl_embed);
+    if (!a->encoder) llm__load(L, LLM_ROLE_EMBED, LLM__W_PL_EMBED, rank->pl_vocab, all, -1, &rank->pl_embed);
     llm__load(L, LLM_ROLE_LINEAR, LLM__W_PL_MODEL, all, llm__all(a->hidden), -1, &rank->pl_model);
     const float *norm = llm__load_values(L, LLM__W_PL_MODEL_NORM, a->per_layer, a->encoder ? 1 : sqrtf(0.5f));
     if (norm) llm__load_numbers(L, "norm of layers' own values", norm, a->per_layer, &rank->pl_model_norm.w);
@@ -318,6 +309,7 @@ static void llm__load_model(llm__loader *L, llm__net_rank *rank) {
             llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &rank->positions);
         llm__load_per_layer(L, rank);
     }
+    if (a->n_streams) llm__load_streams(L, rank);
     if (rank->last && !a->encoder) {
         L->heading = 1;
         llm__load(L, LLM_ROLE_HEAD, tied ? LLM__W_EMBED : LLM__W_HEAD, rank->vocab, D, tied ? -1 : 0, &rank->head);
@@ -402,12 +394,12 @@ LLM__PRIVATE llm_result llm__net_check(llm_model *m) {
 
 /* Columns of buffers that are as wide as the widest layer of a rank wants them; states: see llm__net_buffers. */
 typedef struct llm__net_widths {
-    int64_t att, qkv, ff, states;
+    int64_t att, qkv, ff, states, gates;
 } llm__net_widths;
 
 static llm__net_widths llm__net_widths_of(const llm__arch *a, const llm__net_rank *rank) {
     const int64_t states = a->recurrent ? rank->state.heads.n * a->state.dv : 0;
-    llm__net_widths w = {states, 0, rank->ff_shared.n, 0};
+    llm__net_widths w = {states, 0, rank->ff_shared.n, 0, a->laurel_rank};
     for (int i = rank->begin; i < rank->end; i++) {
         const llm__net_layer *layer = &rank->layer[i];
         const int32_t v = a->layer[i].v_head_dim;
@@ -415,6 +407,7 @@ static llm__net_widths llm__net_widths_of(const llm__arch *a, const llm__net_ran
         w.att = LLM__MAX(w.att, rank->heads.n * v);
         w.ff = LLM__MAX(w.ff, layer->ff.n);
         w.states = a->layer[i].both ? states : w.states;
+        if (a->layer[i].sparse) w.gates = LLM__MAX(w.gates, (int64_t)a->layer[i].ff);
         if (!(a->flags & LLM__MLA)) w.qkv = LLM__MAX(w.qkv, layer->q_width + layer->k_width + layer->kv_heads.n * v + gates);
     }
     return w;
@@ -432,6 +425,8 @@ static llm__net_widths llm__net_widths_of(const llm__arch *a, const llm__net_ran
  *   q_a, q, kv_a    latent attention's narrow and wide queries, its latent
  *   e_in, e_out     what experts read and give, where it is narrower than the residual stream
  *   router_in, sum  with experts beside the MLP: what their router reads, what both have made (T, D)
+ *   streams, modal  streams of the residual (T, n D), once more for the rows whose logits are wanted, and what routes them (T, n)
+ *   gates           gates of a sparse MLP (T, ff), of all ranks, and what is narrow in the detour around attention (T, rank)
  *   pl, pl_new      layers' own values for a token (T, n_layers * P), and what of them is made from the embedding; pl_act, pl_out: of one
  *                   layer, this rank's columns
  *   low, plus       what adapters make: A x (T, 3 r), and B A x, as wide as the widest layer; head_plus: of the output layer; e_low,
@@ -476,6 +471,10 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
         {rows, a->n_experts ? a->ff_latent : 0, &rank->e_out},
         {rows, a->beside ? D : 0, &rank->router_in},
         {rows, a->beside ? D : 0, &rank->sum},
+        {rows, a->n_streams * D, &rank->token.streams},
+        {out, a->n_streams * D, &rank->out.streams},
+        {rows, a->n_streams, &rank->modal},
+        {rows, w.gates, &rank->gates},
         {rows, (int64_t)a->n_layers * a->per_layer, &rank->pl},
         {rows, rank->first ? (int64_t)a->n_layers * a->per_layer : 0, &rank->pl_new},
         {rows, rank->per_layer.n, &rank->pl_act},

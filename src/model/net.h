@@ -68,6 +68,10 @@ typedef struct llm__net_layer {
     llm__net_pair router_norm;                               /* (D) of what their router reads */
     llm__net_pair pl_gate, pl_proj, pl_norm;       /* (P, D), (D, P), (D) of the layer's own values for a token: see arch.per_layer */
     float scalar;                                  /* multiplies x behind the layer; 0: nothing does */
+    llm__net_pair laurel[2], laurel_norm;          /* (rank, D), (D, rank), (D) of the detour around attention (Gemma 3n) */
+    llm__net_pair gates;                           /* (ff, D) of a sparse MLP, whole on every rank; up is (ff, D) then, this rank's rows */
+    llm__net_pair altup_router, predict, correct;  /* (n, D), (n n, n), (n, n) of n streams: see llm_streams_op; its norm is router_norm */
+    llm__net_pair stream_scale;                    /* (D) */
     llm__net_pair mix, conv, conv_bias, gate_norm; /* of a recurrent layer: see llm__net_state; o leads back */
     llm__net_pair low[2], wide[2];                 /* KDA: (dk, D), (heads * dk, dk) of decays, of the gate; S6: dt, B and C; steps */
     llm__net_pair dt_norm, b_norm, c_norm;         /* S6 */
@@ -80,6 +84,7 @@ typedef struct llm__net_lane {
     llm_rows rows;
     llm_buffer *states;          /* see llm__net_buffers */
     llm_buffer *x, *h, *y, *att; /* residual stream, normalised, what a block adds (rows, D); attention's result (rows, heads) */
+    llm_buffer *streams;         /* (rows, n D) of n streams, of which x is the one that a layer computes */
 } llm__net_lane;
 
 /* What a rank has of recurrent layers: its heads and groups, and the columns of the buffer `mix`, which the layers' first matrix makes of
@@ -99,10 +104,12 @@ typedef struct llm__net_state {
 
 /* One rank: a device of its own, or on a CPU a part of the work. */
 typedef struct llm__net_rank {
-    int begin, end, first, last;                      /* its layers; first, last: of the pipeline's stages */
-    llm__slice heads, ff_expert[2], ff_shared, vocab; /* this rank's shares; ff_expert: of each set */
-    llm__slice per_layer;                             /* of arch.per_layer */
-    llm__net_pair pl_embed, pl_model, pl_model_norm;  /* (vocab, n_layers * P), (n_layers * P, D), (P) */
+    int begin, end, first, last;                                           /* its layers; first, last: of the pipeline's stages */
+    llm__slice heads, ff_expert[2], ff_shared, vocab;                      /* this rank's shares; ff_expert: of each set */
+    llm__slice per_layer;                                                  /* of arch.per_layer */
+    llm__slice pl_vocab;                                                   /* of the first, which may have fewer rows than the vocabulary */
+    llm__net_pair pl_embed, pl_model, pl_model_norm;                       /* (vocab, n_layers * P), (n_layers * P, D), (P) */
+    llm__net_pair stream_in[LLM_MAX_STREAMS], stream_out[LLM_MAX_STREAMS]; /* (D, D) of streams 1 ... n - 1, from and to the first */
     llm__net_state state;
     llm__net_pair embed, positions, embed_norm, out_norm, head;
     llm__net_pair fc[2]; /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
@@ -112,6 +119,7 @@ typedef struct llm__net_rank {
     llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate, *mix, *state_low[2]; /* see llm__net_buffers */
     llm_buffer *e_in, *e_out;                                                                          /* see llm__net_buffers */
     llm_buffer *router_in, *sum;                                                                       /* of experts beside the MLP */
+    llm_buffer *modal, *gates;                                                                         /* of Gemma 3n */
     llm_buffer *pl, *pl_new, *pl_act, *pl_out;           /* of layers' own values for a token */
     llm_buffer *low, *plus, *head_plus, *e_low, *e_plus; /* of adapters */
 } llm__net_rank;

@@ -167,6 +167,7 @@ LLM__PRIVATE void llm__requant(llm__loader *L, int slot, const llm__tensor *t, i
     const int form = L->m->requant, gguf = form > 4;
     if (!form || L->r || (s->type != LLM_TYPE_F32 && s->type != LLM_TYPE_F16 && s->type != LLM_TYPE_BF16)) return;
     if (slot == LLM__W_ROUTER || slot == LLM__W_ROUTER2 || slot == LLM__W_S_SCALE) return;
+    if (slot == LLM__W_ALTUP_ROUTER || slot == LLM__W_LAUREL_L || slot == LLM__W_LAUREL_R) return; /* small ones, as in GGUF */
     if (L->layer < 0 && (!gguf || !L->heading)) return;
     int32_t type = llm__requant_forms[form].type;
     if (L->layer < 0 && type != LLM_TYPE_Q8_0) type = LLM_TYPE_Q6_K;

@@ -12,6 +12,7 @@
 #include "model/families.h"
 #include "model/arch.h"
 #include "model/arch_gemma4.h"
+#include "model/arch_gemma3n.h"
 #include "model/arch_encoder.h"
 #include "model/arch_recurrent.h"
 
@@ -248,7 +249,7 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
         llm__rope_fill(&in, a, tensors, a->family->theta, 0, &a->rope[0]);
         a->n_rope = !llm__arch_is(a, "kimi_linear"); /* whose heads have values for it that do not turn */
     }
-    if (!in.r && a->rope[0].dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text gemma4_text modernbert"))) {
+    if (!in.r && a->rope[0].dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text gemma3n_text gemma4_text modernbert"))) {
         double base = olmo ? llm__fact_num(&in, "rope_theta .rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4;
         base = llm__fact_num(&in, "rope_local_base_freq local_rope_theta", base, 1.0001, 1e18);
         a->rope[1].dim = a->rope[0].dim;
@@ -337,7 +338,8 @@ LLM__PRIVATE llm_result llm__arch_read(const llm__source *s, int dummy, llm__arc
     if (r) return r;
     /* wrong values leave their fallbacks behind, so every step can run; what follows from several is asked only of good ones */
     llm__arch_shapes(&f, a);
-    llm__arch_gemma4_shapes(&f, a);
+    llm__arch_gemma4_shapes(&f, a, &s->tensors);
+    llm__arch_gemma3n_shapes(&f, a, &s->tensors);
     llm__arch_encoder_shapes(&f, a, &s->tensors);
     llm__arch_switches(&f, a, &s->tensors);
     llm__arch_variants(&f, a, &s->tensors);
@@ -352,6 +354,7 @@ LLM__PRIVATE llm_result llm__arch_read(const llm__source *s, int dummy, llm__arc
         llm__arch_recurrent(&f, a);
         llm__arch_layers(&f, a);
         llm__arch_gemma4(&f, a, &s->tensors);
+        llm__arch_gemma3n(&f, a);
         llm__arch_encoder(&f, a);
     }
     if (!f.r) f.r = llm__arch_layers_check(&f, a);

@@ -110,6 +110,7 @@ LLM__PRIVATE void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_e
         return;
     }
     int adapts = (role != LLM_ROLE_VECTOR && role != LLM_ROLE_EMBED) || slot == LLM__W_EMBED;
+    adapts &= slot != LLM__W_ALTUP_IN && slot != LLM__W_ALTUP_OUT; /* several of one name */
     if (role != LLM_ROLE_EMBED) L->step_bytes += L->bytes;
     L->bytes = 0;
     out->rows = (int32_t)LLM__MIN(L->list[0].rows, INT32_MAX);
@@ -139,4 +140,18 @@ LLM__PRIVATE void llm__load_vector(llm__loader *L, int slot, llm__slice values, 
 LLM__PRIVATE void llm__load_numbers(llm__loader *L, const char *name, const float *numbers, int64_t n, llm_weight **out) {
     llm__take_numbers(L, 0, numbers, n);
     if (!L->r) llm__hand_over(L, 0, LLM_ROLE_VECTOR, name, 0, 0, out);
+}
+
+LLM__PRIVATE float *llm__load_values(llm__loader *L, int slot, int64_t n, float by) {
+    float *x = L->adapter ? NULL : (float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n);
+    if (L->adapter) return NULL;
+    if (!x && !L->r) L->r = llm__nomem();
+    llm__take(L, slot, llm__all(1), llm__all(n), llm__all(0), -1);
+    for (int64_t i = 0; i < n && !L->r; i++) {
+        x[i] = 1;
+        if (!L->m->dummy) llm__segment_values(L->list[0].segment, 0, i, 0, 1, &x[i]);
+        x[i] *= by * (L->m->dummy ? 1 : llm__segment_scale(L->list[0].segment));
+    }
+    L->list[0].n = 0, L->list[0].rows = 0;
+    return L->r ? NULL : x;
 }

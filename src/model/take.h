@@ -18,5 +18,8 @@ LLM__PRIVATE void llm__load(llm__loader *L, llm_role role, int slot, llm__slice 
 /* A vector: norm weights, sinks, corrections. Absent and not a must: *out stays NULL, which operations take for none. */
 LLM__PRIVATE void llm__load_vector(llm__loader *L, int slot, llm__slice values, int must, int bias, llm__net_pair *out);
 
+/* n numbers of a slot times `by`; a model of random weights has `by` alone. NULL: an error, or an adapter is loaded, which changes none. */
+LLM__PRIVATE float *llm__load_values(llm__loader *L, int slot, int64_t n, float by);
+
 /* n numbers that were worked out here, not stored; they live in the model. */
 LLM__PRIVATE void llm__load_numbers(llm__loader *L, const char *name, const float *numbers, int64_t n, llm_weight **out);

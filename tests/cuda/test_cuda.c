@@ -573,6 +573,39 @@ static void tc_loading(void) {
     }
 }
 
+/* Tokens beyond the rows of a table have the first one's, or zeros where another rank has that; sparse gates are refused. */
+static void tc_known(void) {
+    enum { COLS = 72 };
+    for (int begin = 0; begin < 3; begin += 2) {
+        llm_buffer *x[2];
+        tc_side s[2];
+        for (int k = 0; k < 2; k++) {
+            const llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
+            test_step t;
+            s[k] = tc_open(k ? tc_cuda : llm_backend_cpu(), &c);
+            llm_weight *table = tc_weight(&s[k], LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * COLS, 1, 0, 1), TC_ROWS, COLS, 0);
+            x[k] = tc_buffer(&s[k], TC_ROWS, COLS);
+            const llm_embed_op op = {.dst = x[k], .table = table, .vocab_begin = begin, .scale = 2, .known = 7};
+            CHECK(s[k].be->weights_done(s[k].ctx) == LLM_OK && s[k].be->kv_open(s[k].ctx, 0, NULL, 16, 1) == LLM_OK);
+            step_begin(&t, TC_PAGES);
+            tc_add(&t, 0, 0, 11, 0);
+            CHECK(s[k].be->begin_step(s[k].ctx, &t.s) == LLM_OK);
+            s[k].be->embed(s[k].ctx, 0, &op);
+            tc_run(&s[k]);
+            if (!k) continue;
+            const llm_gate_op gate = {.dst = x[k], .gate = x[k], .n = COLS, .each = 1, .act = LLM_GATE_GELU_TANH, .width = COLS, .cut = 1};
+            CHECK(s[k].be->begin_step(s[k].ctx, &t.s) == LLM_OK);
+            s[k].be->gate(s[k].ctx, 0, &gate);
+            CHECK(s[k].be->end_step(s[k].ctx) == LLM_ERR_UNSUPPORTED && strstr(llm_last_error(), "sparse gates are the CPU's alone"));
+        }
+        CHECK(tc_compare(&s[0], x[0], &s[1], x[1], 11, COLS) == 0);
+        const float *first = s[1].be->buffer_row(s[1].ctx, 0, x[1], 0);
+        for (int row = 7; row < 11; row++) CHECK(!memcmp(first, s[1].be->buffer_row(s[1].ctx, 0, x[1], row), COLS * sizeof *first));
+        for (int k = 0; k < 2; k++) s[k].be->close(s[k].ctx);
+        llm__arena_free(&tc_memory);
+    }
+}
+
 /* ---- attention over pages ---- */
 
 typedef struct tc_case {
@@ -1640,7 +1673,7 @@ static void tc_sum_step(const tc_side *s, const tc_sum_side *b, const tc_sum_way
     CHECK(s->be->begin_step(s->ctx, &t.s) == LLM_OK);
     for (int r = 0; r < way->ranks; r++) {
         const llm_residual_op op = {.x = b->x[r], .y = b->y[r], .h = b->h[r], .kind = LLM_NORM_RMS, .eps = 1e-5f};
-        llm_embed_op e = {b->x[r], b->table[r], NULL, 0, 0, 1, LLM_GIVEN_NONE, 0, 0};
+        llm_embed_op e = {b->x[r], b->table[r], NULL, 0, 0, 1, LLM_GIVEN_NONE, 0, 0, 0};
         s->be->embed(s->ctx, r, &e);
         e.table = b->part[r], e.dst = b->y[r];
         s->be->embed(s->ctx, r, &e);
@@ -1785,7 +1818,7 @@ static void tc_beside(void) {
         tc_add(&t, 0, 0, 2, 0);
         CHECK(s.be->begin_step(s.ctx, &t.s) == LLM_OK);
         for (int r = 0; r < 2; r++) {
-            llm_embed_op e = {x[r], table[r], NULL, 0, 0, 1, LLM_GIVEN_NONE, 0, 0};
+            llm_embed_op e = {x[r], table[r], NULL, 0, 0, 1, LLM_GIVEN_NONE, 0, 0, 0};
             llm_residual_op op;
             memset(&op, 0, sizeof op);
             s.be->embed(s.ctx, r, &e);
@@ -2666,7 +2699,7 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {{"linear", tc_linear}, {"linear_long", tc_linear_long}, {"bands", tc_bands}, {"fp8", tc_fp8}, {"massive", tc_massive}, {"asking", tc_asking}, {"many_rows", tc_many_rows}, {"loading", tc_loading}, {"attention", tc_attention}, {"heads", tc_heads_read}, {"splits", tc_splits}, {"prompts", tc_prompts}, {"groups", tc_groups}, {"latent", tc_latent}, {"latent_wide", tc_latent_wide}, {"latent_long", tc_latent_long},
+    } parts[] = {{"linear", tc_linear}, {"linear_long", tc_linear_long}, {"bands", tc_bands}, {"fp8", tc_fp8}, {"massive", tc_massive}, {"asking", tc_asking}, {"many_rows", tc_many_rows}, {"loading", tc_loading}, {"known", tc_known}, {"attention", tc_attention}, {"heads", tc_heads_read}, {"splits", tc_splits}, {"prompts", tc_prompts}, {"groups", tc_groups}, {"latent", tc_latent}, {"latent_wide", tc_latent_wide}, {"latent_long", tc_latent_long},
                  {"mixtures", tc_mixtures}, {"tiles", tc_tiles}, {"rows", tc_rows}, {"joined", tc_joined}, {"narrow", tc_narrow}, {"narrow_heads", tc_narrow_heads}, {"sums", tc_sums}, {"beside", tc_beside}, {"adapters", tc_lora},   {"experts", tc_experts},     {"draws", tc_draws},
                  {"pages", tc_pages},       {"states", tc_states},     {"recurrent", tc_recurrent}};
     /* clang-format on */

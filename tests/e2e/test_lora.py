@@ -55,6 +55,17 @@ def families():
         if name in ("llama", "phi3", "deepseek_v2", "qwen2_moe", "mixtral"):
             got = score(model, "--lora", adapter, "-tp", "2")
             check(f"{name}: two ranks", distance(want, got) < 1e-4, distance(want, got))
+    model, adapter, merged = str(checkpoint("gemma3n_three")), f"{TMP}/gemma3n", f"{TMP}/gemma3n-merged" # all but what several streams have under one name, and their factors
+    parts = adapters.make(model, adapter, targets=r"\.(self_attn|mlp|laurel)\.|per_layer_|modality_router")
+    adapters.merge(model, merged, parts)
+    base, want = score(model), score(merged)
+    for ranks in ("1", "2"):
+        got = score(model, "--lora", adapter, "-tp", ranks)
+        check(f"gemma3n_three: {len(parts)} matrices, {ranks} ranks", len(parts) == 37 and distance(want, got) < 1e-4 and distance(base, got) > 0.05, (len(parts), distance(want, got), got if isinstance(got, str) else ""))
+    for part in ("altup_projections.1", "altup_unembed_projections.0", "layers.1.altup.prediction_coefs"):
+        adapters.make(model, f"{TMP}/g3n-{part}", targets=part)
+        got = score(model, "--lora", f"{TMP}/g3n-{part}")
+        check(f"refused: an adapter of {part}", isinstance(got, str) and part in got, got)
     model, adapter = checkpoint("qwen3_5"), f"{TMP}/qwen3_5" # q's gates, or a and b beside q, k, v and z: not left out in silence
     adapters.make(str(model), adapter)
     got = score(model, "--lora", adapter)

@@ -91,7 +91,7 @@ def imatrix():
 
 CONVERTED = "llama ministral3 mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe gemma2 gemma3_text phi3 phi3_longrope glm4 glm4_moe deepseek_v2 deepseek_v2_lite deepseek_v3 ernie4_5 ernie4_5_moe starcoder2 granite olmo2 smollm3 cohere llama_rope_linear llama_rope_llama3 llama_rope_yarn"
 
-FORTH = "hunyuan_v1_dense hunyuan_v1_moe minimax_m2 granitemoehybrid granitemoehybrid_dense apertus gemma4 gemma4_moe" # not back
+FORTH = "hunyuan_v1_dense hunyuan_v1_moe minimax_m2 granitemoehybrid granitemoehybrid_dense apertus gemma3n gemma3n_three gemma4 gemma4_moe" # not back
 
 
 # Folders like those of tests/data/checkpoints whose layers keep a state: of which, members of config.json, what is replaced in its tensors.txt, lines more.
@@ -197,6 +197,49 @@ def states():
         os.remove(out), os.remove(out + "q")
         if name not in STATES: shutil.rmtree(folder)
     damaged_states(f"{TMP}/out.gguf")
+
+
+def streams():
+    """Gemma 3n: GGUF says what the folder says to the bit, shared by ranks too; quantised but for what is small; made up of its config; damaged."""
+    ids = json.dumps([3 + i * 7 % 47 for i in range(60)] + [490, 505])
+
+    def said(model, *more):
+        p = subprocess.run([CLI, "score", "-m", model, "--token-ids", ids, "--json", "--dtype", "float32", *more], capture_output=True, text=True, timeout=100)
+        return json.loads(p.stdout)["logprobs"][1:] if p.returncode == 0 else p.stderr
+
+    def far(a, b): return (a, b) if isinstance(a, str) or isinstance(b, str) else max(abs(x - y) for x, y in zip(a, b))
+
+    def number(key, v): return key.encode() + (4).to_bytes(4, "little") + v.to_bytes(4, "little")
+
+    for name in ("gemma3n", "gemma3n_three"):
+        folder, out = f"build/checkpoints/{name}", f"{TMP}/out.gguf"
+        p = subprocess.run([CLI, "convert", folder, out], capture_output=True, text=True, timeout=100)
+        if not check(f"{name}: made", p.returncode == 0, p.stderr): continue
+        want, p = said(folder), run(folder, out + "q", "q4_k_m")
+        check(f"{name}: the same", far(want, said(out)) == 0, far(want, said(out)))
+        moved = far(want, said(out, "-tp", "2"))
+        check(f"{name}: shared by ranks", not isinstance(moved, tuple) and moved < 5e-4, moved)
+        for model, more in ((out + "q", ()), (folder, ("--quantization", "q8_0"))):
+            moved = far(want, said(model, *more))
+            check(f"{name}: quantised {more}", not isinstance(moved, tuple) and 0 < moved, moved)
+        head = open(out + "q", "rb").read()
+        for part, kinds in (("blk.1.altup_router.weight", (30,)), ("blk.1.altup_predict_coef.weight", (0,)), ("blk.1.laurel_l.weight", (30,)), ("altup_proj.weight", (30,)), ("per_layer_model_proj.weight", (30,)), ("blk.1.ffn_gate.weight", (6, 8)), ("blk.1.inp_gate.weight", (6, 8))):
+            rest = head.partition(len(part).to_bytes(8, "little") + part.encode())[2] # the number of dimensions, each of 8 bytes, the type
+            check(f"{name}: {part}", rest and int.from_bytes(rest[4 + 8 * rest[0]:][:4], "little") in kinds, rest[:40])
+        data = open(out, "rb").read()
+        for was, becomes, words in ((number("gemma3n.altup.num_inputs", 4 if name == "gemma3n" else 3), number("gemma3n.altup.num_inputs", 2), "altup_proj.weight has shape"),
+                                    (number("gemma3n.altup.active_idx", 0 if name == "gemma3n" else 1), number("gemma3n.altup.active_idx", 4), "altup.active_idx: 4 is outside"),
+                                    (b"blk.0.altup_router.weight", b"blk.0.altup_routes.weight", "altup.modality_router.weight is missing"),
+                                    (b"activation_sparsity_scale\x09\0\0\0\6", b"activation_sparsity_scale\x09\0\0\0\5", "activation_sparsity_scale: numbers below 100 expected")):
+            if not check(f"{name} has {was}", was in data): continue
+            open(out, "wb").write(data.replace(was, becomes, 1))
+            p = subprocess.run([CLI, "info", "-m", out], capture_output=True, text=True, timeout=60)
+            check(f"{name}: refused with {becomes}", p.returncode == 1 and words in p.stderr, (p.returncode, p.stderr))
+        os.remove(out), os.remove(out + "q")
+        pathlib.Path(f"{TMP}/dummy").mkdir()
+        shutil.copyfile(f"{folder}/config.json", f"{TMP}/dummy/config.json")
+        check(f"{name}: made up", not isinstance(said(f"{TMP}/dummy", "--load-format", "dummy"), str), said(f"{TMP}/dummy", "--load-format", "dummy"))
+        shutil.rmtree(f"{TMP}/dummy")
 
 
 def adapter_states(folder, file):
@@ -328,6 +371,6 @@ def refused():
 
 
 try:
-    for part in sys.argv[1:] or ("types", "imatrix", "convert", "states", "back", "stopped", "refused"): globals()[part]()
+    for part in sys.argv[1:] or ("types", "imatrix", "convert", "states", "streams", "back", "stopped", "refused"): globals()[part]()
 finally: shutil.rmtree(TMP, ignore_errors=True)
 finish()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes expected.json of Gemma 4, of Llama 4, of families with recurrent layers and of encoders as make_expected.py does of the others, by plain
+"""Makes expected.json of Gemma 3n and 4, of Llama 4, of families with recurrent layers and of encoders as make_expected.py does of the others, by plain
 passes of its own in numpy.
 
     make_expected_plain.py [FAMILY...]       (default: all that it knows)
@@ -12,6 +12,7 @@ without a cache; float64 tells the noise. Needs numpy, and for encoders tokenize
 import json
 import math
 import pathlib
+import statistics
 import struct
 import sys
 import tempfile
@@ -20,7 +21,7 @@ import numpy as np
 
 import checkpoints
 
-KNOWN = ("deepseek_v32", "falcon_h1", "gemma4", "gemma4_moe", "granitemoehybrid_mamba", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "llama4", "mamba2", "nemotron_h", "qwen3_5", "qwen3_next")
+KNOWN = ("deepseek_v32", "falcon_h1", "gemma3n", "gemma3n_three", "gemma4", "gemma4_moe", "granitemoehybrid_mamba", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "llama4", "mamba2", "nemotron_h", "qwen3_5", "qwen3_next")
 VECTORS = ("bert", "bert_reranker", "embedding_gemma", "embedding_gemma2", "modernbert", "modernbert_reranker", "nomic_bert", "xlm_roberta_reranker")
 MIN_MARGIN, MIN_ROUTE_GAP, MAX_NOISE, STEPS = 0.02, 1e-4, 1e-5, 32 # as in make_expected.py
 
@@ -66,7 +67,7 @@ class Gemma4:
     def attention(self, l, x, kept):
         c, p, kind, T = self.c, f"layers.{l}.self_attn.", self.c["layer_types"][l], len(x)
         full, H = kind == "full_attention", c["num_attention_heads"]
-        d, alike = c["global_head_dim"] if full else c["head_dim"], full and c["attention_k_eq_v"]
+        d, alike = c.get("global_head_dim", c["head_dim"]) if full else c["head_dim"], full and c.get("attention_k_eq_v")
         K = c["num_global_key_value_heads"] if alike and c["num_global_key_value_heads"] else c["num_key_value_heads"]
         q = self.rotate(self.norm((x @ self.w[p + "q_proj.weight"].T).reshape(T, H, d), p + "q_norm"), kind)
         if l < c["num_hidden_layers"] - c["num_kv_shared_layers"]:
@@ -120,6 +121,61 @@ class Gemma4:
         y = self.norm(x, "norm") @ w["embed_tokens.weight"].T
         cap = self.kind(c["final_logit_softcapping"] or 0)
         return cap * np.tanh(y / cap) if cap else y
+
+
+class Gemma3n(Gemma4):
+    """Streams as a list; what layers share with Gemma 4 is that class's."""
+
+    def rotate(self, x, kind):
+        how, d = self.c.get("rope_parameters") or {}, x.shape[-1]
+        base = how[kind]["rope_theta"] if kind in how else self.c["rope_theta" if kind == "full_attention" else "rope_local_base_freq"]
+        angle = np.arange(len(x))[:, None, None] * base ** (-np.arange(0, d, 2) / d)
+        c, s = np.cos(angle).astype(self.kind), np.sin(angle).astype(self.kind)
+        a, b = x[..., :d // 2], x[..., d // 2:]
+        return np.concatenate([a * c - b * s, b * c + a * s], -1)
+
+    def mlp(self, l, x):
+        q = self.c["activation_sparsity_pattern"][l]
+        gate = x @ self.w[f"layers.{l}.mlp.gate_proj.weight"].T
+        if q > 0:
+            z = self.kind(statistics.NormalDist().inv_cdf(q))
+            gate = np.maximum(gate - (gate.mean(-1, keepdims=True) + gate.std(-1, keepdims=True) * z), 0)
+        return (gelu(gate) * (x @ self.w[f"layers.{l}.mlp.up_proj.weight"].T)) @ self.w[f"layers.{l}.mlp.down_proj.weight"].T
+
+    def modal(self, p, x):
+        return np.tanh((self.norm(x, p + "altup.router_norm") / self.kind(self.c["hidden_size"])) @ self.w[p + "altup.modality_router.weight"].T)
+
+    def sized(self, x, like): # at the root mean square of `like`
+        square = lambda y: (y * y).mean(-1, keepdims=True)
+        return x * np.sqrt(square(like)) / np.sqrt(np.maximum(square(x), self.kind(1e-5)))
+
+    def layer(self, l, s, own, kept):
+        c, w, p, n, a = self.c, self.w, f"layers.{l}.", len(s), self.c["altup_active_idx"]
+        by = (self.modal(p, s[a]) @ w[p + "altup.prediction_coefs.weight"].T).reshape(-1, n, n)
+        s = [s[j] + sum(s[i] * by[:, j, i:i + 1] for i in range(n)) for j in range(n)]
+        y = self.norm(s[a], p + "input_layernorm")
+        detour = y + self.norm((y @ w[p + "laurel.linear_left.weight"].T) @ w[p + "laurel.linear_right.weight"].T, p + "laurel.post_laurel_norm")
+        t = (s[a] + self.norm(self.attention(l, y, kept), p + "post_attention_layernorm") + detour) / self.kind(math.sqrt(2))
+        t = t + self.norm(self.mlp(l, self.norm(t, p + "pre_feedforward_layernorm")), p + "post_feedforward_layernorm")
+        by, new = self.modal(p, t) @ w[p + "altup.correction_coefs.weight"].T + 1, t - s[a]
+        s = [s[j] + by[:, j:j + 1] * new for j in range(n)]
+        f = s[a] * w[p + "altup.correct_output_scale"] if c["altup_correct_scale"] else s[a]
+        f = (gelu(f @ w[p + "per_layer_input_gate.weight"].T) * own) @ w[p + "per_layer_projection.weight"].T
+        return [s[0]] + [x + self.norm(f, p + "post_per_layer_input_norm") for x in s[1:]]
+
+    def logits(self, ids):
+        c, w, kind = self.c, self.w, self.kind
+        P, L, n, kept = c["hidden_size_per_layer_input"], c["num_hidden_layers"], c["altup_num_inputs"], {}
+        x = w["embed_tokens.weight"][ids] * kind(math.sqrt(c["hidden_size"]))
+        made = self.norm(((x @ w["per_layer_model_projection.weight"].T) * kind(c["hidden_size"] ** -0.5)).reshape(-1, L, P), "per_layer_projection_norm")
+        known = [i if i < c["vocab_size_per_layer_input"] else 0 for i in ids]
+        own = (made + w["embed_tokens_per_layer.weight"][known].reshape(-1, L, P) * kind(math.sqrt(P))) * kind(2 ** -0.5)
+        s = [x] + [self.sized(x @ w[f"altup_projections.{i}.weight"].T, x) for i in range(n - 1)]
+        for l in range(L): s = self.layer(l, s, own[:, l], kept)
+        s = [s[0]] + [self.sized(s[i + 1] @ w[f"altup_unembed_projections.{i}.weight"].T, s[0]) for i in range(n - 1)]
+        y = self.norm(sum(s) / kind(n), "norm") @ w["embed_tokens.weight"].T
+        cap = kind(c["final_logit_softcapping"])
+        return cap * np.tanh(y / cap)
 
 
 def sigmoid(x): return 1 / (1 + np.exp(-x))
@@ -691,7 +747,7 @@ def check_vectors(folder):
 
 def model_of(folder):
     kind = json.loads((folder / "config.json").read_text())["model_type"]
-    return next((m for name, m in (("deepseek_v32", DeepSeekV32), ("falcon_h1", FalconH1), ("gemma4", Gemma4), ("jamba", Jamba), ("kimi_linear", Kimi), ("llama4", Llama4), ("nemotron_h", NemotronH)) if kind.startswith(name)), Recurrent)
+    return next((m for name, m in (("deepseek_v32", DeepSeekV32), ("falcon_h1", FalconH1), ("gemma3n", Gemma3n), ("gemma4", Gemma4), ("jamba", Jamba), ("kimi_linear", Kimi), ("llama4", Llama4), ("nemotron_h", NemotronH)) if kind.startswith(name)), Recurrent)
 
 
 def answer(model, ids):

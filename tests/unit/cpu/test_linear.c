@@ -847,6 +847,16 @@ static void linear_embed(void) {
             same &= dst->data[r * dst->stride + i] == (r < 2 ? x[i] * 3 : 0) + y[i]; /* token 44 is another rank's */
     }
     CHECK(same);
+    op.known = 19, op.positions = NULL; /* tokens 19 and 44 have what token 0 has, which is another rank's, and then ours */
+    for (op.vocab_begin = 2; op.vocab_begin >= 0; op.vocab_begin -= 2) {
+        linear_job_start(&j);
+        for (int r = 0; r < 3; r++) {
+            const int row = tokens[r] < 19 ? tokens[r] - op.vocab_begin : 0, ours = tokens[r] < 19 || !op.vocab_begin;
+            llm__dequant_columns(LLM_TYPE_Q4_K, data + row * llm__row_bytes(LLM_TYPE_Q4_K, 512), 0, 512, x);
+            for (int i = 0; i < 512; i++) same &= dst->data[r * dst->stride + i] == (ours ? x[i] * 3 : 0);
+        }
+    }
+    CHECK(same);
     llm__weight_free(table);
     llm__weight_free(positions);
     linear_buffer_free(dst);

@@ -1023,6 +1023,7 @@ TEST_GROUP(engine) {
     eng_test_beams(TEST_CHECKPOINT("llama"));
     eng_test_beams(TEST_CHECKPOINT("qwen3_5"));
     eng_test_beams(TEST_CHECKPOINT("mamba2"));
+    eng_test_beams(TEST_CHECKPOINT("gemma3n_three"));
     eng_test_states();
     eng_test_families();
     eng_test_real();

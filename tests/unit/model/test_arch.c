@@ -3,6 +3,7 @@
 #include "../gguf.h"
 #include "model/arch.h"
 #include "model/arch_gemma4.h"
+#include "model/arch_gemma3n.h"
 #include "model/facts.h"
 #include "model/net.h"
 #include "model/rope.h"
@@ -498,9 +499,60 @@ static void arch_gemma4(void) {
     arch_refused(more, "4 query heads cannot share 3 key heads evenly");
     if (CHECK(!arch_of(""))) {
         llm__facts f = LLM__ZERO;
-        llm__arch_gemma4_shapes(&f, &arch_read);
+        llm__arch_gemma4_shapes(&f, &arch_read, NULL);
         CHECK(!arch_read.v_norm && !arch_read.full_head_dim && arch_read.layer[3].kv_of == 3 && !arch_read.layer[3].kv_shared);
     }
+}
+
+/* Gemma 3n: streams, widths and sparse MLPs by layer, defaults of transformers and of llama.cpp, values that do not fit. */
+static void arch_gemma3n(void) {
+#define GEMMA3N \
+    "\"model_type\":\"gemma3n_text\",\"head_dim\":16,\"sliding_window\":8,\"hidden_size_per_layer_input\":4,\"hidden_activation\":\"gelu_pytorch_tanh\""
+    const llm__arch_layer *l = arch_read.layer;
+    if (!CHECK(!arch_of(GEMMA3N ",\"altup_num_inputs\":3,\"altup_active_idx\":2,\"altup_correct_scale\":false,\"laurel_rank\":5,"
+                                "\"vocab_size_per_layer_input\":100,\"intermediate_size\":[96,32,64,48],\"rope_local_base_freq\":5e3,"
+                                "\"activation_sparsity_pattern\":[0.5,0.95,0,0.1],\"num_kv_shared_layers\":2,\"layer_types\":["
+                                "\"full_attention\",\"sliding_attention\",\"full_attention\",\"sliding_attention\"]")))
+        printf("  %s\n", llm_last_error());
+    CHECK(arch_read.n_streams == 3 && arch_read.active_stream == 2 && !arch_read.stream_scale && arch_read.laurel_rank == 5);
+    CHECK(arch_read.per_layer == 4 && arch_read.per_layer_rows == 100 && arch_read.v_norm && arch_read.attn_scale == 1);
+    CHECK(arch_read.logit_softcap == 30 && arch_read.embed_scale == 8 && arch_read.rope[1].base == 5e3 && arch_read.rope[0].base == 1e6);
+    CHECK(arch_read.ff == 96 && l[0].ff == 96 && l[1].ff == 32 && l[2].ff == 64 && l[3].ff == 48);
+    CHECK(l[0].sparse && l[1].sparse && !l[2].sparse && l[3].sparse && fabs((double)l[0].cut) < 1e-7);
+    CHECK(arch_near((double)l[1].cut, 1.6448536269514722) && arch_near((double)l[3].cut, -1.2815515655446004));
+    CHECK(l[2].kv_of == 0 && l[3].kv_of == 1 && l[0].kv_shared && l[1].window == 8 && l[3].rope == 1 && !l[2].window && l[2].rope == 0);
+    CHECK(!arch_of(GEMMA3N ",\"intermediate_size\":96"));
+    CHECK(arch_read.n_streams == 4 && !arch_read.active_stream && arch_read.stream_scale && arch_read.laurel_rank == 64);
+    CHECK(arch_read.per_layer_rows == arch_read.vocab && !l[0].sparse && l[3].window == 8 && l[3].kv_of == 3 && l[2].ff == 96);
+    CHECK(!arch_of(GEMMA3N ",\"num_hidden_layers\":20,\"intermediate_size\":96"));
+    for (int i = 0; i < 20; i++)
+        CHECK(l[i].sparse == (i < 10) && l[i].window == (i % 5 == 4 ? 0 : 8) && l[i].kv_of == (i < 5 ? i : i % 5 == 4 ? 4 : 3));
+    arch_refused(GEMMA3N ",\"intermediate_size\":[96,32]", "intermediate_size: one value for each layer expected");
+    arch_refused(GEMMA3N ",\"intermediate_size\":[96,0,1,1]", "intermediate_size: 0 is outside 1 to");
+    arch_refused(GEMMA3N ",\"activation_sparsity_pattern\":[0.5]", "activation_sparsity_pattern: one value for each layer expected");
+    arch_refused(GEMMA3N ",\"activation_sparsity_pattern\":[0.5,1,0,0]", "shares from 0 to less than 1 expected");
+    arch_refused(GEMMA3N ",\"activation_sparsity_pattern\":[0.5,\"1\",0,0]", "shares from 0 to less than 1 expected");
+    arch_refused(GEMMA3N ",\"altup_active_idx\":4", "altup_active_idx: 4 is outside 0 to 3");
+    arch_refused(GEMMA3N ",\"altup_num_inputs\":17", "altup_num_inputs: 17 is outside 1 to 16");
+    arch_refused("\"model_type\":\"gemma3n_text\",\"hidden_size_per_layer_input\":0", "hidden_size_per_layer_input: 0 is outside 1 to");
+    arch_refused("\"model_type\":\"gemma3n_text\",\"hidden_activation\":\"relu\",\"activation_sparsity_pattern\":[0.5,0,0,0]",
+                 "gelu_pytorch_tanh, gelu or silu");
+    ARCH_FILE("gemma3n", "AAAA", "attention.key_length 16", "attention.head_count 4", "attention.sliding_window 8");
+    CHECK(arch_read.n_streams == 4 && arch_read.per_layer == 256 && l[0].sparse && l[3].sparse && l[3].kv_of == 3 && l[3].window == 8);
+    CHECK(arch_near((double)l[3].cut, 1.6448536269514722) && arch_read.logit_softcap == 30);
+    ARCH_FILE("gemma3n", "AAAA", "attention.key_length 16", "attention.head_count 4", "attention.sliding_window 8", "altup.num_inputs 2",
+              "altup.active_idx 1", "attention.shared_kv_layers 1", "+activation_sparsity_scale 1 0 2 1", "+feed_forward_length 8 16 24 32",
+              "?attention.sliding_window_pattern 0 1 1 0");
+    CHECK(arch_read.n_streams == 2 && arch_read.active_stream == 1 && l[1].sparse && l[2].cut == 2 && l[3].kv_of == 0 && l[2].ff == 24);
+    ARCH_FILE("gemma3n", "activation_sparsity_scale: one number a layer", "attention.head_count 4", "+activation_sparsity_scale 1 0");
+    if (CHECK(!arch_of(""))) { /* no other family is touched */
+        llm__facts f = LLM__ZERO;
+        llm__arch_gemma3n_shapes(&f, &arch_read, NULL);
+        llm__arch_gemma3n(&f, &arch_read);
+        CHECK(!arch_read.n_streams && !arch_read.v_norm && !arch_read.per_layer && !f.r);
+    }
+    ARCH_FILE("gemma3n", "numbers below 100", "attention.head_count 4", "+activation_sparsity_scale 1 0 100 1");
+#undef GEMMA3N
 }
 
 TEST_GROUP(arch) {
@@ -511,4 +563,5 @@ TEST_GROUP(arch) {
     arch_lengths();
     arch_layers();
     arch_gemma4();
+    arch_gemma3n();
 }

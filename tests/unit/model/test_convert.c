@@ -5,6 +5,7 @@
 #include "model/convert_add.h"
 #include "model/convert_keys.h"
 #include "model/convert_recurrent.h"
+#include "model/convert_gemma3n.h"
 #include "model/convert_vocab.h"
 #include "model/loader.h"
 #include "model/net.h"
@@ -56,6 +57,33 @@ static void cnv_families(void) {
         cnv_same(&c, "blk.0.attn_q_norm.weight", 0, "model.layers.0.self_attn.q_norm.weight", 0, 1);
         cnv_same(&c, "blk.0.attn_q.weight", 1, "model.layers.0.self_attn.q_proj.weight", 1, 0);
         CHECK(!llm__tensors_find(&c.tensors, "output.weight"));
+    }
+    llm__convert_close(&c);
+    if (CHECK(!llm__convert_open(TEST_CHECKPOINT("gemma3n_three"), &c))) { /* streams in one tensor, a row for each token, ones */
+        const llm__tensor *in = llm__tensors_find(&c.tensors, "altup_proj.weight"),
+                          *scale = llm__tensors_find(&c.tensors, "blk.1.altup_correct_scale.weight"),
+                          *own = llm__tensors_find(&c.tensors, "per_layer_token_embd.weight");
+        float ones[64];
+        cnv_same(&c, "altup_proj.weight", 64 + 5, "model.language_model.altup_projections.1.weight", 5, 0);
+        cnv_same(&c, "altup_unembd_proj.weight", 7, "model.language_model.altup_unembed_projections.0.weight", 7, 0);
+        cnv_same(&c, "per_layer_token_embd.weight", 479, "model.language_model.embed_tokens_per_layer.weight", 479, 0);
+        cnv_same(&c, "per_layer_token_embd.weight", 480, "model.language_model.embed_tokens_per_layer.weight", 0, 0);
+        cnv_same(&c, "blk.2.altup_predict_coef.weight", 8, "model.language_model.layers.2.altup.prediction_coefs.weight", 8, 0);
+        cnv_same(&c, "blk.0.laurel_r.weight", 3, "model.language_model.layers.0.laurel.linear_right.weight", 3, 0);
+        CHECK(in && in->n_dims == 3 && in->shape[0] == 2 && in->shape[1] == 64 && own && own->shape[0] == 512 && scale);
+        if (scale) llm__convert_values(&c, scale, 0, ones);
+        for (int i = 0; i < 64 && scale; i++) CHECK(ones[i] == 1);
+        double z = 0;
+        CHECK(llm__gguf_num_at(llm__gguf_find(&c.keys, "gemma3n.activation_sparsity_scale"), 1, &z) && z == -(double)INFINITY);
+        CHECK(llm__gguf_int(&c.keys, "gemma3n.altup.active_idx", 0) == 1 && llm__gguf_int(&c.keys, "gemma3n.altup.num_inputs", 0) == 3);
+    }
+    llm__convert_close(&c);
+    if (CHECK(!llm__convert_open(TEST_CHECKPOINT("gemma3n"), &c))) { /* keys of layers that have none, written again */
+        cnv_same(&c, "blk.3.attn_k.weight", 2, "model.layers.1.self_attn.k_proj.weight", 2, 0);
+        cnv_same(&c, "blk.5.attn_v.weight", 9, "model.layers.2.self_attn.v_proj.weight", 9, 0);
+        cnv_same(&c, "blk.4.attn_k_norm.weight", 0, "model.layers.1.self_attn.k_norm.weight", 0, 0);
+        cnv_same(&c, "blk.4.altup_correct_scale.weight", 0, "model.layers.4.altup.correct_output_scale", 0, 0);
+        CHECK(llm__gguf_int(&c.keys, "gemma3n.attention.shared_kv_layers", 0) == 3);
     }
     llm__convert_close(&c);
     if (CHECK(!llm__convert_open(TEST_CHECKPOINT("deepseek_v2"), &c))) { /* kv_b in two */
@@ -143,6 +171,15 @@ static void cnv_pieces(void) {
         c.model->arch.state.step_max = 0.5f;
         llm__convert_recurrent(&g);
         CHECK(g.r == LLM_ERR_UNSUPPORTED && strstr(llm_last_error(), "time_step_limit: 0 to 0.5 has no key in GGUF"));
+        llm__loader_end(&g.L);
+    }
+    llm__convert_close(&c);
+    if (CHECK(!llm__convert_open(TEST_CHECKPOINT("gemma3n_three"), &c))) { /* after an error nothing is added */
+        const size_t n = c.tensors.n;
+        g.c = &c;
+        llm__loader_begin(&g.L, c.model, 1, 1);
+        llm__convert_own_values(&g), llm__convert_streams(&g), llm__convert_gemma3n(&g);
+        CHECK(g.r == LLM_ERR_UNSUPPORTED && c.tensors.n == n);
         llm__loader_end(&g.L);
     }
     llm__convert_close(&c);
