@@ -1254,7 +1254,7 @@ static void cublas_multiply(rank *r, int type, const void *x, int64_t x_stride, 
  *     Q5Z Q5M         16            4        2, 4                Q5_0; Q5_1, Q5_K
  *     Q6              16            8        4 (two of f16)      Q6_K
  *     Q8              32            -        2                   Q8_0
- *     T4              16            -        4 (f32)             IQ4_NL, IQ4_XS, MXFP4: 16 values of a table
+ *     T4              16            -        4 (f32)             IQ4_NL, IQ4_XS, MXFP4, IQ3, IQ2_XXS, IQ1_S: 16 values of a table
  *     G8              32            -        8                   Q2_K, Q3_K: what has 16 columns a group
  *
  * (bytes of 32 columns). For instance Q4_K, whose block of 256 columns has f16 d and dmin, 8 scales and 8 minima of 6 bits, and 128 bytes
@@ -1425,7 +1425,20 @@ static __device__ __forceinline__ void load16_any(const part &w, int64_t row, in
 /* ---- What the file has: a table as in llm.h's >>dtypes, whose words are used here too ---- */
 
 enum { PLANE_NONE, PLANE_HALVES, PLANE_STRIPES, PLANE_QUARTERS, PLANE_WORD };
-enum { SCALES_ONE, SCALES_E8, SCALES_ZERO, SCALES_F32, SCALES_F16X2, SCALES_Q2K, SCALES_Q3K, SCALES_Q45K, SCALES_Q6K, SCALES_XS };
+enum {
+    SCALES_ONE,
+    SCALES_E8,
+    SCALES_ZERO,
+    SCALES_F32,
+    SCALES_127,
+    SCALES_F32X2,
+    SCALES_F16X2,
+    SCALES_Q2K,
+    SCALES_Q3K,
+    SCALES_Q45K,
+    SCALES_Q6K,
+    SCALES_XS
+};
 
 /* Twin: llm__format. block: columns; bytes: of a block. */
 typedef struct format {
@@ -1463,8 +1476,12 @@ static __host__ __device__ format format_of(int type) {
     case LLM_TYPE_Q4_ZERO: return {32, 19, KIND_Q4M, 0, PLANE_HALVES, 4, 3, PLANE_NONE, 0, 0, SCALES_ZERO, 2, 0, -1};
     case LLM_TYPE_G32: return {32, 40, KIND_F16, 0, PLANE_STRIPES, 8, 8, PLANE_NONE, 0, 0, SCALES_F32, 0, 0, 4};
     case LLM_TYPE_NVFP4_32: return {32, 20, KIND_F16, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_F16X2, 0, 0, -1};
-    case LLM_TYPE_NF4: return {32, 20, KIND_T4, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_F32, 0, 0, -1};
-    case LLM_TYPE_FP4: return {32, 20, KIND_T4, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_F32, 0, 0, -1};
+    case LLM_TYPE_NF4: return {32, 20, KIND_T4, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_127, 0, 0, -1};
+    case LLM_TYPE_FP4: return {32, 20, KIND_T4, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_127, 0, 0, -1};
+    case LLM_TYPE_GRID2:
+    case LLM_TYPE_GRID3:
+    case LLM_TYPE_GRID3S: return {32, 20, KIND_T4, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_F32, 0, 0, -1};
+    case LLM_TYPE_GRID2X: return {32, 24, KIND_F16, 0, PLANE_HALVES, 4, 8, PLANE_NONE, 0, 0, SCALES_F32X2, 0, 0, -1};
     case LLM_TYPE_F8_32: return {32, 36, KIND_F16, 0, PLANE_STRIPES, 8, 4, PLANE_NONE, 0, 0, SCALES_F32, 0, 0, -1};
     case LLM_TYPE_F8_128: return {128, 132, KIND_F16}; /* see raw_value */
     default: return {0, 0, 0};
@@ -1511,10 +1528,10 @@ static __device__ void raw_sub_get(const format &f, const uint8_t *row, int64_t 
     const uint8_t *p = row + sub / (f.block / 32) * f.bytes;
     int j = (int)(sub % (f.block / 32));
     float m = f.m_at < 0 ? 0 : raw_half(p + f.m_at), d;
-    if (f.scales == SCALES_F32) {
+    if (f.scales == SCALES_F32 || f.scales == SCALES_127) {
         memcpy(&d, p + f.d_at, 4);
         if (f.m_at >= 0) memcpy(&m, p + f.m_at, 4);
-        else if (f.kind == KIND_T4) d *= 1.0f / 127; /* a table's largest is 127, and stands for 1 */
+        if (f.scales == SCALES_127) d *= 1.0f / 127; /* the table's largest, which stands for 1 */
     } else if (f.scales != SCALES_E8) d = raw_half(p + f.d_at);
     else d = p[0] < 2 ? bits_to_f32(0x00200000u << p[0]) : bits_to_f32((uint32_t)(p[0] - 1) << 23);
     if (f.block == 256) m = -m; /* super-blocks store what is to be subtracted */
@@ -1526,6 +1543,7 @@ static __device__ void raw_sub_get(const format &f, const uint8_t *row, int64_t 
         float scale, minimum;
         small_scales(f.scales, p + f.scales_at, j, i, &scale, &minimum);
         o->d[i] = f.scales == SCALES_F16X2 ? raw_half(p + 2 * i) : d * scale;
+        if (f.scales == SCALES_F32X2) memcpy(&o->d[i], p + f.d_at + 4 * i, 4);
         o->m[i] = m * minimum;
     }
 }
@@ -1605,7 +1623,8 @@ static __device__ float raw_value(const raw_rows &s, const format &f, int64_t r,
     raw_sub_get(f, row, at / 32, &b);
     int i = (int)(at % 32);
     if (s.type == LLM_TYPE_F8_32) return b.d[0] * e4m3_to_f32(b.u[i]);
-    if (f.kind == KIND_T4 || s.type == LLM_TYPE_NVFP4_32) return b.d[i / 16] * code_value(s.type, s.table, b.u[i]);
+    if (f.kind == KIND_T4 || s.type == LLM_TYPE_NVFP4_32 || s.type == LLM_TYPE_GRID2X)
+        return b.d[i / 16] * code_value(s.type, s.table, b.u[i]);
     int u = f.kind == KIND_Q8 || s.type == LLM_TYPE_G32 ? (int8_t)b.u[i] : b.u[i] - f.zero;
     return b.d[i / 16] * (float)u + b.m[i / 16];
 }
@@ -1737,14 +1756,30 @@ struct llm_weight {
 };
 
 /* Twin: llm__kind_table, whose NF4 and FP4 have fewer bits. */
-static void type_table(int type, uint64_t *table) {
+static const int8_t *type_values(int type) {
     static const int8_t iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
     static const int8_t e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
     static const int8_t nf4[16] = {-127, -88, -67, -50, -36, -23, -12, 0, 10, 20, 31, 43, 56, 71, 92, 127};
     static const int8_t fp4[16] = {0, 1, 85, 127, 42, 64, 21, 32, 0, -1, -85, -127, -42, -64, -21, -32};
-    const int8_t *known = type == LLM_TYPE_MXFP4 || type == LLM_TYPE_NVFP4_32 ? e2m1 : type == LLM_TYPE_NF4 ? nf4 : fp4;
-    memcpy(table, type == LLM_TYPE_IQ4_NL || type == LLM_TYPE_IQ4_XS ? iq4 : known, 16);
+    static const int8_t grid2[16] = {8, 25, 43, 0, 1, 7, 9, 0, -8, -25, -43, 0, -1, -7, -9, 0};
+    static const int8_t grid3[16] = {4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62};
+    static const int8_t grid3s[16] = {1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15};
+    switch (type) {
+    case LLM_TYPE_IQ4_NL:
+    case LLM_TYPE_IQ4_XS: return iq4;
+    case LLM_TYPE_MXFP4:
+    case LLM_TYPE_NVFP4_32: return e2m1;
+    case LLM_TYPE_NF4: return nf4;
+    case LLM_TYPE_GRID2:
+    case LLM_TYPE_GRID2X: return grid2;
+    case LLM_TYPE_GRID3: return grid3;
+    case LLM_TYPE_GRID3S: return grid3s;
+    default: return fp4;
+    }
 }
+
+static void type_table(int type, uint64_t *table) { memcpy(table, type_values(type), 16); }
+static bool same_table(int a, int b) { return type_values(a) == type_values(b); }
 
 /* As what a segment is computed with: blocks stay blocks where no cut goes through one; the rest become the float that holds them, or what
  * dtype asks for. Twin: llm__segment_kind. */
@@ -1900,14 +1935,15 @@ static void part_allocate(rank *r, llm_weight *w, part *p, const char *name) {
 static void weight_parts(rank *r, llm_weight *w, const llm_weight_desc *d) {
     int whole = w->gate_up || w->n_groups > 1, all = segment_kind(&d->segments[0], r->ctx->cfg.compute);
     int64_t row = 0;
-    for (int i = 1; i < d->n_segments && whole; i++) all = common_kind(all, segment_kind(&d->segments[i], r->ctx->cfg.compute));
+    for (int i = 1; i < d->n_segments && whole; i++) {
+        all = common_kind(all, segment_kind(&d->segments[i], r->ctx->cfg.compute));
+        if (all == KIND_T4 && !same_table(d->segments[0].type, d->segments[i].type)) all = KIND_F16;
+    }
     for (int i = 0; i < d->n_segments; row += d->segments[i++].n_rows) {
         const llm_segment *s = &d->segments[i];
         int k = whole ? all : segment_kind(s, r->ctx->cfg.compute);
         part *last = w->n_parts ? &w->parts[w->n_parts - 1] : NULL;
-        uint64_t table[2];
-        type_table(s->type, table);
-        if (last && last->kind == k && (k != KIND_T4 || !memcmp(table, last->table, 16))) {
+        if (last && last->kind == k && (k != KIND_T4 || same_table(s->type, d->segments[i - 1].type))) {
             last->n_rows += s->n_rows;
             continue;
         }
@@ -1916,7 +1952,7 @@ static void weight_parts(rank *r, llm_weight *w, const llm_weight_desc *d) {
         p->kind = k;
         p->row = row;
         p->n_rows = s->n_rows;
-        memcpy(p->table, table, 16);
+        type_table(s->type, p->table);
     }
     for (int i = 0; i < w->n_parts; i++) part_allocate(r, w, &w->parts[i], d->name);
 }

@@ -30,14 +30,23 @@ typedef enum llm_type {
     LLM_TYPE_Q4_K = 12,
     LLM_TYPE_Q5_K = 13,
     LLM_TYPE_Q6_K = 14,
+    LLM_TYPE_IQ2_XXS = 16,
+    LLM_TYPE_IQ2_XS = 17,
+    LLM_TYPE_IQ3_XXS = 18,
+    LLM_TYPE_IQ1_S = 19,
     LLM_TYPE_IQ4_NL = 20,
+    LLM_TYPE_IQ3_S = 21,
+    LLM_TYPE_IQ2_S = 22,
     LLM_TYPE_IQ4_XS = 23,
     LLM_TYPE_I8 = 24,
     LLM_TYPE_I16 = 25,
     LLM_TYPE_I32 = 26,
     LLM_TYPE_I64 = 27,
     LLM_TYPE_F64 = 28,
+    LLM_TYPE_IQ1_M = 29,
     LLM_TYPE_BF16 = 30,
+    LLM_TYPE_TQ1_0 = 34,
+    LLM_TYPE_TQ2_0 = 35,
     LLM_TYPE_MXFP4 = 39,
     LLM_TYPE_F8_E4M3 = 1000,
     LLM_TYPE_F8_E5M2 = 1001,
@@ -55,7 +64,12 @@ typedef enum llm_type {
     LLM_TYPE_FP4,            /* the same with bitsandbytes' table of fp4 */
     LLM_TYPE_F8_32,          /* f32 d, 32 e4m3: d * value */
     LLM_TYPE_F8_128,         /* the same of 128 columns */
-    LLM_TYPE_RANDOM = 2000,  /* no data: the backend makes seeded random values (load-format dummy) */
+    LLM_TYPE_GRID2,         /* what GGUF's formats of less than four bits are read as: f32 d, 16 bytes of codes as in Q4_0: d * table[code],
+                                8 25 43 0 1 7 9 0 and the same less than zero */
+    LLM_TYPE_GRID2X,        /* two f32 d, of 16 columns each, codes of the same table */
+    LLM_TYPE_GRID3,         /* as GRID2: 4 12 20 28 36 44 52 62 */
+    LLM_TYPE_GRID3S,        /* 1 3 5 7 9 11 13 15 */
+    LLM_TYPE_RANDOM = 2000, /* no data: the backend makes seeded random values (load-format dummy) */
     LLM_TYPE_RANDOM_F8,
     LLM_TYPE_RANDOM_Q4 /* ... rounded to e4m3, or to Q4_0 */
 } llm_type;

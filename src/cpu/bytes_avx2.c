@@ -442,7 +442,8 @@ LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_signs(int zero, const llm__av
     each(Q4Z, Q4Z) each(Q4M, Q4M) each(Q8, Q8) each(IQ4, Q8) each(Q4K, Q4K) each(Q5K, Q5K) each(Q6K, Q6K) each(Q4A, Q4M) each(I8, Q8) \
     each(NF4, Q4Z)
 #define LLM__AVX2_OTHERS(each) \
-    each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16)
+    each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16) \
+    each(GRID2X, G16)
 
 LLM__AVX2_LOOP(Q4Z, 1)
 LLM__AVX2_LOOP(Q4M, 1)
@@ -464,7 +465,7 @@ LLM__PRIVATE LLM__AVX2 void llm__avx2_product(llm__kind kind, const llm__product
         llm__avx2_fine_product(kind, p);
         return;
     }
-    switch (kind == LLM__KIND_FP4 ? LLM__KIND_NF4 : kind) { /* these differ in their tables alone */
+    switch (llm__kind_like(kind)) {
         LLM__AVX2_COMMON(LLM__AVX2_CASE_BOTH)
         LLM__AVX2_OTHERS(LLM__AVX2_CASE_MANY)
     default: break;

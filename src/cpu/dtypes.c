@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "base/map.h"
 #include "cpu/subs.h"
+#include "cpu/grids.h"
 
 LLM__PRIVATE float llm__bits_f32(uint32_t u) {
     float f;
@@ -75,16 +76,19 @@ static const llm__type_desc llm__type_table[] = {
     {LLM_TYPE_Q4_0, "Q4_0", 32, 18}, {LLM_TYPE_Q4_1, "Q4_1", 32, 20}, {LLM_TYPE_Q5_0, "Q5_0", 32, 22},
     {LLM_TYPE_Q5_1, "Q5_1", 32, 24}, {LLM_TYPE_Q8_0, "Q8_0", 32, 34}, {9, "Q8_1", 32, 36}, {LLM_TYPE_Q2_K, "Q2_K", 256, 84},
     {LLM_TYPE_Q3_K, "Q3_K", 256, 110}, {LLM_TYPE_Q4_K, "Q4_K", 256, 144}, {LLM_TYPE_Q5_K, "Q5_K", 256, 176},
-    {LLM_TYPE_Q6_K, "Q6_K", 256, 210}, {15, "Q8_K", 256, 292}, {16, "IQ2_XXS", 256, 66}, {17, "IQ2_XS", 256, 74},
-    {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50}, {LLM_TYPE_IQ4_NL, "IQ4_NL", 32, 18}, {21, "IQ3_S", 256, 110},
-    {22, "IQ2_S", 256, 82}, {LLM_TYPE_IQ4_XS, "IQ4_XS", 256, 136}, {29, "IQ1_M", 256, 56}, {34, "TQ1_0", 256, 54},
-    {35, "TQ2_0", 256, 66}, {LLM_TYPE_MXFP4, "MXFP4", 32, 17}, {40, "NVFP4", 64, 36}, {LLM_TYPE_I8, "I8", 1, 1},
+    {LLM_TYPE_Q6_K, "Q6_K", 256, 210}, {15, "Q8_K", 256, 292}, {LLM_TYPE_IQ2_XXS, "IQ2_XXS", 256, 66}, {LLM_TYPE_IQ2_XS, "IQ2_XS", 256, 74},
+    {LLM_TYPE_IQ3_XXS, "IQ3_XXS", 256, 98}, {LLM_TYPE_IQ1_S, "IQ1_S", 256, 50}, {LLM_TYPE_IQ4_NL, "IQ4_NL", 32, 18},
+    {LLM_TYPE_IQ3_S, "IQ3_S", 256, 110}, {LLM_TYPE_IQ2_S, "IQ2_S", 256, 82}, {LLM_TYPE_IQ4_XS, "IQ4_XS", 256, 136},
+    {LLM_TYPE_IQ1_M, "IQ1_M", 256, 56}, {LLM_TYPE_TQ1_0, "TQ1_0", 256, 54}, {LLM_TYPE_TQ2_0, "TQ2_0", 256, 66},
+    {LLM_TYPE_MXFP4, "MXFP4", 32, 17}, {40, "NVFP4", 64, 36}, {LLM_TYPE_I8, "I8", 1, 1},
     {LLM_TYPE_I16, "I16", 1, 2}, {LLM_TYPE_I32, "I32", 1, 4}, {LLM_TYPE_I64, "I64", 1, 8}, {LLM_TYPE_F8_E4M3, "F8_E4M3", 1, 1},
     {LLM_TYPE_F8_E5M2, "F8_E5M2", 1, 1}, {LLM_TYPE_U8, "U8", 1, 1}, {LLM_TYPE_BOOL, "BOOL", 1, 1}, {LLM_TYPE_U16, "U16", 1, 2},
     {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8}, {LLM_TYPE_F8_E8M0, "F8_E8M0", 1, 1},
     {LLM_TYPE_Q4_ZERO, "INT4", 32, 19}, {LLM_TYPE_G32, "INT8", 32, 40},
     {LLM_TYPE_NVFP4_32, "NVFP4", 32, 20}, {LLM_TYPE_NF4, "NF4", 32, 20}, {LLM_TYPE_FP4, "FP4", 32, 20},
-    {LLM_TYPE_F8_32, "F8_E4M3 blocks", 32, 36}, {LLM_TYPE_F8_128, "F8_E4M3 blocks of 128", 128, 132},
+    {LLM_TYPE_GRID2, "codes of IQ2", 32, 20}, {LLM_TYPE_GRID2X, "codes of IQ2", 32, 24}, {LLM_TYPE_GRID3, "codes of IQ3", 32, 20},
+    {LLM_TYPE_GRID3S, "codes of IQ3", 32, 20}, {LLM_TYPE_F8_32, "F8_E4M3 blocks", 32, 36},
+    {LLM_TYPE_F8_128, "F8_E4M3 blocks of 128", 128, 132},
 };
 /* clang-format on */
 
@@ -128,7 +132,7 @@ LLM__PRIVATE float llm__element(int32_t type, const uint8_t *p, int64_t i) {
 LLM__PRIVATE const llm__format *llm__format_of(int32_t type) { return llm__format_find(type); }
 
 LLM__PRIVATE int llm__type_readable(int32_t type) {
-    return llm__format_of(type) || type == LLM_TYPE_F8_32 || type == LLM_TYPE_F8_128 ||
+    return llm__format_of(type) || llm__grid_form(type) >= 0 || type == LLM_TYPE_F8_32 || type == LLM_TYPE_F8_128 ||
            llm__word_index("F32 F16 BF16 F8_E4M3 F8_E5M2 F64 I8", llm__lit(llm__type_name(type))) >= 0;
 }
 
@@ -162,6 +166,17 @@ static float llm__f8_element(const llm__type_desc *t, const uint8_t *row, int64_
     return d * llm__e4m3_to_f32(block[4 + i % t->block]);
 }
 
+/* The same of a format with a codebook: sub by sub, in the form as which it is read. */
+static void llm__grid_columns(int32_t type, const uint8_t *row, int64_t from, int64_t n, float *dst) {
+    uint8_t block[24];
+    for (int64_t i = 0, count; i < n; i += count) {
+        const int64_t at = (from + i) % 32;
+        count = LLM__MIN(n - i, 32 - at);
+        llm__grid_block(type, row, (from + i) / 32, block);
+        llm__dequant_columns(llm__grid_form(type), block, at, count, dst + i);
+    }
+}
+
 LLM__PRIVATE void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from, int64_t n, float *dst) {
     const llm__format *f = llm__format_of(type);
     const llm__type_desc *t = llm__type_info(type);
@@ -173,6 +188,7 @@ LLM__PRIVATE void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t
             dst[i] = llm__bits_f32((uint32_t)row[2 * (from + i)] << 16 | (uint32_t)row[2 * (from + i) + 1] << 24);
     else if (type == LLM_TYPE_F8_32 || type == LLM_TYPE_F8_128)
         for (int64_t i = 0; i < n; i++) dst[i] = llm__f8_element(t, row, from + i);
+    else if (llm__grid_form(type) >= 0) llm__grid_columns(type, row, from, n, dst);
     else if (!f)
         for (int64_t i = 0; i < n; i++) dst[i] = llm__element(type, row, from + i);
     else

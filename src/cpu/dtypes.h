@@ -71,7 +71,8 @@ typedef enum llm__kind {
     LLM__KIND_Q4K, LLM__KIND_Q5K, LLM__KIND_Q6K,                /* with scales by super-block */
     LLM__KIND_G16, LLM__KIND_G16M,                              /* bytes with f32 scales by 16 columns, for what has no layout of its own */
     LLM__KIND_Q4A, LLM__KIND_G32, LLM__KIND_I8,                 /* 4 bits, zero points beside scales; bytes with f32 by 32, or by rows */
-    LLM__KIND_NVFP4, LLM__KIND_NF4, LLM__KIND_FP4, LLM__KIND_COUNT /* nibbles that index tables, with scales by 16, and by 32 */
+    LLM__KIND_NVFP4, LLM__KIND_NF4, LLM__KIND_FP4,              /* nibbles that index tables, with scales by 16, and by 32 */
+    LLM__KIND_GRID2, LLM__KIND_GRID2X, LLM__KIND_GRID3, LLM__KIND_GRID3S, LLM__KIND_COUNT /* more of them (>>grids) */
 } llm__kind;
 /* clang-format on */
 
@@ -88,6 +89,7 @@ typedef enum llm__packing {
     LLM__SC_E8,      /* powers of two, by their exponent */
     LLM__SC_ZERO,    /* 1, and the zero point's byte, times -d, for a minimum */
     LLM__SC_F32,     /* 1; d and m are f32 */
+    LLM__SC_F32X2,   /* two f32, of 16 columns each, and no d */
     LLM__SC_F16X2,   /* two f16, of 16 columns each, and no d */
     LLM__SC_Q2K,     /* small integers, packed as the format of this name does it */
     LLM__SC_Q3K,
@@ -119,7 +121,14 @@ LLM__INLINE const int8_t *llm__kind_table(llm__kind kind) {
     /* bitsandbytes' tables, whose numbers llm__type_values has, times llm__kind_unit and rounded. See llm__kind_low */
     static const int8_t nf4[16] = {-64, -45, -34, -25, -18, -12, -6, 0, 5, 10, 16, 22, 28, 36, 46, 64};
     static const int8_t fp4[16] = {0, 0, 32, 48, 16, 24, 8, 12, 0, 0, -32, -48, -16, -24, -8, -12};
+    static const int8_t grid2[16] = {8, 25, 43, 0, 1, 7, 9, 0, -8, -25, -43, 0, -1, -7, -9, 0}; /* see >>grids */
+    static const int8_t grid3[16] = {4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62};
+    static const int8_t grid3s[16] = {1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15};
     switch (kind) {
+    case LLM__KIND_GRID2:
+    case LLM__KIND_GRID2X: return grid2;
+    case LLM__KIND_GRID3: return grid3;
+    case LLM__KIND_GRID3S: return grid3s;
     case LLM__KIND_IQ4: return iq4;
     case LLM__KIND_MXFP4:
     case LLM__KIND_NVFP4: return e2m1;
@@ -130,7 +139,7 @@ LLM__INLINE const int8_t *llm__kind_table(llm__kind kind) {
 }
 
 /* What stands for 1 in the tables of numbers that are no integers. Of FP4 in 48ths all but the smallest are. */
-LLM__INLINE float llm__kind_unit(llm__kind kind) { return kind == LLM__KIND_NF4 ? 64.0f : 48.0f; }
+LLM__INLINE float llm__kind_unit(llm__kind kind) { return kind == LLM__KIND_NF4 ? 64.0f : kind == LLM__KIND_FP4 ? 48.0f : 1.0f; }
 
 /* 32 columns of one stored row: w[i] = d[i / 16] * q[i] + m * mc[i / 16]. The products with sc and mc are exact in f32. */
 typedef struct llm__sub {

@@ -155,9 +155,10 @@ LLM__AVX2_FINE(NF4)
 
 LLM__PRIVATE LLM__AVX2 void llm__avx2_fine_product(llm__kind kind, const llm__product *p) {
     const int8_t *table = llm__kind_table(kind);
+    kind = llm__kind_like(kind);
     if (kind == LLM__KIND_Q8) llm__avx2_fine_Q8(table, p);
     else if (kind == LLM__KIND_I8) llm__avx2_fine_I8(table, p);
     else if (kind == LLM__KIND_IQ4) llm__avx2_fine_IQ4(table, p);
-    else llm__avx2_fine_NF4(table, p); /* or FP4 */
+    else llm__avx2_fine_NF4(table, p);
 }
 #endif

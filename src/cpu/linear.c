@@ -51,10 +51,16 @@ LLM__PRIVATE int llm__weight_segment(const llm_weight *w, int64_t row) {
     return low;
 }
 
+LLM__PRIVATE int64_t llm__embed_pitch(const llm_weight *w) {
+    return w->role == LLM_ROLE_EMBED && w->segment[0].read ? llm__row_bytes(w->segment[0].type, w->cols) : 0;
+}
+
 LLM__PRIVATE void llm__weight_values(const llm_weight *w, int64_t row, int64_t col, int64_t n, float *dst) {
     int i = llm__weight_segment(w, row);
     float scale = llm__segment_scale(&w->segment[i]);
-    llm__segment_values(&w->segment[i], w->seed + (uint64_t)i, row - w->first_row[i], col, n, dst);
+    const int64_t pitch = llm__embed_pitch(w);
+    if (pitch) llm__dequant_columns(w->segment[i].type, w->memory + row * pitch, col, n, dst);
+    else llm__segment_values(&w->segment[i], w->seed + (uint64_t)i, row - w->first_row[i], col, n, dst);
     for (int64_t k = 0; k < n && scale != 1; k++) dst[k] *= scale;
 }
 
@@ -292,6 +298,18 @@ static llm_result llm__latent_plan(llm_weight *w, const llm_weight_desc *d, llm_
     return LLM_OK;
 }
 
+/* What is read is kept in memory as it was made. */
+static llm_result llm__embed_plan(llm_weight *w, const llm_weight_desc *d) {
+    for (int i = 0; i < w->n_segments; i++) {
+        const llm_segment *s = &w->segment[i];
+        const int whole = s->read && s->type == w->segment[0].type && (s->col | s->n_cols) % llm__type_block(s->type) == 0;
+        if (w->segment[0].read ? !whole : s->read != NULL)
+            return llm__error(LLM_ERR_ARG, "%s: an embedding is read in whole blocks of one type", d->name);
+    }
+    w->bytes = (size_t)(w->rows * llm__embed_pitch(w));
+    return LLM_OK;
+}
+
 LLM__PRIVATE llm_result llm__weight_new(const llm_weight_desc *d, llm_compute compute, llm_weight **out) {
     int groups = d->role == LLM_ROLE_EXPERTS || d->role == LLM_ROLE_EXPERTS_GATE_UP ? d->n_experts : 1;
     int gate_up = d->role == LLM_ROLE_GATE_UP || d->role == LLM_ROLE_EXPERTS_GATE_UP;
@@ -315,7 +333,8 @@ LLM__PRIVATE llm_result llm__weight_new(const llm_weight_desc *d, llm_compute co
     llm_result r = llm__weight_segments(w, d, compute);
     if (!r && llm__weight_is_plain(w)) w->bytes = (size_t)w->rows * (size_t)w->cols * 4;
     else if (!r && d->role == LLM_ROLE_MLA_UP) r = llm__latent_plan(w, d, compute);
-    else if (!r && d->role != LLM_ROLE_EMBED) {
+    else if (!r && d->role == LLM_ROLE_EMBED) r = llm__embed_plan(w, d);
+    else if (!r) {
         llm__weight_plan(w, compute);
         w->block = LLM__NEW(llm__block, w->n_blocks);
         w->first_block = LLM__NEW(int64_t, groups + 1);

@@ -107,6 +107,9 @@ struct llm_weight {
 /* The order of the inputs of group g; NULL: as they stand. */
 LLM__INLINE const int32_t *llm__weight_order(const llm_weight *w, int g) { return w->order ? w->order + g * w->cols : NULL; }
 
+/* Bytes of a row of an embedding that is kept in memory; 0: it stays where its segments say. */
+LLM__PRIVATE int64_t llm__embed_pitch(const llm_weight *w);
+
 /* What the kernels of an instruction set read for this weight. */
 LLM__PRIVATE llm__form llm__weight_form(const llm_weight *w, llm__isa isa);
 

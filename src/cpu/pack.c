@@ -283,13 +283,17 @@ static void llm__pack_latent(const llm_weight *w, int64_t r) {
 }
 
 LLM__PRIVATE void llm__weight_pack(llm_weight *w, int thread, int n_threads) {
-    const int64_t n = w->f32 || w->n_keys ? w->rows : w->n_blocks;
+    const int64_t pitch = llm__embed_pitch(w), n = w->f32 || w->n_keys || pitch ? w->rows : w->n_blocks;
     const int64_t part = LLM__MAX(1, ((int64_t)4 << 20) * n / LLM__MAX((int64_t)w->bytes, 1));
     for (int64_t i = n * thread / n_threads; i < n * (thread + 1) / n_threads; i++) {
         if (i % part == part - 1) llm__weight_rest(w);
         if (w->f32) {
             llm__weight_values(w, i, 0, w->cols, w->f32 + i * w->cols);
             for (int64_t k = 0; k < w->cols && w->add != 0; k++) w->f32[i * w->cols + k] += w->add;
+        } else if (pitch) {
+            const int k = llm__weight_segment(w, i);
+            const llm_segment *s = &w->segment[k];
+            s->read(s->data, llm__segment_row(s, i - w->first_row[k]), 1, 1, s->col, s->n_cols, w->memory + i * pitch);
         } else if (w->n_keys) {
             llm__pack_latent(w, i);
         } else if (w->block[i].kind == LLM__KIND_F8) {

@@ -107,6 +107,10 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
         {4, 0, LLM__SCALE_F16X2, LLM__SCALE_NONE},    /* NVFP4 */
         {4, 0, LLM__SCALE_BF16, LLM__SCALE_NONE},     /* NF4 */
         {4, 0, LLM__SCALE_BF16, LLM__SCALE_NONE},     /* FP4 */
+        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* GRID2 */
+        {4, 0, LLM__SCALE_F32X2, LLM__SCALE_NONE},    /* GRID2X */
+        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* GRID3 */
+        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* GRID3S */
     };
     /* clang-format on */
     return table[kind];
@@ -129,6 +133,12 @@ LLM__INLINE llm__piece llm__piece_of(int bits, int i, int p) {
         {{{0, 6, 3}, {1, 4, 12}, {2, 2, 48}}, {{3, 6, 3}, {4, 4, 12}, {5, 2, 48}}},
     };
     return table[bits & 3][(i - bits) & 3][p]; /* masked: compilers look at what is never reached, too */
+}
+
+/* Kinds that differ in their tables alone share code: whose. */
+LLM__INLINE llm__kind llm__kind_like(llm__kind kind) {
+    if (kind == LLM__KIND_FP4) return LLM__KIND_NF4;
+    return kind == LLM__KIND_GRID2 || kind == LLM__KIND_GRID3 || kind == LLM__KIND_GRID3S ? LLM__KIND_IQ4 : kind;
 }
 
 /* Packed as floats: read by mac, without a rounded copy of the activations. The rest is read by product. */

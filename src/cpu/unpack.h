@@ -133,7 +133,7 @@ LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offse
 }
 
 /* One call a format, all that depends on it constant: the format would else be asked for in the innermost loop. The common ones are what
- * files of models mostly have. The two that differ in nothing but their tables share one, and so do the rarest, which do ask. */
+ * files of models mostly have. Those that differ in nothing but their tables share one, and so do the rarest, which do ask. */
 #define LLM__COMMON_KINDS(call, ...) \
     case LLM__KIND_Q4Z: call(LLM__KIND_Q4Z, __VA_ARGS__); break; \
     case LLM__KIND_Q4M: call(LLM__KIND_Q4M, __VA_ARGS__); break; \
@@ -145,6 +145,9 @@ LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offse
     case LLM__KIND_I8: call(LLM__KIND_I8, __VA_ARGS__); break; \
     case LLM__KIND_FP4: \
     case LLM__KIND_NF4: call(LLM__KIND_NF4, __VA_ARGS__); break; \
+    case LLM__KIND_GRID2: \
+    case LLM__KIND_GRID3: \
+    case LLM__KIND_GRID3S: \
     case LLM__KIND_IQ4: call(LLM__KIND_IQ4, __VA_ARGS__); break; \
     case LLM__KIND_MXFP4: call(LLM__KIND_MXFP4, __VA_ARGS__); break;
 #define LLM__EACH_KIND(kind, call, ...) \

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/files.h"
 #include "cpu/dtypes.h"
+#include "cpu/grids.h"
 #include "model/tensors.h"
 #include "model/facts.h"
 #include "model/families.h"
@@ -197,6 +198,24 @@ static int llm__stored_across(const llm__loader *L, int slot) {
     return (L->a->flags & LLM__CONV1D && L->layer >= 0) || (llm__is_experts(slot) && llm__arch_is(L->a, "gpt_oss"));
 }
 
+/* A matrix with codebooks is read in another form. One that is stored across is not: its values become floats. */
+static void llm__loader_grids(llm__loader *L, llm_segment *s) {
+    const int32_t form = llm__grid_form(s->type);
+    if (form < 0 || s->transposed || L->r) return;
+    llm__grids *g = (llm__grids *)llm__arena_get(&L->keep, sizeof *g);
+    if (!g) {
+        L->r = llm__nomem();
+        return;
+    }
+    g->data = (const uint8_t *)s->data;
+    g->cols = s->stored_cols;
+    g->type = s->type;
+    s->type = form;
+    s->data = g;
+    s->mapped = 0;
+    s->read = llm__grids_read;
+}
+
 LLM__PRIVATE int llm__loader_seek(llm__loader *L, int slot, llm__slice which, int64_t rows, int64_t cols, int bias, llm_segment *s) {
     char name[256];
     int across = cols && llm__stored_across(L, slot), matrix = cols > 0;
@@ -232,6 +251,7 @@ LLM__PRIVATE int llm__loader_seek(llm__loader *L, int slot, llm__slice which, in
     if (stacked && s->data) s->data = (const uint8_t *)s->data + which.first * stored_rows * llm__row_bytes(s->type, s->stored_cols);
     if (t->type == LLM_TYPE_F8_E4M3 || t->type == LLM_TYPE_F8_E5M2 || t->type == LLM_TYPE_I8) llm__loader_scale(L, t, s);
     if (matrix && !bias && s->data) llm__requant(L, slot, t, rows, cols, s);
+    if (s->data) llm__loader_grids(L, s);
     return !L->r;
 }
 

@@ -5,7 +5,7 @@
 
 Shapes: llama1b, qwen600m, qwen4b, llama8b; qwen35 (0.8B: states in three layers of four), qwen3moe (128 experts, 8 used), dsv2lite (latent attention; 64 experts, 6 used, 2 shared). llama.cpp
 takes dsv2lite with all of its 27 layers only: --experts 16 makes it smaller. Models that see, with llama.cpp's second file by --tower: smolvlm500m, qwenvl3b.
-Mixes: q4_k_m, q5_k_m (v and every third down in Q6_K), q6_k, q8_0, q4_0, iq4_xs, bf16. Rows that no super-block fits become Q8_0.
+Mixes: q4_k_m, q5_k_m (v and every third down in Q6_K), q6_k, q8_0, q4_0, iq4_xs, bf16; q3_k, q2_k, iq3_s, iq3_xxs, iq2_s, iq2_xxs. Rows that no super-block fits become Q8_0.
 """
 import argparse
 import random
@@ -13,9 +13,11 @@ import struct
 
 # GGUF's number of a type, weights and bytes of a block, where its f16 numbers stand and what they are for weights of deviation 1
 TYPES = {"F32": (0, 1, 4, {}), "F16": (1, 1, 2, {}), "Q4_0": (2, 32, 18, {0: 1 / 4.5}), "Q8_0": (8, 32, 34, {0: 1 / 74}), "Q4_K": (12, 256, 144, {0: 1 / 200, 2: 1 / 26}),
-         "Q5_K": (13, 256, 176, {0: 1 / 400, 2: 1 / 26}), "Q6_K": (14, 256, 210, {208: 1 / 1200}), "IQ4_XS": (23, 256, 136, {0: 1 / 900}), "BF16": (30, 1, 2, {})}
+         "Q5_K": (13, 256, 176, {0: 1 / 400, 2: 1 / 26}), "Q6_K": (14, 256, 210, {208: 1 / 1200}), "IQ4_XS": (23, 256, 136, {0: 1 / 900}), "BF16": (30, 1, 2, {}),
+         "IQ2_XXS": (16, 256, 66, {0: 1 / 51}), "IQ2_XS": (17, 256, 74, {0: 1 / 51}), "IQ3_XXS": (18, 256, 98, {0: 1 / 130}), "IQ1_S": (19, 256, 50, {0: 1 / 7}), "IQ3_S": (21, 256, 110, {0: 1 / 148}),
+         "IQ2_S": (22, 256, 82, {0: 1 / 51}), "IQ1_M": (29, 256, 56, {}), "TQ1_0": (34, 256, 54, {52: 1.2}), "TQ2_0": (35, 256, 66, {64: 1}), "Q2_K": (10, 256, 84, {80: 1 / 14, 82: 1 / 10}), "Q3_K": (11, 256, 110, {108: 1 / 44})}
 MIXES = {"q4_k_m": ("Q4_K", "Q6_K"), "q5_k_m": ("Q5_K", "Q6_K"), "q6_k": ("Q6_K", "Q6_K"), "q8_0": ("Q8_0", "Q8_0"), "q4_0": ("Q4_0", "Q6_K"),
-         "iq4_xs": ("IQ4_XS", "Q6_K"), "bf16": ("BF16", "BF16")}
+         "iq4_xs": ("IQ4_XS", "Q6_K"), "bf16": ("BF16", "BF16"), "q3_k": ("Q3_K", "Q5_K"), "q2_k": ("Q2_K", "Q3_K"), "iq3_s": ("IQ3_S", "Q4_K"), "iq3_xxs": ("IQ3_XXS", "Q4_K"), "iq2_s": ("IQ2_S", "Q4_K"), "iq2_xxs": ("IQ2_XXS", "Q4_K")}
 DEVIATION = 0.02
 SHAPES = {
     "llama1b": dict(arch="llama", width=2048, layers=16, heads=32, kv=8, head=64, ff=8192, vocab=128256, tied=True),
@@ -184,6 +186,9 @@ def pool(rng, t, blocks=1 << 16):
     for at, scale in halves.items():
         two = struct.pack("<e", DEVIATION * scale)
         data[at::size], data[at + 1::size] = two[:1] * blocks, two[1:] * blocks
+    for i in range(4 * (t == "IQ1_M")): # a nibble of the f16 in each of four words
+        at = 49 + 2 * i
+        data[at::size] = bytes(x & 15 | struct.unpack("<H", struct.pack("<e", DEVIATION / 7))[0] >> 4 * i << 4 & 240 for x in data[at::size])
     if t == "F16": data = struct.pack("<65536e", *(rng.gauss(0, DEVIATION) for _ in range(65536)))
     if t == "BF16": data = b"".join(struct.pack("<f", rng.gauss(0, DEVIATION))[2:] for _ in range(blocks))
     return bytes(data)
@@ -242,4 +247,4 @@ def main():
     write(args.tower, keys, tower_tensors(s, args.tower_type.upper()), rng)
 
 
-main()
+if __name__ == "__main__": main()

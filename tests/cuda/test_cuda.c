@@ -155,7 +155,9 @@ static const uint8_t *tc_stored(int32_t type, int64_t rows, int64_t cols, uint32
     for (int64_t b = 0; f && b < bytes; b += block) {
         uint16_t d = llm__f32_to_f16(0.01f + 0.005f * tc_value(seed + 2, (uint32_t)b)),
                  m = llm__f32_to_f16(0.1f * tc_value(seed + 3, (uint32_t)b));
+        const float wide[2] = {llm__f16_to_f32(d) / 8, llm__f16_to_f32(d) / 5};
         if (f->scales == LLM__SC_E8) p[b] = 120;
+        else if (f->scales == LLM__SC_F32 || f->scales == LLM__SC_F32X2) memcpy(p + b + f->d_at, wide, f->scales == LLM__SC_F32 ? 4 : 8);
         else memcpy(p + b + f->d_at, &d, 2);
         if (f->m_at >= 0) memcpy(p + b + f->m_at, &m, 2);
     }
@@ -237,7 +239,8 @@ static void tc_linear(void) {
         {LLM_TYPE_RANDOM, 64, 2e-3, 1e-2}, {LLM_TYPE_RANDOM_F8, 64, 0.05, 0.05}, {LLM_TYPE_RANDOM_Q4, 64, 0.1, 0.1}, {LLM_TYPE_F8_E5M2, 64, 1e-5, 2e-3}, {LLM_TYPE_I8, 70, 1e-5, 2e-3}, {LLM_TYPE_Q4_0, 96, 1e-5, 2e-3}, {LLM_TYPE_Q4_1, 96, 1e-5, 2e-3},  {LLM_TYPE_Q5_0, 96, 1e-5, 2e-3},
         {LLM_TYPE_Q5_1, 96, 1e-5, 2e-3}, {LLM_TYPE_Q8_0, 96, 1e-5, 2e-3}, {LLM_TYPE_IQ4_NL, 96, 1e-5, 2e-3}, {LLM_TYPE_MXFP4, 96, 1e-5, 2e-3},
         {LLM_TYPE_Q2_K, 256, 1e-3, 2e-3}, {LLM_TYPE_Q3_K, 256, 1e-3, 2e-3}, {LLM_TYPE_Q4_K, 512, 1e-3, 2e-3}, {LLM_TYPE_Q5_K, 256, 1e-3, 2e-3},
-        {LLM_TYPE_Q6_K, 256, 1e-3, 2e-3}, {LLM_TYPE_IQ4_XS, 256, 1e-3, 2e-3}};
+        {LLM_TYPE_Q6_K, 256, 1e-3, 2e-3}, {LLM_TYPE_IQ4_XS, 256, 1e-3, 2e-3}, {LLM_TYPE_GRID2, 96, 1e-5, 2e-3}, {LLM_TYPE_GRID2X, 96, 1e-3, 2e-3},
+        {LLM_TYPE_GRID3S, 96, 1e-5, 2e-3}};
     /* clang-format on */
     static const int rows[] = {1, 2, 3, 9, 70, 150, 150}; /* the last by our own tiles: cuBLASLt is not there */
     for (int i = 0; i < LLM__COUNT(formats); i++)

@@ -6,6 +6,7 @@
 import json
 import os
 import pathlib
+import random
 import re
 import resource
 import shutil
@@ -286,6 +287,31 @@ def damaged_states(out):
         os.remove(out)
 
 
+def codebooks():
+    """Files of less than four bits: what is computed with is what dequantising gives (unit tests compare that with gguf's Python), on ranks that have a part of each row, in mixtures, in layers of several types."""
+    sys.path.insert(0, "tests/bench")
+    import random_gguf
+    llama = dict(arch="llama", width=256, layers=2, heads=4, kv=2, head=64, ff=512, vocab=4400, tied=True)
+    moe = dict(llama, arch="qwen3moe", experts=4, used=2, expert_ff=256)
+    file, folder, ids = f"{TMP}/grid.gguf", f"{TMP}/grid", "[5, 900, 77, 4001, 12, 300, 44]"
+    def score(model, *more): return json.loads(subprocess.run([CLI, "score", "-m", model, "--token-ids", ids, "--json", *more], capture_output=True, text=True, timeout=60).stdout)["logprobs"][1:]
+    def off(a, b): return max(abs(x - y) for x, y in zip(a, b))
+    for shape, usual, more in (*((llama, t, t) for t in ("IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ3_S", "IQ2_S", "IQ1_M", "TQ1_0", "TQ2_0")), (llama, "IQ2_S", "IQ3_S"), (moe, "IQ3_XXS", "IQ2_XS")):
+        keys, name = random_gguf.Keys(), f"{shape['arch']} of {usual} and {more}"
+        random_gguf.settings(keys, shape, 2, 15)
+        random_gguf.vocabulary(keys, shape["vocab"])
+        random_gguf.write(file, keys, random_gguf.tensors(shape, 2, usual, more), random.Random(3))
+        p = subprocess.run([CLI, "convert", file, folder, "f32"], capture_output=True, text=True, timeout=60)
+        if not check(f"{name}: converted", p.returncode == 0, p.stderr): continue
+        want = score(folder, "--dtype", "float32")
+        exact, fast = score(file, "--dtype", "float32"), score(file)
+        check(f"{name}: values", off(exact, want) < 1e-4, off(exact, want))
+        check(f"{name}: products", 0 < off(fast, want) < 0.1, off(fast, want))
+        check(f"{name}: two ranks", off(score(file, "--device", "cpu", "-tp", "2"), fast) < 0.05, name)
+        shutil.rmtree(folder)
+    os.remove(file)
+
+
 def back():
     """The default model as a folder: what it says, its words; disks that are full, Ctrl-C, what is refused; nothing is left."""
     out = f"{TMP}/back"
@@ -371,6 +397,6 @@ def refused():
 
 
 try:
-    for part in sys.argv[1:] or ("types", "imatrix", "convert", "states", "streams", "back", "stopped", "refused"): globals()[part]()
+    for part in sys.argv[1:] or ("types", "imatrix", "convert", "states", "streams", "codebooks", "back", "stopped", "refused"): globals()[part]()
 finally: shutil.rmtree(TMP, ignore_errors=True)
 finish()

@@ -26,7 +26,7 @@ SRC = pathlib.Path("src")
 # What a folder may include besides itself and api/: an arrow only goes down.
 NEEDS = {
     "api": [], "base": [], "text": ["base"], "tokenizer": ["base", "text"], "chat": ["base", "text", "tokenizer"], "cpu": ["base"],
-    "model": ["base", "tokenizer", "chat", "cpu/dtypes", "cpu/quantise", "cpu/plain_attention"], "vision": ["base", "tokenizer", "cpu/dtypes", "model"],
+    "model": ["base", "tokenizer", "chat", "cpu/dtypes", "cpu/grids", "cpu/quantise", "cpu/plain_attention"], "vision": ["base", "tokenizer", "cpu/dtypes", "model"],
     "grammar": ["base", "text", "tokenizer"], "engine": ["base", "tokenizer", "cpu", "model", "vision", "grammar"],
     "quant": ["base", "tokenizer", "cpu", "model", "engine"],
     "serve": ["base", "text", "tokenizer", "chat", "cpu", "model", "vision", "grammar", "engine"],

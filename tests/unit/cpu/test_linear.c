@@ -5,6 +5,7 @@
 #include "base/threads.h"
 #include "cpu/dtypes.h"
 #include "cpu/subs.h"
+#include "cpu/grids.h"
 #include "cpu/isa.h"
 #include "cpu/latent.h"
 #include "cpu/packed.h"
@@ -79,7 +80,14 @@ static void linear_block(int32_t type, int byte, uint8_t *p) {
         break;
     case LLM_TYPE_G32: memcpy(p + 4, &m, 4); /* fall through */
     case LLM_TYPE_NF4:
-    case LLM_TYPE_FP4: memcpy(p, &d, 4); break;
+    case LLM_TYPE_FP4:
+    case LLM_TYPE_GRID2:
+    case LLM_TYPE_GRID3:
+    case LLM_TYPE_GRID3S: memcpy(p, &d, 4); break;
+    case LLM_TYPE_GRID2X:
+        memcpy(p, &d, 4);
+        memcpy(p + 4, &m, 4);
+        break;
     case LLM_TYPE_F8_32:
     case LLM_TYPE_F8_128:
         memcpy(p, &d, 4);
@@ -302,6 +310,7 @@ static const int32_t linear_types[] = {
     LLM_TYPE_F32, LLM_TYPE_F16, LLM_TYPE_BF16, LLM_TYPE_F8_E4M3, LLM_TYPE_F8_E5M2, LLM_TYPE_Q4_0, LLM_TYPE_Q4_1, LLM_TYPE_Q5_0, LLM_TYPE_Q5_1, LLM_TYPE_Q8_0,
     LLM_TYPE_Q2_K, LLM_TYPE_Q3_K, LLM_TYPE_Q4_K, LLM_TYPE_Q5_K, LLM_TYPE_Q6_K, LLM_TYPE_IQ4_NL, LLM_TYPE_IQ4_XS, LLM_TYPE_MXFP4,
     LLM_TYPE_Q4_ZERO, LLM_TYPE_G32, LLM_TYPE_NVFP4_32, LLM_TYPE_NF4, LLM_TYPE_FP4, LLM_TYPE_F8_32, LLM_TYPE_F8_128,
+    LLM_TYPE_GRID2, LLM_TYPE_GRID2X, LLM_TYPE_GRID3, LLM_TYPE_GRID3S,
 };
 /* clang-format on */
 
@@ -792,7 +801,7 @@ static void linear_refused(void) {
     d.n_segments = 1;
     d.rows = d.cols = 4;
     d.role = LLM_ROLE_LINEAR;
-    s.type = 16; /* IQ2_XXS has a name, but no kernel */
+    s.type = 9; /* Q8_1 has a name, but is no type of weights */
     CHECK(llm__weight_new(&d, LLM_COMPUTE_AUTO, &w) == LLM_ERR_UNSUPPORTED && !w);
     s.type = 12345;
     CHECK(llm__weight_new(&d, LLM_COMPUTE_AUTO, &w) == LLM_ERR_UNSUPPORTED && !w);
@@ -1086,6 +1095,10 @@ static void linear_dequant(void) {
         {LLM_TYPE_Q3_K, 0xAB45B297B68BEE2Fu, {108, 108}}, {LLM_TYPE_Q4_K, 0x7B59931BDE4FD2D4u, {0, 2}}, {LLM_TYPE_Q5_K, 0x39DE0F1F6D63C2C5u, {0, 2}},
         {LLM_TYPE_Q6_K, 0x81C5D1AA05B486FDu, {208, 208}}, {LLM_TYPE_IQ4_NL, 0xF3BC71E12FDDEBBEu, {0, 0}}, {LLM_TYPE_IQ4_XS, 0x59F939DA50BE3B2Au, {0, 0}},
         {LLM_TYPE_MXFP4, 0x5E5E1444FF933F23u, {-1, -1}},
+        /* with what gguf's Python gives for the same bytes */
+        {LLM_TYPE_IQ2_XXS, 0x4797E5CD39D198E4u, {0, 0}}, {LLM_TYPE_IQ2_XS, 0x3D53D59968A1A94Bu, {0, 0}}, {LLM_TYPE_IQ3_XXS, 0x30D65CDCDD953ED9u, {0, 0}},
+        {LLM_TYPE_IQ1_S, 0xA1750076D88CB3AFu, {0, 0}}, {LLM_TYPE_IQ3_S, 0xAD88075606ECF5B3u, {0, 0}}, {LLM_TYPE_IQ2_S, 0xBE08254BA4916BEBu, {0, 0}},
+        {LLM_TYPE_IQ1_M, 0xC99D4B202DD34967u, {54, 54}}, {LLM_TYPE_TQ1_0, 0x5728965BC827D07Cu, {52, 52}}, {LLM_TYPE_TQ2_0, 0x0B885783F58D816Du, {64, 64}},
     };
     /* clang-format on */
     uint8_t raw[1024];
@@ -1095,10 +1108,12 @@ static void linear_dequant(void) {
         linear_lcg(raw, n * bytes, (uint32_t)cases[i].type);
         for (int b = 0; b < n; b++)
             for (int k = 0; k < 2 && cases[i].scale[k] >= 0; k++) raw[b * bytes + cases[i].scale[k] + 1] &= 0xBF;
+        for (int k = 0; k < n * bytes && cases[i].type == LLM_TYPE_TQ2_0; k++) /* no value is 3 */
+            if (k % bytes < 64) raw[k] &= (uint8_t) ~(raw[k] >> 1 & 0x55);
         llm__dequant_columns(cases[i].type, raw, 0, 512, x);
         if (!CHECK(linear_checksum(x, 512) == cases[i].checksum))
             printf("  %s: %g %g %g\n", llm__type_name(cases[i].type), (double)x[0], (double)x[1], (double)x[2]);
-        linear_subs(cases[i].type, raw, x);
+        if (llm__grid_form(cases[i].type) < 0) linear_subs(cases[i].type, raw, x);
     }
     CHECK(!llm__format_find(LLM_TYPE_F16) && !llm__format_find(-1));
     float *all = LLM__NEW(float, 65536);
