@@ -28790,24 +28790,27 @@ static void llm__arch_sections(llm__facts *f, llm__arch *a) {
     llm__facts in = llm__facts_in(f, llm__facts_find(f, "rope_parameters rope_scaling").node);
     const int half = a->rope[0].dim / 2, ernie = a->n_sets > 1 || llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name);
     const int qwen3 = llm__word_in("qwen3vl qwen3vlmoe qwen3_vl_text qwen3_vl_moe_text", a->name);
-    const int turns = qwen3 || llm__word_in("qwen35 qwen35moe", a->name) || llm__fact_bool(&in, "mrope_interleaved", 0);
+    const int hybrid = llm__arch_is(a, "qwen3_5_text qwen3_5_moe_text"); /* Qwen3.5, which takes turns too */
+    const int turns = qwen3 || hybrid || llm__fact_bool(&in, "mrope_interleaved", 0);
     const char *key = a->gguf ? ".rope.dimension_sections" : "mrope_section";
     int n[3] = {0, 0, 0};
     const llm__fact list = llm__facts_find(&in, key);
     double v = 0;
     a->position_rows = 1;
-    if (list.node < 0 && !list.kv && !ernie && !(qwen3 && !a->gguf)) return;
+    const int told = list.node >= 0 || list.kv;
+    if (!told && !ernie && (a->gguf || !(qwen3 || hybrid))) return;
     for (int i = 0; i < 3; i++) {
         n[i] = list.node >= 0 ? llm__fact_item(&in, key, i, 0, 0, LLM__MAX_ROPE) : 0;
         if (list.kv && llm__gguf_num_at(list.kv, (uint64_t)i, &v) && v >= 0 && v <= (double)LLM__MAX_ROPE) n[i] = (int)v;
     }
-    /* Qwen3-VL takes turns whether its file says so or not, and where it has no sections they are those of its class */
-    if (qwen3 && list.node < 0 && !list.kv) n[0] = 24, n[1] = n[2] = 20;
+    /* both take turns whether their files say so or not, and where they have no sections they are those of their classes */
+    if (qwen3 && !told) n[0] = 24, n[1] = n[2] = 20;
+    if (hybrid && !told) n[0] = n[1] = 11, n[2] = 10;
     if (ernie && list.node < 0) { /* its first config.json has the number of those that take the time */
         n[2] = llm__fact_int(&in, "freq_allocation", half / 4, 0, half);
         n[0] = n[1] = (half - n[2]) / 2;
     }
-    if (n[0] + n[1] + n[2] != half && !in.r)
+    if (n[0] + n[1] + n[2] != half && !(hybrid && !told) && !in.r)
         in.r = llm__error(LLM_ERR_FORMAT, "%s: mrope_section: %d, %d and %d, the sum of %d expected", f->path, n[0], n[1], n[2], half);
     a->position_rows = 3;
     for (int i = 0; i < half; i++) {
@@ -36186,13 +36189,14 @@ typedef enum llm__marks_kind {
 
 /* The tower itself. */
 enum {
-    LLM__SEES_CLASS = 1,     /* a token of its own comes first, and is dropped at the end */
-    LLM__SEES_TABLE = 2,     /* learned positions are added to the patches */
-    LLM__SEES_ROPE = 4,      /* rotated by row and column: first half of the frequencies, second half */
-    LLM__SEES_TURNS = 8,     /* the same, even frequencies by row and odd ones by column (Pixtral) */
-    LLM__SEES_RMS = 16,      /* RMSNorm, else LayerNorm */
-    LLM__SEES_BUCKETS = 32,  /* positions of a picture of any shape are spread over the table: row i of n takes floor(i * side / n) */
-    LLM__SEES_STRETCHED = 64 /* they are interpolated between those of the table (Qwen3-VL) */
+    LLM__SEES_CLASS = 1,      /* a token of its own comes first, and is dropped at the end */
+    LLM__SEES_TABLE = 2,      /* learned positions are added to the patches */
+    LLM__SEES_ROPE = 4,       /* rotated by row and column: first half of the frequencies, second half */
+    LLM__SEES_TURNS = 8,      /* the same, even frequencies by row and odd ones by column (Pixtral) */
+    LLM__SEES_RMS = 16,       /* RMSNorm, else LayerNorm */
+    LLM__SEES_BUCKETS = 32,   /* positions of a picture of any shape are spread over the table: row i of n takes floor(i * side / n) */
+    LLM__SEES_STRETCHED = 64, /* they are interpolated between those of the table (Qwen3-VL) */
+    LLM__SEES_DEEP = 128      /* where config.json does not say it, layers 8, 16 and 24 have rows for the language model's own (Qwen3-VL) */
 };
 
 typedef struct llm__tower_family {
@@ -37098,6 +37102,9 @@ static llm_result llm__resize(const llm__picture *src, int32_t w, int32_t h, llm
 static const double llm__constants[2][6] = {{0.48145466, 0.4578275, 0.40821073, 0.26862954, 0.26130258, 0.27577711}, /* CLIP */
                                             {0.5, 0.5, 0.5, 0.5, 0.5, 0.5}};
 
+#define LLM__QWEN3_TOWER \
+    "hidden_size 1152 intermediate_size 4304 depth 27 num_heads 16 patch_size 16 spatial_merge_size 2 temporal_patch_size 2 " \
+    "num_position_embeddings 2304"
 static const llm__tower_family llm__towers[] = {
     {"clip_vision_model clip llava llava_next", LLM__SEES_CLASS | LLM__SEES_TABLE, LLM_ACT_QUICK_GELU, 1e-5f,
      "hidden_size 768 intermediate_size 3072 num_hidden_layers 12 num_attention_heads 12 image_size 224 patch_size 32"},
@@ -37112,14 +37119,16 @@ static const llm__tower_family llm__towers[] = {
     {"qwen2_5_vl", LLM__SEES_ROPE | LLM__SEES_RMS, LLM_ACT_SILU, 1e-6f,
      "hidden_size 3584 intermediate_size 3420 depth 32 num_heads 16 patch_size 14 spatial_merge_size 2 temporal_patch_size 2 "
      "window_size 112"},
-    {"qwen3_vl qwen3_vl_moe", LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_STRETCHED, LLM_ACT_GELU_TANH, 1e-6f,
-     "hidden_size 1152 intermediate_size 4304 depth 27 num_heads 16 patch_size 16 spatial_merge_size 2 temporal_patch_size 2 "
-     "num_position_embeddings 2304"},
+    {"qwen3_vl qwen3_vl_moe", LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_STRETCHED | LLM__SEES_DEEP, LLM_ACT_GELU_TANH, 1e-6f,
+     LLM__QWEN3_TOWER},
+    {"qwen3_5 qwen3_5_moe qwen3_5_vision qwen3_5_moe_vision", LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_STRETCHED, LLM_ACT_GELU_TANH,
+     1e-6f, LLM__QWEN3_TOWER},
     {"ernie4_5_vl_moe_vision ernie4_5_moe_vl_vision DFNRope_vision_transformer ernie4_5_vl_moe ernie4_5_moe_vl", LLM__SEES_ROPE,
      LLM_ACT_QUICK_GELU, 1e-6f, "hidden_size 1280 depth 32 num_heads 16 mlp_ratio 4 patch_size 14 spatial_merge_size 2"},
     {"pixtral mistral3", LLM__SEES_TURNS | LLM__SEES_RMS, LLM_ACT_GELU, 1e-5f,
      "hidden_size 1024 intermediate_size 4096 num_hidden_layers 24 num_attention_heads 16 image_size 1024 patch_size 16 rope_theta 10000"},
 };
+#undef LLM__QWEN3_TOWER
 
 static const llm__projector llm__projectors[] = {
     {"llava mlp",
@@ -37190,8 +37199,8 @@ static const llm__eyes_family llm__eyes[] = {
      ""},
     {"qwen2_5_vl", "qwen2.5vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_SECONDS, 3, LLM__CLIP, "<|image_pad|>", "",
      "", "<|video_pad|>", ""},
-    {"qwen3_vl qwen3_vl_moe", "qwen3vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_TIMES, 3, LLM__CLIP,
-     "<|image_pad|>", "", "", "<|video_pad|>", ""},
+    {"qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe", "qwen3vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_TIMES, 3,
+     LLM__CLIP, "<|image_pad|>", "", "", "<|video_pad|>", ""},
     {"ernie4_5_vl_moe ernie4_5_moe_vl", "ernie", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__ERNIE, 3, LLM__CLIP, "<|IMAGE_PLACEHOLDER|>", "",
      "", "<|VIDEO_PLACEHOLDER|>", ""},
     {"smolvlm idefics3", "idefics3", LLM__FIT_SPLIT, LLM__MARKS_GRID, 0, 1, LLM__HALF, "<image>", "", "", NULL, "scale_factor 2"},
@@ -37841,7 +37850,7 @@ static void llm__tower_layers(llm__facts *f, llm__vision *v) {
         v->full[k] = 1; /* as the classes have it: 7, 15, 23, 31 */
     for (int x = llm_json_first(f->json, full.node); x >= 0; x = llm_json_next(f->json, x))
         if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers) v->full[i] = 1;
-    for (int k = 8; k < LLM__MIN(v->n_layers, 25) && deep.node < 0 && v->flags & LLM__SEES_STRETCHED; k += 8) llm__tower_deepen(v, k);
+    for (int k = 8; k < LLM__MIN(v->n_layers, 25) && deep.node < 0 && v->flags & LLM__SEES_DEEP; k += 8) llm__tower_deepen(v, k);
     for (int x = llm_json_first(f->json, deep.node); x >= 0; x = llm_json_next(f->json, x)) {
         if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers && v->n_deep < LLM__MAX_DEEP) llm__tower_deepen(v, (int32_t)i);
         else if (!f->r)

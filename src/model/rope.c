@@ -268,24 +268,27 @@ static void llm__arch_sections(llm__facts *f, llm__arch *a) {
     llm__facts in = llm__facts_in(f, llm__facts_find(f, "rope_parameters rope_scaling").node);
     const int half = a->rope[0].dim / 2, ernie = a->n_sets > 1 || llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name);
     const int qwen3 = llm__word_in("qwen3vl qwen3vlmoe qwen3_vl_text qwen3_vl_moe_text", a->name);
-    const int turns = qwen3 || llm__word_in("qwen35 qwen35moe", a->name) || llm__fact_bool(&in, "mrope_interleaved", 0);
+    const int hybrid = llm__arch_is(a, "qwen3_5_text qwen3_5_moe_text"); /* Qwen3.5, which takes turns too */
+    const int turns = qwen3 || hybrid || llm__fact_bool(&in, "mrope_interleaved", 0);
     const char *key = a->gguf ? ".rope.dimension_sections" : "mrope_section";
     int n[3] = {0, 0, 0};
     const llm__fact list = llm__facts_find(&in, key);
     double v = 0;
     a->position_rows = 1;
-    if (list.node < 0 && !list.kv && !ernie && !(qwen3 && !a->gguf)) return;
+    const int told = list.node >= 0 || list.kv;
+    if (!told && !ernie && (a->gguf || !(qwen3 || hybrid))) return;
     for (int i = 0; i < 3; i++) {
         n[i] = list.node >= 0 ? llm__fact_item(&in, key, i, 0, 0, LLM__MAX_ROPE) : 0;
         if (list.kv && llm__gguf_num_at(list.kv, (uint64_t)i, &v) && v >= 0 && v <= (double)LLM__MAX_ROPE) n[i] = (int)v;
     }
-    /* Qwen3-VL takes turns whether its file says so or not, and where it has no sections they are those of its class */
-    if (qwen3 && list.node < 0 && !list.kv) n[0] = 24, n[1] = n[2] = 20;
+    /* both take turns whether their files say so or not, and where they have no sections they are those of their classes */
+    if (qwen3 && !told) n[0] = 24, n[1] = n[2] = 20;
+    if (hybrid && !told) n[0] = n[1] = 11, n[2] = 10;
     if (ernie && list.node < 0) { /* its first config.json has the number of those that take the time */
         n[2] = llm__fact_int(&in, "freq_allocation", half / 4, 0, half);
         n[0] = n[1] = (half - n[2]) / 2;
     }
-    if (n[0] + n[1] + n[2] != half && !in.r)
+    if (n[0] + n[1] + n[2] != half && !(hybrid && !told) && !in.r)
         in.r = llm__error(LLM_ERR_FORMAT, "%s: mrope_section: %d, %d and %d, the sum of %d expected", f->path, n[0], n[1], n[2], half);
     a->position_rows = 3;
     for (int i = 0; i < half; i++) {

@@ -24,13 +24,14 @@ typedef enum llm__marks_kind {
 
 /* The tower itself. */
 enum {
-    LLM__SEES_CLASS = 1,     /* a token of its own comes first, and is dropped at the end */
-    LLM__SEES_TABLE = 2,     /* learned positions are added to the patches */
-    LLM__SEES_ROPE = 4,      /* rotated by row and column: first half of the frequencies, second half */
-    LLM__SEES_TURNS = 8,     /* the same, even frequencies by row and odd ones by column (Pixtral) */
-    LLM__SEES_RMS = 16,      /* RMSNorm, else LayerNorm */
-    LLM__SEES_BUCKETS = 32,  /* positions of a picture of any shape are spread over the table: row i of n takes floor(i * side / n) */
-    LLM__SEES_STRETCHED = 64 /* they are interpolated between those of the table (Qwen3-VL) */
+    LLM__SEES_CLASS = 1,      /* a token of its own comes first, and is dropped at the end */
+    LLM__SEES_TABLE = 2,      /* learned positions are added to the patches */
+    LLM__SEES_ROPE = 4,       /* rotated by row and column: first half of the frequencies, second half */
+    LLM__SEES_TURNS = 8,      /* the same, even frequencies by row and odd ones by column (Pixtral) */
+    LLM__SEES_RMS = 16,       /* RMSNorm, else LayerNorm */
+    LLM__SEES_BUCKETS = 32,   /* positions of a picture of any shape are spread over the table: row i of n takes floor(i * side / n) */
+    LLM__SEES_STRETCHED = 64, /* they are interpolated between those of the table (Qwen3-VL) */
+    LLM__SEES_DEEP = 128      /* where config.json does not say it, layers 8, 16 and 24 have rows for the language model's own (Qwen3-VL) */
 };
 
 typedef struct llm__tower_family {

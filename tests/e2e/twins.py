@@ -4,8 +4,10 @@ import os
 import pathlib
 import re
 import struct
+import subprocess
 
 import adapters
+from answers import CLI
 
 KINDS = {"F32": 0, "F16": 1, "BF16": 30}
 
@@ -89,10 +91,15 @@ def vocabulary(source):
 # ---- models that see: a language model and a file of architecture "clip" beside it
 
 SEEING = {"gemma3": "gemma3", "idefics3": "llama", "internvl_tiles": "qwen2", "llava_next": "llama", "llava_onevision": "qwen2", "minicpmv": "qwen2", "mistral3": "llama",
-          "qwen2_5_vl": "qwen2vl", "qwen2_vl_chat": "qwen2vl", "qwen3_vl": "qwen3vl"} # folder to the language model's architecture
+          "qwen2_5_vl": "qwen2vl", "qwen2_vl_chat": "qwen2vl", "qwen3_5": "qwen35", "qwen3_vl": "qwen3vl"} # folder to the language model's architecture
 
 
 def seeing_text(path, source, change=lambda keys: None):
+    if SEEING[pathlib.Path(source).name] == "qwen35": # its layers keep a state: llama.cpp answers the same of what llm_cli makes of them
+        made = path.with_name(path.name + ".gguf")
+        subprocess.check_call([CLI, "convert", str(source), str(made)], stdout=subprocess.DEVNULL)
+        return made.rename(path)
+
     def extra(config, out):
         keys, scaling = {"rope.freq_base": float(config["rope_theta"]), **vocabulary(source)}, config.get("rope_scaling") or {}
         if "mrope_section" in scaling: keys["rope.dimension_sections"] = [*scaling["mrope_section"], 0]
@@ -119,7 +126,7 @@ PARTS = {"ln1": "layer_norm1 layernorm_before norm1 attention_norm", "ln2": "lay
 PARTS = {word: to for to, words in PARTS.items() for word in words.split()}
 LINEARS = {"internvl": ("mm.model.mlp.1", "mm.model.mlp.3"), "pixtral": ("mm.1", "mm.2"), "mlp": ("mm.0", "mm.2")}
 TYPES = {"gemma3": "gemma3", "idefics3": "idefics3", "internvl": "internvl", "llava_next": "mlp", "llava_onevision": "mlp", "minicpmv": "resampler", "mistral3": "pixtral",
-         "qwen2_5_vl": "qwen2.5vl_merger", "qwen2_vl": "qwen2vl_merger", "qwen3_vl": "qwen3vl_merger"}
+         "qwen2_5_vl": "qwen2.5vl_merger", "qwen2_vl": "qwen2vl_merger", "qwen3_5": "qwen3vl_merger", "qwen3_vl": "qwen3vl_merger"}
 
 
 def tower_name(name, kind, deep):
