@@ -27161,7 +27161,7 @@ typedef struct llm__family {
  * is "llama" with experts, DeepSeek-V3 "deepseek2" with sigmoids. */
 static const llm__family llm__families[] = {
     {"llama mistral ministral ministral3 xverse aquila cwm eagle", "llama mistral3 xverse", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
-    {"llama4_text llama4", "", LLM__PAIRS | LLM__SIGMOID, LLM_ACT_SILU, 5e5f, 1},
+    {"llama4_text llama4", "llama4", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__SIGMOID, LLM_ACT_SILU, 5e5f, 1},
     {"mixtral", "llama", LLM__NORM_TOPK | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"llama_meta", "", LLM__PAIRS, LLM_ACT_SILU, 1e4f, 1}, /* files of Meta and Mistral: see >>meta */
     {"mixtral_meta", "", LLM__PAIRS | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
@@ -27224,9 +27224,9 @@ static const llm__family llm__families[] = {
     {"seed_oss", "seed_oss", LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 1},
     {"lfm2", "lfm2", LLM__QK_HEAD | LLM__TIED, LLM_ACT_SILU, 1e6f, 1},
     {"lfm2_moe", "lfm2moe", LLM__QK_HEAD | LLM__TIED | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
-    {"jamba", "", 0, LLM_ACT_SILU, 1e4f, 1},
-    {"kimi_linear", "", LLM__MLA | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
-    {"falcon_h1", "", 0, LLM_ACT_SILU, 1e5f, 1},
+    {"jamba", "jamba", 0, LLM_ACT_SILU, 1e4f, 1},
+    {"kimi_linear", "kimi-linear", LLM__MLA | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
+    {"falcon_h1", "falcon-h1", 0, LLM_ACT_SILU, 1e5f, 1},
     {"mamba2", "mamba2", LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
     {"nemotron_h", "nemotron_h nemotron_h_moe", LLM__NO_GATE | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_RELU2, 1e4f, 1},
     {"smollm3", "smollm3", LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 2e6f, 1},
@@ -27507,7 +27507,7 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->kv_rank = llm__fact_int(f, "kv_lora_rank .attention.kv_lora_rank", LLM__MUST, 1, 1 << 16);
     a->rope[0].dim = llm__fact_int(f, "qk_rope_head_dim .rope.dimension_count", LLM__MUST, 2, LLM__MAX_ROPE);
     int64_t key = llm__fact_int(f, ".attention.key_length_mla", a->head_dim, 1, 4096);
-    a->nope = llm__fact_int(f, "qk_nope_head_dim", key > a->rope[0].dim ? key - a->rope[0].dim : LLM__MUST, 1, 4096);
+    a->nope = llm__fact_int(f, "qk_nope_head_dim", a->gguf || key > a->rope[0].dim ? key - a->rope[0].dim : LLM__MUST, 1, 4096);
     a->v_head_dim = llm__fact_int(f, "v_head_dim .attention.value_length_mla", a->v_head_dim, 1, 4096);
     a->head_dim = a->nope + a->rope[0].dim;
     a->n_kv_heads = a->n_heads;
@@ -27603,7 +27603,8 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
     if (f->json && llm__arch_is(a, "gpt_bigcode") && a->n_kv_heads > 1) a->flags |= LLM__GROUPED;
     if (llm__arch_is(a, "opt")) a->position_offset = 2;
     a->by_rope = a->chunked = llm__arch_is(a, "llama4_text");
-    if (a->by_rope) a->qk_norm = llm__fact_bool(f, "use_qk_norm", 1) ? LLM_QK_NORM_HEAD_RMS_LAST : LLM_QK_NORM_NONE;
+    const int maverick = a->by_rope && llm__fact_int(f, ".expert_count", 0, 0, LLM_MAX_EXPERTS) == 128; /* which alone has none */
+    if (a->by_rope) a->qk_norm = llm__fact_bool(f, "use_qk_norm", !maverick) ? LLM_QK_NORM_HEAD_RMS_LAST : LLM_QK_NORM_NONE;
 }
 
 /* Words of a config.json that only some publisher's code heeds, and that would change what is computed. */
@@ -27701,10 +27702,10 @@ static void llm__arch_alike(llm__facts *f, const char *key) {
 /* Families whose code asks few questions: experts of intermediate_size, weights that are always normalised or (SparseMixer's, Llama 4's)
  * never, and beside them an MLP as wide as one expert (Hunyuan, Llama 4) or none. */
 static void llm__arch_fixed_experts(llm__facts *f, llm__arch *a) {
+    a->weigh_input = llm__arch_is(a, "llama4_text");
     if (!f->json || !llm__arch_is(a, "hunyuan_v1_moe minimax_m2 phimoe llama4_text")) return;
     a->ff_expert = llm__fact_int(f, "intermediate_size", a->ff, 1, 1 << 20);
     a->ff_shared = llm__arch_is(a, "hunyuan_v1_moe llama4_text") ? a->ff_expert : 0;
-    a->weigh_input = llm__arch_is(a, "llama4_text");
     a->normalize = (a->flags & LLM__NORM_TOPK) != 0;
     a->route_scale = 1;
     a->n_group = 1;
@@ -27717,7 +27718,7 @@ static void llm__arch_fixed_experts(llm__facts *f, llm__arch *a) {
 static void llm__arch_sparsemixer(llm__facts *f, llm__arch *a) {
     if (!llm__arch_is(a, "phimoe")) return;
     a->score = LLM_ROUTE_SPARSEMIXER;
-    a->near = (float)(2 * llm__fact_num(f, "router_jitter_noise", 0.01, 0, 1e3));
+    a->near = (float)(2 * llm__fact_num(f, "router_jitter_noise .router_jitter_noise", 0.01, 0, 1e3));
     a->normalize = 0;
     if (a->n_used != 2 && !f->r) f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: %d experts a token: %s takes 2", f->path, a->n_used, a->name);
 }
@@ -27734,7 +27735,7 @@ static void llm__arch_sparsemixer(llm__facts *f, llm__arch *a) {
 static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
     int64_t silent = llm__arch_hybrid(a) && llm__arch_is(a, "granitemoe") ? llm__arch_hybrid_experts(f) : 0;
-    if (llm__arch_is(a, "llama4_text jamba")) silent = 16;
+    if (f->json && llm__arch_is(a, "llama4_text jamba")) silent = 16;
     a->n_experts =
         llm__fact_item(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, silent, 0, LLM_MAX_EXPERTS);
     if (llm__arch_is(a, "gemma4_text") && f->json && !llm__fact_bool(f, "enable_moe_block", 0)) a->n_experts = 0;
@@ -27787,8 +27788,8 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
 }
 
 /* Which layers are mixtures of experts: from `first` to `last`, every so many, but for those listed as dense.
- * (moe_layer_freq counts from 0, the others from 1.) */
-static void llm__arch_sparse(llm__facts *f, llm__arch *a) {
+ * (moe_layer_freq counts from 0, the others from 1.) Of Jamba in GGUF those that have a router. */
+static void llm__arch_sparse(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     if (!a->n_experts) return;
     int64_t first =
         llm__fact_item(f, "first_k_dense_replace moe_layer_start_index num_dense_layers .leading_dense_block_count", 0, 0, 0, 1 << 20);
@@ -27803,7 +27804,11 @@ static void llm__arch_sparse(llm__facts *f, llm__arch *a) {
     if (llm__arch_is(a, "jamba")) {
         every = llm__fact_int(f, "expert_layer_period", 2, 1, LLM__MAX_LAYERS);
         const int32_t offset = llm__fact_int(f, "expert_layer_offset", 1, 0, every - 1);
-        for (int i = 0; i < a->n_layers; i++) a->layer[i].moe = a->n_experts > 1 && i % every == offset;
+        for (int i = 0; i < a->n_layers; i++) {
+            char name[64];
+            snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", i);
+            a->layer[i].moe = a->gguf ? llm__tensors_find(tensors, name) != NULL : i % every == offset;
+        }
     }
     const int listed = llm__facts_find(f, "moe_layers").node;
     for (int i = 0; i < a->n_layers && listed >= 0; i++) a->layer[i].moe = 0;
@@ -27840,7 +27845,8 @@ static void llm__arch_layer_shapes(llm__facts *f, llm__arch *a, int i) {
     l->n_kv_heads = a->n_kv_heads, l->head_dim = a->head_dim, l->v_head_dim = a->v_head_dim, l->ff = a->ff;
     l->kv_of = i;
     if (!a->gguf || a->flags & LLM__MLA) return;
-    const int attends = l->mixer == LLM__MIX_ATTENTION, q = llm__fact_layer(f, ".attention.head_count", i, a->n_heads, 0, a->n_heads);
+    const int attends = l->mixer == LLM__MIX_ATTENTION || l->both,
+              q = llm__fact_layer(f, ".attention.head_count", i, a->n_heads, 0, a->n_heads);
     const int32_t kv = llm__fact_layer(f, ".attention.head_count_kv", i, a->n_kv_heads, attends, a->n_heads);
     const int32_t ff = llm__arch_is(a, "qwen") ? a->ff : llm__fact_layer(f, ".feed_forward_length", i, a->ff, !l->no_mlp, 1 << 21);
     if (attends && q != a->n_heads && !f->r)
@@ -27884,20 +27890,22 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     int types = llm__facts_find(f, "layer_types layers_block_type").node, type = llm_json_first(f->json, types);
     int rope = llm__fact_list(f, "no_rope_layers");
     const int ropes = rope >= 0;
-    int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, f->json || llm__arch_is(a, "phi3") ? 0 : 1, 1 << 30);
-    if (a->chunked) window = llm__fact_int(f, "attention_chunk_size", 8192, 1, 1 << 30);
+    const int zero = f->json || llm__arch_is(a, "phi3 phimoe llama4_text"); /* it may be said, and means none */
+    int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, !zero, 1 << 30);
+    if (a->chunked) window = llm__fact_int(f, "attention_chunk_size .attention.sliding_window", 8192, !a->gguf, 1 << 30);
     int hybrid = llm__arch_is(a, "cohere2 exaone4") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0, smol = llm__arch_is(a, "smollm3");
     /* every so many layers one sees everything */
     int usual = llm__arch_is(a, "gemma2 gpt_oss")            ? 2
                 : llm__arch_is(a, "gemma3_text gemma4_text") ? 6
                 : llm__arch_is(a, "gemma3n_text")            ? 5
                 : hybrid || llm__arch_is(a, "olmo2")         ? 4
+                : a->gguf && a->chunked                      ? 4
                                                              : 0;
     const llm__fact key = llm__facts_find(f, ".attention.sliding_window_pattern");
     const llm__gguf_kv *each = key.kv && key.kv->is_array ? key.kv : NULL; /* GGUF's list, true where a layer slides; else a number */
     if (each && (each->type == LLM__GGUF_STR || each->count < (uint64_t)a->n_layers)) llm__facts_bad(f, &key, "one value a layer expected");
     int64_t pattern = each || letters ? 0 : llm__fact_int(f, "sliding_window_pattern .attention.sliding_window_pattern", usual, 0, 1 << 20);
-    int64_t from = qwen ? llm__fact_int(f, "max_window_layers", 28, 0, 1 << 20) : 0;
+    int64_t from = qwen || llm__arch_is(a, "dots1") ? llm__fact_int(f, "max_window_layers", qwen ? 28 : 62, 0, 1 << 20) : 0;
     int64_t interval = llm__fact_int(f, "no_rope_layer_interval", 4, 1, 1 << 20);
     if (!llm__fact_bool(f, "use_sliding_window", !qwen && !smol)) window = 0;
     /* what the config lists layer by layer beats the pattern, and the pattern is what the family's code has when all is silent */
@@ -27906,10 +27914,11 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
         int64_t uses_rope = !(smol || a->chunked) || (i + 1) % interval != 0;
         if (ropes && !llm_json_int(f->json, rope, &uses_rope) && !f->r)
             f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: no_rope_layers: 0 or 1 for each layer expected", f->path);
-        int slides = smol ? !uses_rope : a->chunked ? uses_rope != 0 : i >= from && (!pattern || (i + 1) % pattern != 0);
+        int slides = smol ? !uses_rope : a->chunked && !a->gguf ? uses_rope != 0 : i >= from && (!pattern || (i + 1) % pattern != 0);
         if (letters && !f->r) slides = i + 1 < a->n_layers && letters[(size_t)i % strlen(letters)] == 'L';
         if (types >= 0) slides = llm__arch_slides(f, a, type, i);
         if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;
+        if (a->gguf && a->chunked) slides &= window > 0, uses_rope = slides || !window; /* one word for both */
         l->slides = slides != 0;
         l->window = slides ? window : 0;
         llm__arch_layer_shapes(f, a, i);
@@ -28253,7 +28262,7 @@ static void llm__arch_encoder(llm__facts *f, llm__arch *a) {
  *     attn_layer_period      attention in every so many, from attn_layer_offset on (Jamba)
  *     hybrid_override_pattern    a letter each, M * - E (Nemotron-H)
  * and GGUF by attention.head_count_kv, a list with 0 for layers without attention, by full_attention_interval, or by
- * attention.recurrent_layers, a list of true and false.
+ * attention.recurrent_layers, a list of true and false. Of Falcon-H1 it has the multipliers in the weights.
  *
  * What Falcon-H1 multiplies by goes into the weights when they are loaded (llm__arch_fold), so that nothing is left of it in a step:
  *
@@ -28345,7 +28354,7 @@ static void llm__recurrent_letters(llm__facts *f, llm__arch *a) {
 static int llm__recurrent_key(llm__facts *f, llm__arch *a, llm__mixer mixer, int i) {
     const int32_t every = llm__fact_int(f, ".full_attention_interval", 4, 1, LLM__MAX_LAYERS);
     const llm__fact each = llm__facts_find(f, ".attention.recurrent_layers");
-    if (llm__arch_is(a, "mamba2")) return 1;
+    if (llm__arch_is(a, "mamba2 falcon_h1")) return 1;
     if (mixer == LLM__MIX_DELTA && each.kv) {
         const int fits = each.kv->type == LLM__GGUF_BOOL && (uint64_t)i < each.kv->count;
         if (!fits) llm__facts_bad(f, &each, "true or false for each layer expected");
@@ -28363,6 +28372,7 @@ static void llm__recurrent_keys(llm__facts *f, llm__arch *a, llm__mixer mixer) {
     for (int i = 0; i < a->n_layers; i++) {
         llm__arch_layer *l = &a->layer[i];
         if (llm__recurrent_key(f, a, mixer, i)) l->mixer = (int8_t)mixer;
+        l->both = llm__arch_is(a, "falcon_h1");
         l->no_mlp = llm__arch_is(a, "mamba2 nemotron_h") && l->mixer != LLM__MIX_NONE;
         if (l->no_mlp) l->moe = 0;
     }
@@ -28407,7 +28417,8 @@ static const char *const llm__state_keys[3][5] = {
      "mamba_d_head mamba_head_dim head_dim"},
     {"linear_conv_kernel_dim .ssm.conv_kernel", "linear_num_value_heads .ssm.time_step_rank", "linear_num_key_heads .ssm.group_count",
      "linear_key_head_dim .ssm.state_size", "linear_value_head_dim"},
-    {"short_conv_kernel_size", "num_heads", "num_heads", "head_dim", "head_dim"},
+    {"short_conv_kernel_size .ssm.conv_kernel", "num_heads .attention.head_count", "num_heads .attention.head_count",
+     "head_dim .kda.head_dim", "head_dim .kda.head_dim"},
 };
 
 /* dv of a GGUF file. */
@@ -28422,13 +28433,14 @@ static int32_t llm__state_width(llm__facts *f, int32_t heads) {
 /* Mamba 1 has a head for each channel, of one value, and keys and queries for all of them. */
 static void llm__recurrent_mamba(llm__facts *f, llm__arch *a) {
     llm__arch_state *s = &a->state;
-    const llm__fact rank = llm__facts_find(f, "mamba_dt_rank"); /* "auto": a sixteenth of the hidden size */
-    const int said = llm_json_type_of(f->json, rank.node) == LLM_JSON_NUMBER;
-    s->taps = llm__fact_int(f, "mamba_d_conv", 4, 2, LLM_CONV_TAPS);
-    s->n_heads = llm__fact_int(f, "mamba_expand", 2, 1, 64) * a->hidden;
+    const llm__fact rank = llm__facts_find(f, "mamba_dt_rank .ssm.time_step_rank"); /* "auto": a sixteenth of the hidden size */
+    const int said = a->gguf || llm_json_type_of(f->json, rank.node) == LLM_JSON_NUMBER;
+    const int32_t usual = llm__fact_int(f, "mamba_expand", 2, 1, 64) * a->hidden;
+    s->taps = llm__fact_int(f, "mamba_d_conv .ssm.conv_kernel", a->gguf ? LLM__MUST : 4, 2, LLM_CONV_TAPS);
+    s->n_heads = llm__fact_int(f, ".ssm.inner_size", a->gguf ? LLM__MUST : usual, 1, 64 * (int64_t)a->hidden);
     s->n_groups = s->dv = 1;
-    s->dk = llm__fact_int(f, "mamba_d_state", 16, 1, 4096);
-    s->rank = said ? llm__fact_int(f, "mamba_dt_rank", 0, 1, 1 << 16) : (a->hidden + 15) / 16;
+    s->dk = llm__fact_int(f, "mamba_d_state .ssm.state_size", a->gguf ? LLM__MUST : 16, 1, 4096);
+    s->rank = said ? llm__fact_int(f, "mamba_dt_rank .ssm.time_step_rank", LLM__MUST, 1, 1 << 16) : (a->hidden + 15) / 16;
     s->no_norm = 1;
 }
 
@@ -28449,7 +28461,7 @@ static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer)
         s->n_heads = llm__fact_int(&in, key[1], LLM__MUST, 1, LLM__MAX_HEADS);
         s->n_groups = llm__fact_int(&in, key[2], delta || a->gguf ? LLM__MUST : 1, 1, s->n_heads);
         s->dk = llm__fact_int(&in, key[3], LLM__MUST, 1, 4096);
-        s->dv = a->gguf ? llm__state_width(&in, s->n_heads) : llm__fact_int(&in, key[4], LLM__MUST, 1, 4096);
+        s->dv = a->gguf && !kimi ? llm__state_width(&in, s->n_heads) : llm__fact_int(&in, key[4], LLM__MUST, 1, 4096);
         f->r = in.r;
     }
     s->turns = a->gguf && llm__arch_is(a, "qwen3_5_text qwen3_5_moe_text");
@@ -28483,10 +28495,17 @@ static void llm__recurrent_numbers(llm__facts *f, const char *key, int n, float 
 }
 
 /* Falcon-H1 multiplies in a dozen places, and its states may have no norm. */
-static void llm__arch_falcon_h1(llm__facts *f, llm__arch *a) {
+static void llm__arch_falcon_h1(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     if (!llm__arch_is(a, "falcon_h1")) return;
     llm__arch_fold *m = &a->fold;
     llm__arch_state *s = &a->state;
+    s->no_norm = !llm__fact_bool(f, "mamba_rms_norm", 0);
+    for (int i = 0; i < a->n_layers && a->gguf; i++) { /* all else is in its weights, and the norm stands behind the gate */
+        char name[64];
+        snprintf(name, sizeof name, "blk.%d.ssm_norm.weight", i);
+        s->no_norm &= !llm__tensors_find(tensors, name);
+    }
+    if (a->gguf) return;
     const struct {
         const char *key;
         float *to;
@@ -28501,7 +28520,6 @@ static void llm__arch_falcon_h1(llm__facts *f, llm__arch *a) {
     llm__recurrent_numbers(f, "mlp_multipliers", 2, mlp);
     m->gate = mlp[0], m->down = mlp[1];
     a->folded = 1;
-    s->no_norm = !llm__fact_bool(f, "mamba_rms_norm", 0);
     s->norm_first = llm__fact_bool(f, "mamba_norm_before_gate", 1);
     const int32_t width = s->n_heads * s->dv, said = llm__fact_int(f, "mamba_d_ssm", width, 1, 1 << 24);
     if (said != width && !f->r)
@@ -28510,13 +28528,13 @@ static void llm__arch_falcon_h1(llm__facts *f, llm__arch *a) {
 }
 
 /* Shapes of the states, and what each layer is (llm__arch_layer.mixer). A family without such layers stays as it is. */
-static void llm__arch_recurrent(llm__facts *f, llm__arch *a) {
+static void llm__arch_recurrent(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     const int row = llm__recurrent_row(a);
     if (row < 0) return;
     llm__recurrent_layers(f, a, row);
     for (int i = 0; i < a->n_layers; i++) a->recurrent |= a->layer[i].mixer > LLM__MIX_NONE;
     if (a->recurrent) llm__recurrent_shapes(f, a, llm__recurrent_words[row].mixer);
-    llm__arch_falcon_h1(f, a);
+    llm__arch_falcon_h1(f, a, tensors);
     a->attn_gate = llm__recurrent_words[row].mixer == LLM__MIX_DELTA;
 }
 
@@ -28754,8 +28772,8 @@ static void llm__rope_reach(llm__facts *f, llm__arch *a) {
     a->logn_beta = (float)llm__fact_num(f, "llama_4_scaling_beta .attention.temperature_scale", 0, 0, 1e6);
     if (a->logn_beta > 0) a->logn_from = llm__rope_original(f, a);
     if (!llm__arch_is(a, "llama4_text") || !llm__rope_tempered(f)) return;
-    a->logn_beta = (float)llm__fact_num(f, "attn_scale", 0.1, 0, 1e6);
-    a->logn_from = a->logn_beta > 0 ? llm__fact_int(f, "floor_scale", 8192, 1, 1 << 30) : 0;
+    a->logn_beta = (float)llm__fact_num(f, "attn_scale .attention.temperature_scale", 0.1, 0, 1e6);
+    a->logn_from = a->logn_beta > 0 ? llm__fact_int(f, "floor_scale .attention.temperature_length", 8192, 1, 1 << 30) : 0;
     a->logn_ahead = 1;
 }
 
@@ -28877,8 +28895,8 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
         llm__arch_sections(&f, a);
         llm__arch_alibi(a);
         llm__arch_experts(&f, a, &s->tensors);
-        llm__arch_sparse(&f, a);
-        llm__arch_recurrent(&f, a);
+        llm__arch_sparse(&f, a, &s->tensors);
+        llm__arch_recurrent(&f, a, &s->tensors);
         llm__arch_layers(&f, a);
         llm__arch_gemma4(&f, a, &s->tensors);
         llm__arch_gemma3n(&f, a);
@@ -29106,20 +29124,20 @@ struct llm_model {
     SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias self_attn.dt_bias mamba.dt_proj.bias ssm_dt.bias") \
     SLOT(R_SKIP, "mamba.D mixer.D ssm_d") \
     SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm self_attn.o_norm ssm_norm") \
-    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj self_attn.o_proj ssm_out shortconv.out_proj") \
-    SLOT(R_WRITE, "self_attn.b_proj") /* Kimi Linear's, by itself; then its narrow matrices and convolutions */ \
-    SLOT(R_F_A, "self_attn.f_a_proj") \
-    SLOT(R_F_B, "self_attn.f_b_proj") \
-    SLOT(R_G_A, "self_attn.g_a_proj") \
-    SLOT(R_G_B, "self_attn.g_b_proj") \
-    SLOT(R_CONV_Q, "self_attn.q_conv1d") \
-    SLOT(R_CONV_K, "self_attn.k_conv1d") \
-    SLOT(R_CONV_V, "self_attn.v_conv1d") \
-    SLOT(R_X, "mamba.x_proj") /* Mamba 1: dt, B and C of what the convolution gives, their norms, and what makes steps of dt */ \
-    SLOT(R_DT, "mamba.dt_proj") \
-    SLOT(R_DT_NORM, "mamba.dt_layernorm") \
-    SLOT(R_B_NORM, "mamba.b_layernorm") \
-    SLOT(R_C_NORM, "mamba.c_layernorm") \
+    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj ssm_out shortconv.out_proj") \
+    SLOT(R_WRITE, "self_attn.b_proj ssm_beta") /* Kimi Linear's, by itself; then its narrow matrices and convolutions */ \
+    SLOT(R_F_A, "self_attn.f_a_proj ssm_f_a") \
+    SLOT(R_F_B, "self_attn.f_b_proj ssm_f_b") \
+    SLOT(R_G_A, "self_attn.g_a_proj ssm_g_a") \
+    SLOT(R_G_B, "self_attn.g_b_proj ssm_g_b") \
+    SLOT(R_CONV_Q, "self_attn.q_conv1d ssm_conv1d_q") \
+    SLOT(R_CONV_K, "self_attn.k_conv1d ssm_conv1d_k") \
+    SLOT(R_CONV_V, "self_attn.v_conv1d ssm_conv1d_v") \
+    SLOT(R_X, "mamba.x_proj ssm_x") /* Mamba 1: dt, B and C of what the convolution gives, their norms, and what makes steps of dt */ \
+    SLOT(R_DT, "mamba.dt_proj ssm_dt") \
+    SLOT(R_DT_NORM, "mamba.dt_layernorm ssm_dt_norm") \
+    SLOT(R_B_NORM, "mamba.b_layernorm ssm_b_norm") \
+    SLOT(R_C_NORM, "mamba.c_layernorm ssm_c_norm") \
     /* factors of streams, about 0 as those of states */ \
     SLOT(ALTUP_PREDICT, "altup.prediction_coefs altup_predict_coef") \
     SLOT(ALTUP_CORRECT, "altup.correction_coefs altup_correct_coef") \
@@ -31039,10 +31057,12 @@ static void llm__take_no_bias(llm__loader *L, int64_t n) {
     L->no_bias += n;
 }
 
-/* What a slot's values are multiplied by: see llm__arch_fold. A bias is added behind what multiplies the input. */
-static float llm__take_by(const llm__loader *L, int slot, int bias) {
-    const llm__arch_fold *m = &L->a->fold;
+/* What a slot's values are multiplied by: see llm__arch_fold. part: which of those of ssm, where it is the matrix that leads in. A bias is
+ * added behind what multiplies the input. */
+static float llm__fold_by(const llm__arch *a, int slot, int part, int bias) {
+    const llm__arch_fold *m = &a->fold;
     const float in = bias ? 1 : m->attn_in;
+    if (!a->folded) return 1;
     switch (slot) {
     case LLM__W_Q:
     case LLM__W_V: return in;
@@ -31050,7 +31070,7 @@ static float llm__take_by(const llm__loader *L, int slot, int bias) {
     case LLM__W_O: return m->attn_out;
     case LLM__W_GATE: return m->gate;
     case LLM__W_DOWN: return m->down;
-    case LLM__W_R_IN: return m->ssm[L->part - 1] * (bias ? 1 : m->ssm_in);
+    case LLM__W_R_IN: return m->ssm[part] * (bias ? 1 : m->ssm_in);
     case LLM__W_R_OUT: return m->ssm_out;
     default: return 1;
     }
@@ -31058,7 +31078,7 @@ static float llm__take_by(const llm__loader *L, int slot, int bias) {
 
 /* Takes it into the scale of a segment, where 0 stands for 1. */
 static void llm__take_scale(llm__loader *L, int slot, int bias, llm_segment *s) {
-    const float by = L->a->folded ? llm__take_by(L, slot, bias) : 1;
+    const float by = llm__fold_by(L->a, slot, L->part - 1, bias);
     if (by == 1) return;
     s->scale = llm__segment_scale(s) * by;
     if (s->scale == 0) s->scale = 1e-30f;
@@ -31314,6 +31334,8 @@ LLM__COLD_BEGIN
  *   Qwen3-Next   in_proj_qkvz and in_proj_ba go key head by key head: of each its q, its k, then v and z of its value heads
  *   Mamba 2      in_proj has z, x, B, C, dt
  *   LFM2         in_proj has B, C, x
+ *   Mamba 1      in_proj has x, z
+ *   Kimi Linear  rows of q_proj, k_proj, v_proj, or of all in one, and b_proj
  * GGUF has the same, Qwen3-Next's q, k, v and z apart, and Qwen3.5's value heads in another order, which stays as it is: of 4 heads whose
  * keys two groups have, 0 1 2 3, it has 0 2 1 3, so that groups take turns (llm_recur_op.turns).
  * Ranks share heads; a rank has its heads' columns of the convolution, and their part of the state. */
@@ -31439,11 +31461,13 @@ static void llm__load_kda(llm__loader *L, const llm__net_state *s, llm__net_laye
     static const int conv[3] = {LLM__W_R_CONV_Q, LLM__W_R_CONV_K, LLM__W_R_CONV_V};
     const llm__arch_state *a = &L->a->state;
     const llm__slice keys = llm__slice_times(s->groups, a->dk), values = llm__slice_times(s->heads, a->dv), low = llm__all(a->dk);
-    llm__take_rows(L, LLM__W_Q, keys.size, 0, keys);
-    llm__take_rows(L, LLM__W_K, keys.size, 0, keys);
-    llm__take_rows(L, LLM__W_V, values.size, 0, values);
+    const int fused = llm__has(L, LLM__W_QKV); /* as llama.cpp's converter makes them where it is asked to */
+    const int64_t at = fused ? keys.size : 0, all = 2 * at + values.size;
+    llm__take_rows(L, fused ? LLM__W_QKV : LLM__W_Q, all, 0, keys);
+    llm__take_rows(L, fused ? LLM__W_QKV : LLM__W_K, all, at, keys);
+    llm__take_rows(L, fused ? LLM__W_QKV : LLM__W_V, all, 2 * at, values);
     llm__take_rows(L, LLM__W_R_WRITE, s->heads.size, 0, s->heads);
-    llm__make(L, LLM_ROLE_LINEAR, LLM__W_Q, 0, &layer->mix);
+    llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, &layer->mix);
     for (int i = 0; i < 2; i++) {
         llm__load(L, LLM_ROLE_LINEAR, in[i], low, llm__all(L->a->hidden), 0, &layer->low[i]);
         llm__load(L, LLM_ROLE_LINEAR, out[i], i ? values : keys, low, 0, &layer->wide[i]);
@@ -31521,7 +31545,8 @@ static void llm__load_recurrent(llm__loader *L, const llm__net_rank *rank, llm__
     llm__load_mix(L, s, kind, layer);
     if (kind != LLM__MIX_KDA) llm__load_conv(L, s, kind, LLM__W_R_CONV, a->state.taps, &layer->conv);
     if (llm__has(L, LLM__W_R_CONV_BIAS)) llm__load_conv(L, s, kind, LLM__W_R_CONV_BIAS, 1, &layer->conv_bias);
-    llm__load(L, LLM_ROLE_LINEAR, LLM__W_R_OUT, llm__all(a->hidden), values, 0, both ? &layer->state_o : &layer->o);
+    llm__load(L, LLM_ROLE_LINEAR, kind == LLM__MIX_KDA ? LLM__W_O : LLM__W_R_OUT, llm__all(a->hidden), values, 0,
+              both ? &layer->state_o : &layer->o);
     if (kind == LLM__MIX_CONV) return;
     llm__load_decay(L, kind == LLM__MIX_S6 ? keys : s->heads, &layer->decay);
     llm__load_vector(L, LLM__W_R_STEP, kind == LLM__MIX_KDA ? keys : s->heads, 1, -1, &step);
@@ -33644,7 +33669,7 @@ static int llm__adapter_copy(const llm__loader *L, const llm__tensor *t) {
 static llm_result llm__net_adapt(const llm__net *net, int slot, llm__adapter *d) {
     llm__loader L;
     size_t n = 0, odd = 0;
-    if (net->a->folded)
+    if (net->a->folded || (llm__arch_is(net->a, "falcon_h1") && !d->gguf)) /* GGUF has them there, for adapters too */
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s, whose multipliers are in its weights, takes no adapters", d->path, net->a->name);
     llm__loader_begin(&L, net->cfg.model, net->cfg.n_ranks, net->n_group);
     L.path = d->path;
@@ -33950,10 +33975,19 @@ static void llm__mixing_open(const llm__mixture *mixture, const llm__gguf *keys,
 
 /* 1 if a tensor is a matrix that is quantised. */
 static int llm__mixing_takes(const llm__tensor *t) {
-    static const char *const left[] = {
-        "_norm.weight", "ffn_gate_inp.weight",  "ffn_gate_inp_shexp.weight", "position_embd.weight",  "token_types.weight", "altup",
-        "laurel",       "per_layer_model_proj", "ssm_conv1d.weight",         "shortconv.conv.weight", "attn_rel_b.weight",  "time_mix_",
-        "indexer.proj"};
+    static const char *const left[] = {"_norm.weight",
+                                       "ffn_gate_inp.weight",
+                                       "ffn_gate_inp_shexp.weight",
+                                       "position_embd.weight",
+                                       "token_types.weight",
+                                       "altup",
+                                       "laurel",
+                                       "per_layer_model_proj",
+                                       "ssm_conv1d",
+                                       "shortconv.conv.weight",
+                                       "attn_rel_b.weight",
+                                       "time_mix_",
+                                       "indexer.proj"};
     if (t->n_dims < 2 || t->n_dims > 3 || !llm__ends_with(t->name.p, "weight")) return 0;
     for (int i = 0; i < LLM__COUNT(left); i++)
         if (strstr(t->name.p, left[i])) return 0;
@@ -34139,9 +34173,10 @@ LLM__COLD_END
  *     names      by the slots of >>loader: model.layers.3.mlp.up_proj.weight is blk.3.ffn_up.weight
  *     rows       of q and k are put in another order for families whose pairs GGUF has side by side: row i and row i + d / 2 of a head
  *     norms      that are stored minus one get it back
- *     experts    become one tensor of as many matrices
+ *     experts    become one tensor of as many matrices, Llama 4's (in, out) as (out, in)
  *     kv_b       of latent attention is cut into keys, (heads, rank, nope), and values, (heads, v, rank)
  *     states     of layers that keep one: see >>convert_recurrent
+ *     numbers    that Falcon-H1 multiplies by go into the weights
  *     settings   as keys ARCHITECTURE.*; frequencies that Llama 3 and LongRoPE change as tensors of divisors
  *     words      tokenizer.json as lists; how text is cut by a name, which must give what tokenizer.json gives (>>convert_vocab)
  *
@@ -34172,7 +34207,10 @@ typedef struct llm__convert_row {
     int32_t cut;         /* 1: keys, 2: values of kv_b */
     int32_t nope, v;     /* of its heads */
     float add;
+    float times;         /* not 0: all values are multiplied by it */
+    const float *by;     /* not NULL: and row r by by[r] */
     int decay;           /* 1: the value x becomes -e^x */
+    int across;          /* 1: matrices stand as (in, out): row r is the stored column first + r */
     const int32_t *rows; /* not NULL: row r is the stored row rows[r] */
     const int32_t *cols; /* not NULL: of the columns, `unit` at a time, the i-th are the stored ones cols[i] */
     int32_t unit;
@@ -34224,11 +34262,13 @@ static const llm__tensor *llm__convert_find(const llm__converting *g, int slot, 
     return g->r ? NULL : llm__loader_find(&g->L, slot, expert, bias, name);
 }
 
-/* What a tensor of the current layer is called, with ".weight" or ".bias" unless the stem has a dot. */
+/* What a tensor of the current layer is called, with ".weight" or ".bias" unless the stem has a dot, one at its end is
+ * left out. */
 static void llm__convert_name(const llm__converting *g, const char *stem, int bias, char out[96]) {
     const char *end = strchr(stem, '.') && strncmp(stem, "cls.", 4) ? "" : bias ? ".bias" : ".weight";
+    const int n = (int)strlen(stem) - llm__ends_with(stem, ".");
     if (g->L.layer < 0) snprintf(out, 96, "%s%s", stem, end);
-    else snprintf(out, 96, "blk.%d.%s%s", g->L.layer, stem, end);
+    else snprintf(out, 96, "blk.%d.%.*s%s", g->L.layer, n, stem, end);
 }
 
 /* A list of n tensors that lives as long as the conversion. */
@@ -34236,6 +34276,13 @@ static const llm__tensor *const *llm__convert_list(llm__converting *g, size_t n)
     const llm__tensor **list = (const llm__tensor **)llm__arena_get(&g->c->memory, n * sizeof *list);
     if (!list && !g->r) g->r = llm__nomem();
     return list;
+}
+
+/* What a slot's values are multiplied by. */
+static float llm__convert_times(const llm__arch *a, int slot, int bias) {
+    if (a->folded && slot == LLM__W_EMBED) return a->embed_scale;
+    if (a->folded && slot == LLM__W_HEAD) return a->logit_scale;
+    return llm__fold_by(a, slot, 0, bias);
 }
 
 /* A matrix or a vector of a slot, and its bias, where the folder has them. head: rows of a head that are put in pairs; 0: none. */
@@ -34250,6 +34297,7 @@ static void llm__convert_slot(llm__converting *g, int slot, const char *stem, in
         if (!list) continue;
         list[0] = t;
         row.stack = list, row.n = 1, row.head = head, row.add = plus1 && !bias ? 1.0f : 0.0f;
+        row.times = llm__convert_times(g->L.a, slot, bias);
         shape[0] = t->n_dims > 1 ? t->shape[t->n_dims - 2] : t->shape[0];
         shape[1] = t->shape[LLM__MAX(t->n_dims, 1) - 1];
         const int vector = t->n_dims < 2 || (shape[0] == 1 && f32);
@@ -34501,7 +34549,18 @@ static void llm__convert_encoder_tensors(llm__converting *g) {
  * multipliers. What a family always does is its reader's to know, and has no key: Gemma's embedding is multiplied by the root of its width
  * in every reader. Windows: attention.sliding_window, and where some layers see everything, every so many of them or a list. Stretched
  * positions: rope.scaling.type "linear" or "yarn" with the factor and the length that it starts from; Llama 3 and LongRoPE change each
- * frequency by a number of its own, which stands in a tensor. */
+ * frequency by a number of its own, which stands in a tensor.
+ *
+ * Some numbers are llama.cpp's own where a config has a word for them. They are written where a model has others, under the names that
+ * llama.cpp has elsewhere, and read here; llama.cpp passes over them:
+ *
+ *     llama4.attention.sliding_window            24    attention_chunk_size, usually 8192
+ *     llama4.attention.sliding_window_pattern    4     or a list, true where a layer has a window and positions
+ *     llama4.attention.temperature_length        10    floor_scale, usually 8192
+ *     llama4.attention.temperature_scale         0.3   attn_scale, usually 0.1; 0: attn_temperature_tuning is false
+ *     phimoe.router_jitter_noise                 0.2   usually 0.01
+ *
+ * Which layers of Llama 4 have experts is interleave_moe_layer_step, every so many; of Jamba those that have a router. */
 
 /* Keys ARCHITECTURE.*, as they are appended. */
 typedef struct llm__keying {
@@ -34552,6 +34611,7 @@ static void llm__key_layers(const llm__keying *k, const char *name, int32_t type
 static int32_t llm__layer_slides(const llm__arch_layer *l) { return l->window != 0; }
 static int32_t llm__layer_recurs(const llm__arch_layer *l) { return l->mixer > LLM__MIX_NONE; }
 static int32_t llm__layer_kv(const llm__arch_layer *l) { return l->mixer == LLM__MIX_ATTENTION ? l->n_kv_heads : 0; }
+static int32_t llm__layer_attends(const llm__arch_layer *l) { return l->mixer == LLM__MIX_ATTENTION; }
 static int32_t llm__layer_ff(const llm__arch_layer *l) { return l->no_mlp ? 0 : l->ff; }
 
 /* The facts of a folder's config.json, those of its (global) RoPE object first. */
@@ -34576,14 +34636,27 @@ static int llm__convert_rope_form(const llm_model *m) {
     return llm__word_in("longrope su", type) ? 2 : !strcmp(type, "llama3") || llm__arch_is(&m->arch, "gemma4_text");
 }
 
-/* These divisors: (rope_dim / 2); of LongRoPE the set for long texts, or for short ones. */
+/* PhiMoE's i-th factor for long texts. */
+static float llm__convert_factor(const llm__facts *f, int i) {
+    double v = 1;
+    int node = llm__fact_list(f, "long_factor");
+    for (; i > 0 && node >= 0; i--) node = llm_json_next(f->json, node);
+    llm_json_num(f->json, node, &v);
+    return (float)v;
+}
+
+/* These divisors: (rope_dim / 2); of LongRoPE the set for long texts, or for short ones. Of PhiMoE the former is config.json's, though
+ * transformers takes the latter for all lengths. */
 static void llm__convert_divisors(const llm_model *m, int is_long, float *out) {
     llm__facts f = llm__convert_facts(m);
     const int half = m->arch.rope[0].dim / 2;
     const double base = llm__convert_base(&f, m);
     for (int i = 0; i < half; i++) {
         const double is = (double)m->arch.rope[0].inv_freq[is_long ? half + i : i];
-        out[i] = is > 0 ? (float)(pow(base, -2.0 * i / m->arch.rope[0].dim) / is) : 1e30f; /* llama.cpp's number for what does not turn */
+        if (is_long && llm__arch_is(&m->arch, "phimoe")) out[i] = llm__convert_factor(&f, i);
+        else
+            out[i] =
+                is > 0 ? (float)(pow(base, -2.0 * i / m->arch.rope[0].dim) / is) : 1e30f; /* llama.cpp's number for what does not turn */
     }
 }
 
@@ -34595,7 +34668,7 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     const int form = llm__convert_rope_form(m);
     const int64_t original = llm__fact_int(&f, "original_max_position_embeddings", a->max_positions, 1, 1 << 30);
     if (llm__arch_hybrid(a)) llm__key_bool(k, "rope.scaling.finetuned", a->rope[0].dim > 0); /* this word is how llama.cpp tells it */
-    if (!a->rope[0].dim || llm__arch_is(a, "mamba2 nemotron_h")) return;
+    if (!a->rope[0].dim || llm__arch_is(a, "mamba2 nemotron_h jamba")) return;
     llm__key_float(k, "rope.freq_base", llm__convert_base(&f, m));
     llm__key_int(k, "rope.dimension_count", a->rope[0].dim);
     if (a->n_streams) llm__key_float(k, "rope.freq_base_swa", a->rope[1].base);
@@ -34619,7 +34692,7 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     llm__key_int(k, "rope.scaling.original_context_length", original);
     llm__key_float(k, "rope.scaling.yarn_beta_fast", llm__fact_num(&f, "beta_fast", 32, 1e-3, 1e6));
     llm__key_float(k, "rope.scaling.yarn_beta_slow", llm__fact_num(&f, "beta_slow", 1, 1e-3, 1e6));
-    if (a->logn_beta > 0) llm__key_float(k, "attention.temperature_scale", (double)a->logn_beta);
+    if (a->logn_beta > 0 && !a->by_rope) llm__key_float(k, "attention.temperature_scale", (double)a->logn_beta);
     const double all = llm__fact_num(&f, "mscale_all_dim", 0, 0, 100), factor = llm__fact_num(&f, "attention_factor", 0, 0, 1e6);
     if (all > 0) llm__key_float(k, "rope.scaling.yarn_log_multiplier", all * llm__yarn_log_unit(a));
     if (factor > 0) llm__key_float(k, "rope.scaling.yarn_attn_factor", factor);
@@ -34637,8 +34710,8 @@ static void llm__convert_key_windows(const llm__keying *k) {
     const int listed = llm__arch_is(a, "gemma3n_text gemma4_text");
     llm__key_int(k, "attention.sliding_window", window);
     for (int i = 0; i < a->n_layers; i++) regular &= !a->layer[i].window == (every && (i + 1) % every == 0);
-    if (!every && !listed) return;
-    if (regular && !listed) {
+    if (!every && !listed && !a->chunked) return;
+    if (regular && every && !listed) {
         llm__key_int(k, "attention.sliding_window_pattern", every);
         return;
     }
@@ -34697,14 +34770,13 @@ static void llm__convert_key_states(const llm__keying *k) {
     const llm__arch_state *s = &a->state;
     int every = 0, regular = 1;
     if (!a->recurrent) return;
-    if (llm__arch_is(a, "lfm2 lfm2_moe")) {
-        llm__key_int(k, "shortconv.l_cache", s->taps);
-        return;
-    }
-    llm__key_int(k, "ssm.conv_kernel", s->taps);
+    const int kimi = llm__arch_is(a, "kimi_linear"), jamba = llm__arch_is(a, "jamba");
+    llm__key_int(k, llm__arch_is(a, "lfm2 lfm2_moe") ? "shortconv.l_cache" : "ssm.conv_kernel", s->taps);
+    if (kimi) llm__key_int(k, "kda.head_dim", s->dk);
+    if (kimi || llm__arch_is(a, "lfm2 lfm2_moe")) return;
     llm__key_int(k, "ssm.state_size", s->dk);
-    llm__key_int(k, "ssm.group_count", s->n_groups);
-    llm__key_int(k, "ssm.time_step_rank", s->n_heads);
+    if (!jamba) llm__key_int(k, "ssm.group_count", s->n_groups);
+    llm__key_int(k, "ssm.time_step_rank", jamba ? s->rank : s->n_heads);
     llm__key_int(k, "ssm.inner_size", (int64_t)s->n_heads * s->dv);
     if (!a->attn_gate) return;
     while (every < a->n_layers && llm__layer_recurs(&a->layer[every])) every++;
@@ -34730,12 +34802,15 @@ static void llm__convert_key_heads(const llm__keying *k) {
     if (a->full_head_dim) {
         llm__convert_key_gemma4(k);
     } else if (!alone) {
-        if (a->recurrent && !a->attn_gate) llm__key_layers(k, "attention.head_count_kv", LLM__GGUF_U32, llm__layer_kv);
+        const int some = a->recurrent && !a->attn_gate && !a->layer[0].both; /* layers have attention */
+        if (some) llm__key_layers(k, "attention.head_count_kv", LLM__GGUF_U32, mla ? llm__layer_attends : llm__layer_kv);
         else llm__key_int(k, "attention.head_count_kv", mla ? 1 : a->n_kv_heads);
         llm__key_int(k, "attention.key_length", mla ? a->kv_rank + a->rope[0].dim : a->head_dim);
         llm__key_int(k, "attention.value_length", mla ? a->kv_rank : a->v_head_dim);
     }
-    llm__key_float(k, a->norm == LLM_NORM_LAYER ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", (double)a->eps);
+    llm__key_float(
+        k, a->norm == LLM_NORM_LAYER && !llm__arch_is(a, "phimoe") ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+        (double)a->eps);
     if (llm__arch_is(a, "nemotron_h")) llm__key_float(k, "attention.layer_norm_epsilon", (double)a->eps); /* llama.cpp asks for both */
     llm__convert_key_windows(k);
     llm__convert_key_states(k);
@@ -34758,12 +34833,27 @@ static void llm__convert_key_experts(const llm__keying *k) {
     if (a->ff_latent) llm__key_int(k, "moe_latent_size", a->ff_latent);
     if (a->ff_shared && !a->shared_gate) llm__key_int(k, "expert_shared_count", a->ff_shared / LLM__MAX(a->ff_expert, 1));
     if (a->ff_shared) llm__key_int(k, "expert_shared_feed_forward_length", a->ff_shared);
-    if (llm__arch_is(a, "ernie4_5_moe")) llm__key_int(k, "interleave_moe_layer_step", 1);
-    if (dense || a->flags & LLM__MLA || llm__arch_is(a, "lfm2_moe")) llm__key_int(k, "leading_dense_block_count", dense);
+    if (llm__arch_is(a, "ernie4_5_moe llama4_text")) llm__key_int(k, "interleave_moe_layer_step", a->by_rope ? dense + 1 : 1);
+    if ((dense || a->flags & LLM__MLA || llm__arch_is(a, "lfm2_moe")) && !llm__arch_is(a, "llama4_text jamba"))
+        llm__key_int(k, "leading_dense_block_count", dense);
     if (a->n_group > 1) llm__key_int(k, "expert_group_count", a->n_group), llm__key_int(k, "expert_group_used_count", a->topk_group);
     if (a->route_scale != 1 || a->flags & LLM__MLA) llm__key_float(k, "expert_weights_scale", (double)a->route_scale);
     if (a->flags & (LLM__MLA | LLM__SIGMOID)) llm__key_int(k, "expert_gating_func", a->score == LLM_ROUTE_SIGMOID ? 2 : 1);
     llm__key_bool(k, "expert_weights_norm", a->normalize);
+    if (llm__arch_is(a, "phimoe") && a->near != 0.02f) llm__key_float(k, "router_jitter_noise", (double)a->near / 2);
+}
+
+/* What llama.cpp has numbers of its own for, and a window of 0 where all layers see everything, as it wants it. */
+static void llm__convert_key_llama4(const llm__keying *k) {
+    const llm__arch *a = k->a;
+    int windows = 0;
+    if (!a->by_rope) return;
+    for (int i = 0; i < a->n_layers; i++) windows |= a->layer[i].window;
+    if (!windows) llm__key_int(k, "attention.sliding_window", 0);
+    if (a->logn_from != 8192 || a->logn_beta != 0.1f) {
+        llm__key_float(k, "attention.temperature_scale", a->logn_from ? (double)a->logn_beta : 0);
+        llm__key_int(k, "attention.temperature_length", LLM__MAX(a->logn_from, 1));
+    }
 }
 
 /* xIELU's numbers of all layers, in lists whose names no family's begins. */
@@ -34785,10 +34875,11 @@ static void llm__convert_key_xielu(const llm__keying *k) {
 static void llm__convert_key_numbers(const llm__keying *k) {
     const llm__arch *a = k->a;
     const double logits = (double)a->logit_scale, plain = 1 / sqrt((double)a->head_dim);
-    if (a->embed_scale != 1 && !llm__arch_is(a, "gemma gemma2 gemma3_text gemma3n_text gemma4_text"))
+    const int folded = a->folded; /* embedding and output layer are multiplied by theirs */
+    if (a->embed_scale != 1 && !folded && !llm__arch_is(a, "gemma gemma2 gemma3_text gemma3n_text gemma4_text"))
         llm__key_float(k, "embedding_scale", (double)a->embed_scale);
     if (a->residual_scale != 1) llm__key_float(k, "residual_scale", (double)a->residual_scale);
-    if (a->logit_scale != 1) llm__key_float(k, "logit_scale", a->flags & LLM__DIVIDE_LOGITS ? 1 / logits : logits);
+    if (a->logit_scale != 1 && !folded) llm__key_float(k, "logit_scale", a->flags & LLM__DIVIDE_LOGITS ? 1 / logits : logits);
     if (!(a->flags & LLM__MLA) && fabs((double)a->attn_scale - plain) > 1e-6 * plain)
         llm__key_float(k, "attention.scale", (double)a->attn_scale);
     if (a->attn_softcap > 0) llm__key_float(k, "attn_logit_softcapping", (double)a->attn_softcap);
@@ -34803,7 +34894,7 @@ static llm_result llm__convert_keys(const llm_model *m, llm_text *keys, uint64_t
     snprintf(k.arch, sizeof k.arch, "%.*s", (int)strcspn(a->family->gguf, " "), a->family->gguf);
     if (llm__arch_hybrid(a) && a->recurrent) snprintf(k.arch, sizeof k.arch, "granitehybrid");
     if (llm__arch_is(a, "nemotron_h") && a->n_experts) snprintf(k.arch, sizeof k.arch, "nemotron_h_moe");
-    if (a->logn_beta > 0) snprintf(k.arch, sizeof k.arch, "mistral3"); /* llama.cpp scales queries under this name alone */
+    if (a->logn_beta > 0 && !a->by_rope) snprintf(k.arch, sizeof k.arch, "mistral3"); /* llama.cpp scales queries under this name alone */
     if (llm__convert_encoder_arch(m)) snprintf(k.arch, sizeof k.arch, "%s", llm__convert_encoder_arch(m));
     llm__str name = llm__lit(m->path);
     while (name.n > 1 && name.p[name.n - 1] == '/') name.n--;
@@ -34822,6 +34913,7 @@ static llm_result llm__convert_keys(const llm_model *m, llm_text *keys, uint64_t
     llm__convert_key_rope(&k, m);
     llm__convert_key_experts(&k);
     llm__convert_key_numbers(&k);
+    llm__convert_key_llama4(&k);
     llm__convert_key_xielu(&k);
     llm__convert_encoder_keys(m, k.arch, keys, n_keys);
     return keys->failed ? llm__nomem() : LLM_OK;
@@ -35084,6 +35176,14 @@ static llm_result llm__convert_vocab(const llm_model *m, llm_text *keys, uint64_
  * ============================================================================
  *     Mamba 2       in_proj, conv1d, D, norm, out_proj   ssm_in, ssm_conv1d, ssm_d, ssm_norm (groups, width), ssm_out
  *                   A_log, dt_bias                       ssm_a = -e^A_log (heads, 1), ssm_dt.bias
+ *     Falcon-H1     the same, with its multipliers in them; the norm only where it has one
+ *     Mamba 1       in_proj, conv1d, x_proj, dt_proj     ssm_in, ssm_conv1d, ssm_x, ssm_dt
+ *       (Jamba)     dt_layernorm, b_, c_                 ssm_dt_norm, ssm_b_norm, ssm_c_norm
+ *                   A_log, D, out_proj                   ssm_a = -e^A_log (channels, state), ssm_d, ssm_out
+ *     Kimi Linear   q_proj, k, v, o_proj, b_proj         attn_q, attn_k, attn_v, attn_output, ssm_beta
+ *                   q_conv1d, k, v                       ssm_conv1d_q, _k, _v (1, channels, 1, taps)
+ *                   f_a_proj, f_b, g_a, g_b              ssm_f_a, ssm_f_b, ssm_g_a, ssm_g_b
+ *                   A_log, dt_bias, o_norm               ssm_a, ssm_dt.bias, ssm_norm
  *     LFM2          conv.in_proj, conv, out_proj         shortconv.in_proj, conv, out_proj
  *     Qwen3.5       in_proj_qkv, z, a, b                 attn_qkv, attn_gate, ssm_alpha, ssm_beta
  *     Qwen3-Next    in_proj_qkvz                         attn_qkv and attn_gate: all q, all k, all v, and all z
@@ -35092,10 +35192,10 @@ static llm_result llm__convert_vocab(const llm_model *m, llm_text *keys, uint64_
  * Where several value heads of Qwen3.5 read one key head they change places, in all that has a row, a column or a number for each of
  * them: heads 0 1 2 3, which read key heads 0 0 1 1, become 0 2 1 3, which read 0 1 0 1. Those of Qwen3-Next stay. */
 
-/* A tensor (rows, cols), or with rows 0 a vector of cols values, of a slot that must be there, made as `how` says. */
-static void llm__state_add(llm__converting *g, int slot, const char *name, int64_t rows, int64_t cols, int f32, llm__convert_row how) {
+/* A tensor of a slot that must be there, made as `how` says. */
+static void llm__state_put(llm__converting *g, int slot, const char *name, int n_dims, const int64_t *shape, int f32,
+                           llm__convert_row how) {
     char full[96], missing[256];
-    const int64_t shape[2] = {rows, cols};
     const llm__tensor *t = g->r ? NULL : llm__loader_find(&g->L, slot, 0, 0, missing);
     const llm__tensor **list = g->r ? NULL : (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, 1);
     if (!list) return;
@@ -35106,7 +35206,13 @@ static void llm__state_add(llm__converting *g, int slot, const char *name, int64
     list[0] = t;
     how.stack = list, how.n = 1;
     snprintf(full, sizeof full, "blk.%d.%s", g->L.layer, name);
-    llm__convert_add(g, full, rows ? 2 : 1, rows ? shape : shape + 1, f32, &how);
+    llm__convert_add(g, full, n_dims, shape, f32, &how);
+}
+
+/* A matrix (rows, cols), or with rows 0 a vector of cols values. */
+static void llm__state_add(llm__converting *g, int slot, const char *name, int64_t rows, int64_t cols, int f32, llm__convert_row how) {
+    const int64_t shape[2] = {rows, cols};
+    llm__state_put(g, slot, name, rows ? 2 : 1, rows ? shape : shape + 1, f32, how);
 }
 
 /* n numbers of the conversion. */
@@ -35161,11 +35267,15 @@ static void llm__state_delta(llm__converting *g) {
     llm__state_add(g, LLM__W_R_OUT, "ssm_out.weight", hidden, values, 0, out);
 }
 
-/* Of Mamba 2 llama.cpp wants a bias of the convolution. */
-static void llm__state_no_bias(llm__converting *g, int64_t n) {
-    float *zeros = (float *)llm__arena_get(&g->c->memory, sizeof(float) * (size_t)n);
+/* The bias of a convolution, zeros where there is none: of Mamba llama.cpp wants one. */
+static void llm__state_bias(llm__converting *g, int64_t n) {
     llm__convert_row how = LLM__ZERO;
     char name[96];
+    if (llm__has(&g->L, LLM__W_R_CONV_BIAS)) {
+        llm__state_add(g, LLM__W_R_CONV_BIAS, "ssm_conv1d.bias", 0, n, 1, how);
+        return;
+    }
+    float *zeros = (float *)llm__arena_get(&g->c->memory, sizeof(float) * (size_t)n);
     if (!zeros && !g->r) g->r = llm__nomem();
     if (g->r) return;
     memset(zeros, 0, sizeof(float) * (size_t)n);
@@ -35174,20 +35284,75 @@ static void llm__state_no_bias(llm__converting *g, int64_t n) {
     llm__convert_add(g, name, 1, &n, 1, &how);
 }
 
-static void llm__state_mamba(llm__converting *g) {
+/* What the rows of z, x, B, C and dt of Falcon-H1 are multiplied by. */
+static const float *llm__state_by(llm__converting *g) {
+    const llm__arch *a = g->L.a;
+    const llm__arch_state *s = &a->state;
+    const int32_t values = s->n_heads * s->dv, keys = s->n_groups * s->dk, n[5] = {values, values, keys, keys, s->n_heads};
+    float *by = a->folded ? (float *)llm__arena_get(&g->c->memory, sizeof(float) * (size_t)(2 * values + 2 * keys + s->n_heads)) : NULL;
+    if (a->folded && !by && !g->r) g->r = llm__nomem();
+    for (int part = 0, at = 0; by && part < 5; part++)
+        for (int i = 0; i < n[part]; i++) by[at++] = llm__fold_by(a, LLM__W_R_IN, part, 0);
+    return by;
+}
+
+static void llm__state_mamba2(llm__converting *g) {
     const llm__arch *a = g->L.a;
     const llm__arch_state *s = &a->state;
     const int64_t values = (int64_t)s->n_heads * s->dv, all = values + 2 * (int64_t)s->n_groups * s->dk;
-    const llm__convert_row plain = LLM__ZERO, decay = {.decay = 1};
-    llm__state_add(g, LLM__W_R_IN, "ssm_in.weight", values + all + s->n_heads, a->hidden, 0, plain);
+    const llm__convert_row plain = LLM__ZERO, decay = {.decay = 1}, in = {.by = llm__state_by(g)},
+                           out = {.times = llm__fold_by(a, LLM__W_R_OUT, 0, 0)};
+    llm__state_add(g, LLM__W_R_IN, "ssm_in.weight", values + all + s->n_heads, a->hidden, 0, in);
     llm__state_add(g, LLM__W_R_CONV, "ssm_conv1d.weight", all, s->taps, 1, plain);
-    if (llm__has(&g->L, LLM__W_R_CONV_BIAS)) llm__state_add(g, LLM__W_R_CONV_BIAS, "ssm_conv1d.bias", 0, all, 1, plain);
-    else llm__state_no_bias(g, all);
+    llm__state_bias(g, all);
     llm__state_add(g, LLM__W_R_STEP, "ssm_dt.bias", 0, s->n_heads, 1, plain);
     llm__state_add(g, LLM__W_R_DECAY, "ssm_a", s->n_heads, 1, 1, decay);
     llm__state_add(g, LLM__W_R_SKIP, "ssm_d", s->n_heads, 1, 1, plain);
-    llm__state_add(g, LLM__W_R_NORM, "ssm_norm.weight", s->n_groups, values / s->n_groups, 1, plain);
-    llm__state_add(g, LLM__W_R_OUT, "ssm_out.weight", a->hidden, values, 0, plain);
+    if (!s->no_norm) llm__state_add(g, LLM__W_R_NORM, "ssm_norm.weight", s->n_groups, values / s->n_groups, 1, plain);
+    llm__state_add(g, LLM__W_R_OUT, "ssm_out.weight", a->hidden, values, 0, out);
+}
+
+static void llm__state_mamba1(llm__converting *g) {
+    const llm__arch_state *s = &g->L.a->state;
+    const int64_t hidden = g->L.a->hidden;
+    const llm__convert_row plain = LLM__ZERO, decay = {.decay = 1};
+    llm__state_add(g, LLM__W_R_IN, "ssm_in.weight", 2 * (int64_t)s->n_heads, hidden, 0, plain);
+    llm__state_add(g, LLM__W_R_CONV, "ssm_conv1d.weight", s->n_heads, s->taps, 1, plain);
+    llm__state_bias(g, s->n_heads);
+    llm__state_add(g, LLM__W_R_X, "ssm_x.weight", s->rank + 2 * s->dk, s->n_heads, 0, plain);
+    llm__state_add(g, LLM__W_R_DT, "ssm_dt.weight", s->n_heads, s->rank, 0, plain);
+    llm__state_add(g, LLM__W_R_STEP, "ssm_dt.bias", 0, s->n_heads, 1, plain);
+    llm__state_add(g, LLM__W_R_DT_NORM, "ssm_dt_norm.weight", 0, s->rank, 1, plain);
+    llm__state_add(g, LLM__W_R_B_NORM, "ssm_b_norm.weight", 0, s->dk, 1, plain);
+    llm__state_add(g, LLM__W_R_C_NORM, "ssm_c_norm.weight", 0, s->dk, 1, plain);
+    llm__state_add(g, LLM__W_R_DECAY, "ssm_a", s->n_heads, s->dk, 1, decay);
+    llm__state_add(g, LLM__W_R_SKIP, "ssm_d", 0, s->n_heads, 1, plain);
+    llm__state_add(g, LLM__W_R_OUT, "ssm_out.weight", hidden, s->n_heads, 0, plain);
+}
+
+static void llm__state_kda(llm__converting *g) {
+    static const struct {
+        int linear, conv;
+        const char *name, *taps;
+    } part[3] = {{LLM__W_Q, LLM__W_R_CONV_Q, "attn_q.weight", "ssm_conv1d_q.weight"},
+                 {LLM__W_K, LLM__W_R_CONV_K, "attn_k.weight", "ssm_conv1d_k.weight"},
+                 {LLM__W_V, LLM__W_R_CONV_V, "attn_v.weight", "ssm_conv1d_v.weight"}};
+    const llm__arch_state *s = &g->L.a->state;
+    const int64_t hidden = g->L.a->hidden, all = (int64_t)s->n_heads * s->dk, taps[4] = {1, all, 1, s->taps};
+    const llm__convert_row plain = LLM__ZERO, decay = {.decay = 1}, conv = {.each = 1};
+    for (int i = 0; i < 3; i++) {
+        llm__state_add(g, part[i].linear, part[i].name, all, hidden, 0, plain);
+        llm__state_put(g, part[i].conv, part[i].taps, 4, taps, 1, conv);
+    }
+    llm__state_add(g, LLM__W_R_F_A, "ssm_f_a.weight", s->dk, hidden, 0, plain);
+    llm__state_add(g, LLM__W_R_F_B, "ssm_f_b.weight", all, s->dk, 0, plain);
+    llm__state_add(g, LLM__W_R_G_A, "ssm_g_a.weight", s->dk, hidden, 0, plain);
+    llm__state_add(g, LLM__W_R_G_B, "ssm_g_b.weight", all, s->dk, 0, plain);
+    llm__state_add(g, LLM__W_R_WRITE, "ssm_beta.weight", s->n_heads, hidden, 0, plain);
+    llm__state_add(g, LLM__W_R_STEP, "ssm_dt.bias", 0, all, 1, plain);
+    llm__state_add(g, LLM__W_R_DECAY, "ssm_a", s->n_heads, 1, 1, decay);
+    llm__state_add(g, LLM__W_R_NORM, "ssm_norm.weight", 0, s->dv, 1, plain);
+    llm__state_add(g, LLM__W_O, "attn_output.weight", hidden, all, 0, plain);
 }
 
 static void llm__state_conv(llm__converting *g) {
@@ -35202,14 +35367,18 @@ static void llm__state_conv(llm__converting *g) {
 static void llm__convert_recurrent(llm__converting *g) {
     const llm__arch *a = g->L.a;
     const int mixer = a->layer[g->L.layer].mixer;
-    const int bias = llm__convert_find(g, LLM__W_R_IN, 0, 1) || llm__convert_find(g, LLM__W_R_OUT, 0, 1);
+    static const int of[] = {LLM__W_R_IN, LLM__W_R_OUT, LLM__W_R_X, LLM__W_R_F_B, LLM__W_R_G_B, LLM__W_R_CONV_Q};
+    int bias = mixer == LLM__MIX_KDA && llm__convert_find(g, LLM__W_O, 0, 1);
+    for (int i = 0; i < LLM__COUNT(of); i++) bias |= llm__convert_find(g, of[i], 0, 1) != NULL;
     if (!g->r && (bias || (mixer == LLM__MIX_CONV && llm__has(&g->L, LLM__W_R_CONV_BIAS))))
         g->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: layer %d: its state has biases, which have no name in GGUF", g->L.path, g->L.layer);
     if (!g->r && (a->state.step_min > 0 || a->state.step_max > 0))
         g->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: time_step_limit: %g to %g has no key in GGUF", g->L.path,
                           (double)a->state.step_min, (double)a->state.step_max);
     if (mixer == LLM__MIX_DELTA) llm__state_delta(g);
-    else if (mixer == LLM__MIX_SSM) llm__state_mamba(g);
+    else if (mixer == LLM__MIX_SSM) llm__state_mamba2(g);
+    else if (mixer == LLM__MIX_S6) llm__state_mamba1(g);
+    else if (mixer == LLM__MIX_KDA) llm__state_kda(g);
     else llm__state_conv(g);
 }
 
@@ -35310,7 +35479,8 @@ static void llm__convert_gemma3n(llm__converting *g) {
 static const char llm__convertible[] =
     "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen3_5_text qwen3_5_moe_text gemma gemma2 gemma3_text "
     "gemma3n_text gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 "
-    "cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h "
+    "cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h llama4_text falcon_h1 jamba "
+    "kimi_linear phimoe arcee cohere2 dots1 exaone4 olmoe seed_oss "
     "bert roberta nomic_bert modernbert";
 
 static void llm__convert_close(llm__conversion *c) {
@@ -35357,6 +35527,7 @@ static void llm__convert_experts(llm__converting *g, int slot, int fused, int pa
         break;
     }
     row.stack = list, row.n = stacked ? 1 : n, row.first = stacked ? part * rows : 0;
+    row.across = stacked && llm__arch_is(g->L.a, "llama4_text");
     llm__convert_name(g, stem, 0, name);
     llm__convert_add(g, name, 3, shape, 0, &row);
 }
@@ -35425,16 +35596,18 @@ static void llm__convert_gemma4(llm__converting *g) {
 static void llm__convert_layer(llm__converting *g) {
     const llm__arch *a = g->L.a;
     const int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
-    const int behind = llm__arch_is(a, "glm4_moe qwen3_next qwen3_5_text qwen3_5_moe_text"); /* the MLP's norm is called so there */
+    const int behind =
+        llm__arch_is(a, "glm4_moe qwen3_next qwen3_5_text qwen3_5_moe_text seed_oss"); /* the MLP's norm is called so there */
     const int mixer = a->layer[g->L.layer].mixer;
     if (pre) llm__convert_slot(g, LLM__W_ATTN_NORM, "attn_norm", 0, 1);
-    if (mixer == LLM__MIX_ATTENTION) llm__convert_attention(g);
-    else if (mixer > LLM__MIX_NONE) llm__convert_recurrent(g);
+    if (mixer > LLM__MIX_NONE) llm__convert_recurrent(g);
+    if (mixer == LLM__MIX_ATTENTION || a->layer[g->L.layer].both) llm__convert_attention(g);
     if (a->layer[g->L.layer].no_mlp) return;
     if (post) llm__convert_slot(g, LLM__W_POST_ATTN, "post_attention_norm", 0, 1);
     if (a->flags & LLM__NORM_AFTER) llm__convert_slot(g, LLM__W_POST_ATTN, "attn_output_norm", 0, 1);
     if (a->flags & LLM__NORM_AFTER) llm__convert_slot(g, LLM__W_POST_FFN, "layer_output_norm", 0, 1);
-    if (pre && mixer != LLM__MIX_NONE) llm__convert_slot(g, LLM__W_FFN_NORM, behind ? "post_attention_norm" : "ffn_norm", 0, 1);
+    const char *norm = behind ? "post_attention_norm" : llm__arch_is(a, "falcon_h1") ? "ffn_norm." : "ffn_norm";
+    if (pre && mixer != LLM__MIX_NONE) llm__convert_slot(g, LLM__W_FFN_NORM, norm, 0, 1);
     if (post) llm__convert_slot(g, LLM__W_POST_FFN, "post_ffw_norm", 0, 1);
     llm__convert_gemma4(g);
     llm__convert_gemma3n(g);
@@ -35481,6 +35654,24 @@ static void llm__convert_rope(llm__converting *g) {
     }
 }
 
+/* What GGUF has no key for of a family, and its reader has one way for: what config.json says of it; NULL: nothing. */
+static const char *llm__convert_variant(const llm__arch *a) {
+    int windows = 0, places = 1, from = 0, mixed = 0, every = 1;
+    while (from < a->n_layers && !a->layer[from].moe) from++;
+    while (every <= from) every++;
+    for (int i = 0; i < a->n_layers; i++) windows |= a->layer[i].window, mixed |= a->layer[i].moe != (i >= from);
+    for (int i = 0; i < a->n_layers; i++) places &= (a->layer[i].rope >= 0) == (a->layer[i].window || !windows);
+    if (llm__arch_is(a, "kimi_linear") && a->state.n_heads != a->n_heads) return "linear_attn_config: other heads than attention has";
+    if (llm__arch_is(a, "kimi_linear") && mixed) return "moe_layer_freq: layers without experts behind some with";
+    if (llm__arch_is(a, "falcon_h1") && !a->state.no_norm && a->state.norm_first) return "mamba_norm_before_gate: true";
+    if (llm__arch_is(a, "phimoe") && a->rope[0].scale[0] != a->rope[0].scale[1]) return "long_mscale: another than short_mscale";
+    if (!llm__arch_is(a, "llama4_text")) return NULL;
+    for (int i = mixed = 0; i < a->n_layers; i++) mixed |= a->layer[i].moe != ((i + 1) % every == 0);
+    if (mixed && a->n_experts) return "moe_layers: others than every so many";
+    if (!places) return "no_rope_layers: others than those that see everything";
+    return !a->qk_norm == (a->n_experts == 128) ? NULL : "use_qk_norm: a model of 128 experts alone has none";
+}
+
 /* What this version cannot convert, told before anything is read. */
 static llm_result llm__convert_refuse(const llm_model *m) {
     const llm__arch *a = &m->arch;
@@ -35500,10 +35691,23 @@ static llm_result llm__convert_refuse(const llm_model *m) {
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: quantised already (%s): GGUF is made of F32, F16 or BF16", m->path,
                           m->info.quantization);
     if (!llm__arch_is(a, llm__convertible) || !a->family->gguf[0] || (a->flags & LLM__CONV1D) || a->dynamic ||
-        (a->flags & LLM__MLA && !a->rope_pairs))
+        (a->flags & LLM__MLA && !a->rope_pairs && !llm__arch_is(a, "kimi_linear")))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s%s is not converted in this version; these are: %s", m->path, a->name,
                           a->dynamic ? " with dynamic RoPE" : "", llm__convertible);
+    const char *variant = llm__convert_variant(a);
+    if (variant) return llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s, which GGUF has no form for", m->path, variant);
     return LLM_OK;
+}
+
+/* An output layer that is the embedding, where both are multiplied, each by a number of its own. */
+static void llm__convert_tied(llm__converting *g) {
+    const llm__arch *a = g->L.a;
+    const llm__tensor **list = (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, 1);
+    const int64_t shape[2] = {a->vocab, a->hidden};
+    if (!list) return;
+    list[0] = llm__convert_find(g, LLM__W_EMBED, 0, 0);
+    const llm__convert_row row = {.stack = list, .n = 1, .times = a->logit_scale};
+    if (list[0]) llm__convert_add(g, "output.weight", 2, shape, 0, &row);
 }
 
 /* Opens a folder. LLM_ERR_UNSUPPORTED: what GGUF has no form for, or is not converted here. The caller closes *c, after errors too. */
@@ -35533,6 +35737,7 @@ static llm_result llm__convert_open(const char *folder, llm__conversion *c) {
     llm__convert_slot(&g, LLM__W_OUT_NORM, llm__arch_is(a, "lfm2 lfm2_moe") ? "token_embd_norm" : "output_norm", 0, 1);
     if (a->encoder) llm__convert_encoder_tensors(&g);
     if (a->tied <= 0 && !a->encoder) llm__convert_slot(&g, LLM__W_HEAD, "output", 0, 0);
+    else if (a->folded) llm__convert_tied(&g);
     if (a->per_layer) {
         llm__convert_own_values(&g);
         llm__convert_slot(&g, LLM__W_PL_MODEL, "per_layer_model_proj", 0, 0);
@@ -35553,16 +35758,25 @@ static void llm__convert_cut(const llm__convert_row *row, const llm__tensor *t, 
     for (int64_t j = 0; row->cut == 1 && j < row->nope; j++) llm__tensor_values(from, head * each + j, rank, at, 1, out + j);
 }
 
+/* Row r of matrix m of a stack whose matrices stand as (in, out). */
+static void llm__convert_column(const llm__convert_row *how, int64_t m, int64_t r, int64_t cols, float *out) {
+    const llm__tensor *from = how->stack[0];
+    const int64_t wide = from->shape[from->n_dims - 1];
+    for (int64_t i = 0; i < cols; i++) llm__tensor_values(from, m * how->each + i, wide, how->first + r, 1, out + i);
+}
+
 /* Row `row`, counted through all matrices, of a tensor of c->tensors. Any thread. */
 static void llm__convert_values(const llm__conversion *c, const llm__tensor *t, int64_t row, float *out) {
     const llm__convert_row *how = &c->row[t - c->tensors.item];
     const int64_t cols = t->shape[t->n_dims - 1], rows = t->n_dims > 1 ? t->shape[t->n_dims - 2] : 1;
     if (how->numbers) memcpy(out, how->numbers, (size_t)cols * sizeof *out);
     if (how->cut) llm__convert_cut(how, t, row, out);
-    if (how->numbers || how->cut) return;
+    if (how->across) llm__convert_column(how, row / rows, row % rows, cols, out);
+    if (how->numbers || how->cut || how->across) return;
     int64_t m = row / rows, r = row % rows;
     const llm__tensor *from = how->stack[how->n > 1 ? m : 0];
     const int64_t half = how->head / 2;
+    const float by = (how->times != 0 ? how->times : 1) * (how->by ? how->by[r] : 1);
     if (how->rows) r = how->rows[r];
     if (how->head && t->n_dims > 1) r = r / how->head * how->head + r % how->head % 2 * half + r % how->head / 2;
     r += (how->n > 1 ? 0 : m * how->each) + how->first;
@@ -35576,6 +35790,7 @@ static void llm__convert_values(const llm__conversion *c, const llm__tensor *t, 
         }
     for (int64_t i = 0; i < cols && how->add != 0; i++) out[i] += how->add;
     for (int64_t i = 0; i < cols && how->decay; i++) out[i] = -expf(out[i]);
+    for (int64_t i = 0; i < cols && by != 1; i++) out[i] *= by;
 }
 
 /* The memory of the stored tensors of t, which are not needed any more, is given back to the system. */

@@ -143,7 +143,7 @@ LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->kv_rank = llm__fact_int(f, "kv_lora_rank .attention.kv_lora_rank", LLM__MUST, 1, 1 << 16);
     a->rope[0].dim = llm__fact_int(f, "qk_rope_head_dim .rope.dimension_count", LLM__MUST, 2, LLM__MAX_ROPE);
     int64_t key = llm__fact_int(f, ".attention.key_length_mla", a->head_dim, 1, 4096);
-    a->nope = llm__fact_int(f, "qk_nope_head_dim", key > a->rope[0].dim ? key - a->rope[0].dim : LLM__MUST, 1, 4096);
+    a->nope = llm__fact_int(f, "qk_nope_head_dim", a->gguf || key > a->rope[0].dim ? key - a->rope[0].dim : LLM__MUST, 1, 4096);
     a->v_head_dim = llm__fact_int(f, "v_head_dim .attention.value_length_mla", a->v_head_dim, 1, 4096);
     a->head_dim = a->nope + a->rope[0].dim;
     a->n_kv_heads = a->n_heads;
@@ -236,7 +236,8 @@ LLM__PRIVATE void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__ten
     if (f->json && llm__arch_is(a, "gpt_bigcode") && a->n_kv_heads > 1) a->flags |= LLM__GROUPED;
     if (llm__arch_is(a, "opt")) a->position_offset = 2;
     a->by_rope = a->chunked = llm__arch_is(a, "llama4_text");
-    if (a->by_rope) a->qk_norm = llm__fact_bool(f, "use_qk_norm", 1) ? LLM_QK_NORM_HEAD_RMS_LAST : LLM_QK_NORM_NONE;
+    const int maverick = a->by_rope && llm__fact_int(f, ".expert_count", 0, 0, LLM_MAX_EXPERTS) == 128; /* which alone has none */
+    if (a->by_rope) a->qk_norm = llm__fact_bool(f, "use_qk_norm", !maverick) ? LLM_QK_NORM_HEAD_RMS_LAST : LLM_QK_NORM_NONE;
 }
 
 /* Words of a config.json that only some publisher's code heeds, and that would change what is computed. */
@@ -330,10 +331,10 @@ static void llm__arch_alike(llm__facts *f, const char *key) {
 /* Families whose code asks few questions: experts of intermediate_size, weights that are always normalised or (SparseMixer's, Llama 4's)
  * never, and beside them an MLP as wide as one expert (Hunyuan, Llama 4) or none. */
 static void llm__arch_fixed_experts(llm__facts *f, llm__arch *a) {
+    a->weigh_input = llm__arch_is(a, "llama4_text");
     if (!f->json || !llm__arch_is(a, "hunyuan_v1_moe minimax_m2 phimoe llama4_text")) return;
     a->ff_expert = llm__fact_int(f, "intermediate_size", a->ff, 1, 1 << 20);
     a->ff_shared = llm__arch_is(a, "hunyuan_v1_moe llama4_text") ? a->ff_expert : 0;
-    a->weigh_input = llm__arch_is(a, "llama4_text");
     a->normalize = (a->flags & LLM__NORM_TOPK) != 0;
     a->route_scale = 1;
     a->n_group = 1;
@@ -346,7 +347,7 @@ static void llm__arch_fixed_experts(llm__facts *f, llm__arch *a) {
 static void llm__arch_sparsemixer(llm__facts *f, llm__arch *a) {
     if (!llm__arch_is(a, "phimoe")) return;
     a->score = LLM_ROUTE_SPARSEMIXER;
-    a->near = (float)(2 * llm__fact_num(f, "router_jitter_noise", 0.01, 0, 1e3));
+    a->near = (float)(2 * llm__fact_num(f, "router_jitter_noise .router_jitter_noise", 0.01, 0, 1e3));
     a->normalize = 0;
     if (a->n_used != 2 && !f->r) f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: %d experts a token: %s takes 2", f->path, a->n_used, a->name);
 }
@@ -354,7 +355,7 @@ static void llm__arch_sparsemixer(llm__facts *f, llm__arch *a) {
 LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
     int64_t silent = llm__arch_hybrid(a) && llm__arch_is(a, "granitemoe") ? llm__arch_hybrid_experts(f) : 0;
-    if (llm__arch_is(a, "llama4_text jamba")) silent = 16;
+    if (f->json && llm__arch_is(a, "llama4_text jamba")) silent = 16;
     a->n_experts =
         llm__fact_item(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, silent, 0, LLM_MAX_EXPERTS);
     if (llm__arch_is(a, "gemma4_text") && f->json && !llm__fact_bool(f, "enable_moe_block", 0)) a->n_experts = 0;
@@ -406,7 +407,7 @@ LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tens
                           a->n_group, a->topk_group, a->n_used);
 }
 
-LLM__PRIVATE void llm__arch_sparse(llm__facts *f, llm__arch *a) {
+LLM__PRIVATE void llm__arch_sparse(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     if (!a->n_experts) return;
     int64_t first =
         llm__fact_item(f, "first_k_dense_replace moe_layer_start_index num_dense_layers .leading_dense_block_count", 0, 0, 0, 1 << 20);
@@ -421,7 +422,11 @@ LLM__PRIVATE void llm__arch_sparse(llm__facts *f, llm__arch *a) {
     if (llm__arch_is(a, "jamba")) {
         every = llm__fact_int(f, "expert_layer_period", 2, 1, LLM__MAX_LAYERS);
         const int32_t offset = llm__fact_int(f, "expert_layer_offset", 1, 0, every - 1);
-        for (int i = 0; i < a->n_layers; i++) a->layer[i].moe = a->n_experts > 1 && i % every == offset;
+        for (int i = 0; i < a->n_layers; i++) {
+            char name[64];
+            snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", i);
+            a->layer[i].moe = a->gguf ? llm__tensors_find(tensors, name) != NULL : i % every == offset;
+        }
     }
     const int listed = llm__facts_find(f, "moe_layers").node;
     for (int i = 0; i < a->n_layers && listed >= 0; i++) a->layer[i].moe = 0;
@@ -458,7 +463,8 @@ static void llm__arch_layer_shapes(llm__facts *f, llm__arch *a, int i) {
     l->n_kv_heads = a->n_kv_heads, l->head_dim = a->head_dim, l->v_head_dim = a->v_head_dim, l->ff = a->ff;
     l->kv_of = i;
     if (!a->gguf || a->flags & LLM__MLA) return;
-    const int attends = l->mixer == LLM__MIX_ATTENTION, q = llm__fact_layer(f, ".attention.head_count", i, a->n_heads, 0, a->n_heads);
+    const int attends = l->mixer == LLM__MIX_ATTENTION || l->both,
+              q = llm__fact_layer(f, ".attention.head_count", i, a->n_heads, 0, a->n_heads);
     const int32_t kv = llm__fact_layer(f, ".attention.head_count_kv", i, a->n_kv_heads, attends, a->n_heads);
     const int32_t ff = llm__arch_is(a, "qwen") ? a->ff : llm__fact_layer(f, ".feed_forward_length", i, a->ff, !l->no_mlp, 1 << 21);
     if (attends && q != a->n_heads && !f->r)
@@ -494,20 +500,22 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
     int types = llm__facts_find(f, "layer_types layers_block_type").node, type = llm_json_first(f->json, types);
     int rope = llm__fact_list(f, "no_rope_layers");
     const int ropes = rope >= 0;
-    int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, f->json || llm__arch_is(a, "phi3") ? 0 : 1, 1 << 30);
-    if (a->chunked) window = llm__fact_int(f, "attention_chunk_size", 8192, 1, 1 << 30);
+    const int zero = f->json || llm__arch_is(a, "phi3 phimoe llama4_text"); /* it may be said, and means none */
+    int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, !zero, 1 << 30);
+    if (a->chunked) window = llm__fact_int(f, "attention_chunk_size .attention.sliding_window", 8192, !a->gguf, 1 << 30);
     int hybrid = llm__arch_is(a, "cohere2 exaone4") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0, smol = llm__arch_is(a, "smollm3");
     /* every so many layers one sees everything */
     int usual = llm__arch_is(a, "gemma2 gpt_oss")            ? 2
                 : llm__arch_is(a, "gemma3_text gemma4_text") ? 6
                 : llm__arch_is(a, "gemma3n_text")            ? 5
                 : hybrid || llm__arch_is(a, "olmo2")         ? 4
+                : a->gguf && a->chunked                      ? 4
                                                              : 0;
     const llm__fact key = llm__facts_find(f, ".attention.sliding_window_pattern");
     const llm__gguf_kv *each = key.kv && key.kv->is_array ? key.kv : NULL; /* GGUF's list, true where a layer slides; else a number */
     if (each && (each->type == LLM__GGUF_STR || each->count < (uint64_t)a->n_layers)) llm__facts_bad(f, &key, "one value a layer expected");
     int64_t pattern = each || letters ? 0 : llm__fact_int(f, "sliding_window_pattern .attention.sliding_window_pattern", usual, 0, 1 << 20);
-    int64_t from = qwen ? llm__fact_int(f, "max_window_layers", 28, 0, 1 << 20) : 0;
+    int64_t from = qwen || llm__arch_is(a, "dots1") ? llm__fact_int(f, "max_window_layers", qwen ? 28 : 62, 0, 1 << 20) : 0;
     int64_t interval = llm__fact_int(f, "no_rope_layer_interval", 4, 1, 1 << 20);
     if (!llm__fact_bool(f, "use_sliding_window", !qwen && !smol)) window = 0;
     /* what the config lists layer by layer beats the pattern, and the pattern is what the family's code has when all is silent */
@@ -516,10 +524,11 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
         int64_t uses_rope = !(smol || a->chunked) || (i + 1) % interval != 0;
         if (ropes && !llm_json_int(f->json, rope, &uses_rope) && !f->r)
             f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: no_rope_layers: 0 or 1 for each layer expected", f->path);
-        int slides = smol ? !uses_rope : a->chunked ? uses_rope != 0 : i >= from && (!pattern || (i + 1) % pattern != 0);
+        int slides = smol ? !uses_rope : a->chunked && !a->gguf ? uses_rope != 0 : i >= from && (!pattern || (i + 1) % pattern != 0);
         if (letters && !f->r) slides = i + 1 < a->n_layers && letters[(size_t)i % strlen(letters)] == 'L';
         if (types >= 0) slides = llm__arch_slides(f, a, type, i);
         if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;
+        if (a->gguf && a->chunked) slides &= window > 0, uses_rope = slides || !window; /* one word for both */
         l->slides = slides != 0;
         l->window = slides ? window : 0;
         llm__arch_layer_shapes(f, a, i);

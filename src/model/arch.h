@@ -169,8 +169,8 @@ LLM__PRIVATE void llm__arch_numbers(llm__facts *f, llm__arch *a);
 LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors);
 
 /* Which layers are mixtures of experts: from `first` to `last`, every so many, but for those listed as dense.
- * (moe_layer_freq counts from 0, the others from 1.) */
-LLM__PRIVATE void llm__arch_sparse(llm__facts *f, llm__arch *a);
+ * (moe_layer_freq counts from 0, the others from 1.) Of Jamba in GGUF those that have a router. */
+LLM__PRIVATE void llm__arch_sparse(llm__facts *f, llm__arch *a, const llm__tensors *tensors);
 
 /* What no single layer's value can tell: heads that share keys evenly, products that must stay small. */
 LLM__PRIVATE llm_result llm__arch_layers_check(const llm__facts *f, const llm__arch *a);

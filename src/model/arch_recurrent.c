@@ -5,6 +5,7 @@
 #include "base/platform.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "model/tensors.h"
 #include "model/gguf.h"
 #include "model/facts.h"
 #include "model/arch.h"
@@ -81,7 +82,7 @@ static void llm__recurrent_letters(llm__facts *f, llm__arch *a) {
 static int llm__recurrent_key(llm__facts *f, llm__arch *a, llm__mixer mixer, int i) {
     const int32_t every = llm__fact_int(f, ".full_attention_interval", 4, 1, LLM__MAX_LAYERS);
     const llm__fact each = llm__facts_find(f, ".attention.recurrent_layers");
-    if (llm__arch_is(a, "mamba2")) return 1;
+    if (llm__arch_is(a, "mamba2 falcon_h1")) return 1;
     if (mixer == LLM__MIX_DELTA && each.kv) {
         const int fits = each.kv->type == LLM__GGUF_BOOL && (uint64_t)i < each.kv->count;
         if (!fits) llm__facts_bad(f, &each, "true or false for each layer expected");
@@ -99,6 +100,7 @@ static void llm__recurrent_keys(llm__facts *f, llm__arch *a, llm__mixer mixer) {
     for (int i = 0; i < a->n_layers; i++) {
         llm__arch_layer *l = &a->layer[i];
         if (llm__recurrent_key(f, a, mixer, i)) l->mixer = (int8_t)mixer;
+        l->both = llm__arch_is(a, "falcon_h1");
         l->no_mlp = llm__arch_is(a, "mamba2 nemotron_h") && l->mixer != LLM__MIX_NONE;
         if (l->no_mlp) l->moe = 0;
     }
@@ -143,7 +145,8 @@ static const char *const llm__state_keys[3][5] = {
      "mamba_d_head mamba_head_dim head_dim"},
     {"linear_conv_kernel_dim .ssm.conv_kernel", "linear_num_value_heads .ssm.time_step_rank", "linear_num_key_heads .ssm.group_count",
      "linear_key_head_dim .ssm.state_size", "linear_value_head_dim"},
-    {"short_conv_kernel_size", "num_heads", "num_heads", "head_dim", "head_dim"},
+    {"short_conv_kernel_size .ssm.conv_kernel", "num_heads .attention.head_count", "num_heads .attention.head_count",
+     "head_dim .kda.head_dim", "head_dim .kda.head_dim"},
 };
 
 /* dv of a GGUF file. */
@@ -158,13 +161,14 @@ static int32_t llm__state_width(llm__facts *f, int32_t heads) {
 /* Mamba 1 has a head for each channel, of one value, and keys and queries for all of them. */
 static void llm__recurrent_mamba(llm__facts *f, llm__arch *a) {
     llm__arch_state *s = &a->state;
-    const llm__fact rank = llm__facts_find(f, "mamba_dt_rank"); /* "auto": a sixteenth of the hidden size */
-    const int said = llm_json_type_of(f->json, rank.node) == LLM_JSON_NUMBER;
-    s->taps = llm__fact_int(f, "mamba_d_conv", 4, 2, LLM_CONV_TAPS);
-    s->n_heads = llm__fact_int(f, "mamba_expand", 2, 1, 64) * a->hidden;
+    const llm__fact rank = llm__facts_find(f, "mamba_dt_rank .ssm.time_step_rank"); /* "auto": a sixteenth of the hidden size */
+    const int said = a->gguf || llm_json_type_of(f->json, rank.node) == LLM_JSON_NUMBER;
+    const int32_t usual = llm__fact_int(f, "mamba_expand", 2, 1, 64) * a->hidden;
+    s->taps = llm__fact_int(f, "mamba_d_conv .ssm.conv_kernel", a->gguf ? LLM__MUST : 4, 2, LLM_CONV_TAPS);
+    s->n_heads = llm__fact_int(f, ".ssm.inner_size", a->gguf ? LLM__MUST : usual, 1, 64 * (int64_t)a->hidden);
     s->n_groups = s->dv = 1;
-    s->dk = llm__fact_int(f, "mamba_d_state", 16, 1, 4096);
-    s->rank = said ? llm__fact_int(f, "mamba_dt_rank", 0, 1, 1 << 16) : (a->hidden + 15) / 16;
+    s->dk = llm__fact_int(f, "mamba_d_state .ssm.state_size", a->gguf ? LLM__MUST : 16, 1, 4096);
+    s->rank = said ? llm__fact_int(f, "mamba_dt_rank .ssm.time_step_rank", LLM__MUST, 1, 1 << 16) : (a->hidden + 15) / 16;
     s->no_norm = 1;
 }
 
@@ -185,7 +189,7 @@ static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer)
         s->n_heads = llm__fact_int(&in, key[1], LLM__MUST, 1, LLM__MAX_HEADS);
         s->n_groups = llm__fact_int(&in, key[2], delta || a->gguf ? LLM__MUST : 1, 1, s->n_heads);
         s->dk = llm__fact_int(&in, key[3], LLM__MUST, 1, 4096);
-        s->dv = a->gguf ? llm__state_width(&in, s->n_heads) : llm__fact_int(&in, key[4], LLM__MUST, 1, 4096);
+        s->dv = a->gguf && !kimi ? llm__state_width(&in, s->n_heads) : llm__fact_int(&in, key[4], LLM__MUST, 1, 4096);
         f->r = in.r;
     }
     s->turns = a->gguf && llm__arch_is(a, "qwen3_5_text qwen3_5_moe_text");
@@ -219,10 +223,17 @@ static void llm__recurrent_numbers(llm__facts *f, const char *key, int n, float 
 }
 
 /* Falcon-H1 multiplies in a dozen places, and its states may have no norm. */
-static void llm__arch_falcon_h1(llm__facts *f, llm__arch *a) {
+static void llm__arch_falcon_h1(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     if (!llm__arch_is(a, "falcon_h1")) return;
     llm__arch_fold *m = &a->fold;
     llm__arch_state *s = &a->state;
+    s->no_norm = !llm__fact_bool(f, "mamba_rms_norm", 0);
+    for (int i = 0; i < a->n_layers && a->gguf; i++) { /* all else is in its weights, and the norm stands behind the gate */
+        char name[64];
+        snprintf(name, sizeof name, "blk.%d.ssm_norm.weight", i);
+        s->no_norm &= !llm__tensors_find(tensors, name);
+    }
+    if (a->gguf) return;
     const struct {
         const char *key;
         float *to;
@@ -237,7 +248,6 @@ static void llm__arch_falcon_h1(llm__facts *f, llm__arch *a) {
     llm__recurrent_numbers(f, "mlp_multipliers", 2, mlp);
     m->gate = mlp[0], m->down = mlp[1];
     a->folded = 1;
-    s->no_norm = !llm__fact_bool(f, "mamba_rms_norm", 0);
     s->norm_first = llm__fact_bool(f, "mamba_norm_before_gate", 1);
     const int32_t width = s->n_heads * s->dv, said = llm__fact_int(f, "mamba_d_ssm", width, 1, 1 << 24);
     if (said != width && !f->r)
@@ -245,12 +255,12 @@ static void llm__arch_falcon_h1(llm__facts *f, llm__arch *a) {
                           s->dv);
 }
 
-LLM__PRIVATE void llm__arch_recurrent(llm__facts *f, llm__arch *a) {
+LLM__PRIVATE void llm__arch_recurrent(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     const int row = llm__recurrent_row(a);
     if (row < 0) return;
     llm__recurrent_layers(f, a, row);
     for (int i = 0; i < a->n_layers; i++) a->recurrent |= a->layer[i].mixer > LLM__MIX_NONE;
     if (a->recurrent) llm__recurrent_shapes(f, a, llm__recurrent_words[row].mixer);
-    llm__arch_falcon_h1(f, a);
+    llm__arch_falcon_h1(f, a, tensors);
     a->attn_gate = llm__recurrent_words[row].mixer == LLM__MIX_DELTA;
 }

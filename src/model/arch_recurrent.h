@@ -17,7 +17,7 @@
  *     attn_layer_period      attention in every so many, from attn_layer_offset on (Jamba)
  *     hybrid_override_pattern    a letter each, M * - E (Nemotron-H)
  * and GGUF by attention.head_count_kv, a list with 0 for layers without attention, by full_attention_interval, or by
- * attention.recurrent_layers, a list of true and false.
+ * attention.recurrent_layers, a list of true and false. Of Falcon-H1 it has the multipliers in the weights.
  *
  * What Falcon-H1 multiplies by goes into the weights when they are loaded (llm__arch_fold), so that nothing is left of it in a step:
  *
@@ -38,8 +38,9 @@
  * 16 heads of 128 x 128 values: 18 MB a sequence, as much as its 6 other layers' keys and values of 1,500 tokens take. */
 #pragma once
 #include "base/platform.h"
+#include "model/tensors.h"
 #include "model/facts.h"
 #include "model/arch.h"
 
 /* Shapes of the states, and what each layer is (llm__arch_layer.mixer). A family without such layers stays as it is. */
-LLM__PRIVATE void llm__arch_recurrent(llm__facts *f, llm__arch *a);
+LLM__PRIVATE void llm__arch_recurrent(llm__facts *f, llm__arch *a, const llm__tensors *tensors);

@@ -25,7 +25,8 @@
 static const char llm__convertible[] =
     "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen3_5_text qwen3_5_moe_text gemma gemma2 gemma3_text "
     "gemma3n_text gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 "
-    "cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h "
+    "cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h llama4_text falcon_h1 jamba "
+    "kimi_linear phimoe arcee cohere2 dots1 exaone4 olmoe seed_oss "
     "bert roberta nomic_bert modernbert";
 
 LLM__PRIVATE void llm__convert_close(llm__conversion *c) {
@@ -72,6 +73,7 @@ static void llm__convert_experts(llm__converting *g, int slot, int fused, int pa
         break;
     }
     row.stack = list, row.n = stacked ? 1 : n, row.first = stacked ? part * rows : 0;
+    row.across = stacked && llm__arch_is(g->L.a, "llama4_text");
     llm__convert_name(g, stem, 0, name);
     llm__convert_add(g, name, 3, shape, 0, &row);
 }
@@ -140,16 +142,18 @@ static void llm__convert_gemma4(llm__converting *g) {
 static void llm__convert_layer(llm__converting *g) {
     const llm__arch *a = g->L.a;
     const int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
-    const int behind = llm__arch_is(a, "glm4_moe qwen3_next qwen3_5_text qwen3_5_moe_text"); /* the MLP's norm is called so there */
+    const int behind =
+        llm__arch_is(a, "glm4_moe qwen3_next qwen3_5_text qwen3_5_moe_text seed_oss"); /* the MLP's norm is called so there */
     const int mixer = a->layer[g->L.layer].mixer;
     if (pre) llm__convert_slot(g, LLM__W_ATTN_NORM, "attn_norm", 0, 1);
-    if (mixer == LLM__MIX_ATTENTION) llm__convert_attention(g);
-    else if (mixer > LLM__MIX_NONE) llm__convert_recurrent(g);
+    if (mixer > LLM__MIX_NONE) llm__convert_recurrent(g);
+    if (mixer == LLM__MIX_ATTENTION || a->layer[g->L.layer].both) llm__convert_attention(g);
     if (a->layer[g->L.layer].no_mlp) return;
     if (post) llm__convert_slot(g, LLM__W_POST_ATTN, "post_attention_norm", 0, 1);
     if (a->flags & LLM__NORM_AFTER) llm__convert_slot(g, LLM__W_POST_ATTN, "attn_output_norm", 0, 1);
     if (a->flags & LLM__NORM_AFTER) llm__convert_slot(g, LLM__W_POST_FFN, "layer_output_norm", 0, 1);
-    if (pre && mixer != LLM__MIX_NONE) llm__convert_slot(g, LLM__W_FFN_NORM, behind ? "post_attention_norm" : "ffn_norm", 0, 1);
+    const char *norm = behind ? "post_attention_norm" : llm__arch_is(a, "falcon_h1") ? "ffn_norm." : "ffn_norm";
+    if (pre && mixer != LLM__MIX_NONE) llm__convert_slot(g, LLM__W_FFN_NORM, norm, 0, 1);
     if (post) llm__convert_slot(g, LLM__W_POST_FFN, "post_ffw_norm", 0, 1);
     llm__convert_gemma4(g);
     llm__convert_gemma3n(g);
@@ -196,6 +200,24 @@ static void llm__convert_rope(llm__converting *g) {
     }
 }
 
+/* What GGUF has no key for of a family, and its reader has one way for: what config.json says of it; NULL: nothing. */
+static const char *llm__convert_variant(const llm__arch *a) {
+    int windows = 0, places = 1, from = 0, mixed = 0, every = 1;
+    while (from < a->n_layers && !a->layer[from].moe) from++;
+    while (every <= from) every++;
+    for (int i = 0; i < a->n_layers; i++) windows |= a->layer[i].window, mixed |= a->layer[i].moe != (i >= from);
+    for (int i = 0; i < a->n_layers; i++) places &= (a->layer[i].rope >= 0) == (a->layer[i].window || !windows);
+    if (llm__arch_is(a, "kimi_linear") && a->state.n_heads != a->n_heads) return "linear_attn_config: other heads than attention has";
+    if (llm__arch_is(a, "kimi_linear") && mixed) return "moe_layer_freq: layers without experts behind some with";
+    if (llm__arch_is(a, "falcon_h1") && !a->state.no_norm && a->state.norm_first) return "mamba_norm_before_gate: true";
+    if (llm__arch_is(a, "phimoe") && a->rope[0].scale[0] != a->rope[0].scale[1]) return "long_mscale: another than short_mscale";
+    if (!llm__arch_is(a, "llama4_text")) return NULL;
+    for (int i = mixed = 0; i < a->n_layers; i++) mixed |= a->layer[i].moe != ((i + 1) % every == 0);
+    if (mixed && a->n_experts) return "moe_layers: others than every so many";
+    if (!places) return "no_rope_layers: others than those that see everything";
+    return !a->qk_norm == (a->n_experts == 128) ? NULL : "use_qk_norm: a model of 128 experts alone has none";
+}
+
 /* What this version cannot convert, told before anything is read. */
 static llm_result llm__convert_refuse(const llm_model *m) {
     const llm__arch *a = &m->arch;
@@ -215,10 +237,23 @@ static llm_result llm__convert_refuse(const llm_model *m) {
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: quantised already (%s): GGUF is made of F32, F16 or BF16", m->path,
                           m->info.quantization);
     if (!llm__arch_is(a, llm__convertible) || !a->family->gguf[0] || (a->flags & LLM__CONV1D) || a->dynamic ||
-        (a->flags & LLM__MLA && !a->rope_pairs))
+        (a->flags & LLM__MLA && !a->rope_pairs && !llm__arch_is(a, "kimi_linear")))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s%s is not converted in this version; these are: %s", m->path, a->name,
                           a->dynamic ? " with dynamic RoPE" : "", llm__convertible);
+    const char *variant = llm__convert_variant(a);
+    if (variant) return llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s, which GGUF has no form for", m->path, variant);
     return LLM_OK;
+}
+
+/* An output layer that is the embedding, where both are multiplied, each by a number of its own. */
+static void llm__convert_tied(llm__converting *g) {
+    const llm__arch *a = g->L.a;
+    const llm__tensor **list = (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, 1);
+    const int64_t shape[2] = {a->vocab, a->hidden};
+    if (!list) return;
+    list[0] = llm__convert_find(g, LLM__W_EMBED, 0, 0);
+    const llm__convert_row row = {.stack = list, .n = 1, .times = a->logit_scale};
+    if (list[0]) llm__convert_add(g, "output.weight", 2, shape, 0, &row);
 }
 
 LLM__PRIVATE llm_result llm__convert_open(const char *folder, llm__conversion *c) {
@@ -247,6 +282,7 @@ LLM__PRIVATE llm_result llm__convert_open(const char *folder, llm__conversion *c
     llm__convert_slot(&g, LLM__W_OUT_NORM, llm__arch_is(a, "lfm2 lfm2_moe") ? "token_embd_norm" : "output_norm", 0, 1);
     if (a->encoder) llm__convert_encoder_tensors(&g);
     if (a->tied <= 0 && !a->encoder) llm__convert_slot(&g, LLM__W_HEAD, "output", 0, 0);
+    else if (a->folded) llm__convert_tied(&g);
     if (a->per_layer) {
         llm__convert_own_values(&g);
         llm__convert_slot(&g, LLM__W_PL_MODEL, "per_layer_model_proj", 0, 0);
@@ -267,15 +303,24 @@ static void llm__convert_cut(const llm__convert_row *row, const llm__tensor *t, 
     for (int64_t j = 0; row->cut == 1 && j < row->nope; j++) llm__tensor_values(from, head * each + j, rank, at, 1, out + j);
 }
 
+/* Row r of matrix m of a stack whose matrices stand as (in, out). */
+static void llm__convert_column(const llm__convert_row *how, int64_t m, int64_t r, int64_t cols, float *out) {
+    const llm__tensor *from = how->stack[0];
+    const int64_t wide = from->shape[from->n_dims - 1];
+    for (int64_t i = 0; i < cols; i++) llm__tensor_values(from, m * how->each + i, wide, how->first + r, 1, out + i);
+}
+
 LLM__PRIVATE void llm__convert_values(const llm__conversion *c, const llm__tensor *t, int64_t row, float *out) {
     const llm__convert_row *how = &c->row[t - c->tensors.item];
     const int64_t cols = t->shape[t->n_dims - 1], rows = t->n_dims > 1 ? t->shape[t->n_dims - 2] : 1;
     if (how->numbers) memcpy(out, how->numbers, (size_t)cols * sizeof *out);
     if (how->cut) llm__convert_cut(how, t, row, out);
-    if (how->numbers || how->cut) return;
+    if (how->across) llm__convert_column(how, row / rows, row % rows, cols, out);
+    if (how->numbers || how->cut || how->across) return;
     int64_t m = row / rows, r = row % rows;
     const llm__tensor *from = how->stack[how->n > 1 ? m : 0];
     const int64_t half = how->head / 2;
+    const float by = (how->times != 0 ? how->times : 1) * (how->by ? how->by[r] : 1);
     if (how->rows) r = how->rows[r];
     if (how->head && t->n_dims > 1) r = r / how->head * how->head + r % how->head % 2 * half + r % how->head / 2;
     r += (how->n > 1 ? 0 : m * how->each) + how->first;
@@ -289,6 +334,7 @@ LLM__PRIVATE void llm__convert_values(const llm__conversion *c, const llm__tenso
         }
     for (int64_t i = 0; i < cols && how->add != 0; i++) out[i] += how->add;
     for (int64_t i = 0; i < cols && how->decay; i++) out[i] = -expf(out[i]);
+    for (int64_t i = 0; i < cols && by != 1; i++) out[i] *= by;
 }
 
 LLM__PRIVATE void llm__convert_rest(const llm__conversion *c, const llm__tensor *t) {

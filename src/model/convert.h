@@ -5,9 +5,10 @@
  *     names      by the slots of >>loader: model.layers.3.mlp.up_proj.weight is blk.3.ffn_up.weight
  *     rows       of q and k are put in another order for families whose pairs GGUF has side by side: row i and row i + d / 2 of a head
  *     norms      that are stored minus one get it back
- *     experts    become one tensor of as many matrices
+ *     experts    become one tensor of as many matrices, Llama 4's (in, out) as (out, in)
  *     kv_b       of latent attention is cut into keys, (heads, rank, nope), and values, (heads, v, rank)
  *     states     of layers that keep one: see >>convert_recurrent
+ *     numbers    that Falcon-H1 multiplies by go into the weights
  *     settings   as keys ARCHITECTURE.*; frequencies that Llama 3 and LongRoPE change as tensors of divisors
  *     words      tokenizer.json as lists; how text is cut by a name, which must give what tokenizer.json gives (>>convert_vocab)
  *
@@ -46,7 +47,10 @@ typedef struct llm__convert_row {
     int32_t cut;         /* 1: keys, 2: values of kv_b */
     int32_t nope, v;     /* of its heads */
     float add;
+    float times;         /* not 0: all values are multiplied by it */
+    const float *by;     /* not NULL: and row r by by[r] */
     int decay;           /* 1: the value x becomes -e^x */
+    int across;          /* 1: matrices stand as (in, out): row r is the stored column first + r */
     const int32_t *rows; /* not NULL: row r is the stored row rows[r] */
     const int32_t *cols; /* not NULL: of the columns, `unit` at a time, the i-th are the stored ones cols[i] */
     int32_t unit;

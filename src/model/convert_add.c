@@ -7,7 +7,9 @@
 #include "cpu/dtypes.h"
 #include "model/tensors.h"
 #include "model/families.h"
+#include "model/arch.h"
 #include "model/loader.h"
+#include "model/take.h"
 #include "model/convert.h"
 
 LLM__PRIVATE void llm__convert_add(llm__converting *g, const char *name, int n_dims, const int64_t *shape, int f32,
@@ -32,14 +34,22 @@ LLM__PRIVATE const llm__tensor *llm__convert_find(const llm__converting *g, int 
 
 LLM__PRIVATE void llm__convert_name(const llm__converting *g, const char *stem, int bias, char out[96]) {
     const char *end = strchr(stem, '.') && strncmp(stem, "cls.", 4) ? "" : bias ? ".bias" : ".weight";
+    const int n = (int)strlen(stem) - llm__ends_with(stem, ".");
     if (g->L.layer < 0) snprintf(out, 96, "%s%s", stem, end);
-    else snprintf(out, 96, "blk.%d.%s%s", g->L.layer, stem, end);
+    else snprintf(out, 96, "blk.%d.%.*s%s", g->L.layer, n, stem, end);
 }
 
 LLM__PRIVATE const llm__tensor *const *llm__convert_list(llm__converting *g, size_t n) {
     const llm__tensor **list = (const llm__tensor **)llm__arena_get(&g->c->memory, n * sizeof *list);
     if (!list && !g->r) g->r = llm__nomem();
     return list;
+}
+
+/* What a slot's values are multiplied by. */
+static float llm__convert_times(const llm__arch *a, int slot, int bias) {
+    if (a->folded && slot == LLM__W_EMBED) return a->embed_scale;
+    if (a->folded && slot == LLM__W_HEAD) return a->logit_scale;
+    return llm__fold_by(a, slot, 0, bias);
 }
 
 LLM__PRIVATE void llm__convert_slot(llm__converting *g, int slot, const char *stem, int head, int f32) {
@@ -53,6 +63,7 @@ LLM__PRIVATE void llm__convert_slot(llm__converting *g, int slot, const char *st
         if (!list) continue;
         list[0] = t;
         row.stack = list, row.n = 1, row.head = head, row.add = plus1 && !bias ? 1.0f : 0.0f;
+        row.times = llm__convert_times(g->L.a, slot, bias);
         shape[0] = t->n_dims > 1 ? t->shape[t->n_dims - 2] : t->shape[0];
         shape[1] = t->shape[LLM__MAX(t->n_dims, 1) - 1];
         const int vector = t->n_dims < 2 || (shape[0] == 1 && f32);

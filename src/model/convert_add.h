@@ -20,7 +20,8 @@ LLM__PRIVATE void llm__convert_add(llm__converting *g, const char *name, int n_d
 /* The stored tensor of a slot; NULL: there is none. */
 LLM__PRIVATE const llm__tensor *llm__convert_find(const llm__converting *g, int slot, int expert, int bias);
 
-/* What a tensor of the current layer is called, with ".weight" or ".bias" unless the stem has a dot. */
+/* What a tensor of the current layer is called, with ".weight" or ".bias" unless the stem has a dot, one at its end is
+ * left out. */
 LLM__PRIVATE void llm__convert_name(const llm__converting *g, const char *stem, int bias, char out[96]);
 
 /* A list of n tensors that lives as long as the conversion. */

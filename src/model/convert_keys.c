@@ -66,6 +66,7 @@ static void llm__key_layers(const llm__keying *k, const char *name, int32_t type
 static int32_t llm__layer_slides(const llm__arch_layer *l) { return l->window != 0; }
 static int32_t llm__layer_recurs(const llm__arch_layer *l) { return l->mixer > LLM__MIX_NONE; }
 static int32_t llm__layer_kv(const llm__arch_layer *l) { return l->mixer == LLM__MIX_ATTENTION ? l->n_kv_heads : 0; }
+static int32_t llm__layer_attends(const llm__arch_layer *l) { return l->mixer == LLM__MIX_ATTENTION; }
 static int32_t llm__layer_ff(const llm__arch_layer *l) { return l->no_mlp ? 0 : l->ff; }
 
 /* The facts of a folder's config.json, those of its (global) RoPE object first. */
@@ -89,13 +90,25 @@ LLM__PRIVATE int llm__convert_rope_form(const llm_model *m) {
     return llm__word_in("longrope su", type) ? 2 : !strcmp(type, "llama3") || llm__arch_is(&m->arch, "gemma4_text");
 }
 
+/* PhiMoE's i-th factor for long texts. */
+static float llm__convert_factor(const llm__facts *f, int i) {
+    double v = 1;
+    int node = llm__fact_list(f, "long_factor");
+    for (; i > 0 && node >= 0; i--) node = llm_json_next(f->json, node);
+    llm_json_num(f->json, node, &v);
+    return (float)v;
+}
+
 LLM__PRIVATE void llm__convert_divisors(const llm_model *m, int is_long, float *out) {
     llm__facts f = llm__convert_facts(m);
     const int half = m->arch.rope[0].dim / 2;
     const double base = llm__convert_base(&f, m);
     for (int i = 0; i < half; i++) {
         const double is = (double)m->arch.rope[0].inv_freq[is_long ? half + i : i];
-        out[i] = is > 0 ? (float)(pow(base, -2.0 * i / m->arch.rope[0].dim) / is) : 1e30f; /* llama.cpp's number for what does not turn */
+        if (is_long && llm__arch_is(&m->arch, "phimoe")) out[i] = llm__convert_factor(&f, i);
+        else
+            out[i] =
+                is > 0 ? (float)(pow(base, -2.0 * i / m->arch.rope[0].dim) / is) : 1e30f; /* llama.cpp's number for what does not turn */
     }
 }
 
@@ -107,7 +120,7 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     const int form = llm__convert_rope_form(m);
     const int64_t original = llm__fact_int(&f, "original_max_position_embeddings", a->max_positions, 1, 1 << 30);
     if (llm__arch_hybrid(a)) llm__key_bool(k, "rope.scaling.finetuned", a->rope[0].dim > 0); /* this word is how llama.cpp tells it */
-    if (!a->rope[0].dim || llm__arch_is(a, "mamba2 nemotron_h")) return;
+    if (!a->rope[0].dim || llm__arch_is(a, "mamba2 nemotron_h jamba")) return;
     llm__key_float(k, "rope.freq_base", llm__convert_base(&f, m));
     llm__key_int(k, "rope.dimension_count", a->rope[0].dim);
     if (a->n_streams) llm__key_float(k, "rope.freq_base_swa", a->rope[1].base);
@@ -131,7 +144,7 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     llm__key_int(k, "rope.scaling.original_context_length", original);
     llm__key_float(k, "rope.scaling.yarn_beta_fast", llm__fact_num(&f, "beta_fast", 32, 1e-3, 1e6));
     llm__key_float(k, "rope.scaling.yarn_beta_slow", llm__fact_num(&f, "beta_slow", 1, 1e-3, 1e6));
-    if (a->logn_beta > 0) llm__key_float(k, "attention.temperature_scale", (double)a->logn_beta);
+    if (a->logn_beta > 0 && !a->by_rope) llm__key_float(k, "attention.temperature_scale", (double)a->logn_beta);
     const double all = llm__fact_num(&f, "mscale_all_dim", 0, 0, 100), factor = llm__fact_num(&f, "attention_factor", 0, 0, 1e6);
     if (all > 0) llm__key_float(k, "rope.scaling.yarn_log_multiplier", all * llm__yarn_log_unit(a));
     if (factor > 0) llm__key_float(k, "rope.scaling.yarn_attn_factor", factor);
@@ -149,8 +162,8 @@ static void llm__convert_key_windows(const llm__keying *k) {
     const int listed = llm__arch_is(a, "gemma3n_text gemma4_text");
     llm__key_int(k, "attention.sliding_window", window);
     for (int i = 0; i < a->n_layers; i++) regular &= !a->layer[i].window == (every && (i + 1) % every == 0);
-    if (!every && !listed) return;
-    if (regular && !listed) {
+    if (!every && !listed && !a->chunked) return;
+    if (regular && every && !listed) {
         llm__key_int(k, "attention.sliding_window_pattern", every);
         return;
     }
@@ -209,14 +222,13 @@ static void llm__convert_key_states(const llm__keying *k) {
     const llm__arch_state *s = &a->state;
     int every = 0, regular = 1;
     if (!a->recurrent) return;
-    if (llm__arch_is(a, "lfm2 lfm2_moe")) {
-        llm__key_int(k, "shortconv.l_cache", s->taps);
-        return;
-    }
-    llm__key_int(k, "ssm.conv_kernel", s->taps);
+    const int kimi = llm__arch_is(a, "kimi_linear"), jamba = llm__arch_is(a, "jamba");
+    llm__key_int(k, llm__arch_is(a, "lfm2 lfm2_moe") ? "shortconv.l_cache" : "ssm.conv_kernel", s->taps);
+    if (kimi) llm__key_int(k, "kda.head_dim", s->dk);
+    if (kimi || llm__arch_is(a, "lfm2 lfm2_moe")) return;
     llm__key_int(k, "ssm.state_size", s->dk);
-    llm__key_int(k, "ssm.group_count", s->n_groups);
-    llm__key_int(k, "ssm.time_step_rank", s->n_heads);
+    if (!jamba) llm__key_int(k, "ssm.group_count", s->n_groups);
+    llm__key_int(k, "ssm.time_step_rank", jamba ? s->rank : s->n_heads);
     llm__key_int(k, "ssm.inner_size", (int64_t)s->n_heads * s->dv);
     if (!a->attn_gate) return;
     while (every < a->n_layers && llm__layer_recurs(&a->layer[every])) every++;
@@ -242,12 +254,15 @@ static void llm__convert_key_heads(const llm__keying *k) {
     if (a->full_head_dim) {
         llm__convert_key_gemma4(k);
     } else if (!alone) {
-        if (a->recurrent && !a->attn_gate) llm__key_layers(k, "attention.head_count_kv", LLM__GGUF_U32, llm__layer_kv);
+        const int some = a->recurrent && !a->attn_gate && !a->layer[0].both; /* layers have attention */
+        if (some) llm__key_layers(k, "attention.head_count_kv", LLM__GGUF_U32, mla ? llm__layer_attends : llm__layer_kv);
         else llm__key_int(k, "attention.head_count_kv", mla ? 1 : a->n_kv_heads);
         llm__key_int(k, "attention.key_length", mla ? a->kv_rank + a->rope[0].dim : a->head_dim);
         llm__key_int(k, "attention.value_length", mla ? a->kv_rank : a->v_head_dim);
     }
-    llm__key_float(k, a->norm == LLM_NORM_LAYER ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", (double)a->eps);
+    llm__key_float(
+        k, a->norm == LLM_NORM_LAYER && !llm__arch_is(a, "phimoe") ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+        (double)a->eps);
     if (llm__arch_is(a, "nemotron_h")) llm__key_float(k, "attention.layer_norm_epsilon", (double)a->eps); /* llama.cpp asks for both */
     llm__convert_key_windows(k);
     llm__convert_key_states(k);
@@ -270,12 +285,27 @@ static void llm__convert_key_experts(const llm__keying *k) {
     if (a->ff_latent) llm__key_int(k, "moe_latent_size", a->ff_latent);
     if (a->ff_shared && !a->shared_gate) llm__key_int(k, "expert_shared_count", a->ff_shared / LLM__MAX(a->ff_expert, 1));
     if (a->ff_shared) llm__key_int(k, "expert_shared_feed_forward_length", a->ff_shared);
-    if (llm__arch_is(a, "ernie4_5_moe")) llm__key_int(k, "interleave_moe_layer_step", 1);
-    if (dense || a->flags & LLM__MLA || llm__arch_is(a, "lfm2_moe")) llm__key_int(k, "leading_dense_block_count", dense);
+    if (llm__arch_is(a, "ernie4_5_moe llama4_text")) llm__key_int(k, "interleave_moe_layer_step", a->by_rope ? dense + 1 : 1);
+    if ((dense || a->flags & LLM__MLA || llm__arch_is(a, "lfm2_moe")) && !llm__arch_is(a, "llama4_text jamba"))
+        llm__key_int(k, "leading_dense_block_count", dense);
     if (a->n_group > 1) llm__key_int(k, "expert_group_count", a->n_group), llm__key_int(k, "expert_group_used_count", a->topk_group);
     if (a->route_scale != 1 || a->flags & LLM__MLA) llm__key_float(k, "expert_weights_scale", (double)a->route_scale);
     if (a->flags & (LLM__MLA | LLM__SIGMOID)) llm__key_int(k, "expert_gating_func", a->score == LLM_ROUTE_SIGMOID ? 2 : 1);
     llm__key_bool(k, "expert_weights_norm", a->normalize);
+    if (llm__arch_is(a, "phimoe") && a->near != 0.02f) llm__key_float(k, "router_jitter_noise", (double)a->near / 2);
+}
+
+/* What llama.cpp has numbers of its own for, and a window of 0 where all layers see everything, as it wants it. */
+static void llm__convert_key_llama4(const llm__keying *k) {
+    const llm__arch *a = k->a;
+    int windows = 0;
+    if (!a->by_rope) return;
+    for (int i = 0; i < a->n_layers; i++) windows |= a->layer[i].window;
+    if (!windows) llm__key_int(k, "attention.sliding_window", 0);
+    if (a->logn_from != 8192 || a->logn_beta != 0.1f) {
+        llm__key_float(k, "attention.temperature_scale", a->logn_from ? (double)a->logn_beta : 0);
+        llm__key_int(k, "attention.temperature_length", LLM__MAX(a->logn_from, 1));
+    }
 }
 
 /* xIELU's numbers of all layers, in lists whose names no family's begins. */
@@ -297,10 +327,11 @@ static void llm__convert_key_xielu(const llm__keying *k) {
 static void llm__convert_key_numbers(const llm__keying *k) {
     const llm__arch *a = k->a;
     const double logits = (double)a->logit_scale, plain = 1 / sqrt((double)a->head_dim);
-    if (a->embed_scale != 1 && !llm__arch_is(a, "gemma gemma2 gemma3_text gemma3n_text gemma4_text"))
+    const int folded = a->folded; /* embedding and output layer are multiplied by theirs */
+    if (a->embed_scale != 1 && !folded && !llm__arch_is(a, "gemma gemma2 gemma3_text gemma3n_text gemma4_text"))
         llm__key_float(k, "embedding_scale", (double)a->embed_scale);
     if (a->residual_scale != 1) llm__key_float(k, "residual_scale", (double)a->residual_scale);
-    if (a->logit_scale != 1) llm__key_float(k, "logit_scale", a->flags & LLM__DIVIDE_LOGITS ? 1 / logits : logits);
+    if (a->logit_scale != 1 && !folded) llm__key_float(k, "logit_scale", a->flags & LLM__DIVIDE_LOGITS ? 1 / logits : logits);
     if (!(a->flags & LLM__MLA) && fabs((double)a->attn_scale - plain) > 1e-6 * plain)
         llm__key_float(k, "attention.scale", (double)a->attn_scale);
     if (a->attn_softcap > 0) llm__key_float(k, "attn_logit_softcapping", (double)a->attn_softcap);
@@ -314,7 +345,7 @@ LLM__PRIVATE llm_result llm__convert_keys(const llm_model *m, llm_text *keys, ui
     snprintf(k.arch, sizeof k.arch, "%.*s", (int)strcspn(a->family->gguf, " "), a->family->gguf);
     if (llm__arch_hybrid(a) && a->recurrent) snprintf(k.arch, sizeof k.arch, "granitehybrid");
     if (llm__arch_is(a, "nemotron_h") && a->n_experts) snprintf(k.arch, sizeof k.arch, "nemotron_h_moe");
-    if (a->logn_beta > 0) snprintf(k.arch, sizeof k.arch, "mistral3"); /* llama.cpp scales queries under this name alone */
+    if (a->logn_beta > 0 && !a->by_rope) snprintf(k.arch, sizeof k.arch, "mistral3"); /* llama.cpp scales queries under this name alone */
     if (llm__convert_encoder_arch(m)) snprintf(k.arch, sizeof k.arch, "%s", llm__convert_encoder_arch(m));
     llm__str name = llm__lit(m->path);
     while (name.n > 1 && name.p[name.n - 1] == '/') name.n--;
@@ -333,6 +364,7 @@ LLM__PRIVATE llm_result llm__convert_keys(const llm_model *m, llm_text *keys, ui
     llm__convert_key_rope(&k, m);
     llm__convert_key_experts(&k);
     llm__convert_key_numbers(&k);
+    llm__convert_key_llama4(&k);
     llm__convert_key_xielu(&k);
     llm__convert_encoder_keys(m, k.arch, keys, n_keys);
     return keys->failed ? llm__nomem() : LLM_OK;

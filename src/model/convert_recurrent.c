@@ -6,13 +6,14 @@
 #include "model/tensors.h"
 #include "model/arch.h"
 #include "model/loader.h"
+#include "model/take.h"
 #include "model/convert.h"
 #include "model/convert_add.h"
 
-/* A tensor (rows, cols), or with rows 0 a vector of cols values, of a slot that must be there, made as `how` says. */
-static void llm__state_add(llm__converting *g, int slot, const char *name, int64_t rows, int64_t cols, int f32, llm__convert_row how) {
+/* A tensor of a slot that must be there, made as `how` says. */
+static void llm__state_put(llm__converting *g, int slot, const char *name, int n_dims, const int64_t *shape, int f32,
+                           llm__convert_row how) {
     char full[96], missing[256];
-    const int64_t shape[2] = {rows, cols};
     const llm__tensor *t = g->r ? NULL : llm__loader_find(&g->L, slot, 0, 0, missing);
     const llm__tensor **list = g->r ? NULL : (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, 1);
     if (!list) return;
@@ -23,7 +24,13 @@ static void llm__state_add(llm__converting *g, int slot, const char *name, int64
     list[0] = t;
     how.stack = list, how.n = 1;
     snprintf(full, sizeof full, "blk.%d.%s", g->L.layer, name);
-    llm__convert_add(g, full, rows ? 2 : 1, rows ? shape : shape + 1, f32, &how);
+    llm__convert_add(g, full, n_dims, shape, f32, &how);
+}
+
+/* A matrix (rows, cols), or with rows 0 a vector of cols values. */
+static void llm__state_add(llm__converting *g, int slot, const char *name, int64_t rows, int64_t cols, int f32, llm__convert_row how) {
+    const int64_t shape[2] = {rows, cols};
+    llm__state_put(g, slot, name, rows ? 2 : 1, rows ? shape : shape + 1, f32, how);
 }
 
 /* n numbers of the conversion. */
@@ -78,11 +85,15 @@ static void llm__state_delta(llm__converting *g) {
     llm__state_add(g, LLM__W_R_OUT, "ssm_out.weight", hidden, values, 0, out);
 }
 
-/* Of Mamba 2 llama.cpp wants a bias of the convolution. */
-static void llm__state_no_bias(llm__converting *g, int64_t n) {
-    float *zeros = (float *)llm__arena_get(&g->c->memory, sizeof(float) * (size_t)n);
+/* The bias of a convolution, zeros where there is none: of Mamba llama.cpp wants one. */
+static void llm__state_bias(llm__converting *g, int64_t n) {
     llm__convert_row how = LLM__ZERO;
     char name[96];
+    if (llm__has(&g->L, LLM__W_R_CONV_BIAS)) {
+        llm__state_add(g, LLM__W_R_CONV_BIAS, "ssm_conv1d.bias", 0, n, 1, how);
+        return;
+    }
+    float *zeros = (float *)llm__arena_get(&g->c->memory, sizeof(float) * (size_t)n);
     if (!zeros && !g->r) g->r = llm__nomem();
     if (g->r) return;
     memset(zeros, 0, sizeof(float) * (size_t)n);
@@ -91,20 +102,75 @@ static void llm__state_no_bias(llm__converting *g, int64_t n) {
     llm__convert_add(g, name, 1, &n, 1, &how);
 }
 
-static void llm__state_mamba(llm__converting *g) {
+/* What the rows of z, x, B, C and dt of Falcon-H1 are multiplied by. */
+static const float *llm__state_by(llm__converting *g) {
+    const llm__arch *a = g->L.a;
+    const llm__arch_state *s = &a->state;
+    const int32_t values = s->n_heads * s->dv, keys = s->n_groups * s->dk, n[5] = {values, values, keys, keys, s->n_heads};
+    float *by = a->folded ? (float *)llm__arena_get(&g->c->memory, sizeof(float) * (size_t)(2 * values + 2 * keys + s->n_heads)) : NULL;
+    if (a->folded && !by && !g->r) g->r = llm__nomem();
+    for (int part = 0, at = 0; by && part < 5; part++)
+        for (int i = 0; i < n[part]; i++) by[at++] = llm__fold_by(a, LLM__W_R_IN, part, 0);
+    return by;
+}
+
+static void llm__state_mamba2(llm__converting *g) {
     const llm__arch *a = g->L.a;
     const llm__arch_state *s = &a->state;
     const int64_t values = (int64_t)s->n_heads * s->dv, all = values + 2 * (int64_t)s->n_groups * s->dk;
-    const llm__convert_row plain = LLM__ZERO, decay = {.decay = 1};
-    llm__state_add(g, LLM__W_R_IN, "ssm_in.weight", values + all + s->n_heads, a->hidden, 0, plain);
+    const llm__convert_row plain = LLM__ZERO, decay = {.decay = 1}, in = {.by = llm__state_by(g)},
+                           out = {.times = llm__fold_by(a, LLM__W_R_OUT, 0, 0)};
+    llm__state_add(g, LLM__W_R_IN, "ssm_in.weight", values + all + s->n_heads, a->hidden, 0, in);
     llm__state_add(g, LLM__W_R_CONV, "ssm_conv1d.weight", all, s->taps, 1, plain);
-    if (llm__has(&g->L, LLM__W_R_CONV_BIAS)) llm__state_add(g, LLM__W_R_CONV_BIAS, "ssm_conv1d.bias", 0, all, 1, plain);
-    else llm__state_no_bias(g, all);
+    llm__state_bias(g, all);
     llm__state_add(g, LLM__W_R_STEP, "ssm_dt.bias", 0, s->n_heads, 1, plain);
     llm__state_add(g, LLM__W_R_DECAY, "ssm_a", s->n_heads, 1, 1, decay);
     llm__state_add(g, LLM__W_R_SKIP, "ssm_d", s->n_heads, 1, 1, plain);
-    llm__state_add(g, LLM__W_R_NORM, "ssm_norm.weight", s->n_groups, values / s->n_groups, 1, plain);
-    llm__state_add(g, LLM__W_R_OUT, "ssm_out.weight", a->hidden, values, 0, plain);
+    if (!s->no_norm) llm__state_add(g, LLM__W_R_NORM, "ssm_norm.weight", s->n_groups, values / s->n_groups, 1, plain);
+    llm__state_add(g, LLM__W_R_OUT, "ssm_out.weight", a->hidden, values, 0, out);
+}
+
+static void llm__state_mamba1(llm__converting *g) {
+    const llm__arch_state *s = &g->L.a->state;
+    const int64_t hidden = g->L.a->hidden;
+    const llm__convert_row plain = LLM__ZERO, decay = {.decay = 1};
+    llm__state_add(g, LLM__W_R_IN, "ssm_in.weight", 2 * (int64_t)s->n_heads, hidden, 0, plain);
+    llm__state_add(g, LLM__W_R_CONV, "ssm_conv1d.weight", s->n_heads, s->taps, 1, plain);
+    llm__state_bias(g, s->n_heads);
+    llm__state_add(g, LLM__W_R_X, "ssm_x.weight", s->rank + 2 * s->dk, s->n_heads, 0, plain);
+    llm__state_add(g, LLM__W_R_DT, "ssm_dt.weight", s->n_heads, s->rank, 0, plain);
+    llm__state_add(g, LLM__W_R_STEP, "ssm_dt.bias", 0, s->n_heads, 1, plain);
+    llm__state_add(g, LLM__W_R_DT_NORM, "ssm_dt_norm.weight", 0, s->rank, 1, plain);
+    llm__state_add(g, LLM__W_R_B_NORM, "ssm_b_norm.weight", 0, s->dk, 1, plain);
+    llm__state_add(g, LLM__W_R_C_NORM, "ssm_c_norm.weight", 0, s->dk, 1, plain);
+    llm__state_add(g, LLM__W_R_DECAY, "ssm_a", s->n_heads, s->dk, 1, decay);
+    llm__state_add(g, LLM__W_R_SKIP, "ssm_d", 0, s->n_heads, 1, plain);
+    llm__state_add(g, LLM__W_R_OUT, "ssm_out.weight", hidden, s->n_heads, 0, plain);
+}
+
+static void llm__state_kda(llm__converting *g) {
+    static const struct {
+        int linear, conv;
+        const char *name, *taps;
+    } part[3] = {{LLM__W_Q, LLM__W_R_CONV_Q, "attn_q.weight", "ssm_conv1d_q.weight"},
+                 {LLM__W_K, LLM__W_R_CONV_K, "attn_k.weight", "ssm_conv1d_k.weight"},
+                 {LLM__W_V, LLM__W_R_CONV_V, "attn_v.weight", "ssm_conv1d_v.weight"}};
+    const llm__arch_state *s = &g->L.a->state;
+    const int64_t hidden = g->L.a->hidden, all = (int64_t)s->n_heads * s->dk, taps[4] = {1, all, 1, s->taps};
+    const llm__convert_row plain = LLM__ZERO, decay = {.decay = 1}, conv = {.each = 1};
+    for (int i = 0; i < 3; i++) {
+        llm__state_add(g, part[i].linear, part[i].name, all, hidden, 0, plain);
+        llm__state_put(g, part[i].conv, part[i].taps, 4, taps, 1, conv);
+    }
+    llm__state_add(g, LLM__W_R_F_A, "ssm_f_a.weight", s->dk, hidden, 0, plain);
+    llm__state_add(g, LLM__W_R_F_B, "ssm_f_b.weight", all, s->dk, 0, plain);
+    llm__state_add(g, LLM__W_R_G_A, "ssm_g_a.weight", s->dk, hidden, 0, plain);
+    llm__state_add(g, LLM__W_R_G_B, "ssm_g_b.weight", all, s->dk, 0, plain);
+    llm__state_add(g, LLM__W_R_WRITE, "ssm_beta.weight", s->n_heads, hidden, 0, plain);
+    llm__state_add(g, LLM__W_R_STEP, "ssm_dt.bias", 0, all, 1, plain);
+    llm__state_add(g, LLM__W_R_DECAY, "ssm_a", s->n_heads, 1, 1, decay);
+    llm__state_add(g, LLM__W_R_NORM, "ssm_norm.weight", 0, s->dv, 1, plain);
+    llm__state_add(g, LLM__W_O, "attn_output.weight", hidden, all, 0, plain);
 }
 
 static void llm__state_conv(llm__converting *g) {
@@ -118,13 +184,17 @@ static void llm__state_conv(llm__converting *g) {
 LLM__PRIVATE void llm__convert_recurrent(llm__converting *g) {
     const llm__arch *a = g->L.a;
     const int mixer = a->layer[g->L.layer].mixer;
-    const int bias = llm__convert_find(g, LLM__W_R_IN, 0, 1) || llm__convert_find(g, LLM__W_R_OUT, 0, 1);
+    static const int of[] = {LLM__W_R_IN, LLM__W_R_OUT, LLM__W_R_X, LLM__W_R_F_B, LLM__W_R_G_B, LLM__W_R_CONV_Q};
+    int bias = mixer == LLM__MIX_KDA && llm__convert_find(g, LLM__W_O, 0, 1);
+    for (int i = 0; i < LLM__COUNT(of); i++) bias |= llm__convert_find(g, of[i], 0, 1) != NULL;
     if (!g->r && (bias || (mixer == LLM__MIX_CONV && llm__has(&g->L, LLM__W_R_CONV_BIAS))))
         g->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: layer %d: its state has biases, which have no name in GGUF", g->L.path, g->L.layer);
     if (!g->r && (a->state.step_min > 0 || a->state.step_max > 0))
         g->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: time_step_limit: %g to %g has no key in GGUF", g->L.path,
                           (double)a->state.step_min, (double)a->state.step_max);
     if (mixer == LLM__MIX_DELTA) llm__state_delta(g);
-    else if (mixer == LLM__MIX_SSM) llm__state_mamba(g);
+    else if (mixer == LLM__MIX_SSM) llm__state_mamba2(g);
+    else if (mixer == LLM__MIX_S6) llm__state_mamba1(g);
+    else if (mixer == LLM__MIX_KDA) llm__state_kda(g);
     else llm__state_conv(g);
 }

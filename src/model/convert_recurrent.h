@@ -2,6 +2,14 @@
  *
  *     Mamba 2       in_proj, conv1d, D, norm, out_proj   ssm_in, ssm_conv1d, ssm_d, ssm_norm (groups, width), ssm_out
  *                   A_log, dt_bias                       ssm_a = -e^A_log (heads, 1), ssm_dt.bias
+ *     Falcon-H1     the same, with its multipliers in them; the norm only where it has one
+ *     Mamba 1       in_proj, conv1d, x_proj, dt_proj     ssm_in, ssm_conv1d, ssm_x, ssm_dt
+ *       (Jamba)     dt_layernorm, b_, c_                 ssm_dt_norm, ssm_b_norm, ssm_c_norm
+ *                   A_log, D, out_proj                   ssm_a = -e^A_log (channels, state), ssm_d, ssm_out
+ *     Kimi Linear   q_proj, k, v, o_proj, b_proj         attn_q, attn_k, attn_v, attn_output, ssm_beta
+ *                   q_conv1d, k, v                       ssm_conv1d_q, _k, _v (1, channels, 1, taps)
+ *                   f_a_proj, f_b, g_a, g_b              ssm_f_a, ssm_f_b, ssm_g_a, ssm_g_b
+ *                   A_log, dt_bias, o_norm               ssm_a, ssm_dt.bias, ssm_norm
  *     LFM2          conv.in_proj, conv, out_proj         shortconv.in_proj, conv, out_proj
  *     Qwen3.5       in_proj_qkv, z, a, b                 attn_qkv, attn_gate, ssm_alpha, ssm_beta
  *     Qwen3-Next    in_proj_qkvz                         attn_qkv and attn_gate: all q, all k, all v, and all z

@@ -69,7 +69,7 @@ typedef struct llm__family {
  * is "llama" with experts, DeepSeek-V3 "deepseek2" with sigmoids. */
 static const llm__family llm__families[] = {
     {"llama mistral ministral ministral3 xverse aquila cwm eagle", "llama mistral3 xverse", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
-    {"llama4_text llama4", "", LLM__PAIRS | LLM__SIGMOID, LLM_ACT_SILU, 5e5f, 1},
+    {"llama4_text llama4", "llama4", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__SIGMOID, LLM_ACT_SILU, 5e5f, 1},
     {"mixtral", "llama", LLM__NORM_TOPK | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"llama_meta", "", LLM__PAIRS, LLM_ACT_SILU, 1e4f, 1}, /* files of Meta and Mistral: see >>meta */
     {"mixtral_meta", "", LLM__PAIRS | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
@@ -132,9 +132,9 @@ static const llm__family llm__families[] = {
     {"seed_oss", "seed_oss", LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 1},
     {"lfm2", "lfm2", LLM__QK_HEAD | LLM__TIED, LLM_ACT_SILU, 1e6f, 1},
     {"lfm2_moe", "lfm2moe", LLM__QK_HEAD | LLM__TIED | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
-    {"jamba", "", 0, LLM_ACT_SILU, 1e4f, 1},
-    {"kimi_linear", "", LLM__MLA | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
-    {"falcon_h1", "", 0, LLM_ACT_SILU, 1e5f, 1},
+    {"jamba", "jamba", 0, LLM_ACT_SILU, 1e4f, 1},
+    {"kimi_linear", "kimi-linear", LLM__MLA | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
+    {"falcon_h1", "falcon-h1", 0, LLM_ACT_SILU, 1e5f, 1},
     {"mamba2", "mamba2", LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
     {"nemotron_h", "nemotron_h nemotron_h_moe", LLM__NO_GATE | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_RELU2, 1e4f, 1},
     {"smollm3", "smollm3", LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 2e6f, 1},

@@ -130,11 +130,13 @@ static void llm__load_kda(llm__loader *L, const llm__net_state *s, llm__net_laye
     static const int conv[3] = {LLM__W_R_CONV_Q, LLM__W_R_CONV_K, LLM__W_R_CONV_V};
     const llm__arch_state *a = &L->a->state;
     const llm__slice keys = llm__slice_times(s->groups, a->dk), values = llm__slice_times(s->heads, a->dv), low = llm__all(a->dk);
-    llm__take_rows(L, LLM__W_Q, keys.size, 0, keys);
-    llm__take_rows(L, LLM__W_K, keys.size, 0, keys);
-    llm__take_rows(L, LLM__W_V, values.size, 0, values);
+    const int fused = llm__has(L, LLM__W_QKV); /* as llama.cpp's converter makes them where it is asked to */
+    const int64_t at = fused ? keys.size : 0, all = 2 * at + values.size;
+    llm__take_rows(L, fused ? LLM__W_QKV : LLM__W_Q, all, 0, keys);
+    llm__take_rows(L, fused ? LLM__W_QKV : LLM__W_K, all, at, keys);
+    llm__take_rows(L, fused ? LLM__W_QKV : LLM__W_V, all, 2 * at, values);
     llm__take_rows(L, LLM__W_R_WRITE, s->heads.size, 0, s->heads);
-    llm__make(L, LLM_ROLE_LINEAR, LLM__W_Q, 0, &layer->mix);
+    llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, &layer->mix);
     for (int i = 0; i < 2; i++) {
         llm__load(L, LLM_ROLE_LINEAR, in[i], low, llm__all(L->a->hidden), 0, &layer->low[i]);
         llm__load(L, LLM_ROLE_LINEAR, out[i], i ? values : keys, low, 0, &layer->wide[i]);
@@ -211,7 +213,8 @@ LLM__PRIVATE void llm__load_recurrent(llm__loader *L, const llm__net_rank *rank,
     llm__load_mix(L, s, kind, layer);
     if (kind != LLM__MIX_KDA) llm__load_conv(L, s, kind, LLM__W_R_CONV, a->state.taps, &layer->conv);
     if (llm__has(L, LLM__W_R_CONV_BIAS)) llm__load_conv(L, s, kind, LLM__W_R_CONV_BIAS, 1, &layer->conv_bias);
-    llm__load(L, LLM_ROLE_LINEAR, LLM__W_R_OUT, llm__all(a->hidden), values, 0, both ? &layer->state_o : &layer->o);
+    llm__load(L, LLM_ROLE_LINEAR, kind == LLM__MIX_KDA ? LLM__W_O : LLM__W_R_OUT, llm__all(a->hidden), values, 0,
+              both ? &layer->state_o : &layer->o);
     if (kind == LLM__MIX_CONV) return;
     llm__load_decay(L, kind == LLM__MIX_S6 ? keys : s->heads, &layer->decay);
     llm__load_vector(L, LLM__W_R_STEP, kind == LLM__MIX_KDA ? keys : s->heads, 1, -1, &step);

@@ -5,6 +5,8 @@
  *   Qwen3-Next   in_proj_qkvz and in_proj_ba go key head by key head: of each its q, its k, then v and z of its value heads
  *   Mamba 2      in_proj has z, x, B, C, dt
  *   LFM2         in_proj has B, C, x
+ *   Mamba 1      in_proj has x, z
+ *   Kimi Linear  rows of q_proj, k_proj, v_proj, or of all in one, and b_proj
  * GGUF has the same, Qwen3-Next's q, k, v and z apart, and Qwen3.5's value heads in another order, which stays as it is: of 4 heads whose
  * keys two groups have, 0 1 2 3, it has 0 2 1 3, so that groups take turns (llm_recur_op.turns).
  * Ranks share heads; a rank has its heads' columns of the convolution, and their part of the state. */

@@ -165,20 +165,20 @@ struct llm_model {
     SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias self_attn.dt_bias mamba.dt_proj.bias ssm_dt.bias") \
     SLOT(R_SKIP, "mamba.D mixer.D ssm_d") \
     SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm self_attn.o_norm ssm_norm") \
-    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj self_attn.o_proj ssm_out shortconv.out_proj") \
-    SLOT(R_WRITE, "self_attn.b_proj") /* Kimi Linear's, by itself; then its narrow matrices and convolutions */ \
-    SLOT(R_F_A, "self_attn.f_a_proj") \
-    SLOT(R_F_B, "self_attn.f_b_proj") \
-    SLOT(R_G_A, "self_attn.g_a_proj") \
-    SLOT(R_G_B, "self_attn.g_b_proj") \
-    SLOT(R_CONV_Q, "self_attn.q_conv1d") \
-    SLOT(R_CONV_K, "self_attn.k_conv1d") \
-    SLOT(R_CONV_V, "self_attn.v_conv1d") \
-    SLOT(R_X, "mamba.x_proj") /* Mamba 1: dt, B and C of what the convolution gives, their norms, and what makes steps of dt */ \
-    SLOT(R_DT, "mamba.dt_proj") \
-    SLOT(R_DT_NORM, "mamba.dt_layernorm") \
-    SLOT(R_B_NORM, "mamba.b_layernorm") \
-    SLOT(R_C_NORM, "mamba.c_layernorm") \
+    SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj ssm_out shortconv.out_proj") \
+    SLOT(R_WRITE, "self_attn.b_proj ssm_beta") /* Kimi Linear's, by itself; then its narrow matrices and convolutions */ \
+    SLOT(R_F_A, "self_attn.f_a_proj ssm_f_a") \
+    SLOT(R_F_B, "self_attn.f_b_proj ssm_f_b") \
+    SLOT(R_G_A, "self_attn.g_a_proj ssm_g_a") \
+    SLOT(R_G_B, "self_attn.g_b_proj ssm_g_b") \
+    SLOT(R_CONV_Q, "self_attn.q_conv1d ssm_conv1d_q") \
+    SLOT(R_CONV_K, "self_attn.k_conv1d ssm_conv1d_k") \
+    SLOT(R_CONV_V, "self_attn.v_conv1d ssm_conv1d_v") \
+    SLOT(R_X, "mamba.x_proj ssm_x") /* Mamba 1: dt, B and C of what the convolution gives, their norms, and what makes steps of dt */ \
+    SLOT(R_DT, "mamba.dt_proj ssm_dt") \
+    SLOT(R_DT_NORM, "mamba.dt_layernorm ssm_dt_norm") \
+    SLOT(R_B_NORM, "mamba.b_layernorm ssm_b_norm") \
+    SLOT(R_C_NORM, "mamba.c_layernorm ssm_c_norm") \
     /* factors of streams, about 0 as those of states */ \
     SLOT(ALTUP_PREDICT, "altup.prediction_coefs altup_predict_coef") \
     SLOT(ALTUP_CORRECT, "altup.correction_coefs altup_correct_coef") \

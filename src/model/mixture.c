@@ -76,10 +76,19 @@ LLM__PRIVATE void llm__mixing_open(const llm__mixture *mixture, const llm__gguf 
 
 /* 1 if a tensor is a matrix that is quantised. */
 static int llm__mixing_takes(const llm__tensor *t) {
-    static const char *const left[] = {
-        "_norm.weight", "ffn_gate_inp.weight",  "ffn_gate_inp_shexp.weight", "position_embd.weight",  "token_types.weight", "altup",
-        "laurel",       "per_layer_model_proj", "ssm_conv1d.weight",         "shortconv.conv.weight", "attn_rel_b.weight",  "time_mix_",
-        "indexer.proj"};
+    static const char *const left[] = {"_norm.weight",
+                                       "ffn_gate_inp.weight",
+                                       "ffn_gate_inp_shexp.weight",
+                                       "position_embd.weight",
+                                       "token_types.weight",
+                                       "altup",
+                                       "laurel",
+                                       "per_layer_model_proj",
+                                       "ssm_conv1d",
+                                       "shortconv.conv.weight",
+                                       "attn_rel_b.weight",
+                                       "time_mix_",
+                                       "indexer.proj"};
     if (t->n_dims < 2 || t->n_dims > 3 || !llm__ends_with(t->name.p, "weight")) return 0;
     for (int i = 0; i < LLM__COUNT(left); i++)
         if (strstr(t->name.p, left[i])) return 0;

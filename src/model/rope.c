@@ -232,8 +232,8 @@ static void llm__rope_reach(llm__facts *f, llm__arch *a) {
     a->logn_beta = (float)llm__fact_num(f, "llama_4_scaling_beta .attention.temperature_scale", 0, 0, 1e6);
     if (a->logn_beta > 0) a->logn_from = llm__rope_original(f, a);
     if (!llm__arch_is(a, "llama4_text") || !llm__rope_tempered(f)) return;
-    a->logn_beta = (float)llm__fact_num(f, "attn_scale", 0.1, 0, 1e6);
-    a->logn_from = a->logn_beta > 0 ? llm__fact_int(f, "floor_scale", 8192, 1, 1 << 30) : 0;
+    a->logn_beta = (float)llm__fact_num(f, "attn_scale .attention.temperature_scale", 0.1, 0, 1e6);
+    a->logn_from = a->logn_beta > 0 ? llm__fact_int(f, "floor_scale .attention.temperature_length", 8192, 1, 1 << 30) : 0;
     a->logn_ahead = 1;
 }
 
@@ -353,8 +353,8 @@ LLM__PRIVATE llm_result llm__arch_read(const llm__source *s, int dummy, llm__arc
         llm__arch_sections(&f, a);
         llm__arch_alibi(a);
         llm__arch_experts(&f, a, &s->tensors);
-        llm__arch_sparse(&f, a);
-        llm__arch_recurrent(&f, a);
+        llm__arch_sparse(&f, a, &s->tensors);
+        llm__arch_recurrent(&f, a, &s->tensors);
         llm__arch_layers(&f, a);
         llm__arch_gemma4(&f, a, &s->tensors);
         llm__arch_gemma3n(&f, a);

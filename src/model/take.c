@@ -33,10 +33,10 @@ static void llm__take_no_bias(llm__loader *L, int64_t n) {
     L->no_bias += n;
 }
 
-/* What a slot's values are multiplied by: see llm__arch_fold. A bias is added behind what multiplies the input. */
-static float llm__take_by(const llm__loader *L, int slot, int bias) {
-    const llm__arch_fold *m = &L->a->fold;
+LLM__PRIVATE float llm__fold_by(const llm__arch *a, int slot, int part, int bias) {
+    const llm__arch_fold *m = &a->fold;
     const float in = bias ? 1 : m->attn_in;
+    if (!a->folded) return 1;
     switch (slot) {
     case LLM__W_Q:
     case LLM__W_V: return in;
@@ -44,7 +44,7 @@ static float llm__take_by(const llm__loader *L, int slot, int bias) {
     case LLM__W_O: return m->attn_out;
     case LLM__W_GATE: return m->gate;
     case LLM__W_DOWN: return m->down;
-    case LLM__W_R_IN: return m->ssm[L->part - 1] * (bias ? 1 : m->ssm_in);
+    case LLM__W_R_IN: return m->ssm[part] * (bias ? 1 : m->ssm_in);
     case LLM__W_R_OUT: return m->ssm_out;
     default: return 1;
     }
@@ -52,7 +52,7 @@ static float llm__take_by(const llm__loader *L, int slot, int bias) {
 
 /* Takes it into the scale of a segment, where 0 stands for 1. */
 static void llm__take_scale(llm__loader *L, int slot, int bias, llm_segment *s) {
-    const float by = L->a->folded ? llm__take_by(L, slot, bias) : 1;
+    const float by = llm__fold_by(L->a, slot, L->part - 1, bias);
     if (by == 1) return;
     s->scale = llm__segment_scale(s) * by;
     if (s->scale == 0) s->scale = 1e-30f;

@@ -2,12 +2,17 @@
 #pragma once
 #include "api/backend.h"
 #include "base/platform.h"
+#include "model/arch.h"
 #include "model/loader.h"
 
 /* Adds rows of a stored matrix, cut to some columns, to the weight that is put together; without columns (size 0)
  * values of a vector. bias: required (1), used where there is one (0), never (-1). Of a product that is summed over
  * ranks one rank has it. */
 LLM__PRIVATE void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice rows, llm__slice cols, int bias);
+
+/* What a slot's values are multiplied by: see llm__arch_fold. part: which of those of ssm, where it is the matrix that leads in. A bias is
+ * added behind what multiplies the input. */
+LLM__PRIVATE float llm__fold_by(const llm__arch *a, int slot, int part, int bias);
 
 /* Makes what was taken into a weight and its bias. */
 LLM__PRIVATE void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_experts, llm__net_pair *out);

@@ -92,10 +92,11 @@ static void re_test_shares(void) {
     static llm__arch a;
     llm__net_state s = LLM__ZERO;
     llm__facts f = LLM__ZERO;
+    llm__tensors none = LLM__ZERO;
     memset(&a, 0, sizeof a);
     a.family = &llm__families[0];
     a.n_layers = 2;
-    llm__arch_recurrent(&f, &a);
+    llm__arch_recurrent(&f, &a, &none);
     CHECK(!a.recurrent && !llm__state_share(&a, 0, 3, &s) && !s.cols && !llm__state_page(&a));
     a.recurrent = 1;
     a.layer[1].mixer = LLM__MIX_DELTA;

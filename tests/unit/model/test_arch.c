@@ -339,7 +339,7 @@ static llm_result arch_file(const char *family, const char *const *more, int n_m
         static const char *const more[] = {__VA_ARGS__}; \
         const llm_result r = arch_file(family, more, LLM__COUNT(more)); \
         char found[8] = ""; \
-        for (int i = 0; !r && i < arch_read.n_layers && i < 7; i++) found[i] = "AmCDS"[arch_read.layer[i].mixer]; \
+        for (int i = 0; !r && i < arch_read.n_layers && i < 7; i++) found[i] = "AmCDSK6"[arch_read.layer[i].mixer]; \
         if (!CHECK(r ? strstr(llm_last_error(), letters) != NULL : !strcmp(found, letters))) \
             printf("  %s: %s, %s\n", family, found, r ? llm_last_error() : ""); \
     } while (0)
@@ -375,6 +375,39 @@ static void arch_file_mixers(void) {
     ARCH_FILE("nemotron_h_moe", "SAmm", "+attention.head_count_kv 0 2 0 0", "+feed_forward_length 0 0 40 40", "attention.head_count 4",
               "expert_count 4", "expert_used_count 2", "moe_latent_size 32");
     CHECK(arch_read.layer[2].moe && !arch_read.layer[1].moe && arch_read.ff_latent == 32 && arch_read.score == LLM_ROUTE_SIGMOID);
+    ARCH_FILE("falcon-h1", "SSSS", "attention.head_count 4", "attention.head_count_kv 2");
+    CHECK(arch_read.layer[3].both && arch_read.layer[3].n_kv_heads == 2 && !arch_read.folded && arch_read.state.no_norm &&
+          !arch_read.state.norm_first && arch_read.layer[0].rope == 0 && !arch_read.rope_pairs && arch_read.state.dv == 10);
+    ARCH_FILE("falcon-h1", "head_count_kv: a whole number is out of range", "attention.head_count 4", "+attention.head_count_kv 2 0 2 2");
+    ARCH_FILE("jamba", "6A66", "+attention.head_count_kv 0 2 0 0", "attention.head_count 4", "expert_count 4", "expert_used_count 2");
+    CHECK(arch_read.state.n_heads == 60 && arch_read.state.dk == 8 && arch_read.state.rank == 6 && arch_read.state.dv == 1 &&
+          arch_read.layer[1].rope < 0 && !arch_read.normalize && !arch_read.layer[1].moe && arch_read.ff_expert == 256);
+    ARCH_FILE("jamba", "head_count_kv: a whole number for each layer", "attention.head_count 4", "+attention.head_count_kv 0 2");
+    ARCH_FILE("kimi-linear", "KAKK", "+attention.head_count_kv 0 1 0 0", "attention.head_count 4", "kda.head_dim 12",
+              "attention.kv_lora_rank 16", "attention.key_length 24", "attention.key_length_mla 20", "attention.value_length_mla 10",
+              "rope.dimension_count 8", "expert_count 4", "expert_used_count 2", "leading_dense_block_count 1", "expert_gating_func 2");
+    CHECK(arch_read.state.n_heads == 4 && arch_read.state.n_groups == 4 && arch_read.state.dk == 12 && arch_read.state.dv == 12 &&
+          arch_read.nope == 12 && arch_read.v_head_dim == 10 && !arch_read.n_rope && arch_read.score == LLM_ROUTE_SIGMOID &&
+          arch_read.normalize && !arch_read.layer[0].moe && arch_read.layer[1].moe);
+    ARCH_FILE("kimi-linear", "kda.head_dim: missing", "+attention.head_count_kv 0 1 0 0", "attention.head_count 4",
+              "attention.kv_lora_rank 16", "attention.key_length_mla 20", "attention.value_length_mla 10", "rope.dimension_count 8");
+    ARCH_FILE("llama4", "AAAA", "attention.head_count 4", "expert_count 4", "expert_used_count 1", "interleave_moe_layer_step 2",
+              "expert_feed_forward_length 40", "feed_forward_length 96");
+    CHECK(arch_read.layer[2].window == 8192 && arch_read.layer[2].rope == 0 && !arch_read.layer[3].window && arch_read.layer[3].rope < 0 &&
+          arch_read.rope_pairs && arch_read.qk_norm == LLM_QK_NORM_HEAD_RMS_LAST && arch_read.chunked && arch_read.weigh_input);
+    CHECK(arch_read.layer[1].moe && !arch_read.layer[2].moe && arch_read.ff == 96 && arch_read.ff_expert == 40 && !arch_read.normalize &&
+          arch_read.score == LLM_ROUTE_SIGMOID && arch_read.logn_from == 8192 && arch_near(arch_read.logn_beta, 0.1));
+    ARCH_FILE("llama4", "AAAA", "attention.head_count 4", "expert_count 128", "expert_used_count 1", "attention.sliding_window 0");
+    CHECK(!arch_read.qk_norm && !arch_read.layer[0].window && arch_read.layer[3].rope == 0 && arch_read.layer[0].moe);
+    ARCH_FILE("llama4", "AAAA", "attention.head_count 4", "attention.sliding_window 24", "?attention.sliding_window_pattern 0 1 1 0",
+              "attention.temperature_length 10");
+    CHECK(arch_read.layer[0].rope < 0 && arch_read.layer[1].window == 24 && arch_read.layer[1].rope == 0 && !arch_read.layer[3].window &&
+          arch_read.logn_from == 10 && !arch_read.n_experts && !arch_read.layer[3].moe);
+    ARCH_FILE("llama4", "temperature_length: 0 is outside 1 to", "attention.head_count 4", "attention.temperature_length 0");
+    ARCH_FILE("phimoe", "AAAA", "attention.head_count 4", "attention.sliding_window 0", "expert_count 4", "expert_used_count 2");
+    CHECK(arch_read.score == LLM_ROUTE_SPARSEMIXER && arch_near(arch_read.near, 0.02) && arch_read.norm == LLM_NORM_LAYER &&
+          !arch_read.layer[0].window);
+    ARCH_FILE("phimoe", "3 experts a token: phimoe takes 2", "attention.head_count 4", "expert_count 4", "expert_used_count 3");
     ARCH_FILE("lfm2", "layer 1: 0 query heads", "+attention.head_count_kv 0 2 0 0", "+attention.head_count 4 0 4 4");
     ARCH_FILE("lfm2", "head_count_kv: a whole number for each layer", "+attention.head_count_kv 0 2", "attention.head_count 4");
     ARCH_FILE("qwen35", "recurrent_layers: true or false for each layer", "?attention.recurrent_layers 0 1", "attention.head_count 4");

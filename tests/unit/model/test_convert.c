@@ -9,6 +9,7 @@
 #include "model/convert_vocab.h"
 #include "model/loader.h"
 #include "model/net.h"
+#include "model/take.h"
 #include "model/tensors.h"
 
 /* Row r of a tensor of the folder, as f32. */
@@ -158,6 +159,71 @@ static void cnv_states(void) {
     llm__convert_close(&c);
 }
 
+/* Llama 4: q and k keep their places, experts (in, out) are turned, what has a number of llama.cpp's own is told where it is another. */
+static void cnv_llama4(void) {
+    llm__conversion c = LLM__ZERO;
+    float made[1024], from[1024];
+    if (CHECK(!llm__convert_open(TEST_CHECKPOINT("llama4"), &c))) {
+#define LAYER "language_model.model.layers.3.feed_forward."
+        const llm__tensor *gate = llm__tensors_find(&c.tensors, "blk.3.ffn_gate_exps.weight"),
+                          *up = llm__tensors_find(&c.tensors, "blk.3.ffn_up_exps.weight"),
+                          *down = llm__tensors_find(&c.tensors, "blk.3.ffn_down_exps.weight");
+        const llm__tensor *stored = llm__tensors_find(&c.model->source.tensors, LAYER "experts.gate_up_proj"),
+                          *back = llm__tensors_find(&c.model->source.tensors, LAYER "experts.down_proj");
+        cnv_same(&c, "blk.1.attn_q.weight", 25, "language_model.model.layers.1.self_attn.q_proj.weight", 25, 0);
+        cnv_same(&c, "blk.3.ffn_up_shexp.weight", 7, LAYER "shared_expert.up_proj.weight", 7, 0);
+        if (CHECK(gate && up && down && stored && back && gate->n_dims == 3 && gate->shape[0] == 6 && gate->shape[1] == 40 &&
+                  gate->shape[2] == 64 && down->shape[1] == 64 && down->shape[2] == 40)) {
+            llm__convert_values(&c, gate, 2 * 40 + 5, made); /* expert 2, row 5: column 5 of (64, 80) */
+            llm__tensor_values(stored, 2 * 64 + 33, 80, 5, 1, from);
+            CHECK(made[33] == *from);
+            llm__convert_values(&c, up, 2 * 40 + 5, made);
+            llm__tensor_values(stored, 2 * 64 + 33, 80, 40 + 5, 1, from);
+            CHECK(made[33] == *from);
+            llm__convert_values(&c, down, 5 * 64 + 9, made);
+            llm__tensor_values(back, 5 * 40 + 12, 64, 9, 1, from);
+            CHECK(made[12] == *from);
+        }
+        CHECK(!llm__tensors_find(&c.tensors, "blk.2.ffn_gate_inp.weight") && llm__tensors_find(&c.tensors, "blk.2.ffn_up.weight"));
+        CHECK(llm__str_eq(llm__gguf_str(&c.keys, "general.architecture"), "llama4") &&
+              llm__gguf_int(&c.keys, "llama4.interleave_moe_layer_step", 0) == 2 &&
+              llm__gguf_int(&c.keys, "llama4.attention.sliding_window", 0) == 24 &&
+              llm__gguf_int(&c.keys, "llama4.attention.temperature_length", 0) == 10 &&
+              llm__gguf_int(&c.keys, "llama4.feed_forward_length", 0) == 104 &&
+              llm__gguf_int(&c.keys, "llama4.leading_dense_block_count", -1) == -1);
+#undef LAYER
+    }
+    llm__convert_close(&c);
+}
+
+/* What Falcon-H1's slots are multiplied by: the matrix that reads an input by what multiplies this, a bias not. */
+static void cnv_folds(void) {
+    llm_model *m = NULL;
+    if (!CHECK(!llm_model_open(TEST_CHECKPOINT("falcon_h1"), NULL, &m))) return;
+    const llm__arch_fold *f = &m->arch.fold;
+    const struct {
+        int slot, part, bias;
+        float by;
+    } table[] = {{LLM__W_Q, 0, 0, f->attn_in},
+                 {LLM__W_Q, 0, 1, 1},
+                 {LLM__W_V, 0, 0, f->attn_in},
+                 {LLM__W_K, 0, 0, f->attn_in * f->key},
+                 {LLM__W_K, 0, 1, f->key},
+                 {LLM__W_O, 0, 1, f->attn_out},
+                 {LLM__W_GATE, 0, 0, f->gate},
+                 {LLM__W_DOWN, 0, 0, f->down},
+                 {LLM__W_UP, 0, 0, 1},
+                 {LLM__W_R_IN, 0, 0, 1.2f * 0.75f},
+                 {LLM__W_R_IN, 4, 0, 0.6f * 0.75f},
+                 {LLM__W_R_IN, 4, 1, 0.6f},
+                 {LLM__W_R_OUT, 0, 0, f->ssm_out}};
+    for (int i = 0; i < LLM__COUNT(table); i++)
+        CHECK(fabsf(llm__fold_by(&m->arch, table[i].slot, table[i].part, table[i].bias) / table[i].by - 1) < 1e-6f);
+    m->arch.folded = 0;
+    CHECK(llm__fold_by(&m->arch, LLM__W_K, 0, 0) == 1);
+    llm_model_close(m);
+}
+
 /* Names, and what the states of a layer cannot become. */
 static void cnv_pieces(void) {
     llm__conversion c = LLM__ZERO;
@@ -230,7 +296,12 @@ TEST_GROUP(convert) {
     if (!test_made(TEST_CHECKPOINT("llama"), "checkpoints")) return;
     cnv_families();
     cnv_states();
+    cnv_llama4();
+    cnv_folds();
     cnv_pieces();
+    cnv_refuse(TEST_CHECKPOINT("falcon_h1"), LLM_ERR_UNSUPPORTED, "mamba_norm_before_gate: true, which GGUF has no form for");
+    cnv_refuse(TEST_CHECKPOINT("kimi_linear"), LLM_ERR_UNSUPPORTED, "linear_attn_config: other heads than attention has");
+    cnv_refuse(TEST_CHECKPOINT("jamba"), LLM_ERR_UNSUPPORTED, "layer 0: its state has biases, which have no name in GGUF");
     cnv_refuse(TEST_CHECKPOINT("gpt2"), LLM_ERR_UNSUPPORTED, "gpt2 is not converted in this version; these are: llama mixtral");
     cnv_refuse(TEST_CHECKPOINT("llama_rope_dynamic"), LLM_ERR_UNSUPPORTED, "dynamic RoPE");
     cnv_refuse(TEST_CHECKPOINT("qwen2_window"), LLM_ERR_UNSUPPORTED, "use_sliding_window");
