@@ -33669,8 +33669,10 @@ static int llm__adapter_copy(const llm__loader *L, const llm__tensor *t) {
 static llm_result llm__net_adapt(const llm__net *net, int slot, llm__adapter *d) {
     llm__loader L;
     size_t n = 0, odd = 0;
-    if (net->a->folded || (llm__arch_is(net->a, "falcon_h1") && !d->gguf)) /* GGUF has them there, for adapters too */
+    if (d->path && net->a->folded)
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s, whose multipliers are in its weights, takes no adapters", d->path, net->a->name);
+    if (d->path && !d->gguf && llm__arch_is(net->a, "falcon_h1")) /* of GGUF they are in an adapter's, too */
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s has multipliers in its weights: an adapter in GGUF expected", d->path, net->a->name);
     llm__loader_begin(&L, net->cfg.model, net->cfg.n_ranks, net->n_group);
     L.path = d->path;
     L.backend = net->cfg.backend;

@@ -20,6 +20,7 @@ import time
 
 sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "../tools")]
 import checkpoints
+from adapters import make_gguf
 from serving import MODEL, check, finish, gguf_pairs
 
 CLI = os.environ.get("LLM_CLI", "./llm_cli")
@@ -204,6 +205,7 @@ def states():
         if name in ("qwen3_5", "three heads a key", "mamba2", "multipliers", "a channel a head", "a key a decay"): near(f"{name}: shared by ranks", got, said(out, "-tp", "2"), 1e-4)
         adapter_states(name, folder, out)
         data = open(out, "rb").read()
+        if name == "biases of three": check(f"{name}: the MLP's norm stands behind attention", b"blk.1.post_attention_norm.weight" in data)
         if folded: check(f"{name}: the MLP's norm is called as llama.cpp calls it", b"blk.1.ffn_norm" in data and b"blk.1.ffn_norm.weight" not in data)
         if name == "a key a decay":
             check(f"{name}: one head of latents, in one layer", b"kimi-linear.attention.head_count_kv" + struct.pack("<IIQ4I", 9, 4, 4, 0, 0, 1, 0) in data)
@@ -293,7 +295,7 @@ ADAPTERS = {
     "qwen3_5": (("language_model.layers.1.mlp.up_proj", 104, 64, ""), ("language_model.layers.1.linear_attn.in_proj_z", 96, 64, "value heads in another order"), ("language_model.layers.1.linear_attn.out_proj", 64, 96, "value heads in another order")),
     "a channel a head": (("layers.1.self_attn.q_proj", 56, 56, ""), ("layers.2.mamba.in_proj", 224, 56, ""), ("layers.2.mamba.x_proj", 28, 112, "")),
     "a key a decay": (("layers.1.self_attn.o_proj", 64, 80, ""), ("layers.1.self_attn.f_b_proj", 80, 20, ""), ("layers.2.self_attn.q_proj", 96, 64, "")),
-    "multipliers": (("layers.1.feed_forward.up_proj", 88, 64, "takes no adapters"),),
+    "multipliers": (("layers.1.feed_forward.up_proj", 88, 64, "multipliers in its weights: an adapter in GGUF expected"),),
 }
 
 
@@ -310,6 +312,13 @@ def adapter_states(name, folder, file):
             last = [json.loads(p.stdout)["logprobs"][-1] for p in said]
             check(f"{name}: an adapter of {part}", abs(last[0] - last[1]) < 1e-4 < 1e-3 < abs(last[0] - last[2]), last)
         shutil.rmtree(own)
+    if name != "multipliers": return
+    values = lambda x, n, m: [list(struct.unpack(f"<{m}f", checkpoints.tensor(x, "f32", [n, m], ["normal", "0", "0.2"])[4 * m * i:4 * m * (i + 1)])) for i in range(n)]
+    make_gguf(f"{TMP}/adapter.gguf", {"blk.1.ssm_in.weight.lora_a": values("a", 2, 64), "blk.1.ssm_in.weight.lora_b": values("b", 294, 2)}, arch="falcon-h1")
+    said = [subprocess.run([CLI, "score", "-m", m, *more, "--token-ids", "[3, 10, 17, 24]", "--json"], capture_output=True, text=True, timeout=100) for m, more in ((file, []), (file, ["--lora", f"{TMP}/adapter.gguf"]), (folder, ["--lora", f"{TMP}/adapter.gguf"]))]
+    check(f"{name}: an adapter in GGUF", not said[1].returncode and abs(json.loads(said[0].stdout)["logprobs"][-1] - json.loads(said[1].stdout)["logprobs"][-1]) > 1e-3, [p.stderr for p in said])
+    check(f"{name}: beside the folder", said[2].returncode == 1 and f"{TMP}/adapter.gguf: falcon_h1, whose multipliers are in its weights, takes no adapters" in said[2].stderr, said[2].stderr)
+    os.remove(f"{TMP}/adapter.gguf")
 
 
 def damaged_states(out):

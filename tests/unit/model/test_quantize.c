@@ -37,6 +37,8 @@ static void qnt_mixtures(void) {
     qnt_layers("q4_k_m", "ffn_down", 12, 0, 4, 256, "644644644666");
     qnt_layers("Q4-K-M", "attn_q", 12, 0, 4, 256, "444444444444");
     qnt_layers("q4_k_m", "attn_qkv", 4, 0, 4, 256, "5555");
+    qnt_layers("q4_k_m", "ssm_conv1d_q", 2, 0, 4, 256, "hh");
+    qnt_layers("q4_k_m", "ssm_f_a", 2, 0, 4, 256, "44");
     qnt_layers("q4_k_s", "attn_v", 12, 0, 4, 256, "555544444444");
     qnt_layers("q4_k_s", "ffn_down", 12, 0, 4, 256, "544444444444");
     qnt_layers("q5_k_m", "ffn_down", 12, 0, 4, 256, "655655655666");
