@@ -158,7 +158,7 @@ class Sees(Recurrent):
 
 def prompts(folder):
     """Those of the cases, without their results."""
-    keep = ("case", "messages", "rendered", "token_ids", "images", "videos", "expanded", "image_tokens", "image_grid_thw", "video_grid_thw", "position_ids", "resized", "pixel_tolerance")
+    keep = ("case", "messages", "rendered", "token_ids", "images", "videos", "expanded", "image_tokens", "image_grid_thw", "video_grid_thw", "position_ids", "resized", "pixel_tolerance", "pixels", "pixel_values_first", "pixel_values_last")
     found = json.loads((folder / "expected.json").read_text())["prompts"]
     return [({k: p[k] for k in keep if k in p}, p) for p in found if p["case"] in CASES and not p.get("resized")]
 
