@@ -267,6 +267,7 @@ static llm_result llm__quantize_plan(llm__quantizing *q, llm__quantize_sums *inf
         const llm__tensor *x = q->order[i];
         const int64_t cols = x->shape[LLM__MAX(x->n_dims, 1) - 1];
         q->type[i] = llm__mixing_type(&mix, x);
+        if (q->folder && q->mixture->base == LLM_TYPE_F32) q->type[i] = LLM_TYPE_F32; /* what llama.cpp's converter writes then */
         if (!llm__type_info(x->type)) return llm__bad(q->source.path, "tensor", x->name, "its type is not known");
         info->n_params += x->shape[0] * x->shape[1] * x->shape[2] * x->shape[3];
         info->bytes_before += x->bytes;

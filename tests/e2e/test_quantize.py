@@ -243,6 +243,9 @@ def streams():
         if not check(f"{name}: made", p.returncode == 0, p.stderr): continue
         want, p = said(folder), run(folder, out + "q", "q4_k_m")
         check(f"{name}: the same", far(want, said(out)) == 0, far(want, said(out)))
+        whole = subprocess.run([CLI, "convert", folder, out + "f", "f32", "--json"], capture_output=True, text=True, timeout=100)
+        check(f"{name}: all of it in F32", whole.returncode == 0 and json.loads(whole.stdout)["bits_per_weight"] == 32 and far(want, said(out + "f")) == 0, (whole.stdout, whole.stderr))
+        os.remove(out + "f")
         moved = far(want, said(out, "-tp", "2"))
         check(f"{name}: shared by ranks", not isinstance(moved, tuple) and moved < 5e-4, moved)
         for model, more in ((out + "q", ()), (folder, ("--quantization", "q8_0"))):
