@@ -23,6 +23,9 @@ from answers import CLI, ask, log_softmax
 TOLERANCE = 2e-3
 # Refused among several ranks: heads of one group.
 ONE_GROUP = ("granitemoehybrid_mamba",)
+# Refused on CUDA: several streams of the residual. Refused in a pipeline: layers that read the keys of another stage's.
+STREAMS = ("gemma3n", "gemma3n_three")
+OTHERS_KEYS = ("gemma3n", "gemma4")
 PROMPTS = 3
 STEPS = 32
 COUNT = {True: 0, False: 0}
@@ -71,6 +74,8 @@ def check_family(family, extra):
 
 def refusal(family, args):
     """The words with which these options are refused; None: they are not."""
+    if family in STREAMS and "cuda" in args: return "it has no streams beside the residual"
+    if family in OTHERS_KEYS and "-pp" in args: return "which cannot be in another stage"
     return "cannot be divided among so many ranks" if family in ONE_GROUP and "-tp" in args else None
 
 

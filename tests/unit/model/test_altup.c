@@ -3,6 +3,7 @@
 #include "model/families.h"
 #include "model/arch.h"
 #include "model/loader.h"
+#include "model/take.h"
 #include "model/net.h"
 #include "model/load_altup.h"
 #include "model/forward_altup.h"
@@ -33,6 +34,27 @@ static void al_load(void) {
     L.layer = 3;
     llm__load_altup(&L, &layer);
     CHECK(L.r == LLM_ERR_FORMAT && strstr(llm_last_error(), "layers.3.laurel.linear_left.weight is missing"));
+    llm__loader_end(&L);
+    llm_model_close(m);
+}
+
+/* Quantised while they are loaded the small matrices stay as they are, as they do in GGUF files. */
+static void al_quantised(void) {
+    const llm_model_config cfg = {.quantization = "q8_0"};
+    static const struct {
+        int slot, rows, cols, type;
+    } table[] = {{LLM__W_LAUREL_L, 6, 64, LLM_TYPE_BF16},
+                 {LLM__W_ALTUP_ROUTER, 3, 64, LLM_TYPE_BF16},
+                 {LLM__W_PL_GATE, 12, 64, LLM_TYPE_Q8_0},
+                 {LLM__W_GATE, 96, 64, LLM_TYPE_Q8_0}};
+    llm_model *m = NULL;
+    llm__loader L;
+    if (!CHECK(!llm_model_open(TEST_CHECKPOINT("gemma3n_three"), &cfg, &m))) return;
+    llm__loader_begin(&L, m, 1, 1);
+    for (int i = 0; i < LLM__COUNT(table); i++) {
+        llm__take(&L, table[i].slot, llm__all(1), llm__all(table[i].rows), llm__all(table[i].cols), -1);
+        CHECK(!L.r && L.list[0].segment[i].type == table[i].type);
+    }
     llm__loader_end(&L);
     llm_model_close(m);
 }
@@ -102,5 +124,7 @@ static void al_pass(void) {
 
 TEST_GROUP(altup) {
     al_pass();
-    if (test_made(TEST_CHECKPOINT("llama"), "checkpoints")) al_load();
+    if (!test_made(TEST_CHECKPOINT("llama"), "checkpoints")) return;
+    al_load();
+    al_quantised();
 }
