@@ -90,25 +90,27 @@ LLM__PRIVATE int llm__convert_rope_form(const llm_model *m) {
     return llm__word_in("longrope su", type) ? 2 : !strcmp(type, "llama3") || llm__arch_is(&m->arch, "gemma4_text");
 }
 
-/* PhiMoE's i-th factor for long texts. */
-static float llm__convert_factor(const llm__facts *f, int i) {
-    double v = 1;
-    int node = llm__fact_list(f, "long_factor");
-    for (; i > 0 && node >= 0; i--) node = llm_json_next(f->json, node);
-    llm_json_num(f->json, node, &v);
-    return (float)v;
+/* LongRoPE's factors as config.json has them. */
+static void llm__convert_factors(const llm__facts *f, const char *key, int n, float *out) {
+    int node = llm__fact_list(f, key);
+    for (int i = 0; i < n; i++, node = llm_json_next(f->json, node)) {
+        double v = 1;
+        llm_json_num(f->json, node, &v);
+        out[i] = (float)v;
+    }
 }
 
 LLM__PRIVATE void llm__convert_divisors(const llm_model *m, int is_long, float *out) {
     llm__facts f = llm__convert_facts(m);
     const int half = m->arch.rope[0].dim / 2;
     const double base = llm__convert_base(&f, m);
+    if (llm__convert_rope_form(m) == 2) {
+        llm__convert_factors(&f, is_long ? "long_factor" : "short_factor", half, out);
+        return;
+    }
     for (int i = 0; i < half; i++) {
-        const double is = (double)m->arch.rope[0].inv_freq[is_long ? half + i : i];
-        if (is_long && llm__arch_is(&m->arch, "phimoe")) out[i] = llm__convert_factor(&f, i);
-        else
-            out[i] =
-                is > 0 ? (float)(pow(base, -2.0 * i / m->arch.rope[0].dim) / is) : 1e30f; /* llama.cpp's number for what does not turn */
+        const double is = (double)m->arch.rope[0].inv_freq[i];
+        out[i] = is > 0 ? (float)(pow(base, -2.0 * i / m->arch.rope[0].dim) / is) : 1e30f; /* llama.cpp's number for what does not turn */
     }
 }
 

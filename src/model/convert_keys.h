@@ -41,6 +41,6 @@ LLM__PRIVATE llm_result llm__convert_keys(const llm_model *m, llm_text *keys, ui
 /* Whether frequencies are changed one by one: 1 by one set of divisors (Llama 3), 2 by two (LongRoPE); 0: not so. */
 LLM__PRIVATE int llm__convert_rope_form(const llm_model *m);
 
-/* These divisors: (rope_dim / 2); of LongRoPE the set for long texts, or for short ones. Of PhiMoE the former is config.json's, though
- * transformers takes the latter for all lengths. */
+/* These divisors: (rope_dim / 2); of LongRoPE the set for long texts, or for short ones: PhiMoE has
+ * both in its file, though transformers takes the latter for all lengths. */
 LLM__PRIVATE void llm__convert_divisors(const llm_model *m, int is_long, float *out);

@@ -117,6 +117,7 @@ LIKE = {
                          [(r".*(in_proj|out_proj|conv1d).bias.*\n", ""), (r".*(router|experts.\{0).*\n", ""), (r"(layers.)1(.feed_forward)", r"\1{0..2}\2")], ""),
     "a key a decay": ("kimi_linear", {"linear_attn_config": {"full_attn_layers": [3], "kda_layers": [1, 2, 4], "head_dim": 20, "num_heads": 4, "short_conv_kernel_size": 4}},
                       [(r"(layers.[013].self_attn.\w+.weight bf16 )40x", r"\g<1>80x"), (r"(A_log f32 1x1x)2", r"\g<1>4"), (r"(dt_bias f32 )40", r"\g<1>80"), (r"(b_proj.weight bf16 )2x", r"\g<1>4x"), (r"(o_proj.weight bf16 64x)40", r"\g<1>80")], ""),
+    "factors of two kinds": ("phimoe", {"rope_scaling": {"type": "longrope", "short_factor": [1, 1.125, 1.25, 1.5, 2, 2.5, 3, 3.25], "long_factor": [1, 1.5, 2, 3, 5, 8, 13, 21.75], "short_mscale": 1.2, "long_mscale": 1.2, "original_max_position_embeddings": 128}}, [], ""),
     "no gates": ("llama", {"model_type": "arcee", "hidden_act": "relu2"}, [(r".*gate_proj.*\n", "")], ""),
     "biases of three": ("qwen2", {"model_type": "seed_oss", "attention_bias": True, "attention_out_bias": False, "head_dim": 16}, [], ""),
     "windows and no positions": ("cohere", {"model_type": "cohere2", "sliding_window": 20, "sliding_window_pattern": 2}, [], ""),
@@ -124,6 +125,11 @@ LIKE = {
     "experts behind one layer": ("glm4_moe", {"model_type": "dots1", "attention_bias": False, "sliding_window": 24, "max_window_layers": 2, "n_group": 2, "topk_group": 1, "rope_parameters": None, "num_experts_per_tok": 2}, [(r".*[qkv]_proj.bias.*\n", "")], ""),
     "experts without gates": ("nemotron_h", {"hybrid_override_pattern": "MME*E"}, [(r".*layers.2.mixer.*\n", ""), (r"layers.1.mixer", "layers.2.mixer"), (r"layers.0.mixer", "layers.{0..1}.mixer")], ""),
 }
+
+# What GGUF has no form for: of which folder, members of config.json, what is said.
+FORMLESS = (("llama4", {"use_qk_norm": False}, "use_qk_norm: a model of 128 experts alone has none"), ("llama4", {"layer_types": 4 * ["full_attention"]}, "no_rope_layers: others than those that see everything"),
+            ("phimoe", {"rope_scaling": dict(LIKE["factors of two kinds"][1]["rope_scaling"], long_mscale=1.5)}, "long_mscale: another than short_mscale"), ("falcon_h1", {}, "mamba_norm_before_gate: true"),
+            ("kimi_linear", {}, "linear_attn_config: other heads than attention has"))
 
 
 def like(name):
@@ -206,6 +212,7 @@ def states():
         adapter_states(name, folder, out)
         data = open(out, "rb").read()
         if name == "biases of three": check(f"{name}: the MLP's norm stands behind attention", b"blk.1.post_attention_norm.weight" in data)
+        if name == "factors of two kinds": check(f"{name}: both are in the file", all(struct.pack("<3f", *x) in data for x in ((2.5, 3, 3.25), (8, 13, 21.75))))
         if folded: check(f"{name}: the MLP's norm is called as llama.cpp calls it", b"blk.1.ffn_norm" in data and b"blk.1.ffn_norm.weight" not in data)
         if name == "a key a decay":
             check(f"{name}: one head of latents, in one layer", b"kimi-linear.attention.head_count_kv" + struct.pack("<IIQ4I", 9, 4, 4, 0, 0, 1, 0) in data)
@@ -222,6 +229,11 @@ def states():
             check(f"{name}: {part.decode()} is F32", not rest or rest[4 + 8 * rest[0]:][:4] == bytes(4), rest[:40])
         os.remove(out), os.remove(out + "q")
         if name not in STATES: shutil.rmtree(folder)
+    for family, members, words in FORMLESS:
+        LIKE["refused"] = family, members, [], ""
+        p = subprocess.run([CLI, "convert", like("refused"), f"{TMP}/out.gguf"], capture_output=True, text=True, timeout=100)
+        check(f"refused: {words}", p.returncode == 1 and f"config.json: {words}, which GGUF has no form for" in p.stderr and p.stderr.count("\n") == 1, p.stderr)
+        shutil.rmtree(f"{TMP}/refused")
     damaged_states(f"{TMP}/out.gguf")
 
 
