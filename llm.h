@@ -153,6 +153,7 @@
  *     >>operations           what each operation computes.
  *     >>recurrent            layers that keep a state of the past instead of keys and values.
  *     >>streams              several residual streams side by side.
+ *     >>indexer              which positions latent attention looks at: see llm_index_op.
  *     >>run                  running a list of recorded operations on all threads.
  *     >>record               what the backend is asked for, written down as a list of operations.
  *     >>cpu_open             opening the backend: buffers, weights, pages.
@@ -499,8 +500,8 @@ typedef void (*llm_log_fn)(void *user, int level, const char *message);
 /* What an operation of a step has given, for llm_engine_config.trace. */
 typedef struct llm_trace {
     const char *op;      /* "embed", "norm", "linear", "q", "k", "v" (turned by their positions), "attention_weights", "attention",
-                            "residual", "route" (ids of the chosen experts, then their weights), "experts", "gate", "streams", "lora",
-                            "logits"; with trace_inputs only "input", what a weight is multiplied with */
+                            "residual", "route" (ids of the chosen experts, then their weights), "experts", "gate", "streams", "index" (an
+                            indexer's key), "lora", "logits"; with trace_inputs only "input", what a weight is multiplied with */
     const char *weight;  /* name of the weight in the model's files, of several that are one the first; NULL: none */
     int32_t layer, head; /* -1: of none; head: of attention_weights only; of the input of an expert, which one */
     int32_t rows, cols;  /* a row for each token of the step; of logits, and behind the last layer, for those whose logits are wanted */
@@ -2356,7 +2357,7 @@ LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *m
  * operation makes the context remember the first error; wait() returns it.
  */
 
-#define LLM_BACKEND_ABI 19
+#define LLM_BACKEND_ABI 20
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -2470,7 +2471,8 @@ typedef struct llm_weight_desc {
 } llm_weight_desc;
 
 /* KV geometry of one layer on one rank. Latent attention: n_kv_heads 1, head_dim rank + rope, v_head_dim 0. A recurrent layer has n_state
- * values of f32 a page besides, or with n_kv_heads 0 nothing else. */
+ * values of f32 a page besides, or with n_kv_heads 0 nothing else. Latents that llm_index_op chooses among: n_kv_heads 1, head_dim that of
+ * the indexer's keys, v_head_dim rank + rope. */
 typedef struct llm_kv_layer {
     int32_t n_kv_heads, head_dim, v_head_dim, n_state;
 } llm_kv_layer;
@@ -2514,6 +2516,7 @@ typedef struct llm_backend_config {
     void *nodes;
     const char *tuning; /* llm_engine_config.tuning */
     int32_t n_flight;   /* GPU: steps that are begun before the first of them is waited for; 0: 2; at most LLM_FLIGHT_MAX */
+    int32_t indexed;    /* steps will have llm_index_op, over so many positions of a sequence at most; 0: none will */
 } llm_backend_config;
 
 enum { LLM_FLIGHT_MAX = 8 };
@@ -2741,6 +2744,22 @@ typedef struct llm_attention_op {
     int32_t spans;           /* 1: where llm_step has spans, they say what a row sees; a window cuts them at their beginning */
 } llm_attention_op;
 
+/* Which positions latent attention looks at (the lightning indexer, DeepSeek-V3.2, 2025). A row writes a key of its own to the cache:
+ *     key = rope(LayerNorm(k[: head_dim]))      q_h = rope(q_h)      w = k[head_dim :], a number a head
+ *     score_t = sum over h of w_h max(q_h . key_t, 0), of the positions t up to its own
+ * (divided by sqrt(n_heads head_dim), which changes no choice). From position topk on it chooses the topk positions with the highest
+ * scores, of equals the earlier ones; before, there is no choice. */
+typedef struct llm_index_op {
+    llm_buffer *dst;                    /* (n_rows, topk) int32_t in place of floats: the positions, ascending; undefined before topk */
+    llm_buffer *q;                      /* (n_rows, n_heads * head_dim) */
+    llm_buffer *k;                      /* (n_rows, head_dim + n_heads) */
+    const llm_weight *k_norm, *k_bias;  /* VECTOR (head_dim) */
+    const llm_buffer *rope;             /* of llm_rope_op */
+    int32_t rope_dim, rope_interleaved; /* the first rope_dim of head_dim; pairs as in llm_qkv_op */
+    int32_t n_heads, head_dim, topk, layer;
+    float eps;
+} llm_index_op;
+
 /* Latent attention. Normalises the latent, rotates, writes (latent, rope key) to the cache, attends in the absorbed form. */
 typedef struct llm_mla_op {
     llm_buffer *dst;           /* (n_rows, n_heads * v_dim) */
@@ -2753,6 +2772,8 @@ typedef struct llm_mla_op {
     int32_t rope_interleaved;
     int32_t layer, n_heads, nope, rope_dim, v_dim, rank;
     const llm_lora_site *lora; /* what adapters add to kv_b; NULL: nothing */
+    const llm_buffer *chosen;  /* of llm_index_op: what rows at position topk and behind see; NULL: all see all */
+    int32_t topk;
 } llm_mla_op;
 
 typedef enum llm_route_score {
@@ -2976,6 +2997,7 @@ typedef struct llm_backend {
     void (*conv)(llm_backend_ctx *ctx, int rank, const llm_conv_op *op);
     void (*recur)(llm_backend_ctx *ctx, int rank, const llm_recur_op *op);
     void (*streams)(llm_backend_ctx *ctx, int rank, const llm_streams_op *op); /* NULL: no AltUp */
+    void (*index)(llm_backend_ctx *ctx, int rank, const llm_index_op *op); /* NULL: latent attention sees all, whatever its model says */
 } llm_backend;
 
 /* Keeps a sentence for llm_last_error and returns r. */
@@ -14979,6 +15001,11 @@ typedef struct llm__attend {
     float slope[LLM__QUERIES];                                  /* ALiBi, in units of the base-2 logarithm */
     int at[LLM__QUERIES], from[LLM__QUERIES], to[LLM__QUERIES]; /* each query's position and the positions it sees */
     float softcap;                                              /* 0: none */
+    /* Latents that stand as rows: a block of them is (64, row_stride), the queries turned are (head_dim, turned_stride), the scores of a
+     * block turned (64, turned_stride). rows NULL: keys stand in groups */
+    float *rows, *turned, *turned_scores;
+    int row_stride, turned_stride;
+    const int32_t *chosen; /* with rows: what positions mean, from, to and the block's counting places in it; NULL: themselves */
     int alibi, keys_in_place, values_in_place;
     int half;  /* q, and scores once softened, are bf16, where their f32 were, rows close behind each other */
     int tiles; /* see llm__kernels.rest */
@@ -20479,8 +20506,9 @@ LLM__COLD_END
  * that a query does not see are exactly 0. So the pages before a window may be given back, and what lies in unused positions never matters.
  *
  * A tile is up to 48 (query, head) pairs of one sequence and one KV head: each block of keys and values is loaded once for all heads of
- * the group. Latent attention is the same with one KV head, whose values are the first dimensions of its keys. A recurrent layer has the
- * floats of its state behind its heads, if it has any.
+ * the group. Latent attention is the same with one KV head, whose values are the first dimensions of its keys. Where an indexer chooses
+ * positions, its keys stand as the layer's keys, for it scores them all, and the latents as values, a row each, for some are fetched. A
+ * recurrent layer has the floats of its state behind its heads, if it has any.
  *
  * The online softmax (Milakov and Gimelshein 2018; FlashAttention, Dao et al. 2022) needs no row of scores. Per query it keeps the largest
  * score m so far, the sum l of exp(score - m), and the weighted sum o (v_head_dim) of values. For a block with scores s and values V:
@@ -20646,9 +20674,8 @@ static void llm__kv_write_value(const llm__kernels *k, const llm__kv_view *view,
     if (view->kv->scaled) scales[2 * tokens + t] = scale, scales[3 * tokens + t] = offset;
 }
 
-/* Writes a token's key (and value, unless the layer is latent) of one head. `scratch` holds 4 * (head_dim + 1) bytes. */
-static void llm__kv_write_token(const llm__kernels *k, const llm__kv_view *view, int position, const float *key, const float *value,
-                                      uint8_t *scratch) {
+/* Writes a token's key of one head. `scratch` holds 4 * (head_dim + 1) bytes. */
+static void llm__kv_write_key(const llm__kernels *k, const llm__kv_view *view, int position, const float *key, uint8_t *scratch) {
     const llm__kv_place *p = view->place;
     int t = position % view->kv->page_tokens, tokens = view->kv->page_tokens, n = p->k_elements, size = view->kv->element_bytes;
     uint8_t *part = llm__kv_part(view, position);
@@ -20664,7 +20691,13 @@ static void llm__kv_write_token(const llm__kernels *k, const llm__kv_view *view,
         for (int i = 0; i < n; i++, to += LLM__GROUP) *to = scratch[i];
     else
         for (int i = 0; i < n; i++, to += LLM__GROUP * 4) memcpy(to, scratch + i * 4, 4);
-    if (p->shape.v_head_dim) llm__kv_write_value(k, view, position, value);
+}
+
+/* Both. */
+static void llm__kv_write_token(const llm__kernels *k, const llm__kv_view *view, int position, const float *key, const float *value,
+                                      uint8_t *scratch) {
+    llm__kv_write_key(k, view, position, key, scratch);
+    llm__kv_write_value(k, view, position, value);
 }
 
 /* The group of 16 keys at `position` to f32 (head_dim, 16), not scaled. `out` may take one row more (int4 of an odd head_dim). */
@@ -20680,25 +20713,39 @@ static void llm__kv_load_values(const llm__kernels *k, const llm__kv_view *view,
     for (int i = from; i < to; i++, at += n * view->kv->element_bytes, out += stride) k->expand(view->kv->type, at, n, out, out + n);
 }
 
+/* A token's value of one head, not scaled. */
+static void llm__kv_load_row(const llm__kernels *k, const llm__kv_view *view, int position, float *out) {
+    const uint8_t *pairs = llm__kv_values(view, position);
+    const uint32_t low = position % 2 ? 0 : 16; /* where a position's half of a pair is */
+    llm__bits16 x;
+    if (view->place->pair == 1) llm__kv_load_values(k, view, position, position + 1, out, view->place->v_elements);
+    for (int i = 0; i < view->place->v_elements && view->place->pair == 2; i += LLM__ROWS) {
+        memcpy(&x, pairs + i * 4, sizeof x);
+        LLM__EACH(j) x.u[j] = x.u[j] << low & 0xFFFF0000u;
+        memcpy(out + i, &x, sizeof x);
+    }
+}
+
 /* A token's value of one head as it was written, but for the rounding. */
 static void llm__kv_read_value(const llm__kernels *k, const llm__kv_view *view, int position, float *out) {
     const llm__kv_place *p = view->place;
     int t = position % view->kv->page_tokens, tokens = view->kv->page_tokens, n = p->shape.v_head_dim;
     const float *scales = (const float *)(const void *)(llm__kv_part(view, position) + p->scale_offset);
-    const uint16_t *pair = (const uint16_t *)(const void *)llm__kv_values(view, position) + t % 2;
-    for (int i = 0; i < n && p->pair == 2; i++) out[i] = llm__bf16_to_f32(pair[2 * i]);
-    if (p->pair == 1) llm__kv_load_values(k, view, position, position + 1, out, n);
+    llm__kv_load_row(k, view, position, out);
     for (int i = 0; i < n && view->kv->scaled; i++) out[i] = scales[3 * tokens + t] + scales[2 * tokens + t] * out[i];
 }
 
-/* Scales and offsets of a block's keys (what 0) or values (what 2); zeros outside [from, to). */
-static void llm__kv_load_scales(const llm__kv_view *view, int block, int from, int to, int what, float *scale, float *offset) {
+/* Scales and offsets of a block's keys (what 0) or values (what 2), of the places of `chosen` if there is such a list; zeros outside
+ * [from, to). */
+static void llm__kv_load_scales(const llm__kv_view *view, const int32_t *chosen, int block, int from, int to, int what, float *scale,
+                                      float *offset) {
     const int tokens = view->kv->page_tokens;
     memset(scale, 0, LLM__BLOCK * sizeof *scale);
     memset(offset, 0, LLM__BLOCK * sizeof *offset);
     for (int i = from; i < to; i++) {
+        const int position = chosen ? chosen[block + i] : block + i;
         const float *at =
-            (const float *)(const void *)(llm__kv_part(view, block + i) + view->place->scale_offset) + what * tokens + (block + i) % tokens;
+            (const float *)(const void *)(llm__kv_part(view, position) + view->place->scale_offset) + what * tokens + position % tokens;
         scale[i] = at[0];
         offset[i] = at[tokens];
     }
@@ -20707,6 +20754,9 @@ static void llm__kv_load_scales(const llm__kv_view *view, int block, int from, i
 /* ============================================================================
  * >>attention   Attention over pages.
  * ============================================================================ */
+
+/* Where keys stand as rows: heads of a tile that fill the vectors of a product, and queries of all tiles of a job. */
+enum { LLM__ROW_HEADS = 32, LLM__ROW_QUERIES = 128 };
 
 /* How the queries of a step are cut into jobs: by sequence, tile of rows, KV head and some of the head's query heads. */
 typedef struct llm__attend_jobs {
@@ -20748,7 +20798,51 @@ static const uint8_t *llm__attend_ahead(const llm__attend *t, const llm__kv_view
     return !view ? (const uint8_t *)here : values ? llm__kv_values(view, position) : llm__kv_keys(view, position);
 }
 
-/* Scores of the block: of all groups of 16 keys that [from, to) touches. */
+/* Scores as products of what is stored become those of what it stands for: q . (offset + scale * k) = scale * (q . k) + offset * sum of q.
+ */
+static void llm__attend_scale_scores(llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
+    float scale[LLM__BLOCK], offset[LLM__BLOCK];
+    llm__kv_load_scales(view, t->chosen, block, from, to, t->rows ? 2 : 0, scale, offset);
+    for (int i = 0; i < t->n; i++) {
+        float *row = t->scores + i * LLM__BLOCK;
+        for (int j = 0; j < LLM__BLOCK; j++) row[j] = row[j] * scale[j] + offset[j] * t->q_sum[i];
+    }
+}
+
+/* The queries as columns: (head_dim, turned_stride), filled up with zeros. */
+static void llm__attend_turn(llm__attend *t) {
+    t->turned_stride = (t->n + LLM__GROUP - 1) / LLM__GROUP * LLM__GROUP;
+    for (int d = 0; d < t->head_dim; d++)
+        for (int i = 0; i < t->turned_stride; i++) t->turned[d * t->turned_stride + i] = i < t->n ? t->q[i * t->head_dim + d] : 0;
+}
+
+/* Scores of the block's places [from, to) where keys stand as rows. Rows times queries instead of queries times keys: no row has to be
+ * turned, and a product's chain is the same from either side, to the bit. */
+static void llm__attend_row_scores(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
+    llm__mac m;
+    memset(&m, 0, sizeof m);
+    for (int i = from; i < to; i++) llm__kv_load_row(k, view, t->chosen ? t->chosen[block + i] : block + i, t->rows + i * t->row_stride);
+    m.tiles = &t->tiles;
+    m.a = t->rows + from * t->row_stride;
+    m.lda = t->row_stride;
+    m.ldb = m.ldc = t->turned_stride;
+    m.n = to - from;
+    m.k = t->head_dim;
+    m.type = LLM__KIND_F32;
+    for (int j = 0; j < t->turned_stride; j += 2 * LLM__GROUP) {
+        m.step = t->turned_stride - j > LLM__GROUP ? LLM__GROUP : 0;
+        m.b[0] = t->turned + j;
+        m.b[1] = t->turned + j + m.step;
+        m.fetch[0] = m.fetch[1] = (const uint8_t *)m.b[0];
+        m.c = t->turned_scores + from * t->turned_stride + j;
+        k->mac(&m);
+    }
+    for (int i = 0; i < t->n; i++)
+        for (int j = from; j < to; j++) t->scores[i * LLM__BLOCK + j] = t->turned_scores[j * t->turned_stride + i];
+    if (view->kv->scaled) llm__attend_scale_scores(t, view, block, from, to);
+}
+
+/* Scores of the block, of all groups of 16 keys that [from, to) touches, behind llm__attend_begin. Not where keys stand as rows. */
 static void llm__attend_scores(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     llm__mac m;
     const int last = (to - 1) / LLM__GROUP;
@@ -20775,13 +20869,7 @@ static void llm__attend_scores(const llm__kernels *k, llm__attend *t, const llm_
         m.c = t->scores + first * LLM__GROUP;
         k->mac(&m);
     }
-    if (!view->kv->scaled) return;
-    float scale[LLM__BLOCK], offset[LLM__BLOCK]; /* q . (offset + scale * k) = scale * (q . k) + offset * sum of q */
-    llm__kv_load_scales(view, block, from, to, 0, scale, offset);
-    for (int i = 0; i < t->n; i++) {
-        float *row = t->scores + i * LLM__BLOCK;
-        for (int j = 0; j < LLM__BLOCK; j++) row[j] = row[j] * scale[j] + offset[j] * t->q_sum[i];
-    }
+    if (view->kv->scaled) llm__attend_scale_scores(t, view, block, from, to);
 }
 
 /* Values of the positions [from, to) of the block to t->values, as rows of f32. */
@@ -20801,7 +20889,7 @@ static void llm__attend_load_values(const llm__kernels *k, const llm__attend *t,
 /* Takes scales and offsets of the values into the weights: sum of p (offset + scale * v) = sum of (p * scale) v + sum of p * offset. */
 static void llm__attend_scale_values(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     float scale[LLM__BLOCK], offset[LLM__BLOCK];
-    llm__kv_load_scales(view, block, from, to, view->place->shape.v_head_dim ? 2 : 0, scale, offset);
+    llm__kv_load_scales(view, t->chosen, block, from, to, view->place->shape.v_head_dim ? 2 : 0, scale, offset);
     for (int i = 0; i < t->n; i++) {
         float *p = t->scores + i * LLM__BLOCK;
         t->offset[i] = t->offset[i] * t->scale[i] + k->dot(p, offset, LLM__BLOCK);
@@ -20813,22 +20901,24 @@ static void llm__attend_scale_values(const llm__kernels *k, llm__attend *t, cons
  * last position may stand alone: what is beside it was never written and must count as 0. So its group of 32 positions (sums are made of
  * whole groups) is copied, with zeros in their place. */
 static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
-    const int tokens = view->kv->page_tokens, pair = view->place->pair;
+    const int tokens = view->kv->page_tokens, pair = t->rows ? 1 : view->place->pair;
     llm__mac m;
     memset(&m, 0, sizeof m);
     m.tiles = &t->tiles;
     m.lda = LLM__BLOCK;
-    m.ldb = m.ldc = t->v_stride;
+    m.ldb = t->rows ? t->row_stride : t->v_stride;
+    m.ldc = t->v_stride;
     m.scale = t->scale;
     m.n = t->n;
     m.type = t->values_in_place ? view->kv->kind : LLM__KIND_F32;
     const int size = m.type == LLM__KIND_F32 ? 4 : 2 * pair;
     if (view->kv->scaled) llm__attend_scale_values(k, t, view, block, from, to);
-    if (!t->values_in_place) llm__attend_load_values(k, t, view, block, from, to);
+    if (!t->values_in_place && !t->rows) llm__attend_load_values(k, t, view, block, from, to);
     for (int i = from / pair * pair, end; i < to; i = end) {
         end = t->values_in_place ? LLM__MIN(to, ((block + i) / tokens + 1) * tokens - block) : to; /* to the end of the page */
-        const uint8_t *values = t->values_in_place ? llm__kv_values(view, block + i) : (const uint8_t *)t->values;
-        const uint8_t *ahead = llm__attend_ahead(t, view, block + i, 1, values);
+        const float *floats = t->rows ? t->rows + i * t->row_stride : t->values;
+        const uint8_t *values = t->values_in_place ? llm__kv_values(view, block + i) : (const uint8_t *)floats;
+        const uint8_t *ahead = t->rows ? values : llm__attend_ahead(t, view, block + i, 1, values);
         if (end % pair && end / 32 * 32 > i) end = end / 32 * 32;
         else if (end % pair) {
             uint32_t *copy = (uint32_t *)(void *)t->values, *alone = copy + (end - i) / 2 * t->v_stride;
@@ -20854,6 +20944,20 @@ static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm_
     }
 }
 
+/* The part of it that does not depend on what the queries see, which ends at position `last`. */
+static void llm__attend_begin(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int last) {
+    for (int i = 0; i < t->n; i++) t->q_sum[i] = view->kv->scaled ? k->sum(t->q + i * t->head_dim, t->head_dim) : 0;
+    /* floats are read where they lie, unless rows end inside a vector; converting f16 again for every few queries is free beside the
+     * products */
+    t->keys_in_place = view->kv->type == LLM_KV_BF16 ? view->place->pair == 2 : !view->kv->scaled && view->place->shape.v_head_dim;
+    t->keys_in_place &= !t->rows;
+    t->values_in_place = t->keys_in_place && t->v_dim == t->v_stride;
+    t->end = (last + LLM__GROUP - 1) / LLM__GROUP * LLM__GROUP;
+    t->half = k->bf16 && view->place->pair == 2 && !t->rows;
+    if (t->half) k->to_bf16((uint16_t *)(void *)t->q, t->q, t->n * t->head_dim);
+    if (t->rows) llm__attend_turn(t);
+}
+
 /* Attention of a tile; leaves the result in out. The caller has laid out its arrays (llm__attend_place) and set n, softcap, alibi and, of
  * each query: q, times the scale of scores and, without a softcap, log2 e (what follows works with powers of two); at, from and to; slope,
  * 0 without ALiBi; running_max -1e30 and running_sum 0, or with a sink that sink times log2 e, and 1. next may be NULL. */
@@ -20863,20 +20967,14 @@ static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv
         first = LLM__MIN(first, t->from[i]);
         last = LLM__MAX(last, t->to[i]);
         t->offset[i] = 0;
-        t->q_sum[i] = view->kv->scaled ? k->sum(t->q + i * t->head_dim, t->head_dim) : 0;
     }
-    /* floats are read where they lie, unless rows end inside a vector; converting f16 again for every few queries is free beside the
-     * products */
-    t->keys_in_place = view->kv->type == LLM_KV_BF16 ? view->place->pair == 2 : !view->kv->scaled && view->place->shape.v_head_dim;
-    t->values_in_place = t->keys_in_place && t->v_dim == t->v_stride;
-    t->end = (last + LLM__GROUP - 1) / LLM__GROUP * LLM__GROUP;
-    t->half = k->bf16 && view->place->pair == 2;
-    if (t->half) k->to_bf16((uint16_t *)(void *)t->q, t->q, t->n * t->head_dim);
+    llm__attend_begin(k, t, view, last);
     memset(t->out, 0, (size_t)(t->n * t->v_stride) * sizeof(float));
     t->tiles = 0;
     for (int block = first / LLM__BLOCK * LLM__BLOCK; block < last; block += LLM__BLOCK) {
         int from = LLM__MAX(first - block, 0), to = LLM__MIN(last - block, LLM__BLOCK);
-        llm__attend_scores(k, t, view, block, from, to);
+        if (t->rows) llm__attend_row_scores(k, t, view, block, from, to);
+        else llm__attend_scores(k, t, view, block, from, to);
         if (t->softcap != 0 || t->alibi) k->bias(t, block);
         k->soften(t, block);
         llm__attend_values(k, t, view, block, from, to);
@@ -20905,6 +21003,22 @@ static void llm__attend_place(llm__attend *t, float *scratch, int head_dim, int 
     t->out = t->values + LLM__BLOCK * t->v_stride;
     t->scores = t->out + LLM__QUERIES * t->v_stride;
     t->q = t->scores + LLM__QUERIES * LLM__BLOCK;
+}
+
+/* The same for tiles whose keys stand as rows, and what is to be laid out for them besides: q and out hold those of a job. */
+static size_t llm__attend_row_floats(int head_dim, int v_dim) {
+    const size_t row = ((size_t)head_dim + 15) & ~(size_t)15;
+    return llm__attend_floats(head_dim, v_dim) + LLM__BLOCK * row + LLM__QUERIES * ((size_t)head_dim + LLM__BLOCK) +
+           LLM__ROW_QUERIES * 2 * row;
+}
+
+static void llm__attend_place_rows(llm__attend *t) {
+    t->row_stride = (t->head_dim + 15) & ~15;
+    t->rows = t->q + LLM__QUERIES * ((t->head_dim + 15) & ~15);
+    t->turned = t->rows + LLM__BLOCK * t->row_stride;
+    t->turned_scores = t->turned + LLM__QUERIES * t->head_dim;
+    t->q = t->turned_scores + LLM__QUERIES * LLM__BLOCK;
+    t->out = t->q + LLM__ROW_QUERIES * t->row_stride;
 }
 
 /* Tiles of rows that one sequence of the step makes. */
@@ -21031,7 +21145,8 @@ enum { LLM__MAX_RECORDS = 8192, LLM__MAX_RANKS = 64, LLM__MAX_PASSES = 8 * LLM__
 typedef enum llm__op_kind {
     LLM__OP_EMBED, LLM__OP_ROPE, LLM__OP_RESIDUAL, LLM__OP_NORM, LLM__OP_LINEAR, LLM__OP_QKV, LLM__OP_ATTENTION, LLM__OP_MLA_WRITE,
     LLM__OP_MLA, LLM__OP_ROUTE, LLM__OP_EXPERTS, LLM__OP_GATE, LLM__OP_GATHER, LLM__OP_ALL_REDUCE, LLM__OP_LOGITS, LLM__OP_LORA_DOWN,
-    LLM__OP_LORA_UP, LLM__OP_RECEIVE, LLM__OP_STATE, LLM__OP_CONV, LLM__OP_RECUR, LLM__OP_STREAMS
+    LLM__OP_LORA_UP, LLM__OP_RECEIVE, LLM__OP_STATE, LLM__OP_CONV, LLM__OP_RECUR, LLM__OP_STREAMS, LLM__OP_INDEX_WRITE, LLM__OP_INDEX,
+    LLM__OP_CHOOSE
 } llm__op_kind;
 
 /* How an operation is split between threads. Two of the same kind, other than ANY, need no barrier between them. */
@@ -21076,6 +21191,7 @@ typedef struct llm__record {
         llm_conv_op conv;
         llm_recur_op recur;
         llm_streams_op streams;
+        llm_index_op index;
     } op;
 } __attribute__((aligned(64))) llm__record;
 
@@ -21147,6 +21263,9 @@ struct llm_backend_ctx {
     size_t scratch_bytes;
     void *experts; /* scratch that all threads share */
     size_t experts_bytes;
+    float *scores; /* of indexers, (n_ranks, threads, scores_stride): see >>indexer */
+    int64_t scores_stride;
+    size_t scores_bytes;
     float *logits; /* (max_out, logits_stride) */
     int64_t logits_rows, logits_stride;
     size_t logits_bytes;
@@ -21191,8 +21310,8 @@ typedef struct llm__run {
 } llm__run;
 
 /* dst = norm(src) of one row; dst may be src. w and b may be NULL: 1 and 0. */
-static void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst, const float *src, int n, const float *w, const float *b,
-                          float eps) {
+static void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst, const float *src, int n, const float *w,
+                                const float *b, float eps) {
     if (kind == LLM_NORM_NONE) {
         if (dst != src) memcpy(dst, src, (size_t)n * sizeof *dst);
         return;
@@ -21433,7 +21552,9 @@ static void llm__run_mla_write(const llm__run *r, int row) {
     for (int h = 0; h < op->n_heads && rope; h++)
         k->rotate(q + h * (op->nope + op->rope_dim), rope, op->rope_dim / 2, op->rope_interleaved);
     if (r->ctx->kv.scaled) llm__kv_turn(latent, op->rank + op->rope_dim, llm__kv_turn_size(op->rank | op->rope_dim));
-    llm__kv_write_token(k, &view, llm__row_position(&r->ctx->step, row), latent, NULL, (uint8_t *)r->e->scratch);
+    const int at = llm__row_position(&r->ctx->step, row);
+    if (view.place->shape.v_head_dim) llm__kv_write_value(k, &view, at, latent);
+    else llm__kv_write_key(k, &view, at, latent, (uint8_t *)r->e->scratch);
 }
 
 /* What an adapter adds to kv_b, U + B A instead of U: both ways through a head it is y += Y^T (X x) over the adapter's own r, with X (r,
@@ -21450,18 +21571,20 @@ static void llm__mla_adapt(const llm__kernels *k, const llm_weight *x_of, int64_
  *     a prompt of 256 rows     1 head,  43 rows     96 jobs: a head's kv_b is read for 43 rows at once
  *     eight answers, a row each     8 heads, 4 rows     4 jobs: kv_b is read twice in all, a sequence's latents twice
  *     one answer     8 heads, 1 row     2 jobs, one a thread
- */
+ *
+ * Rows that see what an indexer has chosen share no latents: a tile of attention is one row then, with as many heads as fill vectors, and a
+ * job has tiles of several rows, which share kv_b. */
 typedef struct llm__latent_jobs {
     int n, rows, heads, parts; /* jobs; of each; parts of the heads */
 } llm__latent_jobs;
 
-static llm__latent_jobs llm__latent_cut(const llm_step *s, int n_heads, int n_threads) {
-    const int rows = s->shape.n_rows, least = rows >= 16 * s->shape.n_seqs ? 1 : 8;
+static llm__latent_jobs llm__latent_cut(const llm_step *s, int n_heads, int n_threads, int chosen) {
+    const int rows = s->shape.n_rows, least = rows >= 16 * s->shape.n_seqs ? 1 : 8, most = chosen ? (int)LLM__ROW_QUERIES : LLM__QUERIES;
     llm__latent_jobs j;
-    j.heads = LLM__MIN(n_heads, LLM__MAX(least, LLM__QUERIES / rows));
+    j.heads = LLM__MIN(n_heads, chosen ? (int)LLM__ROW_HEADS : LLM__MAX(least, LLM__QUERIES / rows));
     for (;; j.heads = (j.heads + 1) / 2) {
-        const int tiles = (rows * j.heads + LLM__QUERIES - 1) / LLM__QUERIES;
-        j.rows = LLM__MIN((rows + tiles - 1) / tiles, LLM__QUERIES / j.heads);
+        const int tiles = (rows * j.heads + most - 1) / most;
+        j.rows = LLM__MIN(LLM__MIN((rows + tiles - 1) / tiles, most / j.heads), (int)LLM__QUERIES);
         j.parts = (n_heads + j.heads - 1) / j.heads;
         j.n = (rows + j.rows - 1) / j.rows * j.parts;
         if (j.heads == 1 || j.n >= n_threads) return j;
@@ -21520,6 +21643,12 @@ static void llm__latent_results(const llm__run *r, llm__attend *t, int row, int 
     }
 }
 
+/* The positions that were chosen for a row; NULL: it sees all. */
+static const int32_t *llm__mla_chosen(const llm_step *s, const llm_mla_op *op, int row) {
+    if (!op->chosen || llm__row_position(s, row) < op->topk) return NULL;
+    return (const int32_t *)(const void *)llm__row(op->chosen, row);
+}
+
 /* q . k = q . (U c) = (U^T q) . c for a latent c and the key rows U of a head, and the same on the way out: so keys are never made. A token
  * of DeepSeek-V2 has 512 + 64 numbers in the cache where 128 heads of keys and values would have 40,960.
  *
@@ -21530,23 +21659,29 @@ static void llm__run_mla(const llm__run *r) {
     const llm_mla_op *op = &r->rec->op.mla;
     const llm_step *s = &r->ctx->step;
     const llm_attention_op plain = LLM__ZERO; /* no window, sinks or slopes */
-    const llm__latent_jobs jobs = llm__latent_cut(s, op->n_heads, r->e->n_threads);
+    const int rows_stand = r->ctx->kv.layer[op->layer].shape.v_head_dim != 0;
+    const llm__latent_jobs jobs = llm__latent_cut(s, op->n_heads, r->e->n_threads, op->chosen != NULL);
     llm__attend t;
     llm__attend_place(&t, (float *)r->e->scratch, op->rank + op->rope_dim, op->rank);
+    if (rows_stand) llm__attend_place_rows(&t);
     float *const q = t.q, *const out = t.out;
     for (int i; (i = jobs.n - 1 - __atomic_fetch_add(&r->rec->next, 1, __ATOMIC_RELAXED)) >= 0;) { /* the longest contexts first */
         const int row = i / jobs.parts * jobs.rows, n_rows = LLM__MIN(jobs.rows, s->shape.n_rows - row);
         const int head = i % jobs.parts * jobs.heads, n_heads = LLM__MIN(jobs.heads, op->n_heads - head);
         t.q = q, t.out = out;
         llm__latent_queries(r, &t, row, n_rows, head, n_heads);
-        for (int from = 0, to; from < n_rows; from = to) { /* the rows of a sequence */
+        for (int from = 0, to; from < n_rows; from = to) { /* the rows of a sequence, or one that sees what was chosen for it */
             const int seq = s->seq_of_row[row + from];
             llm__kv_view view = llm__view(r, op->layer, seq, 0);
-            for (to = from; to < n_rows && s->seq_of_row[row + to] == seq;) to++;
+            t.chosen = llm__mla_chosen(s, op, row + from);
+            for (to = from + 1; to < n_rows && s->seq_of_row[row + to] == seq && (to - from + 1) * n_heads <= LLM__QUERIES && !t.chosen &&
+                                !llm__mla_chosen(s, op, row + to);)
+                to++;
             t.n = (to - from) * n_heads;
             t.q = q + from * n_heads * t.head_dim;
             t.out = out + from * n_heads * t.v_stride;
             for (int j = 0; j < t.n; j++) llm__attend_query(s, &plain, &t, j, row + from + j / n_heads, head + j % n_heads);
+            for (int j = 0; j < t.n && t.chosen; j++) t.to[j] = op->topk;
             llm__attend_run(r->ctx->kernels, &t, &view);
         }
         t.q = q, t.out = out;
@@ -22030,6 +22165,166 @@ static void llm__run_streams(const llm__run *r, int row) {
 }
 
 /* ============================================================================
+ * >>indexer   Which positions latent attention looks at: see llm_index_op.
+ * ============================================================================
+ * A row of a long context scores every position before it with heads that are few and narrow beside those of attention (DeepSeek-V3.2: 64
+ * of 128 numbers against 128 of 576, and no values), and attends to the best alone. At 8,192 positions, of which 2,048 are chosen:
+ *
+ *     all positions    8,192 * 128 * (576 + 512) = 1,141 million multiply-adds a row and layer
+ *     an indexer       8,192 *  64 * 128         =    67 million, and 2,048 * 128 * (576 + 512) = 285 million
+ *
+ * Scores are made as those of attention are: tiles of heads against blocks of 64 keys, with the same products. A score is the sum over
+ * heads in their order, so it does not depend on who computes it, nor on what else is in the step.
+ *
+ * The choice is exact, and a function of the scores: a position is chosen if fewer than k are better, which are those with a higher score
+ * and earlier ones with the same. With k = 3:
+ *
+ *     score     0.5  0.2  0.9  0.2  0.2  0.0
+ *     chosen    yes  yes  yes  no   no   no       of three equal ones the first
+ *
+ * The k-th best score is found by its bits, which order floats as integers once negative ones are turned round: 11 bits at a time, from the
+ * highest, positions are counted by what they have there. Four times through the scores, whatever they are.
+ *
+ * Steps with more such rows than threads are cut by rows: a thread scores and chooses. With fewer, as in decoding, rows are cut into
+ * stretches of positions, and a second record chooses when all have been scored. */
+
+/* Positions that a thread scores at a time, where threads share a row. */
+enum { LLM__STRETCH = 16 * LLM__BLOCK };
+
+/* Integers in the order of scores. */
+static uint32_t llm__score_order(float score) {
+    uint32_t bits;
+    const float x = score + 0.0f;
+    memcpy(&bits, &x, sizeof bits);
+    if (x != x) return 0;
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+/* The k best of n > k scores, as positions, ascending. -0 is 0; what is no number comes last. */
+static void llm__best_positions(const float *score, int32_t n, int32_t k, int32_t *chosen) {
+    static const int shift[3] = {21, 10, 0}, width[3] = {11, 11, 10};
+    uint32_t least = 0, known = 0; /* the bits of the k-th best score, and which of them are known */
+    int32_t equal = k;             /* so many are taken of those whose known bits are the same */
+    for (int pass = 0; pass < 3; pass++) {
+        int32_t count[1 << 11] = {0};
+        const uint32_t mask = (1u << width[pass]) - 1;
+        uint32_t digit = mask;
+        for (int32_t i = 0; i < n; i++) {
+            const uint32_t x = llm__score_order(score[i]);
+            if ((x & known) == least) count[x >> shift[pass] & mask]++;
+        }
+        while (count[digit] < equal) equal -= count[digit--];
+        least |= digit << shift[pass];
+        known |= mask << shift[pass];
+    }
+    for (int32_t i = 0; i < n; i++) {
+        const uint32_t x = llm__score_order(score[i]);
+        if (x > least || (x == least && equal-- > 0)) *chosen++ = i;
+    }
+}
+
+/* How many rows of the step have more than topk positions to see. */
+static int llm__index_rows(const llm_step *s, int32_t topk) {
+    int n = 0;
+    for (int row = 0; row < s->shape.n_rows; row++) n += llm__row_position(s, row) >= topk;
+    return n;
+}
+
+/* The i-th of these rows. */
+static int llm__index_row(const llm_step *s, int32_t topk, int i) {
+    int row = 0;
+    while (llm__row_position(s, row) < topk || i-- > 0) row++;
+    return row;
+}
+
+/* Where the scores of a row stand: a thread's own, or by the row's number. */
+static float *llm__index_scores(const llm__run *r, int slot) {
+    return r->ctx->scores + ((int64_t)r->rank * r->e->n_threads + slot) * r->ctx->scores_stride;
+}
+
+/* One row: norm and rotation of its key, which goes to the cache, and rotation of its queries. */
+static void llm__run_index_write(const llm__run *r, int row) {
+    const llm_index_op *op = &r->rec->op.index;
+    const llm__kernels *k = r->ctx->kernels;
+    const int position = llm__row_position(&r->ctx->step, row), size = llm__kv_turn_size(op->head_dim);
+    const float *rope = llm__row(op->rope, row);
+    const llm__kv_view view = llm__view(r, op->layer, r->ctx->step.seq_of_row[row], 0);
+    float *key = llm__row(op->k, row), *q = llm__row(op->q, row);
+    llm__norm_row(k, LLM_NORM_LAYER, key, key, op->head_dim, llm__vector(op->k_norm), llm__vector(op->k_bias), op->eps);
+    k->rotate(key, rope, op->rope_dim / 2, op->rope_interleaved);
+    if (view.kv->scaled) llm__kv_turn(key, op->head_dim, size);
+    llm__kv_write_key(k, &view, position, key, (uint8_t *)r->e->scratch);
+    for (int h = 0; h < op->n_heads && position >= op->topk; h++, q += op->head_dim) {
+        k->rotate(q, rope, op->rope_dim / 2, op->rope_interleaved);
+        if (view.kv->scaled) llm__kv_turn(q, op->head_dim, size);
+    }
+}
+
+/* score[t] for the positions [from, to) of a row, from on a border of blocks; what follows in the last block is undefined. */
+static void llm__index_score(const llm__run *r, int row, int from, int to, float *score) {
+    const llm_index_op *op = &r->rec->op.index;
+    const llm__kernels *k = r->ctx->kernels;
+    const llm__kv_view view = llm__view(r, op->layer, r->ctx->step.seq_of_row[row], 0);
+    const float *weight = llm__row(op->k, row) + op->head_dim;
+    llm__attend t;
+    llm__attend_place(&t, (float *)r->e->scratch, op->head_dim, LLM__GROUP);
+    memset(score + from, 0, (size_t)((to - from + LLM__BLOCK - 1) / LLM__BLOCK * LLM__BLOCK) * sizeof *score);
+    for (int head = 0; head < op->n_heads; head += t.n) {
+        t.n = LLM__MIN(op->n_heads - head, (int)LLM__QUERIES);
+        memcpy(t.q, llm__row(op->q, row) + head * op->head_dim, (size_t)(t.n * op->head_dim) * sizeof *t.q);
+        t.tiles = 0;
+        llm__attend_begin(k, &t, &view, to);
+        for (int block = from; block < to; block += LLM__BLOCK) {
+            llm__attend_scores(k, &t, &view, block, 0, LLM__MIN(to - block, (int)LLM__BLOCK));
+            for (int h = 0; h < t.n; h++) {
+                float *p = t.scores + h * LLM__BLOCK;
+                for (int i = 0; i < LLM__BLOCK; i++) p[i] = p[i] > 0 ? p[i] : 0;
+                k->add(score + block, p, weight[head + h], LLM__BLOCK);
+            }
+        }
+        if (k->rest) k->rest(&t.tiles);
+    }
+}
+
+/* Chooses for a row whose scores are there. */
+static void llm__index_choose(const llm__run *r, int row, const float *score) {
+    const llm_index_op *op = &r->rec->op.index;
+    llm__best_positions(score, llm__row_position(&r->ctx->step, row) + 1, op->topk, (int32_t *)(void *)llm__row(op->dst, row));
+}
+
+/* Which row a stretch is of: the slot-th of the long ones. *job becomes the stretch's number among those of the row. */
+static int llm__index_row_of(const llm_step *s, int32_t topk, int *job, int *slot) {
+    for (*slot = 0;; ++*slot) {
+        const int row = llm__index_row(s, topk, *slot), each = llm__row_position(s, row) / LLM__STRETCH + 1;
+        if (*job < each) return row;
+        *job -= each;
+    }
+}
+
+/* Scores, and with more rows than threads the choice. */
+static void llm__run_index(const llm__run *r) {
+    const llm_index_op *op = &r->rec->op.index;
+    const llm_step *s = &r->ctx->step;
+    const int n = llm__index_rows(s, op->topk), by_rows = n > r->e->n_threads;
+    int jobs = n, slot = r->e->thread;
+    for (int i = 0; i < n && !by_rows; i++) jobs += llm__row_position(s, llm__index_row(s, op->topk, i)) / LLM__STRETCH;
+    for (int job; (job = jobs - 1 - __atomic_fetch_add(&r->rec->next, 1, __ATOMIC_RELAXED)) >= 0;) { /* the longest contexts first */
+        const int row = by_rows ? llm__index_row(s, op->topk, job) : llm__index_row_of(s, op->topk, &job, &slot);
+        const int end = llm__row_position(s, row) + 1, from = by_rows ? 0 : job * LLM__STRETCH;
+        float *score = llm__index_scores(r, slot);
+        llm__index_score(r, row, from, by_rows ? end : LLM__MIN(end, from + (int)LLM__STRETCH), score);
+        if (by_rows) llm__index_choose(r, row, score);
+    }
+}
+
+/* The choice of rows that are no more than the threads. */
+static void llm__run_choose(const llm__run *r) {
+    const int topk = r->rec->op.index.topk, n = llm__index_rows(&r->ctx->step, topk);
+    for (int i = r->e->thread; i < n; i += r->e->n_threads)
+        llm__index_choose(r, llm__index_row(&r->ctx->step, topk, i), llm__index_scores(r, i));
+}
+
+/* ============================================================================
  * >>run   Running a list of recorded operations on all threads.
  * ============================================================================
  * The same function runs on all threads, each with its number; who has which share follows from that number, the number of threads
@@ -22060,6 +22355,8 @@ static const llm__op_row llm__ops[] = {
     {llm__run_gather, NULL, sizeof(llm_gather_op), LLM_SPENT_NORM}, {llm__run_state, NULL, sizeof(llm_state_op), LLM_SPENT_NORM},
     {NULL, llm__run_conv, sizeof(llm_conv_op), LLM_SPENT_ATTENTION}, {NULL, llm__run_recur, sizeof(llm_recur_op), LLM_SPENT_ATTENTION},
     {llm__run_streams, NULL, sizeof(llm_streams_op), LLM_SPENT_NORM},
+    {llm__run_index_write, NULL, sizeof(llm_index_op), LLM_SPENT_ATTENTION},
+    {NULL, llm__run_index, sizeof(llm_index_op), LLM_SPENT_ATTENTION}, {NULL, llm__run_choose, sizeof(llm_index_op), LLM_SPENT_ATTENTION},
 };
 
 /* The row of a kind of operation. */
@@ -22142,8 +22439,12 @@ static llm__cost llm__record_cost(const llm_backend_ctx *ctx, const llm__record 
     if (rec->kind == LLM__OP_MLA) { /* the values are the first `rank` columns of the keys */
         const llm_mla_op *a = &rec->op.mla;
         const double width = a->rank + a->rope_dim;
-        c = llm__attended_cost(&ctx->step, 0, width * element, a->n_heads * (width + a->rank));
+        c = llm__attended_cost(&ctx->step, a->chosen ? a->topk : 0, width * element, a->n_heads * (width + a->rank));
         more = llm__weight_cost(a->kv_b, rows);
+    }
+    if (rec->kind == LLM__OP_INDEX) {
+        const llm_index_op *a = &rec->op.index;
+        c = llm__attended_cost(&ctx->step, 0, (double)a->head_dim * element, (double)a->n_heads * a->head_dim);
     }
     if (rec->kind == LLM__OP_EXPERTS) {
         const llm_experts_op *x = &rec->op.experts;
@@ -22441,17 +22742,34 @@ static void llm__cpu_attention(llm_backend_ctx *ctx, int rank, const llm_attenti
 }
 
 /* Two records: all latents must be in the cache before any head attends. */
+static void llm__cpu_index(llm_backend_ctx *ctx, int rank, const llm_index_op *op) {
+    const llm_kv_layer *shape = op->layer >= 0 && op->layer < ctx->kv.n_layers ? &ctx->kv.layer[op->layer].shape : NULL;
+    if (!shape || shape->head_dim != op->head_dim || !shape->v_head_dim)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "index: the layer does not fit the KV cache");
+    for (int s = 0; s < ctx->step.shape.n_seqs; s++)
+        if (ctx->step.seq_len[s] > ctx->scores_stride) llm__cpu_fail(ctx, LLM_ERR_ARG, "index: a sequence of more positions than indexed");
+    if (op->n_heads < 1 || op->rope_dim > op->head_dim || op->topk < 1 || op->dst->cols < op->topk ||
+        op->q->cols < (int64_t)op->n_heads * op->head_dim || op->k->cols < op->head_dim + op->n_heads)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "index: heads, widths or topk out of range");
+    const int rows = llm__index_rows(&ctx->step, op->topk);
+    llm__record_op(ctx, rank, LLM__OP_INDEX_WRITE, LLM_ROWS_TOKENS, op, op->rope, NULL, op->q, op->k, LLM__TOUCH_WRITE);
+    if (rows) llm__record_op(ctx, rank, LLM__OP_INDEX, LLM_ROWS_TOKENS, op, op->q, op->k, op->dst, NULL, LLM__TOUCH_READ);
+    if (rows && rows <= ctx->pool->n)
+        llm__record_op(ctx, rank, LLM__OP_CHOOSE, LLM_ROWS_TOKENS, op, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
+}
+
 static void llm__cpu_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
-    if (op->layer < 0 || op->layer >= ctx->kv.n_layers || ctx->kv.layer[op->layer].shape.head_dim != op->rank + op->rope_dim ||
-        ctx->kv.layer[op->layer].shape.v_head_dim)
+    const llm_kv_layer *shape = op->layer >= 0 && op->layer < ctx->kv.n_layers ? &ctx->kv.layer[op->layer].shape : NULL;
+    if (!shape || (op->chosen ? shape->v_head_dim : shape->head_dim) != op->rank + op->rope_dim || (!op->chosen && shape->v_head_dim))
         llm__cpu_fail(ctx, LLM_ERR_ARG, "mla: the layer does not fit the KV cache");
     if (op->kv_b->n_heads != op->n_heads || op->kv_b->n_keys != op->nope || op->kv_b->cols != op->rank ||
         op->kv_b->rows != (int64_t)op->n_heads * (op->nope + op->v_dim))
         llm__cpu_fail(ctx, LLM_ERR_ARG, "mla: kv_b has other heads than the operation");
     llm_mla_op own = *op;
     if (!llm__cpu_adapts(ctx, op->lora)) own.lora = NULL;
+    if (op->chosen && !llm__index_rows(&ctx->step, op->topk)) own.chosen = NULL;
     llm__record_op(ctx, rank, LLM__OP_MLA_WRITE, LLM_ROWS_TOKENS, op, op->rope, NULL, op->q, op->kv_a, LLM__TOUCH_WRITE);
-    llm__record_op(ctx, rank, LLM__OP_MLA, LLM_ROWS_TOKENS, &own, op->q, NULL, op->dst, NULL, LLM__TOUCH_READ);
+    llm__record_op(ctx, rank, LLM__OP_MLA, LLM_ROWS_TOKENS, &own, op->q, own.chosen, op->dst, NULL, LLM__TOUCH_READ);
 }
 
 /* What is read was written by another step, or by no row of this one. */
@@ -22827,6 +23145,7 @@ static void llm__cpu_close(llm_backend_ctx *ctx) {
     llm__pages_free(ctx->pass, LLM__MAX_PASSES * sizeof *ctx->pass);
     llm__pages_free(ctx->scratch, ctx->scratch_bytes * threads);
     llm__pages_free(ctx->experts, ctx->experts_bytes);
+    llm__pages_free(ctx->scores, ctx->scores_bytes);
     llm__pages_free(ctx->logits, ctx->logits_bytes);
     LLM_FREE(ctx->step_memory);
     LLM_FREE((void *)ctx->given);
@@ -22871,6 +23190,18 @@ static llm_result llm__cpu_step_memory(llm_backend_ctx *ctx) {
     return LLM_OK;
 }
 
+/* Scores of indexers: a row of the longest context a thread, on every rank. */
+static llm_result llm__cpu_scores(llm_backend_ctx *ctx) {
+    int ok = 1;
+    const uint64_t stride = llm__align_up((uint64_t)ctx->cfg.indexed, LLM__BLOCK, &ok),
+                   rows = (uint64_t)ctx->n_ranks * (uint64_t)ctx->pool->n;
+    if (!ctx->cfg.indexed) return LLM_OK;
+    ctx->scores_stride = (int64_t)stride;
+    ctx->scores_bytes = (size_t)llm__mul(llm__mul(stride, rows, &ok), sizeof(float), &ok);
+    if (ok) ctx->scores = (float *)llm__cpu_pages(ctx, ctx->scores_bytes);
+    return ctx->scores ? LLM_OK : llm__nomem();
+}
+
 /* A context beside another one has what that one has found. */
 static llm_result llm__cpu_tune(llm_backend_ctx *ctx) {
     const llm_backend_ctx *beside = ctx->cfg.beside;
@@ -22904,6 +23235,7 @@ static llm_result llm__cpu_open_parts(llm_backend_ctx *ctx) {
     llm_kv_type kv = ctx->cfg.kv_type;
     llm__kv_type_set(&ctx->kv, kv ? kv : llm__kv_auto(ctx->isa, ctx->cfg.compute));
     r = llm__cpu_scratch(ctx, (size_t)1 << 20);
+    if (!r) r = llm__cpu_scores(ctx);
     return r ? r : llm__cpu_step_memory(ctx);
 }
 
@@ -22918,6 +23250,7 @@ static llm_result llm__cpu_open(const llm_backend_config *cfg, llm_backend_ctx *
         cfg->kv_type > LLM_KV_INT4)
         return llm__error(LLM_ERR_ARG, "cpu backend: n_threads %d (0 to 1024), n_ranks %d (0 to %d), kv_type %d: out of range",
                           cfg->n_threads, cfg->n_ranks, LLM__MAX_RANKS, (int)cfg->kv_type);
+    if (cfg->indexed < 0) return llm__error(LLM_ERR_ARG, "cpu backend: indexed %d: expected at least 0", cfg->indexed);
     if (cfg->n_stages < 0 || LLM__MAX(1, cfg->n_ranks) % LLM__MAX(1, cfg->n_stages))
         return llm__error(LLM_ERR_ARG, "cpu backend: %d ranks in %d stages", cfg->n_ranks, cfg->n_stages);
     llm_backend_ctx *ctx = LLM__NEW(llm_backend_ctx, 1);
@@ -23133,7 +23466,9 @@ static llm_result llm__cpu_kv_open(llm_backend_ctx *ctx, int n_layers, const llm
     if (ctx->cfg.kv_prealloc) llm__pool_run(ctx->pool, llm__cpu_kv_touch, ctx, 1);
     for (int i = 0; i < n_layers; i++) {
         int vd = layers[i].v_head_dim ? layers[i].v_head_dim : layers[i].head_dim;
-        llm_result r = llm__cpu_scratch(ctx, llm__attend_floats(layers[i].head_dim, vd) * sizeof(float));
+        size_t floats = llm__attend_floats(layers[i].head_dim, vd);
+        if (ctx->cfg.indexed) floats = LLM__MAX(floats, llm__attend_row_floats(vd, vd));
+        llm_result r = llm__cpu_scratch(ctx, floats * sizeof(float));
         if (r) return r;
     }
     return LLM_OK;
@@ -23370,7 +23705,8 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
                                       llm__cpu_buffer_rows,
                                       llm__cpu_conv,
                                       llm__cpu_recur,
-                                      llm__cpu_streams};
+                                      llm__cpu_streams,
+                                      llm__cpu_index};
     return &table;
 }
 
@@ -23731,6 +24067,13 @@ static void llm__trace_streams(llm_backend_ctx *ctx, int rank, const llm_streams
     llm__trace_tell(t, "streams", op->weight, op->rows, op->x, 0, (int64_t)op->n * op->cols);
 }
 
+static void llm__trace_index(llm_backend_ctx *ctx, int rank, const llm_index_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->index(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "index", op->k_norm, LLM_ROWS_TOKENS, op->k, 0, op->head_dim);
+}
+
 /* ---- what is handed on as it is ---- */
 
 static const char *llm__trace_describe(llm_backend_ctx *ctx) { return llm__tracer_of(ctx)->inner->describe(llm__tracer_of(ctx)->ctx); }
@@ -23833,7 +24176,8 @@ static const llm_backend *llm__trace_backend(void) {
                                       .buffer_rows = llm__trace_buffer_rows,
                                       .conv = llm__trace_conv,
                                       .recur = llm__trace_recur,
-                                      .streams = llm__trace_streams};
+                                      .streams = llm__trace_streams,
+                                      .index = llm__trace_index};
     return &table;
 }
 
@@ -27210,7 +27554,8 @@ static const llm__family llm__families[] = {
     {"cohere2", "cohere2", LLM__LAYER_NORM | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v2", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v3 kimi_k2 glm4_moe_lite", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
-    {"deepseek_v32", "", LLM__MLA | LLM__PAIRS | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
+    {"deepseek_v32 glm_moe_dsa", "deepseek32", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f,
+     1},
     {"ernie4_5", "ernie4_5", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 5e5f, 1},
     {"ernie4_5_moe ernie4_5_vl_moe_text ernie4_5_moe_vl", "ernie4_5-moe", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK,
      LLM_ACT_SILU, 5e5f, 1},
@@ -27351,8 +27696,9 @@ typedef struct llm__arch {
     int32_t logn_ahead;
     int32_t by_rope;    /* 1: only layers with RoPE norm q and k, without weights, and only those without stretch queries (Llama 4) */
     int32_t chunked;    /* 1: windows stand side by side: see llm_attention_op */
-    int32_t index_topk; /* so many positions are the most that a token sees (DeepSeek V3.2); 0: all */
-    int32_t q_rank, kv_rank, nope; /* latent attention; q_rank 0: plain q */
+    int32_t index_topk; /* so many positions are the most that a token sees (DeepSeek V3.2): see llm_index_op; 0: all */
+    int32_t index_heads, index_dim, index_pairs; /* index_pairs: its RoPE turns neighbours (GLM-5) */
+    int32_t q_rank, kv_rank, nope;               /* latent attention; q_rank 0: plain q */
     int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
     int32_t ff_latent; /* width of what experts read and give, between two matrices (Nemotron-H); 0: the hidden size */
     int32_t recurrent; /* 1: a layer keeps a state */
@@ -27467,6 +27813,28 @@ static void llm__arch_lfm2_ff(llm__facts *f, llm__arch *a) {
     a->ff = (a->ff + multiple - 1) / multiple * multiple;
 }
 
+/* The indexer of latent attention. It reads the narrow queries, and turns as many values as attention does. */
+static void llm__arch_index(llm__facts *f, llm__arch *a) {
+    if (!llm__arch_is(a, "deepseek_v32")) return;
+    a->index_topk = llm__fact_int(f, "index_topk .attention.indexer.top_k", 2048, 1, 1 << 24);
+    a->index_heads = llm__fact_int(f, "index_n_heads .attention.indexer.head_count", 64, 1, LLM__MAX_HEADS);
+    a->index_dim = llm__fact_int(f, "index_head_dim .attention.indexer.key_length", 128, 1, 4096);
+    a->index_pairs = llm__word_in("glm_moe_dsa", a->name);
+    int type = llm__fact_list(f, "indexer_types"), shared = type < 0 && llm__fact_int(f, "index_topk_freq", 1, 1, LLM__MAX_LAYERS) > 1;
+    shared |= type < 0 && llm__facts_find(f, "index_topk_pattern").node >= 0;
+    for (int i = 0; i < a->n_layers && type >= 0; i++, type = llm_json_next(f->json, type))
+        shared |= !llm__str_eq(llm__json_text(f->json, type), "full");
+    if (f->r) return;
+    if (shared) {
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: indexer_types: layers that share an indexer are not supported", f->path);
+        return;
+    }
+    if (a->index_dim < a->rope[0].dim)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: index_head_dim: %d, must be at least qk_rope_head_dim (%d)", f->path, a->index_dim,
+                          a->rope[0].dim);
+    else if (!a->q_rank) f->r = llm__error(LLM_ERR_FORMAT, "%s: q_lora_rank: an indexer needs it, which %s has", f->path, a->name);
+}
+
 /* Counts and widths: D = hidden, H = n_heads, K = n_kv_heads (K < H: groups of queries share a key, Ainslie et al.
  * 2023; K = 1: all do, Shazeer 2019), ff the width between an MLP's matrices. With latent attention (DeepSeek-V2,
  * 2024) q and kv pass through q_rank and kv_rank values, and a head is `nope` values without positions, then rope_dim
@@ -27501,7 +27869,6 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->max_positions = llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len .context_length",
                                      alone ? 1 << 20 : 2048, 1, 1 << 30);
     a->max_len = a->max_positions;
-    if (llm__arch_is(a, "deepseek_v32")) a->index_topk = llm__fact_int(f, "index_topk", 2048, 1, 1 << 30);
     if (!latent) return;
     a->q_rank = llm__fact_int(f, "q_lora_rank .attention.q_lora_rank", 0, 0, 1 << 16);
     a->kv_rank = llm__fact_int(f, "kv_lora_rank .attention.kv_lora_rank", LLM__MUST, 1, 1 << 16);
@@ -27511,6 +27878,7 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->v_head_dim = llm__fact_int(f, "v_head_dim .attention.value_length_mla", a->v_head_dim, 1, 4096);
     a->head_dim = a->nope + a->rope[0].dim;
     a->n_kv_heads = a->n_heads;
+    llm__arch_index(f, a);
 }
 
 /* The activation that Hugging Face calls `name`. xIELU has numbers of its own in every layer, and only its family has them. */
@@ -27831,7 +28199,7 @@ static const char *llm__arch_letters(llm__facts *f, char out[64]) {
 /* 1 if layer i sees a window by the entry `type` of layer_types. Of families with recurrent layers see >>arch_recurrent. */
 static int llm__arch_slides(llm__facts *f, const llm__arch *a, int type, int i) {
     const char *name = llm_json_str(f->json, type, NULL);
-    if (f->r || a->recurrent || llm__arch_hybrid(a)) return 0;
+    if (f->r || a->recurrent || llm__arch_hybrid(a) || (a->index_topk && name && !strcmp(name, "indexed_attention"))) return 0;
     const char *near = a->chunked ? "chunked_attention" : "sliding_attention";
     if (!name || (strcmp(name, near) && strcmp(name, "full_attention")))
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", %s or full_attention expected",
@@ -28903,7 +29271,6 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
         llm__arch_encoder(&f, a);
     }
     if (!f.r) f.r = llm__arch_layers_check(&f, a);
-    if (a->index_topk) a->max_len = LLM__MIN(a->max_len, a->index_topk); /* up to there its indexer leaves nothing out */
     if (a->tied < 0 && dummy) a->tied = (a->flags & LLM__TIED) != 0;
     return f.r;
 }
@@ -28914,8 +29281,6 @@ static llm_result llm__rope_override(llm__arch *a, double factor, int logn, cons
     if (logn && !a->logn_from) a->logn_from = LLM__MAX(a->max_positions, 2);
     if (factor == 0) return LLM_OK;
     if (factor < 1) return llm__error(LLM_ERR_ARG, "rope_scaling_factor: %g, must be at least 1 (0: as the files say)", factor);
-    if (a->index_topk)
-        return llm__error(LLM_ERR_ARG, "rope_scaling_factor: %g, but %s sees %d positions at most", factor, a->name, a->index_topk);
     if (!a->rope[0].dim || a->scaled)
         return llm__error(LLM_ERR_ARG, "rope_scaling_factor: %g, but %s %s", factor, path,
                           a->rope[0].dim ? "has a scheme of its own for long texts" : "has no rotary positions");
@@ -29051,6 +29416,10 @@ struct llm_model {
     SLOT(KV_B, "self_attn.kv_b_proj attn_kv_b") \
     SLOT(K_B, "attn_k_b") \
     SLOT(V_B, "attn_v_b") \
+    SLOT(INDEX_Q, "self_attn.indexer.wq_b indexer.attn_q_b") \
+    SLOT(INDEX_K, "self_attn.indexer.wk indexer.attn_k") \
+    SLOT(INDEX_NORM, "self_attn.indexer.k_norm indexer.k_norm") \
+    SLOT(INDEX_WEIGHTS, "self_attn.indexer.weights_proj indexer.proj") \
     /* the MLP */ \
     SLOT( \
         FFN_NORM, \
@@ -29221,6 +29590,7 @@ typedef struct llm__loader {
     int heading;                         /* it is the output layer that is loaded, which may be the embedding's tensor */
     int part;                            /* i + 1: the i-th of what a recurrent layer's matrix makes is taken: see llm__arch_fold.ssm */
     int dry;                             /* nothing is unpacked */
+    int indexed;                         /* see llm__net_config; when it only checks, 1 */
     int64_t unpacked;                    /* bytes that would be */
     int balance;                         /* keys will be rounded: see llm__load_balanced */
     llm__adapter *adapter;               /* not NULL: nothing is made, its tensors go into slot `slot` of the sites */
@@ -30989,12 +31359,19 @@ static void llm__adapter_put(llm__loader *L, const llm__net_pair *to, llm__adapt
     llm__arena_free(&p->memory);
 }
 
+/* 1 for matrices of an indexer that is left out, because contexts are so short that it changes no answer: factors of theirs go nowhere. */
+static int llm__adapter_idle(const llm__loader *L) {
+    const int slot = L->n_taken ? L->taken[0].slot : -1;
+    return slot == LLM__W_INDEX_Q || slot == LLM__W_INDEX_K;
+}
+
 /* A layer out of what was taken. An embedding (vocab, hidden) counts as the matrix across. */
 static void llm__adapter_layer(llm__loader *L, llm_role role, const llm__net_pair *to) {
     llm__adapter_parts p = LLM__ZERO;
     llm__factors f;
     int64_t row = 0;
-    for (size_t i = 0, next = 0; i < L->n_taken && !L->r && to->lora; i = next) {
+    const int seen = to->lora || llm__adapter_idle(L);
+    for (size_t i = 0, next = 0; i < L->n_taken && !L->r && seen; i = next) {
         llm__taken *t = &L->taken[i];
         const int64_t first = row;
         for (; next < L->n_taken && L->taken[next].slot == t->slot; next++) row += L->taken[next].rows.n;
@@ -31226,6 +31603,7 @@ typedef struct llm__net_config {
     int rounded_kv;                   /* elements of one byte and less */
     int whole;                        /* 1: the last layer is computed for all rows, whether their logits are wanted or not */
     int dry;                          /* 1: weights and buffers are only planned, nothing is read: see llm_model_estimate */
+    int indexed;                      /* 1: contexts are longer than arch.index_topk: indexers choose; 0: they are left out */
     int kept_layer;                   /* of the KV cache, that takes hidden states for an EAGLE head; 0: none */
     int alone;                        /* i + 1: layer i alone, of a residual stream that is given (of layer 0 the tokens'); 0: all */
     const struct llm__net *model_net; /* whose embedding and output layer an EAGLE head uses */
@@ -31248,6 +31626,7 @@ typedef struct llm__net_layer {
     llm__net_pair qkv, o;                                    /* (q_width + k_width + v, D), (D, n_heads * v_head_dim) */
     llm__net_pair q_norm, k_norm, sinks;                     /* sinks: (n_heads) */
     llm__net_pair q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b; /* latent attention; without q_a, q_b is the whole q */
+    llm__net_pair index_q, index_k, index_norm;              /* of its indexer: (heads * d, q_rank), (d + heads, D), (d) */
     llm__net_pair up, down;                                  /* (2 ff: gate rows, up rows; or ff, D), (D, ff) */
     llm__net_moe moe[2];                                     /* for text, or everything; for pictures */
     llm__net_pair e_in, e_out;                               /* (latent, D), (D, latent): see arch.ff_latent */
@@ -31306,6 +31685,7 @@ typedef struct llm__net_rank {
     llm__net_lane token, out;
     llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate, *mix, *state_low[2]; /* see llm__net_buffers */
     llm_buffer *e_in, *e_out;                                                                          /* see llm__net_buffers */
+    llm_buffer *index_q, *index_k, *chosen;                                                            /* see llm_index_op */
     llm_buffer *router_in, *sum;                                                                       /* of experts beside the MLP */
     llm_buffer *modal, *gates;                                                                         /* of Gemma 3n */
     llm_buffer *pl, *pl_new, *pl_act, *pl_out;           /* of layers' own values for a token */
@@ -31728,6 +32108,17 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_la
     if (!shared) llm__load_vector(L, LLM__W_K_NORM, k, 1, -1, &layer->k_norm);
 }
 
+/* An indexer, whole on every rank: its choice is for all heads. What makes its key stands above what weighs its heads. */
+static void llm__load_index(llm__loader *L, llm__net_layer *layer) {
+    const llm__arch *a = L->a;
+    const llm__slice dim = llm__all(a->index_dim), heads = llm__all(a->index_heads), D = llm__all(a->hidden);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_INDEX_Q, llm__slice_times(heads, a->index_dim), llm__all(a->q_rank), -1, &layer->index_q);
+    llm__take(L, LLM__W_INDEX_K, llm__all(1), dim, D, -1);
+    llm__take(L, LLM__W_INDEX_WEIGHTS, llm__all(1), heads, D, -1);
+    llm__make(L, LLM_ROLE_LINEAR, LLM__W_INDEX_K, 0, &layer->index_k);
+    llm__load_vector(L, LLM__W_INDEX_NORM, dim, 1, 1, &layer->index_norm);
+}
+
 /* Latent attention (DeepSeek-V2): instead of keys and values the cache holds one latent of kv_rank values a token, and a
  * rotated key of rope_dim values that all heads share:
  *   c = norm(kv_a x)[: kv_rank],  r = rope(kv_a x)[kv_rank :],  k_h = (kv_b_h c)[: nope] with r behind it,  v_h = (kv_b_h c)[nope :]
@@ -31751,6 +32142,7 @@ static void llm__load_mla(llm__loader *L, const llm__net_rank *rank, llm__net_la
         llm__take(L, LLM__W_V_B, llm__slice_of(a->n_heads, h, 1), llm__all(a->v_head_dim), kv_rank, -1);
     }
     llm__make(L, LLM_ROLE_MLA_UP, LLM__W_KV_B, 0, &layer->kv_b);
+    if (L->indexed) llm__load_index(L, layer);
 }
 
 /* An MLP, or with n_experts as many of them; slots from `slot` on: gate and up in one, gate, up, down. The rank has
@@ -31924,6 +32316,7 @@ static void llm__load_rank(llm__loader *L, llm__net_rank *rank, const llm__net_c
     rank->end = L->a->n_layers * (stage + 1) / n_stages;
     rank->first = stage == 0;
     rank->last = stage == n_stages - 1;
+    L->indexed = L->a->index_topk && (!cfg || cfg->indexed);
     if (cfg && cfg->alone) {
         rank->begin = cfg->alone - 1, rank->end = cfg->alone;
         rank->first = rank->begin == 0, rank->last = 0;
@@ -31995,6 +32388,17 @@ static llm__net_widths llm__net_widths_of(const llm__arch *a, const llm__net_ran
         if (!(a->flags & LLM__MLA)) w.qkv = LLM__MAX(w.qkv, layer->q_width + layer->k_width + layer->kv_heads.n * v + gates);
     }
     return w;
+}
+
+/* Buffers of indexers: their queries, a key with the weights of the heads, the positions (T, index_topk). */
+static llm_result llm__net_index_buffers(llm__net *net, int rank_index, int64_t rows) {
+    const llm__arch *a = net->a;
+    llm__net_rank *rank = &net->rank[rank_index];
+    llm_buffer **const to[3] = {&rank->index_q, &rank->index_k, &rank->chosen};
+    const int64_t cols[3] = {(int64_t)a->index_heads * a->index_dim, (int64_t)a->index_dim + a->index_heads, a->index_topk};
+    llm_result r = LLM_OK;
+    for (int i = 0; i < 3 && net->cfg.indexed && !r; i++) r = net->cfg.backend->buffer(net->cfg.ctx, rank_index, rows, cols[i], to[i]);
+    return r;
 }
 
 /* All buffers of a rank. A step has at most max_rows tokens, so they are made once, and every layer uses them again:
@@ -32074,7 +32478,7 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
     rank->out.rows = LLM_ROWS_OUT;
     for (int i = 0; i < LLM__COUNT(plan) && !r; i++)
         if (plan[i].cols > 0) r = net->cfg.backend->buffer(net->cfg.ctx, rank_index, plan[i].rows, plan[i].cols, plan[i].to);
-    return r;
+    return r ? r : llm__net_index_buffers(net, rank_index, rows);
 }
 
 /* NULL is fine. Weights and buffers belong to the backend. */
@@ -32107,7 +32511,10 @@ static llm_result llm__net_kv(llm__net *net) {
             llm_kv_layer kv = {(int32_t)rank->layer[i].kv_heads.n, own->head_dim, own->v_head_dim, 0};
             if (own->mixer > LLM__MIX_NONE) kv.n_state = rank->state.n_state;
             if (kv.n_state && !own->both) kv.n_kv_heads = kv.head_dim = kv.v_head_dim = 0;
-            if (latent && own->mixer == LLM__MIX_ATTENTION) kv.n_kv_heads = 1, kv.head_dim = a->kv_rank + a->rope[0].dim, kv.v_head_dim = 0;
+            if (latent && own->mixer == LLM__MIX_ATTENTION) {
+                const int32_t width = a->kv_rank + a->rope[0].dim;
+                kv.n_kv_heads = 1, kv.head_dim = net->cfg.indexed ? a->index_dim : width, kv.v_head_dim = net->cfg.indexed ? width : 0;
+            }
             int at = 0;
             while (at < net->n_kv && (taken[at] || memcmp(&net->kv[at], &kv, sizeof kv))) at++;
             net->kv[at] = kv;
@@ -32909,6 +33316,28 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
     }
 }
 
+/* Which positions latent attention looks at: the indexer's queries come from the narrow ones, its key and weights from src. */
+static void llm__pass_index(const llm__pass *p, const llm__net_layer *layer, const llm_buffer *src) {
+    const llm__arch *a = p->a;
+    const llm__net_rank *rank = p->rank;
+    const llm_index_op index = {.dst = rank->chosen,
+                                .q = rank->index_q,
+                                .k = rank->index_k,
+                                .k_norm = layer->index_norm.w,
+                                .k_bias = layer->index_norm.b,
+                                .rope = rank->rope[0],
+                                .rope_dim = a->rope[0].dim,
+                                .rope_interleaved = a->index_pairs,
+                                .n_heads = a->index_heads,
+                                .head_dim = a->index_dim,
+                                .topk = a->index_topk,
+                                .layer = p->first_layer + layer->kv,
+                                .eps = 1e-6f};
+    llm__pass_linear(p, LLM_ROWS_TOKENS, rank->index_q, rank->q_a, &layer->index_q, LLM_ACT_NONE, 0);
+    llm__pass_linear(p, LLM_ROWS_TOKENS, rank->index_k, src, &layer->index_k, LLM_ACT_NONE, 0);
+    p->be->index(p->ctx, p->rank_index, &index);
+}
+
 /* att = latent attention(src) (DeepSeek-V2). The norms inside use 1e-6 whatever the config says. */
 static void llm__pass_mla(const llm__pass *p, const llm__net_layer *layer, const llm_buffer *src) {
     const llm__arch *a = p->a;
@@ -32929,13 +33358,16 @@ static void llm__pass_mla(const llm__pass *p, const llm__net_layer *layer, const
                       .rope_dim = a->rope[0].dim,
                       .v_dim = a->v_head_dim,
                       .rank = a->kv_rank,
-                      .lora = p->lora ? layer->kv_b.lora : NULL};
+                      .lora = p->lora ? layer->kv_b.lora : NULL,
+                      .chosen = rank->chosen,
+                      .topk = a->index_topk};
     if (a->q_rank) {
         llm__pass_linear(p, LLM_ROWS_TOKENS, rank->q_a, src, &layer->q_a, LLM_ACT_NONE, 0);
         llm__pass_norm(p, LLM_ROWS_TOKENS, rank->q_a, rank->q_a, a->q_rank, LLM_NORM_RMS, &layer->q_a_norm, eps);
     }
     llm__pass_linear(p, LLM_ROWS_TOKENS, rank->q, a->q_rank ? rank->q_a : src, &layer->q_b, LLM_ACT_NONE, 0);
     llm__pass_linear(p, LLM_ROWS_TOKENS, rank->kv_a, src, &layer->kv_a, LLM_ACT_NONE, 0);
+    if (rank->chosen) llm__pass_index(p, layer, src);
     p->be->mla(p->ctx, p->rank_index, &mla);
 }
 
@@ -33417,10 +33849,6 @@ static llm_result llm__model_open(const char *path, const llm__place *place, con
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
     if (!r && !vocab_only) llm__source_bound(&m->source, m->arch.vocab);
     if (!r && !vocab_only && cfg) r = llm__rope_override(&m->arch, (double)cfg->rope_scaling_factor, cfg->use_logn_attn, m->path);
-    if (!r && !vocab_only && m->arch.index_topk)
-        llm__log(&m->source.log, LLM_LOG_WARN,
-                 "%s: its indexer is not read: up to %d positions it leaves nothing out, and more are refused", m->path,
-                 m->arch.index_topk);
     if (!r && !vocab_only) r = llm__net_check(m);
     if (!r && !vocab_only) r = llm__pooler_open(m);
     if (r) {
@@ -34267,7 +34695,8 @@ static const llm__tensor *llm__convert_find(const llm__converting *g, int slot, 
 /* What a tensor of the current layer is called, with ".weight" or ".bias" unless the stem has a dot, one at its end is
  * left out. */
 static void llm__convert_name(const llm__converting *g, const char *stem, int bias, char out[96]) {
-    const char *end = strchr(stem, '.') && strncmp(stem, "cls.", 4) ? "" : bias ? ".bias" : ".weight";
+    const int whole = strchr(stem, '.') && strncmp(stem, "cls.", 4) && strncmp(stem, "indexer.", 8);
+    const char *end = whole ? "" : bias ? ".bias" : ".weight";
     const int n = (int)strlen(stem) - llm__ends_with(stem, ".");
     if (g->L.layer < 0) snprintf(out, 96, "%s%s", stem, end);
     else snprintf(out, 96, "blk.%d.%.*s%s", g->L.layer, n, stem, end);
@@ -34824,6 +35253,10 @@ static void llm__convert_key_heads(const llm__keying *k) {
     llm__key_int(k, "attention.kv_lora_rank", a->kv_rank);
     llm__key_int(k, "attention.key_length_mla", a->nope + a->rope[0].dim);
     llm__key_int(k, "attention.value_length_mla", a->v_head_dim);
+    if (!a->index_topk) return;
+    llm__key_int(k, "attention.indexer.head_count", a->index_heads);
+    llm__key_int(k, "attention.indexer.key_length", a->index_dim);
+    llm__key_int(k, "attention.indexer.top_k", a->index_topk);
 }
 
 static void llm__convert_key_experts(const llm__keying *k) {
@@ -35482,9 +35915,9 @@ static void llm__convert_gemma3n(llm__converting *g) {
 /* Families whose settings and tensors are all known here, by their first names. */
 static const char llm__convertible[] =
     "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen3_5_text qwen3_5_moe_text gemma gemma2 gemma3_text "
-    "gemma3n_text gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 "
-    "cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h llama4_text falcon_h1 jamba "
-    "kimi_linear phimoe arcee cohere2 dots1 exaone4 olmoe seed_oss "
+    "gemma3n_text gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 deepseek_v32 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 "
+    "smollm3 cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h llama4_text falcon_h1 "
+    "jamba kimi_linear phimoe arcee cohere2 dots1 exaone4 olmoe seed_oss "
     "bert roberta nomic_bert modernbert";
 
 static void llm__convert_close(llm__conversion *c) {
@@ -35575,6 +36008,11 @@ static void llm__convert_attention(llm__converting *g) {
     llm__convert_slot(g, LLM__W_KV_A, "attn_kv_a_mqa", 0, 0);
     llm__convert_slot(g, LLM__W_KV_A_NORM, "attn_kv_a_norm", 0, 1);
     llm__convert_kv_b(g);
+    if (!a->index_topk) return;
+    llm__convert_slot(g, LLM__W_INDEX_Q, "indexer.attn_q_b", 0, 0);
+    llm__convert_slot(g, LLM__W_INDEX_K, "indexer.attn_k", 0, 0);
+    llm__convert_slot(g, LLM__W_INDEX_NORM, "indexer.k_norm", 0, 1);
+    llm__convert_slot(g, LLM__W_INDEX_WEIGHTS, "indexer.proj", 0, 1);
 }
 
 /* What layers of Gemma 4 have, and some of Gemma 3n. */
@@ -35695,7 +36133,7 @@ static llm_result llm__convert_refuse(const llm_model *m) {
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: quantised already (%s): GGUF is made of F32, F16 or BF16", m->path,
                           m->info.quantization);
     if (!llm__arch_is(a, llm__convertible) || !a->family->gguf[0] || (a->flags & LLM__CONV1D) || a->dynamic ||
-        (a->flags & LLM__MLA && !a->rope_pairs && !llm__arch_is(a, "kimi_linear")))
+        (a->flags & LLM__MLA && !a->rope_pairs && !llm__arch_is(a, "kimi_linear")) || a->index_pairs)
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s%s is not converted in this version; these are: %s", m->path, a->name,
                           a->dynamic ? " with dynamic RoPE" : "", llm__convertible);
     const char *variant = llm__convert_variant(a);
@@ -45325,6 +45763,7 @@ typedef struct llm__engine_params {
     int32_t n_draft;   /* tokens that may be drafted at once; 0: no speculation */
     int32_t n_jump;    /* the same of those that a grammar drafts */
     int32_t recurrent; /* 1: layers keep a state, so a token that was computed cannot be taken back */
+    int32_t indexed;   /* 1: contexts may be longer than what an indexer leaves out nothing of */
     int32_t encoder;   /* 1: a prompt is computed in one step, and gives a vector */
     const llm__pooler *pooler;
     int32_t n_loras; /* slots for adapters */
@@ -47613,6 +48052,8 @@ static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, l
         n.kept_layer = e->net->cfg.kept_layer = n.first_layer + e->drafter.model->arch.n_layers; /* behind all others */
     }
     e->drafter.max_len = e->drafter.model->arch.max_len > 0 ? e->drafter.model->arch.max_len : INT32_MAX;
+    if (e->drafter.model->arch.index_topk) e->drafter.max_len = LLM__MIN(e->drafter.max_len, e->drafter.model->arch.index_topk);
+    n.indexed = 0; /* a draft is not worth an indexer */
     e->p.driver.draft = llm__drive_draft;
     return llm__net_open(&n, &e->drafter.net);
 }
@@ -48887,9 +49328,6 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     if (c->max_model_len > own && own > 0 && !c->allow_long_max_model_len)
         return llm__error(LLM_ERR_ARG, "max_model_len: %d is more than the model's own %d tokens (allow_long_max_model_len lifts this)",
                           (int)c->max_model_len, (int)own);
-    if (model->arch.index_topk && c->max_model_len > model->arch.index_topk)
-        return llm__error(LLM_ERR_UNSUPPORTED, "max_model_len: %d: beyond %d positions %s asks an indexer, which is not supported",
-                          (int)c->max_model_len, (int)model->arch.index_topk, model->arch.name);
     if (model->arch.recurrent && c->speculative_model)
         return llm__error(LLM_ERR_UNSUPPORTED,
                           "speculative_model: %s keeps a state in some layers, from which a draft cannot be taken back", model->arch.name);
@@ -49015,13 +49453,16 @@ static llm_result llm__engine_graphs(llm_engine *e, const char *list, llm_backen
     return LLM_OK;
 }
 
-/* Whether the backend has what layers of the model have besides attention: states, several streams. */
+/* Whether the backend has what layers of the model have besides attention: states, several streams, the indexer that long contexts ask. */
 static llm_result llm__engine_layers(const llm_engine *e) {
     const char *backend = e->backend->name, *name = e->p.model->arch.name;
     if (e->p.recurrent && !e->backend->recur)
         return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no recurrent layers, which %s has", backend, name);
     if (e->p.model->arch.n_streams && !e->backend->streams)
         return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no streams beside the residual (AltUp), which %s has", backend, name);
+    if (e->p.indexed && !e->backend->index)
+        return llm__error(LLM_ERR_UNSUPPORTED, "max_model_len: %d: beyond %d positions %s asks an indexer, which backend %s has not",
+                          (int)e->p.max_len, (int)e->p.model->arch.index_topk, name, backend);
     return LLM_OK;
 }
 
@@ -49058,6 +49499,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.trace = c->trace;
     b.trace_user = c->trace_user;
     b.trace_inputs = c->trace_inputs != 0;
+    if (e->p.indexed) b.indexed = b.max_pages_per_seq * c->block_size;
     if (c->trace && !e->p.dry) e->backend = llm__trace_backend();
     llm_result r = llm__engine_graphs(e, c->cuda_graph_sizes, &b);
     if (!r && c->nodes && !e->p.dry) r = llm__nodes_wrap(c->nodes, e->backend, e->p.model, &b, &e->backend);
@@ -49076,6 +49518,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     n.ctx = e->ctx;
     n.n_ranks = b.n_ranks;
     n.dry = e->p.dry;
+    n.indexed = e->p.indexed;
     n.max_rows = b.max_rows;
     n.max_out = b.max_out;
     n.progress = c->progress;
@@ -49098,6 +49541,8 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->n_eos = info->n_stop_ids;
     p->eos_id = info->eos_id >= 0 || !info->n_stop_ids ? info->eos_id : info->stop_ids[0];
     p->max_len = c->max_model_len ? c->max_model_len : model->arch.max_len;
+    if (!c->max_model_len && model->arch.index_topk && !e->backend->index) p->max_len = LLM__MIN(p->max_len, model->arch.index_topk);
+    p->indexed = model->arch.index_topk && p->max_len > model->arch.index_topk;
     p->max_out = c->max_num_seqs + 32; /* rows of prompts that are scored find place beside those that decode */
     p->encoder = model->arch.encoder;
     p->pooler = &model->pooler;
@@ -52384,9 +52829,17 @@ static const llm__tensor *llm__fold_before(const llm__loader *L, const llm__gram
     return t;
 }
 
-/* What reads the input besides: routers, and matrices that stay. 0: one of these cannot be scaled. */
+/* What reads the input besides: routers, indexers, and matrices that stay. 0: one of these cannot be scaled. */
 static int llm__fold_others(llm__qjob *j, llm__loader *L, const llm__gram *m, const float *s) {
-    static const llm__slot routers[] = {LLM__W_ROUTER, LLM__W_ROUTER2, LLM__W_S_SCALE};
+    static const struct {
+        llm__slot slot;
+        llm__reads reads;
+    } others[] = {{LLM__W_ROUTER, LLM__READS_MLP},
+                  {LLM__W_ROUTER2, LLM__READS_MLP},
+                  {LLM__W_S_SCALE, LLM__READS_MLP},
+                  {LLM__W_INDEX_K, LLM__READS_ATTENTION},
+                  {LLM__W_INDEX_WEIGHTS, LLM__READS_ATTENTION},
+                  {LLM__W_INDEX_Q, LLM__READS_Q}};
     char name[256];
     for (size_t i = 0; i < j->plan.n_left; i++) {
         const llm__qplan_matrix *x = &j->plan.left[i];
@@ -52394,8 +52847,9 @@ static int llm__fold_others(llm__qjob *j, llm__loader *L, const llm__gram *m, co
         if (x->t->n_dims != 2 || x->t->parts || x->cols != m->n) return 0;
         if (s) llm__fold_columns(j, x->t, s);
     }
-    for (int i = 0; i < LLM__COUNT(routers) && m->reads == LLM__READS_MLP && L->a->layer[j->layer].moe; i++) {
-        const llm__tensor *t = llm__loader_find(L, routers[i], 0, 0, name);
+    for (int i = 0; i < LLM__COUNT(others); i++) {
+        if (m->reads != others[i].reads || (m->reads == LLM__READS_MLP && !L->a->layer[j->layer].moe)) continue;
+        const llm__tensor *t = llm__loader_find(L, others[i].slot, 0, 0, name);
         if (t && t->shape[t->n_dims - 1] != m->n) return 0;
         if (t && s) llm__fold_columns(j, t, s);
     }
@@ -52565,6 +53019,8 @@ static llm_result llm__layer_pass_open(llm__layer_pass *p) {
     n.max_rows = p->rows;
     n.max_out = 1;
     n.alone = p->j->layer + 1;
+    n.indexed = a->index_topk && p->j->samples.longest > a->index_topk;
+    if (n.indexed) b.indexed = p->stride * LLM__PASS_PAGE;
     p->number = LLM__NEW(int32_t, 7 * p->rows + 4 * (LLM__PASS_SEQS + 1) + LLM__PASS_SEQS * p->stride);
     p->stream = LLM__NEW(float, (int64_t)p->rows * a->hidden);
     p->base = LLM__NEW(float, LLM__PASS_SEQS);

@@ -14,7 +14,7 @@
 #include "api/config.h"
 #include "api/sampler.h"
 
-#define LLM_BACKEND_ABI 19
+#define LLM_BACKEND_ABI 20
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -128,7 +128,8 @@ typedef struct llm_weight_desc {
 } llm_weight_desc;
 
 /* KV geometry of one layer on one rank. Latent attention: n_kv_heads 1, head_dim rank + rope, v_head_dim 0. A recurrent layer has n_state
- * values of f32 a page besides, or with n_kv_heads 0 nothing else. */
+ * values of f32 a page besides, or with n_kv_heads 0 nothing else. Latents that llm_index_op chooses among: n_kv_heads 1, head_dim that of
+ * the indexer's keys, v_head_dim rank + rope. */
 typedef struct llm_kv_layer {
     int32_t n_kv_heads, head_dim, v_head_dim, n_state;
 } llm_kv_layer;
@@ -172,6 +173,7 @@ typedef struct llm_backend_config {
     void *nodes;
     const char *tuning; /* llm_engine_config.tuning */
     int32_t n_flight;   /* GPU: steps that are begun before the first of them is waited for; 0: 2; at most LLM_FLIGHT_MAX */
+    int32_t indexed;    /* steps will have llm_index_op, over so many positions of a sequence at most; 0: none will */
 } llm_backend_config;
 
 enum { LLM_FLIGHT_MAX = 8 };
@@ -399,6 +401,22 @@ typedef struct llm_attention_op {
     int32_t spans;           /* 1: where llm_step has spans, they say what a row sees; a window cuts them at their beginning */
 } llm_attention_op;
 
+/* Which positions latent attention looks at (the lightning indexer, DeepSeek-V3.2, 2025). A row writes a key of its own to the cache:
+ *     key = rope(LayerNorm(k[: head_dim]))      q_h = rope(q_h)      w = k[head_dim :], a number a head
+ *     score_t = sum over h of w_h max(q_h . key_t, 0), of the positions t up to its own
+ * (divided by sqrt(n_heads head_dim), which changes no choice). From position topk on it chooses the topk positions with the highest
+ * scores, of equals the earlier ones; before, there is no choice. */
+typedef struct llm_index_op {
+    llm_buffer *dst;                    /* (n_rows, topk) int32_t in place of floats: the positions, ascending; undefined before topk */
+    llm_buffer *q;                      /* (n_rows, n_heads * head_dim) */
+    llm_buffer *k;                      /* (n_rows, head_dim + n_heads) */
+    const llm_weight *k_norm, *k_bias;  /* VECTOR (head_dim) */
+    const llm_buffer *rope;             /* of llm_rope_op */
+    int32_t rope_dim, rope_interleaved; /* the first rope_dim of head_dim; pairs as in llm_qkv_op */
+    int32_t n_heads, head_dim, topk, layer;
+    float eps;
+} llm_index_op;
+
 /* Latent attention. Normalises the latent, rotates, writes (latent, rope key) to the cache, attends in the absorbed form. */
 typedef struct llm_mla_op {
     llm_buffer *dst;           /* (n_rows, n_heads * v_dim) */
@@ -411,6 +429,8 @@ typedef struct llm_mla_op {
     int32_t rope_interleaved;
     int32_t layer, n_heads, nope, rope_dim, v_dim, rank;
     const llm_lora_site *lora; /* what adapters add to kv_b; NULL: nothing */
+    const llm_buffer *chosen;  /* of llm_index_op: what rows at position topk and behind see; NULL: all see all */
+    int32_t topk;
 } llm_mla_op;
 
 typedef enum llm_route_score {
@@ -634,6 +654,7 @@ typedef struct llm_backend {
     void (*conv)(llm_backend_ctx *ctx, int rank, const llm_conv_op *op);
     void (*recur)(llm_backend_ctx *ctx, int rank, const llm_recur_op *op);
     void (*streams)(llm_backend_ctx *ctx, int rank, const llm_streams_op *op); /* NULL: no AltUp */
+    void (*index)(llm_backend_ctx *ctx, int rank, const llm_index_op *op); /* NULL: latent attention sees all, whatever its model says */
 } llm_backend;
 
 /* Keeps a sentence for llm_last_error and returns r. */

@@ -59,8 +59,8 @@ typedef void (*llm_log_fn)(void *user, int level, const char *message);
 /* What an operation of a step has given, for llm_engine_config.trace. */
 typedef struct llm_trace {
     const char *op;      /* "embed", "norm", "linear", "q", "k", "v" (turned by their positions), "attention_weights", "attention",
-                            "residual", "route" (ids of the chosen experts, then their weights), "experts", "gate", "streams", "lora",
-                            "logits"; with trace_inputs only "input", what a weight is multiplied with */
+                            "residual", "route" (ids of the chosen experts, then their weights), "experts", "gate", "streams", "index" (an
+                            indexer's key), "lora", "logits"; with trace_inputs only "input", what a weight is multiplied with */
     const char *weight;  /* name of the weight in the model's files, of several that are one the first; NULL: none */
     int32_t layer, head; /* -1: of none; head: of attention_weights only; of the input of an expert, which one */
     int32_t rows, cols;  /* a row for each token of the step; of logits, and behind the last layer, for those whose logits are wanted */

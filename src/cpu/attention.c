@@ -19,8 +19,51 @@ static const uint8_t *llm__attend_ahead(const llm__attend *t, const llm__kv_view
     return !view ? (const uint8_t *)here : values ? llm__kv_values(view, position) : llm__kv_keys(view, position);
 }
 
-/* Scores of the block: of all groups of 16 keys that [from, to) touches. */
-static void llm__attend_scores(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
+/* Scores as products of what is stored become those of what it stands for: q . (offset + scale * k) = scale * (q . k) + offset * sum of q.
+ */
+static void llm__attend_scale_scores(llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
+    float scale[LLM__BLOCK], offset[LLM__BLOCK];
+    llm__kv_load_scales(view, t->chosen, block, from, to, t->rows ? 2 : 0, scale, offset);
+    for (int i = 0; i < t->n; i++) {
+        float *row = t->scores + i * LLM__BLOCK;
+        for (int j = 0; j < LLM__BLOCK; j++) row[j] = row[j] * scale[j] + offset[j] * t->q_sum[i];
+    }
+}
+
+/* The queries as columns: (head_dim, turned_stride), filled up with zeros. */
+static void llm__attend_turn(llm__attend *t) {
+    t->turned_stride = (t->n + LLM__GROUP - 1) / LLM__GROUP * LLM__GROUP;
+    for (int d = 0; d < t->head_dim; d++)
+        for (int i = 0; i < t->turned_stride; i++) t->turned[d * t->turned_stride + i] = i < t->n ? t->q[i * t->head_dim + d] : 0;
+}
+
+/* Scores of the block's places [from, to) where keys stand as rows. Rows times queries instead of queries times keys: no row has to be
+ * turned, and a product's chain is the same from either side, to the bit. */
+static void llm__attend_row_scores(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
+    llm__mac m;
+    memset(&m, 0, sizeof m);
+    for (int i = from; i < to; i++) llm__kv_load_row(k, view, t->chosen ? t->chosen[block + i] : block + i, t->rows + i * t->row_stride);
+    m.tiles = &t->tiles;
+    m.a = t->rows + from * t->row_stride;
+    m.lda = t->row_stride;
+    m.ldb = m.ldc = t->turned_stride;
+    m.n = to - from;
+    m.k = t->head_dim;
+    m.type = LLM__KIND_F32;
+    for (int j = 0; j < t->turned_stride; j += 2 * LLM__GROUP) {
+        m.step = t->turned_stride - j > LLM__GROUP ? LLM__GROUP : 0;
+        m.b[0] = t->turned + j;
+        m.b[1] = t->turned + j + m.step;
+        m.fetch[0] = m.fetch[1] = (const uint8_t *)m.b[0];
+        m.c = t->turned_scores + from * t->turned_stride + j;
+        k->mac(&m);
+    }
+    for (int i = 0; i < t->n; i++)
+        for (int j = from; j < to; j++) t->scores[i * LLM__BLOCK + j] = t->turned_scores[j * t->turned_stride + i];
+    if (view->kv->scaled) llm__attend_scale_scores(t, view, block, from, to);
+}
+
+LLM__PRIVATE void llm__attend_scores(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     llm__mac m;
     const int last = (to - 1) / LLM__GROUP;
     memset(&m, 0, sizeof m);
@@ -46,13 +89,7 @@ static void llm__attend_scores(const llm__kernels *k, llm__attend *t, const llm_
         m.c = t->scores + first * LLM__GROUP;
         k->mac(&m);
     }
-    if (!view->kv->scaled) return;
-    float scale[LLM__BLOCK], offset[LLM__BLOCK]; /* q . (offset + scale * k) = scale * (q . k) + offset * sum of q */
-    llm__kv_load_scales(view, block, from, to, 0, scale, offset);
-    for (int i = 0; i < t->n; i++) {
-        float *row = t->scores + i * LLM__BLOCK;
-        for (int j = 0; j < LLM__BLOCK; j++) row[j] = row[j] * scale[j] + offset[j] * t->q_sum[i];
-    }
+    if (view->kv->scaled) llm__attend_scale_scores(t, view, block, from, to);
 }
 
 /* Values of the positions [from, to) of the block to t->values, as rows of f32. */
@@ -72,7 +109,7 @@ static void llm__attend_load_values(const llm__kernels *k, const llm__attend *t,
 /* Takes scales and offsets of the values into the weights: sum of p (offset + scale * v) = sum of (p * scale) v + sum of p * offset. */
 static void llm__attend_scale_values(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     float scale[LLM__BLOCK], offset[LLM__BLOCK];
-    llm__kv_load_scales(view, block, from, to, view->place->shape.v_head_dim ? 2 : 0, scale, offset);
+    llm__kv_load_scales(view, t->chosen, block, from, to, view->place->shape.v_head_dim ? 2 : 0, scale, offset);
     for (int i = 0; i < t->n; i++) {
         float *p = t->scores + i * LLM__BLOCK;
         t->offset[i] = t->offset[i] * t->scale[i] + k->dot(p, offset, LLM__BLOCK);
@@ -84,22 +121,24 @@ static void llm__attend_scale_values(const llm__kernels *k, llm__attend *t, cons
  * last position may stand alone: what is beside it was never written and must count as 0. So its group of 32 positions (sums are made of
  * whole groups) is copied, with zeros in their place. */
 static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
-    const int tokens = view->kv->page_tokens, pair = view->place->pair;
+    const int tokens = view->kv->page_tokens, pair = t->rows ? 1 : view->place->pair;
     llm__mac m;
     memset(&m, 0, sizeof m);
     m.tiles = &t->tiles;
     m.lda = LLM__BLOCK;
-    m.ldb = m.ldc = t->v_stride;
+    m.ldb = t->rows ? t->row_stride : t->v_stride;
+    m.ldc = t->v_stride;
     m.scale = t->scale;
     m.n = t->n;
     m.type = t->values_in_place ? view->kv->kind : LLM__KIND_F32;
     const int size = m.type == LLM__KIND_F32 ? 4 : 2 * pair;
     if (view->kv->scaled) llm__attend_scale_values(k, t, view, block, from, to);
-    if (!t->values_in_place) llm__attend_load_values(k, t, view, block, from, to);
+    if (!t->values_in_place && !t->rows) llm__attend_load_values(k, t, view, block, from, to);
     for (int i = from / pair * pair, end; i < to; i = end) {
         end = t->values_in_place ? LLM__MIN(to, ((block + i) / tokens + 1) * tokens - block) : to; /* to the end of the page */
-        const uint8_t *values = t->values_in_place ? llm__kv_values(view, block + i) : (const uint8_t *)t->values;
-        const uint8_t *ahead = llm__attend_ahead(t, view, block + i, 1, values);
+        const float *floats = t->rows ? t->rows + i * t->row_stride : t->values;
+        const uint8_t *values = t->values_in_place ? llm__kv_values(view, block + i) : (const uint8_t *)floats;
+        const uint8_t *ahead = t->rows ? values : llm__attend_ahead(t, view, block + i, 1, values);
         if (end % pair && end / 32 * 32 > i) end = end / 32 * 32;
         else if (end % pair) {
             uint32_t *copy = (uint32_t *)(void *)t->values, *alone = copy + (end - i) / 2 * t->v_stride;
@@ -125,26 +164,33 @@ static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm_
     }
 }
 
+LLM__PRIVATE void llm__attend_begin(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int last) {
+    for (int i = 0; i < t->n; i++) t->q_sum[i] = view->kv->scaled ? k->sum(t->q + i * t->head_dim, t->head_dim) : 0;
+    /* floats are read where they lie, unless rows end inside a vector; converting f16 again for every few queries is free beside the
+     * products */
+    t->keys_in_place = view->kv->type == LLM_KV_BF16 ? view->place->pair == 2 : !view->kv->scaled && view->place->shape.v_head_dim;
+    t->keys_in_place &= !t->rows;
+    t->values_in_place = t->keys_in_place && t->v_dim == t->v_stride;
+    t->end = (last + LLM__GROUP - 1) / LLM__GROUP * LLM__GROUP;
+    t->half = k->bf16 && view->place->pair == 2 && !t->rows;
+    if (t->half) k->to_bf16((uint16_t *)(void *)t->q, t->q, t->n * t->head_dim);
+    if (t->rows) llm__attend_turn(t);
+}
+
 LLM__PRIVATE void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv_view *view) {
     int first = t->from[0], last = t->to[0];
     for (int i = 0; i < t->n; i++) {
         first = LLM__MIN(first, t->from[i]);
         last = LLM__MAX(last, t->to[i]);
         t->offset[i] = 0;
-        t->q_sum[i] = view->kv->scaled ? k->sum(t->q + i * t->head_dim, t->head_dim) : 0;
     }
-    /* floats are read where they lie, unless rows end inside a vector; converting f16 again for every few queries is free beside the
-     * products */
-    t->keys_in_place = view->kv->type == LLM_KV_BF16 ? view->place->pair == 2 : !view->kv->scaled && view->place->shape.v_head_dim;
-    t->values_in_place = t->keys_in_place && t->v_dim == t->v_stride;
-    t->end = (last + LLM__GROUP - 1) / LLM__GROUP * LLM__GROUP;
-    t->half = k->bf16 && view->place->pair == 2;
-    if (t->half) k->to_bf16((uint16_t *)(void *)t->q, t->q, t->n * t->head_dim);
+    llm__attend_begin(k, t, view, last);
     memset(t->out, 0, (size_t)(t->n * t->v_stride) * sizeof(float));
     t->tiles = 0;
     for (int block = first / LLM__BLOCK * LLM__BLOCK; block < last; block += LLM__BLOCK) {
         int from = LLM__MAX(first - block, 0), to = LLM__MIN(last - block, LLM__BLOCK);
-        llm__attend_scores(k, t, view, block, from, to);
+        if (t->rows) llm__attend_row_scores(k, t, view, block, from, to);
+        else llm__attend_scores(k, t, view, block, from, to);
         if (t->softcap != 0 || t->alibi) k->bias(t, block);
         k->soften(t, block);
         llm__attend_values(k, t, view, block, from, to);
@@ -171,6 +217,21 @@ LLM__PRIVATE void llm__attend_place(llm__attend *t, float *scratch, int head_dim
     t->out = t->values + LLM__BLOCK * t->v_stride;
     t->scores = t->out + LLM__QUERIES * t->v_stride;
     t->q = t->scores + LLM__QUERIES * LLM__BLOCK;
+}
+
+LLM__PRIVATE size_t llm__attend_row_floats(int head_dim, int v_dim) {
+    const size_t row = ((size_t)head_dim + 15) & ~(size_t)15;
+    return llm__attend_floats(head_dim, v_dim) + LLM__BLOCK * row + LLM__QUERIES * ((size_t)head_dim + LLM__BLOCK) +
+           LLM__ROW_QUERIES * 2 * row;
+}
+
+LLM__PRIVATE void llm__attend_place_rows(llm__attend *t) {
+    t->row_stride = (t->head_dim + 15) & ~15;
+    t->rows = t->q + LLM__QUERIES * ((t->head_dim + 15) & ~15);
+    t->turned = t->rows + LLM__BLOCK * t->row_stride;
+    t->turned_scores = t->turned + LLM__QUERIES * t->head_dim;
+    t->q = t->turned_scores + LLM__QUERIES * LLM__BLOCK;
+    t->out = t->q + LLM__ROW_QUERIES * t->row_stride;
 }
 
 /* Tiles of rows that one sequence of the step makes. */

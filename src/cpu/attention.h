@@ -11,11 +11,25 @@
  * 0 without ALiBi; running_max -1e30 and running_sum 0, or with a sink that sink times log2 e, and 1. next may be NULL. */
 LLM__PRIVATE void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv_view *view);
 
+/* The part of it that does not depend on what the queries see, which ends at position `last`. */
+LLM__PRIVATE void llm__attend_begin(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int last);
+
+/* Scores of the block, of all groups of 16 keys that [from, to) touches, behind llm__attend_begin. Not where keys stand as rows. */
+LLM__PRIVATE void llm__attend_scores(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to);
+
 /* How many floats of scratch a tile needs. */
 LLM__PRIVATE size_t llm__attend_floats(int head_dim, int v_dim);
 
 /* Makes the tile zero, and lays out its arrays in so much scratch, which is aligned to 64. */
 LLM__PRIVATE void llm__attend_place(llm__attend *t, float *scratch, int head_dim, int v_dim);
+
+/* Where keys stand as rows: heads of a tile that fill the vectors of a product, and queries of all tiles of a job. */
+enum { LLM__ROW_HEADS = 32, LLM__ROW_QUERIES = 128 };
+
+/* The same for tiles whose keys stand as rows, and what is to be laid out for them besides: q and out hold those of a job. */
+LLM__PRIVATE size_t llm__attend_row_floats(int head_dim, int v_dim);
+
+LLM__PRIVATE void llm__attend_place_rows(llm__attend *t);
 
 /* How the queries of a step are cut into jobs: by sequence, tile of rows, KV head and some of the head's query heads. */
 typedef struct llm__attend_jobs {

@@ -71,7 +71,8 @@ enum { LLM__MAX_RECORDS = 8192, LLM__MAX_RANKS = 64, LLM__MAX_PASSES = 8 * LLM__
 typedef enum llm__op_kind {
     LLM__OP_EMBED, LLM__OP_ROPE, LLM__OP_RESIDUAL, LLM__OP_NORM, LLM__OP_LINEAR, LLM__OP_QKV, LLM__OP_ATTENTION, LLM__OP_MLA_WRITE,
     LLM__OP_MLA, LLM__OP_ROUTE, LLM__OP_EXPERTS, LLM__OP_GATE, LLM__OP_GATHER, LLM__OP_ALL_REDUCE, LLM__OP_LOGITS, LLM__OP_LORA_DOWN,
-    LLM__OP_LORA_UP, LLM__OP_RECEIVE, LLM__OP_STATE, LLM__OP_CONV, LLM__OP_RECUR, LLM__OP_STREAMS
+    LLM__OP_LORA_UP, LLM__OP_RECEIVE, LLM__OP_STATE, LLM__OP_CONV, LLM__OP_RECUR, LLM__OP_STREAMS, LLM__OP_INDEX_WRITE, LLM__OP_INDEX,
+    LLM__OP_CHOOSE
 } llm__op_kind;
 /* clang-format on */
 
@@ -117,6 +118,7 @@ typedef struct llm__record {
         llm_conv_op conv;
         llm_recur_op recur;
         llm_streams_op streams;
+        llm_index_op index;
     } op;
 } __attribute__((aligned(64))) llm__record;
 
@@ -188,6 +190,9 @@ struct llm_backend_ctx {
     size_t scratch_bytes;
     void *experts; /* scratch that all threads share */
     size_t experts_bytes;
+    float *scores; /* of indexers, (n_ranks, threads, scores_stride): see >>indexer */
+    int64_t scores_stride;
+    size_t scores_bytes;
     float *logits; /* (max_out, logits_stride) */
     int64_t logits_rows, logits_stride;
     size_t logits_bytes;

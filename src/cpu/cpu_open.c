@@ -54,6 +54,7 @@ LLM__PRIVATE void llm__cpu_close(llm_backend_ctx *ctx) {
     llm__pages_free(ctx->pass, LLM__MAX_PASSES * sizeof *ctx->pass);
     llm__pages_free(ctx->scratch, ctx->scratch_bytes * threads);
     llm__pages_free(ctx->experts, ctx->experts_bytes);
+    llm__pages_free(ctx->scores, ctx->scores_bytes);
     llm__pages_free(ctx->logits, ctx->logits_bytes);
     LLM_FREE(ctx->step_memory);
     LLM_FREE((void *)ctx->given);
@@ -98,6 +99,18 @@ static llm_result llm__cpu_step_memory(llm_backend_ctx *ctx) {
     return LLM_OK;
 }
 
+/* Scores of indexers: a row of the longest context a thread, on every rank. */
+static llm_result llm__cpu_scores(llm_backend_ctx *ctx) {
+    int ok = 1;
+    const uint64_t stride = llm__align_up((uint64_t)ctx->cfg.indexed, LLM__BLOCK, &ok),
+                   rows = (uint64_t)ctx->n_ranks * (uint64_t)ctx->pool->n;
+    if (!ctx->cfg.indexed) return LLM_OK;
+    ctx->scores_stride = (int64_t)stride;
+    ctx->scores_bytes = (size_t)llm__mul(llm__mul(stride, rows, &ok), sizeof(float), &ok);
+    if (ok) ctx->scores = (float *)llm__cpu_pages(ctx, ctx->scores_bytes);
+    return ctx->scores ? LLM_OK : llm__nomem();
+}
+
 /* A context beside another one has what that one has found. */
 static llm_result llm__cpu_tune(llm_backend_ctx *ctx) {
     const llm_backend_ctx *beside = ctx->cfg.beside;
@@ -131,6 +144,7 @@ static llm_result llm__cpu_open_parts(llm_backend_ctx *ctx) {
     llm_kv_type kv = ctx->cfg.kv_type;
     llm__kv_type_set(&ctx->kv, kv ? kv : llm__kv_auto(ctx->isa, ctx->cfg.compute));
     r = llm__cpu_scratch(ctx, (size_t)1 << 20);
+    if (!r) r = llm__cpu_scores(ctx);
     return r ? r : llm__cpu_step_memory(ctx);
 }
 
@@ -144,6 +158,7 @@ LLM__PRIVATE llm_result llm__cpu_open(const llm_backend_config *cfg, llm_backend
         cfg->kv_type > LLM_KV_INT4)
         return llm__error(LLM_ERR_ARG, "cpu backend: n_threads %d (0 to 1024), n_ranks %d (0 to %d), kv_type %d: out of range",
                           cfg->n_threads, cfg->n_ranks, LLM__MAX_RANKS, (int)cfg->kv_type);
+    if (cfg->indexed < 0) return llm__error(LLM_ERR_ARG, "cpu backend: indexed %d: expected at least 0", cfg->indexed);
     if (cfg->n_stages < 0 || LLM__MAX(1, cfg->n_ranks) % LLM__MAX(1, cfg->n_stages))
         return llm__error(LLM_ERR_ARG, "cpu backend: %d ranks in %d stages", cfg->n_ranks, cfg->n_stages);
     llm_backend_ctx *ctx = LLM__NEW(llm_backend_ctx, 1);
@@ -351,7 +366,9 @@ LLM__PRIVATE llm_result llm__cpu_kv_open(llm_backend_ctx *ctx, int n_layers, con
     if (ctx->cfg.kv_prealloc) llm__pool_run(ctx->pool, llm__cpu_kv_touch, ctx, 1);
     for (int i = 0; i < n_layers; i++) {
         int vd = layers[i].v_head_dim ? layers[i].v_head_dim : layers[i].head_dim;
-        llm_result r = llm__cpu_scratch(ctx, llm__attend_floats(layers[i].head_dim, vd) * sizeof(float));
+        size_t floats = llm__attend_floats(layers[i].head_dim, vd);
+        if (ctx->cfg.indexed) floats = LLM__MAX(floats, llm__attend_row_floats(vd, vd));
+        llm_result r = llm__cpu_scratch(ctx, floats * sizeof(float));
         if (r) return r;
     }
     return LLM_OK;

@@ -91,6 +91,11 @@ typedef struct llm__attend {
     float slope[LLM__QUERIES];                                  /* ALiBi, in units of the base-2 logarithm */
     int at[LLM__QUERIES], from[LLM__QUERIES], to[LLM__QUERIES]; /* each query's position and the positions it sees */
     float softcap;                                              /* 0: none */
+    /* Latents that stand as rows: a block of them is (64, row_stride), the queries turned are (head_dim, turned_stride), the scores of a
+     * block turned (64, turned_stride). rows NULL: keys stand in groups */
+    float *rows, *turned, *turned_scores;
+    int row_stride, turned_stride;
+    const int32_t *chosen; /* with rows: what positions mean, from, to and the block's counting places in it; NULL: themselves */
     int alibi, keys_in_place, values_in_place;
     int half;  /* q, and scores once softened, are bf16, where their f32 were, rows close behind each other */
     int tiles; /* see llm__kernels.rest */

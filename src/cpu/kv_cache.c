@@ -5,7 +5,9 @@
 #include "base/alloc.h"
 #include "cpu/dtypes.h"
 #include "cpu/isa.h"
+#include "cpu/packed.h"
 #include "cpu/kernels.h"
+#include "cpu/lanes.h"
 
 LLM__PRIVATE void llm__kv_type_set(llm__kv_cache *kv, llm_kv_type type) {
     kv->type = type;
@@ -106,8 +108,7 @@ LLM__PRIVATE void llm__kv_write_value(const llm__kernels *k, const llm__kv_view 
     if (view->kv->scaled) scales[2 * tokens + t] = scale, scales[3 * tokens + t] = offset;
 }
 
-LLM__PRIVATE void llm__kv_write_token(const llm__kernels *k, const llm__kv_view *view, int position, const float *key, const float *value,
-                                      uint8_t *scratch) {
+LLM__PRIVATE void llm__kv_write_key(const llm__kernels *k, const llm__kv_view *view, int position, const float *key, uint8_t *scratch) {
     const llm__kv_place *p = view->place;
     int t = position % view->kv->page_tokens, tokens = view->kv->page_tokens, n = p->k_elements, size = view->kv->element_bytes;
     uint8_t *part = llm__kv_part(view, position);
@@ -123,7 +124,12 @@ LLM__PRIVATE void llm__kv_write_token(const llm__kernels *k, const llm__kv_view 
         for (int i = 0; i < n; i++, to += LLM__GROUP) *to = scratch[i];
     else
         for (int i = 0; i < n; i++, to += LLM__GROUP * 4) memcpy(to, scratch + i * 4, 4);
-    if (p->shape.v_head_dim) llm__kv_write_value(k, view, position, value);
+}
+
+LLM__PRIVATE void llm__kv_write_token(const llm__kernels *k, const llm__kv_view *view, int position, const float *key, const float *value,
+                                      uint8_t *scratch) {
+    llm__kv_write_key(k, view, position, key, scratch);
+    llm__kv_write_value(k, view, position, value);
 }
 
 LLM__PRIVATE void llm__kv_load_keys(const llm__kernels *k, const llm__kv_view *view, int position, float *out) {
@@ -137,23 +143,35 @@ LLM__PRIVATE void llm__kv_load_values(const llm__kernels *k, const llm__kv_view 
     for (int i = from; i < to; i++, at += n * view->kv->element_bytes, out += stride) k->expand(view->kv->type, at, n, out, out + n);
 }
 
+LLM__PRIVATE void llm__kv_load_row(const llm__kernels *k, const llm__kv_view *view, int position, float *out) {
+    const uint8_t *pairs = llm__kv_values(view, position);
+    const uint32_t low = position % 2 ? 0 : 16; /* where a position's half of a pair is */
+    llm__bits16 x;
+    if (view->place->pair == 1) llm__kv_load_values(k, view, position, position + 1, out, view->place->v_elements);
+    for (int i = 0; i < view->place->v_elements && view->place->pair == 2; i += LLM__ROWS) {
+        memcpy(&x, pairs + i * 4, sizeof x);
+        LLM__EACH(j) x.u[j] = x.u[j] << low & 0xFFFF0000u;
+        memcpy(out + i, &x, sizeof x);
+    }
+}
+
 LLM__PRIVATE void llm__kv_read_value(const llm__kernels *k, const llm__kv_view *view, int position, float *out) {
     const llm__kv_place *p = view->place;
     int t = position % view->kv->page_tokens, tokens = view->kv->page_tokens, n = p->shape.v_head_dim;
     const float *scales = (const float *)(const void *)(llm__kv_part(view, position) + p->scale_offset);
-    const uint16_t *pair = (const uint16_t *)(const void *)llm__kv_values(view, position) + t % 2;
-    for (int i = 0; i < n && p->pair == 2; i++) out[i] = llm__bf16_to_f32(pair[2 * i]);
-    if (p->pair == 1) llm__kv_load_values(k, view, position, position + 1, out, n);
+    llm__kv_load_row(k, view, position, out);
     for (int i = 0; i < n && view->kv->scaled; i++) out[i] = scales[3 * tokens + t] + scales[2 * tokens + t] * out[i];
 }
 
-LLM__PRIVATE void llm__kv_load_scales(const llm__kv_view *view, int block, int from, int to, int what, float *scale, float *offset) {
+LLM__PRIVATE void llm__kv_load_scales(const llm__kv_view *view, const int32_t *chosen, int block, int from, int to, int what, float *scale,
+                                      float *offset) {
     const int tokens = view->kv->page_tokens;
     memset(scale, 0, LLM__BLOCK * sizeof *scale);
     memset(offset, 0, LLM__BLOCK * sizeof *offset);
     for (int i = from; i < to; i++) {
+        const int position = chosen ? chosen[block + i] : block + i;
         const float *at =
-            (const float *)(const void *)(llm__kv_part(view, block + i) + view->place->scale_offset) + what * tokens + (block + i) % tokens;
+            (const float *)(const void *)(llm__kv_part(view, position) + view->place->scale_offset) + what * tokens + position % tokens;
         scale[i] = at[0];
         offset[i] = at[tokens];
     }

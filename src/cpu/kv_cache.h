@@ -14,8 +14,9 @@
  * that a query does not see are exactly 0. So the pages before a window may be given back, and what lies in unused positions never matters.
  *
  * A tile is up to 48 (query, head) pairs of one sequence and one KV head: each block of keys and values is loaded once for all heads of
- * the group. Latent attention is the same with one KV head, whose values are the first dimensions of its keys. A recurrent layer has the
- * floats of its state behind its heads, if it has any.
+ * the group. Latent attention is the same with one KV head, whose values are the first dimensions of its keys. Where an indexer chooses
+ * positions, its keys stand as the layer's keys, for it scores them all, and the latents as values, a row each, for some are fetched. A
+ * recurrent layer has the floats of its state behind its heads, if it has any.
  *
  * The online softmax (Milakov and Gimelshein 2018; FlashAttention, Dao et al. 2022) needs no row of scores. Per query it keeps the largest
  * score m so far, the sum l of exp(score - m), and the weighted sum o (v_head_dim) of values. For a block with scores s and values V:
@@ -102,7 +103,10 @@ LLM__PRIVATE void llm__kv_turn(float *x, int n, int size);
 /* Writes a token's value of one head. */
 LLM__PRIVATE void llm__kv_write_value(const llm__kernels *k, const llm__kv_view *view, int position, const float *value);
 
-/* Writes a token's key (and value, unless the layer is latent) of one head. `scratch` holds 4 * (head_dim + 1) bytes. */
+/* Writes a token's key of one head. `scratch` holds 4 * (head_dim + 1) bytes. */
+LLM__PRIVATE void llm__kv_write_key(const llm__kernels *k, const llm__kv_view *view, int position, const float *key, uint8_t *scratch);
+
+/* Both. */
 LLM__PRIVATE void llm__kv_write_token(const llm__kernels *k, const llm__kv_view *view, int position, const float *key, const float *value,
                                       uint8_t *scratch);
 
@@ -112,8 +116,13 @@ LLM__PRIVATE void llm__kv_load_keys(const llm__kernels *k, const llm__kv_view *v
 /* Values of the positions [from, to), all of one group, to rows of f32 `stride` apart, not scaled. */
 LLM__PRIVATE void llm__kv_load_values(const llm__kernels *k, const llm__kv_view *view, int from, int to, float *out, int stride);
 
+/* A token's value of one head, not scaled. */
+LLM__PRIVATE void llm__kv_load_row(const llm__kernels *k, const llm__kv_view *view, int position, float *out);
+
 /* A token's value of one head as it was written, but for the rounding. */
 LLM__PRIVATE void llm__kv_read_value(const llm__kernels *k, const llm__kv_view *view, int position, float *out);
 
-/* Scales and offsets of a block's keys (what 0) or values (what 2); zeros outside [from, to). */
-LLM__PRIVATE void llm__kv_load_scales(const llm__kv_view *view, int block, int from, int to, int what, float *scale, float *offset);
+/* Scales and offsets of a block's keys (what 0) or values (what 2), of the places of `chosen` if there is such a list; zeros outside
+ * [from, to). */
+LLM__PRIVATE void llm__kv_load_scales(const llm__kv_view *view, const int32_t *chosen, int block, int from, int to, int what, float *scale,
+                                      float *offset);

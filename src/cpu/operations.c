@@ -12,9 +12,8 @@
 #include "cpu/attention.h"
 #include "cpu/backend.h"
 
-/* dst = norm(src) of one row; dst may be src. w and b may be NULL: 1 and 0. */
-static void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst, const float *src, int n, const float *w, const float *b,
-                          float eps) {
+LLM__PRIVATE void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst, const float *src, int n, const float *w,
+                                const float *b, float eps) {
     if (kind == LLM_NORM_NONE) {
         if (dst != src) memcpy(dst, src, (size_t)n * sizeof *dst);
         return;
@@ -93,8 +92,7 @@ LLM__PRIVATE void llm__run_logits_op(const llm__run *r) {
     llm__run_logits(r->e, &r->rec->op.logits, r->ctx->logits, r->ctx->logits_stride);
 }
 
-/* What a sequence and KV head of a layer look like to the attention kernels. */
-static llm__kv_view llm__view(const llm__run *r, int layer, int seq, int head) {
+LLM__PRIVATE llm__kv_view llm__view(const llm__run *r, int layer, int seq, int head) {
     const llm_step *s = &r->ctx->step;
     const llm__kv_view v = {&r->ctx->kv, &r->ctx->kv.layer[layer], r->ctx->kv.base[r->rank],
                             s->pages + (size_t)seq * (size_t)s->page_stride, head};
@@ -243,7 +241,9 @@ LLM__PRIVATE void llm__run_mla_write(const llm__run *r, int row) {
     for (int h = 0; h < op->n_heads && rope; h++)
         k->rotate(q + h * (op->nope + op->rope_dim), rope, op->rope_dim / 2, op->rope_interleaved);
     if (r->ctx->kv.scaled) llm__kv_turn(latent, op->rank + op->rope_dim, llm__kv_turn_size(op->rank | op->rope_dim));
-    llm__kv_write_token(k, &view, llm__row_position(&r->ctx->step, row), latent, NULL, (uint8_t *)r->e->scratch);
+    const int at = llm__row_position(&r->ctx->step, row);
+    if (view.place->shape.v_head_dim) llm__kv_write_value(k, &view, at, latent);
+    else llm__kv_write_key(k, &view, at, latent, (uint8_t *)r->e->scratch);
 }
 
 /* What an adapter adds to kv_b, U + B A instead of U: both ways through a head it is y += Y^T (X x) over the adapter's own r, with X (r,
@@ -260,18 +260,20 @@ static void llm__mla_adapt(const llm__kernels *k, const llm_weight *x_of, int64_
  *     a prompt of 256 rows     1 head,  43 rows     96 jobs: a head's kv_b is read for 43 rows at once
  *     eight answers, a row each     8 heads, 4 rows     4 jobs: kv_b is read twice in all, a sequence's latents twice
  *     one answer     8 heads, 1 row     2 jobs, one a thread
- */
+ *
+ * Rows that see what an indexer has chosen share no latents: a tile of attention is one row then, with as many heads as fill vectors, and a
+ * job has tiles of several rows, which share kv_b. */
 typedef struct llm__latent_jobs {
     int n, rows, heads, parts; /* jobs; of each; parts of the heads */
 } llm__latent_jobs;
 
-static llm__latent_jobs llm__latent_cut(const llm_step *s, int n_heads, int n_threads) {
-    const int rows = s->shape.n_rows, least = rows >= 16 * s->shape.n_seqs ? 1 : 8;
+static llm__latent_jobs llm__latent_cut(const llm_step *s, int n_heads, int n_threads, int chosen) {
+    const int rows = s->shape.n_rows, least = rows >= 16 * s->shape.n_seqs ? 1 : 8, most = chosen ? (int)LLM__ROW_QUERIES : LLM__QUERIES;
     llm__latent_jobs j;
-    j.heads = LLM__MIN(n_heads, LLM__MAX(least, LLM__QUERIES / rows));
+    j.heads = LLM__MIN(n_heads, chosen ? (int)LLM__ROW_HEADS : LLM__MAX(least, LLM__QUERIES / rows));
     for (;; j.heads = (j.heads + 1) / 2) {
-        const int tiles = (rows * j.heads + LLM__QUERIES - 1) / LLM__QUERIES;
-        j.rows = LLM__MIN((rows + tiles - 1) / tiles, LLM__QUERIES / j.heads);
+        const int tiles = (rows * j.heads + most - 1) / most;
+        j.rows = LLM__MIN(LLM__MIN((rows + tiles - 1) / tiles, most / j.heads), (int)LLM__QUERIES);
         j.parts = (n_heads + j.heads - 1) / j.heads;
         j.n = (rows + j.rows - 1) / j.rows * j.parts;
         if (j.heads == 1 || j.n >= n_threads) return j;
@@ -330,27 +332,39 @@ static void llm__latent_results(const llm__run *r, llm__attend *t, int row, int 
     }
 }
 
+/* The positions that were chosen for a row; NULL: it sees all. */
+static const int32_t *llm__mla_chosen(const llm_step *s, const llm_mla_op *op, int row) {
+    if (!op->chosen || llm__row_position(s, row) < op->topk) return NULL;
+    return (const int32_t *)(const void *)llm__row(op->chosen, row);
+}
+
 LLM__PRIVATE void llm__run_mla(const llm__run *r) {
     const llm_mla_op *op = &r->rec->op.mla;
     const llm_step *s = &r->ctx->step;
     const llm_attention_op plain = LLM__ZERO; /* no window, sinks or slopes */
-    const llm__latent_jobs jobs = llm__latent_cut(s, op->n_heads, r->e->n_threads);
+    const int rows_stand = r->ctx->kv.layer[op->layer].shape.v_head_dim != 0;
+    const llm__latent_jobs jobs = llm__latent_cut(s, op->n_heads, r->e->n_threads, op->chosen != NULL);
     llm__attend t;
     llm__attend_place(&t, (float *)r->e->scratch, op->rank + op->rope_dim, op->rank);
+    if (rows_stand) llm__attend_place_rows(&t);
     float *const q = t.q, *const out = t.out;
     for (int i; (i = jobs.n - 1 - __atomic_fetch_add(&r->rec->next, 1, __ATOMIC_RELAXED)) >= 0;) { /* the longest contexts first */
         const int row = i / jobs.parts * jobs.rows, n_rows = LLM__MIN(jobs.rows, s->shape.n_rows - row);
         const int head = i % jobs.parts * jobs.heads, n_heads = LLM__MIN(jobs.heads, op->n_heads - head);
         t.q = q, t.out = out;
         llm__latent_queries(r, &t, row, n_rows, head, n_heads);
-        for (int from = 0, to; from < n_rows; from = to) { /* the rows of a sequence */
+        for (int from = 0, to; from < n_rows; from = to) { /* the rows of a sequence, or one that sees what was chosen for it */
             const int seq = s->seq_of_row[row + from];
             llm__kv_view view = llm__view(r, op->layer, seq, 0);
-            for (to = from; to < n_rows && s->seq_of_row[row + to] == seq;) to++;
+            t.chosen = llm__mla_chosen(s, op, row + from);
+            for (to = from + 1; to < n_rows && s->seq_of_row[row + to] == seq && (to - from + 1) * n_heads <= LLM__QUERIES && !t.chosen &&
+                                !llm__mla_chosen(s, op, row + to);)
+                to++;
             t.n = (to - from) * n_heads;
             t.q = q + from * n_heads * t.head_dim;
             t.out = out + from * n_heads * t.v_stride;
             for (int j = 0; j < t.n; j++) llm__attend_query(s, &plain, &t, j, row + from + j / n_heads, head + j % n_heads);
+            for (int j = 0; j < t.n && t.chosen; j++) t.to[j] = op->topk;
             llm__attend_run(r->ctx->kernels, &t, &view);
         }
         t.q = q, t.out = out;

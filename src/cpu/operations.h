@@ -7,7 +7,9 @@
 #include "api/backend.h"
 #include "base/platform.h"
 #include "cpu/packed.h"
+#include "cpu/kernels.h"
 #include "cpu/linear.h"
+#include "cpu/kv_cache.h"
 #include "cpu/backend.h"
 
 /* What an operation is called with. */
@@ -20,6 +22,13 @@ typedef struct llm__run {
 
 /* A row of a buffer: (cols) floats, on a cache line. */
 LLM__PRIVATE float *llm__row(const llm_buffer *b, int row);
+
+/* dst = norm(src) of one row; dst may be src. w and b may be NULL: 1 and 0. */
+LLM__PRIVATE void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst, const float *src, int n, const float *w,
+                                const float *b, float eps);
+
+/* What a sequence and KV head of a layer look like to the attention kernels. */
+LLM__PRIVATE llm__kv_view llm__view(const llm__run *r, int layer, int seq, int head);
 
 /* One row of x: see llm__run_embed_row. */
 LLM__PRIVATE void llm__run_embed(const llm__run *r, int row);

@@ -9,6 +9,7 @@
 #include "cpu/linear.h"
 #include "cpu/products.h"
 #include "cpu/backend.h"
+#include "cpu/indexer.h"
 #include "cpu/run.h"
 
 /* Every buffer that comes in was made here, as the first member of ours. */
@@ -181,17 +182,34 @@ LLM__PRIVATE void llm__cpu_attention(llm_backend_ctx *ctx, int rank, const llm_a
     llm__record_uses(ctx, rank, rec, rec ? rec->split : 0, op->qkv, NULL, op->dst, NULL, LLM__TOUCH_READ);
 }
 
+LLM__PRIVATE void llm__cpu_index(llm_backend_ctx *ctx, int rank, const llm_index_op *op) {
+    const llm_kv_layer *shape = op->layer >= 0 && op->layer < ctx->kv.n_layers ? &ctx->kv.layer[op->layer].shape : NULL;
+    if (!shape || shape->head_dim != op->head_dim || !shape->v_head_dim)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "index: the layer does not fit the KV cache");
+    for (int s = 0; s < ctx->step.shape.n_seqs; s++)
+        if (ctx->step.seq_len[s] > ctx->scores_stride) llm__cpu_fail(ctx, LLM_ERR_ARG, "index: a sequence of more positions than indexed");
+    if (op->n_heads < 1 || op->rope_dim > op->head_dim || op->topk < 1 || op->dst->cols < op->topk ||
+        op->q->cols < (int64_t)op->n_heads * op->head_dim || op->k->cols < op->head_dim + op->n_heads)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "index: heads, widths or topk out of range");
+    const int rows = llm__index_rows(&ctx->step, op->topk);
+    llm__record_op(ctx, rank, LLM__OP_INDEX_WRITE, LLM_ROWS_TOKENS, op, op->rope, NULL, op->q, op->k, LLM__TOUCH_WRITE);
+    if (rows) llm__record_op(ctx, rank, LLM__OP_INDEX, LLM_ROWS_TOKENS, op, op->q, op->k, op->dst, NULL, LLM__TOUCH_READ);
+    if (rows && rows <= ctx->pool->n)
+        llm__record_op(ctx, rank, LLM__OP_CHOOSE, LLM_ROWS_TOKENS, op, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
+}
+
 LLM__PRIVATE void llm__cpu_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
-    if (op->layer < 0 || op->layer >= ctx->kv.n_layers || ctx->kv.layer[op->layer].shape.head_dim != op->rank + op->rope_dim ||
-        ctx->kv.layer[op->layer].shape.v_head_dim)
+    const llm_kv_layer *shape = op->layer >= 0 && op->layer < ctx->kv.n_layers ? &ctx->kv.layer[op->layer].shape : NULL;
+    if (!shape || (op->chosen ? shape->v_head_dim : shape->head_dim) != op->rank + op->rope_dim || (!op->chosen && shape->v_head_dim))
         llm__cpu_fail(ctx, LLM_ERR_ARG, "mla: the layer does not fit the KV cache");
     if (op->kv_b->n_heads != op->n_heads || op->kv_b->n_keys != op->nope || op->kv_b->cols != op->rank ||
         op->kv_b->rows != (int64_t)op->n_heads * (op->nope + op->v_dim))
         llm__cpu_fail(ctx, LLM_ERR_ARG, "mla: kv_b has other heads than the operation");
     llm_mla_op own = *op;
     if (!llm__cpu_adapts(ctx, op->lora)) own.lora = NULL;
+    if (op->chosen && !llm__index_rows(&ctx->step, op->topk)) own.chosen = NULL;
     llm__record_op(ctx, rank, LLM__OP_MLA_WRITE, LLM_ROWS_TOKENS, op, op->rope, NULL, op->q, op->kv_a, LLM__TOUCH_WRITE);
-    llm__record_op(ctx, rank, LLM__OP_MLA, LLM_ROWS_TOKENS, &own, op->q, NULL, op->dst, NULL, LLM__TOUCH_READ);
+    llm__record_op(ctx, rank, LLM__OP_MLA, LLM_ROWS_TOKENS, &own, op->q, own.chosen, op->dst, NULL, LLM__TOUCH_READ);
 }
 
 LLM__PRIVATE void llm__cpu_state(llm_backend_ctx *ctx, int rank, const llm_state_op *op) {

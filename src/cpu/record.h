@@ -38,6 +38,8 @@ LLM__PRIVATE void llm__cpu_qkv(llm_backend_ctx *ctx, int rank, const llm_qkv_op 
 LLM__PRIVATE void llm__cpu_attention(llm_backend_ctx *ctx, int rank, const llm_attention_op *op);
 
 /* Two records: all latents must be in the cache before any head attends. */
+LLM__PRIVATE void llm__cpu_index(llm_backend_ctx *ctx, int rank, const llm_index_op *op);
+
 LLM__PRIVATE void llm__cpu_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op);
 
 /* What is read was written by another step, or by no row of this one. */

@@ -11,6 +11,7 @@
 #include "cpu/operations.h"
 #include "cpu/recurrent.h"
 #include "cpu/streams.h"
+#include "cpu/indexer.h"
 
 /* Multiplications and additions of one thread in a pass, of a linear layer that is cut: 3 to 7 ms on the cores of today; passes of one. */
 enum { LLM__PASS_PRODUCTS = 200000000, LLM__MAX_PARTS = 32 };
@@ -29,6 +30,8 @@ static const llm__op_row llm__ops[] = {
     {llm__run_gather, NULL, sizeof(llm_gather_op), LLM_SPENT_NORM}, {llm__run_state, NULL, sizeof(llm_state_op), LLM_SPENT_NORM},
     {NULL, llm__run_conv, sizeof(llm_conv_op), LLM_SPENT_ATTENTION}, {NULL, llm__run_recur, sizeof(llm_recur_op), LLM_SPENT_ATTENTION},
     {llm__run_streams, NULL, sizeof(llm_streams_op), LLM_SPENT_NORM},
+    {llm__run_index_write, NULL, sizeof(llm_index_op), LLM_SPENT_ATTENTION},
+    {NULL, llm__run_index, sizeof(llm_index_op), LLM_SPENT_ATTENTION}, {NULL, llm__run_choose, sizeof(llm_index_op), LLM_SPENT_ATTENTION},
 };
 /* clang-format on */
 
@@ -111,8 +114,12 @@ static llm__cost llm__record_cost(const llm_backend_ctx *ctx, const llm__record 
     if (rec->kind == LLM__OP_MLA) { /* the values are the first `rank` columns of the keys */
         const llm_mla_op *a = &rec->op.mla;
         const double width = a->rank + a->rope_dim;
-        c = llm__attended_cost(&ctx->step, 0, width * element, a->n_heads * (width + a->rank));
+        c = llm__attended_cost(&ctx->step, a->chosen ? a->topk : 0, width * element, a->n_heads * (width + a->rank));
         more = llm__weight_cost(a->kv_b, rows);
+    }
+    if (rec->kind == LLM__OP_INDEX) {
+        const llm_index_op *a = &rec->op.index;
+        c = llm__attended_cost(&ctx->step, 0, (double)a->head_dim * element, (double)a->n_heads * a->head_dim);
     }
     if (rec->kind == LLM__OP_EXPERTS) {
         const llm_experts_op *x = &rec->op.experts;

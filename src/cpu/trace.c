@@ -355,6 +355,13 @@ static void llm__trace_streams(llm_backend_ctx *ctx, int rank, const llm_streams
     llm__trace_tell(t, "streams", op->weight, op->rows, op->x, 0, (int64_t)op->n * op->cols);
 }
 
+static void llm__trace_index(llm_backend_ctx *ctx, int rank, const llm_index_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->index(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "index", op->k_norm, LLM_ROWS_TOKENS, op->k, 0, op->head_dim);
+}
+
 /* ---- what is handed on as it is ---- */
 
 static const char *llm__trace_describe(llm_backend_ctx *ctx) { return llm__tracer_of(ctx)->inner->describe(llm__tracer_of(ctx)->ctx); }
@@ -456,6 +463,7 @@ LLM__PRIVATE const llm_backend *llm__trace_backend(void) {
                                       .buffer_rows = llm__trace_buffer_rows,
                                       .conv = llm__trace_conv,
                                       .recur = llm__trace_recur,
-                                      .streams = llm__trace_streams};
+                                      .streams = llm__trace_streams,
+                                      .index = llm__trace_index};
     return &table;
 }

@@ -136,6 +136,8 @@ LLM__PRIVATE llm_result llm__drafter_open(llm_engine *e, const llm_engine_config
         n.kept_layer = e->net->cfg.kept_layer = n.first_layer + e->drafter.model->arch.n_layers; /* behind all others */
     }
     e->drafter.max_len = e->drafter.model->arch.max_len > 0 ? e->drafter.model->arch.max_len : INT32_MAX;
+    if (e->drafter.model->arch.index_topk) e->drafter.max_len = LLM__MIN(e->drafter.max_len, e->drafter.model->arch.index_topk);
+    n.indexed = 0; /* a draft is not worth an indexer */
     e->p.driver.draft = llm__drive_draft;
     return llm__net_open(&n, &e->drafter.net);
 }

@@ -137,9 +137,6 @@ LLM__PRIVATE llm_result llm__engine_resolve(const llm_model *model, llm_engine_c
     if (c->max_model_len > own && own > 0 && !c->allow_long_max_model_len)
         return llm__error(LLM_ERR_ARG, "max_model_len: %d is more than the model's own %d tokens (allow_long_max_model_len lifts this)",
                           (int)c->max_model_len, (int)own);
-    if (model->arch.index_topk && c->max_model_len > model->arch.index_topk)
-        return llm__error(LLM_ERR_UNSUPPORTED, "max_model_len: %d: beyond %d positions %s asks an indexer, which is not supported",
-                          (int)c->max_model_len, (int)model->arch.index_topk, model->arch.name);
     if (model->arch.recurrent && c->speculative_model)
         return llm__error(LLM_ERR_UNSUPPORTED,
                           "speculative_model: %s keeps a state in some layers, from which a draft cannot be taken back", model->arch.name);
@@ -265,13 +262,16 @@ static llm_result llm__engine_graphs(llm_engine *e, const char *list, llm_backen
     return LLM_OK;
 }
 
-/* Whether the backend has what layers of the model have besides attention: states, several streams. */
+/* Whether the backend has what layers of the model have besides attention: states, several streams, the indexer that long contexts ask. */
 static llm_result llm__engine_layers(const llm_engine *e) {
     const char *backend = e->backend->name, *name = e->p.model->arch.name;
     if (e->p.recurrent && !e->backend->recur)
         return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no recurrent layers, which %s has", backend, name);
     if (e->p.model->arch.n_streams && !e->backend->streams)
         return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no streams beside the residual (AltUp), which %s has", backend, name);
+    if (e->p.indexed && !e->backend->index)
+        return llm__error(LLM_ERR_UNSUPPORTED, "max_model_len: %d: beyond %d positions %s asks an indexer, which backend %s has not",
+                          (int)e->p.max_len, (int)e->p.model->arch.index_topk, name, backend);
     return LLM_OK;
 }
 
@@ -308,6 +308,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.trace = c->trace;
     b.trace_user = c->trace_user;
     b.trace_inputs = c->trace_inputs != 0;
+    if (e->p.indexed) b.indexed = b.max_pages_per_seq * c->block_size;
     if (c->trace && !e->p.dry) e->backend = llm__trace_backend();
     llm_result r = llm__engine_graphs(e, c->cuda_graph_sizes, &b);
     if (!r && c->nodes && !e->p.dry) r = llm__nodes_wrap(c->nodes, e->backend, e->p.model, &b, &e->backend);
@@ -326,6 +327,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     n.ctx = e->ctx;
     n.n_ranks = b.n_ranks;
     n.dry = e->p.dry;
+    n.indexed = e->p.indexed;
     n.max_rows = b.max_rows;
     n.max_out = b.max_out;
     n.progress = c->progress;
@@ -348,6 +350,8 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->n_eos = info->n_stop_ids;
     p->eos_id = info->eos_id >= 0 || !info->n_stop_ids ? info->eos_id : info->stop_ids[0];
     p->max_len = c->max_model_len ? c->max_model_len : model->arch.max_len;
+    if (!c->max_model_len && model->arch.index_topk && !e->backend->index) p->max_len = LLM__MIN(p->max_len, model->arch.index_topk);
+    p->indexed = model->arch.index_topk && p->max_len > model->arch.index_topk;
     p->max_out = c->max_num_seqs + 32; /* rows of prompts that are scored find place beside those that decode */
     p->encoder = model->arch.encoder;
     p->pooler = &model->pooler;

@@ -125,6 +125,7 @@ typedef struct llm__engine_params {
     int32_t n_draft;   /* tokens that may be drafted at once; 0: no speculation */
     int32_t n_jump;    /* the same of those that a grammar drafts */
     int32_t recurrent; /* 1: layers keep a state, so a token that was computed cannot be taken back */
+    int32_t indexed;   /* 1: contexts may be longer than what an indexer leaves out nothing of */
     int32_t encoder;   /* 1: a prompt is computed in one step, and gives a vector */
     const llm__pooler *pooler;
     int32_t n_loras; /* slots for adapters */

@@ -107,6 +107,28 @@ static void llm__arch_lfm2_ff(llm__facts *f, llm__arch *a) {
     a->ff = (a->ff + multiple - 1) / multiple * multiple;
 }
 
+/* The indexer of latent attention. It reads the narrow queries, and turns as many values as attention does. */
+static void llm__arch_index(llm__facts *f, llm__arch *a) {
+    if (!llm__arch_is(a, "deepseek_v32")) return;
+    a->index_topk = llm__fact_int(f, "index_topk .attention.indexer.top_k", 2048, 1, 1 << 24);
+    a->index_heads = llm__fact_int(f, "index_n_heads .attention.indexer.head_count", 64, 1, LLM__MAX_HEADS);
+    a->index_dim = llm__fact_int(f, "index_head_dim .attention.indexer.key_length", 128, 1, 4096);
+    a->index_pairs = llm__word_in("glm_moe_dsa", a->name);
+    int type = llm__fact_list(f, "indexer_types"), shared = type < 0 && llm__fact_int(f, "index_topk_freq", 1, 1, LLM__MAX_LAYERS) > 1;
+    shared |= type < 0 && llm__facts_find(f, "index_topk_pattern").node >= 0;
+    for (int i = 0; i < a->n_layers && type >= 0; i++, type = llm_json_next(f->json, type))
+        shared |= !llm__str_eq(llm__json_text(f->json, type), "full");
+    if (f->r) return;
+    if (shared) {
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: indexer_types: layers that share an indexer are not supported", f->path);
+        return;
+    }
+    if (a->index_dim < a->rope[0].dim)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: index_head_dim: %d, must be at least qk_rope_head_dim (%d)", f->path, a->index_dim,
+                          a->rope[0].dim);
+    else if (!a->q_rank) f->r = llm__error(LLM_ERR_FORMAT, "%s: q_lora_rank: an indexer needs it, which %s has", f->path, a->name);
+}
+
 LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->n_layers = llm__fact_int(f, "num_hidden_layers num_layers n_layer .block_count", LLM__MUST, 1, LLM__MAX_LAYERS);
     a->n_layers -= llm__fact_int(f, ".nextn_predict_layers", 0, 0, a->n_layers - 1); /* GGUF counts the multi-token prediction too */
@@ -137,7 +159,6 @@ LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->max_positions = llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len .context_length",
                                      alone ? 1 << 20 : 2048, 1, 1 << 30);
     a->max_len = a->max_positions;
-    if (llm__arch_is(a, "deepseek_v32")) a->index_topk = llm__fact_int(f, "index_topk", 2048, 1, 1 << 30);
     if (!latent) return;
     a->q_rank = llm__fact_int(f, "q_lora_rank .attention.q_lora_rank", 0, 0, 1 << 16);
     a->kv_rank = llm__fact_int(f, "kv_lora_rank .attention.kv_lora_rank", LLM__MUST, 1, 1 << 16);
@@ -147,6 +168,7 @@ LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->v_head_dim = llm__fact_int(f, "v_head_dim .attention.value_length_mla", a->v_head_dim, 1, 4096);
     a->head_dim = a->nope + a->rope[0].dim;
     a->n_kv_heads = a->n_heads;
+    llm__arch_index(f, a);
 }
 
 /* The activation that Hugging Face calls `name`. xIELU has numbers of its own in every layer, and only its family has them. */
@@ -449,7 +471,7 @@ static const char *llm__arch_letters(llm__facts *f, char out[64]) {
 /* 1 if layer i sees a window by the entry `type` of layer_types. Of families with recurrent layers see >>arch_recurrent. */
 static int llm__arch_slides(llm__facts *f, const llm__arch *a, int type, int i) {
     const char *name = llm_json_str(f->json, type, NULL);
-    if (f->r || a->recurrent || llm__arch_hybrid(a)) return 0;
+    if (f->r || a->recurrent || llm__arch_hybrid(a) || (a->index_topk && name && !strcmp(name, "indexed_attention"))) return 0;
     const char *near = a->chunked ? "chunked_attention" : "sliding_attention";
     if (!name || (strcmp(name, near) && strcmp(name, "full_attention")))
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", %s or full_attention expected",

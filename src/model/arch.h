@@ -112,8 +112,9 @@ typedef struct llm__arch {
     int32_t logn_ahead;
     int32_t by_rope;    /* 1: only layers with RoPE norm q and k, without weights, and only those without stretch queries (Llama 4) */
     int32_t chunked;    /* 1: windows stand side by side: see llm_attention_op */
-    int32_t index_topk; /* so many positions are the most that a token sees (DeepSeek V3.2); 0: all */
-    int32_t q_rank, kv_rank, nope; /* latent attention; q_rank 0: plain q */
+    int32_t index_topk; /* so many positions are the most that a token sees (DeepSeek V3.2): see llm_index_op; 0: all */
+    int32_t index_heads, index_dim, index_pairs; /* index_pairs: its RoPE turns neighbours (GLM-5) */
+    int32_t q_rank, kv_rank, nope;               /* latent attention; q_rank 0: plain q */
     int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
     int32_t ff_latent; /* width of what experts read and give, between two matrices (Nemotron-H); 0: the hidden size */
     int32_t recurrent; /* 1: a layer keeps a state */

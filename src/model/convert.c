@@ -24,9 +24,9 @@
 /* Families whose settings and tensors are all known here, by their first names. */
 static const char llm__convertible[] =
     "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen3_5_text qwen3_5_moe_text gemma gemma2 gemma3_text "
-    "gemma3n_text gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 smollm3 "
-    "cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h llama4_text falcon_h1 jamba "
-    "kimi_linear phimoe arcee cohere2 dots1 exaone4 olmoe seed_oss "
+    "gemma3n_text gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 deepseek_v32 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 "
+    "smollm3 cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h llama4_text falcon_h1 "
+    "jamba kimi_linear phimoe arcee cohere2 dots1 exaone4 olmoe seed_oss "
     "bert roberta nomic_bert modernbert";
 
 LLM__PRIVATE void llm__convert_close(llm__conversion *c) {
@@ -117,6 +117,11 @@ static void llm__convert_attention(llm__converting *g) {
     llm__convert_slot(g, LLM__W_KV_A, "attn_kv_a_mqa", 0, 0);
     llm__convert_slot(g, LLM__W_KV_A_NORM, "attn_kv_a_norm", 0, 1);
     llm__convert_kv_b(g);
+    if (!a->index_topk) return;
+    llm__convert_slot(g, LLM__W_INDEX_Q, "indexer.attn_q_b", 0, 0);
+    llm__convert_slot(g, LLM__W_INDEX_K, "indexer.attn_k", 0, 0);
+    llm__convert_slot(g, LLM__W_INDEX_NORM, "indexer.k_norm", 0, 1);
+    llm__convert_slot(g, LLM__W_INDEX_WEIGHTS, "indexer.proj", 0, 1);
 }
 
 /* What layers of Gemma 4 have, and some of Gemma 3n. */
@@ -237,7 +242,7 @@ static llm_result llm__convert_refuse(const llm_model *m) {
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: quantised already (%s): GGUF is made of F32, F16 or BF16", m->path,
                           m->info.quantization);
     if (!llm__arch_is(a, llm__convertible) || !a->family->gguf[0] || (a->flags & LLM__CONV1D) || a->dynamic ||
-        (a->flags & LLM__MLA && !a->rope_pairs && !llm__arch_is(a, "kimi_linear")))
+        (a->flags & LLM__MLA && !a->rope_pairs && !llm__arch_is(a, "kimi_linear")) || a->index_pairs)
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s%s is not converted in this version; these are: %s", m->path, a->name,
                           a->dynamic ? " with dynamic RoPE" : "", llm__convertible);
     const char *variant = llm__convert_variant(a);

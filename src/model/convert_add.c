@@ -33,7 +33,8 @@ LLM__PRIVATE const llm__tensor *llm__convert_find(const llm__converting *g, int 
 }
 
 LLM__PRIVATE void llm__convert_name(const llm__converting *g, const char *stem, int bias, char out[96]) {
-    const char *end = strchr(stem, '.') && strncmp(stem, "cls.", 4) ? "" : bias ? ".bias" : ".weight";
+    const int whole = strchr(stem, '.') && strncmp(stem, "cls.", 4) && strncmp(stem, "indexer.", 8);
+    const char *end = whole ? "" : bias ? ".bias" : ".weight";
     const int n = (int)strlen(stem) - llm__ends_with(stem, ".");
     if (g->L.layer < 0) snprintf(out, 96, "%s%s", stem, end);
     else snprintf(out, 96, "blk.%d.%.*s%s", g->L.layer, n, stem, end);

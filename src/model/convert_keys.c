@@ -274,6 +274,10 @@ static void llm__convert_key_heads(const llm__keying *k) {
     llm__key_int(k, "attention.kv_lora_rank", a->kv_rank);
     llm__key_int(k, "attention.key_length_mla", a->nope + a->rope[0].dim);
     llm__key_int(k, "attention.value_length_mla", a->v_head_dim);
+    if (!a->index_topk) return;
+    llm__key_int(k, "attention.indexer.head_count", a->index_heads);
+    llm__key_int(k, "attention.indexer.key_length", a->index_dim);
+    llm__key_int(k, "attention.indexer.top_k", a->index_topk);
 }
 
 static void llm__convert_key_experts(const llm__keying *k) {

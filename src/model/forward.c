@@ -160,6 +160,28 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
     }
 }
 
+/* Which positions latent attention looks at: the indexer's queries come from the narrow ones, its key and weights from src. */
+static void llm__pass_index(const llm__pass *p, const llm__net_layer *layer, const llm_buffer *src) {
+    const llm__arch *a = p->a;
+    const llm__net_rank *rank = p->rank;
+    const llm_index_op index = {.dst = rank->chosen,
+                                .q = rank->index_q,
+                                .k = rank->index_k,
+                                .k_norm = layer->index_norm.w,
+                                .k_bias = layer->index_norm.b,
+                                .rope = rank->rope[0],
+                                .rope_dim = a->rope[0].dim,
+                                .rope_interleaved = a->index_pairs,
+                                .n_heads = a->index_heads,
+                                .head_dim = a->index_dim,
+                                .topk = a->index_topk,
+                                .layer = p->first_layer + layer->kv,
+                                .eps = 1e-6f};
+    llm__pass_linear(p, LLM_ROWS_TOKENS, rank->index_q, rank->q_a, &layer->index_q, LLM_ACT_NONE, 0);
+    llm__pass_linear(p, LLM_ROWS_TOKENS, rank->index_k, src, &layer->index_k, LLM_ACT_NONE, 0);
+    p->be->index(p->ctx, p->rank_index, &index);
+}
+
 /* att = latent attention(src) (DeepSeek-V2). The norms inside use 1e-6 whatever the config says. */
 static void llm__pass_mla(const llm__pass *p, const llm__net_layer *layer, const llm_buffer *src) {
     const llm__arch *a = p->a;
@@ -180,13 +202,16 @@ static void llm__pass_mla(const llm__pass *p, const llm__net_layer *layer, const
                       .rope_dim = a->rope[0].dim,
                       .v_dim = a->v_head_dim,
                       .rank = a->kv_rank,
-                      .lora = p->lora ? layer->kv_b.lora : NULL};
+                      .lora = p->lora ? layer->kv_b.lora : NULL,
+                      .chosen = rank->chosen,
+                      .topk = a->index_topk};
     if (a->q_rank) {
         llm__pass_linear(p, LLM_ROWS_TOKENS, rank->q_a, src, &layer->q_a, LLM_ACT_NONE, 0);
         llm__pass_norm(p, LLM_ROWS_TOKENS, rank->q_a, rank->q_a, a->q_rank, LLM_NORM_RMS, &layer->q_a_norm, eps);
     }
     llm__pass_linear(p, LLM_ROWS_TOKENS, rank->q, a->q_rank ? rank->q_a : src, &layer->q_b, LLM_ACT_NONE, 0);
     llm__pass_linear(p, LLM_ROWS_TOKENS, rank->kv_a, src, &layer->kv_a, LLM_ACT_NONE, 0);
+    if (rank->chosen) llm__pass_index(p, layer, src);
     p->be->mla(p->ctx, p->rank_index, &mla);
 }
 

@@ -92,6 +92,10 @@ struct llm_model {
     SLOT(KV_B, "self_attn.kv_b_proj attn_kv_b") \
     SLOT(K_B, "attn_k_b") \
     SLOT(V_B, "attn_v_b") \
+    SLOT(INDEX_Q, "self_attn.indexer.wq_b indexer.attn_q_b") \
+    SLOT(INDEX_K, "self_attn.indexer.wk indexer.attn_k") \
+    SLOT(INDEX_NORM, "self_attn.indexer.k_norm indexer.k_norm") \
+    SLOT(INDEX_WEIGHTS, "self_attn.indexer.weights_proj indexer.proj") \
     /* the MLP */ \
     SLOT( \
         FFN_NORM, \
@@ -275,6 +279,7 @@ typedef struct llm__loader {
     int heading;                         /* it is the output layer that is loaded, which may be the embedding's tensor */
     int part;                            /* i + 1: the i-th of what a recurrent layer's matrix makes is taken: see llm__arch_fold.ssm */
     int dry;                             /* nothing is unpacked */
+    int indexed;                         /* see llm__net_config; when it only checks, 1 */
     int64_t unpacked;                    /* bytes that would be */
     int balance;                         /* keys will be rounded: see llm__load_balanced */
     llm__adapter *adapter;               /* not NULL: nothing is made, its tensors go into slot `slot` of the sites */

@@ -203,11 +203,18 @@ static void llm__adapter_put(llm__loader *L, const llm__net_pair *to, llm__adapt
     llm__arena_free(&p->memory);
 }
 
+/* 1 for matrices of an indexer that is left out, because contexts are so short that it changes no answer: factors of theirs go nowhere. */
+static int llm__adapter_idle(const llm__loader *L) {
+    const int slot = L->n_taken ? L->taken[0].slot : -1;
+    return slot == LLM__W_INDEX_Q || slot == LLM__W_INDEX_K;
+}
+
 LLM__PRIVATE void llm__adapter_layer(llm__loader *L, llm_role role, const llm__net_pair *to) {
     llm__adapter_parts p = LLM__ZERO;
     llm__factors f;
     int64_t row = 0;
-    for (size_t i = 0, next = 0; i < L->n_taken && !L->r && to->lora; i = next) {
+    const int seen = to->lora || llm__adapter_idle(L);
+    for (size_t i = 0, next = 0; i < L->n_taken && !L->r && seen; i = next) {
         llm__taken *t = &L->taken[i];
         const int64_t first = row;
         for (; next < L->n_taken && L->taken[next].slot == t->slot; next++) row += L->taken[next].rows.n;

@@ -143,10 +143,6 @@ LLM__PRIVATE llm_result llm__model_open(const char *path, const llm__place *plac
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
     if (!r && !vocab_only) llm__source_bound(&m->source, m->arch.vocab);
     if (!r && !vocab_only && cfg) r = llm__rope_override(&m->arch, (double)cfg->rope_scaling_factor, cfg->use_logn_attn, m->path);
-    if (!r && !vocab_only && m->arch.index_topk)
-        llm__log(&m->source.log, LLM_LOG_WARN,
-                 "%s: its indexer is not read: up to %d positions it leaves nothing out, and more are refused", m->path,
-                 m->arch.index_topk);
     if (!r && !vocab_only) r = llm__net_check(m);
     if (!r && !vocab_only) r = llm__pooler_open(m);
     if (r) {

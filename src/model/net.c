@@ -147,6 +147,17 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_la
     if (!shared) llm__load_vector(L, LLM__W_K_NORM, k, 1, -1, &layer->k_norm);
 }
 
+/* An indexer, whole on every rank: its choice is for all heads. What makes its key stands above what weighs its heads. */
+static void llm__load_index(llm__loader *L, llm__net_layer *layer) {
+    const llm__arch *a = L->a;
+    const llm__slice dim = llm__all(a->index_dim), heads = llm__all(a->index_heads), D = llm__all(a->hidden);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_INDEX_Q, llm__slice_times(heads, a->index_dim), llm__all(a->q_rank), -1, &layer->index_q);
+    llm__take(L, LLM__W_INDEX_K, llm__all(1), dim, D, -1);
+    llm__take(L, LLM__W_INDEX_WEIGHTS, llm__all(1), heads, D, -1);
+    llm__make(L, LLM_ROLE_LINEAR, LLM__W_INDEX_K, 0, &layer->index_k);
+    llm__load_vector(L, LLM__W_INDEX_NORM, dim, 1, 1, &layer->index_norm);
+}
+
 /* Latent attention (DeepSeek-V2): instead of keys and values the cache holds one latent of kv_rank values a token, and a
  * rotated key of rope_dim values that all heads share:
  *   c = norm(kv_a x)[: kv_rank],  r = rope(kv_a x)[kv_rank :],  k_h = (kv_b_h c)[: nope] with r behind it,  v_h = (kv_b_h c)[nope :]
@@ -170,6 +181,7 @@ static void llm__load_mla(llm__loader *L, const llm__net_rank *rank, llm__net_la
         llm__take(L, LLM__W_V_B, llm__slice_of(a->n_heads, h, 1), llm__all(a->v_head_dim), kv_rank, -1);
     }
     llm__make(L, LLM_ROLE_MLA_UP, LLM__W_KV_B, 0, &layer->kv_b);
+    if (L->indexed) llm__load_index(L, layer);
 }
 
 /* An MLP, or with n_experts as many of them; slots from `slot` on: gate and up in one, gate, up, down. The rank has
@@ -342,6 +354,7 @@ LLM__PRIVATE void llm__load_rank(llm__loader *L, llm__net_rank *rank, const llm_
     rank->end = L->a->n_layers * (stage + 1) / n_stages;
     rank->first = stage == 0;
     rank->last = stage == n_stages - 1;
+    L->indexed = L->a->index_topk && (!cfg || cfg->indexed);
     if (cfg && cfg->alone) {
         rank->begin = cfg->alone - 1, rank->end = cfg->alone;
         rank->first = rank->begin == 0, rank->last = 0;
@@ -411,6 +424,17 @@ static llm__net_widths llm__net_widths_of(const llm__arch *a, const llm__net_ran
         if (!(a->flags & LLM__MLA)) w.qkv = LLM__MAX(w.qkv, layer->q_width + layer->k_width + layer->kv_heads.n * v + gates);
     }
     return w;
+}
+
+/* Buffers of indexers: their queries, a key with the weights of the heads, the positions (T, index_topk). */
+static llm_result llm__net_index_buffers(llm__net *net, int rank_index, int64_t rows) {
+    const llm__arch *a = net->a;
+    llm__net_rank *rank = &net->rank[rank_index];
+    llm_buffer **const to[3] = {&rank->index_q, &rank->index_k, &rank->chosen};
+    const int64_t cols[3] = {(int64_t)a->index_heads * a->index_dim, (int64_t)a->index_dim + a->index_heads, a->index_topk};
+    llm_result r = LLM_OK;
+    for (int i = 0; i < 3 && net->cfg.indexed && !r; i++) r = net->cfg.backend->buffer(net->cfg.ctx, rank_index, rows, cols[i], to[i]);
+    return r;
 }
 
 /* All buffers of a rank. A step has at most max_rows tokens, so they are made once, and every layer uses them again:
@@ -490,7 +514,7 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
     rank->out.rows = LLM_ROWS_OUT;
     for (int i = 0; i < LLM__COUNT(plan) && !r; i++)
         if (plan[i].cols > 0) r = net->cfg.backend->buffer(net->cfg.ctx, rank_index, plan[i].rows, plan[i].cols, plan[i].to);
-    return r;
+    return r ? r : llm__net_index_buffers(net, rank_index, rows);
 }
 
 LLM__PRIVATE void llm__net_close(llm__net *net) {
@@ -522,7 +546,10 @@ static llm_result llm__net_kv(llm__net *net) {
             llm_kv_layer kv = {(int32_t)rank->layer[i].kv_heads.n, own->head_dim, own->v_head_dim, 0};
             if (own->mixer > LLM__MIX_NONE) kv.n_state = rank->state.n_state;
             if (kv.n_state && !own->both) kv.n_kv_heads = kv.head_dim = kv.v_head_dim = 0;
-            if (latent && own->mixer == LLM__MIX_ATTENTION) kv.n_kv_heads = 1, kv.head_dim = a->kv_rank + a->rope[0].dim, kv.v_head_dim = 0;
+            if (latent && own->mixer == LLM__MIX_ATTENTION) {
+                const int32_t width = a->kv_rank + a->rope[0].dim;
+                kv.n_kv_heads = 1, kv.head_dim = net->cfg.indexed ? a->index_dim : width, kv.v_head_dim = net->cfg.indexed ? width : 0;
+            }
             int at = 0;
             while (at < net->n_kv && (taken[at] || memcmp(&net->kv[at], &kv, sizeof kv))) at++;
             net->kv[at] = kv;

@@ -38,6 +38,7 @@ typedef struct llm__net_config {
     int rounded_kv;                   /* elements of one byte and less */
     int whole;                        /* 1: the last layer is computed for all rows, whether their logits are wanted or not */
     int dry;                          /* 1: weights and buffers are only planned, nothing is read: see llm_model_estimate */
+    int indexed;                      /* 1: contexts are longer than arch.index_topk: indexers choose; 0: they are left out */
     int kept_layer;                   /* of the KV cache, that takes hidden states for an EAGLE head; 0: none */
     int alone;                        /* i + 1: layer i alone, of a residual stream that is given (of layer 0 the tokens'); 0: all */
     const struct llm__net *model_net; /* whose embedding and output layer an EAGLE head uses */
@@ -60,6 +61,7 @@ typedef struct llm__net_layer {
     llm__net_pair qkv, o;                                    /* (q_width + k_width + v, D), (D, n_heads * v_head_dim) */
     llm__net_pair q_norm, k_norm, sinks;                     /* sinks: (n_heads) */
     llm__net_pair q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b; /* latent attention; without q_a, q_b is the whole q */
+    llm__net_pair index_q, index_k, index_norm;              /* of its indexer: (heads * d, q_rank), (d + heads, D), (d) */
     llm__net_pair up, down;                                  /* (2 ff: gate rows, up rows; or ff, D), (D, ff) */
     llm__net_moe moe[2];                                     /* for text, or everything; for pictures */
     llm__net_pair e_in, e_out;                               /* (latent, D), (D, latent): see arch.ff_latent */
@@ -118,6 +120,7 @@ typedef struct llm__net_rank {
     llm__net_lane token, out;
     llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate, *mix, *state_low[2]; /* see llm__net_buffers */
     llm_buffer *e_in, *e_out;                                                                          /* see llm__net_buffers */
+    llm_buffer *index_q, *index_k, *chosen;                                                            /* see llm_index_op */
     llm_buffer *router_in, *sum;                                                                       /* of experts beside the MLP */
     llm_buffer *modal, *gates;                                                                         /* of Gemma 3n */
     llm_buffer *pl, *pl_new, *pl_act, *pl_out;           /* of layers' own values for a token */

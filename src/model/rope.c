@@ -361,7 +361,6 @@ LLM__PRIVATE llm_result llm__arch_read(const llm__source *s, int dummy, llm__arc
         llm__arch_encoder(&f, a);
     }
     if (!f.r) f.r = llm__arch_layers_check(&f, a);
-    if (a->index_topk) a->max_len = LLM__MIN(a->max_len, a->index_topk); /* up to there its indexer leaves nothing out */
     if (a->tied < 0 && dummy) a->tied = (a->flags & LLM__TIED) != 0;
     return f.r;
 }
@@ -370,8 +369,6 @@ LLM__PRIVATE llm_result llm__rope_override(llm__arch *a, double factor, int logn
     if (logn && !a->logn_from) a->logn_from = LLM__MAX(a->max_positions, 2);
     if (factor == 0) return LLM_OK;
     if (factor < 1) return llm__error(LLM_ERR_ARG, "rope_scaling_factor: %g, must be at least 1 (0: as the files say)", factor);
-    if (a->index_topk)
-        return llm__error(LLM_ERR_ARG, "rope_scaling_factor: %g, but %s sees %d positions at most", factor, a->name, a->index_topk);
     if (!a->rope[0].dim || a->scaled)
         return llm__error(LLM_ERR_ARG, "rope_scaling_factor: %g, but %s %s", factor, path,
                           a->rope[0].dim ? "has a scheme of its own for long texts" : "has no rotary positions");

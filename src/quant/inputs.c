@@ -84,6 +84,8 @@ static llm_result llm__layer_pass_open(llm__layer_pass *p) {
     n.max_rows = p->rows;
     n.max_out = 1;
     n.alone = p->j->layer + 1;
+    n.indexed = a->index_topk && p->j->samples.longest > a->index_topk;
+    if (n.indexed) b.indexed = p->stride * LLM__PASS_PAGE;
     p->number = LLM__NEW(int32_t, 7 * p->rows + 4 * (LLM__PASS_SEQS + 1) + LLM__PASS_SEQS * p->stride);
     p->stream = LLM__NEW(float, (int64_t)p->rows * a->hidden);
     p->base = LLM__NEW(float, LLM__PASS_SEQS);

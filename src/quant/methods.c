@@ -82,9 +82,17 @@ static const llm__tensor *llm__fold_before(const llm__loader *L, const llm__gram
     return t;
 }
 
-/* What reads the input besides: routers, and matrices that stay. 0: one of these cannot be scaled. */
+/* What reads the input besides: routers, indexers, and matrices that stay. 0: one of these cannot be scaled. */
 static int llm__fold_others(llm__qjob *j, llm__loader *L, const llm__gram *m, const float *s) {
-    static const llm__slot routers[] = {LLM__W_ROUTER, LLM__W_ROUTER2, LLM__W_S_SCALE};
+    static const struct {
+        llm__slot slot;
+        llm__reads reads;
+    } others[] = {{LLM__W_ROUTER, LLM__READS_MLP},
+                  {LLM__W_ROUTER2, LLM__READS_MLP},
+                  {LLM__W_S_SCALE, LLM__READS_MLP},
+                  {LLM__W_INDEX_K, LLM__READS_ATTENTION},
+                  {LLM__W_INDEX_WEIGHTS, LLM__READS_ATTENTION},
+                  {LLM__W_INDEX_Q, LLM__READS_Q}};
     char name[256];
     for (size_t i = 0; i < j->plan.n_left; i++) {
         const llm__qplan_matrix *x = &j->plan.left[i];
@@ -92,8 +100,9 @@ static int llm__fold_others(llm__qjob *j, llm__loader *L, const llm__gram *m, co
         if (x->t->n_dims != 2 || x->t->parts || x->cols != m->n) return 0;
         if (s) llm__fold_columns(j, x->t, s);
     }
-    for (int i = 0; i < LLM__COUNT(routers) && m->reads == LLM__READS_MLP && L->a->layer[j->layer].moe; i++) {
-        const llm__tensor *t = llm__loader_find(L, routers[i], 0, 0, name);
+    for (int i = 0; i < LLM__COUNT(others); i++) {
+        if (m->reads != others[i].reads || (m->reads == LLM__READS_MLP && !L->a->layer[j->layer].moe)) continue;
+        const llm__tensor *t = llm__loader_find(L, others[i].slot, 0, 0, name);
         if (t && t->shape[t->n_dims - 1] != m->n) return 0;
         if (t && s) llm__fold_columns(j, t, s);
     }

@@ -177,7 +177,7 @@ if __name__ == "__main__":
     adapters.make(str(checkpoint("llama")), f"{TMP}/x")
     try:
         for flags in ((), ("--dtype", "float32"), ("--kv-cache-dtype", "int8"), ("-tp", "2", "--device", "cpu"), ("--block-size", "16", "--isa", "scalar")): whole(str(checkpoint("llama")), flags)
-        for name in ("deepseek_v2", "gemma3_text", "llama_rope_dynamic"): whole(str(checkpoint(name)))
+        for name in ("deepseek_v2", "deepseek_v32_topk", "gemma3_text", "llama_rope_dynamic"): whole(str(checkpoint(name)))
         whole(str(checkpoint("llama")), ("--lora-modules", f"x={TMP}/x"), model="x")
         refused()
         quota()

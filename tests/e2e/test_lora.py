@@ -30,11 +30,11 @@ def cli(*args):
     return p.returncode, p.stdout, p.stderr
 
 
-def score(model, *extra):
+def score(model, *extra, ids=IDS):
     """Log-probabilities of all next tokens, or the error."""
     config = json.load(open(f"{model}/config.json"))
     vocab = config.get("text_config", config).get("vocab_size") or config["padded_vocab_size"]
-    code, out, err = cli("score", "-m", str(model), "--dtype", "float32", "--token-ids", json.dumps(IDS), "--json", "--top-logprobs", str(vocab), *extra)
+    code, out, err = cli("score", "-m", str(model), "--dtype", "float32", "--token-ids", json.dumps(ids), "--json", "--top-logprobs", str(vocab), *extra)
     return {i: x for i, x in json.loads(out)["next"]} if not code else err
 
 
@@ -46,7 +46,7 @@ def distance(a, b):
 def families():
     """All matrices of a family at once, whatever it fuses, splits, ties or stores across; one rank and two."""
     for name in ("llama", "gemma3_text", "qwen2_moe", "gpt2", "phi3", "chatglm3", "internlm2", "deepseek_v2", "starcoder2", "ernie4_5_moe", "opt", "cohere", "mixtral",
-                 "qwen3_moe", "deepseek_v3", "glm4_moe", "lfm2", "mamba2", "granitemoehybrid_mamba", "nemotron_h"):
+                 "qwen3_moe", "deepseek_v3", "deepseek_v32_topk", "glm4_moe", "lfm2", "mamba2", "granitemoehybrid_mamba", "nemotron_h"):
         model, adapter, merged = checkpoint(name), f"{TMP}/{name}", f"{TMP}/{name}-merged"
         parts = adapters.make(str(model), adapter, dtype=("F32", "BF16", "F16")[len(name) % 3])
         adapters.merge(str(model), merged, parts)
@@ -67,6 +67,10 @@ def families():
         adapters.make(model, f"{TMP}/gemma3n-{i}", targets=part)
         got = score(model, "--lora", f"{TMP}/gemma3n-{i}")
         check(f"refused: an adapter of {part}", isinstance(got, str) and "none of its 2 tensors belongs to this model" in got and part in got, got)
+    long, name = IDS * 6, "deepseek_v32_topk" # beyond what the indexer leaves nothing out of, whose matrices have factors too
+    base, want, got = score(checkpoint(name), ids=long), score(f"{TMP}/{name}-merged", ids=long), score(checkpoint(name), "--lora", f"{TMP}/{name}", ids=long)
+    if isinstance(base, str): check(f"{name}: on a device without an indexer", "asks an indexer, which backend" in base, base)
+    else: check(f"{name}: chosen by an adapter, too", distance(want, got) < 1e-4 and distance(base, got) > 0.05, distance(want, got))
     model, adapter = checkpoint("qwen3_5"), f"{TMP}/qwen3_5" # q's gates, or a and b beside q, k, v and z: not left out in silence
     adapters.make(str(model), adapter)
     got = score(model, "--lora", adapter)

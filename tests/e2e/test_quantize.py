@@ -95,7 +95,7 @@ def imatrix():
 
 CONVERTED = "llama ministral3 mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe gemma2 gemma3_text phi3 phi3_longrope glm4 glm4_moe deepseek_v2 deepseek_v2_lite deepseek_v3 ernie4_5 ernie4_5_moe starcoder2 granite olmo2 smollm3 cohere llama_rope_linear llama_rope_llama3 llama_rope_yarn"
 
-FORTH = "hunyuan_v1_dense hunyuan_v1_moe minimax_m2 granitemoehybrid granitemoehybrid_dense apertus gemma3n gemma3n_three gemma4 gemma4_moe llama4 phimoe exaone4" # not back
+FORTH = "hunyuan_v1_dense hunyuan_v1_moe minimax_m2 deepseek_v32_topk granitemoehybrid granitemoehybrid_dense apertus gemma3n gemma3n_three gemma4 gemma4_moe llama4 phimoe exaone4" # not back
 
 
 # Folders like those of tests/data/checkpoints, of families or variants that have none there: of which, members of config.json, what is replaced in its tensors.txt, lines more.
@@ -182,7 +182,7 @@ def convert():
     infos = [json.loads(subprocess.run([CLI, "info", "-m", m, "--json"], capture_output=True, text=True, timeout=100).stdout) for m in (folder, out)]
     check("the same ids and template", all(infos[0].get(k) == infos[1].get(k) for k in ("bos_id", "eos_id", "pad_id", "chat_template", "vocab_size", "hidden_size")), infos)
     os.remove(out)
-    for name, args, code, words in (("a family", ("build/checkpoints/gpt2", out), 1, "gpt2 is not converted in this version"), ("layers of two kinds", ("build/checkpoints/nemotron_h", out), 1, "GGUF has no form for MLPs beside experts"), ("no folder", ("-m", f"{TMP}/none", out), 1, "none"), ("no output", (folder,), 2, "DIR OUT.gguf"), ("a file", (MODEL, out), 2, "--allow-requantize")):
+    for name, args, code, words in (("a family", ("build/checkpoints/gpt2", out), 1, "gpt2 is not converted in this version"), ("an indexer that turns pairs", ("build/checkpoints/glm_moe_dsa", out), 1, "glm_moe_dsa is not converted in this version"), ("layers of two kinds", ("build/checkpoints/nemotron_h", out), 1, "GGUF has no form for MLPs beside experts"), ("no folder", ("-m", f"{TMP}/none", out), 1, "none"), ("no output", (folder,), 2, "DIR OUT.gguf"), ("a file", (MODEL, out), 2, "--allow-requantize")):
         p = subprocess.run([CLI, "convert", *args], capture_output=True, text=True, timeout=100)
         check(f"refused: {name}", p.returncode == code and words in p.stderr and p.stderr.count("\n") <= 2 and left() == [], (p.returncode, p.stderr, left()))
 

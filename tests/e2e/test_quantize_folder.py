@@ -77,6 +77,22 @@ def methods():
             shutil.rmtree(out)
 
 
+def indexers():
+    """An indexer reads what attention's matrices read: where a norm gives factors to these, it gets them, too, and so chooses as it did."""
+    source, out = str(checkpoint("deepseek_v32_topk")), f"{TMP}/indexer"
+    p = run("-i", source, "-o", out, "-quant_type", "smooth_quant", "-t", "fp16", "-token", ids_file("ids.txt", "\n".join(" ".join(map(str, s)) for s in CALIBRATION)))
+    if not check("an indexer: made", p.returncode == 0, p.stderr): return
+    was, now = adapters.folder_tensors(source), adapters.folder_tensors(out)
+    for norm, matrices in (("input_layernorm", ("wk", "weights_proj")), ("self_attn.q_a_layernorm", ("wq_b",))):
+        for matrix in matrices:
+            norms, tall = ([adapters.floats(*t[f"model.layers.1.{x}.weight"][::2]) for t in (was, now)] for x in (norm, f"self_attn.indexer.{matrix}"))
+            products = [[w * n[i % len(n)] for i, w in enumerate(t)] for n, t in zip(norms, tall)]
+            moved = max(abs(a / b - 1) for a, b in zip(*norms))
+            far = max(abs(a - b) for a, b in zip(*products))
+            check(f"an indexer: {matrix} beside {norm}", moved > 0.1 and far < 2e-3 * max(map(abs, products[0])), (moved, far))
+    shutil.rmtree(out)
+
+
 def again():
     """Killed at any moment, and by a disk that is full: nothing under the name, and the same command goes on to the same bytes."""
     source, ids = str(checkpoint("mixtral")), ids_file("ids.json", json.dumps(CALIBRATION))
@@ -150,6 +166,6 @@ def refused():
 
 
 try:
-    for part in sys.argv[1:] or ("methods", "again", "not_finite", "refused"): globals()[part]()
+    for part in sys.argv[1:] or ("methods", "indexers", "again", "not_finite", "refused"): globals()[part]()
 finally: shutil.rmtree(TMP, ignore_errors=True)
 finish()

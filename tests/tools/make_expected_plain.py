@@ -21,9 +21,10 @@ import numpy as np
 
 import checkpoints
 
-KNOWN = ("deepseek_v32", "falcon_h1", "gemma3n", "gemma3n_three", "gemma4", "gemma4_moe", "granitemoehybrid_mamba", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "llama4", "mamba2", "nemotron_h", "qwen3_5", "qwen3_next")
+KNOWN = ("deepseek_v32", "deepseek_v32_topk", "falcon_h1", "gemma3n", "gemma3n_three", "gemma4", "gemma4_moe", "glm_moe_dsa", "granitemoehybrid_mamba", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "llama4", "mamba2", "nemotron_h", "qwen3_5", "qwen3_next")
 VECTORS = ("bert", "bert_reranker", "embedding_gemma", "embedding_gemma2", "modernbert", "modernbert_reranker", "nomic_bert", "xlm_roberta_reranker")
 MIN_MARGIN, MIN_ROUTE_GAP, MAX_NOISE, STEPS = 0.02, 1e-4, 1e-5, 32 # as in make_expected.py
+MIN_EDGE = 1e-5 # of an indexer's choice, in deviations of a row's scores
 
 
 def weights(folder, kind, beginnings=("model.language_model.", "language_model.model.", "language_model.", "model.", "backbone.")):
@@ -411,11 +412,15 @@ class NemotronH(Recurrent):
 
 
 class DeepSeekV32(NemotronH):
-    """Latent attention to the positions that an indexer chooses."""
+    """Latent attention to the positions that an indexer chooses. GLM-5 differs in how the indexer turns."""
+
+    def __init__(self, folder, kind=np.float32):
+        super().__init__(folder, kind)
+        self.theta, self.pairs, self.edges = self.c.get("rope_parameters", self.c)["rope_theta"], self.c["model_type"] == "glm_moe_dsa", []
 
     def turn(self, x, d, pairs):
         """The first d values of x (T, heads, ...): neighbours, or value i with i + d / 2."""
-        angle = np.arange(len(x))[:, None, None] * self.c["rope_theta"] ** (-np.arange(0, d, 2) / d)
+        angle = np.arange(len(x))[:, None, None] * self.theta ** (-np.arange(0, d, 2) / d)
         co, si = np.cos(angle).astype(self.kind), np.sin(angle).astype(self.kind)
         a, b = (x[..., 0:d:2], x[..., 1:d:2]) if pairs else (x[..., :d // 2], x[..., d // 2:d])
         a, b = a * co - b * si, b * co + a * si
@@ -428,15 +433,18 @@ class DeepSeekV32(NemotronH):
         """(T, T): what each token sees."""
         c, w, T, d = self.c, self.w, len(x), self.c["index_head_dim"]
         p += "indexer."
-        q = self.turn((q @ w[p + "wq_b.weight"].T).reshape(T, -1, d), c["qk_rope_head_dim"], False)
+        q = self.turn((q @ w[p + "wq_b.weight"].T).reshape(T, -1, d), c["qk_rope_head_dim"], self.pairs)
         k = x @ w[p + "wk.weight"].T
         k = k - k.mean(-1, keepdims=True)
         k = k / np.sqrt((k * k).mean(-1, keepdims=True) + self.kind(1e-6)) * w[p + "k_norm.weight"] + w[p + "k_norm.bias"]
-        k = self.turn(k[:, None], c["qk_rope_head_dim"], False)[:, 0]
+        k = self.turn(k[:, None], c["qk_rope_head_dim"], self.pairs)[:, 0]
         by = x @ w[p + "weights_proj.weight"].T * self.kind(c["index_n_heads"] ** -0.5)
         score = np.einsum("thd,sd->ths", q, k) * self.kind(d ** -0.5)
         seen = np.arange(T)[:, None] >= np.arange(T)
         score = np.where(seen, np.einsum("ths,th->ts", np.maximum(score, 0), by), -np.inf)
+        for t in range(c["index_topk"], T): # how clearly the last one that is chosen beats the first that is not
+            first = np.sort(score[t, :t + 1])[::-1]
+            self.edges.append(float((first[c["index_topk"] - 1] - first[c["index_topk"]]) / first.std()))
         kept = np.zeros((T, T), bool)
         np.put_along_axis(kept, np.argsort(-score, -1, kind="stable")[:, :c["index_topk"]], True, -1)
         return kept & seen
@@ -747,7 +755,7 @@ def check_vectors(folder):
 
 def model_of(folder):
     kind = json.loads((folder / "config.json").read_text())["model_type"]
-    return next((m for name, m in (("deepseek_v32", DeepSeekV32), ("falcon_h1", FalconH1), ("gemma3n", Gemma3n), ("gemma4", Gemma4), ("jamba", Jamba), ("kimi_linear", Kimi), ("llama4", Llama4), ("nemotron_h", NemotronH)) if kind.startswith(name)), Recurrent)
+    return next((m for name, m in (("deepseek_v32", DeepSeekV32), ("falcon_h1", FalconH1), ("gemma3n", Gemma3n), ("gemma4", Gemma4), ("glm_moe_dsa", DeepSeekV32), ("jamba", Jamba), ("kimi_linear", Kimi), ("llama4", Llama4), ("nemotron_h", NemotronH)) if kind.startswith(name)), Recurrent)
 
 
 def answer(model, ids):
@@ -773,7 +781,7 @@ def compute(folder, asked):
     exact = Model(folder, np.float64).logits(asked[-1])[-1]
     span = max(max(p["logits_last"]) - min(p["logits_last"]) for p in out)
     noise = float(np.abs(exact - out[-1]["logits_last"]).max()) / span
-    if noise > MAX_NOISE or (model.gaps and min(model.gaps) < MIN_ROUTE_GAP): return None
+    if noise > MAX_NOISE or (model.gaps and min(model.gaps) < MIN_ROUTE_GAP) or min(getattr(model, "edges", None) or [1]) < MIN_EDGE: return None
     mixture = {"min_route_gap": round(min(model.gaps), 6)} if model.gaps else {}
     return {"numpy": np.__version__, "logit_range": round(span, 2), "float32_noise": float(f"{noise:.1e}"), "min_margin": min(p["min_margin"] for p in out), **mixture, "prompts": out}
 

@@ -191,7 +191,7 @@ static void att_pages(const llm__kernels *k, llm_kv_type type, int head_dim, int
         const int block = i / LLM__BLOCK * LLM__BLOCK, pair = c.place.pair == 2;
         if (c.kv.scaled && i % LLM__BLOCK == 0)
             for (int what = 0; what < 2; what++)
-                llm__kv_load_scales(&c.view, block, 0, LLM__MIN(LLM__BLOCK, ATT_LONG - block), 2 * what, scale[what], offset[what]);
+                llm__kv_load_scales(&c.view, NULL, block, 0, LLM__MIN(LLM__BLOCK, ATT_LONG - block), 2 * what, scale[what], offset[what]);
         if (!pair && i % LLM__GROUP == 0) llm__kv_load_keys(k, &c.view, i, keys);
         for (int d = 0; d < head_dim && !pair; d++) {
             const double x = (double)keys[d * LLM__GROUP + i % LLM__GROUP],
@@ -211,7 +211,7 @@ static void att_pages(const llm__kernels *k, llm_kv_type type, int head_dim, int
     CHECK(llm__kv_values(&c.view, 33) - llm__kv_part(&c.view, 33) - c.place.v_offset ==
           (1 / c.place.pair * c.place.pair) * c.place.v_elements * c.kv.element_bytes);
     if (c.kv.scaled) {
-        llm__kv_load_scales(&c.view, 0, 3, 5, 0, scale[0], offset[0]);
+        llm__kv_load_scales(&c.view, NULL, 0, 3, 5, 0, scale[0], offset[0]);
         for (int i = 0; i < LLM__BLOCK; i++) CHECK((scale[0][i] != 0) == (i >= 3 && i < 5));
     }
     free(c.memory);

@@ -881,16 +881,60 @@ static void eng_test_real_chat(const char *path) {
     llm_free(l);
 }
 
-/* Beyond index_topk an indexer would choose what a token sees; multipliers that are in the weights are in no adapter's. */
+/* Where an indexer chooses what a token sees, a context goes on in any pieces to the same bits, beside others or alone, and a cached prompt
+ * is answered as one that is computed; what has seen index_topk positions or fewer is as if there were no indexer. */
+static void eng_test_indexer(void) {
+    static const char path[] = TEST_CHECKPOINT("deepseek_v32_topk");
+    static float whole[512], piece[512];
+    int32_t ids[90];
+    llm_engine_config c = LLM__ZERO;
+    llm_engine *e = NULL, *dense = NULL;
+    llm_model *m = NULL;
+    llm_output first, again;
+    llm_request_metrics metrics;
+    if (!test_made(path, "checkpoints") || !CHECK(!llm_model_open(path, NULL, &m))) return;
+    for (int i = 0; i < 90; i++) ids[i] = 5 + (int32_t)(llm__mix((uint64_t)i) % 200);
+    llm_backend plain = *llm_backend_cpu();
+    plain.index = NULL, plain.name = "plain";
+    c.n_threads = 2, c.block_size = 16, c.max_num_seqs = 2, c.max_num_batched_tokens = 40;
+    c.backend = &plain;
+    CHECK(!llm_engine_open(m, &c, &dense) && dense->p.max_len == 24); /* index_topk */
+    c.max_model_len = 25;
+    CHECK(llm_engine_open(m, &c, &e) == LLM_ERR_UNSUPPORTED && strstr(llm_last_error(), "beyond 24 positions") &&
+          strstr(llm_last_error(), "backend plain has not"));
+    c.max_model_len = 128, c.backend = NULL;
+    if (!CHECK(!llm_engine_open(m, &c, &e))) return;
+    for (int n = 23; n <= 25; n++) {
+        CHECK(!llm_forward(e, 0, 0, ids, n, whole, 1));
+        if (n < 25) CHECK(!llm_forward(dense, 0, 0, ids, n, piece, 1) && !memcmp(whole, piece, sizeof piece));
+    }
+    for (int at = 0; at < 90; at += 30) CHECK(!llm_forward(e, 0, at, ids + at, 30, whole, 1));
+    for (int each = 1; each < 40; each += 6) {
+        for (int at = 0; at < 90; at += each) CHECK(!llm_forward(e, 1, at, ids + at, LLM__MIN(each, 90 - at), piece, 1));
+        CHECK(!memcmp(whole, piece, sizeof piece));
+    }
+    llm_sampling s = LLM__ZERO;
+    s.max_tokens = 20, s.logprobs = 2, s.ignore_eos = 1;
+    llm_request *r = eng_start(e, ids, 70, &s), *other = eng_start(e, ids + 5, 60, &s);
+    CHECK(r && other && !llm_request_run(e, r) && !llm_request_run(e, other) && !llm_request_get_output(r, 0, &first));
+    llm_request *cached = eng_start(e, ids, 70, &s);
+    CHECK(cached && !llm_request_run(e, cached) && !llm_request_get_output(cached, 0, &again));
+    llm_request_get_metrics(cached, &metrics);
+    CHECK(metrics.n_cached_tokens >= 64);
+    CHECK(first.n_token_ids == 20 && again.n_token_ids == 20 && !memcmp(first.token_ids, again.token_ids, 20 * sizeof *ids) &&
+          !memcmp(first.logprobs, again.logprobs, 20 * sizeof *first.logprobs));
+    llm_request_free(r), llm_request_free(other), llm_request_free(cached);
+    llm_engine_close(e);
+    llm_engine_close(dense);
+    llm_model_close(m);
+}
+
+/* Multipliers that are in the weights are in no adapter's. */
 static void eng_test_families(void) {
     llm_model *m = NULL;
     llm_engine_config c = LLM__ZERO;
     llm_engine *e = NULL;
-    c.n_threads = 1, c.max_model_len = 161, c.allow_long_max_model_len = 1;
-    CHECK(!llm_model_open(TEST_CHECKPOINT("deepseek_v32"), NULL, &m));
-    CHECK(llm_engine_open(m, &c, &e) == LLM_ERR_UNSUPPORTED && !e && strstr(llm_last_error(), "beyond 160 positions"));
-    llm_model_close(m);
-    c.max_model_len = 64, c.max_loras = 1, c.max_lora_rank = 8;
+    c.n_threads = 1, c.max_model_len = 64, c.max_loras = 1, c.max_lora_rank = 8;
     CHECK(!llm_model_open(TEST_CHECKPOINT("falcon_h1"), NULL, &m) && !llm_engine_open(m, &c, &e));
     llm__adapter d = LLM__ZERO;
     d.path = "adapter";
@@ -1024,7 +1068,9 @@ TEST_GROUP(engine) {
     eng_test_beams(TEST_CHECKPOINT("qwen3_5"));
     eng_test_beams(TEST_CHECKPOINT("mamba2"));
     eng_test_beams(TEST_CHECKPOINT("gemma3n_three"));
+    eng_test_beams(TEST_CHECKPOINT("deepseek_v32_topk"));
     eng_test_states();
+    eng_test_indexer();
     eng_test_families();
     eng_test_real();
     eng_test_early_stop();

@@ -460,6 +460,33 @@ static void arch_arranged(void) {
     arch_refused("\"max_position_embeddings\":64,\"hidden_act\":\"xielu\"", "hidden_act: \"xielu\" is not supported");
 }
 
+/* Indexers: shapes, which way they turn, and what is refused of them. */
+static void arch_indexer(void) {
+#define ARCH_V32(name) \
+    "\"max_position_embeddings\":64,\"model_type\":\"" name "\",\"q_lora_rank\":24,\"kv_lora_rank\":16,\"qk_rope_head_dim\":8," \
+    "\"qk_nope_head_dim\":10,\"v_head_dim\":6,\"first_k_dense_replace\":4"
+    CHECK(!arch_of(ARCH_V32("deepseek_v32") ",\"index_topk\":40,\"index_n_heads\":3,\"index_head_dim\":12") && arch_read.max_len == 64 &&
+          arch_read.index_topk == 40 && arch_read.index_heads == 3 && arch_read.index_dim == 12 && !arch_read.index_pairs);
+    CHECK(!arch_of(ARCH_V32("deepseek_v32")) && arch_read.index_topk == 2048 && arch_read.index_heads == 64 && arch_read.index_dim == 128);
+    CHECK(!arch_of(ARCH_V32("glm_moe_dsa") ",\"layer_types\":[\"indexed_attention\",\"indexed_attention\",\"indexed_attention\","
+                                           "\"indexed_attention\"],\"indexer_types\":[\"full\",\"full\",\"full\",\"full\"]") &&
+          arch_read.index_pairs && !arch_read.layer[1].window);
+    CHECK(!arch_of(ARCH_V32("deepseek_v3")) && !arch_read.index_topk);
+    static const char *const refused[][2] = {
+        {ARCH_V32("deepseek_v32") ",\"index_head_dim\":6", "index_head_dim: 6, must be at least qk_rope_head_dim (8)"},
+        {ARCH_V32("deepseek_v32") ",\"index_topk\":0", "index_topk"},
+        {ARCH_V32("glm_moe_dsa") ",\"indexer_types\":[\"full\",\"shared\",\"full\",\"full\"]", "layers that share an indexer"},
+        {ARCH_V32("glm_moe_dsa") ",\"index_topk_freq\":4", "layers that share an indexer"},
+        {ARCH_V32("glm_moe_dsa") ",\"index_topk_pattern\":\"FSFS\"", "layers that share an indexer"},
+        {ARCH_V32("deepseek_v3") ",\"layer_types\":[\"indexed_attention\"]", "sliding_attention or full_attention expected"},
+        {"\"model_type\":\"deepseek_v32\",\"kv_lora_rank\":16,\"qk_rope_head_dim\":8,\"qk_nope_head_dim\":10,\"v_head_dim\":6",
+         "q_lora_rank: an indexer needs it"},
+    };
+    for (int i = 0; i < LLM__COUNT(refused); i++)
+        if (!CHECK(arch_of(refused[i][0]) && strstr(llm_last_error(), refused[i][1])))
+            printf("  %s: %s\n", refused[i][1], llm_last_error());
+}
+
 static void arch_layers(void) {
     CHECK(!arch_of(
         "\"max_position_embeddings\":64,\"model_type\":\"gemma2\",\"sliding_window\":16,\"head_dim\":32,\"query_pre_attn_scalar\":64,"
@@ -482,10 +509,7 @@ static void arch_layers(void) {
     CHECK(arch_of("\"max_position_embeddings\":64,\"model_type\":\"deepseek_v3\",\"num_attention_heads\":7,\"kv_lora_rank\":16,"
                   "\"qk_rope_head_dim\":16") &&
           strstr(llm_last_error(), "qk_nope_head_dim: missing"));
-    CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"deepseek_v32\",\"kv_lora_rank\":16,\"qk_rope_head_dim\":8,"
-                   "\"qk_nope_head_dim\":10,\"v_head_dim\":6,\"first_k_dense_replace\":4,\"index_topk\":40") &&
-          arch_read.max_positions == 64 && arch_read.max_len == 40);
-    CHECK(llm__rope_override(&arch_read, 2, 0, "m") == LLM_ERR_ARG && strstr(llm_last_error(), "sees 40 positions at most"));
+    arch_indexer();
     arch_arranged();
     CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"exaone4\",\"sliding_window\":16,\"sliding_window_pattern\":\"LG\""));
     for (int i = 0; i < 4; i++) /* the last one sees everything whatever its letter says */

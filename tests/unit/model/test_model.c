@@ -46,6 +46,8 @@ static llm_result tm_open(tm_run *t, const char *path, const llm_model_config *m
     bc.max_rows = bc.max_out = max;
     bc.max_seqs = 1;
     bc.max_pages_per_seq = max / 32 + 1;
+    nc.indexed = !r && t->model->arch.index_topk && max > t->model->arch.index_topk;
+    bc.indexed = nc.indexed ? 32 * bc.max_pages_per_seq : 0;
     if (!r) r = be->open(&bc, &t->ctx);
     nc.model = t->model;
     nc.backend = be;
@@ -182,7 +184,7 @@ static void tm_family(const char *name, int ranks, const char *isa) {
 
 /* clang-format off */
 static const char *const tm_names[] = {
-    "apertus", "baichuan", "chatglm3", "cohere", "deepseek_v2", "deepseek_v2_lite", "deepseek_v3", "deepseek_v32", "ernie4_5", "ernie4_5_moe", "exaone4", "falcon_h1", "gemma2", "gemma3_text", "gemma3n", "gemma3n_three", "gemma4", "gemma4_moe", "glm", "glm4", "glm4_moe",
+    "apertus", "baichuan", "chatglm3", "cohere", "deepseek_v2", "deepseek_v2_lite", "deepseek_v3", "deepseek_v32", "deepseek_v32_topk", "ernie4_5", "ernie4_5_moe", "exaone4", "falcon_h1", "gemma2", "gemma3_text", "gemma3n", "gemma3n_three", "gemma4", "gemma4_moe", "glm", "glm4", "glm4_moe", "glm_moe_dsa",
     "gpt2", "gpt_oss", "granite", "granitemoehybrid", "granitemoehybrid_dense", "granitemoehybrid_mamba", "hunyuan_v1_dense", "hunyuan_v1_moe", "internlm2", "internlm3", "jamba", "kimi_linear", "llama", "llama_rope_dynamic", "llama_rope_linear", "llama_rope_llama3", "llama_rope_yarn", "lfm2", "lfm2_moe", "llama4", "mamba2", "minimax_m2", "ministral3", "mistral", "mixtral", "nemotron_h",
     "olmo2", "opt", "phi3", "phi3_longrope", "phimoe", "qwen1", "qwen2", "qwen2_moe", "qwen2_window", "qwen3", "qwen3_5", "qwen3_moe", "qwen3_next", "smollm3", "starcoder2"};
 /* clang-format on */
