@@ -35917,7 +35917,7 @@ static const char llm__convertible[] =
     "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen3_5_text qwen3_5_moe_text gemma gemma2 gemma3_text "
     "gemma3n_text gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 deepseek_v32 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 "
     "smollm3 cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h llama4_text falcon_h1 "
-    "jamba kimi_linear phimoe arcee cohere2 dots1 exaone4 olmoe seed_oss "
+    "jamba kimi_linear phimoe arcee cohere2 dots1 exaone4 minicpm olmo olmoe phi seed_oss "
     "bert roberta nomic_bert modernbert";
 
 static void llm__convert_close(llm__conversion *c) {

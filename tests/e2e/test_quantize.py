@@ -118,6 +118,9 @@ LIKE = {
     "a key a decay": ("kimi_linear", {"linear_attn_config": {"full_attn_layers": [3], "kda_layers": [1, 2, 4], "head_dim": 20, "num_heads": 4, "short_conv_kernel_size": 4}},
                       [(r"(layers.[013].self_attn.\w+.weight bf16 )40x", r"\g<1>80x"), (r"(A_log f32 1x1x)2", r"\g<1>4"), (r"(dt_bias f32 )40", r"\g<1>80"), (r"(b_proj.weight bf16 )2x", r"\g<1>4x"), (r"(o_proj.weight bf16 64x)40", r"\g<1>80")], ""),
     "factors of two kinds": ("phimoe", {"rope_scaling": {"type": "longrope", "short_factor": [1, 1.125, 1.25, 1.5, 2, 2.5, 3, 3.25], "long_factor": [1, 1.5, 2, 3, 5, 8, 13, 21.75], "short_mscale": 1.2, "long_mscale": 1.2, "original_max_position_embeddings": 128}}, [], ""),
+    "scales": ("llama", {"model_type": "minicpm", "scale_emb": 3, "scale_depth": 1.4, "dim_model_base": 16}, [], ""),
+    "norms without weights": ("llama", {"model_type": "olmo"}, [(r".*norm.weight.*\n", "")], ""),
+    "attention beside an MLP": ("starcoder2", {"model_type": "phi", "partial_rotary_factor": 0.5, "tie_word_embeddings": False, "sliding_window": None}, [(r".*post_attention_layernorm.*\n", "")], "lm_head.weight bf16 512x64 normal 0 0.4\nlm_head.bias bf16 512 normal 0 0.5\n"),
     "no gates": ("llama", {"model_type": "arcee", "hidden_act": "relu2"}, [(r".*gate_proj.*\n", "")], ""),
     "biases of three": ("qwen2", {"model_type": "seed_oss", "attention_bias": True, "attention_out_bias": False, "head_dim": 16}, [], ""),
     "windows and no positions": ("cohere", {"model_type": "cohere2", "sliding_window": 20, "sliding_window_pattern": 2}, [], ""),
@@ -206,7 +209,7 @@ def states():
         p = subprocess.run([CLI, "convert", folder, out, *["f32"] * folded], capture_output=True, text=True, timeout=100)
         if not check(f"{name}: made", p.returncode == 0, p.stderr): continue
         want, got = said(folder), said(out)
-        moved = name in ("qwen3_5", "three heads a key", "granitemoehybrid_mamba", "no experts", "a key a decay", "no gates") # value heads, or the rows of pairs, and sums with them
+        moved = name in ("qwen3_5", "three heads a key", "granitemoehybrid_mamba", "no experts", "a key a decay", "no gates", "scales", "norms without weights") # value heads, or the rows of pairs, and sums with them
         near(f"{name}: the same", want, got, 1e-4 if moved or folded else 0)
         if name in ("qwen3_5", "three heads a key", "mamba2", "multipliers", "a channel a head", "a key a decay"): near(f"{name}: shared by ranks", got, said(out, "-tp", "2"), 1e-4)
         adapter_states(name, folder, out)
