@@ -13608,7 +13608,7 @@ typedef enum llm__kind {
     LLM__KIND_F32 = 0, LLM__KIND_F16, LLM__KIND_BF16, LLM__KIND_F8, /* floats; e4m3 */
     LLM__KIND_Q4Z, LLM__KIND_Q4M, LLM__KIND_Q5Z, LLM__KIND_Q5M, /* 4 and 5 bits with a zero point or a minimum */
     LLM__KIND_Q8, LLM__KIND_IQ4, LLM__KIND_MXFP4,               /* signed bytes; nibbles that index a table of them */
-    LLM__KIND_Q4K, LLM__KIND_Q5K, LLM__KIND_Q6K,                /* with scales by super-block */
+    LLM__KIND_Q2K, LLM__KIND_Q3K, LLM__KIND_Q4K, LLM__KIND_Q5K, LLM__KIND_Q6K, /* with scales by super-block */
     LLM__KIND_G16, LLM__KIND_G16M,                              /* bytes with f32 scales by 16 columns, for what has no layout of its own */
     LLM__KIND_Q4A, LLM__KIND_G32, LLM__KIND_I8,                 /* 4 bits, zero points beside scales; bytes with f32 by 32, or by rows */
     LLM__KIND_NVFP4, LLM__KIND_NF4, LLM__KIND_FP4,              /* nibbles that index tables, with scales by 16, and by 32 */
@@ -13719,8 +13719,8 @@ LLM__INLINE const llm__format *llm__format_find(const int32_t type) {
         LLM__FORMAT(LLM_TYPE_Q8_0, LLM__KIND_Q8, LLM__KIND_Q8, 0, LLM__STRIPES, 8, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1)
         LLM__FORMAT(LLM_TYPE_IQ4_NL, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1)
         LLM__FORMAT(LLM_TYPE_MXFP4, LLM__KIND_MXFP4, LLM__KIND_MXFP4, 0, LLM__HALVES, 4, 1, LLM__PLANE_NONE, 0, 0, LLM__SC_E8, 0, 0, -1)
-        LLM__FORMAT(LLM_TYPE_Q2_K, LLM__KIND_G16M, LLM__KIND_G16M, 0, LLM__STRIPES, 2, 16, LLM__PLANE_NONE, 0, 0, LLM__SC_Q2K, 0, 80, 82)
-        LLM__FORMAT(LLM_TYPE_Q3_K, LLM__KIND_G16, LLM__KIND_G16, 4, LLM__STRIPES, 2, 32, LLM__STRIPES, 1, 0, LLM__SC_Q3K, 96, 108, -1)
+        LLM__FORMAT(LLM_TYPE_Q2_K, LLM__KIND_Q2K, LLM__KIND_G16M, 0, LLM__STRIPES, 2, 16, LLM__PLANE_NONE, 0, 0, LLM__SC_Q2K, 0, 80, 82)
+        LLM__FORMAT(LLM_TYPE_Q3_K, LLM__KIND_Q3K, LLM__KIND_G16, 4, LLM__STRIPES, 2, 32, LLM__STRIPES, 1, 0, LLM__SC_Q3K, 96, 108, -1)
         LLM__FORMAT(LLM_TYPE_Q4_K, LLM__KIND_Q4K, LLM__KIND_G16M, 0, LLM__STRIPES, 4, 16, LLM__PLANE_NONE, 0, 0, LLM__SC_Q45K, 4, 0, 2)
         LLM__FORMAT(LLM_TYPE_Q5_K, LLM__KIND_Q5K, LLM__KIND_G16M, 0, LLM__STRIPES, 4, 48, LLM__STRIPES, 1, 16, LLM__SC_Q45K, 4, 0, 2)
         LLM__FORMAT(LLM_TYPE_Q6_K, LLM__KIND_Q6K, LLM__KIND_G16, 32, LLM__QUARTERS, 4, 0, LLM__STRIPES, 2, 128, LLM__SC_Q6K, 192, 208, -1)
@@ -14802,6 +14802,8 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
         {8, 0, LLM__SCALE_F16, LLM__SCALE_NONE},      /* Q8 */
         {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* IQ4 */
         {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* MXFP4 */
+        {4, 0, LLM__SCALE_SUPERX2, LLM__SCALE_SUPERX2}, /* Q2K */
+        {4, 4, LLM__SCALE_SUPERX2, LLM__SCALE_NONE},  /* Q3K */
         {4, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},   /* Q4K */
         {5, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},   /* Q5K */
         {6, 32, LLM__SCALE_SUPERX2, LLM__SCALE_NONE}, /* Q6K */
@@ -15902,8 +15904,22 @@ LLM__INLINE void llm__unpack_bits(const int bits, const uint8_t *__restrict__ w,
         }
 }
 
+/* What stands at the head of super-blocks, scales and minimums of each block of a pair, widened once for all of their blocks: that made
+ * one answer of Q3_K, which asks for it twice a block, twice as fast. */
+typedef struct llm__heads {
+    llm__v16 d[2], m[2];
+} llm__heads;
+
+LLM__INLINE void llm__unpack_heads(const llm__kind kind, const int pair, const uint8_t *head, llm__heads *to, const llm__half_fn widen) {
+    const llm__kind_desc k = llm__kind_info(kind);
+    for (int i = 0; i < pair; i++) {
+        if (k.scale >= LLM__SCALE_SUPER) to->d[i] = widen((const uint16_t *)(const void *)(head + 32 * i));
+        if (k.min >= LLM__SCALE_SUPER) to->m[i] = widen((const uint16_t *)(const void *)(head + 32 * (pair + i)));
+    }
+}
+
 /* 16 scales (or minimums) as f32, for the columns 16 * half on. */
-LLM__INLINE llm__v16 llm__unpack_scale(llm__scale scale, const uint8_t *at, const uint8_t *head, const int is_min, int half,
+LLM__INLINE llm__v16 llm__unpack_scale(llm__scale scale, const uint8_t *at, const llm__v16 *head, const int is_min, int half,
                                        const llm__half_fn widen, const llm__bytes_fn bytes) {
     if (scale == LLM__SCALE_F16) return widen((const uint16_t *)(const void *)at);
     if (scale == LLM__SCALE_BF16) {
@@ -15916,10 +15932,9 @@ LLM__INLINE llm__v16 llm__unpack_scale(llm__scale scale, const uint8_t *at, cons
     if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2)
         return llm__load16((const float *)(const void *)(at + (scale == LLM__SCALE_F32X2 ? 64 * half : 0)), LLM__ROWS);
     if (scale == LLM__SCALE_NONE) return llm__all16(is_min ? 0.0f : 1.0f);
-    const llm__v16 d = widen((const uint16_t *)(const void *)head);
     const uint8_t *b = at + (scale == LLM__SCALE_SUPERX2 ? 16 * half : 0);
     llm__v16 x = bytes(b, is_min);
-    LLM__EACH(i) x.v[i] *= d.v[i];
+    LLM__EACH(i) x.v[i] *= head->v[i];
     return x;
 }
 
@@ -15939,7 +15954,7 @@ LLM__INLINE int llm__kind_zero(llm__kind kind, llm__offset offset) {
     return llm__kind_flips(kind, offset) ? 128 : llm__kind_info(kind).zero;
 }
 
-/* One block of a row block, which is number `place` of the `pair` (1 or 2) that stand together from w on; head: of their super-blocks.
+/* One block of a row block, which is number `place` of the `pair` (1 or 2) that stand together from w on; heads: of their super-blocks.
  * table: of kinds that have one: those that differ in nothing else share what is compiled.
  *
  * m is what the sum of q is multiplied with: minimum - zero * scale. Where the two halves of the columns differ, m[1] is the latter's m
@@ -15947,7 +15962,7 @@ LLM__INLINE int llm__kind_zero(llm__kind kind, llm__offset offset) {
  *
  *     m_former * (all - latter) + m_latter * latter  =  m_former * all + (m_latter - m_former) * latter */
 LLM__INLINE void llm__unpack(const llm__kind kind, const int8_t *table, const llm__offset offset, const int pair, const int place,
-                             const uint8_t *w, const uint8_t *head, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes,
+                             const uint8_t *w, const llm__heads *heads, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes,
                              const llm__look_up_fn look_up) {
     const llm__kind_desc k = llm__kind_info(kind);
     const uint64_t flip = llm__kind_flips(kind, offset) ? 0x8080808080808080u : 0;
@@ -15966,8 +15981,8 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const int8_t *table, const ll
     mins += place * llm__scale_bytes(k.min);
     LLM__UNROLL
     for (int h = 0; h <= llm__kind_x2(kind); h++) {
-        const llm__v16 d = llm__unpack_scale(k.scale, scales, head + 32 * place, 0, h, half, bytes);
-        llm__v16 m = llm__unpack_scale(k.min, mins, head + 32 * (pair + place), 1, h, half, bytes);
+        const llm__v16 d = llm__unpack_scale(k.scale, scales, &heads->d[place], 0, h, half, bytes);
+        llm__v16 m = llm__unpack_scale(k.min, mins, &heads->m[place], 1, h, half, bytes);
         if (k.min == LLM__SCALE_ZERO) LLM__EACH(i) m.v[i] *= -d.v[i];
         if (zero != 0) LLM__EACH(i) m.v[i] -= zero * d.v[i];
         if (h) LLM__EACH(i) m.v[i] -= to->m[0][i];
@@ -15979,12 +15994,13 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const int8_t *table, const ll
 /* The first n blocks of a super-block, or pairs, to `to` (n, 2). */
 LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offset offset, int pair, int ahead, const uint8_t *w,
                            int n, llm__cooked (*to)[2], const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
-    const uint8_t *head = w;
+    llm__heads heads = LLM__ZERO;
+    llm__unpack_heads(kind, pair, w, &heads, half);
     w += pair * llm__kind_head(kind);
     for (int b = 0; b < n; b++, w += pair * llm__kind_block(kind)) {
         llm__fetch(w, ahead, 0, pair * llm__kind_block(kind), 0, 1);
         for (int place = 0; place < pair; place++)
-            llm__unpack(kind, table, offset, pair, place, w, head, &to[b][place], half, bytes, look_up);
+            llm__unpack(kind, table, offset, pair, place, w, &heads, &to[b][place], half, bytes, look_up);
     }
 }
 
@@ -15994,6 +16010,8 @@ LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offse
     case LLM__KIND_Q4Z: call(LLM__KIND_Q4Z, __VA_ARGS__); break; \
     case LLM__KIND_Q4M: call(LLM__KIND_Q4M, __VA_ARGS__); break; \
     case LLM__KIND_Q8: call(LLM__KIND_Q8, __VA_ARGS__); break; \
+    case LLM__KIND_Q2K: call(LLM__KIND_Q2K, __VA_ARGS__); break; \
+    case LLM__KIND_Q3K: call(LLM__KIND_Q3K, __VA_ARGS__); break; \
     case LLM__KIND_Q4K: call(LLM__KIND_Q4K, __VA_ARGS__); break; \
     case LLM__KIND_Q5K: call(LLM__KIND_Q5K, __VA_ARGS__); break; \
     case LLM__KIND_Q6K: call(LLM__KIND_Q6K, __VA_ARGS__); break; \
@@ -16033,18 +16051,19 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int8_t *table, const int 
     llm__product p = *whole; /* its pointers in registers */
     llm__cooked cooked[2][2]; /* of tiles, which come back to the block before, in turn */
     for (int place = 0; place < pair; place += take, p.out += LLM__OUT) {
-        const uint8_t *w = p.w, *head = w;
+        const uint8_t *w = p.w;
+        llm__heads heads = LLM__ZERO;
         size_t at = p.at;
         for (int i = 0; i < take; i++) memset(p.out + i * LLM__OUT, 0, sizeof(float) * LLM__ROWS * (size_t)p.n);
         for (int64_t b = 0; b < p.n_blocks; b++, w += pair * llm__kind_block(kind), at += (size_t)p.n) {
             llm__cooked *const to = cooked[offset == LLM__LESS && b & 1];
             if (llm__kind_head(kind) && b % LLM__SUPER == 0) {
-                head = w;
+                llm__unpack_heads(kind, pair, w, &heads, half);
                 w += pair * llm__kind_head(kind);
             }
             p.fetch = w;
             LLM__UNROLL
-            for (int i = 0; i < take; i++) llm__unpack(kind, table, offset, pair, place + i, w, head, &to[i], half, bytes, look_up);
+            for (int i = 0; i < take; i++) llm__unpack(kind, table, offset, pair, place + i, w, &heads, &to[i], half, bytes, look_up);
             block(kind, to, &p, at);
         }
     }
@@ -16381,8 +16400,8 @@ LLM__AVX2_INLINE void llm__avx2_unpack_scale(const llm__kind kind, const int par
     const llm__avx2_form f = llm__avx2_form_of(kind);
     const __m256 zero = _mm256_set1_ps((float)f.zero);
     if (f.super) {
-        _mm256_store_si256((__m256i *)(void *)&to->of.small[part][16 * h], llm__avx2_pairs(scales + 16 * part, h, kind == LLM__KIND_Q6K));
-        if (f.min) _mm256_store_ps(&to->m[0][8 * h], llm__avx2_bytes8(mins + 8 * h));
+        _mm256_store_si256((__m256i *)(void *)&to->of.small[part][16 * h], llm__avx2_pairs(scales + 16 * part, h, !f.min));
+        if (f.min) _mm256_store_ps(&to->m[part][8 * h], llm__avx2_bytes8(mins + 16 * part + 8 * h));
         if (f.min && f.zero) _mm256_store_ps(&to->m[1][8 * h], _mm256_mul_ps(llm__avx2_bytes8(scales + 8 * h), zero));
         return;
     }
@@ -16860,13 +16879,17 @@ LLM__AVX2_INLINE void llm__avx2_step(const llm__avx2_form f, const int n, const 
 }
 
 /* low += the minimums of a block of a super-block times the sums of the inputs. */
-LLM__AVX2_INLINE void llm__avx2_low(const int n, const int halves, const llm__avx2_scales *s, const llm__act *a, size_t at,
-                                    __m256 (*low)[4]) {
+LLM__AVX2_INLINE void llm__avx2_low(const llm__avx2_form f, const int n, const int halves, const llm__avx2_scales *s, const llm__act *a,
+                                    size_t at, __m256 (*low)[4]) {
     LLM__UNROLL
+    for (int part = 0; part <= f.x2; part++) LLM__UNROLL
     for (int h = 0; h < halves; h++) {
-        const __m256 m = _mm256_load_ps(&s[h / 2].m[0][8 * (h % 2)]);
+        const __m256 m = _mm256_load_ps(&s[h / 2].m[part][8 * (h % 2)]);
         LLM__UNROLL
-        for (int t = 0; t < n; t++) low[t][h] = _mm256_fmadd_ps(m, _mm256_set1_ps(a->s[2 * (at + (size_t)t)]), low[t][h]);
+        for (int t = 0; t < n; t++) {
+            const float *sums = a->s + 2 * (at + (size_t)t); /* of all columns, and of the latter half */
+            low[t][h] = _mm256_fmadd_ps(m, _mm256_set1_ps(part ? sums[1] : f.x2 ? sums[0] - sums[1] : sums[0]), low[t][h]);
+        }
     }
 }
 
@@ -16913,7 +16936,7 @@ LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int8_t *table, c
             LLM__UNROLL
             for (int i = 0; i < pair; i++) llm__avx2_unpack_scales(kind, pair, i, w, &scales[i]);
             llm__avx2_step(f, n, halves, row, scales, &a, at, acc);
-            if (f.super && f.min) llm__avx2_low(n, halves, scales, &a, at, low);
+            if (f.super && f.min) llm__avx2_low(f, n, halves, scales, &a, at, low);
         }
         if (f.super) llm__avx2_super(f, n, halves, head, pair, 0, acc, low, p->out);
     }
@@ -17001,7 +17024,7 @@ LLM__AVX2_INLINE void llm__avx2_group(const llm__avx2_form f, const int n, const
         llm__avx2_move(n, 2, acc, to, 1);
         llm__avx2_fetch_more(fetch);
     }
-    for (int b = 0; b < blocks && f.super && f.min; b++) llm__avx2_low(n, 2, &c[b].s, &a, at + (size_t)(b * p->n), low);
+    for (int b = 0; b < blocks && f.super && f.min; b++) llm__avx2_low(f, n, 2, &c[b].s, &a, at + (size_t)(b * p->n), low);
     if (f.super) llm__avx2_move(n, 2, acc, sums, 0);
     if (f.super) llm__avx2_super(f, n, 2, of->head, p->pair, of->place, acc, low, out);
 }
@@ -17089,8 +17112,8 @@ LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_signs(int zero, const llm__av
         else llm__avx2_many_##kind(table, p); \
         break;
 #define LLM__AVX2_COMMON(each) \
-    each(Q4Z, Q4Z) each(Q4M, Q4M) each(Q8, Q8) each(IQ4, Q8) each(Q4K, Q4K) each(Q5K, Q5K) each(Q6K, Q6K) each(Q4A, Q4M) each(I8, Q8) \
-    each(NF4, Q4Z)
+    each(Q4Z, Q4Z) each(Q4M, Q4M) each(Q8, Q8) each(IQ4, Q8) each(Q2K, Q2K) each(Q3K, Q3K) each(Q4K, Q4K) each(Q5K, Q5K) \
+    each(Q6K, Q6K) each(Q4A, Q4M) each(I8, Q8) each(NF4, Q4Z)
 #define LLM__AVX2_OTHERS(each) \
     each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16) \
     each(GRID2X, G16)
@@ -17099,6 +17122,8 @@ LLM__AVX2_LOOP(Q4Z, 1)
 LLM__AVX2_LOOP(Q4M, 1)
 LLM__AVX2_LOOP(Q5M, 0)
 LLM__AVX2_LOOP(Q8, 1)
+LLM__AVX2_LOOP(Q2K, 1)
+LLM__AVX2_LOOP(Q3K, 1)
 LLM__AVX2_LOOP(Q4K, 1)
 LLM__AVX2_LOOP(Q5K, 1)
 LLM__AVX2_LOOP(Q6K, 1)
@@ -19538,6 +19563,8 @@ static void llm__pack_some(int32_t type, const llm__block *b, const uint8_t *con
         return;
     }
     switch (kind == f->kind ? type : -1) {
+    case LLM_TYPE_Q2_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q2_K), 84, LLM__KIND_Q2K, row, sub0, blocks, b, to); break;
+    case LLM_TYPE_Q3_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q3_K), 110, LLM__KIND_Q3K, row, sub0, blocks, b, to); break;
     case LLM_TYPE_Q4_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q4_K), 144, LLM__KIND_Q4K, row, sub0, blocks, b, to); break;
     case LLM_TYPE_Q5_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q5_K), 176, LLM__KIND_Q5K, row, sub0, blocks, b, to); break;
     case LLM_TYPE_Q6_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q6_K), 210, LLM__KIND_Q6K, row, sub0, blocks, b, to); break;

@@ -209,13 +209,17 @@ LLM__AVX2_INLINE void llm__avx2_step(const llm__avx2_form f, const int n, const 
 }
 
 /* low += the minimums of a block of a super-block times the sums of the inputs. */
-LLM__AVX2_INLINE void llm__avx2_low(const int n, const int halves, const llm__avx2_scales *s, const llm__act *a, size_t at,
-                                    __m256 (*low)[4]) {
+LLM__AVX2_INLINE void llm__avx2_low(const llm__avx2_form f, const int n, const int halves, const llm__avx2_scales *s, const llm__act *a,
+                                    size_t at, __m256 (*low)[4]) {
     LLM__UNROLL
+    for (int part = 0; part <= f.x2; part++) LLM__UNROLL
     for (int h = 0; h < halves; h++) {
-        const __m256 m = _mm256_load_ps(&s[h / 2].m[0][8 * (h % 2)]);
+        const __m256 m = _mm256_load_ps(&s[h / 2].m[part][8 * (h % 2)]);
         LLM__UNROLL
-        for (int t = 0; t < n; t++) low[t][h] = _mm256_fmadd_ps(m, _mm256_set1_ps(a->s[2 * (at + (size_t)t)]), low[t][h]);
+        for (int t = 0; t < n; t++) {
+            const float *sums = a->s + 2 * (at + (size_t)t); /* of all columns, and of the latter half */
+            low[t][h] = _mm256_fmadd_ps(m, _mm256_set1_ps(part ? sums[1] : f.x2 ? sums[0] - sums[1] : sums[0]), low[t][h]);
+        }
     }
 }
 
@@ -262,7 +266,7 @@ LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int8_t *table, c
             LLM__UNROLL
             for (int i = 0; i < pair; i++) llm__avx2_unpack_scales(kind, pair, i, w, &scales[i]);
             llm__avx2_step(f, n, halves, row, scales, &a, at, acc);
-            if (f.super && f.min) llm__avx2_low(n, halves, scales, &a, at, low);
+            if (f.super && f.min) llm__avx2_low(f, n, halves, scales, &a, at, low);
         }
         if (f.super) llm__avx2_super(f, n, halves, head, pair, 0, acc, low, p->out);
     }
@@ -350,7 +354,7 @@ LLM__AVX2_INLINE void llm__avx2_group(const llm__avx2_form f, const int n, const
         llm__avx2_move(n, 2, acc, to, 1);
         llm__avx2_fetch_more(fetch);
     }
-    for (int b = 0; b < blocks && f.super && f.min; b++) llm__avx2_low(n, 2, &c[b].s, &a, at + (size_t)(b * p->n), low);
+    for (int b = 0; b < blocks && f.super && f.min; b++) llm__avx2_low(f, n, 2, &c[b].s, &a, at + (size_t)(b * p->n), low);
     if (f.super) llm__avx2_move(n, 2, acc, sums, 0);
     if (f.super) llm__avx2_super(f, n, 2, of->head, p->pair, of->place, acc, low, out);
 }
@@ -439,8 +443,8 @@ LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_signs(int zero, const llm__av
         else llm__avx2_many_##kind(table, p); \
         break;
 #define LLM__AVX2_COMMON(each) \
-    each(Q4Z, Q4Z) each(Q4M, Q4M) each(Q8, Q8) each(IQ4, Q8) each(Q4K, Q4K) each(Q5K, Q5K) each(Q6K, Q6K) each(Q4A, Q4M) each(I8, Q8) \
-    each(NF4, Q4Z)
+    each(Q4Z, Q4Z) each(Q4M, Q4M) each(Q8, Q8) each(IQ4, Q8) each(Q2K, Q2K) each(Q3K, Q3K) each(Q4K, Q4K) each(Q5K, Q5K) \
+    each(Q6K, Q6K) each(Q4A, Q4M) each(I8, Q8) each(NF4, Q4Z)
 #define LLM__AVX2_OTHERS(each) \
     each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16) \
     each(GRID2X, G16)
@@ -449,6 +453,8 @@ LLM__AVX2_LOOP(Q4Z, 1)
 LLM__AVX2_LOOP(Q4M, 1)
 LLM__AVX2_LOOP(Q5M, 0)
 LLM__AVX2_LOOP(Q8, 1)
+LLM__AVX2_LOOP(Q2K, 1)
+LLM__AVX2_LOOP(Q3K, 1)
 LLM__AVX2_LOOP(Q4K, 1)
 LLM__AVX2_LOOP(Q5K, 1)
 LLM__AVX2_LOOP(Q6K, 1)

@@ -68,7 +68,7 @@ typedef enum llm__kind {
     LLM__KIND_F32 = 0, LLM__KIND_F16, LLM__KIND_BF16, LLM__KIND_F8, /* floats; e4m3 */
     LLM__KIND_Q4Z, LLM__KIND_Q4M, LLM__KIND_Q5Z, LLM__KIND_Q5M, /* 4 and 5 bits with a zero point or a minimum */
     LLM__KIND_Q8, LLM__KIND_IQ4, LLM__KIND_MXFP4,               /* signed bytes; nibbles that index a table of them */
-    LLM__KIND_Q4K, LLM__KIND_Q5K, LLM__KIND_Q6K,                /* with scales by super-block */
+    LLM__KIND_Q2K, LLM__KIND_Q3K, LLM__KIND_Q4K, LLM__KIND_Q5K, LLM__KIND_Q6K, /* with scales by super-block */
     LLM__KIND_G16, LLM__KIND_G16M,                              /* bytes with f32 scales by 16 columns, for what has no layout of its own */
     LLM__KIND_Q4A, LLM__KIND_G32, LLM__KIND_I8,                 /* 4 bits, zero points beside scales; bytes with f32 by 32, or by rows */
     LLM__KIND_NVFP4, LLM__KIND_NF4, LLM__KIND_FP4,              /* nibbles that index tables, with scales by 16, and by 32 */

@@ -144,6 +144,8 @@ static void llm__pack_some(int32_t type, const llm__block *b, const uint8_t *con
         return;
     }
     switch (kind == f->kind ? type : -1) {
+    case LLM_TYPE_Q2_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q2_K), 84, LLM__KIND_Q2K, row, sub0, blocks, b, to); break;
+    case LLM_TYPE_Q3_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q3_K), 110, LLM__KIND_Q3K, row, sub0, blocks, b, to); break;
     case LLM_TYPE_Q4_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q4_K), 144, LLM__KIND_Q4K, row, sub0, blocks, b, to); break;
     case LLM_TYPE_Q5_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q5_K), 176, LLM__KIND_Q5K, row, sub0, blocks, b, to); break;
     case LLM_TYPE_Q6_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q6_K), 210, LLM__KIND_Q6K, row, sub0, blocks, b, to); break;

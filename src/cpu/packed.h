@@ -96,6 +96,8 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
         {8, 0, LLM__SCALE_F16, LLM__SCALE_NONE},      /* Q8 */
         {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* IQ4 */
         {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* MXFP4 */
+        {4, 0, LLM__SCALE_SUPERX2, LLM__SCALE_SUPERX2}, /* Q2K */
+        {4, 4, LLM__SCALE_SUPERX2, LLM__SCALE_NONE},  /* Q3K */
         {4, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},   /* Q4K */
         {5, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},   /* Q5K */
         {6, 32, LLM__SCALE_SUPERX2, LLM__SCALE_NONE}, /* Q6K */

@@ -46,8 +46,22 @@ LLM__INLINE void llm__unpack_bits(const int bits, const uint8_t *__restrict__ w,
         }
 }
 
+/* What stands at the head of super-blocks, scales and minimums of each block of a pair, widened once for all of their blocks: that made
+ * one answer of Q3_K, which asks for it twice a block, twice as fast. */
+typedef struct llm__heads {
+    llm__v16 d[2], m[2];
+} llm__heads;
+
+LLM__INLINE void llm__unpack_heads(const llm__kind kind, const int pair, const uint8_t *head, llm__heads *to, const llm__half_fn widen) {
+    const llm__kind_desc k = llm__kind_info(kind);
+    for (int i = 0; i < pair; i++) {
+        if (k.scale >= LLM__SCALE_SUPER) to->d[i] = widen((const uint16_t *)(const void *)(head + 32 * i));
+        if (k.min >= LLM__SCALE_SUPER) to->m[i] = widen((const uint16_t *)(const void *)(head + 32 * (pair + i)));
+    }
+}
+
 /* 16 scales (or minimums) as f32, for the columns 16 * half on. */
-LLM__INLINE llm__v16 llm__unpack_scale(llm__scale scale, const uint8_t *at, const uint8_t *head, const int is_min, int half,
+LLM__INLINE llm__v16 llm__unpack_scale(llm__scale scale, const uint8_t *at, const llm__v16 *head, const int is_min, int half,
                                        const llm__half_fn widen, const llm__bytes_fn bytes) {
     if (scale == LLM__SCALE_F16) return widen((const uint16_t *)(const void *)at);
     if (scale == LLM__SCALE_BF16) {
@@ -60,10 +74,9 @@ LLM__INLINE llm__v16 llm__unpack_scale(llm__scale scale, const uint8_t *at, cons
     if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2)
         return llm__load16((const float *)(const void *)(at + (scale == LLM__SCALE_F32X2 ? 64 * half : 0)), LLM__ROWS);
     if (scale == LLM__SCALE_NONE) return llm__all16(is_min ? 0.0f : 1.0f);
-    const llm__v16 d = widen((const uint16_t *)(const void *)head);
     const uint8_t *b = at + (scale == LLM__SCALE_SUPERX2 ? 16 * half : 0);
     llm__v16 x = bytes(b, is_min);
-    LLM__EACH(i) x.v[i] *= d.v[i];
+    LLM__EACH(i) x.v[i] *= head->v[i];
     return x;
 }
 
@@ -83,7 +96,7 @@ LLM__INLINE int llm__kind_zero(llm__kind kind, llm__offset offset) {
     return llm__kind_flips(kind, offset) ? 128 : llm__kind_info(kind).zero;
 }
 
-/* One block of a row block, which is number `place` of the `pair` (1 or 2) that stand together from w on; head: of their super-blocks.
+/* One block of a row block, which is number `place` of the `pair` (1 or 2) that stand together from w on; heads: of their super-blocks.
  * table: of kinds that have one: those that differ in nothing else share what is compiled.
  *
  * m is what the sum of q is multiplied with: minimum - zero * scale. Where the two halves of the columns differ, m[1] is the latter's m
@@ -91,7 +104,7 @@ LLM__INLINE int llm__kind_zero(llm__kind kind, llm__offset offset) {
  *
  *     m_former * (all - latter) + m_latter * latter  =  m_former * all + (m_latter - m_former) * latter */
 LLM__INLINE void llm__unpack(const llm__kind kind, const int8_t *table, const llm__offset offset, const int pair, const int place,
-                             const uint8_t *w, const uint8_t *head, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes,
+                             const uint8_t *w, const llm__heads *heads, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes,
                              const llm__look_up_fn look_up) {
     const llm__kind_desc k = llm__kind_info(kind);
     const uint64_t flip = llm__kind_flips(kind, offset) ? 0x8080808080808080u : 0;
@@ -110,8 +123,8 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const int8_t *table, const ll
     mins += place * llm__scale_bytes(k.min);
     LLM__UNROLL
     for (int h = 0; h <= llm__kind_x2(kind); h++) {
-        const llm__v16 d = llm__unpack_scale(k.scale, scales, head + 32 * place, 0, h, half, bytes);
-        llm__v16 m = llm__unpack_scale(k.min, mins, head + 32 * (pair + place), 1, h, half, bytes);
+        const llm__v16 d = llm__unpack_scale(k.scale, scales, &heads->d[place], 0, h, half, bytes);
+        llm__v16 m = llm__unpack_scale(k.min, mins, &heads->m[place], 1, h, half, bytes);
         if (k.min == LLM__SCALE_ZERO) LLM__EACH(i) m.v[i] *= -d.v[i];
         if (zero != 0) LLM__EACH(i) m.v[i] -= zero * d.v[i];
         if (h) LLM__EACH(i) m.v[i] -= to->m[0][i];
@@ -123,12 +136,13 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const int8_t *table, const ll
 /* The first n blocks of a super-block, or pairs, to `to` (n, 2). */
 LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offset offset, int pair, int ahead, const uint8_t *w,
                            int n, llm__cooked (*to)[2], const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
-    const uint8_t *head = w;
+    llm__heads heads = LLM__ZERO;
+    llm__unpack_heads(kind, pair, w, &heads, half);
     w += pair * llm__kind_head(kind);
     for (int b = 0; b < n; b++, w += pair * llm__kind_block(kind)) {
         llm__fetch(w, ahead, 0, pair * llm__kind_block(kind), 0, 1);
         for (int place = 0; place < pair; place++)
-            llm__unpack(kind, table, offset, pair, place, w, head, &to[b][place], half, bytes, look_up);
+            llm__unpack(kind, table, offset, pair, place, w, &heads, &to[b][place], half, bytes, look_up);
     }
 }
 
@@ -138,6 +152,8 @@ LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offse
     case LLM__KIND_Q4Z: call(LLM__KIND_Q4Z, __VA_ARGS__); break; \
     case LLM__KIND_Q4M: call(LLM__KIND_Q4M, __VA_ARGS__); break; \
     case LLM__KIND_Q8: call(LLM__KIND_Q8, __VA_ARGS__); break; \
+    case LLM__KIND_Q2K: call(LLM__KIND_Q2K, __VA_ARGS__); break; \
+    case LLM__KIND_Q3K: call(LLM__KIND_Q3K, __VA_ARGS__); break; \
     case LLM__KIND_Q4K: call(LLM__KIND_Q4K, __VA_ARGS__); break; \
     case LLM__KIND_Q5K: call(LLM__KIND_Q5K, __VA_ARGS__); break; \
     case LLM__KIND_Q6K: call(LLM__KIND_Q6K, __VA_ARGS__); break; \
@@ -177,18 +193,19 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int8_t *table, const int 
     llm__product p = *whole; /* its pointers in registers */
     llm__cooked cooked[2][2]; /* of tiles, which come back to the block before, in turn */
     for (int place = 0; place < pair; place += take, p.out += LLM__OUT) {
-        const uint8_t *w = p.w, *head = w;
+        const uint8_t *w = p.w;
+        llm__heads heads = LLM__ZERO;
         size_t at = p.at;
         for (int i = 0; i < take; i++) memset(p.out + i * LLM__OUT, 0, sizeof(float) * LLM__ROWS * (size_t)p.n);
         for (int64_t b = 0; b < p.n_blocks; b++, w += pair * llm__kind_block(kind), at += (size_t)p.n) {
             llm__cooked *const to = cooked[offset == LLM__LESS && b & 1];
             if (llm__kind_head(kind) && b % LLM__SUPER == 0) {
-                head = w;
+                llm__unpack_heads(kind, pair, w, &heads, half);
                 w += pair * llm__kind_head(kind);
             }
             p.fetch = w;
             LLM__UNROLL
-            for (int i = 0; i < take; i++) llm__unpack(kind, table, offset, pair, place + i, w, head, &to[i], half, bytes, look_up);
+            for (int i = 0; i < take; i++) llm__unpack(kind, table, offset, pair, place + i, w, &heads, &to[i], half, bytes, look_up);
             block(kind, to, &p, at);
         }
     }

@@ -104,8 +104,8 @@ LLM__AVX2_INLINE void llm__avx2_unpack_scale(const llm__kind kind, const int par
     const llm__avx2_form f = llm__avx2_form_of(kind);
     const __m256 zero = _mm256_set1_ps((float)f.zero);
     if (f.super) {
-        _mm256_store_si256((__m256i *)(void *)&to->of.small[part][16 * h], llm__avx2_pairs(scales + 16 * part, h, kind == LLM__KIND_Q6K));
-        if (f.min) _mm256_store_ps(&to->m[0][8 * h], llm__avx2_bytes8(mins + 8 * h));
+        _mm256_store_si256((__m256i *)(void *)&to->of.small[part][16 * h], llm__avx2_pairs(scales + 16 * part, h, !f.min));
+        if (f.min) _mm256_store_ps(&to->m[part][8 * h], llm__avx2_bytes8(mins + 16 * part + 8 * h));
         if (f.min && f.zero) _mm256_store_ps(&to->m[1][8 * h], _mm256_mul_ps(llm__avx2_bytes8(scales + 8 * h), zero));
         return;
     }
