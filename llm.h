@@ -120,7 +120,7 @@
  *     >>intrinsics           what the compiler has of the processor's vector instructions.
  *     >>dtypes               what the bytes of stored tensors mean.
  *     >>subs                 32 columns of any quantised format, taken apart into one common form.
- *     >>grids                GGUF's formats of less than four bits (IQ1 to IQ3, and the ternary TQ), read as nibbles.
+ *     >>grids                GGUF's formats of less than four bits (IQ1 to IQ3, the ternary TQ) and its NVFP4, read as nibbles.
  *     >>grid_tables          the codebooks of GGUF's formats of less than four bits.
  *     >>isa                  instruction sets, by name and by what this processor runs.
  *     >>tuning               what the processor at hand decides beside its instruction set: numbers that change the time of a step and no bit of it.
@@ -2391,6 +2391,7 @@ typedef enum llm_type {
     LLM_TYPE_TQ1_0 = 34,
     LLM_TYPE_TQ2_0 = 35,
     LLM_TYPE_MXFP4 = 39,
+    LLM_TYPE_NVFP4 = 40,
     LLM_TYPE_F8_E4M3 = 1000,
     LLM_TYPE_F8_E5M2 = 1001,
     LLM_TYPE_U8 = 1002,
@@ -13831,7 +13832,7 @@ LLM__INLINE void llm__sub_read(const llm__format *f, const int bytes, const uint
 }
 
 /* ============================================================================
- * >>grids   GGUF's formats of less than four bits (IQ1 to IQ3, and the ternary TQ), read as nibbles.
+ * >>grids   GGUF's formats of less than four bits (IQ1 to IQ3, the ternary TQ) and its NVFP4, read as nibbles.
  * ============================================================================
  * A block has 256 columns, and an index of a few bits says which entry of a codebook eight of them, or four, are; signs and scales stand
  * apart. What comes out are few different values: of all these formats, whatever their codebook, a column's value is a scale times one of
@@ -13842,6 +13843,7 @@ LLM__INLINE void llm__sub_read(const llm__format *f, const int bytes, const uint
  *     LLM_TYPE_GRID2X   the same                             16 columns      IQ2_XS, IQ2_S, IQ1_M (eighths)
  *     LLM_TYPE_GRID3    4 12 20 28 36 44 52 62               32 columns      IQ3_XXS
  *     LLM_TYPE_GRID3S   1 3 5 7 9 11 13 15                   32 columns      IQ3_S
+ *     LLM_TYPE_NVFP4_32 e2m1                                 16 columns      NVFP4, whose scales are e4m3
  *
  * which every kernel for nibbles of a table multiplies. They take 5 or 6 bits a weight in memory, more than in the file, and no index is
  * looked up while computing. Codes: 0 to 7 are the numbers, 8 more the same below zero. The formats are ggml's (ggml-common.h). */
@@ -13935,7 +13937,7 @@ static const llm__type_desc llm__type_table[] = {
     {LLM_TYPE_IQ3_XXS, "IQ3_XXS", 256, 98}, {LLM_TYPE_IQ1_S, "IQ1_S", 256, 50}, {LLM_TYPE_IQ4_NL, "IQ4_NL", 32, 18},
     {LLM_TYPE_IQ3_S, "IQ3_S", 256, 110}, {LLM_TYPE_IQ2_S, "IQ2_S", 256, 82}, {LLM_TYPE_IQ4_XS, "IQ4_XS", 256, 136},
     {LLM_TYPE_IQ1_M, "IQ1_M", 256, 56}, {LLM_TYPE_TQ1_0, "TQ1_0", 256, 54}, {LLM_TYPE_TQ2_0, "TQ2_0", 256, 66},
-    {LLM_TYPE_MXFP4, "MXFP4", 32, 17}, {40, "NVFP4", 64, 36}, {LLM_TYPE_I8, "I8", 1, 1},
+    {LLM_TYPE_MXFP4, "MXFP4", 32, 17}, {LLM_TYPE_NVFP4, "NVFP4", 64, 36}, {LLM_TYPE_I8, "I8", 1, 1},
     {LLM_TYPE_I16, "I16", 1, 2}, {LLM_TYPE_I32, "I32", 1, 4}, {LLM_TYPE_I64, "I64", 1, 8}, {LLM_TYPE_F8_E4M3, "F8_E4M3", 1, 1},
     {LLM_TYPE_F8_E5M2, "F8_E5M2", 1, 1}, {LLM_TYPE_U8, "U8", 1, 1}, {LLM_TYPE_BOOL, "BOOL", 1, 1}, {LLM_TYPE_U16, "U16", 1, 2},
     {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8}, {LLM_TYPE_F8_E8M0, "F8_E8M0", 1, 1},
@@ -14440,6 +14442,7 @@ static int32_t llm__grid_form(int32_t type) {
     case LLM_TYPE_IQ1_M: return LLM_TYPE_GRID2X;
     case LLM_TYPE_IQ3_XXS: return LLM_TYPE_GRID3;
     case LLM_TYPE_IQ3_S: return LLM_TYPE_GRID3S;
+    case LLM_TYPE_NVFP4: return LLM_TYPE_NVFP4_32;
     default: return -1;
     }
 }
@@ -14561,11 +14564,33 @@ static void llm__grid_tq2_0(const uint8_t *p, int j, llm__grid_sub *o) {
     o->d[0] = o->d[1] = llm__grid_d(p + 64);
 }
 
+static void llm__grid_nibbles(const uint8_t *code, uint8_t *to) {
+    for (int i = 0; i < 16; i++) to[i] = (uint8_t)(code[i] | code[i + 16] << 4);
+}
+
+/* Half of an e4m3 without its sign, as f16: exactly. 0x7F, which is no number, counts as 0. */
+static uint16_t llm__grid_half_e4m3(uint8_t x) {
+    const uint32_t e = x >> 3 & 15, m = x & 7;
+    return llm__f32_to_f16(x == 0x7F ? 0 : e ? (float)ldexp(8 + m, (int)e - 11) : (float)m / 1024);
+}
+
+/* 64 columns: four scales, e4m3, of 16 columns each; of each 16 the first 8 in the low nibbles of 8 bytes. */
+static void llm__grid_nvfp4(const uint8_t *p, int j, uint8_t *to) {
+    uint8_t code[32];
+    for (int i = 0; i < 32; i++) code[i] = p[4 + 16 * j + i / 16 * 8 + i % 8] >> i / 8 % 2 * 4 & 15;
+    for (int h = 0; h < 2; h++) {
+        const uint16_t d = llm__grid_half_e4m3(p[2 * j + h]);
+        memcpy(to + 2 * h, &d, 2);
+    }
+    llm__grid_nibbles(code, to + 4);
+}
+
 static void llm__grid_block(int32_t type, const uint8_t *row, int64_t j, uint8_t *to) {
-    const uint8_t *p = row + j / 8 * llm__type_block_bytes(type);
-    const int sub = (int)(j % 8), x2 = llm__grid_form(type) == LLM_TYPE_GRID2X;
+    const int per = llm__type_block(type) / 32, sub = (int)(j % per), x2 = llm__grid_form(type) == LLM_TYPE_GRID2X;
+    const uint8_t *p = row + j / per * llm__type_block_bytes(type);
     llm__grid_sub o;
     switch (type) {
+    case LLM_TYPE_NVFP4: llm__grid_nvfp4(p, sub, to); return;
     case LLM_TYPE_IQ2_XXS: llm__grid_iq2_xxs(p, sub, &o); break;
     case LLM_TYPE_IQ2_XS: llm__grid_iq2_xs(p, sub, &o); break;
     case LLM_TYPE_IQ2_S: llm__grid_iq2_s(p, sub, &o); break;
@@ -14577,7 +14602,7 @@ static void llm__grid_block(int32_t type, const uint8_t *row, int64_t j, uint8_t
     default: llm__grid_tq2_0(p, sub, &o);
     }
     memcpy(to, o.d, x2 ? 8 : 4);
-    for (int i = 0; i < 16; i++) to[(x2 ? 8 : 4) + i] = (uint8_t)(o.code[i] | o.code[i + 16] << 4);
+    llm__grid_nibbles(o.code, to + (x2 ? 8 : 4));
 }
 
 /* What a segment's `read` does; the first is a llm__grids. */
@@ -29837,6 +29862,20 @@ static int llm__stored_across(const llm__loader *L, int slot) {
     return (L->a->flags & LLM__CONV1D && L->layer >= 0) || (llm__is_experts(slot) && llm__arch_is(L->a, "gpt_oss"));
 }
 
+/* In GGUF a number for a whole matrix may stand beside it, X.scale beside X.weight, of stacked experts one each: NVFP4 has that. */
+static void llm__loader_beside(llm__loader *L, const llm__tensor *t, llm__slice which, llm_segment *s) {
+    char name[256];
+    const int base = (int)LLM__MIN(t->name.n - LLM__MIN(t->name.n, (size_t)7), (size_t)240);
+    snprintf(name, sizeof name, "%.*s.scale", base, t->name.p);
+    const llm__tensor *by = llm__ends_with(t->name.p, ".weight") ? llm__tensors_find(&L->m->source.tensors, name) : NULL;
+    if (!by || llm__arch_is(L->a, "gemma4_text")) return; /* whose router and experts have names like that for other numbers */
+    const int64_t n = by->shape[0] * by->shape[1] * by->shape[2] * by->shape[3];
+    if (by->type != LLM_TYPE_F32 || (n != 1 && n != which.size))
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s: F32, one number or one an expert expected", L->path, name);
+    else s->scale = llm__element(LLM_TYPE_F32, by->data, n == 1 ? 0 : which.first);
+    if (s->scale == 0) s->scale = 1e-30f; /* a segment's 0 stands for 1 */
+}
+
 /* A matrix with codebooks is read in another form. One that is stored across is not: its values become floats. */
 static void llm__loader_grids(llm__loader *L, llm_segment *s) {
     const int32_t form = llm__grid_form(s->type);
@@ -29893,6 +29932,7 @@ static int llm__loader_seek(llm__loader *L, int slot, llm__slice which, int64_t 
     if (stacked && s->data) s->data = (const uint8_t *)s->data + which.first * stored_rows * llm__row_bytes(s->type, s->stored_cols);
     if (t->type == LLM_TYPE_F8_E4M3 || t->type == LLM_TYPE_F8_E5M2 || t->type == LLM_TYPE_I8) llm__loader_scale(L, t, s);
     if (matrix && !bias && s->data) llm__requant(L, slot, t, rows, cols, s);
+    if (matrix && !bias && L->a->gguf && !L->r) llm__loader_beside(L, t, which, s);
     if (s->data) llm__loader_grids(L, s);
     return !L->r;
 }

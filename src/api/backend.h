@@ -48,6 +48,7 @@ typedef enum llm_type {
     LLM_TYPE_TQ1_0 = 34,
     LLM_TYPE_TQ2_0 = 35,
     LLM_TYPE_MXFP4 = 39,
+    LLM_TYPE_NVFP4 = 40,
     LLM_TYPE_F8_E4M3 = 1000,
     LLM_TYPE_F8_E5M2 = 1001,
     LLM_TYPE_U8 = 1002,

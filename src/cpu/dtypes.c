@@ -80,7 +80,7 @@ static const llm__type_desc llm__type_table[] = {
     {LLM_TYPE_IQ3_XXS, "IQ3_XXS", 256, 98}, {LLM_TYPE_IQ1_S, "IQ1_S", 256, 50}, {LLM_TYPE_IQ4_NL, "IQ4_NL", 32, 18},
     {LLM_TYPE_IQ3_S, "IQ3_S", 256, 110}, {LLM_TYPE_IQ2_S, "IQ2_S", 256, 82}, {LLM_TYPE_IQ4_XS, "IQ4_XS", 256, 136},
     {LLM_TYPE_IQ1_M, "IQ1_M", 256, 56}, {LLM_TYPE_TQ1_0, "TQ1_0", 256, 54}, {LLM_TYPE_TQ2_0, "TQ2_0", 256, 66},
-    {LLM_TYPE_MXFP4, "MXFP4", 32, 17}, {40, "NVFP4", 64, 36}, {LLM_TYPE_I8, "I8", 1, 1},
+    {LLM_TYPE_MXFP4, "MXFP4", 32, 17}, {LLM_TYPE_NVFP4, "NVFP4", 64, 36}, {LLM_TYPE_I8, "I8", 1, 1},
     {LLM_TYPE_I16, "I16", 1, 2}, {LLM_TYPE_I32, "I32", 1, 4}, {LLM_TYPE_I64, "I64", 1, 8}, {LLM_TYPE_F8_E4M3, "F8_E4M3", 1, 1},
     {LLM_TYPE_F8_E5M2, "F8_E5M2", 1, 1}, {LLM_TYPE_U8, "U8", 1, 1}, {LLM_TYPE_BOOL, "BOOL", 1, 1}, {LLM_TYPE_U16, "U16", 1, 2},
     {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8}, {LLM_TYPE_F8_E8M0, "F8_E8M0", 1, 1},

@@ -15,6 +15,7 @@ LLM__PRIVATE int32_t llm__grid_form(int32_t type) {
     case LLM_TYPE_IQ1_M: return LLM_TYPE_GRID2X;
     case LLM_TYPE_IQ3_XXS: return LLM_TYPE_GRID3;
     case LLM_TYPE_IQ3_S: return LLM_TYPE_GRID3S;
+    case LLM_TYPE_NVFP4: return LLM_TYPE_NVFP4_32;
     default: return -1;
     }
 }
@@ -136,11 +137,33 @@ static void llm__grid_tq2_0(const uint8_t *p, int j, llm__grid_sub *o) {
     o->d[0] = o->d[1] = llm__grid_d(p + 64);
 }
 
+static void llm__grid_nibbles(const uint8_t *code, uint8_t *to) {
+    for (int i = 0; i < 16; i++) to[i] = (uint8_t)(code[i] | code[i + 16] << 4);
+}
+
+/* Half of an e4m3 without its sign, as f16: exactly. 0x7F, which is no number, counts as 0. */
+static uint16_t llm__grid_half_e4m3(uint8_t x) {
+    const uint32_t e = x >> 3 & 15, m = x & 7;
+    return llm__f32_to_f16(x == 0x7F ? 0 : e ? (float)ldexp(8 + m, (int)e - 11) : (float)m / 1024);
+}
+
+/* 64 columns: four scales, e4m3, of 16 columns each; of each 16 the first 8 in the low nibbles of 8 bytes. */
+static void llm__grid_nvfp4(const uint8_t *p, int j, uint8_t *to) {
+    uint8_t code[32];
+    for (int i = 0; i < 32; i++) code[i] = p[4 + 16 * j + i / 16 * 8 + i % 8] >> i / 8 % 2 * 4 & 15;
+    for (int h = 0; h < 2; h++) {
+        const uint16_t d = llm__grid_half_e4m3(p[2 * j + h]);
+        memcpy(to + 2 * h, &d, 2);
+    }
+    llm__grid_nibbles(code, to + 4);
+}
+
 LLM__PRIVATE void llm__grid_block(int32_t type, const uint8_t *row, int64_t j, uint8_t *to) {
-    const uint8_t *p = row + j / 8 * llm__type_block_bytes(type);
-    const int sub = (int)(j % 8), x2 = llm__grid_form(type) == LLM_TYPE_GRID2X;
+    const int per = llm__type_block(type) / 32, sub = (int)(j % per), x2 = llm__grid_form(type) == LLM_TYPE_GRID2X;
+    const uint8_t *p = row + j / per * llm__type_block_bytes(type);
     llm__grid_sub o;
     switch (type) {
+    case LLM_TYPE_NVFP4: llm__grid_nvfp4(p, sub, to); return;
     case LLM_TYPE_IQ2_XXS: llm__grid_iq2_xxs(p, sub, &o); break;
     case LLM_TYPE_IQ2_XS: llm__grid_iq2_xs(p, sub, &o); break;
     case LLM_TYPE_IQ2_S: llm__grid_iq2_s(p, sub, &o); break;
@@ -152,7 +175,7 @@ LLM__PRIVATE void llm__grid_block(int32_t type, const uint8_t *row, int64_t j, u
     default: llm__grid_tq2_0(p, sub, &o);
     }
     memcpy(to, o.d, x2 ? 8 : 4);
-    for (int i = 0; i < 16; i++) to[(x2 ? 8 : 4) + i] = (uint8_t)(o.code[i] | o.code[i + 16] << 4);
+    llm__grid_nibbles(o.code, to + (x2 ? 8 : 4));
 }
 
 LLM__PRIVATE void llm__grids_read(const void *grids, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to) {

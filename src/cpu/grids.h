@@ -1,4 +1,4 @@
-/* grids: GGUF's formats of less than four bits (IQ1 to IQ3, and the ternary TQ), read as nibbles.
+/* grids: GGUF's formats of less than four bits (IQ1 to IQ3, the ternary TQ) and its NVFP4, read as nibbles.
  *
  * A block has 256 columns, and an index of a few bits says which entry of a codebook eight of them, or four, are; signs and scales stand
  * apart. What comes out are few different values: of all these formats, whatever their codebook, a column's value is a scale times one of
@@ -9,6 +9,7 @@
  *     LLM_TYPE_GRID2X   the same                             16 columns      IQ2_XS, IQ2_S, IQ1_M (eighths)
  *     LLM_TYPE_GRID3    4 12 20 28 36 44 52 62               32 columns      IQ3_XXS
  *     LLM_TYPE_GRID3S   1 3 5 7 9 11 13 15                   32 columns      IQ3_S
+ *     LLM_TYPE_NVFP4_32 e2m1                                 16 columns      NVFP4, whose scales are e4m3
  *
  * which every kernel for nibbles of a table multiplies. They take 5 or 6 bits a weight in memory, more than in the file, and no index is
  * looked up while computing. Codes: 0 to 7 are the numbers, 8 more the same below zero. The formats are ggml's (ggml-common.h). */

@@ -198,6 +198,20 @@ static int llm__stored_across(const llm__loader *L, int slot) {
     return (L->a->flags & LLM__CONV1D && L->layer >= 0) || (llm__is_experts(slot) && llm__arch_is(L->a, "gpt_oss"));
 }
 
+/* In GGUF a number for a whole matrix may stand beside it, X.scale beside X.weight, of stacked experts one each: NVFP4 has that. */
+static void llm__loader_beside(llm__loader *L, const llm__tensor *t, llm__slice which, llm_segment *s) {
+    char name[256];
+    const int base = (int)LLM__MIN(t->name.n - LLM__MIN(t->name.n, (size_t)7), (size_t)240);
+    snprintf(name, sizeof name, "%.*s.scale", base, t->name.p);
+    const llm__tensor *by = llm__ends_with(t->name.p, ".weight") ? llm__tensors_find(&L->m->source.tensors, name) : NULL;
+    if (!by || llm__arch_is(L->a, "gemma4_text")) return; /* whose router and experts have names like that for other numbers */
+    const int64_t n = by->shape[0] * by->shape[1] * by->shape[2] * by->shape[3];
+    if (by->type != LLM_TYPE_F32 || (n != 1 && n != which.size))
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s: F32, one number or one an expert expected", L->path, name);
+    else s->scale = llm__element(LLM_TYPE_F32, by->data, n == 1 ? 0 : which.first);
+    if (s->scale == 0) s->scale = 1e-30f; /* a segment's 0 stands for 1 */
+}
+
 /* A matrix with codebooks is read in another form. One that is stored across is not: its values become floats. */
 static void llm__loader_grids(llm__loader *L, llm_segment *s) {
     const int32_t form = llm__grid_form(s->type);
@@ -251,6 +265,7 @@ LLM__PRIVATE int llm__loader_seek(llm__loader *L, int slot, llm__slice which, in
     if (stacked && s->data) s->data = (const uint8_t *)s->data + which.first * stored_rows * llm__row_bytes(s->type, s->stored_cols);
     if (t->type == LLM_TYPE_F8_E4M3 || t->type == LLM_TYPE_F8_E5M2 || t->type == LLM_TYPE_I8) llm__loader_scale(L, t, s);
     if (matrix && !bias && s->data) llm__requant(L, slot, t, rows, cols, s);
+    if (matrix && !bias && L->a->gguf && !L->r) llm__loader_beside(L, t, which, s);
     if (s->data) llm__loader_grids(L, s);
     return !L->r;
 }

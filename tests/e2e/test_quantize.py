@@ -397,7 +397,7 @@ def codebooks():
     file, folder, ids = f"{TMP}/grid.gguf", f"{TMP}/grid", "[5, 900, 77, 4001, 12, 300, 44]"
     def score(model, *more): return json.loads(subprocess.run([CLI, "score", "-m", model, "--token-ids", ids, "--json", *more], capture_output=True, text=True, timeout=60).stdout)["logprobs"][1:]
     def off(a, b): return max(abs(x - y) for x, y in zip(a, b))
-    for shape, usual, more in (*((llama, t, t) for t in ("IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ3_S", "IQ2_S", "IQ1_M", "TQ1_0", "TQ2_0")), (llama, "IQ2_S", "IQ3_S"), (moe, "IQ3_XXS", "IQ2_XS")):
+    for shape, usual, more in (*((llama, t, t) for t in ("IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ3_S", "IQ2_S", "IQ1_M", "TQ1_0", "TQ2_0", "NVFP4")), (llama, "IQ2_S", "IQ3_S"), (moe, "IQ3_XXS", "IQ2_XS")):
         keys, name = random_gguf.Keys(), f"{shape['arch']} of {usual} and {more}"
         random_gguf.settings(keys, shape, 2, 15)
         random_gguf.vocabulary(keys, shape["vocab"])
@@ -410,7 +410,20 @@ def codebooks():
         check(f"{name}: products", 0 < off(fast, want) < 0.1, off(fast, want))
         check(f"{name}: two ranks", off(score(file, "--device", "cpu", "-tp", "2"), fast) < 0.05, name)
         shutil.rmtree(folder)
-    os.remove(file)
+    scores = {}
+    for n in (0, 1, 3): # numbers beside a matrix
+        keys = random_gguf.Keys()
+        random_gguf.settings(keys, llama, 2, 15)
+        random_gguf.vocabulary(keys, llama["vocab"])
+        random_gguf.write(file, keys, random_gguf.tensors(llama, 2, "NVFP4", "NVFP4") + [("blk.1.ffn_down.scale", "F32", (n,))] * (n > 0), random.Random(3))
+        if n < 3: scores[n] = score(file, "--dtype", "float32")
+    p = subprocess.run([CLI, "score", "-m", file, "--token-ids", ids], capture_output=True, text=True, timeout=60)
+    check("three scales for one matrix", p.returncode == 1 and "blk.1.ffn_down.scale: F32, one number or one an expert expected" in p.stderr, p.stderr)
+    check("a scale beside a matrix", off(scores[0], scores[1]) > 1e-3, scores)
+    random_gguf.write(file, keys, random_gguf.tensors(llama, 2, "NVFP4", "NVFP4") + [("blk.1.ffn_down.scale", "F32", (1,))], random.Random(3))
+    p = subprocess.run([CLI, "quantize", file, f"{TMP}/wide.gguf", "f32", "--allow-requantize"], capture_output=True, text=True, timeout=60)
+    check("it goes with it into another type", p.returncode == 0 and off(score(f"{TMP}/wide.gguf", "--dtype", "float32"), scores[1]) < 1e-4, p.stderr)
+    for x in (file, f"{TMP}/wide.gguf"): os.remove(x)
 
 
 def back():
