@@ -206,9 +206,10 @@ static void llm__loader_beside(llm__loader *L, const llm__tensor *t, llm__slice 
     const llm__tensor *by = llm__ends_with(t->name.p, ".weight") ? llm__tensors_find(&L->m->source.tensors, name) : NULL;
     if (!by || llm__arch_is(L->a, "gemma4_text")) return; /* whose router and experts have names like that for other numbers */
     const int64_t n = by->shape[0] * by->shape[1] * by->shape[2] * by->shape[3];
-    if (by->type != LLM_TYPE_F32 || (n != 1 && n != which.size))
-        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s: F32, one number or one an expert expected", L->path, name);
-    else s->scale = llm__element(LLM_TYPE_F32, by->data, n == 1 ? 0 : which.first);
+    if (by->type == LLM_TYPE_F32 && (n == 1 || n == which.size)) s->scale = llm__element(LLM_TYPE_F32, by->data, n == 1 ? 0 : which.first);
+    else L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s: F32, one number or one an expert expected", L->path, name);
+    if (!L->r && !isfinite(s->scale))
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s: %g, a finite number expected", L->path, name, (double)s->scale);
     if (s->scale == 0) s->scale = 1e-30f; /* a segment's 0 stands for 1 */
 }
 

@@ -423,6 +423,11 @@ def codebooks():
     random_gguf.write(file, keys, random_gguf.tensors(llama, 2, "NVFP4", "NVFP4") + [("blk.1.ffn_down.scale", "F32", (1,))], random.Random(3))
     p = subprocess.run([CLI, "quantize", file, f"{TMP}/wide.gguf", "f32", "--allow-requantize"], capture_output=True, text=True, timeout=60)
     check("it goes with it into another type", p.returncode == 0 and off(score(f"{TMP}/wide.gguf", "--dtype", "float32"), scores[1]) < 1e-4, p.stderr)
+    data = bytearray(open(file, "rb").read())
+    data[-32:-28] = b"\0\0\x80\x7f" # infinity, in the last tensor
+    open(file, "wb").write(data)
+    p = subprocess.run([CLI, "score", "-m", file, "--token-ids", ids], capture_output=True, text=True, timeout=60)
+    check("an infinite scale", p.returncode == 1 and "blk.1.ffn_down.scale: inf, a finite number expected" in p.stderr, (p.returncode, p.stderr))
     for x in (file, f"{TMP}/wide.gguf"): os.remove(x)
 
 
