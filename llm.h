@@ -2357,7 +2357,7 @@ LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *m
  * operation makes the context remember the first error; wait() returns it.
  */
 
-#define LLM_BACKEND_ABI 20
+#define LLM_BACKEND_ABI 21
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -2743,6 +2743,10 @@ typedef struct llm_attention_op {
     const llm_weight *sinks; /* VECTOR (n_heads): a logit that takes part in the softmax only; NULL: none */
     const llm_weight *alibi; /* VECTOR (n_heads) slopes; NULL: none */
     int32_t spans;           /* 1: where llm_step has spans, they say what a row sees; a window cuts them at their beginning */
+    /* VECTOR (n_heads, 2 * reach + 1): what is added to the score of a key that stands d positions behind the query's, d from -reach to
+     * reach; further away as at the ends (MPNet). NULL: nothing */
+    const llm_weight *distance;
+    int32_t reach;
 } llm_attention_op;
 
 /* Which positions latent attention looks at (the lightning indexer, DeepSeek-V3.2, 2025). A row writes a key of its own to the cache:
@@ -2999,6 +3003,7 @@ typedef struct llm_backend {
     void (*recur)(llm_backend_ctx *ctx, int rank, const llm_recur_op *op);
     void (*streams)(llm_backend_ctx *ctx, int rank, const llm_streams_op *op); /* NULL: no AltUp */
     void (*index)(llm_backend_ctx *ctx, int rank, const llm_index_op *op); /* NULL: latent attention sees all, whatever its model says */
+    int32_t distances; /* 1: attention adds what llm_attention_op.distance says; 0: a model that has it is refused */
 } llm_backend;
 
 /* Keeps a sentence for llm_last_error and returns r. */
@@ -15018,14 +15023,16 @@ typedef struct llm__attend {
     const struct llm__kv_view *next; /* what this thread reads after this tile: positions [next_from, next_to); NULL: not known */
     int next_from, next_to, end;     /* end: of this tile's positions, up to a whole group */
     int n, head_dim, v_dim;
-    int v_stride;                                               /* v_dim rounded up to 16 */
-    float *q, *out, *scores;                                    /* (n, head_dim), (n, v_stride), (n, 64) */
-    float *keys, *values;                                       /* of a block: (4, head_dim, 16), (64, v_stride) */
-    float running_max[LLM__QUERIES];                            /* of each query's scores so far */
-    float scale[LLM__QUERIES];                                  /* what the block multiplies out by */
-    float running_sum[LLM__QUERIES][LLM__ROWS];                 /* of the weights, of every 16th position by itself: added up at the end */
-    float q_sum[LLM__QUERIES], offset[LLM__QUERIES];            /* of scaled types: sum of q; what is to be added to every element of out */
-    float slope[LLM__QUERIES];                                  /* ALiBi, in units of the base-2 logarithm */
+    int v_stride;                                    /* v_dim rounded up to 16 */
+    float *q, *out, *scores;                         /* (n, head_dim), (n, v_stride), (n, 64) */
+    float *keys, *values;                            /* of a block: (4, head_dim, 16), (64, v_stride) */
+    float running_max[LLM__QUERIES];                 /* of each query's scores so far */
+    float scale[LLM__QUERIES];                       /* what the block multiplies out by */
+    float running_sum[LLM__QUERIES][LLM__ROWS];      /* of the weights, of every 16th position by itself: added up at the end */
+    float q_sum[LLM__QUERIES], offset[LLM__QUERIES]; /* of scaled types: sum of q; what is to be added to every element of out */
+    float slope[LLM__QUERIES];                       /* ALiBi, in units of the base-2 logarithm */
+    const float *distance[LLM__QUERIES];             /* of its head, at distance 0: see llm_attention_op; NULL: none */
+    int reach;
     int at[LLM__QUERIES], from[LLM__QUERIES], to[LLM__QUERIES]; /* each query's position and the positions it sees */
     float softcap;                                              /* 0: none */
     /* Latents that stand as rows: a block of them is (64, row_stride), the queries turned are (head_dim, turned_stride), the scores of a
@@ -15617,8 +15624,8 @@ LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, con
 
 /* ---- Attention ---- */
 
-/* What some models do to the scores of the block of 64 positions that starts at `block`: soft cap and ALiBi. Scores are then in units of
- * the base-2 logarithm. */
+/* What some models do to the scores of the block of 64 positions that starts at `block`: soft cap, ALiBi, and what is added by distance.
+ * Scores are then in units of the base-2 logarithm. */
 LLM__INLINE void llm__body_bias(llm__attend *t, int block) {
     for (int q = 0; q < t->n; q++)
         for (int k = 0; k < LLM__BLOCK; k += LLM__ROWS) {
@@ -15630,6 +15637,10 @@ LLM__INLINE void llm__body_bias(llm__attend *t, int block) {
                 LLM__EACH(i) s.v[i] *= LLM__LOG2E;
             }
             LLM__EACH(i) s.v[i] += slope * (first + (float)i);
+            if (t->distance[q]) {
+                const int far = block + k - t->at[q];
+                LLM__EACH(i) s.v[i] += LLM__LOG2E * t->distance[q][LLM__MIN(LLM__MAX(far + i, -t->reach), t->reach)];
+            }
             llm__store16(p, LLM__ROWS, s);
         }
 }
@@ -21027,7 +21038,7 @@ static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv
         int from = LLM__MAX(first - block, 0), to = LLM__MIN(last - block, LLM__BLOCK);
         if (t->rows) llm__attend_row_scores(k, t, view, block, from, to);
         else llm__attend_scores(k, t, view, block, from, to);
-        if (t->softcap != 0 || t->alibi) k->bias(t, block);
+        if (t->softcap != 0 || t->alibi || t->reach) k->bias(t, block);
         k->soften(t, block);
         llm__attend_values(k, t, view, block, from, to);
     }
@@ -21547,6 +21558,7 @@ static void llm__attend_query(const llm_step *s, const llm_attention_op *op, llm
     memset(t->running_sum[i], 0, sizeof t->running_sum[i]);
     t->running_sum[i][0] = op->sinks ? 1 : 0;
     t->slope[i] = op->alibi ? op->alibi->f32[head] * LLM__LOG2E : 0;
+    t->distance[i] = op->distance ? op->distance->f32 + (int64_t)head * (2 * op->reach + 1) + op->reach : NULL;
 }
 
 /* Threads take jobs until none is left: up to 48 queries, of some rows and some heads of one KV head, against the positions of one sequence
@@ -21562,6 +21574,7 @@ static void llm__run_attention(const llm__run *r) {
     llm__attend_place(&t, (float *)r->e->scratch, op->head_dim, op->v_head_dim);
     t.softcap = op->softcap;
     t.alibi = op->alibi != NULL;
+    t.reach = op->distance ? op->reach : 0;
     llm__jobs_cut(&jobs, &r->ctx->step, op->n_kv_heads, op->n_heads / op->n_kv_heads, r->e->n_threads);
     jobs.fixed = r->rec->split != LLM__SPLIT_ANY;
     if (jobs.fixed) llm__share_heads(r->e, op->n_kv_heads, &jobs.begin, &jobs.end);
@@ -23758,7 +23771,8 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
                                       llm__cpu_conv,
                                       llm__cpu_recur,
                                       llm__cpu_streams,
-                                      llm__cpu_index};
+                                      llm__cpu_index,
+                                      1};
     return &table;
 }
 
@@ -24229,7 +24243,8 @@ static const llm_backend *llm__trace_backend(void) {
                                       .conv = llm__trace_conv,
                                       .recur = llm__trace_recur,
                                       .streams = llm__trace_streams,
-                                      .index = llm__trace_index};
+                                      .index = llm__trace_index,
+                                      .distances = 1};
     return &table;
 }
 
@@ -27636,6 +27651,8 @@ static const llm__family llm__families[] = {
     {"gpt_oss", "gpt-oss", LLM__QKV_BIAS | LLM__ALL_BIAS | LLM__TOPK_SOFTMAX, LLM_ACT_SWIGLU_OAI, 1.5e5f, 1},
     {"bert", "bert", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
     {"roberta xlm-roberta xlm_roberta camembert", "bert", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
+    {"distilbert", "bert", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
+    {"mpnet", "", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
     {"nomic_bert", "nomic-bert", LLM__BERT, LLM_ACT_SILU, 1e3f, 1},
     {"modernbert", "modern-bert", LLM__BOTH_WAYS | LLM__LAYER_NORM, LLM_ACT_GELU, 1.6e5f, 1},
 };
@@ -27738,6 +27755,7 @@ typedef struct llm__arch {
     int32_t both_ways;          /* the tokens of a picture see each other both ways (Gemma 3) */
     int32_t encoder;            /* 1: all tokens do, and nothing is generated: see >>arch_encoder */
     int32_t n_types;            /* kinds of tokens, whose embeddings are added to theirs (BERT); 0: none */
+    int32_t reach;              /* what is added to scores by distance differs up to so many positions (MPNet); 0: nothing is */
     int32_t n_sets, ff_expert2; /* 2: a set of experts for text and one for pictures, of another width (ERNIE 4.5 VL); else 1 */
     int32_t dynamic;            /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
     double dynamic_factor, dynamic_from;
@@ -27892,9 +27910,9 @@ static void llm__arch_index(llm__facts *f, llm__arch *a) {
  * 2024) q and kv pass through q_rank and kv_rank values, and a head is `nope` values without positions, then rope_dim
  * values with. */
 static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
-    a->n_layers = llm__fact_int(f, "num_hidden_layers num_layers n_layer .block_count", LLM__MUST, 1, LLM__MAX_LAYERS);
+    a->n_layers = llm__fact_int(f, "num_hidden_layers num_layers n_layer n_layers .block_count", LLM__MUST, 1, LLM__MAX_LAYERS);
     a->n_layers -= llm__fact_int(f, ".nextn_predict_layers", 0, 0, a->n_layers - 1); /* GGUF counts the multi-token prediction too */
-    a->hidden = llm__fact_int(f, "hidden_size n_embd d_model .embedding_length", LLM__MUST, 1, 1 << 17);
+    a->hidden = llm__fact_int(f, "hidden_size n_embd d_model dim .embedding_length", LLM__MUST, 1, 1 << 17);
     const int alone = llm__arch_is(a, "mamba2"); /* no attention, and no limit of positions */
     a->n_heads =
         llm__fact_most(f, "num_attention_heads n_head n_heads .attention.head_count", alone ? 1 : LLM__MUST, alone ? 0 : 1, LLM__MAX_HEADS);
@@ -27910,7 +27928,7 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->v_head_dim = llm__fact_int(f, ".attention.value_length", a->head_dim, 1, 4096);
     if (f->json && llm__arch_is(a, "gemma3n_text")) a->ff = llm__arch_gemma3n_ff(f, a);
     else
-        a->ff = llm__fact_most(f, "intermediate_size_mlp intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length",
+        a->ff = llm__fact_most(f, "intermediate_size_mlp intermediate_size ffn_hidden_size ffn_dim n_inner hidden_dim .feed_forward_length",
                                4 * a->hidden, !alone, 1 << 21);
     if (!a->ff) a->ff = 4 * a->hidden;       /* Mamba 2 in GGUF has no MLP and says 0 */
     if (llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
@@ -28059,7 +28077,7 @@ static void llm__arch_variants(llm__facts *f, llm__arch *a, const llm__tensors *
     /* with use_bias the model of text alone has a bias of the output layer too, whose matrix may be the embedding's */
     const int sees = llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name);
     other |= a->mlp_bias > 0 && a->tied && llm__arch_is(a, "ernie4_5_moe") && !sees;
-    other |= a->tied > 0 && llm__tensors_find(tensors, "lm_head.bias") != NULL;
+    other |= !a->encoder && a->tied > 0 && llm__tensors_find(tensors, "lm_head.bias") != NULL;
     llm__arch_refused(f, a);
     if (f->r) return;
     if (llm__arch_is(a, "baichuan") && a->vocab == 125696)
@@ -28080,7 +28098,7 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     a->eps = (float)llm__fact_num(f,
                                   "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps "
                                   ".attention.layer_norm_epsilon .attention.layer_norm_rms_epsilon",
-                                  llm__arch_is(a, "bert roberta nomic_bert") ? 1e-12 : 1e-5, 1e-20, 1);
+                                  a->flags & LLM__NORM_AFTER ? 1e-12 : 1e-5, 1e-20, 1);
     double embed = llm__arch_is(a, "gemma gemma2 gemma3_text gemma3n_text gemma4_text vaultgemma") ? sqrt(a->hidden) : 1;
     a->embed_scale = (float)llm__fact_num(f, "embedding_multiplier scale_emb .embedding_scale", embed, -big, big);
     a->residual_scale = (float)llm__fact_num(f, "residual_multiplier .residual_scale", 1, -big, big);
@@ -28545,6 +28563,8 @@ static void llm__arch_gemma3n(llm__facts *f, llm__arch *a) {
  * be used for another. Where norms and positions stand:
  *
  *   bert, roberta     x = norm(word + position + kind);  x = norm(x + att(x));  x = norm(x + mlp(x))
+ *   distilbert        the same without kinds
+ *   mpnet             the same without kinds; a number of each head for how far keys are away is added to scores: see llm_attention_op
  *   nomic_bert        the same with a gated MLP, and RoPE in place of the table of positions
  *   modernbert        x = norm(word);  x += att(norm(x)), in the first layer att(x);  x += mlp(norm(x));  RoPE
  *   gemma3, gemma4    as these generate, where config.json says that attention has two directions
@@ -28582,6 +28602,8 @@ static void llm__encoder_refused(llm__facts *f, const llm__arch *a) {
     llm__fact_str(f, "position_embedding_type", text);
     if (text[0] && strcmp(text, "absolute") && strcmp(text, "rotary") && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: position_embedding_type: \"%.40s\", absolute expected", f->path, text);
+    if (llm__arch_is(a, "mpnet") && llm__fact_int(f, "relative_attention_num_buckets", 32, 0, 1 << 20) != 32 && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: relative_attention_num_buckets: 32 expected", f->path);
     if (!llm__arch_is(a, "nomic_bert")) return;
     llm__fact_str(f, "activation_function", text);
     if (text[0] && !llm__word_in("swiglu geglu", text) && !f->r)
@@ -28624,14 +28646,16 @@ static void llm__arch_encoder_shapes(llm__facts *f, llm__arch *a, const llm__ten
         if (f->json) a->n_types = llm__fact_int(f, "type_vocab_size", 2, 0, 1 << 16);
         else if (types) a->n_types = types->n_dims < 2 ? 1 : (int32_t)LLM__MIN(types->shape[0], 1 << 16);
     }
-    if (f->json && llm__arch_is(a, "roberta")) { /* its table of positions begins behind that of padding */
-        a->position_offset = llm__fact_int(f, "pad_token_id", 1, 0, 1 << 16) + 1;
+    const int mpnet = llm__arch_is(a, "mpnet");        /* whose number for padding is fixed, whatever its config.json says */
+    if (f->json && llm__arch_is(a, "roberta mpnet")) { /* their tables of positions begin behind that of padding */
+        a->position_offset = mpnet ? 2 : llm__fact_int(f, "pad_token_id", 1, 0, 1 << 16) + 1;
         a->max_positions -= a->position_offset;
         if (a->max_positions < 1 && !f->r)
             f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: max_position_embeddings: more than pad_token_id + 1 expected", f->path);
         a->max_positions = LLM__MAX(a->max_positions, 1);
         a->max_len = a->max_positions;
     }
+    if (mpnet) a->reach = 91; /* see llm__distance_bucket */
     a->max_len = LLM__MIN(a->max_len, llm__fact_int(f, "max_trained_positions", a->max_len, 1, 1 << 30));
 }
 
@@ -29420,12 +29444,16 @@ struct llm_model {
          "model.language_model.embed_tokens language_model.model.embed_tokens token_embd embed_tokens decoder.embed_tokens " \
          "model.text_model.embed_tokens llm.model.embed_tokens language_model.model.tok_embeddings tok_embeddings ernie.embed_tokens " \
          "backbone.embeddings model.backbone.embeddings embeddings.word_embeddings bert.embeddings.word_embeddings " \
-         "roberta.embeddings.word_embeddings embeddings.tok_embeddings model.embeddings.tok_embeddings") \
+         "roberta.embeddings.word_embeddings embeddings.tok_embeddings model.embeddings.tok_embeddings mpnet.embeddings.word_embeddings " \
+         "distilbert.embeddings.word_embeddings") \
     SLOT(POSITIONS, \
          "wpe transformer.wpe model.decoder.embed_positions position_embd decoder.embed_positions embeddings.position_embeddings " \
-         "bert.embeddings.position_embeddings roberta.embeddings.position_embeddings") \
+         "bert.embeddings.position_embeddings roberta.embeddings.position_embeddings mpnet.embeddings.position_embeddings " \
+         "distilbert.embeddings.position_embeddings") \
+    SLOT(DISTANCES, "encoder.relative_attention_bias mpnet.encoder.relative_attention_bias") /* see llm_attention_op.distance */ \
     SLOT(EMBED_NORM, "transformer.word_embeddings_layernorm word_embeddings_layernorm token_embd_norm embeddings.LayerNorm " \
-                     "bert.embeddings.LayerNorm roberta.embeddings.LayerNorm emb_ln bert.emb_ln embeddings.norm model.embeddings.norm") \
+                     "bert.embeddings.LayerNorm roberta.embeddings.LayerNorm emb_ln bert.emb_ln embeddings.norm model.embeddings.norm " \
+                     "mpnet.embeddings.LayerNorm distilbert.embeddings.LayerNorm") \
     SLOT(OUT_NORM, "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f " \
                    "transformer.encoder.final_layernorm gpt_neox.final_layer_norm model.language_model.norm " \
                    "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm model.text_model.norm " \
@@ -29449,16 +29477,17 @@ struct llm_model {
     SLOT(ATTN_NORM, "input_layernorm attention_norm attention_layernorm ln_1 self_attn_layer_norm ln_attn operator_norm attn_norm norm") \
     SLOT(QKV, "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value " \
               "attn.c_attn attn.Wqkv attn_qkv") \
-    SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj mixer.q_proj attention.self.query attn_q") \
-    SLOT(K, "self_attn.k_proj attention.wk attn.k_proj mixer.k_proj attention.self.key attn_k") \
-    SLOT(V, "self_attn.v_proj attention.wv attn.v_proj mixer.v_proj attention.self.value attn_v") \
+    SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj mixer.q_proj attention.self.query attention.attn.q attention.q_lin attn_q") \
+    SLOT(K, "self_attn.k_proj attention.wk attn.k_proj mixer.k_proj attention.self.key attention.attn.k attention.k_lin attn_k") \
+    SLOT(V, "self_attn.v_proj attention.wv attn.v_proj mixer.v_proj attention.self.value attention.attn.v attention.v_lin attn_v") \
     SLOT(O, "self_attn.o_proj self_attn.out_proj self_attn.dense attention.wo self_attention.dense attention.dense " \
-            "attn.c_proj attn.out_proj mixer.o_proj attention.output.dense attn.Wo attn_output") \
+            "attn.c_proj attn.out_proj mixer.o_proj attention.output.dense attn.Wo attention.attn.o attention.out_lin attn_output") \
     SLOT(Q_NORM, "self_attn.q_norm self_attn.q_layernorm self_attn.query_layernorm attn_q_norm") \
     SLOT(K_NORM, "self_attn.k_norm self_attn.k_layernorm self_attn.key_layernorm attn_k_norm") \
     SLOT(SINKS, "self_attn.sinks attn_sinks") \
     SLOT(POST_ATTN, \
-         "post_self_attn_layernorm post_attention_layernorm post_attention_norm attention.output.LayerNorm norm1 attn_output_norm") \
+         "post_self_attn_layernorm post_attention_layernorm post_attention_norm attention.output.LayerNorm norm1 attention.LayerNorm " \
+         "sa_layer_norm attn_output_norm") \
     /* latent attention */ \
     SLOT(Q_A, "self_attn.q_a_proj attn_q_a") \
     SLOT(Q_A_NORM, "self_attn.q_a_layernorm attn_q_a_norm") \
@@ -29480,10 +29509,11 @@ struct llm_model {
     SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear mlp.Wi") \
     SLOT(GATE, "mlp.gate_proj block_sparse_moe.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 mlp.fc12 ffn_gate") \
     SLOT(UP, "mlp.up_proj block_sparse_moe.up_proj feed_forward.w3 feed_forward.up_proj mlp.w1 mlp.c_fc mlp.fc1 " \
-             "mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj intermediate.dense mlp.fc11 ffn_up") \
+             "mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj intermediate.dense mlp.fc11 ffn.lin1 ffn_up") \
     SLOT(DOWN, "mlp.down_proj block_sparse_moe.down_proj feed_forward.w2 feed_forward.down_proj mlp.c_proj mlp.fc2 " \
-               "mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear mixer.down_proj output.dense mlp.Wo ffn_down") \
-    SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm output.LayerNorm norm2 layer_output_norm") \
+               "mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear mixer.down_proj output.dense mlp.Wo ffn.lin2 ffn_down") \
+    SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm output.LayerNorm norm2 output_layer_norm " \
+                   "layer_output_norm") \
     SLOT(FFN_NORM2, "pre_feedforward_layernorm_2 pre_ffw_norm_2") /* of experts beside the MLP */ \
     SLOT(POST_FFN1, "post_feedforward_layernorm_1 post_ffw_norm_1") \
     SLOT(POST_FFN2, "post_feedforward_layernorm_2 post_ffw_norm_2") \
@@ -29566,7 +29596,7 @@ struct llm_model {
     SLOT(TYPES, "embeddings.token_type_embeddings bert.embeddings.token_type_embeddings roberta.embeddings.token_type_embeddings " \
                 "token_types") \
     SLOT(PROJECTION, "embedding_projection model.embedding_projection") \
-    SLOT(CLASS_DENSE, "bert.pooler.dense classifier.dense head.dense cls") \
+    SLOT(CLASS_DENSE, "bert.pooler.dense classifier.dense head.dense pre_classifier cls") \
     SLOT(CLASS_NORM, "head.norm cls.norm") \
     SLOT(CLASS, "classifier.out_proj classifier cls.output") \
     SLOT(DENSE2, "dense_2") \
@@ -29689,7 +29719,10 @@ static const char *llm__layer_base(const llm__tensors *t, size_t skip) {
                                         "bert.encoder.layer.",
                                         "roberta.encoder.layer.",
                                         "encoder.layers.",
-                                        "bert.encoder.layers."};
+                                        "bert.encoder.layers.",
+                                        "mpnet.encoder.layer.",
+                                        "transformer.layer.",
+                                        "distilbert.transformer.layer."};
     for (int b = 0; b < LLM__COUNT(bases); b++)
         for (size_t i = 0; i < t->n; i++)
             if (t->item[i].name.n > skip && !strncmp(t->item[i].name.p + skip, bases[b], strlen(bases[b]))) return bases[b];
@@ -30053,7 +30086,7 @@ static void llm__pooler_class(llm__loader *L, llm__pooler *p) {
     int64_t read = 0;
     const int own = *act ? llm__dense_act_of(act) : (int)LLM__DENSE_GELU;
     if (!rank && !llm__ends_with(a->class_name, "ForSequenceClassification")) return;
-    if (!llm__arch_is(a, "bert roberta modernbert") && !L->r)
+    if (!llm__arch_is(a, "bert roberta distilbert mpnet modernbert") && !L->r)
         L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: a classifier over %s is not supported", L->path, a->name);
     if (modern && (own < 0 || (*pooling && llm__word_index("cls mean", llm__lit(pooling)) < 0)) && !L->r)
         L->r = llm__error(LLM_ERR_UNSUPPORTED,
@@ -30064,7 +30097,11 @@ static void llm__pooler_class(llm__loader *L, llm__pooler *p) {
         p->class_kind = read == 1 ? LLM_POOLING_MEAN : LLM_POOLING_FIRST;
     if (!a->gguf || llm__has(L, LLM__W_CLASS_DENSE)) {
         llm__dense *d = &p->classes[p->n_class++];
-        llm__pooler_dense(L, LLM__W_CLASS_DENSE, a->hidden, a->hidden, modern ? (llm__dense_act)own : LLM__DENSE_TANH, d);
+        llm__pooler_dense(L, LLM__W_CLASS_DENSE, a->hidden, a->hidden,
+                          modern                          ? (llm__dense_act)own
+                          : llm__arch_is(a, "distilbert") ? LLM__DENSE_RELU
+                                                          : LLM__DENSE_TANH,
+                          d);
         if (modern) d->norm = llm__pooler_slot(L, LLM__W_CLASS_NORM, 0, 1, a->hidden, 0), d->eps = a->eps;
         if (modern) d->norm_b = llm__pooler_slot(L, LLM__W_CLASS_NORM, 1, 0, a->hidden, 0);
     }
@@ -31748,7 +31785,7 @@ typedef struct llm__net_rank {
     llm__net_state state;
     llm__net_pair embed, positions, embed_norm, out_norm, head;
     llm__net_pair fc[2]; /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
-    llm_weight *alibi, *inv_freq[2];
+    llm_weight *alibi, *distance, *inv_freq[2];
     llm__net_layer *layer; /* (n_layers), of which it has some */
     llm__net_lane token, out;
     llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate, *mix, *state_low[2]; /* see llm__net_buffers */
@@ -32334,6 +32371,32 @@ static void llm__load_per_layer(llm__loader *L, llm__net_rank *rank) {
     if (norm) llm__load_numbers(L, "norm of layers' own values", norm, a->per_layer, &rank->pl_model_norm.w);
 }
 
+/* Which of 32 buckets a key is in that stands `far` positions behind the query's (below 0: before it), as T5 has them (Raffel et al. 2020):
+ * up to 8 positions away each distance has its own, then they grow by the root of 2; from 91 on all is one. The second half is of keys
+ * behind the query.
+ *
+ *     far        -91  -90  -12  -11   -8   -7    0    7    8   11   12   90   91
+ *     bucket      15   14    9    8    8    7    0   23   24   24   25   30   31
+ */
+static int llm__distance_bucket(int far) {
+    const int n = abs(far);
+    int bucket = LLM__MIN(n, 8);
+    while (bucket >= 8 && bucket < 15 && n * n >= 64 << (bucket - 7)) bucket++;
+    return bucket + (far > 0 ? 16 : 0);
+}
+
+/* What MPNet adds to scores, stored as (buckets, heads): a number for each distance of the rank's heads. */
+static void llm__load_distances(llm__loader *L, llm__net_rank *rank) {
+    const int reach = L->a->reach, H = L->a->n_heads;
+    if (!reach) return;
+    const float *stored = llm__load_values(L, LLM__W_DISTANCES, 32 * (int64_t)H, 1);
+    const int64_t each = 2 * reach + 1, n = rank->heads.n * each;
+    float *by = stored ? (float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n) : NULL;
+    if (stored && !by && !L->r) L->r = llm__nomem();
+    for (int64_t i = 0; by && i < n; i++) by[i] = stored[llm__distance_bucket((int)(i % each) - reach) * H + rank->heads.first + i / each];
+    if (by) llm__load_numbers(L, "bias by distance", by, n, &rank->distance);
+}
+
 /* Weights of the whole model: embedding, positions, final norm, output layer (which many families tie to the
  * embedding: the same tensor is handed over in two roles, to be gathered from and to be multiplied with). Of a pipeline the first
  * stage has the former, the last one the latter. */
@@ -32345,7 +32408,7 @@ static void llm__load_model(llm__loader *L, llm__net_rank *rank) {
     if (rank->first) {
         llm__load(L, LLM_ROLE_EMBED, LLM__W_EMBED, rank->vocab, D, -1, &rank->embed);
         if (!llm__arch_is(a, "lfm2 lfm2_moe"))
-            llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom bert roberta nomic_bert modernbert"), &rank->embed_norm);
+            llm__load_norm(L, LLM__W_EMBED_NORM, a->flags & LLM__NORM_AFTER || llm__arch_is(a, "bloom modernbert"), &rank->embed_norm);
         if (a->flags & LLM__LEARNED)
             llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &rank->positions);
         llm__load_per_layer(L, rank);
@@ -32358,6 +32421,7 @@ static void llm__load_model(llm__loader *L, llm__net_rank *rank) {
         if (tied) L->n_params -= rank->vocab.n * a->hidden;
     }
     if (rank->last && !(a->flags & LLM__NORM_AFTER)) llm__load_norm(L, LLM__W_OUT_NORM, 1, &rank->out_norm);
+    llm__load_distances(L, rank);
     if (a->flags & LLM__ALIBI) llm__load_numbers(L, "ALiBi slopes", a->alibi + rank->heads.first, rank->heads.n, &rank->alibi);
 }
 
@@ -33373,7 +33437,9 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
                                   .not_causal = a->encoder,
                                   .sinks = layer->sinks.w,
                                   .alibi = rank->alibi,
-                                  .spans = a->both_ways};
+                                  .spans = a->both_ways,
+                                  .distance = rank->distance,
+                                  .reach = a->reach};
     llm__pass_linear(p, LLM_ROWS_TOKENS, rank->qkv, src, &layer->qkv, LLM_ACT_NONE, 0);
     p->be->qkv(p->ctx, p->rank_index, &qkv);
     p->be->attention(p->ctx, p->rank_index, &attention);
@@ -34836,6 +34902,9 @@ static llm_result llm__convert_encoder_refuse(const llm_model *m) {
     if (s->n_dense > 2 || (s->n_dense && !llm__arch_is(&m->arch, "gemma3_text")))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: modules.json: %d dense modules of %s have no form in GGUF, two of gemma3_text have",
                           m->path, s->n_dense, m->arch.name);
+    if (m->pooler.n_labels && llm__arch_is(&m->arch, "distilbert"))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: a classifier of %s, whose dense layer has relu, which GGUF has no form for", m->path,
+                          m->arch.name);
     for (int i = 0; i < s->n_dense; i++)
         if (s->dense[i].bias || s->dense[i].act != LLM__DENSE_IDENTITY)
             return llm__error(LLM_ERR_UNSUPPORTED,
@@ -35986,7 +36055,7 @@ static const char llm__convertible[] =
     "gemma3n_text gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 deepseek_v32 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 "
     "smollm3 cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h llama4_text falcon_h1 "
     "jamba kimi_linear phimoe arcee cohere2 dots1 exaone4 minicpm olmo olmoe phi seed_oss "
-    "bert roberta nomic_bert modernbert";
+    "bert roberta distilbert nomic_bert modernbert";
 
 static void llm__convert_close(llm__conversion *c) {
     llm_model_close(c->model);
@@ -49521,13 +49590,16 @@ static llm_result llm__engine_graphs(llm_engine *e, const char *list, llm_backen
     return LLM_OK;
 }
 
-/* Whether the backend has what layers of the model have besides attention: states, several streams, the indexer that long contexts ask. */
+/* Whether the backend has what layers of the model have besides plain attention: states, several streams, scores that change by distance,
+ * the indexer that long contexts ask. */
 static llm_result llm__engine_layers(const llm_engine *e) {
     const char *backend = e->backend->name, *name = e->p.model->arch.name;
     if (e->p.recurrent && !e->backend->recur)
         return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no recurrent layers, which %s has", backend, name);
     if (e->p.model->arch.n_streams && !e->backend->streams)
         return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no streams beside the residual (AltUp), which %s has", backend, name);
+    if (e->p.model->arch.reach && !e->backend->distances)
+        return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it adds nothing to scores by distance, which %s asks for", backend, name);
     if (e->p.indexed && !e->backend->index)
         return llm__error(LLM_ERR_UNSUPPORTED, "max_model_len: %d: beyond %d positions %s asks an indexer, which backend %s has not",
                           (int)e->p.max_len, (int)e->p.model->arch.index_topk, name, backend);

@@ -14,7 +14,7 @@
 #include "api/config.h"
 #include "api/sampler.h"
 
-#define LLM_BACKEND_ABI 20
+#define LLM_BACKEND_ABI 21
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -400,6 +400,10 @@ typedef struct llm_attention_op {
     const llm_weight *sinks; /* VECTOR (n_heads): a logit that takes part in the softmax only; NULL: none */
     const llm_weight *alibi; /* VECTOR (n_heads) slopes; NULL: none */
     int32_t spans;           /* 1: where llm_step has spans, they say what a row sees; a window cuts them at their beginning */
+    /* VECTOR (n_heads, 2 * reach + 1): what is added to the score of a key that stands d positions behind the query's, d from -reach to
+     * reach; further away as at the ends (MPNet). NULL: nothing */
+    const llm_weight *distance;
+    int32_t reach;
 } llm_attention_op;
 
 /* Which positions latent attention looks at (the lightning indexer, DeepSeek-V3.2, 2025). A row writes a key of its own to the cache:
@@ -656,6 +660,7 @@ typedef struct llm_backend {
     void (*recur)(llm_backend_ctx *ctx, int rank, const llm_recur_op *op);
     void (*streams)(llm_backend_ctx *ctx, int rank, const llm_streams_op *op); /* NULL: no AltUp */
     void (*index)(llm_backend_ctx *ctx, int rank, const llm_index_op *op); /* NULL: latent attention sees all, whatever its model says */
+    int32_t distances; /* 1: attention adds what llm_attention_op.distance says; 0: a model that has it is refused */
 } llm_backend;
 
 /* Keeps a sentence for llm_last_error and returns r. */

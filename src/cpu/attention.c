@@ -191,7 +191,7 @@ LLM__PRIVATE void llm__attend_run(const llm__kernels *k, llm__attend *t, const l
         int from = LLM__MAX(first - block, 0), to = LLM__MIN(last - block, LLM__BLOCK);
         if (t->rows) llm__attend_row_scores(k, t, view, block, from, to);
         else llm__attend_scores(k, t, view, block, from, to);
-        if (t->softcap != 0 || t->alibi) k->bias(t, block);
+        if (t->softcap != 0 || t->alibi || t->reach) k->bias(t, block);
         k->soften(t, block);
         llm__attend_values(k, t, view, block, from, to);
     }

@@ -387,8 +387,8 @@ LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, con
 
 /* ---- Attention ---- */
 
-/* What some models do to the scores of the block of 64 positions that starts at `block`: soft cap and ALiBi. Scores are then in units of
- * the base-2 logarithm. */
+/* What some models do to the scores of the block of 64 positions that starts at `block`: soft cap, ALiBi, and what is added by distance.
+ * Scores are then in units of the base-2 logarithm. */
 LLM__INLINE void llm__body_bias(llm__attend *t, int block) {
     for (int q = 0; q < t->n; q++)
         for (int k = 0; k < LLM__BLOCK; k += LLM__ROWS) {
@@ -400,6 +400,10 @@ LLM__INLINE void llm__body_bias(llm__attend *t, int block) {
                 LLM__EACH(i) s.v[i] *= LLM__LOG2E;
             }
             LLM__EACH(i) s.v[i] += slope * (first + (float)i);
+            if (t->distance[q]) {
+                const int far = block + k - t->at[q];
+                LLM__EACH(i) s.v[i] += LLM__LOG2E * t->distance[q][LLM__MIN(LLM__MAX(far + i, -t->reach), t->reach)];
+            }
             llm__store16(p, LLM__ROWS, s);
         }
 }

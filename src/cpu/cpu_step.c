@@ -231,6 +231,7 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
                                       llm__cpu_conv,
                                       llm__cpu_recur,
                                       llm__cpu_streams,
-                                      llm__cpu_index};
+                                      llm__cpu_index,
+                                      1};
     return &table;
 }

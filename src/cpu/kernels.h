@@ -81,14 +81,16 @@ typedef struct llm__attend {
     const struct llm__kv_view *next; /* what this thread reads after this tile: positions [next_from, next_to); NULL: not known */
     int next_from, next_to, end;     /* end: of this tile's positions, up to a whole group */
     int n, head_dim, v_dim;
-    int v_stride;                                               /* v_dim rounded up to 16 */
-    float *q, *out, *scores;                                    /* (n, head_dim), (n, v_stride), (n, 64) */
-    float *keys, *values;                                       /* of a block: (4, head_dim, 16), (64, v_stride) */
-    float running_max[LLM__QUERIES];                            /* of each query's scores so far */
-    float scale[LLM__QUERIES];                                  /* what the block multiplies out by */
-    float running_sum[LLM__QUERIES][LLM__ROWS];                 /* of the weights, of every 16th position by itself: added up at the end */
-    float q_sum[LLM__QUERIES], offset[LLM__QUERIES];            /* of scaled types: sum of q; what is to be added to every element of out */
-    float slope[LLM__QUERIES];                                  /* ALiBi, in units of the base-2 logarithm */
+    int v_stride;                                    /* v_dim rounded up to 16 */
+    float *q, *out, *scores;                         /* (n, head_dim), (n, v_stride), (n, 64) */
+    float *keys, *values;                            /* of a block: (4, head_dim, 16), (64, v_stride) */
+    float running_max[LLM__QUERIES];                 /* of each query's scores so far */
+    float scale[LLM__QUERIES];                       /* what the block multiplies out by */
+    float running_sum[LLM__QUERIES][LLM__ROWS];      /* of the weights, of every 16th position by itself: added up at the end */
+    float q_sum[LLM__QUERIES], offset[LLM__QUERIES]; /* of scaled types: sum of q; what is to be added to every element of out */
+    float slope[LLM__QUERIES];                       /* ALiBi, in units of the base-2 logarithm */
+    const float *distance[LLM__QUERIES];             /* of its head, at distance 0: see llm_attention_op; NULL: none */
+    int reach;
     int at[LLM__QUERIES], from[LLM__QUERIES], to[LLM__QUERIES]; /* each query's position and the positions it sees */
     float softcap;                                              /* 0: none */
     /* Latents that stand as rows: a block of them is (64, row_stride), the queries turned are (head_dim, turned_stride), the scores of a

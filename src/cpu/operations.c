@@ -189,6 +189,7 @@ static void llm__attend_query(const llm_step *s, const llm_attention_op *op, llm
     memset(t->running_sum[i], 0, sizeof t->running_sum[i]);
     t->running_sum[i][0] = op->sinks ? 1 : 0;
     t->slope[i] = op->alibi ? op->alibi->f32[head] * LLM__LOG2E : 0;
+    t->distance[i] = op->distance ? op->distance->f32 + (int64_t)head * (2 * op->reach + 1) + op->reach : NULL;
 }
 
 LLM__PRIVATE void llm__run_attention(const llm__run *r) {
@@ -201,6 +202,7 @@ LLM__PRIVATE void llm__run_attention(const llm__run *r) {
     llm__attend_place(&t, (float *)r->e->scratch, op->head_dim, op->v_head_dim);
     t.softcap = op->softcap;
     t.alibi = op->alibi != NULL;
+    t.reach = op->distance ? op->reach : 0;
     llm__jobs_cut(&jobs, &r->ctx->step, op->n_kv_heads, op->n_heads / op->n_kv_heads, r->e->n_threads);
     jobs.fixed = r->rec->split != LLM__SPLIT_ANY;
     if (jobs.fixed) llm__share_heads(r->e, op->n_kv_heads, &jobs.begin, &jobs.end);

@@ -464,6 +464,7 @@ LLM__PRIVATE const llm_backend *llm__trace_backend(void) {
                                       .conv = llm__trace_conv,
                                       .recur = llm__trace_recur,
                                       .streams = llm__trace_streams,
-                                      .index = llm__trace_index};
+                                      .index = llm__trace_index,
+                                      .distances = 1};
     return &table;
 }

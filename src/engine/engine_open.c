@@ -262,13 +262,16 @@ static llm_result llm__engine_graphs(llm_engine *e, const char *list, llm_backen
     return LLM_OK;
 }
 
-/* Whether the backend has what layers of the model have besides attention: states, several streams, the indexer that long contexts ask. */
+/* Whether the backend has what layers of the model have besides plain attention: states, several streams, scores that change by distance,
+ * the indexer that long contexts ask. */
 static llm_result llm__engine_layers(const llm_engine *e) {
     const char *backend = e->backend->name, *name = e->p.model->arch.name;
     if (e->p.recurrent && !e->backend->recur)
         return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no recurrent layers, which %s has", backend, name);
     if (e->p.model->arch.n_streams && !e->backend->streams)
         return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no streams beside the residual (AltUp), which %s has", backend, name);
+    if (e->p.model->arch.reach && !e->backend->distances)
+        return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it adds nothing to scores by distance, which %s asks for", backend, name);
     if (e->p.indexed && !e->backend->index)
         return llm__error(LLM_ERR_UNSUPPORTED, "max_model_len: %d: beyond %d positions %s asks an indexer, which backend %s has not",
                           (int)e->p.max_len, (int)e->p.model->arch.index_topk, name, backend);

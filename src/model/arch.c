@@ -130,9 +130,9 @@ static void llm__arch_index(llm__facts *f, llm__arch *a) {
 }
 
 LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
-    a->n_layers = llm__fact_int(f, "num_hidden_layers num_layers n_layer .block_count", LLM__MUST, 1, LLM__MAX_LAYERS);
+    a->n_layers = llm__fact_int(f, "num_hidden_layers num_layers n_layer n_layers .block_count", LLM__MUST, 1, LLM__MAX_LAYERS);
     a->n_layers -= llm__fact_int(f, ".nextn_predict_layers", 0, 0, a->n_layers - 1); /* GGUF counts the multi-token prediction too */
-    a->hidden = llm__fact_int(f, "hidden_size n_embd d_model .embedding_length", LLM__MUST, 1, 1 << 17);
+    a->hidden = llm__fact_int(f, "hidden_size n_embd d_model dim .embedding_length", LLM__MUST, 1, 1 << 17);
     const int alone = llm__arch_is(a, "mamba2"); /* no attention, and no limit of positions */
     a->n_heads =
         llm__fact_most(f, "num_attention_heads n_head n_heads .attention.head_count", alone ? 1 : LLM__MUST, alone ? 0 : 1, LLM__MAX_HEADS);
@@ -148,7 +148,7 @@ LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->v_head_dim = llm__fact_int(f, ".attention.value_length", a->head_dim, 1, 4096);
     if (f->json && llm__arch_is(a, "gemma3n_text")) a->ff = llm__arch_gemma3n_ff(f, a);
     else
-        a->ff = llm__fact_most(f, "intermediate_size_mlp intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length",
+        a->ff = llm__fact_most(f, "intermediate_size_mlp intermediate_size ffn_hidden_size ffn_dim n_inner hidden_dim .feed_forward_length",
                                4 * a->hidden, !alone, 1 << 21);
     if (!a->ff) a->ff = 4 * a->hidden;       /* Mamba 2 in GGUF has no MLP and says 0 */
     if (llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
@@ -293,7 +293,7 @@ LLM__PRIVATE void llm__arch_variants(llm__facts *f, llm__arch *a, const llm__ten
     /* with use_bias the model of text alone has a bias of the output layer too, whose matrix may be the embedding's */
     const int sees = llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name);
     other |= a->mlp_bias > 0 && a->tied && llm__arch_is(a, "ernie4_5_moe") && !sees;
-    other |= a->tied > 0 && llm__tensors_find(tensors, "lm_head.bias") != NULL;
+    other |= !a->encoder && a->tied > 0 && llm__tensors_find(tensors, "lm_head.bias") != NULL;
     llm__arch_refused(f, a);
     if (f->r) return;
     if (llm__arch_is(a, "baichuan") && a->vocab == 125696)
@@ -311,7 +311,7 @@ LLM__PRIVATE void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     a->eps = (float)llm__fact_num(f,
                                   "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps "
                                   ".attention.layer_norm_epsilon .attention.layer_norm_rms_epsilon",
-                                  llm__arch_is(a, "bert roberta nomic_bert") ? 1e-12 : 1e-5, 1e-20, 1);
+                                  a->flags & LLM__NORM_AFTER ? 1e-12 : 1e-5, 1e-20, 1);
     double embed = llm__arch_is(a, "gemma gemma2 gemma3_text gemma3n_text gemma4_text vaultgemma") ? sqrt(a->hidden) : 1;
     a->embed_scale = (float)llm__fact_num(f, "embedding_multiplier scale_emb .embedding_scale", embed, -big, big);
     a->residual_scale = (float)llm__fact_num(f, "residual_multiplier .residual_scale", 1, -big, big);

@@ -102,6 +102,7 @@ typedef struct llm__arch {
     int32_t both_ways;          /* the tokens of a picture see each other both ways (Gemma 3) */
     int32_t encoder;            /* 1: all tokens do, and nothing is generated: see >>arch_encoder */
     int32_t n_types;            /* kinds of tokens, whose embeddings are added to theirs (BERT); 0: none */
+    int32_t reach;              /* what is added to scores by distance differs up to so many positions (MPNet); 0: nothing is */
     int32_t n_sets, ff_expert2; /* 2: a set of experts for text and one for pictures, of another width (ERNIE 4.5 VL); else 1 */
     int32_t dynamic;            /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
     double dynamic_factor, dynamic_from;

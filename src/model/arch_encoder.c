@@ -26,6 +26,8 @@ static void llm__encoder_refused(llm__facts *f, const llm__arch *a) {
     llm__fact_str(f, "position_embedding_type", text);
     if (text[0] && strcmp(text, "absolute") && strcmp(text, "rotary") && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: position_embedding_type: \"%.40s\", absolute expected", f->path, text);
+    if (llm__arch_is(a, "mpnet") && llm__fact_int(f, "relative_attention_num_buckets", 32, 0, 1 << 20) != 32 && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: relative_attention_num_buckets: 32 expected", f->path);
     if (!llm__arch_is(a, "nomic_bert")) return;
     llm__fact_str(f, "activation_function", text);
     if (text[0] && !llm__word_in("swiglu geglu", text) && !f->r)
@@ -67,14 +69,16 @@ LLM__PRIVATE void llm__arch_encoder_shapes(llm__facts *f, llm__arch *a, const ll
         if (f->json) a->n_types = llm__fact_int(f, "type_vocab_size", 2, 0, 1 << 16);
         else if (types) a->n_types = types->n_dims < 2 ? 1 : (int32_t)LLM__MIN(types->shape[0], 1 << 16);
     }
-    if (f->json && llm__arch_is(a, "roberta")) { /* its table of positions begins behind that of padding */
-        a->position_offset = llm__fact_int(f, "pad_token_id", 1, 0, 1 << 16) + 1;
+    const int mpnet = llm__arch_is(a, "mpnet");        /* whose number for padding is fixed, whatever its config.json says */
+    if (f->json && llm__arch_is(a, "roberta mpnet")) { /* their tables of positions begin behind that of padding */
+        a->position_offset = mpnet ? 2 : llm__fact_int(f, "pad_token_id", 1, 0, 1 << 16) + 1;
         a->max_positions -= a->position_offset;
         if (a->max_positions < 1 && !f->r)
             f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: max_position_embeddings: more than pad_token_id + 1 expected", f->path);
         a->max_positions = LLM__MAX(a->max_positions, 1);
         a->max_len = a->max_positions;
     }
+    if (mpnet) a->reach = 91; /* see llm__distance_bucket */
     a->max_len = LLM__MIN(a->max_len, llm__fact_int(f, "max_trained_positions", a->max_len, 1, 1 << 30));
 }
 

@@ -29,6 +29,9 @@ LLM__PRIVATE llm_result llm__convert_encoder_refuse(const llm_model *m) {
     if (s->n_dense > 2 || (s->n_dense && !llm__arch_is(&m->arch, "gemma3_text")))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: modules.json: %d dense modules of %s have no form in GGUF, two of gemma3_text have",
                           m->path, s->n_dense, m->arch.name);
+    if (m->pooler.n_labels && llm__arch_is(&m->arch, "distilbert"))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: a classifier of %s, whose dense layer has relu, which GGUF has no form for", m->path,
+                          m->arch.name);
     for (int i = 0; i < s->n_dense; i++)
         if (s->dense[i].bias || s->dense[i].act != LLM__DENSE_IDENTITY)
             return llm__error(LLM_ERR_UNSUPPORTED,

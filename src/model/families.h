@@ -148,6 +148,8 @@ static const llm__family llm__families[] = {
     {"gpt_oss", "gpt-oss", LLM__QKV_BIAS | LLM__ALL_BIAS | LLM__TOPK_SOFTMAX, LLM_ACT_SWIGLU_OAI, 1.5e5f, 1},
     {"bert", "bert", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
     {"roberta xlm-roberta xlm_roberta camembert", "bert", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
+    {"distilbert", "bert", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
+    {"mpnet", "", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
     {"nomic_bert", "nomic-bert", LLM__BERT, LLM_ACT_SILU, 1e3f, 1},
     {"modernbert", "modern-bert", LLM__BOTH_WAYS | LLM__LAYER_NORM, LLM_ACT_GELU, 1.6e5f, 1},
 };

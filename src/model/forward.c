@@ -149,7 +149,9 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
                                   .not_causal = a->encoder,
                                   .sinks = layer->sinks.w,
                                   .alibi = rank->alibi,
-                                  .spans = a->both_ways};
+                                  .spans = a->both_ways,
+                                  .distance = rank->distance,
+                                  .reach = a->reach};
     llm__pass_linear(p, LLM_ROWS_TOKENS, rank->qkv, src, &layer->qkv, LLM_ACT_NONE, 0);
     p->be->qkv(p->ctx, p->rank_index, &qkv);
     p->be->attention(p->ctx, p->rank_index, &attention);

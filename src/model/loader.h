@@ -44,12 +44,16 @@ struct llm_model {
          "model.language_model.embed_tokens language_model.model.embed_tokens token_embd embed_tokens decoder.embed_tokens " \
          "model.text_model.embed_tokens llm.model.embed_tokens language_model.model.tok_embeddings tok_embeddings ernie.embed_tokens " \
          "backbone.embeddings model.backbone.embeddings embeddings.word_embeddings bert.embeddings.word_embeddings " \
-         "roberta.embeddings.word_embeddings embeddings.tok_embeddings model.embeddings.tok_embeddings") \
+         "roberta.embeddings.word_embeddings embeddings.tok_embeddings model.embeddings.tok_embeddings mpnet.embeddings.word_embeddings " \
+         "distilbert.embeddings.word_embeddings") \
     SLOT(POSITIONS, \
          "wpe transformer.wpe model.decoder.embed_positions position_embd decoder.embed_positions embeddings.position_embeddings " \
-         "bert.embeddings.position_embeddings roberta.embeddings.position_embeddings") \
+         "bert.embeddings.position_embeddings roberta.embeddings.position_embeddings mpnet.embeddings.position_embeddings " \
+         "distilbert.embeddings.position_embeddings") \
+    SLOT(DISTANCES, "encoder.relative_attention_bias mpnet.encoder.relative_attention_bias") /* see llm_attention_op.distance */ \
     SLOT(EMBED_NORM, "transformer.word_embeddings_layernorm word_embeddings_layernorm token_embd_norm embeddings.LayerNorm " \
-                     "bert.embeddings.LayerNorm roberta.embeddings.LayerNorm emb_ln bert.emb_ln embeddings.norm model.embeddings.norm") \
+                     "bert.embeddings.LayerNorm roberta.embeddings.LayerNorm emb_ln bert.emb_ln embeddings.norm model.embeddings.norm " \
+                     "mpnet.embeddings.LayerNorm distilbert.embeddings.LayerNorm") \
     SLOT(OUT_NORM, "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f " \
                    "transformer.encoder.final_layernorm gpt_neox.final_layer_norm model.language_model.norm " \
                    "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm model.text_model.norm " \
@@ -73,16 +77,17 @@ struct llm_model {
     SLOT(ATTN_NORM, "input_layernorm attention_norm attention_layernorm ln_1 self_attn_layer_norm ln_attn operator_norm attn_norm norm") \
     SLOT(QKV, "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value " \
               "attn.c_attn attn.Wqkv attn_qkv") \
-    SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj mixer.q_proj attention.self.query attn_q") \
-    SLOT(K, "self_attn.k_proj attention.wk attn.k_proj mixer.k_proj attention.self.key attn_k") \
-    SLOT(V, "self_attn.v_proj attention.wv attn.v_proj mixer.v_proj attention.self.value attn_v") \
+    SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj mixer.q_proj attention.self.query attention.attn.q attention.q_lin attn_q") \
+    SLOT(K, "self_attn.k_proj attention.wk attn.k_proj mixer.k_proj attention.self.key attention.attn.k attention.k_lin attn_k") \
+    SLOT(V, "self_attn.v_proj attention.wv attn.v_proj mixer.v_proj attention.self.value attention.attn.v attention.v_lin attn_v") \
     SLOT(O, "self_attn.o_proj self_attn.out_proj self_attn.dense attention.wo self_attention.dense attention.dense " \
-            "attn.c_proj attn.out_proj mixer.o_proj attention.output.dense attn.Wo attn_output") \
+            "attn.c_proj attn.out_proj mixer.o_proj attention.output.dense attn.Wo attention.attn.o attention.out_lin attn_output") \
     SLOT(Q_NORM, "self_attn.q_norm self_attn.q_layernorm self_attn.query_layernorm attn_q_norm") \
     SLOT(K_NORM, "self_attn.k_norm self_attn.k_layernorm self_attn.key_layernorm attn_k_norm") \
     SLOT(SINKS, "self_attn.sinks attn_sinks") \
     SLOT(POST_ATTN, \
-         "post_self_attn_layernorm post_attention_layernorm post_attention_norm attention.output.LayerNorm norm1 attn_output_norm") \
+         "post_self_attn_layernorm post_attention_layernorm post_attention_norm attention.output.LayerNorm norm1 attention.LayerNorm " \
+         "sa_layer_norm attn_output_norm") \
     /* latent attention */ \
     SLOT(Q_A, "self_attn.q_a_proj attn_q_a") \
     SLOT(Q_A_NORM, "self_attn.q_a_layernorm attn_q_a_norm") \
@@ -104,10 +109,11 @@ struct llm_model {
     SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear mlp.Wi") \
     SLOT(GATE, "mlp.gate_proj block_sparse_moe.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 mlp.fc12 ffn_gate") \
     SLOT(UP, "mlp.up_proj block_sparse_moe.up_proj feed_forward.w3 feed_forward.up_proj mlp.w1 mlp.c_fc mlp.fc1 " \
-             "mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj intermediate.dense mlp.fc11 ffn_up") \
+             "mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj intermediate.dense mlp.fc11 ffn.lin1 ffn_up") \
     SLOT(DOWN, "mlp.down_proj block_sparse_moe.down_proj feed_forward.w2 feed_forward.down_proj mlp.c_proj mlp.fc2 " \
-               "mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear mixer.down_proj output.dense mlp.Wo ffn_down") \
-    SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm output.LayerNorm norm2 layer_output_norm") \
+               "mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear mixer.down_proj output.dense mlp.Wo ffn.lin2 ffn_down") \
+    SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm output.LayerNorm norm2 output_layer_norm " \
+                   "layer_output_norm") \
     SLOT(FFN_NORM2, "pre_feedforward_layernorm_2 pre_ffw_norm_2") /* of experts beside the MLP */ \
     SLOT(POST_FFN1, "post_feedforward_layernorm_1 post_ffw_norm_1") \
     SLOT(POST_FFN2, "post_feedforward_layernorm_2 post_ffw_norm_2") \
@@ -190,7 +196,7 @@ struct llm_model {
     SLOT(TYPES, "embeddings.token_type_embeddings bert.embeddings.token_type_embeddings roberta.embeddings.token_type_embeddings " \
                 "token_types") \
     SLOT(PROJECTION, "embedding_projection model.embedding_projection") \
-    SLOT(CLASS_DENSE, "bert.pooler.dense classifier.dense head.dense cls") \
+    SLOT(CLASS_DENSE, "bert.pooler.dense classifier.dense head.dense pre_classifier cls") \
     SLOT(CLASS_NORM, "head.norm cls.norm") \
     SLOT(CLASS, "classifier.out_proj classifier cls.output") \
     SLOT(DENSE2, "dense_2") \

@@ -305,6 +305,32 @@ static void llm__load_per_layer(llm__loader *L, llm__net_rank *rank) {
     if (norm) llm__load_numbers(L, "norm of layers' own values", norm, a->per_layer, &rank->pl_model_norm.w);
 }
 
+/* Which of 32 buckets a key is in that stands `far` positions behind the query's (below 0: before it), as T5 has them (Raffel et al. 2020):
+ * up to 8 positions away each distance has its own, then they grow by the root of 2; from 91 on all is one. The second half is of keys
+ * behind the query.
+ *
+ *     far        -91  -90  -12  -11   -8   -7    0    7    8   11   12   90   91
+ *     bucket      15   14    9    8    8    7    0   23   24   24   25   30   31
+ */
+static int llm__distance_bucket(int far) {
+    const int n = abs(far);
+    int bucket = LLM__MIN(n, 8);
+    while (bucket >= 8 && bucket < 15 && n * n >= 64 << (bucket - 7)) bucket++;
+    return bucket + (far > 0 ? 16 : 0);
+}
+
+/* What MPNet adds to scores, stored as (buckets, heads): a number for each distance of the rank's heads. */
+static void llm__load_distances(llm__loader *L, llm__net_rank *rank) {
+    const int reach = L->a->reach, H = L->a->n_heads;
+    if (!reach) return;
+    const float *stored = llm__load_values(L, LLM__W_DISTANCES, 32 * (int64_t)H, 1);
+    const int64_t each = 2 * reach + 1, n = rank->heads.n * each;
+    float *by = stored ? (float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n) : NULL;
+    if (stored && !by && !L->r) L->r = llm__nomem();
+    for (int64_t i = 0; by && i < n; i++) by[i] = stored[llm__distance_bucket((int)(i % each) - reach) * H + rank->heads.first + i / each];
+    if (by) llm__load_numbers(L, "bias by distance", by, n, &rank->distance);
+}
+
 /* Weights of the whole model: embedding, positions, final norm, output layer (which many families tie to the
  * embedding: the same tensor is handed over in two roles, to be gathered from and to be multiplied with). Of a pipeline the first
  * stage has the former, the last one the latter. */
@@ -316,7 +342,7 @@ static void llm__load_model(llm__loader *L, llm__net_rank *rank) {
     if (rank->first) {
         llm__load(L, LLM_ROLE_EMBED, LLM__W_EMBED, rank->vocab, D, -1, &rank->embed);
         if (!llm__arch_is(a, "lfm2 lfm2_moe"))
-            llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom bert roberta nomic_bert modernbert"), &rank->embed_norm);
+            llm__load_norm(L, LLM__W_EMBED_NORM, a->flags & LLM__NORM_AFTER || llm__arch_is(a, "bloom modernbert"), &rank->embed_norm);
         if (a->flags & LLM__LEARNED)
             llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &rank->positions);
         llm__load_per_layer(L, rank);
@@ -329,6 +355,7 @@ static void llm__load_model(llm__loader *L, llm__net_rank *rank) {
         if (tied) L->n_params -= rank->vocab.n * a->hidden;
     }
     if (rank->last && !(a->flags & LLM__NORM_AFTER)) llm__load_norm(L, LLM__W_OUT_NORM, 1, &rank->out_norm);
+    llm__load_distances(L, rank);
     if (a->flags & LLM__ALIBI) llm__load_numbers(L, "ALiBi slopes", a->alibi + rank->heads.first, rank->heads.n, &rank->alibi);
 }
 

@@ -115,7 +115,7 @@ typedef struct llm__net_rank {
     llm__net_state state;
     llm__net_pair embed, positions, embed_norm, out_norm, head;
     llm__net_pair fc[2]; /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
-    llm_weight *alibi, *inv_freq[2];
+    llm_weight *alibi, *distance, *inv_freq[2];
     llm__net_layer *layer; /* (n_layers), of which it has some */
     llm__net_lane token, out;
     llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate, *mix, *state_low[2]; /* see llm__net_buffers */

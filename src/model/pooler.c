@@ -114,7 +114,7 @@ static void llm__pooler_class(llm__loader *L, llm__pooler *p) {
     int64_t read = 0;
     const int own = *act ? llm__dense_act_of(act) : (int)LLM__DENSE_GELU;
     if (!rank && !llm__ends_with(a->class_name, "ForSequenceClassification")) return;
-    if (!llm__arch_is(a, "bert roberta modernbert") && !L->r)
+    if (!llm__arch_is(a, "bert roberta distilbert mpnet modernbert") && !L->r)
         L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: a classifier over %s is not supported", L->path, a->name);
     if (modern && (own < 0 || (*pooling && llm__word_index("cls mean", llm__lit(pooling)) < 0)) && !L->r)
         L->r = llm__error(LLM_ERR_UNSUPPORTED,
@@ -125,7 +125,11 @@ static void llm__pooler_class(llm__loader *L, llm__pooler *p) {
         p->class_kind = read == 1 ? LLM_POOLING_MEAN : LLM_POOLING_FIRST;
     if (!a->gguf || llm__has(L, LLM__W_CLASS_DENSE)) {
         llm__dense *d = &p->classes[p->n_class++];
-        llm__pooler_dense(L, LLM__W_CLASS_DENSE, a->hidden, a->hidden, modern ? (llm__dense_act)own : LLM__DENSE_TANH, d);
+        llm__pooler_dense(L, LLM__W_CLASS_DENSE, a->hidden, a->hidden,
+                          modern                          ? (llm__dense_act)own
+                          : llm__arch_is(a, "distilbert") ? LLM__DENSE_RELU
+                                                          : LLM__DENSE_TANH,
+                          d);
         if (modern) d->norm = llm__pooler_slot(L, LLM__W_CLASS_NORM, 0, 1, a->hidden, 0), d->eps = a->eps;
         if (modern) d->norm_b = llm__pooler_slot(L, LLM__W_CLASS_NORM, 1, 0, a->hidden, 0);
     }

@@ -22,7 +22,7 @@ import numpy as np
 import checkpoints
 
 KNOWN = ("deepseek_v32", "deepseek_v32_topk", "falcon_h1", "gemma3n", "gemma3n_three", "gemma4", "gemma4_moe", "glm_moe_dsa", "granitemoehybrid_mamba", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "llama4", "mamba2", "nemotron_h", "qwen3_5", "qwen3_next")
-VECTORS = ("bert", "bert_reranker", "embedding_gemma", "embedding_gemma2", "modernbert", "modernbert_reranker", "nomic_bert", "xlm_roberta_reranker")
+VECTORS = ("bert", "bert_reranker", "distilbert", "distilbert_reranker", "embedding_gemma", "embedding_gemma2", "modernbert", "modernbert_reranker", "mpnet", "nomic_bert", "xlm_roberta_reranker")
 MIN_MARGIN, MIN_ROUTE_GAP, MAX_NOISE, STEPS = 0.02, 1e-4, 1e-5, 32 # as in make_expected.py
 MIN_EDGE = 1e-5 # of an indexer's choice, in deviations of a row's scores
 
@@ -599,11 +599,11 @@ class Encoder:
     """Vectors of texts, and scores of pairs, of all encoders."""
     def __init__(self, folder, kind=np.float32):
         self.folder, self.kind, self.c = folder, kind, json.loads((folder / "config.json").read_text())
-        self.w = {n.replace("gamma", "weight").replace("beta", "bias"): x for n, x in weights(folder, kind, ("roberta.", "bert.", "model.")).items()}
+        self.w = {n.replace("gamma", "weight").replace("beta", "bias"): x for n, x in weights(folder, kind, ("distilbert.", "roberta.", "bert.", "model.")).items()}
         c, self.type = self.c, self.c["model_type"].replace("-", "_")
         first = lambda *keys: next(c[k] for k in keys if c.get(k) is not None)
-        self.H, self.L = first("num_attention_heads", "n_head"), first("num_hidden_layers", "n_layer")
-        self.eps = kind(first("layer_norm_eps", "layer_norm_epsilon", "norm_eps", "rms_norm_eps"))
+        self.H, self.L = first("num_attention_heads", "n_head", "n_heads"), first("num_hidden_layers", "n_layer", "n_layers")
+        self.eps = kind(1e-12 if self.type == "distilbert" else first("layer_norm_eps", "layer_norm_epsilon", "norm_eps", "rms_norm_eps"))
 
     def tokens(self, text, other=None):
         """Ids and kinds."""
@@ -624,8 +624,8 @@ class Encoder:
         if name in ("silu", "swiglu"): return silu(x)
         return gelu(x) if name == "gelu_pytorch_tanh" else x * self.kind(0.5) * (1 + np.vectorize(math.erf)(x / math.sqrt(2)).astype(self.kind))
 
-    def attend(self, q, k, v, theta, side, scale):
-        """(T, heads, d) each; side: how far a token sees on each side."""
+    def attend(self, q, k, v, theta, side, scale, more=0):
+        """(T, heads, d) each; side: how far a token sees on each side; more: added to scores."""
         T, H, d = q.shape
         if theta:
             angle = np.arange(T)[:, None, None] * theta ** (-np.arange(0, d, 2) / d)
@@ -633,7 +633,7 @@ class Encoder:
             q, k = (np.concatenate([y[..., :d // 2] * c - y[..., d // 2:] * s, y[..., d // 2:] * c + y[..., :d // 2] * s], -1) for y in (q, k))
         k, v = (np.repeat(y, H // y.shape[1], 1) for y in (k, v))
         far = np.abs(np.arange(T)[:, None] - np.arange(T))
-        score = np.where(far <= side, np.einsum("thd,shd->hts", q, k) * self.kind(scale), self.kind(-1e30))
+        score = np.where(far <= side, np.einsum("thd,shd->hts", q, k) * self.kind(scale) + more, self.kind(-1e30))
         return np.einsum("hts,shd->thd", softmax(score), v).reshape(T, -1)
 
     def bert(self, ids, types):
@@ -652,6 +652,28 @@ class Encoder:
             if nomic: y = self.linear(self.linear(x, p + "mlp.fc11") * self.act(c.get("hidden_act", "silu"), self.linear(x, p + "mlp.fc12")), p + "mlp.fc2")
             else: y = self.linear(self.act(c["hidden_act"], self.linear(x, p + "intermediate.dense")), p + "output.dense")
             x = self.norm(x + y, p + ("norm2" if nomic else "output.LayerNorm"))
+        return x
+
+    def mpnet_bias(self, T):
+        """(heads, T, T): relative_position_bucket of MPNetEncoder, with its logarithm in float32."""
+        far = np.arange(T) - np.arange(T)[:, None] # of the key from the query
+        n = np.abs(far)
+        large = 8 + (np.log(np.maximum(n, 1).astype(np.float32) / np.float32(8)) / np.float32(math.log(16)) * np.float32(8)).astype(int)
+        bucket = np.where(far > 0, 16, 0) + np.where(n < 8, n, np.minimum(large, 15))
+        return self.w["encoder.relative_attention_bias.weight"][bucket].transpose(2, 0, 1)
+
+    def light(self, ids):
+        """MPNet and DistilBERT: BERT without kinds of tokens, by other names."""
+        c, T, mpnet = self.c, len(ids), self.type == "mpnet"
+        q, k, v, o, att, up, down, out = (("attention.attn.q", "attention.attn.k", "attention.attn.v", "attention.attn.o", "attention.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm") if mpnet else
+                                          ("attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"))
+        x = self.norm(self.w["embeddings.word_embeddings.weight"][ids] + self.w["embeddings.position_embeddings.weight"][np.arange(T) + 2 * mpnet], "embeddings.LayerNorm")
+        for l in range(self.L):
+            p = f"encoder.layer.{l}." if mpnet else f"transformer.layer.{l}."
+            heads = [self.linear(x, p + n).reshape(T, self.H, -1) for n in (q, k, v)]
+            a = self.attend(*heads, 0, T, heads[0].shape[-1] ** -0.5, self.mpnet_bias(T) if mpnet else 0)
+            x = self.norm(x + self.linear(a, p + o), p + att)
+            x = self.norm(x + self.linear(self.act(c["hidden_act" if mpnet else "activation"], self.linear(x, p + up)), p + down), p + out)
         return x
 
     def modern(self, ids):
@@ -690,6 +712,7 @@ class Encoder:
 
     def states(self, ids, types):
         if "gemma" in self.type: return self.gemma(ids)
+        if self.type in ("mpnet", "distilbert"): return self.light(ids)
         return self.modern(ids) if self.type == "modernbert" else self.bert(ids, types)
 
     def embedding(self, ids):
@@ -710,6 +733,7 @@ class Encoder:
         if self.type == "modernbert":
             x = x.mean(0) if self.c["classifier_pooling"] == "mean" else x[0]
             return float(self.linear(self.norm(self.act("gelu", self.linear(x, "head.dense")), "head.norm"), "classifier")[0])
+        if self.type == "distilbert": return float(self.linear(np.maximum(self.linear(x[0], "pre_classifier"), 0), "classifier")[0])
         dense, out = ("classifier.dense", "classifier.out_proj") if "roberta" in self.type else ("pooler.dense", "classifier")
         return float(self.linear(np.tanh(self.linear(x[0], dense)), out)[0])
 
@@ -730,7 +754,8 @@ def make_vectors(folder, family, seed):
     model, exact = Encoder(folder), Encoder(folder, np.float64)
     out = {"kind": "reranker" if model.c["architectures"][0].endswith("SequenceClassification") else "embedding", "weights_sha256": checkpoints.digest(family, seed), "numpy": np.__version__}
     if out["kind"] == "embedding":
-        rows = [{"text": t, "token_ids": model.tokens(t)[0]} for t in TEXTS]
+        far = (TEXTS[3] + " " + TEXTS[1],) if model.type == "mpnet" else () # beyond its last bucket
+        rows = [{"text": t, "token_ids": model.tokens(t)[0]} for t in TEXTS + far]
         for r in rows: r["embedding"] = [round(float(x), 6) for x in model.embedding(r["token_ids"])]
         away = [exact.embedding(r["token_ids"]) for r in rows]
         noise = max(float(np.linalg.norm(a - r["embedding"]) / np.linalg.norm(a)) for a, r in zip(away, rows))

@@ -86,7 +86,7 @@ typedef struct be_case {
     const char *name;
     int n_heads, n_kv, hd, vd, rope_dim, interleaved, page_tokens;
     llm_qk_norm norm;
-    int window, not_causal, sinks, alibi, logn; /* window below 0: windows stand side by side */
+    int window, not_causal, sinks, alibi, logn; /* window below 0: windows stand side by side; alibi below 0: the reach of distances */
     float logn_beta, softcap;                   /* logn_beta below 0: of the position that follows */
     llm_kv_type kv;
     double tolerance;
@@ -98,7 +98,7 @@ typedef struct be_net {
     llm_backend_ctx *ctx;
     const be_case *c;
     llm_buffer *qkv, *rope, *out;
-    llm_weight *q_norm, *k_norm, *sinks, *alibi, *inv_freq;
+    llm_weight *q_norm, *k_norm, *sinks, *alibi, *distance, *inv_freq;
 } be_net;
 
 static int be_columns(const be_case *c) { return c->n_heads * c->hd + c->n_kv * (c->hd + c->vd); }
@@ -122,6 +122,7 @@ static void be_net_open(be_net *n, const be_case *c, const char *isa, int thread
     n->k_norm = be_random_vector(n->ctx, 0, be_norm_size(c, c->n_kv), 2);
     n->sinks = be_random_vector(n->ctx, 0, c->n_heads, 3);
     n->alibi = be_random_vector(n->ctx, 0, c->n_heads, 4);
+    n->distance = be_random_vector(n->ctx, 0, c->n_heads * (1 - 2 * LLM__MIN(c->alibi, 0)), 5);
     for (int i = 0; i < c->rope_dim / 2; i++) freq[i] = be_freq(i, c->rope_dim / 2);
     n->inv_freq = be_vector(n->ctx, 0, freq, c->rope_dim ? c->rope_dim / 2 : 1, LLM_ROLE_VECTOR);
     be_done(n->ctx);
@@ -181,7 +182,9 @@ static void be_net_step(be_net *n, test_step *b, float *out) {
     at.chunked = c->window < 0;
     at.not_causal = c->not_causal;
     at.sinks = c->sinks ? n->sinks : NULL;
-    at.alibi = c->alibi ? n->alibi : NULL;
+    at.alibi = c->alibi > 0 ? n->alibi : NULL;
+    at.distance = c->alibi < 0 ? n->distance : NULL;
+    at.reach = LLM__MAX(-c->alibi, 0);
     CHECK(t->begin_step(n->ctx, &b->s) == LLM_OK);
     if (c->rope_dim) t->rope(n->ctx, 0, &rope);
     t->qkv(n->ctx, 0, &qkv);
@@ -262,7 +265,9 @@ static double be_ref_error(const be_case *c, int id, int len, const float *out) 
                 s[j] = 0;
                 for (int d = 0; d < c->hd; d++) s[j] += q[d] * k[(j * c->n_kv + g) * c->hd + d] / sqrt(c->hd);
                 if (c->softcap != 0) s[j] = (double)c->softcap * tanh(s[j] / (double)c->softcap);
-                if (c->alibi) s[j] += slope * (j - p);
+                if (c->alibi > 0) s[j] += slope * (j - p);
+                const int far = LLM__MIN(LLM__MAX(j - p, c->alibi), -c->alibi);
+                if (c->alibi < 0) s[j] += (double)(1 + 0.5f * be_value(5, (uint32_t)(h * (1 - 2 * c->alibi) + far - c->alibi), 0, 0));
                 if (c->window > 0 && (j <= p - c->window || j >= p + c->window)) s[j] = -1e300;
                 if (c->window < 0 && j / -c->window != p / -c->window) s[j] = -1e300;
                 top = LLM__MAX(top, s[j]);
@@ -297,6 +302,9 @@ static const be_case be_cases[] = {
     {"soft cap", 4, 2, 24, 24, 12, 1, 16, LLM_QK_NORM_HEAD_LAYER, 0, 0, 0, 0, 0, 0, 3, LLM_KV_F32, 2e-5},
     {"sinks, window", 8, 2, 32, 32, 32, 0, 32, LLM_QK_NORM_NONE, 33, 0, 1, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
     {"alibi, no rope", 5, 5, 40, 40, 0, 0, 128, LLM_QK_NORM_WHOLE_RMS, 0, 0, 0, 1, 0, 0, 0, LLM_KV_F32, 2e-5},
+    {"by distance", 5, 5, 40, 40, 0, 0, 64, LLM_QK_NORM_NONE, 0, 1, 0, -20, 0, 0, 0, LLM_KV_F32, 2e-5},
+    {"by distance, soft cap, window", 6, 2, 32, 32, 32, 0, 16, LLM_QK_NORM_NONE, 30, 0, 1, -40, 0, 0, 3, LLM_KV_F32, 2e-5},
+    {"by distance, bf16", 4, 2, 48, 48, 0, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, -7, 0, 0, 0, LLM_KV_BF16, 2e-2},
     {"wide values", 6, 2, 24, 16, 24, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
     {"narrow keys", 6, 1, 10, 33, 4, 1, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 20, 0, 0, LLM_KV_F16, 2e-3},
     {"queries by a floor", 4, 2, 16, 16, 16, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 20, 0.3f, 0, LLM_KV_F32, 2e-5},

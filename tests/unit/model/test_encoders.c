@@ -181,6 +181,8 @@ static void enc_configs(void) {
     enc_config("{\"model_type\":\"bert\",\"is_decoder\":true," ENC_BERT "}", "is_decoder: true is not supported");
     enc_config("{\"model_type\":\"bert\",\"position_embedding_type\":\"relative_key\"," ENC_BERT "}", "absolute expected");
     enc_config("{\"model_type\":\"roberta\",\"pad_token_id\":30," ENC_BERT "}", "more than pad_token_id + 1 expected");
+    enc_config("{\"model_type\":\"mpnet\",\"relative_attention_num_buckets\":16," ENC_BERT "}",
+               "relative_attention_num_buckets: 32 expected");
     enc_config("{\"model_type\":\"nomic_bert\",\"prenorm\":true," ENC_BERT "}", "prenorm: true is not supported");
     enc_config("{\"model_type\":\"nomic_bert\",\"activation_function\":\"gelu\"," ENC_BERT "}", "swiglu or geglu expected");
     enc_config("{\"model_type\":\"llama\",\"is_causal\":false," ENC_BERT "}", "attention to both sides is not supported");
@@ -370,6 +372,10 @@ TEST_GROUP(encoders) {
     enc_checkpoint(TEST_CHECKPOINT("bert"), 2);
     enc_checkpoint(TEST_CHECKPOINT("bert_reranker"), 2);
     enc_checkpoint(TEST_CHECKPOINT("xlm_roberta_reranker"), 2);
+    enc_checkpoint(TEST_CHECKPOINT("distilbert"), 2);
+    enc_checkpoint(TEST_CHECKPOINT("distilbert_reranker"), 2);
+    enc_checkpoint(TEST_CHECKPOINT("mpnet"), 2);
+    enc_checkpoint(TEST_CHECKPOINT("mpnet"), 3);
     enc_checkpoint(TEST_CHECKPOINT("nomic_bert"), 2);
     enc_checkpoint(TEST_CHECKPOINT("modernbert"), 2);
     enc_checkpoint(TEST_CHECKPOINT("modernbert_reranker"), 1);
