@@ -32,7 +32,7 @@
  *   OPT, EXAONE 4, Ministral 3, Hunyuan, Apertus, and the mixtures of experts Mixtral, Qwen2/3-MoE, ERNIE 4.5-MoE, DeepSeek V2/V3 (latent
  *   attention), GLM-4-MoE, gpt-oss, Hunyuan, MiniMax-M2, Phi-3.5-MoE, Granite and Gemma 4; of those whose layers keep a state
  *   Qwen3-Next, Qwen3.5, LFM2, Mamba 2 and Granite 4. Models that see: LLaVA 1.5, NeXT and OneVision, InternVL,
- *   MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, SmolVLM, Idefics 3, Gemma 3 and Mistral 3,
+ *   MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, GLM-4.1V to 4.6V, GLM-OCR, SmolVLM, Idefics 3, Gemma 3 and Mistral 3,
  *   as folders, or (but for ERNIE) as GGUF with llama.cpp's second file, mmproj. Executes tokenizer.json and chat templates itself.
  *   Serves many requests in one ragged batch with paged KV memory and a prefix cache.
  *   Requests of one batch may have different LoRA adapters; what a long text has in the cache can be kept in a file. On one machine
@@ -2659,6 +2659,7 @@ typedef struct llm_norm_op {
     float eps;
     int32_t parts; /* 0 means 1 */
     int32_t add;   /* dst += instead of dst = */
+    int32_t gelu;  /* 1: dst = LLM_ACT_GELU of the norm (GLM-4.1V's projector) */
 } llm_norm_op;
 
 /* dst[:, dst_col ...] = act(src W^T + bias) * scale. GATE_UP weights: dst = act(gate) * up. add: dst += instead of dst =. */
@@ -21448,7 +21449,9 @@ static void llm__run_norm(const llm__run *r, int row) {
     const float *src = llm__row(op->src, row) + op->src_col, *w = llm__vector(op->weight), *b = llm__vector(op->bias);
     float *dst = llm__row(op->dst, row) + op->dst_col, *scratch = (float *)r->e->scratch;
     for (int i = 0; i < LLM__MAX(op->parts, 1); i++, src += op->n, dst += op->n) {
-        llm__norm_row(k, op->kind, op->add ? scratch : dst, src, op->n, w, b, op->eps);
+        float *to = op->add ? scratch : dst;
+        llm__norm_row(k, op->kind, to, src, op->n, w, b, op->eps);
+        for (int c = 0; c < op->n && op->gelu; c++) to[c] *= 0.5f * (1 + erff(to[c] * 0.70710678f));
         if (op->add) k->add(dst, scratch, 1, op->n);
     }
 }
@@ -27608,8 +27611,9 @@ static const llm__family llm__families[] = {
     {"arcee", "arcee", LLM__NO_GATE | LLM__PAIRS_GGUF, LLM_ACT_RELU2, 1e4f, 1},
     {"chatglm", "chatglm", LLM__QKV_BIAS | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 0.5f},
     {"glm", "", LLM__PAIRS | LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 0.5f},
-    {"glm4", "glm4", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__BIAS_NOT_O | LLM__POST_NORM, LLM_ACT_SILU, 1e4f, 0.5f},
-    {"glm4_moe", "glm4moe", LLM__BIAS_NOT_O | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 0.5f},
+    {"glm4 glm4v_text glm4v glm46v glm_ocr_text glm_ocr", "glm4", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__BIAS_NOT_O | LLM__POST_NORM,
+     LLM_ACT_SILU, 1e4f, 0.5f},
+    {"glm4_moe glm4v_moe_text glm4v_moe", "glm4moe", LLM__BIAS_NOT_O | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 0.5f},
     {"dots1", "dots1", LLM__QK_HEAD | LLM__SIGMOID, LLM_ACT_SILU, 1e4f, 1},
     {"internlm", "", 0, LLM_ACT_SILU, 1e4f, 1},
     {"internlm2", "internlm2", LLM__GROUPED | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
@@ -27816,6 +27820,16 @@ static const char *llm__text_defaults(const char *type) {
         {"qwen2",
          "hidden_size 4096 intermediate_size 22016 num_hidden_layers 32 num_attention_heads 32 num_key_value_heads 32 vocab_size 151936 "
          "max_position_embeddings 32768 rms_norm_eps 1e-6"},
+        {"glm4v_text",
+         "hidden_size 4096 intermediate_size 13696 num_hidden_layers 40 num_attention_heads 32 num_key_value_heads 2 vocab_size 151552 "
+         "max_position_embeddings 32768 rms_norm_eps 1e-5"},
+        {"glm_ocr_text",
+         "hidden_size 1024 intermediate_size 4096 num_hidden_layers 16 num_attention_heads 16 num_key_value_heads 8 vocab_size 59392 "
+         "max_position_embeddings 131072 rms_norm_eps 1e-5"},
+        {"glm4v_moe_text",
+         "hidden_size 4096 intermediate_size 10944 num_hidden_layers 46 num_attention_heads 96 num_key_value_heads 8 vocab_size 151424 "
+         "max_position_embeddings 65536 rms_norm_eps 1e-5 moe_intermediate_size 1408 num_experts_per_tok 8 n_shared_experts 1 "
+         "n_routed_experts 128 first_k_dense_replace 1"},
         {"gemma3_text",
          "hidden_size 2304 intermediate_size 9216 num_hidden_layers 26 num_attention_heads 8 num_key_value_heads 4 head_dim 256 "
          "vocab_size 262208 max_position_embeddings 131072 query_pre_attn_scalar 256 sliding_window 4096 rms_norm_eps 1e-6"},
@@ -28013,7 +28027,7 @@ static void llm__arch_xielu(llm__facts *f, llm__arch *a, const llm__tensors *ten
 static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
     int all = llm__fact_bool(f, "use_bias bias enable_bias add_bias_linear", (a->flags & LLM__ALL_BIAS) != 0);
-    int attention = llm__fact_bool(f, "attention_bias", -1);
+    int attention = llm__fact_bool(f, "attention_bias", llm__word_in("glm4v_text glm4v glm46v glm4v_moe_text glm4v_moe", a->name) ? 1 : -1);
     /* a word for attention's biases beats one for all of them, and one for q, k and v alone beats both */
     int usual = attention >= 0 ? attention : !a->gguf && (all || (a->flags & LLM__QKV_BIAS));
     a->qkv_bias = llm__fact_bool(f, "qkv_bias add_qkv_bias use_qkv_bias", usual);
@@ -29259,13 +29273,15 @@ static void llm__arch_sections(llm__facts *f, llm__arch *a) {
     const llm__fact list = llm__facts_find(&in, key);
     double v = 0;
     a->position_rows = 1;
-    const int told = list.node >= 0 || list.kv;
-    if (!told && !ernie && (a->gguf || !(qwen3 || hybrid))) return;
+    const int told = list.node >= 0 || list.kv,
+              glm = llm__word_in("glm4v_text glm4v glm46v glm4v_moe_text glm4v_moe glm_ocr_text glm_ocr", a->name);
+    if (!told && !ernie && (a->gguf || !(qwen3 || hybrid || glm))) return;
     for (int i = 0; i < 3; i++) {
         n[i] = list.node >= 0 ? llm__fact_item(&in, key, i, 0, 0, LLM__MAX_ROPE) : 0;
         if (list.kv && llm__gguf_num_at(list.kv, (uint64_t)i, &v) && v >= 0 && v <= (double)LLM__MAX_ROPE) n[i] = (int)v;
     }
-    /* both take turns whether their files say so or not, and where they have no sections they are those of their classes */
+    /* Qwen's take turns whether their files say so or not, and where they have no sections they are those of their classes */
+    if (glm && !told) n[0] = 8, n[1] = n[2] = 12;
     if (qwen3 && !told) n[0] = 24, n[1] = n[2] = 20;
     if (hybrid && !told) n[0] = n[1] = 11, n[2] = 10;
     if (ernie && list.node < 0) { /* its first config.json has the number of those that take the time */
@@ -29275,6 +29291,8 @@ static void llm__arch_sections(llm__facts *f, llm__arch *a) {
     if (n[0] + n[1] + n[2] != half && !(hybrid && !told) && !in.r)
         in.r = llm__error(LLM_ERR_FORMAT, "%s: mrope_section: %d, %d and %d, the sum of %d expected", f->path, n[0], n[1], n[2], half);
     a->position_rows = 3;
+    /* llama.cpp turns no pairs by three positions: its converter has parted those of GLM-4.1V, which is how such a file is known */
+    if (a->gguf && llm__arch_is(a, "glm4")) a->rope_pairs = 0;
     for (int i = 0; i < half; i++) {
         int row = i < n[0] ? 0 : i < n[0] + n[1] ? 1 : 2;
         if (turns) row = i % 3 == 1 && i < 3 * n[1] ? 1 : i % 3 == 2 && i < 3 * n[2] ? 2 : 0;
@@ -31387,10 +31405,12 @@ static void llm__factor_values(llm__loader *L, const llm__tensor *t, int64_t at,
 /* Where the adapter has row `at` of a matrix: files order the rows of q and k differently (see PAIRS_GGUF). */
 static int64_t llm__adapter_row(const llm__loader *L, int slot, int64_t at) {
     const llm__arch *a = L->a;
-    int differ = L->adapter->gguf != a->gguf && a->flags & LLM__PAIRS_GGUF && !(a->flags & LLM__PAIRS);
+    const int parted = llm__arch_is(a, "glm4") && a->position_rows == 3; /* the other way round, and not all of a head */
+    int differ = L->adapter->gguf != a->gguf && a->flags & LLM__PAIRS_GGUF && (parted || !(a->flags & LLM__PAIRS));
     if (!differ || (slot != LLM__W_Q && slot != LLM__W_K)) return at;
-    const int64_t d = a->layer[L->layer].head_dim, half = d / 2, k = at % d;
-    return at - k + (a->gguf ? k % 2 * half + k / 2 : k % half * 2 + k / half);
+    const int64_t d = a->layer[L->layer].head_dim, half = (parted ? a->rope[0].dim : d) / 2, k = at % d;
+    if (k >= 2 * half) return at;
+    return at - k + (a->gguf != parted ? k % 2 * half + k / 2 : k % half * 2 + k / half);
 }
 
 /* Refuses factors of states whose value heads stand in another order in the adapter's files than in the model's, as Qwen3.5's may (see
@@ -34768,6 +34788,7 @@ typedef struct llm__convert_row {
     int32_t n;
     int64_t first, each; /* row r of matrix m is the stored row first + r, or of one tensor with all of them m * each + first + r */
     int32_t head;        /* not 0: heads of so many rows, whose halves become neighbours */
+    int32_t parted;      /* not 0: instead, pairs of neighbours among so many of a head's first rows become halves */
     int32_t cut;         /* 1: keys, 2: values of kv_b */
     int32_t nope, v;     /* of its heads */
     float add;
@@ -34850,7 +34871,8 @@ static float llm__convert_times(const llm__arch *a, int slot, int bias) {
     return llm__fold_by(a, slot, 0, bias);
 }
 
-/* A matrix or a vector of a slot, and its bias, where the folder has them. head: rows of a head that are put in pairs; 0: none. */
+/* A matrix or a vector of a slot, and its bias, where the folder has them. head: rows of a head that are put in pairs, or parted;
+ * 0: none. */
 static void llm__convert_slot(llm__converting *g, int slot, const char *stem, int head, int f32) {
     const int plus1 = (g->L.a->flags & LLM__NORM_PLUS1) && strstr(stem, "_norm") != NULL;
     for (int bias = 0; bias < 2; bias++) {
@@ -34861,6 +34883,7 @@ static void llm__convert_slot(llm__converting *g, int slot, const char *stem, in
         int64_t shape[2];
         if (!list) continue;
         list[0] = t;
+        row.parted = head && g->L.a->flags & LLM__PAIRS ? g->L.a->rope[0].dim : 0;
         row.stack = list, row.n = 1, row.head = head, row.add = plus1 && !bias ? 1.0f : 0.0f;
         row.times = llm__convert_times(g->L.a, slot, bias);
         shape[0] = t->n_dims > 1 ? t->shape[t->n_dims - 2] : t->shape[0];
@@ -35230,6 +35253,18 @@ static void llm__convert_divisors(const llm_model *m, int is_long, float *out) {
     }
 }
 
+/* How many frequencies turn by time, height and width: where config.json is silent, a third each. */
+static void llm__convert_key_sections(const llm__keying *k) {
+    const llm__arch *a = k->a;
+    char key[96];
+    int n[4] = {0, 0, 0, 0};
+    for (int i = 0; i < a->rope[0].dim / 2; i++) n[a->position_rows > 1 ? a->rope_row[i] : i % 3]++;
+    snprintf(key, sizeof key, "%s.rope.dimension_sections", k->arch);
+    llm__gguf_put_array(k->keys, key, LLM__GGUF_I32, 4);
+    for (int i = 0; i < 4; i++) llm__gguf_put_number(k->keys, (uint64_t)n[i], 4);
+    ++*k->n;
+}
+
 /* How positions turn, and how far they are stretched. */
 static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     const llm__arch *a = k->a;
@@ -35241,6 +35276,7 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     if (!a->rope[0].dim || llm__arch_is(a, "mamba2 nemotron_h jamba")) return;
     llm__key_float(k, "rope.freq_base", llm__convert_base(&f, m));
     llm__key_int(k, "rope.dimension_count", a->rope[0].dim);
+    if (a->position_rows == 3 && llm__arch_is(a, "glm4 glm4_moe")) llm__convert_key_sections(k);
     if (a->n_streams) llm__key_float(k, "rope.freq_base_swa", a->rope[1].base);
     if (a->full_head_dim) { /* sliding layers have a base and a width of their own */
         llm__facts near = f;
@@ -35355,13 +35391,7 @@ static void llm__convert_key_states(const llm__keying *k) {
     if (regular) llm__key_int(k, "full_attention_interval", every);
     else llm__key_layers(k, "attention.recurrent_layers", LLM__GGUF_BOOL, llm__layer_recurs);
     if (llm__arch_is(a, "qwen3_next")) return;
-    char key[96]; /* how many frequencies turn by time, height and width: where config.json is silent, a third each */
-    int n[4] = {0, 0, 0, 0};
-    for (int i = 0; i < a->rope[0].dim / 2; i++) n[a->position_rows > 1 ? a->rope_row[i] : i % 3]++;
-    snprintf(key, sizeof key, "%s.rope.dimension_sections", k->arch);
-    llm__gguf_put_array(k->keys, key, LLM__GGUF_I32, 4);
-    for (int i = 0; i < 4; i++) llm__gguf_put_number(k->keys, (uint64_t)n[i], 4);
-    ++*k->n;
+    llm__convert_key_sections(k);
 }
 
 /* Heads, and the widths of latent attention: what the cache of such a model has as one head. */
@@ -36130,8 +36160,9 @@ static void llm__convert_kv_b(llm__converting *g) {
 /* Attention of the current layer. */
 static void llm__convert_attention(llm__converting *g) {
     const llm__arch *a = g->L.a;
-    const int pairs =
-        (a->flags & LLM__PAIRS_GGUF) && !(a->flags & LLM__PAIRS) && !(a->flags & LLM__MLA) ? a->layer[g->L.layer].head_dim : 0;
+    /* put in pairs; of GLM-4.1V, whose folder has them, parted: llama.cpp turns none by three positions */
+    const int put = a->flags & LLM__PAIRS ? llm__arch_is(a, "glm4") && a->position_rows == 3 : (a->flags & LLM__PAIRS_GGUF) != 0;
+    const int pairs = put && !(a->flags & LLM__MLA) ? a->layer[g->L.layer].head_dim : 0;
     llm__convert_slot(g, LLM__W_QKV, "attn_qkv", 0, 0);
     llm__convert_slot(g, LLM__W_Q, "attn_q", pairs, 0);
     llm__convert_slot(g, LLM__W_K, "attn_k", pairs, 0);
@@ -36344,6 +36375,13 @@ static void llm__convert_column(const llm__convert_row *how, int64_t m, int64_t 
     for (int64_t i = 0; i < cols; i++) llm__tensor_values(from, m * how->each + i, wide, how->first + r, 1, out + i);
 }
 
+/* The stored row of q or k that becomes row r. */
+static int64_t llm__convert_turned(const llm__convert_row *how, int64_t r) {
+    const int64_t half = (how->parted ? how->parted : how->head) / 2, k = r % how->head;
+    if (how->parted) return k < 2 * half ? r - k + k % half * 2 + k / half : r;
+    return r - k + k % 2 * half + k / 2;
+}
+
 /* Row `row`, counted through all matrices, of a tensor of c->tensors. Any thread. */
 static void llm__convert_values(const llm__conversion *c, const llm__tensor *t, int64_t row, float *out) {
     const llm__convert_row *how = &c->row[t - c->tensors.item];
@@ -36354,19 +36392,15 @@ static void llm__convert_values(const llm__conversion *c, const llm__tensor *t, 
     if (how->numbers || how->cut || how->across) return;
     int64_t m = row / rows, r = row % rows;
     const llm__tensor *from = how->stack[how->n > 1 ? m : 0];
-    const int64_t half = how->head / 2;
     const float by = (how->times != 0 ? how->times : 1) * (how->by ? how->by[r] : 1);
     if (how->rows) r = how->rows[r];
-    if (how->head && t->n_dims > 1) r = r / how->head * how->head + r % how->head % 2 * half + r % how->head / 2;
+    if (how->head && t->n_dims > 1) r = llm__convert_turned(how, r);
     r += (how->n > 1 ? 0 : m * how->each) + how->first;
     if (!how->cols) llm__tensor_values(from, r, cols, 0, cols, out);
     for (int64_t i = 0; how->cols && i < cols; i += how->unit)
         llm__tensor_values(from, r, cols, (int64_t)how->cols[i / how->unit] * how->unit, how->unit, out + i);
     if (how->head && t->n_dims == 1) /* a bias: its values are what its matrix has as rows */
-        for (int64_t i = 0; i < cols; i++) {
-            const int64_t k = i / how->head * how->head + i % how->head % 2 * half + i % how->head / 2;
-            llm__tensor_values(from, 0, cols, k, 1, out + i);
-        }
+        for (int64_t i = 0; i < cols; i++) llm__tensor_values(from, 0, cols, llm__convert_turned(how, i), 1, out + i);
     for (int64_t i = 0; i < cols && how->add != 0; i++) out[i] += how->add;
     for (int64_t i = 0; i < cols && how->decay; i++) out[i] = -expf(out[i]);
     for (int64_t i = 0; i < cols && by != 1; i++) out[i] *= by;
@@ -36991,7 +37025,10 @@ enum {
     LLM__SEES_RMS = 16,       /* RMSNorm, else LayerNorm */
     LLM__SEES_BUCKETS = 32,   /* positions of a picture of any shape are spread over the table: row i of n takes floor(i * side / n) */
     LLM__SEES_STRETCHED = 64, /* they are interpolated between those of the table (Qwen3-VL) */
-    LLM__SEES_DEEP = 128      /* where config.json does not say it, layers 8, 16 and 24 have rows for the language model's own (Qwen3-VL) */
+    LLM__SEES_DEEP = 128,     /* where config.json does not say it, layers 8, 16 and 24 have rows for the language model's own (Qwen3-VL) */
+    LLM__SEES_CUBIC = 256,    /* positions are mixed of sixteen of the table, by cubic convolution (GLM-4.1V) */
+    LLM__SEES_LATE = 512,     /* they are added behind the norm before the first layer, else before it */
+    LLM__SEES_WIDE = 1024     /* a layer is out_hidden_size wide within; intermediate_size is the projector's */
 };
 
 typedef struct llm__tower_family {
@@ -37004,16 +37041,18 @@ typedef struct llm__tower_family {
 
 /* One family. */
 enum {
-    LLM__EYES_NEWLINES = 1, /* image_newline behind each row of tiles, and behind a picture without tiles */
-    LLM__EYES_SHRINK = 2,   /* a grid beyond anyres_max_N tiles' worth is shrunk (LLaVA-OneVision) */
-    LLM__EYES_VIDEO = 4,    /* it takes videos */
-    LLM__EYES_TIMES = 8,    /* a video is pairs of frames with their times before them (Qwen3-VL) */
-    LLM__EYES_SECONDS = 16, /* positions in time are seconds (Qwen2.5-VL) */
-    LLM__EYES_RAW = 32,     /* alpha is dropped, and orientation left as it is stored (MiniCPM-V) */
-    LLM__EYES_FIRST = 64,   /* of a picture's patches a row of the language model is made a block at a time, blocks in order */
-    LLM__EYES_PAIRS = 128,  /* a patch has two frames; a still picture fills both */
-    LLM__EYES_TWICE = 256,  /* frames come one by one, and the projector puts two together (ERNIE 4.5 VL) */
-    LLM__EYES_IN_TEXT = 512 /* templates know texts only: the placeholder stands in the user's text, where the picture stood */
+    LLM__EYES_NEWLINES = 1,  /* image_newline behind each row of tiles, and behind a picture without tiles */
+    LLM__EYES_SHRINK = 2,    /* a grid beyond anyres_max_N tiles' worth is shrunk (LLaVA-OneVision) */
+    LLM__EYES_VIDEO = 4,     /* it takes videos */
+    LLM__EYES_TIMES = 8,     /* a video is pairs of frames with their times before them (Qwen3-VL) */
+    LLM__EYES_SECONDS = 16,  /* positions in time are seconds (Qwen2.5-VL) */
+    LLM__EYES_RAW = 32,      /* alpha is dropped, and orientation left as it is stored (MiniCPM-V) */
+    LLM__EYES_FIRST = 64,    /* of a picture's patches a row of the language model is made a block at a time, blocks in order */
+    LLM__EYES_PAIRS = 128,   /* a patch has two frames; a still picture fills both */
+    LLM__EYES_TWICE = 256,   /* frames come one by one, and the projector puts two together (ERNIE 4.5 VL) */
+    LLM__EYES_IN_TEXT = 512, /* templates know texts only: the placeholder stands in the user's text, where the picture stood */
+    LLM__EYES_DOUBLE = 1024, /* a picture's pixels count twice for its bounds, as two frames would, and a side grows to a block first */
+    LLM__EYES_BEHIND = 2048  /* a video's times stand behind its pairs of frames, whose tokens are those of pictures (GLM-4.1V) */
 };
 
 typedef struct llm__eyes_family {
@@ -37033,10 +37072,11 @@ typedef struct llm__eyes_family {
 /* A step of a projector. */
 typedef enum llm__step_kind {
     LLM__STEP_END = 0,
-    LLM__STEP_NORM,   /* LayerNorm or RMSNorm, as the flags say; a list may have it and a model not */
+    LLM__STEP_NORM,   /* LayerNorm or RMSNorm, as the flags say, and GELU behind it if `act` is that; a list may have it and a model not */
     LLM__STEP_GATHER, /* merge * merge patches side by side: from here on rows are those of the language model */
     LLM__STEP_MEAN,   /* their mean */
     LLM__STEP_LINEAR, /* with `act` */
+    LLM__STEP_GATED,  /* act(gate) * up; its names are those of the gate, "up" in their places are those of the other matrix */
     LLM__STEP_TWO     /* two frames' rows side by side; what follows is a stage of its own */
 } llm__step_kind;
 
@@ -37127,6 +37167,8 @@ typedef struct llm__vision {
     const char *placeholder, *video_placeholder; /* what the rendered prompt has */
     const char *row_end, *last_end;              /* behind a row of the picture, and behind the last */
     const char *start, *stop;                    /* around pairs of frames of a video */
+    int32_t film_begin, film_end;                /* between these, tokens of pictures are a video's (GLM-4.1V); -1: they never are */
+    int tenths;                                  /* GLM-4.6V: times have tenths of a second, and fps 0 means as its length asks for */
     int in_text;     /* templates know texts only: a placeholder stands in the user's text, where the picture stood */
     int32_t seq_len; /* rows of a view where all views have as many; 0: they differ */
     /* Its files. */
@@ -37196,6 +37238,7 @@ static int llm__frames_to_the_last(const llm__vision *v);
  *     Gemma 3     <start_of_image>                                 \n\n<start_of_image><image_soft_token>...<end_of_image>\n\n
  *       cut                                                        Here is the original image (...) and here are some crops to help you see
  *                                                                  better (...) (...)
+ *     GLM-4.1V    <|image|>; of videos <|video|>                   <|image|>...; <|begin_of_image|><|image|>...<|end_of_image|>0...
  *     Idefics 3   <image>                                          <fake_token_around_image><row_1_col_1><image>...\n ... <global-img>...
  *     Pixtral     [IMG]                                            [IMG][IMG][IMG][IMG_BREAK][IMG][IMG][IMG][IMG_END]
  *     MiniCPM-V   (<image>./</image>)                              <image_id>0</image_id><image><unk>...</image><slice><unk>...</slice>
@@ -37918,6 +37961,11 @@ static const llm__tower_family llm__towers[] = {
      LLM__QWEN3_TOWER},
     {"qwen3_5 qwen3_5_moe qwen3_5_vision qwen3_5_moe_vision", LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_STRETCHED, LLM_ACT_GELU_TANH,
      1e-6f, LLM__QWEN3_TOWER},
+    {"glm4v_vision glm4v_moe_vision glm4v glm4v_moe glm46v",
+     LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_CUBIC | LLM__SEES_LATE | LLM__SEES_RMS | LLM__SEES_WIDE, LLM_ACT_SILU, 1e-5f,
+     "hidden_size 1536 out_hidden_size 4096 depth 24 num_heads 12 image_size 336 patch_size 14 spatial_merge_size 2 temporal_patch_size 2"},
+    {"glm_ocr_vision glm_ocr", LLM__SEES_ROPE | LLM__SEES_RMS, LLM_ACT_SILU, 1e-5f,
+     "hidden_size 1024 intermediate_size 4096 depth 24 num_heads 16 patch_size 14 spatial_merge_size 2 temporal_patch_size 2"},
     {"ernie4_5_vl_moe_vision ernie4_5_moe_vl_vision DFNRope_vision_transformer ernie4_5_vl_moe ernie4_5_moe_vl", LLM__SEES_ROPE,
      LLM_ACT_QUICK_GELU, 1e-6f, "hidden_size 1280 depth 32 num_heads 16 mlp_ratio 4 patch_size 14 spatial_merge_size 2"},
     {"pixtral mistral3", LLM__SEES_TURNS | LLM__SEES_RMS, LLM_ACT_GELU, 1e-5f,
@@ -37950,6 +37998,14 @@ static const llm__projector llm__projectors[] = {
       {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
       {LLM__STEP_LINEAR, "visual.merger.linear_fc1 mm.0", LLM_ACT_GELU, 0},
       {LLM__STEP_LINEAR, "visual.merger.linear_fc2 mm.2", LLM_ACT_NONE, 0}}},
+    {"glm4v",
+     {{LLM__STEP_NORM, "@post_layernorm v.post_ln", LLM_ACT_NONE, 0},
+      {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_LINEAR, "visual.downsample mm.patch_merger", LLM_ACT_NONE, LLM__STEP_CHANNELS},
+      {LLM__STEP_LINEAR, "visual.merger.proj mm.model.fc", LLM_ACT_NONE, 0},
+      {LLM__STEP_NORM, "visual.merger.post_projection_norm mm.post_norm", LLM_ACT_GELU, LLM__STEP_EPS5},
+      {LLM__STEP_GATED, "visual.merger.gate_proj mm.gate", LLM_ACT_SILU, 0},
+      {LLM__STEP_LINEAR, "visual.merger.down_proj mm.down", LLM_ACT_NONE, 0}}},
     {"gemma3",
      {{LLM__STEP_NORM, "@post_layernorm v.post_ln", LLM_ACT_NONE, 0},
       {LLM__STEP_MEAN, "", LLM_ACT_NONE, 0},
@@ -37979,6 +38035,7 @@ static const llm__projector llm__projectors[] = {
 };
 
 #define LLM__QWEN LLM__EYES_FIRST | LLM__EYES_PAIRS | LLM__EYES_VIDEO
+#define LLM__GLM LLM__QWEN | LLM__EYES_TIMES | LLM__EYES_DOUBLE | LLM__EYES_BEHIND
 #define LLM__ERNIE LLM__EYES_FIRST | LLM__EYES_TWICE | LLM__EYES_VIDEO
 static const llm__eyes_family llm__eyes[] = {
     {"llava", "llava", LLM__FIT_CROP, LLM__MARKS_PLAIN, 0, 3, LLM__CLIP, "<image>", "", "", NULL, "vision_feature_layer -2"},
@@ -37996,6 +38053,8 @@ static const llm__eyes_family llm__eyes[] = {
      "", "<|video_pad|>", ""},
     {"qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe", "qwen3vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_TIMES, 3,
      LLM__CLIP, "<|image_pad|>", "", "", "<|video_pad|>", ""},
+    {"glm4v glm4v_moe glm46v glm_ocr", "glm4v", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__GLM, 3, LLM__CLIP, "<|image|>", "", "",
+     "<|video|>", ""},
     {"ernie4_5_vl_moe ernie4_5_moe_vl", "ernie", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__ERNIE, 3, LLM__CLIP, "<|IMAGE_PLACEHOLDER|>", "",
      "", "<|VIDEO_PLACEHOLDER|>", ""},
     {"smolvlm idefics3", "idefics3", LLM__FIT_SPLIT, LLM__MARKS_GRID, 0, 1, LLM__HALF, "<image>", "", "", NULL, "scale_factor 2"},
@@ -38004,6 +38063,7 @@ static const llm__eyes_family llm__eyes[] = {
     {"mistral3", "pixtral", LLM__FIT_EDGE, LLM__MARKS_ROWS, 0, 3, LLM__CLIP, "[IMG]", "", "", NULL, "spatial_merge_size 2"},
 };
 #undef LLM__ERNIE
+#undef LLM__GLM
 #undef LLM__QWEN
 
 LLM__COLD_BEGIN
@@ -38022,6 +38082,7 @@ static const struct {
     const char *projector, *model, *tower; /* model_type of config.json and of its vision_config */
     const char *rows;                      /* the token of a picture's rows, where it is not the placeholder */
 } llm__mmproj_families[] = {{"gemma3", "gemma3", "siglip_vision_model", "<image_soft_token>"},
+                            {"glm4v", "glm4v", "glm4v", NULL},
                             {"idefics3", "idefics3", "idefics3_vision", NULL},
                             {"internvl", "internvl", "internvl_vision", NULL},
                             {"mlp", "llava", "clip_vision_model", NULL},
@@ -38105,7 +38166,8 @@ static void llm__mmproj_tower(llm__mmproj *p, const char *tower, llm_text *t) {
     if (llm__mmproj_is(p, "pixtral") || (p->has_class && llm__mmproj_is(p, "mlp")))
         llm_text_format(t, ",'hidden_act':%q", silu ? "silu" : gelu ? "gelu" : "quick_gelu");
     if (llm__mmproj_is(p, "internvl") && !llm__mmproj_tensor(p, "v.blk.%d.ln1.bias", 0)) llm_text_str(t, ",\"norm_type\":\"rms_norm\"");
-    if (llm__mmproj_is(p, "qwen2vl_merger") || llm__mmproj_is(p, "qwen2.5vl_merger") || llm__mmproj_is(p, "qwen3vl_merger"))
+    if (llm__mmproj_is(p, "glm4v")) llm_text_format(t, ",'out_hidden_size':%d", ff); /* its file tells the projector's width */
+    if (strstr(llm__mmproj_families[p->row].projector, "vl_merger") || llm__mmproj_is(p, "glm4v"))
         llm_text_format(t, ",'spatial_merge_size':%d,'temporal_patch_size':2", p->merge);
     if (llm__mmproj_is(p, "qwen2.5vl_merger")) {
         llm_text_format(t, ",'tokens_per_second':2,'window_size':%d", llm__fact_int(f, ".vision.window_size", 112, p->patch, 1 << 16));
@@ -38124,6 +38186,7 @@ static void llm__mmproj_config(llm__mmproj *p, const llm__tokenizer *tokenizer, 
     if (llm__mmproj_is(p, "mlp") && llm__gguf_find(f->gguf, "clip.vision.image_grid_pinpoints"))
         model = p->has_class ? "llava_next" : "llava_onevision";
     if (llm__mmproj_is(p, "mlp") && !p->has_class) tower = "siglip_vision_model";
+    if (llm__mmproj_is(p, "glm4v") && !llm__mmproj_side(p)) model = tower = "glm_ocr"; /* it has no table of positions */
     llm_text_format(t, "{'model_type':%q", model);
     if (rows) llm_text_format(t, ",'image_token_id':%d", llm__tokenizer_id(tokenizer, llm__lit(rows)));
     if (llm__mmproj_is(p, "idefics3") || llm__mmproj_is(p, "internvl")) llm_text_format(t, ",'scale_factor':%d", p->merge);
@@ -38164,10 +38227,11 @@ static void llm__mmproj_processor(llm__mmproj *p, llm_text *t) {
     if (llm__mmproj_is(p, "internvl"))
         llm_text_format(t, ",'min_patches':%d,'max_patches':%d", llm__fact_int(f, ".vision.preproc_min_tiles", 1, 1, 256),
                         llm__fact_int(f, ".vision.preproc_max_tiles", 12, 1, 256));
-    /* of a picture in its own shape; as llama.cpp has it where the file does not say */
+    /* of a picture in its own shape; as llama.cpp has it where the file does not say. GLM-4.1V's pictures count twice */
+    const int64_t times = llm__mmproj_is(p, "glm4v") ? 2 : 1;
     llm_text_format(t, ",'min_pixels':%l,'max_pixels':%l}",
-                    (int64_t)llm__fact_num(f, ".vision.image_min_pixels", (double)(8 * unit * unit), 1, 1e9),
-                    (int64_t)llm__fact_num(f, ".vision.image_max_pixels", (double)(4096 * unit * unit), 1, 1e9));
+                    times * (int64_t)llm__fact_num(f, ".vision.image_min_pixels", (double)(8 * unit * unit), 1, 1e9),
+                    times * (int64_t)llm__fact_num(f, ".vision.image_max_pixels", (double)(4096 * unit * unit), 1, 1e9));
 }
 
 /* Which family it is, or why none of those that are known here. */
@@ -38400,7 +38464,7 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
         r = llm__processor_range("max_patches", p->max_tiles, 1, 256);
     if (!r && v->family->fit == LLM__FIT_TILES) r = llm__processor_range("min_patches", p->min_tiles, 1, p->max_tiles);
     if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("max_frames", p->max_frames, 1, 4096);
-    if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("fps", p->fps, 0.001, 1000);
+    if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("fps", p->fps, v->tenths ? 0 : 0.001, 1000);
     if (!r && p->pan) r = llm__processor_range("pan_and_scan_min_crop_size", p->pan_least, 1, 16384);
     if (!r && p->pan) r = llm__processor_range("pan_and_scan_max_num_crops", p->pan_most, 1, 64);
     if (!r && p->pan) r = llm__processor_range("pan_and_scan_min_ratio_to_activate", p->pan_ratio, 1, 1e6);
@@ -38445,13 +38509,15 @@ static llm_result llm__processor_change(const llm__vision *v, const char *json, 
  * the classes' own: they do not grow with the patches. Sides come from the tower, since a class's habit (224, 384) fits few models. */
 static void llm__processor_usual(const llm__vision *v, const llm_json *config, int video, llm__processor *p) {
     const int twice = (v->family->flags & LLM__EYES_TWICE) != 0, times = (v->family->flags & LLM__EYES_TIMES) != 0;
-    const int64_t block = video && times ? 32 * 32 : 28 * 28; /* the classes' numbers, whatever the patches are */
-    const double *constants = llm__constants[video && times ? (int)LLM__HALF : (int)v->family->constants];
+    const int glm = (v->family->flags & LLM__EYES_BEHIND) != 0, qwen3 = video && times && !glm;
+    const int64_t block = qwen3 ? 32 * 32 : 28 * 28; /* the classes' numbers, whatever the patches are */
+    const double *constants = llm__constants[qwen3 ? (int)LLM__HALF : (int)v->family->constants];
     p->filter = (llm__filter)v->family->filter;
     p->rescale = 1 / 255.0;
     for (int c = 0; c < 3; c++) p->mean[c] = constants[c], p->std[c] = constants[3 + c];
     p->min_pixels = (!video ? 4 : twice ? 299 : 128) * block;
     p->max_pixels = (video ? (twice ? 1196 : 768) : twice ? 6177 : 1280) * block;
+    if (glm) p->min_pixels = 16 * block, p->max_pixels = (video ? 60000 : 15000) * block;
     p->size = v->side * v->patch;
     p->longest = p->shortest = v->side * v->patch;
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "min_dynamic_patch", 1), 1e6);
@@ -38459,8 +38525,8 @@ static void llm__processor_usual(const llm__vision *v, const llm_json *config, i
     p->split = p->numbered = p->resize = p->crop = 1;
     p->pan_least = 256, p->pan_most = 4, p->pan_ratio = 1.2;
     p->fps = 2;
-    p->min_frames = twice ? 16 : 4;
-    p->max_frames = twice ? 180 : 768;
+    p->min_frames = twice ? 16 : glm ? 1 : 4;
+    p->max_frames = twice ? 180 : glm ? 600 : 768;
     llm__pinpoints_of(config, llm_json_find(config, 0, "image_grid_pinpoints"), p);
 }
 
@@ -38475,6 +38541,13 @@ static void llm__pinpoints_usual(const llm__vision *v, llm__processor *p) {
     if (!p->n_pinpoints && v->family->fit == LLM__FIT_ANYRES) p->n_pinpoints = n;
 }
 
+/* 1 if an object names the classes of GLM-4.6V, whose model_type is that of GLM-4.1V or 4.5V. */
+static int llm__processor_is46(const llm_json *d, int object) {
+    const char *whole = llm_json_str(d, llm_json_find(d, object, "processor_class"), NULL);
+    const char *part = llm_json_str(d, llm_json_find(d, object, "image_processor_type"), NULL);
+    return (whole && !strncmp(whole, "Glm46V", 6)) || (part && !strncmp(part, "Glm46V", 6));
+}
+
 /* What the folder's files say. Since version 5 transformers writes all of it into processor_config.json, as "image_processor" and
  * "video_processor"; before, there was a file for pictures and, in some folders, one for videos, else the one for pictures held for both.
  * Where both forms are there the newer one counts, as in transformers. */
@@ -38485,6 +38558,9 @@ static llm_result llm__processor_files(llm_model *m, llm__vision *v) {
     llm_result r = LLM_OK;
     for (int i = 0; i < 3 && !r; i++) r = llm__folder_json(&m->source, m->source.path, names[i], 16000000, files[i]);
     const int pictures = all ? llm_json_find(all, 0, "image_processor") : -1, videos = all ? llm_json_find(all, 0, "video_processor") : -1;
+    if (v->family->flags & LLM__EYES_BEHIND)
+        v->tenths |= (all && llm__processor_is46(all, 0)) || (pictures >= 0 && llm__processor_is46(all, pictures)) ||
+                     (picture && llm__processor_is46(picture, 0));
     if (!r && pictures >= 0) r = llm__processor_read(v, all, pictures, &v->processor);
     else if (!r && picture) r = llm__processor_read(v, picture, 0, &v->processor);
     if (r || !(v->family->flags & LLM__EYES_VIDEO)) return r;
@@ -38500,6 +38576,7 @@ static llm_result llm__processor_open(llm_model *m, llm__vision *v, const llm_js
     llm_result r = given ? llm__processor_read(v, given, 0, p) : llm__processor_files(m, v);
     if (given) memcpy(video->mean, p->mean, sizeof p->mean), memcpy(video->std, p->std, sizeof p->std);
     llm__pinpoints_usual(v, p);
+    if (v->tenths) video->fps = 0, video->max_frames = 640; /* its class works them out, whatever its files say */
     if (!r) r = llm__processor_check(v, p);
     if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_check(v, video);
     return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: %s%.700s", v->path,
@@ -38552,7 +38629,8 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     v->n_layers = llm__fact_int(f, "depth num_hidden_layers", LLM__MUST, 1, LLM__MAX_LAYERS);
     v->n_heads = llm__fact_int(f, "num_heads num_attention_heads", LLM__MUST, 1, 1024);
     v->head_dim = llm__fact_int(f, "head_dim", v->hidden / LLM__MAX(v->n_heads, 1), 1, 1024);
-    v->ff = llm__fact_int(f, "intermediate_size", (int64_t)(v->hidden * llm__fact_num(f, "mlp_ratio", 4, 0.1, 64)), 1, 1 << 18);
+    const char *wide = v->flags & LLM__SEES_WIDE ? "out_hidden_size" : "intermediate_size";
+    v->ff = llm__fact_int(f, wide, (int64_t)(v->hidden * llm__fact_num(f, "mlp_ratio", 4, 0.1, 64)), 1, 1 << 18);
     v->patch = llm__fact_item(f, "patch_size", 0, LLM__MUST, 1, 256);
     v->frames = v->family->flags & LLM__EYES_PAIRS ? llm__fact_int(f, "temporal_patch_size", 2, 1, 8) : 1;
     v->side = llm__fact_item(f, "image_size", 0, 0, 0, 16384) / LLM__MAX(v->patch, 1);
@@ -38688,6 +38766,14 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     v->last_end = "[IMG_END]";
     v->start = "<|vision_start|>";
     v->stop = "<|vision_end|>";
+    v->film_begin = v->film_end = -1;
+    if (v->family->flags & LLM__EYES_BEHIND) {
+        v->start = "<|begin_of_image|>";
+        v->stop = "<|end_of_image|>";
+        v->film_begin = llm__tokenizer_id(t, llm__lit("<|begin_of_video|>"));
+        v->film_end = llm__tokenizer_id(t, llm__lit("<|end_of_video|>"));
+        if (v->film_begin < 0 || v->film_end < 0) v->video_id = -1;
+    }
     for (int i = 0; i < 4 && m->arch.n_sets > 1; i++) {
         int32_t id = llm__fact_int(root, sets[i], llm__tokenizer_id(t, llm__lit(names[i])), -1, INT32_MAX - 1);
         if (id >= 0) v->set_ids[v->n_set_ids++] = id;
@@ -38736,6 +38822,7 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
         return llm__error(LLM_ERR_UNSUPPORTED,
                           "%s: config.json: a model that sees of the type \"%.40s\" with a tower of the type \"%.40s\" is not supported",
                           v->path, type, tower);
+    v->tenths = !strcmp(type, "glm46v");
     if (!strcmp(tower, "pixtral")) v->family = llm__eyes_of("mistral3"); /* also in LLaVA's clothes */
     v->projector = llm__projector_of(v->family->projector);
     v->flags = v->tower->flags;
@@ -38750,6 +38837,9 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
     if (f.r || root.r) return f.r ? f.r : root.r;
     llm__vision_marks(m, &root, v);
     if (v->image_id >= 0) llm__vision_rest(m, &root, v);
+    if (v->gguf && v->family->flags & LLM__EYES_BEHIND && m->arch.position_rows != 3 && !root.r)
+        root.r = llm__error(LLM_ERR_FORMAT, "%s: no %s.rope.dimension_sections: converted as a model of text, one that sees was expected",
+                            m->path, m->arch.name);
     return root.r;
 }
 
@@ -38951,8 +39041,11 @@ static llm_result llm__fit_film(const llm__vision *v, const llm__processor *p, i
 /* Its own shape in whole blocks. */
 static llm_result llm__fit_patches(llm_media *m, const llm__picture *p) {
     const llm__vision *v = m->vision;
+    const llm__processor *how = &m->processor;
     int32_t to[2];
-    llm_result r = llm__fit_blocks(p->h, p->w, 1, (int64_t)v->patch * v->merge, m->processor.min_pixels, m->processor.max_pixels, to);
+    llm_result r = v->family->flags & LLM__EYES_DOUBLE
+                       ? llm__fit_film(v, how, p->h, p->w, 2, to)
+                       : llm__fit_blocks(p->h, p->w, 1, (int64_t)v->patch * v->merge, how->min_pixels, how->max_pixels, to);
     return r ? r : llm__view_resized(m, p, to[1], to[0]);
 }
 
@@ -39133,18 +39226,35 @@ static int32_t llm__view_rows(const llm__vision *v, const llm__media_view *view)
     return view->rows / v->pool * (view->cols / v->pool) + v->keeps_class;
 }
 
+/* Frames a second that are taken of a film of so many seconds: GLM-4.6V's fewer of long ones. */
+static double llm__frames_rate(const llm__processor *p, double seconds) {
+    return p->fps > 0 ? p->fps : seconds <= 30 ? 6 : seconds <= 300 ? 2 : 1;
+}
+
 /* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together. */
 static int32_t llm__frames_taken(const llm__vision *v, const llm__processor *p, int32_t n, double seconds) {
-    const int32_t unit = llm__frames_to_the_last(v) ? 1 : v->family->flags & LLM__EYES_TWICE ? 2 : v->frames;
-    double want = LLM__MIN(LLM__MAX(seconds * p->fps, (double)p->min_frames), (double)p->max_frames);
+    const int alone = llm__frames_to_the_last(v) || v->family->flags & LLM__EYES_BEHIND;
+    const int32_t unit = alone ? 1 : v->family->flags & LLM__EYES_TWICE ? 2 : v->frames;
+    double want = LLM__MIN(LLM__MAX(seconds * llm__frames_rate(p, seconds), (double)p->min_frames), (double)p->max_frames);
     int32_t taken = (int32_t)LLM__MIN(want, (double)n) / unit * unit;
     return LLM__MAX(taken, LLM__MIN(unit, n));
 }
 
-static int llm__frames_to_the_last(const llm__vision *v) { return (v->family->flags & LLM__EYES_TIMES) != 0; }
+static int llm__frames_to_the_last(const llm__vision *v) {
+    return (v->family->flags & (LLM__EYES_TIMES | LLM__EYES_BEHIND)) == LLM__EYES_TIMES;
+}
+
+/* Frames of a film from one that is taken to the next, each the first at its time or later (GLM-4.1V); 0: of other families. */
+static double llm__frame_step(const llm__vision *v, const llm__processor *p, int32_t n, double seconds) {
+    const double want = seconds * llm__frames_rate(p, seconds);
+    if (!(v->family->flags & LLM__EYES_BEHIND)) return 0;
+    if (want <= p->max_frames || n <= p->max_frames) return LLM__MAX(n / want, 1);
+    return (double)n / LLM__MAX(p->max_frames - 1, 1); /* a long one's are spread from its begin to its end */
+}
 
 /* Which of n frames is the i-th taken. */
-static int32_t llm__frame_at(const llm__vision *v, int32_t i, int32_t n, int32_t taken) {
+static int32_t llm__frame_at(const llm__vision *v, int32_t i, int32_t n, int32_t taken, double step) {
+    if (step > 0) return (int32_t)LLM__MIN(ceil(i * step - 1e-6), n - 1.0); /* a step that is whole but for its last bit stays so */
     if (!llm__frames_to_the_last(v)) return (int32_t)((int64_t)i * n / taken);
     return taken > 1 ? (int32_t)rint(i * ((double)(n - 1) / (taken - 1))) : 0;
 }
@@ -39197,6 +39307,14 @@ static int llm__media_tokens(const llm_media *m, int32_t i, llm__token_run *run)
     return i < (apart ? m->n_views : 1);
 }
 
+/* What a token of a prompt stands for, LLM_MEDIA_IMAGE or LLM_MEDIA_VIDEO; -1: itself. *film: 0 before the first token, told from one to
+ * the next, for of some families only what stands around them tells a video's tokens from a picture's. */
+static int llm__media_kind_of(const llm__vision *v, int32_t id, int *film) {
+    if (v->film_begin < 0) return id < 0 ? -1 : id == v->video_id ? LLM_MEDIA_VIDEO : id == v->image_id ? LLM_MEDIA_IMAGE : -1;
+    if (id == v->film_begin || id == v->film_end) *film = id == v->film_begin;
+    return id != v->image_id ? -1 : *film ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
+}
+
 /* Places of one run from p on. Returns the place behind it. */
 static int32_t llm__run_places(const llm_media *m, const llm__token_run *run, int32_t p, int32_t n, int32_t at, int32_t *places) {
     int32_t last = p;
@@ -39215,12 +39333,11 @@ static int32_t llm__run_places(const llm_media *m, const llm__token_run *run, in
 static void llm__media_places(const llm__vision *v, const int32_t *ids, int32_t n, llm_media *const *media, int32_t n_media,
                                     int32_t *places, int32_t *next) {
     int32_t p = 0, which[2] = {0, 0}, part[2] = {0, 0}; /* of pictures, of videos: which of them, and which of its runs */
-    for (int32_t at = 0; at < n;) {
-        const int video = ids[at] == v->video_id, seen = video || ids[at] == v->image_id;
-        const llm_media_kind kind = video ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
+    for (int32_t at = 0, film = 0; at < n;) {
+        const int kind = llm__media_kind_of(v, ids[at], &film), video = kind == LLM_MEDIA_VIDEO, seen = kind >= 0;
         llm__token_run run = LLM__ZERO;
         int32_t *m = &which[video];
-        while (seen && *m < n_media && (media[*m]->info.kind != kind || !llm__media_tokens(media[*m], part[video], &run)))
+        while (seen && *m < n_media && ((int)media[*m]->info.kind != kind || !llm__media_tokens(media[*m], part[video], &run)))
             ++*m, part[video] = 0;
         if (!seen || *m >= n_media) {
             places[at] = places[n + at] = places[2 * n + at] = p++;
@@ -39290,21 +39407,23 @@ static void llm__mark_slices(const llm_media *m, int32_t number, llm_text *out) 
 /* Python's "%.1f": half of a tenth goes to the even one, as the binary fraction has it. */
 static void llm__mark_seconds(double t, llm_text *out) {
     const int64_t tenths = (int64_t)rint(t * 10);
-    llm_text_str(out, "<");
     llm_text_int(out, tenths / 10);
     llm_text_str(out, ".");
     llm_text_int(out, tenths % 10);
-    llm_text_str(out, " seconds>");
+    llm_text_str(out, " seconds");
 }
 
-/* Qwen3-VL: a video is pairs of frames, each with its time before it. */
+/* Qwen3-VL: a video is pairs of frames, each with its time before it. GLM-4.1V: with whole seconds behind it. */
 static void llm__mark_times(const llm_media *m, llm_text *out) {
     const llm__vision *v = m->vision;
+    const int behind = (v->family->flags & LLM__EYES_BEHIND) != 0;
     for (int32_t i = 0; i < m->n_views; i++) {
-        llm__mark_seconds(m->times[i], out);
+        if (!behind) llm_text_str(out, "<"), llm__mark_seconds(m->times[i], out), llm_text_str(out, ">");
         llm_text_str(out, v->start);
-        llm__add_times(out, v->video_token, llm__view_rows(v, &m->view[i]));
+        llm__add_times(out, behind ? v->image_token : v->video_token, llm__view_rows(v, &m->view[i]));
         llm_text_str(out, v->stop);
+        if (behind && v->tenths) llm__mark_seconds(m->times[i], out);
+        else if (behind) llm_text_int(out, (int64_t)m->times[i]);
     }
 }
 
@@ -39470,6 +39589,7 @@ typedef struct llm__reel {
     int32_t n, n_read; /* frames; of a GIF so many were read */
     int32_t source;    /* frames of the film they are of */
     double seconds;    /* between two */
+    double step;       /* of a GIF: see llm__frame_step */
 } llm__reel;
 
 /* The i-th frame, later than those before. Of a GIF the frame that is shown at that time. */
@@ -39491,12 +39611,13 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
     for (int32_t i = 0; i < taken + twice && !r; i += 1 + pairs) {
         llm__picture first = LLM__ZERO, second = LLM__ZERO;
         const int32_t at = LLM__MIN(i, taken - 1), next = LLM__MIN(i + 1, taken - 1);
-        r = llm__reel_frame(m, reel, llm__frame_at(v, at, reel->n, taken), &first);
-        if (!r && pairs && next > at) r = llm__reel_frame(m, reel, llm__frame_at(v, next, reel->n, taken), &second);
+        r = llm__reel_frame(m, reel, llm__frame_at(v, at, reel->n, taken, reel->step), &first);
+        if (!r && pairs && next > at) r = llm__reel_frame(m, reel, llm__frame_at(v, next, reel->n, taken, reel->step), &second);
         if (!i) {
             m->info.width = first.w;
             m->info.height = first.h;
-            if (!r) r = llm__fit_film(v, p, first.h, first.w, taken, size);
+            /* frames that were chosen one by one count as whole pairs */
+            if (!r) r = llm__fit_film(v, p, first.h, first.w, taken + (reel->step > 0 && taken % 2), size);
         }
         if (!r) r = llm__fit_frames(m, &first, &second, size[1], size[0]);
         llm__picture_free(&first);
@@ -39509,25 +39630,30 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
  * they are shown to the frame: of frames that another program has taken of a film the same way, `source` says how many the film has, and
  * so between which two of them a place lies. */
 static double llm__media_time(const llm_media *m, const llm__reel *reel, int32_t i, int32_t taken) {
+    if (reel->step > 0) return reel->seconds * llm__frame_at(m->vision, i, reel->n, taken, reel->step);
     if (!llm__frames_to_the_last(m->vision)) return i * (reel->seconds * reel->n / taken);
-    if (reel->source <= reel->n || taken < 2) return reel->seconds * llm__frame_at(m->vision, i, reel->n, taken);
-    return reel->seconds * (taken - 1) / (reel->source - 1) * llm__frame_at(m->vision, i, reel->source, taken);
+    if (reel->source <= reel->n || taken < 2) return reel->seconds * llm__frame_at(m->vision, i, reel->n, taken, 0);
+    return reel->seconds * (taken - 1) / (reel->source - 1) * llm__frame_at(m->vision, i, reel->source, taken, 0);
 }
 
-/* When each view is shown: the middle of its frames' times. */
+/* When each view is shown: the middle of its frames' times, or the first one's. */
 static llm_result llm__media_times(llm_media *m, const llm__reel *reel, int32_t taken) {
     const int32_t unit = m->vision->frames;
     m->times = LLM__NEW(double, m->n_views);
     m->pair_seconds = reel->seconds * reel->n / taken * unit;
     for (int32_t i = 0; i < m->n_views && m->times; i++) {
-        const int32_t last = LLM__MIN(unit * i + unit - 1, taken - 1);
+        const int32_t last = m->vision->family->flags & LLM__EYES_BEHIND ? unit * i : LLM__MIN(unit * i + unit - 1, taken - 1);
         m->times[i] = (llm__media_time(m, reel, unit * i, taken) + llm__media_time(m, reel, last, taken)) / 2;
     }
     return m->times ? LLM_OK : llm__nomem();
 }
 
 static llm_result llm__media_video(llm_media *m, const llm_media_config *cfg) {
-    llm__reel reel = {cfg, LLM__ZERO, cfg->n_files + cfg->n_frames, 0, 0, cfg->fps > 0 ? 1 / cfg->fps : 1 / m->processor.fps};
+    llm__reel reel = {.cfg = cfg,
+                      .n = cfg->n_files + cfg->n_frames,
+                      .seconds = 1 / (cfg->fps > 0           ? cfg->fps
+                                      : m->processor.fps > 0 ? m->processor.fps
+                                                             : 2)};
     int32_t taken = reel.n;
     llm_result r = LLM_OK;
     if (!(m->vision->family->flags & LLM__EYES_VIDEO)) return llm__error(LLM_ERR_UNSUPPORTED, "the model sees pictures, and no videos");
@@ -39543,6 +39669,7 @@ static llm_result llm__media_video(llm_media *m, const llm_media_config *cfg) {
             r = llm__error(LLM_ERR_LIMIT, "a GIF of %d frames of %d x %d pixels is too long", (int)reel.n, (int)reel.gif.w,
                            (int)reel.gif.h);
         if (!r) taken = llm__frames_taken(m->vision, &m->processor, reel.n, reel.gif.seconds);
+        if (!r) reel.step = llm__frame_step(m->vision, &m->processor, reel.n, reel.gif.seconds);
     }
     if (!r && (cfg->n_source < 0 || cfg->n_source > INT32_MAX / 2))
         r = llm__error(LLM_ERR_ARG, "n_source: %lld, 0 to %d was expected", (long long)cfg->n_source, INT32_MAX / 2);
@@ -39698,7 +39825,7 @@ static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.",
 #define LLM__SEES_PATCH "@embeddings.patch_embedding @embeddings.patch_embeddings.projection @patch_embed.proj @patch_conv @patch_embd"
 #define LLM__SEES_POSITIONS "@embeddings.position_embedding @embeddings.position_embeddings @pos_embed @position_embd"
 #define LLM__SEES_FIRST "@embeddings.class_embedding @embeddings.cls_token @class_embd"
-#define LLM__SEES_PRE "@pre_layrnorm @ln_pre @pre_ln"
+#define LLM__SEES_PRE "@pre_layrnorm @ln_pre @pre_ln @post_conv_layernorm @norm_embd"
 
 /* A name in full: '#' stands for the layer, '@' for the root; else it may have "model." before it. */
 static const llm__tensor *llm__tower_name(const llm__tower_loader *L, llm__str word, const char *end, int layer, const char *before,
@@ -39887,11 +40014,13 @@ static void llm__tower_layer_weights(llm__tower_loader *L, int i, llm__tower_lay
     const llm__tower_part qkv[] = {
         {fused ? LLM__SEES_QKV : LLM__SEES_Q, fused ? 3 * A : A, 0, fused ? 3 * A : A}, {LLM__SEES_K, A, 0, A}, {LLM__SEES_V, A, 0, A}};
     const llm__tower_part gate_up[] = {{LLM__SEES_GATE, F, 0, F}, {LLM__SEES_UP, F, 0, F}};
+    const llm__tensor *norm = llm__tower_find(L, LLM__SEES_QN, i, 0, name);
+    const int64_t normed = norm && llm__tower_size(norm) == v->head_dim ? v->head_dim : A; /* of a head, or of all side by side */
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_NORM1, D, 0, 0, i, &layer->norm1);
     const uint32_t turned = v->gguf && v->flags & LLM__SEES_TURNS && !fused ? LLM__STEP_TURNED : 0;
     llm__tower_take(L, LLM_ROLE_LINEAR, qkv, fused ? 1 : 3, D, turned, 0, i, &layer->qkv);
-    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_QN, A, 0, 1, i, &layer->q_norm);
-    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_KN, A, 0, 1, i, &layer->k_norm);
+    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_QN, normed, 0, 1, i, &layer->q_norm);
+    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_KN, normed, 0, 1, i, &layer->k_norm);
     llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_O, D, A, 0, i, &layer->o);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_SCALE1, D, 0, 1, i, &layer->scale1);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_NORM2, D, 0, 0, i, &layer->norm2);
@@ -39909,6 +40038,21 @@ static const char *llm__tower_deep(const llm__vision *v, const char *usual, int 
     if (v->gguf) snprintf(out, 128, "v.deepstack.%d.%s", (int)v->deep[level], of);
     else snprintf(out, 128, "visual.deepstack_merger_list.%d.%s%s", (int)v->merger[level], of[0] == 'f' ? "linear_" : "", of);
     return out;
+}
+
+/* The matrix of a step, or the gate's and the one beside it. Returns how wide what it gives is. */
+static int64_t llm__tower_matrix(llm__tower_loader *L, const llm__projector_step *s, const char *wanted, int last, int64_t width,
+                                 llm__net_pair *w) {
+    char name[256], up[128];
+    const llm__tensor *t = llm__tower_find(L, wanted, -1, 0, name);
+    const int64_t n = t ? t->shape[s->flags & LLM__STEP_ACROSS ? 1 : 0] : last ? L->v->out : width;
+    snprintf(up, sizeof up, "%s", wanted);
+    for (char *at = up; s->kind == LLM__STEP_GATED && (at = strstr(at, "gate")) != NULL; at++)
+        memmove(at + 2, at + 4, strlen(at + 4) + 1), memcpy(at, "up", 2);
+    const llm__tower_part parts[2] = {{wanted, n, 0, n}, {up, n, 0, n}};
+    const int gated = s->kind == LLM__STEP_GATED;
+    llm__tower_take(L, gated ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, parts, 1 + gated, width, s->flags, 0, -1, w);
+    return n;
 }
 
 /* The steps of a projector. A level of DeepStack has the norm behind the gathering. */
@@ -39936,15 +40080,9 @@ static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_lis
         if (s->kind == LLM__STEP_NORM) llm__tower_take(L, LLM_ROLE_VECTOR, &norm, 1, 0, s->flags, optional, -1, &step->w);
         if (s->kind == LLM__STEP_GATHER) width *= (int64_t)parts * LLM__MAX(L->v->n_taken, 1);
         if (s->kind == LLM__STEP_TWO) width *= 2, list->two = list->n;
-        if (s->kind == LLM__STEP_LINEAR) {
-            const llm__tensor *t = llm__tower_find(L, wanted, -1, 0, name);
-            if (!t && optional) continue;
-            const int last = !row[i + 1].kind;
-            const llm__tower_part part = {wanted, 0, 0, t ? t->shape[s->flags & LLM__STEP_ACROSS ? 1 : 0] : last ? L->v->out : width};
-            const llm__tower_part whole = {wanted, part.n, 0, part.n};
-            llm__tower_take(L, LLM_ROLE_LINEAR, &whole, 1, width, s->flags, 0, -1, &step->w);
-            width = whole.n;
-        }
+        if (s->kind == LLM__STEP_LINEAR && optional && !llm__tower_find(L, wanted, -1, 0, name)) continue;
+        if (s->kind == LLM__STEP_LINEAR || s->kind == LLM__STEP_GATED)
+            width = llm__tower_matrix(L, s, wanted, !row[i + 1].kind, width, &step->w);
         if (s->kind == LLM__STEP_NORM && optional && !step->w.rows) continue;
         step->width = (int32_t)width;
         list->n++;
@@ -40081,10 +40219,10 @@ static void llm__tower_close(llm__tower *t) {
 static int64_t llm__tower_largest(const llm__vision *v) {
     const llm__processor *p = &v->processor;
     const int32_t video = v->family->flags & LLM__EYES_VIDEO, pairs = v->family->flags & LLM__EYES_TIMES ? 2 : 1;
-    const int64_t film = video ? v->video_processor.max_pixels / pairs : 0;
+    const int64_t film = video ? v->video_processor.max_pixels / pairs : 0, still = v->family->flags & LLM__EYES_DOUBLE ? 2 : 1;
     const int64_t patch = v->patch, side = p->size / patch + 1, edge = p->longest / patch + v->merge;
     switch (v->family->fit) {
-    case LLM__FIT_PATCHES: return LLM__MAX(p->max_pixels, film) / (patch * patch) + 64;
+    case LLM__FIT_PATCHES: return LLM__MAX(p->max_pixels / still, film) / (patch * patch) + 64;
     case LLM__FIT_EDGE: return edge * edge;
     case LLM__FIT_SLICES: return 2 * side * side + 256;
     default: return side * side + 1;
@@ -40274,7 +40412,7 @@ static void llm__see_linear(const llm__tower *t, llm_rows rows, llm_buffer *dst,
 }
 
 static void llm__see_norm(const llm__tower *t, llm_rows rows, llm_buffer *dst, const llm_buffer *src, int32_t n, int rms,
-                          const llm__net_pair *w, float eps) {
+                          const llm__net_pair *w, float eps, int gelu) {
     const llm_norm_op op = {.rows = rows,
                             .dst = dst,
                             .src = src,
@@ -40282,7 +40420,8 @@ static void llm__see_norm(const llm__tower *t, llm_rows rows, llm_buffer *dst, c
                             .kind = rms ? LLM_NORM_RMS : LLM_NORM_LAYER,
                             .weight = w->w,
                             .bias = w->b,
-                            .eps = eps};
+                            .eps = eps,
+                            .gelu = gelu};
     t->be->norm(t->ctx, 0, &op);
 }
 
@@ -40303,19 +40442,19 @@ static void llm__see_add(const llm__tower *t, const llm_buffer *y, const llm__ne
     t->be->residual(t->ctx, 0, &op);
 }
 
-/* x = W patch + b + position; h = the first layer's norm of it. */
+/* x = W patch + b + position, or norm(W patch + b) + position; h = the first layer's norm of it. */
 static void llm__see_begin(const llm__tower *t) {
     const llm__vision *v = t->v;
-    const int table = (v->flags & LLM__SEES_TABLE) != 0, rms = (v->flags & LLM__SEES_RMS) != 0;
+    const int table = (v->flags & LLM__SEES_TABLE) != 0, rms = (v->flags & LLM__SEES_RMS) != 0, late = (v->flags & LLM__SEES_LATE) != 0;
     const llm_embed_op patches = {.dst = t->patches, .given = LLM_GIVEN_ROW},
-                       places = {.dst = t->x, .given = LLM_GIVEN_ROW, .given_col = v->patch_values};
+                       places = {.dst = late ? t->y : t->x, .given = LLM_GIVEN_ROW, .given_col = v->patch_values};
     const llm_rope_op rope = {.dst = t->rope, .inv_freq = t->inv_freq, .n_variants = 1, .rope_dim = v->head_dim, .row_of = t->row_of};
     t->be->embed(t->ctx, 0, &patches);
     if (table) t->be->embed(t->ctx, 0, &places);
-    llm__see_linear(t, LLM_ROWS_TOKENS, t->x, t->patches, &t->patch, LLM_ACT_NONE, table, 0);
-    if (t->pre_norm.w) llm__see_norm(t, LLM_ROWS_TOKENS, t->x, t->x, v->hidden, rms, &t->pre_norm, v->eps);
+    llm__see_linear(t, LLM_ROWS_TOKENS, t->x, t->patches, &t->patch, LLM_ACT_NONE, table && !late, 0);
+    if (t->pre_norm.w) llm__see_norm(t, LLM_ROWS_TOKENS, t->x, t->x, v->hidden, rms, &t->pre_norm, v->eps, 0);
     if (t->rope) t->be->rope(t->ctx, 0, &rope);
-    llm__see_add(t, NULL, NULL, &t->layer[0].norm1);
+    llm__see_add(t, late ? t->y : NULL, NULL, &t->layer[0].norm1);
 }
 
 /* att = attention over h, both ways, within a view or a window of it. */
@@ -40330,7 +40469,9 @@ static void llm__see_attention(const llm__tower *t, int i) {
                             .n_kv_heads = v->n_heads,
                             .head_dim = v->head_dim,
                             .v_head_dim = v->head_dim,
-                            .norm = layer->q_norm.w ? LLM_QK_NORM_WHOLE_RMS : LLM_QK_NORM_NONE,
+                            .norm = !layer->q_norm.w          ? LLM_QK_NORM_NONE
+                                    : layer->q_norm.rows == A ? LLM_QK_NORM_WHOLE_RMS
+                                                              : LLM_QK_NORM_HEAD_RMS,
                             .q_norm = layer->q_norm.w,
                             .k_norm = layer->k_norm.w,
                             .eps = v->eps,
@@ -40365,7 +40506,8 @@ static llm_buffer *llm__see_list(const llm__tower *t, const llm__tower_list *lis
         const llm_gather_op gather = {.dst = s->to, .src = src, .parts = v->pool * v->pool, .mean = s->row->kind == LLM__STEP_MEAN};
         const llm_embed_op given = {.dst = s->to, .given = LLM_GIVEN_ROW};
         switch (s->row->kind) {
-        case LLM__STEP_NORM: llm__see_norm(t, s->rows, s->to, src, width, rms, &s->w, eps); break;
+        case LLM__STEP_NORM: llm__see_norm(t, s->rows, s->to, src, width, rms, &s->w, eps, s->row->act == LLM_ACT_GELU); break;
+        case LLM__STEP_GATED: llm__see_linear(t, s->rows, s->to, src, &s->w, v->act, 0, 0); break;
         case LLM__STEP_LINEAR: llm__see_linear(t, s->rows, s->to, src, &s->w, s->row->act ? v->projector_act : LLM_ACT_NONE, 0, 0); break;
         case LLM__STEP_TWO: t->be->embed(t->ctx, 0, &given); break;
         default:
@@ -40392,7 +40534,7 @@ static void llm__see_keys(const llm__tower *t, llm_buffer *src) {
                               .v_head_dim = q->head_dim,
                               .layer = 1};
     llm__see_linear(t, LLM_ROWS_TOKENS, q->kv_rows, src, &q->kv, LLM_ACT_NONE, 0, 0);
-    llm__see_norm(t, LLM_ROWS_TOKENS, q->kv_rows, q->kv_rows, D, 0, &q->kv_norm, t->v->eps);
+    llm__see_norm(t, LLM_ROWS_TOKENS, q->kv_rows, q->kv_rows, D, 0, &q->kv_norm, t->v->eps, 0);
     t->be->embed(t->ctx, 0, &places);
     t->be->residual(t->ctx, 0, &sum);
     llm__see_linear(t, LLM_ROWS_TOKENS, q->qkv, q->keys, &q->k, LLM_ACT_NONE, 0, D);
@@ -40416,11 +40558,11 @@ static void llm__see_queries(const llm__tower *t) {
                                         .not_causal = 1,
                                         .spans = 1};
     t->be->embed(t->ctx, 0, &queries);
-    llm__see_norm(t, LLM_ROWS_TOKENS, q->keys, q->keys, D, 0, &q->q_norm, t->v->eps);
+    llm__see_norm(t, LLM_ROWS_TOKENS, q->keys, q->keys, D, 0, &q->q_norm, t->v->eps, 0);
     llm__see_linear(t, LLM_ROWS_TOKENS, q->qkv, q->keys, &q->q, LLM_ACT_NONE, 0, 0);
     t->be->attention(t->ctx, 0, &attention);
     llm__see_linear(t, LLM_ROWS_TOKENS, q->to, q->att, &q->out, LLM_ACT_NONE, 0, 0);
-    llm__see_norm(t, LLM_ROWS_TOKENS, q->to, q->to, D, 0, &q->post_norm, t->v->eps);
+    llm__see_norm(t, LLM_ROWS_TOKENS, q->to, q->to, D, 0, &q->post_norm, t->v->eps, 0);
     llm__see_linear(t, LLM_ROWS_TOKENS, q->keys, q->to, &q->proj, LLM_ACT_NONE, 0, 0);
 }
 
@@ -40480,29 +40622,45 @@ static int32_t llm__window_block(const llm__vision *v, const llm__media_view *vi
     return k;
 }
 
-/* The learned position of a patch, into out (hidden): a row of the table, or one mixed of four. */
+/* Which rows or columns of the table place i of n is mixed of, and how much of each: one; two, places from edge to edge; or four (cubic
+ * convolution, Keys 1981, a = -0.75), places in the middle of equal parts, the edges repeated. Returns how many. */
+static int llm__tower_taps(const llm__vision *v, int32_t i, int32_t n, int32_t at[4], float by[4]) {
+    const int32_t S = v->side;
+    const int buckets = (v->flags & LLM__SEES_BUCKETS) != 0;
+    if (v->flags & LLM__SEES_STRETCHED) {
+        const float place = n > 1 ? (float)i * (float)(S - 1) / (float)(n - 1) : 0;
+        at[0] = (int32_t)place, at[1] = LLM__MIN(at[0] + 1, S - 1);
+        by[1] = place - (float)at[0], by[0] = 1 - by[1];
+        return 2;
+    }
+    if (!(v->flags & LLM__SEES_CUBIC)) {
+        at[0] = buckets ? (int32_t)((int64_t)i * S / n) : LLM__MIN(i, S - 1);
+        by[0] = 1;
+        return 1;
+    }
+    const float a = -0.75f, place = ((float)i + 0.5f) * (float)S / (float)n - 0.5f, low = floorf(place);
+    for (int k = 0; k < 4; k++) {
+        const float x = fabsf(place - low + 1 - (float)k);
+        by[k] = x <= 1 ? ((a + 2) * x - (a + 3)) * x * x + 1 : ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
+        at[k] = LLM__MIN(LLM__MAX((int32_t)low - 1 + k, 0), S - 1);
+    }
+    return 4;
+}
+
+/* The learned position of a patch, into out (hidden): a row of the table, or one mixed of several. */
 static void llm__tower_place(const llm__tower *t, const llm__media_view *view, int32_t row, int32_t col, float *out) {
     const llm__vision *v = t->v;
-    const int32_t S = v->side, D = v->hidden;
+    const int32_t D = v->hidden;
     const float *table = t->table + (t->first ? D : 0);
-    if (!t->table) {
-        memset(out, 0, (size_t)D * sizeof *out);
-        return;
+    int32_t y[4], x[4];
+    float by_y[4], by_x[4];
+    const int n = llm__tower_taps(v, row, view->rows, y, by_y);
+    llm__tower_taps(v, col, view->cols, x, by_x);
+    memset(out, 0, (size_t)D * sizeof *out);
+    for (int k = 0; k < n * n && t->table; k++) {
+        const float by = by_y[k / n] * by_x[k % n], *from = table + ((int64_t)y[k / n] * v->side + x[k % n]) * D;
+        for (int32_t i = 0; i < D; i++) out[i] += by * from[i];
     }
-    if (!(v->flags & LLM__SEES_STRETCHED)) {
-        const int buckets = (v->flags & LLM__SEES_BUCKETS) != 0;
-        const int32_t y = buckets ? (int32_t)((int64_t)row * S / view->rows) : LLM__MIN(row, S - 1);
-        const int32_t x = buckets ? (int32_t)((int64_t)col * S / view->cols) : LLM__MIN(col, S - 1);
-        memcpy(out, table + ((size_t)y * (size_t)S + (size_t)x) * (size_t)D, (size_t)D * sizeof *out);
-        return;
-    }
-    const float y = view->rows > 1 ? (float)row * (float)(S - 1) / (float)(view->rows - 1) : 0;
-    const float x = view->cols > 1 ? (float)col * (float)(S - 1) / (float)(view->cols - 1) : 0;
-    const int32_t y0 = (int32_t)y, x0 = (int32_t)x, y1 = LLM__MIN(y0 + 1, S - 1), x1 = LLM__MIN(x0 + 1, S - 1);
-    const float dy = y - (float)y0, dx = x - (float)x0, w[4] = {(1 - dy) * (1 - dx), (1 - dy) * dx, dy * (1 - dx), dy * dx};
-    const float *from[4] = {table + ((int64_t)y0 * S + x0) * D, table + ((int64_t)y0 * S + x1) * D, table + ((int64_t)y1 * S + x0) * D,
-                            table + ((int64_t)y1 * S + x1) * D};
-    for (int32_t i = 0; i < D; i++) out[i] = w[0] * from[0][i] + w[1] * from[1][i] + w[2] * from[2][i] + w[3] * from[3][i];
 }
 
 /* Where a patch stands, as sines and cosines (MiniCPM-V): the first half of the channels tells the column, the second the row. */
@@ -40865,8 +41023,17 @@ static int32_t llm__frames_taken(const llm__vision *v, const llm__processor *p, 
 
 static int llm__frames_to_the_last(const llm__vision *v) { return (void)v, 0; }
 
+/* Frames of a film from one that is taken to the next, each the first at its time or later (GLM-4.1V); 0: of other families. */
+static double llm__frame_step(const llm__vision *v, const llm__processor *p, int32_t n, double seconds) {
+    return (void)v, (void)p, (void)n, (void)seconds, 0.0;
+}
+
 /* Which set of experts a token goes to. */
 static int32_t llm__vision_set(const llm__vision *v, int32_t id) { return (void)v, (void)id, 0; }
+
+/* What a token of a prompt stands for, LLM_MEDIA_IMAGE or LLM_MEDIA_VIDEO; -1: itself. *film: 0 before the first token, told from one to
+ * the next, for of some families only what stands around them tells a video's tokens from a picture's. */
+static int llm__media_kind_of(const llm__vision *v, int32_t id, int *film) { return (void)v, (void)id, (void)film, -1; }
 
 /* Places (3, n) of a prompt's tokens; media in the order in which their tokens stand there, *next: the place behind the last token. */
 static void llm__media_places(const llm__vision *v, const int32_t *ids, int32_t n, llm_media *const *media, int32_t n_media,
@@ -47428,13 +47595,12 @@ static llm_result llm__sight_share(llm_engine *e, llm_media *m, llm__picture_use
 static int llm__sight_runs(llm_request *r, const int32_t *prompt, int32_t n) {
     const llm__vision *v = r->engine->sight.vision;
     int32_t which[2] = {-1, -1}, left[2] = {0, 0}; /* of pictures, of videos: the one at hand, and its tokens that are left */
-    for (int32_t at = 0; at < n; at++) {
-        const int video = prompt[at] == v->video_id;
-        if (!video && prompt[at] != v->image_id) continue;
+    for (int32_t at = 0, film = 0; at < n; at++) {
+        const int kind = llm__media_kind_of(v, prompt[at], &film), video = kind == LLM_MEDIA_VIDEO;
+        if (kind < 0) continue;
         int32_t *m = &which[video];
-        const llm_media_kind kind = video ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
         if (!left[video]) {
-            for (++*m; *m < r->sight.n && r->sight.use[*m].media->info.kind != kind; ++*m) {}
+            for (++*m; *m < r->sight.n && (int)r->sight.use[*m].media->info.kind != kind; ++*m) {}
             if (*m >= r->sight.n) return 0;
             left[video] = r->sight.use[*m].media->info.n_tokens;
         }
@@ -47471,7 +47637,7 @@ static llm_result llm__sight_submit(llm_request *r, const llm_request_config *cf
         r->sight.n += !result;
         tokens += cfg->media[i]->info.n_tokens;
     }
-    for (int32_t i = 0; i < n; i++) found += prompt[i] == e->sight.vision->image_id || prompt[i] == e->sight.vision->video_id;
+    for (int32_t i = 0, film = 0; i < n; i++) found += llm__media_kind_of(e->sight.vision, prompt[i], &film) >= 0;
     if (!result && !llm__sight_runs(r, prompt, n))
         result = llm__error(LLM_ERR_ARG, "prompt: it has %lld tokens for pictures and videos, those given take %lld", (long long)found,
                             (long long)tokens);
@@ -54168,6 +54334,7 @@ static const char *llm__revert_family(const llm_model *m) {
                  : llm__revert_window(a) ? "mistral"
                                          : "llama");
     if (!strcmp(type, "deepseek_v2") && a->score == LLM_ROUTE_SIGMOID) snprintf(type, sizeof type, "deepseek_v3");
+    if (!strcmp(type, "glm4") && a->position_rows == 3) return NULL; /* GLM-4.1V's text, whose pairs are parted */
     if (!strcmp(type, "granite") && !a->n_rope) return NULL; /* without positions it is Granite 4's hybrid, whose tensors are others */
     const int row = llm__revert_row(type);
     return row < 0 ? NULL : llm__revertible[row].type;
@@ -56144,10 +56311,11 @@ static llm_result llm__film_length(const llm__film_wait *w, int fd, const char *
 }
 
 /* The filter that leaves those of n frames that llm__frame_at takes, written the other way round: is frame n one of them? To the last: of
- * the two places that may round to it, halves to even, one does. */
-static void llm__film_select(const llm__vision *v, int32_t n, int32_t taken, char out[384]) {
+ * the two places that may round to it, halves to even, one does. Of steps the last one up to it is past the frame before. */
+static void llm__film_select(const llm__vision *v, int32_t n, int32_t taken, double step, char out[384]) {
     out[0] = 0;
-    if (taken < 2 && llm__frames_to_the_last(v)) snprintf(out, 384, "select='eq(n,0)',");
+    if (step > 0) snprintf(out, 384, "select='gt(floor((n+.000001)/%.17g)*%.17g,n-.999999)',", step, step);
+    else if (taken < 2 && llm__frames_to_the_last(v)) snprintf(out, 384, "select='eq(n,0)',");
     else if (taken < n && llm__frames_to_the_last(v))
         snprintf(out, 384,
                  "select='st(0,%d/%d);st(1,ceil((n-.5)/ld(0)));st(2,ld(1)*ld(0));st(3,(ld(1)+1)*ld(0));"
@@ -56158,10 +56326,10 @@ static void llm__film_select(const llm__vision *v, int32_t n, int32_t taken, cha
 }
 
 /* The filters that leave `taken` of n frames, each of so many pixels at most. */
-static void llm__film_filters(const llm__vision *v, int32_t n, int32_t taken, size_t bytes, char out[768]) {
+static void llm__film_filters(const llm__vision *v, int32_t n, int32_t taken, double step, size_t bytes, char out[768]) {
     const int64_t pixels = LLM__MAX((int64_t)bytes / 3 / taken * 9 / 10, 4096);
     char take[384];
-    llm__film_select(v, n, taken, take);
+    llm__film_select(v, n, taken, step, take);
     snprintf(out, 768,
              "%sscale=w='max(1,trunc(iw*min(1,sqrt(%lld/(iw*ih)))))':h='max(1,trunc(ih*min(1,sqrt(%lld/(iw*ih)))))':flags=bicubic,"
              "settb=1/25,setpts=N",
@@ -56212,12 +56380,13 @@ static llm_result llm__film_decode(const llm__film_wait *w, const llm__processor
     llm_result r = llm__film_length(w, fd, kind, &n, &seconds);
     if (r) return r;
     const int32_t taken = llm__frames_taken(w->rules->vision, p, n, seconds);
-    llm__film_filters(w->rules->vision, n, taken, w->rules->limit, filters);
+    const double step = llm__frame_step(w->rules->vision, p, n, seconds);
+    llm__film_filters(w->rules->vision, n, taken, step, w->rules->limit, filters);
     snprintf(number, sizeof number, "%d", (int)taken);
     r = llm__film_run(w, fd, kind, decode, w->rules->limit, &film->bytes);
     if (!r) r = llm__film_frames(film, taken);
     film->source = n;
-    film->fps = film->n / seconds;
+    film->fps = step > 0 ? n / seconds / step : film->n / seconds;
     if (llm__frames_to_the_last(w->rules->vision) && taken > 1) film->fps = n / seconds * (taken - 1) / (n - 1);
     return r;
 }

@@ -4060,8 +4060,9 @@ static void run_residual(rank *r, const record *rec) {
                             norm_of(op->kind, op->weight, op->bias, op->eps), op->replace, narrow, peers);
 }
 
-/* Computes: dst (T, parts n) = norm(columns [col, col + parts n) of src), n at a time; with add dst += that. Grid: one block a row and
- * part. dst may be src: a thread writes only what it alone reads after the sums. Twin: llm__run_norm. */
+/* Computes: dst (T, parts n) = norm(columns [col, col + parts n) of src), n at a time, or GELU of it; with add dst += that. Grid: one
+ * block a row and part. dst may be src: a thread writes only what it alone reads after the sums. Twin: llm__run_norm. */
+template <bool GELU>
 static __global__ void __launch_bounds__(256) kernel_norm(const int32_t *n_rows, float *dst, const float *src, int64_t dst_stride,
                                                           int64_t src_stride, int col, int n, int add, norm_view norm) {
     grid_wait();
@@ -4073,16 +4074,19 @@ static __global__ void __launch_bounds__(256) kernel_norm(const int32_t *n_rows,
     dst += row * dst_stride + (int64_t)blockIdx.y * n;
     norm_factors(norm, src, n, scratch, &mean, &factor);
     for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        const float v = norm.kind ? norm_value(norm, src[i], i, mean, factor) : src[i];
+        float v = norm.kind ? norm_value(norm, src[i], i, mean, factor) : src[i];
+        if constexpr (GELU) v = activate(LLM_ACT_GELU, 0, v, 1, 0);
         dst[i] = add ? dst[i] + v : v;
     }
 }
 
-static void run_norm(rank *r, const llm_norm_op *op) {
-    launch<kernel_norm>(r, dim3((unsigned)padded_rows(r, op->rows), (unsigned)max_int(op->parts, 1)), 256, 0, device_rows(r, op->rows),
-                        op->dst->data + op->dst_col, op->src->data, op->dst->stride, op->src->stride, op->src_col, op->n, op->add,
-                        norm_of(op->kind, op->weight, op->bias, op->eps));
+template <bool GELU> static void launch_norm(rank *r, const llm_norm_op *op) {
+    launch<kernel_norm<GELU>>(r, dim3((unsigned)padded_rows(r, op->rows), (unsigned)max_int(op->parts, 1)), 256, 0,
+                              device_rows(r, op->rows), op->dst->data + op->dst_col, op->src->data, op->dst->stride, op->src->stride,
+                              op->src_col, op->n, op->add, norm_of(op->kind, op->weight, op->bias, op->eps));
 }
+
+static void run_norm(rank *r, const llm_norm_op *op) { op->gelu ? launch_norm<true>(r, op) : launch_norm<false>(r, op); }
 
 /* Computes: row i of dst = rows out_rows[i], out_rows[i] + 1, ... of src side by side, or their mean. Grid: one block an out row. Twin:
  * llm__run_gather. */

@@ -316,6 +316,7 @@ typedef struct llm_norm_op {
     float eps;
     int32_t parts; /* 0 means 1 */
     int32_t add;   /* dst += instead of dst = */
+    int32_t gelu;  /* 1: dst = LLM_ACT_GELU of the norm (GLM-4.1V's projector) */
 } llm_norm_op;
 
 /* dst[:, dst_col ...] = act(src W^T + bias) * scale. GATE_UP weights: dst = act(gate) * up. add: dst += instead of dst =. */

@@ -81,7 +81,9 @@ LLM__PRIVATE void llm__run_norm(const llm__run *r, int row) {
     const float *src = llm__row(op->src, row) + op->src_col, *w = llm__vector(op->weight), *b = llm__vector(op->bias);
     float *dst = llm__row(op->dst, row) + op->dst_col, *scratch = (float *)r->e->scratch;
     for (int i = 0; i < LLM__MAX(op->parts, 1); i++, src += op->n, dst += op->n) {
-        llm__norm_row(k, op->kind, op->add ? scratch : dst, src, op->n, w, b, op->eps);
+        float *to = op->add ? scratch : dst;
+        llm__norm_row(k, op->kind, to, src, op->n, w, b, op->eps);
+        for (int c = 0; c < op->n && op->gelu; c++) to[c] *= 0.5f * (1 + erff(to[c] * 0.70710678f));
         if (op->add) k->add(dst, scratch, 1, op->n);
     }
 }

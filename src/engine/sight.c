@@ -107,13 +107,12 @@ static llm_result llm__sight_share(llm_engine *e, llm_media *m, llm__picture_use
 static int llm__sight_runs(llm_request *r, const int32_t *prompt, int32_t n) {
     const llm__vision *v = r->engine->sight.vision;
     int32_t which[2] = {-1, -1}, left[2] = {0, 0}; /* of pictures, of videos: the one at hand, and its tokens that are left */
-    for (int32_t at = 0; at < n; at++) {
-        const int video = prompt[at] == v->video_id;
-        if (!video && prompt[at] != v->image_id) continue;
+    for (int32_t at = 0, film = 0; at < n; at++) {
+        const int kind = llm__media_kind_of(v, prompt[at], &film), video = kind == LLM_MEDIA_VIDEO;
+        if (kind < 0) continue;
         int32_t *m = &which[video];
-        const llm_media_kind kind = video ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
         if (!left[video]) {
-            for (++*m; *m < r->sight.n && r->sight.use[*m].media->info.kind != kind; ++*m) {}
+            for (++*m; *m < r->sight.n && (int)r->sight.use[*m].media->info.kind != kind; ++*m) {}
             if (*m >= r->sight.n) return 0;
             left[video] = r->sight.use[*m].media->info.n_tokens;
         }
@@ -149,7 +148,7 @@ LLM__PRIVATE llm_result llm__sight_submit(llm_request *r, const llm_request_conf
         r->sight.n += !result;
         tokens += cfg->media[i]->info.n_tokens;
     }
-    for (int32_t i = 0; i < n; i++) found += prompt[i] == e->sight.vision->image_id || prompt[i] == e->sight.vision->video_id;
+    for (int32_t i = 0, film = 0; i < n; i++) found += llm__media_kind_of(e->sight.vision, prompt[i], &film) >= 0;
     if (!result && !llm__sight_runs(r, prompt, n))
         result = llm__error(LLM_ERR_ARG, "prompt: it has %lld tokens for pictures and videos, those given take %lld", (long long)found,
                             (long long)tokens);

@@ -43,6 +43,16 @@ static const char *llm__text_defaults(const char *type) {
         {"qwen2",
          "hidden_size 4096 intermediate_size 22016 num_hidden_layers 32 num_attention_heads 32 num_key_value_heads 32 vocab_size 151936 "
          "max_position_embeddings 32768 rms_norm_eps 1e-6"},
+        {"glm4v_text",
+         "hidden_size 4096 intermediate_size 13696 num_hidden_layers 40 num_attention_heads 32 num_key_value_heads 2 vocab_size 151552 "
+         "max_position_embeddings 32768 rms_norm_eps 1e-5"},
+        {"glm_ocr_text",
+         "hidden_size 1024 intermediate_size 4096 num_hidden_layers 16 num_attention_heads 16 num_key_value_heads 8 vocab_size 59392 "
+         "max_position_embeddings 131072 rms_norm_eps 1e-5"},
+        {"glm4v_moe_text",
+         "hidden_size 4096 intermediate_size 10944 num_hidden_layers 46 num_attention_heads 96 num_key_value_heads 8 vocab_size 151424 "
+         "max_position_embeddings 65536 rms_norm_eps 1e-5 moe_intermediate_size 1408 num_experts_per_tok 8 n_shared_experts 1 "
+         "n_routed_experts 128 first_k_dense_replace 1"},
         {"gemma3_text",
          "hidden_size 2304 intermediate_size 9216 num_hidden_layers 26 num_attention_heads 8 num_key_value_heads 4 head_dim 256 "
          "vocab_size 262208 max_position_embeddings 131072 query_pre_attn_scalar 256 sliding_window 4096 rms_norm_eps 1e-6"},
@@ -230,7 +240,7 @@ static void llm__arch_xielu(llm__facts *f, llm__arch *a, const llm__tensors *ten
 LLM__PRIVATE void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
     int all = llm__fact_bool(f, "use_bias bias enable_bias add_bias_linear", (a->flags & LLM__ALL_BIAS) != 0);
-    int attention = llm__fact_bool(f, "attention_bias", -1);
+    int attention = llm__fact_bool(f, "attention_bias", llm__word_in("glm4v_text glm4v glm46v glm4v_moe_text glm4v_moe", a->name) ? 1 : -1);
     /* a word for attention's biases beats one for all of them, and one for q, k and v alone beats both */
     int usual = attention >= 0 ? attention : !a->gguf && (all || (a->flags & LLM__QKV_BIAS));
     a->qkv_bias = llm__fact_bool(f, "qkv_bias add_qkv_bias use_qkv_bias", usual);

@@ -102,8 +102,9 @@ static void llm__convert_kv_b(llm__converting *g) {
 /* Attention of the current layer. */
 static void llm__convert_attention(llm__converting *g) {
     const llm__arch *a = g->L.a;
-    const int pairs =
-        (a->flags & LLM__PAIRS_GGUF) && !(a->flags & LLM__PAIRS) && !(a->flags & LLM__MLA) ? a->layer[g->L.layer].head_dim : 0;
+    /* put in pairs; of GLM-4.1V, whose folder has them, parted: llama.cpp turns none by three positions */
+    const int put = a->flags & LLM__PAIRS ? llm__arch_is(a, "glm4") && a->position_rows == 3 : (a->flags & LLM__PAIRS_GGUF) != 0;
+    const int pairs = put && !(a->flags & LLM__MLA) ? a->layer[g->L.layer].head_dim : 0;
     llm__convert_slot(g, LLM__W_QKV, "attn_qkv", 0, 0);
     llm__convert_slot(g, LLM__W_Q, "attn_q", pairs, 0);
     llm__convert_slot(g, LLM__W_K, "attn_k", pairs, 0);
@@ -315,6 +316,13 @@ static void llm__convert_column(const llm__convert_row *how, int64_t m, int64_t 
     for (int64_t i = 0; i < cols; i++) llm__tensor_values(from, m * how->each + i, wide, how->first + r, 1, out + i);
 }
 
+/* The stored row of q or k that becomes row r. */
+static int64_t llm__convert_turned(const llm__convert_row *how, int64_t r) {
+    const int64_t half = (how->parted ? how->parted : how->head) / 2, k = r % how->head;
+    if (how->parted) return k < 2 * half ? r - k + k % half * 2 + k / half : r;
+    return r - k + k % 2 * half + k / 2;
+}
+
 LLM__PRIVATE void llm__convert_values(const llm__conversion *c, const llm__tensor *t, int64_t row, float *out) {
     const llm__convert_row *how = &c->row[t - c->tensors.item];
     const int64_t cols = t->shape[t->n_dims - 1], rows = t->n_dims > 1 ? t->shape[t->n_dims - 2] : 1;
@@ -324,19 +332,15 @@ LLM__PRIVATE void llm__convert_values(const llm__conversion *c, const llm__tenso
     if (how->numbers || how->cut || how->across) return;
     int64_t m = row / rows, r = row % rows;
     const llm__tensor *from = how->stack[how->n > 1 ? m : 0];
-    const int64_t half = how->head / 2;
     const float by = (how->times != 0 ? how->times : 1) * (how->by ? how->by[r] : 1);
     if (how->rows) r = how->rows[r];
-    if (how->head && t->n_dims > 1) r = r / how->head * how->head + r % how->head % 2 * half + r % how->head / 2;
+    if (how->head && t->n_dims > 1) r = llm__convert_turned(how, r);
     r += (how->n > 1 ? 0 : m * how->each) + how->first;
     if (!how->cols) llm__tensor_values(from, r, cols, 0, cols, out);
     for (int64_t i = 0; how->cols && i < cols; i += how->unit)
         llm__tensor_values(from, r, cols, (int64_t)how->cols[i / how->unit] * how->unit, how->unit, out + i);
     if (how->head && t->n_dims == 1) /* a bias: its values are what its matrix has as rows */
-        for (int64_t i = 0; i < cols; i++) {
-            const int64_t k = i / how->head * how->head + i % how->head % 2 * half + i % how->head / 2;
-            llm__tensor_values(from, 0, cols, k, 1, out + i);
-        }
+        for (int64_t i = 0; i < cols; i++) llm__tensor_values(from, 0, cols, llm__convert_turned(how, i), 1, out + i);
     for (int64_t i = 0; i < cols && how->add != 0; i++) out[i] += how->add;
     for (int64_t i = 0; i < cols && how->decay; i++) out[i] = -expf(out[i]);
     for (int64_t i = 0; i < cols && by != 1; i++) out[i] *= by;

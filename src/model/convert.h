@@ -44,6 +44,7 @@ typedef struct llm__convert_row {
     int32_t n;
     int64_t first, each; /* row r of matrix m is the stored row first + r, or of one tensor with all of them m * each + first + r */
     int32_t head;        /* not 0: heads of so many rows, whose halves become neighbours */
+    int32_t parted;      /* not 0: instead, pairs of neighbours among so many of a head's first rows become halves */
     int32_t cut;         /* 1: keys, 2: values of kv_b */
     int32_t nope, v;     /* of its heads */
     float add;

@@ -63,6 +63,7 @@ LLM__PRIVATE void llm__convert_slot(llm__converting *g, int slot, const char *st
         int64_t shape[2];
         if (!list) continue;
         list[0] = t;
+        row.parted = head && g->L.a->flags & LLM__PAIRS ? g->L.a->rope[0].dim : 0;
         row.stack = list, row.n = 1, row.head = head, row.add = plus1 && !bias ? 1.0f : 0.0f;
         row.times = llm__convert_times(g->L.a, slot, bias);
         shape[0] = t->n_dims > 1 ? t->shape[t->n_dims - 2] : t->shape[0];

@@ -27,5 +27,6 @@ LLM__PRIVATE void llm__convert_name(const llm__converting *g, const char *stem, 
 /* A list of n tensors that lives as long as the conversion. */
 LLM__PRIVATE const llm__tensor *const *llm__convert_list(llm__converting *g, size_t n);
 
-/* A matrix or a vector of a slot, and its bias, where the folder has them. head: rows of a head that are put in pairs; 0: none. */
+/* A matrix or a vector of a slot, and its bias, where the folder has them. head: rows of a head that are put in pairs, or parted;
+ * 0: none. */
 LLM__PRIVATE void llm__convert_slot(llm__converting *g, int slot, const char *stem, int head, int f32);

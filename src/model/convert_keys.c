@@ -114,6 +114,18 @@ LLM__PRIVATE void llm__convert_divisors(const llm_model *m, int is_long, float *
     }
 }
 
+/* How many frequencies turn by time, height and width: where config.json is silent, a third each. */
+static void llm__convert_key_sections(const llm__keying *k) {
+    const llm__arch *a = k->a;
+    char key[96];
+    int n[4] = {0, 0, 0, 0};
+    for (int i = 0; i < a->rope[0].dim / 2; i++) n[a->position_rows > 1 ? a->rope_row[i] : i % 3]++;
+    snprintf(key, sizeof key, "%s.rope.dimension_sections", k->arch);
+    llm__gguf_put_array(k->keys, key, LLM__GGUF_I32, 4);
+    for (int i = 0; i < 4; i++) llm__gguf_put_number(k->keys, (uint64_t)n[i], 4);
+    ++*k->n;
+}
+
 /* How positions turn, and how far they are stretched. */
 static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     const llm__arch *a = k->a;
@@ -125,6 +137,7 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     if (!a->rope[0].dim || llm__arch_is(a, "mamba2 nemotron_h jamba")) return;
     llm__key_float(k, "rope.freq_base", llm__convert_base(&f, m));
     llm__key_int(k, "rope.dimension_count", a->rope[0].dim);
+    if (a->position_rows == 3 && llm__arch_is(a, "glm4 glm4_moe")) llm__convert_key_sections(k);
     if (a->n_streams) llm__key_float(k, "rope.freq_base_swa", a->rope[1].base);
     if (a->full_head_dim) { /* sliding layers have a base and a width of their own */
         llm__facts near = f;
@@ -239,13 +252,7 @@ static void llm__convert_key_states(const llm__keying *k) {
     if (regular) llm__key_int(k, "full_attention_interval", every);
     else llm__key_layers(k, "attention.recurrent_layers", LLM__GGUF_BOOL, llm__layer_recurs);
     if (llm__arch_is(a, "qwen3_next")) return;
-    char key[96]; /* how many frequencies turn by time, height and width: where config.json is silent, a third each */
-    int n[4] = {0, 0, 0, 0};
-    for (int i = 0; i < a->rope[0].dim / 2; i++) n[a->position_rows > 1 ? a->rope_row[i] : i % 3]++;
-    snprintf(key, sizeof key, "%s.rope.dimension_sections", k->arch);
-    llm__gguf_put_array(k->keys, key, LLM__GGUF_I32, 4);
-    for (int i = 0; i < 4; i++) llm__gguf_put_number(k->keys, (uint64_t)n[i], 4);
-    ++*k->n;
+    llm__convert_key_sections(k);
 }
 
 /* Heads, and the widths of latent attention: what the cache of such a model has as one head. */

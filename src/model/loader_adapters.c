@@ -126,10 +126,12 @@ static void llm__factor_values(llm__loader *L, const llm__tensor *t, int64_t at,
 /* Where the adapter has row `at` of a matrix: files order the rows of q and k differently (see PAIRS_GGUF). */
 static int64_t llm__adapter_row(const llm__loader *L, int slot, int64_t at) {
     const llm__arch *a = L->a;
-    int differ = L->adapter->gguf != a->gguf && a->flags & LLM__PAIRS_GGUF && !(a->flags & LLM__PAIRS);
+    const int parted = llm__arch_is(a, "glm4") && a->position_rows == 3; /* the other way round, and not all of a head */
+    int differ = L->adapter->gguf != a->gguf && a->flags & LLM__PAIRS_GGUF && (parted || !(a->flags & LLM__PAIRS));
     if (!differ || (slot != LLM__W_Q && slot != LLM__W_K)) return at;
-    const int64_t d = a->layer[L->layer].head_dim, half = d / 2, k = at % d;
-    return at - k + (a->gguf ? k % 2 * half + k / 2 : k % half * 2 + k / half);
+    const int64_t d = a->layer[L->layer].head_dim, half = (parted ? a->rope[0].dim : d) / 2, k = at % d;
+    if (k >= 2 * half) return at;
+    return at - k + (a->gguf != parted ? k % 2 * half + k / 2 : k % half * 2 + k / half);
 }
 
 /* Refuses factors of states whose value heads stand in another order in the adapter's files than in the model's, as Qwen3.5's may (see

@@ -275,13 +275,15 @@ static void llm__arch_sections(llm__facts *f, llm__arch *a) {
     const llm__fact list = llm__facts_find(&in, key);
     double v = 0;
     a->position_rows = 1;
-    const int told = list.node >= 0 || list.kv;
-    if (!told && !ernie && (a->gguf || !(qwen3 || hybrid))) return;
+    const int told = list.node >= 0 || list.kv,
+              glm = llm__word_in("glm4v_text glm4v glm46v glm4v_moe_text glm4v_moe glm_ocr_text glm_ocr", a->name);
+    if (!told && !ernie && (a->gguf || !(qwen3 || hybrid || glm))) return;
     for (int i = 0; i < 3; i++) {
         n[i] = list.node >= 0 ? llm__fact_item(&in, key, i, 0, 0, LLM__MAX_ROPE) : 0;
         if (list.kv && llm__gguf_num_at(list.kv, (uint64_t)i, &v) && v >= 0 && v <= (double)LLM__MAX_ROPE) n[i] = (int)v;
     }
-    /* both take turns whether their files say so or not, and where they have no sections they are those of their classes */
+    /* Qwen's take turns whether their files say so or not, and where they have no sections they are those of their classes */
+    if (glm && !told) n[0] = 8, n[1] = n[2] = 12;
     if (qwen3 && !told) n[0] = 24, n[1] = n[2] = 20;
     if (hybrid && !told) n[0] = n[1] = 11, n[2] = 10;
     if (ernie && list.node < 0) { /* its first config.json has the number of those that take the time */
@@ -291,6 +293,8 @@ static void llm__arch_sections(llm__facts *f, llm__arch *a) {
     if (n[0] + n[1] + n[2] != half && !(hybrid && !told) && !in.r)
         in.r = llm__error(LLM_ERR_FORMAT, "%s: mrope_section: %d, %d and %d, the sum of %d expected", f->path, n[0], n[1], n[2], half);
     a->position_rows = 3;
+    /* llama.cpp turns no pairs by three positions: its converter has parted those of GLM-4.1V, which is how such a file is known */
+    if (a->gguf && llm__arch_is(a, "glm4")) a->rope_pairs = 0;
     for (int i = 0; i < half; i++) {
         int row = i < n[0] ? 0 : i < n[0] + n[1] ? 1 : 2;
         if (turns) row = i % 3 == 1 && i < 3 * n[1] ? 1 : i % 3 == 2 && i < 3 * n[2] ? 2 : 0;

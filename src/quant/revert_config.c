@@ -85,6 +85,7 @@ LLM__PRIVATE const char *llm__revert_family(const llm_model *m) {
                  : llm__revert_window(a) ? "mistral"
                                          : "llama");
     if (!strcmp(type, "deepseek_v2") && a->score == LLM_ROUTE_SIGMOID) snprintf(type, sizeof type, "deepseek_v3");
+    if (!strcmp(type, "glm4") && a->position_rows == 3) return NULL; /* GLM-4.1V's text, whose pairs are parted */
     if (!strcmp(type, "granite") && !a->n_rope) return NULL; /* without positions it is Granite 4's hybrid, whose tensors are others */
     const int row = llm__revert_row(type);
     return row < 0 ? NULL : llm__revertible[row].type;

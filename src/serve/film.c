@@ -105,10 +105,11 @@ static llm_result llm__film_length(const llm__film_wait *w, int fd, const char *
 }
 
 /* The filter that leaves those of n frames that llm__frame_at takes, written the other way round: is frame n one of them? To the last: of
- * the two places that may round to it, halves to even, one does. */
-static void llm__film_select(const llm__vision *v, int32_t n, int32_t taken, char out[384]) {
+ * the two places that may round to it, halves to even, one does. Of steps the last one up to it is past the frame before. */
+static void llm__film_select(const llm__vision *v, int32_t n, int32_t taken, double step, char out[384]) {
     out[0] = 0;
-    if (taken < 2 && llm__frames_to_the_last(v)) snprintf(out, 384, "select='eq(n,0)',");
+    if (step > 0) snprintf(out, 384, "select='gt(floor((n+.000001)/%.17g)*%.17g,n-.999999)',", step, step);
+    else if (taken < 2 && llm__frames_to_the_last(v)) snprintf(out, 384, "select='eq(n,0)',");
     else if (taken < n && llm__frames_to_the_last(v))
         snprintf(out, 384,
                  "select='st(0,%d/%d);st(1,ceil((n-.5)/ld(0)));st(2,ld(1)*ld(0));st(3,(ld(1)+1)*ld(0));"
@@ -119,10 +120,10 @@ static void llm__film_select(const llm__vision *v, int32_t n, int32_t taken, cha
 }
 
 /* The filters that leave `taken` of n frames, each of so many pixels at most. */
-static void llm__film_filters(const llm__vision *v, int32_t n, int32_t taken, size_t bytes, char out[768]) {
+static void llm__film_filters(const llm__vision *v, int32_t n, int32_t taken, double step, size_t bytes, char out[768]) {
     const int64_t pixels = LLM__MAX((int64_t)bytes / 3 / taken * 9 / 10, 4096);
     char take[384];
-    llm__film_select(v, n, taken, take);
+    llm__film_select(v, n, taken, step, take);
     snprintf(out, 768,
              "%sscale=w='max(1,trunc(iw*min(1,sqrt(%lld/(iw*ih)))))':h='max(1,trunc(ih*min(1,sqrt(%lld/(iw*ih)))))':flags=bicubic,"
              "settb=1/25,setpts=N",
@@ -173,12 +174,13 @@ static llm_result llm__film_decode(const llm__film_wait *w, const llm__processor
     llm_result r = llm__film_length(w, fd, kind, &n, &seconds);
     if (r) return r;
     const int32_t taken = llm__frames_taken(w->rules->vision, p, n, seconds);
-    llm__film_filters(w->rules->vision, n, taken, w->rules->limit, filters);
+    const double step = llm__frame_step(w->rules->vision, p, n, seconds);
+    llm__film_filters(w->rules->vision, n, taken, step, w->rules->limit, filters);
     snprintf(number, sizeof number, "%d", (int)taken);
     r = llm__film_run(w, fd, kind, decode, w->rules->limit, &film->bytes);
     if (!r) r = llm__film_frames(film, taken);
     film->source = n;
-    film->fps = film->n / seconds;
+    film->fps = step > 0 ? n / seconds / step : film->n / seconds;
     if (llm__frames_to_the_last(w->rules->vision) && taken > 1) film->fps = n / seconds * (taken - 1) / (n - 1);
     return r;
 }

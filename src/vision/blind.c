@@ -63,7 +63,13 @@ LLM__PRIVATE int32_t llm__frames_taken(const llm__vision *v, const llm__processo
 
 LLM__PRIVATE int llm__frames_to_the_last(const llm__vision *v) { return (void)v, 0; }
 
+LLM__PRIVATE double llm__frame_step(const llm__vision *v, const llm__processor *p, int32_t n, double seconds) {
+    return (void)v, (void)p, (void)n, (void)seconds, 0.0;
+}
+
 LLM__PRIVATE int32_t llm__vision_set(const llm__vision *v, int32_t id) { return (void)v, (void)id, 0; }
+
+LLM__PRIVATE int llm__media_kind_of(const llm__vision *v, int32_t id, int *film) { return (void)v, (void)id, (void)film, -1; }
 
 LLM__PRIVATE void llm__media_places(const llm__vision *v, const int32_t *ids, int32_t n, llm_media *const *media, int32_t n_media,
                                     int32_t *places, int32_t *next) {

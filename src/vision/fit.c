@@ -148,8 +148,11 @@ LLM__PRIVATE llm_result llm__fit_film(const llm__vision *v, const llm__processor
 /* Its own shape in whole blocks. */
 static llm_result llm__fit_patches(llm_media *m, const llm__picture *p) {
     const llm__vision *v = m->vision;
+    const llm__processor *how = &m->processor;
     int32_t to[2];
-    llm_result r = llm__fit_blocks(p->h, p->w, 1, (int64_t)v->patch * v->merge, m->processor.min_pixels, m->processor.max_pixels, to);
+    llm_result r = v->family->flags & LLM__EYES_DOUBLE
+                       ? llm__fit_film(v, how, p->h, p->w, 2, to)
+                       : llm__fit_blocks(p->h, p->w, 1, (int64_t)v->patch * v->merge, how->min_pixels, how->max_pixels, to);
     return r ? r : llm__view_resized(m, p, to[1], to[0]);
 }
 
@@ -327,16 +330,32 @@ LLM__PRIVATE int32_t llm__view_rows(const llm__vision *v, const llm__media_view 
     return view->rows / v->pool * (view->cols / v->pool) + v->keeps_class;
 }
 
+/* Frames a second that are taken of a film of so many seconds: GLM-4.6V's fewer of long ones. */
+static double llm__frames_rate(const llm__processor *p, double seconds) {
+    return p->fps > 0 ? p->fps : seconds <= 30 ? 6 : seconds <= 300 ? 2 : 1;
+}
+
 LLM__PRIVATE int32_t llm__frames_taken(const llm__vision *v, const llm__processor *p, int32_t n, double seconds) {
-    const int32_t unit = llm__frames_to_the_last(v) ? 1 : v->family->flags & LLM__EYES_TWICE ? 2 : v->frames;
-    double want = LLM__MIN(LLM__MAX(seconds * p->fps, (double)p->min_frames), (double)p->max_frames);
+    const int alone = llm__frames_to_the_last(v) || v->family->flags & LLM__EYES_BEHIND;
+    const int32_t unit = alone ? 1 : v->family->flags & LLM__EYES_TWICE ? 2 : v->frames;
+    double want = LLM__MIN(LLM__MAX(seconds * llm__frames_rate(p, seconds), (double)p->min_frames), (double)p->max_frames);
     int32_t taken = (int32_t)LLM__MIN(want, (double)n) / unit * unit;
     return LLM__MAX(taken, LLM__MIN(unit, n));
 }
 
-LLM__PRIVATE int llm__frames_to_the_last(const llm__vision *v) { return (v->family->flags & LLM__EYES_TIMES) != 0; }
+LLM__PRIVATE int llm__frames_to_the_last(const llm__vision *v) {
+    return (v->family->flags & (LLM__EYES_TIMES | LLM__EYES_BEHIND)) == LLM__EYES_TIMES;
+}
 
-LLM__PRIVATE int32_t llm__frame_at(const llm__vision *v, int32_t i, int32_t n, int32_t taken) {
+LLM__PRIVATE double llm__frame_step(const llm__vision *v, const llm__processor *p, int32_t n, double seconds) {
+    const double want = seconds * llm__frames_rate(p, seconds);
+    if (!(v->family->flags & LLM__EYES_BEHIND)) return 0;
+    if (want <= p->max_frames || n <= p->max_frames) return LLM__MAX(n / want, 1);
+    return (double)n / LLM__MAX(p->max_frames - 1, 1); /* a long one's are spread from its begin to its end */
+}
+
+LLM__PRIVATE int32_t llm__frame_at(const llm__vision *v, int32_t i, int32_t n, int32_t taken, double step) {
+    if (step > 0) return (int32_t)LLM__MIN(ceil(i * step - 1e-6), n - 1.0); /* a step that is whole but for its last bit stays so */
     if (!llm__frames_to_the_last(v)) return (int32_t)((int64_t)i * n / taken);
     return taken > 1 ? (int32_t)rint(i * ((double)(n - 1) / (taken - 1))) : 0;
 }

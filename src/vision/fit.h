@@ -68,8 +68,11 @@ LLM__PRIVATE int32_t llm__frames_taken(const llm__vision *v, const llm__processo
 /* 1 if they are spread from the first frame to the last (Qwen3-VL); else each stands at the head of an equal share. */
 LLM__PRIVATE int llm__frames_to_the_last(const llm__vision *v);
 
+/* Frames of a film from one that is taken to the next, each the first at its time or later (GLM-4.1V); 0: of other families. */
+LLM__PRIVATE double llm__frame_step(const llm__vision *v, const llm__processor *p, int32_t n, double seconds);
+
 /* Which of n frames is the i-th taken. */
-LLM__PRIVATE int32_t llm__frame_at(const llm__vision *v, int32_t i, int32_t n, int32_t taken);
+LLM__PRIVATE int32_t llm__frame_at(const llm__vision *v, int32_t i, int32_t n, int32_t taken, double step);
 
 /* Rows of the language model that a view gives. */
 LLM__PRIVATE int32_t llm__view_rows(const llm__vision *v, const llm__media_view *view);

@@ -55,6 +55,12 @@ static int llm__media_tokens(const llm_media *m, int32_t i, llm__token_run *run)
     return i < (apart ? m->n_views : 1);
 }
 
+LLM__PRIVATE int llm__media_kind_of(const llm__vision *v, int32_t id, int *film) {
+    if (v->film_begin < 0) return id < 0 ? -1 : id == v->video_id ? LLM_MEDIA_VIDEO : id == v->image_id ? LLM_MEDIA_IMAGE : -1;
+    if (id == v->film_begin || id == v->film_end) *film = id == v->film_begin;
+    return id != v->image_id ? -1 : *film ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
+}
+
 /* Places of one run from p on. Returns the place behind it. */
 static int32_t llm__run_places(const llm_media *m, const llm__token_run *run, int32_t p, int32_t n, int32_t at, int32_t *places) {
     int32_t last = p;
@@ -72,12 +78,11 @@ static int32_t llm__run_places(const llm_media *m, const llm__token_run *run, in
 LLM__PRIVATE void llm__media_places(const llm__vision *v, const int32_t *ids, int32_t n, llm_media *const *media, int32_t n_media,
                                     int32_t *places, int32_t *next) {
     int32_t p = 0, which[2] = {0, 0}, part[2] = {0, 0}; /* of pictures, of videos: which of them, and which of its runs */
-    for (int32_t at = 0; at < n;) {
-        const int video = ids[at] == v->video_id, seen = video || ids[at] == v->image_id;
-        const llm_media_kind kind = video ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
+    for (int32_t at = 0, film = 0; at < n;) {
+        const int kind = llm__media_kind_of(v, ids[at], &film), video = kind == LLM_MEDIA_VIDEO, seen = kind >= 0;
         llm__token_run run = LLM__ZERO;
         int32_t *m = &which[video];
-        while (seen && *m < n_media && (media[*m]->info.kind != kind || !llm__media_tokens(media[*m], part[video], &run)))
+        while (seen && *m < n_media && ((int)media[*m]->info.kind != kind || !llm__media_tokens(media[*m], part[video], &run)))
             ++*m, part[video] = 0;
         if (!seen || *m >= n_media) {
             places[at] = places[n + at] = places[2 * n + at] = p++;
@@ -147,21 +152,23 @@ static void llm__mark_slices(const llm_media *m, int32_t number, llm_text *out) 
 /* Python's "%.1f": half of a tenth goes to the even one, as the binary fraction has it. */
 static void llm__mark_seconds(double t, llm_text *out) {
     const int64_t tenths = (int64_t)rint(t * 10);
-    llm_text_str(out, "<");
     llm_text_int(out, tenths / 10);
     llm_text_str(out, ".");
     llm_text_int(out, tenths % 10);
-    llm_text_str(out, " seconds>");
+    llm_text_str(out, " seconds");
 }
 
-/* Qwen3-VL: a video is pairs of frames, each with its time before it. */
+/* Qwen3-VL: a video is pairs of frames, each with its time before it. GLM-4.1V: with whole seconds behind it. */
 static void llm__mark_times(const llm_media *m, llm_text *out) {
     const llm__vision *v = m->vision;
+    const int behind = (v->family->flags & LLM__EYES_BEHIND) != 0;
     for (int32_t i = 0; i < m->n_views; i++) {
-        llm__mark_seconds(m->times[i], out);
+        if (!behind) llm_text_str(out, "<"), llm__mark_seconds(m->times[i], out), llm_text_str(out, ">");
         llm_text_str(out, v->start);
-        llm__add_times(out, v->video_token, llm__view_rows(v, &m->view[i]));
+        llm__add_times(out, behind ? v->image_token : v->video_token, llm__view_rows(v, &m->view[i]));
         llm_text_str(out, v->stop);
+        if (behind && v->tenths) llm__mark_seconds(m->times[i], out);
+        else if (behind) llm_text_int(out, (int64_t)m->times[i]);
     }
 }
 

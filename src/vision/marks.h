@@ -7,6 +7,7 @@
  *     Gemma 3     <start_of_image>                                 \n\n<start_of_image><image_soft_token>...<end_of_image>\n\n
  *       cut                                                        Here is the original image (...) and here are some crops to help you see
  *                                                                  better (...) (...)
+ *     GLM-4.1V    <|image|>; of videos <|video|>                   <|image|>...; <|begin_of_image|><|image|>...<|end_of_image|>0...
  *     Idefics 3   <image>                                          <fake_token_around_image><row_1_col_1><image>...\n ... <global-img>...
  *     Pixtral     [IMG]                                            [IMG][IMG][IMG][IMG_BREAK][IMG][IMG][IMG][IMG_END]
  *     MiniCPM-V   (<image>./</image>)                              <image_id>0</image_id><image><unk>...</image><slice><unk>...</slice>
@@ -32,6 +33,10 @@ LLM__PRIVATE llm__unpad llm__unpad_of(const llm_media *m);
 
 /* How many tokens of the prompt stand for it. */
 LLM__PRIVATE int64_t llm__media_rows(const llm_media *m);
+
+/* What a token of a prompt stands for, LLM_MEDIA_IMAGE or LLM_MEDIA_VIDEO; -1: itself. *film: 0 before the first token, told from one to
+ * the next, for of some families only what stands around them tells a video's tokens from a picture's. */
+LLM__PRIVATE int llm__media_kind_of(const llm__vision *v, int32_t id, int *film);
 
 /* Places (3, n) of a prompt's tokens; media in the order in which their tokens stand there, *next: the place behind the last token. */
 LLM__PRIVATE void llm__media_places(const llm__vision *v, const int32_t *ids, int32_t n, llm_media *const *media, int32_t n_media,

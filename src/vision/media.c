@@ -73,6 +73,7 @@ typedef struct llm__reel {
     int32_t n, n_read; /* frames; of a GIF so many were read */
     int32_t source;    /* frames of the film they are of */
     double seconds;    /* between two */
+    double step;       /* of a GIF: see llm__frame_step */
 } llm__reel;
 
 /* The i-th frame, later than those before. Of a GIF the frame that is shown at that time. */
@@ -94,12 +95,13 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
     for (int32_t i = 0; i < taken + twice && !r; i += 1 + pairs) {
         llm__picture first = LLM__ZERO, second = LLM__ZERO;
         const int32_t at = LLM__MIN(i, taken - 1), next = LLM__MIN(i + 1, taken - 1);
-        r = llm__reel_frame(m, reel, llm__frame_at(v, at, reel->n, taken), &first);
-        if (!r && pairs && next > at) r = llm__reel_frame(m, reel, llm__frame_at(v, next, reel->n, taken), &second);
+        r = llm__reel_frame(m, reel, llm__frame_at(v, at, reel->n, taken, reel->step), &first);
+        if (!r && pairs && next > at) r = llm__reel_frame(m, reel, llm__frame_at(v, next, reel->n, taken, reel->step), &second);
         if (!i) {
             m->info.width = first.w;
             m->info.height = first.h;
-            if (!r) r = llm__fit_film(v, p, first.h, first.w, taken, size);
+            /* frames that were chosen one by one count as whole pairs */
+            if (!r) r = llm__fit_film(v, p, first.h, first.w, taken + (reel->step > 0 && taken % 2), size);
         }
         if (!r) r = llm__fit_frames(m, &first, &second, size[1], size[0]);
         llm__picture_free(&first);
@@ -112,25 +114,30 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
  * they are shown to the frame: of frames that another program has taken of a film the same way, `source` says how many the film has, and
  * so between which two of them a place lies. */
 static double llm__media_time(const llm_media *m, const llm__reel *reel, int32_t i, int32_t taken) {
+    if (reel->step > 0) return reel->seconds * llm__frame_at(m->vision, i, reel->n, taken, reel->step);
     if (!llm__frames_to_the_last(m->vision)) return i * (reel->seconds * reel->n / taken);
-    if (reel->source <= reel->n || taken < 2) return reel->seconds * llm__frame_at(m->vision, i, reel->n, taken);
-    return reel->seconds * (taken - 1) / (reel->source - 1) * llm__frame_at(m->vision, i, reel->source, taken);
+    if (reel->source <= reel->n || taken < 2) return reel->seconds * llm__frame_at(m->vision, i, reel->n, taken, 0);
+    return reel->seconds * (taken - 1) / (reel->source - 1) * llm__frame_at(m->vision, i, reel->source, taken, 0);
 }
 
-/* When each view is shown: the middle of its frames' times. */
+/* When each view is shown: the middle of its frames' times, or the first one's. */
 static llm_result llm__media_times(llm_media *m, const llm__reel *reel, int32_t taken) {
     const int32_t unit = m->vision->frames;
     m->times = LLM__NEW(double, m->n_views);
     m->pair_seconds = reel->seconds * reel->n / taken * unit;
     for (int32_t i = 0; i < m->n_views && m->times; i++) {
-        const int32_t last = LLM__MIN(unit * i + unit - 1, taken - 1);
+        const int32_t last = m->vision->family->flags & LLM__EYES_BEHIND ? unit * i : LLM__MIN(unit * i + unit - 1, taken - 1);
         m->times[i] = (llm__media_time(m, reel, unit * i, taken) + llm__media_time(m, reel, last, taken)) / 2;
     }
     return m->times ? LLM_OK : llm__nomem();
 }
 
 static llm_result llm__media_video(llm_media *m, const llm_media_config *cfg) {
-    llm__reel reel = {cfg, LLM__ZERO, cfg->n_files + cfg->n_frames, 0, 0, cfg->fps > 0 ? 1 / cfg->fps : 1 / m->processor.fps};
+    llm__reel reel = {.cfg = cfg,
+                      .n = cfg->n_files + cfg->n_frames,
+                      .seconds = 1 / (cfg->fps > 0           ? cfg->fps
+                                      : m->processor.fps > 0 ? m->processor.fps
+                                                             : 2)};
     int32_t taken = reel.n;
     llm_result r = LLM_OK;
     if (!(m->vision->family->flags & LLM__EYES_VIDEO)) return llm__error(LLM_ERR_UNSUPPORTED, "the model sees pictures, and no videos");
@@ -146,6 +153,7 @@ static llm_result llm__media_video(llm_media *m, const llm_media_config *cfg) {
             r = llm__error(LLM_ERR_LIMIT, "a GIF of %d frames of %d x %d pixels is too long", (int)reel.n, (int)reel.gif.w,
                            (int)reel.gif.h);
         if (!r) taken = llm__frames_taken(m->vision, &m->processor, reel.n, reel.gif.seconds);
+        if (!r) reel.step = llm__frame_step(m->vision, &m->processor, reel.n, reel.gif.seconds);
     }
     if (!r && (cfg->n_source < 0 || cfg->n_source > INT32_MAX / 2))
         r = llm__error(LLM_ERR_ARG, "n_source: %lld, 0 to %d was expected", (long long)cfg->n_source, INT32_MAX / 2);

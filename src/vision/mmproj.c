@@ -20,6 +20,7 @@ static const struct {
     const char *projector, *model, *tower; /* model_type of config.json and of its vision_config */
     const char *rows;                      /* the token of a picture's rows, where it is not the placeholder */
 } llm__mmproj_families[] = {{"gemma3", "gemma3", "siglip_vision_model", "<image_soft_token>"},
+                            {"glm4v", "glm4v", "glm4v", NULL},
                             {"idefics3", "idefics3", "idefics3_vision", NULL},
                             {"internvl", "internvl", "internvl_vision", NULL},
                             {"mlp", "llava", "clip_vision_model", NULL},
@@ -103,7 +104,8 @@ static void llm__mmproj_tower(llm__mmproj *p, const char *tower, llm_text *t) {
     if (llm__mmproj_is(p, "pixtral") || (p->has_class && llm__mmproj_is(p, "mlp")))
         llm_text_format(t, ",'hidden_act':%q", silu ? "silu" : gelu ? "gelu" : "quick_gelu");
     if (llm__mmproj_is(p, "internvl") && !llm__mmproj_tensor(p, "v.blk.%d.ln1.bias", 0)) llm_text_str(t, ",\"norm_type\":\"rms_norm\"");
-    if (llm__mmproj_is(p, "qwen2vl_merger") || llm__mmproj_is(p, "qwen2.5vl_merger") || llm__mmproj_is(p, "qwen3vl_merger"))
+    if (llm__mmproj_is(p, "glm4v")) llm_text_format(t, ",'out_hidden_size':%d", ff); /* its file tells the projector's width */
+    if (strstr(llm__mmproj_families[p->row].projector, "vl_merger") || llm__mmproj_is(p, "glm4v"))
         llm_text_format(t, ",'spatial_merge_size':%d,'temporal_patch_size':2", p->merge);
     if (llm__mmproj_is(p, "qwen2.5vl_merger")) {
         llm_text_format(t, ",'tokens_per_second':2,'window_size':%d", llm__fact_int(f, ".vision.window_size", 112, p->patch, 1 << 16));
@@ -122,6 +124,7 @@ static void llm__mmproj_config(llm__mmproj *p, const llm__tokenizer *tokenizer, 
     if (llm__mmproj_is(p, "mlp") && llm__gguf_find(f->gguf, "clip.vision.image_grid_pinpoints"))
         model = p->has_class ? "llava_next" : "llava_onevision";
     if (llm__mmproj_is(p, "mlp") && !p->has_class) tower = "siglip_vision_model";
+    if (llm__mmproj_is(p, "glm4v") && !llm__mmproj_side(p)) model = tower = "glm_ocr"; /* it has no table of positions */
     llm_text_format(t, "{'model_type':%q", model);
     if (rows) llm_text_format(t, ",'image_token_id':%d", llm__tokenizer_id(tokenizer, llm__lit(rows)));
     if (llm__mmproj_is(p, "idefics3") || llm__mmproj_is(p, "internvl")) llm_text_format(t, ",'scale_factor':%d", p->merge);
@@ -162,10 +165,11 @@ static void llm__mmproj_processor(llm__mmproj *p, llm_text *t) {
     if (llm__mmproj_is(p, "internvl"))
         llm_text_format(t, ",'min_patches':%d,'max_patches':%d", llm__fact_int(f, ".vision.preproc_min_tiles", 1, 1, 256),
                         llm__fact_int(f, ".vision.preproc_max_tiles", 12, 1, 256));
-    /* of a picture in its own shape; as llama.cpp has it where the file does not say */
+    /* of a picture in its own shape; as llama.cpp has it where the file does not say. GLM-4.1V's pictures count twice */
+    const int64_t times = llm__mmproj_is(p, "glm4v") ? 2 : 1;
     llm_text_format(t, ",'min_pixels':%l,'max_pixels':%l}",
-                    (int64_t)llm__fact_num(f, ".vision.image_min_pixels", (double)(8 * unit * unit), 1, 1e9),
-                    (int64_t)llm__fact_num(f, ".vision.image_max_pixels", (double)(4096 * unit * unit), 1, 1e9));
+                    times * (int64_t)llm__fact_num(f, ".vision.image_min_pixels", (double)(8 * unit * unit), 1, 1e9),
+                    times * (int64_t)llm__fact_num(f, ".vision.image_max_pixels", (double)(4096 * unit * unit), 1, 1e9));
 }
 
 /* Which family it is, or why none of those that are known here. */

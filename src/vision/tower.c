@@ -37,10 +37,10 @@ LLM__PRIVATE void llm__tower_close(llm__tower *t) {
 static int64_t llm__tower_largest(const llm__vision *v) {
     const llm__processor *p = &v->processor;
     const int32_t video = v->family->flags & LLM__EYES_VIDEO, pairs = v->family->flags & LLM__EYES_TIMES ? 2 : 1;
-    const int64_t film = video ? v->video_processor.max_pixels / pairs : 0;
+    const int64_t film = video ? v->video_processor.max_pixels / pairs : 0, still = v->family->flags & LLM__EYES_DOUBLE ? 2 : 1;
     const int64_t patch = v->patch, side = p->size / patch + 1, edge = p->longest / patch + v->merge;
     switch (v->family->fit) {
-    case LLM__FIT_PATCHES: return LLM__MAX(p->max_pixels, film) / (patch * patch) + 64;
+    case LLM__FIT_PATCHES: return LLM__MAX(p->max_pixels / still, film) / (patch * patch) + 64;
     case LLM__FIT_EDGE: return edge * edge;
     case LLM__FIT_SLICES: return 2 * side * side + 256;
     default: return side * side + 1;
@@ -229,7 +229,7 @@ static void llm__see_linear(const llm__tower *t, llm_rows rows, llm_buffer *dst,
 }
 
 static void llm__see_norm(const llm__tower *t, llm_rows rows, llm_buffer *dst, const llm_buffer *src, int32_t n, int rms,
-                          const llm__net_pair *w, float eps) {
+                          const llm__net_pair *w, float eps, int gelu) {
     const llm_norm_op op = {.rows = rows,
                             .dst = dst,
                             .src = src,
@@ -237,7 +237,8 @@ static void llm__see_norm(const llm__tower *t, llm_rows rows, llm_buffer *dst, c
                             .kind = rms ? LLM_NORM_RMS : LLM_NORM_LAYER,
                             .weight = w->w,
                             .bias = w->b,
-                            .eps = eps};
+                            .eps = eps,
+                            .gelu = gelu};
     t->be->norm(t->ctx, 0, &op);
 }
 
@@ -258,19 +259,19 @@ static void llm__see_add(const llm__tower *t, const llm_buffer *y, const llm__ne
     t->be->residual(t->ctx, 0, &op);
 }
 
-/* x = W patch + b + position; h = the first layer's norm of it. */
+/* x = W patch + b + position, or norm(W patch + b) + position; h = the first layer's norm of it. */
 static void llm__see_begin(const llm__tower *t) {
     const llm__vision *v = t->v;
-    const int table = (v->flags & LLM__SEES_TABLE) != 0, rms = (v->flags & LLM__SEES_RMS) != 0;
+    const int table = (v->flags & LLM__SEES_TABLE) != 0, rms = (v->flags & LLM__SEES_RMS) != 0, late = (v->flags & LLM__SEES_LATE) != 0;
     const llm_embed_op patches = {.dst = t->patches, .given = LLM_GIVEN_ROW},
-                       places = {.dst = t->x, .given = LLM_GIVEN_ROW, .given_col = v->patch_values};
+                       places = {.dst = late ? t->y : t->x, .given = LLM_GIVEN_ROW, .given_col = v->patch_values};
     const llm_rope_op rope = {.dst = t->rope, .inv_freq = t->inv_freq, .n_variants = 1, .rope_dim = v->head_dim, .row_of = t->row_of};
     t->be->embed(t->ctx, 0, &patches);
     if (table) t->be->embed(t->ctx, 0, &places);
-    llm__see_linear(t, LLM_ROWS_TOKENS, t->x, t->patches, &t->patch, LLM_ACT_NONE, table, 0);
-    if (t->pre_norm.w) llm__see_norm(t, LLM_ROWS_TOKENS, t->x, t->x, v->hidden, rms, &t->pre_norm, v->eps);
+    llm__see_linear(t, LLM_ROWS_TOKENS, t->x, t->patches, &t->patch, LLM_ACT_NONE, table && !late, 0);
+    if (t->pre_norm.w) llm__see_norm(t, LLM_ROWS_TOKENS, t->x, t->x, v->hidden, rms, &t->pre_norm, v->eps, 0);
     if (t->rope) t->be->rope(t->ctx, 0, &rope);
-    llm__see_add(t, NULL, NULL, &t->layer[0].norm1);
+    llm__see_add(t, late ? t->y : NULL, NULL, &t->layer[0].norm1);
 }
 
 /* att = attention over h, both ways, within a view or a window of it. */
@@ -285,7 +286,9 @@ static void llm__see_attention(const llm__tower *t, int i) {
                             .n_kv_heads = v->n_heads,
                             .head_dim = v->head_dim,
                             .v_head_dim = v->head_dim,
-                            .norm = layer->q_norm.w ? LLM_QK_NORM_WHOLE_RMS : LLM_QK_NORM_NONE,
+                            .norm = !layer->q_norm.w          ? LLM_QK_NORM_NONE
+                                    : layer->q_norm.rows == A ? LLM_QK_NORM_WHOLE_RMS
+                                                              : LLM_QK_NORM_HEAD_RMS,
                             .q_norm = layer->q_norm.w,
                             .k_norm = layer->k_norm.w,
                             .eps = v->eps,
@@ -320,7 +323,8 @@ static llm_buffer *llm__see_list(const llm__tower *t, const llm__tower_list *lis
         const llm_gather_op gather = {.dst = s->to, .src = src, .parts = v->pool * v->pool, .mean = s->row->kind == LLM__STEP_MEAN};
         const llm_embed_op given = {.dst = s->to, .given = LLM_GIVEN_ROW};
         switch (s->row->kind) {
-        case LLM__STEP_NORM: llm__see_norm(t, s->rows, s->to, src, width, rms, &s->w, eps); break;
+        case LLM__STEP_NORM: llm__see_norm(t, s->rows, s->to, src, width, rms, &s->w, eps, s->row->act == LLM_ACT_GELU); break;
+        case LLM__STEP_GATED: llm__see_linear(t, s->rows, s->to, src, &s->w, v->act, 0, 0); break;
         case LLM__STEP_LINEAR: llm__see_linear(t, s->rows, s->to, src, &s->w, s->row->act ? v->projector_act : LLM_ACT_NONE, 0, 0); break;
         case LLM__STEP_TWO: t->be->embed(t->ctx, 0, &given); break;
         default:
@@ -347,7 +351,7 @@ static void llm__see_keys(const llm__tower *t, llm_buffer *src) {
                               .v_head_dim = q->head_dim,
                               .layer = 1};
     llm__see_linear(t, LLM_ROWS_TOKENS, q->kv_rows, src, &q->kv, LLM_ACT_NONE, 0, 0);
-    llm__see_norm(t, LLM_ROWS_TOKENS, q->kv_rows, q->kv_rows, D, 0, &q->kv_norm, t->v->eps);
+    llm__see_norm(t, LLM_ROWS_TOKENS, q->kv_rows, q->kv_rows, D, 0, &q->kv_norm, t->v->eps, 0);
     t->be->embed(t->ctx, 0, &places);
     t->be->residual(t->ctx, 0, &sum);
     llm__see_linear(t, LLM_ROWS_TOKENS, q->qkv, q->keys, &q->k, LLM_ACT_NONE, 0, D);
@@ -371,11 +375,11 @@ static void llm__see_queries(const llm__tower *t) {
                                         .not_causal = 1,
                                         .spans = 1};
     t->be->embed(t->ctx, 0, &queries);
-    llm__see_norm(t, LLM_ROWS_TOKENS, q->keys, q->keys, D, 0, &q->q_norm, t->v->eps);
+    llm__see_norm(t, LLM_ROWS_TOKENS, q->keys, q->keys, D, 0, &q->q_norm, t->v->eps, 0);
     llm__see_linear(t, LLM_ROWS_TOKENS, q->qkv, q->keys, &q->q, LLM_ACT_NONE, 0, 0);
     t->be->attention(t->ctx, 0, &attention);
     llm__see_linear(t, LLM_ROWS_TOKENS, q->to, q->att, &q->out, LLM_ACT_NONE, 0, 0);
-    llm__see_norm(t, LLM_ROWS_TOKENS, q->to, q->to, D, 0, &q->post_norm, t->v->eps);
+    llm__see_norm(t, LLM_ROWS_TOKENS, q->to, q->to, D, 0, &q->post_norm, t->v->eps, 0);
     llm__see_linear(t, LLM_ROWS_TOKENS, q->keys, q->to, &q->proj, LLM_ACT_NONE, 0, 0);
 }
 
@@ -435,29 +439,45 @@ static int32_t llm__window_block(const llm__vision *v, const llm__media_view *vi
     return k;
 }
 
-/* The learned position of a patch, into out (hidden): a row of the table, or one mixed of four. */
+/* Which rows or columns of the table place i of n is mixed of, and how much of each: one; two, places from edge to edge; or four (cubic
+ * convolution, Keys 1981, a = -0.75), places in the middle of equal parts, the edges repeated. Returns how many. */
+static int llm__tower_taps(const llm__vision *v, int32_t i, int32_t n, int32_t at[4], float by[4]) {
+    const int32_t S = v->side;
+    const int buckets = (v->flags & LLM__SEES_BUCKETS) != 0;
+    if (v->flags & LLM__SEES_STRETCHED) {
+        const float place = n > 1 ? (float)i * (float)(S - 1) / (float)(n - 1) : 0;
+        at[0] = (int32_t)place, at[1] = LLM__MIN(at[0] + 1, S - 1);
+        by[1] = place - (float)at[0], by[0] = 1 - by[1];
+        return 2;
+    }
+    if (!(v->flags & LLM__SEES_CUBIC)) {
+        at[0] = buckets ? (int32_t)((int64_t)i * S / n) : LLM__MIN(i, S - 1);
+        by[0] = 1;
+        return 1;
+    }
+    const float a = -0.75f, place = ((float)i + 0.5f) * (float)S / (float)n - 0.5f, low = floorf(place);
+    for (int k = 0; k < 4; k++) {
+        const float x = fabsf(place - low + 1 - (float)k);
+        by[k] = x <= 1 ? ((a + 2) * x - (a + 3)) * x * x + 1 : ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
+        at[k] = LLM__MIN(LLM__MAX((int32_t)low - 1 + k, 0), S - 1);
+    }
+    return 4;
+}
+
+/* The learned position of a patch, into out (hidden): a row of the table, or one mixed of several. */
 static void llm__tower_place(const llm__tower *t, const llm__media_view *view, int32_t row, int32_t col, float *out) {
     const llm__vision *v = t->v;
-    const int32_t S = v->side, D = v->hidden;
+    const int32_t D = v->hidden;
     const float *table = t->table + (t->first ? D : 0);
-    if (!t->table) {
-        memset(out, 0, (size_t)D * sizeof *out);
-        return;
+    int32_t y[4], x[4];
+    float by_y[4], by_x[4];
+    const int n = llm__tower_taps(v, row, view->rows, y, by_y);
+    llm__tower_taps(v, col, view->cols, x, by_x);
+    memset(out, 0, (size_t)D * sizeof *out);
+    for (int k = 0; k < n * n && t->table; k++) {
+        const float by = by_y[k / n] * by_x[k % n], *from = table + ((int64_t)y[k / n] * v->side + x[k % n]) * D;
+        for (int32_t i = 0; i < D; i++) out[i] += by * from[i];
     }
-    if (!(v->flags & LLM__SEES_STRETCHED)) {
-        const int buckets = (v->flags & LLM__SEES_BUCKETS) != 0;
-        const int32_t y = buckets ? (int32_t)((int64_t)row * S / view->rows) : LLM__MIN(row, S - 1);
-        const int32_t x = buckets ? (int32_t)((int64_t)col * S / view->cols) : LLM__MIN(col, S - 1);
-        memcpy(out, table + ((size_t)y * (size_t)S + (size_t)x) * (size_t)D, (size_t)D * sizeof *out);
-        return;
-    }
-    const float y = view->rows > 1 ? (float)row * (float)(S - 1) / (float)(view->rows - 1) : 0;
-    const float x = view->cols > 1 ? (float)col * (float)(S - 1) / (float)(view->cols - 1) : 0;
-    const int32_t y0 = (int32_t)y, x0 = (int32_t)x, y1 = LLM__MIN(y0 + 1, S - 1), x1 = LLM__MIN(x0 + 1, S - 1);
-    const float dy = y - (float)y0, dx = x - (float)x0, w[4] = {(1 - dy) * (1 - dx), (1 - dy) * dx, dy * (1 - dx), dy * dx};
-    const float *from[4] = {table + ((int64_t)y0 * S + x0) * D, table + ((int64_t)y0 * S + x1) * D, table + ((int64_t)y1 * S + x0) * D,
-                            table + ((int64_t)y1 * S + x1) * D};
-    for (int32_t i = 0; i < D; i++) out[i] = w[0] * from[0][i] + w[1] * from[1][i] + w[2] * from[2][i] + w[3] * from[3][i];
 }
 
 /* Where a patch stands, as sines and cosines (MiniCPM-V): the first half of the channels tells the column, the second the row. */

@@ -31,7 +31,10 @@ enum {
     LLM__SEES_RMS = 16,       /* RMSNorm, else LayerNorm */
     LLM__SEES_BUCKETS = 32,   /* positions of a picture of any shape are spread over the table: row i of n takes floor(i * side / n) */
     LLM__SEES_STRETCHED = 64, /* they are interpolated between those of the table (Qwen3-VL) */
-    LLM__SEES_DEEP = 128      /* where config.json does not say it, layers 8, 16 and 24 have rows for the language model's own (Qwen3-VL) */
+    LLM__SEES_DEEP = 128,     /* where config.json does not say it, layers 8, 16 and 24 have rows for the language model's own (Qwen3-VL) */
+    LLM__SEES_CUBIC = 256,    /* positions are mixed of sixteen of the table, by cubic convolution (GLM-4.1V) */
+    LLM__SEES_LATE = 512,     /* they are added behind the norm before the first layer, else before it */
+    LLM__SEES_WIDE = 1024     /* a layer is out_hidden_size wide within; intermediate_size is the projector's */
 };
 
 typedef struct llm__tower_family {
@@ -44,16 +47,18 @@ typedef struct llm__tower_family {
 
 /* One family. */
 enum {
-    LLM__EYES_NEWLINES = 1, /* image_newline behind each row of tiles, and behind a picture without tiles */
-    LLM__EYES_SHRINK = 2,   /* a grid beyond anyres_max_N tiles' worth is shrunk (LLaVA-OneVision) */
-    LLM__EYES_VIDEO = 4,    /* it takes videos */
-    LLM__EYES_TIMES = 8,    /* a video is pairs of frames with their times before them (Qwen3-VL) */
-    LLM__EYES_SECONDS = 16, /* positions in time are seconds (Qwen2.5-VL) */
-    LLM__EYES_RAW = 32,     /* alpha is dropped, and orientation left as it is stored (MiniCPM-V) */
-    LLM__EYES_FIRST = 64,   /* of a picture's patches a row of the language model is made a block at a time, blocks in order */
-    LLM__EYES_PAIRS = 128,  /* a patch has two frames; a still picture fills both */
-    LLM__EYES_TWICE = 256,  /* frames come one by one, and the projector puts two together (ERNIE 4.5 VL) */
-    LLM__EYES_IN_TEXT = 512 /* templates know texts only: the placeholder stands in the user's text, where the picture stood */
+    LLM__EYES_NEWLINES = 1,  /* image_newline behind each row of tiles, and behind a picture without tiles */
+    LLM__EYES_SHRINK = 2,    /* a grid beyond anyres_max_N tiles' worth is shrunk (LLaVA-OneVision) */
+    LLM__EYES_VIDEO = 4,     /* it takes videos */
+    LLM__EYES_TIMES = 8,     /* a video is pairs of frames with their times before them (Qwen3-VL) */
+    LLM__EYES_SECONDS = 16,  /* positions in time are seconds (Qwen2.5-VL) */
+    LLM__EYES_RAW = 32,      /* alpha is dropped, and orientation left as it is stored (MiniCPM-V) */
+    LLM__EYES_FIRST = 64,    /* of a picture's patches a row of the language model is made a block at a time, blocks in order */
+    LLM__EYES_PAIRS = 128,   /* a patch has two frames; a still picture fills both */
+    LLM__EYES_TWICE = 256,   /* frames come one by one, and the projector puts two together (ERNIE 4.5 VL) */
+    LLM__EYES_IN_TEXT = 512, /* templates know texts only: the placeholder stands in the user's text, where the picture stood */
+    LLM__EYES_DOUBLE = 1024, /* a picture's pixels count twice for its bounds, as two frames would, and a side grows to a block first */
+    LLM__EYES_BEHIND = 2048  /* a video's times stand behind its pairs of frames, whose tokens are those of pictures (GLM-4.1V) */
 };
 
 typedef struct llm__eyes_family {
@@ -73,10 +78,11 @@ typedef struct llm__eyes_family {
 /* A step of a projector. */
 typedef enum llm__step_kind {
     LLM__STEP_END = 0,
-    LLM__STEP_NORM,   /* LayerNorm or RMSNorm, as the flags say; a list may have it and a model not */
+    LLM__STEP_NORM,   /* LayerNorm or RMSNorm, as the flags say, and GELU behind it if `act` is that; a list may have it and a model not */
     LLM__STEP_GATHER, /* merge * merge patches side by side: from here on rows are those of the language model */
     LLM__STEP_MEAN,   /* their mean */
     LLM__STEP_LINEAR, /* with `act` */
+    LLM__STEP_GATED,  /* act(gate) * up; its names are those of the gate, "up" in their places are those of the other matrix */
     LLM__STEP_TWO     /* two frames' rows side by side; what follows is a stage of its own */
 } llm__step_kind;
 

@@ -43,7 +43,7 @@ static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.",
 #define LLM__SEES_PATCH "@embeddings.patch_embedding @embeddings.patch_embeddings.projection @patch_embed.proj @patch_conv @patch_embd"
 #define LLM__SEES_POSITIONS "@embeddings.position_embedding @embeddings.position_embeddings @pos_embed @position_embd"
 #define LLM__SEES_FIRST "@embeddings.class_embedding @embeddings.cls_token @class_embd"
-#define LLM__SEES_PRE "@pre_layrnorm @ln_pre @pre_ln"
+#define LLM__SEES_PRE "@pre_layrnorm @ln_pre @pre_ln @post_conv_layernorm @norm_embd"
 
 /* A name in full: '#' stands for the layer, '@' for the root; else it may have "model." before it. */
 static const llm__tensor *llm__tower_name(const llm__tower_loader *L, llm__str word, const char *end, int layer, const char *before,
@@ -232,11 +232,13 @@ static void llm__tower_layer_weights(llm__tower_loader *L, int i, llm__tower_lay
     const llm__tower_part qkv[] = {
         {fused ? LLM__SEES_QKV : LLM__SEES_Q, fused ? 3 * A : A, 0, fused ? 3 * A : A}, {LLM__SEES_K, A, 0, A}, {LLM__SEES_V, A, 0, A}};
     const llm__tower_part gate_up[] = {{LLM__SEES_GATE, F, 0, F}, {LLM__SEES_UP, F, 0, F}};
+    const llm__tensor *norm = llm__tower_find(L, LLM__SEES_QN, i, 0, name);
+    const int64_t normed = norm && llm__tower_size(norm) == v->head_dim ? v->head_dim : A; /* of a head, or of all side by side */
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_NORM1, D, 0, 0, i, &layer->norm1);
     const uint32_t turned = v->gguf && v->flags & LLM__SEES_TURNS && !fused ? LLM__STEP_TURNED : 0;
     llm__tower_take(L, LLM_ROLE_LINEAR, qkv, fused ? 1 : 3, D, turned, 0, i, &layer->qkv);
-    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_QN, A, 0, 1, i, &layer->q_norm);
-    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_KN, A, 0, 1, i, &layer->k_norm);
+    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_QN, normed, 0, 1, i, &layer->q_norm);
+    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_KN, normed, 0, 1, i, &layer->k_norm);
     llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_O, D, A, 0, i, &layer->o);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_SCALE1, D, 0, 1, i, &layer->scale1);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_NORM2, D, 0, 0, i, &layer->norm2);
@@ -254,6 +256,21 @@ static const char *llm__tower_deep(const llm__vision *v, const char *usual, int 
     if (v->gguf) snprintf(out, 128, "v.deepstack.%d.%s", (int)v->deep[level], of);
     else snprintf(out, 128, "visual.deepstack_merger_list.%d.%s%s", (int)v->merger[level], of[0] == 'f' ? "linear_" : "", of);
     return out;
+}
+
+/* The matrix of a step, or the gate's and the one beside it. Returns how wide what it gives is. */
+static int64_t llm__tower_matrix(llm__tower_loader *L, const llm__projector_step *s, const char *wanted, int last, int64_t width,
+                                 llm__net_pair *w) {
+    char name[256], up[128];
+    const llm__tensor *t = llm__tower_find(L, wanted, -1, 0, name);
+    const int64_t n = t ? t->shape[s->flags & LLM__STEP_ACROSS ? 1 : 0] : last ? L->v->out : width;
+    snprintf(up, sizeof up, "%s", wanted);
+    for (char *at = up; s->kind == LLM__STEP_GATED && (at = strstr(at, "gate")) != NULL; at++)
+        memmove(at + 2, at + 4, strlen(at + 4) + 1), memcpy(at, "up", 2);
+    const llm__tower_part parts[2] = {{wanted, n, 0, n}, {up, n, 0, n}};
+    const int gated = s->kind == LLM__STEP_GATED;
+    llm__tower_take(L, gated ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, parts, 1 + gated, width, s->flags, 0, -1, w);
+    return n;
 }
 
 /* The steps of a projector. A level of DeepStack has the norm behind the gathering. */
@@ -281,15 +298,9 @@ static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_lis
         if (s->kind == LLM__STEP_NORM) llm__tower_take(L, LLM_ROLE_VECTOR, &norm, 1, 0, s->flags, optional, -1, &step->w);
         if (s->kind == LLM__STEP_GATHER) width *= (int64_t)parts * LLM__MAX(L->v->n_taken, 1);
         if (s->kind == LLM__STEP_TWO) width *= 2, list->two = list->n;
-        if (s->kind == LLM__STEP_LINEAR) {
-            const llm__tensor *t = llm__tower_find(L, wanted, -1, 0, name);
-            if (!t && optional) continue;
-            const int last = !row[i + 1].kind;
-            const llm__tower_part part = {wanted, 0, 0, t ? t->shape[s->flags & LLM__STEP_ACROSS ? 1 : 0] : last ? L->v->out : width};
-            const llm__tower_part whole = {wanted, part.n, 0, part.n};
-            llm__tower_take(L, LLM_ROLE_LINEAR, &whole, 1, width, s->flags, 0, -1, &step->w);
-            width = whole.n;
-        }
+        if (s->kind == LLM__STEP_LINEAR && optional && !llm__tower_find(L, wanted, -1, 0, name)) continue;
+        if (s->kind == LLM__STEP_LINEAR || s->kind == LLM__STEP_GATED)
+            width = llm__tower_matrix(L, s, wanted, !row[i + 1].kind, width, &step->w);
         if (s->kind == LLM__STEP_NORM && optional && !step->w.rows) continue;
         step->width = (int32_t)width;
         list->n++;

@@ -40,6 +40,11 @@ static const llm__tower_family llm__towers[] = {
      LLM__QWEN3_TOWER},
     {"qwen3_5 qwen3_5_moe qwen3_5_vision qwen3_5_moe_vision", LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_STRETCHED, LLM_ACT_GELU_TANH,
      1e-6f, LLM__QWEN3_TOWER},
+    {"glm4v_vision glm4v_moe_vision glm4v glm4v_moe glm46v",
+     LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_CUBIC | LLM__SEES_LATE | LLM__SEES_RMS | LLM__SEES_WIDE, LLM_ACT_SILU, 1e-5f,
+     "hidden_size 1536 out_hidden_size 4096 depth 24 num_heads 12 image_size 336 patch_size 14 spatial_merge_size 2 temporal_patch_size 2"},
+    {"glm_ocr_vision glm_ocr", LLM__SEES_ROPE | LLM__SEES_RMS, LLM_ACT_SILU, 1e-5f,
+     "hidden_size 1024 intermediate_size 4096 depth 24 num_heads 16 patch_size 14 spatial_merge_size 2 temporal_patch_size 2"},
     {"ernie4_5_vl_moe_vision ernie4_5_moe_vl_vision DFNRope_vision_transformer ernie4_5_vl_moe ernie4_5_moe_vl", LLM__SEES_ROPE,
      LLM_ACT_QUICK_GELU, 1e-6f, "hidden_size 1280 depth 32 num_heads 16 mlp_ratio 4 patch_size 14 spatial_merge_size 2"},
     {"pixtral mistral3", LLM__SEES_TURNS | LLM__SEES_RMS, LLM_ACT_GELU, 1e-5f,
@@ -72,6 +77,14 @@ static const llm__projector llm__projectors[] = {
       {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
       {LLM__STEP_LINEAR, "visual.merger.linear_fc1 mm.0", LLM_ACT_GELU, 0},
       {LLM__STEP_LINEAR, "visual.merger.linear_fc2 mm.2", LLM_ACT_NONE, 0}}},
+    {"glm4v",
+     {{LLM__STEP_NORM, "@post_layernorm v.post_ln", LLM_ACT_NONE, 0},
+      {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_LINEAR, "visual.downsample mm.patch_merger", LLM_ACT_NONE, LLM__STEP_CHANNELS},
+      {LLM__STEP_LINEAR, "visual.merger.proj mm.model.fc", LLM_ACT_NONE, 0},
+      {LLM__STEP_NORM, "visual.merger.post_projection_norm mm.post_norm", LLM_ACT_GELU, LLM__STEP_EPS5},
+      {LLM__STEP_GATED, "visual.merger.gate_proj mm.gate", LLM_ACT_SILU, 0},
+      {LLM__STEP_LINEAR, "visual.merger.down_proj mm.down", LLM_ACT_NONE, 0}}},
     {"gemma3",
      {{LLM__STEP_NORM, "@post_layernorm v.post_ln", LLM_ACT_NONE, 0},
       {LLM__STEP_MEAN, "", LLM_ACT_NONE, 0},
@@ -101,6 +114,7 @@ static const llm__projector llm__projectors[] = {
 };
 
 #define LLM__QWEN LLM__EYES_FIRST | LLM__EYES_PAIRS | LLM__EYES_VIDEO
+#define LLM__GLM LLM__QWEN | LLM__EYES_TIMES | LLM__EYES_DOUBLE | LLM__EYES_BEHIND
 #define LLM__ERNIE LLM__EYES_FIRST | LLM__EYES_TWICE | LLM__EYES_VIDEO
 static const llm__eyes_family llm__eyes[] = {
     {"llava", "llava", LLM__FIT_CROP, LLM__MARKS_PLAIN, 0, 3, LLM__CLIP, "<image>", "", "", NULL, "vision_feature_layer -2"},
@@ -118,6 +132,8 @@ static const llm__eyes_family llm__eyes[] = {
      "", "<|video_pad|>", ""},
     {"qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe", "qwen3vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_TIMES, 3,
      LLM__CLIP, "<|image_pad|>", "", "", "<|video_pad|>", ""},
+    {"glm4v glm4v_moe glm46v glm_ocr", "glm4v", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__GLM, 3, LLM__CLIP, "<|image|>", "", "",
+     "<|video|>", ""},
     {"ernie4_5_vl_moe ernie4_5_moe_vl", "ernie", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__ERNIE, 3, LLM__CLIP, "<|IMAGE_PLACEHOLDER|>", "",
      "", "<|VIDEO_PLACEHOLDER|>", ""},
     {"smolvlm idefics3", "idefics3", LLM__FIT_SPLIT, LLM__MARKS_GRID, 0, 1, LLM__HALF, "<image>", "", "", NULL, "scale_factor 2"},
@@ -126,4 +142,5 @@ static const llm__eyes_family llm__eyes[] = {
     {"mistral3", "pixtral", LLM__FIT_EDGE, LLM__MARKS_ROWS, 0, 3, LLM__CLIP, "[IMG]", "", "", NULL, "spatial_merge_size 2"},
 };
 #undef LLM__ERNIE
+#undef LLM__GLM
 #undef LLM__QWEN

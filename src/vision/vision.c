@@ -157,7 +157,7 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
         r = llm__processor_range("max_patches", p->max_tiles, 1, 256);
     if (!r && v->family->fit == LLM__FIT_TILES) r = llm__processor_range("min_patches", p->min_tiles, 1, p->max_tiles);
     if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("max_frames", p->max_frames, 1, 4096);
-    if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("fps", p->fps, 0.001, 1000);
+    if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("fps", p->fps, v->tenths ? 0 : 0.001, 1000);
     if (!r && p->pan) r = llm__processor_range("pan_and_scan_min_crop_size", p->pan_least, 1, 16384);
     if (!r && p->pan) r = llm__processor_range("pan_and_scan_max_num_crops", p->pan_most, 1, 64);
     if (!r && p->pan) r = llm__processor_range("pan_and_scan_min_ratio_to_activate", p->pan_ratio, 1, 1e6);
@@ -201,13 +201,15 @@ LLM__PRIVATE llm_result llm__processor_change(const llm__vision *v, const char *
  * the classes' own: they do not grow with the patches. Sides come from the tower, since a class's habit (224, 384) fits few models. */
 static void llm__processor_usual(const llm__vision *v, const llm_json *config, int video, llm__processor *p) {
     const int twice = (v->family->flags & LLM__EYES_TWICE) != 0, times = (v->family->flags & LLM__EYES_TIMES) != 0;
-    const int64_t block = video && times ? 32 * 32 : 28 * 28; /* the classes' numbers, whatever the patches are */
-    const double *constants = llm__constants[video && times ? (int)LLM__HALF : (int)v->family->constants];
+    const int glm = (v->family->flags & LLM__EYES_BEHIND) != 0, qwen3 = video && times && !glm;
+    const int64_t block = qwen3 ? 32 * 32 : 28 * 28; /* the classes' numbers, whatever the patches are */
+    const double *constants = llm__constants[qwen3 ? (int)LLM__HALF : (int)v->family->constants];
     p->filter = (llm__filter)v->family->filter;
     p->rescale = 1 / 255.0;
     for (int c = 0; c < 3; c++) p->mean[c] = constants[c], p->std[c] = constants[3 + c];
     p->min_pixels = (!video ? 4 : twice ? 299 : 128) * block;
     p->max_pixels = (video ? (twice ? 1196 : 768) : twice ? 6177 : 1280) * block;
+    if (glm) p->min_pixels = 16 * block, p->max_pixels = (video ? 60000 : 15000) * block;
     p->size = v->side * v->patch;
     p->longest = p->shortest = v->side * v->patch;
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "min_dynamic_patch", 1), 1e6);
@@ -215,8 +217,8 @@ static void llm__processor_usual(const llm__vision *v, const llm_json *config, i
     p->split = p->numbered = p->resize = p->crop = 1;
     p->pan_least = 256, p->pan_most = 4, p->pan_ratio = 1.2;
     p->fps = 2;
-    p->min_frames = twice ? 16 : 4;
-    p->max_frames = twice ? 180 : 768;
+    p->min_frames = twice ? 16 : glm ? 1 : 4;
+    p->max_frames = twice ? 180 : glm ? 600 : 768;
     llm__pinpoints_of(config, llm_json_find(config, 0, "image_grid_pinpoints"), p);
 }
 
@@ -231,6 +233,13 @@ static void llm__pinpoints_usual(const llm__vision *v, llm__processor *p) {
     if (!p->n_pinpoints && v->family->fit == LLM__FIT_ANYRES) p->n_pinpoints = n;
 }
 
+/* 1 if an object names the classes of GLM-4.6V, whose model_type is that of GLM-4.1V or 4.5V. */
+static int llm__processor_is46(const llm_json *d, int object) {
+    const char *whole = llm_json_str(d, llm_json_find(d, object, "processor_class"), NULL);
+    const char *part = llm_json_str(d, llm_json_find(d, object, "image_processor_type"), NULL);
+    return (whole && !strncmp(whole, "Glm46V", 6)) || (part && !strncmp(part, "Glm46V", 6));
+}
+
 /* What the folder's files say. Since version 5 transformers writes all of it into processor_config.json, as "image_processor" and
  * "video_processor"; before, there was a file for pictures and, in some folders, one for videos, else the one for pictures held for both.
  * Where both forms are there the newer one counts, as in transformers. */
@@ -241,6 +250,9 @@ static llm_result llm__processor_files(llm_model *m, llm__vision *v) {
     llm_result r = LLM_OK;
     for (int i = 0; i < 3 && !r; i++) r = llm__folder_json(&m->source, m->source.path, names[i], 16000000, files[i]);
     const int pictures = all ? llm_json_find(all, 0, "image_processor") : -1, videos = all ? llm_json_find(all, 0, "video_processor") : -1;
+    if (v->family->flags & LLM__EYES_BEHIND)
+        v->tenths |= (all && llm__processor_is46(all, 0)) || (pictures >= 0 && llm__processor_is46(all, pictures)) ||
+                     (picture && llm__processor_is46(picture, 0));
     if (!r && pictures >= 0) r = llm__processor_read(v, all, pictures, &v->processor);
     else if (!r && picture) r = llm__processor_read(v, picture, 0, &v->processor);
     if (r || !(v->family->flags & LLM__EYES_VIDEO)) return r;
@@ -256,6 +268,7 @@ static llm_result llm__processor_open(llm_model *m, llm__vision *v, const llm_js
     llm_result r = given ? llm__processor_read(v, given, 0, p) : llm__processor_files(m, v);
     if (given) memcpy(video->mean, p->mean, sizeof p->mean), memcpy(video->std, p->std, sizeof p->std);
     llm__pinpoints_usual(v, p);
+    if (v->tenths) video->fps = 0, video->max_frames = 640; /* its class works them out, whatever its files say */
     if (!r) r = llm__processor_check(v, p);
     if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_check(v, video);
     return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: %s%.700s", v->path,
@@ -308,7 +321,8 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     v->n_layers = llm__fact_int(f, "depth num_hidden_layers", LLM__MUST, 1, LLM__MAX_LAYERS);
     v->n_heads = llm__fact_int(f, "num_heads num_attention_heads", LLM__MUST, 1, 1024);
     v->head_dim = llm__fact_int(f, "head_dim", v->hidden / LLM__MAX(v->n_heads, 1), 1, 1024);
-    v->ff = llm__fact_int(f, "intermediate_size", (int64_t)(v->hidden * llm__fact_num(f, "mlp_ratio", 4, 0.1, 64)), 1, 1 << 18);
+    const char *wide = v->flags & LLM__SEES_WIDE ? "out_hidden_size" : "intermediate_size";
+    v->ff = llm__fact_int(f, wide, (int64_t)(v->hidden * llm__fact_num(f, "mlp_ratio", 4, 0.1, 64)), 1, 1 << 18);
     v->patch = llm__fact_item(f, "patch_size", 0, LLM__MUST, 1, 256);
     v->frames = v->family->flags & LLM__EYES_PAIRS ? llm__fact_int(f, "temporal_patch_size", 2, 1, 8) : 1;
     v->side = llm__fact_item(f, "image_size", 0, 0, 0, 16384) / LLM__MAX(v->patch, 1);
@@ -444,6 +458,14 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     v->last_end = "[IMG_END]";
     v->start = "<|vision_start|>";
     v->stop = "<|vision_end|>";
+    v->film_begin = v->film_end = -1;
+    if (v->family->flags & LLM__EYES_BEHIND) {
+        v->start = "<|begin_of_image|>";
+        v->stop = "<|end_of_image|>";
+        v->film_begin = llm__tokenizer_id(t, llm__lit("<|begin_of_video|>"));
+        v->film_end = llm__tokenizer_id(t, llm__lit("<|end_of_video|>"));
+        if (v->film_begin < 0 || v->film_end < 0) v->video_id = -1;
+    }
     for (int i = 0; i < 4 && m->arch.n_sets > 1; i++) {
         int32_t id = llm__fact_int(root, sets[i], llm__tokenizer_id(t, llm__lit(names[i])), -1, INT32_MAX - 1);
         if (id >= 0) v->set_ids[v->n_set_ids++] = id;
@@ -492,6 +514,7 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
         return llm__error(LLM_ERR_UNSUPPORTED,
                           "%s: config.json: a model that sees of the type \"%.40s\" with a tower of the type \"%.40s\" is not supported",
                           v->path, type, tower);
+    v->tenths = !strcmp(type, "glm46v");
     if (!strcmp(tower, "pixtral")) v->family = llm__eyes_of("mistral3"); /* also in LLaVA's clothes */
     v->projector = llm__projector_of(v->family->projector);
     v->flags = v->tower->flags;
@@ -506,6 +529,9 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
     if (f.r || root.r) return f.r ? f.r : root.r;
     llm__vision_marks(m, &root, v);
     if (v->image_id >= 0) llm__vision_rest(m, &root, v);
+    if (v->gguf && v->family->flags & LLM__EYES_BEHIND && m->arch.position_rows != 3 && !root.r)
+        root.r = llm__error(LLM_ERR_FORMAT, "%s: no %s.rope.dimension_sections: converted as a model of text, one that sees was expected",
+                            m->path, m->arch.name);
     return root.r;
 }
 

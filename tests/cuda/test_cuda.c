@@ -1342,7 +1342,7 @@ static void tc_rows_side(const tc_side *s, const test_step *t, llm_buffer **x, l
     s->be->gather(s->ctx, 0, &left);
     s->be->gather(s->ctx, 0, &right);
     s->be->gather(s->ctx, 0, &later);
-    n.dst = *x, n.src = y, n.src_col = 5, n.dst_col = 2, n.n = 30, n.parts = 3, n.add = 1;
+    n.dst = *x, n.src = y, n.src_col = 5, n.dst_col = 2, n.n = 30, n.parts = 3, n.add = n.gelu = 1;
     g.gate = *h, g.n = 50, g.each = 1, g.col = 7, g.act = LLM_GATE_PLAIN;
     s->be->norm(s->ctx, 0, &n);
     s->be->gate(s->ctx, 0, &g);

@@ -261,6 +261,8 @@ def test_mmproj(extra):
     s.stop()
     with tempfile.TemporaryDirectory() as d:
         bad_mmproj(pathlib.Path(d), DATA / "qwen2_5_vl", ROOT / "build/data/vision_gguf")
+        bad_glm(pathlib.Path(d), DATA / "glm4v", ROOT / "build/data/vision_gguf/glm4v")
+        parted_glm(pathlib.Path(d), DATA / "glm4v", ROOT / "build/data/vision_gguf/glm4v", extra)
         folder, model = DATA / "llava_next", pathlib.Path(d) / "model.gguf" # a vocabulary without a token for pictures, as LLaVA 1.5's
         def unknown(keys):
             texts = keys[".tokenizer.ggml.tokens"]
@@ -338,6 +340,37 @@ def bad_mmproj(where, folder, made):
     refused("of a folder", "folder", ("-m", str(folder)))
 
 
+def bad_glm(where, folder, made):
+    """GLM-4.1V's files: a language model from before llama.cpp knew that it sees, and matrices of the projector that do not fit."""
+    def refused(name, says, model, mmproj):
+        p = subprocess.run([CLI, "score", "-m", str(model), "--mmproj", str(mmproj), "-p", "a"], capture_output=True, text=True, timeout=60)
+        said = p.stderr.strip().splitlines()
+        check(f"mmproj of GLM, {name}", p.returncode == 1 and len(said) == 1 and says in said[0], (p.returncode, said))
+    model, mmproj = where / "glm.gguf", where / "glm_mmproj.gguf"
+    twins.seeing_text(model, folder, lambda keys: keys.pop("rope.dimension_sections"))
+    refused("no sections", "rope.dimension_sections", model, made / "mmproj.gguf")
+    for name, shape in (("mm.gate.weight", None), ("mm.up.weight", None), ("mm.up.weight", [71, 64]), ("mm.patch_merger.weight", [64, 32, 2, 1]), ("mm.post_norm.weight", [63]), ("v.norm_embd.weight", [31])):
+        def change(keys, tensors):
+            kind, _, data = tensors.pop(name)
+            if shape: tensors[name] = kind, shape, data[:4 * math.prod(shape)]
+        twins.mmproj(mmproj, folder, change)
+        refused(f"{name} is {shape}", name.removesuffix(".weight"), made / "model.gguf", mmproj)
+
+
+def parted_glm(where, folder, made, extra):
+    """GLM-4.1V's queries and keys, whose pairs GGUF has parted: llm_cli convert parts them too, and an adapter of the folder's fits both; there is no way back."""
+    p = json.loads((folder / "expected.json").read_text())["prompts"][1]
+    subprocess.check_call([CLI, "convert", str(folder), str(where / "own.gguf")], stdout=subprocess.DEVNULL)
+    by_files(folder, 1, p, extra, ("-m", str(where / "own.gguf"), "--mmproj", str(made / "mmproj.gguf")))
+    adapters.make(str(folder), str(where / "lora"), targets=r"self_attn.[qk]_proj", size=2)
+    base = ("--dtype", "float32", "--messages", str(folder / "chat0.json"), *extra)
+    plain, one, two = (ask("score", *base, *more)["logprobs"][1:] for more in (("-m", str(folder)), ("-m", str(folder), "--lora", str(where / "lora")), ("-m", str(made / "model.gguf"), "--lora", str(where / "lora"))))
+    far = lambda a, b: max(abs(x - y) for x, y in zip(a, b))
+    check("an adapter of queries and keys beside GLM-4.1V in GGUF", far(one, two) < 1e-4 < 1e-2 < far(plain, one), (far(one, two), far(plain, one)))
+    a = subprocess.run([CLI, "convert", str(made / "model.gguf"), str(where / "back")], capture_output=True, text=True, timeout=60)
+    check("GLM-4.1V in GGUF has no way back", a.returncode == 1 and "not converted to a folder" in a.stderr, (a.returncode, a.stderr))
+
+
 def test_spellings(extra):
     """The same folders as newer and older versions of transformers write them, without what is the usual; and what is refused by name."""
     def nested(family):
@@ -377,8 +410,15 @@ def test_spellings(extra):
             ("qwen2_vl_chat", 2, {"config.json": without("vision_config.model_type", "vision_config.patch_size", "vision_config.spatial_merge_size", "vision_config.hidden_act")}),
             ("llava_next", 2, {"config.json": without("vision_feature_layer", "vision_feature_select_strategy", "vision_config.model_type", "image_grid_pinpoints")}),
             ("llava_onevision", 2, {"config.json": tied}), ("qwen3_vl", 2, {"config.json": blocks}), ("qwen3_vl", 6, {"preprocessor_config.json": other, "video_preprocessor_config.json": without("image_mean", "image_std")}),
+            ("glm4v", 2, nested("glm4v") | {"config.json": without("vision_config.model_type", "vision_config.hidden_act", "vision_config.rms_norm_eps", "vision_config.spatial_merge_size", "text_config.attention_bias")}),
+            ("glm4v_moe", 5, nested("glm4v_moe")), ("glm_ocr", 2, {"config.json": without("vision_config.model_type", "vision_config.temporal_patch_size")}),
             ("mistral3", 2, nested("mistral3") | {"config.json": rope}), ("internvl_tiles", 2, {"config.json": without("downsample_ratio", "vision_config.norm_type")})]
-    refused = [("gemma3", "preprocessor_config.json", {"do_pan_and_scan": True, "pan_and_scan_max_num_crops": 65}, "pan_and_scan_max_num_crops"),
+    def part(family, name, **more): return {name: json.loads((DATA / family / "config.json").read_text())[name] | more}
+    refused = [("glm4v", "config.json", part("glm4v", "vision_config", out_hidden_size=63), "visual.blocks.0.mlp"), ("glm4v", "config.json", part("glm4v", "vision_config", image_size=96), "position_embedding"),
+               ("glm4v", "config.json", part("glm4v", "vision_config", spatial_merge_size=3), "visual.downsample"), ("glm4v", "config.json", part("glm4v", "vision_config", temporal_patch_size=3), "temporal_patch_size"),
+               ("glm4v", "config.json", part("glm4v", "vision_config", num_heads=5), "vision_config"), ("glm4v", "preprocessor_config.json", {"size": {"shortest_edge": 0, "longest_edge": 100}}, "min_pixels"),
+               ("glm4v", "config.json", part("glm4v", "text_config", rope_parameters={"rope_theta": 10000.0, "partial_rotary_factor": 0.5, "mrope_section": [1, 2, 2]}), "mrope_section"),
+               ("glm_ocr", "config.json", part("glm_ocr", "vision_config", intermediate_size=41), "visual.blocks.0.mlp"), ("gemma3", "preprocessor_config.json", {"do_pan_and_scan": True, "pan_and_scan_max_num_crops": 65}, "pan_and_scan_max_num_crops"),
                ("llava_next", "config.json", {"vision_feature_layer": [-2, 0]}, "vision_feature_layer"), ("llava_next", "config.json", {"vision_feature_layer": [1] * 17}, "vision_feature_layer"),
                ("llava_next", "config.json", {"vision_feature_layer": [1, -2]}, "linear_1"), ("gemma3", "config.json", {"vision_feature_layer": [1, 2]}, "vision_feature_layer"), ("idefics3", "config.json", {"scale_factor": 3}, "patches a side"),
                ("llava_next", "config.json", {"vision_feature_select_strategy": "full"}, "vision_feature_select_strategy"),

@@ -35,6 +35,13 @@ def paired(shape, data, d):
     return b"".join(data[k * row:k * row + row] for h in range(0, shape[0], d) for i in range(d // 2) for k in (h + i, h + i + d // 2))
 
 
+def parted(shape, data, d, turned):
+    """Rows of q or k, or their biases, of heads of d, of which the first ones stand in pairs: these as halves (GLM-4.1V, as llama.cpp has it)."""
+    row = len(data) // shape[0]
+    order = [*range(0, turned, 2), *range(1, turned, 2), *range(turned, d)]
+    return b"".join(data[(h + i) * row:(h + i + 1) * row] for h in range(0, shape[0], d) for i in order)
+
+
 def text_config(source):
     config = json.loads((pathlib.Path(source) / "config.json").read_text())
     return {**config, **config.get("text_config", {})}
@@ -43,6 +50,7 @@ def text_config(source):
 NAMES = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output", "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
          "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
          "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate": "ffn_gate_inp", "post_attention_layernorm": "ffn_norm"}
+GLM = {"mlp.gate_up_proj": "ffn_up", "post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm"}
 GEMMA = {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 KEYS = {"block_count": "num_hidden_layers", "context_length": "max_position_embeddings", "embedding_length": "hidden_size", "feed_forward_length": "intermediate_size", "attention.head_count": "num_attention_heads",
         "attention.head_count_kv": "num_key_value_heads", "attention.layer_norm_rms_epsilon": "rms_norm_eps", "vocab_size": "vocab_size", "attention.sliding_window": "sliding_window",
@@ -53,13 +61,14 @@ WHOLE = re.compile(r"(?:model\.|language_model\.|text_model\.|llm\.)*(?:layers\.
 def text(path, source, architecture, extra):
     """A language model: rows of q and k permuted for Llama, one added to Gemma's norms, experts stacked, gate and up in one."""
     config, tensors, out = text_config(source), adapters.folder_tensors(source), {}
-    names = {**NAMES, **(GEMMA if architecture == "gemma3" else {})}
+    names = {**NAMES, **(GEMMA if architecture == "gemma3" else GLM if architecture == "glm4" else {})}
     d = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     for name, (dtype, shape, data) in sorted(tensors.items()):
         found = WHOLE.fullmatch(name)
         if not found: continue # a tower
         blk, part = f"blk.{found[1]}." if found[1] else "", found[2]
         if "norm" in part or found[3] == "bias": dtype, data = "F32", adapters.pack("F32", [x + (architecture == "gemma3") for x in adapters.floats(dtype, data)])
+        if architecture == "glm4" and part in ("self_attn.q_proj", "self_attn.k_proj"): data = parted(shape, data, d, int(d * config["rope_parameters"]["partial_rotary_factor"]))
         if architecture == "llama" and part in ("self_attn.q_proj", "self_attn.k_proj"): data = paired(shape, data, d)
         if "experts" not in part: out[blk + names[part] + "." + found[3]] = (KINDS[dtype], shape, data)
         elif part.endswith("0.up_proj"):
@@ -90,18 +99,20 @@ def vocabulary(source):
 
 # ---- models that see: a language model and a file of architecture "clip" beside it
 
-SEEING = {"gemma3": "gemma3", "idefics3": "llama", "internvl_tiles": "qwen2", "llava_next": "llama", "llava_onevision": "qwen2", "minicpmv": "qwen2", "mistral3": "llama",
+SEEING = {"gemma3": "gemma3", "glm4v": "glm4", "glm4v_moe": "glm4moe", "glm_ocr": "glm4", "idefics3": "llama", "internvl_tiles": "qwen2", "llava_next": "llama", "llava_onevision": "qwen2", "minicpmv": "qwen2", "mistral3": "llama",
           "qwen2_5_vl": "qwen2vl", "qwen2_vl_chat": "qwen2vl", "qwen3_5": "qwen35", "qwen3_vl": "qwen3vl"} # folder to the language model's architecture
 
 
 def seeing_text(path, source, change=lambda keys: None):
-    if SEEING[pathlib.Path(source).name] == "qwen35": # its layers keep a state: llama.cpp answers the same of what llm_cli makes of them
+    if SEEING[pathlib.Path(source).name] in ("qwen35", "glm4moe"): # llama.cpp answers the same of what llm_cli makes of them
         made = path.with_name(path.name + ".gguf")
         subprocess.check_call([CLI, "convert", str(source), str(made)], stdout=subprocess.DEVNULL)
         return made.rename(path)
 
     def extra(config, out):
-        keys, scaling = {"rope.freq_base": float(config["rope_theta"]), **vocabulary(source)}, config.get("rope_scaling") or {}
+        scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        keys = {"rope.freq_base": float(config.get("rope_theta") or scaling["rope_theta"]), **vocabulary(source)}
+        if "partial_rotary_factor" in scaling: keys["rope.dimension_count"] = int(config["head_dim"] * scaling["partial_rotary_factor"])
         if "mrope_section" in scaling: keys["rope.dimension_sections"] = [*scaling["mrope_section"], 0]
         if scaling.get("rope_type") == "linear": keys.update({"rope.scaling.type": "linear", "rope.scaling.factor": float(scaling["factor"])})
         if config["model_type"] == "gemma3_text":
@@ -114,18 +125,19 @@ def seeing_text(path, source, change=lambda keys: None):
 
 LAYER = re.compile(r"(?:encoder\.layers?|transformer\.layers|blocks)\.(\d+)\.(.*?)(\.weight|\.bias)?")
 PARTS = {"ln1": "layer_norm1 layernorm_before norm1 attention_norm", "ln2": "layer_norm2 layernorm_after norm2 ffn_norm", "attn_q": "self_attn.q_proj attention.q_proj",
-         "attn_k": "self_attn.k_proj attention.k_proj", "attn_v": "self_attn.v_proj attention.v_proj", "attn_qkv": "attn.qkv", "ls1": "lambda_1", "ls2": "lambda_2",
+         "attn_k": "self_attn.k_proj attention.k_proj", "attn_v": "self_attn.v_proj attention.v_proj", "attn_qkv": "attn.qkv", "attn_q_norm": "attn.q_norm", "attn_k_norm": "attn.k_norm", "ls1": "lambda_1", "ls2": "lambda_2",
          "attn_out": "self_attn.out_proj attention.projection_layer attn.proj attention.o_proj", "ffn_up": "mlp.fc1 mlp.linear_fc1 mlp.up_proj feed_forward.up_proj",
          "ffn_gate": "mlp.gate_proj feed_forward.gate_proj", "ffn_down": "mlp.fc2 mlp.linear_fc2 mlp.down_proj feed_forward.down_proj",
          "v.patch_embd": "embeddings.patch_embedding embeddings.patch_embeddings.projection patch_conv patch_embed.proj", "v.class_embd": "embeddings.class_embedding embeddings.cls_token",
-         "v.position_embd": "embeddings.position_embedding embeddings.position_embeddings pos_embed", "v.pre_ln": "pre_layrnorm ln_pre",
-         "v.post_ln": "post_layernorm merger.ln_q merger.norm", "mm.model.fc": "model.connector.modality_projection.proj", "mm.input_projection": "multi_modal_projector.mm_input_projection",
-         "mm.soft_emb_norm": "multi_modal_projector.mm_soft_emb_norm", "mm.input_norm": "multi_modal_projector.norm", "mm.patch_merger": "multi_modal_projector.patch_merger.merging_layer",
+         "v.position_embd": "embeddings.position_embedding embeddings.position_embeddings pos_embed", "v.pre_ln": "pre_layrnorm ln_pre", "v.norm_embd": "post_conv_layernorm", "mm.post_norm": "merger.post_projection_norm",
+         **{f"mm.{x}": f"merger.{x}_proj" for x in ("gate", "up", "down")},
+         "v.post_ln": "post_layernorm merger.ln_q merger.norm", "mm.model.fc": "model.connector.modality_projection.proj merger.proj", "mm.input_projection": "multi_modal_projector.mm_input_projection",
+         "mm.soft_emb_norm": "multi_modal_projector.mm_soft_emb_norm", "mm.input_norm": "multi_modal_projector.norm", "mm.patch_merger": "multi_modal_projector.patch_merger.merging_layer downsample",
          "mm.model.mlp.0": "multi_modal_projector.layer_norm", "mm.0": "merger.mlp.0 merger.linear_fc1", "mm.2": "merger.mlp.2 merger.linear_fc2", "model.image_newline": "image_newline",
          "resampler.attn.out": "resampler.attn.out_proj", "resampler.kv": "resampler.kv_proj", **{f"resampler.{x}": f"resampler.{x}" for x in ("ln_q", "ln_kv", "ln_post", "query", "proj")}}
 PARTS = {word: to for to, words in PARTS.items() for word in words.split()}
 LINEARS = {"internvl": ("mm.model.mlp.1", "mm.model.mlp.3"), "pixtral": ("mm.1", "mm.2"), "mlp": ("mm.0", "mm.2")}
-TYPES = {"gemma3": "gemma3", "idefics3": "idefics3", "internvl": "internvl", "llava_next": "mlp", "llava_onevision": "mlp", "minicpmv": "resampler", "mistral3": "pixtral",
+TYPES = {"gemma3": "gemma3", "glm4v": "glm4v", "glm4v_moe": "glm4v", "glm_ocr": "glm4v", "idefics3": "idefics3", "internvl": "internvl", "llava_next": "mlp", "llava_onevision": "mlp", "minicpmv": "resampler", "mistral3": "pixtral",
          "qwen2_5_vl": "qwen2.5vl_merger", "qwen2_vl": "qwen2vl_merger", "qwen3_5": "qwen3vl_merger", "qwen3_vl": "qwen3vl_merger"}
 
 
@@ -166,7 +178,7 @@ def tower_tensors(source, kind, config):
         if not to: continue
         if to == "resampler.proj.weight": data = across(shape, data)
         if to.endswith("attn_qkv.weight") or to.endswith("attn_qkv.bias"):
-            if kind != "qwen3vl_merger":
+            if kind not in ("qwen3vl_merger", "glm4v"):
                 for i, x in enumerate("qkv"): out[to.replace("qkv", x)] = (dtype, [shape[0] // 3, *shape[1:]], data[len(data) // 3 * i:][:len(data) // 3])
                 continue
         if kind == "pixtral" and re.search(r"attn_[qk]\.weight", to): data = paired(shape, data, v["hidden_size"] // heads)
@@ -193,9 +205,11 @@ def mmproj(path, source, change=lambda keys, tensors: None):
     floats = lambda name: [float(x) for x in processor.get("image_" + name) or processor.get("norm_" + name)]
     keys = {".clip.has_vision_encoder": True, ".clip.projector_type": kind, "vision.projection_dim": text_config(source)["hidden_size"], "vision.patch_size": number(v["patch_size"]),
             "vision.embedding_length": v.get("embed_dim") or v["hidden_size"], "vision.attention.head_count": v.get("num_heads") or v["num_attention_heads"],
-            "vision.feed_forward_length": v.get("intermediate_size") or v["hidden_size"], "vision.attention.layer_norm_epsilon": v.get("layer_norm_eps", 1e-5 if kind == "pixtral" else 1e-6),
+            "vision.feed_forward_length": v.get("intermediate_size") or v["hidden_size"], "vision.attention.layer_norm_epsilon": v.get("layer_norm_eps") or v.get("rms_norm_eps", 1e-5 if kind == "pixtral" else 1e-6),
             "vision.image_mean": floats("mean"), "vision.image_std": floats("std")}
     if kind == "gemma3": keys["vision.projector.scale_factor"] = size // v["patch_size"] // int(config["mm_tokens_per_image"] ** 0.5)
+    if kind == "glm4v": # its pictures count twice for the folder's bounds
+        keys.update({".clip.use_silu": True, "vision.image_min_pixels": processor["size"]["shortest_edge"] // 2, "vision.image_max_pixels": processor["size"]["longest_edge"] // 2})
     if kind == "idefics3": keys.update({"vision.projector.scale_factor": config["scale_factor"], "vision.preproc_image_size": processor["size"]["longest_edge"]})
     if kind == "internvl":
         keys["vision.projector.scale_factor"] = round(1 / config["downsample_ratio"])

@@ -526,11 +526,12 @@ static void be_test_rows(const char *isa, int ranks) {
     t->close(ctx);
 }
 
-/* Norms side by side that are added to what is there, a gate for each value, and columns of rows that are gathered from further right. */
+/* Norms side by side that are added to what is there, or go through GELU, a gate for each value, and columns of rows that are gathered from further right. */
 static void be_test_own(const char *isa) {
     const llm_backend *t = llm_backend_cpu();
     llm_backend_ctx *ctx = be_open(isa, 2, 1, LLM_KV_F32);
     llm_buffer *a = be_buffer(ctx, 0, BE_ROWS, BE_WIDE), *c = be_buffer(ctx, 0, BE_ROWS, 60), *out = be_buffer(ctx, 0, BE_ROWS, 40);
+    llm_buffer *curved = be_buffer(ctx, 0, BE_ROWS, 60);
     const llm_weight *w = be_random_vector(ctx, 0, 20, 5);
     double worst = 0, row[20], want[60];
     be_done(ctx);
@@ -550,8 +551,19 @@ static void be_test_own(const char *isa) {
     const llm_gate_op gate = {.rows = LLM_ROWS_TOKENS, .dst = c, .gate = a, .n = 50, .each = 1, .col = 7, .act = LLM_GATE_PLAIN},
                       chosen = {.rows = LLM_ROWS_OUT, .dst = out, .gate = c, .n = 40, .each = 1, .col = 3, .act = LLM_GATE_PLAIN};
     const llm_gather_op gather = {.dst = out, .src = c, .src_col = 15};
+    const llm_norm_op gelu = {.rows = LLM_ROWS_TOKENS,
+                              .dst = curved,
+                              .src = a,
+                              .src_col = 11,
+                              .n = 20,
+                              .kind = LLM_NORM_LAYER,
+                              .weight = w,
+                              .eps = 1e-5f,
+                              .parts = 3,
+                              .gelu = 1};
     CHECK(t->begin_step(ctx, &b.s) == LLM_OK);
     t->norm(ctx, 0, &norm);
+    t->norm(ctx, 0, &gelu);
     t->gate(ctx, 0, &gate);
     t->gather(ctx, 0, &gather);
     t->gate(ctx, 0, &chosen); /* of rows that were gathered, by rows of the same number */
@@ -561,6 +573,11 @@ static void be_test_own(const char *isa) {
         for (int part = 0; part < 3; part++) {
             for (int k = 0; k < 20; k++) row[k] = (double)be_value(20, r, (uint32_t)(11 + 20 * part + k), 9);
             be_ref_norm(LLM_NORM_RMS, row, 20, 5, 0, 1e-5, want + 20 * part);
+            double level[20];
+            be_ref_norm(LLM_NORM_LAYER, row, 20, 5, 0, 1e-5, level);
+            for (int k = 0; k < 20; k++)
+                worst = LLM__MAX(
+                    worst, fabs(level[k] * 0.5 * erfc(-level[k] * sqrt(0.5)) - (double)t->buffer_row(ctx, 0, curved, i)[20 * part + k]));
         }
         for (int k = 0; k < 60; k++) {
             want[k] += 2 * (double)be_value(30, r, (uint32_t)k, 9);

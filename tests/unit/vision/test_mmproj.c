@@ -62,6 +62,12 @@ TEST_GROUP(mmproj) {
         CHECK(mp_int(processor, "max_image_size", "longest_edge") == 56 && mp_int(config, "vision_config", "intermediate_size") == 72);
     }
     llm_json_free(config), llm_json_free(processor);
+    if (CHECK(mp_told(&f, "glm4v", NULL, 0, &config, &processor))) { /* without a table of positions it is GLM-OCR's */
+        CHECK(!strcmp(llm_json_str(config, llm_json_find(config, 0, "model_type"), NULL), "glm_ocr"));
+        CHECK(mp_int(config, "vision_config", "temporal_patch_size") == 2 && mp_int(config, "vision_config", "spatial_merge_size") == 2);
+        CHECK(mp_int(processor, NULL, "min_pixels") == 2 * 8 * 28 * 28 && mp_int(processor, NULL, "max_pixels") == 2 * 4096 * 28 * 28);
+    }
+    llm_json_free(config), llm_json_free(processor);
     CHECK(!mp_told(&f, "perceiver", NULL, 0, &config, &processor) && strstr(llm_last_error(), "qwen3vl_merger"));
     CHECK(!mp_told(&f, "resampler", "clip.minicpmv_version", 2, &config, &processor) && strstr(llm_last_error(), "minicpmv_version"));
     CHECK(!mp_told(&f, "qwen2.5vl_merger", NULL, 0, &config, &processor) && strstr(llm_last_error(), "n_wa_pattern"));

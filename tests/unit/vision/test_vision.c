@@ -151,6 +151,59 @@ static void vi_test_films(void) {
             printf("  %d of %d x %d: %d x %d\n", known[i].n, known[i].h, known[i].w, to[0], to[1]);
 }
 
+/* Known sizes of GLM-4.1V's processors, whose pictures count as two frames, and which frames its videos have: how many, the first ones and
+ * the last, and their sum. */
+static void vi_test_glm(void) {
+    static const llm__eyes_family family = {.flags = LLM__EYES_VIDEO | LLM__EYES_TIMES | LLM__EYES_DOUBLE | LLM__EYES_BEHIND};
+    static const struct {
+        int32_t n, h, w, to_h, to_w;
+    } sizes[] = {{2, 300, 500, 308, 504}, {2, 20, 400, 28, 560},   {2, 30, 30, 84, 84},    {2, 1200, 3000, 280, 756},
+                 {6, 101, 324, 112, 336}, {5, 466, 443, 308, 280}, {7, 286, 422, 196, 308}};
+    static const struct {
+        int32_t n;
+        double fps;
+        int32_t taken, first[3], last;
+        int64_t sum;
+    } films[] = {{100, 25, 8, {0, 13, 25}, 88, 352},
+                 {37, 12.5, 5, {0, 7, 13}, 25, 64},
+                 {9, 1, 9, {0, 1, 2}, 8, 36},
+                 {20, 3, 13, {0, 2, 3}, 18, 120},
+                 {10000, 25, 600, {0, 17, 34}, 9999, 3000298},
+                 {590, 1.9, 590, {0, 1, 2}, 589, 173755},
+                 {1, 10, 1, {0, 0, 0}, 0, 0},
+                 {7, 2, 7, {0, 1, 2}, 6, 21}};
+    llm__vision v;
+    llm__processor p;
+    int32_t to[2];
+    memset(&v, 0, sizeof v);
+    memset(&p, 0, sizeof p);
+    v.family = &family;
+    v.patch = 14, v.merge = 2, v.frames = 2;
+    p.min_pixels = 12544, p.max_pixels = 28 * 28 * 600;
+    p.fps = 2, p.min_frames = 1, p.max_frames = 600;
+    for (int i = 0; i < LLM__COUNT(sizes); i++)
+        if (CHECK(!llm__fit_film(&v, &p, sizes[i].h, sizes[i].w, sizes[i].n, to)) &&
+            !CHECK(to[0] == sizes[i].to_h && to[1] == sizes[i].to_w))
+            printf("  %d of %d x %d: %d x %d\n", sizes[i].n, sizes[i].h, sizes[i].w, to[0], to[1]);
+    for (int i = 0; i < LLM__COUNT(films); i++) {
+        const double seconds = films[i].n / films[i].fps, step = llm__frame_step(&v, &p, films[i].n, seconds);
+        const int32_t taken = llm__frames_taken(&v, &p, films[i].n, seconds);
+        int64_t sum = 0;
+        int32_t at = 0;
+        for (int32_t k = 0; k < taken; k++) {
+            at = llm__frame_at(&v, k, films[i].n, taken, step);
+            if (k < 3) CHECK(at == films[i].first[k]);
+            sum += at;
+        }
+        if (!CHECK(taken == films[i].taken && at == films[i].last && sum == films[i].sum))
+            printf("  film %d: %d frames, the last %d, sum %lld\n", i, taken, at, (long long)sum);
+    }
+    /* GLM-4.6V's rate falls with the length */
+    p.fps = 0, p.max_frames = 640;
+    CHECK(llm__frames_taken(&v, &p, 300, 10) == 60 && llm__frames_taken(&v, &p, 3000, 100) == 200 &&
+          llm__frames_taken(&v, &p, 15000, 500) == 500 && llm__frames_taken(&v, &p, 90000, 3000) == 640);
+}
+
 /* ---- checkpoints ---- */
 
 typedef struct vi_model {
@@ -525,8 +578,9 @@ static void vi_test_assemble(const vi_model *t) {
 }
 
 TEST_GROUP(vision) {
-    static const char *const families[] = {"ernie4_5_vl_moe", "gemma3",   "idefics3",   "internvl_tiles", "llava_next", "llava_onevision",
-                                           "minicpmv",        "mistral3", "qwen2_5_vl", "qwen2_vl_chat",  "qwen3_5",    "qwen3_vl"};
+    static const char *const families[] = {"ernie4_5_vl_moe", "gemma3",         "glm4v",         "glm4v_moe",       "glm_ocr",
+                                           "idefics3",        "internvl_tiles", "llava_next",    "llava_onevision", "minicpmv",
+                                           "mistral3",        "qwen2_5_vl",     "qwen2_vl_chat", "qwen3_5",         "qwen3_vl"};
     int video;
     int64_t preempted[2] = {0, 0}, accepted = 0;
     vi_test_resize();
@@ -534,6 +588,7 @@ TEST_GROUP(vision) {
     vi_test_pixels();
     vi_test_blocks();
     vi_test_films();
+    vi_test_glm();
     CHECK(llm__oai_is_media("video_url", &video) && video && llm__oai_is_media("input_image", &video) && !video &&
           !llm__oai_is_media("text", &video));
     if (!test_made("build/data/vision", "data")) return;
