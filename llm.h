@@ -49187,6 +49187,8 @@ LLM__NODES_OP(gather, llm_gather_op)
 LLM__NODES_OP(state, llm_state_op)
 LLM__NODES_OP(conv, llm_conv_op)
 LLM__NODES_OP(recur, llm_recur_op)
+LLM__NODES_OP(streams, llm_streams_op)
+LLM__NODES_OP(index, llm_index_op)
 
 static void llm__nodes_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t cols) {
     llm__nodes_ctx *n = llm__nodes_of(ctx);
@@ -49411,7 +49413,9 @@ static llm_result llm__nodes_wrap(llm_nodes *l, const llm_backend *inner, const 
                                       .state = llm__nodes_state,
                                       .pin = llm__nodes_pin,
                                       .conv = llm__nodes_conv,
-                                      .recur = llm__nodes_recur};
+                                      .recur = llm__nodes_recur,
+                                      .streams = llm__nodes_streams,
+                                      .index = llm__nodes_index};
     const llm_result r = llm__nodes_fit(l, inner, model, b);
     if (r) return r;
     l->backend = inner;

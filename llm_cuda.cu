@@ -44,7 +44,8 @@
  *     kernel_embed, kernel_rope          T                            128, 64   x (T, D); cosines and sines (T, rope_dim)
  *     kernel_residual, _norm             T                                256   x += y, h = norm(x); dst = norm(src)
  *     kernel_residual, _sum              T, 2 a multiprocessor at most    512   the same with a sum over ranks before; that alone
- *     kernel_gather, kernel_gate         n_out; T                         128   chosen rows; rows times the sigmoid of a value
+ *     kernel_gather, kernel_gate         n_out; T                    128, 512   chosen rows; rows times the sigmoid of a value
+ *     kernel_streams                     (T, D / 256)                     256   several residual streams: predicted, corrected, levelled
  *     kernel_xielu                       (T, n / 128)                     128   xIELU of what a product gave
  *     kernel_qkv                         T                                128   norms and RoPE of q and k, k and v to the pages
  *     kernel_attention_split<stored, HD> (blocks, KV heads x tiles)   128, 64   the same, and out (T, heads vd), of single rows
@@ -57,6 +58,10 @@
  *     kernel_latent_split<f16>           (blocks, heads / 16)             256   attention over latents of 16 bits, on tensor cores
  *     kernel_latent_values               (V / 16, heads, T / 64)          256   its splits folded, results back
  *     kernel_latent_adapt                (T, heads)                       128   what adapters of kv_b add to either
+ *     kernel_index_write                 T                                128   an indexer's key to the pages, its queries turned
+ *     kernel_index_product<f16>          (T, pieces)                      256   scores of positions, on tensor cores
+ *     kernel_index_scores<type>          (T, pieces)                      128   the same for pages in f32 or bytes, odd widths
+ *     kernel_index_choose                T                               1024   the positions with the best scores
  *     kernel_state                       (T or n_out, parts)               32   hidden states to the pages, or from them
  *     kernel_conv<taps>                  (sequences, n / 64)              64   causal convolutions; their last inputs to the pages
  *     kernel_recur<rows>                 (sequences, heads dv / 32)      128   linear attention over states (dk, dv) of heads, to the pages
@@ -109,6 +114,7 @@
  *     >>attention_split      single rows, on tensor cores.
  *     >>attention_chunk      prompts, on tensor cores; and which way attention takes.
  *     >>latent               latent attention (DeepSeek-V2) in its absorbed form.
+ *     >>indexer              which positions latent attention looks at (DeepSeek-V3.2).
  *     >>recurrent            layers that keep a state: convolutions, linear attention.
  *     >>experts              mixtures of experts: choice, grouped products, sum.
  *     >>lora                 adapters: what each row's own low-rank matrices add to a layer.
@@ -666,12 +672,14 @@ typedef enum op_kind {
     OP_STATE,
     OP_CONV,
     OP_RECUR,
+    OP_STREAMS,
+    OP_INDEX,
     OP_COUNT
 } op_kind;
 
-static const char *const op_names[OP_COUNT] = {"embed",  "rope",  "residual", "norm",  "linear", "qkv",        "attention",
-                                               "latent", "route", "experts",  "gate",  "gather", "all_reduce", "logits",
-                                               "lora",   "send",  "receive",  "state", "conv",   "recur"};
+static const char *const op_names[OP_COUNT] = {"embed",   "rope",    "residual", "norm",   "linear",     "qkv",    "attention", "latent",
+                                               "route",   "experts", "gate",     "gather", "all_reduce", "logits", "lora",      "send",
+                                               "receive", "state",   "conv",     "recur",  "streams",    "index"};
 
 /* How products of many rows take activations. Halves: a row times its half_scale. E4M3: a row over its scale, largest / 448. The others are
  * halves (or bf16) in the order in which instructions meet columns of W, of which a lane has 4 side by side in bricks, 8 of 16 bits and 16
@@ -713,6 +721,8 @@ typedef struct record {
         llm_state_op state;
         llm_conv_op conv;
         llm_recur_op recur;
+        llm_streams_op streams;
+        llm_index_op index;
         llm_gather_op gather;
         struct {
             llm_rows rows;
@@ -3684,6 +3694,7 @@ static int record_uses(const record *rec, const llm_buffer *b) {
     const llm_linear_op *lin = &rec->op.linear;
     const llm_experts_op *exp = &rec->op.experts;
     const llm_lora_op *lora = &rec->op.lora;
+    const llm_streams_op *str = &rec->op.streams;
     switch (rec->kind) {
     case OP_RESIDUAL: return res->x == b || res->y == b ? USE_READ : res->h == b && res->kind ? USE_WRITE : USE_NONE;
     case OP_LINEAR:
@@ -3701,6 +3712,8 @@ static int record_uses(const record *rec, const llm_buffer *b) {
     case OP_ALL_REDUCE: return rec->op.reduce.buf == b ? USE_READ : USE_NONE;
     case OP_CONV: return rec->op.conv.buf == b ? USE_READ : rec->op.conv.dst == b ? USE_WRITE : USE_NONE;
     case OP_RECUR: return rec->op.recur.src == b ? USE_READ : rec->op.recur.dst == b ? USE_WRITE : USE_NONE;
+    case OP_STREAMS: return one_of(b, {str->x, str->gate, str->y}) ? USE_READ : str->dst == b ? USE_WRITE : USE_NONE;
+    case OP_INDEX: return one_of(b, {rec->op.index.q, rec->op.index.k, rec->op.index.rope, rec->op.index.dst}) ? USE_READ : USE_NONE;
     default: return USE_READ;
     }
 }
@@ -4118,10 +4131,23 @@ static __device__ __forceinline__ float gate_factor(llm_gate_act act, float g) {
     return act == LLM_GATE_PLAIN ? g : act == LLM_GATE_SILU ? g * sigmoid(g) : sigmoid(g);
 }
 
-/* Computes: dst (T, n) *= act(gate (T, 1)); with each *= act(gate (T, n)). With `part` the mean square of so many columns, gated or not, is
- * brought to 1 besides, and weight, of n columns or the same of all parts, multiplies. Grid: (T, n / width), width the part if there is
- * one. A thread meets its own values again. Twin: llm__run_gate. */
-static __global__ void __launch_bounds__(128)
+/* x (n) *= act of what of each gate is above the mean of all op.width, and some deviations. A block. Twin: llm__gate_sparse. */
+static __device__ void gate_sparse(const llm_gate_op &op, float *x, const float *gate, float *scratch) {
+    const norm_view all = {LLM_NORM_LAYER, NULL, NULL, 0};
+    float mean, factor; /* 1 / deviation */
+    norm_factors(all, gate - op.col, op.width, scratch, &mean, &factor);
+    for (int i = threadIdx.x; i < op.n; i += blockDim.x) {
+        const float g = fmaxf(gate[i] - mean - op.cut / factor, 0);
+        if (op.act < LLM_GATE_GELU) x[i] *= gate_factor(op.act, g);
+        else x[i] = activate(op.act == LLM_GATE_GELU ? LLM_ACT_GELU : LLM_ACT_GELU_TANH, 0, g, x[i], 0);
+    }
+}
+
+/* Computes: dst (T, n) *= act(gate (T, 1)); with each *= act(gate (T, n)), or of sparse gates (op.width) what gate_sparse says. With `part`
+ * the mean square of so many columns, gated or not, is brought to 1 besides, and weight, of n columns or the same of all parts, multiplies.
+ * Grid: (T, n / width), width the part if there is one, and n of sparse gates, which all have to be seen, by 512 threads. A thread meets
+ * its own values again. Twin: llm__run_gate. */
+static __global__ void __launch_bounds__(512)
     kernel_gate(const int32_t *n_rows, float *dst, const float *gate, int64_t dst_stride, int64_t gate_stride, llm_gate_op op, int width,
                 const float *weight, int weight_step) {
     grid_wait();
@@ -4130,6 +4156,10 @@ static __global__ void __launch_bounds__(128)
     if (row >= *n_rows) return;
     float *x = dst + row * dst_stride + first, sum = 0, by = 1;
     gate += row * gate_stride + (op.each ? first : 0);
+    if (op.width) {
+        gate_sparse(op, x, gate, scratch);
+        return;
+    }
     if (weight) weight += (int)blockIdx.y * weight_step;
     const float whole = op.each ? 1 : gate_factor(op.act, gate[0]);
     const auto gated = [&](int i) { return x[i] * (op.each ? gate_factor(op.act, gate[i]) : whole); };
@@ -4142,10 +4172,83 @@ static __global__ void __launch_bounds__(128)
 }
 
 static void run_gate(rank *r, const llm_gate_op *op) {
-    const int width = op->part ? op->part : 512, own = op->weight && op->weight->rows * op->weight->cols != op->part;
-    launch<kernel_gate>(r, dim3((unsigned)padded_rows(r, op->rows), (unsigned)ceil_div(op->n, width)), 128, 0, device_rows(r, op->rows),
-                        op->dst->data, op->gate->data + op->col, op->dst->stride, op->gate->stride, *op, width,
+    const int width = op->part ? op->part : op->width ? op->n : 512, own = op->weight && op->weight->rows * op->weight->cols != op->part;
+    launch<kernel_gate>(r, dim3((unsigned)padded_rows(r, op->rows), (unsigned)ceil_div(op->n, width)), op->width ? 512 : 128, 0,
+                        device_rows(r, op->rows), op->dst->data, op->gate->data + op->col, op->dst->stride, op->gate->stride, *op, width,
                         op->weight ? op->weight->f32 : NULL, own ? width : 0);
+}
+
+/* An operation, and what its buffers and weights are on the device. */
+typedef struct streams_args {
+    llm_streams_op op;
+    float *x, *dst;
+    const float *gate, *y, *weight, *scale;
+    int64_t x_stride, dst_stride, gate_stride, y_stride;
+} streams_args;
+
+static constexpr int STREAM_COLS = 256;
+
+/* What streams of a row x (n, D) are multiplied by, so that all have the size of the first. A block; by is there behind a barrier. */
+static __device__ void streams_level(const float *x, int n, int D, float *by, float *scratch) {
+    float size = 1;
+    for (int j = 0; j < n; j++) {
+        float sum = 0;
+        for (int d = threadIdx.x; d < D; d += STREAM_COLS) sum += x[j * D + d] * x[j * D + d];
+        const float square = block_sum(sum, scratch) / (float)D;
+        if (j == 0) size = sqrtf(square);
+        if (threadIdx.x == 0) by[j] = j ? size / sqrtf(fmaxf(square, 1e-5f)) : 1;
+    }
+}
+
+/* Computes: streams x (T, n D) of a row levelled, predicted or corrected, dst (T, D) = their mean, or the active one, scaled. Grid: (T, D /
+ * 256), (T, 1) where a row's sums are needed. A thread has a column of all streams: what they were stays in shared memory, beside the
+ * factors, which each block makes anew. Twin: llm__run_streams. */
+static __global__ void __launch_bounds__(STREAM_COLS) kernel_streams(const int32_t *n_rows, streams_args a) {
+    grid_wait();
+    SMEM(float, was, LLM_MAX_STREAMS *STREAM_COLS);
+    SMEM(float, by, LLM_MAX_STREAMS *LLM_MAX_STREAMS);
+    SMEM(float, scratch, 32);
+    const int row = (int)blockIdx.x, t = (int)threadIdx.x, n = a.op.n, D = a.op.cols, kind = a.op.kind;
+    if (row >= *n_rows) return;
+    float *x = a.x + row * a.x_stride;
+    if (kind == LLM_STREAMS_LEVEL) streams_level(x, n, D, by, scratch);
+    else if (t < (kind == LLM_STREAMS_PREDICT ? n * n : n)) {
+        float sum = 0;
+        for (int i = 0; i < n; i++) sum += a.weight[t * n + i] * tanhf(a.gate[row * a.gate_stride + i]);
+        by[t] = sum;
+    }
+    __syncthreads();
+    for (int d = (int)blockIdx.y * STREAM_COLS + t; d < D; d += (int)gridDim.y * STREAM_COLS) {
+        for (int j = 0; j < n; j++) was[j * STREAM_COLS + t] = x[j * D + d];
+        const float change = kind == LLM_STREAMS_CORRECT ? a.y[row * a.y_stride + d] - was[a.op.active * STREAM_COLS + t] : 0;
+        float sum = 0;
+        for (int j = 0; j < n; j++) {
+            float v = was[j * STREAM_COLS + t];
+            if (kind == LLM_STREAMS_LEVEL) v *= by[j];
+            else if (kind == LLM_STREAMS_CORRECT) v += (1 + by[j]) * change;
+            else
+                for (int i = 0; i < n; i++) v += by[j * n + i] * was[i * STREAM_COLS + t];
+            x[j * D + d] = v;
+            sum += kind == LLM_STREAMS_LEVEL || j == a.op.active ? v : 0;
+        }
+        if (a.dst) a.dst[row * a.dst_stride + d] = sum * (kind == LLM_STREAMS_LEVEL ? 1 / (float)n : a.scale ? a.scale[d] : 1);
+    }
+}
+
+static void run_streams(rank *r, const llm_streams_op *op) {
+    const streams_args a = {*op,
+                            op->x->data,
+                            op->dst ? op->dst->data : NULL,
+                            op->gate ? op->gate->data : NULL,
+                            op->y ? op->y->data : NULL,
+                            op->weight ? op->weight->f32 : NULL,
+                            op->scale ? op->scale->f32 : NULL,
+                            op->x->stride,
+                            op->dst ? op->dst->stride : 0,
+                            op->gate ? op->gate->stride : 0,
+                            op->y ? op->y->stride : 0};
+    const int parts = op->kind == LLM_STREAMS_LEVEL ? 1 : ceil_div(op->cols, STREAM_COLS);
+    launch<kernel_streams>(r, dim3((unsigned)padded_rows(r, op->rows), (unsigned)parts), STREAM_COLS, 0, device_rows(r, op->rows), a);
 }
 
 /* ============================================================================
@@ -4493,6 +4596,9 @@ typedef struct attention_args {
     int32_t not_single;        /* only sequences with several rows */
     unsigned *arrived, *drawn; /* (max_seqs, MAX_TILES) and (MAX_TILES), all 0 */
     float scale, softcap;
+    const int32_t *chosen; /* (rows, chosen_stride): the topk positions that rows behind so many see; NULL: all see all. Of latents */
+    int64_t chosen_stride;
+    int32_t topk;
     int32_t fresh; /* of single rows: queries, keys and values are as the product left them, and what qkv says is still to be done */
     qkv_args qkv;
 } attention_args;
@@ -4536,13 +4642,16 @@ static __device__ __forceinline__ attend_part part_of(const step_view &s, const 
     return p;
 }
 
-/* Loads keys [block, block + n) as f32 into shared memory (32, stride): a warp takes every fourth key. */
+/* Loads keys [block + from, block + to) as f32 into shared memory (32, stride): a warp takes every fourth key. chosen: which positions
+ * these numbers mean; NULL: themselves. */
 template <int T>
-static __device__ void load_keys(const kv_view &kv, const int32_t *pages, int head, int block, int from, int to, float *keys, int stride) {
+static __device__ void load_keys(const kv_view &kv, const int32_t *pages, const int32_t *chosen, int head, int block, int from, int to,
+                                 float *keys, int stride) {
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n = kv.place.head_dim, half = (n + 1) / 2;
     for (int j = from + warp; j < to; j += 4) {
-        const uint8_t *at = kv_part(kv, pages, block + j, head);
-        int t = (block + j) % kv.page_tokens;
+        const int position = chosen ? chosen[block + j] : block + j;
+        const uint8_t *at = kv_part(kv, pages, position, head);
+        int t = position % kv.page_tokens;
         const float *scales = (const float *)(at + kv.place.scale_offset);
         float scale = kv.scaled ? scales[t] : 1, offset = kv.scaled ? scales[kv.page_tokens + t] : 0;
         at += (int64_t)t * kv.place.k_elements * kv.element_bytes;
@@ -4602,20 +4711,22 @@ static __global__ void __launch_bounds__(128, ND == 1 ? 3 : 2) kernel_attention(
         int seq = s.seq_of_row[row], end = s.seq_begin[seq + 1] < row0 + n_rows ? s.seq_begin[seq + 1] : row0 + n_rows;
         const int32_t *pages = s.pages + (int64_t)seq * s.head[HEAD_STRIDE];
         attend_part part = part_of(s, a, seq, row0, row, end, n_heads);
+        const int32_t *chosen = a.chosen && part.to > a.topk ? a.chosen + row * a.chosen_stride : NULL; /* then the tile is this row */
+        if (chosen) part.to = a.topk;
         int first = part.from / KEYS, blocks = (part.to + KEYS - 1) / KEYS - first, each = (blocks + a.n_splits - 1) / a.n_splits;
         int b0 = first + split * each, b1 = b0 + each < first + blocks ? b0 + each : first + blocks;
         for (int b = b0; b < b1; b++) {
             int block = b * KEYS, lo = max(0, part.from - block), hi = min(KEYS, part.to - block);
             __syncthreads();
-            load_keys<T>(kv, pages, kv_head, block, lo, hi, keys, stride);
+            load_keys<T>(kv, pages, chosen, kv_head, block, lo, hi, keys, stride);
             __syncthreads();
             for (int i = 0; i < 4; i++) {
                 int k = warp + 4 * i, mine = row0 + k / n_heads, head = first_head + k % n_heads;
                 if (k < part.qa || k >= part.qb) continue;
                 int at = row_position(s, mine), from, to;
                 row_sees(s, a, mine, at, s.seq_len[seq], &from, &to);
-                float c =
-                    soften(a, q + k * a.hd, keys, stride, block, at, from, to, a.alibi ? a.alibi[head] : 0, &m[i], &l[i], p + k * KEYS);
+                float c = soften(a, q + k * a.hd, keys, stride, block, at, from, min(to, part.to), a.alibi ? a.alibi[head] : 0, &m[i],
+                                 &l[i], p + k * KEYS);
                 if (lane == 0) factor[k] = c;
             }
             __syncthreads();
@@ -5864,7 +5975,7 @@ static void run_tiles(rank *r, const kv_view &kv, attention_args a, int n_kv_hea
     a.heads = min_int(a.group, QUERIES);
     while (a.heads > 1 && attention_smem(a.heads, a.hd) > (size_t)r->max_smem) a.heads = (a.heads + 1) / 2;
     a.head_tiles = ceil_div(a.group, a.heads);
-    a.rows = r->ctx->padded.n_rows == r->ctx->padded.n_seqs ? 1 : QUERIES / a.heads; /* decoding: no tile has two sequences */
+    a.rows = r->ctx->padded.n_rows == r->ctx->padded.n_seqs || a.chosen ? 1 : QUERIES / a.heads; /* a tile has one sequence, or one list */
     while (a.rows > 1 && attention_smem(a.rows * a.heads, a.hd) > (size_t)r->max_smem) a.rows--;
     dim3 grid((unsigned)ceil_div(a.n_rows, a.rows), (unsigned)(n_kv_heads * a.head_tiles), 1);
     int64_t each = (int64_t)a.n_rows * a.n_heads * (a.vd + 2) * 4, blocks = (int64_t)grid.x * grid.y;
@@ -5960,7 +6071,10 @@ static void run_attention(rank *r, const record *rec) {
  * An adapter of kv_b adds B A to K_up and V_up, for the rows of its sequences: kernel_latent_adapt, behind either.
  *
  * So a token costs rank + rope_dim values of cache whatever the number of heads (576 instead of 40,960 in DeepSeek-V2), and kv_b is read
- * for the step's rows, never for those in the cache. */
+ * for the step's rows, never for those in the cache.
+ *
+ * Where an indexer has chosen positions, a row behind topk of them takes its list for the keys 0 to topk - 1. Its latents are the values of
+ * a page whose keys are the indexer's: latent_pages_of says where they lie, as if they were keys of a layer without one. */
 
 /* Of one turn of rows. absorbed (rows of the turn, heads, rank + rope_dim) and attended (.., rank) lie in the scratch memory, and behind
  * them what splits of single rows leave, `slots` times (heads, rank + 4): values, maximum, sum. place (rows, 2): the first slot of a row
@@ -5972,6 +6086,8 @@ typedef struct latent_args {
     int64_t q_stride, kv_stride, rope_stride, out_stride;
     float *absorbed, *attended, *partial;
     int32_t *place;
+    const int32_t *chosen; /* (T, chosen_stride) of op.chosen; NULL: all see all */
+    int64_t chosen_stride;
     int32_t first_row, n_rows, slots, several, stages;
 } latent_args;
 
@@ -6173,29 +6289,24 @@ typedef struct latent_shared {
     float most[8][LATENT_HEADS], scale[LATENT_HEADS], by[LATENT_HEADS], before[LATENT_HEADS], now[LATENT_HEADS], end[LATENT_HEADS];
 } latent_shared;
 
-/* Starts the copy of keys [32 tile, 32 tile + 32) below `to` into a stage, zeros behind; page: of its halves. A warp has every eighth key.
- * */
-static __device__ __forceinline__ void latent_load(const kv_view &kv, const int *page, int tile, int to, int hd, uint8_t *stage) {
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const uint8_t *from =
-            kv.base + page[half] * kv.page_bytes + kv.place.offset + (int64_t)((LATENT_KEYS * tile + 16 * half) % kv.page_tokens) * hd * 2;
-#pragma unroll
-        for (int u = 0; u < 2; u++) {
-            int j = warp + 8 * u, there = LATENT_KEYS * tile + 16 * half + j < to ? 16 : 0;
-            for (int c = lane; c < hd / 8; c += 32)
-                copy_async_16(stage + (16 * half + j) * latent_stride(hd) + 16 * c, from + (int64_t)j * hd * 2 + 16 * c, there);
-        }
-    }
+/* Where keys warp, warp + 8, ... of a tile of 32 are, in lanes 0 to 3: bytes from the first page on; -1: not below `to`. chosen: which
+ * positions the keys' numbers mean; NULL: themselves. */
+static __device__ __forceinline__ int64_t latent_place(const kv_view &kv, const int32_t *pages, const int32_t *chosen, int tile, int to) {
+    const int lane = threadIdx.x & 31, i = LATENT_KEYS * tile + (int)(threadIdx.x >> 5) + 8 * lane;
+    if (lane > 3 || i >= to) return -1;
+    const int at = chosen ? chosen[i] : i;
+    return pages[at / kv.page_tokens] * kv.page_bytes + kv.place.offset + (int64_t)(at % kv.page_tokens) * kv.place.head_dim * 2;
 }
 
-/* The pages of a tile's halves. */
-static __device__ __forceinline__ void latent_pages(const kv_view &kv, const int32_t *pages, int tile, int to, int *page) {
+/* Starts the copy of these keys into a stage, zeros where there are none: a warp has every eighth of them. */
+static __device__ __forceinline__ void latent_load(const kv_view &kv, int64_t place, int hd, uint8_t *stage) {
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        int at = LATENT_KEYS * tile + 16 * half;
-        page[half] = at < to ? pages[at / kv.page_tokens] : 0;
+    for (int u = 0; u < 4; u++) {
+        const int64_t at = __shfl_sync(~0u, place, u);
+        const uint8_t *from = kv.base + (at < 0 ? 0 : at);
+        for (int c = lane; c < hd / 8; c += 32)
+            copy_async_16(stage + (warp + 8 * u) * latent_stride(hd) + 16 * c, from + 16 * c, at < 0 ? 0 : 16);
     }
 }
 
@@ -6335,25 +6446,25 @@ static __device__ __forceinline__ void latent_store(float *to, int stride, int r
     }
 }
 
-/* One row, heads [head, head + n_heads): splits [first, end) of its keys, which are those below `to`. slot -1: they are all of them, and
- * results go to attended; else there is one, whose sums go there. */
+/* One row, heads [head, head + n_heads): splits [first, end) of its keys, which are those below `to`, or those that were chosen. slot -1:
+ * they are all of them, and results go to attended; else there is one, whose sums go there. */
 template <bool HALF>
-static __device__ __forceinline__ void latent_run(const kv_view &kv, const latent_args &a, const int32_t *pages, int row, int head,
-                                                  int n_heads, int first, int end, int to, int slot, latent_shared &sh, uint8_t *memory) {
+static __device__ __forceinline__ void latent_run(const kv_view &kv, const latent_args &a, const int32_t *pages, const int32_t *chosen,
+                                                  int row, int head, int n_heads, int first, int end, int to, int slot, latent_shared &sh,
+                                                  uint8_t *memory) {
     const int hd = a.op.rank + a.op.rope_dim, bytes = LATENT_KEYS * latent_stride(hd), warp = threadIdx.x >> 5, lane = threadIdx.x & 31,
               stop = min(end * (SPLIT / LATENT_KEYS), ceil_div(to, LATENT_KEYS)), ahead = a.stages - 1;
     float *parts = (float *)(memory + a.stages * bytes), acc[8][4] = {}, total[8][4] = {}, m[2] = {-1e30f, -1e30f}, l[2] = {};
     uint16_t *p = (uint16_t *)(parts + 8 * LATENT_HEADS * LATENT_STRIDE);
     uint32_t high[5][4], low[5][4];
     split_fold fold[2] = {{-1e30f, 0, 0, 0}, {-1e30f, 0, 0, 0}}; /* of the warp's queries */
-    int tile = first * (SPLIT / LATENT_KEYS), page[2], stage = 0;
+    int tile = first * (SPLIT / LATENT_KEYS), stage = 0;
     __syncthreads(); /* the row before is done */
     for (int i = 0; i < ahead; i++) {
-        latent_pages(kv, pages, tile + i, to, page);
-        if (tile + i < stop) latent_load(kv, page, tile + i, to, hd, memory + i * bytes);
+        if (tile + i < stop) latent_load(kv, latent_place(kv, pages, chosen, tile + i, to), hd, memory + i * bytes);
         copy_async_end();
     }
-    latent_pages(kv, pages, tile + ahead, to, page);
+    int64_t place = latent_place(kv, pages, chosen, tile + ahead, to);
     latent_queries<HALF>(a, a.absorbed + ((int64_t)row * a.op.n_heads + head) * hd, n_heads, high, low, sh);
     for (; tile < stop; tile++) {
         if (ahead == 1) copy_async_wait<0>();
@@ -6361,9 +6472,9 @@ static __device__ __forceinline__ void latent_run(const kv_view &kv, const laten
         else copy_async_wait<2>();
         __syncthreads();
         int free = stage ? stage - 1 : ahead;
-        if (tile + ahead < stop) latent_load(kv, page, tile + ahead, to, hd, memory + free * bytes);
+        if (tile + ahead < stop) latent_load(kv, place, hd, memory + free * bytes);
         copy_async_end();
-        latent_pages(kv, pages, tile + ahead + 1, to, page);
+        place = latent_place(kv, pages, chosen, tile + ahead + 1, to);
         latent_scores<HALF>(hd, high, low, memory + stage * bytes, parts + warp * LATENT_HEADS * LATENT_STRIDE);
         __syncthreads();
         latent_soften<HALF>(parts, to - tile * LATENT_KEYS, sh, m, l, p);
@@ -6419,17 +6530,19 @@ template <bool HALF> static __global__ void __launch_bounds__(256, 1) kernel_lat
         work_item w = {a.first_row + i - items, 1, -1, 0};
         if (i < items) w = work[i];
         if (w.row < a.first_row || w.row >= latent_end(s, a)) continue;
-        const int seq = s.seq_of_row[w.row], single = s.seq_begin[seq + 1] - s.seq_begin[seq] == 1, to = row_position(s, w.row) + 1,
-                  n = ceil_div(to, SPLIT);
+        const int seq = s.seq_of_row[w.row], single = s.seq_begin[seq + 1] - s.seq_begin[seq] == 1, all = row_position(s, w.row) + 1,
+                  to = a.chosen ? min(all, a.op.topk) : all, n = ceil_div(to, SPLIT);
         if (single != (i < items)) continue; /* rows of prompts are not taken from the list, where they may be several in one */
+        if (w.split >= n) continue;          /* the list has as many splits as all positions make */
         const int alone = w.split < 0 || n == 1 || i - w.split + n > a.slots; /* the block of the first split does all */
         if (alone && w.split > 0) continue;
         if (threadIdx.x == 0 && blockIdx.y == 0 && w.split <= 0) {
             a.place[2 * (w.row - a.first_row)] = alone ? 0 : i;
             a.place[2 * (w.row - a.first_row) + 1] = alone ? 0 : n;
         }
-        latent_run<HALF>(kv, a, s.pages + (int64_t)seq * s.head[HEAD_STRIDE], w.row - a.first_row, head, n_heads, alone ? 0 : w.split,
-                         alone ? n : w.split + 1, to, alone ? -1 : i, sh[0], memory);
+        latent_run<HALF>(kv, a, s.pages + (int64_t)seq * s.head[HEAD_STRIDE], to < all ? a.chosen + w.row * a.chosen_stride : NULL,
+                         w.row - a.first_row, head, n_heads, alone ? 0 : w.split, alone ? n : w.split + 1, to, alone ? -1 : i, sh[0],
+                         memory);
     }
 }
 
@@ -6489,6 +6602,17 @@ struct llm_lora_site {
     } * held; /* (n_slots) */
 };
 
+/* Pages of latents, whose place is that of keys: with an indexer they are what the layer has as values. */
+static kv_view latent_pages_of(const rank *r, const llm_mla_op *op) {
+    kv_view kv = kv_of(r, op->layer);
+    kv_place *p = &kv.place;
+    if (!op->chosen) return kv;
+    p->offset += p->v_offset;
+    p->scale_offset += 8 * (int64_t)kv.page_tokens - p->v_offset; /* scales and offsets of keys stand in front */
+    p->head_dim = p->v_head_dim, p->k_elements = p->v_elements, p->v_head_dim = 0;
+    return kv;
+}
+
 /* Stages of keys that a block of kernel_latent_split has memory for; 0: it does not take these latents or pages. */
 static int latent_stages(const rank *r, const llm_mla_op *op, const kv_view &kv) {
     const int hd = op->rank + op->rope_dim, beside = (int)sizeof(latent_shared);
@@ -6515,6 +6639,7 @@ static void run_latent_tiles(rank *r, const kv_view &kv, const latent_args &a, s
     t.vd = a.op.rank;
     t.latent = 1;
     t.scale = a.op.scale;
+    t.chosen = a.chosen, t.chosen_stride = a.chosen_stride, t.topk = a.op.topk;
     if (kv.scaled) run_turn(r, a.absorbed, t.q_stride, a.n_rows, a.op.n_heads, hd, size, a.first_row, 0);
     run_tiles(r, kv, t, 1, partial_bytes);
     if (kv.scaled) run_turn(r, a.attended, t.out_stride, a.n_rows, a.op.n_heads, a.op.rank, size, a.first_row, 0);
@@ -6534,7 +6659,8 @@ static void run_latent(rank *r, const llm_mla_op *op) {
     a.up = op->kv_b->f32;
     a.partial = (float *)(r->scratch + r->scratch_bytes / 2);
     a.several = r->ctx->padded.n_rows > r->ctx->padded.n_seqs;
-    kv_view kv = kv_of(r, op->layer);
+    if (op->chosen) a.chosen = (const int32_t *)op->chosen->data, a.chosen_stride = op->chosen->stride;
+    const kv_view kv = latent_pages_of(r, op);
     a.stages = latent_stages(r, op, kv);
     const int hd = op->rank + op->rope_dim, rows = r->ctx->padded.n_rows, tiles = ceil_div(op->n_heads, LATENT_HEADS);
     const size_t each = (size_t)op->n_heads * (size_t)(hd + op->rank) * sizeof(float) + 2 * sizeof(int32_t), half = r->scratch_bytes / 2;
@@ -6558,6 +6684,300 @@ static void run_latent(rank *r, const llm_mla_op *op) {
         else launch<kernel_latent_split<false>>(r, grid, 256, latent_smem(hd, a.stages), r->view, kv, a);
         launch<kernel_latent_values>(r, dim3((unsigned)ceil_div(op->v_dim, VALUES_N), heads, chunks), 256, 0, r->view, a);
         if (op->lora) launch<kernel_latent_adapt>(r, dim3(n, heads), 128, 0, r->view, a, op->lora->slots, 1);
+    }
+}
+
+/* ============================================================================
+ * >>indexer   Which positions latent attention looks at (DeepSeek-V3.2).
+ * ============================================================================
+ * A row scores all positions before it with heads that are few and narrow beside those of attention, and attends to the topk best: see
+ * llm_index_op, and >>indexer of llm.h for what that saves. Rows go in turns whose scores fit the scratch memory:
+ *
+ *     kernel_index_write                        keys of the step's rows to the pages, queries turned
+ *     kernel_index_product or _scores           score (rows of the turn, positions)
+ *     kernel_index_choose                       chosen (T, topk), ascending, in the buffer that attention reads
+ *
+ * Scores and choice of a row depend on the row and its keys alone: neither on what else is in the step, nor on how many blocks share a row.
+ * Lists that are captured have launches for the longest context there may be, whose blocks end at once where a row has no choice; in other
+ * steps nothing is launched for contexts of topk positions or fewer. */
+
+/* Of one turn of rows. */
+typedef struct index_args {
+    llm_index_op op;
+    float *q, *k;
+    const float *rope;
+    norm_view norm;
+    int32_t *chosen; /* (T, chosen_stride) */
+    int64_t q_stride, k_stride, rope_stride, chosen_stride;
+    float *scores; /* (rows of the turn, scores_stride), a multiple of 32 */
+    int64_t scores_stride;
+    int32_t first_row;
+} index_args;
+
+static constexpr int INDEX_DIM = 128, INDEX_BINS = 2048, INDEX_THREADS = 1024, INDEX_WARPS = INDEX_THREADS / 32;
+
+/* Floats from one row's scores to the next: 32 keys at a time are written. */
+static int64_t index_stride(int64_t positions) { return (positions + 31) & ~(int64_t)31; }
+
+/* A warp: n values of a row normalised in place. Twin: llm__norm_row. */
+static __device__ void warp_norm(const norm_view &v, float *x, int n) {
+    float sum = 0, square = 0;
+    for (int i = threadIdx.x & 31; i < n; i += 32) sum += x[i];
+    const float mean = warp_sum(sum) / (float)n;
+    for (int i = threadIdx.x & 31; i < n; i += 32) square += (x[i] - mean) * (x[i] - mean);
+    const float factor = 1 / sqrtf(warp_sum(square) / (float)n + v.eps);
+    for (int i = threadIdx.x & 31; i < n; i += 32) x[i] = norm_value(v, x[i], i, mean, factor);
+}
+
+/* Computes: key (T, dim) of a row normalised, turned and written to its page; its queries (heads, dim) turned, where it has a choice. Grid:
+ * one block a row, 4 warps take the key and the heads in turn. Twin: llm__run_index_write. */
+static __global__ void __launch_bounds__(128) kernel_index_write(step_view s, kv_view kv, index_args a) {
+    grid_wait();
+    const int row = (int)blockIdx.x, dim = a.op.head_dim;
+    if (row >= s.head[HEAD_ROWS]) return;
+    const int position = row_position(s, row), heads = position < a.op.topk ? 0 : a.op.n_heads;
+    for (int h = threadIdx.x >> 5; h <= heads; h += 4) {
+        float *x = h ? a.q + row * a.q_stride + (h - 1) * dim : a.k + row * a.k_stride;
+        if (!h) warp_norm(a.norm, x, dim);
+        warp_rotate(x, a.rope + row * a.rope_stride, a.op.rope_dim / 2, a.op.rope_interleaved);
+        if (kv.scaled) warp_turn(x, dim, kv_turn_size(dim));
+        if (!h) warp_write_token(kv, s.pages + (int64_t)s.seq_of_row[row] * s.head[HEAD_STRIDE], position, 0, x, NULL);
+    }
+}
+
+/* Computes: score (rows, positions) = sum over heads of w_h max(q_h . key, 0), of the positions up to a row's own. Grid: (rows, pieces), a
+ * block takes every gridDim.y-th 32 keys, which are f32 in shared memory; a warp has every fourth head, a lane a key, and four sums are
+ * added in order. Reads: a row's keys once. Twin: llm__run_index. */
+template <int T> static __global__ void __launch_bounds__(128) kernel_index_scores(step_view s, kv_view kv, index_args a) {
+    grid_wait();
+    DYN_SMEM(float, keys);
+    const int row = a.first_row + (int)blockIdx.x, warp = threadIdx.x >> 5, lane = threadIdx.x & 31, dim = a.op.head_dim, stride = dim | 1;
+    if (row >= s.head[HEAD_ROWS] || row_position(s, row) < a.op.topk) return;
+    float *sums = keys + KEYS * stride, *score = a.scores + (int)blockIdx.x * a.scores_stride;
+    const float *weight = a.k + row * a.k_stride + dim;
+    const int n = row_position(s, row) + 1;
+    for (int block = (int)blockIdx.y * KEYS; block < n; block += (int)gridDim.y * KEYS) {
+        const int there = min(KEYS, n - block);
+        float sum = 0;
+        __syncthreads();
+        load_keys<T>(kv, s.pages + (int64_t)s.seq_of_row[row] * s.head[HEAD_STRIDE], NULL, 0, block, 0, there, keys, stride);
+        __syncthreads();
+        for (int h = warp; h < a.op.n_heads && lane < there; h += 4) {
+            const float *q = a.q + row * a.q_stride + h * dim;
+            float v = 0;
+            for (int d = 0; d < dim; d++) v += q[d] * keys[lane * stride + d];
+            sum += weight[h] * (v > 0 ? v : 0);
+        }
+        sums[warp * KEYS + lane] = sum;
+        __syncthreads();
+        if (warp == 0 && lane < there) score[block + lane] = sums[lane] + sums[KEYS + lane] + sums[2 * KEYS + lane] + sums[3 * KEYS + lane];
+    }
+}
+
+/* A row's queries for kernel_index_product: of each 16 heads and 16 dims what the lanes multiply, in two parts, side by side; of each head
+ * what its products count for. Halves are brought down to what they can hold, and the weight up. A block of 8 warps. */
+template <bool HALF> static __device__ __forceinline__ void index_queries(const index_args &a, int row, uint4 *parts, float *weight) {
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3, dim = a.op.head_dim,
+              steps = 2 * ceil_div(dim, 32), heads = ceil_div(a.op.n_heads, 16) * 16;
+    const float *q = a.q + row * a.q_stride, *w = a.k + row * a.k_stride + dim;
+    float *scale = weight + heads;
+    for (int h = warp; h < heads; h += 8) {
+        float most = 0;
+        for (int d = lane; d < dim && h < a.op.n_heads; d += 32) most = fmaxf(most, fabsf(q[h * dim + d]));
+        most = HALF ? half_scale(warp_max(most)) : 1;
+        if (lane == 0) scale[h] = most, weight[h] = h < a.op.n_heads ? w[h] / most : 0;
+    }
+    __syncthreads();
+    for (int i = warp; i < heads / 16 * steps; i += 8) {
+        const int h = i / steps * 16 + g, d = i % steps / 2 * 32 + 8 * t + i % 2 * 4; /* steps are even: i and i % steps are odd together */
+        uint32_t high[4], low[4];
+#pragma unroll
+        for (int e = 0; e < 4; e++) { /* rows g and g + 8, then the same of the next two dims */
+            const int head = h + 8 * (e & 1), at = d + (e & 2);
+            const float2 v = head < a.op.n_heads && at < dim ? *(const float2 *)(q + head * dim + at) : make_float2(0, 0);
+            split_pair_of<HALF>(v.x * scale[head], v.y * scale[head], &high[e], &low[e]);
+        }
+        parts[64 * i + lane] = make_uint4(high[0], high[1], high[2], high[3]);
+        parts[64 * i + 32 + lane] = make_uint4(low[0], low[1], low[2], low[3]);
+    }
+    __syncthreads();
+}
+
+/* Computes: what kernel_index_scores does, of keys of 16 bits. Grid: (rows, pieces), 8 warps, each 32 keys at a time, which stay in its
+ * registers while all heads go by: the 16 rows of a product are heads, its columns 8 keys. A lane has 8 dims of a key side by side, 16
+ * bytes, for two products, whose dims stand in this order on both sides. Queries are multiplied in two parts, so that nothing of them is
+ * lost. Heads are added in one order. Reads: a row's keys once. Twin: llm__run_index. */
+template <bool HALF> static __global__ void __launch_bounds__(256, 2) kernel_index_product(step_view s, kv_view kv, index_args a) {
+    grid_wait();
+    DYN_SMEM(uint4, parts);
+    const int row = a.first_row + (int)blockIdx.x, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, dim = a.op.head_dim,
+              steps = 2 * ceil_div(dim, 32), groups = ceil_div(a.op.n_heads, 16);
+    if (row >= s.head[HEAD_ROWS] || row_position(s, row) < a.op.topk) return;
+    float *weight = (float *)(parts + 64 * steps * groups), *score = a.scores + (int)blockIdx.x * a.scores_stride;
+    const int n = row_position(s, row) + 1;
+    const int32_t *pages = s.pages + (int64_t)s.seq_of_row[row] * s.head[HEAD_STRIDE];
+    if ((int)blockIdx.y * 256 >= n) return;
+    index_queries<HALF>(a, row, parts, weight);
+    for (int first = ((int)blockIdx.y * 8 + (int)(threadIdx.x >> 5)) * 32; first < n; first += (int)gridDim.y * 256) {
+        uint4 key[4][INDEX_DIM / 32];
+        float sum[4][2] = {};
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const int at = first + 8 * j + g;
+            const uint8_t *from = kv_part(kv, pages, min(at, n - 1), 0) + (int64_t)(at % kv.page_tokens) * dim * 2 + 16 * t;
+#pragma unroll
+            for (int k = 0; k < INDEX_DIM / 32; k++)
+                key[j][k] = at < n && 32 * k + 8 * t < dim ? *(const uint4 *)(from + 64 * k) : make_uint4(0, 0, 0, 0);
+        }
+        for (int group = 0; group < groups; group++) {
+            const uint4 *part = parts + 64 * steps * group + lane;
+            float acc[4][4] = {};
+#pragma unroll
+            for (int k = 0; k < INDEX_DIM / 16; k++) {
+                if (k >= steps) continue;
+                const uint4 high = part[64 * k], low = part[64 * k + 32];
+                const uint32_t a0[4] = {high.x, high.y, high.z, high.w}, a1[4] = {low.x, low.y, low.z, low.w};
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    const uint4 u = key[j][k / 2];
+                    const uint32_t b[2] = {k % 2 ? u.z : u.x, k % 2 ? u.w : u.y};
+                    mma_16x8x16<HALF>(acc[j], a0, b);
+                    mma_16x8x16<HALF>(acc[j], a1, b);
+                }
+            }
+            const float w0 = weight[16 * group + g], w1 = weight[16 * group + 8 + g];
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    sum[j][e] += w0 * (acc[j][e] > 0 ? acc[j][e] : 0) + w1 * (acc[j][2 + e] > 0 ? acc[j][2 + e] : 0);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+#pragma unroll
+            for (int o = 4; o < 32; o *= 2)
+#pragma unroll
+                for (int e = 0; e < 2; e++) sum[j][e] += __shfl_xor_sync(~0u, sum[j][e], o);
+            if (g == 0) *(float2 *)(score + first + 8 * j + 2 * t) = make_float2(sum[j][0], sum[j][1]);
+        }
+    }
+}
+
+/* What a block that chooses shares: how many positions have a digit, the warps' sums, and what was found. */
+typedef struct index_shared {
+    int32_t count[INDEX_BINS], above[INDEX_WARPS], equal[INDEX_WARPS], digit, before;
+} index_shared;
+
+/* Integers in the order of scores; what is no number is the least. Twin: llm__score_order. */
+static __device__ __forceinline__ uint32_t score_order(float score) {
+    const uint32_t u = __float_as_uint(score + 0.0f);
+    return score != score ? 0 : u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+
+/* Finds the digit, from the largest down, in which the wanted-th position is: sh.digit, and sh.before of larger ones. A thread has two. */
+static __device__ void index_cross(int wanted, index_shared &sh) {
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, top = INDEX_BINS - 1 - 2 * (int)threadIdx.x;
+    const int first = sh.count[top], both = first + sh.count[top - 1];
+    int before = both;
+    for (int o = 1; o < 32; o *= 2) {
+        const int other = __shfl_up_sync(~0u, before, o);
+        before += lane >= o ? other : 0;
+    }
+    if (lane == 31) sh.above[warp] = before;
+    __syncthreads();
+    before -= both;
+    for (int k = 0; k < warp; k++) before += sh.above[k];
+    if (before < wanted && before + both >= wanted) {
+        const int second = before + first < wanted;
+        sh.digit = top - second, sh.before = before + (second ? first : 0);
+    }
+    __syncthreads();
+}
+
+/* Computes: chosen (T, topk) = the positions of the topk highest scores of a row, of equals the earlier ones, ascending, where it has more
+ * positions. Grid: one block a row. The topk-th score is found by its bits, 11, 11 and 10 of them, from the highest; then a warp has a
+ * range of positions, counts what it will choose, and writes it. Reads: a row's scores five times. Twin: llm__best_positions. */
+static __global__ void __launch_bounds__(INDEX_THREADS, 1) kernel_index_choose(step_view s, index_args a) {
+    grid_wait();
+    SMEM(index_shared, shared, 1);
+    index_shared &sh = shared[0];
+    const int row = a.first_row + (int)blockIdx.x, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    if (row >= s.head[HEAD_ROWS] || row_position(s, row) < a.op.topk) return;
+    const float *score = a.scores + (int)blockIdx.x * a.scores_stride;
+    int32_t *chosen = a.chosen + row * a.chosen_stride;
+    const int n = row_position(s, row) + 1, each = ceil_div(n, 32 * INDEX_WARPS) * 32, from = warp * each, to = min(n, from + each);
+    uint32_t least = 0, known = 0; /* bits of the topk-th score, and which of them are known */
+    int left = a.op.topk;          /* so many are taken of those with these bits */
+    for (int pass = 0; pass < 3; pass++) {
+        const int shift = pass == 0 ? 21 : pass == 1 ? 10 : 0;
+        const uint32_t mask = pass == 2 ? 1023 : 2047;
+        for (int i = threadIdx.x; i < INDEX_BINS; i += INDEX_THREADS) sh.count[i] = 0;
+        __syncthreads();
+        for (int i = threadIdx.x; i < n; i += INDEX_THREADS) {
+            const uint32_t x = score_order(score[i]);
+            if ((x & known) == least) atomicAdd(&sh.count[x >> shift & mask], 1);
+        }
+        __syncthreads();
+        index_cross(left, sh);
+        least |= (uint32_t)sh.digit << shift, known |= mask << shift, left -= sh.before;
+    }
+    int above = 0, equal = 0;
+    for (int i = from + lane; i - lane < to; i += 32) {
+        const uint32_t x = i < to ? score_order(score[i]) : 0;
+        above += __popc(__ballot_sync(~0u, i < to && x > least));
+        equal += __popc(__ballot_sync(~0u, i < to && x == least));
+    }
+    if (lane == 0) sh.above[warp] = above, sh.equal[warp] = equal;
+    __syncthreads();
+    int at = 0;
+    for (int k = 0; k < warp; k++) {
+        const int taken = min(left, sh.equal[k]);
+        at += sh.above[k] + taken, left -= taken;
+    }
+    for (int i = from + lane; i - lane < to; i += 32) {
+        const uint32_t x = i < to ? score_order(score[i]) : 0, before = (1u << lane) - 1;
+        const unsigned more = __ballot_sync(~0u, i < to && x > least), same = __ballot_sync(~0u, i < to && x == least);
+        const int rank = __popc(same & before);
+        if (more >> lane & 1 || (same >> lane & 1 && rank < left)) chosen[at + __popc(more & before) + min(rank, left)] = i;
+        at += __popc(more) + min(__popc(same), left), left -= min(__popc(same), left);
+    }
+}
+
+/* Scores of a turn of rows: on tensor cores what they have the widths for, and shared memory for the queries of. */
+static void run_index_scores(rank *r, const kv_view &kv, const index_args &a, int rows) {
+    const int dim = a.op.head_dim, groups = ceil_div(a.op.n_heads, 16), pieces = max_int(1, 2 * r->n_sms / rows);
+    const size_t smem = (size_t)groups * ((size_t)ceil_div(dim, 32) * 2 * 64 * sizeof(uint4) + 2 * 16 * sizeof(float));
+    const dim3 grid((unsigned)rows, (unsigned)pieces);
+    if (kv.element_bytes == 2 && dim % 8 == 0 && dim <= INDEX_DIM && smem <= (size_t)r->max_smem) {
+        if (kv.type == LLM_KV_F16) launch<kernel_index_product<true>>(r, grid, 256, smem, r->view, kv, a);
+        else launch<kernel_index_product<false>>(r, grid, 256, smem, r->view, kv, a);
+        return;
+    }
+    with_constant<LLM_KV_F32, LLM_KV_INT4>(kv.type, [&](auto t) {
+        launch<kernel_index_scores<t.value>>(r, grid, 128, sizeof(float) * (size_t)(KEYS * (dim | 1) + 4 * KEYS), r->view, kv, a);
+    });
+}
+
+static void run_index(rank *r, const llm_index_op *op) {
+    const int rows = r->ctx->padded.n_rows, most = r->ctx->capture ? r->ctx->cfg.indexed : r->ctx->longest;
+    const kv_view kv = kv_of(r, op->layer);
+    index_args a = {.op = *op,
+                    .q = op->q->data,
+                    .k = op->k->data,
+                    .rope = op->rope->data,
+                    .norm = norm_of(LLM_NORM_LAYER, op->k_norm, op->k_bias, op->eps),
+                    .chosen = (int32_t *)op->dst->data,
+                    .q_stride = op->q->stride,
+                    .k_stride = op->k->stride,
+                    .rope_stride = op->rope->stride,
+                    .chosen_stride = op->dst->stride,
+                    .scores = (float *)r->scratch,
+                    .scores_stride = index_stride(most)};
+    launch<kernel_index_write>(r, dim3((unsigned)rows), 128, 0, r->view, kv, a);
+    for (int n; a.first_row < rows && most > op->topk; a.first_row += n) {
+        n = min_int(rows - a.first_row, (int64_t)(r->scratch_bytes / sizeof(float)) / a.scores_stride);
+        run_index_scores(r, kv, a, n);
+        launch<kernel_index_choose>(r, dim3((unsigned)n), INDEX_THREADS, 0, r->view, a);
     }
 }
 
@@ -8609,6 +9029,8 @@ static void run_record(rank *r, const record *rec) {
     case OP_STATE: run_state(r, &rec->op.state); return;
     case OP_CONV: run_conv(r, &rec->op.conv); return;
     case OP_RECUR: run_recur(r, &rec->op.recur); return;
+    case OP_STREAMS: run_streams(r, &rec->op.streams); return;
+    case OP_INDEX: run_index(r, &rec->op.index); return;
     case OP_COUNT: return;
     }
 }
@@ -8928,6 +9350,7 @@ static void cuda_qkv(llm_backend_ctx *ctx, int index, const llm_qkv_op *op) {
 
 static void cuda_attention(llm_backend_ctx *ctx, int index, const llm_attention_op *op) {
     check_heads(ctx, "attention: layer or heads do not fit the KV cache", op->layer, op->n_heads, op->n_kv_heads);
+    if (op->v_head_dim > MAX_VALUES) ctx_fail(ctx, LLM_ERR_ARG, "attention: more values of a head than kernels take");
     record_add(ctx, index, OP_ATTENTION)->op.attention = *op;
 }
 
@@ -8938,10 +9361,21 @@ static void lora_check(llm_backend_ctx *ctx, const llm_lora_site *site) {
         if (slots[s] < -1 || slots[s] >= site->n_slots) ctx_fail(ctx, LLM_ERR_ARG, "lora: the site has no such slot");
 }
 
-/* The layer's page must have a latent with its key, and no values. */
+/* The layer's page must have keys of the indexer and values, where latents are. Twin: llm__cpu_index. */
+static void cuda_index(llm_backend_ctx *ctx, int index, const llm_index_op *op) {
+    const kv_place *p = op->layer >= 0 && op->layer < ctx->n_layers ? &ctx->places[op->layer] : NULL;
+    if (!p || p->head_dim != op->head_dim || !p->v_head_dim) ctx_fail(ctx, LLM_ERR_ARG, "index: the layer does not fit the KV cache");
+    if (ctx->longest > ctx->cfg.indexed) ctx_fail(ctx, LLM_ERR_ARG, "index: a sequence of more positions than indexed");
+    if (op->n_heads < 1 || op->rope_dim > op->head_dim || op->topk < 1 || op->dst->cols < op->topk ||
+        op->q->cols < (int64_t)op->n_heads * op->head_dim || op->k->cols < op->head_dim + op->n_heads)
+        ctx_fail(ctx, LLM_ERR_ARG, "index: heads, widths or topk out of range");
+    record_add(ctx, index, OP_INDEX)->op.index = *op;
+}
+
+/* The layer's page must have a latent with its key, and no values, or with an indexer the latent as its value. */
 static void cuda_mla(llm_backend_ctx *ctx, int index, const llm_mla_op *op) {
-    if (op->layer < 0 || op->layer >= ctx->n_layers || ctx->places[op->layer].head_dim != op->rank + op->rope_dim ||
-        ctx->places[op->layer].v_head_dim)
+    const kv_place *p = op->layer >= 0 && op->layer < ctx->n_layers ? &ctx->places[op->layer] : NULL;
+    if (!p || (op->chosen ? p->v_head_dim : p->head_dim) != op->rank + op->rope_dim || (!op->chosen && p->v_head_dim))
         ctx_fail(ctx, LLM_ERR_ARG, "mla: the layer does not fit the KV cache");
     lora_check(ctx, op->lora);
     record_add(ctx, index, OP_MLA)->op.mla = *op;
@@ -8961,7 +9395,9 @@ static void cuda_experts(llm_backend_ctx *ctx, int index, const llm_experts_op *
     record_add(ctx, index, OP_EXPERTS)->op.experts = *op;
 }
 static void cuda_gate(llm_backend_ctx *ctx, int index, const llm_gate_op *op) {
-    if (op->width || op->act > LLM_GATE_PLAIN) ctx_fail(ctx, LLM_ERR_UNSUPPORTED, "gate: sparse gates are the CPU's alone");
+    if (op->width < 0 || op->width > op->gate->cols ||
+        (op->width && (!op->each || op->part || op->col < 0 || op->col + op->n > op->width)) || (op->act >= LLM_GATE_GELU && !op->width))
+        ctx_fail(ctx, LLM_ERR_ARG, "gate: columns of a sparse gate out of range");
     record_add(ctx, index, OP_GATE)->op.gate = *op;
 }
 
@@ -9048,6 +9484,18 @@ static void cuda_recur(llm_backend_ctx *ctx, int index, const llm_recur_op *op) 
              weight_size(op->decay_bias) != (int64_t)op->n_heads * (op->step_keys ? op->dk : 1) || (op->step_keys && op->write_col < 0))
         ctx_fail(ctx, LLM_ERR_ARG, "recur: decays and steps do not fit the heads");
     record_add(ctx, index, OP_RECUR)->op.recur = *op;
+}
+
+/* Twin: llm__cpu_streams. */
+static void cuda_streams(llm_backend_ctx *ctx, int index, const llm_streams_op *op) {
+    const int64_t n = op->n, factors = op->kind == LLM_STREAMS_LEVEL ? 0 : op->kind == LLM_STREAMS_PREDICT ? n * n * n : n * n;
+    if (n < 1 || n > LLM_MAX_STREAMS || op->active < 0 || op->active >= n || op->cols < 1 || n * op->cols > op->x->cols ||
+        (op->dst && op->dst->cols < op->cols) || (op->y && op->y->cols < op->cols) || (op->scale && weight_size(op->scale) != op->cols))
+        ctx_fail(ctx, LLM_ERR_ARG, "streams: more of them than the buffers have columns for");
+    else if (factors && (!op->gate || op->gate->cols < n || !op->weight || weight_size(op->weight) != factors ||
+                         (op->kind == LLM_STREAMS_CORRECT && !op->y)))
+        ctx_fail(ctx, LLM_ERR_ARG, "streams: coefficients do not fit them");
+    record_add(ctx, index, OP_STREAMS)->op.streams = *op;
 }
 
 /* Rows start on vectors of 16 bytes. */
@@ -9180,6 +9628,7 @@ static llm_result cuda_weights_done(llm_backend_ctx *ctx) {
         }
         cudaMemGetInfo(&left, &total);
         rank_scratch(r, total >= (size_t)8 << 30 ? (size_t)256 << 20 : scratch / 4);
+        rank_scratch(r, (size_t)index_stride(ctx->cfg.indexed) * sizeof(float)); /* a row's scores at least */
         if (ctx->cfg.compute != LLM_COMPUTE_F32) cublas_open(r, total >= (size_t)8 << 30 ? (size_t)32 << 20 : 0);
         rank_ok(r, cudaStreamSynchronize(r->stream), "loading");
         if (r->failed) return rank_result(r);
@@ -9194,15 +9643,17 @@ static llm_result cuda_weights_done(llm_backend_ctx *ctx) {
     return ctx_result(ctx);
 }
 
-/* Lays out a page; places may be NULL, then only the size is wanted. 0: it does not fit. Twin: llm__kv_layout. */
-static int64_t kv_layout(int type, int n_layers, const llm_kv_layer *layers, int page_tokens, kv_place *places) {
+/* Lays out a page; places may be NULL, then only the size is wanted. Values are as wide as attention takes them, or latents beside an
+ * indexer's keys. 0: it does not fit. Twin: llm__kv_layout. */
+static int64_t kv_layout(const llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens, kv_place *places) {
+    const int type = ctx->kv_type, most = ctx->cfg.indexed ? 1024 : MAX_VALUES;
     int64_t at = 0, bytes = type == LLM_KV_F32 ? 4 : type <= LLM_KV_BF16 ? 2 : 1, halve = type == LLM_KV_INT4;
     if (page_tokens < 16 || page_tokens > 4096 || page_tokens % 16 || n_layers < 0) return 0;
     for (int i = 0; i < n_layers; i++) {
         const llm_kv_layer *s = &layers[i];
         int vd = s->v_head_dim ? s->v_head_dim : s->head_dim;
         if (s->n_state < 0 || s->n_kv_heads < !s->n_state || s->head_dim < (s->n_kv_heads > 0) || s->head_dim > 1024 || s->v_head_dim < 0 ||
-            (s->v_head_dim && vd > MAX_VALUES))
+            (s->v_head_dim && vd > most))
             return 0;
         kv_place p;
         p.n_kv_heads = s->n_kv_heads;
@@ -9224,7 +9675,7 @@ static int64_t kv_layout(int type, int n_layers, const llm_kv_layer *layers, int
 
 /* Of one rank; 0: pages of such layers are not possible. */
 static int64_t cuda_kv_page_bytes(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens) {
-    return kv_layout(ctx->kv_type, n_layers, layers, page_tokens, NULL);
+    return kv_layout(ctx, n_layers, layers, page_tokens, NULL);
 }
 
 /* Every shape of the model's matrices once through the product, with the most rows that a step may have, and none of them there: nothing is
@@ -9283,7 +9734,7 @@ static int chunk_trial_open(rank *r, const llm_kv_layer *layer, chunk_trial *t) 
     const int type = r->ctx->kv_type, bytes = type <= LLM_KV_BF16 ? 2 : 1, T = 8 * r->n_sms + 1, n_pages = ceil_div(2 * T, TOKENS);
     const llm_kv_layer l = {.n_kv_heads = max_int(1, r->n_sms / 16), .head_dim = layer->head_dim, .v_head_dim = layer->v_head_dim};
     kv_place place;
-    const size_t page_bytes = (size_t)kv_layout(type, 1, &l, TOKENS, &place), kv_bytes = page_bytes * n_pages;
+    const size_t page_bytes = (size_t)kv_layout(r->ctx, 1, &l, TOKENS, &place), kv_bytes = page_bytes * n_pages;
     const size_t at = align256((size_t)(STEP_HEAD + T + 3 + n_pages) * 4), q = align256(at + kv_bytes);
     const int heads = GROUP * l.n_kv_heads, q_stride = heads * l.head_dim, out_stride = heads * l.v_head_dim;
     const size_t out = align256(q + (size_t)T * q_stride * 4);
@@ -9478,7 +9929,7 @@ static llm_result cuda_kv_open(llm_backend_ctx *ctx, int n_layers, const llm_kv_
     if (ctx->places) return fail_with(&ctx->cfg, LLM_ERR_ARG, "kv_open: called twice");
     ctx->places = (kv_place *)calloc((size_t)max_int(n_layers, 1), sizeof *ctx->places);
     if (!ctx->places) return fail_with(&ctx->cfg, LLM_ERR_NOMEM, "out of memory");
-    ctx->page_bytes = kv_layout(ctx->kv_type, n_layers, layers, page_tokens, ctx->places);
+    ctx->page_bytes = kv_layout(ctx, n_layers, layers, page_tokens, ctx->places);
     if ((n_layers && !ctx->page_bytes) || n_pages < 1 || n_pages > INT32_MAX)
         return fail_with(&ctx->cfg, LLM_ERR_ARG,
                          "kv_open: %d layers, %d tokens a page, %lld pages: expected a multiple of 16 tokens, heads of at most %d values "
@@ -9826,6 +10277,7 @@ static llm_result cuda_open(const llm_backend_config *cfg, llm_backend_ctx **out
         cfg->kv_type > LLM_KV_INT4)
         return fail_with(cfg, LLM_ERR_ARG, "cuda backend: n_ranks %d (1 to %d), kv_type %d: out of range", ranks, MAX_RANKS,
                          (int)cfg->kv_type);
+    if (cfg->indexed < 0) return fail_with(cfg, LLM_ERR_ARG, "cuda backend: indexed %d: expected at least 0", cfg->indexed);
     if (cfg->n_flight < 0 || cfg->n_flight > LLM_FLIGHT_MAX)
         return fail_with(cfg, LLM_ERR_ARG, "cuda backend: n_flight %d: 0 to %d expected", cfg->n_flight, LLM_FLIGHT_MAX);
     if (processes > 1 && (world % processes || (group % ranks && ranks % group)))
@@ -9922,6 +10374,8 @@ extern "C" __attribute__((visibility("default"))) const llm_backend *llm_cuda_ba
                                       .pin = cuda_pin,
                                       .buffer_rows = cuda_buffer_rows,
                                       .conv = cuda_conv,
-                                      .recur = cuda_recur};
+                                      .recur = cuda_recur,
+                                      .streams = cuda_streams,
+                                      .index = cuda_index};
     return &table;
 }

@@ -969,11 +969,13 @@ enum { TC_MLA_ROWS = 42 + 59 + 6, TC_MLA_LONG_ROWS = 155 + 150 + 6 }; /* of all 
 /* Rank and rope of tc_mla_wide are DeepSeek-V2's. Long: single rows have keys of two splits, with `prompt` the same rows are two of a prompt. */
 static const struct tc_mla {
     int heads, nope, rope, v, rank, page, chunk[4][3];
-    int32_t type; /* of kv_b */
-} tc_mla_small = {18, 12, 8, 10, 24, TC_PAGE, {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}}, LLM_TYPE_F32},
-  tc_mla_wide = {16, 4, 64, 4, 512, TC_PAGE, {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}}, LLM_TYPE_I8},
-  tc_mla_long = {18, 140, 16, 10, 32, 48, {{150, 5, 0}, {140, 10, 0}, {1, 1, 1}, {1, 1, 1}}, LLM_TYPE_F32},
-  tc_mla_prompt = {18, 140, 16, 10, 32, 48, {{150, 5, 0}, {140, 10, 0}, {2, 0, 0}, {0, 2, 2}}, LLM_TYPE_F32};
+    int32_t type;                                   /* of kv_b */
+    int index_heads, index_dim, pairs, topk, equal; /* of an indexer; topk 0: there is none. equal: most scores are */
+    float spread;                                   /* of its queries */
+} tc_mla_small = {18, 12, 8, 10, 24, TC_PAGE, {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}}, LLM_TYPE_F32, 0, 0, 0, 0, 0, 0},
+  tc_mla_wide = {16, 4, 64, 4, 512, TC_PAGE, {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}}, LLM_TYPE_I8, 0, 0, 0, 0, 0, 0},
+  tc_mla_long = {18, 140, 16, 10, 32, 48, {{150, 5, 0}, {140, 10, 0}, {1, 1, 1}, {1, 1, 1}}, LLM_TYPE_F32, 0, 0, 0, 0, 0, 0},
+  tc_mla_prompt = {18, 140, 16, 10, 32, 48, {{150, 5, 0}, {140, 10, 0}, {2, 0, 0}, {0, 2, 2}}, LLM_TYPE_F32, 0, 0, 0, 0, 0, 0};
 
 /* An adapter of kv_b in a slot: A (r, rank) and B (r, rows of kv_b). */
 static void tc_mla_put(const struct tc_mla *m, const tc_side *s, llm_lora_site *site, int slot, int r) {
@@ -996,17 +998,51 @@ static void tc_mla_put(const struct tc_mla *m, const tc_side *s, llm_lora_site *
     CHECK(s->be->lora_put(s->ctx, 0, site, slot, &part, 1) == LLM_OK);
 }
 
-/* Three sequences in chunks, then one row each, of one side; what comes out goes to out. adapted: two of them have adapters of kv_b, the last
- * one's slot is empty. */
-static void tc_mla_side(const struct tc_mla *d, const llm_backend *be, llm_kv_type kv, int adapted, float *out) {
+/* What an indexer reads: queries of Q values and keys with weights of K, by rows of tables. Most scores are equal where keys are of three kinds,
+ * heads of different signs leave many at 0, and some rows have weights that are no numbers. */
+static void tc_index_tables(const struct tc_mla *d, const tc_side *s, llm_weight **table) {
+    const int Q = d->index_heads * d->index_dim, K = d->index_dim + d->index_heads;
+    float *keys = tc_floats(TC_ROWS * K, 6, 0, 1.5f);
+    for (int r = 3; r < TC_ROWS && d->equal; r++) memcpy(keys + r * K, keys + r % 3 * K, (size_t)d->index_dim * sizeof *keys);
+    for (int r = 5; r < TC_ROWS && d->equal; r += 20)
+        for (int h = 0; h < d->index_heads; h++) keys[r * K + d->index_dim + h] = NAN;
+    table[0] = tc_weight(s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * Q, 7, 0, d->spread), TC_ROWS, Q, 0);
+    table[1] = tc_weight(s, LLM_ROLE_EMBED, LLM_TYPE_F32, keys, TC_ROWS, K, 0);
+}
+
+/* The operation, with buffers and norms of its own. */
+static llm_index_op tc_index_of(const struct tc_mla *d, const tc_side *s, llm_buffer *rope) {
+    const int n = d->index_dim;
+    const llm_index_op op = {.dst = tc_buffer(s, TC_ROWS, d->topk),
+                             .q = tc_buffer(s, TC_ROWS, d->index_heads * n),
+                             .k = tc_buffer(s, TC_ROWS, n + d->index_heads),
+                             .k_norm = tc_weight(s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(n, 8, 1, 0.5f), 1, n, 0),
+                             .k_bias = tc_weight(s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(n, 9, 0, 0.5f), 1, n, 0),
+                             .rope = rope,
+                             .rope_dim = d->rope,
+                             .rope_interleaved = d->pairs,
+                             .n_heads = d->index_heads,
+                             .head_dim = n,
+                             .topk = d->topk,
+                             .eps = 1e-6f};
+    return op;
+}
+
+/* Three sequences in chunks, then one row each, of one side; what comes out goes to out, what an indexer chose to chosen (rows, topk), -1 where a
+ * row has no choice. adapted: two of them have adapters of kv_b, the last one's slot is empty. */
+static void tc_mla_side(const struct tc_mla *d, const llm_backend *be, llm_kv_type kv, int adapted, float *out, int32_t *chosen) {
     const int Q = d->heads * (d->nope + d->rope), A = d->rank + d->rope, V = d->heads * d->v;
     const int rows = d->heads * (d->nope + d->v);
     const void *kv_b = d->type == LLM_TYPE_I8 ? (const void *)tc_stored(d->type, rows, d->rank, 4) : tc_floats(rows * d->rank, 4, 0, 0.3f);
     static const int32_t slots[3] = {1, 0, 2};
     llm_lora_site *site = NULL;
     llm_backend_config c = tc_config(LLM_COMPUTE_F32, kv);
+    c.isa = d->topk ? "scalar" : NULL; /* whose scores are in f32 */
+    c.indexed = d->topk ? TC_PAGES * d->page : 0;
     tc_side s = tc_open(be, &c);
-    llm_kv_layer layer = {1, A, 0, 0};
+    llm_kv_layer layer = {1, d->topk ? d->index_dim : A, d->topk ? A : 0, 0};
+    llm_index_op index;
+    llm_weight *index_table[2];
     llm_weight *table[2] = {tc_weight(&s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * Q, 1, 0, 1.5f), TC_ROWS, Q, 0),
                             tc_weight(&s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * A, 2, 0, 1.5f), TC_ROWS, A, 0)};
     llm_rope_op rope;
@@ -1020,9 +1056,16 @@ static void tc_mla_side(const struct tc_mla *d, const llm_backend *be, llm_kv_ty
     op.rope = rope.dst = tc_buffer(&s, TC_ROWS, d->rope);
     op.kv_norm = tc_weight(&s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(d->rank, 3, 1, 0.5f), 1, d->rank, 0);
     op.kv_b = tc_weight_of_heads(&s, LLM_ROLE_MLA_UP, d->type, kv_b, rows, d->rank, 0, d->heads, d->nope);
-    rope.inv_freq = tc_weight(&s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(d->rope / 2, 5, 0.5f, 0.4f), 1, d->rope / 2, 0);
+    rope.inv_freq = tc_weight(&s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(d->rope / 2, 5, d->equal ? 0 : 0.5f, d->equal ? 0 : 0.4f), 1,
+                              d->rope / 2, 0);
     rope.n_variants = 1;
     rope.rope_dim = op.rope_dim = d->rope;
+    if (d->topk) {
+        tc_index_tables(d, &s, index_table);
+        index = tc_index_of(d, &s, rope.dst);
+        op.chosen = index.dst;
+        op.topk = d->topk;
+    }
     op.eps = 1e-6f;
     op.scale = 0.3f;
     op.rope_interleaved = 1;
@@ -1048,9 +1091,18 @@ static void tc_mla_side(const struct tc_mla *d, const llm_backend *be, llm_kv_ty
         tc_embed(&s, op.q, table[0]);
         tc_embed(&s, op.kv_a, table[1]);
         be->rope(s.ctx, 0, &rope);
+        if (d->topk) {
+            tc_embed(&s, index.q, index_table[0]);
+            tc_embed(&s, index.k, index_table[1]);
+            be->index(s.ctx, 0, &index);
+        }
         be->mla(s.ctx, 0, &op);
         tc_run(&s);
         for (int r = 0; r < t.s.shape.n_rows; r++, out += V) memcpy(out, be->buffer_row(s.ctx, 0, op.dst, r), (size_t)V * sizeof *out);
+        for (int r = 0; r < t.s.shape.n_rows && d->topk; r++, chosen += d->topk) {
+            memset(chosen, 0xff, (size_t)d->topk * sizeof *chosen);
+            if (t.positions[r] >= d->topk) memcpy(chosen, be->buffer_row(s.ctx, 0, index.dst, r), (size_t)d->topk * sizeof *chosen);
+        }
     }
     be->close(s.ctx);
 }
@@ -1068,8 +1120,8 @@ static void tc_latent(void) {
         for (int adapted = 0; adapted < 2; adapted++) {
             double worst = 0, top = 0;
             if (adapted) memcpy(plain, b, sizeof plain);
-            tc_mla_side(&tc_mla_small, llm_backend_cpu(), types[i].kv, adapted, a);
-            tc_mla_side(&tc_mla_small, tc_cuda, types[i].kv, adapted, b);
+            tc_mla_side(&tc_mla_small, llm_backend_cpu(), types[i].kv, adapted, a, NULL);
+            tc_mla_side(&tc_mla_small, tc_cuda, types[i].kv, adapted, b, NULL);
             for (int k = 0; k < N; k++) worst = fmax(worst, fabs((double)a[k] - (double)b[k])), top = fmax(top, fabs((double)a[k]));
             if (!CHECK(worst < types[i].tolerance * top))
                 printf("    latent attention, pages of type %d, adapted %d: %.2e\n", (int)types[i].kv, adapted, worst / top);
@@ -1086,12 +1138,12 @@ static void tc_latent_wide(void) {
     enum { N = TC_MLA_ROWS * 16 * 4 };
     static float want[N], got[N], small[N];
     double worst = 0, top = 0;
-    tc_mla_side(&tc_mla_wide, llm_backend_cpu(), LLM_KV_F16, 0, want);
-    tc_mla_side(&tc_mla_wide, tc_cuda, LLM_KV_F16, 0, got);
+    tc_mla_side(&tc_mla_wide, llm_backend_cpu(), LLM_KV_F16, 0, want, NULL);
+    tc_mla_side(&tc_mla_wide, tc_cuda, LLM_KV_F16, 0, got, NULL);
     for (int k = 0; k < N; k++) worst = fmax(worst, fabs((double)want[k] - (double)got[k])), top = fmax(top, fabs((double)want[k]));
     if (!CHECK(worst < 2e-3 * top)) printf("    wide latents: %.2e\n", worst / top);
     setenv("CUEMU_ARCH", "89", 1); /* 99 KiB */
-    tc_mla_side(&tc_mla_wide, tc_cuda, LLM_KV_F16, 0, small);
+    tc_mla_side(&tc_mla_wide, tc_cuda, LLM_KV_F16, 0, small, NULL);
     unsetenv("CUEMU_ARCH");
     worst = 0; /* only by how the keys are split */
     for (int k = 0; k < N; k++) worst = fmax(worst, fabs((double)small[k] - (double)got[k]));
@@ -1106,14 +1158,101 @@ static void tc_latent_long(void) {
     static const llm_kv_type types[] = {LLM_KV_F16, LLM_KV_BF16};
     for (int i = 0; i < 2; i++) {
         double worst = 0, top = 0;
-        tc_mla_side(&tc_mla_long, llm_backend_cpu(), types[i], 0, want);
-        tc_mla_side(&tc_mla_long, tc_cuda, types[i], 0, got);
-        tc_mla_side(&tc_mla_prompt, tc_cuda, types[i], 0, prompt);
+        tc_mla_side(&tc_mla_long, llm_backend_cpu(), types[i], 0, want, NULL);
+        tc_mla_side(&tc_mla_long, tc_cuda, types[i], 0, got, NULL);
+        tc_mla_side(&tc_mla_prompt, tc_cuda, types[i], 0, prompt, NULL);
         for (int k = 0; k < N; k++) worst = fmax(worst, fabs((double)want[k] - (double)got[k])), top = fmax(top, fabs((double)want[k]));
         if (!CHECK(worst < (i ? 1e-2 : 2e-3) * top)) printf("    long latents, type %d: %.2e\n", (int)types[i], worst / top);
         for (int k = 0; k < 2; k++) CHECK(!memcmp(got + (305 + 3 * k) * V, prompt + (305 + k) * V, V * sizeof *got));
         llm__arena_free(&tc_memory);
     }
+}
+
+/* Indexers: the same positions chosen as on the CPU, but for those at the edge that a rounding of a key moves, and the same attention to them. Where
+ * scores are equal, or no numbers, nothing may move. Rows behind topk see a list, those before it all; lists of two splits; widths and pages for
+ * tensor cores and not, with queries of halves that would be too large. */
+static void tc_indexer(void) {
+    enum { N = TC_MLA_LONG_ROWS, MOST = 270 };
+    static const struct {
+        struct tc_mla d;
+        llm_kv_type kv;
+        double tolerance; /* of what comes out */
+    } cases[] = {
+#define TC_SMALL 18, 12, 8, 10, 24, TC_PAGE, {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}}, LLM_TYPE_F32
+#define TC_MIDDLE 18, 12, 16, 10, 32, TC_PAGE, {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}}, LLM_TYPE_F32
+#define TC_LONG 18, 12, 16, 10, 32, 48, {{150, 5, 0}, {140, 10, 0}, {1, 1, 1}, {1, 1, 1}}, LLM_TYPE_F32
+#define TC_WIDE 16, 4, 64, 4, 512, TC_PAGE, {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}}, LLM_TYPE_F32
+        {{TC_SMALL, 6, 20, 0, 20, 0, 1.5f}, LLM_KV_F32, 1e-5},     {{TC_SMALL, 5, 16, 1, 1, 0, 1.5f}, LLM_KV_F32, 1e-5},
+        {{TC_SMALL, 6, 20, 0, 33, 1, 1.5f}, LLM_KV_F32, 1e-5},     {{TC_MIDDLE, 7, 24, 1, 20, 1, 1.5f}, LLM_KV_F16, 2e-3},
+        {{TC_MIDDLE, 50, 32, 0, 24, 0, 1e7f}, LLM_KV_F16, 2e-3},   {{TC_SMALL, 6, 20, 0, 24, 0, 1.5f}, LLM_KV_F16, 2e-3},
+        {{TC_MIDDLE, 16, 128, 1, 24, 0, 1.5f}, LLM_KV_BF16, 1e-2}, {{TC_SMALL, 6, 32, 0, 20, 0, 1.5f}, LLM_KV_INT8, 1e-3},
+        {{TC_SMALL, 6, 32, 0, 20, 1, 1.5f}, LLM_KV_INT4, 1e-3},    {{TC_SMALL, 6, 32, 0, 20, 0, 1.5f}, LLM_KV_FP8_E4M3, 1e-2},
+        {{TC_LONG, 20, 64, 0, MOST, 0, 1.5f}, LLM_KV_F16, 2e-3},   {{TC_LONG, 33, 40, 0, 70, 1, 1.5f}, LLM_KV_BF16, 1e-2},
+        {{TC_WIDE, 6, 64, 0, 20, 0, 1.5f}, LLM_KV_F16, 2e-3},
+#undef TC_SMALL
+#undef TC_MIDDLE
+#undef TC_LONG
+#undef TC_WIDE
+    };
+    static float want[N * 18 * 10], got[N * 18 * 10];
+    static int32_t right[N * MOST], chosen[N * MOST];
+    for (int i = 0; i < LLM__COUNT(cases); i++) {
+        const struct tc_mla *d = &cases[i].d;
+        const size_t each = (size_t)d->topk * sizeof *chosen;
+        const int V = d->heads * d->v;
+        double worst = 0, top = 0;
+        int rows = 0, choices = 0, moved = 0;
+        if (TEST_BRIEF && i != 2 && i != 3 && i != 4 && i != 8) continue;
+        for (int k = 0; k < 4; k++)
+            for (int q = 0; q < 3; q++) rows += d->chunk[k][q];
+        tc_mla_side(d, llm_backend_cpu(), cases[i].kv, 0, want, right);
+        tc_mla_side(d, tc_cuda, cases[i].kv, 0, got, chosen);
+        for (int r = 0; r < rows; r++) {
+            choices += right[r * d->topk] >= 0;
+            if (memcmp(right + r * d->topk, chosen + r * d->topk, each)) moved++;
+            else
+                for (int k = r * V; k < (r + 1) * V; k++)
+                    worst = fmax(worst, fabs((double)want[k] - (double)got[k])), top = fmax(top, fabs((double)want[k]));
+        }
+        if (!CHECK(choices > 10 && moved <= (d->equal || cases[i].kv == LLM_KV_F32 ? 0 : choices / 20) && worst < cases[i].tolerance * top))
+            printf("    indexer %d: %d of %d choices differ, out by %.2e\n", i, moved, choices, worst / top);
+        llm__arena_free(&tc_memory);
+    }
+}
+
+/* Steps that do not fit an indexer are refused in the CPU's words. */
+static void tc_indexer_refused(void) {
+    static const struct tc_mla d = {2, 4, 8, 4, 24, TC_PAGE, {{0}}, LLM_TYPE_F32, 2, 16, 0, 8, 0, 1};
+    const llm_kv_layer layers[2] = {{1, 16, 32, 0}, {1, 32, 0, 0}};
+    llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_F32);
+    for (int side = 0; side < 2; side++)
+        for (int i = 0; i < 7; i++) {
+            test_step t;
+            c.indexed = i == 6 ? 64 : 128;
+            tc_side s = tc_open(side ? tc_cuda : llm_backend_cpu(), &c);
+            llm_index_op op = tc_index_of(&d, &s, tc_buffer(&s, TC_ROWS, 8));
+            CHECK(s.be->weights_done(s.ctx) == LLM_OK && s.be->kv_open(s.ctx, 2, layers, TC_PAGE, 64) == LLM_OK);
+            if (i == 0) op.layer = 2;
+            if (i == 1) op.layer = 1;
+            if (i == 2) op.topk = 9;
+            if (i == 3) op.n_heads = 3;
+            if (i == 4) op.rope_dim = 18;
+            if (i == 5) op.topk = 0;
+            step_begin(&t, TC_PAGES);
+            tc_add(&t, 0, 0, 70, 0);
+            CHECK(s.be->begin_step(s.ctx, &t.s) == LLM_OK);
+            s.be->index(s.ctx, 0, &op);
+            const char *words = i < 2   ? "index: the layer does not fit"
+                                : i < 6 ? "index: heads, widths or topk"
+                                        : "more positions than indexed";
+            if (!CHECK(s.be->end_step(s.ctx) == LLM_ERR_ARG && strstr(llm_last_error(), words)))
+                printf("    %d: %s\n", i, llm_last_error());
+            s.be->close(s.ctx);
+            llm__arena_free(&tc_memory);
+        }
+    llm_backend_ctx *ctx = NULL;
+    c.indexed = -1;
+    CHECK(tc_cuda->open(&c, &ctx) == LLM_ERR_ARG && strstr(llm_last_error(), "indexed -1"));
 }
 
 /* Routes of all kinds, and the experts they choose, of several formats; odd numbers of rows, more slots than kernel_slots
@@ -1365,6 +1504,160 @@ static void tc_rows(void) {
     cpu.be->close(cpu.ctx);
     cuda.be->close(cuda.ctx);
     llm__arena_free(&tc_memory);
+}
+
+/* ---- several streams of the residual, sparse gates ---- */
+
+enum { TC_STREAM_COLS = 300 }; /* more than a block has */
+
+/* One operation on n streams of one side. The third stream is so small that the least size counts. */
+static void tc_streams_side(const tc_side *s, test_step *t, llm_streams_op *op) {
+    const int n = op->n, D = op->cols, factors = n * n * (op->kind == LLM_STREAMS_PREDICT ? n : 1);
+    float *x = tc_floats((int64_t)TC_ROWS * n * D, 1, 0.1f, 1);
+    for (int r = 0; r < TC_ROWS && n > 2; r++)
+        for (int d = 0; d < D; d++) x[(r * n + 2) * D + d] *= 1e-3f;
+    llm_weight *table[3] = {tc_weight(s, LLM_ROLE_EMBED, LLM_TYPE_F32, x, TC_ROWS, n * D, 0),
+                            tc_weight(s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * D, 2, 0, 1), TC_ROWS, D, 0),
+                            tc_weight(s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * n, 3, 0, 2), TC_ROWS, n, 0)};
+    llm_buffer *gate = tc_buffer(s, TC_ROWS, n), *y = tc_buffer(s, TC_ROWS, D);
+    op->x = tc_buffer(s, TC_ROWS, n * D);
+    op->dst = tc_buffer(s, TC_ROWS, D);
+    op->weight = tc_weight(s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(factors, 4, 0, 1), factors, 1, 0);
+    op->scale = n == 3 ? tc_weight(s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(D, 5, 1, 0.5f), D, 1, 0) : NULL;
+    CHECK(s->be->weights_done(s->ctx) == LLM_OK && s->be->kv_open(s->ctx, 0, NULL, 16, 1) == LLM_OK);
+    CHECK(s->be->begin_step(s->ctx, &t->s) == LLM_OK);
+    tc_embed(s, op->x, table[0]);
+    tc_embed(s, y, table[1]);
+    tc_embed(s, gate, table[2]);
+    llm_streams_op own = *op;
+    if (op->kind != LLM_STREAMS_LEVEL) own.gate = gate;
+    if (op->kind == LLM_STREAMS_CORRECT) own.y = y;
+    if (op->kind == LLM_STREAMS_LEVEL && n == 2) own.dst = NULL;
+    tc_embed(s, op->dst, table[1]); /* which keeps it where nothing else is wanted */
+    s->be->streams(s->ctx, 0, &own);
+    tc_run(s);
+}
+
+/* Kinds of operations on 1 to 16 streams, of all rows and of those whose logits are wanted; the others stay as they are. */
+static void tc_streams(void) {
+    static const int streams[] = {1, 2, 3, 4, LLM_MAX_STREAMS};
+    llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
+    for (int i = 0; i < 3 * LLM__COUNT(streams); i++) {
+        const int n = streams[i / 3], cols = n == 4 ? 37 : TC_STREAM_COLS;
+        test_step t;
+        step_begin(&t, TC_PAGES);
+        tc_add(&t, 0, 0, 6, 0);
+        tc_add(&t, 1, 0, 3, 1);
+        tc_side s[2] = {tc_open(llm_backend_cpu(), &c), tc_open(tc_cuda, &c)};
+        llm_streams_op op[2];
+        for (int k = 0; k < 2; k++) {
+            const llm_streams_op one = {.rows = n == 4 ? LLM_ROWS_OUT : LLM_ROWS_TOKENS,
+                                        .kind = (llm_streams_kind)(i % 3),
+                                        .n = n,
+                                        .active = (n + i) % n,
+                                        .cols = cols};
+            op[k] = one;
+            tc_streams_side(&s[k], &t, &op[k]);
+        }
+        const double x = tc_compare(&s[0], op[0].x, &s[1], op[1].x, 9, n * cols),
+                     dst = tc_compare(&s[0], op[0].dst, &s[1], op[1].dst, 9, cols);
+        if (!CHECK(x < 1e-5 && dst < 1e-5)) printf("    streams: kind %d, %d of them: %.2e, %.2e\n", i % 3, n, x, dst);
+        for (int k = 0; k < 2; k++) s[k].be->close(s[k].ctx);
+        llm__arena_free(&tc_memory);
+    }
+}
+
+/* dst *= act(what of each gate is above the mean and some deviations of all 700), of which dst has n. A row whose gates are all alike has none. */
+static void tc_sparse_side(const tc_side *s, test_step *t, llm_gate_op *op) {
+    enum { WIDE = 700 };
+    float *g = tc_floats(TC_ROWS * WIDE, 7, 0.3f, 3);
+    for (int k = 0; k < WIDE; k++) g[2 * WIDE + k] = 2;
+    llm_weight *gates = tc_weight(s, LLM_ROLE_EMBED, LLM_TYPE_F32, g, TC_ROWS, WIDE, 0),
+               *values = tc_weight(s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * op->n, 8, 0, 1), TC_ROWS, op->n, 0);
+    llm_buffer *gate = tc_buffer(s, TC_ROWS, WIDE);
+    op->dst = tc_buffer(s, TC_ROWS, op->n);
+    op->gate = gate;
+    op->each = 1;
+    op->width = WIDE - 3;
+    CHECK(s->be->weights_done(s->ctx) == LLM_OK && s->be->kv_open(s->ctx, 0, NULL, 16, 1) == LLM_OK);
+    CHECK(s->be->begin_step(s->ctx, &t->s) == LLM_OK);
+    tc_embed(s, gate, gates);
+    tc_embed(s, op->dst, values);
+    s->be->gate(s->ctx, 0, op);
+    tc_run(s);
+}
+
+static void tc_sparse(void) {
+    llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
+    for (int i = 0; i < 2 * (LLM_GATE_GELU_TANH + 1); i++) {
+        test_step t;
+        step_begin(&t, TC_PAGES);
+        tc_add(&t, 0, 0, 9, 0);
+        tc_side s[2] = {tc_open(llm_backend_cpu(), &c), tc_open(tc_cuda, &c)};
+        llm_gate_op op[2];
+        int zeros = 0;
+        for (int k = 0; k < 2; k++) {
+            const llm_gate_op one = {.n = i % 2 ? 550 : 60, .col = 7 * (i / 2), .act = (llm_gate_act)(i / 2), .cut = i % 2 ? 1.2f : -0.3f};
+            op[k] = one;
+            tc_sparse_side(&s[k], &t, &op[k]);
+        }
+        for (int r = 0; r < 9; r++)
+            for (int k = 0; k < op[1].n; k++) zeros += tc_cuda->buffer_row(s[1].ctx, 0, op[1].dst, r)[k] == 0;
+        const double off = tc_compare(&s[0], op[0].dst, &s[1], op[1].dst, 9, op[0].n);
+        if (!CHECK(off < 1e-5 && (i < 2 || (zeros >= op[1].n && zeros < 9 * op[1].n))))
+            printf("    sparse gates %d: %.2e, %d are 0\n", i, off, zeros);
+        for (int k = 0; k < 2; k++) s[k].be->close(s[k].ctx);
+        llm__arena_free(&tc_memory);
+    }
+}
+
+/* What does not fit is refused in the CPU's words. */
+static void tc_streams_refused(void) {
+    enum { D = 20 };
+    llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
+    for (int side = 0; side < 2; side++)
+        for (int i = 0; i < 15; i++) {
+            tc_side s = tc_open(side ? tc_cuda : llm_backend_cpu(), &c);
+            test_step t;
+            llm_buffer *x = tc_buffer(&s, TC_ROWS, 3 * D), *y = tc_buffer(&s, TC_ROWS, D), *gate = tc_buffer(&s, TC_ROWS, 3);
+            llm_streams_op op = {.kind = LLM_STREAMS_CORRECT,
+                                 .x = x,
+                                 .dst = y,
+                                 .gate = gate,
+                                 .y = y,
+                                 .weight = tc_weight(&s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(9, 4, 0, 1), 9, 1, 0),
+                                 .n = 3,
+                                 .cols = D};
+            llm_gate_op sparse = {.dst = y, .gate = x, .n = D, .each = 1, .act = LLM_GATE_GELU, .width = 3 * D};
+            CHECK(s.be->weights_done(s.ctx) == LLM_OK && s.be->kv_open(s.ctx, 0, NULL, 16, 1) == LLM_OK);
+            if (i == 0) op.n = 0;
+            if (i == 1) op.n = LLM_MAX_STREAMS + 1;
+            if (i == 2) op.active = 3;
+            if (i == 3) op.active = -1;
+            if (i == 4) op.cols = D + 1;
+            if (i == 5) op.dst = gate;
+            if (i == 6) op.gate = NULL;
+            if (i == 7) op.kind = LLM_STREAMS_PREDICT;
+            if (i == 8) op.y = NULL;
+            if (i == 9) op.weight = NULL;
+            if (i == 10) sparse.width = 3 * D + 1;
+            if (i == 11) sparse.each = 0;
+            if (i == 12) sparse.col = 2 * D + 1;
+            if (i == 13) sparse.width = 0;
+            if (i == 14) sparse.part = 10;
+            step_begin(&t, TC_PAGES);
+            tc_add(&t, 0, 0, 2, 0);
+            CHECK(s.be->begin_step(s.ctx, &t.s) == LLM_OK);
+            if (i < 10) s.be->streams(s.ctx, 0, &op);
+            else s.be->gate(s.ctx, 0, &sparse);
+            const char *words = i < 6    ? "more of them than the buffers have columns for"
+                                : i < 10 ? "coefficients do not fit"
+                                         : "sparse gate out of range";
+            if (!CHECK(s.be->end_step(s.ctx) == LLM_ERR_ARG && strstr(llm_last_error(), words)))
+                printf("    %d: %s\n", i, llm_last_error());
+            s.be->close(s.ctx);
+            llm__arena_free(&tc_memory);
+        }
 }
 
 /* x += 0.7 (a W1^T), h = norm(x), z = h W2^T, x += z W3^T, h = norm(x): of few rows the first norm is done by the products around it. */
@@ -2519,9 +2812,8 @@ static void tc_answers(const llm_model *m, const tc_way *way, float temperature,
     llm_grammar_close(g);
 }
 
-/* The same tokens whatever runs the model, drawn on the device one step ahead or on the host. Nobody drafts for a model with states. */
-static void tc_whole(const llm_model *m) {
-    const int states = llm_model_get_info(m)->n_states > 0;
+/* The same tokens whatever runs the model, drawn on the device one step ahead or on the host. drafts 0: nobody drafts for the model. */
+static void tc_whole(const llm_model *m, int drafts) {
     for (int t = 0; t < 2; t++) {
         llm_tokens right;
         memset(&right, 0, sizeof right);
@@ -2529,7 +2821,7 @@ static void tc_whole(const llm_model *m) {
             llm_tokens got;
             double start = llm__now();
             if (t && (i > 4 || TEST_BRIEF) && (i != 8 || TEST_BRIEF) && i > 1) continue;
-            if (states && (tc_ways[i].draft || (TEST_BRIEF && (t || (i > 1 && i != 4))))) continue;
+            if (!drafts && (tc_ways[i].draft || (TEST_BRIEF && (t || (i > 1 && i != 4))))) continue;
             if (TEST_BRIEF && (i == 7 || i == 9 || i > 12)) continue;                 /* what others of these go through one by one */
             if (getenv("LLM_TEST_SLOW") && i && i != 1 && i != 4 && i != 8) continue; /* with sanitizers */
             if (!tc_ways[i].cpu && tc_ways[i].ranks * tc_ways[i].stages > tc_devices()) {
@@ -2551,15 +2843,16 @@ static void tc_whole(const llm_model *m) {
     }
 }
 
-/* Models with states of each kind: pieces of a prompt, and answers of several requests at once. */
+/* Models with states of each kind, an indexer, several streams: pieces of a prompt, and answers of several requests at once. */
 static void tc_whole_states(void) {
-    static const char *const models[] = {TEST_CHECKPOINT("qwen3_next"), TEST_CHECKPOINT("mamba2"), TEST_CHECKPOINT("lfm2")};
-    for (int i = 0; i < (TEST_BRIEF ? 1 : LLM__COUNT(models)); i++) {
+    static const char *const models[] = {TEST_CHECKPOINT("qwen3_next"), TEST_CHECKPOINT("deepseek_v32_topk"),
+                                         TEST_CHECKPOINT("gemma3n_three"), TEST_CHECKPOINT("mamba2"), TEST_CHECKPOINT("lfm2")};
+    for (int i = 0; i < (TEST_BRIEF ? 2 : LLM__COUNT(models)); i++) {
         const double start = llm__now();
         llm_model *m = NULL;
         if (!test_made(models[i], "checkpoints") || !CHECK(!llm_model_open(models[i], NULL, &m))) continue;
         tc_invariant(m);
-        tc_whole(m);
+        tc_whole(m, 0);
         llm_model_close(m);
         printf("-- %s: %.1f s\n", strrchr(models[i], '/') + 1, llm__now() - start);
     }
@@ -2706,6 +2999,7 @@ int main(int argc, char **argv) {
         const char *name;
         void (*run)(void);
     } parts[] = {{"linear", tc_linear}, {"linear_long", tc_linear_long}, {"bands", tc_bands}, {"fp8", tc_fp8}, {"massive", tc_massive}, {"asking", tc_asking}, {"many_rows", tc_many_rows}, {"loading", tc_loading}, {"known", tc_known}, {"attention", tc_attention}, {"heads", tc_heads_read}, {"splits", tc_splits}, {"prompts", tc_prompts}, {"groups", tc_groups}, {"latent", tc_latent}, {"latent_wide", tc_latent_wide}, {"latent_long", tc_latent_long},
+                 {"indexer", tc_indexer}, {"indexer_refused", tc_indexer_refused}, {"streams", tc_streams}, {"sparse", tc_sparse}, {"streams_refused", tc_streams_refused},
                  {"mixtures", tc_mixtures}, {"tiles", tc_tiles}, {"rows", tc_rows}, {"joined", tc_joined}, {"narrow", tc_narrow}, {"narrow_heads", tc_narrow_heads}, {"sums", tc_sums}, {"beside", tc_beside}, {"adapters", tc_lora},   {"experts", tc_experts},     {"draws", tc_draws},
                  {"pages", tc_pages},       {"states", tc_states},     {"recurrent", tc_recurrent}};
     /* clang-format on */
@@ -2724,7 +3018,7 @@ int main(int argc, char **argv) {
         tc_invariant(m);
         tc_memory_taken(m);
         tc_overlap(m);
-        tc_whole(m);
+        tc_whole(m, 1);
         printf("-- models: %.1f s\n", llm__now() - start);
         CHECK(!tc_late || !*tc_late);
         if (tc_emulated()) tc_faults(m);

@@ -200,7 +200,7 @@ def main():
     lost(torchrun, 2, "-tp", "2", who=0)
     lost(torchrun, 4, "-tp", "2", "-pp", "2", who=2)
     lost(flags, 2, "-pp", "2", who=1)
-    for model in ("gemma2", "deepseek_v2_lite", "qwen2_moe", "gpt_oss"):
+    for model in ("gemma2", "gemma3n_three", "deepseek_v2_lite", "deepseek_v32_topk", "qwen2_moe", "gpt_oss"):
         s = Server(*CUDA, "-tp", "2", "-pp", "2", model=str(checkpoint(model)), base=BASE)  # four devices of one process
         want = answers(s, False)
         s.stop()

@@ -23,11 +23,8 @@ from answers import CLI, ask, log_softmax
 TOLERANCE = 2e-3
 # Refused among several ranks: heads of one group.
 ONE_GROUP = ("granitemoehybrid_mamba",)
-# Refused on CUDA: several streams of the residual. Refused in a pipeline: layers that read the keys of another stage's.
-STREAMS = ("gemma3n", "gemma3n_three")
+# Refused in a pipeline: layers that read the keys of another stage's.
 OTHERS_KEYS = ("gemma3n", "gemma4")
-# Refused on a GPU: contexts beyond what an indexer leaves nothing out of.
-INDEXED = ("deepseek_v32_topk", "glm_moe_dsa")
 PROMPTS = 3
 STEPS = 32
 COUNT = {True: 0, False: 0}
@@ -76,14 +73,12 @@ def check_family(family, extra):
 
 def refusal(family, args):
     """The words with which these options are refused; None: they are not."""
-    if family in STREAMS and "cuda" in args: return "it has no streams beside the residual"
     if family in OTHERS_KEYS and "-pp" in args: return "which cannot be in another stage"
-    if family in INDEXED and "cuda" in args: return "asks an indexer, which backend cuda has not"
     return "cannot be divided among so many ranks" if family in ONE_GROUP and "-tp" in args else None
 
 
 def check_refused(family, args, words):
-    p = subprocess.run([CLI, "-m", str(checkpoints.BUILD / family), "-p", "a", "-n", "64" if family in INDEXED else "1", *args], capture_output=True, text=True)
+    p = subprocess.run([CLI, "-m", str(checkpoints.BUILD / family), "-p", "a", "-n", "1", *args], capture_output=True, text=True)
     check(family, p.returncode and words in p.stderr, f"refused with \"{words}\" expected: exit {p.returncode}: {p.stderr[-300:]}")
 
 
