@@ -1006,6 +1006,7 @@ static void tc_index_tables(const struct tc_mla *d, const tc_side *s, llm_weight
     for (int r = 3; r < TC_ROWS && d->equal; r++) memcpy(keys + r * K, keys + r % 3 * K, (size_t)d->index_dim * sizeof *keys);
     for (int r = 5; r < TC_ROWS && d->equal; r += 20)
         for (int h = 0; h < d->index_heads; h++) keys[r * K + d->index_dim + h] = NAN;
+    for (int r = 1; r < TC_ROWS && d->equal; r += 5) keys[r * K + d->index_dim] = INFINITY; /* times 0 no number */
     table[0] = tc_weight(s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * Q, 7, 0, d->spread), TC_ROWS, Q, 0);
     table[1] = tc_weight(s, LLM_ROLE_EMBED, LLM_TYPE_F32, keys, TC_ROWS, K, 0);
 }
